@@ -1,0 +1,40 @@
+/* block_key.h - the name of a run of tokens in a KV cache, the same for engine and router.
+ *
+ * Layer: base/core (xxHash)
+ *
+ *     key[0] = H(seed, salt,     ids[0..16))
+ *     key[i] = H(seed, key[i-1], ids[16 i..16 i + 16))        H: XXH3, 128 bits
+ *
+ * A key covers BLOCK_TOKENS ids and everything before them. Only full granules have one. `seed`
+ * is the fleet's secret, so that nobody outside can construct a collision; `salt` is a digest of
+ * weights, adapter and tenant, so that tenants never share a block. The engine still compares
+ * ids on a hit.
+ */
+#pragma once
+#include "base/core/hash.h"
+
+#define BLOCK_TOKENS 16 /* tokens a key covers; a page is a whole number of these */
+#define BLOCK_KEY_HEX 32
+
+struct block_key {
+    uint64_t lo, hi;
+};
+
+/* The root of every chain of one (weights, adapter, tenant). Empty strings are fine. */
+struct block_key block_salt(uint64_t seed, struct str weights_digest, struct str adapter,
+                            struct str tenant);
+
+struct block_key block_key_next(uint64_t seed, struct block_key parent,
+                                const uint32_t ids[BLOCK_TOKENS]);
+
+/* Chains floor(count / BLOCK_TOKENS) keys into ret (room for ret_max); returns how many. */
+uint32_t block_keys(uint64_t seed, struct block_key salt, const uint32_t *ids, uint32_t count,
+                    struct block_key *ret, uint32_t ret_max);
+
+static inline bool block_key_eq(struct block_key a, struct block_key b)
+{
+    return a.lo == b.lo && a.hi == b.hi;
+}
+
+void block_key_hex(struct block_key k, char ret[BLOCK_KEY_HEX + 1]);
+int block_key_parse(struct str hex, struct block_key *ret); /* -EINVAL */

@@ -1,0 +1,40 @@
+/* err.h - the sentence that travels beside a negative errno, and the check for our own bugs.
+ *
+ * Layer:   base/core (libc)
+ * Threads: a struct err belongs to its caller
+ * Rules:   (1) functions that can fail return 0 or a negative errno
+ *          (2) `struct err *` is the last argument and may be NULL
+ *          (3) what others send (requests, files, peers) is checked, never must()ed
+ */
+#pragma once
+#include <errno.h>
+#include <stdbool.h>
+#include <stddef.h>
+
+#define ERR_TEXT_MAX 512 /* longer sentences are cut, the start says most */
+
+struct err {
+    char text[ERR_TEXT_MAX];
+};
+
+/* Writes the sentence and returns `code` (negative), so that a caller can say
+ *     return err_set(err, -EINVAL, "port %d: out of range 1..65535", port);
+ * `err` may be NULL. */
+int err_set(struct err *err, int code, const char *format, ...)
+    __attribute__((format(printf, 3, 4), cold));
+
+/* Puts "what: " before the sentence that is already there; returns `code`. */
+int err_prefix(struct err *err, int code, const char *format, ...)
+    __attribute__((format(printf, 3, 4), cold));
+
+/* The sentence, or strerror of `code` when none was written. Lives as long as `err`. */
+const char *err_text(const struct err *err, int code);
+
+/* Names the broken promise on stderr and aborts. Compiled in always. */
+_Noreturn void must_failed(const char *condition, const char *file, int line)
+    __attribute__((cold));
+
+#define must(condition)                                                                            \
+    do {                                                                                           \
+        if (__builtin_expect(!(condition), 0)) must_failed(#condition, __FILE__, __LINE__);        \
+    } while (0)

@@ -1,0 +1,38 @@
+/* map.h - open addressing from fixed-size keys to fixed-size values, with a bound on its count.
+ *
+ * Layer:    base/core (libc, xxHash)
+ * Lifetime: values move when the map grows or an entry is removed: a returned pointer lives
+ *           until the next map_put or map_remove
+ * Design:   linear probing with backward-shift deletion: no tombstones, so a map that is
+ *           emptied and filled for weeks probes as fast as a new one
+ */
+#pragma once
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct map {
+    char *slots; /* used byte, key, value for each slot */
+    size_t key_bytes, value_bytes, slot_bytes, value_offset;
+    size_t capacity; /* power of two, or 0 before the first put */
+    size_t count;
+    size_t count_max;
+    uint64_t seed;
+};
+
+/* Keys are compared and hashed bytewise: no padding in them. `seed` keys the hash where
+ * strangers choose the keys; 0 elsewhere. */
+void map_init(struct map *m, size_t key_bytes, size_t value_bytes, size_t count_max, uint64_t seed);
+void map_fini(struct map *m);
+void map_clear(struct map *m);
+
+void *map_get(const struct map *m, const void *key); /* NULL when absent */
+
+/* Finds or inserts (zeroed value; *is_new says which, may be NULL). NULL at count_max or
+ * without memory. */
+void *map_put(struct map *m, const void *key, bool *is_new);
+bool map_remove(struct map *m, const void *key);
+
+/* Walks all entries: *cursor starts at 0; false at the end. Not across put or remove. */
+bool map_next(const struct map *m, size_t *cursor, const void **ret_key, void **ret_value);
+size_t map_bytes(const struct map *m); /* memory held, for accounting */

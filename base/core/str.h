@@ -1,0 +1,64 @@
+/* str.h - borrowed text with a length: never owns, never ends with a promise of NUL.
+ *
+ * Layer: base/core (libc). All functions are pure; numbers are parsed strictly (whole
+ * string, no leading blanks, no locale), so "12x" is an error and not 12.
+ */
+#pragma once
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+struct str {
+    const char *data; /* may be NULL when len is 0 */
+    size_t len;
+};
+
+#define STR(literal) ((struct str){ "" literal, sizeof(literal) - 1 })
+#define STR_FMT "%.*s"
+#define STR_ARG(s) (int)(s).len, (s).data
+
+static inline struct str str_from(const char *text)
+{
+    return (struct str){ text, text ? strlen(text) : 0 };
+}
+
+static inline struct str str_of(const void *data, size_t len)
+{
+    return (struct str){ (const char *)data, len };
+}
+
+bool str_eq(struct str a, struct str b);
+bool str_eq_nocase(struct str a, struct str b); /* ASCII only */
+bool str_starts(struct str s, struct str prefix);
+bool str_ends(struct str s, struct str suffix);
+int str_cmp(struct str a, struct str b); /* bytewise; a shorter prefix sorts first */
+struct str str_trim(struct str s);       /* blanks and tabs at both ends */
+
+/* Cuts *rest at the first `sep`: returns what stood before, leaves what stands after.
+ * With no `sep` left returns all and sets *rest to { NULL, 0 }. */
+struct str str_cut(struct str *rest, char sep);
+
+/* Index of the first occurrence, or SIZE_MAX. An empty needle is found at 0. */
+size_t str_find(struct str s, struct str needle);
+
+/* Strict decimal; -EINVAL for anything that is not wholly a number, -ERANGE beyond the type. */
+int str_to_i64(struct str s, int64_t *ret);
+int str_to_u64(struct str s, uint64_t *ret);
+int str_to_f64(struct str s, double *ret); /* finite only */
+
+/* True when all of `s` is well-formed UTF-8 (no overlong forms, no surrogates). */
+bool str_utf8_valid(struct str s);
+
+/* Bytes of the longest prefix of `s` that does not end inside a UTF-8 sequence. Bytes that can
+ * never become valid count as complete: they are replaced later, not waited for. */
+size_t str_utf8_complete(struct str s);
+
+/* Decodes one code point: returns its length in bytes and *ret, or 0 when the bytes at the
+ * start of `s` are not a whole valid sequence. Encodes into out[4] and returns the length. */
+size_t utf8_decode(struct str s, uint32_t *ret);
+size_t utf8_encode(uint32_t code_point, char out[4]);
+
+/* Of `count` names the one with the least edit distance to `word`, when that distance is at
+ * most a third of its length (at least 1); else NULL. For "did you mean". */
+const char *str_nearest(struct str word, const char *const *names, size_t count);

@@ -1,0 +1,36 @@
+# Compiler flags: the warnings that our presets turn into errors, hardening, sanitizers.
+set(CMAKE_C_STANDARD 17)
+set(CMAKE_C_EXTENSIONS ON)
+set(CMAKE_C_STANDARD_REQUIRED ON)
+set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
+set(CMAKE_POSITION_INDEPENDENT_CODE ON)
+if(NOT CMAKE_BUILD_TYPE)
+    set(CMAKE_BUILD_TYPE Release)
+endif()
+# must() and assert-like checks stay in every build.
+set(CMAKE_C_FLAGS_RELEASE "-O2 -g1")
+set(CMAKE_C_FLAGS_DEBUG "-O1 -g -DMUSTER_DEBUG=1")
+
+add_compile_options(
+    -Wall -Wextra -Wshadow -Wconversion -Wno-sign-conversion -Wdouble-promotion -Wformat=2 -Wvla
+    -Wundef -Wpointer-arith -Wcast-qual -Wcast-align -Wwrite-strings -Wstrict-prototypes
+    -Wmissing-prototypes -Wold-style-definition -Wimplicit-fallthrough -Wswitch-enum
+    -Wnull-dereference -fno-common -fstack-protector-strong)
+if(CMAKE_C_COMPILER_ID STREQUAL "GNU")
+    add_compile_options(-Wlogical-op -Wduplicated-cond -Wduplicated-branches)
+endif()
+if(MUSTER_WERROR)
+    add_compile_options(-Werror)
+endif()
+if(MUSTER_SANITIZE)
+    # gcc's flow analysis reports false null dereferences once the sanitizers add their branches.
+    add_compile_options(-fsanitize=${MUSTER_SANITIZE} -fno-omit-frame-pointer
+                        -fno-sanitize-recover=undefined -Wno-null-dereference)
+    add_link_options(-fsanitize=${MUSTER_SANITIZE})
+else()
+    add_compile_options(-U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=2 -fstack-clash-protection
+                        -fcf-protection)
+    add_link_options(-Wl,-z,relro,-z,now,-z,noexecstack)
+endif()
+add_compile_definitions(_GNU_SOURCE MUSTER_VERSION="${PROJECT_VERSION}")
+include_directories(${CMAKE_SOURCE_DIR})
