@@ -1,0 +1,48 @@
+/* tokenizer.h - text to token ids.
+ *
+ * Layer:    base/text (base/core)
+ * Threads:  stateless over an immutable vocab: any thread
+ * Memory:   scratch for the longest word only (at most TOKENIZER_WORD_BYTES_MAX * 48 bytes)
+ * Rules:    (1) every text has ids, invalid UTF-8 included, and decoding them gives its bytes
+ *           (2) with parse_special false no id of type TOKEN_CONTROL comes out, whatever the
+ *               text says: a user cannot write a control token
+ *           (3) user-defined tokens are plain text and are always recognised
+ *           (4) no begin or end token is added: tokenizer_encode_prompt does that
+ */
+#pragma once
+#include "base/text/span.h"
+#include "base/text/vocab.h"
+
+#define TOKENIZER_TEXT_BYTES_MAX ((size_t)64 << 20)
+#define TOKENIZER_WORD_BYTES_MAX ((size_t)64 << 10) /* longer words are cut, between characters */
+
+/* A growing array of ids up to a bound. { 0 } is empty and bounded by IDS_MAX. */
+#define IDS_MAX ((size_t)16 << 20)
+
+struct ids {
+    uint32_t *data;
+    size_t count, cap;
+    size_t max; /* 0: IDS_MAX */
+};
+
+void ids_fini(struct ids *ids);
+void ids_clear(struct ids *ids);            /* empties, keeps the memory */
+int ids_push(struct ids *ids, uint32_t id); /* -E2BIG at the bound, -ENOMEM */
+
+/* Appends the ids of `text`. parse_special: control tokens written in the text become their
+ * ids (for trusted text only). On failure (-E2BIG: more than out->max ids or a text beyond
+ * TOKENIZER_TEXT_BYTES_MAX; -ENOMEM) `out` holds a prefix. */
+int tokenizer_encode(const struct vocab *v, struct str text, bool parse_special, struct ids *out,
+                     struct err *err);
+
+/* The same for a rendered chat template: control tokens are recognised only where no byte of
+ * them lies in `content` (the ranges that came from messages). Ids are those of
+ * parse_special = true for every prompt whose content names no control token: words still join
+ * across the borders of spans. */
+int tokenizer_encode_spans(const struct vocab *v, struct str text, const struct text_spans *content,
+                           struct ids *out, struct err *err);
+
+/* A raw prompt (completions): begin and end tokens as the vocab asks, no control tokens from
+ * the text. */
+int tokenizer_encode_prompt(const struct vocab *v, struct str text, struct ids *out,
+                            struct err *err);

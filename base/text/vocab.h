@@ -1,0 +1,97 @@
+/* vocab.h - the tokens of a model: their bytes, types, merges and special ids.
+ *
+ * Layer:    base/text (base/core)
+ * Threads:  immutable after vocab_build: any number of threads may read it
+ * Lifetime: vocab_build copies everything it is given; what the accessors return lives as long
+ *           as the vocab
+ * Rules:    (1) built from arrays that came from a file or a peer: every count, id and reference
+ *               is checked, and a refusal names what is wrong
+ *           (2) kinds and pre-tokenizers are rows of tables; an unknown name is refused with
+ *               the known ones
+ *           (3) the digest covers the canonical contents, so equal vocabularies have equal
+ *               digests wherever they were built
+ */
+#pragma once
+#include "base/core/err.h"
+#include "base/core/hash.h"
+#include "base/core/own.h"
+#include "base/core/str.h"
+
+#define VOCAB_TOKENS_MAX (1u << 20) /* largest known vocabularies hold 262,144 */
+#define VOCAB_MERGES_MAX (2u << 20)
+#define VOCAB_TOKEN_BYTES_MAX 4096       /* one token's text; real ones stay below 512 */
+#define VOCAB_TEXT_BYTES_MAX (64u << 20) /* all tokens and merges together */
+#define VOCAB_NONE UINT32_MAX            /* no such token */
+
+/* The numbers are GGUF's (tokenizer.ggml.token_type). */
+enum token_type {
+    TOKEN_NORMAL = 1,
+    TOKEN_UNKNOWN = 2,
+    TOKEN_CONTROL = 3, /* never produced from a user's text */
+    TOKEN_USER_DEFINED = 4,
+    TOKEN_UNUSED = 5,
+    TOKEN_BYTE = 6,
+    TOKEN_TYPE_COUNT
+};
+
+/* VOCAB_NONE where the model has none. */
+struct vocab_special {
+    uint32_t bos, eos, eot, pad, unk;
+    bool add_bos, add_eos; /* around a prompt that no template wrote */
+};
+
+#define VOCAB_SPECIAL_NONE                                                                      \
+    ((struct vocab_special){ VOCAB_NONE, VOCAB_NONE, VOCAB_NONE, VOCAB_NONE, VOCAB_NONE, false, \
+                             false })
+
+/* What vocab_build reads; all borrowed. */
+struct vocab_parts {
+    struct str kind;          /* "gpt2": byte-level BPE */
+    struct str pre;           /* "gpt-2", "llama-bpe", "qwen2", ...: vocab_pre_names */
+    const struct str *tokens; /* as in the file: normal tokens in the byte alphabet of GPT-2 */
+    size_t token_count;
+    const uint8_t *types;     /* enum token_type; NULL with type_count 0: all normal */
+    size_t type_count;        /* 0 or token_count */
+    const float *scores;      /* kept for kinds that use them; may be absent */
+    size_t score_count;       /* 0 or token_count */
+    const struct str *merges; /* "left right", best first */
+    size_t merge_count;
+    struct vocab_special special; /* eot VOCAB_NONE: found by its usual names */
+};
+
+struct vocab;
+
+/* -EINVAL with a sentence for anything inconsistent, -ENOTSUP for an unknown kind or
+ * pre-tokenizer (names the known ones), -E2BIG at a bound, -ENOMEM. */
+int vocab_build(const struct vocab_parts *parts, struct vocab **ret, struct err *err);
+void vocab_free(struct vocab *v);
+CLEANUP_FREEP(vocab, struct vocab)
+
+uint32_t vocab_count(const struct vocab *v);
+const struct vocab_special *vocab_special(const struct vocab *v);
+struct str vocab_kind(const struct vocab *v);
+struct str vocab_pre(const struct vocab *v);
+const char *vocab_digest(const struct vocab *v); /* SHA256_HEX digits, NUL behind */
+
+/* For id >= vocab_count: empty text, TOKEN_UNUSED. */
+struct str vocab_text(const struct vocab *v, uint32_t id);  /* as in the file */
+struct str vocab_bytes(const struct vocab *v, uint32_t id); /* what it stands for in a text */
+enum token_type vocab_type(const struct vocab *v, uint32_t id);
+float vocab_score(const struct vocab *v, uint32_t id); /* 0 when the file had none */
+
+/* The token whose file text is `text`, or VOCAB_NONE. */
+uint32_t vocab_find(const struct vocab *v, struct str text);
+
+/* True for the tokens that end a reply: eos and eot. */
+bool vocab_is_end(const struct vocab *v, uint32_t id);
+
+/* Merge `rank`: the two tokens it joins and the token they become. rank < vocab_merge_count. */
+struct vocab_merge {
+    uint32_t left, right, joined;
+};
+uint32_t vocab_merge_count(const struct vocab *v);
+struct vocab_merge vocab_merge_at(const struct vocab *v, uint32_t rank);
+
+/* Comma-separated names of the table rows, for messages and documents. */
+const char *vocab_kind_names(void);
+const char *vocab_pre_names(void);
