@@ -1,0 +1,91 @@
+/* metrics.h - counters, gauges and histograms from one static table, in Prometheus' text form.
+ *
+ * Layer:    base/io (base/core)
+ * Threads:  metric_add/set/observe from any thread (relaxed atomics, no lock, no hashing);
+ *           metric_series and metrics_render take a short lock
+ * Lifetime: a series lives until metric_series_forget or metrics_free
+ * Bound:    series_max a metric; beyond it values go to one series whose labels are all "other",
+ *           and muster_metrics_overflow_total{metric="..."} counts the refused look-ups
+ */
+#pragma once
+#include "base/core/buf.h"
+#include "base/core/err.h"
+
+#define METRIC_LABELS_MAX 6
+#define METRIC_BUCKETS_MAX 40      /* with inserted targets, without +Inf */
+#define METRIC_SERIES_DEFAULT 64   /* series of a metric whose row names no bound */
+#define METRIC_LABEL_BYTES_MAX 128 /* longer label values are cut */
+#define METRICS_TEXT_BYTES_MAX ((size_t)8 << 20)
+
+enum metric_type { METRIC_COUNTER, METRIC_GAUGE, METRIC_HISTOGRAM };
+
+struct metric_desc {
+    const char *name; /* muster_engine_requests_total; counters end with _total */
+    enum metric_type type;
+    const char *unit; /* seconds, tokens, bytes, dollars: for the docs; NULL for plain counts */
+    const char *help; /* one sentence */
+    const char *labels[METRIC_LABELS_MAX]; /* names; the first NULL ends the list */
+    const double *buckets;                 /* histograms: ascending upper bounds */
+    uint32_t bucket_count;
+    uint32_t series_max; /* 0: METRIC_SERIES_DEFAULT; only with labels */
+};
+
+/* A bound to insert into a histogram's buckets, so that attainment of an SLO is exact. */
+struct metric_target {
+    uint32_t metric; /* index in the table */
+    double bound;
+};
+
+struct metrics;
+struct metric_series;
+
+/* `table` must outlive the metrics; an index in it is a metric's id. Unlabelled metrics exist
+ * with value 0 from now on. -ENOMEM. A malformed table is our bug (must). */
+int metrics_new(const struct metric_desc *table, uint32_t count,
+                const struct metric_target *targets, uint32_t target_count, struct metrics **ret,
+                struct err *err);
+void metrics_free(struct metrics *m);
+static inline void metrics_freep(struct metrics **m)
+{
+    metrics_free(*m);
+    *m = NULL;
+}
+
+/* The handle of an unlabelled metric: an array access. */
+struct metric_series *metric_of(const struct metrics *m, uint32_t metric);
+
+/* The handle for label values (as many as the metric has labels), made when new. Never NULL: at
+ * the bound, or without memory, the "other" series. Keep the handle, do not look up per event. */
+struct metric_series *metric_series(struct metrics *m, uint32_t metric, const struct str *values);
+
+/* For labels whose owner is gone (an instance). The caller promises that no thread uses the
+ * handle any more. The "other" series stays. */
+void metric_series_forget(struct metrics *m, struct metric_series *s);
+
+void metric_add(struct metric_series *s, double v); /* counters: v >= 0; gauges: any */
+void metric_inc(struct metric_series *s);
+void metric_set(struct metric_series *s, double v);     /* gauges */
+void metric_observe(struct metric_series *s, double v); /* histograms; NaN is dropped */
+double metric_value(const struct metric_series *s);     /* counters and gauges */
+
+/* What a histogram held at one moment; counts[i] is of its own bucket, not cumulated. */
+struct metric_snapshot {
+    double bounds[METRIC_BUCKETS_MAX];
+    uint64_t counts[METRIC_BUCKETS_MAX + 1]; /* the last: above every bound */
+    uint32_t bucket_count;
+    uint64_t count;
+    double sum;
+};
+void metric_snapshot(const struct metric_series *s, struct metric_snapshot *ret);
+
+/* Quantile 0..1 of what came after `since` (NULL: since the start), linear inside a bucket, the
+ * last finite bound above it. NaN when nothing came: absent is not zero. */
+double metric_quantile(const struct metric_snapshot *now, const struct metric_snapshot *since,
+                       double q);
+
+/* Prometheus text exposition 0.0.4, content type METRICS_CONTENT_TYPE. -E2BIG, -ENOMEM. */
+#define METRICS_CONTENT_TYPE "text/plain; version=0.0.4; charset=utf-8"
+int metrics_render(struct metrics *m, struct buf *out);
+
+/* The rows of a table for docs/metrics.md. */
+int metrics_markdown(const struct metric_desc *table, uint32_t count, struct buf *out);

@@ -1,0 +1,75 @@
+/* proc.h - start a process, know it again after our own restart, and never signal a stranger.
+ *
+ * Layer:    base/io (base/core)
+ * Identity: a pid is reused, so a process is pid + start time (clock ticks since boot, field 22
+ *           of /proc/PID/stat) + boot; it stays the same across exec and for adopted processes
+ * Signals:  go through a pidfd that was checked against the identity, so a pid that was reused
+ *           meanwhile gets nothing
+ */
+#pragma once
+#include "base/core/err.h"
+#include "base/core/str.h"
+
+#include <sys/types.h>
+
+#define PROC_ID_TEXT_MAX 64
+#define PROC_ARGS_MAX 256 /* arguments, and environment additions */
+
+struct proc_id {
+    int64_t pid; /* 0: nobody */
+    uint64_t start_ticks;
+    uint64_t boot; /* digest of the kernel's boot id */
+};
+
+struct proc {
+    struct proc_id id;
+    int pidfd;  /* readable when the process has ended: watch it in a loop; valid while id.pid */
+    bool child; /* ours: proc_reap gives its exit status */
+};
+
+struct proc_exit {
+    bool known;  /* false for adopted processes: they ended, nobody tells us how */
+    bool killed; /* by a signal: code is its number */
+    int code;
+};
+
+struct proc_spec {
+    const char *const *argv; /* NULL-terminated; argv[0] is searched in PATH without a slash */
+    const char *const
+        *env_add;         /* NULL-terminated NAME=value, replacing ours of that name; or NULL */
+    const char *cwd;      /* NULL: ours */
+    const char *log_path; /* stdout and stderr are appended there, mode 0600; NULL: ours */
+    bool detached; /* lives on when we die; otherwise it is killed with the spawning thread */
+};
+
+/* Runs it in a session of its own with stdin from /dev/null, default signals, an empty mask and
+ * no descriptor but 0, 1, 2. Returns after exec succeeded; what exec refused is returned here.
+ * *ret is closed with proc_close. */
+int proc_spawn(const struct proc_spec *spec, struct proc *ret, struct err *err);
+
+/* A pidfd for a process that may not be our child. -ESRCH when it is gone. */
+int proc_adopt(const struct proc_id *id, struct proc *ret, struct err *err);
+void proc_close(struct proc *p); /* our descriptor only; the process runs on */
+
+/* After pidfd became readable: collects the status of a child. -EAGAIN while it runs. */
+int proc_reap(struct proc *p, struct proc_exit *ret);
+
+/* Waits for the end, then reaps. -ETIMEDOUT. */
+int proc_wait(struct proc *p, int64_t timeout_us, struct proc_exit *ret);
+
+int proc_id_of(pid_t pid, struct proc_id *ret); /* -ESRCH */
+struct proc_id proc_id_self(void);
+bool proc_id_eq(const struct proc_id *a, const struct proc_id *b);
+bool proc_is_alive(const struct proc_id *id); /* a zombie is not */
+
+/* To the process, or to its whole session's process group. -ESRCH when it is gone or the pid is
+ * somebody else's now. */
+int proc_signal(const struct proc_id *id, int signo, struct err *err);
+int proc_signal_group(const struct proc_id *id, int signo, struct err *err);
+
+/* "pid 123 start 456 boot 89abcdef01234567": lock files, reports, the store. */
+void proc_id_print(const struct proc_id *id, char ret[PROC_ID_TEXT_MAX]);
+int proc_id_parse(struct str text, struct proc_id *ret); /* -EINVAL */
+
+/* The path of the running program: what `muster up` starts again with other arguments. */
+int proc_self_path(char *ret, size_t size);
