@@ -8,6 +8,7 @@
  */
 #pragma once
 #include "base/core/str.h"
+
 #include <stdarg.h>
 
 #define BUF_BYTES_MAX ((size_t)64 << 20) /* the bound of a buffer that names none */
@@ -22,7 +23,7 @@ struct buf {
 
 void buf_init(struct buf *b, size_t max);
 void buf_fini(struct buf *b);
-void buf_clear(struct buf *b);           /* empties, keeps the memory, clears rc */
+void buf_clear(struct buf *b); /* empties, keeps the memory, clears rc */
 int buf_reserve(struct buf *b, size_t more);
 int buf_append(struct buf *b, const void *data, size_t len);
 int buf_str(struct buf *b, struct str s);

@@ -31,10 +31,9 @@ int err_prefix(struct err *err, int code, const char *format, ...)
 const char *err_text(const struct err *err, int code);
 
 /* Names the broken promise on stderr and aborts. Compiled in always. */
-_Noreturn void must_failed(const char *condition, const char *file, int line)
-    __attribute__((cold));
+_Noreturn void must_failed(const char *condition, const char *file, int line) __attribute__((cold));
 
-#define must(condition)                                                                            \
-    do {                                                                                           \
-        if (__builtin_expect(!(condition), 0)) must_failed(#condition, __FILE__, __LINE__);        \
+#define must(condition)                                                                     \
+    do {                                                                                    \
+        if (__builtin_expect(!(condition), 0)) must_failed(#condition, __FILE__, __LINE__); \
     } while (0)

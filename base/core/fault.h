@@ -17,4 +17,5 @@ uint64_t fault_hits(void); /* hits counted since fault_arm; nth above it was nev
 extern bool fault_armed; /* read by the macro only */
 bool fault_hit(const char *point);
 
-#define FAULT(point) (__builtin_expect(__atomic_load_n(&fault_armed, __ATOMIC_RELAXED), 0) && fault_hit(point))
+#define FAULT(point) \
+    (__builtin_expect(__atomic_load_n(&fault_armed, __ATOMIC_RELAXED), 0) && fault_hit(point))

@@ -64,7 +64,8 @@ enum json_token json_skip_rest(struct json_reader *r);
  * quotes included. -EINVAL when it is not well-formed. */
 int json_raw_value(struct json_reader *r, struct str *ret);
 
-bool json_key_is(const struct json_reader *r, const char *name); /* current KEY, unescaped compare */
+bool json_key_is(const struct json_reader *r,
+                 const char *name); /* current KEY, unescaped compare */
 
 /* The current token as a C value; -EINVAL when it is of another type, -ERANGE when it does not
  * fit. Numbers written 1.0 or 1e3 are integers too when they are whole. */

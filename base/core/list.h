@@ -11,13 +11,14 @@ struct list {
     struct list *next, *prev;
 };
 
-#define CONTAINER_OF(ptr, type, member) ((type *)((char *)(ptr) - offsetof(type, member)))
+#define CONTAINER_OF(ptr, type, member) ((type *)((char *)(ptr)-offsetof(type, member)))
 
-#define LIST_EACH(head, node) for (struct list *node = (head)->next; node != (head); node = node->next)
+#define LIST_EACH(head, node) \
+    for (struct list *node = (head)->next; node != (head); node = node->next)
 
 /* Allows `node` to be removed in the body. */
-#define LIST_EACH_SAFE(head, node)                                                                 \
-    for (struct list *node = (head)->next, *list_next_ = node->next; node != (head);               \
+#define LIST_EACH_SAFE(head, node)                                                   \
+    for (struct list *node = (head)->next, *list_next_ = node->next; node != (head); \
          node = list_next_, list_next_ = node->next)
 
 static inline void list_init(struct list *head)

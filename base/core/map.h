@@ -12,7 +12,7 @@
 #include <stdint.h>
 
 struct map {
-    char *slots; /* used byte, key, value for each slot */
+    char *slots; /* key, used byte, value (aligned to 8) for each slot */
     size_t key_bytes, value_bytes, slot_bytes, value_offset;
     size_t capacity; /* power of two, or 0 before the first put */
     size_t count;

@@ -9,17 +9,17 @@
 
 #define CLEANUP(fn) __attribute__((cleanup(fn)))
 
-#define TAKE(ptr)                                                                                  \
-    ({                                                                                             \
-        __typeof__(ptr) take_value_ = (ptr);                                                       \
-        (ptr) = NULL;                                                                              \
-        take_value_;                                                                               \
+#define TAKE(ptr)                            \
+    ({                                       \
+        __typeof__(ptr) take_value_ = (ptr); \
+        (ptr) = NULL;                        \
+        take_value_;                         \
     })
 
 /* Declares NAME_freep(TYPE **), the form CLEANUP wants, from NAME_free(TYPE *). */
-#define CLEANUP_FREEP(name, type)                                                                  \
-    static inline __attribute__((unused)) void name##_freep(type **p)                             \
-    {                                                                                              \
-        name##_free(*p);                                                                           \
-        *p = NULL;                                                                                 \
+#define CLEANUP_FREEP(name, type)                                     \
+    static inline __attribute__((unused)) void name##_freep(type **p) \
+    {                                                                 \
+        name##_free(*p);                                              \
+        *p = NULL;                                                    \
     }

@@ -59,6 +59,10 @@ size_t str_utf8_complete(struct str s);
 size_t utf8_decode(struct str s, uint32_t *ret);
 size_t utf8_encode(uint32_t code_point, char out[4]);
 
+/* Bytes at the start of `s` that one U+FFFD stands for (the maximal subpart of an ill-formed
+ * sequence, as browsers and Python count); 0 when a whole valid sequence starts there. */
+size_t utf8_invalid(struct str s);
+
 /* Of `count` names the one with the least edit distance to `word`, when that distance is at
  * most a third of its length (at least 1); else NULL. For "did you mean". */
 const char *str_nearest(struct str word, const char *const *names, size_t count);
