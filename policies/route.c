@@ -1,0 +1,80 @@
+/* route.c - what the routing rows share: the TTFT estimate, fair ties, the table.
+ *
+ * The estimate follows the engine's scheduler: prompts are cut into chunks that fill the step's
+ * token budget, and every step also pays for the sequences that decode meanwhile.
+ */
+#include "policies/route.h"
+
+#include "base/core/bits.h"
+
+#include <math.h>
+
+extern const struct route_policy route_shortest_ttft, route_round_robin, route_random,
+    route_least_request, route_power_of_two, route_consistent_hash, route_prefix_affinity;
+
+const struct route_policy *const route_table[] = {
+    &route_shortest_ttft, &route_round_robin,     &route_random,          &route_least_request,
+    &route_power_of_two,  &route_consistent_hash, &route_prefix_affinity,
+};
+const uint32_t route_count = COUNT_OF(route_table);
+
+const struct route_policy *route_find(struct str name)
+{
+    for (uint32_t i = 0; i < route_count; i++) {
+        if (str_eq(str_from(route_table[i]->name), name)) return route_table[i];
+    }
+    return NULL;
+}
+
+uint32_t route_hit_tokens(const struct route_instance *in, const struct route_req *req)
+{
+    return min_u32(in->hit_tokens, req->prompt_tokens - 1);
+}
+
+double route_ttft_s(const struct route_instance *in, const struct route_req *req)
+{
+    if (!in->has_perf) return -1;
+    double tokens =
+        (double)in->prefill_tokens + (double)(req->prompt_tokens - route_hit_tokens(in, req));
+    double steps = ceil(tokens / (double)in->token_budget);
+    double step_s =
+        in->perf.a + in->perf.c * (double)in->decoding + in->perf.d * (double)in->kv_tokens;
+    return in->slot_wait_s + steps * step_s + in->perf.b * tokens;
+}
+
+void route_best_offer(struct route_best *best, uint32_t index, double score, struct rng *rng)
+{
+    if (best->index == ROUTE_NONE || score < best->score) {
+        best->second_index = best->index;
+        best->second_score = best->score;
+        best->index = index;
+        best->score = score;
+        best->ties = 1;
+        return;
+    }
+    uint32_t loser = index;
+    if (score == best->score && rng_below(rng, ++best->ties) == 0) {
+        loser = best->index;
+        best->index = index;
+    }
+    if (best->second_index == ROUTE_NONE || score < best->second_score) {
+        best->second_index = loser;
+        best->second_score = score;
+    }
+}
+
+void route_answer(const struct route_view *view, const struct route_req *req, uint32_t index,
+                  uint32_t second_index, struct route_verdict *ret)
+{
+    *ret = (struct route_verdict){
+        .instance_id = ROUTE_NONE, .estimate_s = -1, .runner_up_id = ROUTE_NONE, .runner_up_s = -1
+    };
+    if (index != ROUTE_NONE) {
+        ret->instance_id = view->instance[index].id;
+        ret->estimate_s = route_ttft_s(&view->instance[index], req);
+    }
+    if (second_index != ROUTE_NONE) {
+        ret->runner_up_id = view->instance[second_index].id;
+        ret->runner_up_s = route_ttft_s(&view->instance[second_index], req);
+    }
+}

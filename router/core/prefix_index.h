@@ -1,0 +1,41 @@
+/* prefix_index.h - which endpoints hold which blocks of KV, within a bound of bytes.
+ *
+ * Layer:    router/core (base/core, policies/route.h for the bound on slots)
+ * Threads:  the decision thread only
+ * Lifetime: all memory is taken at new; nothing grows afterwards
+ * Rules:    (1) an engine's events are the truth: add and drop set and clear its bit
+ *           (2) a request that was just sent adds tentative bits, so that siblings in the same
+ *               burst follow it; they end by themselves when no event confirms them
+ *           (3) at the bound the block that was touched longest ago is forgotten, counted
+ *           (4) a slot that is dropped is gone from every answer at once
+ */
+#pragma once
+#include "base/core/block_key.h"
+#include "base/core/err.h"
+#include "policies/route.h"
+
+struct prefix_index;
+
+struct prefix_index_stats {
+    size_t bytes;    /* memory held; constant after new */
+    uint32_t blocks; /* blocks known now */
+    uint32_t blocks_max;
+    uint64_t evicted; /* blocks forgotten at the bound */
+};
+
+/* -EINVAL when bytes_max is too small for one block, -ENOMEM. */
+int prefix_index_new(size_t bytes_max, struct prefix_index **ret, struct err *err);
+void prefix_index_free(struct prefix_index *ix);
+
+void prefix_index_add(struct prefix_index *ix, uint32_t slot, struct block_key key);
+void prefix_index_expect(struct prefix_index *ix, uint32_t slot, const struct block_key *keys,
+                         uint32_t count, int64_t until_us);
+void prefix_index_drop(struct prefix_index *ix, uint32_t slot, struct block_key key);
+void prefix_index_drop_slot(struct prefix_index *ix, uint32_t slot);
+
+/* For each slot the length, in blocks, of the longest run from keys[0] that it holds.
+ * `ret_blocks` has ROUTE_INSTANCES_MAX places. The blocks met count as touched. */
+void prefix_index_match(struct prefix_index *ix, const struct block_key *keys, uint32_t count,
+                        int64_t now_us, uint32_t *ret_blocks);
+
+void prefix_index_stats(const struct prefix_index *ix, struct prefix_index_stats *ret);

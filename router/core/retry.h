@@ -1,0 +1,57 @@
+/* retry.h - after a failed attempt: send the request elsewhere, or answer the client?
+ *
+ * Layer:   router/core (base/core)
+ * Threads: the decision thread only
+ * Rules:   (1) nothing is retried once a byte of the answer went to the client
+ *          (2) a connection that was dead before the engine saw the request costs no retry
+ *          (3) other retries are paid from a budget that grows with the traffic (a tenth of it,
+ *              at least RETRY_FLOOR), so that a failing fleet is not buried under repeats
+ *          (4) a request that was being computed when two engines died is answered 422: it may be
+ *              what kills them
+ *
+ *     failure        charge   counts as crash   when refused
+ *     UNREACHABLE    no       no                503
+ *     DIED           yes      yes               502, second crash 422
+ *     OVERLOADED     yes      no                the engine's 429 or 503
+ *     ERROR          yes      no                502
+ */
+#pragma once
+#include <stdbool.h>
+#include <stdint.h>
+
+#define RETRY_SHARE 0.1       /* retries earned by a request */
+#define RETRY_FLOOR 3.0       /* retries that are there without traffic */
+#define RETRY_SAVED_MAX 100.0 /* what a quiet hour can save up */
+#define RETRY_ATTEMPTS_MAX 8  /* attempts of one request, the free ones included */
+#define RETRY_CRASHES_MAX 2
+
+enum retry_failure {
+    RETRY_UNREACHABLE, /* refused, or closed before the request was taken */
+    RETRY_DIED,        /* the connection broke while the engine had the request */
+    RETRY_OVERLOADED,  /* answered 429 or 503 */
+    RETRY_ERROR,       /* answered 5xx, or nonsense */
+    RETRY_FAILURE_COUNT
+};
+
+struct retry_budget {
+    double tokens;
+    uint64_t refused; /* retries not made for want of budget */
+};
+
+struct retry_request {
+    uint32_t attempts; /* made so far, the failed one included */
+    uint32_t crashes;
+    bool answering; /* a byte of the answer has gone to the client */
+};
+
+struct retry_verdict {
+    bool again;
+    int status; /* for the client when not again; 0 while answering: break the stream */
+};
+
+void retry_budget_init(struct retry_budget *b);
+void retry_budget_earn(struct retry_budget *b); /* once for each new request */
+
+/* Counts the failure into `r` (attempts are counted by the caller when it sends). */
+struct retry_verdict retry_decide(struct retry_budget *b, struct retry_request *r,
+                                  enum retry_failure failure);

@@ -1,0 +1,117 @@
+/* t_ledger.c - sums follow entries, owed prefill shrinks with time, full slots foretell a wait;
+ * and the retry rules row by row. */
+#include "base/core/bits.h"
+#include "router/core/ledger.h"
+#include "router/core/retry.h"
+
+#include <cmocka.h>
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+
+static struct route_instance instance(void)
+{
+    return (struct route_instance){
+        .has_perf = true,
+        .perf = { .a = 0.01, .b = 0.001, .c = 0.002 },
+        .token_budget = 100,
+        .seqs_max = 2,
+    };
+}
+
+static void sums_follow_entries(void **state)
+{
+    (void)state;
+    struct ledger *l = NULL;
+    assert_int_equal(ledger_new(4, &l, NULL), 0);
+    struct route_instance in = instance();
+    struct ledger_entry *a = ledger_send(l, 1, 100, 40, 10, 0);
+    struct ledger_entry *b = ledger_send(l, 1, 50, 0, 20, 0);
+    ledger_view(l, 1, 0, &in);
+    assert_int_equal(in.in_flight, 2);
+    assert_int_equal(in.prefill_tokens, 110);
+    ledger_tokens(l, a, 1, 1000);
+    ledger_tokens(l, a, 2, 2000);
+    ledger_view(l, 1, 1000, &in);
+    assert_int_equal(in.decoding, 1);
+    assert_int_equal(in.kv_tokens, 103);
+    assert_int_equal(in.prefill_tokens, 50);
+    ledger_end(l, a);
+    ledger_end(l, b);
+    ledger_view(l, 1, 3000, &in);
+    assert_int_equal(in.in_flight + in.decoding + in.kv_tokens + in.prefill_tokens, 0);
+    for (uint32_t i = 0; i < 4; i++)
+        assert_non_null(ledger_send(l, 2, 10, 0, 1, 0));
+    assert_null(ledger_send(l, 3, 10, 0, 1, 0)); /* the bound is an answer */
+    ledger_free(l);
+}
+
+static void owed_prefill_shrinks_but_never_vanishes(void **state)
+{
+    (void)state;
+    struct ledger *l = NULL;
+    assert_int_equal(ledger_new(4, &l, NULL), 0);
+    struct route_instance in = instance();
+    ledger_send(l, 0, 1000, 0, 10, 0);
+    ledger_view(l, 0, 110000, &in); /* 0.11 s at 1 ms + 10 ms / 100 a token */
+    assert_int_equal(in.prefill_tokens, 900);
+    ledger_view(l, 0, 60000000, &in);
+    assert_int_equal(in.prefill_tokens, 1);
+    ledger_free(l);
+}
+
+static void full_slots_wait_for_the_next_end(void **state)
+{
+    (void)state;
+    struct ledger *l = NULL;
+    assert_int_equal(ledger_new(8, &l, NULL), 0);
+    struct route_instance in = instance();
+    struct ledger_entry *a = ledger_send(l, 0, 10, 0, 31, 0);
+    ledger_view(l, 0, 0, &in);
+    assert_true(in.slot_wait_s == 0);
+    ledger_send(l, 0, 10, 0, 100, 0);
+    ledger_tokens(l, a, 1, 0);
+    ledger_view(l, 0, 0, &in); /* both slots taken: the shorter has 30 tokens to go */
+    assert_true(fabs(in.slot_wait_s - 30 * (0.01 + 2 * 0.002)) < 1e-9);
+    ledger_free(l);
+}
+
+static void retry_rules(void **state)
+{
+    (void)state;
+    static const struct {
+        struct retry_request before;
+        double budget;
+        enum retry_failure failure;
+        bool again;
+        int status;
+        const char *why;
+    } rows[] = {
+        { { 1, 0, false }, 0, RETRY_UNREACHABLE, true, 0, "a dead connection costs nothing" },
+        { { 1, 0, false }, 1, RETRY_DIED, true, 0, "the first crash goes elsewhere" },
+        { { 2, 1, false }, 9, RETRY_DIED, false, 422, "the second crash is the request's" },
+        { { 1, 0, false }, 0, RETRY_DIED, false, 502, "no budget" },
+        { { 1, 0, true }, 9, RETRY_DIED, false, 0, "the client has a part of the answer" },
+        { { 1, 0, false }, 9, RETRY_OVERLOADED, true, 0, "another may have room" },
+        { { 1, 0, false }, 0, RETRY_OVERLOADED, false, 503, "nor budget" },
+        { { 8, 0, false }, 9, RETRY_UNREACHABLE, false, 503, "attempts are bounded" },
+    };
+    for (uint32_t i = 0; i < COUNT_OF(rows); i++) {
+        struct retry_budget budget = { .tokens = rows[i].budget };
+        struct retry_request r = rows[i].before;
+        struct retry_verdict v = retry_decide(&budget, &r, rows[i].failure);
+        if (v.again != rows[i].again || v.status != rows[i].status) fail_msg("%s", rows[i].why);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(sums_follow_entries),
+        cmocka_unit_test(owed_prefill_shrinks_but_never_vanishes),
+        cmocka_unit_test(full_slots_wait_for_the_next_end),
+        cmocka_unit_test(retry_rules),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
