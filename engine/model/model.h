@@ -1,0 +1,121 @@
+/* model.h - a language model on this machine's processor: weights in, logits out.
+ *
+ * Layer:    engine/model (engine/kernels, base/text, base/core)
+ * Threads:  struct model is immutable after model_load: any thread may read it. A kv_store and
+ *           the model_runner over it belong to one thread (the device thread); the runner has
+ *           worker threads of its own that touch memory only during model_step.
+ * Lifetime: the model outlives its stores and runners, a store outlives its runners
+ * Equality: the logits of a token are a function of the ids before it and nothing else: bit for
+ *           bit the same alone or batched, in one piece or in chunks of any size, over any page
+ *           table and page size, with any number of threads. This holds within one numerics id.
+ *           It rests on: every output element sums over k in ascending order with one
+ *           accumulator; softmax goes through tiles of fixed size by absolute position; K
+ *           (rotated) and V are read back from the store, so rounded to its type, always.
+ */
+#pragma once
+#include "base/core/err.h"
+#include "base/core/hash.h"
+#include "base/core/own.h"
+#include "base/core/str.h"
+#include "base/text/vocab.h"
+
+struct ops;
+struct model;
+struct kv_store;
+struct model_runner;
+
+#define KV_PAGE_GRANULE 16 /* page_tokens is a multiple of this */
+#define KV_PAGE_TOKENS_MAX 1024
+#define MODEL_THREADS_MAX 256
+
+/* How K and V are stored: rows of a table in kv_store.c. */
+enum kv_type { KV_F16, KV_F32, KV_TYPE_COUNT };
+
+/* -EINVAL (and the known names in err) for another name. */
+int kv_type_from_name(struct str name, enum kv_type *ret, struct err *err);
+const char *kv_type_name(enum kv_type type);
+
+/* { 0 } is a good default: the fastest kernels of this machine, K and V in F16. */
+struct model_load_options {
+    enum kv_type kv_type;
+    const char *kernels; /* name of a row of ops_table ("ref", "avx2", "avx512"); NULL: the best */
+};
+
+struct model_info {
+    struct str name;             /* general.name, or the file's name without folder */
+    struct str architecture;     /* "llama" */
+    struct str kernels;          /* the row of ops_table in use */
+    struct str template_source;  /* tokenizer.chat_template; empty when the file has none */
+    char digest[SHA256_HEX + 1]; /* of the file: SHA-256 over the SHA-256 of each MiB */
+    char numerics[64];           /* equality holds between engines of one numerics id */
+    uint32_t n_layers;
+    uint32_t n_embd;
+    uint32_t n_ff;
+    uint32_t n_heads;
+    uint32_t n_kv_heads;
+    uint32_t head_dim;
+    uint32_t vocab_size;
+    uint32_t context_length;
+    uint64_t parameters;   /* elements of all tensors */
+    uint64_t weight_bytes; /* memory the packed weights hold */
+    size_t kv_bytes_per_token;
+    const struct vocab *vocab; /* NULL for tokenizer.ggml.model "no_vocab" */
+};
+
+/* Reads the GGUF file at `path` whole. Everything in the file is checked; a refusal is a sentence
+ * that names the file and the key or tensor. -EINVAL: the file is wrong; -ENOTSUP: it asks for
+ * something we do not have; -EIO, -ENOENT ...: reading failed; -ENOMEM. `opt` may be NULL. */
+int model_load(const char *path, const struct model_load_options *opt, struct model **ret,
+               struct err *err);
+void model_free(struct model *m);
+CLEANUP_FREEP(model, struct model)
+
+/* Lives as long as the model. */
+const struct model_info *model_info(const struct model *m);
+
+/* KV memory: `pages` pages of `page_tokens` tokens, page-major (a page is one contiguous piece
+ * with all layers). All memory is reserved here (and touched only when used). -EINVAL for a
+ * page size that is not a multiple of KV_PAGE_GRANULE; -ENOMEM. */
+int kv_store_new(const struct model *m, uint32_t pages, uint32_t page_tokens, struct kv_store **ret,
+                 struct err *err);
+void kv_store_free(struct kv_store *kv);
+CLEANUP_FREEP(kv_store, struct kv_store)
+uint32_t kv_store_pages(const struct kv_store *kv);
+uint32_t kv_store_page_tokens(const struct kv_store *kv);
+size_t kv_store_page_bytes(const struct kv_store *kv);
+
+/* All of a page's K and V, for copy on write. Between steps only. */
+void kv_store_copy_page(struct kv_store *kv, uint32_t dst, uint32_t src);
+
+/* `count` consecutive tokens of one sequence, the first at `position`. The K and V of positions
+ * before it are in the store already (prefix hit or earlier chunk); theirs are written by the
+ * step. page_table[i] holds positions [i * page_tokens, (i + 1) * page_tokens). No other item of
+ * the same step may write to a page of this table, or read what this item writes. */
+struct batch_item {
+    const uint32_t *ids;
+    uint32_t count; /* at least 1 */
+    uint32_t position;
+    const uint32_t *page_table;
+    uint32_t pages;   /* entries of page_table */
+    bool want_logits; /* of the last of the tokens */
+    float *logits;    /* vocab_size floats, the caller's; written when want_logits */
+};
+
+struct model_runner_options {
+    uint32_t tokens_max; /* tokens of all items of one step; at least seqs_max */
+    uint32_t seqs_max;   /* items of one step */
+    uint32_t threads;    /* with the calling thread; 0 and 1: no worker threads */
+};
+
+/* Takes all scratch memory of a step, so that model_step does not allocate. */
+int model_runner_new(const struct model *m, struct kv_store *kv,
+                     const struct model_runner_options *opt, struct model_runner **ret,
+                     struct err *err);
+void model_runner_free(struct model_runner *r);
+CLEANUP_FREEP(model_runner, struct model_runner)
+
+/* One forward pass over all items. Blocks until the logits are there. -EINVAL, before anything
+ * was computed, for an id outside the vocabulary, a position outside context or page table, a
+ * page outside the store, or more items or tokens than the runner was made for. */
+int model_step(struct model_runner *r, const struct batch_item *items, uint32_t count,
+               struct err *err);
