@@ -1,0 +1,539 @@
+/* t_scale.c - scaling signals and their shaper: against a simulated engine, against brute force,
+ * and row by row. */
+#include "base/core/bits.h"
+#include "policies/scale_rows.h"
+#include "policies/scale_shape.h"
+#include "tests/unit/unit.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define SECOND ((int64_t)1000000)
+
+static struct scale_pool a_pool(double price_h, double speed)
+{
+    return (struct scale_pool){
+        .max = 8,
+        .available = true,
+        .price_h = price_h,
+        .lead_s = 20,
+        .perf_known = true,
+        .perf = { .a = 0.010 / speed, .b = 0.0005 / speed, .c = 0.001 / speed, .d = 1e-6 / speed },
+        .seqs_max = 16,
+    };
+}
+
+static struct scale_view a_view(uint32_t pools)
+{
+    struct scale_view v = { .pool_count = pools, .ttft_slo_s = 2, .tpot_slo_s = 0.1 };
+    for (uint32_t i = 0; i < pools; i++)
+        v.pool[i] = a_pool(1 + i * 0.8, 1 + i);
+    v.demand = (struct scale_demand){
+        .present = true, .arrivals_s = 1, .prompt_tokens = 200, .output_tokens = 100
+    };
+    return v;
+}
+
+/* ---- the formula against an engine that is simulated step by step ---- */
+
+struct session {
+    double arrived;
+    uint32_t prompt, output, done;
+    double first;
+};
+
+/* Mean seconds per output token of the engine that the model describes, fed at `rate`. Every
+ * waiting prompt is computed whole in the next step, which is what the formula assumes. */
+static void simulate(const struct scale_pool *pool, const struct scale_demand *d, double rate,
+                     double *ret_ttft, double *ret_tpot)
+{
+    enum { SESSIONS = 4096, ARRIVALS = 20000, WARM = 2000 };
+    static struct session run[SESSIONS];
+    uint32_t running = 0, arrivals = 0, finished = 0;
+    struct rng rng;
+    rng_seed(&rng, 7);
+    double now = 0, next = rng_exp(&rng, 1 / rate), ttft = 0, tpot = 0;
+
+    while (finished < ARRIVALS && running < SESSIONS - 1) {
+        if (running == 0 && next > now) now = next;
+        uint64_t kv = 0;
+        uint32_t prefill = 0, decoding = 0;
+        while (next <= now && running < SESSIONS - 1) {
+            run[running++] = (struct session){ .arrived = next,
+                                               .prompt = (uint32_t)d->prompt_tokens,
+                                               .output = (uint32_t)d->output_tokens };
+            arrivals++;
+            next += rng_exp(&rng, 1 / rate);
+        }
+        for (uint32_t i = 0; i < running; i++) {
+            if (run[i].done == 0)
+                prefill += run[i].prompt;
+            else
+                decoding++, kv += run[i].prompt + run[i].done;
+        }
+        struct perf_shape shape = { prefill, decoding, kv };
+        now += perf_step_s(&pool->perf, &shape);
+        for (uint32_t i = 0; i < running;) {
+            struct session *s = &run[i];
+            if (s->done++ == 0) s->first = now;
+            if (s->done < s->output) {
+                i++;
+                continue;
+            }
+            if (finished++ >= WARM) {
+                ttft += s->first - s->arrived;
+                tpot += (now - s->first) / (s->output - 1);
+            }
+            run[i] = run[--running];
+        }
+    }
+    if (finished < ARRIVALS) { /* the queue grew without end */
+        *ret_ttft = *ret_tpot = HUGE_VAL;
+        return;
+    }
+    *ret_ttft = ttft / (ARRIVALS - WARM);
+    *ret_tpot = tpot / (ARRIVALS - WARM);
+    (void)arrivals;
+}
+
+static void rate_keeps_the_promise_in_a_simulated_engine(void **state)
+{
+    (void)state;
+    static const struct {
+        double ttft, tpot, prompt, output;
+        const char *why;
+    } rows[] = {
+        { 2, 0.05, 200, 100, "the time between tokens binds" },
+        { 2, 0.03, 50, 200, "long answers, tight steps" },
+        { 0.5, 1, 400, 20, "the first token binds" },
+    };
+    for (size_t i = 0; i < COUNT_OF(rows); i++) {
+        struct scale_view v = a_view(1);
+        v.pool[0].seqs_max = 4000;
+        v.ttft_slo_s = rows[i].ttft;
+        v.tpot_slo_s = rows[i].tpot;
+        v.demand.prompt_tokens = rows[i].prompt;
+        v.demand.output_tokens = rows[i].output;
+        double rate = scale_instance_rate(&v.pool[0], &v, 0.95);
+        assert_true(rate > 0);
+
+        double ttft, tpot;
+        simulate(&v.pool[0], &v.demand, rate * 0.95, &ttft, &tpot);
+        if (ttft > rows[i].ttft || tpot > rows[i].tpot)
+            fail_msg("%s: ttft %g tpot %g below the rate", rows[i].why, ttft, tpot);
+        /* and the rate is not timid: at twice of it a promise is broken */
+        simulate(&v.pool[0], &v.demand, rate * 2, &ttft, &tpot);
+        if (ttft <= rows[i].ttft && tpot <= rows[i].tpot)
+            fail_msg("%s: twice the rate still keeps the promise", rows[i].why);
+    }
+}
+
+static void slots_bound_the_rate(void **state)
+{
+    (void)state;
+    struct scale_view v = a_view(1);
+    double wide = scale_instance_rate(&v.pool[0], &v, 0.85);
+    v.pool[0].seqs_max = 1;
+    double narrow = scale_instance_rate(&v.pool[0], &v, 0.85);
+    assert_true(narrow < wide);
+    /* one slot: a request alone takes output * a + w seconds */
+    double w = scale_request_work_s(&v.pool[0].perf, 200, 100);
+    assert_true(fabs(narrow - 1 / (100 * 0.010 + w)) < 1e-9);
+}
+
+/* ---- the mix against brute force ---- */
+
+static double cost_with_lead(const struct scale_view *v, const uint32_t *want)
+{
+    double cost = 0;
+    for (uint32_t i = 0; i < v->pool_count; i++) {
+        const struct scale_pool *p = &v->pool[i];
+        uint32_t fresh = want[i] > scale_have(p) ? want[i] - scale_have(p) : 0;
+        cost += want[i] * p->price_h + fresh * p->price_h * p->lead_s / 600;
+    }
+    return cost;
+}
+
+static double rate_of(const struct scale_view *v, const uint32_t *want)
+{
+    double rate = 0;
+    for (uint32_t i = 0; i < v->pool_count; i++)
+        rate += want[i] * scale_instance_rate(&v->pool[i], v, 0.85);
+    return rate;
+}
+
+static void brute(const struct scale_view *v, double need, double *ret_cost, double *ret_gap)
+{
+    double best_cost = HUGE_VAL, best_gap = HUGE_VAL;
+    uint32_t n[SCALE_POOLS_MAX] = { 0 };
+    for (n[0] = v->pool[0].min; n[0] <= scale_reach(&v->pool[0]); n[0]++)
+        for (n[1] = v->pool[1].min; n[1] <= scale_reach(&v->pool[1]); n[1]++)
+            for (n[2] = v->pool[2].min; n[2] <= scale_reach(&v->pool[2]); n[2]++) {
+                if (v->budget_h > 0 && scale_cost_h(v, n) > v->budget_h) continue;
+                double gap = fmax(need - rate_of(v, n), 0);
+                if (gap < need * 1e-9) gap = 0;
+                double cost = cost_with_lead(v, n);
+                if (gap > best_gap || (gap >= best_gap && cost >= best_cost)) continue;
+                best_gap = gap;
+                best_cost = cost;
+            }
+    *ret_cost = best_cost;
+    *ret_gap = best_gap;
+}
+
+static void mix_is_the_cheapest(void **state)
+{
+    (void)state;
+    struct rng rng;
+    rng_seed(&rng, 3);
+    const struct scale_config config = SCALE_CONFIG_DEFAULT;
+    for (uint32_t round = 0; round < 400; round++) {
+        struct scale_view v = a_view(3);
+        for (uint32_t i = 0; i < 3; i++) {
+            struct scale_pool *p = &v.pool[i];
+            *p = a_pool(0.5 + rng_f64(&rng) * 3, 0.7 + rng_f64(&rng) * 3);
+            p->min = (uint32_t)rng_below(&rng, 2);
+            p->ready = (uint32_t)rng_below(&rng, 4);
+            p->available = rng_below(&rng, 5) != 0;
+        }
+        v.demand.arrivals_s = rng_f64(&rng) * 20;
+        if (rng_below(&rng, 3) == 0) v.budget_h = 5 + rng_f64(&rng) * 10;
+
+        struct scale_verdict got;
+        scale_work.decide(NULL, &config, &v, SECOND, &rng, &got);
+        double ready_rate = 0, lead = HUGE_VAL;
+        for (uint32_t i = 0; i < 3; i++) {
+            ready_rate += v.pool[i].ready * scale_instance_rate(&v.pool[i], &v, 0.85);
+            if (v.pool[i].available) lead = fmin(lead, v.pool[i].lead_s);
+        }
+        if (isinf(lead)) lead = 0;
+        double backlog = fmax(0, (v.demand.arrivals_s - ready_rate) * lead);
+        double need = v.demand.arrivals_s + backlog / config.clear_s;
+
+        double cost, gap;
+        brute(&v, need, &cost, &gap);
+        if (isinf(cost)) continue; /* the minimums alone exceed the budget */
+        double got_gap = fmax(need - rate_of(&v, got.choice.want), 0);
+        if (got_gap < need * 1e-9) got_gap = 0;
+        if (fabs(got_gap - gap) > need * 1e-6 ||
+            cost_with_lead(&v, got.choice.want) > cost * (1 + 1e-9))
+            fail_msg("round %u: cost %g gap %g, brute force %g %g", round,
+                     cost_with_lead(&v, got.choice.want), got_gap, cost, gap);
+    }
+}
+
+/* ---- rows ---- */
+
+struct work_row {
+    uint32_t ready, starting;
+    double arrivals;
+    uint32_t held, in_flight, waiting;
+    double idle_s;
+    bool absent, unknown, unavailable;
+    uint32_t min;
+    uint32_t want_low, want_high;
+    const char *why;
+};
+
+static void work_answers(void **state)
+{
+    (void)state;
+    static const struct work_row rows[] = {
+        { .idle_s = 1e9, .why = "nobody ever asked: nothing" },
+        { .held = 1, .want_low = 1, .want_high = 1, .why = "one held request wakes one instance" },
+        { .ready = 1, .idle_s = 30, .want_low = 1, .want_high = 1, .why = "silence, not long yet" },
+        { .ready = 1, .idle_s = 61, .why = "silence for longer than zero_after_s" },
+        { .ready = 1, .idle_s = 61, .min = 1, .want_low = 1, .want_high = 1, .why = "the minimum" },
+        { .ready = 1,
+          .idle_s = 61,
+          .in_flight = 1,
+          .want_low = 1,
+          .want_high = 1,
+          .why = "somebody is being served" },
+        { .ready = 3, .absent = true, .want_low = 3, .want_high = 3, .why = "absent is not zero" },
+        { .ready = 2,
+          .unknown = true,
+          .arrivals = 100,
+          .want_low = 2,
+          .want_high = 2,
+          .why = "no speed known: keep" },
+        { .unknown = true,
+          .held = 5,
+          .want_low = 1,
+          .want_high = 1,
+          .why = "no speed known, nothing runs: one to learn from" },
+        { .ready = 1, .arrivals = 20, .want_low = 5, .want_high = 8, .why = "work of many" },
+        { .ready = 1, .arrivals = 1000, .want_low = 8, .want_high = 8, .why = "the maximum" },
+        { .ready = 2,
+          .arrivals = 1000,
+          .unavailable = true,
+          .want_low = 2,
+          .want_high = 2,
+          .why = "nothing can be bought" },
+        { .ready = 1,
+          .arrivals = 1,
+          .waiting = 400,
+          .in_flight = 400,
+          .want_low = 2,
+          .want_high = 8,
+          .why = "a backlog that one instance does not clear" },
+        { .ready = 1,
+          .arrivals = 0.1,
+          .waiting = 3,
+          .in_flight = 3,
+          .want_low = 1,
+          .want_high = 1,
+          .why = "a backlog that is gone before help could come" },
+    };
+    const struct scale_config config = SCALE_CONFIG_DEFAULT;
+    for (size_t i = 0; i < COUNT_OF(rows); i++) {
+        const struct work_row *r = &rows[i];
+        struct scale_view v = a_view(1);
+        v.pool[0].ready = r->ready;
+        v.pool[0].starting = r->starting;
+        v.pool[0].min = r->min;
+        v.pool[0].perf_known = !r->unknown;
+        v.pool[0].available = !r->unavailable;
+        v.demand.present = !r->absent;
+        v.demand.arrivals_s = r->arrivals;
+        v.demand.held = r->held;
+        v.demand.in_flight = r->in_flight;
+        v.demand.waiting = r->waiting;
+        v.demand.idle_s = r->idle_s;
+        struct scale_verdict got;
+        scale_work.decide(NULL, &config, &v, SECOND, NULL, &got);
+        if (got.choice.want[0] < r->want_low || got.choice.want[0] > r->want_high)
+            fail_msg("%s: want %u, expected %u to %u", r->why, got.choice.want[0], r->want_low,
+                     r->want_high);
+        assert_non_null(got.reason);
+        assert_true(got.again_us > SECOND);
+    }
+}
+
+static void work_names_its_runner_up(void **state)
+{
+    (void)state;
+    struct scale_view v = a_view(2);
+    v.demand.arrivals_s = 6;
+    const struct scale_config config = SCALE_CONFIG_DEFAULT;
+    struct scale_verdict got;
+    scale_work.decide(NULL, &config, &v, SECOND, NULL, &got);
+    assert_true(got.has_runner_up);
+    assert_non_null(got.runner_why);
+    assert_int_not_equal(0, memcmp(&got.choice.want, &got.runner_up.want, sizeof got.choice.want));
+    assert_true(got.estimate_s > 0 && got.estimate_s <= v.ttft_slo_s);
+}
+
+static void promise_out_of_reach_still_serves(void **state)
+{
+    (void)state;
+    struct scale_view v = a_view(1);
+    v.tpot_slo_s = 0.001; /* a step alone takes ten times that */
+    v.demand.arrivals_s = 3;
+    const struct scale_config config = SCALE_CONFIG_DEFAULT;
+    assert_true(scale_instance_rate(&v.pool[0], &v, 0.85) <= 0);
+    struct scale_verdict got;
+    scale_work.decide(NULL, &config, &v, SECOND, NULL, &got);
+    assert_true(got.choice.want[0] >= 1);
+    assert_non_null(strstr(got.reason, "best effort"));
+}
+
+static void queue_follows_waiting(void **state)
+{
+    (void)state;
+    const struct scale_config config = SCALE_CONFIG_DEFAULT;
+    struct scale_view v = a_view(2);
+    v.pool[0].ready = 2;
+    v.demand.idle_s = 0;
+    struct scale_verdict got;
+    v.demand.waiting = 14, v.demand.held = 6; /* 20 / 5 = 4 */
+    scale_queue.decide(NULL, &config, &v, SECOND, NULL, &got);
+    assert_int_equal(got.choice.want[0] + got.choice.want[1], 4);
+    assert_int_equal(got.choice.want[0], 4); /* the cheaper pool */
+    v.pool[0].ready = 3;
+    v.demand.waiting = 16, v.demand.held = 0; /* 3.2 is within a tenth of 3 */
+    scale_queue.decide(NULL, &config, &v, SECOND, NULL, &got);
+    assert_int_equal(got.choice.want[0] + got.choice.want[1], 3);
+    v.demand.waiting = 0;
+    scale_queue.decide(NULL, &config, &v, SECOND, NULL, &got);
+    assert_int_equal(got.choice.want[0] + got.choice.want[1], 1);
+    v.demand.idle_s = 100;
+    scale_queue.decide(NULL, &config, &v, SECOND, NULL, &got);
+    assert_int_equal(got.choice.want[0] + got.choice.want[1], 0);
+}
+
+static void concurrency_panics_and_calms(void **state)
+{
+    (void)state;
+    _Alignas(8) char bytes[SCALE_STATE_BYTES_MAX] = { 0 };
+    const struct scale_config config = SCALE_CONFIG_DEFAULT; /* 8 each, 70 % of it: 5.6 */
+    struct scale_view v = a_view(1);
+    v.pool[0].ready = 2;
+    v.pool[0].max = 64;
+    struct scale_verdict got;
+    int64_t now = 0;
+    v.demand.in_flight = 10; /* 10 / 5.6 -> 2 */
+    for (; now < 60 * SECOND; now += SECOND)
+        scale_concurrency.decide(bytes, &config, &v, now, NULL, &got);
+    assert_int_equal(got.choice.want[0], 2);
+
+    v.demand.in_flight = 60; /* panic window fills within six seconds: 60 / 5.6 -> 11 */
+    for (int i = 0; i < 6; i++, now += SECOND)
+        scale_concurrency.decide(bytes, &config, &v, now, NULL, &got);
+    assert_int_equal(got.choice.want[0], 11);
+
+    v.demand.in_flight = 0; /* in panic the count never falls */
+    for (int i = 0; i < 30; i++, now += SECOND)
+        scale_concurrency.decide(bytes, &config, &v, now, NULL, &got);
+    assert_int_equal(got.choice.want[0], 11);
+
+    for (int i = 0; i < 120; i++, now += SECOND)
+        scale_concurrency.decide(bytes, &config, &v, now, NULL, &got);
+    assert_int_equal(got.choice.want[0], 1); /* floor(ready / 2) */
+}
+
+static void every_row_keeps_the_bounds(void **state)
+{
+    (void)state;
+    struct rng rng;
+    rng_seed(&rng, 11);
+    const struct scale_config config = SCALE_CONFIG_DEFAULT;
+    for (uint32_t row = 0; row < scale_count; row++) {
+        const struct scale_policy *p = scale_table[row];
+        assert_ptr_equal(scale_find(str_from(p->name)), p);
+        assert_true(p->state_size <= SCALE_STATE_BYTES_MAX);
+        _Alignas(8) char bytes[SCALE_STATE_BYTES_MAX] = { 0 };
+        for (uint32_t round = 0; round < 300; round++) {
+            struct scale_view v = a_view(1 + (uint32_t)rng_below(&rng, SCALE_POOLS_MAX));
+            for (uint32_t i = 0; i < v.pool_count; i++) {
+                v.pool[i].min = (uint32_t)rng_below(&rng, 3);
+                v.pool[i].max = v.pool[i].min + (uint32_t)rng_below(&rng, 4);
+                v.pool[i].ready = (uint32_t)rng_below(&rng, 5);
+                v.pool[i].starting = (uint32_t)rng_below(&rng, 3);
+                v.pool[i].available = rng_below(&rng, 3) != 0;
+                v.pool[i].perf_known = rng_below(&rng, 4) != 0;
+            }
+            v.demand = (struct scale_demand){ .present = rng_below(&rng, 5) != 0,
+                                              .arrivals_s = rng_f64(&rng) * 50,
+                                              .prompt_tokens = rng_f64(&rng) * 4000,
+                                              .output_tokens = 1 + rng_f64(&rng) * 500,
+                                              .in_flight = (uint32_t)rng_below(&rng, 100),
+                                              .waiting = (uint32_t)rng_below(&rng, 50),
+                                              .held = (uint32_t)rng_below(&rng, 20),
+                                              .idle_s = rng_f64(&rng) * 100 };
+            struct scale_verdict got;
+            p->decide(bytes, &config, &v, (int64_t)round * SECOND, &rng, &got);
+            for (uint32_t i = 0; i < v.pool_count; i++) {
+                assert_in_range(got.choice.want[i], v.pool[i].min, v.pool[i].max);
+                if (!v.pool[i].available && got.choice.want[i] > v.pool[i].min)
+                    assert_true(got.choice.want[i] <= scale_have(&v.pool[i]));
+            }
+        }
+    }
+    assert_non_null(scale_find(str_from(SCALE_DEFAULT)));
+    assert_null(scale_find(STR("works")));
+}
+
+static void search_stops_at_its_bound(void **state)
+{
+    (void)state;
+    struct scale_view v = a_view(SCALE_POOLS_MAX);
+    for (uint32_t i = 0; i < v.pool_count; i++) {
+        v.pool[i] = a_pool(1 + i * 1e-4, 1 + i * 1e-3); /* nearly alike: hard to prune */
+        v.pool[i].max = SCALE_COUNT_MAX;
+    }
+    v.demand.arrivals_s = 700;
+    const struct scale_config config = SCALE_CONFIG_DEFAULT;
+    struct scale_verdict got;
+    scale_work.decide(NULL, &config, &v, SECOND, NULL, &got);
+    assert_true(rate_of(&v, got.choice.want) >= 700);
+}
+
+/* ---- the shaper ---- */
+
+static void shape_goes_up_at_once_and_down_after_the_window(void **state)
+{
+    (void)state;
+    struct scale_shape s = { 0 };
+    struct scale_shape_config c = SCALE_SHAPE_DEFAULT;
+    c.down_step_max = 0;
+    struct scale_shaped out;
+    uint32_t have[SCALE_POOLS_MAX] = { 1 }, want[SCALE_POOLS_MAX] = { 4 };
+    int64_t now = 1000 * SECOND;
+    scale_shape(&s, &c, 1, want, have, now, &out);
+    assert_int_equal(out.target[0], 4);
+    assert_false(out.limited);
+
+    have[0] = 4;
+    want[0] = 1;
+    int64_t fell = 0;
+    for (int i = 1; i <= 130; i++) {
+        scale_shape(&s, &c, 1, want, have, now + i * SECOND, &out);
+        if (out.target[0] < 4) {
+            fell = i;
+            break;
+        }
+        assert_true(out.limited);
+        assert_non_null(out.limit);
+    }
+    assert_in_range(fell, 59, 64); /* the window, and at most one bucket more */
+    assert_int_equal(out.target[0], 1);
+}
+
+static void shape_takes_the_maximum_of_a_flapping_signal(void **state)
+{
+    (void)state;
+    struct scale_shape s = { 0 };
+    struct scale_shape_config c = SCALE_SHAPE_DEFAULT;
+    struct scale_shaped out;
+    uint32_t have[SCALE_POOLS_MAX] = { 3 };
+    for (int i = 0; i < 600; i++) {
+        uint32_t want[SCALE_POOLS_MAX] = { i % 50 == 0 ? 3 : 1 };
+        scale_shape(&s, &c, 1, want, have, (1000 + i) * SECOND, &out);
+        assert_int_equal(out.target[0], 3);
+    }
+}
+
+static void shape_steps_and_forgets_after_a_gap(void **state)
+{
+    (void)state;
+    struct scale_shape s = { 0 };
+    struct scale_shape_config c = { .down_window_s = 10, .up_step_max = 2, .down_step_max = 1 };
+    struct scale_shaped out;
+    uint32_t have[SCALE_POOLS_MAX] = { 1 }, want[SCALE_POOLS_MAX] = { 9 };
+    scale_shape(&s, &c, 1, want, have, 1000 * SECOND, &out);
+    assert_int_equal(out.target[0], 3);
+
+    have[0] = 5;
+    want[0] = 0;
+    for (int i = 1; i <= 12; i++)
+        scale_shape(&s, &c, 1, want, have, (1000 + i) * SECOND, &out);
+    assert_int_equal(out.target[0], 4); /* one at a time */
+
+    scale_shape(&s, &c, 1, want, have, 1100 * SECOND, &out);
+    assert_int_equal(out.target[0], 5); /* the controller was away: a new window begins */
+    assert_true(out.hold_s > 0);
+    scale_shape(&s, &c, 1, want, have, 1050 * SECOND, &out);
+    assert_int_equal(out.target[0], 5); /* the clock went back */
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(rate_keeps_the_promise_in_a_simulated_engine),
+        cmocka_unit_test(slots_bound_the_rate),
+        cmocka_unit_test(mix_is_the_cheapest),
+        cmocka_unit_test(work_answers),
+        cmocka_unit_test(work_names_its_runner_up),
+        cmocka_unit_test(promise_out_of_reach_still_serves),
+        cmocka_unit_test(queue_follows_waiting),
+        cmocka_unit_test(concurrency_panics_and_calms),
+        cmocka_unit_test(every_row_keeps_the_bounds),
+        cmocka_unit_test(search_stops_at_its_bound),
+        cmocka_unit_test(shape_goes_up_at_once_and_down_after_the_window),
+        cmocka_unit_test(shape_takes_the_maximum_of_a_flapping_signal),
+        cmocka_unit_test(shape_steps_and_forgets_after_a_gap),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
