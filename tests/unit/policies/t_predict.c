@@ -3,12 +3,13 @@
 #include "base/core/rng.h"
 #include "policies/predict.h"
 
-#include <cmocka.h>
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
+
+#include <cmocka.h>
 
 static const struct predict_policy *row;
 static void *memory;

@@ -2,11 +2,12 @@
 #include "base/core/bits.h"
 #include "policies/route.h"
 
-#include <cmocka.h>
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdlib.h>
+
+#include <cmocka.h>
 
 #define PERF ((struct perf_coef){ .a = 0.01, .b = 0.001, .c = 0.002 })
 

@@ -4,11 +4,12 @@
 #include "router/core/ledger.h"
 #include "router/core/retry.h"
 
-#include <cmocka.h>
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdlib.h>
+
+#include <cmocka.h>
 
 static struct route_instance instance(void)
 {

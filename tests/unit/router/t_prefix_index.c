@@ -2,10 +2,11 @@
 #include "base/core/bits.h"
 #include "router/core/prefix_index.h"
 
-#include <cmocka.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdlib.h>
+
+#include <cmocka.h>
 
 static struct block_key key_of(uint64_t n)
 {

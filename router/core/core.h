@@ -1,0 +1,127 @@
+/* core.h - the router's decisions: where a request goes, waits, goes next after a failure.
+ *
+ * Layer:    router/core (base/core, policies)
+ * Threads:  the decision thread only; the simulator drives the same functions
+ * Lifetime: everything is taken at core_new; a core_request is the caller's memory and must stay
+ *           put from core_arrive until it was refused or core_end was called
+ * Rules:    (1) no I/O, no clock, no log: time comes in, answers go out
+ *           (2) every request that arrives ends once: refused, or core_end
+ *           (3) a request holds at most one ledger entry, the one of its running attempt
+ *           (4) what is held, in flight and indexed is bounded; reaching a bound is an answer
+ *
+ *     arrive ──► SENT ──► (tokens) ──► end          send: the caller talks to request->slot
+ *        │        │ ▲
+ *        │        ▼ │ fail: elsewhere, held, or refused
+ *        └────► HELD ──► refused after hold_us_max
+ */
+#pragma once
+#include "base/core/heap.h"
+#include "base/core/list.h"
+#include "policies/predict.h"
+#include "policies/route.h"
+#include "router/core/ledger.h"
+#include "router/core/prefix_index.h"
+#include "router/core/retry.h"
+
+#define CORE_NAME_MAX 64
+#define CORE_SUSPEND_US_MIN 1000000  /* an endpoint that failed rests this long, */
+#define CORE_SUSPEND_US_MAX 30000000 /* doubling up to this */
+#define CORE_EXPECT_US 30000000      /* an unconfirmed block is believed this long */
+
+struct core_config {
+    const struct route_policy *route;
+    const struct predict_policy *predict;
+    size_t index_bytes;
+    uint32_t requests_max; /* in flight */
+    uint32_t held_max;     /* waiting for an instance */
+    int64_t hold_us_max;
+    uint64_t seed;
+};
+
+struct core_endpoint {
+    char name[CORE_NAME_MAX]; /* the instance's; names it across updates */
+    uint64_t model;           /* hash of the served model's name; requests match on it */
+    uint64_t boot;            /* the engine's boot id: another one means its blocks are gone */
+    bool ready;               /* not starting, not draining */
+    bool has_perf;
+    struct perf_coef perf;
+    uint32_t token_budget, seqs_max;
+    double price_per_hour;
+};
+
+enum core_state { CORE_NEW, CORE_HELD, CORE_SENT, CORE_ENDED, CORE_STATE_COUNT };
+
+struct core_request {
+    /* The caller's, before core_arrive. */
+    uint64_t model;
+    uint32_t prompt_tokens; /* at least 1; an estimate where ids are not known */
+    const struct block_key *keys;
+    uint32_t key_count;
+    struct predict_features features;
+
+    /* The core's. */
+    enum core_state state;
+    uint32_t slot; /* while SENT */
+    struct predict_verdict length;
+    struct route_verdict route;
+    uint32_t hit_tokens; /* believed to be cached where it went */
+    int64_t arrived_us, held_us;
+    struct retry_request retry;
+    uint64_t tried[ROUTE_INSTANCES_MAX / 64]; /* slots that failed it */
+    struct ledger_entry *entry;
+    struct list link;
+};
+
+enum core_answer { CORE_SEND, CORE_WAIT, CORE_REFUSE };
+
+struct core_verdict {
+    enum core_answer answer;
+    int status;           /* when refused; 0: the stream already began, break it */
+    double retry_after_s; /* when refused with 429 or 503 */
+};
+
+/* What the controller wants to know; counters run from core_new. */
+struct core_demand {
+    uint64_t arrivals, prompt_tokens, uncached_tokens, output_tokens_expected;
+    uint32_t held, in_flight;
+    uint64_t held_tokens;
+    int64_t held_oldest_us; /* age; 0 when nothing is held */
+};
+
+struct core;
+int core_new(const struct core_config *config, struct core **ret, struct err *err);
+void core_free(struct core *c);
+void core_route_set(struct core *c, const struct route_policy *route); /* from now on */
+const struct route_policy *core_route(const struct core *c);
+
+/* Adds or updates by name; the slot stays the same until core_endpoint_remove. -ENOSPC when
+ * ROUTE_INSTANCES_MAX are known. Requests in flight there go on. */
+int core_endpoint_put(struct core *c, const struct core_endpoint *ep, uint32_t *ret_slot);
+void core_endpoint_remove(struct core *c, uint32_t slot);
+uint32_t core_endpoint_find(const struct core *c, const char *name);               /* ROUTE_NONE */
+const struct core_endpoint *core_endpoint_at(const struct core *c, uint32_t slot); /* or NULL */
+uint32_t core_in_flight(const struct core *c, uint32_t slot);
+
+/* The seconds until an instance is expected for held requests; < 0: nothing is starting. */
+void core_starting_set(struct core *c, double eta_s);
+
+struct prefix_index *core_index(struct core *c);
+
+struct core_verdict core_arrive(struct core *c, struct core_request *r, int64_t now_us);
+void core_tokens(struct core *c, struct core_request *r, uint32_t count, int64_t now_us);
+struct core_verdict core_fail(struct core *c, struct core_request *r, enum retry_failure failure,
+                              int64_t now_us);
+
+/* The request is over: answered whole (censored false unless it hit its limit) or its client
+ * left (censored true). `generated` 0 teaches the predictor nothing. From HELD too. */
+void core_end(struct core *c, struct core_request *r, uint32_t generated, bool censored,
+              int64_t now_us);
+
+/* One held request that can go now (SENT on return) or has waited too long (refused, with its
+ * verdict); NULL when neither. Call after endpoints changed, requests ended, and at the time
+ * core_held_deadline_us says (INT64_MAX: nothing is held). */
+struct core_request *core_held_next(struct core *c, int64_t now_us, struct core_verdict *ret);
+int64_t core_held_deadline_us(const struct core *c, int64_t now_us);
+
+void core_demand(const struct core *c, int64_t now_us, struct core_demand *ret);
+const struct retry_budget *core_budget(const struct core *c);

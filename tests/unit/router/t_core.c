@@ -1,0 +1,247 @@
+/* t_core.c - requests through arrive, hold, failure and end: each ends once, nothing stays behind. */
+#include "base/core/bits.h"
+#include "router/core/core.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+
+#define SECOND 1000000
+
+static struct core *core;
+
+static struct core_config config(void)
+{
+    return (struct core_config){ .route = route_find(STR(ROUTE_DEFAULT)),
+                                 .predict = predict_find(STR(PREDICT_DEFAULT)),
+                                 .index_bytes = 1 << 20,
+                                 .requests_max = 64,
+                                 .held_max = 4,
+                                 .hold_us_max = 10 * SECOND,
+                                 .seed = 1 };
+}
+
+static int fresh(void **state)
+{
+    (void)state;
+    struct core_config c = config();
+    core = NULL;
+    return core_new(&c, &core, NULL);
+}
+
+static int drop(void **state)
+{
+    (void)state;
+    struct core_demand d;
+    core_demand(core, 0, &d);
+    assert_int_equal(d.in_flight, 0);
+    assert_int_equal(d.held, 0);
+    core_free(core);
+    return 0;
+}
+
+static uint32_t endpoint(const char *name, bool ready)
+{
+    struct core_endpoint ep = { .model = 1,
+                                .boot = 1,
+                                .ready = ready,
+                                .has_perf = true,
+                                .perf = { .a = 0.01, .b = 0.001, .c = 0.001 },
+                                .token_budget = 256,
+                                .seqs_max = 8 };
+    strncat(ep.name, name, sizeof ep.name - 1);
+    uint32_t slot = ROUTE_NONE;
+    assert_int_equal(core_endpoint_put(core, &ep, &slot), 0);
+    return slot;
+}
+
+static struct core_request request(void)
+{
+    return (
+        struct core_request){ .model = 1, .prompt_tokens = 100, .features = { 1, 2, 3, 100, 64 } };
+}
+
+static void held_until_an_instance_is_ready(void **state)
+{
+    (void)state;
+    struct core_request r = request();
+    struct core_verdict v = core_arrive(core, &r, 0);
+    assert_int_equal(v.answer, CORE_WAIT);
+    assert_null(core_held_next(core, SECOND, &v));
+    assert_int_equal(core_held_deadline_us(core, SECOND), 10 * SECOND);
+    endpoint("a", false);
+    assert_null(core_held_next(core, SECOND, &v));
+    uint32_t slot = endpoint("a", true);
+    assert_ptr_equal(core_held_next(core, SECOND, &v), &r);
+    assert_int_equal(v.answer, CORE_SEND);
+    assert_int_equal(r.slot, slot);
+    core_end(core, &r, 5, false, 2 * SECOND);
+}
+
+static void holds_are_bounded_in_count_and_time(void **state)
+{
+    (void)state;
+    struct core_request r[5];
+    struct core_verdict v;
+    for (uint32_t i = 0; i < 5; i++) {
+        r[i] = request();
+        v = core_arrive(core, &r[i], 0);
+    }
+    assert_int_equal(v.answer, CORE_REFUSE);
+    assert_int_equal(v.status, 503);
+    assert_true(v.retry_after_s >= 1);
+    core_starting_set(core, 7);
+    core_end(core, &r[0], 0, true, 0); /* its client left */
+    for (uint32_t i = 1; i < 4; i++) {
+        assert_ptr_equal(core_held_next(core, 10 * SECOND, &v), &r[i]);
+        assert_int_equal(v.status, 503);
+        assert_true(v.retry_after_s == 7);
+    }
+    assert_null(core_held_next(core, 10 * SECOND, &v));
+}
+
+static void a_failure_goes_elsewhere_and_a_second_crash_is_422(void **state)
+{
+    (void)state;
+    endpoint("a", true);
+    endpoint("b", true);
+    endpoint("c", true);
+    struct core_request r = request();
+    assert_int_equal(core_arrive(core, &r, 0).answer, CORE_SEND);
+    uint32_t first = r.slot;
+    assert_int_equal(core_fail(core, &r, RETRY_DIED, 1).answer, CORE_SEND);
+    assert_int_not_equal(r.slot, first);
+    struct core_verdict v = core_fail(core, &r, RETRY_DIED, 2);
+    assert_int_equal(v.answer, CORE_REFUSE);
+    assert_int_equal(v.status, 422);
+}
+
+static void an_unreachable_fleet_holds_and_comes_back(void **state)
+{
+    (void)state;
+    uint32_t slot = endpoint("a", true);
+    struct core_request r = request();
+    struct core_verdict v = core_arrive(core, &r, 0);
+    v = core_fail(core, &r, RETRY_UNREACHABLE, SECOND);
+    assert_int_equal(v.answer, CORE_WAIT);
+    assert_int_equal(core_held_deadline_us(core, SECOND), 2 * SECOND); /* the end of its rest */
+    assert_null(core_held_next(core, 2 * SECOND - 1, &v));
+    assert_ptr_equal(core_held_next(core, 2 * SECOND, &v), &r);
+    assert_int_equal(r.slot, slot);
+    core_end(core, &r, 1, false, 2 * SECOND);
+}
+
+static void other_models_are_not_taken(void **state)
+{
+    (void)state;
+    endpoint("a", true);
+    struct core_request other = request(), mine = request();
+    other.model = 9;
+    assert_int_equal(core_arrive(core, &other, 0).answer, CORE_WAIT);
+    assert_int_equal(core_arrive(core, &mine, 0).answer, CORE_SEND);
+    core_end(core, &other, 0, true, 0);
+    core_end(core, &mine, 1, false, 0);
+}
+
+static void siblings_follow_a_prefix_that_is_still_being_computed(void **state)
+{
+    (void)state;
+    endpoint("a", true);
+    endpoint("b", true);
+    struct block_key keys[6];
+    for (uint64_t i = 0; i < 6; i++)
+        keys[i] = (struct block_key){ i * 77 + 1, i };
+    struct core_request r[2] = { request(), request() };
+    for (uint32_t i = 0; i < 2; i++) {
+        r[i].keys = keys;
+        r[i].key_count = 6;
+    }
+    assert_int_equal(core_arrive(core, &r[0], 0).answer, CORE_SEND);
+    core_tokens(core, &r[0], 1, SECOND);
+    assert_int_equal(core_arrive(core, &r[1], SECOND).answer, CORE_SEND);
+    assert_int_equal(r[1].slot, r[0].slot);
+    assert_int_equal(r[1].hit_tokens, 96);
+    /* A new boot of the engine has nothing of it any more. */
+    struct core_endpoint ep = *core_endpoint_at(core, r[0].slot);
+    ep.boot = 2;
+    uint32_t slot, blocks[ROUTE_INSTANCES_MAX];
+    core_endpoint_put(core, &ep, &slot);
+    prefix_index_match(core_index(core), keys, 6, SECOND, blocks);
+    assert_int_equal(blocks[slot], 0);
+    core_end(core, &r[0], 1, false, SECOND);
+    core_end(core, &r[1], 1, false, SECOND);
+}
+
+enum { RANDOM_REQUESTS = 40 };
+
+/* One random step of the outside world; what it does to requests is checked by the core's must()s
+ * and, at the end, by everything being empty. */
+static void random_step(struct rng *rng, struct core_request *r, int64_t now_us, uint32_t *ended)
+{
+    static const char *const names[] = { "a", "b", "c" };
+    struct core_request *one = &r[rng_below(rng, RANDOM_REQUESTS)];
+    uint64_t what = rng_below(rng, 10);
+    if (one->state == CORE_NEW) {
+        *ended += core_arrive(core, one, now_us).answer == CORE_REFUSE;
+    } else if (one->state == CORE_SENT && what < 3) {
+        core_tokens(core, one, 1, now_us);
+    } else if (one->state == CORE_SENT && what < 6) {
+        enum retry_failure f = (enum retry_failure)rng_below(rng, RETRY_FAILURE_COUNT);
+        *ended += core_fail(core, one, f, now_us).answer == CORE_REFUSE;
+    } else if (one->state == CORE_SENT || (one->state == CORE_HELD && what < 2)) {
+        core_end(core, one, (uint32_t)what, what & 1, now_us);
+        (*ended)++;
+    } else if (one->state == CORE_ENDED) {
+        *one = request();
+    }
+    if (what == 9) endpoint(names[rng_below(rng, 3)], rng_below(rng, 3) > 0);
+    if (what == 8) {
+        uint32_t slot = core_endpoint_find(core, names[rng_below(rng, 3)]);
+        if (slot != ROUTE_NONE) core_endpoint_remove(core, slot);
+    }
+    struct core_verdict v;
+    while (core_held_next(core, now_us, &v))
+        *ended += v.answer == CORE_REFUSE;
+}
+
+static void random_worlds_end_every_request_once(void **state)
+{
+    (void)state;
+    struct rng rng;
+    rng_seed(&rng, 2026);
+    struct core_request r[RANDOM_REQUESTS];
+    for (uint32_t i = 0; i < RANDOM_REQUESTS; i++) r[i] = request();
+    uint32_t ended = 0;
+    int64_t now_us = 0;
+    for (uint32_t step = 0; step < 100000; step++) {
+        now_us += (int64_t)rng_below(&rng, SECOND / 4);
+        random_step(&rng, r, now_us, &ended);
+    }
+    for (uint32_t i = 0; i < RANDOM_REQUESTS; i++) {
+        if (r[i].state == CORE_SENT || r[i].state == CORE_HELD) {
+            core_end(core, &r[i], 0, true, now_us);
+            ended++;
+        }
+    }
+    struct core_demand d;
+    core_demand(core, now_us, &d);
+    assert_int_equal(d.arrivals, ended);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(held_until_an_instance_is_ready, fresh, drop),
+        cmocka_unit_test_setup_teardown(holds_are_bounded_in_count_and_time, fresh, drop),
+        cmocka_unit_test_setup_teardown(a_failure_goes_elsewhere_and_a_second_crash_is_422, fresh,
+                                        drop),
+        cmocka_unit_test_setup_teardown(an_unreachable_fleet_holds_and_comes_back, fresh, drop),
+        cmocka_unit_test_setup_teardown(other_models_are_not_taken, fresh, drop),
+        cmocka_unit_test_setup_teardown(siblings_follow_a_prefix_that_is_still_being_computed,
+                                        fresh, drop),
+        cmocka_unit_test_setup_teardown(random_worlds_end_every_request_once, fresh, drop),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
