@@ -1,0 +1,56 @@
+/* generate.h - the router's call to an engine: token ids in; frames of ids and text out.
+ *
+ * Layer:    base/wire (base/core)
+ * Path:     POST /internal/generate; the reply is lines of JSON, one frame each (sse.h cuts lines)
+ * Lifetime: decoded strings and ids live in the arena
+ *
+ * A stream that broke on one engine continues on another: `ids` then hold the prompt and what was
+ * generated so far, prompt_tokens says where the prompt ends, and only new tokens come back. The
+ * seed is always set, so that the sampler's numbers, keyed by (seed, position), go on as before.
+ */
+#pragma once
+#include "base/wire/field.h"
+#include "base/wire/sampling.h"
+#include "base/wire/usage.h"
+
+#define GENERATE_IDS_MAX (1u << 20)
+#define GENERATE_STOP_MAX 16
+#define GENERATE_STOP_BYTES_MAX 256
+#define GENERATE_FRAME_IDS_MAX 4096    /* new tokens in one frame */
+#define GENERATE_FRAME_BYTES_MAX 65536 /* of one line: bound of the reader */
+
+struct generate_request {
+    struct str id; /* x-request-id */
+    const uint32_t *ids;
+    uint32_t id_count;
+    uint32_t prompt_tokens; /* 1..id_count; the rest of ids was generated before */
+    struct sampling sampling;
+    uint32_t max_tokens; /* still to generate; at least 1 */
+    uint32_t min_tokens; /* still to generate before an end is allowed */
+    const struct str *stop;
+    uint32_t stop_count;
+    bool ignore_eos;
+    struct str tenant;      /* salt of its cache blocks; empty: the fleet's common one */
+    uint32_t deadline_ms;   /* from now on; 0: none. Relative, because clocks differ */
+    uint32_t predicted_p50; /* tokens this request will generate; 0: not predicted */
+    uint32_t predicted_p90;
+};
+
+int generate_encode(const struct generate_request *req, struct buf *out);
+int generate_decode(struct str text, struct arena *arena, struct generate_request *ret,
+                    struct err *err);
+
+/* One line. Frames with tokens come first; exactly one frame has finish != FINISH_NONE, the last. */
+struct generate_frame {
+    const uint32_t *ids; /* new tokens */
+    uint32_t id_count;
+    struct str text; /* their text; lags the ids where a character is not complete yet */
+    enum finish finish;
+    bool has_usage; /* on the first frame (cached_tokens is known) and on the last */
+    struct usage usage;
+    struct str error; /* sentence, with FINISH_ERROR and FINISH_ABORT */
+};
+
+int generate_frame_encode(const struct generate_frame *frame, struct buf *out); /* ends in \n */
+int generate_frame_decode(struct str line, struct arena *arena, struct generate_frame *ret,
+                          struct err *err);

@@ -1,0 +1,100 @@
+/* openai.h - requests of /v1/chat/completions and /v1/completions, checked; and error objects.
+ *
+ * Layer:    base/wire (base/core)
+ * Lifetime: everything in openai_request points into the body or the arena; it lives while both do
+ * Rules:    (1) every number has its range in one table (openai.c)
+ *           (2) null means the default; a key twice is refused
+ *           (3) unknown keys are ignored, as OpenAI does, except those that would silently change
+ *               what is asked for (n, logprobs, response_format ...): refused, naming them
+ */
+#pragma once
+#include "base/core/arena.h"
+#include "base/core/buf.h"
+#include "base/core/err.h"
+#include "base/wire/sampling.h"
+
+#define OPENAI_STOP_MAX 16        /* stop strings */
+#define OPENAI_STOP_BYTES_MAX 256 /* of one */
+#define OPENAI_MODEL_BYTES_MAX 256
+#define OPENAI_USER_BYTES_MAX 512
+#define OPENAI_MESSAGES_MAX 4096
+#define OPENAI_PROMPT_IDS_MAX (1u << 20)
+#define OPENAI_TOKENS_MAX INT32_MAX /* of max_tokens; the context is a smaller bound later */
+#define OPENAI_COMPLETION_TOKENS 16 /* max_tokens of /v1/completions when absent, as OpenAI's */
+
+enum openai_surface {
+    OPENAI_CHAT,       /* /v1/chat/completions */
+    OPENAI_COMPLETION, /* /v1/completions */
+};
+
+struct openai_request {
+    enum openai_surface surface;
+    struct str model; /* empty: absent, the service's only model is meant */
+    struct str user;
+
+    /* chat */
+    struct str messages; /* JSON array; each has a role; content parts are joined */
+    uint32_t message_count;
+    struct str tools;                /* JSON array, or empty (also for tool_choice "none") */
+    struct str chat_template_kwargs; /* JSON object, or empty */
+
+    /* completion: text, or ids when prompt_ids is not NULL */
+    struct str prompt;
+    const uint32_t *prompt_ids;
+    uint32_t prompt_id_count;
+
+    struct sampling sampling;
+    uint32_t max_tokens; /* 0: absent (chat only), as far as the context reaches */
+    uint32_t min_tokens;
+    const struct str *stop;
+    uint32_t stop_count;
+    bool ignore_eos;
+
+    bool stream;
+    bool include_usage; /* stream_options.include_usage */
+};
+
+/* What can be wrong, each with its HTTP status, type and code (openai_error.c). */
+enum openai_problem {
+    OPENAI_INVALID,            /* 400 invalid_request_error */
+    OPENAI_UNSUPPORTED,        /* 400 invalid_request_error, unsupported_parameter */
+    OPENAI_CONTEXT_LENGTH,     /* 400 invalid_request_error, context_length_exceeded */
+    OPENAI_UNAUTHENTICATED,    /* 401 authentication_error, invalid_api_key */
+    OPENAI_FORBIDDEN,          /* 403 permission_error */
+    OPENAI_MODEL_NOT_FOUND,    /* 404 not_found_error, model_not_found */
+    OPENAI_URL_NOT_FOUND,      /* 404 not_found_error, unknown_url */
+    OPENAI_METHOD_NOT_ALLOWED, /* 405 invalid_request_error, method_not_allowed */
+    OPENAI_DEADLINE,           /* 408 timeout_error, deadline_exceeded */
+    OPENAI_TOO_LARGE,          /* 413 invalid_request_error, request_too_large */
+    OPENAI_POISONOUS,          /* 422 invalid_request_error: it crashed two engines */
+    OPENAI_RATE_LIMIT,         /* 429 rate_limit_error, rate_limit_exceeded */
+    OPENAI_OVERLOADED,         /* 429 rate_limit_error, overloaded: a queue is full */
+    OPENAI_INTERNAL,           /* 500 server_error */
+    OPENAI_UPSTREAM,           /* 502 server_error, upstream_failed */
+    OPENAI_UNAVAILABLE,        /* 503 unavailable_error, no_instance */
+    OPENAI_LOADING,            /* 503 unavailable_error, loading */
+    OPENAI_PROBLEM_COUNT
+};
+
+#define OPENAI_PARAM_BYTES_MAX 64
+
+struct openai_error {
+    int status;
+    const char *type;
+    const char *code;                       /* NULL: null */
+    char param[OPENAI_PARAM_BYTES_MAX + 1]; /* "": null; longer names are cut */
+    char message[ERR_TEXT_MAX];
+};
+
+/* Fills `e` and returns `rc`, so that a caller can `return openai_error_set(e, -EINVAL, ...)`.
+ * `param` may be NULL. */
+int openai_error_set(struct openai_error *e, int rc, enum openai_problem problem, const char *param,
+                     const char *format, ...) __attribute__((format(printf, 5, 6), cold));
+
+/* Appends {"error":{"message","type","param","code"}}. */
+int openai_error_render(const struct openai_error *e, struct buf *out);
+
+/* Parses and checks `body`. -EINVAL for what the client did wrong and -ENOMEM when the arena is
+ * full: in both cases `e` is complete; *ret is written only on success. */
+int openai_parse(enum openai_surface surface, struct str body, struct arena *arena,
+                 struct openai_request *ret, struct openai_error *e);

@@ -1,0 +1,95 @@
+/* report.h - what an agent tells the controller once a second, and what it hears back.
+ *
+ * Layer:    base/wire (base/core)
+ * Path:     POST /api/v1/agents/report
+ * Lifetime: decoded strings live in the arena
+ */
+#pragma once
+#include "base/wire/field.h"
+
+#define REPORT_NAME_BYTES_MAX 128 /* of ids and names */
+#define REPORT_TEXT_BYTES_MAX 512 /* of a sentence */
+
+/* Coefficients of the step-time model; the members are those of perf_coef (policies/perf.h), which
+ * this layer does not know. */
+struct wire_perf {
+    double a, b, c, d; /* seconds: a step, a prefilled token, a decoding session, a KV token read */
+    double samples;    /* steps behind them */
+    double ratio_p90;  /* nine steps in ten took at most this many times the estimate */
+};
+
+enum engine_kind { ENGINE_MUSTER, ENGINE_OPENAI, ENGINE_KIND_COUNT };
+enum engine_health {
+    ENGINE_DOWN,
+    ENGINE_LOADING,
+    ENGINE_READY,
+    ENGINE_FAILING,
+    ENGINE_HEALTH_COUNT
+};
+enum agent_state {
+    AGENT_DOWN,     /* no engine, and none is due */
+    AGENT_STARTING, /* spawned or adopted, not ready */
+    AGENT_UP,
+    AGENT_DRAINING, /* no new work */
+    AGENT_WAITING,  /* the engine died; backing off before the next try */
+    AGENT_STOPPED,  /* drained and stopped: the instance may be removed */
+    AGENT_STATE_COUNT
+};
+extern const char *const engine_kind_names[ENGINE_KIND_COUNT];     /* muster openai */
+extern const char *const engine_health_names[ENGINE_HEALTH_COUNT]; /* down loading ready failing */
+extern const char *const agent_state_names[AGENT_STATE_COUNT]; /* down starting up draining ... */
+
+/* GET /internal/info of an engine, and its part of a report. */
+struct engine_report {
+    struct str host; /* where routers reach it */
+    uint32_t port;
+    enum engine_kind kind;
+    enum engine_health health;
+    struct str model;    /* served name */
+    struct str digest;   /* of weights and tokenizer; empty while loading */
+    struct str numerics; /* instruction set and kernels: equal tokens are promised within one */
+    uint64_t boot;       /* drawn at each start */
+    uint32_t block_tokens, page_tokens, context_tokens;
+    uint32_t running, running_max, waiting;
+    uint32_t pages_total, pages_free, pages_cached; /* cached: held by no session, reusable */
+    bool has_perf; /* false: the model of its steps is not fitted yet */
+    struct wire_perf perf;
+    uint64_t requests_total, prompt_tokens_total, cached_tokens_total, generated_tokens_total,
+        preemptions_total; /* since boot */
+};
+
+struct agent_report {
+    struct str instance; /* id given at launch */
+    struct str intent;   /* the intent that created it */
+    uint64_t boot;       /* of the agent process */
+    uint64_t seq;        /* rises by one a report: an old one that arrives late is dropped */
+    enum agent_state state;
+    uint32_t restarts; /* of the engine, since boot */
+    int64_t wall_us;   /* the agent's clock, for people; ages are counted from arrival */
+    struct str host;   /* where the agent itself listens */
+    uint32_t port;
+    uint32_t agent_pid;
+    struct str trouble; /* last failure as a sentence; empty: none */
+    bool has_engine;
+    struct engine_report engine;
+};
+
+int agent_report_encode(const struct agent_report *r, struct buf *out);
+int agent_report_decode(struct str text, struct arena *arena, struct agent_report *ret,
+                        struct err *err);
+
+int engine_report_encode(const struct engine_report *r, struct buf *out); /* GET /internal/info */
+int engine_report_decode(struct str text, struct arena *arena, struct engine_report *ret,
+                         struct err *err);
+
+/* What the controller wishes. Wishes are levels, not events: every reply repeats them. */
+struct agent_reply {
+    bool known;        /* false: the controller has no such intent; keep serving, keep reporting */
+    bool drain;        /* take no new work, finish what runs, then stop the engine */
+    bool stop;         /* stop now */
+    uint32_t lease_ms; /* from arrival; without a newer one the rule of the lease applies */
+};
+
+int agent_reply_encode(const struct agent_reply *r, struct buf *out);
+int agent_reply_decode(struct str text, struct arena *arena, struct agent_reply *ret,
+                       struct err *err);

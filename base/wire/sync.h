@@ -1,0 +1,127 @@
+/* sync.h - a router tells the controller what is demanded and hears where to send it.
+ *
+ * Layer:    base/wire (base/core)
+ * Path:     POST /api/v1/routers/sync, every half second and at once when a first request is held
+ * Lifetime: decoded strings and lists live in the arena
+ * Rules:    counters rise since the router's boot, so a lost message loses nothing; a new boot id
+ *           starts them at zero. Quantiles cover the window and are absent with count 0.
+ */
+#pragma once
+#include "base/wire/report.h"
+
+#define SYNC_SERVICES_MAX 64
+#define SYNC_ENDPOINTS_MAX 1024
+#define SYNC_TENANTS_MAX 10000
+#define SYNC_KEYS_MAX 16 /* API keys of one tenant */
+#define SYNC_STARTING_MAX 256
+#define SYNC_BYTES_MAX ((size_t)8 << 20) /* of one message: bound of body and arena */
+
+struct wire_quantiles {
+    uint64_t count; /* 0: nothing was measured in the window */
+    double mean, p50, p90, p99;
+};
+
+struct service_demand {
+    struct str service;
+    uint64_t arrivals_total, finished_total, failed_total, rejected_total;
+    uint64_t prompt_tokens_total, cached_tokens_total, generated_tokens_total; /* of the finished */
+    uint64_t slo_met_total, slo_missed_total;
+    double arrival_per_s;                             /* over the window */
+    double prompt_tokens_mean, predicted_tokens_mean; /* of arrivals in the window */
+    uint32_t in_flight;                               /* sent and not answered */
+    uint32_t held;                                    /* waiting in the router for an instance */
+    uint64_t held_prompt_tokens, held_predicted_tokens;
+    double held_oldest_s;
+    double queued_s; /* predicted seconds of work that is in flight, all endpoints */
+    struct wire_quantiles ttft_s, tpot_s, e2e_s;
+};
+
+struct endpoint_demand {
+    struct str instance;
+    uint32_t in_flight;
+    double queued_s; /* predicted seconds of the work sent there */
+    uint64_t sent_total, failed_total;
+};
+
+struct tenant_usage {
+    struct str tenant;
+    uint64_t requests_total, rejected_total;
+    uint64_t prompt_tokens_total, cached_tokens_total, generated_tokens_total;
+};
+
+struct router_sync {
+    struct str router; /* id, stable over restarts */
+    uint64_t boot, seq;
+    struct str host; /* where clients reach it */
+    uint32_t port;
+    double window_s;
+    uint64_t tenants_version; /* of the list it holds; 0: none */
+    const struct service_demand *services;
+    uint32_t service_count;
+    const struct endpoint_demand *endpoints;
+    uint32_t endpoint_count;
+    const struct tenant_usage *usage;
+    uint32_t usage_count;
+};
+
+int router_sync_encode(const struct router_sync *s, struct buf *out);
+int router_sync_decode(struct str text, struct arena *arena, struct router_sync *ret,
+                       struct err *err);
+
+enum endpoint_state { ENDPOINT_STARTING, ENDPOINT_READY, ENDPOINT_DRAINING, ENDPOINT_STATE_COUNT };
+extern const char *const endpoint_state_names[ENDPOINT_STATE_COUNT];
+
+/* Where a router may send to. */
+struct endpoint {
+    struct str instance, service, pool, model, digest, numerics, host;
+    uint32_t port;
+    enum engine_kind kind;
+    enum endpoint_state state;
+    uint64_t boot;
+    double price_per_h;
+    uint32_t context_tokens, page_tokens, pages_total, running_max;
+    bool has_perf;
+    struct wire_perf perf;
+    uint32_t report_age_ms; /* how old the controller's knowledge of it is */
+};
+
+/* An instance that is on its way: why holding a request may be right, and for how long. */
+struct starting {
+    struct str service;
+    uint32_t eta_ms;
+};
+
+struct service_rules {
+    struct str service; /* the model name that clients send */
+    struct str policy;  /* routing row; empty: the router's own configuration */
+    bool paused;        /* hold nothing, answer 503 */
+    bool may_start;     /* an instance would be started for held work; false: 503 at once */
+    double slo_ttft_s, slo_tpot_s; /* 0: none promised */
+};
+
+struct tenant_rules {
+    struct str tenant;
+    const struct str *key_hashes; /* SHA-256 of each API key, hexadecimal */
+    uint32_t key_hash_count;
+    uint32_t requests_per_min, tokens_per_min, concurrency; /* 0: unlimited */
+    struct str salt;                                        /* of its cache blocks */
+};
+
+struct router_rules {
+    const struct endpoint *endpoints;
+    uint32_t endpoint_count;
+    const struct starting *starting;
+    uint32_t starting_count;
+    const struct service_rules *services;
+    uint32_t service_count;
+    bool keys_required; /* requests without a known API key are refused */
+    uint64_t tenants_version;
+    bool has_tenants; /* false: unchanged since the router's version, list left out */
+    const struct tenant_rules *tenants;
+    uint32_t tenant_count;
+    uint32_t again_ms; /* when the router should ask again */
+};
+
+int router_rules_encode(const struct router_rules *r, struct buf *out);
+int router_rules_decode(struct str text, struct arena *arena, struct router_rules *ret,
+                        struct err *err);

@@ -1,0 +1,23 @@
+/* usage.h - what a request cost in tokens, and how it ended.
+ *
+ * Layer: base/wire (base/core). Plain values that several messages share.
+ */
+#pragma once
+#include <stdint.h>
+
+struct usage {
+    uint32_t prompt_tokens;
+    uint32_t cached_tokens; /* of the prompt: found in the KV cache */
+    uint32_t generated_tokens;
+};
+
+enum finish {
+    FINISH_NONE,   /* still going */
+    FINISH_STOP,   /* end token or stop string */
+    FINISH_LENGTH, /* max_tokens or the end of the context */
+    FINISH_ABORT,  /* cancelled or past its deadline */
+    FINISH_ERROR,  /* the engine gave up; an error says why */
+    FINISH_COUNT
+};
+
+extern const char *const finish_names[FINISH_COUNT]; /* "none", "stop", ... as on the wire */
