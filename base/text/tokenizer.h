@@ -2,8 +2,9 @@
  *
  * Layer:    base/text (base/core)
  * Threads:  stateless over an immutable vocab: any thread
- * Memory:   scratch for the longest word only (at most TOKENIZER_WORD_BYTES_MAX * 48 bytes)
- * Rules:    (1) every text has ids, invalid UTF-8 included, and decoding them gives its bytes
+ * Memory:   scratch for the longest word only: at most 32 bytes a byte of it, so 2 MiB
+ * Rules:    (1) every text has ids, invalid UTF-8 included, and decoding them gives its bytes;
+ *               only a byte for which the vocabulary has no token becomes U+FFFD
  *           (2) with parse_special false no id of type TOKEN_CONTROL comes out, whatever the
  *               text says: a user cannot write a control token
  *           (3) user-defined tokens are plain text and are always recognised

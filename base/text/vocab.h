@@ -27,8 +27,8 @@
 enum token_type {
     TOKEN_NORMAL = 1,
     TOKEN_UNKNOWN = 2,
-    TOKEN_CONTROL = 3, /* never produced from a user's text */
-    TOKEN_USER_DEFINED = 4,
+    TOKEN_CONTROL = 3,      /* never produced from a user's text */
+    TOKEN_USER_DEFINED = 4, /* plain text that is one token, wherever it stands */
     TOKEN_UNUSED = 5,
     TOKEN_BYTE = 6,
     TOKEN_TYPE_COUNT
@@ -44,17 +44,20 @@ struct vocab_special {
     ((struct vocab_special){ VOCAB_NONE, VOCAB_NONE, VOCAB_NONE, VOCAB_NONE, VOCAB_NONE, false, \
                              false })
 
-/* What vocab_build reads; all borrowed. */
+/* What vocab_build reads; all borrowed. A user-defined token that looks like a marker ("<|User|>",
+ * also with full-width bars) is taken as control: some files mislabel their turn markers, and a
+ * user must not be able to write one. */
 struct vocab_parts {
     struct str kind;          /* "gpt2": byte-level BPE */
-    struct str pre;           /* "gpt-2", "llama-bpe", "qwen2", ...: vocab_pre_names */
+    struct str pre;           /* "gpt-2", "llama-bpe", "qwen2", ...: vocab_pre_name */
     const struct str *tokens; /* as in the file: normal tokens in the byte alphabet of GPT-2 */
     size_t token_count;
-    const uint8_t *types;     /* enum token_type; NULL with type_count 0: all normal */
-    size_t type_count;        /* 0 or token_count */
-    const float *scores;      /* kept for kinds that use them; may be absent */
-    size_t score_count;       /* 0 or token_count */
-    const struct str *merges; /* "left right", best first */
+    const uint8_t *types;      /* enum token_type; NULL with type_count 0: all normal */
+    size_t type_count;         /* 0 or token_count */
+    const float *scores;       /* kept for kinds that use them; may be absent */
+    size_t score_count;        /* 0 or token_count */
+    const struct str *merges;  /* "left right", best first */
+    const uint32_t *merge_ids; /* or, instead of the texts: left id, right id, left id, ... */
     size_t merge_count;
     struct vocab_special special; /* eot VOCAB_NONE: found by its usual names */
 };
@@ -92,6 +95,6 @@ struct vocab_merge {
 uint32_t vocab_merge_count(const struct vocab *v);
 struct vocab_merge vocab_merge_at(const struct vocab *v, uint32_t rank);
 
-/* Comma-separated names of the table rows, for messages and documents. */
-const char *vocab_kind_names(void);
-const char *vocab_pre_names(void);
+/* Names of the table rows, for messages and documents; NULL behind the last. */
+const char *vocab_kind_name(size_t index);
+const char *vocab_pre_name(size_t index);

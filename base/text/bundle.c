@@ -1,0 +1,201 @@
+/* bundle.c - the blob: a header, the vocabulary as vocab_write puts it, the template, a checksum.
+ *
+ *     "MUSTERTB"  u32 version
+ *     str kind, str pre                                     str: u32 length, bytes
+ *     u32 tokens   { str text }[tokens]  { u8 type }[tokens]
+ *     u32 scores   { f32 }[scores]                          0 or tokens
+ *     u32 merges   { u32 left, u32 right }[merges]
+ *     u32 bos, eos, eot, pad, unk   u8 add_bos, add_eos
+ *     u32 has_template   str source
+ *     sha256 of everything before
+ *
+ * The reader takes each count against the bytes that are left before it allocates anything, and
+ * then hands the arrays to vocab_build and chat_template_compile, which trust nothing either.
+ */
+#include "base/text/bundle.h"
+
+#include "base/core/bits.h"
+#include "base/text/vocab_tables.h"
+
+#include <stdlib.h>
+
+static const char magic[8] = { 'M', 'U', 'S', 'T', 'E', 'R', 'T', 'B' };
+
+void bundle_fini(struct bundle *b)
+{
+    vocab_free(b->vocab);
+    chat_template_free(b->chat_template);
+    *b = (struct bundle){ 0 };
+}
+
+static void put_u32(struct buf *out, uint32_t value)
+{
+    char bytes[4];
+    store_u32(bytes, value);
+    buf_append(out, bytes, sizeof bytes);
+}
+
+int bundle_encode(const struct vocab *v, const struct chat_template *t, struct buf *out,
+                  char ret_digest[SHA256_HEX + 1], struct err *err)
+{
+    size_t start = out->len;
+    buf_append(out, magic, sizeof magic);
+    put_u32(out, BUNDLE_VERSION);
+    vocab_write(v, out);
+    struct str source = t ? chat_template_source(t) : (struct str){ 0 };
+    put_u32(out, t != NULL);
+    put_u32(out, (uint32_t)source.len);
+    buf_str(out, source);
+    if (out->rc < 0) return err_set(err, out->rc, "no room for the tokenizer bundle");
+    if (out->len - start > BUNDLE_BYTES_MAX - SHA256_BYTES)
+        return err_set(err, -E2BIG, "the tokenizer bundle has more than %zu bytes",
+                       BUNDLE_BYTES_MAX);
+    uint8_t digest[SHA256_BYTES];
+    sha256(out->data + start, out->len - start, digest);
+    buf_append(out, digest, sizeof digest);
+    if (out->rc < 0) return err_set(err, out->rc, "no room for the tokenizer bundle");
+    hex_from(digest, sizeof digest, ret_digest);
+    return 0;
+}
+
+struct source {
+    struct str left;
+    bool failed; /* sticky: something wanted more than is left */
+};
+
+static const char *get_bytes(struct source *s, size_t len)
+{
+    if (s->failed || len > s->left.len) {
+        s->failed = true;
+        return NULL;
+    }
+    const char *at = s->left.data;
+    s->left = str_of(at + len, s->left.len - len);
+    return at;
+}
+
+static uint32_t get_u32(struct source *s)
+{
+    const char *at = get_bytes(s, 4);
+    return at ? load_u32(at) : 0;
+}
+
+static struct str get_str(struct source *s)
+{
+    uint32_t len = get_u32(s);
+    const char *at = get_bytes(s, len);
+    return at ? str_of(at, len) : (struct str){ 0 };
+}
+
+static bool get_bool(struct source *s)
+{
+    const char *at = get_bytes(s, 1);
+    if (at && (unsigned char)*at > 1) s->failed = true;
+    return at && *at == 1;
+}
+
+/* A count of items of at least `size` bytes each that are still to come. */
+static uint32_t get_count(struct source *s, size_t size)
+{
+    uint32_t count = get_u32(s);
+    if (count > s->left.len / size) s->failed = true;
+    return s->failed ? 0 : count;
+}
+
+/* An aligned copy of `count` numbers of four bytes. */
+static int get_words(struct source *s, struct arena *arena, uint32_t count, void **ret)
+{
+    const char *at = get_bytes(s, (size_t)count * 4);
+    if (!at) return -EINVAL;
+    void *copy = arena_array(arena, count, 4);
+    if (!copy) return -ENOMEM;
+    memcpy(copy, at, (size_t)count * 4);
+    *ret = copy;
+    return 0;
+}
+
+static int get_parts(struct source *s, struct arena *arena, struct vocab_parts *p)
+{
+    p->kind = get_str(s);
+    p->pre = get_str(s);
+    p->token_count = get_count(s, 5);
+    struct str *tokens = arena_array(arena, p->token_count, sizeof *tokens);
+    if (!tokens) return -ENOMEM;
+    for (size_t i = 0; i < p->token_count; i++)
+        tokens[i] = get_str(s);
+    p->tokens = tokens;
+    p->types = (const uint8_t *)get_bytes(s, p->token_count);
+    p->type_count = p->token_count;
+    void *scores, *merges;
+    p->score_count = get_count(s, 4);
+    int rc = get_words(s, arena, (uint32_t)p->score_count, &scores);
+    if (rc < 0) return rc;
+    p->scores = scores;
+    p->merge_count = get_count(s, 8);
+    rc = get_words(s, arena, 2 * (uint32_t)p->merge_count, &merges);
+    if (rc < 0) return rc;
+    p->merge_ids = merges;
+    struct vocab_special *v = &p->special;
+    uint32_t *const ids[] = { &v->bos, &v->eos, &v->eot, &v->pad, &v->unk };
+    for (size_t i = 0; i < COUNT_OF(ids); i++)
+        *ids[i] = get_u32(s);
+    v->add_bos = get_bool(s);
+    v->add_eos = get_bool(s);
+    return s->failed ? -EINVAL : 0;
+}
+
+static int check_frame(struct str bytes, const char *expected_digest, struct bundle *b,
+                       struct err *err)
+{
+    if (bytes.len > BUNDLE_BYTES_MAX)
+        return err_set(err, -EINVAL, "tokenizer bundle of %zu bytes: at most %zu", bytes.len,
+                       BUNDLE_BYTES_MAX);
+    if (bytes.len < sizeof magic + 4 + SHA256_BYTES || memcmp(bytes.data, magic, sizeof magic) != 0)
+        return err_set(err, -EINVAL, "not a tokenizer bundle");
+    uint32_t version = load_u32(bytes.data + sizeof magic);
+    if (version != BUNDLE_VERSION)
+        return err_set(err, -EINVAL, "tokenizer bundle of version %u: this is version %u", version,
+                       BUNDLE_VERSION);
+    uint8_t digest[SHA256_BYTES];
+    sha256(bytes.data, bytes.len - SHA256_BYTES, digest);
+    if (memcmp(digest, bytes.data + bytes.len - SHA256_BYTES, SHA256_BYTES) != 0)
+        return err_set(err, -EINVAL, "the tokenizer bundle is damaged: its checksum is wrong");
+    hex_from(digest, sizeof digest, b->digest);
+    if (expected_digest && strcmp(expected_digest, b->digest) != 0)
+        return err_set(err, -EINVAL, "the tokenizer bundle has digest %s, expected was %.64s",
+                       b->digest, expected_digest);
+    return 0;
+}
+
+static int decode_body(struct str body, struct bundle *b, struct err *err)
+{
+    CLEANUP(arena_fini) struct arena arena;
+    /* A token of 5 bytes or more becomes a struct str, numbers are copied once. */
+    arena_init(&arena, 8 * body.len + (1u << 20));
+    struct source s = { .left = body };
+    struct vocab_parts parts = { 0 };
+    int rc = get_parts(&s, &arena, &parts);
+    uint32_t has_template = get_u32(&s);
+    struct str source = get_str(&s);
+    if (rc == -ENOMEM) return err_set(err, rc, "no memory for the tokenizer bundle");
+    if (rc < 0 || s.failed || s.left.len > 0 || has_template > 1 ||
+        (!has_template && source.len > 0))
+        return err_set(err, -EINVAL, "the tokenizer bundle is malformed");
+    rc = vocab_build(&parts, &b->vocab, err);
+    if (rc == 0 && has_template) rc = chat_template_compile(source, &b->chat_template, err);
+    return rc < 0 ? err_prefix(err, rc, "tokenizer bundle") : 0;
+}
+
+int bundle_decode(struct str bytes, const char *expected_digest, struct bundle *ret,
+                  struct err *err)
+{
+    CLEANUP(bundle_fini) struct bundle b = { 0 };
+    int rc = check_frame(bytes, expected_digest, &b, err);
+    if (rc < 0) return rc;
+    size_t head = sizeof magic + 4;
+    rc = decode_body(str_of(bytes.data + head, bytes.len - head - SHA256_BYTES), &b, err);
+    if (rc < 0) return rc;
+    *ret = b;
+    b = (struct bundle){ 0 };
+    return 0;
+}

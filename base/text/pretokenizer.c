@@ -1,0 +1,397 @@
+/* pretokenizer.c - the word rules of the byte-level BPE families.
+ *
+ * A rule is one or more expressions. With several, each works on the pieces that the one before
+ * left: its matches and the gaps between them. Matchers look at one position and say how many
+ * bytes match there; find_with walks them over a piece. Rules that could look far ahead and fail
+ * (a run of blanks that does not end where the rule wants) are written so that a failure is found
+ * without walking the run again from each of its positions.
+ *
+ * A byte that is not valid UTF-8 is a character without a class: neither letter, number nor
+ * white, the same as a symbol for most rules. Byte-level BPE keeps it as it is.
+ */
+#include "base/text/pretokenizer.h"
+
+#include "base/core/bits.h"
+#include "base/text/unicode.h"
+
+#include <string.h>
+
+enum {
+    LETTER = UNICODE_LETTER,
+    NUMBER = UNICODE_NUMBER,
+    MARK = UNICODE_MARK,
+    WHITE = UNICODE_WHITE,
+    PUNCTUATION = UNICODE_PUNCTUATION,
+    SYMBOL = UNICODE_SYMBOL,
+};
+
+typedef size_t (*match_fn)(struct str text, size_t at);
+
+/* The character at `at`: 0 at the end. */
+static size_t char_at(struct str text, size_t at, uint32_t *cp, uint32_t *classes)
+{
+    *cp = UNICODE_BAD;
+    *classes = 0;
+    if (at >= text.len) return 0;
+    size_t len = unicode_next(str_of(text.data + at, text.len - at), cp);
+    *classes = unicode_classes(*cp);
+    return len;
+}
+
+/* Bytes of the run of characters from `at` that have one of `wanted`, at most `max` of them. */
+static size_t run_of(struct str text, size_t at, uint32_t wanted, size_t max)
+{
+    size_t end = at;
+    for (size_t i = 0; i < max; i++) {
+        uint32_t cp, classes;
+        size_t len = char_at(text, end, &cp, &classes);
+        if (len == 0 || !(classes & wanted)) break;
+        end += len;
+    }
+    return end - at;
+}
+
+/* The run of characters that have none of `refused`. */
+static size_t run_without(struct str text, size_t at, uint32_t refused)
+{
+    size_t end = at;
+    for (;;) {
+        uint32_t cp, classes;
+        size_t len = char_at(text, end, &cp, &classes);
+        if (len == 0 || (classes & refused)) break;
+        end += len;
+    }
+    return end - at;
+}
+
+static bool is_newline(char c)
+{
+    return c == '\r' || c == '\n';
+}
+
+static size_t newlines(struct str text, size_t at)
+{
+    size_t end = at;
+    while (end < text.len && is_newline(text.data[end]))
+        end++;
+    return end - at;
+}
+
+/* 's 't 're 've 'm 'll 'd */
+static size_t contraction(struct str text, size_t at, bool any_case)
+{
+    static const char *const tails[] = { "s", "t", "re", "ve", "m", "ll", "d" };
+    if (text.data[at] != '\'') return 0;
+    struct str rest = { text.data + at + 1, text.len - at - 1 };
+    for (size_t i = 0; i < COUNT_OF(tails); i++) {
+        size_t len = strlen(tails[i]);
+        if (rest.len < len) continue;
+        struct str head = { rest.data, len };
+        struct str tail = { tails[i], len };
+        if (any_case ? str_eq_nocase(head, tail) : str_eq(head, tail)) return 1 + len;
+    }
+    return 0;
+}
+
+/* \s+(?!\S)|\s+ : all of a run of blanks at the end, else all but its last, which belongs to the
+ * word behind it; a single one stands alone. */
+static size_t blanks(struct str text, size_t at)
+{
+    size_t end = at, last = 0;
+    for (;;) {
+        uint32_t cp, classes;
+        size_t len = char_at(text, end, &cp, &classes);
+        if (len == 0) return end - at;
+        if (!(classes & WHITE)) break;
+        end += len;
+        last = len;
+    }
+    return end - at > last ? end - at - last : end - at;
+}
+
+/* \s*[\r\n]+ : a run of blanks up to its last line end. */
+static size_t blanks_to_newline(struct str text, size_t at)
+{
+    size_t run = run_of(text, at, WHITE, SIZE_MAX);
+    while (run > 0 && !is_newline(text.data[at + run - 1]))
+        run--;
+    return run;
+}
+
+/* 's|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+ */
+static size_t match_gpt2(struct str text, size_t at)
+{
+    size_t len = contraction(text, at, false);
+    if (len > 0) return len;
+    size_t space = text.data[at] == ' ';
+    if ((len = run_of(text, at + space, LETTER, SIZE_MAX)) > 0) return space + len;
+    if ((len = run_of(text, at + space, NUMBER, SIZE_MAX)) > 0) return space + len;
+    if ((len = run_without(text, at + space, WHITE | LETTER | NUMBER)) > 0) return space + len;
+    return blanks(text, at);
+}
+
+/* [^\r\n\p{L}LEAD_REFUSED]?[WORD]+ where every character of WORD that is no letter may also
+ * lead: a run of WORD, or one leading character and a run. */
+static size_t led_word(struct str text, size_t at, uint32_t lead_refused, uint32_t word)
+{
+    size_t len = run_of(text, at, word, SIZE_MAX);
+    if (len > 0) return len;
+    uint32_t cp, classes;
+    size_t lead = char_at(text, at, &cp, &classes);
+    if (cp == '\r' || cp == '\n' || (classes & (LETTER | lead_refused))) return 0;
+    len = run_of(text, at + lead, word, SIZE_MAX);
+    return len > 0 ? lead + len : 0;
+}
+
+/* (?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?[WORD]+|\p{N}{1,DIGITS}|
+ *  ?[^\s\p{N}WORD]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+ */
+static size_t match_cl100k(struct str text, size_t at, uint32_t word, size_t digits)
+{
+    size_t len = contraction(text, at, true);
+    if (len > 0) return len;
+    if ((len = led_word(text, at, NUMBER, word)) > 0) return len;
+    if ((len = run_of(text, at, NUMBER, digits)) > 0) return len;
+    size_t space = text.data[at] == ' ';
+    len = run_without(text, at + space, WHITE | NUMBER | word);
+    if (len > 0) return space + len + newlines(text, at + space + len);
+    if ((len = blanks_to_newline(text, at)) > 0) return len;
+    return blanks(text, at);
+}
+
+static size_t match_llama3(struct str text, size_t at)
+{
+    return match_cl100k(text, at, LETTER, 3);
+}
+
+static size_t match_qwen2(struct str text, size_t at)
+{
+    return match_cl100k(text, at, LETTER, 1);
+}
+
+static size_t match_qwen35(struct str text, size_t at)
+{
+    return match_cl100k(text, at, LETTER | MARK, 1);
+}
+
+/* [!-/:-~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*|
+ * \s*[\r\n]+|\s+(?!\S)|\s+ where the first class is ASCII punctuation */
+static size_t match_deepseek_v3(struct str text, size_t at)
+{
+    unsigned char c = (unsigned char)text.data[at];
+    if (c < 128 && (unicode_ascii[c] & (PUNCTUATION | SYMBOL))) {
+        size_t end = at + 1;
+        while (end < text.len && (unsigned)((text.data[end] | 32) - 'a') < 26)
+            end++;
+        if (end > at + 1) return end - at;
+    }
+    size_t len = led_word(text, at, PUNCTUATION | SYMBOL, LETTER | MARK);
+    if (len > 0) return len;
+    size_t space = text.data[at] == ' ';
+    len = run_of(text, at + space, PUNCTUATION | SYMBOL, SIZE_MAX);
+    if (len > 0) return space + len + newlines(text, at + space + len);
+    if ((len = blanks_to_newline(text, at)) > 0) return len;
+    return blanks(text, at);
+}
+
+/* \s?[CLASS]+ */
+static size_t blank_and_run(struct str text, size_t at, uint32_t wanted)
+{
+    uint32_t cp, classes;
+    size_t lead = char_at(text, at, &cp, &classes);
+    if (!(classes & WHITE)) lead = 0;
+    size_t len = run_of(text, at + lead, wanted, SIZE_MAX);
+    return len > 0 ? lead + len : 0;
+}
+
+static size_t match_blank_letters(struct str text, size_t at)
+{
+    return blank_and_run(text, at, LETTER);
+}
+
+static size_t match_blank_punctuation(struct str text, size_t at)
+{
+    return blank_and_run(text, at, PUNCTUATION);
+}
+
+static size_t match_newline(struct str text, size_t at)
+{
+    return is_newline(text.data[at]);
+}
+
+static size_t match_number(struct str text, size_t at)
+{
+    return run_of(text, at, NUMBER, 1);
+}
+
+static size_t match_numbers(struct str text, size_t at)
+{
+    return run_of(text, at, NUMBER, SIZE_MAX);
+}
+
+static size_t match_numbers3(struct str text, size_t at)
+{
+    return run_of(text, at, NUMBER, 3);
+}
+
+/* [0-9][0-9][0-9] */
+static size_t match_3_digits(struct str text, size_t at)
+{
+    if (text.len - at < 3) return 0;
+    for (size_t i = 0; i < 3; i++)
+        if (text.data[at + i] < '0' || text.data[at + i] > '9') return 0;
+    return 3;
+}
+
+/* [\p{P}$+<=>^~|]+, and with a backtick for falcon */
+static size_t match_marks(struct str text, size_t at, const char *also)
+{
+    size_t end = at;
+    for (;;) {
+        uint32_t cp, classes;
+        size_t len = char_at(text, end, &cp, &classes);
+        bool listed = cp > 0 && cp < 128 && strchr(also, (int)cp);
+        if (len == 0 || !((classes & PUNCTUATION) || listed)) return end - at;
+        end += len;
+    }
+}
+
+static size_t match_marks_default(struct str text, size_t at)
+{
+    return match_marks(text, at, "$+<=>^~|");
+}
+
+static size_t match_marks_falcon(struct str text, size_t at)
+{
+    return match_marks(text, at, "$+<=>^~|`");
+}
+
+/* Runs of characters in ranges, pairs of first and last. */
+static size_t match_ranges(struct str text, size_t at, const uint32_t (*ranges)[2], size_t count)
+{
+    size_t end = at;
+    for (;;) {
+        uint32_t cp, classes;
+        size_t len = char_at(text, end, &cp, &classes);
+        bool in = false;
+        for (size_t i = 0; i < count; i++)
+            in = in || (cp >= ranges[i][0] && cp <= ranges[i][1]);
+        if (len == 0 || !in) return end - at;
+        end += len;
+    }
+}
+
+/* [U+4E00-U+9FA5 U+0800-U+4E00 U+AC00-U+D7FF]+ */
+static size_t match_cjk(struct str text, size_t at)
+{
+    static const uint32_t ranges[][2] = { { 0x0800, 0x9FA5 }, { 0xAC00, 0xD7FF } };
+    return match_ranges(text, at, ranges, COUNT_OF(ranges));
+}
+
+/* [U+4E00-U+9FA5 hiragana katakana]+ */
+static size_t match_han_kana(struct str text, size_t at)
+{
+    static const uint32_t ranges[][2] = { { 0x4E00, 0x9FA5 }, { 0x3040, 0x30FF } };
+    return match_ranges(text, at, ranges, COUNT_OF(ranges));
+}
+
+static bool find_with(match_fn match, struct str text, size_t from, size_t *ret_start,
+                      size_t *ret_end)
+{
+    for (size_t at = from; at < text.len;) {
+        size_t len = match(text, at);
+        if (len > 0) {
+            *ret_start = at;
+            *ret_end = at + len;
+            return true;
+        }
+        uint32_t cp;
+        at += unicode_next(str_of(text.data + at, text.len - at), &cp);
+    }
+    return false;
+}
+
+#define FIND(name)                                                                            \
+    static bool find_##name(struct str text, size_t from, size_t *ret_start, size_t *ret_end) \
+    {                                                                                         \
+        return find_with(match_##name, text, from, ret_start, ret_end);                       \
+    }
+
+FIND(gpt2)
+FIND(llama3)
+FIND(qwen2)
+FIND(qwen35)
+FIND(deepseek_v3)
+FIND(newline)
+FIND(blank_letters)
+FIND(blank_punctuation)
+FIND(cjk)
+FIND(han_kana)
+FIND(number)
+FIND(numbers)
+FIND(numbers3)
+FIND(3_digits)
+FIND(marks_default)
+FIND(marks_falcon)
+
+/* Several names share a rule because their models copied it. */
+// clang-format off
+static const struct pretokenizer table[] = {
+    { "gpt-2",            { find_gpt2 }, false },
+    { "phi-2",            { find_gpt2 }, false },
+    { "mpt",              { find_gpt2 }, false },
+    { "olmo",             { find_gpt2 }, false },
+    { "default",          { find_marks_default, find_gpt2, find_numbers, find_3_digits }, false },
+    { "starcoder",        { find_number, find_gpt2 }, false },
+    { "refact",           { find_number, find_gpt2 }, false },
+    { "command-r",        { find_number, find_gpt2 }, false },
+    { "smollm",           { find_number, find_gpt2 }, false },
+    { "codeshell",        { find_number, find_gpt2 }, false },
+    { "falcon",           { find_marks_falcon, find_gpt2, find_3_digits }, false },
+    { "deepseek-coder",   { find_newline, find_blank_letters, find_blank_punctuation, find_cjk,
+                            find_number }, false },
+    { "deepseek-v3",      { find_numbers3, find_han_kana, find_deepseek_v3 }, false },
+    { "llama-bpe",        { find_llama3 }, true },
+    { "llama3",           { find_llama3 }, true },
+    { "llama-v3",         { find_llama3 }, true },
+    { "smaug-bpe",        { find_llama3 }, false },
+    { "qwen2",            { find_qwen2 }, false },
+    { "stablelm2",        { find_qwen2 }, false },
+    { "deepseek-r1-qwen", { find_qwen2 }, false },
+    { "qwen35",           { find_qwen35 }, false },
+};
+// clang-format on
+
+const char *pretokenizer_name(size_t index)
+{
+    return index < COUNT_OF(table) ? table[index].name : NULL;
+}
+
+const struct pretokenizer *pretokenizer_find(struct str name)
+{
+    for (size_t i = 0; i < COUNT_OF(table); i++)
+        if (str_eq(name, str_from(table[i].name))) return &table[i];
+    return NULL;
+}
+
+static int run_stage(const struct pretokenizer *p, size_t stage, struct str text,
+                     pretokenizer_word_fn word, void *arg)
+{
+    if (text.len == 0) return 0;
+    if (stage == PRETOKENIZER_STAGES_MAX || !p->stages[stage]) return word(arg, text);
+    size_t at = 0, start, end;
+    int rc = 0;
+    while (rc == 0 && at < text.len && p->stages[stage](text, at, &start, &end)) {
+        rc = run_stage(p, stage + 1, str_of(text.data + at, start - at), word, arg);
+        if (rc == 0)
+            rc = run_stage(p, stage + 1, str_of(text.data + start, end - start), word, arg);
+        at = end;
+    }
+    if (rc == 0) rc = run_stage(p, stage + 1, str_of(text.data + at, text.len - at), word, arg);
+    return rc;
+}
+
+int pretokenizer_run(const struct pretokenizer *p, struct str text, pretokenizer_word_fn word,
+                     void *arg)
+{
+    return run_stage(p, 0, text, word, arg);
+}

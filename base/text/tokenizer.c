@@ -1,0 +1,198 @@
+/* tokenizer.c - markers first, then words, then merges.
+ *
+ *     text -> [markers]  -> stretches between them -> [pre-tokenizer] -> words -> [bpe] -> ids
+ *
+ * Markers are the tokens that are looked for as they stand: control tokens where the caller
+ * allows them, user-defined ones always. They lie sorted, which makes the array a trie: each
+ * further byte of the text narrows a range by binary search, so a position costs the depth of the
+ * deepest marker that begins there. The leftmost, then longest marker wins.
+ */
+#include "base/text/tokenizer.h"
+
+#include "base/text/bpe.h"
+#include "base/text/byte_alphabet.h"
+#include "base/text/vocab_tables.h"
+
+#include <stdlib.h>
+
+void ids_fini(struct ids *ids)
+{
+    free(ids->data);
+    *ids = (struct ids){ .max = ids->max };
+}
+
+void ids_clear(struct ids *ids)
+{
+    ids->count = 0;
+}
+
+int ids_push(struct ids *ids, uint32_t id)
+{
+    size_t max = ids->max ? ids->max : IDS_MAX;
+    if (ids->count >= max) return -E2BIG;
+    if (ids->count == ids->cap) {
+        size_t cap = ids->cap ? 2 * ids->cap : 64;
+        uint32_t *data = realloc(ids->data, cap * sizeof *data);
+        if (!data) return -ENOMEM;
+        ids->data = data;
+        ids->cap = cap;
+    }
+    ids->data[ids->count++] = id;
+    return 0;
+}
+
+struct encoder {
+    const struct vocab *v;
+    struct ids *out;
+    struct bpe_scratch scratch;
+    bool control; /* control tokens are recognised outside of content */
+    const struct text_span *content;
+    size_t content_left;
+};
+
+/* The first marker at or behind `low` whose byte `depth` is at least `byte`, below `high`. All
+ * markers of [low, high) share their first `depth` bytes. */
+static uint32_t narrow(const struct vocab *v, uint32_t low, uint32_t high, size_t depth,
+                       unsigned byte)
+{
+    while (low < high) {
+        uint32_t middle = low + (high - low) / 2;
+        const struct vocab_token *t = &v->tokens[v->markers[middle]];
+        bool below = t->text_len <= depth || (unsigned char)t->text[depth] < byte;
+        if (below)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+static bool touches_content(struct encoder *e, size_t start, size_t end)
+{
+    while (e->content_left > 0 && e->content->start + e->content->len <= start)
+        e->content++, e->content_left--;
+    return e->content_left > 0 && e->content->start < end;
+}
+
+static bool marker_allowed(struct encoder *e, uint32_t id, size_t start, size_t end)
+{
+    if (e->v->tokens[id].type == TOKEN_USER_DEFINED) return true;
+    return e->control && !touches_content(e, start, end);
+}
+
+/* The longest allowed marker that stands at `at`, or VOCAB_NONE. */
+static uint32_t marker_at(struct encoder *e, struct str text, size_t at)
+{
+    const struct vocab *v = e->v;
+    uint32_t found = VOCAB_NONE, low = 0, high = v->marker_count;
+    for (size_t depth = 0; at + depth < text.len && low < high; depth++) {
+        unsigned byte = (unsigned char)text.data[at + depth];
+        low = narrow(v, low, high, depth, byte);
+        high = narrow(v, low, high, depth, byte + 1);
+        /* The one that ends here, if any, is the first: a prefix sorts before its longer ones. */
+        if (low == high || v->tokens[v->markers[low]].text_len != depth + 1) continue;
+        if (marker_allowed(e, v->markers[low], at, at + depth + 1)) found = v->markers[low];
+    }
+    return found;
+}
+
+/* Cuts what is too long for one word between characters, where that is possible. */
+static size_t cut_length(struct str word)
+{
+    if (word.len <= TOKENIZER_WORD_BYTES_MAX) return word.len;
+    size_t len = str_utf8_complete(str_of(word.data, TOKENIZER_WORD_BYTES_MAX));
+    return len > 0 ? len : TOKENIZER_WORD_BYTES_MAX;
+}
+
+/* The token that is the whole word, for pre-tokenizers that ask for it first. */
+static uint32_t whole_word(const struct vocab *v, struct str word)
+{
+    char text[2 * VOCAB_TOKEN_BYTES_MAX];
+    if (word.len > v->word_bytes_max || word.len > VOCAB_TOKEN_BYTES_MAX) return VOCAB_NONE;
+    uint32_t id = vocab_find(v, byte_alphabet_encode(word, text));
+    return id != VOCAB_NONE && v->tokens[id].type == TOKEN_NORMAL ? id : VOCAB_NONE;
+}
+
+static int encode_word(void *arg, struct str word)
+{
+    struct encoder *e = arg;
+    if (e->v->pre->whole_word_first) {
+        uint32_t id = whole_word(e->v, word);
+        if (id != VOCAB_NONE) return ids_push(e->out, id);
+    }
+    int rc = 0;
+    while (rc == 0 && word.len > 0) {
+        size_t len = cut_length(word);
+        rc = bpe_encode(e->v, &e->scratch, str_of(word.data, len), e->out);
+        word = str_of(word.data + len, word.len - len);
+    }
+    return rc;
+}
+
+static int encode_words(struct encoder *e, struct str text)
+{
+    return pretokenizer_run(e->v->pre, text, encode_word, e);
+}
+
+static int encode_all(struct encoder *e, struct str text)
+{
+    size_t done = 0;
+    int rc = 0;
+    for (size_t at = 0; at < text.len && rc == 0;) {
+        bool may_start = e->v->marker_starts[(unsigned char)text.data[at]];
+        uint32_t marker = may_start ? marker_at(e, text, at) : VOCAB_NONE;
+        if (marker == VOCAB_NONE) {
+            at++;
+            continue;
+        }
+        rc = encode_words(e, str_of(text.data + done, at - done));
+        if (rc == 0) rc = ids_push(e->out, marker);
+        at += e->v->tokens[marker].text_len;
+        done = at;
+    }
+    if (rc == 0) rc = encode_words(e, str_of(text.data + done, text.len - done));
+    return rc;
+}
+
+static int encode(struct encoder *e, struct str text, struct err *err)
+{
+    if (text.len > TOKENIZER_TEXT_BYTES_MAX)
+        return err_set(err, -E2BIG, "a text of %zu bytes: at most %zu", text.len,
+                       TOKENIZER_TEXT_BYTES_MAX);
+    int rc = encode_all(e, text);
+    bpe_scratch_fini(&e->scratch);
+    if (rc == -E2BIG)
+        return err_set(err, rc, "the text has more than %zu tokens",
+                       e->out->max ? e->out->max : IDS_MAX);
+    return rc < 0 ? err_set(err, rc, "no memory to tokenise %zu bytes", text.len) : 0;
+}
+
+int tokenizer_encode(const struct vocab *v, struct str text, bool parse_special, struct ids *out,
+                     struct err *err)
+{
+    struct encoder e = { .v = v, .out = out, .control = parse_special };
+    return encode(&e, text, err);
+}
+
+int tokenizer_encode_spans(const struct vocab *v, struct str text, const struct text_spans *content,
+                           struct ids *out, struct err *err)
+{
+    struct encoder e = { .v = v,
+                         .out = out,
+                         .control = true,
+                         .content = content->data,
+                         .content_left = content->count };
+    return encode(&e, text, err);
+}
+
+int tokenizer_encode_prompt(const struct vocab *v, struct str text, struct ids *out,
+                            struct err *err)
+{
+    const struct vocab_special *s = vocab_special(v);
+    int rc = s->add_bos ? ids_push(out, s->bos) : 0;
+    if (rc < 0) return err_set(err, rc, "no room for the begin token");
+    rc = tokenizer_encode(v, text, false, out, err);
+    if (rc < 0 || !s->add_eos) return rc;
+    rc = ids_push(out, s->eos);
+    return rc < 0 ? err_set(err, rc, "no room for the end token") : 0;
+}
