@@ -1,0 +1,133 @@
+/* supervise.h - what to do with one engine: a state x event table and the clock around it.
+ *
+ * Layer:   agent/core (base/core)
+ * Threads: pure; the agent's loop or the simulator calls
+ * Rules:   (1) the shell feeds what happened (sup_feed) and what it sees (sup_tick); the answer is
+ *              a set of actions, which the shell carries out and never second-guesses
+ *          (2) a failed start is tried again after min * 2^n, at most max; back to min once an
+ *              engine was up for stable_us; failures_max failures in a row end the instance
+ *          (3) a drained engine is stopped once nothing was in flight for settle_us, or at the
+ *              drain deadline
+ *          (4) without a lease (no controller answers) the instance ends itself once idle for
+ *              grace_us; past its age limit once idle for settle_us; never while it serves, and
+ *              an unknown load counts as serving (absent is not zero)
+ *
+ *      DOWN --want_up--> STARTING --ready--> UP --drain--> DRAINING --empty--> STOPPING --> ENDED
+ *                           ^  |exited        |exited
+ *                      retry|  v              v                  sick: CURING (killed), then
+ *                          BACK_OFF <---------+                  BACK_OFF like any other exit
+ */
+#pragma once
+#include <stdbool.h>
+#include <stdint.h>
+
+enum sup_state {
+    SUP_DOWN,     /* no engine yet: the launch delay runs */
+    SUP_STARTING, /* a process, not ready */
+    SUP_UP,
+    SUP_DRAINING, /* serves what it has, gets nothing new */
+    SUP_CURING,   /* killed because it was sick; its exit is awaited */
+    SUP_BACK_OFF, /* no process; the next start waits */
+    SUP_STOPPING, /* told to end; its exit is awaited */
+    SUP_ENDED,
+    SUP_STATE_COUNT
+};
+
+enum sup_event {
+    /* fed by the shell */
+    SUP_WANT_UP,
+    SUP_WANT_DOWN, /* end now */
+    SUP_DRAIN,
+    SUP_KEEP,   /* the wish to drain was withdrawn */
+    SUP_EXITED, /* the process is gone, or could not be started */
+    /* found by sup_tick */
+    SUP_READY,
+    SUP_SICK,       /* not ready within start_us, or silent for sick_us */
+    SUP_EMPTY,      /* nothing in flight for settle_us */
+    SUP_DRAIN_LATE, /* drain_us over */
+    SUP_STOP_LATE,  /* stop_us over */
+    SUP_RETRY,      /* the back-off is over */
+    SUP_HOPELESS,   /* failures_max failures in a row */
+    SUP_STABLE,     /* up for stable_us */
+    SUP_FORSAKEN,   /* no lease, and idle for grace_us */
+    SUP_AGED,       /* over the age limit, and idle for settle_us */
+    SUP_EVENT_COUNT
+};
+
+enum sup_action { /* bits */
+                  SUP_ACT_SPAWN = 1 << 0,
+                  SUP_ACT_TERM = 1 << 1, /* ask the engine to end: it finishes what it serves */
+                  SUP_ACT_KILL = 1 << 2,
+                  SUP_ACT_REPORT = 1 << 3, /* now, not at the next second */
+                  SUP_ACT_END = 1 << 4,    /* nothing is left to supervise */
+                  /* carried out by sup_feed itself */
+                  SUP_ACT_WAIT = 1 << 5,    /* count a failure, begin the back-off */
+                  SUP_ACT_FORGIVE = 1 << 6, /* forget the failures */
+};
+
+struct sup_config {
+    int64_t start_us;  /* from spawn to ready; loading weights is part of it */
+    int64_t sick_us;   /* silence of a ready engine that is forgiven */
+    int64_t drain_us;  /* a drain may last this long */
+    int64_t settle_us; /* nothing in flight for so long counts as empty: routers lag */
+    int64_t stop_us;   /* from TERM (or KILL) to KILL (again) */
+    int64_t back_off_min_us, back_off_max_us;
+    int64_t stable_us;
+    uint32_t failures_max;
+    int64_t grace_us; /* idle without a lease */
+    int64_t age_us;   /* hard limit on the instance's life; 0: none */
+};
+
+/* Values for an engine that loads a small model within seconds. */
+#define SUP_CONFIG_DEFAULT                             \
+    ((struct sup_config){ .start_us = 120000000,       \
+                          .sick_us = 10000000,         \
+                          .drain_us = 300000000,       \
+                          .settle_us = 1500000,        \
+                          .stop_us = 30000000,         \
+                          .back_off_min_us = 500000,   \
+                          .back_off_max_us = 30000000, \
+                          .stable_us = 60000000,       \
+                          .failures_max = 8,           \
+                          .grace_us = 900000000 })
+
+struct sup {
+    enum sup_state state;
+    int64_t since_us; /* in this state */
+    int64_t retry_us; /* BACK_OFF: when to start again */
+    int64_t idle_us;  /* since when nothing was in flight; 0: busy or unknown */
+    uint32_t failures;
+    uint32_t starts; /* processes spawned in this life */
+    const char *why; /* static: the event that led here */
+    bool stable;     /* SUP_STABLE was found since the last start */
+};
+
+/* What the shell sees. Times are of one clock. */
+struct sup_view {
+    int64_t now_us;
+    int64_t born_us;        /* of the instance, for the age limit */
+    int64_t lease_until_us; /* what the controller granted last; 0: never */
+    int64_t healthy_us;     /* last answer that said ready; 0: none since the spawn */
+    bool load_known;        /* in_flight is of this second */
+    uint32_t in_flight;
+};
+
+const char *sup_state_text(enum sup_state s);
+const char *sup_event_text(enum sup_event e);
+
+/* One cell of the table, without the clock: { next, actions }, or impossible. For tests. */
+struct sup_cell {
+    bool possible;
+    enum sup_state next;
+    uint32_t actions;
+};
+struct sup_cell sup_cell(enum sup_state s, enum sup_event e);
+
+/* Something happened. Returns action bits. An impossible event is our bug (must). */
+uint32_t sup_feed(struct sup *s, const struct sup_config *config, enum sup_event e, int64_t now_us);
+
+/* Takes over an engine that runs already (after the agent's own crash). */
+void sup_adopt(struct sup *s, int64_t now_us);
+
+/* Time passed. Finds events and feeds them; returns action bits. */
+uint32_t sup_tick(struct sup *s, const struct sup_config *config, const struct sup_view *view);
