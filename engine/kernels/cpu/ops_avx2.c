@@ -1,0 +1,21 @@
+/* ops_avx2.c - the row of ops_table for AVX2 with FMA and F16C.
+ *
+ * This file alone is compiled for that instruction set; everything it needs is static. */
+#include "engine/kernels/cpu/simd_avx2.h"
+
+#include "engine/kernels/cpu/body.h"
+
+#include "engine/kernels/op_supported.h"
+
+const struct ops op_avx2 = {
+    .name = "avx2",
+    .numerics = "avx2-1",
+    .about = "AVX2, FMA and F16C: 8 lanes, 12 accumulators",
+    .supported = op_avx2_supported,
+    .gemm = simd_gemm,
+    .rms_norm = simd_rms_norm,
+    .rope = simd_rope,
+    .silu_mul = simd_silu_mul,
+    .kv_put = simd_kv_put,
+    .attend = simd_attend,
+};

@@ -1,0 +1,21 @@
+/* ops_avx512.c - the row of ops_table for AVX-512 (F, BW, DQ, VL).
+ *
+ * This file alone is compiled for that instruction set; everything it needs is static. */
+#include "engine/kernels/cpu/simd_avx512.h"
+
+#include "engine/kernels/cpu/body.h"
+
+#include "engine/kernels/op_supported.h"
+
+const struct ops op_avx512 = {
+    .name = "avx512",
+    .numerics = "avx512-1",
+    .about = "AVX-512: 16 lanes, 24 accumulators",
+    .supported = op_avx512_supported,
+    .gemm = simd_gemm,
+    .rms_norm = simd_rms_norm,
+    .rope = simd_rope,
+    .silu_mul = simd_silu_mul,
+    .kv_put = simd_kv_put,
+    .attend = simd_attend,
+};

@@ -1,0 +1,56 @@
+/* half.h - 16-bit floats as plain C, for loading, for op_ref and where no kernel is at hand.
+ *
+ * Layer: engine/kernels (libc). Pure. Same results as the F16C instructions, NaN payloads aside;
+ * _Float16 would do too, but not every compiler that we build with has it.
+ */
+#pragma once
+#include <stdint.h>
+#include <string.h>
+
+static inline float f32_from_bits(uint32_t bits)
+{
+    float f;
+    memcpy(&f, &bits, sizeof f);
+    return f;
+}
+
+static inline uint32_t f32_bits(float f)
+{
+    uint32_t bits;
+    memcpy(&bits, &f, sizeof bits);
+    return bits;
+}
+
+static inline float f16_to_f32(uint16_t h)
+{
+    uint32_t sign = (uint32_t)(h & 0x8000u) << 16;
+    uint32_t exponent = (h >> 10) & 0x1fu;
+    uint32_t fraction = h & 0x3ffu;
+    if (exponent == 0x1f) return f32_from_bits(sign | 0x7f800000u | fraction << 13);
+    if (exponent != 0) return f32_from_bits(sign | (exponent + 112) << 23 | fraction << 13);
+    /* Subnormal: fraction * 2^-24, exact in F32. */
+    float value = (float)fraction * 0x1p-24f;
+    return f32_from_bits(sign | f32_bits(value));
+}
+
+/* Rounds to nearest, ties to even; beyond 65504 + half a step becomes infinity. */
+static inline uint16_t f32_to_f16(float f)
+{
+    uint32_t bits = f32_bits(f);
+    uint32_t sign = (bits >> 16) & 0x8000u;
+    uint32_t magnitude = bits & 0x7fffffffu;
+    if (magnitude > 0x7f800000u) return (uint16_t)(sign | 0x7e00u);
+    if (magnitude >= 0x477ff000u) return (uint16_t)(sign | 0x7c00u);
+    if (magnitude < 0x38800000u) {
+        /* Below 2^-14: adding 0.5 leaves fraction * 2^-24 in the low bits, rounded by the FPU. */
+        float shifted = f32_from_bits(magnitude) + 0.5f;
+        return (uint16_t)(sign | (f32_bits(shifted) - 0x3f000000u));
+    }
+    uint32_t odd = (magnitude >> 13) & 1u;
+    return (uint16_t)(sign | (magnitude - 0x38000000u + 0xfffu + odd) >> 13);
+}
+
+static inline float bf16_to_f32(uint16_t b)
+{
+    return f32_from_bits((uint32_t)b << 16);
+}

@@ -1,0 +1,100 @@
+/* op.h - what a model computes, as a table of functions: one row an instruction set.
+ *
+ * Layer:    engine/kernels (base/core)
+ * Threads:  all operations are pure functions of their arguments; threads share nothing but
+ *           what they are given
+ * Equality: within a row of the table, an output element is computed by the same operations in
+ *           the same order whatever else is computed in the same call: the number of tokens, the
+ *           split into calls and the pages do not matter. op_ref is the truth that the other
+ *           rows are tested against (they round differently); it is also what runs on a
+ *           processor for which there is no row.
+ * Strides:  in floats. A row of activations of n values is activation_stride(n) long: padded to
+ *           whole vectors, and shifted so that rows of a power of two do not fall into the same
+ *           cache sets.
+ */
+#pragma once
+#include "engine/kernels/kv_layout.h"
+#include "engine/kernels/weight.h"
+
+#define ATTEND_ROWS_MAX 12 /* rows of one call of attend: what fits the registers of AVX-512 */
+
+static inline size_t activation_stride(uint32_t n)
+{
+    return (size_t)ceil_div_u32(n, TILE_ROWS) * TILE_ROWS + TILE_ROWS;
+}
+
+/* y[t][r] = sum over k of w[r][k] * x[t][k] (+ y[t][r] when `accumulate`). Rows of y are written
+ * in whole tiles. */
+struct gemm {
+    const struct weight *w;
+    const float *x;
+    size_t x_stride;
+    float *y;
+    size_t y_stride;
+    uint32_t tokens;
+    bool accumulate;
+};
+
+/* Softmax attention of some rows of queries over the keys of one KV head. Row r stands for the
+ * query at `position` + r / group, query head r % group of this KV head's group; it sees the
+ * positions up to its own. Rows row_first .. row_first + row_count are computed. */
+struct attend {
+    const struct kv_layout *layout;
+    char *head; /* this layer's and head's K in page 0 */
+    size_t page_bytes;
+    const uint32_t *page_table;
+    const float *q; /* of row 0: q + (r / group) * q_stride + (r % group) * head_dim */
+    size_t q_stride;
+    float *out; /* shaped like q */
+    size_t out_stride;
+    uint32_t group;
+    uint32_t position;
+    uint32_t row_first, row_count; /* row_count <= ATTEND_ROWS_MAX */
+    float scale;
+};
+
+struct ops {
+    const char *name;     /* as in --kernels */
+    const char *numerics; /* changes whenever a result of this row may change */
+    const char *about;
+    bool (*supported)(void);
+
+    /* Tiles [tile_first, tile_first + tile_count) of all tokens. `scratch`: OP_SCRATCH_BYTES,
+     * aligned to 64, of the calling thread. */
+    void (*gemm)(const struct gemm *g, uint32_t tile_first, uint32_t tile_count, void *scratch);
+
+    /* y = x / sqrt(mean(x^2) + eps) * w */
+    void (*rms_norm)(const float *x, const float *w, float eps, uint32_t n, float *y);
+
+    /* Rotates the pairs (x[2i], x[2i+1]), i < pairs, of each head by the angles whose cosine and
+     * sine are cos[i] and sin[i]; the rest of a head stays. */
+    void (*rope)(float *x, uint32_t heads, uint32_t head_dim, const float *cos, const float *sin,
+                 uint32_t pairs);
+
+    /* gate = silu(gate) * up */
+    void (*silu_mul)(float *gate, const float *up, uint32_t n);
+
+    /* Rounds K and V of one token and head to the storage type, at `lane` (position % 16) of
+     * the given blocks. */
+    void (*kv_put)(const struct kv_layout *layout, const float *k, const float *v, uint32_t lane,
+                   char *k_block, char *v_block);
+
+    void (*attend)(const struct attend *a, void *scratch);
+};
+
+/* Per thread: the dequantised panel of gemm (32 rows x 512), or op_ref's row; attention's
+ * queries, scores and outputs. */
+#define OP_SCRATCH_BYTES ((size_t)256 << 10)
+#define OP_COLS_MAX (OP_SCRATCH_BYTES / sizeof(float)) /* op_ref keeps a row of a matrix there */
+
+extern const struct ops op_ref;
+#ifdef MUSTER_X86
+extern const struct ops op_avx2;
+extern const struct ops op_avx512;
+#endif
+
+/* Best first; NULL behind the last. op_ref is always there and always supported. */
+extern const struct ops *const ops_table[];
+
+const struct ops *ops_best(void);
+const struct ops *ops_find(struct str name); /* NULL: no such row; ask supported() yourself */

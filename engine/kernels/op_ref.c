@@ -1,0 +1,146 @@
+/* op_ref.c - every operation as its formula says, in plain C and double: the slow truth.
+ *
+ * Tests compare the fast rows with it; processors without a row of their own run it. Nothing is
+ * blocked, fused or approximated here, and softmax takes its two passes. */
+#include "engine/kernels/op.h"
+
+#include "engine/kernels/half.h"
+
+#include <math.h>
+
+static bool supported(void)
+{
+    return true;
+}
+
+static void ref_gemm(const struct gemm *g, uint32_t tile_first, uint32_t tile_count, void *scratch)
+{
+    const struct weight *w = g->w;
+    float *row = scratch;
+    for (uint32_t r = tile_first * TILE_ROWS; r < (tile_first + tile_count) * TILE_ROWS; r++) {
+        if (r < w->rows) weight_row(w, r, row);
+        for (uint32_t t = 0; t < g->tokens; t++) {
+            const float *x = g->x + t * g->x_stride;
+            float *y = g->y + t * g->y_stride + r;
+            double sum = g->accumulate ? (double)*y : 0.0;
+            for (uint32_t k = 0; k < w->cols && r < w->rows; k++)
+                sum += (double)row[k] * (double)x[k];
+            *y = (float)sum;
+        }
+    }
+}
+
+static void ref_rms_norm(const float *x, const float *w, float eps, uint32_t n, float *y)
+{
+    double squares = 0;
+    for (uint32_t i = 0; i < n; i++) squares += (double)x[i] * (double)x[i];
+    double factor = 1 / sqrt(squares / n + (double)eps);
+    for (uint32_t i = 0; i < n; i++) y[i] = (float)((double)x[i] * factor * (double)w[i]);
+}
+
+static void ref_rope(float *x, uint32_t heads, uint32_t head_dim, const float *cos,
+                     const float *sin, uint32_t pairs)
+{
+    for (uint32_t h = 0; h < heads; h++, x += head_dim) {
+        for (uint32_t i = 0; i < pairs; i++) {
+            double a = (double)x[2 * i], b = (double)x[2 * i + 1];
+            double c = (double)cos[i], s = (double)sin[i];
+            x[2 * i] = (float)(a * c - b * s);
+            x[2 * i + 1] = (float)(a * s + b * c);
+        }
+    }
+}
+
+static void ref_silu_mul(float *gate, const float *up, uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i++) {
+        double g = (double)gate[i];
+        gate[i] = (float)(g / (1 + exp(-g)) * (double)up[i]);
+    }
+}
+
+/* Element (d, lane) of a K block and (lane, d) of a V block, see kv_layout.h. */
+static size_t k_index(uint32_t d, uint32_t lane)
+{
+    return (size_t)d * KV_BLOCK + lane;
+}
+
+static size_t v_index(uint32_t d, uint32_t lane)
+{
+    return ((size_t)(d / 16) * KV_BLOCK + lane) * 16 + d % 16;
+}
+
+static void put(enum kv_type type, char *block, size_t index, float value)
+{
+    if (type == KV_F32) {
+        memcpy(block + index * sizeof value, &value, sizeof value);
+    } else {
+        uint16_t half = f32_to_f16(value);
+        memcpy(block + index * sizeof half, &half, sizeof half);
+    }
+}
+
+static double get(enum kv_type type, const char *block, size_t index)
+{
+    if (type == KV_F32) return (double)f32_from_bits(load_u32(block + index * sizeof(float)));
+    return (double)f16_to_f32(load_u16(block + index * sizeof(uint16_t)));
+}
+
+static void ref_kv_put(const struct kv_layout *layout, const float *k, const float *v,
+                       uint32_t lane, char *k_block, char *v_block)
+{
+    for (uint32_t d = 0; d < layout->head_dim; d++) {
+        put(layout->type, k_block, k_index(d, lane), k[d]);
+        put(layout->type, v_block, v_index(d, lane), v[d]);
+    }
+}
+
+static double score(const struct attend *a, const float *q, uint32_t position)
+{
+    const struct kv_layout *l = a->layout;
+    const char *k = kv_block_at(l, a->head, a->page_bytes, a->page_table, position / KV_BLOCK);
+    double sum = 0;
+    for (uint32_t d = 0; d < l->head_dim; d++)
+        sum += (double)q[d] * get(l->type, k, k_index(d, position % KV_BLOCK));
+    return sum * (double)a->scale;
+}
+
+static void attend_row(const struct attend *a, uint32_t row)
+{
+    const struct kv_layout *l = a->layout;
+    const float *q = a->q + row / a->group * a->q_stride + row % a->group * l->head_dim;
+    float *out = a->out + row / a->group * a->out_stride + row % a->group * l->head_dim;
+    uint32_t last = a->position + row / a->group;
+
+    double top = -INFINITY;
+    for (uint32_t p = 0; p <= last; p++) top = fmax(top, score(a, q, p));
+    double weights = 0, sums[KV_HEAD_DIM_MAX] = { 0 };
+    for (uint32_t p = 0; p <= last; p++) {
+        double weight = exp(score(a, q, p) - top);
+        const char *v = kv_block_at(l, a->head, a->page_bytes, a->page_table, p / KV_BLOCK) +
+                        kv_half_bytes(l);
+        weights += weight;
+        for (uint32_t d = 0; d < l->head_dim; d++)
+            sums[d] += weight * get(l->type, v, v_index(d, p % KV_BLOCK));
+    }
+    for (uint32_t d = 0; d < l->head_dim; d++) out[d] = (float)(sums[d] / weights);
+}
+
+static void ref_attend(const struct attend *a, void *scratch)
+{
+    (void)scratch;
+    for (uint32_t r = 0; r < a->row_count; r++) attend_row(a, a->row_first + r);
+}
+
+const struct ops op_ref = {
+    .name = "ref",
+    .numerics = "ref-1",
+    .about = "plain C in double precision: any processor, slow",
+    .supported = supported,
+    .gemm = ref_gemm,
+    .rms_norm = ref_rms_norm,
+    .rope = ref_rope,
+    .silu_mul = ref_silu_mul,
+    .kv_put = ref_kv_put,
+    .attend = ref_attend,
+};
