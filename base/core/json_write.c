@@ -157,14 +157,14 @@ void json_put_f64(struct json_writer *w, double v)
     }
     /* Any decimal of up to 15 digits survives the way through a double, so a form that is
      * shorter than 15 digits comes out of %.15g by itself; 17 digits always suffice. Only
-     * subnormals have fewer true digits than that. */
+     * subnormals have fewer true digits than that. Near DBL_MAX a short form may round to
+     * infinity, which str_to_f64 refuses. */
     char text[32];
     double back = 0;
     int digits = fpclassify(v) == FP_SUBNORMAL ? 1 : 15;
     do {
         snprintf(text, sizeof text, "%.*g", digits, v);
-        must(str_to_f64(str_from(text), &back) == 0);
-    } while (back != v && ++digits <= 17);
+    } while ((str_to_f64(str_from(text), &back) < 0 || back != v) && ++digits <= 17);
     item(w);
     buf_text(w->out, text);
 }

@@ -16,15 +16,19 @@
 int pool_init(struct pool *p, size_t object_bytes, uint32_t count)
 {
     must(object_bytes > 0 && count < LINK_OUT);
-    *p = (struct pool){ .count = count, .free_head = count ? 0 : LINK_END };
-    if (!align_fits(object_bytes, _Alignof(max_align_t), &p->object_bytes)) return -ENOMEM;
-    bool refused = FAULT("pool.init");
-    p->memory = refused ? NULL : calloc(count ? count : 1, p->object_bytes);
-    p->free_next = refused ? NULL : calloc(count ? count : 1, sizeof *p->free_next);
+    *p = (struct pool){ .free_head = LINK_END }; /* until all is well: an empty pool */
+    size_t stride, bytes;
+    if (!align_fits(object_bytes, _Alignof(max_align_t), &stride)) return -ENOMEM;
+    if (!mul_fits(count ? count : 1, stride, &bytes) || FAULT("pool.init")) return -ENOMEM;
+    p->memory = calloc(1, bytes);
+    p->free_next = calloc(count ? count : 1, sizeof *p->free_next);
     if (!p->memory || !p->free_next) {
         pool_fini(p);
         return -ENOMEM;
     }
+    p->object_bytes = stride;
+    p->count = count;
+    p->free_head = count ? 0 : LINK_END;
     for (uint32_t i = 0; i < count; i++)
         p->free_next[i] = i + 1 < count ? i + 1 : LINK_END;
     return 0;

@@ -1,0 +1,249 @@
+/* t_json_read.c - tokens in order, values as C values, refusals with their place. */
+#include "base/core/bits.h"
+#include "base/core/err.h"
+#include "base/core/json.h"
+#include "base/core/own.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+
+static void tokens_in_order(void **state)
+{
+    (void)state;
+    struct json_reader r;
+    json_reader_init(&r, STR(" {\"a\" : [1, {\"b\":null}, []], \"c\": \"x\\ny\", \"d\":true} "));
+    static const enum json_token want[] = {
+        JSON_OBJECT, JSON_KEY,        JSON_ARRAY, JSON_NUMBER,     JSON_OBJECT,    JSON_KEY,
+        JSON_NULL,   JSON_OBJECT_END, JSON_ARRAY, JSON_ARRAY_END,  JSON_ARRAY_END, JSON_KEY,
+        JSON_STRING, JSON_KEY,        JSON_TRUE,  JSON_OBJECT_END, JSON_END,       JSON_END,
+    };
+    for (size_t i = 0; i < COUNT_OF(want); i++) {
+        enum json_token got = json_next(&r);
+        if (got != want[i]) fail_msg("token %zu: %d, not %d (%s)", i, got, want[i], r.problem);
+        if (got == JSON_STRING) {
+            CLEANUP(buf_fini) struct buf text = { 0 };
+            assert_true(r.escaped);
+            assert_int_equal(json_text(&r, &text), 0);
+            assert_string_equal(text.data, "x\ny");
+        }
+    }
+}
+
+static void refusals_name_the_place(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text, *says;
+    } rows[] = {
+        { "", "what: the text ends too early at byte 0" },
+        { "{\"a\":1,}", "what: expected a key in quotes at byte 7" },
+        { "[1,]", "what: not a JSON value at byte 3" },
+        { "[1 2]", "what: expected a comma or ] at byte 3" },
+        { "{\"a\" 1}", "what: expected a colon behind the key at byte 5" },
+        { "{\"a\":1]", "what: expected a comma or } at byte 6" },
+        { "01", "what: a number may not start with 0 at byte 2" },
+        { "1 2", "what: text behind the end of the value at byte 2" },
+        { "\"\\ud800x\"", "what: a malformed escape or a lone surrogate at byte 1" },
+        { "\"\\udc00\"", "what: a malformed escape or a lone surrogate at byte 1" },
+        { "\"a\xff\"", "what: malformed UTF-8 at byte 2" },
+        { "\"a\nb\"", "what: a control character must be escaped at byte 2" },
+        { "\"abc", "what: a string that does not end at byte 4" },
+        { "-", "what: a malformed number at byte 1" },
+        { "nul", "what: not a JSON value at byte 0" },
+        { "NaN", "what: not a JSON value at byte 0" },
+    };
+    for (size_t i = 0; i < COUNT_OF(rows); i++) {
+        struct json_reader r;
+        struct err err = { 0 };
+        json_reader_init(&r, str_from(rows[i].text));
+        enum json_token t;
+        do {
+            t = json_next(&r);
+        } while (t != JSON_ERROR && t != JSON_END);
+        assert_int_equal(t, JSON_ERROR);
+        assert_int_equal(json_fail(&r, &err, "what"), -EINVAL);
+        assert_string_equal(err.text, rows[i].says);
+        assert_int_equal(json_next(&r), JSON_ERROR);
+        assert_int_equal(json_skip(&r), JSON_ERROR);
+    }
+}
+
+static void depth_is_bounded(void **state)
+{
+    (void)state;
+    enum { N = 100000 };
+    char *deep = malloc(N);
+    assert_non_null(deep);
+    memset(deep, '[', N);
+    struct json_reader r;
+    json_reader_init(&r, str_of(deep, N));
+    int opened = 0;
+    while (json_next(&r) == JSON_ARRAY)
+        opened++;
+    assert_int_equal(opened, JSON_DEPTH_MAX);
+    assert_string_equal(r.problem, "nested too deeply");
+    for (size_t i = 0; i + 5 <= N; i += 5)
+        memcpy(deep + i, "{\"\":\n", 5);
+    json_reader_init(&r, str_of(deep, N));
+    while (json_next(&r) > JSON_ERROR)
+        assert_true(r.depth <= JSON_DEPTH_MAX);
+    assert_string_equal(r.problem, "nested too deeply");
+    free(deep);
+    /* The deepest level is usable, as array and as object. */
+    char text[2 * JSON_DEPTH_MAX + 1];
+    memset(text, '[', JSON_DEPTH_MAX);
+    memset(text + JSON_DEPTH_MAX, ']', JSON_DEPTH_MAX);
+    text[JSON_DEPTH_MAX - 1] = '{', text[JSON_DEPTH_MAX] = '}';
+    json_reader_init(&r, str_of(text, 2 * JSON_DEPTH_MAX));
+    assert_int_equal(json_skip(&r), JSON_ARRAY_END);
+    assert_int_equal(json_next(&r), JSON_END);
+}
+
+static void integers(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text;
+        int rc_i, rc_u;
+        int64_t i;
+        uint64_t u;
+    } rows[] = {
+        { "12", 0, 0, 12, 12 },
+        { "-12", 0, -ERANGE, -12, 0 },
+        { "1e3", 0, 0, 1000, 1000 },
+        { "1.0", 0, 0, 1, 1 },
+        { "-0", 0, 0, 0, 0 },
+        { "-0.0", 0, 0, 0, 0 },
+        { "1.5", -EINVAL, -EINVAL, 0, 0 },
+        { "9223372036854775807", 0, 0, INT64_MAX, INT64_MAX },
+        { "9223372036854775808", -ERANGE, 0, 0, (uint64_t)1 << 63 },
+        { "9.3e18", -ERANGE, 0, 0, 9300000000000000000u },
+        { "18446744073709551615", -ERANGE, 0, 0, UINT64_MAX },
+        { "18446744073709551616", -ERANGE, -ERANGE, 0, 0 },
+        { "1e20", -ERANGE, -ERANGE, 0, 0 },
+        { "1e999", -ERANGE, -ERANGE, 0, 0 },
+        { "\"1\"", -EINVAL, -EINVAL, 0, 0 },
+        { "true", -EINVAL, -EINVAL, 0, 0 },
+    };
+    for (size_t n = 0; n < COUNT_OF(rows); n++) {
+        struct json_reader r;
+        json_reader_init(&r, str_from(rows[n].text));
+        json_next(&r);
+        int64_t i = 0;
+        uint64_t u = 0;
+        int rc_i = json_i64(&r, &i), rc_u = json_u64(&r, &u);
+        if (rc_i != rows[n].rc_i || rc_u != rows[n].rc_u || i != rows[n].i || u != rows[n].u)
+            fail_msg("%s: %d %lld, %d %llu", rows[n].text, rc_i, (long long)i, rc_u,
+                     (unsigned long long)u);
+    }
+}
+
+static void other_values(void **state)
+{
+    (void)state;
+    struct json_reader r;
+    bool yes = false;
+    double v = 0;
+    json_reader_init(&r, STR("[true,false,-2.5e-1,\"s\",1e400]"));
+    json_next(&r), json_next(&r);
+    assert_int_equal(json_bool(&r, &yes), 0);
+    assert_true(yes);
+    assert_int_equal(json_f64(&r, &v), -EINVAL);
+    json_next(&r);
+    assert_int_equal(json_bool(&r, &yes), 0);
+    assert_false(yes);
+    json_next(&r);
+    assert_int_equal(json_bool(&r, &yes), -EINVAL);
+    assert_int_equal(json_f64(&r, &v), 0);
+    assert_true(v == -0.25);
+    CLEANUP(buf_fini) struct buf text = { 0 };
+    assert_int_equal(json_text(&r, &text), -EINVAL);
+    json_next(&r);
+    assert_int_equal(json_text(&r, &text), 0);
+    json_next(&r);
+    assert_int_equal(json_f64(&r, &v), -ERANGE); /* well-formed, and no double */
+}
+
+static void skipping_and_slices(void **state)
+{
+    (void)state;
+    struct json_reader r;
+    struct str raw;
+    json_reader_init(&r, STR("{\"a\":[1,[2,{}]],\"b\": {\"x\" : 1} ,\"c\":\"q\\\"q\"}"));
+    assert_int_equal(json_next(&r), JSON_OBJECT);
+    assert_int_equal(json_next(&r), JSON_KEY);
+    assert_int_equal(json_skip(&r), JSON_ARRAY_END);
+    assert_int_equal(json_next(&r), JSON_KEY);
+    assert_int_equal(json_raw_value(&r, &raw), 0);
+    assert_true(str_eq(raw, STR("{\"x\" : 1}")));
+    assert_int_equal(json_next(&r), JSON_KEY);
+    assert_int_equal(json_raw_value(&r, &raw), 0);
+    assert_true(str_eq(raw, STR("\"q\\\"q\"")));
+    assert_int_equal(json_raw_value(&r, &raw), -EINVAL); /* no value is left */
+    assert_int_equal(json_next(&r), JSON_END);
+
+    json_reader_init(&r, STR("[[1,2],[3,4]]"));
+    json_next(&r), json_next(&r);
+    assert_int_equal(json_skip_rest(&r), JSON_ARRAY_END);
+    assert_int_equal(r.depth, 1);
+    assert_int_equal(json_skip(&r), JSON_ARRAY_END);
+    assert_int_equal(r.depth, 1);
+    assert_int_equal(json_skip(&r), JSON_ARRAY_END); /* the outer one */
+    assert_int_equal(r.depth, 0);
+
+    json_reader_init(&r, STR("[{\"a\":tru}]"));
+    json_next(&r);
+    assert_int_equal(json_raw_value(&r, &raw), -EINVAL);
+    assert_int_equal(r.token, JSON_ERROR);
+}
+
+static void keys_and_escapes(void **state)
+{
+    (void)state;
+    struct json_reader r;
+    json_reader_init(&r,
+                     STR("{\"str\\u0065am\":1,\"stream\":2,\"\\ud83d\\ude00\":3,\"a\\u0000\":4}"));
+    json_next(&r), json_next(&r);
+    assert_true(json_key_is(&r, "stream"));
+    assert_false(json_key_is(&r, "strea"));
+    assert_false(json_key_is(&r, "streams"));
+    json_skip(&r);
+    assert_false(json_key_is(&r, "stream")); /* the current token is the number */
+    json_next(&r);
+    assert_true(json_key_is(&r, "stream"));
+    assert_false(json_key_is(&r, "strea"));
+    json_skip(&r), json_next(&r);
+    assert_true(json_key_is(&r, "\xf0\x9f\x98\x80"));
+    CLEANUP(buf_fini) struct buf text = { 0 };
+    assert_int_equal(json_text(&r, &text), 0);
+    assert_string_equal(text.data, "\xf0\x9f\x98\x80");
+    json_skip(&r), json_next(&r);
+    assert_false(json_key_is(&r, "a")); /* "a NUL" is not "a" */
+
+    buf_clear(&text);
+    assert_int_equal(json_unescape(STR("a\\/\\b\\f\\r\\t\\u00e4"), &text), 0);
+    assert_string_equal(text.data, "a/\b\f\r\t\xc3\xa4");
+    assert_int_equal(json_unescape(STR("\\x"), &text), -EINVAL);
+    assert_int_equal(json_unescape(STR("abc\\"), &text), -EINVAL);
+    assert_int_equal(json_unescape(STR("\\u12"), &text), -EINVAL);
+    struct buf small = { .max = 2 };
+    assert_int_equal(json_unescape(STR("abc"), &small), -E2BIG);
+    buf_fini(&small);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(tokens_in_order),  cmocka_unit_test(refusals_name_the_place),
+        cmocka_unit_test(depth_is_bounded), cmocka_unit_test(integers),
+        cmocka_unit_test(other_values),     cmocka_unit_test(skipping_and_slices),
+        cmocka_unit_test(keys_and_escapes),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
