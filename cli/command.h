@@ -1,0 +1,20 @@
+/* command.h - a subcommand of the muster binary: one row of main.c's table, one file.
+ *
+ * Layer: cli
+ * Exit:  0 done, 1 failed, 2 called wrongly, 3 not ready, 124 timed out
+ */
+#pragma once
+
+#define EXIT_FAILED 1
+#define EXIT_USAGE 2
+#define EXIT_NOT_READY 3
+#define EXIT_TIMED_OUT 124
+
+struct command {
+    const char *name;
+    const char *group; /* heading in --help */
+    const char *about;
+    int (*run)(int argc, char *const *argv); /* without the program's and the command's name */
+};
+
+extern const struct command command_load, command_version;

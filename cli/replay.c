@@ -1,0 +1,101 @@
+/* replay.c - map a trace's requests to times and texts. */
+#include "cli/replay.h"
+
+#include "base/core/bits.h"
+#include "base/core/json.h"
+#include "base/io/http_fetch.h"
+
+#define CALIBRATION_TOKENS 2048
+#define CALIBRATION_TIMEOUT_US 10000000
+#define REPLY_BYTES_MAX ((size_t)1 << 20)
+
+uint32_t replay_count_within(const struct trace *t, uint32_t first, int64_t span_us)
+{
+    uint32_t count = 0;
+    while (first + count < t->count &&
+           t->request[first + count].at_us - t->request[first].at_us < span_us) {
+        count++;
+    }
+    return count;
+}
+
+int64_t replay_due_us(const struct replay *r, uint32_t index)
+{
+    const struct trace_request *first = &r->trace->request[r->first];
+    return (int64_t)((double)(first[index].at_us - first->at_us) / r->speed);
+}
+
+int replay_message(struct replay *r, uint32_t index, struct buf *out)
+{
+    const struct trace_request *t = &r->trace->request[r->first + index];
+    uint32_t tokens = max_u32(t->input_tokens / r->divide, 1);
+    if (tokens > r->tokens_max) {
+        tokens = r->tokens_max;
+        r->cut++;
+    }
+    struct prompt_shape shape = {
+        .seed = r->seed,
+        .ids = t->ids,
+        .id_count = t->id_count,
+        .own = r->first + index,
+        .tokens = tokens,
+        .block_tokens = max_u32(TRACE_MOONCAKE_BLOCK / r->divide, 1),
+        .tokens_per_word = r->tokens_per_word,
+    };
+    return prompt_text(&shape, out);
+}
+
+/* The length of "tokens" in {"tokens": [...]}. */
+static int count_tokens(struct str reply, uint64_t *ret)
+{
+    struct json_reader r;
+    json_reader_init(&r, reply);
+    if (json_next(&r) != JSON_OBJECT) return -EINVAL;
+    while (json_next(&r) == JSON_KEY) {
+        if (!json_key_is(&r, "tokens")) {
+            json_skip(&r);
+            continue;
+        }
+        if (json_next(&r) != JSON_ARRAY) return -EINVAL;
+        *ret = 0;
+        while (json_next(&r) == JSON_NUMBER)
+            (*ret)++;
+        return r.token == JSON_ARRAY_END && *ret > 0 ? 0 : -EINVAL;
+    }
+    return -EINVAL;
+}
+
+int replay_calibrate(struct str host, uint16_t port, struct str api_key, double *ret,
+                     struct err *err)
+{
+    CLEANUP(buf_fini) struct buf text = { 0 };
+    CLEANUP(buf_fini) struct buf body = { 0 };
+    CLEANUP(buf_fini) struct buf bearer = { 0 };
+    CLEANUP(buf_fini) struct buf reply = { .max = REPLY_BYTES_MAX };
+    prompt_block(0, 0, CALIBRATION_TOKENS, 1.0, &text);
+    struct json_writer w;
+    json_writer_init(&w, &body);
+    json_object(&w);
+    json_kv_str(&w, "prompt", buf_view(&text));
+    json_object_end(&w);
+    buf_printf(&bearer, "Bearer " STR_FMT, STR_ARG(api_key));
+    struct http_header header[2] = { { STR("content-type"), STR("application/json") },
+                                     { STR("authorization"), buf_view(&bearer) } };
+    struct http_fetch_request req = { .host = host,
+                                      .port = port,
+                                      .path = STR("/tokenize"),
+                                      .headers = header,
+                                      .header_count = 1 + (api_key.len > 0),
+                                      .body = buf_view(&body),
+                                      .timeout_us = CALIBRATION_TIMEOUT_US };
+    int status;
+    int rc = http_fetch(&req, &status, &reply, err);
+    if (rc < 0) return rc;
+    uint64_t tokens;
+    if (status != 200 || count_tokens(buf_view(&reply), &tokens) < 0) {
+        return err_set(err, -EPROTO, "/tokenize answered %d; give --tokens-per-word", status);
+    }
+    /* Written at one token a word, so the wanted tokens are the words. */
+    *ret = (double)tokens / CALIBRATION_TOKENS;
+    return 0;
+}

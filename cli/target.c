@@ -1,0 +1,82 @@
+/* target.c - parse a server's URL and ask for its model. */
+#include "cli/target.h"
+
+#include "base/core/json.h"
+#include "base/io/http_fetch.h"
+
+#define TIMEOUT_US 10000000
+#define REPLY_BYTES_MAX ((size_t)1 << 20)
+
+int target_parse(struct str url, struct target *ret, struct err *err)
+{
+    struct str rest = url;
+    if (!str_starts(rest, STR("http://"))) {
+        return err_set(err, -EINVAL, "'" STR_FMT "': want http://HOST:PORT", STR_ARG(url));
+    }
+    rest = str_of(rest.data + 7, rest.len - 7);
+    if (str_ends(rest, STR("/"))) rest.len--;
+    uint64_t port = 80;
+    struct str host = rest;
+    size_t bracket = str_find(rest, STR("]"));
+    if (rest.len > 0 && rest.data[0] == '[' && bracket != SIZE_MAX) {
+        host = str_of(rest.data + 1, bracket - 1);
+        rest = str_of(rest.data + bracket + 1, rest.len - bracket - 1);
+        str_cut(&rest, ':');
+    } else {
+        host = str_cut(&rest, ':');
+    }
+    if (rest.len > 0 && (str_to_u64(rest, &port) < 0 || port < 1 || port > 65535)) {
+        return err_set(err, -EINVAL, "'" STR_FMT "': the port is not in 1..65535", STR_ARG(url));
+    }
+    if (host.len == 0 || str_find(host, STR("/")) != SIZE_MAX) {
+        return err_set(err, -EINVAL, "'" STR_FMT "': want http://HOST:PORT", STR_ARG(url));
+    }
+    *ret = (struct target){ host, (uint16_t)port };
+    return 0;
+}
+
+/* {"data": [{"id": "name", ...}]} */
+static int first_id(struct str reply, struct buf *ret)
+{
+    struct json_reader r;
+    json_reader_init(&r, reply);
+    if (json_next(&r) != JSON_OBJECT) return -EINVAL;
+    while (json_next(&r) == JSON_KEY) {
+        if (!json_key_is(&r, "data")) {
+            json_skip(&r);
+            continue;
+        }
+        if (json_next(&r) != JSON_ARRAY || json_next(&r) != JSON_OBJECT) return -ENOENT;
+        while (json_next(&r) == JSON_KEY) {
+            if (json_key_is(&r, "id")) {
+                json_next(&r);
+                return json_text(&r, ret);
+            }
+            json_skip(&r);
+        }
+    }
+    return -EINVAL;
+}
+
+int target_model(const struct target *t, struct str api_key, struct buf *ret, struct err *err)
+{
+    CLEANUP(buf_fini) struct buf bearer = { 0 };
+    CLEANUP(buf_fini) struct buf reply = { .max = REPLY_BYTES_MAX };
+    buf_printf(&bearer, "Bearer " STR_FMT, STR_ARG(api_key));
+    struct http_header header = { STR("authorization"), buf_view(&bearer) };
+    struct http_fetch_request req = { .host = t->host,
+                                      .port = t->port,
+                                      .path = STR("/v1/models"),
+                                      .headers = &header,
+                                      .header_count = api_key.len > 0,
+                                      .timeout_us = TIMEOUT_US };
+    int status;
+    int rc = http_fetch(&req, &status, &reply, err);
+    if (rc < 0) return rc;
+    if (status != 200) {
+        return err_set(err, -EPROTO, "/v1/models answered %d%s", status,
+                       status == 401 ? "; give --api-key" : "");
+    }
+    rc = first_id(buf_view(&reply), ret);
+    return rc < 0 ? err_set(err, rc, "/v1/models lists no model; is an instance ready?") : 0;
+}

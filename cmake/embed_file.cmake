@@ -1,0 +1,7 @@
+# Writes FILE as a C array behind a function; run by muster_embed.
+file(READ ${FILE} hex HEX)
+string(REGEX REPLACE "([0-9a-f][0-9a-f])" "0x\\1," bytes "${hex}")
+string(REGEX REPLACE "(0x..,0x..,0x..,0x..,0x..,0x..,0x..,0x..,0x..,0x..,0x..,0x..,0x..,0x..,0x..,0x..,)"
+       "\\1\n" bytes "${bytes}")
+file(WRITE ${OUT} "#include \"${HEADER}\"\n\nstatic const unsigned char bytes[] = {\n${bytes}\n};\n\n"
+     "struct str ${FUNCTION}(void)\n{\n    return str_of(bytes, sizeof bytes);\n}\n")
