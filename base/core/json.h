@@ -17,6 +17,7 @@
  *     if (r.token != JSON_OBJECT_END) return json_fail(...);
  */
 #pragma once
+#include "base/core/arena.h"
 #include "base/core/buf.h"
 #include "base/core/err.h"
 
@@ -70,6 +71,7 @@ bool json_key_is(const struct json_reader *r,
 /* The current token as a C value; -EINVAL when it is of another type, -ERANGE when it does not
  * fit. Numbers written 1.0 or 1e3 are integers too when they are whole. */
 int json_text(const struct json_reader *r, struct buf *out); /* appends the unescaped text */
+int json_text_arena(const struct json_reader *r, struct arena *a, struct str *ret); /* a copy */
 int json_i64(const struct json_reader *r, int64_t *ret);
 int json_u64(const struct json_reader *r, uint64_t *ret);
 int json_f64(const struct json_reader *r, double *ret);

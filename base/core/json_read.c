@@ -322,6 +322,26 @@ int json_text(const struct json_reader *r, struct buf *out)
     return r->escaped ? json_unescape(r->raw, out) : buf_str(out, r->raw);
 }
 
+int json_text_arena(const struct json_reader *r, struct arena *a, struct str *ret)
+{
+    if (r->token != JSON_STRING && r->token != JSON_KEY) return -EINVAL;
+    struct str raw = r->raw;
+    char *copy = arena_alloc(a, raw.len + 1); /* unescaping never lengthens */
+    if (!copy) return -ENOMEM;
+    size_t len = 0;
+    while (raw.len) {
+        size_t n = 1, written = 1;
+        if (raw.data[0] == '\\')
+            n = escape(raw, copy + len, &written);
+        else
+            copy[len] = raw.data[0];
+        len += written;
+        raw = str_of(raw.data + n, raw.len - n);
+    }
+    *ret = str_of(copy, len);
+    return 0;
+}
+
 /* A number with a point or an exponent, as an integer of magnitude below `limit`. */
 static int whole(struct str raw, double limit, double *ret)
 {

@@ -1,0 +1,92 @@
+/* generate.c - tables of the generate call and its frames. */
+#include "base/wire/generate.h"
+
+#include "base/core/bits.h"
+
+const char *const finish_names[FINISH_COUNT] = { "none", "stop", "length", "abort", "error" };
+
+/* The ranges of openai.c again, wide enough for all it lets through: an engine trusts no peer. */
+static const struct field sampling_rows[] = {
+    FIELD(struct sampling, temperature, FIELD_F64, .required = true, .max = 100),
+    FIELD(struct sampling, top_p, FIELD_F64, .required = true, .max = 1),
+    FIELD(struct sampling, min_p, FIELD_F64, .max = 1),
+    FIELD(struct sampling, presence_penalty, FIELD_F64, .min = -100, .max = 100),
+    FIELD(struct sampling, frequency_penalty, FIELD_F64, .min = -100, .max = 100),
+    FIELD(struct sampling, repetition_penalty, FIELD_F64, .required = true, .min = 0.01,
+          .max = 100),
+    FIELD(struct sampling, top_k, FIELD_U32),
+    FIELD(struct sampling, has_seed, FIELD_BOOL),
+    FIELD(struct sampling, seed, FIELD_U64),
+};
+static const struct field_set sampling_set = FIELD_SET(struct sampling, sampling_rows);
+
+static const struct field request_rows[] = {
+    FIELD_AS("v", struct generate_request, id, FIELD_VERSION),
+    FIELD(struct generate_request, id, FIELD_STR, .required = true, .min = 1, .max = 128),
+    FIELD_ARRAY("ids", struct generate_request, ids, id_count, FIELD_IDS, GENERATE_IDS_MAX,
+                .required = true, .min = 1),
+    FIELD(struct generate_request, prompt_tokens, FIELD_U32, .required = true, .min = 1,
+          .max = GENERATE_IDS_MAX),
+    FIELD(struct generate_request, sampling, FIELD_OBJECT, .required = true, .of = &sampling_set),
+    FIELD(struct generate_request, max_tokens, FIELD_U32, .required = true, .min = 1,
+          .max = INT32_MAX),
+    FIELD(struct generate_request, min_tokens, FIELD_U32, .max = INT32_MAX),
+    FIELD_ARRAY("stop", struct generate_request, stop, stop_count, FIELD_STRS, GENERATE_STOP_MAX,
+                .each_bytes_max = GENERATE_STOP_BYTES_MAX),
+    FIELD(struct generate_request, ignore_eos, FIELD_BOOL),
+    FIELD(struct generate_request, tenant, FIELD_STR, .max = 128),
+    FIELD(struct generate_request, deadline_ms, FIELD_U32),
+    FIELD(struct generate_request, predicted_p50, FIELD_U32),
+    FIELD(struct generate_request, predicted_p90, FIELD_U32),
+};
+static const struct field_set request_set = FIELD_SET(struct generate_request, request_rows);
+
+static const struct field usage_rows[] = {
+    FIELD_AS("prompt", struct usage, prompt_tokens, FIELD_U32),
+    FIELD_AS("cached", struct usage, cached_tokens, FIELD_U32),
+    FIELD_AS("generated", struct usage, generated_tokens, FIELD_U32),
+};
+static const struct field_set usage_set = FIELD_SET(struct usage, usage_rows);
+
+static const struct field frame_rows[] = {
+    FIELD_ARRAY("ids", struct generate_frame, ids, id_count, FIELD_IDS, GENERATE_FRAME_IDS_MAX),
+    FIELD(struct generate_frame, text, FIELD_STR, .max = GENERATE_FRAME_BYTES_MAX),
+    FIELD(struct generate_frame, finish, FIELD_ENUM, .names = finish_names, .max = FINISH_COUNT),
+    FIELD(struct generate_frame, usage, FIELD_OBJECT, .of = &usage_set,
+          .present_offset = offsetof(struct generate_frame, has_usage)),
+    FIELD(struct generate_frame, error, FIELD_STR, .max = ERR_TEXT_MAX),
+};
+static const struct field_set frame_set = FIELD_SET(struct generate_frame, frame_rows);
+
+int generate_encode(const struct generate_request *req, struct buf *out)
+{
+    return fields_encode(&request_set, req, out);
+}
+
+int generate_decode(struct str text, struct arena *arena, struct generate_request *ret,
+                    struct err *err)
+{
+    struct generate_request req;
+    int rc = fields_decode(&request_set, text, arena, &req, "generate", err);
+    if (rc < 0) return rc;
+    if (req.prompt_tokens > req.id_count)
+        return err_set(err, -EINVAL, "generate: prompt_tokens %u is more than the %u ids",
+                       req.prompt_tokens, req.id_count);
+    for (uint32_t i = 0; i < req.stop_count; i++)
+        if (req.stop[i].len == 0)
+            return err_set(err, -EINVAL, "generate: stop[%u] is empty and would match at once", i);
+    *ret = req;
+    return 0;
+}
+
+int generate_frame_encode(const struct generate_frame *frame, struct buf *out)
+{
+    fields_encode(&frame_set, frame, out);
+    return buf_byte(out, '\n');
+}
+
+int generate_frame_decode(struct str line, struct arena *arena, struct generate_frame *ret,
+                          struct err *err)
+{
+    return fields_decode(&frame_set, line, arena, ret, "generate frame", err);
+}

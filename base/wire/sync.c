@@ -1,0 +1,192 @@
+/* sync.c - tables of the router's demand and of the rules it gets back. */
+#include "base/wire/sync.h"
+
+#include "base/core/bits.h"
+#include "base/core/hash.h"
+#include "base/wire/rows.h"
+
+#define NAME .max = REPORT_NAME_BYTES_MAX
+#define NAME_NEEDED .required = true, .min = 1, NAME
+#define MODEL .max = REPORT_TEXT_BYTES_MAX
+
+const char *const endpoint_state_names[ENDPOINT_STATE_COUNT] = { "starting", "ready", "draining" };
+
+static const struct field quantile_rows[] = {
+    FIELD(struct wire_quantiles, count, FIELD_U64, .required = true),
+    FIELD(struct wire_quantiles, mean, FIELD_F64, FIELD_POSITIVE),
+    FIELD(struct wire_quantiles, p50, FIELD_F64, FIELD_POSITIVE),
+    FIELD(struct wire_quantiles, p90, FIELD_F64, FIELD_POSITIVE),
+    FIELD(struct wire_quantiles, p99, FIELD_F64, FIELD_POSITIVE),
+};
+static const struct field_set quantile_set = FIELD_SET(struct wire_quantiles, quantile_rows);
+
+static const struct field demand_rows[] = {
+    FIELD(struct service_demand, service, FIELD_STR, .required = true, .min = 1, MODEL),
+    FIELD(struct service_demand, arrivals_total, FIELD_U64),
+    FIELD(struct service_demand, finished_total, FIELD_U64),
+    FIELD(struct service_demand, failed_total, FIELD_U64),
+    FIELD(struct service_demand, rejected_total, FIELD_U64),
+    FIELD(struct service_demand, prompt_tokens_total, FIELD_U64),
+    FIELD(struct service_demand, cached_tokens_total, FIELD_U64),
+    FIELD(struct service_demand, generated_tokens_total, FIELD_U64),
+    FIELD(struct service_demand, slo_met_total, FIELD_U64),
+    FIELD(struct service_demand, slo_missed_total, FIELD_U64),
+    FIELD(struct service_demand, arrival_per_s, FIELD_F64, FIELD_POSITIVE),
+    FIELD(struct service_demand, prompt_tokens_mean, FIELD_F64, FIELD_POSITIVE),
+    FIELD(struct service_demand, predicted_tokens_mean, FIELD_F64, FIELD_POSITIVE),
+    FIELD(struct service_demand, in_flight, FIELD_U32),
+    FIELD(struct service_demand, held, FIELD_U32),
+    FIELD(struct service_demand, held_prompt_tokens, FIELD_U64),
+    FIELD(struct service_demand, held_predicted_tokens, FIELD_U64),
+    FIELD(struct service_demand, held_oldest_s, FIELD_F64, FIELD_POSITIVE),
+    FIELD(struct service_demand, queued_s, FIELD_F64, FIELD_POSITIVE),
+    FIELD(struct service_demand, ttft_s, FIELD_OBJECT, .of = &quantile_set),
+    FIELD(struct service_demand, tpot_s, FIELD_OBJECT, .of = &quantile_set),
+    FIELD(struct service_demand, e2e_s, FIELD_OBJECT, .of = &quantile_set),
+};
+static const struct field_set demand_set = FIELD_SET(struct service_demand, demand_rows);
+
+static const struct field endpoint_demand_rows[] = {
+    FIELD(struct endpoint_demand, instance, FIELD_STR, NAME_NEEDED),
+    FIELD(struct endpoint_demand, in_flight, FIELD_U32),
+    FIELD(struct endpoint_demand, queued_s, FIELD_F64, FIELD_POSITIVE),
+    FIELD(struct endpoint_demand, sent_total, FIELD_U64),
+    FIELD(struct endpoint_demand, failed_total, FIELD_U64),
+};
+static const struct field_set endpoint_demand_set =
+    FIELD_SET(struct endpoint_demand, endpoint_demand_rows);
+
+static const struct field usage_rows[] = {
+    FIELD(struct tenant_usage, tenant, FIELD_STR, NAME_NEEDED),
+    FIELD(struct tenant_usage, requests_total, FIELD_U64),
+    FIELD(struct tenant_usage, rejected_total, FIELD_U64),
+    FIELD(struct tenant_usage, prompt_tokens_total, FIELD_U64),
+    FIELD(struct tenant_usage, cached_tokens_total, FIELD_U64),
+    FIELD(struct tenant_usage, generated_tokens_total, FIELD_U64),
+};
+static const struct field_set usage_set = FIELD_SET(struct tenant_usage, usage_rows);
+
+static const struct field sync_rows[] = {
+    FIELD_AS("v", struct router_sync, router, FIELD_VERSION),
+    FIELD(struct router_sync, router, FIELD_STR, NAME_NEEDED),
+    FIELD(struct router_sync, boot, FIELD_HEX64, .required = true),
+    FIELD(struct router_sync, seq, FIELD_U64, .required = true),
+    FIELD(struct router_sync, host, FIELD_STR, NAME),
+    FIELD(struct router_sync, port, FIELD_U32, .max = 65535),
+    FIELD(struct router_sync, window_s, FIELD_F64, .required = true, .max = 86400),
+    FIELD(struct router_sync, tenants_version, FIELD_U64),
+    FIELD_ARRAY("services", struct router_sync, services, service_count, FIELD_LIST,
+                SYNC_SERVICES_MAX, .of = &demand_set),
+    FIELD_ARRAY("endpoints", struct router_sync, endpoints, endpoint_count, FIELD_LIST,
+                SYNC_ENDPOINTS_MAX, .of = &endpoint_demand_set),
+    FIELD_ARRAY("usage", struct router_sync, usage, usage_count, FIELD_LIST, SYNC_TENANTS_MAX,
+                .of = &usage_set),
+};
+static const struct field_set sync_set = FIELD_SET(struct router_sync, sync_rows);
+
+static const struct field endpoint_rows[] = {
+    FIELD(struct endpoint, instance, FIELD_STR, NAME_NEEDED),
+    FIELD(struct endpoint, service, FIELD_STR, .required = true, .min = 1, MODEL),
+    FIELD(struct endpoint, pool, FIELD_STR, NAME),
+    FIELD(struct endpoint, model, FIELD_STR, MODEL),
+    FIELD(struct endpoint, digest, FIELD_STR, NAME),
+    FIELD(struct endpoint, numerics, FIELD_STR, NAME),
+    FIELD(struct endpoint, host, FIELD_STR, NAME_NEEDED),
+    FIELD(struct endpoint, port, FIELD_U32, .required = true, .min = 1, .max = 65535),
+    FIELD(struct endpoint, kind, FIELD_ENUM, .required = true, .names = engine_kind_names,
+          .max = ENGINE_KIND_COUNT),
+    FIELD(struct endpoint, state, FIELD_ENUM, .required = true, .names = endpoint_state_names,
+          .max = ENDPOINT_STATE_COUNT),
+    FIELD(struct endpoint, boot, FIELD_HEX64),
+    FIELD(struct endpoint, price_per_h, FIELD_F64, FIELD_POSITIVE),
+    FIELD(struct endpoint, context_tokens, FIELD_U32),
+    FIELD(struct endpoint, page_tokens, FIELD_U32),
+    FIELD(struct endpoint, pages_total, FIELD_U32),
+    FIELD(struct endpoint, running_max, FIELD_U32),
+    FIELD(struct endpoint, perf, FIELD_OBJECT, .of = &wire_perf_set,
+          .present_offset = offsetof(struct endpoint, has_perf)),
+    FIELD(struct endpoint, report_age_ms, FIELD_U32),
+};
+static const struct field_set endpoint_set = FIELD_SET(struct endpoint, endpoint_rows);
+
+static const struct field starting_rows[] = {
+    FIELD(struct starting, service, FIELD_STR, .required = true, .min = 1, MODEL),
+    FIELD(struct starting, eta_ms, FIELD_U32, .required = true),
+};
+static const struct field_set starting_set = FIELD_SET(struct starting, starting_rows);
+
+static const struct field service_rows[] = {
+    FIELD(struct service_rules, service, FIELD_STR, .required = true, .min = 1, MODEL),
+    FIELD(struct service_rules, policy, FIELD_STR, NAME),
+    FIELD(struct service_rules, paused, FIELD_BOOL),
+    FIELD(struct service_rules, may_start, FIELD_BOOL),
+    FIELD(struct service_rules, slo_ttft_s, FIELD_F64, FIELD_POSITIVE),
+    FIELD(struct service_rules, slo_tpot_s, FIELD_F64, FIELD_POSITIVE),
+};
+static const struct field_set service_set = FIELD_SET(struct service_rules, service_rows);
+
+static const struct field tenant_rows[] = {
+    FIELD(struct tenant_rules, tenant, FIELD_STR, NAME_NEEDED),
+    FIELD_ARRAY("key_hashes", struct tenant_rules, key_hashes, key_hash_count, FIELD_STRS,
+                SYNC_KEYS_MAX, .each_bytes_max = SHA256_HEX),
+    FIELD(struct tenant_rules, requests_per_min, FIELD_U32),
+    FIELD(struct tenant_rules, tokens_per_min, FIELD_U32),
+    FIELD(struct tenant_rules, concurrency, FIELD_U32),
+    FIELD(struct tenant_rules, salt, FIELD_STR, NAME),
+};
+static const struct field_set tenant_set = FIELD_SET(struct tenant_rules, tenant_rows);
+
+static const struct field rules_rows[] = {
+    FIELD_AS("v", struct router_rules, endpoints, FIELD_VERSION),
+    FIELD_ARRAY("endpoints", struct router_rules, endpoints, endpoint_count, FIELD_LIST,
+                SYNC_ENDPOINTS_MAX, .of = &endpoint_set),
+    FIELD_ARRAY("starting", struct router_rules, starting, starting_count, FIELD_LIST,
+                SYNC_STARTING_MAX, .of = &starting_set),
+    FIELD_ARRAY("services", struct router_rules, services, service_count, FIELD_LIST,
+                SYNC_SERVICES_MAX, .of = &service_set),
+    FIELD(struct router_rules, keys_required, FIELD_BOOL, .required = true),
+    FIELD(struct router_rules, tenants_version, FIELD_U64),
+    FIELD(struct router_rules, has_tenants, FIELD_BOOL),
+    FIELD_ARRAY("tenants", struct router_rules, tenants, tenant_count, FIELD_LIST, SYNC_TENANTS_MAX,
+                .of = &tenant_set),
+    FIELD(struct router_rules, again_ms, FIELD_U32, .required = true, .min = 1, .max = 3600000),
+};
+static const struct field_set rules_set = FIELD_SET(struct router_rules, rules_rows);
+
+int router_sync_encode(const struct router_sync *s, struct buf *out)
+{
+    return fields_encode(&sync_set, s, out);
+}
+
+int router_sync_decode(struct str text, struct arena *arena, struct router_sync *ret,
+                       struct err *err)
+{
+    return fields_decode(&sync_set, text, arena, ret, "router sync", err);
+}
+
+int router_rules_encode(const struct router_rules *r, struct buf *out)
+{
+    return fields_encode(&rules_set, r, out);
+}
+
+/* A hash of the wrong length would match no key and lock its tenant out without a word. */
+static int check_hashes(const struct router_rules *r, struct err *err)
+{
+    uint8_t digest[SHA256_BYTES];
+    for (uint32_t i = 0; i < r->tenant_count; i++)
+        for (uint32_t k = 0; k < r->tenants[i].key_hash_count; k++)
+            if (hex_to(r->tenants[i].key_hashes[k], digest, sizeof digest) < 0)
+                return err_set(err, -EINVAL,
+                               "router rules: tenants[%u]: key_hashes[%u] is no SHA-256", i, k);
+    return 0;
+}
+
+int router_rules_decode(struct str text, struct arena *arena, struct router_rules *ret,
+                        struct err *err)
+{
+    struct router_rules r;
+    int rc = fields_decode(&rules_set, text, arena, &r, "router rules", err);
+    if (rc == 0) rc = check_hashes(&r, err);
+    if (rc == 0) *ret = r;
+    return rc;
+}
