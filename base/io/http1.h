@@ -109,6 +109,9 @@ int http_query_value(struct str query, const char *name, struct buf *out);
 /* Name a token, value without CR, LF, NUL and other control bytes: may stand in a head. */
 bool http_header_valid(struct str name, struct str value);
 
+/* Starts with '/', holds only bytes a target may hold, and every percent sign is right. */
+bool http_target_valid(struct str target);
+
 struct http1_limits {
     size_t line_bytes_max; /* the request line */
     size_t head_bytes_max;

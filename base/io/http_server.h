@@ -39,7 +39,7 @@ struct http_exchange; /* one request and its reply */
 enum http_abort {
     HTTP_ABORT_CLIENT_LEFT, /* closed, half-closed or reset */
     HTTP_ABORT_SLOW_READER, /* did not take its bytes within unsent_us */
-    HTTP_ABORT_SERVER,      /* http_server_free */
+    HTTP_ABORT_SERVER,      /* http_server_free, or out of memory */
     HTTP_ABORT_COUNT
 };
 

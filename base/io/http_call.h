@@ -1,0 +1,85 @@
+/* http_call.h - what the files of the HTTP client share: pool, links (connections) and calls.
+ *
+ * Layer:   base/io; included by http_client.c, http_link.c and http_call.c only
+ * Files:   http_client.c starts and frees; http_link.c makes, pools and closes connections;
+ *          http_call.c sends a request and reads its reply
+ */
+#pragma once
+#include "base/core/map.h"
+#include "base/io/conn.h"
+#include "base/io/count.h"
+#include "base/io/http_client.h"
+
+struct http_client {
+    struct loop *loop;
+    struct http_client_config config; /* defaults filled in */
+    struct http1_limits head_limits;
+    struct map upstreams; /* struct addr -> struct upstream * */
+    struct list links;    /* all struct http_link */
+    struct list idle;     /* pooled ones, the longest idle first */
+    struct list calls;    /* all struct http_call, ended ones until they are freed */
+    bool freeing;
+    struct http_client_counts counts;
+};
+
+struct upstream { /* one address; exists while it has links */
+    struct addr addr;
+    struct list idle; /* struct http_link, the last used first: the least likely to be stale */
+    uint32_t idle_count;
+    uint32_t link_count;
+};
+
+struct http_link { /* one connection; has a call, or is pooled, or is dead */
+    struct http_client *client;
+    struct upstream *upstream;
+    struct list node;
+    struct list idle_node; /* of the upstream */
+    struct list lru_node;  /* of the client */
+    struct conn conn;
+    struct loop_watch watch;
+    struct loop_timer timer; /* connecting: gives up; pooled: closes */
+    struct loop_task free_task;
+    struct http_call *call;
+    int64_t begun_us; /* when it got its call */
+    bool connecting, reused, send_failed, dead;
+};
+
+struct http_call {
+    struct http_client *client;
+    struct list node;
+    struct http_link *link; /* NULL: could not be made, or the call has ended */
+    struct addr addr;
+    struct buf request; /* kept until the reply begins, for the one retry */
+    struct loop_timer deadline;
+    struct loop_task task; /* begins, goes on after a pause, or frees */
+    bool to_head, retried, begun, got_bytes, head_seen, paused, ended;
+
+    struct http1_scan scan;
+    struct http_response response;
+    struct http1_body body;
+    uint32_t interims; /* 1xx replies so far */
+
+    void (*on_head)(void *arg, const struct http_response *head);
+    void (*on_data)(void *arg, struct str data);
+    void (*on_end)(void *arg, enum http_end end);
+    void *arg;
+};
+
+/* http_link.c */
+struct http_link *link_take_idle(struct http_client *c, const struct addr *to); /* or NULL */
+struct http_link *link_connect(struct http_client *c, const struct addr *to);   /* or NULL */
+void link_give_back(struct http_link *l); /* to the pool, or closed when that is full */
+void link_close(struct http_link *l);     /* freed at the end of the turn */
+void link_free(struct http_link *l);      /* at once */
+void link_send(struct http_link *l);
+void link_update(struct http_link *l); /* what it is to be woken for */
+
+/* http_call.c */
+void call_begin(struct http_call *call); /* puts the request on its link */
+void call_connected(struct http_call *call);
+void call_connect_failed(struct http_call *call);
+void call_readable(struct http_call *call);
+void call_go_on(struct http_call *call); /* with bytes left over from before a pause */
+void call_end(struct http_call *call, enum http_end end);
+void call_detach(struct http_call *call, bool reusable);
+void call_free(struct http_call *call);
