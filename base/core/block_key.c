@@ -13,6 +13,11 @@ static struct block_key from_hash(struct hash128 h)
     return (struct block_key){ .lo = h.lo, .hi = h.hi };
 }
 
+uint64_t block_seed(struct str secret)
+{
+    return secret.len > 0 ? hash64(secret.data, secret.len, 0) : 0;
+}
+
 struct block_key block_salt(uint64_t seed, struct str weights_digest, struct str adapter,
                             struct str tenant)
 {

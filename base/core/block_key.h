@@ -20,6 +20,10 @@ struct block_key {
     uint64_t lo, hi;
 };
 
+/* The seed that a fleet's secret stands for; 0 for an empty one. Engines and routers that share
+ * the secret chain equal keys. */
+uint64_t block_seed(struct str secret);
+
 /* The root of every chain of one (weights, adapter, tenant). Empty strings are fine. */
 struct block_key block_salt(uint64_t seed, struct str weights_digest, struct str adapter,
                             struct str tenant);
