@@ -33,6 +33,7 @@
 #define NODES_MAX 20000
 #define AGAIN_US ((int64_t)1000000)
 #define NEAR 1e-9 /* relative: rates are sums of floats */
+#define AWAKE_RATE 1e-6 /* requests a second: asks for one instance, whichever is cheapest */
 
 double scale_request_work_s(const struct perf_coef *perf, double prompt_tokens,
                             double output_tokens)
@@ -217,7 +218,7 @@ static double needed_rate(const struct scale_config *config, const struct scale_
     }
     if (lead_s >= DBL_MAX) lead_s = 0;
     double backlog = d->waiting + d->held + (d->arrivals_s - ready_rate) * lead_s;
-    return d->arrivals_s + fmax(backlog, 0) / config->clear_s;
+    return fmax(d->arrivals_s + fmax(backlog, 0) / config->clear_s, AWAKE_RATE);
 }
 
 /* Predicted TTFT when arrivals are spread over the choice in proportion to its rates. */
@@ -259,18 +260,6 @@ static void search_init(struct search *s, const struct scale_config *config,
     sort_lanes(s);
 }
 
-/* At least one instance while anybody asks: the first lane that may have one. */
-static void keep_awake(const struct search *s, struct candidate *c)
-{
-    for (uint32_t i = 0; i < s->view->pool_count; i++)
-        if (c->want[i] > 0) return;
-    for (uint32_t k = 0; k < s->lanes; k++) {
-        if (s->lane[k].high == 0) continue;
-        c->want[s->lane[k].pool] = 1;
-        return;
-    }
-}
-
 static const char *reason_of(const struct search *s, const struct rates *r)
 {
     const struct scale_view *view = s->view;
@@ -310,7 +299,6 @@ static void decide(void *state, const struct scale_config *config, const struct 
     search_init(&s, config, view, &r);
     struct candidate none = { 0 };
     descend(&s, 0, &none);
-    if (awake) keep_awake(&s, &s.best);
 
     struct scale_verdict v = { .reason = reason_of(&s, &r),
                                .estimate_s = estimate_ttft_s(view, &r, s.best.want),

@@ -1,0 +1,163 @@
+/* merge.c - events from three witnesses. */
+#include "controller/core/merge.h"
+
+#include "base/core/bits.h"
+
+#include <string.h>
+
+const char *const phase_names[PHASE_COUNT] = {
+    [PHASE_STARTING] = "starting",
+    [PHASE_READY] = "ready",
+    [PHASE_DRAINING] = "draining",
+    [PHASE_ENDING] = "ending",
+};
+
+bool sighting_is_fresh(const struct sighting *s, const struct merge_config *config, int64_t now_us)
+{
+    return s->heard_us != 0 && now_us - s->heard_us <= config->fresh_us;
+}
+
+/* The listing was taken late enough after the last call to show what that call did. */
+static bool absence_is_proven(const struct merge_view *v, const struct merge_config *c,
+                              int64_t now_us)
+{
+    const struct listing *l = v->listing;
+    if (!l || !l->ok || v->item) return false;
+    if (sighting_is_fresh(v->seen, c, now_us) && v->seen->state != AGENT_STOPPED) return false;
+    int64_t last_call = max_i64(v->intent->called_us, v->intent->removed_us);
+    return l->taken_us >= last_call + l->lag_us + c->settle_us;
+}
+
+static bool agent_is_done(const struct merge_view *v)
+{
+    bool said = v->seen->heard_us != 0 && v->seen->state == AGENT_STOPPED;
+    return said || (v->item && v->item->gone);
+}
+
+static enum intent_event event_while_coming(const struct merge_view *v,
+                                            const struct merge_config *c, int64_t now_us)
+{
+    const struct intent *i = v->intent;
+    if (agent_is_done(v)) return INTENT_DRAINED;
+    if (v->seen->heard_us != 0) return INTENT_REPORTED;
+    if (i->state == INTENT_CREATED) {
+        if (now_us - i->made_us >= c->boot_us) return INTENT_LATE;
+        return absence_is_proven(v, c, now_us) ? INTENT_ABSENT : INTENT_EVENT_COUNT;
+    }
+    if (v->item) return INTENT_LISTED;
+    /* Counted from the first wish: repeated calls must not put the deadline off. */
+    if (now_us - i->wanted_us >= c->boot_us) return INTENT_LATE;
+    if (!v->may_ask || !v->listing) return INTENT_EVENT_COUNT;
+    if (i->state == INTENT_WANTED) return INTENT_GO;
+    return absence_is_proven(v, c, now_us) ? INTENT_ABSENT : INTENT_EVENT_COUNT;
+}
+
+static bool is_silent(const struct merge_view *v, const struct merge_config *c, int64_t now_us)
+{
+    int64_t heard = max_i64(max_i64(v->seen->heard_us, v->started_us), v->intent->registered_us);
+    return now_us - heard >= c->silent_us && !v->routed;
+}
+
+static enum intent_event event_while_serving(const struct merge_view *v,
+                                             const struct merge_config *c, int64_t now_us)
+{
+    const struct intent *i = v->intent;
+    if (agent_is_done(v)) return INTENT_DRAINED;
+    if (absence_is_proven(v, c, now_us)) return INTENT_ABSENT;
+    if (i->state == INTENT_DRAINING && now_us - i->drain_us >= c->drain_us) return INTENT_LATE;
+    if (is_silent(v, c, now_us)) return INTENT_LATE;
+    return INTENT_EVENT_COUNT;
+}
+
+static enum intent_event event_while_ending(const struct merge_view *v,
+                                            const struct merge_config *c, int64_t now_us)
+{
+    if (absence_is_proven(v, c, now_us)) return INTENT_ABSENT;
+    if (now_us - v->intent->removed_us < c->retry_us) return INTENT_EVENT_COUNT;
+    return v->item ? INTENT_LISTED : INTENT_LATE;
+}
+
+/* A tombstone: anything that shows up under its id is removed. What the listing said before the
+ * end is not news. */
+static enum intent_event event_after_end(const struct merge_view *v, const struct merge_config *c,
+                                         int64_t now_us)
+{
+    int64_t ended = v->intent->ended_us;
+    if (v->item && v->listing->ok && v->listing->taken_us > ended + v->listing->lag_us)
+        return INTENT_LISTED;
+    bool heard = v->seen->heard_us > ended + c->fresh_us && v->seen->state != AGENT_STOPPED;
+    return heard && sighting_is_fresh(v->seen, c, now_us) ? INTENT_REPORTED : INTENT_EVENT_COUNT;
+}
+
+enum intent_event merge_event(const struct merge_view *view, const struct merge_config *config,
+                              int64_t now_us)
+{
+    switch (view->intent->state) {
+    case INTENT_WANTED:
+    case INTENT_CREATING:
+    case INTENT_CREATED:
+        return event_while_coming(view, config, now_us);
+    case INTENT_REGISTERED:
+    case INTENT_DRAINING:
+        return event_while_serving(view, config, now_us);
+    case INTENT_ENDING:
+        return event_while_ending(view, config, now_us);
+    case INTENT_ENDED:
+        return event_after_end(view, config, now_us);
+    case INTENT_STATE_COUNT:
+        break;
+    }
+    return INTENT_EVENT_COUNT;
+}
+
+enum phase merge_phase(const struct intent *intent, const struct sighting *seen,
+                       const struct merge_config *config, int64_t now_us)
+{
+    if (intent->state < INTENT_REGISTERED) return PHASE_STARTING;
+    if (intent->state == INTENT_DRAINING) return PHASE_DRAINING;
+    if (intent->state > INTENT_DRAINING) return PHASE_ENDING;
+    /* Silence is not death: until a witness says otherwise it counts as what it was. */
+    if (!sighting_is_fresh(seen, config, now_us)) return PHASE_READY;
+    if (seen->state == AGENT_STOPPED) return PHASE_ENDING;
+    return seen->state == AGENT_UP && seen->engine_ready ? PHASE_READY : PHASE_STARTING;
+}
+
+static uint32_t find_intent(const struct intent *intents, uint32_t count, const char *id)
+{
+    for (uint32_t i = 0; i < count; i++)
+        if (strcmp(intents[i].id, id) == 0) return i;
+    return UINT32_MAX;
+}
+
+/* A second entry under the same intent, where `at` is not the one to keep. */
+static bool is_duplicate(const struct listing *l, uint32_t at, const struct intent *owner)
+{
+    const struct listed *mine = &l->item[at];
+    if (owner->handle[0] && strcmp(mine->handle, owner->handle) == 0) return false;
+    for (uint32_t j = 0; j < l->count; j++) {
+        const struct listed *other = &l->item[j];
+        if (j == at || strcmp(other->intent, mine->intent) != 0) continue;
+        if (owner->handle[0] && strcmp(other->handle, owner->handle) == 0) return true;
+        if (j < at) return true;
+    }
+    return false;
+}
+
+void merge_claims(const struct listing *listing, const struct intent *intents,
+                  uint32_t intent_count, pool_known_fn known, const void *ctx,
+                  const struct merge_config *config, int64_t now_us, struct claimed *ret)
+{
+    for (uint32_t i = 0; i < listing->count; i++) {
+        const struct listed *item = &listing->item[i];
+        uint32_t owner = find_intent(intents, intent_count, item->intent);
+        if (owner != UINT32_MAX) {
+            bool twice = is_duplicate(listing, i, &intents[owner]);
+            ret[i] = (struct claimed){ twice ? CLAIM_DUPLICATE : CLAIM_OWN, owner };
+            continue;
+        }
+        bool adopt = !item->gone && item->intent[0] && strlen(item->intent) < INTENT_ID_BYTES &&
+                     known(ctx, item->service, item->pool, listing->provider);
+        bool old = now_us - item->created_us >= config->orphan_us;
+        ret[i] = (struct claimed){ adopt ? CLAIM_ADOPT : old ? CLAIM_END : CLAIM_WAIT, UINT32_MAX };
+    }
+}

@@ -1,0 +1,120 @@
+/* merge.h - three witnesses of one fleet: what we asked for, what the provider lists, what agents
+ * say.
+ *
+ * Layer:   controller/core (base/wire, base/core)
+ * Threads: pure; the controller's loop or the simulator calls
+ * Rules:   (1) a listing may lag: it proves an absence only when it was taken lag_us + settle_us
+ *              after the last call about that instance
+ *          (2) a listing that failed proves nothing
+ *          (3) a fresh report outweighs a listing that lacks the instance
+ *          (4) listed under our tag without an intent (an orphan: the store was lost, or a create
+ *              call came through late for an intent that is long forgotten): adopted at once when
+ *              its service and pool are configured, because a fleet that serves must be neither
+ *              doubled nor dropped; ended otherwise, after orphan_us, because the configuration
+ *              may only be on its way
+ *          (5) two instances under one intent: the one whose handle is recorded stays (else the
+ *              first listed), the others are removed
+ */
+#pragma once
+#include "base/wire/report.h"
+#include "controller/core/intent.h"
+#include "policies/perf.h"
+
+/* One instance as a provider lists it. */
+struct listed {
+    char handle[NAME_BYTES];
+    char intent[NAME_BYTES]; /* our tag; empty when it is missing */
+    char service[NAME_BYTES], pool[NAME_BYTES], offer[NAME_BYTES];
+    int64_t created_us; /* as the provider says; 0: it does not */
+    bool gone;          /* it ended by itself; remove clears it away */
+};
+
+struct listing {
+    const char *provider;
+    const struct listed *item;
+    uint32_t count;
+    bool ok;          /* false: the last call failed, item is of an older one or empty */
+    int64_t taken_us; /* when the call was made */
+    int64_t lag_us;   /* how old its content may be, as the driver promises */
+};
+
+/* What an agent said last, as far as decisions need it. */
+struct sighting {
+    int64_t heard_us; /* when we received it; 0: nothing since our start */
+    enum agent_state state;
+    bool engine_ready;
+    uint32_t in_flight; /* running and waiting in the engine */
+    uint32_t pages_cached;
+    bool has_perf;
+    struct perf_coef perf;
+    uint32_t seqs_max;
+};
+
+struct merge_config {
+    int64_t fresh_us;  /* a report older than this is stale */
+    int64_t boot_us;   /* from the create call to the first report */
+    int64_t drain_us;  /* from the wish to the end of the drain */
+    int64_t silent_us; /* a registered instance may be silent for so long */
+    int64_t retry_us;  /* between remove calls */
+    int64_t settle_us; /* on top of a listing's lag */
+    int64_t orphan_us; /* before an orphan that nobody knows is ended */
+};
+#define MERGE_CONFIG_DEFAULT                        \
+    ((struct merge_config){ .fresh_us = 3000000,    \
+                            .boot_us = 300000000,   \
+                            .drain_us = 330000000,  \
+                            .silent_us = 600000000, \
+                            .retry_us = 5000000,    \
+                            .settle_us = 1000000,   \
+                            .orphan_us = 60000000 })
+
+/* What stands at the moment of one decision, for one intent. */
+struct merge_view {
+    const struct intent *intent;
+    const struct sighting *seen;
+    const struct listing *listing; /* of its provider; NULL: the provider is not configured */
+    const struct listed *item;     /* its entry there, or NULL */
+    bool may_ask;                  /* its offer is not in back-off */
+    bool routed;                   /* a router has requests in flight there */
+    int64_t started_us;            /* of the controller: silence is counted from here */
+};
+
+/* The event that this view calls for, or INTENT_EVENT_COUNT. */
+enum intent_event merge_event(const struct merge_view *view, const struct merge_config *config,
+                              int64_t now_us);
+
+bool sighting_is_fresh(const struct sighting *s, const struct merge_config *config, int64_t now_us);
+
+/* Where an instance stands for the plan. */
+enum phase {
+    PHASE_STARTING, /* asked for, or there and not serving */
+    PHASE_READY,
+    PHASE_DRAINING,
+    PHASE_ENDING,
+    PHASE_COUNT
+};
+extern const char *const phase_names[PHASE_COUNT];
+enum phase merge_phase(const struct intent *intent, const struct sighting *seen,
+                       const struct merge_config *config, int64_t now_us);
+
+/* Which entries of a listing belong to which intent. */
+enum claim {
+    CLAIM_OWN,       /* of intents[owner] */
+    CLAIM_DUPLICATE, /* a second instance of intents[owner]: remove it */
+    CLAIM_ADOPT,
+    CLAIM_END,  /* an orphan that nobody knows, for long enough */
+    CLAIM_WAIT, /* the same, not for long enough yet */
+};
+struct claimed {
+    enum claim claim;
+    uint32_t owner; /* index of the intent, for OWN and DUPLICATE */
+};
+
+/* True when a configured service has this pool at this provider. */
+typedef bool (*pool_known_fn)(const void *ctx, const char *service, const char *pool,
+                              const char *provider);
+
+/* Writes listing->count answers. */
+void merge_claims(const struct listing *listing, const struct intent *intents,
+                  uint32_t intent_count, pool_known_fn known, const void *ctx,
+                  const struct merge_config *config, int64_t now_us, struct claimed *ret);

@@ -1,0 +1,388 @@
+/* plan.c - from wants to actions, one service after the other. */
+#include "controller/core/plan.h"
+
+#include "base/core/bits.h"
+
+#include <float.h>
+#include <math.h>
+#include <string.h>
+
+#define BUDGET_SLACK 1e-9 /* relative: prices are sums of floats */
+
+const char *const plan_act_names[PLAN_ACT_COUNT] = {
+    [PLAN_LAUNCH] = "launch",
+    [PLAN_CANCEL] = "cancel",
+    [PLAN_DRAIN] = "drain",
+    [PLAN_KEEP] = "keep",
+};
+
+/* One service under decision. */
+struct desk {
+    const struct plan_view *view;
+    const struct plan_service *service;
+    uint32_t index;
+    int64_t now_us;
+    struct scale_view scale;
+    struct plan_decision *decision;
+    struct plan *plan;
+    bool taken[PLAN_INSTANCES_MAX]; /* has an action already */
+};
+
+static bool offer_usable(const struct desk *d, uint32_t offer)
+{
+    const struct offer *o = &d->view->offer[offer];
+    if (!offer_may_be_asked(&d->view->health[offer], d->now_us)) return false;
+    return o->price_known || d->service->budget_h <= 0; /* an unknown price fits no budget */
+}
+
+/* The first offer of the pool that may be asked, or PLAN_NONE. */
+static uint32_t pool_offer(const struct desk *d, const struct plan_pool *p)
+{
+    for (uint32_t i = 0; i < p->offer_count; i++)
+        if (offer_usable(d, p->offer[i])) return p->offer[i];
+    return PLAN_NONE;
+}
+
+static bool is_mine(const struct desk *d, const struct plan_instance *in, uint32_t pool)
+{
+    return in->service == d->index && in->pool == pool;
+}
+
+/* What its instances have learned, averaged; else what the offer claims. */
+static void fill_perf(const struct desk *d, uint32_t pool, const struct offer *o,
+                      struct scale_pool *ret)
+{
+    struct perf_coef sum = { 0 };
+    uint32_t known = 0;
+    for (uint32_t i = 0; i < d->view->instance_count; i++) {
+        const struct plan_instance *in = &d->view->instance[i];
+        if (!is_mine(d, in, pool)) continue;
+        if (in->seqs_max) ret->seqs_max = in->seqs_max;
+        if (!in->has_perf) continue;
+        sum.a += in->perf.a;
+        sum.b += in->perf.b;
+        sum.c += in->perf.c;
+        sum.d += in->perf.d;
+        known++;
+    }
+    if (known) {
+        ret->perf = (struct perf_coef){ sum.a / known, sum.b / known, sum.c / known,
+                                        sum.d / known, known,         0 };
+        ret->perf_known = true;
+    } else if (o && o->has_prior) {
+        ret->perf = o->prior;
+        ret->perf_known = true;
+    }
+    if (ret->seqs_max == 0) ret->seqs_max = o && o->seqs_max ? o->seqs_max : 1;
+}
+
+static void fill_pool(struct desk *d, uint32_t pool)
+{
+    const struct plan_pool *p = &d->service->pool[pool];
+    struct scale_pool *s = &d->scale.pool[pool];
+    uint32_t usable = pool_offer(d, p);
+    uint32_t shown = usable != PLAN_NONE ? usable : p->offer_count ? p->offer[0] : PLAN_NONE;
+    const struct offer *o = shown == PLAN_NONE ? NULL : &d->view->offer[shown];
+    *s = (struct scale_pool){ .min = p->min, .max = p->max, .available = usable != PLAN_NONE };
+    if (o) {
+        s->price_h = o->price_h;
+        s->lead_s = o->lead_s;
+    }
+    for (uint32_t i = 0; i < d->view->instance_count; i++) {
+        const struct plan_instance *in = &d->view->instance[i];
+        if (!is_mine(d, in, pool)) continue;
+        d->decision->cost_h += in->price_h;
+        if (in->phase == PHASE_STARTING) s->starting++;
+        if (in->phase == PHASE_READY) {
+            s->ready++;
+            d->decision->expected++;
+            if (in->fresh) d->decision->fresh++;
+        }
+    }
+    d->decision->ready[pool] = s->ready;
+    d->decision->have[pool] = scale_have(s);
+    fill_perf(d, pool, o, s);
+}
+
+/* The part of the budget that ready and starting instances may use: drains still cost. */
+static double budget_left(const struct desk *d)
+{
+    if (d->service->budget_h <= 0) return 0;
+    double leaving = 0;
+    for (uint32_t i = 0; i < d->view->instance_count; i++) {
+        const struct plan_instance *in = &d->view->instance[i];
+        if (in->service == d->index && in->phase >= PHASE_DRAINING) leaving += in->price_h;
+    }
+    return fmax(d->service->budget_h - leaving, DBL_MIN); /* 0 would mean: no ceiling */
+}
+
+static void fill_view(struct desk *d)
+{
+    const struct plan_demand *demand = &d->view->demand[d->index];
+    d->scale = (struct scale_view){ .pool_count = d->service->pool_count,
+                                    .demand = demand->sum,
+                                    .ttft_slo_s = d->service->ttft_slo_s,
+                                    .tpot_slo_s = d->service->tpot_slo_s };
+    d->decision->demand = demand->sum;
+    d->decision->routers_fresh = demand->sum.present && demand->all_fresh;
+    for (uint32_t p = 0; p < d->service->pool_count; p++)
+        fill_pool(d, p);
+    d->scale.budget_h = budget_left(d);
+}
+
+/* The service's own bounds, over all pools: cheapest in, dearest out. */
+static void apply_bounds(struct desk *d, uint32_t want[SCALE_POOLS_MAX])
+{
+    uint32_t total = 0;
+    for (uint32_t p = 0; p < d->service->pool_count; p++)
+        total += want[p];
+    while (total < d->service->min) {
+        uint32_t best = PLAN_NONE;
+        for (uint32_t p = 0; p < d->service->pool_count; p++) {
+            const struct scale_pool *s = &d->scale.pool[p];
+            if (want[p] >= scale_reach(s)) continue;
+            if (best == PLAN_NONE || s->price_h < d->scale.pool[best].price_h) best = p;
+        }
+        if (best == PLAN_NONE) return;
+        want[best]++;
+        total++;
+        d->decision->reason = "the service's minimum";
+    }
+    while (total > d->service->max) {
+        uint32_t best = PLAN_NONE;
+        for (uint32_t p = 0; p < d->service->pool_count; p++) {
+            const struct scale_pool *s = &d->scale.pool[p];
+            if (want[p] <= s->min) continue;
+            if (best == PLAN_NONE || s->price_h > d->scale.pool[best].price_h) best = p;
+        }
+        if (best == PLAN_NONE) return;
+        want[best]--;
+        total--;
+        d->decision->blocked = "the service's maximum";
+    }
+}
+
+/* Pools that a person has in hand keep out of the signal's and the shaper's reach. */
+static bool in_hand(const struct desk *d, uint32_t pool)
+{
+    return d->service->paused || d->service->pool[pool].manual >= 0;
+}
+
+static uint32_t hand_target(const struct desk *d, uint32_t pool)
+{
+    const struct plan_pool *p = &d->service->pool[pool];
+    if (p->manual >= 0) return min_u32((uint32_t)p->manual, p->max);
+    return d->decision->have[pool];
+}
+
+static void shape_targets(struct desk *d, struct plan_memory *memory)
+{
+    struct plan_decision *r = d->decision;
+    uint32_t want[SCALE_POOLS_MAX];
+    memcpy(want, r->verdict.choice.want, sizeof want);
+    r->reason = r->verdict.reason;
+    apply_bounds(d, want);
+
+    struct scale_shaped shaped;
+    scale_shape(&memory->shape, &d->service->shape, d->service->pool_count, want, r->have,
+                d->now_us, &shaped);
+    if (shaped.limited) {
+        r->blocked = shaped.limit;
+        r->hold_s = shaped.hold_s;
+    }
+    for (uint32_t p = 0; p < d->service->pool_count; p++) {
+        r->target[p] = shaped.target[p];
+        if (!in_hand(d, p)) continue;
+        r->target[p] = hand_target(d, p);
+        r->reason = d->service->paused ? "paused by hand" : "counts set by hand";
+        r->blocked = NULL;
+    }
+}
+
+/* Why nothing may go down now, or NULL. */
+static const char *missing_proof(const struct desk *d)
+{
+    const struct plan_decision *r = d->decision;
+    if (!r->demand.present) return "no router has reported: absent demand is not zero";
+    if (!r->routers_fresh) return "a router is silent: its demand is unknown";
+    if (r->fresh < r->expected * PLAN_FRESH_SHARE)
+        return "too few fresh reports of agents to shrink on";
+    return NULL;
+}
+
+static void demand_proof(struct desk *d)
+{
+    struct plan_decision *r = d->decision;
+    const char *missing = missing_proof(d);
+    uint32_t total = 0, have = 0;
+    for (uint32_t p = 0; p < d->service->pool_count; p++) {
+        total += r->target[p];
+        have += r->have[p];
+    }
+    bool to_zero = total == 0 && have > 0;
+    bool busy = r->demand.in_flight > 0 || r->demand.held > 0;
+    if (!missing && to_zero && busy) missing = "routers still hold or serve requests";
+    if (!missing) return;
+    for (uint32_t p = 0; p < d->service->pool_count; p++) {
+        if (in_hand(d, p) || r->target[p] >= r->have[p]) continue;
+        r->target[p] = r->have[p];
+        r->blocked = missing;
+    }
+}
+
+static bool push(struct desk *d, const struct plan_action *a)
+{
+    if (d->plan->action_count == PLAN_ACTIONS_MAX) {
+        d->plan->dropped++;
+        return false;
+    }
+    d->plan->action[d->plan->action_count++] = *a;
+    return true;
+}
+
+static uint32_t launches(const struct plan *plan)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < plan->action_count; i++)
+        n += plan->action[i].act == PLAN_LAUNCH;
+    return n;
+}
+
+/* Most requests, then most cache: the drain that would lose most by going on. */
+static uint32_t best_to_keep(const struct desk *d, uint32_t pool)
+{
+    uint32_t best = PLAN_NONE;
+    for (uint32_t i = 0; i < d->view->instance_count; i++) {
+        const struct plan_instance *in = &d->view->instance[i];
+        if (!is_mine(d, in, pool) || in->phase != PHASE_DRAINING || d->taken[i]) continue;
+        const struct plan_instance *b = best == PLAN_NONE ? NULL : &d->view->instance[best];
+        if (!b || in->in_flight > b->in_flight ||
+            (in->in_flight == b->in_flight && in->pages_cached > b->pages_cached))
+            best = i;
+    }
+    return best;
+}
+
+static void grow(struct desk *d, uint32_t pool)
+{
+    struct plan_decision *r = d->decision;
+    const struct plan_pool *p = &d->service->pool[pool];
+    uint32_t have = r->have[pool];
+    for (; have < r->target[pool]; have++) {
+        uint32_t kept = best_to_keep(d, pool);
+        if (kept == PLAN_NONE) break;
+        struct plan_action a = { PLAN_KEEP, d->index, pool, PLAN_NONE, kept, r->reason };
+        if (!push(d, &a)) return;
+        d->taken[kept] = true;
+    }
+    for (; have < r->target[pool]; have++) {
+        uint32_t offer = pool_offer(d, p);
+        if (offer == PLAN_NONE) {
+            r->blocked = "no offer of the pool can be had now";
+            return;
+        }
+        double price = d->view->offer[offer].price_h;
+        double ceiling = d->service->budget_h * (1 + BUDGET_SLACK);
+        if (d->service->budget_h > 0 && r->cost_h_after + price > ceiling) {
+            r->blocked = "the budget";
+            return;
+        }
+        if (launches(d->plan) >= d->view->room) {
+            r->blocked = "no room for more instances in the store";
+            d->plan->dropped++;
+            return;
+        }
+        struct plan_action a = { PLAN_LAUNCH, d->index, pool, offer, PLAN_NONE, r->reason };
+        if (!push(d, &a)) return;
+        r->cost_h_after += price;
+    }
+}
+
+/* True when `a` is the better one to give up: both serve nobody, or both serve. */
+static bool worth_less(const struct plan_instance *a, const struct plan_instance *b)
+{
+    if (a->in_flight != b->in_flight) return a->in_flight < b->in_flight;
+    if (a->pages_cached != b->pages_cached) return a->pages_cached < b->pages_cached;
+    if (a->price_h > b->price_h || a->price_h < b->price_h) return a->price_h > b->price_h;
+    if (a->since_us != b->since_us) return a->since_us > b->since_us; /* the youngest */
+    return strcmp(a->id, b->id) < 0; /* so that two runs choose alike */
+}
+
+static uint32_t victim(const struct desk *d, uint32_t pool, enum phase phase)
+{
+    uint32_t best = PLAN_NONE;
+    for (uint32_t i = 0; i < d->view->instance_count; i++) {
+        const struct plan_instance *in = &d->view->instance[i];
+        if (!is_mine(d, in, pool) || in->phase != phase || d->taken[i]) continue;
+        if (best == PLAN_NONE || worth_less(in, &d->view->instance[best])) best = i;
+    }
+    return best;
+}
+
+static void shrink(struct desk *d, uint32_t pool)
+{
+    struct plan_decision *r = d->decision;
+    for (uint32_t have = r->have[pool]; have > r->target[pool]; have--) {
+        enum plan_act act = PLAN_CANCEL;
+        uint32_t at = victim(d, pool, PHASE_STARTING);
+        if (at == PLAN_NONE) {
+            act = PLAN_DRAIN;
+            at = victim(d, pool, PHASE_READY);
+        }
+        must(at != PLAN_NONE); /* have counts just these */
+        struct plan_action a = { act, d->index, pool, PLAN_NONE, at, r->reason };
+        if (!push(d, &a)) return;
+        d->taken[at] = true;
+        r->cost_h_after -= d->view->instance[at].price_h;
+    }
+}
+
+static void decide_service(struct desk *d, struct plan_memory *memory, struct rng *rng)
+{
+    struct plan_decision *r = d->decision;
+    fill_view(d);
+    d->service->policy->decide(memory->policy, &d->service->scale, &d->scale, d->now_us, rng,
+                               &r->verdict);
+    shape_targets(d, memory);
+    demand_proof(d);
+    r->cost_h_after = r->cost_h;
+    r->action_from = d->plan->action_count;
+    for (uint32_t p = 0; p < d->service->pool_count; p++)
+        grow(d, p);
+    for (uint32_t p = 0; p < d->service->pool_count; p++)
+        shrink(d, p);
+    r->action_count = d->plan->action_count - r->action_from;
+}
+
+/* Instances whose service or pool is configured no more. */
+static void retire(struct desk *d)
+{
+    for (uint32_t i = 0; i < d->view->instance_count; i++) {
+        const struct plan_instance *in = &d->view->instance[i];
+        if (in->service != PLAN_NONE && in->pool != PLAN_NONE) continue;
+        if (in->phase > PHASE_READY) continue;
+        struct plan_action a = { in->phase == PHASE_READY ? PLAN_DRAIN : PLAN_CANCEL,
+                                 PLAN_NONE,
+                                 PLAN_NONE,
+                                 PLAN_NONE,
+                                 i,
+                                 "its pool is not configured any more" };
+        if (!push(d, &a)) return;
+    }
+}
+
+void plan(const struct plan_view *view, struct plan_memory *memory, int64_t now_us, struct rng *rng,
+          struct plan *ret)
+{
+    must(view->service_count <= PLAN_SERVICES_MAX && view->instance_count <= PLAN_INSTANCES_MAX);
+    memset(ret, 0, sizeof *ret);
+    struct desk d = { .view = view, .now_us = now_us, .plan = ret };
+    for (uint32_t s = 0; s < view->service_count; s++) {
+        d.service = &view->service[s];
+        d.index = s;
+        d.decision = &ret->decision[ret->decision_count++];
+        d.decision->service = s;
+        decide_service(&d, &memory[s], rng);
+    }
+    retire(&d);
+}

@@ -1,0 +1,135 @@
+/* plan.h - what the fleet should do next: a pure function of what is wanted and what is there.
+ *
+ * Layer:   controller/core (policies, base/core)
+ * Threads: pure; the controller's loop or the simulator calls
+ * Steps:   signal (a row of scale_table) -> hands (pause, manual counts) -> bounds of the service
+ *          -> shaper -> proof (nothing goes down without fresh telemetry) -> actions within the
+ *          budget
+ * Rules:   (1) scale-down needs a report within fresh_us of at least FRESH_SHARE of the ready
+ *              instances and fresh word of every router; to zero also that no router has a request
+ *          (2) the price of everything that may be billed, launches under way and drains
+ *              included, stays within the budget; what a budget forbids is said, not forgotten
+ *          (3) an offer in back-off is not asked; the pool's next offer is
+ *          (4) a draining instance that is wanted again is kept before another is bought
+ *          (5) launches are cancelled before ready instances are drained; the first victim serves
+ *              the fewest requests, then holds the least cache, then costs the most
+ */
+#pragma once
+#include "controller/core/merge.h"
+#include "controller/core/offer.h"
+#include "policies/scale.h"
+#include "policies/scale_shape.h"
+
+#define PLAN_OFFERS_MAX 64     /* all providers */
+#define PLAN_POOL_OFFERS_MAX 8 /* of one pool, in order of preference */
+#define PLAN_SERVICES_MAX 16
+#define PLAN_INSTANCES_MAX 1024 /* live intents */
+#define PLAN_ACTIONS_MAX 64     /* of one decision; the rest come with the next */
+#define PLAN_FRESH_SHARE 0.9
+#define PLAN_NONE UINT32_MAX
+
+struct plan_pool {
+    char name[NAME_BYTES];
+    char provider[NAME_BYTES];
+    uint32_t offer[PLAN_POOL_OFFERS_MAX]; /* indices */
+    uint32_t offer_count;
+    uint32_t min, max;
+    int32_t manual; /* instances a person asked for; -1: none */
+};
+
+/* What a service is: from the configuration, and from people through the API. */
+struct plan_service {
+    char name[NAME_BYTES];
+    struct plan_pool pool[SCALE_POOLS_MAX];
+    uint32_t pool_count;
+    uint32_t min, max; /* of all its pools together */
+    double ttft_slo_s, tpot_slo_s;
+    double budget_h; /* dollars an hour; 0: none */
+    bool paused;     /* the fleet stays as it is */
+    const struct scale_policy *policy;
+    struct scale_config scale;
+    struct scale_shape_config shape;
+};
+
+struct plan_instance {
+    char id[INTENT_ID_BYTES];
+    uint32_t service, pool; /* PLAN_NONE: not configured (any more) */
+    enum phase phase;
+    bool fresh;         /* its agent reported within fresh_us */
+    uint32_t in_flight; /* the larger of its own word and the routers' */
+    uint32_t pages_cached;
+    bool has_perf;
+    struct perf_coef perf;
+    uint32_t seqs_max; /* 0: unknown */
+    double price_h;
+    int64_t since_us; /* in this phase */
+};
+
+/* Demand of one service as its routers report it. */
+struct plan_demand {
+    struct scale_demand sum; /* .present: at least one router is fresh */
+    bool all_fresh;          /* and none of those we know is stale */
+};
+
+struct plan_view {
+    const struct plan_service *service;
+    uint32_t service_count;
+    const struct offer *offer;
+    const struct offer_health *health; /* parallel to offer */
+    uint32_t offer_count;
+    const struct plan_instance *instance;
+    uint32_t instance_count;
+    const struct plan_demand *demand; /* parallel to service */
+    uint32_t room;                    /* intents that may still be written */
+};
+
+/* What a service remembers between decisions; plain bytes, stored with the fleet. */
+struct plan_memory {
+    _Alignas(8) char policy[SCALE_STATE_BYTES_MAX];
+    struct scale_shape shape;
+};
+
+enum plan_act {
+    PLAN_LAUNCH,
+    PLAN_CANCEL, /* of an instance that serves nobody yet */
+    PLAN_DRAIN,
+    PLAN_KEEP, /* withdraw a drain */
+    PLAN_ACT_COUNT
+};
+extern const char *const plan_act_names[PLAN_ACT_COUNT];
+
+struct plan_action {
+    enum plan_act act;
+    uint32_t service, pool, offer; /* LAUNCH */
+    uint32_t instance;             /* the others: index in the view */
+    const char *why;               /* static */
+};
+
+/* Why it was decided so: inputs, reason, runner-up, cost. One for each service. */
+struct plan_decision {
+    uint32_t service;
+    struct scale_demand demand;
+    struct scale_verdict verdict;
+    uint32_t have[SCALE_POOLS_MAX]; /* ready and starting */
+    uint32_t ready[SCALE_POOLS_MAX];
+    uint32_t target[SCALE_POOLS_MAX]; /* after hands, bounds, shaper and proof */
+    const char *reason;               /* static: what decided */
+    const char *blocked;              /* static: what was held back, and by what; NULL: nothing */
+    double hold_s;                    /* of a stabilisation window that has begun; 0 else */
+    uint32_t fresh, expected;         /* ready instances: with a fresh report, all */
+    bool routers_fresh;
+    double cost_h, cost_h_after; /* billed now, and once the actions are done */
+    uint32_t action_from, action_count;
+};
+
+struct plan {
+    struct plan_action action[PLAN_ACTIONS_MAX];
+    uint32_t action_count;
+    struct plan_decision decision[PLAN_SERVICES_MAX];
+    uint32_t decision_count;
+    uint32_t dropped; /* actions beyond PLAN_ACTIONS_MAX or `room` */
+};
+
+/* `memory` is parallel to view->service. */
+void plan(const struct plan_view *view, struct plan_memory *memory, int64_t now_us, struct rng *rng,
+          struct plan *ret);

@@ -1,0 +1,124 @@
+/* record.c - decisions as JSON.
+ *
+ * The members are named as people read them in `muster explain`: what was seen, what was wanted,
+ * what it would have been otherwise, what was done and what it costs. */
+#include "controller/core/record.h"
+
+#include "base/core/json.h"
+
+static void put_counts(struct json_writer *w, const char *name, const struct plan_service *s,
+                       const uint32_t count[SCALE_POOLS_MAX])
+{
+    json_key(w, name);
+    json_object(w);
+    for (uint32_t p = 0; p < s->pool_count; p++)
+        json_kv_u64(w, s->pool[p].name, count[p]);
+    json_object_end(w);
+}
+
+static void put_inputs(struct json_writer *w, const struct plan_decision *d)
+{
+    const struct scale_demand *m = &d->demand;
+    json_key(w, "inputs");
+    json_object(w);
+    json_kv_bool(w, "demand_known", m->present);
+    if (m->present) {
+        json_kv_f64(w, "arrivals_per_s", m->arrivals_s);
+        json_kv_f64(w, "prompt_tokens_mean", m->prompt_tokens);
+        json_kv_f64(w, "output_tokens_mean", m->output_tokens);
+        json_kv_u64(w, "in_flight", m->in_flight);
+        json_kv_u64(w, "waiting", m->waiting);
+        json_kv_u64(w, "held", m->held);
+        json_kv_f64(w, "idle_s", m->idle_s);
+    }
+    json_kv_bool(w, "routers_fresh", d->routers_fresh);
+    json_kv_u64(w, "reports_fresh", d->fresh);
+    json_kv_u64(w, "reports_expected", d->expected);
+    json_object_end(w);
+}
+
+static void put_runner_up(struct json_writer *w, const struct plan_service *s,
+                          const struct scale_verdict *v)
+{
+    json_key(w, "runner_up");
+    if (!v->has_runner_up) {
+        json_put_null(w);
+        return;
+    }
+    json_object(w);
+    put_counts(w, "want", s, v->runner_up.want);
+    json_kv_f64(w, "cost_per_h", v->runner_up.cost_h);
+    json_kv_text(w, "why_not", v->runner_why);
+    json_object_end(w);
+}
+
+static void put_actions(struct json_writer *w, const struct plan_view *view,
+                        const struct plan *plan, const struct plan_decision *d,
+                        const char (*launched)[INTENT_ID_BYTES])
+{
+    json_key(w, "actions");
+    json_array(w);
+    for (uint32_t i = 0; i < d->action_count; i++) {
+        uint32_t at = d->action_from + i;
+        const struct plan_action *a = &plan->action[at];
+        json_object(w);
+        json_kv_text(w, "act", plan_act_names[a->act]);
+        json_kv_text(w, "pool", view->service[a->service].pool[a->pool].name);
+        if (a->act == PLAN_LAUNCH) {
+            const struct offer *o = &view->offer[a->offer];
+            json_kv_text(w, "offer", o->name);
+            if (launched && launched[at][0]) json_kv_text(w, "instance", launched[at]);
+            json_kv_f64(w, "price_per_h", o->price_h);
+            json_kv_f64(w, "lead_s", o->lead_s);
+        } else {
+            json_kv_text(w, "instance", view->instance[a->instance].id);
+        }
+        json_object_end(w);
+    }
+    json_array_end(w);
+}
+
+int record_encode(const struct plan_view *view, const struct plan *plan,
+                  const struct plan_decision *decision, const char (*launched)[INTENT_ID_BYTES],
+                  int64_t at_us, struct buf *out)
+{
+    const struct plan_service *s = &view->service[decision->service];
+    const struct scale_verdict *v = &decision->verdict;
+    struct json_writer w;
+    json_writer_init(&w, out);
+    json_object(&w);
+    json_kv_i64(&w, "at_us", at_us);
+    json_kv_text(&w, "service", s->name);
+    json_kv_text(&w, "policy", s->policy->name);
+    json_kv_text(&w, "reason", decision->reason);
+    json_kv_text(&w, "blocked", decision->blocked);
+    if (decision->hold_s > 0) json_kv_f64(&w, "hold_s", decision->hold_s);
+    put_inputs(&w, decision);
+    put_counts(&w, "ready", s, decision->ready);
+    put_counts(&w, "have", s, decision->have);
+    put_counts(&w, "want", s, v->choice.want);
+    put_counts(&w, "target", s, decision->target);
+    json_kv_f64(&w, "load", v->load);
+    json_key(&w, "estimate_ttft_s");
+    if (v->estimate_s >= 0)
+        json_put_f64(&w, v->estimate_s);
+    else
+        json_put_null(&w);
+    put_runner_up(&w, s, v);
+    json_kv_f64(&w, "cost_per_h", decision->cost_h);
+    json_kv_f64(&w, "cost_per_h_after", decision->cost_h_after);
+    if (s->budget_h > 0) json_kv_f64(&w, "budget_per_h", s->budget_h);
+    put_actions(&w, view, plan, decision, launched);
+    json_object_end(&w);
+    return out->rc;
+}
+
+bool record_is_news(struct record_last *last, const struct plan_decision *decision)
+{
+    /* Static sentences: comparing the pointers compares the words. A shaper that holds back what
+     * the signal flaps about is told once. */
+    bool held_back = decision->blocked && decision->blocked != last->blocked;
+    bool news = decision->action_count > 0 || held_back;
+    if (news) *last = (struct record_last){ decision->reason, decision->blocked };
+    return news;
+}
