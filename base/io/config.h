@@ -29,6 +29,7 @@
 #define CONFIG_FILE_BYTES_MAX ((size_t)1 << 20)
 #define CONFIG_DEPTH_MAX 16        /* mappings and lists inside each other */
 #define CONFIG_NODES_MAX 65536     /* keys and values of one file */
+#define CONFIG_KEYS_MAX 1024       /* keys of one mapping: repeats are looked for one by one */
 #define CONFIG_LIST_MAX 1024       /* items of a list whose row names no max */
 #define CONFIG_TEXT_BYTES_MAX 4096 /* bytes of a text whose row names no max */
 #define CONFIG_MEMORY_BYTES_MAX ((size_t)32 << 20)

@@ -16,6 +16,9 @@ int config_value_parse(const struct config_field *f, struct str text, struct are
 /* The default, or the type's empty value where there is none. */
 int config_value_default(const struct config_field *f, struct arena *arena, void *into);
 
+/* Whether a list may have `count` items. -ERANGE with the sentence. */
+int config_count_check(const struct config_field *f, size_t count, struct err *err);
+
 /* As it would be written in a flag: 10s, 64MiB, a,b. */
 int config_value_print(const struct config_field *f, const void *from, struct buf *out);
 

@@ -15,7 +15,8 @@
 #include "base/io/config.h"
 
 #define OPT_EXIT_USAGE 2
-#define OPT_CONFIG_FLAGS_MAX 128
+#define OPT_OPTIONS_MAX 128      /* own options of one command */
+#define OPT_CONFIG_FLAGS_MAX 128 /* configuration values given as flags at once */
 #define OPT_MEMORY_BYTES_MAX ((size_t)1 << 20)
 
 struct opt_positional {
@@ -29,7 +30,7 @@ struct opt_positional {
 struct opt_command {
     const char *name; /* as typed: "muster engine" */
     const char *about;
-    const struct config_record *options; /* own options; NULL: none */
+    const struct config_record *options; /* own options, perhaps 0 rows; NULL: no struct at all */
     const struct opt_positional *positionals;
     size_t positional_count;
     const struct config_section *section; /* its values are flags of this command too; or NULL */
@@ -44,8 +45,8 @@ struct opt_parsed {
 };
 
 /* Parses argv[0..argc) (without the command's own words) into `values`, a struct of
- * options->size bytes that is filled with defaults first (NULL when there are no options and no
- * positionals). -EINVAL with a sentence naming the option and the range or the nearest option.
+ * options->size bytes that is filled with defaults first (NULL when options is NULL; then there
+ * are no positionals). Of a repeated option the last counts, lists grow. -EINVAL with a sentence naming the option and the range or the nearest option.
  * Call opt_parsed_fini also after a failure. */
 int opt_parse(const struct opt_command *cmd, int argc, char *const *argv, void *values,
               struct opt_parsed *ret, struct err *err);
