@@ -1,0 +1,193 @@
+/* kv_index.c - named pages: a hash map from chained keys, a heap of the evictable ones.
+ *
+ * A radix tree was rejected: with keys that cover everything before them a flat map finds the
+ * longest run with one probe a page, and router, tiers and events speak the same keys. Eviction
+ * is a heap ranked once at release rather than a linked list, so that a row of the evict table
+ * can be any function of a page's history at the cost of O(log pages).
+ *
+ * A page whose parent was evicted stays named though no lookup reaches it. Releasing tails first
+ * makes that rare, and it is the next to leave under any rank that grows with the clock.
+ */
+#include "engine/core/kv_index.h"
+
+#include "base/core/bits.h"
+#include "base/core/err.h"
+#include "base/core/list.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+struct kv_entry {
+    struct heap_node node; /* in `evictable` while cached */
+    struct block_key parent;
+    struct block_key key[KV_GRANULES_MAX];
+    uint32_t hits;
+};
+
+int kv_index_init(struct kv_index *x, struct kv_pool *pool, uint32_t page_tokens,
+                  const struct evict_policy *evict, uint32_t events_max)
+{
+    memset(x, 0, sizeof *x);
+    if (page_tokens == 0 || page_tokens % BLOCK_TOKENS || page_tokens > KV_INDEX_TOKENS_MAX ||
+        events_max == 0) {
+        return -EINVAL;
+    }
+    x->pool = pool;
+    x->evict = evict;
+    x->page_tokens = page_tokens;
+    x->granules = page_tokens / BLOCK_TOKENS;
+    x->events_max = events_max;
+    map_init(&x->by_key, sizeof(struct block_key), sizeof(uint32_t), pool->total, 0);
+    heap_init(&x->evictable, pool->total);
+    x->entry = calloc(pool->total, sizeof *x->entry);
+    x->entry_ids = calloc((size_t)pool->total * page_tokens, sizeof *x->entry_ids);
+    x->event = calloc(events_max, sizeof *x->event);
+    if (!x->entry || !x->entry_ids || !x->event) {
+        kv_index_fini(x);
+        return -ENOMEM;
+    }
+    return 0;
+}
+
+void kv_index_fini(struct kv_index *x)
+{
+    if (x->pool) {
+        map_fini(&x->by_key);
+        heap_fini(&x->evictable);
+    }
+    free(x->entry);
+    free(x->entry_ids);
+    free(x->event);
+    memset(x, 0, sizeof *x);
+}
+
+static uint32_t *ids_of(const struct kv_index *x, uint32_t page)
+{
+    return x->entry_ids + (size_t)page * x->page_tokens;
+}
+
+static void fill_event(const struct kv_index *x, uint32_t page, struct kv_event *ret)
+{
+    ret->key_count = x->granules;
+    memcpy(ret->key, x->entry[page].key, x->granules * sizeof ret->key[0]);
+}
+
+static void emit(struct kv_index *x, uint32_t page, bool add)
+{
+    uint64_t seq = ++x->event_seq;
+    struct kv_event *ev = &x->event[seq % x->events_max];
+    ev->seq = seq;
+    ev->add = add;
+    fill_event(x, page, ev);
+}
+
+/* Strikes the page out; a cached one becomes free. */
+static void forget(struct kv_index *x, uint32_t page)
+{
+    struct kv_entry *e = &x->entry[page];
+    must(map_remove(&x->by_key, &e->key[x->granules - 1]));
+    if (heap_has(&e->node)) heap_remove(&x->evictable, &e->node);
+    emit(x, page, false);
+    kv_pool_set_indexed(x->pool, page, false);
+}
+
+uint32_t kv_index_take(struct kv_index *x)
+{
+    if (x->pool->free_count == 0) {
+        struct heap_node *node = heap_peek(&x->evictable);
+        if (!node) return KV_PAGE_NONE;
+        x->evictions++;
+        forget(x, (uint32_t)(CONTAINER_OF(node, struct kv_entry, node) - x->entry));
+    }
+    return kv_pool_take(x->pool);
+}
+
+void kv_index_release(struct kv_index *x, uint32_t page)
+{
+    if (!kv_pool_unref(x->pool, page) || !x->pool->indexed[page]) return;
+    struct kv_entry *e = &x->entry[page];
+    struct evict_page view = { .clock = ++x->clock,
+                               .hits = e->hits,
+                               .pages_total = x->pool->total };
+    if (heap_push(&x->evictable, &e->node, x->evict->rank(&view)) == 0) return;
+    /* The heap could not grow: a page that could never be evicted again must not stay cached. */
+    forget(x, page);
+}
+
+static bool entry_is(const struct kv_index *x, uint32_t page, struct block_key parent,
+                     const struct block_key *keys, const uint32_t *ids)
+{
+    const struct kv_entry *e = &x->entry[page];
+    return block_key_eq(e->parent, parent) &&
+           memcmp(e->key, keys, x->granules * sizeof *keys) == 0 &&
+           memcmp(ids_of(x, page), ids, x->page_tokens * sizeof *ids) == 0;
+}
+
+uint32_t kv_index_match(const struct kv_index *x, struct block_key salt,
+                        const struct block_key *keys, const uint32_t *ids, uint32_t pages_max,
+                        uint32_t *ret_pages)
+{
+    struct block_key parent = salt;
+    uint32_t n = 0;
+    for (; n < pages_max; n++) {
+        const struct block_key *own = keys + (size_t)n * x->granules;
+        const uint32_t *page = map_get(&x->by_key, &own[x->granules - 1]);
+        if (!page || !entry_is(x, *page, parent, own, ids + (size_t)n * x->page_tokens)) break;
+        ret_pages[n] = *page;
+        parent = own[x->granules - 1];
+    }
+    return n;
+}
+
+void kv_index_hit(struct kv_index *x, uint32_t page)
+{
+    struct kv_entry *e = &x->entry[page];
+    if (heap_has(&e->node)) heap_remove(&x->evictable, &e->node);
+    if (e->hits < UINT32_MAX) e->hits++;
+    kv_pool_ref(x->pool, page);
+}
+
+void kv_index_seal(struct kv_index *x, uint32_t page, struct block_key parent,
+                   const struct block_key *keys, const uint32_t *ids)
+{
+    bool is_new;
+    uint32_t *slot = map_put(&x->by_key, &keys[x->granules - 1], &is_new);
+    if (!slot || !is_new) return; /* without memory the page is merely not found again */
+    *slot = page;
+    struct kv_entry *e = &x->entry[page];
+    e->parent = parent;
+    e->hits = 0;
+    memcpy(e->key, keys, x->granules * sizeof *keys);
+    memcpy(ids_of(x, page), ids, x->page_tokens * sizeof *ids);
+    kv_pool_set_indexed(x->pool, page, true);
+    emit(x, page, true);
+}
+
+void kv_index_clear(struct kv_index *x)
+{
+    for (uint32_t page = 0; page < x->pool->total; page++) {
+        if (x->pool->indexed[page]) forget(x, page);
+    }
+}
+
+int kv_index_events(const struct kv_index *x, uint64_t after, struct kv_event *ret, uint32_t max)
+{
+    if (after >= x->event_seq) return 0;
+    if (x->event_seq - after > x->events_max) return -ESTALE;
+    uint32_t count = min_u32((uint32_t)(x->event_seq - after), max);
+    for (uint32_t i = 0; i < count; i++)
+        ret[i] = x->event[(after + 1 + i) % x->events_max];
+    return (int)count;
+}
+
+bool kv_index_next(const struct kv_index *x, uint32_t *cursor, struct kv_event *ret)
+{
+    while (*cursor < x->pool->total) {
+        uint32_t page = (*cursor)++;
+        if (!x->pool->indexed[page]) continue;
+        *ret = (struct kv_event){ .seq = x->event_seq, .add = true };
+        fill_event(x, page, ret);
+        return true;
+    }
+    return false;
+}

@@ -1,0 +1,88 @@
+/* kv_index.h - find pages that already hold a prompt's beginning, by chained block keys.
+ *
+ * Layer:    engine/core (base/core, policies/evict.h)
+ * Threads:  the device thread, or the simulator
+ * Lifetime: beside a kv_pool, which it borrows
+ * Rules:    (1) only full pages are named; a page is named by the key of its last granule
+ *           (2) a key alone is no proof: parent key and token ids are compared on every hit
+ *           (3) two sessions may fill equal pages at once: the first is named, the other stays
+ *               private and is free when its session ends
+ *           (4) every name that comes or goes is an event with the next sequence number; the ring
+ *               keeps the last `events_max`, a reader that fell behind takes a snapshot
+ */
+#pragma once
+#include "base/core/block_key.h"
+#include "base/core/heap.h"
+#include "base/core/map.h"
+#include "engine/core/kv_pool.h"
+#include "policies/evict.h"
+
+#define KV_INDEX_TOKENS_MAX 64
+#define KV_GRANULES_MAX (KV_INDEX_TOKENS_MAX / BLOCK_TOKENS)
+
+/* The keys of one page's granules came (add) or went. */
+struct kv_event {
+    uint64_t seq; /* from 1, without gaps */
+    bool add;
+    uint32_t key_count;
+    struct block_key key[KV_GRANULES_MAX];
+};
+
+struct kv_entry; /* what is known about a named page */
+
+struct kv_index {
+    struct kv_pool *pool;
+    const struct evict_policy *evict;
+    uint32_t page_tokens, granules;
+    struct map by_key;      /* last key -> page */
+    struct kv_entry *entry; /* one a page */
+    uint32_t *entry_ids;    /* page_tokens a page */
+    struct heap evictable;  /* cached pages by rank */
+    uint64_t clock;         /* releases so far */
+    uint64_t evictions;
+    struct kv_event *event; /* ring */
+    uint32_t events_max;
+    uint64_t event_seq; /* of the last event; 0: none yet */
+};
+
+/* page_tokens: a whole number of granules up to KV_INDEX_TOKENS_MAX. -EINVAL, -ENOMEM. */
+int kv_index_init(struct kv_index *x, struct kv_pool *pool, uint32_t page_tokens,
+                  const struct evict_policy *evict, uint32_t events_max);
+void kv_index_fini(struct kv_index *x);
+
+/* Pages that kv_index_take could hand out now. */
+static inline uint32_t kv_index_available(const struct kv_index *x)
+{
+    return x->pool->free_count + x->pool->cached_count;
+}
+
+/* A page with one holder; evicts when none is free. NONE when every page is held. */
+uint32_t kv_index_take(struct kv_index *x);
+
+/* One holder lets go. Release a session's tail before its head. */
+void kv_index_release(struct kv_index *x, uint32_t page);
+
+/* The longest run of named pages that holds the beginning of `ids`; keys[i] covers granule i.
+ * Looks at `pages_max` pages at most. Takes no reference: ret_pages is valid until the next
+ * call that takes or releases. Returns how many. */
+uint32_t kv_index_match(const struct kv_index *x, struct block_key salt,
+                        const struct block_key *keys, const uint32_t *ids, uint32_t pages_max,
+                        uint32_t *ret_pages);
+
+/* A session found this page and holds it from now on. */
+void kv_index_hit(struct kv_index *x, uint32_t page);
+
+/* Names a page that its holder has filled: `keys` are its granules', `ids` its tokens', `parent`
+ * the key before it (or the salt). Does nothing when an equal page is named already. */
+void kv_index_seal(struct kv_index *x, uint32_t page, struct block_key parent,
+                   const struct block_key *keys, const uint32_t *ids);
+
+/* Forgets every name; pages that are held stay with their holders. */
+void kv_index_clear(struct kv_index *x);
+
+/* Copies up to `max` events that follow `after` (a sequence number). Returns how many; -ESTALE
+ * when some were overwritten already and a snapshot is needed. */
+int kv_index_events(const struct kv_index *x, uint64_t after, struct kv_event *ret, uint32_t max);
+
+/* Walks the named pages: *cursor starts at 0; false at the end. For snapshots. */
+bool kv_index_next(const struct kv_index *x, uint32_t *cursor, struct kv_event *ret);

@@ -1,0 +1,268 @@
+/* sampler.c - filters by a heap instead of a sort, sums in double in a fixed order.
+ *
+ * Most draws look at few tokens: a heap of all candidates is built in O(V) and popped only until
+ * top-k, top-p or min-p stops. Without a filter the distribution is walked by id and nothing is
+ * ordered at all. Penalties touch only tokens that occurred, counted in scratch that is cleared
+ * by walking the same tokens again, so a step costs O(V) reads once and never O(V) writes twice.
+ *
+ * top-p counts on the distribution that top-k left, as vLLM and transformers do; min-p compares
+ * with the likeliest token, which no filter removes.
+ */
+#include "engine/core/sampler.h"
+
+#include "base/core/bits.h"
+#include "base/core/rng.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct candidate {
+    float logit;
+    uint32_t id;
+};
+
+struct sampler {
+    uint32_t vocab_size;
+    float *logit;           /* after penalties */
+    uint32_t *count_answer; /* occurrences, zero between calls */
+    bool *seen;             /* in prompt or answer, false between calls */
+    struct candidate *heap;
+    struct candidate *kept; /* popped, likeliest first */
+};
+
+int sampler_new(uint32_t vocab_size, struct sampler **ret)
+{
+    CLEANUP(sampler_freep) struct sampler *s = calloc(1, sizeof *s);
+    if (!s) return -ENOMEM;
+    s->vocab_size = vocab_size;
+    s->logit = calloc(vocab_size, sizeof *s->logit);
+    s->count_answer = calloc(vocab_size, sizeof *s->count_answer);
+    s->seen = calloc(vocab_size, sizeof *s->seen);
+    s->heap = calloc(vocab_size, sizeof *s->heap);
+    s->kept = calloc(vocab_size, sizeof *s->kept);
+    if (!s->logit || !s->count_answer || !s->seen || !s->heap || !s->kept) return -ENOMEM;
+    *ret = TAKE(s);
+    return 0;
+}
+
+void sampler_free(struct sampler *s)
+{
+    if (!s) return;
+    free(s->logit);
+    free(s->count_answer);
+    free(s->seen);
+    free(s->heap);
+    free(s->kept);
+    free(s);
+}
+
+/* ---- ordering: higher logit first, then lower id ------------------------------------------ */
+
+static bool before(struct candidate a, struct candidate b)
+{
+    if (a.logit > b.logit) return true;
+    return !(a.logit < b.logit) && a.id < b.id;
+}
+
+static void sift_down(struct candidate *heap, uint32_t count, uint32_t at)
+{
+    struct candidate moved = heap[at];
+    for (;;) {
+        uint32_t child = 2 * at + 1;
+        if (child >= count) break;
+        if (child + 1 < count && before(heap[child + 1], heap[child])) child++;
+        if (!before(heap[child], moved)) break;
+        heap[at] = heap[child];
+        at = child;
+    }
+    heap[at] = moved;
+}
+
+static void heap_build(struct candidate *heap, uint32_t count)
+{
+    for (uint32_t i = count / 2; i-- > 0;)
+        sift_down(heap, count, i);
+}
+
+static struct candidate heap_take(struct candidate *heap, uint32_t *count)
+{
+    struct candidate first = heap[0];
+    heap[0] = heap[--*count];
+    if (*count > 0) sift_down(heap, *count, 0);
+    return first;
+}
+
+/* ---- the logits to draw from ---------------------------------------------------------------- */
+
+static void penalise(struct sampler *s, const struct sampler_params *p,
+                     const struct sampler_input *in)
+{
+    float repetition = p->repetition_penalty > 0 ? p->repetition_penalty : 1.0f;
+    bool repeats = repetition < 1.0f || repetition > 1.0f;
+    bool answers = p->presence_penalty < 0 || p->presence_penalty > 0 || p->frequency_penalty < 0 ||
+                   p->frequency_penalty > 0;
+    if (!repeats && !answers) return;
+    uint32_t from = repeats ? 0 : in->prompt_count;
+    for (uint32_t i = from; i < in->count; i++) {
+        s->seen[in->ids[i]] = true;
+        if (i >= in->prompt_count) s->count_answer[in->ids[i]]++;
+    }
+    for (uint32_t i = from; i < in->count; i++) {
+        uint32_t id = in->ids[i];
+        if (!s->seen[id]) continue; /* done at an earlier occurrence */
+        s->seen[id] = false;
+        float *logit = &s->logit[id];
+        if (repeats) *logit = *logit > 0 ? *logit / repetition : *logit * repetition;
+        if (s->count_answer[id] > 0) {
+            *logit -= p->presence_penalty + p->frequency_penalty * (float)s->count_answer[id];
+            s->count_answer[id] = 0;
+        }
+    }
+}
+
+static void prepare(struct sampler *s, const struct sampler_params *p,
+                    const struct sampler_input *in)
+{
+    memcpy(s->logit, in->logits, s->vocab_size * sizeof *s->logit);
+    penalise(s, p, in);
+    for (uint32_t i = 0; i < in->forbidden_count; i++) {
+        if (in->forbidden[i] < s->vocab_size) s->logit[in->forbidden[i]] = -INFINITY;
+    }
+}
+
+/* The lowest id of the highest logit; false when none is a number above -infinity. */
+static bool best_token(const float *logit, uint32_t count, uint32_t *ret)
+{
+    bool found = false;
+    for (uint32_t i = 0; i < count; i++) {
+        if (!(logit[i] > -INFINITY)) continue; /* NaN as well */
+        if (found && !(logit[i] > logit[*ret])) continue;
+        *ret = i;
+        found = true;
+    }
+    return found;
+}
+
+/* ---- drawing -------------------------------------------------------------------------------- */
+
+static double weight(float logit, float best, double temperature)
+{
+    if (!(logit > -INFINITY)) return 0; /* NaN as well */
+    if (logit >= best) return 1;        /* also where both are infinite */
+    return exp(((double)logit - (double)best) / temperature);
+}
+
+/* No filter: the distribution by ascending id. */
+static uint32_t draw_all(const struct sampler *s, uint32_t best, double temperature, double u)
+{
+    float top = s->logit[best];
+    double sum = 0, below = 0;
+    for (uint32_t i = 0; i < s->vocab_size; i++)
+        sum += weight(s->logit[i], top, temperature);
+    for (uint32_t i = 0; i < s->vocab_size; i++) {
+        double w = weight(s->logit[i], top, temperature);
+        below += w;
+        if (w > 0 && u * sum < below) return i;
+    }
+    return best; /* u just below 1 and the sums rounded apart */
+}
+
+/* Pops candidates, likeliest first, until a filter says stop. */
+static uint32_t keep_likely(struct sampler *s, const struct sampler_params *p, float top)
+{
+    double temperature = (double)p->temperature;
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < s->vocab_size; i++) {
+        if (s->logit[i] > -INFINITY) s->heap[count++] = (struct candidate){ s->logit[i], i };
+    }
+    heap_build(s->heap, count);
+    uint32_t most = p->top_k ? min_u32(p->top_k, count) : count;
+    bool nucleus = p->top_p > 0 && p->top_p < 1;
+
+    /* What top-p is a share of: all that top-k leaves. */
+    uint32_t kept = 0;
+    double total = 0, reached = 0;
+    if (nucleus && p->top_k) {
+        for (uint32_t i = 0; i < most; i++) {
+            s->kept[i] = heap_take(s->heap, &count);
+            total += weight(s->kept[i].logit, top, temperature);
+        }
+    } else if (nucleus) {
+        for (uint32_t i = 0; i < s->vocab_size; i++)
+            total += weight(s->logit[i], top, temperature);
+    }
+    while (kept < most) {
+        if (!(nucleus && p->top_k)) s->kept[kept] = heap_take(s->heap, &count);
+        double w = weight(s->kept[kept].logit, top, temperature);
+        if (kept > 0 && w < (double)p->min_p) break;
+        kept++;
+        reached += w;
+        if (nucleus && reached >= (double)p->top_p * total) break;
+    }
+    return kept;
+}
+
+static uint32_t draw_kept(const struct sampler *s, uint32_t kept, float top, double temperature,
+                          double u)
+{
+    double sum = 0, below = 0;
+    for (uint32_t i = 0; i < kept; i++)
+        sum += weight(s->kept[i].logit, top, temperature);
+    for (uint32_t i = 0; i < kept; i++) {
+        below += weight(s->kept[i].logit, top, temperature);
+        if (u * sum < below) return s->kept[i].id;
+    }
+    return s->kept[kept - 1].id;
+}
+
+static uint32_t draw(struct sampler *s, const struct sampler_params *p, uint32_t best,
+                     uint32_t position)
+{
+    if (!(p->temperature >= SAMPLER_GREEDY_BELOW)) return best;
+    double u = rng_at_f64(p->seed, position);
+    bool filtered = (p->top_k > 0 && p->top_k < s->vocab_size) || (p->top_p > 0 && p->top_p < 1) ||
+                    p->min_p > 0;
+    if (!filtered) return draw_all(s, best, (double)p->temperature, u);
+    float top = s->logit[best];
+    uint32_t kept = keep_likely(s, p, top);
+    return draw_kept(s, kept, top, (double)p->temperature, u);
+}
+
+/* ---- log-probabilities ---------------------------------------------------------------------- */
+
+static void add_logprobs(struct sampler *s, const struct sampler_params *p, const float *logits,
+                         struct sampler_result *ret)
+{
+    uint32_t best = 0, count = 0;
+    if (!best_token(logits, s->vocab_size, &best)) return;
+    double sum = 0;
+    for (uint32_t i = 0; i < s->vocab_size; i++)
+        sum += weight(logits[i], logits[best], 1);
+    double base = (double)logits[best] + log(sum);
+    ret->chosen.logprob = (float)((double)logits[ret->chosen.id] - base);
+
+    uint32_t wanted = min_u32(p->logprobs, SAMPLER_LOGPROBS_MAX);
+    if (wanted == 0) return;
+    for (uint32_t i = 0; i < s->vocab_size; i++) {
+        if (logits[i] > -INFINITY) s->heap[count++] = (struct candidate){ logits[i], i };
+    }
+    heap_build(s->heap, count);
+    while (ret->top_count < wanted && count > 0) {
+        struct candidate c = heap_take(s->heap, &count);
+        ret->top[ret->top_count++] =
+            (struct sampler_choice){ c.id, (float)((double)c.logit - base) };
+    }
+}
+
+int sampler_pick(struct sampler *s, const struct sampler_params *p, const struct sampler_input *in,
+                 struct sampler_result *ret)
+{
+    uint32_t best = 0;
+    prepare(s, p, in);
+    if (!best_token(s->logit, s->vocab_size, &best)) return -EDOM;
+    ret->top_count = 0;
+    ret->chosen = (struct sampler_choice){ .id = draw(s, p, best, in->count) };
+    if (p->want_logprob || p->logprobs > 0) add_logprobs(s, p, in->logits, ret);
+    return 0;
+}

@@ -1,0 +1,115 @@
+/* scheduler.h - what the engine computes next: plan, execute, commit.
+ *
+ * Layer:    engine/core (policies, base/core). No I/O, no clock: the simulator links this object
+ * Threads:  the device thread, or the simulator
+ * Lifetime: sessions belong to the scheduler until sched_release
+ * Rules:    (1) one loop: sched_plan -> the executor computes the batch -> sched_commit (or
+ *               sched_discard when it failed). Never two plans in a row without one of them.
+ *           (2) sessions end in sched_plan (abort, deadline) and in commit or discard; every
+ *               one comes out of sched_next_ended exactly once, its pages released already
+ *           (3) the first running session by the preempt row's rank always gets on: with pages
+ *               for one whole context there is no deadlock
+ *
+ * A step: aborts and deadlines -> decoding sessions, one token each -> begun prompts, in chunks
+ * -> waiting sessions, in order, while they are admitted. Who is out of pages has somebody
+ * preempted: his pages go, his tokens stay, he waits again and finds most of his pages in the
+ * prefix cache.
+ */
+#pragma once
+#include "base/core/err.h"
+#include "base/core/own.h"
+#include "engine/core/kv_index.h"
+#include "engine/core/session.h"
+#include "policies/admit.h"
+#include "policies/chunk.h"
+#include "policies/order.h"
+#include "policies/preempt.h"
+
+struct sched_config {
+    uint32_t pages, page_tokens;
+    uint32_t context_max;      /* tokens of a session, prompt and answer */
+    uint32_t seqs_max;         /* running at once */
+    uint32_t batch_tokens_max; /* of one step; at least seqs_max */
+    uint32_t waiting_max;
+    uint32_t events_max; /* block events kept */
+    bool prefix_cache;
+    uint64_t key_seed;
+    double step_s_max;                /* for the chunk row; 0: none */
+    const struct order_policy *order; /* NULL: the default row, and below */
+    const struct admit_policy *admit;
+    const struct preempt_policy *preempt;
+    const struct chunk_policy *chunk;
+    const struct evict_policy *evict;
+};
+
+/* Consecutive known tokens of one session. `sample`: they reach its last known token, so the
+ * executor gives the next one. */
+struct sched_item {
+    struct session *session;
+    uint32_t start, count;
+    bool sample;
+};
+
+/* Copy all of a page before the step: its reader is about to write behind shared tokens. */
+struct sched_copy {
+    uint32_t from, to;
+};
+
+struct sched_batch {
+    struct sched_item *item;
+    uint32_t count;
+    uint32_t tokens;
+    struct sched_copy *copy;
+    uint32_t copy_count;
+    struct perf_shape shape;
+};
+
+/* For each item with `sample`, at the item's place; others are ignored. */
+struct sched_result {
+    uint32_t id;
+    bool stop; /* the session ends with this token */
+};
+
+struct sched_counts {
+    uint64_t submitted, refused; /* refused: waiting_max */
+    uint64_t ended[SESSION_END_COUNT];
+    uint64_t preemptions;
+    uint64_t steps;
+    uint64_t prompt_tokens, generated_tokens; /* of admitted sessions */
+    uint64_t query_tokens, hit_tokens;        /* prefix cache, at first admission */
+    uint64_t pages_copied;
+    uint32_t running, waiting, paused; /* now */
+    uint32_t ended_waiting;            /* for sched_next_ended */
+};
+
+struct scheduler;
+
+/* -EINVAL with a sentence for a configuration that cannot work; -ENOMEM. */
+int sched_new(const struct sched_config *config, struct scheduler **ret, struct err *err);
+void sched_free(struct scheduler *s); /* frees sessions that were not released as well */
+CLEANUP_FREEP(sched, struct scheduler)
+
+/* -EAGAIN: waiting_max are waiting (answer 429). -E2BIG: prompt and one token exceed the
+ * context. -EINVAL: empty prompt or output_max 0. -ENOMEM. */
+int sched_submit(struct scheduler *s, const struct sched_request *req, struct session **ret,
+                 struct err *err);
+
+void sched_abort(struct scheduler *s, struct session *session); /* takes effect in the next plan */
+void sched_pause(struct scheduler *s, struct session *session, bool paused);
+
+/* The batch lives until commit or discard. It may be empty: nothing can run now. */
+const struct sched_batch *sched_plan(struct scheduler *s, int64_t now_us,
+                                     const struct perf_coef *perf);
+void sched_commit(struct scheduler *s, const struct sched_result *results, int64_t now_us);
+void sched_discard(struct scheduler *s, int64_t now_us); /* the sessions of the batch end, ERROR */
+
+struct session *sched_next_ended(struct scheduler *s); /* NULL: none left */
+void sched_release(struct scheduler *s, struct session *session);
+
+/* Some session could use a step now (or is to be ended). */
+bool sched_has_work(const struct scheduler *s);
+int64_t sched_next_deadline_us(const struct scheduler *s); /* INT64_MAX: none */
+
+void sched_counts_get(const struct scheduler *s, struct sched_counts *ret);
+struct kv_index *sched_index(struct scheduler *s); /* events, snapshot, clear, page counts */
+bool sched_check(const struct scheduler *s);       /* recounts every page; for tests and debug */

@@ -1,0 +1,93 @@
+/* session.h - one sequence in the engine: its tokens, its pages, where it stands.
+ *
+ * Layer:    engine/core (base/core)
+ * Threads:  the device thread, or the simulator
+ * Lifetime: made by sched_submit, ended by the scheduler, freed by sched_release
+ *
+ *                  admit                     finish, abort, deadline
+ *     WAITING ───────────────► RUNNING ─────────────────────────────► ENDED
+ *        ▲                        │
+ *        └────── preempted ───────┘            (WAITING ends by abort and deadline as well)
+ *
+ * There are no phases: `computed` of `total` tokens have their K and V in pages. A prompt, a
+ * cache hit, a preempted session that resumes and one that decodes differ in these two numbers
+ * only.
+ */
+#pragma once
+#include "base/core/block_key.h"
+#include "base/core/list.h"
+
+enum session_state { SESSION_WAITING, SESSION_RUNNING, SESSION_ENDED };
+
+enum session_end {
+    SESSION_END_NONE,
+    SESSION_END_STOP,     /* end token or stop string */
+    SESSION_END_LENGTH,   /* its own limit or the context */
+    SESSION_END_ABORT,    /* the client left, or asked for it */
+    SESSION_END_DEADLINE, /* its time was up */
+    SESSION_END_ERROR,    /* the executor failed */
+    SESSION_END_COUNT
+};
+
+const char *session_end_name(enum session_end why); /* label in metrics and logs */
+
+/* What sched_submit takes; ids are copied. */
+struct sched_request {
+    uint64_t id; /* the caller's, for ties and logs */
+    void *owner; /* the caller's */
+    const uint32_t *ids;
+    uint32_t prompt_tokens;
+    uint32_t output_max;   /* tokens to generate at most, at least 1 */
+    struct block_key salt; /* block_salt(...) of weights, adapter and tenant */
+    int64_t arrival_us;
+    int64_t deadline_us;                   /* 0: none */
+    uint32_t predicted_p50, predicted_p90; /* output tokens; 0: absent */
+};
+
+struct session {
+    struct list link; /* in the waiting, running or ended list */
+    uint64_t id;
+    void *owner;
+    enum session_state state;
+    enum session_end end;
+    bool paused; /* its reader is slow: it keeps its pages and takes no step */
+    bool abort_asked;
+
+    uint32_t *ids; /* prompt, then what was generated */
+    uint32_t prompt_tokens;
+    uint32_t total, computed;
+    uint32_t total_max;     /* capacity of ids; total reaches it at most */
+    uint32_t cached_tokens; /* of the prompt, found in the cache at the first admission */
+    uint32_t preemptions;
+
+    struct block_key salt;
+    struct block_key *keys; /* of full granules */
+    uint32_t key_count;
+    uint32_t *pages;
+    uint32_t page_count;
+    uint32_t sealed_pages; /* of them full and offered to the index */
+
+    int64_t arrival_us, deadline_us;
+    int64_t admitted_us;    /* first admission; 0: not yet */
+    int64_t first_token_us; /* 0: not yet */
+    int64_t ended_us;
+    uint32_t predicted_p50, predicted_p90;
+    uint32_t item; /* place in the current batch plus 1; 0: not in it */
+    bool admitted_once;
+};
+
+static inline uint32_t session_generated(const struct session *s)
+{
+    return s->total - s->prompt_tokens;
+}
+
+/* NULL without memory. `total_max` includes the prompt. */
+struct session *session_new(const struct sched_request *req, uint32_t total_max,
+                            uint32_t page_tokens);
+void session_free(struct session *s);
+
+/* Chains the keys of all full granules among the known tokens. */
+void session_extend_keys(struct session *s, uint64_t seed);
+
+/* The key before page `page`: the salt for the first. */
+struct block_key session_parent_key(const struct session *s, uint32_t page, uint32_t granules);

@@ -1,0 +1,18 @@
+/* admit_fit.c - admit whatever fits at this moment; preemption pays for the optimism.
+ *
+ * One page for every running session stays free, so that a newcomer is not preempted in the very
+ * next step by the growth of those before it. */
+#include "policies/admit.h"
+
+extern const struct admit_policy admit_fit;
+
+static bool decide(const struct admit_view *view)
+{
+    return (uint64_t)view->pages_needed + view->running <= view->pages_available;
+}
+
+const struct admit_policy admit_fit = {
+    .name = "fit",
+    .about = "admit what fits now; preempt later if needed",
+    .decide = decide,
+};

@@ -1,0 +1,32 @@
+/* chunk.h - the interface of chunk rows: how many tokens of a prompt go into this step?
+ *
+ * Layer:   policies (base/core)
+ * Threads: pure; the engine's device thread or the simulator calls
+ * Rules:   (1) decoding sessions were given their token before anybody is asked
+ *          (2) the answer is at most min(tokens_left, budget_left); 0: not in this step
+ *          (3) with an empty shape the answer is at least 1: a step that holds nothing is no step
+ */
+#pragma once
+#include "base/core/str.h"
+#include "policies/perf.h"
+
+struct chunk_view {
+    uint32_t tokens_left;      /* of this session's known tokens; at least 1 */
+    uint32_t budget_left;      /* of the step's token budget; at least 1 */
+    uint32_t computed;         /* this session's tokens that the chunk will attend to */
+    struct perf_shape planned; /* what the step holds already */
+    struct perf_coef perf;
+    double step_s_max; /* what a step may take while sessions decode; 0: no limit */
+};
+
+struct chunk_policy {
+    const char *name;
+    const char *about;
+    uint32_t (*decide)(const struct chunk_view *view);
+};
+
+extern const struct chunk_policy *const chunk_table[];
+extern const uint32_t chunk_count;
+#define CHUNK_DEFAULT "budget"
+
+const struct chunk_policy *chunk_find(struct str name); /* NULL when there is none */

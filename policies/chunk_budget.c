@@ -1,0 +1,16 @@
+/* chunk_budget.c - fill the step's token budget (Sarathi-Serve, OSDI 2024; vLLM's default). */
+#include "base/core/bits.h"
+#include "policies/chunk.h"
+
+extern const struct chunk_policy chunk_budget;
+
+static uint32_t decide(const struct chunk_view *view)
+{
+    return min_u32(view->tokens_left, view->budget_left);
+}
+
+const struct chunk_policy chunk_budget = {
+    .name = "budget",
+    .about = "fill the token budget of the step",
+    .decide = decide,
+};

@@ -1,0 +1,34 @@
+/* chunk_slack.c - as much prompt as keeps the step within its time limit.
+ *
+ *     n = (step_s_max - step_s(planned)) / (b + d * computed-so-far per token)
+ *
+ * A token budget is a guess at seconds; with the fitted model the seconds themselves are the
+ * budget, and the same flag is right on a share of a core and on a large accelerator. The limit
+ * protects sessions that decode: with none in the step the whole budget is used. */
+#include "base/core/bits.h"
+#include "policies/chunk.h"
+
+#define TOKENS_MIN 16 /* below it a long prompt would pay the fixed cost of a step too often */
+
+extern const struct chunk_policy chunk_slack;
+
+static uint32_t decide(const struct chunk_view *view)
+{
+    uint32_t most = min_u32(view->tokens_left, view->budget_left);
+    if (view->planned.decoding_seqs == 0 || view->step_s_max <= 0) return most;
+
+    /* A chunk reads what stands before it once per token, as the shape counts it. */
+    double token_s = view->perf.b + view->perf.d * (double)view->computed;
+    double slack_s = view->step_s_max - perf_step_s(&view->perf, &view->planned);
+    uint32_t least = min_u32(TOKENS_MIN, most);
+    if (slack_s <= 0) return least;
+    double fits = token_s > 0 ? slack_s / token_s : (double)most;
+    if (fits >= (double)most) return most;
+    return max_u32(least, (uint32_t)fits);
+}
+
+const struct chunk_policy chunk_slack = {
+    .name = "slack",
+    .about = "as much prompt as keeps the predicted step within --step-ms-max",
+    .decide = decide,
+};

@@ -1,0 +1,17 @@
+/* evict.c - the table of eviction rows. */
+#include "policies/evict.h"
+
+#include "base/core/bits.h"
+
+extern const struct evict_policy evict_lru, evict_probation_2hit;
+
+const struct evict_policy *const evict_table[] = { &evict_lru, &evict_probation_2hit };
+const uint32_t evict_count = COUNT_OF(evict_table);
+
+const struct evict_policy *evict_find(struct str name)
+{
+    for (uint32_t i = 0; i < evict_count; i++) {
+        if (str_eq(str_from(evict_table[i]->name), name)) return evict_table[i];
+    }
+    return NULL;
+}

@@ -1,0 +1,15 @@
+/* evict_lru.c - least recently released first. */
+#include "policies/evict.h"
+
+extern const struct evict_policy evict_lru;
+
+static int64_t rank(const struct evict_page *page)
+{
+    return (int64_t)page->clock;
+}
+
+const struct evict_policy evict_lru = {
+    .name = "lru",
+    .about = "least recently used first",
+    .rank = rank,
+};

@@ -1,0 +1,46 @@
+/* perf.h - how long a step takes: the one model that engine, router, planner and simulator share.
+ *
+ * Layer:   policies (base/core)
+ * Threads: pure functions over coefficients that are copied by value
+ *
+ *     step_s = a + b * prefill_tokens + c * decoding_seqs + d * kv_tokens_read
+ *
+ * `a` is what a step costs whatever it holds (reading the weights once), `b` the arithmetic of a
+ * prompt token, `c` what one more decoding session adds and `d` the reading of a cached token.
+ * An engine fits its own (perf_linear.h) and reports coefficients, never a speed of the moment,
+ * so that others can price work that it has not met yet.
+ */
+#pragma once
+#include <stdbool.h>
+#include <stdint.h>
+
+struct perf_coef {
+    double a, b, c, d; /* seconds; none is ever negative */
+    double samples;    /* steps behind them; 0: only the prior, or nothing */
+    double ratio_p90;  /* nine steps in ten took at most this many times the estimate */
+};
+
+/* What one step holds. kv_tokens_read counts, for each token that is computed, the cached tokens it
+ * attends to: a decoding session adds its length, a chunk of n tokens behind m others adds
+ * n * m + n (n + 1) / 2. */
+struct perf_shape {
+    uint32_t prefill_tokens;
+    uint32_t decoding_seqs;
+    uint64_t kv_tokens_read;
+};
+
+static inline double perf_step_s(const struct perf_coef *coef, const struct perf_shape *shape)
+{
+    return coef->a + coef->b * (double)shape->prefill_tokens +
+           coef->c * (double)shape->decoding_seqs + coef->d * (double)shape->kv_tokens_read;
+}
+
+/* One step that does nothing but prefill `tokens` of a prompt. */
+static inline double perf_prefill_s(const struct perf_coef *coef, uint32_t tokens)
+{
+    return coef->a + coef->b * (double)tokens;
+}
+
+/* True when the numbers can be used at all: finite, none negative, not all zero. They may come
+ * from a peer. */
+bool perf_coef_valid(const struct perf_coef *coef);

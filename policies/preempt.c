@@ -1,0 +1,17 @@
+/* preempt.c - the table of preemption rows. */
+#include "policies/preempt.h"
+
+#include "base/core/bits.h"
+
+extern const struct preempt_policy preempt_newest, preempt_least_computed;
+
+const struct preempt_policy *const preempt_table[] = { &preempt_newest, &preempt_least_computed };
+const uint32_t preempt_count = COUNT_OF(preempt_table);
+
+const struct preempt_policy *preempt_find(struct str name)
+{
+    for (uint32_t i = 0; i < preempt_count; i++) {
+        if (str_eq(str_from(preempt_table[i]->name), name)) return preempt_table[i];
+    }
+    return NULL;
+}

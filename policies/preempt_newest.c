@@ -1,0 +1,15 @@
+/* preempt_newest.c - the last to arrive gives way: with fcfs nobody is ever overtaken. */
+#include "policies/preempt.h"
+
+extern const struct preempt_policy preempt_newest;
+
+static double rank(const struct step_session *session)
+{
+    return (double)session->arrival_us;
+}
+
+const struct preempt_policy preempt_newest = {
+    .name = "newest",
+    .about = "the session that arrived last",
+    .rank = rank,
+};

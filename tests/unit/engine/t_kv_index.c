@@ -1,0 +1,281 @@
+/* t_kv_index.c - hits are proved by ids, evictions follow the row, events replay to the truth. */
+#include "base/core/bits.h"
+#include "base/core/rng.h"
+#include "engine/core/kv_index.h"
+
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define SEED 7
+#define TOKENS_MAX 256
+
+struct prompt {
+    uint32_t ids[TOKENS_MAX];
+    struct block_key salt, keys[TOKENS_MAX / BLOCK_TOKENS];
+    uint32_t count;
+};
+
+static struct prompt prompt_of(uint32_t count, uint32_t first, const char *tenant)
+{
+    struct prompt p = { .count = count };
+    p.salt = block_salt(SEED, STR("weights"), STR(""), str_from(tenant));
+    for (uint32_t i = 0; i < count; i++)
+        p.ids[i] = first + i;
+    block_keys(SEED, p.salt, p.ids, count, p.keys, COUNT_OF(p.keys));
+    return p;
+}
+
+struct rig {
+    struct kv_pool pool;
+    struct kv_index index;
+    uint32_t page_tokens;
+};
+
+static void rig_init(struct rig *r, uint32_t pages, uint32_t page_tokens, const char *evict,
+                     uint32_t events_max)
+{
+    r->page_tokens = page_tokens;
+    assert_int_equal(kv_pool_init(&r->pool, pages), 0);
+    assert_int_equal(
+        kv_index_init(&r->index, &r->pool, page_tokens, evict_find(str_from(evict)), events_max),
+        0);
+}
+
+static void rig_fini(struct rig *r)
+{
+    kv_index_fini(&r->index);
+    kv_pool_fini(&r->pool);
+}
+
+/* Takes, fills and names all full pages of the prompt; the caller holds them. */
+static uint32_t fill(struct rig *r, const struct prompt *p, uint32_t *pages)
+{
+    uint32_t g = r->index.granules, n = p->count / r->page_tokens;
+    for (uint32_t i = 0; i < n; i++) {
+        pages[i] = kv_index_take(&r->index);
+        assert_int_not_equal(pages[i], KV_PAGE_NONE);
+        kv_index_seal(&r->index, pages[i], i ? p->keys[i * g - 1] : p->salt, p->keys + i * g,
+                      p->ids + i * r->page_tokens);
+    }
+    return n;
+}
+
+static void let_go(struct rig *r, const uint32_t *pages, uint32_t n)
+{
+    while (n > 0)
+        kv_index_release(&r->index, pages[--n]);
+}
+
+static uint32_t match(struct rig *r, const struct prompt *p, uint32_t *pages)
+{
+    return kv_index_match(&r->index, p->salt, p->keys, p->ids, p->count / r->page_tokens, pages);
+}
+
+static void t_longest_run(void **state)
+{
+    (void)state;
+    const uint32_t sizes[] = { 16, 32, 64 };
+    for (size_t k = 0; k < COUNT_OF(sizes); k++) {
+        struct rig r;
+        uint32_t pages[16], found[16];
+        rig_init(&r, 16, sizes[k], "lru", 64);
+        struct prompt a = prompt_of(256, 1, ""), b = a, c = prompt_of(256, 1, "another tenant");
+        uint32_t n = fill(&r, &a, pages);
+        assert_int_equal(match(&r, &a, found), n);
+        assert_memory_equal(found, pages, n * sizeof *pages);
+
+        b.ids[3 * sizes[k]] ^= 1; /* differs in its fourth page */
+        block_keys(SEED, b.salt, b.ids, b.count, b.keys, COUNT_OF(b.keys));
+        assert_int_equal(match(&r, &b, found), 3);
+        assert_int_equal(match(&r, &c, found), 0); /* equal ids, another salt */
+
+        /* A forged key: the ids are compared, so a collision is a miss and no answer to others. */
+        struct prompt forged = a;
+        forged.ids[5] ^= 1;
+        assert_int_equal(match(&r, &forged, found), 0);
+
+        let_go(&r, pages, n);
+        assert_int_equal(match(&r, &a, found), n); /* cached now */
+        assert_true(kv_pool_check(&r.pool));
+        kv_index_clear(&r.index);
+        assert_int_equal(match(&r, &a, found), 0);
+        assert_int_equal(r.pool.free_count, 16);
+        rig_fini(&r);
+    }
+}
+
+static void t_equal_pages_are_named_once(void **state)
+{
+    (void)state;
+    struct rig r;
+    uint32_t one[16], two[16], found[16];
+    rig_init(&r, 8, 16, "lru", 64);
+    struct prompt a = prompt_of(32, 1, "");
+    fill(&r, &a, one);
+    fill(&r, &a, two);
+    assert_int_equal(match(&r, &a, found), 2);
+    assert_memory_equal(found, one, 2 * sizeof *one);
+    let_go(&r, two, 2);
+    assert_int_equal(r.pool.free_count, 6); /* the copies were never named */
+    let_go(&r, one, 2);
+    assert_int_equal(r.pool.cached_count, 2);
+    rig_fini(&r);
+}
+
+static void t_evicts_tails_of_the_oldest(void **state)
+{
+    (void)state;
+    struct rig r;
+    uint32_t pages[16], found[16], taken[8];
+    rig_init(&r, 8, 16, "lru", 64);
+    struct prompt a = prompt_of(64, 1, ""), b = prompt_of(64, 1000, "");
+    let_go(&r, pages, fill(&r, &a, pages));
+    let_go(&r, pages, fill(&r, &b, pages));
+    assert_int_equal(kv_index_available(&r.index), 8);
+    taken[0] = kv_index_take(&r.index);
+    taken[1] = kv_index_take(&r.index);
+    assert_int_equal(match(&r, &a, found), 2); /* lost its last two */
+    assert_int_equal(match(&r, &b, found), 4);
+    for (uint32_t i = 0; i < 2; i++)
+        kv_index_hit(&r.index, found[i]); /* b's first two are held */
+    for (uint32_t i = 2; i < 6; i++)
+        taken[i] = kv_index_take(&r.index);
+    assert_int_equal(kv_index_take(&r.index), KV_PAGE_NONE); /* what is held is never evicted */
+    assert_int_equal(match(&r, &b, found), 2);
+    assert_int_equal(r.index.evictions, 6);
+    for (uint32_t i = 0; i < 6; i++) {
+        for (uint32_t k = 0; k < i; k++)
+            assert_int_not_equal(taken[i], taken[k]);
+        kv_index_release(&r.index, taken[i]);
+    }
+    assert_int_equal(r.pool.free_count, 6); /* taken and never named */
+    assert_true(kv_pool_check(&r.pool));
+    rig_fini(&r);
+}
+
+static void t_probation_keeps_what_was_hit(void **state)
+{
+    (void)state;
+    const char *const rows[] = { "lru", "probation_2hit" };
+    const uint32_t kept[] = { 0, 2 };
+    for (size_t k = 0; k < COUNT_OF(rows); k++) {
+        struct rig r;
+        uint32_t pages[16], found[16];
+        rig_init(&r, 8, 16, rows[k], 64);
+        struct prompt shared = prompt_of(32, 1, "");
+        uint32_t n = fill(&r, &shared, pages);
+        let_go(&r, pages, n);
+        for (uint32_t i = 0; i < n; i++)
+            kv_index_hit(&r.index, pages[i]);
+        let_go(&r, pages, n);
+        for (uint32_t i = 0; i < 4; i++) { /* 8 pages that nobody asks for again */
+            struct prompt once = prompt_of(32, 5000 + 100 * i, "");
+            uint32_t other[16];
+            let_go(&r, other, fill(&r, &once, other));
+        }
+        assert_int_equal(match(&r, &shared, found), kept[k]);
+        for (uint32_t i = 0; i < 8; i++) { /* a whole turnover later it leaves all the same */
+            struct prompt once = prompt_of(32, 9000 + 100 * i, "");
+            uint32_t other[16];
+            let_go(&r, other, fill(&r, &once, other));
+        }
+        assert_int_equal(match(&r, &shared, found), 0);
+        rig_fini(&r);
+    }
+}
+
+/* A reader that applies the events knows exactly the named keys. */
+static void t_events_replay(void **state)
+{
+    (void)state;
+    struct rig r;
+    struct rng rng;
+    struct map known;
+    rng_seed(&rng, 3);
+    rig_init(&r, 12, 32, "lru", 8);
+    map_init(&known, sizeof(struct block_key), 1, 1000, 0);
+    uint64_t seen = 0;
+    uint32_t gaps = 0;
+    for (int round = 0; round < 400; round++) {
+        struct prompt p = prompt_of(32 * (1 + (uint32_t)rng_below(&rng, 4)),
+                                    1000 * (uint32_t)rng_below(&rng, 9), "");
+        uint32_t pages[16];
+        uint32_t hits = match(&r, &p, pages);
+        for (uint32_t i = 0; i < hits; i++)
+            kv_index_hit(&r.index, pages[i]);
+        for (uint32_t i = hits; i < p.count / 32; i++) {
+            pages[i] = kv_index_take(&r.index);
+            kv_index_seal(&r.index, pages[i], i ? p.keys[i * 2 - 1] : p.salt, p.keys + i * 2,
+                          p.ids + i * 32);
+        }
+        let_go(&r, pages, p.count / 32);
+        if (rng_below(&rng, 3) == 0) continue; /* the reader is late at times */
+
+        struct kv_event ev[4];
+        int n;
+        while ((n = kv_index_events(&r.index, seen, ev, 4)) > 0) {
+            for (int i = 0; i < n; i++) {
+                assert_true(ev[i].seq == seen + 1);
+                seen = ev[i].seq;
+                for (uint32_t k = 0; k < ev[i].key_count; k++) {
+                    if (ev[i].add) {
+                        assert_non_null(map_put(&known, &ev[i].key[k], NULL));
+                    } else {
+                        assert_true(map_remove(&known, &ev[i].key[k]));
+                    }
+                }
+            }
+        }
+        if (n == -ESTALE) { /* fell behind: a snapshot */
+            gaps++;
+            map_clear(&known);
+            uint32_t cursor = 0;
+            for (struct kv_event e; kv_index_next(&r.index, &cursor, &e); seen = e.seq) {
+                for (uint32_t k = 0; k < e.key_count; k++)
+                    map_put(&known, &e.key[k], NULL);
+            }
+        }
+        uint32_t cursor = 0, named = 0;
+        for (struct kv_event e; kv_index_next(&r.index, &cursor, &e);) {
+            named += e.key_count;
+            for (uint32_t k = 0; k < e.key_count; k++)
+                assert_non_null(map_get(&known, &e.key[k]));
+        }
+        assert_int_equal(known.count, named);
+    }
+    assert_true(gaps > 0); /* the ring of 8 did overflow */
+    map_fini(&known);
+    rig_fini(&r);
+}
+
+static void t_refusals(void **state)
+{
+    (void)state;
+    struct kv_pool pool;
+    struct kv_index x;
+    assert_int_equal(kv_pool_init(&pool, 4), 0);
+    const uint32_t bad[] = { 0, 8, 24, 80 };
+    for (size_t i = 0; i < COUNT_OF(bad); i++) {
+        assert_int_equal(kv_index_init(&x, &pool, bad[i], evict_find(STR("lru")), 8), -EINVAL);
+    }
+    assert_int_equal(kv_index_init(&x, &pool, 16, evict_find(STR("lru")), 0), -EINVAL);
+    kv_pool_fini(&pool);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(t_longest_run),
+        cmocka_unit_test(t_equal_pages_are_named_once),
+        cmocka_unit_test(t_evicts_tails_of_the_oldest),
+        cmocka_unit_test(t_probation_keeps_what_was_hit),
+        cmocka_unit_test(t_events_replay),
+        cmocka_unit_test(t_refusals),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
