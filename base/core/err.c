@@ -6,7 +6,6 @@
 
 #include "base/core/bits.h"
 
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,11 +16,16 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "bits.h assumes a litt
 
 int err_set(struct err *err, int code, const char *format, ...)
 {
-    if (!err) return code;
     va_list ap;
     va_start(ap, format);
-    vsnprintf(err->text, sizeof err->text, format, ap);
+    err_vset(err, code, format, ap);
     va_end(ap);
+    return code;
+}
+
+int err_vset(struct err *err, int code, const char *format, va_list ap)
+{
+    if (err) vsnprintf(err->text, sizeof err->text, format, ap);
     return code;
 }
 

@@ -8,6 +8,7 @@
  */
 #pragma once
 #include <errno.h>
+#include <stdarg.h>
 #include <stdbool.h>
 #include <stddef.h>
 
@@ -22,6 +23,8 @@ struct err {
  * `err` may be NULL. */
 int err_set(struct err *err, int code, const char *format, ...)
     __attribute__((format(printf, 3, 4), cold));
+int err_vset(struct err *err, int code, const char *format, va_list ap)
+    __attribute__((format(printf, 3, 0), cold));
 
 /* Puts "what: " before the sentence that is already there; returns `code`. */
 int err_prefix(struct err *err, int code, const char *format, ...)

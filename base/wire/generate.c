@@ -3,8 +3,6 @@
 
 #include "base/core/bits.h"
 
-const char *const finish_names[FINISH_COUNT] = { "none", "stop", "length", "abort", "error" };
-
 /* The ranges of openai.c again, wide enough for all it lets through: an engine trusts no peer. */
 static const struct field sampling_rows[] = {
     FIELD(struct sampling, temperature, FIELD_F64, .required = true, .max = 100),
