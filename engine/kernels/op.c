@@ -7,7 +7,7 @@
 #include "engine/kernels/op_supported.h"
 
 #ifdef MUSTER_X86
-#include <cpuid.h>
+#    include <cpuid.h>
 
 /* __builtin_cpu_supports also asks the operating system whether it saves the registers; it
  * knows no "f16c" in every compiler. */
@@ -42,7 +42,8 @@ const struct ops *const ops_table[] = {
 const struct ops *ops_best(void)
 {
     const struct ops *const *row = ops_table;
-    while (!(*row)->supported()) row++; /* ends at op_ref */
+    while (!(*row)->supported())
+        row++; /* ends at op_ref */
     return *row;
 }
 

@@ -16,7 +16,7 @@
 #include "engine/kernels/kv_layout.h"
 #include "engine/kernels/weight.h"
 
-#define ATTEND_ROWS_MAX 12 /* rows of one call of attend: what fits the registers of AVX-512 */
+#define ATTEND_ROWS_MAX 12 /* of any row of the table: what fits the registers of AVX-512 */
 
 static inline size_t activation_stride(uint32_t n)
 {
@@ -49,7 +49,7 @@ struct attend {
     size_t out_stride;
     uint32_t group;
     uint32_t position;
-    uint32_t row_first, row_count; /* row_count <= ATTEND_ROWS_MAX */
+    uint32_t row_first, row_count; /* row_count <= attend_rows of the ops */
     float scale;
 };
 
@@ -71,7 +71,7 @@ struct ops {
     void (*rope)(float *x, uint32_t heads, uint32_t head_dim, const float *cos, const float *sin,
                  uint32_t pairs);
 
-    /* gate = silu(gate) * up */
+    /* gate = silu(gate) * up; n is a multiple of TILE_ROWS */
     void (*silu_mul)(float *gate, const float *up, uint32_t n);
 
     /* Rounds K and V of one token and head to the storage type, at `lane` (position % 16) of
@@ -79,6 +79,7 @@ struct ops {
     void (*kv_put)(const struct kv_layout *layout, const float *k, const float *v, uint32_t lane,
                    char *k_block, char *v_block);
 
+    uint32_t attend_rows; /* the most that one call of attend takes */
     void (*attend)(const struct attend *a, void *scratch);
 };
 

@@ -2,9 +2,8 @@
  *
  * Tests compare the fast rows with it; processors without a row of their own run it. Nothing is
  * blocked, fused or approximated here, and softmax takes its two passes. */
-#include "engine/kernels/op.h"
-
 #include "engine/kernels/half.h"
+#include "engine/kernels/op.h"
 
 #include <math.h>
 
@@ -33,9 +32,11 @@ static void ref_gemm(const struct gemm *g, uint32_t tile_first, uint32_t tile_co
 static void ref_rms_norm(const float *x, const float *w, float eps, uint32_t n, float *y)
 {
     double squares = 0;
-    for (uint32_t i = 0; i < n; i++) squares += (double)x[i] * (double)x[i];
+    for (uint32_t i = 0; i < n; i++)
+        squares += (double)x[i] * (double)x[i];
     double factor = 1 / sqrt(squares / n + (double)eps);
-    for (uint32_t i = 0; i < n; i++) y[i] = (float)((double)x[i] * factor * (double)w[i]);
+    for (uint32_t i = 0; i < n; i++)
+        y[i] = (float)((double)x[i] * factor * (double)w[i]);
 }
 
 static void ref_rope(float *x, uint32_t heads, uint32_t head_dim, const float *cos,
@@ -113,23 +114,26 @@ static void attend_row(const struct attend *a, uint32_t row)
     uint32_t last = a->position + row / a->group;
 
     double top = -INFINITY;
-    for (uint32_t p = 0; p <= last; p++) top = fmax(top, score(a, q, p));
+    for (uint32_t p = 0; p <= last; p++)
+        top = fmax(top, score(a, q, p));
     double weights = 0, sums[KV_HEAD_DIM_MAX] = { 0 };
     for (uint32_t p = 0; p <= last; p++) {
         double weight = exp(score(a, q, p) - top);
-        const char *v = kv_block_at(l, a->head, a->page_bytes, a->page_table, p / KV_BLOCK) +
-                        kv_half_bytes(l);
+        const char *v =
+            kv_block_at(l, a->head, a->page_bytes, a->page_table, p / KV_BLOCK) + kv_half_bytes(l);
         weights += weight;
         for (uint32_t d = 0; d < l->head_dim; d++)
             sums[d] += weight * get(l->type, v, v_index(d, p % KV_BLOCK));
     }
-    for (uint32_t d = 0; d < l->head_dim; d++) out[d] = (float)(sums[d] / weights);
+    for (uint32_t d = 0; d < l->head_dim; d++)
+        out[d] = (float)(sums[d] / weights);
 }
 
 static void ref_attend(const struct attend *a, void *scratch)
 {
     (void)scratch;
-    for (uint32_t r = 0; r < a->row_count; r++) attend_row(a, a->row_first + r);
+    for (uint32_t r = 0; r < a->row_count; r++)
+        attend_row(a, a->row_first + r);
 }
 
 const struct ops op_ref = {
@@ -142,5 +146,6 @@ const struct ops op_ref = {
     .rope = ref_rope,
     .silu_mul = ref_silu_mul,
     .kv_put = ref_kv_put,
+    .attend_rows = ATTEND_ROWS_MAX,
     .attend = ref_attend,
 };

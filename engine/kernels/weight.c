@@ -25,19 +25,22 @@ static void f32_to_f32(const char *row, uint32_t count, float *ret)
 
 static void f16_row_to_f32(const char *row, uint32_t count, float *ret)
 {
-    for (uint32_t i = 0; i < count; i++) ret[i] = f16_to_f32(u16_at(row, i));
+    for (uint32_t i = 0; i < count; i++)
+        ret[i] = f16_to_f32(u16_at(row, i));
 }
 
 static void bf16_row_to_f32(const char *row, uint32_t count, float *ret)
 {
-    for (uint32_t i = 0; i < count; i++) ret[i] = bf16_to_f32(u16_at(row, i));
+    for (uint32_t i = 0; i < count; i++)
+        ret[i] = bf16_to_f32(u16_at(row, i));
 }
 
 static void q8_row_to_f32(const char *row, uint32_t count, float *ret)
 {
     for (uint32_t b = 0; b < count / Q8_BLOCK; b++, row += Q8_BLOCK_BYTES, ret += Q8_BLOCK) {
         float scale = f16_to_f32(load_u16(row));
-        for (uint32_t i = 0; i < Q8_BLOCK; i++) ret[i] = scale * (float)(int8_t)row[2 + i];
+        for (uint32_t i = 0; i < Q8_BLOCK; i++)
+            ret[i] = scale * (float)(int8_t)row[2 + i];
     }
 }
 
@@ -48,8 +51,8 @@ static void pack_elements(const char *data, uint32_t rows, uint32_t cols, size_t
     for (uint32_t r = 0; r < rows; r++) {
         const char *row = data + r * cols * element_bytes;
         for (uint32_t k = 0; k < cols; k++)
-            memcpy(ret_tile + ((size_t)k * TILE_ROWS + r) * element_bytes,
-                   row + k * element_bytes, element_bytes);
+            memcpy(ret_tile + ((size_t)k * TILE_ROWS + r) * element_bytes, row + k * element_bytes,
+                   element_bytes);
     }
 }
 
@@ -72,14 +75,16 @@ static void pack_q8(const char *data, uint32_t rows, uint32_t cols, char *ret_ti
             char *block = ret_tile + (size_t)b * Q8_TILE_BLOCK_BYTES;
             char *quants = block + TILE_ROWS * sizeof(uint16_t);
             memcpy(block + r * sizeof(uint16_t), data, sizeof(uint16_t));
-            for (uint32_t i = 0; i < Q8_BLOCK; i++) quants[i * TILE_ROWS + r] = data[2 + i];
+            for (uint32_t i = 0; i < Q8_BLOCK; i++)
+                quants[i * TILE_ROWS + r] = data[2 + i];
         }
     }
 }
 
 static void f32_tile_row(const char *tile, uint32_t lane, uint32_t cols, float *ret)
 {
-    for (uint32_t k = 0; k < cols; k++) ret[k] = f32_at(tile, (size_t)k * TILE_ROWS + lane);
+    for (uint32_t k = 0; k < cols; k++)
+        ret[k] = f32_at(tile, (size_t)k * TILE_ROWS + lane);
 }
 
 static void f16_tile_row(const char *tile, uint32_t lane, uint32_t cols, float *ret)

@@ -18,20 +18,17 @@
 #include "base/core/own.h"
 #include "base/core/str.h"
 #include "base/text/vocab.h"
+#include "engine/kernels/kv_layout.h"
 
-struct ops;
 struct model;
 struct kv_store;
 struct model_runner;
 
-#define KV_PAGE_GRANULE 16 /* page_tokens is a multiple of this */
+#define KV_PAGE_GRANULE KV_BLOCK /* page_tokens is a multiple of this: 16 */
 #define KV_PAGE_TOKENS_MAX 1024
 #define MODEL_THREADS_MAX 256
 
-/* How K and V are stored: rows of a table in kv_store.c. */
-enum kv_type { KV_F16, KV_F32, KV_TYPE_COUNT };
-
-/* -EINVAL (and the known names in err) for another name. */
+/* "f16", "f32". -EINVAL (and the known names in err) for another name. */
 int kv_type_from_name(struct str name, enum kv_type *ret, struct err *err);
 const char *kv_type_name(enum kv_type type);
 

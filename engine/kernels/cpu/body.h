@@ -34,9 +34,9 @@ _Static_assert(PANEL_COLS % Q8_BLOCK == 0, "a panel ends at a block");
 _Static_assert(BLOCK_TOKENS <= ATTEND_ROWS_MAX, "attention's rows fit its scratch");
 
 #ifdef __clang__
-#define UNROLL _Pragma("unroll")
+#    define UNROLL _Pragma("unroll")
 #else
-#define UNROLL _Pragma("GCC unroll 16")
+#    define UNROLL _Pragma("GCC unroll 16")
 #endif
 #define ALWAYS_INLINE static inline __attribute__((always_inline))
 
@@ -55,69 +55,68 @@ typedef void (*fma_fn)(const struct fma_call *c);
 
 /* ---- the kernel */
 
-#define ACCUMULATORS(tokens, tiles) vec acc[tokens][(tiles) * VECS]
+#define ACCUMULATORS(tokens, tiles) vec acc[tokens][(tiles)*VECS]
 
-#define LOAD_ACCUMULATORS(tokens, tiles)                                                           \
-    UNROLL for (uint32_t t = 0; t < (tokens); t++)                                                 \
-    {                                                                                              \
-        UNROLL for (uint32_t i = 0; i < (tiles) * VECS; i++) acc[t][i] =                           \
-            c->accumulate ? vec_load(c->y + t * c->y_stride + i * VEC_LANES) : vec_zero();         \
+#define LOAD_ACCUMULATORS(tokens, tiles)                                                   \
+    UNROLL for (uint32_t t = 0; t < (tokens); t++)                                         \
+    {                                                                                      \
+        UNROLL for (uint32_t i = 0; i < (tiles)*VECS; i++) acc[t][i] =                     \
+            c->accumulate ? vec_load(c->y + t * c->y_stride + i * VEC_LANES) : vec_zero(); \
     }
 
-#define MULTIPLY_ADD(tokens, tiles, weight, k)                                                     \
-    UNROLL for (uint32_t t = 0; t < (tokens); t++)                                                 \
-    {                                                                                              \
-        vec x = vec_set1(c->x[t * c->x_stride + (k)]);                                             \
-        UNROLL for (uint32_t i = 0; i < (tiles) * VECS; i++) acc[t][i] =                           \
-            vec_fma(weight[i], x, acc[t][i]);                                                      \
+#define MULTIPLY_ADD(tokens, tiles, weight, k)                         \
+    UNROLL for (uint32_t t = 0; t < (tokens); t++)                     \
+    {                                                                  \
+        vec x = vec_set1(c->x[t * c->x_stride + (k)]);                 \
+        UNROLL for (uint32_t i = 0; i < (tiles)*VECS; i++) acc[t][i] = \
+            vec_fma(weight[i], x, acc[t][i]);                          \
     }
 
-#define STORE_ACCUMULATORS(tokens, tiles)                                                          \
-    UNROLL for (uint32_t t = 0; t < (tokens); t++)                                                 \
-    {                                                                                              \
-        UNROLL for (uint32_t i = 0; i < (tiles) * VECS; i++)                                       \
-            vec_store(c->y + t * c->y_stride + i * VEC_LANES, acc[t][i]);                          \
+#define STORE_ACCUMULATORS(tokens, tiles)                                 \
+    UNROLL for (uint32_t t = 0; t < (tokens); t++)                        \
+    {                                                                     \
+        UNROLL for (uint32_t i = 0; i < (tiles)*VECS; i++)                \
+            vec_store(c->y + t * c->y_stride + i * VEC_LANES, acc[t][i]); \
     }
 
 /* Elements lie [k][16]: F32, F16, BF16. */
-#define FMA_PLAIN(name, load, element_bytes, tokens, tiles)                                        \
-    static void name##_##tokens##x##tiles(const struct fma_call *c)                                \
-    {                                                                                              \
-        ACCUMULATORS(tokens, tiles);                                                               \
-        LOAD_ACCUMULATORS(tokens, tiles)                                                           \
-        for (uint32_t k = 0; k < c->k_count; k++) {                                                \
-            vec weight[(tiles) * VECS];                                                            \
-            UNROLL for (uint32_t i = 0; i < (tiles) * VECS; i++) weight[i] =                       \
-                load(c->panel[i / VECS] +                                                          \
-                     ((size_t)k * TILE_ROWS + i % VECS * VEC_LANES) * (element_bytes));            \
-            MULTIPLY_ADD(tokens, tiles, weight, k)                                                 \
-        }                                                                                          \
-        STORE_ACCUMULATORS(tokens, tiles)                                                          \
+#define FMA_PLAIN(name, load, element_bytes, tokens, tiles)                             \
+    static void name##_##tokens##x##tiles(const struct fma_call *c)                     \
+    {                                                                                   \
+        ACCUMULATORS(tokens, tiles);                                                    \
+        LOAD_ACCUMULATORS(tokens, tiles)                                                \
+        for (uint32_t k = 0; k < c->k_count; k++) {                                     \
+            vec weight[(tiles)*VECS];                                                   \
+            UNROLL for (uint32_t i = 0; i < (tiles)*VECS; i++) weight[i] =              \
+                load(c->panel[i / VECS] +                                               \
+                     ((size_t)k * TILE_ROWS + i % VECS * VEC_LANES) * (element_bytes)); \
+            MULTIPLY_ADD(tokens, tiles, weight, k)                                      \
+        }                                                                               \
+        STORE_ACCUMULATORS(tokens, tiles)                                               \
     }
 
 #define Q8_SCALE_BYTES (TILE_ROWS * 2)
 #define Q8_TILE_BYTES (Q8_SCALE_BYTES + Q8_BLOCK * TILE_ROWS)
 
-#define FMA_Q8(tokens, tiles)                                                                      \
-    static void q8_##tokens##x##tiles(const struct fma_call *c)                                    \
-    {                                                                                              \
-        ACCUMULATORS(tokens, tiles);                                                               \
-        LOAD_ACCUMULATORS(tokens, tiles)                                                           \
-        for (uint32_t b = 0; b < c->k_count / Q8_BLOCK; b++) {                                     \
-            size_t at = (size_t)b * Q8_TILE_BYTES;                                                 \
-            vec scale[(tiles) * VECS];                                                             \
-            UNROLL for (uint32_t i = 0; i < (tiles) * VECS; i++) scale[i] =                        \
-                vec_load_f16(c->panel[i / VECS] + at + i % VECS * VEC_LANES * 2);                  \
-            for (uint32_t k = 0; k < Q8_BLOCK; k++) {                                              \
-                size_t quants = at + Q8_SCALE_BYTES + (size_t)k * TILE_ROWS;                       \
-                vec weight[(tiles) * VECS];                                                        \
-                UNROLL for (uint32_t i = 0; i < (tiles) * VECS; i++) weight[i] =                   \
-                    vec_mul(scale[i], vec_load_i8(c->panel[i / VECS] + quants +                    \
-                                                  i % VECS * VEC_LANES));                          \
-                MULTIPLY_ADD(tokens, tiles, weight, b * Q8_BLOCK + k)                              \
-            }                                                                                      \
-        }                                                                                          \
-        STORE_ACCUMULATORS(tokens, tiles)                                                          \
+#define FMA_Q8(tokens, tiles)                                                                   \
+    static void q8_##tokens##x##tiles(const struct fma_call *c)                                 \
+    {                                                                                           \
+        ACCUMULATORS(tokens, tiles);                                                            \
+        LOAD_ACCUMULATORS(tokens, tiles)                                                        \
+        for (uint32_t b = 0; b < c->k_count / Q8_BLOCK; b++) {                                  \
+            size_t at = (size_t)b * Q8_TILE_BYTES;                                              \
+            vec scale[(tiles)*VECS];                                                            \
+            UNROLL for (uint32_t i = 0; i < (tiles)*VECS; i++) scale[i] =                       \
+                vec_load_f16(c->panel[i / VECS] + at + i % VECS * VEC_LANES * 2);               \
+            for (uint32_t k = 0; k < Q8_BLOCK; k++) {                                           \
+                size_t quants = at + Q8_SCALE_BYTES + (size_t)k * TILE_ROWS;                    \
+                vec weight[(tiles)*VECS];                                                       \
+                UNROLL for (uint32_t i = 0; i < (tiles)*VECS; i++) weight[i] = vec_mul(         \
+                    scale[i], vec_load_i8(c->panel[i / VECS] + quants + i % VECS * VEC_LANES)); \
+                MULTIPLY_ADD(tokens, tiles, weight, b *Q8_BLOCK + k)                            \
+            }                                                                                   \
+        }                                                                                       \
+        STORE_ACCUMULATORS(tokens, tiles)                                                       \
     }
 
 #define PLAIN_F32(tokens, tiles) FMA_PLAIN(f32, load_f32, 4, tokens, tiles)
@@ -210,8 +209,10 @@ static void fma_tiles(const struct fma_source *s, struct fma_call *c, uint32_t t
 {
     uint32_t step = tokens <= WIDE_TOKENS ? WIDE_TILES : BLOCK_TILES;
     for (; tiles > 0; tiles -= step) {
-        while (step > tiles || !s->kernel[step - 1][tokens - 1]) step--;
-        for (uint32_t i = 0; i < step; i++, first += tile_bytes) c->panel[i] = first;
+        while (step > tiles || !s->kernel[step - 1][tokens - 1])
+            step--;
+        for (uint32_t i = 0; i < step; i++, first += tile_bytes)
+            c->panel[i] = first;
         s->kernel[step - 1][tokens - 1](c);
         c->y += (size_t)step * TILE_ROWS;
     }
@@ -290,7 +291,8 @@ static float lanes_sum(vec v)
     float lane[VEC_LANES];
     vec_store(lane, v);
     for (uint32_t half = VEC_LANES / 2; half > 0; half /= 2)
-        for (uint32_t i = 0; i < half; i++) lane[i] += lane[i + half];
+        for (uint32_t i = 0; i < half; i++)
+            lane[i] += lane[i + half];
     return lane[0];
 }
 
@@ -314,9 +316,11 @@ static void simd_rms_norm(const float *x, const float *w, float eps, uint32_t n,
         more = vec_fma(b, b, more);
     }
     float sum = lanes_sum(vec_add(squares, more));
-    for (; i < n; i++) sum += x[i] * x[i];
+    for (; i < n; i++)
+        sum += x[i] * x[i];
     float factor = 1 / sqrtf(sum / (float)n + eps);
-    for (i = 0; i < n; i++) y[i] = x[i] * factor * w[i];
+    for (i = 0; i < n; i++)
+        y[i] = x[i] * factor * w[i];
 }
 
 static void simd_rope(float *x, uint32_t heads, uint32_t head_dim, const float *cos,
@@ -442,9 +446,11 @@ static void span_scores(const struct attend *a, struct attend_scratch *s, uint32
 static void span_softmax(const struct attend *a, struct attend_scratch *s, uint32_t r)
 {
     float *p = s->p[r];
-    for (uint32_t i = s->seen[r]; i < SPAN; i++) p[i] = -FLT_MAX;
+    for (uint32_t i = s->seen[r]; i < SPAN; i++)
+        p[i] = -FLT_MAX;
     vec top = vec_load(p);
-    for (uint32_t i = VEC_LANES; i < SPAN; i += VEC_LANES) top = vec_max(top, vec_load(p + i));
+    for (uint32_t i = VEC_LANES; i < SPAN; i += VEC_LANES)
+        top = vec_max(top, vec_load(p + i));
     float highest = lanes_max(top);
     vec new_top = vec_max(vec_set1(highest), vec_set1(s->top[r]));
     vec shrink = vec_exp(vec_sub(vec_set1(s->top[r]), new_top));
@@ -470,7 +476,8 @@ static void block_values(const struct attend *a, struct attend_scratch *s, const
     const struct kv_layout *l = a->layout;
     size_t tile_bytes = KV_BLOCK * TILE_ROWS * kv_element_bytes(l->type);
     bool all_seen = true;
-    for (uint32_t r = 0; r < a->row_count; r++) all_seen &= s->seen[r] >= in_span + KV_BLOCK;
+    for (uint32_t r = 0; r < a->row_count; r++)
+        all_seen &= s->seen[r] >= in_span + KV_BLOCK;
     uint32_t step = all_seen ? a->row_count : 1;
     for (uint32_t r = 0; r < a->row_count; r += step) {
         if (s->seen[r] <= in_span) continue;
@@ -493,7 +500,8 @@ static void attend_begin(const struct attend *a, struct attend_scratch *s)
     for (uint32_t i = 0; i < a->row_count; i++) {
         uint32_t r = a->row_first + i;
         const float *q = a->q + r / a->group * a->q_stride + (size_t)(r % a->group) * head_dim;
-        for (uint32_t d = 0; d < head_dim; d++) s->q[i][d] = q[d] * a->scale;
+        for (uint32_t d = 0; d < head_dim; d++)
+            s->q[i][d] = q[d] * a->scale;
         memset(s->o[i], 0, head_dim * sizeof(float));
         memset(s->weights[i], 0, sizeof s->weights[i]);
         s->top[i] = -FLT_MAX;
@@ -507,7 +515,8 @@ static void attend_end(const struct attend *a, struct attend_scratch *s)
         uint32_t r = a->row_first + i;
         float *out = a->out + r / a->group * a->out_stride + (size_t)(r % a->group) * head_dim;
         float factor = 1 / lanes_sum(vec_load(s->weights[i]));
-        for (uint32_t d = 0; d < head_dim; d++) out[d] = s->o[i][d] * factor;
+        for (uint32_t d = 0; d < head_dim; d++)
+            out[d] = s->o[i][d] * factor;
     }
 }
 

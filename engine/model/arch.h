@@ -1,0 +1,59 @@
+/* arch.h - model architectures: one struct, one file, one row of arch_table each.
+ *
+ * Layer:    engine/model (engine/kernels, base/core)
+ * Contract: an architecture reads its keys and tensors through the loader and then computes
+ *           steps. It claims every tensor of the file and knows every key below its own name:
+ *           what is left over refuses the file, for it could change the result.
+ */
+#pragma once
+#include "base/core/arena.h"
+#include "engine/kernels/op.h"
+#include "engine/model/loader.h"
+#include "engine/model/model.h"
+#include "engine/model/workers.h"
+
+#define MODEL_LAYERS_MAX 1024u
+#define MODEL_EMBD_MAX 65536u
+#define MODEL_CONTEXT_MAX (1u << 24)
+
+struct model {
+    struct model_info info;
+    const struct ops *ops;
+    const struct model_arch *arch;
+    void *arch_model; /* the architecture's, in `arena` */
+    enum kv_type kv_type;
+    struct arena arena;
+    char *weights; /* one mapping for all packed weights */
+    size_t weights_bytes;
+    struct vocab *vocab;
+};
+
+struct kv_store {
+    struct kv_layout layout;
+    char *memory; /* one mapping */
+    size_t page_bytes;
+    uint32_t pages;
+};
+
+/* One step as an architecture sees it: items that were checked. */
+struct arch_step {
+    struct kv_store *kv;
+    struct workers *workers;
+    char *const *scratch; /* OP_SCRATCH_BYTES for each thread */
+    const struct batch_item *items;
+    uint32_t count;
+};
+
+struct model_arch {
+    const char *name; /* general.architecture */
+    const char *about;
+    /* Reads geometry into m->info and weights into m->arch_model. */
+    int (*load)(struct loader *l, struct model *m, struct err *err);
+    /* Memory for steps of up to tokens_max tokens and seqs_max items. */
+    int (*state_new)(const struct model *m, uint32_t tokens_max, uint32_t seqs_max, void **ret);
+    void (*state_free)(void *state);
+    void (*step)(const struct model *m, void *state, const struct arch_step *step);
+};
+
+extern const struct model_arch arch_llama;
+extern const struct model_arch *const arch_table[]; /* NULL behind the last */

@@ -1,0 +1,262 @@
+/* loader.c - from the file's tensors to packed weights.
+ *
+ * All weights lie in one anonymous mapping, with huge pages where the system has them: a decode
+ * step walks through all of it, and with 4 KiB pages that costs a TLB miss every page. */
+#include "engine/model/loader.h"
+
+#include "base/core/fault.h"
+#include "engine/model/arch.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+
+#define WEIGHT_ALIGN 64
+#define READ_BYTES ((size_t)1 << 20) /* rows are read in tiles, about this much at a time */
+#define KEY_MAX 128
+
+/* What the tensor takes when packed; as a matrix or as floats, whichever is more. */
+static bool packed_bytes(const struct gguf_tensor *t, size_t *total)
+{
+    const struct weight_type *type = &weight_types[t->type];
+    size_t row = (size_t)(t->dims[0] / type->block_elements) * type->block_bytes;
+    size_t rows, bytes, floats;
+    if (!align_fits(t->elements / t->dims[0], TILE_ROWS, &rows)) return false;
+    if (t->n_dims == 1) rows = 0;
+    return mul_fits(rows, row, &bytes) &&
+           mul_fits(t->n_dims == 1 ? t->elements : 0, sizeof(float), &floats) &&
+           add_fits(bytes, floats, &bytes) && align_fits(bytes, WEIGHT_ALIGN, &bytes) &&
+           add_fits(*total, bytes, total);
+}
+
+int loader_init(struct loader *l, const struct gguf *g, const struct gguf_source *source,
+                struct model *m, struct err *err)
+{
+    size_t total = 0;
+    for (uint32_t i = 0; i < g->tensor_count; i++)
+        if (!packed_bytes(&g->tensors[i], &total))
+            return err_set(err, -EINVAL, "%s: tensor '" STR_FMT "' does not fit in memory",
+                           source->name, STR_ARG(g->tensors[i].name));
+    if (total == 0) return err_set(err, -EINVAL, "%s: no tensors", source->name);
+    bool *taken = arena_array(&m->arena, g->tensor_count, sizeof *taken);
+    void *memory = MAP_FAILED;
+    if (taken && !FAULT("model.map"))
+        memory = mmap(NULL, total, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (memory == MAP_FAILED)
+        return err_set(err, -ENOMEM, "%s: no memory for %zu bytes of weights", source->name, total);
+    madvise(memory, total, MADV_HUGEPAGE); /* a wish: without it all still works */
+    m->weights = memory;
+    m->weights_bytes = total;
+    *l = (struct loader){ .gguf = g, .source = source, .model = m, .tensor_taken = taken };
+    return 0;
+}
+
+/* ---- keys */
+
+static const char *full_key(const struct loader *l, const char *name, char key[KEY_MAX])
+{
+    int len = snprintf(key, KEY_MAX, "%s.%s", l->arch, name);
+    must(len > 0 && len < KEY_MAX);
+    return key;
+}
+
+/* True when the caller should go on to read the key: it is there, or must be. */
+static bool wanted(const struct loader *l, const char *key, bool required)
+{
+    return required || gguf_find(l->gguf, str_from(key)) != NULL;
+}
+
+int loader_u32(struct loader *l, const char *name, bool required, uint32_t min, uint32_t max,
+               uint32_t *ret, struct err *err)
+{
+    char text[KEY_MAX];
+    const char *key = full_key(l, name, text);
+    if (!wanted(l, key, required)) return 0;
+    uint32_t value = 0;
+    int rc = gguf_get_u32(l->gguf, key, &value, err);
+    if (rc < 0) return rc == -ENOENT ? -EINVAL : rc;
+    if (value < min || value > max)
+        return err_set(err, -EINVAL, "%s: key '%s' is %u, it must be %u to %u", l->source->name,
+                       key, value, min, max);
+    *ret = value;
+    return 0;
+}
+
+int loader_f32(struct loader *l, const char *name, bool required, float *ret, struct err *err)
+{
+    char text[KEY_MAX];
+    const char *key = full_key(l, name, text);
+    if (!wanted(l, key, required)) return 0;
+    int rc = gguf_get_f32(l->gguf, key, ret, err);
+    return rc == -ENOENT ? -EINVAL : rc;
+}
+
+int loader_str(struct loader *l, const char *name, struct str *ret, struct err *err)
+{
+    char text[KEY_MAX];
+    const char *key = full_key(l, name, text);
+    return wanted(l, key, false) ? gguf_get_str(l->gguf, key, ret, err) : 0;
+}
+
+static bool is_zero(const struct gguf_value *v)
+{
+    switch (v->type) {
+    case GGUF_F32:
+    case GGUF_F64:
+        return !(v->f < 0 || v->f > 0) && v->f == v->f;
+    case GGUF_STRING:
+        return v->text.len == 0;
+    case GGUF_ARRAY:
+        return v->array.count == 0;
+    case GGUF_U8:
+    case GGUF_U16:
+    case GGUF_U32:
+    case GGUF_U64:
+    case GGUF_BOOL:
+    case GGUF_I8:
+    case GGUF_I16:
+    case GGUF_I32:
+    case GGUF_I64:
+    case GGUF_TYPE_COUNT:
+        break;
+    }
+    return v->u == 0;
+}
+
+static int check_key(struct loader *l, const struct gguf_value *v, struct str name,
+                     const struct key_rule *rules, size_t count, struct err *err)
+{
+    for (size_t i = 0; i < count; i++) {
+        if (!str_eq(str_from(rules[i].name), name)) continue;
+        if (rules[i].use != KEY_ZERO || is_zero(v)) return 0;
+        return err_set(err, -ENOTSUP,
+                       "%s: key '" STR_FMT "' asks for something that "
+                       "architecture '%s' does not have here; only 0 is read",
+                       l->source->name, STR_ARG(v->key), l->arch);
+    }
+    return err_set(err, -ENOTSUP,
+                   "%s: key '" STR_FMT "' is unknown to architecture '%s' here; "
+                   "ignoring it could give wrong answers",
+                   l->source->name, STR_ARG(v->key), l->arch);
+}
+
+int loader_check_keys(struct loader *l, const struct key_rule *rules, size_t count, struct err *err)
+{
+    size_t prefix = strlen(l->arch);
+    for (uint32_t i = 0; i < l->gguf->value_count; i++) {
+        const struct gguf_value *v = &l->gguf->values[i];
+        if (!str_starts(v->key, str_from(l->arch))) continue;
+        if (v->key.len == prefix || v->key.data[prefix] != '.') continue;
+        struct str name = { v->key.data + prefix + 1, v->key.len - prefix - 1 };
+        int rc = check_key(l, v, name, rules, count, err);
+        if (rc < 0) return rc;
+    }
+    return 0;
+}
+
+/* ---- tensors */
+
+bool loader_has(const struct loader *l, const char *tensor)
+{
+    return gguf_tensor_find(l->gguf, str_from(tensor)) != NULL;
+}
+
+static int take_tensor(struct loader *l, const char *name, uint32_t n_dims, uint64_t dim0,
+                       uint64_t dim1, const struct gguf_tensor **ret, struct err *err)
+{
+    const struct gguf_tensor *t = gguf_tensor_find(l->gguf, str_from(name));
+    if (!t) return err_set(err, -EINVAL, "%s: tensor '%s' is missing", l->source->name, name);
+    if (t->n_dims != n_dims || t->dims[0] != dim0 || t->dims[1] != dim1)
+        return err_set(err, -EINVAL,
+                       "%s: tensor '%s' is [%llu, %llu] in %u dimensions, expected [%llu, %llu] "
+                       "in %u",
+                       l->source->name, name, (unsigned long long)t->dims[0],
+                       (unsigned long long)t->dims[1], t->n_dims, (unsigned long long)dim0,
+                       (unsigned long long)dim1, n_dims);
+    l->tensor_taken[t - l->gguf->tensors] = true;
+    l->model->info.parameters += t->elements;
+    *ret = t;
+    return 0;
+}
+
+static char *take_memory(struct loader *l, size_t bytes)
+{
+    struct model *m = l->model;
+    char *at = m->weights + l->weights_used;
+    l->weights_used += (bytes + WEIGHT_ALIGN - 1) / WEIGHT_ALIGN * WEIGHT_ALIGN;
+    must(l->weights_used <= m->weights_bytes); /* each tensor is taken once */
+    return at;
+}
+
+static void freep(char **p)
+{
+    free(*p);
+}
+
+static int pack(struct loader *l, const struct gguf_tensor *t, const struct weight *w, char *to,
+                struct err *err)
+{
+    size_t row_bytes = weight_row_bytes(w->type, w->cols);
+    size_t tile_bytes = weight_tile_bytes(w);
+    uint32_t at_once = (uint32_t)(READ_BYTES / tile_bytes);
+    at_once = at_once == 0 ? TILE_ROWS : at_once * TILE_ROWS;
+    CLEANUP(freep) char *raw = FAULT("model.read_buffer") ? NULL : malloc(at_once * row_bytes);
+    if (!raw) return err_set(err, -ENOMEM, "%s: no memory to read weights", l->source->name);
+    for (uint32_t row = 0; row < w->rows; row += at_once) {
+        uint32_t rows = min_u32(at_once, w->rows - row);
+        int rc = l->source->read(l->source->ctx, t->offset + row * row_bytes, raw, rows * row_bytes,
+                                 err);
+        if (rc < 0)
+            return err_prefix(err, rc, "%s: tensor '" STR_FMT "'", l->source->name,
+                              STR_ARG(t->name));
+        for (uint32_t r = 0; r < rows; r += TILE_ROWS, to += tile_bytes)
+            weight_types[w->type].pack(raw + r * row_bytes, min_u32(TILE_ROWS, rows - r), w->cols,
+                                       to);
+    }
+    return 0;
+}
+
+int loader_matrix(struct loader *l, const char *tensor, uint32_t rows, uint32_t cols,
+                  struct weight *ret, struct err *err)
+{
+    const struct gguf_tensor *t = NULL;
+    if (cols > OP_COLS_MAX)
+        return err_set(err, -ENOTSUP, "%s: tensor '%s' has rows of %u, at most %zu are computed",
+                       l->source->name, tensor, cols, OP_COLS_MAX);
+    int rc = take_tensor(l, tensor, 2, cols, rows, &t, err);
+    if (rc < 0) return rc;
+    struct weight w = { .type = t->type, .rows = rows, .cols = cols };
+    char *to = take_memory(l, weight_tiles(&w) * weight_tile_bytes(&w));
+    w.tiles = to;
+    rc = pack(l, t, &w, to, err);
+    if (rc < 0) return rc;
+    *ret = w;
+    return 0;
+}
+
+int loader_vector(struct loader *l, const char *tensor, uint32_t count, const float **ret,
+                  struct err *err)
+{
+    const struct gguf_tensor *t = NULL;
+    int rc = take_tensor(l, tensor, 1, count, 1, &t, err);
+    if (rc < 0) return rc;
+    CLEANUP(freep) char *raw = malloc(t->bytes);
+    if (!raw) return err_set(err, -ENOMEM, "%s: no memory to read weights", l->source->name);
+    rc = l->source->read(l->source->ctx, t->offset, raw, t->bytes, err);
+    if (rc < 0) return err_prefix(err, rc, "%s: tensor '%s'", l->source->name, tensor);
+    float *values = (float *)(void *)take_memory(l, count * sizeof *values);
+    weight_types[t->type].to_f32(raw, count, values);
+    *ret = values;
+    return 0;
+}
+
+int loader_check_tensors(const struct loader *l, struct err *err)
+{
+    for (uint32_t i = 0; i < l->gguf->tensor_count; i++)
+        if (!l->tensor_taken[i])
+            return err_set(err, -ENOTSUP,
+                           "%s: tensor '" STR_FMT "' is not one that architecture "
+                           "'%s' has here; ignoring it could give wrong answers",
+                           l->source->name, STR_ARG(l->gguf->tensors[i].name), l->arch);
+    return 0;
+}

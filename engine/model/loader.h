@@ -1,0 +1,51 @@
+/* loader.h - what an architecture uses to take keys and tensors out of a GGUF file.
+ *
+ * Layer:  engine/model
+ * Errors: sentences name the file, the key or tensor, and what was expected
+ */
+#pragma once
+#include "engine/model/gguf.h"
+
+struct model;
+
+struct loader {
+    const struct gguf *gguf;
+    const struct gguf_source *source;
+    struct model *model;
+    const char *arch;   /* prefix of the architecture's keys */
+    bool *tensor_taken; /* for each tensor of gguf */
+    size_t weights_used;
+};
+
+/* Maps memory for all tensors of the file. */
+int loader_init(struct loader *l, const struct gguf *g, const struct gguf_source *source,
+                struct model *m, struct err *err);
+
+/* The key "ARCH.name". Absent: *ret stays, and that is an error only when `required`. */
+int loader_u32(struct loader *l, const char *name, bool required, uint32_t min, uint32_t max,
+               uint32_t *ret, struct err *err);
+int loader_f32(struct loader *l, const char *name, bool required, float *ret, struct err *err);
+int loader_str(struct loader *l, const char *name, struct str *ret, struct err *err);
+
+/* What may stand below "ARCH.": keys that are read, keys that say nothing about the result
+ * (with IGNORED), and keys that must be 0 or false. */
+enum key_use { KEY_READ, KEY_IGNORED, KEY_ZERO };
+struct key_rule {
+    const char *name;
+    enum key_use use;
+};
+int loader_check_keys(struct loader *l, const struct key_rule *rules, size_t count,
+                      struct err *err);
+
+bool loader_has(const struct loader *l, const char *tensor);
+
+/* Packs the tensor; it must have dims [cols, rows]. */
+int loader_matrix(struct loader *l, const char *tensor, uint32_t rows, uint32_t cols,
+                  struct weight *ret, struct err *err);
+
+/* A tensor of one dimension as floats; they live as long as the model. */
+int loader_vector(struct loader *l, const char *tensor, uint32_t count, const float **ret,
+                  struct err *err);
+
+/* Refuses the file when a tensor was not taken. */
+int loader_check_tensors(const struct loader *l, struct err *err);

@@ -1,0 +1,129 @@
+/* model.c - loading a model: file, architecture, weights, vocabulary, identity. */
+#include "engine/model/model.h"
+
+#include "engine/model/arch.h"
+#include "engine/model/vocab_gguf.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+
+#define MODEL_ARENA_BYTES_MAX ((size_t)64 << 20) /* names, template, layer tables; not weights */
+
+static int choose_kernels(struct model *m, const char *name, struct err *err)
+{
+    m->ops = name ? ops_find(str_from(name)) : ops_best();
+    if (!m->ops) {
+        char known[128] = "";
+        for (const struct ops *const *row = ops_table; *row; row++) {
+            size_t len = strlen(known);
+            snprintf(known + len, sizeof known - len, "%s%s", len ? ", " : "", (*row)->name);
+        }
+        return err_set(err, -EINVAL, "kernels '%s' are unknown; there are: %s", name, known);
+    }
+    if (!m->ops->supported())
+        return err_set(err, -ENOTSUP, "kernels '%s' (%s): this processor lacks the instructions",
+                       m->ops->name, m->ops->about);
+    return 0;
+}
+
+static int choose_arch(struct model *m, const struct gguf *g, struct err *err)
+{
+    struct str name;
+    int rc = gguf_get_str(g, "general.architecture", &name, err);
+    if (rc < 0) return rc == -ENOENT ? -EINVAL : rc;
+    for (const struct model_arch *const *row = arch_table; *row; row++) {
+        if (!str_eq(str_from((*row)->name), name)) continue;
+        m->arch = *row;
+        m->info.architecture = str_from((*row)->name);
+        return 0;
+    }
+    char known[256] = "";
+    for (const struct model_arch *const *row = arch_table; *row; row++) {
+        size_t len = strlen(known);
+        snprintf(known + len, sizeof known - len, "%s%s", len ? ", " : "", (*row)->name);
+    }
+    return err_set(err, -ENOTSUP, STR_FMT ": architecture '" STR_FMT "' is unknown; there are: %s",
+                   STR_ARG(g->file), STR_ARG(name), known);
+}
+
+static struct str base_name(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    return str_from(slash ? slash + 1 : path);
+}
+
+/* What the file says about itself, copied out of the metadata, which is dropped. */
+static int read_identity(struct model *m, const struct gguf *g, const char *path, struct err *err)
+{
+    struct model_info *info = &m->info;
+    struct str name = base_name(path), source = { "", 0 };
+    int rc = gguf_get_str(g, "general.name", &name, err);
+    if (rc == 0 || rc == -ENOENT) rc = gguf_get_str(g, "tokenizer.chat_template", &source, err);
+    if (rc < 0 && rc != -ENOENT) return rc;
+    info->name = arena_str(&m->arena, name);
+    info->template_source = arena_str(&m->arena, source);
+    if (!info->name.data || !info->template_source.data)
+        return err_set(err, -ENOMEM, "%s: no memory", path);
+    info->kernels = str_from(m->ops->name);
+    info->kv_bytes_per_token = 2 * (size_t)info->n_layers * info->n_kv_heads * info->head_dim *
+                               kv_element_bytes(m->kv_type);
+    info->weight_bytes = m->weights_bytes;
+    snprintf(info->numerics, sizeof info->numerics, "%s+kv-%s", m->ops->numerics,
+             kv_type_name(m->kv_type));
+    return 0;
+}
+
+static int load(struct model *m, const char *path, const struct gguf_source *source,
+                struct err *err)
+{
+    CLEANUP(gguf_freep) struct gguf *g = NULL;
+    struct loader loader;
+    int rc = gguf_parse(source, &g, err);
+    if (rc == 0) rc = choose_arch(m, g, err);
+    if (rc == 0) rc = loader_init(&loader, g, source, m, err);
+    if (rc < 0) return rc;
+    loader.arch = m->arch->name;
+    rc = m->arch->load(&loader, m, err);
+    if (rc == 0) rc = loader_check_tensors(&loader, err);
+    if (rc == 0) rc = vocab_from_gguf(g, &m->vocab, err);
+    if (rc < 0) return rc;
+    m->info.vocab = m->vocab;
+    if (m->vocab && vocab_count(m->vocab) != m->info.vocab_size)
+        return err_set(err, -EINVAL, "%s: %u tokens in the vocabulary, %u rows of weights", path,
+                       vocab_count(m->vocab), m->info.vocab_size);
+    rc = read_identity(m, g, path, err);
+    return rc < 0 ? rc : gguf_digest(source, m->info.digest, err);
+}
+
+int model_load(const char *path, const struct model_load_options *opt, struct model **ret,
+               struct err *err)
+{
+    static const struct model_load_options defaults = { 0 };
+    if (!opt) opt = &defaults;
+    CLEANUP(model_freep) struct model *m = calloc(1, sizeof *m);
+    CLEANUP(gguf_file_close) struct gguf_file file = { .fd = -1 };
+    if (!m) return err_set(err, -ENOMEM, "%s: no memory", path);
+    arena_init(&m->arena, MODEL_ARENA_BYTES_MAX);
+    m->kv_type = opt->kv_type;
+    int rc = choose_kernels(m, opt->kernels, err);
+    if (rc == 0) rc = gguf_file_open(path, &file, err);
+    if (rc == 0) rc = load(m, path, &file.source, err);
+    if (rc < 0) return rc;
+    *ret = TAKE(m);
+    return 0;
+}
+
+void model_free(struct model *m)
+{
+    if (!m) return;
+    vocab_free(m->vocab);
+    if (m->weights) munmap(m->weights, m->weights_bytes);
+    arena_fini(&m->arena);
+    free(m);
+}
+
+const struct model_info *model_info(const struct model *m)
+{
+    return &m->info;
+}
