@@ -1,6 +1,6 @@
 /* body.h - the operations of op.h over the vector of a simd_*.h; included once by each ops_*.c.
  *
- * Layer: engine/kernels. The including file has included its simd_*.h before.
+ * Layer: engine/kernels. The including file names its simd_*.h in SIMD_HEADER.
  *
  * One kernel carries matrix products and both halves of attention: rows of x times tiles of 16,
  *
@@ -20,6 +20,7 @@
  * Compiled with -ffp-contract=off: a multiply-add is fused where it says vec_fma, nowhere else.
  */
 #include "engine/kernels/op.h"
+#include SIMD_HEADER
 
 #include <float.h>
 #include <math.h>
@@ -55,73 +56,90 @@ typedef void (*fma_fn)(const struct fma_call *c);
 
 /* ---- the kernel */
 
-#define ACCUMULATORS(tokens, tiles) vec acc[tokens][(tiles)*VECS]
+typedef vec accumulators[BLOCK_TOKENS][WIDE_TILES * VECS];
 
-#define LOAD_ACCUMULATORS(tokens, tiles)                                                   \
-    UNROLL for (uint32_t t = 0; t < (tokens); t++)                                         \
-    {                                                                                      \
-        UNROLL for (uint32_t i = 0; i < (tiles)*VECS; i++) acc[t][i] =                     \
-            c->accumulate ? vec_load(c->y + t * c->y_stride + i * VEC_LANES) : vec_zero(); \
-    }
+/* Loads VEC_LANES elements of a panel. */
+typedef vec (*load_fn)(const char *p);
 
-#define MULTIPLY_ADD(tokens, tiles, weight, k)                         \
-    UNROLL for (uint32_t t = 0; t < (tokens); t++)                     \
-    {                                                                  \
-        vec x = vec_set1(c->x[t * c->x_stride + (k)]);                 \
-        UNROLL for (uint32_t i = 0; i < (tiles)*VECS; i++) acc[t][i] = \
-            vec_fma(weight[i], x, acc[t][i]);                          \
+/* `tokens` and `tiles` are constants in every caller, so that all loops over them unroll and the
+ * accumulators live in registers. */
+ALWAYS_INLINE void sums_load(accumulators acc, const struct fma_call *c, uint32_t tokens,
+                             uint32_t tiles)
+{
+    UNROLL
+    for (uint32_t t = 0; t < tokens; t++) {
+        UNROLL
+        for (uint32_t i = 0; i < tiles * VECS; i++)
+            acc[t][i] =
+                c->accumulate ? vec_load(c->y + t * c->y_stride + i * VEC_LANES) : vec_zero();
     }
+}
 
-#define STORE_ACCUMULATORS(tokens, tiles)                                 \
-    UNROLL for (uint32_t t = 0; t < (tokens); t++)                        \
-    {                                                                     \
-        UNROLL for (uint32_t i = 0; i < (tiles)*VECS; i++)                \
-            vec_store(c->y + t * c->y_stride + i * VEC_LANES, acc[t][i]); \
+ALWAYS_INLINE void sums_add(accumulators acc, const struct fma_call *c, const vec *weight, size_t k,
+                            uint32_t tokens, uint32_t tiles)
+{
+    UNROLL
+    for (uint32_t t = 0; t < tokens; t++) {
+        vec x = vec_set1(c->x[t * c->x_stride + k]);
+        UNROLL
+        for (uint32_t i = 0; i < tiles * VECS; i++)
+            acc[t][i] = vec_fma(weight[i], x, acc[t][i]);
     }
+}
+
+ALWAYS_INLINE void sums_store(accumulators acc, const struct fma_call *c, uint32_t tokens,
+                              uint32_t tiles)
+{
+    UNROLL
+    for (uint32_t t = 0; t < tokens; t++) {
+        UNROLL
+        for (uint32_t i = 0; i < tiles * VECS; i++)
+            vec_store(c->y + t * c->y_stride + i * VEC_LANES, acc[t][i]);
+    }
+}
 
 /* Elements lie [k][16]: F32, F16, BF16. */
-#define FMA_PLAIN(name, load, element_bytes, tokens, tiles)                             \
-    static void name##_##tokens##x##tiles(const struct fma_call *c)                     \
-    {                                                                                   \
-        ACCUMULATORS(tokens, tiles);                                                    \
-        LOAD_ACCUMULATORS(tokens, tiles)                                                \
-        for (uint32_t k = 0; k < c->k_count; k++) {                                     \
-            vec weight[(tiles)*VECS];                                                   \
-            UNROLL for (uint32_t i = 0; i < (tiles)*VECS; i++) weight[i] =              \
-                load(c->panel[i / VECS] +                                               \
-                     ((size_t)k * TILE_ROWS + i % VECS * VEC_LANES) * (element_bytes)); \
-            MULTIPLY_ADD(tokens, tiles, weight, k)                                      \
-        }                                                                               \
-        STORE_ACCUMULATORS(tokens, tiles)                                               \
+ALWAYS_INLINE void fma_plain(const struct fma_call *c, load_fn load, size_t element_bytes,
+                             uint32_t tokens, uint32_t tiles)
+{
+    accumulators acc;
+    sums_load(acc, c, tokens, tiles);
+    for (size_t k = 0; k < c->k_count; k++) {
+        vec weight[WIDE_TILES * VECS];
+        UNROLL
+        for (uint32_t i = 0; i < tiles * VECS; i++)
+            weight[i] =
+                load(c->panel[i / VECS] + (k * TILE_ROWS + i % VECS * VEC_LANES) * element_bytes);
+        sums_add(acc, c, weight, k, tokens, tiles);
     }
+    sums_store(acc, c, tokens, tiles);
+}
 
 #define Q8_SCALE_BYTES (TILE_ROWS * 2)
 #define Q8_TILE_BYTES (Q8_SCALE_BYTES + Q8_BLOCK * TILE_ROWS)
 
-#define FMA_Q8(tokens, tiles)                                                                   \
-    static void q8_##tokens##x##tiles(const struct fma_call *c)                                 \
-    {                                                                                           \
-        ACCUMULATORS(tokens, tiles);                                                            \
-        LOAD_ACCUMULATORS(tokens, tiles)                                                        \
-        for (uint32_t b = 0; b < c->k_count / Q8_BLOCK; b++) {                                  \
-            size_t at = (size_t)b * Q8_TILE_BYTES;                                              \
-            vec scale[(tiles)*VECS];                                                            \
-            UNROLL for (uint32_t i = 0; i < (tiles)*VECS; i++) scale[i] =                       \
-                vec_load_f16(c->panel[i / VECS] + at + i % VECS * VEC_LANES * 2);               \
-            for (uint32_t k = 0; k < Q8_BLOCK; k++) {                                           \
-                size_t quants = at + Q8_SCALE_BYTES + (size_t)k * TILE_ROWS;                    \
-                vec weight[(tiles)*VECS];                                                       \
-                UNROLL for (uint32_t i = 0; i < (tiles)*VECS; i++) weight[i] = vec_mul(         \
-                    scale[i], vec_load_i8(c->panel[i / VECS] + quants + i % VECS * VEC_LANES)); \
-                MULTIPLY_ADD(tokens, tiles, weight, b *Q8_BLOCK + k)                            \
-            }                                                                                   \
-        }                                                                                       \
-        STORE_ACCUMULATORS(tokens, tiles)                                                       \
+ALWAYS_INLINE void fma_q8(const struct fma_call *c, uint32_t tokens, uint32_t tiles)
+{
+    accumulators acc;
+    sums_load(acc, c, tokens, tiles);
+    for (size_t b = 0; b < c->k_count / Q8_BLOCK; b++) {
+        size_t at = b * Q8_TILE_BYTES;
+        vec scale[WIDE_TILES * VECS];
+        UNROLL
+        for (uint32_t i = 0; i < tiles * VECS; i++)
+            scale[i] = vec_load_f16(c->panel[i / VECS] + at + i % VECS * VEC_LANES * 2);
+        for (size_t k = 0; k < Q8_BLOCK; k++) {
+            size_t quants = at + Q8_SCALE_BYTES + k * TILE_ROWS;
+            vec weight[WIDE_TILES * VECS];
+            UNROLL
+            for (uint32_t i = 0; i < tiles * VECS; i++)
+                weight[i] = vec_mul(
+                    scale[i], vec_load_i8(c->panel[i / VECS] + quants + i % VECS * VEC_LANES));
+            sums_add(acc, c, weight, b * Q8_BLOCK + k, tokens, tiles);
+        }
     }
-
-#define PLAIN_F32(tokens, tiles) FMA_PLAIN(f32, load_f32, 4, tokens, tiles)
-#define PLAIN_F16(tokens, tiles) FMA_PLAIN(f16, vec_load_f16, 2, tokens, tiles)
-#define PLAIN_BF16(tokens, tiles) FMA_PLAIN(bf16, vec_load_bf16, 2, tokens, tiles)
+    sums_store(acc, c, tokens, tiles);
+}
 
 ALWAYS_INLINE vec load_f32(const char *p)
 {
@@ -131,6 +149,27 @@ ALWAYS_INLINE vec load_f32(const char *p)
 }
 
 /* clang-format off */
+#define FMA_F32(tokens, tiles)                                                          \
+    static void f32_##tokens##x##tiles(const struct fma_call *c)                        \
+    {                                                                                   \
+        fma_plain(c, load_f32, 4, tokens, tiles);                                       \
+    }
+#define FMA_F16(tokens, tiles)                                                          \
+    static void f16_##tokens##x##tiles(const struct fma_call *c)                        \
+    {                                                                                   \
+        fma_plain(c, vec_load_f16, 2, tokens, tiles);                                   \
+    }
+#define FMA_BF16(tokens, tiles)                                                         \
+    static void bf16_##tokens##x##tiles(const struct fma_call *c)                       \
+    {                                                                                   \
+        fma_plain(c, vec_load_bf16, 2, tokens, tiles);                                  \
+    }
+#define FMA_Q8(tokens, tiles)                                                           \
+    static void q8_##tokens##x##tiles(const struct fma_call *c)                         \
+    {                                                                                   \
+        fma_q8(c, tokens, tiles);                                                       \
+    }
+
 #if BLOCK_TOKENS == 12
 #define EACH_BLOCK_TOKENS(DO, tiles) \
     DO(1, tiles) DO(2, tiles) DO(3, tiles) DO(4, tiles) DO(5, tiles) DO(6, tiles) \
@@ -161,9 +200,9 @@ ALWAYS_INLINE vec load_f32(const char *p)
 #define BLOCK_ROWS(name) { [0] = BLOCK_ROW(name, 1), [WIDE_TILES - 1] = WIDE_ROW(name, 2) }
 #endif
 
-EACH_BLOCK(PLAIN_F32)
-EACH_BLOCK(PLAIN_F16)
-EACH_WIDE(PLAIN_BF16)
+EACH_BLOCK(FMA_F32)
+EACH_BLOCK(FMA_F16)
+EACH_WIDE(FMA_BF16)
 EACH_WIDE(FMA_Q8)
 /* clang-format on */
 

@@ -1,8 +1,8 @@
 /* ops_avx2.c - the row of ops_table for AVX2 with FMA and F16C.
  *
  * This file alone is compiled for that instruction set; everything it needs is static. */
+#define SIMD_HEADER "engine/kernels/cpu/simd_avx2.h"
 #include "engine/kernels/cpu/body.h"
-#include "engine/kernels/cpu/simd_avx2.h"
 #include "engine/kernels/op_supported.h"
 
 const struct ops op_avx2 = {
