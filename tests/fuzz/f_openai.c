@@ -1,0 +1,80 @@
+/* f_openai.c - request bodies of both surfaces, replies of foreign servers, and event streams: the
+ * first byte says which. What is accepted must be well-formed and inside its bounds. */
+#include "base/core/json.h"
+#include "base/core/own.h"
+#include "base/wire/openai_reply.h"
+#include "base/wire/sse.h"
+
+#define ARENA_BYTES ((size_t)1 << 20)
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len);
+
+static void must_be_json(struct str s, enum json_token last)
+{
+    struct json_reader r;
+    json_reader_init(&r, s);
+    must(json_skip(&r) == last && json_next(&r) == JSON_END);
+}
+
+static void check_request(const struct openai_request *q)
+{
+    const struct sampling *s = &q->sampling;
+    must(s->temperature >= 0 && s->temperature <= 2 && s->top_p >= 0 && s->top_p <= 1);
+    must(s->repetition_penalty > 0 && q->stop_count <= OPENAI_STOP_MAX);
+    for (uint32_t i = 0; i < q->stop_count; i++)
+        must(q->stop[i].len >= 1 && q->stop[i].len <= OPENAI_STOP_BYTES_MAX);
+    must(!q->max_tokens || q->min_tokens <= q->max_tokens);
+    if (q->surface == OPENAI_CHAT) must_be_json(q->messages, JSON_ARRAY_END);
+    if (q->surface == OPENAI_COMPLETION) must(q->prompt.len || q->prompt_id_count);
+    if (q->tools.len) must_be_json(q->tools, JSON_ARRAY_END);
+    if (q->chat_template_kwargs.len) must_be_json(q->chat_template_kwargs, JSON_OBJECT_END);
+}
+
+static void request(enum openai_surface surface, struct str body)
+{
+    CLEANUP(arena_fini) struct arena arena = { 0 };
+    CLEANUP(buf_fini) struct buf out = { 0 };
+    struct openai_request req;
+    struct openai_error e;
+    arena_init(&arena, ARENA_BYTES);
+    if (openai_parse(surface, body, &arena, &req, &e) == 0) {
+        check_request(&req);
+        return;
+    }
+    must(e.status >= 400 && e.message[0]);
+    must(openai_error_render(&e, &out) == 0);
+    must_be_json(buf_view(&out), JSON_OBJECT_END);
+}
+
+static int event(void *arg, struct str data)
+{
+    struct openai_delta d = { 0 };
+    return openai_delta_parse(data, arg, &d, NULL);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
+{
+    if (len == 0) return 0;
+    struct str rest = str_of(data + 1, len - 1);
+    CLEANUP(buf_fini) struct buf text = { .max = 4096 };
+    struct sse_reader reader;
+    switch (data[0]) {
+    case 'c':
+        request(OPENAI_CHAT, rest);
+        break;
+    case 't':
+        request(OPENAI_COMPLETION, rest);
+        break;
+    case 'r':
+        event(&text, rest);
+        break;
+    default:
+        sse_reader_init(&reader, 1024);
+        /* Fed in two parts, so that lines are held over. */
+        if (sse_reader_feed(&reader, str_of(rest.data, rest.len / 2), event, &text) == 0)
+            sse_reader_feed(&reader, str_of(rest.data + rest.len / 2, rest.len - rest.len / 2),
+                            event, &text);
+        sse_reader_fini(&reader);
+    }
+    return 0;
+}

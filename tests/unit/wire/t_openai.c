@@ -1,0 +1,362 @@
+/* t_openai.c - what is taken, what is refused and by which name; every range at its two ends. */
+#include "base/core/bits.h"
+#include "base/core/fault.h"
+#include "base/core/json.h"
+#include "base/core/own.h"
+#include "base/wire/openai.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include <cmocka.h>
+
+#define ARENA_BYTES ((size_t)1 << 20)
+#define M "\"messages\":[{\"role\":\"user\",\"content\":\"hi\"}]"
+
+struct fixture {
+    struct arena arena;
+    struct openai_request req;
+    struct openai_error e;
+};
+
+static int parse(struct fixture *f, enum openai_surface surface, const char *body)
+{
+    arena_fini(&f->arena);
+    arena_init(&f->arena, ARENA_BYTES);
+    f->req = (struct openai_request){ .message_count = 4711 };
+    f->e = (struct openai_error){ 0 };
+    return openai_parse(surface, str_from(body), &f->arena, &f->req, &f->e);
+}
+
+static int setup(void **state)
+{
+    static struct fixture f;
+    f = (struct fixture){ 0 };
+    *state = &f;
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    struct fixture *f = *state;
+    arena_fini(&f->arena);
+    return 0;
+}
+
+static void must_parse(struct fixture *f, enum openai_surface surface, const char *body)
+{
+    if (parse(f, surface, body) != 0) fail_msg("%s: %s", body, f->e.message);
+}
+
+static void takes_a_full_chat_request(void **state)
+{
+    struct fixture *f = *state;
+    must_parse(f, OPENAI_CHAT,
+               "{\"model\":\"m\",\"user\":\"u\"," M
+               ",\"temperature\":0.5,\"top_p\":0.9,\"top_k\":40,"
+               "\"min_p\":0.1,\"presence_penalty\":-1,\"frequency_penalty\":1.5,"
+               "\"repetition_penalty\":1.1,\"seed\":-7,\"stop\":[\"a\",\"\\u00e4\"],"
+               "\"ignore_eos\":true,\"min_tokens\":2,\"max_completion_tokens\":9,\"n\":1,"
+               "\"stream\":true,\"stream_options\":{\"include_usage\":true,\"other\":[1]},"
+               "\"tools\":[{\"type\":\"function\"}],\"tool_choice\":\"auto\","
+               "\"chat_template_kwargs\":{\"x\":1},\"logprobs\":false,\"logit_bias\":{},"
+               "\"response_format\":{\"type\":\"text\"},\"metadata\":{\"any\":1},\"store\":false}");
+    const struct openai_request *q = &f->req;
+    assert_true(str_eq(q->model, STR("m")) && str_eq(q->user, STR("u")));
+    assert_true(str_eq(q->messages, STR("[{\"role\":\"user\",\"content\":\"hi\"}]")));
+    assert_int_equal(q->message_count, 1);
+    assert_true(q->sampling.temperature == 0.5 && q->sampling.top_p == 0.9);
+    assert_true(q->sampling.min_p == 0.1 && q->sampling.presence_penalty == -1);
+    assert_true(q->sampling.frequency_penalty == 1.5 && q->sampling.repetition_penalty == 1.1);
+    assert_int_equal(q->sampling.top_k, 40);
+    assert_true(q->sampling.has_seed && (int64_t)q->sampling.seed == -7);
+    assert_int_equal(q->stop_count, 2);
+    assert_true(str_eq(q->stop[1], STR("\xc3\xa4")));
+    assert_true(q->ignore_eos && q->stream && q->include_usage);
+    assert_int_equal(q->min_tokens, 2);
+    assert_int_equal(q->max_tokens, 9);
+    assert_true(str_eq(q->tools, STR("[{\"type\":\"function\"}]")));
+    assert_true(str_eq(q->chat_template_kwargs, STR("{\"x\":1}")));
+}
+
+static void null_and_absent_are_defaults(void **state)
+{
+    struct fixture *f = *state;
+    static const char *const bodies[] = {
+        "{" M "}",
+        "{" M ",\"model\":null,\"temperature\":null,\"top_p\":null,\"top_k\":null,\"seed\":null,"
+        "\"stop\":null,\"max_tokens\":null,\"stream\":null,\"stream_options\":null,\"n\":null,"
+        "\"tools\":null,\"tool_choice\":null,\"logprobs\":null,\"response_format\":null,"
+        "\"reasoning_effort\":null,\"logit_bias\":null}",
+        "{" M ",\"tools\":[],\"top_k\":-1}",
+    };
+    for (size_t i = 0; i < COUNT_OF(bodies); i++) {
+        must_parse(f, OPENAI_CHAT, bodies[i]);
+        assert_int_equal(f->req.model.len, 0);
+        assert_true(f->req.sampling.temperature == 1 && f->req.sampling.top_p == 1);
+        assert_true(f->req.sampling.repetition_penalty == 1 && !f->req.sampling.has_seed);
+        assert_int_equal(f->req.sampling.top_k, 0);
+        assert_int_equal(f->req.max_tokens, 0);
+        assert_int_equal(f->req.stop_count, 0);
+        assert_int_equal(f->req.tools.len, 0);
+        assert_false(f->req.stream || f->req.include_usage || f->req.ignore_eos);
+    }
+    must_parse(f, OPENAI_COMPLETION, "{\"prompt\":\"x\"}");
+    assert_int_equal(f->req.max_tokens, OPENAI_COMPLETION_TOKENS);
+    must_parse(f, OPENAI_CHAT, "{" M ",\"tools\":[{}],\"tool_choice\":\"none\"}");
+    assert_int_equal(f->req.tools.len, 0);
+}
+
+static void prompts(void **state)
+{
+    struct fixture *f = *state;
+    must_parse(f, OPENAI_COMPLETION, "{\"prompt\":\"a\\nb\"}");
+    assert_true(str_eq(f->req.prompt, STR("a\nb")) && !f->req.prompt_ids);
+    must_parse(f, OPENAI_COMPLETION, "{\"prompt\":[\"only\"]}");
+    assert_true(str_eq(f->req.prompt, STR("only")));
+    static const char *const ids[] = { "{\"prompt\":[1,2,4294967295]}",
+                                       "{\"prompt\":[[1,2,4294967295]],\"max_tokens\":1}" };
+    for (size_t i = 0; i < COUNT_OF(ids); i++) {
+        must_parse(f, OPENAI_COMPLETION, ids[i]);
+        assert_int_equal(f->req.prompt_id_count, 3);
+        assert_true(f->req.prompt_ids[0] == 1 && f->req.prompt_ids[2] == UINT32_MAX);
+    }
+}
+
+static void parts_become_one_string(void **state)
+{
+    struct fixture *f = *state;
+    must_parse(f, OPENAI_CHAT,
+               "{\"messages\": [ {\"role\":\"system\",\"content\":\"s\"} , {\"content\" : [ "
+               "{\"type\":\"text\",\"text\":\"a\\\"b\"}, {\"text\":\"\",\"type\":\"text\"} ] , "
+               "\"role\":\"user\"},{\"role\":\"user\",\"content\":[]},"
+               "{\"role\":\"assistant\",\"content\":null,\"tool_calls\":[{}]} ] }");
+    assert_true(
+        str_eq(f->req.messages,
+               STR("[ {\"role\":\"system\",\"content\":\"s\"} , {\"content\" : "
+                   "\"a\\\"b\\n\" , \"role\":\"user\"},{\"role\":\"user\",\"content\":\"\"},"
+                   "{\"role\":\"assistant\",\"content\":null,\"tool_calls\":[{}]} ]")));
+    assert_int_equal(f->req.message_count, 4);
+    struct json_reader r;
+    json_reader_init(&r, f->req.messages);
+    assert_int_equal(json_skip(&r), JSON_ARRAY_END);
+    assert_int_equal(json_next(&r), JSON_END);
+}
+
+struct refused {
+    const char *body, *param, *says; /* `says`: part of the message */
+};
+
+static void check_refused(struct fixture *f, enum openai_surface surface, const struct refused *row,
+                          size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        int rc = parse(f, surface, row[i].body);
+        if (rc != -EINVAL) fail_msg("%s: rc %d", row[i].body, rc);
+        if (strcmp(f->e.param, row[i].param) != 0)
+            fail_msg("%s: param %s (%s)", row[i].body, f->e.param, f->e.message);
+        if (!strstr(f->e.message, row[i].says)) fail_msg("%s: %s", row[i].body, f->e.message);
+        assert_int_equal(f->e.status, 400);
+        assert_string_equal(f->e.type, "invalid_request_error");
+        assert_int_equal(f->req.message_count, 4711); /* nothing was written */
+    }
+}
+
+static void refuses_chat(void **state)
+{
+    static const struct refused rows[] = {
+        { "", "", "not valid JSON: the text ends too early at byte 0" },
+        { "[]", "", "must be a JSON object" },
+        { "{" M "} x", "", "behind the end" },
+        { "{" M ",}", "", "not valid JSON" },
+        { "{" M, "", "not valid JSON" },
+        { "{\"messages\":[{\"role\":\"user\",\"content\":\"\\ud800\"}]}", "", "lone surrogate" },
+        { "{}", "messages", "is missing" },
+        { "{\"messages\":null}", "messages", "is missing" },
+        { "{\"messages\":[]}", "messages", "may not be empty" },
+        { "{\"messages\":{}}", "messages", "must be an array" },
+        { "{\"messages\":[1]}", "messages", "messages[0] must be an object" },
+        { "{\"messages\":[{}]}", "messages", "has no role" },
+        { "{\"messages\":[{\"role\":1}]}", "messages", "role is a string" },
+        { "{\"messages\":[{\"role\":\"a\",\"role\":\"b\"}]}", "messages", "\"role\" stands there" },
+        { "{\"messages\":[{\"role\":\"a\",\"content\":\"x\",\"content\":\"y\"}]}", "messages",
+          "\"content\" stands there twice" },
+        { "{\"messages\":[{\"role\":\"a\",\"content\":7}]}", "messages", "must be a string or" },
+        { "{\"messages\":[{\"role\":\"a\",\"content\":[\"x\"]}]}", "messages",
+          "must be an object" },
+        { "{\"messages\":[{\"role\":\"a\",\"content\":[{\"type\":\"image_url\",\"image_url\":{}}]}]"
+          "}",
+          "messages", "parts of type \"image_url\" are not served" },
+        { "{\"messages\":[{\"role\":\"a\",\"content\":[{\"type\":\"text\"}]}]}", "messages",
+          "a part without text" },
+        { "{\"messages\":[{\"role\":\"a\",\"content\":[{\"type\":\"text\",\"text\":\"x\"}", "",
+          "not valid JSON" },
+        { "{" M ",\"temperature\":\"1\"}", "temperature", "must be a number" },
+        { "{" M ",\"temperature\":1,\"temperature\":1}", "temperature", "twice" },
+        { "{" M ",\"temperature\":1e400}", "temperature", "outside 0..2" },
+        { "{" M ",\"max_tokens\":1.5}", "max_tokens", "must be a whole number" },
+        { "{" M ",\"max_tokens\":99999999999999999999}", "max_tokens", "outside 1..2147483647" },
+        { "{" M ",\"max_tokens\":1,\"max_completion_tokens\":2}", "max_tokens", "give one" },
+        { "{" M ",\"max_tokens\":1,\"min_tokens\":2}", "min_tokens", "more than max_tokens 1" },
+        { "{" M ",\"seed\":9223372036854775808}", "seed", "outside" },
+        { "{" M ",\"stream\":1}", "stream", "true or false" },
+        { "{" M ",\"stream_options\":{}}", "stream_options", "needs stream" },
+        { "{" M ",\"stream\":true,\"stream_options\":[]}", "stream_options", "must be an object" },
+        { "{" M ",\"stream\":true,\"stream_options\":{\"include_usage\":1}}",
+          "stream_options.include_usage", "true or false" },
+        { "{" M ",\"stop\":7}", "stop", "a string or an array" },
+        { "{" M ",\"stop\":[7]}", "stop", "must be a string" },
+        { "{" M ",\"stop\":\"\"}", "stop", "outside 1..256" },
+        { "{" M ",\"stop\":[\"a\",\"\"]}", "stop", "outside 1..256" },
+        { "{" M ",\"stop\":[1,2,3,4,5,6,7,8,9,0,1,2,3,4,5,6,7]}", "stop", "more than 16 items" },
+        { "{" M ",\"n\":2}", "n", "n is not served; only 1 is" },
+        { "{" M ",\"logprobs\":true}", "logprobs", "not served" },
+        { "{" M ",\"top_logprobs\":3}", "top_logprobs", "not served" },
+        { "{" M ",\"logit_bias\":{\"1\":2}}", "logit_bias", "not served" },
+        { "{" M ",\"response_format\":{\"type\":\"json_object\"}}", "response_format",
+          "not served" },
+        { "{" M ",\"guided_json\":{}}", "guided_json", "leave it out" },
+        { "{" M ",\"tools\":{}}", "tools", "must be an array" },
+        { "{" M ",\"tools\":[1]}", "tools", "objects only" },
+        { "{" M ",\"tool_choice\":\"required\"}", "tool_choice", "a forced call is not" },
+        { "{" M ",\"tool_choice\":{\"type\":\"function\"}}", "tool_choice",
+          "a forced call is not" },
+        { "{" M ",\"chat_template_kwargs\":1}", "chat_template_kwargs", "must be an object" },
+        { "{" M ",\"model\":7}", "model", "must be a string" },
+        { "{" M ",\"echo\":tru}", "", "not valid JSON" },
+    };
+    check_refused(*state, OPENAI_CHAT, rows, COUNT_OF(rows));
+}
+
+static void refuses_completion(void **state)
+{
+    static const struct refused rows[] = {
+        { "{}", "prompt", "is missing" },
+        { "{" M "}", "prompt", "is missing" },
+        { "{\"prompt\":\"\"}", "prompt", "outside 1.." },
+        { "{\"prompt\":[]}", "prompt", "may not be empty" },
+        { "{\"prompt\":[[]]}", "prompt", "may not be empty" },
+        { "{\"prompt\":7}", "prompt", "a string, an array of token ids" },
+        { "{\"prompt\":[{}]}", "prompt", "a string, an array of token ids" },
+        { "{\"prompt\":[\"a\",\"b\"]}", "prompt", "one prompt a request" },
+        { "{\"prompt\":[[1],[2]]}", "prompt", "one prompt a request" },
+        { "{\"prompt\":[1,-2]}", "prompt", "item 1 is no token id" },
+        { "{\"prompt\":[1,4294967296]}", "prompt", "item 1 is no token id" },
+        { "{\"prompt\":[1,\"a\"]}", "prompt", "item 1 is no token id" },
+        { "{\"prompt\":[1,2", "", "not valid JSON" },
+        { "{\"prompt\":[\"a\"", "", "not valid JSON" },
+        { "{\"prompt\":\"a\",\"echo\":true}", "echo", "not served" },
+        { "{\"prompt\":\"a\",\"suffix\":\"b\"}", "suffix", "not served" },
+        { "{\"prompt\":\"a\",\"best_of\":2}", "best_of", "not served" },
+        { "{\"prompt\":\"a\",\"logprobs\":0}", "logprobs", "not served" },
+    };
+    check_refused(*state, OPENAI_COMPLETION, rows, COUNT_OF(rows));
+}
+
+/* Each bound is inside, the step beyond it is outside. */
+static void ranges_hold_at_their_ends(void **state)
+{
+    struct fixture *f = *state;
+    static const struct {
+        const char *name, *low, *below, *high, *above;
+    } rows[] = {
+        { "temperature", "0", "-0.01", "2", "2.01" },
+        { "top_p", "0", "-0.01", "1", "1.01" },
+        { "top_k", "-1", "-2", "2147483647", "2147483648" },
+        { "min_p", "0", "-0.01", "1", "1.01" },
+        { "presence_penalty", "-2", "-2.01", "2", "2.01" },
+        { "frequency_penalty", "-2", "-2.01", "2", "2.01" },
+        { "repetition_penalty", "0.01", "0", "10", "10.01" },
+        { "max_tokens", "1", "0", "2147483647", "2147483648" },
+        { "max_completion_tokens", "1", "0", "2147483647", "2147483648" },
+        { "min_tokens", "0", "-1", "2147483647", "2147483648" },
+        { "seed", "-9223372036854775808", "-9223372036854775809", "9223372036854775807",
+          "9223372036854775808" },
+    };
+    for (size_t i = 0; i < COUNT_OF(rows); i++) {
+        const char *value[4] = { rows[i].low, rows[i].high, rows[i].below, rows[i].above };
+        for (int k = 0; k < 4; k++) {
+            char body[256];
+            snprintf(body, sizeof body, "{" M ",\"%s\":%s}", rows[i].name, value[k]);
+            int rc = parse(f, OPENAI_CHAT, body);
+            if ((rc == 0) != (k < 2)) fail_msg("%s: rc %d %s", body, rc, f->e.message);
+            if (k >= 2) assert_string_equal(f->e.param, rows[i].name);
+        }
+    }
+}
+
+static void memory_is_bounded(void **state)
+{
+    struct fixture *f = *state;
+    static const char body[] =
+        "{\"model\":\"m\",\"messages\":[{\"role\":\"u\",\"content\":[{\"type\":"
+        "\"text\",\"text\":\"x\"}]}],\"stop\":[\"a\",\"b\"]}";
+    for (uint64_t n = 1;; n++) {
+        fault_arm("arena.alloc", n);
+        int rc = parse(f, OPENAI_CHAT, body);
+        bool reached = fault_hits() >= n;
+        fault_disarm();
+        if (!reached) {
+            assert_int_equal(rc, 0);
+            assert_true(n > 4);
+            break;
+        }
+        assert_int_equal(rc, -ENOMEM);
+        assert_int_equal(f->e.status, 413);
+    }
+    arena_fini(&f->arena);
+    arena_init(&f->arena, 8);
+    assert_int_equal(
+        openai_parse(OPENAI_COMPLETION, STR("{\"prompt\":[1,2,3]}"), &f->arena, &f->req, &f->e),
+        -ENOMEM);
+}
+
+static void errors_render(void **state)
+{
+    (void)state;
+    struct openai_error e;
+    CLEANUP(buf_fini) struct buf out = { 0 };
+    assert_int_equal(openai_error_set(&e, -E2BIG, OPENAI_CONTEXT_LENGTH, "messages",
+                                      "%d tokens are \"too\" many", 9),
+                     -E2BIG);
+    assert_int_equal(openai_error_render(&e, &out), 0);
+    assert_string_equal(out.data,
+                        "{\"error\":{\"message\":\"9 tokens are \\\"too\\\" many\",\"type\":"
+                        "\"invalid_request_error\",\"param\":\"messages\",\"code\":"
+                        "\"context_length_exceeded\"}}");
+    buf_clear(&out);
+    openai_error_set(&e, -EINVAL, OPENAI_INVALID, NULL, "x");
+    openai_error_render(&e, &out);
+    assert_string_equal(out.data,
+                        "{\"error\":{\"message\":\"x\",\"type\":\"invalid_request_error\","
+                        "\"param\":null,\"code\":null}}");
+    for (int i = 0; i < OPENAI_PROBLEM_COUNT; i++) {
+        openai_error_set(&e, -1, (enum openai_problem)i, "p", "m");
+        assert_true(e.status >= 400 && e.status < 600);
+        assert_non_null(e.type);
+    }
+    char lengthy[200];
+    memset(lengthy, 'p', sizeof lengthy - 1);
+    lengthy[sizeof lengthy - 1] = 0;
+    openai_error_set(&e, -1, OPENAI_INVALID, lengthy, "m");
+    assert_int_equal(strlen(e.param), OPENAI_PARAM_BYTES_MAX);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(takes_a_full_chat_request),
+        cmocka_unit_test(null_and_absent_are_defaults),
+        cmocka_unit_test(prompts),
+        cmocka_unit_test(parts_become_one_string),
+        cmocka_unit_test(refuses_chat),
+        cmocka_unit_test(refuses_completion),
+        cmocka_unit_test(ranges_hold_at_their_ends),
+        cmocka_unit_test(memory_is_bounded),
+        cmocka_unit_test(errors_render),
+    };
+    return cmocka_run_group_tests(tests, setup, teardown);
+}
