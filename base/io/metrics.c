@@ -1,0 +1,502 @@
+/* metrics.c - counters, gauges and histograms from one static table.
+ *
+ * A value is a double in a 64-bit atomic: seconds and dollars are counted as well as requests,
+ * and below 2^53 every integer is exact. Adding is a compare-and-swap loop, which on a counter
+ * that many threads share costs what the shared cache line costs anyway. Rendering reads bucket
+ * by bucket and adds them up itself, so that _count always equals the +Inf bucket, whatever was
+ * observed meanwhile; _sum may be ahead by the observations of that moment.
+ */
+#include "base/io/metrics.h"
+
+#include "base/core/bits.h"
+#include "base/core/fault.h"
+#include "base/core/own.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#define OVERFLOW_NAME "muster_metrics_overflow_total"
+
+struct metric;
+
+struct metric_series {
+    struct metric *metric;
+    struct metric_series *next;
+    uint64_t value;   /* bits of a double; a histogram's sum */
+    uint64_t *counts; /* histograms: bucket_count + 1 */
+    struct str labels[METRIC_LABELS_MAX];
+    char *text; /* what the labels point into */
+};
+
+struct metric {
+    const struct metric_desc *desc;
+    double bounds[METRIC_BUCKETS_MAX];
+    uint32_t bucket_count;
+    uint32_t label_count;
+    uint32_t series_count; /* without `other` */
+    uint32_t series_max;
+    uint64_t overflows;
+    bool other_used;              /* somebody holds `other`, so it is shown */
+    struct metric_series *series; /* in order of their making */
+    struct metric_series *other;  /* the unlabelled, or the one beyond the bound */
+};
+
+struct metrics {
+    struct metric *metrics;
+    uint32_t count;
+    pthread_mutex_t lock; /* the lists of series */
+};
+
+static double bits_double(uint64_t bits)
+{
+    double v;
+    memcpy(&v, &bits, sizeof v);
+    return v;
+}
+
+static uint64_t double_bits(double v)
+{
+    uint64_t bits;
+    memcpy(&bits, &v, sizeof bits);
+    return bits;
+}
+
+/* ---- the table ---- */
+
+static bool is_name(const char *name)
+{
+    for (const char *c = name; *c; c++) {
+        bool letter = (*c >= 'a' && *c <= 'z') || (*c >= 'A' && *c <= 'Z') || *c == '_';
+        if (!letter && !(c > name && *c >= '0' && *c <= '9')) return false;
+    }
+    return *name != 0;
+}
+
+static void desc_check(const struct metric_desc *d)
+{
+    must(d->name && is_name(d->name) && d->help && *d->help);
+    must((d->type == METRIC_COUNTER) == str_ends(str_from(d->name), STR("_total")));
+    must((d->type == METRIC_HISTOGRAM) == (d->bucket_count > 0));
+    must(d->bucket_count <= METRIC_BUCKETS_MAX);
+    for (uint32_t i = 0; i < d->bucket_count; i++) {
+        must(isfinite(d->buckets[i]));
+        must(i == 0 || d->buckets[i - 1] < d->buckets[i]);
+    }
+    for (uint32_t i = 0; i < METRIC_LABELS_MAX && d->labels[i]; i++)
+        must(is_name(d->labels[i]) && strcmp(d->labels[i], "le") != 0);
+}
+
+static void bound_insert(struct metric *m, double bound)
+{
+    must(isfinite(bound));
+    uint32_t at = 0;
+    while (at < m->bucket_count && m->bounds[at] < bound)
+        at++;
+    if (at < m->bucket_count && m->bounds[at] <= bound) return;
+    must(m->bucket_count < METRIC_BUCKETS_MAX);
+    memmove(m->bounds + at + 1, m->bounds + at, (m->bucket_count - at) * sizeof *m->bounds);
+    m->bounds[at] = bound;
+    m->bucket_count++;
+}
+
+/* ---- series ---- */
+
+static void series_free(struct metric_series *s)
+{
+    if (!s) return;
+    free(s->counts);
+    free(s->text);
+    free(s);
+}
+
+static struct str label_cut(struct str value)
+{
+    value.len = min_size(value.len, METRIC_LABEL_BYTES_MAX);
+    return str_of(value.data, str_utf8_complete(value));
+}
+
+static struct metric_series *series_make(struct metric *m, const struct str *values)
+{
+    size_t bytes = 1;
+    for (uint32_t i = 0; i < m->label_count; i++)
+        bytes += label_cut(values[i]).len;
+    struct metric_series *s = FAULT("metrics.alloc") ? NULL : calloc(1, sizeof *s);
+    if (!s) return NULL;
+    s->metric = m;
+    s->text = malloc(bytes);
+    bool histogram = m->desc->type == METRIC_HISTOGRAM;
+    if (histogram) s->counts = calloc(m->bucket_count + 1, sizeof *s->counts);
+    if (!s->text || (histogram && !s->counts)) {
+        series_free(s);
+        return NULL;
+    }
+    char *to = s->text;
+    for (uint32_t i = 0; i < m->label_count; i++) {
+        struct str cut = label_cut(values[i]);
+        if (cut.len > 0) memcpy(to, cut.data, cut.len);
+        s->labels[i] = str_of(to, cut.len);
+        to += cut.len;
+    }
+    return s;
+}
+
+static void metric_init(struct metric *m, const struct metric_desc *d)
+{
+    desc_check(d);
+    m->desc = d;
+    m->bucket_count = d->bucket_count;
+    for (uint32_t i = 0; i < d->bucket_count; i++)
+        m->bounds[i] = d->buckets[i];
+    while (m->label_count < METRIC_LABELS_MAX && d->labels[m->label_count])
+        m->label_count++;
+    m->series_max = d->series_max ? d->series_max : METRIC_SERIES_DEFAULT;
+}
+
+static int metric_make_other(struct metric *m)
+{
+    struct str values[METRIC_LABELS_MAX];
+    for (uint32_t i = 0; i < METRIC_LABELS_MAX; i++)
+        values[i] = STR("other");
+    m->other = series_make(m, values);
+    return m->other ? 0 : -ENOMEM;
+}
+
+int metrics_new(const struct metric_desc *table, uint32_t count,
+                const struct metric_target *targets, uint32_t target_count, struct metrics **ret,
+                struct err *err)
+{
+    CLEANUP(metrics_freep) struct metrics *m = calloc(1, sizeof *m);
+    if (m) m->metrics = calloc(count, sizeof *m->metrics);
+    if (!m || (!m->metrics && count > 0)) return err_set(err, -ENOMEM, "no memory for metrics");
+    pthread_mutex_init(&m->lock, NULL);
+    m->count = count;
+    for (uint32_t i = 0; i < count; i++) {
+        for (uint32_t j = 0; j < i; j++)
+            must(strcmp(table[i].name, table[j].name) != 0);
+        metric_init(&m->metrics[i], &table[i]);
+    }
+    for (uint32_t i = 0; i < target_count; i++) {
+        must(targets[i].metric < count && table[targets[i].metric].type == METRIC_HISTOGRAM);
+        bound_insert(&m->metrics[targets[i].metric], targets[i].bound);
+    }
+    /* After the bounds are known. `other` is made now, because at the bound it must be there. */
+    for (uint32_t i = 0; i < count; i++)
+        if (metric_make_other(&m->metrics[i]) < 0)
+            return err_set(err, -ENOMEM, "no memory for metrics");
+    *ret = TAKE(m);
+    return 0;
+}
+
+void metrics_free(struct metrics *m)
+{
+    if (!m) return;
+    for (uint32_t i = 0; i < m->count; i++) {
+        struct metric *one = &m->metrics[i];
+        while (one->series) {
+            struct metric_series *next = one->series->next;
+            series_free(one->series);
+            one->series = next;
+        }
+        series_free(one->other);
+    }
+    if (m->metrics) pthread_mutex_destroy(&m->lock);
+    free(m->metrics);
+    free(m);
+}
+
+struct metric_series *metric_of(const struct metrics *m, uint32_t metric)
+{
+    must(metric < m->count && m->metrics[metric].label_count == 0);
+    return m->metrics[metric].other;
+}
+
+static bool labels_eq(const struct metric_series *s, const struct str *values, uint32_t count)
+{
+    for (uint32_t i = 0; i < count; i++)
+        if (!str_eq(s->labels[i], label_cut(values[i]))) return false;
+    return true;
+}
+
+/* With the lock held. */
+static struct metric_series *series_find_or_make(struct metric *m, const struct str *values)
+{
+    struct metric_series **at = &m->series;
+    for (; *at; at = &(*at)->next)
+        if (labels_eq(*at, values, m->label_count)) return *at;
+    bool named = labels_eq(m->other, values, m->label_count); /* a tenant called "other" */
+    bool room = !named && m->series_count < m->series_max;
+    struct metric_series *s = room ? series_make(m, values) : NULL;
+    if (!s) {
+        m->overflows += !named;
+        m->other_used = true;
+        return m->other;
+    }
+    *at = s;
+    m->series_count++;
+    return s;
+}
+
+struct metric_series *metric_series(struct metrics *m, uint32_t metric, const struct str *values)
+{
+    must(metric < m->count && m->metrics[metric].label_count > 0);
+    pthread_mutex_lock(&m->lock);
+    struct metric_series *s = series_find_or_make(&m->metrics[metric], values);
+    pthread_mutex_unlock(&m->lock);
+    return s;
+}
+
+void metric_series_forget(struct metrics *m, struct metric_series *s)
+{
+    struct metric *metric = s->metric;
+    if (s == metric->other) return;
+    pthread_mutex_lock(&m->lock);
+    struct metric_series **at = &metric->series;
+    while (*at && *at != s)
+        at = &(*at)->next;
+    must(*at != NULL);
+    *at = s->next;
+    metric->series_count--;
+    pthread_mutex_unlock(&m->lock);
+    series_free(s);
+}
+
+/* ---- values ---- */
+
+static void value_add(uint64_t *to, double v)
+{
+    uint64_t was = __atomic_load_n(to, __ATOMIC_RELAXED);
+    while (!__atomic_compare_exchange_n(to, &was, double_bits(bits_double(was) + v), true,
+                                        __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {
+    }
+}
+
+void metric_add(struct metric_series *s, double v)
+{
+    must(s->metric->desc->type != METRIC_HISTOGRAM);
+    must(v >= 0 || s->metric->desc->type == METRIC_GAUGE);
+    value_add(&s->value, v);
+}
+
+void metric_inc(struct metric_series *s)
+{
+    metric_add(s, 1);
+}
+
+void metric_set(struct metric_series *s, double v)
+{
+    must(s->metric->desc->type == METRIC_GAUGE);
+    __atomic_store_n(&s->value, double_bits(v), __ATOMIC_RELAXED);
+}
+
+void metric_observe(struct metric_series *s, double v)
+{
+    const struct metric *m = s->metric;
+    must(m->desc->type == METRIC_HISTOGRAM);
+    if (isnan(v)) return;
+    uint32_t low = 0, high = m->bucket_count; /* the first bound >= v, or behind the last */
+    while (low < high) {
+        uint32_t middle = (low + high) / 2;
+        if (m->bounds[middle] >= v)
+            high = middle;
+        else
+            low = middle + 1;
+    }
+    __atomic_fetch_add(&s->counts[low], 1, __ATOMIC_RELAXED);
+    value_add(&s->value, v);
+}
+
+double metric_value(const struct metric_series *s)
+{
+    must(s->metric->desc->type != METRIC_HISTOGRAM);
+    return bits_double(__atomic_load_n(&s->value, __ATOMIC_RELAXED));
+}
+
+void metric_snapshot(const struct metric_series *s, struct metric_snapshot *ret)
+{
+    const struct metric *m = s->metric;
+    must(m->desc->type == METRIC_HISTOGRAM);
+    *ret = (struct metric_snapshot){ .bucket_count = m->bucket_count };
+    for (uint32_t i = 0; i < m->bucket_count; i++)
+        ret->bounds[i] = m->bounds[i];
+    for (uint32_t i = 0; i <= m->bucket_count; i++) {
+        ret->counts[i] = __atomic_load_n(&s->counts[i], __ATOMIC_RELAXED);
+        ret->count += ret->counts[i];
+    }
+    ret->sum = bits_double(__atomic_load_n(&s->value, __ATOMIC_RELAXED));
+}
+
+static uint64_t count_since(const struct metric_snapshot *now, const struct metric_snapshot *since,
+                            uint32_t bucket)
+{
+    uint64_t before = since ? since->counts[bucket] : 0;
+    return now->counts[bucket] > before ? now->counts[bucket] - before : 0;
+}
+
+double metric_quantile(const struct metric_snapshot *now, const struct metric_snapshot *since,
+                       double q)
+{
+    must(now->bucket_count > 0 && (!since || since->bucket_count == now->bucket_count));
+    uint64_t total = 0;
+    for (uint32_t i = 0; i <= now->bucket_count; i++)
+        total += count_since(now, since, i);
+    if (total == 0 || isnan(q)) return (double)NAN;
+    double rank = fmin(fmax(q, 0), 1) * (double)total, below = 0;
+    uint32_t last = 0; /* bucket of the rank: the first that reaches it and holds something */
+    for (; last < now->bucket_count; last++) {
+        double here = (double)count_since(now, since, last);
+        if (here > 0 && below + here >= rank) break;
+        below += here;
+    }
+    if (last == now->bucket_count) return now->bounds[last - 1];
+    /* The lowest bucket is taken to start at 0, or at its bound when that is not above 0. */
+    double upper = now->bounds[last];
+    double lower = last > 0 ? now->bounds[last - 1] : fmin(upper, 0);
+    return lower + (upper - lower) * (rank - below) / (double)count_since(now, since, last);
+}
+
+/* ---- text ---- */
+
+static void put_number(struct buf *out, double v)
+{
+    char text[32];
+    if (isnan(v) || isinf(v)) {
+        buf_text(out, isnan(v) ? "NaN" : v > 0 ? "+Inf" : "-Inf");
+        return;
+    }
+    for (int digits = 15; digits <= 17; digits++) {
+        snprintf(text, sizeof text, "%.*g", digits, v);
+        if (double_bits(strtod(text, NULL)) == double_bits(v)) break;
+    }
+    buf_text(out, text);
+}
+
+/* Help texts escape \ and newlines; label values also quotes. */
+static void put_escaped(struct buf *out, struct str s, bool quotes)
+{
+    for (size_t i = 0; i < s.len; i++) {
+        char c = s.data[i];
+        if (c == '\n')
+            buf_text(out, "\\n");
+        else if (c == '\\' || (quotes && c == '"'))
+            buf_printf(out, "\\%c", c);
+        else
+            buf_byte(out, c);
+    }
+}
+
+/* name_suffix{a="x",le="0.5"} */
+static void put_name(struct buf *out, const struct metric_series *s, const char *suffix, bool le,
+                     double bound)
+{
+    const struct metric *m = s->metric;
+    buf_printf(out, "%s%s", m->desc->name, suffix);
+    if (m->label_count == 0 && !le) return;
+    buf_byte(out, '{');
+    for (uint32_t i = 0; i < m->label_count; i++) {
+        buf_printf(out, "%s%s=\"", i ? "," : "", m->desc->labels[i]);
+        put_escaped(out, s->labels[i], true);
+        buf_byte(out, '"');
+    }
+    if (le) {
+        buf_printf(out, "%sle=\"", m->label_count ? "," : "");
+        put_number(out, bound);
+        buf_byte(out, '"');
+    }
+    buf_byte(out, '}');
+}
+
+static void put_histogram(struct buf *out, const struct metric_series *s)
+{
+    struct metric_snapshot now;
+    metric_snapshot(s, &now);
+    uint64_t below = 0;
+    for (uint32_t i = 0; i <= now.bucket_count; i++) {
+        below += now.counts[i];
+        double bound = i < now.bucket_count ? now.bounds[i] : (double)INFINITY;
+        put_name(out, s, "_bucket", true, bound);
+        buf_printf(out, " %" PRIu64 "\n", below);
+    }
+    put_name(out, s, "_sum", false, 0);
+    buf_byte(out, ' ');
+    put_number(out, now.sum);
+    buf_byte(out, '\n');
+    put_name(out, s, "_count", false, 0);
+    buf_printf(out, " %" PRIu64 "\n", now.count);
+}
+
+static void put_series(struct buf *out, const struct metric_series *s)
+{
+    if (s->metric->desc->type == METRIC_HISTOGRAM) {
+        put_histogram(out, s);
+        return;
+    }
+    put_name(out, s, "", false, 0);
+    buf_byte(out, ' ');
+    put_number(out, metric_value(s));
+    buf_byte(out, '\n');
+}
+
+static const char *const type_names[] = {
+    [METRIC_COUNTER] = "counter", [METRIC_GAUGE] = "gauge", [METRIC_HISTOGRAM] = "histogram"
+};
+
+static void put_metric(struct buf *out, const struct metric *m)
+{
+    buf_printf(out, "# HELP %s ", m->desc->name);
+    put_escaped(out, str_from(m->desc->help), false);
+    buf_printf(out, "\n# TYPE %s %s\n", m->desc->name, type_names[m->desc->type]);
+    for (const struct metric_series *s = m->series; s; s = s->next)
+        put_series(out, s);
+    if (m->label_count == 0 || m->other_used) put_series(out, m->other);
+}
+
+static void put_overflows(struct buf *out, const struct metrics *m)
+{
+    bool any = false;
+    for (uint32_t i = 0; i < m->count; i++) {
+        if (m->metrics[i].label_count == 0) continue;
+        if (!any)
+            buf_text(out, "# HELP " OVERFLOW_NAME " Look-ups of a series beyond its metric's "
+                          "bound.\n# TYPE " OVERFLOW_NAME " counter\n");
+        any = true;
+        buf_printf(out, OVERFLOW_NAME "{metric=\"%s\"} %" PRIu64 "\n", m->metrics[i].desc->name,
+                   m->metrics[i].overflows);
+    }
+}
+
+int metrics_render(struct metrics *m, struct buf *out)
+{
+    pthread_mutex_lock(&m->lock);
+    for (uint32_t i = 0; i < m->count; i++)
+        put_metric(out, &m->metrics[i]);
+    put_overflows(out, m);
+    pthread_mutex_unlock(&m->lock);
+    return out->rc;
+}
+
+static void put_cell(struct buf *out, const char *text)
+{
+    for (; *text; text++) {
+        if (*text == '|') buf_byte(out, '\\');
+        buf_byte(out, *text == '\n' ? ' ' : *text);
+    }
+}
+
+int metrics_markdown(const struct metric_desc *table, uint32_t count, struct buf *out)
+{
+    buf_text(out, "| metric | type | unit | labels | |\n|---|---|---|---|---|\n");
+    for (uint32_t i = 0; i < count; i++) {
+        const struct metric_desc *d = &table[i];
+        buf_printf(out, "| `%s` | %s | %s | ", d->name, type_names[d->type],
+                   d->unit ? d->unit : "-");
+        for (uint32_t j = 0; j < METRIC_LABELS_MAX && d->labels[j]; j++)
+            buf_printf(out, "%s`%s`", j ? ", " : "", d->labels[j]);
+        buf_text(out, d->labels[0] ? " | " : "- | ");
+        put_cell(out, d->help);
+        buf_text(out, " |\n");
+    }
+    return out->rc;
+}
