@@ -22,6 +22,10 @@ endif()
 if(MUSTER_WERROR)
     add_compile_options(-Werror)
 endif()
+if(MUSTER_FUZZ)
+    # Every layer counts its branches, not just the target's own file: libFuzzer steers by them.
+    add_compile_options(-fsanitize=fuzzer-no-link)
+endif()
 if(MUSTER_SANITIZE)
     # gcc's flow analysis reports false null dereferences once the sanitizers add their branches.
     add_compile_options(-fsanitize=${MUSTER_SANITIZE} -fno-omit-frame-pointer
