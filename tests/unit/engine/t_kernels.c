@@ -1,0 +1,549 @@
+/* t_kernels.c - every row of ops_table against op_ref at awkward shapes, and against itself: the
+ * same bits whatever else is computed in the call. */
+#include "base/core/own.h"
+#include "base/core/rng.h"
+#include "engine/kernels/half.h"
+#include "engine/kernels/op.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+
+#define NMSE_MAX 1e-10 /* F32 against double: about 1e-14, more where one output cancels */
+
+static void *scratch;
+
+static void freep(void *p)
+{
+    free(*(void **)p);
+}
+
+#define OWNED CLEANUP(freep)
+
+static void *take(size_t bytes)
+{
+    void *p = aligned_alloc(64, (bytes + 63) / 64 * 64 + 64);
+    assert_non_null(p);
+    memset(p, 0, bytes);
+    return p;
+}
+
+static float *random_floats(size_t count, struct rng *rng)
+{
+    float *x = take(count * sizeof *x);
+    for (size_t i = 0; i < count; i++)
+        x[i] = (float)rng_normal(rng);
+    return x;
+}
+
+static double nmse(const float *got, const float *truth, size_t count)
+{
+    double off = 0, all = 0;
+    for (size_t i = 0; i < count; i++) {
+        double d = (double)got[i] - (double)truth[i];
+        off += d * d;
+        all += (double)truth[i] * (double)truth[i];
+    }
+    return all > 0 ? off / all : off;
+}
+
+static bool is_fast(const struct ops *o)
+{
+    return o != &op_ref && o->supported();
+}
+
+#define EACH_FAST(o)                                                            \
+    for (const struct ops *const *row_ = ops_table, *o = *row_; o; o = *++row_) \
+        if (is_fast(o))
+
+/* ---- halves and packing */
+
+static void halves_round_to_nearest_even(void **state)
+{
+    (void)state;
+    for (uint32_t h = 0; h < 0x7c00; h++) {
+        float value = f16_to_f32((uint16_t)h), next = f16_to_f32((uint16_t)(h + 1));
+        assert_int_equal(f32_to_f16(value), h);
+        assert_int_equal(f32_to_f16(-value), h | 0x8000);
+        if (h + 1 == 0x7c00) next = 65536; /* where the next finite step would be */
+        float middle = (float)(((double)value + (double)next) / 2); /* exact */
+        assert_int_equal(f32_to_f16(middle), h + (h & 1));
+        assert_int_equal(f32_to_f16(nextafterf(middle, 0)), h);
+        assert_int_equal(f32_to_f16(nextafterf(middle, INFINITY)), h + 1);
+    }
+    assert_true(f16_to_f32(0x3c00) == 1 && f16_to_f32(0x7bff) == 65504);
+    assert_true(f16_to_f32(1) == 0x1p-24f && f16_to_f32(0x0400) == 0x1p-14f);
+    assert_int_equal(f32_to_f16(INFINITY), 0x7c00);
+    assert_true(isnan(f16_to_f32(f32_to_f16(NAN))));
+    assert_true(bf16_to_f32(0x3fc0) == 1.5f);
+}
+
+/* Random bytes in the file's form of a type, finite. */
+static char *random_rows(enum weight_type_id type, uint32_t rows, uint32_t cols, struct rng *rng)
+{
+    size_t bytes = rows * weight_row_bytes(type, cols);
+    char *data = take(bytes);
+    const struct weight_type *t = &weight_types[type];
+    for (size_t i = 0; i < bytes; i += t->block_bytes) {
+        float value = (float)rng_normal(rng);
+        uint16_t half = f32_to_f16(value / 64);
+        if (type == WEIGHT_F32) {
+            memcpy(data + i, &value, sizeof value);
+        } else if (type == WEIGHT_BF16) {
+            half = (uint16_t)(f32_bits(value) >> 16);
+            memcpy(data + i, &half, sizeof half);
+        } else {
+            memcpy(data + i, &half, sizeof half);
+            for (size_t j = 2; j < t->block_bytes; j++)
+                data[i + j] = (char)rng_u64(rng);
+        }
+    }
+    return data;
+}
+
+/* Owned: tiles. */
+static struct weight packed(enum weight_type_id type, const char *data, uint32_t rows,
+                            uint32_t cols)
+{
+    struct weight w = { .type = type, .rows = rows, .cols = cols };
+    size_t row_bytes = weight_row_bytes(type, cols), tile_bytes = weight_tile_bytes(&w);
+    char *tiles = take(weight_tiles(&w) * tile_bytes);
+    for (uint32_t r = 0; r < rows; r += TILE_ROWS)
+        weight_types[type].pack(data + r * row_bytes, min_u32(TILE_ROWS, rows - r), cols,
+                                tiles + r / TILE_ROWS * tile_bytes);
+    w.tiles = tiles;
+    return w;
+}
+
+static void packed_rows_read_back(void **state)
+{
+    (void)state;
+    struct rng rng;
+    rng_seed(&rng, 1);
+    for (uint32_t type = 0; type < WEIGHT_TYPE_COUNT; type++) {
+        for (uint32_t rows = 1; rows <= 33; rows += 4) {
+            uint32_t cols = 96;
+            OWNED char *data = random_rows(type, rows, cols, &rng);
+            struct weight w = packed(type, data, rows, cols);
+            float expected[96], got[96];
+            for (uint32_t r = 0; r < rows; r++) {
+                weight_types[type].to_f32(data + r * weight_row_bytes(type, cols), cols, expected);
+                weight_row(&w, r, got);
+                assert_memory_equal(got, expected, sizeof got);
+            }
+            free((void *)(uintptr_t)w.tiles);
+        }
+    }
+}
+
+/* ---- matrix products */
+
+/* clang-format off */
+static const struct {
+    uint32_t rows, cols, tokens;
+    const char *why;
+} products[] = {
+    { 1,   32,  1,  "the smallest" },
+    { 15,  32,  1,  "a tile less one" },
+    { 16,  64,  2,  "one tile" },
+    { 17,  96,  3,  "a tile and one" },
+    { 33,  32,  4,  "most tokens of the wide kernels" },
+    { 48,  32,  5,  "least tokens of the blocks; odd tiles" },
+    { 64,  64,  6,  "all tokens of an AVX2 block" },
+    { 80,  32,  7,  "an AVX2 block and one; tiles in 4 + 1" },
+    { 112, 32,  2,  "tiles in 4 + 3" },
+    { 33,  288, 11, "a panel and 32 columns" },
+    { 32,  256, 12, "exactly a block of AVX-512" },
+    { 40,  544, 13, "a block and one; two panels and 32" },
+    { 31,  64,  25, "two blocks and one" },
+    { 96,  512, 40, "many of everything" },
+};
+/* clang-format on */
+
+static struct gemm gemm_over(const struct weight *w, const float *x, float *y, uint32_t tokens)
+{
+    return (struct gemm){ .w = w,
+                          .x = x,
+                          .x_stride = activation_stride(w->cols),
+                          .y = y,
+                          .y_stride = activation_stride(w->rows),
+                          .tokens = tokens };
+}
+
+static void check_product(const struct ops *o, enum weight_type_id type, uint32_t rows,
+                          uint32_t cols, uint32_t tokens, const char *why)
+{
+    struct rng rng;
+    rng_seed(&rng, rows * 1000 + cols);
+    OWNED char *data = random_rows(type, rows, cols, &rng);
+    struct weight w = packed(type, data, rows, cols);
+    OWNED void *tiles = (void *)(uintptr_t)w.tiles;
+    size_t outputs = tokens * activation_stride(rows), bytes = outputs * sizeof(float);
+    OWNED float *x = random_floats(tokens * activation_stride(cols), &rng);
+    OWNED float *truth = take(bytes);
+    OWNED float *fast = take(bytes);
+    OWNED float *again = take(bytes);
+    (void)tiles;
+
+    struct gemm g = gemm_over(&w, x, truth, tokens);
+    op_ref.gemm(&g, 0, weight_tiles(&w), scratch);
+    g.y = fast;
+    o->gemm(&g, 0, weight_tiles(&w), scratch);
+    double off = nmse(fast, truth, outputs);
+    if (!(off < NMSE_MAX))
+        fail_msg("%s %s %ux%u, %u tokens (%s): NMSE %g", o->name, weight_types[type].name, rows,
+                 cols, tokens, why, off);
+
+    /* Token by token and tile by tile: the same bits. */
+    for (uint32_t t = 0; t < tokens; t++) {
+        struct gemm one = gemm_over(&w, x + t * g.x_stride, again + t * g.y_stride, 1);
+        for (uint32_t tile = 0; tile < weight_tiles(&w); tile++)
+            o->gemm(&one, tile, 1, scratch);
+    }
+    if (memcmp(again, fast, bytes) != 0)
+        fail_msg("%s %s %ux%u, %u tokens (%s): alone differs from batched", o->name,
+                 weight_types[type].name, rows, cols, tokens, why);
+
+    /* Accumulating goes on from what is there. */
+    g.accumulate = true;
+    o->gemm(&g, 0, weight_tiles(&w), scratch);
+    for (size_t i = 0; i < outputs; i++)
+        truth[i] *= 2;
+    assert_true(nmse(fast, truth, outputs) < NMSE_MAX);
+}
+
+static void products_equal_the_reference(void **state)
+{
+    (void)state;
+    EACH_FAST(o)
+    {
+        for (uint32_t type = 0; type < WEIGHT_TYPE_COUNT; type++)
+            for (size_t i = 0; i < COUNT_OF(products); i++)
+                check_product(o, type, products[i].rows, products[i].cols, products[i].tokens,
+                              products[i].why);
+        check_product(o, WEIGHT_F32, 17, 1, 3, "one column");
+        check_product(o, WEIGHT_F16, 20, 7, 13, "columns that are no multiple of anything");
+        check_product(o, WEIGHT_BF16, 20, 259, 13, "a panel and three columns");
+    }
+}
+
+/* Independent of op_ref's reading of tiles: a product by hand. */
+static void the_reference_multiplies(void **state)
+{
+    (void)state;
+    float data[2][3] = { { 1, 2, 3 }, { -1, 0, 0.5f } };
+    OWNED void *tiles = NULL;
+    struct weight w = packed(WEIGHT_F32, (const char *)data, 2, 3);
+    tiles = (void *)(uintptr_t)w.tiles;
+    float x[2][32] = { { 1, 10, 100 }, { 2, 0, 4 } }, y[2][32] = { { 0 } };
+    struct gemm g = gemm_over(&w, x[0], y[0], 2);
+    assert_int_equal(g.x_stride, 32);
+    op_ref.gemm(&g, 0, 1, scratch);
+    assert_true(y[0][0] == 321 && y[0][1] == 49 && y[0][2] == 0);
+    assert_true(y[1][0] == 14 && y[1][1] == 0);
+}
+
+/* ---- element by element */
+
+static void norms_equal_the_reference(void **state)
+{
+    (void)state;
+    static const uint32_t sizes[] = { 1, 7, 8, 15, 16, 17, 31, 32, 33, 256, 259 };
+    struct rng rng;
+    rng_seed(&rng, 2);
+    EACH_FAST(o)
+    {
+        for (size_t i = 0; i < COUNT_OF(sizes); i++) {
+            OWNED float *x = random_floats(sizes[i], &rng);
+            OWNED float *w = random_floats(sizes[i], &rng);
+            float truth[300], fast[300];
+            op_ref.rms_norm(x, w, 1e-5f, sizes[i], truth);
+            o->rms_norm(x, w, 1e-5f, sizes[i], fast);
+            assert_true(nmse(fast, truth, sizes[i]) < NMSE_MAX);
+        }
+    }
+}
+
+static void rope_equals_the_reference(void **state)
+{
+    (void)state;
+    struct rng rng;
+    rng_seed(&rng, 3);
+    static const uint32_t pairs[] = { 1, 3, 8, 31, 32 };
+    EACH_FAST(o)
+    {
+        for (size_t i = 0; i < COUNT_OF(pairs); i++) {
+            OWNED float *truth = random_floats(3 * 64, &rng);
+            float fast[3 * 64], angle_cos[32], angle_sin[32];
+            memcpy(fast, truth, sizeof fast);
+            for (uint32_t p = 0; p < pairs[i]; p++) {
+                double angle = rng_f64(&rng) * 100;
+                angle_cos[p] = (float)cos(angle), angle_sin[p] = (float)sin(angle);
+            }
+            op_ref.rope(truth, 3, 64, angle_cos, angle_sin, pairs[i]);
+            o->rope(fast, 3, 64, angle_cos, angle_sin, pairs[i]);
+            assert_true(nmse(fast, truth, 3 * 64) < NMSE_MAX);
+            if (pairs[i] < 32) assert_true(fast[63] == truth[63]); /* untouched */
+        }
+    }
+}
+
+static void silu_equals_the_reference_everywhere(void **state)
+{
+    (void)state;
+    EACH_FAST(o)
+    {
+        /* From where e^-g overflows to where it vanishes, each value against its own truth. */
+        for (float g = -100; g < 100; g += 0.37f * 16) {
+            float truth[16], fast[16], up[16];
+            for (uint32_t i = 0; i < 16; i++) {
+                truth[i] = fast[i] = g + 0.37f * (float)i;
+                up[i] = 1.5f;
+            }
+            op_ref.silu_mul(truth, up, 16);
+            o->silu_mul(fast, up, 16);
+            for (uint32_t i = 0; i < 16; i++)
+                assert_true(fabsf(fast[i] - truth[i]) <= 4e-7f * fabsf(truth[i]) + 1e-35f);
+        }
+        float not_a_number[16] = { NAN, 1 }, up[16] = { 1, 1 };
+        o->silu_mul(not_a_number, up, 16);
+        assert_true(isnan(not_a_number[0]) && !isnan(not_a_number[1]));
+    }
+}
+
+/* ---- attention */
+
+struct attend_case {
+    enum kv_type type;
+    uint32_t head_dim, group, page_tokens, position, count;
+    const char *why;
+};
+
+/* clang-format off */
+static const struct attend_case attend_cases[] = {
+    { KV_F16, 16,  1, 16,  0,   1,  "the first token" },
+    { KV_F16, 64,  2, 16,  15,  1,  "a block is full" },
+    { KV_F32, 64,  2, 16,  16,  1,  "a block and one" },
+    { KV_F16, 64,  2, 32,  63,  1,  "a span is full" },
+    { KV_F16, 64,  2, 64,  64,  1,  "a span and one" },
+    { KV_F16, 48,  3, 16,  200, 1,  "decode, odd head, odd group" },
+    { KV_F32, 128, 8, 32,  130, 1,  "decode, wide group" },
+    { KV_F16, 64,  2, 16,  0,   40, "prefill from nothing" },
+    { KV_F16, 64,  1, 64,  57,  33, "a chunk across spans and pages" },
+    { KV_F32, 80,  5, 16,  3,   70, "a chunk, odd everything" },
+    { KV_F16, 512, 1, 128, 20,  7,  "the largest head" },
+    { KV_F16, 32, 16, 16,  30,  3,  "a group larger than a call" },
+};
+/* clang-format on */
+
+struct attend_world {
+    struct kv_layout layout;
+    char *pages;
+    size_t page_bytes;
+    uint32_t page_table[64];
+    struct attend a; /* q and out are filled in */
+    float *q, *out;
+    size_t q_stride, rows, out_bytes;
+};
+
+/* K and V of all positions up to the last query's are written by op_ref; what lies behind is
+ * poison, as after a page's earlier life. */
+static void world_init(struct attend_world *w, const struct attend_case *c, uint64_t seed)
+{
+    struct rng rng;
+    rng_seed(&rng, seed);
+    uint32_t end = c->position + c->count, pages = ceil_div_u32(end, c->page_tokens);
+    w->layout = (struct kv_layout){ .type = c->type,
+                                    .n_layers = 2,
+                                    .n_kv_heads = 2,
+                                    .head_dim = c->head_dim,
+                                    .page_tokens = c->page_tokens };
+    w->page_bytes = kv_page_bytes(&w->layout);
+    w->pages = take((pages + 3) * w->page_bytes);
+    memset(w->pages, 0x7e, (pages + 3) * w->page_bytes); /* F16: NaN; F32: 8e37 */
+    for (uint32_t i = 0; i < pages; i++)                 /* backwards when the seed is odd */
+        w->page_table[i] = seed % 2 ? pages + 2 - i : i;
+    size_t head = kv_head_offset(&w->layout, 1, 1);
+    /* The same K and V whatever the page table. */
+    struct rng values;
+    rng_seed(&values, 77);
+    for (uint32_t p = 0; p < end; p++) {
+        float k[KV_HEAD_DIM_MAX], v[KV_HEAD_DIM_MAX];
+        for (uint32_t d = 0; d < c->head_dim; d++) {
+            k[d] = (float)rng_normal(&values);
+            v[d] = (float)rng_normal(&values);
+        }
+        char *block =
+            kv_block_at(&w->layout, w->pages + head, w->page_bytes, w->page_table, p / KV_BLOCK);
+        op_ref.kv_put(&w->layout, k, v, p % KV_BLOCK, block, block + kv_half_bytes(&w->layout));
+    }
+    w->q_stride = c->group * c->head_dim + 16;
+    w->rows = (size_t)c->count * c->group;
+    w->q = random_floats(c->count * w->q_stride, &values);
+    w->out_bytes = c->count * w->q_stride * sizeof(float);
+    w->out = take(w->out_bytes);
+    w->a = (struct attend){ .layout = &w->layout,
+                            .head = w->pages + head,
+                            .page_bytes = w->page_bytes,
+                            .page_table = w->page_table,
+                            .q = w->q,
+                            .q_stride = w->q_stride,
+                            .out = w->out,
+                            .out_stride = w->q_stride,
+                            .group = c->group,
+                            .position = c->position,
+                            .scale = 1 / sqrtf((float)c->head_dim) };
+}
+
+static void world_fini(struct attend_world *w)
+{
+    free(w->pages);
+    free(w->q);
+    free(w->out);
+}
+
+static void attend_all(const struct ops *o, struct attend_world *w, uint32_t rows_at_once)
+{
+    for (uint32_t r = 0; r < w->rows; r += rows_at_once) {
+        w->a.row_first = r;
+        w->a.row_count = min_u32(rows_at_once, (uint32_t)w->rows - r);
+        o->attend(&w->a, scratch);
+    }
+}
+
+static void attention_equals_the_reference(void **state)
+{
+    (void)state;
+    EACH_FAST(o)
+    {
+        for (size_t i = 0; i < COUNT_OF(attend_cases); i++) {
+            const struct attend_case *c = &attend_cases[i];
+            CLEANUP(world_fini) struct attend_world w;
+            world_init(&w, c, 0);
+            attend_all(&op_ref, &w, 1);
+            OWNED float *truth = take(w.out_bytes);
+            memcpy(truth, w.out, w.out_bytes);
+            memset(w.out, 0, w.out_bytes);
+            attend_all(o, &w, o->attend_rows);
+            double off = nmse(w.out, truth, w.out_bytes / sizeof(float));
+            if (!(off < NMSE_MAX)) fail_msg("%s, %s: NMSE %g", o->name, c->why, off);
+        }
+    }
+}
+
+static void attention_has_the_same_bits_in_any_split(void **state)
+{
+    (void)state;
+    for (const struct ops *const *row = ops_table; *row; row++) {
+        if (!(*row)->supported()) continue;
+        for (size_t i = 0; i < COUNT_OF(attend_cases); i++) {
+            const struct attend_case *c = &attend_cases[i];
+            CLEANUP(world_fini) struct attend_world w, other;
+            world_init(&w, c, 0);
+            attend_all(*row, &w, (*row)->attend_rows);
+            world_init(&other, c, 1); /* another page table, one row at a time */
+            attend_all(*row, &other, 1);
+            if (memcmp(w.out, other.out, w.out_bytes) != 0)
+                fail_msg("%s, %s: rows alone over other pages differ", (*row)->name, c->why);
+            world_fini(&other);
+            struct attend_case wide = *c; /* and over pages of another size */
+            wide.page_tokens = 64;
+            world_init(&other, &wide, 0);
+            attend_all(*row, &other, 5);
+            if (memcmp(w.out, other.out, w.out_bytes) != 0)
+                fail_msg("%s, %s: larger pages differ", (*row)->name, c->why);
+        }
+    }
+}
+
+/* Uniform scores average V; a score far above all others picks its V: true without any
+ * reference. */
+static void attention_averages_and_picks(void **state)
+{
+    (void)state;
+    for (const struct ops *const *row = ops_table; *row; row++) {
+        if (!(*row)->supported()) continue;
+        struct attend_case c = { KV_F32, 16, 1, 16, 99, 1, "by hand" };
+        CLEANUP(world_fini) struct attend_world w;
+        world_init(&w, &c, 0);
+        size_t half = kv_half_bytes(&w.layout);
+        for (uint32_t p = 0; p < 100; p++) {
+            float k[16] = { [0] = p == 70 ? 1 : 0 }, v[16] = { [3] = (float)p };
+            char *block =
+                kv_block_at(&w.layout, w.a.head, w.page_bytes, w.page_table, p / KV_BLOCK);
+            (*row)->kv_put(&w.layout, k, v, p % KV_BLOCK, block, block + half);
+        }
+        memset(w.q, 0, 16 * sizeof(float));
+        attend_all(*row, &w, 1);
+        assert_true(fabsf(w.out[3] - 49.5f) < 1e-4f);
+        assert_true(w.out[4] == 0);
+        w.q[0] = 4000;
+        attend_all(*row, &w, 1);
+        assert_true(w.out[3] == 70);
+    }
+}
+
+static void kv_is_stored_alike(void **state)
+{
+    (void)state;
+    struct rng rng;
+    rng_seed(&rng, 5);
+    OWNED float *k = random_floats(48, &rng);
+    OWNED float *v = random_floats(48, &rng);
+    k[0] = 1e6f, k[1] = 1e-7f, k[2] = -0.0f; /* infinity, subnormal, signed zero in F16 */
+    EACH_FAST(o)
+    {
+        for (uint32_t type = 0; type < KV_TYPE_COUNT; type++) {
+            struct kv_layout l = { type, 1, 1, 48, 16 };
+            size_t bytes = kv_page_bytes(&l);
+            OWNED char *truth = take(bytes);
+            OWNED char *fast = take(bytes);
+            for (uint32_t lane = 0; lane < KV_BLOCK; lane += 5) {
+                op_ref.kv_put(&l, k, v, lane, truth, truth + kv_half_bytes(&l));
+                o->kv_put(&l, k, v, lane, fast, fast + kv_half_bytes(&l));
+            }
+            assert_memory_equal(fast, truth, bytes);
+        }
+    }
+}
+
+static void names_find_their_rows(void **state)
+{
+    (void)state;
+    assert_ptr_equal(ops_find(STR("ref")), &op_ref);
+    assert_null(ops_find(STR("avx")));
+    assert_true(ops_best()->supported());
+    for (const struct ops *const *row = ops_table; *row; row++) {
+        assert_ptr_equal(ops_find(str_from((*row)->name)), *row);
+        assert_true((*row)->attend_rows <= ATTEND_ROWS_MAX);
+        if (!(*row)->supported()) printf("not tested here: %s\n", (*row)->name);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(halves_round_to_nearest_even),
+        cmocka_unit_test(packed_rows_read_back),
+        cmocka_unit_test(the_reference_multiplies),
+        cmocka_unit_test(products_equal_the_reference),
+        cmocka_unit_test(norms_equal_the_reference),
+        cmocka_unit_test(rope_equals_the_reference),
+        cmocka_unit_test(silu_equals_the_reference_everywhere),
+        cmocka_unit_test(kv_is_stored_alike),
+        cmocka_unit_test(attention_equals_the_reference),
+        cmocka_unit_test(attention_has_the_same_bits_in_any_split),
+        cmocka_unit_test(attention_averages_and_picks),
+        cmocka_unit_test(names_find_their_rows),
+    };
+    scratch = take(OP_SCRATCH_BYTES);
+    int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    free(scratch);
+    return failed;
+}
