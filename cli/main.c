@@ -7,6 +7,7 @@
 
 /* In the order of --help; rows of one group stand together. */
 static const struct command *const commands[] = {
+    &command_router,
     &command_load,
     &command_version,
 };

@@ -331,6 +331,33 @@ void core_demand(const struct core *c, int64_t now_us, struct core_demand *ret)
     }
 }
 
+void core_held_of(const struct core *c, uint64_t model, int64_t now_us, struct core_held *ret)
+{
+    *ret = (struct core_held){ 0 };
+    LIST_EACH (&c->held, node) {
+        const struct core_request *r = CONTAINER_OF(node, struct core_request, link);
+        if (r->model != model) continue;
+        ret->count++;
+        ret->prompt_tokens += r->prompt_tokens;
+        ret->output_tokens += r->length.mean;
+        ret->oldest_us = max_i64(ret->oldest_us, now_us - r->held_us);
+    }
+}
+
+double core_queued_s(const struct core *c, uint32_t slot, int64_t now_us)
+{
+    const struct core_endpoint *ep = core_endpoint_at(c, slot);
+    if (!ep || !ep->has_perf) return 0;
+    struct route_instance in = { .has_perf = true,
+                                 .perf = ep->perf,
+                                 .token_budget = max_u32(ep->token_budget, 1),
+                                 .seqs_max = max_u32(ep->seqs_max, 1) };
+    ledger_view(c->ledger, slot, now_us, &in);
+    double steps = ledger_output_left(c->ledger, slot) / (double)max_u32(in.decoding, 1);
+    double step_s = in.perf.a + in.perf.c * (double)in.decoding + in.perf.d * (double)in.kv_tokens;
+    return in.perf.b * (double)in.prefill_tokens + steps * step_s;
+}
+
 const struct retry_budget *core_budget(const struct core *c)
 {
     return &c->budget;

@@ -124,4 +124,16 @@ struct core_request *core_held_next(struct core *c, int64_t now_us, struct core_
 int64_t core_held_deadline_us(const struct core *c, int64_t now_us);
 
 void core_demand(const struct core *c, int64_t now_us, struct core_demand *ret);
+
+/* What is held for one model. */
+struct core_held {
+    uint32_t count;
+    uint64_t prompt_tokens;
+    double output_tokens; /* predicted */
+    int64_t oldest_us;    /* age */
+};
+void core_held_of(const struct core *c, uint64_t model, int64_t now_us, struct core_held *ret);
+
+/* Predicted seconds of the work that is in flight at an endpoint; 0 while its speed is unknown. */
+double core_queued_s(const struct core *c, uint32_t slot, int64_t now_us);
 const struct retry_budget *core_budget(const struct core *c);

@@ -154,6 +154,17 @@ void ledger_view(const struct ledger *l, uint32_t slot, int64_t now_us, struct r
     in->slot_wait_s = slot_wait_s(a, in);
 }
 
+double ledger_output_left(const struct ledger *l, uint32_t slot)
+{
+    double left = 0;
+    LIST_EACH (&l->account[slot].entries, node) {
+        const struct ledger_entry *e = CONTAINER_OF(node, struct ledger_entry, link);
+        double tokens = e->output_expected - (double)e->generated;
+        left += tokens > 1 ? tokens : 1;
+    }
+    return left;
+}
+
 uint32_t ledger_in_flight(const struct ledger *l, uint32_t slot)
 {
     return l->account[slot].in_flight;

@@ -41,5 +41,8 @@ void ledger_end(struct ledger *l, struct ledger_entry *e);
  * token_budget and seqs_max are read. */
 void ledger_view(const struct ledger *l, uint32_t slot, int64_t now_us, struct route_instance *in);
 
+/* Tokens that the requests in flight there are expected still to generate. */
+double ledger_output_left(const struct ledger *l, uint32_t slot);
+
 uint32_t ledger_in_flight(const struct ledger *l, uint32_t slot);
 uint32_t ledger_total(const struct ledger *l);

@@ -1,0 +1,67 @@
+/* cmd_role.c - from a command line to a role's configuration. */
+#include "cli/cmd_role.h"
+
+#include "base/core/own.h"
+#include "cli/command.h"
+#include "cli/schema.h"
+
+#include <stdio.h>
+#include <unistd.h>
+
+struct role_options {
+    struct str config;
+};
+
+static const struct config_field rows[] = {
+    { .name = "config",
+      .letter = 'c',
+      .type = CONFIG_TEXT,
+      .offset = offsetof(struct role_options, config),
+      .about = "Configuration file; flags and MUSTER_* variables come before it." },
+};
+static const struct config_record record = CONFIG_RECORD_OF(struct role_options, rows);
+
+static int show_help(const struct opt_command *usage)
+{
+    CLEANUP(buf_fini) struct buf help = { 0 };
+    opt_help(usage, &help);
+    fwrite(help.data, 1, help.len, stdout);
+    return 0;
+}
+
+static int load(const struct role_options *options, const struct opt_parsed *parsed,
+                const char *section, struct config **ret, struct err *err)
+{
+    struct config_sources sources = {
+        .path = options->config.data,
+        .environ = (const char *const *)environ,
+        .flags = parsed->flags,
+        .flag_count = parsed->flag_count,
+    };
+    int rc = config_load(&schema, &sources, ret, NULL, err);
+    if (rc < 0) return rc;
+    return config_require(*ret, section, err);
+}
+
+int role_run(const char *command, const char *about, const struct config_section *section, int argc,
+             char *const *argv, int (*run)(const void *section, struct err *err))
+{
+    struct opt_command usage = {
+        .name = command, .about = about, .options = &record, .section = section
+    };
+    struct role_options options;
+    CLEANUP(opt_parsed_fini) struct opt_parsed parsed = { 0 };
+    CLEANUP(config_freep) struct config *config = NULL;
+    struct err err = { 0 };
+    int rc = opt_parse(&usage, argc, argv, &options, &parsed, &err);
+    if (rc == 0 && parsed.help) return show_help(&usage);
+    if (rc < 0) return opt_fail(&usage, &err);
+    rc = load(&options, &parsed, section->name, &config, &err);
+    if (rc < 0) {
+        fprintf(stderr, "%s: %s\n", command, err_text(&err, rc));
+        return EXIT_USAGE;
+    }
+    rc = run(config_section_get(config, section->name), &err);
+    if (rc < 0) fprintf(stderr, "%s: %s\n", command, err_text(&err, rc));
+    return rc < 0 ? EXIT_FAILED : 0;
+}

@@ -1,0 +1,10 @@
+/* schema.c - one line a section. */
+#include "cli/schema.h"
+
+#include "router/config.h"
+
+static const struct config_section *const sections[] = {
+    &router_section,
+};
+
+const struct config_schema schema = { sections, COUNT_OF(sections) };

@@ -1,0 +1,168 @@
+/* blocks.c - one long call to GET /internal/events, line by line. */
+#include "router/blocks.h"
+
+#include "base/io/log.h"
+#include "router/request.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#define ARENA_BYTES_MAX ((size_t)1 << 20)
+
+struct block_feed {
+    struct loop *loop;
+    struct http_client *client;
+    struct prefix_index *index;
+    uint32_t slot;
+    struct target target;
+    struct buf bearer;
+    struct http_call *call;
+    struct loop_timer retry;
+    struct line_reader lines;
+    struct arena arena;
+    uint64_t boot, seq;
+    bool in_snapshot;
+};
+
+static void connect_now(void *arg);
+
+static void forget(struct block_feed *f)
+{
+    prefix_index_drop_slot(f->index, f->slot);
+    f->boot = f->seq = 0;
+    f->in_snapshot = false;
+}
+
+static int on_hello(struct block_feed *f, const struct block_event *ev)
+{
+    if (ev->block_tokens != BLOCK_TOKENS) {
+        log_event(LOG_WARN, "blocks_differ", "instance=%s block_tokens=%u want=%d",
+                  f->target.instance, ev->block_tokens, BLOCK_TOKENS);
+        return -EINVAL;
+    }
+    if (ev->boot != f->boot) forget(f);
+    f->boot = ev->boot;
+    return 0;
+}
+
+static int on_change(struct block_feed *f, const struct block_event *ev)
+{
+    if (ev->seq != f->seq + 1) return -EPROTO; /* a gap: begin anew */
+    for (uint32_t i = 0; i < ev->key_count; i++) {
+        if (ev->kind == EVENT_ADD) {
+            prefix_index_add(f->index, f->slot, ev->keys[i]);
+        } else {
+            prefix_index_drop(f->index, f->slot, ev->keys[i]);
+        }
+    }
+    f->seq = ev->seq;
+    return 0;
+}
+
+static void on_snapshot(struct block_feed *f, const struct block_event *ev)
+{
+    if (!f->in_snapshot) prefix_index_drop_slot(f->index, f->slot);
+    f->in_snapshot = ev->more;
+    for (uint32_t i = 0; i < ev->key_count; i++) {
+        prefix_index_add(f->index, f->slot, ev->keys[i]);
+    }
+    f->seq = ev->seq;
+}
+
+static int on_line(void *arg, struct str line)
+{
+    struct block_feed *f = arg;
+    if (line.len == 0) return 0; /* keeps the connection alive */
+    struct err err = { 0 };
+    struct block_event ev;
+    arena_reset(&f->arena);
+    int rc = block_event_decode(line, &f->arena, &ev, &err);
+    if (rc < 0) {
+        log_event(LOG_WARN, "blocks_malformed", "instance=%s error=%s", f->target.instance,
+                  err.text);
+        return rc;
+    }
+    if (ev.kind == EVENT_HELLO) return on_hello(f, &ev);
+    if (f->boot == 0) return -EPROTO;
+    if (ev.kind == EVENT_SNAPSHOT) {
+        on_snapshot(f, &ev);
+        return 0;
+    }
+    return on_change(f, &ev);
+}
+
+static void again(struct block_feed *f)
+{
+    f->call = NULL;
+    line_reader_fini(&f->lines);
+    loop_timer_set(f->loop, &f->retry, loop_now_us(f->loop) + BLOCK_FEED_RETRY_US);
+}
+
+static void on_data(void *arg, struct str data)
+{
+    struct block_feed *f = arg;
+    if (line_reader_feed(&f->lines, data, on_line, f) == 0) return;
+    http_call_cancel(f->call);
+    forget(f);
+    again(f);
+}
+
+static void on_end(void *arg, enum http_end why)
+{
+    (void)why;
+    struct block_feed *f = arg;
+    /* What it held may be gone with it. If only the stream broke, the snapshot brings it back. */
+    forget(f);
+    again(f);
+}
+
+static void connect_now(void *arg)
+{
+    struct block_feed *f = arg;
+    char path[96];
+    snprintf(path, sizeof path, "/internal/events?boot=%016llx&from=%llu",
+             (unsigned long long)f->boot, (unsigned long long)f->seq);
+    struct http_header header = { STR("authorization"), buf_view(&f->bearer) };
+    struct http_call_request call = { .host = str_from(f->target.host),
+                                      .port = f->target.port,
+                                      .path = str_from(path),
+                                      .headers = &header,
+                                      .header_count = f->bearer.len > 0,
+                                      .on_data = on_data,
+                                      .on_end = on_end,
+                                      .arg = f };
+    line_reader_init(&f->lines, EVENT_LINE_BYTES_MAX);
+    f->call = http_call_start(f->client, &call, NULL);
+    if (!f->call) again(f);
+}
+
+struct block_feed *block_feed_new(struct loop *loop, struct http_client *client,
+                                  struct prefix_index *index, uint32_t slot,
+                                  const struct target *target, struct str secret)
+{
+    struct block_feed *f = calloc(1, sizeof *f);
+    if (!f) return NULL;
+    f->loop = loop;
+    f->client = client;
+    f->index = index;
+    f->slot = slot;
+    f->target = *target;
+    f->retry = (struct loop_timer){ .fn = connect_now, .arg = f };
+    arena_init(&f->arena, ARENA_BYTES_MAX);
+    if (secret.len > 0) buf_printf(&f->bearer, "Bearer " STR_FMT, STR_ARG(secret));
+    connect_now(f);
+    return f;
+}
+
+void block_feed_free(struct block_feed *f)
+{
+    if (!f) return;
+    if (f->call) {
+        http_call_cancel(f->call);
+        line_reader_fini(&f->lines);
+    }
+    loop_timer_clear(f->loop, &f->retry);
+    arena_fini(&f->arena);
+    buf_fini(&f->bearer);
+    free(f);
+}

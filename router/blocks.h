@@ -1,0 +1,22 @@
+/* blocks.h - follow one engine's KV events into the prefix index.
+ *
+ * Layer:   router (base/io, base/wire, router/core)
+ * Threads: the decision thread only
+ * Rules:   a gap, another boot id or a broken stream drops what was known of the slot; the feed
+ *          connects again after BLOCK_FEED_RETRY_US and begins with a snapshot
+ */
+#pragma once
+#include "base/io/http_client.h"
+#include "base/wire/events.h"
+#include "router/core/prefix_index.h"
+
+#define BLOCK_FEED_RETRY_US 500000
+
+struct target;
+struct block_feed;
+
+/* NULL without memory: the endpoint is then routed by load and by what was sent to it. */
+struct block_feed *block_feed_new(struct loop *loop, struct http_client *client,
+                                  struct prefix_index *index, uint32_t slot,
+                                  const struct target *target, struct str secret);
+void block_feed_free(struct block_feed *f);

@@ -1,0 +1,77 @@
+/* config.c - the router's rows of the configuration schema. */
+#include "router/config.h"
+
+#define AT(member) .offset = offsetof(struct router_config, member)
+
+// clang-format off
+static const struct config_field rows[] = {
+    { .name = "listen", .type = CONFIG_TEXT, .default_text = "127.0.0.1:8080", AT(listen),
+      .about = "Address and port for clients; beyond loopback API keys are required." },
+    { .name = "controller", .type = CONFIG_TEXT, AT(controller),
+      .about = "Address and port of the controller, which names the endpoints." },
+    { .name = "secret_file", .type = CONFIG_TEXT, AT(secret_file),
+      .about = "File with the secret that the parts of a fleet share; made when absent." },
+    { .name = "name", .type = CONFIG_TEXT, .default_text = "router-0", .max = 64, AT(name),
+      .about = "Name of this router, stable over restarts." },
+    { .name = "endpoints", .type = CONFIG_TEXTS, .min = 0, .max = 64, AT(endpoints),
+      .about = "Addresses of engines to send to besides those the controller names." },
+    { .name = "cors_origins", .type = CONFIG_TEXTS, .min = 0, .max = 16, AT(cors_origins),
+      .about = "Origins whose pages may call the API, such as the console's." },
+    { .name = "route", .type = CONFIG_TEXT, .default_text = "shortest_ttft", .reloadable = true,
+      AT(route), .about = "Routing policy; `muster policies` lists them." },
+    { .name = "predict", .type = CONFIG_TEXT, .default_text = "key_table", AT(predict),
+      .about = "Predictor of output lengths." },
+    { .name = "threads", .type = CONFIG_INT, .default_text = "1", .min = 1, .max = 64,
+      .unit = "threads", AT(threads),
+      .about = "Threads that move bytes; one more decides." },
+    { .name = "requests_max", .type = CONFIG_INT, .default_text = "4096", .min = 1, .max = 100000,
+      .unit = "requests", AT(requests_max),
+      .about = "Requests in the router at once; 429 beyond." },
+    { .name = "held_max", .type = CONFIG_INT, .default_text = "512", .min = 0, .max = 100000,
+      .unit = "requests", AT(held_max),
+      .about = "Requests that wait for an instance to start; 503 beyond." },
+    { .name = "hold_max", .type = CONFIG_DURATION, .default_text = "60s", .min = 0, .max = 36e8,
+      AT(hold_us_max), .about = "The longest a request waits for an instance." },
+    { .name = "index_bytes", .type = CONFIG_BYTES, .default_text = "64MiB", .min = 65536,
+      .max = 64e9, AT(index_bytes), .about = "Memory of the prefix index." },
+    { .name = "request_max", .type = CONFIG_DURATION, .default_text = "10m", .min = 1000,
+      .max = 864e8, AT(request_us_max), .about = "The longest a request may take in all." },
+    { .name = "sync", .type = CONFIG_DURATION, .default_text = "500ms", .min = 10000, .max = 6e7,
+      AT(sync_us), .about = "How often the controller is told of demand and asked for endpoints." },
+    { .name = "slo_ttft", .type = CONFIG_DURATION, .default_text = "2s", .min = 1, .max = 36e8,
+      AT(slo_ttft_us), .about = "TTFT promised where the controller names no other." },
+    { .name = "slo_tpot", .type = CONFIG_DURATION, .default_text = "200ms", .min = 1, .max = 36e8,
+      AT(slo_tpot_us), .about = "TPOT promised where the controller names no other." },
+    { .name = "seed", .type = CONFIG_INT, .default_text = "1", .min = 0, .max = 9e15, AT(seed),
+      .about = "Seed of the policy's chance." },
+    { .name = "require_key", .type = CONFIG_BOOL, .default_text = "false", AT(require_key),
+      .about = "Refuse requests without a known API key, on loopback too." },
+};
+// clang-format on
+
+static const struct config_record record = CONFIG_RECORD_OF(struct router_config, rows);
+
+const struct config_section router_section = {
+    .name = "router",
+    .about = "The part that takes client requests and sends them to engines.",
+    .record = &record,
+};
+
+int router_address(struct str text, struct str *ret_host, uint16_t *ret_port, struct err *err)
+{
+    size_t colon = text.len;
+    while (colon > 0 && text.data[colon - 1] != ':')
+        colon--;
+    uint64_t port;
+    if (colon < 2 || str_to_u64(str_of(text.data + colon, text.len - colon), &port) < 0 ||
+        port > 65535) {
+        return err_set(err, -EINVAL, "'" STR_FMT "': want HOST:PORT", STR_ARG(text));
+    }
+    struct str host = str_of(text.data, colon - 1);
+    if (str_starts(host, STR("[")) && str_ends(host, STR("]"))) {
+        host = str_of(host.data + 1, host.len - 2);
+    }
+    *ret_host = host;
+    *ret_port = (uint16_t)port;
+    return 0;
+}

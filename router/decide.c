@@ -1,0 +1,429 @@
+/* decide.c - take mail from the byte loops, ask the core, tell them what to do.
+ *
+ * After everything that can free an instance for a held request (a new endpoint, an ended
+ * request, a rest that is over) the held ones are tried again.
+ */
+#include "router/decide.h"
+
+#include "base/core/bits.h"
+#include "base/core/own.h"
+#include "base/io/clock.h"
+#include "base/io/log.h"
+#include "router/bytes.h"
+#include "router/sync.h"
+
+#include <stdlib.h>
+
+/* Engines do not report their step budget; ours default to this many tokens. */
+#define TOKEN_BUDGET 512
+
+struct lane *decide_lane(struct decide *d)
+{
+    return &d->lane;
+}
+
+static void held_again(struct decide *d);
+
+static struct core_request *core_of(struct request *r)
+{
+    return &r->core;
+}
+
+/* Fills the mail for the byte loop and wakes it. */
+static void tell(struct decide *d, struct request *r, const struct core_verdict *v)
+{
+    struct lane *lane = bytes_lane(r->home);
+    lane_lock(lane);
+    if (v->answer == CORE_SEND) {
+        r->tell |= TELL_SEND;
+        r->tell_target = d->endpoint[r->core.slot].target;
+        r->tell_p50 = r->core.length.p50;
+        r->tell_p90 = r->core.length.p90;
+        r->tell_expected_hit = r->core.hit_tokens;
+    } else {
+        r->tell |= TELL_REFUSE;
+        r->tell_status = v->status;
+        r->tell_retry_after_s = v->retry_after_s;
+    }
+    lane_send(lane, &r->tell_item);
+    lane_unlock(lane);
+}
+
+static void answer(struct decide *d, struct request *r, const struct core_verdict *v)
+{
+    if (v->answer == CORE_WAIT) return;
+    if (v->answer == CORE_SEND) d->endpoint[r->core.slot].sent_total++;
+    tell(d, r, v);
+}
+
+/* True when some instance serves or starts for the service, or would be started. */
+static bool can_come(const struct decide *d, const struct service *s)
+{
+    if (s->may_start) return true;
+    for (uint32_t i = 0; i < ROUTE_INSTANCES_MAX; i++) {
+        if (d->endpoint[i].used && d->endpoint[i].service == s->hash) return true;
+    }
+    return false;
+}
+
+static void refuse(struct decide *d, struct request *r, int status, double retry_after_s)
+{
+    struct core_verdict v = { CORE_REFUSE, status, retry_after_s };
+    tell(d, r, &v);
+}
+
+static void on_arrive(struct decide *d, struct request *r, int64_t now_us)
+{
+    struct service *s = services_by_hash(&d->services, r->core.model);
+    double wait_s;
+    r->tenant = tenants_find(d->tenants, r->tenant_name);
+    if (!tenant_admit(r->tenant, r->core.prompt_tokens, now_us, &wait_s)) {
+        metric_inc(metric_of(d->metrics, RM_RATE_LIMITED));
+        r->tell_rate_limited = true;
+        refuse(d, r, 429, wait_s);
+        return;
+    }
+    r->counted = true;
+    if (!s || s->paused || !can_come(d, s)) {
+        if (s) s->total.rejected_total++;
+        refuse(d, r, 503, 1);
+        return;
+    }
+    int64_t before_us = clock_mono_us();
+    struct core_verdict v = core_arrive(d->core, core_of(r), now_us);
+    metric_observe(metric_of(d->metrics, RM_DECISION_SECONDS),
+                   (double)(clock_mono_us() - before_us) * 1e-6);
+    s->total.arrivals_total++;
+    window_add(&s->arrivals, r->core.prompt_tokens, now_us);
+    window_add(&s->predicted, r->core.length.mean, now_us);
+    if (v.answer == CORE_REFUSE) s->total.rejected_total++;
+    if (v.answer == CORE_WAIT) sync_hurry(d->sync);
+    answer(d, r, &v);
+}
+
+static void on_failed(struct decide *d, struct request *r, enum retry_failure failure,
+                      bool answering, int64_t now_us)
+{
+    static const char *const name[RETRY_FAILURE_COUNT] = {
+        [RETRY_UNREACHABLE] = "unreachable",
+        [RETRY_DIED] = "died",
+        [RETRY_OVERLOADED] = "overloaded",
+        [RETRY_ERROR] = "error",
+    };
+    struct str label = str_from(name[failure]);
+    metric_inc(metric_series(d->metrics, RM_RETRIES, &label));
+    d->endpoint[r->core.slot].failed_total++;
+    r->core.retry.answering = answering;
+    struct core_verdict v = core_fail(d->core, core_of(r), failure, now_us);
+    log_event(LOG_INFO, "attempt_failed", "id=%s instance=%s failure=%s again=%d", r->id,
+              d->endpoint[r->core.slot].target.instance, name[failure], v.answer != CORE_REFUSE);
+    answer(d, r, &v);
+}
+
+static void count_outcome(struct decide *d, struct request *r, int64_t now_us)
+{
+    struct service *s = services_by_hash(&d->services, r->core.model);
+    const struct outcome *o = &r->outcome;
+    if (!s) return;
+    if (!o->ok) {
+        s->total.failed_total++;
+        s->total.slo_missed_total++;
+        return;
+    }
+    s->total.finished_total++;
+    s->total.prompt_tokens_total += o->usage.prompt_tokens;
+    s->total.cached_tokens_total += o->usage.cached_tokens;
+    s->total.generated_tokens_total += o->usage.generated_tokens;
+    double ttft_s = (double)o->ttft_us * 1e-6, tpot_s = (double)o->tpot_us * 1e-6;
+    bool met = ttft_s <= s->slo_ttft_s && tpot_s <= s->slo_tpot_s;
+    *(met ? &s->total.slo_met_total : &s->total.slo_missed_total) += 1;
+    window_add(&s->ttft_s, ttft_s, now_us);
+    if (o->tpot_us > 0) window_add(&s->tpot_s, tpot_s, now_us);
+    window_add(&s->e2e_s, (double)o->e2e_us * 1e-6, now_us);
+}
+
+static void on_over(struct decide *d, struct request *r, int64_t now_us)
+{
+    struct core_request *c = core_of(r);
+    if (c->state == CORE_SENT && r->outcome.ok && !r->outcome.cut) {
+        bool within = r->outcome.usage.generated_tokens <= c->length.p90;
+        struct str label = within ? STR("true") : STR("false");
+        metric_inc(metric_series(d->metrics, RM_LENGTH_COVERED, &label));
+    }
+    if (c->state == CORE_SENT || c->state == CORE_HELD) {
+        core_end(d->core, c, r->outcome.usage.generated_tokens, r->outcome.cut || !r->outcome.ok,
+                 now_us);
+    }
+    if (r->counted) tenant_end(r->tenant, &r->outcome.usage);
+    count_outcome(d, r, now_us);
+    struct lane *lane = bytes_lane(r->home);
+    lane_lock(lane);
+    r->tell |= TELL_DONE;
+    lane_send(lane, &r->tell_item);
+    lane_unlock(lane);
+}
+
+static void on_mail(void *arg, struct lane_item *item)
+{
+    struct decide *d = arg;
+    struct request *r = CONTAINER_OF(item, struct request, ask_item);
+    lane_lock(&d->lane);
+    uint32_t ask = r->ask, tokens = r->ask_tokens;
+    enum retry_failure failure = r->ask_failure;
+    bool answering = r->ask_answering;
+    r->ask = r->ask_tokens = 0;
+    lane_unlock(&d->lane);
+
+    int64_t now_us = loop_now_us(d->loop);
+    if (ask & ASK_ARRIVE) on_arrive(d, r, now_us);
+    if (ask & ASK_TOKENS && r->core.state == CORE_SENT) {
+        core_tokens(d->core, core_of(r), tokens, now_us);
+    }
+    if (ask & ASK_FAILED && r->core.state == CORE_SENT) {
+        on_failed(d, r, failure, answering, now_us);
+    }
+    if (ask & ASK_OVER) on_over(d, r, now_us);
+    if (ask & (ASK_OVER | ASK_FAILED)) held_again(d);
+    int64_t at_us = core_held_deadline_us(d->core, now_us);
+    if (at_us != INT64_MAX) loop_timer_set(d->loop, &d->held_timer, at_us);
+}
+
+static void held_again(struct decide *d)
+{
+    int64_t now_us = loop_now_us(d->loop);
+    struct core_verdict v;
+    struct core_request *c;
+    while ((c = core_held_next(d->core, now_us, &v))) {
+        struct request *r = CONTAINER_OF(c, struct request, core);
+        metric_observe(metric_of(d->metrics, RM_HOLD_SECONDS),
+                       (double)(now_us - c->held_us) * 1e-6);
+        answer(d, r, &v);
+    }
+    int64_t at_us = core_held_deadline_us(d->core, now_us);
+    if (at_us == INT64_MAX) {
+        loop_timer_clear(d->loop, &d->held_timer);
+    } else {
+        loop_timer_set(d->loop, &d->held_timer, at_us);
+    }
+}
+
+static void on_held_timer(void *arg)
+{
+    held_again(arg);
+}
+
+void decide_endpoints_begin(struct decide *d)
+{
+    for (uint32_t i = 0; i < ROUTE_INSTANCES_MAX; i++)
+        d->endpoint[i].seen = false;
+}
+
+static bool copy_text(char *ret, size_t size, struct str s)
+{
+    if (s.len == 0 || s.len >= size) return false;
+    memcpy(ret, s.data, s.len);
+    ret[s.len] = '\0';
+    return true;
+}
+
+void decide_endpoint_put(struct decide *d, const struct endpoint *ep, struct err *err)
+{
+    struct service *service = services_get(&d->services, ep->service.len ? ep->service : ep->model);
+    struct core_endpoint core = {
+        .boot = ep->boot,
+        .has_perf = ep->has_perf,
+        .token_budget = TOKEN_BUDGET,
+        .seqs_max = ep->running_max,
+        .price_per_hour = ep->price_per_h,
+    };
+    struct target target = { .port = (uint16_t)ep->port,
+                             .kind = ep->kind,
+                             .context_tokens = ep->context_tokens };
+    if (!service || !copy_text(core.name, sizeof core.name, ep->instance) ||
+        !copy_text(target.host, sizeof target.host, ep->host) || ep->port > UINT16_MAX) {
+        err_set(err, -EINVAL, "endpoint '" STR_FMT "' is not usable", STR_ARG(ep->instance));
+        return;
+    }
+    memcpy(target.instance, core.name, sizeof target.instance);
+    core.model = service->hash;
+    if (ep->has_perf) {
+        core.perf = (struct perf_coef){ ep->perf.a, ep->perf.b,       ep->perf.c,
+                                        ep->perf.d, ep->perf.samples, ep->perf.ratio_p90 };
+        core.has_perf = perf_coef_valid(&core.perf);
+    }
+    /* An engine of ours takes token ids: without its tokenizer nothing can be sent to it. */
+    if (ep->kind == ENGINE_MUSTER) target.bundle = bundles_get(d->bundles, ep);
+    core.ready = ep->state == ENDPOINT_READY && (ep->kind != ENGINE_MUSTER || target.bundle);
+
+    uint32_t slot;
+    if (core_endpoint_put(d->core, &core, &slot) < 0) {
+        err_set(err, -ENOSPC, "more than %d endpoints", ROUTE_INSTANCES_MAX);
+        return;
+    }
+    struct endpoint_place *s = &d->endpoint[slot];
+    if (s->used && (s->boot != ep->boot || s->target.port != target.port)) {
+        block_feed_free(s->feed);
+        s->feed = NULL;
+    }
+    s->used = s->seen = true;
+    s->boot = ep->boot;
+    s->service = service->hash;
+    s->target = target;
+    if (target.bundle && !s->feed && ep->state != ENDPOINT_STARTING) {
+        s->feed = block_feed_new(d->loop, d->client, core_index(d->core), slot, &target, d->secret);
+    }
+}
+
+void decide_endpoints_end(struct decide *d)
+{
+    double ready = 0;
+    for (uint32_t i = 0; i < ROUTE_INSTANCES_MAX; i++) {
+        struct endpoint_place *s = &d->endpoint[i];
+        if (s->used && !s->seen) {
+            log_event(LOG_INFO, "endpoint_gone", "instance=%s", s->target.instance);
+            block_feed_free(s->feed);
+            core_endpoint_remove(d->core, i);
+            s->feed = NULL;
+            s->used = false;
+        }
+        const struct core_endpoint *ep = s->used ? core_endpoint_at(d->core, i) : NULL;
+        ready += ep && ep->ready;
+    }
+    metric_set(metric_of(d->metrics, RM_ENDPOINTS), ready);
+    held_again(d);
+}
+
+void decide_route_set(struct decide *d, struct str name)
+{
+    const struct route_policy *row = route_find(name);
+    if (!row) {
+        log_event(LOG_WARN, "route_unknown", "name=%.*s", STR_ARG(name));
+    } else if (row != core_route(d->core)) {
+        core_route_set(d->core, row);
+        log_event(LOG_INFO, "route_set", "name=%s", row->name);
+    }
+}
+
+static void route_from_ask(void *arg)
+{
+    struct decide *d = arg;
+    const struct route_policy *row = atomic_load(&d->route_asked);
+    decide_route_set(d, str_from(row->name));
+}
+
+void decide_route_ask(struct decide *d, const struct route_policy *row)
+{
+    atomic_store(&d->route_asked, row);
+    /* A full ring means a flood of posts: the caller may ask again. */
+    loop_post(d->loop, route_from_ask, d);
+}
+
+void decide_publish(struct decide *d, const struct router_rules *rules)
+{
+    struct face *f = calloc(1, sizeof *f);
+    if (!f) return; /* the old face stays: nothing is lost but freshness */
+    f->keys_required = d->keys_required || (rules && rules->keys_required);
+    f->keys = tenant_keys_ref(d->keys);
+    for (uint32_t i = 0; i < d->services.count; i++) {
+        const struct service *s = &d->services.item[i];
+        struct face_model *m = &f->model[f->model_count++];
+        memcpy(m->name, s->name, sizeof m->name);
+        m->service = s->hash;
+        for (uint32_t e = 0; e < ROUTE_INSTANCES_MAX; e++) {
+            const struct endpoint_place *ep = &d->endpoint[e];
+            if (!ep->used || ep->service != s->hash || !ep->target.bundle) continue;
+            m->bundle = ep->target.bundle;
+            m->context_tokens = ep->target.context_tokens;
+            break;
+        }
+    }
+    face_publish(d->board, f);
+}
+
+static void on_bundle(void *arg)
+{
+    struct decide *d = arg;
+    sync_hurry(d->sync);
+}
+
+static int policies_of(const struct router_config *config, struct core_config *ret, struct err *err)
+{
+    ret->route = route_find(config->route);
+    ret->predict = predict_find(config->predict);
+    if (!ret->route) {
+        const char *names[64];
+        for (uint32_t i = 0; i < route_count; i++)
+            names[i] = route_table[i]->name;
+        const char *near = str_nearest(config->route, names, route_count);
+        return err_set(err, -EINVAL, "router.route: no policy '" STR_FMT "'%s%s",
+                       STR_ARG(config->route), near ? ", did you mean " : "", near ? near : "");
+    }
+    if (!ret->predict) {
+        return err_set(err, -EINVAL, "router.predict: no predictor '" STR_FMT "'",
+                       STR_ARG(config->predict));
+    }
+    return 0;
+}
+
+int decide_new(const struct decide_config *config, struct decide **ret, struct err *err)
+{
+    const struct router_config *rc = config->router;
+    struct core_config core = { .index_bytes = (size_t)rc->index_bytes,
+                                .requests_max = (uint32_t)rc->requests_max,
+                                .held_max = (uint32_t)rc->held_max,
+                                .hold_us_max = rc->hold_us_max,
+                                .seed = (uint64_t)rc->seed };
+    int rc2 = policies_of(rc, &core, err);
+    if (rc2 < 0) return rc2;
+    struct decide *d = calloc(1, sizeof *d);
+    if (!d) return err_set(err, -ENOMEM, "router: no memory");
+    d->config = rc;
+    d->secret = config->secret;
+    d->board = config->board;
+    d->metrics = config->metrics;
+    d->keys_required = rc->require_key;
+    d->boot = (uint64_t)clock_wall_us();
+    d->held_timer = (struct loop_timer){ .fn = on_held_timer, .arg = d };
+    rc2 = loop_new(&d->loop, err);
+    if (rc2 == 0) rc2 = http_client_new(d->loop, NULL, &d->client, err);
+    if (rc2 == 0) rc2 = core_new(&core, &d->core, err);
+    if (rc2 == 0) rc2 = bundles_new(d->loop, d->client, d->secret, &d->bundles, err);
+    if (rc2 == 0) rc2 = tenants_new(&d->tenants, err);
+    if (rc2 == 0) rc2 = services_new(&d->services);
+    if (rc2 == 0) rc2 = sync_new(d, config->port, &d->sync, err);
+    if (rc2 < 0) {
+        decide_free(d);
+        return rc2;
+    }
+    lane_init(&d->lane, d->loop, on_mail, d);
+    bundles_on_ready(d->bundles, on_bundle, d);
+    *ret = d;
+    return 0;
+}
+
+void decide_free(struct decide *d)
+{
+    if (!d) return;
+    for (uint32_t i = 0; i < ROUTE_INSTANCES_MAX; i++)
+        block_feed_free(d->endpoint[i].feed);
+    sync_free(d->sync);
+    bundles_free(d->bundles);
+    tenants_free(d->tenants);
+    tenant_keys_unref(d->keys);
+    services_fini(&d->services);
+    core_free(d->core);
+    http_client_free(d->client);
+    if (d->lane.loop) lane_fini(&d->lane);
+    loop_free(d->loop);
+    free(d);
+}
+
+int decide_run(struct decide *d)
+{
+    return loop_run(d->loop);
+}
+
+void decide_stop(struct decide *d)
+{
+    loop_stop(d->loop);
+}

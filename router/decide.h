@@ -1,0 +1,70 @@
+/* decide.h - the decision thread: owns the core, the index, limits, and the word of the controller.
+ *
+ * Layer:   router
+ * Threads: decide_run is the thread; byte loops reach it through decide_lane only
+ */
+#pragma once
+#include "router/blocks.h"
+#include "router/config.h"
+#include "router/face.h"
+#include "router/metrics.h"
+#include "router/request.h"
+#include "router/services.h"
+
+#include <stdatomic.h>
+
+/* What belongs to an endpoint beside the core's own slot. */
+struct endpoint_place {
+    bool used;
+    bool seen; /* in the list that is being applied */
+    struct target target;
+    uint64_t boot, service;
+    struct block_feed *feed; /* of its KV events; NULL for other engines */
+    uint64_t sent_total, failed_total;
+};
+
+struct decide {
+    const struct router_config *config;
+    struct str secret;
+    struct loop *loop;
+    struct http_client *client;
+    struct core *core;
+    struct bundles *bundles;
+    struct tenants *tenants;
+    struct services services;
+    struct tenant_keys *keys; /* of the last list; shared with faces */
+    uint64_t tenants_version;
+    bool keys_required;
+    struct endpoint_place endpoint[ROUTE_INSTANCES_MAX];
+    struct face_board *board;
+    struct metrics *metrics;
+    struct lane lane;
+    struct loop_timer held_timer;
+    struct sync *sync;
+    _Atomic(const struct route_policy *) route_asked;
+    uint64_t boot;
+};
+
+struct decide_config {
+    const struct router_config *router;
+    struct str secret;
+    uint16_t port; /* where clients reach us, for the controller */
+    struct face_board *board;
+    struct metrics *metrics;
+};
+
+int decide_new(const struct decide_config *config, struct decide **ret, struct err *err);
+void decide_free(struct decide *d); /* after the thread has ended */
+int decide_run(struct decide *d);
+void decide_stop(struct decide *d);                                      /* any thread */
+void decide_route_ask(struct decide *d, const struct route_policy *row); /* any thread */
+struct lane *decide_lane(struct decide *d);
+
+/* For sync.c and static endpoints: what is there now. Endpoints left out of a list from
+ * decide_endpoints_begin to decide_endpoints_end are removed. */
+void decide_endpoints_begin(struct decide *d);
+void decide_endpoint_put(struct decide *d, const struct endpoint *ep, struct err *err);
+void decide_endpoints_end(struct decide *d);
+
+void decide_publish(struct decide *d, const struct router_rules *rules); /* a new face */
+void decide_route_set(struct decide *d, struct str name);                /* unknown: logged */

@@ -1,0 +1,39 @@
+/* lane.h - a mailbox between two loops: items queue at most once, mail is merged while it waits.
+ *
+ * Layer:   router (base/core, base/io)
+ * Threads: lane_send from any thread; `deliver` on the thread of the lane's loop
+ * Bound:   an item is queued once, so a lane holds at most as many as there are items (requests);
+ *          nothing is allocated and nothing can be refused
+ *
+ *     lane_lock(l); r->ask |= ASK_TOKENS; r->ask_tokens += n; lane_send(l, &r->item); lane_unlock(l);
+ *
+ * The receiver takes its mail under the same lock:
+ *
+ *     lane_lock(l); mail = r->ask; r->ask = 0; lane_unlock(l);
+ */
+#pragma once
+#include "base/core/list.h"
+#include "base/io/loop.h"
+
+#include <pthread.h>
+
+struct lane_item {
+    struct list link;
+};
+
+struct lane {
+    pthread_mutex_t lock;
+    struct list waiting;
+    struct loop *loop;
+    bool posted; /* a post to the loop is under way */
+    void (*deliver)(void *arg, struct lane_item *item);
+    void *arg;
+};
+
+void lane_init(struct lane *l, struct loop *loop,
+               void (*deliver)(void *arg, struct lane_item *item), void *arg);
+void lane_fini(struct lane *l);
+
+void lane_lock(struct lane *l);
+void lane_send(struct lane *l, struct lane_item *item); /* with the lock held */
+void lane_unlock(struct lane *l);                       /* wakes the receiver */

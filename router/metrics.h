@@ -1,0 +1,34 @@
+/* metrics.h - the router's own metrics: one table, ids in its order.
+ *
+ * Layer:   router (base/io)
+ * Threads: any (base/io/metrics.h)
+ */
+#pragma once
+#include "base/io/metrics.h"
+
+enum router_metric {
+    RM_REQUESTS,
+    RM_RETRIES,
+    RM_HELD,
+    RM_IN_FLIGHT,
+    RM_ENDPOINTS,
+    RM_HOLD_SECONDS,
+    RM_TTFT,
+    RM_TPOT,
+    RM_E2E,
+    RM_DECISION_SECONDS,
+    RM_PROMPT_TOKENS,
+    RM_CACHED_TOKENS,
+    RM_EXPECTED_TOKENS,
+    RM_GENERATED_TOKENS,
+    RM_TTFT_ERROR,
+    RM_LENGTH_COVERED,
+    RM_INDEX_BYTES,
+    RM_INDEX_BLOCKS,
+    RM_INDEX_EVICTED,
+    RM_SYNC_AGE,
+    RM_RATE_LIMITED,
+    RM_COUNT
+};
+
+extern const struct metric_desc router_metric_table[RM_COUNT];

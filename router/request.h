@@ -1,0 +1,121 @@
+/* request.h - one client request as the router holds it, on both of its threads.
+ *
+ * Layer:    router
+ * Threads:  three parts, each with one owner: the byte loop's, the decision thread's (`core`,
+ *           `tenant`), and the mail between them, under the lane it goes through
+ * Lifetime: taken from the byte loop's pool when it arrives, given back when TELL_DONE came.
+ *           ASK_OVER is the byte loop's last word and is said exactly once after ASK_ARRIVE;
+ *           TELL_DONE is the answer to it and the decision thread's last word.
+ *
+ *     byte loop            decision thread
+ *     ASK_ARRIVE  ──────►  place, hold or refuse
+ *                 ◄──────  TELL_SEND (target) | TELL_REFUSE (status)
+ *     ASK_TOKENS  ──────►  ledger
+ *     ASK_FAILED  ──────►  elsewhere, hold or refuse
+ *                 ◄──────  TELL_SEND | TELL_REFUSE
+ *     ASK_OVER    ──────►  end: predictor, usage, limits
+ *                 ◄──────  TELL_DONE
+ */
+#pragma once
+#include "base/core/arena.h"
+#include "base/io/http_client.h"
+#include "base/io/http_server.h"
+#include "base/text/tokenizer.h"
+#include "base/wire/generate.h"
+#include "base/wire/openai_reply.h"
+#include "base/wire/sse.h"
+#include "router/bundles.h"
+#include "router/core/core.h"
+#include "router/lane.h"
+
+#define REQUEST_ID_MAX 64
+#define TARGET_HOST_MAX 64
+#define REQUEST_ARENA_BYTES_MAX ((size_t)32 << 20) /* of one parsed request */
+
+enum request_ask {
+    ASK_ARRIVE = 1,
+    ASK_TOKENS = 2,
+    ASK_FAILED = 4,
+    ASK_OVER = 8,
+};
+
+enum request_tell {
+    TELL_SEND = 1,
+    TELL_REFUSE = 2,
+    TELL_DONE = 4,
+};
+
+/* Where an attempt goes. */
+struct target {
+    char instance[CORE_NAME_MAX];
+    char host[TARGET_HOST_MAX];
+    uint16_t port;
+    enum engine_kind kind;
+    uint32_t context_tokens;
+    const struct bundle_entry *bundle; /* NULL for engines that take the client's JSON */
+};
+
+/* How it ended, for usage, windows and the predictor. */
+struct outcome {
+    bool ok, cut; /* answered whole; ended by its limit or by a client that left */
+    struct usage usage;
+    int64_t ttft_us, tpot_us, e2e_us; /* 0: not measured */
+};
+
+struct tenant;
+struct byte_loop;
+
+struct request {
+    /* The byte loop's. */
+    struct byte_loop *home;
+    struct list link;        /* of the byte loop's live requests */
+    struct http_exchange *x; /* NULL once answered, or when the client has left */
+    struct arena arena;
+    char id[REQUEST_ID_MAX + 1];
+    struct openai_request api;
+    struct openai_error problem; /* the answer when it is refused */
+    struct openai_reply reply;
+    struct str body; /* of the client, until the exchange is answered */
+    struct str salt; /* of the tenant's cache blocks */
+    struct ids ids;
+    const struct bundle_entry *bundle; /* that `ids` were made with; NULL: not yet */
+    struct block_key *keys;
+    int64_t arrived_us, first_us, last_us, deadline_us;
+    struct target target;
+    struct http_call *call;
+    struct line_reader lines; /* of an internal reply */
+    struct sse_reader events; /* of another engine's streamed reply */
+    struct arena frame_arena;
+    struct buf answer; /* text of a whole reply, or an error's body */
+    struct buf out;    /* what is being rendered */
+    struct usage usage;
+    enum finish finish;
+    int upstream_status;
+    bool began;  /* a byte of the answer is on its way to the client */
+    bool paused; /* the client reads slower than the engine writes */
+    bool over;   /* ASK_OVER was said */
+    struct outcome outcome;
+
+    /* Mail to the decision thread, under its lane. */
+    struct lane_item ask_item;
+    uint32_t ask;
+    uint32_t ask_tokens;
+    enum retry_failure ask_failure;
+    bool ask_answering;
+
+    /* Mail to the byte loop, under its lane. */
+    struct lane_item tell_item;
+    uint32_t tell;
+    struct target tell_target;
+    int tell_status;
+    double tell_retry_after_s;
+    double tell_p50, tell_p90;
+    uint32_t tell_expected_hit;
+    bool tell_rate_limited; /* refused by the tenant's limits, not for want of instances */
+
+    /* The decision thread's. */
+    struct core_request core;
+    char tenant_name[CORE_NAME_MAX]; /* set by the byte loop before ASK_ARRIVE */
+    struct tenant *tenant;
+    bool counted; /* in its tenant's concurrency */
+};

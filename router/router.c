@@ -1,0 +1,154 @@
+/* router.c - start the threads, wait for a signal, drain, end.
+ *
+ * The calling thread becomes the decision thread's parent and waits on its own small loop for
+ * signals only, so that draining never competes with traffic.
+ */
+#include "router/router.h"
+
+#include "base/core/own.h"
+#include "base/io/addr.h"
+#include "base/io/file.h"
+#include "base/io/log.h"
+#include "router/bytes.h"
+#include "router/decide.h"
+
+#include <signal.h>
+#include <stdlib.h>
+
+#define BYTE_LOOPS_MAX 64
+
+struct router {
+    const struct router_config *config;
+    char secret[2 * FILE_SECRET_BYTES + 1];
+    struct face_board board;
+    struct metrics *metrics;
+    struct decide *decide;
+    struct byte_loop *byte[BYTE_LOOPS_MAX];
+    uint32_t byte_count;
+    struct loop *signals;
+    pthread_t decide_thread, reaper;
+    bool draining, deciding;
+};
+
+static void *run_decide(void *arg)
+{
+    struct router *r = arg;
+    decide_run(r->decide);
+    return NULL;
+}
+
+static void *wait_for_byte_loops(void *arg)
+{
+    struct router *r = arg;
+    for (uint32_t i = 0; i < r->byte_count; i++)
+        bytes_join(r->byte[i]);
+    loop_stop(r->signals);
+    return NULL;
+}
+
+static void on_signal(void *arg, int signo)
+{
+    struct router *r = arg;
+    log_event(LOG_INFO, r->draining ? "stopping" : "draining", "signal=%d", signo);
+    for (uint32_t i = 0; i < r->byte_count; i++) {
+        if (r->draining) {
+            bytes_stop(r->byte[i]);
+        } else {
+            bytes_drain(r->byte[i]);
+        }
+    }
+    r->draining = true;
+}
+
+static int build(struct router *r, struct err *err)
+{
+    const struct router_config *c = r->config;
+    struct addr listen;
+    int rc = addr_parse(&listen, c->listen, err);
+    if (rc < 0) return err_prefix(err, rc, "router.listen");
+    if (!addr_is_loopback(&listen) && c->controller.len == 0) {
+        return err_set(err, -EPERM,
+                       "router.listen: " STR_FMT " is public and without a controller there are no "
+                       "API keys; listen on 127.0.0.1 or name router.controller",
+                       STR_ARG(c->listen));
+    }
+    if (c->secret_file.len > 0) rc = file_secret(c->secret_file.data, r->secret, err);
+    if (rc == 0) rc = face_board_init(&r->board);
+    if (rc == 0) {
+        struct metric_target slo[] = { { RM_TTFT, (double)c->slo_ttft_us * 1e-6 },
+                                       { RM_TPOT, (double)c->slo_tpot_us * 1e-6 } };
+        rc = metrics_new(router_metric_table, RM_COUNT, slo, COUNT_OF(slo), &r->metrics, err);
+    }
+    struct bytes_config bytes = {
+        .router = c, .secret = str_from(r->secret), .board = &r->board, .metrics = r->metrics
+    };
+    for (int64_t i = 0; rc == 0 && i < c->threads; i++) {
+        rc = bytes_new(&bytes, &r->byte[i], err);
+        if (rc == 0) r->byte_count++;
+        if (rc == 0) bytes.port = bytes_port(r->byte[0]);
+    }
+    struct decide_config decide = { .router = c,
+                                    .secret = str_from(r->secret),
+                                    .port = bytes.port,
+                                    .board = &r->board,
+                                    .metrics = r->metrics };
+    if (rc == 0) rc = decide_new(&decide, &r->decide, err);
+    if (rc == 0) rc = loop_new(&r->signals, err);
+    if (rc == 0) rc = loop_signal(r->signals, SIGTERM, on_signal, r, err);
+    if (rc == 0) rc = loop_signal(r->signals, SIGINT, on_signal, r, err);
+    return rc;
+}
+
+static int start(struct router *r, struct err *err)
+{
+    if (pthread_create(&r->decide_thread, NULL, run_decide, r) != 0) {
+        return err_set(err, -EAGAIN, "router: cannot start a thread");
+    }
+    r->deciding = true;
+    for (uint32_t i = 0; i < r->byte_count; i++) {
+        bytes_attach(r->byte[i], r->decide);
+        int rc = bytes_start(r->byte[i], err);
+        if (rc < 0) return rc;
+    }
+    if (pthread_create(&r->reaper, NULL, wait_for_byte_loops, r) != 0) {
+        return err_set(err, -EAGAIN, "router: cannot start a thread");
+    }
+    return 0;
+}
+
+static void teardown(struct router *r)
+{
+    for (uint32_t i = 0; i < r->byte_count; i++) {
+        if (r->byte[i]->running) bytes_stop(r->byte[i]);
+        bytes_join(r->byte[i]);
+    }
+    if (r->deciding) {
+        decide_stop(r->decide);
+        pthread_join(r->decide_thread, NULL);
+    }
+    decide_free(r->decide);
+    for (uint32_t i = 0; i < r->byte_count; i++)
+        bytes_free(r->byte[i]);
+    metrics_free(r->metrics);
+    face_board_fini(&r->board);
+    loop_free(r->signals);
+}
+
+int router_main(const struct router_config *config, struct err *err)
+{
+    signal(SIGPIPE, SIG_IGN);
+    struct router *r = calloc(1, sizeof *r);
+    if (!r) return err_set(err, -ENOMEM, "router: no memory");
+    r->config = config;
+    int rc = build(r, err);
+    if (rc == 0) rc = start(r, err);
+    if (rc == 0) {
+        log_event(LOG_INFO, "router_ready", "listen=%.*s port=%u threads=%u",
+                  STR_ARG(config->listen), bytes_port(r->byte[0]), r->byte_count);
+        rc = loop_run(r->signals);
+        pthread_join(r->reaper, NULL);
+    }
+    teardown(r);
+    free(r);
+    return rc;
+}

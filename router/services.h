@@ -1,0 +1,49 @@
+/* services.h - what the router knows of each service: rules from the controller, demand for it.
+ *
+ * Layer:   router (base/core, base/wire)
+ * Threads: the decision thread only
+ * Bound:   SYNC_SERVICES_MAX services; a window keeps WINDOW_SAMPLES_MAX values of WINDOW_US
+ */
+#pragma once
+#include "base/wire/sync.h"
+
+#define WINDOW_SAMPLES_MAX 1024
+#define WINDOW_US 15000000 /* demand is reported over the last fifteen seconds */
+#define SERVICE_NAME_MAX 128
+
+/* The latest values, oldest overwritten. */
+struct window {
+    double value[WINDOW_SAMPLES_MAX];
+    int64_t at_us[WINDOW_SAMPLES_MAX];
+    uint32_t next, count;
+};
+void window_add(struct window *w, double value, int64_t now_us);
+/* count 0 when nothing fell into the last WINDOW_US. */
+void window_quantiles(const struct window *w, int64_t now_us, struct wire_quantiles *ret);
+
+struct service {
+    char name[SERVICE_NAME_MAX];
+    uint64_t hash; /* of the name: core_request.model */
+    bool paused, may_start;
+    bool from_controller; /* false: made up for a static endpoint */
+    double slo_ttft_s, slo_tpot_s;
+    struct service_demand total; /* the _total counters */
+    struct window arrivals;      /* prompt tokens of each */
+    struct window predicted;     /* tokens foretold for each */
+    struct window ttft_s, tpot_s, e2e_s;
+};
+
+struct services {
+    struct service *item;
+    uint32_t count;
+};
+
+int services_new(struct services *s); /* -ENOMEM */
+void services_fini(struct services *s);
+
+/* Finds or makes; NULL at the bound or for a name that is too long. */
+struct service *services_get(struct services *s, struct str name);
+struct service *services_by_hash(struct services *s, uint64_t hash); /* NULL */
+
+/* The service's part of a sync message; held and in-flight figures are the caller's. */
+void service_demand_fill(const struct service *s, int64_t now_us, struct service_demand *ret);

@@ -1,0 +1,446 @@
+/* sync.c - one call a turn: demand out, rules back; or a poll of static endpoints.
+ *
+ * Static endpoints answer GET /internal/info with what an agent would report. Both sources fill one
+ * list, so that an endpoint that neither names is gone.
+ */
+#include "router/sync.h"
+
+#include "base/core/bits.h"
+#include "base/io/log.h"
+#include "router/decide.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#define CALL_US 5000000
+#define HURRY_US 20000 /* several held requests make one hurried sync */
+#define STATIC_MAX 64
+#define INFO_BYTES_MAX 65536
+
+/* An engine named in the configuration. */
+struct fixed {
+    struct sync *owner;
+    struct str host;
+    uint16_t port;
+    char name[CORE_NAME_MAX];
+    struct http_call *call;
+    struct buf body;
+    struct arena arena; /* of the last good answer */
+    bool known;
+    struct engine_report report;
+};
+
+struct sync {
+    struct decide *d;
+    struct str host;
+    uint16_t controller_port, port;
+    struct buf bearer;
+    struct loop_timer timer;
+    struct http_call *call;
+    struct buf body;
+    struct arena arena;       /* of the answer being applied and of the message being written */
+    struct arena rules_arena; /* of the rules that hold */
+    struct router_rules rules;
+    bool has_rules;
+    int status;
+    uint64_t seq;
+    int64_t heard_us;
+    struct log_limit log;
+    struct fixed fixed[STATIC_MAX];
+    uint32_t fixed_count;
+};
+
+static void turn(void *arg);
+
+static void apply_services(struct sync *s, const struct router_rules *rules)
+{
+    struct decide *d = s->d;
+    for (uint32_t i = 0; i < rules->service_count; i++) {
+        const struct service_rules *r = &rules->services[i];
+        struct service *one = services_get(&d->services, r->service);
+        if (!one) continue;
+        one->from_controller = true;
+        one->paused = r->paused;
+        one->may_start = r->may_start;
+        one->slo_ttft_s = r->slo_ttft_s > 0 ? r->slo_ttft_s : (double)d->config->slo_ttft_us * 1e-6;
+        one->slo_tpot_s = r->slo_tpot_s > 0 ? r->slo_tpot_s : (double)d->config->slo_tpot_us * 1e-6;
+        if (r->policy.len > 0) decide_route_set(d, r->policy);
+    }
+    double eta_s = -1;
+    for (uint32_t i = 0; i < rules->starting_count; i++) {
+        double one_s = (double)rules->starting[i].eta_ms * 1e-3;
+        if (eta_s < 0 || one_s < eta_s) eta_s = one_s;
+    }
+    core_starting_set(d->core, eta_s);
+}
+
+static void apply_tenants(struct sync *s, const struct router_rules *rules)
+{
+    struct decide *d = s->d;
+    d->keys_required = d->config->require_key || rules->keys_required;
+    if (!rules->has_tenants || rules->tenants_version == d->tenants_version) return;
+    struct tenant_keys *keys = NULL;
+    struct err err = { 0 };
+    int rc = tenant_keys_new(rules, &keys, &err);
+    if (rc == 0) rc = tenants_update(d->tenants, rules);
+    if (rc < 0) {
+        log_event(LOG_WARN, "tenants_refused", "error=%s", err_text(&err, rc));
+        tenant_keys_unref(keys);
+        return;
+    }
+    tenant_keys_unref(d->keys);
+    d->keys = keys;
+    d->tenants_version = rules->tenants_version;
+}
+
+/* The endpoint that a static engine's own report describes. */
+static struct endpoint endpoint_of(const struct fixed *f)
+{
+    const struct engine_report *r = &f->report;
+    return (struct endpoint){
+        .instance = str_from(f->name),
+        .service = r->model,
+        .model = r->model,
+        .digest = r->digest,
+        .numerics = r->numerics,
+        .host = f->host,
+        .port = f->port,
+        .kind = r->kind,
+        .state = r->health == ENGINE_READY ? ENDPOINT_READY : ENDPOINT_STARTING,
+        .boot = r->boot,
+        .context_tokens = r->context_tokens,
+        .page_tokens = r->page_tokens,
+        .pages_total = r->pages_total,
+        .running_max = r->running_max,
+        .has_perf = r->has_perf,
+        .perf = r->perf,
+    };
+}
+
+static void apply_endpoints(struct sync *s)
+{
+    struct err err = { 0 };
+    decide_endpoints_begin(s->d);
+    for (uint32_t i = 0; s->has_rules && i < s->rules.endpoint_count; i++) {
+        decide_endpoint_put(s->d, &s->rules.endpoints[i], &err);
+    }
+    for (uint32_t i = 0; i < s->fixed_count; i++) {
+        if (!s->fixed[i].known) continue;
+        struct endpoint ep = endpoint_of(&s->fixed[i]);
+        decide_endpoint_put(s->d, &ep, &err);
+        struct service *one = services_get(&s->d->services, ep.service);
+        if (one && !one->from_controller) {
+            one->slo_ttft_s = (double)s->d->config->slo_ttft_us * 1e-6;
+            one->slo_tpot_s = (double)s->d->config->slo_tpot_us * 1e-6;
+        }
+    }
+    decide_endpoints_end(s->d);
+    uint64_t skipped;
+    if (err.text[0] && log_pass(&s->log, loop_now_us(s->d->loop), 5000000, &skipped)) {
+        log_event(LOG_WARN, "endpoint_refused", "error=%s skipped=%lu", err.text,
+                  (unsigned long)skipped);
+    }
+    decide_publish(s->d, s->has_rules ? &s->rules : NULL);
+}
+
+static void apply(struct sync *s)
+{
+    struct err err = { 0 };
+    struct router_rules rules;
+    arena_reset(&s->arena);
+    int rc = router_rules_decode(buf_view(&s->body), &s->arena, &rules, &err);
+    if (rc < 0) {
+        log_event(LOG_WARN, "rules_malformed", "error=%s", err_text(&err, rc));
+        return;
+    }
+    /* The arenas change places: the new rules must outlive the next answer's decoding. */
+    struct arena before = s->rules_arena;
+    s->rules_arena = s->arena;
+    s->arena = before;
+    s->rules = rules;
+    s->has_rules = true;
+    s->heard_us = loop_now_us(s->d->loop);
+    apply_services(s, &rules);
+    apply_tenants(s, &rules);
+    apply_endpoints(s);
+}
+
+static void on_head(void *arg, const struct http_response *head)
+{
+    ((struct sync *)arg)->status = head->status;
+}
+
+static void on_data(void *arg, struct str data)
+{
+    buf_str(&((struct sync *)arg)->body, data);
+}
+
+static void again(struct sync *s)
+{
+    int64_t wait_us = s->d->config->sync_us;
+    if (s->has_rules && s->rules.again_ms > 0) {
+        wait_us = min_i64(wait_us, (int64_t)s->rules.again_ms * 1000);
+    }
+    loop_timer_set(s->d->loop, &s->timer, loop_now_us(s->d->loop) + wait_us);
+}
+
+static void on_end(void *arg, enum http_end why)
+{
+    struct sync *s = arg;
+    s->call = NULL;
+    if (why == HTTP_END_OK && s->status == 200 && s->body.rc == 0) {
+        apply(s);
+    } else {
+        uint64_t skipped;
+        if (log_pass(&s->log, loop_now_us(s->d->loop), 5000000, &skipped)) {
+            log_event(LOG_WARN, "controller_silent", "end=%s status=%d skipped=%lu",
+                      http_end_text(why), s->status, (unsigned long)skipped);
+        }
+        apply_endpoints(s); /* last good list: tokenizers may have come meanwhile */
+    }
+    buf_clear(&s->body);
+    again(s);
+}
+
+struct demand_lists {
+    struct service_demand service[SYNC_SERVICES_MAX];
+    struct endpoint_demand endpoint[ROUTE_INSTANCES_MAX];
+    uint32_t service_count, endpoint_count;
+};
+
+static void fill_demand(struct sync *s, struct demand_lists *lists)
+{
+    struct decide *d = s->d;
+    int64_t now_us = loop_now_us(d->loop);
+    struct core_demand held;
+    core_demand(d->core, now_us, &held);
+    for (uint32_t i = 0; i < ROUTE_INSTANCES_MAX; i++) {
+        const struct endpoint_place *e = &d->endpoint[i];
+        if (!e->used) continue;
+        lists->endpoint[lists->endpoint_count++] = (struct endpoint_demand){
+            .instance = str_from(e->target.instance),
+            .in_flight = core_in_flight(d->core, i),
+            .queued_s = core_queued_s(d->core, i, now_us),
+            .sent_total = e->sent_total,
+            .failed_total = e->failed_total,
+        };
+    }
+    for (uint32_t i = 0; i < d->services.count; i++) {
+        const struct service *one = &d->services.item[i];
+        struct service_demand *to = &lists->service[lists->service_count++];
+        service_demand_fill(one, now_us, to);
+        struct core_held waiting;
+        core_held_of(d->core, one->hash, now_us, &waiting);
+        to->held = waiting.count;
+        to->held_prompt_tokens = waiting.prompt_tokens;
+        to->held_predicted_tokens = (uint64_t)waiting.output_tokens;
+        to->held_oldest_s = (double)waiting.oldest_us * 1e-6;
+        for (uint32_t e = 0; e < ROUTE_INSTANCES_MAX; e++) {
+            if (!d->endpoint[e].used || d->endpoint[e].service != one->hash) continue;
+            to->in_flight += core_in_flight(d->core, e);
+            to->queued_s += core_queued_s(d->core, e, now_us);
+        }
+    }
+    struct prefix_index_stats ix;
+    prefix_index_stats(core_index(d->core), &ix);
+    metric_set(metric_of(d->metrics, RM_HELD), held.held);
+    metric_set(metric_of(d->metrics, RM_IN_FLIGHT), held.in_flight);
+    metric_set(metric_of(d->metrics, RM_INDEX_BYTES), (double)ix.bytes);
+    metric_set(metric_of(d->metrics, RM_INDEX_BLOCKS), ix.blocks);
+    metric_set(metric_of(d->metrics, RM_INDEX_EVICTED), (double)ix.evicted);
+    metric_set(metric_of(d->metrics, RM_SYNC_AGE),
+               s->has_rules ? (double)(now_us - s->heard_us) * 1e-6 : -1);
+}
+
+static uint32_t fill_usage(struct sync *s, struct tenant_usage *list, uint32_t most)
+{
+    uint32_t count = 0;
+    size_t cursor = 0;
+    struct tenant *t;
+    while (count < most && (t = tenants_next(s->d->tenants, &cursor))) {
+        list[count++] = (struct tenant_usage){
+            .tenant = str_from(t->id.name),
+            .requests_total = t->requests_total,
+            .rejected_total = t->rejected_total,
+            .prompt_tokens_total = t->prompt_tokens_total,
+            .cached_tokens_total = t->cached_tokens_total,
+            .generated_tokens_total = t->generated_tokens_total,
+        };
+    }
+    return count;
+}
+
+static int write_message(struct sync *s, struct buf *out)
+{
+    struct decide *d = s->d;
+    struct demand_lists *lists = calloc(1, sizeof *lists);
+    struct tenant_usage *usage = calloc(SYNC_TENANTS_MAX, sizeof *usage);
+    int rc = lists && usage ? 0 : -ENOMEM;
+    if (rc == 0) {
+        fill_demand(s, lists);
+        struct str host = STR("127.0.0.1");
+        uint16_t port;
+        router_address(d->config->listen, &host, &port, NULL);
+        struct router_sync message = {
+            .router = d->config->name,
+            .boot = d->boot,
+            .seq = ++s->seq,
+            .host = host,
+            .port = s->port,
+            .window_s = (double)WINDOW_US * 1e-6,
+            .tenants_version = d->tenants_version,
+            .services = lists->service,
+            .service_count = lists->service_count,
+            .endpoints = lists->endpoint,
+            .endpoint_count = lists->endpoint_count,
+            .usage = usage,
+            .usage_count = fill_usage(s, usage, SYNC_TENANTS_MAX),
+        };
+        rc = router_sync_encode(&message, out);
+    }
+    free(lists);
+    free(usage);
+    return rc;
+}
+
+static void ask_controller(struct sync *s)
+{
+    CLEANUP(buf_fini) struct buf message = { .max = SYNC_BYTES_MAX };
+    struct http_header header[2] = { { STR("content-type"), STR("application/json") },
+                                     { STR("authorization"), buf_view(&s->bearer) } };
+    struct http_call_request call = {
+        .host = s->host,
+        .port = s->controller_port,
+        .path = STR("/api/v1/routers/sync"),
+        .headers = header,
+        .header_count = 1 + (s->bearer.len > 0),
+        .deadline_us = loop_now_us(s->d->loop) + CALL_US,
+        .on_head = on_head,
+        .on_data = on_data,
+        .on_end = on_end,
+        .arg = s,
+    };
+    s->status = 0;
+    if (write_message(s, &message) == 0) {
+        call.body = buf_view(&message);
+        s->call = http_call_start(s->d->client, &call, NULL);
+    }
+    if (!s->call) again(s);
+}
+
+static void on_info_data(void *arg, struct str data)
+{
+    buf_str(&((struct fixed *)arg)->body, data);
+}
+
+static void on_info_end(void *arg, enum http_end why)
+{
+    struct fixed *f = arg;
+    f->call = NULL;
+    struct engine_report report;
+    CLEANUP(arena_fini) struct arena arena = { 0 };
+    arena_init(&arena, INFO_BYTES_MAX);
+    /* An engine that does not answer stays listed as it was: its requests say whether it lives. */
+    if (why == HTTP_END_OK &&
+        engine_report_decode(buf_view(&f->body), &arena, &report, NULL) == 0) {
+        struct arena before = f->arena;
+        f->arena = arena;
+        arena = before;
+        f->report = report;
+        f->known = true;
+    }
+    buf_clear(&f->body);
+    if (f->owner->host.len == 0) apply_endpoints(f->owner);
+}
+
+static void ask_fixed(struct fixed *f)
+{
+    struct sync *s = f->owner;
+    if (f->call) return;
+    struct http_header header = { STR("authorization"), buf_view(&s->bearer) };
+    struct http_call_request call = {
+        .host = f->host,
+        .port = f->port,
+        .path = STR("/internal/info"),
+        .headers = &header,
+        .header_count = s->bearer.len > 0,
+        .deadline_us = loop_now_us(s->d->loop) + CALL_US,
+        .on_data = on_info_data,
+        .on_end = on_info_end,
+        .arg = f,
+    };
+    f->call = http_call_start(s->d->client, &call, NULL);
+}
+
+static void turn(void *arg)
+{
+    struct sync *s = arg;
+    for (uint32_t i = 0; i < s->fixed_count; i++)
+        ask_fixed(&s->fixed[i]);
+    if (s->host.len == 0) {
+        /* Nobody to tell, but the gauges are kept. */
+        CLEANUP(buf_fini) struct buf unsent = { .max = SYNC_BYTES_MAX };
+        write_message(s, &unsent);
+        again(s);
+    } else if (!s->call) {
+        ask_controller(s);
+    }
+}
+
+void sync_hurry(struct sync *s)
+{
+    if (s->call) return; /* its answer comes in a moment, and the next turn after it */
+    int64_t soon_us = loop_now_us(s->d->loop) + HURRY_US;
+    if (loop_timer_is_set(&s->timer) && s->timer.node.key <= soon_us) return;
+    loop_timer_set(s->d->loop, &s->timer, soon_us);
+}
+
+int sync_new(struct decide *d, uint16_t port, struct sync **ret, struct err *err)
+{
+    struct sync *s = calloc(1, sizeof *s);
+    if (!s) return err_set(err, -ENOMEM, "router: no memory");
+    s->d = d;
+    s->port = port;
+    s->timer = (struct loop_timer){ .fn = turn, .arg = s };
+    buf_init(&s->body, SYNC_BYTES_MAX);
+    arena_init(&s->arena, SYNC_BYTES_MAX);
+    arena_init(&s->rules_arena, SYNC_BYTES_MAX);
+    if (d->secret.len > 0) buf_printf(&s->bearer, "Bearer " STR_FMT, STR_ARG(d->secret));
+    int rc = 0;
+    if (d->config->controller.len > 0) {
+        rc = router_address(d->config->controller, &s->host, &s->controller_port, err);
+        if (rc < 0) err_prefix(err, rc, "router.controller");
+    }
+    for (size_t i = 0; rc == 0 && i < min_size(d->config->endpoints.count, STATIC_MAX); i++) {
+        struct fixed *f = &s->fixed[s->fixed_count++];
+        f->owner = s;
+        buf_init(&f->body, INFO_BYTES_MAX);
+        snprintf(f->name, sizeof f->name, "static-%zu", i);
+        rc = router_address(d->config->endpoints.items[i], &f->host, &f->port, err);
+        if (rc < 0) err_prefix(err, rc, "router.endpoints[%zu]", i);
+    }
+    if (rc == 0) rc = loop_timer_set(d->loop, &s->timer, 0);
+    if (rc < 0) {
+        sync_free(s);
+        return rc;
+    }
+    *ret = s;
+    return 0;
+}
+
+void sync_free(struct sync *s)
+{
+    if (!s) return;
+    if (s->call) http_call_cancel(s->call);
+    for (uint32_t i = 0; i < s->fixed_count; i++) {
+        if (s->fixed[i].call) http_call_cancel(s->fixed[i].call);
+        buf_fini(&s->fixed[i].body);
+        arena_fini(&s->fixed[i].arena);
+    }
+    loop_timer_clear(s->d->loop, &s->timer);
+    arena_fini(&s->arena);
+    arena_fini(&s->rules_arena);
+    buf_fini(&s->body);
+    buf_fini(&s->bearer);
+    free(s);
+}

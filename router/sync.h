@@ -1,0 +1,17 @@
+/* sync.h - talk with the controller, and ask engines that the configuration names.
+ *
+ * Layer:   router
+ * Threads: the decision thread only
+ * Rules:   without an answer the last word stays: routing goes on for as long as engines answer
+ */
+#pragma once
+#include "base/core/err.h"
+
+#include <stdint.h>
+
+struct decide;
+struct sync;
+
+int sync_new(struct decide *d, uint16_t port, struct sync **ret, struct err *err);
+void sync_free(struct sync *s);
+void sync_hurry(struct sync *s); /* a request is held, a tokenizer came: do not wait for the turn */

@@ -1,0 +1,212 @@
+/* tenants.c - key snapshots, token buckets and usage counters. */
+#include "router/tenants.h"
+
+#include "base/core/bits.h"
+#include "base/core/list.h"
+#include "base/core/own.h"
+
+#include <stdatomic.h>
+#include <stdlib.h>
+
+struct tenant_keys {
+    atomic_uint refs;
+    struct map by_hash; /* SHA-256 -> struct tenant_name */
+};
+
+static void keys_free(struct tenant_keys *k)
+{
+    map_fini(&k->by_hash);
+    free(k);
+}
+
+static bool copy_name(char ret[TENANT_NAME_MAX], struct str s)
+{
+    if (s.len >= TENANT_NAME_MAX) return false;
+    memset(ret, 0, TENANT_NAME_MAX);
+    if (s.len > 0) memcpy(ret, s.data, s.len);
+    return true;
+}
+
+static int add_tenant(struct tenant_keys *k, const struct tenant_rules *rules, struct err *err)
+{
+    for (uint32_t i = 0; i < rules->key_hash_count; i++) {
+        uint8_t hash[SHA256_BYTES];
+        if (hex_to(rules->key_hashes[i], hash, sizeof hash) < 0) {
+            return err_set(err, -EINVAL, "tenant " STR_FMT ": a key hash is not SHA-256",
+                           STR_ARG(rules->tenant));
+        }
+        struct tenant_name *name = map_put(&k->by_hash, hash, NULL);
+        if (!name) return err_set(err, -ENOMEM, "tenants: no memory");
+        if (!copy_name(name->name, rules->tenant) || !copy_name(name->salt, rules->salt)) {
+            return err_set(err, -EINVAL, "tenant " STR_FMT ": a name is too long",
+                           STR_ARG(rules->tenant));
+        }
+    }
+    return 0;
+}
+
+int tenant_keys_new(const struct router_rules *rules, struct tenant_keys **ret, struct err *err)
+{
+    struct tenant_keys *k = calloc(1, sizeof *k);
+    if (!k) return err_set(err, -ENOMEM, "tenants: no memory");
+    atomic_init(&k->refs, 1);
+    map_init(&k->by_hash, SHA256_BYTES, sizeof(struct tenant_name),
+             (size_t)SYNC_TENANTS_MAX * SYNC_KEYS_MAX, 0);
+    int rc = 0;
+    for (uint32_t i = 0; rc == 0 && i < rules->tenant_count; i++) {
+        rc = add_tenant(k, &rules->tenants[i], err);
+    }
+    if (rc < 0) {
+        keys_free(k);
+        return rc;
+    }
+    *ret = k;
+    return 0;
+}
+
+struct tenant_keys *tenant_keys_ref(struct tenant_keys *k)
+{
+    if (k) atomic_fetch_add(&k->refs, 1);
+    return k;
+}
+
+void tenant_keys_unref(struct tenant_keys *k)
+{
+    if (k && atomic_fetch_sub(&k->refs, 1) == 1) keys_free(k);
+}
+
+const struct tenant_name *tenant_keys_find(const struct tenant_keys *k, struct str api_key)
+{
+    if (!k || api_key.len == 0) return NULL;
+    /* Looked up by hash: how long it takes says nothing about the key. */
+    uint8_t hash[SHA256_BYTES];
+    sha256(api_key.data, api_key.len, hash);
+    return map_get(&k->by_hash, hash);
+}
+
+uint32_t tenant_keys_count(const struct tenant_keys *k)
+{
+    return k ? (uint32_t)k->by_hash.count : 0;
+}
+
+struct tenants {
+    struct map by_name; /* TENANT_NAME_MAX bytes -> struct tenant * */
+    struct tenant anonymous;
+};
+
+int tenants_new(struct tenants **ret, struct err *err)
+{
+    struct tenants *t = calloc(1, sizeof *t);
+    if (!t) return err_set(err, -ENOMEM, "tenants: no memory");
+    map_init(&t->by_name, TENANT_NAME_MAX, sizeof(struct tenant *), SYNC_TENANTS_MAX, 0);
+    *ret = t;
+    return 0;
+}
+
+void tenants_free(struct tenants *t)
+{
+    if (!t) return;
+    size_t cursor = 0;
+    const void *key;
+    void *value;
+    while (map_next(&t->by_name, &cursor, &key, &value))
+        free(*(struct tenant **)value);
+    map_fini(&t->by_name);
+    free(t);
+}
+
+static struct tenant *find_or_make(struct tenants *t, struct str name)
+{
+    char key[TENANT_NAME_MAX];
+    if (!copy_name(key, name)) return NULL;
+    bool is_new;
+    struct tenant **place = map_put(&t->by_name, key, &is_new);
+    if (!place) return NULL;
+    if (is_new) {
+        *place = calloc(1, sizeof **place);
+        if (!*place) {
+            map_remove(&t->by_name, key);
+            return NULL;
+        }
+        copy_name((*place)->id.name, name);
+    }
+    return *place;
+}
+
+int tenants_update(struct tenants *t, const struct router_rules *rules)
+{
+    for (uint32_t i = 0; i < rules->tenant_count; i++) {
+        const struct tenant_rules *r = &rules->tenants[i];
+        struct tenant *one = find_or_make(t, r->tenant);
+        if (!one) return -ENOMEM;
+        if (one->requests_per_min != r->requests_per_min) {
+            one->requests_left = r->requests_per_min;
+        }
+        if (one->tokens_per_min != r->tokens_per_min) one->tokens_left = r->tokens_per_min;
+        one->requests_per_min = r->requests_per_min;
+        one->tokens_per_min = r->tokens_per_min;
+        one->concurrency = r->concurrency;
+    }
+    return 0;
+}
+
+struct tenant *tenants_find(struct tenants *t, const char *name)
+{
+    char key[TENANT_NAME_MAX];
+    if (name[0] == '\0' || !copy_name(key, str_from(name))) return &t->anonymous;
+    struct tenant **place = map_get(&t->by_name, key);
+    return place ? *place : &t->anonymous;
+}
+
+struct tenant *tenants_next(struct tenants *t, size_t *cursor)
+{
+    const void *key;
+    void *value;
+    if (!map_next(&t->by_name, cursor, &key, &value)) return NULL;
+    return *(struct tenant **)value;
+}
+
+/* Adds what a minute's allowance has earned since it was last looked at. */
+static void refill(struct tenant *t, int64_t now_us)
+{
+    double minutes = (double)(now_us - t->filled_us) / 60e6;
+    t->filled_us = now_us;
+    t->requests_left += minutes * t->requests_per_min;
+    t->tokens_left += minutes * t->tokens_per_min;
+    if (t->requests_left > t->requests_per_min) t->requests_left = t->requests_per_min;
+    if (t->tokens_left > t->tokens_per_min) t->tokens_left = t->tokens_per_min;
+}
+
+bool tenant_admit(struct tenant *t, uint32_t prompt_tokens, int64_t now_us, double *ret_wait_s)
+{
+    double wait_s = 0;
+    refill(t, now_us);
+    if (t->concurrency > 0 && t->in_flight >= t->concurrency) wait_s = 1;
+    if (t->requests_per_min > 0 && t->requests_left < 1) {
+        wait_s = (1 - t->requests_left) * 60 / t->requests_per_min;
+    }
+    /* A prompt above a whole minute's allowance passes when the bucket is full, else never. */
+    double tokens = prompt_tokens < t->tokens_per_min ? prompt_tokens : t->tokens_per_min;
+    if (t->tokens_per_min > 0 && t->tokens_left < tokens) {
+        wait_s = (tokens - t->tokens_left) * 60 / t->tokens_per_min;
+    }
+    if (wait_s > 0) {
+        t->rejected_total++;
+        *ret_wait_s = wait_s;
+        return false;
+    }
+    t->requests_left -= 1;
+    t->tokens_left -= prompt_tokens;
+    t->in_flight++;
+    t->requests_total++;
+    return true;
+}
+
+void tenant_end(struct tenant *t, const struct usage *usage)
+{
+    t->in_flight--;
+    t->tokens_left -= usage->generated_tokens;
+    t->prompt_tokens_total += usage->prompt_tokens;
+    t->cached_tokens_total += usage->cached_tokens;
+    t->generated_tokens_total += usage->generated_tokens;
+}

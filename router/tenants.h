@@ -1,0 +1,56 @@
+/* tenants.h - who a key belongs to, and how much that tenant may do.
+ *
+ * Layer:    router (base/core, base/wire)
+ * Threads:  struct tenant_keys is an immutable snapshot that byte loops share by reference count;
+ *           struct tenants, with limits and usage, is the decision thread's
+ * Rules:    (1) keys are known by their SHA-256 only
+ *           (2) a tenant's limits hold for one router; token buckets start full
+ *           (3) requests without a key belong to the anonymous tenant "", which has no limits
+ */
+#pragma once
+#include "base/core/hash.h"
+#include "base/core/map.h"
+#include "base/wire/sync.h"
+#include "base/wire/usage.h"
+
+#define TENANT_NAME_MAX 64
+
+struct tenant_keys; /* key hash -> tenant name and salt */
+
+struct tenant_name {
+    char name[TENANT_NAME_MAX];
+    char salt[TENANT_NAME_MAX];
+};
+
+/* From the controller's list; -ENOMEM, -EINVAL for names that are too long. */
+int tenant_keys_new(const struct router_rules *rules, struct tenant_keys **ret, struct err *err);
+struct tenant_keys *tenant_keys_ref(struct tenant_keys *k);
+void tenant_keys_unref(struct tenant_keys *k); /* NULL is fine */
+const struct tenant_name *tenant_keys_find(const struct tenant_keys *k, struct str api_key);
+uint32_t tenant_keys_count(const struct tenant_keys *k);
+
+struct tenant {
+    struct tenant_name id;
+    uint32_t requests_per_min, tokens_per_min, concurrency; /* 0: unlimited */
+    double requests_left, tokens_left;
+    int64_t filled_us;
+    uint32_t in_flight;
+    uint64_t requests_total, rejected_total;
+    uint64_t prompt_tokens_total, cached_tokens_total, generated_tokens_total;
+};
+
+struct tenants;
+int tenants_new(struct tenants **ret, struct err *err);
+void tenants_free(struct tenants *t);
+int tenants_update(struct tenants *t, const struct router_rules *rules); /* limits; -ENOMEM */
+
+/* Never NULL for a name that tenants_update or "" gave; an unknown one counts as "". Pointers live
+ * until tenants_free. */
+struct tenant *tenants_find(struct tenants *t, const char *name);
+struct tenant *tenants_next(struct tenants *t, size_t *cursor); /* NULL at the end */
+
+/* True and counted when the request fits the limits; else false and the seconds until it may. */
+bool tenant_admit(struct tenant *t, uint32_t prompt_tokens, int64_t now_us, double *ret_wait_s);
+
+/* Ends what tenant_admit began. Generated tokens are paid afterwards. */
+void tenant_end(struct tenant *t, const struct usage *usage);

@@ -1,0 +1,264 @@
+/* upstream.c - one attempt at an engine: token ids and frames with ours, the client's JSON with
+ * others.
+ *
+ * A failed attempt says nothing to the client: the decision thread sends the request elsewhere or
+ * refuses it. Only an answer that has begun to stream cannot be taken back.
+ */
+#include "base/core/bits.h"
+#include "base/io/log.h"
+#include "router/bytes.h"
+
+#define ERROR_BYTES_MAX ((size_t)64 << 10) /* of another engine's error reply */
+#define WHOLE_BYTES_MAX ((size_t)64 << 20) /* of an answer that is sent whole */
+#define EVENT_BYTES_MAX ((size_t)1 << 20)
+
+static void attempt_failed(struct request *r, enum retry_failure failure)
+{
+    if (r->call) http_call_cancel(r->call);
+    r->call = NULL;
+    request_failed(r, failure);
+}
+
+/* The answer is complete: hand it over and let go. */
+static void attempt_done(struct request *r)
+{
+    r->call = NULL;
+    r->outcome.ok = r->finish == FINISH_STOP || r->finish == FINISH_LENGTH;
+    r->outcome.cut = r->finish == FINISH_LENGTH;
+    if (r->first_us == 0) request_tokens(r, 0); /* an answer without text has its end as TTFT */
+    answer_finish(r);
+    request_over(r);
+}
+
+static int on_frame(void *arg, struct str line)
+{
+    struct request *r = arg;
+    struct generate_frame frame;
+    struct err err = { 0 };
+    if (line.len == 0) return 0;
+    arena_reset(&r->frame_arena);
+    int rc = generate_frame_decode(line, &r->frame_arena, &frame, &err);
+    if (rc < 0) {
+        log_event(LOG_WARN, "frame_malformed", "id=%s instance=%s error=%s", r->id,
+                  r->target.instance, err.text);
+        return rc;
+    }
+    if (frame.has_usage) r->usage = frame.usage;
+    if (frame.id_count > 0) request_tokens(r, frame.id_count);
+    if (frame.text.len > 0) answer_text(r, frame.text);
+    if (frame.finish != FINISH_NONE) r->finish = frame.finish;
+    if (frame.error.len > 0) {
+        openai_error_set(&r->problem, 0, OPENAI_UPSTREAM, NULL, STR_FMT, STR_ARG(frame.error));
+    }
+    return 0;
+}
+
+static int on_event(void *arg, struct str data)
+{
+    struct request *r = arg;
+    if (str_eq(data, SSE_DONE)) return 0;
+    struct openai_delta delta;
+    CLEANUP(buf_fini) struct buf text = { 0 };
+    int rc = openai_delta_parse(data, &text, &delta, NULL);
+    if (rc < 0 || delta.has_error) return -EPROTO;
+    if (delta.has_usage) r->usage = delta.usage;
+    if (delta.has_text) {
+        request_tokens(r, 1);
+        r->usage.generated_tokens += !delta.has_usage;
+        answer_text(r, buf_view(&text));
+    }
+    if (delta.finish != FINISH_NONE) r->finish = delta.finish;
+    return 0;
+}
+
+static void on_head(void *arg, const struct http_response *head)
+{
+    struct request *r = arg;
+    r->upstream_status = head->status;
+    if (head->status != 200) buf_init(&r->answer, ERROR_BYTES_MAX);
+}
+
+static void on_data(void *arg, struct str data)
+{
+    struct request *r = arg;
+    int rc;
+    if (r->upstream_status != 200) {
+        buf_str(&r->answer, data);
+        return;
+    }
+    if (r->target.kind == ENGINE_MUSTER) {
+        rc = line_reader_feed(&r->lines, data, on_frame, r);
+    } else if (r->api.stream) {
+        rc = sse_reader_feed(&r->events, data, on_event, r);
+    } else {
+        rc = buf_str(&r->answer, data);
+    }
+    if (rc < 0) attempt_failed(r, RETRY_ERROR);
+}
+
+/* Status other than 200: the engine is full, refuses the request itself, or is in trouble. */
+static void on_refusal(struct request *r)
+{
+    int status = r->upstream_status;
+    if (status == 429 || status == 503) {
+        attempt_failed(r, RETRY_OVERLOADED);
+    } else if (status >= 400 && status < 500 && r->answer.rc == 0 && status != 401) {
+        /* The request's own fault: the engine's words go to the client. */
+        openai_error_set(&r->problem, 0, OPENAI_INVALID, NULL, "refused by the engine");
+        answer_relay(r, status, STR("application/json"), buf_view(&r->answer));
+        request_over(r);
+    } else {
+        log_event(LOG_WARN, "engine_error", "id=%s instance=%s status=%d", r->id,
+                  r->target.instance, status);
+        attempt_failed(r, RETRY_ERROR);
+    }
+}
+
+/* A whole reply of another engine goes to the client as it is. */
+static void on_whole(struct request *r)
+{
+    struct openai_delta delta;
+    CLEANUP(buf_fini) struct buf text = { 0 };
+    if (openai_delta_parse(buf_view(&r->answer), &text, &delta, NULL) < 0 || delta.has_error) {
+        attempt_failed(r, RETRY_ERROR);
+        return;
+    }
+    if (delta.has_usage) r->usage = delta.usage;
+    r->finish = delta.finish;
+    r->outcome.ok = true;
+    r->outcome.cut = r->finish == FINISH_LENGTH;
+    request_tokens(r, r->usage.generated_tokens);
+    answer_relay(r, 200, STR("application/json"), buf_view(&r->answer));
+    request_over(r);
+}
+
+static void on_end(void *arg, enum http_end why)
+{
+    struct request *r = arg;
+    r->call = NULL;
+    switch (why) {
+    case HTTP_END_OK:
+        if (r->upstream_status != 200) {
+            on_refusal(r);
+        } else if (r->target.kind != ENGINE_MUSTER && !r->api.stream) {
+            on_whole(r);
+        } else if (r->finish == FINISH_STOP || r->finish == FINISH_LENGTH) {
+            attempt_done(r);
+        } else {
+            /* FINISH_ERROR or FINISH_ABORT, or an end without one: the engine gave up. */
+            attempt_failed(r, r->finish == FINISH_NONE ? RETRY_DIED : RETRY_ERROR);
+        }
+        break;
+    case HTTP_END_CONNECT_FAILED:
+        attempt_failed(r, RETRY_UNREACHABLE);
+        break;
+    case HTTP_END_RESET_BEFORE_HEAD:
+    case HTTP_END_RESET_AFTER_HEAD:
+        attempt_failed(r, RETRY_DIED);
+        break;
+    case HTTP_END_TIMEOUT:
+        openai_error_set(&r->problem, 0, OPENAI_DEADLINE, NULL, "The request's deadline passed.");
+        answer_problem(r, 1);
+        request_over(r);
+        break;
+    case HTTP_END_MALFORMED:
+    case HTTP_END_CANCELLED:
+    case HTTP_END_COUNT:
+        attempt_failed(r, RETRY_ERROR);
+        break;
+    }
+}
+
+static int internal_body(struct request *r, struct buf *out)
+{
+    uint32_t prompt = (uint32_t)r->ids.count;
+    uint32_t room = r->target.context_tokens > prompt ? r->target.context_tokens - prompt : 1;
+    int64_t left_us = r->deadline_us - loop_now_us(r->home->loop);
+    struct generate_request g = {
+        .id = str_from(r->id),
+        .ids = r->ids.data,
+        .id_count = prompt,
+        .prompt_tokens = prompt,
+        .sampling = r->api.sampling,
+        .max_tokens = r->api.max_tokens ? min_u32(r->api.max_tokens, room) : room,
+        .min_tokens = r->api.min_tokens,
+        .stop = r->api.stop,
+        .stop_count = r->api.stop_count,
+        .ignore_eos = r->api.ignore_eos,
+        .tenant = r->salt,
+        .deadline_ms = (uint32_t)max_i64(left_us / 1000, 1),
+        .predicted_p50 = (uint32_t)r->tell_p50,
+        .predicted_p90 = (uint32_t)r->tell_p90,
+    };
+    return generate_encode(&g, out);
+}
+
+/* Forgets what an earlier attempt left behind. A seed is drawn once, so that every attempt would
+ * answer alike. */
+static void reset(struct request *r)
+{
+    line_reader_fini(&r->lines);
+    sse_reader_fini(&r->events);
+    line_reader_init(&r->lines, GENERATE_FRAME_BYTES_MAX);
+    sse_reader_init(&r->events, EVENT_BYTES_MAX);
+    buf_fini(&r->answer);
+    buf_init(&r->answer, WHOLE_BYTES_MAX);
+    r->usage = (struct usage){ 0 };
+    r->finish = FINISH_NONE;
+    r->upstream_status = 0;
+    r->paused = false;
+    if (!r->began) r->first_us = 0;
+    if (!r->api.sampling.has_seed) {
+        r->api.sampling.has_seed = true;
+        r->api.sampling.seed = rng_u64(&r->home->rng) >> 11; /* exact in JSON of any reader */
+    }
+}
+
+void upstream_start(struct request *r)
+{
+    struct byte_loop *b = r->home;
+    bool ours = r->target.kind == ENGINE_MUSTER;
+    CLEANUP(buf_fini) struct buf body = { 0 };
+    CLEANUP(buf_fini) struct buf bearer = { 0 };
+    reset(r);
+    if (ours && r->bundle != r->target.bundle && generate_tokenize(r, r->target.bundle) < 0) {
+        answer_problem(r, 1);
+        request_over(r);
+        return;
+    }
+    if (ours && r->target.context_tokens > 0 && r->ids.count >= r->target.context_tokens) {
+        openai_error_set(
+            &r->problem, 0, OPENAI_CONTEXT_LENGTH, "messages",
+            "This model's maximum context length is %u tokens, but the prompt has %zu.",
+            r->target.context_tokens, r->ids.count);
+        answer_problem(r, 1);
+        request_over(r);
+        return;
+    }
+    if (ours && internal_body(r, &body) < 0) {
+        request_failed(r, RETRY_ERROR);
+        return;
+    }
+    if (b->secret.len > 0) buf_printf(&bearer, "Bearer " STR_FMT, STR_ARG(b->secret));
+    struct http_header header[3] = { { STR("content-type"), STR("application/json") },
+                                     { STR("x-request-id"), str_from(r->id) },
+                                     { STR("authorization"), buf_view(&bearer) } };
+    struct str path = ours                            ? STR("/internal/generate")
+                      : r->api.surface == OPENAI_CHAT ? STR("/v1/chat/completions")
+                                                      : STR("/v1/completions");
+    struct http_call_request call = {
+        .host = str_from(r->target.host),
+        .port = r->target.port,
+        .path = path,
+        .headers = header,
+        .header_count = 2 + (b->secret.len > 0 && ours),
+        .body = ours ? buf_view(&body) : r->body,
+        .deadline_us = r->deadline_us,
+        .on_head = on_head,
+        .on_data = on_data,
+        .on_end = on_end,
+        .arg = r,
+    };
+    r->call = http_call_start(b->client, &call, NULL);
+    if (!r->call) request_failed(r, RETRY_UNREACHABLE);
+}
