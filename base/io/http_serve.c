@@ -338,7 +338,8 @@ static void on_task(void *arg)
     }
     send_some(x);
     call_drain(x);
-    if (x->stage == SERVE_DEAD) return; /* freed by the task that kill_conn has set */
+    /* Written to again, or dead: the next turn's task sends, or frees, before anything is armed. */
+    if (list_linked(&x->task.node)) return;
     if (x->stage == SERVE_OPEN || x->stage == SERVE_SENDING) mark_unsent(x);
     if (arm(x) < 0 || loop_watch_mod(x->server->loop, &x->watch, wanted_events(x)) < 0)
         serve_abort(x, HTTP_ABORT_SERVER);
