@@ -51,10 +51,8 @@ static void field_check(const struct config_field *f, size_t record_size)
     }
     must(f->default_text || f->type == CONFIG_TEXT || f->type == CONFIG_TEXTS);
     if (!f->default_text) return;
-    CLEANUP(arena_fini) struct arena arena;
-    arena_init(&arena, SCHEMA_MEMORY_BYTES_MAX);
     _Alignas(max_align_t) char value[sizeof(struct config_texts)];
-    must(config_value_parse(f, str_from(f->default_text), &arena, value, NULL) == 0);
+    must(config_value_parse(f, str_from(f->default_text), NULL, value, NULL) == 0);
 }
 
 void config_record_check(const struct config_record *record, uint32_t depth)

@@ -260,8 +260,8 @@ static int text_parse(const struct config_field *f, struct str text, struct aren
     if (length > (bounded ? f->max : (double)CONFIG_TEXT_BYTES_MAX))
         return err_set(err, -ERANGE, "is longer than %.0f bytes",
                        bounded ? f->max : (double)CONFIG_TEXT_BYTES_MAX);
-    struct str copy = arena_str(arena, text);
-    if (!copy.data) return err_set(err, -ENOMEM, "no memory for the configuration");
+    struct str copy = arena ? arena_str(arena, text) : text;
+    if (arena && !copy.data) return err_set(err, -ENOMEM, "no memory for the configuration");
     *into = copy;
     return 0;
 }
@@ -284,10 +284,11 @@ static int texts_parse(const struct config_field *f, struct str text, struct are
         count += text.data[i] == ',';
     int rc = config_count_check(f, count, err);
     if (rc < 0) return rc;
-    struct str *items = arena_array(arena, count, sizeof *items);
-    if (!items) return err_set(err, -ENOMEM, "no memory for the configuration");
+    struct str *items = arena ? arena_array(arena, count, sizeof *items) : NULL, unkept;
+    if (arena && !items) return err_set(err, -ENOMEM, "no memory for the configuration");
     for (size_t i = 0; i < count; i++) {
-        rc = text_parse(f, str_trim(str_cut(&text, ',')), arena, &items[i], err);
+        struct str item = str_trim(str_cut(&text, ','));
+        rc = text_parse(f, item, arena, items ? &items[i] : &unkept, err);
         if (rc < 0) return rc;
     }
     *into = (struct config_texts){ items, count };

@@ -8,7 +8,8 @@
 struct arena;
 
 /* Writes the value at `into` (the field's C type; see enum config_type). Texts and lists are
- * copied into `arena`. The sentence has no subject: "-3 is below 0 (allowed: 0 to 10)".
+ * copied into `arena`; without one a value is checked and what is at `into` is of no use. The
+ * sentence has no subject: "-3 is below 0 (allowed: 0 to 10)".
  * -EINVAL wrong form, -ERANGE out of bounds, -ENOMEM. */
 int config_value_parse(const struct config_field *f, struct str text, struct arena *arena,
                        void *into, struct err *err);

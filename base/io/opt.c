@@ -124,7 +124,7 @@ static int store_config(struct parser *p, const struct match *m, const char *sho
 {
     const struct config_field *f = m->leaf.field;
     _Alignas(max_align_t) char place[sizeof(struct config_texts)];
-    int rc = config_value_parse(f, str_from(value), &p->out->arena, place, p->err);
+    int rc = config_value_parse(f, str_from(value), NULL, place, p->err);
     if (rc < 0) return err_prefix(p->err, rc, "%s", shown);
     const char *path = arena_print(p, p->cmd->section->name, '.', m->leaf.path);
     if (!path) return no_memory(p);
@@ -332,7 +332,7 @@ int opt_help(const struct opt_command *cmd, struct buf *out)
         buf_printf(out, "  %-27s %s\n", cmd->positionals[i].name, cmd->positionals[i].about);
     buf_text(out, "\nOptions:\n");
     if (cmd->options) config_help(cmd->options, out);
-    buf_printf(out, "  -h, --%-23s Show this and exit.\n", "help");
+    buf_printf(out, "  -h, --%-21s Show this and exit.\n", "help");
     if (cmd->section) {
         buf_printf(out, "\nConfiguration (section `%s` of the file):\n", cmd->section->name);
         config_help(cmd->section->record, out);

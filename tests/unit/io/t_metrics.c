@@ -1,0 +1,309 @@
+/* t_metrics.c - exact text, bounded series, quantiles against sorted samples, many threads. */
+#include "base/core/bits.h"
+#include "base/core/fault.h"
+#include "base/core/own.h"
+#include "base/core/rng.h"
+#include "base/io/file.h"
+#include "base/io/metrics.h"
+
+#include <math.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+enum { REQUESTS, RUNNING, TTFT, TOKENS, SIZES, METRIC_COUNT };
+
+static const double ttft_buckets[] = { 0.1, 0.5, 1 };
+static const double token_buckets[] = { 16, 64, 256 };
+static const struct metric_desc table[METRIC_COUNT] = {
+    [REQUESTS] = { .name = "muster_requests_total",
+                   .type = METRIC_COUNTER,
+                   .help = "Requests answered.",
+                   .labels = { "tenant", "code" },
+                   .series_max = 3 },
+    [RUNNING] = { .name = "muster_running",
+                  .type = METRIC_GAUGE,
+                  .unit = "requests",
+                  .help = "Requests that run now, \\ and\nmore." },
+    [TTFT] = { .name = "muster_ttft_seconds",
+               .type = METRIC_HISTOGRAM,
+               .unit = "seconds",
+               .help = "Time to the first token.",
+               .buckets = ttft_buckets,
+               .bucket_count = COUNT_OF(ttft_buckets) },
+    [TOKENS] = { .name = "muster_prompt_tokens",
+                 .type = METRIC_HISTOGRAM,
+                 .unit = "tokens",
+                 .help = "Length of prompts | tokens.",
+                 .labels = { "tenant" },
+                 .buckets = token_buckets,
+                 .bucket_count = COUNT_OF(token_buckets) },
+    [SIZES] = { .name = "muster_sent_bytes_total",
+                .type = METRIC_COUNTER,
+                .unit = "bytes",
+                .help = "Bytes sent." },
+};
+
+static struct metrics *make(const struct metric_target *targets, uint32_t count)
+{
+    struct metrics *m = NULL;
+    assert_int_equal(metrics_new(table, METRIC_COUNT, targets, count, &m, NULL), 0);
+    return m;
+}
+
+static void text_is_exact(void **state)
+{
+    (void)state;
+    static const struct metric_target targets[] = { { TTFT, 0.25 }, { TTFT, 0.5 } };
+    CLEANUP(metrics_freep) struct metrics *m = make(targets, 2);
+    CLEANUP(buf_fini) struct buf out = { 0 };
+    struct metric_series *ok =
+        metric_series(m, REQUESTS, (struct str[]){ STR("a\"\\\n"), STR("200") });
+    metric_inc(ok);
+    metric_add(ok, 2);
+    assert_ptr_equal(ok, metric_series(m, REQUESTS, (struct str[]){ STR("a\"\\\n"), STR("200") }));
+    metric_set(metric_of(m, RUNNING), 3);
+    metric_add(metric_of(m, RUNNING), -0.5);
+    metric_observe(metric_of(m, TTFT), 0.25); /* le: on the bound is inside */
+    metric_observe(metric_of(m, TTFT), 0.3);
+    metric_observe(metric_of(m, TTFT), 7);
+    metric_observe(metric_of(m, TTFT), (double)NAN);
+    metric_add(metric_of(m, SIZES), 9007199254740991.0);
+    assert_int_equal(metrics_render(m, &out), 0);
+    assert_string_equal(out.data,
+                        "# HELP muster_requests_total Requests answered.\n"
+                        "# TYPE muster_requests_total counter\n"
+                        "muster_requests_total{tenant=\"a\\\"\\\\\\n\",code=\"200\"} 3\n"
+                        "# HELP muster_running Requests that run now, \\\\ and\\nmore.\n"
+                        "# TYPE muster_running gauge\n"
+                        "muster_running 2.5\n"
+                        "# HELP muster_ttft_seconds Time to the first token.\n"
+                        "# TYPE muster_ttft_seconds histogram\n"
+                        "muster_ttft_seconds_bucket{le=\"0.1\"} 0\n"
+                        "muster_ttft_seconds_bucket{le=\"0.25\"} 1\n"
+                        "muster_ttft_seconds_bucket{le=\"0.5\"} 2\n"
+                        "muster_ttft_seconds_bucket{le=\"1\"} 2\n"
+                        "muster_ttft_seconds_bucket{le=\"+Inf\"} 3\n"
+                        "muster_ttft_seconds_sum 7.55\n"
+                        "muster_ttft_seconds_count 3\n"
+                        "# HELP muster_prompt_tokens Length of prompts | tokens.\n"
+                        "# TYPE muster_prompt_tokens histogram\n"
+                        "# HELP muster_sent_bytes_total Bytes sent.\n"
+                        "# TYPE muster_sent_bytes_total counter\n"
+                        "muster_sent_bytes_total 9007199254740991\n"
+                        "# HELP muster_metrics_overflow_total Look-ups of a series beyond its "
+                        "metric's bound.\n"
+                        "# TYPE muster_metrics_overflow_total counter\n"
+                        "muster_metrics_overflow_total{metric=\"muster_requests_total\"} 0\n"
+                        "muster_metrics_overflow_total{metric=\"muster_prompt_tokens\"} 0\n");
+}
+
+static struct metric_series *tenant(struct metrics *m, const char *name)
+{
+    return metric_series(m, REQUESTS, (struct str[]){ str_from(name), STR("200") });
+}
+
+static void series_are_bounded(void **state)
+{
+    (void)state;
+    CLEANUP(metrics_freep) struct metrics *m = make(NULL, 0);
+    CLEANUP(buf_fini) struct buf out = { 0 };
+    struct metric_series *a = tenant(m, "a"), *b = tenant(m, "b"), *c = tenant(m, "c");
+    struct metric_series *d = tenant(m, "d");
+    assert_ptr_equal(d, tenant(m, "e"));
+    assert_ptr_equal(c, tenant(m, "c"));
+    metric_add(d, 5);
+    metric_inc(a);
+    metrics_render(m, &out);
+    assert_non_null(
+        strstr(out.data, "\nmuster_requests_total{tenant=\"other\",code=\"other\"} 5\n"));
+    assert_non_null(strstr(out.data, "{metric=\"muster_requests_total\"} 2\n"));
+    /* What is forgotten makes room and is gone from the text; `other` cannot be forgotten. */
+    metric_series_forget(m, b);
+    metric_series_forget(m, d);
+    struct metric_series *e = tenant(m, "e");
+    assert_ptr_not_equal(e, d);
+    assert_true(metric_value(e) == 0);
+    buf_clear(&out);
+    metrics_render(m, &out);
+    assert_null(strstr(out.data, "tenant=\"b\""));
+    assert_non_null(strstr(out.data, "tenant=\"e\""));
+    assert_non_null(strstr(out.data, "tenant=\"other\""));
+    /* Long values are cut at a character. */
+    char name[METRIC_LABEL_BYTES_MAX + 8];
+    memset(name, 'x', sizeof name);
+    memcpy(name + METRIC_LABEL_BYTES_MAX - 1, "\xc3\xa9", 2);
+    struct str values[] = { str_of(name, sizeof name) };
+    metric_observe(metric_series(m, TOKENS, values), 5);
+    buf_clear(&out);
+    metrics_render(m, &out);
+    assert_true(str_utf8_valid(buf_view(&out)));
+    assert_non_null(strstr(out.data, "xxx\",le=\"16\"} 1\n"));
+}
+
+static void memory_failure_goes_to_other(void **state)
+{
+    (void)state;
+    CLEANUP(metrics_freep) struct metrics *m = make(NULL, 0);
+    fault_arm("metrics.alloc", 1);
+    struct metric_series *a = tenant(m, "a");
+    fault_disarm();
+    assert_ptr_not_equal(a, tenant(m, "a"));
+    struct metrics *none = NULL;
+    uint64_t n = 1;
+    for (bool reached = true; reached; n++) {
+        fault_arm("metrics.alloc", n);
+        int rc = metrics_new(table, METRIC_COUNT, NULL, 0, &none, NULL);
+        reached = fault_hits() >= n;
+        fault_disarm();
+        assert_int_equal(rc, reached ? -ENOMEM : 0);
+    }
+    assert_int_equal(n, METRIC_COUNT + 2);
+    metrics_free(none);
+}
+
+static int compare(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* The estimate lies in the bucket of the true quantile of sorted samples. */
+static void quantiles_are_in_their_bucket(void **state)
+{
+    (void)state;
+    CLEANUP(metrics_freep) struct metrics *m = make(NULL, 0);
+    struct metric_snapshot before, now;
+    struct rng rng;
+    double samples[1000];
+    rng_seed(&rng, 3);
+    metric_snapshot(metric_of(m, TTFT), &now);
+    assert_true(isnan(metric_quantile(&now, NULL, 0.5)));
+    for (int i = 0; i < 50; i++)
+        metric_observe(metric_of(m, TTFT), 0.9);
+    metric_snapshot(metric_of(m, TTFT), &before);
+    assert_true(isnan(metric_quantile(&before, &before, 0.5)));
+    for (size_t i = 0; i < COUNT_OF(samples); i++) {
+        samples[i] = rng_exp(&rng, 0.2);
+        metric_observe(metric_of(m, TTFT), samples[i]);
+    }
+    metric_snapshot(metric_of(m, TTFT), &now);
+    qsort(samples, COUNT_OF(samples), sizeof *samples, compare);
+    static const double quantiles[] = { 0.01, 0.25, 0.5, 0.9, 0.95, 0.999 };
+    for (size_t i = 0; i < COUNT_OF(quantiles); i++) {
+        double got = metric_quantile(&now, &before, quantiles[i]);
+        double want = samples[(size_t)(quantiles[i] * COUNT_OF(samples)) - 1];
+        double low = 0, high = 1;
+        for (size_t j = 0; j < COUNT_OF(ttft_buckets); j++) {
+            if (ttft_buckets[j] < want) low = ttft_buckets[j];
+            if (ttft_buckets[j] >= want && high >= 1) high = ttft_buckets[j];
+        }
+        assert_true(got >= fmin(low, 1) && got <= high);
+    }
+    /* Ten observations in (0.1, 0.5]: rank 5 of 10 is the middle of the bucket. */
+    metric_snapshot(metric_of(m, TTFT), &before);
+    for (int i = 0; i < 10; i++)
+        metric_observe(metric_of(m, TTFT), 0.2);
+    metric_snapshot(metric_of(m, TTFT), &now);
+    assert_true(fabs(metric_quantile(&now, &before, 0.5) - 0.3) < 1e-12);
+    assert_true(fabs(metric_quantile(&now, &before, 0) - 0.1) < 1e-12);
+    assert_true(fabs(metric_quantile(&now, &before, 1) - 0.5) < 1e-12);
+    metric_snapshot(metric_of(m, TTFT), &before);
+    metric_observe(metric_of(m, TTFT), 99);
+    metric_snapshot(metric_of(m, TTFT), &now);
+    assert_true(metric_quantile(&now, &before, 0.5) == 1); /* the last finite bound */
+}
+
+#define THREADS 4
+#define ADDS 20000
+
+static void *add_many(void *arg)
+{
+    struct metrics *m = arg;
+    for (int i = 0; i < ADDS; i++) {
+        metric_inc(metric_of(m, SIZES));
+        metric_observe(metric_of(m, TTFT), 0.25);
+        if (i % 1000 == 0) metric_inc(tenant(m, "a"));
+    }
+    return NULL;
+}
+
+static void threads_lose_nothing(void **state)
+{
+    (void)state;
+    CLEANUP(metrics_freep) struct metrics *m = make(NULL, 0);
+    pthread_t threads[THREADS];
+    for (int i = 0; i < THREADS; i++)
+        pthread_create(&threads[i], NULL, add_many, m);
+    CLEANUP(buf_fini) struct buf out = { 0 };
+    for (int i = 0; i < 20; i++) {
+        buf_clear(&out);
+        assert_int_equal(metrics_render(m, &out), 0);
+    }
+    for (int i = 0; i < THREADS; i++)
+        pthread_join(threads[i], NULL);
+    struct metric_snapshot now;
+    metric_snapshot(metric_of(m, TTFT), &now);
+    assert_int_equal(now.count, THREADS * ADDS);
+    assert_true(now.sum == THREADS * ADDS * 0.25);
+    assert_true(metric_value(metric_of(m, SIZES)) == THREADS * ADDS);
+    assert_true(metric_value(tenant(m, "a")) == THREADS * ADDS / 1000);
+}
+
+static void docs_have_every_row(void **state)
+{
+    (void)state;
+    CLEANUP(buf_fini) struct buf out = { 0 };
+    assert_int_equal(metrics_markdown(table, METRIC_COUNT, &out), 0);
+    assert_non_null(strstr(out.data, "| `muster_requests_total` | counter | - | `tenant`, `code` | "
+                                     "Requests answered. |\n"));
+    assert_non_null(strstr(out.data, "| Length of prompts \\| tokens. |\n"));
+    assert_non_null(strstr(out.data, "| `muster_running` | gauge | requests | - | "));
+}
+
+/* promtool reads what we write, where it is installed. */
+static void promtool_agrees(void **state)
+{
+    (void)state;
+    if (system("command -v promtool >/dev/null 2>&1") != 0) { /* NOLINT: our own words */
+        print_message("skipped: promtool is not installed\n");
+        skip();
+    }
+    CLEANUP(metrics_freep) struct metrics *m = make(NULL, 0);
+    CLEANUP(buf_fini) struct buf out = { 0 };
+    metric_inc(tenant(m, "a\"\\\n"));
+    struct str values[] = { STR("a") };
+    metric_observe(metric_series(m, TOKENS, values), 5);
+    assert_int_equal(metrics_render(m, &out), 0);
+    char path[] = "/tmp/t_metrics.XXXXXX", command[128];
+    int fd = mkstemp(path);
+    assert_true(fd >= 0);
+    close(fd);
+    assert_int_equal(file_write_atomic(path, buf_view(&out), 0600, NULL), 0);
+    snprintf(command, sizeof command, "promtool check metrics < %s", path);
+    int status = system(command); /* NOLINT: our own words */
+    unlink(path);
+    assert_int_equal(status, 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(text_is_exact),
+        cmocka_unit_test(series_are_bounded),
+        cmocka_unit_test(memory_failure_goes_to_other),
+        cmocka_unit_test(quantiles_are_in_their_bucket),
+        cmocka_unit_test(threads_lose_nothing),
+        cmocka_unit_test(docs_have_every_row),
+        cmocka_unit_test(promtool_agrees),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
