@@ -325,89 +325,85 @@ struct refused {
     "\"temperature\":1,\"top_p\":1,\"repetition_penalty\":1}" rest "}"
 #define RULES(rest) "{\"v\":1,\"keys_required\":false,\"again_ms\":1" rest "}"
 
+static const struct refused refusals[] = {
+    { decode_generate, "", "generate: JSON: the text ends too early" },
+    { decode_generate, "[]", "generate: must be an object" },
+    { decode_generate, "{\"v\":2}", "generate: speaks protocol version 2 and this Muster" },
+    { decode_generate, "{\"v\":\"1\"}", "protocol version 1 and" },
+    { decode_generate, "{\"id\":\"x\"}", "generate: \"v\" is missing" },
+    { decode_generate, GEN(""), "generate: \"ids\" is missing" },
+    { decode_generate, GEN(",\"ids\":null"), "\"ids\" is missing" },
+    { decode_generate, GEN(",\"ids\":[]"), "ids: may not be empty" },
+    { decode_generate, GEN(",\"ids\":7"), "ids: must be an array" },
+    { decode_generate, GEN(",\"ids\":[1,-1]"), "ids: holds what is no token id" },
+    { decode_generate, GEN(",\"ids\":[1,4294967296]"), "ids: holds what is no token id" },
+    { decode_generate, GEN(",\"ids\":[[1]]"), "ids: holds what is no token id" },
+    { decode_generate, GEN(",\"ids\":[1,]"), "ids: not a JSON value" },
+    { decode_generate, GEN(",\"ids\":[1],\"max_tokens\":2"), "\"max_tokens\" stands there twice" },
+    { decode_generate, GEN(",\"ids\":[1],\"deadline_ms\":4294967296"),
+      "deadline_ms: out of range" },
+    { decode_generate, GEN(",\"ids\":[1],\"min_tokens\":-1"), "min_tokens: -1 is outside" },
+    { decode_generate, GEN(",\"ids\":[1],\"min_tokens\":\"1\""), "min_tokens: must be a whole" },
+    { decode_generate, GEN(",\"ids\":[1],\"ignore_eos\":0"), "ignore_eos: must be true or false" },
+    { decode_generate, GEN(",\"ids\":[1],\"tenant\":7"), "tenant: must be a string" },
+    { decode_generate, GEN(",\"ids\":[1],\"tenant\":\"a\\u0000b\""), "tenant: holds a NUL" },
+    { decode_generate, GEN(",\"ids\":[1],\"stop\":[\"\"]"), "stop[0] is empty" },
+    { decode_generate, GEN(",\"ids\":[1]") " x", "behind the end" },
+    { decode_generate, "{\"v\":1,\"sampling\":{\"temperature\":1e999}}",
+      "generate: sampling: temperature: 1e999 is outside 0..100" },
+    { decode_generate, "{\"v\":1,\"sampling\":{}}", "sampling: \"temperature\" is missing" },
+    { decode_generate_frame, "{\"finish\":\"tired\"}", "finish: unknown name \"tired\"" },
+    { decode_generate_frame, "{\"finish\":1}", "finish: must be a name" },
+    { decode_generate_frame, "{\"usage\":[]}", "usage: must be an object" },
+    { decode_block_event, "{\"kind\":\"add\",\"seq\":1,\"keys\":[\"12\"]}", "no block key" },
+    { decode_block_event, "{\"kind\":\"add\",\"seq\":1,\"keys\":[1]}", "no block key" },
+    { decode_block_event, "{\"kind\":\"add\",\"seq\":1.5}", "seq: must be a whole number" },
+    { decode_block_event, "{\"kind\":\"hello\",\"seq\":1}", "\"v\" is missing" },
+    { decode_block_event,
+      "{\"kind\":\"hello\",\"seq\":1,\"v\":1,\"boot\":\"1\",\"block_tokens\":16}",
+      "boot: must be 16 hexadecimal digits" },
+    { decode_block_event,
+      "{\"kind\":\"hello\",\"seq\":1,\"v\":1,\"boot\":\"0000000000000001\",\"block_tokens\":16,"
+      "\"page_tokens\":24}",
+      "a page of 24 tokens" },
+    { decode_engine_report,
+      "{\"v\":1,\"health\":\"loading\",\"pages_total\":1,\"pages_free\":4294967295,"
+      "\"pages_cached\":2}",
+      "are more than 1" },
+    { decode_engine_report, "{\"v\":1,\"health\":\"ready\"}", "ready, but no host and port" },
+    { decode_engine_report, "{\"v\":1,\"health\":\"ready\",\"port\":65536}", "port: 65536 is out" },
+    { decode_engine_report, "{\"v\":1,\"health\":\"ready\",\"perf\":{\"a\":-1}}",
+      "engine info: perf: a: -1 is outside" },
+    { decode_agent_report, "{\"v\":1,\"instance\":\"\"}", "instance: 0 bytes are outside 1..128" },
+    { decode_agent_report,
+      "{\"v\":1,\"instance\":\"i\",\"boot\":\"0000000000000001\",\"seq\":1,\"state\":\"up\","
+      "\"engine\":{\"v\":1,\"health\":\"loading\",\"pages_free\":1}}",
+      "agent report: engine: 1 free" },
+    { decode_agent_reply, "{\"v\":1,\"known\":true}", "\"lease_ms\" is missing" },
+    { decode_router_rules, RULES(",\"endpoints\":[{}]"), "endpoints[0]: \"instance\" is missing" },
+    { decode_router_rules, RULES(",\"endpoints\":[7]"), "endpoints[0]: must be an object" },
+    { decode_router_rules, RULES(",\"tenants\":[{\"tenant\":\"t\",\"key_hashes\":[\"ab\"]}]"),
+      "is no SHA-256" },
+    { decode_router_rules, RULES(",\"endpoints\":[{\"instance\":\"i\""),
+      "endpoints: expected a comma or ]" },
+    { decode_router_sync, "{\"v\":1,\"services\":[{\"service\":\"m\",\"ttft_s\":{\"p50\":1}}]}",
+      "router sync: services[0]: ttft_s: \"count\" is missing" },
+};
+
 static void hostile_peers(void **state)
 {
     (void)state;
-    static const struct refused rows[] = {
-        { decode_generate, "", "generate: JSON: the text ends too early" },
-        { decode_generate, "[]", "generate: must be an object" },
-        { decode_generate, "{\"v\":2}", "generate: speaks protocol version 2 and this Muster" },
-        { decode_generate, "{\"v\":\"1\"}", "protocol version 1 and" },
-        { decode_generate, "{\"id\":\"x\"}", "generate: \"v\" is missing" },
-        { decode_generate, GEN(""), "generate: \"ids\" is missing" },
-        { decode_generate, GEN(",\"ids\":null"), "\"ids\" is missing" },
-        { decode_generate, GEN(",\"ids\":[]"), "ids: may not be empty" },
-        { decode_generate, GEN(",\"ids\":7"), "ids: must be an array" },
-        { decode_generate, GEN(",\"ids\":[1,-1]"), "ids: holds what is no token id" },
-        { decode_generate, GEN(",\"ids\":[1,4294967296]"), "ids: holds what is no token id" },
-        { decode_generate, GEN(",\"ids\":[[1]]"), "ids: holds what is no token id" },
-        { decode_generate, GEN(",\"ids\":[1,]"), "ids: not a JSON value" },
-        { decode_generate, GEN(",\"ids\":[1],\"max_tokens\":2"),
-          "\"max_tokens\" stands there twice" },
-        { decode_generate, GEN(",\"ids\":[1],\"deadline_ms\":4294967296"),
-          "deadline_ms: out of range" },
-        { decode_generate, GEN(",\"ids\":[1],\"min_tokens\":-1"), "min_tokens: -1 is outside" },
-        { decode_generate, GEN(",\"ids\":[1],\"min_tokens\":\"1\""),
-          "min_tokens: must be a whole" },
-        { decode_generate, GEN(",\"ids\":[1],\"ignore_eos\":0"),
-          "ignore_eos: must be true or false" },
-        { decode_generate, GEN(",\"ids\":[1],\"tenant\":7"), "tenant: must be a string" },
-        { decode_generate, GEN(",\"ids\":[1],\"tenant\":\"a\\u0000b\""), "tenant: holds a NUL" },
-        { decode_generate, GEN(",\"ids\":[1],\"stop\":[\"\"]"), "stop[0] is empty" },
-        { decode_generate, GEN(",\"ids\":[1]") " x", "behind the end" },
-        { decode_generate, "{\"v\":1,\"sampling\":{\"temperature\":1e999}}",
-          "generate: sampling: temperature: 1e999 is outside 0..100" },
-        { decode_generate, "{\"v\":1,\"sampling\":{}}", "sampling: \"temperature\" is missing" },
-        { decode_generate_frame, "{\"finish\":\"tired\"}", "finish: unknown name \"tired\"" },
-        { decode_generate_frame, "{\"finish\":1}", "finish: must be a name" },
-        { decode_generate_frame, "{\"usage\":[]}", "usage: must be an object" },
-        { decode_block_event, "{\"kind\":\"add\",\"seq\":1,\"keys\":[\"12\"]}", "no block key" },
-        { decode_block_event, "{\"kind\":\"add\",\"seq\":1,\"keys\":[1]}", "no block key" },
-        { decode_block_event, "{\"kind\":\"add\",\"seq\":1.5}", "seq: must be a whole number" },
-        { decode_block_event, "{\"kind\":\"hello\",\"seq\":1}", "\"v\" is missing" },
-        { decode_block_event,
-          "{\"kind\":\"hello\",\"seq\":1,\"v\":1,\"boot\":\"1\",\"block_tokens\":16}",
-          "boot: must be 16 hexadecimal digits" },
-        { decode_block_event,
-          "{\"kind\":\"hello\",\"seq\":1,\"v\":1,\"boot\":\"0000000000000001\",\"block_tokens\":16,"
-          "\"page_tokens\":24}",
-          "a page of 24 tokens" },
-        { decode_engine_report,
-          "{\"v\":1,\"health\":\"loading\",\"pages_total\":1,\"pages_free\":4294967295,"
-          "\"pages_cached\":2}",
-          "are more than 1" },
-        { decode_engine_report, "{\"v\":1,\"health\":\"ready\"}", "ready, but no host and port" },
-        { decode_engine_report, "{\"v\":1,\"health\":\"ready\",\"port\":65536}",
-          "port: 65536 is out" },
-        { decode_engine_report, "{\"v\":1,\"health\":\"ready\",\"perf\":{\"a\":-1}}",
-          "engine info: perf: a: -1 is outside" },
-        { decode_agent_report, "{\"v\":1,\"instance\":\"\"}",
-          "instance: 0 bytes are outside 1..128" },
-        { decode_agent_report,
-          "{\"v\":1,\"instance\":\"i\",\"boot\":\"0000000000000001\",\"seq\":1,\"state\":\"up\","
-          "\"engine\":{\"v\":1,\"health\":\"loading\",\"pages_free\":1}}",
-          "agent report: engine: 1 free" },
-        { decode_agent_reply, "{\"v\":1,\"known\":true}", "\"lease_ms\" is missing" },
-        { decode_router_rules, RULES(",\"endpoints\":[{}]"),
-          "endpoints[0]: \"instance\" is missing" },
-        { decode_router_rules, RULES(",\"endpoints\":[7]"), "endpoints[0]: must be an object" },
-        { decode_router_rules, RULES(",\"tenants\":[{\"tenant\":\"t\",\"key_hashes\":[\"ab\"]}]"),
-          "is no SHA-256" },
-        { decode_router_rules, RULES(",\"endpoints\":[{\"instance\":\"i\""),
-          "endpoints: expected a comma or ]" },
-        { decode_router_sync, "{\"v\":1,\"services\":[{\"service\":\"m\",\"ttft_s\":{\"p50\":1}}]}",
-          "router sync: services[0]: ttft_s: \"count\" is missing" },
-    };
-    for (size_t i = 0; i < COUNT_OF(rows); i++) {
+    for (size_t i = 0; i < COUNT_OF(refusals); i++) {
         CLEANUP(arena_fini) struct arena arena = { 0 };
         _Alignas(16) char ret[STRUCT_BYTES_MAX], before[STRUCT_BYTES_MAX];
         struct err err = { 0 };
         memset(ret, 0x5a, sizeof ret);
         memcpy(before, ret, sizeof ret);
         arena_init(&arena, 1 << 16);
-        int rc = rows[i].decode(str_from(rows[i].text), &arena, ret, &err);
-        if (rc >= 0) fail_msg("accepted: %s", rows[i].text);
-        if (!strstr(err.text, rows[i].says)) fail_msg("%s\nsays: %s", rows[i].text, err.text);
+        int rc = refusals[i].decode(str_from(refusals[i].text), &arena, ret, &err);
+        if (rc >= 0) fail_msg("accepted: %s", refusals[i].text);
+        if (!strstr(err.text, refusals[i].says))
+            fail_msg("%s\nsays: %s", refusals[i].text, err.text);
         assert_memory_equal(ret, before, sizeof ret);
     }
 }

@@ -1,0 +1,24 @@
+#!/bin/sh
+# paths.sh ROOT - no file names a folder of the machine that it was written on: the checkout, the
+# folder the checkout lies in, anybody's home.
+set -eu
+here=$(cd "$(dirname "$0")" && pwd)
+. "$here/files.sh"
+cd "$1"
+root=$(pwd)
+around=$(dirname "$root")
+patterns=$(mktemp)
+trap 'rm -f "$patterns"' EXIT
+{
+    echo "$root"
+    # These are everybody's and may be spoken of.
+    case $around in
+        / | /tmp | /var | /var/tmp | /usr | /usr/src | /usr/local | /usr/local/src | /opt | /srv | /home | /root | /mnt) ;;
+        *) echo "$around/" ;;
+    esac
+    for home in home Users; do echo "/$home/"; done
+} >"$patterns"
+found=$(sources . '*' | tr '\n' '\0' | xargs -0 grep -InF -f "$patterns" -- /dev/null || true)
+[ -z "$found" ] && exit 0
+echo "$found"
+exit 1

@@ -1,0 +1,76 @@
+#!/bin/sh
+# selftest.sh [CC] - each lint finds what it is there to find: a small tree passes, and fails once
+# for every fault planted in it.
+set -eu
+here=$(cd "$(dirname "$0")" && pwd)
+cc=${1:-cc}
+tree=$(mktemp -d)
+trap 'rm -rf "$tree"' EXIT
+bad=0
+
+# fresh: the tree without faults.
+fresh() {
+    rm -rf "$tree/t"
+    mkdir -p "$tree/t/base/core" "$tree/t/base/io" "$tree/t/policies" "$tree/t/router/core" \
+        "$tree/t/engine" "$tree/t/cli" "$tree/t/build/x"
+    cd "$tree/t"
+    cp "$here/../../base/core/banned.h" base/core/
+    printf '#pragma once\n#include <stdint.h>\nuint32_t a(void);\n' >base/core/a.h
+    printf '#include "base/core/a.h"\n\nuint32_t a(void)\n{\n    return 1; /* rand() */\n}\n' >base/core/a.c
+    printf '#include "base/core/a.h"\n' >policies/p.c
+    printf '#include "policies/p.h"\n#include "base/io/x.h"\n' >router/r.c
+    printf '#include "router/r.h"\n#include "engine/e.h"\n' >cli/c.c
+    printf '#include "nowhere.h"\nstrcpy(a, b);\n' >build/x/generated.c
+}
+
+# expect LINT passes|fails WHY
+expect() {
+    if sh "$here/$1.sh" "$tree/t" "$cc" >"$tree/out" 2>&1; then got=passes; else got=fails; fi
+    [ "$got" = "$2" ] && return
+    echo "selftest: $1 $got: $3"
+    cat "$tree/out"
+    bad=1
+}
+
+# plant LINT WHY FILE TEXT: TEXT is appended to FILE and LINT must fail.
+plant() {
+    fresh
+    printf "$4" >>"$3"
+    expect "$1" fails "$2"
+}
+
+fresh
+for lint in layers headers banned sizes paths; do expect $lint passes 'a tree without faults'; done
+
+plant layers 'base may not know policies' base/core/a.c '#include "policies/p.h"\n'
+plant layers 'a core may not know its shell' router/core/c.c '#include "router/r.h"\n'
+plant layers 'one role may not know another' router/r.c '  #  include "engine/e.h"\n'
+plant layers 'policies do no I/O' policies/p.c '#include <stdio.h>\n'
+plant layers 'a core reads no clock' router/core/c.c '#include <time.h>\n'
+plant layers 'a vendor header has its one place' router/r.c '#include <openssl/evp.h>\n'
+plant layers 'a folder that no layer covers' stray.c '#include "base/core/a.h"\n'
+plant layers 'a header named from its own folder' base/core/a.c '#include "a.h"\n'
+plant headers 'a type that was not included' base/core/a.h 'size_t b(void);\n'
+plant banned 'banned everywhere' cli/c.c 'void f(void) { strcpy(a, b); }\n'
+plant banned 'banned, with a space' cli/c.c 'int v = atoi (x);\n'
+plant banned 'a comment may stand before it' cli/c.c '/* x */ int v = rand();\n'
+plant banned 'a decision may not print' router/core/c.c 'void f(void) { printf("x"); }\n'
+plant banned 'a policy owns no memory' policies/p.c 'void *f(void) { return malloc(1); }\n'
+plant paths 'the checkout itself' cli/c.c "/* $tree/t/cli */\n"
+plant paths "somebody's home" cli/c.c "/* /ho""me/x */\n"
+
+fresh
+{
+    printf 'int f(void)\n{\n'
+    seq 81 | sed 's/.*/    g();/'
+    printf '}\n'
+} >>cli/c.c
+expect sizes fails 'a function of 81 lines'
+fresh
+seq 201 | sed 's/.*/extern int x;/' >cli/long.h
+expect sizes fails 'a header of 201 lines'
+fresh
+seq 1501 | sed 's/.*/extern int x;/' >cli/long.c
+expect sizes fails 'a file of 1,501 lines'
+
+exit $bad
