@@ -11,7 +11,8 @@ struct list {
     struct list *next, *prev;
 };
 
-#define CONTAINER_OF(ptr, type, member) ((type *)((char *)(ptr)-offsetof(type, member)))
+/* Through void *, because clang warns of a cast from char * to a type of larger alignment. */
+#define CONTAINER_OF(ptr, type, member) ((type *)(void *)((char *)(ptr)-offsetof(type, member)))
 
 #define LIST_EACH(head, node) \
     for (struct list *node = (head)->next; node != (head); node = node->next)
