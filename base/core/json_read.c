@@ -104,15 +104,24 @@ static size_t escape(struct str s, char out[4], size_t *ret_len)
     return 12;
 }
 
+/* Moves pos over bytes that need no look inside a string: most of most texts. */
+static void skip_plain(struct json_reader *r)
+{
+    const char *at = r->text.data + r->pos, *end = r->text.data + r->text.len;
+    while (at < end && (uint8_t)*at >= 0x20 && (uint8_t)*at < 0x80 && *at != '"' && *at != '\\')
+        at++;
+    r->pos = (size_t)(at - r->text.data);
+}
+
 /* Reads the string whose opening quote is at pos; false after fail(). */
 static bool scan_string(struct json_reader *r)
 {
     size_t from = ++r->pos;
     r->escaped = false;
-    while (r->pos < r->text.len) {
+    for (skip_plain(r); r->pos < r->text.len; skip_plain(r)) {
         struct str rest = str_of(r->text.data + r->pos, r->text.len - r->pos);
         uint8_t c = (uint8_t)rest.data[0];
-        size_t n = 1, ignored_len;
+        size_t n = 0, ignored_len;
         uint32_t ignored;
         char out[4];
         if (c == '"') {
@@ -125,7 +134,7 @@ static bool scan_string(struct json_reader *r)
             r->escaped = true;
             n = escape(rest, out, &ignored_len);
             if (n == 0) return fail(r, "a malformed escape or a lone surrogate"), false;
-        } else if (c >= 0x80) {
+        } else {
             n = utf8_decode(rest, &ignored);
             if (n == 0) return fail(r, "malformed UTF-8"), false;
         }

@@ -2,7 +2,7 @@
  *
  * Layer:    base/core (libc, xxHash)
  * Lifetime: values move when the map grows or an entry is removed: a returned pointer lives
- *           until the next map_put or map_remove
+ *           until the next map_put or map_remove; keys and values are aligned to 8
  * Design:   linear probing with backward-shift deletion: no tombstones, so a map that is
  *           emptied and filled for weeks probes as fast as a new one
  */

@@ -60,6 +60,10 @@ static void same_value(struct json_reader *a, struct json_reader *b, struct buf 
     buf_clear(x);
     buf_clear(y);
     if (json_text(a, x) == 0) must(json_text(b, y) == 0 && str_eq(buf_view(x), buf_view(y)));
+
+    CLEANUP(arena_fini) struct arena arena = { .bytes_max = SIZE_MAX };
+    struct str copy;
+    if (json_text_arena(a, &arena, &copy) == 0) must(str_eq(copy, buf_view(x)));
     if (json_f64(a, &v) == 0) must(json_f64(b, &w) == 0 && memcmp(&v, &w, sizeof v) == 0);
 }
 
