@@ -1,0 +1,319 @@
+/* fake_engine.c - an engine that speaks our internal protocol and fails on command.
+ *
+ *     fake_engine --port P [--tokens N] [--token-ms M] [--fail MODE] [--fail-count K] [--name NAME]
+ *
+ * Token i of a prompt is H(prompt, i), as text "<hash>.", so that a test sees every token that is
+ * lost, repeated or another request's. `--fail` says what happens to the first K generate calls:
+ *
+ *     busy      answered 503                      die_early   the process exits before the head
+ *     error     answered 500                      die_late    it exits after three tokens
+ *     garbage   a malformed frame                 hang        nothing ever comes
+ *     cut       the connection ends after three tokens
+ *
+ * POST /script {"fail": MODE, "count": K, "tokens": N, "token_ms": M} changes it while it runs;
+ * GET /seen tells what it met: calls, requests open now, clients that left.
+ */
+#include "base/core/hash.h"
+#include "base/core/own.h"
+#include "base/io/http_server.h"
+#include "base/io/opt.h"
+#include "base/text/bundle.h"
+#include "base/wire/events.h"
+#include "base/wire/generate.h"
+#include "base/wire/report.h"
+#include "tests/unit/text/small_vocab.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#define DIE_AFTER_TOKENS 3
+
+enum fail {
+    FAIL_NONE,
+    FAIL_BUSY,
+    FAIL_ERROR,
+    FAIL_GARBAGE,
+    FAIL_CUT,
+    FAIL_DIE_EARLY,
+    FAIL_DIE_LATE,
+    FAIL_HANG,
+    FAIL_COUNT
+};
+static const char *const fail_names[] = { "none",      "busy",     "error", "garbage", "cut",
+                                          "die_early", "die_late", "hang",  NULL };
+
+struct options {
+    int64_t port, tokens, token_ms, fail_count;
+    int fail;
+    struct str name;
+};
+
+struct fake {
+    struct loop *loop;
+    struct options options;
+    struct buf bundle;
+    char digest[SHA256_HEX + 1];
+    uint64_t boot;
+    uint64_t calls;
+    int64_t open, left;
+};
+
+struct stream {
+    struct fake *fake;
+    struct http_exchange *x;
+    struct loop_timer timer;
+    uint64_t prompt_hash;
+    uint32_t prompt_tokens, sent, wanted;
+    enum fail fail;
+};
+
+static void stream_free(struct stream *s)
+{
+    loop_timer_clear(s->fake->loop, &s->timer);
+    s->fake->open--;
+    free(s);
+}
+
+static void on_left(void *arg, enum http_abort why)
+{
+    (void)why;
+    struct stream *s = arg;
+    s->fake->left++;
+    stream_free(s);
+}
+
+static void write_frame(struct stream *s, const struct generate_frame *frame)
+{
+    CLEANUP(buf_fini) struct buf line = { 0 };
+    generate_frame_encode(frame, &line);
+    http_stream_write(s->x, line.data, line.len);
+}
+
+static void finish(struct stream *s)
+{
+    struct generate_frame last = { .finish = FINISH_STOP,
+                                   .has_usage = true,
+                                   .usage = { s->prompt_tokens, 0, s->sent } };
+    write_frame(s, &last);
+    http_stream_end(s->x);
+    stream_free(s);
+}
+
+/* Does what the script says at this point; true when the stream is over by it. */
+static bool fail_now(struct stream *s)
+{
+    if (s->sent < DIE_AFTER_TOKENS) return false;
+    if (s->fail == FAIL_DIE_LATE) kill(getpid(), SIGKILL);
+    if (s->fail == FAIL_GARBAGE) http_stream_write(s->x, "{\"ids\":[}\n", 10);
+    if (s->fail != FAIL_CUT) return false;
+    http_exchange_abort(s->x);
+    stream_free(s);
+    return true;
+}
+
+static void on_token(void *arg)
+{
+    struct stream *s = arg;
+    if (fail_now(s)) return;
+    if (s->sent == s->wanted) {
+        finish(s);
+        return;
+    }
+    char text[32];
+    uint64_t h = hash64(&s->sent, sizeof s->sent, s->prompt_hash);
+    snprintf(text, sizeof text, "%08llx.", (unsigned long long)(h & 0xffffffff));
+    uint32_t id = (uint32_t)(h % 256);
+    struct generate_frame frame = { .ids = &id, .id_count = 1, .text = str_from(text) };
+    write_frame(s, &frame);
+    s->sent++;
+    loop_timer_set(s->fake->loop, &s->timer,
+                   loop_now_us(s->fake->loop) + s->fake->options.token_ms * 1000);
+}
+
+static void on_generate(struct fake *f, struct http_exchange *x)
+{
+    const struct http_request *req = http_exchange_request(x);
+    CLEANUP(arena_fini) struct arena arena = { 0 };
+    struct generate_request g;
+    struct err err = { 0 };
+    arena_init(&arena, 64 << 20);
+    f->calls++;
+    enum fail fail = FAIL_NONE;
+    if (f->options.fail_count > 0) {
+        f->options.fail_count--;
+        fail = (enum fail)f->options.fail;
+    }
+    if (fail == FAIL_DIE_EARLY) kill(getpid(), SIGKILL);
+    if (generate_decode(req->body, &arena, &g, &err) < 0) {
+        http_reply(x, 400, STR("text/plain"), str_from(err.text));
+        return;
+    }
+    if (fail == FAIL_BUSY || fail == FAIL_ERROR) {
+        http_reply(x, fail == FAIL_BUSY ? 503 : 500, STR("text/plain"), STR("as scripted"));
+        return;
+    }
+    struct stream *s = calloc(1, sizeof *s);
+    if (!s) abort();
+    *s = (struct stream){ .fake = f,
+                          .x = x,
+                          .timer = { .fn = on_token, .arg = s },
+                          .prompt_hash = hash64(g.ids, g.id_count * sizeof *g.ids, 0),
+                          .prompt_tokens = g.prompt_tokens,
+                          .fail = fail };
+    s->wanted =
+        (uint32_t)f->options.tokens < g.max_tokens ? (uint32_t)f->options.tokens : g.max_tokens;
+    f->open++;
+    http_exchange_watch(x, on_left, NULL, s);
+    if (fail == FAIL_HANG) return;
+    http_stream_begin(x, 200, STR("application/x-ndjson"));
+    on_token(s);
+}
+
+static void on_info(struct fake *f, struct http_exchange *x)
+{
+    struct engine_report r = { .host = STR("127.0.0.1"),
+                               .port = (uint32_t)f->options.port,
+                               .kind = ENGINE_MUSTER,
+                               .health = ENGINE_READY,
+                               .model = STR("fake"),
+                               .digest = str_from(f->digest),
+                               .boot = f->boot,
+                               .block_tokens = 16,
+                               .page_tokens = 16,
+                               .context_tokens = 4096,
+                               .running_max = 64,
+                               .pages_total = 1024,
+                               .pages_free = 1024,
+                               .has_perf = true,
+                               .perf = { .a = 0.001, .b = 1e-5, .c = 1e-4, .samples = 10 } };
+    CLEANUP(buf_fini) struct buf out = { 0 };
+    engine_report_encode(&r, &out);
+    http_reply(x, 200, STR("application/json"), buf_view(&out));
+}
+
+/* No blocks are ever held: hello, an empty snapshot, silence. */
+static void on_events(struct fake *f, struct http_exchange *x)
+{
+    CLEANUP(buf_fini) struct buf out = { 0 };
+    struct block_event hello = { .kind = EVENT_HELLO,
+                                 .boot = f->boot,
+                                 .block_tokens = BLOCK_TOKENS,
+                                 .page_tokens = BLOCK_TOKENS,
+                                 .digest = str_from(f->digest) };
+    struct block_event snapshot = { .kind = EVENT_SNAPSHOT };
+    block_event_encode(&hello, &out);
+    block_event_encode(&snapshot, &out);
+    if (http_stream_begin(x, 200, STR("application/x-ndjson")) < 0) return;
+    http_exchange_watch(x, NULL, NULL, NULL);
+    http_stream_write(x, out.data, out.len);
+}
+
+static void on_seen(struct fake *f, struct http_exchange *x)
+{
+    char text[128];
+    snprintf(text, sizeof text, "{\"calls\":%llu,\"open\":%lld,\"left\":%lld}",
+             (unsigned long long)f->calls, (long long)f->open, (long long)f->left);
+    http_reply(x, 200, STR("application/json"), str_from(text));
+}
+
+static void on_script(struct fake *f, struct http_exchange *x)
+{
+    struct json_reader r;
+    CLEANUP(buf_fini) struct buf mode = { 0 };
+    json_reader_init(&r, http_exchange_request(x)->body);
+    json_next(&r);
+    while (json_next(&r) == JSON_KEY) {
+        int64_t *number = json_key_is(&r, "count")      ? &f->options.fail_count
+                          : json_key_is(&r, "tokens")   ? &f->options.tokens
+                          : json_key_is(&r, "token_ms") ? &f->options.token_ms
+                                                        : NULL;
+        bool fail = json_key_is(&r, "fail");
+        json_next(&r);
+        if (number) json_i64(&r, number);
+        if (fail) json_text(&r, &mode);
+    }
+    for (int i = 0; i < FAIL_COUNT; i++) {
+        if (str_eq(buf_view(&mode), str_from(fail_names[i]))) f->options.fail = i;
+    }
+    http_reply(x, r.token == JSON_OBJECT_END ? 200 : 400, STR("text/plain"), STR("ok"));
+}
+
+static void on_request(void *ctx, struct http_exchange *x)
+{
+    struct fake *f = ctx;
+    struct str path = http_exchange_request(x)->path;
+    if (str_eq(path, STR("/internal/generate"))) {
+        on_generate(f, x);
+    } else if (str_eq(path, STR("/internal/info"))) {
+        on_info(f, x);
+    } else if (str_eq(path, STR("/internal/events"))) {
+        on_events(f, x);
+    } else if (str_eq(path, STR("/internal/tokenizer"))) {
+        http_reply(x, 200, STR("application/octet-stream"), buf_view(&f->bundle));
+    } else if (str_eq(path, STR("/seen"))) {
+        on_seen(f, x);
+    } else if (str_eq(path, STR("/script"))) {
+        on_script(f, x);
+    } else {
+        http_reply(x, 404, STR("text/plain"), STR("no such path"));
+    }
+}
+
+static int make_bundle(struct fake *f, struct err *err)
+{
+    CLEANUP(vocab_freep) struct vocab *v = small_vocab("gpt-2");
+    CLEANUP(chat_template_freep) struct chat_template *t = NULL;
+    int rc = chat_template_compile(
+        STR("{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}assistant:"), &t,
+        err);
+    if (rc < 0) return rc;
+    return bundle_encode(v, t, &f->bundle, f->digest, err);
+}
+
+#define AT(member) .offset = offsetof(struct options, member)
+// clang-format off
+static const struct config_field rows[] = {
+    { .name = "port", .type = CONFIG_INT, .default_text = "0", .min = 0, .max = 65535, AT(port),
+      .about = "Port on 127.0.0.1." },
+    { .name = "tokens", .type = CONFIG_INT, .default_text = "8", .min = 0, .max = 1e6, AT(tokens),
+      .about = "Tokens of every answer." },
+    { .name = "token_ms", .type = CONFIG_INT, .default_text = "1", .min = 0, .max = 1e6,
+      AT(token_ms), .about = "Milliseconds between tokens." },
+    { .name = "fail", .type = CONFIG_ENUM, .default_text = "none", .names = fail_names, AT(fail),
+      .about = "How calls fail." },
+    { .name = "fail_count", .type = CONFIG_INT, .default_text = "0", .min = 0, .max = 1e6,
+      AT(fail_count), .about = "Calls that fail." },
+    { .name = "name", .type = CONFIG_TEXT, .default_text = "fake", AT(name), .about = "Boot name." },
+};
+// clang-format on
+static const struct config_record record = CONFIG_RECORD_OF(struct options, rows);
+static const struct opt_command usage = { .name = "fake_engine",
+                                          .about = "An engine that fails on command.",
+                                          .options = &record };
+
+int main(int argc, char **argv)
+{
+    struct fake f = { 0 };
+    struct opt_parsed parsed;
+    struct err err = { 0 };
+    struct http_server *server = NULL;
+    signal(SIGPIPE, SIG_IGN);
+    int rc = opt_parse(&usage, argc - 1, argv + 1, &f.options, &parsed, &err);
+    if (rc < 0) return opt_fail(&usage, &err);
+    f.boot = (uint64_t)getpid() << 20 | (uint64_t)f.options.port;
+    if (rc == 0) rc = make_bundle(&f, &err);
+    if (rc == 0) rc = loop_new(&f.loop, &err);
+    struct http_server_config config = {
+        .host = "127.0.0.1", .port = (uint16_t)f.options.port, .on_request = on_request, .ctx = &f
+    };
+    if (rc == 0) rc = http_server_new(f.loop, &config, &server, &err);
+    if (rc == 0) rc = loop_run(f.loop);
+    if (rc < 0) fprintf(stderr, "fake_engine: %s\n", err_text(&err, rc));
+    http_server_free(server);
+    loop_free(f.loop);
+    buf_fini(&f.bundle);
+    opt_parsed_fini(&parsed);
+    return rc < 0;
+}

@@ -1,0 +1,51 @@
+/* rig.h - real processes for a test: started on free ports, watched, always ended.
+ *
+ * Paths come from the environment (MUSTER_BIN, FAKE_ENGINE_BIN), set by ctest. Everything waits on
+ * conditions with a bound of RIG_WAIT_US; nothing sleeps for luck. Failures end the test.
+ */
+#pragma once
+#include "base/core/buf.h"
+#include "base/io/http_fetch.h"
+#include "base/io/proc.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+
+#define RIG_WAIT_US 20000000
+#define RIG_ARGS_MAX 32
+
+struct rig_process {
+    struct proc proc;
+    uint16_t port;
+    char log[256]; /* path of its output, shown when a test fails */
+};
+
+/* A folder of this test program's own under build, made anew. */
+const char *rig_folder(void);
+
+/* A port that was free a moment ago. */
+uint16_t rig_port(void);
+
+/* Starts argv (NULL-terminated) with output to its log and waits until `port` answers GET path
+ * with `status`; status 0 does not wait. */
+struct rig_process rig_start(const char *name, const char *const *argv, uint16_t port,
+                             const char *path, int status);
+void rig_kill(struct rig_process *p); /* SIGKILL, and waits */
+int rig_stop(struct rig_process *p);  /* SIGTERM; the exit code, or 128 + signal */
+bool rig_is_alive(const struct rig_process *p);
+
+/* One request; returns the status, 0 when no whole reply came. `body` NULL: GET. */
+int rig_call(uint16_t port, const char *path, const char *body, struct buf *reply);
+
+/* As rig_call with one more header line "name: value". */
+int rig_call_with(uint16_t port, const char *path, const char *header, const char *body,
+                  struct buf *reply);
+
+/* Polls until the number behind "key": in the JSON of GET path is `wanted`. */
+void rig_wait_number(uint16_t port, const char *path, const char *key, int64_t wanted);
+
+/* The value of a Prometheus sample line that starts with `name`, or -1. */
+double rig_metric(uint16_t port, const char *name);

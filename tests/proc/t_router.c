@@ -1,0 +1,297 @@
+/* t_router.c - the real router before scripted engines: what they do to it, and what clients see. */
+#include "base/core/json.h"
+#include "base/core/own.h"
+#include "base/io/clock.h"
+#include "tests/proc/rig.h"
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <stdio.h>
+#include <unistd.h>
+
+#define CHAT "/v1/chat/completions"
+#define HELLO "{\"messages\":[{\"role\":\"user\",\"content\":\"hello there\"}]"
+
+static struct rig_process engine[3], router;
+
+static void start_engine(uint32_t i, const char *fail, const char *count)
+{
+    char port[16];
+    if (engine[i].port == 0) engine[i].port = rig_port();
+    snprintf(port, sizeof port, "%u", engine[i].port);
+    const char *argv[] = {
+        getenv("FAKE_ENGINE_BIN"), "--port", port, "--fail", fail, "--fail-count", count, NULL
+    };
+    engine[i] = rig_start("engine", argv, engine[i].port, "/seen", 200);
+}
+
+static void start_router(uint32_t engines, const char *more, const char *value)
+{
+    char listen[64], list[256] = "";
+    for (uint32_t i = 0; i < engines; i++) {
+        size_t len = strlen(list);
+        snprintf(list + len, sizeof list - len, "%s127.0.0.1:%u", i ? "," : "", engine[i].port);
+    }
+    uint16_t port = rig_port();
+    snprintf(listen, sizeof listen, "127.0.0.1:%u", port);
+    const char *argv[] = { getenv("MUSTER_BIN"),
+                           "router",
+                           "--listen",
+                           listen,
+                           "--endpoints",
+                           list,
+                           "--hold-max",
+                           "4s",
+                           "--sync",
+                           "100ms",
+                           more,
+                           value,
+                           NULL };
+    router = rig_start("router", argv, port, "/health", 200);
+}
+
+static int cleanup(void **state)
+{
+    (void)state;
+    int code = rig_stop(&router);
+    for (uint32_t i = 0; i < 3; i++) {
+        rig_kill(&engine[i]);
+        engine[i] = (struct rig_process){ 0 };
+    }
+    assert_int_equal(code, 0);
+    return 0;
+}
+
+static void script(uint32_t i, const char *json)
+{
+    assert_int_equal(rig_call(engine[i].port, "/script", json, NULL), 200);
+}
+
+static int chat(const char *more, struct buf *reply)
+{
+    char body[512];
+    snprintf(body, sizeof body, HELLO "%s}", more);
+    return rig_call(router.port, CHAT, body, reply);
+}
+
+/* Waits until the router has the engines' tokenizer: requests then need no wait. */
+static void wait_ready(double endpoints)
+{
+    int64_t until_us = clock_mono_us() + RIG_WAIT_US;
+    while (rig_metric(router.port, "muster_router_endpoints") != endpoints) {
+        assert_true(clock_mono_us() < until_us);
+        usleep(20000);
+    }
+}
+
+static void whole_and_streamed_answers_have_openai_shapes(void **state)
+{
+    (void)state;
+    CLEANUP(buf_fini) struct buf reply = { 0 };
+    start_engine(0, "none", "0");
+    start_router(1, NULL, NULL);
+    assert_int_equal(chat("", &reply), 200);
+    assert_non_null(strstr(reply.data, "\"object\":\"chat.completion\""));
+    assert_non_null(strstr(reply.data, "\"finish_reason\":\"stop\""));
+    assert_non_null(strstr(reply.data, "\"completion_tokens\":8"));
+
+    assert_int_equal(chat(",\"stream\":true,\"stream_options\":{\"include_usage\":true}", &reply),
+                     200);
+    const char *role = strstr(reply.data, "\"role\":\"assistant\"");
+    const char *text = strstr(reply.data, "\"content\":\"");
+    const char *finish = strstr(reply.data, "\"finish_reason\":\"stop\"");
+    const char *usage = strstr(reply.data, "\"choices\":[]");
+    const char *done = strstr(reply.data, "data: [DONE]\n\n");
+    assert_true(role && text && finish && usage && done);
+    assert_true(role < finish && finish < usage && usage < done);
+    assert_null(strstr(finish + 1, "\"finish_reason\":\"stop\""));
+    assert_string_equal(done, "data: [DONE]\n\n");
+}
+
+static void bad_requests_get_error_objects(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *path, *body;
+        int status;
+        const char *says;
+    } rows[] = {
+        { CHAT, "{", 400, "invalid_request_error" },
+        { CHAT, "[1,2]", 400, "invalid_request_error" },
+        { CHAT, "{}", 400, "messages" },
+        { CHAT, HELLO ",\"temperature\":9}", 400, "temperature" },
+        { CHAT, HELLO ",\"n\":3}", 400, "\"param\":\"n\"" },
+        { CHAT, HELLO ",\"model\":\"other\"}", 404, "model_not_found" },
+        { CHAT, HELLO ",\"max_tokens\":100000}", 400, "context_length_exceeded" },
+        { "/v1/nothing", "{}", 404, "not_found_error" },
+        { "/v1/models", "{}", 405, "invalid_request_error" },
+        { "/admin/route", "{\"policy\":\"random\"}", 401, "authentication_error" },
+    };
+    CLEANUP(buf_fini) struct buf reply = { 0 };
+    start_engine(0, "none", "0");
+    start_router(1, NULL, NULL);
+    wait_ready(1);
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        int status = rig_call(router.port, rows[i].path, rows[i].body, &reply);
+        if (status != rows[i].status || !strstr(reply.data, rows[i].says)) {
+            fail_msg("row %zu: %d %s", i, status, reply.data);
+        }
+        assert_non_null(strstr(reply.data, "\"error\":{\"message\":"));
+    }
+}
+
+static void dead_engines_cost_nothing_before_the_first_byte(void **state)
+{
+    (void)state;
+    CLEANUP(buf_fini) struct buf reply = { 0 };
+    start_engine(0, "none", "0");
+    start_engine(1, "none", "0");
+    start_router(2, NULL, NULL);
+    wait_ready(2);
+    rig_kill(&engine[0]);
+    for (uint32_t i = 0; i < 20; i++)
+        assert_int_equal(chat("", &reply), 200);
+}
+
+static void a_crash_goes_elsewhere_and_a_second_one_is_422(void **state)
+{
+    (void)state;
+    CLEANUP(buf_fini) struct buf reply = { 0 };
+    start_engine(0, "die_early", "1");
+    start_engine(1, "none", "0");
+    start_router(2, "--route", "round_robin");
+    wait_ready(2);
+    for (uint32_t i = 0; i < 4; i++)
+        assert_int_equal(chat("", &reply), 200);
+
+    start_engine(0, "die_early", "1");
+    script(1, "{\"fail\":\"die_early\",\"count\":1}");
+    start_engine(2, "none", "0");
+    usleep(1300000); /* the rest of the endpoint that died: one second */
+    assert_int_equal(chat("", &reply), 422);
+    assert_non_null(strstr(reply.data, "invalid_request_error"));
+}
+
+static void failures_of_all_kinds_are_retried_before_the_first_byte(void **state)
+{
+    (void)state;
+    static const char *const modes[] = { "busy", "error", "die_late" };
+    CLEANUP(buf_fini) struct buf reply = { 0 };
+    start_engine(1, "none", "0");
+    for (size_t i = 0; i < 3; i++) {
+        start_engine(0, modes[i], "1");
+        start_router(2, "--route", "round_robin");
+        wait_ready(2);
+        /* Not streamed: answered whole, so always retryable. */
+        for (uint32_t n = 0; n < 3; n++) {
+            int status = chat("", &reply);
+            if (status != 200) fail_msg("%s: %d %s", modes[i], status, reply.data);
+        }
+        assert_true(rig_metric(router.port, "muster_router_retries_total") >= 1);
+        assert_int_equal(rig_stop(&router), 0);
+        rig_kill(&engine[0]);
+    }
+    start_router(1, NULL, NULL);
+}
+
+static void a_broken_stream_ends_with_an_error_and_without_done(void **state)
+{
+    (void)state;
+    CLEANUP(buf_fini) struct buf reply = { 0 };
+    start_engine(0, "cut", "1");
+    start_router(1, NULL, NULL);
+    wait_ready(1);
+    chat(",\"stream\":true", &reply);
+    assert_non_null(strstr(reply.data, "\"error\":{"));
+    assert_null(strstr(reply.data, "[DONE]"));
+}
+
+static void a_client_that_leaves_is_passed_on(void **state)
+{
+    (void)state;
+    start_engine(0, "none", "0");
+    script(0, "{\"tokens\":100000,\"token_ms\":5}");
+    start_router(1, NULL, NULL);
+    wait_ready(1);
+    static const char body[] = HELLO ",\"stream\":true}";
+    for (uint32_t half = 0; half < 2; half++) {
+        char request[512];
+        int len = snprintf(request, sizeof request,
+                           "POST " CHAT " HTTP/1.1\r\nhost: x\r\ncontent-length: %zu\r\n\r\n%s",
+                           sizeof body - 1, body);
+        struct sockaddr_in to = { .sin_family = AF_INET,
+                                  .sin_port = htons(router.port),
+                                  .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+        int fd = socket(AF_INET, SOCK_STREAM, 0);
+        assert_int_equal(connect(fd, (struct sockaddr *)&to, sizeof to), 0);
+        assert_int_equal(write(fd, request, (size_t)len), len);
+        rig_wait_number(engine[0].port, "/seen", "open", 1);
+        if (half) shutdown(fd, SHUT_WR);
+        if (!half) close(fd);
+        rig_wait_number(engine[0].port, "/seen", "open", 0);
+        rig_wait_number(engine[0].port, "/seen", "left", (int64_t)half + 1);
+        if (half) close(fd);
+    }
+    assert_true(rig_metric(router.port, "muster_router_in_flight_requests") <= 0.5);
+}
+
+static void requests_wait_for_an_instance_and_no_longer_than_allowed(void **state)
+{
+    (void)state;
+    CLEANUP(buf_fini) struct buf reply = { 0 };
+    engine[0].port = rig_port();
+    start_engine(1, "none", "0");
+    start_router(2, NULL, NULL);
+    wait_ready(1);
+    rig_kill(&engine[1]);
+    int64_t before_us = clock_mono_us();
+    assert_int_equal(chat("", &reply), 503);
+    int64_t waited_us = clock_mono_us() - before_us;
+    assert_true(waited_us > 3500000 && waited_us < 9000000);
+    assert_non_null(strstr(reply.data, "unavailable_error"));
+    start_engine(0, "none", "0");
+    assert_int_equal(chat("", &reply), 200);
+}
+
+static void routing_policies_change_while_it_runs_for_the_fleet_only(void **state)
+{
+    (void)state;
+    CLEANUP(buf_fini) struct buf secret = { 0 };
+    char path[300], header[200];
+    start_engine(0, "none", "0");
+    snprintf(path, sizeof path, "%s/secret", rig_folder());
+    start_router(1, "--secret-file", path);
+    FILE *f = fopen(path, "r");
+    assert_non_null(f);
+    char text[128] = "";
+    assert_non_null(fgets(text, sizeof text, f));
+    fclose(f);
+    text[strcspn(text, "\n")] = '\0';
+    snprintf(header, sizeof header, "authorization: Bearer %s", text);
+    assert_int_equal(
+        rig_call_with(router.port, "/admin/route", header, "{\"policy\":\"random\"}", NULL), 200);
+    assert_int_equal(
+        rig_call_with(router.port, "/admin/route", header, "{\"policy\":\"rnd\"}", NULL), 400);
+    assert_int_equal(rig_call(router.port, "/admin/route", "{\"policy\":\"random\"}", NULL), 401);
+}
+
+int main(void)
+{
+    if (!getenv("MUSTER_BIN") || !getenv("FAKE_ENGINE_BIN")) {
+        print_message("MUSTER_BIN and FAKE_ENGINE_BIN are not set: skipped\n");
+        return 77;
+    }
+#define CASE(fn) cmocka_unit_test_teardown(fn, cleanup)
+    const struct CMUnitTest tests[] = {
+        CASE(whole_and_streamed_answers_have_openai_shapes),
+        CASE(bad_requests_get_error_objects),
+        CASE(dead_engines_cost_nothing_before_the_first_byte),
+        CASE(a_crash_goes_elsewhere_and_a_second_one_is_422),
+        CASE(failures_of_all_kinds_are_retried_before_the_first_byte),
+        CASE(a_broken_stream_ends_with_an_error_and_without_done),
+        CASE(a_client_that_leaves_is_passed_on),
+        CASE(requests_wait_for_an_instance_and_no_longer_than_allowed),
+        CASE(routing_policies_change_while_it_runs_for_the_fleet_only),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
