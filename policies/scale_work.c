@@ -32,7 +32,7 @@
 
 #define NODES_MAX 20000
 #define AGAIN_US ((int64_t)1000000)
-#define NEAR 1e-9 /* relative: rates are sums of floats */
+#define NEAR 1e-9       /* relative: rates are sums of floats */
 #define AWAKE_RATE 1e-6 /* requests a second: asks for one instance, whichever is cheapest */
 
 double scale_request_work_s(const struct perf_coef *perf, double prompt_tokens,

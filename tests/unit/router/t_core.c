@@ -4,6 +4,7 @@
 
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 #include <cmocka.h>
@@ -51,7 +52,7 @@ static uint32_t endpoint(const char *name, bool ready)
                                 .perf = { .a = 0.01, .b = 0.001, .c = 0.001 },
                                 .token_budget = 256,
                                 .seqs_max = 8 };
-    strncat(ep.name, name, sizeof ep.name - 1);
+    snprintf(ep.name, sizeof ep.name, "%s", name);
     uint32_t slot = ROUTE_NONE;
     assert_int_equal(core_endpoint_put(core, &ep, &slot), 0);
     return slot;
@@ -212,7 +213,8 @@ static void random_worlds_end_every_request_once(void **state)
     struct rng rng;
     rng_seed(&rng, 2026);
     struct core_request r[RANDOM_REQUESTS];
-    for (uint32_t i = 0; i < RANDOM_REQUESTS; i++) r[i] = request();
+    for (uint32_t i = 0; i < RANDOM_REQUESTS; i++)
+        r[i] = request();
     uint32_t ended = 0;
     int64_t now_us = 0;
     for (uint32_t step = 0; step < 100000; step++) {
