@@ -116,6 +116,7 @@ int model_step(struct model_runner *r, const struct batch_item *items, uint32_t 
         int rc = check_item(r, &items[i], i, err);
         if (rc < 0) return rc;
     }
+    if (count == 0) return 0;
     const struct arch_step step = {
         .kv = r->kv, .workers = r->workers, .scratch = r->scratch, .items = items, .count = count
     };
