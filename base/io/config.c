@@ -26,6 +26,12 @@ struct loader {
 };
 
 static void vproblem(struct loader *l, const char *where, const char *what, va_list ap)
+    __attribute__((format(printf, 3, 0)));
+static void problem_at(struct loader *l, uint32_t line, const char *what, ...)
+    __attribute__((format(printf, 3, 4)));
+static void problem(struct loader *l, const char *what, ...) __attribute__((format(printf, 2, 3)));
+
+static void vproblem(struct loader *l, const char *where, const char *what, va_list ap)
 {
     struct config_problems *p = l->problems;
     if (p->count++ >= CONFIG_PROBLEMS_MAX) return;
@@ -35,8 +41,7 @@ static void vproblem(struct loader *l, const char *where, const char *what, va_l
 }
 
 /* "muster.yaml:14: services[0].name: sentence" */
-__attribute__((format(printf, 3, 4))) static void problem_at(struct loader *l, uint32_t line,
-                                                             const char *what, ...)
+static void problem_at(struct loader *l, uint32_t line, const char *what, ...)
 {
     char where[2 * CONFIG_PATH_MAX];
     snprintf(where, sizeof where, "%s:%u: %.*s%s", l->c->path, line, CONFIG_PATH_MAX,
@@ -47,7 +52,7 @@ __attribute__((format(printf, 3, 4))) static void problem_at(struct loader *l, u
     va_end(ap);
 }
 
-__attribute__((format(printf, 2, 3))) static void problem(struct loader *l, const char *what, ...)
+static void problem(struct loader *l, const char *what, ...)
 {
     va_list ap;
     va_start(ap, what);

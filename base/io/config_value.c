@@ -134,7 +134,7 @@ int bytes_print(int64_t bytes, struct buf *out)
 /* The shortest decimal that reads back equal. */
 static int float_print(double v, struct buf *out)
 {
-    char text[32];
+    char text[40];
     for (int digits = 1; digits <= 17; digits++) {
         snprintf(text, sizeof text, "%.*g", digits, v);
         if (strtod(text, NULL) == v) break; /* NOLINT: exact on purpose */

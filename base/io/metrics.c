@@ -361,7 +361,7 @@ double metric_quantile(const struct metric_snapshot *now, const struct metric_sn
 
 static void put_number(struct buf *out, double v)
 {
-    char text[32];
+    char text[40];
     if (isnan(v) || isinf(v)) {
         buf_text(out, isnan(v) ? "NaN" : v > 0 ? "+Inf" : "-Inf");
         return;

@@ -46,7 +46,8 @@ struct opt_parsed {
 
 /* Parses argv[0..argc) (without the command's own words) into `values`, a struct of
  * options->size bytes that is filled with defaults first (NULL when options is NULL; then there
- * are no positionals). Of a repeated option the last counts, lists grow. -EINVAL with a sentence naming the option and the range or the nearest option.
+ * are no positionals). Of a repeated option the last counts, lists grow. -EINVAL with a sentence
+ * naming the option and the range or the nearest option.
  * Call opt_parsed_fini also after a failure. */
 int opt_parse(const struct opt_command *cmd, int argc, char *const *argv, void *values,
               struct opt_parsed *ret, struct err *err);
@@ -57,3 +58,6 @@ int opt_help(const struct opt_command *cmd, struct buf *out);
 /* The usual end of a command that was called wrongly: the sentence and where help is, to
  * stderr; returns OPT_EXIT_USAGE. */
 int opt_fail(const struct opt_command *cmd, const struct err *err);
+
+/* Prints the help to stdout; returns 0, the exit status of `--help`. */
+int opt_show_help(const struct opt_command *cmd);
