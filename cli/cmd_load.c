@@ -217,24 +217,14 @@ static int load(const struct load_options *o, struct err *err)
 static int run_command(int argc, char *const *argv)
 {
     struct load_options options;
-    struct opt_parsed parsed;
+    CLEANUP(opt_parsed_fini) struct opt_parsed parsed = { 0 };
     struct err err = { 0 };
     int rc = opt_parse(&usage, argc, argv, &options, &parsed, &err);
-    if (rc == 0 && parsed.help) {
-        CLEANUP(buf_fini) struct buf help = { 0 };
-        opt_help(&usage, &help);
-        fwrite(help.data, 1, help.len, stdout);
-        opt_parsed_fini(&parsed);
-        return 0;
-    }
-    if (rc < 0) {
-        opt_parsed_fini(&parsed);
-        return opt_fail(&usage, &err);
-    }
+    if (rc < 0) return opt_fail(&usage, &err);
+    if (parsed.help) return opt_show_help(&usage);
     struct sigaction action = { .sa_handler = on_interrupt };
     sigaction(SIGINT, &action, NULL);
     rc = load(&options, &err);
-    opt_parsed_fini(&parsed);
     if (rc < 0) fprintf(stderr, "muster load: %s\n", err_text(&err, rc));
     return rc == 0 ? 0 : EXIT_FAILED;
 }

@@ -21,14 +21,6 @@ static const struct config_field rows[] = {
 };
 static const struct config_record record = CONFIG_RECORD_OF(struct role_options, rows);
 
-static int show_help(const struct opt_command *usage)
-{
-    CLEANUP(buf_fini) struct buf help = { 0 };
-    opt_help(usage, &help);
-    fwrite(help.data, 1, help.len, stdout);
-    return 0;
-}
-
 static int load(const struct role_options *options, const struct opt_parsed *parsed,
                 const char *section, struct config **ret, struct err *err)
 {
@@ -54,8 +46,8 @@ int role_run(const char *command, const char *about, const struct config_section
     CLEANUP(config_freep) struct config *config = NULL;
     struct err err = { 0 };
     int rc = opt_parse(&usage, argc, argv, &options, &parsed, &err);
-    if (rc == 0 && parsed.help) return show_help(&usage);
     if (rc < 0) return opt_fail(&usage, &err);
+    if (parsed.help) return opt_show_help(&usage);
     rc = load(&options, &parsed, section->name, &config, &err);
     if (rc < 0) {
         fprintf(stderr, "%s: %s\n", command, err_text(&err, rc));

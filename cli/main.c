@@ -7,7 +7,9 @@
 
 /* In the order of --help; rows of one group stand together. */
 static const struct command *const commands[] = {
+    &command_chat,
     &command_router,
+    &command_engine,
     &command_load,
     &command_version,
 };

@@ -346,3 +346,10 @@ int opt_fail(const struct opt_command *cmd, const struct err *err)
     fprintf(stderr, "%s: %s\nTry '%s --help'.\n", cmd->name, err_text(err, -EINVAL), cmd->name);
     return OPT_EXIT_USAGE;
 }
+
+int opt_show_help(const struct opt_command *cmd)
+{
+    CLEANUP(buf_fini) struct buf help = { 0 };
+    if (opt_help(cmd, &help) == 0) fwrite(help.data, 1, help.len, stdout);
+    return 0;
+}
