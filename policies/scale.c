@@ -83,7 +83,12 @@ void scale_keep(const struct scale_view *view, const char *reason, struct scale_
     *ret = (struct scale_verdict){ .choice = c, .reason = reason, .estimate_s = -1 };
 }
 
-bool scale_is_awake(const struct scale_config *config, const struct scale_demand *d)
+bool scale_is_awake(const struct scale_config *config, const struct scale_view *view)
 {
-    return d->held > 0 || d->in_flight > 0 || d->idle_s < config->zero_after_s;
+    const struct scale_demand *d = &view->demand;
+    if (d->held > 0 || d->in_flight > 0 || d->arrivals_s > 0) return true;
+    uint32_t have = 0;
+    for (uint32_t i = 0; i < view->pool_count; i++)
+        have += scale_have(&view->pool[i]);
+    return have > 0 && d->idle_s < config->zero_after_s;
 }

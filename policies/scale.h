@@ -29,6 +29,7 @@ struct scale_pool {
     bool available;    /* at least one of its offers may be asked now */
     double price_h;    /* dollars an hour of the cheapest offer that may be asked */
     double lead_s;     /* from the create call to ready */
+    double left_s;     /* what is left of it, mean over the starting ones */
     bool perf_known;   /* perf was reported by an instance or is the prior of the offer */
     struct perf_coef perf;
     uint32_t seqs_max; /* sequences an instance runs at once; at least 1 */
@@ -121,5 +122,6 @@ void scale_spread(const struct scale_view *view, uint32_t total, struct scale_ch
 /* The fleet as it is: the answer to absent demand. */
 void scale_keep(const struct scale_view *view, const char *reason, struct scale_verdict *ret);
 
-/* True when demand was seen lately, so that at least one instance is wanted. */
-bool scale_is_awake(const struct scale_config *config, const struct scale_demand *d);
+/* True when at least one instance is wanted: somebody asks, or somebody asked within zero_after_s
+ * and something runs (recent silence keeps an instance, it does not buy one). */
+bool scale_is_awake(const struct scale_config *config, const struct scale_view *view);

@@ -97,7 +97,7 @@ static void decide(void *state, const struct scale_config *config, const struct 
         k->panic_until_us = 0;
         k->panic_count = 0;
     }
-    if (want < 1 && scale_is_awake(config, d)) want = 1;
+    if (want < 1 && scale_is_awake(config, view)) want = 1;
 
     struct scale_verdict v = { .reason = panicking ? "concurrency doubled within six seconds"
                                                    : "mean concurrency of the last minute",

@@ -31,7 +31,7 @@ static void decide(void *state, const struct scale_config *config, const struct 
     double load = waiting / config->queue_target;
     double total = ceil(load);
     if (have > 0 && fabs(load / have - 1) <= TOLERANCE) total = have;
-    if (total < 1 && scale_is_awake(config, d)) total = 1;
+    if (total < 1 && scale_is_awake(config, view)) total = 1;
 
     struct scale_verdict v = { .reason = total > have ? "more requests wait than the target allows"
                                                       : "waiting requests are within the target",

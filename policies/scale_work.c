@@ -16,10 +16,11 @@
  * rate = the least r of these and of u <= utilisation_max. What is asked for is
  *
  *     need = arrivals + backlog(lead) / clear_s
- *     backlog(lead) = max(0, waiting + held + (arrivals - rate of what is ready) * lead)
+ *     backlog(lead) = max(0, waiting + held + (arrivals - rate of what is ready) * lead
+ *                                           - rate of what starts * (lead - what it has left))
  *
  * the requests that will still wait when an instance bought now is ready: a backlog that the
- * fleet clears before then buys nothing. The mix is the cheapest whole number of instances with
+ * fleet clears before then buys nothing, and neither does one that is being bought for already. The mix is the cheapest whole number of instances with
  * sum(n * rate) >= need, by branch and bound (exact for the few pools a service has; NODES_MAX is
  * the bound, after which the best found so far stands). An instance that does not exist yet
  * costs (1 + lead / life) times its price, because its lead is paid and serves nobody: that is
@@ -210,14 +211,17 @@ static double needed_rate(const struct scale_config *config, const struct scale_
                           const struct rates *r)
 {
     const struct scale_demand *d = &view->demand;
-    double ready_rate = 0, lead_s = DBL_MAX;
+    double lead_s = DBL_MAX;
+    for (uint32_t i = 0; i < view->pool_count; i++)
+        if (r->rate[i] > 0 && view->pool[i].available) lead_s = fmin(lead_s, view->pool[i].lead_s);
+    if (lead_s >= DBL_MAX) lead_s = 0;
+
+    double backlog = d->waiting + d->held + d->arrivals_s * lead_s;
     for (uint32_t i = 0; i < view->pool_count; i++) {
         const struct scale_pool *p = &view->pool[i];
-        ready_rate += p->ready * r->rate[i];
-        if (r->rate[i] > 0 && p->available) lead_s = fmin(lead_s, p->lead_s);
+        double soon_s = fmax(0, lead_s - p->left_s);
+        backlog -= r->rate[i] * (p->ready * lead_s + p->starting * soon_s);
     }
-    if (lead_s >= DBL_MAX) lead_s = 0;
-    double backlog = d->waiting + d->held + (d->arrivals_s - ready_rate) * lead_s;
     return fmax(d->arrivals_s + fmax(backlog, 0) / config->clear_s, AWAKE_RATE);
 }
 
@@ -284,7 +288,7 @@ static void decide(void *state, const struct scale_config *config, const struct 
     (void)state, (void)rng;
     struct rates r;
     pool_rates(config, view, &r);
-    bool awake = view->demand.present && scale_is_awake(config, &view->demand);
+    bool awake = view->demand.present && scale_is_awake(config, view);
     if (!view->demand.present || (awake && !r.any_known)) {
         scale_keep(view,
                    view->demand.present ? "no pool's speed is known yet: one instance to learn from"

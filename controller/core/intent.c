@@ -243,7 +243,7 @@ static const struct field record_fields[] = {
     { .name = "state",
       .type = FIELD_ENUM,
       .required = true,
-      .max = INTENT_STATE_COUNT - 1,
+      .max = INTENT_STATE_COUNT,
       .names = intent_state_names,
       .offset = offsetof(struct record, state) },
     { .name = "calls", .type = FIELD_U32, .max = 1e9, .offset = offsetof(struct record, calls) },

@@ -92,13 +92,18 @@ static void fill_pool(struct desk *d, uint32_t pool)
         const struct plan_instance *in = &d->view->instance[i];
         if (!is_mine(d, in, pool)) continue;
         d->decision->cost_h += in->price_h;
-        if (in->phase == PHASE_STARTING) s->starting++;
+        if (in->phase == PHASE_STARTING) {
+            double age_s = (double)(d->now_us - in->since_us) / 1e6;
+            s->left_s += fmax(0, s->lead_s - age_s);
+            s->starting++;
+        }
         if (in->phase == PHASE_READY) {
             s->ready++;
             d->decision->expected++;
             if (in->fresh) d->decision->fresh++;
         }
     }
+    if (s->starting) s->left_s /= s->starting;
     d->decision->ready[pool] = s->ready;
     d->decision->have[pool] = scale_have(s);
     fill_perf(d, pool, o, s);

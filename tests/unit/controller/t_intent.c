@@ -143,6 +143,22 @@ static void stored_form_reads_back(void **state)
     assert_true(fabs(back.price_h - i.price_h) < 1e-12);
 }
 
+static void every_state_reads_back(void **state)
+{
+    (void)state;
+    for (uint32_t s = 0; s < INTENT_STATE_COUNT; s++) {
+        struct intent i = sample();
+        i.state = (enum intent_state)s;
+        CLEANUP(buf_fini) struct buf text = { 0 };
+        CLEANUP(arena_fini) struct arena arena;
+        arena_init(&arena, 65536);
+        struct intent back = { 0 };
+        assert_int_equal(intent_encode(&i, &text), 0);
+        assert_int_equal(intent_decode(buf_view(&text), &arena, &back, NULL), 0);
+        assert_int_equal(back.state, s);
+    }
+}
+
 static void damaged_records_are_refused(void **state)
 {
     (void)state;
@@ -212,6 +228,7 @@ int main(void)
         cmocka_unit_test(times_follow_the_life),
         cmocka_unit_test(refused_intents_cost_nothing),
         cmocka_unit_test(stored_form_reads_back),
+        cmocka_unit_test(every_state_reads_back),
         cmocka_unit_test(damaged_records_are_refused),
         cmocka_unit_test(back_off_depends_on_the_error),
         cmocka_unit_test(lead_time_is_learned),

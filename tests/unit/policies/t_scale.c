@@ -208,7 +208,7 @@ static void mix_is_the_cheapest(void **state)
             if (v.pool[i].available) lead = fmin(lead, v.pool[i].lead_s);
         }
         if (isinf(lead)) lead = 0;
-        double backlog = fmax(0, (v.demand.arrivals_s - ready_rate) * lead);
+        double backlog = fmax(0, (v.demand.arrivals_s - ready_rate) * lead); /* none starts */
         double need = v.demand.arrivals_s + backlog / config.clear_s;
 
         double cost, gap;
@@ -358,7 +358,7 @@ static void queue_follows_waiting(void **state)
     v.demand.waiting = 0;
     scale_queue.decide(NULL, &config, &v, SECOND, NULL, &got);
     assert_int_equal(got.choice.want[0] + got.choice.want[1], 1);
-    v.demand.idle_s = 100;
+    v.demand.idle_s = 100, v.demand.arrivals_s = 0;
     scale_queue.decide(NULL, &config, &v, SECOND, NULL, &got);
     assert_int_equal(got.choice.want[0] + got.choice.want[1], 0);
 }

@@ -1,0 +1,47 @@
+/* launch.c - the table of the launch document. */
+#include "base/wire/launch.h"
+
+#include "base/core/bits.h"
+
+#define NAME .max = REPORT_NAME_BYTES_MAX
+#define PATH .max = LAUNCH_ARG_BYTES_MAX
+
+static const struct field rows[] = {
+    FIELD_AS("v", struct launch_spec, instance, FIELD_VERSION, .required = true),
+    FIELD(struct launch_spec, instance, FIELD_STR, .required = true, .min = 1, NAME),
+    FIELD(struct launch_spec, service, FIELD_STR, .required = true, .min = 1, NAME),
+    FIELD(struct launch_spec, pool, FIELD_STR, .required = true, .min = 1, NAME),
+    FIELD(struct launch_spec, offer, FIELD_STR, .required = true, .min = 1, NAME),
+    FIELD(struct launch_spec, controller_host, FIELD_STR, .required = true, .min = 1, NAME),
+    FIELD(struct launch_spec, controller_port, FIELD_U32, .required = true, .min = 1, .max = 65535),
+    FIELD(struct launch_spec, secret_file, FIELD_STR, PATH),
+    FIELD(struct launch_spec, kind, FIELD_ENUM, .names = engine_kind_names,
+          .max = ENGINE_KIND_COUNT),
+    FIELD(struct launch_spec, engine_host, FIELD_STR, .required = true, .min = 1, NAME),
+    FIELD_ARRAY("engine_args", struct launch_spec, engine_args, engine_arg_count, FIELD_STRS,
+                LAUNCH_ARGS_MAX, .each_bytes_max = LAUNCH_ARG_BYTES_MAX, .required = true),
+    FIELD(struct launch_spec, folder, FIELD_STR, PATH),
+    FIELD(struct launch_spec, share, FIELD_F64, FIELD_POSITIVE),
+    FIELD(struct launch_spec, start_wall_us, FIELD_I64, .min = 0, .max = 9e15),
+    FIELD(struct launch_spec, grace_ms, FIELD_U64),
+    FIELD(struct launch_spec, age_ms, FIELD_U64),
+    FIELD(struct launch_spec, drain_ms, FIELD_U64),
+};
+static const struct field_set set = FIELD_SET(struct launch_spec, rows);
+
+int launch_spec_encode(const struct launch_spec *s, struct buf *out)
+{
+    return fields_encode(&set, s, out);
+}
+
+int launch_spec_decode(struct str text, struct arena *arena, struct launch_spec *ret,
+                       struct err *err)
+{
+    struct launch_spec s = { 0 };
+    int rc = fields_decode(&set, text, arena, &s, "the launch document", err);
+    if (rc < 0) return rc;
+    if (s.engine_arg_count == 0)
+        return err_set(err, -EINVAL, "the launch document: engine_args: name the program");
+    *ret = s;
+    return 0;
+}

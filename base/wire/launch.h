@@ -1,0 +1,35 @@
+/* launch.h - what an instance is told at birth: the document that its agent reads.
+ *
+ * Layer:    base/wire (base/core)
+ * Use:      the controller writes it, a cloud driver hands it on (as a file, or as user data), the
+ *           agent reads it; it holds no secret, only the path of one
+ * Lifetime: decoded strings and lists live in the arena
+ */
+#pragma once
+#include "base/wire/report.h"
+
+#define LAUNCH_ARGS_MAX 128
+#define LAUNCH_ARG_BYTES_MAX 4096
+#define LAUNCH_BYTES_MAX ((size_t)256 << 10)
+
+struct launch_spec {
+    struct str instance; /* also the id of its intent */
+    struct str service, pool, offer;
+    struct str controller_host; /* where to report */
+    uint32_t controller_port;
+    struct str secret_file; /* the fleet's secret on that machine */
+    enum engine_kind kind;
+    struct str engine_host;        /* the engine listens there, on a port the agent chooses */
+    const struct str *engine_args; /* program and arguments; the agent adds --listen HOST:PORT */
+    uint32_t engine_arg_count;
+    struct str folder;     /* of this instance on its machine: identity, lock, logs */
+    double share;          /* of a core or device that it may use; 0: all */
+    int64_t start_wall_us; /* not before: the launch delay of the offer */
+    uint64_t grace_ms;     /* idle without a lease, then it ends itself */
+    uint64_t age_ms;       /* hard limit on its life; 0: none */
+    uint64_t drain_ms;     /* a drain may last so long */
+};
+
+int launch_spec_encode(const struct launch_spec *s, struct buf *out);
+int launch_spec_decode(struct str text, struct arena *arena, struct launch_spec *ret,
+                       struct err *err);

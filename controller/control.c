@@ -1,0 +1,200 @@
+/* control.c - one controller's life: restore, then tick after tick. */
+#include "controller/control.h"
+
+#include "base/core/bits.h"
+#include "base/io/clock.h"
+#include "base/io/log.h"
+#include "controller/control_state.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static int load_offers(struct control *c, struct err *err)
+{
+    for (uint32_t k = 0; k < c->setup.cloud_count; k++) {
+        uint32_t count = 0;
+        struct cloud *cl = &c->cloud[k];
+        int rc = cl->driver->offers(cl->ctx, c->offer + c->offer_count,
+                                    PLAN_OFFERS_MAX - c->offer_count, &count, err);
+        if (rc < 0) return err_prefix(err, rc, "offers of %s", cl->driver->name);
+        c->offer_count += count;
+    }
+    return 0;
+}
+
+/* Start-up allocations: sized by our own bounds, so that being out of memory ends the start. */
+static void *must_alloc(size_t count, size_t size)
+{
+    void *p = calloc(count, size);
+    must(p);
+    return p;
+}
+
+static void allocate(struct control *c)
+{
+    c->intent = must_alloc(SLOTS_MAX, sizeof *c->intent);
+    c->seen = must_alloc(SLOTS_MAX, sizeof *c->seen);
+    c->detail = must_alloc(SLOTS_MAX, sizeof *c->detail);
+    c->claimed = must_alloc(CLOUD_LIST_MAX, sizeof *c->claimed);
+    c->view_instance = must_alloc(PLAN_INSTANCES_MAX, sizeof *c->view_instance);
+    c->view_slot = must_alloc(PLAN_INSTANCES_MAX, sizeof *c->view_slot);
+    c->tenant = must_alloc(CONTROL_TENANTS_MAX, sizeof *c->tenant);
+    for (uint32_t k = 0; k < c->setup.cloud_count; k++) {
+        c->listed[k] = must_alloc(CLOUD_LIST_MAX, sizeof *c->listed[k]);
+        c->listing[k] = (struct listing){ .provider = c->cloud[k].driver->name,
+                                          .item = c->listed[k],
+                                          .lag_us = c->cloud[k].lag_us };
+    }
+    for (uint32_t r = 0; r < CONTROL_ROUTERS_MAX; r++) {
+        c->router[r].endpoint = must_alloc(SYNC_ENDPOINTS_MAX, sizeof *c->router[r].endpoint);
+        c->router[r].usage = must_alloc(CONTROL_TENANTS_MAX, sizeof *c->router[r].usage);
+    }
+}
+
+int control_new(const struct control_setup *setup, int64_t now_us, struct control **ret,
+                struct err *err)
+{
+    must(setup->service_count <= PLAN_SERVICES_MAX && setup->cloud_count <= CONTROL_CLOUDS_MAX);
+    CLEANUP(control_freep) struct control *c = must_alloc(1, sizeof *c);
+    c->setup = *setup;
+    memcpy(c->service, setup->service, setup->service_count * sizeof *setup->service);
+    memcpy(c->cloud, setup->cloud, setup->cloud_count * sizeof *setup->cloud);
+    c->started_us = c->memory_us = c->usage_us = now_us;
+    c->decision_log = (struct store_log){ "decisions", setup->decisions_max };
+    rng_seed(&c->rng, setup->seed);
+    allocate(c);
+    int rc = metrics_new(control_metric_table, CONTROL_M_COUNT, NULL, 0, &c->metrics, err);
+    if (rc == 0) rc = load_offers(c, err);
+    if (rc == 0) rc = control_restore(c, now_us, err);
+    if (rc < 0) return rc;
+    *ret = TAKE(c);
+    return 0;
+}
+
+void control_free(struct control *c)
+{
+    if (!c) return;
+    for (uint32_t r = 0; r < CONTROL_ROUTERS_MAX; r++) {
+        free(c->router[r].endpoint);
+        free(c->router[r].usage);
+    }
+    for (uint32_t k = 0; k < CONTROL_CLOUDS_MAX; k++)
+        free(c->listed[k]);
+    free(c->tenant);
+    free(c->view_slot);
+    free(c->view_instance);
+    free(c->claimed);
+    free(c->detail);
+    free(c->seen);
+    free(c->intent);
+    metrics_free(c->metrics);
+    free(c);
+}
+
+bool control_has_observed(const struct control *c)
+{
+    for (uint32_t k = 0; k < c->setup.cloud_count; k++)
+        if (!c->observed[k]) return false;
+    return true;
+}
+
+bool control_is_urgent(struct control *c)
+{
+    bool urgent = c->urgent;
+    c->urgent = false;
+    return urgent;
+}
+
+struct metrics *control_metrics(struct control *c)
+{
+    return c->metrics;
+}
+
+uint64_t control_decision_last(const struct control *c)
+{
+    return c->decision_last;
+}
+
+static void refresh_prices(struct control *c, int64_t now_us)
+{
+    for (uint32_t o = 0; o < c->offer_count; o++) {
+        uint32_t k = control_find_cloud(c, c->offer[o].provider);
+        double price;
+        int64_t age_us;
+        if (k == PLAN_NONE) continue;
+        struct cloud *cl = &c->cloud[k];
+        int rc = cl->driver->price(cl->ctx, c->offer[o].name, now_us, &price, &age_us, NULL);
+        c->offer[o].price_known = rc == 0;
+        if (rc == 0) c->offer[o].price_h = price;
+    }
+}
+
+/* What a provider is about to take away is drained while there is time. */
+static int heed_notices(struct control *c, int64_t now_us)
+{
+    struct cloud_notice notice[PLAN_ACTIONS_MAX];
+    for (uint32_t k = 0; k < c->setup.cloud_count; k++) {
+        struct cloud *cl = &c->cloud[k];
+        uint32_t count = 0;
+        if (!cl->driver->notice) continue;
+        if (cl->driver->notice(cl->ctx, now_us, notice, PLAN_ACTIONS_MAX, &count, NULL) < 0)
+            continue; /* asked again at the next tick */
+        for (uint32_t n = 0; n < count; n++)
+            for (uint32_t at = 0; at < c->count; at++) {
+                if (strcmp(c->intent[at].handle, notice[n].handle) != 0) continue;
+                int rc =
+                    control_apply(c, at, INTENT_DRAIN, "the provider takes it away", NULL, now_us);
+                if (rc == -ECANCELED) return rc;
+            }
+    }
+    return 0;
+}
+
+static void publish_metrics(struct control *c, int64_t now_us)
+{
+    uint32_t count[PLAN_SERVICES_MAX][SCALE_POOLS_MAX][PHASE_COUNT] = { { { 0 } } };
+    double cost[PLAN_SERVICES_MAX] = { 0 };
+    for (uint32_t at = 0; at < c->count; at++) {
+        const struct detail *d = &c->detail[at];
+        if (!intent_is_live(&c->intent[at]) || d->service == PLAN_NONE) continue;
+        if (intent_is_billed(&c->intent[at])) cost[d->service] += c->intent[at].price_h;
+        if (d->pool != PLAN_NONE) count[d->service][d->pool][d->phase]++;
+    }
+    for (uint32_t s = 0; s < c->setup.service_count; s++) {
+        const struct plan_service *sv = &c->service[s];
+        struct str label[3] = { str_from(sv->name) };
+        metric_set(metric_series(c->metrics, CONTROL_M_COST_PER_HOUR, label), cost[s]);
+        for (uint32_t p = 0; p < sv->pool_count; p++) {
+            label[1] = str_from(sv->pool[p].name);
+            if (s < c->plan.decision_count)
+                metric_set(metric_series(c->metrics, CONTROL_M_TARGET, label),
+                           c->plan.decision[s].target[p]);
+            for (uint32_t ph = 0; ph < PHASE_COUNT; ph++) {
+                label[2] = str_from(phase_names[ph]);
+                metric_set(metric_series(c->metrics, CONTROL_M_INSTANCES, label), count[s][p][ph]);
+            }
+        }
+    }
+    metric_set(metric_of(c->metrics, CONTROL_M_COST_TOTAL), control_cost_total(c, now_us));
+    metric_set(metric_of(c->metrics, CONTROL_M_TENANTS), c->tenant_count);
+}
+
+int control_tick(struct control *c, int64_t now_us)
+{
+    int64_t began = clock_mono_us();
+    refresh_prices(c, now_us);
+    int rc = control_observe(c, now_us);
+    control_sum_demand(c, now_us);
+    if (rc == 0) rc = heed_notices(c, now_us);
+    if (rc == 0 && control_has_observed(c)) rc = control_carry_out(c, now_us);
+    if (rc == -ECANCELED) return rc;
+
+    /* What fails here was logged and counted, and is tried again at the next tick. */
+    (void)control_bury(c, now_us);
+    (void)control_flush_memory(c, now_us);
+    (void)tenants_flush(c, now_us);
+    publish_metrics(c, now_us);
+    metric_observe(metric_of(c->metrics, CONTROL_M_TICK_SECONDS),
+                   (double)(clock_mono_us() - began) / 1e6);
+    return 0;
+}

@@ -1,0 +1,117 @@
+/* control.h - the controller without its sockets: observe, plan, act over a store and clouds.
+ *
+ * Layer:    controller (controller/core, controller/cloud, base/io)
+ * Threads:  one loop's; calls block for the store's fsync and the drivers' calls
+ * Order:    after a start first restore (control_new), then observe (the first good listing of every
+ *           provider), and only then plan: nothing is launched or ended before that
+ * Rules:    (1) intents are durable before the calls they stand for (intent.h)
+ *           (2) an intent whose record cannot be written is not acted upon; the old state stands
+ *           (3) wall-clock time is an argument
+ * Testing:  at each step a fault point stands (CONTROL_STEPS). Armed, the call returns -ECANCELED
+ *           and has done nothing behind the point, as if the process had been killed there; a test
+ *           then drops the object and opens a new one on the same store. `crash_at` does the same
+ *           to a real process with SIGKILL.
+ */
+#pragma once
+#include "base/core/own.h"
+#include "base/io/metrics.h"
+#include "base/io/store.h"
+#include "base/wire/sync.h"
+#include "controller/cloud/cloud.h"
+#include "controller/core/plan.h"
+
+#define CONTROL_CLOUDS_MAX 4
+#define CONTROL_TOMBSTONES_MAX 256 /* ended intents that are remembered */
+#define CONTROL_ROUTERS_MAX 16
+#define CONTROL_TENANTS_MAX 1000
+
+/* The steps of a launch, a drain and an end, in their order. */
+extern const char *const control_steps[];
+extern const uint32_t control_step_count;
+
+/* How instances of one pool are started. Borrowed for the control's life. */
+struct control_launch {
+    enum engine_kind kind;
+    const struct str *engine_args;
+    uint32_t engine_arg_count;
+};
+
+struct control_setup { /* borrowed for the control's life where not said otherwise */
+    const struct plan_service *service; /* copied */
+    uint32_t service_count;
+    const struct control_launch (*launch)[SCALE_POOLS_MAX]; /* [service][pool] */
+    struct cloud *cloud;                                    /* copied; closed by their owner */
+    uint32_t cloud_count;
+    struct store *store;
+    struct merge_config merge;
+    struct str host; /* where agents reach us */
+    uint32_t port;
+    struct str secret_file, engine_host;
+    uint32_t lease_ms;
+    uint64_t grace_ms, age_ms, drain_ms;
+    uint64_t decisions_max; /* kept in the store */
+    bool keys_required;     /* even without tenants */
+    uint64_t seed;          /* of ids and chance; from the system in production */
+    const char *crash_at;   /* a step, or NULL */
+};
+
+struct control;
+
+/* Restores intents, hands, memory, tenants and cost from the store. A damaged record is an error
+ * with its key: money may hang on it. */
+int control_new(const struct control_setup *setup, int64_t now_us, struct control **ret,
+                struct err *err);
+void control_free(struct control *c); /* writes nothing: what matters is durable already */
+CLEANUP_FREEP(control, struct control)
+
+/* Observe, plan, act. 0, or -ECANCELED at an armed step; everything else is logged, counted and
+ * tried again at the next tick. */
+int control_tick(struct control *c, int64_t now_us);
+
+/* True when something came that should not wait for the next second. Reading clears it. */
+bool control_is_urgent(struct control *c);
+
+void control_report(struct control *c, const struct agent_report *r, int64_t now_us,
+                    struct agent_reply *ret);
+
+/* The rules' lists live in `arena`. -ENOSPC: more than CONTROL_ROUTERS_MAX routers; -ENOMEM. */
+int control_sync(struct control *c, const struct router_sync *s, int64_t now_us,
+                 struct arena *arena, struct router_rules *ret, struct err *err);
+
+/* Hands. -ENOENT: no such service or pool; -ERANGE: over the pool's maximum. count < 0 gives the
+ * pool back to its policy. Durable on return. */
+int control_pause(struct control *c, struct str service, bool paused, struct err *err);
+int control_scale(struct control *c, struct str service, struct str pool, int32_t count,
+                  struct err *err);
+
+/* Tenants. The key is shown once; its SHA-256 is all that is kept. */
+#define TENANT_KEY_BYTES 48
+struct tenant_limits {
+    uint32_t requests_per_min, tokens_per_min, concurrency; /* 0: unlimited */
+};
+int control_tenant_add(struct control *c, struct str name, const struct tenant_limits *limits,
+                       int64_t now_us, char ret_key[TENANT_KEY_BYTES], struct err *err);
+int control_tenant_remove(struct control *c, struct str name, struct err *err); /* -ENOENT */
+
+/* Views as JSON, appended to out. */
+enum control_view {
+    CONTROL_STATUS, /* all that the console draws */
+    CONTROL_SERVICES,
+    CONTROL_POOLS,
+    CONTROL_INSTANCES,
+    CONTROL_INTENTS,
+    CONTROL_OFFERS,
+    CONTROL_COST,
+    CONTROL_TENANTS,
+    CONTROL_VIEW_COUNT
+};
+int control_view(struct control *c, enum control_view view, int64_t now_us, struct buf *out);
+
+/* Decisions with id >= from, oldest first, as {"decisions":[...],"first":N,"last":N}. */
+int control_decisions(struct control *c, uint64_t from, uint64_t max, struct buf *out,
+                      struct err *err);
+int control_decision(struct control *c, uint64_t id, struct buf *out, struct err *err);
+uint64_t control_decision_last(const struct control *c); /* 0: none */
+
+struct metrics *control_metrics(struct control *c);
+bool control_has_observed(const struct control *c); /* every provider was listed: ready to plan */

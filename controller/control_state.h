@@ -1,0 +1,168 @@
+/* control_state.h - what the files of the controller share: the one struct behind control.h.
+ *
+ * Layer:   controller, private to it
+ * Owner:   control.c makes it; observe.c reads providers, agents and routers into it; act.c is the
+ *          only one that changes intents; hands.c and tenants.c own what people set
+ */
+#pragma once
+#include "base/core/rng.h"
+#include "base/io/log.h"
+#include "controller/control.h"
+#include "controller/control_metrics.h"
+#include "controller/core/record.h"
+
+#define SLOTS_MAX (PLAN_INSTANCES_MAX + CONTROL_TOMBSTONES_MAX)
+#define ROUTER_FRESH_US 3000000    /* six syncs */
+#define ROUTER_FORGET_US 300000000 /* a router that is silent for so long is no router any more */
+#define TENANT_FLUSH_US 30000000   /* usage counters are written so often */
+#define MEMORY_FLUSH_US 10000000   /* policy state is written so often */
+#define TOMBSTONE_US 3600000000    /* an ended intent is remembered so long */
+
+/* What an agent reported beyond what decisions need. Parallel to intents. */
+struct detail {
+    uint64_t agent_boot, agent_seq;
+    uint32_t restarts, agent_pid;
+    char trouble[REPORT_TEXT_BYTES_MAX + 1];
+    char host[REPORT_NAME_BYTES_MAX + 1];
+    char model[REPORT_TEXT_BYTES_MAX + 1];
+    char digest[REPORT_NAME_BYTES_MAX + 1], numerics[REPORT_NAME_BYTES_MAX + 1];
+    bool has_engine;
+    struct engine_report engine; /* its strings point into this struct */
+    bool lead_learned;
+    uint32_t service, pool; /* PLAN_NONE: not configured */
+    enum phase phase;       /* as the last tick saw it */
+    int64_t phase_us;
+    uint32_t routed; /* in flight there by the routers' word */
+};
+
+struct demand_seen { /* one service through one router */
+    struct service_demand last;
+    bool present;
+    int64_t arrived_us;  /* when its arrivals last rose */
+    double cached_share; /* of prompt tokens, decayed mean */
+};
+
+struct router {
+    char id[REPORT_NAME_BYTES_MAX + 1]; /* empty: a free place */
+    char host[REPORT_NAME_BYTES_MAX + 1];
+    uint32_t port;
+    uint64_t boot, seq;
+    int64_t heard_us;
+    struct demand_seen demand[PLAN_SERVICES_MAX];
+    struct routed {
+        char instance[INTENT_ID_BYTES];
+        uint32_t in_flight;
+    } * endpoint; /* SYNC_ENDPOINTS_MAX */
+    uint32_t endpoint_count;
+    struct usage_seen *usage; /* CONTROL_TENANTS_MAX, parallel to tenants */
+};
+
+struct usage {
+    uint64_t requests, rejected, prompt_tokens, cached_tokens, generated_tokens;
+};
+struct usage_seen {
+    uint64_t tenant; /* serial of the tenant this belongs to; 0: none */
+    struct usage last;
+};
+
+struct tenant {
+    char name[NAME_BYTES];
+    char key_hash[65];
+    char salt[33];
+    struct tenant_limits limits;
+    int64_t created_us;
+    struct usage usage;
+    uint64_t serial;  /* never given twice in this process */
+    uint64_t version; /* of its record */
+    bool dirty;       /* usage not written yet */
+};
+
+struct control {
+    struct control_setup setup;
+    struct plan_service service[PLAN_SERVICES_MAX];
+    struct cloud cloud[CONTROL_CLOUDS_MAX];
+    struct rng rng;
+    struct metrics *metrics;
+
+    struct offer offer[PLAN_OFFERS_MAX];
+    struct offer_health health[PLAN_OFFERS_MAX];
+    uint32_t offer_count;
+
+    /* Intents, live and ended, in no order. */
+    struct intent *intent;
+    struct sighting *seen;
+    struct detail *detail;
+    uint32_t count;
+    double folded_cost; /* of intents that are forgotten */
+    uint64_t cost_version;
+
+    struct listed *listed[CONTROL_CLOUDS_MAX];
+    struct listing listing[CONTROL_CLOUDS_MAX];
+    bool observed[CONTROL_CLOUDS_MAX]; /* a good listing that shows the world since our start */
+    struct claimed *claimed;
+
+    struct router router[CONTROL_ROUTERS_MAX];
+    struct plan_demand demand[PLAN_SERVICES_MAX];
+    struct plan_instance *view_instance;
+    uint32_t *view_slot; /* parallel to view_instance */
+
+    struct plan_memory memory[PLAN_SERVICES_MAX];
+    uint64_t memory_version[PLAN_SERVICES_MAX], hand_version[PLAN_SERVICES_MAX];
+    struct record_last last[PLAN_SERVICES_MAX];
+    struct plan plan;
+    uint64_t decision_last;
+    struct store_log decision_log;
+
+    struct tenant *tenant;
+    uint32_t tenant_count;
+    uint64_t tenants_version, tenant_serial;
+
+    int64_t started_us, memory_us, usage_us;
+    struct log_limit store_trouble;
+    bool urgent;
+};
+
+/* act.c */
+
+/* A named moment between two durable or outward effects. -ECANCELED when a test wants the process
+ * dead here; with crash_at it is. */
+int control_step(struct control *c, const char *name);
+
+/* Applies an event to intent `at`: durable first, then the call it asks for, then what the call
+ * answered. `handle` (may be NULL) becomes known. */
+int control_apply(struct control *c, uint32_t at, enum intent_event e, const char *why,
+                  const char *handle, int64_t now_us);
+
+/* Writes a new intent and goes on to its create call. */
+int control_launch_one(struct control *c, const struct plan_action *a, int64_t now_us,
+                       char ret_id[INTENT_ID_BYTES]);
+int control_adopt(struct control *c, uint32_t cloud, const struct listed *item, int64_t now_us);
+int control_remove_stray(struct control *c, uint32_t cloud, const struct listed *item,
+                         int64_t now_us);
+int control_carry_out(struct control *c, int64_t now_us); /* c->plan */
+int control_bury(struct control *c, int64_t now_us);      /* forgets old tombstones */
+
+/* observe.c */
+int control_observe(struct control *c, int64_t now_us);
+void control_build_view(struct control *c, int64_t now_us, struct plan_view *ret);
+uint32_t control_find(const struct control *c, const char *id); /* UINT32_MAX: unknown */
+uint32_t control_find_offer(const struct control *c, const char *provider, const char *name);
+uint32_t control_find_cloud(const struct control *c, const char *provider);
+void control_sum_demand(struct control *c, int64_t now_us);
+
+/* restore.c */
+int control_restore(struct control *c, int64_t now_us, struct err *err);
+int control_store_cost(struct control *c, double folded);
+int control_flush_memory(struct control *c, int64_t now_us);
+double control_cost_total(const struct control *c, int64_t now_us);
+
+/* tenants.c */
+int tenants_restore(struct control *c, struct err *err);
+void tenants_take_usage(struct control *c, struct router *r, const struct router_sync *s);
+int tenants_flush(struct control *c, int64_t now_us);
+int tenants_rules(const struct control *c, struct arena *arena, const struct tenant_rules **ret,
+                  uint32_t *ret_count);
+
+/* small */
+void control_bound_reached(struct control *c, const char *bound);
+void control_count(struct control *c, enum control_metric m, const char *label);
