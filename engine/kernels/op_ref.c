@@ -113,7 +113,7 @@ static void attend_row(const struct attend *a, uint32_t row)
     float *out = a->out + row / a->group * a->out_stride + row % a->group * l->head_dim;
     uint32_t last = a->position + row / a->group;
 
-    double top = -INFINITY;
+    double top = -HUGE_VAL;
     for (uint32_t p = 0; p <= last; p++)
         top = fmax(top, score(a, q, p));
     double weights = 0, sums[KV_HEAD_DIM_MAX] = { 0 };
