@@ -595,7 +595,7 @@ static void a_call_paused_at_its_last_byte_ends_when_resumed(void **state)
     struct peer p = take_request(&f);
     peer_send(f.loop, &p, ok_reply);
     TURN_UNTIL(f.loop, s.data_calls == 1);
-    peer_close(&p); /* a paused call does not hear of it, and does not spin */
+    peer_reset(&p); /* a paused call does not hear of it, and does not spin */
     struct loop_counts before, after;
     loop_counts_get(f.loop, &before);
     loop_turn(f.loop, 5000);

@@ -284,6 +284,25 @@ static void a_body_of_megabytes_arrives_whole(void **state)
     end(f);
 }
 
+/* Six bytes on the wire for one of body: the framing must not count against the buffer. */
+static void a_body_in_chunks_of_one_byte_arrives_whole(void **state)
+{
+    (void)state;
+    struct fixture *f = begin((struct http_limits){ .body_bytes_max = 100000 });
+    CLEANUP(buf_fini) struct buf raw = { 0 };
+    buf_text(&raw, "POST /wait HTTP/1.1\r\n" HOST "Transfer-Encoding: chunked\r\n\r\n");
+    for (int i = 0; i < 100000; i++)
+        buf_text(&raw, "1\r\nx\r\n");
+    buf_text(&raw, "0\r\n\r\n");
+    struct peer p = peer_connect(f->port);
+    peer_send(f->loop, &p, buf_view(&raw));
+    PEER_UNTIL(f->loop, &p, f->held || p.closed);
+    assert_non_null(f->held);
+    assert_int_equal(http_exchange_request(f->held)->body.len, 100000);
+    peer_close(&p);
+    end(f);
+}
+
 static void expect_100_is_answered_before_the_body(void **state)
 {
     (void)state;
@@ -553,6 +572,19 @@ static void a_client_that_leaves_behind_pipelined_bytes_is_noticed(void **state)
     end(f);
 }
 
+static void a_client_that_left_before_its_request_was_read_is_noticed(void **state)
+{
+    (void)state;
+    struct fixture *f = begin((struct http_limits){ 0 });
+    struct peer p = peer_connect(f->port);
+    (void)!send(p.fd, GET("/wait"), strlen(GET("/wait")), 0);
+    shutdown(p.fd, SHUT_WR);
+    TURN_UNTIL(f->loop, f->aborts == 1);
+    assert_int_equal(f->requests, 1);
+    peer_close(&p);
+    end(f);
+}
+
 static void a_half_closed_client_gets_what_is_answered_at_once(void **state)
 {
     (void)state;
@@ -588,15 +620,17 @@ static void deadlines_are_absolute(void **state)
 {
     (void)state;
     static const struct {
-        const char *why, *start;
+        const char *start;
+        struct http_limits limits; /* the other deadline is long */
         enum http_fault fault;
     } rows[] = {
-        { "head", "GET / HTTP/1.1\r\n", HTTP_FAULT_HEAD_LATE },
-        { "body", "POST / HTTP/1.1\r\n" HOST "Content-Length: 99999\r\n\r\n",
+        { "GET / HTTP/1.1\r\n", { .head_us = 50000 }, HTTP_FAULT_HEAD_LATE },
+        { "POST / HTTP/1.1\r\n" HOST "Content-Length: 99999\r\n\r\n",
+          { .body_us = 50000 },
           HTTP_FAULT_BODY_LATE },
     };
-    struct fixture *f = begin((struct http_limits){ .head_us = 50000, .body_us = 50000 });
     for (size_t i = 0; i < COUNT_OF(rows); i++) {
+        struct fixture *f = begin(rows[i].limits);
         struct peer p = peer_connect(f->port);
         peer_send(f->loop, &p, str_from(rows[i].start));
         int64_t from = clock_mono_us();
@@ -608,10 +642,10 @@ static void deadlines_are_absolute(void **state)
         assert_true(str_starts(buf_view(&p.got), STR("HTTP/1.1 408 ")));
         assert_int_equal(peer_count(&p, "HTTP/1.1"), 1);
         assert_int_equal(counts(f).refused[rows[i].fault], 1);
+        assert_int_equal(f->requests, 0);
         peer_close(&p);
+        end(f);
     }
-    assert_int_equal(f->requests, 0);
-    end(f);
 }
 
 static void idle_connections_are_closed_without_a_word(void **state)
@@ -823,13 +857,18 @@ static void a_drain_finishes_what_is_open_and_closes_the_rest(void **state)
     struct fixture *f = begin((struct http_limits){ 0 });
     struct peer idle = peer_connect(f->port);
     struct peer busy = peer_connect(f->port);
-    struct peer late = peer_connect(f->port); /* in the kernel's queue, asks after the drain */
+    struct peer late = peer_connect(f->port); /* asks after the drain has begun */
     peer_send(f->loop, &idle, STR(GET("/a")));
     PEER_UNTIL(f->loop, &idle, peer_has(&idle, "<GET /a >"));
     peer_send(f->loop, &busy, STR(GET("/wait")));
     TURN_UNTIL(f->loop, f->held != NULL);
+    struct peer queued = peer_connect(f->port); /* nobody has accepted it yet */
     http_server_drain(f->server, on_empty, f);
     assert_int_equal(f->emptied, 0);
+    peer_send(f->loop, &queued, STR(GET("/queued")));
+    PEER_UNTIL(f->loop, &queued, queued.closed);
+    assert_true(peer_has(&queued, "<GET /queued >"));
+    peer_close(&queued);
 
     PEER_UNTIL(f->loop, &idle, idle.closed);
     peer_send(f->loop, &late, STR(GET("/late")));
@@ -940,6 +979,7 @@ int main(void)
         cmocka_unit_test(requests_are_served_however_they_are_cut),
         cmocka_unit_test(pipelined_requests_are_answered_one_at_a_time_in_order),
         cmocka_unit_test(a_body_of_megabytes_arrives_whole),
+        cmocka_unit_test(a_body_in_chunks_of_one_byte_arrives_whole),
         cmocka_unit_test(expect_100_is_answered_before_the_body),
         cmocka_unit_test(head_gets_the_length_and_no_body),
         cmocka_unit_test(http_1_0_is_closed_unless_kept_alive),
@@ -952,6 +992,7 @@ int main(void)
         cmocka_unit_test(a_reader_that_trickles_is_dropped_as_well),
         cmocka_unit_test(a_client_that_leaves_is_noticed_at_once),
         cmocka_unit_test(a_client_that_leaves_behind_pipelined_bytes_is_noticed),
+        cmocka_unit_test(a_client_that_left_before_its_request_was_read_is_noticed),
         cmocka_unit_test(a_half_closed_client_gets_what_is_answered_at_once),
         cmocka_unit_test(a_request_that_is_cut_short_reaches_nobody),
         cmocka_unit_test(deadlines_are_absolute),
