@@ -164,7 +164,7 @@ static void make_llama_keys(struct gguf_make *m, const struct llama_shape *s)
 {
     make_str(m, "general.architecture", "llama");
     make_str(m, "general.name", "random");
-    make_str(m, "tokenizer.ggml.model", "no_vocab");
+    if (!s->own_tokenizer) make_str(m, "tokenizer.ggml.model", "no_vocab");
     make_u32(m, "llama.vocab_size", s->vocab);
     make_u32(m, "llama.context_length", s->context);
     make_u32(m, "llama.embedding_length", s->embd);

@@ -51,6 +51,7 @@ struct llama_shape {
     float rope_scale;   /* 0: none */
     bool rope_factors;
     float norm_offset; /* the norm weights are this plus noise */
+    bool own_tokenizer; /* the caller puts the tokenizer's keys instead of "no_vocab" */
 };
 
 /* A llama of random weights, tokenizer.ggml.model "no_vocab". With `skip` that tensor is left

@@ -1,0 +1,97 @@
+/* config.c - the engine's rows of the configuration schema. */
+#include "engine/config.h"
+
+#include "base/io/log.h"
+
+#define AT(member) .offset = offsetof(struct engine_config, member)
+
+static const char *const kv_names[] = { "f16", "f32", NULL }; /* in the order of enum kv_type */
+
+// clang-format off
+static const struct config_field rows[] = {
+    { .name = "model", .type = CONFIG_TEXT, .required = true, AT(model),
+      .about = "Path of the GGUF file." },
+    { .name = "listen", .type = CONFIG_TEXT, .default_text = "127.0.0.1:8200", AT(listen),
+      .about = "Address and port; beyond loopback a secret or API keys are required." },
+    { .name = "served_model_name", .type = CONFIG_TEXT, .max = 256, AT(served_model_name),
+      .about = "Name that requests use; without it the file's name." },
+    { .name = "chat_template", .type = CONFIG_TEXT, AT(chat_template),
+      .about = "File with a chat template to use instead of the model's." },
+    { .name = "secret_file", .type = CONFIG_TEXT, AT(secret_file),
+      .about = "File with the secret that the parts of a fleet share; made when absent." },
+    { .name = "api_key_file", .type = CONFIG_TEXT, AT(api_key_file),
+      .about = "File with one API key a line; with one set, everything but /health needs a key." },
+    { .name = "instance", .type = CONFIG_TEXT, .max = 128, AT(instance),
+      .about = "Name of this instance in the fleet, shown in logs." },
+    { .name = "max_model_len", .type = CONFIG_INT, .default_text = "0", .min = 0, .max = 1 << 24,
+      .unit = "tokens", AT(max_model_len),
+      .about = "Longest session, prompt and answer; 0 for what the model was trained for." },
+    { .name = "max_num_seqs", .type = CONFIG_INT, .default_text = "16", .min = 1, .max = 4096,
+      .unit = "sessions", AT(max_num_seqs), .about = "Sessions computed in one step." },
+    { .name = "max_num_batched_tokens", .type = CONFIG_INT, .default_text = "256", .min = 1,
+      .max = 1 << 20, .unit = "tokens", AT(max_num_batched_tokens),
+      .about = "Tokens computed in one step; long prompts are cut into chunks of it." },
+    { .name = "max_waiting", .type = CONFIG_INT, .default_text = "256", .min = 1, .max = 100000,
+      .unit = "requests", AT(max_waiting), .about = "Requests that may wait; 429 beyond." },
+    { .name = "block_size", .type = CONFIG_INT, .default_text = "16", .min = 16, .max = 64,
+      .unit = "tokens", AT(block_size), .about = "Tokens of a KV page: 16, 32, 48 or 64." },
+    { .name = "kv_cache_memory_bytes", .type = CONFIG_BYTES, .default_text = "0", .min = 0,
+      .max = 1e14, AT(kv_cache_memory_bytes),
+      .about = "Memory for KV pages; 0 for as many contexts as sessions, at most a quarter of "
+               "the machine's." },
+    { .name = "kv_cache_dtype", .type = CONFIG_ENUM, .default_text = "f16", .names = kv_names,
+      AT(kv_cache_dtype), .about = "How K and V are stored." },
+    { .name = "enable_prefix_caching", .type = CONFIG_BOOL, .default_text = "true",
+      AT(enable_prefix_caching), .about = "Reuse pages of equal prompt beginnings." },
+    { .name = "threads", .type = CONFIG_INT, .default_text = "0", .min = 0, .max = 256,
+      .unit = "threads", AT(threads), .about = "Threads that compute; 0 for all cores." },
+    { .name = "cpu_share", .type = CONFIG_FLOAT, .default_text = "0", .min = 0, .max = 256,
+      .unit = "cores", AT(cpu_share),
+      .about = "Share of a core this process may use in the long run, from 0.05; 0 for all." },
+    { .name = "seed", .type = CONFIG_INT, .default_text = "0", .min = 0, .max = 9e15, AT(seed),
+      .about = "Seed from which requests without one get theirs; 0 draws it at start." },
+    { .name = "order", .type = CONFIG_TEXT, .default_text = "fcfs", AT(order),
+      .about = "Who is admitted next: fcfs, shortest_predicted, response_ratio." },
+    { .name = "admit", .type = CONFIG_TEXT, .default_text = "reserve", AT(admit),
+      .about = "When a session may start: reserve, fit." },
+    { .name = "preempt", .type = CONFIG_TEXT, .default_text = "newest", AT(preempt),
+      .about = "Who gives his pages back when none are left: newest, least_computed." },
+    { .name = "chunk", .type = CONFIG_TEXT, .default_text = "budget", AT(chunk),
+      .about = "How much of a prompt goes into a step: budget, slack." },
+    { .name = "evict", .type = CONFIG_TEXT, .default_text = "lru", AT(evict),
+      .about = "Which cached page is dropped first: lru, probation_2hit." },
+    { .name = "step_max", .type = CONFIG_DURATION, .default_text = "100ms", .min = 1000,
+      .max = 6e7, AT(step_us_max),
+      .about = "What a step may take while sessions decode, for the chunk row slack." },
+    { .name = "request_max", .type = CONFIG_DURATION, .default_text = "10m", .min = 1000,
+      .max = 864e8, AT(request_us_max),
+      .about = "The longest a request may take; a client may ask for less by the header "
+               "x-request-timeout-ms." },
+    { .name = "ping", .type = CONFIG_DURATION, .default_text = "15s", .min = 100000, .max = 36e8,
+      AT(ping_us), .about = "Silence after which a stream gets a comment, so that proxies keep it." },
+    { .name = "drain", .type = CONFIG_DURATION, .default_text = "30s", .min = 0, .max = 36e8,
+      AT(drain_us), .about = "After SIGTERM, time for running requests before they are cut." },
+    { .name = "log_level", .type = CONFIG_ENUM, .default_text = "info", .names = log_level_names,
+      AT(log_level), .about = "Least level of log lines." },
+    { .name = "kernels", .type = CONFIG_TEXT, .debug = true, AT(kernels),
+      .about = "Row of the kernel table to use (ref, avx2, avx512) instead of the best." },
+};
+// clang-format on
+
+static const struct config_record record = CONFIG_RECORD_OF(struct engine_config, rows);
+
+const struct config_section engine_section = {
+    .name = "engine",
+    .about = "The part that computes: one model on one machine.",
+    .record = &record,
+};
+
+struct str engine_model_name(struct str path)
+{
+    size_t from = path.len;
+    while (from > 0 && path.data[from - 1] != '/')
+        from--;
+    struct str name = str_of(path.data + from, path.len - from);
+    if (name.len > 5 && str_ends(name, STR(".gguf"))) name.len -= 5;
+    return name;
+}

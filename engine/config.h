@@ -1,0 +1,43 @@
+/* config.h - the `engine` section of muster.yaml and the flags of `muster engine`.
+ *
+ * Layer: engine (base/io). Flag names are those that vLLM's users know, where the thing is the
+ * same.
+ */
+#pragma once
+#include "base/io/config.h"
+
+struct engine_config {
+    struct str model;
+    struct str listen;
+    struct str served_model_name; /* empty: the name in the file */
+    struct str chat_template;     /* a file; empty: the model's own */
+    struct str secret_file;       /* of the fleet; empty: none */
+    struct str api_key_file;      /* one key a line; empty: none */
+    struct str instance;          /* shown as the fleet's name for this process; may be empty */
+
+    int64_t max_model_len; /* 0: the model's */
+    int64_t max_num_seqs;
+    int64_t max_num_batched_tokens;
+    int64_t max_waiting;
+    int64_t block_size;
+    int64_t kv_cache_memory_bytes; /* 0: for max_num_seqs contexts, at most a quarter of the RAM */
+    int kv_cache_dtype;            /* index into names of kv types */
+    bool enable_prefix_caching;
+    int64_t threads;  /* 0: all cores */
+    double cpu_share; /* 0: no limit */
+    struct str kernels;
+    int64_t seed; /* of requests that name none; 0: drawn at start */
+
+    struct str order, admit, preempt, chunk, evict;
+    int64_t step_us_max; /* for the chunk row `slack` */
+
+    int64_t request_us_max;
+    int64_t ping_us;
+    int64_t drain_us;
+    int log_level;
+};
+
+extern const struct config_section engine_section;
+
+/* The name behind the last '/', without ".gguf": what a model is called that says nothing else. */
+struct str engine_model_name(struct str path);

@@ -1,0 +1,258 @@
+/* engine.c - wire the parts together, listen, load, serve, drain.
+ *
+ *     main thread: loop, HTTP face          device thread: model, scheduler, sampler
+ *
+ * What the configuration says by name (policy rows, addresses, files) is resolved here, once, so
+ * that a mistake is a sentence at start and never a surprise under load.
+ */
+#include "engine/engine.h"
+
+#include "base/core/hash.h"
+#include "base/io/addr.h"
+#include "base/io/clock.h"
+#include "base/io/file.h"
+#include "base/io/log.h"
+#include "engine/serve/face.h"
+#include "engine/serve/throttle.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+#define TEMPLATE_BYTES_MAX ((size_t)1 << 20)
+#define KEYS_BYTES_MAX ((size_t)64 << 10)
+#define KEY_BYTES_MIN 8
+
+struct engine {
+    const struct engine_config *config;
+    struct loop *loop;
+    struct face *face;
+    struct device *device;
+    struct meters meters;
+    struct addr listen;
+    char host[ADDR_TEXT_MAX];
+    char secret[2 * FILE_SECRET_BYTES + 1];
+    struct buf key_text, chat_template;
+    struct str keys[FACE_KEYS_MAX];
+    size_t key_count;
+    struct loop_timer drain_limit;
+    bool draining;
+    char failure[ERR_TEXT_MAX]; /* the model did not load */
+};
+
+/* ---- from names to things -------------------------------------------------------------------------- */
+
+#define FIND_ROW(kind, field)                                                                      \
+    static int find_##kind(struct str name, const struct kind##_policy **ret, struct err *err)     \
+    {                                                                                              \
+        const char *names[8];                                                                      \
+        must(kind##_count <= COUNT_OF(names));                                                     \
+        for (uint32_t i = 0; i < kind##_count; i++)                                                \
+            names[i] = kind##_table[i]->name;                                                      \
+        *ret = kind##_find(name);                                                                  \
+        if (*ret) return 0;                                                                        \
+        const char *near = str_nearest(name, names, kind##_count);                                 \
+        return err_set(err, -EINVAL, "--" field " " STR_FMT ": no such row%s%s", STR_ARG(name),    \
+                       near ? ", did you mean " : "; see muster engine --help", near ? near : ""); \
+    }
+FIND_ROW(order, "order")
+FIND_ROW(admit, "admit")
+FIND_ROW(preempt, "preempt")
+FIND_ROW(chunk, "chunk")
+FIND_ROW(evict, "evict")
+
+static int find_rows(const struct engine_config *c, struct sched_config *ret, struct err *err)
+{
+    int rc = find_order(c->order, &ret->order, err);
+    if (rc >= 0) rc = find_admit(c->admit, &ret->admit, err);
+    if (rc >= 0) rc = find_preempt(c->preempt, &ret->preempt, err);
+    if (rc >= 0) rc = find_chunk(c->chunk, &ret->chunk, err);
+    if (rc >= 0) rc = find_evict(c->evict, &ret->evict, err);
+    return rc;
+}
+
+static int read_keys(struct engine *e, struct err *err)
+{
+    if (e->config->api_key_file.len == 0) return 0;
+    int rc = file_read(e->config->api_key_file.data, KEYS_BYTES_MAX, &e->key_text, err);
+    if (rc < 0) return rc;
+    for (struct str rest = buf_view(&e->key_text); rest.len > 0;) {
+        struct str line = str_trim(str_cut(&rest, '\n'));
+        if (line.len > 0 && line.data[line.len - 1] == '\r') line.len--;
+        if (line.len == 0 || line.data[0] == '#') continue;
+        if (line.len < KEY_BYTES_MIN || e->key_count == FACE_KEYS_MAX) {
+            return err_set(err, -EINVAL,
+                           "%s: want at most %d keys of at least %d characters, one a line",
+                           e->config->api_key_file.data, FACE_KEYS_MAX, KEY_BYTES_MIN);
+        }
+        e->keys[e->key_count++] = line;
+    }
+    if (e->key_count > 0) return 0;
+    return err_set(err, -EINVAL, "%s: holds no key", e->config->api_key_file.data);
+}
+
+/* Everything that is read before the listener opens. */
+static int read_inputs(struct engine *e, struct err *err)
+{
+    const struct engine_config *c = e->config;
+    int rc = addr_parse(&e->listen, c->listen, err);
+    if (rc < 0) return err_prefix(err, rc, "--listen");
+    if (c->secret_file.len > 0) rc = file_secret(c->secret_file.data, e->secret, err);
+    if (rc < 0) return err_prefix(err, rc, "--secret-file");
+    rc = read_keys(e, err);
+    if (rc < 0) return err_prefix(err, rc, "--api-key-file");
+    if (c->chat_template.len > 0) {
+        rc = file_read(c->chat_template.data, TEMPLATE_BYTES_MAX, &e->chat_template, err);
+    }
+    if (rc < 0) return err_prefix(err, rc, "--chat-template");
+    if (!addr_is_loopback(&e->listen) && e->secret[0] == '\0' && e->key_count == 0) {
+        return err_set(err, -EPERM,
+                       "--listen " STR_FMT
+                       " can be reached from other machines: give --secret-file "
+                       "or --api-key-file, or listen on 127.0.0.1",
+                       STR_ARG(c->listen));
+    }
+    if (c->cpu_share > 0 && c->cpu_share < THROTTLE_SHARE_MIN) {
+        return err_set(err, -EINVAL, "--cpu-share %g: the least is %g of a core, or 0 for all",
+                       c->cpu_share, THROTTLE_SHARE_MIN);
+    }
+    return 0;
+}
+
+static int fill_device(const struct engine_config *c, struct device_config *ret, struct err *err)
+{
+    *ret = (struct device_config){
+        .model_path = c->model,
+        .load = { .kv_type = (enum kv_type)c->kv_cache_dtype, .kernels = c->kernels.data },
+        .sched = { .page_tokens = (uint32_t)c->block_size,
+                   .context_max = (uint32_t)c->max_model_len,
+                   .seqs_max = (uint32_t)c->max_num_seqs,
+                   .batch_tokens_max = (uint32_t)c->max_num_batched_tokens,
+                   .waiting_max = (uint32_t)c->max_waiting,
+                   .events_max = DEVICE_EVENTS_MAX,
+                   .prefix_cache = c->enable_prefix_caching,
+                   .step_s_max = (double)c->step_us_max * 1e-6 },
+        .kv_bytes = (uint64_t)c->kv_cache_memory_bytes,
+        .threads = (uint32_t)c->threads,
+        .cpu_share = c->cpu_share,
+    };
+    if (ret->threads == 0) {
+        long cores = sysconf(_SC_NPROCESSORS_ONLN);
+        /* More threads than the share can feed would only wait for each other. */
+        if (c->cpu_share > 0 && c->cpu_share < (double)cores) cores = (long)(c->cpu_share + 0.999);
+        ret->threads = cores < 1                   ? 1
+                       : cores > MODEL_THREADS_MAX ? MODEL_THREADS_MAX
+                                                   : (uint32_t)cores;
+    }
+    return find_rows(c, &ret->sched, err);
+}
+
+/* ---- the end ------------------------------------------------------------------------------------------ */
+
+static void on_empty(void *arg)
+{
+    struct engine *e = arg;
+    log_event(LOG_INFO, "drained", "in_flight=%u", face_in_flight(e->face));
+    loop_stop(e->loop);
+}
+
+static void on_drain_limit(void *arg)
+{
+    struct engine *e = arg;
+    log_event(LOG_WARN, "drain_cut", "in_flight=%u", face_in_flight(e->face));
+    loop_stop(e->loop);
+}
+
+static void on_signal(void *arg, int signo)
+{
+    struct engine *e = arg;
+    if (e->draining) _exit(128 + signo); /* asked twice: now */
+    e->draining = true;
+    log_event(LOG_INFO, "draining", "signal=%d in_flight=%u", signo, face_in_flight(e->face));
+    e->drain_limit = (struct loop_timer){ .fn = on_drain_limit, .arg = e };
+    loop_timer_set(e->loop, &e->drain_limit, loop_now_us(e->loop) + e->config->drain_us);
+    face_drain(e->face, on_empty, e);
+}
+
+static void on_failed(void *arg, const char *sentence)
+{
+    struct engine *e = arg;
+    snprintf(e->failure, sizeof e->failure, "%s", sentence);
+    loop_stop(e->loop);
+}
+
+/* ---- the beginning ------------------------------------------------------------------------------------- */
+
+static int start_face(struct engine *e, struct err *err)
+{
+    const struct engine_config *c = e->config;
+    struct str host = c->listen;
+    while (host.len > 0 && host.data[host.len - 1] != ':')
+        host.len--;
+    if (host.len > 0) host.len--;
+    snprintf(e->host, sizeof e->host, STR_FMT, STR_ARG(host));
+    uint64_t seed = (uint64_t)c->seed;
+    if (seed == 0 && getrandom(&seed, sizeof seed, 0) != sizeof seed) return -EIO;
+    const struct face_config face = {
+        .host = e->host,
+        .port = e->listen.port,
+        .host_shown = str_from(e->host),
+        .model_name = c->served_model_name.len ? c->served_model_name : engine_model_name(c->model),
+        .chat_template = buf_view(&e->chat_template),
+        .secret = str_from(e->secret),
+        .keys = e->keys,
+        .key_count = e->key_count,
+        .seed = seed,
+        .requests_max = (uint32_t)(c->max_waiting + c->max_num_seqs),
+        .seqs_max = (uint32_t)c->max_num_seqs,
+        .request_us_max = c->request_us_max,
+        .ping_us = c->ping_us,
+    };
+    int rc = face_new(e->loop, &face, &e->meters, &e->face, err);
+    if (rc < 0) return rc;
+    face_on_failed(e->face, on_failed, e);
+    return 0;
+}
+
+static int start(struct engine *e, struct err *err)
+{
+    struct device_config device;
+    int rc = read_inputs(e, err);
+    if (rc >= 0) rc = fill_device(e->config, &device, err);
+    if (rc >= 0) rc = meters_init(&e->meters, err);
+    if (rc >= 0) rc = loop_new(&e->loop, err);
+    /* Before the device thread starts: it inherits the signal mask. */
+    if (rc >= 0) rc = loop_signal(e->loop, SIGTERM, on_signal, e, err);
+    if (rc >= 0) rc = loop_signal(e->loop, SIGINT, on_signal, e, err);
+    if (rc >= 0) rc = start_face(e, err);
+    if (rc < 0) return rc;
+    const struct device_events events = face_device_events(e->face);
+    rc = device_new(e->loop, &device, &e->meters, &events, &e->device, err);
+    if (rc < 0) return rc;
+    face_set_device(e->face, e->device);
+    log_event(LOG_INFO, "engine_loading", "instance=%.*s listen=%s:%u model=%.*s pid=%d",
+              STR_ARG(e->config->instance), e->host, face_port(e->face), STR_ARG(e->config->model),
+              (int)getpid());
+    return 0;
+}
+
+int engine_main(const struct engine_config *config, struct err *err)
+{
+    struct engine e = { .config = config };
+    log_set_level((enum log_level)config->log_level);
+    signal(SIGPIPE, SIG_IGN);
+    int rc = start(&e, err);
+    if (rc >= 0) rc = loop_run(e.loop);
+    if (rc >= 0 && e.failure[0]) rc = err_set(err, -EINVAL, "%s", e.failure);
+    if (e.face) face_close(e.face);
+    device_free(e.device);
+    face_free(e.face);
+    loop_free(e.loop);
+    meters_fini(&e.meters);
+    buf_fini(&e.key_text);
+    buf_fini(&e.chat_template);
+    log_event(LOG_INFO, "engine_stopped", "rc=%d", rc);
+    return rc;
+}

@@ -1,0 +1,77 @@
+/* answer.c - detokeniser, stop strings and end tokens around the sampler.
+ *
+ * All of it runs on the device thread: about a microsecond a token, and the session ends in the
+ * very step that completed a stop string, so no step is wasted and usage is exact.
+ */
+#include "engine/serve/answer.h"
+
+static bool is_end(const struct answer *a, uint32_t id)
+{
+    for (uint32_t i = 0; i < a->end_count; i++) {
+        if (a->ends[i] == id) return true;
+    }
+    return false;
+}
+
+int answer_init(struct answer *a, const struct vocab *vocab, const struct answer_spec *spec,
+                const uint32_t *ids, uint32_t count)
+{
+    *a = (struct answer){ .spec = *spec, .vocab = vocab };
+    const struct vocab_special *special = vocab_special(vocab);
+    const uint32_t ends[ANSWER_ENDS_MAX] = { special->eos, special->eot };
+    for (uint32_t i = 0; i < ANSWER_ENDS_MAX; i++) {
+        if (ends[i] != VOCAB_NONE && !is_end(a, ends[i])) a->ends[a->end_count++] = ends[i];
+    }
+    detok_init(&a->detok, vocab, true);
+    stop_init(&a->stop, spec->stop, spec->stop_count);
+    for (uint32_t i = spec->prompt_tokens; i < count; i++) {
+        int rc = answer_take(a, ids[i]);
+        if (rc < 0) return rc;
+    }
+    buf_clear(&a->text); /* was sent by whoever generated it */
+    a->generated = 0;
+    return 0;
+}
+
+void answer_fini(struct answer *a)
+{
+    stop_fini(&a->stop);
+    buf_fini(&a->text);
+    buf_fini(&a->scratch);
+}
+
+int answer_pick(struct answer *a, struct sampler *sampler, const float *logits, const uint32_t *ids,
+                uint32_t count, struct sampler_result *ret)
+{
+    struct sampler_input in = {
+        .logits = logits,
+        .ids = ids,
+        .prompt_count = a->spec.prompt_tokens,
+        .count = count,
+        .forbidden = a->ends,
+        .forbidden_count = a->generated < a->spec.min_tokens ? a->end_count : 0,
+    };
+    return sampler_pick(sampler, &a->spec.sampling, &in, ret);
+}
+
+int answer_take(struct answer *a, uint32_t id)
+{
+    a->generated++;
+    if (!a->spec.ignore_eos && is_end(a, id)) {
+        int rc = answer_close(a);
+        return rc < 0 ? rc : 1;
+    }
+    buf_clear(&a->scratch);
+    int rc = detok_push(&a->detok, id, &a->scratch);
+    if (rc < 0) return rc;
+    if (a->generated < a->spec.min_tokens) return buf_str(&a->text, buf_view(&a->scratch));
+    return stop_push(&a->stop, buf_view(&a->scratch), &a->text);
+}
+
+int answer_close(struct answer *a)
+{
+    buf_clear(&a->scratch);
+    detok_flush(&a->detok, &a->scratch);
+    stop_flush(&a->stop, &a->text);
+    return buf_str(&a->text, buf_view(&a->scratch));
+}

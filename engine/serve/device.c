@@ -1,0 +1,584 @@
+/* device.c - mailbox, step, mail, throttle, again.
+ *
+ *     HTTP thread                          device thread
+ *     device_submit ── in ──────────────►  sched_submit
+ *     device_abort  ── in ──────────────►  sched_abort
+ *                                          step: tokens into their jobs
+ *     on_mail       ◄── loop_post ── out   one post a step for all jobs that changed
+ *
+ * The lock is held to splice lists and to append a token to a mail, never across a step, so the
+ * HTTP thread waits for microseconds at most. Tokens are published before the share of the CPU is
+ * slept off: throttling costs throughput, not latency of what is done already.
+ */
+#include "engine/serve/device.h"
+
+#include "base/core/bits.h"
+#include "base/io/clock.h"
+#include "base/io/log.h"
+#include "engine/serve/throttle.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+#include <unistd.h>
+
+#define EVENTS_A_COPY 64   /* block events copied at once */
+#define POST_RETRY_US 2000 /* the loop's queue was full: try again after */
+#define MEMORY_PART 4      /* KV pages take at most this part of the memory by default */
+
+struct device {
+    struct device_config config;
+    struct device_events events;
+    struct meters *meters;
+    struct loop *loop;
+    pthread_t thread;
+
+    pthread_mutex_t lock; /* guards all below up to `blocks` */
+    pthread_cond_t wake;
+    bool stop;
+    struct list in;    /* jobs with a submit or an abort */
+    struct list calls; /* device_call */
+    struct list out;   /* jobs with mail */
+    struct list done;  /* calls that have run */
+    bool posted;
+    bool blocks_new;
+    struct device_stats stats;
+    struct kv_event *blocks; /* ring of the last events, place seq % DEVICE_EVENTS_MAX */
+
+    /* device thread only */
+    struct model *model;
+    struct executor *x;
+    struct list active; /* jobs with a session */
+    struct throttle throttle;
+    struct sched_counts metered; /* what the metrics have heard of */
+    struct device_info info;
+    char failure[ERR_TEXT_MAX];
+};
+
+/* ---- the loop's side ------------------------------------------------------------------------ */
+
+static void deliver_mail(void *arg)
+{
+    struct device *d = arg;
+    pthread_mutex_lock(&d->lock);
+    d->posted = false;
+    struct list *node;
+    while ((node = list_pop_front(&d->out))) {
+        struct job *job = CONTAINER_OF(node, struct job, link.to_http);
+        pthread_mutex_unlock(&d->lock);
+        d->events.on_mail(d->events.arg, job);
+        pthread_mutex_lock(&d->lock);
+    }
+    while ((node = list_pop_front(&d->done))) {
+        struct device_call *call = CONTAINER_OF(node, struct device_call, link);
+        pthread_mutex_unlock(&d->lock);
+        call->done(call);
+        pthread_mutex_lock(&d->lock);
+    }
+    bool blocks_new = d->blocks_new;
+    d->blocks_new = false;
+    pthread_mutex_unlock(&d->lock);
+    if (blocks_new) d->events.on_blocks(d->events.arg);
+}
+
+static void ask(struct device *d, struct job *job)
+{
+    if (!list_linked(&job->link.to_device)) list_push_back(&d->in, &job->link.to_device);
+    pthread_cond_signal(&d->wake);
+}
+
+void device_submit(struct device *d, struct job *job)
+{
+    pthread_mutex_lock(&d->lock);
+    job->link.submit = true;
+    ask(d, job);
+    pthread_mutex_unlock(&d->lock);
+}
+
+void device_abort(struct device *d, struct job *job)
+{
+    pthread_mutex_lock(&d->lock);
+    job->link.abort = true;
+    ask(d, job);
+    pthread_mutex_unlock(&d->lock);
+}
+
+bool device_take_mail(struct device *d, struct job *job, struct job_mail *mail)
+{
+    pthread_mutex_lock(&d->lock);
+    struct job_mail *from = &job->mail;
+    bool some = from->id_count > 0 || from->text.len > 0 || from->accepted || from->ended;
+    if (some) {
+        struct buf text = mail->text;
+        *mail = *from;
+        buf_clear(&text);
+        /* What the session has said of itself stays said. */
+        *from = (struct job_mail){ .text = text, .cached_tokens = mail->cached_tokens };
+        pthread_cond_signal(&d->wake); /* it may have been paused for this */
+    }
+    if (mail->ended && some) {
+        if (list_linked(&job->link.to_http)) list_remove(&job->link.to_http);
+        if (list_linked(&job->link.to_device)) list_remove(&job->link.to_device);
+    }
+    pthread_mutex_unlock(&d->lock);
+    return some;
+}
+
+void device_stats_get(struct device *d, struct device_stats *ret)
+{
+    pthread_mutex_lock(&d->lock);
+    *ret = d->stats;
+    pthread_mutex_unlock(&d->lock);
+}
+
+int device_blocks(struct device *d, uint64_t after, struct kv_event *ret, uint32_t max)
+{
+    int rc = -ESTALE;
+    pthread_mutex_lock(&d->lock);
+    uint64_t last = d->stats.event_seq;
+    if (after >= last) {
+        rc = 0;
+    } else if (last - after <= DEVICE_EVENTS_MAX) {
+        uint32_t count = min_u32((uint32_t)(last - after), max);
+        rc = (int)count;
+        for (uint32_t i = 0; i < count && rc >= 0; i++) {
+            ret[i] = d->blocks[(after + 1 + i) % DEVICE_EVENTS_MAX];
+            if (ret[i].seq != after + 1 + i) rc = -ESTALE; /* lost on the way here */
+        }
+    }
+    pthread_mutex_unlock(&d->lock);
+    return rc;
+}
+
+void device_call(struct device *d, struct device_call *call)
+{
+    pthread_mutex_lock(&d->lock);
+    list_push_back(&d->calls, &call->link);
+    pthread_cond_signal(&d->wake);
+    pthread_mutex_unlock(&d->lock);
+}
+
+/* ---- the device's side: from the mailbox to the scheduler ------------------------------------ */
+
+static bool post(struct device *d) /* with the lock */
+{
+    if (d->posted) return true;
+    d->posted = loop_post(d->loop, deliver_mail, d) == 0;
+    return d->posted;
+}
+
+static void mail_end(struct device *d, struct job *job) /* with the lock */
+{
+    job->mail.ended = true;
+    if (!list_linked(&job->link.to_http)) list_push_back(&d->out, &job->link.to_http);
+}
+
+/* Takes the job into the scheduler, or mails why not: then the job may be gone already. */
+static bool begin(struct device *d, struct job *job)
+{
+    struct err err = { "no memory for the request" };
+    const struct job_ask *a = &job->ask;
+    struct sched_request req = {
+        .id = a->number,
+        .owner = &job->device.answer,
+        .ids = a->ids,
+        .prompt_tokens = a->id_count,
+        .output_max = a->output_max,
+        .salt = a->salt,
+        .arrival_us = a->arrival_us,
+        .deadline_us = a->deadline_us,
+        .predicted_p50 = a->predicted_p50,
+        .predicted_p90 = a->predicted_p90,
+    };
+    int rc = answer_init(&job->device.answer, d->info.model->vocab, &a->spec, a->ids, a->id_count);
+    if (rc >= 0) rc = sched_submit(executor_sched(d->x), &req, &job->device.session, &err);
+    if (rc < 0) answer_fini(&job->device.answer);
+    pthread_mutex_lock(&d->lock);
+    if (rc >= 0) {
+        list_push_back(&d->active, &job->device.active);
+        job->mail.accepted = true;
+        if (!list_linked(&job->link.to_http)) list_push_back(&d->out, &job->link.to_http);
+    } else {
+        job->mail.refused = rc;
+        memcpy(job->mail.error, err.text, sizeof job->mail.error);
+        mail_end(d, job);
+    }
+    pthread_mutex_unlock(&d->lock);
+    return rc >= 0;
+}
+
+/* A session whose reader is slow takes no step until its mail was read. */
+static void update_pauses(struct device *d)
+{
+    pthread_mutex_lock(&d->lock);
+    LIST_EACH (&d->active, node) {
+        struct job *job = CONTAINER_OF(node, struct job, device.active);
+        uint32_t unread = job->mail.id_count;
+        if (unread >= JOB_PAUSE_TOKENS) {
+            sched_pause(executor_sched(d->x), job->device.session, true);
+        } else if (unread <= JOB_RESUME_TOKENS) {
+            sched_pause(executor_sched(d->x), job->device.session, false);
+        }
+    }
+    pthread_mutex_unlock(&d->lock);
+}
+
+static void run_calls(struct device *d)
+{
+    pthread_mutex_lock(&d->lock);
+    struct list *node;
+    while ((node = list_pop_front(&d->calls))) {
+        struct device_call *call = CONTAINER_OF(node, struct device_call, link);
+        pthread_mutex_unlock(&d->lock);
+        call->fn(call, d->x);
+        pthread_mutex_lock(&d->lock);
+        list_push_back(&d->done, &call->link);
+    }
+    pthread_mutex_unlock(&d->lock);
+}
+
+static void read_mailbox(struct device *d)
+{
+    pthread_mutex_lock(&d->lock);
+    struct list *node;
+    while ((node = list_pop_front(&d->in))) {
+        struct job *job = CONTAINER_OF(node, struct job, link.to_device);
+        bool submit = job->link.submit, aborted = job->link.abort, alive = true;
+        job->link.submit = false;
+        if (submit) {
+            pthread_mutex_unlock(&d->lock);
+            alive = begin(d, job);
+            pthread_mutex_lock(&d->lock);
+        }
+        /* In the list under the lock means not freed; accepted means that only this thread can
+         * end it. */
+        if (aborted && alive && job->device.session) {
+            sched_abort(executor_sched(d->x), job->device.session);
+        }
+    }
+    pthread_mutex_unlock(&d->lock);
+    run_calls(d);
+    update_pauses(d);
+}
+
+/* ---- what a step says ------------------------------------------------------------------------ */
+
+static struct job *job_of(struct answer *answer)
+{
+    return CONTAINER_OF(answer, struct job, device.answer);
+}
+
+/* With the lock. Text is moved even where no token came: an end flushes what was held back. */
+static void publish(struct device *d, struct job *job, const uint32_t *id)
+{
+    struct job_mail *mail = &job->mail;
+    struct buf *text = &job->device.answer.text;
+    if (id) {
+        must(mail->id_count < JOB_MAIL_TOKENS);
+        mail->ids[mail->id_count++] = *id;
+    }
+    if (text->len > 0 && buf_str(&mail->text, buf_view(text)) < 0) {
+        job->device.answer.failed = -ENOMEM;
+        sched_abort(executor_sched(d->x), job->device.session);
+    }
+    buf_clear(text);
+    if (!list_linked(&job->link.to_http)) list_push_back(&d->out, &job->link.to_http);
+}
+
+static void on_token(void *arg, struct answer *answer, const struct session *session, uint32_t id)
+{
+    struct device *d = arg;
+    struct job *job = job_of(answer);
+    int64_t now_us = clock_mono_us();
+    if (session_generated(session) == 0) {
+        metric_observe(meter_of(d->meters, METER_TTFT),
+                       (double)(now_us - session->arrival_us) * 1e-6);
+    } else {
+        metric_observe(meter_of(d->meters, METER_ITL),
+                       (double)(now_us - job->device.last_token_us) * 1e-6);
+    }
+    job->device.last_token_us = now_us;
+    pthread_mutex_lock(&d->lock);
+    job->mail.cached_tokens = session->cached_tokens;
+    publish(d, job, &id);
+    pthread_mutex_unlock(&d->lock);
+}
+
+static void on_end(void *arg, struct answer *answer, const struct session *session)
+{
+    struct device *d = arg;
+    struct job *job = job_of(answer);
+    meters_ended(d->meters, session, job->device.last_token_us);
+    if (session->end != SESSION_END_STOP) answer_close(answer);
+    pthread_mutex_lock(&d->lock);
+    publish(d, job, NULL);
+    struct job_mail *mail = &job->mail;
+    mail->end = session->end;
+    mail->generated = session_generated(session);
+    mail->cached_tokens = session->cached_tokens;
+    if (answer->failed) {
+        mail->end = SESSION_END_ERROR;
+        snprintf(mail->error, sizeof mail->error, "%s",
+                 answer->failed == -EDOM ? "the model gave no usable logits for this request"
+                                         : "no memory for the text of the answer");
+    } else if (mail->end == SESSION_END_ERROR) {
+        snprintf(mail->error, sizeof mail->error, "the model failed; the engine's log says why");
+    }
+    list_remove(&job->device.active);
+    answer_fini(answer);
+    job->device.session = NULL;
+    mail_end(d, job);
+    pthread_mutex_unlock(&d->lock);
+}
+
+/* Copies new block events for the readers on the loop's side and updates the gauges. */
+static void publish_state(struct device *d)
+{
+    struct device_stats now = { .perf = *executor_perf(d->x) };
+    struct kv_index *index = sched_index(executor_sched(d->x));
+    sched_counts_get(executor_sched(d->x), &now.counts);
+    now.pages_free = index->pool->free_count;
+    now.pages_held = index->pool->held_count;
+    now.pages_cached = index->pool->cached_count;
+    now.event_seq = index->event_seq;
+
+    pthread_mutex_lock(&d->lock);
+    uint64_t seen = d->stats.event_seq;
+    struct kv_event ev[EVENTS_A_COPY];
+    int n;
+    /* -ESTALE: more in one step than the index keeps. The places keep old numbers, which tells
+     * every reader that something is missing. */
+    while ((n = kv_index_events(index, seen, ev, EVENTS_A_COPY)) > 0) {
+        for (int i = 0; i < n; i++)
+            d->blocks[ev[i].seq % DEVICE_EVENTS_MAX] = ev[i];
+        seen = ev[n - 1].seq;
+    }
+    if (now.event_seq != d->stats.event_seq) d->blocks_new = true;
+    d->stats = now;
+    pthread_mutex_unlock(&d->lock);
+
+    struct meters *m = d->meters;
+    meters_counts(m, &d->metered, &now.counts);
+    d->metered = now.counts;
+    metric_set(m->pages[0], now.pages_free);
+    metric_set(m->pages[1], now.pages_held);
+    metric_set(m->pages[2], now.pages_cached);
+    metric_set(meter_of(m, METER_KV_USAGE), (double)now.pages_held / index->pool->total);
+    metric_set(m->perf[0], now.perf.a);
+    metric_set(m->perf[1], now.perf.b);
+    metric_set(m->perf[2], now.perf.c);
+    metric_set(m->perf[3], now.perf.d);
+    metric_set(meter_of(m, METER_PERF_SAMPLES), now.perf.samples);
+    metric_set(meter_of(m, METER_PERF_RATIO), now.perf.ratio_p90);
+}
+
+/* ---- the thread ------------------------------------------------------------------------------ */
+
+static int64_t cpu_us(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+    return (int64_t)t.tv_sec * 1000000 + t.tv_nsec / 1000;
+}
+
+/* Waits for the wake-up or until `at_us`; with the lock. */
+static void wait_until(struct device *d, int64_t at_us)
+{
+    if (at_us == INT64_MAX) {
+        pthread_cond_wait(&d->wake, &d->lock);
+        return;
+    }
+    struct timespec at = { .tv_sec = at_us / 1000000, .tv_nsec = (at_us % 1000000) * 1000 };
+    pthread_cond_timedwait(&d->wake, &d->lock, &at);
+}
+
+/* Sleeps off what the step used beyond the share; only a stop ends it early. */
+static void keep_share(struct device *d)
+{
+    int64_t now_us = clock_mono_us();
+    int64_t wait_us = throttle_wait_us(&d->throttle, cpu_us(), now_us);
+    if (wait_us <= 0) return;
+    int64_t until_us = now_us + wait_us;
+    pthread_mutex_lock(&d->lock);
+    while (!d->stop && clock_mono_us() < until_us)
+        wait_until(d, until_us);
+    pthread_mutex_unlock(&d->lock);
+    metric_add(meter_of(d->meters, METER_THROTTLED), (double)wait_us * 1e-6);
+}
+
+/* True when there is something to do; false to stop. */
+static bool wait_for_work(struct device *d)
+{
+    pthread_mutex_lock(&d->lock);
+    for (;;) {
+        /* Readers that caught up make their sessions work again. */
+        bool resumable = false;
+        LIST_EACH (&d->active, node) {
+            struct job *job = CONTAINER_OF(node, struct job, device.active);
+            resumable |= job->device.session->paused && job->mail.id_count <= JOB_RESUME_TOKENS;
+        }
+        bool mail = !list_empty(&d->out) || !list_empty(&d->done) || d->blocks_new;
+        bool told = !mail || post(d);
+        bool work = !list_empty(&d->in) || !list_empty(&d->calls) || resumable ||
+                    sched_has_work(executor_sched(d->x));
+        int64_t deadline_us = sched_next_deadline_us(executor_sched(d->x));
+        if (d->stop || work || deadline_us <= clock_mono_us()) break;
+        wait_until(d, told ? deadline_us : min_i64(deadline_us, clock_mono_us() + POST_RETRY_US));
+    }
+    bool go = !d->stop;
+    pthread_mutex_unlock(&d->lock);
+    return go;
+}
+
+static void one_step(struct device *d)
+{
+    struct executor_step_info step;
+    struct err err = { "" };
+    int64_t from_us = clock_mono_us();
+    int rc = executor_step(d->x, clock_mono_us, &step, &err);
+    if (rc < 0) {
+        log_event(LOG_ERROR, "step_failed", "error=%s", err_text(&err, rc));
+    }
+    publish_state(d);
+    pthread_mutex_lock(&d->lock);
+    post(d); /* refused by a full loop: wait_for_work tries again */
+    pthread_mutex_unlock(&d->lock);
+    if (rc <= 0) return;
+    keep_share(d);
+    double seconds = (double)(clock_mono_us() - from_us) * 1e-6;
+    executor_observe(d->x, &step.shape, seconds);
+    metric_observe(meter_of(d->meters, METER_STEP), seconds);
+    metric_observe(meter_of(d->meters, METER_STEP_TOKENS), step.tokens);
+}
+
+static uint32_t pages_wanted(const struct device *d, size_t page_bytes)
+{
+    const struct sched_config *sc = &d->config.sched;
+    uint64_t bytes = d->config.kv_bytes;
+    uint64_t context_pages = ceil_div_u32(sc->context_max, sc->page_tokens);
+    uint64_t pages = context_pages * sc->seqs_max;
+    if (bytes > 0) {
+        pages = bytes / page_bytes;
+    } else {
+        uint64_t memory = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGE_SIZE);
+        uint64_t most = memory / MEMORY_PART / page_bytes;
+        if (pages > most) pages = most > context_pages ? most : context_pages;
+    }
+    return pages < KV_PAGES_MAX ? (uint32_t)pages : KV_PAGES_MAX;
+}
+
+static int load(struct device *d, struct err *err)
+{
+    int64_t from_us = clock_mono_us();
+    int rc = model_load(d->config.model_path.data, &d->config.load, &d->model, err);
+    if (rc < 0) return rc;
+    const struct model_info *info = model_info(d->model);
+    struct sched_config *sc = &d->config.sched;
+    if (sc->context_max == 0) sc->context_max = info->context_length;
+    if (sc->context_max > info->context_length) {
+        return err_set(err, -EINVAL,
+                       "--max-model-len %u is more than the %u tokens this model was made for",
+                       sc->context_max, info->context_length);
+    }
+    if (sc->batch_tokens_max < sc->seqs_max) sc->batch_tokens_max = sc->seqs_max;
+    size_t page_bytes = info->kv_bytes_per_token * sc->page_tokens;
+    if (sc->pages == 0) sc->pages = pages_wanted(d, page_bytes);
+    if (sc->pages == 0) {
+        return err_set(err, -EINVAL, "--kv-cache-memory-bytes %lu holds no page of %zu bytes",
+                       (unsigned long)d->config.kv_bytes, page_bytes);
+    }
+    const struct executor_events events = { .on_token = on_token, .on_end = on_end, .arg = d };
+    const struct executor_config config = { .sched = *sc, .threads = d->config.threads };
+    rc = executor_new(d->model, &config, &events, &d->x, err);
+    if (rc < 0) return rc;
+    d->info = (struct device_info){
+        .model = info,
+        .context_max = sc->context_max,
+        .page_tokens = sc->page_tokens,
+        .pages = sc->pages,
+        .kv_bytes = (uint64_t)sc->pages * page_bytes,
+        .load_s = (double)(clock_mono_us() - from_us) * 1e-6,
+    };
+    return 0;
+}
+
+static void tell_ready(void *arg)
+{
+    struct device *d = arg;
+    d->events.on_ready(d->events.arg, &d->info);
+}
+
+static void tell_failed(void *arg)
+{
+    struct device *d = arg;
+    d->events.on_failed(d->events.arg, d->failure);
+}
+
+static void *device_main(void *arg)
+{
+    struct device *d = arg;
+    struct err err = { "" };
+    int rc = load(d, &err);
+    if (rc < 0) snprintf(d->failure, sizeof d->failure, "%s", err_text(&err, rc));
+    /* The first post of this loop's life: there is room. */
+    must(loop_post(d->loop, rc < 0 ? tell_failed : tell_ready, d) == 0);
+    if (rc < 0) return NULL;
+    publish_state(d);
+    while (wait_for_work(d)) {
+        read_mailbox(d);
+        one_step(d);
+    }
+    return NULL;
+}
+
+int device_new(struct loop *loop, const struct device_config *config, struct meters *meters,
+               const struct device_events *events, struct device **ret, struct err *err)
+{
+    struct device *d = calloc(1, sizeof *d);
+    if (!d) return -ENOMEM;
+    d->config = *config;
+    d->events = *events;
+    d->meters = meters;
+    d->loop = loop;
+    d->throttle.share = config->cpu_share;
+    d->blocks = calloc(DEVICE_EVENTS_MAX, sizeof *d->blocks);
+    list_init(&d->in);
+    list_init(&d->calls);
+    list_init(&d->out);
+    list_init(&d->done);
+    list_init(&d->active);
+    pthread_mutex_init(&d->lock, NULL);
+    pthread_condattr_t attr;
+    pthread_condattr_init(&attr);
+    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+    pthread_cond_init(&d->wake, &attr);
+    pthread_condattr_destroy(&attr);
+    int rc = d->blocks ? -pthread_create(&d->thread, NULL, device_main, d) : -ENOMEM;
+    if (rc < 0) {
+        free(d->blocks);
+        free(d);
+        return err_set(err, rc, "cannot start the device thread: %s", err_text(NULL, rc));
+    }
+    *ret = d;
+    return 0;
+}
+
+void device_free(struct device *d)
+{
+    if (!d) return;
+    pthread_mutex_lock(&d->lock);
+    d->stop = true;
+    pthread_cond_signal(&d->wake);
+    pthread_mutex_unlock(&d->lock);
+    pthread_join(d->thread, NULL);
+    executor_free(d->x);
+    LIST_EACH (&d->active, node) {
+        answer_fini(&CONTAINER_OF(node, struct job, device.active)->device.answer);
+    }
+    model_free(d->model);
+    pthread_mutex_destroy(&d->lock);
+    pthread_cond_destroy(&d->wake);
+    free(d->blocks);
+    free(d);
+}

@@ -1,0 +1,151 @@
+/* executor.c - the scheduler's batch becomes the model's, and logits become tokens.
+ *
+ * Planning and sampling are on the same thread as the forward pass: on a processor there is
+ * nothing to overlap them with, and a step stays a function that tests can call.
+ */
+#include "engine/serve/executor.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+struct executor {
+    uint32_t vocab_size;
+    struct executor_events events;
+    struct scheduler *sched;
+    struct kv_store *kv;
+    struct model_runner *runner;
+    struct sampler *sampler;
+    struct batch_item *item;
+    struct sched_result *result;
+    float *logits; /* seqs_max rows */
+    struct perf_linear perf;
+};
+
+int executor_new(struct model *model, const struct executor_config *config,
+                 const struct executor_events *events, struct executor **ret, struct err *err)
+{
+    const struct model_info *info = model_info(model);
+    const struct sched_config *sc = &config->sched;
+    if (!info->vocab) {
+        return err_set(err, -ENOTSUP, "the model has no vocabulary: there is nothing to serve");
+    }
+    CLEANUP(executor_freep) struct executor *x = calloc(1, sizeof *x);
+    if (!x) return -ENOMEM;
+    x->vocab_size = info->vocab_size;
+    x->events = *events;
+    perf_linear_init(&x->perf, NULL);
+    int rc = sched_new(sc, &x->sched, err);
+    if (rc < 0) return rc;
+    rc = kv_store_new(model, sc->pages, sc->page_tokens, &x->kv, err);
+    if (rc < 0) return rc;
+    const struct model_runner_options opt = {
+        .tokens_max = sc->batch_tokens_max,
+        .seqs_max = sc->seqs_max,
+        .threads = config->threads,
+    };
+    rc = model_runner_new(model, x->kv, &opt, &x->runner, err);
+    if (rc < 0) return rc;
+    rc = sampler_new(x->vocab_size, &x->sampler);
+    if (rc < 0) return rc;
+    x->item = calloc(sc->seqs_max, sizeof *x->item);
+    x->result = calloc(sc->seqs_max, sizeof *x->result);
+    x->logits = calloc((size_t)sc->seqs_max * x->vocab_size, sizeof *x->logits);
+    if (!x->item || !x->result || !x->logits) {
+        return err_set(err, -ENOMEM, "no memory for the logits of %u sessions", sc->seqs_max);
+    }
+    *ret = TAKE(x);
+    return 0;
+}
+
+void executor_free(struct executor *x)
+{
+    if (!x) return;
+    model_runner_free(x->runner);
+    kv_store_free(x->kv);
+    sched_free(x->sched);
+    sampler_free(x->sampler);
+    free(x->item);
+    free(x->result);
+    free(x->logits);
+    free(x);
+}
+
+struct scheduler *executor_sched(struct executor *x)
+{
+    return x->sched;
+}
+
+/* What ended since the last look goes back to its owner. */
+static void hand_back(struct executor *x)
+{
+    for (struct session *s; (s = sched_next_ended(x->sched));) {
+        x->events.on_end(x->events.arg, s->owner, s);
+        sched_release(x->sched, s);
+    }
+}
+
+static void prepare(struct executor *x, const struct sched_batch *batch)
+{
+    for (uint32_t i = 0; i < batch->copy_count; i++) {
+        kv_store_copy_page(x->kv, batch->copy[i].to, batch->copy[i].from);
+    }
+    for (uint32_t i = 0; i < batch->count; i++) {
+        const struct sched_item *from = &batch->item[i];
+        x->item[i] = (struct batch_item){
+            .ids = from->session->ids + from->start,
+            .count = from->count,
+            .position = from->start,
+            .page_table = from->session->pages,
+            .pages = from->session->page_count,
+            .want_logits = from->sample,
+            .logits = x->logits + (size_t)i * x->vocab_size,
+        };
+    }
+}
+
+static void sample_one(struct executor *x, const struct sched_item *item, uint32_t at)
+{
+    struct session *session = item->session;
+    struct answer *answer = session->owner;
+    struct sampler_result got = { 0 };
+    int rc = answer_pick(answer, x->sampler, x->logits + (size_t)at * x->vocab_size, session->ids,
+                         session->total, &got);
+    if (rc >= 0) rc = answer_take(answer, got.chosen.id);
+    if (rc < 0) answer->failed = rc;
+    x->result[at] = (struct sched_result){ .id = got.chosen.id, .stop = rc != 0 };
+    if (rc >= 0) x->events.on_token(x->events.arg, answer, session, got.chosen.id);
+}
+
+int executor_step(struct executor *x, int64_t (*clock)(void), struct executor_step_info *ret,
+                  struct err *err)
+{
+    *ret = (struct executor_step_info){ 0 };
+    const struct sched_batch *batch = sched_plan(x->sched, clock(), &x->perf.coef);
+    if (batch->count == 0) {
+        hand_back(x);
+        return 0;
+    }
+    prepare(x, batch);
+    *ret = (struct executor_step_info){ batch->tokens, batch->count, batch->shape };
+    int rc = model_step(x->runner, x->item, batch->count, err);
+    for (uint32_t i = 0; i < batch->count && rc >= 0; i++) {
+        if (batch->item[i].sample) sample_one(x, &batch->item[i], i);
+    }
+    if (rc < 0) {
+        sched_discard(x->sched, clock());
+    } else {
+        sched_commit(x->sched, x->result, clock());
+    }
+    hand_back(x);
+    return rc < 0 ? rc : 1;
+}
+
+void executor_observe(struct executor *x, const struct perf_shape *shape, double seconds)
+{
+    perf_linear_observe(&x->perf, shape, seconds);
+}
+
+const struct perf_coef *executor_perf(const struct executor *x)
+{
+    return &x->perf.coef;
+}

@@ -1,0 +1,52 @@
+/* executor.h - one step of the engine: plan, compute, sample, commit.
+ *
+ * Layer:    engine/serve (engine/core, engine/model)
+ * Threads:  the device thread; the model's own workers run only inside executor_step
+ * Lifetime: the model outlives it. Answers belong to whoever submitted, until on_end.
+ * Rules:    (1) session->owner is the answer of that session
+ *           (2) executor_step never blocks on anybody and never allocates, except for text
+ *           (3) an answer that fails by itself (no text memory, logits without a number) ends
+ *               alone, with answer->failed set; a failed forward pass ends its whole batch
+ */
+#pragma once
+#include "engine/core/scheduler.h"
+#include "engine/model/model.h"
+#include "engine/serve/answer.h"
+#include "policies/perf_linear.h"
+
+struct executor_config {
+    struct sched_config sched; /* pages and seqs_max included */
+    uint32_t threads;
+};
+
+/* What the owner of an answer hears, on the device thread. on_token comes right after answer_take
+ * and before the token is part of session->ids; its text is in answer->text. */
+struct executor_events {
+    void (*on_token)(void *arg, struct answer *answer, const struct session *session, uint32_t id);
+    void (*on_end)(void *arg, struct answer *answer, const struct session *session);
+    void *arg;
+};
+
+struct executor;
+
+int executor_new(struct model *model, const struct executor_config *config,
+                 const struct executor_events *events, struct executor **ret, struct err *err);
+void executor_free(struct executor *x); /* on_end is not called for what is still open */
+CLEANUP_FREEP(executor, struct executor)
+
+struct scheduler *executor_sched(struct executor *x); /* to submit, abort and pause */
+
+struct executor_step_info {
+    uint32_t tokens, seqs; /* computed */
+    struct perf_shape shape;
+};
+
+/* Runs one step; `clock` gives microseconds at its begin and end (clock_mono_us). 1 when
+ * something was computed, 0 when nothing could run, negative when the model failed: the sessions
+ * of the batch ended with SESSION_END_ERROR and err says why. */
+int executor_step(struct executor *x, int64_t (*clock)(void), struct executor_step_info *ret,
+                  struct err *err);
+
+/* The wall seconds of that step, whatever they contain: sleeping off a CPU share counts. */
+void executor_observe(struct executor *x, const struct perf_shape *shape, double seconds);
+const struct perf_coef *executor_perf(const struct executor *x);

@@ -1,0 +1,56 @@
+/* face.h - the engine's HTTP face: what clients, routers and agents may ask.
+ *
+ * Layer:    engine/serve (base/io, base/wire, base/text)
+ * Threads:  the loop's
+ * Lifetime: listens from face_new on, before the model is loaded. The end: face_close cuts what is
+ *           open, device_free, face_free
+ * Guard:    with a secret or API keys, everything but /health needs one of them; /internal/
+ *           takes the fleet's secret only, and never a request that a web page sent
+ *
+ *     POST /v1/chat/completions /v1/completions     GET /v1/models
+ *     POST /tokenize /detokenize /reset_prefix_cache
+ *     GET  /health /metrics /version
+ *     POST /internal/generate /internal/drain
+ *     GET  /internal/info /internal/events /internal/tokenizer
+ */
+#pragma once
+#include "base/io/http_server.h"
+#include "engine/serve/device.h"
+
+#define FACE_KEYS_MAX 64
+
+struct face_config {
+    const char *host;
+    uint16_t port;
+    struct str host_shown;    /* in /internal/info: where routers reach it */
+    struct str model_name;    /* as requests name it */
+    struct str chat_template; /* source instead of the model's; empty: the model's */
+    struct str secret;        /* empty: none */
+    const struct str *keys;   /* API keys */
+    size_t key_count;
+    uint64_t seed;         /* of requests that name none */
+    uint32_t requests_max; /* in the engine at once: 429 beyond */
+    uint32_t seqs_max;
+    int64_t request_us_max, ping_us;
+};
+
+struct face;
+
+/* Strings of the config are borrowed for the face's life. `device` events go to the functions
+ * below. */
+int face_new(struct loop *loop, const struct face_config *config, struct meters *meters,
+             struct face **ret, struct err *err);
+void face_close(struct face *f);
+void face_free(struct face *f);
+CLEANUP_FREEP(face, struct face)
+
+uint16_t face_port(const struct face *f);
+struct device_events face_device_events(struct face *f);
+void face_set_device(struct face *f, struct device *device);
+
+/* The model cannot be served: it does not load, or its template does not compile. */
+void face_on_failed(struct face *f, void (*fn)(void *arg, const char *sentence), void *arg);
+
+/* No new work and no new connections; on_empty(arg) when the last connection has gone. */
+void face_drain(struct face *f, void (*on_empty)(void *arg), void *arg);
+uint32_t face_in_flight(const struct face *f);

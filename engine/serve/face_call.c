@@ -1,0 +1,274 @@
+/* face_call.c - one generating request from its checked form to its last byte.
+ *
+ *     call_start ── device_submit ──► accepted ──► tokens ... ──► ended
+ *                                        │            │
+ *          refused: 429, 400 ◄───────────┘            └─ the client left: device_abort, then ended
+ *
+ * The head of a stream is sent when the device has accepted the request, not before: until then an
+ * error still has its own status. While the client's socket is full the job's mail is left lying;
+ * the device sees that and pauses the session, so a slow reader costs pages, not memory.
+ */
+#include "base/core/bits.h"
+#include "base/io/clock.h"
+#include "base/io/log.h"
+#include "base/wire/sse.h"
+#include "engine/serve/face_part.h"
+
+#include <stdlib.h>
+
+static void call_free(struct call *c)
+{
+    struct face *f = c->face;
+    loop_timer_clear(f->loop, &c->ping);
+    list_remove(&c->link);
+    f->call_count--;
+    job_free(c->job);
+    buf_fini(&c->text);
+    free(c);
+}
+
+/* Sends what the form has written to f->out. A client that cannot be written to is gone. */
+static void send_out(struct call *c)
+{
+    struct face *f = c->face;
+    if (!c->x || f->out.len == 0) return;
+    if (f->out.rc == 0 && http_stream_write(c->x, f->out.data, f->out.len) == 0) {
+        c->written_us = loop_now_us(f->loop);
+    } else {
+        http_exchange_abort(c->x);
+        c->x = NULL;
+        device_abort(f->device, c->job);
+    }
+    buf_clear(&f->out);
+}
+
+static void on_ping(void *arg)
+{
+    struct call *c = arg;
+    struct face *f = c->face;
+    int64_t quiet_from = c->written_us;
+    if (!c->x) return;
+    if (loop_now_us(f->loop) - quiet_from >= f->config.ping_us && !http_stream_full(c->x)) {
+        buf_clear(&f->out);
+        sse_comment(&f->out, STR("ping"));
+        send_out(c);
+        quiet_from = loop_now_us(f->loop);
+    }
+    if (c->x) loop_timer_set(f->loop, &c->ping, quiet_from + f->config.ping_us);
+}
+
+static void begin_stream(struct call *c)
+{
+    struct face *f = c->face;
+    c->begun = true;
+    http_reply_header(c->x, "cache-control", STR("no-cache"));
+    /* Tells reverse proxies of nginx's kind not to collect the stream. */
+    http_reply_header(c->x, "x-accel-buffering", STR("no"));
+    face_count(f, c->x, 200);
+    if (http_stream_begin(c->x, 200, str_from(c->form->content_type)) < 0) {
+        http_exchange_abort(c->x);
+        c->x = NULL;
+        device_abort(f->device, c->job);
+        return;
+    }
+    c->written_us = loop_now_us(f->loop);
+    if (c->form->begin) c->form->begin(c);
+    send_out(c);
+    c->ping.fn = on_ping;
+    c->ping.arg = c;
+    if (c->x && c->form->pings) {
+        loop_timer_set(f->loop, &c->ping, c->written_us + f->config.ping_us);
+    }
+}
+
+static void refuse(struct call *c, const struct job_mail *mail)
+{
+    enum openai_problem problem = OPENAI_INTERNAL;
+    const char *param = NULL;
+    if (mail->refused == -EAGAIN) {
+        problem = OPENAI_OVERLOADED;
+    } else if (mail->refused == -ENOMEM) {
+        problem = OPENAI_UNAVAILABLE;
+    } else if (mail->refused == -E2BIG) {
+        problem = OPENAI_CONTEXT_LENGTH;
+        param = "messages";
+    }
+    face_refuse(c->face, c->x, problem, param, "%s", mail->error);
+    c->x = NULL;
+}
+
+/* A whole reply that has not begun can still say in its status what went wrong. */
+static bool end_as_error(struct call *c, const struct job_mail *mail)
+{
+    if (c->form->stream && c->begun) return false;
+    switch (mail->end) {
+    case SESSION_END_DEADLINE:
+        face_refuse(c->face, c->x, OPENAI_DEADLINE, NULL,
+                    "the request was not done within its time (%u tokens generated)",
+                    mail->generated);
+        break;
+    case SESSION_END_ERROR:
+        face_refuse(c->face, c->x, OPENAI_INTERNAL, NULL, "%s", mail->error);
+        break;
+    case SESSION_END_ABORT:
+        face_refuse(c->face, c->x, OPENAI_UNAVAILABLE, NULL, "the engine is shutting down");
+        break;
+    case SESSION_END_NONE:
+    case SESSION_END_STOP:
+    case SESSION_END_LENGTH:
+    case SESSION_END_COUNT:
+        return false;
+    }
+    c->x = NULL;
+    return true;
+}
+
+static void end_call(struct call *c, const struct job_mail *mail)
+{
+    if (c->x && mail->refused) refuse(c, mail);
+    if (c->x && !end_as_error(c, mail)) {
+        c->form->end(c, mail);
+        if (c->form->stream) {
+            send_out(c);
+            if (c->x) http_stream_end(c->x);
+        }
+    }
+    log_event(LOG_DEBUG, "request_ended", "id=%s end=%s prompt=%u cached=%u generated=%u",
+              c->id.text, mail->refused ? "refused" : session_end_name(mail->end), c->prompt_tokens,
+              mail->cached_tokens, mail->generated);
+    call_free(c);
+}
+
+/* Takes mail as long as the client takes bytes. May free the call. */
+static void pump(struct call *c)
+{
+    struct face *f = c->face;
+    struct job_mail *mail = &f->mail;
+    while (!c->x || !c->form->stream || !c->begun || !http_stream_full(c->x)) {
+        if (!device_take_mail(f->device, c->job, mail)) return;
+        buf_clear(&f->out);
+        bool run = mail->accepted || mail->id_count > 0 || mail->text.len > 0;
+        if (c->x && run && !mail->refused && !c->begun && c->form->stream) begin_stream(c);
+        if (c->x && (mail->id_count > 0 || mail->text.len > 0)) {
+            c->form->tokens(c, mail);
+            if (c->form->stream) send_out(c);
+        }
+        if (mail->ended) {
+            end_call(c, mail);
+            return;
+        }
+    }
+}
+
+void call_mail(void *face, struct job *job)
+{
+    (void)face;
+    pump(job->ask.owner);
+}
+
+static void on_abort(void *arg, enum http_abort why)
+{
+    struct call *c = arg;
+    c->x = NULL;
+    log_event(LOG_DEBUG, "client_left", "id=%s slow=%d", c->id.text, why == HTTP_ABORT_SLOW_READER);
+    device_abort(c->face->device, c->job);
+    pump(c); /* what lay unread for a slow reader is taken, or the job would stay paused */
+}
+
+static void on_drain(void *arg)
+{
+    pump(arg);
+}
+
+/* ---- start --------------------------------------------------------------------------------------- */
+
+static struct job *make_job(struct face *f, const struct http_request *req,
+                            const struct call_ask *ask)
+{
+    struct job *job = job_new();
+    if (!job) return NULL;
+    struct job_ask *a = &job->ask;
+    const struct sampling *s = ask->sampling;
+    uint32_t room = f->info->context_max - (uint32_t)ask->ids->count;
+    a->number = ++f->numbered;
+    a->id_count = (uint32_t)ask->ids->count;
+    a->ids = TAKE(ask->ids->data);
+    *ask->ids = (struct ids){ 0 };
+    a->spec = (struct answer_spec){
+        .sampling = { .temperature = (float)s->temperature,
+                      .top_k = s->top_k,
+                      .top_p = (float)s->top_p,
+                      .min_p = (float)s->min_p,
+                      .repetition_penalty = (float)s->repetition_penalty,
+                      .presence_penalty = (float)s->presence_penalty,
+                      .frequency_penalty = (float)s->frequency_penalty,
+                      .seed = s->has_seed ? s->seed
+                                          : hash64(&a->number, sizeof a->number, f->config.seed) },
+        .prompt_tokens = ask->prompt_tokens,
+        .min_tokens = ask->min_tokens,
+        .ignore_eos = ask->ignore_eos,
+    };
+    a->output_max = ask->max_tokens ? min_u32(ask->max_tokens, room) : room;
+    a->salt = block_salt(f->key_seed, str_from(f->digest), (struct str){ 0 }, ask->tenant);
+    a->arrival_us = req->received_us;
+    a->deadline_us = req->received_us + f->config.request_us_max;
+    if (ask->deadline_us) a->deadline_us = min_i64(a->deadline_us, ask->deadline_us);
+    a->predicted_p50 = ask->predicted_p50;
+    a->predicted_p90 = ask->predicted_p90;
+    if (job_set_stop(job, ask->stop, ask->stop_count) == 0) return job;
+    job_free(job);
+    return NULL;
+}
+
+/* Bounds that need no job. True when it was answered. */
+static bool refuse_at_once(struct face *f, struct http_exchange *x, const struct call_ask *ask)
+{
+    if (f->state == FACE_DRAINING) {
+        face_refuse(f, x, OPENAI_UNAVAILABLE, NULL, "draining: no new requests are taken");
+    } else if (ask->ids->count >= f->info->context_max) {
+        face_refuse(f, x, OPENAI_CONTEXT_LENGTH, "messages",
+                    "the prompt has %zu tokens, but the context of this model is %u tokens and "
+                    "one is needed to answer",
+                    ask->ids->count, f->info->context_max);
+    } else if (f->call_count >= f->config.requests_max) {
+        metric_inc(meter_of(f->meters, METER_REFUSED));
+        face_refuse(f, x, OPENAI_OVERLOADED, NULL, "%u requests are in the engine already",
+                    f->call_count);
+    } else {
+        return false;
+    }
+    return true;
+}
+
+void call_start(struct face *f, struct http_exchange *x, const struct call_ask *ask)
+{
+    http_reply_header(x, "x-request-id", str_from(ask->id->text));
+    if (refuse_at_once(f, x, ask)) return;
+    struct call *c = calloc(1, sizeof *c);
+    struct job *job = c ? make_job(f, http_exchange_request(x), ask) : NULL;
+    if (!job) {
+        free(c);
+        face_refuse(f, x, OPENAI_UNAVAILABLE, NULL, "no memory for the request");
+        return;
+    }
+    c->face = f;
+    c->x = x;
+    c->form = ask->form;
+    c->job = job;
+    c->id = *ask->id;
+    c->reply = ask->reply;
+    c->reply.id = str_from(c->id.text);
+    c->prompt_tokens = ask->prompt_tokens;
+    job->ask.owner = c;
+    list_push_back(&f->calls, &c->link);
+    f->call_count++;
+    http_exchange_watch(x, on_abort, on_drain, c);
+    device_submit(f->device, job);
+}
+
+void calls_free(struct face *f)
+{
+    LIST_EACH_SAFE (&f->calls, node) {
+        call_free(CONTAINER_OF(node, struct call, link));
+    }
+}

@@ -1,0 +1,194 @@
+/* face_fleet.c - what routers and agents ask: generate by ids, info, the tokenizer, drain, reset.
+ *
+ * The router has tokenised and chained the keys; the engine chains them again from the ids, so a
+ * wrong key costs the router a misprediction and never gives anybody another's tokens.
+ */
+#include "base/core/bits.h"
+#include "base/io/log.h"
+#include "base/wire/report.h"
+#include "engine/serve/face_part.h"
+
+#include <stdlib.h>
+
+/* ---- /internal/generate ------------------------------------------------------------------------- */
+
+static struct usage usage_of(const struct call *c, const struct job_mail *mail)
+{
+    return (struct usage){
+        .prompt_tokens = c->prompt_tokens,
+        .cached_tokens = min_u32(mail->cached_tokens, c->prompt_tokens),
+        .generated_tokens = mail->generated,
+    };
+}
+
+static void frame_tokens(struct call *c, const struct job_mail *mail)
+{
+    struct generate_frame frame = {
+        .ids = mail->ids,
+        .id_count = mail->id_count,
+        .text = buf_view(&mail->text),
+        .has_usage = !c->told_usage,
+        .usage = usage_of(c, mail),
+    };
+    c->told_usage = true;
+    generate_frame_encode(&frame, &c->face->out);
+}
+
+static void frame_end(struct call *c, const struct job_mail *mail)
+{
+    static const enum finish finishes[SESSION_END_COUNT] = {
+        [SESSION_END_STOP] = FINISH_STOP,      [SESSION_END_LENGTH] = FINISH_LENGTH,
+        [SESSION_END_ABORT] = FINISH_ABORT,    [SESSION_END_ERROR] = FINISH_ERROR,
+        [SESSION_END_DEADLINE] = FINISH_ABORT,
+    };
+    const char *error = mail->end == SESSION_END_DEADLINE ? "the request's time was up"
+                        : mail->end == SESSION_END_ABORT  ? "the request was cancelled"
+                                                          : mail->error;
+    bool failed = finishes[mail->end] == FINISH_ABORT || finishes[mail->end] == FINISH_ERROR;
+    struct generate_frame frame = {
+        .finish = finishes[mail->end],
+        .has_usage = true,
+        .usage = usage_of(c, mail),
+        .error = failed ? str_from(error) : (struct str){ 0 },
+    };
+    generate_frame_encode(&frame, &c->face->out);
+}
+
+static const struct call_form frame_form = {
+    .content_type = "application/x-ndjson",
+    .stream = true,
+    .tokens = frame_tokens,
+    .end = frame_end,
+};
+
+void face_generate(struct face *f, struct http_exchange *x)
+{
+    const struct http_request *req = http_exchange_request(x);
+    struct generate_request r;
+    struct err err = { "" };
+    struct face_id id = { "" };
+    CLEANUP(ids_fini) struct ids ids = { 0 };
+    int rc = generate_decode(req->body, &f->arena, &r, &err);
+    for (uint32_t i = 0; rc >= 0 && i < r.id_count; i++) {
+        if (r.ids[i] >= f->info->model->vocab_size) {
+            rc = err_set(&err, -EINVAL, "token id %u: the vocabulary has %u tokens", r.ids[i],
+                         f->info->model->vocab_size);
+        } else if (ids_push(&ids, r.ids[i]) < 0) {
+            rc = err_set(&err, -EINVAL, "%u ids are too many", r.id_count);
+        }
+    }
+    if (rc < 0) {
+        face_refuse(f, x, OPENAI_INVALID, NULL, "%s", err_text(&err, rc));
+        return;
+    }
+    memcpy(id.text, r.id.data, min_size(r.id.len, FACE_ID_BYTES_MAX));
+    const struct call_ask ask = {
+        .form = &frame_form,
+        .ids = &ids,
+        .prompt_tokens = r.prompt_tokens,
+        .sampling = &r.sampling,
+        .max_tokens = r.max_tokens,
+        .min_tokens = r.min_tokens,
+        .stop = r.stop,
+        .stop_count = r.stop_count,
+        .ignore_eos = r.ignore_eos,
+        .tenant = r.tenant,
+        .deadline_us = r.deadline_ms ? req->received_us + (int64_t)r.deadline_ms * 1000 : 0,
+        .predicted_p50 = r.predicted_p50,
+        .predicted_p90 = r.predicted_p90,
+        .id = &id,
+    };
+    call_start(f, x, &ask);
+}
+
+/* ---- /internal/info, /internal/tokenizer --------------------------------------------------------- */
+
+void face_info(struct face *f, struct http_exchange *x)
+{
+    struct device_stats s = { 0 };
+    if (f->info) device_stats_get(f->device, &s);
+    struct engine_report r = {
+        .host = f->config.host_shown,
+        .port = face_port(f),
+        .kind = ENGINE_MUSTER,
+        .health = f->info ? ENGINE_READY : ENGINE_LOADING,
+        .model = f->config.model_name,
+        .digest = str_from(f->digest),
+        .numerics = f->info ? str_from(f->info->model->numerics) : (struct str){ 0 },
+        .boot = f->boot,
+        .block_tokens = BLOCK_TOKENS,
+        .page_tokens = f->info ? f->info->page_tokens : 0,
+        .context_tokens = f->info ? f->info->context_max : 0,
+        .running = s.counts.running,
+        .running_max = f->config.seqs_max,
+        .waiting = s.counts.waiting,
+        .pages_total = f->info ? f->info->pages : 0,
+        .pages_free = s.pages_free,
+        .pages_cached = s.pages_cached,
+        .has_perf = s.perf.samples > 0,
+        .perf = { s.perf.a, s.perf.b, s.perf.c, s.perf.d, s.perf.samples, s.perf.ratio_p90 },
+        .requests_total = s.counts.submitted,
+        .prompt_tokens_total = s.counts.prompt_tokens,
+        .cached_tokens_total = s.counts.hit_tokens,
+        .generated_tokens_total = s.counts.generated_tokens,
+        .preemptions_total = s.counts.preemptions,
+    };
+    engine_report_encode(&r, &f->out);
+    face_reply(f, x, 200, buf_view(&f->out));
+}
+
+void face_tokenizer(struct face *f, struct http_exchange *x)
+{
+    face_count(f, x, 200);
+    http_reply_header(x, "etag", str_from(f->digest));
+    http_reply(x, 200, STR("application/octet-stream"), buf_view(&f->bundle));
+}
+
+/* ---- /internal/drain, /reset_prefix_cache -------------------------------------------------------- */
+
+void face_internal_drain(struct face *f, struct http_exchange *x)
+{
+    if (f->state != FACE_DRAINING) {
+        f->state = FACE_DRAINING;
+        log_event(LOG_INFO, "drain_asked", "in_flight=%u", f->call_count);
+    }
+    buf_printf(&f->out, "{\"in_flight\":%u}", f->call_count);
+    face_reply(f, x, 200, buf_view(&f->out));
+}
+
+struct reset {
+    struct device_call call;
+    struct face *face;
+    struct http_exchange *x; /* NULL: the client has left */
+};
+
+static void reset_run(struct device_call *call, struct executor *x)
+{
+    (void)call;
+    kv_index_clear(sched_index(executor_sched(x)));
+}
+
+static void reset_done(struct device_call *call)
+{
+    struct reset *r = call->arg;
+    if (r->x) face_reply(r->face, r->x, 200, STR("{}"));
+    free(r);
+}
+
+static void reset_left(void *arg, enum http_abort why)
+{
+    (void)why;
+    ((struct reset *)arg)->x = NULL;
+}
+
+void face_reset_cache(struct face *f, struct http_exchange *x)
+{
+    struct reset *r = calloc(1, sizeof *r);
+    if (!r) {
+        face_refuse(f, x, OPENAI_UNAVAILABLE, NULL, "no memory");
+        return;
+    }
+    *r = (struct reset){ .call = { .fn = reset_run, .done = reset_done, .arg = r }, f, x };
+    http_exchange_watch(x, reset_left, NULL, r);
+    device_call(f->device, &r->call);
+}

@@ -1,0 +1,243 @@
+/* meters.c - the table, and the view for what was made for vLLM.
+ *
+ * Buckets: TTFT and e2e as vLLM's, so that dashboards overlay; ITL starts at half a millisecond,
+ * because small models on fast hardware live below vLLM's first bucket of 10 ms. TPOT (mean of a
+ * request) and ITL (each gap) are two metrics: an average hides stalls, a gap hides nothing.
+ */
+#include "engine/serve/meters.h"
+
+#include "base/core/bits.h"
+
+#include <stdio.h>
+
+static const double ttft_s[] = { .001, .005, .01, .02, .04, .06, .08, .1, .25, .5,
+                                 .75,  1,    2.5, 5,   7.5, 10,  20,  40, 80,  160 };
+static const double gap_s[] = { .0005, .001, .002, .003, .004, .005, .0075, .01, .015, .02, .025,
+                                .03,   .04,  .05,  .075, .1,   .15,  .2,    .3,  .5,   1,   2.5 };
+static const double whole_s[] = { .05, .1, .2, .3, .5, .8, 1,  1.5, 2,   2.5, 5,
+                                  10,  15, 20, 30, 40, 50, 60, 120, 240, 480, 960 };
+static const double length[] = { 1,   2,    5,    10,   20,    50,    100,   200,
+                                 500, 1000, 2000, 5000, 10000, 20000, 50000, 100000 };
+static const double batch[] = { 1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192 };
+
+#define SECONDS(meter_name, text, list)                                                      \
+    {                                                                                        \
+        .name = "muster_engine_" meter_name "_seconds", .type = METRIC_HISTOGRAM,            \
+        .unit = "seconds", .help = (text), .buckets = (list), .bucket_count = COUNT_OF(list) \
+    }
+#define TOKENS(meter_name, text, list)                                                             \
+    {                                                                                              \
+        .name = "muster_engine_" meter_name "_tokens", .type = METRIC_HISTOGRAM, .unit = "tokens", \
+        .help = (text), .buckets = (list), .bucket_count = COUNT_OF(list)                          \
+    }
+#define TOTAL(meter_name, of, text)                                                         \
+    {                                                                                       \
+        .name = "muster_engine_" meter_name "_total", .type = METRIC_COUNTER, .unit = (of), \
+        .help = (text)                                                                      \
+    }
+#define GAUGE(meter_name, of, text)                                                             \
+    {                                                                                           \
+        .name = "muster_engine_" meter_name, .type = METRIC_GAUGE, .unit = (of), .help = (text) \
+    }
+
+// clang-format off
+const struct metric_desc meter_table[METER_COUNT] = {
+    [METER_TTFT] = SECONDS("time_to_first_token", "From arrival to the first token.", ttft_s),
+    [METER_ITL] = SECONDS("inter_token_latency", "Gap between two tokens of a session.", gap_s),
+    [METER_TPOT] = SECONDS("time_per_output_token",
+                           "Mean gap of a request, after its first token.", gap_s),
+    [METER_E2E] = SECONDS("request", "From arrival to the last token.", whole_s),
+    [METER_QUEUE] = SECONDS("request_queue", "From arrival to the first admission.", ttft_s),
+    [METER_PREFILL] = SECONDS("request_prefill", "From admission to the first token.", ttft_s),
+    [METER_DECODE] = SECONDS("request_decode", "From the first to the last token.", whole_s),
+    [METER_PROMPT_LENGTH] = TOKENS("request_prompt", "Prompt length of ended requests.", length),
+    [METER_OUTPUT_LENGTH] = TOKENS("request_generation", "Answer length of ended requests.", length),
+    [METER_STEP] = SECONDS("step", "One step, sleeping off a CPU share included.", gap_s),
+    [METER_STEP_TOKENS] = TOKENS("step", "Tokens computed in a step.", batch),
+    [METER_PROMPT_TOKENS] = TOTAL("prompt_tokens", "tokens", "Prompt tokens of admitted requests."),
+    [METER_GENERATED_TOKENS] = TOTAL("generation_tokens", "tokens", "Tokens generated."),
+    [METER_PREFIX_QUERIES] = TOTAL("prefix_cache_queries", "tokens",
+                                   "Prompt tokens looked up in the prefix cache."),
+    [METER_PREFIX_HITS] = TOTAL("prefix_cache_hits", "tokens",
+                                "Prompt tokens found in the prefix cache."),
+    [METER_PREEMPTIONS] = TOTAL("preemptions", NULL, "Sessions that gave their pages back."),
+    [METER_PAGES_COPIED] = TOTAL("kv_pages_copied", "pages", "Shared pages copied on write."),
+    [METER_EVICTIONS] = TOTAL("kv_evictions", "pages", "Cached pages dropped for others."),
+    [METER_FINISHED] = { .name = "muster_engine_requests_finished_total", .type = METRIC_COUNTER,
+                         .help = "Requests that ended, by reason.", .labels = { "reason" } },
+    [METER_REFUSED] = TOTAL("requests_refused", NULL, "Requests refused because too many waited."),
+    [METER_HTTP_REQUESTS] = { .name = "muster_engine_http_requests_total", .type = METRIC_COUNTER,
+                              .help = "HTTP replies by path and status.",
+                              .labels = { "path", "status" }, .series_max = 256 },
+    [METER_RUNNING] = GAUGE("requests_running", NULL, "Requests that are computed now."),
+    [METER_WAITING] = GAUGE("requests_waiting", NULL, "Requests that wait for admission."),
+    [METER_PAUSED] = GAUGE("requests_paused", NULL, "Requests whose reader is slow."),
+    [METER_KV_USAGE] = GAUGE("kv_usage_ratio", NULL, "Share of KV pages held by requests."),
+    [METER_KV_PAGES] = { .name = "muster_engine_kv_pages", .type = METRIC_GAUGE, .unit = "pages",
+                         .help = "KV pages by state.", .labels = { "state" } },
+    [METER_PERF] = { .name = "muster_engine_perf_coefficient_seconds", .type = METRIC_GAUGE,
+                     .unit = "seconds",
+                     .help = "Step-time model: a (step), b (prompt token), c (decoding session), "
+                             "d (token read).",
+                     .labels = { "term" } },
+    [METER_PERF_SAMPLES] = GAUGE("perf_samples", NULL, "Steps behind the step-time model."),
+    [METER_PERF_RATIO] = GAUGE("perf_ratio_p90", NULL,
+                               "Nine steps in ten took at most this many times the estimate."),
+    [METER_THROTTLED] = TOTAL("throttled_seconds", "seconds", "Slept to keep the CPU share."),
+    [METER_INFO] = { .name = "muster_engine_info", .type = METRIC_GAUGE,
+                     .help = "1, labelled with what is served.",
+                     .labels = { "model", "digest", "numerics", "version" } },
+};
+// clang-format on
+
+int meters_init(struct meters *m, struct err *err)
+{
+    *m = (struct meters){ 0 };
+    int rc = metrics_new(meter_table, METER_COUNT, NULL, 0, &m->metrics, err);
+    if (rc < 0) return rc;
+    for (int i = SESSION_END_NONE + 1; i < SESSION_END_COUNT; i++) {
+        struct str reason = str_from(session_end_name((enum session_end)i));
+        m->finished[i] = metric_series(m->metrics, METER_FINISHED, &reason);
+    }
+    const struct str states[] = { STR("free"), STR("held"), STR("cached") };
+    for (size_t i = 0; i < COUNT_OF(states); i++) {
+        m->pages[i] = metric_series(m->metrics, METER_KV_PAGES, &states[i]);
+    }
+    const struct str terms[] = { STR("a"), STR("b"), STR("c"), STR("d") };
+    for (size_t i = 0; i < COUNT_OF(terms); i++) {
+        m->perf[i] = metric_series(m->metrics, METER_PERF, &terms[i]);
+    }
+    return 0;
+}
+
+void meters_fini(struct meters *m)
+{
+    metrics_free(m->metrics);
+    m->metrics = NULL;
+}
+
+static void rose(struct meters *m, enum meter which, uint64_t before, uint64_t now)
+{
+    if (now > before) metric_add(meter_of(m, which), (double)(now - before));
+}
+
+void meters_counts(struct meters *m, const struct sched_counts *before,
+                   const struct sched_counts *now)
+{
+    rose(m, METER_PROMPT_TOKENS, before->prompt_tokens, now->prompt_tokens);
+    rose(m, METER_GENERATED_TOKENS, before->generated_tokens, now->generated_tokens);
+    rose(m, METER_PREFIX_QUERIES, before->query_tokens, now->query_tokens);
+    rose(m, METER_PREFIX_HITS, before->hit_tokens, now->hit_tokens);
+    rose(m, METER_PREEMPTIONS, before->preemptions, now->preemptions);
+    rose(m, METER_PAGES_COPIED, before->pages_copied, now->pages_copied);
+    rose(m, METER_REFUSED, before->refused, now->refused);
+    for (int i = SESSION_END_NONE + 1; i < SESSION_END_COUNT; i++) {
+        uint64_t ended = now->ended[i] - before->ended[i];
+        if (ended > 0) metric_add(m->finished[i], (double)ended);
+    }
+    metric_set(meter_of(m, METER_RUNNING), now->running);
+    metric_set(meter_of(m, METER_WAITING), now->waiting);
+    metric_set(meter_of(m, METER_PAUSED), now->paused);
+}
+
+static double seconds(int64_t from_us, int64_t to_us)
+{
+    return (double)(to_us - from_us) * 1e-6;
+}
+
+void meters_ended(struct meters *m, const struct session *session, int64_t last_us)
+{
+    uint32_t generated = session_generated(session);
+    int64_t first_us = session->first_token_us;
+    metric_observe(meter_of(m, METER_PROMPT_LENGTH), session->prompt_tokens);
+    metric_observe(meter_of(m, METER_OUTPUT_LENGTH), generated);
+    metric_observe(meter_of(m, METER_E2E), seconds(session->arrival_us, session->ended_us));
+    if (session->admitted_once) {
+        metric_observe(meter_of(m, METER_QUEUE),
+                       seconds(session->arrival_us, session->admitted_us));
+    }
+    if (generated == 0) return;
+    metric_observe(meter_of(m, METER_PREFILL), seconds(session->admitted_us, first_us));
+    metric_observe(meter_of(m, METER_DECODE), seconds(first_us, last_us));
+    if (generated > 1) {
+        metric_observe(meter_of(m, METER_TPOT), seconds(first_us, last_us) / (generated - 1));
+    }
+}
+
+void meters_http(struct meters *m, struct str path, int status)
+{
+    char code[12];
+    int len = snprintf(code, sizeof code, "%d", status);
+    const struct str labels[] = { path, str_of(code, (size_t)len) };
+    metric_inc(metric_series(m->metrics, METER_HTTP_REQUESTS, labels));
+}
+
+/* ---- the view for what was made for vLLM ---------------------------------------------------- */
+
+struct vllm_row {
+    const char *name;
+    enum meter meter;
+};
+
+static const struct vllm_row vllm_gauges[] = {
+    { "vllm:num_requests_running", METER_RUNNING },
+    { "vllm:num_requests_waiting", METER_WAITING },
+    { "vllm:kv_cache_usage_perc", METER_KV_USAGE },
+};
+static const struct vllm_row vllm_counters[] = {
+    { "vllm:prefix_cache_queries_total", METER_PREFIX_QUERIES },
+    { "vllm:prefix_cache_hits_total", METER_PREFIX_HITS },
+    { "vllm:num_preemptions_total", METER_PREEMPTIONS },
+    { "vllm:prompt_tokens_total", METER_PROMPT_TOKENS },
+    { "vllm:generation_tokens_total", METER_GENERATED_TOKENS },
+};
+static const struct vllm_row vllm_histograms[] = {
+    { "vllm:time_to_first_token_seconds", METER_TTFT },
+    { "vllm:inter_token_latency_seconds", METER_ITL },
+    { "vllm:e2e_request_latency_seconds", METER_E2E },
+    { "vllm:request_queue_time_seconds", METER_QUEUE },
+};
+
+static void put_values(const struct meters *m, const struct vllm_row *row, size_t count,
+                       const char *type, const char *labels, struct buf *out)
+{
+    for (size_t i = 0; i < count; i++) {
+        buf_printf(out, "# TYPE %s %s\n%s{%s} %.17g\n", row[i].name, type, row[i].name, labels,
+                   metric_value(meter_of(m, row[i].meter)));
+    }
+}
+
+static void put_histogram(const struct meters *m, const struct vllm_row *row, const char *labels,
+                          struct buf *out)
+{
+    struct metric_snapshot s;
+    metric_snapshot(meter_of(m, row->meter), &s);
+    buf_printf(out, "# TYPE %s histogram\n", row->name);
+    uint64_t below = 0;
+    for (uint32_t i = 0; i < s.bucket_count; i++) {
+        below += s.counts[i];
+        buf_printf(out, "%s_bucket{%s,le=\"%g\"} %lu\n", row->name, labels, s.bounds[i],
+                   (unsigned long)below);
+    }
+    buf_printf(out, "%s_bucket{%s,le=\"+Inf\"} %lu\n", row->name, labels, (unsigned long)s.count);
+    buf_printf(out, "%s_sum{%s} %.17g\n%s_count{%s} %lu\n", row->name, labels, s.sum, row->name,
+               labels, (unsigned long)s.count);
+}
+
+int meters_render_vllm(const struct meters *m, struct str model, struct buf *out)
+{
+    CLEANUP(buf_fini) struct buf labels = { 0 };
+    buf_text(&labels, "model_name=\"");
+    for (size_t i = 0; i < model.len; i++) {
+        if (model.data[i] == '"' || model.data[i] == '\\') buf_byte(&labels, '\\');
+        buf_byte(&labels, model.data[i] == '\n' ? ' ' : model.data[i]);
+    }
+    buf_text(&labels, "\",engine=\"0\"");
+    if (labels.rc < 0) return labels.rc;
+    put_values(m, vllm_gauges, COUNT_OF(vllm_gauges), "gauge", labels.data, out);
+    put_values(m, vllm_counters, COUNT_OF(vllm_counters), "counter", labels.data, out);
+    for (size_t i = 0; i < COUNT_OF(vllm_histograms); i++) {
+        put_histogram(m, &vllm_histograms[i], labels.data, out);
+    }
+    return out->rc;
+}

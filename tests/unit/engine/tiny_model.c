@@ -1,0 +1,71 @@
+/* tiny_model.c - the random llama of gguf_make with the vocabulary of the tokenizer's tests. */
+#include "tests/unit/engine/tiny_model.h"
+
+#include "tests/unit/engine/gguf_make.h"
+#include "tests/unit/text/small_vocab.h"
+
+#include <stdio.h>
+#include <unistd.h>
+
+static const char template[] =
+    "{% for m in messages %}<|{{ m.role }}|>{{ m.content }}<|end|>{% endfor %}"
+    "{% if add_generation_prompt %}<|assistant|>{% endif %}";
+
+static void put_array(struct gguf_make *m, const char *key, uint32_t type, uint64_t count)
+{
+    make_key(m, key, GGUF_ARRAY);
+    make_u32_raw(&m->values, type);
+    make_u64_raw(&m->values, count);
+}
+
+static void put_texts(struct gguf_make *m, const char *key, const struct str *texts, size_t count)
+{
+    put_array(m, key, GGUF_STRING, count);
+    for (size_t i = 0; i < count; i++) {
+        make_u64_raw(&m->values, texts[i].len);
+        buf_str(&m->values, texts[i]);
+    }
+}
+
+static void put_tokenizer(struct gguf_make *m, const struct vocab_parts *v)
+{
+    make_str(m, "tokenizer.ggml.model", "gpt2");
+    make_str(m, "tokenizer.ggml.pre", "gpt-2");
+    put_texts(m, "tokenizer.ggml.tokens", v->tokens, v->token_count);
+    put_array(m, "tokenizer.ggml.token_type", GGUF_I32, v->token_count);
+    for (size_t i = 0; i < v->token_count; i++)
+        make_u32_raw(&m->values, v->types[i]);
+    put_texts(m, "tokenizer.ggml.merges", v->merges, v->merge_count);
+    make_u32(m, "tokenizer.ggml.bos_token_id", SMALL_BEGIN);
+    make_u32(m, "tokenizer.ggml.eos_token_id", SMALL_END);
+    make_bool(m, "tokenizer.ggml.add_bos_token", 0);
+    make_str(m, "tokenizer.chat_template", template);
+}
+
+int tiny_model_path(uint32_t layers, char ret_path[64])
+{
+    struct gguf_make m;
+    struct vocab_parts vocab = small_vocab_parts("gpt-2");
+    const struct llama_shape shape = {
+        .vocab = (uint32_t)vocab.token_count,
+        .layers = layers,
+        .embd = 64,
+        .heads = 4,
+        .kv_heads = 2,
+        .head_dim = 16,
+        .ff = 128,
+        .context = TINY_CONTEXT,
+        .type = WEIGHT_Q8_0,
+        .own_tokenizer = true,
+        .norm_offset = 1,
+    };
+    char path[64];
+    int fd;
+    make_init(&m);
+    put_tokenizer(&m, &vocab);
+    make_llama(&m, &shape, 42, NULL);
+    fd = make_path(&m, path);
+    make_fini(&m);
+    snprintf(ret_path, 64, "/proc/%d/fd/%d", (int)getpid(), fd);
+    return fd;
+}

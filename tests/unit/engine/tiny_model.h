@@ -1,0 +1,12 @@
+/* tiny_model.h - a whole model in half a megabyte: random llama, byte vocabulary, chat template.
+ *
+ * Its answers are noise, but the same noise for the same ids: enough for everything around it.
+ */
+#pragma once
+#include <stdint.h>
+
+#define TINY_CONTEXT 256
+
+/* Writes it to memory and gives a path that children of this process can open too, as long as the
+ * returned descriptor is open. `layers` makes it slower. */
+int tiny_model_path(uint32_t layers, char ret_path[64]);
