@@ -11,11 +11,13 @@
  * kernel is instantiated for each number of rows and tiles (unrolled into registers) and for
  * each type of panel.
  *
- *     block   BLOCK_TOKENS x BLOCK_TILES: prefill, limited by FMA
- *     wide    up to WIDE_TOKENS x WIDE_TILES: decode, limited by memory; dequantises in registers
+ *     block   BLOCK_TOKENS x BLOCK_TILES: limited by FMA
+ *     wide    up to WIDE_TOKENS x WIDE_TILES: decode, limited by memory
  *
- * Q8_0 and BF16 in blocks go through a panel of F32 that is unpacked once for all tokens and
- * stays in cache. d * q is exact in F32 (11 + 8 bits), so both ways multiply the same weight.
+ * Weights are unpacked in registers; Q8_0 and BF16 for many tokens (prefill) go through a panel
+ * of F32 that is unpacked once for all of them and stays in cache. d * q is exact in F32 (11 + 8
+ * bits), so both ways multiply the same weight. Rejected: summing d * (sum of q x) a block of
+ * 32: decode of one sequence gains a fifth, prefill and larger batches lose a tenth.
  *
  * Compiled with -ffp-contract=off: a multiply-add is fused where it says vec_fma, nowhere else.
  */
@@ -29,6 +31,9 @@
 #define SPAN 64                      /* keys of one step of the softmax */
 #define SPAN_BLOCKS (SPAN / KV_BLOCK)
 #define PANEL_COLS 256 /* k of an unpacked panel: 32 rows x 256 x 4 bytes stay in L1 and L2 */
+
+/* Up to so many tokens unpacking in registers, once a block, is cheaper than a panel. */
+#define PANEL_TOKENS (2 * BLOCK_TOKENS)
 
 _Static_assert(TILE_ROWS == KV_BLOCK, "a block of keys is shaped like a tile of weights");
 _Static_assert(PANEL_COLS % Q8_BLOCK == 0, "a panel ends at a block");
@@ -181,9 +186,7 @@ ALWAYS_INLINE vec load_f32(const char *p)
 #define EACH_WIDE_TOKENS(DO, tiles) DO(1, tiles) DO(2, tiles) DO(3, tiles) DO(4, tiles)
 #define WIDE_ROW(name, tiles) \
     { name##_1x##tiles, name##_2x##tiles, name##_3x##tiles, name##_4x##tiles }
-#define EACH_WIDE(DO) EACH_WIDE_TOKENS(DO, 4) EACH_WIDE_TOKENS(DO, 1)
 #define EACH_BLOCK(DO) EACH_BLOCK_TOKENS(DO, 2) EACH_BLOCK_TOKENS(DO, 1) EACH_WIDE_TOKENS(DO, 4)
-#define WIDE_ROWS(name) { [0] = WIDE_ROW(name, 1), [WIDE_TILES - 1] = WIDE_ROW(name, 4) }
 #define BLOCK_ROWS(name) { [0] = BLOCK_ROW(name, 1), [BLOCK_TILES - 1] = BLOCK_ROW(name, 2), \
                            [WIDE_TILES - 1] = WIDE_ROW(name, 4) }
 #else
@@ -194,16 +197,14 @@ ALWAYS_INLINE vec load_f32(const char *p)
       name##_6x##tiles }
 #define EACH_WIDE_TOKENS(DO, tiles) DO(1, tiles) DO(2, tiles)
 #define WIDE_ROW(name, tiles) { name##_1x##tiles, name##_2x##tiles }
-#define EACH_WIDE(DO) EACH_WIDE_TOKENS(DO, 2) EACH_WIDE_TOKENS(DO, 1)
 #define EACH_BLOCK(DO) EACH_BLOCK_TOKENS(DO, 1) EACH_WIDE_TOKENS(DO, 2)
-#define WIDE_ROWS(name) { [0] = WIDE_ROW(name, 1), [WIDE_TILES - 1] = WIDE_ROW(name, 2) }
 #define BLOCK_ROWS(name) { [0] = BLOCK_ROW(name, 1), [WIDE_TILES - 1] = WIDE_ROW(name, 2) }
 #endif
 
 EACH_BLOCK(FMA_F32)
 EACH_BLOCK(FMA_F16)
-EACH_WIDE(FMA_BF16)
-EACH_WIDE(FMA_Q8)
+EACH_BLOCK(FMA_BF16)
+EACH_BLOCK(FMA_Q8)
 /* clang-format on */
 
 /* Writes k [0, cols) of a tile as F32 [k][16]. */
@@ -226,7 +227,7 @@ static void unpack_q8(const char *tile, uint32_t cols, float *ret)
     }
 }
 
-/* kernel[tiles - 1][tokens - 1]; with `unpack` blocks go through a panel of F32. */
+/* kernel[tiles - 1][tokens - 1]; with `unpack` many tokens go through a panel of F32. */
 struct fma_source {
     fma_fn kernel[WIDE_TILES][BLOCK_TOKENS];
     void (*unpack)(const char *tile, uint32_t cols, float *ret);
@@ -234,10 +235,10 @@ struct fma_source {
 
 /* clang-format off */
 static const struct fma_source fma_sources[WEIGHT_TYPE_COUNT] = {
-    [WEIGHT_F32]  = { BLOCK_ROWS(f32), NULL },
-    [WEIGHT_F16]  = { BLOCK_ROWS(f16), NULL },
-    [WEIGHT_BF16] = { WIDE_ROWS(bf16), unpack_bf16 },
-    [WEIGHT_Q8_0] = { WIDE_ROWS(q8),   unpack_q8 },
+    [WEIGHT_F32]  = { BLOCK_ROWS(f32),  NULL },
+    [WEIGHT_F16]  = { BLOCK_ROWS(f16),  NULL },
+    [WEIGHT_BF16] = { BLOCK_ROWS(bf16), unpack_bf16 },
+    [WEIGHT_Q8_0] = { BLOCK_ROWS(q8),   unpack_q8 },
 };
 /* clang-format on */
 
@@ -286,13 +287,14 @@ static void gemm_blocks(const struct gemm *g, const struct fma_source *s, uint32
 {
     const struct weight *w = g->w;
     size_t tile_bytes = weight_tile_bytes(w);
+    bool unpack = s->unpack && g->tokens > PANEL_TOKENS;
     for (uint32_t i = 0; i < tile_count; i += BLOCK_TILES) {
         uint32_t tile = tile_first + i, tiles = min_u32(BLOCK_TILES, tile_count - i);
         const char *data = w->tiles + tile * tile_bytes;
         for (uint32_t k = 0; k < w->cols; k += PANEL_COLS) {
             uint32_t count = min_u32(PANEL_COLS, w->cols - k);
             const char *at = data + TILE_ROWS * weight_row_bytes(w->type, k);
-            if (!s->unpack) {
+            if (!unpack) {
                 gemm_block(g, s, at, tile_bytes, tile, tiles, k, count);
                 continue;
             }
