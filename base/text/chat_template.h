@@ -47,7 +47,7 @@ struct chat_inputs {
 /* 0 in a field takes the default. */
 struct chat_limits {
     uint64_t steps_max;      /* 4,000,000 evaluated nodes, loop rounds and copied kilobytes */
-    uint32_t depth_max;      /* 128: nested expressions, blocks and macro calls */
+    uint32_t depth_max;      /* 1000: nested expressions, blocks and macro calls */
     size_t output_bytes_max; /* 16 MiB */
     size_t memory_bytes_max; /* 128 MiB: inputs, intermediate strings, lists */
 };

@@ -1,0 +1,583 @@
+/* filters_list.c - filters whose subject is a sequence or a mapping.
+ *
+ * What jinja2 makes lazily (map, select, unique, batch, items ...) is made at once here and
+ * handed on as an iterator, which behaves the same: true even when empty, no length, runs once.
+ */
+#include "base/core/bits.h"
+#include "base/text/jinja/ast.h"
+#include "base/text/jinja/text.h"
+
+#define PATH_PARTS_MAX 32
+
+static struct jinja_value iterator(struct jinja_list *list)
+{
+    return jinja_list_value(JINJA_ITERATOR, list);
+}
+
+static int new_pair(struct jinja_run *run, struct jinja_value a, struct jinja_value b,
+                    struct jinja_value *ret)
+{
+    struct jinja_list *pair = NULL;
+    int rc = jinja_list_new(run, 2, &pair);
+    if (rc == 0) rc = jinja_list_push(run, pair, a);
+    if (rc == 0) rc = jinja_list_push(run, pair, b);
+    if (rc == 0) *ret = jinja_list_value(JINJA_TUPLE, pair);
+    return rc;
+}
+
+/* item[part] for each part of "a.b.0"; an integer attribute is one part. */
+static int follow_path(struct jinja_run *run, struct jinja_value item,
+                       const struct jinja_value *attribute, struct jinja_value *ret)
+{
+    if (attribute->kind != JINJA_STRING) return jinja_item(run, &item, attribute, ret);
+    struct str path = jinja_bytes(attribute->text);
+    int rc = 0;
+    for (size_t parts = 0; path.data && rc == 0; parts++) {
+        struct str part = str_cut(&path, '.');
+        uint64_t index;
+        struct jinja_value key = jinja_string(jinja_text_of(part));
+        if (parts == PATH_PARTS_MAX)
+            return jinja_fail(run, -E2BIG, "an attribute of too many parts");
+        if (str_to_u64(part, &index) == 0 && index <= INT64_MAX) key = jinja_int((int64_t)index);
+        rc = jinja_item(run, &item, &key, &item);
+    }
+    if (rc == 0) *ret = item;
+    return rc;
+}
+
+static bool given(const struct jinja_value *v)
+{
+    return v->kind != JINJA_ABSENT && v->kind != JINJA_NONE;
+}
+
+/* What to sort or compare by: the item or its attribute, strings in lower case unless asked. */
+static int sort_key(struct jinja_run *run, const struct jinja_value *item,
+                    const struct jinja_value *attribute, bool case_sensitive,
+                    struct jinja_value *ret)
+{
+    *ret = *item;
+    int rc = given(attribute) ? follow_path(run, *item, attribute, ret) : 0;
+    if (rc == 0 && ret->kind == JINJA_STRING && !case_sensitive)
+        rc = jinja_change_case(run, ret->text, JINJA_LOWER, ret);
+    return rc;
+}
+
+/* "a,b": a list of keys, as jinja2's sort has it. */
+static int sort_keys(struct jinja_run *run, const struct jinja_value *item,
+                     const struct jinja_value *attribute, bool case_sensitive,
+                     struct jinja_value *ret)
+{
+    bool many = attribute->kind == JINJA_STRING && attribute->text.len > 0 &&
+                memchr(attribute->text.data, ',', attribute->text.len);
+    if (!many) return sort_key(run, item, attribute, case_sensitive, ret);
+    struct jinja_list *keys = NULL;
+    int rc = jinja_list_new(run, 2, &keys);
+    struct str rest = jinja_bytes(attribute->text);
+    while (rest.data && rc == 0) {
+        struct jinja_value part = jinja_string(jinja_text_of(str_cut(&rest, ','))), key;
+        rc = sort_key(run, item, &part, case_sensitive, &key);
+        if (rc == 0) rc = jinja_list_push(run, keys, key);
+    }
+    if (rc == 0) *ret = jinja_list_value(JINJA_LIST, keys);
+    return rc;
+}
+
+struct keyed {
+    struct jinja_value key, item;
+};
+
+static int merge(struct jinja_run *run, struct keyed *from, struct keyed *to, size_t start,
+                 size_t middle, size_t end, bool reverse)
+{
+    size_t a = start, b = middle;
+    for (size_t i = start; i < end; i++) {
+        int order = -1;
+        if (a < middle && b < end) {
+            int rc = jinja_order(run, &from[a].key, &from[b].key, &order);
+            if (rc < 0) return rc;
+            if (reverse) order = -order;
+        }
+        bool take_left = b >= end || (a < middle && order <= 0);
+        to[i] = take_left ? from[a++] : from[b++];
+    }
+    return 0;
+}
+
+/* Stable merge sort: comparing may fail, which qsort cannot say. */
+static int sort_keyed(struct jinja_run *run, struct keyed **items, size_t count, bool reverse)
+{
+    void *memory;
+    int rc = jinja_alloc(run, count, sizeof **items, &memory);
+    struct keyed *from = *items, *to = memory;
+    for (size_t width = 1; width < count && rc == 0; width *= 2) {
+        for (size_t at = 0; at < count && rc == 0; at += 2 * width)
+            rc = merge(run, from, to, at, min_size(at + width, count),
+                       min_size(at + 2 * width, count), reverse);
+        struct keyed *swap = from;
+        from = to;
+        to = swap;
+    }
+    *items = from;
+    return rc;
+}
+
+static int keyed_items(struct jinja_run *run, const struct jinja_list *list,
+                       const struct jinja_value *attribute, bool case_sensitive, bool reverse,
+                       struct keyed **ret)
+{
+    void *memory;
+    int rc = jinja_alloc(run, list->count, sizeof **ret, &memory);
+    struct keyed *keyed = memory;
+    for (size_t i = 0; i < list->count && rc == 0; i++) {
+        keyed[i].item = list->items[i];
+        rc = sort_keys(run, &list->items[i], attribute, case_sensitive, &keyed[i].key);
+    }
+    if (rc == 0) rc = sort_keyed(run, &keyed, list->count, reverse);
+    if (rc == 0) *ret = keyed;
+    return rc;
+}
+
+static int filter_sort(struct jinja_run *run, struct jinja_value *self,
+                       const struct jinja_args *args, struct jinja_value *ret)
+{
+    struct jinja_list *list = NULL, *sorted = NULL;
+    struct keyed *keyed = NULL;
+    int rc = jinja_items(run, self, &list);
+    if (rc == 0)
+        rc = keyed_items(run, list, &args->at[2], jinja_arg_true(args, 1), jinja_arg_true(args, 0),
+                         &keyed);
+    if (rc == 0) rc = jinja_list_new(run, list->count, &sorted);
+    for (size_t i = 0; rc == 0 && i < list->count; i++)
+        rc = jinja_list_push(run, sorted, keyed[i].item);
+    if (rc == 0) *ret = jinja_list_value(JINJA_LIST, sorted);
+    return rc;
+}
+
+static int dict_pairs(struct jinja_run *run, const struct jinja_dict *d, struct jinja_list **ret)
+{
+    struct jinja_list *pairs = NULL;
+    int rc = jinja_list_new(run, d->count, &pairs);
+    for (size_t i = 0; i < d->count && rc == 0; i++) {
+        struct jinja_value pair;
+        rc = new_pair(run, d->entries[i].key, d->entries[i].value, &pair);
+        if (rc == 0) rc = jinja_list_push(run, pairs, pair);
+    }
+    if (rc == 0) *ret = pairs;
+    return rc;
+}
+
+static int filter_dictsort(struct jinja_run *run, struct jinja_value *self,
+                           const struct jinja_args *args, struct jinja_value *ret)
+{
+    struct jinja_list *pairs = NULL, *sorted = NULL;
+    struct keyed *keyed = NULL;
+    struct jinja_text by = jinja_text_of(STR("key"));
+    if (self->kind != JINJA_DICT) return jinja_type_error(run, "dictsort needs a mapping", self);
+    int rc = jinja_arg_given(args, 1) ? jinja_arg_text(run, args, 1, &by) : 0;
+    if (rc < 0) return rc;
+    bool by_value = str_eq(jinja_bytes(by), STR("value"));
+    if (!by_value && !str_eq(jinja_bytes(by), STR("key")))
+        return jinja_fail(run, -EDOM, "dictsort goes by \"key\" or \"value\"");
+    struct jinja_value position = jinja_int(by_value);
+    rc = dict_pairs(run, self->dict, &pairs);
+    if (rc == 0)
+        rc = keyed_items(run, pairs, &position, jinja_arg_true(args, 0), jinja_arg_true(args, 2),
+                         &keyed);
+    if (rc == 0) rc = jinja_list_new(run, pairs->count, &sorted);
+    for (size_t i = 0; rc == 0 && i < pairs->count; i++)
+        rc = jinja_list_push(run, sorted, keyed[i].item);
+    if (rc == 0) *ret = jinja_list_value(JINJA_LIST, sorted);
+    return rc;
+}
+
+static int filter_items(struct jinja_run *run, struct jinja_value *self,
+                        const struct jinja_args *args, struct jinja_value *ret)
+{
+    (void)args;
+    struct jinja_list *pairs = NULL;
+    int rc = self->kind == JINJA_DICT        ? dict_pairs(run, self->dict, &pairs)
+             : self->kind == JINJA_UNDEFINED ? jinja_list_new(run, 0, &pairs)
+                                             : jinja_type_error(run, "items needs a mapping", self);
+    if (rc == 0) *ret = iterator(pairs);
+    return rc;
+}
+
+static int filter_join(struct jinja_run *run, struct jinja_value *self,
+                       const struct jinja_args *args, struct jinja_value *ret)
+{
+    struct jinja_list *list = NULL, *parts = NULL;
+    struct jinja_text between = { 0 };
+    int rc = jinja_items(run, self, &list);
+    if (rc == 0 && jinja_arg_given(args, 0)) rc = jinja_to_text(run, &args->at[0], &between);
+    if (rc < 0) return rc;
+    if (!jinja_arg_given(args, 1)) return jinja_join(run, between, list, true, ret);
+    rc = jinja_list_new(run, list->count, &parts);
+    for (size_t i = 0; i < list->count && rc == 0; i++) {
+        struct jinja_value part;
+        rc = follow_path(run, list->items[i], &args->at[1], &part);
+        if (rc == 0) rc = jinja_list_push(run, parts, part);
+    }
+    return rc < 0 ? rc : jinja_join(run, between, parts, true, ret);
+}
+
+static int filter_length(struct jinja_run *run, struct jinja_value *self,
+                         const struct jinja_args *args, struct jinja_value *ret)
+{
+    (void)args;
+    int64_t len;
+    int rc = jinja_length(run, self, &len);
+    if (rc == 0) *ret = jinja_int(len);
+    return rc;
+}
+
+static int filter_first(struct jinja_run *run, struct jinja_value *self,
+                        const struct jinja_args *args, struct jinja_value *ret)
+{
+    (void)args;
+    struct jinja_list *list = NULL;
+    *ret = jinja_undefined(STR("the first item"));
+    if (self->kind == JINJA_ITERATOR) {
+        if (self->list->next < self->list->count) *ret = self->list->items[self->list->next++];
+        return 0;
+    }
+    if (self->kind == JINJA_STRING) {
+        if (self->text.len > 0) *ret = jinja_string(jinja_head(self->text, 1));
+        return 0;
+    }
+    int rc = jinja_items(run, self, &list);
+    if (rc == 0 && list->count > 0) *ret = list->items[0];
+    return rc;
+}
+
+static int filter_last(struct jinja_run *run, struct jinja_value *self,
+                       const struct jinja_args *args, struct jinja_value *ret)
+{
+    (void)args;
+    struct jinja_list *list = NULL;
+    if (self->kind == JINJA_ITERATOR) return jinja_type_error(run, "last needs a sequence", self);
+    int rc = jinja_items(run, self, &list);
+    if (rc < 0) return rc;
+    *ret = list->count > 0 ? list->items[list->count - 1] : jinja_undefined(STR("the last item"));
+    return 0;
+}
+
+static int copy_list(struct jinja_run *run, const struct jinja_list *from, bool reverse,
+                     struct jinja_list **ret)
+{
+    struct jinja_list *list = NULL;
+    int rc = jinja_list_new(run, from->count, &list);
+    for (size_t i = 0; i < from->count && rc == 0; i++)
+        rc = jinja_list_push(run, list, from->items[reverse ? from->count - 1 - i : i]);
+    if (rc == 0) *ret = list;
+    return rc;
+}
+
+static int filter_list(struct jinja_run *run, struct jinja_value *self,
+                       const struct jinja_args *args, struct jinja_value *ret)
+{
+    (void)args;
+    struct jinja_list *items = NULL, *list = NULL;
+    int rc = jinja_items(run, self, &items);
+    if (rc == 0) rc = copy_list(run, items, false, &list);
+    if (rc == 0) *ret = jinja_list_value(JINJA_LIST, list);
+    return rc;
+}
+
+static int filter_reverse(struct jinja_run *run, struct jinja_value *self,
+                          const struct jinja_args *args, struct jinja_value *ret)
+{
+    (void)args;
+    struct jinja_list *items = NULL, *list = NULL;
+    int rc = jinja_items(run, self, &items);
+    if (rc == 0) rc = copy_list(run, items, true, &list);
+    if (rc < 0) return rc;
+    if (self->kind == JINJA_STRING)
+        return jinja_join(run, (struct jinja_text){ 0 }, list, true, ret);
+    *ret = self->kind == JINJA_ITERATOR ? jinja_list_value(JINJA_LIST, list) : iterator(list);
+    return 0;
+}
+
+static int filter_unique(struct jinja_run *run, struct jinja_value *self,
+                         const struct jinja_args *args, struct jinja_value *ret)
+{
+    struct jinja_list *items = NULL, *list = NULL;
+    struct jinja_dict *seen = NULL;
+    int rc = jinja_items(run, self, &items);
+    if (rc == 0) rc = jinja_list_new(run, 0, &list);
+    if (rc == 0) rc = jinja_dict_new(run, &seen);
+    for (size_t i = 0; rc == 0 && i < items->count; i++) {
+        struct jinja_value key;
+        const struct jinja_value *found = NULL;
+        rc = sort_key(run, &items->items[i], &args->at[1], jinja_arg_true(args, 0), &key);
+        if (rc == 0) rc = jinja_dict_get(run, seen, &key, &found);
+        if (rc < 0 || found) continue;
+        rc = jinja_dict_put(run, seen, key, jinja_none());
+        if (rc == 0) rc = jinja_list_push(run, list, items->items[i]);
+    }
+    if (rc == 0) *ret = iterator(list);
+    return rc;
+}
+
+/* The first of the smallest (sign 1) or largest (sign -1). */
+static int extreme(struct jinja_run *run, const struct jinja_value *self,
+                   const struct jinja_args *args, int sign, struct jinja_value *ret)
+{
+    struct jinja_list *items = NULL;
+    struct jinja_value best, key;
+    int rc = jinja_items(run, self, &items);
+    if (rc < 0) return rc;
+    *ret = jinja_undefined(STR("the extreme of nothing"));
+    for (size_t i = 0; i < items->count; i++) {
+        int order = -1;
+        rc = sort_key(run, &items->items[i], &args->at[1], jinja_arg_true(args, 0), &key);
+        if (rc == 0 && i > 0) rc = jinja_order(run, &key, &best, &order);
+        if (rc < 0) return rc;
+        if (i > 0 && order * sign >= 0) continue;
+        best = key;
+        *ret = items->items[i];
+    }
+    return 0;
+}
+
+static int filter_min(struct jinja_run *run, struct jinja_value *self,
+                      const struct jinja_args *args, struct jinja_value *ret)
+{
+    return extreme(run, self, args, 1, ret);
+}
+
+static int filter_max(struct jinja_run *run, struct jinja_value *self,
+                      const struct jinja_args *args, struct jinja_value *ret)
+{
+    return extreme(run, self, args, -1, ret);
+}
+
+static int filter_sum(struct jinja_run *run, struct jinja_value *self,
+                      const struct jinja_args *args, struct jinja_value *ret)
+{
+    struct jinja_list *items = NULL;
+    struct jinja_value sum = jinja_arg_given(args, 1) ? args->at[1] : jinja_int(0);
+    int rc = jinja_items(run, self, &items);
+    for (size_t i = 0; rc == 0 && i < items->count; i++) {
+        struct jinja_value item = items->items[i];
+        if (given(&args->at[0])) rc = follow_path(run, item, &args->at[0], &item);
+        if (rc == 0) rc = jinja_arithmetic(run, OP_ADD, &sum, &item, &sum);
+    }
+    if (rc == 0) *ret = sum;
+    return rc;
+}
+
+/* map(attribute="a", default=d) */
+static int map_attribute(struct jinja_run *run, const struct jinja_args *args,
+                         const struct jinja_value *attribute, struct jinja_value *item)
+{
+    int rc = follow_path(run, *item, attribute, item);
+    for (size_t i = 0; rc == 0 && i < args->named_count; i++)
+        if (str_eq(args->named[i].name, STR("default")) && item->kind == JINJA_UNDEFINED)
+            *item = args->named[i].value;
+    return rc;
+}
+
+/* The filter or test that args->at[skip] names, and the arguments behind it. */
+static int named_row(struct jinja_run *run, const struct jinja_args *args, size_t skip,
+                     const struct jinja_row *(*find)(struct str), const struct jinja_row **row,
+                     struct jinja_args *rest)
+{
+    if (args->count <= skip || args->at[skip].kind != JINJA_STRING)
+        return jinja_fail(run, -EDOM, "the name of a filter or test is missing");
+    struct str name = jinja_bytes(args->at[skip].text);
+    *row = find(name);
+    if (!*row)
+        return jinja_fail(run, -EDOM, "no filter or test is named '%.*s'",
+                          (int)min_size(name.len, 64), name.data);
+    *rest = *args;
+    rest->at += skip + 1;
+    rest->count -= skip + 1;
+    return 0;
+}
+
+/* jinja2 looks at the truth first: none and 0 have no items, where a loop would fail. */
+static int items_if_true(struct jinja_run *run, const struct jinja_value *v,
+                         struct jinja_list **ret)
+{
+    return jinja_truth(v) ? jinja_items(run, v, ret) : jinja_list_new(run, 0, ret);
+}
+
+static int filter_map(struct jinja_run *run, struct jinja_value *self,
+                      const struct jinja_args *args, struct jinja_value *ret)
+{
+    struct jinja_list *items = NULL, *list = NULL;
+    const struct jinja_value *attribute = NULL;
+    const struct jinja_row *row = NULL;
+    struct jinja_args rest;
+    int rc = jinja_list_new(run, 0, &list);
+    if (rc == 0) rc = items_if_true(run, self, &items);
+    for (size_t i = 0; args->count == 0 && i < args->named_count; i++)
+        if (str_eq(args->named[i].name, STR("attribute"))) attribute = &args->named[i].value;
+    if (rc == 0 && !attribute) rc = named_row(run, args, 0, jinja_filter_find, &row, &rest);
+    for (size_t i = 0; rc == 0 && i < items->count; i++) {
+        struct jinja_value item = items->items[i], made;
+        if (attribute) {
+            rc = map_attribute(run, args, attribute, &item);
+            made = item;
+        } else {
+            rc = jinja_call_row(run, row, &item, &rest, &made);
+        }
+        if (rc == 0) rc = jinja_list_push(run, list, made);
+    }
+    if (rc == 0) *ret = iterator(list);
+    return rc;
+}
+
+/* select, reject and their attr forms in one: `wanted` is the test's answer that keeps. */
+static int choose(struct jinja_run *run, struct jinja_value *self, const struct jinja_args *args,
+                  bool by_attribute, bool wanted, struct jinja_value *ret)
+{
+    struct jinja_list *items = NULL, *list = NULL;
+    const struct jinja_row *row = NULL;
+    struct jinja_args rest;
+    size_t skip = by_attribute;
+    if (by_attribute && args->count == 0)
+        return jinja_fail(run, -EDOM, "the name of an attribute is missing");
+    int rc = jinja_list_new(run, 0, &list);
+    if (rc == 0) rc = items_if_true(run, self, &items);
+    if (rc == 0 && args->count > skip)
+        rc = named_row(run, args, skip, jinja_test_find, &row, &rest);
+    for (size_t i = 0; rc == 0 && i < items->count; i++) {
+        struct jinja_value item = items->items[i], answer;
+        if (by_attribute) rc = follow_path(run, item, &args->at[0], &item);
+        answer = item;
+        if (rc == 0 && row) rc = jinja_call_row(run, row, &item, &rest, &answer);
+        if (rc == 0 && jinja_truth(&answer) == wanted)
+            rc = jinja_list_push(run, list, items->items[i]);
+    }
+    if (rc == 0) *ret = iterator(list);
+    return rc;
+}
+
+static int filter_select(struct jinja_run *run, struct jinja_value *self,
+                         const struct jinja_args *args, struct jinja_value *ret)
+{
+    return choose(run, self, args, false, true, ret);
+}
+
+static int filter_reject(struct jinja_run *run, struct jinja_value *self,
+                         const struct jinja_args *args, struct jinja_value *ret)
+{
+    return choose(run, self, args, false, false, ret);
+}
+
+static int filter_selectattr(struct jinja_run *run, struct jinja_value *self,
+                             const struct jinja_args *args, struct jinja_value *ret)
+{
+    return choose(run, self, args, true, true, ret);
+}
+
+static int filter_rejectattr(struct jinja_run *run, struct jinja_value *self,
+                             const struct jinja_args *args, struct jinja_value *ret)
+{
+    return choose(run, self, args, true, false, ret);
+}
+
+static int push_part(struct jinja_run *run, struct jinja_list *into, const struct jinja_list *items,
+                     size_t start, size_t count, struct jinja_list **ret)
+{
+    struct jinja_list *part = NULL;
+    int rc = jinja_list_new(run, count, &part);
+    for (size_t i = 0; i < count && rc == 0; i++)
+        rc = jinja_list_push(run, part, items->items[start + i]);
+    if (rc == 0) rc = jinja_list_push(run, into, jinja_list_value(JINJA_LIST, part));
+    if (rc == 0) *ret = part;
+    return rc;
+}
+
+static int filter_batch(struct jinja_run *run, struct jinja_value *self,
+                        const struct jinja_args *args, struct jinja_value *ret)
+{
+    struct jinja_list *items = NULL, *list = NULL, *part = NULL;
+    int64_t width;
+    int rc = jinja_items(run, self, &items);
+    if (rc == 0) rc = jinja_arg_int(run, args, 0, 1, &width);
+    if (rc == 0) rc = jinja_list_new(run, 0, &list);
+    if (rc < 0) return rc;
+    if (width < 1) return jinja_fail(run, -EDOM, "batch needs a positive size");
+    size_t size = (size_t)width;
+    for (size_t at = 0; at < items->count && rc == 0; at += min_size(size, items->count - at))
+        rc = push_part(run, list, items, at, min_size(size, items->count - at), &part);
+    bool fill = part && given(&args->at[1]);
+    while (rc == 0 && fill && part->count < size)
+        rc = jinja_list_push(run, part, args->at[1]);
+    if (rc == 0) *ret = iterator(list);
+    return rc;
+}
+
+static int filter_slice(struct jinja_run *run, struct jinja_value *self,
+                        const struct jinja_args *args, struct jinja_value *ret)
+{
+    struct jinja_list *items = NULL, *list = NULL, *part = NULL;
+    int64_t slices;
+    int rc = jinja_items(run, self, &items);
+    if (rc == 0) rc = jinja_arg_int(run, args, 0, 1, &slices);
+    if (rc == 0) rc = jinja_list_new(run, 0, &list);
+    if (rc < 0) return rc;
+    if (slices < 1) return jinja_fail(run, -EDOM, "slice needs a positive number");
+    size_t each = items->count / (size_t)slices, longer = items->count % (size_t)slices, at = 0;
+    for (size_t i = 0; i < (size_t)slices && rc == 0; i++) {
+        size_t count = each + (i < longer);
+        rc = push_part(run, list, items, at, count, &part);
+        if (rc == 0 && i >= longer && given(&args->at[1]))
+            rc = jinja_list_push(run, part, args->at[1]);
+        at += count;
+    }
+    if (rc == 0) *ret = iterator(list);
+    return rc;
+}
+
+static int filter_groupby(struct jinja_run *run, struct jinja_value *self,
+                          const struct jinja_args *args, struct jinja_value *ret)
+{
+    struct jinja_list *items = NULL, *groups = NULL, *group = NULL;
+    struct keyed *keyed = NULL;
+    int rc = jinja_items(run, self, &items);
+    if (rc == 0) rc = keyed_items(run, items, &args->at[0], jinja_arg_true(args, 2), false, &keyed);
+    if (rc == 0) rc = jinja_list_new(run, 0, &groups);
+    for (size_t i = 0; rc == 0 && i < items->count; i++) {
+        bool same = false;
+        if (i > 0) rc = jinja_equal(run, &keyed[i - 1].key, &keyed[i].key, &same);
+        if (rc == 0 && !same) {
+            struct jinja_value name, pair;
+            rc = follow_path(run, keyed[i].item, &args->at[0], &name);
+            if (rc == 0) rc = jinja_list_new(run, 0, &group);
+            if (rc == 0) rc = new_pair(run, name, jinja_list_value(JINJA_LIST, group), &pair);
+            if (rc == 0) rc = jinja_list_push(run, groups, pair);
+        }
+        if (rc == 0) rc = jinja_list_push(run, group, keyed[i].item);
+    }
+    if (rc == 0) *ret = jinja_list_value(JINJA_LIST, groups);
+    return rc;
+}
+
+const struct jinja_row jinja_filters_list[] = {
+    { "batch", "linecount,fill_with", 1, filter_batch },
+    { "count", "", 0, filter_length },
+    { "dictsort", "case_sensitive,by,reverse", 0, filter_dictsort },
+    { "first", "", 0, filter_first },
+    { "groupby", "attribute,default,case_sensitive", 1, filter_groupby },
+    { "items", "", 0, filter_items },
+    { "join", "d,attribute", 0, filter_join },
+    { "last", "", 0, filter_last },
+    { "length", "", 0, filter_length },
+    { "list", "", 0, filter_list },
+    { "map", NULL, 0, filter_map },
+    { "max", "case_sensitive,attribute", 0, filter_max },
+    { "min", "case_sensitive,attribute", 0, filter_min },
+    { "reject", NULL, 0, filter_reject },
+    { "rejectattr", NULL, 0, filter_rejectattr },
+    { "reverse", "", 0, filter_reverse },
+    { "select", NULL, 0, filter_select },
+    { "selectattr", NULL, 0, filter_selectattr },
+    { "slice", "slices,fill_with", 1, filter_slice },
+    { "sort", "reverse,case_sensitive,attribute", 0, filter_sort },
+    { "sum", "attribute,start", 0, filter_sum },
+    { "unique", "case_sensitive,attribute", 0, filter_unique },
+    { 0 },
+};

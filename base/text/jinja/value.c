@@ -1,0 +1,604 @@
+/* value.c - lists, dicts, equality and order of a template's values.
+ *
+ * Python is the model throughout: True == 1 == 1.0 and they are one key of a dict, an iterator
+ * is true even when empty, strings count characters and not bytes. Integers have 64 bits; where
+ * Python's would grow, the operation fails.
+ */
+#include "base/text/jinja/value.h"
+
+#include "base/core/bits.h"
+#include "base/core/hash.h"
+#include "base/text/jinja/run.h"
+
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+
+#define DICT_INDEX_FROM 9 /* entries; below, a walk is quicker than an index */
+
+const char *jinja_type_name(const struct jinja_value *v)
+{
+    static const char *const names[JINJA_KIND_COUNT] = {
+        [JINJA_ABSENT] = "nothing",
+        [JINJA_UNDEFINED] = "Undefined",
+        [JINJA_NONE] = "NoneType",
+        [JINJA_BOOL] = "bool",
+        [JINJA_INT] = "int",
+        [JINJA_FLOAT] = "float",
+        [JINJA_STRING] = "str",
+        [JINJA_LIST] = "list",
+        [JINJA_TUPLE] = "tuple",
+        [JINJA_DICT] = "dict",
+        [JINJA_RANGE] = "range",
+        [JINJA_VIEW] = "dict view",
+        [JINJA_ITERATOR] = "generator",
+        [JINJA_NAMESPACE] = "Namespace",
+        [JINJA_MACRO] = "Macro",
+        [JINJA_FUNCTION] = "function",
+        [JINJA_METHOD] = "method",
+        [JINJA_LOOP] = "LoopContext",
+        [JINJA_CYCLER] = "Cycler",
+        [JINJA_JOINER] = "Joiner",
+    };
+    return names[v->kind];
+}
+
+int jinja_fail(struct jinja_run *run, int code, const char *format, ...)
+{
+    if (run->failed) return code;
+    run->failed = true;
+    char text[ERR_TEXT_MAX];
+    va_list ap;
+    va_start(ap, format);
+    vsnprintf(text, sizeof text, format, ap);
+    va_end(ap);
+    return err_set(run->err, code, "chat template, line %u: %s", run->line, text);
+}
+
+int jinja_charge(struct jinja_run *run, uint64_t steps)
+{
+    run->steps += steps;
+    if (run->steps <= run->limits.steps_max) return 0;
+    return jinja_fail(run, -E2BIG, "more than %llu steps (steps_max)",
+                      (unsigned long long)run->limits.steps_max);
+}
+
+int jinja_enter(struct jinja_run *run)
+{
+    if (run->depth >= run->limits.depth_max)
+        return jinja_fail(run, -E2BIG, "nested deeper than %u (depth_max)", run->limits.depth_max);
+    run->depth++;
+    return 0;
+}
+
+int jinja_type_error(struct jinja_run *run, const char *what, const struct jinja_value *v)
+{
+    if (v->kind == JINJA_UNDEFINED) return jinja_undefined_error(run, v);
+    return jinja_fail(run, -EDOM, "%s, not '%s'", what, jinja_type_name(v));
+}
+
+int jinja_undefined_error(struct jinja_run *run, const struct jinja_value *v)
+{
+    int len = (int)min_size(v->missing.name.len, 100);
+    if (!v->missing.owner)
+        return jinja_fail(run, -EDOM, "'%.*s' is undefined", len, v->missing.name.data);
+    return jinja_fail(run, -EDOM, "'%s' has no attribute '%.*s'", v->missing.owner, len,
+                      v->missing.name.data);
+}
+
+int jinja_alloc(struct jinja_run *run, size_t count, size_t size, void **ret)
+{
+    size_t bytes;
+    bool fits = mul_fits(count, size, &bytes) && bytes <= run->limits.memory_bytes_max;
+    void *memory = fits ? arena_alloc(&run->arena, bytes) : NULL;
+    if (memory) {
+        *ret = memory;
+        return jinja_charge(run, bytes / JINJA_STEP_BYTES);
+    }
+    if (fits && run->arena.bytes_used + bytes < run->limits.memory_bytes_max)
+        return jinja_fail(run, -ENOMEM, "no memory");
+    return jinja_fail(run, -E2BIG, "more than %zu bytes of memory (memory_bytes_max)",
+                      run->limits.memory_bytes_max);
+}
+
+bool jinja_truth(const struct jinja_value *v)
+{
+    switch (v->kind) {
+    case JINJA_BOOL:
+        return v->boolean;
+    case JINJA_INT:
+        return v->integer != 0;
+    case JINJA_FLOAT:
+        return v->real != 0;
+    case JINJA_STRING:
+        return v->text.len > 0;
+    case JINJA_LIST:
+    case JINJA_TUPLE:
+    case JINJA_VIEW:
+        return v->list->count > 0;
+    case JINJA_DICT:
+        return v->dict->count > 0;
+    case JINJA_RANGE:
+        return v->range.count > 0;
+    case JINJA_ABSENT:
+    case JINJA_UNDEFINED:
+    case JINJA_NONE:
+    case JINJA_KIND_COUNT:
+        return false;
+    case JINJA_ITERATOR:
+    case JINJA_NAMESPACE:
+    case JINJA_MACRO:
+    case JINJA_FUNCTION:
+    case JINJA_METHOD:
+    case JINJA_LOOP:
+    case JINJA_CYCLER:
+    case JINJA_JOINER:
+        break;
+    }
+    return true;
+}
+
+int jinja_list_new(struct jinja_run *run, size_t cap, struct jinja_list **ret)
+{
+    void *list, *items = NULL;
+    int rc = jinja_alloc(run, 1, sizeof **ret, &list);
+    if (rc == 0 && cap > 0) rc = jinja_alloc(run, cap, sizeof(struct jinja_value), &items);
+    if (rc < 0) return rc;
+    *ret = list;
+    (*ret)->items = items;
+    (*ret)->cap = cap;
+    return 0;
+}
+
+int jinja_list_push(struct jinja_run *run, struct jinja_list *list, struct jinja_value v)
+{
+    if (list->count == list->cap) {
+        size_t cap = list->cap ? 2 * list->cap : 8;
+        void *items;
+        int rc = jinja_alloc(run, cap, sizeof v, &items);
+        if (rc < 0) return rc;
+        if (list->count > 0) memcpy(items, list->items, list->count * sizeof v);
+        list->items = items;
+        list->cap = cap;
+    }
+    list->items[list->count++] = v;
+    return 0;
+}
+
+int jinja_dict_new(struct jinja_run *run, struct jinja_dict **ret)
+{
+    void *dict;
+    int rc = jinja_alloc(run, 1, sizeof **ret, &dict);
+    if (rc == 0) *ret = dict;
+    return rc;
+}
+
+static int hash_tuple(struct jinja_run *run, const struct jinja_list *items, uint64_t *ret);
+
+/* Equal keys have equal hashes: numbers hash by their value as a double. */
+static int hash_key(struct jinja_run *run, const struct jinja_value *key, uint64_t *ret)
+{
+    double number;
+    switch (key->kind) {
+    case JINJA_STRING:
+        *ret = hash64(key->text.data, key->text.len, 1);
+        return 0;
+    case JINJA_BOOL:
+    case JINJA_INT:
+    case JINJA_FLOAT:
+        number = jinja_as_float(key) + 0.0; /* -0.0 becomes 0.0 */
+        *ret = hash64(&number, sizeof number, 2);
+        return 0;
+    case JINJA_NONE:
+    case JINJA_UNDEFINED:
+        *ret = (uint64_t)key->kind;
+        return 0;
+    case JINJA_TUPLE:
+        return hash_tuple(run, key->list, ret);
+    case JINJA_ABSENT:
+    case JINJA_LIST:
+    case JINJA_DICT:
+    case JINJA_RANGE:
+    case JINJA_VIEW:
+    case JINJA_ITERATOR:
+    case JINJA_NAMESPACE:
+    case JINJA_MACRO:
+    case JINJA_FUNCTION:
+    case JINJA_METHOD:
+    case JINJA_LOOP:
+    case JINJA_CYCLER:
+    case JINJA_JOINER:
+    case JINJA_KIND_COUNT:
+        break;
+    }
+    return jinja_fail(run, -EDOM, "'%s' cannot be a key: unhashable", jinja_type_name(key));
+}
+
+static int hash_tuple(struct jinja_run *run, const struct jinja_list *items, uint64_t *ret)
+{
+    uint64_t sum = 3;
+    int rc = jinja_enter(run);
+    if (rc < 0) return rc;
+    for (size_t i = 0; i < items->count && rc == 0; i++) {
+        uint64_t hash = 0;
+        rc = hash_key(run, &items->items[i], &hash);
+        sum = (sum ^ hash) * 0x9E3779B97F4A7C15u;
+    }
+    jinja_leave(run);
+    *ret = sum;
+    return rc;
+}
+
+static int key_equal(struct jinja_run *run, const struct jinja_entry *e,
+                     const struct jinja_value *key, uint64_t hash, bool *ret)
+{
+    *ret = false;
+    if (e->hash != hash) return 0;
+    if (e->key.kind == JINJA_STRING && key->kind == JINJA_STRING) {
+        *ret = str_eq(jinja_bytes(e->key.text), jinja_bytes(key->text));
+        return 0;
+    }
+    return jinja_equal(run, &e->key, key, ret);
+}
+
+/* *ret is the position, or d->count when absent. */
+static int find_entry(struct jinja_run *run, const struct jinja_dict *d,
+                      const struct jinja_value *key, uint64_t hash, size_t *ret)
+{
+    bool equal = false;
+    int rc = 0;
+    *ret = d->count;
+    if (!d->index) {
+        for (size_t i = 0; i < d->count && rc == 0; i++) {
+            rc = key_equal(run, &d->entries[i], key, hash, &equal);
+            if (rc == 0 && equal) {
+                *ret = i;
+                break;
+            }
+        }
+        return rc;
+    }
+    for (size_t slot = hash & (d->index_cap - 1); d->index[slot];
+         slot = (slot + 1) & (d->index_cap - 1)) {
+        size_t at = d->index[slot] - 1;
+        rc = key_equal(run, &d->entries[at], key, hash, &equal);
+        if (rc < 0) return rc;
+        if (equal) {
+            *ret = at;
+            break;
+        }
+    }
+    return rc;
+}
+
+static void index_entry(struct jinja_dict *d, size_t at)
+{
+    size_t slot = d->entries[at].hash & (d->index_cap - 1);
+    while (d->index[slot])
+        slot = (slot + 1) & (d->index_cap - 1);
+    d->index[slot] = (uint32_t)at + 1;
+}
+
+static int grow_dict(struct jinja_run *run, struct jinja_dict *d)
+{
+    size_t cap = d->cap ? 2 * d->cap : 4;
+    void *entries, *index = NULL;
+    int rc = jinja_alloc(run, cap, sizeof *d->entries, &entries);
+    if (rc == 0 && cap >= DICT_INDEX_FROM) rc = jinja_alloc(run, 2 * cap, sizeof *d->index, &index);
+    if (rc < 0) return rc;
+    if (d->count > 0) memcpy(entries, d->entries, d->count * sizeof *d->entries);
+    d->entries = entries;
+    d->cap = cap;
+    d->index = index;
+    d->index_cap = index ? 2 * cap : 0;
+    for (size_t i = 0; index && i < d->count; i++)
+        index_entry(d, i);
+    return 0;
+}
+
+int jinja_dict_put(struct jinja_run *run, struct jinja_dict *d, struct jinja_value key,
+                   struct jinja_value value)
+{
+    uint64_t hash;
+    size_t at;
+    int rc = hash_key(run, &key, &hash);
+    if (rc == 0) rc = find_entry(run, d, &key, hash, &at);
+    if (rc < 0) return rc;
+    if (at < d->count) {
+        d->entries[at].value = value;
+        return 0;
+    }
+    if (d->count == d->cap) rc = grow_dict(run, d);
+    if (rc < 0) return rc;
+    d->entries[d->count++] = (struct jinja_entry){ hash, key, value };
+    if (d->index) index_entry(d, d->count - 1);
+    return 0;
+}
+
+int jinja_dict_get(struct jinja_run *run, const struct jinja_dict *d, const struct jinja_value *key,
+                   const struct jinja_value **ret)
+{
+    uint64_t hash;
+    size_t at;
+    int rc = hash_key(run, key, &hash);
+    if (rc == 0) rc = find_entry(run, d, key, hash, &at);
+    if (rc == 0) *ret = at < d->count ? &d->entries[at].value : NULL;
+    return rc;
+}
+
+const struct jinja_value *jinja_dict_find(const struct jinja_dict *d, struct str key)
+{
+    struct jinja_value wanted = jinja_string(jinja_text_of(key));
+    size_t at;
+    /* Comparing strings cannot fail, so no run is needed. */
+    int rc = find_entry(NULL, d, &wanted, hash64(key.data, key.len, 1), &at);
+    return rc == 0 && at < d->count ? &d->entries[at].value : NULL;
+}
+
+int jinja_dict_set(struct jinja_run *run, struct jinja_dict *d, struct str key,
+                   struct jinja_value value)
+{
+    return jinja_dict_put(run, d, jinja_string(jinja_text_of(key)), value);
+}
+
+void jinja_dict_remove(struct jinja_dict *d, size_t position)
+{
+    must(position < d->count);
+    d->count--;
+    memmove(&d->entries[position], &d->entries[position + 1],
+            (d->count - position) * sizeof *d->entries);
+    if (!d->index) return;
+    memset(d->index, 0, d->index_cap * sizeof *d->index);
+    for (size_t i = 0; i < d->count; i++)
+        index_entry(d, i);
+}
+
+static int equal_items(struct jinja_run *run, const struct jinja_list *a,
+                       const struct jinja_list *b, bool *ret)
+{
+    *ret = a->count == b->count;
+    int rc = 0;
+    for (size_t i = 0; i < a->count && *ret && rc == 0; i++)
+        rc = jinja_equal(run, &a->items[i], &b->items[i], ret);
+    return rc;
+}
+
+static int equal_dicts(struct jinja_run *run, const struct jinja_dict *a,
+                       const struct jinja_dict *b, bool *ret)
+{
+    *ret = a->count == b->count;
+    int rc = 0;
+    for (size_t i = 0; i < a->count && *ret && rc == 0; i++) {
+        const struct jinja_value *other = NULL;
+        rc = jinja_dict_get(run, b, &a->entries[i].key, &other);
+        if (rc == 0 && !other) *ret = false;
+        if (rc == 0 && other) rc = jinja_equal(run, &a->entries[i].value, other, ret);
+    }
+    return rc;
+}
+
+static bool equal_numbers(const struct jinja_value *a, const struct jinja_value *b)
+{
+    int64_t x, y;
+    if (jinja_as_int(a, &x) && jinja_as_int(b, &y)) return x == y;
+    return jinja_as_float(a) == jinja_as_float(b);
+}
+
+/* Values without contents to compare are equal when they are the same. */
+static bool equal_identity(const struct jinja_value *a, const struct jinja_value *b)
+{
+    if (a->kind == JINJA_UNDEFINED || a->kind == JINJA_NONE) return true;
+    if (a->kind == JINJA_RANGE)
+        return a->range.count == b->range.count &&
+               (a->range.count == 0 || (a->range.start == b->range.start &&
+                                        (a->range.count == 1 || a->range.step == b->range.step)));
+    return a->list == b->list; /* any of the union's pointers */
+}
+
+int jinja_equal(struct jinja_run *run, const struct jinja_value *a, const struct jinja_value *b,
+                bool *ret)
+{
+    if (jinja_is_number(a) && jinja_is_number(b)) {
+        *ret = equal_numbers(a, b);
+        return 0;
+    }
+    *ret = false;
+    if (a->kind != b->kind) return 0;
+    if (a->kind == JINJA_STRING) {
+        *ret = str_eq(jinja_bytes(a->text), jinja_bytes(b->text));
+        return 0;
+    }
+    bool items = a->kind == JINJA_LIST || a->kind == JINJA_TUPLE;
+    if (!items && a->kind != JINJA_DICT) {
+        *ret = equal_identity(a, b);
+        return 0;
+    }
+    int rc = jinja_charge(run, 1);
+    if (rc == 0) rc = jinja_enter(run);
+    if (rc < 0) return rc;
+    rc = items ? equal_items(run, a->list, b->list, ret) : equal_dicts(run, a->dict, b->dict, ret);
+    jinja_leave(run);
+    return rc;
+}
+
+static int order_numbers(const struct jinja_value *a, const struct jinja_value *b)
+{
+    int64_t i, j;
+    if (jinja_as_int(a, &i) && jinja_as_int(b, &j)) return (i > j) - (i < j);
+    double x = jinja_as_float(a), y = jinja_as_float(b);
+    return (x > y) - (x < y);
+}
+
+static int order_items(struct jinja_run *run, const struct jinja_list *a,
+                       const struct jinja_list *b, int *ret)
+{
+    for (size_t i = 0; i < a->count && i < b->count; i++) {
+        bool equal;
+        int rc = jinja_equal(run, &a->items[i], &b->items[i], &equal);
+        if (rc < 0) return rc;
+        if (!equal) return jinja_order(run, &a->items[i], &b->items[i], ret);
+    }
+    *ret = (a->count > b->count) - (a->count < b->count);
+    return 0;
+}
+
+int jinja_order(struct jinja_run *run, const struct jinja_value *a, const struct jinja_value *b,
+                int *ret)
+{
+    int rc = jinja_charge(run, 1);
+    if (rc < 0) return rc;
+    if (jinja_is_number(a) && jinja_is_number(b)) {
+        *ret = order_numbers(a, b);
+        return 0;
+    }
+    if (a->kind == JINJA_UNDEFINED) return jinja_undefined_error(run, a);
+    if (b->kind == JINJA_UNDEFINED) return jinja_undefined_error(run, b);
+    if (a->kind == JINJA_STRING && b->kind == JINJA_STRING) {
+        *ret = str_cmp(jinja_bytes(a->text),
+                       jinja_bytes(b->text)); /* UTF-8 sorts as its code points */
+        return 0;
+    }
+    if (a->kind == b->kind && (a->kind == JINJA_LIST || a->kind == JINJA_TUPLE)) {
+        rc = jinja_enter(run);
+        if (rc < 0) return rc;
+        rc = order_items(run, a->list, b->list, ret);
+        jinja_leave(run);
+        return rc;
+    }
+    return jinja_fail(run, -EDOM, "'%s' and '%s' have no order", jinja_type_name(a),
+                      jinja_type_name(b));
+}
+
+static int text_items(struct jinja_run *run, struct jinja_text t, struct jinja_list **ret)
+{
+    struct jinja_list *list;
+    int rc = jinja_list_new(run, jinja_text_length(t), &list);
+    t.safe = false;
+    for (size_t at = 0; at < t.len && rc == 0;) {
+        uint32_t cp;
+        size_t len = utf8_decode(str_of(t.data + at, t.len - at), &cp);
+        if (len == 0) len = 1;
+        rc = jinja_list_push(run, list, jinja_string(jinja_slice(t, at, len)));
+        at += len;
+    }
+    if (rc == 0) *ret = list;
+    return rc;
+}
+
+static int dict_keys(struct jinja_run *run, const struct jinja_dict *d, struct jinja_list **ret)
+{
+    struct jinja_list *list;
+    int rc = jinja_list_new(run, d->count, &list);
+    for (size_t i = 0; i < d->count && rc == 0; i++)
+        rc = jinja_list_push(run, list, d->entries[i].key);
+    if (rc == 0) *ret = list;
+    return rc;
+}
+
+static int range_items(struct jinja_run *run, const struct jinja_range *r, struct jinja_list **ret)
+{
+    struct jinja_list *list;
+    int rc = jinja_list_new(run, (size_t)r->count, &list);
+    for (int64_t i = 0; i < r->count && rc == 0; i++)
+        rc = jinja_list_push(run, list, jinja_int(r->start + i * r->step));
+    if (rc == 0) *ret = list;
+    return rc;
+}
+
+static int rest_of(struct jinja_run *run, struct jinja_list *iterator, struct jinja_list **ret)
+{
+    struct jinja_list *list;
+    size_t left = iterator->count - iterator->next;
+    int rc = jinja_list_new(run, left, &list);
+    if (rc < 0) return rc;
+    if (left > 0) memcpy(list->items, iterator->items + iterator->next, left * sizeof *list->items);
+    list->count = left;
+    iterator->next = iterator->count;
+    *ret = list;
+    return 0;
+}
+
+int jinja_items(struct jinja_run *run, const struct jinja_value *v, struct jinja_list **ret)
+{
+    switch (v->kind) {
+    case JINJA_LIST:
+    case JINJA_TUPLE:
+    case JINJA_VIEW:
+        *ret = v->list;
+        return 0;
+    case JINJA_ITERATOR:
+        return rest_of(run, v->list, ret);
+    case JINJA_STRING:
+        return text_items(run, v->text, ret);
+    case JINJA_DICT:
+        return dict_keys(run, v->dict, ret);
+    case JINJA_RANGE:
+        return range_items(run, &v->range, ret);
+    case JINJA_UNDEFINED:
+        return jinja_list_new(run, 0, ret);
+    case JINJA_ABSENT:
+    case JINJA_NONE:
+    case JINJA_BOOL:
+    case JINJA_INT:
+    case JINJA_FLOAT:
+    case JINJA_NAMESPACE:
+    case JINJA_MACRO:
+    case JINJA_FUNCTION:
+    case JINJA_METHOD:
+    case JINJA_LOOP:
+    case JINJA_CYCLER:
+    case JINJA_JOINER:
+    case JINJA_KIND_COUNT:
+        break;
+    }
+    return jinja_fail(run, -EDOM, "'%s' object is not iterable", jinja_type_name(v));
+}
+
+size_t jinja_text_length(struct jinja_text t)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < t.len; i++)
+        count += ((unsigned char)t.data[i] & 0xC0) != 0x80;
+    return count;
+}
+
+int jinja_length(struct jinja_run *run, const struct jinja_value *v, int64_t *ret)
+{
+    switch (v->kind) {
+    case JINJA_STRING:
+        *ret = (int64_t)jinja_text_length(v->text);
+        return jinja_charge(run, v->text.len / JINJA_STEP_BYTES);
+    case JINJA_LIST:
+    case JINJA_TUPLE:
+    case JINJA_VIEW:
+        *ret = (int64_t)v->list->count;
+        return 0;
+    case JINJA_DICT:
+        *ret = (int64_t)v->dict->count;
+        return 0;
+    case JINJA_RANGE:
+        *ret = v->range.count;
+        return 0;
+    case JINJA_LOOP:
+        *ret = (int64_t)v->loop->items->count;
+        return 0;
+    case JINJA_UNDEFINED:
+        *ret = 0;
+        return 0;
+    case JINJA_ABSENT:
+    case JINJA_NONE:
+    case JINJA_BOOL:
+    case JINJA_INT:
+    case JINJA_FLOAT:
+    case JINJA_ITERATOR:
+    case JINJA_NAMESPACE:
+    case JINJA_MACRO:
+    case JINJA_FUNCTION:
+    case JINJA_METHOD:
+    case JINJA_CYCLER:
+    case JINJA_JOINER:
+    case JINJA_KIND_COUNT:
+        break;
+    }
+    return jinja_fail(run, -EDOM, "object of type '%s' has no len()", jinja_type_name(v));
+}
