@@ -130,7 +130,9 @@ void http_exchange_abort(struct http_exchange *x)
 {
     must(x->stage == SERVE_OPEN);
     forget_caller(x);
+    uint64_t before = x->conn.sent;
     (void)conn_flush(&x->conn); /* what was written is the client's, as far as it goes */
+    count_add(&x->server->counts.bytes_out, x->conn.sent - before);
     if (x->streaming && !x->chunked) {
         /* The end of the connection would be the end of the body: only a reset says "cut". */
         struct linger hard = { .l_onoff = 1, .l_linger = 0 };

@@ -1,4 +1,4 @@
-/* http_server.h - strict HTTP/1.1 server on a loop: whole requests in, whole or streamed replies out.
+/* http_server.h - a strict HTTP/1.1 server on a loop: whole requests in, whole or streamed replies.
  *
  * Layer:    base/io (loop, http1)
  * Threads:  the loop's. Several servers on loops of their own may share a port (reuse_port).
@@ -39,7 +39,7 @@ struct http_exchange; /* one request and its reply */
 enum http_abort {
     HTTP_ABORT_CLIENT_LEFT, /* closed, half-closed or reset */
     HTTP_ABORT_SLOW_READER, /* did not take its bytes within unsent_us */
-    HTTP_ABORT_SERVER,      /* http_server_free, or out of memory */
+    HTTP_ABORT_SERVER,      /* http_server_free, or out of memory; counted: http_exchange_abort */
     HTTP_ABORT_COUNT
 };
 
@@ -82,7 +82,8 @@ uint16_t http_server_port(const struct http_server *s);
 void http_server_counts_get(const struct http_server *s, struct http_server_counts *ret);
 
 /* Stops accepting, closes idle connections, answers what is under way with `connection: close`,
- * and calls on_empty(arg) once the last connection is gone, never before this returns. */
+ * and calls on_empty(arg) once the last connection is gone, never before this returns. An exchange
+ * that nobody answers holds it up: the caller has a deadline and http_server_free. */
 void http_server_drain(struct http_server *s, void (*on_empty)(void *arg), void *arg);
 
 /* Borrowed for the exchange's life. */

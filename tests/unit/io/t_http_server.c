@@ -4,6 +4,8 @@
 #include "base/io/http_server.h"
 #include "tests/unit/io/raw_peer.h"
 
+#include <sys/resource.h>
+
 struct fixture {
     struct loop *loop;
     struct http_server *server;
@@ -950,6 +952,44 @@ static void any_single_failure_costs_at_most_its_connection(void **state)
     end(f);
 }
 
+static void set_descriptors(rlim_t most)
+{
+    struct rlimit limit;
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &limit), 0);
+    limit.rlim_cur = most;
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &limit), 0);
+}
+
+/* First the spare descriptor is given up to turn a client away, which can then try again elsewhere
+ * instead of waiting in the queue; without even that the listener rests instead of spinning. */
+static void running_out_of_descriptors_is_survived(void **state)
+{
+    (void)state;
+    struct rlimit before;
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
+    struct fixture *f = begin((struct http_limits){ 0 });
+    struct peer p = peer_connect(f->port);
+    set_descriptors((rlim_t)p.fd + 1); /* given out lowest first: all up to it are taken */
+    PEER_UNTIL(f->loop, &p, p.closed);
+    assert_int_equal(counts(f).accept_failed, 1);
+    set_descriptors(before.rlim_cur);
+    peer_close(&p);
+
+    p = peer_connect(f->port);
+    set_descriptors(0);
+    TURN_UNTIL(f->loop, counts(f).accept_failed == 2);
+    struct loop_counts from, to;
+    loop_counts_get(f->loop, &from);
+    loop_turn(f->loop, 20000); /* nothing wakes it, although a client waits */
+    loop_counts_get(f->loop, &to);
+    assert_int_equal(to.turns - from.turns, 1);
+    set_descriptors(before.rlim_cur);
+    peer_send(f->loop, &p, STR(GET("/a")));
+    PEER_UNTIL(f->loop, &p, peer_has(&p, "<GET /a >"));
+    peer_close(&p);
+    end(f);
+}
+
 /* ---- memory over time ---- */
 
 static void thousands_of_requests_leave_nothing_behind(void **state)
@@ -1008,6 +1048,7 @@ int main(void)
         cmocka_unit_test(a_drain_finishes_what_is_open_and_closes_the_rest),
         cmocka_unit_test(freeing_the_server_tells_open_exchanges),
         cmocka_unit_test(any_single_failure_costs_at_most_its_connection),
+        cmocka_unit_test(running_out_of_descriptors_is_survived),
         cmocka_unit_test(thousands_of_requests_leave_nothing_behind),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
