@@ -8,6 +8,7 @@
 /* In the order of --help; rows of one group stand together. */
 static const struct command *const commands[] = {
     &command_chat,
+    &command_demo,
     &command_router,
     &command_engine,
     &command_load,

@@ -90,6 +90,7 @@ static void whole_and_streamed_answers_have_openai_shapes(void **state)
     CLEANUP(buf_fini) struct buf reply = { 0 };
     start_engine(0, "none", "0");
     start_router(1, NULL, NULL);
+    wait_ready(1);
     assert_int_equal(chat("", &reply), 200);
     assert_non_null(strstr(reply.data, "\"object\":\"chat.completion\""));
     assert_non_null(strstr(reply.data, "\"finish_reason\":\"stop\""));

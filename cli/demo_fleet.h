@@ -1,0 +1,77 @@
+/* demo_fleet.h - a controller and a router of the demo's own, and what their APIs say.
+ *
+ * Layer:    cli (base/io)
+ * Lifetime: the processes die with the demo unless fleet_keep was called; instances are ended by
+ *           fleet_stop, or by themselves once their controller is gone for longer than their grace
+ */
+#pragma once
+#include "base/core/buf.h"
+#include "base/core/err.h"
+#include "base/io/file.h"
+#include "base/io/proc.h"
+
+#define FLEET_POOLS_MAX 16
+#define FLEET_INSTANCES_MAX 64
+#define FLEET_NAME_MAX 64
+#define FLEET_EVENTS_MAX 256
+
+struct fleet_pool {
+    char name[FLEET_NAME_MAX];
+    uint32_t ready, starting, max;
+    double price_per_h;
+};
+
+struct fleet_instance {
+    char name[FLEET_NAME_MAX];
+    bool ready;
+    uint16_t port; /* of its engine; 0: not known */
+};
+
+/* One reading of GET /api/v1/status. */
+struct fleet_status {
+    char service[FLEET_NAME_MAX];
+    double slo_ttft_s, slo_tpot_s;
+    struct fleet_pool pool[FLEET_POOLS_MAX];
+    uint32_t pool_count;
+    struct fleet_instance instance[FLEET_INSTANCES_MAX];
+    uint32_t instance_count; /* all that are not ended */
+    uint32_t ready;
+    double cost_total, cost_per_h;
+    uint64_t decision_last;
+};
+
+/* A change of one pool that a decision made. */
+struct fleet_event {
+    int64_t at_us; /* wall clock */
+    char pool[FLEET_NAME_MAX];
+    uint32_t from, to;
+    char reason[192];
+};
+
+struct fleet {
+    char folder[256]; /* state, secret and logs */
+    char secret[2 * FILE_SECRET_BYTES + 1];
+    struct proc controller, router;
+    uint16_t controller_port, router_port;
+    struct fleet_event event[FLEET_EVENTS_MAX];
+    uint32_t event_count;
+    uint64_t decision_seen;
+};
+
+/* Starts both on free ports of 127.0.0.1 over a fresh state folder, and waits until they answer. */
+int fleet_start(struct fleet *f, const char *config_path, const char *folder, struct err *err);
+int fleet_status(struct fleet *f, struct fleet_status *ret, struct err *err);
+
+/* Appends to f->event what the decisions since the last call did; returns how many are new. */
+int fleet_events(struct fleet *f, struct err *err);
+
+/* Hands: pool counts by hand (count < 0 gives it back to the policy), the routing row, and empty
+ * caches in every ready engine. */
+int fleet_scale(struct fleet *f, const char *service, const char *pool, int count, struct err *err);
+int fleet_route(struct fleet *f, const char *policy, struct err *err);
+int fleet_reset_caches(struct fleet *f, const struct fleet_status *s, struct err *err);
+
+bool fleet_is_alive(const struct fleet *f, const char **ret_dead); /* names the one that is not */
+
+/* Ends everything, instances first; safe after a failed start. */
+void fleet_stop(struct fleet *f);
