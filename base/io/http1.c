@@ -253,7 +253,7 @@ static enum http_fault read_target(struct http_request *req)
     }
     struct str authority = cut_authority(&rest);
     if (authority.data) {
-        /* RFC 9112 3.2.2: the authority and Host must be the same; who disagrees is up to no good. */
+        /* RFC 9112 3.2.2: authority and Host are the same; who disagrees is up to no good. */
         if (!host_valid(authority)) return HTTP_FAULT_TARGET;
         if (req->host.data && !str_eq_nocase(authority, req->host)) return HTTP_FAULT_HOST_DIFFERS;
     }
