@@ -23,7 +23,8 @@ void conn_init(struct conn *c, int fd, size_t in_bytes_max, size_t out_bytes_max
 void conn_close(struct conn *c);
 
 /* Appends at most `bytes_max` bytes, maybe fewer than are there, to `in`: the count, 0 at the end
- * of the stream, -EAGAIN when nothing is there, -E2BIG at the bound of `in`, or another negative errno. */
+ * of the stream, -EAGAIN when nothing is there, -E2BIG at the bound of `in`, or another negative
+ * errno. */
 ssize_t conn_read(struct conn *c, size_t bytes_max);
 
 /* Sends what it can of `out`: 0 when nothing is left, -EAGAIN when some is, or another errno. */
