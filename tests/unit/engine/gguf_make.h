@@ -50,7 +50,7 @@ struct llama_shape {
     uint32_t rope_dims; /* 0: whole heads */
     float rope_scale;   /* 0: none */
     bool rope_factors;
-    float norm_offset; /* the norm weights are this plus noise */
+    float norm_offset;  /* the norm weights are this plus noise */
     bool own_tokenizer; /* the caller puts the tokenizer's keys instead of "no_vocab" */
 };
 
