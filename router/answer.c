@@ -34,17 +34,51 @@ static void lost(struct request *r)
     request_over(r);
 }
 
+static void pause_engine(struct request *r)
+{
+    if (r->paused || !r->call) return;
+    r->paused = true;
+    http_call_pause(r->call);
+}
+
+/* Sends what is rendered. What the client has no room for stays in r->out, the engine is paused,
+ * and answer_drained goes on; at most one slice of the engine's bytes gathers meanwhile. */
 static void write_out(struct request *r)
 {
-    if (r->out.rc < 0 || http_stream_write(r->x, r->out.data, r->out.len) < 0) {
+    int rc = r->out.rc;
+    if (rc == 0 && r->out.len > 0) rc = http_stream_write(r->x, r->out.data, r->out.len);
+    if (rc == -EAGAIN) {
+        pause_engine(r);
+        return;
+    }
+    if (rc < 0) {
         http_exchange_abort(r->x);
         lost(r);
         return;
     }
     buf_clear(&r->out);
-    if (!r->paused && r->call && http_stream_full(r->x)) {
-        r->paused = true;
-        http_call_pause(r->call);
+    if (http_stream_full(r->x)) pause_engine(r);
+}
+
+/* The stream's end, once everything before it was taken. */
+static void end_stream(struct request *r)
+{
+    struct http_exchange *x = r->x;
+    if (!x || r->out.len > 0) return;
+    r->x = NULL;
+    http_stream_end(x);
+    request_over(r);
+}
+
+void answer_drained(struct request *r)
+{
+    if (!r->x) return;
+    write_out(r);
+    if (r->x && r->ending) {
+        end_stream(r);
+    } else if (r->x && r->paused && r->out.len == 0 && !http_stream_full(r->x)) {
+        r->paused = false;
+        if (r->call) http_call_resume(r->call);
     }
 }
 
@@ -83,17 +117,16 @@ void answer_finish(struct request *r)
         reply_headers(r);
         r->x = NULL;
         http_reply(x, 200, STR("application/json"), buf_view(&r->out));
+        request_over(r);
         return;
     }
     if (!begin(r)) return;
     openai_chunk_finish(&r->reply, r->finish, &r->out);
     if (r->api.include_usage) openai_chunk_usage(&r->reply, &r->usage, &r->out);
     openai_chunk_done(&r->out);
+    r->ending = true;
     write_out(r);
-    if (!r->x) return;
-    struct http_exchange *x = r->x;
-    r->x = NULL;
-    http_stream_end(x);
+    end_stream(r);
 }
 
 void answer_problem(struct request *r, double retry_after_s)
@@ -105,7 +138,6 @@ void answer_problem(struct request *r, double retry_after_s)
         if (r->problem.status == 0) {
             openai_error_set(&r->problem, 0, OPENAI_UPSTREAM, NULL, "The engine failed.");
         }
-        buf_clear(&r->out);
         openai_chunk_error(&r->problem, &r->out);
         r->x = NULL;
         http_stream_write(x, r->out.data, r->out.len);

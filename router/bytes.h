@@ -71,7 +71,10 @@ void upstream_start(struct request *r);
 
 /* answer.c: bytes to the client. Each may find that the client has left (r->x NULL). */
 void answer_text(struct request *r, struct str text);
-void answer_finish(struct request *r);                        /* whole reply, or the stream's end */
+void answer_drained(struct request *r); /* the client has room again */
+
+/* To the end, then request_over: at once, or when the client has taken what came before. */
+void answer_finish(struct request *r);
 void answer_problem(struct request *r, double retry_after_s); /* r->problem; breaks a stream */
 void answer_relay(struct request *r, int status, struct str content_type, struct str body);
 

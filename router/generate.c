@@ -111,10 +111,7 @@ static void on_abort(void *arg, enum http_abort why)
 
 static void on_drain(void *arg)
 {
-    struct request *r = arg;
-    if (!r->paused) return;
-    r->paused = false;
-    if (r->call) http_call_resume(r->call);
+    answer_drained(arg);
 }
 
 static void make_id(struct byte_loop *b, const struct http_request *req,

@@ -93,6 +93,7 @@ struct request {
     int upstream_status;
     bool began;  /* a byte of the answer is on its way to the client */
     bool paused; /* the client reads slower than the engine writes */
+    bool ending; /* the answer is rendered to its end */
     bool over;   /* ASK_OVER was said */
     struct outcome outcome;
 

@@ -26,8 +26,11 @@ static void attempt_done(struct request *r)
     r->outcome.ok = r->finish == FINISH_STOP || r->finish == FINISH_LENGTH;
     r->outcome.cut = r->finish == FINISH_LENGTH;
     if (r->first_us == 0) request_tokens(r, 0); /* an answer without text has its end as TTFT */
-    answer_finish(r);
-    request_over(r);
+    if (r->x) {
+        answer_finish(r);
+    } else {
+        request_over(r);
+    }
 }
 
 static int on_frame(void *arg, struct str line)
