@@ -192,25 +192,65 @@ static void check_stored(struct bench *b, const char *ids_line, uint32_t positio
     if (!(off / top < bound)) fail_msg("position %u: off by %g", position, off / top);
 }
 
+/* Feeds each best token back in, as long as the reference was sure of its choices. Returns how
+ * many were compared. */
+static uint32_t check_greedy(struct bench *b, const char *ids_line, const char *greedy_line,
+                             const char *gaps_line, double sure)
+{
+    uint32_t vocab = model_info(b->model)->vocab_size, compared = 0, count = 0;
+    uint32_t *ids = calloc(model_info(b->model)->context_length, sizeof *ids);
+    float *logits = calloc(vocab, sizeof *logits);
+    char *at = (char *)(uintptr_t)ids_line, *end;
+    for (uint32_t id = (uint32_t)strtoul(at, &end, 10); end != at;
+         at = end, id = (uint32_t)strtoul(at, &end, 10))
+        ids[count++] = id;
+    feed(b, ids, count, 300, table_scattered(), logits);
+    char *best_at = (char *)(uintptr_t)greedy_line, *gap_at = (char *)(uintptr_t)gaps_line;
+    for (; compared < 24 && strtod(gap_at, &gap_at) > sure; compared++, count++) {
+        uint32_t best = 0, expected = (uint32_t)strtoul(best_at, &best_at, 10);
+        for (uint32_t i = 1; i < vocab; i++)
+            if (logits[i] > logits[best]) best = i;
+        if (best != expected) fail_msg("greedy token %u: %u, not %u", compared, best, expected);
+        ids[count] = best;
+        const struct batch_item item = { .ids = ids + count,
+                                         .count = 1,
+                                         .position = count,
+                                         .page_table = table_scattered(),
+                                         .pages = PAGES,
+                                         .want_logits = true,
+                                         .logits = logits };
+        step(b, &item, 1);
+    }
+    free(ids);
+    free(logits);
+    return compared;
+}
+
 static void check_all_stored(struct bench *b, FILE *text, const struct str bin, double bound)
 {
-    CLEANUP(buf_fini) struct buf ids = { 0 };
+    CLEANUP(buf_fini) struct buf ids = { 0 }, greedy = { 0 };
     char *line = NULL;
     size_t cap = 0;
-    uint32_t vocab = model_info(b->model)->vocab_size, position, offset, checked = 0;
+    uint32_t vocab = model_info(b->model)->vocab_size, position, offset, checked = 0, chosen = 0;
     while (getline(&line, &cap, text) > 0) {
         if (strncmp(line, "ids ", 4) == 0) {
             buf_clear(&ids);
             buf_text(&ids, line + 4);
+        } else if (strncmp(line, "greedy ", 7) == 0) {
+            buf_clear(&greedy);
+            buf_text(&greedy, line + 7);
+        } else if (strncmp(line, "gaps ", 5) == 0) {
+            chosen += check_greedy(b, ids.data, greedy.data, line + 5, 100 * bound);
+        } else if (sscanf(line, "logits %u %u", &position, &offset) == 2) {
+            assert_true(offset + vocab * sizeof(float) <= bin.len);
+            check_stored(b, ids.data, position, (const float *)(const void *)(bin.data + offset),
+                         vocab, bound);
+            checked++;
         }
-        if (sscanf(line, "logits %u %u", &position, &offset) != 2) continue;
-        assert_true(offset + vocab * sizeof(float) <= bin.len);
-        check_stored(b, ids.data, position, (const float *)(const void *)(bin.data + offset), vocab,
-                     bound);
-        checked++;
     }
     free(line);
     assert_true(checked >= 15);
+    assert_true(chosen >= 15);
 }
 
 static void read_all(const char *path, struct buf *out)
