@@ -69,8 +69,7 @@ static int read_mark(const struct local *l, const char *intent, const char *file
     char path[PATH_MAX];
     int rc = path_of(l, intent, file, path, NULL);
     if (rc < 0) return rc;
-    buf_init(text, MARK_BYTES_MAX);
-    return file_read(path, MARK_BYTES_MAX - 1, text, NULL);
+    return file_read(path, MARK_BYTES_MAX, text, NULL);
 }
 
 static int64_t read_time(const struct local *l, const char *intent, const char *file)

@@ -4,7 +4,8 @@
  * Folder:  one folder an intent, under `folder`:
  *              spec.json   the launch document; its presence is the instance (written atomically)
  *              agent.lock  held by the living agent, with its identity (base/io/file.h)
- *              engine.id   identity of the engine's process, written by the agent
+ *              engine.id   identity and port of the engine's process, written by that process
+ *                          before it becomes the engine
  *              removed     the wish to remove it, with the wall time of the first
  *              *.log       of agent and engine
  *          and ended/, the logs of the last LOCAL_ENDED_MAX instances

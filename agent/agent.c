@@ -1,0 +1,440 @@
+/* agent.c - the loop around the supervisor: ask the engine, tell the controller, obey the table.
+ *
+ * Once a second: the engine is asked for /internal/info; its answer (or its silence) and the clock
+ * go through sup_tick, whose actions are carried out; the controller is told, and its wishes go
+ * through sup_feed. The two calls are independent: a controller that is away changes nothing but
+ * the lease. */
+#include "agent/agent.h"
+
+#include "agent/core/supervise.h"
+#include "agent/instance.h"
+#include "base/core/own.h"
+#include "base/io/clock.h"
+#include "base/io/file.h"
+#include "base/io/http_client.h"
+#include "base/io/log.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+
+#define CALL_US 5000000       /* for one question; the next waits for it */
+#define LAST_WORDS_US 1000000 /* for the report of the end */
+#define LOAD_FRESH_US 3000000 /* an engine's word about its load is good for so long */
+#define ANSWER_BYTES_MAX ((size_t)1 << 20)
+
+struct question { /* one call under way at most */
+    struct http_call *call;
+    struct buf body;
+    int status;
+};
+
+struct agent {
+    const struct agent_config *config;
+    struct instance in;
+    struct sup_config sup_config;
+    struct sup sup;
+    struct loop *loop;
+    struct http_client *client;
+    struct loop_timer tick;
+    struct loop_watch watch; /* the engine's pidfd */
+    struct proc engine;      /* id.pid 0: none */
+    uint16_t engine_port;
+    char secret[2 * FILE_SECRET_BYTES + 1];
+    char bearer[2 * FILE_SECRET_BYTES + 16];
+
+    struct question probe, tell;
+    struct arena info_arena[2]; /* of the last good answer, and of the next */
+    uint32_t info_at;
+    struct engine_report info;
+    bool has_info;
+    int64_t healthy_us, load_us; /* 0: not since the spawn */
+
+    uint64_t boot, seq;
+    int64_t lease_until_us, born_us;
+    bool drain_wished, started, last_words;
+    uint32_t restarts;
+    char trouble[REPORT_TEXT_BYTES_MAX];
+    int rc;
+    struct err *err;
+};
+
+static void carry_out(struct agent *a, uint32_t actions);
+static void report(struct agent *a);
+
+/* ---- the engine's process ---- */
+
+static void forget_engine(struct agent *a)
+{
+    if (a->engine.id.pid == 0) return;
+    loop_watch_del(a->loop, &a->watch);
+    proc_close(&a->engine);
+    a->engine = (struct proc){ 0 };
+    a->has_info = false;
+    a->healthy_us = a->load_us = 0;
+    if (a->probe.call) http_call_cancel(a->probe.call);
+    a->probe.call = NULL;
+}
+
+static void feed(struct agent *a, enum sup_event e)
+{
+    enum sup_state before = a->sup.state;
+    uint32_t actions = sup_feed(&a->sup, &a->sup_config, e, loop_now_us(a->loop));
+    if (a->sup.state != before)
+        log_event(LOG_INFO, "engine_state", "instance=%.*s from=%s to=%s why=%s",
+                  STR_ARG(a->in.spec.instance), sup_state_text(before),
+                  sup_state_text(a->sup.state), sup_event_text(e));
+    carry_out(a, actions);
+}
+
+static void on_engine_end(void *arg, uint32_t events)
+{
+    (void)events;
+    struct agent *a = arg;
+    struct proc_exit how = { 0 };
+    if (a->engine.child && proc_reap(&a->engine, &how) == -EAGAIN) return;
+    if (!how.known)
+        snprintf(a->trouble, sizeof a->trouble, "the engine ended");
+    else
+        snprintf(a->trouble, sizeof a->trouble, "the engine ended %s %d",
+                 how.killed ? "by signal" : "with status", how.code);
+    log_event(LOG_WARN, "engine_ended", "instance=%.*s pid=%lld how=%s",
+              STR_ARG(a->in.spec.instance), (long long)a->engine.id.pid, a->trouble);
+    forget_engine(a);
+    feed(a, SUP_EXITED);
+}
+
+static int watch_engine(struct agent *a)
+{
+    a->watch = (struct loop_watch){ .fd = a->engine.pidfd, .fn = on_engine_end, .arg = a };
+    return loop_watch_add(a->loop, &a->watch, EPOLLIN);
+}
+
+static void spawn_engine(struct agent *a)
+{
+    struct err err = { 0 };
+    if (a->sup.starts > 1) a->restarts++;
+    int rc = instance_spawn(&a->in, &a->engine, &a->engine_port, &err);
+    if (rc == 0 && watch_engine(a) < 0) {
+        /* Nobody would notice its end: it must not run. */
+        (void)proc_signal_group(&a->engine.id, SIGKILL, NULL);
+        proc_close(&a->engine);
+        rc = err_set(&err, -ENOMEM, "the engine cannot be watched");
+    }
+    if (rc < 0) {
+        a->engine = (struct proc){ 0 };
+        snprintf(a->trouble, sizeof a->trouble, "%s", err_text(&err, rc));
+        log_event(LOG_ERROR, "engine_not_started", "instance=%.*s error=%s",
+                  STR_ARG(a->in.spec.instance), a->trouble);
+        feed(a, SUP_EXITED);
+        return;
+    }
+    log_event(LOG_INFO, "engine_started", "instance=%.*s pid=%lld port=%u",
+              STR_ARG(a->in.spec.instance), (long long)a->engine.id.pid, a->engine_port);
+}
+
+static void adopt_engine(struct agent *a)
+{
+    if (instance_find_engine(&a->in, &a->engine, &a->engine_port) < 0) return;
+    if (watch_engine(a) < 0) {
+        proc_close(&a->engine);
+        a->engine = (struct proc){ 0 };
+        return;
+    }
+    a->started = true;
+    sup_adopt(&a->sup, loop_now_us(a->loop));
+    log_event(LOG_INFO, "engine_adopted", "instance=%.*s pid=%lld port=%u",
+              STR_ARG(a->in.spec.instance), (long long)a->engine.id.pid, a->engine_port);
+}
+
+/* ---- actions ---- */
+
+static void carry_out(struct agent *a, uint32_t actions)
+{
+    if (actions & SUP_ACT_SPAWN) spawn_engine(a);
+    /* -ESRCH: it is gone, and its pidfd says so in this turn or the next. */
+    if (actions & SUP_ACT_TERM) (void)proc_signal(&a->engine.id, SIGTERM, NULL);
+    if (actions & SUP_ACT_KILL) (void)proc_signal_group(&a->engine.id, SIGKILL, NULL);
+    if (actions & (SUP_ACT_REPORT | SUP_ACT_END)) report(a);
+}
+
+/* ---- questions ---- */
+
+static void on_head(void *arg, const struct http_response *head)
+{
+    ((struct question *)arg)->status = head->status;
+}
+
+static void on_data(void *arg, struct str data)
+{
+    buf_str(&((struct question *)arg)->body, data); /* beyond the bound: rc, checked at the end */
+}
+
+/* The question is the first member that callbacks see; its owner is found from it. */
+static struct agent *owner_of_probe(void *arg)
+{
+    return CONTAINER_OF(arg, struct agent, probe);
+}
+
+static struct agent *owner_of_tell(void *arg)
+{
+    return CONTAINER_OF(arg, struct agent, tell);
+}
+
+static void on_probe_end(void *arg, enum http_end end)
+{
+    struct agent *a = owner_of_probe(arg);
+    a->probe.call = NULL;
+    if (end != HTTP_END_OK || a->probe.status != 200 || a->probe.body.rc < 0) return;
+    struct arena *next = &a->info_arena[a->info_at ^ 1];
+    struct engine_report r;
+    struct err err = { 0 };
+    arena_reset(next);
+    int rc = engine_report_decode(buf_view(&a->probe.body), next, &r, &err);
+    if (rc < 0) {
+        snprintf(a->trouble, sizeof a->trouble, "the engine's answer: %s", err_text(&err, rc));
+        return;
+    }
+    a->info_at ^= 1;
+    a->info = r;
+    a->info.host = a->in.spec.engine_host;
+    a->info.port = a->engine_port;
+    a->info.kind = a->in.spec.kind;
+    a->has_info = true;
+    a->load_us = loop_now_us(a->loop);
+    if (r.health == ENGINE_READY) a->healthy_us = a->load_us;
+    if (a->healthy_us && a->sup.state == SUP_STARTING) a->trouble[0] = 0;
+}
+
+static void ask(struct agent *a, struct question *q, struct http_call_request *req)
+{
+    struct http_header header = { STR("authorization"), str_from(a->bearer) };
+    buf_clear(&q->body);
+    q->status = 0;
+    req->headers = &header;
+    req->header_count = a->bearer[0] != 0;
+    req->on_head = on_head;
+    req->on_data = on_data;
+    req->arg = q;
+    q->call = http_call_start(a->client, req, NULL); /* NULL: asked again in a second */
+}
+
+static void probe(struct agent *a)
+{
+    if (a->engine.id.pid == 0 || a->probe.call) return;
+    struct http_call_request req = { .host = a->in.spec.engine_host,
+                                     .port = a->engine_port,
+                                     .path = STR("/internal/info"),
+                                     .deadline_us = loop_now_us(a->loop) + CALL_US,
+                                     .on_end = on_probe_end };
+    ask(a, &a->probe, &req);
+}
+
+/* ---- reports ---- */
+
+static enum agent_state reported_state(enum sup_state s)
+{
+    static const enum agent_state states[SUP_STATE_COUNT] = {
+        [SUP_DOWN] = AGENT_DOWN,
+        [SUP_STARTING] = AGENT_STARTING,
+        [SUP_UP] = AGENT_UP,
+        [SUP_DRAINING] = AGENT_DRAINING,
+        [SUP_CURING] = AGENT_WAITING,
+        [SUP_BACK_OFF] = AGENT_WAITING,
+        [SUP_STOPPING] = AGENT_DRAINING,
+        [SUP_ENDED] = AGENT_STOPPED,
+    };
+    return states[s];
+}
+
+static void heed(struct agent *a, const struct agent_reply *r)
+{
+    int64_t now = loop_now_us(a->loop);
+    a->lease_until_us = now + (int64_t)r->lease_ms * 1000;
+    if (!r->known) return; /* it will know us soon; until then nothing changes */
+    if (r->drain != a->drain_wished) {
+        a->drain_wished = r->drain;
+        feed(a, r->drain ? SUP_DRAIN : SUP_KEEP);
+    }
+    if (r->stop) feed(a, SUP_WANT_DOWN);
+}
+
+static void on_tell_end(void *arg, enum http_end end)
+{
+    struct agent *a = owner_of_tell(arg);
+    a->tell.call = NULL;
+    struct agent_reply reply;
+    CLEANUP(arena_fini) struct arena arena;
+    arena_init(&arena, ANSWER_BYTES_MAX);
+    bool good = end == HTTP_END_OK && a->tell.status == 200 && a->tell.body.rc == 0 &&
+                agent_reply_decode(buf_view(&a->tell.body), &arena, &reply, NULL) == 0;
+    if (a->last_words) {
+        loop_stop(a->loop);
+        return;
+    }
+    if (good) heed(a, &reply);
+    if (a->sup.state == SUP_ENDED) report(a); /* ended while the last report was under way */
+}
+
+static void report(struct agent *a)
+{
+    bool ended = a->sup.state == SUP_ENDED;
+    if (a->tell.call || a->last_words) return; /* the next one says it; see on_tell_end */
+    struct agent_report r = { .instance = a->in.spec.instance,
+                              .intent = a->in.spec.instance,
+                              .boot = a->boot,
+                              .seq = ++a->seq,
+                              .state = reported_state(a->sup.state),
+                              .restarts = a->restarts,
+                              .wall_us = clock_wall_us(),
+                              .agent_pid = (uint32_t)proc_id_self().pid,
+                              .trouble = str_from(a->trouble),
+                              .has_engine = a->has_info,
+                              .engine = a->info };
+    CLEANUP(buf_fini) struct buf body = { 0 };
+    int64_t now = loop_now_us(a->loop);
+    if (agent_report_encode(&r, &body) == 0) {
+        struct http_call_request req = { .host = a->in.spec.controller_host,
+                                         .port = (uint16_t)a->in.spec.controller_port,
+                                         .method = STR("POST"),
+                                         .path = STR("/api/v1/agents/report"),
+                                         .body = buf_view(&body),
+                                         .deadline_us = now + (ended ? LAST_WORDS_US : CALL_US),
+                                         .on_end = on_tell_end };
+        ask(a, &a->tell, &req);
+    }
+    a->last_words = ended;
+    if (ended && !a->tell.call) loop_stop(a->loop);
+}
+
+/* ---- time ---- */
+
+static void look(struct agent *a)
+{
+    int64_t now = loop_now_us(a->loop);
+    struct sup_view v = { .now_us = now,
+                          .born_us = a->born_us,
+                          .lease_until_us = a->lease_until_us,
+                          .healthy_us = a->healthy_us,
+                          .load_known = a->load_us && now - a->load_us <= LOAD_FRESH_US,
+                          .in_flight = a->info.running + a->info.waiting };
+    enum sup_state before = a->sup.state;
+    uint32_t actions = sup_tick(&a->sup, &a->sup_config, &v);
+    if (a->sup.state != before)
+        log_event(LOG_INFO, "engine_state", "instance=%.*s from=%s to=%s why=%s",
+                  STR_ARG(a->in.spec.instance), sup_state_text(before),
+                  sup_state_text(a->sup.state), a->sup.why);
+    carry_out(a, actions);
+}
+
+static void on_tick(void *arg)
+{
+    struct agent *a = arg;
+    int64_t now = loop_now_us(a->loop);
+    if (!a->started && clock_wall_us() >= a->in.spec.start_wall_us) {
+        a->started = true;
+        feed(a, SUP_WANT_UP);
+    }
+    look(a);
+    probe(a);
+    /* Before its start the machine is not there yet, as far as anybody can see. */
+    if (a->started) report(a);
+    int64_t wait = a->config->report_us;
+    int64_t until_start = a->in.spec.start_wall_us - clock_wall_us();
+    if (!a->started && until_start < wait) wait = until_start > 0 ? until_start : 0;
+    if (loop_timer_set(a->loop, &a->tick, now + wait) < 0) {
+        a->rc = err_set(a->err, -ENOMEM, "the agent's clock cannot be set");
+        loop_stop(a->loop);
+    }
+}
+
+static void on_signal(void *arg, int signo)
+{
+    struct agent *a = arg;
+    log_event(LOG_INFO, "told_to_end", "instance=%.*s signal=%d", STR_ARG(a->in.spec.instance),
+              signo);
+    a->started = true;
+    feed(a, SUP_WANT_DOWN);
+}
+
+/* ---- start ---- */
+
+static int build(struct agent *a, struct err *err)
+{
+    const struct agent_config *c = a->config;
+    const struct launch_spec *s = &a->in.spec;
+    a->sup_config = (struct sup_config){
+        .start_us = c->start_us,
+        .sick_us = c->sick_us,
+        .drain_us = s->drain_ms ? (int64_t)s->drain_ms * 1000 : 300000000,
+        .settle_us = c->settle_us,
+        .stop_us = c->stop_us,
+        .back_off_min_us = c->back_off_min_us,
+        .back_off_max_us = c->back_off_max_us,
+        .stable_us = c->stable_us,
+        .failures_max = (uint32_t)c->failures_max,
+        .grace_us = s->grace_ms ? (int64_t)s->grace_ms * 1000 : 900000000,
+        .age_us = (int64_t)s->age_ms * 1000,
+    };
+    int rc = 0;
+    if (s->secret_file.len) rc = file_secret(s->secret_file.data, a->secret, err);
+    if (rc == 0 && a->secret[0]) snprintf(a->bearer, sizeof a->bearer, "Bearer %s", a->secret);
+    if (rc == 0 && getrandom(&a->boot, sizeof a->boot, 0) != sizeof a->boot)
+        rc = err_set(err, -EIO, "the system gives no random bytes");
+    if (rc == 0) rc = loop_new(&a->loop, err);
+    if (rc == 0) rc = http_client_new(a->loop, &(struct http_client_config){ 0 }, &a->client, err);
+    if (rc == 0) rc = loop_signal(a->loop, SIGTERM, on_signal, a, err);
+    if (rc == 0) rc = loop_signal(a->loop, SIGINT, on_signal, a, err);
+    if (rc < 0) return rc;
+    for (int i = 0; i < 2; i++)
+        arena_init(&a->info_arena[i], ANSWER_BYTES_MAX);
+    buf_init(&a->probe.body, ANSWER_BYTES_MAX);
+    buf_init(&a->tell.body, ANSWER_BYTES_MAX);
+    /* The lease of before our start is not known: a whole grace begins now. */
+    a->lease_until_us = loop_now_us(a->loop);
+    a->born_us = loop_now_us(a->loop) - (clock_wall_us() - a->in.born_wall_us);
+    a->tick = (struct loop_timer){ .fn = on_tick, .arg = a };
+    return loop_timer_set(a->loop, &a->tick, loop_now_us(a->loop));
+}
+
+static void teardown(struct agent *a)
+{
+    if (a->loop) forget_engine(a); /* our descriptors; an engine lives on */
+    http_client_free(a->client);
+    loop_free(a->loop);
+    for (int i = 0; i < 2; i++)
+        arena_fini(&a->info_arena[i]);
+    buf_fini(&a->probe.body);
+    buf_fini(&a->tell.body);
+    explicit_bzero(a->secret, sizeof a->secret);
+    explicit_bzero(a->bearer, sizeof a->bearer);
+}
+
+int agent_main(const struct agent_config *config, struct err *err)
+{
+    signal(SIGPIPE, SIG_IGN);
+    log_set_level((enum log_level)config->log_level);
+    struct agent *a = calloc(1, sizeof *a);
+    must(a);
+    a->config = config;
+    a->err = err;
+    int rc = instance_open(&a->in, config->spec, err);
+    if (rc == 0 && config->engine_port)
+        rc = instance_become_engine(&a->in, (uint16_t)config->engine_port, err);
+    if (rc == 0) rc = instance_lock(&a->in, err);
+    if (rc == 0) rc = build(a, err);
+    if (rc == 0) {
+        log_event(LOG_INFO, "agent_ready", "instance=%.*s controller=%.*s:%u",
+                  STR_ARG(a->in.spec.instance), STR_ARG(a->in.spec.controller_host),
+                  a->in.spec.controller_port);
+        adopt_engine(a);
+        rc = loop_run(a->loop);
+        if (a->rc < 0) rc = a->rc;
+    }
+    teardown(a);
+    instance_close(&a->in);
+    free(a);
+    return rc;
+}

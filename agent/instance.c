@@ -1,0 +1,181 @@
+/* instance.c - locks, identities and the way from agent to engine. */
+#include "agent/instance.h"
+
+#include "base/core/bits.h"
+#include "base/core/hash.h"
+#include "base/core/own.h"
+#include "base/io/file.h"
+
+#include <limits.h>
+#include <netinet/in.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define ENGINE_PORT_FIRST 8200
+#define ENGINE_PORT_COUNT 800
+#define ID_BYTES_MAX 256
+#define ARGS_EXTRA 8                    /* what the agent adds, NULL included */
+#define LOG_BYTES_MAX ((off_t)16 << 20) /* of the engine's log: emptied at a start beyond */
+#define SPEC_ARENA_BYTES (2 * LAUNCH_BYTES_MAX)
+
+int instance_open(struct instance *in, struct str spec_path, struct err *err)
+{
+    *in = (struct instance){ .lock_fd = -1 };
+    arena_init(&in->arena, SPEC_ARENA_BYTES);
+    if (!realpath(spec_path.data, in->spec_path))
+        return err_set(err, -errno, "%s: %s", spec_path.data, strerror(errno));
+    CLEANUP(buf_fini) struct buf text = { 0 };
+    int rc = file_read(in->spec_path, LAUNCH_BYTES_MAX, &text, err);
+    if (rc == 0) rc = launch_spec_decode(buf_view(&text), &in->arena, &in->spec, err);
+    if (rc < 0) return err_prefix(err, rc, "%s", spec_path.data);
+    struct stat st;
+    if (stat(in->spec_path, &st) < 0) return err_set(err, -errno, "%s", in->spec_path);
+    in->born_wall_us = (int64_t)st.st_mtim.tv_sec * 1000000 + st.st_mtim.tv_nsec / 1000;
+    if (in->spec.folder.len) return 0;
+    /* A document without a folder: the one it lies in. */
+    struct str folder = str_from(in->spec_path);
+    while (folder.len > 1 && folder.data[folder.len - 1] != '/')
+        folder.len--;
+    if (folder.len > 1) folder.len--;
+    in->spec.folder = arena_str(&in->arena, folder);
+    return in->spec.folder.data ? 0 : err_set(err, -ENOMEM, "no memory");
+}
+
+void instance_close(struct instance *in)
+{
+    if (in->lock_fd >= 0) file_unlock(in->lock_fd);
+    arena_fini(&in->arena);
+    *in = (struct instance){ .lock_fd = -1 };
+}
+
+static int path_of(const struct instance *in, const char *file, char ret[PATH_MAX], struct err *err)
+{
+    int n = snprintf(ret, PATH_MAX, STR_FMT "/%s", STR_ARG(in->spec.folder), file);
+    if (n < 0 || n >= PATH_MAX) return err_set(err, -ENAMETOOLONG, "the instance's folder");
+    return 0;
+}
+
+int instance_lock(struct instance *in, struct err *err)
+{
+    char path[PATH_MAX];
+    int rc = path_of(in, "agent.lock", path, err);
+    return rc < 0 ? rc : file_lock(path, &in->lock_fd, err);
+}
+
+/* "pid .. start .. boot ..\nport N\n" */
+int instance_find_engine(const struct instance *in, struct proc *ret, uint16_t *ret_port)
+{
+    char path[PATH_MAX];
+    CLEANUP(buf_fini) struct buf text = { 0 };
+    if (path_of(in, "engine.id", path, NULL) < 0) return -ENOENT;
+    if (file_read(path, ID_BYTES_MAX, &text, NULL) < 0) return -ENOENT;
+    struct str rest = buf_view(&text);
+    struct str who = str_trim(str_cut(&rest, '\n'));
+    struct str port = str_trim(str_cut(&rest, '\n'));
+    struct proc_id id;
+    uint64_t number;
+    if (proc_id_parse(who, &id) < 0 || !str_starts(port, STR("port "))) return -ENOENT;
+    if (str_to_u64(str_of(port.data + 5, port.len - 5), &number) < 0 || number > 65535)
+        return -ENOENT;
+    if (!proc_is_alive(&id) || proc_adopt(&id, ret, NULL) < 0) return -ENOENT;
+    *ret_port = (uint16_t)number;
+    return 0;
+}
+
+static bool port_is_free(uint16_t port)
+{
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (fd < 0) return false;
+    int on = 1; /* as the engine's own listener: connections that linger do not count */
+    setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+    struct sockaddr_in sa = { .sin_family = AF_INET,
+                              .sin_port = htons(port),
+                              .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+    bool is_free = bind(fd, (const struct sockaddr *)&sa, sizeof sa) == 0;
+    close(fd);
+    return is_free;
+}
+
+/* Each instance begins to look at a place of its own, so that two that start together seldom want
+ * the same port; when they do, one engine fails to bind and is started again on another. */
+static int find_port(const struct instance *in, uint16_t *ret, struct err *err)
+{
+    uint64_t place = hash64(in->spec.instance.data, in->spec.instance.len, (uint64_t)getpid());
+    for (uint32_t i = 0; i < ENGINE_PORT_COUNT; i++) {
+        uint16_t port = (uint16_t)(ENGINE_PORT_FIRST + (place + i) % ENGINE_PORT_COUNT);
+        if (!port_is_free(port)) continue;
+        *ret = port;
+        return 0;
+    }
+    return err_set(err, -EADDRINUSE, "no port from %d to %d is free", ENGINE_PORT_FIRST,
+                   ENGINE_PORT_FIRST + ENGINE_PORT_COUNT - 1);
+}
+
+int instance_spawn(const struct instance *in, struct proc *ret, uint16_t *ret_port, struct err *err)
+{
+    char program[PATH_MAX], log[PATH_MAX], number[8];
+    uint16_t port = 0;
+    int rc = proc_self_path(program, sizeof program);
+    if (rc < 0) return err_set(err, rc, "our own program cannot be found");
+    rc = path_of(in, "engine.log", log, err);
+    if (rc == 0) rc = find_port(in, &port, err);
+    if (rc < 0) return rc;
+    struct stat st;
+    if (stat(log, &st) == 0 && st.st_size > LOG_BYTES_MAX && truncate(log, 0) < 0)
+        return err_set(err, -errno, "%s: %s", log, strerror(errno));
+    snprintf(number, sizeof number, "%u", port);
+    const char *const argv[] = { program,         "agent", "--spec", in->spec_path,
+                                 "--engine-port", number,  NULL };
+    struct proc_spec what = { .argv = argv, .log_path = log, .detached = true };
+    rc = proc_spawn(&what, ret, err);
+    if (rc == 0) *ret_port = port;
+    return rc;
+}
+
+/* ---- the other side of the spawn ---- */
+
+static const char *text_of(struct arena *arena, struct str s)
+{
+    struct str copy = arena_str(arena, s);
+    must(copy.data); /* the arena holds the document twice */
+    return copy.data;
+}
+
+int instance_become_engine(const struct instance *in, uint16_t port, struct err *err)
+{
+    const struct launch_spec *s = &in->spec;
+    char path[PATH_MAX], who[PROC_ID_TEXT_MAX], text[ID_BYTES_MAX], listen[256], share[32];
+    struct proc_id self = proc_id_self();
+    proc_id_print(&self, who);
+    snprintf(text, sizeof text, "%s\nport %u\n", who, port);
+    int rc = path_of(in, "engine.id", path, err);
+    /* Fails when the folder was cleared away meanwhile: then nobody wants an engine any more. */
+    if (rc == 0) rc = file_write_atomic(path, str_from(text), 0600, err);
+    if (rc < 0) return rc;
+
+    CLEANUP(arena_fini) struct arena arena;
+    arena_init(&arena, SPEC_ARENA_BYTES);
+    const char *argv[LAUNCH_ARGS_MAX + ARGS_EXTRA];
+    uint32_t n = 0;
+    for (; n < s->engine_arg_count; n++)
+        argv[n] = text_of(&arena, s->engine_args[n]);
+    snprintf(listen, sizeof listen, STR_FMT ":%u", STR_ARG(s->engine_host), port);
+    argv[n++] = "--listen";
+    argv[n++] = listen;
+    if (s->kind == ENGINE_MUSTER && s->secret_file.len) {
+        argv[n++] = "--secret-file";
+        argv[n++] = text_of(&arena, s->secret_file);
+    }
+    if (s->kind == ENGINE_MUSTER && s->share > 0) {
+        snprintf(share, sizeof share, "%g", s->share);
+        argv[n++] = "--cpu-share";
+        argv[n++] = share;
+    }
+    argv[n] = NULL;
+    execvp(argv[0], (char *const *)(uintptr_t)argv);
+    return err_set(err, -errno, "%s: %s", argv[0], strerror(errno));
+}

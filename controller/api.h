@@ -1,0 +1,48 @@
+/* api.h - the controller's HTTP face: agents and routers report, people and programs look and act.
+ *
+ * Layer:   controller (base/io, base/wire)
+ * Threads: the loop's
+ * Guard:   every request's Host must be one of ours, and so must its Origin when it has one: pages
+ *          of strangers and rebound names reach nothing. Agents and routers need the fleet's
+ *          secret always. The rest needs it when require_secret is set, which a listener beyond
+ *          loopback forces; /health never does.
+ *
+ *     POST /api/v1/agents/report             POST /api/v1/routers/sync
+ *     GET  /api/v1/status services pools instances intents offers cost
+ *     GET  /api/v1/decisions?from=N&limit=N  GET  /api/v1/decisions/ID
+ *     POST /api/v1/services/NAME/pause       POST /api/v1/services/NAME/resume
+ *     POST /api/v1/services/NAME/scale       {"pool":"small","count":2}; null gives it back
+ *     GET  /api/v1/tenants                   DELETE /api/v1/tenants/NAME
+ *     POST /api/v1/tenants                   {"name":..,"requests_per_min":..}: the key, once
+ *     GET  /api/v1/stream                    server-sent events: status, decision
+ *     GET  / /health /metrics
+ */
+#pragma once
+#include "base/io/http_server.h"
+#include "controller/control.h"
+
+#define API_STREAMS_MAX 32
+#define API_DECISIONS_MAX 500 /* of one answer */
+
+struct api_config { /* borrowed for the api's life */
+    const char *host;
+    uint16_t port;
+    bool require_secret;
+    struct str secret;
+    const struct str *hosts; /* further names by which we may be called */
+    size_t host_count;
+    void (*on_urgent)(void *arg); /* something came that should not wait for the next tick */
+    void *arg;
+};
+
+struct api;
+int api_new(struct loop *loop, const struct api_config *config, struct api **ret, struct err *err);
+void api_free(struct api *a);
+CLEANUP_FREEP(api, struct api)
+uint16_t api_port(const struct api *a);
+
+/* Before the loop runs. Until then everything but /health answers 503. */
+void api_attach(struct api *a, struct control *control);
+
+/* After each tick: open streams get the status, and decisions that are new to them. */
+void api_broadcast(struct api *a);

@@ -1,0 +1,194 @@
+/* config.c - the controller's rows of the configuration schema. */
+#include "controller/config.h"
+
+#include "base/io/log.h"
+#include "controller/core/plan.h"
+
+#define IN(type, member) .offset = offsetof(struct type, member)
+#define NAME .min = 1, .max = NAME_BYTES - 1
+#define DAY_US 864e8
+
+// clang-format off
+static const struct config_field controller_rows[] = {
+    { .name = "listen", .type = CONFIG_TEXT, .default_text = "127.0.0.1:8090",
+      IN(controller_section, listen),
+      .about = "Address and port of the API and the console; beyond loopback every request needs the "
+               "fleet's secret." },
+    { .name = "state", .type = CONFIG_TEXT, .default_text = "muster-state",
+      IN(controller_section, state),
+      .about = "Folder of the store, the secret and local instances; one controller at a time." },
+    { .name = "secret_file", .type = CONFIG_TEXT, IN(controller_section, secret_file),
+      .about = "File with the secret that the parts of a fleet share; made when absent; by default "
+               "`secret` in the state folder." },
+    { .name = "agents_reach", .type = CONFIG_TEXT, IN(controller_section, agents_reach),
+      .about = "HOST:PORT at which agents reach the controller, when that is not where it listens." },
+    { .name = "hosts", .type = CONFIG_TEXTS, .min = 0, .max = 16, IN(controller_section, hosts),
+      .about = "Further host names by which browsers may call the API." },
+    { .name = "require_secret", .type = CONFIG_BOOL, .default_text = "false",
+      IN(controller_section, require_secret),
+      .about = "Ask for the fleet's secret on loopback too." },
+    { .name = "require_keys", .type = CONFIG_BOOL, .default_text = "false",
+      IN(controller_section, require_keys),
+      .about = "Routers refuse requests without an API key even while no tenant exists." },
+    { .name = "tick", .type = CONFIG_DURATION, .default_text = "1s", .min = 1e4, .max = 6e7,
+      IN(controller_section, tick_us), .about = "How often the controller observes and decides." },
+    { .name = "lease", .type = CONFIG_DURATION, .default_text = "15s", .min = 1e6, .max = 36e8,
+      IN(controller_section, lease_us), .about = "What an agent is granted with each answer." },
+    { .name = "grace", .type = CONFIG_DURATION, .default_text = "15m", .min = 1e6, .max = DAY_US,
+      IN(controller_section, grace_us),
+      .about = "An instance without a lease ends itself once it was idle for so long." },
+    { .name = "age_max", .type = CONFIG_DURATION, .default_text = "0", .min = 0, .max = 366 * DAY_US,
+      IN(controller_section, age_us),
+      .about = "Hard limit on an instance's life; 0 for none; it never ends while it serves." },
+    { .name = "drain", .type = CONFIG_DURATION, .default_text = "5m", .min = 1e6, .max = DAY_US,
+      IN(controller_section, drain_us), .about = "A drain may last so long." },
+    { .name = "boot", .type = CONFIG_DURATION, .default_text = "5m", .min = 1e6, .max = DAY_US,
+      IN(controller_section, boot_us),
+      .about = "From the create call to an agent's first report, launch delays included." },
+    { .name = "silent", .type = CONFIG_DURATION, .default_text = "10m", .min = 1e7, .max = DAY_US,
+      IN(controller_section, silent_us),
+      .about = "A silent instance that no router is served by is ended after so long." },
+    { .name = "decisions_max", .type = CONFIG_INT, .default_text = "2000", .min = 10, .max = 1e6,
+      .unit = "decisions", IN(controller_section, decisions_max),
+      .about = "Decisions that are kept; the oldest are dropped." },
+    { .name = "log_level", .type = CONFIG_ENUM, .default_text = "info", .names = log_level_names,
+      .reloadable = true, IN(controller_section, log_level), .about = "Least level that is logged." },
+    { .name = "seed", .type = CONFIG_INT, .default_text = "0", .min = 0, .max = 9e15, .debug = true,
+      IN(controller_section, seed), .about = "Seed of ids and chance; 0: from the system." },
+    { .name = "crash_at", .type = CONFIG_TEXT, .debug = true, IN(controller_section, crash_at),
+      .about = "Kill the controller at this step of a launch or an end, as tests do." },
+};
+
+static const struct config_field pool_rows[] = {
+    { .name = "name", .type = CONFIG_TEXT, .required = true, NAME, IN(pool_section, name),
+      .about = "Name of the pool, unique within its service." },
+    { .name = "provider", .type = CONFIG_TEXT, .default_text = "local", NAME,
+      IN(pool_section, provider), .about = "The cloud driver that its instances come from." },
+    { .name = "offers", .type = CONFIG_TEXTS, .required = true, .min = 1,
+      .max = PLAN_POOL_OFFERS_MAX, IN(pool_section, offers),
+      .about = "Offers of the provider, in order of preference." },
+    { .name = "min", .type = CONFIG_INT, .default_text = "0", .min = 0, .max = SCALE_COUNT_MAX,
+      .unit = "instances", IN(pool_section, min), .about = "Instances that always run." },
+    { .name = "max", .type = CONFIG_INT, .default_text = "4", .min = 0, .max = SCALE_COUNT_MAX,
+      .unit = "instances", IN(pool_section, max), .about = "Instances at most." },
+    { .name = "engine_flags", .type = CONFIG_TEXTS, .min = 0, .max = 64,
+      IN(pool_section, engine_flags), .about = "Flags of `muster engine` for this pool." },
+};
+static const struct config_record pool_record = CONFIG_LIST_OF(struct pool_section, pool_rows, "name");
+
+static const struct config_field service_rows[] = {
+    { .name = "name", .type = CONFIG_TEXT, .required = true, NAME, IN(service_section, name),
+      .about = "Name of the service: the model that clients ask for." },
+    { .name = "model", .type = CONFIG_TEXT, .required = true, IN(service_section, model),
+      .about = "Path of the GGUF file." },
+    { .name = "slo_ttft", .type = CONFIG_DURATION, .default_text = "2s", .min = 1000, .max = 36e8,
+      IN(service_section, slo_ttft_us), .about = "Promised time to the first token." },
+    { .name = "slo_tpot", .type = CONFIG_DURATION, .default_text = "200ms", .min = 100, .max = 36e8,
+      IN(service_section, slo_tpot_us), .about = "Promised time for each further token." },
+    { .name = "budget_per_hour", .type = CONFIG_FLOAT, .default_text = "0", .min = 0, .max = 1e6,
+      .unit = "dollars", IN(service_section, budget_h),
+      .about = "Ceiling for everything that is billed at once; 0 for none." },
+    { .name = "min", .type = CONFIG_INT, .default_text = "0", .min = 0, .max = SCALE_COUNT_MAX,
+      .unit = "instances", IN(service_section, min), .about = "Instances over all pools at least." },
+    { .name = "max", .type = CONFIG_INT, .default_text = "64", .min = 1,
+      .max = SCALE_COUNT_MAX, .unit = "instances", IN(service_section, max),
+      .about = "Instances over all pools at most." },
+    { .name = "scale", .type = CONFIG_TEXT, .default_text = SCALE_DEFAULT, IN(service_section, scale),
+      .about = "Scaling policy; `muster policies` lists them." },
+    { .name = "utilisation_max", .type = CONFIG_FLOAT, .default_text = "0.85", .min = 0.05,
+      .max = 0.99, IN(service_section, utilisation_max),
+      .about = "work: share of an instance's time that may be planned." },
+    { .name = "clear", .type = CONFIG_DURATION, .default_text = "10s", .min = 1e5, .max = 36e8,
+      IN(service_section, clear_us), .about = "work: a backlog should be gone within this time." },
+    { .name = "life", .type = CONFIG_DURATION, .default_text = "10m", .min = 1e6, .max = DAY_US,
+      IN(service_section, life_us), .about = "work: how long a new instance is expected to be of use." },
+    { .name = "zero_after", .type = CONFIG_DURATION, .default_text = "60s", .min = 0, .max = DAY_US,
+      IN(service_section, zero_after_us),
+      .about = "Silence after which the service may go to zero, where its minimum allows it." },
+    { .name = "queue_target", .type = CONFIG_FLOAT, .default_text = "5", .min = 0.1, .max = 1e4,
+      .unit = "requests", IN(service_section, queue_target),
+      .about = "queue: waiting requests for each instance." },
+    { .name = "concurrency", .type = CONFIG_FLOAT, .default_text = "8", .min = 0.1, .max = 1e4,
+      .unit = "requests", IN(service_section, concurrency),
+      .about = "concurrency: requests that an instance should run at once." },
+    { .name = "count", .type = CONFIG_INT, .default_text = "1", .min = 0, .max = SCALE_COUNT_MAX,
+      .unit = "instances", IN(service_section, count), .about = "static: instances." },
+    { .name = "stabilisation", .type = CONFIG_DURATION, .default_text = "60s", .min = 1e6,
+      .max = DAY_US, IN(service_section, down_window_us),
+      .about = "Nothing goes down below what was asked for within this window." },
+    { .name = "down_step", .type = CONFIG_INT, .default_text = "1", .min = 0, .max = SCALE_COUNT_MAX,
+      .unit = "instances", IN(service_section, down_step_max),
+      .about = "Instances of a pool that one decision may drain; 0 for any number." },
+    { .name = "up_step", .type = CONFIG_INT, .default_text = "0", .min = 0, .max = SCALE_COUNT_MAX,
+      .unit = "instances", IN(service_section, up_step_max),
+      .about = "Instances of a pool that one decision may launch; 0 for any number." },
+    { .name = "engine_flags", .type = CONFIG_TEXTS, .min = 0, .max = 64,
+      IN(service_section, engine_flags), .about = "Flags of `muster engine` for all pools." },
+    { .name = "engine_program", .type = CONFIG_TEXT, IN(service_section, engine_program),
+      .about = "Program to run in place of `muster engine`, with the same flags." },
+    { .name = "pools", .type = CONFIG_RECORDS, .min = 1, .max = SCALE_POOLS_MAX, .required = true,
+      .record = &pool_record, IN(service_section, pools),
+      .about = "Kinds of instances that serve it." },
+};
+static const struct config_record service_record =
+    CONFIG_LIST_OF(struct service_section, service_rows, "name");
+
+static const struct config_field offer_rows[] = {
+    { .name = "name", .type = CONFIG_TEXT, .required = true, NAME, IN(offer_section, name),
+      .about = "Name of the offer." },
+    { .name = "share", .type = CONFIG_FLOAT, .required = true, .min = 0.01, .max = 256,
+      .unit = "cores", IN(offer_section, share), .about = "Share of a core that an instance gets." },
+    { .name = "price_per_hour", .type = CONFIG_FLOAT, .required = true, .min = 0, .max = 1e4,
+      .unit = "dollars", IN(offer_section, price_h), .about = "What an instance costs." },
+    { .name = "launch_delay", .type = CONFIG_DURATION, .default_text = "0", .min = 0, .max = 36e8,
+      IN(offer_section, launch_us), .about = "Time from the order to the machine, as a cloud has it." },
+    { .name = "lead", .type = CONFIG_DURATION, .default_text = "3s", .min = 0, .max = 36e8,
+      IN(offer_section, lead_us),
+      .about = "First guess of the time from machine to readiness; learned from launches." },
+    { .name = "max_num_seqs", .type = CONFIG_INT, .default_text = "0", .min = 0, .max = 4096,
+      .unit = "requests", IN(offer_section, max_num_seqs),
+      .about = "Requests that its engine runs at once, for planning before one has reported." },
+    { .name = "perf_step", .type = CONFIG_FLOAT, .default_text = "0", .min = 0, .max = 100,
+      .unit = "seconds", IN(offer_section, perf_a),
+      .about = "Prior of the step-time model: a step; all four 0: unknown until one reports." },
+    { .name = "perf_prefill", .type = CONFIG_FLOAT, .default_text = "0", .min = 0, .max = 100,
+      .unit = "seconds", IN(offer_section, perf_b), .about = "Prior: a prompt token." },
+    { .name = "perf_decode", .type = CONFIG_FLOAT, .default_text = "0", .min = 0, .max = 100,
+      .unit = "seconds", IN(offer_section, perf_c), .about = "Prior: a sequence that decodes." },
+    { .name = "perf_read", .type = CONFIG_FLOAT, .default_text = "0", .min = 0, .max = 100,
+      .unit = "seconds", IN(offer_section, perf_d), .about = "Prior: a cached token that is read." },
+};
+static const struct config_record offer_record =
+    CONFIG_LIST_OF(struct offer_section, offer_rows, "name");
+
+static const struct config_field local_rows[] = {
+    { .name = "cores", .type = CONFIG_FLOAT, .default_text = "0", .min = 0, .max = 4096,
+      IN(local_section, cores),
+      .about = "Cores that local instances may use together; 0 for all of the machine." },
+    { .name = "offers", .type = CONFIG_RECORDS, .min = 0, .max = 16, .record = &offer_record,
+      IN(local_section, offers), .about = "What this machine sells." },
+};
+// clang-format on
+
+static const struct config_record controller_record =
+    CONFIG_RECORD_OF(struct controller_section, controller_rows);
+static const struct config_record local_record = CONFIG_RECORD_OF(struct local_section, local_rows);
+
+const struct config_section controller_section = {
+    .name = "controller",
+    .about = "The part that keeps the fleet as large as the promise needs.",
+    .record = &controller_record,
+};
+
+const struct config_section services_section = {
+    .name = "services",
+    .about = "Models to serve, each with its promise, its budget and its pools.",
+    .record = &service_record,
+    .list = true,
+};
+
+const struct config_section local_section = {
+    .name = "local",
+    .about = "This machine as a cloud.",
+    .record = &local_record,
+};

@@ -1,0 +1,62 @@
+/* config.h - the sections of muster.yaml that the controller reads: controller, services, local.
+ *
+ * Layer: controller (base/io)
+ */
+#pragma once
+#include "base/io/config.h"
+
+struct control_setup;
+struct local_config;
+
+struct controller_section {
+    struct str listen;
+    struct str state;          /* folder: store, secret, local instances */
+    struct str secret_file;    /* empty: `secret` in the state folder */
+    struct str agents_reach;   /* HOST:PORT for agents; empty: where we listen */
+    struct config_texts hosts; /* further Host values that requests may name */
+    bool require_secret, require_keys;
+    int64_t tick_us;
+    int64_t lease_us, grace_us, age_us, drain_us, boot_us, silent_us;
+    int64_t decisions_max;
+    int64_t seed;
+    struct str crash_at;
+    int log_level;
+};
+
+struct pool_section {
+    struct str name, provider;
+    struct config_texts offers;
+    int64_t min, max;
+    struct config_texts engine_flags;
+};
+
+struct service_section {
+    struct str name, model;
+    int64_t slo_ttft_us, slo_tpot_us;
+    double budget_h;
+    int64_t min, max;
+    struct str scale;
+    double utilisation_max, queue_target, concurrency;
+    int64_t count;
+    int64_t clear_us, life_us, zero_after_us;
+    int64_t down_window_us, down_step_max, up_step_max;
+    struct str engine_program; /* empty: ourselves */
+    struct config_texts engine_flags;
+    struct config_records pools; /* struct pool_section */
+};
+
+struct offer_section {
+    struct str name;
+    double share, price_h;
+    int64_t launch_us, lead_us, max_num_seqs;
+    double perf_a, perf_b, perf_c, perf_d;
+};
+
+struct local_section {
+    double cores;                 /* 0: those of the machine */
+    struct config_records offers; /* struct offer_section */
+};
+
+extern const struct config_section controller_section;
+extern const struct config_section services_section; /* a list of struct service_section */
+extern const struct config_section local_section;

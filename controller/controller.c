@@ -1,0 +1,264 @@
+/* controller.c - open the state, listen, tick. */
+#include "controller/controller.h"
+
+#include "base/core/own.h"
+#include "base/io/addr.h"
+#include "base/io/clock.h"
+#include "base/io/file.h"
+#include "base/io/log.h"
+#include "base/io/proc.h"
+#include "controller/api.h"
+
+#include <limits.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+
+#define SETUP_ARENA_BYTES ((size_t)4 << 20)
+#define URGENT_US 20000 /* several urgent things within this time make one tick */
+#define STORE_BYTES_MAX ((uint64_t)256 << 20)
+
+struct controller {
+    const struct controller_config *config;
+    struct arena arena;
+    struct loop *loop;
+    struct store *store;
+    struct cloud cloud;
+    struct api *api;
+    struct control *control;
+    struct loop_timer tick;
+    char secret[2 * FILE_SECRET_BYTES + 1];
+    char secret_path[PATH_MAX], program[PATH_MAX], listen_host[ADDR_TEXT_MAX];
+    struct addr listen, reach;
+    bool failed;
+};
+
+/* ---- ticks ---- */
+
+static void tick_at(struct controller *c, int64_t at_us)
+{
+    if (loop_timer_set(c->loop, &c->tick, at_us) < 0) {
+        c->failed = true;
+        loop_stop(c->loop);
+    }
+}
+
+static void on_tick(void *arg)
+{
+    struct controller *c = arg;
+    (void)control_tick(c->control, clock_wall_us()); /* no fault is armed in a real process */
+    api_broadcast(c->api);
+    int64_t wait = control_is_urgent(c->control) ? URGENT_US : c->config->controller->tick_us;
+    tick_at(c, loop_now_us(c->loop) + wait);
+}
+
+static void on_urgent(void *arg)
+{
+    struct controller *c = arg;
+    int64_t soon = loop_now_us(c->loop) + URGENT_US;
+    if (loop_timer_is_set(&c->tick) && c->tick.node.key <= soon) return;
+    tick_at(c, soon);
+}
+
+static void on_signal(void *arg, int signo)
+{
+    struct controller *c = arg;
+    log_event(LOG_INFO, "controller_leaves", "signal=%d", signo);
+    loop_stop(c->loop);
+}
+
+/* ---- start ---- */
+
+static int state_path(const struct controller *c, const char *name, char ret[PATH_MAX],
+                      struct err *err)
+{
+    int n = snprintf(ret, PATH_MAX, "%s/%s", c->config->controller->state.data, name);
+    if (n < 0 || n >= PATH_MAX) return err_set(err, -ENAMETOOLONG, "controller.state is too long");
+    return 0;
+}
+
+/* Instances get paths from us and run elsewhere: ours must not depend on where we started. */
+static int absolute(char path[PATH_MAX], struct err *err)
+{
+    char real[PATH_MAX];
+    if (!realpath(path, real)) return err_set(err, -errno, "%s: %s", path, strerror(errno));
+    memcpy(path, real, PATH_MAX);
+    return 0;
+}
+
+static int open_state(struct controller *c, struct err *err)
+{
+    const struct controller_section *s = c->config->controller;
+    char path[PATH_MAX];
+    int rc = file_make_folders(s->state.data, 0700, err);
+    if (rc == 0) rc = state_path(c, "muster.db", path, err);
+    if (rc == 0) rc = store_file_open(path, STORE_BYTES_MAX, &c->store, err);
+    if (rc < 0) return err_prefix(err, rc, "controller.state");
+    if (s->secret_file.len)
+        snprintf(c->secret_path, sizeof c->secret_path, "%s", s->secret_file.data);
+    else
+        rc = state_path(c, "secret", c->secret_path, err);
+    if (rc == 0) rc = file_secret(c->secret_path, c->secret, err);
+    if (rc == 0) rc = absolute(c->secret_path, err);
+    return rc;
+}
+
+static int open_local(struct controller *c, struct err *err)
+{
+    char folder[PATH_MAX];
+    struct local_config local = { 0 };
+    int rc = state_path(c, "instances", folder, err);
+    if (rc == 0) rc = file_make_folders(folder, 0700, err);
+    if (rc == 0) rc = absolute(folder, err);
+    if (rc == 0) rc = proc_self_path(c->program, sizeof c->program);
+    if (rc == 0)
+        rc = setup_local(c->config->local, &c->arena, &local.offer, &local.offer_count,
+                         &local.machine_share, err);
+    if (rc < 0) return rc;
+    const char *const agent[] = { c->program, "agent", NULL };
+    local.folder = folder;
+    local.agent = agent;
+    return cloud_local_open(&local, &c->cloud, err);
+}
+
+static int open_api(struct controller *c, struct err *err)
+{
+    const struct controller_section *s = c->config->controller;
+    int rc = addr_parse(&c->listen, s->listen, err);
+    if (rc < 0) return err_prefix(err, rc, "controller.listen");
+    char text[ADDR_TEXT_MAX];
+    struct addr bare = c->listen;
+    addr_text(&bare, text);
+    char *colon = strrchr(text, ':');
+    *colon = 0;
+    bool v6 = text[0] == '[';
+    snprintf(c->listen_host, sizeof c->listen_host, "%s", v6 ? text + 1 : text);
+    if (v6) c->listen_host[strlen(c->listen_host) - 1] = 0;
+    struct api_config api = { .host = c->listen_host,
+                              .port = c->listen.port,
+                              .require_secret = s->require_secret || !addr_is_loopback(&c->listen),
+                              .secret = str_from(c->secret),
+                              .hosts = s->hosts.items,
+                              .host_count = s->hosts.count,
+                              .on_urgent = on_urgent,
+                              .arg = c };
+    return api_new(c->loop, &api, &c->api, err);
+}
+
+/* Where agents report: said, or where we listen, which must then be an address of ours. */
+static int find_reach(struct controller *c, struct str *ret_host, uint32_t *ret_port,
+                      struct err *err)
+{
+    struct str text = c->config->controller->agents_reach;
+    *ret_host = str_from(c->listen_host);
+    *ret_port = api_port(c->api);
+    if (text.len) {
+        size_t colon = text.len;
+        while (colon > 0 && text.data[colon - 1] != ':')
+            colon--;
+        uint64_t port;
+        if (colon < 2 || str_to_u64(str_of(text.data + colon, text.len - colon), &port) < 0 ||
+            port < 1 || port > 65535)
+            return err_set(err, -EINVAL, "controller.agents_reach: want HOST:PORT");
+        *ret_host = str_of(text.data, colon - 1);
+        *ret_port = (uint32_t)port;
+        return 0;
+    }
+    if (str_eq(*ret_host, STR("0.0.0.0")) || str_eq(*ret_host, STR("::")))
+        return err_set(err, -EINVAL,
+                       "controller.listen: agents cannot reach " STR_FMT
+                       "; name controller.agents_reach",
+                       STR_ARG(*ret_host));
+    return 0;
+}
+
+static int open_control(struct controller *c, struct err *err)
+{
+    const struct controller_section *s = c->config->controller;
+    struct control_setup setup = {
+        .cloud = &c->cloud,
+        .cloud_count = 1,
+        .store = c->store,
+        .merge = MERGE_CONFIG_DEFAULT,
+        .secret_file = str_from(c->secret_path),
+        .engine_host =
+            STR("127.0.0.1"), /* local instances; a cloud's have addresses of their own */
+        .lease_ms = (uint32_t)(s->lease_us / 1000),
+        .grace_ms = (uint64_t)s->grace_us / 1000,
+        .age_ms = (uint64_t)s->age_us / 1000,
+        .drain_ms = (uint64_t)s->drain_us / 1000,
+        .decisions_max = (uint64_t)s->decisions_max,
+        .keys_required = s->require_keys,
+        .seed = (uint64_t)s->seed,
+        .crash_at = s->crash_at.len ? s->crash_at.data : NULL,
+    };
+    setup.merge.boot_us = s->boot_us;
+    setup.merge.drain_us = s->drain_us + s->drain_us / 10; /* the agent's deadline comes first */
+    setup.merge.silent_us = s->silent_us;
+    if (setup.seed == 0 && getrandom(&setup.seed, sizeof setup.seed, 0) != sizeof setup.seed)
+        return err_set(err, -EIO, "the system gives no random bytes");
+    struct offer *offers = arena_array(&c->arena, PLAN_OFFERS_MAX, sizeof *offers);
+    uint32_t offer_count = 0;
+    if (!offers) return err_set(err, -ENOMEM, "no memory for offers");
+    int rc = c->cloud.driver->offers(c->cloud.ctx, offers, PLAN_OFFERS_MAX, &offer_count, err);
+    if (rc == 0)
+        rc = setup_services(c->config, offers, offer_count, str_from(c->program), &c->arena, &setup,
+                            err);
+    if (rc == 0) rc = find_reach(c, &setup.host, &setup.port, err);
+    if (rc == 0) rc = control_new(&setup, clock_wall_us(), &c->control, err);
+    if (rc == 0) api_attach(c->api, c->control);
+    return rc;
+}
+
+static int check_crash_step(const struct controller_section *s, struct err *err)
+{
+    if (s->crash_at.len == 0) return 0;
+    for (uint32_t i = 0; i < control_step_count; i++)
+        if (str_eq(s->crash_at, str_from(control_steps[i]))) return 0;
+    const char *near = str_nearest(s->crash_at, control_steps, control_step_count);
+    return err_set(err, -EINVAL, "controller.crash_at: there is no step '%s'%s%s", s->crash_at.data,
+                   near ? "; did you mean " : "", near ? near : "");
+}
+
+static int build(struct controller *c, struct err *err)
+{
+    int rc = check_crash_step(c->config->controller, err);
+    if (rc == 0) rc = loop_new(&c->loop, err);
+    if (rc == 0) rc = open_state(c, err);
+    if (rc == 0) rc = open_local(c, err);
+    if (rc == 0) rc = open_api(c, err);
+    if (rc == 0) rc = open_control(c, err);
+    if (rc == 0) rc = loop_signal(c->loop, SIGTERM, on_signal, c, err);
+    if (rc == 0) rc = loop_signal(c->loop, SIGINT, on_signal, c, err);
+    c->tick = (struct loop_timer){ .fn = on_tick, .arg = c };
+    if (rc == 0) rc = loop_timer_set(c->loop, &c->tick, clock_mono_us());
+    return rc;
+}
+
+int controller_main(const struct controller_config *config, struct err *err)
+{
+    signal(SIGPIPE, SIG_IGN);
+    log_set_level((enum log_level)config->controller->log_level);
+    struct controller *c = calloc(1, sizeof *c);
+    must(c);
+    c->config = config;
+    arena_init(&c->arena, SETUP_ARENA_BYTES);
+    int rc = build(c, err);
+    if (rc == 0) {
+        log_event(LOG_INFO, "controller_ready", "host=%s port=%u state=%s services=%zu",
+                  c->listen_host, api_port(c->api), config->controller->state.data,
+                  config->service_count);
+        rc = loop_run(c->loop);
+        if (c->failed) rc = err_set(err, -ENOMEM, "the controller's clock cannot be set");
+    }
+    api_free(c->api);
+    control_free(c->control);
+    cloud_close(&c->cloud);
+    store_close(c->store);
+    loop_free(c->loop);
+    arena_fini(&c->arena);
+    free(c);
+    return rc;
+}

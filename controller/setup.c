@@ -1,0 +1,160 @@
+/* setup.c - checks that rows alone cannot express, and the arguments of engines. */
+#include "controller/setup.h"
+
+#include "base/core/bits.h"
+
+#include <string.h>
+#include <unistd.h>
+
+int setup_local(const struct local_section *local, struct arena *arena,
+                const struct local_offer **ret, uint32_t *ret_count, double *ret_cores,
+                struct err *err)
+{
+    const struct offer_section *from = local->offers.items;
+    uint32_t count = (uint32_t)local->offers.count;
+    struct local_offer *to = arena_array(arena, count, sizeof *to);
+    if (!to) return err_set(err, -ENOMEM, "no memory for offers");
+    for (uint32_t i = 0; i < count; i++)
+        to[i] = (struct local_offer){ .name = from[i].name,
+                                      .share = from[i].share,
+                                      .price_h = from[i].price_h,
+                                      .launch_us = from[i].launch_us,
+                                      .lead_us = from[i].lead_us,
+                                      .seqs_max = from[i].max_num_seqs,
+                                      .perf_a = from[i].perf_a,
+                                      .perf_b = from[i].perf_b,
+                                      .perf_c = from[i].perf_c,
+                                      .perf_d = from[i].perf_d };
+    long cores = sysconf(_SC_NPROCESSORS_ONLN);
+    *ret = to;
+    *ret_count = count;
+    *ret_cores = local->cores > 0 ? local->cores : (double)max_i64(cores, 1);
+    return 0;
+}
+
+static int fill_pool(const struct service_section *s, const struct pool_section *from,
+                     const struct offer *offers, uint32_t offer_count, struct plan_pool *ret,
+                     struct err *err)
+{
+    *ret =
+        (struct plan_pool){ .min = (uint32_t)from->min, .max = (uint32_t)from->max, .manual = -1 };
+    must(name_copy(ret->name, sizeof ret->name, from->name) == 0);
+    must(name_copy(ret->provider, sizeof ret->provider, from->provider) == 0);
+    if (from->min > from->max)
+        return err_set(err, -EINVAL, "pool %s of service %s: min %lld is above max %lld", ret->name,
+                       s->name.data, (long long)from->min, (long long)from->max);
+    for (size_t k = 0; k < from->offers.count; k++) {
+        uint32_t found = PLAN_NONE;
+        const char *names[PLAN_OFFERS_MAX];
+        uint32_t named = 0;
+        for (uint32_t o = 0; o < offer_count; o++) {
+            if (!str_eq(str_from(offers[o].provider), from->provider)) continue;
+            names[named++] = offers[o].name;
+            if (str_eq(str_from(offers[o].name), from->offers.items[k])) found = o;
+        }
+        if (found == PLAN_NONE) {
+            const char *near = str_nearest(from->offers.items[k], names, named);
+            return err_set(err, -EINVAL,
+                           "pool %s of service %s: provider %s sells no '" STR_FMT "'%s%s%s",
+                           ret->name, s->name.data, ret->provider, STR_ARG(from->offers.items[k]),
+                           near ? "; did you mean " : "", near ? near : "", near ? "?" : "");
+        }
+        ret->offer[ret->offer_count++] = found;
+    }
+    return 0;
+}
+
+static int fill_service(const struct service_section *from, const struct offer *offers,
+                        uint32_t offer_count, struct plan_service *ret, struct err *err)
+{
+    *ret = (struct plan_service){
+        .pool_count = (uint32_t)from->pools.count,
+        .min = (uint32_t)from->min,
+        .max = (uint32_t)from->max,
+        .ttft_slo_s = (double)from->slo_ttft_us / 1e6,
+        .tpot_slo_s = (double)from->slo_tpot_us / 1e6,
+        .budget_h = from->budget_h,
+        .policy = scale_find(from->scale),
+        .scale = { .utilisation_max = from->utilisation_max,
+                   .clear_s = (double)from->clear_us / 1e6,
+                   .life_s = (double)from->life_us / 1e6,
+                   .zero_after_s = (double)from->zero_after_us / 1e6,
+                   .queue_target = from->queue_target,
+                   .concurrency = from->concurrency,
+                   .count = (uint32_t)from->count },
+        .shape = { .down_window_s = (double)from->down_window_us / 1e6,
+                   .down_step_max = (uint32_t)from->down_step_max,
+                   .up_step_max = (uint32_t)from->up_step_max },
+    };
+    must(name_copy(ret->name, sizeof ret->name, from->name) == 0);
+    if (!ret->policy) {
+        const char *names[16];
+        must(scale_count <= COUNT_OF(names));
+        for (uint32_t i = 0; i < scale_count; i++)
+            names[i] = scale_table[i]->name;
+        const char *near = str_nearest(from->scale, names, scale_count);
+        return err_set(err, -EINVAL, "service %s: there is no scaling policy '" STR_FMT "'%s%s%s",
+                       ret->name, STR_ARG(from->scale), near ? "; did you mean " : "",
+                       near ? near : "", near ? "?" : "");
+    }
+    if (from->min > from->max)
+        return err_set(err, -EINVAL, "service %s: min %lld is above max %lld", ret->name,
+                       (long long)from->min, (long long)from->max);
+    const struct pool_section *pools = from->pools.items;
+    for (uint32_t p = 0; p < ret->pool_count; p++) {
+        int rc = fill_pool(from, &pools[p], offers, offer_count, &ret->pool[p], err);
+        if (rc < 0) return rc;
+    }
+    return 0;
+}
+
+/* muster engine --model PATH --served-model-name SERVICE, the service's flags, the pool's. */
+static int fill_launch(const struct service_section *s, const struct pool_section *p,
+                       struct str program, struct arena *arena, struct control_launch *ret,
+                       struct err *err)
+{
+    const struct str fixed[] = { STR("--model"), s->model, STR("--served-model-name"), s->name };
+    bool other = s->engine_program.len > 0;
+    size_t count =
+        (other ? 1 : 2) + COUNT_OF(fixed) + s->engine_flags.count + p->engine_flags.count;
+    struct str *args = arena_array(arena, count, sizeof *args);
+    if (!args) return err_set(err, -ENOMEM, "no memory for engine flags");
+    if (count > LAUNCH_ARGS_MAX)
+        return err_set(err, -E2BIG, "service %s: more than %d engine arguments", s->name.data,
+                       LAUNCH_ARGS_MAX);
+    size_t n = 0;
+    args[n++] = other ? s->engine_program : program;
+    if (!other) args[n++] = STR("engine");
+    for (size_t i = 0; i < COUNT_OF(fixed); i++)
+        args[n++] = fixed[i];
+    for (size_t i = 0; i < s->engine_flags.count; i++)
+        args[n++] = s->engine_flags.items[i];
+    for (size_t i = 0; i < p->engine_flags.count; i++)
+        args[n++] = p->engine_flags.items[i];
+    *ret = (struct control_launch){ ENGINE_MUSTER, args, (uint32_t)count };
+    return 0;
+}
+
+int setup_services(const struct controller_config *config, const struct offer *offers,
+                   uint32_t offer_count, struct str program, struct arena *arena,
+                   struct control_setup *setup, struct err *err)
+{
+    if (config->service_count > PLAN_SERVICES_MAX)
+        return err_set(err, -E2BIG, "more than %d services", PLAN_SERVICES_MAX);
+    size_t count = config->service_count;
+    struct plan_service *service = arena_array(arena, count, sizeof *service);
+    struct control_launch(*launch)[SCALE_POOLS_MAX] = arena_array(arena, count, sizeof *launch);
+    if (!service || !launch) return err_set(err, -ENOMEM, "no memory for services");
+    for (size_t s = 0; s < count; s++) {
+        const struct service_section *from = &config->service[s];
+        const struct pool_section *pools = from->pools.items;
+        int rc = fill_service(from, offers, offer_count, &service[s], err);
+        for (size_t p = 0; p < from->pools.count && rc == 0; p++)
+            rc = fill_launch(from, &pools[p], program, arena, &launch[s][p], err);
+        if (rc < 0) return rc;
+    }
+    setup->service = service;
+    setup->service_count = (uint32_t)count;
+    setup->launch = (const struct control_launch(*)[SCALE_POOLS_MAX])launch;
+    return 0;
+}

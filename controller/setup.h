@@ -1,0 +1,28 @@
+/* setup.h - from the configuration to what the controller runs on: services, pools, offers.
+ *
+ * Layer: controller
+ */
+#pragma once
+#include "base/core/arena.h"
+#include "controller/cloud/cloud_local.h"
+#include "controller/config.h"
+#include "controller/control.h"
+
+struct controller_config {
+    const struct controller_section *controller;
+    const struct service_section *service;
+    size_t service_count;
+    const struct local_section *local;
+};
+
+/* The local cloud's offers; the array lives in `arena`. */
+int setup_local(const struct local_section *local, struct arena *arena,
+                const struct local_offer **ret, uint32_t *ret_count, double *ret_cores,
+                struct err *err);
+
+/* Fills setup->service and setup->launch. `offers` are those of all clouds in the order in which
+ * the control will load them. -EINVAL names what does not fit: an unknown policy, provider or
+ * offer, a minimum above its maximum. `program` is our own path. */
+int setup_services(const struct controller_config *config, const struct offer *offers,
+                   uint32_t offer_count, struct str program, struct arena *arena,
+                   struct control_setup *setup, struct err *err);
