@@ -35,11 +35,17 @@ static int load(const struct role_options *options, const struct opt_parsed *par
     return config_require(*ret, section, err);
 }
 
-int role_run(const char *command, const char *about, const struct config_section *section, int argc,
-             char *const *argv, int (*run)(const void *section, struct err *err))
+struct role {
+    const char *command, *about;
+    const struct config_section *section;
+    int (*run)(const void *section, struct err *err); /* one of these two */
+    int (*run_whole)(const struct config *config, struct err *err);
+};
+
+static int run_role(const struct role *role, int argc, char *const *argv)
 {
     struct opt_command usage = {
-        .name = command, .about = about, .options = &record, .section = section
+        .name = role->command, .about = role->about, .options = &record, .section = role->section
     };
     struct role_options options;
     CLEANUP(opt_parsed_fini) struct opt_parsed parsed = { 0 };
@@ -48,12 +54,28 @@ int role_run(const char *command, const char *about, const struct config_section
     int rc = opt_parse(&usage, argc, argv, &options, &parsed, &err);
     if (rc < 0) return opt_fail(&usage, &err);
     if (parsed.help) return opt_show_help(&usage);
-    rc = load(&options, &parsed, section->name, &config, &err);
+    rc = load(&options, &parsed, role->section->name, &config, &err);
     if (rc < 0) {
-        fprintf(stderr, "%s: %s\n", command, err_text(&err, rc));
+        fprintf(stderr, "%s: %s\n", role->command, err_text(&err, rc));
         return EXIT_USAGE;
     }
-    rc = run(config_section_get(config, section->name), &err);
-    if (rc < 0) fprintf(stderr, "%s: %s\n", command, err_text(&err, rc));
+    rc = role->run ? role->run(config_section_get(config, role->section->name), &err)
+                   : role->run_whole(config, &err);
+    if (rc < 0) fprintf(stderr, "%s: %s\n", role->command, err_text(&err, rc));
     return rc < 0 ? EXIT_FAILED : 0;
+}
+
+int role_run(const char *command, const char *about, const struct config_section *section, int argc,
+             char *const *argv, int (*run)(const void *section, struct err *err))
+{
+    struct role role = { .command = command, .about = about, .section = section, .run = run };
+    return run_role(&role, argc, argv);
+}
+
+int role_run_whole(const char *command, const char *about, const struct config_section *section,
+                   int argc, char *const *argv,
+                   int (*run)(const struct config *config, struct err *err))
+{
+    struct role role = { .command = command, .about = about, .section = section, .run_whole = run };
+    return run_role(&role, argc, argv);
 }

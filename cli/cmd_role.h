@@ -10,3 +10,8 @@
  * exit status. */
 int role_run(const char *command, const char *about, const struct config_section *section, int argc,
              char *const *argv, int (*run)(const void *section, struct err *err));
+
+/* The same for a role that reads other sections too: run gets the whole configuration. */
+int role_run_whole(const char *command, const char *about, const struct config_section *section,
+                   int argc, char *const *argv,
+                   int (*run)(const struct config *config, struct err *err));

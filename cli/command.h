@@ -17,4 +17,5 @@ struct command {
     int (*run)(int argc, char *const *argv); /* without the program's and the command's name */
 };
 
+extern const struct command command_agent, command_controller;
 extern const struct command command_chat, command_demo, command_engine, command_load, command_router, command_version;

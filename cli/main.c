@@ -10,7 +10,9 @@ static const struct command *const commands[] = {
     &command_chat,
     &command_demo,
     &command_router,
+    &command_controller,
     &command_engine,
+    &command_agent,
     &command_load,
     &command_version,
 };
