@@ -17,5 +17,7 @@ struct command {
     int (*run)(int argc, char *const *argv); /* without the program's and the command's name */
 };
 
-extern const struct command command_agent, command_controller;
-extern const struct command command_chat, command_demo, command_engine, command_load, command_router, command_version;
+extern const struct command command_agent, command_chat, command_config, command_controller,
+    command_demo, command_docs, command_engine, command_explain, command_get, command_keys,
+    command_load, command_pause, command_policies, command_resume, command_router, command_scale,
+    command_status, command_version;

@@ -7,13 +7,15 @@
 
 /* In the order of --help; rows of one group stand together. */
 static const struct command *const commands[] = {
-    &command_chat,
-    &command_demo,
-    &command_router,
-    &command_controller,
-    &command_engine,
+    &command_chat,       &command_demo,                            /* Use */
+    &command_status,     &command_get,     &command_explain,       /* Look */
+    &command_policies,
+    &command_pause,      &command_resume,  &command_scale,         /* Act */
+    &command_keys,
+    &command_config,     &command_docs,                            /* Configure */
+    &command_router,     &command_controller, &command_engine,     /* Roles */
     &command_agent,
-    &command_load,
+    &command_load,                                                 /* Measure */
     &command_version,
 };
 

@@ -1,0 +1,151 @@
+/* check.c - load a configuration, and ask the parts what they think of it.
+ *
+ * The rows check single values; here is what needs two of them, or the machine. All problems are
+ * collected: a file is mended in one go. */
+#include "cli/check.h"
+
+#include "base/core/own.h"
+#include "base/io/opt.h"
+#include "cli/schema.h"
+#include "controller/setup.h"
+#include "engine/config.h"
+#include "policies/predict.h"
+#include "policies/route.h"
+#include "router/config.h"
+
+#include <stdlib.h>
+#include <unistd.h>
+
+#define ARENA_BYTES ((size_t)4 << 20)
+
+struct checking {
+    const struct config *config;
+    struct buf *out;
+    struct err first;
+    uint32_t count;
+};
+
+static void problem(struct checking *c, const struct err *err, int rc)
+{
+    if (c->count++ == 0) c->first = *err;
+    buf_printf(c->out, "%s\n", err_text(err, rc));
+}
+
+/* Flags are checked with the engine's own rows, as the engine will. */
+static void check_flags(struct checking *c, const char *service, const char *pool,
+                        const struct config_texts *flags)
+{
+    const struct opt_command engine = { .name = "muster engine", .section = &engine_section };
+    CLEANUP(opt_parsed_fini) struct opt_parsed parsed = { 0 };
+    struct err err = { 0 };
+    char **argv = calloc(flags->count + 1, sizeof *argv);
+    must(argv);
+    for (size_t i = 0; i < flags->count; i++)
+        argv[i] = (char *)(uintptr_t)flags->items[i].data; /* opt_parse writes into none */
+    int rc = opt_parse(&engine, (int)flags->count, argv, NULL, &parsed, &err);
+    if (rc < 0) problem(c, &err, err_prefix(&err, rc, "%s%s: engine_flags", service, pool));
+    free(argv);
+}
+
+static void check_service(struct checking *c, const struct service_section *s)
+{
+    const struct pool_section *pool = s->pools.items;
+    struct err err = { 0 };
+    if (access(s->model.data, R_OK) < 0) {
+        int rc = -errno;
+        problem(c, &err,
+                err_set(&err, rc, "service %s: the model %s cannot be read: %s", s->name.data,
+                        s->model.data, strerror(-rc)));
+    }
+    if (s->engine_program.len > 0) return; /* another program, with flags of its own */
+    check_flags(c, s->name.data, "", &s->engine_flags);
+    for (size_t p = 0; p < s->pools.count; p++)
+        check_flags(c, s->name.data, "", &pool[p].engine_flags);
+}
+
+/* What always runs must fit the machine, or `up` would wait for ever. */
+static void check_room(struct checking *c, const struct controller_config *cc,
+                       const struct local_offer *offers, uint32_t offer_count, double cores)
+{
+    double wanted = 0;
+    struct err err = { 0 };
+    for (size_t s = 0; s < cc->service_count; s++) {
+        const struct pool_section *pool = cc->service[s].pools.items;
+        for (size_t p = 0; p < cc->service[s].pools.count; p++)
+            for (uint32_t o = 0; o < offer_count && pool[p].offers.count > 0; o++)
+                if (str_eq(offers[o].name, pool[p].offers.items[0]))
+                    wanted += (double)pool[p].min * offers[o].share;
+    }
+    if (wanted <= cores + 1e-9) return;
+    problem(c, &err,
+            err_set(&err, -EINVAL, "the pools' minima want %.2f cores, local.cores gives %.2f",
+                    wanted, cores));
+}
+
+static void check_fleet(struct checking *c)
+{
+    const struct config_records *services = config_section_get(c->config, services_section.name);
+    struct controller_config cc = {
+        .controller = config_section_get(c->config, controller_section.name),
+        .service = services->items,
+        .service_count = services->count,
+        .local = config_section_get(c->config, local_section.name),
+    };
+    CLEANUP(arena_fini) struct arena arena;
+    arena_init(&arena, ARENA_BYTES);
+    struct control_setup setup = { 0 };
+    struct offer offer[LOCAL_OFFERS_MAX] = { 0 };
+    const struct local_offer *local;
+    uint32_t count;
+    double cores;
+    struct err err = { 0 };
+    int rc = setup_local(cc.local, &arena, &local, &count, &cores, &err);
+    for (uint32_t i = 0; rc == 0 && i < count && i < LOCAL_OFFERS_MAX; i++) {
+        rc = name_copy(offer[i].name, sizeof offer[i].name, local[i].name);
+        if (rc == 0) rc = name_copy(offer[i].provider, sizeof offer[i].provider, STR("local"));
+    }
+    if (rc == 0) rc = setup_services(&cc, offer, count, STR("muster"), &arena, &setup, &err);
+    if (rc < 0) problem(c, &err, rc);
+    for (size_t s = 0; s < cc.service_count; s++)
+        check_service(c, &cc.service[s]);
+    if (rc == 0) check_room(c, &cc, local, count, cores);
+}
+
+static void check_router(struct checking *c)
+{
+    const struct router_config *r = config_section_get(c->config, router_section.name);
+    struct err err = { 0 };
+    if (!route_find(r->route))
+        problem(c, &err,
+                err_set(&err, -EINVAL,
+                        "router.route: there is no policy '%s'; `muster policies "
+                        "route` lists them",
+                        r->route.data));
+    if (!predict_find(r->predict))
+        problem(c, &err,
+                err_set(&err, -EINVAL,
+                        "router.predict: there is no policy '%s'; `muster policies "
+                        "predict` lists them",
+                        r->predict.data));
+}
+
+int check_file(const char *path, struct config **ret, struct buf *problems, struct err *err)
+{
+    CLEANUP(config_freep) struct config *config = NULL;
+    CLEANUP(buf_fini) struct buf unread = { 0 };
+    struct config_problems found = { 0 };
+    struct config_sources sources = { .path = path, .environ = (const char *const *)environ };
+    int rc = config_load(&schema, &sources, &config, &found, err);
+    if (problems && found.text.len > 0) buf_str(problems, buf_view(&found.text));
+    buf_fini(&found.text);
+    if (rc < 0) return rc;
+    struct checking c = { .config = config, .out = problems ? problems : &unread };
+    check_fleet(&c);
+    check_router(&c);
+    if (c.count > 1)
+        return err_set(err, -EINVAL, "%s (and %u more; `muster config check` lists them)",
+                       c.first.text, c.count - 1);
+    if (c.count == 1) return err_set(err, -EINVAL, "%s", c.first.text);
+    *ret = TAKE(config);
+    return 0;
+}

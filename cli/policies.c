@@ -1,0 +1,42 @@
+/* policies.c - one line a kind: its struct differs, its names do not. */
+#include "cli/policies.h"
+
+#include "base/core/str.h"
+#include "policies/admit.h"
+#include "policies/chunk.h"
+#include "policies/evict.h"
+#include "policies/order.h"
+#include "policies/predict.h"
+#include "policies/preempt.h"
+#include "policies/route.h"
+#include "policies/scale.h"
+
+const char *const policy_kinds[] = { "route",   "predict", "scale", "order", "admit",
+                                     "preempt", "chunk",   "evict", NULL };
+
+static int row(const char *kind, const char *name, const char *about, const char *source,
+               const char *default_name, int (*fn)(void *ctx, const struct policy_row *row),
+               void *ctx)
+{
+    struct policy_row r = { kind, name, about, source,
+                            str_eq(str_from(name), str_from(default_name)) };
+    return fn(ctx, &r);
+}
+
+#define EACH(table, count, kind, source, default_name) \
+    for (uint32_t i = 0; rc == 0 && i < (count); i++)  \
+    rc = row(kind, (table)[i]->name, (table)[i]->about, source, default_name, fn, ctx)
+
+int policies_each(int (*fn)(void *ctx, const struct policy_row *row), void *ctx)
+{
+    int rc = 0;
+    EACH(route_table, route_count, "route", route_table[i]->source, ROUTE_DEFAULT);
+    EACH(predict_table, predict_count, "predict", predict_table[i]->source, PREDICT_DEFAULT);
+    EACH(scale_table, scale_count, "scale", scale_table[i]->source, SCALE_DEFAULT);
+    EACH(order_table, order_count, "order", NULL, ORDER_DEFAULT);
+    EACH(admit_table, admit_count, "admit", NULL, ADMIT_DEFAULT);
+    EACH(preempt_table, preempt_count, "preempt", NULL, PREEMPT_DEFAULT);
+    EACH(chunk_table, chunk_count, "chunk", NULL, CHUNK_DEFAULT);
+    EACH(evict_table, evict_count, "evict", NULL, EVICT_DEFAULT);
+    return rc;
+}

@@ -1,0 +1,152 @@
+/* remote.c - the controller's address, its secret, one call. */
+#include "cli/remote.h"
+
+#include "base/core/bits.h"
+#include "base/core/own.h"
+#include "base/io/file.h"
+#include "base/io/http_fetch.h"
+#include "cli/pick.h"
+
+#include <stdio.h>
+
+#define REPLY_BYTES_MAX ((size_t)16 << 20)
+#define CALL_US 10000000
+#define SECRET_NAME "secret" /* in the state directory, when no other file is named */
+
+const char *const remote_outputs[] = { "table", "json", NULL };
+
+static int split(struct str text, char *ret_host, size_t size, uint16_t *ret_port, struct err *err)
+{
+    size_t colon = text.len;
+    while (colon > 0 && text.data[colon - 1] != ':')
+        colon--;
+    uint64_t port = 0;
+    if (colon < 2 || str_to_u64(str_of(text.data + colon, text.len - colon), &port) < 0 ||
+        port < 1 || port > 65535)
+        return err_set(err, -EINVAL, "--controller '" STR_FMT "': want HOST:PORT", STR_ARG(text));
+    struct str host = str_of(text.data, colon - 1);
+    if (str_starts(host, STR("[")) && str_ends(host, STR("]")))
+        host = str_of(host.data + 1, host.len - 2);
+    if (host.len == 0 || host.len >= size)
+        return err_set(err, -EINVAL, "--controller '" STR_FMT "': the host has 1 to %zu bytes",
+                       STR_ARG(text), size - 1);
+    memcpy(ret_host, host.data, host.len);
+    ret_host[host.len] = 0;
+    *ret_port = (uint16_t)port;
+    return 0;
+}
+
+static int find_address(const struct remote_place *place, const struct started *f, struct remote *a,
+                        struct err *err)
+{
+    if (place->controller.len > 0)
+        return split(place->controller, a->host, sizeof a->host, &a->port, err);
+    if (f->controller.id.pid == 0)
+        return split(STR(REMOTE_DEFAULT), a->host, sizeof a->host, &a->port, err);
+    snprintf(a->host, sizeof a->host, "%s", f->controller.host);
+    a->port = f->controller.port;
+    return 0;
+}
+
+/* Without a file there is no secret to send; a file that cannot be read is an error, because the
+ * call would be refused for a reason that is hard to guess. */
+static int find_secret(const struct started *f, struct remote *a, struct err *err)
+{
+    CLEANUP(buf_fini) struct buf text = { 0 };
+    char path[PATH_MAX];
+    int rc = 0;
+    if (f->secret[0])
+        snprintf(path, sizeof path, "%s", f->secret);
+    else
+        rc = started_path(str_from(a->state), SECRET_NAME, path, err);
+    if (rc == 0) rc = file_read(path, sizeof a->secret - 1, &text, err);
+    if (rc == -ENOENT || rc == -ENOTDIR) return 0;
+    if (rc < 0) return rc;
+    struct str secret = buf_view(&text);
+    while (secret.len > 0 && (unsigned char)secret.data[secret.len - 1] <= ' ')
+        secret.len--;
+    if (secret.len > 0) memcpy(a->secret, secret.data, secret.len);
+    a->secret[secret.len] = 0;
+    return 0;
+}
+
+int remote_find(const struct remote_place *place, struct remote *ret, struct err *err)
+{
+    struct remote a = { 0 };
+    int len = snprintf(a.state, sizeof a.state, STR_FMT, STR_ARG(place->state));
+    if (len < 0 || (size_t)len >= sizeof a.state)
+        return err_set(err, -ENAMETOOLONG, "--state: longer than %zu bytes", sizeof a.state - 1);
+    struct started f = { 0 };
+    int rc = started_read(place->state, &f, err);
+    if (rc < 0 && rc != -ENOENT) return rc;
+    rc = find_address(place, &f, &a, err);
+    if (rc == 0) rc = find_secret(&f, &a, err);
+    if (rc == 0) *ret = a;
+    return rc;
+}
+
+static int refused(const struct remote *a, int status, struct str reply, struct err *err)
+{
+    CLEANUP(buf_fini) struct buf why = { 0 };
+    if (pick_text(reply, "error.message", &why) < 0 || why.len == 0)
+        buf_printf(&why, "the controller answered %d", status);
+    if (status == 401 || status == 403)
+        return err_set(err, -EACCES,
+                       "the controller at %s:%u refuses us (" STR_FMT "); it wants the secret of "
+                       "its state directory: name that with --state (now %s)",
+                       a->host, a->port, STR_ARG(buf_view(&why)), a->state);
+    int rc = status == 404 ? -ENOENT : status >= 400 && status < 500 ? -EINVAL : -EPROTO;
+    return err_set(err, rc, STR_FMT, STR_ARG(buf_view(&why)));
+}
+
+int remote_request(const struct remote *a, struct str method, struct str path, struct str body,
+                   struct buf *reply, struct err *err)
+{
+    CLEANUP(buf_fini) struct buf bearer = { 0 };
+    buf_printf(&bearer, "Bearer %s", a->secret);
+    struct http_header header[] = { { STR("content-type"), STR("application/json") },
+                                    { STR("authorization"), buf_view(&bearer) } };
+    struct http_fetch_request req = { .host = str_from(a->host),
+                                      .port = a->port,
+                                      .method = method,
+                                      .path = path,
+                                      .headers = header,
+                                      .header_count = COUNT_OF(header) - (a->secret[0] == 0),
+                                      .body = body,
+                                      .timeout_us = CALL_US };
+    int status = 0;
+    buf_clear(reply);
+    reply->max = REPLY_BYTES_MAX;
+    int rc = http_fetch(&req, &status, reply, err);
+    if (rc == -ECONNREFUSED)
+        return err_set(err, rc,
+                       "no controller answers at %s:%u; start a fleet with `muster up -f "
+                       "muster.yaml`, or name one with --controller or --state",
+                       a->host, a->port);
+    if (rc < 0) return rc;
+    return status >= 200 && status < 300 ? 0 : refused(a, status, buf_view(reply), err);
+}
+
+int remote_call(const struct remote *a, struct str path, struct str body, struct buf *reply,
+                struct err *err)
+{
+    return remote_request(a, (struct str){ 0 }, path, body, reply, err);
+}
+
+int remote_get(const struct remote *a, const char *path, struct buf *reply, struct err *err)
+{
+    return remote_call(a, str_from(path), (struct str){ 0 }, reply, err);
+}
+
+void remote_segment(struct buf *path, struct str name)
+{
+    for (size_t i = 0; i < name.len; i++) {
+        unsigned char c = (unsigned char)name.data[i];
+        bool plain = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+                     c == '-' || c == '_' || c == '.';
+        if (plain)
+            buf_byte(path, (char)c);
+        else
+            buf_printf(path, "%%%02X", c);
+    }
+}

@@ -1,0 +1,56 @@
+/* remote.h - the controller as commands reach it: its address, its secret, its API.
+ *
+ * Layer:  cli (base/io)
+ * Where:  --controller HOST:PORT, else what `muster up` wrote into the state directory, else
+ *         127.0.0.1:8090
+ * Secret: the file that `muster up` wrote down, else STATE/secret; sent when it is there
+ */
+#pragma once
+#include "base/io/config.h"
+#include "cli/started.h"
+
+#define REMOTE_DEFAULT "127.0.0.1:8090"
+
+/* A member of a command's options struct; its rows come from REMOTE_ROWS. */
+struct remote_place {
+    struct str controller, state;
+};
+
+// clang-format off
+#define REMOTE_ROWS(owner, member)                                                                     \
+    { .name = "controller", .type = CONFIG_TEXT,                                                   \
+      .offset = offsetof(owner, member) + offsetof(struct remote_place, controller),                   \
+      .about = "HOST:PORT of the controller; without it the one that `muster up` started." },      \
+    { .name = "state", .type = CONFIG_TEXT, .default_text = STARTED_STATE_DEFAULT,                   \
+      .offset = offsetof(owner, member) + offsetof(struct remote_place, state),                        \
+      .about = "State directory of the fleet: its processes, its secret." }
+
+#define REMOTE_OUTPUT_ROW(owner, member)                                                               \
+    { .name = "output", .letter = 'o', .type = CONFIG_ENUM, .default_text = "table",               \
+      .names = remote_outputs, .offset = offsetof(owner, member), .about = "Form of what is printed." }
+// clang-format on
+
+enum remote_output { REMOTE_TABLE, REMOTE_JSON };
+extern const char *const remote_outputs[];
+
+struct remote {
+    char host[STARTED_HOST_BYTES];
+    uint16_t port;
+    char secret[256];     /* empty: none was found */
+    char state[PATH_MAX]; /* for messages */
+};
+
+int remote_find(const struct remote_place *place, struct remote *ret, struct err *err);
+
+/* One call; `body` of no data is a GET. A status other than 2xx is an error with the controller's
+ * sentence. -ECONNREFUSED, -ETIMEDOUT, -EACCES, -ENOENT, -EINVAL, -EPROTO. */
+int remote_call(const struct remote *a, struct str path, struct str body, struct buf *reply,
+                struct err *err);
+int remote_get(const struct remote *a, const char *path, struct buf *reply, struct err *err);
+
+/* As remote_call with another method. */
+int remote_request(const struct remote *a, struct str method, struct str path, struct str body,
+                   struct buf *reply, struct err *err);
+
+/* Appends `name` as one segment of a path: what is not plain becomes %XX. */
+void remote_segment(struct buf *path, struct str name);

@@ -1,0 +1,42 @@
+/* started.h - what `muster up` started from a state directory, written down for the next command.
+ *
+ * Layer: cli (base/io)
+ * File:  STATE/fleet.json, mode 0600: the processes with their start times, so that a pid that was
+ *        reused meanwhile is never taken for ours, and where they listen
+ */
+#pragma once
+#include "base/core/buf.h"
+#include "base/io/proc.h"
+
+#include <limits.h>
+
+#define STARTED_STATE_DEFAULT "muster-state" /* as the configuration has it */
+#define STARTED_HOST_BYTES 64
+
+struct started_part {
+    struct proc_id id; /* pid 0: was not started */
+    char host[STARTED_HOST_BYTES];
+    uint16_t port;
+};
+
+struct started {
+    struct started_part controller, router;
+    char config[PATH_MAX]; /* absolute path of the file it was started from */
+    char secret[PATH_MAX]; /* path of the fleet's secret */
+};
+
+/* "STATE/name"; -ENAMETOOLONG with a sentence. */
+int started_path(struct str state, const char *name, char ret[PATH_MAX], struct err *err);
+
+/* -ENOENT: nothing was started from there, or it was taken down. */
+int started_read(struct str state, struct started *ret, struct err *err);
+int started_write(struct str state, const struct started *f, struct err *err);
+int started_remove(struct str state, struct err *err);
+
+static inline bool started_lives(const struct started_part *p)
+{
+    return p->id.pid != 0 && proc_is_alive(&p->id);
+}
+
+/* "http://127.0.0.1:8080"; an address that means every interface is shown as loopback. */
+void started_url(const struct started_part *p, struct buf *out);

@@ -1,0 +1,193 @@
+/* table.c - two passes: texts and widths first, then the lines. */
+#include "cli/table.h"
+
+#include "base/core/bits.h"
+#include "base/core/own.h"
+#include "cli/pick.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#define GAP 2
+#define RESET "\033[0m"
+
+/* States that need a look are yellow or red; what is well stays plain except a quiet green for
+ * "ready", so that a glance finds what is not. */
+static const struct {
+    const char *text, *colour;
+} state_colours[] = {
+    { "ready", "\033[32m" },    { "up", "\033[32m" },      { "starting", "\033[33m" },
+    { "draining", "\033[33m" }, { "waiting", "\033[33m" }, { "loading", "\033[33m" },
+    { "failing", "\033[31m" },  { "down", "\033[31m" },    { "ending", "\033[90m" },
+    { "ended", "\033[90m" },
+};
+
+bool colour_wanted(FILE *out)
+{
+    const char *no = getenv("NO_COLOR");
+    return isatty(fileno(out)) && !(no && no[0]);
+}
+
+void age_text(double seconds, struct buf *out)
+{
+    if (!(seconds >= 0)) seconds = 0; /* clocks of two processes differ a little */
+    if (seconds < 9.95) {
+        buf_printf(out, "%.1fs", seconds);
+        return;
+    }
+    uint64_t s = seconds < 1e15 ? (uint64_t)llround(seconds) : (uint64_t)1e15;
+    unsigned long long minutes = s / 60, hours = s / 3600, days = s / 86400;
+    if (s < 60)
+        buf_printf(out, "%llus", (unsigned long long)s);
+    else if (s < 3600)
+        buf_printf(out, "%llum%02llus", minutes, (unsigned long long)s % 60);
+    else if (s < 86400)
+        buf_printf(out, "%lluh%02llum", hours, minutes % 60);
+    else
+        buf_printf(out, "%llud%02lluh", days, hours % 24);
+}
+
+static int join_text(void *ctx, struct str item)
+{
+    struct buf *out = ctx;
+    if (out->len > 0) buf_byte(out, ',');
+    return pick_text(item, "", out);
+}
+
+static void number_cell(enum table_form form, double v, int64_t now_us, struct buf *out)
+{
+    switch (form) {
+    case TABLE_DECIMAL:
+        buf_printf(out, "%.2f", v);
+        break;
+    case TABLE_MONEY:
+        buf_printf(out, v < 1 ? "$%.4f" : "$%.2f", v);
+        break;
+    case TABLE_AGE:
+        age_text(v, out);
+        break;
+    case TABLE_SINCE:
+        age_text(((double)now_us - v) / 1e6, out);
+        break;
+    case TABLE_COUNT:
+    case TABLE_TEXT:
+    case TABLE_STATE:
+    case TABLE_YES:
+    case TABLE_LIST:
+        buf_printf(out, "%.0f", v);
+        break;
+    }
+}
+
+void table_cell(enum table_form form, struct str row, const char *path, int64_t now_us,
+                struct buf *out)
+{
+    CLEANUP(buf_fini) struct buf text = { 0 };
+    double v;
+    bool yes;
+    int rc;
+    if (form == TABLE_TEXT || form == TABLE_STATE)
+        rc = pick_text(row, path, &text);
+    else if (form == TABLE_LIST)
+        rc = pick_each(row, path, join_text, &text);
+    else if (form == TABLE_YES)
+        rc = pick_bool(row, path, &yes) < 0 ? -ENOENT : buf_text(&text, yes ? "yes" : "no");
+    else if ((rc = pick_f64(row, path, &v)) == 0)
+        number_cell(form, v, now_us, &text);
+    for (size_t i = 0; i < text.len; i++) /* a cell is one line, and no terminal's command */
+        if ((unsigned char)text.data[i] < ' ' || text.data[i] == 0x7f) text.data[i] = ' ';
+    if (rc < 0 || text.len == 0)
+        buf_byte(out, '-');
+    else
+        buf_str(out, buf_view(&text));
+}
+
+static size_t width_of(struct str text)
+{
+    size_t width = 0;
+    for (size_t i = 0; i < text.len; i++)
+        width += ((unsigned char)text.data[i] & 0xc0) != 0x80; /* code points, not bytes */
+    return width;
+}
+
+struct cells {
+    const struct table *t;
+    struct buf text; /* NUL-terminated cells, row by row */
+    size_t width[TABLE_COLUMNS_MAX];
+    size_t rows;
+};
+
+static void cell_ended(struct cells *c, uint32_t column, size_t from)
+{
+    if (c->text.rc < 0) return;
+    size_t width = width_of(str_of(c->text.data + from, c->text.len - from));
+    if (width > c->width[column]) c->width[column] = width;
+    buf_byte(&c->text, 0);
+}
+
+static int add_row(void *ctx, struct str row)
+{
+    struct cells *c = ctx;
+    for (uint32_t i = 0; i < c->t->column_count; i++) {
+        size_t from = c->text.len;
+        const struct table_column *col = &c->t->column[i];
+        table_cell(col->form, row, col->path, c->t->now_us, &c->text);
+        cell_ended(c, i, from);
+    }
+    c->rows++;
+    return c->text.rc;
+}
+
+static bool is_number(enum table_form form)
+{
+    return form == TABLE_COUNT || form == TABLE_DECIMAL || form == TABLE_MONEY ||
+           form == TABLE_AGE || form == TABLE_SINCE;
+}
+
+static const char *state_colour(struct str text)
+{
+    for (size_t i = 0; i < COUNT_OF(state_colours); i++)
+        if (str_eq(text, str_from(state_colours[i].text))) return state_colours[i].colour;
+    return NULL;
+}
+
+static void put_cell(const struct table *t, const struct cells *c, uint32_t column, struct str text,
+                     bool title, struct buf *out)
+{
+    const struct table_column *col = &t->column[column];
+    size_t pad = c->width[column] - width_of(text);
+    bool right = is_number(col->form);
+    const char *colour = NULL;
+    if (t->colour && title) colour = "\033[1m";
+    if (t->colour && !title && col->form == TABLE_STATE) colour = state_colour(text);
+    if (right) buf_printf(out, "%*s", (int)pad, "");
+    if (colour) buf_text(out, colour);
+    buf_str(out, text);
+    if (colour) buf_text(out, RESET);
+    if (column + 1 == t->column_count) return; /* no blanks at the end of a line */
+    buf_printf(out, "%*s", (int)((right ? 0 : pad) + GAP), "");
+}
+
+int table_print(const struct table *t, struct str rows, struct buf *out)
+{
+    must(t->column_count <= TABLE_COLUMNS_MAX);
+    struct cells c = { .t = t };
+    for (uint32_t i = 0; i < t->column_count; i++)
+        c.width[i] = strlen(t->column[i].title);
+    int rc = pick_each(rows, "", add_row, &c);
+    for (uint32_t i = 0; rc == 0 && i < t->column_count; i++)
+        put_cell(t, &c, i, str_from(t->column[i].title), true, out);
+    const char *at = c.text.data;
+    for (size_t row = 0; rc == 0 && row < c.rows; row++) {
+        buf_byte(out, '\n');
+        for (uint32_t i = 0; i < t->column_count; i++) {
+            struct str text = str_from(at);
+            put_cell(t, &c, i, text, false, out);
+            at += text.len + 1;
+        }
+    }
+    if (rc == 0) rc = buf_byte(out, '\n');
+    buf_fini(&c.text);
+    return rc;
+}
