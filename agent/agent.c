@@ -24,6 +24,7 @@
 #define LAST_WORDS_US 1000000 /* for the report of the end */
 #define LOAD_FRESH_US 3000000 /* an engine's word about its load is good for so long */
 #define ANSWER_BYTES_MAX ((size_t)1 << 20)
+#define BRISK_US 100000 /* between questions while somebody waits for the answer */
 
 struct question { /* one call under way at most */
     struct http_call *call;
@@ -53,8 +54,9 @@ struct agent {
     int64_t healthy_us, load_us; /* 0: not since the spawn */
 
     uint64_t boot, seq;
-    int64_t lease_until_us, born_us;
+    int64_t lease_until_us, born_us, report_due_us;
     bool drain_wished, started, last_words;
+    bool had_engine; /* one ran before, ours or an adopted one */
     uint32_t restarts;
     char trouble[REPORT_TEXT_BYTES_MAX];
     int rc;
@@ -63,6 +65,7 @@ struct agent {
 
 static void carry_out(struct agent *a, uint32_t actions);
 static void report(struct agent *a);
+static void look(struct agent *a);
 
 /* ---- the engine's process ---- */
 
@@ -115,7 +118,8 @@ static int watch_engine(struct agent *a)
 static void spawn_engine(struct agent *a)
 {
     struct err err = { 0 };
-    if (a->sup.starts > 1) a->restarts++;
+    if (a->had_engine) a->restarts++;
+    a->had_engine = true;
     int rc = instance_spawn(&a->in, &a->engine, &a->engine_port, &err);
     if (rc == 0 && watch_engine(a) < 0) {
         /* Nobody would notice its end: it must not run. */
@@ -143,7 +147,7 @@ static void adopt_engine(struct agent *a)
         a->engine = (struct proc){ 0 };
         return;
     }
-    a->started = true;
+    a->started = a->had_engine = true;
     sup_adopt(&a->sup, loop_now_us(a->loop));
     log_event(LOG_INFO, "engine_adopted", "instance=%.*s pid=%lld port=%u",
               STR_ARG(a->in.spec.instance), (long long)a->engine.id.pid, a->engine_port);
@@ -206,6 +210,7 @@ static void on_probe_end(void *arg, enum http_end end)
     a->load_us = loop_now_us(a->loop);
     if (r.health == ENGINE_READY) a->healthy_us = a->load_us;
     if (a->healthy_us && a->sup.state == SUP_STARTING) a->trouble[0] = 0;
+    look(a); /* ready is told at once: requests may be waiting for it */
 }
 
 static void ask(struct agent *a, struct question *q, struct http_call_request *req)
@@ -281,7 +286,11 @@ static void on_tell_end(void *arg, enum http_end end)
 static void report(struct agent *a)
 {
     bool ended = a->sup.state == SUP_ENDED;
-    if (a->tell.call || a->last_words) return; /* the next one says it; see on_tell_end */
+    if (a->tell.call || a->last_words) { /* the next one says it; see on_tell_end */
+        a->report_due_us = 0;
+        return;
+    }
+    a->report_due_us = loop_now_us(a->loop) + a->config->report_us;
     struct agent_report r = { .instance = a->in.spec.instance,
                               .intent = a->in.spec.instance,
                               .boot = a->boot,
@@ -340,8 +349,10 @@ static void on_tick(void *arg)
     look(a);
     probe(a);
     /* Before its start the machine is not there yet, as far as anybody can see. */
-    if (a->started) report(a);
-    int64_t wait = a->config->report_us;
+    if (a->started && now >= a->report_due_us) report(a);
+    bool brisk =
+        a->sup.state == SUP_STARTING || a->sup.state == SUP_DRAINING || a->report_due_us == 0;
+    int64_t wait = brisk ? BRISK_US : a->config->report_us;
     int64_t until_start = a->in.spec.start_wall_us - clock_wall_us();
     if (!a->started && until_start < wait) wait = until_start > 0 ? until_start : 0;
     if (loop_timer_set(a->loop, &a->tick, now + wait) < 0) {

@@ -1,0 +1,441 @@
+/* t_cloud_local.c - this machine as a cloud, with real processes that stand for agents; and a
+ * controller over it that is killed at every step. */
+#include "base/core/bits.h"
+#include "base/core/fault.h"
+#include "base/io/file.h"
+#include "base/io/proc.h"
+#include "controller/cloud/cloud_local.h"
+#include "controller/control.h"
+#include "policies/scale_rows.h"
+#include "tests/unit/unit.h"
+
+#include <limits.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define SECOND ((int64_t)1000000)
+#define START (1000000 * SECOND)
+#define WAIT_US 10000000 /* for a process to do what it does in milliseconds */
+
+static const char *program; /* fake_agent, beside us */
+
+struct ground {
+    char folder[64];
+    struct cloud cloud;
+    int64_t now;
+};
+
+static void open_cloud(struct ground *g, const char *mode, double cores)
+{
+    const char *agent[] = { program, mode, NULL };
+    static const struct local_offer offers[] = {
+        { .name = { "small", 5 }, .share = 0.2, .price_h = 1, .launch_us = 2 * SECOND },
+        { .name = { "large", 5 }, .share = 0.5, .price_h = 2 },
+    };
+    struct local_config config = { .folder = g->folder,
+                                   .agent = agent,
+                                   .machine_share = cores,
+                                   .offer = offers,
+                                   .offer_count = 2 };
+    struct err err;
+    if (cloud_local_open(&config, &g->cloud, &err) < 0) fail_msg("%s", err.text);
+}
+
+static struct ground *ground(const char *mode, double cores)
+{
+    struct ground *g = calloc(1, sizeof *g);
+    must(g);
+    snprintf(g->folder, sizeof g->folder, "/tmp/t_cloud_local_XXXXXX");
+    must(mkdtemp(g->folder));
+    g->now = START;
+    open_cloud(g, mode, cores);
+    return g;
+}
+
+static uint32_t list(struct ground *g, struct listed *ret)
+{
+    uint32_t count = 0;
+    struct err err;
+    if (g->cloud.driver->list(g->cloud.ctx, g->now, ret, 32, &count, &err) < 0)
+        fail_msg("%s", err.text);
+    return count;
+}
+
+static void remove_all(struct ground *g)
+{
+    struct listed item[32];
+    int64_t until = 200;
+    for (uint32_t n; (n = list(g, item)) > 0 && until > 0; until--) {
+        for (uint32_t i = 0; i < n; i++)
+            g->cloud.driver->remove(g->cloud.ctx, item[i].handle, item[i].intent, g->now, NULL);
+        g->now += SECOND;
+        usleep(10000);
+    }
+    assert_true(until > 0);
+}
+
+static void ground_free(struct ground *g)
+{
+    remove_all(g);
+    cloud_close(&g->cloud);
+    char command[128];
+    snprintf(command, sizeof command, "rm -rf '%s'", g->folder);
+    assert_int_equal(system(command), 0);
+    free(g);
+}
+
+static int create(struct ground *g, const char *intent, const char *offer, struct listed *ret,
+                  enum offer_error *class)
+{
+    struct offer o = { 0 };
+    snprintf(o.name, sizeof o.name, "%s", offer);
+    static const struct str args[] = { { "engine", 6 } };
+    struct launch_spec spec = { .instance = str_from(intent),
+                                .service = STR("chat"),
+                                .pool = STR("small"),
+                                .offer = str_from(offer),
+                                .controller_host = STR("127.0.0.1"),
+                                .controller_port = 1,
+                                .engine_host = STR("127.0.0.1"),
+                                .engine_args = args,
+                                .engine_arg_count = 1 };
+    struct cloud_request req = { intent, &o, &spec };
+    struct err err;
+    return g->cloud.driver->create(g->cloud.ctx, &req, g->now, ret, class, &err);
+}
+
+static struct proc_id process(const struct ground *g, const char *intent, const char *file)
+{
+    char path[256];
+    CLEANUP(buf_fini) struct buf text = { 0 };
+    struct proc_id id = { 0 };
+    snprintf(path, sizeof path, "%s/%s/%s", g->folder, intent, file);
+    if (file_read(path, 256, &text, NULL) < 0) return id;
+    struct str rest = buf_view(&text);
+    if (proc_id_parse(str_trim(str_cut(&rest, '\n')), &id) < 0 || !proc_is_alive(&id))
+        return (struct proc_id){ 0 };
+    return id;
+}
+
+/* Waits until agent and engine are there; returns the engine. */
+static struct proc_id wait_up(struct ground *g, const char *intent)
+{
+    for (int i = 0; i < WAIT_US / 5000; i++) {
+        struct proc_id engine = process(g, intent, "engine.id");
+        if (engine.pid && process(g, intent, "agent.lock").pid) return engine;
+        usleep(5000);
+    }
+    fail_msg("%s did not come up", intent);
+    return (struct proc_id){ 0 };
+}
+
+static void wait_dead(const struct proc_id *id)
+{
+    for (int i = 0; i < WAIT_US / 5000 && proc_is_alive(id); i++)
+        usleep(5000);
+    assert_false(proc_is_alive(id));
+}
+
+static void end(const struct proc_id *id)
+{
+    assert_true(id->pid > 0);
+    proc_signal(id, SIGKILL, NULL);
+    wait_dead(id);
+}
+
+static void one_intent_is_one_instance(void **state)
+{
+    (void)state;
+    struct ground *g = ground("serve", 1);
+    struct listed made, again, item[32];
+    enum offer_error class;
+    assert_int_equal(create(g, "i-1", "small", &made, &class), 0);
+    assert_string_equal(made.handle, "i-1");
+    struct proc_id engine = wait_up(g, "i-1"), agent = process(g, "i-1", "agent.lock");
+    assert_int_equal(create(g, "i-1", "small", &again, &class), 0);
+    struct proc_id same = process(g, "i-1", "agent.lock");
+    assert_true(proc_id_eq(&agent, &same));
+    assert_int_equal(list(g, item), 1);
+    assert_string_equal(item[0].intent, "i-1");
+    assert_string_equal(item[0].service, "chat");
+    assert_string_equal(item[0].offer, "small");
+    assert_false(item[0].gone);
+    (void)engine;
+
+    /* the launch delay stands in its document */
+    char path[256];
+    CLEANUP(buf_fini) struct buf text = { 0 };
+    snprintf(path, sizeof path, "%s/i-1/spec.json", g->folder);
+    assert_int_equal(file_read(path, LAUNCH_BYTES_MAX, &text, NULL), 0);
+    CLEANUP(arena_fini) struct arena arena;
+    arena_init(&arena, 2 * LAUNCH_BYTES_MAX);
+    struct launch_spec spec;
+    assert_int_equal(launch_spec_decode(buf_view(&text), &arena, &spec, NULL), 0);
+    assert_int_equal(spec.start_wall_us, START + 2 * SECOND);
+    ground_free(g);
+}
+
+static void refusals(void **state)
+{
+    (void)state;
+    struct ground *g = ground("serve", 0.6);
+    struct listed made;
+    enum offer_error class;
+    assert_true(create(g, "i-1", "tiny", &made, &class) < 0);
+    assert_int_equal(class, OFFER_INVALID);
+    assert_true(create(g, "../x", "small", &made, &class) < 0);
+    assert_int_equal(class, OFFER_INVALID);
+    assert_int_equal(create(g, "i-1", "large", &made, &class), 0);
+    assert_true(create(g, "i-2", "small", &made, &class) < 0);
+    assert_int_equal(class, OFFER_CAPACITY);
+    wait_up(g, "i-1");
+    remove_all(g); /* the share is free again */
+    assert_int_equal(create(g, "i-2", "small", &made, &class), 0);
+    wait_up(g, "i-2");
+    ground_free(g);
+}
+
+static void a_dead_agent_comes_back_to_its_engine(void **state)
+{
+    (void)state;
+    struct ground *g = ground("serve", 1);
+    struct listed made, item[32];
+    enum offer_error class;
+    assert_int_equal(create(g, "i-1", "small", &made, &class), 0);
+    struct proc_id engine = wait_up(g, "i-1"), agent = process(g, "i-1", "agent.lock");
+    end(&agent);
+    assert_true(proc_is_alive(&engine)); /* it lives on */
+    g->now += LOCAL_SPAWN_US;
+    assert_int_equal(list(g, item), 1);
+    assert_false(item[0].gone);
+    struct proc_id after = wait_up(g, "i-1"), second = process(g, "i-1", "agent.lock");
+    assert_true(proc_id_eq(&engine, &after));
+    assert_false(proc_id_eq(&agent, &second));
+    ground_free(g);
+}
+
+static void with_both_dead_it_is_gone(void **state)
+{
+    (void)state;
+    struct ground *g = ground("serve", 1);
+    struct listed made, item[32];
+    enum offer_error class;
+    assert_int_equal(create(g, "i-1", "small", &made, &class), 0);
+    struct proc_id engine = wait_up(g, "i-1"), agent = process(g, "i-1", "agent.lock");
+    end(&agent);
+    end(&engine);
+    g->now += LOCAL_SPAWN_US;
+    assert_int_equal(list(g, item), 1);
+    assert_true(item[0].gone);
+    assert_int_equal(process(g, "i-1", "agent.lock").pid, 0); /* nobody was started */
+    assert_int_equal(g->cloud.driver->remove(g->cloud.ctx, "i-1", "i-1", g->now, NULL), 0);
+    assert_int_equal(list(g, item), 0);
+    assert_int_equal(g->cloud.driver->remove(g->cloud.ctx, "i-1", "i-1", g->now, NULL), 0);
+    ground_free(g);
+}
+
+static void remove_without_an_agent_ends_the_engine(void **state)
+{
+    (void)state;
+    struct ground *g = ground("serve", 1);
+    struct listed made, item[32];
+    enum offer_error class;
+    assert_int_equal(create(g, "i-1", "small", &made, &class), 0);
+    struct proc_id engine = wait_up(g, "i-1"), agent = process(g, "i-1", "agent.lock");
+    end(&agent);
+    assert_int_equal(g->cloud.driver->remove(g->cloud.ctx, "", "i-1", g->now, NULL), 0);
+    wait_dead(&engine);
+    assert_int_equal(list(g, item), 0);
+    ground_free(g);
+}
+
+static void an_agent_that_never_comes_is_started_again(void **state)
+{
+    (void)state;
+    struct ground *g = ground("shy", 1);
+    struct listed made, item[32];
+    enum offer_error class;
+    assert_int_equal(create(g, "i-1", "small", &made, &class), 0);
+    cloud_close(&g->cloud);
+    open_cloud(g, "serve", 1); /* what kept it from coming is mended */
+    assert_int_equal(list(g, item), 1);
+    usleep(100000);
+    assert_int_equal(process(g, "i-1", "agent.lock").pid, 0); /* not yet: it may be on its way */
+    g->now += LOCAL_SPAWN_US;
+    list(g, item);
+    wait_up(g, "i-1");
+    ground_free(g);
+}
+
+static void what_cannot_be_read_is_an_error_and_no_hole(void **state)
+{
+    (void)state;
+    struct ground *g = ground("serve", 1);
+    char path[256];
+    snprintf(path, sizeof path, "%s/i-empty", g->folder);
+    assert_int_equal(mkdir(path, 0700), 0); /* a create that died early: nothing */
+    struct listed item[32];
+    assert_int_equal(list(g, item), 0);
+
+    snprintf(path, sizeof path, "%s/i-empty/spec.json", g->folder);
+    assert_int_equal(file_write_atomic(path, STR("{\"v\":1"), 0600, NULL), 0);
+    uint32_t count;
+    struct err err;
+    assert_true(g->cloud.driver->list(g->cloud.ctx, g->now, item, 32, &count, &err) < 0);
+    unlink(path);
+    ground_free(g);
+}
+
+static void only_the_newest_logs_are_kept(void **state)
+{
+    (void)state;
+    struct ground *g = ground("serve", 1);
+    for (int i = 0; i < LOCAL_ENDED_MAX + 4; i++) {
+        char id[16];
+        struct listed made;
+        enum offer_error class;
+        snprintf(id, sizeof id, "i-%d", i);
+        assert_int_equal(create(g, id, "small", &made, &class), 0);
+        wait_up(g, id);
+        remove_all(g);
+    }
+    char command[160];
+    snprintf(command, sizeof command, "test $(ls '%s/ended' | wc -l) -eq %d", g->folder,
+             LOCAL_ENDED_MAX);
+    assert_int_equal(system(command), 0);
+    ground_free(g);
+}
+
+/* ---- a controller over it, killed at every step ---- */
+
+static struct plan_service service(void)
+{
+    return (struct plan_service){
+        .name = "chat",
+        .pool_count = 1,
+        .max = 4,
+        .ttft_slo_s = 2,
+        .tpot_slo_s = 0.1,
+        .policy = &scale_static,
+        .scale = { .count = 0, .zero_after_s = 1 },
+        .shape = { .down_window_s = 1 },
+        .pool = { { .name = "small",
+                    .provider = "local",
+                    .offer_count = 1,
+                    .max = 4,
+                    .manual = -1 } },
+    };
+}
+
+/* Agents report; the controller ticks. Returns -ECANCELED when it died. */
+static int second(struct ground *g, struct control *c)
+{
+    struct listed item[32];
+    g->now += SECOND;
+    uint32_t n = list(g, item);
+    for (uint32_t i = 0; i < n; i++) {
+        if (!process(g, item[i].intent, "agent.lock").pid) continue;
+        struct agent_report r = {
+            .instance = str_from(item[i].intent),
+            .intent = str_from(item[i].intent),
+            .boot = 1,
+            .seq = (uint64_t)g->now,
+            .state = AGENT_UP,
+            .has_engine = true,
+            .engine = { .host = STR("127.0.0.1"), .port = 1, .health = ENGINE_READY }
+        };
+        struct agent_reply reply;
+        control_report(c, &r, g->now, &reply);
+        if (!reply.drain) continue;
+        r.state = AGENT_STOPPED;
+        r.seq++;
+        control_report(c, &r, g->now, &reply);
+    }
+    usleep(3000); /* the processes live in real time */
+    return control_tick(c, g->now);
+}
+
+static void killed_at_every_step(void **state)
+{
+    (void)state;
+    static const struct str args[] = { { "engine", 6 } };
+    static const struct control_launch launch[1][SCALE_POOLS_MAX] = { { { ENGINE_MUSTER, args,
+                                                                          1 } } };
+    for (uint32_t s = 0; s < control_step_count; s++)
+        for (uint64_t nth = 1; nth <= 2; nth++) {
+            struct ground *g = ground("serve", 1);
+            struct plan_service sv = service();
+            struct store *store;
+            must(store_memory_open(1000, &store, NULL) == 0);
+            struct control_setup setup = { .service = &sv,
+                                           .service_count = 1,
+                                           .launch = launch,
+                                           .cloud = &g->cloud,
+                                           .cloud_count = 1,
+                                           .store = store,
+                                           .merge = MERGE_CONFIG_DEFAULT,
+                                           .host = STR("127.0.0.1"),
+                                           .port = 1,
+                                           .engine_host = STR("127.0.0.1"),
+                                           .lease_ms = 1000,
+                                           .decisions_max = 100,
+                                           .seed = s * 10 + nth };
+            struct control *c;
+            must(control_new(&setup, g->now, &c, NULL) == 0);
+            must(control_scale(c, STR("chat"), STR("small"), 2, NULL) == 0);
+            fault_arm(control_steps[s], nth);
+            uint32_t crashes = 0, made_max = 0;
+            for (int t = 0; t < 60; t++) {
+                if (t == 25) must(control_scale(c, STR("chat"), STR("small"), 0, NULL) == 0);
+                if (second(g, c) == -ECANCELED) {
+                    crashes++;
+                    control_free(c);
+                    setup.seed += 100;
+                    must(control_new(&setup, g->now, &c, NULL) == 0);
+                }
+                struct listed item[32];
+                uint32_t n = list(g, item);
+                if (n > made_max) made_max = n;
+                if (t == 24 && n != 2) fail_msg("%s: %u run", control_steps[s], n);
+            }
+            fault_disarm();
+            struct listed item[32];
+            uint32_t left = list(g, item);
+            if (crashes != 1 || made_max != 2 || left != 0)
+                fail_msg("%s, time %llu: %u crashes, %u at once, %u left", control_steps[s],
+                         (unsigned long long)nth, crashes, made_max, left);
+            char command[160]; /* two were ever made */
+            snprintf(command, sizeof command, "test $(ls '%s/ended' | wc -l) -eq 2", g->folder);
+            if (system(command) != 0) fail_msg("%s: a second launch", control_steps[s]);
+            control_free(c);
+            store_close(store);
+            ground_free(g);
+        }
+}
+
+int main(int argc, char **argv)
+{
+    (void)argc;
+    static char path[PATH_MAX];
+    const char *slash = strrchr(argv[0], '/');
+    snprintf(path, sizeof path, "%.*sfake_agent", slash ? (int)(slash - argv[0]) + 1 : 0, argv[0]);
+    static char real[PATH_MAX];
+    must(realpath(path, real));
+    program = real;
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(one_intent_is_one_instance),
+        cmocka_unit_test(refusals),
+        cmocka_unit_test(a_dead_agent_comes_back_to_its_engine),
+        cmocka_unit_test(with_both_dead_it_is_gone),
+        cmocka_unit_test(remove_without_an_agent_ends_the_engine),
+        cmocka_unit_test(an_agent_that_never_comes_is_started_again),
+        cmocka_unit_test(what_cannot_be_read_is_an_error_and_no_hole),
+        cmocka_unit_test(only_the_newest_logs_are_kept),
+        cmocka_unit_test(killed_at_every_step),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
