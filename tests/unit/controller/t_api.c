@@ -1,0 +1,335 @@
+/* t_api.c - the HTTP face: who gets in, what is refused, what acts do, what streams say. */
+#include "base/core/bits.h"
+#include "base/io/http_fetch.h"
+#include "controller/api.h"
+#include "controller/console/console.h"
+#include "tests/unit/controller/world.h"
+#include "tests/unit/unit.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define SECRET "0123456789abcdef"
+#define BEARER "Bearer " SECRET
+
+struct face {
+    struct world *w;
+    struct loop *loop;
+    struct api *api;
+    pthread_t thread;
+    uint16_t port;
+};
+
+static void on_urgent(void *arg)
+{
+    (*(uint32_t *)arg)++;
+}
+
+static uint32_t urgent;
+
+static void *run(void *arg)
+{
+    loop_run(((struct face *)arg)->loop);
+    return NULL;
+}
+
+static struct face *face(bool require_secret, bool attach)
+{
+    static const struct str hosts[] = { { "fleet.example", 13 } };
+    struct face *f = calloc(1, sizeof *f);
+    must(f);
+    f->w = calloc(1, sizeof *f->w);
+    must(f->w);
+    struct fake_config plain = { .boot_us = SECOND };
+    world_init(f->w, &plain, 5);
+    f->w->service.min = 1;
+    world_run(f->w, 5);
+    struct api_config config = { .host = "127.0.0.1",
+                                 .require_secret = require_secret,
+                                 .secret = STR(SECRET),
+                                 .hosts = hosts,
+                                 .host_count = 1,
+                                 .on_urgent = on_urgent,
+                                 .arg = &urgent };
+    must(loop_new(&f->loop, NULL) == 0);
+    must(api_new(f->loop, &config, &f->api, NULL) == 0);
+    if (attach) api_attach(f->api, f->w->control);
+    f->port = api_port(f->api);
+    must(pthread_create(&f->thread, NULL, run, f) == 0);
+    return f;
+}
+
+static void face_free(struct face *f)
+{
+    loop_stop(f->loop);
+    pthread_join(f->thread, NULL);
+    api_free(f->api);
+    loop_free(f->loop);
+    world_fini(f->w);
+    free(f->w);
+    free(f);
+}
+
+struct ask {
+    const char *method, *path, *body;
+    const char *host, *origin, *authorization;
+    int status;
+    const char *in; /* must be part of the answer; NULL: whatever */
+    const char *why;
+};
+
+static int ask(const struct face *f, const struct ask *a, struct buf *reply)
+{
+    struct http_header headers[3];
+    size_t n = 0;
+    if (a->origin) headers[n++] = (struct http_header){ STR("origin"), str_from(a->origin) };
+    if (a->authorization)
+        headers[n++] = (struct http_header){ STR("authorization"), str_from(a->authorization) };
+    struct http_fetch_request req = { .host = a->host ? str_from(a->host) : STR("127.0.0.1"),
+                                      .port = f->port,
+                                      .method = str_from(a->method),
+                                      .path = str_from(a->path),
+                                      .headers = headers,
+                                      .header_count = n,
+                                      .body = str_from(a->body),
+                                      .timeout_us = 5 * SECOND };
+    int status = 0;
+    struct err err = { 0 };
+    int rc = http_fetch(&req, &status, reply, &err);
+    if (rc < 0) fail_msg("%s: %s", a->why, err_text(&err, rc));
+    return status;
+}
+
+static void check(const struct face *f, const struct ask *rows, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        CLEANUP(buf_fini) struct buf reply = { 0 };
+        int status = ask(f, &rows[i], &reply);
+        if (status != rows[i].status)
+            fail_msg("%s: %d %s", rows[i].why, status, reply.data ? reply.data : "");
+        if (rows[i].in && (!reply.data || !strstr(reply.data, rows[i].in)))
+            fail_msg("%s: no %s in %s", rows[i].why, rows[i].in, reply.data ? reply.data : "");
+    }
+}
+
+#define REPORT \
+    "{\"v\":1,\"instance\":\"i-x\",\"boot\":\"0000000000000001\",\"seq\":1,\"state\":\"up\"}"
+#define SYNC "{\"v\":1,\"router\":\"r\",\"boot\":\"0000000000000001\",\"seq\":1,\"window_s\":5}"
+
+static void the_guard(void **state)
+{
+    (void)state;
+    struct face *f = face(false, true);
+    char ours[64], local[64];
+    snprintf(ours, sizeof ours, "http://127.0.0.1:%u", f->port);
+    snprintf(local, sizeof local, "http://localhost:%u", f->port);
+    const struct ask rows[] = {
+        { "GET", "/health", NULL, NULL, NULL, NULL, 200, "ok", "health" },
+        { "GET", "/api/v1/status", NULL, NULL, NULL, NULL, 200, "\"services\"", "status" },
+        { "GET", "/api/v1/status", NULL, NULL, ours, NULL, 200, NULL, "our own page" },
+        { "GET", "/api/v1/status", NULL, NULL, local, NULL, 200, NULL, "our page as localhost" },
+        { "GET", "/api/v1/status", NULL, NULL, "http://evil.example", NULL, 403, "origin",
+          "a stranger's page" },
+        { "GET", "/api/v1/status", NULL, NULL, "null", NULL, 403, "origin", "a page from nowhere" },
+        { "GET", "/api/v1/status", NULL, NULL, "http://127.0.0.1.evil.example", NULL, 403, "origin",
+          "a name that begins like ours" },
+        { "POST", "/api/v1/services/chat/pause", NULL, NULL, "http://evil.example", NULL, 403,
+          "origin", "a stranger's page acts" },
+        { "POST", "/api/v1/agents/report", REPORT, NULL, NULL, NULL, 401, "secret", "no secret" },
+        { "POST", "/api/v1/agents/report", REPORT, NULL, NULL, "Bearer wrong", 401, "secret",
+          "a wrong secret" },
+        { "POST", "/api/v1/agents/report", REPORT, NULL, NULL, BEARER, 200, "\"known\":false",
+          "an agent we do not know" },
+        { "POST", "/api/v1/agents/report", REPORT, NULL, ours, BEARER, 403, "origin",
+          "a page is no agent" },
+        { "POST", "/api/v1/agents/report", "{}", NULL, NULL, BEARER, 400, "invalid", "no report" },
+        { "POST", "/api/v1/routers/sync", SYNC, NULL, NULL, BEARER, 200, "\"endpoints\"",
+          "a router" },
+        { "POST", "/api/v1/routers/sync", SYNC, NULL, NULL, NULL, 401, "secret", "no router" },
+        { "GET", "/", NULL, NULL, NULL, NULL, 200, "<html", "the console" },
+        { "GET", "/metrics", NULL, NULL, NULL, NULL, 200, "muster_controller_instances{",
+          "metrics" },
+        { "GET", "/nothing", NULL, NULL, NULL, NULL, 404, "not_found", "no such path" },
+        { "POST", "/api/v1/status", "{}", NULL, NULL, NULL, 405, "method", "a wrong method" },
+        { "GET", "/api/v1/decisions/a/b", NULL, NULL, NULL, NULL, 404, NULL, "one part only" },
+    };
+    check(f, rows, COUNT_OF(rows));
+    face_free(f);
+}
+
+static void a_foreign_host_is_refused(void **state)
+{
+    (void)state;
+    struct face *f = face(false, true);
+    /* http_fetch writes the Host of where it connects, so this one is written by hand. */
+    static const struct {
+        const char *host;
+        const char *answer, *why;
+    } rows[] = {
+        { "evil.example", "HTTP/1.1 403", "a rebound name" },
+        { "fleet.example", "HTTP/1.1 200", "a configured name" },
+        { "localhost:PORT", "HTTP/1.1 200", "ours with its port" },
+        { "localhost:1", "HTTP/1.1 403", "another port" },
+        { "[::1]:PORT", "HTTP/1.1 200", "IPv6 loopback" },
+    };
+    for (size_t i = 0; i < COUNT_OF(rows); i++) {
+        char host[64], command[256], line[64] = "";
+        snprintf(host, sizeof host, "%s", rows[i].host);
+        char *percent = strstr(host, "PORT");
+        if (percent) snprintf(percent, 8, "%u", f->port);
+        snprintf(command, sizeof command,
+                 "exec 3<>/dev/tcp/127.0.0.1/%u; printf 'GET /api/v1/cost HTTP/1.1\\r\\nHost: "
+                 "%s\\r\\nConnection: close\\r\\n\\r\\n' >&3; head -c 12 <&3",
+                 f->port, host);
+        char bash[320];
+        snprintf(bash, sizeof bash, "bash -c \"%s\"", command);
+        FILE *p = popen(bash, "r");
+        assert_non_null(p);
+        assert_non_null(fgets(line, sizeof line, p));
+        pclose(p);
+        if (strncmp(line, rows[i].answer, 12) != 0) fail_msg("%s: %s", rows[i].why, line);
+    }
+    face_free(f);
+}
+
+static void everything_needs_the_secret_when_asked(void **state)
+{
+    (void)state;
+    struct face *f = face(true, true);
+    const struct ask rows[] = {
+        { "GET", "/health", NULL, NULL, NULL, NULL, 200, NULL, "health is open" },
+        { "GET", "/api/v1/status", NULL, NULL, NULL, NULL, 401, NULL, "status" },
+        { "GET", "/", NULL, NULL, NULL, NULL, 401, NULL, "the console" },
+        { "GET", "/metrics", NULL, NULL, NULL, NULL, 401, NULL, "metrics" },
+        { "POST", "/api/v1/services/chat/pause", NULL, NULL, NULL, NULL, 401, NULL, "acts" },
+        { "GET", "/api/v1/status", NULL, NULL, NULL, BEARER, 200, NULL, "with the secret" },
+        { "GET", "/api/v1/status", NULL, NULL, NULL, "Bearer 0123456789abcde", 401, NULL,
+          "all but its last letter" },
+    };
+    check(f, rows, COUNT_OF(rows));
+    face_free(f);
+}
+
+static void before_the_control_is_there(void **state)
+{
+    (void)state;
+    struct face *f = face(false, false);
+    const struct ask rows[] = {
+        { "GET", "/health", NULL, NULL, NULL, NULL, 503, "observing", "not ready" },
+        { "GET", "/api/v1/status", NULL, NULL, NULL, NULL, 503, "starting", "not there" },
+    };
+    check(f, rows, COUNT_OF(rows));
+    face_free(f);
+}
+
+static void acts(void **state)
+{
+    (void)state;
+    struct face *f = face(false, true);
+    static const char scale[] = "/api/v1/services/chat/scale";
+    static const char tenants[] = "/api/v1/tenants";
+    const struct ask rows[] = {
+        { "POST", "/api/v1/services/chat/pause", NULL, NULL, NULL, NULL, 200, "ok", "pause" },
+        { "GET", "/api/v1/services", NULL, NULL, NULL, NULL, 200, "\"paused\":true", "paused" },
+        { "POST", "/api/v1/services/chat/resume", NULL, NULL, NULL, NULL, 200, "ok", "resume" },
+        { "GET", "/api/v1/services", NULL, NULL, NULL, NULL, 200, "\"paused\":false", "resumed" },
+        { "POST", "/api/v1/services/none/pause", NULL, NULL, NULL, NULL, 404, "no service",
+          "no such service" },
+        { "POST", scale, "{\"pool\":\"small\",\"count\":2}", NULL, NULL, NULL, 200, "ok", "scale" },
+        { "GET", "/api/v1/pools", NULL, NULL, NULL, NULL, 200, "\"manual\":2", "scaled" },
+        { "POST", scale, "{\"pool\":\"small\",\"count\":null}", NULL, NULL, NULL, 200, "ok",
+          "given back" },
+        { "POST", scale, "{\"pool\":\"small\",\"count\":99}", NULL, NULL, NULL, 400, "maximum",
+          "over the maximum" },
+        { "POST", scale, "{\"pool\":\"small\",\"count\":-1}", NULL, NULL, NULL, 400, "count",
+          "negative" },
+        { "POST", scale, "{\"pool\":\"small\"}", NULL, NULL, NULL, 400, "want", "no count" },
+        { "POST", scale, "{\"pool\":\"huge\",\"count\":1}", NULL, NULL, NULL, 404, "no pool",
+          "no such pool" },
+        { "POST", scale, "{\"pool\":\"small\",\"cuont\":1}", NULL, NULL, NULL, 400, "cuont",
+          "a typing error" },
+        { "POST", scale, "{\"pool\":\"small\",\"count\":1}x", NULL, NULL, NULL, 400, NULL,
+          "text behind the end" },
+        { "POST", scale, NULL, NULL, NULL, NULL, 400, NULL, "nothing" },
+        { "POST", tenants, "{\"name\":\"acme\",\"concurrency\":3}", NULL, NULL, NULL, 201,
+          "\"key\":\"muster-", "a tenant" },
+        { "POST", tenants, "{\"name\":\"acme\"}", NULL, NULL, NULL, 409, "exists", "again" },
+        { "POST", tenants, "{\"name\":\"a/b\"}", NULL, NULL, NULL, 400, "name", "an odd name" },
+        { "POST", tenants, "{}", NULL, NULL, NULL, 400, "name", "no name" },
+        { "GET", tenants, NULL, NULL, NULL, NULL, 200, "\"concurrency\":3", "listed" },
+        { "DELETE", "/api/v1/tenants/acme", NULL, NULL, NULL, NULL, 200, "ok", "removed" },
+        { "DELETE", "/api/v1/tenants/acme", NULL, NULL, NULL, NULL, 404, NULL, "removed twice" },
+        { "GET", "/api/v1/decisions", NULL, NULL, NULL, NULL, 200, "\"launch\"", "decisions" },
+        { "GET", "/api/v1/decisions?from=1&limit=1", NULL, NULL, NULL, NULL, 200, "\"id\":1",
+          "from" },
+        { "GET", "/api/v1/decisions?from=x", NULL, NULL, NULL, NULL, 400, NULL, "no number" },
+        { "GET", "/api/v1/decisions/1", NULL, NULL, NULL, NULL, 200, "\"reason\"", "one" },
+        { "GET", "/api/v1/decisions/9999", NULL, NULL, NULL, NULL, 404, NULL, "none" },
+        { "GET", "/api/v1/decisions/one", NULL, NULL, NULL, NULL, 400, NULL, "no id" },
+        { "GET", "/api/v1/intents", NULL, NULL, NULL, NULL, 200, "\"registered\"", "intents" },
+        { "GET", "/api/v1/offers", NULL, NULL, NULL, NULL, 200, "\"price_per_h\"", "offers" },
+        { "GET", "/api/v1/cost", NULL, NULL, NULL, NULL, 200, "\"total\"", "cost" },
+    };
+    urgent = 0;
+    check(f, rows, COUNT_OF(rows));
+    assert_true(urgent >= 3); /* what people do is not kept waiting */
+    face_free(f);
+}
+
+static void broadcast(void *arg)
+{
+    api_broadcast(arg);
+}
+
+struct heard {
+    struct face *f;
+    struct buf text;
+    bool posted;
+};
+
+static int on_data(void *arg, struct str data)
+{
+    struct heard *h = arg;
+    buf_str(&h->text, data);
+    if (!h->posted) {
+        h->posted = true;
+        loop_post(h->f->loop, broadcast, h->f->api);
+    }
+    uint32_t events = 0;
+    for (const char *p = h->text.data; (p = strstr(p, "event: status\n")); p++)
+        events++;
+    return events >= 2 ? -ECANCELED : 0;
+}
+
+static void streams_tell_the_status(void **state)
+{
+    (void)state;
+    struct face *f = face(false, true);
+    struct heard h = { .f = f };
+    struct http_fetch_request req = { .host = STR("127.0.0.1"),
+                                      .port = f->port,
+                                      .path = STR("/api/v1/stream"),
+                                      .timeout_us = 5 * SECOND };
+    int status;
+    struct err err;
+    assert_int_equal(http_fetch_stream(&req, &status, NULL, on_data, &h, &err), -ECANCELED);
+    assert_int_equal(status, 200);
+    assert_non_null(strstr(h.text.data, "\"instances\""));
+    buf_fini(&h.text);
+    face_free(f); /* the stream's end was noticed, or is now */
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_guard),
+        cmocka_unit_test(a_foreign_host_is_refused),
+        cmocka_unit_test(everything_needs_the_secret_when_asked),
+        cmocka_unit_test(before_the_control_is_there),
+        cmocka_unit_test(acts),
+        cmocka_unit_test(streams_tell_the_status),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
