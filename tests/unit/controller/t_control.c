@@ -429,7 +429,7 @@ static void routers_hear_what_they_need(void **state)
 
     /* a seventeenth router is told so */
     for (int i = 0; i < CONTROL_ROUTERS_MAX; i++) {
-        char id[8];
+        char id[16];
         snprintf(id, sizeof id, "x%d", i);
         struct router_sync more = { .router = str_from(id), .boot = 9, .seq = 1 };
         arena_reset(&arena);
