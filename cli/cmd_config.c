@@ -44,7 +44,7 @@ static int check(const struct config_options *o, struct err *err)
 {
     CLEANUP(config_freep) struct config *config = NULL;
     CLEANUP(buf_fini) struct buf problems = { 0 };
-    if (o->file.len == 0) return err_set(err, -EINVAL, "config check wants a FILE");
+    if (o->file.len == 0) return err_set(err, COMMAND_MISUSED, "config check wants a FILE");
     int rc = check_file(o->file.data, &config, &problems, err);
     if (problems.len > 0) {
         fwrite(problems.data, 1, problems.len, stderr);
@@ -82,7 +82,7 @@ static int config_command(const void *options, struct err *err)
     if (str_eq(o->act, STR("check"))) return check(o, err);
     if (str_eq(o->act, STR("view"))) return view(o, err);
     if (str_eq(o->act, STR("schema"))) return print_schema(err);
-    return err_set(err, -EINVAL, "no action '" STR_FMT "': want check, view or schema",
+    return err_set(err, COMMAND_MISUSED, "no action '" STR_FMT "': want check, view or schema",
                    STR_ARG(o->act));
 }
 

@@ -63,7 +63,7 @@ static int docs(const void *options, struct err *err)
     else if (str_eq(o->page, STR("metrics")))
         rc = put_metrics(&out);
     else
-        return err_set(err, -EINVAL, "no page '" STR_FMT "': want configuration or metrics",
+        return err_set(err, COMMAND_MISUSED, "no page '" STR_FMT "': want configuration or metrics",
                        STR_ARG(o->page));
     return rc < 0 ? err_set(err, rc, "the page cannot be made") : command_print(&out, err);
 }

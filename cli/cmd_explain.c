@@ -55,7 +55,7 @@ static int read_path(const struct explain_options *o, struct buf *path, struct e
     uint64_t id;
     if (o->id.len == 0) return buf_printf(path, "/api/v1/decisions?limit=%lld", (long long)o->last);
     if (str_to_u64(o->id, &id) < 0)
-        return err_set(err, -EINVAL,
+        return err_set(err, COMMAND_MISUSED,
                        "'" STR_FMT "': a decision is named by its number; `muster "
                        "get decisions` lists them",
                        STR_ARG(o->id));

@@ -50,7 +50,7 @@ static int refuse_kind(struct str name, struct err *err)
     for (uint32_t i = 0; i < count; i++)
         names[i] = kind_table[i].name;
     const char *near = str_nearest(name, names, count);
-    return err_set(err, -EINVAL, "no kind '" STR_FMT "'%s%s%s; see muster get --help",
+    return err_set(err, COMMAND_MISUSED, "no kind '" STR_FMT "'%s%s%s; see muster get --help",
                    STR_ARG(name), near ? ", did you mean '" : "", near ? near : "",
                    near ? "'?" : "");
 }
@@ -82,7 +82,7 @@ static int decisions_path(const struct get_options *o, struct buf *path, struct 
     uint64_t id;
     if (o->name.len == 0) return buf_printf(path, "?limit=%lld", (long long)o->last);
     if (str_to_u64(o->name, &id) < 0)
-        return err_set(err, -EINVAL, "'" STR_FMT "': a decision is named by its number",
+        return err_set(err, COMMAND_MISUSED, "'" STR_FMT "': a decision is named by its number",
                        STR_ARG(o->name));
     return buf_printf(path, "?from=%llu&limit=1", (unsigned long long)id);
 }

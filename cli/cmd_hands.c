@@ -90,7 +90,7 @@ static int scale(const void *options, struct err *err)
     struct str rest = o->target, service = str_cut(&rest, '/');
     int64_t count = HANDS_AUTO;
     if (!str_eq(o->count, STR("auto")) && (str_to_i64(o->count, &count) < 0 || count < 0))
-        return err_set(err, -EINVAL, "'" STR_FMT "': want a number of instances, or auto",
+        return err_set(err, COMMAND_MISUSED, "'" STR_FMT "': want a number of instances, or auto",
                        STR_ARG(o->count));
     int rc = remote_find(&o->place, &api, err);
     if (rc == 0)

@@ -125,10 +125,11 @@ static int keys(const void *options, struct err *err)
     bool is_create = str_eq(o->act, STR("create"));
     struct remote api;
     if (!is_list && !is_create && !str_eq(o->act, STR("revoke")))
-        return err_set(err, -EINVAL, "no action '" STR_FMT "': want create, list or revoke",
+        return err_set(err, COMMAND_MISUSED, "no action '" STR_FMT "': want create, list or revoke",
                        STR_ARG(o->act));
     if (!is_list && o->name.len == 0)
-        return err_set(err, -EINVAL, "keys " STR_FMT " wants the tenant's NAME", STR_ARG(o->act));
+        return err_set(err, COMMAND_MISUSED, "keys " STR_FMT " wants the tenant's NAME",
+                       STR_ARG(o->act));
     int rc = remote_find(&o->place, &api, err);
     if (rc < 0) return rc;
     if (is_list) return list(&api, o, err);

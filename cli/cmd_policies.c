@@ -61,7 +61,7 @@ static int check_kind(struct str kind, struct err *err)
     for (; policy_kinds[count]; count++)
         if (str_eq(kind, str_from(policy_kinds[count]))) return 0;
     const char *near = str_nearest(kind, policy_kinds, count);
-    return err_set(err, -EINVAL, "no kind '" STR_FMT "'%s%s%s; see muster policies --help",
+    return err_set(err, COMMAND_MISUSED, "no kind '" STR_FMT "'%s%s%s; see muster policies --help",
                    STR_ARG(kind), near ? ", did you mean '" : "", near ? near : "",
                    near ? "'?" : "");
 }

@@ -17,6 +17,7 @@ int command_run(const struct opt_command *usage, int argc, char *const *argv, vo
     rc = fn(options, &err);
     if (rc < 0) fprintf(stderr, "%s: %s\n", usage->name, err_text(&err, rc));
     if (rc == -ETIMEDOUT) return EXIT_TIMED_OUT;
+    if (rc == COMMAND_MISUSED) return EXIT_USAGE;
     return rc < 0 ? EXIT_FAILED : rc;
 }
 

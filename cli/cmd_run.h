@@ -5,9 +5,12 @@
 #pragma once
 #include "base/io/opt.h"
 
+/* What fn returns for arguments that are wrong in a way that the rows cannot say. */
+#define COMMAND_MISUSED (-EBADRQC)
+
 /* Parses argv into `options` and calls fn. fn returns an exit status, or a negative errno with a
  * sentence: that is printed behind the command's name; -ETIMEDOUT exits with EXIT_TIMED_OUT,
- * anything else with EXIT_FAILED. */
+ * COMMAND_MISUSED with EXIT_USAGE, anything else with EXIT_FAILED. */
 int command_run(const struct opt_command *usage, int argc, char *const *argv, void *options,
                 int (*fn)(const void *options, struct err *err));
 

@@ -7,7 +7,8 @@
 
 /* In the order of --help; rows of one group stand together. */
 static const struct command *const commands[] = {
-    &command_chat,       &command_demo,                            /* Use */
+    &command_chat,       &command_run_model,  &command_demo,       /* Use */
+    &command_up,         &command_down,                            /* Fleet */
     &command_status,     &command_get,     &command_explain,       /* Look */
     &command_policies,
     &command_pause,      &command_resume,  &command_scale,         /* Act */

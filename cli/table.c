@@ -61,8 +61,8 @@ static void number_cell(enum table_form form, double v, int64_t now_us, struct b
     case TABLE_DECIMAL:
         buf_printf(out, "%.2f", v);
         break;
-    case TABLE_MONEY:
-        buf_printf(out, v < 1 ? "$%.4f" : "$%.2f", v);
+    case TABLE_MONEY: /* whole cents as such; what is not, finer while it is small */
+        buf_printf(out, v < 1 && fabs(v * 100 - round(v * 100)) > 1e-6 ? "$%.4f" : "$%.2f", v);
         break;
     case TABLE_AGE:
         age_text(v, out);

@@ -1,0 +1,364 @@
+/* cmd_up.c - `muster up`: controller and router in the background, and a fleet that answers.
+ *
+ * What was started is written down before anything is waited for, so that `muster down` ends it
+ * however this command ends. */
+#include "base/core/bits.h"
+#include "base/core/own.h"
+#include "base/io/clock.h"
+#include "base/io/file.h"
+#include "cli/check.h"
+#include "cli/cmd_run.h"
+#include "cli/command.h"
+#include "cli/parts.h"
+#include "cli/pick.h"
+#include "cli/rest.h"
+#include "controller/config.h"
+#include "router/config.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#define POLL_US 250000
+#define STOP_US 10000000
+
+struct up_options {
+    struct str config, state, listen, controller_listen;
+    int64_t timeout_us;
+};
+
+#define AT(member) .offset = offsetof(struct up_options, member)
+// clang-format off
+static const struct config_field rows[] = {
+    { .name = "file", .letter = 'f', .type = CONFIG_TEXT, .default_text = "muster.yaml", AT(config),
+      .about = "Configuration of the fleet." },
+    { .name = "state", .type = CONFIG_TEXT, AT(state),
+      .about = "State directory; without it the file's controller.state (muster-state)." },
+    { .name = "listen", .type = CONFIG_TEXT, AT(listen),
+      .about = "HOST:PORT of the router, instead of the file's." },
+    { .name = "controller_listen", .type = CONFIG_TEXT, AT(controller_listen),
+      .about = "HOST:PORT of the controller, instead of the file's." },
+    { .name = "timeout", .letter = 't', .type = CONFIG_DURATION, .default_text = "2m",
+      .min = 1e6, .max = 864e8, AT(timeout_us),
+      .about = "Wait so long for the first instances." },
+};
+// clang-format on
+static const struct config_record record = CONFIG_RECORD_OF(struct up_options, rows);
+static const struct opt_command usage = {
+    .name = "muster up",
+    .about = "Start a fleet: controller and router in the background, then the first instances.",
+    .options = &record,
+    .notes = "The fleet runs on when this command has ended; `muster down` drains and stops it.",
+};
+
+struct up {
+    const struct up_options *o;
+    const struct config *config;
+    struct str state;
+    struct started started;
+    char controller_listen[STARTED_HOST_BYTES + 16], router_listen[STARTED_HOST_BYTES + 16];
+    char origins[256];
+    bool new_controller, new_router;
+    int64_t until_us;
+};
+
+/* "HOST:PORT" of a flag or the file into a part. */
+static int read_listen(const char *what, struct str flag, struct str file, char *ret_text,
+                       size_t size, struct started_part *ret, struct err *err)
+{
+    struct str text = flag.len > 0 ? flag : file, host;
+    uint16_t port;
+    int rc = router_address(text, &host, &port, err);
+    if (rc < 0) return err_prefix(err, rc, "%s", what);
+    if (port == 0)
+        return err_set(err, -EINVAL, "%s: port 0 would be another one each time; name one", what);
+    if (host.len >= sizeof ret->host || text.len >= size)
+        return err_set(err, -EINVAL, "%s: the host is longer than %zu bytes", what,
+                       sizeof ret->host - 1);
+    if (ret->id.pid != 0) return 0; /* it runs already, and stays where it is */
+    snprintf(ret->host, sizeof ret->host, STR_FMT, STR_ARG(host));
+    snprintf(ret_text, size, STR_FMT, STR_ARG(text));
+    ret->port = port;
+    return 0;
+}
+
+/* Commands run elsewhere too, so that the path must not depend on where this one does. */
+static int find_secret(struct up *u, const struct controller_section *c, struct err *err)
+{
+    char folder[PATH_MAX];
+    struct started *s = &u->started;
+    bool named = c->secret_file.len > 0;
+    struct str path = named ? c->secret_file : u->state;
+    if (!getcwd(folder, sizeof folder)) {
+        int rc = -errno;
+        return err_set(err, rc, "the current directory is not known: %s", strerror(-rc));
+    }
+    const char *base = str_starts(path, STR("/")) ? "" : folder;
+    int len = snprintf(s->secret, sizeof s->secret, "%s%s" STR_FMT "%s", base, base[0] ? "/" : "",
+                       STR_ARG(path), named ? "" : "/secret");
+    if (len < (int)sizeof s->secret) return 0;
+    return err_set(err, -ENAMETOOLONG, "the path of the secret is longer than %d bytes", PATH_MAX);
+}
+
+static int read_places(struct up *u, struct err *err)
+{
+    const struct controller_section *c = config_section_get(u->config, controller_section.name);
+    const struct router_config *r = config_section_get(u->config, router_section.name);
+    struct started *s = &u->started;
+    int rc = started_read(u->state, s, err);
+    if (rc < 0 && rc != -ENOENT) return rc;
+    if (!started_lives(&s->controller)) s->controller.id.pid = 0;
+    if (!started_lives(&s->router)) s->router.id.pid = 0;
+    rc = read_listen("controller.listen", u->o->controller_listen, c->listen, u->controller_listen,
+                     sizeof u->controller_listen, &s->controller, err);
+    if (rc == 0)
+        rc = read_listen("router.listen", u->o->listen, r->listen, u->router_listen,
+                         sizeof u->router_listen, &s->router, err);
+    if (rc < 0) return rc;
+    if (!realpath(u->o->config.data, s->config)) {
+        rc = -errno;
+        return err_set(err, rc, "%s: %s", u->o->config.data, strerror(-rc));
+    }
+    return find_secret(u, c, err);
+}
+
+/* ---- starting ---- */
+
+static int start_controller(struct up *u, struct err *err)
+{
+    const char *args[] = { "--config", u->started.config, "--listen", u->controller_listen,
+                           "--state",  u->state.data,     NULL };
+    int rc = parts_spawn(u->state, "controller", args, &u->started.controller.id, err);
+    u->new_controller = rc == 0;
+    return rc < 0 ? rc : started_write(u->state, &u->started, err);
+}
+
+/* The console's pages may call the router, also when the controller listens elsewhere than the
+ * file says; origins that the file names stay as they are otherwise. */
+static void say_origins(struct up *u)
+{
+    const struct router_config *r = config_section_get(u->config, router_section.name);
+    size_t len = 0;
+    for (size_t i = 0; i < r->cors_origins.count && len < sizeof u->origins; i++)
+        len += (size_t)snprintf(u->origins + len, sizeof u->origins - len, STR_FMT ",",
+                                STR_ARG(r->cors_origins.items[i]));
+    if (len < sizeof u->origins)
+        len += (size_t)snprintf(u->origins + len, sizeof u->origins - len,
+                                "http://127.0.0.1:%u,http://localhost:%u",
+                                u->started.controller.port, u->started.controller.port);
+    if (len >= sizeof u->origins) u->origins[0] = 0; /* too many: as the file says */
+}
+
+static int start_router(struct up *u, struct err *err)
+{
+    char reach[STARTED_HOST_BYTES + 16];
+    const struct started_part *c = &u->started.controller;
+    CLEANUP(buf_fini) struct buf url = { 0 };
+    started_url(c, &url);
+    snprintf(reach, sizeof reach, "%s", url.data + strlen("http://"));
+    const char *args[] = {
+        "--config", u->started.config, "--listen",        u->router_listen, "--controller",
+        reach,      "--secret-file",   u->started.secret, "--cors-origins", u->origins,
+        NULL
+    };
+    say_origins(u);
+    if (!u->origins[0]) args[8] = NULL;
+    int rc = parts_spawn(u->state, "router", args, &u->started.router.id, err);
+    u->new_router = rc == 0;
+    return rc < 0 ? rc : started_write(u->state, &u->started, err);
+}
+
+static int64_t left_us(const struct up *u)
+{
+    return max_i64(0, u->until_us - clock_mono_us());
+}
+
+static int start_parts(struct up *u, struct err *err)
+{
+    int rc = 0;
+    if (u->started.controller.id.pid == 0) {
+        fprintf(stderr, "starting the controller at %s\n", u->controller_listen);
+        rc = start_controller(u, err);
+    }
+    if (rc == 0)
+        rc = parts_wait(u->state, "controller", &u->started.controller, true, left_us(u), err);
+    if (rc == 0 && u->started.router.id.pid == 0) {
+        fprintf(stderr, "starting the router at %s\n", u->router_listen);
+        rc = start_router(u, err);
+    }
+    /* A router without an instance is not healthy yet; that it answers is enough. */
+    if (rc == 0) rc = parts_wait(u->state, "router", &u->started.router, false, left_us(u), err);
+    return rc;
+}
+
+/* A fleet that did not come up leaves nothing behind that this command has started. */
+static void take_back(struct up *u)
+{
+    struct started *s = &u->started;
+    if (u->new_router) parts_stop(&s->router, STOP_US, NULL);
+    if (u->new_controller) parts_stop(&s->controller, STOP_US, NULL);
+    if (!started_lives(&s->router) && !started_lives(&s->controller))
+        started_remove(u->state, NULL);
+}
+
+/* ---- waiting for instances ---- */
+
+struct waiting {
+    const struct config_records *services;
+    struct buf said, now; /* progress: what was printed, what would be */
+    uint32_t missing;
+};
+
+static bool must_run(const struct waiting *w, struct str name)
+{
+    const struct service_section *s = w->services->items;
+    for (size_t i = 0; i < w->services->count; i++) {
+        if (!str_eq(s[i].name, name)) continue;
+        const struct pool_section *pool = s[i].pools.items;
+        int64_t min = s[i].min;
+        for (size_t p = 0; p < s[i].pools.count; p++)
+            min += pool[p].min;
+        return min > 0;
+    }
+    return false;
+}
+
+static int look_at_service(void *ctx, struct str service)
+{
+    struct waiting *w = ctx;
+    CLEANUP(buf_fini) struct buf name = { 0 };
+    uint64_t ready = 0, starting = 0;
+    bool paused = false;
+    int rc = pick_text(service, "service", &name);
+    if (rc == 0) rc = pick_u64(service, "ready", &ready);
+    if (rc == 0) rc = pick_u64(service, "starting", &starting);
+    if (rc == 0) rc = pick_bool(service, "paused", &paused);
+    if (rc < 0) return rc;
+    if (ready == 0 && !paused && must_run(w, buf_view(&name))) w->missing++;
+    return buf_printf(&w->now, STR_FMT ": %llu ready, %llu starting%s\n", STR_ARG(buf_view(&name)),
+                      (unsigned long long)ready, (unsigned long long)starting,
+                      paused ? ", paused by hand" : "");
+}
+
+static int look_at_instance(void *ctx, struct str instance)
+{
+    struct waiting *w = ctx;
+    CLEANUP(buf_fini) struct buf name = { 0 };
+    CLEANUP(buf_fini) struct buf trouble = { 0 };
+    if (pick_text(instance, "trouble", &trouble) < 0) return 0;
+    int rc = pick_text(instance, "instance", &name);
+    return rc < 0 ? rc
+                  : buf_printf(&w->now, "  %s: %s\n", name.data, trouble.data ? trouble.data : "");
+}
+
+/* One look; 0, or how many services have no ready instance though they should. */
+static int look(const struct remote *api, struct waiting *w, struct err *err)
+{
+    CLEANUP(buf_fini) struct buf reply = { 0 };
+    int rc = remote_get(api, "/api/v1/status", &reply, err);
+    if (rc < 0) return rc;
+    buf_clear(&w->now);
+    w->missing = 0;
+    rc = pick_each(buf_view(&reply), "services", look_at_service, w);
+    if (rc == 0) rc = pick_each(buf_view(&reply), "instances", look_at_instance, w);
+    if (rc < 0) return err_set(err, -EPROTO, "the controller's status is not understood");
+    if (!str_eq(buf_view(&w->now), buf_view(&w->said))) {
+        fwrite(w->now.data, 1, w->now.len, stderr);
+        buf_clear(&w->said);
+        buf_str(&w->said, buf_view(&w->now));
+    }
+    return 0;
+}
+
+static int wait_instances(struct up *u, struct err *err)
+{
+    struct waiting w = { .services = config_section_get(u->config, services_section.name) };
+    struct remote_place place = { .state = u->state };
+    struct remote api;
+    int rc = remote_find(&place, &api, err);
+    if (rc == 0) rc = rest_end(&api, u->state, err);
+    while (rc == 0) {
+        rc = look(&api, &w, err);
+        if (rc < 0 || w.missing == 0) break;
+        if (left_us(u) == 0) {
+            char log[PATH_MAX];
+            if (started_path(u->state, "controller.log", log, NULL) == 0) parts_show_log(log);
+            rc = err_set(err, -ETIMEDOUT,
+                         "%u services have no instance yet; the fleet goes on starting: see "
+                         "`muster status`, " STR_FMT "/controller.log and " STR_FMT
+                         "/instances/*/engine.log; `muster down` ends it",
+                         w.missing, STR_ARG(u->state), STR_ARG(u->state));
+            break;
+        }
+        usleep(POLL_US);
+    }
+    buf_fini(&w.said);
+    buf_fini(&w.now);
+    return rc;
+}
+
+/* ---- the end ---- */
+
+static void show_places(const struct up *u, bool ran_already)
+{
+    CLEANUP(buf_fini) struct buf router = { 0 };
+    CLEANUP(buf_fini) struct buf controller = { 0 };
+    bool usual = str_eq(u->state, STR(STARTED_STATE_DEFAULT));
+    char state[PATH_MAX + 16] = "";
+    started_url(&u->started.router, &router);
+    started_url(&u->started.controller, &controller);
+    if (!usual) snprintf(state, sizeof state, " --state " STR_FMT, STR_ARG(u->state));
+    if (ran_already) printf("The fleet of " STR_FMT " already runs.\n\n", STR_ARG(u->state));
+    printf("API      %s/v1      (OpenAI; router, pid %lld)\n"
+           "console  %s/        (controller, pid %lld)\n\n"
+           "Next: muster chat --url %s \"Tell me a story.\"\n"
+           "      muster status%s\n"
+           "      muster down%s\n",
+           router.data, (long long)u->started.router.id.pid, controller.data,
+           (long long)u->started.controller.id.pid, router.data, state, state);
+}
+
+static int go(struct up *u, struct err *err)
+{
+    char path[PATH_MAX];
+    const struct controller_section *c = config_section_get(u->config, controller_section.name);
+    int lock;
+    u->state = u->o->state.len > 0 ? u->o->state : c->state;
+    int rc = file_make_folders(u->state.data, 0700, err);
+    if (rc == 0) rc = started_path(u->state, "up.lock", path, err);
+    if (rc == 0) rc = file_lock(path, &lock, err);
+    if (rc < 0) return rc;
+    rc = read_places(u, err);
+    bool ran_already = u->started.controller.id.pid != 0 && u->started.router.id.pid != 0;
+    if (rc == 0 && !ran_already) {
+        rc = start_parts(u, err);
+        if (rc < 0) take_back(u);
+        if (rc == 0) rc = wait_instances(u, err);
+    }
+    if (rc == 0) show_places(u, ran_already);
+    file_unlock(lock);
+    return rc;
+}
+
+static int up(const void *options, struct err *err)
+{
+    const struct up_options *o = options;
+    CLEANUP(config_freep) struct config *config = NULL;
+    int rc = check_file(o->config.data, &config, NULL, err);
+    if (rc < 0) return rc;
+    struct up u = { .o = o, .config = config, .until_us = clock_mono_us() + o->timeout_us };
+    return go(&u, err);
+}
+
+static int run(int argc, char *const *argv)
+{
+    struct up_options options;
+    return command_run(&usage, argc, argv, &options, up);
+}
+
+const struct command command_up = {
+    .name = "up",
+    .group = "Fleet",
+    .about = "start a fleet in the background",
+    .run = run,
+};

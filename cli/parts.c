@@ -1,0 +1,126 @@
+/* parts.c - the processes behind `muster up`, `down` and `run`. */
+#include "cli/parts.h"
+
+#include "base/core/own.h"
+#include "base/io/clock.h"
+#include "base/io/http_fetch.h"
+
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <signal.h>
+#include <stdio.h>
+#include <unistd.h>
+
+#define POLL_US 50000
+#define CALL_US 2000000
+#define ARGS_MAX 32
+#define TAIL_BYTES 2048
+#define KILL_US 5000000 /* from SIGKILL to the end */
+
+void parts_show_log(const char *path)
+{
+    char tail[TAIL_BYTES];
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) return;
+    off_t size = lseek(fd, 0, SEEK_END);
+    off_t from = size > TAIL_BYTES ? size - TAIL_BYTES : 0;
+    ssize_t len = pread(fd, tail, sizeof tail, from);
+    close(fd);
+    if (len <= 0) return;
+    struct str text = str_of(tail, (size_t)len);
+    if (from > 0) (void)str_cut(&text, '\n'); /* the first line is cut */
+    fprintf(stderr, "--- the end of %s\n" STR_FMT "---\n", path, STR_ARG(text));
+}
+
+int parts_spawn(struct str state, const char *role, const char *const *args, struct proc_id *ret,
+                struct err *err)
+{
+    char self[PATH_MAX], log[PATH_MAX], name[64];
+    const char *argv[ARGS_MAX] = { self, role };
+    size_t count = 2;
+    struct proc p;
+    for (; *args; args++) {
+        must(count + 1 < ARGS_MAX);
+        argv[count++] = *args;
+    }
+    snprintf(name, sizeof name, "%s.log", role);
+    int rc = proc_self_path(self, sizeof self);
+    if (rc < 0) return err_set(err, rc, "the path of this program is not known");
+    rc = started_path(state, name, log, err);
+    struct proc_spec spec = { .argv = argv, .log_path = log, .detached = true };
+    if (rc == 0) rc = proc_spawn(&spec, &p, err);
+    if (rc < 0) return err_prefix(err, rc, "muster %s", role);
+    *ret = p.id;
+    proc_close(&p);
+    return 0;
+}
+
+static int health(const struct started_part *part)
+{
+    CLEANUP(buf_fini) struct buf reply = { 0 };
+    struct http_fetch_request req = { .host = str_from(part->host),
+                                      .port = part->port,
+                                      .path = STR("/health"),
+                                      .timeout_us = CALL_US };
+    int status = 0;
+    int rc = http_fetch(&req, &status, &reply, NULL);
+    return rc < 0 ? rc : status;
+}
+
+int parts_wait(struct str state, const char *role, const struct started_part *part, bool ready,
+               int64_t timeout_us, struct err *err)
+{
+    int64_t until_us = clock_mono_us() + timeout_us;
+    char log[PATH_MAX] = "", name[64];
+    snprintf(name, sizeof name, "%s.log", role);
+    int rc = started_path(state, name, log, err);
+    if (rc < 0) return rc;
+    for (;;) {
+        bool lives = started_lives(part); /* asked first: else another's answer could be taken */
+        int status = health(part);
+        if (!lives) {
+            parts_show_log(log);
+            return err_set(err, -ECHILD, "muster %s has ended; its log %s says why", role, log);
+        }
+        if (status == 200 || (status > 0 && !ready)) return 0;
+        if (clock_mono_us() >= until_us) {
+            parts_show_log(log);
+            return err_set(err, -ETIMEDOUT, "muster %s is not healthy at %s:%u; see %s", role,
+                           part->host, part->port, log);
+        }
+        usleep(POLL_US);
+    }
+}
+
+int parts_stop(const struct started_part *part, int64_t timeout_us, struct err *err)
+{
+    struct proc p;
+    struct proc_exit how;
+    if (part->id.pid == 0) return 0;
+    int rc = proc_adopt(&part->id, &p, err);
+    if (rc == -ESRCH) return 0;
+    if (rc < 0) return rc;
+    proc_signal(&part->id, SIGTERM, NULL);
+    rc = proc_wait(&p, timeout_us, &how);
+    if (rc == -ETIMEDOUT) {
+        proc_signal(&part->id, SIGKILL, NULL);
+        rc = proc_wait(&p, KILL_US, &how);
+    }
+    proc_close(&p);
+    if (rc == 0) return 0;
+    return err_set(err, rc, "pid %lld does not end", (long long)part->id.pid);
+}
+
+uint16_t parts_free_port(void)
+{
+    struct sockaddr_in in = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+    socklen_t len = sizeof in;
+    uint16_t port = 0;
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (fd < 0) return 0;
+    if (bind(fd, (struct sockaddr *)&in, len) == 0 &&
+        getsockname(fd, (struct sockaddr *)&in, &len) == 0)
+        port = ntohs(in.sin_port);
+    close(fd);
+    return port;
+}

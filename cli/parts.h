@@ -1,0 +1,26 @@
+/* parts.h - controller and router as background processes: start, wait, stop.
+ *
+ * Layer: cli (base/io)
+ */
+#pragma once
+#include "cli/started.h"
+
+/* Starts `muster ROLE args...` detached, with its output appended to STATE/ROLE.log. args is
+ * NULL-terminated. */
+int parts_spawn(struct str state, const char *role, const char *const *args, struct proc_id *ret,
+                struct err *err);
+
+/* Waits until GET /health is answered, with 200 when `ready`. -ECHILD with the end of its log when
+ * the process has died, -ETIMEDOUT. */
+int parts_wait(struct str state, const char *role, const struct started_part *part, bool ready,
+               int64_t timeout_us, struct err *err);
+
+/* SIGTERM, and SIGKILL after timeout_us. 0 when it is gone. */
+int parts_stop(const struct started_part *part, int64_t timeout_us, struct err *err);
+
+/* Writes the last lines of a log to stderr, under its name. */
+void parts_show_log(const char *path);
+
+/* A port of 127.0.0.1 that is free now; 0 when there is none. Another process may take it before
+ * ours does: then that one fails with its own words. */
+uint16_t parts_free_port(void);
