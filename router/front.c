@@ -161,12 +161,13 @@ static void on_detokenize(struct asked *a)
         }
         json_next(&r);
         uint64_t id;
-        while (json_next(&r) == JSON_NUMBER && json_u64(&r, &id) == 0 && id <= UINT32_MAX) {
-            buf_str(&text, vocab_bytes(bundle->bundle.vocab, (uint32_t)id));
+        const struct vocab *vocab = bundle->bundle.vocab;
+        while (json_next(&r) == JSON_NUMBER && json_u64(&r, &id) == 0 && id < vocab_count(vocab)) {
+            buf_str(&text, vocab_bytes(vocab, (uint32_t)id));
         }
     }
-    if (r.token != JSON_OBJECT_END) {
-        reply_problem(a, OPENAI_INVALID, "Give the ids as \"tokens\".");
+    if (r.token != JSON_OBJECT_END || json_next(&r) != JSON_END) {
+        reply_problem(a, OPENAI_INVALID, "Give ids of the model as the list \"tokens\".");
         return;
     }
     struct json_writer w;
