@@ -219,6 +219,19 @@ static int encode_request(struct face *f, const struct openai_request *r, struct
     return encode_prompt(f, r->prompt, out, e);
 }
 
+/* As the router refuses: an answer cut short of what was asked for would look like a choice. A
+ * prompt that fills the context alone is call_start's to refuse. */
+static int check_room(const struct face *f, const struct openai_request *r, size_t prompt,
+                      struct openai_error *e)
+{
+    uint32_t context = f->info->context_max;
+    if (prompt >= context || r->max_tokens <= context - prompt) return 0;
+    return openai_error_set(e, -EINVAL, OPENAI_CONTEXT_LENGTH, "max_tokens",
+                            "the context of this model is %u tokens, but the prompt has %zu and "
+                            "max_tokens asks for %u; lower it or leave it out",
+                            context, prompt, r->max_tokens);
+}
+
 static void generate(struct face *f, struct http_exchange *x, enum openai_surface surface)
 {
     const struct http_request *req = http_exchange_request(x);
@@ -236,6 +249,7 @@ static void generate(struct face *f, struct http_exchange *x, enum openai_surfac
     if (rc >= 0 && ids.count == 0) {
         rc = openai_error_set(&e, -EINVAL, OPENAI_INVALID, "prompt", "the prompt is empty");
     }
+    if (rc >= 0) rc = check_room(f, &r, ids.count, &e);
     if (rc < 0) {
         http_reply_header(x, "x-request-id", str_from(id.text));
         face_reply_error(f, x, &e);
