@@ -1,6 +1,7 @@
 /* fake_engine.c - an engine that speaks our internal protocol and fails on command.
  *
- *     fake_engine --port P [--tokens N] [--token-ms M] [--fail MODE] [--fail-count K] [--name NAME]
+ *     fake_engine --port P [--tokens N] [--token-ms M] [--fail MODE] [--fail-count K]
+ *                 [--context N] [--name NAME]
  *
  * Token i of a prompt is H(prompt, i), as text "<hash>.", so that a test sees every token that is
  * lost, repeated or another request's. `--fail` says what happens to the first K generate calls:
@@ -29,6 +30,7 @@
 #include <unistd.h>
 
 #define DIE_AFTER_TOKENS 3
+#define UNSENT_US 600000000 /* patient: a slow reader is the router's to drop */
 
 enum fail {
     FAIL_NONE,
@@ -45,7 +47,7 @@ static const char *const fail_names[] = { "none",      "busy",     "error", "gar
                                           "die_early", "die_late", "hang",  NULL };
 
 struct options {
-    int64_t port, tokens, token_ms, fail_count;
+    int64_t port, tokens, token_ms, fail_count, context;
     int fail;
     struct str name;
 };
@@ -66,6 +68,7 @@ struct stream {
     struct loop_timer timer;
     uint64_t prompt_hash;
     uint32_t prompt_tokens, sent, wanted;
+    int64_t token_us;
     enum fail fail;
 };
 
@@ -117,6 +120,7 @@ static void on_token(void *arg)
 {
     struct stream *s = arg;
     if (fail_now(s)) return;
+    if (http_stream_full(s->x)) return; /* called again when there is room */
     if (s->sent == s->wanted) {
         finish(s);
         return;
@@ -128,8 +132,7 @@ static void on_token(void *arg)
     struct generate_frame frame = { .ids = &id, .id_count = 1, .text = str_from(text) };
     write_frame(s, &frame);
     s->sent++;
-    loop_timer_set(s->fake->loop, &s->timer,
-                   loop_now_us(s->fake->loop) + s->fake->options.token_ms * 1000);
+    loop_timer_set(s->fake->loop, &s->timer, loop_now_us(s->fake->loop) + s->token_us);
 }
 
 static void on_generate(struct fake *f, struct http_exchange *x)
@@ -161,11 +164,12 @@ static void on_generate(struct fake *f, struct http_exchange *x)
                           .timer = { .fn = on_token, .arg = s },
                           .prompt_hash = hash64(g.ids, g.id_count * sizeof *g.ids, 0),
                           .prompt_tokens = g.prompt_tokens,
+                          .token_us = f->options.token_ms * 1000,
                           .fail = fail };
     s->wanted =
         (uint32_t)f->options.tokens < g.max_tokens ? (uint32_t)f->options.tokens : g.max_tokens;
     f->open++;
-    http_exchange_watch(x, on_left, NULL, s);
+    http_exchange_watch(x, on_left, on_token, s);
     if (fail == FAIL_HANG) return;
     http_stream_begin(x, 200, STR("application/x-ndjson"));
     on_token(s);
@@ -182,7 +186,7 @@ static void on_info(struct fake *f, struct http_exchange *x)
                                .boot = f->boot,
                                .block_tokens = 16,
                                .page_tokens = 16,
-                               .context_tokens = 4096,
+                               .context_tokens = (uint32_t)f->options.context,
                                .running_max = 64,
                                .pages_total = 1024,
                                .pages_free = 1024,
@@ -285,6 +289,8 @@ static const struct config_field rows[] = {
       .about = "How calls fail." },
     { .name = "fail_count", .type = CONFIG_INT, .default_text = "0", .min = 0, .max = 1e6,
       AT(fail_count), .about = "Calls that fail." },
+    { .name = "context", .type = CONFIG_INT, .default_text = "4096", .min = 1, .max = 1e7,
+      AT(context), .about = "Tokens of prompt and answer together." },
     { .name = "name", .type = CONFIG_TEXT, .default_text = "fake", AT(name), .about = "Boot name." },
 };
 // clang-format on
@@ -306,7 +312,11 @@ int main(int argc, char **argv)
     if (rc == 0) rc = make_bundle(&f, &err);
     if (rc == 0) rc = loop_new(&f.loop, &err);
     struct http_server_config config = {
-        .host = "127.0.0.1", .port = (uint16_t)f.options.port, .on_request = on_request, .ctx = &f
+        .host = "127.0.0.1",
+        .port = (uint16_t)f.options.port,
+        .limits = { .unsent_us = UNSENT_US },
+        .on_request = on_request,
+        .ctx = &f,
     };
     if (rc == 0) rc = http_server_new(f.loop, &config, &server, &err);
     if (rc == 0) rc = loop_run(f.loop);

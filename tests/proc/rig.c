@@ -6,7 +6,12 @@
 #include "base/io/clock.h"
 #include "base/io/file.h"
 
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <ftw.h>
 #include <netinet/in.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <unistd.h>
@@ -21,6 +26,18 @@ const char *rig_folder(void)
         assert_non_null(mkdtemp(folder));
     }
     return folder;
+}
+
+static int remove_entry(const char *path, const struct stat *st, int kind, struct FTW *ftw)
+{
+    (void)st, (void)kind, (void)ftw;
+    return remove(path);
+}
+
+int rig_end(int failed)
+{
+    if (failed == 0) nftw(rig_folder(), remove_entry, 16, FTW_DEPTH | FTW_PHYS);
+    return failed;
 }
 
 uint16_t rig_port(void)
@@ -124,6 +141,94 @@ int rig_call_with(uint16_t port, const char *path, const char *header, const cha
 int rig_call(uint16_t port, const char *path, const char *body, struct buf *reply)
 {
     return rig_call_with(port, path, NULL, body, reply);
+}
+
+/* ---- plain sockets ---- */
+
+int rig_connect(uint16_t port, int receive_bytes)
+{
+    struct sockaddr_in to = { .sin_family = AF_INET,
+                              .sin_port = htons(port),
+                              .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    assert_true(fd >= 0);
+    if (receive_bytes > 0) { /* before connecting: the window is announced then */
+        int rc = setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &receive_bytes, sizeof receive_bytes);
+        assert_int_equal(rc, 0);
+    }
+    if (connect(fd, (struct sockaddr *)&to, sizeof to) < 0) {
+        fail_msg("port %u: %s", port, strerror(errno));
+    }
+    return fd;
+}
+
+/* A server may answer and close while we still send: then the rest is not sent, but read. */
+static void send_more(int fd, struct str *rest)
+{
+    ssize_t sent = send(fd, rest->data, rest->len, MSG_NOSIGNAL);
+    if (sent < 0 && errno != EAGAIN) rest->len = 0;
+    if (sent <= 0) return;
+    rest->data += sent;
+    rest->len -= (size_t)sent;
+}
+
+int rig_raw(uint16_t port, struct str bytes, struct buf *reply)
+{
+    int fd = rig_connect(port, 0);
+    fcntl(fd, F_SETFL, O_NONBLOCK);
+    buf_clear(reply);
+    int64_t until_us = clock_mono_us() + RIG_WAIT_US;
+    int rc = -ETIMEDOUT;
+    while (rc == -ETIMEDOUT && clock_mono_us() < until_us) {
+        char part[16384];
+        struct pollfd poller = { .fd = fd,
+                                 .events = (short)(POLLIN | (bytes.len > 0 ? POLLOUT : 0)) };
+        poll(&poller, 1, POLL_US / 1000);
+        if (bytes.len > 0 && (poller.revents & POLLOUT)) send_more(fd, &bytes);
+        ssize_t got = recv(fd, part, sizeof part, 0);
+        if (got > 0) buf_append(reply, part, (size_t)got);
+        if (got == 0) rc = 0;
+        if (got < 0 && errno != EAGAIN) rc = -errno;
+    }
+    close(fd);
+    return rc;
+}
+
+/* ---- looking at processes ---- */
+
+void rig_wait(bool (*is_so)(void *arg), void *arg, const char *what)
+{
+    int64_t until_us = clock_mono_us() + RIG_WAIT_US;
+    while (!is_so(arg)) {
+        if (clock_mono_us() > until_us) fail_msg("never: %s", what);
+        usleep(POLL_US);
+    }
+}
+
+uint32_t rig_descriptors(const struct rig_process *p)
+{
+    char path[64];
+    uint32_t count = 0;
+    snprintf(path, sizeof path, "/proc/%d/fd", (int)p->proc.id.pid);
+    DIR *dir = opendir(path);
+    assert_non_null(dir);
+    for (struct dirent *entry; (entry = readdir(dir));)
+        count += entry->d_name[0] != '.';
+    closedir(dir);
+    return count;
+}
+
+int64_t rig_rss_kib(const struct rig_process *p)
+{
+    char path[64], line[256];
+    long long kib = -1;
+    snprintf(path, sizeof path, "/proc/%d/status", (int)p->proc.id.pid);
+    FILE *f = fopen(path, "r");
+    assert_non_null(f);
+    while (kib < 0 && fgets(line, sizeof line, f))
+        (void)sscanf(line, "VmRSS: %lld", &kib);
+    fclose(f);
+    return kib;
 }
 
 void rig_wait_number(uint16_t port, const char *path, const char *key, int64_t wanted)

@@ -26,6 +26,9 @@ struct rig_process {
 /* A folder of this test program's own under build, made anew. */
 const char *rig_folder(void);
 
+/* The exit code of the program: removes the folder unless tests failed, whose logs are in it. */
+int rig_end(int failed);
+
 /* A port that was free a moment ago. */
 uint16_t rig_port(void);
 
@@ -43,6 +46,21 @@ int rig_call(uint16_t port, const char *path, const char *body, struct buf *repl
 /* As rig_call with one more header line "name: value". */
 int rig_call_with(uint16_t port, const char *path, const char *header, const char *body,
                   struct buf *reply);
+
+/* A connection to a port of this machine; `receive_bytes` bounds what the kernel takes for a client
+ * that does not read, 0 leaves it alone. */
+int rig_connect(uint16_t port, int receive_bytes);
+
+/* Sends `bytes` on a connection of its own and gathers whatever comes until the server closes:
+ * 0, -ECONNRESET when it reset, -ETIMEDOUT when it did not close within RIG_WAIT_US. */
+int rig_raw(uint16_t port, struct str bytes, struct buf *reply);
+
+/* Waits until `is_so` answers true; else the test fails, saying `what`. */
+void rig_wait(bool (*is_so)(void *arg), void *arg, const char *what);
+
+/* What a process holds: open descriptors, and resident memory in KiB. */
+uint32_t rig_descriptors(const struct rig_process *p);
+int64_t rig_rss_kib(const struct rig_process *p);
 
 /* Polls until the number behind "key": in the JSON of GET path is `wanted`. */
 void rig_wait_number(uint16_t port, const char *path, const char *key, int64_t wanted);

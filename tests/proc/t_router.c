@@ -294,5 +294,5 @@ int main(void)
         CASE(requests_wait_for_an_instance_and_no_longer_than_allowed),
         CASE(routing_policies_change_while_it_runs_for_the_fleet_only),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return rig_end(cmocka_run_group_tests(tests, NULL, NULL));
 }
