@@ -8,8 +8,8 @@
 
 struct demo_command_options {
     struct str config, folder, trace, summary;
-    int64_t growth_us, arm_us, rounds;
-    double speed;
+    int64_t growth_us, arm_us, arm_from_us, rounds;
+    double growth_speed, arm_speed;
     bool stay;
 };
 
@@ -27,13 +27,18 @@ static const struct config_field rows[] = {
       AT(summary), .about = "File for the figures." },
     { .name = "trace", .type = CONFIG_TEXT, .default_text = "traces/mooncake-conversation-4min.jsonl",
       AT(trace), .about = "Trace whose arrivals, lengths and shared prefixes are replayed." },
-    { .name = "speed", .type = CONFIG_FLOAT, .default_text = "1", .min = 0.1, .max = 100, AT(speed),
-      .about = "Arrivals come this many times as fast." },
-    { .name = "growth", .type = CONFIG_DURATION, .default_text = "55s", .min = 1e6, .max = 36e8,
+    { .name = "growth_speed", .type = CONFIG_FLOAT, .default_text = "2", .min = 0.1, .max = 100,
+      AT(growth_speed), .about = "While the fleet grows, arrivals come this many times as fast." },
+    { .name = "arm_speed", .type = CONFIG_FLOAT, .default_text = "2.5", .min = 0.1, .max = 100,
+      AT(arm_speed), .about = "The same for the comparison of policies." },
+    { .name = "growth", .type = CONFIG_DURATION, .default_text = "45s", .min = 1e6, .max = 36e8,
       AT(growth_us), .about = "Length of the load under which the fleet grows." },
-    { .name = "arm", .type = CONFIG_DURATION, .default_text = "10s", .min = 1e6, .max = 36e8,
+    { .name = "arm", .type = CONFIG_DURATION, .default_text = "24s", .min = 1e6, .max = 36e8,
       AT(arm_us), .about = "Length of one run of the comparison." },
-    { .name = "rounds", .type = CONFIG_INT, .default_text = "3", .min = 1, .max = 100, AT(rounds),
+    { .name = "arm_from", .type = CONFIG_DURATION, .default_text = "126s", .min = 0, .max = 36e8,
+      AT(arm_from_us),
+      .about = "Where in the trace the comparison begins: conversations go on there." },
+    { .name = "rounds", .type = CONFIG_INT, .default_text = "2", .min = 1, .max = 100, AT(rounds),
       .about = "Runs of each policy in the comparison." },
 };
 // clang-format on
@@ -69,9 +74,11 @@ static int run(int argc, char *const *argv)
                                     .trace = o.trace.data,
                                     .summary = o.summary.data,
                                     .stay = o.stay,
-                                    .speed = o.speed,
+                                    .growth_speed = o.growth_speed,
+                                    .arm_speed = o.arm_speed,
                                     .growth_us = o.growth_us,
                                     .arm_us = o.arm_us,
+                                    .arm_from_us = o.arm_from_us,
                                     .rounds = (uint32_t)o.rounds };
     rc = demo_run(&options, &interrupted, &err);
     if (rc < 0) fprintf(stderr, "muster demo: %s\n", err_text(&err, rc));

@@ -133,15 +133,15 @@ static int drive(struct demo *d, struct load_run *run, uint32_t count, struct er
 }
 
 /* Replays a slice; what comes of it is added to `to`. */
-static int replay(struct demo *d, uint32_t first, int64_t span_us, uint64_t seed,
+static int replay(struct demo *d, uint32_t first, int64_t span_us, double speed, uint64_t seed,
                   struct demo_samples *to, struct err *err)
 {
-    double trace_us = (double)span_us * d->options->speed;
+    double trace_us = (double)span_us * speed;
     struct replay replay = {
         .trace = d->trace,
         .first = first,
         .count = replay_count_within(d->trace, first, (int64_t)trace_us),
-        .speed = d->options->speed,
+        .speed = speed,
         .divide = DIVIDE,
         .tokens_max = PROMPT_TOKENS_MAX,
         .seed = seed,
@@ -199,7 +199,7 @@ static int grow_and_shrink(struct demo *d, struct err *err)
     int64_t before_us = clock_mono_us();
     double cost_before = d->status.cost_total;
     heading(d, "load: a slice of the Mooncake conversation trace");
-    int rc = replay(d, 0, d->options->growth_us, 1, &d->growth, err);
+    int rc = replay(d, 0, d->options->growth_us, d->options->growth_speed, 1, &d->growth, err);
     if (rc < 0) return rc;
     heading(d, "silence: the fleet shrinks to its minimum");
     rc = wait_instances(d, d->start_instances, SHRINK_US, err);
@@ -237,7 +237,8 @@ static int compare(struct demo *d, struct err *err)
 {
     heading(d, "three instances by hand, cold caches: shortest_ttft against round_robin");
     int rc = fix_fleet(d, err);
-    uint32_t first = d->growth.count;
+    uint32_t first = replay_count_within(d->trace, 0, d->options->arm_from_us);
+    if (first == d->trace->count) return err_set(err, -EINVAL, "--arm-from is behind the trace");
     for (uint32_t round = 0; rc == 0 && round < d->options->rounds; round++) {
         for (uint32_t turn = 0; rc == 0 && turn < DEMO_ARMS; turn++) {
             uint32_t arm = (round + turn) % DEMO_ARMS;
@@ -247,7 +248,8 @@ static int compare(struct demo *d, struct err *err)
             if (rc == 0) rc = fleet_reset_caches(&d->fleet, &d->status, err);
             /* A seed a round: both arms read the same texts, which no cache has seen. */
             if (rc == 0) {
-                rc = replay(d, first, d->options->arm_us, 100 + round, &d->arm[arm], err);
+                rc = replay(d, first, d->options->arm_us, d->options->arm_speed, 100 + round,
+                            &d->arm[arm], err);
             }
         }
     }

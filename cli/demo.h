@@ -16,9 +16,10 @@
 struct demo_options {
     const char *config, *folder, *trace, *summary;
     bool stay;
-    double speed;
-    int64_t growth_us, arm_us; /* of the replay's clock */
-    uint32_t rounds;           /* of the comparison: each policy once a round */
+    double growth_speed, arm_speed; /* arrivals come so many times as fast */
+    int64_t growth_us, arm_us;      /* of the replay's clock */
+    int64_t arm_from_us;            /* where in the trace the comparison begins */
+    uint32_t rounds;                /* of the comparison: each policy once a round */
 };
 
 /* Everything that came of one kind of run, over all its rounds. */

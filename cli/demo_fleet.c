@@ -174,8 +174,9 @@ static void read_pool(struct json_reader *r, struct fleet_pool *p, char *offer)
             p->max = (uint32_t)read_number(r);
         } else if (json_key_is(r, "offers")) {
             if (json_next(r) != JSON_ARRAY) continue;
-            read_text(r, offer, FLEET_NAME_MAX);
-            if (r->token == JSON_STRING) json_skip_rest(r);
+            while (json_next(r) == JSON_STRING) {
+                if (!offer[0]) snprintf(offer, FLEET_NAME_MAX, STR_FMT, STR_ARG(r->raw));
+            }
         } else {
             json_skip(r);
         }

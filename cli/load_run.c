@@ -7,6 +7,7 @@
 
 #include "base/core/bits.h"
 #include "base/core/json.h"
+#include "base/io/clock.h"
 #include "base/io/http_client.h"
 
 #include <stdlib.h>
@@ -337,7 +338,7 @@ int load_run_start(struct load_run *run, struct err *err)
     for (uint32_t i = 0; i < run->config.count; i++) {
         run->sample[i].due_us = run->config.due_us(run->config.arg, i);
     }
-    run->started_us = loop_now_us(run->loop);
+    run->started_us = clock_mono_us(); /* the loop may not have turned for a while */
     int rc = loop_timer_set(run->loop, &run->next, run->started_us + run->sample[0].due_us);
     return rc < 0 ? err_set(err, rc, "load: cannot set a timer") : 0;
 }
