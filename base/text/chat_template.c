@@ -12,8 +12,8 @@
 
 #include <stdlib.h>
 
-/* Nodes are about 250 bytes and a token makes at most two of them. */
-#define TREE_BYTES_MAX ((size_t)512 << 20)
+/* The densest template, "{{a}}" over and over, takes about 170 bytes a byte. */
+#define TREE_BYTES_MAX (400 * CHAT_TEMPLATE_BYTES_MAX)
 
 static const struct chat_limits limits_default = {
     .steps_max = 4000000,

@@ -20,7 +20,7 @@
 #include "base/core/own.h"
 #include "base/text/span.h"
 
-#define CHAT_TEMPLATE_BYTES_MAX ((size_t)1 << 20)
+#define CHAT_TEMPLATE_BYTES_MAX ((size_t)256 << 10) /* the largest known has 17 KB */
 
 struct chat_template;
 

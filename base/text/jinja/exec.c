@@ -157,14 +157,12 @@ static int exec_for(struct jinja_run *run, struct jinja_scope *scope, const stru
     if (items->count == 0) return jinja_exec(run, scope, node->other);
     struct jinja_loop *loop = memory;
     loop->items = items;
-    loop->depth0 = run->loop_depth++;
     for (; rc == 0 && loop->index0 < items->count; loop->index0++) {
         rc = exec_round(run, scope, node, loop);
         enum jinja_flow flow = run->flow;
         run->flow = JINJA_NEXT;
         if (flow == JINJA_BREAK) break;
     }
-    run->loop_depth--;
     return rc;
 }
 
@@ -410,13 +408,9 @@ int jinja_call_macro(struct jinja_run *run, const struct jinja_macro *macro,
 {
     struct jinja_scope *scope = NULL;
     size_t param_count;
-    uint32_t loop_depth = run->loop_depth;
     int rc = jinja_scope_new(run, macro->scope, &scope);
     if (rc == 0) rc = set_params(run, macro->node, args, scope, &param_count);
     if (rc == 0) rc = set_rest(run, macro->node, args, param_count, scope);
     if (rc < 0) return rc;
-    run->loop_depth = 0;
-    rc = jinja_capture(run, scope, macro->node->list, ret);
-    run->loop_depth = loop_depth;
-    return rc;
+    return jinja_capture(run, scope, macro->node->list, ret);
 }

@@ -29,6 +29,10 @@ static int new_pair(struct jinja_run *run, struct jinja_value a, struct jinja_va
 static int follow_path(struct jinja_run *run, struct jinja_value item,
                        const struct jinja_value *attribute, struct jinja_value *ret)
 {
+    if (attribute->kind == JINJA_NONE) {
+        *ret = item;
+        return 0;
+    }
     if (attribute->kind != JINJA_STRING) return jinja_item(run, &item, attribute, ret);
     struct str path = jinja_bytes(attribute->text);
     int rc = 0;
@@ -62,20 +66,20 @@ static int sort_key(struct jinja_run *run, const struct jinja_value *item,
     return rc;
 }
 
-/* "a,b": a list of keys, as jinja2's sort has it. */
+/* "a,b": several keys. Always a list, as jinja2's sort has it: lists look for equality before
+ * order, so that items without the attribute can be sorted. */
 static int sort_keys(struct jinja_run *run, const struct jinja_value *item,
                      const struct jinja_value *attribute, bool case_sensitive,
                      struct jinja_value *ret)
 {
-    bool many = attribute->kind == JINJA_STRING && attribute->text.len > 0 &&
-                memchr(attribute->text.data, ',', attribute->text.len);
-    if (!many) return sort_key(run, item, attribute, case_sensitive, ret);
     struct jinja_list *keys = NULL;
-    int rc = jinja_list_new(run, 2, &keys);
-    struct str rest = jinja_bytes(attribute->text);
+    struct jinja_value key;
+    int rc = jinja_list_new(run, 1, &keys);
+    bool text = attribute->kind == JINJA_STRING;
+    struct str rest = text ? jinja_bytes(attribute->text) : STR("");
     while (rest.data && rc == 0) {
-        struct jinja_value part = jinja_string(jinja_text_of(str_cut(&rest, ','))), key;
-        rc = sort_key(run, item, &part, case_sensitive, &key);
+        struct jinja_value part = jinja_string(jinja_text_of(str_cut(&rest, ',')));
+        rc = sort_key(run, item, text ? &part : attribute, case_sensitive, &key);
         if (rc == 0) rc = jinja_list_push(run, keys, key);
     }
     if (rc == 0) *ret = jinja_list_value(JINJA_LIST, keys);
@@ -121,7 +125,11 @@ static int sort_keyed(struct jinja_run *run, struct keyed **items, size_t count,
     return rc;
 }
 
-static int keyed_items(struct jinja_run *run, const struct jinja_list *list,
+typedef int (*key_fn)(struct jinja_run *run, const struct jinja_value *item,
+                      const struct jinja_value *attribute, bool case_sensitive,
+                      struct jinja_value *ret);
+
+static int keyed_items(struct jinja_run *run, const struct jinja_list *list, key_fn key_of,
                        const struct jinja_value *attribute, bool case_sensitive, bool reverse,
                        struct keyed **ret)
 {
@@ -130,7 +138,7 @@ static int keyed_items(struct jinja_run *run, const struct jinja_list *list,
     struct keyed *keyed = memory;
     for (size_t i = 0; i < list->count && rc == 0; i++) {
         keyed[i].item = list->items[i];
-        rc = sort_keys(run, &list->items[i], attribute, case_sensitive, &keyed[i].key);
+        rc = key_of(run, &list->items[i], attribute, case_sensitive, &keyed[i].key);
     }
     if (rc == 0) rc = sort_keyed(run, &keyed, list->count, reverse);
     if (rc == 0) *ret = keyed;
@@ -144,8 +152,8 @@ static int filter_sort(struct jinja_run *run, struct jinja_value *self,
     struct keyed *keyed = NULL;
     int rc = jinja_items(run, self, &list);
     if (rc == 0)
-        rc = keyed_items(run, list, &args->at[2], jinja_arg_true(args, 1), jinja_arg_true(args, 0),
-                         &keyed);
+        rc = keyed_items(run, list, sort_keys, &args->at[2], jinja_arg_true(args, 1),
+                         jinja_arg_true(args, 0), &keyed);
     if (rc == 0) rc = jinja_list_new(run, list->count, &sorted);
     for (size_t i = 0; rc == 0 && i < list->count; i++)
         rc = jinja_list_push(run, sorted, keyed[i].item);
@@ -181,8 +189,8 @@ static int filter_dictsort(struct jinja_run *run, struct jinja_value *self,
     struct jinja_value position = jinja_int(by_value);
     rc = dict_pairs(run, self->dict, &pairs);
     if (rc == 0)
-        rc = keyed_items(run, pairs, &position, jinja_arg_true(args, 0), jinja_arg_true(args, 2),
-                         &keyed);
+        rc = keyed_items(run, pairs, sort_key, &position, jinja_arg_true(args, 0),
+                         jinja_arg_true(args, 2), &keyed);
     if (rc == 0) rc = jinja_list_new(run, pairs->count, &sorted);
     for (size_t i = 0; rc == 0 && i < pairs->count; i++)
         rc = jinja_list_push(run, sorted, keyed[i].item);
@@ -357,6 +365,8 @@ static int filter_sum(struct jinja_run *run, struct jinja_value *self,
     struct jinja_list *items = NULL;
     struct jinja_value sum = jinja_arg_given(args, 1) ? args->at[1] : jinja_int(0);
     int rc = jinja_items(run, self, &items);
+    if (rc == 0 && sum.kind == JINJA_STRING)
+        return jinja_fail(run, -EDOM, "sum cannot start with a string: join joins strings");
     for (size_t i = 0; rc == 0 && i < items->count; i++) {
         struct jinja_value item = items->items[i];
         if (given(&args->at[0])) rc = follow_path(run, item, &args->at[0], &item);
@@ -538,7 +548,9 @@ static int filter_groupby(struct jinja_run *run, struct jinja_value *self,
     struct jinja_list *items = NULL, *groups = NULL, *group = NULL;
     struct keyed *keyed = NULL;
     int rc = jinja_items(run, self, &items);
-    if (rc == 0) rc = keyed_items(run, items, &args->at[0], jinja_arg_true(args, 2), false, &keyed);
+    if (rc == 0)
+        rc =
+            keyed_items(run, items, sort_key, &args->at[0], jinja_arg_true(args, 2), false, &keyed);
     if (rc == 0) rc = jinja_list_new(run, 0, &groups);
     for (size_t i = 0; rc == 0 && i < items->count; i++) {
         bool same = false;

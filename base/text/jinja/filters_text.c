@@ -82,7 +82,12 @@ static int filter_trim(struct jinja_run *run, struct jinja_value *self,
     struct str chars = { 0 };
     int rc = subject(run, self, &t);
     if (rc < 0) return rc;
-    if (args->at[0].kind == JINJA_STRING) chars = jinja_bytes(args->at[0].text);
+    if (args->at[0].kind != JINJA_ABSENT && args->at[0].kind != JINJA_NONE) {
+        struct jinja_text given;
+        rc = jinja_arg_text(run, args, 0, &given);
+        if (rc < 0) return rc;
+        chars = jinja_bytes(given);
+    }
     *ret = jinja_string(jinja_strip(t, chars, JINJA_LEFT | JINJA_RIGHT));
     return 0;
 }
@@ -196,24 +201,22 @@ static int filter_indent(struct jinja_run *run, struct jinja_value *self,
 static int filter_truncate(struct jinja_run *run, struct jinja_value *self,
                            const struct jinja_args *args, struct jinja_value *ret)
 {
-    struct jinja_text t, end = jinja_text_of(STR("..."));
-    int64_t length, leeway;
-    int rc = subject(run, self, &t);
+    struct jinja_text end = jinja_text_of(STR("..."));
+    int64_t length, leeway = 5, count;
+    int rc = jinja_length(run, self, &count);
     if (rc == 0) rc = jinja_arg_int(run, args, 0, 255, &length);
     if (rc == 0 && jinja_arg_given(args, 2)) rc = jinja_arg_text(run, args, 2, &end);
-    if (rc == 0 && args->at[3].kind == JINJA_NONE)
-        leeway = 5;
-    else if (rc == 0)
-        rc = jinja_arg_int(run, args, 3, 5, &leeway);
+    if (rc == 0 && args->at[3].kind != JINJA_NONE) rc = jinja_arg_int(run, args, 3, 5, &leeway);
     if (rc < 0) return rc;
     int64_t end_len = (int64_t)jinja_text_length(end);
     if (length < end_len || leeway < 0)
         return jinja_fail(run, -EDOM, "truncate: the length is below that of the end");
-    if ((int64_t)jinja_text_length(t) <= length ||
-        (int64_t)jinja_text_length(t) - length <= leeway) {
-        *ret = jinja_string(t);
+    if (count <= length || count - length <= leeway) {
+        *ret = *self;
         return 0;
     }
+    if (self->kind != JINJA_STRING) return jinja_type_error(run, "truncate needs a string", self);
+    struct jinja_text t = self->text;
     t = jinja_head(t, (size_t)(length - end_len));
     size_t cut = t.len;
     while (!jinja_arg_true(args, 1) && cut > 0 && t.data[cut - 1] != ' ')

@@ -173,8 +173,13 @@ static int filter_tojson(struct jinja_run *run, struct jinja_value *self,
     style.ascii = jinja_arg_true(args, 0);
     style.sort_keys = jinja_arg_true(args, 3);
     const struct jinja_value *indent = &args->at[1];
-    if (indent->kind == JINJA_STRING || indent->kind == JINJA_INT) style.indent = *indent;
-    if (indent->kind == JINJA_BOOL) style.indent = jinja_int(indent->boolean);
+    int64_t width;
+    if (indent->kind == JINJA_STRING)
+        style.indent = *indent;
+    else if (jinja_as_int(indent, &width))
+        style.indent = jinja_int(width);
+    else if (indent->kind != JINJA_ABSENT && indent->kind != JINJA_NONE)
+        return jinja_type_error(run, "indent is a number or a string", indent);
     int rc = read_separators(run, &args->at[2], &style);
     return rc < 0 ? rc : jinja_to_json(run, self, &style, ret);
 }

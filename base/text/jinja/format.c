@@ -188,7 +188,9 @@ static int put_field(struct jinja_builder *b, const struct field *f, const struc
     char type = f->type;
     bool is_int = jinja_as_int(v, &i);
     if (type == 'c' && is_int) return put_char(b, f, i);
-    if (type == 's' || (!type && !jinja_is_number(v)) || (!type && v->kind == JINJA_BOOL)) {
+    bool one_char = type == 'c' && v->kind == JINJA_STRING && jinja_text_length(v->text) == 1;
+    if (type == 's' || one_char || (!type && !jinja_is_number(v)) ||
+        (!type && v->kind == JINJA_BOOL)) {
         struct jinja_text text;
         int rc = jinja_to_text(b->run, v, &text);
         return rc < 0 ? rc : put_text(b, f, text);
@@ -301,7 +303,10 @@ int jinja_percent(struct jinja_run *run, struct jinja_text form, struct jinja_va
         if (rc == 0) rc = percent_value(&b, &f, v);
         if (rc < 0) return rc;
     }
-    if (used < count && !named && args->kind != JINJA_DICT)
+    /* Python asks this only of what is no mapping, and a list counts as one. */
+    bool counted =
+        many || args->kind == JINJA_STRING || jinja_is_number(args) || args->kind == JINJA_NONE;
+    if (used < count && !named && counted)
         return jinja_fail(run, -EDOM, "more values than %% formats");
     return jinja_built(&b, ret);
 }

@@ -23,7 +23,7 @@ static int fn_range(struct jinja_run *run, struct jinja_value *self, const struc
     __int128 stride = step > 0 ? step : -(__int128)step;
     __int128 count = span > 0 ? (span + stride - 1) / stride : 0;
     if (count > RANGE_MAX) return jinja_fail(run, -E2BIG, "a range of more than %d", RANGE_MAX);
-    *ret = (struct jinja_value){ .kind = JINJA_RANGE, .range = { a, step, (int64_t)count } };
+    *ret = (struct jinja_value){ .kind = JINJA_RANGE, .range = { a, b, step, (int64_t)count } };
     return 0;
 }
 

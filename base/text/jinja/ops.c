@@ -70,17 +70,19 @@ static int arithmetic_ints(struct jinja_run *run, enum jinja_op op, int64_t a, i
 static int arithmetic_floats(struct jinja_run *run, enum jinja_op op, double a, double b,
                              struct jinja_value *ret)
 {
+    if (a == 0 && b < 0 && op == OP_POW) return jinja_fail(run, -EDOM, "division by zero");
     if (b == 0 && (op == OP_DIV || op == OP_FLOORDIV || op == OP_MOD))
         return jinja_fail(run, -EDOM, "division by zero");
     double rest = fmod(a, b);
     if (rest != 0 && (rest < 0) != (b < 0)) rest += b;
-    double result = op == OP_ADD        ? a + b
-                    : op == OP_SUB      ? a - b
-                    : op == OP_MUL      ? a * b
-                    : op == OP_DIV      ? a / b
-                    : op == OP_FLOORDIV ? floor(a / b)
-                    : op == OP_MOD      ? rest
-                                        : pow(a, b);
+    double result = op == OP_ADD   ? a + b
+                    : op == OP_SUB ? a - b
+                    : op == OP_MUL ? a * b
+                    : op == OP_DIV ? a / b
+                    : op == OP_FLOORDIV
+                        ? round((a - rest) / b) /* 3 // 0.1 is 29: not floor(a / b) */
+                    : op == OP_MOD ? rest
+                                   : pow(a, b);
     *ret = jinja_float(result);
     return 0;
 }
@@ -310,8 +312,8 @@ static int loop_attribute(struct jinja_run *run, const struct jinja_loop *loop, 
         { "length", jinja_int(count) },
         { "first", jinja_bool(index == 0) },
         { "last", jinja_bool(index + 1 >= count) },
-        { "depth0", jinja_int(loop->depth0) },
-        { "depth", jinja_int((int64_t)loop->depth0 + 1) },
+        { "depth0", jinja_int(0) }, /* they count recursive calls only, which we do not have */
+        { "depth", jinja_int(1) },
     };
     (void)run;
     for (size_t i = 0; i < COUNT_OF(attributes); i++)
@@ -422,16 +424,27 @@ static int slice_text(struct jinja_run *run, struct jinja_text t, int64_t start,
     return rc < 0 ? rc : jinja_built(&b, ret);
 }
 
+static int slice_range(struct jinja_run *run, const struct jinja_range *r, int64_t from, int64_t to,
+                       int64_t by, int64_t count, struct jinja_value *ret)
+{
+    struct jinja_range part = { .count = count };
+    bool wraps = __builtin_mul_overflow(r->step, by, &part.step) ||
+                 __builtin_mul_overflow(r->step, from, &part.start) ||
+                 __builtin_add_overflow(r->start, part.start, &part.start) ||
+                 __builtin_mul_overflow(r->step, to, &part.stop) ||
+                 __builtin_add_overflow(r->start, part.stop, &part.stop);
+    if (wraps) return overflow(run);
+    *ret = (struct jinja_value){ .kind = JINJA_RANGE, .range = part };
+    return 0;
+}
+
 int jinja_slice_value(struct jinja_run *run, const struct jinja_value *v,
                       const struct jinja_value *start, const struct jinja_value *stop,
                       const struct jinja_value *step, struct jinja_value *ret)
 {
     int64_t len = 0, from = 0, to = 0, by = 1;
     if (v->kind == JINJA_UNDEFINED) return jinja_undefined_error(run, v);
-    if (!has_numbered_items(v)) {
-        missing_attribute(v, STR("slices"), ret);
-        return 0;
-    }
+    if (!has_numbered_items(v)) return jinja_type_error(run, "only sequences have slices", v);
     int rc = jinja_length(run, v, &len);
     if (rc < 0) return rc;
     if (step->kind != JINJA_NONE && !jinja_as_int(step, &by))
@@ -446,8 +459,9 @@ int jinja_slice_value(struct jinja_run *run, const struct jinja_value *v,
         up ? (to > from ? (uint64_t)(to - from) : 0) : (from > to ? (uint64_t)(from - to) : 0);
     uint64_t stride = up ? (uint64_t)by : 0 - (uint64_t)by;
     int64_t count = width ? (int64_t)((width - 1) / stride + 1) : 0;
-    if (count <= 1) by = 1; /* a huge stride is never multiplied */
+    if (count <= 1 && v->kind != JINJA_RANGE) by = 1; /* a huge stride is never multiplied */
     if (v->kind == JINJA_STRING) return slice_text(run, v->text, from, count, by, ret);
+    if (v->kind == JINJA_RANGE) return slice_range(run, &v->range, from, to, by, count, ret);
     struct jinja_list *list = NULL;
     rc = jinja_list_new(run, (size_t)count, &list);
     for (int64_t i = 0; i < count && rc == 0; i++) {

@@ -82,7 +82,7 @@ void jinja_put_text(struct jinja_builder *b, const char *text)
 int jinja_built(struct jinja_builder *b, struct jinja_value *ret)
 {
     if (b->rc < 0) return b->rc;
-    *ret = jinja_string((struct jinja_text){ .data = b->data, .mark = b->mark, .len = b->len });
+    *ret = jinja_string((struct jinja_text){ b->data ? b->data : "", b->mark, b->len, false });
     return 0;
 }
 
@@ -159,6 +159,7 @@ static void put_text_repr(struct jinja_builder *b, struct jinja_text t)
     bool single = t.len > 0 && memchr(t.data, '\'', t.len);
     bool twofold = t.len > 0 && memchr(t.data, '"', t.len);
     char quote = single && !twofold ? '"' : '\'';
+    if (t.safe) jinja_put_text(b, "Markup(");
     jinja_put_str(b, str_of(&quote, 1));
     size_t done = 0;
     for (size_t at = 0; at < t.len && b->rc == 0;) {
@@ -182,6 +183,7 @@ static void put_text_repr(struct jinja_builder *b, struct jinja_text t)
     }
     jinja_put(b, jinja_slice(t, done, t.len - done));
     jinja_put_str(b, str_of(&quote, 1));
+    if (t.safe) jinja_put_text(b, ")");
 }
 
 static void put_items(struct jinja_builder *b, const struct jinja_list *list)
@@ -207,11 +209,11 @@ static void put_dict(struct jinja_builder *b, const struct jinja_dict *d)
 static void put_range(struct jinja_builder *b, const struct jinja_range *r)
 {
     char text[80];
-    int64_t stop = r->start + r->count * r->step;
-    int len = r->step == 1
-                  ? snprintf(text, sizeof text, "range(%" PRId64 ", %" PRId64 ")", r->start, stop)
-                  : snprintf(text, sizeof text, "range(%" PRId64 ", %" PRId64 ", %" PRId64 ")",
-                             r->start, stop, r->step);
+    int len =
+        r->step == 1
+            ? snprintf(text, sizeof text, "range(%" PRId64 ", %" PRId64 ")", r->start, r->stop)
+            : snprintf(text, sizeof text, "range(%" PRId64 ", %" PRId64 ", %" PRId64 ")", r->start,
+                       r->stop, r->step);
     jinja_put_str(b, str_of(text, (size_t)len));
 }
 

@@ -27,8 +27,7 @@ struct jinja_run {
     struct chat_limits limits; /* no field 0 */
     uint64_t steps;
     uint32_t depth;
-    uint32_t line; /* of the node at work */
-    uint32_t loop_depth;
+    uint32_t line;              /* of the node at work */
     enum jinja_flow flow;       /* set by break and continue, taken back by the loop */
     struct jinja_builder *out;  /* where output goes: the page, a macro's or block's text */
     struct jinja_dict *globals; /* inputs and our functions */

@@ -12,10 +12,11 @@
         return 0;                                                                  \
     }
 
+/* jinja2's Undefined has a call function (that fails), so it counts. */
 static bool is_callable(enum jinja_kind kind)
 {
-    return kind == JINJA_MACRO || kind == JINJA_FUNCTION || kind == JINJA_METHOD ||
-           kind == JINJA_JOINER;
+    return kind == JINJA_UNDEFINED || kind == JINJA_LOOP || kind == JINJA_MACRO ||
+           kind == JINJA_FUNCTION || kind == JINJA_METHOD || kind == JINJA_JOINER;
 }
 
 /* jinja2's Undefined has a length and an item function, so it counts. */

@@ -191,6 +191,7 @@ static int hash_key(struct jinja_run *run, const struct jinja_value *key, uint64
         return 0;
     case JINJA_NONE:
     case JINJA_UNDEFINED:
+    case JINJA_RANGE:
         *ret = (uint64_t)key->kind;
         return 0;
     case JINJA_TUPLE:
@@ -198,7 +199,6 @@ static int hash_key(struct jinja_run *run, const struct jinja_value *key, uint64
     case JINJA_ABSENT:
     case JINJA_LIST:
     case JINJA_DICT:
-    case JINJA_RANGE:
     case JINJA_VIEW:
     case JINJA_ITERATOR:
     case JINJA_NAMESPACE:

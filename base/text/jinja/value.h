@@ -49,7 +49,7 @@ struct jinja_text {
 };
 
 struct jinja_range {
-    int64_t start, step, count;
+    int64_t start, stop, step, count;
 };
 
 struct jinja_missing {
@@ -110,7 +110,6 @@ struct jinja_bound {
 struct jinja_loop {
     struct jinja_list *items;
     size_t index0;
-    uint32_t depth0;
     struct jinja_value last_changed; /* ABSENT before loop.changed() was asked */
 };
 
@@ -208,7 +207,7 @@ int jinja_list_push(struct jinja_run *run, struct jinja_list *list, struct jinja
 
 int jinja_dict_new(struct jinja_run *run, struct jinja_dict **ret);
 
-/* Keys are none, booleans, numbers and strings (and tuples of them); -EDOM for others, as
+/* Keys are none, booleans, numbers, strings and ranges (and tuples of them); -EDOM for others, as
  * Python's "unhashable type". Put replaces the value of an equal key. */
 int jinja_dict_put(struct jinja_run *run, struct jinja_dict *d, struct jinja_value key,
                    struct jinja_value value);

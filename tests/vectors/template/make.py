@@ -8,6 +8,7 @@ controls, tojson without HTML escapes, raise_exception, strftime_now, {% generat
     python3 tests/vectors/template/make.py DIR     (the templates of DIR, for t_template_files)
 """
 import datetime
+import functools
 import glob
 import json
 import os
@@ -130,6 +131,11 @@ def environment():
     return env
 
 
+@functools.lru_cache(maxsize=4)
+def compiled(env, source):
+    return env.from_string(source)
+
+
 def record(env, template, source, name, given):
     r = {"template": template, "input": name, "source": source, "now": NOW,
          "messages": given["messages"], "tools": given.get("tools"), "kwargs": given.get("kwargs", {}),
@@ -137,7 +143,7 @@ def record(env, template, source, name, given):
          "bos_token": "<s>", "eos_token": "</s>"}
     given = json.loads(json.dumps(r))  # templates may not share what they change
     try:
-        r["output"] = env.from_string(source).render(
+        r["output"] = compiled(env, source).render(
             **{"documents": None, **given["kwargs"], "messages": given["messages"], "tools": given["tools"],
                "add_generation_prompt": r["add_generation_prompt"],
                "bos_token": r["bos_token"], "eos_token": r["eos_token"]})
