@@ -9,6 +9,7 @@
 #include "cli/check.h"
 #include "cli/cmd_run.h"
 #include "cli/command.h"
+#include "cli/locals.h"
 #include "cli/parts.h"
 #include "cli/pick.h"
 #include "cli/rest.h"
@@ -176,27 +177,34 @@ static int64_t left_us(const struct up *u)
 static int start_parts(struct up *u, struct err *err)
 {
     int rc = 0;
-    if (u->started.controller.id.pid == 0) {
+    bool has_controller = u->started.controller.id.pid != 0;
+    bool has_router = u->started.router.id.pid != 0;
+    if (!has_controller) rc = parts_check_free(u->controller_listen, "--controller-listen", err);
+    if (rc == 0 && !has_router) rc = parts_check_free(u->router_listen, "--listen", err);
+    if (rc == 0 && !has_controller) {
         fprintf(stderr, "starting the controller at %s\n", u->controller_listen);
         rc = start_controller(u, err);
     }
     if (rc == 0)
         rc = parts_wait(u->state, "controller", &u->started.controller, true, left_us(u), err);
-    if (rc == 0 && u->started.router.id.pid == 0) {
+    if (rc == 0 && !has_router) {
         fprintf(stderr, "starting the router at %s\n", u->router_listen);
         rc = start_router(u, err);
     }
-    /* A router without an instance is not healthy yet; that it answers is enough. */
+    /* A router without an instance answers, and its requests wait for one. */
     if (rc == 0) rc = parts_wait(u->state, "router", &u->started.router, false, left_us(u), err);
     return rc;
 }
 
-/* A fleet that did not come up leaves nothing behind that this command has started. */
+/* A fleet that did not come up leaves nothing behind that this command has started: also not the
+ * instances that the controller launched meanwhile. */
 static void take_back(struct up *u)
 {
     struct started *s = &u->started;
+    uint32_t ended;
     if (u->new_router) parts_stop(&s->router, STOP_US, NULL);
-    if (u->new_controller) parts_stop(&s->controller, STOP_US, NULL);
+    if (u->new_controller && parts_stop(&s->controller, STOP_US, NULL) == 0)
+        locals_kill(u->state, STOP_US, &ended, NULL);
     if (!started_lives(&s->router) && !started_lives(&s->controller))
         started_remove(u->state, NULL);
 }

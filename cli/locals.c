@@ -17,6 +17,7 @@
 
 #define ID_BYTES_MAX 4096
 #define QUIET_US 300000
+#define POLL_US 50000 /* while somebody dies */
 
 static void add(const char *folder, const char *name, const char *file, struct locals *ret)
 {
@@ -62,24 +63,28 @@ static int refuse(const struct locals *left, struct err *err)
                    left->count + left->dropped, pids.data ? pids.data : "");
 }
 
+static bool is_new(struct locals *seen, const struct proc_id *id)
+{
+    for (uint32_t i = 0; i < seen->count; i++)
+        if (proc_id_eq(&seen->id[i], id)) return false;
+    if (seen->count < LOCALS_MAX) seen->id[seen->count++] = *id;
+    return true;
+}
+
 int locals_kill(struct str state, int64_t timeout_us, uint32_t *ret_ended, struct err *err)
 {
     int64_t until_us = clock_mono_us() + timeout_us;
-    struct proc_id last = { 0 };
-    struct locals l;
+    struct locals l, seen = { 0 };
     uint32_t quiet = 0, ended = 0;
-    while (quiet < 2) {
+    for (;;) {
         int rc = locals_find(state, &l, err);
         if (rc < 0) return rc;
-        for (uint32_t i = 0; i < l.count; i++) {
-            if (proc_signal_group(&l.id[i], SIGKILL, NULL) < 0) continue;
-            if (!proc_id_eq(&l.id[i], &last)) ended++;
-            last = l.id[i];
-        }
+        for (uint32_t i = 0; i < l.count; i++)
+            if (proc_signal_group(&l.id[i], SIGKILL, NULL) == 0) ended += is_new(&seen, &l.id[i]);
         quiet = l.count + l.dropped > 0 ? 0 : quiet + 1;
         if (quiet == 2) break;
         if (clock_mono_us() >= until_us && quiet == 0) return refuse(&l, err);
-        usleep(QUIET_US);
+        usleep(quiet > 0 ? QUIET_US : POLL_US);
     }
     *ret_ended = ended;
     return 0;

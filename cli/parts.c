@@ -2,6 +2,7 @@
 #include "cli/parts.h"
 
 #include "base/core/own.h"
+#include "base/io/addr.h"
 #include "base/io/clock.h"
 #include "base/io/http_fetch.h"
 
@@ -109,6 +110,29 @@ int parts_stop(const struct started_part *part, int64_t timeout_us, struct err *
     proc_close(&p);
     if (rc == 0) return 0;
     return err_set(err, rc, "pid %lld does not end", (long long)part->id.pid);
+}
+
+int parts_check_free(const char *listen, const char *flag, struct err *err)
+{
+    struct addr a;
+    struct sockaddr_storage at;
+    int on = 1; /* as the server's own: connections that linger do not count */
+    int rc = addr_parse(&a, str_from(listen), err);
+    if (rc < 0) return rc;
+    int fd = socket(a.family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (fd < 0) {
+        rc = -errno;
+        return err_set(err, rc, "no socket: %s", strerror(-rc));
+    }
+    socklen_t len = addr_to_sock(&a, &at);
+    setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+    rc = bind(fd, (const struct sockaddr *)&at, len) < 0 ? -errno : 0;
+    close(fd);
+    if (rc == 0) return 0;
+    if (rc == -EADDRINUSE)
+        return err_set(err, rc, "%s is taken by another program; name another place with %s",
+                       listen, flag);
+    return err_set(err, rc, "cannot listen at %s: %s", listen, strerror(-rc));
 }
 
 uint16_t parts_free_port(void)

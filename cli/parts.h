@@ -15,6 +15,10 @@ int parts_spawn(struct str state, const char *role, const char *const *args, str
 int parts_wait(struct str state, const char *role, const struct started_part *part, bool ready,
                int64_t timeout_us, struct err *err);
 
+/* -EADDRINUSE when another program listens at "HOST:PORT"; `flag` names what says another place.
+ * Asked before a start, so that its answer is not taken for ours. */
+int parts_check_free(const char *listen, const char *flag, struct err *err);
+
 /* SIGTERM, and SIGKILL after timeout_us. 0 when it is gone. */
 int parts_stop(const struct started_part *part, int64_t timeout_us, struct err *err);
 

@@ -1,0 +1,98 @@
+/* t_check.c - configurations that are well-formed and still cannot run. */
+#include "base/core/bits.h"
+#include "base/core/own.h"
+#include "base/io/file.h"
+#include "cli/check.h"
+#include "tests/unit/unit.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+/* %s: what a row puts at the top, into the service, into the pool and into the offer. */
+#define FLEET                                                                           \
+    "%s\n"                                                                              \
+    "local: { cores: 1, offers: [ { name: bit, share: 0.2, price_per_hour: 1 %s} ] }\n" \
+    "services:\n"                                                                       \
+    "  - { name: chat, model: CMakeLists.txt %s, pools: [ { name: only, offers: [bit] %s } ] }\n"
+
+static void every_mistake_has_its_sentence(void **state)
+{
+    static const struct {
+        const char *top, *offer, *service, *pool, *says; /* NULL: valid */
+    } rows[] = {
+        { "", "", "", "", NULL },
+        { "", "", "", ", min: 5, max: 5", NULL },
+        { "router: { route: shortest }", "", "", "", "no policy 'shortest'" },
+        { "router: { predict: oracle }", "", "", "", "no policy 'oracle'" },
+        { "rooter: {}", "", "", "", "rooter" },
+        { "", "", ", scale: wurk", "", "did you mean work?" },
+        { "", "", ", min: 3, max: 2", "", "min 3 is above max 2" },
+        { "", "", "", ", min: 3, max: 2", "min 3 is above max 2" },
+        { "", "", "", ", min: 6, max: 6", "minima want 1.20 cores, local.cores gives 1.00" },
+        { "", "", "", ", provider: mars", "provider mars sells no 'bit'" },
+        { "", "", ", engine_flags: [\"--max-num-sequences\", \"2\"]", "", "--max-num-seqs" },
+        { "", "", "", ", engine_flags: [\"--threads\", \"-1\"]", "--threads" },
+        { "", ", share: 1", "", "", "share" },
+    };
+    char path[] = "/tmp/muster-check-XXXXXX";
+    int fd = mkstemp(path);
+    (void)state;
+    assert_true(fd >= 0);
+    close(fd);
+    for (size_t i = 0; i < COUNT_OF(rows); i++) {
+        CLEANUP(buf_fini) struct buf text = { 0 };
+        CLEANUP(buf_fini) struct buf problems = { 0 };
+        CLEANUP(config_freep) struct config *config = NULL;
+        struct err err = { 0 };
+        buf_printf(&text, FLEET, rows[i].top, rows[i].offer, rows[i].service, rows[i].pool);
+        assert_int_equal(file_write_atomic(path, buf_view(&text), 0600, NULL), 0);
+        int rc = check_file(path, &config, &problems, &err);
+        if (!rows[i].says) {
+            if (rc < 0) fail_msg("row %zu: %s", i, err.text);
+            continue;
+        }
+        if (rc >= 0) fail_msg("row %zu is taken: %s", i, text.data);
+        if (!strstr(err.text, rows[i].says)) fail_msg("row %zu: %s", i, err.text);
+        if (!problems.data || !strstr(problems.data, rows[i].says)) fail_msg("row %zu", i);
+    }
+    unlink(path);
+}
+
+static void all_problems_are_listed(void **state)
+{
+    CLEANUP(buf_fini) struct buf text = { 0 };
+    CLEANUP(buf_fini) struct buf problems = { 0 };
+    CLEANUP(config_freep) struct config *config = NULL;
+    struct err err = { 0 };
+    char path[] = "/tmp/muster-check-XXXXXX";
+    int fd = mkstemp(path);
+    (void)state;
+    assert_true(fd >= 0);
+    close(fd);
+    buf_printf(&text, FLEET, "router: { route: a, predict: b }", "", "", "");
+    assert_int_equal(file_write_atomic(path, buf_view(&text), 0600, NULL), 0);
+    assert_int_equal(check_file(path, &config, &problems, &err), -EINVAL);
+    assert_non_null(strstr(problems.data, "router.route"));
+    assert_non_null(strstr(problems.data, "router.predict"));
+    assert_non_null(strstr(err.text, "1 more"));
+    unlink(path);
+}
+
+static void the_shipped_file_is_valid(void **state)
+{
+    CLEANUP(config_freep) struct config *config = NULL;
+    struct err err = { 0 };
+    (void)state;
+    if (check_file("muster.yaml", &config, NULL, &err) < 0) fail_msg("%s", err.text);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_mistake_has_its_sentence),
+        cmocka_unit_test(all_problems_are_listed),
+        cmocka_unit_test(the_shipped_file_is_valid),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,119 @@
+/* t_table.c - ages, cells and columns: what people read. */
+#include "base/core/bits.h"
+#include "base/core/own.h"
+#include "cli/table.h"
+#include "tests/unit/unit.h"
+
+static void ages_are_short(void **state)
+{
+    static const struct {
+        double seconds;
+        const char *text, *why;
+    } rows[] = {
+        { 0, "0.0s", "now" },
+        { -3, "0.0s", "clocks differ: nothing is from the future" },
+        { 9.94, "9.9s", "a digit while it says something" },
+        { 9.95, "10s", "rounds up into the next form" },
+        { 59.4, "59s", "below a minute" },
+        { 59.6, "1m00s", "rounds into a minute, never 60s" },
+        { 192, "3m12s", "minutes and seconds" },
+        { 3599.7, "1h00m", "rounds into an hour" },
+        { 7500, "2h05m", "hours and minutes" },
+        { 86400.0 * 4 + 3600 * 3, "4d03h", "days and hours" },
+    };
+    (void)state;
+    for (size_t i = 0; i < COUNT_OF(rows); i++) {
+        CLEANUP(buf_fini) struct buf out = { 0 };
+        age_text(rows[i].seconds, &out);
+        if (strcmp(out.data, rows[i].text) != 0)
+            fail_msg("%s: %s, want %s", rows[i].why, out.data, rows[i].text);
+    }
+}
+
+static void cells_follow_their_form(void **state)
+{
+    static const struct {
+        enum table_form form;
+        const char *row, *path, *text, *why;
+    } rows[] = {
+        { TABLE_TEXT, "{\"a\":\"x\"}", "a", "x", "text" },
+        { TABLE_TEXT, "{\"a\":\"x\\ny\\u001b[2J\"}", "a", "x y [2J", "no line ends, no escapes" },
+        { TABLE_TEXT, "{\"a\":\"\"}", "a", "-", "empty" },
+        { TABLE_TEXT, "{\"a\":null}", "a", "-", "null is absent" },
+        { TABLE_TEXT, "{}", "a", "-", "missing is absent" },
+        { TABLE_TEXT, "{\"a\":3}", "a", "-", "of another type" },
+        { TABLE_COUNT, "{\"a\":{\"b\":12}}", "a.b", "12", "a member of a member" },
+        { TABLE_COUNT, "{\"a\":null}", "a.b", "-", "nothing inside of null" },
+        { TABLE_COUNT, "{\"a\":0}", "a", "0", "zero is not absent" },
+        { TABLE_DECIMAL, "{\"a\":1.005}", "a", "1.00", "two digits" },
+        { TABLE_MONEY, "{\"a\":0.1}", "a", "$0.10", "whole cents" },
+        { TABLE_MONEY, "{\"a\":0.00012}", "a", "$0.0001", "less than a cent" },
+        { TABLE_MONEY, "{\"a\":12.345}", "a", "$12.35", "dollars" },
+        { TABLE_AGE, "{\"a\":75}", "a", "1m15s", "seconds" },
+        { TABLE_SINCE, "{\"a\":940000000}", "a", "1m00s", "from then to now" },
+        { TABLE_YES, "{\"a\":true}", "a", "yes", "bool" },
+        { TABLE_YES, "{\"a\":false}", "a", "no", "bool" },
+        { TABLE_LIST, "{\"a\":[\"x\",\"y\"]}", "a", "x,y", "joined" },
+        { TABLE_LIST, "{\"a\":[]}", "a", "-", "an empty list" },
+    };
+    (void)state;
+    for (size_t i = 0; i < COUNT_OF(rows); i++) {
+        CLEANUP(buf_fini) struct buf out = { 0 };
+        table_cell(rows[i].form, str_from(rows[i].row), rows[i].path, 1000000000, &out);
+        if (strcmp(out.data, rows[i].text) != 0)
+            fail_msg("%s: %s, want %s", rows[i].why, out.data, rows[i].text);
+    }
+}
+
+static const struct table_column columns[] = {
+    { "NAME", "name", TABLE_TEXT },
+    { "N", "n", TABLE_COUNT },
+    { "PHASE", "phase", TABLE_STATE },
+};
+
+static void columns_line_up(void **state)
+{
+    CLEANUP(buf_fini) struct buf out = { 0 };
+    struct table t = { columns, COUNT_OF(columns), 0, false };
+    (void)state;
+    assert_int_equal(table_print(&t,
+                                 STR("[{\"name\":\"b\\u00e4r\",\"n\":7,\"phase\":\"ready\"},"
+                                     "{\"name\":\"longer\",\"n\":123,\"phase\":null}]"),
+                                 &out),
+                     0);
+    assert_string_equal(out.data, "NAME      N  PHASE\n"
+                                  "b\303\244r       7  ready\n" /* two bytes, one column */
+                                  "longer  123  -\n");
+}
+
+static void colour_is_only_where_asked(void **state)
+{
+    CLEANUP(buf_fini) struct buf out = { 0 };
+    struct table t = { columns + 2, 1, 0, true };
+    (void)state;
+    assert_int_equal(table_print(&t, STR("[{\"phase\":\"ready\"},{\"phase\":\"new\"}]"), &out), 0);
+    assert_string_equal(out.data, "\033[1mPHASE\033[0m\n\033[32mready\033[0m\nnew\n");
+}
+
+static void what_is_no_list_is_refused(void **state)
+{
+    static const char *const texts[] = { "{}", "[1", "", "[{\"name\":\"x\"},", "null" };
+    (void)state;
+    for (size_t i = 0; i < COUNT_OF(texts); i++) {
+        CLEANUP(buf_fini) struct buf out = { 0 };
+        struct table t = { columns, COUNT_OF(columns), 0, false };
+        if (table_print(&t, str_from(texts[i]), &out) >= 0) fail_msg("taken: %s", texts[i]);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(ages_are_short),
+        cmocka_unit_test(cells_follow_their_form),
+        cmocka_unit_test(columns_line_up),
+        cmocka_unit_test(colour_is_only_where_asked),
+        cmocka_unit_test(what_is_no_list_is_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
