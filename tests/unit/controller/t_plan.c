@@ -209,6 +209,18 @@ static void a_drain_is_withdrawn_before_another_is_bought(void **state)
     free(s);
 }
 
+static void what_the_provider_takes_is_not_kept(void **state)
+{
+    (void)state;
+    struct scene *s = scene_new();
+    add(s, 0, PHASE_DRAINING)->doomed = true;
+    s->demand.sum.held = 1;
+    decide(s);
+    assert_int_equal(count(s, PLAN_KEEP), 0);
+    assert_int_equal(count(s, PLAN_LAUNCH), 1);
+    free(s);
+}
+
 struct zero_row {
     bool routers_fresh, present;
     uint32_t held, in_flight, stale;
@@ -352,6 +364,23 @@ static void the_services_maximum_holds(void **state)
     const struct plan_decision *d = decide(s);
     assert_int_equal(count(s, PLAN_LAUNCH), 2);
     assert_string_equal(d->blocked, "the service's maximum");
+    free(s);
+}
+
+/* The window holds one pool up while the minimum asks for the other. */
+static void growth_waits_for_room_below_the_services_maximum(void **state)
+{
+    (void)state;
+    struct scene *s = scene_new();
+    s->service.min = s->service.max = 2;
+    for (int i = 0; i < 2; i++)
+        add(s, 1, PHASE_READY);
+    for (int i = 0; i < 30; i++, s->now += SECOND) {
+        const struct plan_decision *d = decide(s);
+        assert_true(d->target[0] + d->target[1] <= 2);
+        assert_int_equal(count(s, PLAN_LAUNCH), 0);
+        if (count(s, PLAN_DRAIN)) break;
+    }
     free(s);
 }
 
@@ -533,6 +562,8 @@ int main(void)
         cmocka_unit_test(the_budget_counts_launches_and_drains),
         cmocka_unit_test(minimums_hold_without_demand),
         cmocka_unit_test(the_services_maximum_holds),
+        cmocka_unit_test(growth_waits_for_room_below_the_services_maximum),
+        cmocka_unit_test(what_the_provider_takes_is_not_kept),
         cmocka_unit_test(hands_are_stronger_than_signals),
         cmocka_unit_test(what_is_configured_no_more_is_drained),
         cmocka_unit_test(learned_speed_replaces_the_prior),

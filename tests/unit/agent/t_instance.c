@@ -1,0 +1,156 @@
+/* t_instance.c - the launch document, the lock, and the engine that is written down before it is
+ * one. */
+#include "agent/instance.h"
+#include "base/core/bits.h"
+#include "base/core/own.h"
+#include "base/io/file.h"
+#include "tests/unit/unit.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static char folder[64], path[128];
+
+static int set_up(void **state)
+{
+    (void)state;
+    snprintf(folder, sizeof folder, "/tmp/t_instance_XXXXXX");
+    must(mkdtemp(folder));
+    snprintf(path, sizeof path, "%s/spec.json", folder);
+    static const struct str args[] = { { "/bin/sh", 7 }, { "-c", 2 }, { "sleep 60", 8 } };
+    struct launch_spec spec = { .instance = STR("i-1"),
+                                .service = STR("chat"),
+                                .pool = STR("small"),
+                                .offer = STR("o"),
+                                .controller_host = STR("127.0.0.1"),
+                                .controller_port = 9,
+                                .engine_host = STR("127.0.0.1"),
+                                .engine_args = args,
+                                .engine_arg_count = 3,
+                                .share = 0.25,
+                                .grace_ms = 5000,
+                                .start_wall_us = 77 };
+    CLEANUP(buf_fini) struct buf text = { 0 };
+    must(launch_spec_encode(&spec, &text) == 0);
+    must(file_write_atomic(path, buf_view(&text), 0600, NULL) == 0);
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    char command[128];
+    snprintf(command, sizeof command, "rm -rf '%s'", folder);
+    return system(command);
+}
+
+static void the_document_reads_back(void **state)
+{
+    (void)state;
+    struct instance in;
+    assert_int_equal(instance_open(&in, str_from(path), NULL), 0);
+    assert_true(str_eq(in.spec.instance, STR("i-1")));
+    assert_true(str_eq(in.spec.folder, str_from(folder))); /* none was said: where it lies */
+    assert_int_equal(in.spec.engine_arg_count, 3);
+    assert_true(str_eq(in.spec.engine_args[2], STR("sleep 60")));
+    assert_int_equal(in.spec.start_wall_us, 77);
+    assert_true(in.born_wall_us > 0);
+    instance_close(&in);
+}
+
+static void damaged_documents_are_refused(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text, *why;
+    } rows[] = {
+        { "", "empty" },
+        { "{\"v\":1}", "members missing" },
+        { "{\"v\":2,\"instance\":\"a\",\"service\":\"s\",\"pool\":\"p\",\"offer\":\"o\","
+          "\"controller_host\":\"h\",\"controller_port\":1,\"engine_host\":\"h\","
+          "\"engine_args\":[\"x\"]}",
+          "another version" },
+        { "{\"v\":1,\"instance\":\"a\",\"service\":\"s\",\"pool\":\"p\",\"offer\":\"o\","
+          "\"controller_host\":\"h\",\"controller_port\":70000,\"engine_host\":\"h\","
+          "\"engine_args\":[\"x\"]}",
+          "a port that is none" },
+        { "{\"v\":1,\"instance\":\"a\",\"service\":\"s\",\"pool\":\"p\",\"offer\":\"o\","
+          "\"controller_host\":\"h\",\"controller_port\":1,\"engine_host\":\"h\","
+          "\"engine_args\":[]}",
+          "no program" },
+    };
+    for (size_t i = 0; i < COUNT_OF(rows); i++) {
+        assert_int_equal(file_write_atomic(path, str_from(rows[i].text), 0600, NULL), 0);
+        struct instance in;
+        struct err err = { 0 };
+        int rc = instance_open(&in, str_from(path), &err);
+        if (rc >= 0 || !err.text[0]) fail_msg("%s: %d", rows[i].why, rc);
+        instance_close(&in);
+    }
+}
+
+static void one_agent_an_instance(void **state)
+{
+    (void)state;
+    struct instance first, second;
+    assert_int_equal(instance_open(&first, str_from(path), NULL), 0);
+    assert_int_equal(instance_open(&second, str_from(path), NULL), 0);
+    assert_int_equal(instance_lock(&first, NULL), 0);
+    assert_int_equal(instance_lock(&second, NULL), -EBUSY);
+    instance_close(&first);
+    assert_int_equal(instance_lock(&second, NULL), 0);
+    instance_close(&second);
+}
+
+static void an_engine_is_known_by_what_it_wrote(void **state)
+{
+    (void)state;
+    struct instance in;
+    struct proc found;
+    uint16_t port = 0;
+    assert_int_equal(instance_open(&in, str_from(path), NULL), 0);
+    assert_int_equal(instance_find_engine(&in, &found, &port), -ENOENT);
+    pid_t pid = fork();
+    assert_true(pid >= 0);
+    if (pid == 0) {
+        instance_become_engine(&in, 8299, NULL);
+        _exit(1);
+    }
+    for (int i = 0; i < 1000 && instance_find_engine(&in, &found, &port) < 0; i++)
+        usleep(5000);
+    assert_int_equal(port, 8299);
+    assert_int_equal(found.id.pid, pid); /* the same process: its identity outlived the exec */
+    proc_close(&found);
+    kill(pid, SIGKILL);
+    waitpid(pid, NULL, 0);
+    assert_int_equal(instance_find_engine(&in, &found, &port), -ENOENT); /* a dead one is none */
+    instance_close(&in);
+}
+
+static void nobody_becomes_the_engine_of_a_folder_that_is_gone(void **state)
+{
+    (void)state;
+    struct instance in;
+    assert_int_equal(instance_open(&in, str_from(path), NULL), 0);
+    assert_int_equal(tear_down(NULL), 0);
+    struct err err = { 0 };
+    assert_true(instance_become_engine(&in, 8299, &err) < 0); /* it would have replaced us */
+    instance_close(&in);
+}
+
+int main(void)
+{
+#define ROW(fn) cmocka_unit_test_setup_teardown(fn, set_up, tear_down)
+    const struct CMUnitTest tests[] = {
+        ROW(the_document_reads_back),
+        ROW(damaged_documents_are_refused),
+        ROW(one_agent_an_instance),
+        ROW(an_engine_is_known_by_what_it_wrote),
+        ROW(nobody_becomes_the_engine_of_a_folder_that_is_gone),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,156 @@
+/* t_setup.c - from a configuration text to services, pools and engine arguments. */
+#include "base/core/bits.h"
+#include "base/core/own.h"
+#include "controller/setup.h"
+#include "policies/scale_rows.h"
+#include "tests/unit/unit.h"
+
+#include <math.h>
+#include <string.h>
+
+static const struct config_section *const sections[] = { &controller_section, &services_section,
+                                                         &local_section };
+static const struct config_schema schema = { sections, COUNT_OF(sections) };
+
+#define OFFERS                                                                          \
+    "local:\n"                                                                          \
+    "  cores: 2\n"                                                                      \
+    "  offers:\n"                                                                       \
+    "    - { name: small, share: 0.2, price_per_hour: 1, launch_delay: 2s, lead: 3s,\n" \
+    "        perf_step: 0.01, perf_prefill: 0.001, max_num_seqs: 4 }\n"                 \
+    "    - { name: large, share: 0.5, price_per_hour: 2 }\n"
+
+static int load(const char *text, struct config **ret, struct err *err)
+{
+    struct config_sources sources = { .path = "test.yaml", .text = str_from(text) };
+    return config_load(&schema, &sources, ret, NULL, err);
+}
+
+/* The whole way of controller_main, without its sockets. */
+static int set_up(const struct config *config, struct arena *arena, struct control_setup *setup,
+                  struct err *err)
+{
+    const struct config_records *services = config_section_get(config, "services");
+    struct controller_config c = { .controller = config_section_get(config, "controller"),
+                                   .service = services->items,
+                                   .service_count = services->count,
+                                   .local = config_section_get(config, "local") };
+    const struct local_offer *local;
+    uint32_t count;
+    double cores;
+    int rc = setup_local(c.local, arena, &local, &count, &cores, err);
+    if (rc < 0) return rc;
+    struct offer *offers = arena_array(arena, count, sizeof *offers);
+    for (uint32_t i = 0; i < count; i++) {
+        name_copy(offers[i].name, NAME_BYTES, local[i].name);
+        name_copy(offers[i].provider, NAME_BYTES, STR("local"));
+    }
+    return setup_services(&c, offers, count, STR("/bin/muster"), arena, setup, err);
+}
+
+static void everything_arrives(void **state)
+{
+    (void)state;
+    CLEANUP(config_freep) struct config *config = NULL;
+    CLEANUP(arena_fini) struct arena arena;
+    arena_init(&arena, 1 << 20);
+    struct err err = { 0 };
+    int rc = load(OFFERS "services:\n"
+                         "  - name: chat\n"
+                         "    model: m.gguf\n"
+                         "    slo_ttft: 500ms\n"
+                         "    budget_per_hour: 9\n"
+                         "    scale: queue\n"
+                         "    queue_target: 3\n"
+                         "    stabilisation: 30s\n"
+                         "    engine_flags: [--seed, '7']\n"
+                         "    pools:\n"
+                         "      - { name: a, offers: [small, large], min: 1, max: 3 }\n"
+                         "      - { name: b, offers: [large], engine_flags: [--threads, '1'] }\n",
+                  &config, &err);
+    if (rc < 0) fail_msg("%s", err.text);
+    struct control_setup setup = { 0 };
+    rc = set_up(config, &arena, &setup, &err);
+    if (rc < 0) fail_msg("%s", err.text);
+    assert_int_equal(setup.service_count, 1);
+    const struct plan_service *s = &setup.service[0];
+    assert_string_equal(s->name, "chat");
+    assert_ptr_equal(s->policy, &scale_queue);
+    assert_true(fabs(s->ttft_slo_s - 0.5) < 1e-9 && fabs(s->budget_h - 9) < 1e-9);
+    assert_true(fabs(s->scale.queue_target - 3) < 1e-9);
+    assert_true(fabs(s->shape.down_window_s - 30) < 1e-9);
+    assert_int_equal(s->pool_count, 2);
+    assert_int_equal(s->pool[0].offer_count, 2);
+    assert_int_equal(s->pool[0].offer[1], 1);
+    assert_int_equal(s->pool[0].manual, -1);
+    assert_int_equal(s->pool[1].max, 4);
+
+    static const char *const args[] = { "/bin/muster",         "engine", "--model", "m.gguf",
+                                        "--served-model-name", "chat",   "--seed",  "7",
+                                        "--threads",           "1" };
+    const struct control_launch *l = &setup.launch[0][1];
+    assert_int_equal(l->engine_arg_count, COUNT_OF(args));
+    for (size_t i = 0; i < COUNT_OF(args); i++)
+        assert_true(str_eq(l->engine_args[i], str_from(args[i])));
+}
+
+#define SERVICE "services:\n  - name: chat\n    model: m\n"
+#define POOL "    pools: [ { name: a, offers: [small] } ]\n"
+
+static void mistakes_are_named(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text, *says, *why;
+    } rows[] = {
+        { OFFERS SERVICE "    pools: [ { name: a, offers: [smal] } ]\n", "did you mean small",
+          "an offer that nobody sells" },
+        { OFFERS SERVICE "    pools: [ { name: a, offers: [small], provider: moon } ]\n",
+          "provider moon", "a provider that is none" },
+        { OFFERS SERVICE "    scale: qeue\n" POOL, "did you mean queue", "an unknown policy" },
+        { OFFERS SERVICE "    pools: [ { name: a, offers: [small], min: 3, max: 2 } ]\n",
+          "min 3 is above max 2", "a minimum above the maximum" },
+        { OFFERS SERVICE "    min: 9\n    max: 2\n" POOL, "min 9 is above max 2",
+          "the same of the service" },
+        { OFFERS SERVICE "    pools: []\n", "pools", "no pool" },
+        { OFFERS SERVICE
+          "    pools: [ { name: a, offers: [small] }, { name: a, offers: [large] } ]\n",
+          "a", "two pools of one name" },
+        { OFFERS SERVICE POOL "    budget: 3\n", "budget", "an unknown key" },
+        { OFFERS SERVICE "    utilisation_max: 2\n" POOL, "utilisation_max", "out of bounds" },
+        { "local: { offers: [ { name: a, price_per_hour: 1 } ] }\n", "share",
+          "an offer without a share" },
+    };
+    for (size_t i = 0; i < COUNT_OF(rows); i++) {
+        CLEANUP(config_freep) struct config *config = NULL;
+        CLEANUP(arena_fini) struct arena arena;
+        arena_init(&arena, 1 << 20);
+        struct err err = { 0 };
+        struct control_setup setup = { 0 };
+        int rc = load(rows[i].text, &config, &err);
+        if (rc == 0) rc = set_up(config, &arena, &setup, &err);
+        if (rc >= 0 || !strstr(err.text, rows[i].says))
+            fail_msg("%s: %d %s", rows[i].why, rc, err.text);
+    }
+}
+
+static void the_tables_are_sound(void **state)
+{
+    (void)state;
+    config_schema_check(&schema);
+    CLEANUP(config_freep) struct config *config = NULL;
+    struct err err = { 0 };
+    if (load("", &config, &err) < 0) fail_msg("%s", err.text); /* everything has a default */
+    const struct local_section *local = config_section_get(config, "local");
+    assert_int_equal(local->offers.count, 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(everything_arrives),
+        cmocka_unit_test(mistakes_are_named),
+        cmocka_unit_test(the_tables_are_sound),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
