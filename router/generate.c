@@ -231,11 +231,15 @@ static int prepare(struct request *r, const struct face *f, const struct http_re
 {
     int rc = openai_parse(surface, req->body, &r->arena, &r->api, &r->problem);
     if (rc < 0) return rc;
+    if (f->model_count == 0) { /* nothing has told us of a model: no reason to call it absent */
+        return openai_error_set(&r->problem, -EAGAIN, OPENAI_UNAVAILABLE, NULL,
+                                "The router has just started and knows no model yet; try again "
+                                "in a second.");
+    }
     const struct face_model *m = face_model_find(f, r->api.model);
     if (!m) {
-        return openai_error_set(
-            &r->problem, -ENOENT, f->model_count ? OPENAI_MODEL_NOT_FOUND : OPENAI_UNAVAILABLE,
-            "model", "The model '" STR_FMT "' does not exist.", STR_ARG(r->api.model));
+        return openai_error_set(&r->problem, -ENOENT, OPENAI_MODEL_NOT_FOUND, "model",
+                                "The model '" STR_FMT "' does not exist.", STR_ARG(r->api.model));
     }
     if (tenant) memcpy(r->tenant_name, tenant->name, sizeof r->tenant_name);
     struct str salt = tenant ? arena_str(&r->arena, str_from(tenant->salt)) : (struct str){ 0 };
