@@ -34,8 +34,45 @@ static int remove_entry(const char *path, const struct stat *st, int kind, struc
     return remove(path);
 }
 
+/* True when the process names our folder, and `word` as one of its arguments. */
+static bool is_ours(pid_t pid, const char *word)
+{
+    char path[64];
+    CLEANUP(buf_fini) struct buf words = { 0 };
+    snprintf(path, sizeof path, "/proc/%d/cmdline", (int)pid);
+    if (pid == getpid() || file_read(path, 65536, &words, NULL) < 0) return false;
+    bool found = !word;
+    for (struct str rest = buf_view(&words); word && rest.len > 0;)
+        found |= str_eq(str_cut(&rest, '\0'), str_from(word));
+    return found && str_find(buf_view(&words), str_from(rig_folder())) != SIZE_MAX;
+}
+
+/* Counts, and sends `signo` when it is not 0. */
+static uint32_t each_of_ours(const char *word, int signo)
+{
+    uint32_t count = 0;
+    DIR *dir = opendir("/proc");
+    assert_non_null(dir);
+    for (struct dirent *entry; (entry = readdir(dir));) {
+        int64_t pid;
+        struct proc_id id;
+        if (str_to_i64(str_from(entry->d_name), &pid) < 0) continue;
+        if (proc_id_of((pid_t)pid, &id) < 0 || !is_ours((pid_t)pid, word)) continue;
+        if (signo) proc_signal(&id, signo, NULL);
+        count++;
+    }
+    closedir(dir);
+    return count;
+}
+
+uint32_t rig_count(const char *word)
+{
+    return each_of_ours(word, 0);
+}
+
 int rig_end(int failed)
 {
+    each_of_ours(NULL, SIGKILL);
     if (failed == 0) nftw(rig_folder(), remove_entry, 16, FTW_DEPTH | FTW_PHYS);
     return failed;
 }
@@ -231,21 +268,28 @@ int64_t rig_rss_kib(const struct rig_process *p)
     return kib;
 }
 
-void rig_wait_number(uint16_t port, const char *path, const char *key, int64_t wanted)
+int64_t rig_number(uint16_t port, const char *path, const char *key)
 {
     CLEANUP(buf_fini) struct buf reply = { 0 };
     char quoted[64];
     long long found = -1;
     snprintf(quoted, sizeof quoted, "\"%s\":", key);
-    int64_t until_us = clock_mono_us() + RIG_WAIT_US;
-    while (clock_mono_us() < until_us) {
-        if (rig_call(port, path, NULL, &reply) == 200) {
-            const char *at = strstr(reply.data, quoted);
-            if (at && sscanf(at + strlen(quoted), "%lld", &found) == 1 && found == wanted) return;
+    if (rig_call(port, path, NULL, &reply) != 200) return -1;
+    const char *at = strstr(reply.data, quoted);
+    if (at) (void)sscanf(at + strlen(quoted), "%lld", &found);
+    return found;
+}
+
+void rig_wait_number(uint16_t port, const char *path, const char *key, int64_t wanted)
+{
+    int64_t until_us = clock_mono_us() + RIG_WAIT_US, found;
+    while ((found = rig_number(port, path, key)) != wanted) {
+        if (clock_mono_us() > until_us) {
+            fail_msg("%s on port %u: %s is %lld, not %lld", path, port, key, (long long)found,
+                     (long long)wanted);
         }
         usleep(POLL_US);
     }
-    fail_msg("%s on port %u: %s is %lld, not %lld", path, port, key, found, (long long)wanted);
 }
 
 double rig_metric(uint16_t port, const char *name)

@@ -26,7 +26,12 @@ struct rig_process {
 /* A folder of this test program's own under build, made anew. */
 const char *rig_folder(void);
 
-/* The exit code of the program: removes the folder unless tests failed, whose logs are in it. */
+/* Processes whose command line names our folder, whoever started them, and holds the argument
+ * `word`; NULL: any. */
+uint32_t rig_count(const char *word);
+
+/* The exit code of the program. Kills what still names our folder, and removes the folder unless
+ * tests failed, whose logs are in it. */
 int rig_end(int failed);
 
 /* A port that was free a moment ago. */
@@ -61,6 +66,9 @@ void rig_wait(bool (*is_so)(void *arg), void *arg, const char *what);
 /* What a process holds: open descriptors, and resident memory in KiB. */
 uint32_t rig_descriptors(const struct rig_process *p);
 int64_t rig_rss_kib(const struct rig_process *p);
+
+/* The number behind the first "key": in the JSON of GET path, or -1. */
+int64_t rig_number(uint16_t port, const char *path, const char *key);
 
 /* Polls until the number behind "key": in the JSON of GET path is `wanted`. */
 void rig_wait_number(uint16_t port, const char *path, const char *key, int64_t wanted);

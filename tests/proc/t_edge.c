@@ -550,17 +550,6 @@ static int start_stuck_reader(void)
     return fd;
 }
 
-static int64_t seen(const char *key)
-{
-    CLEANUP(buf_fini) struct buf reply = { 0 };
-    long long value = -1;
-    assert_int_equal(rig_call(fake.port, "/seen", NULL, &reply), 200);
-    const char *at = strstr(reply.data, key);
-    assert_non_null(at);
-    assert_int_equal(sscanf(at + strlen(key), "\":%lld", &value), 1);
-    return value;
-}
-
 static void the_slow_are_cut_by_absolute_deadlines_and_hold_up_nobody(void **state)
 {
     (void)state;
@@ -578,7 +567,7 @@ static void the_slow_are_cut_by_absolute_deadlines_and_hold_up_nobody(void **sta
     while (waiting) {
         int64_t before_us = clock_mono_us();
         if (before_us > since_us + UNSENT_US + SLACK_US) fail_msg("somebody was never cut");
-        waiting = seen("open") > 0;
+        waiting = rig_number(fake.port, "/seen", "open") > 0;
         if (waiting) assert_true(rig_rss_kib(&router) < rss_kib + 32 * 1024);
         for (size_t i = 0; i < COUNT(slow); i++) {
             slow_turn(&slow[i], since_us);

@@ -1,0 +1,498 @@
+/* t_fleet.c - a whole fleet with the real engine and the shipped model, and each part killed while
+ * clients go on asking.
+ *
+ * One fleet for all tests, in order: controller, router, two instances of a third of a core. The
+ * clients are threads that ask one request after the other and remember what went wrong.
+ */
+#include "base/core/own.h"
+#include "base/io/clock.h"
+#include "base/io/file.h"
+#include "tests/proc/rig.h"
+
+#include <dirent.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <unistd.h>
+
+#define MODEL "models/muster-tiny-q8_0.gguf"
+#define TEXT "/v1/completions"
+#define SERVICES "/api/v1/services"
+#define INSTANCES 2
+#define CLIENTS 4
+#define BACK_US 5000000 /* a router that was killed serves again within this */
+
+static char state_folder[128], config[160], secret[160];
+static uint16_t controller_port, router_port;
+static struct rig_process controller, router;
+
+/* ---- the fleet ---- */
+
+static void start_controller(void)
+{
+    char listen[32];
+    snprintf(listen, sizeof listen, "127.0.0.1:%u", controller_port);
+    const char *argv[] = { getenv("MUSTER_BIN"), "controller", "--config", config,
+                           "--listen",           listen,       NULL };
+    controller = rig_start("controller", argv, controller_port, "/health", 200);
+}
+
+static void start_router(void)
+{
+    char listen[32], at[32];
+    snprintf(listen, sizeof listen, "127.0.0.1:%u", router_port);
+    snprintf(at, sizeof at, "127.0.0.1:%u", controller_port);
+    const char *argv[] = {
+        getenv("MUSTER_BIN"), "router", "--config",      config, "--listen", listen,
+        "--controller",       at,       "--secret-file", secret, NULL
+    };
+    router = rig_start("router", argv, router_port, "/health", 200);
+}
+
+static void write_config(void)
+{
+    char folder[512];
+    CLEANUP(buf_fini) struct buf text = { 0 };
+    assert_non_null(getcwd(folder, sizeof folder));
+    buf_printf(&text,
+               "controller: { tick: 200ms, state: '%s' }\n"
+               "router: { sync: 100ms }\n"
+               "local:\n"
+               "  cores: 1\n"
+               "  offers:\n"
+               "    - { name: third, share: 0.33, price_per_hour: 1, launch_delay: 200ms,\n"
+               "        max_num_seqs: 4 }\n"
+               "services:\n"
+               "  - name: tiny\n"
+               "    model: '%s/" MODEL "'\n"
+               "    zero_after: 1s\n"
+               "    stabilisation: 1s\n"
+               "    engine_flags: ['--max-num-seqs', '4', '--threads', '1']\n"
+               "    pools: [ { name: only, offers: [third], max: 2 } ]\n",
+               state_folder, folder);
+    assert_int_equal(file_write_atomic(config, buf_view(&text), 0600, NULL), 0);
+}
+
+/* `count` below 0: as the policy likes. */
+static void scale(int count)
+{
+    char body[64];
+    snprintf(body, sizeof body,
+             count < 0 ? "{\"pool\":\"only\",\"count\":null}" : "{\"pool\":\"only\",\"count\":%d}",
+             count);
+    assert_int_equal(rig_call(controller_port, SERVICES "/tiny/scale", body, NULL), 200);
+}
+
+static bool is_whole(void *arg)
+{
+    (void)arg;
+    return rig_number(controller_port, SERVICES, "ready") == INSTANCES &&
+           rig_number(controller_port, SERVICES, "starting") == 0 &&
+           rig_metric(router_port, "muster_router_endpoints") == INSTANCES;
+}
+
+static bool is_empty(void *arg)
+{
+    (void)arg;
+    return rig_number(controller_port, SERVICES, "ready") == 0 &&
+           rig_number(controller_port, SERVICES, "draining") == 0 && rig_count("agent") == 0 &&
+           rig_count("engine") == 0;
+}
+
+/* Neither doubled nor lost, now and ever: ended instances stay in a folder of their own. */
+static void expect_no_other_instances(void)
+{
+    char path[192];
+    uint32_t ended = 0;
+    assert_int_equal(rig_count("engine"), INSTANCES);
+    assert_int_equal(rig_count("agent"), INSTANCES);
+    snprintf(path, sizeof path, "%s/instances/ended", state_folder);
+    DIR *dir = opendir(path);
+    for (struct dirent *e; dir && (e = readdir(dir));)
+        ended += strncmp(e->d_name, "i-", 2) == 0;
+    if (dir) closedir(dir);
+    assert_int_equal(ended, 0);
+}
+
+/* The process that `file` names in the folders of the instances, in their order. */
+static void read_ids(const char *file, struct proc_id ret[INSTANCES])
+{
+    char path[192], name[INSTANCES][64];
+    uint32_t count = 0;
+    snprintf(path, sizeof path, "%s/instances", state_folder);
+    DIR *dir = opendir(path);
+    assert_non_null(dir);
+    for (struct dirent *e; (e = readdir(dir));) {
+        if (strncmp(e->d_name, "i-", 2) != 0) continue;
+        assert_true(count < INSTANCES);
+        snprintf(name[count++], sizeof name[0], "%.60s", e->d_name);
+    }
+    closedir(dir);
+    assert_int_equal(count, INSTANCES);
+    bool swapped = strcmp(name[0], name[1]) > 0;
+    for (uint32_t i = 0; i < INSTANCES; i++) {
+        CLEANUP(buf_fini) struct buf text = { 0 };
+        ret[i] = (struct proc_id){ 0 };
+        snprintf(path, sizeof path, "%s/instances/%s/%s", state_folder, name[swapped ? 1 - i : i],
+                 file);
+        if (file_read(path, 256, &text, NULL) < 0) continue;
+        struct str rest = buf_view(&text);
+        (void)proc_id_parse(str_trim(str_cut(&rest, '\n')), &ret[i]);
+    }
+}
+
+struct successor {
+    const char *file;
+    struct proc_id before;
+};
+
+/* Another living process stands where the first instance's `before` stood. */
+static bool has_successor(void *arg)
+{
+    const struct successor *s = arg;
+    struct proc_id now[INSTANCES];
+    read_ids(s->file, now);
+    return now[0].pid && !proc_id_eq(&now[0], &s->before) && proc_is_alive(&now[0]);
+}
+
+static int setup(void **state)
+{
+    (void)state;
+    snprintf(state_folder, sizeof state_folder, "%s/state", rig_folder());
+    snprintf(config, sizeof config, "%s/muster.yaml", rig_folder());
+    snprintf(secret, sizeof secret, "%s/secret", state_folder);
+    write_config();
+    controller_port = rig_port();
+    start_controller();
+    router_port = rig_port();
+    start_router();
+    scale(INSTANCES);
+    rig_wait(is_whole, NULL, "two instances are ready");
+    return 0;
+}
+
+/* ---- clients ---- */
+
+struct client {
+    pthread_t thread;
+    uint32_t number, tokens;
+    bool stream;
+    atomic_uint answered;
+    uint32_t failed, broken; /* broken: a stream that began and did not end as it should */
+    char first[600];         /* what the first of them got */
+};
+
+static struct client clients[CLIENTS];
+static atomic_bool clients_stop;
+
+static void remember(struct client *c, int status, const struct buf *reply)
+{
+    if (c->first[0]) return;
+    snprintf(c->first, sizeof c->first, "%d %.*s", status,
+             (int)(reply->len < 500 ? reply->len : 500), reply->len ? reply->data : "");
+}
+
+static void *client_run(void *arg)
+{
+    struct client *c = arg;
+    uint32_t i = 0;
+    do {
+        CLEANUP(buf_fini) struct buf reply = { 0 };
+        char body[256];
+        snprintf(
+            body, sizeof body,
+            "{\"prompt\":\"%u %u the king of the house\",\"max_tokens\":%u,\"ignore_eos\":true,"
+            "\"temperature\":0,\"stream\":%s}",
+            c->number, i++, c->tokens, c->stream ? "true" : "false");
+        int status = rig_call(router_port, TEXT, body, &reply);
+        bool whole = status == 200 && strstr(reply.data, c->stream ? "[DONE]" : "\"usage\"");
+        bool began = c->stream && status == 200;
+        c->failed += !whole && !began;
+        c->broken += !whole && began;
+        if (!whole) remember(c, status, &reply);
+        c->answered += whole;
+    } while (!clients_stop);
+    return NULL;
+}
+
+/* Every second one streams. `once`: a request each, else one after the other until clients_end. */
+static void clients_start(uint32_t tokens, bool once)
+{
+    clients_stop = once;
+    for (uint32_t i = 0; i < CLIENTS; i++) {
+        clients[i] = (struct client){ .number = i, .tokens = tokens, .stream = i % 2 };
+        assert_int_equal(pthread_create(&clients[i].thread, NULL, client_run, &clients[i]), 0);
+    }
+}
+
+static uint32_t answered(void)
+{
+    uint32_t sum = 0;
+    for (uint32_t i = 0; i < CLIENTS; i++)
+        sum += clients[i].answered;
+    return sum;
+}
+
+static bool more_answered(void *arg)
+{
+    return answered() >= *(const uint32_t *)arg;
+}
+
+/* A dozen more answers from now on: what happened before is behind every client. */
+static void wait_for_answers(void)
+{
+    uint32_t goal = answered() + 3 * CLIENTS;
+    rig_wait(more_answered, &goal, "clients are answered");
+}
+
+static void clients_end(bool streams_may_break)
+{
+    uint32_t failed = 0, broken = 0;
+    const char *first = "";
+    clients_stop = true;
+    for (uint32_t i = 0; i < CLIENTS; i++) {
+        pthread_join(clients[i].thread, NULL);
+        failed += clients[i].failed;
+        broken += clients[i].broken;
+        if (clients[i].first[0]) first = clients[i].first;
+    }
+    print_message("%u answered, %u failed, %u streams broken\n", answered(), failed, broken);
+    if (failed || (broken && !streams_may_break)) fail_msg("%s", first);
+}
+
+/* ---- tests ---- */
+
+static void kill_nine(const struct proc_id *id)
+{
+    assert_true(id->pid > 0);
+    assert_int_equal(proc_signal(id, SIGKILL, NULL), 0);
+}
+
+static void an_engine_that_dies_fails_no_request_that_has_not_begun(void **state)
+{
+    (void)state;
+    struct proc_id ids[INSTANCES];
+    clients_start(24, false);
+    wait_for_answers();
+    read_ids("engine.id", ids);
+    struct successor next = { "engine.id", ids[0] };
+    kill_nine(&ids[0]);
+    rig_wait(has_successor, &next, "the agent starts another engine");
+    rig_wait(is_whole, NULL, "two instances are ready again");
+    wait_for_answers();
+    clients_end(true);
+    assert_true(rig_metric(router_port, "muster_router_retries_total") > 0);
+    expect_no_other_instances();
+}
+
+static void an_agent_that_dies_is_followed_by_one_that_adopts_the_engine(void **state)
+{
+    (void)state;
+    struct proc_id agents[INSTANCES], engines[INSTANCES], after[INSTANCES];
+    read_ids("agent.lock", agents);
+    read_ids("engine.id", engines);
+    clients_start(24, false);
+    wait_for_answers();
+    struct successor next = { "agent.lock", agents[0] };
+    kill_nine(&agents[0]);
+    rig_wait(has_successor, &next, "another agent comes");
+    wait_for_answers();
+    rig_wait(is_whole, NULL, "two instances are ready");
+    clients_end(false);
+    read_ids("engine.id", after);
+    for (uint32_t i = 0; i < INSTANCES; i++)
+        assert_true(proc_id_eq(&engines[i], &after[i]) && proc_is_alive(&after[i]));
+    expect_no_other_instances();
+}
+
+static void a_controller_that_dies_is_not_missed_and_knows_its_fleet_again(void **state)
+{
+    (void)state;
+    struct proc_id engines[INSTANCES], after[INSTANCES];
+    read_ids("engine.id", engines);
+    clients_start(24, false);
+    wait_for_answers();
+    rig_kill(&controller);
+    wait_for_answers();
+    start_controller();
+    rig_wait(is_whole, NULL, "the controller knows two ready instances");
+    wait_for_answers();
+    clients_end(false);
+    read_ids("engine.id", after);
+    for (uint32_t i = 0; i < INSTANCES; i++)
+        assert_true(proc_id_eq(&engines[i], &after[i]) && proc_is_alive(&after[i]));
+    expect_no_other_instances();
+}
+
+/* Everything of one reply, its head too. */
+static int ask_with_key(const char *key, struct buf *reply)
+{
+    CLEANUP(buf_fini) struct buf bytes = { 0 };
+    int status = 0;
+    static const char body[] = "{\"prompt\":\"a\",\"max_tokens\":2}";
+    buf_printf(&bytes,
+               "POST " TEXT " HTTP/1.1\r\nHost: x\r\nConnection: close\r\n"
+               "Authorization: Bearer %s\r\nContent-Length: %zu\r\n\r\n%s",
+               key, sizeof body - 1, body);
+    assert_int_equal(rig_raw(router_port, buf_view(&bytes), reply), 0);
+    assert_int_equal(sscanf(reply->data, "HTTP/1.1 %d", &status), 1);
+    return status;
+}
+
+struct holder {
+    char key[64];
+    int status;
+};
+
+static bool key_gives(void *arg)
+{
+    const struct holder *h = arg;
+    CLEANUP(buf_fini) struct buf reply = { 0 };
+    return ask_with_key(h->key, &reply) == h->status;
+}
+
+static void a_router_that_dies_serves_again_within_seconds(void **state)
+{
+    (void)state;
+    struct holder anybody = { .key = "none", .status = 200 };
+    rig_kill(&router);
+    int64_t before_us = clock_mono_us();
+    start_router();
+    rig_wait(key_gives, &anybody, "the router serves again"); /* 503 until the controller spoke */
+    int64_t took_us = clock_mono_us() - before_us;
+    print_message("served again after %.0f ms\n", (double)took_us * 1e-3);
+    assert_true(took_us < BACK_US);
+    rig_wait(is_whole, NULL, "the router knows both instances");
+    expect_no_other_instances();
+}
+
+static void make_tenant(const char *name, uint32_t requests_per_min, struct holder *ret)
+{
+    CLEANUP(buf_fini) struct buf reply = { 0 };
+    char body[128];
+    snprintf(body, sizeof body, "{\"name\":\"%s\",\"requests_per_min\":%u}", name,
+             requests_per_min);
+    int status = rig_call(controller_port, "/api/v1/tenants", body, &reply);
+    if (status / 100 != 2) fail_msg("%d %s", status, reply.len ? reply.data : "");
+    const char *at = strstr(reply.data, "\"key\":\"");
+    assert_non_null(at);
+    assert_int_equal(sscanf(at, "\"key\":\"%63[^\"]", ret->key), 1);
+}
+
+static void drop_tenant(const char *name)
+{
+    CLEANUP(buf_fini) struct buf bytes = { 0 }, reply = { 0 };
+    buf_printf(&bytes,
+               "DELETE /api/v1/tenants/%s HTTP/1.1\r\nHost: 127.0.0.1:%u\r\n"
+               "Connection: close\r\n\r\n",
+               name, controller_port);
+    assert_int_equal(rig_raw(controller_port, buf_view(&bytes), &reply), 0);
+    if (strncmp(reply.data, "HTTP/1.1 2", 10) != 0) fail_msg("%s", reply.data);
+}
+
+static void keys_are_made_limited_and_revoked(void **state)
+{
+    (void)state;
+    CLEANUP(buf_fini) struct buf reply = { 0 };
+    struct holder wide = { .status = 200 }, narrow = { .status = 429 };
+    struct holder nobody = { .key = "no-such-key", .status = 401 };
+    make_tenant("wide", 0, &wide);
+    make_tenant("narrow", 3, &narrow);
+    rig_wait(key_gives, &nobody, "strangers are refused");
+    rig_wait(key_gives, &wide, "the first key is known");
+    assert_int_equal(rig_call(router_port, TEXT, "{\"prompt\":\"a\"}", NULL), 401);
+
+    uint32_t passed = 0;
+    while (ask_with_key(narrow.key, &reply) == 200 && passed <= 3)
+        passed++;
+    assert_int_equal(passed, 3);
+    assert_int_equal(ask_with_key(narrow.key, &reply), 429);
+    unsigned retry_after_s = 0;
+    const char *at = strstr(reply.data, "retry-after: ");
+    assert_non_null(at);
+    assert_int_equal(sscanf(at, "retry-after: %u", &retry_after_s), 1);
+    assert_true(retry_after_s >= 1 && retry_after_s <= 60);
+    assert_non_null(strstr(reply.data, "rate_limit_error"));
+    assert_int_equal(ask_with_key(wide.key, &reply), 200); /* a limit is one tenant's own */
+
+    drop_tenant("narrow");
+    narrow.status = 401;
+    rig_wait(key_gives, &narrow, "a key that was revoked is refused");
+    assert_int_equal(ask_with_key(wide.key, &reply), 200);
+    drop_tenant("wide");
+    struct holder anybody = { .key = "none", .status = 200 };
+    rig_wait(key_gives, &anybody, "without tenants nobody needs a key");
+}
+
+static void a_fleet_of_none_holds_a_request_until_an_instance_runs(void **state)
+{
+    (void)state;
+    CLEANUP(buf_fini) struct buf reply = { 0 };
+    scale(-1);
+    rig_wait(is_empty, NULL, "nobody asks, nothing runs");
+    double held = rig_metric(router_port, "muster_router_hold_seconds_count");
+    int64_t before_us = clock_mono_us();
+    int status = rig_call(router_port, TEXT, "{\"prompt\":\"a\",\"max_tokens\":2}", &reply);
+    if (status != 200) fail_msg("%d %s", status, reply.len ? reply.data : "");
+    print_message("from nothing to an answer in %.0f ms\n",
+                  (double)(clock_mono_us() - before_us) * 1e-3);
+    assert_true(rig_metric(router_port, "muster_router_hold_seconds_count") == held + 1);
+}
+
+static void signal_all(const char *file)
+{
+    struct proc_id ids[INSTANCES];
+    read_ids(file, ids);
+    for (uint32_t i = 0; i < INSTANCES; i++)
+        assert_int_equal(proc_signal(&ids[i], SIGTERM, NULL), 0);
+}
+
+static bool nobody_is_left(void *arg)
+{
+    (void)arg;
+    return rig_count(NULL) == 0;
+}
+
+static bool all_in_flight(void *arg)
+{
+    (void)arg;
+    return rig_metric(router_port, "muster_router_in_flight_requests") == CLIENTS;
+}
+
+static void sigterm_ends_everything_and_no_answer_is_cut(void **state)
+{
+    (void)state;
+    scale(INSTANCES);
+    rig_wait(is_whole, NULL, "two instances are ready");
+    clients_start(200, true);
+    rig_wait(all_in_flight, NULL, "every client's request is with an engine");
+    assert_int_equal(rig_stop(&router), 0);
+    clients_end(false);
+    assert_int_equal(answered(), CLIENTS);
+    assert_int_equal(rig_stop(&controller), 0);
+    assert_int_equal(rig_count("engine"), INSTANCES); /* they outlive both */
+    signal_all("agent.lock");
+    rig_wait(nobody_is_left, NULL, "agents and engines have ended");
+}
+
+int main(void)
+{
+    if (!getenv("MUSTER_BIN") || access(MODEL, R_OK) < 0) {
+        print_message("MUSTER_BIN or " MODEL " is missing: skipped\n");
+        return 77;
+    }
+    /* Agents inherit it: what takes a second for people takes a fifth here. */
+    setenv("MUSTER_AGENT_REPORT", "200ms", 1);
+    setenv("MUSTER_AGENT_SETTLE", "200ms", 1);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(an_engine_that_dies_fails_no_request_that_has_not_begun),
+        cmocka_unit_test(an_agent_that_dies_is_followed_by_one_that_adopts_the_engine),
+        cmocka_unit_test(a_controller_that_dies_is_not_missed_and_knows_its_fleet_again),
+        cmocka_unit_test(a_router_that_dies_serves_again_within_seconds),
+        cmocka_unit_test(keys_are_made_limited_and_revoked),
+        cmocka_unit_test(a_fleet_of_none_holds_a_request_until_an_instance_runs),
+        cmocka_unit_test(sigterm_ends_everything_and_no_answer_is_cut),
+    };
+    return rig_end(cmocka_run_group_tests(tests, setup, NULL));
+}
