@@ -44,6 +44,9 @@ struct scale_demand {
     uint32_t waiting;     /* of those, not yet computing */
     uint32_t held;        /* kept by routers because no instance could take them */
     double idle_s;        /* since the last arrival */
+    bool ttft_known;      /* enough answers began within the window */
+    double ttft_s;        /* nine in ten had their first token within this time */
+    double window_s;      /* that arrivals_s and ttft_s are taken over */
 };
 
 struct scale_view {

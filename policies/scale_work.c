@@ -20,11 +20,24 @@
  *                                           - rate of what starts * (lead - what it has left))
  *
  * the requests that will still wait when an instance bought now is ready: a backlog that the
- * fleet clears before then buys nothing, and neither does one that is being bought for already. The mix is the cheapest whole number of instances with
- * sum(n * rate) >= need, by branch and bound (exact for the few pools a service has; NODES_MAX is
- * the bound, after which the best found so far stands). An instance that does not exist yet
- * costs (1 + lead / life) times its price, because its lead is paid and serves nobody: that is
- * what keeps a running mix from being exchanged for one a little cheaper. */
+ * fleet clears before then buys nothing, and neither does one that is being bought for already.
+ *
+ * All this assumes that requests come one by one. Where they come in bursts, the wait Q that
+ * routers measure is longer. With the seconds of C = sum(ready / w) instances it falls as the
+ * share that is free grows,
+ *
+ *     Q(x C) = Q (C - r) / (x C - r)  <=  ttft - (a + b P)
+ *       =>  x C >= r + (C - r) Q / (ttft - a - b P)
+ *
+ * and need is never below that. It is asked only of a fleet that has stood still for a whole
+ * window of the routers; until then the last answer stands.
+ *
+ * The mix is the cheapest whole number of instances with sum(n * rate) >= need, by branch and
+ * bound (exact for the few pools a service has; NODES_MAX is the bound, after which the best found
+ * so far stands). An instance that does not exist yet costs (1 + lead / life) times its price,
+ * because its lead is paid and serves nobody: that is what keeps a running mix from being
+ * exchanged for one a little cheaper.
+ */
 #include "base/core/bits.h"
 #include "policies/scale_rows.h"
 
@@ -33,8 +46,10 @@
 
 #define NODES_MAX 20000
 #define AGAIN_US ((int64_t)1000000)
-#define NEAR 1e-9       /* relative: rates are sums of floats */
-#define AWAKE_RATE 1e-6 /* requests a second: asks for one instance, whichever is cheapest */
+#define NEAR 1e-9 /* relative: rates are sums of floats */
+#define SPARE_MIN 0.1    /* of an overloaded fleet's rate: its wait does not tell what is free */
+#define OBSERVED_MAX 3.0 /* times the fleet: one measurement asks for no more than that */
+#define AWAKE_RATE 1e-6  /* requests a second: asks for one instance, whichever is cheapest */
 
 double scale_request_work_s(const struct perf_coef *perf, double prompt_tokens,
                             double output_tokens)
@@ -81,6 +96,7 @@ struct search {
     double need;
     struct candidate best, second;
     uint32_t nodes;
+    bool waits; /* need is what measured waits ask for */
 };
 
 static double lane_cost(const struct lane *l, uint32_t n)
@@ -206,6 +222,43 @@ static void pool_rates(const struct scale_config *config, const struct scale_vie
     }
 }
 
+struct work {
+    double raw;       /* requests a second of the ready instances, all their time used */
+    int64_t still_us; /* since when nothing changed that the waits depend on */
+    double observed;  /* need by what was measured last; 0: nothing was */
+};
+_Static_assert(sizeof(struct work) <= SCALE_STATE_BYTES_MAX, "state of scale_work");
+
+/* What the measured waits ask for, as a rate comparable to the lanes'; 0: nothing is known. */
+static double observed_need(struct work *s, const struct scale_view *view, const struct rates *r,
+                            int64_t now_us)
+{
+    const struct scale_demand *d = &view->demand;
+    double raw = 0, rate = 0, alone_s = 0;
+    uint32_t starting = 0;
+    for (uint32_t i = 0; i < view->pool_count; i++) {
+        const struct scale_pool *p = &view->pool[i];
+        starting += p->starting;
+        if (p->ready == 0 || r->rate[i] <= 0) continue;
+        double w = scale_request_work_s(&p->perf, d->prompt_tokens, d->output_tokens);
+        raw += p->ready / fmax(w, DBL_MIN);
+        rate += p->ready * r->rate[i];
+        alone_s = fmax(alone_s, p->perf.a + p->perf.b * d->prompt_tokens);
+    }
+    /* A tenth: refitted coefficients and other prompts move it a little all the time. */
+    bool moved = fabs(raw - s->raw) > 0.1 * s->raw;
+    if (moved) s->raw = raw;
+    if (moved || starting > 0 || d->held > 0) s->still_us = now_us;
+    bool still = (double)(now_us - s->still_us) / 1e6 > d->window_s;
+    if (!still || !d->ttft_known || raw <= 0 || alone_s >= view->ttft_slo_s) return s->observed;
+
+    double wait = fmax(0, d->ttft_s - alone_s);
+    double spare = fmax(raw - d->arrivals_s, SPARE_MIN * raw);
+    double need = d->arrivals_s + spare * wait / (view->ttft_slo_s - alone_s);
+    s->observed = fmin(need, OBSERVED_MAX * raw) * rate / raw;
+    return s->observed;
+}
+
 /* Requests a second to plan for. */
 static double needed_rate(const struct scale_config *config, const struct scale_view *view,
                           const struct rates *r)
@@ -277,6 +330,7 @@ static const char *reason_of(const struct search *s, const struct rates *r)
         return "the pools, their offers or the budget give no more than this";
     if (want == 0) return "no request for longer than zero_after_s";
     if (have == 0) return "requests came and nothing runs";
+    if (want > have && s->waits) return "first tokens come later than promised";
     if (want > have) return "the work asked for exceeds what the fleet does within the promise";
     if (want < have) return "a smaller fleet does the work within the promise";
     return "the fleet fits the work";
@@ -285,7 +339,8 @@ static const char *reason_of(const struct search *s, const struct rates *r)
 static void decide(void *state, const struct scale_config *config, const struct scale_view *view,
                    int64_t now_us, struct rng *rng, struct scale_verdict *ret)
 {
-    (void)state, (void)rng;
+    (void)rng;
+    struct work *memory = state;
     struct rates r;
     pool_rates(config, view, &r);
     bool awake = view->demand.present && scale_is_awake(config, view);
@@ -300,6 +355,10 @@ static void decide(void *state, const struct scale_config *config, const struct 
     }
 
     struct search s = { .view = view, .need = awake ? needed_rate(config, view, &r) : 0 };
+    double observed = r.promised ? observed_need(memory, view, &r, now_us) : 0;
+    if (!awake) memory->observed = 0;
+    s.waits = awake && observed > s.need;
+    if (s.waits) s.need = observed;
     search_init(&s, config, view, &r);
     struct candidate none = { 0 };
     descend(&s, 0, &none);
@@ -325,5 +384,6 @@ const struct scale_policy scale_work = {
     .name = "work",
     .about = "the cheapest mix whose seconds cover the work within TTFT and TPOT",
     .source = "this project; the mix as in Melange, the lead time as a decision variable",
+    .state_size = sizeof(struct work),
     .decide = decide,
 };

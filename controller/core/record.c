@@ -30,6 +30,11 @@ static void put_inputs(struct json_writer *w, const struct plan_decision *d)
         json_kv_u64(w, "waiting", m->waiting);
         json_kv_u64(w, "held", m->held);
         json_kv_f64(w, "idle_s", m->idle_s);
+        json_key(w, "ttft_p90_s");
+        if (m->ttft_known)
+            json_put_f64(w, m->ttft_s);
+        else
+            json_put_null(w);
     }
     json_kv_bool(w, "routers_fresh", d->routers_fresh);
     json_kv_u64(w, "reports_fresh", d->fresh);

@@ -35,6 +35,14 @@ static struct scale_view a_view(uint32_t pools)
     return v;
 }
 
+/* A first state: what was decided before plays no part. */
+static void *work_state(void)
+{
+    static _Alignas(8) char bytes[SCALE_STATE_BYTES_MAX];
+    memset(bytes, 0, sizeof bytes);
+    return bytes;
+}
+
 /* ---- the formula against an engine that is simulated step by step ---- */
 
 struct session {
@@ -201,7 +209,7 @@ static void mix_is_the_cheapest(void **state)
         if (rng_below(&rng, 3) == 0) v.budget_h = 5 + rng_f64(&rng) * 10;
 
         struct scale_verdict got;
-        scale_work.decide(NULL, &config, &v, SECOND, &rng, &got);
+        scale_work.decide(work_state(), &config, &v, SECOND, &rng, &got);
         double ready_rate = 0, lead = HUGE_VAL;
         for (uint32_t i = 0; i < 3; i++) {
             ready_rate += v.pool[i].ready * scale_instance_rate(&v.pool[i], &v, 0.85);
@@ -302,7 +310,7 @@ static void work_answers(void **state)
         v.demand.waiting = r->waiting;
         v.demand.idle_s = r->idle_s;
         struct scale_verdict got;
-        scale_work.decide(NULL, &config, &v, SECOND, NULL, &got);
+        scale_work.decide(work_state(), &config, &v, SECOND, NULL, &got);
         if (got.choice.want[0] < r->want_low || got.choice.want[0] > r->want_high)
             fail_msg("%s: want %u, expected %u to %u", r->why, got.choice.want[0], r->want_low,
                      r->want_high);
@@ -318,11 +326,62 @@ static void work_names_its_runner_up(void **state)
     v.demand.arrivals_s = 6;
     const struct scale_config config = SCALE_CONFIG_DEFAULT;
     struct scale_verdict got;
-    scale_work.decide(NULL, &config, &v, SECOND, NULL, &got);
+    scale_work.decide(work_state(), &config, &v, SECOND, NULL, &got);
     assert_true(got.has_runner_up);
     assert_non_null(got.runner_why);
     assert_int_not_equal(0, memcmp(&got.choice.want, &got.runner_up.want, sizeof got.choice.want));
     assert_true(got.estimate_s > 0 && got.estimate_s <= v.ttft_slo_s);
+}
+
+/* Requests come in clumps of ten, so that the last of a clump waits for the others, whatever the
+ * mean says. The fleet must grow until it does not, and then stand still. */
+static void bursts_are_answered_by_what_they_cost(void **state)
+{
+    (void)state;
+    _Alignas(8) char bytes[SCALE_STATE_BYTES_MAX] = { 0 };
+    const struct scale_config config = SCALE_CONFIG_DEFAULT;
+    struct scale_view v = a_view(1);
+    v.pool[0].ready = 1;
+    v.pool[0].lead_s = 0;
+    v.demand.arrivals_s = 1.5;
+    v.demand.window_s = 15;
+    v.demand.ttft_known = true;
+    v.ttft_slo_s = 1;
+    double w = scale_request_work_s(&v.pool[0].perf, 200, 100);
+    uint32_t count = 1, changes_late = 0;
+    for (int64_t t = 1; t < 400; t++) {
+        v.demand.ttft_s = 10 * w / count;
+        struct scale_verdict got;
+        scale_work.decide(bytes, &config, &v, t * SECOND, NULL, &got);
+        if (got.choice.want[0] != count && t > 200) changes_late++;
+        count = v.pool[0].ready = got.choice.want[0];
+    }
+    assert_int_equal(changes_late, 0);
+    assert_true(10 * w / count <= v.ttft_slo_s);      /* kept */
+    assert_true(10 * w / (count - 2) > v.ttft_slo_s); /* and not by far too much */
+}
+
+static void a_fleet_that_just_changed_is_not_judged(void **state)
+{
+    (void)state;
+    _Alignas(8) char bytes[SCALE_STATE_BYTES_MAX] = { 0 };
+    const struct scale_config config = SCALE_CONFIG_DEFAULT;
+    struct scale_view v = a_view(1);
+    v.demand.window_s = 15;
+    v.demand.ttft_known = true;
+    v.demand.ttft_s = 60; /* requests were held while the first instance started */
+    struct scale_verdict got;
+    v.demand.held = 3;
+    scale_work.decide(bytes, &config, &v, SECOND, NULL, &got);
+    v.demand.held = 0;
+    v.pool[0].ready = 1;
+    for (int64_t t = 2; t < 16; t++) {
+        scale_work.decide(bytes, &config, &v, t * SECOND, NULL, &got);
+        assert_int_equal(got.choice.want[0], 1);
+    }
+    v.demand.ttft_s = 0.2; /* by now the window holds only what came since */
+    scale_work.decide(bytes, &config, &v, 30 * SECOND, NULL, &got);
+    assert_int_equal(got.choice.want[0], 1);
 }
 
 static void promise_out_of_reach_still_serves(void **state)
@@ -334,7 +393,7 @@ static void promise_out_of_reach_still_serves(void **state)
     const struct scale_config config = SCALE_CONFIG_DEFAULT;
     assert_true(scale_instance_rate(&v.pool[0], &v, 0.85) <= 0);
     struct scale_verdict got;
-    scale_work.decide(NULL, &config, &v, SECOND, NULL, &got);
+    scale_work.decide(work_state(), &config, &v, SECOND, NULL, &got);
     assert_true(got.choice.want[0] >= 1);
     assert_non_null(strstr(got.reason, "best effort"));
 }
@@ -446,7 +505,7 @@ static void search_stops_at_its_bound(void **state)
     v.demand.arrivals_s = 700;
     const struct scale_config config = SCALE_CONFIG_DEFAULT;
     struct scale_verdict got;
-    scale_work.decide(NULL, &config, &v, SECOND, NULL, &got);
+    scale_work.decide(work_state(), &config, &v, SECOND, NULL, &got);
     assert_true(rate_of(&v, got.choice.want) >= 700);
 }
 
@@ -526,6 +585,8 @@ int main(void)
         cmocka_unit_test(mix_is_the_cheapest),
         cmocka_unit_test(work_answers),
         cmocka_unit_test(work_names_its_runner_up),
+        cmocka_unit_test(bursts_are_answered_by_what_they_cost),
+        cmocka_unit_test(a_fleet_that_just_changed_is_not_judged),
         cmocka_unit_test(promise_out_of_reach_still_serves),
         cmocka_unit_test(queue_follows_waiting),
         cmocka_unit_test(concurrency_panics_and_calms),
