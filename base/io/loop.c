@@ -258,6 +258,8 @@ static uint32_t take_posts(struct loop *l, struct post *ret, uint32_t *left)
         l->post_first = (l->post_first + 1) % LOOP_POSTS_MAX;
     }
     l->post_count -= count;
+    /* Start again at the front: the ring's memory is touched no further than it was ever full. */
+    if (l->post_count == 0) l->post_first = 0;
     *left -= count;
     pthread_mutex_unlock(&l->lock);
     return count;

@@ -46,6 +46,10 @@ int kv_index_init(struct kv_index *x, struct kv_pool *pool, uint32_t page_tokens
         kv_index_fini(x);
         return -ENOMEM;
     }
+    /* No event has this number. Written so that the ring's memory is there from the start and the
+     * process does not seem to leak until it has gone round once. */
+    for (uint32_t i = 0; i < events_max; i++)
+        x->event[i].seq = UINT64_MAX;
     return 0;
 }
 

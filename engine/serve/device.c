@@ -52,6 +52,7 @@ struct device {
     struct list active; /* jobs with a session */
     struct throttle throttle;
     struct sched_counts metered; /* what the metrics have heard of */
+    uint64_t evictions;          /* likewise */
     struct device_info info;
     char failure[ERR_TEXT_MAX];
 };
@@ -361,6 +362,10 @@ static void publish_state(struct device *d)
     struct meters *m = d->meters;
     meters_counts(m, &d->metered, &now.counts);
     d->metered = now.counts;
+    if (index->evictions > d->evictions) {
+        metric_add(meter_of(m, METER_EVICTIONS), (double)(index->evictions - d->evictions));
+    }
+    d->evictions = index->evictions;
     metric_set(m->pages[0], now.pages_free);
     metric_set(m->pages[1], now.pages_held);
     metric_set(m->pages[2], now.pages_cached);
@@ -489,7 +494,9 @@ static int load(struct device *d, struct err *err)
                        (unsigned long)d->config.kv_bytes, page_bytes);
     }
     const struct executor_events events = { .on_token = on_token, .on_end = on_end, .arg = d };
-    const struct executor_config config = { .sched = *sc, .threads = d->config.threads };
+    const struct executor_config config = { .sched = *sc,
+                                            .threads = d->config.threads,
+                                            .cpu_share = d->config.cpu_share };
     rc = executor_new(d->model, &config, &events, &d->x, err);
     if (rc < 0) return rc;
     d->info = (struct device_info){
@@ -543,6 +550,9 @@ int device_new(struct loop *loop, const struct device_config *config, struct met
     d->loop = loop;
     d->throttle.share = config->cpu_share;
     d->blocks = calloc(DEVICE_EVENTS_MAX, sizeof *d->blocks);
+    /* No event has this number; see kv_index_init for why it is written. */
+    for (uint32_t i = 0; d->blocks && i < DEVICE_EVENTS_MAX; i++)
+        d->blocks[i].seq = UINT64_MAX;
     list_init(&d->in);
     list_init(&d->calls);
     list_init(&d->out);

@@ -17,6 +17,7 @@
 struct executor_config {
     struct sched_config sched; /* pages and seqs_max included */
     uint32_t threads;
+    double cpu_share; /* what the caller will throttle to, for the first estimates; 0: not */
 };
 
 /* What the owner of an answer hears, on the device thread. on_token comes right after answer_take

@@ -91,7 +91,7 @@ static void read_port(struct engine *e)
     if (!log_has(e, "engine_loading")) fail_msg("no start: %s", e->log.data ? e->log.data : "");
     const char *at = strstr(e->log.data, "listen=127.0.0.1:");
     assert_non_null(at);
-    e->port = (uint16_t)atol(at + strlen("listen=127.0.0.1:"));
+    e->port = (uint16_t)strtoul(at + strlen("listen=127.0.0.1:"), NULL, 10);
 }
 
 static void engine_open(struct engine *e, const char *const *more)
