@@ -1,12 +1,9 @@
 /* globals.c - functions that every template has. */
 #include "base/core/bits.h"
+#include "base/text/jinja/calendar.h"
 #include "base/text/jinja/text.h"
 
-#include <stdio.h>
-#include <time.h>
-
 #define RANGE_MAX 100000 /* jinja2's sandbox allows as many */
-#define TIME_TEXT_MAX 256
 
 static int fn_range(struct jinja_run *run, struct jinja_value *self, const struct jinja_args *args,
                     struct jinja_value *ret)
@@ -104,29 +101,21 @@ static int fn_raise(struct jinja_run *run, struct jinja_value *self, const struc
                    message.data ? message.data : "");
 }
 
-#pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Wformat-nonliteral" /* the template's own; the buffer bounds it */
 static int fn_strftime(struct jinja_run *run, struct jinja_value *self,
                        const struct jinja_args *args, struct jinja_value *ret)
 {
     (void)self;
     struct jinja_text form;
-    char text[TIME_TEXT_MAX], format[TIME_TEXT_MAX];
-    struct tm tm;
-    time_t now = (time_t)run->now_s;
+    struct jinja_value time;
+    struct jinja_builder plain = { .run = run }, b = { .run = run };
     int rc = jinja_arg_text(run, args, 0, &form);
     if (rc < 0) return rc;
-    if (form.len + 1 >= sizeof format || !gmtime_r(&now, &tm))
-        return jinja_fail(run, -EDOM, "strftime_now: the format is too long");
-    /* A blank in front tells an empty result from one that did not fit. */
-    snprintf(format, sizeof format, " %.*s", (int)form.len, form.data ? form.data : "");
-    size_t len = strftime(text, sizeof text, format, &tm);
-    if (len == 0) return jinja_fail(run, -EDOM, "strftime_now: the result is too long");
-    struct jinja_builder b = { .run = run };
-    jinja_put_marked(&b, str_of(text + 1, len - 1), jinja_is_marked(form));
+    jinja_put_time(&plain, jinja_bytes(form), run->now_s);
+    rc = jinja_built(&plain, &time);
+    if (rc < 0) return rc;
+    jinja_put_marked(&b, jinja_bytes(time.text), jinja_is_marked(form));
     return jinja_built(&b, ret);
 }
-#pragma GCC diagnostic pop
 
 static const struct jinja_row table[] = {
     { "range", "start,stop,step", 1, fn_range },

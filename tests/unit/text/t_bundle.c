@@ -1,5 +1,6 @@
 /* t_bundle.c - the tokenizer bundle: round trip, digests, and bytes from a hostile peer. */
 #include "base/core/bits.h"
+#include "base/core/fault.h"
 #include "base/core/rng.h"
 #include "base/text/bundle.h"
 #include "base/text/tokenizer.h"
@@ -117,13 +118,34 @@ static void test_hostile_bytes(void **state)
     assert_true(refused > rounds / 2);
 }
 
+/* Fails each allocation in turn: what a peer sends must never end a process. */
+static void test_out_of_memory(void **state)
+{
+    (void)state;
+    CLEANUP(buf_fini) struct buf bytes = { 0 };
+    char digest[SHA256_HEX + 1];
+    encode(true, &bytes, digest);
+    uint64_t failures = 0;
+    int rc = -ENOMEM;
+    for (; rc < 0 && failures < 10000; failures++) {
+        CLEANUP(bundle_fini) struct bundle b = { 0 };
+        struct err err = { 0 };
+        fault_arm(NULL, failures + 1);
+        rc = bundle_decode(buf_view(&bytes), NULL, &b, &err);
+        fault_disarm();
+        if (rc < 0) assert_int_equal(rc, -ENOMEM);
+        if (rc < 0) assert_true(err.text[0] != '\0');
+    }
+    assert_int_equal(rc, 0);
+    assert_true(failures > 100);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_round_trip),
-        cmocka_unit_test(test_template_changes_the_digest),
-        cmocka_unit_test(test_refusals),
-        cmocka_unit_test(test_hostile_bytes),
+        cmocka_unit_test(test_round_trip),    cmocka_unit_test(test_template_changes_the_digest),
+        cmocka_unit_test(test_refusals),      cmocka_unit_test(test_hostile_bytes),
+        cmocka_unit_test(test_out_of_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -12,7 +12,7 @@
 
 #include <cmocka.h>
 
-#define OWN_RECORDS 93 /* of tests/vectors/template/own.ndjson */
+#define OWN_RECORDS 94 /* of tests/vectors/template/own.ndjson */
 
 static void test_own_vectors(void **state)
 {
@@ -333,6 +333,33 @@ static void test_uses(void **state)
     assert_true(str_eq(chat_template_source(t), STR("{% if tools %}{{ x.thinking }}{% endif %}")));
 }
 
+/* Days around which calendars go wrong. */
+static void test_dates(void **state)
+{
+    (void)state;
+    static const struct {
+        int64_t now_s;
+        const char *want;
+    } rows[] = {
+        { 0, "Thursday 1970-01-01 00:00:00 001" },
+        { 951782399, "Monday 2000-02-28 23:59:59 059" },
+        { 951782400, "Tuesday 2000-02-29 00:00:00 060" },
+        { 951868800, "Wednesday 2000-03-01 00:00:00 061" },
+        { 978307199, "Sunday 2000-12-31 23:59:59 366" },
+        { 4107542400, "Monday 2100-03-01 00:00:00 060" },
+        { 253402300799, "Friday 9999-12-31 23:59:59 365" },
+        { INT64_MAX, "Friday 9999-12-31 23:59:59 365" },
+        { -1, "Thursday 1970-01-01 00:00:00 001" },
+    };
+    for (size_t i = 0; i < COUNT_OF(rows); i++) {
+        CLEANUP(chat_output_fini) struct chat_output out = { 0 };
+        struct chat_inputs in = inputs("[]");
+        in.now_s = rows[i].now_s;
+        assert_int_equal(render("{{ strftime_now('%A %F %T %j') }}", &in, NULL, &out, NULL), 0);
+        assert_string_equal(out.text.data, rows[i].want);
+    }
+}
+
 /* The output is reused: a second rendering leaves nothing of the first. */
 static void test_output_is_reusable(void **state)
 {
@@ -384,6 +411,7 @@ int main(void)
         cmocka_unit_test(test_deep_templates),
         cmocka_unit_test(test_names_that_inputs_cannot_take),
         cmocka_unit_test(test_uses),
+        cmocka_unit_test(test_dates),
         cmocka_unit_test(test_output_is_reusable),
         cmocka_unit_test(test_out_of_memory),
     };
