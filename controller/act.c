@@ -373,10 +373,15 @@ int control_carry_out(struct control *c, int64_t now_us)
     control_build_view(c, now_us, &view);
     plan(&view, c->memory, now_us, &c->rng, &c->plan);
     if (c->plan.dropped) control_bound_reached(c, "plan_actions");
-    for (uint32_t i = 0; i < c->plan.action_count; i++) {
-        int rc = carry_out_one(c, &c->plan.action[i], now_us, launched[i]);
-        if (rc == -ECANCELED) return rc;
-    }
+    /* What goes down goes first: a crash in between leaves the fleet too small, which costs
+     * nothing, and never over its maximum. */
+    static const enum plan_act order[] = { PLAN_CANCEL, PLAN_DRAIN, PLAN_KEEP, PLAN_LAUNCH };
+    for (uint32_t k = 0; k < COUNT_OF(order); k++)
+        for (uint32_t i = 0; i < c->plan.action_count; i++) {
+            if (c->plan.action[i].act != order[k]) continue;
+            int rc = carry_out_one(c, &c->plan.action[i], now_us, launched[i]);
+            if (rc == -ECANCELED) return rc;
+        }
     const char(*ids)[INTENT_ID_BYTES] = (const char(*)[INTENT_ID_BYTES])launched;
     for (uint32_t i = 0; i < c->plan.decision_count; i++)
         record(c, &view, &c->plan.decision[i], ids, now_us);

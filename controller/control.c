@@ -142,6 +142,7 @@ static int heed_notices(struct control *c, int64_t now_us)
         for (uint32_t n = 0; n < count; n++)
             for (uint32_t at = 0; at < c->count; at++) {
                 if (strcmp(c->intent[at].handle, notice[n].handle) != 0) continue;
+                c->detail[at].doomed = true;
                 int rc =
                     control_apply(c, at, INTENT_DRAIN, "the provider takes it away", NULL, now_us);
                 if (rc == -ECANCELED) return rc;
@@ -183,8 +184,8 @@ int control_tick(struct control *c, int64_t now_us)
 {
     int64_t began = clock_mono_us();
     refresh_prices(c, now_us);
+    control_sum_demand(c, now_us); /* first: whoever is silent may still be routed to */
     int rc = control_observe(c, now_us);
-    control_sum_demand(c, now_us);
     if (rc == 0) rc = heed_notices(c, now_us);
     if (rc == 0 && control_has_observed(c)) rc = control_carry_out(c, now_us);
     if (rc == -ECANCELED) return rc;

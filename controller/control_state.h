@@ -29,6 +29,7 @@ struct detail {
     bool has_engine;
     struct engine_report engine; /* its strings point into this struct */
     bool lead_learned;
+    bool doomed;            /* the provider has said that it takes it away */
     uint32_t service, pool; /* PLAN_NONE: not configured */
     enum phase phase;       /* as the last tick saw it */
     int64_t phase_us;

@@ -124,6 +124,25 @@ static void learn_lead(struct control *c, uint32_t at, int64_t now_us)
     offer_learn_lead(&c->offer[offer], (double)(now_us - i->called_us) / 1e6);
 }
 
+static bool router_is_fresh(const struct router *r, int64_t now_us)
+{
+    return now_us - r->heard_us <= ROUTER_FRESH_US;
+}
+
+/* Whether somebody has requests at `at`, as far as anybody knows: without fresh word of every
+ * router nobody can say that nobody has. A controller cut off from agents and routers alike must
+ * not end what goes on serving. */
+static bool may_be_routed(const struct control *c, uint32_t at, int64_t now_us)
+{
+    bool heard = false;
+    for (uint32_t r = 0; r < CONTROL_ROUTERS_MAX; r++) {
+        if (!c->router[r].id[0]) continue;
+        if (!router_is_fresh(&c->router[r], now_us)) return true;
+        heard = true;
+    }
+    return !heard || c->detail[at].routed > 0;
+}
+
 static int drive_intent(struct control *c, uint32_t at, int64_t now_us)
 {
     const struct intent *i = &c->intent[at];
@@ -134,7 +153,7 @@ static int drive_intent(struct control *c, uint32_t at, int64_t now_us)
                             .listing = l,
                             .item = find_item(l, i),
                             .may_ask = offer_is_askable(c, i, now_us),
-                            .routed = c->detail[at].routed > 0,
+                            .routed = may_be_routed(c, at, now_us),
                             .started_us = c->started_us };
     enum intent_event e = merge_event(&v, &c->setup.merge, now_us);
     const char *handle = v.item ? v.item->handle : NULL;
@@ -166,11 +185,6 @@ int control_observe(struct control *c, int64_t now_us)
 }
 
 /* ---- routers ---- */
-
-static bool router_is_fresh(const struct router *r, int64_t now_us)
-{
-    return now_us - r->heard_us <= ROUTER_FRESH_US;
-}
 
 static void add_demand(struct plan_demand *sum, const struct demand_seen *d, double *weight,
                        int64_t now_us)
@@ -258,6 +272,7 @@ static void fill_instance(const struct control *c, uint32_t at, int64_t now_us,
         .pool = d->pool,
         .phase = merge_phase(i, s, &c->setup.merge, now_us),
         .fresh = sighting_is_fresh(s, &c->setup.merge, now_us),
+        .doomed = d->doomed,
         .in_flight = max_u32(s->in_flight, d->routed),
         .pages_cached = s->pages_cached,
         .has_perf = s->has_perf,

@@ -73,7 +73,10 @@ static enum intent_event event_while_ending(const struct merge_view *v,
                                             const struct merge_config *c, int64_t now_us)
 {
     if (absence_is_proven(v, c, now_us)) return INTENT_ABSENT;
-    if (now_us - v->intent->removed_us < c->retry_us) return INTENT_EVENT_COUNT;
+    /* Asked again only once a listing could have shown what the last call did: a call that comes
+     * sooner would put that proof off for ever. */
+    int64_t shown_us = v->listing ? v->listing->lag_us + c->settle_us : 0;
+    if (now_us - v->intent->removed_us < max_i64(c->retry_us, shown_us)) return INTENT_EVENT_COUNT;
     return v->item ? INTENT_LISTED : INTENT_LATE;
 }
 

@@ -75,7 +75,7 @@ struct merge_view {
     const struct listing *listing; /* of its provider; NULL: the provider is not configured */
     const struct listed *item;     /* its entry there, or NULL */
     bool may_ask;                  /* its offer is not in back-off */
-    bool routed;                   /* a router has requests in flight there */
+    bool routed;                   /* a router has requests there, or one may have */
     int64_t started_us;            /* of the controller: silence is counted from here */
 };
 

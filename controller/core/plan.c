@@ -235,6 +235,27 @@ static void demand_proof(struct desk *d)
     }
 }
 
+/* One pool may be held up, by the window or for want of proof, while another grows: what goes up
+ * waits for what goes down, the dearest first. */
+static void cap_growth(struct desk *d)
+{
+    struct plan_decision *r = d->decision;
+    uint32_t total = 0;
+    for (uint32_t p = 0; p < d->service->pool_count; p++)
+        total += r->target[p];
+    for (; total > d->service->max; total--) {
+        uint32_t best = PLAN_NONE;
+        for (uint32_t p = 0; p < d->service->pool_count; p++) {
+            if (in_hand(d, p) || r->target[p] <= r->have[p]) continue;
+            if (best == PLAN_NONE || d->scale.pool[p].price_h > d->scale.pool[best].price_h)
+                best = p;
+        }
+        if (best == PLAN_NONE) return;
+        r->target[best]--;
+        r->blocked = "the service's maximum";
+    }
+}
+
 static bool push(struct desk *d, const struct plan_action *a)
 {
     if (d->plan->action_count == PLAN_ACTIONS_MAX) {
@@ -260,6 +281,7 @@ static uint32_t best_to_keep(const struct desk *d, uint32_t pool)
     for (uint32_t i = 0; i < d->view->instance_count; i++) {
         const struct plan_instance *in = &d->view->instance[i];
         if (!is_mine(d, in, pool) || in->phase != PHASE_DRAINING || d->taken[i]) continue;
+        if (in->doomed) continue;
         const struct plan_instance *b = best == PLAN_NONE ? NULL : &d->view->instance[best];
         if (!b || in->in_flight > b->in_flight ||
             (in->in_flight == b->in_flight && in->pages_cached > b->pages_cached))
@@ -350,6 +372,7 @@ static void decide_service(struct desk *d, struct plan_memory *memory, struct rn
                                &r->verdict);
     shape_targets(d, memory);
     demand_proof(d);
+    cap_growth(d);
     r->cost_h_after = r->cost_h;
     r->action_from = d->plan->action_count;
     for (uint32_t p = 0; p < d->service->pool_count; p++)

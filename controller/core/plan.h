@@ -56,6 +56,7 @@ struct plan_instance {
     uint32_t service, pool; /* PLAN_NONE: not configured (any more) */
     enum phase phase;
     bool fresh;         /* its agent reported within fresh_us */
+    bool doomed;        /* the provider takes it away: its drain is not withdrawn */
     uint32_t in_flight; /* the larger of its own word and the routers' */
     uint32_t pages_cached;
     bool has_perf;

@@ -1,0 +1,292 @@
+/* checks.c - the truth against the books. */
+#include "tests/sim/checks.h"
+
+#include "base/core/bits.h"
+#include "policies/scale_rows.h"
+#include "tests/sim/world.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+
+#define ROUTER_FRESH (3 * SECOND)
+#define MONEY_SLACK 1e-6
+#define HELD_SLACK (1 * SECOND)
+#define SERVED_SHARE 0.9        /* a small maximum may be too small for a moment */
+#define STEADY_US (30 * SECOND) /* equal to the target at some tick within the last of a phase */
+
+const char *const check_names[CHECK_COUNT] = {
+    [CHECK_ENDS_ONCE] = "ends_once",
+    [CHECK_WHOLE_ANSWERS] = "whole_answers",
+    [CHECK_ONE_PER_INTENT] = "one_per_intent",
+    [CHECK_NO_ORPHAN] = "no_orphan",
+    [CHECK_COUNT_BOUNDS] = "count_bounds",
+    [CHECK_BUDGET] = "budget",
+    [CHECK_BLIND_SHRINK] = "blind_shrink",
+    [CHECK_SERVING_ENDED] = "serving_ended",
+    [CHECK_RETRIES] = "retries",
+    [CHECK_HELD] = "held",
+    [CHECK_LEDGER_EMPTY] = "ledger_empty",
+    [CHECK_RESTORES] = "restores",
+    [CHECK_CONVERGES] = "converges",
+    [CHECK_SERVES] = "serves",
+    [CHECK_SHRINKS] = "shrinks",
+    [CHECK_REPEATS] = "repeats",
+};
+
+void check_fail(struct world *w, enum check check, const char *format, ...)
+{
+    if (w->failed) return;
+    w->failed = true;
+    w->failure.check = check;
+    w->failure.at_us = w->time.now_us - w->time.began_us;
+    va_list ap;
+    va_start(ap, format);
+    vsnprintf(w->failure.text, sizeof w->failure.text, format, ap);
+    va_end(ap);
+    timeline_note(&w->time, "CHECK", check_names[check], 0);
+}
+
+static const struct intent *find_intent(const struct world *w, const char *id)
+{
+    const struct control *c = w->controller.control;
+    uint32_t at = c ? control_find(c, id) : UINT32_MAX;
+    return at == UINT32_MAX ? NULL : &c->intent[at];
+}
+
+/* ---- the provider ---- */
+
+void check_machine_made(struct world *w, uint32_t index)
+{
+    const char *id = w->agent[index]->id;
+    for (uint32_t i = 0; i < index; i++)
+        if (strcmp(w->agent[i]->id, id) == 0 && cloud_runs(w, i))
+            check_fail(w, CHECK_ONE_PER_INTENT, "machines %u and %u run under %s", i, index, id);
+}
+
+void check_removal(struct world *w, const struct agent *a)
+{
+    if (!agent_serves(a)) return;
+    const struct intent *i = find_intent(w, a->id);
+    int64_t drain_us = w->controller.setup.merge.drain_us;
+    if (i && i->drain_us && w->time.now_us - i->drain_us >= drain_us) return;
+    check_fail(w, CHECK_SERVING_ENDED, "%s is removed (%s) with %u requests in flight", a->id,
+               i ? i->why : "no intent", a->engine.count);
+}
+
+/* ---- the controller's tick ---- */
+
+/* Marks the plan, so that one of this tick can be told from an older one. */
+void check_before_tick(struct world *w)
+{
+    struct plan *plan = &w->controller.control->plan;
+    plan->decision_count = plan->action_count = 0;
+}
+
+static bool shrinks(const struct plan *plan)
+{
+    for (uint32_t i = 0; i < plan->action_count; i++) {
+        const struct plan_action *a = &plan->action[i];
+        if (a->act == PLAN_CANCEL || a->act == PLAN_DRAIN) return true;
+    }
+    return false;
+}
+
+static bool launches(const struct plan *plan)
+{
+    for (uint32_t i = 0; i < plan->action_count; i++)
+        if (plan->action[i].act == PLAN_LAUNCH) return true;
+    return false;
+}
+
+static bool has_action(const struct control *c, uint32_t at, enum plan_act act)
+{
+    for (uint32_t i = 0; i < c->plan.action_count; i++) {
+        const struct plan_action *a = &c->plan.action[i];
+        if (a->act == act && c->view_slot[a->instance] == at) return true;
+    }
+    return false;
+}
+
+static void check_shrink(struct world *w)
+{
+    const struct control *c = w->controller.control;
+    int64_t now_us = w->time.now_us;
+    uint32_t heard = 0;
+    for (uint32_t r = 0; r < w->router_count; r++) {
+        int64_t at = w->router[r].heard_us;
+        if (at < w->controller.born_us) continue; /* not of this life: see unheard_routers */
+        heard++;
+        if (now_us - at > ROUTER_FRESH)
+            check_fail(w, CHECK_BLIND_SHRINK, "router %u was heard %.1f s ago", r,
+                       (double)(now_us - at) / 1e6);
+    }
+    if (heard == 0) check_fail(w, CHECK_BLIND_SHRINK, "no router was heard");
+    uint32_t ready = 0, fresh = 0;
+    for (uint32_t i = 0; i < c->count; i++) {
+        const struct intent *in = &c->intent[i];
+        /* Ready when it was decided: registered and not just kept, or just drained. */
+        bool was_ready = in->state == INTENT_REGISTERED && !has_action(c, i, PLAN_KEEP);
+        if (!was_ready && !has_action(c, i, PLAN_DRAIN)) continue;
+        bool says_starting = sighting_is_fresh(&c->seen[i], &c->setup.merge, now_us) &&
+                             !(c->seen[i].state == AGENT_UP && c->seen[i].engine_ready);
+        if (says_starting) continue;
+        const struct agent *a = agent_find(w, in->id);
+        ready++;
+        fresh += a && now_us - a->heard_us <= c->setup.merge.fresh_us;
+    }
+    if (fresh < ready * PLAN_FRESH_SHARE)
+        check_fail(w, CHECK_BLIND_SHRINK, "%u of %u ready agents were heard lately", fresh, ready);
+}
+
+static bool counts(enum intent_state s)
+{
+    return s <= INTENT_REGISTERED;
+}
+
+/* By the books, and by what runs. A machine that came through late for an intent that is over, or
+ * that a lost store forgot, is on its way out, not part of the fleet. */
+static void check_counts(struct world *w)
+{
+    const struct control *c = w->controller.control;
+    const struct plan_service *s = &w->controller.service;
+    uint32_t total = 0, runs = 0;
+    for (uint32_t i = 0; i < c->count; i++)
+        total += counts(c->intent[i].state) && !c->intent[i].adopted;
+    for (uint32_t i = 0; i < w->agent_count; i++) {
+        const struct intent *in = find_intent(w, w->agent[i]->id);
+        runs += cloud_runs(w, i) && (in ? counts(in->state) : w->agent[i]->booted);
+    }
+    if (total > s->max) check_fail(w, CHECK_COUNT_BOUNDS, "%u intents, at most %u", total, s->max);
+    if (runs > s->max && !w->controller.store_was_lost)
+        check_fail(w, CHECK_COUNT_BOUNDS, "%u machines run, at most %u", runs, s->max);
+}
+
+static void check_budget(struct world *w)
+{
+    const struct control *c = w->controller.control;
+    double budget_h = w->controller.service.budget_h, sum = 0;
+    if (budget_h <= 0) return;
+    for (uint32_t i = 0; i < c->count; i++)
+        if (intent_is_live(&c->intent[i])) sum += cloud_price(w, c->intent[i].offer);
+    if (sum > budget_h + MONEY_SLACK)
+        check_fail(w, CHECK_BUDGET, "a launch brings $%.2f/h, at most $%.2f/h", sum, budget_h);
+}
+
+/* Once all was well for as long as the controller may need to see and act. */
+static void check_orphans(struct world *w)
+{
+    const struct merge_config *m = &w->controller.setup.merge;
+    int64_t grace_us = w->cloud.lag_us + m->settle_us + m->orphan_us + 10 * SECOND;
+    if (w->time.now_us < w->heal_us + grace_us) return;
+    for (uint32_t i = 0; i < w->agent_count; i++) {
+        const struct intent *in = find_intent(w, w->agent[i]->id);
+        bool known = in && intent_is_live(in);
+        if (known && in->state == INTENT_ENDING && w->time.now_us - in->state_us > grace_us)
+            known = false;
+        if (cloud_runs(w, i) && !known)
+            check_fail(w, CHECK_NO_ORPHAN, "machine %u (%s) runs for nobody", i, w->agent[i]->id);
+    }
+}
+
+static uint32_t serving(const struct world *w, uint32_t pool)
+{
+    const struct control *c = w->controller.control;
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < w->agent_count; i++) {
+        const struct agent *a = w->agent[i];
+        const struct intent *in = find_intent(w, a->id);
+        if (!in || in->state != INTENT_REGISTERED || a->gone) continue;
+        if (strcmp(in->pool, c->service[0].pool[pool].name) != 0) continue;
+        n += a->sup.state == SUP_UP && a->engine.phase == ENGINE_SERVING;
+    }
+    return n;
+}
+
+static void watch_convergence(struct world *w)
+{
+    const struct control *c = w->controller.control;
+    if (c->plan.decision_count == 0) return;
+    for (uint32_t p = 0; p < w->controller.service.pool_count; p++)
+        if (serving(w, p) != c->plan.decision[0].target[p]) return;
+    w->converged_us = w->time.now_us;
+}
+
+void check_after_tick(struct world *w)
+{
+    const struct plan *plan = &w->controller.control->plan;
+    for (uint32_t i = 0; i < plan->action_count; i++)
+        timeline_note(&w->time, plan_act_names[plan->action[i].act], plan->action[i].why,
+                      plan->action[i].pool);
+    if (shrinks(plan)) check_shrink(w);
+    check_counts(w);
+    if (launches(plan)) check_budget(w);
+    check_orphans(w);
+    watch_convergence(w);
+}
+
+/* ---- routers ---- */
+
+void check_router(struct world *w, struct router_node *n)
+{
+    struct core_demand d;
+    core_demand(n->core, w->time.now_us, &d);
+    if (d.held > SIM_HELD_MAX) check_fail(w, CHECK_HELD, "%u requests are held", d.held);
+    if (d.held_oldest_us > SIM_HOLD_US + HELD_SLACK)
+        check_fail(w, CHECK_HELD, "a request is held for %.1f s", (double)d.held_oldest_us / 1e6);
+}
+
+void check_retries(struct world *w, struct router_node *n)
+{
+    double most = RETRY_SHARE * (double)n->arrivals_total + RETRY_FLOOR + 1e-6;
+    if ((double)n->attempts_charged > most)
+        check_fail(w, CHECK_RETRIES, "%llu retries for %llu requests",
+                   (unsigned long long)n->attempts_charged, (unsigned long long)n->arrivals_total);
+}
+
+/* ---- phases without faults ---- */
+
+void check_converged(struct world *w)
+{
+    if (w->time.now_us - w->converged_us > STEADY_US)
+        check_fail(w, CHECK_CONVERGES, "last equal to the target %.0f s ago: %u and %u serve",
+                   (double)(w->time.now_us - w->converged_us) / 1e6, serving(w, 0), serving(w, 1));
+    uint32_t asked = 0, answered = 0;
+    for (uint32_t i = 0; i < w->request_count; i++) {
+        const struct request *r = &w->request[i];
+        int64_t arrived_us = r->core.arrived_us;
+        bool in_time =
+            arrived_us > w->time.now_us - 60 * SECOND && arrived_us < w->time.now_us - 30 * SECOND;
+        if (!r->accepted || !in_time) continue;
+        asked++;
+        answered += r->ok;
+    }
+    bool adapts = w->controller.service.policy != &scale_static;
+    if (answered == 0 || (adapts && answered < asked * SERVED_SHARE))
+        check_fail(w, CHECK_SERVES, "%u of %u requests were answered", answered, asked);
+}
+
+void check_shrunk(struct world *w)
+{
+    uint32_t runs = 0;
+    for (uint32_t i = 0; i < w->agent_count; i++)
+        runs += cloud_runs(w, i);
+    const struct plan_service *s = &w->controller.service;
+    uint32_t least = s->policy == &scale_static ? s->scale.count : s->min;
+    if (runs != least) check_fail(w, CHECK_SHRINKS, "%u machines run, %u are wanted", runs, least);
+}
+
+void check_end(struct world *w)
+{
+    for (uint32_t i = 0; i < w->request_count; i++) {
+        const struct request *r = &w->request[i];
+        if (r->accepted && r->ends != 1)
+            check_fail(w, CHECK_ENDS_ONCE, "request %u ended %u times", i, r->ends);
+    }
+    for (uint32_t r = 0; r < w->router_count; r++) {
+        struct core_demand d;
+        core_demand(w->router[r].core, w->time.now_us, &d);
+        if (d.in_flight || d.held)
+            check_fail(w, CHECK_LEDGER_EMPTY, "router %u: %u in flight, %u held", r, d.in_flight,
+                       d.held);
+    }
+}

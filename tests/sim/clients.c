@@ -1,0 +1,79 @@
+/* clients.c - Poisson arrivals in phases, lognormal lengths, and clients that do not wait. */
+#include "base/core/bits.h"
+#include "tests/sim/world.h"
+
+#include <math.h>
+
+#define PROMPT_MEDIAN 200.0
+#define PROMPT_SIGMA 0.8
+#define PROMPT_MAX 4000.0
+#define OUTPUT_MEDIAN 60.0
+#define OUTPUT_SIGMA 0.8
+#define OUTPUT_MAX 512.0
+#define PREFIXES 8
+
+/* Requests a second from this moment of the world on. */
+static const struct {
+    int64_t from_us;
+    double rate;
+} phases[] = {
+    { 0, 1.5 },           { 40 * SECOND, 10 }, /* burst */
+    { 65 * SECOND, 1.5 }, { 110 * SECOND, 0 }, { 140 * SECOND, 2 },
+};
+
+static double rate_at(const struct world *w, int64_t at_us)
+{
+    int64_t since_us = at_us - w->time.began_us;
+    double rate = 0;
+    for (uint32_t i = 0; i < COUNT_OF(phases); i++)
+        if (since_us >= phases[i].from_us) rate = phases[i].rate;
+    return at_us >= w->silence_us ? 0 : rate;
+}
+
+static uint32_t length(struct rng *rng, double median, double sigma, double most)
+{
+    return (uint32_t)fmin(most, ceil(median * exp(sigma * rng_normal(rng))));
+}
+
+static void leave(struct world *w, const struct event *e)
+{
+    router_leave(w, e->who);
+}
+
+static void arrive(struct world *w)
+{
+    if (w->request_count == SIM_REQUESTS_MAX) return; /* counted: the world asserts it is rare */
+    struct rng *rng = &w->rng_clients;
+    struct request *r = &w->request[w->request_count];
+    *r = (struct request){ .index = w->request_count++,
+                           .router = (uint32_t)rng_below(rng, w->router_count),
+                           .output = length(rng, OUTPUT_MEDIAN, OUTPUT_SIGMA, OUTPUT_MAX) };
+    r->core.model = w->model;
+    r->core.prompt_tokens = length(rng, PROMPT_MEDIAN, PROMPT_SIGMA, PROMPT_MAX);
+    r->core.features = (struct predict_features){ .tenant = 1,
+                                                  .prefix = 1 + rng_below(rng, PREFIXES),
+                                                  .prompt_tokens = r->core.prompt_tokens,
+                                                  .output_max = (uint32_t)OUTPUT_MAX };
+    double patience_s = 120;
+    if (faults_hit(w, FAULT_CLIENTS_LEAVE, 0.2)) patience_s = rng_exp(rng, 3);
+    router_arrive(w, r);
+    if (r->accepted && !r->ends)
+        timeline_at(&w->time, w->time.now_us + (int64_t)(patience_s * 1e6), leave, r, 0);
+}
+
+/* A thinned Poisson process: steps of a tenth of a second, so that phases may change. */
+static void step(struct world *w, const struct event *e)
+{
+    (void)e;
+    const int64_t step_us = 100 * MS;
+    double mean = rate_at(w, w->time.now_us) * (double)step_us / 1e6;
+    double left = exp(-mean);
+    for (double p = rng_f64(&w->rng_clients); p > left; p *= rng_f64(&w->rng_clients))
+        arrive(w);
+    timeline_at(&w->time, w->time.now_us + step_us, step, w, 0);
+}
+
+void clients_begin(struct world *w)
+{
+    timeline_at(&w->time, w->time.now_us + SECOND, step, w, 0);
+}

@@ -1,0 +1,270 @@
+/* cloud.c - calls that fail by chance; machines that come and go. */
+#include "tests/sim/cloud.h"
+
+#include "base/core/bits.h"
+#include "tests/sim/world.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#define PRICE_NONE -1.0
+
+static const struct fake_instance *instance_at(const struct world *w, uint32_t index)
+{
+    uint32_t count;
+    const struct fake_instance *in = fake_cloud_instances(w->cloud.fake, &count);
+    must(index < count);
+    return &in[index];
+}
+
+bool cloud_runs(const struct world *w, uint32_t index)
+{
+    const struct fake_instance *in = instance_at(w, index);
+    return in->removed_us == 0 && !in->dead;
+}
+
+double cloud_price(const struct world *w, const char *offer)
+{
+    for (uint32_t o = 0; o < SIM_OFFERS; o++)
+        if (strcmp(w->cloud.offer[o].name, offer) == 0) return w->cloud.offer[o].price_h;
+    return PRICE_NONE;
+}
+
+/* ---- machines ---- */
+
+static int64_t boot_us(struct world *w)
+{
+    int64_t us = 1 * SECOND + (int64_t)rng_below(&w->rng_cloud, 4 * SECOND);
+    if (!faults_hit(w, FAULT_SLOW_BOOT, 0.3)) return us;
+    bool never = rng_below(&w->rng_cloud, 4) == 0;
+    return us + (never ? 100000 * SECOND : (int64_t)rng_below(&w->rng_cloud, 60 * SECOND));
+}
+
+/* Brings the machines up to what the provider knows since the last call. */
+static void follow(struct world *w)
+{
+    uint32_t count;
+    const struct fake_instance *in = fake_cloud_instances(w->cloud.fake, &count);
+    for (uint32_t i = w->agent_count; i < count; i++) {
+        double speed = 1;
+        for (uint32_t o = 0; o < SIM_OFFERS; o++)
+            if (strcmp(w->cloud.offer[o].name, in[i].offer) == 0) speed = w->cloud.speed[o];
+        agent_made(w, i, in[i].intent, speed, w->time.now_us + boot_us(w));
+        check_machine_made(w, i);
+    }
+    for (uint32_t i = 0; i < count; i++)
+        if (in[i].removed_us || in[i].dead) agent_machine_gone(w, w->agent[i]);
+}
+
+void cloud_machine_dies(struct world *w, uint32_t index)
+{
+    if (w->mutant == MUTANT_REMOVE_DOES_NOT) return;
+    fake_cloud_kill(w->cloud.fake, index);
+    follow(w);
+}
+
+static void taken_away(struct world *w, const struct event *e)
+{
+    struct cloud_node *n = &w->cloud;
+    uint32_t index = (uint32_t)e->what;
+    if (cloud_runs(w, index)) cloud_machine_dies(w, index);
+    const char *handle = instance_at(w, index)->handle;
+    for (uint32_t i = 0; i < n->notice_count; i++) {
+        if (strcmp(n->notice[i].handle, handle) != 0) continue;
+        n->notice[i] = n->notice[--n->notice_count];
+        return;
+    }
+}
+
+void cloud_gives_notice(struct world *w, uint32_t index, int64_t in_us)
+{
+    struct cloud_node *n = &w->cloud;
+    if (n->notice_count == SIM_NOTICES_MAX) return;
+    struct cloud_notice *notice = &n->notice[n->notice_count++];
+    notice->at_us = w->time.now_us + in_us;
+    snprintf(notice->handle, sizeof notice->handle, "%s", instance_at(w, index)->handle);
+    timeline_at(&w->time, notice->at_us, taken_away, w, index);
+}
+
+/* ---- the driver ---- */
+
+struct late { /* a create that comes through after its caller gave up */
+    char intent[NAME_BYTES], service[NAME_BYTES], pool[NAME_BYTES];
+    struct offer offer;
+};
+
+static void keep(char to[NAME_BYTES], struct str from)
+{
+    must(name_copy(to, NAME_BYTES, from) == 0);
+}
+
+static void late_success(struct world *w, const struct event *e)
+{
+    const struct late *l = e->payload;
+    struct launch_spec spec = { .service = str_from(l->service), .pool = str_from(l->pool) };
+    struct cloud_request req = { .intent = l->intent, .offer = &l->offer, .spec = &spec };
+    struct listed made;
+    enum offer_error class;
+    w->cloud.inner.driver->create(w->cloud.inner.ctx, &req, w->time.now_us, &made, &class, NULL);
+    follow(w);
+}
+
+static int timed_out(enum offer_error *ret_class, struct err *err)
+{
+    if (ret_class) *ret_class = OFFER_TRANSIENT;
+    return err_set(err, -ETIMEDOUT, "the call timed out");
+}
+
+static int refused(enum offer_error class, enum offer_error *ret_class, struct err *err)
+{
+    *ret_class = class;
+    return err_set(err, -EBUSY, "%s", offer_error_names[class]);
+}
+
+static int create(void *ctx, const struct cloud_request *req, int64_t now_us, struct listed *ret,
+                  enum offer_error *ret_class, struct err *err)
+{
+    struct world *w = ctx;
+    timeline_note(&w->time, "create", req->intent, 0);
+    if (w->mutant == MUTANT_SOLD_OUT) return refused(OFFER_CAPACITY, ret_class, err);
+    if (faults_hit(w, FAULT_STOCK_OUT, 0.2)) return refused(OFFER_CAPACITY, ret_class, err);
+    if (faults_hit(w, FAULT_THROTTLE, 0.2)) return refused(OFFER_THROTTLE, ret_class, err);
+    if (faults_hit(w, FAULT_CLOUD_DOWN, 0.1)) return timed_out(ret_class, err);
+    if (faults_hit(w, FAULT_LATE_SUCCESS, 0.2)) {
+        struct late *l = calloc(1, sizeof *l);
+        must(l);
+        keep(l->intent, str_from(req->intent));
+        keep(l->service, req->spec->service);
+        keep(l->pool, req->spec->pool);
+        l->offer = *req->offer;
+        int64_t in_us = (int64_t)rng_below(&w->rng_cloud, 20 * SECOND);
+        timeline_carry(&w->time, now_us + in_us, late_success, w, 0, l);
+        return timed_out(ret_class, err);
+    }
+    int rc = w->cloud.inner.driver->create(w->cloud.inner.ctx, req, now_us, ret, ret_class, err);
+    follow(w);
+    if (rc == 0 && faults_hit(w, FAULT_LOST_REPLY, 0.2)) return timed_out(ret_class, err);
+    return rc;
+}
+
+static int get(void *ctx, const char *intent, int64_t now_us, struct listed *ret, struct err *err)
+{
+    struct world *w = ctx;
+    return w->cloud.inner.driver->get(w->cloud.inner.ctx, intent, now_us, ret, err);
+}
+
+static int list(void *ctx, int64_t now_us, struct listed *ret, uint32_t max, uint32_t *ret_count,
+                struct err *err)
+{
+    struct world *w = ctx;
+    if (faults_hit(w, FAULT_CLOUD_DOWN, 0.1)) return timed_out(NULL, err);
+    int rc = w->cloud.inner.driver->list(w->cloud.inner.ctx, now_us, ret, max, ret_count, err);
+    if (rc == 0 && now_us < w->cloud.list_empty_us) *ret_count = 0;
+    return rc;
+}
+
+static int remove_instance(void *ctx, const char *handle, const char *intent, int64_t now_us,
+                           struct err *err)
+{
+    struct world *w = ctx;
+    timeline_note(&w->time, "remove", intent, 0);
+    if (w->mutant == MUTANT_REMOVE_DOES_NOT) return 0;
+    if (faults_hit(w, FAULT_CLOUD_DOWN, 0.2)) return timed_out(NULL, err);
+    uint32_t count;
+    const struct fake_instance *in = fake_cloud_instances(w->cloud.fake, &count);
+    for (uint32_t i = 0; i < count; i++) {
+        bool mine =
+            handle[0] ? strcmp(in[i].handle, handle) == 0 : strcmp(in[i].intent, intent) == 0;
+        if (mine && cloud_runs(w, i)) check_removal(w, w->agent[i]);
+    }
+    int rc = w->cloud.inner.driver->remove(w->cloud.inner.ctx, handle, intent, now_us, err);
+    follow(w);
+    if (rc == 0 && faults_hit(w, FAULT_LOST_REPLY, 0.2)) return timed_out(NULL, err);
+    return rc;
+}
+
+static int offers(void *ctx, struct offer *ret, uint32_t max, uint32_t *ret_count, struct err *err)
+{
+    struct world *w = ctx;
+    return w->cloud.inner.driver->offers(w->cloud.inner.ctx, ret, max, ret_count, err);
+}
+
+static int price(void *ctx, const char *offer, int64_t now_us, double *ret_price_h,
+                 int64_t *ret_age_us, struct err *err)
+{
+    struct world *w = ctx;
+    bool unknown = now_us < w->cloud.price_unknown_us;
+    if (unknown && w->mutant == MUTANT_FREE_PRICE) {
+        *ret_price_h = 0;
+        *ret_age_us = 0;
+        return 0;
+    }
+    if (unknown) return err_set(err, -ENOENT, "no price now");
+    return w->cloud.inner.driver->price(w->cloud.inner.ctx, offer, now_us, ret_price_h, ret_age_us,
+                                        err);
+}
+
+static int notice(void *ctx, int64_t now_us, struct cloud_notice *ret, uint32_t max,
+                  uint32_t *ret_count, struct err *err)
+{
+    struct world *w = ctx;
+    (void)now_us, (void)err;
+    *ret_count = min_u32(w->cloud.notice_count, max);
+    memcpy(ret, w->cloud.notice, *ret_count * sizeof *ret);
+    return 0;
+}
+
+static void close_nothing(void *ctx)
+{
+    (void)ctx;
+}
+
+static const struct cloud_driver driver = {
+    .name = "sim",
+    .about = "the scripted cloud with faults by chance",
+    .call_us_max = 1000,
+    .close = close_nothing,
+    .offers = offers,
+    .create = create,
+    .get = get,
+    .list = list,
+    .remove = remove_instance,
+    .price = price,
+    .notice = notice,
+};
+
+struct cloud cloud_outer(struct world *w)
+{
+    return (struct cloud){ &driver, w, w->cloud.lag_us };
+}
+
+void cloud_begin(struct world *w)
+{
+    static const struct {
+        const char *name;
+        double price, speed;
+    } rows[SIM_OFFERS] = { { "s1", 1.0, 1 }, { "s2", 1.2, 1 }, { "l1", 1.9, 2 } };
+    struct cloud_node *n = &w->cloud;
+    for (uint32_t o = 0; o < SIM_OFFERS; o++) {
+        n->offer[o] = (struct offer){ .price_h = rows[o].price,
+                                      .price_known = true,
+                                      .lead_s = 5,
+                                      .seqs_max = ENGINE_SEQS_MAX,
+                                      .has_prior = true,
+                                      .prior = { .a = 0.01 / rows[o].speed,
+                                                 .b = 0.0005 / rows[o].speed,
+                                                 .c = 0.001 / rows[o].speed } };
+        n->speed[o] = rows[o].speed;
+        keep(n->offer[o].name, str_from(rows[o].name));
+        keep(n->offer[o].provider, STR("sim"));
+    }
+    if (w->faults.on[FAULT_LISTING_LAG]) n->lag_us = (int64_t)rng_below(&w->rng_cloud, 8) * SECOND;
+    struct fake_config config = { .lag_us = n->lag_us, .keyless = w->mutant == MUTANT_KEYLESS };
+    must(fake_cloud_new(&config, n->offer, SIM_OFFERS, &n->fake) == 0);
+    n->inner = fake_cloud(n->fake);
+}
+
+void cloud_end(struct world *w)
+{
+    fake_cloud_free(w->cloud.fake);
+}

@@ -1,0 +1,35 @@
+/* cloud.h - the scripted cloud of the product's tests, with faults by chance in front of it.
+ *
+ * Layer: tests/sim
+ * Truth: controller/cloud/cloud_fake keeps what the provider knows; this driver decides which call
+ *        goes through, and lets a machine boot its agent
+ */
+#pragma once
+#include "controller/cloud/cloud_fake.h"
+#include "tests/sim/timeline.h"
+
+#define SIM_OFFERS 3
+#define SIM_NOTICES_MAX 8
+
+struct cloud_node {
+    struct fake_cloud *fake;
+    struct cloud inner;
+    struct offer offer[SIM_OFFERS];
+    double speed[SIM_OFFERS];
+    int64_t lag_us;
+    int64_t price_unknown_us; /* until then */
+    int64_t list_empty_us;    /* a mutant: until then listings show nothing */
+    struct cloud_notice notice[SIM_NOTICES_MAX];
+    uint32_t notice_count;
+    uint32_t removed_seen; /* machines brought down so far */
+};
+
+void cloud_begin(struct world *w);
+void cloud_end(struct world *w);
+struct cloud cloud_outer(struct world *w);
+void cloud_machine_dies(struct world *w, uint32_t index);
+void cloud_gives_notice(struct world *w, uint32_t index, int64_t in_us);
+
+/* A machine that runs, as the provider knows it now. */
+bool cloud_runs(const struct world *w, uint32_t index);
+double cloud_price(const struct world *w, const char *offer);

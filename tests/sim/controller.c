@@ -1,0 +1,204 @@
+/* controller.c - the controller's process, without its sockets. */
+#include "tests/sim/controller.h"
+
+#include "base/core/bits.h"
+#include "base/core/fault.h"
+#include "base/io/clock.h"
+#include "tests/sim/world.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define TICK_US SECOND
+#define HURRY_US (20 * MS)
+#define MESSAGE_BYTES_MAX ((size_t)1 << 20)
+#define STORE_ENTRIES_MAX 4096
+
+static const struct str engine_args[] = { { "muster", 6 }, { "engine", 6 } };
+
+static void tick(struct world *w, const struct event *e);
+
+static void new_store(struct controller_node *n)
+{
+    store_close(n->store);
+    must(store_memory_open(STORE_ENTRIES_MAX, &n->store, NULL) == 0);
+    n->setup.store = n->store;
+}
+
+static void start(struct world *w, const struct event *e)
+{
+    struct controller_node *n = &w->controller;
+    if (e->what != n->life || n->control) return;
+    struct err err = { 0 };
+    n->setup.seed = rng_u64(&w->rng_controller);
+    if (w->mutant == MUTANT_OWN_CLOCK) n->setup.seed += (uint64_t)clock_mono_us();
+    int rc = control_new(&n->setup, w->time.now_us, &n->control, &err);
+    if (rc < 0) {
+        check_fail(w, CHECK_RESTORES, "%s", err_text(&err, rc));
+        return;
+    }
+    n->born_us = w->time.now_us;
+    n->hurried = false;
+    timeline_note(&w->time, "controller_up", w->name, (int64_t)n->life);
+    timeline_at(&w->time, w->time.now_us, tick, n, n->life << 1);
+}
+
+static void damage(struct controller_node *n)
+{
+    uint64_t version;
+    must(store_put_if(n->store, STR("intent/i-000000000000"), STR("{\"v\":1,\"id\":"), STORE_ANY,
+                      &version, NULL) == 0);
+}
+
+void controller_dies(struct world *w, int64_t away_us)
+{
+    struct controller_node *n = &w->controller;
+    if (!n->control) return;
+    timeline_note(&w->time, "controller_dies", w->name, away_us);
+    control_free(n->control);
+    n->control = NULL;
+    n->deaths++;
+    n->life++;
+    fault_disarm();
+    if (w->mutant == MUTANT_STORE_DAMAGED) damage(n);
+    if (w->mutant == MUTANT_STORE_FORGETS) {
+        new_store(n);
+        w->cloud.list_empty_us = w->time.now_us + away_us + 10 * SECOND;
+    }
+    timeline_at(&w->time, w->time.now_us + away_us, start, n, n->life);
+}
+
+void controller_loses_store(struct world *w)
+{
+    struct controller_node *n = &w->controller;
+    if (!n->control) return;
+    controller_dies(w, 3 * SECOND);
+    new_store(n);
+    n->store_was_lost = true;
+    timeline_note(&w->time, "store_lost", w->name, 0);
+}
+
+/* The lowest bit of `what` marks a hurried tick, which is not repeated. */
+static void tick(struct world *w, const struct event *e)
+{
+    struct controller_node *n = &w->controller;
+    if (e->what >> 1 != n->life || !n->control) return;
+    bool hurried = e->what & 1;
+    if (hurried) n->hurried = false;
+    check_before_tick(w);
+    int rc = control_tick(n->control, w->time.now_us);
+    check_after_tick(w);
+    if (rc < 0) {
+        must(rc == -ECANCELED);
+        controller_dies(w, 1 * SECOND + (int64_t)rng_below(&w->rng_chaos, 10 * SECOND));
+        return;
+    }
+    if (!hurried) timeline_at(&w->time, w->time.now_us + TICK_US, tick, n, e->what);
+}
+
+static void hurry(struct world *w)
+{
+    struct controller_node *n = &w->controller;
+    if (!control_is_urgent(n->control) || n->hurried) return;
+    n->hurried = true;
+    timeline_at(&w->time, w->time.now_us + HURRY_US, tick, n, n->life << 1 | 1);
+}
+
+bool controller_report(struct world *w, struct str text, struct agent_reply *ret)
+{
+    struct controller_node *n = &w->controller;
+    if (!n->control) return false;
+    CLEANUP(arena_fini) struct arena arena;
+    struct agent_report r;
+    struct err err = { 0 };
+    arena_init(&arena, MESSAGE_BYTES_MAX);
+    if (agent_report_decode(text, &arena, &r, &err) < 0) must_failed(err.text, __FILE__, __LINE__);
+    control_report(n->control, &r, w->time.now_us, ret);
+    hurry(w);
+    return true;
+}
+
+bool controller_sync(struct world *w, struct str text, struct buf *ret_rules)
+{
+    struct controller_node *n = &w->controller;
+    if (!n->control) return false;
+    CLEANUP(arena_fini) struct arena arena;
+    struct router_sync s;
+    struct router_rules rules;
+    struct err err = { 0 };
+    arena_init(&arena, SYNC_BYTES_MAX);
+    if (router_sync_decode(text, &arena, &s, &err) < 0) must_failed(err.text, __FILE__, __LINE__);
+    must(control_sync(n->control, &s, w->time.now_us, &arena, &rules, &err) == 0);
+    must(router_rules_encode(&rules, ret_rules) == 0);
+    hurry(w);
+    return true;
+}
+
+/* ---- what is wanted, drawn by the seed ---- */
+
+static void draw_service(struct world *w, struct plan_service *s)
+{
+    struct rng *rng = &w->rng_controller;
+    *s = (struct plan_service){
+        .name = "chat",
+        .pool_count = 1 + (uint32_t)rng_below(rng, 2),
+        .min = (uint32_t)rng_below(rng, 3),
+        .max = 3 + (uint32_t)rng_below(rng, 6),
+        .ttft_slo_s = 2,
+        .tpot_slo_s = 0.1,
+        .policy = scale_table[rng_below(rng, scale_count)],
+        .scale = SCALE_CONFIG_DEFAULT,
+        .shape = { .down_window_s = 10, .down_step_max = (uint32_t)rng_below(rng, 2) },
+        .pool = { { .name = "small",
+                    .provider = "sim",
+                    .offer = { 0, 1 },
+                    .offer_count = 2,
+                    .max = 6,
+                    .manual = -1 },
+                  { .name = "large",
+                    .provider = "sim",
+                    .offer = { 2 },
+                    .offer_count = 1,
+                    .max = 4,
+                    .manual = -1 } },
+    };
+    s->scale.zero_after_s = 10;
+    s->scale.count = max_u32(s->min, 1);
+    if (rng_below(rng, 2) == 0) s->budget_h = 4 + (double)rng_below(rng, 6);
+}
+
+void controller_begin(struct world *w)
+{
+    struct controller_node *n = &w->controller;
+    draw_service(w, &n->service);
+    n->cloud = cloud_outer(w);
+    for (uint32_t p = 0; p < SCALE_POOLS_MAX; p++)
+        n->launch[0][p] = (struct control_launch){ ENGINE_MUSTER, engine_args, 2 };
+    n->setup =
+        (struct control_setup){ .service = &n->service,
+                                .service_count = 1,
+                                .launch =
+                                    (const struct control_launch(*)[SCALE_POOLS_MAX])n->launch,
+                                .cloud = &n->cloud,
+                                .cloud_count = 1,
+                                .merge = MERGE_CONFIG_DEFAULT,
+                                .host = STR("127.0.0.1"),
+                                .port = 8090,
+                                .engine_host = STR("127.0.0.1"),
+                                .lease_ms = SIM_LEASE_MS,
+                                .decisions_max = 200 };
+    n->setup.merge.boot_us = SIM_BOOT_US;
+    n->setup.merge.drain_us = SIM_DRAIN_US + 10 * SECOND;
+    n->setup.merge.silent_us = SIM_SILENT_US;
+    n->setup.merge.retry_us = 3 * SECOND;
+    n->setup.merge.orphan_us = SIM_ORPHAN_US;
+    new_store(n);
+    timeline_at(&w->time, w->time.now_us, start, n, n->life);
+}
+
+void controller_end(struct world *w)
+{
+    fault_disarm();
+    control_free(w->controller.control);
+    store_close(w->controller.store);
+}

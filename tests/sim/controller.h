@@ -1,0 +1,33 @@
+/* controller.h - the product's controller on a memory store; it can die at any moment.
+ *
+ * Layer: tests/sim
+ * Role:  what the controller's process does around control.h: a tick each second and at once when
+ *        something is urgent, and the messages of agents and routers
+ */
+#pragma once
+#include "base/core/buf.h"
+#include "controller/control_state.h"
+#include "tests/sim/timeline.h"
+
+struct controller_node {
+    struct plan_service service;
+    struct control_launch launch[1][SCALE_POOLS_MAX];
+    struct cloud cloud;
+    struct control_setup setup;
+    struct store *store;
+    struct control *control; /* NULL while it is dead */
+    uint64_t life;
+    int64_t born_us;
+    bool hurried;
+    bool store_was_lost;
+    uint32_t deaths;
+};
+
+void controller_begin(struct world *w);
+void controller_end(struct world *w);
+void controller_dies(struct world *w, int64_t away_us);
+void controller_loses_store(struct world *w);
+
+/* False when nobody is there to hear it. */
+bool controller_report(struct world *w, struct str text, struct agent_reply *ret);
+bool controller_sync(struct world *w, struct str text, struct buf *ret_rules);

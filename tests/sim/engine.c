@@ -1,0 +1,172 @@
+/* engine.c - turns of work. */
+#include "tests/sim/engine.h"
+
+#include "base/core/bits.h"
+#include "tests/sim/world.h"
+
+uint32_t engine_running(const struct engine *e)
+{
+    return min_u32(e->count, ENGINE_SEQS_MAX);
+}
+
+static void turn_ends(struct world *w, const struct event *ev);
+
+/* The first sequence that still has a prompt is prefilled alone; else all decode together. */
+static uint32_t prefill_at(const struct engine *e)
+{
+    for (uint32_t i = 0; i < engine_running(e); i++)
+        if (e->seq[i].prompt_left > 0) return i;
+    return UINT32_MAX;
+}
+
+static uint32_t stretch(const struct engine *e)
+{
+    uint32_t tokens = ENGINE_STRETCH_MAX;
+    for (uint32_t i = 0; i < engine_running(e); i++)
+        tokens = min_u32(tokens, e->seq[i].output_left);
+    return max_u32(tokens, 1);
+}
+
+static void begin_turn(struct world *w, struct engine *e)
+{
+    if (e->turning || e->count == 0 || e->phase != ENGINE_SERVING) return;
+    uint32_t at = prefill_at(e);
+    double seconds;
+    if (at != UINT32_MAX) {
+        seconds = perf_prefill_s(&e->hidden, e->seq[at].prompt_left);
+    } else {
+        struct perf_shape shape = { .decoding_seqs = engine_running(e) };
+        seconds = perf_step_s(&e->hidden, &shape) * stretch(e);
+    }
+    e->turning = true;
+    timeline_at(&w->time, w->time.now_us + (int64_t)(seconds * 1e6), turn_ends, e, e->life);
+}
+
+static void drop(struct engine *e, uint32_t at)
+{
+    e->count--;
+    memmove(&e->seq[at], &e->seq[at + 1], (e->count - at) * sizeof e->seq[0]);
+}
+
+static void produce(struct world *w, struct engine *e)
+{
+    uint32_t at = prefill_at(e), tokens = stretch(e);
+    if (at != UINT32_MAX) {
+        struct seq *s = &e->seq[at];
+        s->prompt_left = 0;
+        s->output_left--;
+        struct seq copy = *s;
+        if (copy.output_left == 0) drop(e, at);
+        agent_engine_out(w, e, &copy, copy.output_left ? ENGINE_TOKENS : ENGINE_FINISH, 1);
+        return;
+    }
+    uint32_t running = engine_running(e);
+    for (uint32_t i = 0; running > 0; running--) {
+        struct seq *s = &e->seq[i];
+        s->output_left -= tokens;
+        struct seq copy = *s;
+        if (copy.output_left == 0)
+            drop(e, i);
+        else
+            i++;
+        agent_engine_out(w, e, &copy, copy.output_left ? ENGINE_TOKENS : ENGINE_FINISH, tokens);
+    }
+}
+
+static void end_if_closed(struct world *w, struct engine *e)
+{
+    if (e->closing && e->count == 0) engine_die(w, e);
+}
+
+static void turn_ends(struct world *w, const struct event *ev)
+{
+    struct engine *e = ev->who;
+    if (ev->what != e->life) return;
+    e->turning = false;
+    if (e->phase != ENGINE_SERVING) return; /* hung: the turn is done over when it wakes */
+    e->turns++;
+    if (e->count > 0) produce(w, e);
+    end_if_closed(w, e);
+    begin_turn(w, e);
+}
+
+static void boot_ends(struct world *w, const struct event *ev)
+{
+    struct engine *e = ev->who;
+    if (ev->what == e->life && e->phase == ENGINE_BOOTING) e->phase = ENGINE_SERVING;
+    end_if_closed(w, e);
+}
+
+static void boot_fails(struct world *w, const struct event *ev)
+{
+    struct engine *e = ev->who;
+    if (ev->what == e->life) engine_die(w, e);
+}
+
+void engine_start(struct world *w, struct engine *e, int64_t boot_us, bool fails)
+{
+    e->life++;
+    e->phase = ENGINE_BOOTING;
+    e->closing = e->turning = false;
+    e->turns = 0;
+    timeline_at(&w->time, w->time.now_us + boot_us, fails ? boot_fails : boot_ends, e, e->life);
+}
+
+void engine_die(struct world *w, struct engine *e)
+{
+    if (e->phase == ENGINE_OFF) return;
+    e->phase = ENGINE_OFF;
+    e->life++;
+    e->turning = false;
+    while (e->count > 0) {
+        struct seq s = e->seq[e->count - 1];
+        e->count--;
+        agent_engine_out(w, e, &s, ENGINE_DIED, 0);
+    }
+    agent_engine_exited(w, e);
+}
+
+void engine_close(struct world *w, struct engine *e)
+{
+    if (e->phase == ENGINE_BOOTING) {
+        engine_die(w, e);
+        return;
+    }
+    e->closing = true;
+    end_if_closed(w, e);
+}
+
+static void hang_ends(struct world *w, const struct event *ev)
+{
+    struct engine *e = ev->who;
+    if (ev->what != e->life || e->phase != ENGINE_HUNG) return;
+    e->phase = ENGINE_SERVING;
+    end_if_closed(w, e);
+    begin_turn(w, e);
+}
+
+void engine_hang(struct world *w, struct engine *e, int64_t for_us)
+{
+    if (e->phase != ENGINE_SERVING) return;
+    e->phase = ENGINE_HUNG;
+    timeline_at(&w->time, w->time.now_us + for_us, hang_ends, e, e->life);
+}
+
+enum engine_answer engine_submit(struct world *w, struct engine *e, const struct seq *s)
+{
+    if (e->phase == ENGINE_OFF || e->phase == ENGINE_BOOTING) return ENGINE_UNREACHABLE;
+    if (e->closing || e->count == ENGINE_QUEUE_MAX) return ENGINE_BUSY;
+    e->seq[e->count++] = *s;
+    begin_turn(w, e);
+    return ENGINE_TAKEN;
+}
+
+void engine_cancel(struct world *w, struct engine *e, const struct request *r, uint32_t attempt)
+{
+    for (uint32_t i = 0; i < e->count; i++) {
+        if (e->seq[i].request != r || e->seq[i].attempt != attempt) continue;
+        drop(e, i);
+        end_if_closed(w, e);
+        return;
+    }
+}

@@ -1,0 +1,216 @@
+/* faults.c - the swarm, and the faults that come by themselves. */
+#include "tests/sim/faults.h"
+
+#include "base/core/bits.h"
+#include "base/core/fault.h"
+#include "tests/sim/world.h"
+
+#define BETWEEN_S 3.0 /* mean time between faults that come by themselves */
+
+const char *const fault_names[FAULT_KIND_COUNT] = {
+    [FAULT_LOSS] = "loss",
+    [FAULT_SLOW_NET] = "slow_net",
+    [FAULT_CUT_UP] = "cut_up",
+    [FAULT_CUT_DOWN] = "cut_down",
+    [FAULT_CUT_ALL] = "cut_all",
+    [FAULT_STOCK_OUT] = "stock_out",
+    [FAULT_THROTTLE] = "throttle",
+    [FAULT_LOST_REPLY] = "lost_reply",
+    [FAULT_LATE_SUCCESS] = "late_success",
+    [FAULT_CLOUD_DOWN] = "cloud_down",
+    [FAULT_LISTING_LAG] = "listing_lag",
+    [FAULT_SLOW_BOOT] = "slow_boot",
+    [FAULT_MACHINE_DIES] = "machine_dies",
+    [FAULT_NOTICE] = "notice",
+    [FAULT_PRICE_UNKNOWN] = "price_unknown",
+    [FAULT_CRASH] = "crash",
+    [FAULT_HANG] = "hang",
+    [FAULT_START_FAILS] = "start_fails",
+    [FAULT_OVERLOAD] = "overload",
+    [FAULT_NO_PERF] = "no_perf",
+    [FAULT_CONTROLLER_DIES] = "controller_dies",
+    [FAULT_CONTROLLER_STEP] = "controller_step",
+    [FAULT_DISK_FULL] = "disk_full",
+    [FAULT_STORE_LOST] = "store_lost",
+    [FAULT_ROUTER_RESTARTS] = "router_restarts",
+    [FAULT_CLIENTS_LEAVE] = "clients_leave",
+};
+
+const struct mutant_row mutant_rows[MUTANT_COUNT] = {
+    [MUTANT_NONE] = { "none", "" },
+    [MUTANT_ABSENT_IS_ZERO] = { "absent_is_zero", "blind_shrink" },
+    [MUTANT_KEYLESS] = { "keyless", "one_per_intent" },
+    [MUTANT_LOAD_IS_ZERO] = { "load_is_zero", "serving_ended" },
+    [MUTANT_REMOVE_DOES_NOT] = { "remove_does_not", "no_orphan" },
+    [MUTANT_LOST_END] = { "lost_end", "ends_once" },
+    [MUTANT_LOST_TOKENS] = { "lost_tokens", "whole_answers" },
+    [MUTANT_LEAVE_FORGOTTEN] = { "leave_forgotten", "ledger_empty" },
+    [MUTANT_FREE_RETRIES] = { "free_retries", "retries" },
+    [MUTANT_HOLD_FOR_EVER] = { "hold_for_ever", "held" },
+    [MUTANT_SOLD_OUT] = { "sold_out", "serves" },
+    [MUTANT_NEVER_READY] = { "never_ready", "converges" },
+    [MUTANT_PHANTOM_HELD] = { "phantom_held", "shrinks" },
+    [MUTANT_FREE_PRICE] = { "free_price", "budget" },
+    [MUTANT_STORE_FORGETS] = { "store_forgets", "count_bounds" },
+    [MUTANT_STORE_DAMAGED] = { "store_damaged", "restores" },
+    [MUTANT_OWN_CLOCK] = { "own_clock", "repeats" },
+};
+
+void faults_draw(struct faults *f, struct rng *rng)
+{
+    for (uint32_t k = 0; k < FAULT_KIND_COUNT; k++)
+        f->on[k] = rng_below(rng, 2) == 1;
+}
+
+bool faults_are_on(const struct world *w, enum fault_kind kind)
+{
+    return w->faults.on[kind] && w->time.now_us < w->heal_us;
+}
+
+bool faults_hit(struct world *w, enum fault_kind kind, double p)
+{
+    return faults_are_on(w, kind) && rng_f64(&w->rng_chaos) < p;
+}
+
+/* ---- what a fault does when its time comes ---- */
+
+static int64_t some_us(struct world *w, int64_t most_us)
+{
+    /* Never over the end of the faults: what is cut heals with the rest. */
+    int64_t us = (int64_t)rng_below(&w->rng_chaos, (uint64_t)most_us);
+    return min_i64(us, max_i64(w->heal_us - w->time.now_us, 1));
+}
+
+static struct agent *some_agent(struct world *w)
+{
+    uint32_t alive = 0;
+    struct agent *found = NULL;
+    for (uint32_t i = 0; i < w->agent_count; i++)
+        if (!w->agent[i]->gone && rng_below(&w->rng_chaos, ++alive) == 0) found = w->agent[i];
+    return found;
+}
+
+static struct router_node *some_router(struct world *w)
+{
+    return &w->router[rng_below(&w->rng_chaos, w->router_count)];
+}
+
+static void cut(struct world *w, bool up)
+{
+    int64_t until_us = w->time.now_us + some_us(w, 40 * SECOND);
+    struct agent *a = rng_below(&w->rng_chaos, 3) ? some_agent(w) : NULL;
+    struct router_node *r = some_router(w);
+    if (up)
+        *(a ? &a->cut_up_us : &r->cut_up_us) = until_us;
+    else
+        *(a ? &a->cut_down_us : &r->cut_down_us) = until_us;
+}
+
+static void cut_up(struct world *w)
+{
+    cut(w, true);
+}
+
+static void cut_down(struct world *w)
+{
+    cut(w, false);
+}
+
+static void cut_all(struct world *w)
+{
+    if (rng_below(&w->rng_chaos, 4) == 0) w->cut_all_us = w->time.now_us + some_us(w, 90 * SECOND);
+}
+
+static void machine_dies(struct world *w)
+{
+    struct agent *a = some_agent(w);
+    if (a) cloud_machine_dies(w, a->index);
+}
+
+static void notice(struct world *w)
+{
+    struct agent *a = some_agent(w);
+    if (a) cloud_gives_notice(w, a->index, some_us(w, 40 * SECOND));
+}
+
+static void price_unknown(struct world *w)
+{
+    w->cloud.price_unknown_us = w->time.now_us + some_us(w, 20 * SECOND);
+}
+
+static void crash(struct world *w)
+{
+    struct agent *a = some_agent(w);
+    if (a) engine_die(w, &a->engine);
+}
+
+static void hang(struct world *w)
+{
+    struct agent *a = some_agent(w);
+    if (a) engine_hang(w, &a->engine, some_us(w, 20 * SECOND));
+}
+
+static void controller_killed(struct world *w)
+{
+    if (rng_below(&w->rng_chaos, 2) == 0) controller_dies(w, some_us(w, 20 * SECOND));
+}
+
+static void controller_step(struct world *w)
+{
+    fault_arm(control_steps[rng_below(&w->rng_chaos, control_step_count)],
+              1 + rng_below(&w->rng_chaos, 2));
+}
+
+static void disk_full(struct world *w)
+{
+    fault_arm("store.write", 1 + rng_below(&w->rng_chaos, 3));
+}
+
+static void store_lost(struct world *w)
+{
+    if (rng_below(&w->rng_chaos, 8) == 0) controller_loses_store(w);
+}
+
+static void router_restarts(struct world *w)
+{
+    if (rng_below(&w->rng_chaos, 4) == 0) router_restart(w, some_router(w));
+}
+
+/* The other kinds are asked for at their calls. */
+static void (*const on_time[FAULT_KIND_COUNT])(struct world *w) = {
+    [FAULT_CUT_UP] = cut_up,
+    [FAULT_CUT_DOWN] = cut_down,
+    [FAULT_CUT_ALL] = cut_all,
+    [FAULT_MACHINE_DIES] = machine_dies,
+    [FAULT_NOTICE] = notice,
+    [FAULT_PRICE_UNKNOWN] = price_unknown,
+    [FAULT_CRASH] = crash,
+    [FAULT_HANG] = hang,
+    [FAULT_CONTROLLER_DIES] = controller_killed,
+    [FAULT_CONTROLLER_STEP] = controller_step,
+    [FAULT_DISK_FULL] = disk_full,
+    [FAULT_STORE_LOST] = store_lost,
+    [FAULT_ROUTER_RESTARTS] = router_restarts,
+};
+
+static void strike(struct world *w, const struct event *e)
+{
+    (void)e;
+    if (w->time.now_us >= w->heal_us) {
+        fault_disarm();
+        return;
+    }
+    enum fault_kind kind = (enum fault_kind)rng_below(&w->rng_chaos, FAULT_KIND_COUNT);
+    if (on_time[kind] && w->faults.on[kind]) {
+        timeline_note(&w->time, "fault", fault_names[kind], 0);
+        on_time[kind](w);
+    }
+    /* Half of the kinds are off and half have no time of their own: ask that often more. */
+    int64_t next_us = w->time.now_us + (int64_t)(rng_exp(&w->rng_chaos, BETWEEN_S / 4) * 1e6);
+    timeline_at(&w->time, min_i64(next_us, w->heal_us), strike, w, 0);
+}
+
+void faults_begin(struct world *w)
+{
+    timeline_at(&w->time, w->time.now_us + SECOND, strike, w, 0);
+}

@@ -1,0 +1,326 @@
+/* router.c - the router's shell in virtual time. */
+#include "tests/sim/router.h"
+
+#include "base/core/bits.h"
+#include "base/core/hash.h"
+#include "tests/sim/world.h"
+
+#include <stdio.h>
+
+#define SYNC_US (500 * MS)
+#define HURRY_US (20 * MS)
+#define TOKEN_BUDGET 2048
+
+static struct router_node *router_of(struct world *w, const struct request *r)
+{
+    return &w->router[r->router];
+}
+
+/* ---- the end of a request ---- */
+
+static void over(struct world *w, struct request *r, bool ok, int status)
+{
+    struct router_node *n = router_of(w, r);
+    r->ends++;
+    r->ok = ok;
+    r->status = status;
+    r->ended_us = w->time.now_us;
+    r->attempt++;
+    *(ok ? &n->finished_total : &n->failed_total) += 1;
+    if (r->ends > 1) check_fail(w, CHECK_ENDS_ONCE, "request %u ended %u times", r->index, r->ends);
+    timeline_note(&w->time, ok ? "finished" : "failed", w->name, r->index * 1000 + status);
+}
+
+/* ---- verdicts ---- */
+
+static void carry_out(struct world *w, struct request *r, const struct core_verdict *v)
+{
+    struct router_node *n = router_of(w, r);
+    if (v->answer == CORE_SEND) {
+        const struct core_endpoint *ep = core_endpoint_at(n->core, r->core.slot);
+        must(ep);
+        r->attempt++;
+        r->generated = 0;
+        r->stream_us = 0;
+        network_send(w, r, ep->name);
+    } else if (v->answer == CORE_REFUSE) {
+        over(w, r, false, v->status);
+    }
+}
+
+static void held_timer(struct world *w, const struct event *e);
+
+static void set_timer(struct world *w, struct router_node *n)
+{
+    int64_t at = core_held_deadline_us(n->core, w->time.now_us);
+    if (w->mutant == MUTANT_HOLD_FOR_EVER) return;
+    if (at != INT64_MAX && at != n->timer_us)
+        timeline_at(&w->time, at, held_timer, n, (uint64_t)at);
+    n->timer_us = at;
+}
+
+static void held_again(struct world *w, struct router_node *n)
+{
+    struct core_verdict v;
+    struct core_request *c;
+    if (w->mutant == MUTANT_HOLD_FOR_EVER) return;
+    while ((c = core_held_next(n->core, w->time.now_us, &v)))
+        carry_out(w, CONTAINER_OF(c, struct request, core), &v);
+    set_timer(w, n);
+}
+
+static void held_timer(struct world *w, const struct event *e)
+{
+    struct router_node *n = e->who;
+    if (n->timer_us != (int64_t)e->what) return;
+    n->timer_us = INT64_MAX;
+    held_again(w, n);
+}
+
+/* ---- requests ---- */
+
+static void count_arrival(struct world *w, struct router_node *n, const struct request *r)
+{
+    int64_t second = w->time.now_us / SECOND;
+    uint32_t at = (uint32_t)(second % RATE_WINDOW_S);
+    if (n->bucket[at].second != second) memset(&n->bucket[at], 0, sizeof n->bucket[at]);
+    n->bucket[at].second = second;
+    n->bucket[at].arrivals++;
+    n->bucket[at].prompt += r->core.prompt_tokens;
+    n->bucket[at].predicted += r->core.length.mean;
+    n->arrivals_total++;
+}
+
+static void sync_turn(struct world *w, const struct event *e);
+
+void router_arrive(struct world *w, struct request *r)
+{
+    struct router_node *n = router_of(w, r);
+    bool known = n->has_rules && !n->paused;
+    bool any = false;
+    for (uint32_t i = 0; i < ROUTE_INSTANCES_MAX && !any; i++)
+        any = core_endpoint_at(n->core, i) != NULL;
+    if (!known || !(n->may_start || any)) {
+        n->rejected_total++;
+        r->status = 503;
+        return; /* refused at the door: never accepted */
+    }
+    r->accepted = true;
+    struct core_verdict v = core_arrive(n->core, &r->core, w->time.now_us);
+    count_arrival(w, n, r);
+    if (v.answer == CORE_WAIT && !n->hurried) {
+        n->hurried = true;
+        timeline_at(&w->time, w->time.now_us + HURRY_US, sync_turn, n, 1);
+    }
+    carry_out(w, r, &v);
+    set_timer(w, n);
+}
+
+void router_leave(struct world *w, struct request *r)
+{
+    if (!r->accepted || r->ends || w->mutant == MUTANT_LOST_END) return;
+    struct router_node *n = router_of(w, r);
+    if (r->core.state == CORE_SENT) network_cancel(w, r);
+    if (w->mutant != MUTANT_LEAVE_FORGOTTEN)
+        core_end(n->core, &r->core, r->generated, true, w->time.now_us);
+    over(w, r, false, 499);
+    held_again(w, n);
+}
+
+void router_tokens(struct world *w, struct request *r, uint32_t attempt, uint32_t count,
+                   bool finished)
+{
+    if (r->attempt != attempt || r->ends) return;
+    struct router_node *n = router_of(w, r);
+    r->generated += count;
+    r->core.retry.answering = true;
+    core_tokens(n->core, &r->core, count, w->time.now_us);
+    if (!finished) return;
+    if (r->generated != r->output)
+        check_fail(w, CHECK_WHOLE_ANSWERS, "request %u: %u of %u tokens", r->index, r->generated,
+                   r->output);
+    core_end(n->core, &r->core, r->generated, false, w->time.now_us);
+    over(w, r, true, 200);
+    held_again(w, n);
+}
+
+void router_failed(struct world *w, struct request *r, uint32_t attempt, enum retry_failure f)
+{
+    if (r->attempt != attempt || r->ends) return;
+    struct router_node *n = router_of(w, r);
+    timeline_note(&w->time, "attempt_failed", w->name, r->index * 10 + f);
+    bool charged = f != RETRY_UNREACHABLE;
+    if (w->mutant == MUTANT_FREE_RETRIES) f = RETRY_UNREACHABLE;
+    struct core_verdict v = core_fail(n->core, &r->core, f, w->time.now_us);
+    if (v.answer != CORE_REFUSE && charged) n->attempts_charged++;
+    if (v.answer == CORE_WAIT) r->attempt++;
+    carry_out(w, r, &v);
+    held_again(w, n);
+    check_retries(w, n);
+}
+
+/* ---- syncs ---- */
+
+static void fill_demand(struct world *w, struct router_node *n, struct service_demand *d)
+{
+    struct core_demand core;
+    core_demand(n->core, w->time.now_us, &core);
+    double arrivals = 0, prompt = 0, predicted = 0;
+    for (uint32_t i = 0; i < RATE_WINDOW_S; i++) {
+        if (w->time.now_us / SECOND - n->bucket[i].second >= RATE_WINDOW_S) continue;
+        arrivals += n->bucket[i].arrivals;
+        prompt += n->bucket[i].prompt;
+        predicted += n->bucket[i].predicted;
+    }
+    *d = (struct service_demand){ .service = STR("chat"),
+                                  .arrivals_total = n->arrivals_total,
+                                  .finished_total = n->finished_total,
+                                  .failed_total = n->failed_total,
+                                  .rejected_total = n->rejected_total,
+                                  .arrival_per_s = arrivals / RATE_WINDOW_S,
+                                  .prompt_tokens_mean = arrivals > 0 ? prompt / arrivals : 0,
+                                  .predicted_tokens_mean = arrivals > 0 ? predicted / arrivals : 0,
+                                  .in_flight = core.in_flight,
+                                  .held = core.held,
+                                  .held_prompt_tokens = core.held_tokens,
+                                  .held_oldest_s = (double)core.held_oldest_us * 1e-6 };
+}
+
+static void write_sync(struct world *w, struct router_node *n, bool zero, struct buf *out)
+{
+    struct service_demand d;
+    struct endpoint_demand endpoint[ROUTE_INSTANCES_MAX];
+    uint32_t count = 0;
+    fill_demand(w, n, &d);
+    if (w->mutant == MUTANT_PHANTOM_HELD) d.held++;
+    if (zero)
+        d = (struct service_demand){ .service = STR("chat"), .arrivals_total = n->arrivals_total };
+    for (uint32_t i = 0; i < ROUTE_INSTANCES_MAX && !zero; i++) {
+        const struct core_endpoint *ep = core_endpoint_at(n->core, i);
+        if (!ep) continue;
+        endpoint[count++] = (struct endpoint_demand){ .instance = str_from(ep->name),
+                                                      .in_flight = core_in_flight(n->core, i) };
+    }
+    char id[8];
+    snprintf(id, sizeof id, "r%u", n->index);
+    struct router_sync s = { .router = str_from(id),
+                             .boot = n->boot,
+                             .seq = n->seq,
+                             .host = STR("127.0.0.1"),
+                             .port = 8080,
+                             .window_s = RATE_WINDOW_S,
+                             .services = &d,
+                             .service_count = 1,
+                             .endpoints = endpoint,
+                             .endpoint_count = count };
+    must(router_sync_encode(&s, out) == 0);
+}
+
+static void sync_turn(struct world *w, const struct event *e)
+{
+    struct router_node *n = e->who;
+    CLEANUP(buf_fini) struct buf text = { 0 };
+    CLEANUP(buf_fini) struct buf forged = { 0 };
+    n->seq++;
+    n->hurried = false;
+    write_sync(w, n, false, &text);
+    if (w->mutant == MUTANT_ABSENT_IS_ZERO) write_sync(w, n, true, &forged);
+    network_sync(w, n, &text, &forged);
+    check_router(w, n);
+    if (e->what == 0) timeline_at(&w->time, w->time.now_us + SYNC_US, sync_turn, n, 0);
+}
+
+static void take_endpoint(struct world *w, struct router_node *n, const struct endpoint *e)
+{
+    struct core_endpoint ep = { .model = w->model,
+                                .boot = e->boot,
+                                .ready = e->state == ENDPOINT_READY,
+                                .has_perf = e->has_perf,
+                                .perf = { e->perf.a, e->perf.b, e->perf.c, e->perf.d,
+                                          e->perf.samples, e->perf.ratio_p90 },
+                                .token_budget = TOKEN_BUDGET,
+                                .seqs_max = e->running_max,
+                                .price_per_hour = e->price_per_h };
+    uint32_t slot;
+    must(name_copy(ep.name, sizeof ep.name, e->instance) == 0);
+    must(core_endpoint_put(n->core, &ep, &slot) == 0);
+}
+
+static bool is_named(const struct router_rules *rules, const char *name)
+{
+    for (uint32_t i = 0; i < rules->endpoint_count; i++)
+        if (str_eq(rules->endpoints[i].instance, str_from(name))) return true;
+    return false;
+}
+
+void router_hears(struct world *w, struct router_node *n, uint64_t boot, struct str text)
+{
+    if (boot != n->boot) return; /* an answer to the one before the restart */
+    CLEANUP(arena_fini) struct arena arena;
+    struct router_rules rules;
+    struct err err = { 0 };
+    arena_init(&arena, SYNC_BYTES_MAX);
+    if (router_rules_decode(text, &arena, &rules, &err) < 0) must_failed(err.text, __FILE__, 0);
+    n->has_rules = true;
+    n->told_us = w->time.now_us;
+    for (uint32_t i = 0; i < rules.service_count; i++) {
+        n->may_start = rules.services[i].may_start;
+        n->paused = rules.services[i].paused;
+    }
+    double eta_s = -1;
+    for (uint32_t i = 0; i < rules.starting_count; i++) {
+        double one_s = (double)rules.starting[i].eta_ms * 1e-3;
+        if (eta_s < 0 || one_s < eta_s) eta_s = one_s;
+    }
+    core_starting_set(n->core, eta_s);
+    for (uint32_t i = 0; i < rules.endpoint_count; i++)
+        take_endpoint(w, n, &rules.endpoints[i]);
+    for (uint32_t i = 0; i < ROUTE_INSTANCES_MAX; i++) {
+        const struct core_endpoint *ep = core_endpoint_at(n->core, i);
+        if (ep && !is_named(&rules, ep->name)) core_endpoint_remove(n->core, i);
+    }
+    held_again(w, n);
+}
+
+/* ---- life ---- */
+
+static void make_core(struct world *w, struct router_node *n)
+{
+    struct core_config config = { .route = w->route,
+                                  .predict = predict_find(STR(PREDICT_DEFAULT)),
+                                  .index_bytes = 1 << 16,
+                                  .requests_max = SIM_REQUESTS_MAX,
+                                  .held_max = SIM_HELD_MAX,
+                                  .hold_us_max = SIM_HOLD_US,
+                                  .seed = rng_u64(&w->rng_engine) };
+    must(core_new(&config, &n->core, NULL) == 0);
+    n->boot = rng_u64(&w->rng_engine);
+    n->seq = 0;
+    n->timer_us = INT64_MAX;
+    n->has_rules = false;
+    n->arrivals_total = n->finished_total = n->failed_total = n->rejected_total = 0;
+    n->attempts_charged = 0;
+    memset(n->bucket, 0, sizeof n->bucket);
+}
+
+void router_start(struct world *w, struct router_node *n)
+{
+    make_core(w, n);
+    timeline_at(&w->time, w->time.now_us + (int64_t)rng_below(&w->rng_net, SYNC_US), sync_turn, n,
+                0);
+}
+
+/* Its connections break: clients see it, engines see it. */
+void router_restart(struct world *w, struct router_node *n)
+{
+    timeline_note(&w->time, "router_restarts", w->name, n->index);
+    for (uint32_t i = 0; i < w->request_count; i++) {
+        struct request *r = &w->request[i];
+        if (r->router != n->index || !r->accepted || r->ends) continue;
+        if (r->core.state == CORE_SENT) network_cancel(w, r);
+        r->core.state = CORE_ENDED;
+        over(w, r, false, 0);
+    }
+    core_free(n->core);
+    make_core(w, n);
+}

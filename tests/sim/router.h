@@ -1,0 +1,58 @@
+/* router.h - the product's router core behind a shell of events; and the clients before it.
+ *
+ * Layer: tests/sim
+ * Role:  carries what core_arrive, core_fail and core_held_next decide, syncs with the controller
+ *        twice a second and at once when a first request is held; nothing here chooses anything
+ */
+#pragma once
+#include "base/wire/sync.h"
+#include "router/core/core.h"
+#include "tests/sim/timeline.h"
+
+#define SIM_ROUTERS_MAX 2
+#define SIM_HELD_MAX 64
+#define SIM_HOLD_US (30 * SECOND)
+#define RATE_WINDOW_S 10
+
+struct request {
+    struct core_request core;
+    uint32_t index, router;
+    uint32_t output;  /* tokens it will have */
+    uint32_t attempt; /* generation: an answer to an older one is dropped */
+    uint32_t generated;
+    bool accepted, ok;
+    uint32_t ends;     /* must be 1 in the end */
+    int status;        /* told to the client when it failed */
+    int64_t stream_us; /* of the newest message on its connection */
+    int64_t ended_us;
+};
+
+struct router_node {
+    struct core *core;
+    uint32_t index;
+    uint64_t boot, seq;
+    bool has_rules, may_start, paused, hurried;
+    int64_t heard_us; /* when a true sync of it last reached the controller */
+    int64_t told_us;  /* when it last heard rules */
+    int64_t cut_up_us, cut_down_us;
+    int64_t timer_us; /* of held requests; INT64_MAX: none */
+    uint64_t arrivals_total, finished_total, failed_total, rejected_total;
+    uint64_t attempts_charged; /* retries, as the world saw their causes */
+    struct {
+        int64_t second;
+        uint32_t arrivals;
+        double prompt, predicted;
+    } bucket[RATE_WINDOW_S];
+};
+
+void router_start(struct world *w, struct router_node *r);
+void router_restart(struct world *w, struct router_node *r);
+void router_arrive(struct world *w, struct request *r);
+void router_leave(struct world *w, struct request *r); /* its client has gone */
+void router_tokens(struct world *w, struct request *r, uint32_t attempt, uint32_t count,
+                   bool finished);
+void router_failed(struct world *w, struct request *r, uint32_t attempt, enum retry_failure f);
+void router_hears(struct world *w, struct router_node *r, uint64_t boot, struct str rules);
+
+/* clients.c: arrivals over the whole life of the world. */
+void clients_begin(struct world *w);

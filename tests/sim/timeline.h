@@ -1,0 +1,47 @@
+/* timeline.h - virtual time: one heap of events, one thread, and a digest of all that happened.
+ *
+ * Layer:    tests/sim
+ * Lifetime: an event is the timeline's from timeline_at on; its payload (malloc) goes with it
+ * Rules:    (1) nothing in the simulation reads a clock or chance of its own
+ *           (2) what is noted is hashed with its time, so that two runs of a seed can be compared
+ */
+#pragma once
+#include "base/core/heap.h"
+
+#define SECOND ((int64_t)1000000)
+#define MS ((int64_t)1000)
+#define TIMELINE_EVENTS_MAX 1000000
+
+struct world;
+struct event;
+typedef void (*event_fn)(struct world *w, const struct event *e);
+
+struct event {
+    struct heap_node node;
+    event_fn fn;
+    void *who;     /* borrowed: lives as long as the world */
+    uint64_t what; /* the receiver's: a generation, an index */
+    void *payload; /* malloc'd or NULL; freed after fn */
+    struct event *next_free;
+};
+
+struct timeline {
+    struct heap heap;
+    struct event *free;
+    int64_t began_us, now_us;
+    uint64_t digest, events;
+    bool verbose;
+};
+
+void timeline_init(struct timeline *t, int64_t now_us, bool verbose);
+void timeline_fini(struct timeline *t);
+
+void timeline_at(struct timeline *t, int64_t at_us, event_fn fn, void *who, uint64_t what);
+void timeline_carry(struct timeline *t, int64_t at_us, event_fn fn, void *who, uint64_t what,
+                    void *payload_owned);
+
+/* Runs events until `until_us` (time stands there then), or *stop. */
+void timeline_run(struct timeline *t, struct world *w, int64_t until_us, const bool *stop);
+
+/* Goes into the digest; printed when verbose. */
+void timeline_note(struct timeline *t, const char *what, const char *who, int64_t value);

@@ -1,0 +1,67 @@
+/* world.h - one simulated fleet: the product's decisions, everything else modelled.
+ *
+ * Layer:  tests/sim (controller, router/core, agent/core: the same object files that ship)
+ * Seed:   all chance comes from one 64-bit seed through streams of their own
+ * Phases: faults until heal_us; then demand without faults, within 120 s of which the fleet must
+ *         be what the plan wants; then silence, within 120 s of which it must be the minimum
+ */
+#pragma once
+#include "tests/sim/agent.h"
+#include "tests/sim/checks.h"
+#include "tests/sim/cloud.h"
+#include "tests/sim/controller.h"
+#include "tests/sim/faults.h"
+#include "tests/sim/network.h"
+#include "tests/sim/router.h"
+#include "tests/sim/timeline.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define SIM_REQUESTS_MAX 4096
+#define SIM_LEASE_MS 15000
+#define SIM_DRAIN_US (30 * SECOND)
+#define SIM_BOOT_US (40 * SECOND)
+#define SIM_SILENT_US (60 * SECOND)
+#define SIM_ORPHAN_US (20 * SECOND)
+
+struct failure {
+    enum check check;
+    int64_t at_us; /* of the world's life */
+    char text[256];
+};
+
+struct world {
+    char name[8];
+    struct timeline time;
+    struct rng rng_net, rng_cloud, rng_chaos, rng_clients, rng_engine, rng_controller;
+    struct faults faults;
+    enum mutant mutant;
+    int64_t heal_us, silence_us;
+    int64_t cut_all_us;
+    int64_t converged_us;
+    bool failed;
+    struct failure failure;
+
+    struct controller_node controller;
+    struct cloud_node cloud;
+    struct agent *agent[FAKE_INSTANCES_MAX]; /* parallel to the provider's instances */
+    uint32_t agent_count;
+    struct router_node router[SIM_ROUTERS_MAX];
+    uint32_t router_count;
+    const struct route_policy *route;
+    uint64_t model;
+    struct request request[SIM_REQUESTS_MAX];
+    uint32_t request_count;
+};
+
+struct world_result {
+    bool failed;
+    struct failure failure;
+    uint64_t digest, events;
+    uint32_t requests, answered, machines, controller_deaths;
+    double virtual_s;
+};
+
+/* Runs one seed from its first event to its last check. */
+void world_run(uint64_t seed, enum mutant mutant, bool verbose, struct world_result *ret);
