@@ -1,0 +1,198 @@
+/* t_replay.c - traces are read line by line, prompts share what the trace shares, reports are exact. */
+#include "base/core/bits.h"
+#include "base/core/own.h"
+#include "base/io/file.h"
+#include "cli/load_report.h"
+#include "cli/replay.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+static struct trace *load(const char *text, struct err *err)
+{
+    char path[] = "/tmp/muster-trace-XXXXXX";
+    int fd = mkstemp(path);
+    assert_true(fd >= 0);
+    close(fd);
+    assert_int_equal(file_write_atomic(path, str_from(text), 0600, NULL), 0);
+    struct trace *t = NULL;
+    trace_load(path, &t, err);
+    unlink(path);
+    return t;
+}
+
+static void both_formats_are_read(void **state)
+{
+    (void)state;
+    struct err err = { 0 };
+    CLEANUP(trace_freep)
+    struct trace *t = load("{\"timestamp\":500,\"input_length\":700,\"output_length\":5,"
+                           "\"hash_ids\":[3,9]}\n"
+                           "{\"timestamp\":3500,\"input_length\":10,\"output_length\":1,"
+                           "\"hash_ids\":[3],\"later\":{}}\n",
+                           &err);
+    assert_non_null(t);
+    assert_int_equal(t->count, 2);
+    assert_int_equal(t->request[1].at_us, 3000000);
+    assert_int_equal(t->request[0].id_count, 2);
+    assert_int_equal(t->request[0].ids[1], 9);
+    assert_int_equal(t->request[1].ids[0], 3);
+
+    CLEANUP(trace_freep)
+    struct trace *azure = load("TIMESTAMP,ContextTokens,GeneratedTokens\r\n"
+                               "2024-02-28 23:59:59.5000000,374,44\r\n"
+                               "2024-02-29 00:00:01.2500000,396,109\r\n"
+                               "2024-03-01 00:00:01.2500000,12,3\n",
+                               &err);
+    assert_non_null(azure);
+    assert_int_equal(azure->count, 3);
+    assert_int_equal(azure->request[1].at_us, 1750000);
+    assert_true(azure->request[2].at_us == 1750000 + 86400LL * 1000000); /* a leap day between */
+    assert_null(azure->request[0].ids);
+}
+
+static void wrong_lines_are_named(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text, *says;
+    } rows[] = {
+        { "", "no requests" },
+        { "{\"timestamp\":1,\"input_length\":0,\"hash_ids\":[]}\n", ":1: a request without" },
+        { "{\"timestamp\":9,\"input_length\":1}\n{\"timestamp\":8,\"input_length\":1}\n", ":2: " },
+        { "{\"timestamp\":9,\"input_length\":1}\n{\"timestamp\":9,\"input_len\n", ":2: not a" },
+        { "{\"timestamp\":-4,\"input_length\":1}\n", "timestamp" },
+        { "{\"timestamp\":4,\"input_length\":1,\"hash_ids\":[-1]}\n", ":1: " },
+        { "T,C,G\n2024-13-01 00:00:00,1,1\n", ":2: not TIMESTAMP" },
+        { "T,C,G\n2024-01-01 00:00:00,1\n", ":2: not TIMESTAMP" },
+    };
+    for (size_t i = 0; i < COUNT_OF(rows); i++) {
+        struct err err = { 0 };
+        struct trace *t = load(rows[i].text, &err);
+        if (t || !strstr(err.text, rows[i].says)) fail_msg("row %zu: %s", i, err.text);
+    }
+}
+
+static void message(struct replay *r, uint32_t index, struct buf *out)
+{
+    buf_clear(out);
+    assert_int_equal(replay_message(r, index, out), 0);
+}
+
+static size_t common(const struct buf *a, const struct buf *b)
+{
+    size_t n = 0;
+    while (n < a->len && n < b->len && a->data[n] == b->data[n])
+        n++;
+    return n;
+}
+
+static void prompts_share_what_the_trace_shares(void **state)
+{
+    (void)state;
+    static const uint64_t same[] = { 1, 2, 3, 4 }, other[] = { 1, 2, 8, 9 }, apart[] = { 7 };
+    struct trace_request requests[] = {
+        { .input_tokens = 2048, .ids = same, .id_count = 4 },
+        { .input_tokens = 2048, .ids = other, .id_count = 4 },
+        { .input_tokens = 2048, .ids = apart, .id_count = 1 },
+        { .input_tokens = 2048, .ids = same, .id_count = 4 },
+    };
+    struct trace trace = { .request = requests, .count = COUNT_OF(requests) };
+    struct replay r = { .trace = &trace,
+                        .count = trace.count,
+                        .speed = 2,
+                        .divide = 4,
+                        .tokens_max = 100000,
+                        .seed = 1,
+                        .tokens_per_word = 1 };
+    CLEANUP(buf_fini) struct buf a = { 0 };
+    CLEANUP(buf_fini) struct buf b = { 0 };
+    message(&r, 0, &a);
+    message(&r, 0, &b);
+    assert_true(a.len == b.len && common(&a, &b) == a.len); /* a function of its arguments */
+    size_t quarter = a.len / 4;
+    message(&r, 1, &b);
+    assert_true(common(&a, &b) > quarter && common(&a, &b) < 3 * quarter);
+    message(&r, 2, &b);
+    assert_true(common(&a, &b) < quarter);
+    message(&r, 3, &b);
+    assert_true(common(&a, &b) > 2 * quarter); /* equal blocks; the tail is each request's own */
+
+    r.seed = 2; /* nothing of another seed's text is found in a cache */
+    message(&r, 0, &b);
+    assert_true(common(&a, &b) < 40);
+    r.tokens_max = 64;
+    message(&r, 0, &b);
+    assert_true(b.len < a.len / 3);
+    assert_int_equal(r.cut, 1);
+}
+
+static void questions_are_there(void **state)
+{
+    (void)state;
+    assert_true(prompt_question_count() > 100 && prompt_question_count() <= 1024);
+    for (uint64_t i = 0; i < prompt_question_count(); i++) {
+        struct str q = prompt_question(i);
+        assert_true(q.len > 2 && str_find(q, STR("\t")) == SIZE_MAX);
+    }
+}
+
+static struct load_sample answered(double ttft_s, double e2e_s, uint32_t tokens, double predicted)
+{
+    return (struct load_sample){ .outcome = LOAD_OK,
+                                 .ttft_us = (int64_t)(ttft_s * 1e6),
+                                 .e2e_us = (int64_t)(e2e_s * 1e6),
+                                 .output_tokens = tokens,
+                                 .prompt_tokens = 100,
+                                 .cached_tokens = 25,
+                                 .predicted_p50 = predicted,
+                                 .predicted_p90 = predicted * 2 };
+}
+
+static void reports_are_exact(void **state)
+{
+    (void)state;
+    struct load_sample s[] = {
+        answered(0.1, 1.0, 10, 8),  /* TPOT 0.1 */
+        answered(0.2, 0.65, 10, 9), /* TPOT 0.05 */
+        answered(3.0, 3.9, 10, 7),  /* TTFT misses the SLO */
+        answered(0.4, 0.4, 1, 3),   /* one token: no TPOT to miss */
+        { .outcome = LOAD_TIMED_OUT, .prompt_tokens = 0, .e2e_us = 5000000 },
+    };
+    static const float gaps[] = { 0.1f, 0.3f };
+    struct load_slo slo = { 1.0, 0.2 };
+    struct load_report r;
+    assert_int_equal(load_report_make(s, COUNT_OF(s), NULL, NULL, gaps, 2, slo, &r), 0);
+    assert_int_equal(r.sent, 5);
+    assert_int_equal(r.ok, 4);
+    assert_int_equal(r.failed_by[LOAD_TIMED_OUT], 1);
+    assert_true(fabs(r.attainment - 3.0 / 5) < 1e-9); /* a failure is a miss */
+    assert_true(fabs(r.duration_s - 5) < 1e-9);
+    assert_true(fabs(r.goodput_rps - 3.0 / 5) < 1e-9);
+    assert_true(fabs(r.ttft_s.mean - (0.1 + 0.2 + 3 + 0.4) / 4) < 1e-6);
+    assert_true(fabs(r.ttft_s.p50 - 0.2) < 1e-6 && fabs(r.ttft_s.p99 - 3.0) < 1e-6);
+    assert_int_equal(r.tpot_s.count, 3);
+    assert_true(fabs(r.tpot_s.p50 - 0.1) < 1e-6);
+    assert_int_equal(r.cached_tokens, 100);
+    /* Pairs of different length: (10, 1) three times, all ordered rightly. */
+    assert_true(fabs(r.concordance - 1) < 1e-9);
+    assert_true(fabs(r.p90_coverage - 1) < 1e-9);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(both_formats_are_read),
+        cmocka_unit_test(wrong_lines_are_named),
+        cmocka_unit_test(prompts_share_what_the_trace_shares),
+        cmocka_unit_test(questions_are_there),
+        cmocka_unit_test(reports_are_exact),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
