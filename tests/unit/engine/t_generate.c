@@ -18,6 +18,7 @@
 #define REQUESTS 24
 #define OUTPUT 48
 #define CONTEXT 160
+#define SHIPPED "models/muster-tiny-q8_0.gguf" /* from the top of the tree */
 
 struct request {
     struct ids ids;
@@ -73,6 +74,7 @@ static void fill(struct request *r, uint32_t i)
     *r = (struct request){ 0 };
     int len = snprintf(text, sizeof text, "%s", starts[i % COUNT_OF(starts)]);
     uint32_t more = 1 + (uint32_t)rng_below(&rng, 60);
+    if (model_info(model)->vocab_size > 1000) more += 60; /* its tokens are longer */
     for (uint32_t k = 0; k < more; k++) {
         text[len++] =
             (char)(i % 3 == 0 && k < 40 ? 'a' + (int)(k % 7) : ' ' + (int)rng_below(&rng, 90));
@@ -103,7 +105,8 @@ static void request_fini(struct request *r)
 struct setup {
     const char *why;
     uint32_t seqs, batch, pages, page_tokens, threads;
-    bool cache, preempts, hits;
+    bool cache, preempts;
+    enum { NO_HITS, HITS, MAYBE } hits; /* a large page needs a long common beginning */
     const char *chunk;
 };
 
@@ -162,7 +165,9 @@ static void run(const struct setup *s, struct request *requests, uint32_t count)
 
 static void find_truth(void)
 {
-    static const struct setup alone = { "alone", 1, 256, 10, 16, 1, false, false, false, "budget" };
+    static const struct setup alone = {
+        "alone", 1, 256, 10, 16, 1, false, false, NO_HITS, "budget"
+    };
     for (uint32_t i = 0; i < REQUESTS; i++) {
         fill(&truth[i], i);
         run(&alone, &truth[i], 1);
@@ -182,22 +187,23 @@ static void check(const struct setup *s, const struct request *got)
         preemptions += got[i].preemptions;
     }
     if (s->preempts && preemptions < 3) fail_msg("%s: %u preemptions", s->why, preemptions);
-    if (s->hits != (cached > 0)) fail_msg("%s: %u cached tokens", s->why, cached);
+    if (s->hits != MAYBE && (s->hits == HITS) != (cached > 0))
+        fail_msg("%s: %u cached tokens", s->why, cached);
 }
 
 static void t_every_road_the_same_tokens(void **state)
 {
     (void)state;
     static const struct setup rows[] = {
-        { "batched", 8, 256, 100, 16, 1, false, false, false, "budget" },
-        { "batched with the cache", 8, 256, 100, 16, 1, true, false, true, "budget" },
-        { "chunks of 7", 7, 7, 100, 16, 1, true, false, true, "budget" },
-        { "chunks by time", 8, 64, 100, 16, 1, true, false, true, "slack" },
-        { "token by token", 1, 1, 60, 16, 1, true, false, true, "budget" },
-        { "large pages", 8, 64, 20, 64, 1, true, false, true, "budget" },
-        { "preempted, nothing found again", 8, 64, 16, 16, 1, false, true, false, "budget" },
-        { "preempted, found again", 8, 64, 16, 16, 1, true, true, true, "budget" },
-        { "two threads", 8, 64, 30, 32, 2, true, false, true, "budget" },
+        { "batched", 8, 256, 100, 16, 1, false, false, NO_HITS, "budget" },
+        { "batched with the cache", 8, 256, 100, 16, 1, true, false, HITS, "budget" },
+        { "chunks of 7", 7, 7, 100, 16, 1, true, false, HITS, "budget" },
+        { "chunks by time", 8, 64, 100, 16, 1, true, false, HITS, "slack" },
+        { "token by token", 1, 1, 60, 16, 1, true, false, HITS, "budget" },
+        { "large pages", 8, 64, 20, 64, 1, true, false, MAYBE, "budget" },
+        { "preempted, nothing found again", 8, 64, 16, 16, 1, false, true, NO_HITS, "budget" },
+        { "preempted, found again", 8, 64, 16, 16, 1, true, true, HITS, "budget" },
+        { "two threads", 8, 64, 30, 32, 2, true, false, HITS, "budget" },
     };
     find_truth();
     for (size_t k = 0; k < COUNT_OF(rows); k++) {
@@ -213,7 +219,7 @@ static void t_every_road_the_same_tokens(void **state)
         request_fini(&truth[i]);
 }
 
-static const struct setup plain = { "plain", 4, 64, 40, 16, 1, true, false, false, "budget" };
+static const struct setup plain = { "plain", 4, 64, 40, 16, 1, true, false, MAYBE, "budget" };
 
 static void t_stop_strings_end_the_answer(void **state)
 {
@@ -291,22 +297,35 @@ static void t_min_tokens_and_ignore_eos(void **state)
     assert_true(ended > 0 && early > 0);
 }
 
-static int setup_all(void **state)
+static int load(const char *path)
+{
+    struct err err = { "" };
+    int rc = model_load(path, NULL, &model, &err);
+    if (rc < 0) print_error("%s\n", err_text(&err, rc));
+    return rc;
+}
+
+static int setup_random(void **state)
 {
     (void)state;
     char path[64];
-    struct err err = { "" };
     int fd = tiny_model_path(2, path);
-    int rc = model_load(path, NULL, &model, &err);
-    if (rc < 0) print_error("%s\n", err_text(&err, rc));
+    int rc = load(path);
     close(fd);
     return rc;
 }
 
-static int teardown_all(void **state)
+static int setup_shipped(void **state)
+{
+    (void)state;
+    return load(SHIPPED);
+}
+
+static int teardown(void **state)
 {
     (void)state;
     model_free(model);
+    model = NULL;
     return 0;
 }
 
@@ -318,5 +337,11 @@ int main(void)
         cmocka_unit_test(t_continued_elsewhere),
         cmocka_unit_test(t_min_tokens_and_ignore_eos),
     };
-    return cmocka_run_group_tests(tests, setup_all, teardown_all);
+    const struct CMUnitTest shipped[] = { cmocka_unit_test(t_every_road_the_same_tokens) };
+    int failed = cmocka_run_group_tests_name("random model", tests, setup_random, teardown);
+    if (access(SHIPPED, R_OK) < 0) {
+        print_message("no %s beside the tests: the random model alone was tried\n", SHIPPED);
+        return failed;
+    }
+    return failed + cmocka_run_group_tests_name("shipped model", shipped, setup_shipped, teardown);
 }
