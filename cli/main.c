@@ -5,20 +5,19 @@
 
 #include <stdio.h>
 
+// clang-format off
 /* In the order of --help; rows of one group stand together. */
 static const struct command *const commands[] = {
-    &command_chat,       &command_run_model,  &command_demo,       /* Use */
-    &command_up,         &command_down,                            /* Fleet */
-    &command_status,     &command_get,     &command_explain,       /* Look */
-    &command_policies,
-    &command_pause,      &command_resume,  &command_scale,         /* Act */
-    &command_keys,
-    &command_config,     &command_docs,                            /* Configure */
-    &command_router,     &command_controller, &command_engine,     /* Roles */
-    &command_agent,
-    &command_load,                                                 /* Measure */
-    &command_version,
+    &command_chat,   &command_run_model, &command_demo,                       /* Use */
+    &command_up,     &command_down,                                           /* Fleet */
+    &command_status, &command_get, &command_explain, &command_policies,       /* Look */
+    &command_pause,  &command_resume, &command_scale, &command_keys,          /* Act */
+    &command_config, &command_docs,                                           /* Configure */
+    &command_router, &command_controller, &command_engine, &command_agent,    /* Roles */
+    &command_load,                                                            /* Measure */
+    &command_version,                                                         /* Help */
 };
+// clang-format on
 
 static void print_help(FILE *out)
 {
