@@ -114,7 +114,7 @@ static void check_shrink(struct world *w)
     uint32_t heard = 0;
     for (uint32_t r = 0; r < w->router_count; r++) {
         int64_t at = w->router[r].heard_us;
-        if (at < w->controller.born_us) continue; /* not of this life: see unheard_routers */
+        if (at < w->controller.born_us) continue; /* it cannot know of one it never heard */
         heard++;
         if (now_us - at > ROUTER_FRESH)
             check_fail(w, CHECK_BLIND_SHRINK, "router %u was heard %.1f s ago", r,

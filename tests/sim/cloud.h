@@ -21,7 +21,6 @@ struct cloud_node {
     int64_t list_empty_us;    /* a mutant: until then listings show nothing */
     struct cloud_notice notice[SIM_NOTICES_MAX];
     uint32_t notice_count;
-    uint32_t removed_seen; /* machines brought down so far */
 };
 
 void cloud_begin(struct world *w);

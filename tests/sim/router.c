@@ -24,7 +24,6 @@ static void over(struct world *w, struct request *r, bool ok, int status)
     r->ends++;
     r->ok = ok;
     r->status = status;
-    r->ended_us = w->time.now_us;
     r->attempt++;
     *(ok ? &n->finished_total : &n->failed_total) += 1;
     if (r->ends > 1) check_fail(w, CHECK_ENDS_ONCE, "request %u ended %u times", r->index, r->ends);
@@ -262,7 +261,6 @@ void router_hears(struct world *w, struct router_node *n, uint64_t boot, struct 
     arena_init(&arena, SYNC_BYTES_MAX);
     if (router_rules_decode(text, &arena, &rules, &err) < 0) must_failed(err.text, __FILE__, 0);
     n->has_rules = true;
-    n->told_us = w->time.now_us;
     for (uint32_t i = 0; i < rules.service_count; i++) {
         n->may_start = rules.services[i].may_start;
         n->paused = rules.services[i].paused;

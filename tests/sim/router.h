@@ -24,7 +24,6 @@ struct request {
     uint32_t ends;     /* must be 1 in the end */
     int status;        /* told to the client when it failed */
     int64_t stream_us; /* of the newest message on its connection */
-    int64_t ended_us;
 };
 
 struct router_node {
@@ -33,7 +32,6 @@ struct router_node {
     uint64_t boot, seq;
     bool has_rules, may_start, paused, hurried;
     int64_t heard_us; /* when a true sync of it last reached the controller */
-    int64_t told_us;  /* when it last heard rules */
     int64_t cut_up_us, cut_down_us;
     int64_t timer_us; /* of held requests; INT64_MAX: none */
     uint64_t arrivals_total, finished_total, failed_total, rejected_total;
