@@ -376,11 +376,14 @@ int control_carry_out(struct control *c, int64_t now_us)
     /* What goes down goes first: a crash in between leaves the fleet too small, which costs
      * nothing, and never over its maximum. */
     static const enum plan_act order[] = { PLAN_CANCEL, PLAN_DRAIN, PLAN_KEEP, PLAN_LAUNCH };
+    bool unwritten = false; /* what could not go down still counts: nothing is bought beside it */
     for (uint32_t k = 0; k < COUNT_OF(order); k++)
         for (uint32_t i = 0; i < c->plan.action_count; i++) {
-            if (c->plan.action[i].act != order[k]) continue;
+            enum plan_act act = c->plan.action[i].act;
+            if (act != order[k] || (act == PLAN_LAUNCH && unwritten)) continue;
             int rc = carry_out_one(c, &c->plan.action[i], now_us, launched[i]);
             if (rc == -ECANCELED) return rc;
+            unwritten |= rc < 0;
         }
     const char(*ids)[INTENT_ID_BYTES] = (const char(*)[INTENT_ID_BYTES])launched;
     for (uint32_t i = 0; i < c->plan.decision_count; i++)

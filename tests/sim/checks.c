@@ -143,6 +143,12 @@ static bool counts(enum intent_state s)
     return s <= INTENT_REGISTERED;
 }
 
+/* It said so; that it is to be removed may not be written yet. */
+static bool has_stopped(const struct sighting *s)
+{
+    return s->heard_us && s->state == AGENT_STOPPED;
+}
+
 /* By the books, and by what runs. A machine that came through late for an intent that is over, or
  * that a lost store forgot, is on its way out, not part of the fleet. */
 static void check_counts(struct world *w)
@@ -151,10 +157,11 @@ static void check_counts(struct world *w)
     const struct plan_service *s = &w->controller.service;
     uint32_t total = 0, runs = 0;
     for (uint32_t i = 0; i < c->count; i++)
-        total += counts(c->intent[i].state) && !c->intent[i].adopted;
+        total += counts(c->intent[i].state) && !c->intent[i].adopted && !has_stopped(&c->seen[i]);
     for (uint32_t i = 0; i < w->agent_count; i++) {
         const struct intent *in = find_intent(w, w->agent[i]->id);
-        runs += cloud_runs(w, i) && (in ? counts(in->state) : w->agent[i]->booted);
+        bool stopped = w->agent[i]->sup.state == SUP_ENDED;
+        runs += cloud_runs(w, i) && !stopped && (in ? counts(in->state) : w->agent[i]->booted);
     }
     if (total > s->max) check_fail(w, CHECK_COUNT_BOUNDS, "%u intents, at most %u", total, s->max);
     if (runs > s->max && !w->controller.store_was_lost)

@@ -27,6 +27,7 @@ static const struct {
            "before counted" },
     { 276, "a crash between the launch and the drain of one decision: over the maximum until the "
            "controller is back" },
+    { 2383, "a drain could not be written and the launch beside it was: over the maximum" },
     { 377, "a drain before the provider takes a machine away is withdrawn and renewed at each "
            "tick" },
 };
