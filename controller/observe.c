@@ -6,6 +6,8 @@
 #include <math.h>
 #include <string.h>
 
+#define TTFT_COUNT_MIN 10 /* answers in the window before their P90 means anything */
+
 uint32_t control_find(const struct control *c, const char *id)
 {
     for (uint32_t i = 0; i < c->count; i++)
@@ -199,6 +201,11 @@ static void add_demand(struct plan_demand *sum, const struct demand_seen *d, dou
     sum->sum.in_flight += s->in_flight;
     sum->sum.held += s->held;
     sum->sum.idle_s = sum->sum.present ? fmin(sum->sum.idle_s, idle) : idle;
+    sum->sum.window_s = fmax(sum->sum.window_s, d->window_s);
+    if (s->ttft_s.count >= TTFT_COUNT_MIN) { /* the worst router: quantiles cannot be added */
+        sum->sum.ttft_known = true;
+        sum->sum.ttft_s = fmax(sum->sum.ttft_s, s->ttft_s.p90);
+    }
     sum->sum.present = true;
     *weight += n;
 }

@@ -129,6 +129,7 @@ static void keep_sync(struct control *c, struct router *r, const struct router_s
             if (!str_eq(d->service, name)) continue;
             if (d->held > 0 && r->demand[k].last.held == 0) c->urgent = true;
             keep_demand(&r->demand[k], d, same_boot, now_us);
+            r->demand[k].window_s = s->window_s;
         }
     }
     r->endpoint_count = 0;

@@ -46,7 +46,7 @@
 
 #define NODES_MAX 20000
 #define AGAIN_US ((int64_t)1000000)
-#define NEAR 1e-9 /* relative: rates are sums of floats */
+#define NEAR 1e-9        /* relative: rates are sums of floats */
 #define SPARE_MIN 0.1    /* of an overloaded fleet's rate: its wait does not tell what is free */
 #define OBSERVED_MAX 3.0 /* times the fleet: one measurement asks for no more than that */
 #define AWAKE_RATE 1e-6  /* requests a second: asks for one instance, whichever is cheapest */
@@ -223,7 +223,7 @@ static void pool_rates(const struct scale_config *config, const struct scale_vie
 }
 
 struct work {
-    double raw;       /* requests a second of the ready instances, all their time used */
+    uint32_t ready[SCALE_POOLS_MAX];
     int64_t still_us; /* since when nothing changed that the waits depend on */
     double observed;  /* need by what was measured last; 0: nothing was */
 };
@@ -236,18 +236,18 @@ static double observed_need(struct work *s, const struct scale_view *view, const
     const struct scale_demand *d = &view->demand;
     double raw = 0, rate = 0, alone_s = 0;
     uint32_t starting = 0;
+    bool moved = false;
     for (uint32_t i = 0; i < view->pool_count; i++) {
         const struct scale_pool *p = &view->pool[i];
         starting += p->starting;
+        moved |= p->ready != s->ready[i];
+        s->ready[i] = p->ready;
         if (p->ready == 0 || r->rate[i] <= 0) continue;
         double w = scale_request_work_s(&p->perf, d->prompt_tokens, d->output_tokens);
         raw += p->ready / fmax(w, DBL_MIN);
         rate += p->ready * r->rate[i];
         alone_s = fmax(alone_s, p->perf.a + p->perf.b * d->prompt_tokens);
     }
-    /* A tenth: refitted coefficients and other prompts move it a little all the time. */
-    bool moved = fabs(raw - s->raw) > 0.1 * s->raw;
-    if (moved) s->raw = raw;
     if (moved || starting > 0 || d->held > 0) s->still_us = now_us;
     bool still = (double)(now_us - s->still_us) / 1e6 > d->window_s;
     if (!still || !d->ttft_known || raw <= 0 || alone_s >= view->ttft_slo_s) return s->observed;

@@ -21,7 +21,7 @@ static int set_up(void **state)
     snprintf(folder, sizeof folder, "/tmp/t_instance_XXXXXX");
     must(mkdtemp(folder));
     snprintf(path, sizeof path, "%s/spec.json", folder);
-    static const struct str args[] = { { "/bin/sh", 7 }, { "-c", 2 }, { "sleep 60", 8 } };
+    static const struct str args[] = { { "/bin/sh", 7 }, { "-c", 2 }, { "exec sleep 60", 13 } };
     struct launch_spec spec = { .instance = STR("i-1"),
                                 .service = STR("chat"),
                                 .pool = STR("small"),
@@ -56,7 +56,7 @@ static void the_document_reads_back(void **state)
     assert_true(str_eq(in.spec.instance, STR("i-1")));
     assert_true(str_eq(in.spec.folder, str_from(folder))); /* none was said: where it lies */
     assert_int_equal(in.spec.engine_arg_count, 3);
-    assert_true(str_eq(in.spec.engine_args[2], STR("sleep 60")));
+    assert_true(str_eq(in.spec.engine_args[2], STR("exec sleep 60")));
     assert_int_equal(in.spec.start_wall_us, 77);
     assert_true(in.born_wall_us > 0);
     instance_close(&in);

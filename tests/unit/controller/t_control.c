@@ -81,6 +81,7 @@ static void grows_and_shrinks_to_zero(void **state)
     assert_int_equal(control_decisions(w->control, 1, 100, &text, NULL), 0);
     assert_non_null(strstr(text.data, "\"launch\""));
     assert_non_null(strstr(text.data, "\"drain\""));
+    assert_non_null(strstr(text.data, "\"ttft_p90_s\":0.1")); /* what routers measured */
     world_free(w);
 }
 

@@ -153,7 +153,8 @@ static void router_second(struct world *w)
                                 .arrival_per_s = w->rate,
                                 .prompt_tokens_mean = 200,
                                 .predicted_tokens_mean = 100,
-                                .held = w->held };
+                                .held = w->held,
+                                .ttft_s = { .count = 20, .mean = 0.1, .p50 = 0.1, .p90 = 0.1 } };
     struct router_sync s = { .router = STR("r0"),
                              .boot = w->router_boot,
                              .seq = ++w->router_seq,
