@@ -6,34 +6,16 @@
 #include "base/core/own.h"
 #include "base/io/clock.h"
 #include "base/io/http_fetch.h"
+#include "cli/parts.h"
 
-#include <netinet/in.h>
 #include <signal.h>
 #include <stdio.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 #define CALL_US 5000000
 #define START_US 20000000
 #define STOP_US 20000000
 #define REPLY_BYTES_MAX ((size_t)8 << 20)
-
-/* A port that is free now. Another process may take it before ours does; then the start fails with
- * the server's own words. */
-static uint16_t free_port(void)
-{
-    struct sockaddr_in in = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
-    socklen_t len = sizeof in;
-    uint16_t port = 0;
-    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    if (fd < 0) return 0;
-    if (bind(fd, (struct sockaddr *)&in, len) == 0 &&
-        getsockname(fd, (struct sockaddr *)&in, &len) == 0) {
-        port = ntohs(in.sin_port);
-    }
-    close(fd);
-    return port;
-}
 
 static int call(struct fleet *f, uint16_t port, const char *path, const char *body,
                 struct buf *reply, struct err *err)
@@ -107,8 +89,8 @@ int fleet_start(struct fleet *f, const char *config_path, const char *folder, st
     snprintf(path, sizeof path, "%s/secret", folder);
     if (rc == 0) rc = file_secret(path, f->secret, err);
     if (rc < 0) return rc;
-    f->controller_port = free_port();
-    f->router_port = free_port();
+    f->controller_port = parts_free_port();
+    f->router_port = parts_free_port();
     snprintf(controller, sizeof controller, "127.0.0.1:%u", f->controller_port);
     snprintf(origin, sizeof origin, "http://127.0.0.1:%u,http://localhost:%u", f->controller_port,
              f->controller_port);

@@ -33,31 +33,6 @@ static int report_of_all(const struct demo *d, struct load_report *ret)
     return rc;
 }
 
-static void put_quantiles(struct json_writer *w, const char *name, const struct load_quantiles *q)
-{
-    load_quantiles_json(w, name, q);
-}
-
-static void put_tokens(struct json_writer *w, const struct load_report *r)
-{
-    json_key(w, "tokens");
-    json_object(w);
-    json_kv_u64(w, "prompt", r->prompt_tokens);
-    json_kv_u64(w, "cached", r->cached_tokens);
-    json_kv_u64(w, "generated", r->output_tokens);
-    json_object_end(w);
-}
-
-static void put_requests(struct json_writer *w, const struct load_report *r)
-{
-    json_key(w, "requests");
-    json_object(w);
-    json_kv_u64(w, "sent", r->sent);
-    json_kv_u64(w, "ok", r->ok);
-    json_kv_u64(w, "failed", r->failed);
-    json_object_end(w);
-}
-
 static void put_events(struct json_writer *w, const struct demo *d)
 {
     json_key(w, "scale_events");
@@ -104,10 +79,10 @@ int demo_summary_write(const struct demo *d, struct err *err)
     struct json_writer w;
     json_writer_init(&w, &out);
     json_object(&w);
-    put_requests(&w, &growth);
-    put_tokens(&w, &growth);
-    put_quantiles(&w, "ttft_s", &growth.ttft_s);
-    put_quantiles(&w, "tpot_s", &growth.tpot_s);
+    load_requests_json(&w, &growth);
+    load_tokens_json(&w, &growth);
+    load_quantiles_json(&w, "ttft_s", &growth.ttft_s);
+    load_quantiles_json(&w, "tpot_s", &growth.tpot_s);
     json_key(&w, "slo");
     json_object(&w);
     json_kv_f64(&w, "ttft_s", growth.slo.ttft_s);
@@ -125,9 +100,9 @@ int demo_summary_write(const struct demo *d, struct err *err)
     for (uint32_t i = 0; i < DEMO_ARMS; i++) {
         json_key(&w, demo_arm_policy[i]);
         json_object(&w);
-        put_requests(&w, &arm[i]);
-        put_quantiles(&w, "ttft_s", &arm[i].ttft_s);
-        put_tokens(&w, &arm[i]);
+        load_requests_json(&w, &arm[i]);
+        load_quantiles_json(&w, "ttft_s", &arm[i].ttft_s);
+        load_tokens_json(&w, &arm[i]);
         json_object_end(&w);
     }
     json_object_end(&w);

@@ -140,27 +140,37 @@ void load_quantiles_json(struct json_writer *w, const char *name, const struct l
     json_object_end(w);
 }
 
-void load_report_json(const struct load_report *r, struct json_writer *w)
+void load_requests_json(struct json_writer *w, const struct load_report *r)
 {
-    json_object(w);
     json_key(w, "requests");
     json_object(w);
     json_kv_u64(w, "sent", r->sent);
     json_kv_u64(w, "ok", r->ok);
     json_kv_u64(w, "failed", r->failed);
     json_object_end(w);
-    json_key(w, "failures");
-    json_object(w);
-    for (enum load_outcome o = LOAD_REFUSED; o < LOAD_OUTCOME_COUNT; o++) {
-        json_kv_u64(w, load_outcome_name(o), r->failed_by[o]);
-    }
-    json_object_end(w);
+}
+
+void load_tokens_json(struct json_writer *w, const struct load_report *r)
+{
     json_key(w, "tokens");
     json_object(w);
     json_kv_u64(w, "prompt", r->prompt_tokens);
     json_kv_u64(w, "cached", r->cached_tokens);
     json_kv_u64(w, "generated", r->output_tokens);
     json_object_end(w);
+}
+
+void load_report_json(const struct load_report *r, struct json_writer *w)
+{
+    json_object(w);
+    load_requests_json(w, r);
+    json_key(w, "failures");
+    json_object(w);
+    for (enum load_outcome o = LOAD_REFUSED; o < LOAD_OUTCOME_COUNT; o++) {
+        json_kv_u64(w, load_outcome_name(o), r->failed_by[o]);
+    }
+    json_object_end(w);
+    load_tokens_json(w, r);
     load_quantiles_json(w, "ttft_s", &r->ttft_s);
     load_quantiles_json(w, "tpot_s", &r->tpot_s);
     load_quantiles_json(w, "itl_s", &r->itl_s);

@@ -39,5 +39,8 @@ int load_report_make(const struct load_sample *sample, uint32_t count,
 void load_report_json(const struct load_report *r, struct json_writer *w); /* one object */
 int load_report_table(const struct load_report *r, struct buf *out);
 
-/* {"mean", "p50", "p90", "p99"} */
+/* Members of that object: {"mean", "p50", "p90", "p99"}, {"sent", "ok", "failed"}, {"prompt",
+ * "cached", "generated"}. */
 void load_quantiles_json(struct json_writer *w, const char *name, const struct load_quantiles *q);
+void load_requests_json(struct json_writer *w, const struct load_report *r);
+void load_tokens_json(struct json_writer *w, const struct load_report *r);
