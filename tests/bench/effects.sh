@@ -1,0 +1,97 @@
+#!/bin/sh
+# effects.sh - what a technique of the engine does: the same load with it and without it.
+#
+#     tests/bench/effects.sh [batching|chunks|prefix_cache|order ...]
+#
+# Each effect compares two engines that differ in one flag. The runs are interleaved, five of each,
+# and the medians are compared as a ratio. Needs a built build/muster and two quiet cores.
+set -eu
+cd "$(dirname "$0")/../.."
+muster=${MUSTER_BIN:-build/muster}
+model=models/muster-tiny-q8_0.gguf
+trace=traces/mooncake-conversation-4min.jsonl
+rounds=${ROUNDS:-5}
+port=${PORT:-8299}
+work=$(mktemp -d)
+engine=
+trap 'test -z "$engine" || kill "$engine" 2>/dev/null; rm -rf "$work"' EXIT
+
+# start FLAGS: an engine on one core's worth of time.
+start() {
+    # shellcheck disable=SC2086
+    "$muster" engine --model $model --listen 127.0.0.1:$port --threads 1 --log-level error $1 \
+        2>"$work/engine.log" &
+    engine=$!
+    until curl -sf "http://127.0.0.1:$port/health" >/dev/null 2>&1; do
+        kill -0 "$engine" 2>/dev/null || { cat "$work/engine.log" >&2; exit 1; }
+        sleep 0.1
+    done
+}
+
+stop() {
+    kill "$engine"
+    wait "$engine" 2>/dev/null || true
+    engine=
+}
+
+# load FLAGS: one run of the load generator; its report goes to $work/report.
+load() {
+    # shellcheck disable=SC2086
+    "$muster" load --url http://127.0.0.1:$port --trace $trace --tokens-per-word 1.2 -o json $1 \
+        2>/dev/null >"$work/report" || true
+}
+
+# figure OBJECT MEMBER: a number out of the report.
+figure() {
+    sed -n "s/.*\"$1\":{[^}]*\"$2\":\([0-9.e+-]*\).*/\1/p" "$work/report"
+}
+
+median() {
+    sort -g "$1" | awk '{ v[NR] = $1 } END { print v[int((NR + 1) / 2)] }'
+}
+
+# compare NAME WITHOUT WITH LOAD OBJECT MEMBER [WARM]: WARM asks for a first, unmeasured pass.
+compare() {
+    : >"$work/without"
+    : >"$work/with"
+    for _ in $(seq "$rounds"); do
+        for arm in without with; do
+            if [ $arm = without ]; then start "$2"; else start "$3"; fi
+            [ -z "${7:-}" ] || load "$4"
+            load "$4"
+            figure "$5" "$6" >>"$work/$arm"
+            stop
+        done
+    done
+    a=$(median "$work/without")
+    b=$(median "$work/with")
+    awk -v n="$1" -v a="$a" -v b="$b" -v w="$2" -v x="$3" -v m="$5 $6" -v r="$rounds" 'BEGIN {
+        printf "%-13s %-12s %8.4f -> %8.4f  ratio %5.2f  (%s -> %s, medians of %d)\n",
+               n, m, a, b, b / a, w ? w : "default", x ? x : "default", r }'
+}
+
+[ $# -gt 0 ] || set -- batching chunks prefix_cache order
+for effect in "$@"; do
+    case $effect in
+    batching)
+        compare batching "--max-num-seqs 1" "--max-num-seqs 16" \
+            "--divide 64 --speed 12 -d 6s --max-tokens 100" e2e_s mean
+        ;;
+    chunks)
+        compare chunks "--max-num-batched-tokens 2048" "--max-num-batched-tokens 256" \
+            "--divide 16 --speed 2.5 -d 8s --max-tokens 100" itl_s p99
+        ;;
+    prefix_cache)
+        compare prefix_cache "--no-enable-prefix-caching" "" \
+            "--divide 16 --speed 1 -n 20 --max-tokens 8" ttft_s mean warm
+        ;;
+    order)
+        compare order "--order fcfs --max-num-seqs 4" "--order response_ratio --max-num-seqs 4" \
+            "--divide 16 --speed 5 -d 8s --max-tokens 200" e2e_s mean
+        ;;
+    *)
+        echo "effects.sh: no effect '$effect'; there are batching chunks prefix_cache order" >&2
+        exit 2
+        ;;
+    esac
+done
