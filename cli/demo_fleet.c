@@ -338,7 +338,7 @@ int fleet_events(struct fleet *f, struct err *err)
     CLEANUP(buf_fini) struct buf reply = { .max = REPLY_BYTES_MAX };
     char path[96];
     uint32_t before = f->event_count;
-    snprintf(path, sizeof path, "/api/v1/decisions?from=%llu&max=100",
+    snprintf(path, sizeof path, "/api/v1/decisions?from=%llu&limit=100",
              (unsigned long long)(f->decision_seen + 1));
     int rc = call(f, f->controller_port, path, NULL, &reply, err);
     if (rc < 0) return rc;
