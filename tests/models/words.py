@@ -361,7 +361,7 @@ ALPHABET = {
     "M": ["moon", "mouse", "milk"], "N": ["nest", "nut", "night"], "O": ["owl", "oak", "ox"],
     "P": ["pen", "pig", "pear"], "Q": ["queen", "quill", "quilt"], "R": ["rain", "ring", "rose"],
     "S": ["sun", "ship", "star"], "T": ["tree", "table", "tea"], "U": ["umbrella", "uncle", "unit"],
-    "V": ["van", "violin", "vase"], "W": ["water", "wolf", "wind"], "X": ["box", "fox", "axe"],
+    "V": ["van", "violin", "vase"], "W": ["water", "wolf", "wind"], "X": ["xylophone"],
     "Y": ["yarn", "yard", "year"], "Z": ["zebra", "zoo", "zero"],
 }
 SYSTEMS = ["You are a helpful assistant.", "You are Muster, a small and friendly language model.",
