@@ -1,0 +1,85 @@
+"""openai_client.py - the official Python client as a client of Muster: what people will use.
+
+    openai_client.py http://127.0.0.1:8080
+
+Exits 77 when the package is missing, so that no check needs it. Run by t_client.
+"""
+
+import sys
+
+try:
+    import openai
+except ImportError:
+    print("the Python package openai is not installed: skipped")
+    sys.exit(77)
+
+SAY = [{"role": "user", "content": "Tell me a story."}]
+
+
+def models(client):
+    names = [m.id for m in client.models.list().data]
+    assert names == ["muster-tiny"], names
+    return names[0]
+
+
+def whole_answers(client, model):
+    chat = client.chat.completions.create(model=model, messages=SAY, max_tokens=8, temperature=0)
+    assert chat.object == "chat.completion" and chat.model == model
+    choice = chat.choices[0]
+    assert choice.message.role == "assistant" and choice.message.content
+    assert choice.finish_reason in ("stop", "length")
+    usage = chat.usage
+    assert usage.total_tokens == usage.prompt_tokens + usage.completion_tokens
+    assert 1 <= usage.completion_tokens <= 8
+    text = client.completions.create(model=model, prompt="Once", max_tokens=8, temperature=0)
+    assert text.object == "text_completion" and isinstance(text.choices[0].text, str)
+    return choice.message.content
+
+
+def streams(client, model, whole):
+    said, finish, usage = "", None, None
+    for chunk in client.chat.completions.create(
+        model=model,
+        messages=SAY,
+        max_tokens=8,
+        temperature=0,
+        stream=True,
+        stream_options={"include_usage": True},
+    ):
+        usage = chunk.usage or usage
+        for choice in chunk.choices:
+            said += choice.delta.content or ""
+            finish = choice.finish_reason or finish
+    assert said == whole, (said, whole)
+    assert finish in ("stop", "length") and usage.completion_tokens >= 1
+    with client.chat.completions.create(model=model, messages=SAY, stream=True) as left:
+        next(iter(left))  # and leaves
+
+
+def errors(client, model):
+    def refused(kind, **what):
+        try:
+            client.chat.completions.create(**{"model": model, "messages": SAY, **what})
+        except kind as e:
+            assert e.body["message"] and e.body["type"], e.body
+            return e
+        raise AssertionError(f"{what} was not refused with {kind.__name__}")
+
+    refused(openai.NotFoundError, model="nobody")
+    assert refused(openai.BadRequestError, temperature=9).param == "temperature"
+    refused(openai.BadRequestError, messages=[])
+    long = [{"role": "user", "content": "word " * 20000}]
+    assert refused(openai.BadRequestError, messages=long).code == "context_length_exceeded"
+
+
+def main():
+    client = openai.OpenAI(base_url=sys.argv[1] + "/v1", api_key="none", max_retries=0, timeout=20)
+    model = models(client)
+    whole = whole_answers(client, model)
+    streams(client, model, whole)
+    errors(client, model)
+    print(f"openai {openai.__version__}: models, chat, completions, streams, errors")
+
+
+if __name__ == "__main__":
+    main()
