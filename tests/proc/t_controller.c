@@ -286,5 +286,5 @@ int main(void)
         cmocka_unit_test(engines_and_agents_come_back),
         cmocka_unit_test(killed_at_every_step),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return rig_end(cmocka_run_group_tests(tests, NULL, NULL));
 }

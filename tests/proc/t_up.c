@@ -267,5 +267,5 @@ int main(void)
         printf("%s is not there: skipped\n", MODEL);
         return 77;
     }
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return rig_end(cmocka_run_group_tests(tests, NULL, NULL));
 }
