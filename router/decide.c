@@ -167,7 +167,7 @@ static void on_mail(void *arg, struct lane_item *item)
 {
     struct decide *d = arg;
     struct request *r = CONTAINER_OF(item, struct request, ask_item);
-    lane_lock(&d->lane);
+    lane_open(&d->lane, item);
     uint32_t ask = r->ask, tokens = r->ask_tokens;
     enum retry_failure failure = r->ask_failure;
     bool answering = r->ask_answering;

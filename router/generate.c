@@ -335,7 +335,7 @@ void generate_on_mail(void *arg, struct lane_item *item)
 {
     struct byte_loop *b = arg;
     struct request *r = CONTAINER_OF(item, struct request, tell_item);
-    lane_lock(&b->lane);
+    lane_open(&b->lane, item);
     uint32_t tell = r->tell;
     r->tell = 0;
     struct target target = r->tell_target;

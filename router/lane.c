@@ -24,17 +24,23 @@ void lane_send(struct lane *l, struct lane_item *item)
     if (!list_linked(&item->link)) list_push_back(&l->waiting, &item->link);
 }
 
+void lane_open(struct lane *l, struct lane_item *item)
+{
+    pthread_mutex_lock(&l->lock);
+    if (list_linked(&item->link)) list_remove(&item->link);
+}
+
 static void run(void *arg)
 {
     struct lane *l = arg;
     lane_lock(l);
-    l->posted = false;
     struct list *node;
     while ((node = list_pop_front(&l->waiting))) {
         pthread_mutex_unlock(&l->lock);
         l->deliver(l->arg, CONTAINER_OF(node, struct lane_item, link));
         pthread_mutex_lock(&l->lock);
     }
+    l->posted = false; /* what was sent meanwhile was delivered above, without another post */
     pthread_mutex_unlock(&l->lock);
 }
 

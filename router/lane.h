@@ -7,9 +7,11 @@
  *
  *     lane_lock(l); r->ask |= ASK_TOKENS; r->ask_tokens += n; lane_send(l, &r->item); lane_unlock(l);
  *
- * The receiver takes its mail under the same lock:
+ * The receiver takes its mail under the same lock. Mail that came after the item left the queue
+ * has queued it again; lane_open takes it out, so that an item whose mail was taken is on no list
+ * and may be freed when its last mail came:
  *
- *     lane_lock(l); mail = r->ask; r->ask = 0; lane_unlock(l);
+ *     lane_open(l, item); mail = r->ask; r->ask = 0; lane_unlock(l);
  */
 #pragma once
 #include "base/core/list.h"
@@ -36,4 +38,5 @@ void lane_fini(struct lane *l);
 
 void lane_lock(struct lane *l);
 void lane_send(struct lane *l, struct lane_item *item); /* with the lock held */
+void lane_open(struct lane *l, struct lane_item *item); /* locks, for the receiver */
 void lane_unlock(struct lane *l);                       /* wakes the receiver */
