@@ -15,10 +15,10 @@ static void reply_headers(struct request *r)
     if (r->target.instance[0]) {
         http_reply_header(r->x, "x-muster-instance", str_from(r->target.instance));
     }
-    if (r->tell_p90 > 0) {
-        snprintf(number, sizeof number, "%.0f", r->tell_p50);
+    if (r->target.length_p90 > 0) {
+        snprintf(number, sizeof number, "%.0f", r->target.length_p50);
         http_reply_header(r->x, "x-muster-predicted-p50", str_from(number));
-        snprintf(number, sizeof number, "%.0f", r->tell_p90);
+        snprintf(number, sizeof number, "%.0f", r->target.length_p90);
         http_reply_header(r->x, "x-muster-predicted-p90", str_from(number));
     }
     front_cors(r->home, r->x);
@@ -114,6 +114,14 @@ void answer_finish(struct request *r)
     if (!r->api.stream) {
         struct http_exchange *x = r->x;
         openai_reply_whole(&r->reply, buf_view(&r->answer), r->finish, &r->usage, &r->out);
+        if (r->answer.rc < 0 || r->out.rc < 0) { /* a part is not the whole */
+            r->outcome.ok = r->outcome.cut = false;
+            openai_error_set(&r->problem, 0, OPENAI_UPSTREAM, NULL,
+                             "The answer is larger than the router can send whole; stream it.");
+            answer_problem(r, 1);
+            request_over(r);
+            return;
+        }
         reply_headers(r);
         r->x = NULL;
         http_reply(x, 200, STR("application/json"), buf_view(&r->out));
@@ -140,8 +148,12 @@ void answer_problem(struct request *r, double retry_after_s)
         }
         openai_chunk_error(&r->problem, &r->out);
         r->x = NULL;
-        http_stream_write(x, r->out.data, r->out.len);
-        http_stream_end(x);
+        /* A client that has no room for the error sees a broken connection, not an end. */
+        if (r->out.rc < 0 || http_stream_write(x, r->out.data, r->out.len) < 0) {
+            http_exchange_abort(x);
+        } else {
+            http_stream_end(x);
+        }
         return;
     }
     buf_clear(&r->out);

@@ -64,10 +64,13 @@ void generate_begin(struct byte_loop *b, struct http_exchange *x, enum openai_su
                     const struct face *f, const struct tenant_name *tenant);
 void generate_on_mail(void *arg, struct lane_item *item);
 void generate_release(struct request *r); /* gives it back; x and call are NULL */
+/* Fill r->ids; see that prompt and answer fit (0: not known). Negative: r->problem says why. */
 int generate_tokenize(struct request *r, const struct bundle_entry *bundle);
+int generate_check_context(struct request *r, uint32_t context_tokens);
 
 /* upstream.c: one attempt at r->target. */
 void upstream_start(struct request *r);
+void upstream_deadline(struct request *r); /* ends the request, wherever it is */
 
 /* answer.c: bytes to the client. Each may find that the client has left (r->x NULL). */
 void answer_text(struct request *r, struct str text);

@@ -37,12 +37,13 @@ static void tell(struct decide *d, struct request *r, const struct core_verdict 
     if (v->answer == CORE_SEND) {
         r->tell |= TELL_SEND;
         r->tell_target = d->endpoint[r->core.slot].target;
-        r->tell_p50 = r->core.length.p50;
-        r->tell_p90 = r->core.length.p90;
-        r->tell_expected_hit = r->core.hit_tokens;
+        r->tell_target.length_p50 = r->core.length.p50;
+        r->tell_target.length_p90 = r->core.length.p90;
+        r->tell_target.hit_tokens = r->core.hit_tokens;
     } else {
         r->tell |= TELL_REFUSE;
         r->tell_status = v->status;
+        r->tell_rate_limited = !r->counted;
         r->tell_retry_after_s = v->retry_after_s;
     }
     lane_send(lane, &r->tell_item);
@@ -79,7 +80,6 @@ static void on_arrive(struct decide *d, struct request *r, int64_t now_us)
     r->tenant = tenants_find(d->tenants, r->tenant_name);
     if (!tenant_admit(r->tenant, r->core.prompt_tokens, now_us, &wait_s)) {
         metric_inc(metric_of(d->metrics, RM_RATE_LIMITED));
-        r->tell_rate_limited = true;
         refuse(d, r, 429, wait_s);
         return;
     }

@@ -25,6 +25,7 @@ static void ask(struct request *r, uint32_t what)
 
 void request_tokens(struct request *r, uint32_t count)
 {
+    must(!r->over);
     int64_t now_us = loop_now_us(r->home->loop);
     if (r->first_us == 0) r->first_us = now_us;
     r->last_us = now_us;
@@ -38,6 +39,7 @@ void request_tokens(struct request *r, uint32_t count)
 
 void request_failed(struct request *r, enum retry_failure failure)
 {
+    must(!r->over);
     struct lane *lane = r->home->asks;
     lane_lock(lane);
     r->ask |= ASK_FAILED;
@@ -61,7 +63,7 @@ static void observe(struct request *r)
     metric_observe(metric_of(m, RM_E2E), (double)o->e2e_us * 1e-6);
     metric_add(metric_of(m, RM_PROMPT_TOKENS), o->usage.prompt_tokens);
     metric_add(metric_of(m, RM_CACHED_TOKENS), o->usage.cached_tokens);
-    metric_add(metric_of(m, RM_EXPECTED_TOKENS), r->tell_expected_hit);
+    metric_add(metric_of(m, RM_EXPECTED_TOKENS), r->target.hit_tokens);
     metric_add(metric_of(m, RM_GENERATED_TOKENS), o->usage.generated_tokens);
 }
 
@@ -69,6 +71,7 @@ void request_over(struct request *r)
 {
     if (r->over) return;
     r->over = true;
+    loop_timer_clear(r->home->loop, &r->deadline);
     struct outcome *o = &r->outcome;
     o->usage = r->usage;
     if (r->first_us > 0) {
@@ -85,6 +88,7 @@ void generate_release(struct request *r)
 {
     struct byte_loop *b = r->home;
     must(!r->x && !r->call);
+    loop_timer_clear(b->loop, &r->deadline);
     list_remove(&r->link);
     ids_fini(&r->ids);
     free(r->keys);
@@ -112,6 +116,11 @@ static void on_abort(void *arg, enum http_abort why)
 static void on_drain(void *arg)
 {
     answer_drained(arg);
+}
+
+static void on_deadline(void *arg)
+{
+    upstream_deadline(arg);
 }
 
 static void make_id(struct byte_loop *b, const struct http_request *req,
@@ -172,7 +181,6 @@ static int make_ids(struct request *r, const struct bundle *bundle, struct err *
     return 0;
 }
 
-/* Fills r->ids and r->keys; on failure r->problem. Negative means refused. */
 int generate_tokenize(struct request *r, const struct bundle_entry *bundle)
 {
     struct err err = { 0 };
@@ -188,7 +196,7 @@ int generate_tokenize(struct request *r, const struct bundle_entry *bundle)
     return 0;
 }
 
-static int check_context(struct request *r, uint32_t context)
+int generate_check_context(struct request *r, uint32_t context)
 {
     size_t prompt = r->ids.count;
     if (context == 0 || prompt + max_u32(r->api.max_tokens, 1) <= context) return 0;
@@ -243,11 +251,15 @@ static int prepare(struct request *r, const struct face *f, const struct http_re
     }
     if (tenant) memcpy(r->tenant_name, tenant->name, sizeof r->tenant_name);
     struct str salt = tenant ? arena_str(&r->arena, str_from(tenant->salt)) : (struct str){ 0 };
+    /* Without its salt a tenant would share the cache of all others. */
+    if (tenant && !salt.data) {
+        return openai_error_set(&r->problem, -ENOMEM, OPENAI_INTERNAL, NULL, "out of memory");
+    }
     r->salt = salt;
     r->body = req->body;
     if (m->bundle) {
         rc = generate_tokenize(r, m->bundle);
-        if (rc == 0) rc = check_context(r, m->context_tokens);
+        if (rc == 0) rc = generate_check_context(r, m->context_tokens);
         if (rc == 0) rc = make_keys(r, salt);
         if (rc < 0) return rc;
     }
@@ -284,7 +296,10 @@ void generate_begin(struct byte_loop *b, struct http_exchange *x, enum openai_su
                          "The router holds as many requests as it may; try again shortly.");
         CLEANUP(buf_fini) struct buf body = { 0 };
         openai_error_render(&full, &body);
+        struct str label = STR("refused");
+        metric_inc(metric_series(b->metrics, RM_REQUESTS, &label));
         http_reply_header(x, "retry-after", STR("1"));
+        front_cors(b, x);
         http_reply(x, full.status, STR("application/json"), buf_view(&body));
         return;
     }
@@ -296,7 +311,12 @@ void generate_begin(struct byte_loop *b, struct http_exchange *x, enum openai_su
     arena_init(&r->arena, REQUEST_ARENA_BYTES_MAX);
     arena_init(&r->frame_arena, REQUEST_ARENA_BYTES_MAX);
     make_id(b, req, r->id);
-    if (prepare(r, f, req, surface, tenant) < 0) {
+    r->deadline = (struct loop_timer){ .fn = on_deadline, .arg = r };
+    int rc = prepare(r, f, req, surface, tenant);
+    if (rc == 0 && loop_timer_set(b->loop, &r->deadline, r->deadline_us) < 0) {
+        rc = openai_error_set(&r->problem, -ENOMEM, OPENAI_INTERNAL, NULL, "out of memory");
+    }
+    if (rc < 0) {
         struct str label = STR("refused");
         metric_inc(metric_series(b->metrics, RM_REQUESTS, &label));
         answer_problem(r, 1);
@@ -325,7 +345,7 @@ static void refusal(struct request *r, int status, bool rate_limited, double ret
         openai_error_set(&r->problem, 0, OPENAI_UNAVAILABLE, NULL,
                          "No instance can take the request now; try again in %.0f s.",
                          retry_after_s < 1 ? 1 : retry_after_s);
-    } else {
+    } else if (!r->began) { /* a stream that broke has the engine's words, or answer.c's */
         openai_error_set(&r->problem, 0, OPENAI_UPSTREAM, NULL,
                          "The engine failed before it answered.");
     }
@@ -341,6 +361,7 @@ void generate_on_mail(void *arg, struct lane_item *item)
     struct target target = r->tell_target;
     int status = r->tell_status;
     double retry_after_s = r->tell_retry_after_s;
+    bool rate_limited = r->tell_rate_limited;
     lane_unlock(&b->lane);
 
     if (!r->over && tell & TELL_SEND) {
@@ -348,7 +369,7 @@ void generate_on_mail(void *arg, struct lane_item *item)
         upstream_start(r);
     }
     if (!r->over && tell & TELL_REFUSE) {
-        refusal(r, status, r->tell_rate_limited, retry_after_s);
+        refusal(r, status, rate_limited, retry_after_s);
         answer_problem(r, retry_after_s);
         request_over(r);
     }

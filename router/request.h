@@ -53,6 +53,8 @@ struct target {
     enum engine_kind kind;
     uint32_t context_tokens;
     const struct bundle_entry *bundle; /* NULL for engines that take the client's JSON */
+    double length_p50, length_p90;     /* tokens foretold for the request that goes there */
+    uint32_t hit_tokens;               /* of its prompt, expected in the engine's cache */
 };
 
 /* How it ended, for usage, windows and the predictor. */
@@ -81,6 +83,7 @@ struct request {
     const struct bundle_entry *bundle; /* that `ids` were made with; NULL: not yet */
     struct block_key *keys;
     int64_t arrived_us, first_us, last_us, deadline_us;
+    struct loop_timer deadline; /* at deadline_us, whether held, sent or between attempts */
     struct target target;
     struct http_call *call;
     struct line_reader lines; /* of an internal reply */
@@ -110,8 +113,6 @@ struct request {
     struct target tell_target;
     int tell_status;
     double tell_retry_after_s;
-    double tell_p50, tell_p90;
-    uint32_t tell_expected_hit;
     bool tell_rate_limited; /* refused by the tenant's limits, not for want of instances */
 
     /* The decision thread's. */

@@ -274,7 +274,8 @@ static int write_message(struct sync *s, struct buf *out)
 {
     struct decide *d = s->d;
     struct demand_lists *lists = calloc(1, sizeof *lists);
-    struct tenant_usage *usage = calloc(SYNC_TENANTS_MAX, sizeof *usage);
+    uint32_t tenants = min_u32(tenants_count(d->tenants), SYNC_TENANTS_MAX);
+    struct tenant_usage *usage = calloc(tenants + 1, sizeof *usage);
     int rc = lists && usage ? 0 : -ENOMEM;
     if (rc == 0) {
         fill_demand(s, lists);
@@ -294,7 +295,7 @@ static int write_message(struct sync *s, struct buf *out)
             .endpoints = lists->endpoint,
             .endpoint_count = lists->endpoint_count,
             .usage = usage,
-            .usage_count = fill_usage(s, usage, SYNC_TENANTS_MAX),
+            .usage_count = fill_usage(s, usage, tenants),
         };
         rc = router_sync_encode(&message, out);
     }

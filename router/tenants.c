@@ -158,6 +158,11 @@ struct tenant *tenants_find(struct tenants *t, const char *name)
     return place ? *place : &t->anonymous;
 }
 
+uint32_t tenants_count(const struct tenants *t)
+{
+    return (uint32_t)t->by_name.count;
+}
+
 struct tenant *tenants_next(struct tenants *t, size_t *cursor)
 {
     const void *key;

@@ -47,6 +47,7 @@ int tenants_update(struct tenants *t, const struct router_rules *rules); /* limi
 /* Never NULL for a name that tenants_update or "" gave; an unknown one counts as "". Pointers live
  * until tenants_free. */
 struct tenant *tenants_find(struct tenants *t, const char *name);
+uint32_t tenants_count(const struct tenants *t);
 struct tenant *tenants_next(struct tenants *t, size_t *cursor); /* NULL at the end */
 
 /* True and counted when the request fits the limits; else false and the seconds until it may. */

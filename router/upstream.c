@@ -38,6 +38,7 @@ static int on_frame(void *arg, struct str line)
     struct request *r = arg;
     struct generate_frame frame;
     struct err err = { 0 };
+    if (r->over) return -ECANCELED; /* an earlier line of this slice found the client gone */
     if (line.len == 0) return 0;
     arena_reset(&r->frame_arena);
     int rc = generate_frame_decode(line, &r->frame_arena, &frame, &err);
@@ -46,8 +47,13 @@ static int on_frame(void *arg, struct str line)
                   r->target.instance, err.text);
         return rc;
     }
+    if (frame.id_count > 0) {
+        /* Counted as they come, for clients that leave before the engine's own count. */
+        r->usage.prompt_tokens = (uint32_t)r->ids.count;
+        r->usage.generated_tokens += frame.id_count;
+        request_tokens(r, frame.id_count);
+    }
     if (frame.has_usage) r->usage = frame.usage;
-    if (frame.id_count > 0) request_tokens(r, frame.id_count);
     if (frame.text.len > 0) answer_text(r, frame.text);
     if (frame.finish != FINISH_NONE) r->finish = frame.finish;
     if (frame.error.len > 0) {
@@ -59,6 +65,7 @@ static int on_frame(void *arg, struct str line)
 static int on_event(void *arg, struct str data)
 {
     struct request *r = arg;
+    if (r->over) return -ECANCELED;
     if (str_eq(data, SSE_DONE)) return 0;
     struct openai_delta delta;
     CLEANUP(buf_fini) struct buf text = { 0 };
@@ -96,7 +103,17 @@ static void on_data(void *arg, struct str data)
     } else {
         rc = buf_str(&r->answer, data);
     }
-    if (rc < 0) attempt_failed(r, RETRY_ERROR);
+    if (rc < 0 && !r->over) attempt_failed(r, RETRY_ERROR);
+}
+
+void upstream_deadline(struct request *r)
+{
+    if (r->over || r->ending) return;
+    if (r->call) http_call_cancel(r->call);
+    r->call = NULL;
+    openai_error_set(&r->problem, 0, OPENAI_DEADLINE, NULL, "The request's deadline passed.");
+    answer_problem(r, 1);
+    request_over(r);
 }
 
 /* Status other than 200: the engine is full, refuses the request itself, or is in trouble. */
@@ -107,8 +124,15 @@ static void on_refusal(struct request *r)
         attempt_failed(r, RETRY_OVERLOADED);
     } else if (status >= 400 && status < 500 && r->answer.rc == 0 && status != 401) {
         /* The request's own fault: the engine's words go to the client. */
-        openai_error_set(&r->problem, 0, OPENAI_INVALID, NULL, "refused by the engine");
-        answer_relay(r, status, STR("application/json"), buf_view(&r->answer));
+        struct str words = str_trim(buf_view(&r->answer));
+        openai_error_set(&r->problem, 0, OPENAI_INVALID, NULL,
+                         "The engine refused the request with status %d.", status);
+        r->problem.status = status;
+        if (str_starts(words, STR("{"))) {
+            answer_relay(r, status, STR("application/json"), words);
+        } else {
+            answer_problem(r, 1);
+        }
         request_over(r);
     } else {
         log_event(LOG_WARN, "engine_error", "id=%s instance=%s status=%d", r->id,
@@ -159,11 +183,7 @@ static void on_end(void *arg, enum http_end why)
     case HTTP_END_RESET_AFTER_HEAD:
         attempt_failed(r, RETRY_DIED);
         break;
-    case HTTP_END_TIMEOUT:
-        openai_error_set(&r->problem, 0, OPENAI_DEADLINE, NULL, "The request's deadline passed.");
-        answer_problem(r, 1);
-        request_over(r);
-        break;
+    case HTTP_END_TIMEOUT: /* the call has no deadline of its own: request.deadline ends it */
     case HTTP_END_MALFORMED:
     case HTTP_END_CANCELLED:
     case HTTP_END_COUNT:
@@ -175,7 +195,8 @@ static void on_end(void *arg, enum http_end why)
 static int internal_body(struct request *r, struct buf *out)
 {
     uint32_t prompt = (uint32_t)r->ids.count;
-    uint32_t room = r->target.context_tokens > prompt ? r->target.context_tokens - prompt : 1;
+    uint32_t context = r->target.context_tokens ? r->target.context_tokens : OPENAI_TOKENS_MAX;
+    uint32_t room = context > prompt ? context - prompt : 1;
     int64_t left_us = r->deadline_us - loop_now_us(r->home->loop);
     struct generate_request g = {
         .id = str_from(r->id),
@@ -190,8 +211,8 @@ static int internal_body(struct request *r, struct buf *out)
         .ignore_eos = r->api.ignore_eos,
         .tenant = r->salt,
         .deadline_ms = (uint32_t)max_i64(left_us / 1000, 1),
-        .predicted_p50 = (uint32_t)r->tell_p50,
-        .predicted_p90 = (uint32_t)r->tell_p90,
+        .predicted_p50 = (uint32_t)r->target.length_p50,
+        .predicted_p90 = (uint32_t)r->target.length_p90,
     };
     return generate_encode(&g, out);
 }
@@ -224,16 +245,10 @@ void upstream_start(struct request *r)
     CLEANUP(buf_fini) struct buf body = { 0 };
     CLEANUP(buf_fini) struct buf bearer = { 0 };
     reset(r);
-    if (ours && r->bundle != r->target.bundle && generate_tokenize(r, r->target.bundle) < 0) {
-        answer_problem(r, 1);
-        request_over(r);
-        return;
-    }
-    if (ours && r->target.context_tokens > 0 && r->ids.count >= r->target.context_tokens) {
-        openai_error_set(
-            &r->problem, 0, OPENAI_CONTEXT_LENGTH, "messages",
-            "This model's maximum context length is %u tokens, but the prompt has %zu.",
-            r->target.context_tokens, r->ids.count);
+    int rc = 0;
+    if (ours && r->bundle != r->target.bundle) rc = generate_tokenize(r, r->target.bundle);
+    if (ours && rc == 0) rc = generate_check_context(r, r->target.context_tokens);
+    if (rc < 0) {
         answer_problem(r, 1);
         request_over(r);
         return;
@@ -256,7 +271,6 @@ void upstream_start(struct request *r)
         .headers = header,
         .header_count = 2 + (b->secret.len > 0 && ours),
         .body = ours ? buf_view(&body) : r->body,
-        .deadline_us = r->deadline_us,
         .on_head = on_head,
         .on_data = on_data,
         .on_end = on_end,
