@@ -82,7 +82,7 @@ int prompt_text(const struct prompt_shape *shape, struct buf *out)
 {
     uint32_t question = (uint32_t)(QUESTION_WORDS * shape->tokens_per_word) + 1;
     uint32_t left = shape->tokens > question ? shape->tokens - question : 0;
-    for (uint32_t i = 0; left >= shape->block_tokens / 2; i++) {
+    for (uint32_t i = 0; left > shape->block_tokens / 2; i++) {
         uint32_t tokens = min_u32(left, shape->block_tokens);
         /* Behind the shared blocks, and for the last, cut one, the text is the request's own. */
         bool shared = i < shape->id_count && tokens == shape->block_tokens;

@@ -44,8 +44,11 @@ int kv_store_new(const struct model *m, uint32_t pages, uint32_t page_tokens, st
     kv->pages = pages;
     size_t bytes;
     void *memory = MAP_FAILED;
+    /* Resident from the start: a pool that fills up later would look like a leak for hours, and a
+     * machine that is too small should say so now. */
     if (mul_fits(kv->page_bytes, pages, &bytes) && !FAULT("kv_store.map"))
-        memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
+                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
     if (memory == MAP_FAILED)
         return err_set(err, -ENOMEM, "no memory for %u KV pages of %zu bytes", pages,
                        kv->page_bytes);

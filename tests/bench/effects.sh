@@ -75,7 +75,7 @@ for effect in "$@"; do
     case $effect in
     batching)
         compare batching "--max-num-seqs 1" "--max-num-seqs 16" \
-            "--divide 64 --speed 40 -d 5s --max-tokens 100" e2e_s mean
+            "--divide 256 --speed 40 -d 3s --max-tokens 200" e2e_s p99
         ;;
     chunks)
         compare chunks "--max-num-batched-tokens 2048" "--max-num-batched-tokens 256" \

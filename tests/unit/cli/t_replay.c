@@ -124,6 +124,11 @@ static void prompts_share_what_the_trace_shares(void **state)
     message(&r, 3, &b);
     assert_true(common(&a, &b) > 2 * quarter); /* equal blocks; the tail is each request's own */
 
+    r.divide = 512; /* blocks of one token still come to an end */
+    message(&r, 0, &b);
+    assert_true(b.len > 0 && b.len < quarter);
+    r.divide = 4;
+
     r.seed = 2; /* nothing of another seed's text is found in a cache */
     message(&r, 0, &b);
     assert_true(common(&a, &b) < 40);
