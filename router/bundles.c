@@ -5,6 +5,7 @@
  */
 #include "router/bundles.h"
 
+#include "base/core/bits.h"
 #include "base/core/own.h"
 #include "base/io/log.h"
 
@@ -12,6 +13,7 @@
 
 #define FETCH_US 10000000
 #define RETRY_US 1000000
+#define FULL_LOG_US 60000000
 
 enum place_state { PLACE_EMPTY, PLACE_FETCHING, PLACE_FAILED, PLACE_READY };
 
@@ -31,6 +33,7 @@ struct bundles {
     struct buf bearer;
     uint64_t seed;
     struct place place[BUNDLES_MAX];
+    struct log_limit full_log;
     void (*on_ready)(void *arg);
     void *arg;
 };
@@ -133,6 +136,15 @@ static void fetch(struct place *p, const struct endpoint *ep)
     p->retry_us = loop_now_us(b->loop) + RETRY_US;
 }
 
+static void log_full(struct bundles *b, const struct endpoint *ep)
+{
+    uint64_t skipped;
+    if (!log_pass(&b->full_log, loop_now_us(b->loop), FULL_LOG_US, &skipped)) return;
+    log_event(LOG_WARN, "tokenizers_full", "digest=%.*s most=%d skipped=%lu",
+              (int)min_size(ep->digest.len, 12), ep->digest.data, BUNDLES_MAX,
+              (unsigned long)skipped);
+}
+
 const struct bundle_entry *bundles_get(struct bundles *b, const struct endpoint *ep)
 {
     if (ep->digest.len == 0 || ep->digest.len > SHA256_HEX) return NULL;
@@ -140,13 +152,19 @@ const struct bundle_entry *bundles_get(struct bundles *b, const struct endpoint 
     for (size_t i = 0; i < BUNDLES_MAX; i++) {
         struct place *p = &b->place[i];
         if (p->state == PLACE_EMPTY) {
-            if (!empty) empty = p;
+            if (!empty || empty->state == PLACE_FAILED) empty = p;
         } else if (str_eq(str_from(p->entry.digest), ep->digest)) {
             if (p->state == PLACE_FAILED && loop_now_us(b->loop) >= p->retry_us) fetch(p, ep);
             return p->state == PLACE_READY ? &p->entry : NULL;
+        } else if (p->state == PLACE_FAILED && loop_now_us(b->loop) >= p->retry_us && !empty) {
+            empty = p; /* nobody points at it, and its own endpoint would have tried again */
         }
     }
-    if (!empty) return NULL;
+    if (!empty) {
+        log_full(b, ep);
+        return NULL;
+    }
+    memset(empty->entry.digest, 0, sizeof empty->entry.digest);
     memcpy(empty->entry.digest, ep->digest.data, ep->digest.len);
     fetch(empty, ep);
     return NULL;

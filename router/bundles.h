@@ -4,7 +4,8 @@
  * Threads:  fetched and decoded on the decision thread; an entry is immutable once ready and then
  *           read by any
  * Lifetime: entries live as long as the bundles: requests may point at them
- * Bound:    BUNDLES_MAX models; more are routed by load alone, counted
+ * Bound:    BUNDLES_MAX digests. One that could never be fetched gives its place to the next; when
+ *           all were fetched, instances of further models take no requests, and the log says so
  */
 #pragma once
 #include "base/core/block_key.h"
@@ -26,7 +27,7 @@ int bundles_new(struct loop *loop, struct http_client *client, struct str secret
 void bundles_free(struct bundles *b);
 
 /* The entry for an endpoint's digest, or NULL: a fetch from that endpoint is then under way, or
- * will be tried again a second after it failed. `on_ready` (set at most once) is called after one
+ * will be tried again a second after it failed, or there is no place. `on_ready` (set at most once) is called after one
  * arrived. */
 const struct bundle_entry *bundles_get(struct bundles *b, const struct endpoint *ep);
 void bundles_on_ready(struct bundles *b, void (*on_ready)(void *arg), void *arg);

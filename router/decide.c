@@ -23,6 +23,7 @@ struct lane *decide_lane(struct decide *d)
 }
 
 static void held_again(struct decide *d);
+static void held_timer_set(struct decide *d, int64_t now_us);
 
 static struct core_request *core_of(struct request *r)
 {
@@ -57,14 +58,18 @@ static void answer(struct decide *d, struct request *r, const struct core_verdic
     tell(d, r, v);
 }
 
-/* True when some instance serves or starts for the service, or would be started. */
-static bool can_come(const struct decide *d, const struct service *s)
+static bool has_endpoint(const struct decide *d, const struct service *s)
 {
-    if (s->may_start) return true;
     for (uint32_t i = 0; i < ROUTE_INSTANCES_MAX; i++) {
         if (d->endpoint[i].used && d->endpoint[i].service == s->hash) return true;
     }
     return false;
+}
+
+/* True when some instance serves or starts for the service, or would be started. */
+static bool can_come(const struct decide *d, const struct service *s)
+{
+    return s->may_start || has_endpoint(d, s);
 }
 
 static void refuse(struct decide *d, struct request *r, int status, double retry_after_s)
@@ -124,7 +129,7 @@ static void count_outcome(struct decide *d, struct request *r, int64_t now_us)
 {
     struct service *s = services_by_hash(&d->services, r->core.model);
     const struct outcome *o = &r->outcome;
-    if (!s) return;
+    if (!s || !r->counted) return; /* what a tenant may not do says nothing of the service */
     if (!o->ok) {
         s->total.failed_total++;
         s->total.slo_missed_total++;
@@ -183,9 +188,21 @@ static void on_mail(void *arg, struct lane_item *item)
         on_failed(d, r, failure, answering, now_us);
     }
     if (ask & ASK_OVER) on_over(d, r, now_us);
-    if (ask & (ASK_OVER | ASK_FAILED)) held_again(d);
+    if (ask & (ASK_OVER | ASK_FAILED)) {
+        held_again(d);
+    } else if (ask & ASK_ARRIVE) {
+        held_timer_set(d, now_us);
+    }
+}
+
+static void held_timer_set(struct decide *d, int64_t now_us)
+{
     int64_t at_us = core_held_deadline_us(d->core, now_us);
-    if (at_us != INT64_MAX) loop_timer_set(d->loop, &d->held_timer, at_us);
+    if (at_us == INT64_MAX) {
+        loop_timer_clear(d->loop, &d->held_timer);
+    } else {
+        loop_timer_set(d->loop, &d->held_timer, at_us);
+    }
 }
 
 static void held_again(struct decide *d)
@@ -199,12 +216,7 @@ static void held_again(struct decide *d)
                        (double)(now_us - c->held_us) * 1e-6);
         answer(d, r, &v);
     }
-    int64_t at_us = core_held_deadline_us(d->core, now_us);
-    if (at_us == INT64_MAX) {
-        loop_timer_clear(d->loop, &d->held_timer);
-    } else {
-        loop_timer_set(d->loop, &d->held_timer, at_us);
-    }
+    held_timer_set(d, now_us);
 }
 
 static void on_held_timer(void *arg)
@@ -261,7 +273,9 @@ void decide_endpoint_put(struct decide *d, const struct endpoint *ep, struct err
         return;
     }
     struct endpoint_place *s = &d->endpoint[slot];
-    if (s->used && (s->boot != ep->boot || s->target.port != target.port)) {
+    if (!s->used) s->sent_total = s->failed_total = 0; /* an earlier endpoint's */
+    if (s->used && (s->boot != ep->boot || s->target.port != target.port ||
+                    strcmp(s->target.host, target.host) != 0)) {
         block_feed_free(s->feed);
         s->feed = NULL;
     }
@@ -271,6 +285,16 @@ void decide_endpoint_put(struct decide *d, const struct endpoint *ep, struct err
     s->target = target;
     if (target.bundle && !s->feed && ep->state != ENDPOINT_STARTING) {
         s->feed = block_feed_new(d->loop, d->client, core_index(d->core), slot, &target, d->secret);
+    }
+}
+
+/* At their bound, deleted services make room for new ones. */
+static void forget_services(struct decide *d)
+{
+    if (d->services.count < SYNC_SERVICES_MAX) return;
+    for (uint32_t i = d->services.count; i-- > 0;) {
+        const struct service *s = &d->services.item[i];
+        if (!s->from_controller && !has_endpoint(d, s)) services_remove(&d->services, i);
     }
 }
 
@@ -290,6 +314,7 @@ void decide_endpoints_end(struct decide *d)
         ready += ep && ep->ready;
     }
     metric_set(metric_of(d->metrics, RM_ENDPOINTS), ready);
+    forget_services(d);
     held_again(d);
 }
 
@@ -326,6 +351,7 @@ void decide_publish(struct decide *d, const struct router_rules *rules)
     f->keys = tenant_keys_ref(d->keys);
     for (uint32_t i = 0; i < d->services.count; i++) {
         const struct service *s = &d->services.item[i];
+        if (!s->from_controller && !has_endpoint(d, s)) continue; /* deleted */
         struct face_model *m = &f->model[f->model_count++];
         memcpy(m->name, s->name, sizeof m->name);
         m->service = s->hash;

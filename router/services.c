@@ -1,6 +1,7 @@
 /* services.c - sliding windows and counters by service. */
 #include "router/services.h"
 
+#include "base/core/bits.h"
 #include "base/core/hash.h"
 
 #include <stdlib.h>
@@ -70,6 +71,27 @@ struct service *services_get(struct services *s, struct str name)
     return made;
 }
 
+void services_remove(struct services *s, uint32_t at)
+{
+    must(at < s->count);
+    s->item[at] = s->item[--s->count];
+}
+
+double window_per_s(const struct window *w, int64_t now_us)
+{
+    uint32_t n = 0;
+    int64_t oldest_us = now_us;
+    for (uint32_t i = 0; i < w->count; i++) {
+        if (now_us - w->at_us[i] > WINDOW_US) continue;
+        n++;
+        oldest_us = min_i64(oldest_us, w->at_us[i]);
+    }
+    /* All samples are recent: older ones of the window were overwritten. */
+    bool overrun = n == WINDOW_SAMPLES_MAX;
+    int64_t span_us = overrun ? max_i64(now_us - oldest_us, 1000) : WINDOW_US;
+    return (double)n / ((double)span_us * 1e-6);
+}
+
 void service_demand_fill(const struct service *s, int64_t now_us, struct service_demand *ret)
 {
     struct wire_quantiles arrivals, predicted;
@@ -77,7 +99,7 @@ void service_demand_fill(const struct service *s, int64_t now_us, struct service
     window_quantiles(&s->predicted, now_us, &predicted);
     *ret = s->total;
     ret->service = str_from(s->name);
-    ret->arrival_per_s = (double)arrivals.count / ((double)WINDOW_US * 1e-6);
+    ret->arrival_per_s = window_per_s(&s->arrivals, now_us);
     ret->prompt_tokens_mean = arrivals.mean;
     ret->predicted_tokens_mean = predicted.mean;
     window_quantiles(&s->ttft_s, now_us, &ret->ttft_s);

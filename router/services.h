@@ -2,7 +2,8 @@
  *
  * Layer:   router (base/core, base/wire)
  * Threads: the decision thread only
- * Bound:   SYNC_SERVICES_MAX services; a window keeps WINDOW_SAMPLES_MAX values of WINDOW_US
+ * Bound:   SYNC_SERVICES_MAX services; a window keeps WINDOW_SAMPLES_MAX values of WINDOW_US.
+ *          Faster arrivals than that are measured over the shorter time that they fill.
  */
 #pragma once
 #include "base/wire/sync.h"
@@ -21,11 +22,14 @@ void window_add(struct window *w, double value, int64_t now_us);
 /* count 0 when nothing fell into the last WINDOW_US. */
 void window_quantiles(const struct window *w, int64_t now_us, struct wire_quantiles *ret);
 
+/* Values a second over the last WINDOW_US. */
+double window_per_s(const struct window *w, int64_t now_us);
+
 struct service {
     char name[SERVICE_NAME_MAX];
     uint64_t hash; /* of the name: core_request.model */
     bool paused, may_start;
-    bool from_controller; /* false: made up for a static endpoint */
+    bool from_controller; /* false: of a static endpoint, or deleted since */
     double slo_ttft_s, slo_tpot_s;
     struct service_demand total; /* the _total counters */
     struct window arrivals;      /* prompt tokens of each */
@@ -44,6 +48,7 @@ void services_fini(struct services *s);
 /* Finds or makes; NULL at the bound or for a name that is too long. */
 struct service *services_get(struct services *s, struct str name);
 struct service *services_by_hash(struct services *s, uint64_t hash); /* NULL */
+void services_remove(struct services *s, uint32_t at); /* another one may take its index */
 
 /* The service's part of a sync message; held and in-flight figures are the caller's. */
 void service_demand_fill(const struct service *s, int64_t now_us, struct service_demand *ret);

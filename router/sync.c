@@ -27,6 +27,7 @@ struct fixed {
     struct buf body;
     struct arena arena; /* of the last good answer */
     bool known;
+    int status;
     struct engine_report report;
 };
 
@@ -55,6 +56,11 @@ static void turn(void *arg);
 static void apply_services(struct sync *s, const struct router_rules *rules)
 {
     struct decide *d = s->d;
+    /* One that is listed no more is deleted: nothing will be started for it. */
+    for (uint32_t i = 0; i < d->services.count; i++) {
+        d->services.item[i].from_controller = false;
+        d->services.item[i].may_start = d->services.item[i].paused = false;
+    }
     for (uint32_t i = 0; i < rules->service_count; i++) {
         const struct service_rules *r = &rules->services[i];
         struct service *one = services_get(&d->services, r->service);
@@ -329,6 +335,11 @@ static void ask_controller(struct sync *s)
     if (!s->call) again(s);
 }
 
+static void on_info_head(void *arg, const struct http_response *head)
+{
+    ((struct fixed *)arg)->status = head->status;
+}
+
 static void on_info_data(void *arg, struct str data)
 {
     buf_str(&((struct fixed *)arg)->body, data);
@@ -342,7 +353,7 @@ static void on_info_end(void *arg, enum http_end why)
     CLEANUP(arena_fini) struct arena arena = { 0 };
     arena_init(&arena, INFO_BYTES_MAX);
     /* An engine that does not answer stays listed as it was: its requests say whether it lives. */
-    if (why == HTTP_END_OK &&
+    if (why == HTTP_END_OK && f->status == 200 && f->body.rc == 0 &&
         engine_report_decode(buf_view(&f->body), &arena, &report, NULL) == 0) {
         struct arena before = f->arena;
         f->arena = arena;
@@ -366,10 +377,12 @@ static void ask_fixed(struct fixed *f)
         .headers = &header,
         .header_count = s->bearer.len > 0,
         .deadline_us = loop_now_us(s->d->loop) + CALL_US,
+        .on_head = on_info_head,
         .on_data = on_info_data,
         .on_end = on_info_end,
         .arg = f,
     };
+    f->status = 0;
     f->call = http_call_start(s->d->client, &call, NULL);
 }
 

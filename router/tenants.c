@@ -8,6 +8,8 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 
+#define FORGET_AT_ONCE 256
+
 struct tenant_keys {
     atomic_uint refs;
     struct map by_hash; /* SHA-256 -> struct tenant_name */
@@ -133,16 +135,52 @@ static struct tenant *find_or_make(struct tenants *t, struct str name)
     return *place;
 }
 
+static void mark_named(struct tenants *t, const struct router_rules *rules)
+{
+    size_t cursor = 0;
+    struct tenant *one;
+    while ((one = tenants_next(t, &cursor)))
+        one->named = false;
+    for (uint32_t i = 0; i < rules->tenant_count; i++) {
+        char key[TENANT_NAME_MAX];
+        struct tenant **place =
+            copy_name(key, rules->tenants[i].tenant) ? map_get(&t->by_name, key) : NULL;
+        if (place) (*place)->named = true;
+    }
+}
+
+/* At the bound, tenants that are named no more and have nothing in flight make room. */
+static void forget_some(struct tenants *t)
+{
+    struct tenant *gone[FORGET_AT_ONCE];
+    uint32_t count = 0;
+    size_t cursor = 0;
+    struct tenant *one;
+    while (count < FORGET_AT_ONCE && (one = tenants_next(t, &cursor))) {
+        if (one->in_flight == 0 && !one->named) gone[count++] = one;
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        map_remove(&t->by_name, gone[i]->id.name);
+        free(gone[i]);
+    }
+}
+
 int tenants_update(struct tenants *t, const struct router_rules *rules)
 {
+    mark_named(t, rules);
     for (uint32_t i = 0; i < rules->tenant_count; i++) {
         const struct tenant_rules *r = &rules->tenants[i];
         struct tenant *one = find_or_make(t, r->tenant);
+        if (!one) {
+            forget_some(t);
+            one = find_or_make(t, r->tenant);
+        }
         if (!one) return -ENOMEM;
         if (one->requests_per_min != r->requests_per_min) {
             one->requests_left = r->requests_per_min;
         }
         if (one->tokens_per_min != r->tokens_per_min) one->tokens_left = r->tokens_per_min;
+        one->named = true;
         one->requests_per_min = r->requests_per_min;
         one->tokens_per_min = r->tokens_per_min;
         one->concurrency = r->concurrency;

@@ -31,6 +31,7 @@ uint32_t tenant_keys_count(const struct tenant_keys *k);
 
 struct tenant {
     struct tenant_name id;
+    bool named;                                             /* in the last list */
     uint32_t requests_per_min, tokens_per_min, concurrency; /* 0: unlimited */
     double requests_left, tokens_left;
     int64_t filled_us;
@@ -44,8 +45,8 @@ int tenants_new(struct tenants **ret, struct err *err);
 void tenants_free(struct tenants *t);
 int tenants_update(struct tenants *t, const struct router_rules *rules); /* limits; -ENOMEM */
 
-/* Never NULL for a name that tenants_update or "" gave; an unknown one counts as "". Pointers live
- * until tenants_free. */
+/* Never NULL for a name that tenants_update or "" gave; an unknown one counts as "". A pointer is
+ * good while the tenant has a request in flight, else until the next tenants_update. */
 struct tenant *tenants_find(struct tenants *t, const char *name);
 uint32_t tenants_count(const struct tenants *t);
 struct tenant *tenants_next(struct tenants *t, size_t *cursor); /* NULL at the end */
