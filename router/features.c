@@ -12,6 +12,26 @@
 
 #define NORMAL_BYTES_MAX 128
 
+/* The texts of a content's parts, [{"type": "text", "text": ...}, ...], a line each. */
+static void read_parts(struct json_reader *r, struct buf *out)
+{
+    while (json_next(r) == JSON_OBJECT) {
+        while (json_next(r) == JSON_KEY) {
+            if (!json_key_is(r, "text")) {
+                json_skip(r);
+                continue;
+            }
+            enum json_token t = json_next(r);
+            if (t == JSON_STRING) {
+                if (out->len > 0) buf_byte(out, '\n');
+                json_text(r, out);
+            } else if (t == JSON_OBJECT || t == JSON_ARRAY) {
+                json_skip_rest(r);
+            }
+        }
+    }
+}
+
 /* Unescaped content of the last message that has text content; empty when there is none. */
 static struct str last_content(struct str messages, struct buf *out)
 {
@@ -25,12 +45,10 @@ static struct str last_content(struct str messages, struct buf *out)
                 continue;
             }
             enum json_token t = json_next(&r);
-            if (t == JSON_STRING) {
-                buf_clear(out);
-                json_text(&r, out);
-            } else if (t == JSON_OBJECT || t == JSON_ARRAY) {
-                json_skip_rest(&r);
-            }
+            if (t == JSON_STRING || t == JSON_ARRAY) buf_clear(out);
+            if (t == JSON_STRING) json_text(&r, out);
+            if (t == JSON_ARRAY) read_parts(&r, out);
+            if (t == JSON_OBJECT) json_skip_rest(&r);
         }
     }
     return buf_view(out);

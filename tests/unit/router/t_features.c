@@ -1,0 +1,127 @@
+/* t_features.c - questions of one kind share a key, of two kinds do not; any JSON is survived. */
+#include "router/features.h"
+#include "tests/unit/unit.h"
+
+static struct predict_features chat(const char *messages)
+{
+    struct openai_request api = { .surface = OPENAI_CHAT, .messages = str_from(messages) };
+    struct predict_features f = { 0 };
+    features_of(&api, STR("tenant"), &f);
+    return f;
+}
+
+static struct predict_features completion(const char *prompt)
+{
+    struct openai_request api = { .surface = OPENAI_COMPLETION, .prompt = str_from(prompt) };
+    struct predict_features f = { 0 };
+    features_of(&api, STR("tenant"), &f);
+    return f;
+}
+
+#define USER(text) "[{\"role\":\"user\",\"content\":\"" text "\"}]"
+#define SYSTEM(text) "{\"role\":\"system\",\"content\":\"" text "\"}"
+#define PARTS(list) "[{\"role\":\"user\",\"content\":[" list "]}]"
+#define TEXT(text) "{\"type\":\"text\",\"text\":\"" text "\"}"
+
+static void questions_of_a_kind_share_a_key(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *a, *b;
+        bool same;
+        const char *why;
+    } rows[] = {
+        { USER("Count to 12"), USER("Count to 37"), true, "numbers of one length" },
+        { USER("Count to 12"), USER("Count to 3700"), false, "numbers of another length" },
+        { USER("List five animals"), USER("list  FIVE animals of the sea"), true,
+          "case, blanks and the words behind" },
+        { USER("List five animals"), USER("List five plants"), false, "another third word" },
+        { USER("Tell me a story"), USER("What is a story"), false, "another kind" },
+        { USER("A long text.\\nSummarise it please"), USER("Another one!\\nsummarise it please"),
+          true, "the last line asks" },
+        { USER("Summarise it please\\n \\n"), USER("Summarise it please"), true, "an empty end" },
+        { "[" SYSTEM("Be kind.") ",{\"role\":\"user\",\"content\":\"Say one word\"}]",
+          USER("Say one word"), true, "the last message asks" },
+        { PARTS(TEXT("Say one word")), USER("Say one word"), true, "a content of one part" },
+        { PARTS(TEXT("Look at this") "," TEXT("Say one word")), USER("Say one word"), true,
+          "the last of several parts" },
+        { PARTS(TEXT("Say one word") ",{\"type\":\"image_url\",\"image_url\":{\"url\":\"x\"}}"),
+          USER("Say one word"), true, "parts without text" },
+        { "[{\"content\":\"Say one word\",\"x\":{\"content\":\"No\"},\"role\":\"user\"}]",
+          USER("Say one word"), true, "content that is not the message's own" },
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        struct predict_features a = chat(rows[i].a), b = chat(rows[i].b);
+        if ((a.ask == b.ask) != rows[i].same || a.ask == 0 || b.ask == 0) {
+            fail_msg("%s", rows[i].why);
+        }
+        assert_int_equal(a.tenant, b.tenant);
+    }
+}
+
+static void both_surfaces_ask_alike(void **state)
+{
+    (void)state;
+    assert_int_equal(completion("Say one word").ask, chat(USER("Say one word")).ask);
+    assert_int_not_equal(completion("Say one word").ask, completion("Sing one song").ask);
+}
+
+static void the_beginning_and_the_tenant_are_keys_too(void **state)
+{
+    (void)state;
+    struct openai_request api = { .surface = OPENAI_COMPLETION, .prompt = STR("Say one word") };
+    struct predict_features a = { 0 }, b = { 0 };
+    features_of(&api, STR("a"), &a);
+    features_of(&api, STR("b"), &b);
+    assert_int_not_equal(a.tenant, b.tenant);
+    assert_int_not_equal(a.prefix, b.prefix);
+    assert_int_equal(a.ask, b.ask);
+    assert_int_not_equal(completion("Say one word").prefix, completion("Say two words").prefix);
+}
+
+/* What is no question has the key 0, and nothing is read beyond its end. */
+static void odd_bodies_have_no_question(void **state)
+{
+    (void)state;
+    static const char *const rows[] = {
+        "",
+        "[",
+        "[]",
+        "{}",
+        "null",
+        "[1,2]",
+        "[{}]",
+        "[{\"content\":null}]",
+        "[{\"content\":[]}]",
+        "[{\"content\":{\"text\":\"x\"}}]",
+        "[{\"content\":[{\"text\":{\"text\":\"x\"}}]}]",
+        "[{\"content\":[1,\"x\"]}]",
+        "[{\"content\":[{\"text\":7}]}]",
+        "[{\"content\":\"\"}]",
+        "[{\"content\":\" \\n\\t \"}]",
+        "[{\"content\":\"unended",
+        "[{\"content\":[{\"text\":\"unended",
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        if (chat(rows[i]).ask != 0) fail_msg("a question was found in %s", rows[i]);
+    }
+    assert_int_equal(completion("").ask, 0);
+    struct openai_request none = { .surface = OPENAI_COMPLETION }; /* a prompt of token ids */
+    struct predict_features f = { 0 };
+    features_of(&none, (struct str){ 0 }, &f);
+    assert_int_equal(f.ask, 0);
+    static char longest[4096];
+    memset(longest, 'w', sizeof longest - 1);
+    assert_int_not_equal(completion(longest).ask, 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(questions_of_a_kind_share_a_key),
+        cmocka_unit_test(both_surfaces_ask_alike),
+        cmocka_unit_test(the_beginning_and_the_tenant_are_keys_too),
+        cmocka_unit_test(odd_bodies_have_no_question),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
