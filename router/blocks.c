@@ -8,6 +8,7 @@
 #include <stdlib.h>
 
 #define ARENA_BYTES_MAX ((size_t)1 << 20)
+#define LOG_US 60000000
 
 struct block_feed {
     struct loop *loop;
@@ -22,6 +23,7 @@ struct block_feed {
     struct arena arena;
     uint64_t boot, seq;
     bool in_snapshot;
+    struct log_limit log; /* an engine that is not understood is tried twice a second */
 };
 
 static void connect_now(void *arg);
@@ -36,8 +38,11 @@ static void forget(struct block_feed *f)
 static int on_hello(struct block_feed *f, const struct block_event *ev)
 {
     if (ev->block_tokens != BLOCK_TOKENS) {
-        log_event(LOG_WARN, "blocks_differ", "instance=%s block_tokens=%u want=%d",
-                  f->target.instance, ev->block_tokens, BLOCK_TOKENS);
+        uint64_t skipped;
+        if (log_pass(&f->log, loop_now_us(f->loop), LOG_US, &skipped)) {
+            log_event(LOG_WARN, "blocks_differ", "instance=%s block_tokens=%u want=%d skipped=%lu",
+                      f->target.instance, ev->block_tokens, BLOCK_TOKENS, (unsigned long)skipped);
+        }
         return -EINVAL;
     }
     if (ev->boot != f->boot) forget(f);
@@ -78,8 +83,11 @@ static int on_line(void *arg, struct str line)
     arena_reset(&f->arena);
     int rc = block_event_decode(line, &f->arena, &ev, &err);
     if (rc < 0) {
-        log_event(LOG_WARN, "blocks_malformed", "instance=%s error=%s", f->target.instance,
-                  err.text);
+        uint64_t skipped;
+        if (log_pass(&f->log, loop_now_us(f->loop), LOG_US, &skipped)) {
+            log_event(LOG_WARN, "blocks_malformed", "instance=%s error=%s skipped=%lu",
+                      f->target.instance, err.text, (unsigned long)skipped);
+        }
         return rc;
     }
     if (ev.kind == EVENT_HELLO) return on_hello(f, &ev);

@@ -1,0 +1,187 @@
+/* t_blocks.c - an engine's KV events over a real connection into the prefix index. */
+#include "base/io/clock.h"
+#include "base/io/http_server.h"
+#include "router/blocks.h"
+#include "router/request.h"
+#include "tests/unit/unit.h"
+
+#include <stdio.h>
+
+#define WAIT_US 5000000
+#define SLOT 3
+#define KEYS 4
+
+/* An engine that says what the test tells it to say. */
+struct engine {
+    struct loop *loop;
+    struct http_server *server;
+    struct http_client *client;
+    struct prefix_index *index;
+    struct block_feed *feed;
+    struct http_exchange *x; /* the open stream */
+    uint32_t connects;
+    struct block_key key[KEYS];
+};
+
+static void on_abort(void *arg, enum http_abort why)
+{
+    (void)why;
+    ((struct engine *)arg)->x = NULL;
+}
+
+static void on_request(void *ctx, struct http_exchange *x)
+{
+    struct engine *e = ctx;
+    e->connects++;
+    assert_true(str_eq(http_exchange_request(x)->path, STR("/internal/events")));
+    http_exchange_watch(x, on_abort, NULL, e);
+    assert_int_equal(http_stream_begin(x, 200, STR("application/x-ndjson")), 0);
+    e->x = x;
+}
+
+static void start(struct engine *e)
+{
+    *e = (struct engine){ 0 };
+    struct http_server_config config = { .host = "127.0.0.1", .on_request = on_request, .ctx = e };
+    for (uint64_t i = 0; i < KEYS; i++)
+        e->key[i] = (struct block_key){ .lo = 11 * i + 1, .hi = 7 * i + 5 };
+    assert_int_equal(loop_new(&e->loop, NULL), 0);
+    assert_int_equal(http_server_new(e->loop, &config, &e->server, NULL), 0);
+    assert_int_equal(http_client_new(e->loop, NULL, &e->client, NULL), 0);
+    assert_int_equal(prefix_index_new(1 << 20, &e->index, NULL), 0);
+    struct target target = { .instance = "i",
+                             .host = "127.0.0.1",
+                             .port = http_server_port(e->server) };
+    e->feed = block_feed_new(e->loop, e->client, e->index, SLOT, &target, STR("secret"));
+    assert_non_null(e->feed);
+}
+
+static void stop(struct engine *e)
+{
+    block_feed_free(e->feed);
+    http_client_free(e->client);
+    http_server_free(e->server);
+    prefix_index_free(e->index);
+    loop_free(e->loop);
+}
+
+static void wait_connects(struct engine *e, uint32_t count)
+{
+    int64_t until_us = clock_mono_us() + WAIT_US;
+    while (e->connects < count || !e->x) {
+        assert_true(clock_mono_us() < until_us);
+        assert_int_equal(loop_turn(e->loop, 10000), 0);
+    }
+}
+
+static void say(struct engine *e, const struct block_event *ev)
+{
+    struct buf line = { 0 };
+    assert_int_equal(block_event_encode(ev, &line), 0);
+    assert_int_equal(http_stream_write(e->x, line.data, line.len), 0);
+    buf_fini(&line);
+}
+
+static void hello(struct engine *e, uint64_t boot, uint32_t block_tokens)
+{
+    say(e, &(struct block_event){ .kind = EVENT_HELLO,
+                                  .seq = 5,
+                                  .boot = boot,
+                                  .block_tokens = block_tokens,
+                                  .page_tokens = 2 * BLOCK_TOKENS,
+                                  .digest = STR("digest"),
+                                  .salt_check = STR("00") });
+}
+
+static void change(struct engine *e, enum event_kind kind, uint64_t seq, uint32_t from, uint32_t n)
+{
+    say(e,
+        &(struct block_event){ .kind = kind, .seq = seq, .keys = &e->key[from], .key_count = n });
+}
+
+static uint32_t held(struct engine *e)
+{
+    static uint32_t blocks[ROUTE_INSTANCES_MAX];
+    prefix_index_match(e->index, e->key, KEYS, 1, blocks);
+    return blocks[SLOT];
+}
+
+static void wait_held(struct engine *e, uint32_t want, const char *why)
+{
+    int64_t until_us = clock_mono_us() + WAIT_US;
+    while (held(e) != want) {
+        if (clock_mono_us() > until_us) fail_msg("%s: %u blocks", why, held(e));
+        assert_int_equal(loop_turn(e->loop, 10000), 0);
+    }
+}
+
+static void events_reach_the_index(void **state)
+{
+    (void)state;
+    struct engine e;
+    start(&e);
+    wait_connects(&e, 1);
+    hello(&e, 77, BLOCK_TOKENS);
+    change(&e, EVENT_SNAPSHOT, 5, 0, 2);
+    wait_held(&e, 2, "a snapshot");
+    change(&e, EVENT_ADD, 6, 2, 2);
+    wait_held(&e, 4, "an addition");
+    change(&e, EVENT_DROP, 7, 1, 1);
+    wait_held(&e, 1, "a drop in the middle");
+    assert_int_equal(http_stream_write(e.x, "\n", 1), 0);
+    change(&e, EVENT_ADD, 8, 1, 1);
+    wait_held(&e, 4, "an addition behind an empty line");
+    assert_int_equal(e.connects, 1);
+    stop(&e);
+}
+
+static void what_cannot_be_followed_is_forgotten_and_begun_anew(void **state)
+{
+    (void)state;
+    enum trouble { GAP, NONSENSE, BLOCK_SIZE, END };
+    static const char *const why[] = { "a gap", "nonsense", "another block size", "an end" };
+    for (int t = GAP; t <= END; t++) {
+        struct engine e;
+        start(&e);
+        wait_connects(&e, 1);
+        hello(&e, 77, BLOCK_TOKENS);
+        change(&e, EVENT_SNAPSHOT, 5, 0, 3);
+        wait_held(&e, 3, "a snapshot");
+        if (t == GAP) change(&e, EVENT_ADD, 7, 3, 1);
+        if (t == NONSENSE) assert_int_equal(http_stream_write(e.x, "{]\n", 3), 0);
+        if (t == BLOCK_SIZE) hello(&e, 77, 2 * BLOCK_TOKENS);
+        if (t == END) {
+            struct http_exchange *x = e.x;
+            e.x = NULL;
+            http_stream_end(x);
+        }
+        wait_held(&e, 0, why[t]);
+        wait_connects(&e, 2);
+        hello(&e, 78, BLOCK_TOKENS);
+        change(&e, EVENT_SNAPSHOT, 1, 0, 2);
+        wait_held(&e, 2, "the next snapshot");
+        stop(&e);
+    }
+}
+
+static void changes_before_the_hello_are_not_believed(void **state)
+{
+    (void)state;
+    struct engine e;
+    start(&e);
+    wait_connects(&e, 1);
+    change(&e, EVENT_ADD, 1, 0, 2);
+    wait_connects(&e, 2);
+    assert_int_equal(held(&e), 0);
+    stop(&e);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(events_reach_the_index),
+        cmocka_unit_test(what_cannot_be_followed_is_forgotten_and_begun_anew),
+        cmocka_unit_test(changes_before_the_hello_are_not_believed),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
