@@ -20,6 +20,17 @@ static struct world *world(const struct fake_config *fake)
     return w;
 }
 
+/* The number that stands right behind `label`; it must be there. */
+static double number_behind(const struct buf *text, const char *label)
+{
+    const char *at = strstr(text->data, label);
+    assert_non_null(at);
+    at += strlen(label);
+    double v = 0;
+    assert_int_equal(str_to_f64(str_of(at, strspn(at, "+-.0123456789e")), &v), 0);
+    return v;
+}
+
 static void world_free(struct world *w)
 {
     fault_disarm();
@@ -355,9 +366,7 @@ static void nothing_is_bought_that_cannot_be_written(void **state)
     assert_int_equal(fake_cloud_calls(w->fake, FAKE_CREATE), 0);
     CLEANUP(buf_fini) struct buf text = { 0 };
     assert_int_equal(metrics_render(control_metrics(w->control), &text), 0);
-    const char *at = strstr(text.data, "\nmuster_controller_store_failures_total ");
-    assert_non_null(at);
-    assert_true(atof(at + strlen("\nmuster_controller_store_failures_total ")) > 0);
+    assert_true(number_behind(&text, "\nmuster_controller_store_failures_total ") > 0);
     world_free(w);
 }
 
@@ -531,9 +540,7 @@ static void tombstones_are_bounded_and_cost_stays(void **state)
         world_run(w, 14);
         CLEANUP(buf_fini) struct buf text = { 0 };
         assert_int_equal(control_view(w->control, CONTROL_COST, w->now, &text), 0);
-        const char *at = strstr(text.data, "\"total\":");
-        assert_non_null(at);
-        double total = atof(at + strlen("\"total\":"));
+        double total = number_behind(&text, "\"total\":");
         assert_true(total >= before - 1e-9); /* never falls */
         before = total;
     }
@@ -549,7 +556,7 @@ static void tombstones_are_bounded_and_cost_stays(void **state)
     world_second(w);
     buf_clear(&text);
     assert_int_equal(control_view(w->control, CONTROL_COST, w->now, &text), 0);
-    before = atof(strstr(text.data, "\"total\":") + strlen("\"total\":"));
+    before = number_behind(&text, "\"total\":");
     assert_true(before >= total - 1e-9 && before < total + 0.01);
     world_free(w);
 }
