@@ -22,7 +22,7 @@ static const struct config_field rows[] = {
     { .name = "config", .letter = 'c', .type = CONFIG_TEXT, .default_text = "muster.yaml",
       AT(config), .about = "Configuration of the fleet." },
     { .name = "folder", .type = CONFIG_TEXT, .default_text = "build/demo/state", .max = 200,
-      AT(folder), .about = "Folder for state and logs." },
+      AT(folder), .about = "State and logs go to this folder, with the time of the start behind its name." },
     { .name = "summary", .type = CONFIG_TEXT, .default_text = "build/demo/summary.json",
       AT(summary), .about = "File for the figures." },
     { .name = "trace", .type = CONFIG_TEXT, .default_text = "traces/mooncake-conversation-4min.jsonl",

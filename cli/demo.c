@@ -171,8 +171,12 @@ static int replay(struct demo *d, uint32_t first, int64_t span_us, double speed,
 
 static int start(struct demo *d, struct err *err)
 {
+    char folder[240];
     heading(d, "starting controller and router, waiting for the first instance");
-    int rc = fleet_start(&d->fleet, d->options->config, d->options->folder, err);
+    /* A folder for each run: what an earlier one set by hand or left behind must not speak here. */
+    snprintf(folder, sizeof folder, "%s-%lld", d->options->folder,
+             (long long)(d->started_wall_us / 1000000));
+    int rc = fleet_start(&d->fleet, d->options->config, folder, err);
     if (rc == 0) rc = wait_instances(d, 1, READY_US, err);
     /* The router learns of the instance, and fetches its tokenizer, within a second. */
     int64_t until_us = clock_mono_us() + READY_US;

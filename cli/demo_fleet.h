@@ -58,7 +58,8 @@ struct fleet {
     uint64_t decision_seen;
 };
 
-/* Starts both on free ports of 127.0.0.1 over a fresh state folder, and waits until they answer. */
+/* Starts both on free ports of 127.0.0.1 with their state in `folder`, and waits until they
+ * answer. */
 int fleet_start(struct fleet *f, const char *config_path, const char *folder, struct err *err);
 int fleet_status(struct fleet *f, struct fleet_status *ret, struct err *err);
 
