@@ -7,6 +7,7 @@
  */
 #include "engine/engine.h"
 
+#include "base/core/block_key.h"
 #include "base/core/hash.h"
 #include "base/io/addr.h"
 #include "base/io/clock.h"
@@ -221,6 +222,8 @@ static int start(struct engine *e, struct err *err)
     struct device_config device;
     int rc = read_inputs(e, err);
     if (rc >= 0) rc = fill_device(e->config, &device, err);
+    /* The same seed as the face's salts and the router's chains. */
+    if (rc >= 0) device.sched.key_seed = block_seed(str_from(e->secret));
     if (rc >= 0) rc = meters_init(&e->meters, err);
     if (rc >= 0) rc = loop_new(&e->loop, err);
     /* Before the device thread starts: it inherits the signal mask. */
