@@ -12,6 +12,7 @@
 #include "router/bytes.h"
 #include "router/sync.h"
 
+#include <math.h>
 #include <stdlib.h>
 
 /* Engines do not report their step budget; ours default to this many tokens. */
@@ -147,9 +148,20 @@ static void count_outcome(struct decide *d, struct request *r, int64_t now_us)
     window_add(&s->e2e_s, (double)o->e2e_us * 1e-6, now_us);
 }
 
+/* How far the estimate of the first attempt was from what the client saw. Requests that were held
+ * or sent again measured something else. */
+static void judge_estimate(struct decide *d, const struct request *r)
+{
+    const struct core_request *c = &r->core;
+    if (c->route.estimate_s < 0 || c->held_us > 0 || c->retry.attempts > 1) return;
+    double error_s = fabs(c->route.estimate_s - (double)r->outcome.ttft_us * 1e-6);
+    metric_add(metric_of(d->metrics, RM_TTFT_ERROR), error_s);
+}
+
 static void on_over(struct decide *d, struct request *r, int64_t now_us)
 {
     struct core_request *c = core_of(r);
+    if (c->state == CORE_SENT && r->outcome.ok) judge_estimate(d, r);
     if (c->state == CORE_SENT && r->outcome.ok && !r->outcome.cut) {
         bool within = r->outcome.usage.generated_tokens <= c->length.p90;
         struct str label = within ? STR("true") : STR("false");
