@@ -367,6 +367,58 @@ static void a_router_that_dies_serves_again_within_seconds(void **state)
     expect_no_other_instances();
 }
 
+/* Empties the engines' caches; the router's index follows by their events. */
+static void reset_caches(void)
+{
+    CLEANUP(buf_fini) struct buf reply = { 0 }, key = { 0 };
+    char header[256];
+    unsigned port;
+    assert_int_equal(file_read(secret, 4096, &key, NULL), 0);
+    snprintf(header, sizeof header, "authorization: Bearer %.*s", (int)strcspn(key.data, "\n"),
+             key.data);
+    assert_int_equal(rig_call(controller_port, "/api/v1/instances", NULL, &reply), 200);
+    for (const char *at = reply.data; (at = strstr(at, "\"port\":")); at++) {
+        assert_int_equal(sscanf(at, "\"port\":%u", &port), 1);
+        assert_int_equal(rig_call_with((uint16_t)port, "/reset_prefix_cache", header, "{}", NULL),
+                         200);
+    }
+    int64_t until_us = clock_mono_us() + RIG_WAIT_US;
+    while (rig_metric(router_port, "muster_router_index_blocks") != 0) {
+        assert_true(clock_mono_us() < until_us);
+        usleep(50000);
+    }
+}
+
+/* A block that the router chains and the engine reports has one name, not two. */
+static void router_and_engines_name_blocks_alike(void **state)
+{
+    (void)state;
+    CLEANUP(buf_fini) struct buf body = { 0 }, reply = { 0 };
+    unsigned prompt_tokens = 0;
+    buf_text(&body, "{\"max_tokens\":4,\"prompt\":\"");
+    for (uint32_t i = 0; i < 60; i++) {
+        buf_printf(&body, "block %u of a prompt that nobody sent before, ", i * 7919);
+    }
+    buf_text(&body, "\"}");
+    reset_caches();
+    assert_int_equal(rig_call(router_port, TEXT, body.data, &reply), 200);
+    const char *at = strstr(reply.data, "\"prompt_tokens\":");
+    assert_non_null(at);
+    assert_int_equal(sscanf(at, "\"prompt_tokens\":%u", &prompt_tokens), 1);
+    assert_true(prompt_tokens > 320);
+    /* Every block is known once the engine's events came; gauges follow each sync. */
+    double blocks = prompt_tokens / 16, known = 0;
+    int64_t until_us = clock_mono_us() + RIG_WAIT_US;
+    while (known < blocks - 1 && clock_mono_us() < until_us) {
+        usleep(50000);
+        known = rig_metric(router_port, "muster_router_index_blocks");
+    }
+    usleep(500000); /* the engine's own names would have come by now */
+    known = rig_metric(router_port, "muster_router_index_blocks");
+    print_message("%.0f blocks sent, %.0f known\n", blocks, known);
+    assert_true(known >= blocks - 1 && known <= blocks + 2);
+}
+
 static void make_tenant(const char *name, uint32_t requests_per_min, struct holder *ret)
 {
     CLEANUP(buf_fini) struct buf reply = { 0 };
@@ -490,6 +542,7 @@ int main(void)
         cmocka_unit_test(an_agent_that_dies_is_followed_by_one_that_adopts_the_engine),
         cmocka_unit_test(a_controller_that_dies_is_not_missed_and_knows_its_fleet_again),
         cmocka_unit_test(a_router_that_dies_serves_again_within_seconds),
+        cmocka_unit_test(router_and_engines_name_blocks_alike),
         cmocka_unit_test(keys_are_made_limited_and_revoked),
         cmocka_unit_test(a_fleet_of_none_holds_a_request_until_an_instance_runs),
         cmocka_unit_test(sigterm_ends_everything_and_no_answer_is_cut),
