@@ -263,7 +263,7 @@ int64_t rig_rss_kib(const struct rig_process *p)
     FILE *f = fopen(path, "r");
     assert_non_null(f);
     while (kib < 0 && fgets(line, sizeof line, f))
-        (void)sscanf(line, "VmRSS: %lld", &kib);
+        (void)sscanf(line, "RssAnon: %lld", &kib);
     fclose(f);
     return kib;
 }

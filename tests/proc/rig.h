@@ -63,7 +63,8 @@ int rig_raw(uint16_t port, struct str bytes, struct buf *reply);
 /* Waits until `is_so` answers true; else the test fails, saying `what`. */
 void rig_wait(bool (*is_so)(void *arg), void *arg, const char *what);
 
-/* What a process holds: open descriptors, and resident memory in KiB. */
+/* What a process holds: open descriptors, and private resident memory in KiB. Pages of the binary
+ * are left out: the kernel maps them in steps of 64 KiB as code is first run. */
 uint32_t rig_descriptors(const struct rig_process *p);
 int64_t rig_rss_kib(const struct rig_process *p);
 
