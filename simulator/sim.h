@@ -1,0 +1,110 @@
+/* sim.h - a fleet in virtual time: the product's own decisions over a modelled world.
+ *
+ * Layer:    simulator (policies, every role core, base/core)
+ * Time:     integer microseconds
+ * Chance:   one seed; streams keyed by (seed, entity, purpose), so that two policies meet the same
+ *           world
+ * Rules:    (1) world and belief are apart: the world draws a hidden bias for each instance and a
+ *               residual for each step and alone knows true output lengths; views hold what an
+ *               engine would report and a router would have seen
+ *           (2) the same configuration, trace and seed give the same digest on every machine of
+ *               one instruction set
+ *           (3) skipping ahead changes no digest: `exact` computes step by step
+ *           (4) what was offered is counted: rejected, unfinished and too long are misses with
+ *               infinite TTFT
+ */
+#pragma once
+#include "policies/admit.h"
+#include "policies/chunk.h"
+#include "policies/evict.h"
+#include "policies/hardware.h"
+#include "policies/model_spec.h"
+#include "policies/order.h"
+#include "policies/predict.h"
+#include "policies/preempt.h"
+#include "policies/route.h"
+#include "policies/scale.h"
+#include "simulator/trace.h"
+
+#define SIM_POOLS_MAX SCALE_POOLS_MAX
+#define SIM_INSTANCES_MAX ROUTE_INSTANCES_MAX
+#define SIM_ROUTERS_MAX 16
+#define SIM_HISTOGRAM_BINS 2048
+
+/* Instances of one kind; `8xh100` is one of these. */
+struct sim_pool {
+    const struct hardware *hardware; /* NULL: ref8000, the serial reference */
+    uint32_t count;                  /* at the start; the fleet's size where nothing scales */
+    uint32_t tp;                     /* devices an instance spans */
+    double price_h;                  /* dollars an instance-hour */
+};
+
+struct sim_config {
+    uint64_t seed;
+    bool exact;
+    struct sim_pool pool[SIM_POOLS_MAX];
+    uint32_t pool_count;
+    struct model_spec model;
+
+    /* The rows; NULL is the default of its kind. */
+    const struct route_policy *route;
+    const struct predict_policy *predict;
+    const struct order_policy *order;
+    const struct admit_policy *admit;
+    const struct preempt_policy *preempt;
+    const struct chunk_policy *chunk;
+    const struct evict_policy *evict;
+
+    uint32_t routers;        /* at least 1 */
+    int64_t report_delay_us; /* how old an engine's report is when a router uses it */
+    int64_t event_lag_us;    /* how long a block event takes to a router */
+
+    /* Engine limits; 0: from the hardware and the model. */
+    uint32_t seqs_max, batch_tokens_max, page_tokens;
+    uint64_t kv_tokens;
+    uint32_t output_max; /* an engine's own limit on an answer; 0: 8,192 */
+
+    double bias_sigma, residual_sigma; /* of the world, lognormal; 0: the model is exact */
+    double slo_ttft_s, slo_tpot_s;
+    double drain_s; /* after the last arrival; what is not done by then is unfinished */
+    bool random_ties_off;
+};
+
+enum sim_end { SIM_COMPLETED, SIM_REJECTED, SIM_UNFINISHED, SIM_TOO_LONG, SIM_END_COUNT };
+
+/* What became of one request. */
+struct sim_outcome {
+    enum sim_end end;
+    uint32_t instance; /* of the first token */
+    int64_t arrival_us, first_us, last_us;
+    uint32_t output_tokens, cached_tokens;
+};
+
+/* Log-spaced counts with one per cent resolution (value in microseconds). */
+struct sim_histogram {
+    uint64_t count[SIM_HISTOGRAM_BINS];
+    uint64_t total;
+    double sum_us;
+};
+
+struct sim_result {
+    struct sim_outcome *outcome; /* one a request, in the trace's order */
+    uint32_t offered, ended[SIM_END_COUNT];
+    struct sim_histogram itl;
+    uint64_t prompt_tokens, hit_tokens, preemptions, steps, events, swaps;
+    double hotspot; /* instances x the largest share of the prompt tokens, over ready ones */
+    double span_s;  /* first arrival to last end */
+    double instance_seconds, cost_usd, energy_j, gpu_seconds;
+    uint32_t instances_max, scale_actions;
+    uint64_t digest; /* over (id, instance, first, last) of every request */
+    double cpu_s;
+    bool extrapolated; /* beyond validated hardware or ranges */
+};
+
+/* -EINVAL with a sentence; -ENOMEM. The result is the caller's: sim_result_fini. */
+int sim_run(const struct sim_config *config, const struct trace *trace, struct sim_result *ret,
+            struct err *err);
+void sim_result_fini(struct sim_result *r);
+
+/* The q-th quantile (0..1) of a histogram, in seconds. */
+double sim_histogram_quantile_s(const struct sim_histogram *h, double q);

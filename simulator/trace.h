@@ -1,0 +1,69 @@
+/* trace.h - requests as they came, or as a generator makes them: what the simulator replays.
+ *
+ * Layer:    simulator (base/core)
+ * Lifetime: the trace owns everything; read-only while runs use it
+ * Rules:    (1) output_tokens is the truth: the world alone reads it, never a view
+ *           (2) at_us never falls; requests of one tick keep the file's order
+ *           (3) a text is parsed, never a path: files are opened by the caller
+ *
+ * Formats:  Azure CSV       TIMESTAMP,ContextTokens,GeneratedTokens
+ *           Mooncake JSONL  {"timestamp": ms, "input_length", "output_length", "hash_ids": [...]}
+ *           text JSONL      as Mooncake's, with "prompt", "tenant", "session", "turn" instead of ids
+ */
+#pragma once
+#include "base/core/err.h"
+#include "base/core/own.h"
+#include "base/core/str.h"
+
+#define TRACE_REQUESTS_MAX 4000000
+#define TRACE_BLOCKS_MAX 200000000
+
+struct trace_request {
+    int64_t at_us;
+    uint32_t prompt_tokens; /* at least 1 */
+    uint32_t output_tokens; /* at least 1; hidden from every view */
+    uint32_t output_max;    /* what the request itself allows; 0: it does not say */
+    uint32_t tenant;        /* 0: the trace names none */
+    uint32_t service;       /* index; 0 when there is one */
+    uint32_t session, turn; /* 0: unknown */
+    size_t block_first;     /* into trace->block: its prefix, block_tokens each, the last in part */
+    uint32_t block_count;   /* 0: the trace says nothing of what prompts share */
+    size_t text_first;      /* into trace->text */
+    uint32_t text_bytes;    /* 0: no text */
+};
+
+struct trace {
+    struct trace_request *request;
+    uint32_t count;
+    uint32_t block_tokens; /* 0 without blocks */
+    uint64_t *block;
+    size_t block_count;
+    char *text;
+    size_t text_bytes;
+    bool has_tenants, has_sessions;
+};
+
+enum trace_format { TRACE_AUTO, TRACE_AZURE, TRACE_MOONCAKE, TRACE_TEXT, TRACE_FORMAT_COUNT };
+extern const char *const trace_format_names[TRACE_FORMAT_COUNT];
+
+/* -EINVAL names the line; -E2BIG at a bound; -ENOMEM. */
+int trace_parse(struct str text, enum trace_format format, struct trace **ret, struct err *err);
+void trace_free(struct trace *t);
+CLEANUP_FREEP(trace, struct trace)
+
+/* Empty, to append to (generators). */
+int trace_new(struct trace **ret, struct err *err);
+int trace_append(struct trace *t, const struct trace_request *r, const uint64_t *blocks,
+                 struct str text, struct err *err);
+
+/* In this order: keep the first `requests_max` (0: all), superpose `scale` copies each shifted by
+ * k / scale of the span (wrapping round) with blocks and tenants of their own, divide times by
+ * `speed`. */
+int trace_shape(struct trace *t, uint32_t requests_max, uint32_t scale, double speed,
+                struct err *err);
+
+/* What can be said of it at a glance. */
+struct trace_stats {
+    double span_s, rate_s, prompt_mean, output_mean, output_scv; /* squared coefficient of variation */
+};
+void trace_stats_get(const struct trace *t, struct trace_stats *ret);
