@@ -22,11 +22,14 @@ struct perf_coef {
 
 /* What one step holds. kv_tokens_read counts, for each token that is computed, the cached tokens it
  * attends to: a decoding session adds its length, a chunk of n tokens behind m others adds
- * n * m + n (n + 1) / 2. */
+ * n * m + n (n + 1) / 2. On an accelerator the two differ: what a decoding session attends to is
+ * read from memory, what a chunk attends to is computed on. */
 struct perf_shape {
     uint32_t prefill_tokens;
     uint32_t decoding_seqs;
     uint64_t kv_tokens_read;
+    uint64_t kv_tokens_decoding; /* the part of it that decoding sessions read */
+    uint32_t prefill_chunks;     /* sessions that prefill_tokens belong to */
 };
 
 static inline double perf_step_s(const struct perf_coef *coef, const struct perf_shape *shape)

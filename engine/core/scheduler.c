@@ -278,8 +278,10 @@ static void batch_shape(struct sched_batch *b)
         uint64_t start = b->item[i].start, n = b->item[i].count;
         if (n == 1) {
             b->shape.decoding_seqs++;
+            b->shape.kv_tokens_decoding += start + 1;
         } else {
             b->shape.prefill_tokens += (uint32_t)n;
+            b->shape.prefill_chunks++;
         }
         b->shape.kv_tokens_read += n * start + n * (n + 1) / 2;
     }

@@ -80,7 +80,10 @@ static void simulate(const struct scale_pool *pool, const struct scale_demand *d
             else
                 decoding++, kv += run[i].prompt + run[i].done;
         }
-        struct perf_shape shape = { prefill, decoding, kv };
+        struct perf_shape shape = { .prefill_tokens = prefill,
+                                    .decoding_seqs = decoding,
+                                    .kv_tokens_read = kv,
+                                    .kv_tokens_decoding = kv };
         now += perf_step_s(&pool->perf, &shape);
         for (uint32_t i = 0; i < running;) {
             struct session *s = &run[i];

@@ -1,0 +1,40 @@
+/* hardware.h - what an accelerator can do, and how much of it kernels get.
+ *
+ * Layer:   policies (base/core)
+ * Threads: constants
+ *
+ * Peaks are of the data sheet (dense, no sparsity); fitted are at most six numbers a row, the
+ * `eff_` ones (shares of a peak, never above 1) and the times of a layer and of the host. They
+ * come from measured tables through `muster perf fit`; rows whose kernels nobody measured for us
+ * say validated = false, and estimates made with them are "extrapolated".
+ */
+#pragma once
+#include "base/core/str.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct hardware {
+    const char *name, *alias; /* alias: NULL for none */
+    double flops;             /* peak, of the type that models usually run in */
+    double bytes_s;           /* memory bandwidth, peak */
+    double mem_bytes;
+    double activation_bytes;       /* kept free of KV: what a step's own tensors may take */
+    double watts_idle, watts_max;  /* of one device */
+    double link_bytes_s, link_s;   /* to its peers, one way, peak; of one all-reduce. 0: no link */
+    double host_s;                 /* of a step, before and after the device works */
+    double seq_s;                  /* more for each sequence of the step: sampling, detokenising */
+    double eff_bytes, eff_flops;   /* weights: share of bandwidth, of arithmetic */
+    double eff_rows;               /* norms, rotations, activations: share of bandwidth */
+    double eff_attn;               /* attention of long chunks: share of arithmetic */
+    double eff_link;               /* all-reduce: share of the link's bandwidth */
+    double layer_s;                /* least time of a layer's small kernels */
+    uint32_t tokens_validated_max; /* of one step, in the tables behind the constants */
+    bool validated;
+};
+
+extern const struct hardware hardware_table[];
+extern const uint32_t hardware_count;
+
+/* By name or alias; NULL when there is none. */
+const struct hardware *hardware_find(struct str name);

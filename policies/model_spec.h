@@ -1,0 +1,54 @@
+/* model_spec.h - the shape of a model, as far as seconds and bytes depend on it.
+ *
+ * Layer:   policies (base/core)
+ * Threads: pure functions
+ *
+ * A spec is a small text of `key: value` lines, `#` begins a comment:
+ *
+ *     name: llama-3-8b
+ *     layers: 32
+ *     hidden: 4096
+ *     heads: 32
+ *     kv_heads: 8
+ *     ffn: 14336
+ *     vocab: 128256
+ *
+ * The usual models are shipped (models/specs), compiled in and found by name.
+ */
+#pragma once
+#include "base/core/err.h"
+#include "base/core/str.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#define MODEL_SPEC_NAME_MAX 64 /* with its NUL */
+
+struct model_spec {
+    char name[MODEL_SPEC_NAME_MAX];
+    uint32_t layers, hidden;
+    uint32_t heads, kv_heads; /* kv_heads: default heads */
+    uint32_t head_dim;        /* default hidden / heads */
+    uint32_t ffn;             /* inner width; of one expert where there are experts */
+    uint32_t vocab;
+    uint32_t experts, experts_active; /* 0: a dense model */
+    bool gated;                       /* three matrices in a feed-forward (default), else two */
+    bool tied;                        /* embedding and output share a matrix; default no */
+    double weight_bytes;              /* of one weight; default 2 */
+    double kv_element_bytes;          /* default 2 */
+};
+
+/* On failure *ret is untouched and err names the line. Refuses unknown and repeated keys, numbers
+ * out of range, and shapes that do not fit together. */
+int model_spec_parse(struct str text, struct model_spec *ret, struct err *err);
+
+/* A shipped one, by name; -ENOENT with the nearest name otherwise. */
+int model_spec_find(struct str name, struct model_spec *ret, struct err *err);
+
+/* The shipped ones in order of their names; false when `i` is beyond the last. */
+bool model_spec_at(uint32_t i, struct model_spec *ret);
+
+double model_spec_attention_weights(const struct model_spec *m); /* of one layer */
+double model_spec_ffn_weights(const struct model_spec *m);       /* of one layer, one expert */
+double model_spec_weights(const struct model_spec *m);           /* all parameters */
+double model_spec_kv_token_bytes(const struct model_spec *m);    /* of one cached token */

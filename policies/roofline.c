@@ -1,0 +1,183 @@
+/* roofline.c - closed-form step time: what must be read, what must be computed, and what is paid
+ * for each of a layer's small kernels.
+ *
+ *     step  = L [ sqrt(t_m^2 + t_c^2) + max(f, s T) + A + 2 C ] + head + H
+ *     t_m   = bytes(weights touched) / (eff_bytes BW)      t_c = 2 w T / (eff_flops P)
+ *     A     = decode: KV bytes / (0.88 BW), at least 12 us;
+ *             prefill: 4 heads d pairs / (eff_attn(chunk) P), at least 12 us
+ *     C     = max(link_s, 2 (n-1)/n bytes / (eff_link link))         tp > 1 only
+ *     H     = host_s + seq_s (sequences)
+ *
+ * The root of squares stands between the sum of both times (no overlap) and the larger of them
+ * (perfect overlap), as tiles of a matrix product do; a hard maximum errs most where the two meet,
+ * which is where a chunked step is run on purpose. A mixture's weights are read by the expected
+ * number of distinct experts that T tokens choose, N (1 - ((N - k) / N)^T), with a uniform router:
+ * real routers are skewed and read fewer.
+ *
+ * Sources: roofline (Williams, Waterman and Patterson 2009); operators and their tables as in
+ * Vidur (MLSys 2024) and LLMServingSim; constants are ours, fitted by `muster perf fit`. */
+#include "policies/roofline.h"
+
+#include "base/core/err.h"
+
+#include <math.h>
+#include <string.h>
+
+#define ATTENTION_BYTES 0.88 /* share of bandwidth that decode attention gets */
+#define ATTENTION_S 12e-6    /* least time of one attention kernel */
+#define CHUNK_HALF 192.0     /* tokens of a chunk at which attention gets half of eff_attn */
+#define HEAD_BYTES 0.8       /* the output matrix is large: it is read better than a layer is */
+#define MEM_SHARE 0.9        /* of the memory that a server plans with */
+#define MEM_RUNTIME 0.15e9   /* kept by the runtime; with peers, their buffers too */
+#define MEM_RUNTIME_TP 0.6e9
+#define ACTIVATION_MOE (8.0 / 5.5) /* experts need more */
+#define WATTS_MEMORY 0.55          /* of the dynamic power, while only memory is busy */
+#define CLOCK_POWER 3.0            /* power of the clock that arithmetic's watts follow: f V^2 */
+
+static void init_memory(struct roofline *r, const struct hardware *h, const struct model_spec *m)
+{
+    double activation = h->activation_bytes * (m->experts ? ACTIVATION_MOE : 1);
+    double runtime = r->tp > 1 ? MEM_RUNTIME_TP : MEM_RUNTIME;
+    r->weight_bytes = model_spec_weights(m) * m->weight_bytes;
+    r->kv_token_bytes = model_spec_kv_token_bytes(m);
+    r->kv_room_bytes = r->tp * (MEM_SHARE * h->mem_bytes - activation - runtime) - r->weight_bytes;
+}
+
+/* Bytes of one token's activations that a layer's small kernels move, 16 bits each: two norms and
+ * two sums over the hidden width, rotation over queries and keys, the feed-forward's activation. */
+static double row_bytes(const struct model_spec *m, double tp)
+{
+    double whole = 2.0 * m->hidden * (2 + 3);
+    double shared = 2.0 * m->head_dim * (m->heads + m->kv_heads) +
+                    (m->gated ? 3.0 : 2.0) * m->ffn * (m->experts ? m->experts_active : 1);
+    return 2 * (whole + shared / tp);
+}
+
+bool roofline_init(struct roofline *r, const struct hardware *h, const struct model_spec *m,
+                   uint32_t tp)
+{
+    must(tp >= 1);
+    memset(r, 0, sizeof *r); /* padding too: states are compared as bytes */
+    if (m->heads % tp || (tp > 1 && h->link_bytes_s <= 0)) return false;
+
+    double read_s = 1 / (h->eff_bytes * h->bytes_s), flop_s = 1 / (h->eff_flops * h->flops);
+    double attention = model_spec_attention_weights(m) / tp, ffn = model_spec_ffn_weights(m) / tp;
+    double kv_heads = fmax(1, (double)m->kv_heads / tp); /* fewer than devices: each keeps one */
+    r->layers = m->layers;
+    r->tp = tp;
+    r->weights_s = (attention + (m->experts ? 0 : ffn)) * m->weight_bytes * read_s;
+    r->expert_s = m->experts ? ffn * m->weight_bytes * read_s : 0;
+    r->experts = m->experts;
+    r->expert_miss = m->experts ? 1 - (double)m->experts_active / m->experts : 0;
+    r->token_flop_s = 2 * (attention + ffn * (m->experts ? m->experts_active : 1)) * flop_s;
+    r->token_row_s = row_bytes(m, tp) / (h->eff_rows * h->bytes_s);
+    r->layer_s = h->layer_s;
+    r->kv_token_s =
+        2 * kv_heads * m->head_dim * m->kv_element_bytes / (ATTENTION_BYTES * h->bytes_s);
+    r->pair_s = 4.0 * m->heads / tp * m->head_dim / (h->eff_attn * h->flops);
+    r->head_s = (double)m->vocab * m->hidden / tp * m->weight_bytes / (HEAD_BYTES * h->bytes_s);
+    r->head_token_s = 2.0 * m->vocab * m->hidden / tp * flop_s;
+    if (tp > 1) {
+        r->reduce_s = h->link_s;
+        r->reduce_token_s = 2.0 * (tp - 1) / tp * 2 * m->hidden / (h->eff_link * h->link_bytes_s);
+    }
+    r->host_s = h->host_s;
+    r->seq_s = h->seq_s;
+    init_memory(r, h, m);
+    r->watts_idle = tp * h->watts_idle;
+    r->watts_max = tp * h->watts_max;
+    r->tokens_validated_max = h->tokens_validated_max;
+    r->validated = h->validated;
+    return true;
+}
+
+/* One step, by what bounds it. */
+struct step_parts {
+    double total_s, memory_s, compute_s;
+};
+
+static inline struct step_parts step_parts(const struct roofline *r, const struct perf_shape *s,
+                                           double clock)
+{
+    double prefill = s->prefill_tokens, decoding = s->decoding_seqs, chunks = s->prefill_chunks;
+    double tokens = prefill + decoding, seqs = decoding + chunks;
+    double kv = (double)s->kv_tokens_decoding;
+    double pairs = (double)s->kv_tokens_read - kv;
+
+    double read_s = r->weights_s;
+    if (r->expert_s > 0) {
+        read_s += r->expert_s * r->experts * (1 - pow(r->expert_miss, tokens));
+    }
+    double flop_s = r->token_flop_s * tokens / clock;
+    double matrix_s = sqrt(read_s * read_s + flop_s * flop_s);
+    double rows_s = fmax(r->layer_s, r->token_row_s * tokens);
+    double attend_read_s = decoding > 0 ? fmax(ATTENTION_S, r->kv_token_s * kv) : 0;
+    double attend_flop_s = 0;
+    if (chunks > 0) {
+        double slowed = 1 + CHUNK_HALF * chunks / prefill;
+        attend_flop_s = fmax(ATTENTION_S, r->pair_s * pairs * slowed / clock);
+    }
+    double reduce_s = 2 * fmax(r->reduce_s, r->reduce_token_s * tokens);
+    double head_flop_s = r->head_token_s * seqs / clock;
+    double head_s = sqrt(r->head_s * r->head_s + head_flop_s * head_flop_s);
+    double layer_s = matrix_s + rows_s + attend_read_s + attend_flop_s + reduce_s;
+    return (struct step_parts){
+        .total_s = r->layers * layer_s + head_s + r->host_s + r->seq_s * seqs,
+        .memory_s = r->layers * (fmin(read_s, matrix_s) + attend_read_s + rows_s) + r->head_s,
+        .compute_s = r->layers * (flop_s + attend_flop_s) + head_flop_s,
+    };
+}
+
+double roofline_step_s(const struct roofline *r, const struct perf_shape *shape)
+{
+    return step_parts(r, shape, 1).total_s;
+}
+
+double roofline_step_clock_s(const struct roofline *r, const struct perf_shape *shape, double clock)
+{
+    must(clock > 0 && clock <= 1);
+    return step_parts(r, shape, clock).total_s;
+}
+
+double roofline_watts(const struct roofline *r, const struct perf_shape *shape, double clock)
+{
+    must(clock > 0 && clock <= 1);
+    if (shape->prefill_tokens == 0 && shape->decoding_seqs == 0) return r->watts_idle;
+    struct step_parts p = step_parts(r, shape, clock);
+    double busy = WATTS_MEMORY * p.memory_s + p.compute_s * pow(clock, CLOCK_POWER);
+    return r->watts_idle + (r->watts_max - r->watts_idle) * fmin(1, busy / p.total_s);
+}
+
+uint64_t roofline_kv_tokens(const struct roofline *r)
+{
+    return r->kv_room_bytes > 0 ? (uint64_t)(r->kv_room_bytes / r->kv_token_bytes) : 0;
+}
+
+void roofline_linear(const struct roofline *r, struct roofline_point at, struct perf_coef *ret)
+{
+    uint64_t seqs = at.decoding_seqs, kv = seqs * at.context_tokens, n = at.chunk_tokens;
+    struct perf_shape one = { .decoding_seqs = 1, .kv_tokens_read = 1, .kv_tokens_decoding = 1 };
+    struct perf_shape many = { .decoding_seqs = at.decoding_seqs,
+                               .kv_tokens_read = seqs,
+                               .kv_tokens_decoding = seqs };
+    struct perf_shape full = many, mixed = many;
+    full.kv_tokens_read = full.kv_tokens_decoding = kv;
+    mixed = full;
+    mixed.prefill_tokens = at.chunk_tokens;
+    mixed.prefill_chunks = 1;
+    mixed.kv_tokens_read += n * (n + 1) / 2;
+
+    double one_s = roofline_step_s(r, &one), many_s = roofline_step_s(r, &many);
+    double full_s = roofline_step_s(r, &full), mixed_s = roofline_step_s(r, &mixed);
+    *ret = (struct perf_coef){ .ratio_p90 = 1 };
+    ret->c = seqs > 1 ? fmax(0, (many_s - one_s) / (double)(seqs - 1)) : r->seq_s;
+    ret->a = fmax(0, one_s - ret->c);
+    ret->d = kv > seqs ? (full_s - many_s) / (double)(kv - seqs) : 0;
+    ret->b = (mixed_s - full_s) / (double)n;
+}
+
+bool roofline_range_ok(const struct roofline *r, const struct perf_shape *shape)
+{
+    return r->validated &&
+           (double)shape->prefill_tokens + shape->decoding_seqs <= r->tokens_validated_max;
+}

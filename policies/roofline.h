@@ -1,0 +1,66 @@
+/* roofline.h - seconds and watts of a step from the shape of the batch, the model, the hardware.
+ *
+ * Layer:   policies (base/core, libm)
+ * Threads: pure functions; the struct holds no pointer and may be copied as bytes
+ *
+ *     struct roofline r;
+ *     roofline_init(&r, hardware_find(STR("a100")), &spec, 1);
+ *     roofline_step_s(&r, &shape)
+ */
+#pragma once
+#include "policies/hardware.h"
+#include "policies/model_spec.h"
+#include "policies/perf.h"
+
+/* Everything that does not depend on the batch, once. Seconds are of one layer on one of the tp
+ * devices unless said; names end in what they are multiplied with. */
+struct roofline {
+    double layers, tp;
+    double weights_s;                /* reading what every token reads: attention, a dense ffn */
+    double expert_s;                 /* reading one expert; 0: a dense model */
+    double experts, expert_miss;     /* 1 - active/experts: the chance that a token passes one by */
+    double token_flop_s;             /* arithmetic of one token's matrices */
+    double token_row_s;              /* its norms, rotations, activations, sums */
+    double layer_s;                  /* the least that those take */
+    double kv_token_s;               /* reading one cached token for a decoding session */
+    double pair_s;                   /* a token of a long chunk attending to one token */
+    double head_s, head_token_s;     /* output matrix, whole model: reading, and a sampled token */
+    double reduce_s, reduce_token_s; /* one all-reduce: least, and a token's */
+    double host_s, seq_s;            /* of a step */
+    double kv_token_bytes, weight_bytes, kv_room_bytes; /* all tp devices together */
+    double watts_idle, watts_max;                       /* all tp devices together */
+    double tokens_validated_max;
+    bool validated;
+};
+
+/* tp: devices that share each layer, at least 1. False, and *r is not to be used, when the model
+ * cannot be split so: heads do not divide, or the devices have no link. */
+bool roofline_init(struct roofline *r, const struct hardware *h, const struct model_spec *m,
+                   uint32_t tp);
+
+double roofline_step_s(const struct roofline *r, const struct perf_shape *shape);
+
+/* At `clock`, a share of the full one (0, 1]: arithmetic slows down with it, memory does not. */
+double roofline_step_clock_s(const struct roofline *r, const struct perf_shape *shape,
+                             double clock);
+
+/* Mean watts of all devices while the step runs. An empty shape: idle. */
+double roofline_watts(const struct roofline *r, const struct perf_shape *shape, double clock);
+
+/* KV capacity in tokens: 0.9 of the memory less weights, activations and what the runtime keeps.
+ * 0: the model does not fit. */
+uint64_t roofline_kv_tokens(const struct roofline *r);
+
+/* The point that a linear surrogate is taken at: what usual steps look like. */
+struct roofline_point {
+    uint32_t decoding_seqs;  /* at least 1 */
+    uint32_t context_tokens; /* of each of them */
+    uint32_t chunk_tokens;   /* of a prompt, in one step; at least 1 */
+};
+#define ROOFLINE_POINT_DEFAULT ((struct roofline_point){ 32, 1024, 512 })
+
+/* Coefficients that agree with the roofline for an empty-handed decode step and at the point. */
+void roofline_linear(const struct roofline *r, struct roofline_point at, struct perf_coef *ret);
+
+/* False: estimates of this shape are extrapolated. */
+bool roofline_range_ok(const struct roofline *r, const struct perf_shape *shape);

@@ -1,0 +1,179 @@
+/* t_roofline.c - the step-time model in closed form: by hand, in its limits, and as a surrogate. */
+#include "base/core/bits.h"
+#include "base/core/rng.h"
+#include "policies/roofline.h"
+#include "tests/unit/unit.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+static struct roofline make(const char *hardware, const char *model, uint32_t tp)
+{
+    struct model_spec m;
+    struct roofline r;
+    const struct hardware *h = hardware_find(str_from(hardware));
+    assert_non_null(h);
+    assert_int_equal(model_spec_find(str_from(model), &m, NULL), 0);
+    assert_true(roofline_init(&r, h, &m, tp));
+    return r;
+}
+
+static struct perf_shape decode(uint32_t seqs, uint32_t context)
+{
+    uint64_t kv = (uint64_t)seqs * context;
+    return (
+        struct perf_shape){ .decoding_seqs = seqs, .kv_tokens_read = kv, .kv_tokens_decoding = kv };
+}
+
+static struct perf_shape prefill(uint64_t tokens, uint64_t before)
+{
+    return (struct perf_shape){ .prefill_tokens = (uint32_t)tokens,
+                                .prefill_chunks = 1,
+                                .kv_tokens_read = tokens * before + tokens * (tokens + 1) / 2 };
+}
+
+static void t_table(void **state)
+{
+    (void)state;
+    for (uint32_t i = 0; i < hardware_count; i++) {
+        const struct hardware *h = &hardware_table[i];
+        const double eff[] = { h->eff_bytes, h->eff_flops, h->eff_rows, h->eff_attn };
+        for (size_t k = 0; k < COUNT_OF(eff); k++)
+            assert_true(eff[k] > 0 && eff[k] <= 1);
+        assert_true(h->eff_link <= 1 && (h->eff_link > 0) == (h->link_bytes_s > 0));
+        assert_true(h->watts_idle > 0 && h->watts_idle < h->watts_max);
+        assert_true(h->validated == (h->tokens_validated_max > 0));
+        assert_ptr_equal(hardware_find(str_from(h->name)), h);
+    }
+    assert_ptr_equal(hardware_find(STR("a100")), hardware_find(STR("a100-80")));
+    assert_null(hardware_find(STR("A100")));
+}
+
+/* A decode step of one sequence reads the weights: bandwidth bounds it. A long prompt computes. */
+static void t_limits(void **state)
+{
+    (void)state;
+    for (uint32_t i = 0; i < hardware_count; i++) {
+        const struct hardware *h = &hardware_table[i];
+        struct roofline r = make(h->name, "llama-3-8b", 1);
+        struct perf_shape one = decode(1, 1), whole = prefill(2048, 0);
+        double bytes_least = 15e9 / h->bytes_s, flops_least = 2 * 7e9 * 2048 / h->flops;
+        assert_true(roofline_step_s(&r, &one) > bytes_least);
+        assert_true(roofline_step_s(&r, &one) < 2.5 * bytes_least + h->host_s + 32 * 60e-6);
+        assert_true(roofline_step_s(&r, &whole) > flops_least);
+        assert_true(roofline_step_s(&r, &whole) < 4 * flops_least + h->host_s + 32 * 60e-6);
+    }
+}
+
+/* More work never takes less time. */
+static void t_monotone(void **state)
+{
+    (void)state;
+    struct rng rng;
+    rng_seed(&rng, 5);
+    struct roofline r[] = { make("a100", "llama-3-8b", 1), make("h100", "mixtral-8x7b", 4),
+                            make("cpu", "muster-tiny", 1), make("l4", "qwen3-30b-a3b", 1) };
+    for (int n = 0; n < 2000; n++) {
+        const struct roofline *at = &r[n % (int)COUNT_OF(r)];
+        struct perf_shape less =
+            decode(1 + (uint32_t)rng_below(&rng, 200), 1 + (uint32_t)rng_below(&rng, 4000));
+        struct perf_shape chunk = prefill(1 + rng_below(&rng, 4096), rng_below(&rng, 8192));
+        struct perf_shape more = less, both = less;
+        more.decoding_seqs++, more.kv_tokens_read++, more.kv_tokens_decoding++;
+        both.prefill_tokens = chunk.prefill_tokens, both.prefill_chunks = 1;
+        both.kv_tokens_read += chunk.kv_tokens_read;
+        assert_true(roofline_step_s(at, &more) > roofline_step_s(at, &less));
+        assert_true(roofline_step_s(at, &both) > roofline_step_s(at, &chunk));
+        assert_true(roofline_step_s(at, &both) > roofline_step_s(at, &less));
+    }
+}
+
+static void t_parallel(void **state)
+{
+    (void)state;
+    struct roofline one = make("h100", "llama-3-70b", 1), four = make("h100", "llama-3-70b", 4);
+    struct perf_shape s = decode(16, 500), long_prompt = prefill(4096, 0);
+    double gain = roofline_step_s(&one, &s) / roofline_step_s(&four, &s);
+    assert_true(gain > 1.5 && gain < 4);
+    gain = roofline_step_s(&one, &long_prompt) / roofline_step_s(&four, &long_prompt);
+    assert_true(gain > 1.5 && gain < 4);
+    assert_int_equal(roofline_kv_tokens(&one), 0);       /* 141 GB do not fit 80 */
+    assert_true(roofline_kv_tokens(&four) > 200 * 1000); /* 288 - 141 - 24 GB at 320 KiB */
+    struct model_spec m;
+    struct roofline r;
+    assert_int_equal(model_spec_find(STR("llama-3-8b"), &m, NULL), 0);
+    assert_false(roofline_init(&r, hardware_find(STR("a100")), &m, 3));
+    assert_false(roofline_init(&r, hardware_find(STR("cpu")), &m, 2));
+}
+
+static void t_kv_tokens(void **state)
+{
+    (void)state;
+    /* 0.9 x 80 GiB - 16.06 GB - 5.5 GiB - 0.15 GB over 128 KiB a token. */
+    struct roofline r = make("a100", "llama-3-8b", 1);
+    double want = (0.9 * 80 * 1073741824 - 16.06e9 - 5.5 * 1073741824 - 0.15e9) / 131072;
+    assert_true(fabs((double)roofline_kv_tokens(&r) / want - 1) < 0.01);
+    r = make("l4", "llama-3-8b", 1);
+    assert_in_range(roofline_kv_tokens(&r), 25000, 40000);
+}
+
+static void t_experts(void **state)
+{
+    (void)state;
+    /* One token reads the experts it chooses; a thousand read all of them. */
+    struct roofline r = make("a100", "mixtral-8x7b", 2);
+    struct perf_shape one = decode(1, 1), many = decode(1000, 1);
+    double read_one = r.layers * (r.weights_s + 2 * r.expert_s);
+    double read_all = r.layers * (r.weights_s + 8 * r.expert_s);
+    double rest = r.layers * (r.layer_s + 2 * r.reduce_s + 12e-6) + r.head_s + r.host_s;
+    assert_true(fabs(roofline_step_s(&r, &one) / (read_one + rest) - 1) < 0.02);
+    assert_true(roofline_step_s(&r, &many) > read_all + rest);
+}
+
+static void t_watts(void **state)
+{
+    (void)state;
+    struct roofline r = make("a100", "llama-3-8b", 1);
+    struct perf_shape none = { 0 }, one = decode(1, 100), whole = prefill(4096, 0);
+    double w_one = roofline_watts(&r, &one, 1), w_whole = roofline_watts(&r, &whole, 1);
+    assert_true(roofline_watts(&r, &none, 1) == r.watts_idle);
+    assert_true(w_one > r.watts_idle && w_whole > 1.3 * w_one && w_whole <= r.watts_max);
+    assert_true(w_whole > 0.8 * r.watts_max);
+    /* A lower clock costs a prompt its time and hardly any of a decode step's. */
+    assert_true(roofline_watts(&r, &whole, 0.7) < 0.8 * w_whole);
+    assert_true(roofline_step_clock_s(&r, &whole, 0.7) > 1.25 * roofline_step_s(&r, &whole));
+    assert_true(roofline_step_clock_s(&r, &one, 0.7) < 1.02 * roofline_step_s(&r, &one));
+}
+
+static void t_bytes(void **state)
+{
+    (void)state;
+    struct roofline a, b;
+    memset(&a, 0xff, sizeof a), memset(&b, 0, sizeof b);
+    struct model_spec m;
+    assert_int_equal(model_spec_find(STR("llama-3-8b"), &m, NULL), 0);
+    assert_true(roofline_init(&a, hardware_find(STR("a100")), &m, 2));
+    assert_true(roofline_init(&b, hardware_find(STR("a100")), &m, 2));
+    assert_memory_equal(&a, &b, sizeof a);
+}
+
+static void t_range(void **state)
+{
+    (void)state;
+    struct roofline a100 = make("a100", "llama-3-8b", 1), l4 = make("l4", "llama-3-8b", 1);
+    struct perf_shape s = prefill(512, 0), beyond = prefill(100000, 0);
+    assert_true(roofline_range_ok(&a100, &s));
+    assert_false(roofline_range_ok(&a100, &beyond));
+    assert_false(roofline_range_ok(&l4, &s));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(t_table),    cmocka_unit_test(t_limits),    cmocka_unit_test(t_monotone),
+        cmocka_unit_test(t_parallel), cmocka_unit_test(t_kv_tokens), cmocka_unit_test(t_experts),
+        cmocka_unit_test(t_watts),    cmocka_unit_test(t_bytes),     cmocka_unit_test(t_range),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
