@@ -5,6 +5,7 @@
 #include "cli/load_report.h"
 #include "cli/replay.h"
 #include "cli/target.h"
+#include "cli/trace_file.h"
 
 #include <signal.h>
 #include <stdio.h>
@@ -185,7 +186,7 @@ static int load(const struct load_options *o, struct err *err)
     struct target target;
     struct replay replay;
     int rc = target_parse(o->url, &target, err);
-    if (rc == 0) rc = trace_load(o->trace.data, &trace, err);
+    if (rc == 0) rc = trace_file_load(o->trace.data, TRACE_AUTO, &trace, err);
     if (rc == 0) rc = slice(o, trace, &replay, err);
     if (rc == 0) rc = loop_new(&loop, err);
     if (rc == 0 && o->model.len > 0) rc = buf_str(&model, o->model);

@@ -10,6 +10,7 @@
 
 #include "base/core/bits.h"
 #include "base/io/clock.h"
+#include "cli/trace_file.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -283,7 +284,7 @@ static void stay(const struct demo *d)
 static int run_phases(struct demo *d, struct err *err)
 {
     int rc = loop_new(&d->loop, err);
-    if (rc == 0) rc = trace_load(d->options->trace, &d->trace, err);
+    if (rc == 0) rc = trace_file_load(d->options->trace, TRACE_AUTO, &d->trace, err);
     if (rc == 0) rc = start(d, err);
     if (rc == 0) rc = grow_and_shrink(d, err);
     if (rc == 0) rc = compare(d, err);

@@ -28,15 +28,15 @@ int64_t replay_due_us(const struct replay *r, uint32_t index)
 int replay_message(struct replay *r, uint32_t index, struct buf *out)
 {
     const struct trace_request *t = &r->trace->request[r->first + index];
-    uint32_t tokens = max_u32(t->input_tokens / r->divide, 1);
+    uint32_t tokens = max_u32(t->prompt_tokens / r->divide, 1);
     if (tokens > r->tokens_max) {
         tokens = r->tokens_max;
         r->cut++;
     }
     struct prompt_shape shape = {
         .seed = r->seed,
-        .ids = t->ids,
-        .id_count = t->id_count,
+        .ids = t->block_count > 0 ? &r->trace->block[t->block_first] : NULL,
+        .id_count = t->block_count,
         .own = r->first + index,
         .tokens = tokens,
         .block_tokens = max_u32(TRACE_MOONCAKE_BLOCK / r->divide, 1),

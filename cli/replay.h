@@ -6,7 +6,7 @@
 #pragma once
 #include "cli/load_run.h"
 #include "cli/prompt.h"
-#include "cli/trace.h"
+#include "simulator/trace.h"
 
 struct replay {
     const struct trace *trace;

@@ -8,7 +8,8 @@
  *
  * Formats:  Azure CSV       TIMESTAMP,ContextTokens,GeneratedTokens
  *           Mooncake JSONL  {"timestamp": ms, "input_length", "output_length", "hash_ids": [...]}
- *           text JSONL      as Mooncake's, with "prompt", "tenant", "session", "turn" instead of ids
+ *           text JSONL      as Mooncake's, with "prompt" instead of ids
+ *           Both JSONL forms may say "tenant", "service", "session", "turn" and "output_max".
  */
 #pragma once
 #include "base/core/err.h"
@@ -17,6 +18,9 @@
 
 #define TRACE_REQUESTS_MAX 4000000
 #define TRACE_BLOCKS_MAX 200000000
+#define TRACE_TEXT_BYTES_MAX ((size_t)1 << 30)
+#define TRACE_SCALE_MAX 1000
+#define TRACE_MOONCAKE_BLOCK 512 /* tokens a hash id of a Mooncake trace names */
 
 struct trace_request {
     int64_t at_us;
@@ -41,24 +45,27 @@ struct trace {
     char *text;
     size_t text_bytes;
     bool has_tenants, has_sessions;
+    size_t request_capacity, block_capacity, text_capacity; /* trace_append's own */
 };
 
 enum trace_format { TRACE_AUTO, TRACE_AZURE, TRACE_MOONCAKE, TRACE_TEXT, TRACE_FORMAT_COUNT };
 extern const char *const trace_format_names[TRACE_FORMAT_COUNT];
 
-/* -EINVAL names the line; -E2BIG at a bound; -ENOMEM. */
+/* Times count from the first request. -EINVAL names the line; -E2BIG at a bound; -ENOMEM. */
 int trace_parse(struct str text, enum trace_format format, struct trace **ret, struct err *err);
 void trace_free(struct trace *t);
 CLEANUP_FREEP(trace, struct trace)
 
-/* Empty, to append to (generators). */
+/* Empty, to append to (generators, which set block_tokens themselves). Of `r` the places in block
+ * and text are ignored: r->block_count ids at `blocks` and `text` are copied. -EINVAL: without
+ * tokens, earlier than the one before, or more blocks than the prompt has. */
 int trace_new(struct trace **ret, struct err *err);
 int trace_append(struct trace *t, const struct trace_request *r, const uint64_t *blocks,
                  struct str text, struct err *err);
 
 /* In this order: keep the first `requests_max` (0: all), superpose `scale` copies each shifted by
- * k / scale of the span (wrapping round) with blocks and tenants of their own, divide times by
- * `speed`. */
+ * k / scale of the span (wrapping round) with blocks, tenants and sessions of their own (a session
+ * that the wrap cuts becomes two), divide times by `speed`. */
 int trace_shape(struct trace *t, uint32_t requests_max, uint32_t scale, double speed,
                 struct err *err);
 

@@ -1,83 +1,15 @@
-/* t_replay.c - traces are read line by line, prompts share what the trace shares, reports are exact. */
+/* t_replay.c - prompts share what the trace shares, reports are exact. */
 #include "base/core/bits.h"
 #include "base/core/own.h"
-#include "base/io/file.h"
 #include "cli/load_report.h"
 #include "cli/replay.h"
 
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
-#include <stdio.h>
 #include <stdlib.h>
-#include <unistd.h>
 
 #include <cmocka.h>
-
-static struct trace *load(const char *text, struct err *err)
-{
-    char path[] = "/tmp/muster-trace-XXXXXX";
-    int fd = mkstemp(path);
-    assert_true(fd >= 0);
-    close(fd);
-    assert_int_equal(file_write_atomic(path, str_from(text), 0600, NULL), 0);
-    struct trace *t = NULL;
-    trace_load(path, &t, err);
-    unlink(path);
-    return t;
-}
-
-static void both_formats_are_read(void **state)
-{
-    (void)state;
-    struct err err = { 0 };
-    CLEANUP(trace_freep)
-    struct trace *t = load("{\"timestamp\":500,\"input_length\":700,\"output_length\":5,"
-                           "\"hash_ids\":[3,9]}\n"
-                           "{\"timestamp\":3500,\"input_length\":10,\"output_length\":1,"
-                           "\"hash_ids\":[3],\"later\":{}}\n",
-                           &err);
-    assert_non_null(t);
-    assert_int_equal(t->count, 2);
-    assert_int_equal(t->request[1].at_us, 3000000);
-    assert_int_equal(t->request[0].id_count, 2);
-    assert_int_equal(t->request[0].ids[1], 9);
-    assert_int_equal(t->request[1].ids[0], 3);
-
-    CLEANUP(trace_freep)
-    struct trace *azure = load("TIMESTAMP,ContextTokens,GeneratedTokens\r\n"
-                               "2024-02-28 23:59:59.5000000,374,44\r\n"
-                               "2024-02-29 00:00:01.2500000,396,109\r\n"
-                               "2024-03-01 00:00:01.2500000,12,3\n",
-                               &err);
-    assert_non_null(azure);
-    assert_int_equal(azure->count, 3);
-    assert_int_equal(azure->request[1].at_us, 1750000);
-    assert_true(azure->request[2].at_us == 1750000 + 86400LL * 1000000); /* a leap day between */
-    assert_null(azure->request[0].ids);
-}
-
-static void wrong_lines_are_named(void **state)
-{
-    (void)state;
-    static const struct {
-        const char *text, *says;
-    } rows[] = {
-        { "", "no requests" },
-        { "{\"timestamp\":1,\"input_length\":0,\"hash_ids\":[]}\n", ":1: a request without" },
-        { "{\"timestamp\":9,\"input_length\":1}\n{\"timestamp\":8,\"input_length\":1}\n", ":2: " },
-        { "{\"timestamp\":9,\"input_length\":1}\n{\"timestamp\":9,\"input_len\n", ":2: not a" },
-        { "{\"timestamp\":-4,\"input_length\":1}\n", "timestamp" },
-        { "{\"timestamp\":4,\"input_length\":1,\"hash_ids\":[-1]}\n", ":1: " },
-        { "T,C,G\n2024-13-01 00:00:00,1,1\n", ":2: not TIMESTAMP" },
-        { "T,C,G\n2024-01-01 00:00:00,1\n", ":2: not TIMESTAMP" },
-    };
-    for (size_t i = 0; i < COUNT_OF(rows); i++) {
-        struct err err = { 0 };
-        struct trace *t = load(rows[i].text, &err);
-        if (t || !strstr(err.text, rows[i].says)) fail_msg("row %zu: %s", i, err.text);
-    }
-}
 
 static void message(struct replay *r, uint32_t index, struct buf *out)
 {
@@ -96,14 +28,14 @@ static size_t common(const struct buf *a, const struct buf *b)
 static void prompts_share_what_the_trace_shares(void **state)
 {
     (void)state;
-    static const uint64_t same[] = { 1, 2, 3, 4 }, other[] = { 1, 2, 8, 9 }, apart[] = { 7 };
+    uint64_t blocks[] = { 1, 2, 3, 4, 1, 2, 8, 9, 7 }; /* same, half the same, apart */
     struct trace_request requests[] = {
-        { .input_tokens = 2048, .ids = same, .id_count = 4 },
-        { .input_tokens = 2048, .ids = other, .id_count = 4 },
-        { .input_tokens = 2048, .ids = apart, .id_count = 1 },
-        { .input_tokens = 2048, .ids = same, .id_count = 4 },
+        { .prompt_tokens = 2048, .block_first = 0, .block_count = 4 },
+        { .prompt_tokens = 2048, .block_first = 4, .block_count = 4 },
+        { .prompt_tokens = 2048, .block_first = 8, .block_count = 1 },
+        { .prompt_tokens = 2048, .block_first = 0, .block_count = 4 },
     };
-    struct trace trace = { .request = requests, .count = COUNT_OF(requests) };
+    struct trace trace = { .request = requests, .count = COUNT_OF(requests), .block = blocks };
     struct replay r = { .trace = &trace,
                         .count = trace.count,
                         .speed = 2,
@@ -193,8 +125,6 @@ static void reports_are_exact(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(both_formats_are_read),
-        cmocka_unit_test(wrong_lines_are_named),
         cmocka_unit_test(prompts_share_what_the_trace_shares),
         cmocka_unit_test(questions_are_there),
         cmocka_unit_test(reports_are_exact),
