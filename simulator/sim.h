@@ -77,7 +77,7 @@ struct sim_outcome {
     enum sim_end end;
     uint32_t instance; /* of the first token */
     int64_t arrival_us, first_us, last_us;
-    uint32_t output_tokens, cached_tokens;
+    uint32_t generated, cached_tokens;
 };
 
 /* Log-spaced counts with one per cent resolution (value in microseconds). */

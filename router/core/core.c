@@ -42,6 +42,7 @@ int core_new(const struct core_config *config, struct core **ret, struct err *er
     CLEANUP(core_freep) struct core *c = calloc(1, sizeof *c);
     if (!c) return err_set(err, -ENOMEM, "router core: no memory");
     c->config = *config;
+    if (c->config.key_tokens == 0) c->config.key_tokens = BLOCK_TOKENS;
     c->starting_eta_s = -1;
     list_init(&c->held);
     rng_seed(&c->rng, config->seed);
@@ -159,7 +160,7 @@ static void view_fill(struct core *c, const struct core_request *r, int64_t now_
             .perf = s->ep.perf,
             .token_budget = max_u32(s->ep.token_budget, 1),
             .seqs_max = max_u32(s->ep.seqs_max, 1),
-            .hit_tokens = c->hit_blocks[i] * BLOCK_TOKENS,
+            .hit_tokens = c->hit_blocks[i] * c->config.key_tokens,
             .price_per_hour = s->ep.price_per_hour,
         };
         ledger_view(c->ledger, i, now_us, in);
@@ -180,7 +181,7 @@ static bool place(struct core *c, struct core_request *r, int64_t now_us)
     if (r->route.instance_id == ROUTE_NONE) return false;
 
     uint32_t slot = r->route.instance_id;
-    r->hit_tokens = min_u32(c->hit_blocks[slot] * BLOCK_TOKENS, r->prompt_tokens - 1);
+    r->hit_tokens = min_u32(c->hit_blocks[slot] * c->config.key_tokens, r->prompt_tokens - 1);
     r->entry =
         ledger_send(c->ledger, slot, r->prompt_tokens, r->hit_tokens, r->length.mean, now_us);
     if (!r->entry) return false;

@@ -32,6 +32,7 @@ struct core_config {
     const struct route_policy *route;
     const struct predict_policy *predict;
     size_t index_bytes;
+    uint32_t key_tokens;   /* a key covers so many; 0: BLOCK_TOKENS */
     uint32_t requests_max; /* in flight */
     uint32_t held_max;     /* waiting for an instance */
     int64_t hold_us_max;

@@ -1,0 +1,83 @@
+/* instance.h - one simulated engine behind one interface: what a router may send to.
+ *
+ * Layer:    simulator (engine/core, policies, base/core)
+ * Lifetime: made by its kind, freed by instance_free; flights belong to the run
+ * Rules:    (1) an instance tells the run through its hooks, never another instance
+ *           (2) between events nothing changes: next_us says when it wants to be called
+ *
+ * Kinds: `paged` is the real scheduler over the modelled hardware; `serial` is the reference of
+ * published routing comparisons (one prompt after another, decoding without contention).
+ */
+#pragma once
+#include "base/core/heap.h"
+#include "simulator/flight.h"
+#include "simulator/world.h"
+
+struct instance;
+
+/* What the run is told. Times are the events' own. */
+struct instance_hooks {
+    void *arg;
+    void (*tokens)(void *arg, struct flight *f, uint32_t count, int64_t first_us, int64_t last_us);
+    void (*ended)(void *arg, struct flight *f, int64_t now_us);
+    void (*block)(void *arg, uint32_t instance, struct block_key key, bool add, int64_t now_us);
+};
+
+/* As an engine would report it. */
+struct instance_load {
+    uint32_t running, waiting;
+    uint64_t prefill_tokens; /* known and not computed */
+    uint64_t kv_tokens, kv_tokens_max;
+    struct perf_coef perf;
+};
+
+struct instance_stats {
+    uint64_t steps, preemptions, swaps, prompt_tokens, hit_tokens;
+    double busy_s, energy_j;
+};
+
+struct instance_config {
+    const struct sim_config *sim;
+    const struct world *world;
+    const struct sim_pool *pool;
+    uint32_t id;
+    uint64_t key_seed;
+    uint32_t block_tokens; /* of the trace; 0: nothing is shared, no prefix cache */
+    struct instance_hooks hooks;
+};
+
+struct instance_kind {
+    int (*submit)(struct instance *in, struct flight *f, int64_t now_us, struct err *err);
+    void (*advance)(struct instance *in, int64_t now_us); /* at next_us */
+    void (*load)(struct instance *in, struct instance_load *ret);
+    void (*stats)(struct instance *in, struct instance_stats *ret);
+    void (*free)(struct instance *in);
+};
+
+struct instance {
+    const struct instance_kind *kind;
+    struct instance_config config;
+    struct heap_node event;
+    int64_t next_us; /* INT64_MAX: idle */
+    uint32_t in_flight;
+};
+
+/* Tokens a request may have, prompt and answer; the first guess of its speed; limits. */
+struct instance_limits {
+    uint32_t context_max, seqs_max, batch_tokens_max, page_tokens;
+    uint64_t kv_tokens;
+    bool extrapolated;
+    struct perf_coef prior;
+};
+void instance_limits_get(const struct sim_config *sim, const struct sim_pool *pool,
+                         struct instance_limits *ret);
+
+void paged_limits(const struct sim_config *sim, const struct sim_pool *pool,
+                  struct instance_limits *ret);
+void serial_limits(struct instance_limits *ret);
+int paged_new(const struct instance_config *config, struct instance **ret, struct err *err);
+int serial_new(const struct instance_config *config, struct instance **ret, struct err *err);
+
+/* The kind that the pool's hardware asks for. */
+int instance_new(const struct instance_config *config, struct instance **ret, struct err *err);
+void instance_free(struct instance *in);

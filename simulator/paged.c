@@ -1,0 +1,255 @@
+/* paged.c - an instance that runs the product's scheduler over modelled hardware.
+ *
+ *     submit ──► sched_submit            step ends ──► tokens ──► sched_commit ──► sched_plan
+ *                    │ idle: plan                                                     │
+ *                    └──────────────────────► step of world_step_us(shape) ◄──────────┘
+ *
+ * What the engine believes of its own speed is fitted from the steps it has seen, as in the
+ * product; the world's roofline, bias and residual stay on the other side of world_step_us.
+ */
+#include "base/core/bits.h"
+#include "base/core/own.h"
+#include "engine/core/scheduler.h"
+#include "policies/perf_linear.h"
+#include "simulator/instance.h"
+#include "simulator/prompt.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define WAITING_MAX (1u << 20)
+#define EVENTS_MAX 4096
+#define EVENTS_READ 64
+#define SEQS_MAX 256
+#define BATCH_TOKENS_MAX 2048
+#define PAGE_TOKENS 16
+#define OUTPUT_MAX 8192
+#define CONTEXT_MAX 262144
+
+struct paged {
+    struct instance base;
+    struct world_engine world;
+    struct scheduler *sched;
+    struct perf_linear fit;
+    struct sched_result *result;
+    const struct sched_batch *batch; /* under way; NULL: idle */
+    struct perf_shape shape;
+    uint32_t *ids; /* of the prompt that is being submitted; context_max places */
+    uint32_t output_max;
+    uint64_t event_seq;
+    int64_t step_us; /* of the step under way */
+    struct instance_stats stats;
+};
+
+static struct paged *paged_of(struct instance *in)
+{
+    return CONTAINER_OF(in, struct paged, base);
+}
+
+static void begin_step(struct paged *p, int64_t now_us)
+{
+    const struct sched_batch *b = sched_plan(p->sched, now_us, &p->fit.coef);
+    p->batch = NULL;
+    p->base.next_us = INT64_MAX;
+    if (b->count == 0) return;
+    p->batch = b;
+    p->shape = b->shape;
+    p->step_us = world_step_us(&p->world, &b->shape, p->stats.steps++);
+    p->base.next_us = now_us + p->step_us;
+}
+
+/* The next token of each session that reaches its end in this step. */
+static void produce(struct paged *p, int64_t now_us)
+{
+    const struct instance_hooks *h = &p->base.config.hooks;
+    for (uint32_t i = 0; i < p->batch->count; i++) {
+        const struct sched_item *item = &p->batch->item[i];
+        if (!item->sample) continue;
+        struct flight *f = item->session->owner;
+        uint32_t nth = session_generated(item->session) + 1;
+        p->result[i] = (struct sched_result){
+            .id = (uint32_t)rng_at(f->request, nth) & 0x7fffffffu,
+            .stop = world_is_last(p->base.config.world, f->request, nth),
+        };
+        f->cached_tokens = item->session->cached_tokens;
+        h->tokens(h->arg, f, 1, now_us, now_us);
+    }
+}
+
+static void tell_ends(struct paged *p, int64_t now_us)
+{
+    const struct instance_hooks *h = &p->base.config.hooks;
+    for (struct session *s; (s = sched_next_ended(p->sched));) {
+        struct flight *f = s->owner;
+        f->session = NULL;
+        sched_release(p->sched, s);
+        p->base.in_flight--;
+        h->ended(h->arg, f, now_us);
+    }
+}
+
+static void tell_blocks(struct paged *p, int64_t now_us)
+{
+    const struct instance_hooks *h = &p->base.config.hooks;
+    const struct kv_index *x = sched_index(p->sched);
+    struct kv_event event[EVENTS_READ];
+    for (int n; (n = kv_index_events(x, p->event_seq, event, EVENTS_READ)) != 0;) {
+        must(n > 0); /* read after every step: the ring holds what one step can make */
+        for (int i = 0; i < n; i++) {
+            p->event_seq = event[i].seq;
+            for (uint32_t k = 0; k < event[i].key_count; k++)
+                h->block(h->arg, p->base.config.id, event[i].key[k], event[i].add, now_us);
+        }
+    }
+}
+
+static void advance(struct instance *in, int64_t now_us)
+{
+    struct paged *p = paged_of(in);
+    double seconds = (double)p->step_us * 1e-6;
+    p->stats.busy_s += seconds;
+    p->stats.energy_j += seconds * roofline_watts(&p->world.roofline, &p->shape, 1);
+    produce(p, now_us);
+    sched_commit(p->sched, p->result, now_us);
+    perf_linear_observe(&p->fit, &p->shape, seconds);
+    tell_blocks(p, now_us);
+    tell_ends(p, now_us);
+    begin_step(p, now_us);
+}
+
+static int submit(struct instance *in, struct flight *f, int64_t now_us, struct err *err)
+{
+    struct paged *p = paged_of(in);
+    const struct trace *t = in->config.world->trace;
+    const struct trace_request *r = &t->request[f->request];
+    if (in->config.block_tokens) prompt_ids(t, r, p->ids);
+    uint32_t output_max = r->output_max ? min_u32(r->output_max, p->output_max) : p->output_max;
+    struct sched_request req = {
+        .id = f->request,
+        .owner = f,
+        .ids = p->ids,
+        .prompt_tokens = f->core.prompt_tokens,
+        .output_max = output_max,
+        .salt = f->salt,
+        .arrival_us = now_us,
+        .predicted_p50 = (uint32_t)fmin(f->core.length.p50, UINT32_MAX),
+        .predicted_p90 = (uint32_t)fmin(f->core.length.p90, UINT32_MAX),
+    };
+    int rc = sched_submit(p->sched, &req, &f->session, err);
+    if (rc < 0) return rc;
+    in->in_flight++;
+    if (!p->batch) begin_step(p, now_us);
+    return 0;
+}
+
+static void load(struct instance *in, struct instance_load *ret)
+{
+    const struct paged *p = paged_of(in);
+    struct sched_counts c;
+    sched_counts_get(p->sched, &c);
+    const struct kv_pool *pool = sched_index(p->sched)->pool;
+    uint32_t page_tokens = sched_index(p->sched)->page_tokens;
+    *ret = (struct instance_load){
+        .running = c.running,
+        .waiting = c.waiting,
+        .kv_tokens = (uint64_t)pool->held_count * page_tokens,
+        .kv_tokens_max = (uint64_t)pool->total * page_tokens,
+        .perf = p->fit.coef,
+    };
+}
+
+static void stats(struct instance *in, struct instance_stats *ret)
+{
+    const struct paged *p = paged_of(in);
+    struct sched_counts c;
+    sched_counts_get(p->sched, &c);
+    *ret = p->stats;
+    ret->preemptions = c.preemptions;
+    ret->prompt_tokens = c.query_tokens;
+    ret->hit_tokens = c.hit_tokens;
+}
+
+static void free_paged(struct instance *in)
+{
+    struct paged *p = paged_of(in);
+    sched_free(p->sched);
+    free(p->result);
+    free(p->ids);
+    free(p);
+}
+
+static const struct instance_kind kind = {
+    .submit = submit,
+    .advance = advance,
+    .load = load,
+    .stats = stats,
+    .free = free_paged,
+};
+
+void paged_limits(const struct sim_config *sim, const struct sim_pool *pool,
+                  struct instance_limits *ret)
+{
+    struct roofline roofline;
+    roofline_init(&roofline, pool->hardware, &sim->model, pool->tp);
+    uint64_t kv_tokens = sim->kv_tokens ? sim->kv_tokens : roofline_kv_tokens(&roofline);
+    uint32_t page = sim->page_tokens ? sim->page_tokens : PAGE_TOKENS;
+    uint64_t pages = min_u64(kv_tokens / page, KV_PAGES_MAX);
+    *ret = (struct instance_limits){
+        .kv_tokens = pages * page,
+        .context_max = (uint32_t)min_u64(pages * page, CONTEXT_MAX),
+        .seqs_max = sim->seqs_max ? sim->seqs_max : SEQS_MAX,
+        .batch_tokens_max = sim->batch_tokens_max ? sim->batch_tokens_max : BATCH_TOKENS_MAX,
+        .page_tokens = page,
+        .extrapolated = !pool->hardware->validated,
+    };
+    ret->batch_tokens_max = max_u32(ret->batch_tokens_max, ret->seqs_max);
+    roofline_linear(&roofline, ROOFLINE_POINT_DEFAULT, &ret->prior);
+}
+
+static int make_scheduler(struct paged *p, const struct instance_limits *l, struct err *err)
+{
+    const struct sim_config *sim = p->base.config.sim;
+    struct sched_config config = {
+        .pages = (uint32_t)(l->kv_tokens / l->page_tokens),
+        .page_tokens = l->page_tokens,
+        .context_max = l->context_max,
+        .seqs_max = l->seqs_max,
+        .batch_tokens_max = l->batch_tokens_max,
+        .waiting_max = WAITING_MAX,
+        .events_max = max_u32(EVENTS_MAX, 2 * (uint32_t)(l->kv_tokens / l->page_tokens)),
+        .prefix_cache = p->base.config.block_tokens > 0,
+        .key_seed = p->base.config.key_seed,
+        .step_s_max = sim->slo_tpot_s,
+        .order = sim->order,
+        .admit = sim->admit,
+        .preempt = sim->preempt,
+        .chunk = sim->chunk,
+        .evict = sim->evict,
+    };
+    return sched_new(&config, &p->sched, err);
+}
+
+int paged_new(const struct instance_config *config, struct instance **ret, struct err *err)
+{
+    struct roofline roofline;
+    struct instance_limits l;
+    roofline_init(&roofline, config->pool->hardware, &config->sim->model, config->pool->tp);
+    paged_limits(config->sim, config->pool, &l);
+    struct paged *p = calloc(1, sizeof *p);
+    if (!p) return err_set(err, -ENOMEM, "simulator: no memory for an instance");
+    p->base = (struct instance){ .kind = &kind, .config = *config, .next_us = INT64_MAX };
+    world_engine_init(config->world, config->id, &roofline, &p->world);
+    perf_linear_init(&p->fit, &l.prior);
+    p->output_max = config->sim->output_max ? config->sim->output_max : OUTPUT_MAX;
+    p->result = calloc(l.seqs_max, sizeof *p->result);
+    p->ids = calloc(l.context_max, sizeof *p->ids);
+    int rc = p->result && p->ids ? make_scheduler(p, &l, err)
+                                 : err_set(err, -ENOMEM, "simulator: no memory for an instance");
+    if (rc < 0) {
+        free_paged(&p->base);
+        return rc;
+    }
+    *ret = &p->base;
+    return 0;
+}

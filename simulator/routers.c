@@ -1,0 +1,235 @@
+/* routers.c - the product's router cores: what they are told, and what they answer.
+ *
+ * Every router has its own core, ledger, index and predictor, as in the product; requests fall on
+ * them by chance. A core learns of tokens as they stream through it, of blocks after event_lag_us
+ * and of everything else from reports.
+ */
+#include "base/core/bits.h"
+#include "base/core/hash.h"
+#include "simulator/prompt.h"
+#include "simulator/run.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define REQUESTS_MAX (1u << 18)
+#define HELD_MAX (1u << 16)
+#define HOLD_US_MAX 60000000
+#define INDEX_ENTRY_BYTES 112 /* of router/core/prefix_index, table included */
+#define INDEX_BYTES_MIN ((size_t)1 << 20)
+#define INDEX_BYTES_MAX ((size_t)2 << 30)
+
+static uint64_t service_hash(uint32_t service)
+{
+    return hash64(&service, sizeof service, 0x5e71);
+}
+
+/* ---- start ---------------------------------------------------------------------------------- */
+
+/* Every block that a cache of the fleet can hold, and as many that are only expected. */
+static size_t index_bytes(const struct run *run)
+{
+    if (run->block_tokens == 0) return INDEX_BYTES_MIN;
+    uint64_t blocks = 0;
+    for (uint32_t i = 0; i < run->instance_count; i++) {
+        struct instance_load load;
+        run->instance[i]->kind->load(run->instance[i], &load);
+        blocks += load.kv_tokens_max / run->block_tokens;
+    }
+    uint64_t bytes = 2 * blocks * INDEX_ENTRY_BYTES + INDEX_BYTES_MIN;
+    return (size_t)min_u64(bytes, INDEX_BYTES_MAX);
+}
+
+static int put_endpoint(struct run *run, struct core *core, uint32_t instance)
+{
+    const struct sim_pool *pool = run->instance[instance]->config.pool;
+    struct instance_limits limits;
+    struct instance_load load;
+    instance_limits_get(run->config, pool, &limits);
+    run->instance[instance]->kind->load(run->instance[instance], &load);
+    struct core_endpoint ep = {
+        .model = service_hash(0),
+        .boot = 1,
+        .ready = true,
+        .has_perf = true,
+        .perf = load.perf,
+        .token_budget = limits.batch_tokens_max,
+        .seqs_max = limits.seqs_max,
+        .price_per_hour = pool->price_h,
+    };
+    snprintf(ep.name, sizeof ep.name, "i%u", instance);
+    uint32_t slot;
+    int rc = core_endpoint_put(core, &ep, &slot);
+    must(rc < 0 || slot == instance);
+    return rc;
+}
+
+int routers_start(struct run *run, struct err *err)
+{
+    const struct sim_config *sim = run->config;
+    for (uint32_t i = 0; i < sim->routers; i++) {
+        struct core_config config = {
+            .route = sim->route ? sim->route : route_find(STR(ROUTE_DEFAULT)),
+            .predict = sim->predict ? sim->predict : predict_find(STR(PREDICT_DEFAULT)),
+            .index_bytes = index_bytes(run),
+            .requests_max = min_u32(run->trace->count + 1, REQUESTS_MAX),
+            .held_max = HELD_MAX,
+            .hold_us_max = HOLD_US_MAX,
+            .key_tokens = run->block_tokens,
+            .seed = rng_at(sim->seed, ((uint64_t)WORLD_TIES << 32) + i),
+        };
+        int rc = core_new(&config, &run->router[i].core, err);
+        if (rc < 0) return rc;
+        run->router_count++;
+        for (uint32_t n = 0; n < run->instance_count; n++) {
+            rc = put_endpoint(run, run->router[i].core, n);
+            if (rc < 0)
+                return err_set(err, rc, "simulator: more than %d instances", SIM_INSTANCES_MAX);
+        }
+    }
+    return 0;
+}
+
+void routers_stop(struct run *run)
+{
+    for (uint32_t i = 0; i < run->router_count; i++)
+        core_free(run->router[i].core);
+}
+
+void routers_report(struct run *run)
+{
+    for (uint32_t i = 0; i < run->router_count; i++) {
+        for (uint32_t n = 0; n < run->instance_count; n++)
+            must(put_endpoint(run, run->router[i].core, n) == 0);
+    }
+}
+
+/* ---- requests ------------------------------------------------------------------------------- */
+
+static void deliver_blocks(struct run *run)
+{
+    struct feed_event ev;
+    while (feed_pop(&run->feed, run->now_us, &ev)) {
+        for (uint32_t i = 0; i < run->router_count; i++) {
+            struct prefix_index *ix = core_index(run->router[i].core);
+            if (ev.add) {
+                prefix_index_add(ix, ev.instance, ev.key);
+            } else {
+                prefix_index_drop(ix, ev.instance, ev.key);
+            }
+        }
+    }
+}
+
+static void finish(struct run *run, struct flight *f, enum sim_end end)
+{
+    tally_end(run->result, f, end);
+    flight_give(&run->flights, f);
+}
+
+static void set_held_timer(struct run *run, uint32_t router)
+{
+    struct run_router *r = &run->router[router];
+    int64_t at_us = core_held_deadline_us(r->core, run->now_us);
+    if (heap_has(&r->held)) heap_remove(&run->events, &r->held);
+    if (at_us != INT64_MAX)
+        run_at(run, &r->held, max_i64(at_us, run->now_us), RANK_ROUTER + router);
+}
+
+/* Follows the core's answers until the request is somewhere: sent, held or refused. */
+static void follow(struct run *run, struct flight *f, struct core_verdict v)
+{
+    while (v.answer == CORE_SEND) {
+        f->instance = f->core.slot;
+        struct instance *in = run->instance[f->instance];
+        if (in->kind->submit(in, f, run->now_us, NULL) == 0) {
+            run->routed_tokens[f->instance] += f->core.prompt_tokens;
+            run_at(run, &in->event, in->next_us, RANK_INSTANCE + f->instance);
+            return;
+        }
+        v = core_fail(run->router[f->router].core, &f->core, RETRY_OVERLOADED, run->now_us);
+    }
+    if (v.answer == CORE_REFUSE) {
+        finish(run, f, SIM_REJECTED);
+    } else {
+        set_held_timer(run, f->router);
+    }
+}
+
+void routers_look_at_held(struct run *run, uint32_t router)
+{
+    struct core_verdict v;
+    struct core_request *c;
+    while ((c = core_held_next(run->router[router].core, run->now_us, &v)))
+        follow(run, CONTAINER_OF(c, struct flight, core), v);
+    set_held_timer(run, router);
+}
+
+/* Block keys as a router chains them: of the trace's own blocks for an engine whose pages have
+ * that size, else of the ids. */
+static bool set_keys(struct run *run, struct flight *f, const struct trace_request *r)
+{
+    if (run->block_tokens == 0 || r->block_count == 0) return true;
+    char name[16];
+    struct str tenant_name = { name, (size_t)snprintf(name, sizeof name, "%u", r->tenant) };
+    f->salt = block_salt(run->key_seed, STR("weights"), STR(""), tenant_name);
+    if (run->block_tokens == run->trace->block_tokens) {
+        if (!flight_keys_reserve(f, r->block_count)) return false;
+        prompt_block_keys(run->trace, r, run->key_seed, f->salt, f->keys);
+        f->key_count = r->block_count;
+        return true;
+    }
+    uint32_t keys = r->prompt_tokens / BLOCK_TOKENS;
+    if (!flight_keys_reserve(f, keys)) return false;
+    prompt_ids(run->trace, r, run->ids);
+    f->key_count = block_keys(run->key_seed, f->salt, run->ids, r->prompt_tokens, f->keys, keys);
+    return true;
+}
+
+static void describe(struct flight *f, const struct trace_request *r)
+{
+    struct core_request *c = &f->core;
+    c->model = service_hash(r->service);
+    c->prompt_tokens = r->prompt_tokens;
+    c->keys = f->keys;
+    c->key_count = f->key_count;
+    c->features = (struct predict_features){
+        .tenant = r->tenant ? hash64(&r->tenant, sizeof r->tenant, 1) : 0,
+        .prefix = f->key_count ? f->keys[0].lo : 0,
+        .prompt_tokens = r->prompt_tokens,
+        .output_max = r->output_max ? r->output_max : UINT32_MAX,
+    };
+}
+
+void routers_arrive(struct run *run, uint32_t request)
+{
+    const struct trace_request *r = &run->trace->request[request];
+    deliver_blocks(run);
+    struct flight *f = flight_take(&run->flights);
+    must(f != NULL);
+    f->request = request;
+    f->arrival_us = run->now_us;
+    if (r->prompt_tokens >= run->context_max) {
+        finish(run, f, SIM_TOO_LONG);
+        return;
+    }
+    must(set_keys(run, f, r));
+    describe(f, r);
+    f->router = (uint32_t)(rng_at(run->config->seed ^ WORLD_ROUTER, request) % run->router_count);
+    follow(run, f, core_arrive(run->router[f->router].core, &f->core, run->now_us));
+}
+
+void routers_tokens(struct run *run, struct flight *f, uint32_t count)
+{
+    core_tokens(run->router[f->router].core, &f->core, count, run->now_us);
+}
+
+void routers_ended(struct run *run, struct flight *f)
+{
+    uint32_t router = f->router;
+    const struct trace_request *r = &run->trace->request[f->request];
+    bool cut = r->output_max && f->generated >= r->output_max;
+    core_end(run->router[router].core, &f->core, f->generated, cut, run->now_us);
+    finish(run, f, SIM_COMPLETED);
+    routers_look_at_held(run, router);
+}

@@ -1,0 +1,54 @@
+/* run.h - one run of the simulator: its parts, and what they tell each other.
+ *
+ * Layer:    simulator; internal to it
+ * Order:    of events at one microsecond: instances by number, then routers' timers, then reports,
+ *           then arrivals in the trace's order; so a run depends on nothing but its inputs
+ */
+#pragma once
+#include "base/core/heap.h"
+#include "simulator/feed.h"
+#include "simulator/instance.h"
+#include "simulator/tally.h"
+
+#define RUN_RANKS 1024 /* events of one microsecond that can be told apart */
+
+enum run_rank { RANK_INSTANCE = 0, RANK_ROUTER = 512, RANK_REPORT = 768 };
+
+struct run_router {
+    struct core *core;
+    struct heap_node held; /* when a held request must be looked at again */
+};
+
+struct run {
+    const struct sim_config *config;
+    const struct trace *trace;
+    struct world world;
+    struct heap events;
+    struct heap_node report;
+    struct instance *instance[SIM_INSTANCES_MAX];
+    uint32_t instance_count;
+    struct run_router router[SIM_ROUTERS_MAX];
+    uint32_t router_count;
+    struct flights flights;
+    struct feed feed;
+    uint64_t routed_tokens[SIM_INSTANCES_MAX]; /* prompt tokens, for the hotspot index */
+    uint64_t key_seed;
+    uint32_t *ids; /* of one prompt; context_max places */
+    uint64_t event_count;
+    uint32_t block_tokens; /* of a router's key; 0: prompts share nothing */
+    uint32_t context_max;  /* of the largest instance */
+    int64_t now_us;
+    struct sim_result *result;
+};
+
+/* routers.c */
+int routers_start(struct run *run, struct err *err);
+void routers_stop(struct run *run);
+void routers_report(struct run *run); /* engines' own words reach the routers */
+void routers_arrive(struct run *run, uint32_t request);
+void routers_tokens(struct run *run, struct flight *f, uint32_t count);
+void routers_ended(struct run *run, struct flight *f);
+void routers_look_at_held(struct run *run, uint32_t router);
+
+/* run.c */
+void run_at(struct run *run, struct heap_node *node, int64_t at_us, uint32_t rank);

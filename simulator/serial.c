@@ -1,0 +1,201 @@
+/* serial.c - ref8000, the instance that published routing comparisons assume.
+ *
+ *     prefill   one prompt after another, 8,000 uncached tokens a second, in order of arrival
+ *     decode    20 ms a token, whatever else runs
+ *     cache     LRU of 2,000 blocks as the trace cuts them (512 tokens)
+ *
+ * A prompt's hits are decided and its blocks are kept when it is sent, not when its turn comes:
+ * this is what makes the exact view of such comparisons exact, and it is the setting that their
+ * figures were computed in.
+ */
+#include "base/core/bits.h"
+#include "base/core/map.h"
+#include "base/core/own.h"
+#include "simulator/instance.h"
+#include "simulator/prompt.h"
+
+#include <stdlib.h>
+
+#define PREFILL_TOKENS_S 8000
+#define DECODE_TOKEN_US 20000
+#define CACHE_BLOCKS 2000
+
+struct cached {
+    struct list link; /* oldest first */
+    struct block_key key;
+};
+
+struct serial {
+    struct instance base;
+    struct map by_key; /* -> number of the entry */
+    struct cached cached[CACHE_BLOCKS];
+    struct list order, spare;
+    struct list queue; /* flights whose prompt is not computed, in order */
+    struct list decoding;
+    int64_t free_us; /* when the queue's last prompt will be done */
+    uint64_t prefill_owed;
+    struct instance_stats stats;
+};
+
+/* The order of answers' ends is not that of their begins: each flight carries its own time. */
+static int64_t next_event_us(const struct serial *s)
+{
+    int64_t next = INT64_MAX;
+    if (!list_empty(&s->queue))
+        next = CONTAINER_OF(s->queue.next, struct flight, link)->due_first_us;
+    LIST_EACH (&s->decoding, node)
+        next = min_i64(next, CONTAINER_OF(node, struct flight, link)->due_last_us);
+    return next;
+}
+
+static void forget_oldest(struct serial *s, int64_t now_us)
+{
+    struct cached *c = CONTAINER_OF(s->order.next, struct cached, link);
+    const struct instance_hooks *h = &s->base.config.hooks;
+    list_remove(&c->link);
+    map_remove(&s->by_key, &c->key);
+    list_push_back(&s->spare, &c->link);
+    h->block(h->arg, s->base.config.id, c->key, false, now_us);
+}
+
+/* Touches the run that is there, keeps the rest; how many blocks were there. */
+static uint32_t use_blocks(struct serial *s, const struct flight *f, int64_t now_us)
+{
+    const struct instance_hooks *h = &s->base.config.hooks;
+    uint32_t hits = 0;
+    bool run = true;
+    for (uint32_t i = 0; i < f->key_count; i++) {
+        uint32_t *at = map_get(&s->by_key, &f->keys[i]);
+        if (at) {
+            if (run) hits++;
+            list_remove(&s->cached[*at].link);
+            list_push_back(&s->order, &s->cached[*at].link);
+            continue;
+        }
+        run = false;
+        if (list_empty(&s->spare)) forget_oldest(s, now_us);
+        uint32_t *place = map_put(&s->by_key, &f->keys[i], NULL);
+        if (!place) continue; /* without memory it is merely not cached */
+        struct cached *c = CONTAINER_OF(s->spare.next, struct cached, link);
+        list_remove(&c->link);
+        *place = (uint32_t)(c - s->cached);
+        c->key = f->keys[i];
+        list_push_back(&s->order, &c->link);
+        h->block(h->arg, s->base.config.id, c->key, true, now_us);
+    }
+    return hits;
+}
+
+static int submit(struct instance *in, struct flight *f, int64_t now_us, struct err *err)
+{
+    (void)err;
+    struct serial *s = CONTAINER_OF(in, struct serial, base);
+    uint32_t prompt = f->core.prompt_tokens;
+    uint32_t block_tokens = in->config.block_tokens;
+    uint32_t hits = use_blocks(s, f, now_us);
+    f->cached_tokens = min_u32(hits * block_tokens, prompt - 1);
+    uint32_t uncached = prompt - f->cached_tokens;
+    int64_t start_us = max_i64(now_us, s->free_us);
+    s->free_us = start_us + (int64_t)uncached * 1000000 / PREFILL_TOKENS_S;
+    f->due_first_us = s->free_us;
+    uint32_t output = world_output_tokens(in->config.world, f->request);
+    f->due_last_us = f->due_first_us + (int64_t)(output - 1) * DECODE_TOKEN_US;
+    s->prefill_owed += uncached;
+    s->stats.prompt_tokens += prompt;
+    s->stats.hit_tokens += f->cached_tokens;
+    s->stats.busy_s += (double)uncached / PREFILL_TOKENS_S;
+    list_push_back(&s->queue, &f->link);
+    in->in_flight++;
+    in->next_us = next_event_us(s);
+    return 0;
+}
+
+static void end(struct serial *s, struct flight *f)
+{
+    const struct instance_hooks *h = &s->base.config.hooks;
+    list_remove(&f->link);
+    s->base.in_flight--;
+    uint32_t output = world_output_tokens(s->base.config.world, f->request);
+    if (output > 1) {
+        h->tokens(h->arg, f, output - 1, f->due_first_us + DECODE_TOKEN_US, f->due_last_us);
+    }
+    h->ended(h->arg, f, f->due_last_us);
+}
+
+static void advance(struct instance *in, int64_t now_us)
+{
+    struct serial *s = CONTAINER_OF(in, struct serial, base);
+    const struct instance_hooks *h = &in->config.hooks;
+    s->stats.steps++;
+    struct flight *head =
+        list_empty(&s->queue) ? NULL : CONTAINER_OF(s->queue.next, struct flight, link);
+    if (head && head->due_first_us <= now_us) {
+        list_remove(&head->link);
+        list_push_back(&s->decoding, &head->link);
+        s->prefill_owed -= head->core.prompt_tokens - head->cached_tokens;
+        h->tokens(h->arg, head, 1, head->due_first_us, head->due_first_us);
+    }
+    LIST_EACH_SAFE (&s->decoding, node) {
+        struct flight *f = CONTAINER_OF(node, struct flight, link);
+        if (f->due_last_us <= now_us) end(s, f);
+    }
+    in->next_us = next_event_us(s);
+}
+
+static void load(struct instance *in, struct instance_load *ret)
+{
+    const struct serial *s = CONTAINER_OF(in, struct serial, base);
+    *ret = (struct instance_load){
+        .running = in->in_flight,
+        .prefill_tokens = s->prefill_owed,
+        .kv_tokens_max = (uint64_t)CACHE_BLOCKS * max_u32(in->config.block_tokens, 1),
+        .perf = { .b = 1.0 / PREFILL_TOKENS_S, .samples = 1, .ratio_p90 = 1 },
+    };
+}
+
+static void stats(struct instance *in, struct instance_stats *ret)
+{
+    *ret = CONTAINER_OF(in, struct serial, base)->stats;
+}
+
+static void free_serial(struct instance *in)
+{
+    struct serial *s = CONTAINER_OF(in, struct serial, base);
+    map_fini(&s->by_key);
+    free(s);
+}
+
+static const struct instance_kind kind = {
+    .submit = submit,
+    .advance = advance,
+    .load = load,
+    .stats = stats,
+    .free = free_serial,
+};
+
+void serial_limits(struct instance_limits *ret)
+{
+    *ret = (struct instance_limits){
+        .context_max = UINT32_MAX,
+        .seqs_max = UINT32_MAX,
+        .batch_tokens_max = UINT32_MAX,
+        .prior = { .b = 1.0 / PREFILL_TOKENS_S, .samples = 1, .ratio_p90 = 1 },
+    };
+}
+
+int serial_new(const struct instance_config *config, struct instance **ret, struct err *err)
+{
+    struct serial *s = calloc(1, sizeof *s);
+    if (!s) return err_set(err, -ENOMEM, "simulator: no memory for an instance");
+    s->base = (struct instance){ .kind = &kind, .config = *config, .next_us = INT64_MAX };
+    map_init(&s->by_key, sizeof(struct block_key), sizeof(uint32_t), CACHE_BLOCKS,
+             config->key_seed);
+    list_init(&s->order);
+    list_init(&s->spare);
+    list_init(&s->queue);
+    list_init(&s->decoding);
+    for (uint32_t i = 0; i < CACHE_BLOCKS; i++)
+        list_push_back(&s->spare, &s->cached[i].link);
+    *ret = &s->base;
+    return 0;
+}

@@ -1,0 +1,54 @@
+/* world.c - lognormal factors from stateless streams. */
+#include "simulator/world.h"
+
+#include "base/core/rng.h"
+
+#include <math.h>
+
+static uint64_t stream_seed(uint64_t seed, uint64_t entity, enum world_purpose purpose)
+{
+    struct rng r;
+    rng_stream(&r, seed, entity, purpose);
+    return rng_u64(&r);
+}
+
+void world_engine_init(const struct world *w, uint32_t instance, const struct roofline *roofline,
+                       struct world_engine *ret)
+{
+    struct rng r;
+    rng_stream(&r, w->seed, instance, WORLD_BIAS);
+    *ret = (struct world_engine){
+        .roofline = *roofline,
+        .bias = exp(w->bias_sigma * rng_normal(&r)),
+        .seed = stream_seed(w->seed, instance, WORLD_RESIDUAL),
+        .residual_sigma = w->residual_sigma,
+    };
+}
+
+/* The sum of four uniforms: close to normal, bounded, and cheap enough for every step. */
+static double about_normal(uint64_t seed, uint64_t position)
+{
+    uint64_t bits = rng_at(seed, position);
+    double sum = 0;
+    for (int i = 0; i < 4; i++)
+        sum += (double)(bits >> (16 * i) & 0xffff);
+    return (sum / 65535 - 2) * 1.7320508075688772; /* variance of the sum is 4 / 12 */
+}
+
+int64_t world_step_us(const struct world_engine *e, const struct perf_shape *shape, uint64_t step)
+{
+    double seconds = roofline_step_s(&e->roofline, shape) * e->bias;
+    if (e->residual_sigma > 0) seconds *= exp(e->residual_sigma * about_normal(e->seed, step));
+    int64_t us = llround(seconds * 1e6);
+    return us > 1 ? us : 1;
+}
+
+bool world_is_last(const struct world *w, uint32_t request, uint32_t generated)
+{
+    return generated >= w->trace->request[request].output_tokens;
+}
+
+uint32_t world_output_tokens(const struct world *w, uint32_t request)
+{
+    return w->trace->request[request].output_tokens;
+}

@@ -1,0 +1,40 @@
+/* world.h - what is true and nobody is told: speeds, answer lengths, chance.
+ *
+ * Layer:  simulator (policies, base/core)
+ * Rules:  (1) of simulator/, only this file and the makers of traces read how long an answer is
+ *         (2) each number is a function of (seed, entity, purpose, position), so that two policies
+ *             meet the same world whatever they ask first
+ *
+ *     step seconds = roofline(shape) * exp(bias of the instance + residual of the step)
+ */
+#pragma once
+#include "policies/roofline.h"
+#include "simulator/sim.h"
+
+enum world_purpose { WORLD_BIAS = 1, WORLD_RESIDUAL, WORLD_ROUTER, WORLD_TIES, WORLD_LAUNCH };
+
+struct world {
+    const struct trace *trace;
+    uint64_t seed;
+    double bias_sigma, residual_sigma;
+};
+
+/* The hidden side of one engine. */
+struct world_engine {
+    struct roofline roofline;
+    double bias;   /* factor, about 1 */
+    uint64_t seed; /* of its residuals */
+    double residual_sigma;
+};
+
+void world_engine_init(const struct world *w, uint32_t instance, const struct roofline *roofline,
+                       struct world_engine *ret);
+
+/* Microseconds of the engine's `step`-th step; at least 1. */
+int64_t world_step_us(const struct world_engine *e, const struct perf_shape *shape, uint64_t step);
+
+/* Whether token number `generated` (from 1) is the last of this request's answer. */
+bool world_is_last(const struct world *w, uint32_t request, uint32_t generated);
+
+/* For oracle predictors and for engines that compute alone; nothing else may ask. */
+uint32_t world_output_tokens(const struct world *w, uint32_t request);
