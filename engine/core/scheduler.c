@@ -32,6 +32,7 @@ struct scheduler {
     double output_mean;    /* of answers that ended by themselves or by their limit */
     uint64_t promised;     /* pages that running sessions still need for known tokens */
     uint64_t growth;       /* and those they will need beyond, by their P90 */
+    uint64_t kept;         /* pages of ended sessions whose copies are under way */
     uint32_t *match;       /* scratch: pages of one lookup */
     bool planned;          /* between plan and commit */
 };
@@ -118,6 +119,10 @@ int sched_submit(struct scheduler *s, const struct sched_request *req, struct se
 {
     if (req->prompt_tokens == 0 || req->output_max == 0) {
         return err_set(err, -EINVAL, "a request needs a prompt and at least one token to answer");
+    }
+    if (req->imported_tokens >= req->prompt_tokens) {
+        return err_set(err, -EINVAL, "%u of %u tokens imported: the last is always computed",
+                       req->imported_tokens, req->prompt_tokens);
     }
     if (req->prompt_tokens >= s->config.context_max) {
         return err_set(err, -E2BIG, "a prompt of %u tokens leaves no room in a context of %u",
@@ -253,6 +258,7 @@ static void batch_add(struct scheduler *s, struct session *session, uint32_t cou
         .session = session,
         .start = session->computed,
         .count = count,
+        .import_from = session->imported_tokens ? session->import_from : session->computed,
         .sample = session->computed + count == session->total,
     };
     session->item = b->count;
@@ -293,7 +299,11 @@ static void end_session(struct scheduler *s, struct session *session, enum sessi
                         int64_t now_us)
 {
     batch_remove(s, session);
-    release_pages(s, session);
+    if (session->keep_pages) {
+        s->kept += session->page_count;
+    } else {
+        release_pages(s, session);
+    }
     sched_pause(s, session, false);
     if (session->state == SESSION_RUNNING) {
         s->counts.running--;
@@ -509,6 +519,20 @@ static void admit(struct scheduler *s, struct session *session, uint32_t hit_pag
     s->counts.running++;
 }
 
+/* Imported tokens need pages as computed ones do, less what the cache held already. Until the first
+ * commit they can be written again; a session that is preempted later recomputes them. */
+static bool import(struct scheduler *s, struct session *session)
+{
+    if (session->imported_tokens <= session->computed) {
+        session->imported_tokens = 0;
+        return true;
+    }
+    if (!make_room(s, session, session->imported_tokens)) return false;
+    session->import_from = session->computed;
+    session->computed = session->imported_tokens;
+    return true;
+}
+
 static void sum_demand(struct scheduler *s)
 {
     s->promised = s->growth = 0;
@@ -532,6 +556,10 @@ static void plan_waiting(struct scheduler *s, int64_t now_us)
             continue;
         }
         admit(s, session, hit_pages, hit_tokens, now_us);
+        if (!import(s, session)) {
+            preempt(s, session);
+            return;
+        }
         uint32_t n = chunk_tokens(s, session);
         if (n == 0 || !make_room(s, session, session->computed + n)) {
             /* Not in this step: no time, or more pages than the admit row thought. */
@@ -604,6 +632,7 @@ void sched_commit(struct scheduler *s, const struct sched_result *results, int64
         struct sched_item *item = &s->batch.item[i];
         item->session->item = 0; /* before an end, which would move the items */
         item->session->computed += item->count;
+        item->session->imported_tokens = 0;
         seal_full_pages(s, item->session);
         if (item->sample) take_token(s, item->session, &results[i], now_us);
     }
@@ -629,8 +658,9 @@ struct session *sched_next_ended(struct scheduler *s)
 
 void sched_release(struct scheduler *s, struct session *session)
 {
-    (void)s;
     must(session->state == SESSION_ENDED && !list_linked(&session->link));
+    s->kept -= session->page_count;
+    release_pages(s, session);
     session_free(session);
 }
 
@@ -673,7 +703,7 @@ struct kv_index *sched_index(struct scheduler *s)
 bool sched_check(const struct scheduler *s)
 {
     if (!kv_pool_check(&s->pool)) return false;
-    uint64_t held = 0, refs = 0;
+    uint64_t held = s->kept, refs = 0;
     uint32_t running = 0, waiting = 0;
     LIST_EACH (&s->running, node) {
         const struct session *session = SESSION_OF(node);

@@ -7,6 +7,7 @@
  *               sched_discard when it failed). Never two plans in a row without one of them.
  *           (2) sessions end in sched_plan (abort, deadline) and in commit or discard; every
  *               one comes out of sched_next_ended exactly once, its pages released already
+ *               (those that keep_pages asked for are released by sched_release)
  *           (3) the first running session by the preempt row's rank always gets on: with pages
  *               for one whole context there is no deadlock
  *
@@ -43,10 +44,11 @@ struct sched_config {
 };
 
 /* Consecutive known tokens of one session. `sample`: they reach its last known token, so the
- * executor gives the next one. */
+ * executor gives the next one. What lies in [import_from, start) was brought by the request and is
+ * written into the pages before the step; import_from == start where nothing is. */
 struct sched_item {
     struct session *session;
-    uint32_t start, count;
+    uint32_t start, count, import_from;
     bool sample;
 };
 
@@ -90,7 +92,7 @@ void sched_free(struct scheduler *s); /* frees sessions that were not released a
 CLEANUP_FREEP(sched, struct scheduler)
 
 /* -EAGAIN: waiting_max are waiting (answer 429). -E2BIG: prompt and one token exceed the
- * context. -EINVAL: empty prompt or output_max 0. -ENOMEM. */
+ * context. -EINVAL: empty prompt, output_max 0 or all of the prompt imported. -ENOMEM. */
 int sched_submit(struct scheduler *s, const struct sched_request *req, struct session **ret,
                  struct err *err);
 

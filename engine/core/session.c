@@ -44,6 +44,8 @@ struct session *session_new(const struct sched_request *req, uint32_t total_max,
     s->deadline_us = req->deadline_us;
     s->predicted_p50 = req->predicted_p50;
     s->predicted_p90 = req->predicted_p90;
+    s->imported_tokens = req->imported_tokens;
+    s->keep_pages = req->keep_pages;
     return s;
 }
 

@@ -42,6 +42,8 @@ struct sched_request {
     int64_t arrival_us;
     int64_t deadline_us;                   /* 0: none */
     uint32_t predicted_p50, predicted_p90; /* output tokens; 0: absent */
+    uint32_t imported_tokens; /* of ids: their K and V come with the request; < prompt_tokens */
+    bool keep_pages;          /* at its end, until sched_release: they are being copied elsewhere */
 };
 
 struct session {
@@ -59,6 +61,8 @@ struct session {
     uint32_t total_max;     /* capacity of ids; total reaches it at most */
     uint32_t cached_tokens; /* of the prompt, found in the cache at the first admission */
     uint32_t preemptions;
+    uint32_t imported_tokens; /* brought along and not yet written into pages; 0: none */
+    uint32_t import_from;     /* of them, those before it were found in the cache */
 
     struct block_key salt;
     struct block_key *keys; /* of full granules */
@@ -74,6 +78,7 @@ struct session {
     uint32_t predicted_p50, predicted_p90;
     uint32_t item; /* place in the current batch plus 1; 0: not in it */
     bool admitted_once;
+    bool keep_pages;
 };
 
 static inline uint32_t session_generated(const struct session *s)

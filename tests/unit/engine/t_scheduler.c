@@ -73,6 +73,14 @@ static uint64_t *slot_of(struct rig *r, const struct session *session, uint32_t 
     return &r->slot[(size_t)session->pages[position / pt] * pt + position % pt];
 }
 
+/* What a session brings is in its owner, slot by slot as the other engine computed it. */
+static void import(struct rig *r, const struct sched_item *item)
+{
+    const uint64_t *brought = item->session->owner;
+    for (uint32_t k = item->import_from; k < item->start; k++)
+        *slot_of(r, item->session, k) = brought[k];
+}
+
 static void execute(struct rig *r, const struct sched_batch *batch)
 {
     uint32_t pt = r->config.page_tokens, tokens = 0;
@@ -83,6 +91,7 @@ static void execute(struct rig *r, const struct sched_batch *batch)
     for (uint32_t i = 0; i < batch->count; i++) {
         const struct sched_item *item = &batch->item[i];
         const struct session *session = item->session;
+        import(r, item);
         uint64_t state = item->start ? *slot_of(r, session, item->start - 1) : 0;
         for (uint32_t k = 0; k < item->count; k++) {
             state = chain(state, session->ids[item->start + k]);
@@ -486,6 +495,88 @@ static void t_paused_keeps_pages_until_others_need_them(void **state)
     rig_fini(&r);
 }
 
+/* One engine computes a prompt and its first token, another goes on: with nothing, half or most of
+ * the prompt in its own cache, and with pages so few that imported sessions are preempted. */
+static void t_imported_tokens_are_not_computed_again(void **state)
+{
+    (void)state;
+    static struct load l;
+    for (uint32_t seed = 0; seed < 20; seed++) {
+        struct rig from, to;
+        struct sched_config config = usual();
+        load_fill(&l, 100 + seed);
+        rig_init(&from, &config);
+        if (seed % 2) config.pages = 10; /* one context and no more */
+        rig_init(&to, &config);
+        uint64_t brought[8][PROMPT_MAX];
+        for (uint32_t i = 0; i < 8; i++) {
+            struct session *session;
+            struct err err;
+            struct sched_request req = {
+                .ids = l.ids[i], .prompt_tokens = l.count[i], .output_max = 1, .keep_pages = true
+            };
+            assert_int_equal(sched_submit(from.s, &req, &session, &err), 0);
+            while (step(&from)) {
+            }
+            session = sched_next_ended(from.s);
+            assert_true(sched_check(from.s) && session->page_count > 0);
+            for (uint32_t k = 0; k < l.count[i]; k++)
+                brought[i][k] = *slot_of(&from, session, k);
+            uint32_t ids[PROMPT_MAX + 1];
+            memcpy(ids, session->ids, session->total * sizeof *ids);
+            bool ended = session->end == SESSION_END_STOP;
+            sched_release(from.s, session);
+            assert_true(sched_check(from.s));
+            if (ended) continue;
+            struct sched_request next = { .id = i,
+                                          .owner = brought[i],
+                                          .ids = ids,
+                                          .prompt_tokens = l.count[i] + 1,
+                                          .output_max = OUTPUT_MAX - 1,
+                                          .imported_tokens = l.count[i] };
+            assert_int_equal(sched_submit(to.s, &next, &session, &err), 0);
+        }
+        while (step(&to)) {
+        }
+        for (struct session *s; (s = sched_next_ended(to.s)); sched_release(to.s, s)) {
+            uint32_t expected[OUTPUT_MAX];
+            uint32_t n = truth(l.ids[s->id], l.count[s->id], OUTPUT_MAX, expected);
+            assert_int_equal(s->total - l.count[s->id], n);
+            assert_memory_equal(s->ids + l.count[s->id], expected, n * sizeof *expected);
+        }
+        rig_fini(&from);
+        rig_fini(&to);
+    }
+}
+
+static void t_an_import_is_one_step_and_leaves_a_token(void **state)
+{
+    (void)state;
+    struct rig r;
+    struct sched_config config = usual();
+    rig_init(&r, &config);
+    uint32_t ids[65] = { 0 };
+    uint64_t brought[65] = { 0 };
+    struct session *session;
+    struct sched_request req = {
+        .owner = brought, .ids = ids, .prompt_tokens = 65, .output_max = 4, .imported_tokens = 64
+    };
+    assert_int_equal(sched_submit(r.s, &req, &session, NULL), 0);
+    const struct sched_batch *batch = sched_plan(r.s, ++r.now_us, &perf);
+    assert_int_equal(batch->tokens, 1);
+    assert_int_equal(batch->item[0].import_from, 0);
+    assert_int_equal(batch->item[0].start, 64);
+    assert_int_equal(batch->shape.decoding_seqs, 1); /* it decodes at once */
+    execute(&r, batch);
+    sched_commit(r.s, r.result, r.now_us);
+    batch = sched_plan(r.s, ++r.now_us, &perf);
+    assert_int_equal(batch->item[0].import_from, batch->item[0].start); /* once */
+    sched_discard(r.s, r.now_us);
+    req.imported_tokens = 65;
+    assert_int_equal(sched_submit(r.s, &req, &session, NULL), -EINVAL);
+    rig_fini(&r);
+}
+
 static void t_bounds_are_answers(void **state)
 {
     (void)state;
@@ -569,6 +660,8 @@ int main(void)
         cmocka_unit_test(t_tenants_do_not_share),
         cmocka_unit_test(t_abort_and_deadline_free_at_the_next_plan),
         cmocka_unit_test(t_paused_keeps_pages_until_others_need_them),
+        cmocka_unit_test(t_imported_tokens_are_not_computed_again),
+        cmocka_unit_test(t_an_import_is_one_step_and_leaves_a_token),
         cmocka_unit_test(t_bounds_are_answers),
         cmocka_unit_test(t_config_is_checked),
         cmocka_unit_test(t_a_failed_step_ends_its_sessions),
