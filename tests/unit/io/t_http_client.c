@@ -1,5 +1,4 @@
 /* t_http_client.c - calls against a peer that answers byte by byte as the test says. */
-#include "base/core/bits.h"
 #include "base/core/fault.h"
 #include "tests/unit/io/client_rig.h"
 

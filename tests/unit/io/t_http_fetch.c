@@ -1,5 +1,4 @@
 /* t_http_fetch.c - blocking fetches from our own server, and the addresses they take. */
-#include "base/core/bits.h"
 #include "base/io/http_fetch.h"
 #include "base/io/http_server.h"
 #include "tests/unit/io/client_rig.h"
