@@ -33,6 +33,19 @@ static int report_of_all(const struct demo *d, struct load_report *ret)
     return rc;
 }
 
+struct reports {
+    struct load_report growth, all, arm[DEMO_ARMS];
+};
+
+static int reports_make(const struct demo *d, struct reports *ret)
+{
+    int rc = report_of(d, &d->growth, &ret->growth);
+    if (rc == 0) rc = report_of_all(d, &ret->all);
+    for (uint32_t i = 0; rc == 0 && i < DEMO_ARMS; i++)
+        rc = report_of(d, &d->arm[i], &ret->arm[i]);
+    return rc;
+}
+
 static void put_events(struct json_writer *w, const struct demo *d)
 {
     json_key(w, "scale_events");
@@ -68,41 +81,33 @@ static void put_fleet(struct json_writer *w, const struct demo *d)
 
 int demo_summary_write(const struct demo *d, struct err *err)
 {
-    struct load_report growth, all, arm[DEMO_ARMS];
-    int rc = report_of(d, &d->growth, &growth);
-    if (rc == 0) rc = report_of_all(d, &all);
-    for (uint32_t i = 0; rc == 0 && i < DEMO_ARMS; i++)
-        rc = report_of(d, &d->arm[i], &arm[i]);
+    struct reports r;
+    int rc = reports_make(d, &r);
     if (rc < 0) return err_set(err, rc, "no memory for the summary");
 
     CLEANUP(buf_fini) struct buf out = { 0 };
     struct json_writer w;
     json_writer_init(&w, &out);
     json_object(&w);
-    load_requests_json(&w, &growth);
-    load_tokens_json(&w, &growth);
-    load_quantiles_json(&w, "ttft_s", &growth.ttft_s);
-    load_quantiles_json(&w, "tpot_s", &growth.tpot_s);
-    json_key(&w, "slo");
-    json_object(&w);
-    json_kv_f64(&w, "ttft_s", growth.slo.ttft_s);
-    json_kv_f64(&w, "tpot_s", growth.slo.tpot_s);
-    json_kv_f64(&w, "attainment", growth.attainment);
-    json_object_end(&w);
+    load_requests_json(&w, &r.growth);
+    load_tokens_json(&w, &r.growth);
+    load_quantiles_json(&w, "ttft_s", &r.growth.ttft_s);
+    load_quantiles_json(&w, "tpot_s", &r.growth.tpot_s);
+    load_slo_json(&w, &r.growth);
     put_fleet(&w, d);
     json_key(&w, "length_prediction");
     json_object(&w);
-    json_kv_f64(&w, "concordance", all.concordance);
-    json_kv_f64(&w, "p90_coverage", all.p90_coverage);
+    json_kv_f64(&w, "concordance", r.all.concordance);
+    json_kv_f64(&w, "p90_coverage", r.all.p90_coverage);
     json_object_end(&w);
     json_key(&w, "by_policy");
     json_object(&w);
     for (uint32_t i = 0; i < DEMO_ARMS; i++) {
         json_key(&w, demo_arm_policy[i]);
         json_object(&w);
-        load_requests_json(&w, &arm[i]);
-        load_quantiles_json(&w, "ttft_s", &arm[i].ttft_s);
-        load_tokens_json(&w, &arm[i]);
+        load_requests_json(&w, &r.arm[i]);
+        load_quantiles_json(&w, "ttft_s", &r.arm[i].ttft_s);
+        load_tokens_json(&w, &r.arm[i]);
         json_object_end(&w);
     }
     json_object_end(&w);
@@ -121,26 +126,23 @@ static void print_row(const char *name, const struct load_report *r)
 
 int demo_summary_print(const struct demo *d)
 {
-    struct load_report growth, all, arm[DEMO_ARMS];
-    int rc = report_of(d, &d->growth, &growth);
-    if (rc == 0) rc = report_of_all(d, &all);
-    for (uint32_t i = 0; rc == 0 && i < DEMO_ARMS; i++)
-        rc = report_of(d, &d->arm[i], &arm[i]);
+    struct reports r;
+    int rc = reports_make(d, &r);
     if (rc < 0) return rc;
     printf("\n  %-14s %5s %5s   %7s %7s %7s   %7s   %8s %8s\n", "", "ok", "fail", "TTFT", "p50",
            "p99 s", "TPOT ms", "prompt", "cached");
-    print_row("growing fleet", &growth);
+    print_row("growing fleet", &r.growth);
     for (uint32_t i = 0; i < DEMO_ARMS; i++)
-        print_row(demo_arm_policy[i], &arm[i]);
+        print_row(demo_arm_policy[i], &r.arm[i]);
     printf("\n  instances      %u -> %u -> %u\n", d->start_instances, d->max_instances,
            d->end_instances);
     printf("  cost           $%.5f; the largest fleet all the time: $%.5f\n", d->grown_cost,
            d->static_max_per_h * d->grown_hours);
-    printf("  within the SLO %.1f %% (TTFT %.1f s, TPOT %.0f ms)\n", 100 * growth.attainment,
-           growth.slo.ttft_s, 1e3 * growth.slo.tpot_s);
-    if (all.concordance >= 0) {
-        printf("  output lengths %.2f of pairs ordered rightly, %.2f within P90\n", all.concordance,
-               all.p90_coverage);
+    printf("  within the SLO %.1f %% (TTFT %.1f s, TPOT %.0f ms)\n", 100 * r.growth.attainment,
+           r.growth.slo.ttft_s, 1e3 * r.growth.slo.tpot_s);
+    if (r.all.concordance >= 0) {
+        printf("  output lengths %.2f of pairs ordered rightly, %.2f within P90\n",
+               r.all.concordance, r.all.p90_coverage);
     }
     printf("  summary        %s\n", d->options->summary);
     return 0;
@@ -154,19 +156,16 @@ static uint32_t check(bool holds, const char *sentence)
 
 uint32_t demo_summary_judge(const struct demo *d)
 {
-    struct load_report growth, arm[DEMO_ARMS];
-    if (report_of(d, &d->growth, &growth) < 0 || report_of(d, &d->arm[0], &arm[0]) < 0 ||
-        report_of(d, &d->arm[1], &arm[1]) < 0) {
-        return check(false, "there was no memory to judge");
-    }
+    struct reports r;
+    if (reports_make(d, &r) < 0) return check(false, "there was no memory to judge");
     uint32_t problems = 0;
-    problems += check(growth.failed + arm[0].failed + arm[1].failed == 0, "a request failed");
+    problems += check(r.growth.failed + r.arm[0].failed + r.arm[1].failed == 0, "a request failed");
     problems += check(d->start_instances == 1, "the fleet did not start with one instance");
     problems += check(d->max_instances >= 3, "the fleet did not grow to three instances");
     problems += check(d->end_instances == 1, "the fleet did not shrink to one instance");
-    problems += check(arm[0].cached_tokens > arm[1].cached_tokens,
+    problems += check(r.arm[0].cached_tokens > r.arm[1].cached_tokens,
                       "shortest_ttft did not find more tokens cached than round_robin");
-    problems += check(arm[0].ttft_s.mean < arm[1].ttft_s.mean,
+    problems += check(r.arm[0].ttft_s.mean < r.arm[1].ttft_s.mean,
                       "shortest_ttft did not have a lower mean TTFT than round_robin");
     return problems;
 }

@@ -15,8 +15,10 @@ struct teller {
     bool first;
 };
 
-static void cell(const struct teller *t, enum table_form form, const char *path)
+/* `before`, then the cell at `path` of the decision. */
+static void say(const struct teller *t, const char *before, enum table_form form, const char *path)
 {
+    buf_text(t->out, before);
     table_cell(form, t->d, path, 0, t->out);
 }
 
@@ -50,29 +52,20 @@ static void counts(struct teller *t, const char *path)
 
 static void tell_inputs(struct teller *t)
 {
-    buf_text(t->out, "seen       ");
     if (is_true(t->d, "inputs.demand_known")) {
-        cell(t, TABLE_DECIMAL, "inputs.arrivals_per_s");
-        buf_text(t->out, " requests a second of ");
-        cell(t, TABLE_COUNT, "inputs.prompt_tokens_mean");
-        buf_text(t->out, " uncached prompt tokens and ");
-        cell(t, TABLE_COUNT, "inputs.output_tokens_mean");
-        buf_text(t->out, " expected answer tokens;\n           ");
-        cell(t, TABLE_COUNT, "inputs.in_flight");
-        buf_text(t->out, " in flight, ");
-        cell(t, TABLE_COUNT, "inputs.waiting");
-        buf_text(t->out, " of them waiting, ");
-        cell(t, TABLE_COUNT, "inputs.held");
-        buf_text(t->out, " held for an instance; last arrival ");
-        cell(t, TABLE_AGE, "inputs.idle_s");
+        say(t, "seen       ", TABLE_DECIMAL, "inputs.arrivals_per_s");
+        say(t, " requests a second of ", TABLE_COUNT, "inputs.prompt_tokens_mean");
+        say(t, " uncached prompt tokens and ", TABLE_COUNT, "inputs.output_tokens_mean");
+        say(t, " expected answer tokens;\n           ", TABLE_COUNT, "inputs.in_flight");
+        say(t, " in flight, ", TABLE_COUNT, "inputs.waiting");
+        say(t, " of them waiting, ", TABLE_COUNT, "inputs.held");
+        say(t, " held for an instance; last arrival ", TABLE_AGE, "inputs.idle_s");
         buf_text(t->out, " before\n");
     } else {
-        buf_text(t->out, "no demand: no router had reported lately\n");
+        buf_text(t->out, "seen       no demand: no router had reported lately\n");
     }
-    buf_text(t->out, "           reports of ");
-    cell(t, TABLE_COUNT, "inputs.reports_fresh");
-    buf_text(t->out, " of ");
-    cell(t, TABLE_COUNT, "inputs.reports_expected");
+    say(t, "           reports of ", TABLE_COUNT, "inputs.reports_fresh");
+    say(t, " of ", TABLE_COUNT, "inputs.reports_expected");
     buf_text(t->out, is_true(t->d, "inputs.routers_fresh")
                          ? " ready instances and of every router were fresh\n"
                          : " ready instances were fresh; not every router's was\n");
@@ -88,25 +81,19 @@ static void tell_fleet(struct teller *t)
     counts(t, "want");
     buf_text(t->out, "; decided ");
     counts(t, "target");
-    buf_text(t->out, "\nreason     ");
-    cell(t, TABLE_TEXT, "reason");
-    buf_text(t->out, " (policy ");
-    cell(t, TABLE_TEXT, "policy");
-    buf_text(t->out, ", load of ");
-    cell(t, TABLE_DECIMAL, "load");
+    say(t, "\nreason     ", TABLE_TEXT, "reason");
+    say(t, " (policy ", TABLE_TEXT, "policy");
+    say(t, ", load of ", TABLE_DECIMAL, "load");
     buf_text(t->out, " instances)\n");
     if (has(t, "blocked")) {
-        buf_text(t->out, "held back  ");
-        cell(t, TABLE_TEXT, "blocked");
+        say(t, "held back  ", TABLE_TEXT, "blocked");
         if (has(t, "hold_s")) {
-            buf_text(t->out, ", for another ");
-            cell(t, TABLE_AGE, "hold_s");
+            say(t, ", for another ", TABLE_AGE, "hold_s");
         }
         buf_byte(t->out, '\n');
     }
     if (has(t, "estimate_ttft_s")) {
-        buf_text(t->out, "expected   first token after ");
-        cell(t, TABLE_DECIMAL, "estimate_ttft_s");
+        say(t, "expected   first token after ", TABLE_DECIMAL, "estimate_ttft_s");
         buf_text(t->out, " s once that is ready\n");
     }
 }
@@ -119,44 +106,33 @@ static void tell_runner_up(struct teller *t)
         return;
     }
     counts(t, "runner_up.want");
-    buf_text(t->out, " at ");
-    cell(t, TABLE_MONEY, "runner_up.cost_per_h");
-    buf_text(t->out, " an hour: ");
-    cell(t, TABLE_TEXT, "runner_up.why_not");
+    say(t, " at ", TABLE_MONEY, "runner_up.cost_per_h");
+    say(t, " an hour: ", TABLE_TEXT, "runner_up.why_not");
     buf_byte(t->out, '\n');
 }
 
 static int tell_action(void *ctx, struct str action)
 {
-    const struct teller *t = ctx;
-    struct str offer;
-    buf_text(t->out, "           ");
-    table_cell(TABLE_TEXT, action, "act", 0, t->out);
-    buf_byte(t->out, ' ');
-    table_cell(TABLE_TEXT, action, "instance", 0, t->out);
-    buf_text(t->out, " in pool ");
-    table_cell(TABLE_TEXT, action, "pool", 0, t->out);
-    if (pick(action, "offer", &offer) == 0) {
-        buf_text(t->out, ", offer ");
-        table_cell(TABLE_TEXT, action, "offer", 0, t->out);
-        buf_text(t->out, " at ");
-        table_cell(TABLE_MONEY, action, "price_per_h", 0, t->out);
-        buf_text(t->out, " an hour, ready in about ");
-        table_cell(TABLE_AGE, action, "lead_s", 0, t->out);
+    const struct teller *whole = ctx;
+    const struct teller t = { .d = action, .out = whole->out };
+    say(&t, "           ", TABLE_TEXT, "act");
+    say(&t, " ", TABLE_TEXT, "instance");
+    say(&t, " in pool ", TABLE_TEXT, "pool");
+    if (has(&t, "offer")) {
+        say(&t, ", offer ", TABLE_TEXT, "offer");
+        say(&t, " at ", TABLE_MONEY, "price_per_h");
+        say(&t, " an hour, ready in about ", TABLE_AGE, "lead_s");
     }
-    return buf_byte(t->out, '\n');
+    return buf_byte(t.out, '\n');
 }
 
 static void tell_cost(struct teller *t)
 {
-    buf_text(t->out, "cost       ");
-    cell(t, TABLE_MONEY, "cost_per_h");
-    buf_text(t->out, " an hour then, ");
-    cell(t, TABLE_MONEY, "cost_per_h_after");
+    say(t, "cost       ", TABLE_MONEY, "cost_per_h");
+    say(t, " an hour then, ", TABLE_MONEY, "cost_per_h_after");
     buf_text(t->out, " an hour after");
     if (has(t, "budget_per_h")) {
-        buf_text(t->out, "; the budget is ");
-        cell(t, TABLE_MONEY, "budget_per_h");
+        say(t, "; the budget is ", TABLE_MONEY, "budget_per_h");
     }
     buf_byte(t->out, '\n');
 }
@@ -170,8 +146,7 @@ int explain_decision(struct str decision, int64_t now_us, struct buf *out)
     if (rc < 0) return -EINVAL;
     buf_text(out, "decision ");
     table_cell(TABLE_COUNT, decision, "id", 0, out);
-    buf_text(out, " for ");
-    cell(&t, TABLE_TEXT, "service");
+    say(&t, " for ", TABLE_TEXT, "service");
     buf_text(out, ", ");
     table_cell(TABLE_SINCE, t.d, "at_us", now_us, out);
     buf_text(out, " ago\n\n");

@@ -160,6 +160,16 @@ void load_tokens_json(struct json_writer *w, const struct load_report *r)
     json_object_end(w);
 }
 
+void load_slo_json(struct json_writer *w, const struct load_report *r)
+{
+    json_key(w, "slo");
+    json_object(w);
+    json_kv_f64(w, "ttft_s", r->slo.ttft_s);
+    json_kv_f64(w, "tpot_s", r->slo.tpot_s);
+    json_kv_f64(w, "attainment", r->attainment);
+    json_object_end(w);
+}
+
 void load_report_json(const struct load_report *r, struct json_writer *w)
 {
     json_object(w);
@@ -175,12 +185,7 @@ void load_report_json(const struct load_report *r, struct json_writer *w)
     load_quantiles_json(w, "tpot_s", &r->tpot_s);
     load_quantiles_json(w, "itl_s", &r->itl_s);
     load_quantiles_json(w, "e2e_s", &r->e2e_s);
-    json_key(w, "slo");
-    json_object(w);
-    json_kv_f64(w, "ttft_s", r->slo.ttft_s);
-    json_kv_f64(w, "tpot_s", r->slo.tpot_s);
-    json_kv_f64(w, "attainment", r->attainment);
-    json_object_end(w);
+    load_slo_json(w, r);
     json_kv_f64(w, "goodput_rps", r->goodput_rps);
     json_kv_f64(w, "duration_s", r->duration_s);
     json_key(w, "length_prediction");

@@ -40,7 +40,8 @@ void load_report_json(const struct load_report *r, struct json_writer *w); /* on
 int load_report_table(const struct load_report *r, struct buf *out);
 
 /* Members of that object: {"mean", "p50", "p90", "p99"}, {"sent", "ok", "failed"}, {"prompt",
- * "cached", "generated"}. */
+ * "cached", "generated"}, {"ttft_s", "tpot_s", "attainment"}. */
 void load_quantiles_json(struct json_writer *w, const char *name, const struct load_quantiles *q);
 void load_requests_json(struct json_writer *w, const struct load_report *r);
 void load_tokens_json(struct json_writer *w, const struct load_report *r);
+void load_slo_json(struct json_writer *w, const struct load_report *r);

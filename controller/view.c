@@ -7,14 +7,38 @@
 
 #include <string.h>
 
-static void put_quantiles(struct json_writer *w, const char *name, const struct wire_quantiles *q)
+/* Opens the object `name` when it is known; else its value is null and there is none to fill. */
+static bool open_known(struct json_writer *w, const char *name, bool known)
 {
     json_key(w, name);
-    if (q->count == 0) {
+    if (known)
+        json_object(w);
+    else
         json_put_null(w);
-        return;
-    }
-    json_object(w);
+    return known;
+}
+
+static void kv_known_f64(struct json_writer *w, const char *name, bool known, double value)
+{
+    json_key(w, name);
+    if (known)
+        json_put_f64(w, value);
+    else
+        json_put_null(w);
+}
+
+static void kv_known_i64(struct json_writer *w, const char *name, bool known, int64_t value)
+{
+    json_key(w, name);
+    if (known)
+        json_put_i64(w, value);
+    else
+        json_put_null(w);
+}
+
+static void put_quantiles(struct json_writer *w, const char *name, const struct wire_quantiles *q)
+{
+    if (!open_known(w, name, q->count > 0)) return;
     json_kv_u64(w, "count", q->count);
     json_kv_f64(w, "mean", q->mean);
     json_kv_f64(w, "p50", q->p50);
@@ -25,12 +49,7 @@ static void put_quantiles(struct json_writer *w, const char *name, const struct 
 
 static void put_demand(struct json_writer *w, const struct scale_demand *d)
 {
-    json_key(w, "demand");
-    if (!d->present) {
-        json_put_null(w);
-        return;
-    }
-    json_object(w);
+    if (!open_known(w, "demand", d->present)) return;
     json_kv_f64(w, "arrivals_per_s", d->arrivals_s);
     json_kv_f64(w, "uncached_prompt_tokens_mean", d->prompt_tokens);
     json_kv_f64(w, "output_tokens_mean", d->output_tokens);
@@ -106,11 +125,7 @@ static void put_pool(struct json_writer *w, const struct control *c, uint32_t se
     json_array_end(w);
     json_kv_u64(w, "min", p->min);
     json_kv_u64(w, "max", p->max);
-    json_key(w, "manual");
-    if (p->manual >= 0)
-        json_put_i64(w, p->manual);
-    else
-        json_put_null(w);
+    kv_known_i64(w, "manual", p->manual >= 0, p->manual);
     json_key(w, "target");
     if (service < c->plan.decision_count)
         json_put_u64(w, c->plan.decision[service].target[pool]);
@@ -153,11 +168,7 @@ static void put_services(struct json_writer *w, const struct control *c)
         json_kv_u64(w, "max", sv->max);
         json_kv_f64(w, "slo_ttft_s", sv->ttft_slo_s);
         json_kv_f64(w, "slo_tpot_s", sv->tpot_slo_s);
-        json_key(w, "budget_per_h");
-        if (sv->budget_h > 0)
-            json_put_f64(w, sv->budget_h);
-        else
-            json_put_null(w);
+        kv_known_f64(w, "budget_per_h", sv->budget_h > 0, sv->budget_h);
         json_kv_f64(w, "cost_per_h", t.cost_h);
         put_counts(w, sum);
         const struct plan_decision *d = s < c->plan.decision_count ? &c->plan.decision[s] : NULL;
@@ -173,12 +184,7 @@ static void put_services(struct json_writer *w, const struct control *c)
 
 static void put_perf(struct json_writer *w, const struct sighting *s)
 {
-    json_key(w, "perf");
-    if (!s->has_perf) {
-        json_put_null(w);
-        return;
-    }
-    json_object(w);
+    if (!open_known(w, "perf", s->has_perf)) return;
     json_kv_f64(w, "a", s->perf.a);
     json_kv_f64(w, "b", s->perf.b);
     json_kv_f64(w, "c", s->perf.c);
@@ -190,12 +196,7 @@ static void put_perf(struct json_writer *w, const struct sighting *s)
 static void put_engine(struct json_writer *w, const struct detail *d)
 {
     const struct engine_report *e = &d->engine;
-    json_key(w, "engine");
-    if (!d->has_engine) {
-        json_put_null(w);
-        return;
-    }
-    json_object(w);
+    if (!open_known(w, "engine", d->has_engine)) return;
     json_kv_text(w, "host", d->host);
     json_kv_u64(w, "port", e->port);
     json_kv_text(w, "kind", engine_kind_names[e->kind]);
@@ -233,16 +234,8 @@ static void put_instance(struct json_writer *w, const struct control *c, uint32_
     json_kv_f64(w, "price_per_h", i->price_h);
     json_kv_f64(w, "cost", intent_cost(i, now_us));
     json_kv_f64(w, "age_s", (double)(now_us - i->wanted_us) / 1e6);
-    json_key(w, "agent");
-    if (s->heard_us)
-        json_put_text(w, agent_state_names[s->state]);
-    else
-        json_put_null(w);
-    json_key(w, "report_age_s");
-    if (s->heard_us)
-        json_put_f64(w, (double)(now_us - s->heard_us) / 1e6);
-    else
-        json_put_null(w);
+    json_kv_text(w, "agent", s->heard_us ? agent_state_names[s->state] : NULL);
+    kv_known_f64(w, "report_age_s", s->heard_us != 0, (double)(now_us - s->heard_us) / 1e6);
     json_kv_u64(w, "restarts", d->restarts);
     json_kv_text(w, "trouble", d->trouble[0] ? d->trouble : NULL);
     json_kv_u64(w, "routed", d->routed);
@@ -262,11 +255,7 @@ static void put_instances(struct json_writer *w, const struct control *c, int64_
 
 static void put_time(struct json_writer *w, const char *name, int64_t us)
 {
-    json_key(w, name);
-    if (us)
-        json_put_i64(w, us);
-    else
-        json_put_null(w);
+    kv_known_i64(w, name, us != 0, us);
 }
 
 static void put_intents(struct json_writer *w, const struct control *c)
@@ -306,11 +295,7 @@ static void put_offers(struct json_writer *w, const struct control *c, int64_t n
         json_object(w);
         json_kv_text(w, "offer", of->name);
         json_kv_text(w, "provider", of->provider);
-        json_key(w, "price_per_h");
-        if (of->price_known)
-            json_put_f64(w, of->price_h);
-        else
-            json_put_null(w);
+        kv_known_f64(w, "price_per_h", of->price_known, of->price_h);
         json_kv_f64(w, "lead_s", of->lead_s);
         json_kv_f64(w, "share", of->share);
         json_kv_bool(w, "available", offer_may_be_asked(h, now_us));
