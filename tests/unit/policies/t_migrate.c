@@ -1,0 +1,238 @@
+/* t_migrate.c - which session moves where, and what its copy costs. */
+#include "base/core/bits.h"
+#include "policies/migrate.h"
+#include "tests/unit/unit.h"
+
+#include <math.h>
+#include <string.h>
+
+#define PAGE_TOKENS 16
+#define PAGE_BYTES (16.0 * 131072) /* an 8B model with grouped heads */
+
+static const struct migrate_config config = MIGRATE_CONFIG_DEFAULT;
+
+static const struct migrate_session sessions[] = {
+    { .id = 10, .tokens = 900, .movable = true },
+    { .id = 11, .tokens = 100, .movable = false }, /* its prompt is not done */
+    { .id = 12, .tokens = 300, .movable = true },
+    { .id = 13, .tokens = 500, .movable = true },
+};
+
+static struct migrate_instance an_instance(uint32_t id, uint32_t pages_free, uint32_t running)
+{
+    return (struct migrate_instance){
+        .id = id,
+        .present = true,
+        .accepts = true,
+        .pages_free = pages_free,
+        .running = running,
+        .step_s = 0.02,
+        .session = sessions,
+        .session_count = running ? COUNT_OF(sessions) : 0,
+    };
+}
+
+static struct migrate_view a_view(const struct migrate_instance *in, uint32_t count)
+{
+    return (struct migrate_view){ .instance = in,
+                                  .instance_count = count,
+                                  .page_tokens = PAGE_TOKENS,
+                                  .page_bytes = PAGE_BYTES,
+                                  .link_bytes_s = 10e9 };
+}
+
+static struct migrate_verdict decide(const char *name, const struct migrate_view *view)
+{
+    struct migrate_verdict v;
+    struct rng rng;
+    rng_seed(&rng, 1);
+    const struct migrate_policy *p = migrate_find(str_from(name));
+    assert_non_null(p);
+    assert_int_equal(p->state_size, 0);
+    memset(&v, 0xa5, sizeof v);
+    p->decide(NULL, &config, view, 1000, &rng, &v);
+    return v;
+}
+
+static void the_table_has_its_default(void **state)
+{
+    (void)state;
+    assert_non_null(migrate_find(STR(MIGRATE_DEFAULT)));
+    assert_null(migrate_find(STR("lumnix")));
+    for (uint32_t i = 0; i < migrate_count; i++)
+        assert_true(migrate_table[i]->about[0] && migrate_table[i]->source[0]);
+}
+
+static void none_moves_nothing(void **state)
+{
+    (void)state;
+    struct migrate_instance in[] = { an_instance(0, 0, 4), an_instance(1, 9999, 0) };
+    struct migrate_view view = a_view(in, 2);
+    struct migrate_verdict v = decide("none", &view);
+    assert_int_equal(v.count, 0);
+    assert_true(v.again_us == INT64_MAX);
+}
+
+static void freeness_is_pages_a_session(void **state)
+{
+    (void)state;
+    struct migrate_instance in = an_instance(0, 100, 4);
+    assert_true(migrate_freeness(&in) == 25);
+    in.queue_pages = 120; /* the first in the queue asks for more than there is */
+    assert_true(migrate_freeness(&in) == -5);
+    in.receiving_pages = 40;
+    assert_true(migrate_freeness(&in) == -15);
+    in.running = 0;
+    assert_true(migrate_freeness(&in) == -60);
+    in.draining = true;
+    assert_true(isinf(migrate_freeness(&in)));
+}
+
+static void the_least_free_gives_its_shortest_to_the_freest(void **state)
+{
+    (void)state;
+    struct migrate_instance in[] = { an_instance(5, 8, 4), an_instance(6, 400, 4),
+                                     an_instance(7, 900, 4), an_instance(8, 4, 4) };
+    struct migrate_view view = a_view(in, 4);
+    struct migrate_verdict v = decide("llumnix", &view);
+    assert_int_equal(v.count, 2);
+    assert_int_equal(v.pairs, 2);
+    assert_int_equal(v.move[0].from, 8); /* one page a session */
+    assert_int_equal(v.move[0].to, 7);
+    assert_int_equal(v.move[0].session, 12); /* not 11, which cannot move */
+    assert_int_equal(v.move[1].from, 5);
+    assert_int_equal(v.move[1].to, 6);
+    assert_int_equal(v.again_us, 1000 + config.period_us);
+    assert_true(fabs(v.freeness_mean - (2 + 100 + 225 + 1) / 4.0) < 1e-9);
+}
+
+/* Rows of one source and one target: does anything move? */
+static void what_moves_and_what_does_not(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *why;
+        uint32_t from_free, from_queue, to_free, to_queue, to_receiving;
+        bool absent, refuses, draining, no_link, moves;
+    } rows[] = {
+        { "short of pages", 4, 0, 400, 0, 0, false, false, false, false, true },
+        { "a queue that asks for more than is free", 100, 200, 400, 0, 0, 0, 0, 0, 0, true },
+        { "pages enough", 12, 0, 400, 0, 0, false, false, false, false, false },
+        { "no room: 19 pages, with one to spare", 4, 0, 20, 0, 0, 0, 0, 0, 0, false },
+        { "room after the move", 4, 0, 25, 0, 0, 0, 0, 0, 0, true },
+        { "the target's own queue comes first", 4, 0, 400, 395, 0, 0, 0, 0, 0, false },
+        { "what is on its way is taken", 4, 0, 400, 0, 390, 0, 0, 0, 0, false },
+        { "an absent target", 4, 0, 400, 0, 0, true, false, false, false, false },
+        { "a target that accepts nothing", 4, 0, 400, 0, 0, false, true, false, false, false },
+        { "no link", 4, 0, 400, 0, 0, false, false, false, true, false },
+        { "a draining source gives all it has", 4000, 0, 400, 0, 0, 0, 0, true, 0, true },
+    };
+    for (size_t i = 0; i < COUNT_OF(rows); i++) {
+        struct migrate_instance in[] = { an_instance(0, rows[i].from_free, 4),
+                                         an_instance(1, rows[i].to_free, 4) };
+        in[0].queue_pages = rows[i].from_queue;
+        in[1].queue_pages = rows[i].to_queue;
+        in[1].receiving_pages = rows[i].to_receiving;
+        in[1].present = !rows[i].absent;
+        in[1].accepts = !rows[i].refuses;
+        in[0].draining = rows[i].draining;
+        in[0].accepts = !rows[i].draining;
+        struct migrate_view view = a_view(in, 2);
+        if (rows[i].no_link) view.link_bytes_s = 0;
+        struct migrate_verdict v = decide("llumnix", &view);
+        if ((v.count == 1) != rows[i].moves) fail_msg("%s: %u moves", rows[i].why, v.count);
+    }
+}
+
+static void a_copy_is_staged(void **state)
+{
+    (void)state;
+    struct migrate_view view = a_view(NULL, 0);
+    struct migrate_move m = { 0 };
+    migrate_estimate(&config, &view, 16 * 16, 0.02, &m); /* few pages: stop at once */
+    assert_int_equal(m.stages, 1);
+    assert_true(fabs(m.copy_s - 16 * PAGE_BYTES / 10e9) < 1e-9);
+    assert_true(m.stall_s == m.copy_s);
+
+    migrate_estimate(&config, &view, 4096, 0.02, &m); /* 256 pages take 54 ms: 3 tokens */
+    assert_int_equal(m.stages, 2);
+    assert_true(fabs(m.stall_s - 2 * PAGE_BYTES / 10e9) < 1e-9);
+    assert_true(m.stall_s < 0.02 * 2); /* two decode steps at most */
+
+    view.link_bytes_s = 2e7; /* 27 s: the session grows by 84 pages, then by 28, then stops */
+    migrate_estimate(&config, &view, 4096, 0.02, &m);
+    assert_int_equal(m.stages, config.stages_max);
+    assert_true(m.stall_s > 1);
+}
+
+static void stages_end(void **state)
+{
+    (void)state;
+    for (uint32_t left = 1; left < 1000; left++) {
+        assert_int_equal(migrate_stops(&config, 0, left), left <= 16);
+        assert_int_equal(migrate_stops(&config, 1, left), left <= 16);
+        assert_true(migrate_stops(&config, 2, left));
+    }
+}
+
+/* Random fleets: what is moved can move, fits, does not make the target worse off than the source
+ * was, and the same view gives the same moves. */
+static void moves_keep_the_rules(void **state)
+{
+    (void)state;
+    struct rng rng;
+    rng_seed(&rng, 77);
+    uint32_t moved = 0;
+    for (uint32_t round = 0; round < 2000; round++) {
+        struct migrate_session s[8][6];
+        struct migrate_instance in[8];
+        for (uint32_t i = 0; i < 8; i++) {
+            uint32_t running = (uint32_t)rng_below(&rng, 7);
+            in[i] = an_instance(i, (uint32_t)rng_below(&rng, 80), running);
+            in[i].present = rng_below(&rng, 8) > 0;
+            in[i].draining = rng_below(&rng, 10) == 0;
+            in[i].accepts = !in[i].draining && rng_below(&rng, 8) > 0;
+            in[i].queue_pages = rng_below(&rng, 3) ? 0 : (uint32_t)rng_below(&rng, 60);
+            in[i].session = s[i];
+            in[i].session_count = running;
+            for (uint32_t k = 0; k < running; k++)
+                s[i][k] = (struct migrate_session){ .id = i * 100 + k,
+                                                    .tokens = (uint32_t)rng_below(&rng, 600),
+                                                    .movable = rng_below(&rng, 3) > 0 };
+        }
+        struct migrate_view view = a_view(in, 8);
+        struct migrate_verdict v = decide("llumnix", &view), again = decide("llumnix", &view);
+        assert_int_equal(v.count, again.count);
+        assert_memory_equal(v.move, again.move, v.count * sizeof *v.move);
+        bool used[8] = { false };
+        for (uint32_t m = 0; m < v.count; m++) {
+            const struct migrate_instance *from = &in[v.move[m].from], *to = &in[v.move[m].to];
+            const struct migrate_session *moving = &from->session[v.move[m].session % 100];
+            assert_true(from != to && !used[from->id] && !used[to->id]);
+            used[from->id] = used[to->id] = true;
+            assert_true(from->present && to->present && to->accepts && moving->movable);
+            assert_true(migrate_freeness(from) < config.low);
+            assert_true(ceil_div_u32(moving->tokens, PAGE_TOKENS) + to->queue_pages <=
+                        to->pages_free);
+            for (uint32_t k = 0; k < from->session_count; k++)
+                assert_true(!from->session[k].movable || from->session[k].tokens >= moving->tokens);
+            moved++;
+        }
+    }
+    assert_true(moved > 500);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_table_has_its_default),
+        cmocka_unit_test(none_moves_nothing),
+        cmocka_unit_test(freeness_is_pages_a_session),
+        cmocka_unit_test(the_least_free_gives_its_shortest_to_the_freest),
+        cmocka_unit_test(what_moves_and_what_does_not),
+        cmocka_unit_test(a_copy_is_staged),
+        cmocka_unit_test(stages_end),
+        cmocka_unit_test(moves_keep_the_rules),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
