@@ -6,13 +6,14 @@
 #include "policies/chunk.h"
 #include "policies/evict.h"
 #include "policies/order.h"
+#include "policies/place.h"
 #include "policies/predict.h"
 #include "policies/preempt.h"
 #include "policies/route.h"
 #include "policies/scale.h"
 
-const char *const policy_kinds[] = { "route",   "predict", "scale", "order", "admit",
-                                     "preempt", "chunk",   "evict", NULL };
+const char *const policy_kinds[] = { "route", "predict", "scale", "place", "order",
+                                     "admit", "preempt", "chunk", "evict", NULL };
 
 static int row(const char *kind, const char *name, const char *about, const char *source,
                const char *default_name, int (*fn)(void *ctx, const struct policy_row *row),
@@ -33,6 +34,7 @@ int policies_each(int (*fn)(void *ctx, const struct policy_row *row), void *ctx)
     EACH(route_table, route_count, "route", route_table[i]->source, ROUTE_DEFAULT);
     EACH(predict_table, predict_count, "predict", predict_table[i]->source, PREDICT_DEFAULT);
     EACH(scale_table, scale_count, "scale", scale_table[i]->source, SCALE_DEFAULT);
+    EACH(place_table, place_count, "place", place_table[i]->source, PLACE_DEFAULT);
     EACH(order_table, order_count, "order", NULL, ORDER_DEFAULT);
     EACH(admit_table, admit_count, "admit", NULL, ADMIT_DEFAULT);
     EACH(preempt_table, preempt_count, "preempt", NULL, PREEMPT_DEFAULT);

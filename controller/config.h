@@ -35,7 +35,7 @@ struct service_section {
     int64_t slo_ttft_us, slo_tpot_us;
     double budget_h;
     int64_t min, max;
-    struct str scale;
+    struct str scale, place;
     double utilisation_max, queue_target, concurrency;
     int64_t count;
     int64_t clear_us, life_us, zero_after_us;

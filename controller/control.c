@@ -129,6 +129,14 @@ static void refresh_prices(struct control *c, int64_t now_us)
     }
 }
 
+/* A loss is the provider's doing, told once for each instance: what hazards are learned from. */
+static void count_loss(struct control *c, uint32_t at)
+{
+    const struct intent *i = &c->intent[at];
+    uint32_t offer = control_find_offer(c, i->provider, i->offer);
+    if (offer != PLAN_NONE && !c->detail[at].doomed) c->health[offer].lost++;
+}
+
 /* What a provider is about to take away is drained while there is time. */
 static int heed_notices(struct control *c, int64_t now_us)
 {
@@ -142,6 +150,7 @@ static int heed_notices(struct control *c, int64_t now_us)
         for (uint32_t n = 0; n < count; n++)
             for (uint32_t at = 0; at < c->count; at++) {
                 if (strcmp(c->intent[at].handle, notice[n].handle) != 0) continue;
+                count_loss(c, at);
                 c->detail[at].doomed = true;
                 int rc =
                     control_apply(c, at, INTENT_DRAIN, "the provider takes it away", NULL, now_us);

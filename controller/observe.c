@@ -277,6 +277,7 @@ static void fill_instance(const struct control *c, uint32_t at, int64_t now_us,
     *ret = (struct plan_instance){
         .service = d->service,
         .pool = d->pool,
+        .offer = control_find_offer(c, i->provider, i->offer),
         .phase = merge_phase(i, s, &c->setup.merge, now_us),
         .fresh = sighting_is_fresh(s, &c->setup.merge, now_us),
         .doomed = d->doomed,

@@ -6,6 +6,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#define POLICIES_MAX 32 /* rows of one kind, for suggestions */
+
 int setup_local(const struct local_section *local, struct arena *arena,
                 const struct local_offer **ret, uint32_t *ret_count, double *ret_cores,
                 struct err *err)
@@ -64,6 +66,36 @@ static int fill_pool(const struct service_section *s, const struct pool_section 
     return 0;
 }
 
+static int unknown_policy(const struct plan_service *s, const char *what, struct str name,
+                          const char *const *names, uint32_t count, struct err *err)
+{
+    const char *near = str_nearest(name, names, count);
+    return err_set(err, -EINVAL, "service %s: there is no %s policy '" STR_FMT "'%s%s%s", s->name,
+                   what, STR_ARG(name), near ? "; did you mean " : "", near ? near : "",
+                   near ? "?" : "");
+}
+
+static int check_policies(const struct service_section *from, const struct plan_service *s,
+                          struct err *err)
+{
+    const char *names[POLICIES_MAX];
+    must(scale_count <= POLICIES_MAX && place_count <= POLICIES_MAX);
+    if (!s->policy) {
+        for (uint32_t i = 0; i < scale_count; i++)
+            names[i] = scale_table[i]->name;
+        return unknown_policy(s, "scaling", from->scale, names, scale_count, err);
+    }
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < place_count; i++)
+        if (place_table[i]->choose) names[count++] = place_table[i]->name;
+    if (!s->place) return unknown_policy(s, "placement", from->place, names, count, err);
+    if (!s->place->choose)
+        return err_set(err, -EINVAL,
+                       "service %s: placement '%s' chooses no offers (it is a planner's); %s does",
+                       s->name, s->place->name, PLACE_DEFAULT);
+    return 0;
+}
+
 static int fill_service(const struct service_section *from, const struct offer *offers,
                         uint32_t offer_count, struct plan_service *ret, struct err *err)
 {
@@ -75,6 +107,7 @@ static int fill_service(const struct service_section *from, const struct offer *
         .tpot_slo_s = (double)from->slo_tpot_us / 1e6,
         .budget_h = from->budget_h,
         .policy = scale_find(from->scale),
+        .place = place_find(from->place),
         .scale = { .utilisation_max = from->utilisation_max,
                    .clear_s = (double)from->clear_us / 1e6,
                    .life_s = (double)from->life_us / 1e6,
@@ -87,22 +120,14 @@ static int fill_service(const struct service_section *from, const struct offer *
                    .up_step_max = (uint32_t)from->up_step_max },
     };
     must(name_copy(ret->name, sizeof ret->name, from->name) == 0);
-    if (!ret->policy) {
-        const char *names[16];
-        must(scale_count <= COUNT_OF(names));
-        for (uint32_t i = 0; i < scale_count; i++)
-            names[i] = scale_table[i]->name;
-        const char *near = str_nearest(from->scale, names, scale_count);
-        return err_set(err, -EINVAL, "service %s: there is no scaling policy '" STR_FMT "'%s%s%s",
-                       ret->name, STR_ARG(from->scale), near ? "; did you mean " : "",
-                       near ? near : "", near ? "?" : "");
-    }
+    int rc = check_policies(from, ret, err);
+    if (rc < 0) return rc;
     if (from->min > from->max)
         return err_set(err, -EINVAL, "service %s: min %lld is above max %lld", ret->name,
                        (long long)from->min, (long long)from->max);
     const struct pool_section *pools = from->pools.items;
     for (uint32_t p = 0; p < ret->pool_count; p++) {
-        int rc = fill_pool(from, &pools[p], offers, offer_count, &ret->pool[p], err);
+        rc = fill_pool(from, &pools[p], offers, offer_count, &ret->pool[p], err);
         if (rc < 0) return rc;
     }
     return 0;

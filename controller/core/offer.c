@@ -32,7 +32,7 @@ static const struct {
 void offer_answered(struct offer_health *h, enum offer_error e, const char *text, int64_t now_us)
 {
     if (e == OFFER_OK) {
-        *h = (struct offer_health){ 0 };
+        *h = (struct offer_health){ .refused = h->refused, .lost = h->lost };
         return;
     }
     if (h->last != e) h->failures = 0;
@@ -40,6 +40,7 @@ void offer_answered(struct offer_health *h, enum offer_error e, const char *text
     for (uint32_t i = 0; i < h->failures && wait < waits[e].cap_us; i++)
         wait *= 2;
     h->last = e;
+    h->refused += e == OFFER_CAPACITY;
     h->failures++;
     h->until_us = now_us + (wait < waits[e].cap_us ? wait : waits[e].cap_us);
     snprintf(h->text, sizeof h->text, "%s", text ? text : offer_error_names[e]);

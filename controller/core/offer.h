@@ -4,7 +4,7 @@
  * Threads: pure
  * Rules:   each class of error has its own back-off: a sold-out type is asked again after a while,
  *          a wrong credential is not worth asking for long, a throttle passes within seconds. A
- *          success forgets all.
+ *          success forgets all but what is counted.
  */
 #pragma once
 #include "controller/core/intent.h"
@@ -26,6 +26,7 @@ struct offer {
     char name[NAME_BYTES], provider[NAME_BYTES];
     double price_h;
     bool price_known;
+    bool spot;     /* the provider may take it away */
     double lead_s; /* from the create call to ready: learned, or the provider's word */
     double share;  /* of a core or device; for people */
     uint32_t seqs_max;
@@ -38,6 +39,8 @@ struct offer_health {
     uint32_t failures; /* in a row */
     int64_t until_us;  /* do not ask before */
     char text[INTENT_WHY_BYTES];
+    uint32_t refused; /* answers without capacity, since we know the offer */
+    uint32_t lost;    /* instances that the provider took away, likewise */
 };
 
 /* Records an answer of the provider (OFFER_OK: success). */

@@ -2,6 +2,7 @@
 #include "controller/core/plan.h"
 
 #include "base/core/bits.h"
+#include "controller/core/plan_place.h"
 
 #include <float.h>
 #include <math.h>
@@ -25,23 +26,10 @@ struct desk {
     struct scale_view scale;
     struct plan_decision *decision;
     struct plan *plan;
+    struct plan_memory *memory;
+    struct rng *rng;
     bool taken[PLAN_INSTANCES_MAX]; /* has an action already */
 };
-
-static bool offer_usable(const struct desk *d, uint32_t offer)
-{
-    const struct offer *o = &d->view->offer[offer];
-    if (!offer_may_be_asked(&d->view->health[offer], d->now_us)) return false;
-    return o->price_known || d->service->budget_h <= 0; /* an unknown price fits no budget */
-}
-
-/* The first offer of the pool that may be asked, or PLAN_NONE. */
-static uint32_t pool_offer(const struct desk *d, const struct plan_pool *p)
-{
-    for (uint32_t i = 0; i < p->offer_count; i++)
-        if (offer_usable(d, p->offer[i])) return p->offer[i];
-    return PLAN_NONE;
-}
 
 static bool is_mine(const struct desk *d, const struct plan_instance *in, uint32_t pool)
 {
@@ -80,7 +68,8 @@ static void fill_pool(struct desk *d, uint32_t pool)
 {
     const struct plan_pool *p = &d->service->pool[pool];
     struct scale_pool *s = &d->scale.pool[pool];
-    uint32_t usable = pool_offer(d, p);
+    uint32_t usable =
+        plan_place_offer(d->view, d->index, pool, d->memory->place[pool], d->now_us, d->rng);
     uint32_t shown = usable != PLAN_NONE ? usable : p->offer_count ? p->offer[0] : PLAN_NONE;
     const struct offer *o = shown == PLAN_NONE ? NULL : &d->view->offer[shown];
     *s = (struct scale_pool){ .min = p->min, .max = p->max, .available = usable != PLAN_NONE };
@@ -180,7 +169,7 @@ static uint32_t hand_target(const struct desk *d, uint32_t pool)
     return d->decision->have[pool];
 }
 
-static void shape_targets(struct desk *d, struct plan_memory *memory)
+static void shape_targets(struct desk *d)
 {
     struct plan_decision *r = d->decision;
     uint32_t want[SCALE_POOLS_MAX];
@@ -189,7 +178,7 @@ static void shape_targets(struct desk *d, struct plan_memory *memory)
     apply_bounds(d, want);
 
     struct scale_shaped shaped;
-    scale_shape(&memory->shape, &d->service->shape, d->service->pool_count, want, r->have,
+    scale_shape(&d->memory->shape, &d->service->shape, d->service->pool_count, want, r->have,
                 d->now_us, &shaped);
     if (shaped.limited) {
         r->blocked = shaped.limit;
@@ -290,10 +279,38 @@ static uint32_t best_to_keep(const struct desk *d, uint32_t pool)
     return best;
 }
 
+/* The offer that most is missing at, by the row's answer and what was launched on it since. */
+static uint32_t next_offer(const struct desk *d, uint32_t pool, struct place_verdict *v)
+{
+    const struct plan_pool *p = &d->service->pool[pool];
+    uint32_t next = v->next;
+    uint32_t most = 0;
+    for (uint32_t i = 0; i < p->offer_count; i++) {
+        if (!plan_offer_usable(d->view, d->service, p->offer[i], d->now_us)) continue;
+        if (v->want[i] <= most) continue;
+        most = v->want[i];
+        next = i;
+    }
+    if (next == PLACE_NONE) return PLAN_NONE;
+    if (v->want[next] > 0) v->want[next]--;
+    return p->offer[next];
+}
+
+/* Where the pool's next instances come from: what the row wants less what is there. */
+static void ask_row(struct desk *d, uint32_t pool, struct place_verdict *ret)
+{
+    struct place_view v;
+    plan_place_view(d->view, d->index, pool, d->decision->target[pool], d->now_us, &v);
+    d->service->place->choose(d->memory->place[pool], &v, d->now_us, d->rng, ret);
+    for (uint32_t i = 0; i < v.offer_count; i++)
+        ret->want[i] -= min_u32(ret->want[i], place_have(&v.offer[i]));
+}
+
 static void grow(struct desk *d, uint32_t pool)
 {
     struct plan_decision *r = d->decision;
-    const struct plan_pool *p = &d->service->pool[pool];
+    struct place_verdict where;
+    ask_row(d, pool, &where);
     uint32_t have = r->have[pool];
     for (; have < r->target[pool]; have++) {
         uint32_t kept = best_to_keep(d, pool);
@@ -303,7 +320,7 @@ static void grow(struct desk *d, uint32_t pool)
         d->taken[kept] = true;
     }
     for (; have < r->target[pool]; have++) {
-        uint32_t offer = pool_offer(d, p);
+        uint32_t offer = next_offer(d, pool, &where);
         if (offer == PLAN_NONE) {
             r->blocked = "no offer of the pool can be had now";
             return;
@@ -364,13 +381,13 @@ static void shrink(struct desk *d, uint32_t pool)
     }
 }
 
-static void decide_service(struct desk *d, struct plan_memory *memory, struct rng *rng)
+static void decide_service(struct desk *d)
 {
     struct plan_decision *r = d->decision;
     fill_view(d);
-    d->service->policy->decide(memory->policy, &d->service->scale, &d->scale, d->now_us, rng,
+    d->service->policy->decide(d->memory->policy, &d->service->scale, &d->scale, d->now_us, d->rng,
                                &r->verdict);
-    shape_targets(d, memory);
+    shape_targets(d);
     demand_proof(d);
     cap_growth(d);
     r->cost_h_after = r->cost_h;
@@ -404,13 +421,14 @@ void plan(const struct plan_view *view, struct plan_memory *memory, int64_t now_
 {
     must(view->service_count <= PLAN_SERVICES_MAX && view->instance_count <= PLAN_INSTANCES_MAX);
     memset(ret, 0, sizeof *ret);
-    struct desk d = { .view = view, .now_us = now_us, .plan = ret };
+    struct desk d = { .view = view, .now_us = now_us, .plan = ret, .rng = rng };
     for (uint32_t s = 0; s < view->service_count; s++) {
         d.service = &view->service[s];
         d.index = s;
         d.decision = &ret->decision[ret->decision_count++];
         d.decision->service = s;
-        decide_service(&d, &memory[s], rng);
+        d.memory = &memory[s];
+        decide_service(&d);
     }
     retire(&d);
 }

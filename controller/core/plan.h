@@ -9,7 +9,7 @@
  *              instances and fresh word of every router; to zero also that no router has a request
  *          (2) the price of everything that may be billed, launches under way and drains
  *              included, stays within the budget; what a budget forbids is said, not forgotten
- *          (3) an offer in back-off is not asked; the pool's next offer is
+ *          (3) an offer in back-off is not asked; which of the others is, says the placement row
  *          (4) a draining instance that is wanted again is kept before another is bought
  *          (5) launches are cancelled before ready instances are drained; the first victim serves
  *              the fewest requests, then holds the least cache, then costs the most
@@ -17,6 +17,7 @@
 #pragma once
 #include "controller/core/merge.h"
 #include "controller/core/offer.h"
+#include "policies/place.h"
 #include "policies/scale.h"
 #include "policies/scale_shape.h"
 
@@ -26,12 +27,13 @@
 #define PLAN_INSTANCES_MAX 1024 /* live intents */
 #define PLAN_ACTIONS_MAX 64     /* of one decision; the rest come with the next */
 #define PLAN_FRESH_SHARE 0.9
+#define PLAN_AVAILABILITY 0.99 /* share of time in which a pool should have what it needs */
 #define PLAN_NONE UINT32_MAX
 
 struct plan_pool {
     char name[NAME_BYTES];
     char provider[NAME_BYTES];
-    uint32_t offer[PLAN_POOL_OFFERS_MAX]; /* indices */
+    uint32_t offer[PLAN_POOL_OFFERS_MAX]; /* indices, as listed */
     uint32_t offer_count;
     uint32_t min, max;
     int32_t manual; /* instances a person asked for; -1: none */
@@ -49,11 +51,13 @@ struct plan_service {
     const struct scale_policy *policy;
     struct scale_config scale;
     struct scale_shape_config shape;
+    const struct place_policy *place; /* has `choose` */
 };
 
 struct plan_instance {
     char id[INTENT_ID_BYTES];
     uint32_t service, pool; /* PLAN_NONE: not configured (any more) */
+    uint32_t offer;         /* that it was bought at; PLAN_NONE likewise */
     enum phase phase;
     bool fresh;         /* its agent reported within fresh_us */
     bool doomed;        /* the provider takes it away: its drain is not withdrawn */
@@ -88,6 +92,7 @@ struct plan_view {
 struct plan_memory {
     _Alignas(8) char policy[SCALE_STATE_BYTES_MAX];
     struct scale_shape shape;
+    _Alignas(8) char place[SCALE_POOLS_MAX][PLACE_STATE_BYTES_MAX];
 };
 
 enum plan_act {

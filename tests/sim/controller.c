@@ -136,6 +136,15 @@ bool controller_sync(struct world *w, struct str text, struct buf *ret_rules)
 
 /* ---- what is wanted, drawn by the seed ---- */
 
+/* One of the rows that choose offers. */
+static const struct place_policy *some_placement(struct rng *rng)
+{
+    for (;;) {
+        const struct place_policy *p = place_table[rng_below(rng, place_count)];
+        if (p->choose) return p;
+    }
+}
+
 static void draw_service(struct world *w, struct plan_service *s)
 {
     struct rng *rng = &w->rng_controller;
@@ -147,6 +156,7 @@ static void draw_service(struct world *w, struct plan_service *s)
         .ttft_slo_s = 2,
         .tpot_slo_s = 0.1,
         .policy = scale_table[rng_below(rng, scale_count)],
+        .place = some_placement(rng),
         .scale = SCALE_CONFIG_DEFAULT,
         .shape = { .down_window_s = 10, .down_step_max = (uint32_t)rng_below(rng, 2) },
         .pool = { { .name = "small",

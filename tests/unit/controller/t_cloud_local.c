@@ -6,6 +6,7 @@
 #include "base/io/proc.h"
 #include "controller/cloud/cloud_local.h"
 #include "controller/control.h"
+#include "policies/place_rows.h"
 #include "policies/scale_rows.h"
 #include "tests/unit/unit.h"
 
@@ -321,6 +322,7 @@ static struct plan_service service(void)
         .ttft_slo_s = 2,
         .tpot_slo_s = 0.1,
         .policy = &scale_static,
+        .place = &place_joint,
         .scale = { .count = 0, .zero_after_s = 1 },
         .shape = { .down_window_s = 1 },
         .pool = { { .name = "small",

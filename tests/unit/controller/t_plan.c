@@ -4,6 +4,7 @@
 #include "base/core/own.h"
 #include "controller/core/plan.h"
 #include "controller/core/record.h"
+#include "policies/place_rows.h"
 #include "policies/scale_rows.h"
 #include "tests/unit/unit.h"
 
@@ -58,6 +59,7 @@ static struct scene *scene_new(void)
         .ttft_slo_s = 2,
         .tpot_slo_s = 0.1,
         .policy = &scale_work,
+        .place = &place_joint,
         .scale = SCALE_CONFIG_DEFAULT,
         .shape = { .down_window_s = 10 },
         .pool = { { .offer = { 0, 1 }, .offer_count = 2, .max = 8, .manual = -1 },
@@ -88,6 +90,7 @@ static struct plan_instance *add(struct scene *s, uint32_t pool, enum phase phas
     *in = (struct plan_instance){ .pool = pool,
                                   .phase = phase,
                                   .fresh = true,
+                                  .offer = pool ? 2 : 0,
                                   .price_h = s->offer[pool ? 2 : 0].price_h,
                                   .since_us = (int64_t)s->view.instance_count };
     snprintf(in->id, sizeof in->id, "i-%u", s->view.instance_count - 1);

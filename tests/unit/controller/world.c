@@ -3,6 +3,7 @@
 
 #include "base/core/bits.h"
 #include "base/io/log.h"
+#include "policies/place_rows.h"
 #include "policies/scale_rows.h"
 #include "tests/unit/unit.h"
 
@@ -53,6 +54,7 @@ void world_init(struct world *w, const struct fake_config *fake, uint64_t seed)
         .ttft_slo_s = 2,
         .tpot_slo_s = 0.1,
         .policy = &scale_work,
+        .place = &place_joint,
         .scale = SCALE_CONFIG_DEFAULT,
         .shape = { .down_window_s = 5 },
         .pool = { { .name = "small",

@@ -1,0 +1,41 @@
+/* place.c - the table of placement rows and what they share. */
+#include "policies/place.h"
+
+#include "base/core/bits.h"
+#include "policies/place_rows.h"
+
+const struct place_policy *const place_table[] = { &place_joint, &place_order, &place_on_demand,
+                                                   &place_spot };
+const uint32_t place_count = COUNT_OF(place_table);
+
+const struct place_policy *place_find(struct str name)
+{
+    for (uint32_t i = 0; i < place_count; i++)
+        if (str_eq(name, str_from(place_table[i]->name))) return place_table[i];
+    return NULL;
+}
+
+uint32_t place_cheapest(const struct place_view *view, const bool *fits)
+{
+    uint32_t best = PLACE_NONE;
+    for (uint32_t i = 0; i < view->offer_count; i++) {
+        if (!view->offer[i].usable || (fits && !fits[i])) continue;
+        if (best == PLACE_NONE || view->offer[i].price_h < view->offer[best].price_h) best = i;
+    }
+    return best;
+}
+
+void place_finish(const struct place_view *view, struct place_verdict *ret)
+{
+    uint32_t most = 0;
+    ret->next = PLACE_NONE;
+    ret->cost_h = 0;
+    for (uint32_t i = 0; i < view->offer_count; i++) {
+        const struct place_offer *o = &view->offer[i];
+        ret->cost_h += ret->want[i] * o->price_h;
+        uint32_t have = place_have(o);
+        if (!o->usable || ret->want[i] <= have || ret->want[i] - have <= most) continue;
+        most = ret->want[i] - have;
+        ret->next = i;
+    }
+}

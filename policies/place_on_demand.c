@@ -1,0 +1,41 @@
+/* place_on_demand.c - all instances at the cheapest offer that nobody takes away.
+ *
+ * The baseline of the spot rows: never interrupted, at the full price. Where a pool has no such
+ * offer its cheapest one serves. */
+#include "policies/place_rows.h"
+
+#define AGAIN_US (30 * (int64_t)1000000)
+
+static void choose(void *state, const struct place_view *view, int64_t now_us, struct rng *rng,
+                   struct place_verdict *ret)
+{
+    (void)state, (void)rng;
+    struct place_verdict v = { .reason = "the cheapest offer on demand",
+                               .missing = -1,
+                               .again_us = now_us + AGAIN_US };
+    bool fits[PLACE_OFFERS_MAX];
+    for (uint32_t i = 0; i < view->offer_count; i++)
+        fits[i] = !view->offer[i].spot;
+    uint32_t at = place_cheapest(view, fits);
+    if (at == PLACE_NONE) {
+        at = place_cheapest(view, NULL);
+        v.reason = "no offer on demand can be had: the cheapest of the others";
+    }
+    uint32_t left = view->target;
+    for (uint32_t i = 0; i < view->offer_count; i++) { /* what runs on demand stays */
+        uint32_t have = fits[i] ? place_have(&view->offer[i]) : 0;
+        v.want[i] = have < left ? have : left;
+        left -= v.want[i];
+    }
+    if (at != PLACE_NONE) v.want[at] += left;
+    if (at == PLACE_NONE && left > 0) v.reason = "no offer of the pool can be had now";
+    place_finish(view, &v);
+    *ret = v;
+}
+
+const struct place_policy place_on_demand = {
+    .name = "on_demand",
+    .about = "the cheapest offer that is never taken away",
+    .source = "baseline of spot placement",
+    .choose = choose,
+};

@@ -1,0 +1,11 @@
+/* place_rows.h - the rows of place_table, for place.c and the tests.
+ *
+ * Layer: policies
+ */
+#pragma once
+#include "policies/place.h"
+
+extern const struct place_policy place_joint;
+extern const struct place_policy place_order;
+extern const struct place_policy place_on_demand;
+extern const struct place_policy place_spot;

@@ -1,0 +1,277 @@
+/* t_place.c - placement among a pool's offers: rows on hand-made views, and what holds for all. */
+#include "base/core/bits.h"
+#include "policies/place_hazard.h"
+#include "policies/place_rows.h"
+#include "tests/unit/unit.h"
+
+#include <math.h>
+#include <string.h>
+
+#define SECOND ((int64_t)1000000)
+#define HOUR (3600 * SECOND)
+
+struct state {
+    _Alignas(8) char bytes[PLACE_STATE_BYTES_MAX];
+};
+
+/* Offer 0 on demand at 1 dollar, the rest spot zones at 0.35. */
+static struct place_view a_view(uint32_t zones, uint32_t target)
+{
+    struct place_view v = { .offer_count = zones + 1, .target = target, .availability = 0.99 };
+    for (uint32_t i = 0; i <= zones; i++)
+        v.offer[i] = (struct place_offer){
+            .usable = true, .spot = i > 0, .price_h = i > 0 ? 0.35 : 1, .lead_s = 120
+        };
+    return v;
+}
+
+static struct place_verdict ask(const struct place_policy *p, struct state *s,
+                                const struct place_view *v, int64_t now_us)
+{
+    struct rng rng;
+    struct place_verdict r;
+    rng_seed(&rng, 1);
+    p->choose(s->bytes, v, now_us, &rng, &r);
+    return r;
+}
+
+/* All that is wanted stands there and runs. */
+static void settle(struct place_view *v, const struct place_verdict *r)
+{
+    for (uint32_t i = 0; i < v->offer_count; i++) {
+        v->offer[i].ready = r->want[i];
+        v->offer[i].starting = 0;
+    }
+}
+
+static uint32_t sum(const struct place_verdict *r, uint32_t count)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < count; i++)
+        n += r->want[i];
+    return n;
+}
+
+static void order_takes_the_first_that_may_be_asked(void **state)
+{
+    (void)state;
+    struct state s = { { 0 } };
+    struct place_view v = a_view(2, 3);
+    struct place_verdict r = ask(&place_order, &s, &v, 0);
+    assert_int_equal(r.next, 0);
+    assert_int_equal(r.want[0], 3);
+    v.offer[0].usable = false;
+    r = ask(&place_order, &s, &v, 0);
+    assert_int_equal(r.next, 1);
+    v.offer[2].ready = 2; /* what runs stays */
+    r = ask(&place_order, &s, &v, 0);
+    assert_int_equal(r.want[2], 2);
+    assert_int_equal(r.want[1], 1);
+    for (uint32_t i = 0; i < 3; i++)
+        v.offer[i].usable = false;
+    r = ask(&place_order, &s, &v, 0);
+    assert_int_equal(r.next, PLACE_NONE);
+}
+
+static void on_demand_takes_the_cheapest_that_stays(void **state)
+{
+    (void)state;
+    struct state s = { { 0 } };
+    struct place_view v = a_view(3, 4);
+    v.offer[2].spot = false;
+    v.offer[2].price_h = 0.9;
+    struct place_verdict r = ask(&place_on_demand, &s, &v, 0);
+    assert_int_equal(r.want[2], 4);
+    assert_int_equal(sum(&r, v.offer_count), 4);
+    v.offer[0].usable = v.offer[2].usable = false;
+    r = ask(&place_on_demand, &s, &v, 0);
+    assert_true(v.offer[r.next].spot);
+}
+
+static void spot_spreads_and_marks_zones(void **state)
+{
+    (void)state;
+    struct state s = { { 0 } };
+    struct place_view v = a_view(4, 3);
+    struct place_verdict r = ask(&place_spot, &s, &v, 0);
+    for (uint32_t i = 1; i <= 4; i++)
+        assert_int_equal(r.want[i], 1); /* three and one more, each in a zone of its own */
+    assert_int_equal(r.want[0], 3);     /* until they are ready */
+    settle(&v, &r);
+    r = ask(&place_spot, &s, &v, 60 * SECOND);
+    assert_int_equal(r.want[0], 0);
+    v.offer[2].ready = 0;
+    v.offer[2].lost = 1;
+    r = ask(&place_spot, &s, &v, 120 * SECOND);
+    assert_int_equal(r.want[2], 0); /* marked */
+    assert_int_equal(r.want[1], 2);
+    assert_int_equal(r.want[0], 1); /* one spot instance is missing */
+    v.offer[1].lost = v.offer[3].lost = 1;
+    v.offer[1].ready = v.offer[3].ready = 0;
+    r = ask(&place_spot, &s, &v, 180 * SECOND); /* one active zone left: all are forgiven */
+    assert_int_equal(r.want[1], 1);
+    assert_int_equal(r.want[2], 1);
+    assert_int_equal(r.want[3], 1);
+}
+
+static void a_hazard_is_learned_and_its_zone_left(void **state)
+{
+    (void)state;
+    struct state s = { { 0 } };
+    struct place_view v = a_view(2, 4);
+    int64_t now = HOUR;
+    uint32_t in_first = 0;
+    for (int tick = 0; tick < 4000; tick++, now += 60 * SECOND) {
+        struct place_verdict r = ask(&place_joint, &s, &v, now);
+        assert_true(sum(&r, v.offer_count) >= v.target);
+        settle(&v, &r);
+        if (tick >= 2000) in_first += v.offer[1].ready > 0;
+        bool drop = tick % 60 == 0; /* the first zone goes every hour, the second never */
+        if (drop && v.offer[1].ready > 0) {
+            v.offer[1].lost += v.offer[1].ready;
+            v.offer[1].ready = 0;
+        }
+    }
+    assert_true(in_first < 20);
+    assert_int_equal(v.offer[2].ready, 4);
+    assert_int_equal(v.offer[0].ready, 0);
+}
+
+static void joint_falls_back_and_comes_back(void **state)
+{
+    (void)state;
+    struct state s = { { 0 } };
+    struct place_view v = a_view(2, 2);
+    int64_t now = HOUR;
+    struct place_verdict r = ask(&place_joint, &s, &v, now);
+    assert_true(v.offer[r.next].spot);
+    v.offer[1].refused = v.offer[2].refused = 1; /* no capacity anywhere */
+    r = ask(&place_joint, &s, &v, now += 30 * SECOND);
+    assert_int_equal(r.want[0], 2);
+    v.offer[0].ready = 2; /* the zones still have nothing */
+    bool probed = false;
+    for (int i = 0; i < 20 && !probed; i++) {
+        r = ask(&place_joint, &s, &v, now += 60 * SECOND);
+        assert_int_equal(r.want[0], 2); /* nothing is given up for a hope */
+        probed = r.want[1] + r.want[2] > 0;
+    }
+    assert_true(probed);
+    uint32_t zone = r.want[1] ? 1 : 2;
+    v.offer[zone].starting = 2;
+    r = ask(&place_joint, &s, &v, now += 30 * SECOND);
+    assert_int_equal(r.want[0], 2);
+    v.offer[zone].starting = 0;
+    v.offer[zone].ready = 2;
+    r = ask(&place_joint, &s, &v, now += 30 * SECOND);
+    assert_int_equal(r.want[0], 0);
+    assert_int_equal(r.want[zone], 2);
+}
+
+static void joint_buys_a_spare_where_one_zone_is_too_shaky(void **state)
+{
+    (void)state;
+    struct state s = { { 0 } };
+    struct place_view v = a_view(5, 10);
+    v.availability = 0.9999;
+    struct place_verdict r = ask(&place_joint, &s, &v, HOUR);
+    assert_true(r.want[0] == 10 || sum(&r, v.offer_count) > 10);
+    v.availability = 0.99;
+    memset(&s, 0, sizeof s);
+    r = ask(&place_joint, &s, &v, HOUR);
+    assert_int_equal(sum(&r, v.offer_count), 10);
+    assert_true(r.missing > 0 && r.missing < 0.01);
+}
+
+static void hazard_is_a_posterior_mean(void **state)
+{
+    (void)state;
+    struct hazard h = { 0 };
+    struct place_offer o = { .spot = true };
+    int64_t now = HOUR;
+    hazard_observe(&h, &o, 0, now);
+    assert_true(fabs(hazard_rate_h(&h) - 1 / HAZARD_PRIOR_H) < 1e-12);
+    for (int i = 0; i < 100; i++) { /* fifty hours of holding, each ended by a loss */
+        o.ready = 1;
+        hazard_observe(&h, &o, i == 0 ? 0 : 1, now += HOUR);
+        if (i % 2 == 0) continue;
+        o.ready = 0;
+        o.lost++;
+        hazard_observe(&h, &o, 0, now);
+        assert_true(hazard_up(&h, now) < 1e-9);
+        assert_true(hazard_up(&h, now + HOUR) > 0.3);
+        now += HOUR / 2;
+    }
+    assert_true(fabs(hazard_rate_h(&h) - 51 / (HAZARD_PRIOR_H + 50)) < 1e-6);
+}
+
+static void draw_view(struct rng *rng, struct place_view *v)
+{
+    v->offer_count = 1 + (uint32_t)rng_below(rng, PLACE_OFFERS_MAX);
+    v->target = (uint32_t)rng_below(rng, 12);
+    v->availability = 0.9 + 0.0999 * rng_f64(rng);
+    for (uint32_t i = 0; i < v->offer_count; i++) {
+        struct place_offer *o = &v->offer[i];
+        o->usable = rng_below(rng, 4) > 0;
+        o->spot = rng_below(rng, 2);
+        o->price_h = 0.1 + rng_f64(rng);
+        o->lead_s = 300 * rng_f64(rng);
+        o->ready = (uint32_t)rng_below(rng, 4);
+        o->starting = (uint32_t)rng_below(rng, 4);
+        o->lost += (uint32_t)rng_below(rng, 2);
+        o->refused += (uint32_t)rng_below(rng, 2);
+    }
+}
+
+/* Whatever is seen: nothing is launched where nothing can be had, the target is reached where it
+ * can be, equal state and view give equal answers, and a copied state goes on alike. */
+static void promises_of_all_rows(void **state)
+{
+    (void)state;
+    for (uint32_t k = 0; k < place_count; k++) {
+        const struct place_policy *p = place_table[k];
+        assert_ptr_equal(place_find(str_from(p->name)), p);
+        assert_true(p->about && p->source && p->state_size <= PLACE_STATE_BYTES_MAX);
+        if (!p->choose) continue;
+        struct state s = { { 0 } }, copy;
+        struct place_view v = { 0 };
+        struct rng rng;
+        rng_seed(&rng, 11 + k);
+        int64_t now = HOUR;
+        for (int i = 0; i < 5000; i++, now += (int64_t)rng_below(&rng, 600) * SECOND) {
+            draw_view(&rng, &v);
+            copy = s;
+            struct place_verdict a = ask(p, &s, &v, now), b = ask(p, &copy, &v, now);
+            assert_memory_equal(a.want, b.want, sizeof a.want);
+            assert_memory_equal(&s, &copy, sizeof s);
+            bool any = false;
+            for (uint32_t o = 0; o < v.offer_count; o++) {
+                const struct place_offer *at = &v.offer[o];
+                any |= at->usable && (!at->spot || p != &place_on_demand);
+                if (!at->usable) assert_true(a.want[o] <= place_have(at));
+            }
+            for (uint32_t o = 0; o < v.offer_count && p != &place_joint && p != &place_spot; o++)
+                any |= v.offer[o].usable;
+            bool full = sum(&a, v.offer_count) >= v.target;
+            if (p == &place_order || p == &place_on_demand) assert_true(full || !any);
+            if (a.next != PLACE_NONE) assert_true(v.offer[a.next].usable);
+            assert_true(a.reason != NULL);
+        }
+    }
+    assert_non_null(place_find(str_from(PLACE_DEFAULT))->choose);
+    assert_null(place_find(STR("joints")));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(order_takes_the_first_that_may_be_asked),
+        cmocka_unit_test(on_demand_takes_the_cheapest_that_stays),
+        cmocka_unit_test(spot_spreads_and_marks_zones),
+        cmocka_unit_test(a_hazard_is_learned_and_its_zone_left),
+        cmocka_unit_test(joint_falls_back_and_comes_back),
+        cmocka_unit_test(joint_buys_a_spare_where_one_zone_is_too_shaky),
+        cmocka_unit_test(hazard_is_a_posterior_mean),
+        cmocka_unit_test(promises_of_all_rows),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
