@@ -3,13 +3,14 @@
 
 int instance_new(const struct instance_config *config, struct instance **ret, struct err *err)
 {
-    return config->pool->hardware ? paged_new(config, ret, err) : serial_new(config, ret, err);
+    return config->pool->hardware || config->pool->has_step ? paged_new(config, ret, err)
+                                                            : serial_new(config, ret, err);
 }
 
 void instance_limits_get(const struct sim_config *sim, const struct sim_pool *pool,
                          struct instance_limits *ret)
 {
-    if (pool->hardware) {
+    if (pool->hardware || pool->has_step) {
         paged_limits(sim, pool, ret);
     } else {
         serial_limits(ret);

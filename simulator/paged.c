@@ -109,7 +109,7 @@ static void advance(struct instance *in, int64_t now_us)
     struct paged *p = paged_of(in);
     double seconds = (double)p->step_us * 1e-6;
     p->stats.busy_s += seconds;
-    p->stats.energy_j += seconds * roofline_watts(&p->world.roofline, &p->shape, 1);
+    p->stats.energy_j += seconds * world_step_watts(&p->world, &p->shape);
     produce(p, now_us);
     sched_commit(p->sched, p->result, now_us);
     perf_linear_observe(&p->fit, &p->shape, seconds);
@@ -191,8 +191,9 @@ void paged_limits(const struct sim_config *sim, const struct sim_pool *pool,
                   struct instance_limits *ret)
 {
     struct roofline roofline;
-    roofline_init(&roofline, pool->hardware, &sim->model, pool->tp);
-    uint64_t kv_tokens = sim->kv_tokens ? sim->kv_tokens : roofline_kv_tokens(&roofline);
+    if (!pool->has_step) roofline_init(&roofline, pool->hardware, &sim->model, pool->tp);
+    uint64_t kv_tokens =
+        sim->kv_tokens || pool->has_step ? sim->kv_tokens : roofline_kv_tokens(&roofline);
     uint32_t page = sim->page_tokens ? sim->page_tokens : PAGE_TOKENS;
     uint64_t pages = min_u64(kv_tokens / page, KV_PAGES_MAX);
     *ret = (struct instance_limits){
@@ -201,9 +202,11 @@ void paged_limits(const struct sim_config *sim, const struct sim_pool *pool,
         .seqs_max = sim->seqs_max ? sim->seqs_max : SEQS_MAX,
         .batch_tokens_max = sim->batch_tokens_max ? sim->batch_tokens_max : BATCH_TOKENS_MAX,
         .page_tokens = page,
-        .extrapolated = !pool->hardware->validated,
+        .prior = pool->step,
     };
     ret->batch_tokens_max = max_u32(ret->batch_tokens_max, ret->seqs_max);
+    if (pool->has_step) return;
+    ret->extrapolated = !pool->hardware->validated;
     roofline_linear(&roofline, ROOFLINE_POINT_DEFAULT, &ret->prior);
 }
 
@@ -232,14 +235,12 @@ static int make_scheduler(struct paged *p, const struct instance_limits *l, stru
 
 int paged_new(const struct instance_config *config, struct instance **ret, struct err *err)
 {
-    struct roofline roofline;
     struct instance_limits l;
-    roofline_init(&roofline, config->pool->hardware, &config->sim->model, config->pool->tp);
     paged_limits(config->sim, config->pool, &l);
     struct paged *p = calloc(1, sizeof *p);
     if (!p) return err_set(err, -ENOMEM, "simulator: no memory for an instance");
     p->base = (struct instance){ .kind = &kind, .config = *config, .next_us = INT64_MAX };
-    world_engine_init(config->world, config->id, &roofline, &p->world);
+    world_engine_init(config->world, config->id, config->pool, &config->sim->model, &p->world);
     perf_linear_init(&p->fit, &l.prior);
     p->output_max = config->sim->output_max ? config->sim->output_max : OUTPUT_MAX;
     p->result = calloc(l.seqs_max, sizeof *p->result);

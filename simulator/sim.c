@@ -2,6 +2,7 @@
 #include "simulator/sim.h"
 
 #include "base/core/bits.h"
+#include "policies/roofline.h"
 #include "simulator/run.h"
 
 #include <stdlib.h>
@@ -72,12 +73,45 @@ static int add_instances(struct run *run, struct err *err)
     return 0;
 }
 
+static bool pool_is_serial(const struct sim_pool *p)
+{
+    return !p->hardware && !p->has_step;
+}
+
+static int pool_check(const struct sim_config *c, const struct sim_pool *p, struct err *err)
+{
+    if (p->has_step && !perf_coef_valid(&p->step)) {
+        return err_set(err, -EINVAL, "measured step seconds must be finite and not negative");
+    }
+    if (p->has_step && c->kv_tokens == 0) {
+        return err_set(err, -EINVAL,
+                       "measured step seconds need kv_tokens: nothing else says how "
+                       "much an instance holds");
+    }
+    if (!p->hardware) return 0;
+    struct roofline r;
+    if (!roofline_init(&r, p->hardware, &c->model, p->tp)) {
+        return err_set(err, -EINVAL, "%s cannot be split over %u of %s", c->model.name, p->tp,
+                       p->hardware->name);
+    }
+    if (c->kv_tokens == 0 && roofline_kv_tokens(&r) == 0) {
+        return err_set(err, -EINVAL,
+                       "%s does not fit into %u x %s: use more of them (tp) or "
+                       "another type",
+                       c->model.name, p->tp, p->hardware->name);
+    }
+    return 0;
+}
+
 static int config_check(const struct sim_config *c, const struct trace *trace, struct err *err)
 {
     uint32_t serial = 0, instances = 0;
     for (uint32_t p = 0; p < c->pool_count; p++) {
-        serial += c->pool[p].hardware == NULL;
-        instances += c->pool[p].count;
+        const struct sim_pool *pool = &c->pool[p];
+        serial += pool_is_serial(pool);
+        instances += pool->count;
+        int rc = pool_check(c, pool, err);
+        if (rc < 0) return rc;
     }
     if (trace->count == 0) return err_set(err, -EINVAL, "the trace has no requests");
     if (instances == 0) return err_set(err, -EINVAL, "a fleet needs at least one instance");
@@ -105,7 +139,7 @@ static int start(struct run *run, struct err *err)
     int rc = tally_init(run->result, run->trace, err);
     if (rc == 0) rc = add_instances(run, err);
     if (rc < 0) return rc;
-    bool serial = sim->pool[0].hardware == NULL;
+    bool serial = pool_is_serial(&sim->pool[0]);
     run->block_tokens = run->trace->block_tokens == 0 ? 0
                         : serial                      ? run->trace->block_tokens
                                                       : BLOCK_TOKENS;

@@ -33,7 +33,9 @@
 
 /* Instances of one kind; `8xh100` is one of these. */
 struct sim_pool {
-    const struct hardware *hardware; /* NULL: ref8000, the serial reference */
+    const struct hardware *hardware; /* NULL: `step`, or ref8000, the serial reference */
+    bool has_step;                   /* measured on some machine, instead of hardware and model; */
+    struct perf_coef step;           /* sim_config.kv_tokens is then required */
     uint32_t count;                  /* at the start; the fleet's size where nothing scales */
     uint32_t tp;                     /* devices an instance spans */
     double price_h;                  /* dollars an instance-hour */

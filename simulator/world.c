@@ -12,17 +12,19 @@ static uint64_t stream_seed(uint64_t seed, uint64_t entity, enum world_purpose p
     return rng_u64(&r);
 }
 
-void world_engine_init(const struct world *w, uint32_t instance, const struct roofline *roofline,
-                       struct world_engine *ret)
+void world_engine_init(const struct world *w, uint32_t instance, const struct sim_pool *pool,
+                       const struct model_spec *model, struct world_engine *ret)
 {
     struct rng r;
     rng_stream(&r, w->seed, instance, WORLD_BIAS);
     *ret = (struct world_engine){
-        .roofline = *roofline,
+        .has_step = pool->has_step,
+        .step = pool->step,
         .bias = exp(w->bias_sigma * rng_normal(&r)),
         .seed = stream_seed(w->seed, instance, WORLD_RESIDUAL),
         .residual_sigma = w->residual_sigma,
     };
+    if (!pool->has_step) roofline_init(&ret->roofline, pool->hardware, model, pool->tp);
 }
 
 /* The sum of four uniforms: close to normal, bounded, and cheap enough for every step. */
@@ -37,10 +39,17 @@ static double about_normal(uint64_t seed, uint64_t position)
 
 int64_t world_step_us(const struct world_engine *e, const struct perf_shape *shape, uint64_t step)
 {
-    double seconds = roofline_step_s(&e->roofline, shape) * e->bias;
+    double seconds =
+        e->has_step ? perf_step_s(&e->step, shape) : roofline_step_s(&e->roofline, shape);
+    seconds *= e->bias;
     if (e->residual_sigma > 0) seconds *= exp(e->residual_sigma * about_normal(e->seed, step));
     int64_t us = llround(seconds * 1e6);
     return us > 1 ? us : 1;
+}
+
+double world_step_watts(const struct world_engine *e, const struct perf_shape *shape)
+{
+    return e->has_step ? 0 : roofline_watts(&e->roofline, shape, 1);
 }
 
 bool world_is_last(const struct world *w, uint32_t request, uint32_t generated)

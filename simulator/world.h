@@ -22,13 +22,18 @@ struct world {
 /* The hidden side of one engine. */
 struct world_engine {
     struct roofline roofline;
+    bool has_step; /* measured coefficients stand for the roofline */
+    struct perf_coef step;
     double bias;   /* factor, about 1 */
     uint64_t seed; /* of its residuals */
     double residual_sigma;
 };
 
-void world_engine_init(const struct world *w, uint32_t instance, const struct roofline *roofline,
-                       struct world_engine *ret);
+void world_engine_init(const struct world *w, uint32_t instance, const struct sim_pool *pool,
+                       const struct model_spec *model, struct world_engine *ret);
+
+/* Mean watts during a step; 0 where only its seconds were measured. */
+double world_step_watts(const struct world_engine *e, const struct perf_shape *shape);
 
 /* Microseconds of the engine's `step`-th step; at least 1. */
 int64_t world_step_us(const struct world_engine *e, const struct perf_shape *shape, uint64_t step);
