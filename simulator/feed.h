@@ -10,7 +10,7 @@
 struct feed_event {
     int64_t due_us;
     struct block_key key;
-    uint32_t instance;
+    uint32_t serial, place; /* of the instance */
     bool add;
 };
 

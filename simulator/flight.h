@@ -10,7 +10,8 @@
 #include "simulator/trace.h"
 
 struct flight {
-    struct list link; /* in the free list, or in an instance's queue */
+    struct list link;        /* in the free list, or in an instance's queue */
+    struct list on_instance; /* among the flights of the instance it is at */
     struct core_request core;
     uint32_t request; /* index in the trace */
     uint32_t router, instance;

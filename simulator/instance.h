@@ -20,7 +20,8 @@ struct instance_hooks {
     void *arg;
     void (*tokens)(void *arg, struct flight *f, uint32_t count, int64_t first_us, int64_t last_us);
     void (*ended)(void *arg, struct flight *f, int64_t now_us);
-    void (*block)(void *arg, uint32_t instance, struct block_key key, bool add, int64_t now_us);
+    void (*block)(void *arg, const struct instance *in, struct block_key key, bool add,
+                  int64_t now_us);
 };
 
 /* As an engine would report it. */
@@ -40,7 +41,8 @@ struct instance_config {
     const struct sim_config *sim;
     const struct world *world;
     const struct sim_pool *pool;
-    uint32_t id;
+    uint32_t serial; /* counts launches: names its chance */
+    uint32_t place;  /* its slot in every router */
     uint64_t key_seed;
     uint32_t block_tokens; /* of the trace; 0: nothing is shared, no prefix cache */
     struct instance_hooks hooks;
@@ -54,12 +56,18 @@ struct instance_kind {
     void (*free)(struct instance *in);
 };
 
+enum instance_state { INSTANCE_STARTING, INSTANCE_READY, INSTANCE_DRAINING };
+
 struct instance {
     const struct instance_kind *kind;
     struct instance_config config;
+    enum instance_state state;
+    int64_t launched_us, ready_us;
+    struct list flights; /* sent here and not ended */
+    uint32_t in_flight;
+    uint64_t routed_tokens; /* prompt tokens sent here */
     struct heap_node event;
     int64_t next_us; /* INT64_MAX: idle */
-    uint32_t in_flight;
 };
 
 /* Tokens a request may have, prompt and answer; the first guess of its speed; limits. */

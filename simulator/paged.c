@@ -84,7 +84,6 @@ static void tell_ends(struct paged *p, int64_t now_us)
         struct flight *f = s->owner;
         f->session = NULL;
         sched_release(p->sched, s);
-        p->base.in_flight--;
         h->ended(h->arg, f, now_us);
     }
 }
@@ -99,7 +98,7 @@ static void tell_blocks(struct paged *p, int64_t now_us)
         for (int i = 0; i < n; i++) {
             p->event_seq = event[i].seq;
             for (uint32_t k = 0; k < event[i].key_count; k++)
-                h->block(h->arg, p->base.config.id, event[i].key[k], event[i].add, now_us);
+                h->block(h->arg, &p->base, event[i].key[k], event[i].add, now_us);
         }
     }
 }
@@ -138,7 +137,6 @@ static int submit(struct instance *in, struct flight *f, int64_t now_us, struct 
     };
     int rc = sched_submit(p->sched, &req, &f->session, err);
     if (rc < 0) return rc;
-    in->in_flight++;
     if (!p->batch) begin_step(p, now_us);
     return 0;
 }
@@ -240,7 +238,7 @@ int paged_new(const struct instance_config *config, struct instance **ret, struc
     struct paged *p = calloc(1, sizeof *p);
     if (!p) return err_set(err, -ENOMEM, "simulator: no memory for an instance");
     p->base = (struct instance){ .kind = &kind, .config = *config, .next_us = INT64_MAX };
-    world_engine_init(config->world, config->id, config->pool, &config->sim->model, &p->world);
+    world_engine_init(config->world, config->serial, config->pool, &config->sim->model, &p->world);
     perf_linear_init(&p->fit, &l.prior);
     p->output_max = config->sim->output_max ? config->sim->output_max : OUTPUT_MAX;
     p->result = calloc(l.seqs_max, sizeof *p->result);
@@ -251,6 +249,7 @@ int paged_new(const struct instance_config *config, struct instance **ret, struc
         free_paged(&p->base);
         return rc;
     }
+    list_init(&p->base.flights);
     *ret = &p->base;
     return 0;
 }

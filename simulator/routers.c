@@ -26,42 +26,19 @@ static uint64_t service_hash(uint32_t service)
 
 /* ---- start ---------------------------------------------------------------------------------- */
 
-/* Every block that a cache of the fleet can hold, and as many that are only expected. */
+/* Every block that the caches of the fleet can hold, and as many that are only expected. */
 static size_t index_bytes(const struct run *run)
 {
+    const struct sim_config *sim = run->config;
     if (run->block_tokens == 0) return INDEX_BYTES_MIN;
     uint64_t blocks = 0;
-    for (uint32_t i = 0; i < run->instance_count; i++) {
-        struct instance_load load;
-        run->instance[i]->kind->load(run->instance[i], &load);
-        blocks += load.kv_tokens_max / run->block_tokens;
+    for (uint32_t p = 0; p < sim->pool_count; p++) {
+        struct instance_limits limits;
+        instance_limits_get(sim, &sim->pool[p], &limits);
+        blocks += max_u32(sim->pool[p].count, 8) * (limits.kv_tokens / run->block_tokens);
     }
     uint64_t bytes = 2 * blocks * INDEX_ENTRY_BYTES + INDEX_BYTES_MIN;
     return (size_t)min_u64(bytes, INDEX_BYTES_MAX);
-}
-
-static int put_endpoint(struct run *run, struct core *core, uint32_t instance)
-{
-    const struct sim_pool *pool = run->instance[instance]->config.pool;
-    struct instance_limits limits;
-    struct instance_load load;
-    instance_limits_get(run->config, pool, &limits);
-    run->instance[instance]->kind->load(run->instance[instance], &load);
-    struct core_endpoint ep = {
-        .model = service_hash(0),
-        .boot = 1,
-        .ready = true,
-        .has_perf = true,
-        .perf = load.perf,
-        .token_budget = limits.batch_tokens_max,
-        .seqs_max = limits.seqs_max,
-        .price_per_hour = pool->price_h,
-    };
-    snprintf(ep.name, sizeof ep.name, "i%u", instance);
-    uint32_t slot;
-    int rc = core_endpoint_put(core, &ep, &slot);
-    must(rc < 0 || slot == instance);
-    return rc;
 }
 
 int routers_start(struct run *run, struct err *err)
@@ -81,11 +58,6 @@ int routers_start(struct run *run, struct err *err)
         int rc = core_new(&config, &run->router[i].core, err);
         if (rc < 0) return rc;
         run->router_count++;
-        for (uint32_t n = 0; n < run->instance_count; n++) {
-            rc = put_endpoint(run, run->router[i].core, n);
-            if (rc < 0)
-                return err_set(err, rc, "simulator: more than %d instances", SIM_INSTANCES_MAX);
-        }
     }
     return 0;
 }
@@ -96,12 +68,46 @@ void routers_stop(struct run *run)
         core_free(run->router[i].core);
 }
 
+static void name_of(const struct instance *in, char ret[CORE_NAME_MAX])
+{
+    snprintf(ret, CORE_NAME_MAX, "i%u", in->config.serial);
+}
+
+void routers_endpoint(struct run *run, struct instance *in)
+{
+    const struct sim_pool *pool = in->config.pool;
+    struct instance_limits limits;
+    struct instance_load load;
+    instance_limits_get(run->config, pool, &limits);
+    in->kind->load(in, &load);
+    struct core_endpoint ep = {
+        .model = service_hash(0),
+        .boot = 1 + (uint64_t)in->config.serial,
+        .ready = in->state == INSTANCE_READY,
+        .has_perf = true,
+        .perf = load.perf,
+        .token_budget = limits.batch_tokens_max,
+        .seqs_max = limits.seqs_max,
+        .price_per_hour = pool->price_h,
+    };
+    name_of(in, ep.name);
+    for (uint32_t i = 0; i < run->router_count; i++) {
+        uint32_t slot;
+        must(core_endpoint_put(run->router[i].core, &ep, &slot) == 0);
+        must(slot == in->config.place); /* routers see launches and ends in one order */
+    }
+}
+
+void routers_endpoint_gone(struct run *run, const struct instance *in)
+{
+    for (uint32_t i = 0; i < run->router_count; i++)
+        core_endpoint_remove(run->router[i].core, in->config.place);
+}
+
 void routers_report(struct run *run)
 {
-    for (uint32_t i = 0; i < run->router_count; i++) {
-        for (uint32_t n = 0; n < run->instance_count; n++)
-            must(put_endpoint(run, run->router[i].core, n) == 0);
-    }
+    for (uint32_t i = 0; i < run->places; i++)
+        if (run->instance[i]) routers_endpoint(run, run->instance[i]);
 }
 
 /* ---- requests ------------------------------------------------------------------------------- */
@@ -110,12 +116,14 @@ static void deliver_blocks(struct run *run)
 {
     struct feed_event ev;
     while (feed_pop(&run->feed, run->now_us, &ev)) {
+        const struct instance *in = run->instance[ev.place];
+        if (!in || in->config.serial != ev.serial) continue; /* its cache died with it */
         for (uint32_t i = 0; i < run->router_count; i++) {
             struct prefix_index *ix = core_index(run->router[i].core);
             if (ev.add) {
-                prefix_index_add(ix, ev.instance, ev.key);
+                prefix_index_add(ix, ev.place, ev.key);
             } else {
-                prefix_index_drop(ix, ev.instance, ev.key);
+                prefix_index_drop(ix, ev.place, ev.key);
             }
         }
     }
@@ -143,7 +151,9 @@ static void follow(struct run *run, struct flight *f, struct core_verdict v)
         f->instance = f->core.slot;
         struct instance *in = run->instance[f->instance];
         if (in->kind->submit(in, f, run->now_us, NULL) == 0) {
-            run->routed_tokens[f->instance] += f->core.prompt_tokens;
+            list_push_back(&in->flights, &f->on_instance);
+            in->in_flight++;
+            in->routed_tokens += f->core.prompt_tokens;
             run_at(run, &in->event, in->next_us, RANK_INSTANCE + f->instance);
             return;
         }
@@ -232,4 +242,16 @@ void routers_ended(struct run *run, struct flight *f)
     core_end(run->router[router].core, &f->core, f->generated, cut, run->now_us);
     finish(run, f, SIM_COMPLETED);
     routers_look_at_held(run, router);
+}
+
+void routers_died(struct run *run, struct flight *f)
+{
+    f->core.retry.answering = f->generated > 0;
+    struct core *core = run->router[f->router].core;
+    struct core_verdict v = core_fail(core, &f->core, RETRY_DIED, run->now_us);
+    if (v.answer == CORE_REFUSE && f->generated > 0) {
+        finish(run, f, SIM_FAILED);
+    } else {
+        follow(run, f, v);
+    }
 }

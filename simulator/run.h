@@ -25,13 +25,17 @@ struct run {
     struct world world;
     struct heap events;
     struct heap_node report;
-    struct instance *instance[SIM_INSTANCES_MAX];
-    uint32_t instance_count;
+    struct instance *instance[SIM_INSTANCES_MAX]; /* by place; NULL: free */
+    uint32_t places;                              /* beyond it all are free */
+    uint32_t alive, launched;
+    bool drained; /* some draining instance has become empty */
     struct run_router router[SIM_ROUTERS_MAX];
     uint32_t router_count;
     struct flights flights;
     struct feed feed;
-    uint64_t routed_tokens[SIM_INSTANCES_MAX]; /* prompt tokens, for the hotspot index */
+    /* For the hotspot index, of instances that are gone: prompt tokens, seconds, the highest rate. */
+    uint64_t routed_tokens;
+    double ready_s, hottest;
     uint64_t key_seed;
     uint32_t *ids; /* of one prompt; context_max places */
     uint64_t event_count;
@@ -41,13 +45,29 @@ struct run {
     struct sim_result *result;
 };
 
+#define FLEET_HOTSPOT_S 60.0 /* who was ready for less has no rate worth comparing */
+
+/* fleet.c */
+int fleet_start(struct run *run, struct err *err);
+void fleet_stop(struct run *run); /* accounts for what is still there */
+int fleet_launch(struct run *run, uint32_t pool, struct instance **ret, struct err *err);
+void fleet_ready(struct run *run, struct instance *in);
+void fleet_drain(struct run *run, struct instance *in);
+void fleet_keep(struct run *run, struct instance *in);   /* withdraws a drain */
+void fleet_kill(struct run *run, struct instance *in);   /* its requests fail or go elsewhere */
+void fleet_remove(struct run *run, struct instance *in); /* nothing is in flight there */
+void fleet_sweep(struct run *run);                       /* removes what has drained */
+
 /* routers.c */
 int routers_start(struct run *run, struct err *err);
 void routers_stop(struct run *run);
+void routers_endpoint(struct run *run, struct instance *in); /* as it is now */
+void routers_endpoint_gone(struct run *run, const struct instance *in);
 void routers_report(struct run *run); /* engines' own words reach the routers */
 void routers_arrive(struct run *run, uint32_t request);
 void routers_tokens(struct run *run, struct flight *f, uint32_t count);
 void routers_ended(struct run *run, struct flight *f);
+void routers_died(struct run *run, struct flight *f); /* its instance is gone */
 void routers_look_at_held(struct run *run, uint32_t router);
 
 /* run.c */

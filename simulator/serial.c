@@ -55,7 +55,7 @@ static void forget_oldest(struct serial *s, int64_t now_us)
     list_remove(&c->link);
     map_remove(&s->by_key, &c->key);
     list_push_back(&s->spare, &c->link);
-    h->block(h->arg, s->base.config.id, c->key, false, now_us);
+    h->block(h->arg, &s->base, c->key, false, now_us);
 }
 
 /* Touches the run that is there, keeps the rest; how many blocks were there. */
@@ -81,7 +81,7 @@ static uint32_t use_blocks(struct serial *s, const struct flight *f, int64_t now
         *place = (uint32_t)(c - s->cached);
         c->key = f->keys[i];
         list_push_back(&s->order, &c->link);
-        h->block(h->arg, s->base.config.id, c->key, true, now_us);
+        h->block(h->arg, &s->base, c->key, true, now_us);
     }
     return hits;
 }
@@ -105,7 +105,6 @@ static int submit(struct instance *in, struct flight *f, int64_t now_us, struct 
     s->stats.hit_tokens += f->cached_tokens;
     s->stats.busy_s += (double)uncached / PREFILL_TOKENS_S;
     list_push_back(&s->queue, &f->link);
-    in->in_flight++;
     in->next_us = next_event_us(s);
     return 0;
 }
@@ -114,7 +113,6 @@ static void end(struct serial *s, struct flight *f)
 {
     const struct instance_hooks *h = &s->base.config.hooks;
     list_remove(&f->link);
-    s->base.in_flight--;
     uint32_t output = world_output_tokens(s->base.config.world, f->request);
     if (output > 1) {
         h->tokens(h->arg, f, output - 1, f->due_first_us + DECODE_TOKEN_US, f->due_last_us);
@@ -196,6 +194,7 @@ int serial_new(const struct instance_config *config, struct instance **ret, stru
     list_init(&s->decoding);
     for (uint32_t i = 0; i < CACHE_BLOCKS; i++)
         list_push_back(&s->spare, &s->cached[i].link);
+    list_init(&s->base.flights);
     *ret = &s->base;
     return 0;
 }

@@ -19,58 +19,16 @@ void run_at(struct run *run, struct heap_node *node, int64_t at_us, uint32_t ran
     must(heap_push(&run->events, node, at_us * RUN_RANKS + rank) == 0);
 }
 
-/* ---- what instances tell -------------------------------------------------------------------- */
-
-static void on_tokens(void *arg, struct flight *f, uint32_t count, int64_t first_us,
-                      int64_t last_us)
-{
-    struct run *run = arg;
-    tally_tokens(run->result, f, count, first_us, last_us);
-    routers_tokens(run, f, count);
-}
-
-static void on_ended(void *arg, struct flight *f, int64_t now_us)
-{
-    (void)now_us;
-    routers_ended(arg, f);
-}
-
-static void on_block(void *arg, uint32_t instance, struct block_key key, bool add, int64_t now_us)
-{
-    struct run *run = arg;
-    struct feed_event ev = { now_us + run->config->event_lag_us, key, instance, add };
-    must(feed_push(&run->feed, &ev));
-}
-
 /* ---- set-up --------------------------------------------------------------------------------- */
 
-static int add_instances(struct run *run, struct err *err)
+static void set_limits(struct run *run)
 {
-    const struct sim_config *sim = run->config;
-    for (uint32_t p = 0; p < sim->pool_count; p++) {
+    for (uint32_t p = 0; p < run->config->pool_count; p++) {
         struct instance_limits limits;
-        instance_limits_get(sim, &sim->pool[p], &limits);
+        instance_limits_get(run->config, &run->config->pool[p], &limits);
         run->context_max = max_u32(run->context_max, limits.context_max);
         run->result->extrapolated |= limits.extrapolated;
-        for (uint32_t i = 0; i < sim->pool[p].count; i++) {
-            if (run->instance_count == SIM_INSTANCES_MAX) {
-                return err_set(err, -EINVAL, "a fleet has at most %d instances", SIM_INSTANCES_MAX);
-            }
-            struct instance_config config = {
-                .sim = sim,
-                .world = &run->world,
-                .pool = &sim->pool[p],
-                .id = run->instance_count,
-                .key_seed = run->key_seed,
-                .block_tokens = run->trace->block_tokens,
-                .hooks = { run, on_tokens, on_ended, on_block },
-            };
-            int rc = instance_new(&config, &run->instance[run->instance_count], err);
-            if (rc < 0) return rc;
-            run->instance_count++;
-        }
     }
-    return 0;
 }
 
 static bool pool_is_serial(const struct sim_pool *p)
@@ -137,22 +95,23 @@ static int start(struct run *run, struct err *err)
     heap_init(&run->events, EVENTS_MAX);
     flights_init(&run->flights);
     int rc = tally_init(run->result, run->trace, err);
-    if (rc == 0) rc = add_instances(run, err);
     if (rc < 0) return rc;
+    set_limits(run);
     bool serial = pool_is_serial(&sim->pool[0]);
     run->block_tokens = run->trace->block_tokens == 0 ? 0
                         : serial                      ? run->trace->block_tokens
                                                       : BLOCK_TOKENS;
     run->ids = calloc(run->context_max == UINT32_MAX ? 1 : run->context_max, sizeof *run->ids);
     if (!run->ids) return err_set(err, -ENOMEM, "simulator: no memory for a prompt");
-    return routers_start(run, err);
+    run->now_us = run->trace->request[0].at_us;
+    rc = routers_start(run, err);
+    return rc < 0 ? rc : fleet_start(run, err);
 }
 
 static void stop(struct run *run)
 {
+    fleet_stop(run);
     routers_stop(run);
-    for (uint32_t i = 0; i < run->instance_count; i++)
-        instance_free(run->instance[i]);
     flights_fini(&run->flights);
     feed_fini(&run->feed);
     heap_fini(&run->events);
@@ -183,6 +142,7 @@ static void happen(struct run *run, struct heap_node *node)
     } else {
         report_due(run);
     }
+    if (run->drained) fleet_sweep(run);
 }
 
 /* The loop ends when every request has, or when the time for draining is over. */
@@ -207,34 +167,16 @@ static void loop(struct run *run)
     }
 }
 
+/* The run ends when the last answer does, not when the time for draining is over. */
 static void sum_up(struct run *run)
 {
     struct sim_result *r = run->result;
-    uint64_t most = 0, all = 0;
     tally_close(r);
-    for (uint32_t i = 0; i < run->instance_count; i++) {
-        struct instance *in = run->instance[i];
-        struct instance_stats s;
-        in->kind->stats(in, &s);
-        r->steps += s.steps;
-        r->preemptions += s.preemptions;
-        r->swaps += s.swaps;
-        r->prompt_tokens += s.prompt_tokens;
-        r->hit_tokens += s.hit_tokens;
-        r->energy_j += s.energy_j;
-        uint32_t devices = max_u32(in->config.pool->tp, 1);
-        r->instance_seconds += r->span_s;
-        r->gpu_seconds += r->span_s * devices;
-        r->cost_usd += in->config.pool->price_h * r->span_s / 3600;
-        if (in->config.pool->hardware) {
-            double idle_s = r->span_s > s.busy_s ? r->span_s - s.busy_s : 0;
-            r->energy_j += idle_s * in->config.pool->hardware->watts_idle * devices;
-        }
-        most = run->routed_tokens[i] > most ? run->routed_tokens[i] : most;
-        all += run->routed_tokens[i];
+    run->now_us = run->trace->request[0].at_us + (int64_t)(r->span_s * 1e6);
+    fleet_stop(run);
+    if (run->routed_tokens) {
+        r->hotspot = run->hottest * run->ready_s / (double)run->routed_tokens;
     }
-    r->instances_max = run->instance_count;
-    r->hotspot = all ? (double)most * run->instance_count / (double)all : 0;
     r->events = run->event_count;
 }
 

@@ -72,7 +72,14 @@ struct sim_config {
     bool random_ties_off;
 };
 
-enum sim_end { SIM_COMPLETED, SIM_REJECTED, SIM_UNFINISHED, SIM_TOO_LONG, SIM_END_COUNT };
+enum sim_end {
+    SIM_COMPLETED,
+    SIM_REJECTED,
+    SIM_UNFINISHED,
+    SIM_TOO_LONG,
+    SIM_FAILED,
+    SIM_END_COUNT
+};
 
 /* What became of one request. */
 struct sim_outcome {

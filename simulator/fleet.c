@@ -1,0 +1,190 @@
+/* fleet.c - instances that come, serve, drain and go, and what each has cost.
+ *
+ *     fleet_launch ──► STARTING ──► fleet_ready ──► READY ──► fleet_drain ──► DRAINING ──► gone
+ *                          └──────────────┴────────── fleet_kill ───────────────┴────────► gone
+ *
+ * An instance keeps one place, which is its slot in every router; a place is given again only
+ * when the last request of its former instance has ended. Billing runs from launch to the end,
+ * as clouds bill.
+ */
+#include "base/core/bits.h"
+#include "policies/roofline.h"
+#include "simulator/run.h"
+
+static void on_tokens(void *arg, struct flight *f, uint32_t count, int64_t first_us,
+                      int64_t last_us)
+{
+    struct run *run = arg;
+    tally_tokens(run->result, f, count, first_us, last_us);
+    routers_tokens(run, f, count);
+}
+
+static void on_ended(void *arg, struct flight *f, int64_t now_us)
+{
+    (void)now_us;
+    struct run *run = arg;
+    list_remove(&f->on_instance);
+    struct instance *in = run->instance[f->instance];
+    in->in_flight--;
+    routers_ended(run, f);
+    if (in->in_flight == 0 && in->state == INSTANCE_DRAINING) run->drained = true;
+}
+
+static void on_block(void *arg, const struct instance *in, struct block_key key, bool add,
+                     int64_t now_us)
+{
+    struct run *run = arg;
+    struct feed_event ev = { .due_us = now_us + run->config->event_lag_us,
+                             .key = key,
+                             .serial = in->config.serial,
+                             .place = in->config.place,
+                             .add = add };
+    must(feed_push(&run->feed, &ev));
+}
+
+static uint32_t free_place(const struct run *run)
+{
+    uint32_t place = 0;
+    while (place < SIM_INSTANCES_MAX && run->instance[place])
+        place++;
+    return place;
+}
+
+int fleet_launch(struct run *run, uint32_t pool, struct instance **ret, struct err *err)
+{
+    uint32_t place = free_place(run);
+    if (place == SIM_INSTANCES_MAX) {
+        return err_set(err, -ENOSPC, "a fleet has at most %d instances", SIM_INSTANCES_MAX);
+    }
+    struct instance_config config = {
+        .sim = run->config,
+        .world = &run->world,
+        .pool = &run->config->pool[pool],
+        .serial = run->launched,
+        .place = place,
+        .key_seed = run->key_seed,
+        .block_tokens = run->trace->block_tokens,
+        .hooks = { run, on_tokens, on_ended, on_block },
+    };
+    struct instance *in;
+    int rc = instance_new(&config, &in, err);
+    if (rc < 0) return rc;
+    in->launched_us = run->now_us;
+    run->launched++;
+    run->instance[place] = in;
+    run->places = max_u32(run->places, place + 1);
+    run->alive++;
+    run->result->instances_max = max_u32(run->result->instances_max, run->alive);
+    routers_endpoint(run, in);
+    *ret = in;
+    return 0;
+}
+
+void fleet_ready(struct run *run, struct instance *in)
+{
+    in->state = INSTANCE_READY;
+    in->ready_us = run->now_us;
+    routers_endpoint(run, in);
+    for (uint32_t r = 0; r < run->router_count; r++)
+        routers_look_at_held(run, r);
+}
+
+void fleet_drain(struct run *run, struct instance *in)
+{
+    in->state = INSTANCE_DRAINING;
+    routers_endpoint(run, in);
+}
+
+void fleet_keep(struct run *run, struct instance *in)
+{
+    in->state = INSTANCE_READY;
+    routers_endpoint(run, in);
+}
+
+/* What it did and cost, until now. */
+static void account(struct run *run, struct instance *in)
+{
+    struct sim_result *r = run->result;
+    const struct sim_pool *pool = in->config.pool;
+    struct instance_stats s;
+    in->kind->stats(in, &s);
+    r->steps += s.steps;
+    r->preemptions += s.preemptions;
+    r->swaps += s.swaps;
+    r->prompt_tokens += s.prompt_tokens;
+    r->hit_tokens += s.hit_tokens;
+    r->energy_j += s.energy_j;
+    double alive_s = (double)(run->now_us - in->launched_us) * 1e-6;
+    uint32_t devices = max_u32(pool->tp, 1);
+    r->instance_seconds += alive_s;
+    r->gpu_seconds += alive_s * devices;
+    r->cost_usd += pool->price_h * alive_s / 3600;
+    if (pool->hardware && alive_s > s.busy_s) {
+        r->energy_j += (alive_s - s.busy_s) * pool->hardware->watts_idle * devices;
+    }
+    double ready_s = (double)(run->now_us - in->ready_us) * 1e-6;
+    if (in->state == INSTANCE_STARTING || ready_s <= 0) return;
+    run->routed_tokens += in->routed_tokens;
+    run->ready_s += ready_s;
+    double rate = (double)in->routed_tokens / ready_s;
+    if (ready_s >= FLEET_HOTSPOT_S && rate > run->hottest) run->hottest = rate;
+}
+
+void fleet_remove(struct run *run, struct instance *in)
+{
+    must(in->in_flight == 0);
+    account(run, in);
+    run_at(run, &in->event, INT64_MAX, 0);
+    routers_endpoint_gone(run, in);
+    run->instance[in->config.place] = NULL;
+    run->alive--;
+    instance_free(in);
+}
+
+void fleet_kill(struct run *run, struct instance *in)
+{
+    in->state = INSTANCE_DRAINING;
+    routers_endpoint(run, in);
+    run_at(run, &in->event, INT64_MAX, 0);
+    while (!list_empty(&in->flights)) {
+        struct flight *f = CONTAINER_OF(in->flights.next, struct flight, on_instance);
+        list_remove(&f->on_instance);
+        in->in_flight--;
+        routers_died(run, f);
+    }
+    fleet_remove(run, in);
+}
+
+void fleet_sweep(struct run *run)
+{
+    run->drained = false;
+    for (uint32_t i = 0; i < run->places; i++) {
+        struct instance *in = run->instance[i];
+        if (in && in->state == INSTANCE_DRAINING && in->in_flight == 0) fleet_remove(run, in);
+    }
+}
+
+int fleet_start(struct run *run, struct err *err)
+{
+    const struct sim_config *sim = run->config;
+    for (uint32_t p = 0; p < sim->pool_count; p++) {
+        for (uint32_t i = 0; i < sim->pool[p].count; i++) {
+            struct instance *in;
+            int rc = fleet_launch(run, p, &in, err);
+            if (rc < 0) return rc;
+            fleet_ready(run, in);
+        }
+    }
+    return 0;
+}
+
+void fleet_stop(struct run *run)
+{
+    for (uint32_t i = 0; i < run->places; i++) {
+        struct instance *in = run->instance[i];
+        if (!in) continue;
+        account(run, in);
+        run->instance[i] = NULL;
+        instance_free(in);
+    }
+}
