@@ -1,0 +1,257 @@
+/* generate_spec.c - the sentence a generated trace is asked for with, and its help, from two tables. */
+#include "base/core/bits.h"
+#include "simulator/generate.h"
+#include "simulator/generate_draw.h"
+
+#include <math.h>
+
+enum form { FORM_NUMBER, FORM_COUNT, FORM_DIST, FORM_RATE };
+
+struct key {
+    const char *name;
+    enum form form;
+    size_t offset;
+    double min, max; /* of numbers, and of a distribution's mean */
+    const char *about;
+};
+
+#define AT(member) offsetof(struct generate_spec, member)
+static const struct key keys[] = {
+    { "rate", FORM_RATE, 0, 0, 1e6,
+      "arrivals a second: 0.5, steps(2:330,4:360), bursts(1,9,60,5)" },
+    { "n", FORM_COUNT, AT(n), 1, TRACE_REQUESTS_MAX, "requests; or until the duration ends" },
+    { "duration", FORM_NUMBER, AT(duration_s), 1e-3, 1e9, "seconds of arrivals" },
+    { "cv", FORM_NUMBER, AT(cv), 0.01, 20, "coefficient of variation of gamma's gaps" },
+    { "prompt", FORM_DIST, AT(prompt), 1, 1e7, "tokens a request (a turn) adds" },
+    { "output", FORM_DIST, AT(output), 1, 1e7, "tokens of an answer" },
+    { "output_max", FORM_COUNT, AT(output_max), 1, 1e7, "limit that requests state" },
+    { "tenants", FORM_COUNT, AT(tenants), 1, GENERATE_TENANTS_MAX, "tenants that send" },
+    { "zipf", FORM_NUMBER, AT(zipf), 0, 5, "tenant k sends in proportion to 1 / k^zipf" },
+    { "heavy", FORM_NUMBER, AT(heavy), 1, 1e6, "tenant 1 sends this many times its share" },
+    { "turns", FORM_DIST, AT(turns), 1, 1e4, "turns of a conversation, which arrivals then start" },
+    { "think", FORM_DIST, AT(think_s), 0, 1e6, "seconds between turns, answers included" },
+    { "system", FORM_COUNT, AT(system_tokens), 1, 1e6, "tokens of a shared prefix" },
+    { "systems", FORM_COUNT, AT(systems), 1, 1e6,
+      "different shared prefixes, a tenant keeps its own" },
+    { "block", FORM_COUNT, AT(block_tokens), 1, 65536, "tokens of a block of the trace" },
+    { "context", FORM_COUNT, AT(context), 16, 1e7, "prompts end here, and conversations" },
+};
+
+static int wrong(struct str value, const char *name, const char *takes, struct err *err)
+{
+    return err_set(err, -EINVAL, "%s=" STR_FMT ": takes %s", name, STR_ARG(value), takes);
+}
+
+static int read_number(struct str text, const struct key *k, double *ret, struct err *err)
+{
+    double v;
+    if (str_to_f64(text, &v) < 0 || v < k->min || v > k->max ||
+        (k->form == FORM_COUNT && v != floor(v))) {
+        return err_set(err, -EINVAL, "%s=" STR_FMT ": takes a %s in %g..%g", k->name, STR_ARG(text),
+                       k->form == FORM_COUNT ? "whole number" : "number", k->min, k->max);
+    }
+    *ret = v;
+    return 0;
+}
+
+/* name(a,b,c): the name, and what stands inside; false without brackets. */
+static bool split_call(struct str text, struct str *name, struct str *inside)
+{
+    size_t open = str_find(text, STR("("));
+    if (open == SIZE_MAX || !str_ends(text, STR(")"))) return false;
+    *name = str_of(text.data, open);
+    *inside = str_of(text.data + open + 1, text.len - open - 2);
+    return true;
+}
+
+static uint32_t read_numbers(struct str inside, double *ret, uint32_t max)
+{
+    uint32_t count = 0;
+    while (inside.len > 0) {
+        if (count == max || str_to_f64(str_trim(str_cut(&inside, ',')), &ret[count]) < 0) return 0;
+        count++;
+    }
+    return count;
+}
+
+static int read_dist(struct str text, const struct key *k, struct generate_dist *ret,
+                     struct err *err)
+{
+    struct str name = text, inside = text;
+    struct generate_dist d = { .shape = &generate_shapes[0] }; /* a bare number is that always */
+    if (split_call(text, &name, &inside)) {
+        d.shape = generate_shape_find(name);
+        if (!d.shape) {
+            const char *names[GENERATE_SHAPES_MAX];
+            for (uint32_t i = 0; i < generate_shape_count; i++)
+                names[i] = generate_shapes[i].name;
+            const char *near = str_nearest(name, names, generate_shape_count);
+            return err_set(err, -EINVAL, "%s: no distribution '" STR_FMT "'%s%s%s", k->name,
+                           STR_ARG(name), near ? ", did you mean '" : "", near ? near : "",
+                           near ? "'?" : "");
+        }
+    }
+    uint32_t count = read_numbers(inside, d.param, GENERATE_PARAMS_MAX);
+    if (count != d.shape->params || !d.shape->valid(d.param)) {
+        return wrong(text, k->name, d.shape->form, err);
+    }
+    double mean = d.shape->mean(d.param);
+    if (mean < k->min || mean > k->max) {
+        return err_set(err, -EINVAL, "%s=" STR_FMT ": its mean is out of range %g..%g", k->name,
+                       STR_ARG(text), k->min, k->max);
+    }
+    *ret = d;
+    return 0;
+}
+
+static int read_steps(struct str inside, struct generate_spec *s)
+{
+    s->step_count = 0;
+    while (inside.len > 0) {
+        struct str item = str_cut(&inside, ',');
+        struct generate_rate step;
+        struct str rate = str_trim(str_cut(&item, ':'));
+        if (s->step_count == GENERATE_STEPS_MAX || str_to_f64(rate, &step.rate) < 0 ||
+            str_to_f64(str_trim(item), &step.for_s) < 0 || step.rate < 0 || step.for_s <= 0) {
+            return -EINVAL;
+        }
+        s->step[s->step_count++] = step;
+    }
+    return s->step_count > 0 ? 0 : -EINVAL;
+}
+
+static int read_rate(struct str text, const struct key *k, struct generate_spec *s, struct err *err)
+{
+    struct str name, inside;
+    double v[4];
+    s->bursts = false;
+    if (!split_call(text, &name, &inside)) {
+        if (str_to_f64(text, &v[0]) < 0 || v[0] <= k->min || v[0] > k->max) {
+            return wrong(text, k->name, k->about, err);
+        }
+        s->step[0] = (struct generate_rate){ v[0], INFINITY };
+        s->step_count = 1;
+        return 0;
+    }
+    if (str_eq(name, STR("steps"))) {
+        return read_steps(inside, s) == 0
+                   ? 0
+                   : wrong(text, k->name, "steps(RATE:SECONDS,...), at most 64 of them", err);
+    }
+    if (!str_eq(name, STR("bursts")) || read_numbers(inside, v, 4) != 4 || v[0] < 0 || v[1] <= 0 ||
+        v[2] <= 0 || v[3] <= 0) {
+        return wrong(text, k->name, k->about, err);
+    }
+    s->bursts = true;
+    s->step[0] = (struct generate_rate){ v[0], v[2] };
+    s->step[1] = (struct generate_rate){ v[1], v[3] };
+    s->step_count = 2;
+    return 0;
+}
+
+static int read_key(struct str name, struct str value, struct generate_spec *s, struct err *err)
+{
+    const char *names[COUNT_OF(keys)];
+    for (size_t i = 0; i < COUNT_OF(keys); i++) {
+        const struct key *k = &keys[i];
+        char *at = (char *)s + k->offset;
+        names[i] = k->name;
+        if (!str_eq(name, str_from(k->name))) continue;
+        if (k->form == FORM_RATE) return read_rate(value, k, s, err);
+        if (k->form == FORM_DIST) return read_dist(value, k, (struct generate_dist *)at, err);
+        return read_number(value, k, (double *)at, err);
+    }
+    const char *near = str_nearest(name, names, COUNT_OF(keys));
+    return err_set(err, -EINVAL, "no '" STR_FMT "' of a generated trace%s%s%s", STR_ARG(name),
+                   near ? ", did you mean '" : "", near ? near : "", near ? "'?" : "");
+}
+
+/* Cuts at the first comma outside of brackets. */
+static struct str cut_outside(struct str *rest)
+{
+    uint32_t depth = 0;
+    for (size_t i = 0; i < rest->len; i++) {
+        char c = rest->data[i];
+        if (c == '(') depth++;
+        if (c == ')' && depth > 0) depth--;
+        if (c != ',' || depth > 0) continue;
+        struct str item = str_of(rest->data, i);
+        *rest = str_of(rest->data + i + 1, rest->len - i - 1);
+        return item;
+    }
+    struct str item = *rest;
+    *rest = (struct str){ 0 };
+    return item;
+}
+
+static int check(const struct generate_spec *s, struct err *err)
+{
+    if (s->step_count == 0) return err_set(err, -EINVAL, "a generated trace needs rate=");
+    bool ends = !s->bursts && isfinite(s->step[s->step_count - 1].for_s);
+    if (!ends && s->n == 0 && s->duration_s == 0) {
+        return err_set(err, -EINVAL, "a generated trace needs n= or duration=");
+    }
+    if (!s->prompt.shape || !s->output.shape) {
+        return err_set(err, -EINVAL, "a generated trace needs prompt= and output=");
+    }
+    if (s->tenants == 0 && (s->zipf > 0 || s->heavy > 0)) {
+        return err_set(err, -EINVAL, "zipf= and heavy= need tenants=");
+    }
+    if (s->cv > 0 && !s->spacing->takes_cv) {
+        return err_set(err, -EINVAL, "cv= goes with gamma, not with %s", s->spacing->name);
+    }
+    if (s->systems > 0 && s->system_tokens == 0) {
+        return err_set(err, -EINVAL, "systems= needs system=");
+    }
+    if (!s->turns.shape != !s->think_s.shape) {
+        return err_set(err, -EINVAL, "turns= and think= go together");
+    }
+    if (s->system_tokens >= s->context) {
+        return err_set(err, -EINVAL, "system=%g does not fit context=%g", s->system_tokens,
+                       s->context);
+    }
+    return 0;
+}
+
+int generate_parse(struct str text, struct generate_spec *ret, struct err *err)
+{
+    struct generate_spec s = { .block_tokens = 16, .context = 131072 };
+    struct str rest = text, first = str_trim(cut_outside(&rest));
+    s.spacing = generate_spacing_find(first);
+    if (!s.spacing) {
+        return err_set(err, -EINVAL, "'" STR_FMT "': arrivals are %s", STR_ARG(first),
+                       generate_spacing_names);
+    }
+    while (rest.len > 0) {
+        struct str value = str_trim(cut_outside(&rest));
+        if (str_find(value, STR("=")) == SIZE_MAX) {
+            return err_set(err, -EINVAL, "'" STR_FMT "': a generated trace is said as KEY=VALUE",
+                           STR_ARG(value));
+        }
+        struct str name = str_trim(str_cut(&value, '='));
+        int rc = read_key(name, str_trim(value), &s, err);
+        if (rc < 0) return rc;
+    }
+    int rc = check(&s, err);
+    if (rc == 0) *ret = s;
+    return rc;
+}
+
+int generate_help(struct buf *out)
+{
+    buf_printf(
+        out,
+        "  --trace gen:ARRIVALS,KEY=VALUE,...   arrivals are %s;\n"
+        "  for example gen:poisson,rate=0.5,prompt=lognormal(64,1),output=lognormal(150,2.3),"
+        "n=5000\n",
+        generate_spacing_names);
+    for (size_t i = 0; i < COUNT_OF(keys); i++) {
+        buf_printf(out, "    %-10s %s%s\n", keys[i].name, keys[i].about,
+                   keys[i].form == FORM_DIST ? " (a distribution)" : "");
+    }
+    buf_text(out, "  distributions:");
+    for (uint32_t i = 0; i < generate_shape_count; i++)
+        buf_printf(out, "%s %s", i > 0 ? "," : "", generate_shapes[i].form);
+    buf_byte(out, '\n');
+    return out->rc;
+}

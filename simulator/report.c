@@ -1,0 +1,304 @@
+/* report.c - one pass over the outcomes, one sort a figure. */
+#include "simulator/report.h"
+
+#include "base/core/bits.h"
+#include "simulator/stats.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+/* Values of the completed first, then as many infinite ones as there were misses. */
+struct series {
+    double *value;
+    uint32_t count;
+    double sum;
+};
+
+static void add(struct series *s, double value)
+{
+    s->value[s->count++] = value;
+    s->sum += value;
+}
+
+static struct report_quantiles summarise(struct series *s, uint32_t misses)
+{
+    uint32_t completed = s->count;
+    for (uint32_t i = 0; i < misses; i++)
+        s->value[s->count++] = INFINITY;
+    stats_sort(s->value, s->count);
+    return (struct report_quantiles){
+        .mean = completed > 0 ? s->sum / completed : (double)NAN,
+        .p50 = stats_quantile_sorted(s->value, s->count, 0.50),
+        .p90 = stats_quantile_sorted(s->value, s->count, 0.90),
+        .p99 = stats_quantile_sorted(s->value, s->count, 0.99),
+    };
+}
+
+static double seconds(int64_t from_us, int64_t to_us)
+{
+    return (double)(to_us - from_us) * 1e-6;
+}
+
+/* Fills the series; how many requests met the SLO. */
+static uint32_t measure(const struct sim_result *result, const struct report *r,
+                        struct series *ttft, struct series *tpot, struct series *jct)
+{
+    uint32_t good = 0;
+    for (uint32_t i = 0; i < result->offered; i++) {
+        const struct sim_outcome *o = &result->outcome[i];
+        if (o->end != SIM_COMPLETED) continue;
+        double first_s = seconds(o->arrival_us, o->first_us), each_s = 0;
+        add(ttft, first_s);
+        add(jct, seconds(o->arrival_us, o->last_us));
+        if (o->generated > 1) {
+            each_s = seconds(o->first_us, o->last_us) / (o->generated - 1);
+            add(tpot, each_s);
+        }
+        good += first_s <= r->slo_ttft_s && each_s <= r->slo_tpot_s;
+    }
+    return good;
+}
+
+static struct report_quantiles gaps(const struct sim_histogram *h)
+{
+    if (h->total == 0) return (struct report_quantiles){ NAN, NAN, NAN, NAN };
+    return (struct report_quantiles){
+        .mean = h->sum_us * 1e-6 / (double)h->total,
+        .p50 = sim_histogram_quantile_s(h, 0.50),
+        .p90 = sim_histogram_quantile_s(h, 0.90),
+        .p99 = sim_histogram_quantile_s(h, 0.99),
+    };
+}
+
+static struct report copy_figures(const struct sim_config *c, const struct sim_result *s)
+{
+    return (struct report){
+        .offered = s->offered,
+        .completed = s->ended[SIM_COMPLETED],
+        .rejected = s->ended[SIM_REJECTED],
+        .unfinished = s->ended[SIM_UNFINISHED],
+        .too_long = s->ended[SIM_TOO_LONG],
+        .itl_s = gaps(&s->itl),
+        .slo_ttft_s = c->slo_ttft_s,
+        .slo_tpot_s = c->slo_tpot_s,
+        .token_hit_ratio =
+            s->prompt_tokens > 0 ? (double)s->hit_tokens / (double)s->prompt_tokens : 0,
+        .hotspot = s->hotspot,
+        .preemptions = s->preemptions,
+        .swaps = s->swaps,
+        .instances_mean = s->span_s > 0 ? s->instance_seconds / s->span_s : s->instances_max,
+        .instances_max = s->instances_max,
+        .gpu_hours = s->gpu_seconds / 3600,
+        .cost_usd = s->cost_usd,
+        .energy_kwh = s->energy_j / 3.6e6,
+        .scale_actions = s->scale_actions,
+        .events = s->events,
+        .steps = s->steps,
+        .seed = c->seed,
+        .digest = s->digest,
+        .cpu_s = s->cpu_s,
+        .extrapolated = s->extrapolated,
+    };
+}
+
+int report_make(const struct sim_config *config, const struct sim_result *result,
+                struct report *ret)
+{
+    struct report r = copy_figures(config, result);
+    struct series ttft = { 0 }, tpot = { 0 }, jct = { 0 };
+    double *memory = malloc(3 * ((size_t)result->offered + 1) * sizeof *memory);
+    if (!memory) return -ENOMEM;
+    ttft.value = memory;
+    tpot.value = memory + result->offered;
+    jct.value = memory + 2 * (size_t)result->offered;
+    uint32_t good = measure(result, &r, &ttft, &tpot, &jct), misses = r.offered - r.completed;
+    r.ttft_s = summarise(&ttft, misses);
+    r.tpot_s = summarise(&tpot, misses);
+    r.jct_s = summarise(&jct, misses);
+    free(memory);
+    r.attainment = r.offered > 0 ? (double)good / r.offered : 0;
+    r.goodput_rps = result->span_s > 0 ? good / result->span_s : 0;
+    *ret = r;
+    return 0;
+}
+
+static double per(double count, double seconds_spent)
+{
+    return seconds_spent > 0 ? count / seconds_spent : (double)NAN;
+}
+
+/* ---- JSON ----------------------------------------------------------------------------------- */
+
+static void put_quantiles(struct json_writer *w, const char *name, const struct report_quantiles *q)
+{
+    json_key(w, name);
+    json_object(w);
+    json_kv_f64(w, "mean", q->mean);
+    json_kv_f64(w, "p50", q->p50);
+    json_kv_f64(w, "p90", q->p90);
+    json_kv_f64(w, "p99", q->p99);
+    json_object_end(w);
+}
+
+static void put_requests(struct json_writer *w, const struct report *r)
+{
+    json_key(w, "requests");
+    json_object(w);
+    json_kv_u64(w, "offered", r->offered);
+    json_kv_u64(w, "completed", r->completed);
+    json_kv_u64(w, "rejected", r->rejected);
+    json_kv_u64(w, "unfinished", r->unfinished);
+    json_kv_u64(w, "too_long", r->too_long);
+    json_object_end(w);
+}
+
+/* The digest is text: a JSON number is a double to most who read it. */
+static void put_sim(struct json_writer *w, const struct report *r)
+{
+    char digest[20];
+    snprintf(digest, sizeof digest, "%016llx", (unsigned long long)r->digest);
+    json_key(w, "sim");
+    json_object(w);
+    json_kv_u64(w, "events", r->events);
+    json_kv_u64(w, "steps", r->steps);
+    json_kv_f64(w, "cpu_s", r->cpu_s);
+    json_kv_f64(w, "requests_per_core_minute", per(60.0 * r->offered, r->cpu_s));
+    json_kv_f64(w, "steps_per_core_second", per((double)r->steps, r->cpu_s));
+    json_kv_u64(w, "seed", r->seed);
+    json_kv_text(w, "digest", digest);
+    json_object_end(w);
+}
+
+void report_json(const struct report *r, struct json_writer *w)
+{
+    json_object(w);
+    put_requests(w, r);
+    put_quantiles(w, "ttft_s", &r->ttft_s);
+    put_quantiles(w, "tpot_s", &r->tpot_s);
+    put_quantiles(w, "itl_s", &r->itl_s);
+    put_quantiles(w, "jct_s", &r->jct_s);
+    json_key(w, "slo");
+    json_object(w);
+    json_kv_f64(w, "ttft_s", r->slo_ttft_s);
+    json_kv_f64(w, "tpot_s", r->slo_tpot_s);
+    json_kv_f64(w, "attainment", r->attainment);
+    json_object_end(w);
+    json_kv_f64(w, "goodput_rps", r->goodput_rps);
+    json_kv_f64(w, "token_hit_ratio", r->token_hit_ratio);
+    json_kv_f64(w, "hotspot", r->hotspot);
+    json_kv_u64(w, "preemptions", r->preemptions);
+    json_kv_u64(w, "swaps", r->swaps);
+    json_key(w, "instances");
+    json_object(w);
+    json_kv_f64(w, "mean", r->instances_mean);
+    json_kv_f64(w, "max", r->instances_max);
+    json_object_end(w);
+    json_kv_f64(w, "gpu_hours", r->gpu_hours);
+    json_kv_f64(w, "cost_usd", r->cost_usd);
+    json_kv_f64(w, "energy_kwh", r->energy_kwh);
+    json_kv_u64(w, "scale_actions", r->scale_actions);
+    json_kv_bool(w, "extrapolated", r->extrapolated);
+    put_sim(w, r);
+    json_object_end(w);
+}
+
+/* ---- for people ----------------------------------------------------------------------------- */
+
+static void put_cell(struct buf *out, double value, int digits)
+{
+    if (isnan(value)) {
+        buf_printf(out, " %10s", "-");
+    } else {
+        buf_printf(out, " %10.*f", digits, value);
+    }
+}
+
+static void put_row(struct buf *out, const char *name, const struct report_quantiles *q, int digits)
+{
+    buf_printf(out, "%-9s", name);
+    put_cell(out, q->mean, digits);
+    put_cell(out, q->p50, digits);
+    put_cell(out, q->p90, digits);
+    put_cell(out, q->p99, digits);
+    buf_byte(out, '\n');
+}
+
+static void put_counts(struct buf *out, const struct report *r)
+{
+    buf_printf(out, "requests  %u offered, %u completed", r->offered, r->completed);
+    if (r->rejected) buf_printf(out, ", %u rejected", r->rejected);
+    if (r->unfinished) buf_printf(out, ", %u unfinished", r->unfinished);
+    if (r->too_long) buf_printf(out, ", %u too long", r->too_long);
+    buf_byte(out, '\n');
+}
+
+int report_table(const struct report *r, struct buf *out)
+{
+    put_counts(out, r);
+    buf_printf(out, "%-9s %10s %10s %10s %10s\n", "seconds", "mean", "p50", "p90", "p99");
+    put_row(out, "TTFT", &r->ttft_s, 3);
+    put_row(out, "TPOT", &r->tpot_s, 4);
+    put_row(out, "ITL", &r->itl_s, 4);
+    put_row(out, "JCT", &r->jct_s, 3);
+    if (r->completed < r->offered) {
+        buf_text(out,
+                 "          (means over completed requests; in quantiles a miss is infinite)\n");
+    }
+    buf_printf(out, "SLO       TTFT %g s, TPOT %g s: %.2f %% met, goodput %.3f requests/s\n",
+               r->slo_ttft_s, r->slo_tpot_s, 100 * r->attainment, r->goodput_rps);
+    buf_printf(out, "cache     %.1f %% of prompt tokens hit; hotspot %.2f\n",
+               100 * r->token_hit_ratio, r->hotspot);
+    buf_printf(out, "engines   %llu steps, %llu preemptions, %llu swaps\n",
+               (unsigned long long)r->steps, (unsigned long long)r->preemptions,
+               (unsigned long long)r->swaps);
+    buf_printf(out, "fleet     %.2f instances, at most %.0f; %.3f GPU-hours, $%.2f, %.2f kWh",
+               r->instances_mean, r->instances_max, r->gpu_hours, r->cost_usd, r->energy_kwh);
+    if (r->scale_actions) {
+        buf_printf(out, ", %llu scale actions", (unsigned long long)r->scale_actions);
+    }
+    buf_printf(out, "\nsim       seed %llu, digest %016llx, %.2f s of CPU",
+               (unsigned long long)r->seed, (unsigned long long)r->digest, r->cpu_s);
+    if (r->cpu_s > 0) {
+        buf_printf(out, ", %.0f requests a core-minute", 60 * r->offered / r->cpu_s);
+    }
+    buf_text(out, r->extrapolated ? "\nextrapolated: hardware or ranges that no measured table "
+                                    "stands behind\n"
+                                  : "\n");
+    return out->rc;
+}
+
+// clang-format off
+#define METRIC(function, expression) \
+    static double function(const struct report *r) { return (expression); }
+METRIC(ttft_mean, r->ttft_s.mean)
+METRIC(ttft_p99, r->ttft_s.p99)
+METRIC(tpot_mean, r->tpot_s.mean)
+METRIC(itl_p99, r->itl_s.p99)
+METRIC(jct_mean, r->jct_s.mean)
+METRIC(jct_p99, r->jct_s.p99)
+METRIC(attainment, r->attainment)
+METRIC(goodput, r->goodput_rps)
+METRIC(hits, r->token_hit_ratio)
+METRIC(hotspot, r->hotspot)
+METRIC(instances, r->instances_mean)
+METRIC(cost, r->cost_usd)
+METRIC(energy, r->energy_kwh)
+
+const struct report_metric report_metrics[] = {
+    { "ttft_s.mean", "TTFT s", 1, 3, ttft_mean },
+    { "ttft_s.p99", "TTFT p99", 1, 3, ttft_p99 },
+    { "tpot_s.mean", "TPOT ms", 1e3, 2, tpot_mean },
+    { "itl_s.p99", "ITL p99 ms", 1e3, 1, itl_p99 },
+    { "jct_s.mean", "JCT s", 1, 3, jct_mean },
+    { "jct_s.p99", "JCT p99", 1, 2, jct_p99 },
+    { "slo.attainment", "SLO %", 100, 2, attainment },
+    { "goodput_rps", "goodput/s", 1, 3, goodput },
+    { "token_hit_ratio", "hit %", 100, 1, hits },
+    { "hotspot", "hotspot", 1, 2, hotspot },
+    { "instances.mean", "instances", 1, 2, instances },
+    { "cost_usd", "cost $", 1, 2, cost },
+    { "energy_kwh", "kWh", 1, 2, energy },
+};
+// clang-format on
+const uint32_t report_metric_count = COUNT_OF(report_metrics);

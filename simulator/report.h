@@ -1,0 +1,51 @@
+/* report.h - a run in a page: quantiles, goodput, money, and how fast the simulator was.
+ *
+ * Layer:   simulator (base/core)
+ * Threads: pure
+ * Rules:   (1) quantiles of TTFT, TPOT and JCT are over what was offered, a miss being infinite;
+ *              means are over what was completed
+ *          (2) ITL is over the gaps between tokens that were made
+ *          (3) the SLO is met by a completed request whose TTFT and TPOT are within it; one token
+ *              has no TPOT to miss
+ *          (4) infinite is null in JSON and "inf" in tables
+ */
+#pragma once
+#include "base/core/json.h"
+#include "simulator/sim.h"
+
+struct report_quantiles {
+    double mean, p50, p90, p99; /* NAN when there was nothing to measure */
+};
+
+struct report {
+    uint32_t offered, completed, rejected, unfinished, too_long;
+    struct report_quantiles ttft_s, tpot_s, itl_s, jct_s;
+    double slo_ttft_s, slo_tpot_s;
+    double attainment, goodput_rps;
+    double token_hit_ratio, hotspot;
+    uint64_t preemptions, swaps;
+    double instances_mean, instances_max;
+    double gpu_hours, cost_usd, energy_kwh;
+    uint64_t scale_actions;
+    uint64_t events, steps, seed, digest;
+    double cpu_s;
+    bool extrapolated;
+};
+
+/* 0, or -ENOMEM. */
+int report_make(const struct sim_config *config, const struct sim_result *result,
+                struct report *ret);
+
+void report_json(const struct report *r, struct json_writer *w); /* one object */
+int report_table(const struct report *r, struct buf *out);
+
+/* What arms are compared by. */
+struct report_metric {
+    const char *name; /* as its path in the JSON form */
+    const char *title;
+    double factor; /* from the value to what tables show */
+    int digits;
+    double (*value)(const struct report *r);
+};
+extern const struct report_metric report_metrics[];
+extern const uint32_t report_metric_count;

@@ -1,0 +1,26 @@
+/* stats.h - what a few runs say about all: means with Student's 95 % interval.
+ *
+ * Layer:   simulator (libc)
+ * Threads: pure
+ */
+#pragma once
+#include <stdint.h>
+
+struct stats_mean {
+    uint32_t count;
+    double mean;
+    double half; /* the interval is mean +- half; NAN for fewer than two values or infinite ones */
+};
+
+struct stats_mean stats_mean(const double *value, uint32_t count);
+
+/* Of value[i] - base[i]: pairs that met the same chance vary less than their parts. */
+struct stats_mean stats_paired(const double *value, const double *base, uint32_t count);
+
+/* The 97.5th percentile of Student's distribution with `freedom` (at least 1) degrees. */
+double stats_t975(uint32_t freedom);
+
+/* Sorts and takes the nearest rank: the least value that a share `q` of all do not exceed; NAN of
+ * none. */
+double stats_quantile_sorted(const double *sorted, uint32_t count, double q);
+void stats_sort(double *value, uint32_t count);

@@ -1,0 +1,136 @@
+/* t_report.c - quantiles with misses, intervals of a few runs, the members of the JSON form. */
+#include "base/core/bits.h"
+#include "base/core/own.h"
+#include "simulator/report.h"
+#include "simulator/stats.h"
+#include "tests/unit/unit.h"
+
+#include <math.h>
+
+static bool close_to(double a, double b)
+{
+    return fabs(a - b) < 1e-9;
+}
+
+static struct sim_outcome done(double arrival_s, double ttft_s, double tpot_s, uint32_t tokens)
+{
+    double first = arrival_s + ttft_s;
+    return (struct sim_outcome){ .end = SIM_COMPLETED,
+                                 .arrival_us = (int64_t)(arrival_s * 1e6),
+                                 .first_us = (int64_t)(first * 1e6 + 0.5),
+                                 .last_us = (int64_t)((first + tpot_s * (tokens - 1)) * 1e6 + 0.5),
+                                 .generated = tokens };
+}
+
+static struct report make(struct sim_outcome *outcome, uint32_t count)
+{
+    struct sim_config config = { .slo_ttft_s = 1, .slo_tpot_s = 0.05, .seed = 9 };
+    struct sim_result result = { .outcome = outcome,
+                                 .offered = count,
+                                 .prompt_tokens = 1000,
+                                 .hit_tokens = 250,
+                                 .span_s = 4,
+                                 .instance_seconds = 10,
+                                 .instances_max = 3,
+                                 .gpu_seconds = 7200,
+                                 .energy_j = 3.6e6,
+                                 .digest = 0xabc,
+                                 .steps = 500,
+                                 .cpu_s = 0.5 };
+    for (uint32_t i = 0; i < count; i++)
+        result.ended[outcome[i].end]++;
+    struct report r;
+    assert_int_equal(report_make(&config, &result, &r), 0);
+    return r;
+}
+
+static void figures_are_exact(void **state)
+{
+    (void)state;
+    struct sim_outcome o[] = {
+        done(0, 0.5, 0.04, 11), done(1, 1.5, 0.04, 11), /* TTFT too long */
+        done(2, 0.5, 0.06, 11),                         /* TPOT too long */
+        done(3, 1.0, 0, 1),                             /* one token: no TPOT to miss */
+    };
+    struct report r = make(o, COUNT_OF(o));
+    assert_true(close_to(r.attainment, 0.5) && close_to(r.goodput_rps, 0.5));
+    assert_true(close_to(r.ttft_s.mean, 3.5 / 4) && close_to(r.ttft_s.p50, 0.5));
+    assert_true(close_to(r.ttft_s.p90, 1.5) && close_to(r.ttft_s.p99, 1.5));
+    assert_true(close_to(r.tpot_s.mean, 0.14 / 3) && close_to(r.tpot_s.p99, 0.06));
+    assert_true(close_to(r.jct_s.mean, (0.9 + 1.9 + 1.1 + 1.0) / 4));
+    assert_true(close_to(r.token_hit_ratio, 0.25) && close_to(r.instances_mean, 2.5));
+    assert_true(close_to(r.gpu_hours, 2) && close_to(r.energy_kwh, 1));
+    assert_true(isnan(r.itl_s.p50)); /* no gaps were counted */
+}
+
+static void misses_are_infinite(void **state)
+{
+    (void)state;
+    struct sim_outcome o[10];
+    for (uint32_t i = 0; i < COUNT_OF(o); i++)
+        o[i] = done(i, 0.1 * (i + 1), 0.01, 5);
+    o[7].end = SIM_REJECTED;
+    o[8].end = SIM_UNFINISHED; /* its first token came: a miss all the same */
+    o[9].end = SIM_TOO_LONG;
+    struct report r = make(o, COUNT_OF(o));
+    assert_int_equal(r.completed, 7);
+    assert_int_equal(r.rejected + r.unfinished + r.too_long, 3);
+    assert_true(close_to(r.ttft_s.mean, 0.4)); /* of the completed */
+    assert_true(close_to(r.ttft_s.p50, 0.5));
+    assert_true(isinf(r.ttft_s.p90) && isinf(r.jct_s.p99) && isinf(r.tpot_s.p90));
+    assert_true(close_to(r.attainment, 0.7));
+
+    CLEANUP(buf_fini) struct buf out = { 0 };
+    struct json_writer w;
+    json_writer_init(&w, &out);
+    report_json(&r, &w);
+    assert_true(str_find(buf_view(&out), STR("\"p50\":0.5,\"p90\":null")) != SIZE_MAX);
+    assert_true(str_find(buf_view(&out), STR("\"digest\":\"0000000000000abc\"")) != SIZE_MAX);
+    assert_true(str_find(buf_view(&out), STR("\"requests_per_core_minute\":1200,")) != SIZE_MAX);
+    buf_clear(&out);
+    assert_int_equal(report_table(&r, &out), 0);
+    assert_true(str_find(buf_view(&out), STR(" inf")) != SIZE_MAX);
+    assert_true(str_find(buf_view(&out), STR("a miss is infinite")) != SIZE_MAX);
+}
+
+static void nothing_completed_is_no_number(void **state)
+{
+    (void)state;
+    struct sim_outcome o[] = { { .end = SIM_REJECTED } };
+    struct report r = make(o, 1);
+    assert_true(isnan(r.ttft_s.mean) && isinf(r.ttft_s.p50) && r.attainment == 0);
+}
+
+static void intervals_are_students(void **state)
+{
+    (void)state;
+    static const double a[] = { 10, 12, 11, 13 }, b[] = { 9, 11.5, 9.5, 12 };
+    struct stats_mean m = stats_mean(a, 4);
+    assert_true(close_to(m.mean, 11.5));
+    assert_true(fabs(m.half - 3.1824 * sqrt(5.0 / 3) / 2) < 1e-4);
+    struct stats_mean d = stats_paired(a, b, 4); /* 1, .5, 1.5, 1 */
+    assert_true(close_to(d.mean, 1));
+    assert_true(fabs(d.half - 3.1824 * sqrt(0.5 / 3) / 2) < 1e-4);
+    assert_true(isnan(stats_mean(a, 1).half) && isnan(stats_mean(a, 0).mean));
+    static const double far[] = { 1, INFINITY };
+    assert_true(isinf(stats_mean(far, 2).mean) && isnan(stats_mean(far, 2).half));
+    /* Tables of Student's distribution. */
+    static const struct {
+        uint32_t freedom;
+        double t;
+    } rows[] = { { 1, 12.706 }, { 9, 2.262 },  { 11, 2.201 },
+                 { 19, 2.093 }, { 29, 2.045 }, { 99, 1.984 } };
+    for (size_t i = 0; i < COUNT_OF(rows); i++)
+        assert_true(fabs(stats_t975(rows[i].freedom) - rows[i].t) < 0.0007);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(figures_are_exact),
+        cmocka_unit_test(misses_are_infinite),
+        cmocka_unit_test(nothing_completed_is_no_number),
+        cmocka_unit_test(intervals_are_students),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
