@@ -34,7 +34,7 @@ static void on_block(void *arg, const struct instance *in, struct block_key key,
                      int64_t now_us)
 {
     struct run *run = arg;
-    struct feed_event ev = { .due_us = now_us + run->config->event_lag_us,
+    struct feed_event ev = { .due_us = now_us + run->config.event_lag_us,
                              .key = key,
                              .serial = in->config.serial,
                              .place = in->config.place,
@@ -57,9 +57,9 @@ int fleet_launch(struct run *run, uint32_t pool, struct instance **ret, struct e
         return err_set(err, -ENOSPC, "a fleet has at most %d instances", SIM_INSTANCES_MAX);
     }
     struct instance_config config = {
-        .sim = run->config,
+        .sim = &run->config,
         .world = &run->world,
-        .pool = &run->config->pool[pool],
+        .pool = &run->config.pool[pool],
         .serial = run->launched,
         .place = place,
         .key_seed = run->key_seed,
@@ -166,7 +166,7 @@ void fleet_sweep(struct run *run)
 
 int fleet_start(struct run *run, struct err *err)
 {
-    const struct sim_config *sim = run->config;
+    const struct sim_config *sim = &run->config;
     for (uint32_t p = 0; p < sim->pool_count; p++) {
         for (uint32_t i = 0; i < sim->pool[p].count; i++) {
             struct instance *in;

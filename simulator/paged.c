@@ -21,10 +21,6 @@
 #define WAITING_MAX (1u << 20)
 #define EVENTS_MAX 4096
 #define EVENTS_READ 64
-#define SEQS_MAX 256
-#define BATCH_TOKENS_MAX 2048
-#define PAGE_TOKENS 16
-#define OUTPUT_MAX 8192
 #define CONTEXT_MAX 262144
 
 struct paged {
@@ -192,17 +188,16 @@ void paged_limits(const struct sim_config *sim, const struct sim_pool *pool,
     if (!pool->has_step) roofline_init(&roofline, pool->hardware, &sim->model, pool->tp);
     uint64_t kv_tokens =
         sim->kv_tokens || pool->has_step ? sim->kv_tokens : roofline_kv_tokens(&roofline);
-    uint32_t page = sim->page_tokens ? sim->page_tokens : PAGE_TOKENS;
+    uint32_t page = sim->page_tokens;
     uint64_t pages = min_u64(kv_tokens / page, KV_PAGES_MAX);
     *ret = (struct instance_limits){
         .kv_tokens = pages * page,
         .context_max = (uint32_t)min_u64(pages * page, CONTEXT_MAX),
-        .seqs_max = sim->seqs_max ? sim->seqs_max : SEQS_MAX,
-        .batch_tokens_max = sim->batch_tokens_max ? sim->batch_tokens_max : BATCH_TOKENS_MAX,
+        .seqs_max = sim->seqs_max,
+        .batch_tokens_max = max_u32(sim->batch_tokens_max, sim->seqs_max),
         .page_tokens = page,
         .prior = pool->step,
     };
-    ret->batch_tokens_max = max_u32(ret->batch_tokens_max, ret->seqs_max);
     if (pool->has_step) return;
     ret->extrapolated = !pool->hardware->validated;
     roofline_linear(&roofline, ROOFLINE_POINT_DEFAULT, &ret->prior);
@@ -240,7 +235,7 @@ int paged_new(const struct instance_config *config, struct instance **ret, struc
     p->base = (struct instance){ .kind = &kind, .config = *config, .next_us = INT64_MAX };
     world_engine_init(config->world, config->serial, config->pool, &config->sim->model, &p->world);
     perf_linear_init(&p->fit, &l.prior);
-    p->output_max = config->sim->output_max ? config->sim->output_max : OUTPUT_MAX;
+    p->output_max = config->sim->output_max;
     p->result = calloc(l.seqs_max, sizeof *p->result);
     p->ids = calloc(l.context_max, sizeof *p->ids);
     int rc = p->result && p->ids ? make_scheduler(p, &l, err)

@@ -29,7 +29,7 @@ static uint64_t service_hash(uint32_t service)
 /* Every block that the caches of the fleet can hold, and as many that are only expected. */
 static size_t index_bytes(const struct run *run)
 {
-    const struct sim_config *sim = run->config;
+    const struct sim_config *sim = &run->config;
     if (run->block_tokens == 0) return INDEX_BYTES_MIN;
     uint64_t blocks = 0;
     for (uint32_t p = 0; p < sim->pool_count; p++) {
@@ -43,11 +43,11 @@ static size_t index_bytes(const struct run *run)
 
 int routers_start(struct run *run, struct err *err)
 {
-    const struct sim_config *sim = run->config;
+    const struct sim_config *sim = &run->config;
     for (uint32_t i = 0; i < sim->routers; i++) {
         struct core_config config = {
-            .route = sim->route ? sim->route : route_find(STR(ROUTE_DEFAULT)),
-            .predict = sim->predict ? sim->predict : predict_find(STR(PREDICT_DEFAULT)),
+            .route = sim->route,
+            .predict = sim->predict,
             .index_bytes = index_bytes(run),
             .requests_max = min_u32(run->trace->count + 1, REQUESTS_MAX),
             .held_max = HELD_MAX,
@@ -78,7 +78,7 @@ void routers_endpoint(struct run *run, struct instance *in)
     const struct sim_pool *pool = in->config.pool;
     struct instance_limits limits;
     struct instance_load load;
-    instance_limits_get(run->config, pool, &limits);
+    instance_limits_get(&run->config, pool, &limits);
     in->kind->load(in, &load);
     struct core_endpoint ep = {
         .model = service_hash(0),
@@ -225,7 +225,7 @@ void routers_arrive(struct run *run, uint32_t request)
     }
     must(set_keys(run, f, r));
     describe(f, r);
-    f->router = (uint32_t)(rng_at(run->config->seed ^ WORLD_ROUTER, request) % run->router_count);
+    f->router = (uint32_t)(rng_at(run->config.seed ^ WORLD_ROUTER, request) % run->router_count);
     follow(run, f, core_arrive(run->router[f->router].core, &f->core, run->now_us));
 }
 

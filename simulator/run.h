@@ -20,7 +20,7 @@ struct run_router {
 };
 
 struct run {
-    const struct sim_config *config;
+    struct sim_config config; /* with every default in its place */
     const struct trace *trace;
     struct world world;
     struct heap events;

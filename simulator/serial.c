@@ -177,6 +177,7 @@ void serial_limits(struct instance_limits *ret)
         .context_max = UINT32_MAX,
         .seqs_max = UINT32_MAX,
         .batch_tokens_max = UINT32_MAX,
+        .kv_tokens = (uint64_t)CACHE_BLOCKS * 512, /* of the published setting */
         .prior = { .b = 1.0 / PREFILL_TOKENS_S, .samples = 1, .ratio_p90 = 1 },
     };
 }

@@ -9,6 +9,11 @@
 
 #define REPORT_US 1000000 /* how often engines say what they learned of their speed */
 #define DRAIN_S 3600      /* after the last arrival */
+#define SEQS_MAX 256
+#define BATCH_TOKENS_MAX 2048
+#define OUTPUT_MAX 8192
+#define PAGE_TOKENS 16
+#define PAGE_TOKENS_SHARED 64
 #define EVENTS_MAX (SIM_INSTANCES_MAX + SIM_ROUTERS_MAX + 16)
 
 /* The rank makes the order of one microsecond independent of who was asked first. */
@@ -23,9 +28,9 @@ void run_at(struct run *run, struct heap_node *node, int64_t at_us, uint32_t ran
 
 static void set_limits(struct run *run)
 {
-    for (uint32_t p = 0; p < run->config->pool_count; p++) {
+    for (uint32_t p = 0; p < run->config.pool_count; p++) {
         struct instance_limits limits;
-        instance_limits_get(run->config, &run->config->pool[p], &limits);
+        instance_limits_get(&run->config, &run->config.pool[p], &limits);
         run->context_max = max_u32(run->context_max, limits.context_max);
         run->result->extrapolated |= limits.extrapolated;
     }
@@ -84,9 +89,30 @@ static int config_check(const struct sim_config *c, const struct trace *trace, s
     return 0;
 }
 
+/* The product's own defaults; pages of 64 tokens where prompts share blocks, because as much is
+ * found in them in a quarter of the time. */
+static struct sim_config resolved(const struct sim_config *config, const struct trace *trace)
+{
+    struct sim_config c = *config;
+    if (!c.route) c.route = route_find(STR(ROUTE_DEFAULT));
+    if (!c.predict) c.predict = predict_find(STR(PREDICT_DEFAULT));
+    if (!c.order) c.order = order_find(STR(ORDER_DEFAULT));
+    if (!c.admit) c.admit = admit_find(STR(ADMIT_DEFAULT));
+    if (!c.preempt) c.preempt = preempt_find(STR(PREEMPT_DEFAULT));
+    if (!c.chunk) c.chunk = chunk_find(STR(CHUNK_DEFAULT));
+    if (!c.evict) c.evict = evict_find(STR(EVICT_DEFAULT));
+    if (c.seqs_max == 0) c.seqs_max = SEQS_MAX;
+    if (c.batch_tokens_max == 0) c.batch_tokens_max = BATCH_TOKENS_MAX;
+    if (c.output_max == 0) c.output_max = OUTPUT_MAX;
+    if (c.page_tokens == 0) c.page_tokens = trace->block_tokens ? PAGE_TOKENS_SHARED : PAGE_TOKENS;
+    if (c.report_delay_us == 0) c.report_delay_us = REPORT_US;
+    if (c.drain_s <= 0) c.drain_s = DRAIN_S;
+    return c;
+}
+
 static int start(struct run *run, struct err *err)
 {
-    const struct sim_config *sim = run->config;
+    const struct sim_config *sim = &run->config;
     run->world = (struct world){ .trace = run->trace,
                                  .seed = sim->seed,
                                  .bias_sigma = sim->bias_sigma,
@@ -123,8 +149,7 @@ static void stop(struct run *run)
 static void report_due(struct run *run)
 {
     routers_report(run);
-    int64_t every_us = run->config->report_delay_us ? run->config->report_delay_us : REPORT_US;
-    run_at(run, &run->report, run->now_us + every_us, RANK_REPORT);
+    run_at(run, &run->report, run->now_us + run->config.report_delay_us, RANK_REPORT);
 }
 
 static void happen(struct run *run, struct heap_node *node)
@@ -149,8 +174,7 @@ static void happen(struct run *run, struct heap_node *node)
 static void loop(struct run *run)
 {
     const struct trace *t = run->trace;
-    double drain_s = run->config->drain_s > 0 ? run->config->drain_s : DRAIN_S;
-    int64_t end_us = t->request[t->count - 1].at_us + (int64_t)(drain_s * 1e6);
+    int64_t end_us = t->request[t->count - 1].at_us + (int64_t)(run->config.drain_s * 1e6);
     run_at(run, &run->report, t->request[0].at_us, RANK_REPORT);
     for (uint32_t next = 0; next < t->count || run->flights.taken > 0;) {
         struct heap_node *node = heap_peek(&run->events);
@@ -188,7 +212,7 @@ int sim_run(const struct sim_config *config, const struct trace *trace, struct s
     struct run *run = calloc(1, sizeof *run);
     if (!run) return err_set(err, -ENOMEM, "simulator: no memory");
     struct sim_result result;
-    run->config = config;
+    run->config = resolved(config, trace);
     run->trace = trace;
     run->result = &result;
     rc = start(run, err);

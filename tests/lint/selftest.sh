@@ -44,7 +44,7 @@ plant() {
 }
 
 fresh
-for lint in layers headers banned sizes paths; do expect $lint passes 'a tree without faults'; done
+for lint in layers headers banned sizes paths truth; do expect $lint passes 'a tree without faults'; done
 
 plant layers 'base may not know policies' base/core/a.c '#include "policies/p.h"\n'
 plant layers 'a core may not know its shell' router/core/c.c '#include "router/r.h"\n'
@@ -54,6 +54,7 @@ plant layers 'a core reads no clock' router/core/c.c '#include <time.h>\n'
 plant layers 'a vendor header has its one place' router/r.c '#include <openssl/evp.h>\n'
 plant layers 'a folder that no layer covers' stray.c '#include "base/core/a.h"\n'
 plant layers 'a header named from its own folder' base/core/a.c '#include "a.h"\n'
+plant truth 'a policy that reads the true length' policies/p.c 'int x = f->truth_tokens;\n'
 plant headers 'a type that was not included' base/core/a.h 'size_t b(void);\n'
 plant banned 'banned everywhere' cli/c.c 'void f(void) { strcpy(a, b); }\n'
 plant banned 'banned, with a space' cli/c.c 'int v = atoi (x);\n'
