@@ -32,8 +32,8 @@ static void keep_engine(struct detail *d, struct sighting *s, const struct engin
     s->in_flight = e->running + e->waiting;
     s->pages_cached = e->pages_cached;
     s->seqs_max = e->running_max;
-    s->perf = (struct perf_coef){ e->perf.a, e->perf.b,       e->perf.c,
-                                  e->perf.d, e->perf.samples, e->perf.ratio_p90 };
+    s->perf = (struct perf_coef){ e->perf.a,       e->perf.b,         e->perf.c, e->perf.d,
+                                  e->perf.samples, e->perf.ratio_p90, e->perf.e };
     s->has_perf = e->has_perf && perf_coef_valid(&s->perf);
 }
 

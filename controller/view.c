@@ -189,6 +189,7 @@ static void put_perf(struct json_writer *w, const struct sighting *s)
     json_kv_f64(w, "b", s->perf.b);
     json_kv_f64(w, "c", s->perf.c);
     json_kv_f64(w, "d", s->perf.d);
+    json_kv_f64(w, "e", s->perf.e);
     json_kv_f64(w, "samples", s->perf.samples);
     json_object_end(w);
 }

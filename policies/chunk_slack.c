@@ -1,6 +1,6 @@
 /* chunk_slack.c - as much prompt as keeps the step within its time limit.
  *
- *     n = (step_s_max - step_s(planned)) / (b + d * computed-so-far per token)
+ *     n = (step_s_max - step_s(planned)) / (b + e * computed-so-far per token)
  *
  * A token budget is a guess at seconds; with the fitted model the seconds themselves are the
  * budget, and the same flag is right on a share of a core and on a large accelerator. The limit
@@ -18,7 +18,7 @@ static uint32_t decide(const struct chunk_view *view)
     if (view->planned.decoding_seqs == 0 || view->step_s_max <= 0) return most;
 
     /* A chunk reads what stands before it once per token, as the shape counts it. */
-    double token_s = view->perf.b + view->perf.d * (double)view->computed;
+    double token_s = view->perf.b + view->perf.e * (double)view->computed;
     double slack_s = view->step_s_max - perf_step_s(&view->perf, &view->planned);
     uint32_t least = min_u32(TOKENS_MIN, most);
     if (slack_s <= 0) return least;

@@ -1,8 +1,8 @@
 /* hardware.c - the table of accelerators.
  *
  * Peaks: vendors' data sheets. Fitted: microsoft/vidur's and casys-kaist/LLMServingSim's published
- * kernel tables; `muster perf fit` repeats the fit. The rows without a table start at 0.70 of the
- * bandwidth and 0.65 of the arithmetic, about the mean of those with one.
+ * kernel tables; `muster perf fit` repeats the fit. The rows without a table start at about the mean
+ * of those with one.
  * Memory kept free of KV follows the token budget that devices of the size usually run with: 5.5
  * GiB at 8,192 tokens, a quarter of it at 2,048. */
 #include "policies/hardware.h"
@@ -12,60 +12,63 @@
 #define GIB 1073741824.0
 #define LARGE (5.5 * GIB)   /* 8,192 tokens a step */
 #define SMALL (1.375 * GIB) /* 2,048 tokens a step */
-#define HOST .host_s = 0.8e-3, .seq_s = 4.4e-6
+/* Read off the attention tables of two devices; shared by all accelerators. */
+#define GPU                                                                               \
+    .host_s = 0.8e-3, .seq_s = 4.4e-6, .link_s = 30e-6, .attn_s = 9e-6, .attn_tile = 224, \
+    .attn_spare = 128, .attn_seq = 48, .attn_mixed = 1.75
 #define UNFITTED                                                                              \
-    .eff_bytes = 0.70, .eff_flops = 0.65, .eff_rows = 0.5, .eff_attn = 0.5, .eff_link = 0.45, \
-    .layer_s = 22e-6
+    .eff_bytes = 0.80, .eff_flops = 0.75, .eff_rows = 0.6, .layer_s = 31e-6, .eff_attn = 0.6, \
+    .eff_link = 0.6
 
 // clang-format off
 const struct hardware hardware_table[] = {
     { .name = "t4", .flops = 65e12, .bytes_s = 0.32e12, .mem_bytes = 15 * GIB,
       .activation_bytes = SMALL, .watts_idle = 10, .watts_max = 70,
-      .link_bytes_s = 16e9, .link_s = 40e-6, HOST, UNFITTED },
+      .link_bytes_s = 16e9, GPU, UNFITTED },
     { .name = "a10g", .flops = 70e12, .bytes_s = 0.60e12, .mem_bytes = 22.5 * GIB,
       .activation_bytes = SMALL, .watts_idle = 20, .watts_max = 300,
-      .link_bytes_s = 32e9, .link_s = 40e-6, HOST, UNFITTED },
+      .link_bytes_s = 32e9, GPU, UNFITTED },
     { .name = "l4", .flops = 121e12, .bytes_s = 0.30e12, .mem_bytes = 22.5 * GIB,
       .activation_bytes = SMALL, .watts_idle = 16, .watts_max = 72,
-      .link_bytes_s = 32e9, .link_s = 40e-6, HOST, UNFITTED },
+      .link_bytes_s = 32e9, GPU, UNFITTED },
     { .name = "l40s", .flops = 362e12, .bytes_s = 0.864e12, .mem_bytes = 45 * GIB,
       .activation_bytes = SMALL, .watts_idle = 35, .watts_max = 350,
-      .link_bytes_s = 32e9, .link_s = 40e-6, HOST, UNFITTED },
+      .link_bytes_s = 32e9, GPU, UNFITTED },
     { .name = "a40", .flops = 149.7e12, .bytes_s = 0.696e12, .mem_bytes = 45 * GIB,
       .activation_bytes = SMALL, .watts_idle = 30, .watts_max = 300,
-      .link_bytes_s = 56e9, .link_s = 40e-6, HOST,
-      .eff_bytes = 0.66, .eff_flops = 0.74, .eff_rows = 0.8, .eff_attn = 0.5, .eff_link = 0.45,
-      .layer_s = 22e-6, .tokens_validated_max = 4096, .validated = true },
+      .link_bytes_s = 56e9, GPU,
+      .eff_bytes = 0.791, .eff_flops = 0.780, .eff_rows = 0.658, .layer_s = 24.8e-6,
+      .eff_attn = 0.6, .eff_link = 0.6, .tokens_validated_max = 4096, .validated = true },
     { .name = "a100-80", .alias = "a100", .flops = 312e12, .bytes_s = 2.04e12,
       .mem_bytes = 80 * GIB, .activation_bytes = LARGE, .watts_idle = 60, .watts_max = 400,
-      .link_bytes_s = 300e9, .link_s = 30e-6, HOST,
-      .eff_bytes = 0.74, .eff_flops = 0.69, .eff_rows = 0.5, .eff_attn = 0.6, .eff_link = 0.43,
-      .layer_s = 22e-6, .tokens_validated_max = 32768, .validated = true },
+      .link_bytes_s = 300e9, GPU,
+      .eff_bytes = 0.843, .eff_flops = 0.703, .eff_rows = 0.736, .layer_s = 38.9e-6,
+      .eff_attn = 0.6, .eff_link = 0.6, .tokens_validated_max = 32768, .validated = true },
     { .name = "h100", .flops = 989e12, .bytes_s = 3.35e12, .mem_bytes = 80 * GIB,
       .activation_bytes = LARGE, .watts_idle = 70, .watts_max = 700,
-      .link_bytes_s = 450e9, .link_s = 30e-6, HOST,
-      .eff_bytes = 0.62, .eff_flops = 0.71, .eff_rows = 0.6, .eff_attn = 0.5, .eff_link = 0.58,
-      .layer_s = 22e-6, .tokens_validated_max = 4096, .validated = true },
+      .link_bytes_s = 450e9, GPU,
+      .eff_bytes = 0.857, .eff_flops = 0.782, .eff_rows = 0.472, .layer_s = 30.5e-6,
+      .eff_attn = 0.5, .eff_link = 0.75, .tokens_validated_max = 4096, .validated = true },
     { .name = "h200", .flops = 989e12, .bytes_s = 4.8e12, .mem_bytes = 141e9,
       .activation_bytes = LARGE, .watts_idle = 75, .watts_max = 700,
-      .link_bytes_s = 450e9, .link_s = 30e-6, HOST, UNFITTED },
+      .link_bytes_s = 450e9, GPU, UNFITTED },
     { .name = "mi300x", .flops = 1307e12, .bytes_s = 5.3e12, .mem_bytes = 192 * GIB,
       .activation_bytes = LARGE, .watts_idle = 140, .watts_max = 750,
-      .link_bytes_s = 448e9, .link_s = 40e-6, HOST,
-      .eff_bytes = 0.65, .eff_flops = 0.45, .eff_rows = 0.5, .eff_attn = 0.4, .eff_link = 0.45,
-      .layer_s = 22e-6 },
+      .link_bytes_s = 448e9, GPU,
+      .eff_bytes = 0.75, .eff_flops = 0.45, .eff_rows = 0.5, .layer_s = 31e-6,
+      .eff_attn = 0.4, .eff_link = 0.6 },
     { .name = "rtx4090", .flops = 165.2e12, .bytes_s = 1.008e12, .mem_bytes = 24 * GIB,
       .activation_bytes = SMALL, .watts_idle = 20, .watts_max = 450,
-      .link_bytes_s = 32e9, .link_s = 40e-6, HOST, UNFITTED },
+      .link_bytes_s = 32e9, GPU, UNFITTED },
     { .name = "rtxpro6000", .flops = 503e12, .bytes_s = 1.792e12, .mem_bytes = 96 * GIB,
       .activation_bytes = LARGE, .watts_idle = 30, .watts_max = 600,
-      .link_bytes_s = 64e9, .link_s = 40e-6, HOST, UNFITTED },
+      .link_bytes_s = 64e9, GPU, UNFITTED },
     /* Two cores with AVX-512, our own engine. */
     { .name = "cpu", .flops = 200e9, .bytes_s = 24e9, .mem_bytes = 8 * GIB,
       .activation_bytes = 0.1 * GIB, .watts_idle = 20, .watts_max = 65,
       .host_s = 100e-6, .seq_s = 50e-6,
-      .eff_bytes = 0.5, .eff_flops = 0.5, .eff_rows = 0.3, .eff_attn = 0.2, .eff_link = 0,
-      .layer_s = 10e-6 },
+      .eff_bytes = 0.5, .eff_flops = 0.5, .eff_rows = 0.3, .layer_s = 10e-6, .eff_attn = 0.2,
+      .attn_tile = 1, .attn_mixed = 1 },
 };
 // clang-format on
 const uint32_t hardware_count = COUNT_OF(hardware_table);

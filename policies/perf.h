@@ -3,10 +3,12 @@
  * Layer:   policies (base/core)
  * Threads: pure functions over coefficients that are copied by value
  *
- *     step_s = a + b * prefill_tokens + c * decoding_seqs + d * kv_tokens_read
+ *     step_s = a + b * prefill_tokens + c * decoding_seqs
+ *                + d * kv_tokens_decoding + e * (kv_tokens_read - kv_tokens_decoding)
  *
  * `a` is what a step costs whatever it holds (reading the weights once), `b` the arithmetic of a
- * prompt token, `c` what one more decoding session adds and `d` the reading of a cached token.
+ * prompt token, `c` what one more decoding session adds, `d` the reading of a cached token and `e`
+ * a prompt token attending to one token.
  * An engine fits its own (perf_linear.h) and reports coefficients, never a speed of the moment,
  * so that others can price work that it has not met yet.
  */
@@ -18,6 +20,7 @@ struct perf_coef {
     double a, b, c, d; /* seconds; none is ever negative */
     double samples;    /* steps behind them; 0: only the prior, or nothing */
     double ratio_p90;  /* nine steps in ten took at most this many times the estimate */
+    double e;          /* seconds, never negative; 0 from those that do not tell d and e apart */
 };
 
 /* What one step holds. kv_tokens_read counts, for each token that is computed, the cached tokens it
@@ -35,13 +38,15 @@ struct perf_shape {
 static inline double perf_step_s(const struct perf_coef *coef, const struct perf_shape *shape)
 {
     return coef->a + coef->b * (double)shape->prefill_tokens +
-           coef->c * (double)shape->decoding_seqs + coef->d * (double)shape->kv_tokens_read;
+           coef->c * (double)shape->decoding_seqs + coef->d * (double)shape->kv_tokens_decoding +
+           coef->e * (double)(shape->kv_tokens_read - shape->kv_tokens_decoding);
 }
 
 /* One step that does nothing but prefill `tokens` of a prompt. */
 static inline double perf_prefill_s(const struct perf_coef *coef, uint32_t tokens)
 {
-    return coef->a + coef->b * (double)tokens;
+    double n = tokens;
+    return coef->a + n * (coef->b + coef->e * (n + 1) / 2);
 }
 
 /* True when the numbers can be used at all: finite, none negative, not all zero. They may come

@@ -11,14 +11,14 @@
  * lose the prefill coefficient in that hour, and the covariance form would blow up.
  *
  * Steps differ a hundredfold in length, so errors are weighed relative to the estimate, else
- * the long prefill steps would decide all four numbers. Beyond three times the usual spread the
+ * the long prefill steps would decide all the numbers. Beyond three times the usual spread the
  * weight falls with the distance (Huber): one stall of a shared machine moves little. A lasting
  * change widens the spread and shifts the mean error within some steps; while the mean is shifted
  * the past is forgotten faster, because a machine that became five times slower makes every old
  * step weigh 25 times a new one.
  *
  * The coefficients are projected onto the non-negative orthant in the metric of `info`, exactly,
- * by trying the 15 sets of free terms: clamping one by one would leave the others fitted to a
+ * by trying the 31 sets of free terms: clamping one by one would leave the others fitted to a
  * negative neighbour.
  */
 #include "policies/perf_linear.h"
@@ -37,15 +37,17 @@
 #define RATIO_QUANTILE 0.9
 #define STEP_S_MIN 1e-6 /* no step is shorter: keeps weights finite */
 
-/* Terms are scaled to about 1 so that the 4 x 4 solve is well conditioned. */
-static const double term_scale[PERF_TERMS] = { 1.0, 1e-2, 1e-1, 1e-4 };
+/* Terms are scaled to about 1 so that the 5 x 5 solve is well conditioned. */
+static const double term_scale[PERF_TERMS] = { 1.0, 1e-2, 1e-1, 1e-4, 1e-4 };
 
 /* A 7 M parameter model on one CPU core; wrong elsewhere by a factor, which 20 steps correct. */
-static const struct perf_coef prior_default = { .a = 2e-3, .b = 2e-4, .c = 5e-4, .d = 2e-7 };
+static const struct perf_coef prior_default = {
+    .a = 2e-3, .b = 2e-4, .c = 5e-4, .d = 2e-7, .e = 2e-7
+};
 
 bool perf_coef_valid(const struct perf_coef *coef)
 {
-    const double v[] = { coef->a, coef->b, coef->c, coef->d };
+    const double v[] = { coef->a, coef->b, coef->c, coef->d, coef->e };
     double sum = 0;
     for (int i = 0; i < PERF_TERMS; i++) {
         if (!isfinite(v[i]) || v[i] < 0) return false;
@@ -61,7 +63,8 @@ void perf_linear_init(struct perf_linear *fit, const struct perf_coef *prior)
     fit->coef.samples = 0;
     fit->coef.ratio_p90 = 1.0;
     fit->spread = 1.0; /* nothing is known: everything is believed */
-    double value[PERF_TERMS] = { fit->coef.a, fit->coef.b, fit->coef.c, fit->coef.d }, sum = 0;
+    double value[PERF_TERMS] = { fit->coef.a, fit->coef.b, fit->coef.c, fit->coef.d, fit->coef.e };
+    double sum = 0;
     for (int i = 0; i < PERF_TERMS; i++)
         sum += value[i] /= term_scale[i];
     for (int i = 0; i < PERF_TERMS; i++) {
@@ -125,6 +128,7 @@ static void fit_coefficients(struct perf_linear *fit)
     fit->coef.b = best[1] * term_scale[1];
     fit->coef.c = best[2] * term_scale[2];
     fit->coef.d = best[3] * term_scale[3];
+    fit->coef.e = best[4] * term_scale[4];
 }
 
 /* Scaling both sides alike leaves the coefficients where they are: they only become easier to
@@ -174,7 +178,8 @@ void perf_linear_observe(struct perf_linear *fit, const struct perf_shape *shape
         term_scale[0],
         term_scale[1] * (double)shape->prefill_tokens,
         term_scale[2] * (double)shape->decoding_seqs,
-        term_scale[3] * (double)shape->kv_tokens_read,
+        term_scale[3] * (double)shape->kv_tokens_decoding,
+        term_scale[4] * (double)(shape->kv_tokens_read - shape->kv_tokens_decoding),
     };
     double expected = fmax(perf_step_s(&fit->coef, shape), STEP_S_MIN);
     double off = fabs(seconds / expected - 1);

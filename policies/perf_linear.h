@@ -11,7 +11,7 @@
 #pragma once
 #include "policies/perf.h"
 
-#define PERF_TERMS 4
+#define PERF_TERMS 5
 
 struct perf_linear {
     struct perf_coef coef;               /* what others may use */

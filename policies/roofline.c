@@ -1,18 +1,25 @@
 /* roofline.c - closed-form step time: what must be read, what must be computed, and what is paid
  * for each of a layer's small kernels.
  *
- *     step  = L [ sqrt(t_m^2 + t_c^2) + max(f, s T) + A + 2 C ] + head + H
+ *     step  = L [ M + f + s T + A_d + A_p + 2 C ] + head + H
+ *     M     = sqrt(t_m^2 + t_m t_c / 2 + t_c^2)
  *     t_m   = bytes(weights touched) / (eff_bytes BW)      t_c = 2 w T / (eff_flops P)
- *     A     = decode: KV bytes / (0.88 BW), at least 12 us;
- *             prefill: 4 heads d pairs / (eff_attn(chunk) P), at least 12 us
- *     C     = max(link_s, 2 (n-1)/n bytes / (eff_link link))         tp > 1 only
+ *     s     = bytes of a token's activations / (eff_rows BW)
+ *     A_d   = decode: attn_s + (KV tokens + attn_seq sessions) bytes / (0.88 BW), times
+ *             attn_mixed beside a chunk
+ *     A_p   = prefill: attn_s + 4 heads d (pairs + attn_spare T) / (eff_attn P), times
+ *             attn_tile / chunk for chunks shorter than that
+ *     C     = link_s + 2 (n-1)/n bytes / (eff_link link)             tp > 1 only
  *     H     = host_s + seq_s (sequences)
  *
- * The root of squares stands between the sum of both times (no overlap) and the larger of them
- * (perfect overlap), as tiles of a matrix product do; a hard maximum errs most where the two meet,
- * which is where a chunked step is run on purpose. A mixture's weights are read by the expected
- * number of distinct experts that T tokens choose, N (1 - ((N - k) / N)^T), with a uniform router:
- * real routers are skewed and read fewer.
+ * M stands between the sum of both times (no overlap: t_m t_c with a factor of 2) and the larger
+ * of them (perfect overlap); the half was the best of 0, 0.5, 0.75, 1, 1.25 and 2 over three
+ * devices. A hard maximum errs most where the two meet, which is where a chunked step is run on
+ * purpose. Attention kernels have tiles: a short chunk leaves most of a device idle, and a session
+ * that decodes in the same launch as a chunk is read by fewer of its cores.
+ *
+ * A mixture's weights are read by the expected number of distinct experts that T tokens choose,
+ * N (1 - ((N - k) / N)^T), with a uniform router: real routers are skewed and read fewer.
  *
  * Sources: roofline (Williams, Waterman and Patterson 2009); operators and their tables as in
  * Vidur (MLSys 2024) and LLMServingSim; constants are ours, fitted by `muster perf fit`. */
@@ -23,9 +30,8 @@
 #include <math.h>
 #include <string.h>
 
+#define OVERLAP 0.5          /* see M */
 #define ATTENTION_BYTES 0.88 /* share of bandwidth that decode attention gets */
-#define ATTENTION_S 12e-6    /* least time of one attention kernel */
-#define CHUNK_HALF 192.0     /* tokens of a chunk at which attention gets half of eff_attn */
 #define HEAD_BYTES 0.8       /* the output matrix is large: it is read better than a layer is */
 #define MEM_SHARE 0.9        /* of the memory that a server plans with */
 #define MEM_RUNTIME 0.15e9   /* kept by the runtime; with peers, their buffers too */
@@ -74,6 +80,11 @@ bool roofline_init(struct roofline *r, const struct hardware *h, const struct mo
     r->layer_s = h->layer_s;
     r->kv_token_s =
         2 * kv_heads * m->head_dim * m->kv_element_bytes / (ATTENTION_BYTES * h->bytes_s);
+    r->attn_s = h->attn_s;
+    r->attn_tile = h->attn_tile;
+    r->attn_spare = h->attn_spare;
+    r->attn_seq = h->attn_seq;
+    r->attn_mixed = h->attn_mixed;
     r->pair_s = 4.0 * m->heads / tp * m->head_dim / (h->eff_attn * h->flops);
     r->head_s = (double)m->vocab * m->hidden / tp * m->weight_bytes / (HEAD_BYTES * h->bytes_s);
     r->head_token_s = 2.0 * m->vocab * m->hidden / tp * flop_s;
@@ -91,6 +102,56 @@ bool roofline_init(struct roofline *r, const struct hardware *h, const struct mo
     return true;
 }
 
+/* Overlapping halves of one kernel: nearly the larger, at most the sum. */
+static inline double overlap_s(double read_s, double flop_s)
+{
+    return sqrt(read_s * read_s + OVERLAP * read_s * flop_s + flop_s * flop_s);
+}
+
+static inline double read_s(const struct roofline *r, double tokens)
+{
+    double s = r->weights_s;
+    if (r->expert_s > 0) s += r->expert_s * r->experts * (1 - pow(r->expert_miss, tokens));
+    return s;
+}
+
+/* Attention of one layer: reading for those that decode, arithmetic for chunks. */
+static inline double attend_read_s(const struct roofline *r, const struct perf_shape *s)
+{
+    if (s->decoding_seqs == 0) return 0;
+    double tokens = (double)s->kv_tokens_decoding + r->attn_seq * s->decoding_seqs;
+    return r->kv_token_s * tokens * (s->prefill_chunks ? r->attn_mixed : 1);
+}
+
+static inline double attend_flop_s(const struct roofline *r, const struct perf_shape *s)
+{
+    if (s->prefill_chunks == 0) return 0;
+    double pairs = (double)(s->kv_tokens_read - s->kv_tokens_decoding);
+    double tile = r->attn_tile * s->prefill_chunks, tokens = s->prefill_tokens;
+    return r->pair_s * (pairs + r->attn_spare * tokens) * fmax(1, tile / tokens);
+}
+
+static inline double reduce_s(const struct roofline *r, double tokens)
+{
+    return r->reduce_s + r->reduce_token_s * tokens;
+}
+
+double roofline_layer_s(const struct roofline *r, uint32_t tokens)
+{
+    return overlap_s(read_s(r, tokens), r->token_flop_s * tokens) + r->layer_s +
+           r->token_row_s * tokens;
+}
+
+double roofline_attention_s(const struct roofline *r, const struct perf_shape *shape)
+{
+    return r->attn_s + attend_read_s(r, shape) + attend_flop_s(r, shape);
+}
+
+double roofline_reduce_s(const struct roofline *r, uint32_t tokens)
+{
+    return reduce_s(r, tokens);
+}
+
 /* One step, by what bounds it. */
 struct step_parts {
     double total_s, memory_s, compute_s;
@@ -99,32 +160,19 @@ struct step_parts {
 static inline struct step_parts step_parts(const struct roofline *r, const struct perf_shape *s,
                                            double clock)
 {
-    double prefill = s->prefill_tokens, decoding = s->decoding_seqs, chunks = s->prefill_chunks;
-    double tokens = prefill + decoding, seqs = decoding + chunks;
-    double kv = (double)s->kv_tokens_decoding;
-    double pairs = (double)s->kv_tokens_read - kv;
-
-    double read_s = r->weights_s;
-    if (r->expert_s > 0) {
-        read_s += r->expert_s * r->experts * (1 - pow(r->expert_miss, tokens));
-    }
-    double flop_s = r->token_flop_s * tokens / clock;
-    double matrix_s = sqrt(read_s * read_s + flop_s * flop_s);
-    double rows_s = fmax(r->layer_s, r->token_row_s * tokens);
-    double attend_read_s = decoding > 0 ? fmax(ATTENTION_S, r->kv_token_s * kv) : 0;
-    double attend_flop_s = 0;
-    if (chunks > 0) {
-        double slowed = 1 + CHUNK_HALF * chunks / prefill;
-        attend_flop_s = fmax(ATTENTION_S, r->pair_s * pairs * slowed / clock);
-    }
-    double reduce_s = 2 * fmax(r->reduce_s, r->reduce_token_s * tokens);
+    double tokens = (double)s->prefill_tokens + s->decoding_seqs;
+    double seqs = (double)s->decoding_seqs + s->prefill_chunks;
+    double weights_s = read_s(r, tokens), flop_s = r->token_flop_s * tokens / clock;
+    double rows_s = r->token_row_s * tokens;
+    double cached_s = attend_read_s(r, s), pairs_s = attend_flop_s(r, s) / clock;
     double head_flop_s = r->head_token_s * seqs / clock;
-    double head_s = sqrt(r->head_s * r->head_s + head_flop_s * head_flop_s);
-    double layer_s = matrix_s + rows_s + attend_read_s + attend_flop_s + reduce_s;
+    double layer_s = overlap_s(weights_s, flop_s) + r->layer_s + rows_s + r->attn_s + cached_s +
+                     pairs_s + 2 * reduce_s(r, tokens);
     return (struct step_parts){
-        .total_s = r->layers * layer_s + head_s + r->host_s + r->seq_s * seqs,
-        .memory_s = r->layers * (fmin(read_s, matrix_s) + attend_read_s + rows_s) + r->head_s,
-        .compute_s = r->layers * (flop_s + attend_flop_s) + head_flop_s,
+        .total_s =
+            r->layers * layer_s + overlap_s(r->head_s, head_flop_s) + r->host_s + r->seq_s * seqs,
+        .memory_s = r->layers * (weights_s + rows_s + cached_s) + r->head_s,
+        .compute_s = r->layers * (flop_s + pairs_s) + head_flop_s,
     };
 }
 
@@ -155,25 +203,26 @@ uint64_t roofline_kv_tokens(const struct roofline *r)
 
 void roofline_linear(const struct roofline *r, struct roofline_point at, struct perf_coef *ret)
 {
-    uint64_t seqs = at.decoding_seqs, kv = seqs * at.context_tokens, n = at.chunk_tokens;
+    uint64_t seqs = at.decoding_seqs, n = at.chunk_tokens;
     struct perf_shape one = { .decoding_seqs = 1, .kv_tokens_read = 1, .kv_tokens_decoding = 1 };
     struct perf_shape many = { .decoding_seqs = at.decoding_seqs,
                                .kv_tokens_read = seqs,
                                .kv_tokens_decoding = seqs };
-    struct perf_shape full = many, mixed = many;
-    full.kv_tokens_read = full.kv_tokens_decoding = kv;
-    mixed = full;
+    struct perf_shape mixed = many, later;
     mixed.prefill_tokens = at.chunk_tokens;
     mixed.prefill_chunks = 1;
     mixed.kv_tokens_read += n * (n + 1) / 2;
+    later = mixed;
+    later.kv_tokens_read += n * at.context_tokens;
 
     double one_s = roofline_step_s(r, &one), many_s = roofline_step_s(r, &many);
-    double full_s = roofline_step_s(r, &full), mixed_s = roofline_step_s(r, &mixed);
+    double mixed_s = roofline_step_s(r, &mixed), later_s = roofline_step_s(r, &later);
     *ret = (struct perf_coef){ .ratio_p90 = 1 };
-    ret->c = seqs > 1 ? fmax(0, (many_s - one_s) / (double)(seqs - 1)) : r->seq_s;
-    ret->a = fmax(0, one_s - ret->c);
-    ret->d = kv > seqs ? (full_s - many_s) / (double)(kv - seqs) : 0;
-    ret->b = (mixed_s - full_s) / (double)n;
+    ret->d = r->layers * r->kv_token_s;
+    ret->c = seqs > 1 ? fmax(0, (many_s - one_s) / (double)(seqs - 1) - ret->d) : r->seq_s;
+    ret->a = fmax(0, one_s - ret->c - ret->d);
+    if (at.context_tokens) ret->e = (later_s - mixed_s) / (double)(n * at.context_tokens);
+    ret->b = fmax(0, (mixed_s - many_s) / (double)n - ret->e * (double)(n + 1) / 2);
 }
 
 bool roofline_range_ok(const struct roofline *r, const struct perf_shape *shape)

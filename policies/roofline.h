@@ -16,14 +16,15 @@
  * devices unless said; names end in what they are multiplied with. */
 struct roofline {
     double layers, tp;
-    double weights_s;                /* reading what every token reads: attention, a dense ffn */
-    double expert_s;                 /* reading one expert; 0: a dense model */
-    double experts, expert_miss;     /* 1 - active/experts: the chance that a token passes one by */
-    double token_flop_s;             /* arithmetic of one token's matrices */
-    double token_row_s;              /* its norms, rotations, activations, sums */
-    double layer_s;                  /* the least that those take */
-    double kv_token_s;               /* reading one cached token for a decoding session */
-    double pair_s;                   /* a token of a long chunk attending to one token */
+    double weights_s;            /* reading what every token reads: attention, a dense ffn */
+    double expert_s;             /* reading one expert; 0: a dense model */
+    double experts, expert_miss; /* 1 - active/experts: the chance that a token passes one by */
+    double token_flop_s;         /* arithmetic of one token's matrices */
+    double token_row_s;          /* its norms, rotations, activations, sums */
+    double layer_s;              /* what its kernels take beside that */
+    double kv_token_s;           /* reading one cached token for a decoding session */
+    double pair_s;               /* a token of a long chunk attending to one token */
+    double attn_s, attn_tile, attn_spare, attn_seq, attn_mixed; /* as hardware.h says */
     double head_s, head_token_s;     /* output matrix, whole model: reading, and a sampled token */
     double reduce_s, reduce_token_s; /* one all-reduce: least, and a token's */
     double host_s, seq_s;            /* of a step */
@@ -43,6 +44,12 @@ double roofline_step_s(const struct roofline *r, const struct perf_shape *shape)
 /* At `clock`, a share of the full one (0, 1]: arithmetic slows down with it, memory does not. */
 double roofline_step_clock_s(const struct roofline *r, const struct perf_shape *shape,
                              double clock);
+
+/* Its parts, as measured tables have them, each of one layer: matrices and small kernels; both
+ * kinds of attention; one all-reduce. */
+double roofline_layer_s(const struct roofline *r, uint32_t tokens);
+double roofline_attention_s(const struct roofline *r, const struct perf_shape *shape);
+double roofline_reduce_s(const struct roofline *r, uint32_t tokens);
 
 /* Mean watts of all devices while the step runs. An empty shape: idle. */
 double roofline_watts(const struct roofline *r, const struct perf_shape *shape, double clock);

@@ -24,6 +24,7 @@ static bool fleet_perf(const struct route_view *view, struct perf_coef *ret)
         sum.b += in->perf.b;
         sum.c += in->perf.c;
         sum.d += in->perf.d;
+        sum.e += in->perf.e;
         known += 1;
     }
     if (known == 0) return false;
@@ -31,6 +32,7 @@ static bool fleet_perf(const struct route_view *view, struct perf_coef *ret)
     sum.b /= known;
     sum.c /= known;
     sum.d /= known;
+    sum.e /= known;
     *ret = sum;
     return true;
 }

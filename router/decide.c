@@ -271,8 +271,9 @@ void decide_endpoint_put(struct decide *d, const struct endpoint *ep, struct err
     memcpy(target.instance, core.name, sizeof target.instance);
     core.model = service->hash;
     if (ep->has_perf) {
-        core.perf = (struct perf_coef){ ep->perf.a, ep->perf.b,       ep->perf.c,
-                                        ep->perf.d, ep->perf.samples, ep->perf.ratio_p90 };
+        core.perf =
+            (struct perf_coef){ ep->perf.a,       ep->perf.b,         ep->perf.c, ep->perf.d,
+                                ep->perf.samples, ep->perf.ratio_p90, ep->perf.e };
         core.has_perf = perf_coef_valid(&core.perf);
     }
     /* An engine of ours takes token ids: without its tokenizer nothing can be sent to it. */

@@ -17,6 +17,7 @@ static const struct field perf_rows[] = {
     FIELD(struct wire_perf, d, FIELD_F64, .required = true, FIELD_POSITIVE),
     FIELD(struct wire_perf, samples, FIELD_F64, FIELD_POSITIVE),
     FIELD(struct wire_perf, ratio_p90, FIELD_F64, FIELD_POSITIVE),
+    FIELD(struct wire_perf, e, FIELD_F64, FIELD_POSITIVE),
 };
 const struct field_set wire_perf_set = FIELD_SET(struct wire_perf, perf_rows);
 

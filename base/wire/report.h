@@ -16,6 +16,7 @@ struct wire_perf {
     double a, b, c, d; /* seconds: a step, a prefilled token, a decoding session, a KV token read */
     double samples;    /* steps behind them */
     double ratio_p90;  /* nine steps in ten took at most this many times the estimate */
+    double e;          /* seconds: a prompt token attending to one token */
 };
 
 enum engine_kind { ENGINE_MUSTER, ENGINE_OPENAI, ENGINE_KIND_COUNT };

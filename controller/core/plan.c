@@ -51,11 +51,16 @@ static void fill_perf(const struct desk *d, uint32_t pool, const struct offer *o
         sum.b += in->perf.b;
         sum.c += in->perf.c;
         sum.d += in->perf.d;
+        sum.e += in->perf.e;
         known++;
     }
     if (known) {
-        ret->perf = (struct perf_coef){ sum.a / known, sum.b / known, sum.c / known,
-                                        sum.d / known, known,         0 };
+        ret->perf = (struct perf_coef){ .a = sum.a / known,
+                                        .b = sum.b / known,
+                                        .c = sum.c / known,
+                                        .d = sum.d / known,
+                                        .e = sum.e / known,
+                                        .samples = known };
         ret->perf_known = true;
     } else if (o && o->has_prior) {
         ret->perf = o->prior;

@@ -374,6 +374,7 @@ static void publish_state(struct device *d)
     metric_set(m->perf[1], now.perf.b);
     metric_set(m->perf[2], now.perf.c);
     metric_set(m->perf[3], now.perf.d);
+    metric_set(m->perf[4], now.perf.e);
     metric_set(meter_of(m, METER_PERF_SAMPLES), now.perf.samples);
     metric_set(meter_of(m, METER_PERF_RATIO), now.perf.ratio_p90);
 }

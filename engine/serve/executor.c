@@ -35,6 +35,7 @@ static struct perf_coef guess_perf(const struct model_info *m, const struct exec
         .b = 2 * (double)m->parameters / compute_s / speed,
         .c = (5e-5 + 10e-9 * (double)m->vocab_size) / share,
         .d = (double)m->kv_bytes_per_token / read_s / speed,
+        .e = (double)m->kv_bytes_per_token / read_s / speed,
     };
 }
 

@@ -78,7 +78,7 @@ const struct metric_desc meter_table[METER_COUNT] = {
     [METER_PERF] = { .name = "muster_engine_perf_coefficient_seconds", .type = METRIC_GAUGE,
                      .unit = "seconds",
                      .help = "Step-time model: a (step), b (prompt token), c (decoding session), "
-                             "d (token read).",
+                             "d (token read), e (prompt token attending to one).",
                      .labels = { "term" } },
     [METER_PERF_SAMPLES] = GAUGE("perf_samples", NULL, "Steps behind the step-time model."),
     [METER_PERF_RATIO] = GAUGE("perf_ratio_p90", NULL,
@@ -103,7 +103,7 @@ int meters_init(struct meters *m, struct err *err)
     for (size_t i = 0; i < COUNT_OF(states); i++) {
         m->pages[i] = metric_series(m->metrics, METER_KV_PAGES, &states[i]);
     }
-    const struct str terms[] = { STR("a"), STR("b"), STR("c"), STR("d") };
+    const struct str terms[] = { STR("a"), STR("b"), STR("c"), STR("d"), STR("e") };
     for (size_t i = 0; i < COUNT_OF(terms); i++) {
         m->perf[i] = metric_series(m->metrics, METER_PERF, &terms[i]);
     }

@@ -48,7 +48,7 @@ struct meters {
     struct metrics *metrics;
     struct metric_series *finished[SESSION_END_COUNT];
     struct metric_series *pages[3]; /* free, held, cached */
-    struct metric_series *perf[4];  /* a b c d */
+    struct metric_series *perf[5];  /* a b c d e */
 };
 
 int meters_init(struct meters *m, struct err *err);

@@ -236,7 +236,7 @@ static void take_endpoint(struct world *w, struct router_node *n, const struct e
                                 .ready = e->state == ENDPOINT_READY,
                                 .has_perf = e->has_perf,
                                 .perf = { e->perf.a, e->perf.b, e->perf.c, e->perf.d,
-                                          e->perf.samples, e->perf.ratio_p90 },
+                                          e->perf.samples, e->perf.ratio_p90, e->perf.e },
                                 .token_budget = TOKEN_BUDGET,
                                 .seqs_max = e->running_max,
                                 .price_per_hour = e->price_per_h };

@@ -21,7 +21,7 @@
 #define VOCAB 64
 #define STEP_US 1000
 
-static const struct perf_coef perf = { .a = 2e-3, .b = 1e-4, .c = 3e-4, .d = 1e-7 };
+static const struct perf_coef perf = { .a = 2e-3, .b = 1e-4, .c = 3e-4, .d = 1e-7, .e = 1e-7 };
 
 static uint64_t chain(uint64_t before, uint32_t id)
 {

@@ -10,7 +10,7 @@
 
 #include <cmocka.h>
 
-static const struct perf_coef truth = { .a = 4e-3, .b = 3e-4, .c = 8e-4, .d = 5e-7 };
+static const struct perf_coef truth = { .a = 4e-3, .b = 3e-4, .c = 8e-4, .d = 5e-7, .e = 3e-8 };
 
 static struct perf_shape any_shape(struct rng *rng)
 {
@@ -19,8 +19,11 @@ static struct perf_shape any_shape(struct rng *rng)
     if (s.prefill_tokens == 0 || rng_below(rng, 2) == 0) {
         s.decoding_seqs = 1 + (uint32_t)rng_below(rng, 16);
     }
-    s.kv_tokens_read = s.decoding_seqs * (64 + rng_below(rng, 2000)) +
-                       (uint64_t)s.prefill_tokens * (s.prefill_tokens + 1) / 2;
+    s.kv_tokens_decoding = s.decoding_seqs * (64 + rng_below(rng, 2000));
+    s.kv_tokens_read = s.kv_tokens_decoding +
+                       (uint64_t)s.prefill_tokens * (s.prefill_tokens + 1) / 2 +
+                       s.prefill_tokens * rng_below(rng, 2000);
+    s.prefill_chunks = s.prefill_tokens > 0;
     return s;
 }
 
@@ -106,7 +109,9 @@ static void t_decoding_alone_keeps_the_prefill_term(void **state)
         perf_linear_observe(&fit, &s, noisy(&truth, &s, &rng, 0.02));
     }
     for (int n = 0; n < 20000; n++) {
-        struct perf_shape s = { .decoding_seqs = 1, .kv_tokens_read = 200 };
+        struct perf_shape s = { .decoding_seqs = 1,
+                                .kv_tokens_read = 200,
+                                .kv_tokens_decoding = 200 };
         perf_linear_observe(&fit, &s, noisy(&truth, &s, &rng, 0.02));
     }
     assert_true(fabs(fit.coef.b / truth.b - 1) < 0.15);
@@ -124,7 +129,9 @@ static void t_one_stall_moves_little(void **state)
         struct perf_shape s = any_shape(&rng);
         perf_linear_observe(&fit, &s, noisy(&truth, &s, &rng, 0.05));
     }
-    struct perf_shape s = { .decoding_seqs = 4, .kv_tokens_read = 1000 };
+    struct perf_shape s = { .decoding_seqs = 4,
+                            .kv_tokens_read = 1000,
+                            .kv_tokens_decoding = 1000 };
     double before = perf_step_s(&fit.coef, &s);
     perf_linear_observe(&fit, &s, 100 * before);
     assert_true(perf_step_s(&fit.coef, &s) < 1.15 * before);
@@ -138,11 +145,12 @@ static void t_never_negative(void **state)
     perf_linear_init(&fit, NULL);
     for (int n = 0; n < 400; n++) {
         struct perf_shape s = { .decoding_seqs = 1 + (uint32_t)n % 8,
-                                .kv_tokens_read = 100 * (1 + (uint64_t)n % 8) };
+                                .kv_tokens_read = 100 * (1 + (uint64_t)n % 8),
+                                .kv_tokens_decoding = 100 * (1 + (uint64_t)n % 8) };
         perf_linear_observe(&fit, &s, 0.010 - 0.0005 * s.decoding_seqs);
         assert_true(perf_coef_valid(&fit.coef));
     }
-    struct perf_shape s = { .decoding_seqs = 4, .kv_tokens_read = 400 };
+    struct perf_shape s = { .decoding_seqs = 4, .kv_tokens_read = 400, .kv_tokens_decoding = 400 };
     assert_true(fabs(perf_step_s(&fit.coef, &s) - 0.008) < 0.002);
 }
 

@@ -109,7 +109,7 @@ static void t_admit(void **state)
 static void t_chunk(void **state)
 {
     (void)state;
-    const struct perf_coef perf = { .a = 10e-3, .b = 1e-3, .c = 2e-3, .d = 1e-6 };
+    const struct perf_coef perf = { .a = 10e-3, .b = 1e-3, .c = 2e-3, .d = 1e-6, .e = 1e-6 };
     static const struct {
         const char *why, *row;
         struct chunk_view view;
