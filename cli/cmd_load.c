@@ -1,7 +1,9 @@
 /* cmd_load.c - `muster load`: replay a trace against an OpenAI server and report what it showed. */
 #include "base/core/bits.h"
+#include "base/io/file.h"
 #include "base/io/opt.h"
 #include "cli/command.h"
+#include "cli/load_record.h"
 #include "cli/load_report.h"
 #include "cli/replay.h"
 #include "cli/target.h"
@@ -12,7 +14,7 @@
 #include <unistd.h>
 
 struct load_options {
-    struct str trace, url, model, api_key;
+    struct str trace, url, model, api_key, record;
     int64_t requests, first, duration_us, divide, tokens_max, max_tokens, seed, timeout_us;
     int64_t slo_ttft_us, slo_tpot_us;
     double speed, temperature, tokens_per_word;
@@ -64,6 +66,9 @@ static const struct config_field rows[] = {
       AT(slo_ttft_us), .about = "TTFT within which a request is good." },
     { .name = "slo_tpot", .type = CONFIG_DURATION, .default_text = "200ms", .min = 1, .max = 1e12,
       AT(slo_tpot_us), .about = "TPOT within which a request is good." },
+    { .name = "record", .type = CONFIG_TEXT, AT(record),
+      .about = "File for a line of JSON a request: arrival, lengths, TTFT, end-to-end time. It is a "
+               "trace that `muster simulate` reads." },
     { .name = "output", .letter = 'o', .type = CONFIG_ENUM, .default_text = "table",
       .names = output_names, AT(output), .about = "Form of the report." },
 };
@@ -150,6 +155,17 @@ static int print_report(const struct load_run *run, const struct load_options *o
     return report.failed > 0 ? 1 : 0;
 }
 
+static int write_record(const struct load_run *run, const struct load_options *o, struct err *err)
+{
+    if (o->record.len == 0) return 0;
+    uint32_t count;
+    const struct load_sample *samples = load_run_samples(run, &count);
+    CLEANUP(buf_fini) struct buf out = { 0 };
+    int rc = load_record(samples, count, &out);
+    if (rc < 0) return err_set(err, rc, "--record: no memory for %u requests", count);
+    return file_write_atomic(o->record.data, buf_view(&out), 0644, err);
+}
+
 static int slice(const struct load_options *o, const struct trace *trace, struct replay *ret,
                  struct err *err)
 {
@@ -212,7 +228,8 @@ static int load(const struct load_options *o, struct err *err)
     if (replay.cut > 0) {
         fprintf(stderr, "%u prompts were cut to %u tokens\n", replay.cut, replay.tokens_max);
     }
-    return print_report(run, o);
+    rc = write_record(run, o, err);
+    return rc < 0 ? rc : print_report(run, o);
 }
 
 static int run_command(int argc, char *const *argv)

@@ -34,6 +34,7 @@ struct engine_config {
     int64_t request_us_max;
     int64_t ping_us;
     int64_t drain_us;
+    struct str step_log; /* a file; empty: none */
     int log_level;
 };
 

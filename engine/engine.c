@@ -138,6 +138,7 @@ static int fill_device(const struct engine_config *c, struct device_config *ret,
         .kv_bytes = (uint64_t)c->kv_cache_memory_bytes,
         .threads = (uint32_t)c->threads,
         .cpu_share = c->cpu_share,
+        .step_log = c->step_log,
     };
     if (ret->threads == 0) {
         long cores = sysconf(_SC_NPROCESSORS_ONLN);

@@ -15,6 +15,7 @@
 #include "base/core/bits.h"
 #include "base/io/clock.h"
 #include "base/io/log.h"
+#include "engine/serve/step_log.h"
 #include "engine/serve/throttle.h"
 
 #include <pthread.h>
@@ -51,6 +52,7 @@ struct device {
     struct executor *x;
     struct list active; /* jobs with a session */
     struct throttle throttle;
+    struct step_log step_log;
     struct sched_counts metered; /* what the metrics have heard of */
     uint64_t evictions;          /* likewise */
     struct device_info info;
@@ -454,6 +456,7 @@ static void one_step(struct device *d)
     keep_share(d);
     double seconds = (double)(clock_mono_us() - from_us) * 1e-6;
     executor_observe(d->x, &step.shape, seconds);
+    step_log_add(&d->step_log, &step.shape, seconds);
     metric_observe(meter_of(d->meters, METER_STEP), seconds);
     metric_observe(meter_of(d->meters, METER_STEP_TOKENS), step.tokens);
 }
@@ -477,7 +480,8 @@ static uint32_t pages_wanted(const struct device *d, size_t page_bytes)
 static int load(struct device *d, struct err *err)
 {
     int64_t from_us = clock_mono_us();
-    int rc = model_load(d->config.model_path.data, &d->config.load, &d->model, err);
+    int rc = step_log_open(&d->step_log, d->config.step_log, err);
+    if (rc == 0) rc = model_load(d->config.model_path.data, &d->config.load, &d->model, err);
     if (rc < 0) return rc;
     const struct model_info *info = model_info(d->model);
     struct sched_config *sc = &d->config.sched;
@@ -537,6 +541,7 @@ static void *device_main(void *arg)
         read_mailbox(d);
         one_step(d);
     }
+    step_log_close(&d->step_log);
     return NULL;
 }
 
