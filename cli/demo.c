@@ -44,12 +44,12 @@ static int watch(struct demo *d, struct err *err)
 {
     const char *dead;
     if (*d->interrupted) return err_set(err, -EINTR, "interrupted");
-    if (!fleet_is_alive(&d->fleet, &dead)) {
+    if (!demo_fleet_is_alive(&d->fleet, &dead)) {
         return err_set(err, -ECHILD, "the %s has ended; see %s/%s.log", dead, d->fleet.folder,
                        dead);
     }
-    int rc = fleet_status(&d->fleet, &d->status, err);
-    if (rc == 0) rc = fleet_events(&d->fleet, err);
+    int rc = demo_fleet_status(&d->fleet, &d->status, err);
+    if (rc == 0) rc = demo_fleet_events(&d->fleet, err);
     if (rc < 0) return rc;
     d->max_instances = max_u32(d->max_instances, d->status.ready);
     for (; d->event_shown < d->fleet.event_count; d->event_shown++) {
@@ -177,7 +177,7 @@ static int start(struct demo *d, struct err *err)
     /* A folder for each run: what an earlier one set by hand or left behind must not speak here. */
     snprintf(folder, sizeof folder, "%s-%lld", d->options->folder,
              (long long)(d->started_wall_us / 1000000));
-    int rc = fleet_start(&d->fleet, d->options->config, folder, err);
+    int rc = demo_fleet_start(&d->fleet, d->options->config, folder, err);
     if (rc == 0) rc = wait_instances(d, 1, READY_US, err);
     /* The router learns of the instance, and fetches its tokenizer, within a second. */
     int64_t until_us = clock_mono_us() + READY_US;
@@ -231,8 +231,8 @@ static int fix_fleet(struct demo *d, struct err *err)
                        d->options->config, total, DEMO_FIXED_INSTANCES);
     }
     for (uint32_t p = 0; p < d->status.pool_count; p++) {
-        int rc =
-            fleet_scale(&d->fleet, d->status.service, d->status.pool[p].name, (int)count[p], err);
+        int rc = demo_fleet_scale(&d->fleet, d->status.service, d->status.pool[p].name,
+                                  (int)count[p], err);
         if (rc < 0) return rc;
     }
     return wait_instances(d, DEMO_FIXED_INSTANCES, READY_US, err);
@@ -249,8 +249,8 @@ static int compare(struct demo *d, struct err *err)
             uint32_t arm = (round + turn) % DEMO_ARMS;
             printf("%7.1f s     round %u of %u: %s\n", since_start_s(d), round + 1,
                    d->options->rounds, demo_arm_policy[arm]);
-            rc = fleet_route(&d->fleet, demo_arm_policy[arm], err);
-            if (rc == 0) rc = fleet_reset_caches(&d->fleet, &d->status, err);
+            rc = demo_fleet_route(&d->fleet, demo_arm_policy[arm], err);
+            if (rc == 0) rc = demo_fleet_reset_caches(&d->fleet, &d->status, err);
             /* A seed a round: both arms read the same texts, which no cache has seen. */
             if (rc == 0) {
                 rc = replay(d, first, d->options->arm_us, d->options->arm_speed, 100 + round,
@@ -258,9 +258,9 @@ static int compare(struct demo *d, struct err *err)
             }
         }
     }
-    if (rc == 0) rc = fleet_route(&d->fleet, demo_arm_policy[0], err);
+    if (rc == 0) rc = demo_fleet_route(&d->fleet, demo_arm_policy[0], err);
     for (uint32_t p = 0; rc == 0 && p < d->status.pool_count; p++) {
-        rc = fleet_scale(&d->fleet, d->status.service, d->status.pool[p].name, -1, err);
+        rc = demo_fleet_scale(&d->fleet, d->status.service, d->status.pool[p].name, -1, err);
     }
     return rc;
 }
@@ -308,7 +308,7 @@ int demo_run(const struct demo_options *options, const volatile sig_atomic_t *in
     int rc = run_phases(d, err);
     printf("\n%7.1f s  == ending the fleet\n", since_start_s(d));
     fflush(stdout);
-    fleet_stop(&d->fleet);
+    demo_fleet_stop(&d->fleet);
     loop_free(d->loop);
     trace_free(d->trace);
     for (uint32_t i = 0; i < DEMO_ARMS; i++) {

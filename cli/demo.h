@@ -34,7 +34,7 @@ struct demo_samples {
 struct demo {
     const struct demo_options *options;
     const volatile sig_atomic_t *interrupted;
-    struct fleet fleet;
+    struct demo_fleet fleet;
     struct fleet_status status; /* latest */
     struct trace *trace;
     struct loop *loop;

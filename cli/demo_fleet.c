@@ -17,7 +17,7 @@
 #define STOP_US 20000000
 #define REPLY_BYTES_MAX ((size_t)8 << 20)
 
-static int call(struct fleet *f, uint16_t port, const char *path, const char *body,
+static int call(struct demo_fleet *f, uint16_t port, const char *path, const char *body,
                 struct buf *reply, struct err *err)
 {
     char bearer[2 * FILE_SECRET_BYTES + 16];
@@ -44,7 +44,7 @@ static int call(struct fleet *f, uint16_t port, const char *path, const char *bo
     return 0;
 }
 
-static int spawn(struct fleet *f, const char *role, const char *config_path, uint16_t port,
+static int spawn(struct demo_fleet *f, const char *role, const char *config_path, uint16_t port,
                  const char *const *more, struct proc *ret, struct err *err)
 {
     char self[512], listen[32], log[320], secret[320];
@@ -64,7 +64,7 @@ static int spawn(struct fleet *f, const char *role, const char *config_path, uin
 }
 
 /* Waits for /health of a process that may die instead. */
-static int wait_healthy(struct fleet *f, const char *role, const struct proc *p, uint16_t port,
+static int wait_healthy(struct demo_fleet *f, const char *role, const struct proc *p, uint16_t port,
                         struct err *err)
 {
     int64_t until_us = clock_mono_us() + START_US;
@@ -80,10 +80,11 @@ static int wait_healthy(struct fleet *f, const char *role, const struct proc *p,
                    role);
 }
 
-int fleet_start(struct fleet *f, const char *config_path, const char *folder, struct err *err)
+int demo_fleet_start(struct demo_fleet *f, const char *config_path, const char *folder,
+                     struct err *err)
 {
     char path[320], controller[32], origin[64];
-    *f = (struct fleet){ 0 };
+    *f = (struct demo_fleet){ 0 };
     snprintf(f->folder, sizeof f->folder, "%s", folder);
     int rc = file_make_folders(folder, 0700, err);
     snprintf(path, sizeof path, "%s/secret", folder);
@@ -244,7 +245,7 @@ static void read_lists(struct json_reader *r, struct fleet_status *s, struct off
     }
 }
 
-int fleet_status(struct fleet *f, struct fleet_status *ret, struct err *err)
+int demo_fleet_status(struct demo_fleet *f, struct fleet_status *ret, struct err *err)
 {
     CLEANUP(buf_fini) struct buf reply = { .max = REPLY_BYTES_MAX };
     int rc = call(f, f->controller_port, "/api/v1/status", NULL, &reply, err);
@@ -304,7 +305,7 @@ static uint32_t count_of(const struct counts *c, const char *pool)
     return 0;
 }
 
-static void read_decision(struct json_reader *r, struct fleet *f)
+static void read_decision(struct json_reader *r, struct demo_fleet *f)
 {
     struct counts have = { 0 }, target = { 0 };
     char reason[192] = "";
@@ -333,7 +334,7 @@ static void read_decision(struct json_reader *r, struct fleet *f)
     }
 }
 
-int fleet_events(struct fleet *f, struct err *err)
+int demo_fleet_events(struct demo_fleet *f, struct err *err)
 {
     CLEANUP(buf_fini) struct buf reply = { .max = REPLY_BYTES_MAX };
     char path[96];
@@ -368,7 +369,8 @@ int fleet_events(struct fleet *f, struct err *err)
 
 /* ---- hands ---- */
 
-int fleet_scale(struct fleet *f, const char *service, const char *pool, int count, struct err *err)
+int demo_fleet_scale(struct demo_fleet *f, const char *service, const char *pool, int count,
+                     struct err *err)
 {
     char path[160], body[128];
     snprintf(path, sizeof path, "/api/v1/services/%s/scale", service);
@@ -380,14 +382,14 @@ int fleet_scale(struct fleet *f, const char *service, const char *pool, int coun
     return call(f, f->controller_port, path, body, NULL, err);
 }
 
-int fleet_route(struct fleet *f, const char *policy, struct err *err)
+int demo_fleet_route(struct demo_fleet *f, const char *policy, struct err *err)
 {
     char body[128];
     snprintf(body, sizeof body, "{\"policy\":\"%s\"}", policy);
     return call(f, f->router_port, "/admin/route", body, NULL, err);
 }
 
-int fleet_reset_caches(struct fleet *f, const struct fleet_status *s, struct err *err)
+int demo_fleet_reset_caches(struct demo_fleet *f, const struct fleet_status *s, struct err *err)
 {
     for (uint32_t i = 0; i < s->instance_count; i++) {
         if (!s->instance[i].ready || s->instance[i].port == 0) continue;
@@ -397,7 +399,7 @@ int fleet_reset_caches(struct fleet *f, const struct fleet_status *s, struct err
     return 0;
 }
 
-bool fleet_is_alive(const struct fleet *f, const char **ret_dead)
+bool demo_fleet_is_alive(const struct demo_fleet *f, const char **ret_dead)
 {
     *ret_dead = !proc_is_alive(&f->controller.id) ? "controller"
                 : !proc_is_alive(&f->router.id)   ? "router"
@@ -418,14 +420,15 @@ static void end(struct proc *p)
     p->id.pid = 0;
 }
 
-void fleet_stop(struct fleet *f)
+void demo_fleet_stop(struct demo_fleet *f)
 {
     struct fleet_status s;
     int64_t until_us = clock_mono_us() + STOP_US;
     /* By hand to zero in every pool: drivers end instances, not signals to their processes. */
-    while (fleet_status(f, &s, NULL) == 0 && s.instance_count > 0 && clock_mono_us() < until_us) {
+    while (demo_fleet_status(f, &s, NULL) == 0 && s.instance_count > 0 &&
+           clock_mono_us() < until_us) {
         for (uint32_t p = 0; p < s.pool_count; p++) {
-            fleet_scale(f, s.service, s.pool[p].name, 0, NULL);
+            demo_fleet_scale(f, s.service, s.pool[p].name, 0, NULL);
         }
         usleep(200000);
     }

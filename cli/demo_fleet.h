@@ -1,8 +1,8 @@
 /* demo_fleet.h - a controller and a router of the demo's own, and what their APIs say.
  *
  * Layer:    cli (base/io)
- * Lifetime: the processes die with the demo unless fleet_keep was called; instances are ended by
- *           fleet_stop, or by themselves once their controller is gone for longer than their grace
+ * Lifetime: the processes die with the demo unless demo_fleet_keep was called; instances are ended by
+ *           demo_fleet_stop, or by themselves once their controller is gone for longer than their grace
  */
 #pragma once
 #include "base/core/buf.h"
@@ -48,7 +48,7 @@ struct fleet_event {
     char reason[192];
 };
 
-struct fleet {
+struct demo_fleet {
     char folder[256]; /* state, secret and logs */
     char secret[2 * FILE_SECRET_BYTES + 1];
     struct proc controller, router;
@@ -60,19 +60,22 @@ struct fleet {
 
 /* Starts both on free ports of 127.0.0.1 with their state in `folder`, and waits until they
  * answer. */
-int fleet_start(struct fleet *f, const char *config_path, const char *folder, struct err *err);
-int fleet_status(struct fleet *f, struct fleet_status *ret, struct err *err);
+int demo_fleet_start(struct demo_fleet *f, const char *config_path, const char *folder,
+                     struct err *err);
+int demo_fleet_status(struct demo_fleet *f, struct fleet_status *ret, struct err *err);
 
 /* Appends to f->event what the decisions since the last call did; returns how many are new. */
-int fleet_events(struct fleet *f, struct err *err);
+int demo_fleet_events(struct demo_fleet *f, struct err *err);
 
 /* Hands: pool counts by hand (count < 0 gives it back to the policy), the routing row, and empty
  * caches in every ready engine. */
-int fleet_scale(struct fleet *f, const char *service, const char *pool, int count, struct err *err);
-int fleet_route(struct fleet *f, const char *policy, struct err *err);
-int fleet_reset_caches(struct fleet *f, const struct fleet_status *s, struct err *err);
+int demo_fleet_scale(struct demo_fleet *f, const char *service, const char *pool, int count,
+                     struct err *err);
+int demo_fleet_route(struct demo_fleet *f, const char *policy, struct err *err);
+int demo_fleet_reset_caches(struct demo_fleet *f, const struct fleet_status *s, struct err *err);
 
-bool fleet_is_alive(const struct fleet *f, const char **ret_dead); /* names the one that is not */
+bool demo_fleet_is_alive(const struct demo_fleet *f,
+                         const char **ret_dead); /* names the one that is not */
 
 /* Ends everything, instances first; safe after a failed start. */
-void fleet_stop(struct fleet *f);
+void demo_fleet_stop(struct demo_fleet *f);

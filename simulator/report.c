@@ -37,7 +37,7 @@ static struct report_quantiles summarise(struct series *s, uint32_t misses)
 
 static double seconds(int64_t from_us, int64_t to_us)
 {
-    return (double)(to_us - from_us) * 1e-6;
+    return (double)(to_us - from_us) / 1e6;
 }
 
 /* Fills the series; how many requests met the SLO. */
@@ -71,6 +71,14 @@ static struct report_quantiles gaps(const struct sim_histogram *h)
     };
 }
 
+/* Absent is not zero: a fleet without prices has no cost. */
+static bool is_priced(const struct sim_config *c)
+{
+    for (uint32_t p = 0; p < c->pool_count; p++)
+        if (c->pool[p].price_h > 0) return true;
+    return false;
+}
+
 static struct report copy_figures(const struct sim_config *c, const struct sim_result *s)
 {
     return (struct report){
@@ -79,6 +87,7 @@ static struct report copy_figures(const struct sim_config *c, const struct sim_r
         .rejected = s->ended[SIM_REJECTED],
         .unfinished = s->ended[SIM_UNFINISHED],
         .too_long = s->ended[SIM_TOO_LONG],
+        .failed = s->ended[SIM_FAILED],
         .itl_s = gaps(&s->itl),
         .slo_ttft_s = c->slo_ttft_s,
         .slo_tpot_s = c->slo_tpot_s,
@@ -90,8 +99,8 @@ static struct report copy_figures(const struct sim_config *c, const struct sim_r
         .instances_mean = s->span_s > 0 ? s->instance_seconds / s->span_s : s->instances_max,
         .instances_max = s->instances_max,
         .gpu_hours = s->gpu_seconds / 3600,
-        .cost_usd = s->cost_usd,
-        .energy_kwh = s->energy_j / 3.6e6,
+        .cost_usd = is_priced(c) ? s->cost_usd : (double)NAN,
+        .energy_kwh = s->energy_j > 0 ? s->energy_j / 3.6e6 : (double)NAN,
         .scale_actions = s->scale_actions,
         .events = s->events,
         .steps = s->steps,
@@ -150,6 +159,7 @@ static void put_requests(struct json_writer *w, const struct report *r)
     json_kv_u64(w, "rejected", r->rejected);
     json_kv_u64(w, "unfinished", r->unfinished);
     json_kv_u64(w, "too_long", r->too_long);
+    json_kv_u64(w, "failed", r->failed);
     json_object_end(w);
 }
 
@@ -230,6 +240,7 @@ static void put_counts(struct buf *out, const struct report *r)
     if (r->rejected) buf_printf(out, ", %u rejected", r->rejected);
     if (r->unfinished) buf_printf(out, ", %u unfinished", r->unfinished);
     if (r->too_long) buf_printf(out, ", %u too long", r->too_long);
+    if (r->failed) buf_printf(out, ", %u failed", r->failed);
     buf_byte(out, '\n');
 }
 
@@ -252,8 +263,10 @@ int report_table(const struct report *r, struct buf *out)
     buf_printf(out, "engines   %llu steps, %llu preemptions, %llu swaps\n",
                (unsigned long long)r->steps, (unsigned long long)r->preemptions,
                (unsigned long long)r->swaps);
-    buf_printf(out, "fleet     %.2f instances, at most %.0f; %.3f GPU-hours, $%.2f, %.2f kWh",
-               r->instances_mean, r->instances_max, r->gpu_hours, r->cost_usd, r->energy_kwh);
+    buf_printf(out, "fleet     %.2f instances, at most %.0f; %.3f GPU-hours", r->instances_mean,
+               r->instances_max, r->gpu_hours);
+    if (!isnan(r->cost_usd)) buf_printf(out, ", $%.2f", r->cost_usd);
+    if (!isnan(r->energy_kwh)) buf_printf(out, ", %.2f kWh", r->energy_kwh);
     if (r->scale_actions) {
         buf_printf(out, ", %llu scale actions", (unsigned long long)r->scale_actions);
     }
@@ -286,19 +299,19 @@ METRIC(cost, r->cost_usd)
 METRIC(energy, r->energy_kwh)
 
 const struct report_metric report_metrics[] = {
-    { "ttft_s.mean", "TTFT s", 1, 3, ttft_mean },
-    { "ttft_s.p99", "TTFT p99", 1, 3, ttft_p99 },
-    { "tpot_s.mean", "TPOT ms", 1e3, 2, tpot_mean },
-    { "itl_s.p99", "ITL p99 ms", 1e3, 1, itl_p99 },
-    { "jct_s.mean", "JCT s", 1, 3, jct_mean },
-    { "jct_s.p99", "JCT p99", 1, 2, jct_p99 },
-    { "slo.attainment", "SLO %", 100, 2, attainment },
-    { "goodput_rps", "goodput/s", 1, 3, goodput },
-    { "token_hit_ratio", "hit %", 100, 1, hits },
-    { "hotspot", "hotspot", 1, 2, hotspot },
-    { "instances.mean", "instances", 1, 2, instances },
-    { "cost_usd", "cost $", 1, 2, cost },
-    { "energy_kwh", "kWh", 1, 2, energy },
+    { "ttft_s.mean", "TTFT s", 1, 3, true, false, ttft_mean },
+    { "ttft_s.p99", "TTFT p99 s", 1, 3, true, false, ttft_p99 },
+    { "tpot_s.mean", "TPOT ms", 1e3, 2, true, false, tpot_mean },
+    { "itl_s.p99", "ITL p99 ms", 1e3, 1, false, false, itl_p99 },
+    { "jct_s.mean", "JCT s", 1, 3, true, false, jct_mean },
+    { "jct_s.p99", "JCT p99 s", 1, 2, false, false, jct_p99 },
+    { "slo.attainment", "SLO %", 100, 2, true, true, attainment },
+    { "goodput_rps", "goodput/s", 1, 3, true, false, goodput },
+    { "token_hit_ratio", "hit %", 100, 1, true, true, hits },
+    { "hotspot", "hotspot", 1, 2, false, false, hotspot },
+    { "instances.mean", "instances", 1, 2, false, false, instances },
+    { "cost_usd", "cost $", 1, 2, true, false, cost },
+    { "energy_kwh", "kWh", 1, 2, false, false, energy },
 };
 // clang-format on
 const uint32_t report_metric_count = COUNT_OF(report_metrics);

@@ -7,7 +7,8 @@
  *          (2) ITL is over the gaps between tokens that were made
  *          (3) the SLO is met by a completed request whose TTFT and TPOT are within it; one token
  *              has no TPOT to miss
- *          (4) infinite is null in JSON and "inf" in tables
+ *          (4) infinite is null in JSON and "inf" in tables; so are, as "-", a cost without prices
+ *              and an energy without hardware
  */
 #pragma once
 #include "base/core/json.h"
@@ -18,7 +19,7 @@ struct report_quantiles {
 };
 
 struct report {
-    uint32_t offered, completed, rejected, unfinished, too_long;
+    uint32_t offered, completed, rejected, unfinished, too_long, failed;
     struct report_quantiles ttft_s, tpot_s, itl_s, jct_s;
     double slo_ttft_s, slo_tpot_s;
     double attainment, goodput_rps;
@@ -45,6 +46,8 @@ struct report_metric {
     const char *title;
     double factor; /* from the value to what tables show */
     int digits;
+    bool shown; /* in tables; JSON has all */
+    bool share; /* differences are points, not per cent */
     double (*value)(const struct report *r);
 };
 extern const struct report_metric report_metrics[];

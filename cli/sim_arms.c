@@ -1,0 +1,272 @@
+/* sim_arms.c - arms are command lines: the given one with `--OPTION=VALUE` of each choice behind it,
+ * so that whatever is an option can be compared. */
+#include "cli/sim_arms.h"
+
+#include "base/core/bits.h"
+#include "cli/trace_file.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+#include <unistd.h>
+
+#define DIMENSIONS_MAX 8
+#define JOBS_MAX 256
+#define GENERATED "gen:"
+
+/* One option and the values that it takes. */
+struct dimension {
+    struct str option;
+    const struct str *value; /* the first still has "option=" before it */
+    uint32_t count;
+};
+
+static struct str value_of(const struct dimension *d, uint32_t index)
+{
+    struct str v = d->value[index];
+    return index > 0 ? v : str_of(v.data + d->option.len + 1, v.len - d->option.len - 1);
+}
+
+/* "route=a", "b", "c", "order=x", "y": lists were cut at commas already. */
+static int read_dimensions(const struct config_texts *texts, struct dimension *ret,
+                           uint32_t *ret_count, struct err *err)
+{
+    static const char *const not_compared[] = { "compare", "seed", "seeds", "jobs", "output" };
+    uint32_t count = 0;
+    for (size_t i = 0; i < texts->count; i++) {
+        struct str text = texts->items[i];
+        if (str_find(text, STR("=")) == SIZE_MAX) {
+            if (count == 0)
+                return err_set(err, -EINVAL, "--compare: '" STR_FMT "' is not OPTION=A,B,C",
+                               STR_ARG(text));
+            ret[count - 1].count++;
+            continue;
+        }
+        if (count == DIMENSIONS_MAX)
+            return err_set(err, -EINVAL, "--compare: at most %d options", DIMENSIONS_MAX);
+        struct str option = str_cut(&text, '=');
+        for (size_t k = 0; k < COUNT_OF(not_compared); k++) {
+            if (str_eq(option, str_from(not_compared[k])))
+                return err_set(err, -EINVAL, "--compare: --%s is not compared", not_compared[k]);
+        }
+        ret[count++] = (struct dimension){ option, &texts->items[i], 1 };
+    }
+    *ret_count = count;
+    return 0;
+}
+
+/* ---- an arm --------------------------------------------------------------------------------- */
+
+static bool same_trace(const struct sim_options *a, const struct sim_options *b)
+{
+    return str_eq(a->trace, b->trace) && a->format == b->format && a->speed == b->speed &&
+           a->scale == b->scale && a->requests == b->requests;
+}
+
+static int shape(const struct sim_options *o, struct trace *t, struct err *err)
+{
+    return trace_shape(t, (uint32_t)o->requests, (uint32_t)o->scale, o->speed, err);
+}
+
+static bool is_generated(const struct sim_arm *arm)
+{
+    return str_starts(arm->options.trace, STR(GENERATED));
+}
+
+static int read_generated(struct sim_arm *arm, struct err *err)
+{
+    struct str text = arm->options.trace;
+    struct str spec = str_of(text.data + strlen(GENERATED), text.len - strlen(GENERATED));
+    int rc = generate_parse(spec, &arm->generate, err);
+    return rc < 0 ? err_prefix(err, rc, "--trace") : 0;
+}
+
+/* A file is read and shaped once for all arms that want it so. */
+static int load_trace(struct sim_arms *a, struct sim_arm *arm, struct err *err)
+{
+    if (is_generated(arm)) return 0;
+    for (const struct sim_arm *other = a->arm; other < arm; other++) {
+        if (!same_trace(&other->options, &arm->options)) continue;
+        arm->trace = other->trace;
+        return 0;
+    }
+    int rc = trace_file_load(arm->options.trace.data, (enum trace_format)arm->options.format,
+                             &arm->trace_owned, err);
+    if (rc == 0) rc = shape(&arm->options, arm->trace_owned, err);
+    arm->trace = arm->trace_owned;
+    return rc;
+}
+
+/* The given words with the choices of combination `number` behind them. */
+static int choose(struct sim_arm *arm, int argc, char *const *argv, const struct dimension *dim,
+                  uint32_t dims, uint32_t number)
+{
+    arm->word = calloc((size_t)argc + dims + 1, sizeof *arm->word);
+    if (!arm->word) return -ENOMEM;
+    memcpy(arm->word, argv, (size_t)argc * sizeof *argv);
+    arm->word_count = arm->word_given = argc;
+    for (uint32_t d = 0; d < dims; d++) {
+        struct str option = dim[d].option, value = value_of(&dim[d], number % dim[d].count);
+        number /= dim[d].count;
+        buf_printf(&arm->name, "%s" STR_FMT "=" STR_FMT, d > 0 ? " " : "", STR_ARG(option),
+                   STR_ARG(value));
+        char *word;
+        if (asprintf(&word, "--" STR_FMT "=" STR_FMT, STR_ARG(option), STR_ARG(value)) < 0)
+            return -ENOMEM;
+        arm->word[arm->word_count++] = word;
+    }
+    return arm->name.rc;
+}
+
+static int init_arm(struct sim_arms *a, struct sim_arm *arm, const struct opt_command *usage,
+                    struct err *err)
+{
+    int rc = opt_parse(usage, arm->word_count, arm->word, &arm->options, &arm->parsed, err);
+    if (rc == 0) rc = sim_options_config(&arm->options, &arm->config, err);
+    if (rc == 0 && is_generated(arm)) rc = read_generated(arm, err);
+    if (rc < 0) return rc;
+    arm->run = calloc(a->seeds, sizeof *arm->run);
+    return arm->run ? 0 : err_set(err, -ENOMEM, "no memory for %u runs", a->seeds);
+}
+
+int sim_arms_init(struct sim_arms *a, const struct opt_command *usage, int argc, char *const *argv,
+                  const struct sim_options *first, struct err *err)
+{
+    struct dimension dim[DIMENSIONS_MAX];
+    uint32_t dims = 0, combinations = 1;
+    *a = (struct sim_arms){ .seeds = (uint32_t)first->seeds };
+    int rc = read_dimensions(&first->compare, dim, &dims, err);
+    if (rc < 0) return rc;
+    for (uint32_t d = 0; d < dims && combinations <= SIM_ARMS_MAX; d++)
+        combinations *= dim[d].count;
+    if (combinations > SIM_ARMS_MAX)
+        return err_set(err, -EINVAL, "--compare: more than %d arms", SIM_ARMS_MAX);
+    a->arm = calloc(combinations, sizeof *a->arm);
+    if (!a->arm) return err_set(err, -ENOMEM, "no memory for %u arms", combinations);
+    for (uint32_t n = 0; rc == 0 && n < combinations; n++) {
+        struct sim_arm *arm = &a->arm[a->count++];
+        rc = choose(arm, argc, argv, dim, dims, n);
+        if (rc < 0) return err_set(err, rc, "no memory for an arm");
+        rc = init_arm(a, arm, usage, err);
+    }
+    return rc;
+}
+
+void sim_arms_fini(struct sim_arms *a)
+{
+    for (uint32_t i = 0; i < a->count; i++) {
+        struct sim_arm *arm = &a->arm[i];
+        for (int w = arm->word_given; w < arm->word_count; w++)
+            free(arm->word[w]);
+        free(arm->word);
+        buf_fini(&arm->name);
+        opt_parsed_fini(&arm->parsed);
+        trace_free(arm->trace_owned);
+        free(arm->run);
+    }
+    free(a->arm);
+    *a = (struct sim_arms){ 0 };
+}
+
+/* ---- the runs ------------------------------------------------------------------------------- */
+
+struct workers {
+    struct sim_arms *arms;
+    pthread_mutex_t lock;        /* guards what follows */
+    uint32_t next, done, failed; /* failed: the first run in order that did; UINT32_MAX: none */
+    int rc;
+    struct err err;
+    bool show;
+};
+
+static double thread_cpu_s(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+/* The generator's seed is the run's: every seed has its own trace, the same in every arm. */
+static int run_one(const struct sim_arm *arm, uint32_t index, struct report *ret, struct err *err)
+{
+    CLEANUP(trace_freep) struct trace *generated = NULL;
+    struct sim_config config = arm->config;
+    struct sim_result result;
+    config.seed += index;
+    const struct trace *trace = arm->trace;
+    if (!trace) {
+        int rc = generate_trace(&arm->generate, config.seed, &generated, err);
+        if (rc == 0) rc = shape(&arm->options, generated, err);
+        if (rc < 0) return rc;
+        trace = generated;
+    }
+    double before_s = thread_cpu_s();
+    int rc = sim_run(&config, trace, &result, err);
+    if (rc < 0) return rc;
+    result.cpu_s = thread_cpu_s() - before_s;
+    rc = report_make(&config, &result, ret);
+    sim_result_fini(&result);
+    return rc < 0 ? err_set(err, rc, "no memory for a report") : 0;
+}
+
+static void note(struct workers *w, uint32_t number, int rc, const struct err *err)
+{
+    uint32_t count = w->arms->count * w->arms->seeds;
+    w->done++;
+    if (rc < 0 && number < w->failed) {
+        w->failed = number;
+        w->rc = rc;
+        w->err = *err;
+    }
+    if (w->show) fprintf(stderr, "\r%u of %u runs ", w->done, count);
+}
+
+static void *work(void *arg)
+{
+    struct workers *w = arg;
+    uint32_t count = w->arms->count * w->arms->seeds;
+    pthread_mutex_lock(&w->lock);
+    while (w->next < count && w->failed == UINT32_MAX) {
+        uint32_t number = w->next++, seed = number % w->arms->seeds;
+        struct sim_arm *arm = &w->arms->arm[number / w->arms->seeds];
+        struct err err = { 0 };
+        pthread_mutex_unlock(&w->lock);
+        int rc = run_one(arm, seed, &arm->run[seed], &err);
+        pthread_mutex_lock(&w->lock);
+        note(w, number, rc, &err);
+    }
+    pthread_mutex_unlock(&w->lock);
+    return NULL;
+}
+
+int sim_arms_load(struct sim_arms *a, struct err *err)
+{
+    int rc = 0;
+    for (uint32_t i = 0; rc == 0 && i < a->count; i++)
+        rc = load_trace(a, &a->arm[i], err);
+    return rc;
+}
+
+int sim_arms_run(struct sim_arms *a, uint32_t jobs, struct err *err)
+{
+    uint32_t count = a->count * a->seeds, started = 0;
+    pthread_t thread[JOBS_MAX];
+    struct workers w = { .arms = a,
+                         .lock = PTHREAD_MUTEX_INITIALIZER,
+                         .failed = UINT32_MAX,
+                         .show = count > 1 && isatty(STDERR_FILENO) };
+    long cores = sysconf(_SC_NPROCESSORS_ONLN);
+    if (jobs == 0) jobs = cores > 0 ? (uint32_t)cores : 1;
+    jobs = min_u32(min_u32(jobs, count), JOBS_MAX);
+    /* This thread is one of the workers, so that the work is done whatever can be started. */
+    while (started + 1 < jobs && pthread_create(&thread[started], NULL, work, &w) == 0)
+        started++;
+    work(&w);
+    for (uint32_t i = 0; i < started; i++)
+        pthread_join(thread[i], NULL);
+    pthread_mutex_destroy(&w.lock);
+    if (w.show) fputs("\r\033[K", stderr);
+    if (w.rc < 0) return err_set(err, w.rc, "%s", err_text(&w.err, w.rc));
+    return 0;
+}

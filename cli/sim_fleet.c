@@ -1,0 +1,79 @@
+/* sim_fleet.c - a fleet as people write it: counts, hardware, devices an instance, prices. */
+#include "base/core/bits.h"
+#include "cli/sim_options.h"
+
+#define TP_MAX 64
+#define HARDWARE_NAMES_MAX 64
+
+static int no_hardware(struct str name, struct err *err)
+{
+    const char *names[HARDWARE_NAMES_MAX] = { "ref8000" };
+    size_t count = 1;
+    for (uint32_t i = 0; i < hardware_count && count < COUNT_OF(names); i++)
+        names[count++] = hardware_table[i].name;
+    const char *near = str_nearest(name, names, count);
+    return err_set(err, -EINVAL, "--fleet: no hardware '" STR_FMT "'%s%s%s", STR_ARG(name),
+                   near ? ", did you mean '" : "", near ? near : "", near ? "'?" : "");
+}
+
+/* COUNTxNAME[:tpN][@PRICE] */
+static int read_pool(struct str text, struct sim_pool *ret, struct err *err)
+{
+    struct str rest = text, price = { 0 };
+    size_t at = str_find(rest, STR("@"));
+    if (at != SIZE_MAX) {
+        price = str_of(rest.data + at + 1, rest.len - at - 1);
+        rest.len = at;
+    }
+    struct str count = str_cut(&rest, 'x'), name = str_cut(&rest, ':');
+    uint64_t instances, tp = 1;
+    struct sim_pool pool = { 0 };
+    if (str_to_u64(count, &instances) < 0 || instances > SIM_INSTANCES_MAX || name.len == 0) {
+        return err_set(err, -EINVAL,
+                       "--fleet: '" STR_FMT "' is not COUNTxHARDWARE[:tpN][@PRICE], at most %d",
+                       STR_ARG(text), SIM_INSTANCES_MAX);
+    }
+    if (rest.len > 0) {
+        struct str degree = rest;
+        bool is_tp = str_starts(rest, STR("tp"));
+        if (is_tp) degree = str_of(rest.data + 2, rest.len - 2);
+        if (!is_tp || str_to_u64(degree, &tp) < 0 || tp < 1 || tp > TP_MAX) {
+            return err_set(err, -EINVAL, "--fleet: ':" STR_FMT "' is not :tp1 to :tp%d",
+                           STR_ARG(rest), TP_MAX);
+        }
+    }
+    if (price.data && (str_to_f64(price, &pool.price_h) < 0 || pool.price_h < 0)) {
+        return err_set(err, -EINVAL, "--fleet: '@" STR_FMT "' is not dollars an instance-hour",
+                       STR_ARG(price));
+    }
+    if (!str_eq(name, STR("ref8000"))) {
+        pool.hardware = hardware_find(name);
+        if (!pool.hardware) return no_hardware(name, err);
+    }
+    pool.count = (uint32_t)instances;
+    pool.tp = (uint32_t)tp;
+    *ret = pool;
+    return 0;
+}
+
+static struct str cut_pool(struct str *rest)
+{
+    size_t comma = str_find(*rest, STR(",")), plus = str_find(*rest, STR("+"));
+    return str_cut(rest, plus < comma ? '+' : ',');
+}
+
+int sim_fleet_parse(struct str text, struct sim_config *ret, struct err *err)
+{
+    struct str rest = text;
+    uint32_t count = 0;
+    while (rest.len > 0) {
+        if (count == SIM_POOLS_MAX) {
+            return err_set(err, -EINVAL, "--fleet: at most %d kinds of instances", SIM_POOLS_MAX);
+        }
+        int rc = read_pool(str_trim(cut_pool(&rest)), &ret->pool[count], err);
+        if (rc < 0) return rc;
+        count++;
+    }
+    ret->pool_count = count;
+    return 0;
+}

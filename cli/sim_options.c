@@ -1,0 +1,213 @@
+/* sim_options.c - rows of `muster simulate`; a flag beats the preset, the preset beats --config. */
+#include "cli/sim_options.h"
+
+#include "base/io/file.h"
+#include "cli/policies.h"
+#include "cli/schema.h"
+#include "engine/config.h"
+#include "router/config.h"
+
+#define SPEC_BYTES_MAX 65536
+#define ROWS_MAX 64
+
+static const char *const output_names[] = { "table", "json", NULL };
+static const char *const format_names[] = { "auto", "azure", "mooncake", "text", NULL };
+_Static_assert(COUNT_OF(format_names) == TRACE_FORMAT_COUNT + 1, "as trace_format_names");
+
+#define AT(member) .offset = offsetof(struct sim_options, member)
+#define ROW_OPTION(kind)                                                     \
+    {                                                                        \
+        .name = #kind, .type = CONFIG_TEXT, AT(kind),                        \
+        .about = "Row of this kind; `muster policies " #kind "` lists them." \
+    }
+
+// clang-format off
+static const struct config_field rows[] = {
+    { .name = "trace", .letter = 't', .type = CONFIG_TEXT, .required = true, AT(trace),
+      .about = "Trace to replay: Azure CSV, Mooncake or text JSONL, or gen:... (below)." },
+    { .name = "format", .type = CONFIG_ENUM, .default_text = "auto", .names = format_names,
+      AT(format), .about = "Format of the trace's file." },
+    { .name = "speed", .letter = 's', .type = CONFIG_FLOAT, .default_text = "1", .min = 1e-4,
+      .max = 1e6, AT(speed), .about = "Arrivals come this many times as fast." },
+    { .name = "scale", .type = CONFIG_INT, .default_text = "1", .min = 1, .max = TRACE_SCALE_MAX,
+      AT(scale), .about = "Superpose so many copies of the trace, each shifted and its own." },
+    { .name = "requests", .letter = 'n', .type = CONFIG_INT, .default_text = "0", .min = 0,
+      .max = TRACE_REQUESTS_MAX, AT(requests),
+      .about = "Requests to take from the trace, before copies; 0 for all." },
+    { .name = "model", .letter = 'm', .type = CONFIG_TEXT, .default_text = "llama-3-8b",
+      AT(model), .about = "Shipped model, or the path of a model's spec." },
+    { .name = "fleet", .letter = 'f', .type = CONFIG_TEXT, .default_text = "8xa100", AT(fleet),
+      .about = "Instances: COUNTxHARDWARE[:tpN][@DOLLARS_AN_HOUR], joined by commas; ref8000 is "
+               "the serial reference." },
+    { .name = "config", .letter = 'c', .type = CONFIG_TEXT, AT(config),
+      .about = "muster.yaml whose rows, limits and SLO are taken where no flag says another." },
+    { .name = "preset", .type = CONFIG_TEXT, AT(preset),
+      .about = "Several rows at once; `ref` is the setting of published routing comparisons." },
+    ROW_OPTION(route), ROW_OPTION(predict), ROW_OPTION(order), ROW_OPTION(admit),
+    ROW_OPTION(preempt), ROW_OPTION(chunk), ROW_OPTION(evict),
+    { .name = "slo_ttft", .type = CONFIG_DURATION, .min = 1, .max = 1e12, AT(slo_ttft_us),
+      .default_text = "1s", .about = "TTFT within which a request is good." },
+    { .name = "slo_tpot", .type = CONFIG_DURATION, .min = 1, .max = 1e12, AT(slo_tpot_us),
+      .default_text = "50ms", .about = "TPOT within which a request is good." },
+    { .name = "routers", .type = CONFIG_INT, .default_text = "1", .min = 1, .max = SIM_ROUTERS_MAX,
+      AT(routers), .about = "Routers that share the requests, each with its own view." },
+    { .name = "report_delay", .type = CONFIG_DURATION, .default_text = "0", .min = 0, .max = 1e10,
+      AT(report_delay_us), .about = "Age of an engine's report when a router uses it." },
+    { .name = "event_lag", .type = CONFIG_DURATION, .default_text = "0", .min = 0, .max = 1e10,
+      AT(event_lag_us), .about = "Time that a block event takes to a router." },
+    { .name = "seqs_max", .type = CONFIG_INT, .default_text = "0", .min = 0, .max = 1e6,
+      AT(seqs_max), .about = "Sequences an engine runs at once; 0 for its default." },
+    { .name = "batch_tokens", .type = CONFIG_INT, .default_text = "0", .min = 0, .max = 1e7,
+      .unit = "tokens", AT(batch_tokens), .about = "Budget of a step; 0 for its default." },
+    { .name = "kv_tokens", .type = CONFIG_INT, .default_text = "0", .min = 0, .max = 1e12,
+      .unit = "tokens", AT(kv_tokens),
+      .about = "KV that an instance holds; 0 for what its memory leaves." },
+    { .name = "output_max", .type = CONFIG_INT, .default_text = "0", .min = 0, .max = 1e7,
+      .unit = "tokens", AT(output_max), .about = "An engine's limit on an answer; 0 for 8,192." },
+    { .name = "bias", .type = CONFIG_FLOAT, .default_text = "0.05", .min = 0, .max = 2, AT(bias),
+      .about = "Hidden speed of each instance about the model's: sigma of its logarithm." },
+    { .name = "residual", .type = CONFIG_FLOAT, .default_text = "0.05", .min = 0, .max = 2,
+      AT(residual), .about = "The same of each step." },
+    { .name = "drain", .type = CONFIG_DURATION, .default_text = "1h", .min = 1, .max = 1e13,
+      AT(drain_us), .about = "Time behind the last arrival; what is not done is unfinished." },
+    { .name = "exact", .type = CONFIG_BOOL, .default_text = "false", AT(exact),
+      .about = "Compute step by step instead of skipping ahead; the digest is the same." },
+    { .name = "seed", .type = CONFIG_INT, .default_text = "1", .min = 0, .max = 1e15, AT(seed),
+      .about = "Seed of the world, of chance in policies, and of a generated trace." },
+    { .name = "seeds", .type = CONFIG_INT, .default_text = "1", .min = 1, .max = 1000, AT(seeds),
+      .about = "Runs with so many seeds from --seed on: means with 95 % intervals." },
+    { .name = "compare", .type = CONFIG_TEXTS, AT(compare),
+      .about = "OPTION=A,B,C: an arm for each value, and their differences to the first on the "
+               "same seeds. Given again: every combination." },
+    { .name = "jobs", .letter = 'j', .type = CONFIG_INT, .default_text = "0", .min = 0, .max = 256,
+      AT(jobs), .about = "Runs at once; 0 for one a core. Changes no result." },
+    { .name = "output", .letter = 'o', .type = CONFIG_ENUM, .default_text = "table",
+      .names = output_names, AT(output), .about = "Form of the report." },
+};
+// clang-format on
+const struct config_record sim_options_record = CONFIG_RECORD_OF(struct sim_options, rows);
+
+/* ---- rows by name ---------------------------------------------------------------------------- */
+
+struct names {
+    const char *kind;
+    const char *name[ROWS_MAX];
+    size_t count;
+};
+
+static int collect(void *ctx, const struct policy_row *row)
+{
+    struct names *n = ctx;
+    if (strcmp(row->kind, n->kind) == 0 && n->count < ROWS_MAX) n->name[n->count++] = row->name;
+    return 0;
+}
+
+static int no_row(const char *kind, struct str name, struct err *err)
+{
+    struct names n = { .kind = kind };
+    policies_each(collect, &n);
+    const char *near = str_nearest(name, n.name, n.count);
+    if (near) {
+        return err_set(err, -EINVAL, "--%s: no row '" STR_FMT "', did you mean '%s'?", kind,
+                       STR_ARG(name), near);
+    }
+    return err_set(err, -EINVAL, "--%s: no row '" STR_FMT "'; see `muster policies %s`", kind,
+                   STR_ARG(name), kind);
+}
+
+#define PICK(kind, text)                             \
+    if (rc == 0 && (text).len > 0) {                 \
+        c->kind = kind##_find(text);                 \
+        if (!c->kind) rc = no_row(#kind, text, err); \
+    }
+
+struct row_names {
+    struct str route, predict, order, admit, preempt, chunk, evict;
+};
+
+static int pick_rows(const struct row_names *n, struct sim_config *c, struct err *err)
+{
+    int rc = 0;
+    PICK(route, n->route)
+    PICK(predict, n->predict)
+    PICK(order, n->order)
+    PICK(admit, n->admit)
+    PICK(preempt, n->preempt)
+    PICK(chunk, n->chunk)
+    PICK(evict, n->evict)
+    return rc;
+}
+
+/* What the file says of rows; the texts live as long as the file's configuration, the rows for
+ * ever. */
+static int take_config(const char *path, struct sim_config *c, struct err *err)
+{
+    CLEANUP(config_freep) struct config *file = NULL;
+    struct config_sources sources = { .path = path };
+    int rc = config_load(&schema, &sources, &file, NULL, err);
+    if (rc < 0) return rc;
+    const struct router_config *router = config_section_get(file, "router");
+    const struct engine_config *engine = config_section_get(file, "engine");
+    struct row_names names = { router->route,   router->predict, engine->order, engine->admit,
+                               engine->preempt, engine->chunk,   engine->evict };
+    c->seqs_max = (uint32_t)engine->max_num_seqs;
+    c->batch_tokens_max = (uint32_t)engine->max_num_batched_tokens;
+    rc = pick_rows(&names, c, err);
+    return rc < 0 ? err_prefix(err, rc, "%s", path) : 0;
+}
+
+/* First come first served, whole prompts, LRU, everything admitted, an exact view. */
+static int take_preset(struct str name, struct sim_config *c, struct err *err)
+{
+    static const struct row_names ref = { .order = { "fcfs", 4 },
+                                          .admit = { "fit", 3 },
+                                          .evict = { "lru", 3 } };
+    if (!str_eq(name, STR("ref"))) {
+        return err_set(err, -EINVAL, "--preset: no preset '" STR_FMT "'; there is 'ref'",
+                       STR_ARG(name));
+    }
+    c->bias_sigma = c->residual_sigma = 0;
+    return pick_rows(&ref, c, err);
+}
+
+static int find_model(struct str name, struct model_spec *ret, struct err *err)
+{
+    if (str_find(name, STR("/")) == SIZE_MAX) {
+        int rc = model_spec_find(name, ret, err);
+        return rc < 0 ? err_prefix(err, -EINVAL, "--model") : 0;
+    }
+    CLEANUP(buf_fini) struct buf text = { 0 };
+    int rc = file_read(name.data, SPEC_BYTES_MAX, &text, err);
+    if (rc == 0) rc = model_spec_parse(buf_view(&text), ret, err);
+    return rc < 0 ? err_prefix(err, rc, "--model " STR_FMT, STR_ARG(name)) : 0;
+}
+
+int sim_options_config(const struct sim_options *o, struct sim_config *ret, struct err *err)
+{
+    struct sim_config c = {
+        .seed = (uint64_t)o->seed,
+        .exact = o->exact,
+        .routers = (uint32_t)o->routers,
+        .report_delay_us = o->report_delay_us,
+        .event_lag_us = o->event_lag_us,
+        .kv_tokens = (uint64_t)o->kv_tokens,
+        .output_max = (uint32_t)o->output_max,
+        .bias_sigma = o->bias,
+        .residual_sigma = o->residual,
+        .slo_ttft_s = (double)o->slo_ttft_us / 1e6,
+        .slo_tpot_s = (double)o->slo_tpot_us / 1e6,
+        .drain_s = (double)o->drain_us / 1e6,
+    };
+    struct row_names names = { o->route,   o->predict, o->order, o->admit,
+                               o->preempt, o->chunk,   o->evict };
+    int rc = find_model(o->model, &c.model, err);
+    if (rc == 0) rc = sim_fleet_parse(o->fleet, &c, err);
+    if (rc == 0 && o->config.len > 0) rc = take_config(o->config.data, &c, err);
+    if (rc == 0 && o->preset.len > 0) rc = take_preset(o->preset, &c, err);
+    if (rc == 0) rc = pick_rows(&names, &c, err);
+    if (rc < 0) return rc;
+    if (o->seqs_max > 0) c.seqs_max = (uint32_t)o->seqs_max;
+    if (o->batch_tokens > 0) c.batch_tokens_max = (uint32_t)o->batch_tokens;
+    *ret = c;
+    return 0;
+}
