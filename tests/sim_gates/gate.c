@@ -1,0 +1,155 @@
+/* gate.c - command lines in, figures out. */
+#include "tests/sim_gates/gate.h"
+
+#include "base/core/bits.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#define WORDS_MAX 128
+#define SEEDS_MAX 1000
+#define SKIPPED 77 /* to ctest */
+
+static const struct opt_command usage = { .name = "gate", .options = &sim_options_record };
+
+static void trace_path(const char *name, char *ret, size_t size)
+{
+    const char *shared = getenv("MUSTER_SHARED");
+    snprintf(ret, size, "%s/data/traces/%s", shared ? shared : "../shared", name);
+}
+
+void gate_need_data(void)
+{
+    char path[512];
+    trace_path("azure-2023-conv.csv", path, sizeof path);
+    if (access(path, R_OK) == 0) return;
+    printf("skipped: %s is not here (set MUSTER_SHARED)\n", path);
+    exit(SKIPPED);
+}
+
+/* "--trace NAME" of a shared trace becomes its path. */
+static char *expand(const char *command)
+{
+    CLEANUP(buf_fini) struct buf out = { 0 };
+    struct str rest = str_from(command), word, before = { 0 };
+    while (rest.len > 0) {
+        word = str_cut(&rest, ' ');
+        if (word.len == 0) continue;
+        bool is_name = str_find(word, STR("/")) == SIZE_MAX && !str_starts(word, STR("gen:"));
+        if (str_eq(before, STR("--trace")) && is_name) {
+            char name[256], path[512];
+            snprintf(name, sizeof name, STR_FMT, STR_ARG(word));
+            trace_path(name, path, sizeof path);
+            buf_text(&out, path);
+        } else {
+            buf_str(&out, word);
+        }
+        buf_byte(&out, ' ');
+        before = word;
+    }
+    char *text = strdup(out.data);
+    assert_non_null(text);
+    return text;
+}
+
+static int cut_words(char *text, char **ret)
+{
+    int count = 0;
+    for (char *at = text; *at;) {
+        assert_true(count < WORDS_MAX);
+        ret[count++] = at;
+        at += strcspn(at, " ");
+        if (*at) *at++ = '\0';
+    }
+    return count;
+}
+
+struct gate gate_run(const char *command)
+{
+    struct gate g = { .words = expand(command) };
+    struct err err = { 0 };
+    char *word[WORDS_MAX];
+    int count = cut_words(g.words, word);
+    printf("\nmuster simulate %s\n", command);
+    int rc = opt_parse(&usage, count, word, &g.options, &g.parsed, &err);
+    if (rc == 0) rc = sim_arms_init(&g.arms, &usage, count, word, &g.options, &err);
+    if (rc == 0) rc = sim_arms_load(&g.arms, &err);
+    if (rc == 0) rc = sim_arms_run(&g.arms, (uint32_t)g.options.jobs, &err);
+    if (rc < 0) fail_msg("%s", err_text(&err, rc));
+    CLEANUP(buf_fini) struct buf out = { 0 };
+    assert_int_equal(sim_arms_table(&g.arms, &out), 0);
+    fputs(out.data, stdout);
+    return g;
+}
+
+void gate_free(struct gate *g)
+{
+    sim_arms_fini(&g->arms);
+    opt_parsed_fini(&g->parsed);
+    free(g->words);
+}
+
+static const struct report_metric *metric_of(const char *name)
+{
+    for (uint32_t i = 0; i < report_metric_count; i++)
+        if (strcmp(report_metrics[i].name, name) == 0) return &report_metrics[i];
+    fail_msg("no figure '%s'", name);
+    return NULL;
+}
+
+static const struct sim_arm *arm_of(const struct gate *g, const char *name)
+{
+    for (uint32_t i = 0; name && i < g->arms.count; i++)
+        if (str_eq(buf_view(&g->arms.arm[i].name), str_from(name))) return &g->arms.arm[i];
+    if (name) fail_msg("no arm '%s'", name);
+    return &g->arms.arm[0];
+}
+
+static void values(const struct gate *g, const struct sim_arm *arm, const char *metric,
+                   double ret[SEEDS_MAX])
+{
+    const struct report_metric *m = metric_of(metric);
+    for (uint32_t s = 0; s < g->arms.seeds; s++)
+        ret[s] = m->value(&arm->run[s]);
+}
+
+struct stats_mean gate_mean(const struct gate *g, const char *arm, const char *metric)
+{
+    double value[SEEDS_MAX];
+    values(g, arm_of(g, arm), metric, value);
+    return stats_mean(value, g->arms.seeds);
+}
+
+struct stats_mean gate_difference(const struct gate *g, const char *arm, const char *metric)
+{
+    double value[SEEDS_MAX], base[SEEDS_MAX];
+    values(g, arm_of(g, arm), metric, value);
+    values(g, g->arms.arm, metric, base);
+    return stats_paired(value, base, g->arms.seeds);
+}
+
+double gate_relative(const struct gate *g, const char *arm, const char *metric)
+{
+    return gate_difference(g, arm, metric).mean / gate_mean(g, NULL, metric).mean;
+}
+
+void gate_within(const char *what, double value, double wanted, double share)
+{
+    printf("%s: %.4g, wanted %.4g within %.0f %%\n", what, value, wanted, 100 * share);
+    if (!(fabs(value - wanted) <= share * fabs(wanted)))
+        fail_msg("%s: %.4g is not within %.0f %% of %.4g", what, value, 100 * share, wanted);
+}
+
+void gate_below(const char *what, double value, double bound)
+{
+    printf("%s: %.4g, wanted at most %.4g\n", what, value, bound);
+    if (!(value <= bound)) fail_msg("%s: %.4g is above %.4g", what, value, bound);
+}
+
+void gate_above(const char *what, double value, double bound)
+{
+    printf("%s: %.4g, wanted at least %.4g\n", what, value, bound);
+    if (!(value >= bound)) fail_msg("%s: %.4g is below %.4g", what, value, bound);
+}

@@ -1,0 +1,41 @@
+/* gate.h - a gate runs a `muster simulate` command line and holds its figures against what they
+ * should be.
+ *
+ *     struct gate g = gate_run("--trace azure-2023-conv.csv --fleet 8xa100 --speed 6 "
+ *                              "--compare route=shortest_ttft,round_robin --seeds 10");
+ *     gate_below("mean TTFT", gate_difference(&g, "route=round_robin", "ttft_s.mean").mean, 0);
+ *     gate_free(&g);
+ *
+ * Figures are named as in report_metrics. Every check prints what it found; failures end the test.
+ */
+#pragma once
+#include "cli/sim_arms.h"
+#include "simulator/stats.h"
+#include "tests/unit/unit.h"
+
+struct gate {
+    struct sim_options options;
+    struct opt_parsed parsed;
+    struct sim_arms arms;
+    char *words;
+};
+
+/* Ends the program with 77, "skipped", where the shared traces are not: call it first in main. */
+void gate_need_data(void);
+
+/* Words are cut at blanks; a trace that is neither generated nor a path lies with the shared ones.
+ * Prints the table. */
+struct gate gate_run(const char *command);
+void gate_free(struct gate *g);
+
+/* `arm` as the table names it; NULL: the first. Over the seeds; of a difference: arm minus first,
+ * seed by seed. */
+struct stats_mean gate_mean(const struct gate *g, const char *arm, const char *metric);
+struct stats_mean gate_difference(const struct gate *g, const char *arm, const char *metric);
+
+/* The difference's mean as a share of the first arm's: -0.08 is 8 % lower. */
+double gate_relative(const struct gate *g, const char *arm, const char *metric);
+
+void gate_within(const char *what, double value, double wanted, double share);
+void gate_below(const char *what, double value, double bound);
+void gate_above(const char *what, double value, double bound);
