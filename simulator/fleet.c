@@ -24,10 +24,29 @@ static void on_ended(void *arg, struct flight *f, int64_t now_us)
     (void)now_us;
     struct run *run = arg;
     list_remove(&f->on_instance);
+    moves_forget(run, f);
     struct instance *in = run->instance[f->instance];
     in->in_flight--;
     routers_ended(run, f);
     if (in->in_flight == 0 && in->state == INSTANCE_DRAINING) run->drained = true;
+}
+
+static void on_prefilled(void *arg, struct flight *f, int64_t now_us)
+{
+    (void)now_us;
+    moves_prefilled(arg, f);
+}
+
+static void on_stands(void *arg, struct flight *f, int64_t now_us)
+{
+    (void)now_us;
+    moves_stands(arg, f);
+}
+
+/* Nothing is there and nothing comes. */
+static bool is_empty(const struct instance *in)
+{
+    return in->in_flight == 0 && in->incoming == 0;
 }
 
 static void on_block(void *arg, const struct instance *in, struct block_key key, bool add,
@@ -64,7 +83,7 @@ int fleet_launch(struct run *run, uint32_t pool, struct instance **ret, struct e
         .place = place,
         .key_seed = run->key_seed,
         .block_tokens = run->trace->block_tokens,
-        .hooks = { run, on_tokens, on_ended, on_block },
+        .hooks = { run, on_tokens, on_ended, on_prefilled, on_stands, on_block },
     };
     struct instance *in;
     int rc = instance_new(&config, &in, err);
@@ -132,7 +151,7 @@ static void account(struct run *run, struct instance *in)
 
 void fleet_remove(struct run *run, struct instance *in)
 {
-    must(in->in_flight == 0);
+    must(in->in_flight == 0); /* what was coming has another target */
     account(run, in);
     run_at(run, &in->event, INT64_MAX, 0);
     routers_endpoint_gone(run, in);
@@ -146,10 +165,12 @@ void fleet_kill(struct run *run, struct instance *in)
     in->state = INSTANCE_DRAINING;
     routers_endpoint(run, in);
     run_at(run, &in->event, INT64_MAX, 0);
+    moves_target_gone(run, in);
     while (!list_empty(&in->flights)) {
         struct flight *f = CONTAINER_OF(in->flights.next, struct flight, on_instance);
         list_remove(&f->on_instance);
         in->in_flight--;
+        moves_forget(run, f);
         routers_died(run, f);
     }
     fleet_remove(run, in);
@@ -160,7 +181,7 @@ void fleet_sweep(struct run *run)
     run->drained = false;
     for (uint32_t i = 0; i < run->places; i++) {
         struct instance *in = run->instance[i];
-        if (in && in->state == INSTANCE_DRAINING && in->in_flight == 0) fleet_remove(run, in);
+        if (in && in->state == INSTANCE_DRAINING && is_empty(in)) fleet_remove(run, in);
     }
 }
 

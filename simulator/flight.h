@@ -5,16 +5,25 @@
  */
 #pragma once
 #include "base/core/block_key.h"
+#include "base/core/heap.h"
 #include "engine/core/session.h"
 #include "router/core/core.h"
 #include "simulator/trace.h"
 
+enum flight_move {
+    FLIGHT_STAYS,
+    FLIGHT_HANDED_OVER, /* its prompt is done, and all of it is being copied */
+    FLIGHT_COPYING,     /* a stage of a live migration */
+    FLIGHT_STOPPING,    /* the last stage waits for the end of the step */
+    FLIGHT_STOPPED,     /* the last stage */
+};
+
 struct flight {
-    struct list link;        /* in the free list, or in an instance's queue */
+    struct list link;        /* free, in an instance's queue, or stranded */
     struct list on_instance; /* among the flights of the instance it is at */
     struct core_request core;
-    uint32_t request; /* index in the trace */
-    uint32_t router, instance;
+    uint32_t request;                          /* index in the trace */
+    uint32_t router, instance, first_instance; /* the first token's */
     uint32_t generated, cached_tokens;
     int64_t arrival_us, first_us, last_us; /* as they happened */
     int64_t due_first_us, due_last_us;     /* as an instance foresees them that can */
@@ -22,6 +31,14 @@ struct flight {
     uint32_t key_count, keys_max;
     struct block_key salt;
     struct session *session;
+    uint32_t imported_tokens; /* whose K and V come with it to its next instance */
+
+    /* On its way to another instance (moves.c). */
+    struct heap_node copy;
+    enum flight_move move;
+    uint32_t move_to, move_serial, move_pages;
+    uint32_t stage, copied_pages, preemptions;
+    int64_t held_us; /* since it stands still */
 };
 
 struct flights {

@@ -10,6 +10,7 @@
  */
 #pragma once
 #include "base/core/heap.h"
+#include "policies/migrate.h"
 #include "simulator/flight.h"
 #include "simulator/world.h"
 
@@ -20,6 +21,8 @@ struct instance_hooks {
     void *arg;
     void (*tokens)(void *arg, struct flight *f, uint32_t count, int64_t first_us, int64_t last_us);
     void (*ended)(void *arg, struct flight *f, int64_t now_us);
+    void (*prefilled)(void *arg, struct flight *f, int64_t now_us); /* to be handed over */
+    void (*stands)(void *arg, struct flight *f, int64_t now_us);    /* as asked with hold */
     void (*block)(void *arg, const struct instance *in, struct block_key key, bool add,
                   int64_t now_us);
 };
@@ -54,6 +57,14 @@ struct instance_kind {
     void (*load)(struct instance *in, struct instance_load *ret);
     void (*stats)(struct instance *in, struct instance_stats *ret);
     void (*free)(struct instance *in);
+
+    /* For moves of a session's K and V; NULL where the kind has none. `view` fills what a migration
+     * row sees, with at most `max` sessions and the flights behind them. */
+    void (*view)(struct instance *in, struct migrate_instance *ret, struct migrate_session *session,
+                 struct flight **flight, uint32_t max);
+    void (*hold)(struct instance *in, struct flight *f, int64_t now_us); /* hooks.stands follows */
+    void (*resume)(struct instance *in, struct flight *f, int64_t now_us);
+    void (*give)(struct instance *in, struct flight *f, int64_t now_us); /* it is elsewhere now */
 };
 
 enum instance_state { INSTANCE_STARTING, INSTANCE_READY, INSTANCE_DRAINING };
@@ -65,6 +76,7 @@ struct instance {
     int64_t launched_us, ready_us;
     struct list flights; /* sent here and not ended */
     uint32_t in_flight;
+    uint32_t incoming;      /* moves on their way here */
     uint64_t routed_tokens; /* prompt tokens sent here */
     struct heap_node event;
     int64_t next_us; /* INT64_MAX: idle */

@@ -32,10 +32,12 @@ struct paged {
     const struct sched_batch *batch; /* under way; NULL: idle */
     struct perf_shape shape;
     uint32_t *ids; /* of the prompt that is being submitted; context_max places */
-    uint32_t output_max;
+    uint32_t output_max, context_max;
     uint64_t event_seq;
     int64_t step_us; /* of the step under way */
     struct instance_stats stats;
+    struct list kept;  /* ended sessions whose pages are being copied */
+    uint32_t stopping; /* flights that stand still from the end of the step on */
 };
 
 static struct paged *paged_of(struct instance *in)
@@ -55,6 +57,11 @@ static void begin_step(struct paged *p, int64_t now_us)
     p->base.next_us = now_us + p->step_us;
 }
 
+static uint32_t answer_id(const struct flight *f, uint32_t nth)
+{
+    return (uint32_t)rng_at(f->request, nth) & 0x7fffffffu;
+}
+
 /* The next token of each session that reaches its end in this step. */
 static void produce(struct paged *p, int64_t now_us)
 {
@@ -63,14 +70,26 @@ static void produce(struct paged *p, int64_t now_us)
         const struct sched_item *item = &p->batch->item[i];
         if (!item->sample) continue;
         struct flight *f = item->session->owner;
-        uint32_t nth = session_generated(item->session) + 1;
+        uint32_t nth = f->generated + 1;
         p->result[i] = (struct sched_result){
-            .id = (uint32_t)rng_at(f->request, nth) & 0x7fffffffu,
+            .id = answer_id(f, nth),
             .stop = world_is_last(p->base.config.world, f->request, nth),
         };
-        f->cached_tokens = item->session->cached_tokens;
+        if (nth == 1) f->cached_tokens = item->session->cached_tokens;
         h->tokens(h->arg, f, 1, now_us, now_us);
     }
+}
+
+static uint32_t answer_max(const struct paged *p, const struct flight *f)
+{
+    const struct trace_request *r = &p->base.config.world->trace->request[f->request];
+    return r->output_max ? min_u32(r->output_max, p->output_max) : p->output_max;
+}
+
+static void forget(struct paged *p, struct flight *f)
+{
+    if (f->move == FLIGHT_STOPPING) p->stopping--;
+    f->session = NULL;
 }
 
 static void tell_ends(struct paged *p, int64_t now_us)
@@ -78,9 +97,29 @@ static void tell_ends(struct paged *p, int64_t now_us)
     const struct instance_hooks *h = &p->base.config.hooks;
     for (struct session *s; (s = sched_next_ended(p->sched));) {
         struct flight *f = s->owner;
-        f->session = NULL;
+        if (f && s->keep_pages && s->end == SESSION_END_LENGTH && f->generated < answer_max(p, f)) {
+            list_push_back(&p->kept, &s->link);
+            h->prefilled(h->arg, f, now_us);
+            continue;
+        }
         sched_release(p->sched, s);
+        if (!f) continue; /* it went on elsewhere */
+        forget(p, f);
         h->ended(h->arg, f, now_us);
+    }
+}
+
+/* Those that were in the step which has ended are in no batch now. */
+static void tell_stands(struct paged *p, int64_t now_us)
+{
+    const struct instance_hooks *h = &p->base.config.hooks;
+    for (; p->stopping > 0; p->stopping--) {
+        LIST_EACH (&p->base.flights, node) {
+            struct flight *f = CONTAINER_OF(node, struct flight, on_instance);
+            if (f->move != FLIGHT_STOPPING) continue;
+            h->stands(h->arg, f, now_us);
+            break;
+        }
     }
 }
 
@@ -110,6 +149,7 @@ static void advance(struct instance *in, int64_t now_us)
     perf_linear_observe(&p->fit, &p->shape, seconds);
     tell_blocks(p, now_us);
     tell_ends(p, now_us);
+    tell_stands(p, now_us);
     begin_step(p, now_us);
 }
 
@@ -118,21 +158,29 @@ static int submit(struct instance *in, struct flight *f, int64_t now_us, struct 
     struct paged *p = paged_of(in);
     const struct trace *t = in->config.world->trace;
     const struct trace_request *r = &t->request[f->request];
+    bool prefill_only = in->config.pool->role == ROLE_PREFILL;
+    if (r->prompt_tokens + f->generated >= p->context_max) {
+        return err_set(err, -E2BIG, "simulator: a context of %u tokens", p->context_max);
+    }
     if (in->config.block_tokens) prompt_ids(t, r, p->ids);
-    uint32_t output_max = r->output_max ? min_u32(r->output_max, p->output_max) : p->output_max;
+    for (uint32_t nth = 1; nth <= f->generated; nth++)
+        p->ids[r->prompt_tokens + nth - 1] = answer_id(f, nth);
     struct sched_request req = {
         .id = f->request,
         .owner = f,
         .ids = p->ids,
-        .prompt_tokens = f->core.prompt_tokens,
-        .output_max = output_max,
+        .prompt_tokens = r->prompt_tokens + f->generated,
+        .output_max = prefill_only ? 1 : answer_max(p, f) - f->generated,
+        .keep_pages = prefill_only,
+        .imported_tokens = f->imported_tokens,
         .salt = f->salt,
-        .arrival_us = now_us,
+        .arrival_us = f->generated ? f->arrival_us : now_us,
         .predicted_p50 = (uint32_t)fmin(f->core.length.p50, UINT32_MAX),
         .predicted_p90 = (uint32_t)fmin(f->core.length.p90, UINT32_MAX),
     };
     int rc = sched_submit(p->sched, &req, &f->session, err);
     if (rc < 0) return rc;
+    f->imported_tokens = 0;
     if (!p->batch) begin_step(p, now_us);
     return 0;
 }
@@ -164,9 +212,79 @@ static void stats(struct instance *in, struct instance_stats *ret)
     ret->hit_tokens = c.hit_tokens;
 }
 
+/* ---- moves ---------------------------------------------------------------------------------- */
+
+static void view(struct instance *in, struct migrate_instance *ret, struct migrate_session *session,
+                 struct flight **flight, uint32_t max)
+{
+    const struct paged *p = paged_of(in);
+    const struct kv_index *x = sched_index(p->sched);
+    struct sched_counts c;
+    sched_counts_get(p->sched, &c);
+    *ret = (struct migrate_instance){
+        .present = true,
+        .accepts = in->config.pool->role != ROLE_PREFILL,
+        .pages_free = kv_index_available(x),
+        .running = c.running,
+        .step_s = (double)p->step_us * 1e-6,
+        .session = session,
+    };
+    if (!ret->accepts) return; /* its sessions leave by themselves */
+    LIST_EACH (&in->flights, node) {
+        struct flight *f = CONTAINER_OF(node, struct flight, on_instance);
+        const struct session *s = f->session;
+        if (s->state == SESSION_WAITING && ret->queue_pages == 0)
+            ret->queue_pages = ceil_div_u32(s->total, x->page_tokens);
+        if (s->state != SESSION_RUNNING || ret->session_count == max) continue;
+        flight[ret->session_count] = f;
+        session[ret->session_count++] = (struct migrate_session){
+            .tokens = s->computed,
+            .movable = s->total - s->computed == 1 && f->move == FLIGHT_STAYS,
+        };
+    }
+}
+
+static void hold(struct instance *in, struct flight *f, int64_t now_us)
+{
+    struct paged *p = paged_of(in);
+    sched_hold(f->session, true);
+    if (f->session->item) {
+        p->stopping++;
+    } else {
+        in->config.hooks.stands(in->config.hooks.arg, f, now_us);
+    }
+}
+
+static void resume(struct instance *in, struct flight *f, int64_t now_us)
+{
+    struct paged *p = paged_of(in);
+    sched_hold(f->session, false);
+    if (!p->batch) begin_step(p, now_us);
+}
+
+/* The pages of a session that ran go in the next plan. */
+static void give(struct instance *in, struct flight *f, int64_t now_us)
+{
+    struct paged *p = paged_of(in);
+    struct session *s = f->session;
+    forget(p, f);
+    s->owner = NULL;
+    if (s->state == SESSION_ENDED) {
+        list_remove(&s->link);
+        sched_release(p->sched, s);
+    } else {
+        sched_abort(p->sched, s);
+    }
+    if (p->batch) return;
+    begin_step(p, now_us);
+    tell_ends(p, now_us);
+}
+
 static void free_paged(struct instance *in)
 {
     struct paged *p = paged_of(in);
+    for (struct list *node; (node = list_pop_front(&p->kept));)
+        sched_release(p->sched, CONTAINER_OF(node, struct session, link));
     sched_free(p->sched);
     free(p->result);
     free(p->ids);
@@ -179,6 +297,10 @@ static const struct instance_kind kind = {
     .load = load,
     .stats = stats,
     .free = free_paged,
+    .view = view,
+    .hold = hold,
+    .resume = resume,
+    .give = give,
 };
 
 void paged_limits(const struct sim_config *sim, const struct sim_pool *pool,
@@ -216,7 +338,7 @@ static int make_scheduler(struct paged *p, const struct instance_limits *l, stru
         .events_max = max_u32(EVENTS_MAX, 2 * (uint32_t)(l->kv_tokens / l->page_tokens)),
         .prefix_cache = p->base.config.block_tokens > 0,
         .key_seed = p->base.config.key_seed,
-        .step_s_max = sim->slo_tpot_s,
+        .step_s_max = p->base.config.pool->role == ROLE_PREFILL ? 0 : sim->slo_tpot_s,
         .order = sim->order,
         .admit = sim->admit,
         .preempt = sim->preempt,
@@ -235,6 +357,8 @@ int paged_new(const struct instance_config *config, struct instance **ret, struc
     p->base = (struct instance){ .kind = &kind, .config = *config, .next_us = INT64_MAX };
     world_engine_init(config->world, config->serial, config->pool, &config->sim->model, &p->world);
     perf_linear_init(&p->fit, &l.prior);
+    list_init(&p->kept);
+    p->context_max = l.context_max;
     p->output_max = config->sim->output_max;
     p->result = calloc(l.seqs_max, sizeof *p->result);
     p->ids = calloc(l.context_max, sizeof *p->ids);

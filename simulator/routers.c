@@ -84,6 +84,7 @@ void routers_endpoint(struct run *run, struct instance *in)
         .model = service_hash(0),
         .boot = 1 + (uint64_t)in->config.serial,
         .ready = in->state == INSTANCE_READY,
+        .role = pool->role,
         .has_perf = true,
         .perf = load.perf,
         .token_budget = limits.batch_tokens_max,
@@ -242,6 +243,12 @@ void routers_ended(struct run *run, struct flight *f)
     core_end(run->router[router].core, &f->core, f->generated, cut, run->now_us);
     finish(run, f, SIM_COMPLETED);
     routers_look_at_held(run, router);
+}
+
+void routers_lost(struct run *run, struct flight *f)
+{
+    core_end(run->router[f->router].core, &f->core, f->generated, true, run->now_us);
+    finish(run, f, SIM_FAILED);
 }
 
 void routers_died(struct run *run, struct flight *f)

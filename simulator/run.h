@@ -1,18 +1,25 @@
 /* run.h - one run of the simulator: its parts, and what they tell each other.
  *
  * Layer:    simulator; internal to it
- * Order:    of events at one microsecond: instances by number, then routers' timers, then reports,
- *           then arrivals in the trace's order; so a run depends on nothing but its inputs
+ * Order:    of events at one microsecond: instances by number, then copies, then looks at
+ *           migration, then routers' timers, then reports, then arrivals in the trace's order; so a run depends on nothing but its inputs
  */
 #pragma once
 #include "base/core/heap.h"
 #include "simulator/feed.h"
 #include "simulator/instance.h"
+#include "simulator/moves.h"
 #include "simulator/tally.h"
 
 #define RUN_RANKS 1024 /* events of one microsecond that can be told apart */
 
-enum run_rank { RANK_INSTANCE = 0, RANK_ROUTER = 512, RANK_REPORT = 768 };
+enum run_rank {
+    RANK_INSTANCE = 0,
+    RANK_COPY = 256,
+    RANK_LOOK = 257,
+    RANK_ROUTER = 512,
+    RANK_REPORT = 768,
+};
 
 struct run_router {
     struct core *core;
@@ -33,6 +40,7 @@ struct run {
     uint32_t router_count;
     struct flights flights;
     struct feed feed;
+    struct moves moves;
     /* For the hotspot index, of instances that are gone: prompt tokens, seconds, the highest rate. */
     uint64_t routed_tokens;
     double ready_s, hottest;
@@ -68,6 +76,7 @@ void routers_arrive(struct run *run, uint32_t request);
 void routers_tokens(struct run *run, struct flight *f, uint32_t count);
 void routers_ended(struct run *run, struct flight *f);
 void routers_died(struct run *run, struct flight *f); /* its instance is gone */
+void routers_lost(struct run *run, struct flight *f); /* no instance can go on with it */
 void routers_look_at_held(struct run *run, uint32_t router);
 
 /* run.c */

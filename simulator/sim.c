@@ -8,7 +8,9 @@
 #include <stdlib.h>
 
 #define REPORT_US 1000000 /* how often engines say what they learned of their speed */
-#define DRAIN_S 3600      /* after the last arrival */
+#define LINK_BYTES_S 25e9 /* a 200 Gb/s port */
+#define LINK_US 500
+#define DRAIN_S 3600 /* after the last arrival */
 #define SEQS_MAX 256
 #define BATCH_TOKENS_MAX 2048
 #define OUTPUT_MAX 8192
@@ -101,6 +103,9 @@ static struct sim_config resolved(const struct sim_config *config, const struct 
     if (!c.preempt) c.preempt = preempt_find(STR(PREEMPT_DEFAULT));
     if (!c.chunk) c.chunk = chunk_find(STR(CHUNK_DEFAULT));
     if (!c.evict) c.evict = evict_find(STR(EVICT_DEFAULT));
+    if (!c.migrate) c.migrate = migrate_find(STR(MIGRATE_DEFAULT));
+    if (c.link_bytes_s <= 0) c.link_bytes_s = LINK_BYTES_S;
+    if (c.link_us == 0) c.link_us = LINK_US;
     if (c.seqs_max == 0) c.seqs_max = SEQS_MAX;
     if (c.batch_tokens_max == 0) c.batch_tokens_max = BATCH_TOKENS_MAX;
     if (c.output_max == 0) c.output_max = OUTPUT_MAX;
@@ -130,6 +135,7 @@ static int start(struct run *run, struct err *err)
     run->ids = calloc(run->context_max == UINT32_MAX ? 1 : run->context_max, sizeof *run->ids);
     if (!run->ids) return err_set(err, -ENOMEM, "simulator: no memory for a prompt");
     run->now_us = run->trace->request[0].at_us;
+    moves_start(run);
     rc = routers_start(run, err);
     return rc < 0 ? rc : fleet_start(run, err);
 }
@@ -138,6 +144,7 @@ static void stop(struct run *run)
 {
     fleet_stop(run);
     routers_stop(run);
+    moves_stop(run);
     flights_fini(&run->flights);
     feed_fini(&run->feed);
     heap_fini(&run->events);
@@ -149,6 +156,7 @@ static void stop(struct run *run)
 static void report_due(struct run *run)
 {
     routers_report(run);
+    moves_stranded(run);
     run_at(run, &run->report, run->now_us + run->config.report_delay_us, RANK_REPORT);
 }
 
@@ -158,10 +166,14 @@ static void happen(struct run *run, struct heap_node *node)
     run->now_us = node->key / RUN_RANKS;
     heap_remove(&run->events, node);
     run->event_count++;
-    if (rank < RANK_ROUTER) {
+    if (rank < RANK_COPY) {
         struct instance *in = run->instance[rank];
         in->kind->advance(in, run->now_us);
         run_at(run, &in->event, in->next_us, rank);
+    } else if (rank == RANK_COPY) {
+        moves_arrived(run);
+    } else if (rank == RANK_LOOK) {
+        moves_look(run);
     } else if (rank < RANK_REPORT) {
         routers_look_at_held(run, rank - RANK_ROUTER);
     } else {

@@ -18,10 +18,12 @@
 #include "policies/chunk.h"
 #include "policies/evict.h"
 #include "policies/hardware.h"
+#include "policies/migrate.h"
 #include "policies/model_spec.h"
 #include "policies/order.h"
 #include "policies/predict.h"
 #include "policies/preempt.h"
+#include "policies/role.h"
 #include "policies/route.h"
 #include "policies/scale.h"
 #include "simulator/trace.h"
@@ -39,6 +41,7 @@ struct sim_pool {
     uint32_t count;                  /* at the start; the fleet's size where nothing scales */
     uint32_t tp;                     /* devices an instance spans */
     double price_h;                  /* dollars an instance-hour */
+    enum role role;
 };
 
 struct sim_config {
@@ -56,7 +59,10 @@ struct sim_config {
     const struct preempt_policy *preempt;
     const struct chunk_policy *chunk;
     const struct evict_policy *evict;
+    const struct migrate_policy *migrate;
 
+    double link_bytes_s;     /* of an instance's port, each way, for K and V; 0: 25e9 */
+    int64_t link_us;         /* before the first byte; 0: 500 */
     uint32_t routers;        /* at least 1 */
     int64_t report_delay_us; /* how old an engine's report is when a router uses it */
     int64_t event_lag_us;    /* how long a block event takes to a router */
@@ -101,6 +107,8 @@ struct sim_result {
     uint32_t offered, ended[SIM_END_COUNT];
     struct sim_histogram itl;
     uint64_t prompt_tokens, hit_tokens, preemptions, steps, events, swaps;
+    uint64_t handoffs, migrations, migrations_dropped;
+    double link_bytes, stall_s; /* K and V copied; sum over migrations without a token */
     double hotspot; /* instances x the largest share of the prompt tokens, over ready ones */
     double span_s;  /* first arrival to last end */
     double instance_seconds, cost_usd, energy_j, gpu_seconds;

@@ -52,6 +52,7 @@ void tally_tokens(struct sim_result *r, struct flight *f, uint32_t count, int64_
 {
     if (f->generated == 0) {
         f->first_us = first_us;
+        f->first_instance = f->instance;
     } else {
         histogram_add(&r->itl, (double)(first_us - f->last_us), 1);
     }
@@ -68,7 +69,7 @@ void tally_end(struct sim_result *r, const struct flight *f, enum sim_end end)
     o->end = end;
     o->generated = f->generated;
     if (f->generated == 0) return;
-    o->instance = f->instance;
+    o->instance = f->first_instance;
     o->cached_tokens = f->cached_tokens;
     o->first_us = f->first_us;
     o->last_us = f->last_us;

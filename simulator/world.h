@@ -11,7 +11,14 @@
 #include "policies/roofline.h"
 #include "simulator/sim.h"
 
-enum world_purpose { WORLD_BIAS = 1, WORLD_RESIDUAL, WORLD_ROUTER, WORLD_TIES, WORLD_LAUNCH };
+enum world_purpose {
+    WORLD_BIAS = 1,
+    WORLD_RESIDUAL,
+    WORLD_ROUTER,
+    WORLD_TIES,
+    WORLD_LAUNCH,
+    WORLD_MIGRATE
+};
 
 struct world {
     const struct trace *trace;

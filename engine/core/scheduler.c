@@ -162,6 +162,11 @@ void sched_pause(struct scheduler *s, struct session *session, bool paused)
     }
 }
 
+void sched_hold(struct session *session, bool held)
+{
+    session->held = held;
+}
+
 /* ---- lengths and pages -------------------------------------------------------------------- */
 
 static uint32_t pages_for(const struct scheduler *s, uint32_t tokens)
@@ -365,7 +370,7 @@ static struct session *victim(const struct scheduler *s, bool paused_only)
     struct session *worst = NULL;
     LIST_EACH (&s->running, node) {
         struct session *session = SESSION_OF(node);
-        if (paused_only && !session->paused) continue;
+        if (session->held || (paused_only && !session->paused)) continue;
         if (!worst || worse(s, session, worst)) worst = session;
     }
     return worst;
@@ -392,7 +397,8 @@ static void plan_decoding(struct scheduler *s)
         changed = false;
         LIST_EACH (&s->running, node) {
             struct session *session = SESSION_OF(node);
-            if (session->paused || session->item || session->total - session->computed != 1) {
+            if (session->paused || session->held || session->item ||
+                session->total - session->computed != 1) {
                 continue;
             }
             uint64_t before = s->counts.preemptions;
@@ -427,7 +433,7 @@ static void plan_begun(struct scheduler *s)
         changed = false;
         LIST_EACH (&s->running, node) {
             struct session *session = SESSION_OF(node);
-            if (session->paused || session->item) continue;
+            if (session->paused || session->held || session->item) continue;
             uint32_t n = chunk_tokens(s, session);
             if (n == 0) return;
             uint64_t before = s->counts.preemptions;
@@ -669,7 +675,8 @@ void sched_release(struct scheduler *s, struct session *session)
 bool sched_has_work(const struct scheduler *s)
 {
     LIST_EACH (&s->running, node) {
-        if (!SESSION_OF(node)->paused || SESSION_OF(node)->abort_asked) return true;
+        const struct session *session = SESSION_OF(node);
+        if ((!session->paused && !session->held) || session->abort_asked) return true;
     }
     LIST_EACH (&s->waiting, node) {
         if (!SESSION_OF(node)->paused || SESSION_OF(node)->abort_asked) return true;

@@ -99,6 +99,10 @@ int sched_submit(struct scheduler *s, const struct sched_request *req, struct se
 void sched_abort(struct scheduler *s, struct session *session); /* takes effect in the next plan */
 void sched_pause(struct scheduler *s, struct session *session, bool paused);
 
+/* From the next plan on it takes no step, and its pages are nobody else's: it is about to go on
+ * elsewhere. What holds a session lets go of it, or aborts it, soon. */
+void sched_hold(struct session *session, bool held);
+
 /* The batch lives until commit or discard. It may be empty: nothing can run now. */
 const struct sched_batch *sched_plan(struct scheduler *s, int64_t now_us,
                                      const struct perf_coef *perf);

@@ -53,6 +53,7 @@ struct session {
     enum session_state state;
     enum session_end end;
     bool paused; /* its reader is slow: it keeps its pages and takes no step */
+    bool held;   /* its pages are being copied for the last time: no step, and nobody takes them */
     bool abort_asked;
 
     uint32_t *ids; /* prompt, then what was generated */

@@ -7,6 +7,7 @@
 
 #include "base/core/bits.h"
 #include "base/core/own.h"
+#include "policies/handoff.h"
 
 #include <stdlib.h>
 
@@ -143,8 +144,10 @@ static bool was_tried(const struct core_request *r, uint32_t slot)
     return r->tried[slot / 64] >> (slot % 64) & 1;
 }
 
-static void view_fill(struct core *c, const struct core_request *r, int64_t now_us,
-                      struct route_view *ret)
+/* Who may get it: newcomers go to instances that compute prompts, handed-over ones to those that
+ * only decode. */
+static void view_fill(struct core *c, const struct core_request *r, bool handed_over,
+                      int64_t now_us, struct route_view *ret)
 {
     prefix_index_match(c->index, r->keys, r->key_count, now_us, c->hit_blocks);
     uint32_t count = 0;
@@ -155,7 +158,8 @@ static void view_fill(struct core *c, const struct core_request *r, int64_t now_
         *in = (struct route_instance){
             .id = i,
             .name_hash = hash64(s->ep.name, strlen(s->ep.name), 0),
-            .accepts = s->ep.ready && s->suspended_until_us <= now_us && !was_tried(r, i),
+            .accepts = s->ep.ready && (s->ep.role == ROLE_DECODE) == handed_over &&
+                       s->suspended_until_us <= now_us && !was_tried(r, i),
             .has_perf = s->ep.has_perf,
             .perf = s->ep.perf,
             .token_budget = max_u32(s->ep.token_budget, 1),
@@ -172,7 +176,7 @@ static void view_fill(struct core *c, const struct core_request *r, int64_t now_
 static bool place(struct core *c, struct core_request *r, int64_t now_us)
 {
     struct route_view view;
-    view_fill(c, r, now_us, &view);
+    view_fill(c, r, false, now_us, &view);
     struct route_req req = { .prompt_tokens = r->prompt_tokens,
                              .prefix_hash = r->features.prefix,
                              .output_p50 = r->length.p50,
@@ -245,6 +249,36 @@ void core_tokens(struct core *c, struct core_request *r, uint32_t count, int64_t
     must(r->state == CORE_SENT);
     c->slot[r->slot].suspend_us = 0;
     ledger_tokens(c->ledger, r->entry, count, now_us);
+}
+
+/* With its tokens so far, and nothing of the prompt left to compute. */
+static void count_at(struct core *c, struct core_request *r, uint32_t slot, int64_t now_us)
+{
+    uint32_t generated = r->entry->generated;
+    ledger_end(c->ledger, r->entry);
+    r->entry = ledger_send(c->ledger, slot, r->prompt_tokens, r->prompt_tokens - 1, r->length.mean,
+                           now_us);
+    must(r->entry != NULL); /* one was given back just now */
+    ledger_tokens(c->ledger, r->entry, generated, now_us);
+    r->slot = slot;
+}
+
+uint32_t core_hand_over(struct core *c, struct core_request *r, int64_t now_us)
+{
+    must(r->state == CORE_SENT);
+    struct route_view view;
+    view_fill(c, r, true, now_us, &view);
+    const struct route_req req = { .prompt_tokens = r->prompt_tokens };
+    uint32_t at = handoff_pick(&view, &req, &c->rng);
+    if (at == ROUTE_NONE) return ROUTE_NONE;
+    count_at(c, r, view.instance[at].id, now_us);
+    return r->slot;
+}
+
+void core_move(struct core *c, struct core_request *r, uint32_t slot, int64_t now_us)
+{
+    must(r->state == CORE_SENT && slot < ROUTE_INSTANCES_MAX);
+    count_at(c, r, slot, now_us);
 }
 
 static void suspend(struct slot *s, int64_t now_us)

@@ -18,6 +18,7 @@
 #include "base/core/heap.h"
 #include "base/core/list.h"
 #include "policies/predict.h"
+#include "policies/role.h"
 #include "policies/route.h"
 #include "router/core/ledger.h"
 #include "router/core/prefix_index.h"
@@ -44,6 +45,7 @@ struct core_endpoint {
     uint64_t model;           /* hash of the served model's name; requests match on it */
     uint64_t boot;            /* the engine's boot id: another one means its blocks are gone */
     bool ready;               /* not starting, not draining */
+    enum role role;           /* a decode instance gets only what others hand over */
     bool has_perf;
     struct perf_coef perf;
     uint32_t token_budget, seqs_max;
@@ -110,6 +112,14 @@ struct prefix_index *core_index(struct core *c);
 
 struct core_verdict core_arrive(struct core *c, struct core_request *r, int64_t now_us);
 void core_tokens(struct core *c, struct core_request *r, uint32_t count, int64_t now_us);
+
+/* After the first token of a prefill instance: a decode instance that is to go on. The request
+ * counts there from now on. ROUTE_NONE, and all stays as it is, when none accepts. */
+uint32_t core_hand_over(struct core *c, struct core_request *r, int64_t now_us);
+
+/* The request goes on at `slot`, which has its K and V: a migration is over. */
+void core_move(struct core *c, struct core_request *r, uint32_t slot, int64_t now_us);
+
 struct core_verdict core_fail(struct core *c, struct core_request *r, enum retry_failure failure,
                               int64_t now_us);
 

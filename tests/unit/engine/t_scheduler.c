@@ -577,6 +577,44 @@ static void t_an_import_is_one_step_and_leaves_a_token(void **state)
     rig_fini(&r);
 }
 
+/* While others starve for pages a held session keeps its own and computes nothing; let go of, it
+ * goes on with the tokens that it would have had. */
+static void t_held_keeps_pages_and_takes_no_step(void **state)
+{
+    (void)state;
+    struct rig r;
+    static struct load l;
+    struct sched_config config = usual();
+    config.pages = 12;
+    load_fill(&l, 33);
+    rig_init(&r, &config);
+    for (uint32_t i = 0; i < 3; i++) {
+        l.count[i] = 60, l.output_max[i] = OUTPUT_MAX;
+        submit(&r, &l, i, 0, false);
+    }
+    assert_true(step(&r));
+    struct session *held = l.session[0];
+    assert_int_equal(held->state, SESSION_RUNNING);
+    sched_hold(held, true);
+    uint32_t pages = held->page_count, computed = held->computed;
+    while (step(&r)) {
+    }
+    assert_int_equal(held->state, SESSION_RUNNING);
+    assert_int_equal(held->page_count, pages);
+    assert_int_equal(held->computed, computed);
+    sched_hold(held, false);
+    while (step(&r)) {
+    }
+    collect(&r, &l);
+    for (uint32_t i = 0; i < 3; i++) {
+        uint32_t want[OUTPUT_MAX], n = truth(l.ids[i], 60, OUTPUT_MAX, want);
+        assert_int_equal(l.ended[i], 1);
+        assert_int_equal(l.answer_count[i], n);
+        assert_memory_equal(l.answer[i], want, n * sizeof *want);
+    }
+    rig_fini(&r);
+}
+
 static void t_bounds_are_answers(void **state)
 {
     (void)state;
@@ -662,6 +700,7 @@ int main(void)
         cmocka_unit_test(t_paused_keeps_pages_until_others_need_them),
         cmocka_unit_test(t_imported_tokens_are_not_computed_again),
         cmocka_unit_test(t_an_import_is_one_step_and_leaves_a_token),
+        cmocka_unit_test(t_held_keeps_pages_and_takes_no_step),
         cmocka_unit_test(t_bounds_are_answers),
         cmocka_unit_test(t_config_is_checked),
         cmocka_unit_test(t_a_failed_step_ends_its_sessions),

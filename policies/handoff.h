@@ -1,0 +1,15 @@
+/* handoff.h - who goes on decoding after a prefill instance gave the first token?
+ *
+ * Layer:   policies (base/core)
+ * Threads: pure; the router's decision thread or the simulator calls
+ */
+#pragma once
+#include "policies/route.h"
+
+/* The index in the view of the instance whose sessions, this one included, decode the fastest:
+ *
+ *     step = a + c * (decoding + 1) + d * (kv_tokens + prompt + 1)
+ *
+ * among those that accept and, where any has, those with a slot free. Ties by chance; ROUTE_NONE
+ * when none accepts. */
+uint32_t handoff_pick(const struct route_view *view, const struct route_req *req, struct rng *rng);

@@ -1,0 +1,272 @@
+/* moves.c - copies of K and V, and what follows when they arrive.
+ *
+ *     hand-over   prompt done ──► copy all ──► decode instance goes on
+ *     migration   copy all ──► copy what was added ──► ... ──► stop, copy the rest ──► target goes on
+ *
+ * A session's pages stay at its source until the last byte has arrived. A migration whose session
+ * ends, is preempted or loses its target meanwhile is dropped: the session simply stays. The
+ * target's pages are taken when the session is admitted there, not before: what a migration row
+ * counted as under way may have been given away, and then the session waits first in the queue.
+ */
+#include "simulator/moves.h"
+
+#include "base/core/bits.h"
+#include "simulator/run.h"
+
+#include <stdlib.h>
+
+void moves_start(struct run *run)
+{
+    struct moves *m = &run->moves;
+    const struct sim_config *sim = &run->config;
+    list_init(&m->stranded);
+    transfers_init(&m->transfers, sim->link_bytes_s, sim->link_us);
+    m->row = sim->migrate;
+    m->config = MIGRATE_CONFIG_DEFAULT;
+    m->token_bytes = model_spec_kv_token_bytes(&sim->model);
+    must(m->row->state_size <= MOVES_STATE_BYTES);
+    rng_stream(&m->rng, sim->seed, 0, WORLD_MIGRATE);
+    run_at(run, &m->look, run->now_us, RANK_LOOK);
+}
+
+void moves_stop(struct run *run)
+{
+    transfers_fini(&run->moves.transfers);
+    free(run->moves.session);
+    free(run->moves.flight);
+}
+
+/* ---- copies --------------------------------------------------------------------------------- */
+
+static struct instance *target_of(const struct run *run, const struct flight *f)
+{
+    struct instance *in = run->instance[f->move_to];
+    return in && in->config.serial == f->move_serial ? in : NULL;
+}
+
+static void send(struct run *run, struct flight *f, uint32_t tokens)
+{
+    struct moves *m = &run->moves;
+    must(transfer_begin(&m->transfers, &f->copy, f->instance, f->move_to, tokens * m->token_bytes,
+                        run->now_us));
+    run->result->link_bytes = m->transfers.bytes;
+    run_at(run, &m->due, transfers_next_us(&m->transfers), RANK_COPY);
+}
+
+static void aim(struct run *run, struct flight *f, uint32_t place, uint32_t pages)
+{
+    f->move_to = place;
+    f->move_serial = run->instance[place]->config.serial;
+    f->move_pages = pages;
+    run->instance[place]->incoming++;
+    run->moves.receiving[place] += pages;
+}
+
+/* The flight has no target any more. */
+static void unaim(struct run *run, struct flight *f)
+{
+    struct instance *to = target_of(run, f);
+    transfer_drop(&run->moves.transfers, &f->copy);
+    run_at(run, &run->moves.due, transfers_next_us(&run->moves.transfers), RANK_COPY);
+    f->move = FLIGHT_STAYS;
+    run->moves.receiving[f->move_to] -= f->move_pages;
+    if (!to) return;
+    to->incoming--;
+    if (to->incoming == 0 && to->state == INSTANCE_DRAINING) run->drained = true;
+}
+
+static void deliver(struct run *run, struct flight *f)
+{
+    struct instance *from = run->instance[f->instance], *to = target_of(run, f);
+    f->imported_tokens = f->session->computed;
+    list_remove(&f->on_instance);
+    from->in_flight--;
+    from->kind->give(from, f, run->now_us);
+    run_at(run, &from->event, from->next_us, RANK_INSTANCE + f->instance);
+    if (from->in_flight == 0 && from->state == INSTANCE_DRAINING) run->drained = true;
+    if (f->move == FLIGHT_STOPPED) {
+        core_move(run->router[f->router].core, &f->core, f->move_to, run->now_us);
+        run->result->migrations++;
+        run->result->stall_s += (double)(run->now_us - f->held_us) * 1e-6;
+    } else {
+        run->result->handoffs++;
+    }
+    unaim(run, f);
+    f->instance = f->move_to;
+    if (to->kind->submit(to, f, run->now_us, NULL) < 0) {
+        routers_lost(run, f);
+        return;
+    }
+    list_push_back(&to->flights, &f->on_instance);
+    to->in_flight++;
+    run_at(run, &to->event, to->next_us, RANK_INSTANCE + f->instance);
+}
+
+/* ---- hand-overs ----------------------------------------------------------------------------- */
+
+void moves_prefilled(struct run *run, struct flight *f)
+{
+    uint32_t place = core_hand_over(run->router[f->router].core, &f->core, run->now_us);
+    f->move = FLIGHT_HANDED_OVER;
+    if (place == ROUTE_NONE) {
+        list_push_back(&run->moves.stranded, &f->link);
+        return;
+    }
+    aim(run, f, place, 0);
+    send(run, f, f->session->computed);
+}
+
+void moves_stranded(struct run *run)
+{
+    LIST_EACH_SAFE (&run->moves.stranded, node) {
+        list_remove(node);
+        moves_prefilled(run, CONTAINER_OF(node, struct flight, link));
+    }
+}
+
+/* ---- live migration ------------------------------------------------------------------------- */
+
+/* Its copy can go on: it decodes, as when the copy began, and the target is there. */
+static bool goes_on(const struct run *run, const struct flight *f)
+{
+    const struct session *s = f->session;
+    return s->state == SESSION_RUNNING && s->total - s->computed == 1 &&
+           s->preemptions == f->preemptions && target_of(run, f);
+}
+
+static void drop(struct run *run, struct flight *f)
+{
+    struct instance *from = run->instance[f->instance];
+    run->result->migrations_dropped++;
+    unaim(run, f);
+    if (!f->session->held) return;
+    from->kind->resume(from, f, run->now_us);
+    run_at(run, &from->event, from->next_us, RANK_INSTANCE + f->instance);
+}
+
+static void next_stage(struct run *run, struct flight *f)
+{
+    uint32_t page = run->config.page_tokens, computed = f->session->computed;
+    uint32_t left = ceil_div_u32(computed, page) - f->copied_pages;
+    struct instance *from = run->instance[f->instance];
+    if (migrate_stops(&run->moves.config, f->stage++, left)) {
+        f->move = FLIGHT_STOPPING;
+        from->kind->hold(from, f, run->now_us);
+        return;
+    }
+    f->move = FLIGHT_COPYING;
+    f->copied_pages = computed / page; /* once this stage has arrived */
+    send(run, f, left * page);
+}
+
+void moves_stands(struct run *run, struct flight *f)
+{
+    f->held_us = run->now_us;
+    if (!goes_on(run, f)) {
+        drop(run, f);
+        return;
+    }
+    uint32_t page = run->config.page_tokens;
+    f->move = FLIGHT_STOPPED;
+    send(run, f, (ceil_div_u32(f->session->computed, page) - f->copied_pages) * page);
+}
+
+/* Room for every session of the fleet. */
+static void reserve(struct run *run)
+{
+    struct moves *m = &run->moves;
+    uint32_t all = 0;
+    for (uint32_t i = 0; i < run->places; i++)
+        all += run->instance[i] ? run->instance[i]->in_flight : 0;
+    if (all <= m->session_max) return;
+    m->session_max = 2 * all;
+    m->session = realloc(m->session, m->session_max * sizeof *m->session);
+    m->flight = realloc(m->flight, m->session_max * sizeof(struct flight *));
+    must(m->session && m->flight);
+}
+
+void moves_look(struct run *run)
+{
+    struct moves *m = &run->moves;
+    struct migrate_instance instance[SIM_INSTANCES_MAX];
+    struct migrate_view view = { .instance = instance,
+                                 .page_tokens = run->config.page_tokens,
+                                 .page_bytes = run->config.page_tokens * m->token_bytes,
+                                 .link_bytes_s = m->transfers.bytes_s };
+    uint32_t used = 0;
+    reserve(run);
+    for (uint32_t i = 0; i < run->places; i++) {
+        struct instance *in = run->instance[i];
+        if (!in || !in->kind->view || in->state == INSTANCE_STARTING) continue;
+        struct migrate_instance *at = &instance[view.instance_count++];
+        in->kind->view(in, at, &m->session[used], &m->flight[used], m->session_max - used);
+        at->id = i;
+        at->draining = in->state == INSTANCE_DRAINING;
+        at->accepts &= !at->draining;
+        at->receiving_pages = m->receiving[i];
+        for (uint32_t k = 0; k < at->session_count; k++)
+            m->session[used + k].id = used + k;
+        used += at->session_count;
+    }
+    struct migrate_verdict v;
+    m->row->decide(m->state, &m->config, &view, run->now_us, &m->rng, &v);
+    for (uint32_t i = 0; i < v.count; i++) {
+        struct flight *f = m->flight[v.move[i].session];
+        must(f->instance == v.move[i].from && f->move == FLIGHT_STAYS);
+        f->stage = f->copied_pages = 0;
+        f->preemptions = f->session->preemptions;
+        aim(run, f, v.move[i].to, ceil_div_u32(f->session->computed + 1, view.page_tokens));
+        next_stage(run, f);
+    }
+    run_at(run, &m->look, v.again_us, RANK_LOOK);
+}
+
+/* ---- what happens to copies ----------------------------------------------------------------- */
+
+void moves_arrived(struct run *run)
+{
+    struct heap_node *node;
+    while ((node = transfer_arrived(&run->moves.transfers, run->now_us))) {
+        struct flight *f = CONTAINER_OF(node, struct flight, copy);
+        if (f->move != FLIGHT_HANDED_OVER && !goes_on(run, f)) {
+            drop(run, f);
+        } else if (f->move == FLIGHT_COPYING) {
+            next_stage(run, f);
+        } else {
+            deliver(run, f);
+        }
+    }
+    run_at(run, &run->moves.due, transfers_next_us(&run->moves.transfers), RANK_COPY);
+}
+
+void moves_forget(struct run *run, struct flight *f)
+{
+    if (f->move == FLIGHT_STAYS) return;
+    if (list_linked(&f->link)) {
+        list_remove(&f->link);
+        f->move = FLIGHT_STAYS;
+        return;
+    }
+    run->result->migrations_dropped += f->move != FLIGHT_HANDED_OVER;
+    unaim(run, f);
+}
+
+/* A session that stands for its last step's end is looked at then. */
+void moves_target_gone(struct run *run, const struct instance *in)
+{
+    struct heap *under_way = &run->moves.transfers.under_way;
+    for (size_t i = 0; i < under_way->count;) {
+        struct flight *f = CONTAINER_OF(under_way->node[i], struct flight, copy);
+        if (target_of(run, f) != in) {
+            i++;
+            continue;
+        }
+        if (f->move == FLIGHT_HANDED_OVER) {
+            unaim(run, f);
+            moves_prefilled(run, f);
+        } else {
+            drop(run, f);
+        }
+        i = 0; /* their places in the heap have changed */
+    }
+}

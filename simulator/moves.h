@@ -1,0 +1,41 @@
+/* moves.h - sessions that go on elsewhere: handed over after their prompt, or migrated live.
+ *
+ * Layer: simulator; internal to a run
+ */
+#pragma once
+#include "simulator/flight.h"
+#include "simulator/instance.h"
+#include "simulator/transfer.h"
+
+#define MOVES_STATE_BYTES 1024 /* of a migration row */
+
+struct moves {
+    struct transfers transfers;
+    struct heap_node due, look; /* the run's events: a copy arrives; a migration row looks */
+    struct list stranded;       /* prompts that no decode instance takes yet */
+    const struct migrate_policy *row;
+    struct migrate_config config;
+    struct rng rng;
+    double token_bytes;                    /* K and V of one token */
+    uint32_t receiving[SIM_INSTANCES_MAX]; /* pages of migrations under way, by target's place */
+    struct migrate_session *session;       /* of one look, with the flights behind them */
+    struct flight **flight;
+    uint32_t session_max;
+    _Alignas(8) unsigned char state[MOVES_STATE_BYTES];
+};
+
+struct run;
+void moves_start(struct run *run);
+void moves_stop(struct run *run);
+void moves_arrived(struct run *run); /* copies whose last byte is there */
+void moves_look(struct run *run);    /* what the migration row wants */
+void moves_stranded(struct run *run);
+
+/* What instances tell. */
+void moves_prefilled(struct run *run, struct flight *f);
+void moves_stands(struct run *run, struct flight *f);
+
+/* The request is over, or its instance is. */
+void moves_forget(struct run *run, struct flight *f);
+/* Copies to it find another target, or their sessions stay. */
+void moves_target_gone(struct run *run, const struct instance *in);

@@ -1,0 +1,31 @@
+/* transfer.h - the ports through which K and V go from one instance to another.
+ *
+ * Layer:    simulator (base/core)
+ * Rules:    (1) each instance has one port with a way out and a way in, of equal speed; a copy needs
+ *               the sender's way out and the receiver's way in, and waits for both in the order in
+ *               which copies were asked for
+ *           (2) the latency passes before the first byte and occupies nothing
+ */
+#pragma once
+#include "base/core/heap.h"
+
+#define TRANSFER_PORTS_MAX 256
+
+struct transfers {
+    struct heap under_way; /* by the arrival of the last byte */
+    int64_t out_free_us[TRANSFER_PORTS_MAX], in_free_us[TRANSFER_PORTS_MAX];
+    double bytes_s;
+    int64_t latency_us;
+    double bytes; /* asked for so far */
+};
+
+void transfers_init(struct transfers *t, double bytes_s, int64_t latency_us);
+void transfers_fini(struct transfers *t);
+
+/* `copy` must not be under way. False without memory. */
+bool transfer_begin(struct transfers *t, struct heap_node *copy, uint32_t from, uint32_t to,
+                    double bytes, int64_t now_us);
+void transfer_drop(struct transfers *t,
+                   struct heap_node *copy); /* its bytes still take their time */
+struct heap_node *transfer_arrived(struct transfers *t, int64_t now_us); /* NULL: none has */
+int64_t transfers_next_us(const struct transfers *t);                    /* INT64_MAX: none */

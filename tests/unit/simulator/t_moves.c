@@ -1,0 +1,230 @@
+/* t_moves.c - ports, hand-overs between prefill and decode instances, live migrations. */
+#include "base/core/bits.h"
+#include "base/core/rng.h"
+#include "simulator/sim.h"
+#include "simulator/transfer.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+
+static struct trace *make_trace(uint32_t count, int64_t gap_us, uint32_t prompt, uint32_t output)
+{
+    struct trace *t;
+    assert_int_equal(trace_new(&t, NULL), 0);
+    for (uint32_t i = 0; i < count; i++) {
+        struct trace_request r = { .at_us = i * gap_us,
+                                   .prompt_tokens = prompt / 2 + (uint32_t)(rng_at(5, i) % prompt),
+                                   .output_tokens =
+                                       output / 2 + 1 + (uint32_t)(rng_at(7, i) % output) };
+        assert_int_equal(trace_append(t, &r, NULL, (struct str){ 0 }, NULL), 0);
+    }
+    return t;
+}
+
+static struct sim_config config_of(uint32_t both, uint32_t prefill, uint32_t decode)
+{
+    struct sim_config c = { .seed = 3, .routers = 1, .slo_tpot_s = 0.1 };
+    const uint32_t count[ROLE_COUNT] = { both, prefill, decode };
+    for (uint32_t role = 0; role < ROLE_COUNT; role++) {
+        if (count[role] == 0) continue;
+        c.pool[c.pool_count++] = (struct sim_pool){ .hardware = hardware_find(STR("a100")),
+                                                    .count = count[role],
+                                                    .tp = 1,
+                                                    .price_h = 3.6,
+                                                    .role = (enum role)role };
+    }
+    assert_int_equal(model_spec_find(STR("llama-3-8b"), &c.model, NULL), 0);
+    c.bias_sigma = c.residual_sigma = 0.05;
+    return c;
+}
+
+/* Whatever moves, every answer has its length. */
+static struct sim_result run(const struct sim_config *c, const struct trace *t)
+{
+    struct sim_result r;
+    struct err err = { 0 };
+    int rc = sim_run(c, t, &r, &err);
+    if (rc < 0) fail_msg("%s", err_text(&err, rc));
+    assert_int_equal(r.ended[SIM_COMPLETED], t->count);
+    for (uint32_t i = 0; i < t->count; i++) {
+        assert_int_equal(r.outcome[i].generated, t->request[i].output_tokens);
+        assert_true(r.outcome[i].first_us > r.outcome[i].arrival_us);
+        assert_true(r.outcome[i].last_us >= r.outcome[i].first_us);
+    }
+    return r;
+}
+
+/* ---- ports ---- */
+
+static void copies_wait_for_both_ports_in_order(void **state)
+{
+    (void)state;
+    struct transfers t;
+    struct heap_node copy[4] = { 0 };
+    transfers_init(&t, 1e6, 10); /* a byte a microsecond */
+    assert_true(transfers_next_us(&t) == INT64_MAX);
+    assert_true(transfer_begin(&t, &copy[0], 0, 1, 1000, 100));
+    assert_true(transfer_begin(&t, &copy[1], 0, 2, 500, 100)); /* waits for 0's way out */
+    assert_true(transfer_begin(&t, &copy[2], 3, 2, 100, 100)); /* and this one for 2's way in */
+    assert_true(transfer_begin(&t, &copy[3], 1, 0, 100, 100)); /* the other way is free */
+    const struct {
+        uint32_t which;
+        int64_t at_us;
+    } expected[] = { { 3, 210 }, { 0, 1110 }, { 1, 1610 }, { 2, 1710 } };
+    for (size_t i = 0; i < COUNT_OF(expected); i++) {
+        assert_int_equal(transfers_next_us(&t), expected[i].at_us);
+        assert_null(transfer_arrived(&t, expected[i].at_us - 1));
+        assert_ptr_equal(transfer_arrived(&t, expected[i].at_us), &copy[expected[i].which]);
+    }
+    assert_true(t.bytes == 1700);
+    assert_true(transfer_begin(&t, &copy[0], 0, 1, 1000, 5000));
+    transfer_drop(&t, &copy[0]);
+    assert_true(transfers_next_us(&t) == INT64_MAX);
+    assert_true(transfer_begin(&t, &copy[1], 0, 1, 1, 5000)); /* its bytes still take their time */
+    assert_int_equal(transfers_next_us(&t), 6011);
+    transfers_fini(&t);
+}
+
+/* ---- hand-overs ---- */
+
+static void a_prompt_is_computed_here_and_answered_there(void **state)
+{
+    (void)state;
+    CLEANUP(trace_freep) struct trace *t = make_trace(400, 100000, 1000, 200);
+    t->request[7].output_tokens = 1; /* nothing to hand over */
+    struct sim_config c = config_of(0, 1, 2);
+    struct sim_result a = run(&c, t), b = run(&c, t);
+    assert_true(a.digest == b.digest);
+    assert_int_equal(a.handoffs, 399);
+    double bytes = 0;
+    for (uint32_t i = 0; i < t->count; i++) {
+        assert_int_equal(a.outcome[i].instance, 0); /* the first token is the prefill instance's */
+        if (i != 7) bytes += t->request[i].prompt_tokens * model_spec_kv_token_bytes(&c.model);
+    }
+    assert_true(fabs(a.link_bytes / bytes - 1) < 1e-9);
+    sim_result_fini(&a);
+    sim_result_fini(&b);
+}
+
+static double tpot_mean_s(const struct sim_result *r)
+{
+    double sum = 0;
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < r->offered; i++) {
+        const struct sim_outcome *o = &r->outcome[i];
+        if (o->generated < 2) continue;
+        sum += (double)(o->last_us - o->first_us) * 1e-6 / (o->generated - 1);
+        n++;
+    }
+    return sum / n;
+}
+
+/* No prompt ever stands before a token that is due. */
+static void decoding_is_undisturbed_and_the_link_is_paid_for(void **state)
+{
+    (void)state;
+    CLEANUP(trace_freep) struct trace *t = make_trace(400, 120000, 3000, 200);
+    struct sim_config together = config_of(3, 0, 0), split = config_of(0, 1, 2), slow = split;
+    slow.link_bytes_s = 0.4e9; /* a prompt takes a second */
+    struct sim_result a = run(&together, t), b = run(&split, t), c = run(&slow, t);
+    assert_true(sim_histogram_quantile_s(&b.itl, 0.95) < sim_histogram_quantile_s(&a.itl, 0.95));
+    assert_true(tpot_mean_s(&c) > tpot_mean_s(&b) + 0.8 / 200);
+    sim_result_fini(&a);
+    sim_result_fini(&b);
+    sim_result_fini(&c);
+}
+
+/* Both kinds in one fleet: whole requests where they may be, and no prompt on a decode instance. */
+static void roles_are_kept(void **state)
+{
+    (void)state;
+    CLEANUP(trace_freep) struct trace *t = make_trace(300, 30000, 1000, 200);
+    struct sim_config c = config_of(1, 1, 1);
+    struct sim_result r = run(&c, t);
+    uint32_t at[3] = { 0 };
+    for (uint32_t i = 0; i < t->count; i++)
+        at[r.outcome[i].instance]++;
+    assert_true(at[0] > 0 && at[1] > 0 && at[2] == 0);
+    assert_true(r.handoffs > 0 && r.handoffs <= at[1]);
+    sim_result_fini(&r);
+}
+
+/* ---- live migration ---- */
+
+/* Round robin sends the long answers to one of two instances, whose pages run out. */
+static struct trace *lopsided(uint32_t count)
+{
+    struct trace *t = make_trace(count, 60000, 200, 100);
+    for (uint32_t i = 0; i < count; i += 2)
+        t->request[i].output_tokens = 900;
+    return t;
+}
+
+static void sessions_leave_where_pages_are_short(void **state)
+{
+    (void)state;
+    CLEANUP(trace_freep) struct trace *t = lopsided(400);
+    struct sim_config c = config_of(2, 0, 0);
+    c.route = route_find(STR("round_robin"));
+    c.kv_tokens = 24000;
+    struct sim_result stay = run(&c, t);
+    c.migrate = migrate_find(STR("llumnix"));
+    struct sim_result moved = run(&c, t), again = run(&c, t);
+    assert_true(moved.digest == again.digest && moved.digest != stay.digest);
+    assert_int_equal(stay.migrations, 0);
+    assert_true(moved.migrations > 20);
+    assert_true(moved.preemptions < stay.preemptions);
+    /* Standing still costs about the copy of what the last stage leaves: a few pages. */
+    double stall_s = moved.stall_s / (double)moved.migrations;
+    assert_true(stall_s > 0 && stall_s < 0.01);
+    sim_result_fini(&stay);
+    sim_result_fini(&moved);
+    sim_result_fini(&again);
+}
+
+/* Over a link that is too slow sessions end, or are preempted, before their copies do. */
+static void a_copy_that_lost_its_session_is_dropped(void **state)
+{
+    (void)state;
+    CLEANUP(trace_freep) struct trace *t = lopsided(400);
+    struct sim_config c = config_of(2, 0, 0);
+    c.route = route_find(STR("round_robin"));
+    c.migrate = migrate_find(STR("llumnix"));
+    c.kv_tokens = 24000;
+    c.link_bytes_s = 2e7;
+    struct sim_result r = run(&c, t);
+    assert_true(r.migrations_dropped > 10);
+    sim_result_fini(&r);
+}
+
+/* Migration and hand-over at once: only decode instances exchange sessions. */
+static void decode_instances_balance_among_themselves(void **state)
+{
+    (void)state;
+    CLEANUP(trace_freep) struct trace *t = make_trace(500, 50000, 400, 900);
+    struct sim_config c = config_of(0, 1, 3);
+    c.migrate = migrate_find(STR("llumnix"));
+    c.kv_tokens = 10000;
+    struct sim_result r = run(&c, t);
+    assert_int_equal(r.handoffs, 500);
+    assert_true(r.migrations > 0);
+    sim_result_fini(&r);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(copies_wait_for_both_ports_in_order),
+        cmocka_unit_test(a_prompt_is_computed_here_and_answered_there),
+        cmocka_unit_test(decoding_is_undisturbed_and_the_link_is_paid_for),
+        cmocka_unit_test(roles_are_kept),
+        cmocka_unit_test(sessions_leave_where_pages_are_short),
+        cmocka_unit_test(a_copy_that_lost_its_session_is_dropped),
+        cmocka_unit_test(decode_instances_balance_among_themselves),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
