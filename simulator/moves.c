@@ -44,7 +44,7 @@ static struct instance *target_of(const struct run *run, const struct flight *f)
     return in && in->config.serial == f->move_serial ? in : NULL;
 }
 
-static void send(struct run *run, struct flight *f, uint32_t tokens)
+static void copy_tokens(struct run *run, struct flight *f, uint32_t tokens)
 {
     struct moves *m = &run->moves;
     must(transfer_begin(&m->transfers, &f->copy, f->instance, f->move_to, tokens * m->token_bytes,
@@ -113,7 +113,7 @@ void moves_prefilled(struct run *run, struct flight *f)
         return;
     }
     aim(run, f, place, 0);
-    send(run, f, f->session->computed);
+    copy_tokens(run, f, f->session->computed);
 }
 
 void moves_stranded(struct run *run)
@@ -156,7 +156,7 @@ static void next_stage(struct run *run, struct flight *f)
     }
     f->move = FLIGHT_COPYING;
     f->copied_pages = computed / page; /* once this stage has arrived */
-    send(run, f, left * page);
+    copy_tokens(run, f, left * page);
 }
 
 void moves_stands(struct run *run, struct flight *f)
@@ -168,7 +168,7 @@ void moves_stands(struct run *run, struct flight *f)
     }
     uint32_t page = run->config.page_tokens;
     f->move = FLIGHT_STOPPED;
-    send(run, f, (ceil_div_u32(f->session->computed, page) - f->copied_pages) * page);
+    copy_tokens(run, f, (ceil_div_u32(f->session->computed, page) - f->copied_pages) * page);
 }
 
 /* Room for every session of the fleet. */
