@@ -18,8 +18,8 @@
 
 #define SOLVER_TYPES_MAX 8
 #define SOLVER_GROUPS_MAX 64
-#define SOLVER_COUNT_MAX 1000   /* instances of one type */
-#define SOLVER_NODES_MAX 200000 /* for callers without an opinion */
+#define SOLVER_COUNT_MAX 1000  /* instances of one type */
+#define SOLVER_NODES_MAX 15000 /* for callers without an opinion: about a second at 4 x 64 */
 #define SOLVER_ROWS_MAX (SOLVER_GROUPS_MAX + SOLVER_TYPES_MAX)
 #define SOLVER_COLS_MAX (SOLVER_GROUPS_MAX * (SOLVER_TYPES_MAX - 1) + SOLVER_TYPES_MAX)
 #define SOLVER_VARS_MAX (SOLVER_ROWS_MAX + SOLVER_COLS_MAX)
