@@ -40,7 +40,7 @@ static const struct config_field rows[] = {
       .about = "Instances: COUNTxHARDWARE[:tpN][@DOLLARS_AN_HOUR], joined by commas; ref8000 is "
                "the serial reference." },
     { .name = "config", .letter = 'c', .type = CONFIG_TEXT, AT(config),
-      .about = "muster.yaml whose rows, limits and SLO are taken where no flag says another." },
+      .about = "muster.yaml whose rows and engine limits are taken where no flag says another." },
     { .name = "preset", .type = CONFIG_TEXT, AT(preset),
       .about = "Several rows at once; `ref` is the setting of published routing comparisons." },
     ROW_OPTION(route), ROW_OPTION(predict), ROW_OPTION(order), ROW_OPTION(admit),

@@ -1,0 +1,227 @@
+/* t_simulate.c - the command as people call it: its JSON, its arms, its sentences, its exit codes. */
+#include "base/core/json.h"
+#include "base/core/own.h"
+#include "base/io/file.h"
+#include "tests/proc/rig.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define GENERATED                                                                           \
+    "gen:poisson,rate=20,prompt=lognormal(300,1),output=lognormal(60,2.3),n=400,tenants=5," \
+    "turns=3,think=5,system=64,systems=2"
+
+/* Runs `muster simulate` with the words of `line`; its exit code, and all that it printed. */
+static int simulate(const char *line, struct buf *out)
+{
+    static uint32_t runs;
+    char text[2048], name[32];
+    const char *argv[RIG_ARGS_MAX] = { getenv("MUSTER_BIN"), "simulate" };
+    uint32_t count = 2;
+    snprintf(text, sizeof text, "%s", line);
+    for (char *at = text; *at;) {
+        assert_true(count + 1 < RIG_ARGS_MAX);
+        argv[count++] = at;
+        at += strcspn(at, " ");
+        if (*at) *at++ = '\0';
+    }
+    snprintf(name, sizeof name, "simulate-%u", runs++); /* logs are appended to */
+    struct rig_process p = rig_start(name, argv, 1, NULL, 0);
+    struct proc_exit how = { 0 };
+    assert_int_equal(proc_wait(&p.proc, RIG_WAIT_US, &how), 0);
+    proc_close(&p.proc);
+    buf_clear(out);
+    assert_int_equal(file_read(p.log, 1 << 22, out, NULL), 0);
+    assert_false(how.killed);
+    return how.code;
+}
+
+/* The members and brackets of a JSON text, without its values. */
+static void skeleton(struct str text, struct buf *out)
+{
+    struct json_reader r;
+    json_reader_init(&r, text);
+    while (json_next(&r) != JSON_END) {
+        assert_true(r.token != JSON_ERROR);
+        if (r.token == JSON_KEY) buf_printf(out, STR_FMT " ", STR_ARG(r.raw));
+        if (r.token == JSON_OBJECT) buf_text(out, "{ ");
+        if (r.token == JSON_OBJECT_END) buf_text(out, "} ");
+    }
+}
+
+static void the_json_form_is_as_promised(void **state)
+{
+    (void)state;
+    CLEANUP(buf_fini) struct buf out = { 0 };
+    CLEANUP(buf_fini) struct buf shape = { 0 };
+    assert_int_equal(simulate("--trace " GENERATED " --fleet 2xa100 -o json", &out), 0);
+    skeleton(buf_view(&out), &shape);
+    assert_string_equal(
+        shape.data,
+        "{ requests { offered completed rejected unfinished too_long failed } "
+        "ttft_s { mean p50 p90 p99 } tpot_s { mean p50 p90 p99 } itl_s { mean p50 p90 p99 } "
+        "jct_s { mean p50 p90 p99 } slo { ttft_s tpot_s attainment } goodput_rps token_hit_ratio "
+        "hotspot preemptions swaps instances { mean max } gpu_hours cost_usd energy_kwh "
+        "scale_actions extrapolated sim { events steps cpu_s requests_per_core_minute "
+        "steps_per_core_second seed digest } } ");
+}
+
+/* Everything behind "digest": of the JSON form, `count` times. */
+static void digests(const struct buf *out, char (*ret)[17], uint32_t count)
+{
+    const char *at = out->data;
+    for (uint32_t i = 0; i < count; i++) {
+        at = strstr(at, "\"digest\":\"");
+        assert_non_null(at);
+        at += strlen("\"digest\":\"");
+        snprintf(ret[i], sizeof ret[i], "%.16s", at);
+    }
+    assert_null(strstr(at, "\"digest\""));
+}
+
+static void equal_words_give_equal_digests(void **state)
+{
+    (void)state;
+    CLEANUP(buf_fini) struct buf out = { 0 };
+    static const char *const lines[] = {
+        "--trace " GENERATED " --fleet 2xa100+1xl4 -o json --seed 5",
+        "--trace " GENERATED " --fleet 2xa100,1xl4 -o json --seed 5",
+        "--trace " GENERATED " --fleet 2xa100,1xl4 -o json --seed 5 --exact",
+        "--trace " GENERATED " --fleet 2xa100,1xl4 -o json --seed 6",
+        "--trace " GENERATED " --fleet 2xa100,1xl4 -o json --seed 5 --route round_robin",
+        "--trace " GENERATED " --fleet 2xa100,1xl4 -o json --seed 5 --speed 2",
+    };
+    char digest[6][17];
+    for (size_t i = 0; i < 6; i++) {
+        assert_int_equal(simulate(lines[i], &out), 0);
+        digests(&out, &digest[i], 1);
+    }
+    assert_string_equal(digest[0], digest[1]);
+    assert_string_equal(digest[0], digest[2]); /* skipping ahead changes nothing */
+    for (size_t i = 3; i < 6; i++)
+        assert_string_not_equal(digest[0], digest[i]);
+}
+
+static void arms_are_every_combination_and_jobs_change_nothing(void **state)
+{
+    (void)state;
+    CLEANUP(buf_fini) struct buf out = { 0 };
+    CLEANUP(buf_fini) struct buf again = { 0 };
+    static const char line[] =
+        "--trace " GENERATED " --fleet 3xl4 -o json --seeds 2 "
+        "--compare route=shortest_ttft,round_robin --compare order=fcfs,response_ratio --jobs ";
+    char words[1024];
+    char one[8][17], many[8][17];
+    snprintf(words, sizeof words, "%s1", line);
+    assert_int_equal(simulate(words, &out), 0);
+    snprintf(words, sizeof words, "%s4", line);
+    assert_int_equal(simulate(words, &again), 0);
+    digests(&out, one, 8);
+    digests(&again, many, 8);
+    assert_memory_equal(one, many, sizeof one);
+    static const char *const names[] = { "\"name\":\"route=shortest_ttft order=fcfs\"",
+                                         "\"name\":\"route=round_robin order=fcfs\"",
+                                         "\"name\":\"route=shortest_ttft order=response_ratio\"",
+                                         "\"name\":\"route=round_robin order=response_ratio\"" };
+    const char *at = out.data;
+    for (size_t i = 0; i < 4; i++) {
+        at = strstr(at, names[i]);
+        assert_non_null(at);
+    }
+    /* The arm that is the plain command line has the plain command line's digest. */
+    assert_int_equal(simulate("--trace " GENERATED " --fleet 3xl4 -o json --order fcfs", &out), 0);
+    char plain[17];
+    digests(&out, &plain, 1);
+    assert_string_equal(plain, one[0]);
+
+    snprintf(words, sizeof words, "--trace %s --fleet 3xl4 --seeds 3 --compare routers=1,2",
+             GENERATED);
+    assert_int_equal(simulate(words, &out), 0);
+    assert_non_null(strstr(out.data, "routers=2"));
+    assert_non_null(strstr(out.data, "against the first"));
+    assert_non_null(strstr(out.data, "3 seeds; \u00b1 is Student's 95 % interval"));
+}
+
+static void mistakes_are_explained(void **state)
+{
+    (void)state;
+    CLEANUP(buf_fini) struct buf out = { 0 };
+    static const struct {
+        const char *line;
+        int code;
+        const char *says;
+    } rows[] = {
+        { "", 2, "--trace is missing" },
+        { "--trace gen:posson", 2, "arrivals are poisson, constant or gamma" },
+        { "--trace no-such-file", 1, "no-such-file" },
+        { "--trace CMakeLists.txt", 1, "CMakeLists.txt: line 2: not TIMESTAMP" },
+        { "--trace " GENERATED " --route roundrobin", 2, "did you mean 'round_robin'?" },
+        { "--trace " GENERATED " --order fcsf", 2, "did you mean 'fcfs'?" },
+        { "--trace " GENERATED " --chunk zzz", 2, "see `muster policies chunk`" },
+        { "--trace " GENERATED " --fleet 2xh10", 2, "no hardware 'h10', did you mean 'h100'?" },
+        { "--trace " GENERATED " --fleet h100", 2, "is not COUNTxHARDWARE" },
+        { "--trace " GENERATED " --fleet 2xh100:pp2", 2, "':pp2' is not :tp1" },
+        { "--trace " GENERATED " --fleet 2xh100@x", 2, "'@x' is not dollars" },
+        { "--trace " GENERATED " --fleet 0xh100", 1, "at least one instance" },
+        { "--trace " GENERATED " --model lama-3-8b", 2, "did you mean 'llama-3-8b'?" },
+        { "--trace " GENERATED " --compare rout=a", 2, "did you mean --route?" },
+        { "--trace " GENERATED " --compare route=round_robin,zzz", 2, "no row 'zzz'" },
+        { "--trace " GENERATED " --compare a", 2, "is not OPTION=A,B,C" },
+        { "--trace " GENERATED " --compare seed=1,2", 2, "--seed is not compared" },
+        { "--trace " GENERATED " --preset x", 2, "no preset 'x'" },
+        { "--trace " GENERATED " --routers 99", 2, "--routers" },
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        int code = simulate(rows[i].line, &out);
+        if (code != rows[i].code || !strstr(out.data, rows[i].says))
+            fail_msg("%s: %d, %.300s", rows[i].line, code, out.data);
+    }
+}
+
+static void help_and_table_are_for_people(void **state)
+{
+    (void)state;
+    CLEANUP(buf_fini) struct buf out = { 0 };
+    assert_int_equal(simulate("--help", &out), 0);
+    assert_non_null(strstr(out.data, "lognormal(MEAN,C2)"));
+    assert_non_null(strstr(out.data, "heavy"));
+    /* MI300X's constants are of no measured table; the cost is said, being known. */
+    assert_int_equal(simulate("--trace " GENERATED " --fleet 1xmi300x@2.5", &out), 0);
+    assert_non_null(strstr(out.data, "extrapolated: "));
+    assert_non_null(strstr(out.data, "GPU-hours, $"));
+    assert_int_equal(simulate("--trace " GENERATED " --fleet 1xa100", &out), 0);
+    assert_null(strstr(out.data, "$"));
+}
+
+static void a_file_of_configuration_names_rows(void **state)
+{
+    (void)state;
+    CLEANUP(buf_fini) struct buf out = { 0 };
+    char path[512], words[1024], digest[3][17];
+    snprintf(path, sizeof path, "%s/muster.yaml", rig_folder());
+    struct str text = STR("router:\n  route: round_robin\n");
+    assert_int_equal(file_write_atomic(path, text, 0600, NULL), 0);
+    static const char *const more[] = { "", "--route round_robin", "--route shortest_ttft" };
+    for (size_t i = 0; i < 3; i++) {
+        snprintf(words, sizeof words, "--trace %s --fleet 3xl4 -o json --config %s %s", GENERATED,
+                 path, more[i]);
+        assert_int_equal(simulate(words, &out), 0);
+        digests(&out, &digest[i], 1);
+    }
+    assert_string_equal(digest[0], digest[1]);
+    assert_string_not_equal(digest[0], digest[2]); /* a flag beats the file */
+}
+
+int main(void)
+{
+    rig_folder();
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_json_form_is_as_promised),
+        cmocka_unit_test(equal_words_give_equal_digests),
+        cmocka_unit_test(arms_are_every_combination_and_jobs_change_nothing),
+        cmocka_unit_test(mistakes_are_explained),
+        cmocka_unit_test(help_and_table_are_for_people),
+        cmocka_unit_test(a_file_of_configuration_names_rows),
+    };
+    return rig_end(cmocka_run_group_tests(tests, NULL, NULL));
+}
