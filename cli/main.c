@@ -11,6 +11,7 @@ static const struct command *const commands[] = {
     &command_chat,   &command_run_model, &command_demo,                       /* Use */
     &command_up,     &command_down,                                           /* Fleet */
     &command_status, &command_get, &command_explain, &command_policies,       /* Look */
+    &command_perf,
     &command_pause,  &command_resume, &command_scale, &command_keys,          /* Act */
     &command_config, &command_docs,                                           /* Configure */
     &command_router, &command_controller, &command_engine, &command_agent,    /* Roles */

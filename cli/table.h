@@ -17,6 +17,7 @@ enum table_form {
     TABLE_STATE,   /* text; coloured by what it says */
     TABLE_COUNT,   /* number */
     TABLE_DECIMAL, /* number with two digits */
+    TABLE_FACTOR,  /* number of any size, four digits of it */
     TABLE_MONEY,   /* dollars */
     TABLE_AGE,     /* seconds */
     TABLE_SINCE,   /* wall-clock microseconds: how long ago */

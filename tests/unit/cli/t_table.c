@@ -46,6 +46,7 @@ static void cells_follow_their_form(void **state)
         { TABLE_COUNT, "{\"a\":null}", "a.b", "-", "nothing inside of null" },
         { TABLE_COUNT, "{\"a\":0}", "a", "0", "zero is not absent" },
         { TABLE_DECIMAL, "{\"a\":1.005}", "a", "1.00", "two digits" },
+        { TABLE_FACTOR, "{\"a\":3.8899e-05}", "a", "3.89e-05", "four digits of any size" },
         { TABLE_MONEY, "{\"a\":0.1}", "a", "$0.10", "whole cents" },
         { TABLE_MONEY, "{\"a\":0.00012}", "a", "$0.0001", "less than a cent" },
         { TABLE_MONEY, "{\"a\":12.345}", "a", "$12.35", "dollars" },

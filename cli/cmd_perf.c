@@ -1,0 +1,234 @@
+/* cmd_perf.c - `muster perf`: constants of the step-time model from measured tables. */
+#include "base/core/bits.h"
+#include "base/core/json.h"
+#include "base/core/own.h"
+#include "base/io/file.h"
+#include "cli/cmd_run.h"
+#include "cli/command.h"
+#include "cli/perf_fit.h"
+#include "cli/pick.h"
+#include "cli/remote.h"
+#include "cli/table.h"
+
+#include <stdio.h>
+
+#define TABLE_BYTES_MAX ((size_t)64 << 20)
+#define MODEL_BYTES_MAX ((size_t)64 << 10)
+
+struct perf_options {
+    struct str act, file, hardware, model;
+    int kind, output;
+};
+
+static const char *const kind_names[] = { "auto", "mlp", "dense", "attention", "allreduce", NULL };
+
+#define AT(member) .offset = offsetof(struct perf_options, member)
+// clang-format off
+static const struct config_field rows[] = {
+    { .name = "hardware", .type = CONFIG_TEXT, .required = true, AT(hardware),
+      .about = "What the table was measured on: a row of the hardware table." },
+    { .name = "model", .type = CONFIG_TEXT, .default_text = "llama-3-8b", AT(model),
+      .about = "dense, attention: the model whose layers the table has, a shipped name or a file." },
+    { .name = "kind", .type = CONFIG_ENUM, .default_text = "auto", .names = kind_names, AT(kind),
+      .about = "Refuse a table of another kind than this." },
+    REMOTE_OUTPUT_ROW(struct perf_options, output),
+};
+static const struct opt_positional positionals[] = {
+    { .name = "ACTION", .required = true, AT(act), .about = "fit." },
+    { .name = "FILE", .required = true, AT(file), .about = "A CSV table of measured times." },
+};
+// clang-format on
+static const struct config_record record = CONFIG_RECORD_OF(struct perf_options, rows);
+static const struct opt_command usage = {
+    .name = "muster perf",
+    .about = "Fit the constants of the step-time model to a measured table, and say how far off "
+             "the fitted and the shipped ones are.",
+    .options = &record,
+    .positionals = positionals,
+    .positional_count = COUNT_OF(positionals),
+    .notes = "Tables of vidur (mlp, all_reduce) and LLMServingSim (dense, attention) are known by "
+             "their\ncolumns. Shares of a peak end at 1.",
+};
+
+static int read_file(struct str path, size_t bytes_max, struct buf *ret, struct err *err)
+{
+    char name[4096];
+    if (path.len >= sizeof name) return err_set(err, -ENAMETOOLONG, "a path is too long");
+    snprintf(name, sizeof name, STR_FMT, STR_ARG(path));
+    return file_read(name, bytes_max, ret, err);
+}
+
+/* A shipped name first: a file of the same name is reached as ./NAME. */
+static int find_model(struct str name, struct model_spec *ret, struct err *err)
+{
+    if (model_spec_find(name, ret, err) == 0) return 0;
+    CLEANUP(buf_fini) struct buf text = { 0 };
+    if (str_find(name, STR("/")) == SIZE_MAX && !str_ends(name, STR(".spec"))) return -ENOENT;
+    int rc = read_file(name, MODEL_BYTES_MAX, &text, err);
+    if (rc >= 0) rc = model_spec_parse(buf_view(&text), ret, err);
+    return rc < 0 ? err_prefix(err, rc, STR_FMT, STR_ARG(name)) : 0;
+}
+
+static const struct hardware *find_hardware(struct str name, struct err *err)
+{
+    const struct hardware *h = hardware_find(name);
+    if (h) return h;
+    const char *names[64];
+    uint32_t count = 0;
+    for (; count < hardware_count && count < COUNT_OF(names); count++)
+        names[count] = hardware_table[count].name;
+    const char *near = str_nearest(name, names, count);
+    err_set(err, COMMAND_MISUSED, "no hardware '" STR_FMT "'%s%s%s", STR_ARG(name),
+            near ? ", did you mean '" : "", near ? near : "", near ? "'?" : "");
+    return NULL;
+}
+
+static double value(const struct hardware *h, const struct perf_constant *c)
+{
+    return *(const double *)(const void *)((const char *)h + c->offset);
+}
+
+static void put_constants(struct json_writer *w, enum perf_kind kind,
+                          const struct hardware *shipped, const struct hardware *fitted)
+{
+    uint32_t count = 0;
+    const struct perf_constant *c = perf_constants(kind, &count);
+    json_key(w, "constants");
+    json_array(w);
+    for (uint32_t i = 0; i < count; i++) {
+        json_object(w);
+        json_kv_text(w, "name", c[i].name);
+        json_kv_text(w, "unit", c[i].unit);
+        json_kv_f64(w, "fitted", value(fitted, &c[i]));
+        json_kv_f64(w, "shipped", value(shipped, &c[i]));
+        json_object_end(w);
+    }
+    json_array_end(w);
+}
+
+static int put_error(struct json_writer *w, const struct perf_table *t, const char *what,
+                     enum perf_part part, uint32_t tp, const struct hardware *hardware[2],
+                     struct err *err)
+{
+    struct perf_error e[2];
+    for (int i = 0; i < 2; i++) {
+        int rc = perf_error_of(t, hardware[i], part, tp, &e[i], err);
+        if (rc < 0) return rc;
+    }
+    if (e[0].count == 0) return 0;
+    json_object(w);
+    json_kv_text(w, "part", what);
+    json_kv_u64(w, "rows", e[0].count);
+    json_kv_f64(w, "fitted_mape", 100 * e[0].mape);
+    json_kv_f64(w, "shipped_mape", 100 * e[1].mape);
+    json_kv_f64(w, "shipped_p90", 100 * e[1].p90);
+    json_object_end(w);
+    return 0;
+}
+
+static int put_errors(struct json_writer *w, const struct perf_table *t,
+                      const struct hardware *hardware[2], struct err *err)
+{
+    json_key(w, "errors");
+    json_array(w);
+    int rc = put_error(w, t, "all", PERF_ALL, 0, hardware, err);
+    for (uint32_t tp = 1; tp <= 64 && rc >= 0; tp++) {
+        char name[32];
+        snprintf(name, sizeof name, "degree %u", tp);
+        rc = put_error(w, t, name, PERF_ALL, tp, hardware, err);
+    }
+    if (t->kind == PERF_ATTENTION) {
+        if (rc >= 0) rc = put_error(w, t, "decode", PERF_DECODE, 0, hardware, err);
+        if (rc >= 0) rc = put_error(w, t, "prefill", PERF_PREFILL, 0, hardware, err);
+        if (rc >= 0) rc = put_error(w, t, "mixed", PERF_MIXED, 0, hardware, err);
+    } else if (t->kind != PERF_ALLREDUCE && rc >= 0) {
+        rc = put_error(w, t, "up to 64 tokens", PERF_SMALL, 0, hardware, err);
+    }
+    json_array_end(w);
+    return rc;
+}
+
+static int print_part(struct str all, const char *name, const struct table_column *column,
+                      uint32_t columns, struct buf *out, struct err *err)
+{
+    struct str list;
+    struct table t = { column, columns, 0, colour_wanted(stdout) };
+    int rc = pick(all, name, &list);
+    if (rc >= 0) rc = table_print(&t, list, out);
+    return rc < 0 ? err_set(err, rc, "the table cannot be made") : 0;
+}
+
+static int print(const struct buf *json, const struct perf_options *o, struct err *err)
+{
+    static const struct table_column constants[] = {
+        { "CONSTANT", "name", TABLE_TEXT },
+        { "FITTED", "fitted", TABLE_FACTOR },
+        { "SHIPPED", "shipped", TABLE_FACTOR },
+        { "UNIT", "unit", TABLE_TEXT },
+    };
+    static const struct table_column errors[] = {
+        { "PART", "part", TABLE_TEXT },
+        { "ROWS", "rows", TABLE_COUNT },
+        { "FITTED %", "fitted_mape", TABLE_DECIMAL },
+        { "SHIPPED %", "shipped_mape", TABLE_DECIMAL },
+        { "SHIPPED P90 %", "shipped_p90", TABLE_DECIMAL },
+    };
+    if (o->output == REMOTE_JSON) return command_print(json, err);
+    CLEANUP(buf_fini) struct buf out = { 0 };
+    int rc = print_part(buf_view(json), "constants", constants, COUNT_OF(constants), &out, err);
+    if (rc < 0) return rc;
+    buf_byte(&out, '\n');
+    rc = print_part(buf_view(json), "errors", errors, COUNT_OF(errors), &out, err);
+    return rc < 0 ? rc : command_print(&out, err);
+}
+
+static int perf(const void *options, struct err *err)
+{
+    const struct perf_options *o = options;
+    if (!str_eq(o->act, STR("fit"))) {
+        return err_set(err, COMMAND_MISUSED, "no action '" STR_FMT "': want fit", STR_ARG(o->act));
+    }
+    const struct hardware *shipped = find_hardware(o->hardware, err);
+    if (!shipped) return COMMAND_MISUSED;
+    struct model_spec model;
+    int rc = find_model(o->model, &model, err);
+    if (rc < 0) return rc;
+    CLEANUP(buf_fini) struct buf text = { 0 };
+    CLEANUP(perf_table_freep) struct perf_table *t = NULL;
+    buf_init(&text, TABLE_BYTES_MAX);
+    rc = read_file(o->file, TABLE_BYTES_MAX, &text, err);
+    if (rc >= 0) rc = perf_table_read(buf_view(&text), &model, &t, err);
+    if (rc < 0) return err_prefix(err, rc, STR_FMT, STR_ARG(o->file));
+    if (o->kind > 0 && o->kind - 1 != (int)t->kind) {
+        return err_set(err, COMMAND_MISUSED, STR_FMT ": a table of the kind %s, not %s",
+                       STR_ARG(o->file), perf_kind_names[t->kind], kind_names[o->kind]);
+    }
+    struct hardware fitted = *shipped;
+    rc = perf_fit(t, &fitted, err);
+    if (rc < 0) return rc;
+
+    CLEANUP(buf_fini) struct buf json = { 0 };
+    struct json_writer w;
+    json_writer_init(&w, &json);
+    json_object(&w);
+    json_kv_text(&w, "hardware", shipped->name);
+    json_kv_text(&w, "kind", perf_kind_names[t->kind]);
+    put_constants(&w, t->kind, shipped, &fitted);
+    rc = put_errors(&w, t, (const struct hardware *[2]){ &fitted, shipped }, err);
+    json_object_end(&w);
+    buf_byte(&json, '\n');
+    return rc < 0 ? rc : print(&json, o, err);
+}
+
+static int run(int argc, char *const *argv)
+{
+    struct perf_options options;
+    return command_run(&usage, argc, argv, &options, perf);
+}
+
+const struct command command_perf = {
+    .name = "perf",
+    .group = "Look",
+    .about = "fit the step-time model to measured tables",
+    .run = run,
+};

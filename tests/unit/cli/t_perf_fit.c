@@ -1,0 +1,128 @@
+/* t_perf_fit.c - tables are read strictly, and a fit finds the constants that made them. */
+#include "base/core/bits.h"
+#include "base/core/buf.h"
+#include "cli/perf_fit.h"
+#include "policies/roofline.h"
+#include "tests/unit/unit.h"
+
+#include <math.h>
+#include <string.h>
+
+static struct model_spec llama(void)
+{
+    struct model_spec m;
+    assert_int_equal(model_spec_find(STR("llama-3-8b"), &m, NULL), 0);
+    return m;
+}
+
+static struct perf_table *read(const char *text, struct err *err)
+{
+    struct model_spec m = llama();
+    struct perf_table *t = NULL;
+    int rc = perf_table_read(str_from(text), &m, &t, err);
+    assert_true((rc < 0) == !t);
+    return t;
+}
+
+static void t_kinds(void **state)
+{
+    (void)state;
+    struct err err = { 0 };
+    CLEANUP(perf_table_freep)
+    struct perf_table *dense =
+        read("layer,tokens,time_us\r\nqkv_proj,8,10\r\nlayernorm,8,3\r\nembedding,8,100\r\n"
+             "qkv_proj,16,20\r\n",
+             &err);
+    assert_int_equal(dense->kind, PERF_DENSE);
+    assert_int_equal(dense->count, 2);
+    assert_true(fabs(dense->sample[0].seconds - 16e-6) < 1e-12); /* a layer has two norms */
+
+    CLEANUP(perf_table_freep)
+    struct perf_table *attention = read(
+        "prefill_chunk,kv_prefill,n_decode,kv_decode,time_us\n0,0,4,100,9\n8,16,2,50,20\n", &err);
+    assert_int_equal(attention->kind, PERF_ATTENTION);
+    assert_int_equal(attention->sample[0].shape.kv_tokens_decoding, 400);
+    assert_int_equal(attention->sample[0].shape.prefill_chunks, 0);
+    assert_int_equal(attention->sample[1].shape.kv_tokens_read, 100 + 8 * 16 + 36);
+
+    CLEANUP(perf_table_freep)
+    struct perf_table *reduce =
+        read("size,num_workers,devices_per_node,time_stats.all_reduce.median\n"
+             "2048,4,4,0.03\n2048,4,2,0.09\n",
+             &err);
+    assert_int_equal(reduce->kind, PERF_ALLREDUCE);
+    assert_int_equal(reduce->count, 1); /* between machines is another link */
+    assert_int_equal(reduce->sample[0].shape.prefill_tokens, 1024);
+}
+
+static void t_refusals(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *why, *text, *says;
+    } rows[] = {
+        { "another table", "a,b\n1,2\n", "of no table that is known" },
+        { "nothing", "", "of no table that is known" },
+        { "no rows", "layer,tokens,time_us\n", "no rows" },
+        { "not a number", "layer,tokens,time_us\nqkv_proj,8,x\n", "line 2: column 3" },
+        { "too few columns", "layer,tokens,time_us\nqkv_proj,8\n", "line 2: column 3" },
+        { "a kernel that is not known", "layer,tokens,time_us\nconv,8,1\n", "line 2: no kernel" },
+        { "half a token", "layer,tokens,time_us\nqkv_proj,8.5,1\n", "line 2: 8.5 tokens" },
+        { "no time", "layer,tokens,time_us\nqkv_proj,8,0\n", "not positive" },
+    };
+    for (size_t i = 0; i < COUNT_OF(rows); i++) {
+        struct err err = { 0 };
+        if (read(rows[i].text, &err) || !strstr(err.text, rows[i].says)) {
+            fail_msg("%s: '%s'", rows[i].why, err.text);
+        }
+    }
+}
+
+/* A table made from known constants leads back to them, from a row that is far from them. */
+static void t_finds(void **state)
+{
+    (void)state;
+    struct model_spec m = llama();
+    struct hardware truth = *hardware_find(STR("a100")), h = *hardware_find(STR("t4"));
+    truth.eff_bytes = 0.6, truth.eff_flops = 0.5, truth.eff_rows = 0.3, truth.layer_s = 12e-6;
+    h.flops = truth.flops, h.bytes_s = truth.bytes_s;
+    struct roofline r;
+    assert_true(roofline_init(&r, &truth, &m, 1));
+    CLEANUP(buf_fini) struct buf text = { 0 };
+    buf_text(&text, "layer,tokens,time_us\n");
+    for (uint32_t tokens = 1; tokens <= 4096; tokens += 1 + tokens / 4)
+        buf_printf(&text, "qkv_proj,%u,%.6f\n", tokens, 1e6 * roofline_layer_s(&r, tokens));
+    struct err err = { 0 };
+    CLEANUP(perf_table_freep) struct perf_table *t = read(text.data, &err);
+    assert_non_null(t);
+    assert_int_equal(perf_fit(t, &h, &err), 0);
+    struct perf_error e;
+    assert_int_equal(perf_error_of(t, &h, PERF_ALL, 0, &e, &err), 0);
+    assert_true(e.count == t->count && e.mape < 0.005 && e.p90 < 0.02);
+    assert_true(fabs(h.eff_bytes / truth.eff_bytes - 1) < 0.05);
+    assert_true(fabs(h.eff_flops / truth.eff_flops - 1) < 0.05);
+}
+
+/* Times that no share of the peak explains: the share ends at 1. */
+static void t_capped(void **state)
+{
+    (void)state;
+    struct hardware h = *hardware_find(STR("a100"));
+    struct err err = { 0 };
+    CLEANUP(perf_table_freep)
+    struct perf_table *t =
+        read("prefill_chunk,kv_prefill,n_decode,kv_decode,time_us\n2048,0,0,0,10\n", &err);
+    assert_int_equal(perf_fit(t, &h, &err), 0);
+    assert_true(h.eff_attn > 0.99 && h.eff_attn <= 1);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(t_kinds),
+        cmocka_unit_test(t_refusals),
+        cmocka_unit_test(t_finds),
+        cmocka_unit_test(t_capped),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
