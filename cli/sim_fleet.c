@@ -16,43 +16,52 @@ static int no_hardware(struct str name, struct err *err)
                    near ? ", did you mean '" : "", near ? near : "", near ? "'?" : "");
 }
 
-/* COUNTxNAME[:tpN][@PRICE] */
-static int read_pool(struct str text, struct sim_pool *ret, struct err *err)
+static int read_suffix(struct str text, struct sim_pool *pool, struct err *err)
 {
-    struct str rest = text, price = { 0 };
-    size_t at = str_find(rest, STR("@"));
-    if (at != SIZE_MAX) {
-        price = str_of(rest.data + at + 1, rest.len - at - 1);
-        rest.len = at;
+    uint64_t tp;
+    if (str_starts(text, STR("tp")) && str_to_u64(str_of(text.data + 2, text.len - 2), &tp) == 0 &&
+        tp >= 1 && tp <= TP_MAX) {
+        pool->tp = (uint32_t)tp;
+        return 0;
     }
-    struct str count = str_cut(&rest, 'x'), name = str_cut(&rest, ':');
-    uint64_t instances, tp = 1;
-    struct sim_pool pool = { 0 };
+    for (uint32_t r = 0; r < ROLE_COUNT; r++) {
+        if (!str_eq(text, str_from(role_names[r]))) continue;
+        pool->role = (enum role)r;
+        return 0;
+    }
+    return err_set(err, -EINVAL, "--fleet: ':" STR_FMT "' is not :tp1 to :tp%d or a role",
+                   STR_ARG(text), TP_MAX);
+}
+
+/* COUNTxNAME[:SUFFIX...] */
+static int read_kind(struct str text, struct sim_pool *pool, struct err *err)
+{
+    struct str rest = text, count = str_cut(&rest, 'x'), name = str_cut(&rest, ':');
+    uint64_t instances;
     if (str_to_u64(count, &instances) < 0 || instances > SIM_INSTANCES_MAX || name.len == 0) {
-        return err_set(err, -EINVAL,
-                       "--fleet: '" STR_FMT "' is not COUNTxHARDWARE[:tpN][@PRICE], at most %d",
+        return err_set(err, -EINVAL, "--fleet: '" STR_FMT "' is not COUNTxHARDWARE, at most %d",
                        STR_ARG(text), SIM_INSTANCES_MAX);
     }
-    if (rest.len > 0) {
-        struct str degree = rest;
-        bool is_tp = str_starts(rest, STR("tp"));
-        if (is_tp) degree = str_of(rest.data + 2, rest.len - 2);
-        if (!is_tp || str_to_u64(degree, &tp) < 0 || tp < 1 || tp > TP_MAX) {
-            return err_set(err, -EINVAL, "--fleet: ':" STR_FMT "' is not :tp1 to :tp%d",
-                           STR_ARG(rest), TP_MAX);
-        }
+    *pool = (struct sim_pool){ .count = (uint32_t)instances, .tp = 1 };
+    if (!str_eq(name, STR("ref8000"))) {
+        pool->hardware = hardware_find(name);
+        if (!pool->hardware) return no_hardware(name, err);
     }
-    if (price.data && (str_to_f64(price, &pool.price_h) < 0 || pool.price_h < 0)) {
+    int rc = 0;
+    while (rc == 0 && rest.len > 0)
+        rc = read_suffix(str_cut(&rest, ':'), pool, err);
+    return rc;
+}
+
+static int read_pool(struct str text, struct sim_pool *ret, struct err *err)
+{
+    struct str price = text, kind = str_cut(&price, '@');
+    int rc = read_kind(kind, ret, err);
+    if (rc < 0 || !price.data) return rc;
+    if (str_to_f64(price, &ret->price_h) < 0 || ret->price_h < 0) {
         return err_set(err, -EINVAL, "--fleet: '@" STR_FMT "' is not dollars an instance-hour",
                        STR_ARG(price));
     }
-    if (!str_eq(name, STR("ref8000"))) {
-        pool.hardware = hardware_find(name);
-        if (!pool.hardware) return no_hardware(name, err);
-    }
-    pool.count = (uint32_t)instances;
-    pool.tp = (uint32_t)tp;
-    *ret = pool;
     return 0;
 }
 

@@ -37,7 +37,8 @@ static const struct config_field rows[] = {
     { .name = "model", .letter = 'm', .type = CONFIG_TEXT, .default_text = "llama-3-8b",
       AT(model), .about = "Shipped model, or the path of a model's spec." },
     { .name = "fleet", .letter = 'f', .type = CONFIG_TEXT, .default_text = "8xa100", AT(fleet),
-      .about = "Instances: COUNTxHARDWARE[:tpN][@DOLLARS_AN_HOUR], joined by commas; ref8000 is "
+      .about = "Instances: COUNTxHARDWARE[:tpN][:prefill|:decode][@DOLLARS_AN_HOUR], joined by "
+               "commas; ref8000 is "
                "the serial reference." },
     { .name = "config", .letter = 'c', .type = CONFIG_TEXT, AT(config),
       .about = "muster.yaml whose rows and engine limits are taken where no flag says another." },
@@ -45,6 +46,7 @@ static const struct config_field rows[] = {
       .about = "Several rows at once; `ref` is the setting of published routing comparisons." },
     ROW_OPTION(route), ROW_OPTION(predict), ROW_OPTION(order), ROW_OPTION(admit),
     ROW_OPTION(preempt), ROW_OPTION(chunk), ROW_OPTION(evict),
+    ROW_OPTION(migrate),
     { .name = "slo_ttft", .type = CONFIG_DURATION, .min = 1, .max = 1e12, AT(slo_ttft_us),
       .default_text = "1s", .about = "TTFT within which a request is good." },
     { .name = "slo_tpot", .type = CONFIG_DURATION, .min = 1, .max = 1e12, AT(slo_tpot_us),
@@ -55,6 +57,10 @@ static const struct config_field rows[] = {
       AT(report_delay_us), .about = "Age of an engine's report when a router uses it." },
     { .name = "event_lag", .type = CONFIG_DURATION, .default_text = "0", .min = 0, .max = 1e10,
       AT(event_lag_us), .about = "Time that a block event takes to a router." },
+    { .name = "link", .type = CONFIG_BYTES, .default_text = "25GB", .min = 1e6, .max = 1e13,
+      AT(link_bytes_s), .about = "K and V that an instance's port carries in a second, each way." },
+    { .name = "link_latency", .type = CONFIG_DURATION, .default_text = "500us", .min = 1,
+      .max = 1e9, AT(link_us), .about = "Time before the first byte of a copy." },
     { .name = "seqs_max", .type = CONFIG_INT, .default_text = "0", .min = 0, .max = 1e6,
       AT(seqs_max), .about = "Sequences an engine runs at once; 0 for its default." },
     { .name = "batch_tokens", .type = CONFIG_INT, .default_text = "0", .min = 0, .max = 1e7,
@@ -138,6 +144,13 @@ static int pick_rows(const struct row_names *n, struct sim_config *c, struct err
     return rc;
 }
 
+static int pick_migrate(struct str name, struct sim_config *c, struct err *err)
+{
+    int rc = 0;
+    PICK(migrate, name)
+    return rc;
+}
+
 /* What the file says of rows; the texts live as long as the file's configuration, the rows for
  * ever. */
 static int take_config(const char *path, struct sim_config *c, struct err *err)
@@ -190,6 +203,8 @@ int sim_options_config(const struct sim_options *o, struct sim_config *ret, stru
         .routers = (uint32_t)o->routers,
         .report_delay_us = o->report_delay_us,
         .event_lag_us = o->event_lag_us,
+        .link_bytes_s = (double)o->link_bytes_s,
+        .link_us = o->link_us,
         .kv_tokens = (uint64_t)o->kv_tokens,
         .output_max = (uint32_t)o->output_max,
         .bias_sigma = o->bias,
@@ -205,6 +220,7 @@ int sim_options_config(const struct sim_options *o, struct sim_config *ret, stru
     if (rc == 0 && o->config.len > 0) rc = take_config(o->config.data, &c, err);
     if (rc == 0 && o->preset.len > 0) rc = take_preset(o->preset, &c, err);
     if (rc == 0) rc = pick_rows(&names, &c, err);
+    if (rc == 0) rc = pick_migrate(o->migrate, &c, err);
     if (rc < 0) return rc;
     if (o->seqs_max > 0) c.seqs_max = (uint32_t)o->seqs_max;
     if (o->batch_tokens > 0) c.batch_tokens_max = (uint32_t)o->batch_tokens;

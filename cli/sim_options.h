@@ -10,10 +10,12 @@
 struct sim_options {
     struct str trace, model, fleet, config, preset;
     struct str route, predict, order, admit, preempt, chunk, evict;
+    struct str migrate;
     struct config_texts compare;
     double speed, slo_ttft_s, slo_tpot_s, bias, residual;
     int64_t scale, requests, routers, seed, seeds, jobs;
     int64_t slo_ttft_us, slo_tpot_us, report_delay_us, event_lag_us, drain_us;
+    int64_t link_bytes_s, link_us;
     int64_t seqs_max, batch_tokens, kv_tokens, output_max;
     bool exact;
     int format, output;
@@ -27,6 +29,6 @@ extern const struct config_record sim_options_record;
 /* -EINVAL with a sentence that names the option and the nearest row. */
 int sim_options_config(const struct sim_options *o, struct sim_config *ret, struct err *err);
 
-/* "8xh100,2xl4:tp2@1.50": COUNTxHARDWARE[:tpN][@DOLLARS_AN_INSTANCE_HOUR], joined by commas or
- * plus signs. */
+/* "8xh100:prefill,2xl4:tp2@1.50": COUNTxHARDWARE[:tpN][:ROLE][@DOLLARS_AN_INSTANCE_HOUR], joined by
+ * commas or plus signs. */
 int sim_fleet_parse(struct str text, struct sim_config *ret, struct err *err);

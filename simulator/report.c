@@ -96,6 +96,10 @@ static struct report copy_figures(const struct sim_config *c, const struct sim_r
         .hotspot = s->hotspot,
         .preemptions = s->preemptions,
         .swaps = s->swaps,
+        .handoffs = s->handoffs,
+        .migrations = s->migrations,
+        .link_gb = s->link_bytes / 1e9,
+        .stall_s = s->stall_s,
         .instances_mean = s->span_s > 0 ? s->instance_seconds / s->span_s : s->instances_max,
         .instances_max = s->instances_max,
         .gpu_hours = s->gpu_seconds / 3600,
@@ -199,6 +203,10 @@ void report_json(const struct report *r, struct json_writer *w)
     json_kv_f64(w, "hotspot", r->hotspot);
     json_kv_u64(w, "preemptions", r->preemptions);
     json_kv_u64(w, "swaps", r->swaps);
+    json_kv_u64(w, "handoffs", r->handoffs);
+    json_kv_u64(w, "migrations", r->migrations);
+    json_kv_f64(w, "link_gb", r->link_gb);
+    json_kv_f64(w, "stall_s", r->stall_s);
     json_key(w, "instances");
     json_object(w);
     json_kv_f64(w, "mean", r->instances_mean);
@@ -263,6 +271,11 @@ int report_table(const struct report *r, struct buf *out)
     buf_printf(out, "engines   %llu steps, %llu preemptions, %llu swaps\n",
                (unsigned long long)r->steps, (unsigned long long)r->preemptions,
                (unsigned long long)r->swaps);
+    if (r->handoffs + r->migrations) {
+        buf_printf(out, "moves     %llu handoffs, %llu migrations; %.1f GB copied, %.3f s stood\n",
+                   (unsigned long long)r->handoffs, (unsigned long long)r->migrations, r->link_gb,
+                   r->stall_s);
+    }
     buf_printf(out, "fleet     %.2f instances, at most %.0f; %.3f GPU-hours", r->instances_mean,
                r->instances_max, r->gpu_hours);
     if (!isnan(r->cost_usd)) buf_printf(out, ", $%.2f", r->cost_usd);

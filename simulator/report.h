@@ -24,7 +24,8 @@ struct report {
     double slo_ttft_s, slo_tpot_s;
     double attainment, goodput_rps;
     double token_hit_ratio, hotspot;
-    uint64_t preemptions, swaps;
+    uint64_t preemptions, swaps, handoffs, migrations;
+    double link_gb, stall_s; /* K and V copied; sum over migrations without a token */
     double instances_mean, instances_max;
     double gpu_hours, cost_usd, energy_kwh;
     uint64_t scale_actions;

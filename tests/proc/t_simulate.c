@@ -61,7 +61,8 @@ static void the_json_form_is_as_promised(void **state)
         "{ requests { offered completed rejected unfinished too_long failed } "
         "ttft_s { mean p50 p90 p99 } tpot_s { mean p50 p90 p99 } itl_s { mean p50 p90 p99 } "
         "jct_s { mean p50 p90 p99 } slo { ttft_s tpot_s attainment } goodput_rps token_hit_ratio "
-        "hotspot preemptions swaps instances { mean max } gpu_hours cost_usd energy_kwh "
+        "hotspot preemptions swaps handoffs migrations link_gb stall_s instances { mean max } "
+        "gpu_hours cost_usd energy_kwh "
         "scale_actions extrapolated sim { events steps cpu_s requests_per_core_minute "
         "steps_per_core_second seed digest } } ");
 }
@@ -160,7 +161,7 @@ static void mistakes_are_explained(void **state)
         { "--trace " GENERATED " --chunk zzz", 2, "see `muster policies chunk`" },
         { "--trace " GENERATED " --fleet 2xh10", 2, "no hardware 'h10', did you mean 'h100'?" },
         { "--trace " GENERATED " --fleet h100", 2, "is not COUNTxHARDWARE" },
-        { "--trace " GENERATED " --fleet 2xh100:pp2", 2, "':pp2' is not :tp1" },
+        { "--trace " GENERATED " --fleet 2xh100:pp2", 2, "':pp2' is not :tp1 to :tp64 or a role" },
         { "--trace " GENERATED " --fleet 2xh100@x", 2, "'@x' is not dollars" },
         { "--trace " GENERATED " --fleet 0xh100", 1, "at least one instance" },
         { "--trace " GENERATED " --model lama-3-8b", 2, "did you mean 'llama-3-8b'?" },
