@@ -69,13 +69,14 @@ def lead(r):
 def session(r, tenant, tasks):
     """One visit: (system text, [turn]); a turn knows everything but its answer."""
     _, names, turns_max, lead_share, notes_share, (cut, cut_share) = TENANTS[tenant]
-    system, group = "", tenant
+    number = 100 * (1 + list(TENANTS).index(tenant))
+    system, group = "", number
     if tenant == "batch":
         i = r.randrange(len(names))
-        system, group, names = tasks[i], f"batch-{names[i]}", [names[i]]
+        system, group, names = tasks[i], number + 1 + i, [names[i]]
     elif r.random() < 0.5:
         i = r.randrange(2)
-        system, group = d.SYSTEMS[(len(tenant) + i) % len(d.SYSTEMS)], f"{tenant}-{i + 1}"
+        system, group = d.SYSTEMS[(len(tenant) + i) % len(d.SYSTEMS)], number + 1 + i
     like = r.choice(["short", "medium", "long"]) if turns_max > 1 else None
     turns = []
     for _ in range(r.randint(1, turns_max)):
@@ -85,7 +86,7 @@ def session(r, tenant, tasks):
         if r.random() < notes_share:
             text = f"{d.notes(r, r.randint(2, 8))}\n\n{text}"
         limit = cut if cut and r.random() < cut_share else MAX_TOKENS
-        turns.append({"prompt": text, "max_tokens": limit, "group": group})
+        turns.append({"prompt": text, "output_max": limit, "group": group})
     return system, turns
 
 
@@ -103,7 +104,7 @@ def sessions(seed, count):
         at_s += r.expovariate(REQUESTS_PER_SECOND / 1.3)
         t = at_s
         for k, turn in enumerate(turns):
-            turn.update(timestamp=int(t * 1000), tenant=tenant, session=len(out), turn=k, seed=made + k)
+            turn.update(timestamp=int(t * 1000), tenant=1 + names.index(tenant), session=len(out) + 1, turn=k, seed=made + k)
             t += 2 + r.expovariate(1 / THINK_S)
         made += len(turns)
         out.append((system, turns))
@@ -111,7 +112,7 @@ def sessions(seed, count):
 
 
 def ask(url, model, messages, turn):
-    body = {"model": model, "messages": messages, "max_tokens": turn["max_tokens"], "temperature": TEMPERATURE,
+    body = {"model": model, "messages": messages, "max_tokens": turn["output_max"], "temperature": TEMPERATURE,
             "seed": turn["seed"]}
     c = http.client.HTTPConnection(url, timeout=600)
     c.request("POST", "/v1/chat/completions", json.dumps(body), {"content-type": "application/json"})
@@ -134,7 +135,7 @@ def answer(url, model, system, turns):
         messages.append({"role": "assistant", "content": choice["message"]["content"]})
         rows.append({"timestamp": turn["timestamp"], "tenant": turn["tenant"], "session": turn["session"],
                      "turn": turn["turn"], "group": turn["group"], "prompt": turn["prompt"],
-                     "max_tokens": turn["max_tokens"], "input_length": usage["prompt_tokens"],
+                     "output_max": turn["output_max"], "input_length": usage["prompt_tokens"],
                      "output_length": usage["completion_tokens"], "finish": choice["finish_reason"]})
     return rows
 
