@@ -12,6 +12,7 @@
 #include "policies/predict.h"
 #include "policies/route.h"
 #include "router/config.h"
+#include "router/features.h"
 
 #include <stdlib.h>
 #include <unistd.h>
@@ -121,7 +122,13 @@ static void check_router(struct checking *c)
                         "router.route: there is no policy '%s'; `muster policies "
                         "route` lists them",
                         r->route.data));
-    if (!predict_find(r->predict))
+    const struct predict_policy *predict = predict_find(r->predict);
+    const char *missing = predict ? predict_missing(predict, FEATURES_HAVE) : NULL;
+    if (missing)
+        problem(c, &err,
+                err_set(&err, -EINVAL, "router.predict: %s is not applicable: a router has no %s",
+                        predict->name, missing));
+    if (!predict)
         problem(c, &err,
                 err_set(&err, -EINVAL,
                         "router.predict: there is no policy '%s'; `muster policies "

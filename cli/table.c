@@ -64,6 +64,9 @@ static void number_cell(enum table_form form, double v, int64_t now_us, struct b
     case TABLE_FACTOR:
         buf_printf(out, "%.4g", v);
         break;
+    case TABLE_SHARE:
+        buf_printf(out, "%.1f%%", 100 * v);
+        break;
     case TABLE_MONEY: /* whole cents as such; what is not, finer while it is small */
         buf_printf(out, v < 1 && fabs(v * 100 - round(v * 100)) > 1e-6 ? "$%.4f" : "$%.2f", v);
         break;
@@ -145,7 +148,7 @@ static int add_row(void *ctx, struct str row)
 static bool is_number(enum table_form form)
 {
     return form == TABLE_COUNT || form == TABLE_DECIMAL || form == TABLE_FACTOR ||
-           form == TABLE_MONEY || form == TABLE_AGE || form == TABLE_SINCE;
+           form == TABLE_SHARE || form == TABLE_MONEY || form == TABLE_AGE || form == TABLE_SINCE;
 }
 
 static const char *state_colour(struct str text)

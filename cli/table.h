@@ -18,6 +18,7 @@ enum table_form {
     TABLE_COUNT,   /* number */
     TABLE_DECIMAL, /* number with two digits */
     TABLE_FACTOR,  /* number of any size, four digits of it */
+    TABLE_SHARE,   /* of one: as per cent with a digit */
     TABLE_MONEY,   /* dollars */
     TABLE_AGE,     /* seconds */
     TABLE_SINCE,   /* wall-clock microseconds: how long ago */

@@ -1,11 +1,27 @@
-/* predict.c - the table of output-length predictors. */
+/* predict.c - the table of output-length predictors, and what holds for all of them. */
 #include "policies/predict.h"
 
 #include "base/core/bits.h"
+#include "base/core/hash.h"
+#include "policies/predict_rows.h"
 
-extern const struct predict_policy predict_key_table;
+#include <errno.h>
+#include <math.h>
 
-const struct predict_policy *const predict_table[] = { &predict_key_table };
+#define STATE_MAGIC 0x315443444552504dULL /* "MPREDCT1" as bytes, lowest first */
+#define NORMAL_P90 1.2815515655446004
+
+// clang-format off
+const struct predict_policy *const predict_table[] = {
+    &predict_key_table,          &predict_prompt_histogram, &predict_client_mean,
+    &predict_previous_turn,      &predict_task_mean,        &predict_ngram,
+    &predict_ngram_rank,         &predict_ssjf,             &predict_ssjf_pairwise,
+    &predict_s3,                 &predict_mu_serve,         &predict_tetri,
+    &predict_intelligent_router, &predict_forest,           &predict_skip,
+    &predict_trail,              &predict_self_report,      &predict_oracle,
+    &predict_noisy_oracle,
+};
+// clang-format on
 const uint32_t predict_count = COUNT_OF(predict_table);
 
 const struct predict_policy *predict_find(struct str name)
@@ -14,4 +30,60 @@ const struct predict_policy *predict_find(struct str name)
         if (str_eq(str_from(predict_table[i]->name), name)) return predict_table[i];
     }
     return NULL;
+}
+
+const char *predict_missing(const struct predict_policy *row, uint32_t have)
+{
+    static const char *const words[PREDICT_NEEDS] = {
+        "text",        "tenants",       "earlier answers",
+        "tasks",       "hidden states", "reports of the model",
+        "true lengths"
+    };
+    for (uint32_t i = 0; i < PREDICT_NEEDS; i++) {
+        if ((row->needs & ~have) >> i & 1) return words[i];
+    }
+    return NULL;
+}
+
+/* The mean of a lognormal beyond g, less g: with median m and deviation s of the logarithm,
+ * m exp(s^2/2) Q((ln g - ln m)/s - s) / Q((ln g - ln m)/s). */
+static double lognormal_left(const struct predict_verdict *v, double g)
+{
+    double s = log(v->p90 / v->p50) / NORMAL_P90;
+    if (s < 0.05) s = 0.05; /* a point estimate is not trusted to the token */
+    double z = (log(g) - log(v->p50)) / s;
+    double beyond = erfc(z / sqrt(2));
+    if (beyond < 1e-9) return g * s * s; /* far in the tail: what it has come to, again in part */
+    return v->p50 * exp(s * s / 2) * erfc((z - s) / sqrt(2)) / beyond - g;
+}
+
+double predict_remaining(const struct predict_policy *row, const void *state,
+                         const struct predict_features *f, uint32_t generated)
+{
+    if (row->remaining) return row->remaining(state, f, generated);
+    struct predict_verdict v;
+    row->decide(state, f, &v);
+    double left = generated == 0 ? v.mean : lognormal_left(&v, (double)generated);
+    double room = (double)f->output_max - (double)generated;
+    return fmax(1, fmin(left, room));
+}
+
+void predict_header(const struct predict_policy *row, const void *state,
+                    uint8_t ret[PREDICT_HEADER_BYTES])
+{
+    struct {
+        uint64_t magic, size, digest;
+        char name[PREDICT_HEADER_BYTES - 24];
+    } head = { STATE_MAGIC, row->state_size, hash64(state, row->state_size, STATE_MAGIC), { 0 } };
+    size_t len = strlen(row->name);
+    memcpy(head.name, row->name, len < sizeof head.name ? len : sizeof head.name);
+    memcpy(ret, &head, sizeof head);
+}
+
+int predict_header_check(const struct predict_policy *row, struct str saved)
+{
+    uint8_t want[PREDICT_HEADER_BYTES];
+    if (saved.len != PREDICT_HEADER_BYTES + (size_t)row->state_size) return -EINVAL;
+    predict_header(row, saved.data + PREDICT_HEADER_BYTES, want);
+    return memcmp(saved.data, want, PREDICT_HEADER_BYTES) == 0 ? 0 : -EINVAL;
 }

@@ -20,7 +20,10 @@ static const struct config_field rows[] = {
     { .name = "route", .type = CONFIG_TEXT, .default_text = "shortest_ttft", .reloadable = true,
       AT(route), .about = "Routing policy; `muster policies` lists them." },
     { .name = "predict", .type = CONFIG_TEXT, .default_text = "key_table", AT(predict),
-      .about = "Predictor of output lengths." },
+      .about = "Predictor of output lengths; `muster policies predict` lists them." },
+    { .name = "predict_file", .type = CONFIG_TEXT, AT(predict_file),
+      .about = "File that keeps what the predictor learned: merged in at start, written at a "
+               "clean end." },
     { .name = "threads", .type = CONFIG_INT, .default_text = "1", .min = 1, .max = 64,
       .unit = "threads", AT(threads),
       .about = "Threads that move bytes; one more decides." },

@@ -10,6 +10,8 @@
 #include "base/io/clock.h"
 #include "base/io/log.h"
 #include "router/bytes.h"
+#include "router/features.h"
+#include "router/predict_file.h"
 #include "router/sync.h"
 
 #include <math.h>
@@ -401,7 +403,34 @@ static int policies_of(const struct router_config *config, struct core_config *r
         return err_set(err, -EINVAL, "router.predict: no predictor '" STR_FMT "'",
                        STR_ARG(config->predict));
     }
+    const char *missing = predict_missing(ret->predict, FEATURES_HAVE);
+    if (missing) {
+        return err_set(err, -EINVAL, "router.predict: %s is not applicable: a router has no %s",
+                       ret->predict->name, missing);
+    }
     return 0;
+}
+
+/* A file that cannot be used is left as it is: it may be another predictor's. */
+static void recall(struct decide *d)
+{
+    struct err err = { 0 };
+    if (d->config->predict_file.len == 0) return;
+    int rc = predict_file_merge(core_predict(d->core), d->config->predict_file.data,
+                                core_predict_state(d->core), &err);
+    d->may_remember = rc == 0 || rc == -ENOENT;
+    if (!d->may_remember) {
+        log_event(LOG_WARN, "predictor_not_recalled", "why=\"%s\"", err_text(&err, rc));
+    }
+}
+
+static void remember(struct decide *d)
+{
+    struct err err = { 0 };
+    if (!d->may_remember) return;
+    int rc = predict_file_write(core_predict(d->core), d->config->predict_file.data,
+                                core_predict_state(d->core), &err);
+    if (rc < 0) log_event(LOG_WARN, "predictor_not_saved", "why=\"%s\"", err_text(&err, rc));
 }
 
 int decide_new(const struct decide_config *config, struct decide **ret, struct err *err)
@@ -434,6 +463,7 @@ int decide_new(const struct decide_config *config, struct decide **ret, struct e
         decide_free(d);
         return rc2;
     }
+    recall(d);
     lane_init(&d->lane, d->loop, on_mail, d);
     bundles_on_ready(d->bundles, on_bundle, d);
     *ret = d;
@@ -443,6 +473,7 @@ int decide_new(const struct decide_config *config, struct decide **ret, struct e
 void decide_free(struct decide *d)
 {
     if (!d) return;
+    remember(d);
     for (uint32_t i = 0; i < ROUTE_INSTANCES_MAX; i++)
         block_feed_free(d->endpoint[i].feed);
     sync_free(d->sync);

@@ -43,6 +43,7 @@ struct decide {
     struct sync *sync;
     _Atomic(const struct route_policy *) route_asked;
     uint64_t boot;
+    bool may_remember; /* the predictor knows what its file knew, and may be written back */
 };
 
 struct decide_config {

@@ -1,16 +1,22 @@
-/* features.c - the tenant, how the prompt begins, and the first words of what is asked last.
+/* features.c - the tenant, how the prompt begins, what is asked last, and what was answered before.
  *
- * What is asked stands at the end: the last line of the last message. Its first words say which
- * kind of answer is wanted ("List", "Tell me a story", "What is"), numbers in it how long; digits
- * are therefore kept by their count only, so that "Count to 12" and "Count to 37" share a key.
+ * What is asked stands at the end: in the last message that has text. Its first words say which kind
+ * of answer is wanted ("List", "Tell me a story", "What is"), numbers in it how long. A system
+ * message names the task. The answer before is the last assistant message; its tokens are told from
+ * its share of the request's bytes, because the router knows the tokens of the whole.
  */
 #include "router/features.h"
 
 #include "base/core/hash.h"
 #include "base/core/json.h"
 #include "base/core/own.h"
+#include "policies/predict_text.h"
 
-#define NORMAL_BYTES_MAX 128
+/* Unescaped, of one message; `role` points into the JSON. */
+struct message {
+    struct str role;
+    struct buf content;
+};
 
 /* The texts of a content's parts, [{"type": "text", "text": ...}, ...], a line each. */
 static void read_parts(struct json_reader *r, struct buf *out)
@@ -32,67 +38,87 @@ static void read_parts(struct json_reader *r, struct buf *out)
     }
 }
 
-/* Unescaped content of the last message that has text content; empty when there is none. */
-static struct str last_content(struct str messages, struct buf *out)
+/* True when it has text. */
+static bool read_message(struct json_reader *r, struct message *m)
 {
-    struct json_reader r;
-    json_reader_init(&r, messages);
-    if (json_next(&r) != JSON_ARRAY) return (struct str){ 0 };
-    while (json_next(&r) == JSON_OBJECT) {
-        while (json_next(&r) == JSON_KEY) {
-            if (!json_key_is(&r, "content")) {
-                json_skip(&r);
-                continue;
-            }
-            enum json_token t = json_next(&r);
-            if (t == JSON_STRING || t == JSON_ARRAY) buf_clear(out);
-            if (t == JSON_STRING) json_text(&r, out);
-            if (t == JSON_ARRAY) read_parts(&r, out);
-            if (t == JSON_OBJECT) json_skip_rest(&r);
+    bool text = false;
+    m->role = (struct str){ 0 };
+    while (json_next(r) == JSON_KEY) {
+        bool role = json_key_is(r, "role");
+        if (!role && !json_key_is(r, "content")) {
+            json_skip(r);
+            continue;
+        }
+        enum json_token t = json_next(r);
+        if (role && t == JSON_STRING) m->role = r->raw;
+        if (!role && (t == JSON_STRING || t == JSON_ARRAY)) {
+            text = true;
+            buf_clear(&m->content);
+            if (t == JSON_STRING) json_text(r, &m->content);
+            if (t == JSON_ARRAY) read_parts(r, &m->content);
+        } else if (t == JSON_OBJECT || t == JSON_ARRAY) {
+            json_skip_rest(r);
         }
     }
-    return buf_view(out);
+    return text;
 }
 
-static struct str last_line(struct str text)
-{
-    while (text.len > 0 && (unsigned char)text.data[text.len - 1] <= ' ')
-        text.len--;
-    size_t from = text.len;
-    while (from > 0 && text.data[from - 1] != '\n')
-        from--;
-    return str_of(text.data + from, text.len - from);
-}
+struct told {
+    size_t previous_bytes; /* of the last answer; 0: none */
+    uint64_t group;
+};
 
-/* Lower case, one '0' for every digit, single blanks, at most FEATURE_ASK_WORDS words. */
-static uint64_t hash_words(struct str line)
-{
-    char normal[NORMAL_BYTES_MAX];
-    size_t len = 0;
-    uint32_t words = 0;
-    bool in_word = false;
-    for (size_t i = 0; i < line.len && len < sizeof normal; i++) {
-        char c = line.data[i];
-        bool blank = c == ' ' || c == '\t';
-        if (blank && in_word && ++words == FEATURE_ASK_WORDS) break;
-        if (!blank && !in_word && len > 0) normal[len++] = ' ';
-        in_word = !blank;
-        if (blank || len == sizeof normal) continue;
-        if (c >= 'A' && c <= 'Z') c = (char)(c - 'A' + 'a');
-        if (c >= '0' && c <= '9') c = '0';
-        normal[len++] = c;
-    }
-    return len > 0 ? hash64(normal, len, 1) : 0;
-}
-
-void features_of(const struct openai_request *api, struct str tenant, struct predict_features *ret)
+/* Leaves the text of the last message that has any in `out`. */
+static void read_messages(struct str messages, struct buf *out, struct told *ret)
 {
     CLEANUP(buf_fini) struct buf content = { 0 };
+    struct message m = { 0 };
+    struct json_reader r;
+    json_reader_init(&r, messages);
+    if (json_next(&r) != JSON_ARRAY) return;
+    while (json_next(&r) == JSON_OBJECT) {
+        m.content = content;
+        bool text = read_message(&r, &m);
+        content = m.content;
+        if (!text) continue;
+        if (str_eq(m.role, STR("assistant"))) ret->previous_bytes = content.len;
+        if (str_eq(m.role, STR("system")) || str_eq(m.role, STR("developer"))) {
+            ret->group = hash64(content.data, content.len, 2);
+        }
+        buf_clear(out);
+        buf_str(out, buf_view(&content));
+    }
+}
+
+/* The end of the text, kept with the request: predictors read no more of it. */
+static struct str keep(struct arena *arena, struct str text)
+{
+    if (text.len > TEXT_BYTES_MAX) {
+        text = str_of(text.data + text.len - TEXT_BYTES_MAX, TEXT_BYTES_MAX);
+    }
+    return text.len > 0 ? arena_str(arena, text) : (struct str){ 0 };
+}
+
+void features_of(const struct openai_request *api, struct str tenant, uint32_t prompt_tokens,
+                 struct arena *arena, struct predict_features *ret)
+{
+    CLEANUP(buf_fini) struct buf content = { 0 };
+    struct told told = { 0 };
     bool chat = api->surface == OPENAI_CHAT;
-    struct str text = chat ? last_content(api->messages, &content) : api->prompt;
+    if (chat) read_messages(api->messages, &content, &told);
+    struct str text = chat ? buf_view(&content) : api->prompt;
     struct str head = chat ? api->messages : api->prompt;
+    size_t bytes = head.len;
     if (head.len > FEATURE_PREFIX_BYTES) head.len = FEATURE_PREFIX_BYTES;
     ret->tenant = hash64(tenant.data, tenant.len, 0);
     ret->prefix = hash64(head.data, head.len, ret->tenant);
-    ret->ask = hash_words(last_line(text));
+    ret->group = told.group;
+    ret->ask = text_ask(text);
+    ret->text = keep(arena, text);
+    ret->prompt_tokens = prompt_tokens;
+    ret->previous_tokens = 0;
+    if (told.previous_bytes > 0) {
+        double share = (double)told.previous_bytes / (double)bytes;
+        ret->previous_tokens = 1 + (uint32_t)(share * (double)prompt_tokens);
+    }
 }

@@ -4,11 +4,16 @@
  * Threads: pure
  */
 #pragma once
+#include "base/core/arena.h"
 #include "base/wire/openai.h"
 #include "policies/predict.h"
 
-#define FEATURE_ASK_WORDS 3     /* words of the question that name its kind: "List five animals" */
 #define FEATURE_PREFIX_BYTES 96 /* of the prompt's beginning, where no block key is known */
 
-/* All fields but prompt_tokens and output_max, which the caller knows. */
-void features_of(const struct openai_request *api, struct str tenant, struct predict_features *ret);
+/* What a router can feed: rows that need more are refused at start. */
+#define FEATURES_HAVE (PREDICT_TEXT | PREDICT_TENANT | PREDICT_PREVIOUS | PREDICT_GROUP)
+
+/* All fields but output_max, which the caller knows. The text lives in the arena; without memory it
+ * is empty. */
+void features_of(const struct openai_request *api, struct str tenant, uint32_t prompt_tokens,
+                 struct arena *arena, struct predict_features *ret);

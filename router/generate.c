@@ -226,9 +226,8 @@ static void fill_core(struct request *r, const struct face_model *m)
     c->model = m->service;
     c->prompt_tokens = r->bundle ? (uint32_t)r->ids.count
                                  : (uint32_t)max_i64((int64_t)(r->body.len / BYTES_PER_TOKEN), 1);
-    features_of(&r->api, str_from(r->tenant_name), &c->features);
+    features_of(&r->api, str_from(r->tenant_name), c->prompt_tokens, &r->arena, &c->features);
     if (c->key_count > 0) c->features.prefix = c->keys[0].lo;
-    c->features.prompt_tokens = c->prompt_tokens;
     uint32_t context = m->context_tokens ? m->context_tokens : OPENAI_TOKENS_MAX;
     uint32_t room = context > c->prompt_tokens ? context - c->prompt_tokens : 1;
     c->features.output_max = r->api.max_tokens ? min_u32(r->api.max_tokens, room) : room;

@@ -197,19 +197,14 @@ static bool set_keys(struct run *run, struct flight *f, const struct trace_reque
     return true;
 }
 
-static void describe(struct flight *f, const struct trace_request *r)
+static void describe(const struct run *run, struct flight *f, const struct trace_request *r)
 {
     struct core_request *c = &f->core;
     c->model = service_hash(r->service);
     c->prompt_tokens = r->prompt_tokens;
     c->keys = f->keys;
     c->key_count = f->key_count;
-    c->features = (struct predict_features){
-        .tenant = r->tenant ? hash64(&r->tenant, sizeof r->tenant, 1) : 0,
-        .prefix = f->key_count ? f->keys[0].lo : 0,
-        .prompt_tokens = r->prompt_tokens,
-        .output_max = r->output_max ? r->output_max : UINT32_MAX,
-    };
+    trace_features_of(run->features, f->request, f->key_count ? f->keys[0].lo : 0, &c->features);
 }
 
 void routers_arrive(struct run *run, uint32_t request)
@@ -225,7 +220,7 @@ void routers_arrive(struct run *run, uint32_t request)
         return;
     }
     must(set_keys(run, f, r));
-    describe(f, r);
+    describe(run, f, r);
     f->router = (uint32_t)(rng_at(run->config.seed ^ WORLD_ROUTER, request) % run->router_count);
     follow(run, f, core_arrive(run->router[f->router].core, &f->core, run->now_us));
 }

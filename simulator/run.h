@@ -10,6 +10,7 @@
 #include "simulator/instance.h"
 #include "simulator/moves.h"
 #include "simulator/tally.h"
+#include "simulator/trace_features.h"
 
 #define RUN_RANKS 1024 /* events of one microsecond that can be told apart */
 
@@ -29,6 +30,7 @@ struct run_router {
 struct run {
     struct sim_config config; /* with every default in its place */
     const struct trace *trace;
+    struct trace_features *features; /* what predictors may know of its requests */
     struct world world;
     struct heap events;
     struct heap_node report;

@@ -132,6 +132,13 @@ static int start(struct run *run, struct err *err)
     run->block_tokens = run->trace->block_tokens == 0 ? 0
                         : serial                      ? run->trace->block_tokens
                                                       : BLOCK_TOKENS;
+    rc = trace_features_new(run->trace, &run->features, err);
+    if (rc < 0) return rc;
+    const char *missing = predict_missing(run->config.predict, run->features->have);
+    if (missing) {
+        return err_set(err, -EINVAL, "predictor %s is not applicable: the trace has no %s",
+                       run->config.predict->name, missing);
+    }
     run->ids = calloc(run->context_max == UINT32_MAX ? 1 : run->context_max, sizeof *run->ids);
     if (!run->ids) return err_set(err, -ENOMEM, "simulator: no memory for a prompt");
     run->now_us = run->trace->request[0].at_us;
@@ -148,6 +155,7 @@ static void stop(struct run *run)
     flights_fini(&run->flights);
     feed_fini(&run->feed);
     heap_fini(&run->events);
+    trace_features_free(run->features);
     free(run->ids);
 }
 

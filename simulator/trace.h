@@ -30,6 +30,7 @@ struct trace_request {
     uint32_t tenant;        /* 0: the trace names none */
     uint32_t service;       /* index; 0 when there is one */
     uint32_t session, turn; /* 0: unknown */
+    uint32_t group;         /* the task or system prompt; 0: the trace names none */
     size_t block_first;     /* into trace->block: its prefix, block_tokens each, the last in part */
     uint32_t block_count;   /* 0: the trace says nothing of what prompts share */
     size_t text_first;      /* into trace->text */

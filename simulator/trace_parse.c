@@ -76,6 +76,7 @@ static int read_member(struct parser *p, struct json_reader *json, struct trace_
         { "service", &r->service },
         { "session", &r->session },
         { "turn", &r->turn },
+        { "group", &r->group },
     };
     if (json_key_is(json, "timestamp")) {
         json_next(json);

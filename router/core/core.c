@@ -83,6 +83,16 @@ const struct route_policy *core_route(const struct core *c)
     return c->config.route;
 }
 
+const struct predict_policy *core_predict(const struct core *c)
+{
+    return c->config.predict;
+}
+
+void *core_predict_state(struct core *c)
+{
+    return c->predict_state;
+}
+
 uint32_t core_endpoint_find(const struct core *c, const char *name)
 {
     for (uint32_t i = 0; i < ROUTE_INSTANCES_MAX; i++) {

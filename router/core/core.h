@@ -97,6 +97,10 @@ void core_free(struct core *c);
 void core_route_set(struct core *c, const struct route_policy *route); /* from now on */
 const struct route_policy *core_route(const struct core *c);
 
+/* What it learned: the predictor's state, to be saved, or merged with another. */
+const struct predict_policy *core_predict(const struct core *c);
+void *core_predict_state(struct core *c);
+
 /* Adds or updates by name; the slot stays the same until core_endpoint_remove. -ENOSPC when
  * ROUTE_INSTANCES_MAX are known. Requests in flight there go on. */
 int core_endpoint_put(struct core *c, const struct core_endpoint *ep, uint32_t *ret_slot);

@@ -2,11 +2,13 @@
 #include "router/features.h"
 #include "tests/unit/unit.h"
 
+static struct arena arena;
+
 static struct predict_features chat(const char *messages)
 {
     struct openai_request api = { .surface = OPENAI_CHAT, .messages = str_from(messages) };
     struct predict_features f = { 0 };
-    features_of(&api, STR("tenant"), &f);
+    features_of(&api, STR("tenant"), 100, &arena, &f);
     return f;
 }
 
@@ -14,12 +16,13 @@ static struct predict_features completion(const char *prompt)
 {
     struct openai_request api = { .surface = OPENAI_COMPLETION, .prompt = str_from(prompt) };
     struct predict_features f = { 0 };
-    features_of(&api, STR("tenant"), &f);
+    features_of(&api, STR("tenant"), 100, &arena, &f);
     return f;
 }
 
 #define USER(text) "[{\"role\":\"user\",\"content\":\"" text "\"}]"
 #define SYSTEM(text) "{\"role\":\"system\",\"content\":\"" text "\"}"
+#define SAID(role, text) "{\"role\":\"" role "\",\"content\":\"" text "\"}"
 #define PARTS(list) "[{\"role\":\"user\",\"content\":[" list "]}]"
 #define TEXT(text) "{\"type\":\"text\",\"text\":\"" text "\"}"
 
@@ -71,8 +74,8 @@ static void the_beginning_and_the_tenant_are_keys_too(void **state)
     (void)state;
     struct openai_request api = { .surface = OPENAI_COMPLETION, .prompt = STR("Say one word") };
     struct predict_features a = { 0 }, b = { 0 };
-    features_of(&api, STR("a"), &a);
-    features_of(&api, STR("b"), &b);
+    features_of(&api, STR("a"), 100, &arena, &a);
+    features_of(&api, STR("b"), 100, &arena, &b);
     assert_int_not_equal(a.tenant, b.tenant);
     assert_int_not_equal(a.prefix, b.prefix);
     assert_int_equal(a.ask, b.ask);
@@ -108,20 +111,58 @@ static void odd_bodies_have_no_question(void **state)
     assert_int_equal(completion("").ask, 0);
     struct openai_request none = { .surface = OPENAI_COMPLETION }; /* a prompt of token ids */
     struct predict_features f = { 0 };
-    features_of(&none, (struct str){ 0 }, &f);
+    features_of(&none, (struct str){ 0 }, 100, &arena, &f);
     assert_int_equal(f.ask, 0);
     static char longest[4096];
     memset(longest, 'w', sizeof longest - 1);
     assert_int_not_equal(completion(longest).ask, 0);
 }
 
+static void a_conversation_names_its_task_and_its_last_answer(void **state)
+{
+    (void)state;
+    struct predict_features f = chat("[" SYSTEM("Be kind.") "," SAID("user", "Hello") "," SAID(
+        "assistant", "Good day to you, my friend.") "," SAID("user", "What is rain?") "]");
+    assert_true(str_eq(f.text, STR("What is rain?")));
+    assert_int_equal(f.prompt_tokens, 100);
+    /* 27 bytes of 171, in a prompt of 100 tokens. */
+    assert_in_range(f.previous_tokens, 12, 20);
+    struct predict_features other = chat("[" SYSTEM("Be brief.") "," SAID("user", "Hello") "]");
+    assert_true(f.group != 0 && other.group != 0 && f.group != other.group);
+    assert_int_equal(other.previous_tokens, 0);
+    assert_int_equal(chat(USER("Hello")).group, 0);
+    assert_int_equal(chat("[" SAID("developer", "Be kind.") "]").group, f.group);
+}
+
+static void a_long_text_keeps_its_end(void **state)
+{
+    (void)state;
+    static char text[4096];
+    memset(text, 'w', sizeof text - 1);
+    memcpy(text + sizeof text - 13, " the end now", 12);
+    struct predict_features f = completion(text);
+    assert_true(f.text.len > 0 && f.text.len < 1024 && str_ends(f.text, STR(" the end now")));
+    struct arena none;
+    arena_init(&none, 16);
+    struct openai_request api = { .surface = OPENAI_COMPLETION, .prompt = str_from(text) };
+    features_of(&api, STR("a"), 100, &none, &f);
+    assert_int_equal(f.text.len, 0);
+    assert_int_not_equal(f.ask, 0);
+    arena_fini(&none);
+}
+
 int main(void)
 {
+    arena_init(&arena, 1 << 20);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(questions_of_a_kind_share_a_key),
         cmocka_unit_test(both_surfaces_ask_alike),
         cmocka_unit_test(the_beginning_and_the_tenant_are_keys_too),
         cmocka_unit_test(odd_bodies_have_no_question),
+        cmocka_unit_test(a_conversation_names_its_task_and_its_last_answer),
+        cmocka_unit_test(a_long_text_keeps_its_end),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    arena_fini(&arena);
+    return failed;
 }

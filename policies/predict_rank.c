@@ -1,0 +1,92 @@
+/* predict_rank.c - scores to places to lengths. */
+#include "policies/predict_rank.h"
+
+#include <math.h>
+
+#define STATS_MAX 512.0 /* scores that mean and deviation remember */
+
+void rank_init(struct rank_model *m)
+{
+    memset(m, 0, sizeof *m);
+    m->score_var = 1;
+}
+
+double rank_score(const struct rank_model *m, const struct text_features *t)
+{
+    return linear_dot(m->weight, 2, RANK_SLOTS - 1, t);
+}
+
+/* In [0, RANK_BINS). */
+static double place_of(const struct rank_model *m, double score)
+{
+    double z = (score - m->score_mean) / sqrt(m->score_var + 1e-9);
+    return fmin(RANK_BINS * 0.5 * erfc(-z / sqrt(2)), RANK_BINS - 1e-6);
+}
+
+static void estimate(const struct rank_model *m, uint32_t bin, struct length_estimate *ret)
+{
+    length_prior(ret);
+    length_shrink(ret, &m->all);
+    length_shrink(ret, &m->bin[bin]);
+}
+
+/* The bins' means made to rise: a bin's is at least that of the one below. */
+static void means(const struct rank_model *m, double ret[RANK_BINS])
+{
+    double least = 0;
+    for (uint32_t b = 0; b < RANK_BINS; b++) {
+        struct length_estimate e;
+        estimate(m, b, &e);
+        ret[b] = least = fmax(least, e.mean);
+    }
+}
+
+void rank_verdict(const struct rank_model *m, double score, uint32_t output_max,
+                  struct predict_verdict *ret)
+{
+    double place = place_of(m, score), mean[RANK_BINS];
+    struct length_estimate e;
+    estimate(m, (uint32_t)place, &e);
+    means(m, mean);
+    double at = fmax(0, fmin(place - 0.5, RANK_BINS - 1.0));
+    uint32_t low = (uint32_t)at, high = low + 1 < RANK_BINS ? low + 1 : low;
+    /* The last term keeps scores apart where the means are flat; it is below a token. */
+    e.mean = mean[low] + (at - low) * (mean[high] - mean[low]) + place / RANK_BINS;
+    length_verdict(&e, &m->p90, output_max, ret);
+}
+
+bool rank_observe(struct rank_model *m, const struct text_features *t, uint32_t tokens,
+                  bool censored)
+{
+    double score = rank_score(m, t);
+    uint32_t bin = (uint32_t)place_of(m, score);
+    struct length_estimate e;
+    struct predict_verdict said;
+    estimate(m, bin, &e);
+    length_verdict(&e, &m->p90, UINT32_MAX, &said);
+    length_offset_observe(&m->p90, 0.9, said.p90, (double)tokens, censored);
+    double length = length_to_learn(&e, said.p50, tokens, censored);
+    if (length <= 0) return false;
+    length_learn(&m->all, length);
+    length_learn(&m->bin[bin], length);
+    m->finished = fmin(m->finished + 1, STATS_MAX);
+    double step = 1 / m->finished, away = score - m->score_mean;
+    m->score_mean += step * away;
+    m->score_var += step * (away * (score - m->score_mean) - m->score_var);
+    m->window[m->filled++ % RANK_WINDOW] = (struct rank_item){ *t, (float)length };
+    return true;
+}
+
+void rank_merge(struct rank_model *m, const struct rank_model *other)
+{
+    double all = m->finished + other->finished;
+    if (other->finished == 0) return;
+    linear_merge(m->weight, other->weight, RANK_SLOTS);
+    m->score_mean = (m->score_mean * m->finished + other->score_mean * other->finished) / all;
+    m->score_var = (m->score_var * m->finished + other->score_var * other->finished) / all;
+    m->finished = fmin(all, STATS_MAX);
+    length_offset_merge(&m->p90, &other->p90);
+    length_merge(&m->all, &other->all);
+    for (uint32_t b = 0; b < RANK_BINS; b++)
+        length_merge(&m->bin[b], &other->bin[b]);
+}

@@ -1,0 +1,15 @@
+/* predict_file.h - what a predictor learned, in a file.
+ *
+ * Layer:   router (policies, base/io)
+ * Threads: the caller's; both block on the disk
+ */
+#pragma once
+#include "base/core/err.h"
+#include "policies/predict.h"
+
+/* Takes the file's state in: what `state` already knows is kept. -ENOENT when there is no file,
+ * -EINVAL when it is another row's, another version's, or broken. */
+int predict_file_merge(const struct predict_policy *row, const char *path, void *state,
+                       struct err *err);
+int predict_file_write(const struct predict_policy *row, const char *path, const void *state,
+                       struct err *err);
