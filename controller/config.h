@@ -35,8 +35,9 @@ struct service_section {
     int64_t slo_ttft_us, slo_tpot_us;
     double budget_h;
     int64_t min, max;
-    struct str scale, place;
-    double utilisation_max, queue_target, concurrency;
+    struct str scale, shaper, forecast, place;
+    double margin, utilisation_max, queue_target, concurrency;
+    double ongoing_target, qps_target, kv_target;
     int64_t count;
     int64_t clear_us, life_us, zero_after_us;
     int64_t down_window_us, down_step_max, up_step_max;

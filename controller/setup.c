@@ -2,6 +2,7 @@
 #include "controller/setup.h"
 
 #include "base/core/bits.h"
+#include "policies/scale_forecast.h"
 
 #include <string.h>
 #include <unistd.h>
@@ -85,6 +86,17 @@ static int check_policies(const struct service_section *from, const struct plan_
             names[i] = scale_table[i]->name;
         return unknown_policy(s, "scaling", from->scale, names, scale_count, err);
     }
+    must(scale_shape_count <= POLICIES_MAX && scale_forecast_count <= POLICIES_MAX);
+    if (!s->shaper) {
+        for (uint32_t i = 0; i < scale_shape_count; i++)
+            names[i] = scale_shape_table[i]->name;
+        return unknown_policy(s, "shaping", from->shaper, names, scale_shape_count, err);
+    }
+    if (!s->scale.forecast) {
+        for (uint32_t i = 0; i < scale_forecast_count; i++)
+            names[i] = scale_forecast_table[i]->name;
+        return unknown_policy(s, "forecasting", from->forecast, names, scale_forecast_count, err);
+    }
     uint32_t count = 0;
     for (uint32_t i = 0; i < place_count; i++)
         if (place_table[i]->choose) names[count++] = place_table[i]->name;
@@ -94,6 +106,21 @@ static int check_policies(const struct service_section *from, const struct plan_
                        "service %s: placement '%s' chooses no offers (it is a planner's); %s does",
                        s->name, s->place->name, PLACE_DEFAULT);
     return 0;
+}
+
+/* The shaper that is named, or the policy's own, with the numbers that it is published with but for
+ * those that the section names. */
+static void fill_shaper(const struct service_section *from, struct plan_service *ret)
+{
+    bool own = from->shaper.len == 0;
+    struct str name = own && ret->policy ? str_from(ret->policy->shaper) : from->shaper;
+    ret->shaper = own && !ret->policy ? &scale_shape_window : scale_shape_find(name);
+    if (!ret->shaper) return;
+    ret->shape =
+        own && ret->policy && ret->policy->shape ? *ret->policy->shape : ret->shaper->published;
+    if (from->down_window_us > 0) ret->shape.down_window_s = (double)from->down_window_us / 1e6;
+    ret->shape.down_step_max = (uint32_t)from->down_step_max;
+    ret->shape.up_step_max = (uint32_t)from->up_step_max;
 }
 
 static int fill_service(const struct service_section *from, const struct offer *offers,
@@ -108,18 +135,21 @@ static int fill_service(const struct service_section *from, const struct offer *
         .budget_h = from->budget_h,
         .policy = scale_find(from->scale),
         .place = place_find(from->place),
-        .scale = { .utilisation_max = from->utilisation_max,
+        .scale = { .margin = from->margin,
+                   .utilisation_max = from->utilisation_max,
                    .clear_s = (double)from->clear_us / 1e6,
                    .life_s = (double)from->life_us / 1e6,
                    .zero_after_s = (double)from->zero_after_us / 1e6,
                    .queue_target = from->queue_target,
                    .concurrency = from->concurrency,
+                   .ongoing_target = from->ongoing_target,
+                   .qps_target = from->qps_target,
+                   .kv_target = from->kv_target,
+                   .forecast = scale_forecast_find(from->forecast),
                    .count = (uint32_t)from->count },
-        .shape = { .down_window_s = (double)from->down_window_us / 1e6,
-                   .down_step_max = (uint32_t)from->down_step_max,
-                   .up_step_max = (uint32_t)from->up_step_max },
     };
     must(name_copy(ret->name, sizeof ret->name, from->name) == 0);
+    fill_shaper(from, ret);
     int rc = check_policies(from, ret, err);
     if (rc < 0) return rc;
     if (from->min > from->max)

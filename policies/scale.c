@@ -5,9 +5,17 @@
 #include "policies/scale_rows.h"
 
 #include <float.h>
+#include <math.h>
 
-const struct scale_policy *const scale_table[] = { &scale_work, &scale_queue, &scale_concurrency,
-                                                   &scale_static };
+#define NEAR 1e-9 /* relative: loads are quotients of floats */
+
+const struct scale_policy *const scale_table[] = {
+    &scale_work,       &scale_keda_queue,  &scale_kpa,           &scale_ray_serve,
+    &scale_skyserve,   &scale_token_aware, &scale_slo_aware,     &scale_wva_v1,
+    &scale_wva_v2,     &scale_dynamo_load, &scale_dynamo_static, &scale_dynamo_throughput,
+    &scale_blitzscale, &scale_sageserve,   &scale_chiron,        &scale_aibrix_apa,
+    &scale_apa_fixed,  &scale_static,
+};
 const uint32_t scale_count = COUNT_OF(scale_table);
 
 const struct scale_policy *scale_find(struct str name)
@@ -17,9 +25,46 @@ const struct scale_policy *scale_find(struct str name)
     return NULL;
 }
 
+const char *scale_missing(uint32_t needs, uint32_t has)
+{
+    static const struct {
+        uint32_t bit;
+        const char *words;
+    } inputs[] = {
+        { SCALE_NEEDS_KV, "the KV tokens that instances hold" },
+        { SCALE_NEEDS_PREFILL, "the prompt tokens that instances have not computed" },
+        { SCALE_NEEDS_TPOT, "the measured time per output token" },
+        { SCALE_NEEDS_SPEED, "the step-time model of an instance" },
+    };
+    for (uint32_t i = 0; i < COUNT_OF(inputs); i++)
+        if (needs & ~has & inputs[i].bit) return inputs[i].words;
+    return NULL;
+}
+
 uint32_t scale_have(const struct scale_pool *pool)
 {
     return pool->ready + pool->starting;
+}
+
+uint32_t scale_ready_all(const struct scale_view *view)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < view->pool_count; i++)
+        n += view->pool[i].ready;
+    return n;
+}
+
+uint32_t scale_starting_all(const struct scale_view *view)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < view->pool_count; i++)
+        n += view->pool[i].starting;
+    return n;
+}
+
+uint32_t scale_have_all(const struct scale_view *view)
+{
+    return scale_ready_all(view) + scale_starting_all(view);
 }
 
 uint32_t scale_reach(const struct scale_pool *pool)
@@ -81,6 +126,57 @@ void scale_keep(const struct scale_view *view, const char *reason, struct scale_
     }
     c.cost_h = scale_cost_h(view, c.want);
     *ret = (struct scale_verdict){ .choice = c, .reason = reason, .estimate_s = -1 };
+}
+
+/* The dearest pool above its minimum; the later row on equal prices. */
+static uint32_t dearest(const struct scale_view *view, const struct scale_choice *c)
+{
+    uint32_t best = SCALE_POOLS_MAX;
+    for (uint32_t i = 0; i < view->pool_count; i++) {
+        if (c->want[i] <= view->pool[i].min) continue;
+        if (best < SCALE_POOLS_MAX && view->pool[i].price_h < view->pool[best].price_h) continue;
+        best = i;
+    }
+    return best;
+}
+
+void scale_nudge(const struct scale_view *view, int by, struct scale_choice *ret)
+{
+    struct scale_verdict v;
+    scale_keep(view, NULL, &v);
+    struct scale_choice c = v.choice;
+    for (; by > 0; by--) {
+        uint32_t i = next_pool(view, &c);
+        if (i == SCALE_POOLS_MAX) break;
+        c.want[i]++;
+        c.cost_h = scale_cost_h(view, c.want);
+    }
+    for (; by < 0; by++) {
+        uint32_t i = dearest(view, &c);
+        if (i == SCALE_POOLS_MAX) break;
+        c.want[i]--;
+    }
+    c.cost_h = scale_cost_h(view, c.want);
+    *ret = c;
+}
+
+void scale_answer(const struct scale_config *config, const struct scale_view *view, double total,
+                  const char *reason, struct scale_verdict *ret)
+{
+    struct scale_verdict v = { .reason = reason, .load = total, .estimate_s = -1 };
+    double n = ceil(total * (1 - NEAR));
+    if (n < 1 && scale_is_awake(config, view)) n = 1;
+    scale_spread(view, (uint32_t)fmax(0, fmin(n, SCALE_COUNT_MAX * SCALE_POOLS_MAX)), &v.choice);
+    *ret = v;
+}
+
+bool scale_due(int64_t *next_us, double period_s, int64_t now_us)
+{
+    int64_t period_us = (int64_t)(period_s * 1e6);
+    bool jumped = *next_us > now_us + period_us; /* the clock went back */
+    if (now_us < *next_us && !jumped) return false;
+    *next_us = now_us + period_us;
+    return true;
 }
 
 bool scale_is_awake(const struct scale_config *config, const struct scale_view *view)

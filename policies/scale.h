@@ -3,13 +3,16 @@
  * Layer:   policies (base/core)
  * Threads: pure; the controller's loop or the simulator calls
  * Rules:   (1) two stages: a row of the table is the *signal* (what does the demand of this moment
- *              ask for?), scale_shape.h is the *shaper* (when may the fleet follow?); every
- *              signal goes through the same shaper
+ *              ask for?), a row of scale_shape.h is the *shaper* (when may the fleet follow?);
+ *              each signal names the shaper that it is published with
  *          (2) a signal counts instances that are ready or starting, never draining ones
- *          (3) absent is not zero: with demand.present == false a signal asks for what there is
+ *          (3) absent is not zero: with demand.present == false a signal asks for what there is,
+ *              and so does one whose own input nobody has reported
  *          (4) min <= want <= max of every pool, except that nothing is added to a pool whose
  *              offers cannot be had now (available == false)
  *          (5) state is plain bytes of a fixed size: it can be saved and copied
+ *          (6) what will come is in no view: the one row that knows it (scale_bound.h) is no row
+ *              of this table
  *
  * Units are seconds, tokens and dollars an hour.
  */
@@ -17,64 +20,40 @@
 #include "base/core/rng.h"
 #include "base/core/str.h"
 #include "policies/perf.h"
+#include "policies/scale_view.h"
 
-#define SCALE_POOLS_MAX 8   /* pools one service may own */
-#define SCALE_COUNT_MAX 256 /* instances one pool may have */
-#define SCALE_STATE_BYTES_MAX 1024
+#define SCALE_STATE_BYTES_MAX 16384
 
-struct scale_pool {
-    uint32_t min, max; /* min <= max <= SCALE_COUNT_MAX */
-    uint32_t ready;    /* serving now */
-    uint32_t starting; /* asked for or launched, not ready yet */
-    bool available;    /* at least one of its offers may be asked now */
-    double price_h;    /* dollars an hour of the cheapest offer that may be asked */
-    double lead_s;     /* from the create call to ready */
-    double left_s;     /* what is left of it, mean over the starting ones */
-    bool perf_known;   /* perf was reported by an instance or is the prior of the offer */
-    struct perf_coef perf;
-    uint32_t seqs_max; /* sequences an instance runs at once; at least 1 */
-};
-
-struct scale_demand {
-    bool present;         /* false: no router has reported lately; nothing below means anything */
-    double arrivals_s;    /* requests a second over the routers' window */
-    double prompt_tokens; /* mean per request, less what caches held */
-    double output_tokens; /* mean per request, as predicted */
-    uint32_t in_flight;   /* sent to instances and not ended */
-    uint32_t waiting;     /* of those, not yet computing */
-    uint32_t held;        /* kept by routers because no instance could take them */
-    double idle_s;        /* since the last arrival */
-    bool ttft_known;      /* enough answers began within the window */
-    double ttft_s;        /* nine in ten had their first token within this time */
-    double window_s;      /* that arrivals_s and ttft_s are taken over */
-};
-
-struct scale_view {
-    struct scale_pool pool[SCALE_POOLS_MAX];
-    uint32_t pool_count;
-    struct scale_demand demand;
-    double ttft_slo_s, tpot_slo_s; /* > 0 */
-    double budget_h;               /* ceiling in dollars an hour; 0 for none */
-};
+struct scale_shape_config; /* scale_shape.h */
+struct scale_forecast;     /* scale_forecast.h */
 
 struct scale_config {
+    double margin;          /* every row: measured load is multiplied by it; 1: as published */
     double utilisation_max; /* work: the share of an instance's seconds that may be planned */
     double clear_s;         /* work: seconds within which a backlog should be gone */
     double life_s;          /* work: how long a new instance is expected to be of use */
     double zero_after_s;    /* silence after which a pool may go below one */
-    double queue_target;    /* queue: waiting requests an instance may have */
-    double concurrency;     /* concurrency: requests an instance should run at once */
+    double queue_target;    /* keda_queue: waiting requests an instance may have */
+    double concurrency;     /* kpa: requests an instance should run at once */
+    double ongoing_target;  /* ray_serve: requests an instance has under way */
+    double qps_target;      /* skyserve: requests a second an instance serves */
+    double kv_target;       /* aibrix_apa, apa_fixed: share of KV memory in use */
     uint32_t count;         /* static: instances */
+    const struct scale_forecast *forecast; /* dynamo_throughput, sageserve; NULL: the row's own */
 };
 
 /* What a row starts from when the configuration says nothing. */
 #define SCALE_CONFIG_DEFAULT                         \
-    ((struct scale_config){ .utilisation_max = 0.85, \
+    ((struct scale_config){ .margin = 1,             \
+                            .utilisation_max = 0.85, \
                             .clear_s = 10,           \
                             .life_s = 600,           \
                             .zero_after_s = 60,      \
                             .queue_target = 5,       \
-                            .concurrency = 8,        \
+                            .concurrency = 100,      \
+                            .ongoing_target = 2,     \
+                            .qps_target = 1,         \
+                            .kv_target = 0.5,        \
                             .count = 1 })
 
 struct scale_choice {
@@ -93,10 +72,21 @@ struct scale_verdict {
     int64_t again_us;       /* ask again no later than this */
 };
 
+/* What a row cannot do without, for the check of a configuration (scale_missing). */
+enum scale_need {
+    SCALE_NEEDS_KV = 1 << 0,      /* KV tokens of instances */
+    SCALE_NEEDS_PREFILL = 1 << 1, /* prompt tokens that instances have not computed */
+    SCALE_NEEDS_TPOT = 1 << 2,    /* measured TPOT */
+    SCALE_NEEDS_SPEED = 1 << 3,   /* the step-time model of at least one pool */
+};
+
 struct scale_policy {
-    const char *name;    /* as in muster.yaml */
-    const char *about;   /* --help and the documents */
-    const char *source;  /* where the rule comes from */
+    const char *name;   /* as in muster.yaml */
+    const char *about;  /* --help and the documents */
+    const char *source; /* where the rule comes from */
+    const char *shaper; /* the row of scale_shape_table that it is published with */
+    const struct scale_shape_config *shape; /* and its numbers; NULL: the shaper's own */
+    uint32_t needs;                         /* bits of enum scale_need */
     uint32_t state_size; /* at most SCALE_STATE_BYTES_MAX; zeroed bytes are the first state */
     void (*decide)(void *state, const struct scale_config *config, const struct scale_view *view,
                    int64_t now_us, struct rng *rng, struct scale_verdict *ret);
@@ -108,10 +98,18 @@ extern const uint32_t scale_count;
 
 const struct scale_policy *scale_find(struct str name); /* NULL when there is none */
 
+/* The first input in `needs` that a system which has only `has` lacks, as words; NULL: none. */
+const char *scale_missing(uint32_t needs, uint32_t has);
+
 /* What rows share (scale.c). */
 
 /* Ready plus starting. */
 uint32_t scale_have(const struct scale_pool *pool);
+
+/* The same over all pools. */
+uint32_t scale_have_all(const struct scale_view *view);
+uint32_t scale_ready_all(const struct scale_view *view);
+uint32_t scale_starting_all(const struct scale_view *view);
 
 /* The most this pool can have soon: max, or what it has while nothing can be bought. */
 uint32_t scale_reach(const struct scale_pool *pool);
@@ -122,9 +120,20 @@ double scale_cost_h(const struct scale_view *view, const uint32_t want[SCALE_POO
  * reach and the budget. For signals that only know a number. */
 void scale_spread(const struct scale_view *view, uint32_t total, struct scale_choice *ret);
 
+/* The fleet as it is, plus one on the cheapest pool or minus one of the dearest. For signals that
+ * go step by step. */
+void scale_nudge(const struct scale_view *view, int by, struct scale_choice *ret);
+
 /* The fleet as it is: the answer to absent demand. */
 void scale_keep(const struct scale_view *view, const char *reason, struct scale_verdict *ret);
+
+/* The answer of a signal that knows a number: at least one while somebody asks. */
+void scale_answer(const struct scale_config *config, const struct scale_view *view, double total,
+                  const char *reason, struct scale_verdict *ret);
 
 /* True when at least one instance is wanted: somebody asks, or somebody asked within zero_after_s
  * and something runs (recent silence keeps an instance, it does not buy one). */
 bool scale_is_awake(const struct scale_config *config, const struct scale_view *view);
+
+/* True once a period: rows of a slow loop keep their answer in between. `*next_us` is theirs. */
+bool scale_due(int64_t *next_us, double period_s, int64_t now_us);

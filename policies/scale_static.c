@@ -3,7 +3,7 @@
  *     want = count
  *
  * The baseline that every other row must beat, and the honest choice for hardware that is paid
- * for anyway. */
+ * for anyway. With the count that the peak needs it is the static peak of comparisons. */
 #include "policies/scale_rows.h"
 
 static void decide(void *state, const struct scale_config *config, const struct scale_view *view,
@@ -22,5 +22,6 @@ const struct scale_policy scale_static = {
     .name = "static",
     .about = "a fixed number of instances",
     .source = "baseline",
+    .shaper = "window",
     .decide = decide,
 };

@@ -384,6 +384,8 @@ const struct scale_policy scale_work = {
     .name = "work",
     .about = "the cheapest mix whose seconds cover the work within TTFT and TPOT",
     .source = "this project; the mix as in Melange, the lead time as a decision variable",
+    .shaper = "window",
+    .needs = SCALE_NEEDS_SPEED,
     .state_size = sizeof(struct work),
     .decide = decide,
 };

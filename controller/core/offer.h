@@ -30,7 +30,8 @@ struct offer {
     double lead_s; /* from the create call to ready: learned, or the provider's word */
     double share;  /* of a core or device; for people */
     uint32_t seqs_max;
-    bool has_prior; /* perf is known before any instance reported */
+    uint64_t kv_tokens_max; /* of an instance; 0: unknown */
+    bool has_prior;         /* perf is known before any instance reported */
     struct perf_coef prior;
 };
 

@@ -24,6 +24,7 @@ struct desk {
     uint32_t index;
     int64_t now_us;
     struct scale_view scale;
+    struct scale_instance seen[PLAN_INSTANCES_MAX]; /* of the view */
     struct plan_decision *decision;
     struct plan *plan;
     struct plan_memory *memory;
@@ -46,6 +47,8 @@ static void fill_perf(const struct desk *d, uint32_t pool, const struct offer *o
         const struct plan_instance *in = &d->view->instance[i];
         if (!is_mine(d, in, pool)) continue;
         if (in->seqs_max) ret->seqs_max = in->seqs_max;
+        if (in->load.kv_tokens_max) ret->kv_tokens_max = in->load.kv_tokens_max;
+        if (in->context_tokens) ret->context_tokens = in->context_tokens;
         if (!in->has_perf) continue;
         sum.a += in->perf.a;
         sum.b += in->perf.b;
@@ -67,6 +70,26 @@ static void fill_perf(const struct desk *d, uint32_t pool, const struct offer *o
         ret->perf_known = true;
     }
     if (ret->seqs_max == 0) ret->seqs_max = o && o->seqs_max ? o->seqs_max : 1;
+    if (ret->kv_tokens_max == 0 && o) ret->kv_tokens_max = o->kv_tokens_max;
+}
+
+/* Seconds until a starting instance serves, by the lead of the offer it came from. */
+static double left_s(const struct desk *d, const struct plan_instance *in,
+                     const struct scale_pool *pool)
+{
+    double age_s = (double)(d->now_us - in->since_us) / 1e6;
+    return fmax(0, (in->lead_s > 0 ? in->lead_s : pool->lead_s) - age_s);
+}
+
+/* The instance as signals see it. */
+static void fill_seen(struct desk *d, const struct plan_instance *in, uint32_t pool, double left)
+{
+    struct scale_instance *s = &d->seen[d->scale.instance_count++];
+    *s = in->load;
+    s->pool = pool;
+    s->ready = in->phase == PHASE_READY;
+    s->fresh = in->fresh;
+    s->left_s = s->ready ? 0 : left;
 }
 
 static void fill_pool(struct desk *d, uint32_t pool)
@@ -86,9 +109,10 @@ static void fill_pool(struct desk *d, uint32_t pool)
         const struct plan_instance *in = &d->view->instance[i];
         if (!is_mine(d, in, pool)) continue;
         d->decision->cost_h += in->price_h;
+        double left = left_s(d, in, s);
+        if (in->phase == PHASE_STARTING || in->phase == PHASE_READY) fill_seen(d, in, pool, left);
         if (in->phase == PHASE_STARTING) {
-            double age_s = (double)(d->now_us - in->since_us) / 1e6;
-            s->left_s += fmax(0, s->lead_s - age_s);
+            s->left_s += left;
             s->starting++;
         }
         if (in->phase == PHASE_READY) {
@@ -119,6 +143,7 @@ static void fill_view(struct desk *d)
 {
     const struct plan_demand *demand = &d->view->demand[d->index];
     d->scale = (struct scale_view){ .pool_count = d->service->pool_count,
+                                    .instance = d->seen,
                                     .demand = demand->sum,
                                     .ttft_slo_s = d->service->ttft_slo_s,
                                     .tpot_slo_s = d->service->tpot_slo_s };
@@ -183,8 +208,12 @@ static void shape_targets(struct desk *d)
     apply_bounds(d, want);
 
     struct scale_shaped shaped;
-    scale_shape(&d->memory->shape, &d->service->shape, d->service->pool_count, want, r->have,
-                d->now_us, &shaped);
+    const struct scale_shaper *shaper =
+        d->service->shaper ? d->service->shaper : &scale_shape_window;
+    struct scale_shape_ask ask = { d->service->pool_count, want, r->have, r->ready };
+    shaper->shape(d->memory->shape, &d->service->shape, &ask, d->now_us, &shaped);
+    for (uint32_t p = 0; p < d->service->pool_count; p++) /* a rate knows no bounds */
+        shaped.target[p] = max_u32(shaped.target[p], d->scale.pool[p].min);
     if (shaped.limited) {
         r->blocked = shaped.limit;
         r->hold_s = shaped.hold_s;

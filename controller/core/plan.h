@@ -50,6 +50,7 @@ struct plan_service {
     bool paused;     /* the fleet stays as it is */
     const struct scale_policy *policy;
     struct scale_config scale;
+    const struct scale_shaper *shaper; /* NULL: window */
     struct scale_shape_config shape;
     const struct place_policy *place; /* has `choose` */
 };
@@ -67,7 +68,10 @@ struct plan_instance {
     struct perf_coef perf;
     uint32_t seqs_max; /* 0: unknown */
     double price_h;
-    int64_t since_us; /* in this phase */
+    int64_t since_us;           /* in this phase */
+    double lead_s;              /* of the offer it came from; 0: unknown, the pool's counts */
+    uint32_t context_tokens;    /* 0: unknown */
+    struct scale_instance load; /* as reported; pool, ready, fresh and left_s are the plan's */
 };
 
 /* Demand of one service as its routers report it. */
@@ -91,7 +95,7 @@ struct plan_view {
 /* What a service remembers between decisions; plain bytes, stored with the fleet. */
 struct plan_memory {
     _Alignas(8) char policy[SCALE_STATE_BYTES_MAX];
-    struct scale_shape shape;
+    _Alignas(8) char shape[SHAPE_STATE_BYTES_MAX];
     _Alignas(8) char place[SCALE_POOLS_MAX][PLACE_STATE_BYTES_MAX];
 };
 

@@ -4,6 +4,7 @@
 #include "base/core/bits.h"
 #include "base/core/fault.h"
 #include "base/io/clock.h"
+#include "policies/scale_rows.h"
 #include "tests/sim/world.h"
 
 #include <stdio.h>
@@ -148,6 +149,10 @@ static const struct place_policy *some_placement(struct rng *rng)
 static void draw_service(struct world *w, struct plan_service *s)
 {
     struct rng *rng = &w->rng_controller;
+    /* Rows that come to rest within the time that faults leave them; others wait up to twenty
+     * minutes before they shrink. */
+    static const struct scale_policy *const rows[] = { &scale_work, &scale_work, &scale_kpa,
+                                                       &scale_static };
     *s = (struct plan_service){
         .name = "chat",
         .pool_count = 1 + (uint32_t)rng_below(rng, 2),
@@ -155,7 +160,7 @@ static void draw_service(struct world *w, struct plan_service *s)
         .max = 3 + (uint32_t)rng_below(rng, 6),
         .ttft_slo_s = 2,
         .tpot_slo_s = 0.1,
-        .policy = scale_table[rng_below(rng, scale_count)],
+        .policy = rows[rng_below(rng, COUNT_OF(rows))],
         .place = some_placement(rng),
         .scale = SCALE_CONFIG_DEFAULT,
         .shape = { .down_window_s = 10, .down_step_max = (uint32_t)rng_below(rng, 2) },

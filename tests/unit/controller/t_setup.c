@@ -60,7 +60,7 @@ static void everything_arrives(void **state)
                          "    model: m.gguf\n"
                          "    slo_ttft: 500ms\n"
                          "    budget_per_hour: 9\n"
-                         "    scale: queue\n"
+                         "    scale: keda_queue\n"
                          "    queue_target: 3\n"
                          "    stabilisation: 30s\n"
                          "    engine_flags: [--seed, '7']\n"
@@ -75,7 +75,7 @@ static void everything_arrives(void **state)
     assert_int_equal(setup.service_count, 1);
     const struct plan_service *s = &setup.service[0];
     assert_string_equal(s->name, "chat");
-    assert_ptr_equal(s->policy, &scale_queue);
+    assert_ptr_equal(s->policy, &scale_keda_queue);
     assert_true(fabs(s->ttft_slo_s - 0.5) < 1e-9 && fabs(s->budget_h - 9) < 1e-9);
     assert_true(fabs(s->scale.queue_target - 3) < 1e-9);
     assert_true(fabs(s->shape.down_window_s - 30) < 1e-9);
@@ -107,7 +107,8 @@ static void mistakes_are_named(void **state)
           "an offer that nobody sells" },
         { OFFERS SERVICE "    pools: [ { name: a, offers: [small], provider: moon } ]\n",
           "provider moon", "a provider that is none" },
-        { OFFERS SERVICE "    scale: qeue\n" POOL, "did you mean queue", "an unknown policy" },
+        { OFFERS SERVICE "    scale: keda_qeue\n" POOL, "did you mean keda_queue",
+          "an unknown policy" },
         { OFFERS SERVICE "    pools: [ { name: a, offers: [small], min: 3, max: 2 } ]\n",
           "min 3 is above max 2", "a minimum above the maximum" },
         { OFFERS SERVICE "    min: 9\n    max: 2\n" POOL, "min 9 is above max 2",

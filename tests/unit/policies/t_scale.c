@@ -410,18 +410,21 @@ static void queue_follows_waiting(void **state)
     v.demand.idle_s = 0;
     struct scale_verdict got;
     v.demand.waiting = 14, v.demand.held = 6; /* 20 / 5 = 4 */
-    scale_queue.decide(NULL, &config, &v, SECOND, NULL, &got);
+    scale_keda_queue.decide(NULL, &config, &v, SECOND, NULL, &got);
     assert_int_equal(got.choice.want[0] + got.choice.want[1], 4);
     assert_int_equal(got.choice.want[0], 4); /* the cheaper pool */
     v.pool[0].ready = 3;
     v.demand.waiting = 16, v.demand.held = 0; /* 3.2 is within a tenth of 3 */
-    scale_queue.decide(NULL, &config, &v, SECOND, NULL, &got);
+    scale_keda_queue.decide(NULL, &config, &v, SECOND, NULL, &got);
     assert_int_equal(got.choice.want[0] + got.choice.want[1], 3);
     v.demand.waiting = 0;
-    scale_queue.decide(NULL, &config, &v, SECOND, NULL, &got);
+    scale_keda_queue.decide(NULL, &config, &v, SECOND, NULL, &got);
     assert_int_equal(got.choice.want[0] + got.choice.want[1], 1);
-    v.demand.idle_s = 100, v.demand.arrivals_s = 0;
-    scale_queue.decide(NULL, &config, &v, SECOND, NULL, &got);
+    v.demand.idle_s = 100, v.demand.arrivals_s = 0; /* within the cooldown of 300 s */
+    scale_keda_queue.decide(NULL, &config, &v, SECOND, NULL, &got);
+    assert_int_equal(got.choice.want[0] + got.choice.want[1], 1);
+    v.demand.idle_s = 301;
+    scale_keda_queue.decide(NULL, &config, &v, SECOND, NULL, &got);
     assert_int_equal(got.choice.want[0] + got.choice.want[1], 0);
 }
 
@@ -429,7 +432,8 @@ static void concurrency_panics_and_calms(void **state)
 {
     (void)state;
     _Alignas(8) char bytes[SCALE_STATE_BYTES_MAX] = { 0 };
-    const struct scale_config config = SCALE_CONFIG_DEFAULT; /* 8 each, 70 % of it: 5.6 */
+    struct scale_config config = SCALE_CONFIG_DEFAULT;
+    config.concurrency = 8; /* 70 % of it: 5.6 */
     struct scale_view v = a_view(1);
     v.pool[0].ready = 2;
     v.pool[0].max = 64;
@@ -437,22 +441,22 @@ static void concurrency_panics_and_calms(void **state)
     int64_t now = 0;
     v.demand.in_flight = 10; /* 10 / 5.6 -> 2 */
     for (; now < 60 * SECOND; now += SECOND)
-        scale_concurrency.decide(bytes, &config, &v, now, NULL, &got);
+        scale_kpa.decide(bytes, &config, &v, now, NULL, &got);
     assert_int_equal(got.choice.want[0], 2);
 
     v.demand.in_flight = 60; /* panic window fills within six seconds: 60 / 5.6 -> 11 */
     for (int i = 0; i < 6; i++, now += SECOND)
-        scale_concurrency.decide(bytes, &config, &v, now, NULL, &got);
+        scale_kpa.decide(bytes, &config, &v, now, NULL, &got);
     assert_int_equal(got.choice.want[0], 11);
 
     v.demand.in_flight = 0; /* in panic the count never falls */
     for (int i = 0; i < 30; i++, now += SECOND)
-        scale_concurrency.decide(bytes, &config, &v, now, NULL, &got);
+        scale_kpa.decide(bytes, &config, &v, now, NULL, &got);
     assert_int_equal(got.choice.want[0], 11);
 
     for (int i = 0; i < 120; i++, now += SECOND)
-        scale_concurrency.decide(bytes, &config, &v, now, NULL, &got);
-    assert_int_equal(got.choice.want[0], 1); /* floor(ready / 2) */
+        scale_kpa.decide(bytes, &config, &v, now, NULL, &got);
+    assert_int_equal(got.choice.want[0], 1); /* one stays while anything came lately */
 }
 
 static void every_row_keeps_the_bounds(void **state)
@@ -514,16 +518,24 @@ static void search_stops_at_its_bound(void **state)
 
 /* ---- the shaper ---- */
 
+static void shape_once(struct shape_ring *s, const struct scale_shape_config *c,
+                       const uint32_t *want, const uint32_t *have, int64_t now,
+                       struct scale_shaped *ret)
+{
+    struct scale_shape_ask ask = { 1, want, have, have };
+    scale_shape_window.shape(s, c, &ask, now, ret);
+}
+
 static void shape_goes_up_at_once_and_down_after_the_window(void **state)
 {
     (void)state;
-    struct scale_shape s = { 0 };
+    struct shape_ring s = { 0 };
     struct scale_shape_config c = SCALE_SHAPE_DEFAULT;
     c.down_step_max = 0;
     struct scale_shaped out;
     uint32_t have[SCALE_POOLS_MAX] = { 1 }, want[SCALE_POOLS_MAX] = { 4 };
     int64_t now = 1000 * SECOND;
-    scale_shape(&s, &c, 1, want, have, now, &out);
+    shape_once(&s, &c, want, have, now, &out);
     assert_int_equal(out.target[0], 4);
     assert_false(out.limited);
 
@@ -531,7 +543,7 @@ static void shape_goes_up_at_once_and_down_after_the_window(void **state)
     want[0] = 1;
     int64_t fell = 0;
     for (int i = 1; i <= 130; i++) {
-        scale_shape(&s, &c, 1, want, have, now + i * SECOND, &out);
+        shape_once(&s, &c, want, have, now + i * SECOND, &out);
         if (out.target[0] < 4) {
             fell = i;
             break;
@@ -546,13 +558,13 @@ static void shape_goes_up_at_once_and_down_after_the_window(void **state)
 static void shape_takes_the_maximum_of_a_flapping_signal(void **state)
 {
     (void)state;
-    struct scale_shape s = { 0 };
+    struct shape_ring s = { 0 };
     struct scale_shape_config c = SCALE_SHAPE_DEFAULT;
     struct scale_shaped out;
     uint32_t have[SCALE_POOLS_MAX] = { 3 };
     for (int i = 0; i < 600; i++) {
         uint32_t want[SCALE_POOLS_MAX] = { i % 50 == 0 ? 3 : 1 };
-        scale_shape(&s, &c, 1, want, have, (1000 + i) * SECOND, &out);
+        shape_once(&s, &c, want, have, (1000 + i) * SECOND, &out);
         assert_int_equal(out.target[0], 3);
     }
 }
@@ -560,23 +572,23 @@ static void shape_takes_the_maximum_of_a_flapping_signal(void **state)
 static void shape_steps_and_forgets_after_a_gap(void **state)
 {
     (void)state;
-    struct scale_shape s = { 0 };
+    struct shape_ring s = { 0 };
     struct scale_shape_config c = { .down_window_s = 10, .up_step_max = 2, .down_step_max = 1 };
     struct scale_shaped out;
     uint32_t have[SCALE_POOLS_MAX] = { 1 }, want[SCALE_POOLS_MAX] = { 9 };
-    scale_shape(&s, &c, 1, want, have, 1000 * SECOND, &out);
+    shape_once(&s, &c, want, have, 1000 * SECOND, &out);
     assert_int_equal(out.target[0], 3);
 
     have[0] = 5;
     want[0] = 0;
     for (int i = 1; i <= 12; i++)
-        scale_shape(&s, &c, 1, want, have, (1000 + i) * SECOND, &out);
+        shape_once(&s, &c, want, have, (1000 + i) * SECOND, &out);
     assert_int_equal(out.target[0], 4); /* one at a time */
 
-    scale_shape(&s, &c, 1, want, have, 1100 * SECOND, &out);
+    shape_once(&s, &c, want, have, 1100 * SECOND, &out);
     assert_int_equal(out.target[0], 5); /* the controller was away: a new window begins */
     assert_true(out.hold_s > 0);
-    scale_shape(&s, &c, 1, want, have, 1050 * SECOND, &out);
+    shape_once(&s, &c, want, have, 1050 * SECOND, &out);
     assert_int_equal(out.target[0], 5); /* the clock went back */
 }
 

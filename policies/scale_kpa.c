@@ -1,12 +1,12 @@
-/* scale_concurrency.c - instances in proportion to the requests in flight, with a panic window.
+/* scale_kpa.c - instances in proportion to the requests in flight, with a panic window.
  *
  *     stable = mean of (in_flight + held) over 60 s,  panic = the same over 6 s
  *     ds = ceil(stable / (0.7 * concurrency)),  dp = ceil(panic / (0.7 * concurrency))
- *     both clamped to [floor(ready / 2), ceil(1000 * ready)], ready at least 1
  *     panic begins when dp / ready >= 2 and lasts until 60 s after the last such moment;
  *     in panic the count never falls
  *
- * The published algorithm of Knative's pod autoscaler. The windows are rings of one-second means,
+ * The published algorithm of Knative's pod autoscaler, target 100 as shipped; its rates are the
+ * shaper kpa. The windows are rings of one-second means,
  * so that the state has a fixed size whatever the sampling rate. */
 #include "base/core/bits.h"
 #include "policies/scale_rows.h"
@@ -17,7 +17,6 @@
 #define PANIC_S 6
 #define PANIC_RATIO 2.0
 #define TARGET_SHARE 0.7
-#define UP_RATIO_MAX 1000.0
 #define SECOND_US ((int64_t)1000000)
 #define AGAIN_US (2 * SECOND_US) /* Knative's tick */
 
@@ -55,12 +54,6 @@ static double mean_over(const struct kpa *k, int64_t second, int64_t window_s)
     return seen ? sum / seen : 0;
 }
 
-static double clamp(double want, uint32_t ready)
-{
-    double base = ready ? ready : 1;
-    return fmin(fmax(want, floor(ready / 2.0)), UP_RATIO_MAX * base);
-}
-
 static void decide(void *state, const struct scale_config *config, const struct scale_view *view,
                    int64_t now_us, struct rng *rng, struct scale_verdict *ret)
 {
@@ -73,17 +66,15 @@ static void decide(void *state, const struct scale_config *config, const struct 
         return;
     }
 
-    uint32_t ready = 0;
-    for (uint32_t i = 0; i < view->pool_count; i++)
-        ready += view->pool[i].ready;
+    uint32_t ready = scale_ready_all(view);
     int64_t second = now_us / SECOND_US;
-    sample(k, second, (double)d->in_flight + d->held);
+    sample(k, second, config->margin * ((double)d->in_flight + d->held));
 
     double target = TARGET_SHARE * config->concurrency;
     double stable = mean_over(k, second, STABLE_S) / target;
     double panic = mean_over(k, second, PANIC_S) / target;
-    double want = clamp(ceil(stable), ready);
-    double want_panic = clamp(ceil(panic), ready);
+    double want = ceil(stable);
+    double want_panic = ceil(panic);
 
     if (ready > 0 && want_panic / ready >= PANIC_RATIO) {
         if (k->panic_until_us == 0) k->panic_count = ready;
@@ -97,23 +88,21 @@ static void decide(void *state, const struct scale_config *config, const struct 
         k->panic_until_us = 0;
         k->panic_count = 0;
     }
-    if (want < 1 && scale_is_awake(config, view)) want = 1;
-
-    struct scale_verdict v = { .reason = panicking ? "concurrency doubled within six seconds"
-                                                   : "mean concurrency of the last minute",
-                               .load = panicking ? panic : stable,
-                               .estimate_s = -1,
-                               .again_us = now_us + AGAIN_US };
-    scale_spread(view, (uint32_t)fmin(want, SCALE_COUNT_MAX * SCALE_POOLS_MAX), &v.choice);
-    *ret = v;
+    scale_answer(config, view, want,
+                 panicking ? "concurrency doubled within six seconds"
+                           : "mean concurrency of the last minute",
+                 ret);
+    ret->load = panicking ? panic : stable;
+    ret->again_us = now_us + AGAIN_US;
 }
 
-_Static_assert(sizeof(struct kpa) <= SCALE_STATE_BYTES_MAX, "state of scale_concurrency");
+_Static_assert(sizeof(struct kpa) <= SCALE_STATE_BYTES_MAX, "state of scale_kpa");
 
-const struct scale_policy scale_concurrency = {
-    .name = "concurrency",
+const struct scale_policy scale_kpa = {
+    .name = "kpa",
     .about = "requests in flight divided by a target per instance, with a panic window",
     .source = "Knative pod autoscaler",
+    .shaper = "kpa",
     .state_size = sizeof(struct kpa),
     .decide = decide,
 };

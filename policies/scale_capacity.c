@@ -1,0 +1,46 @@
+/* scale_capacity.c - the steady state of an instance under load. */
+#include "policies/scale_capacity.h"
+
+#include <float.h>
+#include <math.h>
+
+#define FREE_SHARE_MIN 0.02 /* of the step left when prompts come faster than they are computed */
+
+void scale_load_of(const struct scale_pool *pool, const struct scale_lengths *lengths,
+                   struct scale_load *ret)
+{
+    const struct perf_coef *f = &pool->perf;
+    double output = fmax(lengths->output, 1);
+    double held = lengths->cross + lengths->output_sq / 2;
+    struct scale_load l = { .step_s = f->a,
+                            .prefill_s = f->b * lengths->prompt + f->e * lengths->prompt_sq / 2,
+                            .output = output,
+                            .context = held / output,
+                            .seqs_max = pool->seqs_max };
+    l.seq_s = f->c + f->d * l.context;
+    l.work_s = l.prefill_s + output * l.seq_s;
+    if (pool->kv_tokens_max > 0 && l.context > 0) {
+        double longest = lengths->prompt + output;
+        l.seqs_max = fmin(l.seqs_max,
+                          fmax(1, (double)pool->kv_tokens_max / l.context - longest / l.context));
+    }
+    *ret = l;
+}
+
+double scale_load_rate(const struct scale_load *l, double ttft_slo_s, double tpot_slo_s,
+                       double utilisation_max)
+{
+    double u = utilisation_max;
+    u = fmin(u, 1 - (l->step_s + l->work_s / l->output) / tpot_slo_s);
+    u = fmin(u, 1 - (l->step_s + l->prefill_s) / ttft_slo_s);
+    if (u <= 0) return 0;
+    double slots = l->seqs_max * utilisation_max;
+    double rate = slots / fmax(l->output * l->step_s + slots * l->work_s, DBL_MIN);
+    return fmin(rate, u / fmax(l->work_s, DBL_MIN));
+}
+
+double scale_load_step_s(const struct scale_load *l, double n, double r)
+{
+    double left = fmax(1 - r * l->prefill_s, FREE_SHARE_MIN);
+    return (l->step_s + l->seq_s * n) / left;
+}

@@ -1,0 +1,37 @@
+/* scale_capacity.h - what one instance serves within the promise, from the lengths that come.
+ *
+ * Layer: policies (base/core)
+ *
+ * A request of P prompt and O answer tokens costs an instance, at the margin,
+ *
+ *     w = b P + e P^2 / 2 + c O + d (O P + O^2 / 2)   seconds; of many: with their moments
+ *
+ * At r requests a second a step takes s = a / (1 - r w) and holds N = r E[O] s sessions, each with
+ * E[O P + O^2 / 2] / E[O] tokens of KV: what a session holds, seen over its time. N is bounded by
+ * the sessions an instance runs at once and by its KV memory.
+ */
+#pragma once
+#include "policies/scale_view.h"
+
+struct scale_load {
+    double step_s;    /* a */
+    double prefill_s; /* b E[P] */
+    double seq_s;     /* what a decoding session adds to a step: c + d context */
+    double work_s;    /* w */
+    double output;    /* E[O], at least 1 */
+    double context;   /* KV tokens of a session, over its time */
+    double seqs_max;  /* sessions at once: the limit, or what the KV memory holds */
+};
+
+/* `lengths` are means (scale_lengths_mean). A spread of a whole session's KV is kept free where the
+ * memory binds: lengths differ, and a full pool preempts. */
+void scale_load_of(const struct scale_pool *pool, const struct scale_lengths *lengths,
+                   struct scale_load *ret);
+
+/* Requests a second within TTFT and TPOT, using at most the share utilisation_max of its time and
+ * of its sessions; 0 when the promise cannot be kept even alone. */
+double scale_load_rate(const struct scale_load *l, double ttft_slo_s, double tpot_slo_s,
+                       double utilisation_max);
+
+/* Seconds of a step with n sessions decoding and r prompts a second taken in. */
+double scale_load_step_s(const struct scale_load *l, double n, double r);

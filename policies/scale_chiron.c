@@ -1,0 +1,80 @@
+/* scale_chiron.c - the share of instances that are busy.
+ *
+ *     busy / all > 0.6: up one;  otherwise down one, but never back to above 0.6
+ *
+ * Chiron as SageServe re-implements it, for interactive requests. An instance is busy while it has
+ * something waiting or runs at its limit of the promise: KV or batch beyond which its steps take
+ * longer than TPOT allows. Its batch queue (up when the backlog exceeds 24 h) has no requests here.
+ * The published comparison gave it free start-up; here start-up is paid. The original's loop length
+ * is not known to us: ours is 10 s, and it waits for what starts. */
+#include "policies/scale_rows.h"
+
+#include <math.h>
+
+#define BUSY_SHARE 0.6
+#define KV_BUSY 0.9
+#define PERIOD_S 10
+#define AGAIN_US ((int64_t)1000000)
+
+struct chiron {
+    int64_t next_us;
+};
+
+static bool is_busy(const struct scale_view *view, const struct scale_instance *in, double margin)
+{
+    const struct scale_pool *p = &view->pool[in->pool];
+    if (in->waiting > 0) return true;
+    if (margin * (double)in->kv_tokens >= KV_BUSY * (double)in->kv_tokens_max) return true;
+    double step = p->perf.a + p->perf.c * in->running + p->perf.d * (double)in->kv_tokens;
+    double mixed = step / fmax(1 - view->demand.arrivals_s * p->perf.b *
+                                       view->demand.prompt_tokens / fmax(scale_ready_all(view), 1),
+                               0.05);
+    return p->perf_known && margin * mixed >= view->tpot_slo_s;
+}
+
+static void decide(void *state, const struct scale_config *config, const struct scale_view *view,
+                   int64_t now_us, struct rng *rng, struct scale_verdict *ret)
+{
+    (void)rng;
+    struct chiron *c = state;
+    uint32_t busy = 0, seen = 0;
+    for (uint32_t i = 0; i < view->instance_count; i++) {
+        const struct scale_instance *in = &view->instance[i];
+        if (!in->ready || !in->fresh || !in->kv_tokens_max) continue;
+        seen++;
+        busy += is_busy(view, in, config->margin);
+    }
+    uint32_t have = scale_have_all(view);
+    const char *reason = "the share of busy instances is right";
+    int by = 0;
+    bool awake = view->demand.present && scale_is_awake(config, view);
+    if (awake && have == 0) {
+        by = 1;
+        reason = "requests came and nothing runs";
+    } else if (seen == 0) {
+        reason = "no instance has reported its load: keep what there is";
+    } else if (scale_starting_all(view) > 0) {
+        reason = "an instance is starting";
+    } else if (scale_due(&c->next_us, PERIOD_S, now_us)) {
+        double share = (double)busy / seen;
+        if (share > BUSY_SHARE) by = 1;
+        if (share <= BUSY_SHARE && have > 1 && busy <= BUSY_SHARE * (seen - 1.0)) by = -1;
+        if (by > 0) reason = "more than 0.6 of the instances are busy";
+        if (by < 0) reason = "fewer than 0.6 of the instances are busy";
+    }
+    *ret = (struct scale_verdict){ .reason = reason,
+                                   .load = seen ? (double)busy / seen : 0,
+                                   .estimate_s = -1,
+                                   .again_us = now_us + AGAIN_US };
+    scale_nudge(view, by, &ret->choice);
+}
+
+const struct scale_policy scale_chiron = {
+    .name = "chiron",
+    .about = "one step by the share of busy instances",
+    .source = "Chiron, as SageServe re-implements it",
+    .shaper = "none",
+    .needs = SCALE_NEEDS_KV | SCALE_NEEDS_SPEED,
+    .state_size = sizeof(struct chiron),
+    .decide = decide,
+};

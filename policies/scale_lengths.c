@@ -1,0 +1,94 @@
+/* scale_lengths.c - moments and a coarse histogram of request lengths.
+ *
+ * Means alone understate the work: what a session reads while it decodes grows with the square of
+ * its answer and with prompt times answer, so both second moments and the cross moment are kept
+ * exactly. The bins, a factor of two wide, carry the tails. */
+#include "base/core/bits.h"
+#include "policies/scale_view.h"
+
+#include <math.h>
+
+static uint32_t bin_of(double tokens)
+{
+    int k = tokens < 32 ? 0 : (int)floor(log2(tokens / 16));
+    return k >= SCALE_LENGTH_BINS ? SCALE_LENGTH_BINS - 1 : (uint32_t)k;
+}
+
+void scale_lengths_add(struct scale_lengths *l, double prompt, double output, double weight)
+{
+    l->count += weight;
+    l->prompt += weight * prompt;
+    l->output += weight * output;
+    l->prompt_sq += weight * prompt * prompt;
+    l->output_sq += weight * output * output;
+    l->cross += weight * prompt * output;
+    l->bin[bin_of(prompt)][bin_of(output)] += (float)weight;
+}
+
+void scale_lengths_mean(struct scale_lengths *l)
+{
+    if (l->count <= 0) return;
+    l->prompt /= l->count;
+    l->output /= l->count;
+    l->prompt_sq /= l->count;
+    l->output_sq /= l->count;
+    l->cross /= l->count;
+}
+
+void scale_demand_means(struct scale_demand *d, const struct scale_lengths *means)
+{
+    d->prompt_tokens = means->prompt;
+    d->output_tokens = means->output;
+}
+
+void scale_lengths_join(const struct scale_lengths *a, const struct scale_lengths *b,
+                        struct scale_lengths *ret)
+{
+    double n = a->count + b->count;
+    struct scale_lengths r = { .count = n, .age_s = fmin(a->age_s, b->age_s) };
+    if (n > 0) {
+        double x = a->count / n, y = b->count / n;
+        r.prompt = x * a->prompt + y * b->prompt;
+        r.output = x * a->output + y * b->output;
+        r.prompt_sq = x * a->prompt_sq + y * b->prompt_sq;
+        r.output_sq = x * a->output_sq + y * b->output_sq;
+        r.cross = x * a->cross + y * b->cross;
+    }
+    for (uint32_t i = 0; i < SCALE_LENGTH_BINS; i++)
+        for (uint32_t k = 0; k < SCALE_LENGTH_BINS; k++)
+            r.bin[i][k] = a->bin[i][k] + b->bin[i][k];
+    *ret = r;
+}
+
+/* The bin in which the share q falls, and how far into it, as a length. */
+static double quantile(const float sum[SCALE_LENGTH_BINS], double count, double q)
+{
+    double left = q * count;
+    for (uint32_t k = 0; k < SCALE_LENGTH_BINS; k++) {
+        if ((double)sum[k] <= 0) continue;
+        if (left <= (double)sum[k]) {
+            double low = k == 0 ? 1 : ldexp(16, (int)k);
+            return low + (ldexp(32, (int)k) - low) * left / (double)sum[k];
+        }
+        left -= (double)sum[k];
+    }
+    return ldexp(32, SCALE_LENGTH_BINS - 1);
+}
+
+double scale_prompt_quantile(const struct scale_lengths *l, double q)
+{
+    float sum[SCALE_LENGTH_BINS] = { 0 };
+    for (uint32_t i = 0; i < SCALE_LENGTH_BINS; i++)
+        for (uint32_t k = 0; k < SCALE_LENGTH_BINS; k++)
+            sum[i] += l->bin[i][k];
+    return l->count > 0 ? quantile(sum, l->count, q) : 0;
+}
+
+double scale_output_quantile(const struct scale_lengths *l, double q)
+{
+    float sum[SCALE_LENGTH_BINS] = { 0 };
+    for (uint32_t i = 0; i < SCALE_LENGTH_BINS; i++)
+        for (uint32_t k = 0; k < SCALE_LENGTH_BINS; k++)
+            sum[k] += l->bin[i][k];
+    return l->count > 0 ? quantile(sum, l->count, q) : 0;
+}

@@ -1,0 +1,141 @@
+/* control.h - the controller and its cloud in virtual time: the real plan over launches that take
+ * their time, cost their price, fail and are lost.
+ *
+ * Layer:    simulator (controller/core, policies, base/core)
+ * Time:     integer microseconds of the run
+ * Chance:   streams keyed by (seed, instance number, purpose): two policies meet the same leads
+ * Rules:    (1) the plan sees what routers and agents would have told it, nothing of the future; the
+ *               bound `clairvoyant` gets the future through its own pointer and is no row
+ *           (2) an instance costs its price from launch to termination, start-up and drain included
+ *           (3) numbers of instances are never used twice
+ *
+ * How a run uses it:
+ *
+ *     sim_control_new(&setup, &c, err);           instances of `start` are ready: drain the actions
+ *                                                 of a first sim_control_advance(c, 0, ...)
+ *     at each event of a request                  sim_control_arrived / _began / _ended / _dropped
+ *     next = sim_control_next_us(c)               put it in the event heap; at that time:
+ *     if (sim_control_wants_loads(c, now))        fill in->load[k] for each instance that serves or
+ *                                                 drains, in any order; number says whose
+ *     n = sim_control_advance(c, now, &in, act, SIM_CONTROL_ACTIONS_MAX)
+ *         SIM_LAUNCH   `number` of `pool` is on its way and costs money (SIM_SERVE or SIM_GONE
+ *                      follows)
+ *         SIM_SERVE    it is ready: send it requests from now on
+ *         SIM_DRAIN    send it nothing more; sim_control_emptied(c, number, now) once it is empty
+ *         SIM_KEEP     a drain is withdrawn: send it requests again
+ *         SIM_GONE     it is gone now: cancelled, failed to start, or lost with what it had (do not
+ *                      call _emptied)
+ *     sim_control_finish(c, end_us, &totals)
+ */
+#pragma once
+#include "base/core/own.h"
+#include "controller/core/plan.h"
+#include "policies/scale_bound.h"
+
+#define SIM_CONTROL_ACTIONS_MAX 512
+
+/* Instances of one kind, from one offer. Zero means none, unless said otherwise. */
+struct sim_control_pool {
+    double price_h;
+    double lead_s; /* launch to ready, mean; divided over four phases */
+    uint32_t min, max, start;
+    struct perf_coef prior; /* an engine's coefficients before one has reported */
+    uint32_t seqs_max;
+    uint64_t kv_tokens_max;
+    uint32_t context_tokens;
+    bool spot;         /* lost with its zone, on notice */
+    uint32_t zone;     /* below SIM_ZONES_MAX */
+    double fail_share; /* of launches that end in an error half-way */
+    double life_s;     /* mean time to a failure without notice */
+};
+
+#define SIM_ZONES_MAX 8
+struct sim_zone {
+    double up_s, down_s; /* means of exponential spells with and without capacity; 0: always up */
+};
+
+struct sim_control_setup {
+    uint64_t seed;
+    struct sim_control_pool pool[SCALE_POOLS_MAX];
+    uint32_t pool_count;
+    struct sim_zone zone[SIM_ZONES_MAX];
+    double notice_s;                   /* between a spot instance's notice and its end */
+    double lead_sigma;                 /* spread of each phase, lognormal; 0: exact */
+    const struct scale_policy *policy; /* NULL: the default; not asked with a future */
+    const struct scale_shaper *shaper; /* NULL: the policy's own */
+    const struct place_policy *place;  /* NULL: the default */
+    struct scale_config scale;         /* SCALE_CONFIG_DEFAULT to start from */
+    double ttft_slo_s, tpot_slo_s, budget_h;
+    uint32_t min, max;                 /* of all pools together; max 0: the sum of the pools' */
+    int64_t tick_us;                   /* between decisions; 0: one second */
+    const struct scale_future *future; /* not NULL: the clairvoyant bound decides */
+};
+
+/* What a ready or draining instance would report. */
+struct sim_load {
+    uint32_t number;
+    uint32_t running, waiting;
+    uint64_t kv_tokens, prefill_tokens, pages_cached;
+    bool has_perf;
+    struct perf_coef perf;
+};
+
+struct sim_control_input {
+    uint32_t held; /* requests that routers keep */
+    uint64_t held_prompt_tokens;
+    const struct sim_load *load;
+    uint32_t load_count;
+};
+
+enum sim_control_act { SIM_LAUNCH, SIM_SERVE, SIM_DRAIN, SIM_KEEP, SIM_GONE };
+struct sim_control_action {
+    enum sim_control_act act;
+    uint32_t number, pool;
+};
+
+enum sim_phase { SIM_PROVISION, SIM_IMAGE, SIM_WEIGHTS, SIM_WARM_UP, SIM_PHASE_COUNT };
+
+struct sim_control_totals {
+    double instance_seconds, cost_usd;
+    double phase_s[SIM_PHASE_COUNT]; /* of all launches */
+    uint32_t instances_max, launches, launches_failed, lost, scale_actions;
+    /* Until the fleet was back at its floor for good; the whole run when it never was. */
+    double floor_s, floor_instance_seconds;
+};
+
+struct sim_control;
+
+/* -EINVAL with a sentence; -ENOMEM. */
+int sim_control_new(const struct sim_control_setup *setup, struct sim_control **ret,
+                    struct err *err);
+void sim_control_free(struct sim_control *c);
+CLEANUP_FREEP(sim_control, struct sim_control)
+
+/* A request came: its prompt less what caches held, its answer as predicted. The same two numbers
+ * go with it until its first token, or until it is given up before one. */
+void sim_control_arrived(struct sim_control *c, uint32_t prompt, double predicted, int64_t now_us);
+void sim_control_began(struct sim_control *c, uint32_t prompt, double predicted, double ttft_s,
+                       int64_t now_us);
+void sim_control_dropped(struct sim_control *c, uint32_t prompt, double predicted);
+
+/* An answer ended; tpot_s < 0 when it had one token. */
+void sim_control_ended(struct sim_control *c, double tpot_s, int64_t now_us);
+
+int64_t sim_control_next_us(const struct sim_control *c);
+bool sim_control_wants_loads(const struct sim_control *c, int64_t now_us);
+
+/* Everything that is due. Returns the number of actions, at most SIM_CONTROL_ACTIONS_MAX: what does
+ * not fit comes with the next call, which is then due at once. */
+uint32_t sim_control_advance(struct sim_control *c, int64_t now_us,
+                             const struct sim_control_input *in,
+                             struct sim_control_action ret[SIM_CONTROL_ACTIONS_MAX]);
+void sim_control_emptied(struct sim_control *c, uint32_t number, int64_t now_us);
+
+/* Instances that cost money now, by pool, and those of them that serve. */
+uint32_t sim_control_billed(const struct sim_control *c, uint32_t pool);
+uint32_t sim_control_serving(const struct sim_control *c, uint32_t pool);
+
+/* The last decision, for `explain`-like reports and tests. */
+const struct plan_decision *sim_control_decision(const struct sim_control *c);
+
+void sim_control_finish(struct sim_control *c, int64_t end_us, struct sim_control_totals *ret);
