@@ -2,18 +2,14 @@
 #include "cli/policies.h"
 
 #include "base/core/str.h"
-#include "policies/admit.h"
-#include "policies/chunk.h"
-#include "policies/evict.h"
-#include "policies/order.h"
 #include "policies/place.h"
 #include "policies/predict.h"
-#include "policies/preempt.h"
+#include "policies/preset.h"
 #include "policies/route.h"
 #include "policies/scale.h"
 
-const char *const policy_kinds[] = { "route", "predict", "scale", "place", "order",
-                                     "admit", "preempt", "chunk", "evict", NULL };
+const char *const policy_kinds[] = { "route", "predict", "scale",   "place", "preset", "fair",
+                                     "order", "admit",   "preempt", "chunk", "evict",  NULL };
 
 static int row(const char *kind, const char *name, const char *about, const char *source,
                const char *default_name, int (*fn)(void *ctx, const struct policy_row *row),
@@ -35,10 +31,12 @@ int policies_each(int (*fn)(void *ctx, const struct policy_row *row), void *ctx)
     EACH(predict_table, predict_count, "predict", predict_table[i]->source, PREDICT_DEFAULT);
     EACH(scale_table, scale_count, "scale", scale_table[i]->source, SCALE_DEFAULT);
     EACH(place_table, place_count, "place", place_table[i]->source, PLACE_DEFAULT);
-    EACH(order_table, order_count, "order", NULL, ORDER_DEFAULT);
-    EACH(admit_table, admit_count, "admit", NULL, ADMIT_DEFAULT);
-    EACH(preempt_table, preempt_count, "preempt", NULL, PREEMPT_DEFAULT);
-    EACH(chunk_table, chunk_count, "chunk", NULL, CHUNK_DEFAULT);
-    EACH(evict_table, evict_count, "evict", NULL, EVICT_DEFAULT);
+    EACH(preset_table, preset_count, "preset", preset_table[i]->source, PRESET_DEFAULT);
+    EACH(fair_table, fair_count, "fair", fair_table[i]->source, FAIR_DEFAULT);
+    EACH(order_table, order_count, "order", order_table[i]->source, ORDER_DEFAULT);
+    EACH(admit_table, admit_count, "admit", admit_table[i]->source, ADMIT_DEFAULT);
+    EACH(preempt_table, preempt_count, "preempt", preempt_table[i]->source, PREEMPT_DEFAULT);
+    EACH(chunk_table, chunk_count, "chunk", chunk_table[i]->source, CHUNK_DEFAULT);
+    EACH(evict_table, evict_count, "evict", evict_table[i]->source, EVICT_DEFAULT);
     return rc;
 }

@@ -50,16 +50,30 @@ static const struct config_field rows[] = {
       .about = "Share of a core this process may use in the long run, from 0.05; 0 for all." },
     { .name = "seed", .type = CONFIG_INT, .default_text = "0", .min = 0, .max = 9e15, AT(seed),
       .about = "Seed from which requests without one get theirs; 0 draws it at start." },
-    { .name = "order", .type = CONFIG_TEXT, .default_text = "fcfs", AT(order),
-      .about = "Who is admitted next: fcfs, shortest_predicted, response_ratio." },
-    { .name = "admit", .type = CONFIG_TEXT, .default_text = "reserve", AT(admit),
-      .about = "When a session may start: reserve, fit." },
-    { .name = "preempt", .type = CONFIG_TEXT, .default_text = "newest", AT(preempt),
-      .about = "Who gives his pages back when none are left: newest, least_computed." },
-    { .name = "chunk", .type = CONFIG_TEXT, .default_text = "budget", AT(chunk),
-      .about = "How much of a prompt goes into a step: budget, slack." },
-    { .name = "evict", .type = CONFIG_TEXT, .default_text = "lru", AT(evict),
-      .about = "Which cached page is dropped first: lru, probation_2hit." },
+    { .name = "preset", .type = CONFIG_TEXT, AT(preset),
+      .about = "A row of each kind below under one name: fastserve, trail, infermax, sarathi, dlpm, "
+               "vllm, ...; all are listed by `muster policies preset`." },
+    { .name = "fair", .type = CONFIG_TEXT, AT(fair),
+      .about = "Whose requests are looked at first: none, vtc, dlpm. Without it, and so in all "
+               "below, the preset's row; without a preset the kind's default." },
+    { .name = "order", .type = CONFIG_TEXT, AT(order),
+      .about = "Who is admitted next: response_ratio, fcfs, sjf_prompt, sjf_output, sjf_work, srtf, "
+               "mlfq, learned_rank, skip_predict, batch_llm, prefill_sjf, longest_prefix, "
+               "largest_first." },
+    { .name = "admit", .type = CONFIG_TEXT, AT(admit),
+      .about = "When a session may start: reserve, fit, all, max_reserve, infermax, s3, "
+               "static_batch." },
+    { .name = "preempt", .type = CONFIG_TEXT, AT(preempt),
+      .about = "Who gives his pages back, and how: newest, least_computed, most_remaining, "
+               "cost_checked." },
+    { .name = "chunk", .type = CONFIG_TEXT, AT(chunk),
+      .about = "How much of a prompt goes into a step: slack, budget, sarathi, whole, scls." },
+    { .name = "evict", .type = CONFIG_TEXT, AT(evict),
+      .about = "Which cached page is dropped first: probation_2hit, lru, gdsf, gdsf_cost." },
+    { .name = "swap_space", .type = CONFIG_BYTES, .default_text = "0", .min = 0, .max = 1e14,
+      AT(swap_space),
+      .about = "Memory to which pages of preempted sessions are copied; 0 for what the preset asks "
+               "for, which is none without one." },
     { .name = "step_max", .type = CONFIG_DURATION, .default_text = "100ms", .min = 1000,
       .max = 6e7, AT(step_us_max),
       .about = "What a step may take while sessions decode, for the chunk row slack." },

@@ -28,8 +28,9 @@ struct engine_config {
     struct str kernels;
     int64_t seed; /* of requests that name none; 0: drawn at start */
 
-    struct str order, admit, preempt, chunk, evict;
-    int64_t step_us_max; /* for the chunk row `slack` */
+    struct str preset, fair, order, admit, preempt, chunk, evict; /* empty: the preset's */
+    int64_t swap_space;                                           /* bytes; 0: the preset's */
+    int64_t step_us_max;                                          /* for the chunk row `slack` */
 
     int64_t request_us_max;
     int64_t ping_us;

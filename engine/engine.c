@@ -25,6 +25,7 @@
 #define TEMPLATE_BYTES_MAX ((size_t)1 << 20)
 #define KEYS_BYTES_MAX ((size_t)64 << 10)
 #define KEY_BYTES_MIN 8
+#define ROWS_MAX 32 /* of one kind, for the hint after a misspelt name */
 
 struct engine {
     const struct engine_config *config;
@@ -45,32 +46,42 @@ struct engine {
 
 /* ---- from names to things -------------------------------------------------------------------------- */
 
-#define FIND_ROW(kind, field)                                                                      \
-    static int find_##kind(struct str name, const struct kind##_policy **ret, struct err *err)     \
-    {                                                                                              \
-        const char *names[8];                                                                      \
-        must(kind##_count <= COUNT_OF(names));                                                     \
-        for (uint32_t i = 0; i < kind##_count; i++)                                                \
-            names[i] = kind##_table[i]->name;                                                      \
-        *ret = kind##_find(name);                                                                  \
-        if (*ret) return 0;                                                                        \
-        const char *near = str_nearest(name, names, kind##_count);                                 \
-        return err_set(err, -EINVAL, "--" field " " STR_FMT ": no such row%s%s", STR_ARG(name),    \
-                       near ? ", did you mean " : "; see muster engine --help", near ? near : ""); \
+static int unknown_row(const char *field, struct str name, const char *const *names, uint32_t count,
+                       struct err *err)
+{
+    const char *near = str_nearest(name, names, count);
+    return err_set(err, -EINVAL, "--%s " STR_FMT ": no such row%s%s", field, STR_ARG(name),
+                   near ? ", did you mean " : "; see muster policies", near ? near : "");
+}
+
+/* An empty name leaves the row to the preset. */
+#define FIND_ROW(kind, type)                                                                   \
+    static int find_##kind(struct str name, const struct type **ret, struct err *err)          \
+    {                                                                                          \
+        const char *names[ROWS_MAX];                                                           \
+        must(kind##_count <= COUNT_OF(names));                                                 \
+        for (uint32_t i = 0; i < kind##_count; i++)                                            \
+            names[i] = kind##_table[i]->name;                                                  \
+        if (name.len > 0) *ret = kind##_find(name);                                            \
+        return name.len == 0 || *ret ? 0 : unknown_row(#kind, name, names, kind##_count, err); \
     }
-FIND_ROW(order, "order")
-FIND_ROW(admit, "admit")
-FIND_ROW(preempt, "preempt")
-FIND_ROW(chunk, "chunk")
-FIND_ROW(evict, "evict")
+FIND_ROW(fair, fair_policy)
+FIND_ROW(order, order_policy)
+FIND_ROW(admit, admit_policy)
+FIND_ROW(preempt, preempt_policy)
+FIND_ROW(chunk, chunk_policy)
+FIND_ROW(evict, evict_policy)
+FIND_ROW(preset, preset)
 
 static int find_rows(const struct engine_config *c, struct sched_config *ret, struct err *err)
 {
-    int rc = find_order(c->order, &ret->order, err);
-    if (rc >= 0) rc = find_admit(c->admit, &ret->admit, err);
-    if (rc >= 0) rc = find_preempt(c->preempt, &ret->preempt, err);
-    if (rc >= 0) rc = find_chunk(c->chunk, &ret->chunk, err);
-    if (rc >= 0) rc = find_evict(c->evict, &ret->evict, err);
+    int rc = find_preset(c->preset, &ret->preset, err);
+    if (rc >= 0) rc = find_fair(c->fair, &ret->rows.fair, err);
+    if (rc >= 0) rc = find_order(c->order, &ret->rows.order, err);
+    if (rc >= 0) rc = find_admit(c->admit, &ret->rows.admit, err);
+    if (rc >= 0) rc = find_preempt(c->preempt, &ret->rows.preempt, err);
+    if (rc >= 0) rc = find_chunk(c->chunk, &ret->rows.chunk, err);
+    if (rc >= 0) rc = find_evict(c->evict, &ret->rows.evict, err);
     return rc;
 }
 
@@ -136,6 +147,7 @@ static int fill_device(const struct engine_config *c, struct device_config *ret,
                    .prefix_cache = c->enable_prefix_caching,
                    .step_s_max = (double)c->step_us_max * 1e-6 },
         .kv_bytes = (uint64_t)c->kv_cache_memory_bytes,
+        .swap_bytes = (uint64_t)c->swap_space,
         .threads = (uint32_t)c->threads,
         .cpu_share = c->cpu_share,
         .step_log = c->step_log,

@@ -3,9 +3,12 @@
 
 #include "base/core/bits.h"
 
-extern const struct admit_policy admit_fit, admit_reserve;
+extern const struct admit_policy admit_reserve, admit_fit, admit_all, admit_max_reserve,
+    admit_infermax, admit_s3, admit_static_batch;
 
-const struct admit_policy *const admit_table[] = { &admit_reserve, &admit_fit };
+const struct admit_policy *const admit_table[] = { &admit_reserve,     &admit_fit,      &admit_all,
+                                                   &admit_max_reserve, &admit_infermax, &admit_s3,
+                                                   &admit_static_batch };
 const uint32_t admit_count = COUNT_OF(admit_table);
 
 const struct admit_policy *admit_find(struct str name)
@@ -14,4 +17,10 @@ const struct admit_policy *admit_find(struct str name)
         if (str_eq(str_from(admit_table[i]->name), name)) return admit_table[i];
     }
     return NULL;
+}
+
+bool admit_fits_grown(const struct admit_view *view)
+{
+    uint64_t wanted = (uint64_t)view->pages_needed + view->pages_growth + view->running_growth;
+    return wanted <= view->pages_available;
 }

@@ -2,28 +2,38 @@
  *
  * Layer:   policies (base/core)
  * Threads: pure; the engine's device thread or the simulator calls
- * Rules:   (1) asked in order; the first no ends the admissions of this step
- *          (2) with nothing running the scheduler admits without asking: a session always fits
- *              an empty engine
+ * Rules:   (1) asked in order; the first no ends the admissions of this step, except for rows that
+ *              try the next (first_fit)
+ *          (2) with nothing running a session is admitted whatever the answer: it always fits an
+ *              empty engine
+ *          (3) more pages available never turn a yes into a no
  */
 #pragma once
-#include "base/core/str.h"
-
-#include <stdint.h>
+#include "policies/step.h"
 
 struct admit_view {
+    const struct step_session *session;
     uint32_t pages_total;
     uint32_t pages_available; /* free, or cached and evictable, less what this one hits */
     uint32_t pages_needed;    /* for the tokens this session already has, less its hits */
-    uint32_t pages_growth;    /* it will need later, by its predicted P90 */
+    uint32_t pages_growth;    /* it will need later, by what the row reserves */
     uint32_t running;         /* sessions running now */
-    uint32_t running_growth;  /* pages those will need later, by their P90 */
+    uint32_t running_growth;  /* pages those will need later, by what the row reserves */
 };
 
 struct admit_policy {
     const char *name;
     const char *about;
-    bool (*decide)(const struct admit_view *view);
+    const char *source;
+    uint32_t state_size;
+    bool first_fit; /* when one does not fit, try those behind it */
+    bool (*decide)(void *state, const struct admit_view *view);
+    /* Optional: answer tokens to reckon with, in all. Without it the predicted P90; without a
+     * prediction that of an exponential with the running mean. May read scratch.admit. */
+    uint32_t (*reserve)(const void *state, const struct step_session *session);
+    /* Optional: a running session has outgrown its reserve; true sends it back to the queue. */
+    bool (*outgrown)(void *state, const struct step_session *session);
+    void (*observe)(void *state, const struct step_event *event); /* optional */
 };
 
 extern const struct admit_policy *const admit_table[];
@@ -31,3 +41,6 @@ extern const uint32_t admit_count;
 #define ADMIT_DEFAULT "reserve"
 
 const struct admit_policy *admit_find(struct str name); /* NULL when there is none */
+
+/* needed + growth + running growth fit what is available. */
+bool admit_fits_grown(const struct admit_view *view);

@@ -6,13 +6,15 @@
 
 extern const struct admit_policy admit_fit;
 
-static bool decide(const struct admit_view *view)
+static bool decide(void *state, const struct admit_view *view)
 {
+    (void)state;
     return (uint64_t)view->pages_needed + view->running <= view->pages_available;
 }
 
 const struct admit_policy admit_fit = {
     .name = "fit",
     .about = "admit what fits now; preempt later if needed",
+    .source = "vLLM (arXiv 2309.06180)",
     .decide = decide,
 };

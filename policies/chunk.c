@@ -3,9 +3,10 @@
 
 #include "base/core/bits.h"
 
-extern const struct chunk_policy chunk_budget, chunk_slack;
+extern const struct chunk_policy chunk_slack, chunk_budget, chunk_sarathi, chunk_whole, chunk_scls;
 
-const struct chunk_policy *const chunk_table[] = { &chunk_budget, &chunk_slack };
+const struct chunk_policy *const chunk_table[] = { &chunk_slack, &chunk_budget, &chunk_sarathi,
+                                                   &chunk_whole, &chunk_scls };
 const uint32_t chunk_count = COUNT_OF(chunk_table);
 
 const struct chunk_policy *chunk_find(struct str name)

@@ -22,11 +22,15 @@ struct chunk_view {
 struct chunk_policy {
     const char *name;
     const char *about;
+    const char *source;
+    /* A session that answered so many tokens since it was admitted goes back to the queue when
+     * somebody waits; 0: it runs to its end. */
+    uint32_t slice_tokens;
     uint32_t (*decide)(const struct chunk_view *view);
 };
 
 extern const struct chunk_policy *const chunk_table[];
 extern const uint32_t chunk_count;
-#define CHUNK_DEFAULT "budget"
+#define CHUNK_DEFAULT "slack"
 
 const struct chunk_policy *chunk_find(struct str name); /* NULL when there is none */

@@ -1,4 +1,6 @@
-/* chunk_budget.c - fill the step's token budget (Sarathi-Serve, OSDI 2024; vLLM's default). */
+/* chunk_budget.c - fill the step's token budget exactly (Dynamic SplitFuse; vLLM's default).
+ *
+ * Long prompts are split and short ones packed until the step carries --max-num-batched-tokens. */
 #include "base/core/bits.h"
 #include "policies/chunk.h"
 
@@ -12,5 +14,6 @@ static uint32_t decide(const struct chunk_view *view)
 const struct chunk_policy chunk_budget = {
     .name = "budget",
     .about = "fill the token budget of the step",
+    .source = "DeepSpeed-FastGen (Dynamic SplitFuse)",
     .decide = decide,
 };

@@ -29,6 +29,7 @@ static uint32_t decide(const struct chunk_view *view)
 
 const struct chunk_policy chunk_slack = {
     .name = "slack",
-    .about = "as much prompt as keeps the predicted step within --step-ms-max",
+    .about = "as much prompt as keeps the predicted step within --step-max",
+    .source = "our own, after Sarathi-Serve (arXiv 2403.02310)",
     .decide = decide,
 };

@@ -3,9 +3,10 @@
 
 #include "base/core/bits.h"
 
-extern const struct evict_policy evict_lru, evict_probation_2hit;
+extern const struct evict_policy evict_probation_2hit, evict_lru, evict_gdsf, evict_gdsf_cost;
 
-const struct evict_policy *const evict_table[] = { &evict_lru, &evict_probation_2hit };
+const struct evict_policy *const evict_table[] = { &evict_probation_2hit, &evict_lru, &evict_gdsf,
+                                                   &evict_gdsf_cost };
 const uint32_t evict_count = COUNT_OF(evict_table);
 
 const struct evict_policy *evict_find(struct str name)

@@ -16,16 +16,19 @@ struct evict_page {
     uint64_t clock;       /* pages released since start, this one included */
     uint32_t hits;        /* sessions that found this page in the cache since it was filled */
     uint32_t pages_total; /* of the whole pool */
+    int64_t floor;        /* rank of the page dropped last; 0: none yet */
+    double cost;          /* to compute it again, relative to a first page of a prompt, >= 1 */
 };
 
 struct evict_policy {
     const char *name;
     const char *about;
+    const char *source;
     int64_t (*rank)(const struct evict_page *page);
 };
 
 extern const struct evict_policy *const evict_table[];
 extern const uint32_t evict_count;
-#define EVICT_DEFAULT "lru"
+#define EVICT_DEFAULT "probation_2hit"
 
 const struct evict_policy *evict_find(struct str name); /* NULL when there is none */

@@ -11,5 +11,6 @@ static int64_t rank(const struct evict_page *page)
 const struct evict_policy evict_lru = {
     .name = "lru",
     .about = "least recently used first",
+    .source = "vLLM, SGLang by default",
     .rank = rank,
 };

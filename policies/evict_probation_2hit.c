@@ -17,5 +17,6 @@ static int64_t rank(const struct evict_page *page)
 const struct evict_policy evict_probation_2hit = {
     .name = "probation_2hit",
     .about = "pages never found again first; others outlive one turnover",
+    .source = "our own, after 2Q (VLDB 1994)",
     .rank = rank,
 };

@@ -1,18 +1,21 @@
 /* order_fcfs.c - first come, first served: the baseline, and the one nobody has to explain.
  *
- * A preempted session keeps its arrival and so stands at the head again. */
+ * All ranks are equal, so that the tie, the arrival, decides. A preempted session keeps its
+ * arrival and so stands at the head again. */
 #include "policies/order.h"
 
 extern const struct order_policy order_fcfs;
 
-static double rank(const struct step_session *session, int64_t now_us)
+static void rank(void *state, const struct step_session *session, int64_t now_us,
+                 struct order_rank *ret)
 {
-    (void)now_us;
-    return (double)session->arrival_us;
+    (void)state, (void)session, (void)now_us;
+    ret->base = 0;
 }
 
 const struct order_policy order_fcfs = {
     .name = "fcfs",
     .about = "first come, first served",
+    .source = "the usual queue: vLLM, SGLang, TensorRT-LLM by default",
     .rank = rank,
 };

@@ -1,21 +1,26 @@
 /* order_response_ratio.c - highest response ratio next, on predicted work (Brinch Hansen 1971).
  *
- *     rank = -(wait_s + work_s) / work_s
+ *     rank = -(wait_s + work_s) / work_s = -1 - wait_s / work_s
  *
  * Short sessions pass long ones, but every second of waiting counts for more the shorter the
- * work is, so no constant has to be tuned and no tail grows without bound. */
+ * work is, so no constant has to be tuned and no tail grows without bound. Magnus (2024) orders
+ * batches so; ours orders sessions, and by work instead of by length: where prefill is the
+ * bottleneck the length of the answer alone says next to nothing. */
 #include "policies/order.h"
 
 extern const struct order_policy order_response_ratio;
 
-static double rank(const struct step_session *session, int64_t now_us)
+static void rank(void *state, const struct step_session *session, int64_t now_us,
+                 struct order_rank *ret)
 {
-    double wait_s = (double)(now_us - session->arrival_us) * 1e-6;
-    return -(wait_s + session->work_s) / session->work_s;
+    (void)state, (void)now_us;
+    ret->base = -1;
+    ret->slope = -1 / session->work_s;
 }
 
 const struct order_policy order_response_ratio = {
     .name = "response_ratio",
     .about = "highest (wait + work) / work first",
+    .source = "Brinch Hansen 1971; Magnus (arXiv 2406.04785)",
     .rank = rank,
 };

@@ -3,9 +3,12 @@
 
 #include "base/core/bits.h"
 
-extern const struct preempt_policy preempt_newest, preempt_least_computed;
+extern const struct preempt_policy preempt_newest, preempt_least_computed, preempt_most_remaining,
+    preempt_cost_checked;
 
-const struct preempt_policy *const preempt_table[] = { &preempt_newest, &preempt_least_computed };
+const struct preempt_policy *const preempt_table[] = { &preempt_newest, &preempt_least_computed,
+                                                       &preempt_most_remaining,
+                                                       &preempt_cost_checked };
 const uint32_t preempt_count = COUNT_OF(preempt_table);
 
 const struct preempt_policy *preempt_find(struct str name)
@@ -14,4 +17,9 @@ const struct preempt_policy *preempt_find(struct str name)
         if (str_eq(str_from(preempt_table[i]->name), name)) return preempt_table[i];
     }
     return NULL;
+}
+
+enum preempt_how preempt_cheaper(const struct preempt_view *view)
+{
+    return view->can_swap && view->swap_s <= view->recompute_s ? PREEMPT_SWAP : PREEMPT_RECOMPUTE;
 }

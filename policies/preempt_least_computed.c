@@ -1,6 +1,6 @@
 /* preempt_least_computed.c - the session with the fewest computed tokens gives way.
  *
- * Preemption is by recompute, so the victim's computed tokens are what it costs (the rule of
+ * What is computed again, or copied, are the victim's computed tokens: they are its cost (rule of
  * InferMax). The one with the most is never a victim and therefore finishes. */
 #include "policies/preempt.h"
 
@@ -14,5 +14,6 @@ static double rank(const struct step_session *session)
 const struct preempt_policy preempt_least_computed = {
     .name = "least_computed",
     .about = "the session that loses the fewest computed tokens",
+    .source = "InferMax (arXiv 2411.07447)",
     .rank = rank,
 };

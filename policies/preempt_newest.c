@@ -11,5 +11,6 @@ static double rank(const struct step_session *session)
 const struct preempt_policy preempt_newest = {
     .name = "newest",
     .about = "the session that arrived last",
+    .source = "vLLM (arXiv 2309.06180): last in, first out",
     .rank = rank,
 };

@@ -22,6 +22,7 @@ struct kv_entry {
     struct block_key parent;
     struct block_key key[KV_GRANULES_MAX];
     uint32_t hits;
+    uint32_t depth; /* pages before it */
 };
 
 int kv_index_init(struct kv_index *x, struct kv_pool *pool, uint32_t page_tokens,
@@ -101,6 +102,7 @@ uint32_t kv_index_take(struct kv_index *x)
         struct heap_node *node = heap_peek(&x->evictable);
         if (!node) return KV_PAGE_NONE;
         x->evictions++;
+        x->floor = node->key;
         forget(x, (uint32_t)(CONTAINER_OF(node, struct kv_entry, node) - x->entry));
     }
     return kv_pool_take(x->pool);
@@ -110,9 +112,13 @@ void kv_index_release(struct kv_index *x, uint32_t page)
 {
     if (!kv_pool_unref(x->pool, page) || !x->pool->indexed[page]) return;
     struct kv_entry *e = &x->entry[page];
-    struct evict_page view = { .clock = ++x->clock,
-                               .hits = e->hits,
-                               .pages_total = x->pool->total };
+    struct evict_page view = {
+        .clock = ++x->clock,
+        .hits = e->hits,
+        .pages_total = x->pool->total,
+        .floor = x->floor,
+        .cost = 1 + x->depth_cost * (double)e->depth * (double)x->page_tokens,
+    };
     if (heap_push(&x->evictable, &e->node, x->evict->rank(&view)) == 0) return;
     /* The heap could not grow: a page that could never be evicted again must not stay cached. */
     forget(x, page);
@@ -143,6 +149,20 @@ uint32_t kv_index_match(const struct kv_index *x, struct block_key salt,
     return n;
 }
 
+uint32_t kv_index_probe(const struct kv_index *x, const struct block_key *keys, uint32_t pages_max)
+{
+    uint32_t here = 0, gone = pages_max + 1; /* pages known to be there; and not to be */
+    while (gone - here > 1) {
+        uint32_t middle = here + (gone - here) / 2;
+        if (map_get(&x->by_key, &keys[(size_t)middle * x->granules - 1])) {
+            here = middle;
+        } else {
+            gone = middle;
+        }
+    }
+    return here;
+}
+
 void kv_index_hit(struct kv_index *x, uint32_t page)
 {
     struct kv_entry *e = &x->entry[page];
@@ -151,7 +171,7 @@ void kv_index_hit(struct kv_index *x, uint32_t page)
     kv_pool_ref(x->pool, page);
 }
 
-void kv_index_seal(struct kv_index *x, uint32_t page, struct block_key parent,
+void kv_index_seal(struct kv_index *x, uint32_t page, uint32_t depth, struct block_key parent,
                    const struct block_key *keys, const uint32_t *ids)
 {
     bool is_new;
@@ -161,6 +181,7 @@ void kv_index_seal(struct kv_index *x, uint32_t page, struct block_key parent,
     struct kv_entry *e = &x->entry[page];
     e->parent = parent;
     e->hits = 0;
+    e->depth = depth;
     memcpy(e->key, keys, x->granules * sizeof *keys);
     memcpy(ids_of(x, page), ids, x->page_tokens * sizeof *ids);
     kv_pool_set_indexed(x->pool, page, true);

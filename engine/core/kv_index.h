@@ -40,6 +40,8 @@ struct kv_index {
     struct heap evictable;  /* cached pages by rank */
     uint64_t clock;         /* releases so far */
     uint64_t evictions;
+    int64_t floor;     /* rank of the page dropped last */
+    double depth_cost; /* what each token before a page adds to its cost, relative; set at will */
     struct kv_event *event; /* ring */
     uint32_t events_max;
     uint64_t event_seq; /* of the last event; 0: none yet */
@@ -69,12 +71,17 @@ uint32_t kv_index_match(const struct kv_index *x, struct block_key salt,
                         const struct block_key *keys, const uint32_t *ids, uint32_t pages_max,
                         uint32_t *ret_pages);
 
+/* At most how many pages kv_index_match would find, by a few probes instead of one a page: right
+ * unless a page in the middle is missing. */
+uint32_t kv_index_probe(const struct kv_index *x, const struct block_key *keys, uint32_t pages_max);
+
 /* A session found this page and holds it from now on. */
 void kv_index_hit(struct kv_index *x, uint32_t page);
 
 /* Names a page that its holder has filled: `keys` are its granules', `ids` its tokens', `parent`
- * the key before it (or the salt). Does nothing when an equal page is named already. */
-void kv_index_seal(struct kv_index *x, uint32_t page, struct block_key parent,
+ * the key before it (or the salt), `depth` the pages before it. Does nothing when an equal page is
+ * named already. */
+void kv_index_seal(struct kv_index *x, uint32_t page, uint32_t depth, struct block_key parent,
                    const struct block_key *keys, const uint32_t *ids);
 
 /* Forgets every name; pages that are held stay with their holders. */

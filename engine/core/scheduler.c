@@ -3,41 +3,23 @@
  * Follows vLLM's V1 scheduler in having no phases, and differs in four points. Decoding sessions
  * are served before begun prompts, so that a long prompt never delays a token that is due
  * (Sarathi-Serve's order). Admission asks whether the answers will fit as well, because
- * preempting by recompute loses more than waiting does once memory is short. A paused session
- * (its reader is slow) is the first to lose its pages. A full hit shares the last page too and
- * copies it on write, instead of recomputing a whole page for the sake of one token.
+ * preempting by recompute loses more than waiting does once memory is short. Who loses his place
+ * keeps his pages until somebody needs them. A full hit shares the last page too and copies it on
+ * write, instead of recomputing a whole page for the sake of one token.
  *
- * Lists are walked from end to end each step: running is at most seqs_max, waiting at most
- * waiting_max, and a step of the executor is longer than either walk by orders of magnitude.
+ * Running sessions are walked from end to end each step: they are at most seqs_max. Waiting ones
+ * never are, there may be thousands: see sched_queue.c.
  */
-#include "engine/core/scheduler.h"
-
 #include "base/core/bits.h"
+#include "engine/core/sched_part.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #define OUTPUT_PRIOR_TOKENS 64.0 /* mean answer before any was seen */
 #define OUTPUT_MEAN_RATE 0.05    /* of the running mean of answer lengths */
-#define OUTPUT_P90_RATIO 2.3     /* P90 over mean of an exponential: ln 10 */
-
-struct scheduler {
-    struct sched_config config;
-    struct kv_pool pool;
-    struct kv_index index;
-    struct list waiting, running, ended;
-    struct sched_batch batch;
-    struct sched_counts counts;
-    struct perf_coef perf; /* of the current plan */
-    double output_mean;    /* of answers that ended by themselves or by their limit */
-    uint64_t promised;     /* pages that running sessions still need for known tokens */
-    uint64_t growth;       /* and those they will need beyond, by their P90 */
-    uint64_t kept;         /* pages of ended sessions whose copies are under way */
-    uint32_t *match;       /* scratch: pages of one lookup */
-    bool planned;          /* between plan and commit */
-};
-
-#define SESSION_OF(node) CONTAINER_OF(node, struct session, link)
+#define BATCH_MEAN_RATE 0.02     /* of the running mean of sessions in a step */
+#define SWAP_FREE_PART 10        /* with less than a tenth of the swap space free nothing begins */
 
 static int config_check(const struct sched_config *c, struct err *err)
 {
@@ -60,6 +42,41 @@ static int config_check(const struct sched_config *c, struct err *err)
                        "cache more memory or shorten the context",
                        c->pages, c->page_tokens, c->context_max);
     }
+    if (c->swap_pages > KV_PAGES_MAX) {
+        return err_set(err, -EINVAL, "a swap space of %u pages; at most %u", c->swap_pages,
+                       KV_PAGES_MAX);
+    }
+    return 0;
+}
+
+static void *state_of(uint32_t bytes)
+{
+    return calloc(1, bytes ? bytes : 1);
+}
+
+static int new_rows(struct scheduler *s)
+{
+    s->fair_state = state_of(s->rows.fair->state_size);
+    s->order_state = state_of(s->rows.order->state_size);
+    s->admit_state = state_of(s->rows.admit->state_size);
+    s->tenant_count = s->rows.fair->pick ? FAIR_TENANTS_MAX : 1;
+    s->tenant = calloc(s->tenant_count, sizeof *s->tenant);
+    s->watched = s->rows.fair->observe || s->rows.order->observe || s->rows.admit->observe;
+    return s->fair_state && s->order_state && s->admit_state && s->tenant ? 0 : -ENOMEM;
+}
+
+static int new_batch(struct scheduler *s)
+{
+    const struct sched_config *c = &s->config;
+    s->moves_max = c->seqs_max + c->pages + (c->swap_pages ? c->pages : 0);
+    if (!c->swap_pages) s->moves_max = c->seqs_max * 2;
+    s->batch.item = calloc(c->seqs_max, sizeof *s->batch.item);
+    s->batch.move = calloc(s->moves_max, sizeof *s->batch.move);
+    s->match = calloc(sched_pages_for(s, c->context_max), sizeof *s->match);
+    s->swap_free = calloc((size_t)c->swap_pages + 1, sizeof *s->swap_free);
+    if (!s->batch.item || !s->batch.move || !s->match || !s->swap_free) return -ENOMEM;
+    for (uint32_t i = c->swap_pages; i-- > 0;)
+        s->swap_free[s->swap_free_count++] = i;
     return 0;
 }
 
@@ -69,26 +86,25 @@ int sched_new(const struct sched_config *config, struct scheduler **ret, struct 
     if (rc < 0) return rc;
     CLEANUP(sched_freep) struct scheduler *s = calloc(1, sizeof *s);
     if (!s) return -ENOMEM;
-    list_init(&s->waiting);
-    list_init(&s->running);
-    list_init(&s->ended);
+    struct list *lists[] = { &s->waiting, &s->parked,   &s->running,
+                             &s->ended,   &s->unranked, &s->aborting };
+    for (size_t i = 0; i < COUNT_OF(lists); i++)
+        list_init(lists[i]);
     s->config = *config;
-    if (!s->config.order) s->config.order = order_find(STR(ORDER_DEFAULT));
-    if (!s->config.admit) s->config.admit = admit_find(STR(ADMIT_DEFAULT));
-    if (!s->config.preempt) s->config.preempt = preempt_find(STR(PREEMPT_DEFAULT));
-    if (!s->config.chunk) s->config.chunk = chunk_find(STR(CHUNK_DEFAULT));
-    if (!s->config.evict) s->config.evict = evict_find(STR(EVICT_DEFAULT));
+    s->rows = config->rows;
+    preset_fill(config->preset, &s->rows);
+    if (s->config.swap_pages == 0 && config->preset) {
+        double pages = config->preset->swap_ratio * (double)config->pages;
+        s->config.swap_pages = pages < KV_PAGES_MAX ? (uint32_t)pages : KV_PAGES_MAX;
+    }
     s->output_mean = OUTPUT_PRIOR_TOKENS;
-
-    uint32_t context_pages = ceil_div_u32(config->context_max, config->page_tokens);
-    s->batch.item = calloc(config->seqs_max, sizeof *s->batch.item);
-    s->batch.copy = calloc(config->seqs_max, sizeof *s->batch.copy);
-    s->match = calloc(context_pages, sizeof *s->match);
-    if (!s->batch.item || !s->batch.copy || !s->match) return -ENOMEM;
+    s->ranked_batch = -1;
+    heap_init(&s->due, (size_t)config->waiting_max + config->seqs_max);
+    heap_init(&s->again, (size_t)config->waiting_max + config->seqs_max);
+    if (new_rows(s) < 0 || new_batch(s) < 0) return -ENOMEM;
     rc = kv_pool_init(&s->pool, config->pages);
     if (rc < 0) return err_set(err, rc, "KV pool of %u pages", config->pages);
-    rc = kv_index_init(&s->index, &s->pool, config->page_tokens, s->config.evict,
-                       config->events_max);
+    rc = kv_index_init(&s->index, &s->pool, config->page_tokens, s->rows.evict, config->events_max);
     if (rc < 0) return err_set(err, rc, "index of %u KV pages", config->pages);
     *ret = TAKE(s);
     return 0;
@@ -103,14 +119,24 @@ static void free_all(struct list *head)
 void sched_free(struct scheduler *s)
 {
     if (!s) return;
+    heap_fini(&s->due); /* before the sessions, in which their nodes lie */
+    heap_fini(&s->again);
     free_all(&s->waiting);
+    free_all(&s->parked);
     free_all(&s->running);
     free_all(&s->ended);
     kv_index_fini(&s->index);
     kv_pool_fini(&s->pool);
+    for (uint32_t i = 0; s->tenant && i < s->tenant_count; i++)
+        wait_queue_fini(&s->tenant[i].queue);
+    free(s->tenant);
+    free(s->fair_state);
+    free(s->order_state);
+    free(s->admit_state);
     free(s->batch.item);
-    free(s->batch.copy);
+    free(s->batch.move);
     free(s->match);
+    free(s->swap_free);
     free(s);
 }
 
@@ -134,21 +160,30 @@ int sched_submit(struct scheduler *s, const struct sched_request *req, struct se
     }
     uint32_t room = s->config.context_max - req->prompt_tokens;
     uint32_t total_max = req->prompt_tokens + min_u32(room, req->output_max);
+    uint32_t slot = sched_tenant_slot(s, req->tenant, req->weight > 0 ? req->weight : 1);
+    struct tenant_queue *tenant = &s->tenant[slot];
+    CLEANUP(session_freep)
     struct session *session = session_new(req, total_max, s->config.page_tokens);
-    if (!session) return err_set(err, -ENOMEM, "no memory for %u tokens", total_max);
+    int rc = session ? wait_queue_reserve(&tenant->queue, tenant->members + 1) : -ENOMEM;
+    if (rc == 0 && req->deadline_us) rc = heap_push(&s->due, &session->due, req->deadline_us);
+    if (rc < 0) return err_set(err, -ENOMEM, "no memory for %u tokens", total_max);
 
     session->state = SESSION_WAITING;
+    session->tenant_slot = slot;
+    tenant->members++;
     list_push_back(&s->waiting, &session->link);
+    sched_enqueue_later(s, session);
     s->counts.waiting++;
     s->counts.submitted++;
-    *ret = session;
+    *ret = TAKE(session);
     return 0;
 }
 
 void sched_abort(struct scheduler *s, struct session *session)
 {
-    (void)s;
+    if (session->abort_asked || session->state == SESSION_ENDED) return;
     session->abort_asked = true;
+    list_push_back(&s->aborting, &session->aborting);
 }
 
 void sched_pause(struct scheduler *s, struct session *session, bool paused)
@@ -157,8 +192,10 @@ void sched_pause(struct scheduler *s, struct session *session, bool paused)
     session->paused = paused;
     if (paused) {
         s->counts.paused++;
+        sched_dequeue(s, session);
     } else {
         s->counts.paused--;
+        if (session->state == SESSION_WAITING) sched_enqueue_later(s, session);
     }
 }
 
@@ -167,90 +204,16 @@ void sched_hold(struct session *session, bool held)
     session->held = held;
 }
 
-/* ---- lengths and pages -------------------------------------------------------------------- */
-
-static uint32_t pages_for(const struct scheduler *s, uint32_t tokens)
+void sched_expect(struct scheduler *s, struct session *session, double remaining_tokens)
 {
-    return ceil_div_u32(tokens, s->config.page_tokens);
+    (void)s;
+    double total = (double)session_generated(session) + remaining_tokens;
+    if (total >= 1 && total < UINT32_MAX) session->predicted_mean = (uint32_t)total;
 }
 
-static uint32_t expected_total(const struct scheduler *s, const struct session *session)
+void sched_swap_observe(struct scheduler *s, double page_s)
 {
-    double p90 =
-        session->predicted_p90 ? (double)session->predicted_p90 : OUTPUT_P90_RATIO * s->output_mean;
-    uint32_t output = max_u32((uint32_t)p90, session_generated(session) + 1);
-    return min_u32(session->prompt_tokens + min_u32(output, UINT32_MAX / 2), session->total_max);
-}
-
-/* Pages that the known tokens still need, and those that the expected answer needs beyond. */
-static void add_demand(struct scheduler *s, const struct session *session)
-{
-    uint32_t known = max_u32(pages_for(s, session->total), session->page_count);
-    s->promised += known - session->page_count;
-    s->growth += max_u32(pages_for(s, expected_total(s, session)), known) - known;
-}
-
-static double work_s(const struct scheduler *s, const struct session *session)
-{
-    double p50 = session->predicted_p50 ? (double)session->predicted_p50 : s->output_mean;
-    double generated = (double)session_generated(session);
-    double left = p50 > generated ? p50 - generated : 1;
-    double most = (double)session->total_max - (double)session->total;
-    if (left > most) left = most > 1 ? most : 1;
-    /* The fixed cost of a step is shared by those that run in it. */
-    double step_s = s->perf.c + s->perf.a / (1.0 + (double)s->counts.running) +
-                    s->perf.d * (double)session->total;
-    double seconds = s->perf.b * (double)(session->total - session->computed) + left * step_s;
-    return seconds > 1e-9 ? seconds : 1e-9;
-}
-
-static struct step_session step_view(const struct scheduler *s, const struct session *session)
-{
-    return (struct step_session){
-        .arrival_us = session->arrival_us,
-        .deadline_us = session->deadline_us,
-        .prompt_tokens = session->prompt_tokens,
-        .generated = session_generated(session),
-        .computed = session->computed,
-        .output_max = session->total_max - session->prompt_tokens,
-        .predicted_p50 = session->predicted_p50,
-        .pages = session->page_count,
-        .work_s = work_s(s, session),
-        .paused = session->paused,
-    };
-}
-
-/* Tail first: under a clock of releases the tail is then the first to be evicted. */
-static void release_pages(struct scheduler *s, struct session *session)
-{
-    while (session->page_count > 0) {
-        kv_index_release(&s->index, session->pages[--session->page_count]);
-    }
-    session->computed = session->sealed_pages = 0;
-}
-
-/* Makes tokens [computed, upto) writable: copies a shared page they begin in, takes new ones.
- * False when a page is missing; what was taken so far stays with the session. */
-static bool make_room(struct scheduler *s, struct session *session, uint32_t upto)
-{
-    uint32_t first = session->computed / s->config.page_tokens;
-    if (first < session->page_count && kv_pool_shared(&s->pool, session->pages[first])) {
-        uint32_t page = kv_index_take(&s->index);
-        if (page == KV_PAGE_NONE) return false;
-        uint32_t from = session->pages[first];
-        must(s->batch.copy_count < s->config.seqs_max);
-        s->batch.copy[s->batch.copy_count++] = (struct sched_copy){ from, page };
-        s->counts.pages_copied++;
-        session->pages[first] = page;
-        kv_index_release(&s->index, from);
-    }
-    uint32_t pages = pages_for(s, upto);
-    while (session->page_count < pages) {
-        uint32_t page = kv_index_take(&s->index);
-        if (page == KV_PAGE_NONE) return false;
-        session->pages[session->page_count++] = page;
-    }
-    return true;
+    s->config.swap_page_s = page_s;
 }
 
 /* ---- the batch ---------------------------------------------------------------------------- */
@@ -270,18 +233,6 @@ static void batch_add(struct scheduler *s, struct session *session, uint32_t cou
     b->tokens += count;
 }
 
-static void batch_remove(struct scheduler *s, struct session *session)
-{
-    if (session->item == 0) return;
-    struct sched_batch *b = &s->batch;
-    uint32_t at = session->item - 1;
-    b->tokens -= b->item[at].count;
-    memmove(&b->item[at], &b->item[at + 1], (--b->count - at) * sizeof *b->item);
-    for (uint32_t i = at; i < b->count; i++)
-        b->item[i].session->item = i + 1;
-    session->item = 0;
-}
-
 static void batch_shape(struct sched_batch *b)
 {
     b->shape = (struct perf_shape){ 0 };
@@ -298,27 +249,33 @@ static void batch_shape(struct sched_batch *b)
     }
 }
 
-/* ---- ends and preemption ------------------------------------------------------------------- */
+/* ---- ends ---------------------------------------------------------------------------------- */
 
 static void end_session(struct scheduler *s, struct session *session, enum session_end why,
                         int64_t now_us)
 {
-    batch_remove(s, session);
-    if (session->keep_pages) {
-        s->kept += session->page_count;
-    } else {
-        release_pages(s, session);
-    }
-    sched_pause(s, session, false);
-    if (session->state == SESSION_RUNNING) {
-        s->counts.running--;
-    } else {
-        s->counts.waiting--;
-    }
-    if (why == SESSION_END_STOP || why == SESSION_END_LENGTH) {
+    bool whole = why == SESSION_END_STOP || why == SESSION_END_LENGTH;
+    if (whole) {
         double output = (double)session_generated(session);
         s->output_mean += OUTPUT_MEAN_RATE * (output - s->output_mean);
     }
+    sched_batch_remove(s, session);
+    if (session->keep_pages && !session->swapped) {
+        s->kept += session->page_count;
+    } else {
+        sched_release_pages(s, session);
+    }
+    sched_pause(s, session, false);
+    sched_dequeue(s, session);
+    if (list_linked(&session->aborting)) list_remove(&session->aborting);
+    if (heap_has(&session->due)) heap_remove(&s->due, &session->due);
+    if (session->state == SESSION_RUNNING) {
+        s->counts.running--;
+        s->tenant[session->tenant_slot].running--;
+    } else {
+        s->counts.waiting--;
+    }
+    s->tenant[session->tenant_slot].members--;
     session->state = SESSION_ENDED;
     session->end = why;
     session->ended_us = now_us;
@@ -326,65 +283,215 @@ static void end_session(struct scheduler *s, struct session *session, enum sessi
     list_push_back(&s->ended, &session->link);
     s->counts.ended[why]++;
     s->counts.ended_waiting++;
+    if (!s->watched || !session->arrived) return;
+    sched_tell(s, session,
+               (struct step_event){ .kind = STEP_ENDED,
+                                    .output_tokens = session_generated(session),
+                                    .whole = whole });
 }
 
-static void end_due(struct scheduler *s, struct list *head, int64_t now_us)
+static void end_due(struct scheduler *s, int64_t now_us)
 {
-    LIST_EACH_SAFE (head, node) {
-        struct session *session = SESSION_OF(node);
-        if (session->abort_asked) {
-            end_session(s, session, SESSION_END_ABORT, now_us);
-        } else if (session->deadline_us && session->deadline_us <= now_us) {
-            end_session(s, session, SESSION_END_DEADLINE, now_us);
+    while (!list_empty(&s->aborting)) {
+        struct session *x = CONTAINER_OF(s->aborting.next, struct session, aborting);
+        end_session(s, x, SESSION_END_ABORT, now_us);
+    }
+    for (struct heap_node *n; (n = heap_peek(&s->due)) && n->key <= now_us;)
+        end_session(s, CONTAINER_OF(n, struct session, due), SESSION_END_DEADLINE, now_us);
+}
+
+/* ---- admission ----------------------------------------------------------------------------- */
+
+/* Pages that the known tokens still need, and those that the expected answer needs beyond. */
+static void add_demand(struct scheduler *s, struct session *x)
+{
+    uint32_t known = max_u32(sched_pages_for(s, x->total), x->page_count);
+    uint32_t grown = sched_pages_for(s, sched_expected_total(s, x));
+    s->promised += known - x->page_count;
+    s->growth += max_u32(grown, known) - known;
+}
+
+static void sum_demand(struct scheduler *s)
+{
+    s->promised = s->growth = 0;
+    LIST_EACH (&s->running, node)
+        add_demand(s, SESSION_OF(node));
+}
+
+struct need {
+    uint32_t hit_pages, idle_hits; /* found in the cache; of them nobody holds now */
+    uint32_t copied;               /* a page shared in part is copied before the first write */
+};
+
+static bool may_admit(struct scheduler *s, struct session *x, const struct need *n)
+{
+    uint64_t taken = n->idle_hits + s->promised;
+    uint32_t available = kv_index_available(&s->index);
+    uint32_t needed = sched_pages_for(s, x->total);
+    uint32_t held = n->hit_pages + (x->swapped ? 0 : x->page_count);
+    struct step_session session = sched_view(s, x);
+    struct admit_view view = {
+        .session = &session,
+        .pages_total = s->pool.total,
+        .pages_available = available > taken ? available - (uint32_t)taken : 0,
+        .pages_needed = (needed > held ? needed - held : 0) + n->copied,
+        .pages_growth = max_u32(sched_pages_for(s, sched_expected_total(s, x)), needed) - needed,
+        .running = s->counts.running,
+        .running_growth = (uint32_t)min_size(s->growth, UINT32_MAX),
+    };
+    bool yes = s->rows.admit->decide(s->admit_state, &view);
+    return yes || s->counts.running == 0;
+}
+
+/* Pages for who waits, as may_admit counts them; a session that parks has its own. First by an
+ * estimate that can only be too good, so that a no costs a few probes. */
+static bool find_need(struct scheduler *s, struct session *x, struct need *ret, uint32_t *ret_hits)
+{
+    *ret = (struct need){ 0 };
+    *ret_hits = 0;
+    if (session_is_parked(x)) return may_admit(s, x, ret);
+    if (!s->config.prefix_cache) return may_admit(s, x, ret);
+    session_extend_keys(x, s->config.key_seed);
+    uint32_t pages_max = x->total / s->config.page_tokens;
+    ret->hit_pages = kv_index_probe(&s->index, x->keys, pages_max);
+    if (!may_admit(s, x, ret)) return false;
+    if (ret->hit_pages == 0) return true;
+    *ret_hits = sched_find_pages(s, x, &ret->hit_pages);
+    for (uint32_t i = 0; i < ret->hit_pages; i++)
+        ret->idle_hits += s->pool.refs[s->match[i]] == 0;
+    ret->copied = *ret_hits % s->config.page_tokens != 0 && ret->hit_pages > 0;
+    return may_admit(s, x, ret);
+}
+
+static void count_first_admission(struct scheduler *s, struct session *x, uint32_t hit_tokens,
+                                  int64_t now_us)
+{
+    x->admitted_once = true;
+    x->admitted_us = now_us;
+    x->cached_tokens = hit_tokens;
+    s->counts.prompt_tokens += x->prompt_tokens;
+    s->counts.query_tokens += x->prompt_tokens;
+    s->counts.hit_tokens += hit_tokens;
+}
+
+/* Its pages come from where they are: with it already, in the swap space, in the cache. False: the
+ * swap space's do not fit. */
+static bool admit(struct scheduler *s, struct session *x, const struct need *need,
+                  uint32_t hit_tokens, int64_t now_us)
+{
+    if (x->swapped) {
+        if (!sched_swap_in(s, x)) return false;
+    } else if (!session_is_parked(x)) {
+        for (uint32_t i = 0; i < need->hit_pages; i++) {
+            kv_index_hit(&s->index, s->match[i]);
+            x->pages[i] = s->match[i];
+        }
+        x->page_count = need->hit_pages;
+        x->computed = hit_tokens;
+        x->sealed_pages = need->hit_pages;
+    }
+    bool first = !x->admitted_once;
+    if (first) count_first_admission(s, x, hit_tokens, now_us);
+    sched_dequeue(s, x);
+    x->state = SESSION_RUNNING;
+    x->slice_from = session_generated(x);
+    list_remove(&x->link);
+    list_push_back(&s->running, &x->link);
+    s->counts.waiting--;
+    s->counts.running++;
+    s->tenant[x->tenant_slot].running++;
+    if (s->watched) {
+        sched_tell(s, x,
+                   (struct step_event){ .kind = STEP_ADMITTED,
+                                        .input_tokens = first ? x->prompt_tokens : 0,
+                                        .cached_tokens = first ? hit_tokens : 0 });
+    }
+    return true;
+}
+
+/* ---- who runs gives way ---------------------------------------------------------------------- */
+
+/* Sessions whose slice is over, or that outgrew what they were admitted for, go back. */
+static void plan_returns(struct scheduler *s)
+{
+    uint32_t slice = s->rows.chunk->slice_tokens;
+    bool (*outgrown)(void *, const struct step_session *) = s->rows.admit->outgrown;
+    if (s->counts.waiting == s->counts.paused) slice = 0;
+    if (!slice && !outgrown) return;
+    LIST_EACH_SAFE (&s->running, node) {
+        struct session *x = SESSION_OF(node);
+        if (x->held) continue;
+        if (slice && session_generated(x) - x->slice_from >= slice) {
+            sched_park(s, x);
+        } else if (outgrown) {
+            struct step_session view = sched_view(s, x);
+            if (outgrown(s->admit_state, &view)) sched_give_up(s, x, NULL);
         }
     }
 }
 
-/* By recompute: the pages go (most stay findable in the index), the tokens stay. */
-static void preempt(struct scheduler *s, struct session *session)
-{
-    batch_remove(s, session);
-    release_pages(s, session);
-    session->state = SESSION_WAITING;
-    session->preemptions++;
-    list_remove(&session->link);
-    list_push_front(&s->waiting, &session->link);
-    s->counts.running--;
-    s->counts.waiting++;
-    s->counts.preemptions++;
-}
-
-/* Whether `a` is a better victim than `b`. A paused session cannot use its pages now. */
-static bool worse(const struct scheduler *s, const struct session *a, const struct session *b)
-{
-    if (a->paused != b->paused) return a->paused;
-    struct step_session va = step_view(s, a), vb = step_view(s, b);
-    double ra = s->config.preempt->rank(&va), rb = s->config.preempt->rank(&vb);
-    if (ra > rb || ra < rb) return ra > rb;
-    if (a->arrival_us != b->arrival_us) return a->arrival_us > b->arrival_us;
-    return a->id > b->id;
-}
-
-static struct session *victim(const struct scheduler *s, bool paused_only)
+/* The running session with the worst rank that yields to `w`; NULL: there is none. */
+static struct session *who_yields(struct scheduler *s, const struct session *w, int64_t now_us)
 {
     struct session *worst = NULL;
     LIST_EACH (&s->running, node) {
-        struct session *session = SESSION_OF(node);
-        if (session->held || (paused_only && !session->paused)) continue;
-        if (!worst || worse(s, session, worst)) worst = session;
+        struct session *x = SESSION_OF(node);
+        if (x->paused || x->held || !wait_before(&w->wait, &x->wait, now_us)) continue;
+        if (order_rank_at(&w->wait.rank, now_us) >= order_rank_at(&x->wait.rank, now_us)) continue;
+        if (worst && wait_before(&x->wait, &worst->wait, now_us)) continue;
+        if (s->rows.order->yields) {
+            struct step_session view = sched_view(s, x);
+            if (!s->rows.order->yields(s->order_state, &view)) continue;
+        }
+        worst = x;
     }
     return worst;
 }
 
-/* Room by preempting others; false when `session` itself was the one to go. */
-static bool force_room(struct scheduler *s, struct session *session, uint32_t upto)
+static void rank_running(struct scheduler *s, int64_t now_us)
 {
-    while (!make_room(s, session, upto)) {
-        struct session *out = victim(s, false);
-        preempt(s, out);
-        if (out == session) return false;
+    LIST_EACH (&s->running, node) {
+        struct session *x = SESSION_OF(node);
+        struct step_session view = sched_view(s, x);
+        x->wait.id = x->id;
+        order_rank_of(s->rows.order, s->order_state, &view, now_us, &x->wait.rank);
     }
-    return true;
+}
+
+/* For rows that preempt: the best of those who wait get places, and pages, of the worst that run,
+ * as long as the step has tokens for them. They are admitted further down, like all others. */
+static void plan_order(struct scheduler *s, int64_t now_us)
+{
+    uint32_t places = s->config.seqs_max - s->counts.running, tokens = 0;
+    if (s->counts.running > 0) rank_running(s, now_us);
+    sum_demand(s);
+    while (s->aside_count < SCHED_ASIDE_MAX && tokens < s->config.batch_tokens_max) {
+        struct session *w = sched_next_waiting(s, now_us);
+        if (!w) break;
+        struct need need;
+        uint32_t hits;
+        bool fits = find_need(s, w, &need, &hits);
+        if (places > 0 && fits) {
+            places--;
+            tokens += w->total - min_u32(w->total - 1, max_u32(w->computed, w->hit_tokens));
+            add_demand(s, w);
+            sched_set_aside(s, w);
+            continue;
+        }
+        if (!fits && sched_reclaim(s, w)) continue;
+        struct session *out = who_yields(s, w, now_us);
+        if (!out) break;
+        if (fits) {
+            sched_park(s, out);
+        } else if (!sched_give_up(s, out, w)) {
+            break;
+        }
+        places++;
+        sum_demand(s);
+        for (uint32_t i = 0; i < s->aside_count; i++)
+            add_demand(s, s->aside[i]);
+    }
+    sched_put_back(s);
 }
 
 /* ---- the stages of a plan ------------------------------------------------------------------ */
@@ -397,12 +504,10 @@ static void plan_decoding(struct scheduler *s)
         changed = false;
         LIST_EACH (&s->running, node) {
             struct session *session = SESSION_OF(node);
-            if (session->paused || session->held || session->item ||
-                session->total - session->computed != 1) {
-                continue;
-            }
+            if (session->total - session->computed != 1 || session->item) continue;
+            if (session->paused || session->held) continue;
             uint64_t before = s->counts.preemptions;
-            if (force_room(s, session, session->total)) batch_add(s, session, 1);
+            if (sched_force_room(s, session, session->total)) batch_add(s, session, 1);
             changed = s->counts.preemptions != before;
             if (changed) break;
         }
@@ -422,13 +527,14 @@ static uint32_t chunk_tokens(struct scheduler *s, const struct session *session)
         .perf = s->perf,
         .step_s_max = s->config.step_s_max,
     };
-    uint32_t n = s->config.chunk->decide(&view);
+    uint32_t n = s->rows.chunk->decide(&view);
     must(n <= view.tokens_left && n <= budget && (n > 0 || s->batch.count > 0));
     return n;
 }
 
 static void plan_begun(struct scheduler *s)
 {
+    if (s->batch.count == s->counts.running) return; /* all decode */
     for (bool changed = true; changed;) {
         changed = false;
         LIST_EACH (&s->running, node) {
@@ -437,181 +543,146 @@ static void plan_begun(struct scheduler *s)
             uint32_t n = chunk_tokens(s, session);
             if (n == 0) return;
             uint64_t before = s->counts.preemptions;
-            if (force_room(s, session, session->computed + n)) batch_add(s, session, n);
+            if (sched_force_room(s, session, session->computed + n)) batch_add(s, session, n);
             changed = s->counts.preemptions != before;
             if (changed) break;
         }
     }
 }
 
-static struct session *next_waiting(const struct scheduler *s, int64_t now_us)
+/* Among those that park and fit their place, the best; NULL: none. */
+static struct session *best_parked(struct scheduler *s, int64_t now_us)
 {
     struct session *best = NULL;
-    double best_rank = 0;
-    LIST_EACH (&s->waiting, node) {
-        struct session *session = SESSION_OF(node);
-        if (session->paused) continue;
-        struct step_session view = step_view(s, session);
-        double rank = s->config.order->rank(&view, now_us);
-        bool first = !best || rank < best_rank;
-        if (best && !(rank < best_rank) && !(rank > best_rank)) {
-            first = session->arrival_us != best->arrival_us ? session->arrival_us < best->arrival_us
-                                                            : session->id < best->id;
-        }
-        if (!first) continue;
-        best = session;
-        best_rank = rank;
+    LIST_EACH (&s->parked, node) {
+        struct session *x = SESSION_OF(node);
+        if (!x->wait.slot) continue;
+        if (!best || wait_before(&x->wait, &best->wait, now_us)) best = x;
     }
     return best;
 }
 
-/* What of the known tokens is in pages already. At least the last token is always computed:
- * somebody has to give its logits. */
-static uint32_t find_pages(struct scheduler *s, struct session *session, uint32_t *ret_pages)
+/* FastServe begins nothing while the swap space is nearly full. */
+static bool swap_is_short(const struct scheduler *s, const struct session *x)
 {
-    *ret_pages = 0;
-    if (!s->config.prefix_cache) return 0;
-    session_extend_keys(session, s->config.key_seed);
-    *ret_pages = kv_index_match(&s->index, session->salt, session->keys, session->ids,
-                                session->total / s->config.page_tokens, s->match);
-    return min_u32(*ret_pages * s->config.page_tokens, session->total - 1);
+    return s->rows.order->swaps_early && x->page_count == 0 && s->counts.running > 0 &&
+           s->config.swap_pages > 0 &&
+           (uint64_t)s->swap_free_count * SWAP_FREE_PART < s->config.swap_pages;
 }
 
-static bool may_admit(struct scheduler *s, const struct session *session, uint32_t hit_pages,
-                      uint32_t hit_tokens)
+/* Room for who was just admitted: alone he takes pages from those that park, whatever their row
+ * says. False when they are more than the admit row thought; then he waits again. */
+static bool first_room(struct scheduler *s, struct session *x, uint32_t upto)
 {
-    if (s->counts.running == 0) return true;
-    uint32_t idle_hits = 0;
-    for (uint32_t i = 0; i < hit_pages; i++)
-        idle_hits += s->pool.refs[s->match[i]] == 0;
-    uint64_t taken = idle_hits + s->promised;
-    uint32_t available = kv_index_available(&s->index);
-    uint32_t needed = pages_for(s, session->total);
-    /* A page shared in part is copied before the first write. */
-    uint32_t copied = hit_tokens % s->config.page_tokens != 0 && hit_pages > 0;
-    struct admit_view view = {
-        .pages_total = s->pool.total,
-        .pages_available = available > taken ? available - (uint32_t)taken : 0,
-        .pages_needed = needed - hit_pages + copied,
-        .pages_growth = pages_for(s, expected_total(s, session)) - needed,
-        .running = s->counts.running,
-        .running_growth = (uint32_t)min_size(s->growth, UINT32_MAX),
-    };
-    return s->config.admit->decide(&view);
-}
-
-static void admit(struct scheduler *s, struct session *session, uint32_t hit_pages,
-                  uint32_t hit_tokens, int64_t now_us)
-{
-    for (uint32_t i = 0; i < hit_pages; i++) {
-        kv_index_hit(&s->index, s->match[i]);
-        session->pages[i] = s->match[i];
-    }
-    session->page_count = hit_pages;
-    session->computed = hit_tokens;
-    session->sealed_pages = hit_tokens / s->config.page_tokens;
-    if (!session->admitted_once) {
-        session->admitted_once = true;
-        session->admitted_us = now_us;
-        session->cached_tokens = hit_tokens;
-        s->counts.prompt_tokens += session->prompt_tokens;
-        s->counts.query_tokens += session->prompt_tokens;
-        s->counts.hit_tokens += hit_tokens;
-    }
-    session->state = SESSION_RUNNING;
-    list_remove(&session->link);
-    list_push_back(&s->running, &session->link);
-    s->counts.waiting--;
-    s->counts.running++;
+    bool room = s->counts.running == 1 ? sched_force_room(s, x, upto) : sched_make_room(s, x, upto);
+    if (!room && x->state == SESSION_RUNNING) sched_give_up(s, x, NULL);
+    return room;
 }
 
 /* Imported tokens need pages as computed ones do, less what the cache held already. Until the first
  * commit they can be written again; a session that is preempted later recomputes them. */
-static bool import(struct scheduler *s, struct session *session)
+static bool import(struct scheduler *s, struct session *x)
 {
-    if (session->imported_tokens <= session->computed) {
-        session->imported_tokens = 0;
+    if (x->imported_tokens <= x->computed) {
+        x->imported_tokens = 0;
         return true;
     }
-    if (!make_room(s, session, session->imported_tokens)) return false;
-    session->import_from = session->computed;
-    session->computed = session->imported_tokens;
+    if (!first_room(s, x, x->imported_tokens)) return false;
+    x->import_from = x->computed;
+    x->computed = x->imported_tokens;
     return true;
 }
 
-static void sum_demand(struct scheduler *s)
+/* False: this step has nothing more for anybody. */
+static bool give_first_tokens(struct scheduler *s, struct session *x)
 {
-    s->promised = s->growth = 0;
-    LIST_EACH (&s->running, node)
-        add_demand(s, SESSION_OF(node));
+    if (!import(s, x)) return false;
+    uint32_t n = chunk_tokens(s, x);
+    if (n == 0) return false; /* no time */
+    if (!first_room(s, x, x->computed + n)) return false;
+    batch_add(s, x, n);
+    add_demand(s, x);
+    return true;
 }
 
 static void plan_waiting(struct scheduler *s, int64_t now_us)
 {
+    bool full = s->counts.running >= s->config.seqs_max;
+    if (s->counts.waiting == 0 || (full && s->counts.paused == 0)) return;
+    sched_rank_unranked(s, now_us);
     sum_demand(s);
+    bool parked_only = false; /* the first in order does not fit; who has pages may go on */
     while (s->batch.tokens < s->config.batch_tokens_max) {
-        struct session *session = next_waiting(s, now_us);
-        if (!session) return;
-        uint32_t hit_pages, hit_tokens = find_pages(s, session, &hit_pages);
-        if (s->counts.running >= s->config.seqs_max ||
-            !may_admit(s, session, hit_pages, hit_tokens)) {
-            struct session *out = victim(s, true);
-            if (!out) return;
-            preempt(s, out); /* who cannot run makes way for who can */
+        struct session *x = parked_only ? best_parked(s, now_us) : sched_next_waiting(s, now_us);
+        if (!x) break;
+        struct need need;
+        uint32_t hits;
+        bool place = s->counts.running < s->config.seqs_max;
+        if (place && !swap_is_short(s, x) && find_need(s, x, &need, &hits) &&
+            admit(s, x, &need, hits, now_us)) {
+            if (!give_first_tokens(s, x)) break;
+            continue;
+        }
+        struct session *out = sched_victim(s, true);
+        if (out) { /* who cannot run makes way for who can */
+            sched_give_up(s, out, NULL);
             sum_demand(s);
             continue;
         }
-        admit(s, session, hit_pages, hit_tokens, now_us);
-        if (!import(s, session)) {
-            preempt(s, session);
-            return;
+        if (!place) break;
+        if (!parked_only && sched_reclaim(s, x)) continue;
+        if (parked_only) break;
+        if (s->rows.admit->first_fit && s->aside_count < SCHED_ASIDE_MAX) {
+            sched_set_aside(s, x);
+        } else {
+            parked_only = true;
         }
-        uint32_t n = chunk_tokens(s, session);
-        if (n == 0 || !make_room(s, session, session->computed + n)) {
-            /* Not in this step: no time, or more pages than the admit row thought. */
-            if (n > 0) preempt(s, session);
-            return;
-        }
-        batch_add(s, session, n);
-        add_demand(s, session);
     }
+    sched_put_back(s);
 }
 
 const struct sched_batch *sched_plan(struct scheduler *s, int64_t now_us,
                                      const struct perf_coef *perf)
 {
     must(!s->planned);
+    struct sched_batch *b = &s->batch;
     s->perf = *perf;
-    s->batch.count = s->batch.tokens = s->batch.copy_count = 0;
-    end_due(s, &s->waiting, now_us);
-    end_due(s, &s->running, now_us);
+    s->now_us = now_us;
+    s->index.depth_cost = perf->b > 0 ? perf->e / perf->b : 0;
+    s->batch_mean += BATCH_MEAN_RATE * ((double)s->counts.running - s->batch_mean);
+    b->count = b->tokens = b->move_count = b->copies = b->swapped_out = b->swapped_in = 0;
+    end_due(s, now_us);
+    sched_refresh_ranks(s, now_us);
+    if (s->rows.chunk->slice_tokens || s->rows.admit->outgrown) plan_returns(s);
+    if (s->rows.order->preempts && s->counts.waiting > 0) plan_order(s, now_us);
 
     uint64_t preempted = s->counts.preemptions;
     plan_decoding(s);
     plan_begun(s);
     /* Who lost his pages in this step must not find them given to a newcomer. */
     if (s->counts.preemptions == preempted) plan_waiting(s, now_us);
-    batch_shape(&s->batch);
-    s->planned = s->batch.count > 0;
+    if (s->rows.order->swaps_early) sched_swap_early(s);
+    batch_shape(b);
+    s->planned = b->count > 0;
 #ifdef MUSTER_DEBUG
     must(sched_check(s));
 #endif
-    return &s->batch;
+    return b;
 }
 
 /* ---- results ------------------------------------------------------------------------------- */
 
 static void seal_full_pages(struct scheduler *s, struct session *session)
 {
-    uint32_t full = session->computed / s->config.page_tokens;
-    if (!s->config.prefix_cache || session->sealed_pages >= full) return;
+    uint32_t pt = s->config.page_tokens;
+    if ((session->sealed_pages + 1) * pt > session->computed || !s->config.prefix_cache) return;
+    uint32_t full = session->computed / pt;
     session_extend_keys(session, s->config.key_seed);
     for (; session->sealed_pages < full; session->sealed_pages++) {
         uint32_t i = session->sealed_pages;
-        kv_index_seal(&s->index, session->pages[i],
+        kv_index_seal(&s->index, session->pages[i], i,
                       session_parent_key(session, i, s->index.granules),
-                      session->keys + (size_t)i * s->index.granules,
-                      session->ids + (size_t)i * s->config.page_tokens);
+                      session->keys + (size_t)i * s->index.granules, session->ids + (size_t)i * pt);
     }
 }
 
@@ -634,15 +705,26 @@ void sched_commit(struct scheduler *s, const struct sched_result *results, int64
     must(s->planned);
     s->planned = false;
     s->counts.steps++;
+    double seconds = (double)(now_us - s->now_us) * 1e-6;
     for (uint32_t i = 0; i < s->batch.count; i++) {
         struct sched_item *item = &s->batch.item[i];
         item->session->item = 0; /* before an end, which would move the items */
         item->session->computed += item->count;
         item->session->imported_tokens = 0;
         seal_full_pages(s, item->session);
+        if (s->watched) {
+            sched_tell(s, item->session,
+                       (struct step_event){ .kind = STEP_RAN,
+                                            .seconds = seconds,
+                                            .input_tokens = item->count,
+                                            .output_tokens = item->sample });
+        }
         if (item->sample) take_token(s, item->session, &results[i], now_us);
     }
     s->batch.count = 0;
+    if (s->watched) {
+        sched_tell(s, NULL, (struct step_event){ .kind = STEP_DONE, .seconds = seconds });
+    }
 }
 
 void sched_discard(struct scheduler *s, int64_t now_us)
@@ -666,7 +748,7 @@ void sched_release(struct scheduler *s, struct session *session)
 {
     must(session->state == SESSION_ENDED && !list_linked(&session->link));
     s->kept -= session->page_count;
-    release_pages(s, session);
+    sched_release_pages(s, session);
     session_free(session);
 }
 
@@ -674,27 +756,20 @@ void sched_release(struct scheduler *s, struct session *session)
 
 bool sched_has_work(const struct scheduler *s)
 {
+    if (!list_empty(&s->aborting)) return true;
+    uint32_t paused = s->counts.paused; /* of those that wait */
     LIST_EACH (&s->running, node) {
-        const struct session *session = SESSION_OF(node);
-        if ((!session->paused && !session->held) || session->abort_asked) return true;
+        const struct session *x = SESSION_OF(node);
+        if (!x->paused && !x->held) return true;
+        paused -= x->paused;
     }
-    LIST_EACH (&s->waiting, node) {
-        if (!SESSION_OF(node)->paused || SESSION_OF(node)->abort_asked) return true;
-    }
-    return false;
+    return s->counts.waiting > paused;
 }
 
 int64_t sched_next_deadline_us(const struct scheduler *s)
 {
-    const struct list *const heads[] = { &s->running, &s->waiting };
-    int64_t next = INT64_MAX;
-    for (size_t i = 0; i < COUNT_OF(heads); i++) {
-        LIST_EACH (heads[i], node) {
-            int64_t at = SESSION_OF(node)->deadline_us;
-            if (at && at < next) next = at;
-        }
-    }
-    return next;
+    const struct heap_node *n = heap_peek(&s->due);
+    return n ? n->key : INT64_MAX;
 }
 
 void sched_counts_get(const struct scheduler *s, struct sched_counts *ret)
@@ -707,25 +782,39 @@ struct kv_index *sched_index(struct scheduler *s)
     return &s->index;
 }
 
+static bool session_check(const struct scheduler *s, const struct session *x, uint64_t *held,
+                          uint64_t *swapped)
+{
+    *(x->swapped ? swapped : held) += x->page_count;
+    if ((uint64_t)x->page_count * s->config.page_tokens < x->computed) return false;
+    if (x->computed >= x->total || x->total > x->total_max) return false;
+    if (x->swapped && x->state != SESSION_WAITING) return false;
+    return x->page_count > 0 || x->computed == 0;
+}
+
 bool sched_check(const struct scheduler *s)
 {
     if (!kv_pool_check(&s->pool)) return false;
-    uint64_t held = s->kept, refs = 0;
-    uint32_t running = 0, waiting = 0;
+    uint64_t held = s->kept, swapped = 0, refs = 0;
+    uint32_t running = 0, waiting = 0, queued = 0, unpaused = 0;
     LIST_EACH (&s->running, node) {
-        const struct session *session = SESSION_OF(node);
         running++;
-        held += session->page_count;
-        if ((uint64_t)session->page_count * s->config.page_tokens < session->computed) return false;
-        if (session->computed >= session->total || session->total > session->total_max)
-            return false;
+        if (!session_check(s, SESSION_OF(node), &held, &swapped)) return false;
     }
-    LIST_EACH (&s->waiting, node) {
-        waiting++;
-        if (SESSION_OF(node)->page_count > 0 || SESSION_OF(node)->computed > 0) return false;
+    const struct list *const heads[] = { &s->waiting, &s->parked };
+    for (size_t i = 0; i < COUNT_OF(heads); i++) {
+        LIST_EACH (heads[i], node) {
+            const struct session *x = SESSION_OF(node);
+            waiting++;
+            unpaused += !x->paused;
+            queued += x->wait.slot > 0 || list_linked(&x->unranked);
+            if (!session_check(s, x, &held, &swapped)) return false;
+            if (session_is_parked(x) != (i == 1)) return false;
+        }
     }
     for (uint32_t i = 0; i < s->pool.total; i++)
         refs += s->pool.refs[i];
     return held == refs && running == s->counts.running && waiting == s->counts.waiting &&
-           running <= s->config.seqs_max;
+           queued == unpaused && running <= s->config.seqs_max &&
+           swapped + s->swap_free_count == s->config.swap_pages;
 }

@@ -11,20 +11,19 @@
  *           (3) the first running session by the preempt row's rank always gets on: with pages
  *               for one whole context there is no deadlock
  *
- * A step: aborts and deadlines -> decoding sessions, one token each -> begun prompts, in chunks
- * -> waiting sessions, in order, while they are admitted. Who is out of pages has somebody
- * preempted: his pages go, his tokens stay, he waits again and finds most of his pages in the
- * prefix cache.
+ * A step: aborts and deadlines -> running sessions whose place the order row gives to a better one
+ * -> decoding sessions, one token each -> begun prompts, in chunks -> waiting sessions, by tenant
+ * (fair) and in order, while they are admitted. A preempted session keeps its tokens and, parked,
+ * its pages until somebody needs them; then they go to the swap space or are dropped, and what the
+ * prefix cache does not hold is computed again.
  */
 #pragma once
 #include "base/core/err.h"
 #include "base/core/own.h"
 #include "engine/core/kv_index.h"
 #include "engine/core/session.h"
-#include "policies/admit.h"
-#include "policies/chunk.h"
-#include "policies/order.h"
-#include "policies/preempt.h"
+#include "policies/perf.h"
+#include "policies/preset.h"
 
 struct sched_config {
     uint32_t pages, page_tokens;
@@ -35,12 +34,11 @@ struct sched_config {
     uint32_t events_max; /* block events kept */
     bool prefix_cache;
     uint64_t key_seed;
-    double step_s_max;                /* for the chunk row; 0: none */
-    const struct order_policy *order; /* NULL: the default row, and below */
-    const struct admit_policy *admit;
-    const struct preempt_policy *preempt;
-    const struct chunk_policy *chunk;
-    const struct evict_policy *evict;
+    double step_s_max;           /* for the chunk row; 0: none */
+    uint32_t swap_pages;         /* places of the swap space; 0: the preset's, often none */
+    double swap_page_s;          /* to copy a page one way; 0: not known, taken for nothing */
+    const struct preset *preset; /* for the rows that are NULL; NULL: the default rows */
+    struct step_rows rows;
 };
 
 /* Consecutive known tokens of one session. `sample`: they reach its last known token, so the
@@ -52,17 +50,23 @@ struct sched_item {
     bool sample;
 };
 
-/* Copy all of a page before the step: its reader is about to write behind shared tokens. */
-struct sched_copy {
+/* All of a page, before the step, one after the other in their order: COPY for a reader about to
+ * write behind shared tokens; OUT to a place of the swap space; IN from there. */
+enum sched_move_kind { SCHED_COPY, SCHED_SWAP_OUT, SCHED_SWAP_IN };
+
+struct sched_move {
+    enum sched_move_kind kind;
     uint32_t from, to;
 };
 
+/* With count 0 nothing is computed, but the moves are to be done all the same. */
 struct sched_batch {
     struct sched_item *item;
     uint32_t count;
     uint32_t tokens;
-    struct sched_copy *copy;
-    uint32_t copy_count;
+    struct sched_move *move;
+    uint32_t move_count;
+    uint32_t copies, swapped_out, swapped_in; /* of the moves, pages of each kind */
     struct perf_shape shape;
 };
 
@@ -75,7 +79,9 @@ struct sched_result {
 struct sched_counts {
     uint64_t submitted, refused; /* refused: waiting_max */
     uint64_t ended[SESSION_END_COUNT];
-    uint64_t preemptions;
+    uint64_t preemptions;             /* sessions that lost their pages */
+    uint64_t parked;                  /* and that lost their place only */
+    uint64_t swapped_out, swapped_in; /* pages */
     uint64_t steps;
     uint64_t prompt_tokens, generated_tokens; /* of admitted sessions */
     uint64_t query_tokens, hit_tokens;        /* prefix cache, at first admission */
@@ -102,8 +108,13 @@ void sched_pause(struct scheduler *s, struct session *session, bool paused);
 /* From the next plan on it takes no step, and its pages are nobody else's: it is about to go on
  * elsewhere. What holds a session lets go of it, or aborts it, soon. */
 void sched_hold(struct session *session, bool held);
+/* A better guess, while it decodes: tokens still to come. */
+void sched_expect(struct scheduler *s, struct session *session, double remaining_tokens);
+/* What copying a page to or from the swap space really took. */
+void sched_swap_observe(struct scheduler *s, double page_s);
 
 /* The batch lives until commit or discard. It may be empty: nothing can run now. */
+/* now_us never goes back. */
 const struct sched_batch *sched_plan(struct scheduler *s, int64_t now_us,
                                      const struct perf_coef *perf);
 void sched_commit(struct scheduler *s, const struct sched_result *results, int64_t now_us);

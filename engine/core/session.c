@@ -46,6 +46,13 @@ struct session *session_new(const struct sched_request *req, uint32_t total_max,
     s->predicted_p90 = req->predicted_p90;
     s->imported_tokens = req->imported_tokens;
     s->keep_pages = req->keep_pages;
+    s->predicted_mean = req->predicted_mean;
+    s->has_rank = req->has_rank;
+    s->rank = req->rank;
+    s->tenant = req->tenant;
+    s->weight = req->weight > 0 ? req->weight : 1;
+    s->group = req->group;
+    s->waiting_us = req->arrival_us;
     return s;
 }
 

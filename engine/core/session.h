@@ -1,6 +1,6 @@
 /* session.h - one sequence in the engine: its tokens, its pages, where it stands.
  *
- * Layer:    engine/core (base/core)
+ * Layer:    engine/core (policies/step.h, base/core)
  * Threads:  the device thread, or the simulator
  * Lifetime: made by sched_submit, ended by the scheduler, freed by sched_release
  *
@@ -9,13 +9,20 @@
  *        ▲                        │
  *        └────── preempted ───────┘            (WAITING ends by abort and deadline as well)
  *
+ * A preempted session is parked (it keeps its pages while there is room), swapped (they lie in the
+ * swap space) or bare (they are gone and computed again).
+ *
  * There are no phases: `computed` of `total` tokens have their K and V in pages. A prompt, a
  * cache hit, a preempted session that resumes and one that decodes differ in these two numbers
  * only.
  */
 #pragma once
 #include "base/core/block_key.h"
+#include "base/core/heap.h"
 #include "base/core/list.h"
+#include "base/core/own.h"
+#include "engine/core/wait_queue.h"
+#include "policies/step.h"
 
 enum session_state { SESSION_WAITING, SESSION_RUNNING, SESSION_ENDED };
 
@@ -41,13 +48,25 @@ struct sched_request {
     struct block_key salt; /* block_salt(...) of weights, adapter and tenant */
     int64_t arrival_us;
     int64_t deadline_us;                   /* 0: none */
-    uint32_t predicted_p50, predicted_p90; /* output tokens; 0: absent */
+    uint32_t predicted_p50, predicted_p90; /* output tokens; 0: absent, as in all below */
+    uint32_t predicted_mean;
+    bool has_rank;
+    double rank;              /* of a learned ranker, with has_rank */
+    uint64_t tenant;          /* who pays, for the fair row; 0: nobody is named */
+    double weight;            /* the tenant's share; 0: 1 */
+    uint64_t group;           /* requests that share the beginning of their prompts */
     uint32_t imported_tokens; /* of ids: their K and V come with the request; < prompt_tokens */
     bool keep_pages;          /* at its end, until sched_release: they are being copied elsewhere */
 };
 
 struct session {
-    struct list link; /* in the waiting, running or ended list */
+    struct list link;     /* in the waiting, parked, running or ended list */
+    struct list unranked; /* waits for its rank in the next plan */
+    struct list aborting;
+    struct heap_node due;   /* by deadline */
+    struct heap_node again; /* by the time its rank is asked for again */
+    struct wait_node wait;
+    struct step_scratch scratch;
     uint64_t id;
     void *owner;
     enum session_state state;
@@ -55,6 +74,9 @@ struct session {
     bool paused; /* its reader is slow: it keeps its pages and takes no step */
     bool held;   /* its pages are being copied for the last time: no step, and nobody takes them */
     bool abort_asked;
+    bool swapped; /* `pages` are places of the swap space; `computed` tokens lie there */
+    bool arrived; /* the rows have heard of it */
+    bool has_rank;
 
     uint32_t *ids; /* prompt, then what was generated */
     uint32_t prompt_tokens;
@@ -76,7 +98,13 @@ struct session {
     int64_t admitted_us;    /* first admission; 0: not yet */
     int64_t first_token_us; /* 0: not yet */
     int64_t ended_us;
-    uint32_t predicted_p50, predicted_p90;
+    int64_t waiting_us; /* when it last began to wait */
+    uint32_t predicted_p50, predicted_p90, predicted_mean;
+    uint32_t hit_tokens;  /* of its known tokens, thought to be cached; while it waits */
+    uint32_t slice_from;  /* tokens it had generated when it was last admitted */
+    uint32_t tenant_slot; /* of the scheduler */
+    double rank, weight;
+    uint64_t tenant, group;
     uint32_t item; /* place in the current batch plus 1; 0: not in it */
     bool admitted_once;
     bool keep_pages;
@@ -91,6 +119,7 @@ static inline uint32_t session_generated(const struct session *s)
 struct session *session_new(const struct sched_request *req, uint32_t total_max,
                             uint32_t page_tokens);
 void session_free(struct session *s);
+CLEANUP_FREEP(session, struct session)
 
 /* Chains the keys of all full granules among the known tokens. */
 void session_extend_keys(struct session *s, uint64_t seed);

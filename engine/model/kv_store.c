@@ -79,8 +79,11 @@ size_t kv_store_page_bytes(const struct kv_store *kv)
     return kv->page_bytes;
 }
 
-void kv_store_copy_page(struct kv_store *kv, uint32_t dst, uint32_t src)
+void kv_store_copy_page(struct kv_store *dst, uint32_t to, const struct kv_store *src,
+                        uint32_t from)
 {
-    must(dst < kv->pages && src < kv->pages && dst != src);
-    memcpy(kv->memory + dst * kv->page_bytes, kv->memory + src * kv->page_bytes, kv->page_bytes);
+    must(to < dst->pages && from < src->pages && (dst != src || to != from));
+    must(dst->page_bytes == src->page_bytes);
+    memcpy(dst->memory + to * dst->page_bytes, src->memory + from * src->page_bytes,
+           dst->page_bytes);
 }

@@ -81,8 +81,10 @@ uint32_t kv_store_pages(const struct kv_store *kv);
 uint32_t kv_store_page_tokens(const struct kv_store *kv);
 size_t kv_store_page_bytes(const struct kv_store *kv);
 
-/* All of a page's K and V, for copy on write. Between steps only. */
-void kv_store_copy_page(struct kv_store *kv, uint32_t dst, uint32_t src);
+/* All of a page's K and V: for copy on write, and to and from a store that is the swap space, made
+ * for the same model and page size. Between steps only. */
+void kv_store_copy_page(struct kv_store *dst, uint32_t to, const struct kv_store *src,
+                        uint32_t from);
 
 /* `count` consecutive tokens of one sequence, the first at `position`. The K and V of positions
  * before it are in the store already (prefix hit or earlier chunk); theirs are written by the

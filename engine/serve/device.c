@@ -189,6 +189,7 @@ static bool begin(struct device *d, struct job *job)
         .prompt_tokens = a->id_count,
         .output_max = a->output_max,
         .salt = a->salt,
+        .tenant = a->tenant,
         .arrival_us = a->arrival_us,
         .deadline_us = a->deadline_us,
         .predicted_p50 = a->predicted_p50,
@@ -455,8 +456,10 @@ static void one_step(struct device *d)
     if (rc <= 0) return;
     keep_share(d);
     double seconds = (double)(clock_mono_us() - from_us) * 1e-6;
-    executor_observe(d->x, &step.shape, seconds);
-    step_log_add(&d->step_log, &step.shape, seconds);
+    if (step.pages_swapped == 0) {
+        executor_observe(d->x, &step.shape, seconds);
+        step_log_add(&d->step_log, &step.shape, seconds);
+    }
     metric_observe(meter_of(d->meters, METER_STEP), seconds);
     metric_observe(meter_of(d->meters, METER_STEP_TOKENS), step.tokens);
 }
@@ -473,6 +476,20 @@ static uint32_t pages_wanted(const struct device *d, size_t page_bytes)
         uint64_t memory = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGE_SIZE);
         uint64_t most = memory / MEMORY_PART / page_bytes;
         if (pages > most) pages = most > context_pages ? most : context_pages;
+    }
+    return pages < KV_PAGES_MAX ? (uint32_t)pages : KV_PAGES_MAX;
+}
+
+/* By the flag; without it what the preset asks for, within the same part of the machine's memory
+ * that the pages may have. */
+static uint32_t swap_pages(const struct device *d, size_t page_bytes)
+{
+    const struct sched_config *sc = &d->config.sched;
+    uint64_t pages = d->config.swap_bytes / page_bytes;
+    if (d->config.swap_bytes == 0 && sc->preset) {
+        uint64_t memory = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGE_SIZE);
+        pages = min_size((size_t)(sc->preset->swap_ratio * (double)sc->pages),
+                         memory / MEMORY_PART / page_bytes);
     }
     return pages < KV_PAGES_MAX ? (uint32_t)pages : KV_PAGES_MAX;
 }
@@ -498,6 +515,7 @@ static int load(struct device *d, struct err *err)
         return err_set(err, -EINVAL, "--kv-cache-memory-bytes %lu holds no page of %zu bytes",
                        (unsigned long)d->config.kv_bytes, page_bytes);
     }
+    sc->swap_pages = swap_pages(d, page_bytes);
     const struct executor_events events = { .on_token = on_token, .on_end = on_end, .arg = d };
     const struct executor_config config = { .sched = *sc,
                                             .threads = d->config.threads,

@@ -21,6 +21,7 @@ struct device_config {
     struct str model_path;
     struct model_load_options load;
     struct sched_config sched; /* context_max 0: the model's; pages 0: from kv_bytes */
+    uint64_t swap_bytes;       /* 0: what the preset asks for, within that quarter */
     uint64_t kv_bytes;         /* 0: for seqs_max contexts, at most a quarter of the memory */
     uint32_t threads;
     double cpu_share;

@@ -12,14 +12,17 @@ struct executor {
     uint32_t vocab_size;
     struct executor_events events;
     struct scheduler *sched;
-    struct kv_store *kv;
+    struct kv_store *kv, *swap; /* swap NULL: no swap space */
     struct model_runner *runner;
     struct sampler *sampler;
     struct batch_item *item;
     struct sched_result *result;
     float *logits; /* seqs_max rows */
     struct perf_linear perf;
+    double swap_page_s; /* running mean; 0: nothing was swapped yet */
 };
+
+#define SWAP_RATE 0.1
 
 /* What a processor of today makes of this model, before the first step was timed: right within a
  * factor of three or so, and twenty steps later forgotten. Rates: bytes read and operations done
@@ -57,6 +60,10 @@ int executor_new(struct model *model, const struct executor_config *config,
     if (rc < 0) return rc;
     rc = kv_store_new(model, sc->pages, sc->page_tokens, &x->kv, err);
     if (rc < 0) return rc;
+    if (sc->swap_pages > 0) {
+        rc = kv_store_new(model, sc->swap_pages, sc->page_tokens, &x->swap, err);
+        if (rc < 0) return err_prefix(err, rc, "swap space");
+    }
     const struct model_runner_options opt = {
         .tokens_max = sc->batch_tokens_max,
         .seqs_max = sc->seqs_max,
@@ -81,6 +88,7 @@ void executor_free(struct executor *x)
     if (!x) return;
     model_runner_free(x->runner);
     kv_store_free(x->kv);
+    kv_store_free(x->swap);
     sched_free(x->sched);
     sampler_free(x->sampler);
     free(x->item);
@@ -103,11 +111,26 @@ static void hand_back(struct executor *x)
     }
 }
 
+/* In their order: a later move may use what an earlier one filled or emptied. */
+static void move_pages(struct executor *x, const struct sched_batch *batch, int64_t (*clock)(void))
+{
+    if (batch->move_count == 0) return;
+    int64_t from_us = clock();
+    for (uint32_t i = 0; i < batch->move_count; i++) {
+        const struct sched_move *m = &batch->move[i];
+        struct kv_store *to = m->kind == SCHED_SWAP_OUT ? x->swap : x->kv;
+        const struct kv_store *from = m->kind == SCHED_SWAP_IN ? x->swap : x->kv;
+        kv_store_copy_page(to, m->to, from, m->from);
+    }
+    if (batch->swapped_out + batch->swapped_in == 0) return;
+    double page_s = (double)(clock() - from_us) * 1e-6 / batch->move_count;
+    x->swap_page_s =
+        x->swap_page_s > 0 ? x->swap_page_s + SWAP_RATE * (page_s - x->swap_page_s) : page_s;
+    sched_swap_observe(x->sched, x->swap_page_s);
+}
+
 static void prepare(struct executor *x, const struct sched_batch *batch)
 {
-    for (uint32_t i = 0; i < batch->copy_count; i++) {
-        kv_store_copy_page(x->kv, batch->copy[i].to, batch->copy[i].from);
-    }
     for (uint32_t i = 0; i < batch->count; i++) {
         const struct sched_item *from = &batch->item[i];
         x->item[i] = (struct batch_item){
@@ -140,12 +163,14 @@ int executor_step(struct executor *x, int64_t (*clock)(void), struct executor_st
 {
     *ret = (struct executor_step_info){ 0 };
     const struct sched_batch *batch = sched_plan(x->sched, clock(), &x->perf.coef);
+    move_pages(x, batch, clock);
     if (batch->count == 0) {
         hand_back(x);
         return 0;
     }
     prepare(x, batch);
-    *ret = (struct executor_step_info){ batch->tokens, batch->count, batch->shape };
+    *ret = (struct executor_step_info){ batch->tokens, batch->count, batch->shape,
+                                        batch->swapped_out + batch->swapped_in };
     int rc = model_step(x->runner, x->item, batch->count, err);
     for (uint32_t i = 0; i < batch->count && rc >= 0; i++) {
         if (batch->item[i].sample) sample_one(x, &batch->item[i], i);

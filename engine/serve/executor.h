@@ -40,6 +40,7 @@ struct scheduler *executor_sched(struct executor *x); /* to submit, abort and pa
 struct executor_step_info {
     uint32_t tokens, seqs; /* computed */
     struct perf_shape shape;
+    uint32_t pages_swapped; /* copied in its time: such a step says little of the model's speed */
 };
 
 /* Runs one step; `clock` gives microseconds at its begin and end (clock_mono_us). 1 when

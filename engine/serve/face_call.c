@@ -210,6 +210,7 @@ static struct job *make_job(struct face *f, const struct http_request *req,
     };
     a->output_max = ask->max_tokens ? min_u32(ask->max_tokens, room) : room;
     a->salt = block_salt(f->key_seed, str_from(f->digest), (struct str){ 0 }, ask->tenant);
+    a->tenant = ask->tenant.len > 0 ? hash64(ask->tenant.data, ask->tenant.len, 0) : 0;
     a->arrival_us = req->received_us;
     a->deadline_us = req->received_us + f->config.request_us_max;
     if (ask->deadline_us) a->deadline_us = min_i64(a->deadline_us, ask->deadline_us);

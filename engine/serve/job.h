@@ -37,6 +37,7 @@ struct job_ask {
     struct answer_spec spec; /* its stop strings lie in stop_store */
     uint32_t output_max;
     struct block_key salt;
+    uint64_t tenant; /* 0: none is named */
     int64_t arrival_us, deadline_us;
     uint32_t predicted_p50, predicted_p90;
     void *owner; /* the HTTP side's */

@@ -107,7 +107,8 @@ struct setup {
     uint32_t seqs, batch, pages, page_tokens, threads;
     bool cache, preempts;
     enum { NO_HITS, HITS, MAYBE } hits; /* a large page needs a long common beginning */
-    const char *chunk;
+    const char *chunk, *preset;
+    uint32_t swap;
 };
 
 static void run(const struct setup *s, struct request *requests, uint32_t count)
@@ -125,8 +126,10 @@ static void run(const struct setup *s, struct request *requests, uint32_t count)
                    .events_max = 64,
                    .prefix_cache = s->cache,
                    .step_s_max = 1e-4,
-                   .chunk = chunk_find(str_from(s->chunk)),
-                   .admit = admit_find(STR("fit")) },
+                   .swap_pages = s->swap,
+                   .preset = s->preset ? preset_find(str_from(s->preset)) : NULL,
+                   .rows = { .chunk = chunk_find(str_from(s->chunk)),
+                             .admit = admit_find(STR("fit")) } },
         .threads = s->threads,
     };
     const struct executor_events events = { .on_token = on_token, .on_end = on_end, .arg = &open };
@@ -161,13 +164,15 @@ static void run(const struct setup *s, struct request *requests, uint32_t count)
         assert_true(steps < 100000);
     }
     assert_int_equal(sched_index(executor_sched(x))->pool->held_count, 0);
+    struct sched_counts c;
+    sched_counts_get(executor_sched(x), &c);
+    if (s->swap && s->preempts && c.swapped_in == 0) fail_msg("%s: nothing was swapped", s->why);
 }
 
 static void find_truth(void)
 {
-    static const struct setup alone = {
-        "alone", 1, 256, 10, 16, 1, false, false, NO_HITS, "budget"
-    };
+    static const struct setup alone = { "alone", 1,     256,     10,       16,   1,
+                                        false,   false, NO_HITS, "budget", NULL, 0 };
     for (uint32_t i = 0; i < REQUESTS; i++) {
         fill(&truth[i], i);
         run(&alone, &truth[i], 1);
@@ -195,15 +200,21 @@ static void t_every_road_the_same_tokens(void **state)
 {
     (void)state;
     static const struct setup rows[] = {
-        { "batched", 8, 256, 100, 16, 1, false, false, NO_HITS, "budget" },
-        { "batched with the cache", 8, 256, 100, 16, 1, true, false, HITS, "budget" },
-        { "chunks of 7", 7, 7, 100, 16, 1, true, false, HITS, "budget" },
-        { "chunks by time", 8, 64, 100, 16, 1, true, false, HITS, "slack" },
-        { "token by token", 1, 1, 60, 16, 1, true, false, HITS, "budget" },
-        { "large pages", 8, 64, 20, 64, 1, true, false, MAYBE, "budget" },
-        { "preempted, nothing found again", 8, 64, 16, 16, 1, false, true, NO_HITS, "budget" },
-        { "preempted, found again", 8, 64, 16, 16, 1, true, true, HITS, "budget" },
-        { "two threads", 8, 64, 30, 32, 2, true, false, HITS, "budget" },
+        { "batched", 8, 256, 100, 16, 1, false, false, NO_HITS, "budget", NULL, 0 },
+        { "batched with the cache", 8, 256, 100, 16, 1, true, false, HITS, "budget", NULL, 0 },
+        { "chunks of 7", 7, 7, 100, 16, 1, true, false, HITS, "budget", NULL, 0 },
+        { "chunks by time", 8, 64, 100, 16, 1, true, false, HITS, "slack", NULL, 0 },
+        { "token by token", 1, 1, 60, 16, 1, true, false, HITS, "budget", NULL, 0 },
+        { "large pages", 8, 64, 20, 64, 1, true, false, MAYBE, "budget", NULL, 0 },
+        { "preempted, nothing found again", 8, 64, 16, 16, 1, false, true, NO_HITS, "budget", "vllm",
+          0 },
+        { "preempted, found again", 8, 64, 16, 16, 1, true, true, HITS, "budget", "vllm", 0 },
+        { "preempted by swap", 8, 64, 16, 16, 1, false, true, NO_HITS, "budget", "vllm", 64 },
+        { "swapped and found again", 8, 64, 16, 16, 1, true, true, HITS, "budget", "vllm", 64 },
+        { "feedback queues", 3, 64, 16, 16, 1, true, false, MAYBE, "budget", "fastserve", 64 },
+        { "shortest remaining first", 3, 64, 16, 16, 1, true, false, MAYBE, "budget", "trail_swap",
+          9 },
+        { "two threads", 8, 64, 30, 32, 2, true, false, HITS, "budget", NULL, 0 },
     };
     find_truth();
     for (size_t k = 0; k < COUNT_OF(rows); k++) {
@@ -219,7 +230,9 @@ static void t_every_road_the_same_tokens(void **state)
         request_fini(&truth[i]);
 }
 
-static const struct setup plain = { "plain", 4, 64, 40, 16, 1, true, false, MAYBE, "budget" };
+static const struct setup plain = {
+    "plain", 4, 64, 40, 16, 1, true, false, MAYBE, "budget", NULL, 0
+};
 
 static void t_stop_strings_end_the_answer(void **state)
 {

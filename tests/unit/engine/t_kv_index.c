@@ -59,7 +59,7 @@ static uint32_t fill(struct rig *r, const struct prompt *p, uint32_t *pages)
     for (uint32_t i = 0; i < n; i++) {
         pages[i] = kv_index_take(&r->index);
         assert_int_not_equal(pages[i], KV_PAGE_NONE);
-        kv_index_seal(&r->index, pages[i], i ? p->keys[i * g - 1] : p->salt, p->keys + i * g,
+        kv_index_seal(&r->index, pages[i], i, i ? p->keys[i * g - 1] : p->salt, p->keys + i * g,
                       p->ids + i * r->page_tokens);
     }
     return n;
@@ -210,7 +210,7 @@ static void t_events_replay(void **state)
             kv_index_hit(&r.index, pages[i]);
         for (uint32_t i = hits; i < p.count / 32; i++) {
             pages[i] = kv_index_take(&r.index);
-            kv_index_seal(&r.index, pages[i], i ? p.keys[i * 2 - 1] : p.salt, p.keys + i * 2,
+            kv_index_seal(&r.index, pages[i], i, i ? p.keys[i * 2 - 1] : p.salt, p.keys + i * 2,
                           p.ids + i * 32);
         }
         let_go(&r, pages, p.count / 32);

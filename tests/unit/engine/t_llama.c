@@ -385,7 +385,7 @@ static void a_cached_prefix_does_not_matter(struct bench *b, const char *kernels
     feed(b, changed, TOKENS, 300, table_up(), logits);
     for (uint32_t i = 0; i < 10; i++)
         table[i] = i < 2 ? i : 20 + i;
-    kv_store_copy_page(b->kv, table[2], 2); /* positions 32 .. 47, of which 37 are shared */
+    kv_store_copy_page(b->kv, table[2], b->kv, 2); /* positions 32 .. 47, of which 37 are shared */
     struct batch_item item = { .ids = ids + 37,
                                .count = TOKENS - 37,
                                .position = 37,

@@ -42,6 +42,7 @@ struct rig {
     struct scheduler *s;
     struct sched_config config;
     uint64_t *slot; /* page-major: what each place of each page was computed from */
+    uint64_t *swap; /* the same in the swap space */
     struct sched_result *result;
     int64_t now_us;
     uint64_t steps, tokens_max_seen;
@@ -55,6 +56,7 @@ static void rig_init(struct rig *r, const struct sched_config *config)
     int rc = sched_new(config, &r->s, &err);
     if (rc < 0) fail_msg("%s", err_text(&err, rc));
     r->slot = calloc((size_t)config->pages * config->page_tokens, sizeof *r->slot);
+    r->swap = calloc((size_t)config->swap_pages * config->page_tokens + 1, sizeof *r->swap);
     r->result = calloc(config->seqs_max, sizeof *r->result);
     r->now_us = 1;
 }
@@ -63,6 +65,7 @@ static void rig_fini(struct rig *r)
 {
     sched_free(r->s);
     free(r->slot);
+    free(r->swap);
     free(r->result);
 }
 
@@ -83,11 +86,17 @@ static void import(struct rig *r, const struct sched_item *item)
 
 static void execute(struct rig *r, const struct sched_batch *batch)
 {
-    uint32_t pt = r->config.page_tokens, tokens = 0;
-    for (uint32_t i = 0; i < batch->copy_count; i++) {
-        memcpy(&r->slot[(size_t)batch->copy[i].to * pt], &r->slot[(size_t)batch->copy[i].from * pt],
-               pt * sizeof *r->slot);
+    uint32_t pt = r->config.page_tokens, tokens = 0, moves[3] = { 0 };
+    for (uint32_t i = 0; i < batch->move_count; i++) {
+        const struct sched_move *m = &batch->move[i];
+        uint64_t *to = m->kind == SCHED_SWAP_OUT ? r->swap : r->slot;
+        const uint64_t *from = m->kind == SCHED_SWAP_IN ? r->swap : r->slot;
+        memcpy(to + (size_t)m->to * pt, from + (size_t)m->from * pt, pt * sizeof *to);
+        moves[m->kind]++;
     }
+    assert_int_equal(moves[SCHED_COPY], batch->copies);
+    assert_int_equal(moves[SCHED_SWAP_OUT], batch->swapped_out);
+    assert_int_equal(moves[SCHED_SWAP_IN], batch->swapped_in);
     for (uint32_t i = 0; i < batch->count; i++) {
         const struct sched_item *item = &batch->item[i];
         const struct session *session = item->session;
@@ -112,8 +121,8 @@ static bool step(struct rig *r)
     r->now_us += STEP_US;
     const struct sched_batch *batch = sched_plan(r->s, r->now_us, &perf);
     assert_true(sched_check(r->s));
-    if (batch->count == 0) return false;
     execute(r, batch);
+    if (batch->count == 0) return false;
     sched_commit(r->s, r->result, r->now_us);
     assert_true(sched_check(r->s));
     r->steps++;
@@ -188,6 +197,8 @@ static void submit(struct rig *r, struct load *l, uint32_t i, int64_t deadline_u
         .ids = l->ids[i],
         .prompt_tokens = l->count[i],
         .output_max = l->output_max[i],
+        .tenant = i % 5,
+        .weight = 1 + i % 2,
         .arrival_us = r->now_us,
         .deadline_us = deadline_us,
         .predicted_p50 = predicted ? l->output_max[i] / 2 : 0,
@@ -309,19 +320,19 @@ static void t_every_way_the_same_tokens(void **state)
           12, 32, 8, 64, 1, 0, 10, 0 },
         { "larger pages", "response_ratio", "fit", "newest", "slack", "lru",
           6, 64, 6, 40, 1, 1, 10, 0 },
-        { "predicted lengths", "shortest_predicted", "reserve", "newest", "budget", "lru",
+        { "predicted lengths", "sjf_work", "reserve", "newest", "budget", "lru",
           24, 16, 8, 64, 1, 1, 0, 5 },
-        { "time as the budget", "shortest_predicted", "reserve", "least_computed", "slack",
+        { "time as the budget", "sjf_work", "reserve", "least_computed", "slack",
           "probation_2hit", 24, 16, 8, 256, 1, 0, 0, 5 },
         // clang-format on
     };
     for (size_t i = 0; i < COUNT_OF(rows); i++) {
         struct sched_config config = usual();
-        config.order = order_find(str_from(rows[i].order));
-        config.admit = admit_find(str_from(rows[i].admit));
-        config.preempt = preempt_find(str_from(rows[i].preempt));
-        config.chunk = chunk_find(str_from(rows[i].chunk));
-        config.evict = evict_find(str_from(rows[i].evict));
+        config.rows.order = order_find(str_from(rows[i].order));
+        config.rows.admit = admit_find(str_from(rows[i].admit));
+        config.rows.preempt = preempt_find(str_from(rows[i].preempt));
+        config.rows.chunk = chunk_find(str_from(rows[i].chunk));
+        config.rows.evict = evict_find(str_from(rows[i].evict));
         config.pages = rows[i].pages;
         config.page_tokens = rows[i].page_tokens;
         config.seqs_max = rows[i].seqs;
@@ -343,6 +354,48 @@ static void t_every_way_the_same_tokens(void **state)
         if (rows[i].cache != (total.hit_tokens > 0)) fail_msg("%s: hits", rows[i].why);
         if (total.pages_copied < rows[i].copies_min) fail_msg("%s: copies", rows[i].why);
     }
+}
+
+/* Every order row, every preset: the same tokens, every page accounted for, and everybody ends. */
+static void t_every_row_the_same_tokens(void **state)
+{
+    (void)state;
+    static const struct {
+        uint32_t pages, seqs, swap;
+        bool cache;
+    } sizes[] = { { 64, 8, 0, true },
+                  { 14, 8, 0, true },
+                  { 14, 8, 40, true },
+                  { 12, 4, 9, false },
+                  { 24, 3, 100, true } };
+    uint64_t swapped = 0, parked = 0;
+    for (uint32_t row = 0; row < order_count + preset_count; row++) {
+        for (size_t i = 0; i < COUNT_OF(sizes); i++) {
+            struct sched_config config = usual();
+            config.pages = sizes[i].pages;
+            config.seqs_max = sizes[i].seqs;
+            config.swap_pages = sizes[i].swap;
+            config.prefix_cache = sizes[i].cache;
+            config.swap_page_s = 1e-6;
+            config.step_s_max = 5e-3;
+            const char *why;
+            if (row < order_count) {
+                config.rows.order = order_table[row];
+                config.rows.admit = i % 2 ? admit_find(STR("fit")) : NULL;
+                why = order_table[row]->name;
+            } else {
+                config.preset = preset_table[row - order_count];
+                why = config.preset->name;
+                if (config.preset->swap_ratio > 0 && config.swap_pages == 0)
+                    config.swap_pages = config.pages;
+            }
+            struct sched_counts c;
+            run_load(&config, row * 100 + i, row % 2, why, &c);
+            swapped += c.swapped_in;
+            parked += c.parked;
+        }
+    }
+    assert_true(swapped > 1000 && parked > 1000);
 }
 
 static void t_decodes_go_before_prompts(void **state)
@@ -392,7 +445,7 @@ static void t_hits_leave_one_token(void **state)
         submit(&r, &l, i, 0, false);
         const struct sched_batch *batch = sched_plan(r.s, ++r.now_us, &perf);
         assert_int_equal(batch->tokens, i == 0 ? 64 : 1); /* prompt - 1 tokens at most */
-        assert_int_equal(batch->copy_count, i);           /* the last page is copied, not written */
+        assert_int_equal(batch->copies, i);               /* the last page is copied, not written */
         assert_int_equal(l.session[i]->cached_tokens, i == 0 ? 0 : 63);
         execute(&r, batch);
         sched_commit(r.s, r.result, r.now_us);
@@ -669,6 +722,7 @@ static void t_a_failed_step_ends_its_sessions(void **state)
     static struct load l;
     struct sched_config config = usual();
     config.seqs_max = 2;
+    config.rows.order = order_find(STR("fcfs"));
     load_fill(&l, 14);
     rig_init(&r, &config);
     for (uint32_t i = 0; i < 3; i++) {
@@ -693,6 +747,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(t_every_way_the_same_tokens),
+        cmocka_unit_test(t_every_row_the_same_tokens),
         cmocka_unit_test(t_decodes_go_before_prompts),
         cmocka_unit_test(t_hits_leave_one_token),
         cmocka_unit_test(t_tenants_do_not_share),

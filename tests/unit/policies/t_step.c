@@ -1,10 +1,7 @@
 /* t_step.c - the rows of the engine's step: what each prefers, at and around its edges. */
 #include "base/core/bits.h"
-#include "policies/admit.h"
-#include "policies/chunk.h"
-#include "policies/evict.h"
-#include "policies/order.h"
-#include "policies/preempt.h"
+#include "base/core/err.h"
+#include "policies/preset.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -12,64 +9,6 @@
 #include <string.h>
 
 #include <cmocka.h>
-
-#define SECOND 1000000
-
-static void t_order(void **state)
-{
-    (void)state;
-    static const struct {
-        const char *why, *row;
-        struct step_session first, second; /* the first goes first */
-    } rows[] = {
-        { "fcfs: by arrival, whatever the work",
-          "fcfs",
-          { .arrival_us = 5, .work_s = 90 },
-          { .arrival_us = 6, .work_s = 1 } },
-        { "shortest: by work",
-          "shortest_predicted",
-          { .arrival_us = 6, .work_s = 1 },
-          { .arrival_us = 5, .work_s = 2 } },
-        { "shortest: ten seconds of waiting are one of work",
-          "shortest_predicted",
-          { .arrival_us = 0, .work_s = 3 },
-          { .arrival_us = 21 * SECOND, .work_s = 1 } },
-        { "ratio: equal waits, the shorter",
-          "response_ratio",
-          { .arrival_us = 0, .work_s = 1 },
-          { .arrival_us = 0, .work_s = 2 } },
-        { "ratio: nobody waited, equal",
-          "response_ratio",
-          { .arrival_us = 39 * SECOND, .work_s = 1 },
-          { .arrival_us = 40 * SECOND, .work_s = 9 } },
-        { "ratio: a long one that waited its share passes",
-          "response_ratio",
-          { .arrival_us = 0, .work_s = 10 },
-          { .arrival_us = 37 * SECOND, .work_s = 1 } },
-    };
-    for (size_t i = 0; i < COUNT_OF(rows); i++) {
-        const struct order_policy *row = order_find(str_from(rows[i].row));
-        assert_non_null(row);
-        int64_t now = 40 * SECOND;
-        if (!(row->rank(&rows[i].first, now) < row->rank(&rows[i].second, now))) {
-            fail_msg("%s", rows[i].why);
-        }
-    }
-}
-
-static void t_nobody_starves(void **state)
-{
-    (void)state;
-    /* However long its work, a session passes one of a second that has just come, in time. */
-    for (uint32_t i = 0; i < order_count; i++) {
-        struct step_session old = { .arrival_us = 0, .work_s = 100 };
-        int64_t now = 2000 * (int64_t)SECOND;
-        struct step_session young = { .arrival_us = now, .work_s = 1 };
-        if (!(order_table[i]->rank(&old, now) < order_table[i]->rank(&young, now))) {
-            fail_msg("%s starves", order_table[i]->name);
-        }
-    }
-}
 
 static void t_admit(void **state)
 {
@@ -95,15 +34,121 @@ static void t_admit(void **state)
           "reserve",
           { .pages_available = 9, .pages_needed = 4, .pages_growth = 3, .running_growth = 3 },
           false },
+        { "all: without any page", "all", { .pages_needed = 9 }, true },
+        { "limits: as reserve, by another measure",
+          "max_reserve",
+          { .pages_available = 9, .pages_needed = 4, .pages_growth = 3, .running_growth = 3 },
+          false },
+        { "s3: what runs has its reserve",
+          "s3",
+          { .pages_available = 10, .pages_needed = 4, .pages_growth = 3, .running_growth = 3 },
+          true },
         { "reserve: sums that would wrap",
           "reserve",
           { .pages_available = 9, .pages_needed = 4, .running_growth = UINT32_MAX },
           false },
     };
     for (size_t i = 0; i < COUNT_OF(rows); i++) {
-        bool yes = admit_find(str_from(rows[i].row))->decide(&rows[i].view);
+        const struct admit_policy *row = admit_find(str_from(rows[i].row));
+        assert_int_equal(row->state_size, 0);
+        bool yes = row->decide(NULL, &rows[i].view);
         if (yes != rows[i].yes) fail_msg("%s", rows[i].why);
     }
+}
+
+static uint32_t reserved(const char *row, const void *state, struct step_session session)
+{
+    struct step_scratch scratch = { 0 };
+    session.scratch = &scratch;
+    return admit_find(str_from(row))->reserve(state, &session);
+}
+
+static void t_reserves(void **state)
+{
+    (void)state;
+    struct step_session x = { .prompt_tokens = 100, .output_max = 1000, .predicted_mean = 101 };
+    assert_int_equal(reserved("max_reserve", NULL, x), 1000);
+    assert_int_equal(reserved("static_batch", NULL, x), 1000);
+    assert_int_equal(reserved("s3", NULL, x), 200); /* bins of 100 */
+    x.predicted_mean = 0, x.predicted_p50 = 100;
+    assert_int_equal(reserved("s3", NULL, x), 100);
+    x.predicted_p50 = 0; /* without a prediction its limit, as before S3 */
+    assert_int_equal(reserved("s3", NULL, x), 1000);
+    assert_null(admit_find(STR("reserve"))->reserve); /* the scheduler's P90 */
+}
+
+static void ended(const struct admit_policy *row, void *state, uint32_t prompt, uint32_t output)
+{
+    struct step_scratch scratch = { 0 };
+    struct step_session x = { .prompt_tokens = prompt, .generated = output, .scratch = &scratch };
+    struct step_event ev = {
+        .kind = STEP_ENDED, .session = &x, .output_tokens = output, .whole = true
+    };
+    row->observe(state, &ev);
+    ev.whole = false; /* cut off: says nothing */
+    ev.output_tokens = 1;
+    row->observe(state, &ev);
+}
+
+static void t_infermax_learns(void **state)
+{
+    (void)state;
+    const struct admit_policy *row = admit_find(STR("infermax"));
+    char memory[1024] = { 0 }, copy[1024];
+    must(row->state_size <= sizeof memory);
+    struct step_session x = { .prompt_tokens = 1500, .output_max = 9000 };
+    assert_int_equal(reserved("infermax", memory, x), 0); /* no history: the prompt alone */
+    ended(row, memory, 1024, 1000);
+    ended(row, memory, 2000, 600);
+    ended(row, memory, 100, 5000);
+    assert_int_equal(reserved("infermax", memory, x), 812); /* mean total 2312 of its bucket */
+    x.prompt_tokens = 2040;
+    assert_int_equal(reserved("infermax", memory, x), 272);
+    x.prompt_tokens = 100; /* short: on its prompt alone, whatever its bucket says */
+    assert_int_equal(reserved("infermax", memory, x), 0);
+    memcpy(copy, memory, sizeof copy);
+    ended(row, memory, 1500, 10000);
+    ended(row, copy, 1500, 10000);
+    assert_memory_equal(memory, copy, sizeof copy);
+}
+
+static void t_s3_doubles(void **state)
+{
+    (void)state;
+    const struct admit_policy *row = admit_find(STR("s3"));
+    struct step_scratch scratch = { 0 };
+    struct step_session x = { .output_max = 1000, .predicted_mean = 150, .scratch = &scratch };
+    x.generated = 199;
+    assert_false(row->outgrown(NULL, &x));
+    x.generated = 200;
+    assert_true(row->outgrown(NULL, &x)); /* and from here on twice as much */
+    assert_false(row->outgrown(NULL, &x));
+    assert_int_equal(row->reserve(NULL, &x), 400);
+    x.generated = 400;
+    assert_true(row->outgrown(NULL, &x));
+    x.generated = 800;
+    assert_true(row->outgrown(NULL, &x));
+    assert_int_equal(row->reserve(NULL, &x), 1000);
+    x.generated = 1000;
+    assert_false(row->outgrown(NULL, &x)); /* at its limit it ends by itself */
+}
+
+static void t_static_batch_is_closed(void **state)
+{
+    (void)state;
+    const struct admit_policy *row = admit_find(STR("static_batch"));
+    char memory[16] = { 0 };
+    must(row->state_size <= sizeof memory);
+    struct admit_view view = { .pages_available = 10, .pages_needed = 2 };
+    assert_true(row->decide(memory, &view));
+    view.running = 1;
+    assert_true(row->decide(memory, &view)); /* it is being formed */
+    row->observe(memory, &(struct step_event){ .kind = STEP_DONE });
+    assert_false(row->decide(memory, &view));
+    view.running = 0;
+    assert_true(row->decide(memory, &view));
+    view.running = 1;
+    assert_true(row->decide(memory, &view));
 }
 
 static void t_chunk(void **state)
@@ -123,6 +168,29 @@ static void t_chunk(void **state)
           "budget",
           { .tokens_left = 9, .budget_left = 5 },
           5 },
+        { "sarathi: 512 with what is planned",
+          "sarathi",
+          { .tokens_left = 900,
+            .budget_left = 8000,
+            .planned = { .decoding_seqs = 5, .prefill_tokens = 100 } },
+          407 },
+        { "sarathi: full",
+          "sarathi",
+          { .tokens_left = 900, .budget_left = 8000, .planned.decoding_seqs = 600 },
+          0 },
+        { "whole: fits",
+          "whole",
+          { .tokens_left = 900, .budget_left = 900, .planned.prefill_tokens = 9 },
+          900 },
+        { "whole: not beside another, so in the next step",
+          "whole",
+          { .tokens_left = 901, .budget_left = 900, .planned.prefill_tokens = 9 },
+          0 },
+        { "whole: longer than a step can be",
+          "whole",
+          { .tokens_left = 901, .budget_left = 900, .planned.decoding_seqs = 9 },
+          900 },
+        { "scls: fills the budget", "scls", { .tokens_left = 9, .budget_left = 5 }, 5 },
         { "slack: nobody decodes, nobody is delayed",
           "slack",
           { .tokens_left = 900, .budget_left = 512, .step_s_max = 0.05 },
@@ -163,6 +231,8 @@ static void t_chunk(void **state)
             .step_s_max = 0.05 },
           7 },
     };
+    assert_int_equal(chunk_find(STR("scls"))->slice_tokens, 128);
+    assert_int_equal(chunk_find(STR(CHUNK_DEFAULT))->slice_tokens, 0);
     for (size_t i = 0; i < COUNT_OF(rows); i++) {
         struct chunk_view view = rows[i].view;
         view.perf = perf;
@@ -180,6 +250,31 @@ static void t_preempt(void **state)
     const struct preempt_policy *least = preempt_find(STR("least_computed"));
     assert_true(newest->rank(&young) > newest->rank(&old));
     assert_true(least->rank(&old) > least->rank(&young));
+    old.work_s = 3, young.work_s = 2;
+    assert_true(preempt_find(STR("most_remaining"))->rank(&old) >
+                preempt_find(STR("most_remaining"))->rank(&young));
+}
+
+static void t_preempt_how(void **state)
+{
+    (void)state;
+    struct step_session longer = { .work_s = 10 }, shorter = { .work_s = 4 };
+    const struct preempt_policy *checked = preempt_find(STR("cost_checked"));
+    struct preempt_view v = {
+        .victim = &longer, .can_swap = true, .swap_s = 0.5, .recompute_s = 0.4, .running = 11
+    };
+    assert_null(preempt_find(STR("newest"))->how);
+    assert_int_equal(preempt_cheaper(&v), PREEMPT_RECOMPUTE);
+    assert_int_equal(checked->how(&v), PREEMPT_RECOMPUTE);
+    v.recompute_s = 0.5;
+    assert_int_equal(preempt_cheaper(&v), PREEMPT_SWAP);
+    v.newcomer = &shorter; /* saves 6 s; the copies cost 12 sessions half a second each */
+    assert_int_equal(checked->how(&v), PREEMPT_NOT);
+    v.running = 10;
+    assert_int_equal(checked->how(&v), PREEMPT_SWAP);
+    v.can_swap = false;
+    assert_int_equal(checked->how(&v), PREEMPT_NOT);
+    assert_int_equal(preempt_cheaper(&v), PREEMPT_RECOMPUTE);
 }
 
 static void t_evict(void **state)
@@ -193,6 +288,36 @@ static void t_evict(void **state)
     assert_true(probation->rank(&cold) < probation->rank(&hot));
     cold.clock = 111; /* more than one turnover later */
     assert_true(probation->rank(&hot) < probation->rank(&cold));
+
+    const struct evict_policy *gdsf = evict_find(STR("gdsf"));
+    const struct evict_policy *weighted = evict_find(STR("gdsf_cost"));
+    struct evict_page once = { .hits = 0, .cost = 1 }, thrice = { .hits = 2, .cost = 1 };
+    assert_true(gdsf->rank(&once) < gdsf->rank(&thrice));
+    once.floor = gdsf->rank(&thrice); /* what has been dropped since was worth as much */
+    assert_true(gdsf->rank(&thrice) < gdsf->rank(&once));
+    struct evict_page deep = { .hits = 0, .cost = 2.5 }, twice = { .hits = 1, .cost = 1 };
+    assert_true(gdsf->rank(&deep) < gdsf->rank(&twice));
+    assert_true(weighted->rank(&twice) < weighted->rank(&deep));
+}
+
+static void t_presets(void **state)
+{
+    (void)state;
+    for (uint32_t i = 0; i < preset_count; i++) {
+        struct step_rows rows = { 0 };
+        preset_fill(preset_table[i], &rows);
+        if (!rows.fair || !rows.order || !rows.admit || !rows.preempt || !rows.chunk || !rows.evict)
+            fail_msg("%s names a row that is not there", preset_table[i]->name);
+        assert_ptr_equal(preset_find(str_from(preset_table[i]->name)), preset_table[i]);
+    }
+    struct step_rows rows = { .order = order_find(STR("fcfs")) };
+    preset_fill(preset_find(STR("fastserve")), &rows);
+    assert_string_equal(rows.order->name, "fcfs"); /* named beside it: goes before it */
+    rows = (struct step_rows){ 0 };
+    preset_fill(NULL, &rows);
+    assert_string_equal(rows.order->name, ORDER_DEFAULT);
+    assert_string_equal(rows.chunk->name, CHUNK_DEFAULT);
+    assert_string_equal(rows.evict->name, EVICT_DEFAULT);
 }
 
 static void t_tables(void **state)
@@ -213,8 +338,16 @@ static void t_tables(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(t_order),  cmocka_unit_test(t_nobody_starves), cmocka_unit_test(t_admit),
-        cmocka_unit_test(t_chunk),  cmocka_unit_test(t_preempt),        cmocka_unit_test(t_evict),
+        cmocka_unit_test(t_admit),
+        cmocka_unit_test(t_reserves),
+        cmocka_unit_test(t_infermax_learns),
+        cmocka_unit_test(t_s3_doubles),
+        cmocka_unit_test(t_static_batch_is_closed),
+        cmocka_unit_test(t_chunk),
+        cmocka_unit_test(t_preempt),
+        cmocka_unit_test(t_evict),
+        cmocka_unit_test(t_preempt_how),
+        cmocka_unit_test(t_presets),
         cmocka_unit_test(t_tables),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

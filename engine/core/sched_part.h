@@ -1,0 +1,107 @@
+/* sched_part.h - what the files of the scheduler share: scheduler.c plans, sched_queue.c knows who
+ * waits and what the rows hear, sched_pages.c moves pages.
+ *
+ * Layer: engine/core, private to these three
+ */
+#pragma once
+#include "engine/core/scheduler.h"
+
+#define SESSION_OF(node) CONTAINER_OF(node, struct session, link)
+#define SCHED_ASIDE_MAX 64 /* waiting sessions that are passed over in one plan */
+
+struct tenant_queue {
+    uint64_t tenant;
+    double weight;
+    uint32_t members; /* its sessions that have not ended; 0: the place may be given away */
+    uint32_t running;
+    struct wait_queue queue;
+};
+
+struct scheduler {
+    struct sched_config config;
+    struct step_rows rows;
+    struct kv_pool pool;
+    struct kv_index index;
+    struct list waiting, parked, running, ended;
+    struct list unranked, aborting;
+    struct heap due, again;
+    struct tenant_queue *tenant;
+    uint32_t tenant_count;
+    void *fair_state, *order_state, *admit_state;
+    struct sched_batch batch;
+    uint32_t moves_max;
+    struct sched_counts counts;
+    int64_t now_us;               /* of the current or last plan */
+    struct perf_coef perf;        /* of the current plan */
+    double batch_mean;            /* sessions running, in the long run */
+    double output_mean;           /* of answers that ended by themselves or by their limit */
+    struct perf_coef ranked_perf; /* when all ranks were last asked for */
+    double ranked_batch;
+    uint64_t promised; /* pages that running sessions still need for known tokens */
+    uint64_t growth;   /* and those they will need beyond, by what the admit row reserves */
+    uint64_t kept;     /* pages of ended sessions whose copies are under way */
+    uint32_t *match;   /* scratch: pages of one lookup */
+    uint32_t *swap_free, swap_free_count;
+    struct session *aside[SCHED_ASIDE_MAX];
+    uint32_t aside_count;
+    uint32_t probe_at; /* next waiting session whose cached beginning is looked up again */
+    bool watched;      /* some row hears of every session in every step */
+    bool planned;      /* between plan and commit */
+};
+
+static inline bool session_is_parked(const struct session *x)
+{
+    return x->state == SESSION_WAITING && x->page_count > 0 && !x->swapped;
+}
+
+/* ---- sched_queue.c -------------------------------------------------------------------------- */
+
+/* Where the tenant's sessions wait; forgets an idle tenant if it must, shares a place if none. */
+uint32_t sched_tenant_slot(struct scheduler *s, uint64_t tenant, double weight);
+
+struct step_session sched_view(const struct scheduler *s, struct session *x);
+uint32_t sched_expected_total(const struct scheduler *s, struct session *x);
+
+/* Ranks those that came, and those whose rank has changed by time, by their row or by the machine. */
+void sched_refresh_ranks(struct scheduler *s, int64_t now_us);
+void sched_rank_unranked(struct scheduler *s, int64_t now_us);
+void sched_enqueue_later(struct scheduler *s, struct session *x); /* waits from now on */
+void sched_dequeue(struct scheduler *s, struct session *x);
+struct session *sched_next_waiting(struct scheduler *s, int64_t now_us);
+void sched_set_aside(struct scheduler *s, struct session *x);
+void sched_put_back(struct scheduler *s);
+
+/* Tells the rows. `ev` without kind-independent fields: session, now and tenant are filled in. */
+void sched_tell(struct scheduler *s, struct session *x, struct step_event ev);
+
+/* ---- sched_pages.c -------------------------------------------------------------------------- */
+
+uint32_t sched_pages_for(const struct scheduler *s, uint32_t tokens);
+
+/* Pages go back, tail first; of a swapped session its places. `computed` becomes 0. */
+void sched_release_pages(struct scheduler *s, struct session *x);
+
+/* Makes tokens [computed, upto) writable: copies a shared page they begin in, takes new ones.
+ * False when a page is missing; what was taken so far stays with the session. */
+bool sched_make_room(struct scheduler *s, struct session *x, uint32_t upto);
+
+/* Room by taking others' pages; false when `x` itself was the one to go. */
+bool sched_force_room(struct scheduler *s, struct session *x, uint32_t upto);
+
+/* What of the known tokens is in pages already, in s->match. At least the last token is always
+ * computed: somebody has to give its logits. */
+uint32_t sched_find_pages(struct scheduler *s, struct session *x, uint32_t *ret_pages);
+
+/* The session, running or parked, waits without device pages; false when the preempt row would
+ * rather not. newcomer NULL: it has to. */
+bool sched_give_up(struct scheduler *s, struct session *x, struct session *newcomer);
+void sched_park(struct scheduler *s, struct session *x);
+
+/* Pages of the worst parked session that `newcomer` goes before. False: there is none, or its pages
+ * are better left. */
+bool sched_reclaim(struct scheduler *s, struct session *newcomer);
+bool sched_swap_in(struct scheduler *s, struct session *x); /* false: pages are missing */
+void sched_swap_early(struct scheduler *s);
+
+void sched_batch_remove(struct scheduler *s, struct session *x);
+struct session *sched_victim(struct scheduler *s, bool paused_only); /* running; NULL: none */

@@ -1,0 +1,312 @@
+/* sched_queue.c - who waits, by tenant and rank, and what the rows are told.
+ *
+ * Ranks are asked for when a session begins to wait, when its row set a time, when a row says that
+ * they changed, and for all when the machine has changed by a quarter: the seconds that ranks are
+ * made of move with the fitted model and with how many sessions share a step. Between, the queue
+ * keeps the order (wait_queue.h), so that an admission costs O(log waiting).
+ */
+#include "base/core/bits.h"
+#include "base/core/hash.h"
+#include "engine/core/sched_part.h"
+
+#include <math.h>
+
+#define OUTPUT_P90_RATIO 2.3    /* P90 over mean of an exponential: ln 10 */
+#define DRIFT 0.25              /* of a coefficient or of the batch, after which all are ranked */
+#define PROBES_A_PLAN 8         /* for rows whose order hangs on what is cached */
+#define GROUP_PREFIX_TOKENS 128 /* requests without a group that share so much have one */
+
+/* ---- tenants -------------------------------------------------------------------------------- */
+
+uint32_t sched_tenant_slot(struct scheduler *s, uint64_t tenant, double weight)
+{
+    if (s->tenant_count == 1) return 0;
+    uint32_t from = (uint32_t)(hash64(&tenant, sizeof tenant, 0) % s->tenant_count);
+    uint32_t slot = from;
+    bool idle = false;
+    for (uint32_t i = 0; i < s->tenant_count; i++) {
+        uint32_t at = (from + i) % s->tenant_count;
+        const struct tenant_queue *t = &s->tenant[at];
+        if (t->weight > 0 && t->tenant == tenant) {
+            slot = at;
+            break;
+        }
+        if (!idle && t->members == 0) slot = at, idle = true;
+    }
+    s->tenant[slot].tenant = tenant;
+    s->tenant[slot].weight = weight;
+    return slot;
+}
+
+static struct tenant_queue *queue_of(struct scheduler *s, const struct session *x)
+{
+    return &s->tenant[x->tenant_slot];
+}
+
+/* ---- what the rows see ---------------------------------------------------------------------- */
+
+static double remaining_tokens(const struct scheduler *s, const struct session *x)
+{
+    double tokens = x->predicted_mean  ? (double)x->predicted_mean
+                    : x->predicted_p50 ? (double)x->predicted_p50
+                                       : s->output_mean;
+    double left = tokens - (double)session_generated(x);
+    double most = (double)x->total_max - (double)x->total;
+    return fmax(1, fmin(left, most));
+}
+
+struct step_session sched_view(const struct scheduler *s, struct session *x)
+{
+    uint32_t known = x->computed;
+    if (x->state == SESSION_WAITING)
+        known = max_u32(known, max_u32(x->hit_tokens, x->imported_tokens));
+    struct step_session v = {
+        .id = x->id,
+        .arrival_us = x->arrival_us,
+        .deadline_us = x->deadline_us,
+        .waiting_us = x->waiting_us,
+        .tenant = x->tenant,
+        .group = x->group,
+        .prompt_tokens = x->prompt_tokens,
+        .generated = session_generated(x),
+        .computed = x->computed,
+        .uncached = x->total - min_u32(known, x->total - 1),
+        .output_max = x->total_max - x->prompt_tokens,
+        .predicted_p50 = x->predicted_p50,
+        .predicted_p90 = x->predicted_p90,
+        .predicted_mean = x->predicted_mean,
+        .pages = x->swapped ? 0 : x->page_count,
+        .remaining = remaining_tokens(s, x),
+        .rank = x->rank,
+        .has_rank = x->has_rank,
+        .running = x->state == SESSION_RUNNING,
+        .paused = x->paused,
+        .scratch = &x->scratch,
+    };
+    double uncached = (double)v.uncached, total = (double)x->total;
+    v.prefill_s = uncached * (s->perf.b + s->perf.e * (total - uncached / 2));
+    /* The fixed cost of a step is shared by those that run in it. */
+    double step_s = s->perf.c + s->perf.a / fmax(1, s->batch_mean) + s->perf.d * total;
+    v.decode_s = v.remaining * step_s;
+    v.work_s = fmax(1e-9, v.prefill_s + v.decode_s);
+    return v;
+}
+
+uint32_t sched_expected_total(const struct scheduler *s, struct session *x)
+{
+    uint32_t output;
+    if (s->rows.admit->reserve) {
+        struct step_session v = sched_view(s, x);
+        output = s->rows.admit->reserve(s->admit_state, &v);
+    } else {
+        output =
+            x->predicted_p90 ? x->predicted_p90 : (uint32_t)(OUTPUT_P90_RATIO * s->output_mean);
+    }
+    output = max_u32(output, session_generated(x) + 1);
+    return min_u32(x->prompt_tokens + min_u32(output, UINT32_MAX / 2), x->total_max);
+}
+
+static void tell_fair(struct scheduler *s, struct session *x, const struct step_event *ev)
+{
+    struct tenant_queue *t = queue_of(s, x);
+    struct fair_event fe = {
+        .kind = ev->kind,
+        .slot = x->tenant_slot,
+        .weight = t->weight,
+        .input_tokens = ev->input_tokens,
+        .cached_tokens = ev->cached_tokens,
+        .output_tokens = ev->output_tokens,
+    };
+    bool active[FAIR_TENANTS_MAX];
+    if (ev->kind == STEP_ARRIVED) {
+        for (uint32_t i = 0; i < s->tenant_count; i++)
+            active[i] = s->tenant[i].running > 0 || s->tenant[i].queue.count > 0;
+        fe.was_idle = !active[x->tenant_slot];
+        fe.active = active;
+    }
+    s->rows.fair->observe(s->fair_state, &fe);
+}
+
+void sched_tell(struct scheduler *s, struct session *x, struct step_event ev)
+{
+    ev.now_us = s->now_us;
+    if (x && s->rows.fair->observe &&
+        (ev.kind == STEP_ARRIVED || ev.kind == STEP_ADMITTED ||
+         (ev.kind == STEP_RAN && ev.output_tokens > 0))) {
+        tell_fair(s, x, &ev);
+    }
+    if (!s->rows.order->observe && !s->rows.admit->observe) return;
+    struct step_session view;
+    if (x) {
+        view = sched_view(s, x);
+        ev.session = &view;
+    }
+    if (s->rows.admit->observe) s->rows.admit->observe(s->admit_state, &ev);
+    /* The next plan asks for every rank. */
+    if (s->rows.order->observe && s->rows.order->observe(s->order_state, &ev)) s->ranked_batch = -1;
+}
+
+/* ---- the queue ------------------------------------------------------------------------------ */
+
+static void ask_rank(struct scheduler *s, struct session *x, int64_t now_us)
+{
+    struct step_session view = sched_view(s, x);
+    x->wait.id = x->id;
+    order_rank_of(s->rows.order, s->order_state, &view, now_us, &x->wait.rank);
+}
+
+static void put(struct scheduler *s, struct session *x, int64_t now_us)
+{
+    ask_rank(s, x, now_us);
+    wait_queue_put(&queue_of(s, x)->queue, &x->wait);
+    /* Without memory for the heap the session keeps this rank until something else renews it. */
+    if (x->wait.rank.again_us < INT64_MAX) heap_push(&s->again, &x->again, x->wait.rank.again_us);
+}
+
+static void take(struct scheduler *s, struct session *x)
+{
+    if (x->wait.slot) wait_queue_remove(&queue_of(s, x)->queue, &x->wait);
+    if (heap_has(&x->again)) heap_remove(&s->again, &x->again);
+}
+
+void sched_enqueue_later(struct scheduler *s, struct session *x)
+{
+    if (!x->paused && !list_linked(&x->unranked)) list_push_back(&s->unranked, &x->unranked);
+}
+
+void sched_dequeue(struct scheduler *s, struct session *x)
+{
+    if (list_linked(&x->unranked)) list_remove(&x->unranked);
+    take(s, x);
+}
+
+/* By its keys alone: an estimate for ordering, never for sharing. */
+static void probe(struct scheduler *s, struct session *x)
+{
+    if (!s->config.prefix_cache) return;
+    session_extend_keys(x, s->config.key_seed);
+    uint32_t pages = kv_index_probe(&s->index, x->keys, x->key_count / s->index.granules);
+    x->hit_tokens = min_u32(pages * s->config.page_tokens, x->total - 1);
+}
+
+static void arrive(struct scheduler *s, struct session *x)
+{
+    x->arrived = true;
+    if (x->group == 0 && x->prompt_tokens > GROUP_PREFIX_TOKENS) {
+        x->group = hash64(x->ids, GROUP_PREFIX_TOKENS * sizeof *x->ids, x->salt.lo) | 1;
+    }
+    sched_tell(s, x, (struct step_event){ .kind = STEP_ARRIVED });
+}
+
+void sched_rank_unranked(struct scheduler *s, int64_t now_us)
+{
+    for (struct list *node; (node = list_pop_front(&s->unranked));) {
+        struct session *x = CONTAINER_OF(node, struct session, unranked);
+        if (x->computed == 0) probe(s, x);
+        if (!x->arrived) arrive(s, x);
+        put(s, x, now_us);
+    }
+}
+
+static void rank_list(struct scheduler *s, struct list *head, int64_t now_us)
+{
+    LIST_EACH (head, node) {
+        struct session *x = SESSION_OF(node);
+        if (!x->wait.slot) continue;
+        take(s, x);
+        put(s, x, now_us);
+    }
+}
+
+static bool drifted(double was, double is)
+{
+    return fabs(is - was) > DRIFT * was;
+}
+
+static bool machine_changed(const struct scheduler *s)
+{
+    const struct perf_coef *was = &s->ranked_perf, *is = &s->perf;
+    return s->ranked_batch < 0 || drifted(was->a, is->a) || drifted(was->b, is->b) ||
+           drifted(was->c, is->c) || drifted(was->d, is->d) || drifted(was->e, is->e) ||
+           drifted(s->ranked_batch, s->batch_mean);
+}
+
+/* What is cached changes with every step; for rows that live by it some are looked up again. */
+static void probe_some(struct scheduler *s, int64_t now_us)
+{
+    uint32_t skip = s->probe_at, left = PROBES_A_PLAN;
+    LIST_EACH (&s->waiting, node) {
+        if (skip > 0) {
+            skip--;
+            continue;
+        }
+        struct session *x = SESSION_OF(node);
+        if (left-- == 0) return;
+        s->probe_at++;
+        uint32_t before = x->hit_tokens;
+        if (!x->wait.slot || x->swapped) continue;
+        probe(s, x);
+        if (x->hit_tokens == before) continue;
+        take(s, x);
+        put(s, x, now_us);
+    }
+    s->probe_at = 0;
+}
+
+void sched_refresh_ranks(struct scheduler *s, int64_t now_us)
+{
+    if (s->counts.waiting == 0) return;
+    if (machine_changed(s)) {
+        s->ranked_perf = s->perf;
+        s->ranked_batch = s->batch_mean;
+        rank_list(s, &s->waiting, now_us);
+        rank_list(s, &s->parked, now_us);
+    }
+    for (struct heap_node *n; (n = heap_peek(&s->again)) && n->key <= now_us;) {
+        struct session *x = CONTAINER_OF(n, struct session, again);
+        take(s, x);
+        put(s, x, now_us);
+    }
+    if (s->rows.order->uses_hits) probe_some(s, now_us);
+    sched_rank_unranked(s, now_us);
+}
+
+struct session *sched_next_waiting(struct scheduler *s, int64_t now_us)
+{
+    struct wait_node *first = NULL;
+    if (!s->rows.fair->pick) {
+        first = wait_queue_first(&s->tenant[0].queue, now_us);
+    } else {
+        struct fair_tenant tenants[FAIR_TENANTS_MAX];
+        uint32_t count = 0;
+        for (uint32_t i = 0; i < s->tenant_count; i++) {
+            struct tenant_queue *t = &s->tenant[i];
+            if (t->queue.count == 0) continue;
+            struct fair_tenant *ft = &tenants[count++];
+            *ft = (struct fair_tenant){ i, t->queue.count, t->running, t->weight, 0 };
+            if (!s->rows.fair->uses_heads) continue;
+            ft->head_rank = order_rank_at(&wait_queue_first(&t->queue, now_us)->rank, now_us);
+        }
+        if (count == 0) return NULL;
+        uint32_t at = s->rows.fair->pick(s->fair_state, tenants, count);
+        must(at < count);
+        first = wait_queue_first(&s->tenant[tenants[at].slot].queue, now_us);
+    }
+    return first ? CONTAINER_OF(first, struct session, wait) : NULL;
+}
+
+void sched_set_aside(struct scheduler *s, struct session *x)
+{
+    must(s->aside_count < SCHED_ASIDE_MAX);
+    wait_queue_remove(&queue_of(s, x)->queue, &x->wait);
+    s->aside[s->aside_count++] = x;
+}
+
+void sched_put_back(struct scheduler *s)
+{
+    while (s->aside_count > 0) {
+        struct session *x = s->aside[--s->aside_count];
+        /* Unless it lost its pages meanwhile and is to be ranked anew. */
+        if (!list_linked(&x->unranked)) wait_queue_put(&queue_of(s, x)->queue, &x->wait);
+    }
+}

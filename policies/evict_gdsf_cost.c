@@ -1,0 +1,25 @@
+/* evict_gdsf_cost.c - greedy dual size frequency, weighted by what a page costs to compute again.
+ *
+ *     rank = floor + STEP * (hits + 1) * cost
+ *     cost = (b + d * tokens before it) / b     of the performance model: 1 for a first page
+ *
+ * A page deep in a long prompt attends to everything before it and so is dearer. RAGCache weighs
+ * its documents likewise. That a head is of no use without its tail, nor a tail without its head,
+ * is left to the order of release. */
+#include "policies/evict.h"
+
+#define STEP 1000
+
+extern const struct evict_policy evict_gdsf_cost;
+
+static int64_t rank(const struct evict_page *page)
+{
+    return page->floor + (int64_t)((double)STEP * ((double)page->hits + 1) * page->cost);
+}
+
+const struct evict_policy evict_gdsf_cost = {
+    .name = "gdsf_cost",
+    .about = "fewest hits times seconds to compute again first, aged by what was dropped",
+    .source = "RAGCache (arXiv 2404.12457) on GDSF",
+    .rank = rank,
+};

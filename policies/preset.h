@@ -1,0 +1,40 @@
+/* preset.h - a row of each kind of the engine's step, under one name.
+ *
+ * Layer:   policies (base/core)
+ * Threads: constant tables
+ * Rules:   (1) what a preset leaves NULL is the kind's default row
+ *          (2) a row that is named beside a preset goes before it
+ */
+#pragma once
+#include "policies/admit.h"
+#include "policies/chunk.h"
+#include "policies/evict.h"
+#include "policies/fair.h"
+#include "policies/order.h"
+#include "policies/preempt.h"
+
+struct preset {
+    const char *name;
+    const char *about;
+    const char *source;
+    const char *fair, *order, *admit, *preempt, *chunk, *evict;
+    double swap_ratio; /* host pages per device page, where no other number is given */
+};
+
+extern const struct preset *const preset_table[];
+extern const uint32_t preset_count;
+#define PRESET_DEFAULT "muster"
+
+const struct preset *preset_find(struct str name); /* NULL when there is none */
+
+struct step_rows {
+    const struct fair_policy *fair;
+    const struct order_policy *order;
+    const struct admit_policy *admit;
+    const struct preempt_policy *preempt;
+    const struct chunk_policy *chunk;
+    const struct evict_policy *evict;
+};
+
+/* The rows that a preset names, where *rows has none yet; NULL: the default rows. */
+void preset_fill(const struct preset *preset, struct step_rows *rows);
