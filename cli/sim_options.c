@@ -43,10 +43,17 @@ static const struct config_field rows[] = {
     { .name = "config", .letter = 'c', .type = CONFIG_TEXT, AT(config),
       .about = "muster.yaml whose rows and engine limits are taken where no flag says another." },
     { .name = "preset", .type = CONFIG_TEXT, AT(preset),
-      .about = "Several rows at once; `ref` is the setting of published routing comparisons." },
-    ROW_OPTION(route), ROW_OPTION(predict), ROW_OPTION(order), ROW_OPTION(admit),
-    ROW_OPTION(preempt), ROW_OPTION(chunk), ROW_OPTION(evict),
+      .about = "A row of each kind of the engine's step; `muster policies preset` lists them, `ref` "
+               "is the setting of published routing comparisons." },
+    ROW_OPTION(route), ROW_OPTION(predict), ROW_OPTION(fair), ROW_OPTION(order),
+    ROW_OPTION(admit), ROW_OPTION(preempt), ROW_OPTION(chunk), ROW_OPTION(evict),
     ROW_OPTION(migrate),
+    { .name = "swap_space", .type = CONFIG_BYTES, .default_text = "0", .min = 0, .max = 1e14,
+      AT(swap_space),
+      .about = "Host memory of an instance for pages of preempted sessions; 0 for what the preset "
+               "asks for." },
+    { .name = "swap_rate", .type = CONFIG_BYTES, .default_text = "25GB", .min = 1e6, .max = 1e13,
+      AT(swap_rate), .about = "Bytes a second between host and device." },
     { .name = "slo_ttft", .type = CONFIG_DURATION, .min = 1, .max = 1e12, AT(slo_ttft_us),
       .default_text = "1s", .about = "TTFT within which a request is good." },
     { .name = "slo_tpot", .type = CONFIG_DURATION, .min = 1, .max = 1e12, AT(slo_tpot_us),
@@ -128,7 +135,7 @@ static int no_row(const char *kind, struct str name, struct err *err)
     }
 
 struct row_names {
-    struct str route, predict, order, admit, preempt, chunk, evict;
+    struct str route, predict, fair, order, admit, preempt, chunk, evict;
 };
 
 static int pick_rows(const struct row_names *n, struct sim_config *c, struct err *err)
@@ -136,6 +143,7 @@ static int pick_rows(const struct row_names *n, struct sim_config *c, struct err
     int rc = 0;
     PICK(route, n->route)
     PICK(predict, n->predict)
+    PICK(fair, n->fair)
     PICK(order, n->order)
     PICK(admit, n->admit)
     PICK(preempt, n->preempt)
@@ -151,6 +159,16 @@ static int pick_migrate(struct str name, struct sim_config *c, struct err *err)
     return rc;
 }
 
+/* Its rows stand behind those that flags or the file name. `ref` is for comparing routers, in a world
+ * without chance in the engines. */
+static int take_preset(struct str name, struct sim_config *c, struct err *err)
+{
+    c->preset = preset_find(name);
+    if (!c->preset) return no_row("preset", name, err);
+    if (str_eq(name, STR("ref"))) c->bias_sigma = c->residual_sigma = 0;
+    return 0;
+}
+
 /* What the file says of rows; the texts live as long as the file's configuration, the rows for
  * ever. */
 static int take_config(const char *path, struct sim_config *c, struct err *err)
@@ -161,26 +179,14 @@ static int take_config(const char *path, struct sim_config *c, struct err *err)
     if (rc < 0) return rc;
     const struct router_config *router = config_section_get(file, "router");
     const struct engine_config *engine = config_section_get(file, "engine");
-    struct row_names names = { router->route,   router->predict, engine->order, engine->admit,
-                               engine->preempt, engine->chunk,   engine->evict };
+    struct row_names names = { router->route, router->predict, engine->fair,  engine->order,
+                               engine->admit, engine->preempt, engine->chunk, engine->evict };
     c->seqs_max = (uint32_t)engine->max_num_seqs;
     c->batch_tokens_max = (uint32_t)engine->max_num_batched_tokens;
-    rc = pick_rows(&names, c, err);
+    c->swap_bytes = (uint64_t)engine->swap_space;
+    rc = engine->preset.len > 0 ? take_preset(engine->preset, c, err) : 0;
+    if (rc == 0) rc = pick_rows(&names, c, err);
     return rc < 0 ? err_prefix(err, rc, "%s", path) : 0;
-}
-
-/* First come first served, whole prompts, LRU, everything admitted, an exact view. */
-static int take_preset(struct str name, struct sim_config *c, struct err *err)
-{
-    static const struct row_names ref = { .order = { "fcfs", 4 },
-                                          .admit = { "fit", 3 },
-                                          .evict = { "lru", 3 } };
-    if (!str_eq(name, STR("ref"))) {
-        return err_set(err, -EINVAL, "--preset: no preset '" STR_FMT "'; there is 'ref'",
-                       STR_ARG(name));
-    }
-    c->bias_sigma = c->residual_sigma = 0;
-    return pick_rows(&ref, c, err);
 }
 
 static int find_model(struct str name, struct model_spec *ret, struct err *err)
@@ -213,8 +219,8 @@ int sim_options_config(const struct sim_options *o, struct sim_config *ret, stru
         .slo_tpot_s = (double)o->slo_tpot_us / 1e6,
         .drain_s = (double)o->drain_us / 1e6,
     };
-    struct row_names names = { o->route,   o->predict, o->order, o->admit,
-                               o->preempt, o->chunk,   o->evict };
+    struct row_names names = { o->route, o->predict, o->fair,  o->order,
+                               o->admit, o->preempt, o->chunk, o->evict };
     int rc = find_model(o->model, &c.model, err);
     if (rc == 0) rc = sim_fleet_parse(o->fleet, &c, err);
     if (rc == 0 && o->config.len > 0) rc = take_config(o->config.data, &c, err);
@@ -222,6 +228,8 @@ int sim_options_config(const struct sim_options *o, struct sim_config *ret, stru
     if (rc == 0) rc = pick_rows(&names, &c, err);
     if (rc == 0) rc = pick_migrate(o->migrate, &c, err);
     if (rc < 0) return rc;
+    if (o->swap_space > 0) c.swap_bytes = (uint64_t)o->swap_space;
+    c.swap_bps = (double)o->swap_rate;
     if (o->seqs_max > 0) c.seqs_max = (uint32_t)o->seqs_max;
     if (o->batch_tokens > 0) c.batch_tokens_max = (uint32_t)o->batch_tokens;
     *ret = c;

@@ -9,14 +9,14 @@
 
 struct sim_options {
     struct str trace, model, fleet, config, preset;
-    struct str route, predict, order, admit, preempt, chunk, evict;
+    struct str route, predict, fair, order, admit, preempt, chunk, evict;
     struct str migrate;
     struct config_texts compare;
     double speed, slo_ttft_s, slo_tpot_s, bias, residual;
     int64_t scale, requests, routers, seed, seeds, jobs;
     int64_t slo_ttft_us, slo_tpot_us, report_delay_us, event_lag_us, drain_us;
     int64_t link_bytes_s, link_us;
-    int64_t seqs_max, batch_tokens, kv_tokens, output_max;
+    int64_t seqs_max, batch_tokens, kv_tokens, output_max, swap_space, swap_rate;
     bool exact;
     int format, output;
 };

@@ -35,6 +35,9 @@ struct paged {
     uint32_t output_max, context_max;
     uint64_t event_seq;
     int64_t step_us; /* of the step under way */
+    double page_s;   /* to copy a page to or from host memory */
+    double copy_s;   /* of copies that the next step waits for */
+    bool copied;     /* pages in the step under way */
     struct instance_stats stats;
     struct list kept;  /* ended sessions whose pages are being copied */
     uint32_t stopping; /* flights that stand still from the end of the step on */
@@ -50,10 +53,13 @@ static void begin_step(struct paged *p, int64_t now_us)
     const struct sched_batch *b = sched_plan(p->sched, now_us, &p->fit.coef);
     p->batch = NULL;
     p->base.next_us = INT64_MAX;
+    p->copy_s += (double)(b->swapped_out + b->swapped_in) * p->page_s;
     if (b->count == 0) return;
     p->batch = b;
     p->shape = b->shape;
-    p->step_us = world_step_us(&p->world, &b->shape, p->stats.steps++);
+    p->step_us = world_step_us(&p->world, &b->shape, p->stats.steps++) + (int64_t)(p->copy_s * 1e6);
+    p->copied = p->copy_s > 0;
+    p->copy_s = 0;
     p->base.next_us = now_us + p->step_us;
 }
 
@@ -146,7 +152,7 @@ static void advance(struct instance *in, int64_t now_us)
     p->stats.energy_j += seconds * world_step_watts(&p->world, &p->shape);
     produce(p, now_us);
     sched_commit(p->sched, p->result, now_us);
-    perf_linear_observe(&p->fit, &p->shape, seconds);
+    if (!p->copied) perf_linear_observe(&p->fit, &p->shape, seconds);
     tell_blocks(p, now_us);
     tell_ends(p, now_us);
     tell_stands(p, now_us);
@@ -177,6 +183,8 @@ static int submit(struct instance *in, struct flight *f, int64_t now_us, struct 
         .arrival_us = f->generated ? f->arrival_us : now_us,
         .predicted_p50 = (uint32_t)fmin(f->core.length.p50, UINT32_MAX),
         .predicted_p90 = (uint32_t)fmin(f->core.length.p90, UINT32_MAX),
+        .predicted_mean = (uint32_t)fmin(f->core.length.mean, UINT32_MAX),
+        .tenant = r->tenant,
     };
     int rc = sched_submit(p->sched, &req, &f->session, err);
     if (rc < 0) return rc;
@@ -208,6 +216,7 @@ static void stats(struct instance *in, struct instance_stats *ret)
     sched_counts_get(p->sched, &c);
     *ret = p->stats;
     ret->preemptions = c.preemptions;
+    ret->swaps = c.swaps;
     ret->prompt_tokens = c.query_tokens;
     ret->hit_tokens = c.hit_tokens;
 }
@@ -328,6 +337,9 @@ void paged_limits(const struct sim_config *sim, const struct sim_pool *pool,
 static int make_scheduler(struct paged *p, const struct instance_limits *l, struct err *err)
 {
     const struct sim_config *sim = p->base.config.sim;
+    /* Of a machine of which only steps were measured nobody knows what a page weighs. */
+    double page_bytes = p->world.has_step ? 0 : p->world.roofline.kv_token_bytes * l->page_tokens;
+    double swap_pages = page_bytes > 0 ? (double)sim->swap_bytes / page_bytes : 0;
     struct sched_config config = {
         .pages = (uint32_t)(l->kv_tokens / l->page_tokens),
         .page_tokens = l->page_tokens,
@@ -339,12 +351,12 @@ static int make_scheduler(struct paged *p, const struct instance_limits *l, stru
         .prefix_cache = p->base.config.block_tokens > 0,
         .key_seed = p->base.config.key_seed,
         .step_s_max = p->base.config.pool->role == ROLE_PREFILL ? 0 : sim->slo_tpot_s,
-        .order = sim->order,
-        .admit = sim->admit,
-        .preempt = sim->preempt,
-        .chunk = sim->chunk,
-        .evict = sim->evict,
+        .swap_pages = (uint32_t)fmin(swap_pages, KV_PAGES_MAX),
+        .swap_page_s = page_bytes / sim->swap_bps,
+        .preset = sim->preset,
+        .rows = { sim->fair, sim->order, sim->admit, sim->preempt, sim->chunk, sim->evict },
     };
+    p->page_s = config.swap_page_s;
     return sched_new(&config, &p->sched, err);
 }
 

@@ -10,7 +10,8 @@
 #define REPORT_US 1000000 /* how often engines say what they learned of their speed */
 #define LINK_BYTES_S 25e9 /* a 200 Gb/s port */
 #define LINK_US 500
-#define DRAIN_S 3600 /* after the last arrival */
+#define DRAIN_S 3600  /* after the last arrival */
+#define SWAP_BPS 25e9 /* PCIe 4.0 x16, of which 31.5e9 are the wire's */
 #define SEQS_MAX 256
 #define BATCH_TOKENS_MAX 2048
 #define OUTPUT_MAX 8192
@@ -98,11 +99,11 @@ static struct sim_config resolved(const struct sim_config *config, const struct 
     struct sim_config c = *config;
     if (!c.route) c.route = route_find(STR(ROUTE_DEFAULT));
     if (!c.predict) c.predict = predict_find(STR(PREDICT_DEFAULT));
-    if (!c.order) c.order = order_find(STR(ORDER_DEFAULT));
-    if (!c.admit) c.admit = admit_find(STR(ADMIT_DEFAULT));
-    if (!c.preempt) c.preempt = preempt_find(STR(PREEMPT_DEFAULT));
-    if (!c.chunk) c.chunk = chunk_find(STR(CHUNK_DEFAULT));
-    if (!c.evict) c.evict = evict_find(STR(EVICT_DEFAULT));
+    struct step_rows rows = { c.fair, c.order, c.admit, c.preempt, c.chunk, c.evict };
+    preset_fill(c.preset, &rows);
+    c.fair = rows.fair, c.order = rows.order, c.admit = rows.admit;
+    c.preempt = rows.preempt, c.chunk = rows.chunk, c.evict = rows.evict;
+    if (c.swap_bps <= 0) c.swap_bps = SWAP_BPS;
     if (!c.migrate) c.migrate = migrate_find(STR(MIGRATE_DEFAULT));
     if (c.link_bytes_s <= 0) c.link_bytes_s = LINK_BYTES_S;
     if (c.link_us == 0) c.link_us = LINK_US;

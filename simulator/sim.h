@@ -14,15 +14,11 @@
  *               infinite TTFT
  */
 #pragma once
-#include "policies/admit.h"
-#include "policies/chunk.h"
-#include "policies/evict.h"
 #include "policies/hardware.h"
 #include "policies/migrate.h"
 #include "policies/model_spec.h"
-#include "policies/order.h"
 #include "policies/predict.h"
-#include "policies/preempt.h"
+#include "policies/preset.h"
 #include "policies/role.h"
 #include "policies/route.h"
 #include "policies/scale.h"
@@ -54,6 +50,8 @@ struct sim_config {
     /* The rows; NULL is the default of its kind. */
     const struct route_policy *route;
     const struct predict_policy *predict;
+    const struct preset *preset; /* for those of the step that are NULL */
+    const struct fair_policy *fair;
     const struct order_policy *order;
     const struct admit_policy *admit;
     const struct preempt_policy *preempt;
@@ -70,6 +68,8 @@ struct sim_config {
     /* Engine limits; 0: from the hardware and the model. */
     uint32_t seqs_max, batch_tokens_max, page_tokens;
     uint64_t kv_tokens;
+    uint64_t swap_bytes; /* of host memory an instance; 0: what the preset asks for */
+    double swap_bps;     /* bytes a second between host and device; 0: 25e9 */
     uint32_t output_max; /* an engine's own limit on an answer; 0: 8,192 */
 
     double bias_sigma, residual_sigma; /* of the world, lognormal; 0: the model is exact */

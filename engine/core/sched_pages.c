@@ -99,6 +99,7 @@ static void swap_out(struct scheduler *s, struct session *x)
         x->pages[i] = place;
     }
     x->swapped = true;
+    s->counts.swaps++;
     s->batch.swapped_out += full;
     s->counts.swapped_out += full;
 }
