@@ -81,8 +81,8 @@ struct sched_counts {
     uint64_t ended[SESSION_END_COUNT];
     uint64_t preemptions;             /* sessions that lost their pages */
     uint64_t parked;                  /* and that lost their place only */
-    uint64_t swaps;                         /* preemptions by swap, of all */
-    uint64_t swapped_out, swapped_in;       /* pages */
+    uint64_t swaps;                   /* preemptions by swap, of all */
+    uint64_t swapped_out, swapped_in; /* pages */
     uint64_t steps;
     uint64_t prompt_tokens, generated_tokens; /* of admitted sessions */
     uint64_t query_tokens, hit_tokens;        /* prefix cache, at first admission */

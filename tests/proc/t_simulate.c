@@ -169,7 +169,7 @@ static void mistakes_are_explained(void **state)
         { "--trace " GENERATED " --compare route=round_robin,zzz", 2, "no row 'zzz'" },
         { "--trace " GENERATED " --compare a", 2, "is not OPTION=A,B,C" },
         { "--trace " GENERATED " --compare seed=1,2", 2, "--seed is not compared" },
-        { "--trace " GENERATED " --preset x", 2, "no preset 'x'" },
+        { "--trace " GENERATED " --preset x", 2, "no row 'x'; see `muster policies preset`" },
         { "--trace " GENERATED " --routers 99", 2, "--routers" },
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {

@@ -151,23 +151,26 @@ static void t_static_batch_is_closed(void **state)
     assert_true(row->decide(memory, &view));
 }
 
-static void t_chunk(void **state)
+struct chunk_row {
+    const char *why, *row;
+    struct chunk_view view;
+    uint32_t tokens;
+};
+
+static void check_chunks(const struct chunk_row *rows, size_t count, const struct perf_coef *perf)
+{
+    for (size_t i = 0; i < count; i++) {
+        struct chunk_view view = rows[i].view;
+        view.perf = *perf;
+        uint32_t tokens = chunk_find(str_from(rows[i].row))->decide(&view);
+        if (tokens != rows[i].tokens) fail_msg("%s: %u", rows[i].why, tokens);
+    }
+}
+
+static void t_chunk_fixed(void **state)
 {
     (void)state;
-    const struct perf_coef perf = { .a = 10e-3, .b = 1e-3, .c = 2e-3, .d = 1e-6, .e = 1e-6 };
-    static const struct {
-        const char *why, *row;
-        struct chunk_view view;
-        uint32_t tokens;
-    } rows[] = {
-        { "budget: what is left of the prompt",
-          "budget",
-          { .tokens_left = 5, .budget_left = 9 },
-          5 },
-        { "budget: what is left of the budget",
-          "budget",
-          { .tokens_left = 9, .budget_left = 5 },
-          5 },
+    static const struct chunk_row rows[] = {
         { "sarathi: 512 with what is planned",
           "sarathi",
           { .tokens_left = 900,
@@ -191,6 +194,26 @@ static void t_chunk(void **state)
           { .tokens_left = 901, .budget_left = 900, .planned.decoding_seqs = 9 },
           900 },
         { "scls: fills the budget", "scls", { .tokens_left = 9, .budget_left = 5 }, 5 },
+    };
+    const struct perf_coef perf = { .a = 10e-3, .b = 1e-3 };
+    check_chunks(rows, COUNT_OF(rows), &perf);
+    assert_int_equal(chunk_find(STR("scls"))->slice_tokens, 128);
+    assert_int_equal(chunk_find(STR(CHUNK_DEFAULT))->slice_tokens, 0);
+}
+
+static void t_chunk(void **state)
+{
+    (void)state;
+    const struct perf_coef perf = { .a = 10e-3, .b = 1e-3, .c = 2e-3, .d = 1e-6, .e = 1e-6 };
+    static const struct chunk_row rows[] = {
+        { "budget: what is left of the prompt",
+          "budget",
+          { .tokens_left = 5, .budget_left = 9 },
+          5 },
+        { "budget: what is left of the budget",
+          "budget",
+          { .tokens_left = 9, .budget_left = 5 },
+          5 },
         { "slack: nobody decodes, nobody is delayed",
           "slack",
           { .tokens_left = 900, .budget_left = 512, .step_s_max = 0.05 },
@@ -231,14 +254,7 @@ static void t_chunk(void **state)
             .step_s_max = 0.05 },
           7 },
     };
-    assert_int_equal(chunk_find(STR("scls"))->slice_tokens, 128);
-    assert_int_equal(chunk_find(STR(CHUNK_DEFAULT))->slice_tokens, 0);
-    for (size_t i = 0; i < COUNT_OF(rows); i++) {
-        struct chunk_view view = rows[i].view;
-        view.perf = perf;
-        uint32_t tokens = chunk_find(str_from(rows[i].row))->decide(&view);
-        if (tokens != rows[i].tokens) fail_msg("%s: %u", rows[i].why, tokens);
-    }
+    check_chunks(rows, COUNT_OF(rows), &perf);
 }
 
 static void t_preempt(void **state)
@@ -344,6 +360,7 @@ int main(void)
         cmocka_unit_test(t_s3_doubles),
         cmocka_unit_test(t_static_batch_is_closed),
         cmocka_unit_test(t_chunk),
+        cmocka_unit_test(t_chunk_fixed),
         cmocka_unit_test(t_preempt),
         cmocka_unit_test(t_evict),
         cmocka_unit_test(t_preempt_how),
