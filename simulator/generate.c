@@ -16,6 +16,7 @@
 enum purpose { ARRIVALS = 0x67656e, BURSTS, TENANT, SYSTEM, LENGTHS, THINK, BLOCKS };
 
 #define LIVE_MAX 1000000 /* conversations at once */
+#define SPAN_S_MAX 1e9   /* of a trace: its microseconds stay far from the end of int64_t */
 
 /* The rate's integral, walked forwards. */
 struct clockwork {
@@ -194,7 +195,8 @@ static bool goes_on(const struct generator *g, const struct conversation *c)
 
 static int64_t next_turn_us(struct generator *g, struct conversation *c, double at_s)
 {
-    return (int64_t)((at_s + fmax(draw(&g->spec->think_s, &c->think), 0)) * 1e6);
+    double think_s = draw(&g->spec->think_s, &c->think);
+    return (int64_t)((at_s + fmin(fmax(think_s, 0), SPAN_S_MAX)) * 1e6);
 }
 
 static int open_conversation(struct generator *g, double at_s, struct err *err)
@@ -225,7 +227,7 @@ static int continue_conversation(struct generator *g, struct err *err)
 static int run(struct generator *g, struct err *err)
 {
     double n = g->spec->n > 0 ? g->spec->n : TRACE_REQUESTS_MAX + 1.0;
-    double end_s = g->spec->duration_s > 0 ? g->spec->duration_s : (double)INFINITY;
+    double end_s = g->spec->duration_s > 0 ? g->spec->duration_s : SPAN_S_MAX;
     double start_s = clockwork_next(&g->clock);
     while (g->trace->count < n) {
         const struct heap_node *turn = heap_peek(&g->live);

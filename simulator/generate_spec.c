@@ -5,6 +5,8 @@
 
 #include <math.h>
 
+#define CYCLE_ARRIVALS_MIN 1e-3 /* of bursts: a schedule is walked step by step */
+
 enum form { FORM_NUMBER, FORM_COUNT, FORM_DIST, FORM_RATE };
 
 struct key {
@@ -141,6 +143,10 @@ static int read_rate(struct str text, const struct key *k, struct generate_spec 
     if (!str_eq(name, STR("bursts")) || read_numbers(inside, v, 4) != 4 || v[0] < 0 || v[1] <= 0 ||
         v[2] <= 0 || v[3] <= 0) {
         return wrong(text, k->name, k->about, err);
+    }
+    if (v[0] * v[2] + v[1] * v[3] < CYCLE_ARRIVALS_MIN) {
+        return err_set(err, -EINVAL, "%s=" STR_FMT ": fewer than %g arrivals a cycle", k->name,
+                       STR_ARG(text), CYCLE_ARRIVALS_MIN);
     }
     s->bursts = true;
     s->step[0] = (struct generate_rate){ v[0], v[2] };

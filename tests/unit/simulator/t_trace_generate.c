@@ -233,6 +233,7 @@ static void wrong_sentences_are_explained(void **state)
         { "poisson,rate=0,n=1", "rate=0: takes" },
         { "poisson,rate=steps(2),n=1", "steps(RATE:SECONDS,...)" },
         { "poisson,rate=bursts(1,2),n=1", "rate=bursts(1,2): takes" },
+        { "poisson,rate=bursts(0,1e-9,1,1),n=1", "fewer than 0.001 arrivals a cycle" },
         { "poisson,rate=1,n=1.5", "n=1.5: takes a whole number in 1.." },
         { "poisson,rate=1,n=1e9", "n=1e9" },
         { "poisson,rate=1,prompt=lognorm(1,2)", "did you mean 'lognormal'?" },

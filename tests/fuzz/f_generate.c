@@ -1,0 +1,30 @@
+/* f_generate.c - any sentence is a generator or refused with a sentence; what is generated keeps
+ * the promises of a trace. */
+#include "base/core/bits.h"
+#include "simulator/generate.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    struct generate_spec spec;
+    struct err err = { 0 };
+    if (generate_parse(str_of(data, size), &spec, &err) < 0) {
+        must(err.text[0]);
+        return 0;
+    }
+    CLEANUP(trace_freep) struct trace *t = NULL;
+    spec.n = spec.n > 0 && spec.n < 300 ? spec.n : 300;
+    int rc = generate_trace(&spec, 1, &t, &err);
+    must(rc == 0 ? t != NULL : t == NULL && err.text[0]);
+    if (rc < 0) return 0;
+    must(t->count > 0 && t->count <= spec.n);
+    for (uint32_t i = 0; i < t->count; i++) {
+        const struct trace_request *r = &t->request[i];
+        must(r->prompt_tokens > 0 && r->prompt_tokens <= spec.context && r->output_tokens > 0);
+        must(i == 0 || r->at_us >= t->request[i - 1].at_us);
+        must(spec.output_max == 0 || r->output_tokens <= spec.output_max);
+        must(r->tenant <= spec.tenants);
+    }
+    return 0;
+}
