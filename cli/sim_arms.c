@@ -214,6 +214,10 @@ static void note(struct workers *w, uint32_t number, int rc, const struct err *e
 {
     uint32_t count = w->arms->count * w->arms->seeds;
     w->done++;
+    if (rc == -ENODATA && w->arms->count > 1) {
+        w->arms->arm[number / w->arms->seeds].missing = *err;
+        rc = 0;
+    }
     if (rc < 0 && number < w->failed) {
         w->failed = number;
         w->rc = rc;

@@ -21,6 +21,7 @@ struct sim_arm {
     struct trace *trace_owned;
     struct generate_spec generate;
     struct report *run; /* one a seed */
+    struct err missing; /* why the arm is not applicable to its trace; empty: it is */
 };
 
 struct sim_arms {
@@ -36,7 +37,8 @@ void sim_arms_fini(struct sim_arms *a);
 /* Reads the files that the arms name. */
 int sim_arms_load(struct sim_arms *a, struct err *err);
 
-/* Runs them all, `jobs` at once (0: one a core). The first failure in order is returned. */
+/* Runs them all, `jobs` at once (0: one a core). The first failure in order is returned; an arm that
+ * is not applicable to its trace is none beside others. */
 int sim_arms_run(struct sim_arms *a, uint32_t jobs, struct err *err);
 
 /* One run: its report. More: means, intervals, and differences to the first arm. */

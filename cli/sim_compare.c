@@ -61,8 +61,13 @@ int sim_arms_json(const struct sim_arms *a, struct buf *out)
     for (uint32_t i = 0; i < a->count; i++) {
         json_object(&w);
         json_kv_str(&w, "name", buf_view(&a->arm[i].name));
+        if (a->arm[i].missing.text[0]) {
+            json_kv_text(&w, "not_applicable", a->arm[i].missing.text);
+            json_object_end(&w);
+            continue;
+        }
         put_figures(&w, a, i, false);
-        if (i > 0) put_figures(&w, a, i, true);
+        if (i > 0 && !a->arm[0].missing.text[0]) put_figures(&w, a, i, true);
         json_key(&w, "runs");
         json_array(&w);
         for (uint32_t s = 0; s < a->seeds; s++)
@@ -111,7 +116,7 @@ static int name_width(const struct sim_arms *a)
 static bool is_shown(const struct sim_arms *a, const struct report_metric *m)
 {
     for (uint32_t i = 0; m->shown && i < a->count; i++)
-        if (!isnan(m->value(a->arm[i].run))) return true;
+        if (!a->arm[i].missing.text[0] && !isnan(m->value(a->arm[i].run))) return true;
     return false;
 }
 
@@ -146,6 +151,10 @@ static void put_arm(const struct sim_arms *a, uint32_t arm, bool paired, int wid
     CLEANUP(buf_fini) struct buf cell = { 0 };
     struct str name = a->arm[arm].name.len > 0 ? buf_view(&a->arm[arm].name) : STR("all");
     buf_printf(out, "%-*.*s", name_width(a), (int)name.len, name.data);
+    if (a->arm[arm].missing.text[0]) {
+        buf_printf(out, "  %s\n", a->arm[arm].missing.text);
+        return;
+    }
     for (uint32_t i = 0; i < report_metric_count; i++) {
         const struct report_metric *m = &report_metrics[i];
         if (!is_shown(a, m)) continue;
@@ -167,11 +176,11 @@ int sim_arms_table(const struct sim_arms *a, struct buf *out)
     put_titles(a, "", width, out);
     for (uint32_t i = 0; i < a->count; i++)
         put_arm(a, i, false, width, out);
-    if (a->count > 1) {
+    if (a->count > 1 && !a->arm[0].missing.text[0]) {
         buf_byte(out, '\n');
         put_titles(a, "against the first", width, out);
         for (uint32_t i = 1; i < a->count; i++)
-            put_arm(a, i, true, width, out);
+            if (!a->arm[i].missing.text[0]) put_arm(a, i, true, width, out);
     }
     bool extrapolated = false;
     for (uint32_t i = 0; i < a->count; i++)

@@ -137,7 +137,7 @@ static int start(struct run *run, struct err *err)
     if (rc < 0) return rc;
     const char *missing = predict_missing(run->config.predict, run->features->have);
     if (missing) {
-        return err_set(err, -EINVAL, "predictor %s is not applicable: the trace has no %s",
+        return err_set(err, -ENODATA, "predictor %s is not applicable: the trace has no %s",
                        run->config.predict->name, missing);
     }
     run->ids = calloc(run->context_max == UINT32_MAX ? 1 : run->context_max, sizeof *run->ids);

@@ -118,7 +118,7 @@ struct sim_result {
     bool extrapolated; /* beyond validated hardware or ranges */
 };
 
-/* -EINVAL with a sentence; -ENOMEM. The result is the caller's: sim_result_fini. */
+/* -EINVAL with a sentence; -ENODATA when the trace lacks what a row needs; -ENOMEM. The result is the caller's: sim_result_fini. */
 int sim_run(const struct sim_config *config, const struct trace *trace, struct sim_result *ret,
             struct err *err);
 void sim_result_fini(struct sim_result *r);

@@ -139,8 +139,26 @@ static void arms_are_every_combination_and_jobs_change_nothing(void **state)
              GENERATED);
     assert_int_equal(simulate(words, &out), 0);
     assert_non_null(strstr(out.data, "routers=2"));
+    assert_null(strstr(out.data, "not applicable"));
     assert_non_null(strstr(out.data, "against the first"));
     assert_non_null(strstr(out.data, "3 seeds; \u00b1 is Student's 95 % interval"));
+}
+
+/* One arm's predictor reads text and the trace has none: said of that arm, the others are run. */
+static void arms_without_their_input_say_so(void **state)
+{
+    (void)state;
+    CLEANUP(buf_fini) struct buf out = { 0 };
+    static const char line[] = "--trace " GENERATED " --fleet 1xl4 --order response_ratio";
+    char words[1024], digest[2][17];
+    snprintf(words, sizeof words, "%s --compare predict=key_table,ngram,oracle -o json", line);
+    assert_int_equal(simulate(words, &out), 0);
+    digests(&out, digest, 2);
+    assert_string_not_equal(digest[0], digest[1]);
+    assert_non_null(strstr(out.data, "\"name\":\"predict=ngram\",\"not_applicable\":\""));
+    snprintf(words, sizeof words, "%s --predict ngram", line);
+    assert_int_equal(simulate(words, &out), 1);
+    assert_non_null(strstr(out.data, "not applicable: the trace has no text"));
 }
 
 static void mistakes_are_explained(void **state)
@@ -220,6 +238,7 @@ int main(void)
         cmocka_unit_test(the_json_form_is_as_promised),
         cmocka_unit_test(equal_words_give_equal_digests),
         cmocka_unit_test(arms_are_every_combination_and_jobs_change_nothing),
+        cmocka_unit_test(arms_without_their_input_say_so),
         cmocka_unit_test(mistakes_are_explained),
         cmocka_unit_test(help_and_table_are_for_people),
         cmocka_unit_test(a_file_of_configuration_names_rows),
