@@ -15,7 +15,9 @@ static void on_tokens(void *arg, struct flight *f, uint32_t count, int64_t first
                       int64_t last_us)
 {
     struct run *run = arg;
+    bool first = f->generated == 0;
     tally_tokens(run->result, f, count, first_us, last_us);
+    if (first) scaling_began(run, f);
     routers_tokens(run, f, count);
 }
 
@@ -149,7 +151,7 @@ static void account(struct run *run, struct instance *in)
     if (ready_s >= FLEET_HOTSPOT_S && rate > run->hottest) run->hottest = rate;
 }
 
-void fleet_remove(struct run *run, struct instance *in)
+static void retire(struct run *run, struct instance *in)
 {
     must(in->in_flight == 0); /* what was coming has another target */
     account(run, in);
@@ -158,6 +160,12 @@ void fleet_remove(struct run *run, struct instance *in)
     run->instance[in->config.place] = NULL;
     run->alive--;
     instance_free(in);
+}
+
+void fleet_remove(struct run *run, struct instance *in)
+{
+    scaling_emptied(run, in);
+    retire(run, in);
 }
 
 void fleet_kill(struct run *run, struct instance *in)
@@ -173,7 +181,7 @@ void fleet_kill(struct run *run, struct instance *in)
         moves_forget(run, f);
         routers_died(run, f);
     }
-    fleet_remove(run, in);
+    retire(run, in);
 }
 
 void fleet_sweep(struct run *run)
@@ -188,6 +196,7 @@ void fleet_sweep(struct run *run)
 int fleet_start(struct run *run, struct err *err)
 {
     const struct sim_config *sim = &run->config;
+    if (run->control) return 0; /* it launches them */
     for (uint32_t p = 0; p < sim->pool_count; p++) {
         for (uint32_t i = 0; i < sim->pool[p].count; i++) {
             struct instance *in;

@@ -30,6 +30,8 @@ struct flight {
     struct block_key *keys;                /* what the router matches; keys_max places */
     uint32_t key_count, keys_max;
     struct block_key salt;
+    uint32_t told_prompt; /* what the controller was told of it */
+    double told_output;
     struct session *session;
     uint32_t imported_tokens; /* whose K and V come with it to its next instance */
 

@@ -31,7 +31,7 @@ struct instance_hooks {
 struct instance_load {
     uint32_t running, waiting;
     uint64_t prefill_tokens; /* known and not computed */
-    uint64_t kv_tokens, kv_tokens_max;
+    uint64_t kv_tokens, kv_tokens_max, pages_cached;
     struct perf_coef perf;
 };
 
@@ -74,6 +74,7 @@ struct instance {
     struct instance_config config;
     enum instance_state state;
     int64_t launched_us, ready_us;
+    uint32_t number;     /* the controller's name for it */
     struct list flights; /* sent here and not ended */
     uint32_t in_flight;
     uint32_t incoming;      /* moves on their way here */

@@ -205,6 +205,7 @@ static void load(struct instance *in, struct instance_load *ret)
         .waiting = c.waiting,
         .kv_tokens = (uint64_t)pool->held_count * page_tokens,
         .kv_tokens_max = (uint64_t)pool->total * page_tokens,
+        .pages_cached = pool->cached_count,
         .perf = p->fit.coef,
     };
 }

@@ -132,6 +132,7 @@ static void deliver_blocks(struct run *run)
 
 static void finish(struct run *run, struct flight *f, enum sim_end end)
 {
+    if (end != SIM_TOO_LONG) scaling_ended(run, f, end == SIM_COMPLETED);
     tally_end(run->result, f, end);
     flight_give(&run->flights, f);
 }
@@ -222,7 +223,9 @@ void routers_arrive(struct run *run, uint32_t request)
     must(set_keys(run, f, r));
     describe(run, f, r);
     f->router = (uint32_t)(rng_at(run->config.seed ^ WORLD_ROUTER, request) % run->router_count);
-    follow(run, f, core_arrive(run->router[f->router].core, &f->core, run->now_us));
+    struct core_verdict v = core_arrive(run->router[f->router].core, &f->core, run->now_us);
+    scaling_arrived(run, f);
+    follow(run, f, v);
 }
 
 void routers_tokens(struct run *run, struct flight *f, uint32_t count)

@@ -2,10 +2,12 @@
  *
  * Layer:    simulator; internal to it
  * Order:    of events at one microsecond: instances by number, then copies, then looks at
- *           migration, then routers' timers, then reports, then arrivals in the trace's order; so a run depends on nothing but its inputs
+ *           migration, then routers' timers, then reports, then the
+ *           controller, then arrivals in the trace's order; a run depends on its inputs alone
  */
 #pragma once
 #include "base/core/heap.h"
+#include "simulator/control.h"
 #include "simulator/feed.h"
 #include "simulator/instance.h"
 #include "simulator/moves.h"
@@ -20,6 +22,7 @@ enum run_rank {
     RANK_LOOK = 257,
     RANK_ROUTER = 512,
     RANK_REPORT = 768,
+    RANK_CONTROL,
 };
 
 struct run_router {
@@ -33,7 +36,9 @@ struct run {
     struct trace_features *features; /* what predictors may know of its requests */
     struct world world;
     struct heap events;
-    struct heap_node report;
+    struct heap_node report, control_event;
+    struct sim_control *control;                  /* NULL: the fleet stays as it is */
+    struct world_future future;                   /* of the clairvoyant; empty otherwise */
     struct instance *instance[SIM_INSTANCES_MAX]; /* by place; NULL: free */
     uint32_t places;                              /* beyond it all are free */
     uint32_t alive, launched;
@@ -67,6 +72,16 @@ void fleet_keep(struct run *run, struct instance *in);   /* withdraws a drain */
 void fleet_kill(struct run *run, struct instance *in);   /* its requests fail or go elsewhere */
 void fleet_remove(struct run *run, struct instance *in); /* nothing is in flight there */
 void fleet_sweep(struct run *run);                       /* removes what has drained */
+
+/* scaling.c; each does nothing while the fleet stays as it is, but scaling_due */
+int scaling_start(struct run *run, struct err *err);
+void scaling_stop(struct run *run);
+void scaling_due(struct run *run); /* the controller's time has come */
+void scaling_arrived(struct run *run, struct flight *f);
+void scaling_began(struct run *run, const struct flight *f);
+void scaling_ended(struct run *run, const struct flight *f, bool whole);
+void scaling_emptied(struct run *run, const struct instance *in);
+void scaling_sum_up(struct run *run);
 
 /* routers.c */
 int routers_start(struct run *run, struct err *err);

@@ -75,12 +75,16 @@ static int config_check(const struct sim_config *c, const struct trace *trace, s
     for (uint32_t p = 0; p < c->pool_count; p++) {
         const struct sim_pool *pool = &c->pool[p];
         serial += pool_is_serial(pool);
-        instances += pool->count;
+        instances += c->scaling ? c->scaling->pool[p].max : pool->count;
         int rc = pool_check(c, pool, err);
         if (rc < 0) return rc;
     }
     if (trace->count == 0) return err_set(err, -EINVAL, "the trace has no requests");
     if (instances == 0) return err_set(err, -EINVAL, "a fleet needs at least one instance");
+    if (instances > SIM_INSTANCES_MAX) {
+        return err_set(err, -EINVAL, "a fleet has at most %d instances, not %u", SIM_INSTANCES_MAX,
+                       instances);
+    }
     if (serial > 0 && serial < c->pool_count) {
         return err_set(err, -EINVAL,
                        "ref8000 cannot be mixed with other hardware: its cache has "
@@ -145,6 +149,7 @@ static int start(struct run *run, struct err *err)
     run->now_us = run->trace->request[0].at_us;
     moves_start(run);
     rc = routers_start(run, err);
+    if (rc == 0) rc = scaling_start(run, err);
     return rc < 0 ? rc : fleet_start(run, err);
 }
 
@@ -152,6 +157,7 @@ static void stop(struct run *run)
 {
     fleet_stop(run);
     routers_stop(run);
+    scaling_stop(run);
     moves_stop(run);
     flights_fini(&run->flights);
     feed_fini(&run->feed);
@@ -185,6 +191,8 @@ static void happen(struct run *run, struct heap_node *node)
         moves_look(run);
     } else if (rank < RANK_REPORT) {
         routers_look_at_held(run, rank - RANK_ROUTER);
+    } else if (rank == RANK_CONTROL) {
+        scaling_due(run);
     } else {
         report_due(run);
     }
@@ -219,6 +227,7 @@ static void sum_up(struct run *run)
     tally_close(r);
     run->now_us = run->trace->request[0].at_us + (int64_t)(r->span_s * 1e6);
     fleet_stop(run);
+    scaling_sum_up(run);
     if (run->routed_tokens) {
         r->hotspot = run->hottest * run->ready_s / (double)run->routed_tokens;
     }

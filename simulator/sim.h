@@ -22,6 +22,7 @@
 #include "policies/role.h"
 #include "policies/route.h"
 #include "policies/scale.h"
+#include "simulator/control.h"
 #include "simulator/trace.h"
 
 #define SIM_POOLS_MAX SCALE_POOLS_MAX
@@ -74,7 +75,12 @@ struct sim_config {
 
     double bias_sigma, residual_sigma; /* of the world, lognormal; 0: the model is exact */
     double slo_ttft_s, slo_tpot_s;
-    double drain_s; /* after the last arrival; what is not done by then is unfinished */
+
+    /* How the fleet follows its demand; NULL: it stays. Of its pools, parallel to `pool`, the
+     * limits, leads and risks count; what is zero of the rest is filled in by the run. */
+    const struct sim_control_setup *scaling;
+    bool scaling_clairvoyant; /* the bound decides, not the row */
+    double drain_s;           /* after the last arrival; what is not done by then is unfinished */
     bool random_ties_off;
 };
 
@@ -113,6 +119,8 @@ struct sim_result {
     double span_s;  /* first arrival to last end */
     double instance_seconds, cost_usd, energy_j, gpu_seconds;
     uint32_t instances_max, scale_actions;
+    /* Until the fleet was back at its floor for good; 0 where nothing scales. */
+    double floor_s, floor_instance_seconds;
     uint64_t digest; /* over (id, instance, first, last) of every request */
     double cpu_s;
     bool extrapolated; /* beyond validated hardware or ranges */

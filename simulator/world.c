@@ -3,7 +3,9 @@
 
 #include "base/core/rng.h"
 
+#include <errno.h>
 #include <math.h>
+#include <stdlib.h>
 
 static uint64_t stream_seed(uint64_t seed, uint64_t entity, enum world_purpose purpose)
 {
@@ -60,4 +62,33 @@ bool world_is_last(const struct world *w, uint32_t request, uint32_t generated)
 uint32_t world_output_tokens(const struct world *w, uint32_t request)
 {
     return w->trace->request[request].output_tokens;
+}
+
+int world_future_make(const struct world *w, struct world_future *ret)
+{
+    uint32_t n = w->trace->count;
+    struct world_future f = { .at_us = calloc(n, sizeof *f.at_us),
+                              .prompt_tokens = calloc(n, sizeof *f.prompt_tokens),
+                              .output_tokens = calloc(n, sizeof *f.output_tokens) };
+    if (!f.at_us || !f.prompt_tokens || !f.output_tokens) {
+        world_future_fini(&f);
+        return -ENOMEM;
+    }
+    for (uint32_t i = 0; i < n; i++) {
+        const struct trace_request *r = &w->trace->request[i];
+        f.at_us[i] = r->at_us - w->trace->request[0].at_us;
+        f.prompt_tokens[i] = r->prompt_tokens;
+        f.output_tokens[i] = r->output_tokens;
+    }
+    f.view = (struct scale_future){ f.at_us, f.prompt_tokens, f.output_tokens, n };
+    *ret = f;
+    return 0;
+}
+
+void world_future_fini(struct world_future *f)
+{
+    free(f->at_us);
+    free(f->prompt_tokens);
+    free(f->output_tokens);
+    *f = (struct world_future){ 0 };
 }

@@ -9,6 +9,7 @@
  */
 #pragma once
 #include "policies/roofline.h"
+#include "policies/scale_bound.h"
 #include "simulator/sim.h"
 
 enum world_purpose {
@@ -47,6 +48,15 @@ int64_t world_step_us(const struct world_engine *e, const struct perf_shape *sha
 
 /* Whether token number `generated` (from 1) is the last of this request's answer. */
 bool world_is_last(const struct world *w, uint32_t request, uint32_t generated);
+
+/* Everything that will come, for bounds that may know it. -ENOMEM. */
+struct world_future {
+    int64_t *at_us; /* since the first */
+    uint32_t *prompt_tokens, *output_tokens;
+    struct scale_future view; /* of these arrays */
+};
+int world_future_make(const struct world *w, struct world_future *ret);
+void world_future_fini(struct world_future *f);
 
 /* For oracle predictors and for engines that compute alone; nothing else may ask. */
 uint32_t world_output_tokens(const struct world *w, uint32_t request);

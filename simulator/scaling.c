@@ -1,0 +1,185 @@
+/* scaling.c - the fleet follows its demand: what the controller is told, and what it asks for.
+ *
+ * simulator/control knows launches, prices and the plan; simulator/fleet knows engines. Requests
+ * that no instance can take are held by the routers, as in the product, and told as held.
+ */
+#include "base/core/bits.h"
+#include "simulator/run.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* The controller counts from the first arrival. */
+static int64_t told_us(const struct run *run)
+{
+    return run->now_us - run->trace->request[0].at_us;
+}
+
+static void set_pool(const struct run *run, uint32_t p, struct sim_control_pool *ret)
+{
+    const struct sim_pool *pool = &run->config.pool[p];
+    struct instance_limits limits;
+    instance_limits_get(&run->config, pool, &limits);
+    ret->price_h = pool->price_h;
+    ret->prior = limits.prior;
+    ret->seqs_max = limits.seqs_max;
+    ret->kv_tokens_max = limits.kv_tokens;
+    ret->context_tokens = limits.context_max;
+    if (ret->start == 0) ret->start = pool->count;
+}
+
+int scaling_start(struct run *run, struct err *err)
+{
+    if (!run->config.scaling) return 0;
+    struct sim_control_setup setup = *run->config.scaling;
+    setup.seed = run->config.seed;
+    setup.pool_count = run->config.pool_count;
+    if (setup.ttft_slo_s <= 0) setup.ttft_slo_s = run->config.slo_ttft_s;
+    if (setup.tpot_slo_s <= 0) setup.tpot_slo_s = run->config.slo_tpot_s;
+    for (uint32_t p = 0; p < setup.pool_count; p++)
+        set_pool(run, p, &setup.pool[p]);
+    if (run->config.scaling_clairvoyant) {
+        int rc = world_future_make(&run->world, &run->future);
+        if (rc < 0) return err_set(err, rc, "simulator: no memory for what will come");
+        setup.future = &run->future.view;
+    }
+    int rc = sim_control_new(&setup, &run->control, err);
+    if (rc < 0) return rc;
+    scaling_due(run);
+    return 0;
+}
+
+void scaling_stop(struct run *run)
+{
+    sim_control_free(run->control);
+    world_future_fini(&run->future);
+}
+
+static struct instance *by_number(const struct run *run, uint32_t number)
+{
+    for (uint32_t i = 0; i < run->places; i++)
+        if (run->instance[i] && run->instance[i]->number == number) return run->instance[i];
+    return NULL;
+}
+
+static uint32_t fill_loads(struct run *run, struct sim_load *ret)
+{
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < run->places; i++) {
+        struct instance *in = run->instance[i];
+        if (!in || in->state == INSTANCE_STARTING) continue;
+        struct instance_load load;
+        in->kind->load(in, &load);
+        ret[count++] = (struct sim_load){
+            .number = in->number,
+            .running = load.running,
+            .waiting = load.waiting,
+            .kv_tokens = load.kv_tokens,
+            .prefill_tokens = load.prefill_tokens,
+            .pages_cached = load.pages_cached,
+            .has_perf = load.perf.samples > 0,
+            .perf = load.perf,
+        };
+    }
+    return count;
+}
+
+/* Pools that could ask for more than a run has places were refused. */
+static void launch(struct run *run, const struct sim_control_action *a)
+{
+    struct instance *in;
+    must(fleet_launch(run, a->pool, &in, NULL) == 0);
+    in->number = a->number;
+}
+
+static void act(struct run *run, const struct sim_control_action *a)
+{
+    struct instance *in = by_number(run, a->number);
+    if (!in && a->act != SIM_LAUNCH) return; /* it has drained already */
+    switch (a->act) {
+    case SIM_LAUNCH:
+        launch(run, a);
+        break;
+    case SIM_SERVE:
+        fleet_ready(run, in);
+        break;
+    case SIM_DRAIN:
+        fleet_drain(run, in);
+        if (in->in_flight == 0) run->drained = true;
+        break;
+    case SIM_KEEP:
+        fleet_keep(run, in);
+        break;
+    case SIM_GONE:
+        fleet_kill(run, in);
+        break;
+    }
+}
+
+void scaling_due(struct run *run)
+{
+    struct sim_load load[SIM_INSTANCES_MAX];
+    struct sim_control_input in = { .load = load };
+    if (sim_control_wants_loads(run->control, told_us(run))) in.load_count = fill_loads(run, load);
+    for (uint32_t i = 0; i < run->router_count; i++) {
+        struct core_demand d;
+        core_demand(run->router[i].core, run->now_us, &d);
+        in.held += d.held;
+        in.held_prompt_tokens += d.held_tokens;
+    }
+    struct sim_control_action action[SIM_CONTROL_ACTIONS_MAX];
+    uint32_t n = sim_control_advance(run->control, told_us(run), &in, action);
+    for (uint32_t i = 0; i < n; i++)
+        act(run, &action[i]);
+    int64_t next_us = sim_control_next_us(run->control);
+    if (next_us != INT64_MAX) next_us += run->trace->request[0].at_us;
+    run_at(run, &run->control_event, max_i64(next_us, run->now_us), RANK_CONTROL);
+}
+
+/* ---- what requests tell --------------------------------------------------------------------- */
+
+void scaling_arrived(struct run *run, struct flight *f)
+{
+    if (!run->control) return;
+    f->told_prompt = f->core.prompt_tokens - f->core.hit_tokens;
+    f->told_output = f->core.length.mean;
+    sim_control_arrived(run->control, f->told_prompt, f->told_output, told_us(run));
+}
+
+void scaling_began(struct run *run, const struct flight *f)
+{
+    if (!run->control) return;
+    double ttft_s = (double)(f->first_us - f->arrival_us) * 1e-6;
+    sim_control_began(run->control, f->told_prompt, f->told_output, ttft_s, told_us(run));
+}
+
+void scaling_ended(struct run *run, const struct flight *f, bool whole)
+{
+    if (!run->control) return;
+    if (f->generated == 0) {
+        sim_control_dropped(run->control, f->told_prompt, f->told_output);
+    } else if (whole) {
+        double tpot_s = -1;
+        if (f->generated > 1) {
+            tpot_s = (double)(f->last_us - f->first_us) * 1e-6 / (f->generated - 1);
+        }
+        sim_control_ended(run->control, tpot_s, told_us(run));
+    }
+}
+
+void scaling_emptied(struct run *run, const struct instance *in)
+{
+    if (run->control) sim_control_emptied(run->control, in->number, told_us(run));
+}
+
+void scaling_sum_up(struct run *run)
+{
+    if (!run->control) return;
+    struct sim_control_totals t;
+    struct sim_result *r = run->result;
+    sim_control_finish(run->control, told_us(run), &t);
+    r->scale_actions = t.scale_actions;
+    r->floor_s = t.floor_s;
+    r->floor_instance_seconds = t.floor_instance_seconds;
+}

@@ -1,0 +1,124 @@
+/* t_sim_scaling.c - fleets that grow, shrink and lose instances, in whole runs of the simulator. */
+#include "simulator/generate.h"
+#include "simulator/sim.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define SPEC "constant,rate=steps(1:120,6:240,1:600),prompt=fixed(1000),output=fixed(100),n=2160"
+
+static struct trace *make_trace(void)
+{
+    struct generate_spec spec;
+    struct trace *t;
+    struct err err = { 0 };
+    assert_int_equal(generate_parse(STR(SPEC), &spec, &err), 0);
+    assert_int_equal(generate_trace(&spec, 1, &t, &err), 0);
+    return t;
+}
+
+static struct sim_config config_of(const struct sim_control_setup *setup)
+{
+    struct sim_config c = { .seed = 5, .pool_count = 1, .routers = 1, .scaling = setup };
+    c.pool[0] = (struct sim_pool){ .hardware = hardware_find(STR("l4")), .tp = 1, .price_h = 3.6 };
+    c.slo_ttft_s = 3;
+    c.slo_tpot_s = 0.2;
+    assert_int_equal(model_spec_find(STR("llama-3-8b"), &c.model, NULL), 0);
+    return c;
+}
+
+static struct sim_control_setup setup_of(void)
+{
+    struct sim_control_setup s = { .scale = SCALE_CONFIG_DEFAULT };
+    s.pool[0] = (struct sim_control_pool){ .lead_s = 30, .min = 1, .max = 24, .start = 2 };
+    return s;
+}
+
+static struct sim_result run(const struct sim_config *c, const struct trace *t)
+{
+    struct sim_result r;
+    struct err err = { 0 };
+    int rc = sim_run(c, t, &r, &err);
+    if (rc < 0) print_message("%s\n", err.text);
+    assert_int_equal(rc, 0);
+    uint32_t ended = 0;
+    for (uint32_t i = 0; i < SIM_END_COUNT; i++)
+        ended += r.ended[i];
+    assert_int_equal(ended, t->count);
+    return r;
+}
+
+static double met(const struct sim_result *r, double ttft_s)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < r->offered; i++) {
+        const struct sim_outcome *o = &r->outcome[i];
+        n += o->end == SIM_COMPLETED && (double)(o->first_us - o->arrival_us) * 1e-6 <= ttft_s;
+    }
+    return n / (double)r->offered;
+}
+
+static void the_fleet_grows_with_the_load_and_shrinks_after_it(void **state)
+{
+    (void)state;
+    CLEANUP(trace_freep) struct trace *t = make_trace();
+    struct sim_control_setup setup = setup_of();
+    struct sim_config c = config_of(&setup);
+    struct sim_result r = run(&c, t);
+    assert_int_equal(r.ended[SIM_COMPLETED], t->count);
+    assert_true(r.instances_max > 2);
+    assert_true(r.instance_seconds < 0.8 * r.instances_max * r.span_s);
+    assert_true(r.scale_actions >= 2);
+    assert_true(fabs(r.cost_usd - r.instance_seconds / 1000) < 1e-6 * r.cost_usd + 1e-9);
+    struct sim_result again = run(&c, t);
+    assert_true(r.digest == again.digest);
+    sim_result_fini(&r);
+    sim_result_fini(&again);
+}
+
+static void knowing_the_future_costs_less_or_serves_better(void **state)
+{
+    (void)state;
+    CLEANUP(trace_freep) struct trace *t = make_trace();
+    struct sim_control_setup setup = setup_of();
+    struct sim_config c = config_of(&setup);
+    struct sim_result own = run(&c, t);
+    c.scaling_clairvoyant = true;
+    struct sim_result bound = run(&c, t);
+    assert_true(bound.cost_usd <= own.cost_usd || met(&bound, 3) >= met(&own, 3));
+    assert_true(met(&bound, 3) > 0.95);
+    sim_result_fini(&own);
+    sim_result_fini(&bound);
+}
+
+/* Instances die every four minutes: what had begun to answer fails, the rest goes elsewhere. */
+static void lost_instances_lose_only_what_had_begun(void **state)
+{
+    (void)state;
+    CLEANUP(trace_freep) struct trace *t = make_trace();
+    struct sim_control_setup setup = setup_of();
+    setup.pool[0].min = 3;
+    setup.pool[0].life_s = 240;
+    struct sim_config c = config_of(&setup);
+    struct sim_result r = run(&c, t);
+    assert_true(r.ended[SIM_FAILED] > 0);
+    assert_true(r.ended[SIM_COMPLETED] > t->count / 2);
+    for (uint32_t i = 0; i < r.offered; i++)
+        if (r.outcome[i].end == SIM_FAILED) assert_true(r.outcome[i].generated > 0);
+    sim_result_fini(&r);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_fleet_grows_with_the_load_and_shrinks_after_it),
+        cmocka_unit_test(knowing_the_future_costs_less_or_serves_better),
+        cmocka_unit_test(lost_instances_lose_only_what_had_begun),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
