@@ -17,8 +17,8 @@ struct policies_options {
 static const struct config_field rows[] = { REMOTE_OUTPUT_ROW(struct policies_options, output) };
 static const struct opt_positional positionals[] = {
     { .name = "KIND", .offset = offsetof(struct policies_options, kind),
-      .about = "Only this kind: route, predict, scale, place, preset, fair, order, admit, preempt, "
-               "chunk or evict." },
+      .about = "Only this kind: route, predict, scale, shaper, place, migrate, preset, fair, order, "
+               "admit, preempt, chunk or evict." },
 };
 static const struct table_column columns[] = {
     { "KIND", "kind", TABLE_TEXT },       { "NAME", "name", TABLE_TEXT },

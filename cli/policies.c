@@ -2,14 +2,17 @@
 #include "cli/policies.h"
 
 #include "base/core/str.h"
+#include "policies/migrate.h"
 #include "policies/place.h"
 #include "policies/predict.h"
 #include "policies/preset.h"
 #include "policies/route.h"
 #include "policies/scale.h"
+#include "policies/scale_shape.h"
 
-const char *const policy_kinds[] = { "route", "predict", "scale",   "place", "preset", "fair",
-                                     "order", "admit",   "preempt", "chunk", "evict",  NULL };
+const char *const policy_kinds[] = { "route",   "predict", "scale", "shaper", "place",
+                                     "migrate", "preset",  "fair",  "order",  "admit",
+                                     "preempt", "chunk",   "evict", NULL };
 
 static int row(const char *kind, const char *name, const char *about, const char *source,
                const char *default_name, int (*fn)(void *ctx, const struct policy_row *row),
@@ -30,7 +33,10 @@ int policies_each(int (*fn)(void *ctx, const struct policy_row *row), void *ctx)
     EACH(route_table, route_count, "route", route_table[i]->source, ROUTE_DEFAULT);
     EACH(predict_table, predict_count, "predict", predict_table[i]->source, PREDICT_DEFAULT);
     EACH(scale_table, scale_count, "scale", scale_table[i]->source, SCALE_DEFAULT);
+    EACH(scale_shape_table, scale_shape_count, "shaper", scale_shape_table[i]->source,
+         SCALE_SHAPER_DEFAULT);
     EACH(place_table, place_count, "place", place_table[i]->source, PLACE_DEFAULT);
+    EACH(migrate_table, migrate_count, "migrate", migrate_table[i]->source, MIGRATE_DEFAULT);
     EACH(preset_table, preset_count, "preset", preset_table[i]->source, PRESET_DEFAULT);
     EACH(fair_table, fair_count, "fair", fair_table[i]->source, FAIR_DEFAULT);
     EACH(order_table, order_count, "order", order_table[i]->source, ORDER_DEFAULT);
