@@ -1,0 +1,114 @@
+/* t_gate_rows.c - a row counts only if choosing it changes something: on the workloads of its kind,
+ * every row's digest differs from every other's. */
+#include "base/core/bits.h"
+#include "cli/policies.h"
+#include "tests/sim_gates/gate.h"
+
+#include <stdio.h>
+
+#define ROWS_MAX 64
+#define WORKLOADS_MAX 2
+
+/* Conversations of unlike tenants over shared prefixes, somewhat more than one instance does. */
+#define TALKS                                                                             \
+    "--trace gen:poisson,rate=1,prompt=lognormal(300,1),output=lognormal(150,2.3),n=600," \
+    "output_max=1000,tenants=6,heavy=4,turns=4,think=exponential(8),system=256,systems=3 "
+#define TEXTS "--trace traces/text-5000.jsonl --requests 1500 --speed 8 "
+
+struct workload {
+    const char *kind;
+    const char *options[WORKLOADS_MAX]; /* two rows may be alike on one of them */
+    bool only_default; /* rows need only differ from the default: some name the same things */
+};
+
+static const struct workload workloads[] = {
+    { "route", { TALKS "--fleet 3xl4+1xa100" }, false },
+    { "predict", { TEXTS "--fleet 1xl4 --seqs-max 4 --order sjf_output" }, false },
+    { "order", { TALKS "--fleet 1xl4 --seqs-max 16" }, false },
+    { "fair", { TALKS "--fleet 1xl4 --seqs-max 16" }, false },
+    { "admit", { TALKS "--fleet 1xl4 --kv-tokens 12000" }, false },
+    { "preempt",
+      { TALKS "--fleet 1xl4 --kv-tokens 8000 --admit fit --order fcfs --swap-space 4GB",
+        TALKS "--fleet 1xl4 --kv-tokens 8000 --admit fit --order srtf --swap-space 4GB" },
+      false },
+    { "chunk", { TALKS "--fleet 1xl4" }, false },
+    { "evict", { TALKS "--fleet 1xl4 --kv-tokens 20000" }, false },
+    { "migrate", { TALKS "--fleet 3xl4 --kv-tokens 12000 --route random" }, false },
+    { "preset", { TALKS "--fleet 1xl4 --kv-tokens 20000 --seqs-max 32" }, true },
+};
+
+struct rows {
+    const char *kind;
+    struct buf list;
+};
+
+/* The default first: it is what the others are compared with. */
+static int add_default(void *ctx, const struct policy_row *row)
+{
+    struct rows *r = ctx;
+    if (strcmp(row->kind, r->kind) == 0 && row->is_default) buf_text(&r->list, row->name);
+    return 0;
+}
+
+static int add_other(void *ctx, const struct policy_row *row)
+{
+    struct rows *r = ctx;
+    if (strcmp(row->kind, r->kind) == 0 && !row->is_default) buf_printf(&r->list, ",%s", row->name);
+    return 0;
+}
+
+static bool is_same(const struct sim_arm *a, const struct sim_arm *b)
+{
+    if (a->missing.text[0] || b->missing.text[0]) return false;
+    return a->run->digest == b->run->digest;
+}
+
+/* How many pairs of the rows in `list` are alike on every workload. */
+static uint32_t check(const struct workload *w, const char *list)
+{
+    bool alike[ROWS_MAX][ROWS_MAX] = { 0 };
+    uint32_t pairs = 0;
+    for (uint32_t n = 0; n < WORKLOADS_MAX && w->options[n]; n++) {
+        CLEANUP(buf_fini) struct buf line = { 0 };
+        buf_printf(&line, "%s --compare %s=%s", w->options[n], w->kind, list);
+        struct gate g = gate_run(line.data);
+        assert_in_range(g.arms.count, 2, ROWS_MAX);
+        for (uint32_t i = 0; i < g.arms.count; i++) {
+            for (uint32_t k = 0; k < i && (k == 0 || !w->only_default); k++) {
+                bool same = is_same(&g.arms.arm[i], &g.arms.arm[k]);
+                alike[i][k] = same && (n == 0 || alike[i][k]);
+                bool last = n + 1 == WORKLOADS_MAX || !w->options[n + 1];
+                if (last && alike[i][k])
+                    printf("ALIKE: %s and %s\n", g.arms.arm[i].name.data, g.arms.arm[k].name.data);
+                pairs += last && alike[i][k];
+            }
+        }
+        gate_free(&g);
+    }
+    return pairs;
+}
+
+static uint32_t check_kind(const struct workload *w)
+{
+    struct rows r = { .kind = w->kind };
+    policies_each(add_default, &r);
+    policies_each(add_other, &r);
+    uint32_t pairs = check(w, r.list.data);
+    buf_fini(&r.list);
+    return pairs;
+}
+
+static void every_row_changes_something(void **state)
+{
+    (void)state;
+    uint32_t same = 0;
+    for (size_t i = 0; i < COUNT_OF(workloads); i++)
+        same += check_kind(&workloads[i]);
+    assert_int_equal(same, 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = { cmocka_unit_test(every_row_changes_something) };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
