@@ -155,7 +155,7 @@ static bool was_tried(const struct core_request *r, uint32_t slot)
 }
 
 /* Who may get it: newcomers go to instances that compute prompts, handed-over ones to those that
- * only decode. */
+ * decode. */
 static void view_fill(struct core *c, const struct core_request *r, bool handed_over,
                       int64_t now_us, struct route_view *ret)
 {
@@ -168,7 +168,7 @@ static void view_fill(struct core *c, const struct core_request *r, bool handed_
         *in = (struct route_instance){
             .id = i,
             .name_hash = hash64(s->ep.name, strlen(s->ep.name), 0),
-            .accepts = s->ep.ready && (s->ep.role == ROLE_DECODE) == handed_over &&
+            .accepts = s->ep.ready && s->ep.role != (handed_over ? ROLE_PREFILL : ROLE_DECODE) &&
                        s->suspended_until_us <= now_us && !was_tried(r, i),
             .has_perf = s->ep.has_perf,
             .perf = s->ep.perf,
