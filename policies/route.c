@@ -9,12 +9,20 @@
 
 #include <math.h>
 
-extern const struct route_policy route_shortest_ttft, route_round_robin, route_random,
-    route_least_request, route_power_of_two, route_consistent_hash, route_prefix_affinity;
+extern const struct route_policy route_completion, route_shortest_ttft, route_min_ttft,
+    route_mooncake_fetch, route_round_robin, route_random, route_least_request, route_power_of_two,
+    route_consistent_hash, route_bounded_load, route_prefix_affinity, route_dynamo_cost,
+    route_lmetric, route_llmd_scorers, route_preble, route_d2lpm, route_intelligent_router,
+    route_tetri_p2c, route_learned_latency;
 
 const struct route_policy *const route_table[] = {
-    &route_shortest_ttft, &route_round_robin,     &route_random,          &route_least_request,
-    &route_power_of_two,  &route_consistent_hash, &route_prefix_affinity,
+    &route_completion,      &route_shortest_ttft,      &route_min_ttft,
+    &route_mooncake_fetch,  &route_round_robin,        &route_random,
+    &route_least_request,   &route_power_of_two,       &route_consistent_hash,
+    &route_bounded_load,    &route_prefix_affinity,    &route_dynamo_cost,
+    &route_lmetric,         &route_llmd_scorers,       &route_preble,
+    &route_d2lpm,           &route_intelligent_router, &route_tetri_p2c,
+    &route_learned_latency,
 };
 const uint32_t route_count = COUNT_OF(route_table);
 
@@ -24,6 +32,43 @@ const struct route_policy *route_find(struct str name)
         if (str_eq(str_from(route_table[i]->name), name)) return route_table[i];
     }
     return NULL;
+}
+
+bool route_takes(const struct route_instance *in)
+{
+    return in->accepts && in->role != ROLE_DECODE;
+}
+
+double route_work_s(const struct perf_coef *perf, uint32_t token_budget, uint32_t prompt_tokens,
+                    uint32_t hit_tokens, double output_tokens)
+{
+    double context = (double)prompt_tokens + output_tokens / 2;
+    return (double)(prompt_tokens - hit_tokens) * (perf->b + perf->a / (double)token_budget) +
+           output_tokens * (perf->c + perf->d * context);
+}
+
+bool route_fleet_perf(const struct route_view *view, struct perf_coef *ret)
+{
+    struct perf_coef sum = { 0 };
+    double known = 0;
+    for (uint32_t i = 0; i < view->instance_count; i++) {
+        const struct route_instance *in = &view->instance[i];
+        if (!in->accepts || !in->has_perf) continue;
+        sum.a += in->perf.a;
+        sum.b += in->perf.b;
+        sum.c += in->perf.c;
+        sum.d += in->perf.d;
+        sum.e += in->perf.e;
+        known += 1;
+    }
+    if (known == 0) return false;
+    sum.a /= known;
+    sum.b /= known;
+    sum.c /= known;
+    sum.d /= known;
+    sum.e /= known;
+    *ret = sum;
+    return true;
 }
 
 uint32_t route_hit_tokens(const struct route_instance *in, const struct route_req *req)
@@ -66,9 +111,12 @@ void route_best_offer(struct route_best *best, uint32_t index, double score, str
 void route_answer(const struct route_view *view, const struct route_req *req, uint32_t index,
                   uint32_t second_index, struct route_verdict *ret)
 {
-    *ret = (struct route_verdict){
-        .instance_id = ROUTE_NONE, .estimate_s = -1, .runner_up_id = ROUTE_NONE, .runner_up_s = -1
-    };
+    *ret = (struct route_verdict){ .instance_id = ROUTE_NONE,
+                                   .estimate_s = -1,
+                                   .runner_up_id = ROUTE_NONE,
+                                   .runner_up_s = -1,
+                                   .fetch_from_id = ROUTE_NONE,
+                                   .decode_id = ROUTE_NONE };
     if (index != ROUTE_NONE) {
         ret->instance_id = view->instance[index].id;
         ret->estimate_s = route_ttft_s(&view->instance[index], req);

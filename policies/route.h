@@ -15,59 +15,109 @@
 #include "base/core/rng.h"
 #include "base/core/str.h"
 #include "policies/perf.h"
+#include "policies/role.h"
 
 #define ROUTE_INSTANCES_MAX 256 /* instances one view can hold */
 #define ROUTE_STATE_BYTES_MAX 8192
+#define ROUTE_SCRATCH 8        /* floats of its own that a row may keep with a request */
+#define ROUTE_HEAVY_TOKENS 128 /* an answer predicted longer than this is a heavy decode */
 #define ROUTE_NONE UINT32_MAX
 
 struct route_instance {
     uint32_t id;             /* the router's slot for the endpoint, < ROUTE_INSTANCES_MAX */
     uint64_t name_hash;      /* stable across restarts of the router; for consistent hashing */
     bool accepts;            /* ready, not draining, circuit closed */
+    enum role role;          /* ROLE_DECODE gets no new request, only handed-over ones */
     bool has_perf;           /* perf was reported or learned */
     struct perf_coef perf;   /* step-time model of this instance */
     uint32_t token_budget;   /* tokens one step may carry; at least 1 */
     uint32_t seqs_max;       /* sequences it runs at once; at least 1 */
-    uint32_t in_flight;      /* requests sent and not ended */
-    uint32_t decoding;       /* of those, past their first token */
-    uint64_t kv_tokens;      /* tokens their sequences hold, for the read term of perf */
+    uint32_t in_flight;      /* requests sent and not ended, by anybody as far as is known */
+    uint32_t waiting;        /* of those, before their first token */
+    uint32_t tenant_waiting; /* of those, of this request's tenant */
+    uint32_t decoding;       /* past their first token */
+    uint32_t heavy;          /* in flight and predicted longer than ROUTE_HEAVY_TOKENS */
+    uint64_t kv_tokens;      /* tokens that decoding sequences hold, for the read term of perf */
+    uint64_t active_tokens;  /* prompt and answer so far of all in flight */
+    uint64_t kv_tokens_max;  /* tokens its KV memory holds; 0: unknown */
+    double output_left;      /* tokens that those in flight are predicted still to generate */
     uint64_t prefill_tokens; /* uncached prompt tokens sent and not yet computed */
     double slot_wait_s;      /* predicted seconds until a sequence slot is free; 0 when one is */
-    uint32_t hit_tokens;     /* tokens of this request's prompt it should hold */
+    uint32_t hit_tokens;     /* tokens of this request's prompt it should hold on the device */
+    uint32_t hit_host_tokens, hit_disk_tokens; /* and further ones that lower tiers hold */
+    double prompt_load; /* seconds of prompts' arithmetic a second sent to it in the last 10 s */
     double price_per_hour;
 };
 
 struct route_view {
     const struct route_instance *instance;
     uint32_t instance_count;
+    bool has_load;
+    double load;         /* seconds of work a second sent lately, per instance that accepts */
+    double link_bytes_s; /* between instances, for KV; 0: they cannot fetch */
+    uint32_t kv_bytes_per_token; /* 0: unknown */
 };
 
 struct route_req {
     uint32_t prompt_tokens; /* at least 1 */
     uint64_t prefix_hash;   /* of the first blocks (or bytes) of the prompt, salted by tenant */
-    double output_p50;      /* predicted output length */
+    uint64_t tenant;        /* hash of its name */
+    double output_mean;     /* predicted output length */
+    double output_p50;
     double output_p90;
+    double slo_ttft_s, slo_tpot_s; /* 0: none promised */
 };
 
 struct route_verdict {
-    uint32_t instance_id; /* ROUTE_NONE: no instance accepts; hold the request */
+    uint32_t instance_id; /* ROUTE_NONE: no instance takes it now; hold or refuse the request */
     double estimate_s;    /* predicted TTFT there; < 0 when the policy has no estimate */
     uint32_t runner_up_id;
     double runner_up_s;
+    uint32_t fetch_from_id; /* whose KV instance_id fetches first; ROUTE_NONE: nobody's */
+    uint32_t fetch_tokens;
+    uint32_t decode_id;    /* who goes on after the first token; ROUTE_NONE: instance_id */
+    bool reject;           /* with instance_id ROUTE_NONE: 429 rather than hold */
+    double retry_after_s;  /* with reject */
+    int64_t hold_until_us; /* with instance_id ROUTE_NONE: ask again then; 0: on any change */
+    float scratch[ROUTE_SCRATCH]; /* comes back with the request's events */
 };
 
+enum route_event_kind {
+    ROUTE_SENT,
+    ROUTE_FIRST_TOKEN, /* ttft_s is known */
+    ROUTE_FINISHED,    /* answered whole; generated and tpot_s are known */
+    ROUTE_FAILED,      /* the attempt ended otherwise */
+    ROUTE_EVENT_COUNT
+};
+
+struct route_event {
+    enum route_event_kind kind;
+    uint32_t instance_id;
+    uint64_t tenant;
+    uint32_t prompt_tokens, hit_tokens; /* as believed when it was sent */
+    uint32_t generated;
+    double output_mean; /* as predicted when it was sent */
+    double ttft_s;      /* from sending to the first token; < 0: none yet */
+    double tpot_s;      /* per further token; < 0: not measured */
+    double work_s;      /* machine seconds it was expected to take (route_work_s) */
+    int64_t at_us;
+    float scratch[ROUTE_SCRATCH];
+};
+
+/* `observe` and `decide` alone write the state, which is zeros at first. */
 struct route_policy {
     const char *name;    /* as in muster.yaml */
     const char *about;   /* --help and the documents */
     const char *source;  /* where the rule comes from */
     uint32_t state_size; /* fixed, serialisable, at most ROUTE_STATE_BYTES_MAX; 0 for none */
+    void (*observe)(void *state, const struct route_event *ev); /* optional */
     void (*decide)(void *state, const struct route_view *view, const struct route_req *req,
                    int64_t now_us, struct rng *rng, struct route_verdict *ret);
 };
 
 extern const struct route_policy *const route_table[];
 extern const uint32_t route_count;
-#define ROUTE_DEFAULT "shortest_ttft"
+#define ROUTE_DEFAULT "completion"
 
 const struct route_policy *route_find(struct str name); /* NULL when there is none */
 
@@ -81,6 +131,21 @@ const struct route_policy *route_find(struct str name); /* NULL when there is no
  *
  * -1 when in->has_perf is false. */
 double route_ttft_s(const struct route_instance *in, const struct route_req *req);
+
+/* Takes new requests: accepts, and is not kept for decoding only. */
+bool route_takes(const struct route_instance *in);
+
+/* Seconds of the machine that a request takes: its prompt's arithmetic and its share of the steps
+ * that carry it, and what each of its output tokens adds to a step.
+ *
+ *     uncached * (b + a / token_budget) + output * (c + d * (prompt + output / 2))
+ */
+double route_work_s(const struct perf_coef *perf, uint32_t token_budget, uint32_t prompt_tokens,
+                    uint32_t hit_tokens, double output_tokens);
+
+/* Mean coefficients of the accepting instances that report some; false when none does. A fresh
+ * instance is estimated with them, so that it gets its share at once. */
+bool route_fleet_perf(const struct route_view *view, struct perf_coef *ret);
 
 /* Hit tokens that can count: the index lags, so a claim may exceed prompt - 1. */
 uint32_t route_hit_tokens(const struct route_instance *in, const struct route_req *req);

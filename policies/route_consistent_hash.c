@@ -14,7 +14,7 @@ static void decide(void *state, const struct route_view *view, const struct rout
     struct route_best best = ROUTE_BEST_INIT;
     for (uint32_t i = 0; i < view->instance_count; i++) {
         const struct route_instance *in = &view->instance[i];
-        if (!in->accepts) continue;
+        if (!route_takes(in)) continue;
         uint64_t weight = hash64(&in->name_hash, sizeof in->name_hash, req->prefix_hash);
         route_best_offer(&best, i, -(double)weight, rng);
     }

@@ -8,7 +8,7 @@ static void decide(void *state, const struct route_view *view, const struct rout
     struct route_best best = ROUTE_BEST_INIT;
     for (uint32_t i = 0; i < view->instance_count; i++) {
         const struct route_instance *in = &view->instance[i];
-        if (in->accepts) route_best_offer(&best, i, (double)in->in_flight, rng);
+        if (route_takes(in)) route_best_offer(&best, i, (double)in->in_flight, rng);
     }
     route_answer(view, req, best.index, best.second_index, ret);
 }

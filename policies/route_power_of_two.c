@@ -9,7 +9,7 @@
 static uint32_t accepting_at(const struct route_view *view, uint64_t nth)
 {
     for (uint32_t i = 0; i < view->instance_count; i++) {
-        if (view->instance[i].accepts && nth-- == 0) return i;
+        if (route_takes(&view->instance[i]) && nth-- == 0) return i;
     }
     return ROUTE_NONE;
 }
@@ -20,7 +20,7 @@ static void decide(void *state, const struct route_view *view, const struct rout
     (void)state, (void)now_us;
     uint64_t accepting = 0;
     for (uint32_t i = 0; i < view->instance_count; i++)
-        accepting += view->instance[i].accepts;
+        accepting += route_takes(&view->instance[i]);
 
     uint64_t first = rng_below(rng, accepting);
     struct route_best best = ROUTE_BEST_INIT;

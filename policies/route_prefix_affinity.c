@@ -23,7 +23,7 @@ static struct extremes find_extremes(const struct route_view *view, const struct
     struct extremes e = { ROUTE_NONE, ROUTE_NONE, ROUTE_NONE };
     const struct route_instance *at = view->instance;
     for (uint32_t i = 0; i < view->instance_count; i++) {
-        if (!at[i].accepts) continue;
+        if (!route_takes(&at[i])) continue;
         if (e.least == ROUTE_NONE || at[i].in_flight < at[e.least].in_flight) e.least = i;
         if (e.most == ROUTE_NONE || at[i].in_flight > at[e.most].in_flight) e.most = i;
         if (e.longest == ROUTE_NONE ||

@@ -7,7 +7,7 @@ static void decide(void *state, const struct route_view *view, const struct rout
     (void)state, (void)now_us;
     struct route_best best = ROUTE_BEST_INIT;
     for (uint32_t i = 0; i < view->instance_count; i++) {
-        if (view->instance[i].accepts) route_best_offer(&best, i, 0, rng);
+        if (route_takes(&view->instance[i])) route_best_offer(&best, i, 0, rng);
     }
     route_answer(view, req, best.index, ROUTE_NONE, ret);
 }

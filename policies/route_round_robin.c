@@ -18,7 +18,7 @@ static void decide(void *state, const struct route_view *view, const struct rout
     uint32_t lowest = ROUTE_NONE, next = ROUTE_NONE;
     for (uint32_t i = 0; i < view->instance_count; i++) {
         const struct route_instance *in = &view->instance[i];
-        if (!in->accepts) continue;
+        if (!route_takes(in)) continue;
         if (lowest == ROUTE_NONE || in->id < view->instance[lowest].id) lowest = i;
         if (turn->started && in->id <= turn->last_id) continue;
         if (next == ROUTE_NONE || in->id < view->instance[next].id) next = i;

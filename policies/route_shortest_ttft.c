@@ -12,31 +12,6 @@
  */
 #include "policies/route.h"
 
-/* Mean coefficients of the accepting instances that report some; false when none does. */
-static bool fleet_perf(const struct route_view *view, struct perf_coef *ret)
-{
-    struct perf_coef sum = { 0 };
-    double known = 0;
-    for (uint32_t i = 0; i < view->instance_count; i++) {
-        const struct route_instance *in = &view->instance[i];
-        if (!in->accepts || !in->has_perf) continue;
-        sum.a += in->perf.a;
-        sum.b += in->perf.b;
-        sum.c += in->perf.c;
-        sum.d += in->perf.d;
-        sum.e += in->perf.e;
-        known += 1;
-    }
-    if (known == 0) return false;
-    sum.a /= known;
-    sum.b /= known;
-    sum.c /= known;
-    sum.d /= known;
-    sum.e /= known;
-    *ret = sum;
-    return true;
-}
-
 static double score(const struct route_instance *in, const struct route_req *req,
                     const struct perf_coef *fleet)
 {
@@ -56,11 +31,11 @@ static void decide(void *state, const struct route_view *view, const struct rout
 {
     (void)state, (void)now_us;
     struct perf_coef fleet;
-    bool has_fleet = fleet_perf(view, &fleet);
+    bool has_fleet = route_fleet_perf(view, &fleet);
     struct route_best best = ROUTE_BEST_INIT;
     for (uint32_t i = 0; i < view->instance_count; i++) {
         const struct route_instance *in = &view->instance[i];
-        if (!in->accepts) continue;
+        if (!route_takes(in)) continue;
         route_best_offer(&best, i, score(in, req, has_fleet ? &fleet : NULL), rng);
     }
     route_answer(view, req, best.index, best.second_index, ret);

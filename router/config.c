@@ -17,7 +17,7 @@ static const struct config_field rows[] = {
       .about = "Addresses of engines to send to besides those the controller names." },
     { .name = "cors_origins", .type = CONFIG_TEXTS, .min = 0, .max = 16, AT(cors_origins),
       .about = "Origins whose pages may call the API, such as the console's." },
-    { .name = "route", .type = CONFIG_TEXT, .default_text = "shortest_ttft", .reloadable = true,
+    { .name = "route", .type = CONFIG_TEXT, .default_text = "completion", .reloadable = true,
       AT(route), .about = "Routing policy; `muster policies` lists them." },
     { .name = "predict", .type = CONFIG_TEXT, .default_text = "key_table", AT(predict),
       .about = "Predictor of output lengths; `muster policies predict` lists them." },

@@ -260,6 +260,7 @@ void decide_endpoint_put(struct decide *d, const struct endpoint *ep, struct err
         .has_perf = ep->has_perf,
         .token_budget = TOKEN_BUDGET,
         .seqs_max = ep->running_max,
+        .kv_tokens_max = (uint64_t)ep->pages_total * ep->page_tokens,
         .price_per_hour = ep->price_per_h,
     };
     struct target target = { .port = (uint16_t)ep->port,

@@ -89,6 +89,7 @@ void routers_endpoint(struct run *run, struct instance *in)
         .perf = load.perf,
         .token_budget = limits.batch_tokens_max,
         .seqs_max = limits.seqs_max,
+        .kv_tokens_max = load.kv_tokens_max,
         .price_per_hour = pool->price_h,
     };
     name_of(in, ep.name);

@@ -14,8 +14,17 @@
 struct slot {
     bool used;
     struct core_endpoint ep;
+    uint64_t name_hash;
+    struct load load;
+    struct load_meter prompts; /* seconds of prompts' arithmetic sent to it */
     int64_t suspended_until_us;
     int64_t suspend_us; /* the next rest, doubling; 0 after a success */
+};
+
+/* The work that one model is sent. */
+struct model {
+    uint64_t name;
+    struct load_meter meter;
 };
 
 struct core {
@@ -27,6 +36,10 @@ struct core {
     struct rng rng;
     struct retry_budget budget;
     struct slot slot[ROUTE_INSTANCES_MAX];
+    uint32_t slots_end; /* no slot from here on is used */
+    struct model model[CORE_MODELS_MAX];
+    uint32_t model_count;
+    uint64_t decisions;
     struct list held;
     uint32_t held_count;
     uint64_t held_tokens;
@@ -95,7 +108,7 @@ void *core_predict_state(struct core *c)
 
 uint32_t core_endpoint_find(const struct core *c, const char *name)
 {
-    for (uint32_t i = 0; i < ROUTE_INSTANCES_MAX; i++) {
+    for (uint32_t i = 0; i < c->slots_end; i++) {
         if (c->slot[i].used && strcmp(c->slot[i].ep.name, name) == 0) return i;
     }
     return ROUTE_NONE;
@@ -110,9 +123,12 @@ int core_endpoint_put(struct core *c, const struct core_endpoint *ep, uint32_t *
             if (!c->slot[at].used && ledger_in_flight(c->ledger, at) == 0) break;
         }
         if (at == ROUTE_INSTANCES_MAX) return -ENOSPC;
-        c->slot[at] = (struct slot){ .used = true };
+        c->slot[at] =
+            (struct slot){ .used = true, .name_hash = hash64(ep->name, strlen(ep->name), 0) };
+        c->slots_end = max_u32(c->slots_end, at + 1);
     } else if (c->slot[at].ep.boot != ep->boot) {
         prefix_index_drop_slot(c->index, at);
+        load_boot(&c->slot[at].load);
         c->slot[at].suspended_until_us = c->slot[at].suspend_us = 0;
     }
     c->slot[at].ep = *ep;
@@ -125,7 +141,49 @@ void core_endpoint_remove(struct core *c, uint32_t slot)
     must(slot < ROUTE_INSTANCES_MAX);
     if (!c->slot[slot].used) return;
     c->slot[slot].used = false;
+    while (c->slots_end > 0 && !c->slot[c->slots_end - 1].used)
+        c->slots_end--;
     prefix_index_drop_slot(c->index, slot);
+}
+
+/* NULL beyond CORE_MODELS_MAX. */
+static struct model *model_of(struct core *c, uint64_t name)
+{
+    for (uint32_t i = 0; i < c->model_count; i++) {
+        if (c->model[i].name == name) return &c->model[i];
+    }
+    if (c->model_count == CORE_MODELS_MAX) return NULL;
+    struct model *m = &c->model[c->model_count++];
+    m->name = name;
+    return m;
+}
+
+static void count_work(struct core *c, uint64_t model, double work_s, int64_t now_us)
+{
+    struct model *m = work_s > 0 ? model_of(c, model) : NULL;
+    if (m) load_meter_add(&m->meter, LOAD_US, work_s, now_us);
+}
+
+double core_work_rate(const struct core *c, uint64_t model, int64_t now_us)
+{
+    for (uint32_t i = 0; i < c->model_count; i++) {
+        if (c->model[i].name == model) return load_meter_rate(&c->model[i].meter, LOAD_US, now_us);
+    }
+    return -1;
+}
+
+void core_endpoint_report(struct core *c, uint32_t slot, const struct core_load *load,
+                          int64_t as_of_us, int64_t now_us)
+{
+    must(slot < ROUTE_INSTANCES_MAX);
+    struct slot *s = &c->slot[slot];
+    if (!s->used) return;
+    uint64_t tokens =
+        load_report(&s->load, load, ledger_sums(c->ledger, slot), min_i64(as_of_us, now_us));
+    if (tokens == 0 || !s->ep.has_perf) return;
+    load_meter_add(&s->prompts, LOAD_PROMPTS_US, (double)tokens * s->ep.perf.b, now_us);
+    double token_s = s->ep.perf.b + s->ep.perf.a / (double)max_u32(s->ep.token_budget, 1);
+    count_work(c, s->ep.model, (double)tokens * token_s, now_us);
 }
 
 const struct core_endpoint *core_endpoint_at(const struct core *c, uint32_t slot)
@@ -154,56 +212,130 @@ static bool was_tried(const struct core_request *r, uint32_t slot)
     return r->tried[slot / 64] >> (slot % 64) & 1;
 }
 
-/* Who may get it: newcomers go to instances that compute prompts, handed-over ones to those that
- * decode. */
+static void instance_fill(struct core *c, uint32_t slot, const struct core_request *r,
+                          int64_t now_us, struct route_instance *in)
+{
+    const struct slot *s = &c->slot[slot];
+    *in = (struct route_instance){
+        .id = slot,
+        .name_hash = s->name_hash,
+        .accepts = s->ep.ready && s->suspended_until_us <= now_us && !was_tried(r, slot),
+        .role = s->ep.role,
+        .has_perf = s->ep.has_perf,
+        .perf = s->ep.perf,
+        .token_budget = max_u32(s->ep.token_budget, 1),
+        .seqs_max = max_u32(s->ep.seqs_max, 1),
+        .kv_tokens_max = s->ep.kv_tokens_max,
+        .hit_tokens = c->hit_blocks[slot] * c->config.key_tokens,
+        .prompt_load = load_meter_rate(&s->prompts, LOAD_PROMPTS_US, now_us),
+        .price_per_hour = s->ep.price_per_hour,
+    };
+    ledger_view(c->ledger, slot, r->features.tenant, now_us, in);
+    load_view(&s->load, ledger_sums(c->ledger, slot), now_us, in);
+}
+
+/* Newcomers go to instances that compute prompts, handed-over ones to those that only decode. */
 static void view_fill(struct core *c, const struct core_request *r, bool handed_over,
                       int64_t now_us, struct route_view *ret)
 {
     prefix_index_match(c->index, r->keys, r->key_count, now_us, c->hit_blocks);
-    uint32_t count = 0;
-    for (uint32_t i = 0; i < ROUTE_INSTANCES_MAX; i++) {
-        const struct slot *s = &c->slot[i];
-        if (!s->used || s->ep.model != r->model) continue;
+    uint32_t count = 0, accept = 0;
+    for (uint32_t i = 0; i < c->slots_end; i++) {
+        if (!c->slot[i].used || c->slot[i].ep.model != r->model) continue;
         struct route_instance *in = &c->instance[count++];
-        *in = (struct route_instance){
-            .id = i,
-            .name_hash = hash64(s->ep.name, strlen(s->ep.name), 0),
-            .accepts = s->ep.ready && s->ep.role != (handed_over ? ROLE_PREFILL : ROLE_DECODE) &&
-                       s->suspended_until_us <= now_us && !was_tried(r, i),
-            .has_perf = s->ep.has_perf,
-            .perf = s->ep.perf,
-            .token_budget = max_u32(s->ep.token_budget, 1),
-            .seqs_max = max_u32(s->ep.seqs_max, 1),
-            .hit_tokens = c->hit_blocks[i] * c->config.key_tokens,
-            .price_per_hour = s->ep.price_per_hour,
-        };
-        ledger_view(c->ledger, i, now_us, in);
+        instance_fill(c, i, r, now_us, in);
+        if (handed_over) in->accepts = in->accepts && in->role == ROLE_DECODE;
+        accept += route_takes(in);
     }
-    *ret = (struct route_view){ c->instance, count };
+    double rate = core_work_rate(c, r->model, now_us);
+    *ret = (struct route_view){ .instance = c->instance,
+                                .instance_count = count,
+                                .has_load = rate >= 0 && accept > 0,
+                                .load = accept > 0 ? rate / (double)accept : 0,
+                                .link_bytes_s = c->config.link_bytes_s,
+                                .kv_bytes_per_token = c->config.kv_bytes_per_token };
 }
 
-/* Tries to place the request now; false when no instance accepts it or the ledger is full. */
+/* What names the beginning of a prompt: a key some way in, because all may share the first. */
+static uint64_t prefix_hash(const struct core *c, const struct core_request *r)
+{
+    if (r->key_count == 0) return r->features.prefix;
+    uint32_t keys = max_u32(CORE_PREFIX_TOKENS / c->config.key_tokens, 2);
+    return r->keys[min_u32(keys, r->key_count) - 1].lo;
+}
+
+static void tell_policy(struct core *c, const struct core_request *r, enum route_event_kind kind,
+                        const struct ledger_entry *e, int64_t now_us)
+{
+    const struct route_policy *row = c->config.route;
+    if (!row->observe && !c->config.watch) return;
+    struct route_event ev = { .kind = kind,
+                              .instance_id = e->slot,
+                              .tenant = e->sent.tenant,
+                              .prompt_tokens = e->sent.prompt_tokens,
+                              .hit_tokens = e->sent.hit_tokens,
+                              .generated = e->generated,
+                              .output_mean = e->sent.output_expected,
+                              .ttft_s = -1,
+                              .tpot_s = -1,
+                              .work_s = e->sent.work_s,
+                              .at_us = now_us };
+    memcpy(ev.scratch, r->route.scratch, sizeof ev.scratch);
+    if (e->first_us > 0) ev.ttft_s = (double)(e->first_us - e->sent_us) * 1e-6;
+    if (kind == ROUTE_FINISHED && e->first_us > 0 && e->generated > 1) {
+        ev.tpot_s = (double)(now_us - e->first_us) * 1e-6 / (double)(e->generated - 1);
+    }
+    if (row->observe) row->observe(c->route_state, &ev);
+    if (c->config.watch) c->config.watch->event(c->config.watch->arg, r->decision, &ev);
+}
+
+static void send_to(struct core *c, struct core_request *r, uint32_t slot, int64_t now_us)
+{
+    const struct core_endpoint *ep = &c->slot[slot].ep;
+    uint32_t hit = c->hit_blocks[slot] * c->config.key_tokens + r->route.fetch_tokens;
+    struct ledger_sending s = { .prompt_tokens = r->prompt_tokens,
+                                .hit_tokens = min_u32(hit, r->prompt_tokens - 1),
+                                .output_expected = r->length.mean,
+                                .tenant = r->features.tenant };
+    if (ep->has_perf) {
+        s.work_s = route_work_s(&ep->perf, max_u32(ep->token_budget, 1), s.prompt_tokens,
+                                s.hit_tokens, s.output_expected);
+        load_meter_add(&c->slot[slot].prompts, LOAD_PROMPTS_US,
+                       (double)(s.prompt_tokens - s.hit_tokens) * ep->perf.b, now_us);
+    }
+    r->entry = ledger_send(c->ledger, slot, &s, now_us);
+    must(r->entry); /* place_or_hold left room */
+    load_note(&c->slot[slot].load, ledger_sums(c->ledger, slot), now_us);
+    count_work(c, ep->model, s.work_s, now_us);
+    tell_policy(c, r, ROUTE_SENT, r->entry, now_us);
+    c->total.uncached_tokens += s.prompt_tokens - s.hit_tokens;
+    prefix_index_expect(c->index, slot, r->keys, r->key_count, now_us + CORE_EXPECT_US);
+    r->hit_tokens = s.hit_tokens;
+    r->slot = slot;
+    r->state = CORE_SENT;
+    r->retry.attempts++;
+}
+
+/* Tries to place the request now; false when no instance accepts it: r->route says whether to hold
+ * or to reject it. */
 static bool place(struct core *c, struct core_request *r, int64_t now_us)
 {
     struct route_view view;
     view_fill(c, r, false, now_us, &view);
     struct route_req req = { .prompt_tokens = r->prompt_tokens,
-                             .prefix_hash = r->features.prefix,
+                             .prefix_hash = prefix_hash(c, r),
+                             .tenant = r->features.tenant,
+                             .output_mean = r->length.mean,
                              .output_p50 = r->length.p50,
-                             .output_p90 = r->length.p90 };
+                             .output_p90 = r->length.p90,
+                             .slo_ttft_s = r->slo_ttft_s,
+                             .slo_tpot_s = r->slo_tpot_s };
     c->config.route->decide(c->route_state, &view, &req, now_us, &c->rng, &r->route);
+    r->decision = ++c->decisions;
+    const struct core_watch *w = c->config.watch;
+    if (w) w->decided(w->arg, r->decision, &view, &req, &r->route, now_us);
     if (r->route.instance_id == ROUTE_NONE) return false;
-
-    uint32_t slot = r->route.instance_id;
-    r->hit_tokens = min_u32(c->hit_blocks[slot] * c->config.key_tokens, r->prompt_tokens - 1);
-    r->entry =
-        ledger_send(c->ledger, slot, r->prompt_tokens, r->hit_tokens, r->length.mean, now_us);
-    if (!r->entry) return false;
-    c->total.uncached_tokens += r->prompt_tokens - r->hit_tokens;
-    prefix_index_expect(c->index, slot, r->keys, r->key_count, now_us + CORE_EXPECT_US);
-    r->slot = slot;
-    r->state = CORE_SENT;
-    r->retry.attempts++;
+    send_to(c, r, r->route.instance_id, now_us);
     return true;
 }
 
@@ -225,8 +357,13 @@ static struct core_verdict place_or_hold(struct core *c, struct core_request *r,
 {
     if (ledger_total(c->ledger) >= c->config.requests_max) return refuse(c, r, 429);
     if (place(c, r, now_us)) return (struct core_verdict){ CORE_SEND, 0, 0 };
+    if (r->route.reject) {
+        r->state = CORE_ENDED;
+        return (struct core_verdict){ CORE_REFUSE, 429, r->route.retry_after_s };
+    }
     if (c->held_count >= c->config.held_max) return refuse(c, r, 503);
     r->state = CORE_HELD;
+    r->hold_until_us = r->route.hold_until_us;
     if (r->held_us == 0) r->held_us = now_us;
     memset(r->tried, 0, sizeof r->tried); /* after a wait every endpoint is worth a try again */
     list_push_back(&c->held, &r->link);
@@ -258,7 +395,10 @@ void core_tokens(struct core *c, struct core_request *r, uint32_t count, int64_t
 {
     must(r->state == CORE_SENT);
     c->slot[r->slot].suspend_us = 0;
+    bool first = r->entry->first_us == 0;
     ledger_tokens(c->ledger, r->entry, count, now_us);
+    load_note(&c->slot[r->slot].load, ledger_sums(c->ledger, r->slot), now_us);
+    if (first) tell_policy(c, r, ROUTE_FIRST_TOKEN, r->entry, now_us);
 }
 
 /* With its tokens so far, and nothing of the prompt left to compute. */
@@ -266,10 +406,15 @@ static void count_at(struct core *c, struct core_request *r, uint32_t slot, int6
 {
     uint32_t generated = r->entry->generated;
     ledger_end(c->ledger, r->entry);
-    r->entry = ledger_send(c->ledger, slot, r->prompt_tokens, r->prompt_tokens - 1, r->length.mean,
-                           now_us);
+    load_note(&c->slot[r->slot].load, ledger_sums(c->ledger, r->slot), now_us);
+    struct ledger_sending s = { .prompt_tokens = r->prompt_tokens,
+                                .hit_tokens = r->prompt_tokens - 1,
+                                .output_expected = r->length.mean,
+                                .tenant = r->features.tenant };
+    r->entry = ledger_send(c->ledger, slot, &s, now_us);
     must(r->entry != NULL); /* one was given back just now */
     ledger_tokens(c->ledger, r->entry, generated, now_us);
+    load_note(&c->slot[slot].load, ledger_sums(c->ledger, slot), now_us);
     r->slot = slot;
 }
 
@@ -281,6 +426,10 @@ uint32_t core_hand_over(struct core *c, struct core_request *r, int64_t now_us)
     const struct route_req req = { .prompt_tokens = r->prompt_tokens };
     uint32_t at = handoff_pick(&view, &req, &c->rng);
     if (at == ROUTE_NONE) return ROUTE_NONE;
+    /* A routing row that has chosen the decode instance as well is followed while that accepts. */
+    for (uint32_t i = 0; i < view.instance_count; i++) {
+        if (view.instance[i].id == r->route.decode_id && view.instance[i].accepts) at = i;
+    }
     count_at(c, r, view.instance[at].id, now_us);
     return r->slot;
 }
@@ -297,12 +446,20 @@ static void suspend(struct slot *s, int64_t now_us)
     s->suspended_until_us = now_us + s->suspend_us;
 }
 
+static void attempt_over(struct core *c, struct core_request *r, enum route_event_kind kind,
+                         int64_t now_us)
+{
+    tell_policy(c, r, kind, r->entry, now_us);
+    ledger_end(c->ledger, r->entry);
+    load_note(&c->slot[r->slot].load, ledger_sums(c->ledger, r->slot), now_us);
+    r->entry = NULL;
+}
+
 struct core_verdict core_fail(struct core *c, struct core_request *r, enum retry_failure failure,
                               int64_t now_us)
 {
     must(r->state == CORE_SENT);
-    ledger_end(c->ledger, r->entry);
-    r->entry = NULL;
+    attempt_over(c, r, ROUTE_FAILED, now_us);
     r->tried[r->slot / 64] |= 1ULL << (r->slot % 64);
     if (failure == RETRY_UNREACHABLE || failure == RETRY_DIED) suspend(&c->slot[r->slot], now_us);
     struct retry_verdict v = retry_decide(&c->budget, &r->retry, failure);
@@ -313,13 +470,11 @@ struct core_verdict core_fail(struct core *c, struct core_request *r, enum retry
 void core_end(struct core *c, struct core_request *r, uint32_t generated, bool censored,
               int64_t now_us)
 {
-    (void)now_us;
     must(r->state == CORE_SENT || r->state == CORE_HELD);
     if (r->state == CORE_HELD) {
         unhold(c, r);
     } else {
-        ledger_end(c->ledger, r->entry);
-        r->entry = NULL;
+        attempt_over(c, r, censored || generated == 0 ? ROUTE_FAILED : ROUTE_FINISHED, now_us);
         if (generated > 0) {
             c->config.predict->observe(c->predict_state, &r->features, generated, censored);
         }
@@ -336,6 +491,13 @@ struct core_request *core_held_next(struct core *c, int64_t now_us, struct core_
             *ret = (struct core_verdict){ CORE_SEND, 0, 0 };
             return r;
         }
+        if (r->route.reject) {
+            unhold(c, r);
+            r->state = CORE_ENDED;
+            *ret = (struct core_verdict){ CORE_REFUSE, 429, r->route.retry_after_s };
+            return r;
+        }
+        r->hold_until_us = r->route.hold_until_us;
         if (now_us - r->held_us >= c->config.hold_us_max) {
             unhold(c, r);
             *ret = refuse(c, r, 503);
@@ -351,6 +513,7 @@ int64_t core_held_deadline_us(const struct core *c, int64_t now_us)
     LIST_EACH (&c->held, node) {
         const struct core_request *r = CONTAINER_OF(node, struct core_request, link);
         deadline = min_i64(deadline, r->held_us + c->config.hold_us_max);
+        if (r->hold_until_us > now_us) deadline = min_i64(deadline, r->hold_until_us);
     }
     if (deadline == INT64_MAX) return deadline;
     /* A rest that ends earlier frees them earlier. */
@@ -389,7 +552,7 @@ void core_held_of(const struct core *c, uint64_t model, int64_t now_us, struct c
     }
 }
 
-double core_queued_s(const struct core *c, uint32_t slot, int64_t now_us)
+double core_queued_s(struct core *c, uint32_t slot, int64_t now_us)
 {
     const struct core_endpoint *ep = core_endpoint_at(c, slot);
     if (!ep || !ep->has_perf) return 0;
@@ -397,8 +560,8 @@ double core_queued_s(const struct core *c, uint32_t slot, int64_t now_us)
                                  .perf = ep->perf,
                                  .token_budget = max_u32(ep->token_budget, 1),
                                  .seqs_max = max_u32(ep->seqs_max, 1) };
-    ledger_view(c->ledger, slot, now_us, &in);
-    double steps = ledger_output_left(c->ledger, slot) / (double)max_u32(in.decoding, 1);
+    ledger_view(c->ledger, slot, 0, now_us, &in);
+    double steps = in.output_left / (double)max_u32(in.decoding, 1);
     double step_s = in.perf.a + in.perf.c * (double)in.decoding + in.perf.d * (double)in.kv_tokens;
     return in.perf.b * (double)in.prefill_tokens + steps * step_s;
 }

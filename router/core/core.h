@@ -21,6 +21,7 @@
 #include "policies/role.h"
 #include "policies/route.h"
 #include "router/core/ledger.h"
+#include "router/core/load.h"
 #include "router/core/prefix_index.h"
 #include "router/core/retry.h"
 
@@ -28,6 +29,8 @@
 #define CORE_SUSPEND_US_MIN 1000000  /* an endpoint that failed rests this long, */
 #define CORE_SUSPEND_US_MAX 30000000 /* doubling up to this */
 #define CORE_EXPECT_US 30000000      /* an unconfirmed block is believed this long */
+#define CORE_MODELS_MAX 64           /* whose work is measured; beyond them load is unknown */
+#define CORE_PREFIX_TOKENS 256       /* a prompt's beginning: at least so many, two keys at least */
 
 struct core_config {
     const struct route_policy *route;
@@ -38,6 +41,18 @@ struct core_config {
     uint32_t held_max;     /* waiting for an instance */
     int64_t hold_us_max;
     uint64_t seed;
+    double link_bytes_s;            /* between engines, for KV; 0: they cannot fetch */
+    uint32_t kv_bytes_per_token;    /* 0: unknown */
+    const struct core_watch *watch; /* optional: hears of decisions and events; outlives the core */
+};
+
+/* Hears what the policy was asked, answered and told; changes nothing. `id` counts decisions. */
+struct core_watch {
+    void *arg;
+    void (*decided)(void *arg, uint64_t id, const struct route_view *view,
+                    const struct route_req *req, const struct route_verdict *verdict,
+                    int64_t now_us);
+    void (*event)(void *arg, uint64_t id, const struct route_event *ev);
 };
 
 struct core_endpoint {
@@ -49,6 +64,7 @@ struct core_endpoint {
     bool has_perf;
     struct perf_coef perf;
     uint32_t token_budget, seqs_max;
+    uint64_t kv_tokens_max; /* 0: unknown */
     double price_per_hour;
 };
 
@@ -61,6 +77,7 @@ struct core_request {
     const struct block_key *keys;
     uint32_t key_count;
     struct predict_features features;
+    double slo_ttft_s, slo_tpot_s; /* 0: none promised */
 
     /* The core's. */
     enum core_state state;
@@ -69,6 +86,8 @@ struct core_request {
     struct route_verdict route;
     uint32_t hit_tokens; /* believed to be cached where it went */
     int64_t arrived_us, held_us;
+    int64_t hold_until_us; /* while HELD: the policy wants to be asked again then; 0: on a change */
+    uint64_t decision;     /* number of the decision that sent it */
     struct retry_request retry;
     uint64_t tried[ROUTE_INSTANCES_MAX / 64]; /* slots that failed it */
     struct ledger_entry *entry;
@@ -105,6 +124,13 @@ void *core_predict_state(struct core *c);
  * ROUTE_INSTANCES_MAX are known. Requests in flight there go on. */
 int core_endpoint_put(struct core *c, const struct core_endpoint *ep, uint32_t *ret_slot);
 void core_endpoint_remove(struct core *c, uint32_t slot);
+
+/* What the engine says it had at as_of_us (router's clock): the part of others is added to the view
+ * until the report is stale. Reports older than the last are dropped. */
+void core_endpoint_report(struct core *c, uint32_t slot, const struct core_load *load,
+                          int64_t as_of_us, int64_t now_us);
+/* Seconds of work a second that were sent lately to the instances of a model; < 0: none yet. */
+double core_work_rate(const struct core *c, uint64_t model, int64_t now_us);
 uint32_t core_endpoint_find(const struct core *c, const char *name);               /* ROUTE_NONE */
 const struct core_endpoint *core_endpoint_at(const struct core *c, uint32_t slot); /* or NULL */
 uint32_t core_in_flight(const struct core *c, uint32_t slot);
@@ -150,5 +176,5 @@ struct core_held {
 void core_held_of(const struct core *c, uint64_t model, int64_t now_us, struct core_held *ret);
 
 /* Predicted seconds of the work that is in flight at an endpoint; 0 while its speed is unknown. */
-double core_queued_s(const struct core *c, uint32_t slot, int64_t now_us);
+double core_queued_s(struct core *c, uint32_t slot, int64_t now_us);
 const struct retry_budget *core_budget(const struct core *c);

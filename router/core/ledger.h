@@ -17,32 +17,45 @@
 
 struct ledger;
 
-struct ledger_entry {
-    struct list link; /* on its slot's list, in order of sending */
-    uint32_t slot;
-    uint32_t prompt_tokens;
-    uint32_t hit_tokens; /* as believed when it was sent */
-    uint32_t generated;
+/* What is sent, as the router believes it. */
+struct ledger_sending {
+    uint32_t prompt_tokens, hit_tokens;
     double output_expected; /* tokens, predicted */
+    uint64_t tenant;
+    double work_s; /* machine seconds it is expected to take; 0: unknown */
+};
+
+struct ledger_entry {
+    struct list link; /* waiting or running, in order of sending */
+    uint32_t slot;
+    uint32_t generated;
+    struct ledger_sending sent;
     int64_t sent_us;
     int64_t first_us; /* 0 until the first token came back */
+};
+
+/* Sums of a slot at one time. */
+struct ledger_sums {
+    uint32_t in_flight, waiting; /* waiting: no first token yet */
+    uint64_t kv_tokens, prefill_tokens;
+    uint64_t uncached_total; /* ever sent; ended entries count on */
 };
 
 int ledger_new(uint32_t requests_max, struct ledger **ret, struct err *err);
 void ledger_free(struct ledger *l);
 
 /* NULL when requests_max are in flight: answer 429. */
-struct ledger_entry *ledger_send(struct ledger *l, uint32_t slot, uint32_t prompt_tokens,
-                                 uint32_t hit_tokens, double output_expected, int64_t now_us);
+struct ledger_entry *ledger_send(struct ledger *l, uint32_t slot, const struct ledger_sending *s,
+                                 int64_t now_us);
 void ledger_tokens(struct ledger *l, struct ledger_entry *e, uint32_t count, int64_t now_us);
 void ledger_end(struct ledger *l, struct ledger_entry *e);
 
-/* Fills in_flight, decoding, kv_tokens, prefill_tokens and slot_wait_s of `in`; its perf,
- * token_budget and seqs_max are read. */
-void ledger_view(const struct ledger *l, uint32_t slot, int64_t now_us, struct route_instance *in);
-
-/* Tokens that the requests in flight there are expected still to generate. */
-double ledger_output_left(const struct ledger *l, uint32_t slot);
+/* Fills what the ledger knows of `in` (in_flight, waiting, tenant_waiting of `tenant`, decoding,
+ * heavy, tokens, output_left, prefill_tokens, slot_wait_s); its perf, token_budget and seqs_max
+ * are read. */
+void ledger_view(struct ledger *l, uint32_t slot, uint64_t tenant, int64_t now_us,
+                 struct route_instance *in);
+struct ledger_sums ledger_sums(const struct ledger *l, uint32_t slot);
 
 uint32_t ledger_in_flight(const struct ledger *l, uint32_t slot);
 uint32_t ledger_total(const struct ledger *l);

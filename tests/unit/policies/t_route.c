@@ -32,7 +32,7 @@ static uint32_t ask(const char *name, struct route_instance *in, uint32_t count,
     memset(state, 0, sizeof state);
     struct rng rng;
     rng_seed(&rng, 1);
-    struct route_view view = { in, count };
+    struct route_view view = { .instance = in, .instance_count = count };
     struct route_req req = { .prompt_tokens = prompt_tokens, .prefix_hash = 5 };
     struct route_verdict v;
     p->decide(state, &view, &req, 0, &rng, &v);
@@ -99,7 +99,7 @@ static void ties_spread_evenly(void **state)
 {
     (void)state;
     struct route_instance in[3] = { instance(0), instance(1), instance(2) };
-    struct route_view view = { in, 3 };
+    struct route_view view = { .instance = in, .instance_count = 3 };
     struct route_req req = { .prompt_tokens = 50 };
     struct rng rng;
     rng_seed(&rng, 3);
@@ -117,7 +117,7 @@ static void round_robin_keeps_its_turn_when_one_leaves(void **state)
 {
     (void)state;
     struct route_instance in[3] = { instance(4), instance(7), instance(9) };
-    struct route_view view = { in, 3 };
+    struct route_view view = { .instance = in, .instance_count = 3 };
     struct route_req req = { .prompt_tokens = 5 };
     uint64_t memory[8] = { 0 };
     struct rng rng;
@@ -145,7 +145,7 @@ static void consistent_hash_moves_only_what_left(void **state)
 {
     (void)state;
     struct route_instance in[4] = { instance(0), instance(1), instance(2), instance(3) };
-    struct route_view view = { in, 4 };
+    struct route_view view = { .instance = in, .instance_count = 4 };
     struct rng rng;
     rng_seed(&rng, 1);
     uint32_t before[400], share[4] = { 0 };

@@ -149,6 +149,7 @@ static void other_models_are_not_taken(void **state)
 static void siblings_follow_a_prefix_that_is_still_being_computed(void **state)
 {
     (void)state;
+    core_route_set(core, route_find(STR("shortest_ttft")));
     endpoint("a", true);
     endpoint("b", true);
     struct block_key keys[6];
@@ -173,6 +174,84 @@ static void siblings_follow_a_prefix_that_is_still_being_computed(void **state)
     assert_int_equal(blocks[slot], 0);
     core_end(core, &r[0], 1, false, SECOND);
     core_end(core, &r[1], 1, false, SECOND);
+}
+
+/* A row that holds the first time, refuses the second, and says what it was told. */
+struct odd {
+    uint32_t asked, told[ROUTE_EVENT_COUNT];
+};
+static struct odd odd;
+
+static void odd_decide(void *policy, const struct route_view *view, const struct route_req *req,
+                       int64_t now_us, struct rng *rng, struct route_verdict *ret)
+{
+    (void)policy, (void)rng;
+    route_answer(view, req, ROUTE_NONE, ROUTE_NONE, ret);
+    odd.asked++;
+    if (odd.asked == 1) ret->hold_until_us = now_us + SECOND;
+    if (odd.asked == 2) {
+        ret->reject = true;
+        ret->retry_after_s = 7;
+    }
+    if (odd.asked > 2) ret->instance_id = view->instance[0].id;
+    ret->scratch[3] = 5;
+}
+
+static void odd_observe(void *policy, const struct route_event *ev)
+{
+    (void)policy;
+    assert_true(ev->scratch[3] > 4);
+    odd.told[ev->kind]++;
+    if (ev->kind == ROUTE_FIRST_TOKEN) assert_true(ev->ttft_s > 0.99 && ev->ttft_s < 1.01);
+    if (ev->kind == ROUTE_FINISHED) assert_true(ev->tpot_s > 0.49 && ev->tpot_s < 0.51);
+}
+
+static void rows_may_hold_until_a_time_refuse_and_are_told_outcomes(void **state)
+{
+    (void)state;
+    static const struct route_policy row = { .name = "odd",
+                                             .decide = odd_decide,
+                                             .observe = odd_observe };
+    odd = (struct odd){ 0 };
+    core_route_set(core, &row);
+    endpoint("a", true);
+    struct core_request r = request();
+    assert_int_equal(core_arrive(core, &r, 0).answer, CORE_WAIT);
+    assert_int_equal(core_held_deadline_us(core, 0), SECOND);
+    struct core_verdict v;
+    assert_ptr_equal(core_held_next(core, SECOND, &v), &r);
+    assert_int_equal(v.answer, CORE_REFUSE);
+    assert_int_equal(v.status, 429);
+    assert_true(v.retry_after_s > 6.9);
+
+    r = request();
+    assert_int_equal(core_arrive(core, &r, SECOND).answer, CORE_SEND);
+    core_tokens(core, &r, 1, 2 * SECOND);
+    core_tokens(core, &r, 2, 3 * SECOND);
+    core_end(core, &r, 3, false, 3 * SECOND);
+    r = request();
+    core_arrive(core, &r, 4 * SECOND);
+    core_end(core, &r, 0, true, 4 * SECOND); /* the client left */
+    assert_int_equal(odd.told[ROUTE_SENT], 2);
+    assert_int_equal(odd.told[ROUTE_FIRST_TOKEN], 1);
+    assert_int_equal(odd.told[ROUTE_FINISHED], 1);
+    assert_int_equal(odd.told[ROUTE_FAILED], 1);
+}
+
+static void what_others_sent_is_avoided(void **state)
+{
+    (void)state;
+    uint32_t a = endpoint("a", true), b = endpoint("b", true);
+    struct core_load load = { .waiting = 3, .prefill_tokens = 3000 };
+    core_endpoint_report(core, a, &load, 0, 0);
+    struct core_request r[3] = { request(), request(), request() };
+    for (uint32_t i = 0; i < 3; i++) {
+        assert_int_equal(core_arrive(core, &r[i], 1000).answer, CORE_SEND);
+        assert_int_equal(r[i].slot, b);
+        core_end(core, &r[i], 1, false, 1000);
+    }
+    assert_true(core_work_rate(core, 1, 1000) > 0);
+    assert_true(core_work_rate(core, 2, 1000) < 0); /* of a model that nobody asked for */
 }
 
 enum { RANDOM_REQUESTS = 40 };
@@ -243,6 +322,9 @@ int main(void)
         cmocka_unit_test_setup_teardown(other_models_are_not_taken, fresh, drop),
         cmocka_unit_test_setup_teardown(siblings_follow_a_prefix_that_is_still_being_computed,
                                         fresh, drop),
+        cmocka_unit_test_setup_teardown(rows_may_hold_until_a_time_refuse_and_are_told_outcomes,
+                                        fresh, drop),
+        cmocka_unit_test_setup_teardown(what_others_sent_is_avoided, fresh, drop),
         cmocka_unit_test_setup_teardown(random_worlds_end_every_request_once, fresh, drop),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

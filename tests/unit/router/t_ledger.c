@@ -21,30 +21,40 @@ static struct route_instance instance(void)
     };
 }
 
+static struct ledger_entry *send(struct ledger *l, uint32_t slot, uint32_t prompt_tokens,
+                                 uint32_t hit_tokens, double output_expected)
+{
+    struct ledger_sending s = { .prompt_tokens = prompt_tokens,
+                                .hit_tokens = hit_tokens,
+                                .output_expected = output_expected,
+                                .tenant = 7 };
+    return ledger_send(l, slot, &s, 0);
+}
+
 static void sums_follow_entries(void **state)
 {
     (void)state;
     struct ledger *l = NULL;
     assert_int_equal(ledger_new(4, &l, NULL), 0);
     struct route_instance in = instance();
-    struct ledger_entry *a = ledger_send(l, 1, 100, 40, 10, 0);
-    struct ledger_entry *b = ledger_send(l, 1, 50, 0, 20, 0);
-    ledger_view(l, 1, 0, &in);
+    struct ledger_entry *a = send(l, 1, 100, 40, 10);
+    struct ledger_entry *b = send(l, 1, 50, 0, 20);
+    ledger_view(l, 1, 7, 0, &in);
     assert_int_equal(in.in_flight, 2);
     assert_int_equal(in.prefill_tokens, 110);
     ledger_tokens(l, a, 1, 1000);
     ledger_tokens(l, a, 2, 2000);
-    ledger_view(l, 1, 1000, &in);
+    ledger_view(l, 1, 7, 1000, &in);
     assert_int_equal(in.decoding, 1);
     assert_int_equal(in.kv_tokens, 103);
     assert_int_equal(in.prefill_tokens, 50);
     ledger_end(l, a);
     ledger_end(l, b);
-    ledger_view(l, 1, 3000, &in);
+    ledger_view(l, 1, 7, 3000, &in);
     assert_int_equal(in.in_flight + in.decoding + in.kv_tokens + in.prefill_tokens, 0);
     for (uint32_t i = 0; i < 4; i++)
-        assert_non_null(ledger_send(l, 2, 10, 0, 1, 0));
-    assert_null(ledger_send(l, 3, 10, 0, 1, 0)); /* the bound is an answer */
+        assert_non_null(send(l, 2, 10, 0, 1));
+    assert_null(send(l, 3, 10, 0, 1)); /* the bound is an answer */
     ledger_free(l);
 }
 
@@ -54,10 +64,10 @@ static void owed_prefill_shrinks_but_never_vanishes(void **state)
     struct ledger *l = NULL;
     assert_int_equal(ledger_new(4, &l, NULL), 0);
     struct route_instance in = instance();
-    ledger_send(l, 0, 1000, 0, 10, 0);
-    ledger_view(l, 0, 110000, &in); /* 0.11 s at 1 ms + 10 ms / 100 a token */
+    send(l, 0, 1000, 0, 10);
+    ledger_view(l, 0, 7, 110000, &in); /* 0.11 s at 1 ms + 10 ms / 100 a token */
     assert_int_equal(in.prefill_tokens, 900);
-    ledger_view(l, 0, 60000000, &in);
+    ledger_view(l, 0, 7, 60000000, &in);
     assert_int_equal(in.prefill_tokens, 1);
     ledger_free(l);
 }
@@ -68,12 +78,12 @@ static void full_slots_wait_for_the_next_end(void **state)
     struct ledger *l = NULL;
     assert_int_equal(ledger_new(8, &l, NULL), 0);
     struct route_instance in = instance();
-    struct ledger_entry *a = ledger_send(l, 0, 10, 0, 31, 0);
-    ledger_view(l, 0, 0, &in);
+    struct ledger_entry *a = send(l, 0, 10, 0, 31);
+    ledger_view(l, 0, 7, 0, &in);
     assert_true(in.slot_wait_s == 0);
-    ledger_send(l, 0, 10, 0, 100, 0);
+    send(l, 0, 10, 0, 100);
     ledger_tokens(l, a, 1, 0);
-    ledger_view(l, 0, 0, &in); /* both slots taken: the shorter has 30 tokens to go */
+    ledger_view(l, 0, 7, 0, &in); /* both slots taken: the shorter has 30 tokens to go */
     assert_true(fabs(in.slot_wait_s - 30 * (0.01 + 2 * 0.002)) < 1e-9);
     ledger_free(l);
 }

@@ -1,0 +1,167 @@
+/* route_completion.c - the default: least time that the request costs everybody, in seconds.
+ *
+ *     cost = wait + own / (1 - load)                             until its first token
+ *          + L * itl / (1 - prompts)                             its own decoding
+ *          + (c + d * ctx) * min(n * L, left)                    what it adds to theirs
+ *          + 0.3 * n * b * uncached                              while its prompt is computed
+ *          + price + fairness
+ *
+ *     wait     seconds until the instance begins with this prompt (queue, sequence slots)
+ *     own      seconds of its uncached prompt: uncached * (b + step / token_budget)
+ *     load     seconds of work a second that the fleet was sent lately, per instance that accepts
+ *     itl      a + c * (n + 1) + d * (kv + ctx), n sequences there, kv their tokens
+ *     prompts  share of the instance's seconds that prompts took lately
+ *     L        predicted answer, ctx = prompt + L / 2, left = tokens the n have yet to generate
+ *
+ * Why own / (1 - load): of whatever a request brings, those who come while it is worked off pay
+ * too. A second of work lengthens a busy period of a server at load r by 1 / (1 - r) seconds
+ * (M/G/1), and the arrivals of that time wait behind it. So an idle fleet routes by the shortest
+ * time to first token, and a loaded one prefers the instance where the prompt is cached even when
+ * its queue is longer: work that is avoided is worth more than a place in a queue. The fleet's
+ * load and not the instance's own is meant, because those who follow go where it is shortest.
+ *
+ * Decoding: a gap between tokens is as much longer as prompts come in between. Counted in full, the
+ * stall of those who decode would drive prompts and answers to different instances and short
+ * answers among the prompts past their promise; at 0.3 both stay mixed and balanced (chosen once,
+ * Azure conversations on A100 at loads 0.75 and 0.85, the same everywhere). Where nothing contends
+ * (c = d = 0) only L * a is left, which tells slow hardware from fast.
+ *
+ * Price: busy seconds there, weighed by how much dearer than the cheapest the instance is; a
+ * waiting second and an instance-second at the fleet's mean price count 4 : 1.
+ * Fairness: a tenant that had more than its share of the work of the last minute pays its own
+ * prompt once more for every request of others that waits there, times its excess: it gathers
+ * behind itself instead of in front of everybody.
+ *
+ * Source: ours. Related: size-aware dispatching by first policy iteration (Hyytia, Penttinen,
+ * Aalto, EJOR 2012), Mooncake's minimum TTFT, which this is at load 0 without decoding.
+ */
+#include "policies/route.h"
+
+#include <math.h>
+
+#define LOAD_MAX 0.95   /* beyond it the followers would outweigh any queue */
+#define PROMPTS_MAX 0.9 /* share of prompts that is believed */
+#define STALL_PART 0.3
+#define PRICE_WEIGHT 0.25 /* waiting seconds that an instance-second at mean price is worth */
+#define FAIR_US 60000000  /* a tenant's share is of the work of about so long */
+#define FAIR_SLOTS 256    /* tenants told apart; two in one slot share their share */
+#define FAIR_EXCESS_MAX 4.0
+#define FAIR_S_MIN 1e-3 /* who had less lately is owed no reproach */
+
+struct shares {
+    double work_s[FAIR_SLOTS]; /* decayed, each to its own at_us */
+    int64_t at_us[FAIR_SLOTS];
+};
+
+static double decayed(const struct shares *s, uint32_t slot, int64_t now_us)
+{
+    if (s->work_s[slot] <= 0) return 0;
+    return s->work_s[slot] * exp(-(double)(now_us - s->at_us[slot]) / FAIR_US);
+}
+
+static void observe(void *state, const struct route_event *ev)
+{
+    if (ev->kind != ROUTE_SENT) return;
+    struct shares *s = state;
+    uint32_t slot = ev->tenant % FAIR_SLOTS;
+    s->work_s[slot] = decayed(s, slot, ev->at_us) + ev->work_s;
+    s->at_us[slot] = ev->at_us;
+}
+
+/* How far the tenant is above an equal share among those active; 0 when it is alone. */
+static double excess(const struct shares *s, uint64_t tenant, int64_t now_us)
+{
+    double total = 0, active = 0;
+    double mine = decayed(s, tenant % FAIR_SLOTS, now_us);
+    if (mine < FAIR_S_MIN) return 0;
+    for (uint32_t i = 0; i < FAIR_SLOTS; i++) {
+        if (s->work_s[i] <= 0) continue;
+        double work_s = decayed(s, i, now_us);
+        if (work_s < 1e-3 * mine) continue;
+        total += work_s;
+        active += 1;
+    }
+    return fmin(fmax(mine * active / total - 1, 0), FAIR_EXCESS_MAX);
+}
+
+struct terms {
+    struct perf_coef fleet;
+    bool has_fleet;
+    double follow; /* 1 / (1 - load) */
+    double price_least, price_mean;
+    double excess;
+};
+
+static void prices(const struct route_view *view, struct terms *t)
+{
+    double count = 0;
+    for (uint32_t i = 0; i < view->instance_count; i++) {
+        const struct route_instance *in = &view->instance[i];
+        if (!route_takes(in)) continue;
+        t->price_least = count > 0 ? fmin(t->price_least, in->price_per_hour) : in->price_per_hour;
+        t->price_mean += in->price_per_hour;
+        count += 1;
+    }
+    if (count > 0) t->price_mean /= count;
+}
+
+static double decode_s(const struct route_instance *in, const struct route_req *req,
+                       uint32_t uncached)
+{
+    double answer = fmax(req->output_mean, 1), n = (double)in->in_flight;
+    double context = (double)req->prompt_tokens + answer / 2;
+    double adds_s = in->perf.c + in->perf.d * context;
+    double itl_s = in->perf.a + in->perf.c * n + in->perf.d * (double)in->active_tokens + adds_s;
+    double stall_s = adds_s > 0 ? in->perf.b * (double)uncached * (double)in->decoding : 0;
+    double between = adds_s > 0 ? 1 / (1 - fmin(in->prompt_load, PROMPTS_MAX)) : 1;
+    return answer * itl_s * between + adds_s * fmin(n * answer, in->output_left) +
+           STALL_PART * stall_s;
+}
+
+static double cost_s(const struct route_instance *in, const struct route_req *req,
+                     const struct terms *t)
+{
+    uint32_t uncached = req->prompt_tokens - route_hit_tokens(in, req);
+    if (!in->has_perf && !t->has_fleet) {
+        /* Nobody's speed is known: tokens stand in for seconds. */
+        return (double)in->prefill_tokens + (double)in->decoding + (double)uncached * t->follow;
+    }
+    struct route_instance at = *in;
+    if (!in->has_perf) at.perf = t->fleet;
+    at.has_perf = true;
+    double step_s = at.perf.a + at.perf.c * (double)at.decoding + at.perf.d * (double)at.kv_tokens;
+    double own_s = (double)uncached * (at.perf.b + step_s / (double)at.token_budget);
+    double first_s = fmax(route_ttft_s(&at, req), own_s); /* rounding to whole steps aside */
+    double cost = first_s + own_s * (t->follow - 1) + decode_s(&at, req, uncached);
+    if (t->price_mean > 0) {
+        double busy_s = route_work_s(&at.perf, at.token_budget, req->prompt_tokens,
+                                     req->prompt_tokens - uncached, fmax(req->output_mean, 1));
+        cost += PRICE_WEIGHT * busy_s * (at.price_per_hour - t->price_least) / t->price_mean;
+    }
+    double others = (double)at.waiting - (double)at.tenant_waiting;
+    return cost + t->excess * own_s * fmax(others, 0);
+}
+
+static void decide(void *state, const struct route_view *view, const struct route_req *req,
+                   int64_t now_us, struct rng *rng, struct route_verdict *ret)
+{
+    double load = view->has_load ? fmin(fmax(view->load, 0), LOAD_MAX) : 0;
+    struct terms t = { .follow = 1 / (1 - load), .excess = excess(state, req->tenant, now_us) };
+    t.has_fleet = route_fleet_perf(view, &t.fleet);
+    prices(view, &t);
+    struct route_best best = ROUTE_BEST_INIT;
+    for (uint32_t i = 0; i < view->instance_count; i++) {
+        const struct route_instance *in = &view->instance[i];
+        if (route_takes(in)) route_best_offer(&best, i, cost_s(in, req, &t), rng);
+    }
+    route_answer(view, req, best.index, best.second_index, ret);
+}
+
+const struct route_policy route_completion = {
+    .name = "completion",
+    .about = "least seconds it costs everybody: wait, its work and who follows, decoding, price",
+    .source = "ours; M/G/1 busy period, first policy iteration (Hyytia et al., EJOR 2012)",
+    .state_size = sizeof(struct shares),
+    .observe = observe,
+    .decide = decide,
+};

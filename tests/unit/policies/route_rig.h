@@ -1,0 +1,58 @@
+/* route_rig.h - what tests of routing rows share: instances, one question, its answer. */
+#pragma once
+#include "base/core/bits.h"
+#include "policies/route.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+
+struct route_rig {
+    const struct route_policy *row;
+    uint64_t state[ROUTE_STATE_BYTES_MAX / 8];
+    struct rng rng;
+    struct route_view view;
+    struct route_req req;
+    int64_t now_us;
+};
+
+static inline struct route_instance route_rig_instance(uint32_t id)
+{
+    return (struct route_instance){ .id = id,
+                                    .name_hash = id * 7919 + 1,
+                                    .accepts = true,
+                                    .has_perf = true,
+                                    .perf = { .a = 0.01, .b = 0.001, .c = 0.002 },
+                                    .token_budget = 512,
+                                    .seqs_max = 8 };
+}
+
+static inline void route_rig_init(struct route_rig *rig, const char *name,
+                                  const struct route_instance *in, uint32_t count)
+{
+    *rig = (struct route_rig){ .row = route_find(str_from(name)),
+                               .view = { .instance = in, .instance_count = count },
+                               .req = { .prompt_tokens = 1000,
+                                        .prefix_hash = 5,
+                                        .tenant = 1,
+                                        .output_mean = 100,
+                                        .output_p50 = 100,
+                                        .output_p90 = 200 } };
+    assert_non_null(rig->row);
+    rng_seed(&rig->rng, 1);
+}
+
+static inline struct route_verdict route_rig_ask(struct route_rig *rig)
+{
+    struct route_verdict v;
+    rig->row->decide(rig->state, &rig->view, &rig->req, rig->now_us, &rig->rng, &v);
+    return v;
+}
+
+static inline void route_rig_tell(struct route_rig *rig, const struct route_event *ev)
+{
+    if (rig->row->observe) rig->row->observe(rig->state, ev);
+}

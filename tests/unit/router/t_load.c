@@ -1,0 +1,132 @@
+/* t_load.c - reports add what others sent, compared with the own past; meters see ramps at once. */
+#include "base/core/bits.h"
+#include "router/core/load.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+
+#define SECOND 1000000
+
+static struct route_instance instance(void)
+{
+    return (struct route_instance){ .has_perf = true, .perf = { .b = 1e-3 }, .token_budget = 512 };
+}
+
+static void without_a_report_nothing_is_added(void **state)
+{
+    (void)state;
+    struct load l = { 0 };
+    struct route_instance in = instance();
+    in.in_flight = 3;
+    in.prefill_tokens = 100;
+    load_view(&l, (struct ledger_sums){ .in_flight = 3 }, SECOND, &in);
+    assert_int_equal(in.in_flight, 3);
+    assert_int_equal(in.prefill_tokens, 100);
+}
+
+static void a_report_is_compared_with_the_ledger_of_then(void **state)
+{
+    (void)state;
+    struct load l = { 0 };
+    struct ledger_sums own = { .in_flight = 2,
+                               .waiting = 1,
+                               .kv_tokens = 500,
+                               .prefill_tokens = 300,
+                               .uncached_total = 1000 };
+    load_note(&l, own, SECOND);
+    /* Two more are sent after the engine counted: not mistaken for nobody's. */
+    struct ledger_sums later = own;
+    later.in_flight = later.waiting = 4;
+    later.uncached_total = 1400;
+    load_note(&l, later, 2 * SECOND);
+    struct core_load report = {
+        .running = 3, .waiting = 2, .prefill_tokens = 900, .kv_tokens = 1500, .uncached_total = 5000
+    };
+    assert_int_equal(load_report(&l, &report, later, SECOND + 1000), 0); /* counting begins */
+    struct route_instance in = instance();
+    in.in_flight = in.waiting = 4;
+    in.prefill_tokens = 700;
+    load_view(&l, later, SECOND + 1000, &in);
+    assert_int_equal(in.in_flight, 4 + 3);
+    assert_int_equal(in.waiting, 4 + 1);
+    assert_int_equal(in.decoding, 2);
+    assert_int_equal(in.kv_tokens, 1000);
+    assert_int_equal(in.prefill_tokens, 900 + 400); /* owed then, and sent since */
+    in.prefill_tokens = 700;
+    load_view(&l, later, SECOND + 501000, &in); /* half a second computed 500 of them */
+    assert_int_equal(in.prefill_tokens, 400 + 400);
+    in.prefill_tokens = 700;
+    load_view(&l, later, 3 * SECOND, &in); /* never below what this router still waits for */
+    assert_int_equal(in.prefill_tokens, 700);
+}
+
+static void old_reports_fade_and_late_ones_are_dropped(void **state)
+{
+    (void)state;
+    struct load l = { 0 };
+    struct ledger_sums none = { 0 };
+    struct core_load report = { .running = 10 };
+    load_report(&l, &report, none, 10 * SECOND);
+    report.running = 99;
+    load_report(&l, &report, none, 9 * SECOND);
+    static const struct {
+        int64_t at_us;
+        uint32_t in_flight;
+    } rows[] = { { 10 * SECOND, 10 }, { 15 * SECOND, 10 }, { 20 * SECOND, 5 }, { 25 * SECOND, 0 } };
+    for (size_t i = 0; i < COUNT_OF(rows); i++) {
+        struct route_instance in = instance();
+        load_view(&l, none, rows[i].at_us, &in);
+        assert_int_equal(in.in_flight, rows[i].in_flight);
+    }
+    load_boot(&l);
+    struct route_instance in = instance();
+    load_view(&l, none, 10 * SECOND, &in);
+    assert_int_equal(in.in_flight, 0);
+}
+
+static void others_work_is_counted_once(void **state)
+{
+    (void)state;
+    struct load l = { 0 };
+    struct ledger_sums own = { 0 };
+    struct core_load report = { .uncached_total = 7000 };
+    assert_int_equal(load_report(&l, &report, own, SECOND), 0);
+    own.uncached_total = 500; /* own prompts on their way: the difference falls, then comes back */
+    load_note(&l, own, 2 * SECOND);
+    assert_int_equal(load_report(&l, &report, own, 2 * SECOND), 0);
+    report.uncached_total = 7500;
+    assert_int_equal(load_report(&l, &report, own, 3 * SECOND), 0);
+    report.uncached_total = 7900;
+    assert_int_equal(load_report(&l, &report, own, 4 * SECOND), 400);
+}
+
+/* At any constant rate the meter says the rate, from a few seconds after the start on. */
+static void meters_are_right_from_the_start(void **state)
+{
+    (void)state;
+    struct load_meter m = { 0 };
+    assert_true(load_meter_rate(&m, LOAD_US, 0) == 0);
+    for (int64_t at = SECOND; at <= 300 * SECOND; at += SECOND / 10) {
+        load_meter_add(&m, LOAD_US, 0.07, at);
+        double rate = load_meter_rate(&m, LOAD_US, at);
+        if (at > 7 * SECOND && fabs(rate - 0.7) > 0.02) fail_msg("%ld: %f", (long)at, rate);
+    }
+    double after = load_meter_rate(&m, LOAD_US, 360 * SECOND);
+    assert_true(fabs(after - 0.7 * exp(-1)) < 0.02);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(without_a_report_nothing_is_added),
+        cmocka_unit_test(a_report_is_compared_with_the_ledger_of_then),
+        cmocka_unit_test(old_reports_fade_and_late_ones_are_dropped),
+        cmocka_unit_test(others_work_is_counted_once),
+        cmocka_unit_test(meters_are_right_from_the_start),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
