@@ -3,10 +3,11 @@
 
 #include "base/core/bits.h"
 
-extern const struct chunk_policy chunk_slack, chunk_budget, chunk_sarathi, chunk_whole, chunk_scls;
+extern const struct chunk_policy chunk_deadline, chunk_slack, chunk_budget, chunk_sarathi,
+    chunk_whole, chunk_scls;
 
-const struct chunk_policy *const chunk_table[] = { &chunk_slack, &chunk_budget, &chunk_sarathi,
-                                                   &chunk_whole, &chunk_scls };
+const struct chunk_policy *const chunk_table[] = { &chunk_deadline, &chunk_slack, &chunk_budget,
+                                                   &chunk_sarathi,  &chunk_whole, &chunk_scls };
 const uint32_t chunk_count = COUNT_OF(chunk_table);
 
 const struct chunk_policy *chunk_find(struct str name)

@@ -17,6 +17,9 @@ struct chunk_view {
     struct perf_shape planned; /* what the step holds already */
     struct perf_coef perf;
     double step_s_max; /* what a step may take while sessions decode; 0: no limit */
+    /* Until the first decoding session that has kept step_s_max on average would not any more;
+     * INFINITY: none has. Only for rows with needs_slack. */
+    double slack_s;
 };
 
 struct chunk_policy {
@@ -26,11 +29,12 @@ struct chunk_policy {
     /* A session that answered so many tokens since it was admitted goes back to the queue when
      * somebody waits; 0: it runs to its end. */
     uint32_t slice_tokens;
+    bool needs_slack;
     uint32_t (*decide)(const struct chunk_view *view);
 };
 
 extern const struct chunk_policy *const chunk_table[];
 extern const uint32_t chunk_count;
-#define CHUNK_DEFAULT "slack"
+#define CHUNK_DEFAULT "deadline"
 
 const struct chunk_policy *chunk_find(struct str name); /* NULL when there is none */

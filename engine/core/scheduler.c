@@ -13,6 +13,7 @@
 #include "base/core/bits.h"
 #include "engine/core/sched_part.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -514,6 +515,21 @@ static void plan_decoding(struct scheduler *s)
     }
 }
 
+/* The least time in hand of those that decode in this batch and are not late. */
+static double least_slack_s(const struct scheduler *s)
+{
+    double least = INFINITY;
+    for (uint32_t i = 0; i < s->batch.count; i++) {
+        const struct session *x = s->batch.item[i].session;
+        uint32_t generated = session_generated(x);
+        if (s->batch.item[i].count != 1 || generated == 0) continue;
+        double used_s = (double)(s->now_us - x->first_token_us) * 1e-6;
+        double slack_s = s->config.step_s_max * generated - used_s;
+        if (slack_s >= 0 && slack_s < least) least = slack_s;
+    }
+    return least;
+}
+
 static uint32_t chunk_tokens(struct scheduler *s, const struct session *session)
 {
     uint32_t budget = s->config.batch_tokens_max - s->batch.tokens;
@@ -526,6 +542,7 @@ static uint32_t chunk_tokens(struct scheduler *s, const struct session *session)
         .planned = s->batch.shape,
         .perf = s->perf,
         .step_s_max = s->config.step_s_max,
+        .slack_s = s->rows.chunk->needs_slack ? least_slack_s(s) : 0,
     };
     uint32_t n = s->rows.chunk->decide(&view);
     must(n <= view.tokens_left && n <= budget && (n > 0 || s->batch.count > 0));
