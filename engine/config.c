@@ -76,7 +76,8 @@ static const struct config_field rows[] = {
                "for, which is none without one." },
     { .name = "step_max", .type = CONFIG_DURATION, .default_text = "100ms", .min = 1000,
       .max = 6e7, AT(step_us_max),
-      .about = "What a step may take while sessions decode, for the chunk row slack." },
+      .about = "What a step may take while sessions decode, for the chunk" 
+               " rows deadline and slack." },
     { .name = "request_max", .type = CONFIG_DURATION, .default_text = "10m", .min = 1000,
       .max = 864e8, AT(request_us_max),
       .about = "The longest a request may take; a client may ask for less by the header "

@@ -320,6 +320,8 @@ static void t_every_way_the_same_tokens(void **state)
           12, 32, 8, 64, 1, 0, 10, 0 },
         { "larger pages", "response_ratio", "fit", "newest", "slack", "lru",
           6, 64, 6, 40, 1, 1, 10, 0 },
+        { "time in hand", "response_ratio", "reserve", "newest", "deadline", "probation_2hit",
+          24, 16, 8, 256, 1, 0, 10, 5 },
         { "predicted lengths", "sjf_work", "reserve", "newest", "budget", "lru",
           24, 16, 8, 64, 1, 1, 0, 5 },
         { "time as the budget", "sjf_work", "reserve", "least_computed", "slack",

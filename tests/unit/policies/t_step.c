@@ -3,6 +3,7 @@
 #include "base/core/err.h"
 #include "policies/preset.h"
 
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -257,6 +258,52 @@ static void t_chunk(void **state)
     check_chunks(rows, COUNT_OF(rows), &perf);
 }
 
+static void t_chunk_deadline(void **state)
+{
+    (void)state;
+    const struct perf_coef perf = { .a = 10e-3, .b = 1e-3, .c = 2e-3, .d = 1e-6, .e = 1e-6 };
+    static const struct chunk_row rows[] = {
+        { "deadline: nobody decodes, nobody is delayed",
+          "deadline",
+          { .tokens_left = 900, .budget_left = 512, .step_s_max = 0.05 },
+          512 },
+        /* time in hand: 100 ms - (10 + 5 * 2) ms at 1 ms a token */
+        { "deadline: who was fast can wait",
+          "deadline",
+          { .tokens_left = 900,
+            .budget_left = 512,
+            .planned.decoding_seqs = 5,
+            .step_s_max = 0.05,
+            .slack_s = 0.1001 },
+          80 },
+        { "deadline: everybody is late, so nobody is held up",
+          "deadline",
+          { .tokens_left = 900,
+            .budget_left = 512,
+            .planned.decoding_seqs = 5,
+            .step_s_max = 0.05,
+            .slack_s = INFINITY },
+          512 },
+        { "deadline: nothing in hand, as `slack` does",
+          "deadline",
+          { .tokens_left = 900,
+            .budget_left = 512,
+            .planned.decoding_seqs = 5,
+            .step_s_max = 0.0901 },
+          70 },
+        /* decoding alone takes 10 + 100 * 2 = 210 ms: as long for prompts */
+        { "deadline: half of a step belongs to prompts",
+          "deadline",
+          { .tokens_left = 900,
+            .budget_left = 512,
+            .planned.decoding_seqs = 100,
+            .step_s_max = 0.05 },
+          210 },
+    };
+    check_chunks(rows, COUNT_OF(rows), &perf);
+    assert_true(chunk_find(STR("deadline"))->needs_slack);
+}
+
 static void t_preempt(void **state)
 {
     (void)state;
@@ -360,6 +407,7 @@ int main(void)
         cmocka_unit_test(t_s3_doubles),
         cmocka_unit_test(t_static_batch_is_closed),
         cmocka_unit_test(t_chunk),
+        cmocka_unit_test(t_chunk_deadline),
         cmocka_unit_test(t_chunk_fixed),
         cmocka_unit_test(t_preempt),
         cmocka_unit_test(t_evict),
