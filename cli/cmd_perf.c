@@ -20,7 +20,8 @@ struct perf_options {
     int kind, output;
 };
 
-static const char *const kind_names[] = { "auto", "mlp", "dense", "attention", "allreduce", NULL };
+static const char *const kind_names[] = { "auto",      "mlp",   "dense", "attention",
+                                          "allreduce", "steps", NULL };
 
 #define AT(member) .offset = offsetof(struct perf_options, member)
 // clang-format off
@@ -28,7 +29,7 @@ static const struct config_field rows[] = {
     { .name = "hardware", .type = CONFIG_TEXT, .required = true, AT(hardware),
       .about = "What the table was measured on: a row of the hardware table." },
     { .name = "model", .type = CONFIG_TEXT, .default_text = "llama-3-8b", AT(model),
-      .about = "dense, attention: the model whose layers the table has, a shipped name or a file." },
+      .about = "dense, attention, steps: the model that the table is of, a shipped name or a file." },
     { .name = "kind", .type = CONFIG_ENUM, .default_text = "auto", .names = kind_names, AT(kind),
       .about = "Refuse a table of another kind than this." },
     REMOTE_OUTPUT_ROW(struct perf_options, output),
@@ -46,8 +47,8 @@ static const struct opt_command usage = {
     .options = &record,
     .positionals = positionals,
     .positional_count = COUNT_OF(positionals),
-    .notes = "Tables of vidur (mlp, all_reduce) and LLMServingSim (dense, attention) are known by "
-             "their\ncolumns. Shares of a peak end at 1.",
+    .notes = "Tables of vidur (mlp, all_reduce), LLMServingSim (dense, attention) and the engine's "
+             "--step-log\n(steps) are known by their columns. Shares of a peak end at 1.",
 };
 
 static int read_file(struct str path, size_t bytes_max, struct buf *ret, struct err *err)
@@ -137,7 +138,7 @@ static int put_errors(struct json_writer *w, const struct perf_table *t,
         snprintf(name, sizeof name, "degree %u", tp);
         rc = put_error(w, t, name, PERF_ALL, tp, hardware, err);
     }
-    if (t->kind == PERF_ATTENTION) {
+    if (t->kind == PERF_ATTENTION || t->kind == PERF_STEPS) {
         if (rc >= 0) rc = put_error(w, t, "decode", PERF_DECODE, 0, hardware, err);
         if (rc >= 0) rc = put_error(w, t, "prefill", PERF_PREFILL, 0, hardware, err);
         if (rc >= 0) rc = put_error(w, t, "mixed", PERF_MIXED, 0, hardware, err);

@@ -1,7 +1,7 @@
 /* perf_fit.c - the constants of a hardware row by Nelder and Mead's simplex (1965).
  *
  * The measure is the mean relative error, which has corners: a simplex wants no derivative. Four
- * unknowns and a thousand rows take some hundred evaluations, a tenth of a second. Bounds are kept
+ * unknowns and a thousand rows take a thousand evaluations, a tenth of a second. Bounds are kept
  * by folding: a step beyond one lands on it. */
 #include "cli/perf_fit.h"
 
@@ -11,8 +11,8 @@
 #include <math.h>
 #include <stdlib.h>
 
-#define ROUNDS 400
-#define UNKNOWNS_MAX 4
+#define ROUNDS 1000
+#define UNKNOWNS_MAX 6
 #define SMALL_WEIGHT 0.25
 #define SHARE_MIN 0.01
 
@@ -23,13 +23,28 @@ static const struct perf_constant layer[] = {
     CONSTANT(layer_s, "seconds", 1e-3),
 };
 static const struct perf_constant attention[] = { CONSTANT(eff_attn, "", 1) };
+static const struct perf_constant steps[] = {
+    CONSTANT(eff_bytes, "", 1), CONSTANT(eff_flops, "", 1), CONSTANT(eff_rows, "", 1),
+    CONSTANT(eff_attn, "", 1), CONSTANT(host_s, "seconds", 1e-2),
+    CONSTANT(seq_s, "seconds", 1e-2),
+};
 static const struct perf_constant reduce[] = { CONSTANT(eff_link, "", 1) };
 // clang-format on
 
 const struct perf_constant *perf_constants(enum perf_kind kind, uint32_t *ret_count)
 {
-    *ret_count = kind == PERF_MLP || kind == PERF_DENSE ? COUNT_OF(layer) : 1;
-    return kind == PERF_ATTENTION ? attention : kind == PERF_ALLREDUCE ? reduce : layer;
+    static const struct {
+        const struct perf_constant *constant;
+        uint32_t count;
+    } of[PERF_KIND_COUNT] = {
+        [PERF_MLP] = { layer, COUNT_OF(layer) },
+        [PERF_DENSE] = { layer, COUNT_OF(layer) },
+        [PERF_ATTENTION] = { attention, COUNT_OF(attention) },
+        [PERF_ALLREDUCE] = { reduce, COUNT_OF(reduce) },
+        [PERF_STEPS] = { steps, COUNT_OF(steps) },
+    };
+    *ret_count = of[kind].count;
+    return of[kind].constant;
 }
 
 static bool is_part(const struct perf_shape *s, enum perf_part part)
@@ -54,6 +69,7 @@ static double predict(const struct roofline *r, enum perf_kind kind, const struc
 {
     if (kind == PERF_ATTENTION) return roofline_attention_s(r, s);
     if (kind == PERF_ALLREDUCE) return roofline_reduce_s(r, s->prefill_tokens);
+    if (kind == PERF_STEPS) return roofline_step_s(r, s);
     return roofline_layer_s(r, s->prefill_tokens);
 }
 

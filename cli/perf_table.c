@@ -8,7 +8,7 @@
 #define COLUMNS_MAX 128
 #define WANTED_MAX 24
 
-const char *const perf_kind_names[] = { "mlp", "dense", "attention", "allreduce", NULL };
+const char *const perf_kind_names[] = { "mlp", "dense", "attention", "allreduce", "steps", NULL };
 
 /* One line, by the columns that its kind asked for. */
 struct row {
@@ -195,6 +195,27 @@ static int take_allreduce(struct perf_table *t, const struct model_spec *model,
     return rc < 0 ? rc : add_sample(t, &s, err);
 }
 
+/* Seconds. Nothing is left out, stalls included: the fit's measure bounds what one row can weigh. */
+static int take_step(struct perf_table *t, const struct model_spec *model, const struct row *row,
+                     struct err *err)
+{
+    const double *v = row->number;
+    for (int i = 0; i < 5; i++) {
+        if (!(v[i] >= 0 && v[i] <= 1e15)) return err_set(err, -EINVAL, "a shape of %g", v[i]);
+    }
+    struct perf_sample s = { .shape = { .prefill_tokens = (uint32_t)v[0],
+                                        .prefill_chunks = (uint32_t)v[1],
+                                        .decoding_seqs = (uint32_t)v[2],
+                                        .kv_tokens_read = (uint64_t)v[3],
+                                        .kv_tokens_decoding = (uint64_t)v[4] },
+                             .seconds = v[5] };
+    if (s.shape.kv_tokens_decoding > s.shape.kv_tokens_read) {
+        return err_set(err, -EINVAL, "decoding sessions read more than all");
+    }
+    int rc = find_group(t, model, 1, &s.group, err);
+    return rc < 0 ? rc : add_sample(t, &s, err);
+}
+
 #define MEDIAN(what) "time_stats." what ".median"
 static const struct reader readers[PERF_KIND_COUNT] = {
     [PERF_MLP] = { .column = { [MLP_QKV] = MEDIAN("attn_pre_proj"),
@@ -221,6 +242,9 @@ static const struct reader readers[PERF_KIND_COUNT] = {
     [PERF_ALLREDUCE] = { .column = { "num_workers", "devices_per_node", "size",
                                      MEDIAN("all_reduce") },
                          .take = take_allreduce },
+    [PERF_STEPS] = { .column = { "prefill_tokens", "prefill_chunks", "decoding_seqs",
+                                 "kv_tokens_read", "kv_tokens_decoding", "seconds" },
+                     .take = take_step },
 };
 
 /* ---- the walk -------------------------------------------------------------------------------- */
@@ -285,7 +309,7 @@ static int find_kind(struct str header, struct layout *layout, enum perf_kind *r
     }
     return err_set(err, -EINVAL,
                    "the columns are of no table that is known (mlp, dense, "
-                   "attention, allreduce)");
+                   "attention, allreduce, steps)");
 }
 
 int perf_table_read(struct str text, const struct model_spec *model, struct perf_table **ret,

@@ -3,10 +3,11 @@
  * Layer:    cli (policies, base/io)
  * Lifetime: perf_table_free; samples are in the order of the file
  *
- * Four kinds, told apart by their columns. `mlp`: matrices and small kernels of a layer by tokens
+ * Five kinds, told apart by their columns. `mlp`: matrices and small kernels of a layer by tokens
  * and parallel degree, one row for all of them (microsoft/vidur). `allreduce`: one collective by
  * size (the same). `dense`: the same kernels of a layer, a row each, and `attention`: both kinds of
- * it in one launch (casys-kaist/LLMServingSim); these two do not say the model.
+ * it in one launch (casys-kaist/LLMServingSim). `steps`: whole steps of our own engine (--step-log). These three do
+ * not say the model.
  */
 #pragma once
 #include "base/core/err.h"
@@ -14,7 +15,14 @@
 #include "policies/model_spec.h"
 #include "policies/perf.h"
 
-enum perf_kind { PERF_MLP, PERF_DENSE, PERF_ATTENTION, PERF_ALLREDUCE, PERF_KIND_COUNT };
+enum perf_kind {
+    PERF_MLP,
+    PERF_DENSE,
+    PERF_ATTENTION,
+    PERF_ALLREDUCE,
+    PERF_STEPS,
+    PERF_KIND_COUNT
+};
 extern const char *const perf_kind_names[]; /* NULL-terminated */
 
 #define PERF_GROUPS_MAX 64

@@ -3,6 +3,7 @@
 
 #include "base/core/str.h"
 #include "policies/migrate.h"
+#include "policies/perf_row.h"
 #include "policies/place.h"
 #include "policies/predict.h"
 #include "policies/preset.h"
@@ -12,7 +13,7 @@
 
 const char *const policy_kinds[] = { "route",   "predict", "scale", "shaper", "place",
                                      "migrate", "preset",  "fair",  "order",  "admit",
-                                     "preempt", "chunk",   "evict", NULL };
+                                     "preempt", "chunk",   "evict", "perf",   NULL };
 
 static int row(const char *kind, const char *name, const char *about, const char *source,
                const char *default_name, int (*fn)(void *ctx, const struct policy_row *row),
@@ -44,5 +45,6 @@ int policies_each(int (*fn)(void *ctx, const struct policy_row *row), void *ctx)
     EACH(preempt_table, preempt_count, "preempt", preempt_table[i]->source, PREEMPT_DEFAULT);
     EACH(chunk_table, chunk_count, "chunk", chunk_table[i]->source, CHUNK_DEFAULT);
     EACH(evict_table, evict_count, "evict", evict_table[i]->source, EVICT_DEFAULT);
+    EACH(perf_table, perf_count, "perf", perf_table[i]->source, PERF_DEFAULT);
     return rc;
 }

@@ -74,6 +74,12 @@ static const struct config_field rows[] = {
       AT(swap_space),
       .about = "Memory to which pages of preempted sessions are copied; 0 for what the preset asks "
                "for, which is none without one." },
+    { .name = "perf", .type = CONFIG_TEXT, AT(perf),
+      .about = "How step times are estimated: roofline_residual, roofline, linear, table; without "
+               "it the first where the hardware is known, else linear." },
+    { .name = "hardware", .type = CONFIG_TEXT, AT(hardware),
+      .about = "Row of the hardware table that estimates begin with, as cpu; without it they begin "
+               "with a guess." },
     { .name = "step_max", .type = CONFIG_DURATION, .default_text = "100ms", .min = 1000,
       .max = 6e7, AT(step_us_max),
       .about = "What a step may take while sessions decode, for the chunk" 

@@ -29,6 +29,7 @@ struct engine_config {
     int64_t seed; /* of requests that name none; 0: drawn at start */
 
     struct str preset, fair, order, admit, preempt, chunk, evict; /* empty: the preset's */
+    struct str perf, hardware;                                    /* empty: default; not known */
     int64_t swap_space;                                           /* bytes; 0: the preset's */
     int64_t step_us_max;                                          /* for the chunk row `slack` */
 

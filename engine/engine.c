@@ -72,6 +72,17 @@ FIND_ROW(preempt, preempt_policy)
 FIND_ROW(chunk, chunk_policy)
 FIND_ROW(evict, evict_policy)
 FIND_ROW(preset, preset)
+FIND_ROW(perf, perf_policy)
+
+static int find_hardware(struct str name, const struct hardware **ret, struct err *err)
+{
+    const char *names[ROWS_MAX];
+    must(hardware_count <= COUNT_OF(names));
+    for (uint32_t i = 0; i < hardware_count; i++)
+        names[i] = hardware_table[i].name;
+    *ret = hardware_find(name);
+    return *ret ? 0 : unknown_row("hardware", name, names, hardware_count, err);
+}
 
 static int find_rows(const struct engine_config *c, struct sched_config *ret, struct err *err)
 {
@@ -160,7 +171,12 @@ static int fill_device(const struct engine_config *c, struct device_config *ret,
                        : cores > MODEL_THREADS_MAX ? MODEL_THREADS_MAX
                                                    : (uint32_t)cores;
     }
-    return find_rows(c, &ret->sched, err);
+    int rc = find_perf(c->perf, &ret->perf, err);
+    if (rc >= 0 && c->hardware.len > 0) rc = find_hardware(c->hardware, &ret->hardware, err);
+    if (rc >= 0 && ret->perf && ret->perf->needs_roofline && !ret->hardware) {
+        rc = err_set(err, -EINVAL, "--perf %s needs --hardware", ret->perf->name);
+    }
+    return rc < 0 ? rc : find_rows(c, &ret->sched, err);
 }
 
 /* ---- the end ------------------------------------------------------------------------------------------ */

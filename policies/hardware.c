@@ -70,6 +70,7 @@ const struct hardware hardware_table[] = {
     /* Two cores with AVX-512, our own engine. */
     { .name = "cpu", .flops = 200e9, .bytes_s = 24e9, .mem_bytes = 8 * GIB,
       .activation_bytes = 0.1 * GIB, .watts_idle = 20, .watts_max = 65,
+      .cores = 2,
       .host_s = 100e-6, .seq_s = 50e-6,
       .eff_bytes = 0.5, .eff_flops = 0.5, .eff_rows = 0.3, .layer_s = 10e-6, .eff_attn = 0.2,
       .attn_tile = 1, .attn_mixed = 1 },

@@ -21,6 +21,7 @@ struct hardware {
     double mem_bytes;
     double activation_bytes;      /* kept free of KV: what a step's own tensors may take */
     double watts_idle, watts_max; /* of one device */
+    double cores;                 /* a CPU's, that its peaks are of; 0: an accelerator */
     double link_bytes_s, link_s;  /* to its peers, one way, peak; of one all-reduce. 0: no link */
     double host_s;                /* of a step, before and after the device works */
     double seq_s;                 /* more for each sequence of the step: sampling, detokenising */

@@ -1,41 +1,18 @@
-/* perf_linear.c - recursive least squares with forgetting, in information form.
+/* perf_linear.c - the row `linear`: coefficients of tokens, sessions and cached tokens, learnt.
  *
- *     info   <- info - (1 - L) info x x' info / (x' info x) + w x x'
- *     target <- target - (1 - L) info x (x' target) / (x' info x) + w x y
- *     coef   =  argmin over coef >= 0 of coef' info coef - 2 target' coef
+ *     step_s = a + b prefill + c decoding + d read by decoding + e attended to by chunks
  *
- * Three choices differ from the textbook:
- *
- * Forgetting is directional (Kulhavy and Karny 1984): only what the new step speaks about is
- * forgotten. An engine may decode for an hour without a single prompt; plain forgetting would
- * lose the prefill coefficient in that hour, and the covariance form would blow up.
- *
- * Steps differ a hundredfold in length, so errors are weighed relative to the estimate, else
- * the long prefill steps would decide all the numbers. Beyond three times the usual spread the
- * weight falls with the distance (Huber): one stall of a shared machine moves little. A lasting
- * change widens the spread and shifts the mean error within some steps; while the mean is shifted
- * the past is forgotten faster, because a machine that became five times slower makes every old
- * step weigh 25 times a new one.
- *
- * The coefficients are projected onto the non-negative orthant in the metric of `info`, exactly,
- * by trying the 31 sets of free terms: clamping one by one would leave the others fitted to a
- * negative neighbour.
- */
+ * Needs to know nothing of hardware or model, and is what others are told of any row. Source:
+ * ours; least squares as in perf_rls.c. */
 #include "policies/perf_linear.h"
 
-#include <math.h>
-#include <string.h>
+#include "policies/perf_row.h"
 
-#define FORGET 0.01       /* 1 - L: a direction remembers about 100 steps that speak of it */
-#define PRIOR_STEPS 0.02  /* the prior weighs as much as a fiftieth of a step */
-#define SPREAD_RATE 0.05  /* of the running means of |error| and error */
-#define DRIFT_USUAL 0.2   /* a running mean of errors below it is noise, not change */
-#define DRIFT_FORGETS 0.2 /* a mean error of a factor e beyond that forgets this much a step */
-#define SPREAD_MIN 0.02   /* clocks and caches alone cause this much */
-#define HUBER_SPREADS 3.0 /* beyond it the influence of a step stops growing */
-#define RATIO_RATE 0.02   /* step of the running quantile, relative */
-#define RATIO_QUANTILE 0.9
-#define STEP_S_MIN 1e-6 /* no step is shorter: keeps weights finite */
+#include <math.h>
+
+#define PRIOR_STEPS 0.02 /* the prior weighs as much as a fiftieth of a step */
+
+extern const struct perf_policy perf_linear_row;
 
 /* Terms are scaled to about 1 so that the 5 x 5 solve is well conditioned. */
 static const double term_scale[PERF_TERMS] = { 1.0, 1e-2, 1e-1, 1e-4, 1e-4 };
@@ -45,135 +22,20 @@ static const struct perf_coef prior_default = {
     .a = 2e-3, .b = 2e-4, .c = 5e-4, .d = 2e-7, .e = 2e-7
 };
 
-bool perf_coef_valid(const struct perf_coef *coef)
+void perf_linear_init(struct perf_linear *p, const struct perf_coef *prior)
 {
-    const double v[] = { coef->a, coef->b, coef->c, coef->d, coef->e };
-    double sum = 0;
-    for (int i = 0; i < PERF_TERMS; i++) {
-        if (!isfinite(v[i]) || v[i] < 0) return false;
-        sum += v[i];
-    }
-    return sum > 0 && isfinite(sum) && isfinite(coef->samples) && coef->samples >= 0;
-}
-
-void perf_linear_init(struct perf_linear *fit, const struct perf_coef *prior)
-{
-    memset(fit, 0, sizeof *fit);
-    fit->coef = prior ? *prior : prior_default;
-    fit->coef.samples = 0;
-    fit->coef.ratio_p90 = 1.0;
-    fit->spread = 1.0; /* nothing is known: everything is believed */
-    double value[PERF_TERMS] = { fit->coef.a, fit->coef.b, fit->coef.c, fit->coef.d, fit->coef.e };
-    double sum = 0;
+    p->coef = prior ? *prior : prior_default;
+    p->coef.samples = 0;
+    p->coef.ratio_p90 = 1.0;
+    double value[PERF_TERMS] = { p->coef.a, p->coef.b, p->coef.c, p->coef.d, p->coef.e };
     for (int i = 0; i < PERF_TERMS; i++)
-        sum += value[i] /= term_scale[i];
-    for (int i = 0; i < PERF_TERMS; i++) {
-        /* A prior of 0 is no surer of itself than the others are. */
-        double sure = fmax(value[i], fmax(sum / 10, STEP_S_MIN));
-        fit->info[i][i] = PRIOR_STEPS / (sure * sure);
-        fit->target[i] = fit->info[i][i] * value[i];
-    }
+        value[i] /= term_scale[i];
+    perf_rls_init(&p->fit, value, PRIOR_STEPS);
 }
 
-/* Solves info[set, set] z = target[set] by Cholesky; false when it is not positive definite. */
-static bool solve(const struct perf_linear *fit, unsigned set, double z[PERF_TERMS])
+void perf_linear_observe(struct perf_linear *p, const struct perf_shape *shape, double seconds)
 {
-    int at[PERF_TERMS], n = 0;
-    for (int i = 0; i < PERF_TERMS; i++) {
-        z[i] = 0;
-        if (set & (1u << i)) at[n++] = i;
-    }
-    double l[PERF_TERMS][PERF_TERMS], y[PERF_TERMS];
-    for (int i = 0; i < n; i++) {
-        y[i] = fit->target[at[i]];
-        for (int j = 0; j <= i; j++) {
-            double sum = fit->info[at[i]][at[j]];
-            for (int k = 0; k < j; k++)
-                sum -= l[i][k] * l[j][k];
-            if (i == j && !(sum > 0)) return false;
-            l[i][j] = i == j ? sqrt(sum) : sum / l[j][j];
-        }
-        for (int k = 0; k < i; k++)
-            y[i] -= l[i][k] * y[k];
-        y[i] /= l[i][i];
-    }
-    for (int i = n - 1; i >= 0; i--) {
-        double sum = y[i];
-        for (int k = i + 1; k < n; k++)
-            sum -= l[k][i] * z[at[k]];
-        z[at[i]] = sum / l[i][i];
-    }
-    return true;
-}
-
-/* At the optimum of a free set the objective is -target' z; less is better. */
-static void fit_coefficients(struct perf_linear *fit)
-{
-    double best[PERF_TERMS] = { 0 }, best_cost = INFINITY;
-    for (unsigned set = (1u << PERF_TERMS) - 1; set > 0; set--) {
-        double z[PERF_TERMS], cost = 0;
-        if (!solve(fit, set, z)) continue;
-        bool allowed = true;
-        for (int i = 0; i < PERF_TERMS; i++) {
-            if (!(z[i] >= 0)) allowed = false;
-            cost -= fit->target[i] * z[i];
-        }
-        if (!allowed || !(cost < best_cost)) continue;
-        best_cost = cost;
-        memcpy(best, z, sizeof best);
-        if (set == (1u << PERF_TERMS) - 1) break; /* all free and none negative: the optimum */
-    }
-    if (!isfinite(best_cost)) return; /* numerically spent: keep the last good coefficients */
-    fit->coef.a = best[0] * term_scale[0];
-    fit->coef.b = best[1] * term_scale[1];
-    fit->coef.c = best[2] * term_scale[2];
-    fit->coef.d = best[3] * term_scale[3];
-    fit->coef.e = best[4] * term_scale[4];
-}
-
-/* Scaling both sides alike leaves the coefficients where they are: they only become easier to
- * move, those that no new step speaks about included. */
-static void forget_all(struct perf_linear *fit, double part)
-{
-    for (int i = 0; i < PERF_TERMS; i++) {
-        fit->target[i] *= 1 - part;
-        for (int j = 0; j < PERF_TERMS; j++)
-            fit->info[i][j] *= 1 - part;
-    }
-}
-
-static void forget_along(struct perf_linear *fit, const double x[PERF_TERMS])
-{
-    double ix[PERF_TERMS], xix = 0, xt = 0;
-    for (int i = 0; i < PERF_TERMS; i++) {
-        ix[i] = 0;
-        for (int j = 0; j < PERF_TERMS; j++)
-            ix[i] += fit->info[i][j] * x[j];
-        xix += ix[i] * x[i];
-        xt += x[i] * fit->target[i];
-    }
-    if (!(xix > 0)) return;
-    for (int i = 0; i < PERF_TERMS; i++) {
-        fit->target[i] -= FORGET * ix[i] * xt / xix;
-        for (int j = 0; j < PERF_TERMS; j++) {
-            fit->info[i][j] -= FORGET * ix[i] * ix[j] / xix;
-        }
-    }
-}
-
-/* Robbins-Monro: up by 0.9 of a step when exceeded, down by 0.1 when not; rests where nine in
- * ten stay below. */
-static void track_ratio(struct perf_linear *fit, double ratio)
-{
-    double up = ratio > fit->coef.ratio_p90 ? RATIO_QUANTILE : RATIO_QUANTILE - 1;
-    fit->coef.ratio_p90 *= 1 + RATIO_RATE * up;
-}
-
-void perf_linear_observe(struct perf_linear *fit, const struct perf_shape *shape, double seconds)
-{
-    if (shape->prefill_tokens == 0 && shape->decoding_seqs == 0) return;
-    if (!isfinite(seconds) || seconds <= 0) return;
-
+    if (perf_shape_empty(shape) || !isfinite(seconds) || seconds <= 0) return;
     const double x[PERF_TERMS] = {
         term_scale[0],
         term_scale[1] * (double)shape->prefill_tokens,
@@ -181,24 +43,46 @@ void perf_linear_observe(struct perf_linear *fit, const struct perf_shape *shape
         term_scale[3] * (double)shape->kv_tokens_decoding,
         term_scale[4] * (double)(shape->kv_tokens_read - shape->kv_tokens_decoding),
     };
-    double expected = fmax(perf_step_s(&fit->coef, shape), STEP_S_MIN);
-    double off = fabs(seconds / expected - 1);
-    double weight = 1 / (expected * expected);
-    double usual = HUBER_SPREADS * fmax(fit->spread, SPREAD_MIN);
-    if (off > usual) weight *= usual / off;
-
-    forget_all(fit, fmin(DRIFT_FORGETS * fmax(fabs(fit->drift) - DRIFT_USUAL, 0), DRIFT_FORGETS));
-    forget_along(fit, x);
-    for (int i = 0; i < PERF_TERMS; i++) {
-        fit->target[i] += weight * x[i] * seconds;
-        for (int j = 0; j < PERF_TERMS; j++)
-            fit->info[i][j] += weight * x[i] * x[j];
-    }
-    fit->spread += SPREAD_RATE * (off - fit->spread);
-    /* The logarithm treats half and double alike; a single stall is cut to one unit. */
-    double error = fmax(fmin(log(seconds / expected), 1), -1);
-    fit->drift += SPREAD_RATE * (error - fit->drift);
-    track_ratio(fit, seconds / expected);
-    fit->coef.samples += 1;
-    fit_coefficients(fit);
+    perf_rls_observe(&p->fit, x, seconds);
+    const double *value = p->fit.value;
+    p->coef = (struct perf_coef){ .a = value[0] * term_scale[0],
+                                  .b = value[1] * term_scale[1],
+                                  .c = value[2] * term_scale[2],
+                                  .d = value[3] * term_scale[3],
+                                  .e = value[4] * term_scale[4],
+                                  .samples = p->fit.samples,
+                                  .ratio_p90 = p->fit.ratio_p90 };
 }
+
+static void init(void *state, const struct perf_setup *setup)
+{
+    perf_linear_init(state, setup->prior);
+}
+
+static void observe(void *state, const struct perf_shape *shape, double seconds)
+{
+    perf_linear_observe(state, shape, seconds);
+}
+
+static double step_s(const void *state, const struct perf_shape *shape)
+{
+    const struct perf_linear *p = state;
+    return perf_step_s(&p->coef, shape);
+}
+
+static void coef(const void *state, struct perf_coef *ret)
+{
+    const struct perf_linear *p = state;
+    *ret = p->coef;
+}
+
+const struct perf_policy perf_linear_row = {
+    .name = "linear",
+    .about = "five coefficients, learnt from the steps; needs no hardware",
+    .source = "ours",
+    .state_size = sizeof(struct perf_linear),
+    .init = init,
+    .observe = observe,
+    .step_s = step_s,
+    .coef = coef,
+};

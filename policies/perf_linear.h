@@ -1,4 +1,4 @@
-/* perf_linear.h - fit the step-time model online, one observed step at a time.
+/* perf_linear.h - fit the linear step-time model online, one observed step at a time.
  *
  * Layer:   policies (base/core, libm)
  * Threads: pure; the state belongs to its caller, is of fixed size and may be copied
@@ -10,19 +10,15 @@
  */
 #pragma once
 #include "policies/perf.h"
-
-#define PERF_TERMS 5
+#include "policies/perf_rls.h"
 
 struct perf_linear {
-    struct perf_coef coef;               /* what others may use */
-    double info[PERF_TERMS][PERF_TERMS]; /* weighted sum of x x', in scaled terms */
-    double target[PERF_TERMS];           /* weighted sum of x y */
-    double spread;                       /* running mean of |observed / expected - 1| */
-    double drift;                        /* running mean of log(observed / expected) */
+    struct perf_coef coef; /* what others may use */
+    struct perf_rls fit;
 };
 
 /* prior NULL: the default one, a small CPU model. samples of the prior are ignored. */
-void perf_linear_init(struct perf_linear *fit, const struct perf_coef *prior);
+void perf_linear_init(struct perf_linear *p, const struct perf_coef *prior);
 
 /* Refuses (does nothing with) an empty shape and seconds that are not positive and finite. */
-void perf_linear_observe(struct perf_linear *fit, const struct perf_shape *shape, double seconds);
+void perf_linear_observe(struct perf_linear *p, const struct perf_shape *shape, double seconds);

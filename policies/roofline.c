@@ -25,7 +25,9 @@
  * Vidur (MLSys 2024) and LLMServingSim; constants are ours, fitted by `muster perf fit`. */
 #include "policies/roofline.h"
 
+#include "base/core/bits.h"
 #include "base/core/err.h"
+#include "policies/perf_row.h"
 
 #include <math.h>
 #include <string.h>
@@ -176,6 +178,34 @@ static inline struct step_parts step_parts(const struct roofline *r, const struc
     };
 }
 
+void roofline_parts(const struct roofline *r, const struct perf_shape *s,
+                    double ret[ROOFLINE_PARTS])
+{
+    double tokens = (double)s->prefill_tokens + s->decoding_seqs;
+    double seqs = (double)s->decoding_seqs + s->prefill_chunks;
+    double layer_s = overlap_s(read_s(r, tokens), r->token_flop_s * tokens) + r->layer_s +
+                     r->token_row_s * tokens + r->attn_s + 2 * reduce_s(r, tokens);
+    ret[ROOFLINE_DENSE] = r->layers * layer_s + overlap_s(r->head_s, r->head_token_s * seqs);
+    ret[ROOFLINE_READ] = r->layers * attend_read_s(r, s);
+    ret[ROOFLINE_PAIRS] = r->layers * attend_flop_s(r, s);
+    ret[ROOFLINE_HOST] = r->host_s;
+    ret[ROOFLINE_SEQS] = r->seq_s * seqs;
+}
+
+void roofline_scale(struct roofline *r, const double factor[ROOFLINE_PARTS])
+{
+    double *const dense[] = { &r->weights_s,     &r->expert_s, &r->token_flop_s,
+                              &r->token_row_s,   &r->layer_s,  &r->attn_s,
+                              &r->head_s,        &r->reduce_s, &r->head_token_s,
+                              &r->reduce_token_s };
+    for (size_t i = 0; i < COUNT_OF(dense); i++)
+        *dense[i] *= factor[ROOFLINE_DENSE];
+    r->kv_token_s *= factor[ROOFLINE_READ];
+    r->pair_s *= factor[ROOFLINE_PAIRS];
+    r->host_s *= factor[ROOFLINE_HOST];
+    r->seq_s *= factor[ROOFLINE_SEQS];
+}
+
 double roofline_step_s(const struct roofline *r, const struct perf_shape *shape)
 {
     return step_parts(r, shape, 1).total_s;
@@ -201,28 +231,14 @@ uint64_t roofline_kv_tokens(const struct roofline *r)
     return r->kv_room_bytes > 0 ? (uint64_t)(r->kv_room_bytes / r->kv_token_bytes) : 0;
 }
 
+static double surrogate_step_s(const void *r, const struct perf_shape *shape)
+{
+    return roofline_step_s(r, shape);
+}
+
 void roofline_linear(const struct roofline *r, struct roofline_point at, struct perf_coef *ret)
 {
-    uint64_t seqs = at.decoding_seqs, n = at.chunk_tokens;
-    struct perf_shape one = { .decoding_seqs = 1, .kv_tokens_read = 1, .kv_tokens_decoding = 1 };
-    struct perf_shape many = { .decoding_seqs = at.decoding_seqs,
-                               .kv_tokens_read = seqs,
-                               .kv_tokens_decoding = seqs };
-    struct perf_shape mixed = many, later;
-    mixed.prefill_tokens = at.chunk_tokens;
-    mixed.prefill_chunks = 1;
-    mixed.kv_tokens_read += n * (n + 1) / 2;
-    later = mixed;
-    later.kv_tokens_read += n * at.context_tokens;
-
-    double one_s = roofline_step_s(r, &one), many_s = roofline_step_s(r, &many);
-    double mixed_s = roofline_step_s(r, &mixed), later_s = roofline_step_s(r, &later);
-    *ret = (struct perf_coef){ .ratio_p90 = 1 };
-    ret->d = r->layers * r->kv_token_s;
-    ret->c = seqs > 1 ? fmax(0, (many_s - one_s) / (double)(seqs - 1) - ret->d) : r->seq_s;
-    ret->a = fmax(0, one_s - ret->c - ret->d);
-    if (at.context_tokens) ret->e = (later_s - mixed_s) / (double)(n * at.context_tokens);
-    ret->b = fmax(0, (mixed_s - many_s) / (double)n - ret->e * (double)(n + 1) / 2);
+    perf_surrogate(surrogate_step_s, r, at, ret);
 }
 
 bool roofline_range_ok(const struct roofline *r, const struct perf_shape *shape)

@@ -51,6 +51,21 @@ double roofline_layer_s(const struct roofline *r, uint32_t tokens);
 double roofline_attention_s(const struct roofline *r, const struct perf_shape *shape);
 double roofline_reduce_s(const struct roofline *r, uint32_t tokens);
 
+/* The step's seconds by what they are spent on: they sum to roofline_step_s. */
+enum roofline_part {
+    ROOFLINE_DENSE, /* matrices, small kernels, all-reduces */
+    ROOFLINE_READ,  /* attention of those that decode */
+    ROOFLINE_PAIRS, /* attention of chunks */
+    ROOFLINE_HOST,
+    ROOFLINE_SEQS,
+    ROOFLINE_PARTS
+};
+void roofline_parts(const struct roofline *r, const struct perf_shape *shape,
+                    double ret[ROOFLINE_PARTS]);
+
+/* Each part takes so many times as long from now on. */
+void roofline_scale(struct roofline *r, const double factor[ROOFLINE_PARTS]);
+
 /* Mean watts of all devices while the step runs. An empty shape: idle. */
 double roofline_watts(const struct roofline *r, const struct perf_shape *shape, double clock);
 

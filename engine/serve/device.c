@@ -519,7 +519,9 @@ static int load(struct device *d, struct err *err)
     const struct executor_events events = { .on_token = on_token, .on_end = on_end, .arg = d };
     const struct executor_config config = { .sched = *sc,
                                             .threads = d->config.threads,
-                                            .cpu_share = d->config.cpu_share };
+                                            .cpu_share = d->config.cpu_share,
+                                            .perf = d->config.perf,
+                                            .hardware = d->config.hardware };
     rc = executor_new(d->model, &config, &events, &d->x, err);
     if (rc < 0) return rc;
     d->info = (struct device_info){

@@ -18,8 +18,10 @@ struct executor {
     struct batch_item *item;
     struct sched_result *result;
     float *logits; /* seqs_max rows */
-    struct perf_linear perf;
-    double swap_page_s; /* running mean; 0: nothing was swapped yet */
+    const struct perf_policy *perf;
+    void *perf_state;
+    struct perf_coef coef; /* of perf_state */
+    double swap_page_s;    /* running mean; 0: nothing was swapped yet */
 };
 
 #define SWAP_RATE 0.1
@@ -42,6 +44,55 @@ static struct perf_coef guess_perf(const struct model_info *m, const struct exec
     };
 }
 
+/* The model's shape as the closed form has it. Its weights are as wide as the packed ones are. */
+static struct model_spec spec_of(const struct model_info *m)
+{
+    struct model_spec spec = { .name = "served",
+                               .layers = m->n_layers,
+                               .hidden = m->n_embd,
+                               .heads = m->n_heads,
+                               .kv_heads = m->n_kv_heads,
+                               .head_dim = m->head_dim,
+                               .ffn = m->n_ff,
+                               .vocab = m->vocab_size,
+                               .gated = true };
+    double kv = 2.0 * m->n_layers * m->n_kv_heads * m->head_dim;
+    spec.weight_bytes = (double)m->weight_bytes / (double)m->parameters;
+    spec.kv_element_bytes = (double)m->kv_bytes_per_token / kv;
+    return spec;
+}
+
+/* Estimates begin with the closed form where the hardware is known and with a guess where not;
+ * of a CPU's row, whose peaks are those of all its cores, the share that this process may use. */
+static int start_perf(struct executor *x, const struct model_info *m,
+                      const struct executor_config *c, struct err *err)
+{
+    const struct perf_coef guess = guess_perf(m, c);
+    struct perf_setup setup = { .prior = &guess };
+    struct roofline roofline;
+    x->perf = c->perf;
+    if (!x->perf) x->perf = perf_find(c->hardware ? STR(PERF_DEFAULT) : STR(PERF_DEFAULT_UNKNOWN));
+    if (c->hardware) {
+        const struct model_spec spec = spec_of(m);
+        double cores = c->threads;
+        if (c->cpu_share > 0) cores = fmin(cores, c->cpu_share);
+        if (!roofline_init(&roofline, c->hardware, &spec, 1)) {
+            return err_set(err, -EINVAL, "--hardware %s: the model does not fit it",
+                           c->hardware->name);
+        }
+        double slower = c->hardware->cores > 0 ? c->hardware->cores / cores : 1;
+        const double factor[ROOFLINE_PARTS] = { slower, slower, slower, slower, slower };
+        roofline_scale(&roofline, factor);
+        setup.roofline = &roofline;
+    }
+    must(setup.roofline || !x->perf->needs_roofline); /* the configuration was checked */
+    x->perf_state = calloc(1, x->perf->state_size);
+    if (!x->perf_state) return -ENOMEM;
+    x->perf->init(x->perf_state, &setup);
+    x->perf->coef(x->perf_state, &x->coef);
+    return 0;
+}
+
 int executor_new(struct model *model, const struct executor_config *config,
                  const struct executor_events *events, struct executor **ret, struct err *err)
 {
@@ -54,9 +105,9 @@ int executor_new(struct model *model, const struct executor_config *config,
     if (!x) return -ENOMEM;
     x->vocab_size = info->vocab_size;
     x->events = *events;
-    const struct perf_coef guess = guess_perf(info, config);
-    perf_linear_init(&x->perf, &guess);
-    int rc = sched_new(sc, &x->sched, err);
+    int rc = start_perf(x, info, config, err);
+    if (rc < 0) return rc;
+    rc = sched_new(sc, &x->sched, err);
     if (rc < 0) return rc;
     rc = kv_store_new(model, sc->pages, sc->page_tokens, &x->kv, err);
     if (rc < 0) return rc;
@@ -94,6 +145,7 @@ void executor_free(struct executor *x)
     free(x->item);
     free(x->result);
     free(x->logits);
+    free(x->perf_state);
     free(x);
 }
 
@@ -162,7 +214,7 @@ int executor_step(struct executor *x, int64_t (*clock)(void), struct executor_st
                   struct err *err)
 {
     *ret = (struct executor_step_info){ 0 };
-    const struct sched_batch *batch = sched_plan(x->sched, clock(), &x->perf.coef);
+    const struct sched_batch *batch = sched_plan(x->sched, clock(), &x->coef);
     move_pages(x, batch, clock);
     if (batch->count == 0) {
         hand_back(x);
@@ -186,10 +238,11 @@ int executor_step(struct executor *x, int64_t (*clock)(void), struct executor_st
 
 void executor_observe(struct executor *x, const struct perf_shape *shape, double seconds)
 {
-    perf_linear_observe(&x->perf, shape, seconds);
+    x->perf->observe(x->perf_state, shape, seconds);
+    x->perf->coef(x->perf_state, &x->coef);
 }
 
 const struct perf_coef *executor_perf(const struct executor *x)
 {
-    return &x->perf.coef;
+    return &x->coef;
 }

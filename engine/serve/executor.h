@@ -12,12 +12,14 @@
 #include "engine/core/scheduler.h"
 #include "engine/model/model.h"
 #include "engine/serve/answer.h"
-#include "policies/perf_linear.h"
+#include "policies/perf_row.h"
 
 struct executor_config {
     struct sched_config sched; /* pages and seqs_max included */
     uint32_t threads;
     double cpu_share; /* what the caller will throttle to, for the first estimates; 0: not */
+    const struct perf_policy *perf;  /* NULL: the default for what is known */
+    const struct hardware *hardware; /* NULL: not known */
 };
 
 /* What the owner of an answer hears, on the device thread. on_token comes right after answer_take

@@ -131,6 +131,8 @@ static void run(const struct setup *s, struct request *requests, uint32_t count)
                    .rows = { .chunk = chunk_find(str_from(s->chunk)),
                              .admit = admit_find(STR("fit")) } },
         .threads = s->threads,
+        .perf = perf_table[s->seqs % perf_count], /* an estimate never changes a token */
+        .hardware = hardware_find(STR("cpu")),
     };
     const struct executor_events events = { .on_token = on_token, .on_end = on_end, .arg = &open };
     int rc = executor_new(model, &config, &events, &x, &err);
