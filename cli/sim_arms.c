@@ -123,7 +123,7 @@ static int init_arm(struct sim_arms *a, struct sim_arm *arm, const struct opt_co
                     struct err *err)
 {
     int rc = opt_parse(usage, arm->word_count, arm->word, &arm->options, &arm->parsed, err);
-    if (rc == 0) rc = sim_options_config(&arm->options, &arm->config, err);
+    if (rc == 0) rc = sim_options_config(&arm->options, &arm->config, &arm->control, err);
     if (rc == 0 && is_generated(arm)) rc = read_generated(arm, err);
     if (rc < 0) return rc;
     arm->run = calloc(a->seeds, sizeof *arm->run);

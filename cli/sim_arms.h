@@ -17,6 +17,7 @@ struct sim_arm {
     struct sim_options options;
     struct opt_parsed parsed;
     struct sim_config config;
+    struct sim_control_setup control; /* what config points to where the fleet scales */
     const struct trace *trace; /* shared with an earlier arm where it can be; NULL: generated */
     struct trace *trace_owned;
     struct generate_spec generate;

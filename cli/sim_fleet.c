@@ -16,12 +16,23 @@ static int no_hardware(struct str name, struct err *err)
                    near ? ", did you mean '" : "", near ? near : "", near ? "'?" : "");
 }
 
-static int read_suffix(struct str text, struct sim_pool *pool, struct err *err)
+static bool read_numbered(struct str text, struct str prefix, uint32_t max, uint32_t *ret)
 {
-    uint64_t tp;
-    if (str_starts(text, STR("tp")) && str_to_u64(str_of(text.data + 2, text.len - 2), &tp) == 0 &&
-        tp >= 1 && tp <= TP_MAX) {
-        pool->tp = (uint32_t)tp;
+    uint64_t v;
+    if (!str_starts(text, prefix)) return false;
+    struct str digits = str_of(text.data + prefix.len, text.len - prefix.len);
+    if (str_to_u64(digits, &v) < 0 || v > max) return false;
+    *ret = (uint32_t)v;
+    return true;
+}
+
+static int read_suffix(struct str text, struct sim_pool *pool, struct sim_control_pool *control,
+                       struct err *err)
+{
+    if (read_numbered(text, STR("tp"), TP_MAX, &pool->tp) && pool->tp > 0) return 0;
+    if (read_numbered(text, STR("zone"), SIM_ZONES_MAX - 1, &control->zone)) return 0;
+    if (str_eq(text, STR("spot"))) {
+        control->spot = true;
         return 0;
     }
     for (uint32_t r = 0; r < ROLE_COUNT; r++) {
@@ -29,34 +40,50 @@ static int read_suffix(struct str text, struct sim_pool *pool, struct err *err)
         pool->role = (enum role)r;
         return 0;
     }
-    return err_set(err, -EINVAL, "--fleet: ':" STR_FMT "' is not :tp1 to :tp%d or a role",
-                   STR_ARG(text), TP_MAX);
+    return err_set(err, -EINVAL,
+                   "--fleet: ':" STR_FMT "' is not tp1 to tp%d, %s, %s, spot or zone0 "
+                   "to zone%d",
+                   STR_ARG(text), TP_MAX, role_names[ROLE_PREFILL], role_names[ROLE_DECODE],
+                   SIM_ZONES_MAX - 1);
 }
 
-/* COUNTxNAME[:SUFFIX...] */
-static int read_kind(struct str text, struct sim_pool *pool, struct err *err)
+/* "8", or "1-24": the fleet begins with the least. */
+static int read_count(struct str text, struct sim_pool *pool, struct sim_control_pool *control)
+{
+    uint64_t least, most;
+    struct str high = text, low = str_cut(&high, '-');
+    if (str_to_u64(low, &least) < 0 || str_to_u64(high.data ? high : low, &most) < 0)
+        return -EINVAL;
+    if (least > most || most > SIM_INSTANCES_MAX) return -EINVAL;
+    pool->count = control->min = control->start = (uint32_t)least;
+    control->max = (uint32_t)most;
+    return 0;
+}
+
+static int read_kind(struct str text, struct sim_pool *pool, struct sim_control_pool *control,
+                     struct err *err)
 {
     struct str rest = text, count = str_cut(&rest, 'x'), name = str_cut(&rest, ':');
-    uint64_t instances;
-    if (str_to_u64(count, &instances) < 0 || instances > SIM_INSTANCES_MAX || name.len == 0) {
+    *pool = (struct sim_pool){ .tp = 1 };
+    if (read_count(count, pool, control) < 0 || name.len == 0) {
         return err_set(err, -EINVAL, "--fleet: '" STR_FMT "' is not COUNTxHARDWARE, at most %d",
                        STR_ARG(text), SIM_INSTANCES_MAX);
     }
-    *pool = (struct sim_pool){ .count = (uint32_t)instances, .tp = 1 };
     if (!str_eq(name, STR("ref8000"))) {
         pool->hardware = hardware_find(name);
         if (!pool->hardware) return no_hardware(name, err);
     }
     int rc = 0;
     while (rc == 0 && rest.len > 0)
-        rc = read_suffix(str_cut(&rest, ':'), pool, err);
+        rc = read_suffix(str_cut(&rest, ':'), pool, control, err);
     return rc;
 }
 
-static int read_pool(struct str text, struct sim_pool *ret, struct err *err)
+static int read_pool(struct str text, struct sim_pool *ret, struct sim_control_pool *control,
+                     struct err *err)
 {
     struct str price = text, kind = str_cut(&price, '@');
-    int rc = read_kind(kind, ret, err);
+    int rc = read_kind(kind, ret, control, err);
     if (rc < 0 || !price.data) return rc;
     if (str_to_f64(price, &ret->price_h) < 0 || ret->price_h < 0) {
         return err_set(err, -EINVAL, "--fleet: '@" STR_FMT "' is not dollars an instance-hour",
@@ -71,7 +98,8 @@ static struct str cut_pool(struct str *rest)
     return str_cut(rest, plus < comma ? '+' : ',');
 }
 
-int sim_fleet_parse(struct str text, struct sim_config *ret, struct err *err)
+int sim_fleet_parse(struct str text, struct sim_config *ret, struct sim_control_setup *control,
+                    struct err *err)
 {
     struct str rest = text;
     uint32_t count = 0;
@@ -79,7 +107,8 @@ int sim_fleet_parse(struct str text, struct sim_config *ret, struct err *err)
         if (count == SIM_POOLS_MAX) {
             return err_set(err, -EINVAL, "--fleet: at most %d kinds of instances", SIM_POOLS_MAX);
         }
-        int rc = read_pool(str_trim(cut_pool(&rest)), &ret->pool[count], err);
+        int rc =
+            read_pool(str_trim(cut_pool(&rest)), &ret->pool[count], &control->pool[count], err);
         if (rc < 0) return rc;
         count++;
     }

@@ -37,8 +37,8 @@ static const struct config_field rows[] = {
     { .name = "model", .letter = 'm', .type = CONFIG_TEXT, .default_text = "llama-3-8b",
       AT(model), .about = "Shipped model, or the path of a model's spec." },
     { .name = "fleet", .letter = 'f', .type = CONFIG_TEXT, .default_text = "8xa100", AT(fleet),
-      .about = "Instances: COUNTxHARDWARE[:tpN][:prefill|:decode][@DOLLARS_AN_HOUR], joined by "
-               "commas; ref8000 is "
+      .about = "Instances: COUNTxHARDWARE[:SUFFIX...][@DOLLARS_AN_HOUR], joined by commas; "
+               "suffixes are tpN, prefill, decode, spot, zoneN; ref8000 is "
                "the serial reference." },
     { .name = "config", .letter = 'c', .type = CONFIG_TEXT, AT(config),
       .about = "muster.yaml whose rows and engine limits are taken where no flag says another." },
@@ -48,6 +48,34 @@ static const struct config_field rows[] = {
     ROW_OPTION(route), ROW_OPTION(predict), ROW_OPTION(fair), ROW_OPTION(order),
     ROW_OPTION(admit), ROW_OPTION(preempt), ROW_OPTION(chunk), ROW_OPTION(evict),
     ROW_OPTION(migrate),
+    { .name = "scale_policy", .type = CONFIG_TEXT, AT(scale_policy),
+      .about = "The fleet follows its demand by this row, or by `clairvoyant`, a bound; pools that "
+               "scale are written 1-24xl4." },
+    { .name = "shaper", .type = CONFIG_TEXT, AT(shaper),
+      .about = "Shaper behind the scaling row; without it the one it is published with." },
+    { .name = "scale_margin", .type = CONFIG_FLOAT, .default_text = "1", .min = 0.01, .max = 100,
+      AT(scale_margin), .about = "The scaling row's measured load is multiplied by this." },
+    { .name = "scale_count", .type = CONFIG_INT, .default_text = "1", .min = 0,
+      .max = SIM_INSTANCES_MAX, .unit = "instances", AT(scale_count),
+      .about = "What the scaling row `static` keeps." },
+    { .name = "place", .type = CONFIG_TEXT, AT(place),
+      .about = "Row that chooses among pools; `muster policies place` lists them." },
+    { .name = "budget", .type = CONFIG_FLOAT, .default_text = "0", .min = 0, .max = 1e9,
+      AT(budget_h), .about = "Most dollars an hour that the fleet may cost; 0 for no limit." },
+    { .name = "lead_time", .type = CONFIG_DURATION, .default_text = "100s", .min = 0, .max = 1e11,
+      AT(lead_us), .about = "Mean time from an instance's order to its being ready." },
+    { .name = "lead_spread", .type = CONFIG_FLOAT, .default_text = "0", .min = 0, .max = 2,
+      AT(lead_spread), .about = "Sigma of the logarithm of each phase of a start." },
+    { .name = "launch_failures", .type = CONFIG_FLOAT, .default_text = "0", .min = 0, .max = 1,
+      AT(launch_failures), .about = "Share of launches that end in an error half-way." },
+    { .name = "life", .type = CONFIG_DURATION, .default_text = "0", .min = 0, .max = 1e13,
+      AT(life_us), .about = "Mean time to an instance's failure without notice; 0 for never." },
+    { .name = "notice", .type = CONFIG_DURATION, .default_text = "30s", .min = 0, .max = 1e10,
+      AT(notice_us), .about = "Time between a spot instance's notice and its end." },
+    { .name = "zone_up", .type = CONFIG_DURATION, .default_text = "0", .min = 0, .max = 1e13,
+      AT(zone_up_us), .about = "Mean time that a zone has spot capacity; 0 for always." },
+    { .name = "zone_down", .type = CONFIG_DURATION, .default_text = "10m", .min = 1, .max = 1e13,
+      AT(zone_down_us), .about = "Mean time that it then has none." },
     { .name = "swap_space", .type = CONFIG_BYTES, .default_text = "0", .min = 0, .max = 1e14,
       AT(swap_space),
       .about = "Host memory of an instance for pages of preempted sessions; 0 for what the preset "
@@ -115,7 +143,7 @@ static int collect(void *ctx, const struct policy_row *row)
     return 0;
 }
 
-static int no_row(const char *kind, struct str name, struct err *err)
+int sim_no_row(const char *kind, struct str name, struct err *err)
 {
     struct names n = { .kind = kind };
     policies_each(collect, &n);
@@ -128,10 +156,10 @@ static int no_row(const char *kind, struct str name, struct err *err)
                    STR_ARG(name), kind);
 }
 
-#define PICK(kind, text)                             \
-    if (rc == 0 && (text).len > 0) {                 \
-        c->kind = kind##_find(text);                 \
-        if (!c->kind) rc = no_row(#kind, text, err); \
+#define PICK(kind, text)                                 \
+    if (rc == 0 && (text).len > 0) {                     \
+        c->kind = kind##_find(text);                     \
+        if (!c->kind) rc = sim_no_row(#kind, text, err); \
     }
 
 struct row_names {
@@ -164,7 +192,7 @@ static int pick_migrate(struct str name, struct sim_config *c, struct err *err)
 static int take_preset(struct str name, struct sim_config *c, struct err *err)
 {
     c->preset = preset_find(name);
-    if (!c->preset) return no_row("preset", name, err);
+    if (!c->preset) return sim_no_row("preset", name, err);
     if (str_eq(name, STR("ref"))) c->bias_sigma = c->residual_sigma = 0;
     return 0;
 }
@@ -201,7 +229,8 @@ static int find_model(struct str name, struct model_spec *ret, struct err *err)
     return rc < 0 ? err_prefix(err, rc, "--model " STR_FMT, STR_ARG(name)) : 0;
 }
 
-int sim_options_config(const struct sim_options *o, struct sim_config *ret, struct err *err)
+int sim_options_config(const struct sim_options *o, struct sim_config *ret,
+                       struct sim_control_setup *control, struct err *err)
 {
     struct sim_config c = {
         .seed = (uint64_t)o->seed,
@@ -222,11 +251,12 @@ int sim_options_config(const struct sim_options *o, struct sim_config *ret, stru
     struct row_names names = { o->route, o->predict, o->fair,  o->order,
                                o->admit, o->preempt, o->chunk, o->evict };
     int rc = find_model(o->model, &c.model, err);
-    if (rc == 0) rc = sim_fleet_parse(o->fleet, &c, err);
+    if (rc == 0) rc = sim_fleet_parse(o->fleet, &c, control, err);
     if (rc == 0 && o->config.len > 0) rc = take_config(o->config.data, &c, err);
     if (rc == 0 && o->preset.len > 0) rc = take_preset(o->preset, &c, err);
     if (rc == 0) rc = pick_rows(&names, &c, err);
     if (rc == 0) rc = pick_migrate(o->migrate, &c, err);
+    if (rc == 0) rc = sim_scaling_config(o, &c, control, err);
     if (rc < 0) return rc;
     if (o->swap_space > 0) c.swap_bytes = (uint64_t)o->swap_space;
     c.swap_bps = (double)o->swap_rate;

@@ -4,15 +4,18 @@
  */
 #pragma once
 #include "base/io/opt.h"
+#include "simulator/control.h"
 #include "simulator/generate.h"
 #include "simulator/sim.h"
 
 struct sim_options {
     struct str trace, model, fleet, config, preset;
     struct str route, predict, fair, order, admit, preempt, chunk, evict;
-    struct str migrate;
+    struct str migrate, scale_policy, shaper, place;
     struct config_texts compare;
     double speed, slo_ttft_s, slo_tpot_s, bias, residual;
+    double scale_margin, lead_spread, launch_failures, budget_h;
+    int64_t lead_us, life_us, notice_us, zone_up_us, zone_down_us, scale_count;
     int64_t scale, requests, routers, seed, seeds, jobs;
     int64_t slo_ttft_us, slo_tpot_us, report_delay_us, event_lag_us, drain_us;
     int64_t link_bytes_s, link_us;
@@ -26,9 +29,19 @@ enum { SIM_OUTPUT_TABLE, SIM_OUTPUT_JSON };
 /* The command's words; notes are behind the options of --help. */
 extern const struct config_record sim_options_record;
 
-/* -EINVAL with a sentence that names the option and the nearest row. */
-int sim_options_config(const struct sim_options *o, struct sim_config *ret, struct err *err);
+/* -EINVAL with a sentence that names the option and the nearest row. The config points to *control
+ * where the fleet scales: both live alike. */
+int sim_options_config(const struct sim_options *o, struct sim_config *ret,
+                       struct sim_control_setup *control, struct err *err);
 
-/* "8xh100:prefill,2xl4:tp2@1.50": COUNTxHARDWARE[:tpN][:ROLE][@DOLLARS_AN_INSTANCE_HOUR], joined by
- * commas or plus signs. */
-int sim_fleet_parse(struct str text, struct sim_config *ret, struct err *err);
+/* What the options say of scaling; nothing when they name no row. */
+int sim_scaling_config(const struct sim_options *o, struct sim_config *config,
+                       struct sim_control_setup *control, struct err *err);
+
+/* COUNTxHARDWARE[:SUFFIX...][@DOLLARS_AN_INSTANCE_HOUR], joined by commas or plus signs. COUNT may
+ * be MIN-MAX where the fleet scales; suffixes are tpN, a role, spot, zoneN. */
+int sim_fleet_parse(struct str text, struct sim_config *ret, struct sim_control_setup *control,
+                    struct err *err);
+
+/* "--KIND: no row 'NAME', did you mean 'NEAR'?"; -EINVAL. */
+int sim_no_row(const char *kind, struct str name, struct err *err);

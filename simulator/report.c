@@ -102,6 +102,8 @@ static struct report copy_figures(const struct sim_config *c, const struct sim_r
         .stall_s = s->stall_s,
         .instances_mean = s->span_s > 0 ? s->instance_seconds / s->span_s : s->instances_max,
         .instances_max = s->instances_max,
+        .instances_floor_mean =
+            s->floor_s > 0 ? s->floor_instance_seconds / s->floor_s : (double)NAN,
         .gpu_hours = s->gpu_seconds / 3600,
         .cost_usd = is_priced(c) ? s->cost_usd : (double)NAN,
         .energy_kwh = s->energy_j > 0 ? s->energy_j / 3.6e6 : (double)NAN,
@@ -211,6 +213,7 @@ void report_json(const struct report *r, struct json_writer *w)
     json_object(w);
     json_kv_f64(w, "mean", r->instances_mean);
     json_kv_f64(w, "max", r->instances_max);
+    json_kv_f64(w, "floor_mean", r->instances_floor_mean);
     json_object_end(w);
     json_kv_f64(w, "gpu_hours", r->gpu_hours);
     json_kv_f64(w, "cost_usd", r->cost_usd);
@@ -278,6 +281,8 @@ int report_table(const struct report *r, struct buf *out)
     }
     buf_printf(out, "fleet     %.2f instances, at most %.0f; %.3f GPU-hours", r->instances_mean,
                r->instances_max, r->gpu_hours);
+    if (!isnan(r->instances_floor_mean))
+        buf_printf(out, ", %.2f until back at its floor", r->instances_floor_mean);
     if (!isnan(r->cost_usd)) buf_printf(out, ", $%.2f", r->cost_usd);
     if (!isnan(r->energy_kwh)) buf_printf(out, ", %.2f kWh", r->energy_kwh);
     if (r->scale_actions) {
@@ -308,6 +313,7 @@ METRIC(goodput, r->goodput_rps)
 METRIC(hits, r->token_hit_ratio)
 METRIC(hotspot, r->hotspot)
 METRIC(instances, r->instances_mean)
+METRIC(floor_instances, r->instances_floor_mean)
 METRIC(cost, r->cost_usd)
 METRIC(energy, r->energy_kwh)
 
@@ -322,7 +328,8 @@ const struct report_metric report_metrics[] = {
     { "goodput_rps", "goodput/s", 1, 3, true, false, goodput },
     { "token_hit_ratio", "hit %", 100, 1, true, true, hits },
     { "hotspot", "hotspot", 1, 2, false, false, hotspot },
-    { "instances.mean", "instances", 1, 2, false, false, instances },
+    { "instances.mean", "instances", 1, 2, true, false, instances },
+    { "instances.floor_mean", "to floor", 1, 2, false, false, floor_instances },
     { "cost_usd", "cost $", 1, 2, true, false, cost },
     { "energy_kwh", "kWh", 1, 2, false, false, energy },
 };

@@ -27,6 +27,7 @@ struct report {
     uint64_t preemptions, swaps, handoffs, migrations;
     double link_gb, stall_s; /* K and V copied; sum over migrations without a token */
     double instances_mean, instances_max;
+    double instances_floor_mean; /* until the fleet was back at its floor; NAN: nothing scales */
     double gpu_hours, cost_usd, energy_kwh;
     uint64_t scale_actions;
     uint64_t events, steps, seed, digest;

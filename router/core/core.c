@@ -234,7 +234,7 @@ static void instance_fill(struct core *c, uint32_t slot, const struct core_reque
     load_view(&s->load, ledger_sums(c->ledger, slot), now_us, in);
 }
 
-/* Newcomers go to instances that compute prompts, handed-over ones to those that only decode. */
+/* Newcomers go to instances that compute prompts, handed-over ones to those that decode. */
 static void view_fill(struct core *c, const struct core_request *r, bool handed_over,
                       int64_t now_us, struct route_view *ret)
 {
@@ -244,7 +244,7 @@ static void view_fill(struct core *c, const struct core_request *r, bool handed_
         if (!c->slot[i].used || c->slot[i].ep.model != r->model) continue;
         struct route_instance *in = &c->instance[count++];
         instance_fill(c, i, r, now_us, in);
-        if (handed_over) in->accepts = in->accepts && in->role == ROLE_DECODE;
+        if (handed_over) in->accepts = in->accepts && in->role != ROLE_PREFILL;
         accept += route_takes(in);
     }
     double rate = core_work_rate(c, r->model, now_us);

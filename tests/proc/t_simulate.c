@@ -61,7 +61,8 @@ static void the_json_form_is_as_promised(void **state)
         "{ requests { offered completed rejected unfinished too_long failed } "
         "ttft_s { mean p50 p90 p99 } tpot_s { mean p50 p90 p99 } itl_s { mean p50 p90 p99 } "
         "jct_s { mean p50 p90 p99 } slo { ttft_s tpot_s attainment } goodput_rps token_hit_ratio "
-        "hotspot preemptions swaps handoffs migrations link_gb stall_s instances { mean max } "
+        "hotspot preemptions swaps handoffs migrations link_gb stall_s instances { mean max "
+        "floor_mean } "
         "gpu_hours cost_usd energy_kwh "
         "scale_actions extrapolated sim { events steps cpu_s requests_per_core_minute "
         "steps_per_core_second seed digest } } ");
@@ -182,7 +183,8 @@ static void mistakes_are_explained(void **state)
         { "--trace " GENERATED " --chunk zzz", 2, "see `muster policies chunk`" },
         { "--trace " GENERATED " --fleet 2xh10", 2, "no hardware 'h10', did you mean 'h100'?" },
         { "--trace " GENERATED " --fleet h100", 2, "is not COUNTxHARDWARE" },
-        { "--trace " GENERATED " --fleet 2xh100:pp2", 2, "':pp2' is not :tp1 to :tp64 or a role" },
+        { "--trace " GENERATED " --fleet 2xh100:pp2", 2,
+          "':pp2' is not tp1 to tp64, prefill, decode, spot" },
         { "--trace " GENERATED " --fleet 2xh100@x", 2, "'@x' is not dollars" },
         { "--trace " GENERATED " --fleet 0xh100", 1, "at least one instance" },
         { "--trace " GENERATED " --model lama-3-8b", 2, "did you mean 'llama-3-8b'?" },
@@ -191,6 +193,10 @@ static void mistakes_are_explained(void **state)
         { "--trace " GENERATED " --compare a", 2, "is not OPTION=A,B,C" },
         { "--trace " GENERATED " --compare seed=1,2", 2, "--seed is not compared" },
         { "--trace " GENERATED " --preset x", 2, "no row 'x'; see `muster policies preset`" },
+        { "--trace " GENERATED " --fleet 1-4xl4", 2, "--fleet 1-4xl4 needs --scale-policy" },
+        { "--trace " GENERATED " --fleet 4-1xl4", 2, "is not COUNTxHARDWARE" },
+        { "--trace " GENERATED " --shaper hpa", 2, "--shaper needs --scale-policy" },
+        { "--trace " GENERATED " --scale-policy werk", 2, "did you mean 'work'?" },
         { "--trace " GENERATED " --routers 99", 2, "--routers" },
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
@@ -213,6 +219,38 @@ static void help_and_table_are_for_people(void **state)
     assert_non_null(strstr(out.data, "GPU-hours, $"));
     assert_int_equal(simulate("--trace " GENERATED " --fleet 1xa100", &out), 0);
     assert_null(strstr(out.data, "$"));
+}
+
+/* Every option of a fleet that scales is felt. */
+static void fleets_follow_their_demand(void **state)
+{
+    (void)state;
+    CLEANUP(buf_fini) struct buf out = { 0 };
+    static const char *const rows[] = {
+        "--scale-policy slo_aware",
+        "--scale-policy keda_queue",
+        "--scale-policy clairvoyant",
+        "--scale-policy slo_aware --shaper hpa",
+        "--scale-policy slo_aware --scale-margin 2",
+        "--scale-policy slo_aware --lead-time 10s",
+        "--scale-policy slo_aware --lead-spread 0.5",
+        "--scale-policy slo_aware --budget 4",
+        "--scale-policy slo_aware --life 2m",
+        "--scale-policy slo_aware --launch-failures 0.5",
+        "--scale-policy static --scale-count 3",
+    };
+    enum { COUNT = sizeof rows / sizeof rows[0] };
+    char digest[COUNT][17], words[1024];
+    for (size_t i = 0; i < COUNT; i++) {
+        snprintf(words, sizeof words,
+                 "--trace gen:poisson,rate=steps(1:60,4:120,1:300),prompt=1500,output=100 "
+                 "--fleet 1-30xl4@1 --lead-time 30s --slo-tpot 150ms -o json %s",
+                 rows[i]);
+        assert_int_equal(simulate(words, &out), 0);
+        digests(&out, &digest[i], 1);
+        for (size_t k = 0; k < i; k++)
+            if (strcmp(digest[i], digest[k]) == 0) fail_msg("%s is as %s", rows[i], rows[k]);
+    }
 }
 
 static void a_file_of_configuration_names_rows(void **state)
@@ -244,6 +282,7 @@ int main(void)
         cmocka_unit_test(arms_without_their_input_say_so),
         cmocka_unit_test(mistakes_are_explained),
         cmocka_unit_test(help_and_table_are_for_people),
+        cmocka_unit_test(fleets_follow_their_demand),
         cmocka_unit_test(a_file_of_configuration_names_rows),
     };
     return rig_end(cmocka_run_group_tests(tests, NULL, NULL));

@@ -1,0 +1,101 @@
+/* role_splitwise.c - a prompt pool, a token pool, and machines borrowed as mixed.
+ *
+ *     every machine of the prompt pool has more than 8,192 pending prompt tokens:
+ *         the token machine with the fewest becomes mixed
+ *     every machine of the token pool has less than 2,048 tokens of room:
+ *         the prompt machine with the fewest becomes mixed
+ *
+ * A borrowed machine goes home when nothing of the foreign phase is left there. The pools' sizes are
+ * the planner's business in Splitwise; here the rates of the two phases size them at first (as
+ * pd_serve does). Deviation: Splitwise's simulator bounds the tokens of a batch by 2,048; with
+ * paged memory what bounds a token machine is its KV, so it is full 2,048 tokens before the end.
+ */
+#include "base/core/bits.h"
+#include "policies/role.h"
+
+extern const struct role_policy role_splitwise, role_pd_serve;
+
+#define PROMPT_PENDING_MAX 8192
+#define DECODE_SLACK_TOKENS 2048
+#define AGAIN_US 1000000
+
+struct splitwise {
+    uint8_t home[ROLE_INSTANCES_MAX]; /* role + 1 by id; 0: not assigned */
+};
+
+static enum role home_of(const struct splitwise *s, const struct role_instance *in)
+{
+    return (enum role)(s->home[in->id] - 1);
+}
+
+static bool is_mine(const struct splitwise *s, const struct role_instance *in)
+{
+    return in->ready && !in->changing && in->id < ROLE_INSTANCES_MAX && s->home[in->id];
+}
+
+/* The least loaded of a pool, borrowed ones not counted; NULL: none. */
+static const struct role_instance *least(const struct splitwise *s, const struct role_view *v,
+                                         enum role pool, bool by_prompt)
+{
+    const struct role_instance *best = NULL;
+    for (uint32_t i = 0; i < v->instance_count; i++) {
+        const struct role_instance *in = &v->instance[i];
+        if (!is_mine(s, in) || home_of(s, in) != pool || in->role != pool) continue;
+        uint64_t x = by_prompt ? in->prompt_pending : in->decode_pending;
+        uint64_t y = !best ? UINT64_MAX : by_prompt ? best->prompt_pending : best->decode_pending;
+        if (x < y) best = in;
+    }
+    return best;
+}
+
+static void send_home(const struct splitwise *s, const struct role_view *v,
+                      struct role_verdict *ret)
+{
+    for (uint32_t i = 0; i < v->instance_count; i++) {
+        const struct role_instance *in = &v->instance[i];
+        if (!is_mine(s, in)) continue;
+        bool foreign =
+            home_of(s, in) == ROLE_PREFILL ? in->decode_pending > 0 : in->prompt_pending > 0;
+        if (in->role == ROLE_BOTH && !foreign) ret->role[i] = home_of(s, in);
+    }
+}
+
+static void decide(void *state, const struct role_view *view, int64_t now_us, struct rng *rng,
+                   struct role_verdict *ret)
+{
+    struct splitwise *s = state;
+    bool fresh = false;
+    for (uint32_t i = 0; i < view->instance_count; i++)
+        fresh |= view->instance[i].ready && s->home[view->instance[i].id] == 0;
+    if (fresh) {
+        role_pd_serve.decide(NULL, view, now_us, rng, ret);
+        ret->again_us = now_us + AGAIN_US;
+        for (uint32_t i = 0; i < view->instance_count; i++) {
+            if (ret->role[i] != ROLE_BOTH && view->instance[i].ready)
+                s->home[view->instance[i].id] = (uint8_t)(ret->role[i] + 1);
+        }
+        return;
+    }
+    role_keep(view, "the pools", now_us, ret);
+    send_home(s, view, ret);
+    const struct role_instance *prompt = least(s, view, ROLE_PREFILL, true);
+    const struct role_instance *token = least(s, view, ROLE_DECODE, false);
+    bool prompts_wait = prompt && prompt->prompt_pending > PROMPT_PENDING_MAX;
+    bool tokens_wait = token && token->decode_pending + DECODE_SLACK_TOKENS > token->kv_tokens_max;
+    /* The pool that lends keeps one of its own. */
+    if (prompts_wait && !tokens_wait && token) ret->role[token - view->instance] = ROLE_BOTH;
+    if (tokens_wait && !prompts_wait && prompt) ret->role[prompt - view->instance] = ROLE_BOTH;
+    role_answer(view,
+                prompts_wait  ? "the prompt pool borrows"
+                : tokens_wait ? "the token pool borrows"
+                              : "the pools",
+                now_us + AGAIN_US, ret);
+}
+
+const struct role_policy role_splitwise = {
+    .name = "splitwise",
+    .about = "prompt and token pools that borrow from each other beyond 8,192 pending tokens",
+    .source = "Splitwise (ISCA'24) section IV and its simulator",
+    .state_size = sizeof(struct splitwise),
+    .decide = decide,
+};
