@@ -40,11 +40,20 @@ static int read_suffix(struct str text, struct sim_pool *pool, struct sim_contro
         pool->role = (enum role)r;
         return 0;
     }
+    uint64_t service;
+    if (str_starts(text, STR("service")) &&
+        str_to_u64(str_of(text.data + 7, text.len - 7), &service) == 0 &&
+        service < SIM_SERVICES_MAX) {
+        pool->service = (uint32_t)service;
+        return 0;
+    }
+    pool->has_model = model_spec_find(text, &pool->model, NULL) == 0;
+    if (pool->has_model) return 0;
     return err_set(err, -EINVAL,
-                   "--fleet: ':" STR_FMT "' is not tp1 to tp%d, %s, %s, spot or zone0 "
-                   "to zone%d",
+                   "--fleet: ':" STR_FMT "' is not tp1 to tp%d, %s, %s, spot, zone0 to zone%d, "
+                   "service0 to service%d or a shipped model",
                    STR_ARG(text), TP_MAX, role_names[ROLE_PREFILL], role_names[ROLE_DECODE],
-                   SIM_ZONES_MAX - 1);
+                   SIM_ZONES_MAX - 1, SIM_SERVICES_MAX - 1);
 }
 
 /* "8", or "1-24": the fleet begins with the least. */

@@ -38,7 +38,8 @@ static const struct config_field rows[] = {
       AT(model), .about = "Shipped model, or the path of a model's spec." },
     { .name = "fleet", .letter = 'f', .type = CONFIG_TEXT, .default_text = "8xa100", AT(fleet),
       .about = "Instances: COUNTxHARDWARE[:SUFFIX...][@DOLLARS_AN_HOUR], joined by commas; "
-               "suffixes are tpN, prefill, decode, spot, zoneN; ref8000 is "
+               "suffixes are tpN, prefill, decode, spot, zoneN, serviceN and a model's name; "
+               "ref8000 is "
                "the serial reference." },
     { .name = "config", .letter = 'c', .type = CONFIG_TEXT, AT(config),
       .about = "muster.yaml whose rows and engine limits are taken where no flag says another." },

@@ -317,7 +317,8 @@ void paged_limits(const struct sim_config *sim, const struct sim_pool *pool,
                   struct instance_limits *ret)
 {
     struct roofline roofline;
-    if (!pool->has_step) roofline_init(&roofline, pool->hardware, &sim->model, pool->tp);
+    if (!pool->has_step)
+        roofline_init(&roofline, pool->hardware, sim_pool_model(sim, pool), pool->tp);
     uint64_t kv_tokens =
         sim->kv_tokens || pool->has_step ? sim->kv_tokens : roofline_kv_tokens(&roofline);
     uint32_t page = sim->page_tokens;
@@ -368,7 +369,8 @@ int paged_new(const struct instance_config *config, struct instance **ret, struc
     struct paged *p = calloc(1, sizeof *p);
     if (!p) return err_set(err, -ENOMEM, "simulator: no memory for an instance");
     p->base = (struct instance){ .kind = &kind, .config = *config, .next_us = INT64_MAX };
-    world_engine_init(config->world, config->serial, config->pool, &config->sim->model, &p->world);
+    world_engine_init(config->world, config->serial, config->pool,
+                      sim_pool_model(config->sim, config->pool), &p->world);
     perf_linear_init(&p->fit, &l.prior);
     list_init(&p->kept);
     p->context_max = l.context_max;

@@ -81,7 +81,7 @@ void routers_endpoint(struct run *run, struct instance *in)
     instance_limits_get(&run->config, pool, &limits);
     in->kind->load(in, &load);
     struct core_endpoint ep = {
-        .model = service_hash(0),
+        .model = service_hash(pool->service),
         .boot = 1 + (uint64_t)in->config.serial,
         .ready = in->state == INSTANCE_READY,
         .role = pool->role,

@@ -55,16 +55,41 @@ static int pool_check(const struct sim_config *c, const struct sim_pool *p, stru
                        "much an instance holds");
     }
     if (!p->hardware) return 0;
+    const struct model_spec *model = sim_pool_model(c, p);
     struct roofline r;
-    if (!roofline_init(&r, p->hardware, &c->model, p->tp)) {
-        return err_set(err, -EINVAL, "%s cannot be split over %u of %s", c->model.name, p->tp,
+    if (!roofline_init(&r, p->hardware, model, p->tp)) {
+        return err_set(err, -EINVAL, "%s cannot be split over %u of %s", model->name, p->tp,
                        p->hardware->name);
     }
     if (c->kv_tokens == 0 && roofline_kv_tokens(&r) == 0) {
         return err_set(err, -EINVAL,
                        "%s does not fit into %u x %s: use more of them (tp) or "
                        "another type",
-                       c->model.name, p->tp, p->hardware->name);
+                       model->name, p->tp, p->hardware->name);
+    }
+    return 0;
+}
+
+/* Every service of the trace has a pool, and what only knows one service gets one. */
+static int services_check(const struct sim_config *c, const struct trace *trace, struct err *err)
+{
+    uint64_t served = 0;
+    for (uint32_t p = 0; p < c->pool_count; p++) {
+        if (c->pool[p].service >= SIM_SERVICES_MAX) {
+            return err_set(err, -EINVAL, "services are numbered 0 to %d", SIM_SERVICES_MAX - 1);
+        }
+        served |= 1ULL << c->pool[p].service;
+    }
+    for (uint32_t i = 0; i < trace->count; i++) {
+        uint32_t service = trace->request[i].service;
+        if (service < SIM_SERVICES_MAX && served >> service & 1) continue;
+        return err_set(err, -EINVAL, "request %u asks for service %u, which no pool serves", i,
+                       service);
+    }
+    bool moves = c->migrate && c->migrate != migrate_find(STR(MIGRATE_DEFAULT));
+    if (served != 1 && (c->scaling || moves)) {
+        return err_set(err, -EINVAL,
+                       "scaling and migration are simulated for one service, number 0");
     }
     return 0;
 }
@@ -93,7 +118,7 @@ static int config_check(const struct sim_config *c, const struct trace *trace, s
     if (c->routers == 0 || c->routers > SIM_ROUTERS_MAX) {
         return err_set(err, -EINVAL, "routers: 1 to %d, not %u", SIM_ROUTERS_MAX, c->routers);
     }
-    return 0;
+    return services_check(c, trace, err);
 }
 
 /* The product's own defaults; pages of 64 tokens where prompts share blocks, because as much is

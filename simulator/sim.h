@@ -28,6 +28,7 @@
 #define SIM_POOLS_MAX SCALE_POOLS_MAX
 #define SIM_INSTANCES_MAX ROUTE_INSTANCES_MAX
 #define SIM_ROUTERS_MAX 16
+#define SIM_SERVICES_MAX 16
 #define SIM_HISTOGRAM_BINS 2048
 
 /* Instances of one kind; `8xh100` is one of these. */
@@ -39,6 +40,9 @@ struct sim_pool {
     uint32_t tp;                     /* devices an instance spans */
     double price_h;                  /* dollars an instance-hour */
     enum role role;
+    uint32_t service;        /* of the trace's, that it serves */
+    bool has_model;          /* its service's own, */
+    struct model_spec model; /* instead of the run's */
 };
 
 struct sim_config {
@@ -83,6 +87,12 @@ struct sim_config {
     double drain_s;           /* after the last arrival; what is not done by then is unfinished */
     bool random_ties_off;
 };
+
+static inline const struct model_spec *sim_pool_model(const struct sim_config *c,
+                                                      const struct sim_pool *p)
+{
+    return p->has_model ? &p->model : &c->model;
+}
 
 enum sim_end {
     SIM_COMPLETED,

@@ -159,6 +159,28 @@ static void the_future_never_enters_a_view(void **state)
     }
 }
 
+/* Two services on pools of their own do what each does alone on the same arrivals. */
+static void services_do_not_mix(void **state)
+{
+    (void)state;
+    CLEANUP(trace_freep) struct trace *t = make_trace(200, 50000, false);
+    for (uint32_t i = 0; i < t->count; i++)
+        t->request[i].service = i % 2;
+    struct sim_config c = config_of("a100", 2);
+    struct sim_result r;
+    struct err err = { 0 };
+    assert_int_equal(sim_run(&c, t, &r, &err), -EINVAL); /* nobody serves number 1 */
+    c.pool[1] = c.pool[0];
+    c.pool[1].service = 1;
+    c.pool[1].has_model = true;
+    assert_int_equal(model_spec_find(STR("llama-2-7b"), &c.pool[1].model, NULL), 0);
+    c.pool_count = 2;
+    r = run(&c, t);
+    for (uint32_t i = 0; i < t->count; i++)
+        assert_int_equal(r.outcome[i].instance / 2, i % 2);
+    sim_result_fini(&r);
+}
+
 static void what_cannot_be_served_is_counted_as_such(void **state)
 {
     (void)state;
@@ -203,6 +225,7 @@ int main(void)
         cmocka_unit_test(the_serial_reference_is_arithmetic),
         cmocka_unit_test(shared_blocks_are_found_and_others_are_not),
         cmocka_unit_test(the_future_never_enters_a_view),
+        cmocka_unit_test(services_do_not_mix),
         cmocka_unit_test(what_cannot_be_served_is_counted_as_such),
         cmocka_unit_test(configurations_that_cannot_run_are_refused),
     };
