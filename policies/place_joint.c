@@ -18,6 +18,8 @@
  * only because no zone is likely to have capacity, or falls short of the promise, the likeliest zone
  * is asked every PROBE_US: a refusal costs nothing then.
  */
+#include "policies/place_joint.h"
+
 #include "base/core/bits.h"
 #include "policies/place_hazard.h"
 #include "policies/place_rows.h"
@@ -237,4 +239,5 @@ const struct place_policy place_joint = {
     .source = "this project",
     .state_size = sizeof(struct joint),
     .choose = choose,
+    .mix = place_joint_mix,
 };

@@ -9,3 +9,5 @@ extern const struct place_policy place_joint;
 extern const struct place_policy place_order;
 extern const struct place_policy place_on_demand;
 extern const struct place_policy place_spot;
+extern const struct place_policy place_melange;
+extern const struct place_policy place_single_type;

@@ -16,7 +16,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#define SOLVER_TYPES_MAX 8
+#define SOLVER_TYPES_MAX 16
 #define SOLVER_GROUPS_MAX 64
 #define SOLVER_COUNT_MAX 1000  /* instances of one type */
 #define SOLVER_NODES_MAX 15000 /* for callers without an opinion: about a second at 4 x 64 */

@@ -1,0 +1,97 @@
+/* cmd_offers.c - `muster offers`: what accelerators cost, from the dated list, with its age. */
+#include "base/core/json.h"
+#include "base/core/own.h"
+#include "cli/cmd_run.h"
+#include "cli/command.h"
+#include "cli/offers.h"
+#include "cli/remote.h"
+#include "cli/table.h"
+#include "policies/hardware.h"
+
+#include <stdlib.h>
+
+struct offers_options {
+    struct str hardware, prices;
+    int output;
+};
+
+// clang-format off
+static const struct config_field rows[] = {
+    { .name = "hardware", .type = CONFIG_TEXT, .offset = offsetof(struct offers_options, hardware),
+      .about = "Only this accelerator." },
+    { .name = "prices", .type = CONFIG_TEXT, .offset = offsetof(struct offers_options, prices),
+      .about = "File of prices in place of the list that is compiled in." },
+    REMOTE_OUTPUT_ROW(struct offers_options, output),
+};
+static const struct table_column columns[] = {
+    { "HARDWARE", "hardware", TABLE_TEXT },  { "PROVIDER", "provider", TABLE_TEXT },
+    { "ZONE", "zone", TABLE_TEXT },          { "PURCHASE", "purchase", TABLE_TEXT },
+    { "$/H", "price_per_h", TABLE_MONEY },   { "AGE", "age_s", TABLE_AGE },
+    { "SOURCE", "source", TABLE_TEXT },
+};
+// clang-format on
+static const struct config_record record = CONFIG_RECORD_OF(struct offers_options, rows);
+static const struct opt_command usage = {
+    .name = "muster offers",
+    .about = "List what accelerators cost, from a dated list: what `muster plan` reckons with.",
+    .options = &record,
+};
+
+static void put_offer(struct json_writer *w, const struct price *p)
+{
+    double age = offers_age_days(p);
+    json_object(w);
+    json_kv_text(w, "hardware", p->hardware);
+    json_kv_text(w, "provider", p->provider);
+    json_kv_text(w, "zone", p->zone[0] == '-' ? NULL : p->zone);
+    json_kv_text(w, "purchase", p->spot ? "spot" : "on_demand");
+    json_kv_f64(w, "price_per_h", p->price_h);
+    json_key(w, "age_s");
+    if (age >= 0)
+        json_put_f64(w, age * 86400);
+    else
+        json_put_null(w);
+    json_kv_text(w, "source", p->source);
+    json_object_end(w);
+}
+
+static int offers(const void *options, struct err *err)
+{
+    const struct offers_options *o = options;
+    CLEANUP(buf_fini) struct buf json = { 0 };
+    CLEANUP(buf_fini) struct buf out = { 0 };
+    struct prices prices;
+    const struct hardware *only = o->hardware.len ? hardware_find(o->hardware) : NULL;
+    if (o->hardware.len && !only)
+        return err_set(err, COMMAND_MISUSED, "--hardware: there is no '" STR_FMT "'",
+                       STR_ARG(o->hardware));
+    int rc = offers_load(o->prices, &prices, err);
+    if (rc < 0) return rc;
+    struct json_writer w;
+    json_writer_init(&w, &json);
+    json_array(&w);
+    for (uint32_t i = 0; i < prices.count; i++)
+        if (!only || str_eq(str_from(prices.row[i].hardware), str_from(only->name)))
+            put_offer(&w, &prices.row[i]);
+    json_array_end(&w);
+    if (o->output == REMOTE_JSON) {
+        buf_byte(&json, '\n');
+        return command_print(&json, err);
+    }
+    struct table t = { columns, COUNT_OF(columns), 0, colour_wanted(stdout) };
+    rc = table_print(&t, buf_view(&json), &out);
+    return rc < 0 ? err_set(err, rc, "the table cannot be made") : command_print(&out, err);
+}
+
+static int run(int argc, char *const *argv)
+{
+    struct offers_options options;
+    return command_run(&usage, argc, argv, &options, offers);
+}
+
+const struct command command_offers = {
+    .name = "offers",
+    .group = "Measure",
+    .about = "what accelerators cost, from a dated list",
+    .run = run,
+};

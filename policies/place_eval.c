@@ -1,0 +1,126 @@
+/* place_eval.c - the fixed point of a step and the bisection over rates. */
+#include "policies/place_eval.h"
+
+#include <math.h>
+
+#define STEP_ROUNDS 30
+#define RATE_ROUNDS 40
+#define STEP_S_MIN 1e-6
+#define STEP_S_MAX 60.0 /* beyond it there is no steady state */
+
+/* The step that holds what arrives while it runs, if it lasts s seconds. */
+static struct perf_shape shape_of(const struct place_bucket *w, double rate_s, double s)
+{
+    double n = fmax(1, rate_s * w->output_tokens * s); /* somebody has to see the step */
+    double q = rate_s * w->prompt_tokens * s;
+    double context = w->prompt_tokens + w->output_tokens / 2;
+    double decoding = n * context;
+    uint32_t chunks = q < 0.5 ? 0 : (uint32_t)lround(fmin(fmax(rate_s * s, 1), 1e9));
+    double attended = q * (w->prompt_tokens + 1) / 2;
+    return (struct perf_shape){ .prefill_tokens = (uint32_t)lround(fmin(q, 1e9)),
+                                .decoding_seqs = (uint32_t)lround(fmin(n, 1e9)),
+                                .kv_tokens_read =
+                                    (uint64_t)llround(fmin(decoding + attended, 1e15)),
+                                .kv_tokens_decoding = (uint64_t)llround(fmin(decoding, 1e15)),
+                                .prefill_chunks = chunks };
+}
+
+/* Where step(s) = s: step grows by less than s does once it has fallen below it. STEP_S_MAX: it
+ * never does. */
+static double steady_step_s(const struct roofline *r, const struct place_bucket *w, double rate_s)
+{
+    struct perf_shape one = shape_of(w, 0, 0);
+    double low = roofline_step_s(r, &one), high = fmax(low, STEP_S_MIN);
+    for (; high < STEP_S_MAX; high *= 2) {
+        struct perf_shape shape = shape_of(w, rate_s, high);
+        if (roofline_step_s(r, &shape) <= high) break;
+        low = high;
+    }
+    if (!(high < STEP_S_MAX)) return STEP_S_MAX;
+    for (int i = 0; i < STEP_ROUNDS; i++) {
+        double mid = (low + high) / 2;
+        struct perf_shape shape = shape_of(w, rate_s, mid);
+        if (roofline_step_s(r, &shape) <= mid)
+            high = mid;
+        else
+            low = mid;
+    }
+    return high;
+}
+
+static double prompt_s(const struct roofline *r, double tokens)
+{
+    double left = tokens, behind = 0, sum = 0;
+    struct perf_shape empty = { .decoding_seqs = 1, .kv_tokens_read = 1, .kv_tokens_decoding = 1 };
+    double bare = roofline_step_s(r, &empty);
+    while (left >= 1) {
+        double n = fmin(left, EVAL_CHUNK_TOKENS);
+        struct perf_shape s = { .prefill_tokens = (uint32_t)n,
+                                .decoding_seqs = 1,
+                                .kv_tokens_read = (uint64_t)(1 + n * behind + n * (n + 1) / 2),
+                                .kv_tokens_decoding = 1,
+                                .prefill_chunks = 1 };
+        sum += fmax(0, roofline_step_s(r, &s) - bare);
+        behind += n;
+        left -= n;
+    }
+    return sum;
+}
+
+bool eval_at(const struct roofline *r, const struct place_bucket *work, double rate_s,
+             struct place_score *ret)
+{
+    double s = steady_step_s(r, work, rate_s);
+    if (s >= STEP_S_MAX) return false;
+    double n = rate_s * work->output_tokens * s;
+    double context = work->prompt_tokens + work->output_tokens / 2;
+    if (rate_s * work->prompt_tokens * s > EVAL_CHUNK_TOKENS) return false;
+    if (n > EVAL_SEQS_MAX || n * context > (double)roofline_kv_tokens(r)) return false;
+    if (work->prompt_tokens + work->output_tokens > (double)roofline_kv_tokens(r)) return false;
+
+    double steps = ceil(work->prompt_tokens / EVAL_CHUNK_TOKENS);
+    double margin = prompt_s(r, work->prompt_tokens);
+    double own = s / 2 + s * steps + margin; /* half a step until it is looked at */
+    double load = rate_s * margin;
+    if (load >= 1) return false;
+    double wait = load / (1 - load) * margin * log(1 / (1 - EVAL_QUANTILE));
+    struct perf_shape shape = shape_of(work, rate_s, s);
+    *ret = (struct place_score){
+        .rate_s = rate_s, .ttft_s = wait + own, .tpot_s = s, .watts = roofline_watts(r, &shape, 1)
+    };
+    return true;
+}
+
+static bool keeps(const struct eval_fleet *f, uint32_t type, const struct place_bucket *work,
+                  double rate_s, struct place_score *ret)
+{
+    struct place_score score;
+    if (!eval_at(&f->type[type], work, rate_s, &score)) return false;
+    if (score.ttft_s > f->slo_ttft_s || score.tpot_s > f->slo_tpot_s) return false;
+    *ret = score;
+    return true;
+}
+
+void eval_score(const void *fleet, uint32_t type, const struct place_bucket *work,
+                struct place_score *ret)
+{
+    const struct eval_fleet *f = fleet;
+    struct place_score best = { 0 };
+    double low = 0, high = 1e-3;
+    if (!keeps(f, type, work, high, &best)) {
+        *ret = best;
+        return;
+    }
+    while (high < 1e5 && keeps(f, type, work, high * 2, &best))
+        high *= 2;
+    low = high;
+    high *= 2;
+    for (int i = 0; i < RATE_ROUNDS; i++) {
+        double mid = (low + high) / 2;
+        if (keeps(f, type, work, mid, &best))
+            low = mid;
+        else
+            high = mid;
+    }
+    *ret = best;
+}

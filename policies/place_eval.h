@@ -1,0 +1,44 @@
+/* place_eval.h - the evaluator of plans: how much one instance serves within a promise, in closed
+ * form.
+ *
+ * Layer:   policies (base/core, libm)
+ * Threads: pure
+ *
+ * An instance under a steady stream of r requests a second (prompts of P tokens, answers of O) runs
+ * steps of s seconds that hold, by Little's law, n = r O s decoding sessions of P + O / 2 tokens and
+ * q = r P s tokens of prompts:
+ *
+ *     s = step_seconds(q prompt tokens, n sessions, their KV)         the smallest fixed point
+ *
+ * The promise is kept for nine requests in ten (EVAL_QUANTILE):
+ *
+ *     TPOT  s <= slo_tpot
+ *     TTFT  wait + own <= slo_ttft,   own = the steps that the prompt takes, at s each plus what its
+ *           own tokens add; wait as of a queue with one server (Pollaczek-Khinchine with C2 = 1) of
+ *           service own and load r own', own' = the prompt's seconds at the margin, its quantile
+ *           by the exponential tail
+ *     KV    n (P + O / 2) <= the tokens that fit;  n <= seqs_max
+ *
+ * The rate is found by bisection: all four grow with r.
+ */
+#pragma once
+#include "policies/place_mix.h"
+#include "policies/roofline.h"
+
+#define EVAL_QUANTILE 0.9
+#define EVAL_SEQS_MAX 256      /* sequences of a step, as engines ship */
+#define EVAL_CHUNK_TOKENS 2048 /* prompt tokens of a step */
+
+/* What the types of a mix are; `ctx` of eval_score. */
+struct eval_fleet {
+    struct roofline type[PLACE_TYPES_MAX];
+    double slo_ttft_s, slo_tpot_s;
+};
+
+/* A place_eval_fn. */
+void eval_score(const void *fleet, uint32_t type, const struct place_bucket *work,
+                struct place_score *ret);
+
+/* TTFT and TPOT at `rate_s`; false when the instance cannot take it. */
+bool eval_at(const struct roofline *r, const struct place_bucket *work, double rate_s,
+             struct place_score *ret);
