@@ -18,7 +18,7 @@ static const struct config_field rows[] = { REMOTE_OUTPUT_ROW(struct policies_op
 static const struct opt_positional positionals[] = {
     { .name = "KIND", .offset = offsetof(struct policies_options, kind),
       .about = "Only this kind: route, predict, scale, shaper, place, migrate, preset, fair, order, "
-               "admit, preempt, chunk, evict or perf." },
+               "admit, preempt, chunk, evict, perf or power." },
 };
 static const struct table_column columns[] = {
     { "KIND", "kind", TABLE_TEXT },       { "NAME", "name", TABLE_TEXT },

@@ -5,15 +5,16 @@
 #include "policies/migrate.h"
 #include "policies/perf_row.h"
 #include "policies/place.h"
+#include "policies/power.h"
 #include "policies/predict.h"
 #include "policies/preset.h"
 #include "policies/route.h"
 #include "policies/scale.h"
 #include "policies/scale_shape.h"
 
-const char *const policy_kinds[] = { "route",   "predict", "scale", "shaper", "place",
-                                     "migrate", "preset",  "fair",  "order",  "admit",
-                                     "preempt", "chunk",   "evict", "perf",   NULL };
+const char *const policy_kinds[] = { "route",  "predict", "scale", "shaper", "place",   "migrate",
+                                     "preset", "fair",    "order", "admit",  "preempt", "chunk",
+                                     "evict",  "perf",    "power", NULL };
 
 static int row(const char *kind, const char *name, const char *about, const char *source,
                const char *default_name, int (*fn)(void *ctx, const struct policy_row *row),
@@ -46,5 +47,6 @@ int policies_each(int (*fn)(void *ctx, const struct policy_row *row), void *ctx)
     EACH(chunk_table, chunk_count, "chunk", chunk_table[i]->source, CHUNK_DEFAULT);
     EACH(evict_table, evict_count, "evict", evict_table[i]->source, EVICT_DEFAULT);
     EACH(perf_table, perf_count, "perf", perf_table[i]->source, PERF_DEFAULT);
+    EACH(power_table, power_count, "power", power_table[i]->source, POWER_DEFAULT);
     return rc;
 }

@@ -1,0 +1,259 @@
+/* t_power.c - clocks by slack, by predicted energy and by the row's limit, on hand-made views. */
+#include "base/core/bits.h"
+#include "base/core/rng.h"
+#include "policies/power.h"
+#include "tests/unit/unit.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#define COUNT 8
+#define TTFT_SLO 1.0
+#define TPOT_SLO 0.05
+
+static struct roofline a100;
+
+static int setup(void **state)
+{
+    (void)state;
+    struct model_spec m;
+    if (model_spec_find(STR("llama-3-8b"), &m, NULL) < 0) return -1;
+    return roofline_init(&a100, hardware_find(STR("a100")), &m, 1) ? 0 : -1;
+}
+
+static struct power_instance instance(double busy, double ttft_s, double tpot_s)
+{
+    return (struct power_instance){
+        .roofline = &a100,
+        .shape = { .decoding_seqs = 24,
+                   .kv_tokens_read = 24 * 1200 + 256 * 600,
+                   .kv_tokens_decoding = 24 * 1200,
+                   .prefill_tokens = 256,
+                   .prefill_chunks = 1 },
+        .busy = busy,
+        .clock = 1,
+        .tail_known = true,
+        .ttft_s = ttft_s,
+        .tpot_s = tpot_s,
+    };
+}
+
+static struct power_view view_of(const struct power_instance *in, uint32_t count)
+{
+    return (struct power_view){
+        .instance = in, .count = count, .ttft_slo_s = TTFT_SLO, .tpot_slo_s = TPOT_SLO
+    };
+}
+
+static double one_clock(const char *row, const struct power_instance *in)
+{
+    double clock = 0;
+    unsigned char state[POWER_STATE_BYTES_MAX] = { 0 };
+    struct power_verdict v = { .clock = &clock };
+    struct power_view view = view_of(in, 1);
+    power_decide(power_find(str_from(row)), state, &view, 7, &v);
+    assert_true(v.again_us > 7 && v.reason);
+    return clock;
+}
+
+static void t_by_hand(void **state)
+{
+    (void)state;
+    struct power_instance busy_one = instance(0.6, 0.5, 0.03);
+    static const struct {
+        const char *why, *row;
+        double clock, ttft_s, tpot_s;
+        uint32_t waiting;
+        bool unknown_tail, unknown_model;
+        double least, most;
+    } rows[] = {
+        { "max is max", "max", 0.5, 0.1, 0.01, 0, false, false, 1, 1 },
+        { "slack: a rung down", "mu_serve", 0.8, 0.3, 0.02, 0, false, false, 0.75, 0.75 },
+        { "between the marks: rest", "mu_serve", 0.8, 0.75, 0.02, 0, false, false, 0.8, 0.8 },
+        { "little slack: a rung up", "mu_serve", 0.8, 0.9, 0.02, 0, false, false, 0.85, 0.85 },
+        { "little slack and a queue: full", "mu_serve", 0.8, 0.9, 0.02, 3, false, false, 1, 1 },
+        { "missed: full at once", "mu_serve", 0.4, 0.3, 0.06, 0, false, false, 1, 1 },
+        { "never below the least", "mu_serve", 0.2, 0.1, 0.01, 0, false, false, 0.2, 0.2 },
+        { "no tail: as it is", "mu_serve", 0.6, 0, 0, 0, true, false, 0.6, 0.6 },
+        { "no tail: as it is", "dynamollm", 0.6, 0, 0, 0, true, false, 0.6, 0.6 },
+        { "no model: full", "mu_serve", 0.6, 0.1, 0.01, 0, false, true, 1, 1 },
+        { "no model: full", "dynamollm", 0.6, 0.1, 0.01, 0, false, true, 1, 1 },
+        { "much slack: well below full", "dynamollm", 1, 0.2, 0.015, 0, false, false, 0.3, 0.8 },
+        { "tpot near its limit: full", "dynamollm", 1, 0.2, 0.045, 0, false, false, 1, 1 },
+        { "ttft near its limit: full", "dynamollm", 1, 0.9, 0.015, 0, false, false, 1, 1 },
+        { "a queue: not slower than now", "dynamollm", 1, 0.2, 0.015, 5, false, false, 1, 1 },
+    };
+    for (size_t i = 0; i < COUNT_OF(rows); i++) {
+        struct power_instance in = busy_one;
+        in.clock = rows[i].clock, in.ttft_s = rows[i].ttft_s, in.tpot_s = rows[i].tpot_s;
+        in.waiting = rows[i].waiting, in.tail_known = !rows[i].unknown_tail;
+        if (rows[i].unknown_model) in.roofline = NULL;
+        double clock = one_clock(rows[i].row, &in);
+        if (clock < rows[i].least - 1e-9 || clock > rows[i].most + 1e-9)
+            fail_msg("%s, %s: %g", rows[i].row, rows[i].why, clock);
+    }
+}
+
+/* On every view: clocks are rungs within bounds, an unknown instance is not slowed for its SLO, and
+ * what dynamollm chooses keeps the SLO that the full clock keeps and draws no more than it. */
+static void t_properties(void **state)
+{
+    (void)state;
+    struct rng rng;
+    rng_seed(&rng, 11);
+    for (int n = 0; n < 3000; n++) {
+        struct power_instance in[COUNT];
+        for (uint32_t i = 0; i < COUNT; i++) {
+            in[i] = instance(rng_f64(&rng), 1.5 * rng_f64(&rng), 0.07 * rng_f64(&rng));
+            in[i].clock = 0.2 + POWER_RUNG * (double)rng_below(&rng, 17);
+            in[i].tail_known = rng_below(&rng, 5) != 0;
+            in[i].waiting = rng_below(&rng, 2) ? 0 : (uint32_t)rng_below(&rng, 9);
+            in[i].low_priority = rng_below(&rng, 2);
+            if (rng_below(&rng, 8) == 0) in[i].roofline = NULL;
+            if (rng_below(&rng, 8) == 0) in[i].shape = (struct perf_shape){ 0 };
+        }
+        struct power_view view = view_of(in, COUNT);
+        view.row_watts_max = rng_below(&rng, 3) ? 1000 : 0;
+        view.row_watts = 1300 * rng_f64(&rng);
+        for (uint32_t p = 0; p < power_count; p++) {
+            double clock[COUNT], again[COUNT];
+            unsigned char a[POWER_STATE_BYTES_MAX] = { 0 }, b[POWER_STATE_BYTES_MAX];
+            struct power_verdict v = { .clock = clock }, w = { .clock = again };
+            assert_true(power_table[p]->state_size <= sizeof a);
+            power_decide(power_table[p], a, &view, 0, &v);
+            memcpy(b, a, sizeof b);
+            power_decide(power_table[p], a, &view, 1, &v);
+            power_decide(power_table[p], b, &view, 1, &w);
+            assert_memory_equal(clock, again, sizeof clock);
+            assert_memory_equal(a, b, sizeof a);
+            for (uint32_t i = 0; i < COUNT; i++) {
+                double rungs = clock[i] / POWER_RUNG;
+                assert_true(clock[i] >= POWER_CLOCK_MIN && clock[i] <= 1);
+                assert_true(fabs(rungs - round(rungs)) < 1e-6);
+                if (strcmp(power_table[p]->name, "dynamollm") || !in[i].roofline) continue;
+                if (!in[i].tail_known) continue;
+                assert_true(power_watts(&in[i], clock[i]) <= power_watts(&in[i], 1) + 1e-9);
+                if (clock[i] == 1) continue;
+                assert_true(power_busy(&in[i], clock[i]) <= 0.85);
+                assert_true(in[i].tpot_s * power_stretch(&in[i], clock[i]) <= TPOT_SLO);
+            }
+        }
+    }
+}
+
+/* A day of load, latencies of a queue at the chosen clock: energy against full clock, and misses.
+ * tpot is a step, ttft a prompt's steps behind a queue of busy / (1 - busy) of them. */
+struct day {
+    double joules, joules_full;
+    uint32_t missed, windows;
+};
+
+static struct day run_day(const char *row)
+{
+    struct day day = { 0 };
+    const struct power_policy *p = power_find(str_from(row));
+    unsigned char state[POWER_STATE_BYTES_MAX] = { 0 };
+    double clock = 1;
+    for (int window = 0; window < 24 * 60; window++) {
+        double load = 0.40 + 0.30 * sin(6.2831853 * window / (24 * 60)); /* at full clock */
+        struct power_instance in = instance(0, 0, 0);
+        double full_s = roofline_step_clock_s(&a100, &in.shape, 1);
+        double step_s = roofline_step_clock_s(&a100, &in.shape, clock);
+        in.clock = clock;
+        in.busy = fmin(0.99, load * step_s / full_s);
+        in.tpot_s = step_s;
+        in.ttft_s = 5 * step_s / (1 - in.busy);
+        day.missed += in.tpot_s > TPOT_SLO || in.ttft_s > TTFT_SLO;
+        day.windows++;
+        day.joules += 60 * power_watts(&in, clock);
+        day.joules_full += 60 * power_watts(&in, 1);
+        struct power_view view = view_of(&in, 1);
+        struct power_verdict v = { .clock = &clock };
+        power_decide(p, state, &view, window * 60000000ll, &v);
+    }
+    printf("%-10s %5.1f %% of full-clock energy, SLO missed in %u of %u windows\n", row,
+           100 * day.joules / day.joules_full, day.missed, day.windows);
+    return day;
+}
+
+static void t_day(void **state)
+{
+    (void)state;
+    struct day full = run_day("max"), mu = run_day("mu_serve"), dynamo = run_day("dynamollm");
+    assert_true(full.joules == full.joules_full && full.missed == 0);
+    assert_true(mu.joules < 0.95 * mu.joules_full && mu.missed == 0);
+    assert_true(dynamo.joules < 0.9 * dynamo.joules_full && dynamo.missed == 0);
+}
+
+/* What the row draws at these clocks, prompts everywhere: the worst moment. */
+static double row_watts(const struct power_instance *in, const double clock[COUNT])
+{
+    double sum = 0;
+    for (uint32_t i = 0; i < COUNT; i++)
+        sum += roofline_watts(&a100, &in[i].shape, clock[i]);
+    return sum;
+}
+
+static void t_polca(void **state)
+{
+    (void)state;
+    const struct power_policy *p = power_find(STR("polca"));
+    static const struct {
+        double share;     /* of the limit */
+        double low, high; /* clocks after it */
+    } rows[] = {
+        { 0.79, 1, 1 },       { 0.80, 0.90, 1 },    { 0.79, 0.90, 1 },    { 0.76, 0.90, 1 },
+        { 0.74, 1, 1 },       { 0.90, 0.90, 1 },    { 0.90, 0.80, 1 },    { 0.90, 0.80, 0.95 },
+        { 0.90, 0.80, 0.95 }, { 0.86, 0.80, 0.95 }, { 0.83, 0.80, 1 },    { 0.83, 0.90, 1 },
+        { 1.00, 0.20, 0.20 }, { 0.86, 0.20, 0.20 }, { 0.50, 0.80, 0.95 }, { 0.50, 0.80, 1 },
+    };
+    struct power_instance in[2] = { instance(1, 0.1, 0.01), instance(1, 0.1, 0.01) };
+    in[0].low_priority = true;
+    unsigned char bytes[POWER_STATE_BYTES_MAX] = { 0 };
+    for (size_t i = 0; i < COUNT_OF(rows); i++) {
+        double clock[2];
+        struct power_view view = view_of(in, 2);
+        struct power_verdict v = { .clock = clock };
+        view.row_watts_max = 1000, view.row_watts = 1000 * rows[i].share;
+        power_decide(p, bytes, &view, 0, &v);
+        if (fabs(clock[0] - rows[i].low) > 1e-9 || fabs(clock[1] - rows[i].high) > 1e-9)
+            fail_msg("row %zu: %g %g", i, clock[0], clock[1]);
+    }
+}
+
+/* A quarter more servers than the breaker carries at full clock, all at full load: after some
+ * decisions the row is below its limit, and stays there. */
+static void t_polca_holds(void **state)
+{
+    (void)state;
+    const struct power_policy *p = power_find(STR("polca"));
+    struct power_instance in[COUNT];
+    double clock[COUNT];
+    unsigned char bytes[POWER_STATE_BYTES_MAX] = { 0 };
+    for (uint32_t i = 0; i < COUNT; i++) {
+        in[i] = instance(1, 0.1, 0.01);
+        in[i].shape = (struct perf_shape){ .prefill_tokens = 2048,
+                                           .prefill_chunks = 1,
+                                           .kv_tokens_read = 2048 * 1025 };
+        in[i].low_priority = i < COUNT / 2;
+        clock[i] = 1;
+    }
+    double limit = row_watts(in, clock) / 1.11; /* at 1.25 it would rest on the brake */
+    for (int n = 0; n < 50; n++) {
+        struct power_view view = view_of(in, COUNT);
+        struct power_verdict v = { .clock = clock };
+        view.row_watts_max = limit, view.row_watts = row_watts(in, clock);
+        power_decide(p, bytes, &view, 2000000ll * n, &v);
+        if (n >= 4) assert_true(row_watts(in, clock) < limit);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(t_by_hand), cmocka_unit_test(t_properties),  cmocka_unit_test(t_day),
+        cmocka_unit_test(t_polca),   cmocka_unit_test(t_polca_holds),
+    };
+    return cmocka_run_group_tests(tests, setup, NULL);
+}
