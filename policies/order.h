@@ -11,7 +11,10 @@
 #pragma once
 #include "policies/step.h"
 
-#define ORDER_AGE 10.0 /* waiting ten seconds is worth being one second shorter */
+/* Waiting so many seconds is worth being one second of work shorter. Work is a session's share of
+ * the machine, mostly well below a second, and waits under overload are minutes: with a lesser age
+ * the order would be that of arrival just when it matters, without any the longest starve. */
+#define ORDER_AGE 2000.0
 
 struct order_rank {
     double base;

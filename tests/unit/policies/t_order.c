@@ -53,8 +53,9 @@ static void t_who_goes_first(void **state)
           { .arrival_us = 5, .work_s = 90 }, { .arrival_us = 6, .work_s = 1 } },
         { "work: the shorter", "sjf_work",
           { .arrival_us = 6, .work_s = 1 }, { .arrival_us = 5, .work_s = 2 } },
-        { "work: ten seconds of waiting are one of work", "sjf_work",
-          { .arrival_us = 0, .work_s = 3 }, { .arrival_us = 21 * SECOND, .work_s = 1 } },
+        { "work: two thousand seconds of waiting are one of work", "sjf_work",
+          { .arrival_us = NOW - 4001 * (int64_t)SECOND, .work_s = 3 },
+          { .arrival_us = NOW, .work_s = 1 } },
         { "prompt: the shorter prefill, whatever the answer", "sjf_prompt",
           { .prefill_s = 1, .decode_s = 9, .work_s = 10 },
           { .prefill_s = 2, .decode_s = 1, .work_s = 3 } },
@@ -71,8 +72,8 @@ static void t_who_goes_first(void **state)
           { .work_s = 2, .running = true, .waiting_us = NOW },
           { .work_s = 3, .running = true, .waiting_us = NOW } },
         { "srtf: waiting ages, running does not", "srtf",
-          { .work_s = 5, .waiting_us = 10 * SECOND },
-          { .work_s = 3, .running = true, .waiting_us = 10 * SECOND } },
+          { .work_s = 5, .waiting_us = NOW - 4001 * (int64_t)SECOND },
+          { .work_s = 3, .running = true, .waiting_us = NOW - 4001 * (int64_t)SECOND } },
         { "mlfq: the shorter prefill joins higher", "mlfq",
           { .arrival_us = 9, .prefill_s = 0.010, .waiting_us = NOW },
           { .arrival_us = 5, .prefill_s = 0.0101, .waiting_us = NOW } },
@@ -129,7 +130,7 @@ static void t_nobody_starves(void **state)
                                     .remaining = 4000,
                                     .predicted_mean = 4000,
                                     .scratch = &scratch };
-        int64_t now = 2000 * (int64_t)SECOND;
+        int64_t now = 300000 * (int64_t)SECOND;
         struct step_session young = { .arrival_us = now,
                                       .waiting_us = now,
                                       .work_s = 1,
