@@ -534,6 +534,7 @@ static uint32_t chunk_tokens(struct scheduler *s, const struct session *session)
 {
     uint32_t budget = s->config.batch_tokens_max - s->batch.tokens;
     if (budget == 0) return 0;
+    if (session->total - session->computed == 1) return 1; /* decodes: it is no prompt */
     batch_shape(&s->batch);
     struct chunk_view view = {
         .tokens_left = session->total - session->computed,
@@ -635,6 +636,7 @@ static void plan_waiting(struct scheduler *s, int64_t now_us)
         struct need need;
         uint32_t hits;
         bool place = s->counts.running < s->config.seqs_max;
+        if (place && x->computed + x->imported_tokens == 0 && chunk_tokens(s, x) == 0) break;
         if (place && !swap_is_short(s, x) && find_need(s, x, &need, &hits) &&
             admit(s, x, &need, hits, now_us)) {
             if (!give_first_tokens(s, x)) break;

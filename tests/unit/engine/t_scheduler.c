@@ -397,7 +397,8 @@ static void t_every_row_the_same_tokens(void **state)
             parked += c.parked;
         }
     }
-    assert_true(swapped > 1000 && parked > 1000);
+    if (swapped < 1000 || parked < 500)
+        fail_msg("%lu pages swapped, %lu parked", (unsigned long)swapped, (unsigned long)parked);
 }
 
 static void t_decodes_go_before_prompts(void **state)
