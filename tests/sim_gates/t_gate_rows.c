@@ -26,7 +26,7 @@ static const struct workload workloads[] = {
     { "predict", { TEXTS "--fleet 1xl4 --seqs-max 4 --order sjf_output" }, false },
     { "order", { TALKS "--fleet 1xl4 --seqs-max 16" }, false },
     { "fair", { TALKS "--fleet 1xl4 --seqs-max 16" }, false },
-    { "admit", { TALKS "--fleet 1xl4 --kv-tokens 12000" }, false },
+    { "admit", { TALKS "--fleet 1xl4 --kv-tokens 8000 --chunk budget" }, false },
     { "preempt",
       { TALKS "--fleet 1xl4 --kv-tokens 8000 --admit fit --order fcfs --swap-space 4GB",
         TALKS "--fleet 1xl4 --kv-tokens 8000 --admit fit --order srtf --swap-space 4GB" },
