@@ -92,6 +92,9 @@ static const struct config_field rows[] = {
       AT(ping_us), .about = "Silence after which a stream gets a comment, so that proxies keep it." },
     { .name = "drain", .type = CONFIG_DURATION, .default_text = "30s", .min = 0, .max = 36e8,
       AT(drain_us), .about = "After SIGTERM, time for running requests before they are cut." },
+    { .name = "predict", .type = CONFIG_TEXT, AT(predict),
+      .about = "Predictor of lengths in the engine itself, such as trail, which reads the model's "
+               "hidden state; without it the router's word stands." },
     { .name = "step_log", .type = CONFIG_TEXT, AT(step_log),
       .about = "File for a line of CSV a step: its shape and seconds, to fit a model of its speed." },
     { .name = "log_level", .type = CONFIG_ENUM, .default_text = "info", .names = log_level_names,

@@ -37,6 +37,7 @@ struct engine_config {
     int64_t ping_us;
     int64_t drain_us;
     struct str step_log; /* a file; empty: none */
+    struct str predict;  /* a row; empty: the router's word alone */
     int log_level;
 };
 

@@ -84,6 +84,18 @@ static int find_hardware(struct str name, const struct hardware **ret, struct er
     return *ret ? 0 : unknown_row("hardware", name, names, hardware_count, err);
 }
 
+FIND_ROW(predict, predict_policy)
+
+/* The engine's own predictor must make do with what an engine knows. */
+static int find_foretell(struct str name, const struct predict_policy **ret, struct err *err)
+{
+    int rc = find_predict(name, ret, err);
+    const char *missing = rc == 0 && *ret ? predict_missing(*ret, FORETELL_HAVE) : NULL;
+    if (!missing) return rc;
+    return err_set(err, -EINVAL, "--predict " STR_FMT " is not applicable: an engine has no %s",
+                   STR_ARG(name), missing);
+}
+
 static int find_rows(const struct engine_config *c, struct sched_config *ret, struct err *err)
 {
     int rc = find_preset(c->preset, &ret->preset, err);
@@ -176,6 +188,7 @@ static int fill_device(const struct engine_config *c, struct device_config *ret,
     if (rc >= 0 && ret->perf && ret->perf->needs_roofline && !ret->hardware) {
         rc = err_set(err, -EINVAL, "--perf %s needs --hardware", ret->perf->name);
     }
+    if (rc >= 0) rc = find_foretell(c->predict, &ret->predict, err);
     return rc < 0 ? rc : find_rows(c, &ret->sched, err);
 }
 

@@ -102,18 +102,29 @@ double length_clamp(double tokens, uint32_t output_max)
     return tokens < (double)output_max ? tokens : (double)output_max;
 }
 
-double length_left(const struct length_estimate *e, uint32_t output_max, uint32_t generated)
+void length_tail(const double bin[LENGTH_BINS], double above, double *ret_share, double *ret_mean)
 {
     double mass = 0, sum = 0;
     for (uint32_t b = 0; b < LENGTH_BINS; b++) {
-        /* The bin's geometric middle stands for it; a bin half passed counts from there on. */
-        double middle = length_bin_start(b) * sqrt(LENGTH_GROWTH);
-        if (middle <= (double)generated) continue;
-        mass += e->bin[b];
-        sum += e->bin[b] * middle;
+        double from = length_bin_start(b), to = length_bin_start(b + 1), share = 1;
+        if (to <= above) continue;
+        if (from < above) {
+            share = log(to / above) / log(LENGTH_GROWTH);
+            from = above;
+        }
+        mass += share * bin[b];
+        sum += share * bin[b] * sqrt(from * to); /* the geometric middle stands for a bin */
     }
-    double expected = mass > 1e-6 ? sum / mass : (double)generated * LENGTH_GROWTH;
-    double left = length_clamp(expected, output_max) - (double)generated;
+    *ret_share = mass;
+    *ret_mean = mass > 0 ? sum / mass : above;
+}
+
+double length_left(const struct length_estimate *e, uint32_t output_max, uint32_t generated)
+{
+    double share, mean;
+    length_tail(e->bin, (double)generated, &share, &mean);
+    if (share < 1e-6) mean = (double)generated * LENGTH_GROWTH;
+    double left = length_clamp(mean, output_max) - (double)generated;
     return left > 1 ? left : 1;
 }
 

@@ -38,6 +38,9 @@ void length_prior(struct length_estimate *e); /* before anything finished */
 void length_shrink(struct length_estimate *e, const struct length_hist *own);
 double length_quantile(const struct length_estimate *e, double q);
 
+/* P(L > above) and E[L | L > above] of a histogram; within a bin, log-linear. */
+void length_tail(const double bin[LENGTH_BINS], double above, double *ret_share, double *ret_mean);
+
 /* E[L | L > generated] - generated from the histogram, at least 1. */
 double length_left(const struct length_estimate *e, uint32_t output_max, uint32_t generated);
 

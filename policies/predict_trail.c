@@ -1,15 +1,17 @@
 /* predict_trail.c - the model's own hidden state says which bin of lengths an answer will end in, and
  * decoding narrows it.
  *
- *     p(bin | h) = softmax(W norm(h)),  10 bins of 51.2 tokens, the last without an end
+ *     p(bin | h) = softmax(W2 relu(W1 norm(h))),  10 bins of 51.2 tokens, the last without an end
  *     p(bin | h, L > g) ~ p(bin | h) * P(L > g | bin)
  *
  * TRAIL (2410.01035) feeds layer 11's state to a small network at every token and smooths its bins by
- * Bayes' rule over bins that shift as tokens come. Ours pools the last layer at the prompt's end into
- * 32 numbers (the engine's signs), learns a logistic model of them on line, and shifts by what was
- * generated, from each bin's own histogram; `hidden` may be given anew while decoding. SyncIntellects'
- * progressive prediction has no published detail beyond this and is this row too.
+ * Bayes' rule over bins that shift as tokens come. Ours takes the last layer's state once, at the
+ * prompt's end, folded into 32 numbers, learns a network of 32 units on line (each end beside seven
+ * drawn again from a reservoir), and shifts by what was generated, from each bin's own histogram; a
+ * softmax without units was tried and was so unsure of its bins that Bayes' step made things worse.
+ * SyncIntellects' progressive prediction has no published detail beyond this and is this row too.
  */
+#include "base/core/rng.h"
 #include "policies/predict_lengths.h"
 #include "policies/predict_rows.h"
 
@@ -17,52 +19,95 @@
 
 #define BINS 10u
 #define BIN_TOKENS 51.2
-#define RATE 0.5
-#define STEP_FLOOR 1e-3
+#define UNITS 32u
 #define INPUTS (PREDICT_HIDDEN_DIMS + 1) /* and the intercept */
+#define RESERVOIR 512u
+#define REPLAYS 7u /* ends learned again beside each new one */
+#define RATE 0.05
+#define STEP_FLOOR 1e-3
 #define STATS_MAX 1024.0
+#define SEED 0x747261696cULL
+
+struct end {
+    float hidden[PREDICT_HIDDEN_DIMS];
+    uint32_t bin;
+};
+
+/* A weight and its sum of squared gradients (AdaGrad). */
+struct weight {
+    float w, squares;
+};
 
 struct trail {
-    double finished;
+    uint64_t finished;
     double mean[PREDICT_HIDDEN_DIMS], var[PREDICT_HIDDEN_DIMS];
-    double weight[BINS][INPUTS], squares[BINS][INPUTS];
+    struct weight in[UNITS][INPUTS], out[BINS][UNITS + 1];
+    struct end end[RESERVOIR];
     struct length_offset p90;
     struct length_hist all, hist[BINS];
 };
 
+struct pass {
+    double x[INPUTS], unit[UNITS + 1], p[BINS];
+};
+
 /* Zeros, the running mean, stand for an absent state. */
-static void normalise(const struct trail *m, const float *hidden, double ret[INPUTS])
+static void forward(const struct trail *m, const float *hidden, struct pass *ret)
 {
     for (uint32_t d = 0; d < PREDICT_HIDDEN_DIMS; d++) {
         double z = hidden ? ((double)hidden[d] - m->mean[d]) / sqrt(m->var[d] + 1e-9) : 0;
-        ret[d] = fmax(-4, fmin(4, z)); /* one wild number must not decide */
+        ret->x[d] = fmax(-4, fmin(4, z)); /* one wild number must not decide */
     }
-    ret[PREDICT_HIDDEN_DIMS] = 1;
-}
-
-static void probabilities(const struct trail *m, const double x[INPUTS], double ret[BINS])
-{
-    double most = -1e30, sum = 0;
-    for (uint32_t b = 0; b < BINS; b++) {
-        ret[b] = 0;
+    ret->x[PREDICT_HIDDEN_DIMS] = 1;
+    for (uint32_t u = 0; u < UNITS; u++) {
+        double sum = 0;
         for (uint32_t i = 0; i < INPUTS; i++)
-            ret[b] += m->weight[b][i] * x[i];
-        most = fmax(most, ret[b]);
+            sum += (double)m->in[u][i].w * ret->x[i];
+        ret->unit[u] = fmax(0, sum);
+    }
+    ret->unit[UNITS] = 1;
+    double most = -1e30, all = 0;
+    for (uint32_t b = 0; b < BINS; b++) {
+        ret->p[b] = 0;
+        for (uint32_t u = 0; u <= UNITS; u++)
+            ret->p[b] += (double)m->out[b][u].w * ret->unit[u];
+        most = fmax(most, ret->p[b]);
     }
     for (uint32_t b = 0; b < BINS; b++)
-        sum += ret[b] = exp(ret[b] - most);
+        all += ret->p[b] = exp(ret->p[b] - most);
     for (uint32_t b = 0; b < BINS; b++)
-        ret[b] /= sum;
+        ret->p[b] /= all;
 }
 
-static void estimate(const struct trail *m, const double x[INPUTS], struct length_estimate *ret)
+static void step(struct weight *w, double gradient)
 {
-    double p[BINS];
+    w->squares += (float)(gradient * gradient);
+    w->w -= (float)(RATE * gradient / sqrt((double)w->squares + STEP_FLOOR));
+}
+
+static void backward(struct trail *m, const struct pass *f, uint32_t right)
+{
+    double back[UNITS] = { 0 };
+    for (uint32_t b = 0; b < BINS; b++) {
+        double error = f->p[b] - (b == right ? 1 : 0);
+        for (uint32_t u = 0; u <= UNITS; u++) {
+            if (u < UNITS) back[u] += error * (double)m->out[b][u].w;
+            step(&m->out[b][u], error * f->unit[u]);
+        }
+    }
+    for (uint32_t u = 0; u < UNITS; u++) {
+        if (f->unit[u] <= 0) continue;
+        for (uint32_t i = 0; i < INPUTS; i++)
+            step(&m->in[u][i], back[u] * f->x[i]);
+    }
+}
+
+static void estimate(const struct trail *m, const double p[BINS], struct length_estimate *ret)
+{
     struct length_estimate all;
-    probabilities(m, x, p);
     length_prior(&all);
     length_shrink(&all, &m->all);
-    *ret = (struct length_estimate){ .samples = m->finished };
+    *ret = (struct length_estimate){ .samples = (double)m->finished };
     for (uint32_t c = 0; c < BINS; c++) {
         const struct length_hist *h = &m->hist[c];
         bool empty = h->count < 1;
@@ -78,40 +123,80 @@ static void init(void *state)
     memset(m, 0, sizeof *m);
     for (uint32_t d = 0; d < PREDICT_HIDDEN_DIMS; d++)
         m->var[d] = 1;
+    /* Units begin apart, or they would stay alike (He 2015: variance 2 / inputs). */
+    struct rng rng;
+    rng_seed(&rng, SEED);
+    for (uint32_t u = 0; u < UNITS; u++) {
+        for (uint32_t i = 0; i < PREDICT_HIDDEN_DIMS; i++)
+            m->in[u][i].w = (float)(sqrt(2.0 / INPUTS) * rng_normal(&rng));
+    }
 }
 
 static void decide(const void *state, const struct predict_features *f, struct predict_verdict *ret)
 {
     const struct trail *m = state;
     struct length_estimate e;
-    double x[INPUTS];
-    normalise(m, f->hidden, x);
-    estimate(m, x, &e);
+    struct pass pass;
+    forward(m, f->hidden, &pass);
+    estimate(m, pass.p, &e);
     length_verdict(&e, &m->p90, f->output_max, ret);
 }
 
-/* The histogram beyond `generated` is the Bayes step: a bin that is passed has no mass left. */
+/* Bayes' step: a bin counts by what of it lies beyond `generated`; one that is passed is gone. */
 static double remaining(const void *state, const struct predict_features *f, uint32_t generated)
 {
     const struct trail *m = state;
-    struct length_estimate e;
-    double x[INPUTS];
-    normalise(m, f->hidden, x);
-    estimate(m, x, &e);
-    return length_left(&e, f->output_max, generated);
+    struct pass pass;
+    double mass = 0, sum = 0;
+    forward(m, f->hidden, &pass);
+    for (uint32_t c = 0; c < BINS; c++) {
+        const struct length_hist *h = &m->hist[c];
+        if (h->count < 1) continue;
+        double share = 1, mean = (double)h->mean;
+        if (c * BIN_TOKENS < (double)generated) {
+            double bin[LENGTH_BINS];
+            for (uint32_t b = 0; b < LENGTH_BINS; b++)
+                bin[b] = (double)(h->bin[b] / h->count);
+            length_tail(bin, (double)generated, &share, &mean);
+        }
+        mass += pass.p[c] * share;
+        sum += pass.p[c] * share * mean;
+    }
+    double expected = mass > 1e-6 ? sum / mass : (double)generated * LENGTH_GROWTH;
+    double left = length_clamp(expected, f->output_max) - (double)generated;
+    return left > 1 ? left : 1;
 }
 
-static void learn(struct trail *m, const double x[INPUTS], uint32_t right)
+static void learn(struct trail *m, const float *hidden, uint32_t bin)
 {
-    double p[BINS];
-    probabilities(m, x, p);
-    for (uint32_t b = 0; b < BINS; b++) {
-        double error = p[b] - (b == right ? 1 : 0);
-        for (uint32_t i = 0; i < INPUTS; i++) {
-            double g = error * x[i];
-            m->squares[b][i] += g * g;
-            m->weight[b][i] -= RATE * g / sqrt(m->squares[b][i] + STEP_FLOOR) / sqrt(INPUTS);
-        }
+    struct pass pass;
+    forward(m, hidden, &pass);
+    backward(m, &pass, bin);
+}
+
+static void normalise(struct trail *m, const float *hidden)
+{
+    double step = 1 / fmin((double)m->finished, STATS_MAX);
+    for (uint32_t d = 0; d < PREDICT_HIDDEN_DIMS; d++) {
+        double away = (double)hidden[d] - m->mean[d];
+        m->mean[d] += step * away;
+        m->var[d] += step * (away * ((double)hidden[d] - m->mean[d]) - m->var[d]);
+    }
+}
+
+/* What ended is learned once, and some of the last RESERVOIR again: ends are few, states many. */
+static void replay(struct trail *m, const float *hidden, uint32_t bin)
+{
+    struct end *place = &m->end[m->finished % RESERVOIR];
+    memcpy(place->hidden, hidden, sizeof place->hidden);
+    place->bin = bin;
+    m->finished++;
+    normalise(m, hidden);
+    learn(m, hidden, bin);
+    uint64_t kept = m->finished < RESERVOIR ? m->finished : RESERVOIR;
+    for (uint32_t i = 0; i < REPLAYS; i++) {
+        const struct end *e = &m->end[rng_at(SEED, m->finished * REPLAYS + i) % kept];
+        learn(m, e->hidden, e->bin);
     }
 }
 
@@ -120,48 +205,42 @@ static void observe(void *state, const struct predict_features *f, uint32_t toke
     struct trail *m = state;
     struct length_estimate e;
     struct predict_verdict said;
-    double x[INPUTS];
-    normalise(m, f->hidden, x);
-    estimate(m, x, &e);
+    struct pass pass;
+    forward(m, f->hidden, &pass);
+    estimate(m, pass.p, &e);
     length_verdict(&e, &m->p90, UINT32_MAX, &said);
     length_offset_observe(&m->p90, 0.9, said.p90, (double)tokens, censored);
     double length = length_to_learn(&e, said.p50, tokens, censored);
     if (length <= 0) return;
     double bin = length / BIN_TOKENS;
     uint32_t right = bin < BINS ? (uint32_t)bin : BINS - 1;
-    m->finished++;
     length_learn(&m->all, length);
     length_learn(&m->hist[right], length);
-    learn(m, x, right);
-    double step = 1 / fmin(m->finished, STATS_MAX);
-    for (uint32_t d = 0; f->hidden && d < PREDICT_HIDDEN_DIMS; d++) {
-        double away = (double)f->hidden[d] - m->mean[d];
-        m->mean[d] += step * away;
-        m->var[d] += step * (away * ((double)f->hidden[d] - m->mean[d]) - m->var[d]);
-    }
+    if (f->hidden) replay(m, f->hidden, right);
 }
 
+static void merge_lengths(struct trail *m, const struct trail *other)
+{
+    length_merge(&m->all, &other->all);
+    for (uint32_t b = 0; b < BINS; b++)
+        length_merge(&m->hist[b], &other->hist[b]);
+}
+
+/* Two networks cannot be averaged: units have no common order. The one that has seen more stays and
+ * learns the other's ends as if they had come here. */
 static void merge(void *state, const void *other)
 {
-    struct trail *m = state;
-    const struct trail *o = other;
-    double all = m->finished + o->finished;
-    if (o->finished == 0) return;
-    double own = m->finished / all, theirs = o->finished / all;
-    for (uint32_t d = 0; d < PREDICT_HIDDEN_DIMS; d++) {
-        m->mean[d] = own * m->mean[d] + theirs * o->mean[d];
-        m->var[d] = own * m->var[d] + theirs * o->var[d];
+    struct trail *m = state, kept;
+    const struct trail *less = other;
+    if (less->finished > m->finished) {
+        kept = *m;
+        *m = *less;
+        less = &kept;
     }
-    for (uint32_t b = 0; b < BINS; b++) {
-        for (uint32_t i = 0; i < INPUTS; i++) {
-            m->weight[b][i] = own * m->weight[b][i] + theirs * o->weight[b][i];
-            m->squares[b][i] += o->squares[b][i];
-        }
-        length_merge(&m->hist[b], &o->hist[b]);
-    }
-    m->finished = all;
-    length_merge(&m->all, &o->all);
-    length_offset_merge(&m->p90, &o->p90);
+    merge_lengths(m, less);
+    uint64_t count = less->finished < RESERVOIR ? less->finished : RESERVOIR;
+    for (uint64_t i = 0; i < count; i++)
+        replay(m, less->end[i].hidden, less->end[i].bin);
 }
 
 const struct predict_policy predict_trail = {

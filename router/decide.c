@@ -43,6 +43,7 @@ static void tell(struct decide *d, struct request *r, const struct core_verdict 
         r->tell_target = d->endpoint[r->core.slot].target;
         r->tell_target.length_p50 = r->core.length.p50;
         r->tell_target.length_p90 = r->core.length.p90;
+        r->tell_target.length_mean = r->core.length.mean;
         r->tell_target.hit_tokens = r->core.hit_tokens;
     } else {
         r->tell |= TELL_REFUSE;

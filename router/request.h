@@ -53,8 +53,9 @@ struct target {
     enum engine_kind kind;
     uint32_t context_tokens;
     const struct bundle_entry *bundle; /* NULL for engines that take the client's JSON */
-    double length_p50, length_p90;     /* tokens foretold for the request that goes there */
-    uint32_t hit_tokens;               /* of its prompt, expected in the engine's cache */
+    double length_p50, length_p90,
+        length_mean;     /* tokens foretold for the request that goes there */
+    uint32_t hit_tokens; /* of its prompt, expected in the engine's cache */
 };
 
 /* How it ended, for usage, windows and the predictor. */

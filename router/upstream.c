@@ -213,6 +213,7 @@ static int internal_body(struct request *r, struct buf *out)
         .deadline_ms = (uint32_t)max_i64(left_us / 1000, 1),
         .predicted_p50 = (uint32_t)r->target.length_p50,
         .predicted_p90 = (uint32_t)r->target.length_p90,
+        .predicted_mean = (uint32_t)r->target.length_mean,
     };
     return generate_encode(&g, out);
 }

@@ -36,6 +36,7 @@ static const struct field request_rows[] = {
     FIELD(struct generate_request, deadline_ms, FIELD_U32),
     FIELD(struct generate_request, predicted_p50, FIELD_U32),
     FIELD(struct generate_request, predicted_p90, FIELD_U32),
+    FIELD(struct generate_request, predicted_mean, FIELD_U32),
 };
 static const struct field_set request_set = FIELD_SET(struct generate_request, request_rows);
 

@@ -33,7 +33,7 @@ struct generate_request {
     struct str tenant;      /* salt of its cache blocks; empty: the fleet's common one */
     uint32_t deadline_ms;   /* from now on; 0: none. Relative, because clocks differ */
     uint32_t predicted_p50; /* tokens this request will generate; 0: not predicted */
-    uint32_t predicted_p90;
+    uint32_t predicted_p90, predicted_mean;
 };
 
 int generate_encode(const struct generate_request *req, struct buf *out);

@@ -12,6 +12,7 @@
  * The last layer computes keys and values of all tokens, but everything behind them only for the
  * tokens whose logits somebody wants: a sixth of the prefill of a model of six layers. */
 #include "engine/model/arch.h"
+#include "engine/model/hidden.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -663,6 +664,10 @@ static void write_logits(struct llama_state *s)
 {
     uint32_t rows = s->row_count;
     each_row(s, output_norm_unit);
+    for (uint32_t r = 0; r < rows; r++) {
+        float *hidden = s->step->items[s->rows[r].item].hidden;
+        if (hidden) hidden_fold(s->norm + r * s->embd_stride, s->model->info.n_embd, hidden);
+    }
     for (uint32_t first = 0; first < rows; first += LOGIT_ROWS) {
         s->row_count = min_u32(LOGIT_ROWS, rows - first);
         struct gemm_loop l = { .s = s, .count = 1 };

@@ -98,6 +98,7 @@ struct batch_item {
     uint32_t pages;   /* entries of page_table */
     bool want_logits; /* of the last of the tokens */
     float *logits;    /* vocab_size floats, the caller's; written when want_logits */
+    float *hidden;    /* MODEL_HIDDEN floats (hidden.h) of the same token, or NULL */
 };
 
 struct model_runner_options {

@@ -12,6 +12,7 @@
 #include "base/text/detok.h"
 #include "engine/core/sampler.h"
 #include "engine/core/stop.h"
+#include "engine/model/hidden.h"
 
 #define ANSWER_STOP_MAX 16
 #define ANSWER_ENDS_MAX 2 /* eos and eot */
@@ -35,6 +36,7 @@ struct answer {
     uint32_t generated; /* here */
     int failed;         /* why it ended by itself; 0: it did not */
     uint32_t ends[ANSWER_ENDS_MAX], end_count;
+    float hidden[MODEL_HIDDEN]; /* the model's state at the prompt's end, where somebody asked */
 };
 
 /* `ids`: prompt and what was generated elsewhere. -ENOMEM. Call answer_fini also then. */

@@ -194,6 +194,7 @@ static bool begin(struct device *d, struct job *job)
         .deadline_us = a->deadline_us,
         .predicted_p50 = a->predicted_p50,
         .predicted_p90 = a->predicted_p90,
+        .predicted_mean = a->predicted_mean,
     };
     int rc = answer_init(&job->device.answer, d->info.model->vocab, &a->spec, a->ids, a->id_count);
     if (rc >= 0) rc = sched_submit(executor_sched(d->x), &req, &job->device.session, &err);
@@ -521,7 +522,8 @@ static int load(struct device *d, struct err *err)
                                             .threads = d->config.threads,
                                             .cpu_share = d->config.cpu_share,
                                             .perf = d->config.perf,
-                                            .hardware = d->config.hardware };
+                                            .hardware = d->config.hardware,
+                                            .predict = d->config.predict };
     rc = executor_new(d->model, &config, &events, &d->x, err);
     if (rc < 0) return rc;
     d->info = (struct device_info){

@@ -25,9 +25,10 @@ struct device_config {
     uint64_t kv_bytes;         /* 0: for seqs_max contexts, at most a quarter of the memory */
     uint32_t threads;
     double cpu_share;
-    const struct perf_policy *perf;  /* as in executor.h */
-    const struct hardware *hardware; /* as in executor.h */
-    struct str step_log;             /* path; empty: none */
+    const struct perf_policy *perf;       /* as in executor.h */
+    const struct hardware *hardware;      /* as in executor.h */
+    const struct predict_policy *predict; /* as in executor.h */
+    struct str step_log;                  /* path; empty: none */
 };
 
 /* Constant from on_ready on. */

@@ -22,6 +22,7 @@ struct executor {
     void *perf_state;
     struct perf_coef coef; /* of perf_state */
     double swap_page_s;    /* running mean; 0: nothing was swapped yet */
+    struct foretell *foretell;
 };
 
 #define SWAP_RATE 0.1
@@ -130,6 +131,8 @@ int executor_new(struct model *model, const struct executor_config *config,
     if (!x->item || !x->result || !x->logits) {
         return err_set(err, -ENOMEM, "no memory for the logits of %u sessions", sc->seqs_max);
     }
+    rc = config->predict ? foretell_new(config->predict, &x->foretell, err) : 0;
+    if (rc < 0) return rc;
     *ret = TAKE(x);
     return 0;
 }
@@ -146,6 +149,7 @@ void executor_free(struct executor *x)
     free(x->result);
     free(x->logits);
     free(x->perf_state);
+    foretell_free(x->foretell);
     free(x);
 }
 
@@ -158,6 +162,8 @@ struct scheduler *executor_sched(struct executor *x)
 static void hand_back(struct executor *x)
 {
     for (struct session *s; (s = sched_next_ended(x->sched));) {
+        const struct answer *answer = s->owner;
+        if (x->foretell) foretell_end(x->foretell, s, answer->hidden);
         x->events.on_end(x->events.arg, s->owner, s);
         sched_release(x->sched, s);
     }
@@ -185,6 +191,9 @@ static void prepare(struct executor *x, const struct sched_batch *batch)
 {
     for (uint32_t i = 0; i < batch->count; i++) {
         const struct sched_item *from = &batch->item[i];
+        struct answer *answer = from->session->owner;
+        bool pools = x->foretell && foretell_wants_hidden(x->foretell) && from->sample &&
+                     session_generated(from->session) == 0;
         x->item[i] = (struct batch_item){
             .ids = from->session->ids + from->start,
             .count = from->count,
@@ -193,6 +202,7 @@ static void prepare(struct executor *x, const struct sched_batch *batch)
             .pages = from->session->page_count,
             .want_logits = from->sample,
             .logits = x->logits + (size_t)i * x->vocab_size,
+            .hidden = pools ? answer->hidden : NULL,
         };
     }
 }
@@ -202,6 +212,11 @@ static void sample_one(struct executor *x, const struct sched_item *item, uint32
     struct session *session = item->session;
     struct answer *answer = session->owner;
     struct sampler_result got = { 0 };
+    if (x->foretell && session_generated(session) == 0) {
+        foretell_prompt(x->foretell, session, answer->hidden);
+    } else if (x->foretell) {
+        foretell_token(x->foretell, session, answer->hidden);
+    }
     int rc = answer_pick(answer, x->sampler, x->logits + (size_t)at * x->vocab_size, session->ids,
                          session->total, &got);
     if (rc >= 0) rc = answer_take(answer, got.chosen.id);

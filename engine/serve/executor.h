@@ -12,11 +12,13 @@
 #include "engine/core/scheduler.h"
 #include "engine/model/model.h"
 #include "engine/serve/answer.h"
+#include "engine/serve/foretell.h"
 #include "policies/perf_row.h"
 
 struct executor_config {
     struct sched_config sched; /* pages and seqs_max included */
     uint32_t threads;
+    const struct predict_policy *predict; /* the engine's own word on lengths; NULL: none */
     double cpu_share; /* what the caller will throttle to, for the first estimates; 0: not */
     const struct perf_policy *perf;  /* NULL: the default for what is known */
     const struct hardware *hardware; /* NULL: not known */

@@ -216,6 +216,7 @@ static struct job *make_job(struct face *f, const struct http_request *req,
     if (ask->deadline_us) a->deadline_us = min_i64(a->deadline_us, ask->deadline_us);
     a->predicted_p50 = ask->predicted_p50;
     a->predicted_p90 = ask->predicted_p90;
+    a->predicted_mean = ask->predicted_mean;
     if (job_set_stop(job, ask->stop, ask->stop_count) == 0) return job;
     job_free(job);
     return NULL;

@@ -96,6 +96,7 @@ void face_generate(struct face *f, struct http_exchange *x)
         .deadline_us = r.deadline_ms ? req->received_us + (int64_t)r.deadline_ms * 1000 : 0,
         .predicted_p50 = r.predicted_p50,
         .predicted_p90 = r.predicted_p90,
+        .predicted_mean = r.predicted_mean,
         .id = &id,
     };
     call_start(f, x, &ask);

@@ -102,7 +102,7 @@ struct call_ask {
     bool ignore_eos;
     struct str tenant;
     int64_t deadline_us; /* 0: the longest allowed */
-    uint32_t predicted_p50, predicted_p90;
+    uint32_t predicted_p50, predicted_p90, predicted_mean;
     struct openai_reply reply;
     const struct face_id *id;
 };

@@ -39,7 +39,7 @@ struct job_ask {
     struct block_key salt;
     uint64_t tenant; /* 0: none is named */
     int64_t arrival_us, deadline_us;
-    uint32_t predicted_p50, predicted_p90;
+    uint32_t predicted_p50, predicted_p90, predicted_mean;
     void *owner; /* the HTTP side's */
     struct str stop_store[ANSWER_STOP_MAX];
     char stop_bytes[JOB_STOP_BYTES_MAX];

@@ -396,7 +396,15 @@ void core_tokens(struct core *c, struct core_request *r, uint32_t count, int64_t
     must(r->state == CORE_SENT);
     c->slot[r->slot].suspend_us = 0;
     bool first = r->entry->first_us == 0;
+    uint32_t looks = r->entry->generated / CORE_REFINE_TOKENS;
     ledger_tokens(c->ledger, r->entry, count, now_us);
+    uint32_t generated = r->entry->generated;
+    if (generated / CORE_REFINE_TOKENS != looks) {
+        /* What an answer has come to says more of it than its prompt did. */
+        double left =
+            predict_remaining(c->config.predict, c->predict_state, &r->features, generated);
+        ledger_expect(c->ledger, r->entry, (double)generated + left);
+    }
     load_note(&c->slot[r->slot].load, ledger_sums(c->ledger, r->slot), now_us);
     if (first) tell_policy(c, r, ROUTE_FIRST_TOKEN, r->entry, now_us);
 }

@@ -31,6 +31,7 @@
 #define CORE_EXPECT_US 30000000      /* an unconfirmed block is believed this long */
 #define CORE_MODELS_MAX 64           /* whose work is measured; beyond them load is unknown */
 #define CORE_PREFIX_TOKENS 256       /* a prompt's beginning: at least so many, two keys at least */
+#define CORE_REFINE_TOKENS 32        /* between two estimates of what is left of an answer */
 
 struct core_config {
     const struct route_policy *route;

@@ -64,7 +64,7 @@ static uint32_t uncached(const struct ledger_entry *e)
 /* Every sequence that runs has at least its last token to go. */
 static double output_left(const struct ledger_entry *e)
 {
-    double left = e->sent.output_expected - (double)e->generated;
+    double left = e->output_expected - (double)e->generated;
     return left > 1 ? left : 1;
 }
 
@@ -74,7 +74,9 @@ struct ledger_entry *ledger_send(struct ledger *l, uint32_t slot, const struct l
     must(slot < ROUTE_INSTANCES_MAX && s->hit_tokens < s->prompt_tokens);
     struct ledger_entry *e = pool_take(&l->entries);
     if (!e) return NULL;
-    *e = (struct ledger_entry){ .slot = slot, .sent = *s, .sent_us = now_us };
+    *e = (struct ledger_entry){
+        .slot = slot, .sent = *s, .output_expected = s->output_expected, .sent_us = now_us
+    };
     struct account *a = &l->account[slot];
     list_push_back(&a->waiting, &e->link);
     a->sums.in_flight++;
@@ -111,6 +113,14 @@ void ledger_tokens(struct ledger *l, struct ledger_entry *e, uint32_t count, int
     e->generated += count;
     a->output_left += output_left(e);
     a->sums.kv_tokens += count;
+}
+
+void ledger_expect(struct ledger *l, struct ledger_entry *e, double output_expected)
+{
+    struct account *a = &l->account[e->slot];
+    a->output_left -= output_left(e);
+    e->output_expected = output_expected;
+    a->output_left += output_left(e);
 }
 
 void ledger_end(struct ledger *l, struct ledger_entry *e)

@@ -30,6 +30,7 @@ struct ledger_entry {
     uint32_t slot;
     uint32_t generated;
     struct ledger_sending sent;
+    double output_expected; /* tokens; as predicted at first, refined while it decodes */
     int64_t sent_us;
     int64_t first_us; /* 0 until the first token came back */
 };
@@ -49,6 +50,9 @@ struct ledger_entry *ledger_send(struct ledger *l, uint32_t slot, const struct l
                                  int64_t now_us);
 void ledger_tokens(struct ledger *l, struct ledger_entry *e, uint32_t count, int64_t now_us);
 void ledger_end(struct ledger *l, struct ledger_entry *e);
+
+/* What is expected of it in all, now that so much of it is there. */
+void ledger_expect(struct ledger *l, struct ledger_entry *e, double output_expected);
 
 /* Fills what the ledger knows of `in` (in_flight, waiting, tenant_waiting of `tenant`, decoding,
  * heavy, tokens, output_left, prefill_tokens, slot_wait_s); its perf, token_budget and seqs_max

@@ -57,6 +57,7 @@ static const struct generate_request generate = {
     .tenant = { "t", 1 },
     .deadline_ms = 60000,
     .predicted_p50 = 50,
+    .predicted_mean = 60,
     .predicted_p90 = 90,
 };
 static const struct generate_frame frame = {
@@ -262,7 +263,7 @@ static void members_arrive(void **state)
                    "\"top_k\":40,\"has_seed\":true,\"seed\":18446744073709551615},"
                    "\"max_tokens\":100,\"min_tokens\":1,\"stop\":[\"a\\n\",\"\xc3\xa4\"],"
                    "\"ignore_eos\":true,\"tenant\":\"t\",\"deadline_ms\":60000,"
-                   "\"predicted_p50\":50,\"predicted_p90\":90}");
+                   "\"predicted_p50\":50,\"predicted_p90\":90,\"predicted_mean\":60}");
     struct generate_request g = { 0 };
     assert_int_equal(generate_decode(buf_view(&text), &arena, &g, NULL), 0);
     assert_memory_equal(g.ids, ids, sizeof ids);
