@@ -12,6 +12,7 @@
 
 enum flight_move {
     FLIGHT_STAYS,
+    FLIGHT_FETCHING,    /* not at its instance yet: a peer's cached beginning comes first */
     FLIGHT_HANDED_OVER, /* its prompt is done, and all of it is being copied */
     FLIGHT_COPYING,     /* a stage of a live migration */
     FLIGHT_STOPPING,    /* the last stage waits for the end of the step */
@@ -33,7 +34,8 @@ struct flight {
     uint32_t told_prompt; /* what the controller was told of it */
     double told_output;
     struct session *session;
-    uint32_t imported_tokens; /* whose K and V come with it to its next instance */
+    uint32_t imported_tokens; /* whose K and V come with it to its next instance, */
+    uint32_t imported_from;   /* from this one on */
 
     /* On its way to another instance (moves.c). */
     struct heap_node copy;

@@ -62,6 +62,7 @@ struct instance_kind {
      * row sees, with at most `max` sessions and the flights behind them. */
     void (*view)(struct instance *in, struct migrate_instance *ret, struct migrate_session *session,
                  struct flight **flight, uint32_t max);
+    uint32_t (*cached)(struct instance *in, const struct flight *f);     /* tokens of its prompt */
     void (*hold)(struct instance *in, struct flight *f, int64_t now_us); /* hooks.stands follows */
     void (*resume)(struct instance *in, struct flight *f, int64_t now_us);
     void (*give)(struct instance *in, struct flight *f, int64_t now_us); /* it is elsewhere now */

@@ -1,5 +1,6 @@
 /* moves.c - copies of K and V, and what follows when they arrive.
  *
+ *     fetch       a peer's cached beginning ──► the request goes where it was sent
  *     hand-over   prompt done ──► copy all ──► decode instance goes on
  *     migration   copy all ──► copy what was added ──► ... ──► stop, copy the rest ──► target goes on
  *
@@ -44,10 +45,10 @@ static struct instance *target_of(const struct run *run, const struct flight *f)
     return in && in->config.serial == f->move_serial ? in : NULL;
 }
 
-static void copy_tokens(struct run *run, struct flight *f, uint32_t tokens)
+static void copy_tokens(struct run *run, struct flight *f, uint32_t from, uint32_t tokens)
 {
     struct moves *m = &run->moves;
-    must(transfer_begin(&m->transfers, &f->copy, f->instance, f->move_to, tokens * m->token_bytes,
+    must(transfer_begin(&m->transfers, &f->copy, from, f->move_to, tokens * m->token_bytes,
                         run->now_us));
     run->result->link_bytes = m->transfers.bytes;
     run_at(run, &m->due, transfers_next_us(&m->transfers), RANK_COPY);
@@ -113,7 +114,7 @@ void moves_prefilled(struct run *run, struct flight *f)
         return;
     }
     aim(run, f, place, 0);
-    copy_tokens(run, f, f->session->computed);
+    copy_tokens(run, f, f->instance, f->session->computed);
 }
 
 void moves_stranded(struct run *run)
@@ -122,6 +123,28 @@ void moves_stranded(struct run *run)
         list_remove(node);
         moves_prefilled(run, CONTAINER_OF(node, struct flight, link));
     }
+}
+
+/* ---- peers' caches -------------------------------------------------------------------------- */
+
+/* What was cached there when the router last heard may be gone. The pages are copied as they are
+ * now; that they are evicted under way does not matter. */
+bool moves_fetch(struct run *run, struct flight *f)
+{
+    const struct route_verdict *v = &f->core.route;
+    if (v->fetch_from_id == ROUTE_NONE || v->fetch_from_id == f->instance) return false;
+    struct instance *from = run->instance[v->fetch_from_id], *to = run->instance[f->instance];
+    if (!from || !from->kind->cached || !to->kind->cached) return false;
+    uint32_t held = from->kind->cached(from, f), local = to->kind->cached(to, f);
+    if (held <= local) return false;
+    f->imported_from = local;
+    f->imported_tokens = held;
+    aim(run, f, f->instance, 0);
+    f->move = FLIGHT_FETCHING;
+    run->result->fetches++;
+    run->result->fetched_tokens += held - local;
+    copy_tokens(run, f, v->fetch_from_id, held - local);
+    return true;
 }
 
 /* ---- live migration ------------------------------------------------------------------------- */
@@ -156,7 +179,7 @@ static void next_stage(struct run *run, struct flight *f)
     }
     f->move = FLIGHT_COPYING;
     f->copied_pages = computed / page; /* once this stage has arrived */
-    copy_tokens(run, f, left * page);
+    copy_tokens(run, f, f->instance, left * page);
 }
 
 void moves_stands(struct run *run, struct flight *f)
@@ -168,7 +191,8 @@ void moves_stands(struct run *run, struct flight *f)
     }
     uint32_t page = run->config.page_tokens;
     f->move = FLIGHT_STOPPED;
-    copy_tokens(run, f, (ceil_div_u32(f->session->computed, page) - f->copied_pages) * page);
+    copy_tokens(run, f, f->instance,
+                (ceil_div_u32(f->session->computed, page) - f->copied_pages) * page);
 }
 
 /* Room for every session of the fleet. */
@@ -228,7 +252,10 @@ void moves_arrived(struct run *run)
     struct heap_node *node;
     while ((node = transfer_arrived(&run->moves.transfers, run->now_us))) {
         struct flight *f = CONTAINER_OF(node, struct flight, copy);
-        if (f->move != FLIGHT_HANDED_OVER && !goes_on(run, f)) {
+        if (f->move == FLIGHT_FETCHING) {
+            unaim(run, f);
+            routers_deliver(run, f);
+        } else if (f->move != FLIGHT_HANDED_OVER && !goes_on(run, f)) {
             drop(run, f);
         } else if (f->move == FLIGHT_COPYING) {
             next_stage(run, f);
@@ -261,7 +288,11 @@ void moves_target_gone(struct run *run, const struct instance *in)
             i++;
             continue;
         }
-        if (f->move == FLIGHT_HANDED_OVER) {
+        if (f->move == FLIGHT_FETCHING) {
+            unaim(run, f);
+            f->imported_tokens = f->imported_from = 0;
+            routers_died(run, f);
+        } else if (f->move == FLIGHT_HANDED_OVER) {
             unaim(run, f);
             moves_prefilled(run, f);
         } else {

@@ -31,6 +31,9 @@ void moves_arrived(struct run *run); /* copies whose last byte is there */
 void moves_look(struct run *run);    /* what the migration row wants */
 void moves_stranded(struct run *run);
 
+/* Whether the verdict's peer has something to send first; if so the flight follows it. */
+bool moves_fetch(struct run *run, struct flight *f);
+
 /* What instances tell. */
 void moves_prefilled(struct run *run, struct flight *f);
 void moves_stands(struct run *run, struct flight *f);

@@ -31,7 +31,8 @@ struct paged {
     struct sched_result *result;
     const struct sched_batch *batch; /* under way; NULL: idle */
     struct perf_shape shape;
-    uint32_t *ids; /* of the prompt that is being submitted; context_max places */
+    uint32_t *ids;   /* of the prompt that is being submitted; context_max places */
+    uint32_t *match; /* scratch: pages of one look into the index */
     uint32_t output_max, context_max;
     uint64_t event_seq;
     int64_t step_us; /* of the step under way */
@@ -179,6 +180,7 @@ static int submit(struct instance *in, struct flight *f, int64_t now_us, struct 
         .output_max = prefill_only ? 1 : answer_max(p, f) - f->generated,
         .keep_pages = prefill_only,
         .imported_tokens = f->imported_tokens,
+        .imported_from = f->imported_from,
         .salt = f->salt,
         .arrival_us = f->generated ? f->arrival_us : now_us,
         .predicted_p50 = (uint32_t)fmin(f->core.length.p50, UINT32_MAX),
@@ -188,7 +190,7 @@ static int submit(struct instance *in, struct flight *f, int64_t now_us, struct 
     };
     int rc = sched_submit(p->sched, &req, &f->session, err);
     if (rc < 0) return rc;
-    f->imported_tokens = 0;
+    f->imported_tokens = f->imported_from = 0;
     if (!p->batch) begin_step(p, now_us);
     return 0;
 }
@@ -254,6 +256,17 @@ static void view(struct instance *in, struct migrate_instance *ret, struct migra
     }
 }
 
+static uint32_t cached(struct instance *in, const struct flight *f)
+{
+    struct paged *p = paged_of(in);
+    const struct kv_index *x = sched_index(p->sched);
+    if (f->key_count == 0) return 0;
+    prompt_ids(in->config.world->trace, &in->config.world->trace->request[f->request], p->ids);
+    uint32_t pages =
+        kv_index_match(x, f->salt, f->keys, p->ids, f->key_count / x->granules, p->match);
+    return min_u32(pages * x->page_tokens, f->core.prompt_tokens - 1);
+}
+
 static void hold(struct instance *in, struct flight *f, int64_t now_us)
 {
     struct paged *p = paged_of(in);
@@ -298,6 +311,7 @@ static void free_paged(struct instance *in)
     sched_free(p->sched);
     free(p->result);
     free(p->ids);
+    free(p->match);
     free(p);
 }
 
@@ -308,6 +322,7 @@ static const struct instance_kind kind = {
     .stats = stats,
     .free = free_paged,
     .view = view,
+    .cached = cached,
     .hold = hold,
     .resume = resume,
     .give = give,
@@ -377,8 +392,10 @@ int paged_new(const struct instance_config *config, struct instance **ret, struc
     p->output_max = config->sim->output_max;
     p->result = calloc(l.seqs_max, sizeof *p->result);
     p->ids = calloc(l.context_max, sizeof *p->ids);
-    int rc = p->result && p->ids ? make_scheduler(p, &l, err)
-                                 : err_set(err, -ENOMEM, "simulator: no memory for an instance");
+    p->match = calloc(ceil_div_u32(l.context_max, l.page_tokens), sizeof *p->match);
+    int rc = p->result && p->ids && p->match
+                 ? make_scheduler(p, &l, err)
+                 : err_set(err, -ENOMEM, "simulator: no memory for an instance");
     if (rc < 0) {
         free_paged(&p->base);
         return rc;

@@ -53,6 +53,8 @@ int routers_start(struct run *run, struct err *err)
             .held_max = HELD_MAX,
             .hold_us_max = HOLD_US_MAX,
             .key_tokens = run->block_tokens,
+            .link_bytes_s = sim_pool_is_serial(&sim->pool[0]) ? 0 : sim->link_bytes_s,
+            .kv_bytes_per_token = (uint32_t)model_spec_kv_token_bytes(&sim->model),
             .seed = rng_at(sim->seed, ((uint64_t)WORLD_TIES << 32) + i),
         };
         int rc = core_new(&config, &run->router[i].core, err);
@@ -147,19 +149,23 @@ static void set_held_timer(struct run *run, uint32_t router)
         run_at(run, &r->held, max_i64(at_us, run->now_us), RANK_ROUTER + router);
 }
 
+static bool submit(struct run *run, struct flight *f)
+{
+    struct instance *in = run->instance[f->instance];
+    if (in->kind->submit(in, f, run->now_us, NULL) < 0) return false;
+    list_push_back(&in->flights, &f->on_instance);
+    in->in_flight++;
+    in->routed_tokens += f->core.prompt_tokens;
+    run_at(run, &in->event, in->next_us, RANK_INSTANCE + f->instance);
+    return true;
+}
+
 /* Follows the core's answers until the request is somewhere: sent, held or refused. */
 static void follow(struct run *run, struct flight *f, struct core_verdict v)
 {
     while (v.answer == CORE_SEND) {
         f->instance = f->core.slot;
-        struct instance *in = run->instance[f->instance];
-        if (in->kind->submit(in, f, run->now_us, NULL) == 0) {
-            list_push_back(&in->flights, &f->on_instance);
-            in->in_flight++;
-            in->routed_tokens += f->core.prompt_tokens;
-            run_at(run, &in->event, in->next_us, RANK_INSTANCE + f->instance);
-            return;
-        }
+        if (moves_fetch(run, f) || submit(run, f)) return;
         v = core_fail(run->router[f->router].core, &f->core, RETRY_OVERLOADED, run->now_us);
     }
     if (v.answer == CORE_REFUSE) {
@@ -242,6 +248,13 @@ void routers_ended(struct run *run, struct flight *f)
     core_end(run->router[router].core, &f->core, f->generated, cut, run->now_us);
     finish(run, f, SIM_COMPLETED);
     routers_look_at_held(run, router);
+}
+
+void routers_deliver(struct run *run, struct flight *f)
+{
+    if (submit(run, f)) return;
+    struct core *core = run->router[f->router].core;
+    follow(run, f, core_fail(core, &f->core, RETRY_OVERLOADED, run->now_us));
 }
 
 void routers_lost(struct run *run, struct flight *f)

@@ -39,11 +39,6 @@ static void set_limits(struct run *run)
     }
 }
 
-static bool pool_is_serial(const struct sim_pool *p)
-{
-    return !p->hardware && !p->has_step;
-}
-
 static int pool_check(const struct sim_config *c, const struct sim_pool *p, struct err *err)
 {
     if (p->has_step && !perf_coef_valid(&p->step)) {
@@ -99,7 +94,7 @@ static int config_check(const struct sim_config *c, const struct trace *trace, s
     uint32_t serial = 0, instances = 0;
     for (uint32_t p = 0; p < c->pool_count; p++) {
         const struct sim_pool *pool = &c->pool[p];
-        serial += pool_is_serial(pool);
+        serial += sim_pool_is_serial(pool);
         instances += c->scaling ? c->scaling->pool[p].max : pool->count;
         int rc = pool_check(c, pool, err);
         if (rc < 0) return rc;
@@ -158,7 +153,7 @@ static int start(struct run *run, struct err *err)
     int rc = tally_init(run->result, run->trace, err);
     if (rc < 0) return rc;
     set_limits(run);
-    bool serial = pool_is_serial(&sim->pool[0]);
+    bool serial = sim_pool_is_serial(&sim->pool[0]);
     run->block_tokens = run->trace->block_tokens == 0 ? 0
                         : serial                      ? run->trace->block_tokens
                                                       : BLOCK_TOKENS;

@@ -45,6 +45,11 @@ struct sim_pool {
     struct model_spec model; /* instead of the run's */
 };
 
+static inline bool sim_pool_is_serial(const struct sim_pool *p)
+{
+    return !p->hardware && !p->has_step;
+}
+
 struct sim_config {
     uint64_t seed;
     bool exact;
@@ -123,7 +128,7 @@ struct sim_result {
     uint32_t offered, ended[SIM_END_COUNT];
     struct sim_histogram itl;
     uint64_t prompt_tokens, hit_tokens, preemptions, steps, events, swaps;
-    uint64_t handoffs, migrations, migrations_dropped;
+    uint64_t handoffs, migrations, migrations_dropped, fetches, fetched_tokens;
     double link_bytes, stall_s; /* K and V copied; sum over migrations without a token */
     double hotspot; /* instances x the largest share of the prompt tokens, over ready ones */
     double span_s;  /* first arrival to last end */

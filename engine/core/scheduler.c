@@ -601,7 +601,7 @@ static bool first_room(struct scheduler *s, struct session *x, uint32_t upto)
  * commit they can be written again; a session that is preempted later recomputes them. */
 static bool import(struct scheduler *s, struct session *x)
 {
-    if (x->imported_tokens <= x->computed) {
+    if (x->imported_tokens <= x->computed || x->imported_from > x->computed) {
         x->imported_tokens = 0;
         return true;
     }

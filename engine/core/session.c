@@ -45,6 +45,7 @@ struct session *session_new(const struct sched_request *req, uint32_t total_max,
     s->predicted_p50 = req->predicted_p50;
     s->predicted_p90 = req->predicted_p90;
     s->imported_tokens = req->imported_tokens;
+    s->imported_from = req->imported_from;
     s->keep_pages = req->keep_pages;
     s->predicted_mean = req->predicted_mean;
     s->has_rank = req->has_rank;

@@ -56,6 +56,7 @@ struct sched_request {
     double weight;            /* the tenant's share; 0: 1 */
     uint64_t group;           /* requests that share the beginning of their prompts */
     uint32_t imported_tokens; /* of ids: their K and V come with the request; < prompt_tokens */
+    uint32_t imported_from;   /* but not those before it: worth nothing unless they are cached */
     bool keep_pages;          /* at its end, until sched_release: they are being copied elsewhere */
 };
 
@@ -85,6 +86,7 @@ struct session {
     uint32_t cached_tokens; /* of the prompt, found in the cache at the first admission */
     uint32_t preemptions;
     uint32_t imported_tokens; /* brought along and not yet written into pages; 0: none */
+    uint32_t imported_from;   /* the first that was brought */
     uint32_t import_from;     /* of them, those before it were found in the cache */
 
     struct block_key salt;

@@ -628,6 +628,15 @@ static void t_an_import_is_one_step_and_leaves_a_token(void **state)
     batch = sched_plan(r.s, ++r.now_us, &perf);
     assert_int_equal(batch->item[0].import_from, batch->item[0].start); /* once */
     sched_discard(r.s, r.now_us);
+
+    /* What lies before the imported part is not cached: all of it is computed. */
+    req.imported_from = 32;
+    ids[0] = 1;
+    assert_int_equal(sched_submit(r.s, &req, &session, NULL), 0);
+    batch = sched_plan(r.s, ++r.now_us, &perf);
+    assert_int_equal(batch->item[0].start, 0);
+    assert_int_equal(batch->item[0].import_from, 0);
+    sched_discard(r.s, r.now_us);
     req.imported_tokens = 65;
     assert_int_equal(sched_submit(r.s, &req, &session, NULL), -EINVAL);
     rig_fini(&r);

@@ -215,6 +215,42 @@ static void decode_instances_balance_among_themselves(void **state)
     sim_result_fini(&r);
 }
 
+/* ---- peers' caches ---- */
+
+/* Conversations of one long beginning; with one instance slowed by a stream of its own, its cached
+ * beginnings are worth fetching. */
+static void a_peers_cache_is_fetched_where_that_is_quicker(void **state)
+{
+    (void)state;
+    CLEANUP(trace_freep) struct trace *t;
+    assert_int_equal(trace_new(&t, NULL), 0);
+    t->block_tokens = 512;
+    for (uint32_t i = 0; i < 300; i++) {
+        uint64_t id[12];
+        for (uint32_t b = 0; b < 12; b++)
+            id[b] = b < 11 ? 100 * (i % 4) + b : 10000 + i;
+        struct trace_request r = { .at_us = i * 60000,
+                                   .prompt_tokens = 12 * 512,
+                                   .output_tokens = 1 + (uint32_t)(rng_at(7, i) % 40),
+                                   .block_count = 12 };
+        assert_int_equal(trace_append(t, &r, id, (struct str){ 0 }, NULL), 0);
+    }
+    struct sim_config c = config_of(4, 0, 0), slow;
+    c.route = route_find(STR("mooncake_fetch"));
+    struct sim_result a = run(&c, t), b = run(&c, t);
+    assert_true(a.digest == b.digest);
+    assert_true(a.fetches > 0 && a.fetched_tokens >= 512 * a.fetches);
+    assert_true(
+        fabs(a.link_bytes / (double)a.fetched_tokens - model_spec_kv_token_bytes(&c.model)) < 1e-6);
+    slow = c;
+    slow.link_bytes_s = 1e8; /* six seconds a beginning */
+    struct sim_result none = run(&slow, t);
+    assert_int_equal(none.fetches, 0);
+    sim_result_fini(&a);
+    sim_result_fini(&b);
+    sim_result_fini(&none);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -225,6 +261,7 @@ int main(void)
         cmocka_unit_test(sessions_leave_where_pages_are_short),
         cmocka_unit_test(a_copy_that_lost_its_session_is_dropped),
         cmocka_unit_test(decode_instances_balance_among_themselves),
+        cmocka_unit_test(a_peers_cache_is_fetched_where_that_is_quicker),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
