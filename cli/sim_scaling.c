@@ -18,6 +18,11 @@ static int pick_rows(const struct sim_options *o, struct sim_config *config,
     if (o->place.len > 0) {
         s->place = place_find(o->place);
         if (!s->place) return sim_no_row("place", o->place, err);
+        if (!s->place->choose) {
+            return err_set(err, -EINVAL,
+                           "--place %s chooses no offers of a running fleet; ask `muster plan`",
+                           s->place->name);
+        }
     }
     return 0;
 }

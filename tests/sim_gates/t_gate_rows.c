@@ -13,32 +13,50 @@
 #define TALKS                                                                             \
     "--trace gen:poisson,rate=1,prompt=lognormal(300,1),output=lognormal(150,2.3),n=600," \
     "output_max=1000,tenants=6,heavy=4,turns=4,think=exponential(8),system=256,systems=3 "
+#define TIDE                                                                      \
+    "--trace gen:poisson,rate=steps(1:300,4:300,1:600),prompt=lognormal(1500,1)," \
+    "output=lognormal(250,2.3) --slo-ttft 3s --slo-tpot 150ms "
 #define TEXTS "--trace traces/text-5000.jsonl --requests 1500 --speed 8 "
 
 struct workload {
-    const char *kind;
+    const char *kind;                   /* the option, which may go on behind a "-" */
     const char *options[WORKLOADS_MAX]; /* two rows may be alike on one of them */
+    const char *rows;                   /* NULL: all of the kind */
     bool only_default; /* rows need only differ from the default: some name the same things */
 };
 
 static const struct workload workloads[] = {
-    { "route", { TALKS "--fleet 3xl4+1xa100" }, false },
-    { "predict", { TEXTS "--fleet 1xl4 --seqs-max 4 --order sjf_output" }, false },
-    { "order", { TALKS "--fleet 1xl4 --seqs-max 16" }, false },
-    { "fair", { TALKS "--fleet 1xl4 --seqs-max 16" }, false },
-    { "admit", { TALKS "--fleet 1xl4 --kv-tokens 8000 --chunk budget" }, false },
+    { "route", { TALKS "--fleet 3xl4+2xa10g --speed 3" }, NULL, true },
+    { "predict", { TEXTS "--fleet 1xl4 --seqs-max 4 --order sjf_output" }, NULL, false },
+    { "order", { TALKS "--fleet 1xl4 --seqs-max 16" }, NULL, false },
+    { "fair", { TALKS "--fleet 1xl4 --seqs-max 16" }, NULL, false },
+    { "admit", { TALKS "--fleet 1xl4 --kv-tokens 8000 --chunk budget" }, NULL, false },
     { "preempt",
       { TALKS "--fleet 1xl4 --kv-tokens 8000 --admit fit --order fcfs --swap-space 4GB",
         TALKS "--fleet 1xl4 --kv-tokens 8000 --admit fit --order srtf --swap-space 4GB" },
+      NULL,
       false },
-    { "chunk", { TALKS "--fleet 1xl4" }, false },
-    { "evict", { TALKS "--fleet 1xl4 --kv-tokens 20000" }, false },
-    { "migrate", { TALKS "--fleet 3xl4 --kv-tokens 12000 --route random" }, false },
-    { "preset", { TALKS "--fleet 1xl4 --kv-tokens 20000 --seqs-max 32" }, true },
+    { "chunk", { TALKS "--fleet 1xl4" }, NULL, false },
+    { "evict", { TALKS "--fleet 1xl4 --kv-tokens 20000" }, NULL, false },
+    { "migrate", { TALKS "--fleet 3xl4 --kv-tokens 12000 --route random" }, NULL, false },
+    { "scale-policy",
+      { TIDE "--fleet 1-24xl4@1 --lead-time 60s", TIDE "--fleet 1-24xl4@1 --kv-tokens 9000" },
+      NULL,
+      false },
+    /* Kpa's halving is faster than instances drain, and a simulated pool has one offer. */
+    { "shaper",
+      { TIDE "--fleet 1-24xl4@1 --lead-time 20s --scale-policy keda_queue" },
+      NULL,
+      true },
+    { "place",
+      { TIDE "--fleet 1-12xl4@1+0-24xl4:spot:zone1@0.4 --zone-up 5m --scale-policy wva_v2" },
+      "joint,order,on_demand,spot",
+      true },
+    { "preset", { TALKS "--fleet 1xl4 --kv-tokens 20000 --seqs-max 32" }, NULL, true },
 };
 
 struct rows {
-    const char *kind;
+    struct str kind;
     struct buf list;
 };
 
@@ -46,14 +64,15 @@ struct rows {
 static int add_default(void *ctx, const struct policy_row *row)
 {
     struct rows *r = ctx;
-    if (strcmp(row->kind, r->kind) == 0 && row->is_default) buf_text(&r->list, row->name);
+    if (str_eq(str_from(row->kind), r->kind) && row->is_default) buf_text(&r->list, row->name);
     return 0;
 }
 
 static int add_other(void *ctx, const struct policy_row *row)
 {
     struct rows *r = ctx;
-    if (strcmp(row->kind, r->kind) == 0 && !row->is_default) buf_printf(&r->list, ",%s", row->name);
+    if (str_eq(str_from(row->kind), r->kind) && !row->is_default)
+        buf_printf(&r->list, ",%s", row->name);
     return 0;
 }
 
@@ -90,9 +109,11 @@ static uint32_t check(const struct workload *w, const char *list)
 
 static uint32_t check_kind(const struct workload *w)
 {
-    struct rows r = { .kind = w->kind };
-    policies_each(add_default, &r);
-    policies_each(add_other, &r);
+    struct str option = str_from(w->kind);
+    struct rows r = { .kind = str_cut(&option, '-') };
+    if (w->rows) buf_text(&r.list, w->rows);
+    if (!w->rows) policies_each(add_default, &r);
+    if (!w->rows) policies_each(add_other, &r);
     uint32_t pairs = check(w, r.list.data);
     buf_fini(&r.list);
     return pairs;
