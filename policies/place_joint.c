@@ -1,4 +1,4 @@
-/* place_joint.c - the cheapest arrangement over zones, spot and on demand that is there often enough.
+/* place_joint.c - the arrangement over zones, spot and on demand that costs least, gaps included.
  *
  * Arrangements of N instances, with hazard l and start-up t (lead and reaction) of each offer:
  *
@@ -7,16 +7,22 @@
  *     on demand   N at the cheapest            cost N p (1 + t / LIFE)  missing 0
  *
  * What is missing in the first is the whole of N while the next zone starts; in the second the
- * spare covers one zone and only the share of losses that strike two zones together is felt. Of
- * those with missing <= (1 - availability) * SAFETY the cheapest is taken, else the one that misses
- * least; what runs has an advantage of STAY. Hazards are learned (place_hazard.h): a zone that is
- * lost often becomes dear by its own rate, and is asked again when its learned repair time has made
- * capacity likely. SkyServe's zones know one bit and forget it for all zones together; its spare is
- * a constant, here it is bought where it pays.
+ * spare covers one zone and only the share of losses that strike two zones together is felt. The
+ * least  cost + N kappa missing  is taken, kappa being the price of a missing hour. It is not a
+ * setting but follows the promise: with `missed` the share of the last two days that was really
+ * short after losses,
  *
- * A replacement is started before what it replaces is given up. While the arrangement is on demand
- * only because no zone is likely to have capacity, or falls short of the promise, the likeliest zone
- * is asked every PROBE_US: a refusal costs nothing then.
+ *     kappa = price on demand * FINE / (1 - availability) * exp(push)
+ *     d push / dt = (missed / b - 1) / PUSH_H,   b = (1 - availability) * SAFETY
+ *
+ * so that shaky zones are used as long as the promise leaves room for them and no longer. Hazards
+ * are learned (place_hazard.h): a zone that is lost often becomes dear by its own rate, and is asked
+ * again when its learned repair time has made capacity likely. SkyServe's zones know one bit and
+ * forget it for all zones together; its spare is a constant, here it is bought where it pays.
+ *
+ * A replacement is started before what it replaces is given up. Every PROBE_US the zone is asked
+ * that promises most, chance of capacity times what would be saved: a refusal costs nothing. After a
+ * loss on demand is started beside a zone whose answer is not known yet, and ended when it is.
  */
 #include "policies/place_joint.h"
 
@@ -30,17 +36,25 @@
 
 #define REACT_S 30.0 /* until a loss is seen, decided on and the provider has answered */
 #define SAFETY 0.75
-#define SHARED 0.2   /* of losses that take a second zone with them */
+#define SHARED 0.2 /* of losses that take a second zone with them */
+#define FINE 0.3   /* missing all that may be missed costs this share of on demand at first */
+#define PUSH_H 24.0
+#define PUSH_MAX 3.0
+#define MEMORY_H 48.0
 #define STAY 0.05    /* relative: what runs is not exchanged for less */
 #define LIFE_S 600.0 /* how long a new instance is expected to be of use, as scale's */
-#define LIKELY 0.5   /* chance of capacity from which on a zone is relied on */
-#define PROBE_US (300 * (int64_t)1000000)
+#define LIKELY 0.3   /* chance of capacity from which on a zone is tried after a loss */
+#define SURE 0.95    /* and from which on nothing is started beside it */
+#define PROBE_US (60 * (int64_t)1000000)
 #define AGAIN_US (30 * (int64_t)1000000)
 #define GAP_H_MAX 0.25 /* a longer pause between questions is no time of holding */
 #define HOUR_S 3600.0
 
 struct joint {
     int64_t last_us, probed_us;
+    double missed;   /* share of time short of the target after losses, over the last MEMORY_H */
+    double push;     /* of the price of a missing hour; see above */
+    bool after_loss; /* short of it now, and by a loss */
     struct hazard zone[PLACE_OFFERS_MAX];
 };
 _Static_assert(sizeof(struct joint) <= PLACE_STATE_BYTES_MAX, "state of place_joint");
@@ -62,22 +76,58 @@ struct desk {
     double price[PLACE_OFFERS_MAX];   /* with the start-ups that are paid and serve nobody */
     uint32_t order[PLACE_OFFERS_MAX]; /* spot zones to rely on, the best first */
     uint32_t zones;
+    double kappa;       /* dollars that a missing instance-hour costs */
+    uint32_t on_demand; /* the cheapest offer that stays and may be asked, or PLACE_NONE */
     struct arrangement best;
     bool has_best;
 };
 
-static void learn(struct joint *m, const struct place_view *view, int64_t now_us)
+/* Returns the hours since the last question. */
+static double learn(struct joint *m, const struct place_view *view, int64_t now_us)
 {
     double dt_h = m->last_us > 0 ? (double)(now_us - m->last_us) / (HOUR_S * 1e6) : 0;
     dt_h = fmin(fmax(dt_h, 0), GAP_H_MAX);
-    for (uint32_t i = 0; i < view->offer_count; i++)
-        if (view->offer[i].spot) hazard_observe(&m->zone[i], &view->offer[i], dt_h, now_us);
+    double part = m->after_loss ? 1 : 0;
+    m->missed += (part - m->missed) * (1 - exp(-dt_h / MEMORY_H));
+    uint32_t ready = 0;
+    bool lost = false;
+    for (uint32_t i = 0; i < view->offer_count; i++) {
+        ready += view->offer[i].ready;
+        if (!view->offer[i].spot) continue;
+        lost |= view->offer[i].lost != m->zone[i].lost;
+        hazard_observe(&m->zone[i], &view->offer[i], dt_h, now_us);
+    }
+    m->after_loss = ready < view->target && (m->after_loss || lost);
     m->last_us = now_us;
+    return dt_h;
+}
+
+static void price_gaps(struct desk *d, struct joint *m, double dt_h)
+{
+    const struct place_view *v = d->view;
+    double base = (1 - v->availability) * SAFETY, dear = 0;
+    m->push += dt_h / PUSH_H * (m->missed / fmax(base, DBL_MIN) - 1);
+    m->push = fmin(fmax(m->push, -PUSH_MAX), PUSH_MAX);
+    d->on_demand = PLACE_NONE;
+    for (uint32_t i = 0; i < v->offer_count; i++) {
+        dear = fmax(dear, v->offer[i].price_h);
+        if (v->offer[i].spot || !v->offer[i].usable) continue;
+        if (d->on_demand == PLACE_NONE || v->offer[i].price_h < v->offer[d->on_demand].price_h)
+            d->on_demand = i;
+    }
+    if (d->on_demand != PLACE_NONE) dear = v->offer[d->on_demand].price_h;
+    d->kappa = dear * FINE / fmax(1 - v->availability, DBL_EPSILON) * exp(m->push);
 }
 
 static bool holds(const struct desk *d, uint32_t i)
 {
     return place_have(&d->view->offer[i]) > 0;
+}
+
+/* What an instance costs there, its gaps included. */
+static double value(const struct desk *d, uint32_t i)
+{
+    return d->price[i] + d->kappa * d->gap[i];
 }
 
 /* Zones in the order of what they cost, losses included; ties as listed. */
@@ -98,8 +148,7 @@ static void weigh(struct desk *d)
         uint32_t at = d->zones++;
         for (; at > 0; at--) {
             uint32_t before = d->order[at - 1];
-            double was = d->price[before] * (1 + d->gap[before]);
-            if (was <= d->price[i] * (1 + d->gap[i])) break;
+            if (value(d, before) <= value(d, i)) break;
             d->order[at] = before;
         }
         d->order[at] = i;
@@ -115,14 +164,8 @@ static void weigh_in(struct desk *d, struct arrangement *a)
         total += a->want[i];
     }
     if (total > 0) a->cost_h *= 1 - STAY * held / total;
-    double allowed = (1 - d->view->availability) * SAFETY;
-    const struct arrangement *b = &d->best;
-    bool better = !d->has_best;
-    if (d->has_best) {
-        bool kept = a->missing <= allowed, best_kept = b->missing <= allowed;
-        better = kept != best_kept ? kept : kept ? a->cost_h < b->cost_h : a->missing < b->missing;
-    }
-    if (!better) return;
+    a->cost_h += d->kappa * d->view->target * a->missing;
+    if (d->has_best && a->cost_h >= d->best.cost_h) return;
     d->best = *a;
     d->has_best = true;
 }
@@ -168,17 +211,33 @@ static void try_on_demand(struct desk *d)
     weigh_in(d, &a);
 }
 
-/* The likeliest zone that is not relied on yet, to be asked beside what the arrangement has. */
+/* The zone that would save most if it had capacity, which it may; PLACE_NONE when none would. */
 static uint32_t zone_to_probe(const struct desk *d)
 {
     uint32_t best = PLACE_NONE;
+    double now = d->best.cost_h / d->view->target, most = 0;
     for (uint32_t i = 0; i < d->view->offer_count; i++) {
         const struct place_offer *o = &d->view->offer[i];
         if (!o->spot || !o->usable || holds(d, i) || d->best.want[i] > 0) continue;
-        if (d->gap[i] > (1 - d->view->availability) * SAFETY) continue;
-        if (best == PLACE_NONE || d->up[i] > d->up[best]) best = i;
+        double saved = (now * (1 - STAY) - value(d, i)) * d->up[i];
+        if (saved <= most) continue;
+        most = saved;
+        best = i;
     }
     return best;
+}
+
+/* After a loss, while it is not known whether the zones have capacity. */
+static uint32_t beside(const struct desk *d)
+{
+    if (!d->memory->after_loss || d->best.on_demand || d->on_demand == PLACE_NONE) return 0;
+    uint32_t unsure = 0, ready = 0;
+    for (uint32_t i = 0; i < d->view->offer_count; i++) {
+        ready += d->view->offer[i].ready;
+        if (d->best.want[i] > 0 && !holds(d, i) && d->up[i] < SURE) unsure += d->best.want[i];
+    }
+    uint32_t missing = d->view->target > ready ? d->view->target - ready : 0;
+    return min_u32(unsure, missing);
 }
 
 /* What the arrangement replaces stays until the new instances are ready. */
@@ -203,8 +262,9 @@ static void choose(void *state, const struct place_view *view, int64_t now_us, s
 {
     (void)rng;
     struct joint *memory = state;
-    learn(memory, view, now_us);
+    double dt_h = learn(memory, view, now_us);
     struct desk d = { .view = view, .memory = memory, .now_us = now_us };
+    price_gaps(&d, memory, dt_h);
     weigh(&d);
     for (uint32_t k = 1; k <= d.zones && (k == 1 || k <= view->target); k++)
         try_zones(&d, k);
@@ -217,15 +277,13 @@ static void choose(void *state, const struct place_view *view, int64_t now_us, s
         memcpy(v.want, d.best.want, sizeof v.want);
         v.reason = d.best.reason;
         v.missing = d.best.missing;
-        double allowed = (1 - view->availability) * SAFETY;
         uint32_t probe = PLACE_NONE;
-        bool wanting = d.best.on_demand || d.best.missing > allowed;
-        if (wanting && view->target > 0 && now_us - memory->probed_us >= PROBE_US)
-            probe = zone_to_probe(&d);
+        if (view->target > 0 && now_us - memory->probed_us >= PROBE_US) probe = zone_to_probe(&d);
         if (probe != PLACE_NONE) {
             v.want[probe] = view->target;
             memory->probed_us = now_us;
         }
+        if (d.on_demand != PLACE_NONE) v.want[d.on_demand] += beside(&d);
         keep_until_ready(&d, &v);
     }
     place_finish(view, &v);
