@@ -1,9 +1,8 @@
 /* route_completion.c - the default: least time that the request costs everybody, in seconds.
  *
  *     cost = wait + own / (1 - load)                             until its first token
- *          + L * itl / (1 - prompts)                             its own decoding
+ *          + L * itl * (1 + prompts) / (1 - prompts)             its own decoding
  *          + (c + d * ctx) * min(n * L, left)                    what it adds to theirs
- *          + 0.3 * n * b * uncached                              while its prompt is computed
  *          + price + fairness
  *
  *     wait     seconds until the instance begins with this prompt (queue, sequence slots)
@@ -20,11 +19,12 @@
  * its queue is longer: work that is avoided is worth more than a place in a queue. The fleet's
  * load and not the instance's own is meant, because those who follow go where it is shortest.
  *
- * Decoding: a gap between tokens is as much longer as prompts come in between. Counted in full, the
- * stall of those who decode would drive prompts and answers to different instances and short
- * answers among the prompts past their promise; at 0.3 both stay mixed and balanced (chosen once,
- * Azure conversations on A100 at loads 0.75 and 0.85, the same everywhere). Where nothing contends
- * (c = d = 0) only L * a is left, which tells slow hardware from fast.
+ * Decoding: prompts that take a share of the seconds stretch a gap between tokens to itl / (1 -
+ * prompts). The stretch is counted twice: for this answer, and in place of what this prompt does to
+ * those who decode. Counting that directly, as n * b * uncached, is right for the mean and wrong for
+ * the promise: it drives prompts and answers to different instances, and short answers among the
+ * prompts past their time per token (measured: Azure conversations, eight A100). Where nothing
+ * contends (c = d = 0) only L * a is left, which tells slow hardware from fast.
  *
  * Price: busy seconds there, weighed by how much dearer than the cheapest the instance is; a
  * waiting second and an instance-second at the fleet's mean price count 4 : 1.
@@ -39,9 +39,8 @@
 
 #include <math.h>
 
-#define LOAD_MAX 0.95   /* beyond it the followers would outweigh any queue */
-#define PROMPTS_MAX 0.9 /* share of prompts that is believed */
-#define STALL_PART 0.3
+#define LOAD_MAX 0.95     /* beyond it the followers would outweigh any queue */
+#define PROMPTS_MAX 0.9   /* share of prompts that is believed */
 #define PRICE_WEIGHT 0.25 /* waiting seconds that an instance-second at mean price is worth */
 #define FAIR_US 60000000  /* a tenant's share is of the work of about so long */
 #define FAIR_SLOTS 256    /* tenants told apart; two in one slot share their share */
@@ -105,17 +104,15 @@ static void prices(const struct route_view *view, struct terms *t)
     if (count > 0) t->price_mean /= count;
 }
 
-static double decode_s(const struct route_instance *in, const struct route_req *req,
-                       uint32_t uncached)
+static double decode_s(const struct route_instance *in, const struct route_req *req)
 {
     double answer = fmax(req->output_mean, 1), n = (double)in->in_flight;
     double context = (double)req->prompt_tokens + answer / 2;
     double adds_s = in->perf.c + in->perf.d * context;
     double itl_s = in->perf.a + in->perf.c * n + in->perf.d * (double)in->active_tokens + adds_s;
-    double stall_s = adds_s > 0 ? in->perf.b * (double)uncached * (double)in->decoding : 0;
-    double between = adds_s > 0 ? 1 / (1 - fmin(in->prompt_load, PROMPTS_MAX)) : 1;
-    return answer * itl_s * between + adds_s * fmin(n * answer, in->output_left) +
-           STALL_PART * stall_s;
+    double prompts = adds_s > 0 ? fmin(in->prompt_load, PROMPTS_MAX) : 0;
+    return answer * itl_s * (1 + prompts) / (1 - prompts) +
+           adds_s * fmin(n * answer, in->output_left);
 }
 
 static double cost_s(const struct route_instance *in, const struct route_req *req,
@@ -132,7 +129,7 @@ static double cost_s(const struct route_instance *in, const struct route_req *re
     double step_s = at.perf.a + at.perf.c * (double)at.decoding + at.perf.d * (double)at.kv_tokens;
     double own_s = (double)uncached * (at.perf.b + step_s / (double)at.token_budget);
     double first_s = fmax(route_ttft_s(&at, req), own_s); /* rounding to whole steps aside */
-    double cost = first_s + own_s * (t->follow - 1) + decode_s(&at, req, uncached);
+    double cost = first_s + own_s * (t->follow - 1) + decode_s(&at, req);
     if (t->price_mean > 0) {
         double busy_s = route_work_s(&at.perf, at.token_budget, req->prompt_tokens,
                                      req->prompt_tokens - uncached, fmax(req->output_mean, 1));

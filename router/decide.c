@@ -98,6 +98,8 @@ static void on_arrive(struct decide *d, struct request *r, int64_t now_us)
         refuse(d, r, 503, 1);
         return;
     }
+    r->core.slo_ttft_s = s->slo_ttft_s;
+    r->core.slo_tpot_s = s->slo_tpot_s;
     int64_t before_us = clock_mono_us();
     struct core_verdict v = core_arrive(d->core, core_of(r), now_us);
     metric_observe(metric_of(d->metrics, RM_DECISION_SECONDS),

@@ -54,7 +54,7 @@ struct instance_config {
 struct instance_kind {
     int (*submit)(struct instance *in, struct flight *f, int64_t now_us, struct err *err);
     void (*advance)(struct instance *in, int64_t now_us); /* at next_us */
-    void (*load)(struct instance *in, struct instance_load *ret);
+    void (*load)(struct instance *in, int64_t now_us, struct instance_load *ret);
     void (*stats)(struct instance *in, struct instance_stats *ret);
     void (*free)(struct instance *in);
 

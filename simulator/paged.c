@@ -195,21 +195,9 @@ static int submit(struct instance *in, struct flight *f, int64_t now_us, struct 
     return 0;
 }
 
-/* Tokens of prompts here that are neither computed nor thought to be cached. */
-static uint64_t prefill_owed(struct instance *in)
+static void load(struct instance *in, int64_t now_us, struct instance_load *ret)
 {
-    uint64_t owed = 0;
-    LIST_EACH (&in->flights, node) {
-        const struct session *s = CONTAINER_OF(node, struct flight, on_instance)->session;
-        if (!s || s->total > s->prompt_tokens) continue;
-        uint32_t known = s->computed ? s->computed : min_u32(s->hit_tokens, s->prompt_tokens);
-        owed += s->prompt_tokens - min_u32(known, s->prompt_tokens);
-    }
-    return owed;
-}
-
-static void load(struct instance *in, struct instance_load *ret)
-{
+    (void)now_us;
     const struct paged *p = paged_of(in);
     struct sched_counts c;
     sched_counts_get(p->sched, &c);
@@ -218,10 +206,10 @@ static void load(struct instance *in, struct instance_load *ret)
     *ret = (struct instance_load){
         .running = c.running,
         .waiting = c.waiting,
+        .prefill_tokens = sched_prefill_owed(p->sched),
         .kv_tokens = (uint64_t)pool->held_count * page_tokens,
         .kv_tokens_max = (uint64_t)pool->total * page_tokens,
         .pages_cached = pool->cached_count,
-        .prefill_tokens = prefill_owed(in),
         .perf = p->fit.coef,
     };
 }

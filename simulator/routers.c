@@ -59,6 +59,7 @@ int routers_start(struct run *run, struct err *err)
         };
         int rc = core_new(&config, &run->router[i].core, err);
         if (rc < 0) return rc;
+        core_peers_set(run->router[i].core, i, sim->routers);
         run->router_count++;
     }
     return 0;
@@ -81,7 +82,7 @@ void routers_endpoint(struct run *run, struct instance *in)
     struct instance_limits limits;
     struct instance_load load;
     instance_limits_get(&run->config, pool, &limits);
-    in->kind->load(in, &load);
+    in->kind->load(in, run->now_us, &load);
     struct core_endpoint ep = {
         .model = service_hash(pool->service),
         .boot = 1 + (uint64_t)in->config.serial,
@@ -108,10 +109,31 @@ void routers_endpoint_gone(struct run *run, const struct instance *in)
         core_endpoint_remove(run->router[i].core, in->config.place);
 }
 
+/* What an engine has in total, which tells a router what the others sent. */
+static void report(struct run *run, struct instance *in)
+{
+    struct instance_load load;
+    struct instance_stats stats;
+    in->kind->load(in, run->now_us, &load);
+    in->kind->stats(in, &stats);
+    const struct core_load said = { .running = load.running,
+                                    .waiting = load.waiting,
+                                    .prefill_tokens = load.prefill_tokens,
+                                    .kv_tokens = load.kv_tokens,
+                                    .uncached_total = stats.prompt_tokens - stats.hit_tokens };
+    for (uint32_t i = 0; i < run->router_count; i++)
+        core_endpoint_report(run->router[i].core, in->config.place, &said, run->now_us,
+                             run->now_us);
+}
+
+/* A router that is alone knows all of it from its own ledger. */
 void routers_report(struct run *run)
 {
-    for (uint32_t i = 0; i < run->places; i++)
-        if (run->instance[i]) routers_endpoint(run, run->instance[i]);
+    for (uint32_t i = 0; i < run->places; i++) {
+        if (!run->instance[i]) continue;
+        routers_endpoint(run, run->instance[i]);
+        if (run->router_count > 1) report(run, run->instance[i]);
+    }
 }
 
 /* ---- requests ------------------------------------------------------------------------------- */

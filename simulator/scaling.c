@@ -70,7 +70,7 @@ static uint32_t fill_loads(struct run *run, struct sim_load *ret)
         struct instance *in = run->instance[i];
         if (!in || in->state == INSTANCE_STARTING) continue;
         struct instance_load load;
-        in->kind->load(in, &load);
+        in->kind->load(in, run->now_us, &load);
         ret[count++] = (struct sim_load){
             .number = in->number,
             .running = load.running,

@@ -33,7 +33,6 @@ struct serial {
     struct list queue; /* flights whose prompt is not computed, in order */
     struct list decoding;
     int64_t free_us; /* when the queue's last prompt will be done */
-    uint64_t prefill_owed;
     struct instance_stats stats;
 };
 
@@ -100,7 +99,6 @@ static int submit(struct instance *in, struct flight *f, int64_t now_us, struct 
     f->due_first_us = s->free_us;
     uint32_t output = world_output_tokens(in->config.world, f->request);
     f->due_last_us = f->due_first_us + (int64_t)(output - 1) * DECODE_TOKEN_US;
-    s->prefill_owed += uncached;
     s->stats.prompt_tokens += prompt;
     s->stats.hit_tokens += f->cached_tokens;
     s->stats.busy_s += (double)uncached / PREFILL_TOKENS_S;
@@ -130,7 +128,6 @@ static void advance(struct instance *in, int64_t now_us)
     if (head && head->due_first_us <= now_us) {
         list_remove(&head->link);
         list_push_back(&s->decoding, &head->link);
-        s->prefill_owed -= head->core.prompt_tokens - head->cached_tokens;
         h->tokens(h->arg, head, 1, head->due_first_us, head->due_first_us);
     }
     LIST_EACH_SAFE (&s->decoding, node) {
@@ -140,12 +137,12 @@ static void advance(struct instance *in, int64_t now_us)
     in->next_us = next_event_us(s);
 }
 
-static void load(struct instance *in, struct instance_load *ret)
+static void load(struct instance *in, int64_t now_us, struct instance_load *ret)
 {
     const struct serial *s = CONTAINER_OF(in, struct serial, base);
     *ret = (struct instance_load){
         .running = in->in_flight,
-        .prefill_tokens = s->prefill_owed,
+        .prefill_tokens = (uint64_t)max_i64(s->free_us - now_us, 0) * PREFILL_TOKENS_S / 1000000,
         .kv_tokens_max = (uint64_t)CACHE_BLOCKS * max_u32(in->config.block_tokens, 1),
         .perf = { .b = 1.0 / PREFILL_TOKENS_S, .samples = 1, .ratio_p90 = 1 },
     };

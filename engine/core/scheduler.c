@@ -796,6 +796,23 @@ void sched_counts_get(const struct scheduler *s, struct sched_counts *ret)
     *ret = s->counts;
 }
 
+static uint64_t owed(const struct list *sessions)
+{
+    uint64_t tokens = 0;
+    LIST_EACH (sessions, node) {
+        const struct session *x = SESSION_OF(node);
+        uint32_t have =
+            x->state == SESSION_WAITING ? max_u32(x->computed, x->hit_tokens) : x->computed;
+        if (have < x->prompt_tokens) tokens += x->prompt_tokens - have;
+    }
+    return tokens;
+}
+
+uint64_t sched_prefill_owed(const struct scheduler *s)
+{
+    return owed(&s->running) + owed(&s->waiting);
+}
+
 struct kv_index *sched_index(struct scheduler *s)
 {
     return &s->index;

@@ -11,10 +11,13 @@
 
 #include <stdlib.h>
 
+#define PEER_PART 0.5 /* of what another router sent lately, on its own instances */
+
 struct slot {
     bool used;
     struct core_endpoint ep;
     uint64_t name_hash;
+    bool home; /* among several routers, one that this router fills first */
     struct load load;
     struct load_meter prompts; /* seconds of prompts' arithmetic sent to it */
     int64_t suspended_until_us;
@@ -40,6 +43,7 @@ struct core {
     struct model model[CORE_MODELS_MAX];
     uint32_t model_count;
     uint64_t decisions;
+    uint32_t peer_index, peer_count;
     struct list held;
     uint32_t held_count;
     uint64_t held_tokens;
@@ -106,6 +110,29 @@ void *core_predict_state(struct core *c)
     return c->predict_state;
 }
 
+/* Instances are dealt out to the routers in the order of their names' hashes, so that every router
+ * that knows the same instances deals alike and each gets its even share. */
+static void deal_homes(struct core *c)
+{
+    for (uint32_t i = 0; i < c->slots_end; i++) {
+        struct slot *s = &c->slot[i];
+        uint32_t before = 0;
+        for (uint32_t k = 0; k < c->slots_end; k++) {
+            const struct slot *o = &c->slot[k];
+            before += o->used && o->ep.model == s->ep.model && o->name_hash < s->name_hash;
+        }
+        s->home = c->peer_count < 2 || before % c->peer_count == c->peer_index;
+    }
+}
+
+void core_peers_set(struct core *c, uint32_t index, uint32_t count)
+{
+    if (c->peer_index == index && c->peer_count == count) return;
+    c->peer_index = index;
+    c->peer_count = count;
+    deal_homes(c);
+}
+
 uint32_t core_endpoint_find(const struct core *c, const char *name)
 {
     for (uint32_t i = 0; i < c->slots_end; i++) {
@@ -117,6 +144,7 @@ uint32_t core_endpoint_find(const struct core *c, const char *name)
 int core_endpoint_put(struct core *c, const struct core_endpoint *ep, uint32_t *ret_slot)
 {
     uint32_t at = core_endpoint_find(c, ep->name);
+    bool fresh = false;
     if (at == ROUTE_NONE) {
         for (at = 0; at < ROUTE_INSTANCES_MAX; at++) {
             /* A slot whose last requests still end is not given to another endpoint. */
@@ -126,12 +154,14 @@ int core_endpoint_put(struct core *c, const struct core_endpoint *ep, uint32_t *
         c->slot[at] =
             (struct slot){ .used = true, .name_hash = hash64(ep->name, strlen(ep->name), 0) };
         c->slots_end = max_u32(c->slots_end, at + 1);
+        fresh = true;
     } else if (c->slot[at].ep.boot != ep->boot) {
         prefix_index_drop_slot(c->index, at);
         load_boot(&c->slot[at].load);
         c->slot[at].suspended_until_us = c->slot[at].suspend_us = 0;
     }
     c->slot[at].ep = *ep;
+    if (fresh) deal_homes(c);
     *ret_slot = at;
     return 0;
 }
@@ -143,6 +173,7 @@ void core_endpoint_remove(struct core *c, uint32_t slot)
     c->slot[slot].used = false;
     while (c->slots_end > 0 && !c->slot[c->slots_end - 1].used)
         c->slots_end--;
+    deal_homes(c);
     prefix_index_drop_slot(c->index, slot);
 }
 
@@ -234,6 +265,28 @@ static void instance_fill(struct core *c, uint32_t slot, const struct core_reque
     load_view(&s->load, ledger_sums(c->ledger, slot), now_us, in);
 }
 
+/* What the other routers have sent since the last reports is not known. That each does as this one
+ * does is the best guess: it met the same burst, is about to send one like this, and fills its own
+ * instances first, where about half of what it sends ends up. */
+static void expect_peers(struct core *c, uint32_t count, const struct core_request *r)
+{
+    if (c->peer_count < 2) return;
+    double mine = 0, away = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        const struct route_instance *in = &c->instance[i];
+        mine += (double)load_unreported(&c->slot[in->id].load, ledger_sums(c->ledger, in->id));
+        away += !c->slot[in->id].home;
+    }
+
+    mine = PEER_PART * mine + (double)r->prompt_tokens;
+    if (away == 0) return;
+    double each = mine * (double)(c->peer_count - 1) / away;
+    for (uint32_t i = 0; i < count; i++) {
+        struct route_instance *in = &c->instance[i];
+        if (!c->slot[in->id].home) in->prefill_tokens += (uint64_t)each;
+    }
+}
+
 /* Newcomers go to instances that compute prompts, handed-over ones to those that decode. */
 static void view_fill(struct core *c, const struct core_request *r, bool handed_over,
                       int64_t now_us, struct route_view *ret)
@@ -247,6 +300,7 @@ static void view_fill(struct core *c, const struct core_request *r, bool handed_
         if (handed_over) in->accepts = in->accepts && in->role != ROLE_PREFILL;
         accept += route_takes(in);
     }
+    expect_peers(c, count, r);
     double rate = core_work_rate(c, r->model, now_us);
     *ret = (struct route_view){ .instance = c->instance,
                                 .instance_count = count,

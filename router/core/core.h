@@ -121,6 +121,9 @@ const struct route_policy *core_route(const struct core *c);
 const struct predict_policy *core_predict(const struct core *c);
 void *core_predict_state(struct core *c);
 
+/* This router is number `index` of `count` that send to the same instances; alone until told. */
+void core_peers_set(struct core *c, uint32_t index, uint32_t count);
+
 /* Adds or updates by name; the slot stays the same until core_endpoint_remove. -ENOSPC when
  * ROUTE_INSTANCES_MAX are known. Requests in flight there go on. */
 int core_endpoint_put(struct core *c, const struct core_endpoint *ep, uint32_t *ret_slot);

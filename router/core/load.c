@@ -108,6 +108,11 @@ void load_view(const struct load *l, struct ledger_sums own, int64_t now_us,
     if (part > 0) add_others(l, own, part, now_us, in);
 }
 
+uint64_t load_unreported(const struct load *l, struct ledger_sums own)
+{
+    return l->reported ? own.uncached_total - l->own_then.uncached_total : 0;
+}
+
 static double decay(const struct load_meter *m, int64_t over_us, int64_t now_us)
 {
     return exp(-(double)max_i64(now_us - m->at_us, 0) / (double)over_us);

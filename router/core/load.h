@@ -67,6 +67,9 @@ uint64_t load_report(struct load *l, const struct core_load *report, struct ledg
 void load_view(const struct load *l, struct ledger_sums own, int64_t now_us,
                struct route_instance *in);
 
+/* Uncached tokens of its own that no report has shown yet. */
+uint64_t load_unreported(const struct load *l, struct ledger_sums own);
+
 void load_meter_add(struct load_meter *m, int64_t over_us, double work_s, int64_t now_us);
 double load_meter_rate(const struct load_meter *m, int64_t over_us,
                        int64_t now_us); /* seconds a second */

@@ -49,7 +49,7 @@ static void completion_weighs_decoding_where_it_contends(void **state)
     in[0].output_left = 600;
     assert_int_equal(route_rig_ask(&rig).instance_id, 1);
     in[1].prefill_tokens =
-        1500; /* 1.5 s of queue; six decoders cost 100 * 12 ms + 6 * 100 * 2 ms */
+        1500; /* 1.5 s of queue; six decoders: 1.2 s of its own, 1.2 s of theirs */
     assert_int_equal(route_rig_ask(&rig).instance_id, 1);
     in[1].prefill_tokens = 3000;
     assert_int_equal(route_rig_ask(&rig).instance_id, 0);

@@ -238,6 +238,32 @@ static void rows_may_hold_until_a_time_refuse_and_are_told_outcomes(void **state
     assert_int_equal(odd.told[ROUTE_FAILED], 1);
 }
 
+/* Two routers of one fleet: with nothing known of each other each fills its own half first, and the
+ * halves are disjoint. */
+static void two_routers_begin_at_different_instances(void **state)
+{
+    (void)state;
+    uint32_t first[2] = { 0 };
+    for (uint32_t who = 0; who < 2; who++) {
+        struct core_config c = config();
+        struct core *one = NULL;
+        assert_int_equal(core_new(&c, &one, NULL), 0);
+        core_free(core);
+        core = one;
+        core_peers_set(core, who, 2);
+        for (uint32_t i = 0; i < 4; i++)
+            endpoint(&"a\0b\0c\0d"[2 * i], true);
+        struct core_request r[2] = { request(), request() };
+        for (uint32_t i = 0; i < 2; i++) {
+            assert_int_equal(core_arrive(core, &r[i], 0).answer, CORE_SEND);
+            first[who] |= 1u << r[i].slot;
+        }
+        for (uint32_t i = 0; i < 2; i++)
+            core_end(core, &r[i], 1, false, 0);
+    }
+    assert_int_equal(first[0] | first[1], 15);
+}
+
 static void what_others_sent_is_avoided(void **state)
 {
     (void)state;
@@ -324,6 +350,7 @@ int main(void)
                                         fresh, drop),
         cmocka_unit_test_setup_teardown(rows_may_hold_until_a_time_refuse_and_are_told_outcomes,
                                         fresh, drop),
+        cmocka_unit_test_setup_teardown(two_routers_begin_at_different_instances, fresh, drop),
         cmocka_unit_test_setup_teardown(what_others_sent_is_avoided, fresh, drop),
         cmocka_unit_test_setup_teardown(random_worlds_end_every_request_once, fresh, drop),
     };
