@@ -17,9 +17,9 @@
  * the past is forgotten faster, because a machine that became five times slower makes every old
  * step weigh 25 times a new one.
  *
- * The values are projected onto the non-negative orthant in the metric of `info`, exactly, by
- * trying the 31 sets of free terms: clamping one by one would leave the others fitted to a
- * negative neighbour.
+ * The values are projected onto the non-negative orthant in the metric of `info`, exactly: of the
+ * 31 sets of free terms the one whose solution is optimal (Karush, Kuhn and Tucker). Clamping one by
+ * one would leave the others fitted to a negative neighbour.
  */
 #include "policies/perf_rls.h"
 
@@ -40,6 +40,7 @@ void perf_rls_init(struct perf_rls *fit, const double prior[PERF_TERMS], double 
 {
     memset(fit, 0, sizeof *fit);
     fit->ratio_p90 = 1.0;
+    fit->free_set = (1u << PERF_TERMS) - 1;
     fit->spread = 1.0; /* nothing is known: everything is believed */
     double sum = 0;
     for (int i = 0; i < PERF_TERMS; i++)
@@ -91,25 +92,38 @@ static bool solve(const struct perf_rls *fit, unsigned set, double z[PERF_TERMS]
     return true;
 }
 
-/* At the optimum of a free set the objective is -target' z; less is better. */
+/* The optimum is where free terms are not negative and clamped ones would only make it worse. */
+static bool is_optimum(const struct perf_rls *fit, unsigned set, const double z[PERF_TERMS])
+{
+    for (int i = 0; i < PERF_TERMS; i++) {
+        double slope = -fit->target[i];
+        if (set & (1u << i)) {
+            if (!(z[i] >= 0)) return false;
+            continue;
+        }
+        for (int j = 0; j < PERF_TERMS; j++)
+            slope += fit->info[i][j] * z[j];
+        if (!(slope >= 0)) return false;
+    }
+    return true;
+}
+
+/* Steps move the optimum little: the set that was free last is asked first, and the others only
+ * when it is not the one any more. */
 static void fit_values(struct perf_rls *fit)
 {
-    double best[PERF_TERMS] = { 0 }, best_cost = INFINITY;
-    for (unsigned set = (1u << PERF_TERMS) - 1; set > 0; set--) {
-        double z[PERF_TERMS], cost = 0;
-        if (!solve(fit, set, z)) continue;
-        bool allowed = true;
-        for (int i = 0; i < PERF_TERMS; i++) {
-            if (!(z[i] >= 0)) allowed = false;
-            cost -= fit->target[i] * z[i];
-        }
-        if (!allowed || !(cost < best_cost)) continue;
-        best_cost = cost;
-        memcpy(best, z, sizeof best);
-        if (set == (1u << PERF_TERMS) - 1) break; /* all free and none negative: the optimum */
+    double z[PERF_TERMS];
+    if (solve(fit, (unsigned)fit->free_set, z) && is_optimum(fit, (unsigned)fit->free_set, z)) {
+        memcpy(fit->value, z, sizeof z);
+        return;
     }
-    if (!isfinite(best_cost)) return; /* numerically spent: keep the last good ones */
-    memcpy(fit->value, best, sizeof best);
+    for (unsigned set = (1u << PERF_TERMS) - 1; set > 0; set--) {
+        if (!solve(fit, set, z) || !is_optimum(fit, set, z)) continue;
+        fit->free_set = set;
+        memcpy(fit->value, z, sizeof z);
+        return;
+    }
+    /* Numerically spent: keep the last good ones. */
 }
 
 /* Scaling both sides alike leaves the coefficients where they are: they only become easier to

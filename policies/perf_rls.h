@@ -9,6 +9,7 @@
  * (perf_roofline_residual). They are scaled so that values are of one size.
  */
 #pragma once
+#include <stdint.h>
 
 #define PERF_TERMS 5
 
@@ -18,6 +19,7 @@ struct perf_rls {
     double target[PERF_TERMS];           /* weighted sum of x y */
     double spread;                       /* running mean of |observed / expected - 1| */
     double drift;                        /* running mean of log(observed / expected) */
+    uint64_t free_set;                   /* terms that are not held at 0, a bit each */
     double samples;                      /* steps observed */
     double ratio_p90; /* nine steps in ten took at most this many times the estimate */
 };

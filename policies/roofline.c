@@ -6,7 +6,7 @@
  *     t_m   = bytes(weights touched) / (eff_bytes BW)      t_c = 2 w T / (eff_flops P)
  *     s     = bytes of a token's activations / (eff_rows BW)
  *     A_d   = decode: attn_s + (KV tokens + attn_seq sessions) bytes / (0.88 BW), times
- *             attn_mixed beside a chunk
+ *             attn_mixed beside a chunk; at least the arithmetic of A_p
  *     A_p   = prefill: attn_s + 4 heads d (pairs + attn_spare T) / (eff_attn P), times
  *             attn_tile / chunk for chunks shorter than that
  *     C     = link_s + 2 (n-1)/n bytes / (eff_link link)             tp > 1 only
@@ -80,14 +80,17 @@ bool roofline_init(struct roofline *r, const struct hardware *h, const struct mo
     r->token_flop_s = 2 * (attention + ffn * (m->experts ? m->experts_active : 1)) * flop_s;
     r->token_row_s = row_bytes(m, tp) / (h->eff_rows * h->bytes_s);
     r->layer_s = h->layer_s;
-    r->kv_token_s =
+    r->pair_s = 4.0 * m->heads / tp * m->head_dim / (h->eff_attn * h->flops);
+    /* An accelerator waits for the memory here; a CPU's caches are faster than its arithmetic. */
+    double kv_read_s =
         2 * kv_heads * m->head_dim * m->kv_element_bytes / (ATTENTION_BYTES * h->bytes_s);
+    r->kv_token_s = fmax(kv_read_s, r->pair_s);
     r->attn_s = h->attn_s;
     r->attn_tile = h->attn_tile;
     r->attn_spare = h->attn_spare;
     r->attn_seq = h->attn_seq;
     r->attn_mixed = h->attn_mixed;
-    r->pair_s = 4.0 * m->heads / tp * m->head_dim / (h->eff_attn * h->flops);
+
     r->head_s = (double)m->vocab * m->hidden / tp * m->weight_bytes / (HEAD_BYTES * h->bytes_s);
     r->head_token_s = 2.0 * m->vocab * m->hidden / tp * flop_s;
     if (tp > 1) {

@@ -146,6 +146,56 @@ static void t_watts(void **state)
     assert_true(roofline_step_clock_s(&r, &one, 0.7) < 1.02 * roofline_step_s(&r, &one));
 }
 
+/* Parts sum to the step, and scaling all of them scales it. */
+static void t_parts(void **state)
+{
+    (void)state;
+    static const double twice[ROOFLINE_PARTS] = { 2, 2, 2, 2, 2 };
+    const struct roofline of[] = { make("a100", "llama-3-8b", 2), make("h100", "mixtral-8x7b", 4),
+                                   make("cpu", "muster-tiny", 1) };
+    for (size_t i = 0; i < COUNT_OF(of); i++) {
+        struct perf_shape one = decode(1, 100), mixed = decode(20, 700);
+        mixed.prefill_tokens = 300, mixed.prefill_chunks = 2;
+        mixed.kv_tokens_read += 300 * 500;
+        const struct perf_shape shape[] = { one, mixed, prefill(1000, 50) };
+        for (size_t k = 0; k < COUNT_OF(shape); k++) {
+            double part[ROOFLINE_PARTS], sum = 0, whole = roofline_step_s(&of[i], &shape[k]);
+            struct roofline slow = of[i];
+            roofline_parts(&of[i], &shape[k], part);
+            for (int p = 0; p < ROOFLINE_PARTS; p++)
+                sum += part[p];
+            roofline_scale(&slow, twice);
+            assert_true(fabs(sum / whole - 1) < 1e-12);
+            assert_true(fabs(roofline_step_s(&slow, &shape[k]) / whole - 2) < 1e-12);
+        }
+    }
+}
+
+/* The surrogate is usable, and close to what it stands for where decode steps usually are. */
+static void t_linear(void **state)
+{
+    (void)state;
+    for (uint32_t i = 0; i < hardware_count; i++) {
+        const char *model = hardware_table[i].cores > 0 ? "muster-tiny" : "llama-3-8b";
+        struct roofline r = make(hardware_table[i].name, model, 1);
+        struct perf_coef c;
+        roofline_linear(&r, ROOFLINE_POINT_DEFAULT, &c);
+        assert_true(perf_coef_valid(&c) && c.samples == 0 && c.ratio_p90 == 1);
+        assert_true(c.a + c.b > 0 && c.d > 0 && c.e > 0);
+        for (uint32_t seqs = 1; seqs <= 64; seqs *= 2) {
+            struct perf_shape s = decode(seqs, 1024);
+            double off = perf_step_s(&c, &s) / roofline_step_s(&r, &s) - 1;
+            if (fabs(off) > 0.05)
+                fail_msg("%s, %u: %+.1f %%", hardware_table[i].name, seqs, 100 * off);
+        }
+        struct perf_shape chunk = decode(32, 1024);
+        chunk.prefill_tokens = 512, chunk.prefill_chunks = 1;
+        chunk.kv_tokens_read += 512 * 300;
+        double off = perf_step_s(&c, &chunk) / roofline_step_s(&r, &chunk) - 1;
+        if (fabs(off) > 0.15) fail_msg("%s, a chunk: %+.1f %%", hardware_table[i].name, 100 * off);
+    }
+}
+
 static void t_bytes(void **state)
 {
     (void)state;
@@ -174,6 +224,7 @@ int main(void)
         cmocka_unit_test(t_table),    cmocka_unit_test(t_limits),    cmocka_unit_test(t_monotone),
         cmocka_unit_test(t_parallel), cmocka_unit_test(t_kv_tokens), cmocka_unit_test(t_experts),
         cmocka_unit_test(t_watts),    cmocka_unit_test(t_bytes),     cmocka_unit_test(t_range),
+        cmocka_unit_test(t_parts),    cmocka_unit_test(t_linear),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
