@@ -48,7 +48,10 @@ static const struct config_field rows[] = {
                "is the setting of published routing comparisons." },
     ROW_OPTION(route), ROW_OPTION(predict), ROW_OPTION(fair), ROW_OPTION(order),
     ROW_OPTION(admit), ROW_OPTION(preempt), ROW_OPTION(chunk), ROW_OPTION(evict),
-    ROW_OPTION(migrate),
+    ROW_OPTION(migrate), ROW_OPTION(perf), ROW_OPTION(power),
+    { .name = "row_watts", .type = CONFIG_FLOAT, .default_text = "0", .min = 0, .max = 1e9,
+      .unit = "W", AT(row_watts),
+      .about = "What the breaker before all instances allows, for the power row polca; 0: no limit." },
     { .name = "scale_policy", .type = CONFIG_TEXT, AT(scale_policy),
       .about = "The fleet follows its demand by this row, or by `clairvoyant`, a bound; pools that "
                "scale are written 1-24xl4." },
@@ -181,10 +184,12 @@ static int pick_rows(const struct row_names *n, struct sim_config *c, struct err
     return rc;
 }
 
-static int pick_migrate(struct str name, struct sim_config *c, struct err *err)
+static int pick_fleet_rows(const struct sim_options *o, struct sim_config *c, struct err *err)
 {
     int rc = 0;
-    PICK(migrate, name)
+    PICK(migrate, o->migrate)
+    PICK(perf, o->perf)
+    PICK(power, o->power)
     return rc;
 }
 
@@ -248,6 +253,7 @@ int sim_options_config(const struct sim_options *o, struct sim_config *ret,
         .slo_ttft_s = (double)o->slo_ttft_us / 1e6,
         .slo_tpot_s = (double)o->slo_tpot_us / 1e6,
         .drain_s = (double)o->drain_us / 1e6,
+        .row_watts_max = o->row_watts,
     };
     struct row_names names = { o->route, o->predict, o->fair,  o->order,
                                o->admit, o->preempt, o->chunk, o->evict };
@@ -256,7 +262,7 @@ int sim_options_config(const struct sim_options *o, struct sim_config *ret,
     if (rc == 0 && o->config.len > 0) rc = take_config(o->config.data, &c, err);
     if (rc == 0 && o->preset.len > 0) rc = take_preset(o->preset, &c, err);
     if (rc == 0) rc = pick_rows(&names, &c, err);
-    if (rc == 0) rc = pick_migrate(o->migrate, &c, err);
+    if (rc == 0) rc = pick_fleet_rows(o, &c, err);
     if (rc == 0) rc = sim_scaling_config(o, &c, control, err);
     if (rc < 0) return rc;
     if (o->swap_space > 0) c.swap_bytes = (uint64_t)o->swap_space;

@@ -11,10 +11,10 @@
 struct sim_options {
     struct str trace, model, fleet, config, preset;
     struct str route, predict, fair, order, admit, preempt, chunk, evict;
-    struct str migrate, scale_policy, shaper, place;
+    struct str migrate, perf, power, scale_policy, shaper, place;
     struct config_texts compare;
     double speed, slo_ttft_s, slo_tpot_s, bias, residual;
-    double scale_margin, lead_spread, launch_failures, budget_h;
+    double scale_margin, lead_spread, launch_failures, budget_h, row_watts;
     int64_t lead_us, life_us, notice_us, zone_up_us, zone_down_us, scale_count;
     int64_t scale, requests, routers, seed, seeds, jobs;
     int64_t slo_ttft_us, slo_tpot_us, report_delay_us, event_lag_us, drain_us;

@@ -40,6 +40,13 @@ struct instance_stats {
     double busy_s, energy_j;
 };
 
+/* Since it was last asked; for the power row. */
+struct instance_window {
+    const struct roofline *roofline; /* as data sheets and fits say, not as the world is */
+    struct perf_shape shape;         /* mean step; empty: nothing was computed */
+    double busy;
+};
+
 struct instance_config {
     const struct sim_config *sim;
     const struct world *world;
@@ -58,6 +65,8 @@ struct instance_kind {
     void (*stats)(struct instance *in, struct instance_stats *ret);
     void (*free)(struct instance *in);
 
+    void (*window)(struct instance *in, int64_t now_us, struct instance_window *ret); /* optional */
+
     /* For moves of a session's K and V; NULL where the kind has none. `view` fills what a migration
      * row sees, with at most `max` sessions and the flights behind them. */
     void (*view)(struct instance *in, struct migrate_instance *ret, struct migrate_session *session,
@@ -75,6 +84,7 @@ struct instance {
     struct instance_config config;
     enum instance_state state;
     int64_t launched_us, ready_us;
+    double clock;        /* share of the full one; from the next step on */
     uint32_t number;     /* the controller's name for it */
     struct list flights; /* sent here and not ended */
     uint32_t in_flight;

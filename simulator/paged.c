@@ -10,7 +10,7 @@
 #include "base/core/bits.h"
 #include "base/core/own.h"
 #include "engine/core/scheduler.h"
-#include "policies/perf_linear.h"
+#include "policies/perf_row.h"
 #include "simulator/instance.h"
 #include "simulator/prompt.h"
 
@@ -22,12 +22,22 @@
 #define EVENTS_MAX 4096
 #define EVENTS_READ 64
 #define CONTEXT_MAX 262144
+#define COEF_STEPS 16 /* coefficients change slowly; asking the row for them costs a microsecond */
+
+/* Sums over the steps since the power row last looked. */
+struct window {
+    int64_t since_us;
+    double busy_s, prefill_tokens, prefill_chunks, decoding_seqs, kv_tokens, kv_tokens_decoding;
+    uint32_t steps;
+};
 
 struct paged {
     struct instance base;
     struct world_engine world;
     struct scheduler *sched;
-    struct perf_linear fit;
+    const struct perf_policy *perf; /* what it believes of its speed */
+    struct perf_coef coef;          /* and tells others, as of some steps ago */
+    _Alignas(8) char perf_state[PERF_STATE_BYTES_MAX];
     struct sched_result *result;
     const struct sched_batch *batch; /* under way; NULL: idle */
     struct perf_shape shape;
@@ -35,11 +45,13 @@ struct paged {
     uint32_t *match; /* scratch: pages of one look into the index */
     uint32_t output_max, context_max;
     uint64_t event_seq;
-    int64_t step_us; /* of the step under way */
-    double page_s;   /* to copy a page to or from host memory */
-    double copy_s;   /* of copies that the next step waits for */
-    bool copied;     /* pages in the step under way */
+    int64_t step_us;   /* of the step under way */
+    double page_s;     /* to copy a page to or from host memory */
+    double copy_s;     /* of copies that the next step waits for */
+    bool copied;       /* pages in the step under way */
+    double step_clock; /* of the step under way */
     struct instance_stats stats;
+    struct window window;
     struct list kept;  /* ended sessions whose pages are being copied */
     uint32_t stopping; /* flights that stand still from the end of the step on */
 };
@@ -51,14 +63,16 @@ static struct paged *paged_of(struct instance *in)
 
 static void begin_step(struct paged *p, int64_t now_us)
 {
-    const struct sched_batch *b = sched_plan(p->sched, now_us, &p->fit.coef);
+    const struct sched_batch *b = sched_plan(p->sched, now_us, &p->coef);
     p->batch = NULL;
     p->base.next_us = INT64_MAX;
     p->copy_s += (double)(b->swapped_out + b->swapped_in) * p->page_s;
     if (b->count == 0) return;
     p->batch = b;
     p->shape = b->shape;
-    p->step_us = world_step_us(&p->world, &b->shape, p->stats.steps++) + (int64_t)(p->copy_s * 1e6);
+    p->step_clock = p->base.clock;
+    p->step_us = world_step_us(&p->world, &b->shape, p->stats.steps++, p->step_clock) +
+                 (int64_t)(p->copy_s * 1e6);
     p->copied = p->copy_s > 0;
     p->copy_s = 0;
     p->base.next_us = now_us + p->step_us;
@@ -145,15 +159,48 @@ static void tell_blocks(struct paged *p, int64_t now_us)
     }
 }
 
+/* A copy, or a clock below the full one, says nothing of the engine's own speed. */
+static void learn(struct paged *p, double seconds)
+{
+    struct window *w = &p->window;
+    w->busy_s += seconds;
+    w->prefill_tokens += p->shape.prefill_tokens;
+    w->prefill_chunks += p->shape.prefill_chunks;
+    w->decoding_seqs += p->shape.decoding_seqs;
+    w->kv_tokens += (double)p->shape.kv_tokens_read;
+    w->kv_tokens_decoding += (double)p->shape.kv_tokens_decoding;
+    w->steps++;
+    if (p->copied || p->step_clock < 1) return;
+    p->perf->observe(p->perf_state, &p->shape, seconds);
+    if (p->stats.steps % COEF_STEPS == 0) p->perf->coef(p->perf_state, &p->coef);
+}
+
+static void window(struct instance *in, int64_t now_us, struct instance_window *ret)
+{
+    struct paged *p = paged_of(in);
+    struct window *w = &p->window;
+    double span_s = (double)(now_us - w->since_us) * 1e-6, n = w->steps ? w->steps : 1;
+    *ret = (struct instance_window){
+        .roofline = p->world.has_step ? NULL : &p->world.roofline,
+        .shape = { .prefill_tokens = (uint32_t)(w->prefill_tokens / n),
+                   .prefill_chunks = (uint32_t)(w->prefill_chunks / n),
+                   .decoding_seqs = (uint32_t)(w->decoding_seqs / n),
+                   .kv_tokens_read = (uint64_t)(w->kv_tokens / n),
+                   .kv_tokens_decoding = (uint64_t)(w->kv_tokens_decoding / n) },
+        .busy = span_s > 0 ? fmin(w->busy_s / span_s, 1) : 0,
+    };
+    *w = (struct window){ .since_us = now_us };
+}
+
 static void advance(struct instance *in, int64_t now_us)
 {
     struct paged *p = paged_of(in);
     double seconds = (double)p->step_us * 1e-6;
     p->stats.busy_s += seconds;
-    p->stats.energy_j += seconds * world_step_watts(&p->world, &p->shape);
+    p->stats.energy_j += seconds * world_step_watts(&p->world, &p->shape, p->step_clock);
     produce(p, now_us);
     sched_commit(p->sched, p->result, now_us);
-    if (!p->copied) perf_linear_observe(&p->fit, &p->shape, seconds);
+    learn(p, seconds);
     tell_blocks(p, now_us);
     tell_ends(p, now_us);
     tell_stands(p, now_us);
@@ -210,7 +257,7 @@ static void load(struct instance *in, int64_t now_us, struct instance_load *ret)
         .kv_tokens = (uint64_t)pool->held_count * page_tokens,
         .kv_tokens_max = (uint64_t)pool->total * page_tokens,
         .pages_cached = pool->cached_count,
-        .perf = p->fit.coef,
+        .perf = p->coef,
     };
 }
 
@@ -323,6 +370,7 @@ static const struct instance_kind kind = {
     .load = load,
     .stats = stats,
     .free = free_paged,
+    .window = window,
     .view = view,
     .cached = cached,
     .hold = hold,
@@ -379,6 +427,17 @@ static int make_scheduler(struct paged *p, const struct instance_limits *l, stru
     return sched_new(&config, &p->sched, err);
 }
 
+static void believe(struct paged *p, const struct perf_coef *prior)
+{
+    struct perf_setup setup = { .roofline = p->world.has_step ? NULL : &p->world.roofline,
+                                .prior = prior };
+    p->perf = p->base.config.sim->perf;
+    if (p->perf->needs_roofline && !setup.roofline) p->perf = perf_find(STR(PERF_DEFAULT_UNKNOWN));
+    p->perf->init(p->perf_state, &setup);
+    p->perf->coef(p->perf_state, &p->coef);
+    p->base.clock = 1;
+}
+
 int paged_new(const struct instance_config *config, struct instance **ret, struct err *err)
 {
     struct instance_limits l;
@@ -388,7 +447,7 @@ int paged_new(const struct instance_config *config, struct instance **ret, struc
     p->base = (struct instance){ .kind = &kind, .config = *config, .next_us = INT64_MAX };
     world_engine_init(config->world, config->serial, config->pool,
                       sim_pool_model(config->sim, config->pool), &p->world);
-    perf_linear_init(&p->fit, &l.prior);
+    believe(p, &l.prior);
     list_init(&p->kept);
     p->context_max = l.context_max;
     p->output_max = config->sim->output_max;

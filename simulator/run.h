@@ -3,7 +3,7 @@
  * Layer:    simulator; internal to it
  * Order:    of events at one microsecond: instances by number, then copies, then looks at
  *           migration, then routers' timers, then reports, then the
- *           controller, then arrivals in the trace's order; a run depends on its inputs alone
+ *           controller, the power row, then arrivals in the trace's order; a run depends on its inputs alone
  */
 #pragma once
 #include "base/core/heap.h"
@@ -23,6 +23,14 @@ enum run_rank {
     RANK_ROUTER = 512,
     RANK_REPORT = 768,
     RANK_CONTROL,
+    RANK_POWER,
+};
+
+#define RUN_TAIL 512 /* last values that a tail is taken over */
+
+struct run_tail {
+    double seconds[RUN_TAIL]; /* ring */
+    uint32_t count;
 };
 
 struct run_router {
@@ -36,7 +44,7 @@ struct run {
     struct trace_features *features; /* what predictors may know of its requests */
     struct world world;
     struct heap events;
-    struct heap_node report, control_event;
+    struct heap_node report, control_event, power_event;
     struct sim_control *control;                  /* NULL: the fleet stays as it is */
     struct world_future future;                   /* of the clairvoyant; empty otherwise */
     struct instance *instance[SIM_INSTANCES_MAX]; /* by place; NULL: free */
@@ -48,6 +56,8 @@ struct run {
     struct flights flights;
     struct feed feed;
     struct moves moves;
+    struct run_tail ttft, tpot;
+    _Alignas(8) char power_state[POWER_STATE_BYTES_MAX];
     /* For the hotspot index, of instances that are gone: prompt tokens, seconds, the highest rate. */
     uint64_t routed_tokens;
     double ready_s, hottest;
@@ -82,6 +92,10 @@ void scaling_began(struct run *run, const struct flight *f);
 void scaling_ended(struct run *run, const struct flight *f, bool whole);
 void scaling_emptied(struct run *run, const struct instance *in);
 void scaling_sum_up(struct run *run);
+
+/* clocks.c */
+void clocks_answered(struct run *run, const struct flight *f);
+void clocks_due(struct run *run); /* the power row's time has come */
 
 /* routers.c */
 int routers_start(struct run *run, struct err *err);

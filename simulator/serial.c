@@ -193,6 +193,7 @@ int serial_new(const struct instance_config *config, struct instance **ret, stru
     for (uint32_t i = 0; i < CACHE_BLOCKS; i++)
         list_push_back(&s->spare, &s->cached[i].link);
     list_init(&s->base.flights);
+    s->base.clock = 1;
     *ret = &s->base;
     return 0;
 }

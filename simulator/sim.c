@@ -128,6 +128,8 @@ static struct sim_config resolved(const struct sim_config *config, const struct 
     c.fair = rows.fair, c.order = rows.order, c.admit = rows.admit;
     c.preempt = rows.preempt, c.chunk = rows.chunk, c.evict = rows.evict;
     if (c.swap_bps <= 0) c.swap_bps = SWAP_BPS;
+    if (!c.perf) c.perf = perf_find(STR(PERF_DEFAULT));
+    if (!c.power) c.power = power_find(STR(POWER_DEFAULT));
     if (!c.migrate) c.migrate = migrate_find(STR(MIGRATE_DEFAULT));
     if (c.link_bytes_s <= 0) c.link_bytes_s = LINK_BYTES_S;
     if (c.link_us == 0) c.link_us = LINK_US;
@@ -229,6 +231,8 @@ static void happen(struct run *run, struct heap_node *node, int64_t until_us)
         routers_look_at_held(run, rank - RANK_ROUTER);
     } else if (rank == RANK_CONTROL) {
         scaling_due(run);
+    } else if (rank == RANK_POWER) {
+        clocks_due(run);
     } else {
         report_due(run);
     }
@@ -241,6 +245,7 @@ static void loop(struct run *run)
     const struct trace *t = run->trace;
     int64_t end_us = t->request[t->count - 1].at_us + (int64_t)(run->config.drain_s * 1e6);
     run_at(run, &run->report, t->request[0].at_us, RANK_REPORT);
+    run_at(run, &run->power_event, t->request[0].at_us, RANK_POWER);
     for (uint32_t next = 0; next < t->count || run->flights.taken > 0;) {
         struct heap_node *node = heap_peek(&run->events);
         int64_t event_us = node ? node->key / RUN_RANKS : INT64_MAX;

@@ -17,6 +17,8 @@
 #include "policies/hardware.h"
 #include "policies/migrate.h"
 #include "policies/model_spec.h"
+#include "policies/perf_row.h"
+#include "policies/power.h"
 #include "policies/predict.h"
 #include "policies/preset.h"
 #include "policies/role.h"
@@ -68,6 +70,9 @@ struct sim_config {
     const struct chunk_policy *chunk;
     const struct evict_policy *evict;
     const struct migrate_policy *migrate;
+    const struct perf_policy *perf; /* what engines believe of their speed */
+    const struct power_policy *power;
+    double row_watts_max; /* what the breaker before all instances allows; 0: none */
 
     double link_bytes_s;     /* of an instance's port, each way, for K and V; 0: 25e9 */
     int64_t link_us;         /* before the first byte; 0: 500 */
@@ -134,6 +139,7 @@ struct sim_result {
     double span_s;  /* first arrival to last end */
     double instance_seconds, cost_usd, energy_j, gpu_seconds;
     uint32_t instances_max, scale_actions;
+    uint32_t trips; /* looks of the power row at which the breaker was overdrawn */
     /* Until the fleet was back at its floor for good; 0 where nothing scales. */
     double floor_s, floor_instance_seconds;
     uint64_t digest; /* over (id, instance, first, last) of every request */

@@ -39,19 +39,21 @@ static double about_normal(uint64_t seed, uint64_t position)
     return (sum / 65535 - 2) * 1.7320508075688772; /* variance of the sum is 4 / 12 */
 }
 
-int64_t world_step_us(const struct world_engine *e, const struct perf_shape *shape, uint64_t step)
+int64_t world_step_us(const struct world_engine *e, const struct perf_shape *shape, uint64_t step,
+                      double clock)
 {
-    double seconds =
-        e->has_step ? perf_step_s(&e->step, shape) : roofline_step_s(&e->roofline, shape);
+    double seconds = e->has_step ? perf_step_s(&e->step, shape)
+                     : clock < 1 ? roofline_step_clock_s(&e->roofline, shape, clock)
+                                 : roofline_step_s(&e->roofline, shape);
     seconds *= e->bias;
     if (e->residual_sigma > 0) seconds *= exp(e->residual_sigma * about_normal(e->seed, step));
     int64_t us = llround(seconds * 1e6);
     return us > 1 ? us : 1;
 }
 
-double world_step_watts(const struct world_engine *e, const struct perf_shape *shape)
+double world_step_watts(const struct world_engine *e, const struct perf_shape *shape, double clock)
 {
-    return e->has_step ? 0 : roofline_watts(&e->roofline, shape, 1);
+    return e->has_step ? 0 : roofline_watts(&e->roofline, shape, clock);
 }
 
 bool world_is_last(const struct world *w, uint32_t request, uint32_t generated)

@@ -41,10 +41,11 @@ void world_engine_init(const struct world *w, uint32_t instance, const struct si
                        const struct model_spec *model, struct world_engine *ret);
 
 /* Mean watts during a step; 0 where only its seconds were measured. */
-double world_step_watts(const struct world_engine *e, const struct perf_shape *shape);
+double world_step_watts(const struct world_engine *e, const struct perf_shape *shape, double clock);
 
 /* Microseconds of the engine's `step`-th step; at least 1. */
-int64_t world_step_us(const struct world_engine *e, const struct perf_shape *shape, uint64_t step);
+int64_t world_step_us(const struct world_engine *e, const struct perf_shape *shape, uint64_t step,
+                      double clock);
 
 /* Whether token number `generated` (from 1) is the last of this request's answer. */
 bool world_is_last(const struct world *w, uint32_t request, uint32_t generated);

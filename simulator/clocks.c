@@ -1,0 +1,88 @@
+/* clocks.c - the power row in a run: what it is shown, and the clocks that it chooses.
+ *
+ * It is asked when it wanted to be. An instance's mean step and busy share are of the time since it
+ * was last asked; tails are of the last requests of the whole fleet, since a promise is the
+ * service's. A new clock holds from the next step on.
+ */
+#include "base/core/bits.h"
+#include "simulator/run.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define TAIL_MIN 20 /* fewer answers say nothing of one in ten */
+
+static void remember(struct run_tail *t, double seconds)
+{
+    t->seconds[t->count++ % RUN_TAIL] = seconds;
+}
+
+static int by_value(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* False: too few. */
+static bool tail_p90(const struct run_tail *t, double *ret)
+{
+    uint32_t n = min_u32(t->count, RUN_TAIL);
+    if (n < TAIL_MIN) return false;
+    double sorted[RUN_TAIL];
+    memcpy(sorted, t->seconds, n * sizeof *sorted);
+    qsort(sorted, n, sizeof *sorted, by_value);
+    *ret = sorted[n * 9 / 10];
+    return true;
+}
+
+void clocks_answered(struct run *run, const struct flight *f)
+{
+    remember(&run->ttft, (double)(f->first_us - f->arrival_us) * 1e-6);
+    if (f->generated < 2) return;
+    remember(&run->tpot, (double)(f->last_us - f->first_us) * 1e-6 / (f->generated - 1));
+}
+
+static uint32_t show(struct run *run, struct power_instance *ret, struct instance **who)
+{
+    double ttft_s = 0, tpot_s = 0;
+    bool known = tail_p90(&run->ttft, &ttft_s) && tail_p90(&run->tpot, &tpot_s);
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < run->places; i++) {
+        struct instance *in = run->instance[i];
+        if (!in || in->state == INSTANCE_STARTING || !in->kind->window) continue;
+        struct instance_window w;
+        struct instance_load load;
+        in->kind->window(in, run->now_us, &w);
+        in->kind->load(in, &load);
+        who[n] = in;
+        ret[n++] = (struct power_instance){ .roofline = w.roofline,
+                                            .shape = w.shape,
+                                            .busy = w.busy,
+                                            .clock = in->clock,
+                                            .tail_known = known,
+                                            .ttft_s = ttft_s,
+                                            .tpot_s = tpot_s,
+                                            .waiting = load.waiting };
+    }
+    return n;
+}
+
+void clocks_due(struct run *run)
+{
+    struct power_instance shown[SIM_INSTANCES_MAX];
+    struct instance *who[SIM_INSTANCES_MAX];
+    double clock[SIM_INSTANCES_MAX];
+    struct power_view view = { .instance = shown,
+                               .count = show(run, shown, who),
+                               .ttft_slo_s = run->config.slo_ttft_s,
+                               .tpot_slo_s = run->config.slo_tpot_s,
+                               .row_watts_max = run->config.row_watts_max };
+    for (uint32_t i = 0; i < view.count; i++)
+        view.row_watts += power_watts(&shown[i], shown[i].clock);
+    struct power_verdict v = { .clock = clock };
+    power_decide(run->config.power, run->power_state, &view, run->now_us, &v);
+    for (uint32_t i = 0; i < view.count; i++)
+        who[i]->clock = clock[i];
+    if (view.row_watts_max > 0 && view.row_watts > view.row_watts_max) run->result->trips++;
+    run_at(run, &run->power_event, max_i64(v.again_us, run->now_us + 1), RANK_POWER);
+}
