@@ -53,7 +53,7 @@ static uint32_t show(struct run *run, struct power_instance *ret, struct instanc
         struct instance_window w;
         struct instance_load load;
         in->kind->window(in, run->now_us, &w);
-        in->kind->load(in, &load);
+        in->kind->load(in, run->now_us, &load);
         who[n] = in;
         ret[n++] = (struct power_instance){ .roofline = w.roofline,
                                             .shape = w.shape,
