@@ -98,7 +98,7 @@ static bool begin(struct request *r)
 
 void answer_text(struct request *r, struct str text)
 {
-    if (!r->x) return;
+    if (!r->x && !r->is_question) return;
     if (!r->api.stream) {
         buf_str(&r->answer, text);
         return;

@@ -38,6 +38,8 @@ int bytes_new(const struct bytes_config *config, struct byte_loop **ret, struct 
     b->board = config->board;
     b->metrics = config->metrics;
     b->loopback = addr_is_loopback(&listen);
+    const struct predict_policy *predict = predict_find(rc->predict);
+    b->asks_lengths = predict && predict->needs & PREDICT_REPORTED;
     rng_seed(&b->rng, (uint64_t)clock_wall_us() ^ (uint64_t)(uintptr_t)b);
 
     char host_text[64];
@@ -73,6 +75,7 @@ void bytes_free(struct byte_loop *b)
         if (r->call) http_call_cancel(r->call);
         r->x = NULL;
         r->call = NULL;
+        r->question = r->asker = NULL;
         generate_release(r);
     }
     http_server_free(b->server);

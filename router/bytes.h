@@ -29,6 +29,7 @@ struct byte_loop {
     struct list live; /* requests not yet given back */
     struct rng rng;   /* request ids and seeds */
     bool loopback;
+    bool asks_lengths; /* the predictor wants the model's own word: question.h */
     pthread_t thread;
     bool running;
 };
@@ -63,7 +64,10 @@ void front_cors(struct byte_loop *b, struct http_exchange *x); /* headers, when 
 void generate_begin(struct byte_loop *b, struct http_exchange *x, enum openai_surface surface,
                     const struct face *f, const struct tenant_name *tenant);
 void generate_on_mail(void *arg, struct lane_item *item);
+struct request *generate_take(struct byte_loop *b, int64_t deadline_us); /* NULL: all are out */
 void generate_release(struct request *r); /* gives it back; x and call are NULL */
+/* Ids, keys and features of r->api for a model. Negative: r->problem says why. */
+int generate_ready(struct request *r, const struct face_model *m);
 /* Fill r->ids; see that prompt and answer fit (0: not known). Negative: r->problem says why. */
 int generate_tokenize(struct request *r, const struct bundle_entry *bundle);
 int generate_check_context(struct request *r, uint32_t context_tokens);
@@ -80,6 +84,8 @@ void answer_drained(struct request *r); /* the client has room again */
 void answer_finish(struct request *r);
 void answer_problem(struct request *r, double retry_after_s); /* r->problem; breaks a stream */
 void answer_relay(struct request *r, int status, struct str content_type, struct str body);
+
+void request_arrive(struct request *r); /* ASK_ARRIVE */
 
 /* Says ASK_OVER, once. r->outcome is filled. */
 void request_over(struct request *r);

@@ -136,6 +136,7 @@ static void count_outcome(struct decide *d, struct request *r, int64_t now_us)
     struct service *s = services_by_hash(&d->services, r->core.model);
     const struct outcome *o = &r->outcome;
     if (!s || !r->counted) return; /* what a tenant may not do says nothing of the service */
+    if (r->is_question) return;    /* nobody waits for it by itself */
     if (!o->ok) {
         s->total.failed_total++;
         s->total.slo_missed_total++;
@@ -166,15 +167,17 @@ static void judge_estimate(struct decide *d, const struct request *r)
 static void on_over(struct decide *d, struct request *r, int64_t now_us)
 {
     struct core_request *c = core_of(r);
-    if (c->state == CORE_SENT && r->outcome.ok) judge_estimate(d, r);
-    if (c->state == CORE_SENT && r->outcome.ok && !r->outcome.cut) {
+    bool judged = c->state == CORE_SENT && r->outcome.ok && !r->is_question;
+    if (judged) judge_estimate(d, r);
+    if (judged && !r->outcome.cut) {
         bool within = r->outcome.usage.generated_tokens <= c->length.p90;
         struct str label = within ? STR("true") : STR("false");
         metric_inc(metric_series(d->metrics, RM_LENGTH_COVERED, &label));
     }
     if (c->state == CORE_SENT || c->state == CORE_HELD) {
-        core_end(d->core, c, r->outcome.usage.generated_tokens, r->outcome.cut || !r->outcome.ok,
-                 now_us);
+        /* How long the answer to a question was says nothing of answers. */
+        uint32_t generated = r->is_question ? 0 : r->outcome.usage.generated_tokens;
+        core_end(d->core, c, generated, r->outcome.cut || !r->outcome.ok, now_us);
     }
     if (r->counted) tenant_end(r->tenant, &r->outcome.usage);
     count_outcome(d, r, now_us);

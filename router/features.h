@@ -11,7 +11,8 @@
 #define FEATURE_PREFIX_BYTES 96 /* of the prompt's beginning, where no block key is known */
 
 /* What a router can feed: rows that need more are refused at start. */
-#define FEATURES_HAVE (PREDICT_TEXT | PREDICT_TENANT | PREDICT_PREVIOUS | PREDICT_GROUP)
+#define FEATURES_HAVE \
+    (PREDICT_TEXT | PREDICT_TENANT | PREDICT_PREVIOUS | PREDICT_GROUP | PREDICT_REPORTED)
 
 /* All fields but output_max, which the caller knows. The text lives in the arena; without memory it
  * is empty. */

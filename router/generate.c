@@ -8,6 +8,7 @@
 #include "base/io/clock.h"
 #include "router/bytes.h"
 #include "router/features.h"
+#include "router/question.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,6 +22,11 @@ static void ask(struct request *r, uint32_t what)
     r->ask |= what;
     lane_send(lane, &r->ask_item);
     lane_unlock(lane);
+}
+
+void request_arrive(struct request *r)
+{
+    ask(r, ASK_ARRIVE);
 }
 
 void request_tokens(struct request *r, uint32_t count)
@@ -80,14 +86,15 @@ void request_over(struct request *r)
         uint32_t gaps = max_u32(r->usage.generated_tokens, 1) - 1;
         o->tpot_us = gaps > 0 ? (r->last_us - r->first_us) / gaps : 0;
     }
-    observe(r);
+    if (!r->is_question) observe(r);
+    question_drop(r);
     ask(r, ASK_OVER);
 }
 
 void generate_release(struct request *r)
 {
     struct byte_loop *b = r->home;
-    must(!r->x && !r->call);
+    must(!r->x && !r->call && !r->question && !r->asker);
     loop_timer_clear(b->loop, &r->deadline);
     list_remove(&r->link);
     ids_fini(&r->ids);
@@ -233,8 +240,21 @@ static void fill_core(struct request *r, const struct face_model *m)
     c->features.output_max = r->api.max_tokens ? min_u32(r->api.max_tokens, room) : room;
 }
 
+int generate_ready(struct request *r, const struct face_model *m)
+{
+    int rc = 0;
+    if (m->bundle) {
+        rc = generate_tokenize(r, m->bundle);
+        if (rc == 0) rc = generate_check_context(r, m->context_tokens);
+        if (rc == 0) rc = make_keys(r, r->salt);
+    }
+    if (rc == 0) fill_core(r, m);
+    return rc;
+}
+
 static int prepare(struct request *r, const struct face *f, const struct http_request *req,
-                   enum openai_surface surface, const struct tenant_name *tenant)
+                   enum openai_surface surface, const struct tenant_name *tenant,
+                   const struct face_model **ret)
 {
     int rc = openai_parse(surface, req->body, &r->arena, &r->api, &r->problem);
     if (rc < 0) return rc;
@@ -256,20 +276,14 @@ static int prepare(struct request *r, const struct face *f, const struct http_re
     }
     r->salt = salt;
     r->body = req->body;
-    if (m->bundle) {
-        rc = generate_tokenize(r, m->bundle);
-        if (rc == 0) rc = generate_check_context(r, m->context_tokens);
-        if (rc == 0) rc = make_keys(r, salt);
-        if (rc < 0) return rc;
-    }
     struct str model = arena_str(&r->arena, str_from(m->name));
     r->reply = (struct openai_reply){ .surface = surface,
                                       .id = str_from(r->id),
                                       .created_s = clock_wall_us() / 1000000,
                                       .model = model,
                                       .include_usage = r->api.include_usage };
-    fill_core(r, m);
-    return 0;
+    *ret = m;
+    return generate_ready(r, m);
 }
 
 static int64_t deadline_of(const struct byte_loop *b, const struct http_request *req,
@@ -284,11 +298,25 @@ static int64_t deadline_of(const struct byte_loop *b, const struct http_request 
     return now_us + most_us;
 }
 
+struct request *generate_take(struct byte_loop *b, int64_t deadline_us)
+{
+    struct request *r = pool_take(&b->requests);
+    if (!r) return NULL;
+    r->home = b;
+    list_push_back(&b->live, &r->link);
+    r->arrived_us = loop_now_us(b->loop);
+    r->deadline_us = deadline_us;
+    r->deadline = (struct loop_timer){ .fn = on_deadline, .arg = r };
+    arena_init(&r->arena, REQUEST_ARENA_BYTES_MAX);
+    arena_init(&r->frame_arena, REQUEST_ARENA_BYTES_MAX);
+    return r;
+}
+
 void generate_begin(struct byte_loop *b, struct http_exchange *x, enum openai_surface surface,
                     const struct face *f, const struct tenant_name *tenant)
 {
     const struct http_request *req = http_exchange_request(x);
-    struct request *r = pool_take(&b->requests);
+    struct request *r = generate_take(b, deadline_of(b, req, loop_now_us(b->loop)));
     if (!r) {
         struct openai_error full = { 0 };
         openai_error_set(&full, 0, OPENAI_OVERLOADED, NULL,
@@ -302,16 +330,10 @@ void generate_begin(struct byte_loop *b, struct http_exchange *x, enum openai_su
         http_reply(x, full.status, STR("application/json"), buf_view(&body));
         return;
     }
-    r->home = b;
+    const struct face_model *model = NULL;
     r->x = x;
-    list_push_back(&b->live, &r->link);
-    r->arrived_us = loop_now_us(b->loop);
-    r->deadline_us = deadline_of(b, req, r->arrived_us);
-    arena_init(&r->arena, REQUEST_ARENA_BYTES_MAX);
-    arena_init(&r->frame_arena, REQUEST_ARENA_BYTES_MAX);
     make_id(b, req, r->id);
-    r->deadline = (struct loop_timer){ .fn = on_deadline, .arg = r };
-    int rc = prepare(r, f, req, surface, tenant);
+    int rc = prepare(r, f, req, surface, tenant, &model);
     if (rc == 0 && loop_timer_set(b->loop, &r->deadline, r->deadline_us) < 0) {
         rc = openai_error_set(&r->problem, -ENOMEM, OPENAI_INTERNAL, NULL, "out of memory");
     }
@@ -323,7 +345,7 @@ void generate_begin(struct byte_loop *b, struct http_exchange *x, enum openai_su
         return;
     }
     http_exchange_watch(x, on_abort, on_drain, r);
-    ask(r, ASK_ARRIVE);
+    if (!question_ask(r, model)) request_arrive(r);
 }
 
 /* The words of a refusal that the core or a limit decided. */
@@ -372,5 +394,8 @@ void generate_on_mail(void *arg, struct lane_item *item)
         answer_problem(r, retry_after_s);
         request_over(r);
     }
-    if (tell & TELL_DONE) generate_release(r);
+    if (tell & TELL_DONE) {
+        if (r->is_question) question_answered(r);
+        generate_release(r);
+    }
 }

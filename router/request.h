@@ -95,10 +95,13 @@ struct request {
     struct usage usage;
     enum finish finish;
     int upstream_status;
-    bool began;  /* a byte of the answer is on its way to the client */
-    bool paused; /* the client reads slower than the engine writes */
-    bool ending; /* the answer is rendered to its end */
-    bool over;   /* ASK_OVER was said */
+    bool began;               /* a byte of the answer is on its way to the client */
+    bool paused;              /* the client reads slower than the engine writes */
+    bool ending;              /* the answer is rendered to its end */
+    bool over;                /* ASK_OVER was said */
+    bool is_question;         /* of how long an answer will be (question.h); no client */
+    struct request *question; /* asked for this one and still open */
+    struct request *asker;    /* of a question: who waits for it; NULL: nobody any more */
     struct outcome outcome;
 
     /* Mail to the decision thread, under its lane. */

@@ -246,6 +246,10 @@ void upstream_start(struct request *r)
     CLEANUP(buf_fini) struct buf body = { 0 };
     CLEANUP(buf_fini) struct buf bearer = { 0 };
     reset(r);
+    if (r->is_question && !ours) { /* another engine would get the client's own request */
+        request_over(r);
+        return;
+    }
     int rc = 0;
     if (ours && r->bundle != r->target.bundle) rc = generate_tokenize(r, r->target.bundle);
     if (ours && rc == 0) rc = generate_check_context(r, r->target.context_tokens);

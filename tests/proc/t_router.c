@@ -236,6 +236,37 @@ static void a_client_that_leaves_is_passed_on(void **state)
     assert_true(rig_metric(router.port, "muster_router_in_flight_requests") <= 0.5);
 }
 
+/* With the predictor that asks the model first: two calls for one answer, and a client that leaves
+ * while the question is open takes it along. */
+static void questions_of_length_are_asked_first(void **state)
+{
+    (void)state;
+    CLEANUP(buf_fini) struct buf reply = { 0 };
+    start_engine(0, "none", "0");
+    start_router(1, "--predict", "self_report");
+    wait_ready(1);
+    assert_int_equal(chat("", &reply), 200);
+    assert_non_null(strstr(reply.data, "\"completion_tokens\":8"));
+    assert_int_equal(rig_number(engine[0].port, "/seen", "calls"), 2);
+    assert_true(rig_metric(router.port, "muster_router_question_tokens_total") > 8);
+    assert_true(rig_metric(router.port, "muster_router_requests_total{outcome=\"ok\"}") == 1);
+
+    script(0, "{\"fail\":\"hang\",\"count\":1}");
+    static const char body[] = HELLO "}";
+    char request[512];
+    int len = snprintf(request, sizeof request,
+                       "POST " CHAT " HTTP/1.1\r\nhost: x\r\ncontent-length: %zu\r\n\r\n%s",
+                       sizeof body - 1, body);
+    int fd = rig_connect(router.port, 0);
+    assert_int_equal(write(fd, request, (size_t)len), len);
+    rig_wait_number(engine[0].port, "/seen", "open", 1);
+    close(fd);
+    rig_wait_number(engine[0].port, "/seen", "open", 0);
+    assert_int_equal(chat("", &reply), 200);
+    assert_int_equal(rig_number(engine[0].port, "/seen", "calls"), 5);
+    assert_true(rig_metric(router.port, "muster_router_in_flight_requests") <= 0.5);
+}
+
 static void requests_wait_for_an_instance_and_no_longer_than_allowed(void **state)
 {
     (void)state;
@@ -297,6 +328,7 @@ int main(void)
         CASE(failures_of_all_kinds_are_retried_before_the_first_byte),
         CASE(a_broken_stream_ends_with_an_error_and_without_done),
         CASE(a_client_that_leaves_is_passed_on),
+        CASE(questions_of_length_are_asked_first),
         CASE(requests_wait_for_an_instance_and_no_longer_than_allowed),
         CASE(routing_policies_change_while_it_runs_for_the_fleet_only),
     };

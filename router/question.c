@@ -1,0 +1,96 @@
+/* question.c - a second user message, eight tokens at temperature 0, the first number in them. */
+#include "router/question.h"
+
+#include "base/core/bits.h"
+#include "base/core/json.h"
+#include "base/core/own.h"
+
+#include <stdio.h>
+
+/* The messages with the question behind them; messages are an array that was checked. */
+static struct str with_question(struct arena *arena, const struct openai_request *api)
+{
+    CLEANUP(buf_fini) struct buf text = { .max = REQUEST_ARENA_BYTES_MAX };
+    if (api->surface == OPENAI_COMPLETION) {
+        buf_str(&text, api->prompt);
+        buf_text(&text, "\n\n" QUESTION_TEXT);
+    } else {
+        size_t end = api->messages.len;
+        while (end > 0 && api->messages.data[end - 1] != ']')
+            end--;
+        if (end == 0) return (struct str){ 0 };
+        buf_str(&text, str_of(api->messages.data, end - 1));
+        buf_text(&text, ",{\"role\":\"user\",\"content\":\"" QUESTION_TEXT "\"}]");
+    }
+    return text.rc < 0 ? (struct str){ 0 } : arena_str(arena, buf_view(&text));
+}
+
+/* What the question needs is copied: the client may leave with what the request points into. */
+static bool fill(struct request *q, const struct request *r, const struct face_model *m)
+{
+    struct str text = with_question(&q->arena, &r->api);
+    q->api = (struct openai_request){ .surface = r->api.surface,
+                                      .sampling = SAMPLING_DEFAULT,
+                                      .max_tokens = QUESTION_TOKENS_MAX };
+    q->api.sampling.temperature = 0;
+    q->api.chat_template_kwargs = arena_str(&q->arena, r->api.chat_template_kwargs);
+    *(r->api.surface == OPENAI_CHAT ? &q->api.messages : &q->api.prompt) = text;
+    q->salt = arena_str(&q->arena, r->salt);
+    memcpy(q->tenant_name, r->tenant_name, sizeof q->tenant_name);
+    snprintf(q->id, sizeof q->id, "q-%.*s", REQUEST_ID_MAX - 2, r->id);
+    return text.len > 0 && generate_ready(q, m) == 0;
+}
+
+bool question_ask(struct request *r, const struct face_model *m)
+{
+    struct byte_loop *b = r->home;
+    if (!b->asks_lengths || !r->bundle || r->api.prompt_ids) return false;
+    struct request *q = generate_take(b, min_i64(r->deadline_us, r->arrived_us + QUESTION_US_MAX));
+    if (!q) return false;
+    q->is_question = true;
+    if (!fill(q, r, m) || loop_timer_set(b->loop, &q->deadline, q->deadline_us) < 0) {
+        generate_release(q);
+        return false;
+    }
+    q->asker = r;
+    r->question = q;
+    request_arrive(q);
+    return true;
+}
+
+/* The first run of digits; 0 where there is none, or one too long to be meant. */
+static uint32_t first_number(struct str text)
+{
+    size_t from = 0;
+    while (from < text.len && (text.data[from] < '0' || text.data[from] > '9'))
+        from++;
+    uint64_t number = 0;
+    for (size_t i = from; i < text.len && text.data[i] >= '0' && text.data[i] <= '9'; i++) {
+        number = number * 10 + (uint64_t)(text.data[i] - '0');
+        if (number > OPENAI_TOKENS_MAX) return 0;
+    }
+    return (uint32_t)number;
+}
+
+void question_answered(struct request *q)
+{
+    metric_add(metric_of(q->home->metrics, RM_QUESTION_TOKENS),
+               q->usage.prompt_tokens + q->usage.generated_tokens);
+    struct request *r = q->asker;
+    if (!r) return;
+    q->asker = r->question = NULL;
+    if (q->outcome.ok) r->core.features.reported_tokens = first_number(buf_view(&q->answer));
+    request_arrive(r);
+}
+
+void question_drop(struct request *r)
+{
+    struct request *q = r->question;
+    if (!q) return;
+    q->asker = r->question = NULL;
+    if (q->over) return; /* its end is under way */
+    if (q->call) http_call_cancel(q->call);
+    q->call = NULL;
+    q->outcome.cut = true;
+    request_over(q);
+}
