@@ -4,8 +4,9 @@
  *               wait_q = (W / rho) ln(rho / (1 - q)), W = rate E[S^2] / (2 (1 - rho))
  *     decode    sessions running at once: B = rate * output * step(B), step(B) = a + B (c + d ctx);
  *               step at B + z sqrt(B) within the TPOT, less the copy's share of it
- *     both      each step carries decode tokens and as much of a prompt as the TPOT leaves room
- *               for: prompts are served at (TPOT - step(B)) / (b TPOT) tokens a second
+ *     both      prompts take the share phi = rate * prompt seconds of the time, so a token takes
+ *               step(B) / (1 - phi); its spread over a session's life is that of the batch and of the
+ *               prompts that happen to come meanwhile
  *
  * The largest rate that keeps all of it is found by bisection. DistServe section 3 analyses the two
  * phases so (its M/D/1 waits become M/G/1 here, because prompts differ more than anything else),
@@ -18,7 +19,6 @@
 #include <math.h>
 
 #define BISECTIONS 32
-#define FIXED_POINT_STEPS 40
 
 /* z with P(normal < z) = q, to a few per mille (Abramowitz and Stegun 26.2.23). */
 static double normal_quantile(double q)
@@ -88,18 +88,18 @@ static bool decode_ok(const struct role_view *v, const struct role_instance *in,
 static bool both_ok(const struct role_view *v, const struct role_instance *in, double rate)
 {
     const struct role_demand *d = &v->demand;
-    double batch = 0, per = 0;
-    for (int i = 0; i < FIXED_POINT_STEPS; i++) {
-        double decode_s = step_s(v, &in->perf, batch), token_s = prompt_token_s(d, &in->perf);
-        if (decode_s >= v->tpot_slo_s) return false;
-        double room_s = fmin(v->tpot_slo_s - decode_s, (double)in->token_budget * token_s);
-        per = token_s * (decode_s + room_s) / room_s; /* seconds a prompt token takes so */
-        double busy = rate * d->prompt_mean * per;
-        if (busy >= 1) return false;
-        double tokens_s = busy / (decode_s + room_s) + (1 - busy) / decode_s;
-        batch = rate * d->output_mean / tokens_s;
-    }
-    return fits(v, in, batch, v->tpot_slo_s) && ttft_s(v, rate, in->perf.a, per) <= v->ttft_slo_s;
+    double token_s = prompt_token_s(d, &in->perf), each_s = step_s(v, &in->perf, 1) - in->perf.a;
+    double busy = rate * d->prompt_mean * token_s;
+    double free = 1 - busy - rate * d->output_mean * each_s;
+    if (free <= 0) return false;
+    double batch = rate * d->output_mean * in->perf.a / free;
+    double decode_s = step_s(v, &in->perf, batch), tpot_s = decode_s / (1 - busy);
+    double from_batch = each_s * sqrt(batch) / (1 - busy);
+    double from_prompts = token_s * sqrt(rate * tpot_s * d->prompt_m2 / d->output_mean);
+    double z = normal_quantile(v->attainment);
+    if (tpot_s + z * hypot(from_batch, from_prompts) > v->tpot_slo_s) return false;
+    double fixed = decode_s * fmax(1, d->prompt_mean / (double)in->token_budget);
+    return fits(v, in, batch, INFINITY) && ttft_s(v, rate, fixed, token_s) <= v->ttft_slo_s;
 }
 
 typedef bool (*ok_fn)(const struct role_view *, const struct role_instance *, double rate);

@@ -1,10 +1,11 @@
 /* role_planner.c - whole requests, unless the evaluator promises clearly more with a split.
  *
- *     goodput(best of all splits, with 0 to all but two instances colocated)  >  1.05 goodput(colocated)
+ *     goodput(best of all splits)  >  1.05 goodput(colocated)
  *
  * Disaggregation is an outcome here, not a setting: it pays where the TPOT is tight and the link is
  * fast, and loses where neither holds, because a split fleet idles on one side. What is in place
- * stays as long as nothing promises 5 % more, so that roles do not follow the noise of demand.
+ * stays as long as nothing promises 5 % more, so that roles do not follow the noise of demand. Fleets
+ * that are split in part are not tried: they need a router that gives each part what it can take.
  */
 #include "policies/role.h"
 
@@ -12,7 +13,7 @@ extern const struct role_policy role_planner;
 
 #define GAIN_MIN 1.05 /* below it the model is not sure enough to move anything */
 #define AGAIN_US 30000000
-#define GRID_MAX 16 /* splits along one axis that are tried in a larger fleet */
+#define GRID_MAX 64 /* splits that are tried in a larger fleet */
 
 struct best {
     uint32_t prefill, decode;
@@ -45,10 +46,8 @@ static void decide(void *state, const struct role_view *view, int64_t now_us, st
     struct best together = { 0 }, best = { 0 };
     offer(view, order, count, 0, 0, &together);
     best = together;
-    for (uint32_t split = 2; split <= count; split += step) {
-        for (uint32_t prefill = 1; prefill < split; prefill += step)
-            offer(view, order, count, prefill, split - prefill, &best);
-    }
+    for (uint32_t prefill = 1; prefill < count; prefill += step)
+        offer(view, order, count, prefill, count - prefill, &best);
     const struct role_evaluator *e = view->evaluator;
     role_keep(view, "no choice promises five per cent more", now_us, ret);
     double now_rps = e->goodput_rps(e->ctx, view, ret->role);

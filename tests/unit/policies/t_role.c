@@ -95,8 +95,8 @@ static void goodput_moves_the_right_way(void **state)
     assert_true(goodput(v, 0, 4) == 0 &&
                 goodput(v, 4, 0) == 0); /* one phase alone answers nothing */
 
-    v->ttft_slo_s = 4;
-    assert_true(goodput(v, 0, 0) > together);
+    v->ttft_slo_s = 0.4;
+    assert_true(goodput(v, 0, 0) < together && goodput(v, 2, 2) < split);
     v->ttft_slo_s = 2, v->tpot_slo_s = 0.05;
     assert_true(goodput(v, 0, 0) < together && goodput(v, 2, 2) < split);
     v->tpot_slo_s = 0.01; /* less than an empty step */

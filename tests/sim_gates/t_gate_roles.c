@@ -1,0 +1,251 @@
+/* t_gate_roles.c - live migration against none, and phases parted against whole requests.
+ *
+ * Migration: Llumnix's setting in kind: sixteen A10G, a 7B model with K and V of half a megabyte a
+ * token, heavy-tailed lengths, an engine that admits what fits now. Roles: four A100 with OPT-13B by
+ * DistServe's own fit of step seconds, Azure's conversations; what counts is the highest rate at
+ * which nine requests in ten meet both SLOs. */
+#include "base/core/bits.h"
+#include "base/core/own.h"
+#include "base/io/file.h"
+#include "policies/role.h"
+#include "simulator/report.h"
+#include "tests/sim_gates/gate.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#define SEEDS 10
+#define REQUESTS 3000
+#define GPUS 4
+
+static void migration_ends_preemptions_and_shortens_the_tail(void **state)
+{
+    (void)state;
+    struct gate g = gate_run(
+        "--trace gen:poisson,rate=17,prompt=lognormal(256,4),output=lognormal(256,4),n=8000,"
+        "context=6000 --model llama-2-7b --fleet 16xa10g --preset vllm --route least_request "
+        "--slo-ttft 5s --slo-tpot 200ms --compare migrate=none,llumnix --seeds 10");
+    gate_below("preemptions", gate_relative(&g, "migrate=llumnix", "preemptions"), -0.90);
+    gate_below("P99 TTFT", gate_relative(&g, "migrate=llumnix", "ttft_s.p99"), -0.50);
+    gate_below("mean TTFT", gate_relative(&g, "migrate=llumnix", "ttft_s.mean"), -0.50);
+    gate_free(&g);
+}
+
+/* ---- roles ---------------------------------------------------------------------------------- */
+
+static const struct fleet {
+    const char *name;
+    uint32_t prefill, decode; /* the rest of GPUS does both */
+    const char *chunk;
+    uint32_t batch_tokens;
+} fleets[] = {
+    { "colocated, chunks of 1,024", 0, 0, "budget", 1024 },
+    { "colocated, deadline chunks", 0, 0, "deadline", 2048 },
+    { "1P3D", 1, 3, "whole", 16384 },
+    { "2P2D", 2, 2, "whole", 16384 },
+    { "3P1D", 3, 1, "whole", 16384 },
+};
+enum { CHUNKED, DEADLINE, FIRST_SPLIT, FLEETS = COUNT_OF(fleets) };
+
+static struct buf text; /* of the trace */
+static double link_bytes_s = 25e9;
+
+/* DistServe's fit for OPT-13B on an A100: a prompt of L tokens takes 16.5 ms + 92.6 us L + 6.5 ns L^2, a
+ * step of B answers 19.9 ms + 38.5 us B + 0.63 us a token of context. */
+static struct sim_config config_of(const struct fleet *f, double ttft_s, double tpot_s)
+{
+    struct sim_pool kind = {
+        .has_step = true,
+        .step = { .a = 0.0199, .b = 9.26e-5, .c = 3.85e-5, .d = 6.27e-7, .e = 1.295e-8 },
+        .tp = 1,
+    };
+    struct sim_config c = { .routers = 1, .slo_ttft_s = ttft_s, .slo_tpot_s = tpot_s };
+    const uint32_t count[ROLE_COUNT] = { GPUS - f->prefill - f->decode, f->prefill, f->decode };
+    for (uint32_t role = 0; role < ROLE_COUNT; role++) {
+        if (count[role] == 0) continue;
+        c.pool[c.pool_count] = kind;
+        c.pool[c.pool_count].count = count[role];
+        c.pool[c.pool_count++].role = (enum role)role;
+    }
+    assert_int_equal(model_spec_find(STR("opt-13b"), &c.model, NULL), 0);
+    c.route = route_find(STR("round_robin"));
+    c.order = order_find(STR("fcfs"));
+    c.admit = admit_find(STR("fit"));
+    c.chunk = chunk_find(str_from(f->chunk));
+    c.batch_tokens_max = f->batch_tokens;
+    c.kv_tokens = 49000; /* 0.9 of 80 GB, less weights and activations */
+    c.link_bytes_s = link_bytes_s;
+    c.bias_sigma = c.residual_sigma = 0.05;
+    return c;
+}
+
+static double attainment(const struct sim_config *c, double speed, double *ret_rps)
+{
+    CLEANUP(trace_freep) struct trace *t = NULL;
+    struct err err = { 0 };
+    struct trace_stats stats;
+    struct sim_result s;
+    struct report r;
+    int rc = trace_parse(buf_view(&text), TRACE_AZURE, &t, &err);
+    if (rc == 0) rc = trace_shape(t, REQUESTS, 1, speed, &err);
+    if (rc == 0) rc = sim_run(c, t, &s, &err);
+    if (rc < 0) fail_msg("%s", err_text(&err, rc));
+    assert_int_equal(report_make(c, &s, &r), 0);
+    sim_result_fini(&s);
+    trace_stats_get(t, &stats);
+    *ret_rps = stats.rate_s / GPUS;
+    return r.attainment;
+}
+
+/* Requests a second and GPU, to 2 %. */
+static double goodput(const struct fleet *f, double ttft_s, double tpot_s, uint64_t seed)
+{
+    struct sim_config c = config_of(f, ttft_s, tpot_s);
+    double low = 1, high = 1, rps = 0, found = 0;
+    c.seed = seed;
+    while (low > 0.01 && attainment(&c, low, &rps) < 0.9)
+        high = low, low /= 1.3;
+    found = rps;
+    while (high == low || attainment(&c, high, &rps) >= 0.9)
+        low = high, high *= 1.3, found = rps;
+    while (high / low > 1.02) {
+        double mid = sqrt(low * high);
+        if (attainment(&c, mid, &rps) >= 0.9) {
+            low = mid, found = rps;
+        } else {
+            high = mid;
+        }
+    }
+    return found;
+}
+
+/* ---- the planner ---------------------------------------------------------------------------- */
+
+/* What the closed form is told: the same step seconds, the trace's moments. */
+static const struct fleet *planned(double ttft_s, double tpot_s)
+{
+    CLEANUP(trace_freep) struct trace *t = NULL;
+    struct sim_config c = config_of(&fleets[DEADLINE], ttft_s, tpot_s);
+    struct role_instance in[GPUS];
+    struct role_view v = { .instance = in,
+                           .instance_count = GPUS,
+                           .demand = { .present = true },
+                           .ttft_slo_s = ttft_s,
+                           .tpot_slo_s = tpot_s,
+                           .attainment = 0.9,
+                           .link_bytes_s = 25e9,
+                           .token_bytes = model_spec_kv_token_bytes(&c.model),
+                           .evaluator = &role_closed_form };
+    assert_int_equal(trace_parse(buf_view(&text), TRACE_AZURE, &t, NULL), 0);
+    assert_int_equal(trace_shape(t, REQUESTS, 1, 1, NULL), 0);
+    struct role_demand *d = &v.demand;
+    for (uint32_t i = 0; i < t->count; i++) {
+        double prompt = t->request[i].prompt_tokens, output = t->request[i].output_tokens;
+        d->prompt_mean += prompt / t->count, d->prompt_m2 += prompt * prompt / t->count;
+        d->output_mean += output / t->count, d->output_m2 += output * output / t->count;
+    }
+    for (uint32_t i = 0; i < GPUS; i++)
+        in[i] = (struct role_instance){ .id = i,
+                                        .ready = true,
+                                        .has_perf = true,
+                                        .perf = c.pool[0].step,
+                                        .token_budget = c.batch_tokens_max,
+                                        .seqs_max = 256,
+                                        .kv_tokens_max = c.kv_tokens };
+    struct role_verdict got;
+    role_find(STR("planner"))->decide(NULL, &v, 0, NULL, &got);
+    uint32_t prefill = 0, decode = 0;
+    for (uint32_t i = 0; i < GPUS; i++) {
+        prefill += got.role[i] == ROLE_PREFILL;
+        decode += got.role[i] == ROLE_DECODE;
+    }
+    printf("  planner: %uP%uD and %u of both\n", prefill, decode, GPUS - prefill - decode);
+    if (prefill == 0) return &fleets[DEADLINE];
+    assert_int_equal(prefill + decode, GPUS);
+    return &fleets[FIRST_SPLIT + prefill - 1];
+}
+
+/* At each pair of SLOs the planner's fleet is as good as the best of all that were tried. */
+static void the_planner_parts_the_phases_where_that_wins(void **state)
+{
+    (void)state;
+    static const double slo[][2] = { { 1, 0.1 },  { 0.5, 0.1 }, { 2, 0.05 },
+                                     { 2, 0.04 }, { 4, 0.035 }, { 1, 0.03 } };
+    uint32_t splits = 0;
+    for (size_t k = 0; k < COUNT_OF(slo); k++) {
+        printf("TTFT %g s, TPOT %g ms\n", slo[k][0], 1e3 * slo[k][1]);
+        const struct fleet *choice = planned(slo[k][0], slo[k][1]);
+        double best = 0, chosen = 0;
+        for (uint32_t i = CHUNKED; i < FLEETS - 1; i++) {
+            double rps = goodput(&fleets[i], slo[k][0], slo[k][1], 1);
+            printf("  %-28s %.3f\n", fleets[i].name, rps);
+            best = fmax(best, rps);
+            if (&fleets[i] == choice) chosen = rps;
+        }
+        gate_above("planner's share of the best", chosen / best, 0.98);
+        if (choice->prefill == 0) continue;
+        splits++;
+        gate_below("TPOT where it parts them, ms", 1e3 * slo[k][1], 50);
+    }
+    assert_true(splits > 0 && splits < COUNT_OF(slo));
+}
+
+static struct stats_mean of_seeds(uint32_t fleet, double ttft_s, double tpot_s, double ret[SEEDS])
+{
+    for (uint32_t s = 0; s < SEEDS; s++)
+        ret[s] = goodput(&fleets[fleet], ttft_s, tpot_s, 1 + s);
+    struct stats_mean m = stats_mean(ret, SEEDS);
+    printf("  %-28s %.3f +- %.3f requests/s and GPU\n", fleets[fleet].name, m.mean, m.half);
+    return m;
+}
+
+/* Ten worlds: what is left of the sign when speeds differ. */
+static void a_split_loses_at_a_loose_tpot_and_wins_at_a_tight_one(void **state)
+{
+    (void)state;
+    double together[SEEDS], split[SEEDS];
+    printf("TTFT 1 s, TPOT 100 ms\n");
+    of_seeds(DEADLINE, 1, 0.1, together);
+    of_seeds(FIRST_SPLIT + 1, 1, 0.1, split);
+    struct stats_mean loose = stats_paired(split, together, SEEDS);
+    gate_below("2P2D less colocated", loose.mean + loose.half, 0);
+    printf("TTFT 2 s, TPOT 40 ms\n");
+    of_seeds(DEADLINE, 2, 0.04, together);
+    of_seeds(FIRST_SPLIT, 2, 0.04, split);
+    struct stats_mean tight = stats_paired(split, together, SEEDS);
+    gate_above("1P3D less colocated", tight.mean - tight.half, 0);
+}
+
+/* K and V of a prompt are a gigabyte. */
+static void a_slow_link_takes_the_gain(void **state)
+{
+    (void)state;
+    double slow[SEEDS], fast[SEEDS];
+    printf("2P2D, TTFT 2 s, TPOT 40 ms\n");
+    of_seeds(FIRST_SPLIT + 1, 2, 0.04, fast);
+    link_bytes_s = 3e9;
+    of_seeds(FIRST_SPLIT + 1, 2, 0.04, slow);
+    link_bytes_s = 25e9;
+    struct stats_mean less = stats_paired(slow, fast, SEEDS);
+    gate_below("3 GB/s less 25 GB/s", less.mean + less.half, 0);
+}
+
+int main(void)
+{
+    gate_need_data();
+    const char *shared = getenv("MUSTER_SHARED");
+    char path[512];
+    snprintf(path, sizeof path, "%s/data/traces/azure-2023-conv.csv",
+             shared ? shared : "../shared");
+    if (file_read(path, 1 << 26, &text, NULL) < 0) return 1;
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(migration_ends_preemptions_and_shortens_the_tail),
+        cmocka_unit_test(the_planner_parts_the_phases_where_that_wins),
+        cmocka_unit_test(a_split_loses_at_a_loose_tpot_and_wins_at_a_tight_one),
+        cmocka_unit_test(a_slow_link_takes_the_gain),
+    };
+    int rc = cmocka_run_group_tests(tests, NULL, NULL);
+    buf_fini(&text);
+    return rc;
+}
