@@ -1,0 +1,241 @@
+/* t_place_layers.c - layers on unequal devices: against brute force, against bounds, and in time. */
+#include "base/core/bits.h"
+#include "policies/place_layers.h"
+#include "policies/place_rows.h"
+#include "policies/roofline.h"
+#include "tests/unit/unit.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+static struct place_layers_work work;
+
+static struct place_layout lay(const struct place_policy *row, const struct place_layers *p,
+                               uint64_t seed)
+{
+    struct place_layout r;
+    struct rng rng;
+    rng_seed(&rng, seed);
+    row->lay(p, &work, &rng, &r);
+    return r;
+}
+
+static void draw(struct rng *rng, uint32_t layers, uint32_t devices, struct place_layers *p)
+{
+    *p = (struct place_layers){
+        .layers = layers, .device_count = devices, .token_bytes = 1e4, .split_efficiency = 0.9
+    };
+    double sum = 0;
+    for (uint32_t l = 0; l < layers; l++)
+        sum += p->cost[l] = 0.5 + rng_f64(rng);
+    for (uint32_t l = 0; l < layers; l++)
+        p->cost[l] *= layers / sum;
+    for (uint32_t d = 0; d < devices; d++) {
+        p->device[d] = (struct layers_device){ 1000 + 9000 * rng_f64(rng),
+                                               1 + (uint32_t)rng_below(rng, layers), d / 2 };
+        for (uint32_t e = 0; e < devices; e++)
+            p->bytes_s[d][e] = 1e4 * (500 + 5000 * rng_f64(rng));
+    }
+}
+
+static double brute(const struct place_layers *p, uint32_t first, uint32_t used, uint32_t last)
+{
+    if (first == p->layers) return INFINITY;
+    double best = 0;
+    for (uint32_t d = 0; d < p->device_count; d++) {
+        if (used >> d & 1) continue;
+        double link = last == PLACE_NONE ? (double)INFINITY : p->bytes_s[last][d] / p->token_bytes;
+        for (uint32_t n = 1; first + n <= p->layers; n++) {
+            struct layers_part part = { first, n, 1u << d };
+            double rate = fmin(layers_part_rate(p, &part), link);
+            if (rate <= best) continue;
+            best = fmax(best, fmin(rate, brute(p, first + n, used | 1u << d, d)));
+        }
+    }
+    return best;
+}
+
+/* Parts are whole, what flows in flows out, nothing carries more than it can. */
+static void check(const struct place_layers *p, const struct place_layout *l)
+{
+    double in = 0, out = 0;
+    for (uint32_t i = 0; i < l->part_count; i++) {
+        double to = l->flow_in[i], from = l->flow_out[i];
+        for (uint32_t j = 0; j < l->part_count; j++) {
+            to += l->flow[j][i];
+            from += l->flow[i][j];
+        }
+        assert_true(fabs(to - from) <= 1e-6 * l->rate_s);
+        assert_true(to <= layers_part_rate(p, &l->part[i]) + 1e-6 * l->rate_s);
+        assert_true(l->part[i].first + l->part[i].count <= p->layers);
+        in += l->flow_in[i];
+        out += l->flow_out[i];
+    }
+    assert_true(fabs(in - l->rate_s) <= 1e-6 * l->rate_s);
+    assert_true(fabs(out - l->rate_s) <= 1e-6 * l->rate_s);
+}
+
+static void pipedream_equals_brute_force(void **state)
+{
+    (void)state;
+    struct rng rng;
+    rng_seed(&rng, 12);
+    double gain = 0;
+    uint32_t compared = 0;
+    for (int i = 0; i < 100; i++) {
+        struct place_layers p;
+        draw(&rng, 2 + (uint32_t)rng_below(&rng, 11), 1 + (uint32_t)rng_below(&rng, 4), &p);
+        struct place_layout r = lay(&place_pipedream, &p, 1);
+        double truth = brute(&p, 0, 0, PLACE_NONE);
+        assert_int_equal(r.found, truth > 0);
+        assert_true(fabs(r.rate_s - truth) <= 1e-9 * truth);
+        if (r.found) check(&p, &r);
+        struct place_layout equal = lay(&place_gpipe, &p, 1);
+        assert_true(!equal.found || equal.rate_s <= r.rate_s * (1 + 1e-9));
+        if (!equal.found) continue;
+        gain += r.rate_s / equal.rate_s - 1;
+        compared++;
+    }
+    print_message("against equal stages: %.0f %% more in the mean, where those fit (%u of 100)\n",
+                  100 * gain / compared, compared);
+    assert_true(gain / compared > 0.15);
+}
+
+static void rows_are_sound_and_repeat(void **state)
+{
+    (void)state;
+    struct rng rng;
+    rng_seed(&rng, 13);
+    for (int i = 0; i < 30; i++) {
+        struct place_layers p;
+        draw(&rng, 8 + (uint32_t)rng_below(&rng, 24), 2 + (uint32_t)rng_below(&rng, 8), &p);
+        p.rounds_max = 40;
+        struct place_layout chain = lay(&place_pipedream, &p, 1);
+        struct place_layout helix = lay(&place_helix, &p, 7), again = lay(&place_helix, &p, 7);
+        struct place_layout hexgen = lay(&place_hexgen, &p, 1);
+        assert_true(fabs(helix.rate_s - again.rate_s) <= 0);
+        assert_memory_equal(helix.part, again.part, sizeof helix.part);
+        if (p.device_count > 5) assert_true(helix.rate_s >= chain.rate_s * (1 - 1e-9));
+        if (helix.found) check(&p, &helix);
+        if (hexgen.found) check(&p, &hexgen);
+    }
+}
+
+/* The single cluster of Helix's evaluation: 4 A100, 8 L4, 12 T4 for 70B, 10 Gb/s between them. */
+static void helix_cluster(struct place_layers *p)
+{
+    static const struct {
+        const char *name;
+        uint32_t count;
+    } kinds[] = { { "a100", 4 }, { "l4", 8 }, { "t4", 12 } };
+    struct model_spec m;
+    assert_int_equal(model_spec_find(STR("llama-2-70b"), &m, NULL), 0);
+    *p = (struct place_layers){ .layers = m.layers,
+                                .token_bytes = 2.0 * m.hidden,
+                                .split_efficiency = 0.9 };
+    for (uint32_t l = 0; l < p->layers; l++)
+        p->cost[l] = 1;
+    double layer_bytes = model_spec_weights(&m) * m.weight_bytes / m.layers;
+    for (size_t k = 0; k < COUNT_OF(kinds); k++) {
+        const struct hardware *h = hardware_find(str_from(kinds[k].name));
+        struct roofline r;
+        assert_true(roofline_init(&r, h, &m, 1));
+        for (uint32_t i = 0; i < kinds[k].count; i++)
+            p->device[p->device_count++] = (struct layers_device){
+                .layer_tokens_s = 64 / roofline_layer_s(&r, 64),
+                .layers_max = (uint32_t)(0.6 * h->mem_bytes / layer_bytes), /* the rest for KV */
+                .machine = p->device_count,
+            };
+    }
+    for (uint32_t a = 0; a < p->device_count; a++)
+        for (uint32_t b = 0; b < p->device_count; b++)
+            p->bytes_s[a][b] = 1.25e9;
+}
+
+static double seconds(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
+}
+
+/* All devices busy all the time: no layout lets more through. */
+static double ceiling(const struct place_layers *p)
+{
+    double sum = 0;
+    for (uint32_t d = 0; d < p->device_count; d++)
+        sum += p->device[d].layer_tokens_s;
+    return sum / p->layers;
+}
+
+static void the_cluster_of_helix(void **state)
+{
+    (void)state;
+    struct place_layers p;
+    helix_cluster(&p);
+    double top = ceiling(&p);
+    const struct place_policy *rows[] = { &place_gpipe, &place_pipedream, &place_hexgen,
+                                          &place_helix };
+    double rate[COUNT_OF(rows)];
+    for (size_t i = 0; i < COUNT_OF(rows); i++) {
+        double from = seconds();
+        struct place_layout r = lay(rows[i], &p, 1);
+        double took = seconds() - from;
+        rate[i] = r.rate_s;
+        print_message("%-10s %6.0f tokens/s, %5.1f %% of the ceiling, %.2f s\n", rows[i]->name,
+                      r.rate_s, 100 * r.rate_s / top, took);
+        if (r.found) check(&p, &r);
+#ifdef __OPTIMIZE__
+        assert_true(took < 5);
+#endif
+    }
+    assert_true(rate[3] >= 0.8 * top);
+    assert_true(rate[3] >= 1.3 * rate[0]);
+    assert_true(rate[3] >= rate[1] * (1 - 1e-9) && rate[2] >= rate[1] * (1 - 1e-9));
+
+    p.device[0].layers_max = 0; /* an A100 is lost */
+    struct place_layout after = lay(&place_helix, &p, 1);
+    assert_true(after.found && after.rate_s >= 0.5 * rate[3]);
+}
+
+static void requests_follow_the_flow(void **state)
+{
+    (void)state;
+    struct place_layers p;
+    helix_cluster(&p);
+    struct place_layout l = lay(&place_helix, &p, 1);
+    static uint64_t taken[LAYERS_PARTS_MAX + 1][LAYERS_PARTS_MAX + 1];
+    memset(taken, 0, sizeof taken);
+    enum { REQUESTS = 20000 };
+    double through[LAYERS_PARTS_MAX] = { 0 };
+    for (int i = 0; i < REQUESTS; i++) {
+        uint32_t layer = 0, hops = 0;
+        for (uint32_t at = layers_next(&l, PLACE_NONE, taken); at != PLACE_NONE;
+             at = layers_next(&l, at, taken)) {
+            assert_true(l.part[at].first <= layer);
+            layer = l.part[at].first + l.part[at].count;
+            through[at] += 1;
+            assert_true(++hops <= l.part_count);
+        }
+        assert_int_equal(layer, p.layers);
+    }
+    for (uint32_t i = 0; i < l.part_count; i++) {
+        double flow = l.flow_in[i];
+        for (uint32_t j = 0; j < l.part_count; j++)
+            flow += l.flow[j][i];
+        assert_true(fabs(through[i] / REQUESTS - flow / l.rate_s) < 0.01);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(pipedream_equals_brute_force),
+        cmocka_unit_test(rows_are_sound_and_repeat),
+        cmocka_unit_test(the_cluster_of_helix),
+        cmocka_unit_test(requests_follow_the_flow),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,112 @@
+/* t_place_move.c - devices to new places, and where weights are loaded. */
+#include "base/core/bits.h"
+#include "policies/place_move.h"
+#include "policies/place_rows.h"
+#include "tests/unit/unit.h"
+
+#include <math.h>
+#include <string.h>
+
+static struct place_move_work work;
+
+static double brute(const struct place_move *p, uint32_t from, uint32_t used)
+{
+    if (from == p->from_count) return 0;
+    double best = brute(p, from + 1, used); /* without a place */
+    for (uint32_t to = 0; to < p->to_count; to++)
+        if (!(used >> to & 1))
+            best = fmax(best, p->reused_bytes[from][to] + brute(p, from + 1, used | 1u << to));
+    return best;
+}
+
+static double greedy(const struct place_move *p)
+{
+    double sum = 0;
+    uint32_t used = 0;
+    for (uint32_t from = 0; from < p->from_count; from++) {
+        uint32_t best = PLACE_NONE;
+        for (uint32_t to = 0; to < p->to_count; to++) {
+            if (used >> to & 1) continue;
+            if (best == PLACE_NONE || p->reused_bytes[from][to] > p->reused_bytes[from][best])
+                best = to;
+        }
+        if (best == PLACE_NONE) continue;
+        used |= 1u << best;
+        sum += p->reused_bytes[from][best];
+    }
+    return sum;
+}
+
+static void most_bytes_are_reused(void **state)
+{
+    (void)state;
+    struct rng rng;
+    rng_seed(&rng, 8);
+    double ours = 0, simple = 0;
+    for (int i = 0; i < 300; i++) {
+        static struct place_move p;
+        p = (struct place_move){ .from_count = 1 + (uint32_t)rng_below(&rng, 7),
+                                 .to_count = 1 + (uint32_t)rng_below(&rng, 7),
+                                 .bytes_s = 1e9 };
+        for (uint32_t t = 0; t < p.to_count; t++) {
+            p.needed_bytes[t] = 2e9;
+            for (uint32_t f = 0; f < p.from_count; f++)
+                p.reused_bytes[f][t] = rng_below(&rng, 3) ? 2e9 * rng_f64(&rng) : 0;
+        }
+        struct place_move_verdict v;
+        place_spotserve.move(&p, &work, &v);
+        double truth = brute(&p, 0, 0), sum = 0;
+        uint32_t used = 0, placed = 0;
+        for (uint32_t f = 0; f < p.from_count; f++) {
+            if (v.to[f] == PLACE_NONE) continue;
+            assert_false(used >> v.to[f] & 1);
+            used |= 1u << v.to[f];
+            sum += p.reused_bytes[f][v.to[f]];
+            placed++;
+        }
+        assert_int_equal(placed, min_u32(p.from_count, p.to_count));
+        assert_true(fabs(sum - v.reused_bytes) < 1);
+        assert_true(fabs(truth - v.reused_bytes) < 1);
+        assert_true(fabs(v.sent_bytes + v.reused_bytes - 2e9 * p.to_count) < 1);
+        assert_true(v.seconds <= 2 + 1e-9);
+        ours += v.reused_bytes;
+        simple += greedy(&p);
+    }
+    print_message("bytes reused: %.1f %% more than first come, first served\n",
+                  100 * (ours / simple - 1));
+    assert_true(ours > simple * 1.02);
+}
+
+static void weights_are_loaded_where_they_are_ready_first(void **state)
+{
+    (void)state;
+    struct place_load p = {
+        .server_count = 3, .model_bytes = 16e9, .start_s = 1, .bytes_s = { 20e9, 5e9, 1e9, 0.1e9 }
+    };
+    p.server[0] = (struct load_server){ .usable = true, .tier = 0, .queued_bytes = { 0, 0, 16e9 } };
+    p.server[1] = (struct load_server){ .usable = true, .tier = 1 };
+    p.server[2] = (struct load_server){ .usable = true, .tier = 3 };
+    struct place_load_verdict v;
+    place_serverlessllm.load(&p, &v);
+    assert_int_equal(v.server, 1); /* 1 + 3.2 s beats 1 + 16 + 0.8 s */
+    assert_true(fabs(v.ready_s - 4.2) < 1e-9 && fabs(v.runner_up_s - 17.8) < 1e-9);
+    p.server[0].queued_bytes[2] = 0;
+    place_serverlessllm.load(&p, &v);
+    assert_int_equal(v.server, 0);
+    p.server[0].usable = p.server[1].usable = false;
+    place_serverlessllm.load(&p, &v);
+    assert_int_equal(v.server, 2);
+    assert_true(v.runner_up_s < 0);
+    p.server[2].usable = false;
+    place_serverlessllm.load(&p, &v);
+    assert_int_equal(v.server, PLACE_NONE);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(most_bytes_are_reused),
+        cmocka_unit_test(weights_are_loaded_where_they_are_ready_first),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
