@@ -44,9 +44,8 @@ struct scheduler {
     uint32_t *swap_free, swap_free_count;
     struct session *aside[SCHED_ASIDE_MAX];
     uint32_t aside_count;
-    uint32_t probe_at; /* next waiting session whose cached beginning is looked up again */
-    bool watched;      /* some row hears of every session in every step */
-    bool planned;      /* between plan and commit */
+    bool watched; /* some row hears of every session in every step */
+    bool planned; /* between plan and commit */
 };
 
 static inline bool session_is_parked(const struct session *x)

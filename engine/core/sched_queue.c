@@ -231,18 +231,16 @@ static bool machine_changed(const struct scheduler *s)
            drifted(s->ranked_batch, s->batch_mean);
 }
 
-/* What is cached changes with every step; for rows that live by it some are looked up again. */
+/* What is cached changes with every step; for rows that live by it some are looked up again, in
+ * turns: the list has no other order. */
 static void probe_some(struct scheduler *s, int64_t now_us)
 {
-    uint32_t skip = s->probe_at, left = PROBES_A_PLAN;
-    LIST_EACH (&s->waiting, node) {
-        if (skip > 0) {
-            skip--;
-            continue;
-        }
-        struct session *x = SESSION_OF(node);
+    uint32_t left = PROBES_A_PLAN;
+    LIST_EACH_SAFE (&s->waiting, node) {
         if (left-- == 0) return;
-        s->probe_at++;
+        struct session *x = SESSION_OF(node);
+        list_remove(node);
+        list_push_back(&s->waiting, node);
         uint32_t before = x->hit_tokens;
         if (!x->wait.slot || x->swapped) continue;
         probe(s, x);
@@ -250,7 +248,6 @@ static void probe_some(struct scheduler *s, int64_t now_us)
         take(s, x);
         put(s, x, now_us);
     }
-    s->probe_at = 0;
 }
 
 void sched_refresh_ranks(struct scheduler *s, int64_t now_us)

@@ -66,7 +66,7 @@ static int cut_words(char *text, char **ret)
     return count;
 }
 
-struct gate gate_run(const char *command)
+struct gate gate_prepare(const char *command)
 {
     struct gate g = { .words = expand(command) };
     struct err err = { 0 };
@@ -76,11 +76,24 @@ struct gate gate_run(const char *command)
     int rc = opt_parse(&usage, count, word, &g.options, &g.parsed, &err);
     if (rc == 0) rc = sim_arms_init(&g.arms, &usage, count, word, &g.options, &err);
     if (rc == 0) rc = sim_arms_load(&g.arms, &err);
-    if (rc == 0) rc = sim_arms_run(&g.arms, (uint32_t)g.options.jobs, &err);
+    if (rc < 0) fail_msg("%s", err_text(&err, rc));
+    return g;
+}
+
+void gate_go(struct gate *g)
+{
+    struct err err = { 0 };
+    int rc = sim_arms_run(&g->arms, (uint32_t)g->options.jobs, &err);
     if (rc < 0) fail_msg("%s", err_text(&err, rc));
     CLEANUP(buf_fini) struct buf out = { 0 };
-    assert_int_equal(sim_arms_table(&g.arms, &out), 0);
+    assert_int_equal(sim_arms_table(&g->arms, &out), 0);
     fputs(out.data, stdout);
+}
+
+struct gate gate_run(const char *command)
+{
+    struct gate g = gate_prepare(command);
+    gate_go(&g);
     return g;
 }
 

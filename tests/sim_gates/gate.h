@@ -26,6 +26,10 @@ void gate_need_data(void);
 /* Words are cut at blanks; a trace that is neither generated nor a path lies with the shared ones.
  * Prints the table. */
 struct gate gate_run(const char *command);
+
+/* The two halves of it: in between arms may be given what no option says. */
+struct gate gate_prepare(const char *command);
+void gate_go(struct gate *g);
 void gate_free(struct gate *g);
 
 /* `arm` as the table names it; NULL: the first. Over the seeds; of a difference: arm minus first,

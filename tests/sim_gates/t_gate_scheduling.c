@@ -1,0 +1,204 @@
+/* t_gate_scheduling.c - figures of the study of orders, preemption, chunks and fairness, again.
+ *
+ * The study ran one engine over Azure's conversations with chunks of 512 prompt tokens beside what
+ * decodes, lengths known, and a step model in which attention was the KV's bytes and the prompt's
+ * arithmetic. Since then tables have shown that decoding sessions wait for chunks beside them and
+ * that kernels compute whole tiles: `attn_mixed`, `attn_seq` and `attn_spare` of the hardware table,
+ * which make a step of these loads some 12 % longer. Near saturation waits are the difference of
+ * rate and load, so figures are held against the study's with its own attention, and the same
+ * commands with the table's are printed by docs/systems.md.
+ */
+#include "base/core/bits.h"
+#include "tests/sim_gates/gate.h"
+
+#include <stdio.h>
+
+#define THIRD (1.0 / 3)
+#define STUDY                                                                                     \
+    "--trace azure-2023-conv.csv --chunk budget --batch-tokens 576 --admit fit --predict oracle " \
+    "--bias 0 --residual 0 --drain 9h "
+
+/* The command in the study's world. */
+static struct gate study_run(const char *command)
+{
+    static struct hardware plain[8];
+    struct gate g = gate_prepare(command);
+    for (uint32_t i = 0; i < g.arms.count; i++) {
+        assert_true(i < COUNT_OF(plain));
+        struct sim_pool *pool = &g.arms.arm[i].config.pool[0];
+        plain[i] = *pool->hardware;
+        plain[i].attn_mixed = 1;
+        plain[i].attn_seq = plain[i].attn_spare = 0;
+        pool->hardware = &plain[i];
+    }
+    gate_go(&g);
+    return g;
+}
+
+static double jct(const struct gate *g, const char *arm)
+{
+    return gate_mean(g, arm, "jct_s.mean").mean;
+}
+
+static void orders_on_one_a100(void **state)
+{
+    (void)state;
+    static const char *const order[] = { "order=fcfs", "order=sjf_output", "order=sjf_prompt",
+                                         "order=sjf_work" };
+    static const struct {
+        const char *command;
+        double jct_s[4], ratio; /* of the response ratio's JCT to fcfs's */
+    } rows[] = {
+        { STUDY "--fleet 1xa100 --speed 1.0 "
+                "--compare order=fcfs,sjf_output,sjf_prompt,sjf_work,response_ratio",
+          { 8.6, 8.1, 6.7, 6.6 },
+          0.85 },
+        { STUDY "--fleet 1xa100 --speed 1.2 "
+                "--compare order=fcfs,sjf_output,sjf_prompt,sjf_work,response_ratio",
+          { 33.7, 27.2, 15.8, 15.4 },
+          0.67 },
+    };
+    for (size_t i = 0; i < COUNT_OF(rows); i++) {
+        struct gate g = study_run(rows[i].command);
+        for (size_t k = 0; k < COUNT_OF(order); k++)
+            gate_within(order[k], jct(&g, order[k]), rows[i].jct_s[k], THIRD);
+        double ratio = jct(&g, "order=response_ratio") / jct(&g, "order=fcfs");
+        gate_within("response ratio against fcfs", ratio, rows[i].ratio, THIRD);
+        gate_below("work against the answer alone", jct(&g, "order=sjf_work"),
+                   jct(&g, "order=sjf_output"));
+        gate_free(&g);
+    }
+}
+
+static void memory_is_short_on_one_l4(void **state)
+{
+    (void)state;
+    struct gate g = study_run(STUDY "--fleet 1xl4 --kv-tokens 35000 --speed 0.18 "
+                                    "--compare order=fcfs,srtf,response_ratio");
+    struct gate swap = study_run(STUDY "--fleet 1xl4 --kv-tokens 35000 --speed 0.18 "
+                                       "--swap-space 64GB --compare order=srtf,fcfs");
+    gate_within("fcfs", jct(&g, "order=fcfs"), 29.8, THIRD);
+    gate_within("shortest remaining, by recompute", jct(&g, "order=srtf"), 48.8, THIRD);
+    gate_within("shortest remaining, by swap", jct(&swap, "order=srtf"), 25.3, THIRD);
+    gate_above("recompute loses", jct(&g, "order=srtf"), jct(&g, "order=fcfs"));
+    gate_below("swap wins", jct(&swap, "order=srtf"), jct(&g, "order=fcfs"));
+    gate_free(&g);
+    gate_free(&swap);
+}
+
+/* Four places, as an engine on two cores has; answers alone, load .85. */
+static void feedback_queues_want_variance(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *c2;
+        double low, high; /* of the JCT against fcfs: the study's +10, -24 and -38 % about */
+    } rows[] = { { "0.6", 0.03, 0.20 }, { "2.3", -0.36, -0.14 }, { "4.6", -0.52, -0.28 } };
+    for (size_t i = 0; i < COUNT_OF(rows); i++) {
+        CLEANUP(buf_fini) struct buf line = { 0 };
+        buf_printf(&line,
+                   "--trace gen:poisson,rate=1.98,prompt=16,output=lognormal(150,%s),n=8000 "
+                   "--fleet 1xa100 --seqs-max 4 --seeds 10 --compare order=fcfs,mlfq",
+                   rows[i].c2);
+        struct gate g = gate_run(line.data);
+        double share = gate_relative(&g, "order=mlfq", "jct_s.mean");
+        gate_above("mlfq against fcfs, mean JCT", share, rows[i].low);
+        gate_below("mlfq against fcfs, mean JCT", share, rows[i].high);
+        gate_below("P99 TTFT", gate_mean(&g, "order=mlfq", "ttft_s.p99").mean, 0.2);
+        printf("P99 JCT: %+.1f %%\n", 100 * gate_relative(&g, "order=mlfq", "jct_s.p99"));
+        gate_free(&g);
+    }
+}
+
+static void chunks_protect_tokens(void **state)
+{
+    (void)state;
+    struct gate g = gate_run("--trace azure-2023-conv.csv --fleet 1xa100 --speed 0.8 --order fcfs "
+                             "--batch-tokens 16384 --bias 0 --residual 0 "
+                             "--compare chunk=whole,sarathi,slack");
+    double whole = gate_mean(&g, "chunk=whole", "itl_s.p99").mean;
+    gate_above("whole prompts against 512",
+               whole / gate_mean(&g, "chunk=sarathi", "itl_s.p99").mean, 5);
+    gate_below("JCT no worse", gate_relative(&g, "chunk=sarathi", "jct_s.mean"), 0.02);
+    gate_above("whole prompts against the SLO's size",
+               whole / gate_mean(&g, "chunk=slack", "itl_s.p99").mean, 5);
+    gate_free(&g);
+}
+
+#define TENANTS_MAX 9
+
+struct service {
+    double tokens[TENANTS_MAX]; /* prompt + 2 * answer, of what ended while requests still came */
+    double hit_ratio;
+};
+
+static struct service serve_tenants(const struct gate *g, uint32_t arm)
+{
+    const struct sim_arm *a = &g->arms.arm[arm];
+    CLEANUP(trace_freep) struct trace *t = NULL;
+    struct err err;
+    struct sim_result r;
+    struct service ret = { 0 };
+    assert_int_equal(generate_trace(&a->generate, a->config.seed, &t, &err), 0);
+    assert_int_equal(sim_run(&a->config, t, &r, &err), 0);
+    int64_t last_us = r.outcome[t->count - 1].arrival_us;
+    for (uint32_t i = 0; i < t->count; i++) {
+        const struct trace_request *q = &t->request[i];
+        assert_true(q->tenant < TENANTS_MAX);
+        if (r.outcome[i].end != SIM_COMPLETED || r.outcome[i].last_us > last_us) continue;
+        ret.tokens[q->tenant] += q->prompt_tokens + 2.0 * q->output_tokens;
+    }
+    ret.hit_ratio = (double)r.hit_tokens / (double)r.prompt_tokens;
+    sim_result_fini(&r);
+    return ret;
+}
+
+/* Both offer more than half of what the engine does; one offers three times the other. */
+static void counters_share_out_service(void **state)
+{
+    (void)state;
+    struct gate g = gate_prepare("--trace gen:poisson,rate=120,prompt=lognormal(300,1),"
+                                 "output=lognormal(60,1),n=48000,tenants=2,heavy=3 "
+                                 "--fleet 1xa100 --order fcfs --compare fair=none,vtc");
+    struct service none = serve_tenants(&g, 0), vtc = serve_tenants(&g, 1);
+    gate_within("fcfs: service of the two", none.tokens[1] / none.tokens[2], 3.0, 0.1);
+    gate_within("vtc", vtc.tokens[1] / vtc.tokens[2], 1.0, 0.02);
+    gate_free(&g);
+}
+
+static void deficits_keep_locality(void **state)
+{
+    (void)state;
+    struct gate g = gate_prepare("--trace gen:poisson,rate=60,prompt=lognormal(200,1),"
+                                 "output=lognormal(60,1),n=8000,tenants=8,heavy=3,"
+                                 "system=2048,systems=8 --fleet 1xa100 --kv-tokens 24000 "
+                                 "--order longest_prefix --compare fair=none,dlpm,vtc");
+    struct service lpm = serve_tenants(&g, 0), dlpm = serve_tenants(&g, 1);
+    struct service vtc = serve_tenants(&g, 2);
+    double sum = 0, squares = 0;
+    for (uint32_t t = 1; t < TENANTS_MAX; t++) {
+        printf("tenant %u: %.0f by longest prefix, %.0f by dlpm, %.0f by vtc\n", t, lpm.tokens[t],
+               dlpm.tokens[t], vtc.tokens[t]);
+        sum += dlpm.tokens[t];
+        squares += dlpm.tokens[t] * dlpm.tokens[t];
+    }
+    printf("hits: %.3f by longest prefix, %.3f by dlpm, %.3f by vtc\n", lpm.hit_ratio,
+           dlpm.hit_ratio, vtc.hit_ratio);
+    gate_above("hits of dlpm against longest prefix", dlpm.hit_ratio / lpm.hit_ratio, 0.95);
+    gate_above("Jain's index of dlpm", sum * sum / (8 * squares), 0.98);
+    gate_free(&g);
+}
+
+int main(void)
+{
+    gate_need_data();
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(orders_on_one_a100),
+        cmocka_unit_test(memory_is_short_on_one_l4),
+        cmocka_unit_test(feedback_queues_want_variance),
+        cmocka_unit_test(chunks_protect_tokens),
+        cmocka_unit_test(counters_share_out_service),
+        cmocka_unit_test(deficits_keep_locality),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
