@@ -17,8 +17,8 @@ struct policies_options {
 static const struct config_field rows[] = { REMOTE_OUTPUT_ROW(struct policies_options, output) };
 static const struct opt_positional positionals[] = {
     { .name = "KIND", .offset = offsetof(struct policies_options, kind),
-      .about = "Only this kind: route, predict, scale, shaper, place, migrate, preset, fair, order, "
-               "admit, preempt, chunk, evict, perf or power." },
+      .about = "Only this kind: route, predict, scale, shaper, place, migrate, role, preset, fair, "
+               "order, admit, preempt, chunk, evict, perf or power." },
 };
 static const struct table_column columns[] = {
     { "KIND", "kind", TABLE_TEXT },       { "NAME", "name", TABLE_TEXT },

@@ -8,13 +8,14 @@
 #include "policies/power.h"
 #include "policies/predict.h"
 #include "policies/preset.h"
+#include "policies/role.h"
 #include "policies/route.h"
 #include "policies/scale.h"
 #include "policies/scale_shape.h"
 
-const char *const policy_kinds[] = { "route",  "predict", "scale", "shaper", "place",   "migrate",
-                                     "preset", "fair",    "order", "admit",  "preempt", "chunk",
-                                     "evict",  "perf",    "power", NULL };
+const char *const policy_kinds[] = { "route", "predict", "scale", "shaper", "place", "migrate",
+                                     "role",  "preset",  "fair",  "order",  "admit", "preempt",
+                                     "chunk", "evict",   "perf",  "power",  NULL };
 
 static int row(const char *kind, const char *name, const char *about, const char *source,
                const char *default_name, int (*fn)(void *ctx, const struct policy_row *row),
@@ -38,6 +39,7 @@ int policies_each(int (*fn)(void *ctx, const struct policy_row *row), void *ctx)
     EACH(scale_shape_table, scale_shape_count, "shaper", scale_shape_table[i]->source,
          SCALE_SHAPER_DEFAULT);
     EACH(place_table, place_count, "place", place_table[i]->source, PLACE_DEFAULT);
+    EACH(role_table, role_count, "role", role_table[i]->source, ROLE_DEFAULT);
     EACH(migrate_table, migrate_count, "migrate", migrate_table[i]->source, MIGRATE_DEFAULT);
     EACH(preset_table, preset_count, "preset", preset_table[i]->source, PRESET_DEFAULT);
     EACH(fair_table, fair_count, "fair", fair_table[i]->source, FAIR_DEFAULT);

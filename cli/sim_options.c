@@ -48,7 +48,11 @@ static const struct config_field rows[] = {
                "is the setting of published routing comparisons." },
     ROW_OPTION(route), ROW_OPTION(predict), ROW_OPTION(fair), ROW_OPTION(order),
     ROW_OPTION(admit), ROW_OPTION(preempt), ROW_OPTION(chunk), ROW_OPTION(evict),
-    ROW_OPTION(migrate), ROW_OPTION(perf), ROW_OPTION(power),
+    ROW_OPTION(migrate),
+    { .name = "role", .type = CONFIG_TEXT, AT(role),
+      .about = "Row that gives instances their roles as demand is seen; without it they keep those "
+               "of --fleet. `muster policies role` lists them." },
+    ROW_OPTION(perf), ROW_OPTION(power),
     { .name = "row_watts", .type = CONFIG_FLOAT, .default_text = "0", .min = 0, .max = 1e9,
       .unit = "W", AT(row_watts),
       .about = "What the breaker before all instances allows, for the power row polca; 0: no limit." },
@@ -188,6 +192,7 @@ static int pick_fleet_rows(const struct sim_options *o, struct sim_config *c, st
 {
     int rc = 0;
     PICK(migrate, o->migrate)
+    PICK(role, o->role)
     PICK(perf, o->perf)
     PICK(power, o->power)
     return rc;

@@ -91,6 +91,7 @@ int fleet_launch(struct run *run, uint32_t pool, struct instance **ret, struct e
     struct instance *in;
     int rc = instance_new(&config, &in, err);
     if (rc < 0) return rc;
+    in->role = config.pool->role;
     in->launched_us = run->now_us;
     run->launched++;
     run->instance[place] = in;

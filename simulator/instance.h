@@ -83,6 +83,7 @@ struct instance {
     const struct instance_kind *kind;
     struct instance_config config;
     enum instance_state state;
+    enum role role; /* its pool's at first */
     int64_t launched_us, ready_us;
     double clock;        /* share of the full one; from the next step on */
     uint32_t number;     /* the controller's name for it */

@@ -24,7 +24,6 @@ void moves_start(struct run *run)
     transfers_init(&m->transfers, sim->link_bytes_s, sim->link_us);
     m->row = sim->migrate;
     m->config = MIGRATE_CONFIG_DEFAULT;
-    m->token_bytes = model_spec_kv_token_bytes(&sim->model);
     must(m->row->state_size <= MOVES_STATE_BYTES);
     rng_stream(&m->rng, sim->seed, 0, WORLD_MIGRATE);
     run_at(run, &m->look, run->now_us, RANK_LOOK);
@@ -45,10 +44,17 @@ static struct instance *target_of(const struct run *run, const struct flight *f)
     return in && in->config.serial == f->move_serial ? in : NULL;
 }
 
+/* K and V of one token, as the model of this place has it. */
+static double token_bytes(const struct run *run, const struct sim_pool *pool)
+{
+    return model_spec_kv_token_bytes(pool->has_model ? &pool->model : &run->config.model);
+}
+
 static void copy_tokens(struct run *run, struct flight *f, uint32_t from, uint32_t tokens)
 {
     struct moves *m = &run->moves;
-    must(transfer_begin(&m->transfers, &f->copy, from, f->move_to, tokens * m->token_bytes,
+    const struct sim_pool *pool = run->instance[f->move_to]->config.pool;
+    must(transfer_begin(&m->transfers, &f->copy, from, f->move_to, tokens * token_bytes(run, pool),
                         run->now_us));
     run->result->link_bytes = m->transfers.bytes;
     run_at(run, &m->due, transfers_next_us(&m->transfers), RANK_COPY);
@@ -90,7 +96,7 @@ static void deliver(struct run *run, struct flight *f)
         run->result->migrations++;
         run->result->stall_s += (double)(run->now_us - f->held_us) * 1e-6;
     } else {
-        run->result->handoffs++;
+        run->result->handoffs += f->move_to != f->instance;
     }
     unaim(run, f);
     f->instance = f->move_to;
@@ -114,6 +120,10 @@ void moves_prefilled(struct run *run, struct flight *f)
         return;
     }
     aim(run, f, place, 0);
+    if (place == f->instance) { /* its role has changed meanwhile: all of it is there */
+        deliver(run, f);
+        return;
+    }
     copy_tokens(run, f, f->instance, f->session->computed);
 }
 
@@ -215,7 +225,8 @@ void moves_look(struct run *run)
     struct migrate_instance instance[SIM_INSTANCES_MAX];
     struct migrate_view view = { .instance = instance,
                                  .page_tokens = run->config.page_tokens,
-                                 .page_bytes = run->config.page_tokens * m->token_bytes,
+                                 .page_bytes = run->config.page_tokens *
+                                               token_bytes(run, &run->config.pool[0]),
                                  .link_bytes_s = m->transfers.bytes_s };
     uint32_t used = 0;
     reserve(run);

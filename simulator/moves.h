@@ -16,7 +16,6 @@ struct moves {
     const struct migrate_policy *row;
     struct migrate_config config;
     struct rng rng;
-    double token_bytes;                    /* K and V of one token */
     uint32_t receiving[SIM_INSTANCES_MAX]; /* pages of migrations under way, by target's place */
     struct migrate_session *session;       /* of one look, with the flights behind them */
     struct flight **flight;

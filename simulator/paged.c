@@ -212,7 +212,7 @@ static int submit(struct instance *in, struct flight *f, int64_t now_us, struct 
     struct paged *p = paged_of(in);
     const struct trace *t = in->config.world->trace;
     const struct trace_request *r = &t->request[f->request];
-    bool prefill_only = in->config.pool->role == ROLE_PREFILL;
+    bool prefill_only = in->role == ROLE_PREFILL;
     if (r->prompt_tokens + f->generated >= p->context_max) {
         return err_set(err, -E2BIG, "simulator: a context of %u tokens", p->context_max);
     }
@@ -284,7 +284,7 @@ static void view(struct instance *in, struct migrate_instance *ret, struct migra
     sched_counts_get(p->sched, &c);
     *ret = (struct migrate_instance){
         .present = true,
-        .accepts = in->config.pool->role != ROLE_PREFILL,
+        .accepts = in->role != ROLE_PREFILL,
         .pages_free = kv_index_available(x),
         .running = c.running,
         .step_s = (double)p->step_us * 1e-6,

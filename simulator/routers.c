@@ -87,7 +87,7 @@ void routers_endpoint(struct run *run, struct instance *in)
         .model = service_hash(pool->service),
         .boot = 1 + (uint64_t)in->config.serial,
         .ready = in->state == INSTANCE_READY,
-        .role = pool->role,
+        .role = in->role,
         .has_perf = true,
         .perf = load.perf,
         .token_budget = limits.batch_tokens_max,
@@ -158,6 +158,7 @@ static void deliver_blocks(struct run *run)
 static void finish(struct run *run, struct flight *f, enum sim_end end)
 {
     if (end != SIM_TOO_LONG) scaling_ended(run, f, end == SIM_COMPLETED);
+    if (end == SIM_COMPLETED) roles_ended(run, f);
     tally_end(run->result, f, end);
     flight_give(&run->flights, f);
 }
@@ -254,6 +255,7 @@ void routers_arrive(struct run *run, uint32_t request)
     f->router = (uint32_t)(rng_at(run->config.seed ^ WORLD_ROUTER, request) % run->router_count);
     struct core_verdict v = core_arrive(run->router[f->router].core, &f->core, run->now_us);
     scaling_arrived(run, f);
+    roles_arrived(run, f);
     follow(run, f, v);
 }
 

@@ -11,6 +11,7 @@
 #include "simulator/feed.h"
 #include "simulator/instance.h"
 #include "simulator/moves.h"
+#include "simulator/roles.h"
 #include "simulator/tally.h"
 #include "simulator/trace_features.h"
 
@@ -20,6 +21,7 @@ enum run_rank {
     RANK_INSTANCE = 0,
     RANK_COPY = 256,
     RANK_LOOK = 257,
+    RANK_ROLES = 258,
     RANK_ROUTER = 512,
     RANK_REPORT = 768,
     RANK_CONTROL,
@@ -56,6 +58,7 @@ struct run {
     struct flights flights;
     struct feed feed;
     struct moves moves;
+    struct roles roles;
     struct run_tail ttft, tpot;
     _Alignas(8) char power_state[POWER_STATE_BYTES_MAX];
     /* For the hotspot index, of instances that are gone: prompt tokens, seconds, the highest rate. */

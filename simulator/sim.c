@@ -82,9 +82,9 @@ static int services_check(const struct sim_config *c, const struct trace *trace,
                        service);
     }
     bool moves = c->migrate && c->migrate != migrate_find(STR(MIGRATE_DEFAULT));
-    if (served != 1 && (c->scaling || moves)) {
+    if (served != 1 && (c->scaling || moves || c->role)) {
         return err_set(err, -EINVAL,
-                       "scaling and migration are simulated for one service, number 0");
+                       "scaling, migration and roles are simulated for one service, number 0");
     }
     return 0;
 }
@@ -110,6 +110,7 @@ static int config_check(const struct sim_config *c, const struct trace *trace, s
                        "ref8000 cannot be mixed with other hardware: its cache has "
                        "blocks of another size");
     }
+    if (serial > 0 && c->role) return err_set(err, -EINVAL, "ref8000 has no roles to give");
     if (c->routers == 0 || c->routers > SIM_ROUTERS_MAX) {
         return err_set(err, -EINVAL, "routers: 1 to %d, not %u", SIM_ROUTERS_MAX, c->routers);
     }
@@ -170,6 +171,7 @@ static int start(struct run *run, struct err *err)
     if (!run->ids) return err_set(err, -ENOMEM, "simulator: no memory for a prompt");
     run->now_us = run->trace->request[0].at_us;
     moves_start(run);
+    roles_start(run);
     rc = routers_start(run, err);
     if (rc == 0) rc = scaling_start(run, err);
     return rc < 0 ? rc : fleet_start(run, err);
@@ -227,6 +229,8 @@ static void happen(struct run *run, struct heap_node *node, int64_t until_us)
         moves_arrived(run);
     } else if (rank == RANK_LOOK) {
         moves_look(run);
+    } else if (rank == RANK_ROLES) {
+        roles_look(run);
     } else if (rank < RANK_REPORT) {
         routers_look_at_held(run, rank - RANK_ROUTER);
     } else if (rank == RANK_CONTROL) {

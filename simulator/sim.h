@@ -70,6 +70,7 @@ struct sim_config {
     const struct chunk_policy *chunk;
     const struct evict_policy *evict;
     const struct migrate_policy *migrate;
+    const struct role_policy *role; /* NULL: roles stay as the pools have them */
     const struct perf_policy *perf; /* what engines believe of their speed */
     const struct power_policy *power;
     double row_watts_max; /* what the breaker before all instances allows; 0: none */
@@ -133,7 +134,7 @@ struct sim_result {
     uint32_t offered, ended[SIM_END_COUNT];
     struct sim_histogram itl;
     uint64_t prompt_tokens, hit_tokens, preemptions, steps, events, swaps;
-    uint64_t handoffs, migrations, migrations_dropped, fetches, fetched_tokens;
+    uint64_t handoffs, migrations, migrations_dropped, fetches, fetched_tokens, role_changes;
     double link_bytes, stall_s; /* K and V copied; sum over migrations without a token */
     double hotspot; /* instances x the largest share of the prompt tokens, over ready ones */
     double span_s;  /* first arrival to last end */

@@ -18,7 +18,8 @@ enum world_purpose {
     WORLD_ROUTER,
     WORLD_TIES,
     WORLD_LAUNCH,
-    WORLD_MIGRATE
+    WORLD_MIGRATE,
+    WORLD_ROLES
 };
 
 struct world {

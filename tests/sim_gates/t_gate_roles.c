@@ -217,6 +217,18 @@ static void a_split_loses_at_a_loose_tpot_and_wins_at_a_tight_one(void **state)
     gate_above("1P3D less colocated", tight.mean - tight.half, 0);
 }
 
+/* From whole requests to a split and back is a matter of the SLO, with nobody naming a ratio. */
+static void the_planner_parts_a_running_fleet(void **state)
+{
+    (void)state;
+    struct gate g = gate_run(
+        "--trace gen:poisson,rate=4,prompt=lognormal(1000,1),output=lognormal(200,1),n=3000 "
+        "--fleet 4xa100 --slo-ttft 2s --slo-tpot 12ms --compare role=colocated,planner --seeds 10");
+    struct stats_mean more = gate_difference(&g, "role=planner", "slo.attainment");
+    gate_above("planner's attainment less colocated's", more.mean - more.half, 0.10);
+    gate_free(&g);
+}
+
 /* K and V of a prompt are a gigabyte. */
 static void a_slow_link_takes_the_gain(void **state)
 {
@@ -243,6 +255,7 @@ int main(void)
         cmocka_unit_test(migration_ends_preemptions_and_shortens_the_tail),
         cmocka_unit_test(the_planner_parts_the_phases_where_that_wins),
         cmocka_unit_test(a_split_loses_at_a_loose_tpot_and_wins_at_a_tight_one),
+        cmocka_unit_test(the_planner_parts_a_running_fleet),
         cmocka_unit_test(a_slow_link_takes_the_gain),
     };
     int rc = cmocka_run_group_tests(tests, NULL, NULL);

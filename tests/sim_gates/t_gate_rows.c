@@ -16,6 +16,9 @@
 #define TIDE                                                                      \
     "--trace gen:poisson,rate=steps(1:300,4:300,1:600),prompt=lognormal(1500,1)," \
     "output=lognormal(250,2.3) --slo-ttft 3s --slo-tpot 150ms "
+#define PARTS                                                                             \
+    "--trace gen:poisson,rate=4,prompt=lognormal(1000,1),output=lognormal(200,1),n=3000 " \
+    "--fleet 4xa100 --slo-ttft 2s "
 #define TEXTS "--trace traces/text-5000.jsonl --requests 1500 --speed 8 "
 
 struct workload {
@@ -39,6 +42,8 @@ static const struct workload workloads[] = {
     { "chunk", { TALKS "--fleet 1xl4" }, NULL, false },
     { "evict", { TALKS "--fleet 1xl4 --kv-tokens 20000" }, NULL, false },
     { "migrate", { TALKS "--fleet 3xl4 --kv-tokens 12000 --route random" }, NULL, false },
+    /* Where the TPOT is tight the planner splits the fleet, where it is loose it does not. */
+    { "role", { PARTS "--slo-tpot 100ms", PARTS "--slo-tpot 12ms" }, NULL, true },
     { "scale-policy",
       { TIDE "--fleet 1-24xl4@1 --lead-time 60s", TIDE "--fleet 1-24xl4@1 --kv-tokens 9000" },
       NULL,

@@ -215,6 +215,29 @@ static void decode_instances_balance_among_themselves(void **state)
     sim_result_fini(&r);
 }
 
+/* ---- roles that change ---- */
+
+/* Every row over a fleet that starts with whole requests: nothing is lost, and with a tight TPOT
+ * the phases are parted. */
+static void roles_change_while_it_serves(void **state)
+{
+    (void)state;
+    CLEANUP(trace_freep) struct trace *t = make_trace(1500, 60000, 1500, 200);
+    for (uint32_t i = 0; i < role_count; i++) {
+        struct sim_config c = config_of(4, 0, 0);
+        c.slo_ttft_s = 2, c.slo_tpot_s = 0.014;
+        c.role = role_table[i];
+        struct sim_result a = run(&c, t), b = run(&c, t);
+        assert_true(a.digest == b.digest);
+        bool splits = c.role != role_find(STR("colocated"));
+        if ((a.handoffs > 0) != splits || (a.role_changes > 0) != splits)
+            fail_msg("%s: %lu changes, %lu hand-overs", c.role->name, (unsigned long)a.role_changes,
+                     (unsigned long)a.handoffs);
+        sim_result_fini(&a);
+        sim_result_fini(&b);
+    }
+}
+
 /* ---- peers' caches ---- */
 
 /* Conversations of one long beginning; with one instance slowed by a stream of its own, its cached
@@ -261,6 +284,7 @@ int main(void)
         cmocka_unit_test(sessions_leave_where_pages_are_short),
         cmocka_unit_test(a_copy_that_lost_its_session_is_dropped),
         cmocka_unit_test(decode_instances_balance_among_themselves),
+        cmocka_unit_test(roles_change_while_it_serves),
         cmocka_unit_test(a_peers_cache_is_fetched_where_that_is_quicker),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

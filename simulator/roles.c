@@ -1,0 +1,122 @@
+/* roles.c - a role row looks at the fleet and gives its instances new roles.
+ *
+ * A role changes at once and without a reload: the weights are the same. What an instance has begun it
+ * goes on with: a former decode instance answers its sessions to their end, a former prefill
+ * instance hands over what it has computed. Demand is what was seen to arrive and to end, with a
+ * half-life of a minute; truths of requests under way stay with the world.
+ */
+#include "base/core/bits.h"
+#include "simulator/run.h"
+
+#include <math.h>
+
+#define HALF_LIFE_S 60.0
+#define FIRST_LOOK_US 5000000 /* enough arrivals to know the mixture by */
+#define LOOK_US_MIN 1000000
+#define ATTAINMENT 0.9
+
+void roles_start(struct run *run)
+{
+    struct roles *s = &run->roles;
+    s->row = run->config.role;
+    if (!s->row) return;
+    must(s->row->state_size <= ROLE_STATE_BYTES_MAX);
+    rng_stream(&s->rng, run->config.seed, 0, WORLD_ROLES);
+    s->looked_us = run->now_us;
+    run_at(run, &s->look, run->now_us + FIRST_LOOK_US, RANK_ROLES);
+}
+
+void roles_arrived(struct run *run, const struct flight *f)
+{
+    double tokens = f->core.prompt_tokens;
+    struct roles *s = &run->roles;
+    s->arrivals += 1;
+    s->prompt += tokens;
+    s->prompt2 += tokens * tokens;
+}
+
+void roles_ended(struct run *run, const struct flight *f)
+{
+    double tokens = f->generated;
+    struct roles *s = &run->roles;
+    s->ends += 1;
+    s->output += tokens;
+    s->output2 += tokens * tokens;
+}
+
+static void age(struct roles *s, int64_t now_us)
+{
+    double keep = exp2(-(double)(now_us - s->looked_us) * 1e-6 / HALF_LIFE_S);
+    double *const sum[] = { &s->seconds, &s->arrivals, &s->prompt, &s->prompt2,
+                            &s->ends,    &s->output,   &s->output2 };
+    s->seconds += (double)(now_us - s->looked_us) * 1e-6;
+    s->looked_us = now_us;
+    for (size_t i = 0; i < COUNT_OF(sum); i++)
+        *sum[i] *= keep;
+}
+
+static struct role_instance describe(struct run *run, struct instance *in)
+{
+    struct instance_limits limits;
+    struct instance_load load;
+    instance_limits_get(&run->config, in->config.pool, &limits);
+    in->kind->load(in, run->now_us, &load);
+    struct role_instance r = {
+        .id = in->config.place,
+        .ready = in->state == INSTANCE_READY,
+        .role = in->role,
+        .has_perf = true,
+        .perf = load.perf,
+        .token_budget = limits.batch_tokens_max,
+        .seqs_max = limits.seqs_max,
+        .kv_tokens_max = limits.kv_tokens,
+    };
+    LIST_EACH (&in->flights, node) {
+        const struct session *x = CONTAINER_OF(node, struct flight, on_instance)->session;
+        if (!x || x->state == SESSION_ENDED) continue;
+        if (x->total - x->computed > 1) {
+            r.prompt_pending += x->total - x->computed;
+        } else {
+            r.decode_pending += x->computed;
+            r.decoding++;
+        }
+    }
+    return r;
+}
+
+void roles_look(struct run *run)
+{
+    struct roles *s = &run->roles;
+    struct role_instance instance[SIM_INSTANCES_MAX];
+    struct role_view view = { .instance = instance,
+                              .ttft_slo_s = run->config.slo_ttft_s,
+                              .tpot_slo_s = run->config.slo_tpot_s,
+                              .attainment = ATTAINMENT,
+                              .link_bytes_s = run->config.link_bytes_s,
+                              .token_bytes = model_spec_kv_token_bytes(&run->config.model),
+                              .evaluator = &role_closed_form };
+    age(s, run->now_us);
+    if (s->arrivals > 0 && s->ends > 0) {
+        view.demand = (struct role_demand){ .present = true,
+                                            .arrivals_s = s->arrivals / s->seconds,
+                                            .prompt_mean = s->prompt / s->arrivals,
+                                            .prompt_m2 = s->prompt2 / s->arrivals,
+                                            .output_mean = s->output / s->ends,
+                                            .output_m2 = s->output2 / s->ends };
+    }
+    for (uint32_t i = 0; i < run->places; i++)
+        if (run->instance[i]) instance[view.instance_count++] = describe(run, run->instance[i]);
+    struct role_verdict v;
+    s->row->decide(s->state, &view, run->now_us, &s->rng, &v);
+    for (uint32_t i = 0; i < view.instance_count; i++) {
+        struct instance *in = run->instance[instance[i].id];
+        if (in->role == v.role[i]) continue;
+        in->role = v.role[i];
+        run->result->role_changes++;
+        routers_endpoint(run, in);
+    }
+    moves_stranded(run);
+    for (uint32_t r = 0; r < run->router_count; r++)
+        routers_look_at_held(run, r);
+    run_at(run, &s->look, max_i64(v.again_us, run->now_us + LOOK_US_MIN), RANK_ROLES);
+}

@@ -1,0 +1,23 @@
+/* roles.h - what a role row is told of a run, and when it looks.
+ *
+ * Layer: simulator; internal to a run
+ */
+#pragma once
+#include "policies/role.h"
+#include "simulator/flight.h"
+
+struct roles {
+    const struct role_policy *row; /* NULL: roles stay as the pools have them */
+    struct heap_node look;
+    struct rng rng;
+    int64_t looked_us;
+    double seconds, arrivals, prompt, prompt2; /* decayed sums */
+    double ends, output, output2;
+    _Alignas(8) unsigned char state[ROLE_STATE_BYTES_MAX];
+};
+
+struct run;
+void roles_start(struct run *run);
+void roles_look(struct run *run);
+void roles_arrived(struct run *run, const struct flight *f);
+void roles_ended(struct run *run, const struct flight *f); /* answered whole */
