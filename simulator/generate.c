@@ -13,7 +13,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-enum purpose { ARRIVALS = 0x67656e, BURSTS, TENANT, SYSTEM, LENGTHS, THINK, BLOCKS };
+enum purpose { ARRIVALS = 0x67656e, BURSTS, TENANT, SYSTEM, LENGTHS, THINK, BLOCKS, SERVICE };
 
 #define LIVE_MAX 1000000 /* conversations at once */
 #define SPAN_S_MAX 1e9   /* of a trace: its microseconds stay far from the end of int64_t */
@@ -29,7 +29,7 @@ struct clockwork {
 
 struct conversation {
     struct heap_node node; /* first: by the next turn's time */
-    uint32_t number, turn, turns, tenant, system;
+    uint32_t number, turn, turns, tenant, system, service;
     uint32_t spoken; /* tokens of the prompt and answer so far */
     struct rng lengths, think;
 };
@@ -147,6 +147,9 @@ static void conversation_init(struct generator *g, struct conversation *c)
     rng_stream(&c->think, g->seed, number, THINK);
     c->tenant = pick_tenant(g, number);
     c->system = pick_system(g, number, c->tenant);
+    struct rng rng;
+    rng_stream(&rng, g->seed, number, SERVICE);
+    c->service = (uint32_t)rng_below(&rng, (uint64_t)g->spec->services);
     if (g->spec->turns.shape) c->turns = draw_count(&g->spec->turns, &c->think, 1e6);
     c->spoken = (uint32_t)g->spec->system_tokens;
 }
@@ -180,6 +183,7 @@ static int say(struct generator *g, struct conversation *c, double at_s, struct 
         .output_tokens = output,
         .output_max = (uint32_t)s->output_max,
         .tenant = c->tenant,
+        .service = c->service,
         .session = s->turns.shape ? c->number : 0,
         .turn = s->turns.shape ? c->turn : 0,
         .block_count = name_blocks(g, c, prompt),

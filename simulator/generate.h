@@ -41,6 +41,7 @@ struct generate_spec {
     struct generate_dist prompt, output, turns, think_s;
     double output_max;             /* what requests allow; 0: they do not say */
     double tenants, zipf, heavy;   /* tenant k weighs 1 / k^zipf, the first `heavy` times that */
+    double services;               /* that conversations are for, by chance; 0: one */
     double system_tokens, systems; /* a shared prefix, one of so many */
     double block_tokens, context;
 };

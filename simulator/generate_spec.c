@@ -30,6 +30,7 @@ static const struct key keys[] = {
     { "tenants", FORM_COUNT, AT(tenants), 1, GENERATE_TENANTS_MAX, "tenants that send" },
     { "zipf", FORM_NUMBER, AT(zipf), 0, 5, "tenant k sends in proportion to 1 / k^zipf" },
     { "heavy", FORM_NUMBER, AT(heavy), 1, 1e6, "tenant 1 sends this many times its share" },
+    { "services", FORM_COUNT, AT(services), 1, 1000, "services that requests are for, evenly" },
     { "turns", FORM_DIST, AT(turns), 1, 1e4, "turns of a conversation, which arrivals then start" },
     { "think", FORM_DIST, AT(think_s), 0, 1e6, "seconds between turns, answers included" },
     { "system", FORM_COUNT, AT(system_tokens), 1, 1e6, "tokens of a shared prefix" },

@@ -134,10 +134,16 @@ static void tenants_have_their_shares(void **state)
     near(sent[4], 4000, 0.1, "a light one");
 
     CLEANUP(trace_freep)
-    struct trace *zipf = make("poisson,rate=1,prompt=1,output=1,n=40000,tenants=3,zipf=1", 5);
+    struct trace *zipf =
+        make("poisson,rate=1,prompt=1,output=1,n=40000,tenants=3,zipf=1,services=2", 5);
     memset(sent, 0, sizeof sent);
-    for (uint32_t i = 0; i < zipf->count; i++)
+    uint32_t second = 0;
+    for (uint32_t i = 0; i < zipf->count; i++) {
+        assert_true(zipf->request[i].service < 2);
+        second += zipf->request[i].service;
         sent[zipf->request[i].tenant]++;
+    }
+    near(second, 20000, 0.03, "one of two services");
     near(sent[1] / (double)sent[3], 3, 0.1, "1 to 1/3");
 }
 
