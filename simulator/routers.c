@@ -235,6 +235,8 @@ static void describe(const struct run *run, struct flight *f, const struct trace
     c->prompt_tokens = r->prompt_tokens;
     c->keys = f->keys;
     c->key_count = f->key_count;
+    c->slo_ttft_s = run->config.slo_ttft_s;
+    c->slo_tpot_s = run->config.slo_tpot_s;
     trace_features_of(run->features, f->request, f->key_count ? f->keys[0].lo : 0, &c->features);
 }
 

@@ -10,9 +10,10 @@
 #define WORKLOADS_MAX 2
 
 /* Conversations of unlike tenants over shared prefixes, somewhat more than one instance does. */
-#define TALKS                                                                             \
-    "--trace gen:poisson,rate=1,prompt=lognormal(300,1),output=lognormal(150,2.3),n=600," \
-    "output_max=1000,tenants=6,heavy=4,turns=4,think=exponential(8),system=256,systems=3 "
+#define TALKS                                                                              \
+    "--trace gen:poisson,rate=1,prompt=lognormal(300,1),output=lognormal(150,2.3),n=600,"  \
+    "output_max=1000,tenants=6,heavy=4,turns=4,think=exponential(8),system=256,systems=3 " \
+    "--slo-ttft 3s --slo-tpot 150ms "
 #define TIDE                                                                      \
     "--trace gen:poisson,rate=steps(1:300,4:300,1:600),prompt=lognormal(1500,1)," \
     "output=lognormal(250,2.3) --slo-ttft 3s --slo-tpot 150ms "
@@ -29,7 +30,10 @@ struct workload {
 };
 
 static const struct workload workloads[] = {
-    { "route", { TALKS "--fleet 3xl4+2xa10g --speed 3" }, NULL, true },
+    { "route",
+      { TALKS "--fleet 3xl4+2xa10g --speed 3", TALKS "--fleet 3xl4 --speed 3 --slo-ttft 500ms" },
+      NULL,
+      false },
     { "predict", { TEXTS "--fleet 1xl4 --seqs-max 4 --order sjf_output" }, NULL, false },
     { "order", { TALKS "--fleet 1xl4 --seqs-max 16" }, NULL, false },
     { "fair", { TALKS "--fleet 1xl4 --seqs-max 16" }, NULL, false },
@@ -41,6 +45,8 @@ static const struct workload workloads[] = {
       false },
     { "chunk", { TALKS "--fleet 1xl4" }, NULL, false },
     { "evict", { TALKS "--fleet 1xl4 --kv-tokens 20000" }, NULL, false },
+    { "perf", { TALKS "--fleet 2xl4" }, NULL, false },
+    { "power", { TALKS "--fleet 2xa100 --row-watts 400" }, NULL, false },
     { "migrate", { TALKS "--fleet 3xl4 --kv-tokens 12000 --route random" }, NULL, false },
     /* Where the TPOT is tight the planner splits the fleet, where it is loose it does not. */
     { "role", { PARTS "--slo-tpot 100ms", PARTS "--slo-tpot 12ms" }, NULL, true },
