@@ -5,6 +5,10 @@
 
 #include <math.h>
 
+#define ROUNDS 12      /* of the fixed point: each takes most of what is left of the error */
+#define GROWTH_MAX 2.0 /* of a step's work; what KV memory has room for is not known here */
+#define PROBE 0.25     /* more work, for the slope: whole sessions must differ */
+
 extern const struct power_policy power_max, power_mu_serve, power_dynamollm, power_polca;
 
 const struct power_policy *const power_table[] = { &power_max, &power_mu_serve, &power_dynamollm,
@@ -24,23 +28,51 @@ static bool is_idle(const struct power_instance *in)
     return in->shape.prefill_tokens == 0 && in->shape.decoding_seqs == 0;
 }
 
-double power_stretch(const struct power_instance *in, double clock)
+/* A step of `factor` times the work. */
+static struct perf_shape times(const struct perf_shape *s, double factor)
 {
-    if (!in->roofline || is_idle(in)) return 1;
-    return roofline_step_clock_s(in->roofline, &in->shape, clock) /
-           roofline_step_clock_s(in->roofline, &in->shape, in->clock);
+    return (struct perf_shape){
+        .prefill_tokens = (uint32_t)lround(factor * s->prefill_tokens),
+        .prefill_chunks = (uint32_t)ceil(factor * s->prefill_chunks),
+        .decoding_seqs = (uint32_t)lround(factor * s->decoding_seqs),
+        .kv_tokens_read = (uint64_t)(factor * (double)(s->kv_tokens_read - s->kv_tokens_decoding)) +
+                          (uint64_t)(factor * (double)s->kv_tokens_decoding),
+        .kv_tokens_decoding = (uint64_t)(factor * (double)s->kv_tokens_decoding),
+    };
 }
 
-double power_busy(const struct power_instance *in, double clock)
+static double step_s(const struct power_instance *in, double factor, double clock)
 {
-    return in->busy * power_stretch(in, clock);
+    struct perf_shape shape = times(&in->shape, factor);
+    return roofline_step_clock_s(in->roofline, &shape, clock);
+}
+
+void power_point_at(const struct power_instance *in, double clock, struct power_point *ret)
+{
+    *ret = (struct power_point){ .stretch = 1, .busy = in->busy, .stable = true };
+    if (!in->roofline) return;
+    ret->watts = in->roofline->watts_idle;
+    if (is_idle(in)) return;
+
+    double now_s = step_s(in, 1, in->clock), factor = 1, s = step_s(in, 1, clock);
+    for (int i = 0; i < ROUNDS && factor <= GROWTH_MAX; i++) {
+        factor = fmax(1, s * in->busy / now_s);
+        s = step_s(in, fmin(factor, GROWTH_MAX), clock);
+    }
+    ret->stable = factor <= GROWTH_MAX;
+    factor = fmin(factor, GROWTH_MAX);
+    ret->stretch = s / now_s;
+    ret->busy = fmin(1, in->busy * ret->stretch / factor);
+    ret->load = ret->busy * (step_s(in, factor * (1 + PROBE), clock) / s - 1) / PROBE;
+    struct perf_shape shape = times(&in->shape, factor);
+    ret->watts += ret->busy * (roofline_watts(in->roofline, &shape, clock) - ret->watts);
 }
 
 double power_watts(const struct power_instance *in, double clock)
 {
-    if (!in->roofline) return 0;
-    double busy = fmin(1, power_busy(in, clock)), idle = in->roofline->watts_idle;
-    return idle + busy * (roofline_watts(in->roofline, &in->shape, clock) - idle);
+    struct power_point p;
+    power_point_at(in, clock, &p);
+    return p.watts;
 }
 
 void power_decide(const struct power_policy *p, void *state, const struct power_view *view,

@@ -25,7 +25,7 @@ struct power_instance {
     double busy;                     /* share of the window that steps took, at `clock` */
     double clock;                    /* in force now */
     bool tail_known;                 /* enough answers for the two below */
-    double ttft_s, tpot_s;           /* nine requests in ten had at most this */
+    double ttft_s, tpot_s;           /* 99 requests in 100 had at most this */
     uint32_t waiting;                /* requests not yet computing */
     bool low_priority;               /* is capped first: batch work, loose SLO */
 };
@@ -67,11 +67,16 @@ void power_decide(const struct power_policy *p, void *state, const struct power_
 
 /* What rows share (power.c). */
 
-/* How many times as long the instance's steps take at `clock` as they do at its own. */
-double power_stretch(const struct power_instance *in, double clock);
+/* The steady state of an instance at another clock, with the same requests arriving. Where steps
+ * follow each other without a pause, slower steps meet more sessions: the mean step grows until it
+ * is as long as the work of its own duration. */
+struct power_point {
+    double stretch; /* step seconds, times those now */
+    double busy;    /* share of time */
+    double load;    /* d ln step / d ln work: towards 1 the queue grows without end */
+    double watts;   /* mean; 0 without a roofline */
+    bool stable;    /* there is one, with a step of at most twice the sessions */
+};
+void power_point_at(const struct power_instance *in, double clock, struct power_point *ret);
 
-/* Its share of busy time at `clock`, with the same work; above 1: it cannot keep up. */
-double power_busy(const struct power_instance *in, double clock);
-
-/* Mean watts at `clock` with the same work; 0 without a roofline. */
-double power_watts(const struct power_instance *in, double clock);
+double power_watts(const struct power_instance *in, double clock); /* of that point */

@@ -1,50 +1,54 @@
 /* power_dynamollm.c - the row `dynamollm`: the clock of least energy among those that keep the SLO.
  *
- *     busy(c) = busy * step(c) / step(now)                        the same work takes longer
- *     tpot(c) = tpot * step(c) / step(now)
- *     ttft(c) = ttft * step(c) / step(now) * (1 - busy) / (1 - busy(c))      and so does its queue
- *     allowed: busy(c) <= 0.85, tpot(c) and ttft(c) <= 0.9 of their limits
- *     choose:  least watts(c) = idle + busy(c) (watts of a step at c - idle)
+ *     point(c) = steady state at clock c with the same requests arriving (power.h)
+ *     tpot(c)  = tpot * stretch(c)
+ *     ttft(c)  = ttft * stretch(c) * (1 - load(now)) / (1 - load(c))         and so does its queue
+ *     allowed:   point(c) is stable, load(c) <= 0.7, tpot(c) and ttft(c) <= 0.7 of their limits
+ *     choose:    least watts(c)
  *
  * Work of a window is given, so least mean watts is least energy. It is not always the lowest clock
- * that is allowed: below some clock steps stretch more than their power falls. An instance with no
- * clock allowed runs at full speed.
+ * that is allowed: below some clock steps stretch more than their power falls. The 0.7 pays for
+ * what comes before the next look. An instance with no clock allowed, or with more than a handful
+ * of requests waiting, runs at full speed.
  *
  * Source: DynamoLLM, HPCA 2025 (arXiv 2408.00741): per-instance frequency every 5 s from a profile
- * of energy and latency, under the SLO. Profile: our roofline with the watts of power.h instead of
- * a measured one. Its pools by request length and its choice of parallelism are not clocks: they
- * are not here. */
+ * of energy and latency, under the SLO. Profile: our roofline and its watts instead of a measured
+ * one. Its pools by request length and its choice of parallelism are not clocks: they are not
+ * here. */
 #include "policies/power.h"
 
 #include <math.h>
 
-#define BUSY_MAX 0.85
-#define SLO_PART 0.9
+#define LOAD_MAX 0.7
+#define SLO_PART 0.7
+#define WAITING_MAX 4
 #define AGAIN_US (5 * 1000000ll)
 
 extern const struct power_policy power_dynamollm;
 
-static bool is_allowed(const struct power_instance *in, const struct power_view *view, double clock)
+static bool is_allowed(const struct power_instance *in, const struct power_view *view,
+                       const struct power_point *now, const struct power_point *then)
 {
-    double stretch = power_stretch(in, clock), busy = in->busy * stretch;
-    if (busy > BUSY_MAX) return false;
-    /* A backlog that does not clear is no steady state: the formula of ttft knows nothing of it. */
-    if (in->waiting > 0 && clock < in->clock) return false;
-    double queue = (1 - in->busy) / (1 - busy);
-    return in->tpot_s * stretch <= SLO_PART * view->tpot_slo_s &&
-           in->ttft_s * stretch * fmax(queue, 0) <= SLO_PART * view->ttft_slo_s;
+    if (!then->stable || then->load > LOAD_MAX) return false;
+    double queue = fmax(1, (1 - now->load) / (1 - then->load));
+    return in->tpot_s * then->stretch <= SLO_PART * view->tpot_slo_s &&
+           in->ttft_s * then->stretch * queue <= SLO_PART * view->ttft_slo_s;
 }
 
 static double choose(const struct power_instance *in, const struct power_view *view)
 {
-    if (!in->roofline) return 1;
+    if (!in->roofline || in->waiting > WAITING_MAX) return 1;
     if (!in->tail_known) return in->clock;
-    double best = 1, best_watts = power_watts(in, 1);
-    for (double clock = 1 - POWER_RUNG; clock >= POWER_CLOCK_MIN - 1e-9; clock -= POWER_RUNG) {
-        double at = fmax(clock, POWER_CLOCK_MIN);
-        if (!is_allowed(in, view, at)) break; /* a lower one is slower still */
-        double watts = power_watts(in, at);
-        if (watts < best_watts) best = at, best_watts = watts;
+    struct power_point now, then;
+    power_point_at(in, in->clock, &now);
+    power_point_at(in, 1, &then);
+    double best = 1, best_watts = then.watts;
+    for (int rung = (int)(1 / POWER_RUNG) - 1; rung * POWER_RUNG >= POWER_CLOCK_MIN - 1e-9;
+         rung--) {
+        double clock = rung * POWER_RUNG;
+        power_point_at(in, clock, &then);
+        if (!is_allowed(in, view, &now, &then)) break; /* a lower one is slower still */
+        if (then.watts < best_watts) best = clock, best_watts = then.watts;
     }
     return best;
 }

@@ -1,42 +1,70 @@
 /* power_mu_serve.c - the row `mu_serve`: feed the SLO's slack back into the clock.
  *
  *     slack = min(1 - ttft / ttft_slo, 1 - tpot / tpot_slo), of each instance
- *     slack < 0, or requests wait while slack < low:  clock = 1
- *     slack < low (0.15):   one rung up
- *     slack > high (0.35):  one rung down
+ *     slack < 0.2, or requests wait:                  clock = 1, and no lower than two rungs above
+ *                                                     the clock of now for ten minutes
+ *     (1 - slack) (c / (c - rung))^2 < 0.65:          a rung down
  *
- * Down slowly and up at once: a rung too low costs requests, a rung too high some watts. Between
- * the marks the clock rests, so that it does not swing. Nothing is predicted: where the latency
- * reacts late (queues), so does this.
+ * Down slowly and up at once: a rung too low costs requests, a rung too high some watts. The square
+ * is what a rung may do to latency at most: the step takes longer and so does its queue. Tails are
+ * old news, of requests that began minutes ago: hence the pause between steps down, and the
+ * memory of where it went wrong. Nothing is predicted.
  *
- * Source: mu-Serve, USENIX ATC 2024: the lowest frequency at which the SLO is attained. Marks and
- * step sizes are ours; its placement of operators by their sensitivity to frequency is not here. */
+ * Source: mu-Serve, USENIX ATC 2024: the lowest frequency at which the SLO is attained. Marks,
+ * steps and memory are ours; its placement of operators by their sensitivity to frequency is not
+ * here. */
 #include "policies/power.h"
 
 #include <math.h>
 
-#define LOW 0.15
-#define HIGH 0.35
-#define AGAIN_US (5 * 1000000ll) /* a window must hold enough answers */
+#define SLACK_MIN 0.2
+#define LATENCY_MAX 0.65 /* of the SLO, that a step down may lead to */
+#define WAITING_MAX 4
+#define AGAIN_US (20 * 1000000ll) /* a window must hold answers of its own clock */
+#define FLOOR_US (600 * 1000000ll)
 
 extern const struct power_policy power_mu_serve;
 
-static double choose(const struct power_instance *in, const struct power_view *view)
+struct state {
+    double floor;     /* no clock below it */
+    int64_t until_us; /* as long as this; 0: never set */
+};
+
+static double slack_of(const struct power_instance *in, const struct power_view *view)
 {
-    if (!in->roofline) return 1;
+    return fmin(1 - in->ttft_s / view->ttft_slo_s, 1 - in->tpot_s / view->tpot_slo_s);
+}
+
+/* Whether the clock is back to 1 for its sake. */
+static bool is_short(const struct power_instance *in, const struct power_view *view)
+{
+    if (in->waiting > WAITING_MAX) return true;
+    return in->tail_known && slack_of(in, view) < SLACK_MIN;
+}
+
+static double choose(const struct power_instance *in, const struct power_view *view, double floor)
+{
+    if (!in->roofline || is_short(in, view)) return 1;
     if (!in->tail_known) return in->clock;
-    double slack = fmin(1 - in->ttft_s / view->ttft_slo_s, 1 - in->tpot_s / view->tpot_slo_s);
-    if (slack < 0 || (slack < LOW && in->waiting > 0)) return 1;
-    if (slack < LOW) return in->clock + POWER_RUNG;
-    return slack > HIGH ? in->clock - POWER_RUNG : in->clock;
+    double lower = in->clock - POWER_RUNG;
+    if (lower < fmax(floor, POWER_CLOCK_MIN) - 1e-9) return fmax(in->clock, floor);
+    double worse = in->clock / lower * (in->clock / lower);
+    return (1 - slack_of(in, view)) * worse < LATENCY_MAX ? lower : in->clock;
 }
 
 static void decide(void *state, const struct power_view *view, int64_t now_us,
                    struct power_verdict *ret)
 {
-    (void)state;
+    struct state *s = state;
+    if (now_us >= s->until_us) s->floor = POWER_CLOCK_MIN;
+    for (uint32_t i = 0; i < view->count; i++) {
+        const struct power_instance *in = &view->instance[i];
+        if (!in->roofline || in->clock >= 1 || !is_short(in, view)) continue;
+        s->floor = fmin(1, fmax(s->floor, in->clock + 2 * POWER_RUNG));
+        s->until_us = now_us + FLOOR_US;
+    }
     for (uint32_t i = 0; i < view->count; i++)
-        ret->clock[i] = choose(&view->instance[i], view);
+        ret->clock[i] = choose(&view->instance[i], view, s->floor);
     ret->reason = "clocks follow the SLO's slack";
     ret->again_us = now_us + AGAIN_US;
 }
@@ -45,5 +73,6 @@ const struct power_policy power_mu_serve = {
     .name = "mu_serve",
     .about = "a rung down while the SLO has slack, full clock when it has none",
     .source = "mu-Serve, USENIX ATC 2024",
+    .state_size = sizeof(struct state),
     .decide = decide,
 };

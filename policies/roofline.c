@@ -39,8 +39,13 @@
 #define MEM_RUNTIME 0.15e9   /* kept by the runtime; with peers, their buffers too */
 #define MEM_RUNTIME_TP 0.6e9
 #define ACTIVATION_MOE (8.0 / 5.5) /* experts need more */
-#define WATTS_MEMORY 0.55          /* of the dynamic power, while only memory is busy */
-#define CLOCK_POWER 3.0            /* power of the clock that arithmetic's watts follow: f V^2 */
+/* Shares of what a device draws between idle and its limit, not fitted to a table: decode steps
+ * of large models draw about half of it, prompts nearly all, and four fifths of the clock takes a
+ * fifth off a decode step's watts (POLCA, ASPLOS 2024). */
+#define WATTS_MEMORY 0.35 /* while memory is read; its clock stays */
+#define WATTS_ACTIVE 0.20 /* while anything runs */
+#define WATTS_ARITHMETIC 0.60
+#define CLOCK_POWER 3.0 /* of the clock, that the latter two follow: f V^2 */
 
 static void init_memory(struct roofline *r, const struct hardware *h, const struct model_spec *m)
 {
@@ -225,7 +230,8 @@ double roofline_watts(const struct roofline *r, const struct perf_shape *shape, 
     must(clock > 0 && clock <= 1);
     if (shape->prefill_tokens == 0 && shape->decoding_seqs == 0) return r->watts_idle;
     struct step_parts p = step_parts(r, shape, clock);
-    double busy = WATTS_MEMORY * p.memory_s + p.compute_s * pow(clock, CLOCK_POWER);
+    double core = WATTS_ACTIVE * p.total_s + WATTS_ARITHMETIC * p.compute_s;
+    double busy = WATTS_MEMORY * p.memory_s + core * pow(clock, CLOCK_POWER);
     return r->watts_idle + (r->watts_max - r->watts_idle) * fmin(1, busy / p.total_s);
 }
 

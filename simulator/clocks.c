@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define TAIL_MIN 20 /* fewer answers say nothing of one in ten */
+#define TAIL_MIN 100 /* fewer answers say nothing of one in a hundred */
 
 static void remember(struct run_tail *t, double seconds)
 {
@@ -24,14 +24,14 @@ static int by_value(const void *a, const void *b)
 }
 
 /* False: too few. */
-static bool tail_p90(const struct run_tail *t, double *ret)
+static bool tail_p99(const struct run_tail *t, double *ret)
 {
     uint32_t n = min_u32(t->count, RUN_TAIL);
     if (n < TAIL_MIN) return false;
     double sorted[RUN_TAIL];
     memcpy(sorted, t->seconds, n * sizeof *sorted);
     qsort(sorted, n, sizeof *sorted, by_value);
-    *ret = sorted[n * 9 / 10];
+    *ret = sorted[n * 99 / 100];
     return true;
 }
 
@@ -45,7 +45,7 @@ void clocks_answered(struct run *run, const struct flight *f)
 static uint32_t show(struct run *run, struct power_instance *ret, struct instance **who)
 {
     double ttft_s = 0, tpot_s = 0;
-    bool known = tail_p90(&run->ttft, &ttft_s) && tail_p90(&run->tpot, &tpot_s);
+    bool known = tail_p99(&run->ttft, &ttft_s) && tail_p99(&run->tpot, &tpot_s);
     uint32_t n = 0;
     for (uint32_t i = 0; i < run->places; i++) {
         struct instance *in = run->instance[i];
