@@ -337,6 +337,33 @@ static void random_worlds_end_every_request_once(void **state)
     assert_int_equal(d.arrivals, ended);
 }
 
+/* Half of the answers end at 8 tokens, half at 400: one that has come to 32 is of the long kind. */
+static void what_an_answer_has_come_to_refines_what_is_left(void **state)
+{
+    (void)state;
+    struct core_request r;
+    uint32_t slot = endpoint("a", true);
+    for (uint32_t i = 0; i < 40; i++) {
+        r = request();
+        r.features.output_max = 1000;
+        core_arrive(core, &r, 0);
+        core_end(core, &r, i % 2 ? 400 : 8, false, 0);
+    }
+    r = request();
+    r.features.output_max = 1000;
+    assert_int_equal(core_arrive(core, &r, 0).answer, CORE_SEND);
+    core_tokens(core, &r, 1, 0);
+    double before_s = core_queued_s(core, slot, 0);
+    core_tokens(core, &r, CORE_REFINE_TOKENS - 2, 0);
+    double still_s = core_queued_s(core, slot, 0);
+    core_tokens(core, &r, 1, 0);
+    double after_s = core_queued_s(core, slot, 0);
+    assert_true(still_s < before_s); /* what came is no longer left */
+    assert_true(after_s > 1.3 * before_s);
+    core_end(core, &r, CORE_REFINE_TOKENS, false, 0);
+    assert_true(core_queued_s(core, slot, 0) < 1e-9);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -352,6 +379,8 @@ int main(void)
                                         fresh, drop),
         cmocka_unit_test_setup_teardown(two_routers_begin_at_different_instances, fresh, drop),
         cmocka_unit_test_setup_teardown(what_others_sent_is_avoided, fresh, drop),
+        cmocka_unit_test_setup_teardown(what_an_answer_has_come_to_refines_what_is_left, fresh,
+                                        drop),
         cmocka_unit_test_setup_teardown(random_worlds_end_every_request_once, fresh, drop),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
