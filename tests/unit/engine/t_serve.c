@@ -717,6 +717,7 @@ static void t_wrong_starts(void **state)
     } rows[] = {
         { "public without a key", { "--listen", "0.0.0.0:0" }, "--api-key-file", 1 },
         { "unknown row", { "--order", "fcsf" }, "did you mean fcfs", 1 },
+        { "no text in an engine", { "--predict", "ngram" }, "an engine has no text", 1 },
         { "share", { "--cpu-share", "0.01" }, "--cpu-share", 1 },
         { "context", { "--max-model-len", "9999" }, "256", 1 },
         { "page size", { "--block-size", "20" }, "multiple of 16", 1 },

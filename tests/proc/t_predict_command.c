@@ -1,0 +1,193 @@
+/* t_predict_command.c - `muster predict` as people call it; and a router that keeps what it learned. */
+#include "base/core/own.h"
+#include "base/io/clock.h"
+#include "base/io/file.h"
+#include "tests/proc/rig.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#define TEXTS "traces/text-5000.jsonl"
+
+static struct rig_process engine, router;
+
+/* Runs `muster predict` with the words of the line; its exit code, and all that it printed. */
+static int predict(struct buf *out, const char *format, ...)
+{
+    static uint32_t runs;
+    char text[2048], name[32];
+    const char *argv[RIG_ARGS_MAX] = { getenv("MUSTER_BIN"), "predict" };
+    uint32_t count = 2;
+    va_list ap;
+    va_start(ap, format);
+    vsnprintf(text, sizeof text, format, ap);
+    va_end(ap);
+    for (char *at = text; *at;) {
+        assert_true(count + 1 < RIG_ARGS_MAX);
+        argv[count++] = at;
+        at += strcspn(at, " ");
+        if (*at) *at++ = '\0';
+    }
+    snprintf(name, sizeof name, "predict-%u", runs++); /* logs are appended to */
+    struct rig_process p = rig_start(name, argv, 1, NULL, 0);
+    struct proc_exit how = { 0 };
+    assert_int_equal(proc_wait(&p.proc, RIG_WAIT_US, &how), 0);
+    proc_close(&p.proc);
+    buf_clear(out);
+    assert_int_equal(file_read(p.log, 1 << 22, out, NULL), 0);
+    assert_int_equal(buf_byte(out, '\0'), 0);
+    assert_false(how.killed);
+    return how.code;
+}
+
+static double member(const struct buf *out, const char *name)
+{
+    char key[64];
+    snprintf(key, sizeof key, "\"%s\":", name);
+    const char *at = strstr(out->data, key);
+    assert_non_null(at);
+    return strtod(at + strlen(key), NULL);
+}
+
+static void rows_are_judged(void **state)
+{
+    (void)state;
+    CLEANUP(buf_fini) struct buf out = { 0 };
+    assert_int_equal(predict(&out, "eval -t " TEXTS " -p oracle -n 500 -o json"), 0);
+    assert_true(member(&out, "concordance") == 1 && member(&out, "mae_tokens") == 0);
+    assert_int_equal(predict(&out, "eval -t " TEXTS " -p ngram,trail -n 500"), 0);
+    assert_non_null(strstr(out.data, "no hidden states"));
+    assert_int_equal(predict(&out, "eval -t " TEXTS " -n 200"), 0); /* all rows */
+    assert_non_null(strstr(out.data, "noisy_oracle"));
+}
+
+static void states_are_saved_and_merged(void **state)
+{
+    (void)state;
+    CLEANUP(buf_fini) struct buf out = { 0 };
+    const char *dir = rig_folder();
+    assert_int_equal(predict(&out, "eval -t " TEXTS " -p ngram -n 1000 -o json --save %s/a", dir),
+                     0);
+    double alone = member(&out, "concordance");
+    assert_int_equal(predict(&out, "eval -t " TEXTS " -p ngram -n 800 -o json --save %s/b", dir),
+                     0);
+    assert_int_equal(predict(&out, "merge -p ngram --save %s/ab %s/a %s/b", dir, dir, dir), 0);
+    /* Who has seen the requests before foretells them better. */
+    assert_int_equal(predict(&out, "eval %s/ab -t " TEXTS " -p ngram -n 1000 -o json", dir), 0);
+    assert_true(member(&out, "concordance") > alone + 0.02);
+    assert_int_equal(predict(&out, "eval %s/ab -t " TEXTS " -p ssjf -n 100", dir), 1);
+    assert_non_null(strstr(out.data, "not a state of predictor ssjf"));
+}
+
+static void mistakes_have_sentences(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *line, *says;
+        int code;
+    } rows[] = {
+        { "eval", "wants --trace", 2 },
+        { "judge", "want eval or merge", 2 },
+        { "eval -t " TEXTS " -p ngrm", "did you mean ngram", 1 },
+        { "eval -t /nowhere", "/nowhere", 1 },
+        { "eval -t " TEXTS " --save x", "want one row", 2 },
+        { "merge -p ngram", "merge wants", 2 },
+    };
+    CLEANUP(buf_fini) struct buf out = { 0 };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        int code = predict(&out, "%s", rows[i].line);
+        if (code != rows[i].code || !strstr(out.data, rows[i].says)) {
+            fail_msg("%s: %d, %s", rows[i].line, code, out.data);
+        }
+    }
+}
+
+static void start_router(const char *row, const char *file)
+{
+    char listen[64], to[64];
+    uint16_t port = rig_port();
+    snprintf(listen, sizeof listen, "127.0.0.1:%u", port);
+    snprintf(to, sizeof to, "127.0.0.1:%u", engine.port);
+    const char *argv[] = { getenv("MUSTER_BIN"),
+                           "router",
+                           "--listen",
+                           listen,
+                           "--endpoints",
+                           to,
+                           "--sync",
+                           "100ms",
+                           "--predict",
+                           row,
+                           "--predict-file",
+                           file,
+                           NULL };
+    router = rig_start("router", argv, port, "/health", 200);
+    int64_t until_us = clock_mono_us() + RIG_WAIT_US;
+    while (rig_metric(router.port, "muster_router_endpoints") != 1) {
+        assert_true(clock_mono_us() < until_us);
+        usleep(20000);
+    }
+}
+
+static double predicted_p50(void)
+{
+    CLEANUP(buf_fini) struct buf reply = { 0 };
+    char request[512];
+    static const char body[] = "{\"messages\":[{\"role\":\"user\",\"content\":\"Hello\"}]}";
+    int len = snprintf(request, sizeof request,
+                       "POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\nconnection: close\r\n"
+                       "content-length: %zu\r\n\r\n%s",
+                       sizeof body - 1, body);
+    assert_int_equal(rig_raw(router.port, str_of(request, (size_t)len), &reply), 0);
+    assert_int_equal(buf_byte(&reply, '\0'), 0);
+    const char *at = strstr(reply.data, "x-muster-predicted-p50: ");
+    assert_non_null(at);
+    return strtod(at + strlen("x-muster-predicted-p50: "), NULL);
+}
+
+/* The fake engine answers 8 tokens: a router that has learned it says so from the first request on,
+ * and one with another predictor leaves the file alone. */
+static void a_router_remembers(void **state)
+{
+    (void)state;
+    CLEANUP(buf_fini) struct buf before = { 0 };
+    CLEANUP(buf_fini) struct buf after = { 0 };
+    char port[16], file[512];
+    engine.port = rig_port();
+    snprintf(port, sizeof port, "%u", engine.port);
+    snprintf(file, sizeof file, "%s/learned", rig_folder());
+    const char *argv[] = { getenv("FAKE_ENGINE_BIN"), "--port", port, NULL };
+    engine = rig_start("engine", argv, engine.port, "/seen", 200);
+    start_router("key_table", file);
+    double first = predicted_p50();
+    for (uint32_t i = 0; i < 30; i++)
+        predicted_p50();
+    assert_int_equal(rig_stop(&router), 0);
+    start_router("key_table", file);
+    double then = predicted_p50();
+    assert_true(first > 12 && then < 12);
+    assert_int_equal(rig_stop(&router), 0);
+    assert_int_equal(file_read(file, 1 << 24, &before, NULL), 0);
+    start_router("client_mean", file);
+    predicted_p50();
+    assert_int_equal(rig_stop(&router), 0);
+    assert_int_equal(file_read(file, 1 << 24, &after, NULL), 0);
+    assert_true(str_eq(buf_view(&before), buf_view(&after)));
+    rig_kill(&engine);
+}
+
+int main(void)
+{
+    if (!getenv("MUSTER_BIN") || !getenv("FAKE_ENGINE_BIN")) {
+        print_message("MUSTER_BIN and FAKE_ENGINE_BIN are not set: skipped\n");
+        return 77;
+    }
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(rows_are_judged),
+        cmocka_unit_test(states_are_saved_and_merged),
+        cmocka_unit_test(mistakes_have_sentences),
+        cmocka_unit_test(a_router_remembers),
+    };
+    return rig_end(cmocka_run_group_tests(tests, NULL, NULL));
+}
