@@ -1,6 +1,6 @@
 /* chunk_deadline.c - as much prompt as lets every decoding session keep its mean time per token.
  *
- *     limit = max(step_s_max, least slack >= 0 of the decoding sessions, 2 * step_s(planned))
+ *     limit = max(step_s_max, least slack >= 0 of the decoding sessions, 2 * step_s(decodes alone))
  *     slack = first token + step_s_max * tokens since - now
  *     n     = (limit - step_s(planned)) / (b + e * computed-so-far)
  *
@@ -30,10 +30,16 @@ static uint32_t decide(const struct chunk_view *view)
     if (view->planned.decoding_seqs == 0 || view->step_s_max <= 0) return most;
 
     double base_s = perf_step_s(&view->perf, &view->planned);
-    double limit_s = fmax(fmax(view->step_s_max, view->slack_s), base_s / DECODE_PART_MAX);
+    /* Of the decodes alone: with the chunks that are planned already every prompt would double the
+     * step again. */
+    const struct perf_shape decodes = { .decoding_seqs = view->planned.decoding_seqs,
+                                        .kv_tokens_read = view->planned.kv_tokens_decoding,
+                                        .kv_tokens_decoding = view->planned.kv_tokens_decoding };
+    double decode_s = perf_step_s(&view->perf, &decodes);
+    double limit_s = fmax(fmax(view->step_s_max, view->slack_s), decode_s / DECODE_PART_MAX);
     double token_s = view->perf.b + view->perf.e * (double)view->computed;
     double left_s = limit_s - base_s;
-    uint32_t least = min_u32(TOKENS_MIN, most);
+    uint32_t least = view->planned.prefill_tokens > 0 ? 0 : min_u32(TOKENS_MIN, most);
     if (left_s <= 0) return least;
     double fits = token_s > 0 ? left_s / token_s : (double)most;
     if (fits >= (double)most) return most;

@@ -115,13 +115,17 @@ static void chunks_protect_tokens(void **state)
     (void)state;
     struct gate g = gate_run("--trace azure-2023-conv.csv --fleet 1xa100 --speed 0.8 --order fcfs "
                              "--batch-tokens 16384 --bias 0 --residual 0 "
-                             "--compare chunk=whole,sarathi,slack");
+                             "--compare chunk=whole,sarathi,slack,deadline");
     double whole = gate_mean(&g, "chunk=whole", "itl_s.p99").mean;
     gate_above("whole prompts against 512",
                whole / gate_mean(&g, "chunk=sarathi", "itl_s.p99").mean, 5);
     gate_below("JCT no worse", gate_relative(&g, "chunk=sarathi", "jct_s.mean"), 0.02);
     gate_above("whole prompts against the SLO's size",
                whole / gate_mean(&g, "chunk=slack", "itl_s.p99").mean, 5);
+    gate_below("JCT by deadlines no worse", gate_relative(&g, "chunk=deadline", "jct_s.mean"),
+               0.02);
+    gate_above("whole prompts against deadlines",
+               whole / gate_mean(&g, "chunk=deadline", "itl_s.p99").mean, 2.5);
     gate_free(&g);
 }
 

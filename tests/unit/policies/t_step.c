@@ -299,6 +299,20 @@ static void t_chunk_deadline(void **state)
             .planned.decoding_seqs = 100,
             .step_s_max = 0.05 },
           210 },
+        { "deadline: half once, not again for every prompt",
+          "deadline",
+          { .tokens_left = 900,
+            .budget_left = 512,
+            .planned = { .decoding_seqs = 100, .prefill_tokens = 150, .prefill_chunks = 1 },
+            .step_s_max = 0.05 },
+          60 },
+        { "deadline: and then nothing, not the least for every prompt",
+          "deadline",
+          { .tokens_left = 900,
+            .budget_left = 512,
+            .planned = { .decoding_seqs = 100, .prefill_tokens = 211, .prefill_chunks = 1 },
+            .step_s_max = 0.05 },
+          0 },
     };
     check_chunks(rows, COUNT_OF(rows), &perf);
     assert_true(chunk_find(STR("deadline"))->needs_slack);
