@@ -24,6 +24,11 @@ static const struct config_field rows[] = {
     { .name = "predict_file", .type = CONFIG_TEXT, AT(predict_file),
       .about = "File that keeps what the predictor learned: merged in at start, written at a "
                "clean end." },
+    { .name = "record", .type = CONFIG_TEXT, AT(record),
+      .about = "File for routing decisions as `muster replay` reads them: views, lengths and "
+               "hashes, no text." },
+    { .name = "record_max", .type = CONFIG_BYTES, .default_text = "256MiB", .min = 65536,
+      .max = 4e9, AT(record_max), .about = "Bytes of that file; nothing is recorded beyond." },
     { .name = "threads", .type = CONFIG_INT, .default_text = "1", .min = 1, .max = 64,
       .unit = "threads", AT(threads),
       .about = "Threads that move bytes; one more decides." },

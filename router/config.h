@@ -13,6 +13,8 @@ struct router_config {
     struct config_texts endpoints; /* host:port of engines, besides the controller's */
     struct config_texts cors_origins;
     struct str route, predict, predict_file;
+    struct str record; /* empty: none */
+    int64_t record_max;
     int64_t threads;
     int64_t requests_max, held_max, hold_us_max;
     int64_t index_bytes;

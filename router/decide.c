@@ -347,6 +347,7 @@ void decide_route_set(struct decide *d, struct str name)
         log_event(LOG_WARN, "route_unknown", "name=%.*s", STR_ARG(name));
     } else if (row != core_route(d->core)) {
         core_route_set(d->core, row);
+        record_row(d->record, row);
         log_event(LOG_INFO, "route_set", "name=%s", row->name);
     }
 }
@@ -461,6 +462,10 @@ int decide_new(const struct decide_config *config, struct decide **ret, struct e
     d->held_timer = (struct loop_timer){ .fn = on_held_timer, .arg = d };
     rc2 = loop_new(&d->loop, err);
     if (rc2 == 0) rc2 = http_client_new(d->loop, NULL, &d->client, err);
+    if (rc2 == 0 && rc->record.len > 0) {
+        rc2 = record_open(rc->record.data, (uint64_t)rc->record_max, core.route, &d->record, err);
+        core.watch = d->record ? record_watch(d->record) : NULL;
+    }
     if (rc2 == 0) rc2 = core_new(&core, &d->core, err);
     if (rc2 == 0) rc2 = bundles_new(d->loop, d->client, d->secret, &d->bundles, err);
     if (rc2 == 0) rc2 = tenants_new(&d->tenants, err);
@@ -489,6 +494,8 @@ void decide_free(struct decide *d)
     tenant_keys_unref(d->keys);
     services_fini(&d->services);
     core_free(d->core);
+    uint64_t left_out = record_close(d->record);
+    if (left_out > 0) log_event(LOG_WARN, "record_full", "left_out=%lu", (unsigned long)left_out);
     http_client_free(d->client);
     if (d->lane.loop) lane_fini(&d->lane);
     loop_free(d->loop);

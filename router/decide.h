@@ -8,6 +8,7 @@
 #include "router/config.h"
 #include "router/face.h"
 #include "router/metrics.h"
+#include "router/record.h"
 #include "router/request.h"
 #include "router/services.h"
 
@@ -29,6 +30,7 @@ struct decide {
     struct loop *loop;
     struct http_client *client;
     struct core *core;
+    struct record *record; /* NULL: nothing is recorded */
     struct bundles *bundles;
     struct tenants *tenants;
     struct services services;

@@ -74,6 +74,12 @@ static int chat(const char *more, struct buf *reply)
     return rig_call(router.port, CHAT, body, reply);
 }
 
+static bool is_idle(void *arg)
+{
+    (void)arg;
+    return rig_metric(router.port, "muster_router_in_flight_requests") <= 0.5;
+}
+
 /* Waits until the router has the engines' tokenizer: requests then need no wait. */
 static void wait_ready(double endpoints)
 {
@@ -233,7 +239,7 @@ static void a_client_that_leaves_is_passed_on(void **state)
         rig_wait_number(engine[0].port, "/seen", "left", (int64_t)half + 1);
         if (half) close(fd);
     }
-    assert_true(rig_metric(router.port, "muster_router_in_flight_requests") <= 0.5);
+    rig_wait(is_idle, NULL, "nothing in flight"); /* the gauge follows the sync */
 }
 
 /* With the predictor that asks the model first: two calls for one answer, and a client that leaves
@@ -264,7 +270,35 @@ static void questions_of_length_are_asked_first(void **state)
     rig_wait_number(engine[0].port, "/seen", "open", 0);
     assert_int_equal(chat("", &reply), 200);
     assert_int_equal(rig_number(engine[0].port, "/seen", "calls"), 5);
-    assert_true(rig_metric(router.port, "muster_router_in_flight_requests") <= 0.5);
+    rig_wait(is_idle, NULL, "nothing in flight"); /* the gauge follows the sync */
+}
+
+/* A router keeps its decisions; another row is asked about them from the file. */
+static void decisions_are_recorded_and_put_to_another_row(void **state)
+{
+    (void)state;
+    CLEANUP(buf_fini) struct buf reply = { 0 };
+    char path[] = "/tmp/muster-record-XXXXXX", line[512];
+    int fd = mkstemp(path);
+    assert_true(fd >= 0);
+    close(fd);
+    start_engine(0, "none", "0");
+    start_engine(1, "none", "0");
+    start_router(2, "--record", path);
+    wait_ready(2);
+    for (int i = 0; i < 6; i++)
+        assert_int_equal(chat("", &reply), 200);
+    assert_int_equal(rig_stop(&router), 0);
+    snprintf(line, sizeof line, "%s replay %s --route round_robin -o json", getenv("MUSTER_BIN"),
+             path);
+    FILE *out = popen(line, "r");
+    char text[2048] = "";
+    assert_true(out && fread(text, 1, sizeof text - 1, out) > 0);
+    assert_int_equal(pclose(out), 0);
+    unlink(path);
+    assert_non_null(strstr(text, "\"recorded\":\"completion\""));
+    assert_non_null(strstr(text, "\"decisions\":6"));
+    assert_non_null(strstr(text, "\"route\":\"round_robin\""));
 }
 
 static void requests_wait_for_an_instance_and_no_longer_than_allowed(void **state)
@@ -329,6 +363,7 @@ int main(void)
         CASE(a_broken_stream_ends_with_an_error_and_without_done),
         CASE(a_client_that_leaves_is_passed_on),
         CASE(questions_of_length_are_asked_first),
+        CASE(decisions_are_recorded_and_put_to_another_row),
         CASE(requests_wait_for_an_instance_and_no_longer_than_allowed),
         CASE(routing_policies_change_while_it_runs_for_the_fleet_only),
     };

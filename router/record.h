@@ -1,0 +1,52 @@
+/* record.h - a bounded file of routing decisions: what the policy saw, what it said, what it met.
+ *
+ * Layer:    router (router/core, base/io)
+ * Threads:  written by the decision thread, through a buffer; read by `muster replay`
+ * Rules:    (1) views, requests as the policy sees them (lengths and hashes, no text), verdicts and
+ *               the events told to policies; what a row needs to be asked again
+ *           (2) at bytes_max nothing more is written; what is left out is counted
+ *           (3) a reader of another layout refuses the file: its head carries version and sizes
+ */
+#pragma once
+#include "base/core/err.h"
+#include "base/core/own.h"
+#include "base/core/str.h"
+#include "router/core/core.h"
+
+struct record;
+
+/* Truncates `path`, mode 0600. -errno with a sentence. `row` is the routing row at the start. */
+int record_open(const char *path, uint64_t bytes_max, const struct route_policy *row,
+                struct record **ret, struct err *err);
+uint64_t record_close(struct record *r); /* how many entries were left out; NULL: 0 */
+const struct core_watch *record_watch(struct record *r);
+
+/* The row that decides from now on. */
+void record_row(struct record *r, const struct route_policy *row);
+
+enum record_kind { RECORD_ROW, RECORD_DECISION, RECORD_EVENT, RECORD_KIND_COUNT };
+
+struct record_entry {
+    enum record_kind kind;
+    uint64_t id; /* of the decision */
+    int64_t at_us;
+    char row[64]; /* RECORD_ROW */
+
+    /* RECORD_DECISION; the view's instances are the reader's, until the next entry */
+    struct route_view view;
+    struct route_req req;
+    struct route_verdict verdict;
+
+    struct route_event event; /* RECORD_EVENT */
+};
+
+struct record_reader {
+    struct str rest;
+    struct route_instance instance[ROUTE_INSTANCES_MAX];
+};
+
+/* `file` is the whole file and stays. -EINVAL when it is not a record of this version. */
+int record_read_begin(struct record_reader *r, struct str file, struct err *err);
+
+/* 1 an entry, 0 the end (a torn last entry too), -EINVAL nonsense. */
+int record_read(struct record_reader *r, struct record_entry *ret, struct err *err);
