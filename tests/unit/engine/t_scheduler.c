@@ -279,6 +279,9 @@ static void run_load(const struct sched_config *config, uint64_t seed, bool pred
         bool ran = step(&r);
         collect(&r, &l);
         if (!had_work) assert_false(ran);
+        /* Nothing stands idle while somebody could use a step. */
+        if (!ran && sched_has_work(r.s))
+            fail_msg("%s: idle at step %lu", why, (unsigned long)r.steps);
         bool open = false;
         for (uint32_t i = 0; i < sent; i++)
             open |= l.session[i] != NULL;
@@ -391,8 +394,10 @@ static void t_every_row_the_same_tokens(void **state)
                 if (config.preset->swap_ratio > 0 && config.swap_pages == 0)
                     config.swap_pages = config.pages;
             }
-            struct sched_counts c;
+            struct sched_counts c, again;
             run_load(&config, row * 100 + i, row % 2, why, &c);
+            run_load(&config, row * 100 + i, row % 2, why, &again);
+            if (memcmp(&c, &again, sizeof c) != 0) fail_msg("%s: not twice the same", why);
             swapped += c.swapped_in;
             parked += c.parked;
         }
