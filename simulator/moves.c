@@ -129,8 +129,10 @@ void moves_prefilled(struct run *run, struct flight *f)
 
 void moves_stranded(struct run *run)
 {
-    LIST_EACH_SAFE (&run->moves.stranded, node) {
-        list_remove(node);
+    struct list *last = run->moves.stranded.prev; /* who is stranded again comes behind it */
+    for (bool more = !list_empty(&run->moves.stranded); more;) {
+        struct list *node = list_pop_front(&run->moves.stranded);
+        more = node != last;
         moves_prefilled(run, CONTAINER_OF(node, struct flight, link));
     }
 }
