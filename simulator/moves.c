@@ -111,11 +111,19 @@ static void deliver(struct run *run, struct flight *f)
 
 /* ---- hand-overs ----------------------------------------------------------------------------- */
 
+/* Its target is gone, or what it had at its source: for the router it is where its pages are. */
+static void count_at_source(struct run *run, struct flight *f)
+{
+    if (f->core.slot == f->instance) return;
+    core_move(run->router[f->router].core, &f->core, f->instance, run->now_us);
+}
+
 void moves_prefilled(struct run *run, struct flight *f)
 {
     uint32_t place = core_hand_over(run->router[f->router].core, &f->core, run->now_us);
     f->move = FLIGHT_HANDED_OVER;
     if (place == ROUTE_NONE) {
+        count_at_source(run, f);
         list_push_back(&run->moves.stranded, &f->link);
         return;
     }
@@ -287,7 +295,11 @@ void moves_forget(struct run *run, struct flight *f)
         f->move = FLIGHT_STAYS;
         return;
     }
-    run->result->migrations_dropped += f->move != FLIGHT_HANDED_OVER;
+    if (f->move == FLIGHT_HANDED_OVER) {
+        count_at_source(run, f);
+    } else {
+        run->result->migrations_dropped++;
+    }
     unaim(run, f);
 }
 

@@ -229,6 +229,32 @@ static void the_planner_parts_a_running_fleet(void **state)
     gate_free(&g);
 }
 
+/* Sources and targets die under hand-overs and migrations, over a fast link and a slow one: every
+ * request ends once. */
+static void moves_survive_lost_instances(void **state)
+{
+    (void)state;
+    static const char *const links[] = { "2GB", "50MB" };
+    for (size_t i = 0; i < COUNT_OF(links); i++) {
+        char command[512];
+        snprintf(command, sizeof command,
+                 "--trace gen:poisson,rate=steps(2:100,6:100),prompt=lognormal(900,1),"
+                 "output=lognormal(250,2) --fleet 1-3xl4:prefill@1+1-3xl4@1+1-4xl4:decode@1 "
+                 "--scale-policy keda_queue --lead-time 20s --life 90s --launch-failures 0.2 "
+                 "--migrate llumnix --kv-tokens 9000 --link %s --seeds 10",
+                 links[i]);
+        struct gate g = gate_run(command);
+        for (uint32_t s = 0; s < g.arms.seeds; s++) {
+            const struct report *r = &g.arms.arm[0].run[s];
+            assert_int_equal(r->offered,
+                             r->completed + r->rejected + r->unfinished + r->too_long + r->failed);
+            assert_int_equal(r->unfinished, 0);
+            assert_true(r->failed > 0 && r->handoffs > 0);
+        }
+        gate_free(&g);
+    }
+}
+
 /* K and V of a prompt are a gigabyte. */
 static void a_slow_link_takes_the_gain(void **state)
 {
@@ -256,6 +282,7 @@ int main(void)
         cmocka_unit_test(the_planner_parts_the_phases_where_that_wins),
         cmocka_unit_test(a_split_loses_at_a_loose_tpot_and_wins_at_a_tight_one),
         cmocka_unit_test(the_planner_parts_a_running_fleet),
+        cmocka_unit_test(moves_survive_lost_instances),
         cmocka_unit_test(a_slow_link_takes_the_gain),
     };
     int rc = cmocka_run_group_tests(tests, NULL, NULL);
