@@ -28,15 +28,13 @@ uint32_t place_cheapest(const struct place_view *view, const bool *fits)
 
 void place_finish(const struct place_view *view, struct place_verdict *ret)
 {
-    uint32_t most = 0;
     ret->next = PLACE_NONE;
     ret->cost_h = 0;
     for (uint32_t i = 0; i < view->offer_count; i++) {
         const struct place_offer *o = &view->offer[i];
         ret->cost_h += ret->want[i] * o->price_h;
-        uint32_t have = place_have(o);
-        if (!o->usable || ret->want[i] <= have || ret->want[i] - have <= most) continue;
-        most = ret->want[i] - have;
+        if (!o->usable || ret->want[i] <= place_have(o)) continue;
+        if (ret->next != PLACE_NONE && o->price_h >= view->offer[ret->next].price_h) continue;
         ret->next = i;
     }
 }

@@ -98,5 +98,6 @@ static inline uint32_t place_have(const struct place_offer *o)
  * prices; PLACE_NONE when there is none. */
 uint32_t place_cheapest(const struct place_view *view, const bool *fits);
 
-/* Fills next (the offer most is missing at, the earlier on ties) and cost_h from want. */
+/* Fills next (the cheapest offer that something is missing at, the earlier on ties) and cost_h from
+ * want. */
 void place_finish(const struct place_view *view, struct place_verdict *ret);

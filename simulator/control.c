@@ -3,7 +3,8 @@
  *     launch -> provision -> image -> weights -> warm-up -> ready -> draining -> ended
  *                  \____________ fails half-way ________/      \___ lost ___/
  *
- * One service, one offer a pool. What plan() sees is built here as controller/observe.c builds it
+ * One service. Pools whose instances are alike (same step times and limits) are one pool of the plan
+ * with an offer each, which the placement row chooses among. What plan() sees is built here as controller/observe.c builds it
  * from reports; the windows that routers keep are in control_window.c. */
 #include "simulator/control.h"
 
@@ -45,6 +46,7 @@ struct zone {
 struct sim_control {
     struct sim_control_setup setup;
     struct plan_service service;
+    uint32_t group[SCALE_POOLS_MAX]; /* the plan's pool that each pool is an offer of */
     struct offer offer[SCALE_POOLS_MAX];
     struct offer_health health[SCALE_POOLS_MAX];
     struct zone zone[SIM_ZONES_MAX];
@@ -276,7 +278,7 @@ static void show_machine(const struct sim_control *c, uint32_t number,
     const struct machine *m = &c->machine[number];
     const struct sim_control_pool *p = &c->setup.pool[m->pool];
     const struct sim_load *l = load_of(in, number);
-    *ret = (struct plan_instance){ .pool = m->pool,
+    *ret = (struct plan_instance){ .pool = c->group[m->pool],
                                    .offer = m->pool,
                                    .phase = phase_of(m),
                                    .fresh = l || m->stage == STAGE_STARTING,
@@ -305,8 +307,8 @@ static void foresee(struct sim_control *c, int64_t now_us)
     uint32_t second = (uint32_t)min_i64(now_us / SECOND, c->need_count - 1);
     uint32_t want = c->need_count ? c->need[second] : 0;
     want = min_u32(max_u32(want, c->service.min), c->service.max);
-    for (uint32_t p = 0; p < c->setup.pool_count; p++) {
-        uint32_t n = min_u32(want, c->setup.pool[p].max);
+    for (uint32_t p = 0; p < c->service.pool_count; p++) {
+        uint32_t n = min_u32(want, c->service.pool[p].max);
         c->service.pool[p].manual = (int32_t)n;
         want -= n;
     }
@@ -318,7 +320,7 @@ static void carry_out(struct sim_control *c, int64_t now_us)
         const struct plan_action *a = &c->plan.action[i];
         c->total.scale_actions++;
         if (a->act == PLAN_LAUNCH) {
-            launch(c, a->pool, now_us);
+            launch(c, a->offer, now_us);
             continue;
         }
         uint32_t number = c->view_number[a->instance];
@@ -367,13 +369,43 @@ static void decide(struct sim_control *c, int64_t now_us, const struct sim_contr
 
 /* ---- the public functions ---- */
 
+/* Engines of both pools would be told apart by nothing but their offer. */
+static bool are_alike(const struct sim_control_pool *a, const struct sim_control_pool *b)
+{
+    const struct perf_coef *f = &a->prior, *g = &b->prior;
+    bool alike = !(f->a < g->a) && !(f->a > g->a) && !(f->b < g->b) && !(f->b > g->b);
+    alike &= !(f->c < g->c) && !(f->c > g->c) && !(f->d < g->d) && !(f->d > g->d);
+    return alike && a->seqs_max == b->seqs_max && a->kv_tokens_max == b->kv_tokens_max &&
+           a->context_tokens == b->context_tokens;
+}
+
+/* Makes pool `p` an offer of the plan's pool of its kind, which is added when it is the first. */
+static void add_offer(struct sim_control *c, uint32_t p)
+{
+    const struct sim_control_pool *from = &c->setup.pool[p];
+    struct plan_service *v = &c->service;
+    uint32_t first = 0;
+    while (first < p && !are_alike(&c->setup.pool[first], from))
+        first++;
+    uint32_t g = first < p ? c->group[first] : v->pool_count++;
+    struct plan_pool *to = &v->pool[g];
+    c->group[p] = g;
+    if (first == p) {
+        *to = (struct plan_pool){ .manual = -1 };
+        snprintf(to->name, sizeof to->name, "pool%u", p);
+        snprintf(to->provider, sizeof to->provider, "sim");
+    }
+    to->offer[to->offer_count++] = p;
+    to->min += from->min;
+    to->max = min_u32(to->max + from->max, SCALE_COUNT_MAX);
+}
+
 static void fill_service(struct sim_control *c)
 {
     const struct sim_control_setup *s = &c->setup;
     const struct scale_policy *policy = s->policy ? s->policy : scale_find(STR(SCALE_DEFAULT));
     struct plan_service *v = &c->service;
     *v = (struct plan_service){ .name = "service",
-                                .pool_count = s->pool_count,
                                 .min = s->min,
                                 .max = s->max,
                                 .ttft_slo_s = s->ttft_slo_s,
@@ -388,12 +420,7 @@ static void fill_service(struct sim_control *c)
     uint32_t sum = 0;
     for (uint32_t p = 0; p < s->pool_count; p++) {
         const struct sim_control_pool *from = &s->pool[p];
-        struct plan_pool *to = &v->pool[p];
-        *to = (struct plan_pool){
-            .offer = { p }, .offer_count = 1, .min = from->min, .max = from->max, .manual = -1
-        };
-        snprintf(to->name, sizeof to->name, "pool%u", p);
-        snprintf(to->provider, sizeof to->provider, "sim");
+        add_offer(c, p);
         struct offer *o = &c->offer[p];
         *o = (struct offer){ .price_h = from->price_h,
                              .price_known = true,

@@ -313,18 +313,21 @@ static uint32_t best_to_keep(const struct desk *d, uint32_t pool)
     return best;
 }
 
-/* The offer that most is missing at, by the row's answer and what was launched on it since. */
+/* The cheapest offer that the row wants more of, less what was launched since; the earlier on equal
+ * prices. A row may want more than the target (spares, something beside): the target bounds what is
+ * launched, so that the dearer of it is left out. */
 static uint32_t next_offer(const struct desk *d, uint32_t pool, struct place_verdict *v)
 {
     const struct plan_pool *p = &d->service->pool[pool];
-    uint32_t next = v->next;
-    uint32_t most = 0;
+    uint32_t next = PLACE_NONE;
     for (uint32_t i = 0; i < p->offer_count; i++) {
+        const struct offer *o = &d->view->offer[p->offer[i]];
+        if (v->want[i] == 0) continue;
         if (!plan_offer_usable(d->view, d->service, p->offer[i], d->now_us)) continue;
-        if (v->want[i] <= most) continue;
-        most = v->want[i];
+        if (next != PLACE_NONE && o->price_h >= d->view->offer[p->offer[next]].price_h) continue;
         next = i;
     }
+    if (next == PLACE_NONE) next = v->next;
     if (next == PLACE_NONE) return PLAN_NONE;
     if (v->want[next] > 0) v->want[next]--;
     return p->offer[next];
