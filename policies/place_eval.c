@@ -3,6 +3,8 @@
 
 #include <math.h>
 
+#define EVAL_SIGMAS 1.282 /* EVAL_QUANTILE of a normal distribution */
+#define EVAL_SPREAD 1.4   /* nine prompts in ten of a bucket are below so many times its mean */
 #define STEP_ROUNDS 30
 #define RATE_ROUNDS 40
 #define STEP_S_MIN 1e-6
@@ -67,24 +69,35 @@ static double prompt_s(const struct roofline *r, double tokens)
     return sum;
 }
 
+/* Requests come in bunches: over the life of one, life_s, the work that arrives is above its mean by
+ * EVAL_SIGMAS standard deviations of a Poisson stream whose requests differ in work (C2 = 1). */
+static double burst_rate(double rate_s, double life_s)
+{
+    return rate_s + EVAL_SIGMAS * sqrt(2 * rate_s / life_s);
+}
+
 bool eval_at(const struct roofline *r, const struct place_bucket *work, double rate_s,
              struct place_score *ret)
 {
-    double s = steady_step_s(r, work, rate_s);
+    double mean = steady_step_s(r, work, rate_s);
+    if (mean >= STEP_S_MAX) return false;
+    double rate = burst_rate(rate_s, fmax(work->output_tokens * mean, mean));
+    double s = steady_step_s(r, work, rate);
     if (s >= STEP_S_MAX) return false;
-    double n = rate_s * work->output_tokens * s;
+    double n = rate * work->output_tokens * s;
     double context = work->prompt_tokens + work->output_tokens / 2;
-    if (rate_s * work->prompt_tokens * s > EVAL_CHUNK_TOKENS) return false;
+    if (rate * work->prompt_tokens * s > EVAL_CHUNK_TOKENS) return false;
     if (n > EVAL_SEQS_MAX || n * context > (double)roofline_kv_tokens(r)) return false;
     if (work->prompt_tokens + work->output_tokens > (double)roofline_kv_tokens(r)) return false;
 
-    double steps = ceil(work->prompt_tokens / EVAL_CHUNK_TOKENS);
+    double longer = work->prompt_tokens * EVAL_SPREAD;
+    double steps = ceil(longer / EVAL_CHUNK_TOKENS);
     double margin = prompt_s(r, work->prompt_tokens);
-    double own = s / 2 + s * steps + margin; /* half a step until it is looked at */
+    double own = s / 2 + s * steps + prompt_s(r, longer); /* half a step until it is looked at */
     double load = rate_s * margin;
     if (load >= 1) return false;
     double wait = load / (1 - load) * margin * log(1 / (1 - EVAL_QUANTILE));
-    struct perf_shape shape = shape_of(work, rate_s, s);
+    struct perf_shape shape = shape_of(work, rate_s, mean);
     *ret = (struct place_score){
         .rate_s = rate_s, .ttft_s = wait + own, .tpot_s = s, .watts = roofline_watts(r, &shape, 1)
     };

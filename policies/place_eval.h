@@ -10,15 +10,18 @@
  *
  *     s = step_seconds(q prompt tokens, n sessions, their KV)         the smallest fixed point
  *
- * The promise is kept for nine requests in ten (EVAL_QUANTILE):
+ * The promise is kept for nine requests in ten (EVAL_QUANTILE). Requests come in bunches, so that the
+ * step s' is that of the rate which nine lives T = O s in ten stay below,
  *
- *     TPOT  s <= slo_tpot
- *     TTFT  wait + own <= slo_ttft,   own = the steps that the prompt takes, at s each plus what its
- *           own tokens add; wait as of a queue with one server (Pollaczek-Khinchine with C2 = 1) of
- *           service own and load r own', own' = the prompt's seconds at the margin, its quantile
- *           by the exponential tail
- *     KV    n (P + O / 2) <= the tokens that fit;  n <= seqs_max
+ *     r' = r + 1.28 sqrt(2 r / T)       Poisson arrivals whose requests differ in work, C2 = 1
  *
+ *     TPOT  s' <= slo_tpot
+ *     TTFT  wait + own <= slo_ttft,   own = the steps that a long prompt of the bucket takes, at s'
+ *           each, plus what its own tokens add; wait as of a queue with one server
+ *           (Pollaczek-Khinchine with C2 = 1), its quantile by the exponential tail
+ *     KV    n (P + O / 2) at r' <= the tokens that fit;  n <= EVAL_SEQS_MAX
+ *
+ * An instance by itself: a fleet whose router evens out bunches does somewhat better.
  * The rate is found by bisection: all four grow with r.
  */
 #pragma once

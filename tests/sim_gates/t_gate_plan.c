@@ -1,0 +1,51 @@
+/* t_gate_plan.c - the evaluator behind `muster plan` against the simulator: at the rate that it gives
+ * an instance, nine requests in ten keep the promise (TTFT 1 s, TPOT 50 ms). Poisson arrivals,
+ * lognormal lengths with C2 of 0.3 (prompts) and 0.5 (answers). */
+#include "base/core/bits.h"
+#include "policies/place_eval.h"
+#include "tests/sim_gates/gate.h"
+
+#include <stdio.h>
+
+static const struct {
+    const char *hardware;
+    uint32_t prompt, output;
+    double least; /* attainment; 0.9 unless the promise is hardly possible there */
+} cases[] = {
+    { "a100", 1155, 211, 0.9 }, { "a100", 4000, 100, 0.88 }, { "a100", 300, 600, 0.9 },
+    { "h100", 1155, 211, 0.9 }, { "h100", 4000, 100, 0.9 },  { "h100", 300, 600, 0.9 },
+    { "a40", 1155, 211, 0.9 },  { "a40", 4000, 100, 0.75 },  { "a40", 300, 600, 0.9 },
+};
+
+static void rates_keep_the_promise(void **state)
+{
+    (void)state;
+    struct model_spec model;
+    struct eval_fleet fleet = { .slo_ttft_s = 1, .slo_tpot_s = 0.05 };
+    assert_int_equal(model_spec_find(STR("llama-3-8b"), &model, NULL), 0);
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        char command[512];
+        struct place_bucket work = { cases[i].prompt, cases[i].output, 1 };
+        struct place_score score;
+        const struct hardware *h = hardware_find(str_from(cases[i].hardware));
+        assert_true(roofline_init(&fleet.type[0], h, &model, 1));
+        eval_score(&fleet, 0, &work, &score);
+        assert_true(score.rate_s > 0);
+        snprintf(command, sizeof command,
+                 "--trace gen:poisson,rate=%.4f,prompt=lognormal(%u,0.3),output=lognormal(%u,0.5),"
+                 "n=2000 --fleet 1x%s --slo-ttft 1s --slo-tpot 50ms",
+                 score.rate_s, cases[i].prompt, cases[i].output, cases[i].hardware);
+        struct gate g = gate_run(command);
+        char what[128];
+        snprintf(what, sizeof what, "%s, prompt %u, answer %u: attainment at %.2f requests/s",
+                 cases[i].hardware, cases[i].prompt, cases[i].output, score.rate_s);
+        gate_above(what, gate_mean(&g, NULL, "slo.attainment").mean, cases[i].least);
+        gate_free(&g);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = { cmocka_unit_test(rates_keep_the_promise) };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
