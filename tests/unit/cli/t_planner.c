@@ -1,0 +1,107 @@
+/* t_planner.c - what `muster plan` asks: buckets of a trace, types of a price list, the answers. */
+#include "cli/planner.h"
+#include "tests/unit/unit.h"
+
+#include <math.h>
+#include <string.h>
+
+static struct planner planner;
+static struct prices prices;
+
+static const char list[] = "a100 dear   - on_demand 3.00 2026-11-01 x\n"
+                           "a100 cheap  - on_demand 1.50 2026-11-01 x\n"
+                           "h100 only   - on_demand 3.00 2026-11-01 x\n"
+                           "h100 only   - spot      1.00 2026-11-01 x\n"
+                           "t4   only   - on_demand 0.50 2026-11-01 x\n";
+
+static struct model_spec model_of(const char *name)
+{
+    struct model_spec m;
+    assert_int_equal(model_spec_find(str_from(name), &m, NULL), 0);
+    return m;
+}
+
+static int types(const char *model, const struct planner_promise *promise, struct err *err)
+{
+    struct model_spec m = model_of(model);
+    assert_int_equal(prices_parse(str_from(list), &prices, err), 0);
+    return planner_types(&planner, &prices, &m, NULL, 0, promise, err);
+}
+
+static void the_cheapest_offer_of_each_kind_is_asked(void **state)
+{
+    (void)state;
+    struct err err = { 0 };
+    struct planner_promise promise = { .slo_ttft_s = 1, .slo_tpot_s = 0.05 };
+    planner_lengths(&planner, 1000, 200, 40);
+    assert_int_equal(types("llama-3-8b", &promise, &err), 0);
+    for (uint32_t t = 0; t < planner.mix.type_count; t++) {
+        assert_string_not_equal(planner.type[t].price->provider, "dear");
+        assert_false(planner.type[t].price->spot);
+    }
+    uint32_t without = planner.mix.type_count;
+    promise.spot = true;
+    assert_int_equal(types("llama-3-8b", &promise, &err), 0);
+    assert_int_equal(planner.mix.type_count, without + 1);
+
+    struct place_mix_verdict answer, second;
+    planner_ask(&planner, place_find(STR("joint")), &answer, &second);
+    assert_true(answer.found && second.found);
+    assert_true(second.cost_h >= answer.cost_h); /* without what carries most of the cost */
+    assert_true(answer.cost_h > 0);
+}
+
+static void a_large_model_is_split(void **state)
+{
+    (void)state;
+    struct err err = { 0 };
+    struct planner_promise promise = { .slo_ttft_s = 5, .slo_tpot_s = 0.2 };
+    planner_lengths(&planner, 1000, 200, 1);
+    assert_int_equal(types("llama-2-70b", &promise, &err), 0);
+    for (uint32_t t = 0; t < planner.mix.type_count; t++) {
+        assert_true(planner.type[t].tp > 1);
+        assert_true(fabs(planner.mix.type[t].price_h -
+                         planner.type[t].tp * planner.type[t].price->price_h) < 1e-9);
+    }
+    struct str only[] = { STR("t4") };
+    struct model_spec m = model_of("llama-2-70b");
+    int rc = planner_types(&planner, &prices, &m, only, 1, &promise, &err);
+    assert_int_equal(rc, -ENOENT);
+    assert_non_null(strstr(err.text, "holds llama-2-70b"));
+}
+
+static void buckets_keep_rate_and_lengths(void **state)
+{
+    (void)state;
+    CLEANUP(trace_freep) struct trace *trace = NULL;
+    struct err err = { 0 };
+    assert_int_equal(trace_new(&trace, &err), 0);
+    for (uint32_t i = 0; i < 1000; i++) {
+        struct trace_request r = { .at_us = (int64_t)i * 100000,
+                                   .prompt_tokens = 1 + (i * 37) % 20000,
+                                   .output_tokens = 1 + (i * 13) % 900 };
+        assert_int_equal(trace_append(trace, &r, NULL, (struct str){ NULL, 0 }, &err), 0);
+    }
+    planner_trace(&planner, trace, 25);
+    double rate = 0, prompt = 0, output = 0;
+    for (uint32_t b = 0; b < planner.mix.bucket_count; b++) {
+        const struct place_bucket *k = &planner.mix.bucket[b];
+        rate += k->rate_s;
+        prompt += k->rate_s * k->prompt_tokens;
+        output += k->rate_s * k->output_tokens;
+    }
+    assert_true(planner.mix.bucket_count > 4);
+    assert_true(fabs(rate - 25) < 1e-6);
+    assert_true(fabs(prompt / rate - planner.mean.prompt_tokens) < 1e-6 * prompt);
+    assert_true(fabs(output / rate - planner.mean.output_tokens) < 1e-6 * output);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_cheapest_offer_of_each_kind_is_asked),
+        cmocka_unit_test(a_large_model_is_split),
+        cmocka_unit_test(buckets_keep_rate_and_lengths),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
