@@ -1,6 +1,7 @@
 /* sim_fleet.c - a fleet as people write it: counts, hardware, devices an instance, prices. */
 #include "base/core/bits.h"
 #include "cli/sim_options.h"
+#include "policies/prices.h"
 
 #define TP_MAX 64
 #define HARDWARE_NAMES_MAX 64
@@ -88,17 +89,38 @@ static int read_kind(struct str text, struct sim_pool *pool, struct sim_control_
     return rc;
 }
 
+/* "@list" is the cheapest offer of the compiled-in list, "@aws" the cheapest of one provider. */
+static int list_price(struct str provider, bool spot, struct sim_pool *pool, struct err *err)
+{
+    struct prices list;
+    double best = 0;
+    int rc = prices_parse(prices_text(), &list, err);
+    if (rc < 0) return rc;
+    for (uint32_t i = 0; pool->hardware && i < list.count; i++) {
+        const struct price *p = &list.row[i];
+        bool asked = str_eq(provider, STR("list")) || str_eq(provider, str_from(p->provider));
+        if (!asked || p->spot != spot || strcmp(p->hardware, pool->hardware->name) != 0) continue;
+        if (best == 0 || p->price_h < best) best = p->price_h;
+    }
+    if (best == 0) {
+        return err_set(err, -EINVAL,
+                       "--fleet: '@" STR_FMT "' is neither dollars an instance-hour nor a provider "
+                       "with %s %s in the price list (`muster offers`)",
+                       STR_ARG(provider), spot ? "spot" : "on-demand",
+                       pool->hardware ? pool->hardware->name : "ref8000");
+    }
+    pool->price_h = best * pool->tp;
+    return 0;
+}
+
 static int read_pool(struct str text, struct sim_pool *ret, struct sim_control_pool *control,
                      struct err *err)
 {
     struct str price = text, kind = str_cut(&price, '@');
     int rc = read_kind(kind, ret, control, err);
     if (rc < 0 || !price.data) return rc;
-    if (str_to_f64(price, &ret->price_h) < 0 || ret->price_h < 0) {
-        return err_set(err, -EINVAL, "--fleet: '@" STR_FMT "' is not dollars an instance-hour",
-                       STR_ARG(price));
-    }
-    return 0;
+    if (str_to_f64(price, &ret->price_h) == 0 && ret->price_h >= 0) return 0;
+    return list_price(price, control->spot, ret, err);
 }
 
 static struct str cut_pool(struct str *rest)

@@ -37,7 +37,7 @@ static const struct config_field rows[] = {
     { .name = "model", .letter = 'm', .type = CONFIG_TEXT, .default_text = "llama-3-8b",
       AT(model), .about = "Shipped model, or the path of a model's spec." },
     { .name = "fleet", .letter = 'f', .type = CONFIG_TEXT, .default_text = "8xa100", AT(fleet),
-      .about = "Instances: COUNTxHARDWARE[:SUFFIX...][@DOLLARS_AN_HOUR], joined by commas; "
+      .about = "Instances: COUNTxHARDWARE[:SUFFIX...][@DOLLARS_AN_HOUR|@list|@PROVIDER], joined by commas; "
                "suffixes are tpN, prefill, decode, spot, zoneN, serviceN and a model's name; "
                "ref8000 is "
                "the serial reference." },
@@ -96,7 +96,7 @@ static const struct config_field rows[] = {
       .default_text = "50ms", .about = "TPOT within which a request is good." },
     { .name = "routers", .type = CONFIG_INT, .default_text = "1", .min = 1, .max = SIM_ROUTERS_MAX,
       AT(routers), .about = "Routers that share the requests, each with its own view." },
-    { .name = "report_delay", .type = CONFIG_DURATION, .default_text = "0", .min = 0, .max = 1e10,
+    { .name = "report_delay", .type = CONFIG_DURATION, .default_text = "1s", .min = 1000, .max = 1e10,
       AT(report_delay_us), .about = "Age of an engine's report when a router uses it." },
     { .name = "event_lag", .type = CONFIG_DURATION, .default_text = "0", .min = 0, .max = 1e10,
       AT(event_lag_us), .about = "Time that a block event takes to a router." },

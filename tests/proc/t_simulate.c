@@ -185,7 +185,7 @@ static void mistakes_are_explained(void **state)
         { "--trace " GENERATED " --fleet h100", 2, "is not COUNTxHARDWARE" },
         { "--trace " GENERATED " --fleet 2xh100:pp2", 2,
           "':pp2' is not tp1 to tp64, prefill, decode, spot" },
-        { "--trace " GENERATED " --fleet 2xh100@x", 2, "'@x' is not dollars" },
+        { "--trace " GENERATED " --fleet 2xh100@x", 2, "'@x' is neither dollars" },
         { "--trace " GENERATED " --fleet 0xh100", 1, "at least one instance" },
         { "--trace " GENERATED " --model lama-3-8b", 2, "did you mean 'llama-3-8b'?" },
         { "--trace " GENERATED " --compare rout=a", 2, "did you mean --route?" },
@@ -217,6 +217,8 @@ static void help_and_table_are_for_people(void **state)
     /* MI300X's constants are of no measured table; the cost is said, being known. */
     assert_int_equal(simulate("--trace " GENERATED " --fleet 1xmi300x@2.5", &out), 0);
     assert_non_null(strstr(out.data, "extrapolated: "));
+    assert_non_null(strstr(out.data, "GPU-hours, $"));
+    assert_int_equal(simulate("--trace " GENERATED " --fleet 1xa100@list", &out), 0);
     assert_non_null(strstr(out.data, "GPU-hours, $"));
     assert_int_equal(simulate("--trace " GENERATED " --fleet 1xa100", &out), 0);
     assert_null(strstr(out.data, "$"));
