@@ -19,6 +19,8 @@ struct admit_view {
     uint32_t pages_growth;    /* it will need later, by what the row reserves */
     uint32_t running;         /* sessions running now */
     uint32_t running_growth;  /* pages those will need later, by what the row reserves */
+    uint32_t peak_growth;     /* the most that these and this one will need at one time, beyond now:
+                               * who ends gives his pages back before others have grown */
 };
 
 struct admit_policy {

@@ -9,6 +9,14 @@
 #define SESSION_OF(node) CONTAINER_OF(node, struct session, link)
 #define SCHED_ASIDE_MAX 64 /* waiting sessions that are passed over in one plan */
 
+/* Running sessions by the pages that they are still to grow by: exact below 16, then four bins an
+ * octave. */
+#define GROWTH_BINS 100
+struct growth {
+    uint32_t count[GROWTH_BINS];
+    uint64_t held[GROWTH_BINS]; /* pages that those hold now, and give back when they end */
+};
+
 struct tenant_queue {
     uint64_t tenant;
     double weight;
@@ -39,8 +47,9 @@ struct scheduler {
     double ranked_batch;
     uint64_t promised; /* pages that running sessions still need for known tokens */
     uint64_t growth;   /* and those they will need beyond, by what the admit row reserves */
-    uint64_t kept;     /* pages of ended sessions whose copies are under way */
-    uint32_t *match;   /* scratch: pages of one lookup */
+    struct growth growing;
+    uint64_t kept;   /* pages of ended sessions whose copies are under way */
+    uint32_t *match; /* scratch: pages of one lookup */
     uint32_t *swap_free, swap_free_count;
     struct session *aside[SCHED_ASIDE_MAX];
     uint32_t aside_count;

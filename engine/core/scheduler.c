@@ -303,18 +303,55 @@ static void end_due(struct scheduler *s, int64_t now_us)
 
 /* ---- admission ----------------------------------------------------------------------------- */
 
+static uint32_t growth_bin(uint32_t pages)
+{
+    if (pages < 16) return pages;
+    uint32_t octave = 31 - (uint32_t)__builtin_clz(pages);
+    uint32_t bin = 16 + (octave - 4) * 4 + ((pages >> (octave - 2)) & 3);
+    return min_u32(bin, GROWTH_BINS - 1);
+}
+
+static uint64_t growth_most(uint32_t bin) /* pages of what is in it */
+{
+    if (bin < 16) return bin;
+    uint32_t octave = 4 + (bin - 16) / 4, quarter = (bin - 16) % 4;
+    return ((uint64_t)(5 + quarter) << (octave - 2)) - 1;
+}
+
+/* Answers grow side by side, and who ends gives everything back: when all still alive have grown by
+ * `t` pages the pool holds  alive(t) * t - held by those that ended  more than now. The most that
+ * this will be, with `pages` more held by one who is to grow by `growth`. */
+static uint32_t peak_growth(const struct scheduler *s, uint32_t growth, uint32_t pages)
+{
+    uint64_t alive = s->counts.running + 1, given_back = 0, peak = 0;
+    uint32_t own = growth_bin(growth);
+    for (uint32_t bin = 0; bin < GROWTH_BINS && alive > 0; bin++) {
+        uint32_t here = s->growing.count[bin] + (bin == own);
+        if (here == 0) continue;
+        uint64_t grown = alive * growth_most(bin);
+        if (grown > given_back + peak) peak = grown - given_back;
+        given_back += s->growing.held[bin] + (bin == own ? pages : 0);
+        alive -= min_u32(here, (uint32_t)alive);
+    }
+    return (uint32_t)min_size(peak, UINT32_MAX);
+}
+
 /* Pages that the known tokens still need, and those that the expected answer needs beyond. */
 static void add_demand(struct scheduler *s, struct session *x)
 {
     uint32_t known = max_u32(sched_pages_for(s, x->total), x->page_count);
-    uint32_t grown = sched_pages_for(s, sched_expected_total(s, x));
+    uint32_t grown = max_u32(sched_pages_for(s, sched_expected_total(s, x)), known);
     s->promised += known - x->page_count;
-    s->growth += max_u32(grown, known) - known;
+    s->growth += grown - known;
+    uint32_t bin = growth_bin(grown - known);
+    s->growing.count[bin]++;
+    s->growing.held[bin] += known;
 }
 
 static void sum_demand(struct scheduler *s)
 {
     s->promised = s->growth = 0;
+    s->growing = (struct growth){ 0 };
     LIST_EACH (&s->running, node)
         add_demand(s, SESSION_OF(node));
 }
@@ -340,6 +377,10 @@ static bool may_admit(struct scheduler *s, struct session *x, const struct need 
         .running = s->counts.running,
         .running_growth = (uint32_t)min_size(s->growth, UINT32_MAX),
     };
+    /* The sum of all growth is above its peak, and needs no walk: often it fits as well. */
+    uint64_t sum = s->growth + view.pages_growth;
+    bool ample = view.pages_needed + sum + view.running <= view.pages_available;
+    view.peak_growth = ample ? (uint32_t)sum : peak_growth(s, view.pages_growth, needed);
     bool yes = s->rows.admit->decide(s->admit_state, &view);
     return yes || s->counts.running == 0;
 }

@@ -326,7 +326,7 @@ static void t_every_way_the_same_tokens(void **state)
         { "time in hand", "response_ratio", "reserve", "newest", "deadline", "probation_2hit",
           24, 16, 8, 256, 1, 0, 10, 5 },
         { "predicted lengths", "sjf_work", "reserve", "newest", "budget", "lru",
-          24, 16, 8, 64, 1, 1, 0, 5 },
+          34, 16, 8, 64, 1, 1, 0, 5 },
         { "time as the budget", "sjf_work", "reserve", "least_computed", "slack",
           "probation_2hit", 24, 16, 8, 256, 1, 0, 0, 5 },
         // clang-format on
