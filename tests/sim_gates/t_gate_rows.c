@@ -54,15 +54,16 @@ static const struct workload workloads[] = {
       { TIDE "--fleet 1-24xl4@1 --lead-time 60s", TIDE "--fleet 1-24xl4@1 --kv-tokens 9000" },
       NULL,
       false },
-    /* Kpa's halving is faster than instances drain, and a simulated pool has one offer. */
+    /* Kpa's halving is faster than instances drain. */
     { "shaper",
       { TIDE "--fleet 1-24xl4@1 --lead-time 20s --scale-policy keda_queue" },
       NULL,
       true },
     { "place",
-      { TIDE "--fleet 1-12xl4@1+0-24xl4:spot:zone1@0.4 --zone-up 5m --scale-policy wva_v2" },
+      { TIDE "--fleet 1-12xl4@1+0-24xl4:spot:zone1@0.4 --zone-up 5m --scale-policy wva_v2",
+        TIDE "--fleet 0-24xl4:spot:zone1@0.4+1-12xl4@1 --zone-up 5m --scale-policy wva_v2" },
       "joint,order,on_demand,spot",
-      true },
+      false },
     { "preset", { TALKS "--fleet 1xl4 --kv-tokens 20000 --seqs-max 32" }, NULL, true },
 };
 
