@@ -256,6 +256,18 @@ static int fill_lists(struct control *c, int64_t now_us, struct arena *arena,
     return 0;
 }
 
+/* Which of the routers that were heard of lately this one is, so that each may prefer instances of
+ * its own while their views of each other are old. */
+static void number_router(const struct control *c, const struct router *me, int64_t now_us,
+                          struct router_rules *ret)
+{
+    for (uint32_t r = 0; r < CONTROL_ROUTERS_MAX; r++) {
+        const struct router *rt = &c->router[r];
+        if (rt == me) ret->router_index = ret->router_count;
+        ret->router_count += rt->id[0] && now_us - rt->heard_us <= ROUTER_FRESH_US;
+    }
+}
+
 int control_sync(struct control *c, const struct router_sync *s, int64_t now_us,
                  struct arena *arena, struct router_rules *ret, struct err *err)
 {
@@ -272,6 +284,7 @@ int control_sync(struct control *c, const struct router_sync *s, int64_t now_us,
                                   .tenants_version = c->tenants_version,
                                   .has_tenants = s->tenants_version != c->tenants_version,
                                   .again_ms = SYNC_AGAIN_MS };
+    number_router(c, r, now_us, &rules);
     int rc = fill_lists(c, now_us, arena, &rules);
     if (rc == 0 && rules.has_tenants)
         rc = tenants_rules(c, arena, &rules.tenants, &rules.tenant_count);

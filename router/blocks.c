@@ -23,6 +23,8 @@ struct block_feed {
     struct arena arena;
     uint64_t boot, seq;
     bool in_snapshot;
+    block_load_fn on_load;
+    void *on_load_arg;
     struct log_limit log; /* an engine that is not understood is tried twice a second */
 };
 
@@ -92,6 +94,10 @@ static int on_line(void *arg, struct str line)
     }
     if (ev.kind == EVENT_HELLO) return on_hello(f, &ev);
     if (f->boot == 0) return -EPROTO;
+    if (ev.kind == EVENT_LOAD) {
+        if (f->on_load) f->on_load(f->on_load_arg, f->slot, &ev);
+        return 0;
+    }
     if (ev.kind == EVENT_SNAPSHOT) {
         on_snapshot(f, &ev);
         return 0;
@@ -128,8 +134,8 @@ static void connect_now(void *arg)
 {
     struct block_feed *f = arg;
     char path[96];
-    snprintf(path, sizeof path, "/internal/events?boot=%016llx&from=%llu",
-             (unsigned long long)f->boot, (unsigned long long)f->seq);
+    snprintf(path, sizeof path, "/internal/events?boot=%016llx&from=%llu%s",
+             (unsigned long long)f->boot, (unsigned long long)f->seq, f->on_load ? "&load=1" : "");
     struct http_header header = { STR("authorization"), buf_view(&f->bearer) };
     struct http_call_request call = { .host = str_from(f->target.host),
                                       .port = f->target.port,
@@ -158,8 +164,15 @@ struct block_feed *block_feed_new(struct loop *loop, struct http_client *client,
     f->retry = (struct loop_timer){ .fn = connect_now, .arg = f };
     arena_init(&f->arena, ARENA_BYTES_MAX);
     if (secret.len > 0) buf_printf(&f->bearer, "Bearer " STR_FMT, STR_ARG(secret));
-    connect_now(f);
+    /* The first turn connects: the caller may still say what it wants to hear. */
+    loop_timer_set(loop, &f->retry, loop_now_us(loop));
     return f;
+}
+
+void block_feed_on_load(struct block_feed *f, block_load_fn fn, void *arg)
+{
+    f->on_load = fn;
+    f->on_load_arg = arg;
 }
 
 void block_feed_free(struct block_feed *f)

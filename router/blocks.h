@@ -20,3 +20,8 @@ struct block_feed *block_feed_new(struct loop *loop, struct http_client *client,
                                   struct prefix_index *index, uint32_t slot,
                                   const struct target *target, struct str secret);
 void block_feed_free(struct block_feed *f);
+
+/* Hears what the engine has in total; without it, loads are not asked for. Set before the first
+ * turn of the loop. */
+typedef void (*block_load_fn)(void *arg, uint32_t slot, const struct block_event *load);
+void block_feed_on_load(struct block_feed *f, block_load_fn fn, void *arg);

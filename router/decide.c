@@ -258,6 +258,18 @@ static bool copy_text(char *ret, size_t size, struct str s)
     return true;
 }
 
+static void on_load(void *arg, uint32_t slot, const struct block_event *ev)
+{
+    struct decide *d = arg;
+    int64_t now_us = loop_now_us(d->loop);
+    const struct core_load load = { .running = ev->running,
+                                    .waiting = ev->waiting,
+                                    .prefill_tokens = ev->prefill_tokens,
+                                    .kv_tokens = ev->kv_tokens,
+                                    .uncached_total = ev->uncached_total };
+    core_endpoint_report(d->core, slot, &load, now_us, now_us);
+}
+
 void decide_endpoint_put(struct decide *d, const struct endpoint *ep, struct err *err)
 {
     struct service *service = services_get(&d->services, ep->service.len ? ep->service : ep->model);
@@ -307,6 +319,7 @@ void decide_endpoint_put(struct decide *d, const struct endpoint *ep, struct err
     s->target = target;
     if (target.bundle && !s->feed && ep->state != ENDPOINT_STARTING) {
         s->feed = block_feed_new(d->loop, d->client, core_index(d->core), slot, &target, d->secret);
+        if (s->feed) block_feed_on_load(s->feed, on_load, d);
     }
 }
 

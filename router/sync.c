@@ -78,6 +78,8 @@ static void apply_services(struct sync *s, const struct router_rules *rules)
         if (eta_s < 0 || one_s < eta_s) eta_s = one_s;
     }
     core_starting_set(d->core, eta_s);
+    if (rules->router_index < rules->router_count)
+        core_peers_set(d->core, rules->router_index, rules->router_count);
 }
 
 static void apply_tenants(struct sync *s, const struct router_rules *rules)

@@ -1,10 +1,11 @@
-/* events.c - table of block events. One struct serves all four kinds: what a kind does not use is
+/* events.c - table of block events. One struct serves all kinds: what a kind does not use is
  * absent on the wire, and what it needs is checked behind the table. */
 #include "base/wire/events.h"
 
 #include "base/core/bits.h"
 
-static const char *const kind_names[EVENT_KIND_COUNT] = { "hello", "snapshot", "add", "drop" };
+static const char *const kind_names[EVENT_KIND_COUNT] = { "hello", "snapshot", "add", "drop",
+                                                          "load" };
 
 static const struct field hello_rows[] = {
     FIELD_AS("v", struct block_event, kind, FIELD_VERSION),
@@ -28,9 +29,27 @@ static const struct field change_rows[] = {
 };
 static const struct field_set change_set = FIELD_SET(struct block_event, change_rows);
 
+static const struct field load_rows[] = {
+    FIELD(struct block_event, kind, FIELD_ENUM, .required = true, .names = kind_names,
+          .max = EVENT_KIND_COUNT),
+    FIELD(struct block_event, seq, FIELD_U64, .required = true),
+    FIELD(struct block_event, running, FIELD_U32),
+    FIELD(struct block_event, waiting, FIELD_U32),
+    FIELD(struct block_event, prefill_tokens, FIELD_U64),
+    FIELD(struct block_event, kv_tokens, FIELD_U64),
+    FIELD(struct block_event, uncached_total, FIELD_U64),
+};
+static const struct field_set load_set = FIELD_SET(struct block_event, load_rows);
+
+static const struct field_set *set_of(enum event_kind kind)
+{
+    if (kind == EVENT_HELLO) return &hello_set;
+    return kind == EVENT_LOAD ? &load_set : &change_set;
+}
+
 int block_event_encode(const struct block_event *ev, struct buf *out)
 {
-    fields_encode(ev->kind == EVENT_HELLO ? &hello_set : &change_set, ev, out);
+    fields_encode(set_of(ev->kind), ev, out);
     return buf_byte(out, '\n');
 }
 
@@ -39,8 +58,8 @@ int block_event_decode(struct str line, struct arena *arena, struct block_event 
 {
     struct block_event ev;
     int rc = fields_decode(&change_set, line, arena, &ev, "block event", err);
-    if (rc == 0 && ev.kind == EVENT_HELLO)
-        rc = fields_decode(&hello_set, line, arena, &ev, "block event", err);
+    if (rc == 0 && set_of(ev.kind) != &change_set)
+        rc = fields_decode(set_of(ev.kind), line, arena, &ev, "block event", err);
     if (rc < 0) return rc;
     if (ev.kind == EVENT_HELLO && ev.page_tokens % ev.block_tokens != 0)
         return err_set(err, -EINVAL,

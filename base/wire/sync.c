@@ -144,6 +144,8 @@ static const struct field rules_rows[] = {
                 SYNC_STARTING_MAX, .of = &starting_set),
     FIELD_ARRAY("services", struct router_rules, services, service_count, FIELD_LIST,
                 SYNC_SERVICES_MAX, .of = &service_set),
+    FIELD(struct router_rules, router_index, FIELD_U32, .max = 1024),
+    FIELD(struct router_rules, router_count, FIELD_U32, .max = 1024),
     FIELD(struct router_rules, keys_required, FIELD_BOOL, .required = true),
     FIELD(struct router_rules, tenants_version, FIELD_U64),
     FIELD(struct router_rules, has_tenants, FIELD_BOOL),

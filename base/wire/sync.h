@@ -114,7 +114,8 @@ struct router_rules {
     uint32_t starting_count;
     const struct service_rules *services;
     uint32_t service_count;
-    bool keys_required; /* requests without a known API key are refused */
+    uint32_t router_index, router_count; /* of those that sync; 0 of 0: not told */
+    bool keys_required;                  /* requests without a known API key are refused */
     uint64_t tenants_version;
     bool has_tenants; /* false: unchanged since the router's version, list left out */
     const struct tenant_rules *tenants;

@@ -45,6 +45,7 @@ struct device_stats {
     uint32_t pages_free, pages_held, pages_cached;
     struct perf_coef perf;
     uint64_t event_seq;
+    uint64_t prefill_owed; /* prompt tokens to compute (sched_prefill_owed) */
 };
 
 struct device_events {

@@ -13,8 +13,9 @@
 
 #include <stdlib.h>
 
-#define WATCHERS_MAX 64 /* routers of one engine */
-#define COPY_EVENTS 64  /* fetched at once */
+#define WATCHERS_MAX 64       /* routers of one engine */
+#define COPY_EVENTS 64        /* fetched at once */
+#define LOAD_AGAIN_US 2000000 /* an unchanged load is told again, unless it is none */
 
 struct watcher {
     struct list link;
@@ -26,11 +27,17 @@ struct watcher {
     struct block_key *keys; /* of the snapshot */
     uint32_t key_count;
     uint64_t snapshot_seq;
+
+    bool wants_load;
+    struct loop_timer load_timer;
+    struct block_event load; /* told last */
+    int64_t load_us;
 };
 
 static void watcher_free(struct watcher *w)
 {
     if (list_linked(&w->link)) list_remove(&w->link);
+    loop_timer_clear(w->face->loop, &w->load_timer);
     free(w->keys);
     free(w);
 }
@@ -131,6 +138,44 @@ static void pump(struct watcher *w)
     if (w->x && w->needs_snapshot && !http_stream_full(w->x)) ask_snapshot(w);
 }
 
+static bool load_is_same(const struct block_event *a, const struct block_event *b)
+{
+    return a->running == b->running && a->waiting == b->waiting &&
+           a->prefill_tokens == b->prefill_tokens && a->kv_tokens == b->kv_tokens &&
+           a->uncached_total == b->uncached_total;
+}
+
+/* What this engine has from everybody, for a router that is not the only one. */
+static void on_load_timer(void *arg)
+{
+    struct watcher *w = arg;
+    struct face *f = w->face;
+    int64_t now_us = loop_now_us(f->loop);
+    if (!w->x) return; /* only its snapshot keeps it */
+    loop_timer_set(f->loop, &w->load_timer, now_us + (int64_t)EVENT_LOAD_MS * 1000);
+    struct device_stats s;
+    device_stats_get(f->device, &s);
+    const struct block_event ev = {
+        .kind = EVENT_LOAD,
+        .seq = w->seq,
+        .running = s.counts.running,
+        .waiting = s.counts.waiting,
+        .prefill_tokens = s.prefill_owed,
+        .kv_tokens = (uint64_t)s.pages_held * f->info->page_tokens,
+        .uncached_total = s.counts.query_tokens - s.counts.hit_tokens,
+    };
+    bool idle = ev.running + ev.waiting == 0;
+    bool old = now_us - w->load_us >= LOAD_AGAIN_US;
+    if (w->needs_snapshot || http_stream_full(w->x) ||
+        (load_is_same(&ev, &w->load) && (idle || !old)))
+        return;
+    w->load = ev;
+    w->load_us = now_us;
+    buf_clear(&f->out);
+    block_event_encode(&ev, &f->out);
+    say(w);
+}
+
 static void on_left(void *arg, enum http_abort why)
 {
     struct watcher *w = arg;
@@ -204,6 +249,12 @@ static bool read_place(const struct face *f, struct str query, uint64_t *ret)
     return value == f->boot && str_to_u64(buf_view(&from), ret) == 0;
 }
 
+static bool asks_load(struct str query)
+{
+    CLEANUP(buf_fini) struct buf value = { 0 };
+    return http_query_value(query, "load", &value) == 0 && str_eq(buf_view(&value), STR("1"));
+}
+
 void face_events(struct face *f, struct http_exchange *x)
 {
     uint32_t count = 0;
@@ -217,6 +268,8 @@ void face_events(struct face *f, struct http_exchange *x)
     w->face = f;
     w->x = x;
     w->needs_snapshot = !read_place(f, http_exchange_request(x)->query, &w->seq);
+    w->wants_load = asks_load(http_exchange_request(x)->query);
+    w->load_timer = (struct loop_timer){ .fn = on_load_timer, .arg = w };
     list_push_back(&f->watchers, &w->link);
     http_exchange_watch(x, on_left, on_drain, w);
     face_count(f, x, 200);
@@ -224,5 +277,9 @@ void face_events(struct face *f, struct http_exchange *x)
         drop(w);
         return;
     }
-    if (hello(w)) pump(w);
+    if (!hello(w)) return;
+    if (w->wants_load)
+        loop_timer_set(f->loop, &w->load_timer,
+                       loop_now_us(f->loop) + (int64_t)EVENT_LOAD_MS * 1000);
+    pump(w);
 }

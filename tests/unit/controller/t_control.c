@@ -445,6 +445,9 @@ static void routers_hear_what_they_need(void **state)
         arena_reset(&arena);
         int rc = control_sync(w->control, &more, w->now, &arena, &rules, NULL);
         assert_int_equal(rc, i < CONTROL_ROUTERS_MAX - 2 ? 0 : -ENOSPC);
+        if (rc < 0) continue;
+        assert_int_equal(rules.router_index + 1, rules.router_count); /* the newest is the last */
+        assert_true(rules.router_count >= (uint32_t)i + 2);
     }
     world_free(w);
 }

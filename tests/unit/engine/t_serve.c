@@ -674,6 +674,16 @@ static void t_block_events(void **state)
     assert_null(strstr(again.data, "snapshot"));
     assert_int_equal(post(&e, "/reset_prefix_cache", "", &r), 200);
     read_raw(fd, "\"kind\":\"drop\"", &again);
+    assert_null(strstr(again.data, "\"load\"")); /* nobody asked */
+    close(fd);
+
+    /* What it has in total, for those who ask; told because it is not what was told last. */
+    fd = connect_raw(&e);
+    buf_clear(&again);
+    ask = "GET /internal/events?load=1 HTTP/1.1\r\nhost: x\r\n\r\n";
+    assert_int_equal(send(fd, ask, strlen(ask), MSG_NOSIGNAL), (ssize_t)strlen(ask));
+    read_raw(fd, "\"kind\":\"load\"", &again);
+    has(&again, "\"uncached_total\":");
     engine_close(&e); /* with the stream open */
     close(fd);
 }

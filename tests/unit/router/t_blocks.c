@@ -135,6 +135,48 @@ static void events_reach_the_index(void **state)
     stop(&e);
 }
 
+static void keep_load(void *arg, uint32_t slot, const struct block_event *load)
+{
+    struct block_event *kept = arg;
+    assert_int_equal(slot, SLOT);
+    kept[1] = *load;
+    kept[0].seq++; /* counts */
+}
+
+static void loads_are_heard_by_those_who_ask(void **state)
+{
+    (void)state;
+    struct engine e;
+    struct block_event kept[2] = { 0 };
+    start(&e);
+    block_feed_on_load(e.feed, keep_load, kept);
+    wait_connects(&e, 1);
+    assert_true(str_ends(http_exchange_request(e.x)->query, STR("&load=1")));
+    hello(&e, 77, BLOCK_TOKENS);
+    change(&e, EVENT_SNAPSHOT, 5, 0, 2);
+    say(&e, &(struct block_event){ .kind = EVENT_LOAD,
+                                   .seq = 5,
+                                   .running = 3,
+                                   .waiting = 2,
+                                   .prefill_tokens = 900,
+                                   .kv_tokens = 4000,
+                                   .uncached_total = 77777 });
+    int64_t until_us = clock_mono_us() + WAIT_US;
+    while (kept[0].seq == 0) {
+        assert_true(clock_mono_us() < until_us);
+        assert_int_equal(loop_turn(e.loop, 10000), 0);
+    }
+    assert_int_equal(kept[1].running, 3);
+    assert_int_equal(kept[1].waiting, 2);
+    assert_int_equal(kept[1].prefill_tokens, 900);
+    assert_int_equal(kept[1].kv_tokens, 4000);
+    assert_int_equal(kept[1].uncached_total, 77777);
+    change(&e, EVENT_ADD, 6, 2, 1); /* it took no number: nothing is missing */
+    wait_held(&e, 3, "an addition behind a load");
+    assert_int_equal(e.connects, 1);
+    stop(&e);
+}
+
 static void what_cannot_be_followed_is_forgotten_and_begun_anew(void **state)
 {
     (void)state;
@@ -180,6 +222,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(events_reach_the_index),
+        cmocka_unit_test(loads_are_heard_by_those_who_ask),
         cmocka_unit_test(what_cannot_be_followed_is_forgotten_and_begun_anew),
         cmocka_unit_test(changes_before_the_hello_are_not_believed),
     };

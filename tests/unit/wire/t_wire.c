@@ -85,6 +85,15 @@ static const struct block_event change = {
     .key_count = 2,
     .more = true,
 };
+static const struct block_event load = {
+    .kind = EVENT_LOAD,
+    .seq = 11,
+    .running = 3,
+    .waiting = 2,
+    .prefill_tokens = 900,
+    .kv_tokens = 5000000000,
+    .uncached_total = 7,
+};
 #define ENGINE                                                                                    \
     {                                                                                             \
         .host = { "127.0.0.1", 9 }, .port = 8200, .kind = ENGINE_OPENAI, .health = ENGINE_READY,  \
@@ -188,6 +197,8 @@ static const struct router_rules rules = {
     .starting_count = 1,
     .services = services,
     .service_count = 1,
+    .router_index = 1,
+    .router_count = 2,
     .keys_required = true,
     .tenants_version = 4,
     .has_tenants = true,
@@ -219,9 +230,10 @@ CODEC(router_rules, router_rules)
 #        name " " #        object, &object, sizeof object, encode_##name, decode_##name \
     }
 static const struct message messages[] = {
-    MESSAGE(generate, generate),  MESSAGE(generate_frame, frame),  MESSAGE(block_event, hello),
-    MESSAGE(block_event, change), MESSAGE(engine_report, engine),  MESSAGE(agent_report, agent),
-    MESSAGE(agent_reply, wishes), MESSAGE(router_sync, sync_full), MESSAGE(router_rules, rules),
+    MESSAGE(generate, generate),  MESSAGE(generate_frame, frame), MESSAGE(block_event, hello),
+    MESSAGE(block_event, change), MESSAGE(block_event, load),     MESSAGE(engine_report, engine),
+    MESSAGE(agent_report, agent), MESSAGE(agent_reply, wishes),   MESSAGE(router_sync, sync_full),
+    MESSAGE(router_rules, rules),
 };
 
 #define STRUCT_BYTES_MAX 4096
