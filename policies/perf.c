@@ -40,8 +40,9 @@ void perf_surrogate(double (*step_s)(const void *state, const struct perf_shape 
     struct perf_shape many = { .decoding_seqs = at.decoding_seqs,
                                .kv_tokens_read = seqs,
                                .kv_tokens_decoding = seqs };
-    struct perf_shape full = many, mixed = many, later;
+    struct perf_shape full = many, mixed, later;
     full.kv_tokens_read = full.kv_tokens_decoding = seqs * (1 + context);
+    mixed = full; /* a chunk slows the reading beside it: part of what it costs */
     mixed.prefill_tokens = at.chunk_tokens;
     mixed.prefill_chunks = 1;
     mixed.kv_tokens_read += n * (n + 1) / 2;
@@ -56,7 +57,7 @@ void perf_surrogate(double (*step_s)(const void *state, const struct perf_shape 
     if (seqs > 1) ret->c = fmax(0, (many_s - one_s) / (double)(seqs - 1) - ret->d);
     ret->a = fmax(0, one_s - ret->c - ret->d);
     if (context) ret->e = fmax(0, (later_s - mixed_s) / (double)(n * context));
-    ret->b = fmax(0, (mixed_s - many_s) / (double)n - ret->e * (double)(n + 1) / 2);
+    ret->b = fmax(0, (mixed_s - full_s) / (double)n - ret->e * (double)(n + 1) / 2);
 }
 
 void perf_track_p90(double *p90, double ratio)

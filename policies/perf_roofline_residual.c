@@ -6,7 +6,8 @@
  * The roofline gives the shape of the answer, steps give the size of each part: five factors by
  * least squares (perf_rls.c), starting at 1. What no step has spoken about yet stays as the closed
  * form has it, where a fit without one knows nothing; and the corrected parts are again a
- * roofline, so that a step of another shape, a clock or watts can be asked of it.
+ * roofline, so that a step of another shape, a clock or watts can be asked of it. Coefficients for
+ * others are taken where the instance works: a line agrees with a curve in one place.
  *
  * Source: the survey's roofline-driven latency prediction (a roofline estimate and a learnt
  * residual). Ours: factors by part instead of one residual network over the batch. */
@@ -22,11 +23,14 @@ extern const struct perf_policy perf_roofline_residual;
 #define PRIOR_STEPS \
     0.3 /* the closed form is worth a third of a step: a wrong one is left at once */
 
+#define POINT_RATE 0.02 /* others are told what is right for the last fifty steps */
+
 _Static_assert((int)ROOFLINE_PARTS == PERF_TERMS, "a factor a part");
 
 struct state {
     struct roofline closed, corrected;
     struct perf_rls fit;
+    double seqs, context, chunk; /* running means over steps that have such: where coef is taken */
 };
 
 static void init(void *state, const struct perf_setup *setup)
@@ -37,6 +41,22 @@ static void init(void *state, const struct perf_setup *setup)
     memset(s, 0, sizeof *s);
     s->closed = s->corrected = *setup->roofline;
     perf_rls_init(&s->fit, as_it_is, PRIOR_STEPS);
+    s->seqs = ROOFLINE_POINT_DEFAULT.decoding_seqs;
+    s->context = ROOFLINE_POINT_DEFAULT.context_tokens;
+    s->chunk = ROOFLINE_POINT_DEFAULT.chunk_tokens;
+}
+
+static void follow(double *mean, double value)
+{
+    *mean += POINT_RATE * (value - *mean);
+}
+
+static void follow_point(struct state *s, const struct perf_shape *shape)
+{
+    if (shape->prefill_chunks) follow(&s->chunk, (double)shape->prefill_tokens);
+    if (!shape->decoding_seqs) return;
+    follow(&s->seqs, shape->decoding_seqs);
+    follow(&s->context, (double)shape->kv_tokens_decoding / shape->decoding_seqs);
 }
 
 static void observe(void *state, const struct perf_shape *shape, double seconds)
@@ -48,6 +68,7 @@ static void observe(void *state, const struct perf_shape *shape, double seconds)
     perf_rls_observe(&s->fit, parts, seconds);
     s->corrected = s->closed;
     roofline_scale(&s->corrected, s->fit.value);
+    follow_point(s, shape);
 }
 
 static double step_s(const void *state, const struct perf_shape *shape)
@@ -59,7 +80,9 @@ static double step_s(const void *state, const struct perf_shape *shape)
 static void coef(const void *state, struct perf_coef *ret)
 {
     const struct state *s = state;
-    roofline_linear(&s->corrected, ROOFLINE_POINT_DEFAULT, ret);
+    const struct roofline_point here = { (uint32_t)fmax(2, s->seqs), (uint32_t)fmax(1, s->context),
+                                         (uint32_t)fmax(1, s->chunk) };
+    roofline_linear(&s->corrected, here, ret);
     ret->samples = s->fit.samples;
     ret->ratio_p90 = s->fit.ratio_p90;
 }
