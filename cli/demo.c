@@ -11,6 +11,7 @@
 #include "base/core/bits.h"
 #include "base/io/clock.h"
 #include "cli/trace_file.h"
+#include "policies/route.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -26,7 +27,7 @@
 #define DIVIDE 16              /* a 512-token block of the trace becomes 32 */
 #define TEMPERATURE 0.7
 
-const char *const demo_arm_policy[DEMO_ARMS] = { "shortest_ttft", "round_robin" };
+const char *const demo_arm_policy[DEMO_ARMS] = { ROUTE_DEFAULT, "round_robin" };
 
 static double since_start_s(const struct demo *d)
 {
@@ -240,7 +241,7 @@ static int fix_fleet(struct demo *d, struct err *err)
 
 static int compare(struct demo *d, struct err *err)
 {
-    heading(d, "three instances by hand, cold caches: shortest_ttft against round_robin");
+    heading(d, "three instances by hand, cold caches: " ROUTE_DEFAULT " against round_robin");
     int rc = fix_fleet(d, err);
     uint32_t first = replay_count_within(d->trace, 0, d->options->arm_from_us);
     if (first == d->trace->count) return err_set(err, -EINVAL, "--arm-from is behind the trace");

@@ -5,6 +5,7 @@
  */
 #include "base/core/bits.h"
 #include "cli/demo.h"
+#include "policies/route.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -164,8 +165,8 @@ uint32_t demo_summary_judge(const struct demo *d)
     problems += check(d->max_instances >= 3, "the fleet did not grow to three instances");
     problems += check(d->end_instances == 1, "the fleet did not shrink to one instance");
     problems += check(r.arm[0].cached_tokens > r.arm[1].cached_tokens,
-                      "shortest_ttft did not find more tokens cached than round_robin");
+                      ROUTE_DEFAULT " did not find more tokens cached than round_robin");
     problems += check(r.arm[0].ttft_s.mean < r.arm[1].ttft_s.mean,
-                      "shortest_ttft did not have a lower mean TTFT than round_robin");
+                      ROUTE_DEFAULT " did not have a lower mean TTFT than round_robin");
     return problems;
 }
