@@ -8,8 +8,8 @@
 
 static int no_hardware(struct str name, struct err *err)
 {
-    const char *names[HARDWARE_NAMES_MAX] = { "ref8000" };
-    size_t count = 1;
+    const char *names[HARDWARE_NAMES_MAX] = { "ref8000", "measured" };
+    size_t count = 2;
     for (uint32_t i = 0; i < hardware_count && count < COUNT_OF(names); i++)
         names[count++] = hardware_table[i].name;
     const char *near = str_nearest(name, names, count);
@@ -27,11 +27,22 @@ static bool read_numbered(struct str text, struct str prefix, uint32_t max, uint
     return true;
 }
 
+/* "b=56e-6": a coefficient of a step that was measured, in seconds. */
+static bool read_step(struct str text, struct sim_pool *pool)
+{
+    double *const coef[] = { &pool->step.a, &pool->step.b, &pool->step.c, &pool->step.d,
+                             &pool->step.e };
+    if (!pool->has_step || text.len < 3 || text.data[1] != '=') return false;
+    uint32_t i = (uint32_t)(text.data[0] - 'a');
+    return i < COUNT_OF(coef) && str_to_f64(str_of(text.data + 2, text.len - 2), coef[i]) == 0;
+}
+
 static int read_suffix(struct str text, struct sim_pool *pool, struct sim_control_pool *control,
                        struct err *err)
 {
     if (read_numbered(text, STR("tp"), TP_MAX, &pool->tp) && pool->tp > 0) return 0;
     if (read_numbered(text, STR("zone"), SIM_ZONES_MAX - 1, &control->zone)) return 0;
+    if (read_step(text, pool)) return 0;
     if (str_eq(text, STR("spot"))) {
         control->spot = true;
         return 0;
@@ -50,11 +61,12 @@ static int read_suffix(struct str text, struct sim_pool *pool, struct sim_contro
     }
     pool->has_model = model_spec_find(text, &pool->model, NULL) == 0;
     if (pool->has_model) return 0;
-    return err_set(err, -EINVAL,
-                   "--fleet: ':" STR_FMT "' is not tp1 to tp%d, %s, %s, spot, zone0 to zone%d, "
-                   "service0 to service%d or a shipped model",
-                   STR_ARG(text), TP_MAX, role_names[ROLE_PREFILL], role_names[ROLE_DECODE],
-                   SIM_ZONES_MAX - 1, SIM_SERVICES_MAX - 1);
+    return err_set(
+        err, -EINVAL,
+        "--fleet: ':" STR_FMT "' is not tp1 to tp%d, %s, %s, spot, zone0 to zone%d, "
+        "service0 to service%d, a shipped model, or (of measured) a=SECONDS to e=SECONDS",
+        STR_ARG(text), TP_MAX, role_names[ROLE_PREFILL], role_names[ROLE_DECODE], SIM_ZONES_MAX - 1,
+        SIM_SERVICES_MAX - 1);
 }
 
 /* "8", or "1-24": the fleet begins with the least. */
@@ -79,7 +91,8 @@ static int read_kind(struct str text, struct sim_pool *pool, struct sim_control_
         return err_set(err, -EINVAL, "--fleet: '" STR_FMT "' is not COUNTxHARDWARE, at most %d",
                        STR_ARG(text), SIM_INSTANCES_MAX);
     }
-    if (!str_eq(name, STR("ref8000"))) {
+    pool->has_step = str_eq(name, STR("measured"));
+    if (!pool->has_step && !str_eq(name, STR("ref8000"))) {
         pool->hardware = hardware_find(name);
         if (!pool->hardware) return no_hardware(name, err);
     }

@@ -40,7 +40,8 @@ static const struct config_field rows[] = {
       .about = "Instances: COUNTxHARDWARE[:SUFFIX...][@DOLLARS_AN_HOUR|@list|@PROVIDER], joined by commas; "
                "suffixes are tpN, prefill, decode, spot, zoneN, serviceN and a model's name; "
                "ref8000 is "
-               "the serial reference." },
+               "the serial reference, measured:a=S:b=S:c=S:d=S:e=S a machine by its step: seconds "
+               "fixed, of a prompt token, a sequence, a token read, a token attended to." },
     { .name = "config", .letter = 'c', .type = CONFIG_TEXT, AT(config),
       .about = "muster.yaml whose rows and engine limits are taken where no flag says another." },
     { .name = "preset", .type = CONFIG_TEXT, AT(preset),

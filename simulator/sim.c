@@ -42,7 +42,8 @@ static void set_limits(struct run *run)
 static int pool_check(const struct sim_config *c, const struct sim_pool *p, struct err *err)
 {
     if (p->has_step && !perf_coef_valid(&p->step)) {
-        return err_set(err, -EINVAL, "measured step seconds must be finite and not negative");
+        return err_set(err, -EINVAL,
+                       "measured step seconds must be finite, not negative and not all zero");
     }
     if (p->has_step && c->kv_tokens == 0) {
         return err_set(err, -EINVAL,
