@@ -59,7 +59,7 @@ static const struct config_field rows[] = {
     { .name = "order", .type = CONFIG_TEXT, AT(order),
       .about = "Who is admitted next: response_ratio, fcfs, sjf_prompt, sjf_output, sjf_work, srtf, "
                "mlfq, learned_rank, skip_predict, batch_llm, prefill_sjf, longest_prefix, "
-               "largest_first." },
+               "largest_first, round_robin." },
     { .name = "admit", .type = CONFIG_TEXT, AT(admit),
       .about = "When a session may start: reserve, fit, all, max_reserve, infermax, s3, "
                "static_batch." },

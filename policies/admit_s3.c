@@ -1,15 +1,15 @@
 /* admit_s3.c - pack memory by predicted length bins; double on overrun (S3, arXiv 2306.06000).
  *
- *     bin     = output_max / 10;  reserve = predicted answer, rounded up to whole bins
+ *     reserve = predicted answer, rounded up to whole bins of 52 tokens (ten reach to 512)
  *     admit   : needed + reserve + what those running still have reserved fits; else try the next
  *     overrun : generated reaches the reserve -> back to the queue with twice the reserve
  *
  * With order largest_first this is the paper's decreasing first fit. Without a prediction a
- * session reserves its whole limit, as before S3. The paper's bins divide the longest sequence;
- * ours divide the request's own limit. */
+ * session reserves its whole limit, as before S3. The bins are those of predict
+ * s3; a longer answer takes as many as it needs. */
 #include "policies/admit.h"
 
-#define BINS 10
+#define BIN_TOKENS 52
 
 extern const struct admit_policy admit_s3;
 
@@ -25,8 +25,7 @@ static uint32_t reserve(const void *state, const struct step_session *session)
     uint64_t most = session->output_max;
     uint64_t predicted = session->predicted_mean ? session->predicted_mean : session->predicted_p50;
     if (predicted == 0) return session->output_max;
-    uint64_t bin = (most + BINS - 1) / BINS;
-    uint64_t tokens = (predicted + bin - 1) / bin * bin;
+    uint64_t tokens = (predicted + BIN_TOKENS - 1) / BIN_TOKENS * BIN_TOKENS;
     tokens <<= session->scratch->admit < 31 ? session->scratch->admit : 31; /* overruns so far */
     return (uint32_t)(tokens < most ? tokens : most);
 }

@@ -5,13 +5,14 @@
 
 extern const struct order_policy order_fcfs, order_sjf_prompt, order_sjf_output, order_sjf_work,
     order_srtf, order_mlfq, order_response_ratio, order_learned_rank, order_skip_predict,
-    order_batch_llm, order_prefill_sjf, order_longest_prefix, order_largest_first;
+    order_batch_llm, order_prefill_sjf, order_longest_prefix, order_largest_first,
+    order_round_robin;
 
 const struct order_policy *const order_table[] = {
-    &order_response_ratio, &order_fcfs,      &order_sjf_prompt,  &order_sjf_output,
-    &order_sjf_work,       &order_srtf,      &order_mlfq,        &order_learned_rank,
-    &order_skip_predict,   &order_batch_llm, &order_prefill_sjf, &order_longest_prefix,
-    &order_largest_first,
+    &order_response_ratio, &order_fcfs,        &order_sjf_prompt,  &order_sjf_output,
+    &order_sjf_work,       &order_srtf,        &order_mlfq,        &order_learned_rank,
+    &order_skip_predict,   &order_batch_llm,   &order_prefill_sjf, &order_longest_prefix,
+    &order_largest_first,  &order_round_robin,
 };
 const uint32_t order_count = COUNT_OF(order_table);
 

@@ -88,7 +88,7 @@ static const struct preset batch_llm = {
 static const struct preset scls = {
     .name = "scls", .about = "answers in slices of 128 tokens",
     .source = "SCLS (arXiv 2406.13511)",
-    .fair = "none", .order = "fcfs", .admit = "fit", .preempt = "newest", .chunk = "scls",
+    .fair = "none", .order = "round_robin", .admit = "fit", .preempt = "newest", .chunk = "scls",
     .evict = "lru", .swap_ratio = 4,
 };
 static const struct preset s3 = {

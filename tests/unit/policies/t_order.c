@@ -102,6 +102,8 @@ static void t_who_goes_first(void **state)
           { .arrival_us = 1, .generated = 1, .prompt_tokens = 512, .waiting_us = NOW } },
         { "prefix: the longest in the cache", "longest_prefix",
           { .prompt_tokens = 900, .uncached = 400 }, { .prompt_tokens = 500, .uncached = 10 } },
+        { "pool: who waits longest, whenever it came", "round_robin",
+          { .arrival_us = 9, .waiting_us = 10 }, { .arrival_us = 1, .waiting_us = 20 } },
         { "largest: it is hardest to place", "largest_first",
           { .prompt_tokens = 900, .remaining = 10 }, { .prompt_tokens = 500, .remaining = 400 } },
         // clang-format on

@@ -74,9 +74,9 @@ static void t_reserves(void **state)
     struct step_session x = { .prompt_tokens = 100, .output_max = 1000, .predicted_mean = 101 };
     assert_int_equal(reserved("max_reserve", NULL, x), 1000);
     assert_int_equal(reserved("static_batch", NULL, x), 1000);
-    assert_int_equal(reserved("s3", NULL, x), 200); /* bins of 100 */
-    x.predicted_mean = 0, x.predicted_p50 = 100;
-    assert_int_equal(reserved("s3", NULL, x), 100);
+    assert_int_equal(reserved("s3", NULL, x), 104); /* bins of 52 */
+    x.predicted_mean = 0, x.predicted_p50 = 105;
+    assert_int_equal(reserved("s3", NULL, x), 156);
     x.predicted_p50 = 0; /* without a prediction its limit, as before S3 */
     assert_int_equal(reserved("s3", NULL, x), 1000);
     assert_null(admit_find(STR("reserve"))->reserve); /* the scheduler's P90 */
@@ -123,15 +123,15 @@ static void t_s3_doubles(void **state)
     const struct admit_policy *row = admit_find(STR("s3"));
     struct step_scratch scratch = { 0 };
     struct step_session x = { .output_max = 1000, .predicted_mean = 150, .scratch = &scratch };
-    x.generated = 199;
+    x.generated = 155;
     assert_false(row->outgrown(NULL, &x));
-    x.generated = 200;
+    x.generated = 156;
     assert_true(row->outgrown(NULL, &x)); /* and from here on twice as much */
     assert_false(row->outgrown(NULL, &x));
-    assert_int_equal(row->reserve(NULL, &x), 400);
-    x.generated = 400;
+    assert_int_equal(row->reserve(NULL, &x), 312);
+    x.generated = 312;
     assert_true(row->outgrown(NULL, &x));
-    x.generated = 800;
+    x.generated = 624;
     assert_true(row->outgrown(NULL, &x));
     assert_int_equal(row->reserve(NULL, &x), 1000);
     x.generated = 1000;
