@@ -5,6 +5,12 @@
 
 #include <math.h>
 
+#define BLOCK_TOKENS 16
+#define LOW_BLOCKS 3.0
+#define STOP_BLOCKS 16.0
+#define STAGES_MAX 3
+#define PERIOD_US 100000
+
 extern const struct migrate_policy migrate_none, migrate_llumnix;
 
 const struct migrate_policy *const migrate_table[] = { &migrate_none, &migrate_llumnix };
@@ -16,6 +22,15 @@ const struct migrate_policy *migrate_find(struct str name)
         if (str_eq(str_from(migrate_table[i]->name), name)) return migrate_table[i];
     }
     return NULL;
+}
+
+struct migrate_config migrate_config_for(uint32_t page_tokens)
+{
+    double blocks = page_tokens / (double)BLOCK_TOKENS; /* of one page */
+    return (struct migrate_config){ .low = LOW_BLOCKS / blocks,
+                                    .period_us = PERIOD_US,
+                                    .stop_pages = (uint32_t)fmax(1, STOP_BLOCKS / blocks),
+                                    .stages_max = STAGES_MAX };
 }
 
 bool migrate_stops(const struct migrate_config *config, uint32_t stage, uint32_t left)

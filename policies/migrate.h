@@ -58,14 +58,9 @@ struct migrate_config {
     uint32_t stages_max; /* the stop counted */
 };
 
-/* low: Llumnix's migrate-out threshold; stages and pages as there (16 pages of 16 tokens). */
-#define MIGRATE_CONFIG_DEFAULT \
-    ((struct migrate_config){  \
-        .low = 3,              \
-        .period_us = 100000,   \
-        .stop_pages = 16,      \
-        .stages_max = 3,       \
-    })
+/* Llumnix's numbers, which count blocks of 16 tokens, for pages of `page_tokens`: a threshold of 3, a
+ * stop at 16, 3 stages; a look every 100 ms. */
+struct migrate_config migrate_config_for(uint32_t page_tokens);
 
 struct migrate_move {
     uint64_t session;

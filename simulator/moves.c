@@ -23,7 +23,7 @@ void moves_start(struct run *run)
     list_init(&m->stranded);
     transfers_init(&m->transfers, sim->link_bytes_s, sim->link_us);
     m->row = sim->migrate;
-    m->config = MIGRATE_CONFIG_DEFAULT;
+    m->config = migrate_config_for(sim->page_tokens);
     must(m->row->state_size <= MOVES_STATE_BYTES);
     rng_stream(&m->rng, sim->seed, 0, WORLD_MIGRATE);
     run_at(run, &m->look, run->now_us, RANK_LOOK);

@@ -9,7 +9,7 @@
 #define PAGE_TOKENS 16
 #define PAGE_BYTES (16.0 * 131072) /* an 8B model with grouped heads */
 
-static const struct migrate_config config = MIGRATE_CONFIG_DEFAULT;
+static struct migrate_config config;
 
 static const struct migrate_session sessions[] = {
     { .id = 10, .tokens = 900, .movable = true },
@@ -222,8 +222,20 @@ static void moves_keep_the_rules(void **state)
     assert_true(moved > 500);
 }
 
+/* The same tokens whatever a page holds. */
+static void the_numbers_are_of_tokens(void **state)
+{
+    (void)state;
+    struct migrate_config c = migrate_config_for(64);
+    assert_true(c.low == 0.75);
+    assert_int_equal(c.stop_pages, 4);
+    assert_int_equal(c.stages_max, 3);
+    assert_int_equal(migrate_config_for(1024).stop_pages, 1);
+}
+
 int main(void)
 {
+    config = migrate_config_for(PAGE_TOKENS);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_table_has_its_default),
         cmocka_unit_test(none_moves_nothing),
@@ -232,6 +244,7 @@ int main(void)
         cmocka_unit_test(what_moves_and_what_does_not),
         cmocka_unit_test(a_copy_is_staged),
         cmocka_unit_test(stages_end),
+        cmocka_unit_test(the_numbers_are_of_tokens),
         cmocka_unit_test(moves_keep_the_rules),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
