@@ -29,7 +29,9 @@ struct desk {
     struct plan *plan;
     struct plan_memory *memory;
     struct rng *rng;
-    bool taken[PLAN_INSTANCES_MAX]; /* has an action already */
+    bool taken[PLAN_INSTANCES_MAX];                      /* has an action already */
+    struct place_verdict where[SCALE_POOLS_MAX];         /* want: what is missing at each offer */
+    uint32_t surplus[SCALE_POOLS_MAX][PLACE_OFFERS_MAX]; /* what is there and not wanted there */
 };
 
 static bool is_mine(const struct desk *d, const struct plan_instance *in, uint32_t pool)
@@ -333,21 +335,67 @@ static uint32_t next_offer(const struct desk *d, uint32_t pool, struct place_ver
     return p->offer[next];
 }
 
-/* Where the pool's next instances come from: what the row wants less what is there. */
-static void ask_row(struct desk *d, uint32_t pool, struct place_verdict *ret)
+static bool may_be_taken(const struct desk *d, uint32_t pool)
 {
+    const struct plan_pool *p = &d->service->pool[pool];
+    for (uint32_t i = 0; i < p->offer_count; i++)
+        if (d->view->offer[p->offer[i]].spot) return true;
+    return false;
+}
+
+/* A pool with spot offers follows its row beyond the count: what stands where the row wants it is
+ * kept, spares and replacements under way included, and while nothing else is under way one more is
+ * started where the row misses it. What it replaces is surplus then, and goes first. */
+static void follow_row(struct desk *d, uint32_t pool, const struct place_view *v)
+{
+    struct plan_decision *r = d->decision;
+    const struct place_verdict *w = &d->where[pool];
+    uint32_t have = r->have[pool], settled = 0, wanted = 0, total = 0;
+    bool missing = false;
+    if (r->target[pool] == 0 || in_hand(d, pool) || !may_be_taken(d, pool)) return;
+    for (uint32_t i = 0; i < v->offer_count; i++) {
+        uint32_t there = place_have(&v->offer[i]);
+        settled += min_u32(w->want[i], there);
+        wanted += w->want[i];
+        missing |= w->want[i] > there && v->offer[i].usable;
+        d->surplus[pool][i] = there > w->want[i] ? there - w->want[i] : 0;
+    }
+    if (r->target[pool] < have) r->target[pool] = max_u32(r->target[pool], min_u32(have, settled));
+    for (uint32_t p = 0; p < d->service->pool_count; p++)
+        total += r->target[p];
+    bool still = r->target[pool] == have && d->scale.pool[pool].starting == 0;
+    bool room = have < d->service->pool[pool].max && total < d->service->max;
+    if (!still || !room || !missing || wanted <= have) return;
+    r->target[pool] = have + 1;
+    r->reason = w->reason;
+}
+
+/* What the row is asked to place: what is needed, not what the shaper still holds up, or spares would
+ * be bought for spares. */
+static uint32_t needed(const struct desk *d, uint32_t pool)
+{
+    uint32_t target = d->decision->target[pool];
+    if (in_hand(d, pool) || !may_be_taken(d, pool)) return target;
+    uint32_t asked = d->decision->verdict.choice.want[pool];
+    return min_u32(target, max_u32(asked, d->service->pool[pool].min));
+}
+
+/* Where the pool's next instances come from: what the row wants less what is there. */
+static void ask_row(struct desk *d, uint32_t pool)
+{
+    struct place_verdict *w = &d->where[pool];
     struct place_view v;
-    plan_place_view(d->view, d->index, pool, d->decision->target[pool], d->now_us, &v);
-    d->service->place->choose(d->memory->place[pool], &v, d->now_us, d->rng, ret);
+    plan_place_view(d->view, d->index, pool, needed(d, pool), d->now_us, &v);
+    d->service->place->choose(d->memory->place[pool], &v, d->now_us, d->rng, w);
+    memset(d->surplus[pool], 0, sizeof d->surplus[pool]);
+    follow_row(d, pool, &v);
     for (uint32_t i = 0; i < v.offer_count; i++)
-        ret->want[i] -= min_u32(ret->want[i], place_have(&v.offer[i]));
+        w->want[i] -= min_u32(w->want[i], place_have(&v.offer[i]));
 }
 
 static void grow(struct desk *d, uint32_t pool)
 {
     struct plan_decision *r = d->decision;
-    struct place_verdict where;
-    ask_row(d, pool, &where);
     uint32_t have = r->have[pool];
     for (; have < r->target[pool]; have++) {
         uint32_t kept = best_to_keep(d, pool);
@@ -357,7 +405,7 @@ static void grow(struct desk *d, uint32_t pool)
         d->taken[kept] = true;
     }
     for (; have < r->target[pool]; have++) {
-        uint32_t offer = next_offer(d, pool, &where);
+        uint32_t offer = next_offer(d, pool, &d->where[pool]);
         if (offer == PLAN_NONE) {
             r->blocked = "no offer of the pool can be had now";
             return;
@@ -389,13 +437,30 @@ static bool worth_less(const struct plan_instance *a, const struct plan_instance
     return strcmp(a->id, b->id) < 0; /* so that two runs choose alike */
 }
 
-static uint32_t victim(const struct desk *d, uint32_t pool, enum phase phase)
+/* The count of its offer's surplus, or NULL when it stands at no offer of the pool. */
+static uint32_t *surplus_of(struct desk *d, uint32_t pool, const struct plan_instance *in)
+{
+    const struct plan_pool *p = &d->service->pool[pool];
+    for (uint32_t i = 0; i < p->offer_count; i++)
+        if (p->offer[i] == in->offer) return &d->surplus[pool][i];
+    return NULL;
+}
+
+static bool goes_first(struct desk *d, uint32_t pool, const struct plan_instance *a,
+                       const struct plan_instance *b)
+{
+    const uint32_t *sa = surplus_of(d, pool, a), *sb = surplus_of(d, pool, b);
+    bool first = sa && *sa > 0, second = sb && *sb > 0;
+    return first != second ? first : worth_less(a, b);
+}
+
+static uint32_t victim(struct desk *d, uint32_t pool, enum phase phase)
 {
     uint32_t best = PLAN_NONE;
     for (uint32_t i = 0; i < d->view->instance_count; i++) {
         const struct plan_instance *in = &d->view->instance[i];
         if (!is_mine(d, in, pool) || in->phase != phase || d->taken[i]) continue;
-        if (best == PLAN_NONE || worth_less(in, &d->view->instance[best])) best = i;
+        if (best == PLAN_NONE || goes_first(d, pool, in, &d->view->instance[best])) best = i;
     }
     return best;
 }
@@ -414,6 +479,8 @@ static void shrink(struct desk *d, uint32_t pool)
         struct plan_action a = { act, d->index, pool, PLAN_NONE, at, r->reason };
         if (!push(d, &a)) return;
         d->taken[at] = true;
+        uint32_t *surplus = surplus_of(d, pool, &d->view->instance[at]);
+        if (surplus && *surplus > 0) --*surplus;
         r->cost_h_after -= d->view->instance[at].price_h;
     }
 }
@@ -429,6 +496,8 @@ static void decide_service(struct desk *d)
     cap_growth(d);
     r->cost_h_after = r->cost_h;
     r->action_from = d->plan->action_count;
+    for (uint32_t p = 0; p < d->service->pool_count; p++)
+        ask_row(d, p);
     for (uint32_t p = 0; p < d->service->pool_count; p++)
         grow(d, p);
     for (uint32_t p = 0; p < d->service->pool_count; p++)

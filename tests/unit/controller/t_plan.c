@@ -301,6 +301,65 @@ static void stock_out_falls_to_the_next_offer(void **state)
     free(s);
 }
 
+/* Two on demand where spot costs a third: one after the other is replaced, none is given up before,
+ * and nothing is bought twice. */
+static void a_pool_moves_to_spot(void **state)
+{
+    (void)state;
+    struct scene *s = scene_new();
+    s->service.pool_count = 1;
+    s->service.pool[0].min = 2;
+    s->offer[1].spot = true;
+    s->offer[1].price_h = 0.35;
+    add(s, 0, PHASE_READY);
+    add(s, 0, PHASE_READY);
+    for (int moved = 0; moved < 2; moved++) {
+        decide(s);
+        assert_int_equal(count(s, PLAN_LAUNCH), 1);
+        assert_int_equal(s->plan.action_count, 1);
+        assert_int_equal(s->plan.action[0].offer, 1);
+        struct plan_instance *in = add(s, 0, PHASE_STARTING);
+        in->offer = 1;
+        in->price_h = 0.35;
+        s->now += SECOND;
+        decide(s);
+        assert_int_equal(s->plan.action_count, 0); /* it is under way */
+        in->phase = PHASE_READY;
+        decide_after_window(s);
+        assert_int_equal(s->plan.action_count, 1);
+        assert_int_equal(s->plan.action[0].act, PLAN_DRAIN);
+        struct plan_instance *left = &s->instance[s->plan.action[0].instance];
+        assert_int_equal(left->offer, 0);
+        left->phase = PHASE_ENDING;
+        s->now += SECOND;
+    }
+    decide_after_window(s);
+    assert_int_equal(s->plan.action_count, 0);
+    free(s);
+}
+
+/* SkyServe's row keeps one more than is needed, and no more than that. */
+static void a_spare_is_bought_once(void **state)
+{
+    (void)state;
+    struct scene *s = scene_new();
+    s->service.pool_count = 1;
+    s->service.pool[0].min = 2;
+    s->service.place = &place_spot;
+    s->offer[0].spot = s->offer[1].spot = true;
+    uint32_t bought = 0;
+    for (int i = 0; i < 60; i++, s->now += SECOND) {
+        decide(s);
+        assert_int_equal(count(s, PLAN_DRAIN) + count(s, PLAN_CANCEL), 0);
+        for (uint32_t a = 0; a < s->plan.action_count; a++, bought++) {
+            uint32_t offer = s->plan.action[a].offer;
+            add(s, 0, PHASE_READY)->offer = offer;
+        }
+    }
+    assert_int_equal(bought, 3);
+    free(s);
+}
+
 static void another_pool_steps_in(void **state)
 {
     (void)state;
@@ -563,6 +622,8 @@ int main(void)
         cmocka_unit_test(zero_needs_proof),
         cmocka_unit_test(nine_fresh_reports_in_ten_are_enough),
         cmocka_unit_test(stock_out_falls_to_the_next_offer),
+        cmocka_unit_test(a_pool_moves_to_spot),
+        cmocka_unit_test(a_spare_is_bought_once),
         cmocka_unit_test(another_pool_steps_in),
         cmocka_unit_test(the_budget_counts_launches_and_drains),
         cmocka_unit_test(minimums_hold_without_demand),
