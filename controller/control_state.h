@@ -79,6 +79,11 @@ struct tenant {
     bool dirty;       /* usage not written yet */
 };
 
+/* What routers have counted of a service since we know them. */
+struct counted {
+    uint64_t arrivals, met, missed;
+};
+
 struct control {
     struct control_setup setup;
     struct plan_service service[PLAN_SERVICES_MAX];
@@ -105,6 +110,7 @@ struct control {
 
     struct router router[CONTROL_ROUTERS_MAX];
     struct plan_demand demand[PLAN_SERVICES_MAX];
+    struct counted counted[PLAN_SERVICES_MAX];
     struct plan_instance *view_instance;
     uint32_t *view_slot; /* parallel to view_instance */
 

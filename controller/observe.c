@@ -4,6 +4,7 @@
 #include "controller/control_state.h"
 
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define TTFT_COUNT_MIN 10 /* answers in the window before their P90 means anything */
@@ -202,6 +203,11 @@ static void add_demand(struct plan_demand *sum, const struct demand_seen *d, dou
     sum->sum.held += s->held;
     sum->sum.idle_s = sum->sum.present ? fmin(sum->sum.idle_s, idle) : idle;
     sum->sum.window_s = fmax(sum->sum.window_s, d->window_s);
+    sum->sum.held_prompt_tokens += s->held_prompt_tokens;
+    if (s->tpot_s.count >= TTFT_COUNT_MIN) {
+        sum->sum.tpot_known = true;
+        sum->sum.tpot_s = fmax(sum->sum.tpot_s, s->tpot_s.p90);
+    }
     if (s->ttft_s.count >= TTFT_COUNT_MIN) { /* the worst router: quantiles cannot be added */
         sum->sum.ttft_known = true;
         sum->sum.ttft_s = fmax(sum->sum.ttft_s, s->ttft_s.p90);
@@ -240,6 +246,10 @@ void control_sum_demand(struct control *c, int64_t now_us)
             sum.sum.prompt_tokens /= weight;
             sum.sum.output_tokens /= weight;
         }
+        sum.sum.arrivals_total = c->counted[s].arrivals;
+        sum.sum.slo_known = sum.sum.present;
+        sum.sum.slo_met_total = c->counted[s].met;
+        sum.sum.slo_missed_total = c->counted[s].missed;
         sum.sum.waiting = min_u32(waiting_in_engines(c, s, now_us), sum.sum.in_flight);
         c->demand[s] = sum;
     }
@@ -268,6 +278,12 @@ void control_sum_demand(struct control *c, int64_t now_us)
 
 /* ---- the view for the plan ---- */
 
+/* The id's hexadecimal digits: one of its own for each instance. */
+static uint64_t id_number(const char *id)
+{
+    return strtoull(id + strlen("i-"), NULL, 16);
+}
+
 static void fill_instance(const struct control *c, uint32_t at, int64_t now_us,
                           struct plan_instance *ret)
 {
@@ -288,7 +304,16 @@ static void fill_instance(const struct control *c, uint32_t at, int64_t now_us,
         .seqs_max = s->seqs_max,
         .price_h = i->price_h,
         .since_us = d->phase_us,
+        .context_tokens = s->heard_us && d->has_engine ? d->engine.context_tokens : 0,
+        .load = { .id = id_number(i->id),
+                  .age_s = (double)(now_us - s->heard_us) / 1e6,
+                  .running = s->running,
+                  .waiting = s->waiting,
+                  .kv_tokens = s->kv_tokens,
+                  .kv_tokens_max = s->kv_tokens_max },
     };
+    uint32_t offer = ret->offer;
+    if (offer != PLAN_NONE) ret->lead_s = c->offer[offer].lead_s;
     memcpy(ret->id, i->id, sizeof ret->id);
 }
 

@@ -30,6 +30,11 @@ static void keep_engine(struct detail *d, struct sighting *s, const struct engin
         (struct str){ 0 }; /* the copies above are the strings */
     s->engine_ready = e->health == ENGINE_READY;
     s->in_flight = e->running + e->waiting;
+    s->running = e->running;
+    s->waiting = e->waiting;
+    uint64_t idle = (uint64_t)e->pages_free + e->pages_cached;
+    s->kv_tokens_max = (uint64_t)e->pages_total * e->page_tokens;
+    s->kv_tokens = idle < e->pages_total ? (e->pages_total - idle) * e->page_tokens : 0;
     s->pages_cached = e->pages_cached;
     s->seqs_max = e->running_max;
     s->perf = (struct perf_coef){ e->perf.a,       e->perf.b,         e->perf.c, e->perf.d,
@@ -92,6 +97,22 @@ static struct router *find_router(struct control *c, struct str id)
     return vacant;
 }
 
+/* What rose since the last word. A router's counters begin at zero with each boot; what a router
+ * counted before we knew it is none of ours. */
+static void count_demand(struct counted *c, const struct demand_seen *d,
+                         const struct service_demand *now, bool same_boot)
+{
+    static const struct service_demand nothing;
+    if (!d->present) return;
+    const struct service_demand *last = same_boot ? &d->last : &nothing;
+    if (now->arrivals_total > last->arrivals_total)
+        c->arrivals += now->arrivals_total - last->arrivals_total;
+    if (now->slo_met_total > last->slo_met_total)
+        c->met += now->slo_met_total - last->slo_met_total;
+    if (now->slo_missed_total > last->slo_missed_total)
+        c->missed += now->slo_missed_total - last->slo_missed_total;
+}
+
 static void keep_demand(struct demand_seen *d, const struct service_demand *now, bool same_boot,
                         int64_t now_us)
 {
@@ -128,6 +149,7 @@ static void keep_sync(struct control *c, struct router *r, const struct router_s
             const struct service_demand *d = &s->services[i];
             if (!str_eq(d->service, name)) continue;
             if (d->held > 0 && r->demand[k].last.held == 0) c->urgent = true;
+            count_demand(&c->counted[k], &r->demand[k], d, same_boot);
             keep_demand(&r->demand[k], d, same_boot, now_us);
             r->demand[k].window_s = s->window_s;
         }

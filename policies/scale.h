@@ -32,6 +32,7 @@ struct scale_config {
     double utilisation_max; /* work: the share of an instance's seconds that may be planned */
     double clear_s;         /* work: seconds within which a backlog should be gone */
     double life_s;          /* work: how long a new instance is expected to be of use */
+    double attainment;      /* work: share of requests that should keep the promise */
     double zero_after_s;    /* silence after which a pool may go below one */
     double queue_target;    /* keda_queue: waiting requests an instance may have */
     double concurrency;     /* kpa: requests an instance should run at once */
@@ -48,6 +49,7 @@ struct scale_config {
                             .utilisation_max = 0.85, \
                             .clear_s = 10,           \
                             .life_s = 600,           \
+                            .attainment = 0.99,      \
                             .zero_after_s = 60,      \
                             .queue_target = 5,       \
                             .concurrency = 100,      \

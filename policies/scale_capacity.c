@@ -4,7 +4,9 @@
 #include <float.h>
 #include <math.h>
 
-#define FREE_SHARE_MIN 0.02 /* of the step left when prompts come faster than they are computed */
+#define STEP_TOKENS 2048      /* where nobody has said what a step carries */
+#define CHUNK_SHARE_MIN 0.125 /* of a step that prompts get however many decode */
+#define FREE_SHARE_MIN 0.02   /* of the step left when prompts come faster than they are computed */
 
 void scale_load_of(const struct scale_pool *pool, const struct scale_lengths *lengths,
                    struct scale_load *ret)
@@ -17,13 +19,16 @@ void scale_load_of(const struct scale_pool *pool, const struct scale_lengths *le
                             .output = output,
                             .context = held / output,
                             .seqs_max = pool->seqs_max };
+    double mean_sq = lengths->prompt * lengths->prompt;
+    l.prefill_scv = mean_sq > 0 ? fmax(lengths->prompt_sq / mean_sq - 1, 0) : 0;
+    double budget = pool->step_tokens ? pool->step_tokens : STEP_TOKENS;
+    l.prompt = lengths->prompt;
+    l.step_tokens = budget;
     l.seq_s = f->c + f->d * l.context;
     l.work_s = l.prefill_s + output * l.seq_s;
-    if (pool->kv_tokens_max > 0 && l.context > 0) {
-        double longest = lengths->prompt + output;
-        l.seqs_max = fmin(l.seqs_max,
-                          fmax(1, (double)pool->kv_tokens_max / l.context - longest / l.context));
-    }
+    double longest = lengths->prompt + output;
+    if (pool->kv_tokens_max > 0)
+        l.seqs_max = fmin(l.seqs_max, fmax(1, (double)pool->kv_tokens_max / longest));
     *ret = l;
 }
 
@@ -36,7 +41,20 @@ double scale_load_rate(const struct scale_load *l, double ttft_slo_s, double tpo
     if (u <= 0) return 0;
     double slots = l->seqs_max * utilisation_max;
     double rate = slots / fmax(l->output * l->step_s + slots * l->work_s, DBL_MIN);
-    return fmin(rate, u / fmax(l->work_s, DBL_MIN));
+    rate = fmin(rate, u / fmax(l->work_s, DBL_MIN));
+    /* Sessions and the pace of prompts depend on each other: two rounds are near enough. */
+    for (int i = 0; i < 2; i++) {
+        double step = l->step_s / fmax(1 - rate * l->work_s, FREE_SHARE_MIN);
+        double batch = fmin(rate * l->output * step, l->seqs_max);
+        rate = fmin(rate, utilisation_max / scale_load_prompt_s(l, batch, 0));
+    }
+    return rate;
+}
+
+double scale_load_prompt_s(const struct scale_load *l, double batch, double steps_more)
+{
+    double chunk = fmax(l->step_tokens - batch, l->step_tokens * CHUNK_SHARE_MIN);
+    return l->prefill_s + (l->prompt / chunk + steps_more) * (l->step_s + l->seq_s * batch);
 }
 
 double scale_load_step_s(const struct scale_load *l, double n, double r)

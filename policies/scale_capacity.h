@@ -14,24 +14,32 @@
 #include "policies/scale_view.h"
 
 struct scale_load {
-    double step_s;    /* a */
-    double prefill_s; /* b E[P] */
-    double seq_s;     /* what a decoding session adds to a step: c + d context */
-    double work_s;    /* w */
-    double output;    /* E[O], at least 1 */
-    double context;   /* KV tokens of a session, over its time */
-    double seqs_max;  /* sessions at once: the limit, or what the KV memory holds */
+    double step_s;      /* a */
+    double prefill_s;   /* b E[P] */
+    double seq_s;       /* what a decoding session adds to a step: c + d context */
+    double work_s;      /* w */
+    double output;      /* E[O], at least 1 */
+    double context;     /* KV tokens of a session, over its time */
+    double prefill_scv; /* squared coefficient of variation of a prompt's seconds */
+    double prompt;      /* E[P]: tokens that are computed ... */
+    double step_tokens; /* ... of which a step carries so many, decoding sessions included */
+    double seqs_max;    /* sessions at once: the limit, or what the KV memory holds */
 };
 
-/* `lengths` are means (scale_lengths_mean). A spread of a whole session's KV is kept free where the
- * memory binds: lengths differ, and a full pool preempts. */
+/* `lengths` are means (scale_lengths_mean). The KV memory is divided by what a session holds in the
+ * end, not over its time: engines reserve what is still to come. */
 void scale_load_of(const struct scale_pool *pool, const struct scale_lengths *lengths,
                    struct scale_load *ret);
 
 /* Requests a second within TTFT and TPOT, using at most the share utilisation_max of its time and
- * of its sessions; 0 when the promise cannot be kept even alone. */
+ * of its sessions, prompts at the pace that a step's budget gives them; 0 when the promise cannot be
+ * kept even alone. */
 double scale_load_rate(const struct scale_load *l, double ttft_slo_s, double tpot_slo_s,
                        double utilisation_max);
 
 /* Seconds of a step with n sessions decoding and r prompts a second taken in. */
 double scale_load_step_s(const struct scale_load *l, double n, double r);
+
+/* Seconds of a prompt beside `batch` decoding sessions, which take a token of each step's budget;
+ * steps_more: to wait before the first chunk. */
+double scale_load_prompt_s(const struct scale_load *l, double batch, double steps_more);

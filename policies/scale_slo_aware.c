@@ -7,7 +7,7 @@
  *
  * llm-d's SLO-aware rules for KEDA; the shaper is the HPA with those numbers. c discounts what
  * starts but is not ready. P90s are over the routers' window, which should be a minute. While
- * nothing began or ended within the window there is no measurement and the fleet stays. */
+ * nobody asks the score is 0; where somebody does and nothing is measured the fleet stays. */
 #include "policies/scale_rows.h"
 #include "policies/scale_shape.h"
 
@@ -39,7 +39,8 @@ static double smooth(struct slo *s, const struct scale_view *view, double margin
 {
     const struct scale_demand *d = &view->demand;
     int64_t now = now_us / SECOND_US;
-    if (d->ttft_known || d->tpot_known) {
+    bool idle = d->in_flight == 0 && d->held == 0 && d->arrivals_s <= 0;
+    if (d->ttft_known || d->tpot_known || idle) {
         double ttft = d->ttft_known ? d->ttft_s / view->ttft_slo_s : 0;
         double tpot = d->tpot_known ? d->tpot_s / view->tpot_slo_s : 0;
         s->second[now % SAMPLES] = now + 1;

@@ -21,6 +21,7 @@ struct scale_pool {
     struct perf_coef perf;
     uint32_t seqs_max;       /* sequences an instance runs at once; at least 1 */
     uint64_t kv_tokens_max;  /* that one instance's KV memory holds; 0: nobody has said */
+    uint32_t step_tokens;    /* prompt tokens that a step carries at most; 0: nobody has said */
     uint32_t context_tokens; /* longest request an instance takes; 0: nobody has said */
 };
 
@@ -64,10 +65,12 @@ struct scale_demand {
     bool tpot_known;      /* enough answers ended within the window */
     double tpot_s;        /* nine in ten took no longer for each further token */
     double window_s;      /* that arrivals_s, ttft_s and tpot_s are taken over */
-    uint64_t arrivals_total;       /* since the controller first heard of the service */
-    uint64_t held_prompt_tokens;   /* of what routers keep */
-    struct scale_lengths expected; /* of what arrived lately: what is expected to come */
-    struct scale_lengths queued;   /* of what is held or waits */
+    bool slo_known;       /* the next two are counted */
+    uint64_t slo_met_total, slo_missed_total; /* requests, since the same time */
+    uint64_t arrivals_total;                  /* since the controller first heard of the service */
+    uint64_t held_prompt_tokens;              /* of what routers keep */
+    struct scale_lengths expected;            /* of what arrived lately: what is expected to come */
+    struct scale_lengths queued;              /* of what is held or waits */
 };
 
 struct scale_view {

@@ -1,339 +1,359 @@
-/* scale_work.c - the cheapest fleet whose seconds cover the seconds that the demand asks for.
+/* scale_work.c - the cheapest fleet that keeps the promise when what is bought now is ready.
  *
- * One request costs an instance  w = b P + O (c + d L)  seconds at the margin: its uncached prompt
- * of P tokens, and a place in each of the O steps of its answer at a mean context L = P + O / 2.
- * At r requests a second a step then takes
+ * Nothing that is decided now serves before now + lead. So the fleet is sized for then:
  *
- *     s = a + s r w   =>   s = a / (1 - r w)          (Little's law on the sequences in the batch)
+ *   demand    PATHS ways on from the level of arrivals now, as it went on from moments within the
+ *             last ten minutes (scale_outlook.h)
+ *   lengths   the distribution of what waits and of what came lately: its moments give the work of a
+ *             request, the KV it holds and the spread of prompts (scale_capacity.h)
+ *   fleet     what is ready, and what starts once its own lead has passed
+ *   lateness  the share of requests that would miss the promise, fleet and demand followed as a
+ *             fluid with chance about it (scale_fluid.h): a buffer of free sessions counts for what
+ *             it bridges
+ *   need      the least capacity C, ready a lead from now, with
+ *                 late(C) <= late(everything that can be had) + PLANNED (1 - attainment)
+ *             over LOOK_STEPS after the lead and the mean of all paths; where a backlog makes all
+ *             late whatever is bought, clear_s later; to shrink, over the time until then as well, since
+ *             what is given up now is back no sooner
+ *             C is never below the level now at utilisation_max of an instance's time and sessions
+ *   belief    measured misses correct the model: work is multiplied by a factor that rises while
+ *             more than 1 - attainment miss the promise and falls while fewer do, between
+ *             BELIEF_MIN and BELIEF_MAX; it stands while help for expected misses
+ *             is on its way
+ *   mix       the cheapest whole number of instances of all pools that does C (scale_mix.h), the
+ *             lead of new ones priced in
  *
- * so that the share of time that is spoken for is u = r w. A request sees the others' steps and
- * its own place in them, and the promises bound u:
- *
- *     TPOT:  (a + w / O) / (1 - u) <= tpot  =>  u <= 1 - (a + w / O) / tpot
- *     TTFT:  (a + b P) / (1 - u) <= ttft    =>  u <= 1 - (a + b P) / ttft
- *     slots: O s r <= seqs_max              =>  r <= seqs_max / (O a + seqs_max w)
- *
- * rate = the least r of these and of u <= utilisation_max. What is asked for is
- *
- *     need = arrivals + backlog(lead) / clear_s
- *     backlog(lead) = max(0, waiting + held + (arrivals - rate of what is ready) * lead
- *                                           - rate of what starts * (lead - what it has left))
- *
- * the requests that will still wait when an instance bought now is ready: a backlog that the
- * fleet clears before then buys nothing, and neither does one that is being bought for already.
- *
- * All this assumes that requests come one by one. Where they come in bursts, the wait Q that
- * routers measure is longer. With the seconds of C = sum(ready / w) instances it falls as the
- * share that is free grows,
- *
- *     Q(x C) = Q (C - r) / (x C - r)  <=  ttft - (a + b P)
- *       =>  x C >= r + (C - r) Q / (ttft - a - b P)
- *
- * and need is never below that. It is asked only of a fleet that has stood still for a whole
- * window of the routers; until then the last answer stands.
- *
- * The mix is the cheapest whole number of instances with sum(n * rate) >= need, by branch and
- * bound (exact for the few pools a service has; NODES_MAX is the bound, after which the best found
- * so far stands). An instance that does not exist yet costs (1 + lead / life) times its price,
- * because its lead is paid and serves nobody: that is what keeps a running mix from being
- * exchanged for one a little cheaper.
+ * The lead is that of the cheapest pool that can grow. One configuration serves every lead: all that
+ * depends on it is measured. Without counted arrivals the routers' rate stands for the level.
  */
 #include "base/core/bits.h"
+#include "policies/scale_fluid.h"
+#include "policies/scale_mix.h"
+#include "policies/scale_outlook.h"
 #include "policies/scale_rows.h"
+#include "policies/scale_shape.h"
 
 #include <float.h>
 #include <math.h>
+#include <string.h>
 
-#define NODES_MAX 20000
 #define AGAIN_US ((int64_t)1000000)
-#define NEAR 1e-9        /* relative: rates are sums of floats */
-#define SPARE_MIN 0.1    /* of an overloaded fleet's rate: its wait does not tell what is free */
-#define OBSERVED_MAX 3.0 /* times the fleet: one measurement asks for no more than that */
-#define AWAKE_RATE 1e-6  /* requests a second: asks for one instance, whichever is cheapest */
-
-double scale_request_work_s(const struct perf_coef *perf, double prompt_tokens,
-                            double output_tokens)
-{
-    double context = prompt_tokens + output_tokens / 2;
-    return perf->b * prompt_tokens + output_tokens * (perf->c + perf->d * context);
-}
-
-double scale_instance_rate(const struct scale_pool *pool, const struct scale_view *view,
-                           double utilisation_max)
-{
-    const struct scale_demand *d = &view->demand;
-    const struct perf_coef *f = &pool->perf;
-    double w = scale_request_work_s(f, d->prompt_tokens, d->output_tokens);
-    double u = utilisation_max;
-    u = fmin(u, 1 - (f->a + w / fmax(d->output_tokens, 1)) / view->tpot_slo_s);
-    u = fmin(u, 1 - (f->a + f->b * d->prompt_tokens) / view->ttft_slo_s);
-    if (u <= 0) return 0;
-
-    double slots = pool->seqs_max;
-    double rate = slots / fmax(d->output_tokens * f->a + slots * w, DBL_MIN);
-    return fmin(rate, u / fmax(w, DBL_MIN));
-}
-
-/* One pool as the search sees it. */
-struct lane {
-    uint32_t pool;
-    uint32_t have, low, high;
-    double rate;
-    double price, price_new; /* of one that exists, of one that must be launched */
-    double per_rate;         /* price / rate: lanes are sorted by it */
-};
-
-struct candidate {
-    uint32_t want[SCALE_POOLS_MAX];
-    double rate, cost; /* cost: with the lead of new instances priced in */
-    bool set;
-};
-
-struct search {
-    const struct scale_view *view;
-    struct lane lane[SCALE_POOLS_MAX];
-    uint32_t lanes;
-    double need;
-    struct candidate best, second;
-    uint32_t nodes;
-    bool waits; /* need is what measured waits ask for */
-};
-
-static double lane_cost(const struct lane *l, uint32_t n)
-{
-    uint32_t old = min_u32(n, l->have);
-    return old * l->price + (n - old) * l->price_new;
-}
-
-static double shortfall(const struct search *s, double rate)
-{
-    double gap = s->need - rate;
-    return gap > s->need * NEAR ? gap : 0;
-}
-
-static bool better(const struct search *s, const struct candidate *a, const struct candidate *b)
-{
-    if (!b->set) return true;
-    double sa = shortfall(s, a->rate), sb = shortfall(s, b->rate);
-    if (sa < sb || sa > sb) return sa < sb;
-    return a->cost < b->cost;
-}
-
-static void offer(struct search *s, const struct candidate *c)
-{
-    if (better(s, c, &s->best)) {
-        s->second = s->best;
-        s->best = *c;
-        s->best.set = true;
-    } else if (better(s, c, &s->second)) {
-        s->second = *c;
-        s->second.set = true;
-    }
-}
-
-/* Money left for lanes from `k` on, once the minimum of the others behind it is kept back. */
-static uint32_t affordable(const struct search *s, uint32_t k, const struct candidate *c)
-{
-    if (s->view->budget_h <= 0) return UINT32_MAX;
-    double spent = scale_cost_h(s->view, c->want);
-    for (uint32_t j = k + 1; j < s->lanes; j++)
-        spent += s->lane[j].low * s->view->pool[s->lane[j].pool].price_h;
-    double price = s->view->pool[s->lane[k].pool].price_h;
-    if (price <= 0) return UINT32_MAX;
-    double left = (s->view->budget_h - spent) / price * (1 + NEAR);
-    return left <= 0 ? 0 : (uint32_t)fmin(left, SCALE_COUNT_MAX);
-}
-
-static uint32_t enough(const struct search *s, const struct lane *l, double rate)
-{
-    double gap = shortfall(s, rate);
-    if (gap <= 0 || l->rate <= 0) return l->low;
-    double n = ceil(gap / l->rate * (1 - NEAR));
-    return max_u32(l->low, (uint32_t)fmin(n, l->high));
-}
-
-static void descend(struct search *s, uint32_t k, const struct candidate *base)
-{
-    if (s->nodes++ >= NODES_MAX) return;
-    if (k == s->lanes) {
-        offer(s, base);
-        return;
-    }
-    /* Nothing from here on can be cheaper for its rate than this lane: a bound below which no
-     * completion falls. Candidates no better than the runner-up are not worth a visit. */
-    const struct lane *l = &s->lane[k];
-    double bound = base->cost + shortfall(s, base->rate) * l->per_rate;
-    if (s->second.set && shortfall(s, s->second.rate) <= 0 && bound >= s->second.cost) return;
-
-    uint32_t high = max_u32(l->low, min_u32(enough(s, l, base->rate), affordable(s, k, base)));
-    for (uint32_t n = high;; n--) {
-        struct candidate c = *base;
-        c.want[l->pool] = n;
-        c.rate += n * l->rate;
-        c.cost += lane_cost(l, n);
-        descend(s, k + 1, &c);
-        if (n == l->low) break;
-    }
-}
-
-static void sort_lanes(struct search *s)
-{
-    for (uint32_t i = 1; i < s->lanes; i++) {
-        struct lane l = s->lane[i];
-        uint32_t at = i;
-        for (; at > 0 && s->lane[at - 1].per_rate > l.per_rate; at--)
-            s->lane[at] = s->lane[at - 1];
-        s->lane[at] = l;
-    }
-}
-
-/* A pool that cannot keep the promise even alone is used only when none can: then its rate is
- * what it does at utilisation_max, late but as fast as it goes. */
-static double best_effort_rate(const struct scale_pool *p, const struct scale_view *view,
-                               double utilisation_max)
-{
-    const struct scale_demand *d = &view->demand;
-    double w = scale_request_work_s(&p->perf, d->prompt_tokens, d->output_tokens);
-    double own = p->perf.a * d->output_tokens / p->seqs_max;
-    return utilisation_max / fmax(w + own, DBL_MIN);
-}
-
-struct rates {
-    double rate[SCALE_POOLS_MAX];
-    bool any_known; /* some pool's speed is known */
-    bool promised;  /* some pool can keep the promise */
-};
-
-static void pool_rates(const struct scale_config *config, const struct scale_view *view,
-                       struct rates *ret)
-{
-    *ret = (struct rates){ 0 };
-    for (uint32_t i = 0; i < view->pool_count; i++) {
-        const struct scale_pool *p = &view->pool[i];
-        if (!p->perf_known) continue;
-        ret->any_known = true;
-        ret->rate[i] = scale_instance_rate(p, view, config->utilisation_max);
-        if (ret->rate[i] > 0) ret->promised = true;
-    }
-    if (ret->promised) return;
-    for (uint32_t i = 0; i < view->pool_count; i++) {
-        const struct scale_pool *p = &view->pool[i];
-        if (p->perf_known) ret->rate[i] = best_effort_rate(p, view, config->utilisation_max);
-    }
-}
+#define LOOK_STEPS 4 /* of FLUID_STEP_S: 20 s */
+#define CLEAR_STEPS_MAX 60
+#define SATURATED 0.3 /* late whatever is bought: look at when the backlog should be gone */
+#define HOPELESS 0.9  /* and late even then: everything there is */
+#define PATHS 12
+#define PLANNED 0.5 /* of the misses that are allowed: the rest is for what no plan knows */
+#define BISECTIONS 24
+#define AWAKE_RATE 1e-6 /* requests a second: asks for one instance, whichever is cheapest */
+#define BELIEF_S 60     /* misses are looked at over so long */
+#define SETTLE_US ((int64_t)30000000) /* before a fleet of another size is judged */
+#define BELIEF_GAIN 0.05
+#define BELIEF_MIN 1.0
+#define BELIEF_MAX 2.0
+#define BELIEF_COUNT_MIN 20 /* ended requests within it */
 
 struct work {
-    uint32_t ready[SCALE_POOLS_MAX];
-    int64_t still_us; /* since when nothing changed that the waits depend on */
-    double observed;  /* need by what was measured last; 0: nothing was */
+    struct outlook outlook;
+    int64_t second_us; /* next reading of the counters below */
+    uint32_t readings;
+    uint32_t met[BELIEF_S], missed[BELIEF_S]; /* by second, a ring */
+    uint64_t met_total, missed_total;
+    double belief;  /* minus 1 */
+    uint32_t ready; /* instances, as read last */
+    int64_t changed_us;
+    int64_t calm_us; /* since when no help for expected misses is on its way */
 };
 _Static_assert(sizeof(struct work) <= SCALE_STATE_BYTES_MAX, "state of scale_work");
 
-/* What the measured waits ask for, as a rate comparable to the lanes'; 0: nothing is known. */
-static double observed_need(struct work *s, const struct scale_view *view, const struct rates *r,
-                            int64_t now_us)
+/* The lengths to plan with: what waits and what came lately; else the means. */
+static void plan_lengths(const struct scale_demand *d, struct scale_lengths *ret)
 {
-    const struct scale_demand *d = &view->demand;
-    double raw = 0, rate = 0, alone_s = 0;
-    uint32_t starting = 0;
-    bool moved = false;
-    for (uint32_t i = 0; i < view->pool_count; i++) {
-        const struct scale_pool *p = &view->pool[i];
-        starting += p->starting;
-        moved |= p->ready != s->ready[i];
-        s->ready[i] = p->ready;
-        if (p->ready == 0 || r->rate[i] <= 0) continue;
-        double w = scale_request_work_s(&p->perf, d->prompt_tokens, d->output_tokens);
-        raw += p->ready / fmax(w, DBL_MIN);
-        rate += p->ready * r->rate[i];
-        alone_s = fmax(alone_s, p->perf.a + p->perf.b * d->prompt_tokens);
+    if (d->expected.count > 0 || d->queued.count > 0) {
+        scale_lengths_join(&d->expected, &d->queued, ret);
+        return;
     }
-    if (moved || starting > 0 || d->held > 0) s->still_us = now_us;
-    bool still = (double)(now_us - s->still_us) / 1e6 > d->window_s;
-    if (!still || !d->ttft_known || raw <= 0 || alone_s >= view->ttft_slo_s) return s->observed;
-
-    double wait = fmax(0, d->ttft_s - alone_s);
-    double spare = fmax(raw - d->arrivals_s, SPARE_MIN * raw);
-    double need = d->arrivals_s + spare * wait / (view->ttft_slo_s - alone_s);
-    s->observed = fmin(need, OBSERVED_MAX * raw) * rate / raw;
-    return s->observed;
+    *ret = (struct scale_lengths){ 0 };
+    scale_lengths_add(ret, d->prompt_tokens, fmax(d->output_tokens, 1), 1);
 }
 
-/* Requests a second to plan for. */
-static double needed_rate(const struct scale_config *config, const struct scale_view *view,
-                          const struct rates *r)
-{
-    const struct scale_demand *d = &view->demand;
-    double lead_s = DBL_MAX;
-    for (uint32_t i = 0; i < view->pool_count; i++)
-        if (r->rate[i] > 0 && view->pool[i].available) lead_s = fmin(lead_s, view->pool[i].lead_s);
-    if (lead_s >= DBL_MAX) lead_s = 0;
+/* One pool's instance as the plan sees it. */
+struct lane {
+    struct scale_load load;
+    double rate; /* within the promise, or as fast as it goes */
+};
 
-    double backlog = d->waiting + d->held + d->arrivals_s * lead_s;
-    for (uint32_t i = 0; i < view->pool_count; i++) {
-        const struct scale_pool *p = &view->pool[i];
-        double soon_s = fmax(0, lead_s - p->left_s);
-        backlog -= r->rate[i] * (p->ready * lead_s + p->starting * soon_s);
+struct scene {
+    const struct scale_config *config;
+    const struct scale_view *view;
+    const struct work *memory;
+    struct lane lane[SCALE_POOLS_MAX];
+    double rate[SCALE_POOLS_MAX];
+    bool any_known, promised;
+    uint32_t main; /* the pool that stands for all in the fluid */
+    double level, lead_s;
+    bool counted;
+    uint32_t steps, lead_steps, clear_steps, look_from;
+    float demand[PATHS][FLUID_STEPS_MAX]; /* by step */
+    float existing[FLUID_STEPS_MAX];      /* instances of the main pool's kind that will serve */
+};
+
+static double capacity_rate(const struct scene *s, const struct scale_load *l)
+{
+    return scale_load_rate(l, s->view->ttft_slo_s, s->view->tpot_slo_s, s->config->utilisation_max);
+}
+
+/* A pool that cannot keep the promise even alone is used only when none can: then its rate is what
+ * it does at utilisation_max, late but as fast as it goes. */
+static void fill_lanes(struct scene *s, const struct scale_lengths *lengths)
+{
+    double best = DBL_MAX;
+    for (uint32_t i = 0; i < s->view->pool_count; i++) {
+        const struct scale_pool *p = &s->view->pool[i];
+        if (!p->perf_known) continue;
+        s->any_known = true;
+        scale_load_of(p, lengths, &s->lane[i].load);
+        s->rate[i] = capacity_rate(s, &s->lane[i].load);
+        s->promised |= s->rate[i] > 0;
     }
-    return fmax(d->arrivals_s + fmax(backlog, 0) / config->clear_s, AWAKE_RATE);
+    for (uint32_t i = 0; i < s->view->pool_count; i++) {
+        const struct scale_pool *p = &s->view->pool[i];
+        const struct scale_load *l = &s->lane[i].load;
+        if (!p->perf_known) continue;
+        if (!s->promised) {
+            double own = l->step_s * l->output / l->seqs_max;
+            s->rate[i] = s->config->utilisation_max / fmax(l->work_s + own, DBL_MIN);
+        }
+        /* The one that would grow: cheapest for its rate. */
+        bool grows = scale_reach(p) > scale_have(p) || s->main == UINT32_MAX;
+        if (s->rate[i] <= 0 || !grows || p->price_h / s->rate[i] >= best) continue;
+        best = p->price_h / s->rate[i];
+        s->main = i;
+    }
+}
+
+/* Instances of the main pool that do what these do. */
+static double worth(const struct scene *s, uint32_t pool)
+{
+    return s->rate[pool] / s->rate[s->main];
+}
+
+static void add_from(struct scene *s, double from_s, double n)
+{
+    for (uint32_t k = (uint32_t)ceil(fmax(from_s, 0) / FLUID_STEP_S); k < s->steps; k++)
+        s->existing[k] += (float)n;
+}
+
+static void fill_fleet(struct scene *s)
+{
+    uint32_t seen[SCALE_POOLS_MAX] = { 0 };
+    for (uint32_t i = 0; i < s->view->instance_count; i++) {
+        const struct scale_instance *in = &s->view->instance[i];
+        if (in->ready) continue;
+        seen[in->pool]++;
+        add_from(s, in->left_s, worth(s, in->pool));
+    }
+    for (uint32_t i = 0; i < s->view->pool_count; i++) {
+        const struct scale_pool *p = &s->view->pool[i];
+        add_from(s, 0, p->ready * worth(s, i));
+        uint32_t rest = p->starting > seen[i] ? p->starting - seen[i] : 0;
+        add_from(s, p->left_s, rest * worth(s, i));
+    }
+}
+
+static void fill_demand(struct scene *s)
+{
+    double scale = s->config->margin * (1 + s->memory->belief);
+    for (uint32_t p = 0; p < PATHS; p++) {
+        outlook_path(&s->memory->outlook, p, PATHS, s->steps, s->demand[p]);
+        for (uint32_t k = 0; k < s->steps; k++) {
+            if (!s->counted) s->demand[p][k] = (float)s->level;
+            s->demand[p][k] *= (float)scale;
+        }
+    }
+}
+
+/* The fluid's beginning: what runs and waits now. */
+static struct fluid_ask ask_now(const struct scene *s)
+{
+    const struct scale_demand *d = &s->view->demand;
+    return (struct fluid_ask){ .load = &s->lane[s->main].load,
+                               .sessions =
+                                   d->in_flight > d->waiting ? d->in_flight - d->waiting : 0,
+                               .waiting = (double)d->waiting + d->held,
+                               .ttft_slo_s = s->view->ttft_slo_s,
+                               .tpot_slo_s = s->view->tpot_slo_s };
+}
+
+/* Share of requests that are late with `n` instances (of the main kind) from the lead on; fewer than
+ * there are leave at once. Over the look, or from now. */
+static double late_share(const struct scene *s, double n, bool from_now)
+{
+    float fleet[FLUID_STEPS_MAX];
+    double have = (double)s->existing[s->steps - 1];
+    for (uint32_t k = 0; k < s->steps; k++) {
+        double at = (double)s->existing[k];
+        if (n < have) at = fmax(0, fmin(at, n));
+        if (n > have && k >= s->lead_steps) at += n - have;
+        fleet[k] = (float)at;
+    }
+    struct fluid_ask ask = ask_now(s);
+    ask.steps = s->look_from + LOOK_STEPS;
+    ask.instances = fleet;
+    double late = 0, all = 0;
+    for (uint32_t p = 0; p < PATHS; p++) {
+        double l, a;
+        ask.rate = s->demand[p];
+        fluid_late(&ask, from_now ? 0 : s->look_from, &l, &a);
+        late += l;
+        all += a;
+    }
+    return all > 0 ? late / all : 0;
+}
+
+/* Whether the model expects what runs now to keep the promise at the level of now. */
+static bool is_calm(const struct scene *s)
+{
+    float rate[LOOK_STEPS], fleet[LOOK_STEPS];
+    double ready = 0, late, all;
+    for (uint32_t i = 0; i < s->view->pool_count; i++)
+        ready += s->view->pool[i].ready * worth(s, i);
+    for (uint32_t k = 0; k < LOOK_STEPS; k++) {
+        rate[k] = (float)s->level;
+        fleet[k] = (float)ready;
+    }
+    struct fluid_ask ask = ask_now(s);
+    ask.steps = LOOK_STEPS;
+    ask.rate = rate;
+    ask.instances = fleet;
+    fluid_late(&ask, 0, &late, &all);
+    return late <= (1 - s->config->attainment) * all;
+}
+
+/* The least n in (low, high] that is as good as high, less a hundredth of an instance at most. */
+static double least(const struct scene *s, double low, double high, bool from_now)
+{
+    double allowed = late_share(s, high, from_now) + PLANNED * (1 - s->config->attainment);
+    for (int i = 0; i < BISECTIONS && high - low > 0.01; i++) {
+        double mid = (low + high) / 2;
+        if (late_share(s, mid, from_now) <= allowed)
+            high = mid;
+        else
+            low = mid;
+    }
+    return low;
+}
+
+/* Requests a second to plan for, in units of the lanes' rates. */
+static double needed_rate(struct scene *s)
+{
+    double most = 0;
+    for (uint32_t i = 0; i < s->view->pool_count; i++)
+        most += scale_reach(&s->view->pool[i]) * worth(s, i);
+    double have = (double)s->existing[s->steps - 1];
+    most = fmax(most, have);
+    if (late_share(s, most, false) > SATURATED) s->look_from += s->clear_steps;
+    double n = late_share(s, most, false) > HOPELESS ? most : least(s, 0, most, false);
+    if (n < have) n = fmax(n, least(s, 0, have, true));
+    double now = s->config->margin * (1 + s->memory->belief) * s->level;
+    return fmax(fmax(n * s->rate[s->main], now), AWAKE_RATE);
+}
+
+/* ---- measured misses ---- */
+
+static void read_misses(struct work *w, const struct scale_demand *d)
+{
+    uint32_t at = w->readings++ % BELIEF_S;
+    bool reset = d->slo_met_total < w->met_total || d->slo_missed_total < w->missed_total ||
+                 w->readings == 1;
+    w->met[at] = reset ? 0 : (uint32_t)(d->slo_met_total - w->met_total);
+    w->missed[at] = reset ? 0 : (uint32_t)(d->slo_missed_total - w->missed_total);
+    w->met_total = d->slo_met_total;
+    w->missed_total = d->slo_missed_total;
+}
+
+static void believe(struct work *w, const struct scale_config *config,
+                    const struct scale_view *view, int64_t now_us)
+{
+    if (!view->demand.slo_known || !scale_due(&w->second_us, 1, now_us)) return;
+    read_misses(w, &view->demand);
+    /* What was missed with another fleet says nothing of this one. */
+    if (scale_ready_all(view) != w->ready) {
+        w->ready = scale_ready_all(view);
+        w->changed_us = now_us;
+    }
+    if (now_us - w->changed_us < SETTLE_US) {
+        memset(w->met, 0, sizeof w->met);
+        memset(w->missed, 0, sizeof w->missed);
+        return;
+    }
+    if (now_us - w->calm_us < BELIEF_S * AGAIN_US) return;
+    double met = 0, missed = 0;
+    for (uint32_t i = 0; i < BELIEF_S; i++) {
+        met += w->met[i];
+        missed += w->missed[i];
+    }
+    if (met + missed < BELIEF_COUNT_MIN) return;
+    double share = missed / (met + missed), allowed = 1 - config->attainment;
+    double step = share > allowed ? BELIEF_GAIN * (share - allowed)
+                                  : BELIEF_GAIN * (share - allowed) / fmax(allowed, 1e-3) * 0.01;
+    w->belief = fmin(fmax(w->belief + step, BELIEF_MIN - 1), BELIEF_MAX - 1);
 }
 
 /* Predicted TTFT when arrivals are spread over the choice in proportion to its rates. */
-static double estimate_ttft_s(const struct scale_view *view, const struct rates *r,
-                              const uint32_t want[SCALE_POOLS_MAX])
+static double estimate_ttft_s(const struct scene *s, const uint32_t want[SCALE_POOLS_MAX])
 {
-    const struct scale_demand *d = &view->demand;
-    double total = 0, alone_s = 0;
-    for (uint32_t i = 0; i < view->pool_count; i++)
-        total += want[i] * r->rate[i];
+    double total = 0, alone_s = 0, used = 0;
+    for (uint32_t i = 0; i < s->view->pool_count; i++)
+        total += want[i] * s->rate[i];
     if (total <= 0) return -1;
-    double used = 0;
-    for (uint32_t i = 0; i < view->pool_count; i++) {
-        const struct scale_pool *p = &view->pool[i];
-        double share = want[i] * r->rate[i] / total;
-        alone_s += share * (p->perf.a + p->perf.b * d->prompt_tokens);
-        double w = scale_request_work_s(&p->perf, d->prompt_tokens, d->output_tokens);
-        used += share * (r->rate[i] * d->arrivals_s / total) * w;
+    for (uint32_t i = 0; i < s->view->pool_count; i++) {
+        const struct scale_load *l = &s->lane[i].load;
+        double share = want[i] * s->rate[i] / total;
+        alone_s += share * (l->step_s + l->prefill_s);
+        used += share * (s->rate[i] * s->level / total) * l->work_s;
     }
     return used < 1 ? alone_s / (1 - used) : -1;
 }
 
-static void search_init(struct search *s, const struct scale_config *config,
-                        const struct scale_view *view, const struct rates *r)
+static const char *reason_of(const struct scene *s, const struct scale_mixed *m)
 {
-    for (uint32_t i = 0; i < view->pool_count; i++) {
-        const struct scale_pool *p = &view->pool[i];
-        double price_new = p->price_h * (1 + p->lead_s / config->life_s);
-        struct lane l = { .pool = i,
-                          .have = scale_have(p),
-                          .low = p->min,
-                          .high = r->rate[i] > 0 ? scale_reach(p) : p->min,
-                          .rate = r->rate[i],
-                          .price = p->price_h,
-                          .price_new = price_new };
-        l.per_rate = l.rate > 0 ? l.price / l.rate : DBL_MAX;
-        s->lane[s->lanes++] = l;
-    }
-    sort_lanes(s);
-}
-
-static const char *reason_of(const struct search *s, const struct rates *r)
-{
-    const struct scale_view *view = s->view;
-    uint32_t have = 0, want = 0;
-    for (uint32_t i = 0; i < view->pool_count; i++) {
-        have += scale_have(&view->pool[i]);
-        want += s->best.want[i];
-    }
-    if (!r->promised) return "no pool can keep the promise at these lengths: best effort";
-    if (shortfall(s, s->best.rate) > 0)
-        return "the pools, their offers or the budget give no more than this";
+    uint32_t have = scale_have_all(s->view), want = 0;
+    for (uint32_t i = 0; i < s->view->pool_count; i++)
+        want += m->best.want[i];
+    if (!s->promised) return "no pool can keep the promise at these lengths: best effort";
+    if (!m->covers) return "the pools, their offers or the budget give no more than this";
     if (want == 0) return "no request for longer than zero_after_s";
     if (have == 0) return "requests came and nothing runs";
-    if (want > have && s->waits) return "first tokens come later than promised";
-    if (want > have) return "the work asked for exceeds what the fleet does within the promise";
-    if (want < have) return "a smaller fleet does the work within the promise";
+    if (want > have) return "too many would be late once what is bought now is ready";
+    if (want < have) return "a smaller fleet keeps the promise until another could be ready";
     return "the fleet fits the work";
+}
+
+static void keep(const struct scale_view *view, bool awake, int64_t now_us,
+                 struct scale_verdict *ret)
+{
+    scale_keep(view,
+               view->demand.present ? "no pool's speed is known yet: one instance to learn from"
+                                    : "no router has reported its demand: keep what there is",
+               ret);
+    if (awake && scale_have_all(view) == 0) scale_spread(view, 1, &ret->choice);
+    ret->again_us = now_us + AGAIN_US;
+}
+
+static void fill_scene(struct scene *s)
+{
+    const struct scale_demand *d = &s->view->demand;
+    s->counted = s->memory->outlook.known && d->arrivals_total;
+    s->level = s->counted ? outlook_level(&s->memory->outlook) : d->arrivals_s;
+    s->lead_s = s->view->pool[s->main].lead_s;
+    s->lead_steps = (uint32_t)fmin(ceil(s->lead_s / FLUID_STEP_S),
+                                   FLUID_STEPS_MAX - LOOK_STEPS - CLEAR_STEPS_MAX);
+    s->look_from = s->lead_steps;
+    s->clear_steps = (uint32_t)fmin(ceil(s->config->clear_s / FLUID_STEP_S), CLEAR_STEPS_MAX);
+    s->steps = s->lead_steps + s->clear_steps + LOOK_STEPS;
+    fill_demand(s);
+    fill_fleet(s);
 }
 
 static void decide(void *state, const struct scale_config *config, const struct scale_view *view,
@@ -341,50 +361,49 @@ static void decide(void *state, const struct scale_config *config, const struct 
 {
     (void)rng;
     struct work *memory = state;
-    struct rates r;
-    pool_rates(config, view, &r);
-    bool awake = view->demand.present && scale_is_awake(config, view);
-    if (!view->demand.present || (awake && !r.any_known)) {
-        scale_keep(view,
-                   view->demand.present ? "no pool's speed is known yet: one instance to learn from"
-                                        : "no router has reported its demand: keep what there is",
-                   ret);
-        if (awake && scale_cost_h(view, ret->choice.want) <= 0) scale_spread(view, 1, &ret->choice);
-        ret->again_us = now_us + AGAIN_US;
+    const struct scale_demand *d = &view->demand;
+    bool awake = d->present && scale_is_awake(config, view);
+    if (d->present) {
+        outlook_observe(&memory->outlook, d->arrivals_total, now_us);
+        believe(memory, config, view, now_us);
+    }
+    struct scene s = { .config = config, .view = view, .memory = memory, .main = UINT32_MAX };
+    struct scale_lengths lengths;
+    plan_lengths(d, &lengths);
+    if (d->present) fill_lanes(&s, &lengths);
+    if (!d->present || (awake && (!s.any_known || s.main == UINT32_MAX))) {
+        keep(view, awake, now_us, ret);
         return;
     }
-
-    struct search s = { .view = view, .need = awake ? needed_rate(config, view, &r) : 0 };
-    double observed = r.promised ? observed_need(memory, view, &r, now_us) : 0;
-    if (!awake) memory->observed = 0;
-    s.waits = awake && observed > s.need;
-    if (s.waits) s.need = observed;
-    search_init(&s, config, view, &r);
-    struct candidate none = { 0 };
-    descend(&s, 0, &none);
-
-    struct scale_verdict v = { .reason = reason_of(&s, &r),
-                               .estimate_s = estimate_ttft_s(view, &r, s.best.want),
-                               .again_us = now_us + AGAIN_US };
-    v.load = s.lanes && s.lane[0].rate > 0 ? s.need / s.lane[0].rate : 0;
-    memcpy(v.choice.want, s.best.want, sizeof v.choice.want);
-    v.choice.cost_h = scale_cost_h(view, v.choice.want);
-    if (s.second.set) {
-        v.has_runner_up = true;
-        memcpy(v.runner_up.want, s.second.want, sizeof v.runner_up.want);
-        v.runner_up.cost_h = scale_cost_h(view, v.runner_up.want);
-        v.runner_why = shortfall(&s, s.second.rate) > 0
-                           ? "it does not cover the work"
-                           : "it costs more, the lead of new instances included";
+    double need = 0;
+    if (awake) {
+        fill_scene(&s);
+        need = needed_rate(&s);
+        if (!is_calm(&s) && scale_starting_all(view) > 0) memory->calm_us = now_us;
     }
-    *ret = v;
+    struct scale_mixed m;
+    scale_mix(config, view, s.rate, need, &m);
+    *ret = (struct scale_verdict){ .choice = m.best,
+                                   .runner_up = m.second,
+                                   .has_runner_up = m.has_second,
+                                   .reason = reason_of(&s, &m),
+                                   .estimate_s = estimate_ttft_s(&s, m.best.want),
+                                   .again_us = now_us + AGAIN_US };
+    if (s.main != UINT32_MAX) ret->load = need / s.rate[s.main];
+    if (m.has_second)
+        ret->runner_why = m.second_covers ? "it costs more, the lead of new instances included"
+                                          : "it does not cover the work";
 }
+
+/* The planner looks ahead by itself: the window only bridges the noise of its inputs. */
+static const struct scale_shape_config shape = { .down_window_s = 20 };
 
 const struct scale_policy scale_work = {
     .name = "work",
-    .about = "the cheapest mix whose seconds cover the work within TTFT and TPOT",
+    .about = "the cheapest mix that keeps the promise a lead time from now",
     .source = "this project; the mix as in Melange, the lead time as a decision variable",
     .shaper = "window",
+    .shape = &shape,
     .needs = SCALE_NEEDS_SPEED,
     .state_size = sizeof(struct work),
     .decide = decide,

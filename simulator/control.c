@@ -428,6 +428,7 @@ static void fill_service(struct sim_control *c)
                              .lead_s = from->lead_s,
                              .seqs_max = from->seqs_max,
                              .kv_tokens_max = from->kv_tokens_max,
+                             .step_tokens = from->step_tokens,
                              .has_prior = perf_coef_valid(&from->prior),
                              .prior = from->prior };
         snprintf(o->name, sizeof o->name, "offer%u", p);
@@ -462,7 +463,8 @@ static int fill_need(struct sim_control *c, struct err *err)
     if (!c->need) return err_set(err, -ENOMEM, "no memory for what will come");
     struct scale_pool pool = { .perf = s->pool[0].prior,
                                .seqs_max = max_u32(s->pool[0].seqs_max, 1),
-                               .kv_tokens_max = s->pool[0].kv_tokens_max };
+                               .kv_tokens_max = s->pool[0].kv_tokens_max,
+                               .step_tokens = s->pool[0].step_tokens };
     for (uint32_t k = 0; k < c->need_count; k++) {
         double need = s->scale.margin * scale_bound_need(f, &pool, s->ttft_slo_s, s->tpot_slo_s,
                                                          k * SECOND, BOUND_HALF_S);
@@ -533,6 +535,7 @@ void sim_control_began(struct sim_control *c, uint32_t prompt, double predicted,
 {
     control_window_left(c->window, prompt, predicted);
     control_window_ttft(c->window, ttft_s, now_us);
+    if (ttft_s > c->setup.ttft_slo_s) control_window_judged(c->window, false);
 }
 
 void sim_control_dropped(struct sim_control *c, uint32_t prompt, double predicted)
@@ -543,6 +546,7 @@ void sim_control_dropped(struct sim_control *c, uint32_t prompt, double predicte
 void sim_control_ended(struct sim_control *c, double tpot_s, int64_t now_us)
 {
     if (tpot_s >= 0) control_window_tpot(c->window, tpot_s, now_us);
+    control_window_judged(c->window, tpot_s <= c->setup.tpot_slo_s);
 }
 
 int64_t sim_control_next_us(const struct sim_control *c)

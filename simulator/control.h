@@ -42,7 +42,7 @@ struct sim_control_pool {
     struct perf_coef prior; /* an engine's coefficients before one has reported */
     uint32_t seqs_max;
     uint64_t kv_tokens_max;
-    uint32_t context_tokens;
+    uint32_t context_tokens, step_tokens;
     bool spot;         /* lost with its zone, on notice */
     uint32_t zone;     /* below SIM_ZONES_MAX */
     double fail_share; /* of launches that end in an error half-way */
@@ -118,7 +118,8 @@ void sim_control_began(struct sim_control *c, uint32_t prompt, double predicted,
                        int64_t now_us);
 void sim_control_dropped(struct sim_control *c, uint32_t prompt, double predicted);
 
-/* An answer ended; tpot_s < 0 when it had one token. */
+/* An answer ended; tpot_s < 0 when it had one token. (A first token that came late was a miss then
+ * already: what is counted of the promise is a little kind to those that miss both ways.) */
 void sim_control_ended(struct sim_control *c, double tpot_s, int64_t now_us);
 
 int64_t sim_control_next_us(const struct sim_control *c);

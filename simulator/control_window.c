@@ -26,7 +26,7 @@ struct control_window {
     struct scale_lengths length[LENGTH_BUCKETS]; /* sums */
     struct scale_lengths queued;                 /* sums */
     int64_t first_us, arrived_us;
-    uint64_t arrivals;
+    uint64_t arrivals, met, missed;
 };
 
 struct control_window *control_window_new(void)
@@ -108,6 +108,11 @@ void control_window_tpot(struct control_window *w, double seconds, int64_t now_u
     bins_add(&w->tpot, seconds, now_us);
 }
 
+void control_window_judged(struct control_window *w, bool met)
+{
+    *(met ? &w->met : &w->missed) += 1;
+}
+
 /* Sums of two, kept as sums. */
 static void add_sums(struct scale_lengths *to, const struct scale_lengths *from)
 {
@@ -124,7 +129,11 @@ static void add_sums(struct scale_lengths *to, const struct scale_lengths *from)
 
 void control_window_demand(struct control_window *w, int64_t now_us, struct scale_demand *ret)
 {
-    struct scale_demand d = { .present = true, .arrivals_total = w->arrivals };
+    struct scale_demand d = { .present = true,
+                              .arrivals_total = w->arrivals,
+                              .slo_known = true,
+                              .slo_met_total = w->met,
+                              .slo_missed_total = w->missed };
     int64_t number = now_us / BUCKET_US;
     struct scale_lengths lately = { 0 };
     for (uint32_t i = 0; i < LENGTH_BUCKETS; i++) {

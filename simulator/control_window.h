@@ -19,5 +19,8 @@ void control_window_left(struct control_window *w, uint32_t prompt, double predi
 void control_window_ttft(struct control_window *w, double seconds, int64_t now_us);
 void control_window_tpot(struct control_window *w, double seconds, int64_t now_us);
 
+/* A request kept the promise, or missed it. */
+void control_window_judged(struct control_window *w, bool met);
+
 /* Everything of the demand but in_flight, waiting and held. */
 void control_window_demand(struct control_window *w, int64_t now_us, struct scale_demand *ret);

@@ -25,6 +25,7 @@ static void set_pool(const struct run *run, uint32_t p, struct sim_control_pool 
     ret->prior = limits.prior;
     ret->seqs_max = limits.seqs_max;
     ret->kv_tokens_max = limits.kv_tokens;
+    ret->step_tokens = limits.batch_tokens_max;
     ret->context_tokens = limits.context_max;
     if (ret->start == 0) ret->start = pool->count;
 }

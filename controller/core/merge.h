@@ -44,6 +44,8 @@ struct sighting {
     enum agent_state state;
     bool engine_ready;
     uint32_t in_flight; /* running and waiting in the engine */
+    uint32_t running, waiting;
+    uint64_t kv_tokens, kv_tokens_max; /* held by sessions, and room for; max 0: not said */
     uint32_t pages_cached;
     bool has_perf;
     struct perf_coef perf;

@@ -31,6 +31,7 @@ struct offer {
     double share;  /* of a core or device; for people */
     uint32_t seqs_max;
     uint64_t kv_tokens_max; /* of an instance; 0: unknown */
+    uint32_t step_tokens;   /* prompt tokens that a step of it carries; 0: unknown */
     bool has_prior;         /* perf is known before any instance reported */
     struct perf_coef prior;
 };

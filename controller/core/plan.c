@@ -73,6 +73,7 @@ static void fill_perf(const struct desk *d, uint32_t pool, const struct offer *o
     }
     if (ret->seqs_max == 0) ret->seqs_max = o && o->seqs_max ? o->seqs_max : 1;
     if (ret->kv_tokens_max == 0 && o) ret->kv_tokens_max = o->kv_tokens_max;
+    if (o) ret->step_tokens = o->step_tokens;
 }
 
 /* Seconds until a starting instance serves, by the lead of the offer it came from. */

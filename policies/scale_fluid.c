@@ -1,0 +1,84 @@
+/* scale_fluid.c - a fleet followed as a fluid with chance about it. */
+#include "policies/scale_fluid.h"
+
+#include "base/core/bits.h"
+
+#include <float.h>
+#include <math.h>
+
+#define RHO_MAX 0.98
+#define NOBODY 1e-3 /* instances; fractions above it serve in proportion */
+
+/* Sessions an instance may have before its steps take longer than TPOT, at r prompts a second. */
+static double tpot_sessions(const struct scale_load *l, double tpot_slo_s, double r)
+{
+    double left = fmax(1 - r * l->prefill_s, 1 - RHO_MAX);
+    return fmax((tpot_slo_s * left - l->step_s) / fmax(l->seq_s, DBL_MIN), 0);
+}
+
+/* Share of requests whose prompt waits longer than the promise leaves. */
+static double prompt_late(const struct fluid_ask *a, double n, double r, double batch)
+{
+    const struct scale_load *l = a->load;
+    /* Half a step passes before the first chunk. */
+    double s = scale_load_prompt_s(l, batch, 0.5);
+    double rho = fmin(r * s, RHO_MAX), x = a->ttft_slo_s - s;
+    if (x <= 0) return 1;
+    double busy = pow(rho, sqrt(2 * (n + 1)));
+    return busy * exp(-x * 2 * n * (1 - rho) / (s * (1 + l->prefill_scv)));
+}
+
+/* Phi(-z). */
+static double tail(double z)
+{
+    return 0.5 * erfc(z * M_SQRT1_2);
+}
+
+struct flow {
+    double sessions, waiting;
+};
+
+/* One step; returns the share of its arrivals that are late. */
+static double advance(const struct fluid_ask *a, struct flow *f, double n, double rate)
+{
+    const struct scale_load *l = a->load;
+    if (n < NOBODY) {
+        f->waiting += rate * FLUID_STEP_S;
+        return 1;
+    }
+    double r = rate / n, batch = f->sessions / n;
+    double room = n * fmin(l->seqs_max, tpot_sessions(l, a->tpot_slo_s, r));
+    double step = scale_load_step_s(l, batch, fmin(r, RHO_MAX / fmax(l->prefill_s, DBL_MIN)));
+    /* Towards what it would be in the end, by the time that a session takes: stable for sessions
+     * shorter than a step of ours. */
+    double session_s = l->output * step, decay = exp(-FLUID_STEP_S / session_s);
+    double each = scale_load_prompt_s(l, batch, 0);
+    double prompts = n * RHO_MAX / fmax(each, DBL_MIN);
+    double in = fmin(rate + f->waiting / FLUID_STEP_S, prompts);
+    double fits = fmax(0, room - f->sessions * decay) / (session_s * (1 - decay));
+    in = fmin(in, fits);
+    f->waiting = fmax(0, f->waiting + (rate - in) * FLUID_STEP_S);
+    f->sessions = in * session_s * (1 - decay) + f->sessions * decay;
+    double out = f->sessions / session_s;
+
+    batch = f->sessions / n;
+    double spread = f->sessions * (l->step_s + l->seq_s * batch) / fmax(l->step_s, DBL_MIN);
+    double slack = room + out * fmax(0, a->ttft_slo_s - l->prefill_s) - f->sessions - f->waiting;
+    double p = tail(slack / sqrt(fmax(spread, 1))) + prompt_late(a, n, r, batch);
+    return fmin(p, 1);
+}
+
+void fluid_late(const struct fluid_ask *ask, uint32_t from, double *ret_late, double *ret_all)
+{
+    struct flow f = { ask->sessions, ask->waiting };
+    double late = 0, all = 0;
+    for (uint32_t k = 0; k < ask->steps; k++) {
+        double rate = (double)ask->rate[k];
+        double p = advance(ask, &f, (double)ask->instances[k], rate);
+        if (k < from) continue;
+        late += p * rate * FLUID_STEP_S;
+        all += rate * FLUID_STEP_S;
+    }
+    *ret_late = late;
+    *ret_all = all;
+}

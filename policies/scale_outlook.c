@@ -1,0 +1,125 @@
+/* scale_outlook.c - level and rises of a rate. */
+#include "policies/scale_outlook.h"
+
+#include "base/core/bits.h"
+
+#include <math.h>
+#include <string.h>
+
+#define BUCKET_US ((int64_t)OUTLOOK_BUCKET_S * 1000000)
+#define LEAST_BUCKETS 2 /* the shortest part that may speak */
+#define MOST_BUCKETS 36 /* three minutes: beyond that a mean is of another time */
+#define CHANGED 3.0     /* standard deviations between two means: a change */
+
+static float *at(float *ring, int64_t bucket)
+{
+    return &ring[bucket % OUTLOOK_BUCKETS];
+}
+
+/* The count of the k-th newest whole bucket, from 1. */
+static double newest(const struct outlook *o, uint32_t k)
+{
+    return (double)o->count[(o->bucket - k + OUTLOOK_BUCKETS) % OUTLOOK_BUCKETS];
+}
+
+/* Variance over mean of the counts, from neighbours so that a jump counts once; at least Poisson's
+ * 1. Arrivals that come in bunches look like changes otherwise. */
+static double dispersion(const struct outlook *o)
+{
+    uint32_t n = min_u32(o->known, MOST_BUCKETS);
+    double sum = 0;
+    uint32_t seen = 0;
+    for (uint32_t k = 1; k < n; k++) {
+        double a = newest(o, k), b = newest(o, k + 1);
+        if (a + b <= 0) continue;
+        sum += (a - b) * (a - b) / (a + b);
+        seen++;
+    }
+    return seen ? fmax(sum / seen, 1) : 1;
+}
+
+/* Shortens the regime to where it changed, if it did. */
+static void find_change(struct outlook *o)
+{
+    double all = 0, recent = 0, most = CHANGED, spread = dispersion(o);
+    uint32_t n = o->regime, at = n;
+    for (uint32_t k = 1; k <= n; k++)
+        all += newest(o, k);
+    for (uint32_t k = 1; k < n; k++) {
+        recent += newest(o, k);
+        if (k < LEAST_BUCKETS || n - k < LEAST_BUCKETS) continue;
+        double noise = sqrt(spread * fmax(all, 1) / n * (1.0 / k + 1.0 / (n - k)));
+        double z = fabs(recent / k - (all - recent) / (n - k)) / noise;
+        if (z <= most) continue;
+        most = z;
+        at = k;
+    }
+    o->regime = at;
+}
+
+static double find_level(const struct outlook *o)
+{
+    double sum = 0;
+    for (uint32_t k = 1; k <= o->regime; k++)
+        sum += newest(o, k);
+    return o->regime ? sum / o->regime : 0;
+}
+
+static void close_bucket(struct outlook *o, double count)
+{
+    *at(o->count, o->bucket) = (float)count;
+    o->bucket++;
+    o->known = min_u32(o->known + 1, OUTLOOK_BUCKETS);
+    o->regime = min_u32(o->regime + 1, MOST_BUCKETS);
+    find_change(o);
+    *at(o->level, o->bucket - 1) = (float)(find_level(o) / OUTLOOK_BUCKET_S);
+}
+
+void outlook_observe(struct outlook *o, uint64_t total, int64_t now_us)
+{
+    int64_t bucket = now_us / BUCKET_US + 1;
+    bool fresh = o->bucket == 0 || bucket < o->bucket || bucket - o->bucket > OUTLOOK_BUCKETS / 2 ||
+                 total < o->total;
+    if (fresh) {
+        *o = (struct outlook){ .bucket = bucket, .total = total, .partial = true };
+        return;
+    }
+    int64_t behind = bucket - o->bucket;
+    if (behind == 0) return;
+    if (o->partial) { /* the first was not watched from its beginning */
+        o->partial = false;
+        o->bucket = bucket;
+        o->total = total;
+        return;
+    }
+    double each = (double)(total - o->total) / (double)behind;
+    for (; behind > 0; behind--)
+        close_bucket(o, each);
+    o->total = total;
+}
+
+double outlook_level(const struct outlook *o)
+{
+    return o->known ? (double)o->level[(o->bucket - 1) % OUTLOOK_BUCKETS] : 0;
+}
+
+void outlook_path(const struct outlook *o, uint32_t which, uint32_t count, uint32_t steps,
+                  float *ret)
+{
+    uint32_t memory = min_u32(o->known, (uint32_t)(OUTLOOK_MEMORY_S / OUTLOOK_BUCKET_S));
+    double level = outlook_level(o);
+    uint32_t least = min_u32(steps / 2, memory / 2); /* buckets ago of the youngest beginning */
+    uint32_t span = memory > least ? memory - least : 0;
+    uint32_t from = least + (uint32_t)((uint64_t)span * (2 * which + 1) / (2 * count));
+    if (from < 1 || from > memory) {
+        for (uint32_t k = 0; k < steps; k++)
+            ret[k] = (float)level;
+        return;
+    }
+    double base = (double)o->level[(o->bucket - from + OUTLOOK_BUCKETS) % OUTLOOK_BUCKETS];
+    for (uint32_t k = 0; k < steps; k++) {
+        uint32_t ago = from > k + 1 ? from - k - 1 : 1;
+        double then = (double)o->level[(o->bucket - ago + OUTLOOK_BUCKETS) % OUTLOOK_BUCKETS];
+        ret[k] = (float)fmax(0, level + then - base);
+    }
+}
