@@ -74,6 +74,7 @@ struct sim_control {
     int64_t tick_us;                 /* next decision */
     int64_t last_us;                 /* totals are up to here */
     struct sim_control_totals total; /* floor_*: as of the last return to the floor */
+    uint32_t floor;                  /* the least that it may have */
     bool above_floor;
 };
 
@@ -93,7 +94,7 @@ static void account(struct sim_control *c, int64_t now_us)
 
 static void note_floor(struct sim_control *c, int64_t now_us)
 {
-    bool above = c->live_count > c->service.min;
+    bool above = c->live_count > c->floor;
     if (c->above_floor && !above) {
         c->total.floor_s = (double)now_us / 1e6;
         c->total.floor_instance_seconds = c->total.instance_seconds;
@@ -308,9 +309,9 @@ static void foresee(struct sim_control *c, int64_t now_us)
     uint32_t want = c->need_count ? c->need[second] : 0;
     want = min_u32(max_u32(want, c->service.min), c->service.max);
     for (uint32_t p = 0; p < c->service.pool_count; p++) {
-        uint32_t n = min_u32(want, c->service.pool[p].max);
+        uint32_t n = min_u32(max_u32(want, c->setup.pool[p].min), c->service.pool[p].max);
         c->service.pool[p].manual = (int32_t)n;
-        want -= n;
+        want -= min_u32(n, want);
     }
 }
 
@@ -433,8 +434,10 @@ static void fill_service(struct sim_control *c)
                              .prior = from->prior };
         snprintf(o->name, sizeof o->name, "offer%u", p);
         sum += from->max;
+        c->floor += from->min;
     }
     if (v->max == 0) v->max = sum;
+    c->floor = max_u32(c->floor, v->min);
 }
 
 static int check_setup(const struct sim_control_setup *s, struct err *err)
