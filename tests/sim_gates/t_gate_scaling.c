@@ -118,17 +118,18 @@ static void slo_aware_is_what_was_published(void **state)
 {
     (void)state;
     double attainment[SEEDS_MAX], floor[SEEDS_MAX];
-    for (uint32_t s = 0; s < seeds; s++) {
+    uint32_t count = max_u32(seeds, 10); /* it varies much from seed to seed */
+    for (uint32_t s = 0; s < count; s++) {
         struct figures f;
         run("slo_aware", 100, s + 1, false, &f);
         attainment[s] = f.attainment;
         floor[s] = f.floor;
     }
-    struct stats_mean a = stats_mean(attainment, seeds), n = stats_mean(floor, seeds);
+    struct stats_mean a = stats_mean(attainment, count), n = stats_mean(floor, count);
     print_message("slo_aware, lead 100 s, %u seeds: attainment %.4f +- %.4f (published 0.958), "
                   "%.3f +- %.3f replicas (5.93)\n",
-                  seeds, a.mean, a.half, n.mean, n.half);
-    assert_true(fabs(a.mean - 0.958) <= 0.042);
+                  count, a.mean, a.half, n.mean, n.half);
+    assert_true(fabs(a.mean - 0.958) <= 0.04);
     assert_true(fabs(n.mean / 5.93 - 1) <= 0.06);
 }
 
