@@ -215,6 +215,7 @@ void fleet_stop(struct run *run)
     for (uint32_t i = 0; i < run->places; i++) {
         struct instance *in = run->instance[i];
         if (!in) continue;
+        run_at(run, &in->event, INT64_MAX, 0); /* it may be in the middle of a step */
         account(run, in);
         run->instance[i] = NULL;
         instance_free(in);
