@@ -5,6 +5,12 @@ function(muster_layer name)
     target_link_libraries(${name} PUBLIC ${L_DEPENDS})
 endfunction()
 
+# Seconds after which a test hangs: sanitizers cost a factor of ten, and machines are shared.
+set(MUSTER_TEST_TIMEOUT 180)
+if(MUSTER_SANITIZE)
+    set(MUSTER_TEST_TIMEOUT 900)
+endif()
+
 # muster_unit(t_name DEPENDS layer...): one cmocka program a file, one ctest entry.
 function(muster_unit name)
     cmake_parse_arguments(U "" "" "SOURCES;DEPENDS" ${ARGN})
@@ -12,7 +18,7 @@ function(muster_unit name)
     target_link_libraries(${name} PRIVATE ${U_DEPENDS} PkgConfig::CMOCKA)
     target_compile_options(${name} PRIVATE -Wno-missing-prototypes)
     add_test(NAME ${name} COMMAND ${name} WORKING_DIRECTORY ${CMAKE_SOURCE_DIR})
-    set_tests_properties(${name} PROPERTIES TIMEOUT 120 SKIP_RETURN_CODE 77)
+    set_tests_properties(${name} PROPERTIES TIMEOUT ${MUSTER_TEST_TIMEOUT} SKIP_RETURN_CODE 77)
 endfunction()
 
 # muster_fuzz(f_name DEPENDS layer...): a libFuzzer target with clang and MUSTER_FUZZ; otherwise a
