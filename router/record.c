@@ -161,12 +161,35 @@ int record_read_begin(struct record_reader *r, struct str file, struct err *err)
     return 0;
 }
 
+/* A bool or an enum of any other value must not even be read as one. */
+static bool is_bool(const bool *b)
+{
+    unsigned char byte;
+    memcpy(&byte, b, sizeof byte);
+    return byte <= 1;
+}
+
+static bool is_role(const enum role *role)
+{
+    unsigned value;
+    memcpy(&value, role, sizeof value);
+    return value < ROLE_COUNT;
+}
+
+/* Rows index tables by id and divide by budgets: the file may come from anywhere. */
+static bool instance_is_sound(const struct route_instance *in)
+{
+    return is_bool(&in->accepts) && is_bool(&in->has_perf) && is_role(&in->role) &&
+           in->id < ROUTE_INSTANCES_MAX && in->token_budget > 0 && in->seqs_max > 0 &&
+           (!in->has_perf || perf_coef_valid(&in->perf));
+}
+
 static bool take_decision(struct record_reader *r, struct str *body, struct record_entry *ret)
 {
     struct scene s;
     if (!take(body, &s, sizeof s) || !take(body, &ret->req, sizeof ret->req) ||
         !take(body, &ret->verdict, sizeof ret->verdict) || s.instance_count > ROUTE_INSTANCES_MAX ||
-        ret->req.prompt_tokens == 0) {
+        ret->req.prompt_tokens == 0 || !is_bool(&ret->verdict.reject)) {
         return false;
     }
     ret->view = (struct route_view){ .instance = r->instance,
@@ -176,11 +199,8 @@ static bool take_decision(struct record_reader *r, struct str *body, struct reco
                                      .link_bytes_s = s.link_bytes_s,
                                      .kv_bytes_per_token = (uint32_t)s.kv_bytes_per_token };
     if (!take(body, r->instance, s.instance_count * sizeof *r->instance)) return false;
-    for (uint32_t i = 0; i < s.instance_count; i++) {
-        /* Rows index tables by id and divide by the budget: the file may come from anywhere. */
-        if (r->instance[i].id >= ROUTE_INSTANCES_MAX || r->instance[i].token_budget == 0)
-            return false;
-    }
+    for (uint32_t i = 0; i < s.instance_count; i++)
+        if (!instance_is_sound(&r->instance[i])) return false;
     return true;
 }
 
