@@ -218,6 +218,7 @@ static void pivot(struct solver *s, uint32_t row, uint32_t col, bool to_high)
     s->at_high[col] = to_high;
     s->value[row] = entered;
     s->pivots++;
+    s->best->pivots++;
 }
 
 /* What a solution may cost at most to be worth finding. */

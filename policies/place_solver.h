@@ -40,6 +40,7 @@ struct solver_answer {
     double cost;
     double bound; /* no solution is cheaper than this */
     uint32_t nodes;
+    uint32_t pivots; /* of all relaxations: what the time goes into */
 };
 
 /* Work memory; what it holds before does not matter. */
@@ -56,8 +57,9 @@ struct solver {
     double low[SOLVER_VARS_MAX], high[SOLVER_VARS_MAX];
     double x[SOLVER_VARS_MAX]; /* values of all variables after a relaxation */
     double step;               /* what a better solution must be cheaper by */
-    uint32_t nodes_max, pivots;
-    bool cut_short; /* a limit was reached: nothing is proven */
+    uint32_t nodes_max;
+    uint32_t pivots; /* since the table was built */
+    bool cut_short;  /* a limit was reached: nothing is proven */
 };
 
 /* Exact unless nodes_max nodes did not suffice: then the best found, with optimal false. */

@@ -1,14 +1,12 @@
-/* t_place_layers.c - layers on unequal devices: against brute force, against bounds, and in time. */
+/* t_place_layers.c - layers on unequal devices: against brute force, against bounds. */
 #include "base/core/bits.h"
-#include "policies/place_layers.h"
 #include "policies/place_rows.h"
-#include "policies/roofline.h"
+#include "tests/unit/policies/place_cases.h"
 #include "tests/unit/unit.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 static struct place_layers_work work;
 
@@ -123,44 +121,6 @@ static void rows_are_sound_and_repeat(void **state)
     }
 }
 
-/* The single cluster of Helix's evaluation: 4 A100, 8 L4, 12 T4 for 70B, 10 Gb/s between them. */
-static void helix_cluster(struct place_layers *p)
-{
-    static const struct {
-        const char *name;
-        uint32_t count;
-    } kinds[] = { { "a100", 4 }, { "l4", 8 }, { "t4", 12 } };
-    struct model_spec m;
-    assert_int_equal(model_spec_find(STR("llama-2-70b"), &m, NULL), 0);
-    *p = (struct place_layers){ .layers = m.layers,
-                                .token_bytes = 2.0 * m.hidden,
-                                .split_efficiency = 0.9 };
-    for (uint32_t l = 0; l < p->layers; l++)
-        p->cost[l] = 1;
-    double layer_bytes = model_spec_weights(&m) * m.weight_bytes / m.layers;
-    for (size_t k = 0; k < COUNT_OF(kinds); k++) {
-        const struct hardware *h = hardware_find(str_from(kinds[k].name));
-        struct roofline r;
-        assert_true(roofline_init(&r, h, &m, 1));
-        for (uint32_t i = 0; i < kinds[k].count; i++)
-            p->device[p->device_count++] = (struct layers_device){
-                .layer_tokens_s = 64 / roofline_layer_s(&r, 64),
-                .layers_max = (uint32_t)(0.6 * h->mem_bytes / layer_bytes), /* the rest for KV */
-                .machine = p->device_count,
-            };
-    }
-    for (uint32_t a = 0; a < p->device_count; a++)
-        for (uint32_t b = 0; b < p->device_count; b++)
-            p->bytes_s[a][b] = 1.25e9;
-}
-
-static double seconds(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
-}
-
 /* All devices busy all the time: no layout lets more through. */
 static double ceiling(const struct place_layers *p)
 {
@@ -174,22 +134,17 @@ static void the_cluster_of_helix(void **state)
 {
     (void)state;
     struct place_layers p;
-    helix_cluster(&p);
+    place_case_helix(&p);
     double top = ceiling(&p);
     const struct place_policy *rows[] = { &place_gpipe, &place_pipedream, &place_hexgen,
                                           &place_helix };
     double rate[COUNT_OF(rows)];
     for (size_t i = 0; i < COUNT_OF(rows); i++) {
-        double from = seconds();
         struct place_layout r = lay(rows[i], &p, 1);
-        double took = seconds() - from;
         rate[i] = r.rate_s;
-        print_message("%-10s %6.0f tokens/s, %5.1f %% of the ceiling, %.2f s\n", rows[i]->name,
-                      r.rate_s, 100 * r.rate_s / top, took);
+        print_message("%-10s %6.0f tokens/s, %5.1f %% of the ceiling\n", rows[i]->name, r.rate_s,
+                      100 * r.rate_s / top);
         if (r.found) check(&p, &r);
-#ifdef __OPTIMIZE__
-        assert_true(took < 5);
-#endif
     }
     assert_true(rate[3] >= 0.8 * top);
     assert_true(rate[3] >= 1.3 * rate[0]);
@@ -204,7 +159,7 @@ static void requests_follow_the_flow(void **state)
 {
     (void)state;
     struct place_layers p;
-    helix_cluster(&p);
+    place_case_helix(&p);
     struct place_layout l = lay(&place_helix, &p, 1);
     static uint64_t taken[LAYERS_PARTS_MAX + 1][LAYERS_PARTS_MAX + 1];
     memset(taken, 0, sizeof taken);
