@@ -158,6 +158,10 @@ uint32_t control_find_offer(const struct control *c, const char *provider, const
 uint32_t control_find_cloud(const struct control *c, const char *provider);
 void control_sum_demand(struct control *c, int64_t now_us);
 
+/* What the service's policy needs and none of its instances that serve reports, as words; NULL:
+ * nothing, or none serves yet. */
+const char *control_missing(const struct control *c, uint32_t service, int64_t now_us);
+
 /* restore.c */
 int control_restore(struct control *c, int64_t now_us, struct err *err);
 int control_store_cost(struct control *c, double folded);

@@ -276,6 +276,24 @@ void control_sum_demand(struct control *c, int64_t now_us)
     metric_set(metric_series(c->metrics, CONTROL_M_ROUTERS, &label), silent);
 }
 
+const char *control_missing(const struct control *c, uint32_t service, int64_t now_us)
+{
+    uint32_t has = SCALE_NEEDS_TPOT; /* routers measure it themselves */
+    bool any = false;
+    for (uint32_t at = 0; at < c->count; at++) {
+        const struct sighting *s = &c->seen[at];
+        if (c->detail[at].service != service || !s->engine_ready) continue;
+        if (!sighting_is_fresh(s, &c->setup.merge, now_us)) continue;
+        any = true;
+        if (s->kv_tokens_max) has |= SCALE_NEEDS_KV;
+        if (s->prefill_known) has |= SCALE_NEEDS_PREFILL;
+        uint32_t offer = control_find_offer(c, c->intent[at].provider, c->intent[at].offer);
+        bool prior = offer != PLAN_NONE && c->offer[offer].has_prior;
+        if (s->has_perf || prior) has |= SCALE_NEEDS_SPEED;
+    }
+    return any ? scale_missing(c->service[service].policy->needs, has) : NULL;
+}
+
 /* ---- the view for the plan ---- */
 
 /* The id's hexadecimal digits: one of its own for each instance. */
@@ -305,12 +323,15 @@ static void fill_instance(const struct control *c, uint32_t at, int64_t now_us,
         .price_h = i->price_h,
         .since_us = d->phase_us,
         .context_tokens = s->heard_us && d->has_engine ? d->engine.context_tokens : 0,
+        .step_tokens = s->heard_us && d->has_engine ? d->engine.step_tokens : 0,
         .load = { .id = id_number(i->id),
                   .age_s = (double)(now_us - s->heard_us) / 1e6,
                   .running = s->running,
                   .waiting = s->waiting,
                   .kv_tokens = s->kv_tokens,
-                  .kv_tokens_max = s->kv_tokens_max },
+                  .kv_tokens_max = s->kv_tokens_max,
+                  .prefill_known = s->prefill_known,
+                  .prefill_tokens = s->prefill_tokens },
     };
     uint32_t offer = ret->offer;
     if (offer != PLAN_NONE) ret->lead_s = c->offer[offer].lead_s;

@@ -76,9 +76,6 @@ static int unknown_policy(const struct plan_service *s, const char *what, struct
                    near ? "?" : "");
 }
 
-/* What agents and routers report to the controller. */
-#define SYSTEM_HAS (SCALE_NEEDS_KV | SCALE_NEEDS_TPOT | SCALE_NEEDS_SPEED)
-
 static int check_policies(const struct service_section *from, const struct plan_service *s,
                           struct err *err)
 {
@@ -89,11 +86,6 @@ static int check_policies(const struct service_section *from, const struct plan_
             names[i] = scale_table[i]->name;
         return unknown_policy(s, "scaling", from->scale, names, scale_count, err);
     }
-    const char *missing = scale_missing(s->policy->needs, SYSTEM_HAS);
-    if (missing)
-        return err_set(err, -EINVAL,
-                       "service %s: scaling policy '%s' needs %s, which engines do not report",
-                       s->name, s->policy->name, missing);
     must(scale_shape_count <= POLICIES_MAX && scale_forecast_count <= POLICIES_MAX);
     if (!s->shaper) {
         for (uint32_t i = 0; i < scale_shape_count; i++)

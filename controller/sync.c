@@ -36,6 +36,8 @@ static void keep_engine(struct detail *d, struct sighting *s, const struct engin
     s->kv_tokens_max = (uint64_t)e->pages_total * e->page_tokens;
     s->kv_tokens = idle < e->pages_total ? (e->pages_total - idle) * e->page_tokens : 0;
     s->pages_cached = e->pages_cached;
+    s->prefill_known = e->has_owed;
+    s->prefill_tokens = e->owed.prompt_tokens;
     s->seqs_max = e->running_max;
     s->perf = (struct perf_coef){ e->perf.a,       e->perf.b,         e->perf.c, e->perf.d,
                                   e->perf.samples, e->perf.ratio_p90, e->perf.e };
@@ -193,6 +195,7 @@ static void fill_endpoint(const struct control *c, uint32_t at, int64_t now_us,
         .page_tokens = d->engine.page_tokens,
         .pages_total = d->engine.pages_total,
         .running_max = d->engine.running_max,
+        .step_tokens = d->engine.step_tokens,
         .has_perf = c->seen[at].has_perf,
         .perf = d->engine.perf,
         .report_age_ms = (uint32_t)max_i64(0, min_i64(age_ms, UINT32_MAX)),

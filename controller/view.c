@@ -148,7 +148,7 @@ static void put_pools(struct json_writer *w, const struct control *c)
     json_array_end(w);
 }
 
-static void put_services(struct json_writer *w, const struct control *c)
+static void put_services(struct json_writer *w, const struct control *c, int64_t now_us)
 {
     json_key(w, "services");
     json_array(w);
@@ -163,6 +163,7 @@ static void put_services(struct json_writer *w, const struct control *c)
         json_object(w);
         json_kv_text(w, "service", sv->name);
         json_kv_text(w, "policy", sv->policy->name);
+        json_kv_text(w, "policy_lacks", control_missing(c, s, now_us));
         json_kv_bool(w, "paused", sv->paused);
         json_kv_u64(w, "min", sv->min);
         json_kv_u64(w, "max", sv->max);
@@ -207,9 +208,12 @@ static void put_engine(struct json_writer *w, const struct detail *d)
     json_kv_u64(w, "running", e->running);
     json_kv_u64(w, "running_max", e->running_max);
     json_kv_u64(w, "waiting", e->waiting);
+    kv_known_i64(w, "step_tokens", e->step_tokens > 0, e->step_tokens);
     json_kv_u64(w, "pages_total", e->pages_total);
     json_kv_u64(w, "pages_free", e->pages_free);
     json_kv_u64(w, "pages_cached", e->pages_cached);
+    kv_known_i64(w, "owed_prompt_tokens", e->has_owed,
+                 (int64_t)min_u64(e->owed.prompt_tokens, INT64_MAX));
     json_kv_u64(w, "requests_total", e->requests_total);
     json_kv_u64(w, "prompt_tokens_total", e->prompt_tokens_total);
     json_kv_u64(w, "cached_tokens_total", e->cached_tokens_total);
@@ -385,7 +389,7 @@ int control_view(struct control *c, enum control_view view, int64_t now_us, stru
         json_kv_u64(&w, "decision_last", c->decision_last);
         put_routers(&w, c, now_us);
     }
-    if (all || view == CONTROL_SERVICES) put_services(&w, c);
+    if (all || view == CONTROL_SERVICES) put_services(&w, c, now_us);
     if (all || view == CONTROL_POOLS) put_pools(&w, c);
     if (all || view == CONTROL_INSTANCES) put_instances(&w, c, now_us);
     if (view == CONTROL_INTENTS) put_intents(&w, c);

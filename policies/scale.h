@@ -74,7 +74,7 @@ struct scale_verdict {
     int64_t again_us;       /* ask again no later than this */
 };
 
-/* What a row cannot do without, for the check of a configuration (scale_missing). */
+/* What a row cannot do without; without it the row keeps what there is (scale_missing). */
 enum scale_need {
     SCALE_NEEDS_KV = 1 << 0,      /* KV tokens of instances */
     SCALE_NEEDS_PREFILL = 1 << 1, /* prompt tokens that instances have not computed */

@@ -34,6 +34,7 @@ static void decide(void *state, const struct scale_config *config, const struct 
         const struct scale_instance *in = &view->instance[i];
         const struct scale_pool *p = &view->pool[in->pool];
         if (!in->ready || !in->fresh || !in->kv_tokens_max || !p->perf_known) continue;
+        if (!in->prefill_known) continue;
         seen++;
         kv += (double)in->kv_tokens / (double)in->kv_tokens_max;
         line += (double)in->prefill_tokens * p->perf.b;

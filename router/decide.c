@@ -17,8 +17,8 @@
 #include <math.h>
 #include <stdlib.h>
 
-/* Engines do not report their step budget; ours default to this many tokens. */
-#define TOKEN_BUDGET 512
+/* Of a step of an engine that does not report its own: a usual size of other engines. */
+#define STEP_TOKENS_GUESS 512
 
 struct lane *decide_lane(struct decide *d)
 {
@@ -276,7 +276,7 @@ void decide_endpoint_put(struct decide *d, const struct endpoint *ep, struct err
     struct core_endpoint core = {
         .boot = ep->boot,
         .has_perf = ep->has_perf,
-        .token_budget = TOKEN_BUDGET,
+        .token_budget = ep->step_tokens > 0 ? ep->step_tokens : STEP_TOKENS_GUESS,
         .seqs_max = ep->running_max,
         .kv_tokens_max = (uint64_t)ep->pages_total * ep->page_tokens,
         .price_per_hour = ep->price_per_h,

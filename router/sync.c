@@ -120,6 +120,7 @@ static struct endpoint endpoint_of(const struct fixed *f)
         .page_tokens = r->page_tokens,
         .pages_total = r->pages_total,
         .running_max = r->running_max,
+        .step_tokens = r->step_tokens,
         .has_perf = r->has_perf,
         .perf = r->perf,
     };

@@ -21,6 +21,11 @@ static const struct field perf_rows[] = {
 };
 const struct field_set wire_perf_set = FIELD_SET(struct wire_perf, perf_rows);
 
+static const struct field owed_rows[] = {
+    FIELD(struct wire_owed, prompt_tokens, FIELD_U64, .required = true),
+};
+static const struct field_set owed_set = FIELD_SET(struct wire_owed, owed_rows);
+
 static const struct field engine_rows[] = {
     FIELD_AS("v", struct engine_report, host, FIELD_VERSION),
     FIELD(struct engine_report, host, FIELD_STR, .max = REPORT_NAME_BYTES_MAX),
@@ -36,6 +41,7 @@ static const struct field engine_rows[] = {
     FIELD(struct engine_report, block_tokens, FIELD_U32),
     FIELD(struct engine_report, page_tokens, FIELD_U32),
     FIELD(struct engine_report, context_tokens, FIELD_U32),
+    FIELD(struct engine_report, step_tokens, FIELD_U32),
     FIELD(struct engine_report, running, FIELD_U32),
     FIELD(struct engine_report, running_max, FIELD_U32),
     FIELD(struct engine_report, waiting, FIELD_U32),
@@ -44,6 +50,8 @@ static const struct field engine_rows[] = {
     FIELD(struct engine_report, pages_cached, FIELD_U32),
     FIELD(struct engine_report, perf, FIELD_OBJECT, .of = &wire_perf_set,
           .present_offset = offsetof(struct engine_report, has_perf)),
+    FIELD(struct engine_report, owed, FIELD_OBJECT, .of = &owed_set,
+          .present_offset = offsetof(struct engine_report, has_owed)),
     FIELD(struct engine_report, requests_total, FIELD_U64),
     FIELD(struct engine_report, prompt_tokens_total, FIELD_U64),
     FIELD(struct engine_report, cached_tokens_total, FIELD_U64),

@@ -19,6 +19,11 @@ struct wire_perf {
     double e;          /* seconds: a prompt token attending to one token */
 };
 
+/* What an engine owes to requests that it has accepted. Other engines may not say. */
+struct wire_owed {
+    uint64_t prompt_tokens; /* of prompts, not computed yet and not held by its cache */
+};
+
 enum engine_kind { ENGINE_MUSTER, ENGINE_OPENAI, ENGINE_KIND_COUNT };
 enum engine_health {
     ENGINE_DOWN,
@@ -51,10 +56,13 @@ struct engine_report {
     struct str numerics; /* instruction set and kernels: equal tokens are promised within one */
     uint64_t boot;       /* drawn at each start */
     uint32_t block_tokens, page_tokens, context_tokens;
+    uint32_t step_tokens; /* computed in one step at most; 0: this engine does not say */
     uint32_t running, running_max, waiting;
     uint32_t pages_total, pages_free, pages_cached; /* cached: held by no session, reusable */
     bool has_perf; /* false: the model of its steps is not fitted yet */
     struct wire_perf perf;
+    bool has_owed; /* false: this engine does not say */
+    struct wire_owed owed;
     uint64_t requests_total, prompt_tokens_total, cached_tokens_total, generated_tokens_total,
         preemptions_total; /* since boot */
 };

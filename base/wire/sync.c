@@ -103,6 +103,7 @@ static const struct field endpoint_rows[] = {
     FIELD(struct endpoint, page_tokens, FIELD_U32),
     FIELD(struct endpoint, pages_total, FIELD_U32),
     FIELD(struct endpoint, running_max, FIELD_U32),
+    FIELD(struct endpoint, step_tokens, FIELD_U32),
     FIELD(struct endpoint, perf, FIELD_OBJECT, .of = &wire_perf_set,
           .present_offset = offsetof(struct endpoint, has_perf)),
     FIELD(struct endpoint, report_age_ms, FIELD_U32),

@@ -80,6 +80,7 @@ struct endpoint {
     uint64_t boot;
     double price_per_h;
     uint32_t context_tokens, page_tokens, pages_total, running_max;
+    uint32_t step_tokens; /* of the engine's report; 0: not said */
     bool has_perf;
     struct wire_perf perf;
     uint32_t report_age_ms; /* how old the controller's knowledge of it is */

@@ -46,6 +46,8 @@ struct sighting {
     uint32_t in_flight; /* running and waiting in the engine */
     uint32_t running, waiting;
     uint64_t kv_tokens, kv_tokens_max; /* held by sessions, and room for; max 0: not said */
+    bool prefill_known;                /* the next is said */
+    uint64_t prefill_tokens;           /* of accepted prompts, not computed */
     uint32_t pages_cached;
     bool has_perf;
     struct perf_coef perf;

@@ -51,6 +51,7 @@ static void fill_perf(const struct desk *d, uint32_t pool, const struct offer *o
         if (in->seqs_max) ret->seqs_max = in->seqs_max;
         if (in->load.kv_tokens_max) ret->kv_tokens_max = in->load.kv_tokens_max;
         if (in->context_tokens) ret->context_tokens = in->context_tokens;
+        if (in->step_tokens) ret->step_tokens = in->step_tokens;
         if (!in->has_perf) continue;
         sum.a += in->perf.a;
         sum.b += in->perf.b;
@@ -73,7 +74,7 @@ static void fill_perf(const struct desk *d, uint32_t pool, const struct offer *o
     }
     if (ret->seqs_max == 0) ret->seqs_max = o && o->seqs_max ? o->seqs_max : 1;
     if (ret->kv_tokens_max == 0 && o) ret->kv_tokens_max = o->kv_tokens_max;
-    if (o) ret->step_tokens = o->step_tokens;
+    if (ret->step_tokens == 0 && o) ret->step_tokens = o->step_tokens;
 }
 
 /* Seconds until a starting instance serves, by the lead of the offer it came from. */

@@ -72,6 +72,7 @@ struct plan_instance {
     int64_t since_us;           /* in this phase */
     double lead_s;              /* of the offer it came from; 0: unknown, the pool's counts */
     uint32_t context_tokens;    /* 0: unknown */
+    uint32_t step_tokens;       /* 0: unknown */
     struct scale_instance load; /* as reported; pool, ready, fresh and left_s are the plan's */
 };
 

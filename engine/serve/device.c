@@ -374,6 +374,7 @@ static void publish_state(struct device *d)
     metric_set(m->pages[0], now.pages_free);
     metric_set(m->pages[1], now.pages_held);
     metric_set(m->pages[2], now.pages_cached);
+    metric_set(meter_of(m, METER_OWED), (double)now.prefill_owed);
     metric_set(meter_of(m, METER_KV_USAGE), (double)now.pages_held / index->pool->total);
     metric_set(m->perf[0], now.perf.a);
     metric_set(m->perf[1], now.perf.b);
@@ -532,6 +533,7 @@ static int load(struct device *d, struct err *err)
         .context_max = sc->context_max,
         .page_tokens = sc->page_tokens,
         .pages = sc->pages,
+        .step_tokens = sc->batch_tokens_max,
         .kv_bytes = (uint64_t)sc->pages * page_bytes,
         .load_s = (double)(clock_mono_us() - from_us) * 1e-6,
     };

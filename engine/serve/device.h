@@ -35,6 +35,7 @@ struct device_config {
 struct device_info {
     const struct model_info *model;
     uint32_t context_max, page_tokens, pages;
+    uint32_t step_tokens; /* computed in one step at most */
     uint64_t kv_bytes;
     double load_s;
 };

@@ -72,6 +72,8 @@ const struct metric_desc meter_table[METER_COUNT] = {
     [METER_RUNNING] = GAUGE("requests_running", NULL, "Requests that are computed now."),
     [METER_WAITING] = GAUGE("requests_waiting", NULL, "Requests that wait for admission."),
     [METER_PAUSED] = GAUGE("requests_paused", NULL, "Requests whose reader is slow."),
+    [METER_OWED] = GAUGE("owed_prompt_tokens", "tokens",
+                         "Prompt tokens of accepted requests that are not computed yet."),
     [METER_KV_USAGE] = GAUGE("kv_usage_ratio", NULL, "Share of KV pages held by requests."),
     [METER_KV_PAGES] = { .name = "muster_engine_kv_pages", .type = METRIC_GAUGE, .unit = "pages",
                          .help = "KV pages by state.", .labels = { "state" } },

@@ -32,6 +32,7 @@ enum meter {
     METER_RUNNING,
     METER_WAITING,
     METER_PAUSED,
+    METER_OWED,
     METER_KV_USAGE,
     METER_KV_PAGES,
     METER_PERF,

@@ -146,6 +146,9 @@ static void look(void)
     WANT(0, "\"uptime_s\":", "status", STATE, "-o", "json");
     for (size_t i = 0; i < COUNT_OF(kinds); i++)
         WANT(0, "[", "get", kinds[i], STATE, "-o", "json");
+    AWAIT("\"owed_prompt_tokens\":0", "get", "instances", STATE, "-o", "json");
+    WANT(0, "\"step_tokens\":256", "get", "instances", STATE, "-o", "json");
+    AWAIT("\"policy_lacks\":null", "get", "services", STATE, "-o", "json");
     WANT(0, "READY", "get", "services", "tiny", STATE);
     WANT(0, "bit", "get", "offers", STATE);
     WANT(1, "no 'nobody' among the instances", "get", "instances", "nobody", STATE);

@@ -2,6 +2,7 @@
 #include "base/core/bits.h"
 #include "base/core/own.h"
 #include "controller/setup.h"
+#include "policies/scale_forecast.h"
 #include "policies/scale_rows.h"
 #include "tests/unit/unit.h"
 
@@ -107,8 +108,6 @@ static void mistakes_are_named(void **state)
           "an offer that nobody sells" },
         { OFFERS SERVICE "    pools: [ { name: a, offers: [small], provider: moon } ]\n",
           "provider moon", "a provider that is none" },
-        { OFFERS SERVICE "    scale: token_aware\n" POOL, "needs the prompt tokens",
-          "an input that engines do not report" },
         { OFFERS SERVICE "    shaper: hpaa\n" POOL, "did you mean hpa", "an unknown shaper" },
         { OFFERS SERVICE "    forecast: arimaa\n" POOL, "did you mean arima",
           "an unknown forecast" },
@@ -140,6 +139,39 @@ static void mistakes_are_named(void **state)
     }
 }
 
+/* Every row of the tables, by its name; the one that chooses no offers is told apart. */
+static void every_row_is_accepted(void **state)
+{
+    (void)state;
+    const char *key[] = { "scale", "shaper", "forecast", "place" };
+    uint32_t count[] = { scale_count, scale_shape_count, scale_forecast_count, place_count };
+    for (uint32_t k = 0; k < COUNT_OF(key); k++)
+        for (uint32_t i = 0; i < count[k]; i++) {
+            const char *name[] = { scale_table[k == 0 ? i : 0]->name,
+                                   scale_shape_table[k == 1 ? i : 0]->name,
+                                   scale_forecast_table[k == 2 ? i : 0]->name,
+                                   place_table[k == 3 ? i : 0]->name };
+            CLEANUP(config_freep) struct config *config = NULL;
+            CLEANUP(arena_fini) struct arena arena;
+            CLEANUP(buf_fini) struct buf text = { 0 };
+            arena_init(&arena, 1 << 20);
+            struct err err = { 0 };
+            struct control_setup setup = { 0 };
+            buf_printf(&text, OFFERS SERVICE "    %s: %s\n" POOL, key[k], name[k]);
+            buf_byte(&text, 0);
+            int rc = load(text.data, &config, &err);
+            if (rc == 0) rc = set_up(config, &arena, &setup, &err);
+            bool refused = k == 3 && !place_table[i]->choose;
+            if (refused ? rc == 0 || !strstr(err.text, "planner") : rc < 0)
+                fail_msg("%s: %s: %d %s", key[k], name[k], rc, err.text);
+            if (refused) continue;
+            const struct plan_service *s = &setup.service[0];
+            const char *chosen[] = { s->policy->name, s->shaper->name, s->scale.forecast->name,
+                                     s->place->name };
+            assert_string_equal(chosen[k], name[k]);
+        }
+}
+
 static void the_tables_are_sound(void **state)
 {
     (void)state;
@@ -156,6 +188,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(everything_arrives),
         cmocka_unit_test(mistakes_are_named),
+        cmocka_unit_test(every_row_is_accepted),
         cmocka_unit_test(the_tables_are_sound),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

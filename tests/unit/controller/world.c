@@ -135,6 +135,7 @@ static void agent_second(struct world *w, const struct fake_instance *in, struct
                     .model = STR("chat"),
                     .running_max = 16 },
     };
+    if (w->engine && !a->stopped) r.engine = *w->engine;
     struct agent_reply reply;
     control_report(w->control, &r, w->now, &reply);
     if (!reply.known) return;

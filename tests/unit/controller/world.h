@@ -30,6 +30,7 @@ struct world {
     uint64_t router_boot, router_seq, arrivals;
     double rate;
     uint32_t held;
+    const struct engine_report *engine; /* what every agent says of its engine; NULL: little */
     bool router_silent;
     uint32_t crashes;
     uint32_t running_max; /* most instances that ran at once */

@@ -94,15 +94,15 @@ static const struct block_event load = {
     .kv_tokens = 5000000000,
     .uncached_total = 7,
 };
-#define ENGINE                                                                                    \
-    {                                                                                             \
-        .host = { "127.0.0.1", 9 }, .port = 8200, .kind = ENGINE_OPENAI, .health = ENGINE_READY,  \
-        .model = { "m", 1 }, .digest = { "d", 1 }, .numerics = { "avx2", 4 }, .boot = 7,          \
-        .block_tokens = 16, .page_tokens = 32, .context_tokens = 2048, .running = 1,              \
-        .running_max = 8, .waiting = 2, .pages_total = 100, .pages_free = 60, .pages_cached = 40, \
-        .has_perf = true, .perf = { 0.001, 1e-4, 2e-4, 3e-7, 1000, 1.25 }, .requests_total = 1,   \
-        .prompt_tokens_total = 2, .cached_tokens_total = 3, .generated_tokens_total = 4,          \
-        .preemptions_total = 5,                                                                   \
+#define ENGINE                                                                                   \
+    {                                                                                            \
+        .host = { "127.0.0.1", 9 }, .port = 8200, .kind = ENGINE_OPENAI, .health = ENGINE_READY, \
+        .model = { "m", 1 }, .digest = { "d", 1 }, .numerics = { "avx2", 4 }, .boot = 7,         \
+        .block_tokens = 16, .page_tokens = 32, .context_tokens = 2048, .step_tokens = 256,       \
+        .running = 1, .running_max = 8, .waiting = 2, .pages_total = 100, .pages_free = 60,      \
+        .pages_cached = 40, .has_perf = true, .perf = { 0.001, 1e-4, 2e-4, 3e-7, 1000, 1.25 },   \
+        .has_owed = true, .owed = { 900 }, .requests_total = 1, .prompt_tokens_total = 2,        \
+        .cached_tokens_total = 3, .generated_tokens_total = 4, .preemptions_total = 5,           \
     }
 static const struct engine_report engine = ENGINE;
 static const struct agent_report agent = {
@@ -179,6 +179,7 @@ static const struct endpoint endpoints[] = {
       .page_tokens = 4,
       .pages_total = 5,
       .running_max = 6,
+      .step_tokens = 8,
       .has_perf = true,
       .perf = { 1, 2, 3, 4, 5, 6 },
       .report_age_ms = 7 },

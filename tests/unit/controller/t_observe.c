@@ -1,0 +1,150 @@
+/* t_observe.c - what agents and routers say, by hand, against the view that scaling policies see. */
+#include "base/core/bits.h"
+#include "base/core/own.h"
+#include "controller/control_state.h"
+#include "policies/scale_rows.h"
+#include "tests/unit/controller/world.h"
+#include "tests/unit/unit.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* A world with one instance of the pool "small" that has registered. */
+static struct world *world_with_one(const struct scale_policy *policy)
+{
+    struct world *w = malloc(sizeof *w);
+    must(w);
+    struct fake_config plain = { .boot_us = SECOND };
+    world_init(w, &plain, 1);
+    w->service.policy = policy;
+    w->service.shaper = &scale_shape_none;
+    w->service.pool[0].min = 1;
+    world_run(w, 12);
+    assert_int_equal(world_running(w), 1);
+    return w;
+}
+
+static void world_free(struct world *w)
+{
+    world_fini(w);
+    free(w);
+}
+
+/* The agent of the only instance says this of its engine. */
+static void say(struct world *w, const struct engine_report *engine)
+{
+    uint32_t count;
+    const struct fake_instance *in = fake_cloud_instances(w->fake, &count);
+    assert_int_equal(count, 1);
+    struct agent_report r = { .instance = str_from(in[0].intent),
+                              .intent = str_from(in[0].intent),
+                              .boot = 1,
+                              .seq = ++w->agent[0].seq,
+                              .state = AGENT_UP,
+                              .has_engine = true,
+                              .engine = *engine };
+    struct agent_reply reply;
+    control_report(w->control, &r, w->now, &reply);
+    assert_true(reply.known);
+}
+
+#define ENGINE_WORD                                                                              \
+    {                                                                                            \
+        .host = STR("127.0.0.1"), .port = 8200, .health = ENGINE_READY, .model = STR("chat"),    \
+        .running = 3, .waiting = 2, .running_max = 16, .step_tokens = 64, .page_tokens = 16,     \
+        .pages_total = 1000, .pages_free = 700, .pages_cached = 100, .has_perf = true, .perf = { \
+            .a = 0.01,                                                                           \
+            .b = 0.0005,                                                                         \
+            .c = 0.001,                                                                          \
+            .samples = 50,                                                                       \
+            .ratio_p90 = 1.2                                                                     \
+        }                                                                                        \
+    }
+
+static const struct scale_instance *seen(struct world *w)
+{
+    static struct plan_view view;
+    control_build_view(w->control, w->now, &view);
+    assert_int_equal(view.instance_count, 1);
+    return &view.instance[0].load;
+}
+
+static void services_say(struct world *w, const char *what)
+{
+    CLEANUP(buf_fini) struct buf text = { 0 };
+    assert_int_equal(control_view(w->control, CONTROL_SERVICES, w->now, &text), 0);
+    if (!strstr(text.data, what)) fail_msg("no '%s' in %s", what, text.data);
+}
+
+static void what_engines_owe_is_seen(void **state)
+{
+    (void)state;
+    struct world *w = world_with_one(&scale_token_aware);
+    struct engine_report e = ENGINE_WORD;
+    say(w, &e);
+    assert_false(seen(w)->prefill_known); /* unsaid is not zero */
+    services_say(w, "\"policy_lacks\":\"the prompt tokens that instances have not computed\"");
+
+    e.has_owed = true;
+    say(w, &e);
+    assert_true(seen(w)->prefill_known && seen(w)->prefill_tokens == 0);
+    e.owed.prompt_tokens = 7000;
+    say(w, &e);
+    const struct scale_instance *in = seen(w);
+    assert_true(in->prefill_known);
+    assert_int_equal(in->prefill_tokens, 7000);
+    assert_int_equal(in->running, 3);
+    assert_int_equal(in->waiting, 2);
+    assert_int_equal(in->kv_tokens, 200 * 16);
+    assert_int_equal(in->kv_tokens_max, 1000 * 16);
+    services_say(w, "\"policy_lacks\":null");
+    struct plan_view view;
+    control_build_view(w->control, w->now, &view);
+    assert_int_equal(view.instance[0].step_tokens, 64);
+    world_free(w);
+}
+
+/* 7,000 tokens at 0.5 ms are 3.5 s of prompts where 1.5 s may wait: three instances. The same from
+ * an engine that does not say moves nothing. */
+static void the_rows_that_read_it_act_on_it(void **state)
+{
+    (void)state;
+    static const struct {
+        const struct scale_policy *policy;
+        uint64_t owed;
+        bool grows;
+        const char *why;
+    } rows[] = {
+        { &scale_token_aware, 7000, true, "prompts in line" },
+        { &scale_token_aware, 700, false, "few prompts in line" },
+        { &scale_dynamo_load, 7000, true, "every engine misses the promise" },
+        { &scale_dynamo_load, 700, false, "no engine misses it" },
+        { &scale_blitzscale, 7000, true, "below the lower bound" },
+        { &scale_blitzscale, 700, false, "within the bounds" },
+    };
+    for (size_t i = 0; i < COUNT_OF(rows) * 2; i++) {
+        bool said = i < COUNT_OF(rows);
+        size_t k = i % COUNT_OF(rows);
+        struct world *w = world_with_one(rows[k].policy);
+        struct engine_report e = ENGINE_WORD;
+        e.has_owed = said;
+        e.owed.prompt_tokens = said ? rows[k].owed : 0;
+        w->rate = 1;
+        w->engine = &e;
+        world_run(w, 3);
+        bool grew = world_running(w) > 1;
+        if (grew != (said && rows[k].grows))
+            fail_msg("%s, %s, %s: %u run", rows[k].policy->name, rows[k].why,
+                     said ? "said" : "unsaid", world_running(w));
+        world_free(w);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_engines_owe_is_seen),
+        cmocka_unit_test(the_rows_that_read_it_act_on_it),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
