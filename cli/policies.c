@@ -11,11 +11,12 @@
 #include "policies/role.h"
 #include "policies/route.h"
 #include "policies/scale.h"
+#include "policies/scale_forecast.h"
 #include "policies/scale_shape.h"
 
-const char *const policy_kinds[] = { "route", "predict", "scale", "shaper", "place", "migrate",
-                                     "role",  "preset",  "fair",  "order",  "admit", "preempt",
-                                     "chunk", "evict",   "perf",  "power",  NULL };
+const char *const policy_kinds[] = { "route",   "predict", "scale",  "forecast", "shaper", "place",
+                                     "migrate", "role",    "preset", "fair",     "order",  "admit",
+                                     "preempt", "chunk",   "evict",  "perf",     "power",  NULL };
 
 static int row(const char *kind, const char *name, const char *about, const char *source,
                const char *default_name, int (*fn)(void *ctx, const struct policy_row *row),
@@ -36,6 +37,8 @@ int policies_each(int (*fn)(void *ctx, const struct policy_row *row), void *ctx)
     EACH(route_table, route_count, "route", route_table[i]->source, ROUTE_DEFAULT);
     EACH(predict_table, predict_count, "predict", predict_table[i]->source, PREDICT_DEFAULT);
     EACH(scale_table, scale_count, "scale", scale_table[i]->source, SCALE_DEFAULT);
+    EACH(scale_forecast_table, scale_forecast_count, "forecast", scale_forecast_table[i]->source,
+         FORECAST_DEFAULT);
     EACH(scale_shape_table, scale_shape_count, "shaper", scale_shape_table[i]->source,
          SCALE_SHAPER_DEFAULT);
     EACH(place_table, place_count, "place", place_table[i]->source, PLACE_DEFAULT);

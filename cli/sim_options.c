@@ -60,6 +60,9 @@ static const struct config_field rows[] = {
     { .name = "scale_policy", .type = CONFIG_TEXT, AT(scale_policy),
       .about = "The fleet follows its demand by this row, or by `clairvoyant`, a bound; pools that "
                "scale are written 1-24xl4." },
+    { .name = "forecast", .type = CONFIG_TEXT, AT(forecast),
+      .about = "What the scaling rows dynamo_throughput and sageserve forecast with; `muster policies "
+               "forecast` lists them." },
     { .name = "shaper", .type = CONFIG_TEXT, AT(shaper),
       .about = "Shaper behind the scaling row; without it the one it is published with." },
     { .name = "scale_margin", .type = CONFIG_FLOAT, .default_text = "1", .min = 0.01, .max = 100,

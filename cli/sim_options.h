@@ -11,7 +11,7 @@
 struct sim_options {
     struct str trace, model, fleet, config, preset;
     struct str route, predict, fair, order, admit, preempt, chunk, evict;
-    struct str migrate, role, perf, power, scale_policy, shaper, place;
+    struct str migrate, role, perf, power, scale_policy, forecast, shaper, place;
     struct config_texts compare;
     double speed, slo_ttft_s, slo_tpot_s, bias, residual;
     double scale_margin, lead_spread, launch_failures, budget_h, row_watts;

@@ -1,6 +1,7 @@
 /* sim_scaling.c - the part of `muster simulate` that says how the fleet follows its demand. */
 #include "cli/sim_options.h"
 #include "policies/place.h"
+#include "policies/scale_forecast.h"
 #include "policies/scale_shape.h"
 
 static int pick_rows(const struct sim_options *o, struct sim_config *config,
@@ -14,6 +15,10 @@ static int pick_rows(const struct sim_options *o, struct sim_config *config,
     if (o->shaper.len > 0) {
         s->shaper = scale_shape_find(o->shaper);
         if (!s->shaper) return sim_no_row("shaper", o->shaper, err);
+    }
+    if (o->forecast.len > 0) {
+        s->scale.forecast = scale_forecast_find(o->forecast);
+        if (!s->scale.forecast) return sim_no_row("forecast", o->forecast, err);
     }
     if (o->place.len > 0) {
         s->place = place_find(o->place);
@@ -37,10 +42,11 @@ static int check_fixed(const struct sim_options *o, const struct sim_config *con
                            STR_ARG(o->fleet));
         }
     }
-    if (o->shaper.len > 0 || o->place.len > 0) {
-        return err_set(err, -EINVAL, "--%s needs --scale-policy",
-                       o->shaper.len > 0 ? "shaper" : "place");
-    }
+    const char *alone = o->shaper.len > 0     ? "shaper"
+                        : o->place.len > 0    ? "place"
+                        : o->forecast.len > 0 ? "forecast"
+                                              : NULL;
+    if (alone) return err_set(err, -EINVAL, "--%s needs --scale-policy", alone);
     return 0;
 }
 
@@ -48,6 +54,7 @@ int sim_scaling_config(const struct sim_options *o, struct sim_config *config,
                        struct sim_control_setup *s, struct err *err)
 {
     if (o->scale_policy.len == 0) return check_fixed(o, config, s, err);
+    s->scale = SCALE_CONFIG_DEFAULT;
     int rc = pick_rows(o, config, s, err);
     if (rc < 0) return rc;
     for (uint32_t p = 0; p < config->pool_count; p++) {
@@ -62,7 +69,6 @@ int sim_scaling_config(const struct sim_options *o, struct sim_config *config,
     s->notice_s = (double)o->notice_us / 1e6;
     s->lead_sigma = o->lead_spread;
     s->budget_h = o->budget_h;
-    s->scale = SCALE_CONFIG_DEFAULT;
     s->scale.margin = o->scale_margin;
     s->scale.count = (uint32_t)o->scale_count;
     config->scaling = s;

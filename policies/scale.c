@@ -8,6 +8,7 @@
 #include <math.h>
 
 #define NEAR 1e-9 /* relative: loads are quotients of floats */
+#define HPA_TOLERANCE 0.1
 
 const struct scale_policy *const scale_table[] = {
     &scale_work,       &scale_keda_queue,  &scale_kpa,           &scale_ray_serve,
@@ -82,13 +83,13 @@ double scale_cost_h(const struct scale_view *view, const uint32_t want[SCALE_POO
 }
 
 /* The pool to grow next: cheapest first, the earlier row on equal prices. */
-static uint32_t next_pool(const struct scale_view *view, const struct scale_choice *c)
+static uint32_t next_pool(const struct scale_view *view, bool settled, const struct scale_choice *c)
 {
     uint32_t best = SCALE_POOLS_MAX;
     double best_price = DBL_MAX;
     for (uint32_t i = 0; i < view->pool_count; i++) {
         const struct scale_pool *p = &view->pool[i];
-        if (c->want[i] >= scale_reach(p)) continue;
+        if (c->want[i] >= scale_reach(p) || (settled && p->starting > 0)) continue;
         if (view->budget_h > 0 && c->cost_h + p->price_h > view->budget_h) continue;
         if (p->price_h >= best_price) continue;
         best = i;
@@ -108,7 +109,7 @@ void scale_spread(const struct scale_view *view, uint32_t total, struct scale_ch
     c.cost_h = scale_cost_h(view, c.want);
 
     while (sum < total) {
-        uint32_t i = next_pool(view, &c);
+        uint32_t i = next_pool(view, false, &c);
         if (i == SCALE_POOLS_MAX) break;
         c.want[i]++;
         c.cost_h += view->pool[i].price_h;
@@ -129,30 +130,31 @@ void scale_keep(const struct scale_view *view, const char *reason, struct scale_
 }
 
 /* The dearest pool above its minimum; the later row on equal prices. */
-static uint32_t dearest(const struct scale_view *view, const struct scale_choice *c)
+static uint32_t dearest(const struct scale_view *view, bool settled, const struct scale_choice *c)
 {
     uint32_t best = SCALE_POOLS_MAX;
     for (uint32_t i = 0; i < view->pool_count; i++) {
-        if (c->want[i] <= view->pool[i].min) continue;
-        if (best < SCALE_POOLS_MAX && view->pool[i].price_h < view->pool[best].price_h) continue;
+        const struct scale_pool *p = &view->pool[i];
+        if (c->want[i] <= p->min || (settled && p->starting > 0)) continue;
+        if (best < SCALE_POOLS_MAX && p->price_h < view->pool[best].price_h) continue;
         best = i;
     }
     return best;
 }
 
-void scale_nudge(const struct scale_view *view, int by, struct scale_choice *ret)
+void scale_nudge(const struct scale_view *view, int by, bool settled, struct scale_choice *ret)
 {
     struct scale_verdict v;
     scale_keep(view, NULL, &v);
     struct scale_choice c = v.choice;
     for (; by > 0; by--) {
-        uint32_t i = next_pool(view, &c);
+        uint32_t i = next_pool(view, settled, &c);
         if (i == SCALE_POOLS_MAX) break;
         c.want[i]++;
         c.cost_h = scale_cost_h(view, c.want);
     }
     for (; by < 0; by++) {
-        uint32_t i = dearest(view, &c);
+        uint32_t i = dearest(view, settled, &c);
         if (i == SCALE_POOLS_MAX) break;
         c.want[i]--;
     }
@@ -168,6 +170,12 @@ void scale_answer(const struct scale_config *config, const struct scale_view *vi
     if (n < 1 && scale_is_awake(config, view)) n = 1;
     scale_spread(view, (uint32_t)fmax(0, fmin(n, SCALE_COUNT_MAX * SCALE_POOLS_MAX)), &v.choice);
     *ret = v;
+}
+
+double scale_hpa_count(double load, uint32_t have)
+{
+    bool near = have > 0 && fabs(load / have - 1) <= HPA_TOLERANCE;
+    return near ? have : ceil(load * (1 - NEAR));
 }
 
 bool scale_due(int64_t *next_us, double period_s, int64_t now_us)

@@ -122,9 +122,9 @@ double scale_cost_h(const struct scale_view *view, const uint32_t want[SCALE_POO
  * reach and the budget. For signals that only know a number. */
 void scale_spread(const struct scale_view *view, uint32_t total, struct scale_choice *ret);
 
-/* The fleet as it is, plus one on the cheapest pool or minus one of the dearest. For signals that
- * go step by step. */
-void scale_nudge(const struct scale_view *view, int by, struct scale_choice *ret);
+/* The fleet as it is, plus one on the cheapest pool or minus one of the dearest; `settled`: only
+ * pools where nothing starts. For signals that go step by step. */
+void scale_nudge(const struct scale_view *view, int by, bool settled, struct scale_choice *ret);
 
 /* The fleet as it is: the answer to absent demand. */
 void scale_keep(const struct scale_view *view, const char *reason, struct scale_verdict *ret);
@@ -136,6 +136,9 @@ void scale_answer(const struct scale_config *config, const struct scale_view *vi
 /* True when at least one instance is wanted: somebody asks, or somebody asked within zero_after_s
  * and something runs (recent silence keeps an instance, it does not buy one). */
 bool scale_is_awake(const struct scale_config *config, const struct scale_view *view);
+
+/* What the HPA makes of a load in instances: ceil, or `have` while it is within a tenth of that. */
+double scale_hpa_count(double load, uint32_t have);
 
 /* True once a period: rows of a slow loop keep their answer in between. `*next_us` is theirs. */
 bool scale_due(int64_t *next_us, double period_s, int64_t now_us);

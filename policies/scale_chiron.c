@@ -1,6 +1,6 @@
 /* scale_chiron.c - the share of instances that are busy.
  *
- *     busy / all > 0.6: up one;  otherwise down one, but never back to above 0.6
+ *     busy / all > 0.6: up one;  otherwise down one
  *
  * Chiron as SageServe re-implements it, for interactive requests. An instance is busy while it has
  * something waiting or runs at its limit of the promise: KV or batch beyond which its steps take
@@ -45,7 +45,7 @@ static void decide(void *state, const struct scale_config *config, const struct 
         busy += is_busy(view, in, config->margin);
     }
     uint32_t have = scale_have_all(view);
-    const char *reason = "the share of busy instances is right";
+    const char *reason = "the next decision is not due";
     int by = 0;
     bool awake = view->demand.present && scale_is_awake(config, view);
     if (awake && have == 0) {
@@ -57,16 +57,15 @@ static void decide(void *state, const struct scale_config *config, const struct 
         reason = "an instance is starting";
     } else if (scale_due(&c->next_us, PERIOD_S, now_us)) {
         double share = (double)busy / seen;
-        if (share > BUSY_SHARE) by = 1;
-        if (share <= BUSY_SHARE && have > 1 && busy <= BUSY_SHARE * (seen - 1.0)) by = -1;
-        if (by > 0) reason = "more than 0.6 of the instances are busy";
-        if (by < 0) reason = "fewer than 0.6 of the instances are busy";
+        by = share > BUSY_SHARE ? 1 : have > 1 ? -1 : 0;
+        reason = share > BUSY_SHARE ? "more than 0.6 of the instances are busy"
+                                    : "no more than 0.6 of the instances are busy";
     }
     *ret = (struct scale_verdict){ .reason = reason,
                                    .load = seen ? (double)busy / seen : 0,
                                    .estimate_s = -1,
                                    .again_us = now_us + AGAIN_US };
-    scale_nudge(view, by, &ret->choice);
+    scale_nudge(view, by, false, &ret->choice);
 }
 
 const struct scale_policy scale_chiron = {

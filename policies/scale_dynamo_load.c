@@ -62,7 +62,7 @@ static void decide(void *state, const struct scale_config *config, const struct 
                                    .load = isinf(least) ? 0 : most,
                                    .estimate_s = -1,
                                    .again_us = now_us + AGAIN_US };
-    scale_nudge(view, by, &ret->choice);
+    scale_nudge(view, by, false, &ret->choice);
 }
 
 const struct scale_policy scale_dynamo_load = {

@@ -70,7 +70,7 @@ static void decide(void *state, const struct scale_config *config, const struct 
                                    .load = fmax(r.prefill, r.decode),
                                    .estimate_s = -1,
                                    .again_us = now_us + AGAIN_US };
-    scale_nudge(view, by, &ret->choice);
+    scale_nudge(view, by, false, &ret->choice);
 }
 
 const struct scale_policy scale_dynamo_static = {

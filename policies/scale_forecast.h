@@ -20,6 +20,7 @@ struct scale_forecast {
 };
 
 extern const struct scale_forecast *const scale_forecast_table[];
+#define FORECAST_DEFAULT "arima"
 extern const uint32_t scale_forecast_count;
 const struct scale_forecast *scale_forecast_find(struct str name); /* NULL when there is none */
 

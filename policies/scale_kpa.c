@@ -2,8 +2,8 @@
  *
  *     stable = mean of (in_flight + held) over 60 s,  panic = the same over 6 s
  *     ds = ceil(stable / (0.7 * concurrency)),  dp = ceil(panic / (0.7 * concurrency))
- *     panic begins when dp / ready >= 2 and lasts until 60 s after the last such moment;
- *     in panic the count never falls
+ *     panic begins when dp / max(ready, 1) >= 2 and lasts until 60 s after the last such moment;
+ *     in panic the count never falls; who begins beside more than one ready begins in panic
  *
  * The published algorithm of Knative's pod autoscaler, target 100 as shipped; its rates are the
  * shaper kpa. The windows are rings of one-second means,
@@ -30,6 +30,7 @@ struct kpa {
     struct bucket ring[STABLE_S];
     int64_t panic_until_us; /* 0: calm */
     uint32_t panic_count;   /* the most asked for in this panic */
+    bool begun;
 };
 
 static void sample(struct kpa *k, int64_t second, double value)
@@ -54,6 +55,12 @@ static double mean_over(const struct kpa *k, int64_t second, int64_t window_s)
     return seen ? sum / seen : 0;
 }
 
+static void panic(struct kpa *k, uint32_t ready, int64_t now_us)
+{
+    if (k->panic_until_us == 0) k->panic_count = ready;
+    k->panic_until_us = now_us + STABLE_S * SECOND_US;
+}
+
 static void decide(void *state, const struct scale_config *config, const struct scale_view *view,
                    int64_t now_us, struct rng *rng, struct scale_verdict *ret)
 {
@@ -72,14 +79,13 @@ static void decide(void *state, const struct scale_config *config, const struct 
 
     double target = TARGET_SHARE * config->concurrency;
     double stable = mean_over(k, second, STABLE_S) / target;
-    double panic = mean_over(k, second, PANIC_S) / target;
+    double lately = mean_over(k, second, PANIC_S) / target;
     double want = ceil(stable);
-    double want_panic = ceil(panic);
+    double want_panic = ceil(lately);
 
-    if (ready > 0 && want_panic / ready >= PANIC_RATIO) {
-        if (k->panic_until_us == 0) k->panic_count = ready;
-        k->panic_until_us = now_us + STABLE_S * SECOND_US;
-    }
+    bool burst = want_panic / max_u32(ready, 1) >= PANIC_RATIO;
+    if (burst || (!k->begun && ready > 1)) panic(k, ready, now_us);
+    k->begun = true;
     bool panicking = k->panic_until_us > now_us;
     if (panicking) {
         want = fmax(fmax(want, want_panic), k->panic_count);
@@ -89,10 +95,10 @@ static void decide(void *state, const struct scale_config *config, const struct 
         k->panic_count = 0;
     }
     scale_answer(config, view, want,
-                 panicking ? "concurrency doubled within six seconds"
+                 panicking ? "concurrency is far above the ready, or was just now"
                            : "mean concurrency of the last minute",
                  ret);
-    ret->load = panicking ? panic : stable;
+    ret->load = panicking ? lately : stable;
     ret->again_us = now_us + AGAIN_US;
 }
 

@@ -2,8 +2,8 @@
  *
  *     desired = ceil(ready * (ongoing / (target * ready))) = ceil(ongoing / target)
  *     ongoing = mean over the last 30 s of samples taken every 10 s; target 2
- *     up after 30 s of deciding so without a break, down after 600 s; at least 1, and from none
- *     at once
+ *     up after 30 s of deciding so without a break, down after 600 s, then counted anew; at least
+ *     1, and from none at once
  *
  * Ray Serve's default policy with smoothing factor 1. It neither knows a model nor a length. */
 #include "base/core/bits.h"
@@ -53,7 +53,10 @@ static void decide(void *state, const struct scale_config *config, const struct 
     r->wish = wish;
     double held_s = (double)(now_us - r->since_us) / 1e6;
     bool delayed = have > 0 && held_s < (wish > 0 ? UP_DELAY_S : DOWN_DELAY_S);
-    if (wish == 0 || delayed) want = have;
+    if (wish == 0 || delayed)
+        want = have;
+    else
+        r->since_us = now_us;
     scale_answer(config, view, want,
                  delayed && wish ? "the change has not been wanted for long enough"
                                  : "requests under way against the target",

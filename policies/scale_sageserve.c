@@ -126,7 +126,7 @@ static void decide(void *state, const struct scale_config *config, const struct 
     *ret = (struct scale_verdict){
         .reason = reason, .load = fmax(share, 0), .estimate_s = -1, .again_us = now_us + AGAIN_US
     };
-    scale_nudge(view, by, &ret->choice);
+    scale_nudge(view, by, false, &ret->choice);
 }
 
 _Static_assert(sizeof(struct sage) <= SCALE_STATE_BYTES_MAX, "state of sageserve");

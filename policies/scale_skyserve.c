@@ -4,8 +4,8 @@
  *     up after 15 askings in a row (300 s), down after 60 (1200 s); from none after one
  *
  * SkyServe's request-rate autoscaler. qps_target has no published default: a person states it (ours
- * starts from 1). Its spot placer and on-demand fallback are placement. Deviation: from zero it
- * asks each second where the original asks every 5 s. */
+ * starts from 1). Its spot placer and on-demand fallback are placement. Deviation: from zero one
+ * comes at once, where the original asks every 5 s. */
 #include "base/core/bits.h"
 #include "policies/scale_rows.h"
 
@@ -22,7 +22,7 @@ struct sky {
     int64_t second[WINDOW + 1]; /* number + 1 of the second that total[] was read in */
     uint64_t total[WINDOW + 1];
     uint32_t up, down;
-    uint32_t target; /* 0: none yet */
+    uint32_t target; /* plus 1; 0: none yet */
 };
 
 /* Requests a second over the last minute, or since there is history. */
@@ -55,17 +55,17 @@ static void decide(void *state, const struct scale_config *config, const struct 
     }
     double load = config->margin * rate(s, d->arrivals_total, now_us) / config->qps_target;
     uint32_t want = (uint32_t)fmin(ceil(load), SCALE_COUNT_MAX * SCALE_POOLS_MAX);
-    if (s->target == 0) s->target = max_u32(have, 1);
+    if (s->target == 0) s->target = max_u32(have, 1) + 1;
     if (scale_due(&s->next_us, PERIOD_S, now_us)) {
-        s->up = want > s->target ? s->up + 1 : 0;
-        s->down = want < s->target ? s->down + 1 : 0;
+        s->up = want + 1 > s->target ? s->up + 1 : 0;
+        s->down = want + 1 < s->target ? s->down + 1 : 0;
         if (s->up >= UP_TIMES || s->down >= DOWN_TIMES) {
-            s->target = max_u32(want, 1);
+            s->target = want + 1;
             s->up = s->down = 0;
         }
     }
     bool sleeps = have == 0 && want == 0;
-    scale_answer(config, view, sleeps ? 0 : s->target,
+    scale_answer(config, view, sleeps ? 0 : s->target - 1.0,
                  "requests a second against what a replica serves", ret);
     ret->load = load;
     ret->again_us = now_us + SECOND_US;

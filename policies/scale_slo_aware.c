@@ -21,7 +21,7 @@
 
 struct slo {
     int64_t second[SAMPLES]; /* number + 1 of the second it was taken in */
-    float score[SAMPLES];
+    double score[SAMPLES];
 };
 
 static const struct scale_shape_config shape = {
@@ -44,14 +44,14 @@ static double smooth(struct slo *s, const struct scale_view *view, double margin
         double ttft = d->ttft_known ? d->ttft_s / view->ttft_slo_s : 0;
         double tpot = d->tpot_known ? d->tpot_s / view->tpot_slo_s : 0;
         s->second[now % SAMPLES] = now + 1;
-        s->score[now % SAMPLES] = (float)fmin(margin * fmax(ttft, tpot), SCORE_MAX);
+        s->score[now % SAMPLES] = fmin(margin * fmax(ttft, tpot), SCORE_MAX);
     }
     double sum = 0;
     uint32_t seen = 0;
     for (uint32_t i = 0; i < SAMPLES; i++) {
         int64_t at = s->second[i] - 1;
         if (at < 0 || at > now || now - at >= SAMPLES) continue;
-        sum += (double)s->score[i];
+        sum += s->score[i];
         seen++;
     }
     return seen ? sum / seen : -1;

@@ -4,7 +4,7 @@
  *     spare:     mean over the others of (0.80 - KV share) and (5 - waiting)
  *     up one on the cheapest if spare KV < 0.1, spare queue < 3, or all are saturated
  *     down one of the dearest if N >= 2 and the spare left after spreading the load over N - 1
- *     still passes; nothing while a pool has an instance starting; every 30 s
+ *     still passes; pools with an instance starting are passed over; every 30 s
  *
  * llm-d's workload variant autoscaler, first version: one step at a time, by design. Peaks are kept
  * by instance in buckets of ten seconds; instances beyond PEAKS_MAX are judged by the moment. */
@@ -107,6 +107,13 @@ static int step(const struct spare *s)
     return fits ? -1 : 0;
 }
 
+static bool is_as_it_was(const struct scale_view *view, const struct scale_choice *c)
+{
+    for (uint32_t i = 0; i < view->pool_count; i++)
+        if (c->want[i] != scale_have(&view->pool[i])) return false;
+    return true;
+}
+
 static void decide(void *state, const struct scale_config *config, const struct scale_view *view,
                    int64_t now_us, struct rng *rng, struct scale_verdict *ret)
 {
@@ -115,15 +122,12 @@ static void decide(void *state, const struct scale_config *config, const struct 
     struct spare s = survey(w, view, config->margin, now_us);
     const char *reason = "the spare capacity fits";
     int by = 0;
-    bool pending = scale_starting_all(view) > 0;
     bool awake = view->demand.present && scale_is_awake(config, view);
     if (awake && scale_have_all(view) == 0) {
         by = 1;
         reason = "requests came and nothing runs";
     } else if (s.seen == 0) {
         reason = "no instance has reported its KV memory: keep what there is";
-    } else if (pending) {
-        reason = "an instance is starting: nothing changes until it is ready";
     } else if (scale_due(&w->next_us, PERIOD_S, now_us)) {
         by = step(&s);
         if (by > 0) reason = "too little spare KV memory or queue room";
@@ -135,7 +139,9 @@ static void decide(void *state, const struct scale_config *config, const struct 
                                                     : 0,
                                    .estimate_s = -1,
                                    .again_us = now_us + AGAIN_US };
-    scale_nudge(view, by, &ret->choice);
+    scale_nudge(view, by, true, &ret->choice);
+    if (by != 0 && is_as_it_was(view, &ret->choice))
+        ret->reason = "an instance is starting, or nothing else may change";
 }
 
 const struct scale_policy scale_wva_v1 = {

@@ -196,6 +196,7 @@ static void mistakes_are_explained(void **state)
         { "--trace " GENERATED " --fleet 1-4xl4", 2, "--fleet 1-4xl4 needs --scale-policy" },
         { "--trace " GENERATED " --fleet 4-1xl4", 2, "is not COUNTxHARDWARE" },
         { "--trace " GENERATED " --shaper hpa", 2, "--shaper needs --scale-policy" },
+        { "--trace " GENERATED " --forecast holt", 2, "--forecast needs --scale-policy" },
         { "--trace " GENERATED " --scale-policy werk", 2, "did you mean 'work'?" },
         { "--trace " GENERATED " --scale-policy work --place melange", 2, "ask `muster plan`" },
         { "--trace " GENERATED " --routers 99", 2, "--routers" },

@@ -1,11 +1,10 @@
-/* t_scale.c - scaling signals and their shaper: against a simulated engine, against brute force,
- * and row by row. */
+/* t_scale.c - the default scaling row: against a simulated engine, against brute force, and on views
+ * made by hand. The other rows are t_scale_signals.c's and t_scale_steps.c's. */
 #include "base/core/bits.h"
 #include "policies/scale_capacity.h"
 #include "policies/scale_mix.h"
 #include "policies/scale_outlook.h"
 #include "policies/scale_rows.h"
-#include "policies/scale_shape.h"
 #include "tests/unit/unit.h"
 
 #include <math.h>
@@ -449,106 +448,6 @@ static void promise_out_of_reach_still_serves(void **state)
     assert_non_null(strstr(got.reason, "best effort"));
 }
 
-static void queue_follows_waiting(void **state)
-{
-    (void)state;
-    const struct scale_config config = SCALE_CONFIG_DEFAULT;
-    struct scale_view v = a_view(2);
-    v.pool[0].ready = 2;
-    v.demand.idle_s = 0;
-    struct scale_verdict got;
-    v.demand.waiting = 14, v.demand.held = 6; /* 20 / 5 = 4 */
-    scale_keda_queue.decide(NULL, &config, &v, SECOND, NULL, &got);
-    assert_int_equal(got.choice.want[0] + got.choice.want[1], 4);
-    assert_int_equal(got.choice.want[0], 4); /* the cheaper pool */
-    v.pool[0].ready = 3;
-    v.demand.waiting = 16, v.demand.held = 0; /* 3.2 is within a tenth of 3 */
-    scale_keda_queue.decide(NULL, &config, &v, SECOND, NULL, &got);
-    assert_int_equal(got.choice.want[0] + got.choice.want[1], 3);
-    v.demand.waiting = 0;
-    scale_keda_queue.decide(NULL, &config, &v, SECOND, NULL, &got);
-    assert_int_equal(got.choice.want[0] + got.choice.want[1], 1);
-    v.demand.idle_s = 100, v.demand.arrivals_s = 0; /* within the cooldown of 300 s */
-    scale_keda_queue.decide(NULL, &config, &v, SECOND, NULL, &got);
-    assert_int_equal(got.choice.want[0] + got.choice.want[1], 1);
-    v.demand.idle_s = 301;
-    scale_keda_queue.decide(NULL, &config, &v, SECOND, NULL, &got);
-    assert_int_equal(got.choice.want[0] + got.choice.want[1], 0);
-}
-
-static void concurrency_panics_and_calms(void **state)
-{
-    (void)state;
-    _Alignas(8) char bytes[SCALE_STATE_BYTES_MAX] = { 0 };
-    struct scale_config config = SCALE_CONFIG_DEFAULT;
-    config.concurrency = 8; /* 70 % of it: 5.6 */
-    struct scale_view v = a_view(1);
-    v.pool[0].ready = 2;
-    v.pool[0].max = 64;
-    struct scale_verdict got;
-    int64_t now = 0;
-    v.demand.in_flight = 10; /* 10 / 5.6 -> 2 */
-    for (; now < 60 * SECOND; now += SECOND)
-        scale_kpa.decide(bytes, &config, &v, now, NULL, &got);
-    assert_int_equal(got.choice.want[0], 2);
-
-    v.demand.in_flight = 60; /* panic window fills within six seconds: 60 / 5.6 -> 11 */
-    for (int i = 0; i < 6; i++, now += SECOND)
-        scale_kpa.decide(bytes, &config, &v, now, NULL, &got);
-    assert_int_equal(got.choice.want[0], 11);
-
-    v.demand.in_flight = 0; /* in panic the count never falls */
-    for (int i = 0; i < 30; i++, now += SECOND)
-        scale_kpa.decide(bytes, &config, &v, now, NULL, &got);
-    assert_int_equal(got.choice.want[0], 11);
-
-    for (int i = 0; i < 120; i++, now += SECOND)
-        scale_kpa.decide(bytes, &config, &v, now, NULL, &got);
-    assert_int_equal(got.choice.want[0], 1); /* one stays while anything came lately */
-}
-
-static void every_row_keeps_the_bounds(void **state)
-{
-    (void)state;
-    struct rng rng;
-    rng_seed(&rng, 11);
-    const struct scale_config config = SCALE_CONFIG_DEFAULT;
-    for (uint32_t row = 0; row < scale_count; row++) {
-        const struct scale_policy *p = scale_table[row];
-        assert_ptr_equal(scale_find(str_from(p->name)), p);
-        assert_true(p->state_size <= SCALE_STATE_BYTES_MAX);
-        _Alignas(8) char bytes[SCALE_STATE_BYTES_MAX] = { 0 };
-        for (uint32_t round = 0; round < 300; round++) {
-            struct scale_view v = a_view(1 + (uint32_t)rng_below(&rng, SCALE_POOLS_MAX));
-            for (uint32_t i = 0; i < v.pool_count; i++) {
-                v.pool[i].min = (uint32_t)rng_below(&rng, 3);
-                v.pool[i].max = v.pool[i].min + (uint32_t)rng_below(&rng, 4);
-                v.pool[i].ready = (uint32_t)rng_below(&rng, 5);
-                v.pool[i].starting = (uint32_t)rng_below(&rng, 3);
-                v.pool[i].available = rng_below(&rng, 3) != 0;
-                v.pool[i].perf_known = rng_below(&rng, 4) != 0;
-            }
-            v.demand = (struct scale_demand){ .present = rng_below(&rng, 5) != 0,
-                                              .arrivals_s = rng_f64(&rng) * 50,
-                                              .prompt_tokens = rng_f64(&rng) * 4000,
-                                              .output_tokens = 1 + rng_f64(&rng) * 500,
-                                              .in_flight = (uint32_t)rng_below(&rng, 100),
-                                              .waiting = (uint32_t)rng_below(&rng, 50),
-                                              .held = (uint32_t)rng_below(&rng, 20),
-                                              .idle_s = rng_f64(&rng) * 100 };
-            struct scale_verdict got;
-            p->decide(bytes, &config, &v, (int64_t)round * SECOND, &rng, &got);
-            for (uint32_t i = 0; i < v.pool_count; i++) {
-                assert_in_range(got.choice.want[i], v.pool[i].min, v.pool[i].max);
-                if (!v.pool[i].available && got.choice.want[i] > v.pool[i].min)
-                    assert_true(got.choice.want[i] <= scale_have(&v.pool[i]));
-            }
-        }
-    }
-    assert_non_null(scale_find(str_from(SCALE_DEFAULT)));
-    assert_null(scale_find(STR("works")));
-}
-
 static void search_stops_at_its_bound(void **state)
 {
     (void)state;
@@ -564,82 +463,6 @@ static void search_stops_at_its_bound(void **state)
     assert_true(rate_of(&v, got.choice.want) >= 700);
 }
 
-/* ---- the shaper ---- */
-
-static void shape_once(struct shape_ring *s, const struct scale_shape_config *c,
-                       const uint32_t *want, const uint32_t *have, int64_t now,
-                       struct scale_shaped *ret)
-{
-    struct scale_shape_ask ask = { 1, want, have, have };
-    scale_shape_window.shape(s, c, &ask, now, ret);
-}
-
-static void shape_goes_up_at_once_and_down_after_the_window(void **state)
-{
-    (void)state;
-    struct shape_ring s = { 0 };
-    struct scale_shape_config c = SCALE_SHAPE_DEFAULT;
-    c.down_step_max = 0;
-    struct scale_shaped out;
-    uint32_t have[SCALE_POOLS_MAX] = { 1 }, want[SCALE_POOLS_MAX] = { 4 };
-    int64_t now = 1000 * SECOND;
-    shape_once(&s, &c, want, have, now, &out);
-    assert_int_equal(out.target[0], 4);
-    assert_false(out.limited);
-
-    have[0] = 4;
-    want[0] = 1;
-    int64_t fell = 0;
-    for (int i = 1; i <= 130; i++) {
-        shape_once(&s, &c, want, have, now + i * SECOND, &out);
-        if (out.target[0] < 4) {
-            fell = i;
-            break;
-        }
-        assert_true(out.limited);
-        assert_non_null(out.limit);
-    }
-    assert_in_range(fell, 59, 64); /* the window, and at most one bucket more */
-    assert_int_equal(out.target[0], 1);
-}
-
-static void shape_takes_the_maximum_of_a_flapping_signal(void **state)
-{
-    (void)state;
-    struct shape_ring s = { 0 };
-    struct scale_shape_config c = SCALE_SHAPE_DEFAULT;
-    struct scale_shaped out;
-    uint32_t have[SCALE_POOLS_MAX] = { 3 };
-    for (int i = 0; i < 600; i++) {
-        uint32_t want[SCALE_POOLS_MAX] = { i % 50 == 0 ? 3 : 1 };
-        shape_once(&s, &c, want, have, (1000 + i) * SECOND, &out);
-        assert_int_equal(out.target[0], 3);
-    }
-}
-
-static void shape_steps_and_forgets_after_a_gap(void **state)
-{
-    (void)state;
-    struct shape_ring s = { 0 };
-    struct scale_shape_config c = { .down_window_s = 10, .up_step_max = 2, .down_step_max = 1 };
-    struct scale_shaped out;
-    uint32_t have[SCALE_POOLS_MAX] = { 1 }, want[SCALE_POOLS_MAX] = { 9 };
-    shape_once(&s, &c, want, have, 1000 * SECOND, &out);
-    assert_int_equal(out.target[0], 3);
-
-    have[0] = 5;
-    want[0] = 0;
-    for (int i = 1; i <= 12; i++)
-        shape_once(&s, &c, want, have, (1000 + i) * SECOND, &out);
-    assert_int_equal(out.target[0], 4); /* one at a time */
-
-    shape_once(&s, &c, want, have, 1100 * SECOND, &out);
-    assert_int_equal(out.target[0], 5); /* the controller was away: a new window begins */
-    assert_true(out.hold_s > 0);
-    shape_once(&s, &c, want, have, 1050 * SECOND, &out);
-    assert_int_equal(out.target[0], 5); /* the clock went back */
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -652,13 +475,7 @@ int main(void)
         cmocka_unit_test(long_leads_are_planned_for),
         cmocka_unit_test(the_level_follows_jumps_and_not_noise),
         cmocka_unit_test(promise_out_of_reach_still_serves),
-        cmocka_unit_test(queue_follows_waiting),
-        cmocka_unit_test(concurrency_panics_and_calms),
-        cmocka_unit_test(every_row_keeps_the_bounds),
         cmocka_unit_test(search_stops_at_its_bound),
-        cmocka_unit_test(shape_goes_up_at_once_and_down_after_the_window),
-        cmocka_unit_test(shape_takes_the_maximum_of_a_flapping_signal),
-        cmocka_unit_test(shape_steps_and_forgets_after_a_gap),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

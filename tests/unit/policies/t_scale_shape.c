@@ -1,0 +1,223 @@
+/* t_scale_shape.c - shapers: the same wishes, and what each allows of them when. */
+#include "base/core/bits.h"
+#include "policies/scale_shape.h"
+#include "tests/unit/unit.h"
+
+#include <string.h>
+
+#define SECOND ((int64_t)1000000)
+
+struct bench {
+    const struct scale_shaper *row;
+    struct scale_shape_config config;
+    _Alignas(8) char state[SHAPE_STATE_BYTES_MAX];
+    struct scale_shaped out;
+};
+
+static void bench_init(struct bench *b, const struct scale_shaper *row)
+{
+    *b = (struct bench){ .row = row, .config = row->published };
+}
+
+/* What one pool may have that wants and has so many. */
+static uint32_t allow(struct bench *b, double at_s, uint32_t want, uint32_t have)
+{
+    struct scale_shape_ask ask = { 1, &want, &have, &have };
+    b->row->shape(b->state, &b->config, &ask, (int64_t)(at_s * 1e6), &b->out);
+    assert_int_equal(b->out.limited, b->out.target[0] != want);
+    assert_int_equal(b->out.limited, b->out.limit != NULL);
+    return b->out.target[0];
+}
+
+/* The fleet does at once what it may; its count after each second of [from_s, to_s). */
+static uint32_t follow(struct bench *b, int from_s, int to_s, uint32_t want, uint32_t have)
+{
+    for (int t = from_s; t < to_s; t++)
+        have = allow(b, t, want, have);
+    return have;
+}
+
+/* One signal, a burst to 20 and back to 1 after two minutes, behind each shaper. */
+static void the_same_burst_behind_each(void **state)
+{
+    (void)state;
+    static const struct {
+        const struct scale_shaper *row;
+        uint32_t first, second_15, second_30; /* up from 2 at 400 s */
+        uint32_t down_1, down_2, down_4;      /* seconds after the wish of 1 at 520 s */
+        uint32_t down_59, down_70, down_299, down_320;
+    } rows[] = {
+        { &scale_shape_none, 20, 20, 20, 1, 1, 1, 1, 1, 1, 1 },
+        { &scale_shape_kpa, 20, 20, 20, 10, 5, 1, 1, 1, 1, 1 },
+        { &scale_shape_window, 20, 20, 20, 20, 20, 20, 20, 11, 1, 1 },
+        { &scale_shape_hpa, 6, 12, 20, 20, 20, 20, 20, 20, 20, 1 },
+    };
+    for (size_t i = 0; i < COUNT_OF(rows); i++) {
+        struct bench b;
+        bench_init(&b, rows[i].row);
+        uint32_t have = follow(&b, 1, 400, 2, 2);
+        assert_int_equal(have, 2);
+        have = follow(&b, 400, 401, 20, have);
+        assert_int_equal(have, rows[i].first);
+        have = follow(&b, 401, 416, 20, have);
+        assert_int_equal(have, rows[i].second_15);
+        have = follow(&b, 416, 431, 20, have);
+        assert_int_equal(have, rows[i].second_30);
+        have = follow(&b, 431, 520, 20, have);
+        assert_int_equal(have, 20);
+        const int after[] = { 1, 2, 4, 59, 70, 299, 320 };
+        const uint32_t left[] = { rows[i].down_1,  rows[i].down_2,  rows[i].down_4,
+                                  rows[i].down_59, rows[i].down_70, rows[i].down_299,
+                                  rows[i].down_320 };
+        for (size_t k = 0, t = 0; k < COUNT_OF(after); t = (size_t)after[k++]) {
+            have = follow(&b, 520 + (int)t, 520 + after[k], 1, have);
+            if (have != left[k])
+                fail_msg("%s, %d s after: %u, wanted %u", rows[i].row->name, after[k], have,
+                         left[k]);
+        }
+    }
+}
+
+static void hpa_rates_upward(void **state)
+{
+    (void)state;
+    static const struct {
+        uint32_t have, want, most;
+        const char *why;
+    } rows[] = {
+        { 1, 20, 5, "four more than one" }, { 4, 20, 8, "either doubles four" },
+        { 9, 40, 18, "twice as many" },     { 9, 12, 12, "what is wanted is within it" },
+        { 0, 3, 3, "four from none" },
+    };
+    struct bench b;
+    for (size_t i = 0; i < COUNT_OF(rows); i++) {
+        bench_init(&b, &scale_shape_hpa);
+        if (allow(&b, 1, rows[i].want, rows[i].have) != rows[i].most)
+            fail_msg("%s: %u", rows[i].why, b.out.target[0]);
+    }
+    bench_init(&b, &scale_shape_hpa); /* the period is a sliding one */
+    assert_int_equal(follow(&b, 1, 15, 40, 9), 18);
+    assert_int_equal(follow(&b, 15, 17, 40, 18), 36);
+}
+
+/* Rates and windows of another: +100 % or 4 in 60 s to the least of 30 s, one down in 120 s to the
+ * most of 180 s. */
+static void hpa_with_other_numbers(void **state)
+{
+    (void)state;
+    struct bench b;
+    bench_init(&b, &scale_shape_hpa);
+    b.config = (struct scale_shape_config){ .up_window_s = 30,
+                                            .up_share = 1,
+                                            .up_count = 4,
+                                            .up_period_s = 60,
+                                            .down_window_s = 180,
+                                            .down_count = 1,
+                                            .down_period_s = 120 };
+    assert_int_equal(follow(&b, 1, 200, 3, 3), 3);
+    assert_int_equal(follow(&b, 200, 229, 8, 3), 3); /* three was asked for within 30 s */
+    uint32_t have = follow(&b, 229, 240, 8, 3);
+    assert_int_equal(have, 7); /* max(6, 7) */
+    assert_int_equal(follow(&b, 240, 280, 8, have), 7);
+    have = follow(&b, 280, 300, 8, have);
+    assert_int_equal(have, 8);
+    have = follow(&b, 300, 470, 3, have);
+    assert_int_equal(have, 8); /* eight was asked for within 180 s */
+    have = follow(&b, 470, 500, 3, have);
+    assert_int_equal(have, 7);
+    assert_int_equal(follow(&b, 500, 600, 3, have), 7); /* one in two minutes */
+    assert_int_equal(follow(&b, 600, 630, 3, have), 6);
+}
+
+static void kpa_halves_what_is_ready(void **state)
+{
+    (void)state;
+    struct bench b;
+    bench_init(&b, &scale_shape_kpa);
+    assert_int_equal(allow(&b, 1, 0, 9), 4); /* floor(9 / 2) */
+    assert_int_equal(allow(&b, 1, 5, 9), 5);
+    assert_int_equal(allow(&b, 1, 0, 1), 0);
+    assert_int_equal(allow(&b, 1, 2500, 2), 2000);
+    assert_int_equal(allow(&b, 1, 2500, 0), 1000); /* none counts as one */
+    uint32_t want = 0, have = 9, ready = 2;        /* what starts is not ready */
+    struct scale_shape_ask ask = { 1, &want, &have, &ready };
+    scale_shape_kpa.shape(b.state, &b.config, &ask, SECOND, &b.out);
+    assert_int_equal(b.out.target[0], 1);
+}
+
+static void window_goes_up_at_once_and_down_after_it(void **state)
+{
+    (void)state;
+    struct bench b;
+    bench_init(&b, &scale_shape_window);
+    b.config.down_step_max = 0;
+    assert_int_equal(allow(&b, 1000, 4, 1), 4);
+    int fell = 0;
+    for (int i = 1; i <= 130 && !fell; i++)
+        if (allow(&b, 1000 + i, 1, 4) < 4) fell = i;
+    assert_in_range(fell, 59, 64); /* the window, and at most one bucket more */
+    assert_int_equal(b.out.target[0], 1);
+}
+
+static void window_takes_the_maximum_of_a_flapping_signal(void **state)
+{
+    (void)state;
+    struct bench b;
+    bench_init(&b, &scale_shape_window);
+    for (int i = 0; i < 600; i++)
+        assert_int_equal(allow(&b, 1000 + i, i % 50 == 0 ? 3 : 1, 3), 3);
+}
+
+static void window_steps_and_forgets_after_a_gap(void **state)
+{
+    (void)state;
+    struct bench b;
+    bench_init(&b, &scale_shape_window);
+    b.config =
+        (struct scale_shape_config){ .down_window_s = 10, .up_step_max = 2, .down_step_max = 1 };
+    assert_int_equal(allow(&b, 1000, 9, 1), 3);
+    for (int i = 1; i <= 12; i++)
+        allow(&b, 1000 + i, 0, 5);
+    assert_int_equal(b.out.target[0], 4);       /* one at a time */
+    assert_int_equal(allow(&b, 1100, 0, 5), 5); /* the controller was away: a new window begins */
+    assert_true(b.out.hold_s > 0);
+    assert_int_equal(allow(&b, 1050, 0, 5), 5); /* the clock went back */
+}
+
+/* A copy of a shaper's bytes gives the same from there on, and no byte behind them is touched. */
+static void state_is_bytes(void **state)
+{
+    (void)state;
+    for (uint32_t row = 0; row < scale_shape_count; row++) {
+        const struct scale_shaper *s = scale_shape_table[row];
+        assert_ptr_equal(scale_shape_find(str_from(s->name)), s);
+        assert_true(s->state_size <= SHAPE_STATE_BYTES_MAX);
+        struct bench a, b;
+        bench_init(&a, s);
+        bench_init(&b, s);
+        for (uint32_t t = 1; t < 900; t++) {
+            uint32_t want = t * 2654435761u >> 28, have = t * 40503u >> 4 & 15;
+            memcpy(b.state, a.state, s->state_size);
+            assert_int_equal(allow(&a, t, want, have), allow(&b, t, want, have));
+            assert_memory_equal(a.state, b.state, sizeof a.state);
+        }
+        for (uint32_t i = s->state_size; i < sizeof a.state; i++)
+            assert_int_equal(a.state[i], 0);
+    }
+    assert_null(scale_shape_find(STR("windows")));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_same_burst_behind_each),
+        cmocka_unit_test(hpa_rates_upward),
+        cmocka_unit_test(hpa_with_other_numbers),
+        cmocka_unit_test(kpa_halves_what_is_ready),
+        cmocka_unit_test(window_goes_up_at_once_and_down_after_it),
+        cmocka_unit_test(window_takes_the_maximum_of_a_flapping_signal),
+        cmocka_unit_test(window_steps_and_forgets_after_a_gap),
+        cmocka_unit_test(state_is_bytes),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
