@@ -189,8 +189,16 @@ int control_observe(struct control *c, int64_t now_us)
 
 /* ---- routers ---- */
 
+/* Joined to what other routers say; it has aged since it was sent. */
+static void add_lengths(struct scale_lengths *sum, const struct scale_lengths *l, double age_s)
+{
+    struct scale_lengths aged = *l;
+    aged.age_s += age_s;
+    if (aged.count > 0) scale_lengths_join(sum, &aged, sum);
+}
+
 static void add_demand(struct plan_demand *sum, const struct demand_seen *d, double *weight,
-                       int64_t now_us)
+                       double age_s, int64_t now_us)
 {
     const struct service_demand *s = &d->last;
     double n = s->arrival_per_s > 0 ? s->arrival_per_s : 1e-9;
@@ -204,6 +212,9 @@ static void add_demand(struct plan_demand *sum, const struct demand_seen *d, dou
     sum->sum.idle_s = sum->sum.present ? fmin(sum->sum.idle_s, idle) : idle;
     sum->sum.window_s = fmax(sum->sum.window_s, d->window_s);
     sum->sum.held_prompt_tokens += s->held_prompt_tokens;
+    sum->sum.age_s = fmax(sum->sum.age_s, age_s);
+    add_lengths(&sum->sum.expected, &d->expected, age_s);
+    add_lengths(&sum->sum.queued, &d->queued, age_s);
     if (s->tpot_s.count >= TTFT_COUNT_MIN) {
         sum->sum.tpot_known = true;
         sum->sum.tpot_s = fmax(sum->sum.tpot_s, s->tpot_s.p90);
@@ -237,10 +248,11 @@ void control_sum_demand(struct control *c, int64_t now_us)
         for (uint32_t r = 0; r < CONTROL_ROUTERS_MAX; r++) {
             const struct router *rt = &c->router[r];
             if (!rt->id[0]) continue;
+            double age_s = (double)(now_us - rt->heard_us) / 1e6;
             if (!router_is_fresh(rt, now_us))
                 sum.all_fresh = false;
             else if (rt->demand[s].present)
-                add_demand(&sum, &rt->demand[s], &weight, now_us);
+                add_demand(&sum, &rt->demand[s], &weight, age_s, now_us);
         }
         if (weight > 0) {
             sum.sum.prompt_tokens /= weight;

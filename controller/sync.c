@@ -115,6 +115,23 @@ static void count_demand(struct counted *c, const struct demand_seen *d,
         c->missed += now->slo_missed_total - last->slo_missed_total;
 }
 
+_Static_assert(WIRE_LENGTH_BINS == SCALE_LENGTH_BINS, "bins of the wire and of the policies");
+
+static void keep_lengths(bool has, const struct wire_lengths *w, struct scale_lengths *ret)
+{
+    *ret = (struct scale_lengths){ 0 };
+    if (!has) return;
+    *ret = (struct scale_lengths){ .count = w->count,
+                                   .age_s = w->age_s,
+                                   .prompt = w->prompt,
+                                   .output = w->output,
+                                   .prompt_sq = w->prompt_sq,
+                                   .output_sq = w->output_sq,
+                                   .cross = w->cross };
+    for (uint32_t i = 0; i < w->bin_count; i++)
+        ret->bin[i / SCALE_LENGTH_BINS][i % SCALE_LENGTH_BINS] = (float)w->bins[i];
+}
+
 static void keep_demand(struct demand_seen *d, const struct service_demand *now, bool same_boot,
                         int64_t now_us)
 {
@@ -131,7 +148,10 @@ static void keep_demand(struct demand_seen *d, const struct service_demand *now,
         d->cached_share += CACHED_WEIGHT * (share - d->cached_share);
     }
     d->last = *now;
+    keep_lengths(now->has_expected, &now->expected, &d->expected);
+    keep_lengths(now->has_queued, &now->queued, &d->queued);
     d->last.service = (struct str){ 0 };
+    d->last.expected.bins = d->last.queued.bins = NULL;
     d->present = true;
 }
 

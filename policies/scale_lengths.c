@@ -45,7 +45,8 @@ void scale_lengths_join(const struct scale_lengths *a, const struct scale_length
                         struct scale_lengths *ret)
 {
     double n = a->count + b->count;
-    struct scale_lengths r = { .count = n, .age_s = fmin(a->age_s, b->age_s) };
+    struct scale_lengths r = { .count = n };
+    r.age_s = a->count <= 0 ? b->age_s : b->count <= 0 ? a->age_s : fmin(a->age_s, b->age_s);
     if (n > 0) {
         double x = a->count / n, y = b->count / n;
         r.prompt = x * a->prompt + y * b->prompt;

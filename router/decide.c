@@ -82,6 +82,23 @@ static void refuse(struct decide *d, struct request *r, int status, double retry
     tell(d, r, &v);
 }
 
+/* The lengths as they are believed now stay with the request: what goes out of the queue is what
+ * went in. */
+static void queue_in(struct service *s, struct request *r, int64_t now_us)
+{
+    r->told_prompt = (double)(r->core.prompt_tokens - r->core.hit_tokens);
+    r->told_output = r->core.length.mean;
+    r->queued = true;
+    scale_recent_arrived(&s->recent, r->told_prompt, r->told_output, now_us);
+}
+
+static void queue_out(struct decide *d, struct request *r)
+{
+    struct service *s = r->queued ? services_by_hash(&d->services, r->core.model) : NULL;
+    if (s) scale_recent_left(&s->recent, r->told_prompt, r->told_output);
+    r->queued = false;
+}
+
 static void on_arrive(struct decide *d, struct request *r, int64_t now_us)
 {
     struct service *s = services_by_hash(&d->services, r->core.model);
@@ -107,7 +124,11 @@ static void on_arrive(struct decide *d, struct request *r, int64_t now_us)
     s->total.arrivals_total++;
     window_add(&s->arrivals, r->core.prompt_tokens, now_us);
     window_add(&s->predicted, r->core.length.mean, now_us);
-    if (v.answer == CORE_REFUSE) s->total.rejected_total++;
+    queue_in(s, r, now_us);
+    if (v.answer == CORE_REFUSE) {
+        s->total.rejected_total++;
+        queue_out(d, r);
+    }
     if (v.answer == CORE_WAIT) sync_hurry(d->sync);
     answer(d, r, &v);
 }
@@ -167,6 +188,7 @@ static void judge_estimate(struct decide *d, const struct request *r)
 static void on_over(struct decide *d, struct request *r, int64_t now_us)
 {
     struct core_request *c = core_of(r);
+    queue_out(d, r);
     bool judged = c->state == CORE_SENT && r->outcome.ok && !r->is_question;
     if (judged) judge_estimate(d, r);
     if (judged && !r->outcome.cut) {
@@ -202,6 +224,7 @@ static void on_mail(void *arg, struct lane_item *item)
     int64_t now_us = loop_now_us(d->loop);
     if (ask & ASK_ARRIVE) on_arrive(d, r, now_us);
     if (ask & ASK_TOKENS && r->core.state == CORE_SENT) {
+        if (tokens > 0) queue_out(d, r);
         core_tokens(d->core, core_of(r), tokens, now_us);
     }
     if (ask & ASK_FAILED && r->core.state == CORE_SENT) {

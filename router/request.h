@@ -124,4 +124,6 @@ struct request {
     char tenant_name[CORE_NAME_MAX]; /* set by the byte loop before ASK_ARRIVE */
     struct tenant *tenant;
     bool counted; /* in its tenant's concurrency */
+    bool queued;  /* in its service's lengths of what waits, with the next two */
+    double told_prompt, told_output;
 };

@@ -4,6 +4,7 @@
 #include "base/core/bits.h"
 #include "base/core/hash.h"
 
+#include <math.h>
 #include <stdlib.h>
 
 void window_add(struct window *w, double value, int64_t now_us)
@@ -92,7 +93,34 @@ double window_per_s(const struct window *w, int64_t now_us)
     return (double)n / ((double)span_us * 1e-6);
 }
 
-void service_demand_fill(const struct service *s, int64_t now_us, struct service_demand *ret)
+_Static_assert(WIRE_LENGTH_BINS == SCALE_LENGTH_BINS, "bins of the wire and of the policies");
+
+/* The message's own: whole requests, and no moment below what its mean allows, which rounding of
+ * sums that rise and fall could bring. */
+static bool lengths_fill(const struct scale_lengths *l, uint32_t bins[WIRE_LENGTH_PLACES],
+                         struct wire_lengths *ret)
+{
+    uint64_t count = 0;
+    for (uint32_t i = 0; i < WIRE_LENGTH_PLACES; i++) {
+        bins[i] =
+            (uint32_t)lround(fmax(0, (double)l->bin[i / WIRE_LENGTH_BINS][i % WIRE_LENGTH_BINS]));
+        count += bins[i];
+    }
+    double prompt = fmax(0, l->prompt), output = fmax(0, l->output);
+    *ret = (struct wire_lengths){ .count = (double)count,
+                                  .age_s = fmax(0, l->age_s),
+                                  .prompt = prompt,
+                                  .output = output,
+                                  .prompt_sq = fmax(prompt * prompt, l->prompt_sq),
+                                  .output_sq = fmax(output * output, l->output_sq),
+                                  .cross = fmax(0, l->cross),
+                                  .bins = bins,
+                                  .bin_count = WIRE_LENGTH_PLACES };
+    return count > 0;
+}
+
+void service_demand_fill(const struct service *s, int64_t now_us, struct service_bins *bins,
+                         struct service_demand *ret)
 {
     struct wire_quantiles arrivals, predicted;
     window_quantiles(&s->arrivals, now_us, &arrivals);
@@ -105,4 +133,9 @@ void service_demand_fill(const struct service *s, int64_t now_us, struct service
     window_quantiles(&s->ttft_s, now_us, &ret->ttft_s);
     window_quantiles(&s->tpot_s, now_us, &ret->tpot_s);
     window_quantiles(&s->e2e_s, now_us, &ret->e2e_s);
+    struct scale_lengths lengths;
+    scale_recent_expected(&s->recent, SCALE_RECENT_BUCKETS, now_us, &lengths);
+    ret->has_expected = lengths_fill(&lengths, bins->expected, &ret->expected);
+    scale_recent_queued(&s->recent, &lengths);
+    ret->has_queued = lengths_fill(&lengths, bins->queued, &ret->queued);
 }

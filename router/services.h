@@ -1,12 +1,13 @@
 /* services.h - what the router knows of each service: rules from the controller, demand for it.
  *
- * Layer:   router (base/core, base/wire)
+ * Layer:   router (policies, base/wire, base/core)
  * Threads: the decision thread only
  * Bound:   SYNC_SERVICES_MAX services; a window keeps WINDOW_SAMPLES_MAX values of WINDOW_US.
  *          Faster arrivals than that are measured over the shorter time that they fill.
  */
 #pragma once
 #include "base/wire/sync.h"
+#include "policies/scale_recent.h"
 
 #define WINDOW_SAMPLES_MAX 1024
 #define WINDOW_US 15000000 /* demand is reported over the last fifteen seconds */
@@ -35,6 +36,7 @@ struct service {
     struct window arrivals;      /* prompt tokens of each */
     struct window predicted;     /* tokens foretold for each */
     struct window ttft_s, tpot_s, e2e_s;
+    struct scale_recent recent; /* lengths: what arrived lately, and what waits */
 };
 
 struct services {
@@ -50,5 +52,12 @@ struct service *services_get(struct services *s, struct str name);
 struct service *services_by_hash(struct services *s, uint64_t hash); /* NULL */
 void services_remove(struct services *s, uint32_t at); /* another one may take its index */
 
-/* The service's part of a sync message; held and in-flight figures are the caller's. */
-void service_demand_fill(const struct service *s, int64_t now_us, struct service_demand *ret);
+/* Room for the bins of one message. */
+struct service_bins {
+    uint32_t expected[WIRE_LENGTH_PLACES], queued[WIRE_LENGTH_PLACES];
+};
+
+/* The service's part of a sync message; held and in-flight figures are the caller's. The message
+ * borrows `bins`. */
+void service_demand_fill(const struct service *s, int64_t now_us, struct service_bins *bins,
+                         struct service_demand *ret);

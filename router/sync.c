@@ -213,6 +213,7 @@ static void on_end(void *arg, enum http_end why)
 
 struct demand_lists {
     struct service_demand service[SYNC_SERVICES_MAX];
+    struct service_bins bins[SYNC_SERVICES_MAX];
     struct endpoint_demand endpoint[ROUTE_INSTANCES_MAX];
     uint32_t service_count, endpoint_count;
 };
@@ -237,7 +238,7 @@ static void fill_demand(struct sync *s, struct demand_lists *lists)
     for (uint32_t i = 0; i < d->services.count; i++) {
         const struct service *one = &d->services.item[i];
         struct service_demand *to = &lists->service[lists->service_count++];
-        service_demand_fill(one, now_us, to);
+        service_demand_fill(one, now_us, &lists->bins[i], to);
         struct core_held waiting;
         core_held_of(d->core, one->hash, now_us, &waiting);
         to->held = waiting.count;

@@ -2,14 +2,14 @@
 #include "simulator/control_window.h"
 
 #include "base/core/bits.h"
+#include "policies/scale_recent.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define BUCKET_US ((int64_t)5000000)
-#define BUCKETS 12        /* a minute of latencies and rates */
-#define LENGTH_BUCKETS 60 /* five minutes of lengths: what is expected to come */
+#define BUCKET_US SCALE_RECENT_BUCKET_US
+#define BUCKETS 12 /* a minute of latencies and rates */
 #define BINS 512
 #define BIN_LEAST_S 1e-4
 #define BIN_STEP 1.04
@@ -22,9 +22,7 @@ struct bins {
 
 struct control_window {
     struct bins ttft, tpot;
-    int64_t length_bucket[LENGTH_BUCKETS];       /* number + 1 */
-    struct scale_lengths length[LENGTH_BUCKETS]; /* sums */
-    struct scale_lengths queued;                 /* sums */
+    struct scale_recent recent;
     int64_t first_us, arrived_us;
     uint64_t arrivals, met, missed;
 };
@@ -79,14 +77,7 @@ static bool bins_quantile(const struct bins *b, int64_t now_us, double q, double
 void control_window_arrived(struct control_window *w, uint32_t prompt, double predicted,
                             int64_t now_us)
 {
-    int64_t number = now_us / BUCKET_US;
-    uint32_t at = (uint32_t)(number % LENGTH_BUCKETS);
-    if (w->length_bucket[at] != number + 1) {
-        w->length[at] = (struct scale_lengths){ 0 };
-        w->length_bucket[at] = number + 1;
-    }
-    scale_lengths_add(&w->length[at], prompt, predicted, 1);
-    scale_lengths_add(&w->queued, prompt, predicted, 1);
+    scale_recent_arrived(&w->recent, prompt, predicted, now_us);
     if (w->first_us < 0) w->first_us = now_us;
     w->arrived_us = now_us;
     w->arrivals++;
@@ -94,8 +85,7 @@ void control_window_arrived(struct control_window *w, uint32_t prompt, double pr
 
 void control_window_left(struct control_window *w, uint32_t prompt, double predicted)
 {
-    scale_lengths_add(&w->queued, prompt, predicted, -1);
-    if (w->queued.count < 0.5) w->queued = (struct scale_lengths){ 0 }; /* rounding ends here */
+    scale_recent_left(&w->recent, prompt, predicted);
 }
 
 void control_window_ttft(struct control_window *w, double seconds, int64_t now_us)
@@ -113,20 +103,6 @@ void control_window_judged(struct control_window *w, bool met)
     *(met ? &w->met : &w->missed) += 1;
 }
 
-/* Sums of two, kept as sums. */
-static void add_sums(struct scale_lengths *to, const struct scale_lengths *from)
-{
-    to->count += from->count;
-    to->prompt += from->prompt;
-    to->output += from->output;
-    to->prompt_sq += from->prompt_sq;
-    to->output_sq += from->output_sq;
-    to->cross += from->cross;
-    for (uint32_t i = 0; i < SCALE_LENGTH_BINS; i++)
-        for (uint32_t k = 0; k < SCALE_LENGTH_BINS; k++)
-            to->bin[i][k] += from->bin[i][k];
-}
-
 void control_window_demand(struct control_window *w, int64_t now_us, struct scale_demand *ret)
 {
     struct scale_demand d = { .present = true,
@@ -135,18 +111,11 @@ void control_window_demand(struct control_window *w, int64_t now_us, struct scal
                               .slo_met_total = w->met,
                               .slo_missed_total = w->missed };
     int64_t number = now_us / BUCKET_US;
-    struct scale_lengths lately = { 0 };
-    for (uint32_t i = 0; i < LENGTH_BUCKETS; i++) {
-        int64_t at = w->length_bucket[i] - 1;
-        if (at < 0 || at > number || number - at >= LENGTH_BUCKETS) continue;
-        add_sums(&d.expected, &w->length[i]);
-        if (number - at < BUCKETS) add_sums(&lately, &w->length[i]);
-    }
-    scale_lengths_mean(&d.expected);
-    d.queued = w->queued;
-    scale_lengths_mean(&d.queued);
+    struct scale_lengths lately;
+    scale_recent_expected(&w->recent, SCALE_RECENT_BUCKETS, now_us, &d.expected);
+    scale_recent_expected(&w->recent, BUCKETS, now_us, &lately);
+    scale_recent_queued(&w->recent, &d.queued);
     d.idle_s = w->arrived_us < 0 ? 1e9 : (double)(now_us - w->arrived_us) / 1e6;
-    d.expected.age_s = d.idle_s;
 
     /* The newest bucket is as old as it is, the window no longer than there is history. */
     double part_s = (double)(now_us - number * BUCKET_US) / 1e6;
@@ -154,7 +123,6 @@ void control_window_demand(struct control_window *w, int64_t now_us, struct scal
     double seen_s = w->first_us < 0 ? full_s : (double)(now_us - w->first_us) / 1e6;
     d.window_s = fmax(1, fmin(full_s, seen_s));
     d.arrivals_s = lately.count / d.window_s;
-    scale_lengths_mean(&lately);
     scale_demand_means(&d, lately.count > 0 ? &lately : &d.expected);
     d.ttft_known = bins_quantile(&w->ttft, now_us, 0.9, &d.ttft_s);
     d.tpot_known = bins_quantile(&w->tpot, now_us, 0.9, &d.tpot_s);

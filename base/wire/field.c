@@ -170,7 +170,9 @@ static int decode_array(struct decode *d, const struct field *f, char *ret)
     uint32_t count = 0;
     int rc = count_items(d, f, &count);
     if (rc < 0) return rc;
-    if (count < f->min) return err_set(d->err, -EINVAL, "%s: may not be empty", f->name);
+    if (count < f->min && count == 0)
+        return err_set(d->err, -EINVAL, "%s: may not be empty", f->name);
+    if (count < f->min) return err_set(d->err, -EINVAL, "%s: fewer than %g items", f->name, f->min);
     size_t each = item_bytes(f);
     char *items = arena_array(d->arena, count, each);
     if (!items) return refuse(d, f, -ENOMEM, "");

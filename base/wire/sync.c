@@ -20,6 +20,19 @@ static const struct field quantile_rows[] = {
 };
 static const struct field_set quantile_set = FIELD_SET(struct wire_quantiles, quantile_rows);
 
+static const struct field length_rows[] = {
+    FIELD(struct wire_lengths, count, FIELD_F64, .required = true, FIELD_POSITIVE),
+    FIELD(struct wire_lengths, age_s, FIELD_F64, FIELD_POSITIVE),
+    FIELD(struct wire_lengths, prompt, FIELD_F64, .required = true, FIELD_POSITIVE),
+    FIELD(struct wire_lengths, output, FIELD_F64, .required = true, FIELD_POSITIVE),
+    FIELD(struct wire_lengths, prompt_sq, FIELD_F64, .required = true, FIELD_POSITIVE),
+    FIELD(struct wire_lengths, output_sq, FIELD_F64, .required = true, FIELD_POSITIVE),
+    FIELD(struct wire_lengths, cross, FIELD_F64, .required = true, FIELD_POSITIVE),
+    FIELD_ARRAY("bins", struct wire_lengths, bins, bin_count, FIELD_IDS, WIRE_LENGTH_PLACES,
+                .required = true, .min = WIRE_LENGTH_PLACES),
+};
+static const struct field_set length_set = FIELD_SET(struct wire_lengths, length_rows);
+
 static const struct field demand_rows[] = {
     FIELD(struct service_demand, service, FIELD_STR, .required = true, .min = 1, MODEL),
     FIELD(struct service_demand, arrivals_total, FIELD_U64),
@@ -43,6 +56,10 @@ static const struct field demand_rows[] = {
     FIELD(struct service_demand, ttft_s, FIELD_OBJECT, .of = &quantile_set),
     FIELD(struct service_demand, tpot_s, FIELD_OBJECT, .of = &quantile_set),
     FIELD(struct service_demand, e2e_s, FIELD_OBJECT, .of = &quantile_set),
+    FIELD(struct service_demand, expected, FIELD_OBJECT, .of = &length_set,
+          .present_offset = offsetof(struct service_demand, has_expected)),
+    FIELD(struct service_demand, queued, FIELD_OBJECT, .of = &length_set,
+          .present_offset = offsetof(struct service_demand, has_queued)),
 };
 static const struct field_set demand_set = FIELD_SET(struct service_demand, demand_rows);
 
@@ -161,10 +178,30 @@ int router_sync_encode(const struct router_sync *s, struct buf *out)
     return fields_encode(&sync_set, s, out);
 }
 
+/* A distribution that holds more or less than it says would be planned with as if it were true. */
+static int check_lengths(const struct wire_lengths *l, uint32_t service, const char *what,
+                         struct err *err)
+{
+    double sum = 0;
+    for (uint32_t i = 0; i < l->bin_count; i++)
+        sum += l->bins[i];
+    if (sum > l->count - 0.5 && sum < l->count + 0.5) return 0;
+    return err_set(err, -EINVAL, "router sync: services[%u]: %s: %g requests in the bins, not %g",
+                   service, what, sum, l->count);
+}
+
 int router_sync_decode(struct str text, struct arena *arena, struct router_sync *ret,
                        struct err *err)
 {
-    return fields_decode(&sync_set, text, arena, ret, "router sync", err);
+    struct router_sync s;
+    int rc = fields_decode(&sync_set, text, arena, &s, "router sync", err);
+    for (uint32_t i = 0; rc == 0 && i < s.service_count; i++) {
+        const struct service_demand *d = &s.services[i];
+        if (d->has_expected) rc = check_lengths(&d->expected, i, "expected", err);
+        if (rc == 0 && d->has_queued) rc = check_lengths(&d->queued, i, "queued", err);
+    }
+    if (rc == 0) *ret = s;
+    return rc;
 }
 
 int router_rules_encode(const struct router_rules *r, struct buf *out)

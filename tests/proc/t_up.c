@@ -148,6 +148,7 @@ static void look(void)
         WANT(0, "[", "get", kinds[i], STATE, "-o", "json");
     AWAIT("\"owed_prompt_tokens\":0", "get", "instances", STATE, "-o", "json");
     WANT(0, "\"step_tokens\":256", "get", "instances", STATE, "-o", "json");
+    AWAIT("\"expected\":{\"count\":1,", "get", "services", STATE, "-o", "json");
     AWAIT("\"policy_lacks\":null", "get", "services", STATE, "-o", "json");
     WANT(0, "READY", "get", "services", "tiny", STATE);
     WANT(0, "bit", "get", "offers", STATE);

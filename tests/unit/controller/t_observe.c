@@ -6,6 +6,7 @@
 #include "tests/unit/controller/world.h"
 #include "tests/unit/unit.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -140,11 +141,101 @@ static void the_rows_that_read_it_act_on_it(void **state)
     }
 }
 
+/* Requests of (prompt, output), all alike, as one router tells them. */
+static void tell_lengths(uint32_t count, double prompt, double output, double age_s,
+                         uint32_t bins[WIRE_LENGTH_PLACES], uint32_t place,
+                         struct wire_lengths *ret)
+{
+    memset(bins, 0, WIRE_LENGTH_PLACES * sizeof *bins);
+    bins[place] = count;
+    *ret = (struct wire_lengths){ .count = count,
+                                  .age_s = age_s,
+                                  .prompt = prompt,
+                                  .output = output,
+                                  .prompt_sq = prompt * prompt,
+                                  .output_sq = output * output,
+                                  .cross = prompt * output,
+                                  .bins = bins,
+                                  .bin_count = WIRE_LENGTH_PLACES };
+}
+
+static void sync_router(struct world *w, const char *name, struct service_demand *d)
+{
+    CLEANUP(buf_fini) struct buf text = { 0 };
+    CLEANUP(arena_fini) struct arena arena;
+    arena_init(&arena, SYNC_BYTES_MAX);
+    struct router_sync out = { .router = str_from(name),
+                               .boot = 5,
+                               .seq = ++w->router_seq,
+                               .window_s = 15,
+                               .services = d,
+                               .service_count = 1 };
+    struct router_sync in;
+    struct router_rules rules;
+    struct err err = { 0 };
+    assert_int_equal(router_sync_encode(&out, &text), 0);
+    if (router_sync_decode(buf_view(&text), &arena, &in, &err) < 0) fail_msg("%s", err.text);
+    assert_int_equal(control_sync(w->control, &in, w->now, &arena, &rules, NULL), 0);
+}
+
+static const struct scale_demand *demand_seen(struct world *w)
+{
+    static struct plan_view view;
+    control_sum_demand(w->control, w->now);
+    control_build_view(w->control, w->now, &view);
+    return &view.demand[0].sum;
+}
+
+static bool is_near(double a, double b)
+{
+    return fabs(a - b) <= 1e-9 * fmax(1, fabs(b));
+}
+
+static void lengths_of_two_routers_are_joined(void **state)
+{
+    (void)state;
+    struct world *w = world_with_one(&scale_work);
+    uint32_t bins[3][WIRE_LENGTH_PLACES];
+    w->now += ROUTER_FRESH_US + SECOND; /* the world's own router is stale: none of it counts */
+    assert_false(demand_seen(w)->present);
+    struct service_demand a = { .service = STR("chat"), .has_expected = true, .has_queued = true };
+    struct service_demand b = { .service = STR("chat"), .has_expected = true };
+    tell_lengths(30, 100, 40, 1, bins[0], 2 * SCALE_LENGTH_BINS + 1, &a.expected);
+    tell_lengths(4, 5000, 10, 0, bins[1], 8 * SCALE_LENGTH_BINS, &a.queued);
+    tell_lengths(10, 2000, 600, 3, bins[2], 6 * SCALE_LENGTH_BINS + 5, &b.expected);
+    sync_router(w, "r1", &a);
+    w->now += SECOND;
+    sync_router(w, "r2", &b);
+    const struct scale_demand *d = demand_seen(w);
+    assert_true(d->present && is_near(d->age_s, 1));
+    assert_true(is_near(d->expected.count, 40) && is_near(d->expected.age_s, 2));
+    assert_true(is_near(d->expected.prompt, (30 * 100 + 10 * 2000) / 40.0));
+    assert_true(is_near(d->expected.output, (30 * 40 + 10 * 600) / 40.0));
+    assert_true(is_near(d->expected.cross, (30 * 4000 + 10 * 1.2e6) / 40.0));
+    assert_true(is_near(d->expected.prompt_sq, (30 * 1e4 + 10 * 4e6) / 40.0));
+    assert_true(is_near(d->expected.bin[2][1], 30) && is_near(d->expected.bin[6][5], 10));
+    assert_true(is_near(d->queued.count, 4) && is_near(d->queued.prompt, 5000));
+    assert_true(is_near(d->queued.bin[8][0], 4) && is_near(d->queued.age_s, 1));
+    services_say(w, "\"expected\":{\"count\":40,");
+    services_say(w, "\"queued\":{\"count\":4,");
+
+    a.has_queued = false; /* what waited has gone: absent, not remembered */
+    sync_router(w, "r1", &a);
+    d = demand_seen(w);
+    assert_true(is_near(d->expected.count, 40) && d->queued.count <= 0);
+    services_say(w, "\"queued\":null");
+    w->now += ROUTER_FRESH_US + 1; /* silent routers say nothing */
+    d = demand_seen(w);
+    assert_true(!d->present && d->expected.count <= 0);
+    world_free(w);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_engines_owe_is_seen),
         cmocka_unit_test(the_rows_that_read_it_act_on_it),
+        cmocka_unit_test(lengths_of_two_routers_are_joined),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

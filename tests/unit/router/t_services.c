@@ -1,4 +1,5 @@
 /* t_services.c - sliding windows against a plain sort, rates beyond the window, the bound. */
+#include "base/core/own.h"
 #include "base/core/rng.h"
 #include "router/services.h"
 #include "tests/unit/unit.h"
@@ -147,7 +148,8 @@ static void demand_carries_rates_means_and_counters(void **state)
         window_add(&one->ttft_s, 0.5, SECOND * (int64_t)10);
     }
     struct service_demand d;
-    service_demand_fill(one, SECOND * (int64_t)11, &d);
+    struct service_bins bins;
+    service_demand_fill(one, SECOND * (int64_t)11, &bins, &d);
     assert_true(str_eq(d.service, STR("m")));
     assert_int_equal(d.arrivals_total, 30);
     assert_float_equal(d.arrival_per_s, 2, 1e-9);
@@ -159,6 +161,47 @@ static void demand_carries_rates_means_and_counters(void **state)
     services_fini(&s);
 }
 
+/* From what the router counts to what the controller reads: whole requests, and moments that hold
+ * together however often sums rose and fell. */
+static void lengths_are_told_as_they_were_counted(void **state)
+{
+    (void)state;
+    enum { COUNT = 3000 };
+    struct services s;
+    struct service_bins bins;
+    struct service_demand d;
+    struct err err = { 0 };
+    int64_t now_us = (int64_t)100 * SECOND;
+    assert_int_equal(services_new(&s), 0);
+    struct service *one = services_get(&s, STR("m"));
+    service_demand_fill(one, now_us, &bins, &d);
+    assert_false(d.has_expected || d.has_queued); /* absent, not a distribution of nothing */
+    for (uint32_t i = 0; i < COUNT; i++)
+        scale_recent_arrived(&one->recent, 1e6 / (i + 1.3), 77.7 / (i + 1), now_us);
+    for (uint32_t i = 0; i < COUNT - 1; i++)
+        scale_recent_left(&one->recent, 1e6 / (i + 1.3), 77.7 / (i + 1));
+    now_us += (int64_t)2 * SECOND;
+    service_demand_fill(one, now_us, &bins, &d);
+    assert_true(d.has_expected && d.has_queued);
+    assert_float_equal(d.expected.count, COUNT, 0);
+    assert_float_equal(d.expected.age_s, 2, 1e-9);
+    assert_float_equal(d.queued.count, 1, 0);
+    assert_true(fabs(d.queued.prompt - 1e6 / (COUNT + 0.3)) < 1e-3);
+    assert_true(d.queued.prompt_sq >= d.queued.prompt * d.queued.prompt);
+    assert_true(d.queued.output_sq >= d.queued.output * d.queued.output && d.queued.cross >= 0);
+
+    CLEANUP(buf_fini) struct buf text = { 0 };
+    CLEANUP(arena_fini) struct arena arena;
+    arena_init(&arena, 1 << 20);
+    struct router_sync out = { .router = STR("r"), .boot = 1, .services = &d, .service_count = 1 };
+    struct router_sync in;
+    assert_int_equal(router_sync_encode(&out, &text), 0);
+    if (router_sync_decode(buf_view(&text), &arena, &in, &err) < 0) fail_msg("%s", err.text);
+    assert_memory_equal(in.services[0].expected.bins, bins.expected, sizeof bins.expected);
+    assert_memory_equal(in.services[0].queued.bins, bins.queued, sizeof bins.queued);
+    services_fini(&s);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -167,6 +210,7 @@ int main(void)
         cmocka_unit_test(rates_are_right_below_and_above_the_windows_size),
         cmocka_unit_test(services_are_found_by_name_up_to_the_bound),
         cmocka_unit_test(demand_carries_rates_means_and_counters),
+        cmocka_unit_test(lengths_are_told_as_they_were_counted),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -121,6 +121,7 @@ static const struct agent_report agent = {
     .engine = ENGINE,
 };
 static const struct agent_reply wishes = { .known = true, .drain = true, .lease_ms = 15000 };
+static const uint32_t length_bins[WIRE_LENGTH_PLACES] = { [0] = 2, [13] = 1 };
 static const struct service_demand demands[] = { {
     .service = { "m", 1 },
     .arrivals_total = 1,
@@ -144,6 +145,8 @@ static const struct service_demand demands[] = { {
     .ttft_s = { 1, 2, 3, 4, 5 },
     .tpot_s = { 6, 7, 8, 9, 10 },
     .e2e_s = { 0 },
+    .has_queued = true,
+    .queued = { 3, 0.5, 30, 40, 1000, 2000, 1300, length_bins, WIRE_LENGTH_PLACES },
 } };
 static const struct endpoint_demand sent[] = { { { "i-1", 3 }, 1, 0.5, 2, 3 } };
 static const struct tenant_usage tenants_used[] = { { { "t", 1 }, 1, 2, 3, 4, 5 } };
@@ -339,6 +342,14 @@ struct refused {
     "\"temperature\":1,\"top_p\":1,\"repetition_penalty\":1}" rest "}"
 #define RULES(rest) "{\"v\":1,\"keys_required\":false,\"again_ms\":1" rest "}"
 
+#define TWELVE_OF_1 "1,1,1,1,1,1,1,1,1,1,1,1"
+#define TWELVE_OF_0 "0,0,0,0,0,0,0,0,0,0,0,0"
+#define TIMES_12(of) of "," of "," of "," of "," of "," of "," of "," of "," of "," of "," of "," of
+#define LENGTHS(count, bins)                                                                      \
+    "{\"v\":1,\"router\":\"r\",\"boot\":\"0000000000000001\",\"seq\":1,\"window_s\":1,"           \
+    "\"services\":[{\"service\":\"m\",\"queued\":{\"count\":" count ",\"prompt\":1,\"output\":1," \
+    "\"prompt_sq\":1,\"output_sq\":1,\"cross\":1,\"bins\":[" bins "]}}]}"
+
 static const struct refused refusals[] = {
     { decode_generate, "", "generate: JSON: the text ends too early" },
     { decode_generate, "[]", "generate: must be an object" },
@@ -402,6 +413,12 @@ static const struct refused refusals[] = {
       "endpoints: expected a comma or ]" },
     { decode_router_sync, "{\"v\":1,\"services\":[{\"service\":\"m\",\"ttft_s\":{\"p50\":1}}]}",
       "router sync: services[0]: ttft_s: \"count\" is missing" },
+    { decode_router_sync, LENGTHS("1", "1,2"), "services[0]: queued: bins: fewer than 144 items" },
+    { decode_router_sync, LENGTHS("5", TIMES_12(TWELVE_OF_0)),
+      "queued: 0 requests in the bins, not 5" },
+    { decode_router_sync, LENGTHS("143", TIMES_12(TWELVE_OF_1)),
+      "144 requests in the bins, not 143" },
+    { decode_router_sync, LENGTHS("-1", TIMES_12(TWELVE_OF_0)), "queued: count: -1 is outside" },
 };
 
 static void hostile_peers(void **state)
