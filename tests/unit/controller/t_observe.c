@@ -132,7 +132,7 @@ static void the_rows_that_read_it_act_on_it(void **state)
         e.owed.prompt_tokens = said ? rows[k].owed : 0;
         w->rate = 1;
         w->engine = &e;
-        world_run(w, 3);
+        world_run(w, 20); /* token_aware is asked every 15 s */
         bool grew = world_running(w) > 1;
         if (grew != (said && rows[k].grows))
             fail_msg("%s, %s, %s: %u run", rows[k].policy->name, rows[k].why,
