@@ -19,7 +19,8 @@ struct flight {
     uint32_t index;
     struct http_call *call;
     struct buf line; /* the part of a line that has come */
-    int64_t last_us; /* of the last chunk with text */
+    int64_t text_us; /* of the last chunk with text */
+    int64_t last_us; /* of the last chunk with text or finish_reason: an end token has no text */
     bool finished;   /* a finish_reason came */
 };
 
@@ -113,9 +114,9 @@ static void on_text(struct flight *f)
     if (s->ttft_us == 0) {
         s->ttft_us = max_i64(now_us - run->started_us - s->due_us, 1);
     } else if (run->itl_count < LOAD_ITL_MAX) {
-        run->itl_s[run->itl_count++] = (float)((double)(now_us - f->last_us) * 1e-6);
+        run->itl_s[run->itl_count++] = (float)((double)(now_us - f->text_us) * 1e-6);
     }
-    f->last_us = now_us;
+    f->text_us = f->last_us = now_us;
 }
 
 /* {"content": text} of a delta. */
@@ -143,6 +144,7 @@ static void read_choices(struct flight *f, struct json_reader *r)
             } else if (json_key_is(r, "finish_reason")) {
                 if (json_next(r) == JSON_STRING) {
                     f->finished = true;
+                    f->last_us = loop_now_us(f->run->loop);
                     f->run->sample[f->index].cut_by_limit = str_eq(r->raw, STR("length"));
                 }
             } else {

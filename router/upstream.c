@@ -76,6 +76,8 @@ static int on_event(void *arg, struct str data)
         request_tokens(r, 1);
         r->usage.generated_tokens += !delta.has_usage;
         answer_text(r, buf_view(&text));
+    } else if (delta.finish != FINISH_NONE) {
+        request_tokens(r, 0); /* the end token has no text, but took its time */
     }
     if (delta.finish != FINISH_NONE) r->finish = delta.finish;
     return 0;
