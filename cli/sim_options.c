@@ -124,7 +124,8 @@ static const struct config_field rows[] = {
     { .name = "drain", .type = CONFIG_DURATION, .default_text = "1h", .min = 1, .max = 1e13,
       AT(drain_us), .about = "Time behind the last arrival; what is not done is unfinished." },
     { .name = "exact", .type = CONFIG_BOOL, .default_text = "false", AT(exact),
-      .about = "Compute step by step instead of skipping ahead; the digest is the same." },
+      .about = "Ask the queue of events before every step instead of skipping ahead; the digest is "
+               "the same." },
     { .name = "seed", .type = CONFIG_INT, .default_text = "1", .min = 0, .max = 1e15, AT(seed),
       .about = "Seed of the world, of chance in policies, and of a generated trace." },
     { .name = "seeds", .type = CONFIG_INT, .default_text = "1", .min = 1, .max = 1000, AT(seeds),
