@@ -148,6 +148,17 @@ double gate_relative(const struct gate *g, const char *arm, const char *metric)
     return gate_difference(g, arm, metric).mean / gate_mean(g, NULL, metric).mean;
 }
 
+struct stats_mean gate_share(const struct gate *g, const char *arm, const char *against,
+                             const char *metric)
+{
+    double value[SEEDS_MAX], base[SEEDS_MAX];
+    values(g, arm_of(g, arm), metric, value);
+    values(g, arm_of(g, against), metric, base);
+    for (uint32_t s = 0; s < g->arms.seeds; s++)
+        value[s] = (value[s] - base[s]) / base[s];
+    return stats_mean(value, g->arms.seeds);
+}
+
 void gate_within(const char *what, double value, double wanted, double share)
 {
     printf("%s: %.4g, wanted %.4g within %.0f %%\n", what, value, wanted, 100 * share);

@@ -40,6 +40,10 @@ struct stats_mean gate_difference(const struct gate *g, const char *arm, const c
 /* The difference's mean as a share of the first arm's: -0.08 is 8 % lower. */
 double gate_relative(const struct gate *g, const char *arm, const char *metric);
 
+/* (arm - against) / against, seed by seed. */
+struct stats_mean gate_share(const struct gate *g, const char *arm, const char *against,
+                             const char *metric);
+
 void gate_within(const char *what, double value, double wanted, double share);
 void gate_below(const char *what, double value, double bound);
 void gate_above(const char *what, double value, double bound);

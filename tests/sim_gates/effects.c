@@ -1,0 +1,72 @@
+/* effects.c - runs a table of effects and prints what it found. */
+#include "tests/sim_gates/effects.h"
+
+#include "base/core/bits.h"
+#include "cli/policies.h"
+
+#include <stdio.h>
+
+static bool effect_holds(const struct gate *g, const struct gate_effect *e)
+{
+    must(e->bound != 0);
+    struct stats_mean share = gate_share(g, e->arm, e->against, e->metric);
+    bool holds =
+        e->bound < 0 ? share.mean + share.half <= e->bound : share.mean - share.half >= e->bound;
+    printf("%s %s against %s, %s: %+.1f +-%.1f %%, all of it beyond %+g %% wanted\n",
+           holds ? "     " : "MISS:", e->arm, e->against, e->metric, 100 * share.mean,
+           100 * share.half, 100 * e->bound);
+    return holds;
+}
+
+uint32_t gate_effects_missed(const struct gate_effects *effects, size_t count)
+{
+    uint32_t missed = 0;
+    for (size_t i = 0; i < count; i++) {
+        printf("\n%s\n", effects[i].why);
+        struct gate g = gate_run(effects[i].command);
+        for (size_t k = 0; k < GATE_EFFECTS_MAX && effects[i].effect[k].arm; k++)
+            missed += !effect_holds(&g, &effects[i].effect[k]);
+        gate_free(&g);
+    }
+    return missed;
+}
+
+struct rows_search {
+    const struct gate_effects *effects;
+    size_t count;
+    const char *kind;
+    uint32_t missed;
+};
+
+/* "order=fcfs fair=none" names the row fcfs of kind order. */
+static bool arm_names(const char *arm, const struct policy_row *row)
+{
+    CLEANUP(buf_fini) struct buf wanted = { 0 };
+    buf_printf(&wanted, "%s=%s", row->kind, row->name);
+    struct str rest = str_from(arm ? arm : "");
+    while (rest.len > 0)
+        if (str_eq(str_cut(&rest, ' '), buf_view(&wanted))) return true;
+    return false;
+}
+
+static int find_row(void *ctx, const struct policy_row *row)
+{
+    struct rows_search *s = ctx;
+    if (strcmp(row->kind, s->kind) != 0) return 0;
+    for (size_t i = 0; i < s->count; i++) {
+        for (size_t k = 0; k < GATE_EFFECTS_MAX; k++) {
+            const struct gate_effect *e = &s->effects[i].effect[k];
+            if (arm_names(e->arm, row) || arm_names(e->against, row)) return 0;
+        }
+    }
+    printf("no effect of %s=%s is held against anything\n", row->kind, row->name);
+    s->missed++;
+    return 0;
+}
+
+uint32_t gate_rows_missed(const struct gate_effects *effects, size_t count, const char *kind)
+{
+    struct rows_search s = { .effects = effects, .count = count, .kind = kind };
+    policies_each(find_row, &s);
+    return s.missed;
+}

@@ -1,0 +1,28 @@
+/* effects.h - what each row is worth beside its simple alternative, as a table.
+ *
+ *     { "why", "--trace gen:... --compare order=fcfs,mlfq --seeds 10",
+ *       { { "order=mlfq", "order=fcfs", "jct_s.mean", -0.10 } } }
+ */
+#pragma once
+#include "tests/sim_gates/gate.h"
+
+/* The whole 95 % interval of gate_share lies beyond `bound`: below it when it is negative, above it
+ * when it is positive. Never 0: no effect is no pass. */
+struct gate_effect {
+    const char *arm, *against, *metric;
+    double bound;
+};
+
+#define GATE_EFFECTS_MAX 12
+
+struct gate_effects {
+    const char *why;
+    const char *command;
+    struct gate_effect effect[GATE_EFFECTS_MAX]; /* ends with the first without an arm */
+};
+
+/* Runs all and prints every effect; how many do not hold. */
+uint32_t gate_effects_missed(const struct gate_effects *effects, size_t count);
+
+/* How many rows of `kind` are neither judged nor judged against by any of them; prints those. */
+uint32_t gate_rows_missed(const struct gate_effects *effects, size_t count, const char *kind);

@@ -1,0 +1,158 @@
+/* t_gate_effects.c - orders, chunks and the presets that are made of them: what each is worth beside
+ * its simple alternative, on the load that its mechanism is for.
+ *
+ * Ten paired seeds an effect; traces are generated, so seeds differ in arrivals and lengths as well.
+ * A row that loses where it is expected to is held to its loss. Memory is not short here, see
+ * t_gate_effects_memory; feedback queues, their loss at small variance included, and fairness are
+ * t_gate_scheduling's.
+ */
+#include "base/core/bits.h"
+#include "tests/sim_gates/effects.h"
+
+/* Four places, answers that vary more than exponentially, load .85, lengths known with noise. */
+#define SLOTS                                                                                  \
+    "--trace gen:poisson,rate=1.98,prompt=16,output=lognormal(150,2.3),n=2000 --fleet 1xa100 " \
+    "--seqs-max 4 --predict noisy_oracle --seeds 10 "
+
+/* Prompts are what there is most of, and come a little faster than they can be computed. */
+#define PROMPTS                                                                               \
+    "--trace gen:poisson,rate=6.5,prompt=lognormal(1155,1),output=lognormal(211,0.6),n=2000 " \
+    "--fleet 1xa100 --seeds 10 "
+
+/* 100 groups of 20 that share 1,024 tokens, all there at once, in any order; cache for 20 of them. */
+#define GROUPS                                                                             \
+    "--trace gen:poisson,rate=2000,prompt=40,output=lognormal(30,0.5),n=2000,system=1024," \
+    "systems=100,tenants=100 --fleet 1xa100 --kv-tokens 20000 --chunk budget --seeds 10 "
+
+/* Prompts of half a step in the mean, at the rate at which steps must be full. */
+#define PACKING                                                                             \
+    "--trace gen:poisson,rate=12,prompt=lognormal(1155,1),output=lognormal(20,0.6),n=2000 " \
+    "--fleet 1xa100 --seeds 10 "
+
+static const struct gate_effects effects[] = {
+    { "orders by predicted length: decode places are what is short",
+      SLOTS "--compare order=fcfs,response_ratio,sjf_output,sjf_work,srtf,skip_predict,mlfq,"
+            "largest_first",
+      {
+          { "order=response_ratio", "order=fcfs", "jct_s.mean", -0.15 },
+          { "order=response_ratio", "order=sjf_work", "jct_s.p99", -0.05 },
+          { "order=sjf_output", "order=fcfs", "jct_s.mean", -0.20 },
+          { "order=srtf", "order=sjf_work", "jct_s.mean", -0.05 },
+          { "order=srtf", "order=sjf_work", "jct_s.p99", 0.10 },
+          { "order=skip_predict", "order=sjf_output", "ttft_s.mean", -0.75 },
+          { "order=skip_predict", "order=sjf_output", "jct_s.mean", -0.05 },
+          { "order=mlfq", "order=fcfs", "jct_s.mean", -0.15 },
+          { "order=mlfq", "order=fcfs", "jct_s.p99", 0.40 },
+          { "order=largest_first", "order=fcfs", "jct_s.mean", 0.03 },
+      } },
+    { "the same as presets, against plain serving",
+      SLOTS "--compare preset=vllm,muster,fastserve,trail,skip_predict,ltr,scls",
+      {
+          { "preset=muster", "preset=vllm", "jct_s.mean", -0.15 },
+          { "preset=fastserve", "preset=vllm", "jct_s.mean", -0.15 },
+          { "preset=trail", "preset=vllm", "jct_s.mean", -0.25 },
+          { "preset=skip_predict", "preset=vllm", "jct_s.mean", -0.25 },
+          { "preset=scls", "preset=vllm", "jct_s.mean", -0.08 },
+          { "preset=scls", "preset=vllm", "jct_s.p99", 0.20 },
+          { "preset=ltr", "preset=vllm", "jct_s.mean", -0.01 },
+      } },
+    { "learned rank: with waits of less than 200 steps the guard against starving leaves it alone",
+      "--trace gen:poisson,rate=1.3,prompt=lognormal(64,1),output=lognormal(150,1),n=2500 "
+      "--fleet 1xl4 --seqs-max 16 --predict noisy_oracle --seeds 10 "
+      "--compare order=fcfs,learned_rank,sjf_output",
+      {
+          { "order=learned_rank", "order=fcfs", "ttft_s.mean", -0.12 },
+          { "order=learned_rank", "order=sjf_output", "ttft_s.mean", 0.02 },
+      } },
+    { "slices go back to the end of the pool: neither half does it alone",
+      SLOTS "--chunk scls --compare order=fcfs,round_robin",
+      {
+          { "order=round_robin", "order=fcfs", "ttft_s.p99", -0.45 },
+          { "order=round_robin", "order=fcfs", "jct_s.mean", -0.08 },
+      } },
+    { "slices against answers at one go, in turn",
+      SLOTS "--order round_robin --compare chunk=budget,scls",
+      { { "chunk=scls", "chunk=budget", "ttft_s.p99", -0.45 } } },
+    { "orders by work: where prompts are the bottleneck the answer's length says less",
+      PROMPTS "--chunk sarathi --admit fit --compare order=fcfs,response_ratio,sjf_output,"
+              "sjf_prompt,sjf_work",
+      {
+          { "order=response_ratio", "order=fcfs", "ttft_s.mean", -0.25 },
+          { "order=sjf_prompt", "order=fcfs", "ttft_s.mean", -0.50 },
+          { "order=sjf_prompt", "order=sjf_output", "ttft_s.mean", -0.03 },
+          { "order=sjf_work", "order=fcfs", "ttft_s.mean", -0.50 },
+          { "order=sjf_work", "order=sjf_output", "ttft_s.mean", -0.03 },
+      } },
+    { "prefill pool by shortest prompt",
+      "--trace gen:poisson,rate=1.5,prompt=lognormal(12000,2),output=lognormal(343,0.5),n=1500 "
+      "--fleet 1xh100:prefill,1xh100:decode --seeds 10 --compare preset=vllm,split_sjf",
+      {
+          { "preset=split_sjf", "preset=vllm", "ttft_s.mean", -0.40 },
+          { "preset=split_sjf", "preset=vllm", "ttft_s.p99", -0.05 },
+      } },
+    { "decode pool by feedback queues: few places, answers that vary much",
+      "--trace gen:poisson,rate=4,prompt=lognormal(4000,1),output=lognormal(343,4),n=1500 "
+      "--fleet 1xh100:prefill,1xh100:decode --seqs-max 16 --seeds 10 "
+      "--compare order=sjf_prompt,prefill_sjf",
+      { { "order=prefill_sjf", "order=sjf_prompt", "tpot_s.mean", -0.40 } } },
+    { "groups with a shared beginning at one go",
+      GROUPS "--compare order=fcfs,batch_llm,longest_prefix",
+      {
+          { "order=batch_llm", "order=fcfs", "token_hit_ratio", 3 },
+          { "order=batch_llm", "order=fcfs", "jct_s.p99", -0.70 },
+          { "order=batch_llm", "order=longest_prefix", "jct_s.mean", -0.08 },
+          { "order=longest_prefix", "order=fcfs", "token_hit_ratio", 3 },
+      } },
+    { "the same as a preset",
+      GROUPS "--compare preset=vllm,batch_llm",
+      { { "preset=batch_llm", "preset=vllm", "jct_s.p99", -0.70 } } },
+    { "chunks: who decodes does not wait for whole prompts",
+      "--trace gen:poisson,rate=3.5,prompt=lognormal(1155,1),output=lognormal(211,0.6),n=1500 "
+      "--fleet 1xa100 --batch-tokens 16384 --order fcfs --seeds 10 "
+      "--compare chunk=whole,sarathi,slack,deadline",
+      {
+          { "chunk=sarathi", "chunk=whole", "itl_s.p99", -0.60 },
+          { "chunk=slack", "chunk=whole", "itl_s.p99", -0.60 },
+          { "chunk=deadline", "chunk=whole", "itl_s.p99", -0.20 },
+          { "chunk=sarathi", "chunk=whole", "ttft_s.mean", 0.15 },
+      } },
+    { "the same as presets",
+      PROMPTS "--speed 0.5 --batch-tokens 16384 --compare preset=ref,sarathi,muster",
+      {
+          { "preset=sarathi", "preset=ref", "itl_s.p99", -0.60 },
+          { "preset=muster", "preset=ref", "itl_s.p99", -0.15 },
+      } },
+    { "deadlines against a limit on every step, near saturation",
+      "--trace gen:poisson,rate=6,prompt=lognormal(1155,1),output=lognormal(211,0.6),n=2000 "
+      "--fleet 1xa100 --order fcfs --seeds 10 --compare chunk=slack,deadline",
+      { { "chunk=deadline", "chunk=slack", "ttft_s.mean", -0.08 } } },
+    { "prompts split and packed to the budget, against prompts that must fit it whole",
+      PACKING "--order fcfs --compare chunk=whole,budget",
+      { { "chunk=budget", "chunk=whole", "ttft_s.mean", -0.05 } } },
+    { "the same as presets",
+      PACKING "--admit fit --compare preset=ref,splitfuse",
+      { { "preset=splitfuse", "preset=ref", "ttft_s.mean", -0.05 } } },
+};
+
+static void rows_are_worth_what_is_claimed(void **state)
+{
+    (void)state;
+    assert_int_equal(gate_effects_missed(effects, COUNT_OF(effects)), 0);
+}
+
+static void every_row_is_held_against_something(void **state)
+{
+    (void)state;
+    static const char *const kinds[] = { "order", "chunk" };
+    for (size_t i = 0; i < COUNT_OF(kinds); i++)
+        assert_int_equal(gate_rows_missed(effects, COUNT_OF(effects), kinds[i]), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_row_is_held_against_something),
+        cmocka_unit_test(rows_are_worth_what_is_claimed),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
