@@ -117,10 +117,10 @@ static const struct gate_effects effects[] = {
           { "chunk=sarathi", "chunk=whole", "ttft_s.mean", 0.15 },
       } },
     { "the same as presets",
-      PROMPTS "--speed 0.5 --batch-tokens 16384 --compare preset=ref,sarathi,muster",
+      PROMPTS "--speed 0.5 --batch-tokens 16384 --admit fit --compare preset=orca,sarathi,muster",
       {
-          { "preset=sarathi", "preset=ref", "itl_s.p99", -0.60 },
-          { "preset=muster", "preset=ref", "itl_s.p99", -0.15 },
+          { "preset=sarathi", "preset=orca", "itl_s.p99", -0.60 },
+          { "preset=muster", "preset=orca", "itl_s.p99", -0.15 },
       } },
     { "deadlines against a limit on every step, near saturation",
       "--trace gen:poisson,rate=6,prompt=lognormal(1155,1),output=lognormal(211,0.6),n=2000 "
@@ -130,8 +130,8 @@ static const struct gate_effects effects[] = {
       PACKING "--order fcfs --compare chunk=whole,budget",
       { { "chunk=budget", "chunk=whole", "ttft_s.mean", -0.05 } } },
     { "the same as presets",
-      PACKING "--admit fit --compare preset=ref,splitfuse",
-      { { "preset=splitfuse", "preset=ref", "ttft_s.mean", -0.05 } } },
+      PACKING "--admit fit --compare preset=orca,splitfuse",
+      { { "preset=splitfuse", "preset=orca", "ttft_s.mean", -0.05 } } },
 };
 
 static void rows_are_worth_what_is_claimed(void **state)
