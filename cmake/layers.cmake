@@ -6,9 +6,9 @@ function(muster_layer name)
 endfunction()
 
 # Seconds after which a test hangs: sanitizers cost a factor of ten, and machines are shared.
-set(MUSTER_TEST_TIMEOUT 180)
+set(MUSTER_TEST_TIMEOUT 600)
 if(MUSTER_SANITIZE)
-    set(MUSTER_TEST_TIMEOUT 900)
+    set(MUSTER_TEST_TIMEOUT 1800)
 endif()
 
 # muster_unit(t_name DEPENDS layer...): one cmocka program a file, one ctest entry.

@@ -73,7 +73,7 @@ def errors(client, model):
 
 
 def main():
-    client = openai.OpenAI(base_url=sys.argv[1] + "/v1", api_key="none", max_retries=0, timeout=20)
+    client = openai.OpenAI(base_url=sys.argv[1] + "/v1", api_key="none", max_retries=0, timeout=60)
     model = models(client)
     whole = whole_answers(client, model)
     streams(client, model, whole)

@@ -14,7 +14,7 @@
 
 #include <cmocka.h>
 
-#define RIG_WAIT_US 20000000
+#define RIG_WAIT_US 60000000
 #define RIG_ARGS_MAX 32
 
 struct rig_process {

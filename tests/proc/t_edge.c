@@ -22,7 +22,7 @@
 #define TOO_MANY_BYTES ((size_t)9 << 20) /* the servers' bound is 8 MiB */
 #define COUNT(rows) (sizeof(rows) / sizeof(rows)[0])
 
-/* Both have these for good, from base/io/http_server.h; the slack is for a loaded machine. */
+/* Both have these for good, from base/io/http_server.h; the slack only ends a test that hangs. */
 #define HEAD_US 10000000
 #define BODY_US 30000000
 #define UNSENT_US 30000000
@@ -32,7 +32,8 @@
 #else
 #    define GROWTH_KIB (16 * 1024)
 #endif
-#define SLACK_US 15000000
+#define SLACK_US 120000000
+#define EARLY_US 1500000 /* a deadline is set when the server sees us, and looked at in turns */
 
 static struct rig_process fake, router, engine;
 
@@ -533,7 +534,7 @@ static void slow_turn(struct slow *c, int64_t since_us)
     if (got > 0) {
         text[got] = '\0';
         assert_int_equal(status_of(str_from(text)), 408);
-        assert_true(age_us >= c->limit_us - SLACK_US / 10);
+        assert_true(age_us >= c->limit_us - EARLY_US);
         c->refused = true;
         return;
     }
@@ -588,7 +589,7 @@ static void the_slow_are_cut_by_absolute_deadlines_and_hold_up_nobody(void **sta
     }
     print_message("%u streams beside a stuck one, the slowest %.0f ms\n", answered,
                   (double)slowest_us * 1e-3);
-    assert_true(slowest_us < 5000000);
+    assert_true(answered >= 3); /* held up, the first had come when the stuck one was cut */
     for (size_t i = 0; i < COUNT(slow); i++)
         close(slow[i].fd);
     close(stuck);

@@ -120,7 +120,7 @@ static void an_engine_is_known_by_what_it_wrote(void **state)
         instance_become_engine(&in, 8299, NULL);
         _exit(1);
     }
-    for (int i = 0; i < 1000 && instance_find_engine(&in, &found, &port) < 0; i++)
+    for (int i = 0; i < 12000 && instance_find_engine(&in, &found, &port) < 0; i++)
         usleep(5000);
     assert_int_equal(port, 8299);
     assert_int_equal(found.id.pid, pid); /* the same process: its identity outlived the exec */

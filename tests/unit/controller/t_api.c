@@ -94,7 +94,7 @@ static int ask(const struct face *f, const struct ask *a, struct buf *reply)
                                       .headers = headers,
                                       .header_count = n,
                                       .body = str_from(a->body),
-                                      .timeout_us = 5 * SECOND };
+                                      .timeout_us = 60 * SECOND };
     int status = 0;
     struct err err = { 0 };
     int rc = http_fetch(&req, &status, reply, &err);
@@ -311,7 +311,7 @@ static void streams_tell_the_status(void **state)
     struct http_fetch_request req = { .host = STR("127.0.0.1"),
                                       .port = f->port,
                                       .path = STR("/api/v1/stream"),
-                                      .timeout_us = 5 * SECOND };
+                                      .timeout_us = 60 * SECOND };
     int status;
     struct err err;
     assert_int_equal(http_fetch_stream(&req, &status, NULL, on_data, &h, &err), -ECANCELED);

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#define WAIT_US 20000000
+#define WAIT_US 60000000
 
 struct rig {
     struct loop *loop;
@@ -53,7 +53,7 @@ static void rig_open(struct rig *r, uint32_t waiting_max, const char *path)
     struct err err = { "" };
     char made[64];
     *r = (struct rig){ .fd = -1 };
-    if (!path) r->fd = tiny_model_path(2, made);
+    if (!path) r->fd = tiny_model_path(TINY_CONTEXT, made);
     struct device_config config = {
         .model_path = str_from(path ? path : made),
         .sched = { .page_tokens = 16,

@@ -324,7 +324,7 @@ static int setup_random(void **state)
 {
     (void)state;
     char path[64];
-    int fd = tiny_model_path(2, path);
+    int fd = tiny_model_path(TINY_CONTEXT, path);
     int rc = load(path);
     close(fd);
     return rc;

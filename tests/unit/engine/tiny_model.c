@@ -42,19 +42,19 @@ static void put_tokenizer(struct gguf_make *m, const struct vocab_parts *v)
     make_str(m, "tokenizer.chat_template", template);
 }
 
-int tiny_model_path(uint32_t layers, char ret_path[64])
+int tiny_model_path(uint32_t context, char ret_path[64])
 {
     struct gguf_make m;
     struct vocab_parts vocab = small_vocab_parts("gpt-2");
     const struct llama_shape shape = {
         .vocab = (uint32_t)vocab.token_count,
-        .layers = layers,
+        .layers = 2,
         .embd = 64,
         .heads = 4,
         .kv_heads = 2,
         .head_dim = 16,
         .ff = 128,
-        .context = TINY_CONTEXT,
+        .context = context,
         .type = WEIGHT_Q8_0,
         .own_tokenizer = true,
         .norm_offset = 1,

@@ -6,7 +6,8 @@
 #include <stdint.h>
 
 #define TINY_CONTEXT 256
+#define TINY_CONTEXT_LONG 4096 /* for streams that outlast what is tested beside them */
 
 /* Writes it to memory and gives a path that children of this process can open too, as long as the
- * returned descriptor is open. `layers` makes it slower. */
-int tiny_model_path(uint32_t layers, char ret_path[64]);
+ * returned descriptor is open. */
+int tiny_model_path(uint32_t context, char ret_path[64]);

@@ -21,7 +21,7 @@
 
 #include <cmocka.h>
 
-#define PEER_WAIT_US 5000000
+#define PEER_WAIT_US 60000000
 
 struct peer {
     int fd;

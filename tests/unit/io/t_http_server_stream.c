@@ -163,6 +163,13 @@ static void a_reader_that_trickles_is_dropped_as_well(void **state)
 
 /* ---- clients that leave ---- */
 
+static uint64_t turns(const struct loop *l)
+{
+    struct loop_counts counts;
+    loop_counts_get(l, &counts);
+    return counts.turns;
+}
+
 static void a_client_that_leaves_is_noticed_at_once(void **state)
 {
     (void)state;
@@ -177,9 +184,9 @@ static void a_client_that_leaves_is_noticed_at_once(void **state)
             if (how == 0) peer_close(&p);
             if (how == 1) peer_reset(&p);
             if (how == 2) shutdown(p.fd, SHUT_WR); /* half-closed */
-            int64_t from = clock_mono_us();
+            uint64_t from = turns(f->loop);
             TURN_UNTIL(f->loop, f->aborts == 1);
-            assert_true(clock_mono_us() - from < 1000000);
+            assert_true(turns(f->loop) - from <= 100); /* the kernel may need a few */
             assert_int_equal(f->why, HTTP_ABORT_CLIENT_LEFT);
             peer_close(&p);
         }

@@ -7,7 +7,7 @@
 
 #include <stdio.h>
 
-#define WAIT_US 5000000
+#define WAIT_US 60000000
 #define SLOT 3
 #define KEYS 4
 

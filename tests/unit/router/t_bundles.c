@@ -8,7 +8,7 @@
 
 #include <stdio.h>
 
-#define WAIT_US 5000000
+#define WAIT_US 60000000
 
 /* An engine that serves its tokenizer, or fails. */
 struct engine {

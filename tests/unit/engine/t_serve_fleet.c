@@ -1,0 +1,149 @@
+/* t_serve_fleet.c - what routers and the controller see of an engine: token ids, blocks, drain. */
+#include "base/core/bits.h"
+#include "base/core/own.h"
+#include "base/text/bundle.h"
+#include "base/wire/generate.h"
+#include "tests/unit/engine/serve_rig.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+static void t_the_fleet_side(void **state)
+{
+    (void)state;
+    char folder[] = "/tmp/t_serve_XXXXXX", secret_path[64];
+    assert_non_null(mkdtemp(folder));
+    snprintf(secret_path, sizeof secret_path, "%s/secret", folder);
+    const char *const args[] = { "--secret-file", secret_path, NULL };
+    struct engine e;
+    CLEANUP(buf_fini) struct buf r = { 0 }, body = { 0 }, text = { 0 }, whole = { 0 };
+    engine_open(&e, args);
+    assert_int_equal(get(&e, "/internal/info", &r), 401);
+    assert_int_equal(get(&e, "/metrics", &r), 401);
+    assert_int_equal(post(&e, "/v1/completions", "{\"prompt\":\"x\"}", &r), 401);
+    assert_int_equal(get(&e, "/health", &r), 200);
+
+    char secret[128] = "";
+    FILE *f = fopen(secret_path, "r");
+    assert_non_null(f);
+    assert_non_null(fgets(secret, sizeof secret, f));
+    fclose(f);
+    snprintf(e.bearer, sizeof e.bearer, "Bearer %.*s", (int)strcspn(secret, "\n"), secret);
+    assert_int_equal(get(&e, "/internal/info", &r), 200);
+    has(&r, "\"health\":\"ready\"");
+    has(&r, "\"context_tokens\":4096");
+
+    CLEANUP(bundle_fini) struct bundle bundle = { 0 };
+    CLEANUP(buf_fini) struct buf bytes = { 0 };
+    assert_int_equal(get(&e, "/internal/tokenizer", &bytes), 200);
+    assert_int_equal(bundle_decode(buf_view(&bytes), NULL, &bundle, NULL), 0);
+    assert_non_null(bundle.chat_template);
+
+    uint32_t ids[40];
+    for (uint32_t i = 0; i < COUNT_OF(ids); i++)
+        ids[i] = 30 + i;
+    struct generate_request req = {
+        .id = STR("abc"),
+        .ids = ids,
+        .id_count = COUNT_OF(ids),
+        .prompt_tokens = COUNT_OF(ids),
+        .sampling = SAMPLING_DEFAULT,
+        .max_tokens = 12,
+        .ignore_eos = true,
+        .tenant = STR("one"),
+    };
+    req.sampling.has_seed = true, req.sampling.seed = 5;
+    for (int i = 0; i < 3; i++) {
+        if (i == 2) req.tenant = STR("two");
+        buf_clear(&body);
+        assert_int_equal(generate_encode(&req, &body), 0);
+        assert_int_equal(post(&e, "/internal/generate", body.data, &r), 200);
+        struct arena arena;
+        arena_init(&arena, 1 << 20);
+        uint32_t tokens = 0, last = 0;
+        buf_clear(&text);
+        for (struct str rest = buf_view(&r); rest.len > 0;) {
+            struct generate_frame frame;
+            struct str line = str_cut(&rest, '\n');
+            if (line.len == 0) continue;
+            assert_int_equal(generate_frame_decode(line, &arena, &frame, NULL), 0);
+            assert_int_equal(last, 0);
+            if (tokens == 0 && frame.id_count) {
+                assert_true(frame.has_usage);
+                /* The second time from the cache; another tenant has one of its own. */
+                assert_int_equal(frame.usage.cached_tokens, i == 1 ? 32 : 0);
+            }
+            tokens += frame.id_count;
+            buf_str(&text, frame.text);
+            last = frame.finish == FINISH_LENGTH;
+        }
+        assert_int_equal(tokens, 12);
+        assert_int_equal(last, 1);
+        if (i == 0) buf_str(&whole, buf_view(&text));
+        assert_true(str_eq(buf_view(&whole), buf_view(&text)));
+        arena_fini(&arena);
+    }
+    assert_int_equal(post(&e, "/internal/drain", "", &r), 200);
+    assert_int_equal(post(&e, "/internal/generate", body.data, &r), 503);
+    assert_int_equal(get(&e, "/health", &r), 503);
+    engine_close(&e);
+    unlink(secret_path);
+    rmdir(folder);
+}
+
+static void t_block_events(void **state)
+{
+    (void)state;
+    struct engine e;
+    CLEANUP(buf_fini) struct buf seen = { 0 }, r = { 0 }, again = { 0 };
+    engine_open(&e, NULL);
+    int fd = connect_raw(&e);
+    const char *ask = "GET /internal/events HTTP/1.1\r\nhost: x\r\n\r\n";
+    assert_int_equal(send(fd, ask, strlen(ask), MSG_NOSIGNAL), (ssize_t)strlen(ask));
+    read_raw(fd, "\"snapshot\"", &seen);
+    has(&seen, "\"page_tokens\":16");
+    const char *at = strstr(seen.data, "\"boot\":\"");
+    assert_non_null(at);
+    char boot[17] = "";
+    memcpy(boot, at + 8, 16);
+    const char *body =
+        "{\"prompt\":\"aaaaaaaa bb cc dd ee ff gg hh ii jj kk ll mm\",\"max_tokens\":2}";
+    assert_int_equal(post(&e, "/v1/completions", body, &r), 200);
+    read_raw(fd, "\"seq\":2", &seen);
+    has(&seen, "\"kind\":\"add\"");
+    close(fd);
+
+    /* From a known place: no snapshot, only what is missing. */
+    fd = connect_raw(&e);
+    char line[256];
+    int len = snprintf(line, sizeof line,
+                       "GET /internal/events?boot=%s&from=1 HTTP/1.1\r\nhost: x\r\n\r\n", boot);
+    assert_int_equal(send(fd, line, (size_t)len, MSG_NOSIGNAL), len);
+    read_raw(fd, "\"kind\":\"add\"", &again);
+    assert_null(strstr(again.data, "snapshot"));
+    assert_int_equal(post(&e, "/reset_prefix_cache", "", &r), 200);
+    read_raw(fd, "\"kind\":\"drop\"", &again);
+    assert_null(strstr(again.data, "\"load\"")); /* nobody asked */
+    close(fd);
+
+    /* What it has in total, for those who ask; told because it is not what was told last. */
+    fd = connect_raw(&e);
+    buf_clear(&again);
+    ask = "GET /internal/events?load=1 HTTP/1.1\r\nhost: x\r\n\r\n";
+    assert_int_equal(send(fd, ask, strlen(ask), MSG_NOSIGNAL), (ssize_t)strlen(ask));
+    read_raw(fd, "\"kind\":\"load\"", &again);
+    has(&again, "\"uncached_total\":");
+    engine_close(&e); /* with the stream open */
+    close(fd);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(t_the_fleet_side),
+        cmocka_unit_test(t_block_events),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
