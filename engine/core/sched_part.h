@@ -1,7 +1,8 @@
-/* sched_part.h - what the files of the scheduler share: scheduler.c plans, sched_queue.c knows who
- * waits and what the rows hear, sched_pages.c moves pages.
+/* sched_part.h - what the files of the scheduler share: scheduler.c plans, sched_admit.c knows who may
+ * run, sched_queue.c who waits and what the rows hear, sched_pages.c moves pages, sched_new.c makes
+ * and frees it all, sched_look.c answers questions.
  *
- * Layer: engine/core, private to these three
+ * Layer: engine/core, private to these
  */
 #pragma once
 #include "engine/core/scheduler.h"
@@ -61,6 +62,27 @@ static inline bool session_is_parked(const struct session *x)
 {
     return x->state == SESSION_WAITING && x->page_count > 0 && !x->swapped;
 }
+
+/* ---- sched_admit.c -------------------------------------------------------------------------- */
+
+struct sched_need {
+    uint32_t hit_pages, idle_hits; /* found in the cache; of them nobody holds now */
+    uint32_t copied;               /* a page shared in part is copied before the first write */
+};
+
+/* What running sessions still need: of all of them anew, or of one more. */
+void sched_sum_demand(struct scheduler *s);
+void sched_add_demand(struct scheduler *s, struct session *x);
+
+/* Whether there are pages for who waits, as the admit row counts them; a session that parks has its
+ * own. ret_hits: tokens in the cache. */
+bool sched_find_need(struct scheduler *s, struct session *x, struct sched_need *ret,
+                     uint32_t *ret_hits);
+
+/* Its pages come from where they are: with it already, in the swap space, in the cache. False: the
+ * swap space's do not fit. */
+bool sched_admit(struct scheduler *s, struct session *x, const struct sched_need *need,
+                 uint32_t hit_tokens, int64_t now_us);
 
 /* ---- sched_queue.c -------------------------------------------------------------------------- */
 

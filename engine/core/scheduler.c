@@ -14,132 +14,11 @@
 #include "engine/core/sched_part.h"
 
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
-#define OUTPUT_PRIOR_TOKENS 64.0 /* mean answer before any was seen */
-#define OUTPUT_MEAN_RATE 0.05    /* of the running mean of answer lengths */
-#define BATCH_MEAN_RATE 0.02     /* of the running mean of sessions in a step */
-#define SWAP_FREE_PART 10        /* with less than a tenth of the swap space free nothing begins */
-
-static int config_check(const struct sched_config *c, struct err *err)
-{
-    if (c->page_tokens == 0 || c->page_tokens % BLOCK_TOKENS ||
-        c->page_tokens > KV_INDEX_TOKENS_MAX) {
-        return err_set(err, -EINVAL, "page size %u tokens: must be a multiple of %d up to %d",
-                       c->page_tokens, BLOCK_TOKENS, KV_INDEX_TOKENS_MAX);
-    }
-    if (c->seqs_max == 0 || c->waiting_max == 0 || c->context_max < 2 || c->events_max == 0) {
-        return err_set(err, -EINVAL, "a scheduler needs room for at least one session of 2 tokens");
-    }
-    if (c->batch_tokens_max < c->seqs_max) {
-        return err_set(err, -EINVAL,
-                       "%u batched tokens a step are fewer than %u sessions: each needs one",
-                       c->batch_tokens_max, c->seqs_max);
-    }
-    if ((uint64_t)c->pages * c->page_tokens < c->context_max) {
-        return err_set(err, -EINVAL,
-                       "%u pages of %u tokens cannot hold one context of %u tokens: give the KV "
-                       "cache more memory or shorten the context",
-                       c->pages, c->page_tokens, c->context_max);
-    }
-    if (c->swap_pages > KV_PAGES_MAX) {
-        return err_set(err, -EINVAL, "a swap space of %u pages; at most %u", c->swap_pages,
-                       KV_PAGES_MAX);
-    }
-    return 0;
-}
-
-static void *state_of(uint32_t bytes)
-{
-    return calloc(1, bytes ? bytes : 1);
-}
-
-static int new_rows(struct scheduler *s)
-{
-    s->fair_state = state_of(s->rows.fair->state_size);
-    s->order_state = state_of(s->rows.order->state_size);
-    s->admit_state = state_of(s->rows.admit->state_size);
-    s->tenant_count = s->rows.fair->pick ? FAIR_TENANTS_MAX : 1;
-    s->tenant = calloc(s->tenant_count, sizeof *s->tenant);
-    s->watched = s->rows.fair->observe || s->rows.order->observe || s->rows.admit->observe;
-    return s->fair_state && s->order_state && s->admit_state && s->tenant ? 0 : -ENOMEM;
-}
-
-static int new_batch(struct scheduler *s)
-{
-    const struct sched_config *c = &s->config;
-    s->moves_max = c->seqs_max + c->pages + (c->swap_pages ? c->pages : 0);
-    if (!c->swap_pages) s->moves_max = c->seqs_max * 2;
-    s->batch.item = calloc(c->seqs_max, sizeof *s->batch.item);
-    s->batch.move = calloc(s->moves_max, sizeof *s->batch.move);
-    s->match = calloc(sched_pages_for(s, c->context_max), sizeof *s->match);
-    s->swap_free = calloc((size_t)c->swap_pages + 1, sizeof *s->swap_free);
-    if (!s->batch.item || !s->batch.move || !s->match || !s->swap_free) return -ENOMEM;
-    for (uint32_t i = c->swap_pages; i-- > 0;)
-        s->swap_free[s->swap_free_count++] = i;
-    return 0;
-}
-
-int sched_new(const struct sched_config *config, struct scheduler **ret, struct err *err)
-{
-    int rc = config_check(config, err);
-    if (rc < 0) return rc;
-    CLEANUP(sched_freep) struct scheduler *s = calloc(1, sizeof *s);
-    if (!s) return -ENOMEM;
-    struct list *lists[] = { &s->waiting, &s->parked,   &s->running,
-                             &s->ended,   &s->unranked, &s->aborting };
-    for (size_t i = 0; i < COUNT_OF(lists); i++)
-        list_init(lists[i]);
-    s->config = *config;
-    s->rows = config->rows;
-    preset_fill(config->preset, &s->rows);
-    if (s->config.swap_pages == 0 && config->preset) {
-        double pages = config->preset->swap_ratio * (double)config->pages;
-        s->config.swap_pages = pages < KV_PAGES_MAX ? (uint32_t)pages : KV_PAGES_MAX;
-    }
-    s->output_mean = OUTPUT_PRIOR_TOKENS;
-    s->ranked_batch = -1;
-    heap_init(&s->due, (size_t)config->waiting_max + config->seqs_max);
-    heap_init(&s->again, (size_t)config->waiting_max + config->seqs_max);
-    if (new_rows(s) < 0 || new_batch(s) < 0) return -ENOMEM;
-    rc = kv_pool_init(&s->pool, config->pages);
-    if (rc < 0) return err_set(err, rc, "KV pool of %u pages", config->pages);
-    rc = kv_index_init(&s->index, &s->pool, config->page_tokens, s->rows.evict, config->events_max);
-    if (rc < 0) return err_set(err, rc, "index of %u KV pages", config->pages);
-    *ret = TAKE(s);
-    return 0;
-}
-
-static void free_all(struct list *head)
-{
-    for (struct list *node; (node = list_pop_front(head));)
-        session_free(SESSION_OF(node));
-}
-
-void sched_free(struct scheduler *s)
-{
-    if (!s) return;
-    heap_fini(&s->due); /* before the sessions, in which their nodes lie */
-    heap_fini(&s->again);
-    free_all(&s->waiting);
-    free_all(&s->parked);
-    free_all(&s->running);
-    free_all(&s->ended);
-    kv_index_fini(&s->index);
-    kv_pool_fini(&s->pool);
-    for (uint32_t i = 0; s->tenant && i < s->tenant_count; i++)
-        wait_queue_fini(&s->tenant[i].queue);
-    free(s->tenant);
-    free(s->fair_state);
-    free(s->order_state);
-    free(s->admit_state);
-    free(s->batch.item);
-    free(s->batch.move);
-    free(s->match);
-    free(s->swap_free);
-    free(s);
-}
+#define OUTPUT_MEAN_RATE 0.05 /* of the running mean of answer lengths */
+#define BATCH_MEAN_RATE 0.02  /* of the running mean of sessions in a step */
+#define SWAP_FREE_PART 10     /* with less than a tenth of the swap space free nothing begins */
 
 int sched_submit(struct scheduler *s, const struct sched_request *req, struct session **ret,
                  struct err *err)
@@ -301,156 +180,6 @@ static void end_due(struct scheduler *s, int64_t now_us)
         end_session(s, CONTAINER_OF(n, struct session, due), SESSION_END_DEADLINE, now_us);
 }
 
-/* ---- admission ----------------------------------------------------------------------------- */
-
-static uint32_t growth_bin(uint32_t pages)
-{
-    if (pages < 16) return pages;
-    uint32_t octave = 31 - (uint32_t)__builtin_clz(pages);
-    uint32_t bin = 16 + (octave - 4) * 4 + ((pages >> (octave - 2)) & 3);
-    return min_u32(bin, GROWTH_BINS - 1);
-}
-
-static uint64_t growth_most(uint32_t bin) /* pages of what is in it */
-{
-    if (bin < 16) return bin;
-    uint32_t octave = 4 + (bin - 16) / 4, quarter = (bin - 16) % 4;
-    return ((uint64_t)(5 + quarter) << (octave - 2)) - 1;
-}
-
-/* Answers grow side by side, and who ends gives everything back: when all still alive have grown by
- * `t` pages the pool holds  alive(t) * t - held by those that ended  more than now. The most that
- * this will be, with `pages` more held by one who is to grow by `growth`. */
-static uint32_t peak_growth(const struct scheduler *s, uint32_t growth, uint32_t pages)
-{
-    uint64_t alive = s->counts.running + 1, given_back = 0, peak = 0;
-    uint32_t own = growth_bin(growth);
-    for (uint32_t bin = 0; bin < GROWTH_BINS && alive > 0; bin++) {
-        uint32_t here = s->growing.count[bin] + (bin == own);
-        if (here == 0) continue;
-        uint64_t grown = alive * growth_most(bin);
-        if (grown > given_back + peak) peak = grown - given_back;
-        given_back += s->growing.held[bin] + (bin == own ? pages : 0);
-        alive -= min_u32(here, (uint32_t)alive);
-    }
-    return (uint32_t)min_size(peak, UINT32_MAX);
-}
-
-/* Pages that the known tokens still need, and those that the expected answer needs beyond. */
-static void add_demand(struct scheduler *s, struct session *x)
-{
-    uint32_t known = max_u32(sched_pages_for(s, x->total), x->page_count);
-    uint32_t grown = max_u32(sched_pages_for(s, sched_expected_total(s, x)), known);
-    s->promised += known - x->page_count;
-    s->growth += grown - known;
-    uint32_t bin = growth_bin(grown - known);
-    s->growing.count[bin]++;
-    s->growing.held[bin] += known;
-}
-
-static void sum_demand(struct scheduler *s)
-{
-    s->promised = s->growth = 0;
-    s->growing = (struct growth){ 0 };
-    LIST_EACH (&s->running, node)
-        add_demand(s, SESSION_OF(node));
-}
-
-struct need {
-    uint32_t hit_pages, idle_hits; /* found in the cache; of them nobody holds now */
-    uint32_t copied;               /* a page shared in part is copied before the first write */
-};
-
-static bool may_admit(struct scheduler *s, struct session *x, const struct need *n)
-{
-    uint64_t taken = n->idle_hits + s->promised;
-    uint32_t available = kv_index_available(&s->index);
-    uint32_t needed = sched_pages_for(s, x->total);
-    uint32_t held = n->hit_pages + (x->swapped ? 0 : x->page_count);
-    struct step_session session = sched_view(s, x);
-    struct admit_view view = {
-        .session = &session,
-        .pages_total = s->pool.total,
-        .pages_available = available > taken ? available - (uint32_t)taken : 0,
-        .pages_needed = (needed > held ? needed - held : 0) + n->copied,
-        .pages_growth = max_u32(sched_pages_for(s, sched_expected_total(s, x)), needed) - needed,
-        .running = s->counts.running,
-        .running_growth = (uint32_t)min_size(s->growth, UINT32_MAX),
-    };
-    /* The sum of all growth is above its peak, and needs no walk: often it fits as well. */
-    uint64_t sum = s->growth + view.pages_growth;
-    bool ample = view.pages_needed + sum + view.running <= view.pages_available;
-    view.peak_growth = ample ? (uint32_t)sum : peak_growth(s, view.pages_growth, needed);
-    bool yes = s->rows.admit->decide(s->admit_state, &view);
-    return yes || s->counts.running == 0;
-}
-
-/* Pages for who waits, as may_admit counts them; a session that parks has its own. First by an
- * estimate that can only be too good, so that a no costs a few probes. */
-static bool find_need(struct scheduler *s, struct session *x, struct need *ret, uint32_t *ret_hits)
-{
-    *ret = (struct need){ 0 };
-    *ret_hits = 0;
-    if (session_is_parked(x)) return may_admit(s, x, ret);
-    if (!s->config.prefix_cache) return may_admit(s, x, ret);
-    session_extend_keys(x, s->config.key_seed);
-    uint32_t pages_max = x->total / s->config.page_tokens;
-    ret->hit_pages = kv_index_probe(&s->index, x->keys, pages_max);
-    if (!may_admit(s, x, ret)) return false;
-    if (ret->hit_pages == 0) return true;
-    *ret_hits = sched_find_pages(s, x, &ret->hit_pages);
-    for (uint32_t i = 0; i < ret->hit_pages; i++)
-        ret->idle_hits += s->pool.refs[s->match[i]] == 0;
-    ret->copied = *ret_hits % s->config.page_tokens != 0 && ret->hit_pages > 0;
-    return may_admit(s, x, ret);
-}
-
-static void count_first_admission(struct scheduler *s, struct session *x, uint32_t hit_tokens,
-                                  int64_t now_us)
-{
-    x->admitted_once = true;
-    x->admitted_us = now_us;
-    x->cached_tokens = hit_tokens;
-    s->counts.prompt_tokens += x->prompt_tokens;
-    s->counts.query_tokens += x->prompt_tokens;
-    s->counts.hit_tokens += hit_tokens;
-}
-
-/* Its pages come from where they are: with it already, in the swap space, in the cache. False: the
- * swap space's do not fit. */
-static bool admit(struct scheduler *s, struct session *x, const struct need *need,
-                  uint32_t hit_tokens, int64_t now_us)
-{
-    if (x->swapped) {
-        if (!sched_swap_in(s, x)) return false;
-    } else if (!session_is_parked(x)) {
-        for (uint32_t i = 0; i < need->hit_pages; i++) {
-            kv_index_hit(&s->index, s->match[i]);
-            x->pages[i] = s->match[i];
-        }
-        x->page_count = need->hit_pages;
-        x->computed = hit_tokens;
-        x->sealed_pages = need->hit_pages;
-    }
-    bool first = !x->admitted_once;
-    if (first) count_first_admission(s, x, hit_tokens, now_us);
-    sched_dequeue(s, x);
-    x->state = SESSION_RUNNING;
-    x->slice_from = session_generated(x);
-    list_remove(&x->link);
-    list_push_back(&s->running, &x->link);
-    s->counts.waiting--;
-    s->counts.running++;
-    s->tenant[x->tenant_slot].running++;
-    if (s->watched) {
-        sched_tell(s, x,
-                   (struct step_event){ .kind = STEP_ADMITTED,
-                                        .input_tokens = first ? x->prompt_tokens : 0,
-                                        .cached_tokens = first ? hit_tokens : 0 });
-    }
-    return true;
-}
-
 /* ---- who runs gives way ---------------------------------------------------------------------- */
 
 /* Sessions whose slice is over, or that outgrew what they were admitted for, go back. */
@@ -506,17 +235,17 @@ static void plan_order(struct scheduler *s, int64_t now_us)
 {
     uint32_t places = s->config.seqs_max - s->counts.running, tokens = 0;
     if (s->counts.running > 0) rank_running(s, now_us);
-    sum_demand(s);
+    sched_sum_demand(s);
     while (s->aside_count < SCHED_ASIDE_MAX && tokens < s->config.batch_tokens_max) {
         struct session *w = sched_next_waiting(s, now_us);
         if (!w) break;
-        struct need need;
+        struct sched_need need;
         uint32_t hits;
-        bool fits = find_need(s, w, &need, &hits);
+        bool fits = sched_find_need(s, w, &need, &hits);
         if (places > 0 && fits) {
             places--;
             tokens += w->total - min_u32(w->total - 1, max_u32(w->computed, w->hit_tokens));
-            add_demand(s, w);
+            sched_add_demand(s, w);
             sched_set_aside(s, w);
             continue;
         }
@@ -529,9 +258,9 @@ static void plan_order(struct scheduler *s, int64_t now_us)
             break;
         }
         places++;
-        sum_demand(s);
+        sched_sum_demand(s);
         for (uint32_t i = 0; i < s->aside_count; i++)
-            add_demand(s, s->aside[i]);
+            sched_add_demand(s, s->aside[i]);
     }
     sched_put_back(s);
 }
@@ -660,7 +389,7 @@ static bool give_first_tokens(struct scheduler *s, struct session *x)
     if (n == 0) return false; /* no time */
     if (!first_room(s, x, x->computed + n)) return false;
     batch_add(s, x, n);
-    add_demand(s, x);
+    sched_add_demand(s, x);
     return true;
 }
 
@@ -669,24 +398,24 @@ static void plan_waiting(struct scheduler *s, int64_t now_us)
     bool full = s->counts.running >= s->config.seqs_max;
     if (s->counts.waiting == 0 || (full && s->counts.paused == 0)) return;
     sched_rank_unranked(s, now_us);
-    sum_demand(s);
+    sched_sum_demand(s);
     bool parked_only = false; /* the first in order does not fit; who has pages may go on */
     while (s->batch.tokens < s->config.batch_tokens_max) {
         struct session *x = parked_only ? best_parked(s, now_us) : sched_next_waiting(s, now_us);
         if (!x) break;
-        struct need need;
+        struct sched_need need;
         uint32_t hits;
         bool place = s->counts.running < s->config.seqs_max;
         if (place && x->computed + x->imported_tokens == 0 && chunk_tokens(s, x) == 0) break;
-        if (place && !swap_is_short(s, x) && find_need(s, x, &need, &hits) &&
-            admit(s, x, &need, hits, now_us)) {
+        if (place && !swap_is_short(s, x) && sched_find_need(s, x, &need, &hits) &&
+            sched_admit(s, x, &need, hits, now_us)) {
             if (!give_first_tokens(s, x)) break;
             continue;
         }
         struct session *out = sched_victim(s, true);
         if (out) { /* who cannot run makes way for who can */
             sched_give_up(s, out, NULL);
-            sum_demand(s);
+            sched_sum_demand(s);
             continue;
         }
         if (!place) break;
@@ -810,88 +539,4 @@ void sched_release(struct scheduler *s, struct session *session)
     s->kept -= session->page_count;
     sched_release_pages(s, session);
     session_free(session);
-}
-
-/* ---- questions ----------------------------------------------------------------------------- */
-
-bool sched_has_work(const struct scheduler *s)
-{
-    if (!list_empty(&s->aborting)) return true;
-    uint32_t paused = s->counts.paused; /* of those that wait */
-    LIST_EACH (&s->running, node) {
-        const struct session *x = SESSION_OF(node);
-        if (!x->paused && !x->held) return true;
-        paused -= x->paused;
-    }
-    return s->counts.waiting > paused;
-}
-
-int64_t sched_next_deadline_us(const struct scheduler *s)
-{
-    const struct heap_node *n = heap_peek(&s->due);
-    return n ? n->key : INT64_MAX;
-}
-
-void sched_counts_get(const struct scheduler *s, struct sched_counts *ret)
-{
-    *ret = s->counts;
-}
-
-static uint64_t owed(const struct list *sessions)
-{
-    uint64_t tokens = 0;
-    LIST_EACH (sessions, node) {
-        const struct session *x = SESSION_OF(node);
-        uint32_t have =
-            x->state == SESSION_WAITING ? max_u32(x->computed, x->hit_tokens) : x->computed;
-        if (have < x->prompt_tokens) tokens += x->prompt_tokens - have;
-    }
-    return tokens;
-}
-
-uint64_t sched_prefill_owed(const struct scheduler *s)
-{
-    return owed(&s->running) + owed(&s->waiting);
-}
-
-struct kv_index *sched_index(struct scheduler *s)
-{
-    return &s->index;
-}
-
-static bool session_check(const struct scheduler *s, const struct session *x, uint64_t *held,
-                          uint64_t *swapped)
-{
-    *(x->swapped ? swapped : held) += x->page_count;
-    if ((uint64_t)x->page_count * s->config.page_tokens < x->computed) return false;
-    if (x->computed >= x->total || x->total > x->total_max) return false;
-    if (x->swapped && x->state != SESSION_WAITING) return false;
-    return x->page_count > 0 || x->computed == 0;
-}
-
-bool sched_check(const struct scheduler *s)
-{
-    if (!kv_pool_check(&s->pool)) return false;
-    uint64_t held = s->kept, swapped = 0, refs = 0;
-    uint32_t running = 0, waiting = 0, queued = 0, unpaused = 0;
-    LIST_EACH (&s->running, node) {
-        running++;
-        if (!session_check(s, SESSION_OF(node), &held, &swapped)) return false;
-    }
-    const struct list *const heads[] = { &s->waiting, &s->parked };
-    for (size_t i = 0; i < COUNT_OF(heads); i++) {
-        LIST_EACH (heads[i], node) {
-            const struct session *x = SESSION_OF(node);
-            waiting++;
-            unpaused += !x->paused;
-            queued += x->wait.slot > 0 || list_linked(&x->unranked);
-            if (!session_check(s, x, &held, &swapped)) return false;
-            if (session_is_parked(x) != (i == 1)) return false;
-        }
-    }
-    for (uint32_t i = 0; i < s->pool.total; i++)
-        refs += s->pool.refs[i];
-    return held == refs && running == s->counts.running && waiting == s->counts.waiting &&
-           queued == unpaused && running <= s->config.seqs_max &&
-           swapped + s->swap_free_count == s->config.swap_pages;
 }
