@@ -1,6 +1,7 @@
 /* sim_options.c - rows of `muster simulate`; a flag beats the preset, the preset beats --config. */
 #include "cli/sim_options.h"
 
+#include "base/io/config_value.h"
 #include "base/io/file.h"
 #include "cli/policies.h"
 #include "cli/schema.h"
@@ -141,6 +142,19 @@ static const struct config_field rows[] = {
 // clang-format on
 const struct config_record sim_options_record = CONFIG_RECORD_OF(struct sim_options, rows);
 
+bool sim_option_is_set(const struct sim_options *o, const char *name)
+{
+    const struct config_field *f = rows;
+    while (strcmp(f->name, name) != 0)
+        must(++f < rows + COUNT_OF(rows));
+    const void *value = (const char *)o + f->offset;
+    if (f->type == CONFIG_TEXT) return ((const struct str *)value)->len > 0;
+    must(f->type == CONFIG_INT || f->type == CONFIG_FLOAT || f->type == CONFIG_DURATION);
+    int64_t usual; /* or a double: of the same size */
+    config_value_default(f, NULL, &usual);
+    return memcmp(value, &usual, sizeof usual) != 0;
+}
+
 /* ---- rows by name ---------------------------------------------------------------------------- */
 
 struct names {
@@ -201,6 +215,15 @@ static int pick_fleet_rows(const struct sim_options *o, struct sim_config *c, st
     PICK(perf, o->perf)
     PICK(power, o->power)
     return rc;
+}
+
+/* A limit that nobody keeps, and a keeper without a limit, would do nothing. */
+static int check_power(const struct sim_options *o, const struct sim_config *c, struct err *err)
+{
+    bool keeps = c->power && strcmp(c->power->name, "polca") == 0;
+    if (keeps == (o->row_watts > 0)) return 0;
+    return err_set(err, -EINVAL,
+                   keeps ? "--power polca needs --row-watts" : "--row-watts needs --power polca");
 }
 
 /* Its rows stand behind those that flags or the file name. `ref` is for comparing routers, in a world
@@ -273,6 +296,7 @@ int sim_options_config(const struct sim_options *o, struct sim_config *ret,
     if (rc == 0 && o->preset.len > 0) rc = take_preset(o->preset, &c, err);
     if (rc == 0) rc = pick_rows(&names, &c, err);
     if (rc == 0) rc = pick_fleet_rows(o, &c, err);
+    if (rc == 0) rc = check_power(o, &c, err);
     if (rc == 0) rc = sim_scaling_config(o, &c, control, err);
     if (rc < 0) return rc;
     if (o->swap_space > 0) c.swap_bytes = (uint64_t)o->swap_space;

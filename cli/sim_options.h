@@ -13,7 +13,7 @@ struct sim_options {
     struct str route, predict, fair, order, admit, preempt, chunk, evict;
     struct str migrate, role, perf, power, scale_policy, forecast, shaper, place;
     struct config_texts compare;
-    double speed, slo_ttft_s, slo_tpot_s, bias, residual;
+    double speed, bias, residual;
     double scale_margin, lead_spread, launch_failures, budget_h, row_watts;
     int64_t lead_us, life_us, notice_us, zone_up_us, zone_down_us, scale_count;
     int64_t scale, requests, routers, seed, seeds, jobs;
@@ -25,6 +25,9 @@ struct sim_options {
 };
 
 enum { SIM_OUTPUT_TABLE, SIM_OUTPUT_JSON };
+
+/* Whether the option has another value than its default. */
+bool sim_option_is_set(const struct sim_options *o, const char *name);
 
 /* The command's words; notes are behind the options of --help. */
 extern const struct config_record sim_options_record;

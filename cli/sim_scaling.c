@@ -4,6 +4,10 @@
 #include "policies/scale_forecast.h"
 #include "policies/scale_shape.h"
 
+#include <stdio.h>
+
+#define FLAG_BYTES 32
+
 static int pick_rows(const struct sim_options *o, struct sim_config *config,
                      struct sim_control_setup *s, struct err *err)
 {
@@ -42,11 +46,20 @@ static int check_fixed(const struct sim_options *o, const struct sim_config *con
                            STR_ARG(o->fleet));
         }
     }
-    const char *alone = o->shaper.len > 0     ? "shaper"
-                        : o->place.len > 0    ? "place"
-                        : o->forecast.len > 0 ? "forecast"
-                                              : NULL;
-    if (alone) return err_set(err, -EINVAL, "--%s needs --scale-policy", alone);
+    static const char *const needing[] = {
+        "shaper", "place",     "forecast",    "scale_margin",    "scale_count",
+        "budget", "lead_time", "lead_spread", "launch_failures", "life",
+        "notice", "zone_up",   "zone_down",
+    };
+    for (size_t i = 0; i < COUNT_OF(needing); i++) {
+        if (!sim_option_is_set(o, needing[i])) continue;
+        char flag[FLAG_BYTES];
+        snprintf(flag, sizeof flag, "%s", needing[i]);
+        for (char *c = flag; *c; c++)
+            if (*c == '_') *c = '-';
+        return err_set(err, -EINVAL,
+                       "--%s needs --scale-policy: without it the fleet stays as it is", flag);
+    }
     return 0;
 }
 

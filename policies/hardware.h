@@ -41,6 +41,7 @@ struct hardware {
     double attn_mixed;           /* decode attention beside a chunk takes so many times as long */
     double tokens_validated_max; /* of one step, in the tables behind the constants */
     bool validated;
+    bool link_validated; /* eff_link comes from a table, not from others */
 };
 
 extern const struct hardware hardware_table[];

@@ -108,7 +108,8 @@ bool roofline_init(struct roofline *r, const struct hardware *h, const struct mo
     r->watts_idle = tp * h->watts_idle;
     r->watts_max = tp * h->watts_max;
     r->tokens_validated_max = h->tokens_validated_max;
-    r->validated = h->validated;
+    /* The tables are of dense models. */
+    r->validated = h->validated && !m->experts && (tp == 1 || h->link_validated);
     return true;
 }
 

@@ -11,6 +11,10 @@
 #include "policies/roofline.h"
 #include "simulator/run.h"
 
+#include <math.h>
+
+#define NEVER_READY INT64_MAX
+
 static void on_tokens(void *arg, struct flight *f, uint32_t count, int64_t first_us,
                       int64_t last_us)
 {
@@ -93,6 +97,7 @@ int fleet_launch(struct run *run, uint32_t pool, struct instance **ret, struct e
     if (rc < 0) return rc;
     in->role = config.pool->role;
     in->launched_us = run->now_us;
+    in->ready_us = NEVER_READY;
     run->launched++;
     run->instance[place] = in;
     run->places = max_u32(run->places, place + 1);
@@ -137,6 +142,7 @@ static void account(struct run *run, struct instance *in)
     r->prompt_tokens += s.prompt_tokens;
     r->hit_tokens += s.hit_tokens;
     r->energy_j += s.energy_j;
+    r->extrapolated |= s.extrapolated;
     double alive_s = (double)(run->now_us - in->launched_us) * 1e-6;
     uint32_t devices = max_u32(pool->tp, 1);
     r->instance_seconds += alive_s;
@@ -145,12 +151,14 @@ static void account(struct run *run, struct instance *in)
     if (pool->hardware && alive_s > s.busy_s) {
         r->energy_j += (alive_s - s.busy_s) * pool->hardware->watts_idle * devices;
     }
+    if (in->ready_us == NEVER_READY) return;
     double ready_s = (double)(run->now_us - in->ready_us) * 1e-6;
-    if (in->state == INSTANCE_STARTING || ready_s <= 0) return;
+    double run_s = (double)(run->now_us - run->trace->request[0].at_us) * 1e-6;
+    if (ready_s <= 0) return;
     run->routed_tokens += in->routed_tokens;
     run->ready_s += ready_s;
     double rate = (double)in->routed_tokens / ready_s;
-    if (ready_s >= FLEET_HOTSPOT_S && rate > run->hottest) run->hottest = rate;
+    if (ready_s >= fmin(FLEET_HOTSPOT_S, run_s / 2)) run->hottest = fmax(run->hottest, rate);
 }
 
 static void retire(struct run *run, struct instance *in)

@@ -38,6 +38,7 @@ struct instance_load {
 struct instance_stats {
     uint64_t steps, preemptions, swaps, prompt_tokens, hit_tokens;
     double busy_s, energy_j;
+    bool extrapolated; /* steps that no measured table stands behind */
 };
 
 /* Since it was last asked; for the power row. */

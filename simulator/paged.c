@@ -61,6 +61,13 @@ static struct paged *paged_of(struct instance *in)
     return CONTAINER_OF(in, struct paged, base);
 }
 
+/* The tables are of steps of some sizes, at full clock; a measured machine needs none. */
+static bool is_beyond_tables(const struct paged *p, const struct perf_shape *shape)
+{
+    return !p->world.has_step &&
+           (p->step_clock < 1 || !roofline_range_ok(&p->world.roofline, shape));
+}
+
 static void begin_step(struct paged *p, int64_t now_us)
 {
     const struct sched_batch *b = sched_plan(p->sched, now_us, &p->coef);
@@ -71,6 +78,7 @@ static void begin_step(struct paged *p, int64_t now_us)
     p->batch = b;
     p->shape = b->shape;
     p->step_clock = p->base.clock;
+    p->stats.extrapolated |= is_beyond_tables(p, &b->shape);
     p->step_us = world_step_us(&p->world, &b->shape, p->stats.steps++, p->step_clock) +
                  (int64_t)(p->copy_s * 1e6);
     p->copied = p->copy_s > 0;
@@ -397,7 +405,7 @@ void paged_limits(const struct sim_config *sim, const struct sim_pool *pool,
         .prior = pool->step,
     };
     if (pool->has_step) return;
-    ret->extrapolated = !pool->hardware->validated;
+    ret->extrapolated = !roofline.validated;
     roofline_linear(&roofline, ROOFLINE_POINT_DEFAULT, &ret->prior);
 }
 

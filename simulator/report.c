@@ -71,12 +71,12 @@ static struct report_quantiles gaps(const struct sim_histogram *h)
     };
 }
 
-/* Absent is not zero: a fleet without prices has no cost. */
+/* Absent is not zero: a fleet of which a part has no price has no cost. */
 static bool is_priced(const struct sim_config *c)
 {
     for (uint32_t p = 0; p < c->pool_count; p++)
-        if (c->pool[p].price_h > 0) return true;
-    return false;
+        if (c->pool[p].price_h <= 0) return false;
+    return true;
 }
 
 static struct report copy_figures(const struct sim_config *c, const struct sim_result *s)
@@ -100,7 +100,7 @@ static struct report copy_figures(const struct sim_config *c, const struct sim_r
         .migrations = s->migrations,
         .link_gb = s->link_bytes / 1e9,
         .stall_s = s->stall_s,
-        .instances_mean = s->span_s > 0 ? s->instance_seconds / s->span_s : s->instances_max,
+        .instances_mean = s->stood_s > 0 ? s->instance_seconds / s->stood_s : s->instances_max,
         .instances_max = s->instances_max,
         .instances_floor_mean =
             s->floor_s > 0 ? s->floor_instance_seconds / s->floor_s : (double)NAN,

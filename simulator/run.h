@@ -73,7 +73,8 @@ struct run {
     struct sim_result *result;
 };
 
-#define FLEET_HOTSPOT_S 60.0 /* who was ready for less has no rate worth comparing */
+/* Who was ready for less, and for less than half of the run so far, has no rate worth comparing. */
+#define FLEET_HOTSPOT_S 60.0
 
 /* fleet.c */
 int fleet_start(struct run *run, struct err *err);

@@ -10,8 +10,10 @@
 #define REPORT_US 1000000 /* how often engines say what they learned of their speed */
 #define LINK_BYTES_S 25e9 /* a 200 Gb/s port */
 #define LINK_US 500
-#define DRAIN_S 3600  /* after the last arrival */
-#define SWAP_BPS 25e9 /* PCIe 4.0 x16, of which 31.5e9 are the wire's */
+#define DAY_S 86400.0
+#define SPAN_S_MAX (366 * DAY_S) /* of arrivals; quiet seconds take time too: reports go on */
+#define DRAIN_S 3600             /* after the last arrival */
+#define SWAP_BPS 25e9            /* PCIe 4.0 x16, of which 31.5e9 are the wire's */
 #define SEQS_MAX 256
 #define BATCH_TOKENS_MAX 2048
 #define OUTPUT_MAX 8192
@@ -66,6 +68,22 @@ static int pool_check(const struct sim_config *c, const struct sim_pool *p, stru
     return 0;
 }
 
+/* Somebody computes prompts, and somebody answers; a role row would see to both. */
+static int roles_check(const struct sim_config *c, struct err *err)
+{
+    uint64_t prefills = 0, decodes = 0;
+    if (c->role) return 0;
+    for (uint32_t p = 0; p < c->pool_count; p++) {
+        uint64_t service = 1ULL << c->pool[p].service;
+        if (c->pool[p].role != ROLE_DECODE) prefills |= service;
+        if (c->pool[p].role != ROLE_PREFILL) decodes |= service;
+    }
+    if (prefills == decodes) return 0;
+    return err_set(
+        err, -EINVAL, "a fleet with %s instances alone serves nobody: add %s ones, or --role",
+        decodes & ~prefills ? "decode" : "prefill", decodes & ~prefills ? "prefill" : "decode");
+}
+
 /* Every service of the trace has a pool, and what only knows one service gets one. */
 static int services_check(const struct sim_config *c, const struct trace *trace, struct err *err)
 {
@@ -115,7 +133,14 @@ static int config_check(const struct sim_config *c, const struct trace *trace, s
     if (c->routers == 0 || c->routers > SIM_ROUTERS_MAX) {
         return err_set(err, -EINVAL, "routers: 1 to %d, not %u", SIM_ROUTERS_MAX, c->routers);
     }
-    return services_check(c, trace, err);
+    double span_s =
+        (double)(trace->request[trace->count - 1].at_us - trace->request[0].at_us) * 1e-6;
+    if (span_s > SPAN_S_MAX) {
+        return err_set(err, -EINVAL, "the trace's arrivals span %.0f days, at most %.0f",
+                       span_s / DAY_S, SPAN_S_MAX / DAY_S);
+    }
+    int rc = services_check(c, trace, err);
+    return rc == 0 ? roles_check(c, err) : rc;
 }
 
 /* The product's own defaults; pages of 64 tokens where prompts share blocks, because as much is
@@ -244,11 +269,18 @@ static void happen(struct run *run, struct heap_node *node, int64_t until_us)
     if (run->drained) fleet_sweep(run);
 }
 
+/* When the time for draining is over. */
+static int64_t last_us(const struct run *run)
+{
+    const struct trace *t = run->trace;
+    return t->request[t->count - 1].at_us + (int64_t)(run->config.drain_s * 1e6);
+}
+
 /* The loop ends when every request has, or when the time for draining is over. */
 static void loop(struct run *run)
 {
     const struct trace *t = run->trace;
-    int64_t end_us = t->request[t->count - 1].at_us + (int64_t)(run->config.drain_s * 1e6);
+    int64_t end_us = last_us(run);
     run_at(run, &run->report, t->request[0].at_us, RANK_REPORT);
     run_at(run, &run->power_event, t->request[0].at_us, RANK_POWER);
     for (uint32_t next = 0; next < t->count || run->flights.taken > 0;) {
@@ -266,12 +298,16 @@ static void loop(struct run *run)
     }
 }
 
-/* The run ends when the last answer does, not when the time for draining is over. */
+/* The run ends when the last answer does; while one is missing, when the time for draining is over. */
 static void sum_up(struct run *run)
 {
+    const struct trace *t = run->trace;
     struct sim_result *r = run->result;
     tally_close(r);
-    run->now_us = run->trace->request[0].at_us + (int64_t)(r->span_s * 1e6);
+    int64_t from_us = t->request[0].at_us;
+    run->now_us =
+        r->ended[SIM_UNFINISHED] > 0 ? last_us(run) : from_us + (int64_t)(r->span_s * 1e6);
+    r->stood_s = (double)(run->now_us - from_us) * 1e-6;
     fleet_stop(run);
     scaling_sum_up(run);
     if (run->routed_tokens) {

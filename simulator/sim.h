@@ -136,8 +136,12 @@ struct sim_result {
     uint64_t prompt_tokens, hit_tokens, preemptions, steps, events, swaps;
     uint64_t handoffs, migrations, migrations_dropped, fetches, fetched_tokens, role_changes;
     double link_bytes, stall_s; /* K and V copied; sum over migrations without a token */
-    double hotspot; /* instances x the largest share of the prompt tokens, over ready ones */
-    double span_s;  /* first arrival to last end */
+    /* Prompt tokens a ready second of the busiest instance, over the mean of all: in a fleet that
+     * stays as it is, its share of the tokens times the number of instances. */
+    double hotspot;
+    double span_s; /* first arrival to last end */
+    double
+        stood_s; /* first arrival to the end of billing: with `drain_s` where something never ended */
     double instance_seconds, cost_usd, energy_j, gpu_seconds;
     uint32_t instances_max, scale_actions;
     uint32_t trips; /* looks of the power row at which the breaker was overdrawn */

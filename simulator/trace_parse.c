@@ -6,10 +6,15 @@
 #include "simulator/trace.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #define LINE_BLOCKS_MAX 1000000 /* of one prompt: 512 million tokens */
 
 const char *const trace_format_names[TRACE_FORMAT_COUNT] = { "auto", "azure", "mooncake", "text" };
+
+enum { AZURE_WHEN, AZURE_PROMPT, AZURE_OUTPUT, AZURE_COLUMNS };
+#define AZURE_WIDTH_MAX 16 /* columns of a file, of which three are read */
+#define NOT_AZURE "not TIMESTAMP,ContextTokens,GeneratedTokens"
 
 struct parser {
     struct trace *trace;
@@ -18,6 +23,7 @@ struct parser {
     struct buf text;  /* of this line */
     bool has_text;
     int64_t first_us;
+    uint32_t column[AZURE_COLUMNS]; /* where the header has them */
 };
 
 static int add(struct parser *p, struct trace_request *r, struct err *err)
@@ -128,6 +134,7 @@ static int read_date(struct str text, int64_t *ret)
         if (part[i] < rows[i].min || part[i] > rows[i].max) return -EINVAL;
     }
     double seconds;
+    if (str_ends(text, STR("+00:00"))) text.len -= strlen("+00:00");
     if (str_to_f64(text, &seconds) < 0 || seconds < 0 || seconds >= 61) return -EINVAL;
     /* Days since 0000-03-01: years begin in March, so that the leap day is the last. */
     int64_t year = part[0] - (part[1] <= 2), month = (part[1] + 9) % 12;
@@ -137,15 +144,45 @@ static int read_date(struct str text, int64_t *ret)
     return 0;
 }
 
+/* The parts of a line, trimmed; those that it does not have are empty. */
+static uint32_t split(struct str line, struct str ret[AZURE_WIDTH_MAX])
+{
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < AZURE_WIDTH_MAX; i++) {
+        count += line.len > 0;
+        ret[i] = str_trim(str_cut(&line, ','));
+    }
+    return count;
+}
+
+/* Columns go by their names, so that another order is not read as this one. */
+static int read_azure_names(struct parser *p, struct str line, struct err *err)
+{
+    static const char *const names[AZURE_COLUMNS] = { "TIMESTAMP", "ContextTokens",
+                                                      "GeneratedTokens" };
+    struct str part[AZURE_WIDTH_MAX];
+    uint32_t count = split(line, part);
+    for (uint32_t c = 0; c < AZURE_COLUMNS; c++) {
+        uint32_t at = 0;
+        while (at < count && !str_eq(part[at], str_from(names[c])))
+            at++;
+        if (at == count) return err_set(err, -EINVAL, NOT_AZURE ": no column %s", names[c]);
+        p->column[c] = at;
+    }
+    return 0;
+}
+
 static int read_azure(struct parser *p, struct str line, struct err *err)
 {
     struct trace_request r = { 0 };
-    struct str rest = line;
-    struct str when = str_cut(&rest, ','), in = str_cut(&rest, ','), out = rest;
+    struct str part[AZURE_WIDTH_MAX];
     uint64_t prompt, output;
-    if (read_date(str_trim(when), &r.at_us) < 0 || str_to_u64(str_trim(in), &prompt) < 0 ||
-        str_to_u64(str_trim(out), &output) < 0 || prompt > UINT32_MAX || output > UINT32_MAX) {
-        return err_set(err, -EINVAL, "not TIMESTAMP,ContextTokens,GeneratedTokens");
+    split(line, part);
+    if (read_date(part[p->column[AZURE_WHEN]], &r.at_us) < 0 ||
+        str_to_u64(part[p->column[AZURE_PROMPT]], &prompt) < 0 ||
+        str_to_u64(part[p->column[AZURE_OUTPUT]], &output) < 0 || prompt > UINT32_MAX ||
+        output > UINT32_MAX) {
+        return err_set(err, -EINVAL, NOT_AZURE);
     }
     r.prompt_tokens = (uint32_t)prompt;
     r.output_tokens = (uint32_t)output;
@@ -161,11 +198,13 @@ static int read_lines(struct parser *p, struct str text, struct err *err)
         struct str line = str_cut(&text, '\n');
         number++;
         if (str_ends(line, STR("\r"))) line.len--;
-        if (line.len == 0 || (azure && number == 1)) continue; /* Azure's first line: names */
+        if (line.len == 0) continue;
         buf_clear(&p->block);
         buf_clear(&p->text);
         p->has_text = false;
-        int rc = azure ? read_azure(p, line, err) : read_json(p, line, err);
+        int rc = !azure        ? read_json(p, line, err)
+                 : number == 1 ? read_azure_names(p, line, err)
+                               : read_azure(p, line, err);
         if (rc < 0) {
             if (err && !err->text[0]) err_set(err, rc, "larger than this program reads");
             return err_prefix(err, rc, "line %u", number);

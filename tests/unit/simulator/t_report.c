@@ -30,6 +30,7 @@ static struct report make(struct sim_outcome *outcome, uint32_t count)
                                  .prompt_tokens = 1000,
                                  .hit_tokens = 250,
                                  .span_s = 4,
+                                 .stood_s = 4,
                                  .instance_seconds = 10,
                                  .instances_max = 3,
                                  .gpu_seconds = 7200,

@@ -199,6 +199,67 @@ static void what_cannot_be_served_is_counted_as_such(void **state)
     sim_result_fini(&r);
 }
 
+/* What is left after a second of draining was paid for until then. */
+static void an_unfinished_run_is_billed_to_its_end(void **state)
+{
+    (void)state;
+    CLEANUP(trace_freep) struct trace *t = make_trace(40, 1000, false);
+    struct sim_config c = config_of("a100", 1);
+    c.drain_s = 1;
+    struct sim_result r = run(&c, t);
+    assert_true(r.ended[SIM_UNFINISHED] > 0);
+    assert_true(fabs(r.stood_s - (39 * 0.001 + 1)) < 1e-6);
+    assert_true(fabs(r.cost_usd - 3.6 * r.stood_s / 3600) < 1e-9);
+    sim_result_fini(&r);
+}
+
+/* Every third request shares its beginning, so one instance of three gets more than its part. */
+static void the_hotspot_is_the_largest_part_times_instances(void **state)
+{
+    (void)state;
+    CLEANUP(trace_freep) struct trace *t = make_trace(300, 5000, true);
+    struct sim_config c = config_of("a100", 3);
+    c.route = route_find(STR("prefix_affinity"));
+    struct sim_result r = run(&c, t);
+    double tokens[3] = { 0 }, sum = 0, most = 0;
+    for (uint32_t i = 0; i < r.offered; i++) {
+        assert_in_range(r.outcome[i].instance, 0, 2);
+        tokens[r.outcome[i].instance] += t->request[i].prompt_tokens;
+        sum += t->request[i].prompt_tokens;
+    }
+    for (uint32_t i = 0; i < 3; i++)
+        most = fmax(most, tokens[i]);
+    assert_true(fabs(r.hotspot - 3 * most / sum) < 1e-9);
+    assert_true(r.hotspot > 1);
+    sim_result_fini(&r);
+}
+
+static void what_no_table_stands_behind_is_said(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *hardware, *model;
+        uint32_t tp, batch_tokens;
+        bool extrapolated;
+    } rows[] = {
+        { "a100", "llama-3-8b", 1, 8192, false },  { "a100", "llama-3-8b", 2, 2048, false },
+        { "h100", "llama-3-8b", 1, 2048, false },  { "h100", "llama-3-8b", 1, 8192, true },
+        { "a40", "llama-3-8b", 2, 2048, true },    { "l4", "llama-3-8b", 1, 2048, true },
+        { "a100", "mixtral-8x7b", 4, 2048, true },
+    };
+    CLEANUP(trace_freep) struct trace *t = make_trace(40, 100, false);
+    for (size_t i = 0; i < COUNT_OF(rows); i++) {
+        struct sim_config c = config_of(rows[i].hardware, 1);
+        assert_int_equal(model_spec_find(str_from(rows[i].model), &c.model, NULL), 0);
+        c.pool[0].tp = rows[i].tp;
+        c.batch_tokens_max = rows[i].batch_tokens;
+        c.chunk = chunk_find(STR("budget"));
+        struct sim_result r = run(&c, t);
+        assert_int_equal(r.extrapolated, rows[i].extrapolated);
+        sim_result_fini(&r);
+    }
+}
+
 static void configurations_that_cannot_run_are_refused(void **state)
 {
     (void)state;
@@ -215,6 +276,14 @@ static void configurations_that_cannot_run_are_refused(void **state)
     c = config_of(NULL, 1);
     c.pool[c.pool_count++] = config_of("a100", 1).pool[0];
     assert_int_equal(sim_run(&c, t, &r, &err), -EINVAL);
+    for (enum role role = ROLE_PREFILL; role <= ROLE_DECODE; role++) { /* nobody does the rest */
+        c = config_of("a100", 2);
+        c.pool[0].role = role;
+        assert_int_equal(sim_run(&c, t, &r, &err), -EINVAL);
+    }
+    CLEANUP(trace_freep) struct trace *years = make_trace(3, 366LL * 86400 * 1000000, true);
+    c = config_of("a100", 1);
+    assert_int_equal(sim_run(&c, years, &r, &err), -EINVAL);
 }
 
 int main(void)
@@ -227,6 +296,9 @@ int main(void)
         cmocka_unit_test(the_future_never_enters_a_view),
         cmocka_unit_test(services_do_not_mix),
         cmocka_unit_test(what_cannot_be_served_is_counted_as_such),
+        cmocka_unit_test(an_unfinished_run_is_billed_to_its_end),
+        cmocka_unit_test(the_hotspot_is_the_largest_part_times_instances),
+        cmocka_unit_test(what_no_table_stands_behind_is_said),
         cmocka_unit_test(configurations_that_cannot_run_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

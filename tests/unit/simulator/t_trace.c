@@ -7,6 +7,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#define AZURE "TIMESTAMP,ContextTokens,GeneratedTokens\n"
+
 static struct trace *parse(const char *text, enum trace_format format)
 {
     struct trace *t = NULL;
@@ -51,6 +53,20 @@ static void azure_is_read(void **state)
     assert_int_equal(t->request[0].block_count + t->block_tokens, 0);
 }
 
+static void azure_columns_go_by_name(void **state)
+{
+    (void)state;
+    CLEANUP(trace_freep)
+    struct trace *t = parse("GeneratedTokens,TIMESTAMP,Model,ContextTokens\n"
+                            "44,2024-05-10 00:00:00.009930+00:00,x,374\n"
+                            "109,2024-05-10 00:00:01.009930+00:00,y,396\n",
+                            TRACE_AUTO);
+    assert_int_equal(t->count, 2);
+    assert_int_equal(t->request[1].at_us, 1000000);
+    assert_int_equal(t->request[1].prompt_tokens, 396);
+    assert_int_equal(t->request[1].output_tokens, 109);
+}
+
 static void texts_are_read(void **state)
 {
     (void)state;
@@ -81,7 +97,9 @@ static void wrong_lines_are_named(void **state)
         const char *says;
     } rows[] = {
         { "", TRACE_AUTO, "no requests" },
-        { "T,C,G\n", TRACE_AUTO, "no requests" },
+        { AZURE, TRACE_AUTO, "no requests" },
+        { "2024-01-01 00:00:00,1,1\n", TRACE_AUTO,
+          "line 1: not TIMESTAMP,ContextTokens,GeneratedTokens: no column" },
         { "{\"timestamp\":1,\"output_length\":1,\"hash_ids\":[]}\n", TRACE_AUTO,
           "line 1: a request without prompt tokens" },
         { "{\"timestamp\":1,\"input_length\":1}\n", TRACE_AUTO,
@@ -107,11 +125,11 @@ static void wrong_lines_are_named(void **state)
         { "{\"timestamp\":4,\"input_length\":1,\"output_length\":1,\"prompt\":\"a\"}\n"
           "{\"timestamp\":4,\"input_length\":1,\"output_length\":1}\n",
           TRACE_AUTO, "line 2: no prompt" },
-        { "T,C,G\n2024-13-01 00:00:00,1,1\n", TRACE_AUTO, "line 2: not TIMESTAMP" },
-        { "T,C,G\n2024-01-01 24:00:00,1,1\n", TRACE_AUTO, "line 2: not TIMESTAMP" },
-        { "T,C,G\n2024-01-01 00:00:00,1\n", TRACE_AUTO, "line 2: not TIMESTAMP" },
-        { "T,C,G\n2024-01-01 00:00:00,1,0\n", TRACE_AUTO, "line 2: a request without output" },
-        { "T,C,G\n2024-01-01 00:00:00,1,1\n", TRACE_MOONCAKE, "line 1: not a Mooncake" },
+        { AZURE "2024-13-01 00:00:00,1,1\n", TRACE_AUTO, "line 2: not TIMESTAMP" },
+        { AZURE "2024-01-01 24:00:00,1,1\n", TRACE_AUTO, "line 2: not TIMESTAMP" },
+        { AZURE "2024-01-01 00:00:00,1\n", TRACE_AUTO, "line 2: not TIMESTAMP" },
+        { AZURE "2024-01-01 00:00:00,1,0\n", TRACE_AUTO, "line 2: a request without output" },
+        { AZURE "2024-01-01 00:00:00,1,1\n", TRACE_MOONCAKE, "line 1: not a Mooncake" },
     };
     for (size_t i = 0; i < COUNT_OF(rows); i++) {
         struct err err = { 0 };
@@ -210,7 +228,7 @@ static void shapes_come_in_their_order(void **state)
 static void one_request_is_copied(void **state)
 {
     (void)state;
-    CLEANUP(trace_freep) struct trace *t = parse("T,C,G\n2024-01-01 00:00:00,5,3\n", TRACE_AUTO);
+    CLEANUP(trace_freep) struct trace *t = parse(AZURE "2024-01-01 00:00:00,5,3\n", TRACE_AUTO);
     assert_int_equal(trace_shape(t, 0, 3, 1, NULL), 0);
     assert_int_equal(t->count, 3);
     assert_int_equal(t->request[2].at_us, 0);
@@ -219,13 +237,10 @@ static void one_request_is_copied(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(mooncake_is_read),
-        cmocka_unit_test(azure_is_read),
-        cmocka_unit_test(texts_are_read),
-        cmocka_unit_test(wrong_lines_are_named),
-        cmocka_unit_test(copies_are_superposed),
-        cmocka_unit_test(sessions_stay_in_order),
-        cmocka_unit_test(shapes_come_in_their_order),
+        cmocka_unit_test(mooncake_is_read),         cmocka_unit_test(azure_is_read),
+        cmocka_unit_test(azure_columns_go_by_name), cmocka_unit_test(texts_are_read),
+        cmocka_unit_test(wrong_lines_are_named),    cmocka_unit_test(copies_are_superposed),
+        cmocka_unit_test(sessions_stay_in_order),   cmocka_unit_test(shapes_come_in_their_order),
         cmocka_unit_test(one_request_is_copied),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
