@@ -9,7 +9,7 @@
  *
  * SkyServe's spot placer with dynamic fallback (SpotHedge). Its number of extra instances is a
  * setting; one here. Deviation: zones are a pool's spot offers, and a refusal of capacity marks a
- * zone as a preemption does. */
+ * zone as a preemption does; a marked zone is asked where nothing else is left. */
 #include "base/core/bits.h"
 #include "policies/place_rows.h"
 
@@ -66,6 +66,15 @@ static void fill_on_demand(const struct place_view *view, uint32_t count, uint32
     if (at != PLACE_NONE) want[at] += count;
 }
 
+/* With neither an active zone nor on demand to be had, a marked zone is better than none. */
+static void leave_none_out(const struct place_view *view, uint32_t *want)
+{
+    uint32_t there = 0, at = place_cheapest(view, NULL);
+    for (uint32_t i = 0; i < view->offer_count; i++)
+        there += want[i];
+    if (at != PLACE_NONE && there < view->target) want[at] += view->target - there;
+}
+
 static void choose(void *state, const struct place_view *view, int64_t now_us, struct rng *rng,
                    struct place_verdict *ret)
 {
@@ -91,6 +100,7 @@ static void choose(void *state, const struct place_view *view, int64_t now_us, s
     uint32_t gap = spots > ready ? spots - ready : 0;
     if (gap > 0) v.reason = "spot instances are missing: on demand until they are ready";
     fill_on_demand(view, min_u32(view->target, gap), v.want);
+    leave_none_out(view, v.want);
     place_finish(view, &v);
     *ret = v;
 }
