@@ -7,7 +7,6 @@
 
 #define EXIT_FAILED 1
 #define EXIT_USAGE 2
-#define EXIT_NOT_READY 3
 #define EXIT_TIMED_OUT 124
 
 struct command {

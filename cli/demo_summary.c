@@ -92,8 +92,8 @@ int demo_summary_write(const struct demo *d, struct err *err)
     json_object(&w);
     load_requests_json(&w, &r.growth);
     load_tokens_json(&w, &r.growth);
-    load_quantiles_json(&w, "ttft_s", &r.growth.ttft_s);
-    load_quantiles_json(&w, "tpot_s", &r.growth.tpot_s);
+    stats_quantiles_json(&w, "ttft_s", &r.growth.ttft_s);
+    stats_quantiles_json(&w, "tpot_s", &r.growth.tpot_s);
     load_slo_json(&w, &r.growth);
     put_fleet(&w, d);
     json_key(&w, "length_prediction");
@@ -107,7 +107,7 @@ int demo_summary_write(const struct demo *d, struct err *err)
         json_key(&w, demo_arm_policy[i]);
         json_object(&w);
         load_requests_json(&w, &r.arm[i]);
-        load_quantiles_json(&w, "ttft_s", &r.arm[i].ttft_s);
+        stats_quantiles_json(&w, "ttft_s", &r.arm[i].ttft_s);
         load_tokens_json(&w, &r.arm[i]);
         json_object_end(&w);
     }

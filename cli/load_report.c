@@ -3,39 +3,10 @@
 
 #include "base/core/bits.h"
 
+#include <math.h>
 #include <stdlib.h>
 
 #define PAIRS_FROM 2000 /* concordance compares the pairs of at most so many requests */
-
-static int by_value(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-/* Nearest rank: the least value that q of all values do not exceed. */
-static double at_rank(const double *sorted, uint32_t count, double q)
-{
-    double rank = q * (double)count;
-    uint32_t index = (uint32_t)rank;
-    if ((double)index == rank && index > 0) index--;
-    return sorted[min_u32(index, count - 1)];
-}
-
-static struct load_quantiles quantiles(double *value, uint32_t count)
-{
-    struct load_quantiles q = { .count = count };
-    if (count == 0) return q;
-    qsort(value, count, sizeof *value, by_value);
-    double sum = 0;
-    for (uint32_t i = 0; i < count; i++)
-        sum += value[i];
-    q.mean = sum / (double)count;
-    q.p50 = at_rank(value, count, 0.50);
-    q.p90 = at_rank(value, count, 0.90);
-    q.p99 = at_rank(value, count, 0.99);
-    return q;
-}
 
 static double tpot_s(const struct load_sample *s)
 {
@@ -112,10 +83,10 @@ int load_report_make(const struct load_sample *sample, uint32_t count,
     if (rc == 0) {
         for (size_t i = 0; i < itl_count; i++)
             gap[i] = (double)itl_s[i];
-        r.itl_s = quantiles(gap, (uint32_t)itl_count);
-        r.ttft_s = quantiles(t.ttft, t.ttft_count);
-        r.e2e_s = quantiles(t.e2e, t.ttft_count);
-        r.tpot_s = quantiles(t.tpot, t.tpot_count);
+        r.itl_s = stats_quantiles(gap, (uint32_t)itl_count);
+        r.ttft_s = stats_quantiles(t.ttft, t.ttft_count);
+        r.e2e_s = stats_quantiles(t.e2e, t.ttft_count);
+        r.tpot_s = stats_quantiles(t.tpot, t.tpot_count);
         judge_predictions(t.predicted, t.predicted_count, &r);
         r.goodput_rps = r.duration_s > 0 ? r.attainment / r.duration_s : 0;
         if (r.sent > 0) r.attainment /= (double)r.sent;
@@ -127,17 +98,6 @@ int load_report_make(const struct load_sample *sample, uint32_t count,
     free(t.predicted);
     free(gap);
     return rc;
-}
-
-void load_quantiles_json(struct json_writer *w, const char *name, const struct load_quantiles *q)
-{
-    json_key(w, name);
-    json_object(w);
-    json_kv_f64(w, "mean", q->mean);
-    json_kv_f64(w, "p50", q->p50);
-    json_kv_f64(w, "p90", q->p90);
-    json_kv_f64(w, "p99", q->p99);
-    json_object_end(w);
 }
 
 void load_requests_json(struct json_writer *w, const struct load_report *r)
@@ -181,10 +141,10 @@ void load_report_json(const struct load_report *r, struct json_writer *w)
     }
     json_object_end(w);
     load_tokens_json(w, r);
-    load_quantiles_json(w, "ttft_s", &r->ttft_s);
-    load_quantiles_json(w, "tpot_s", &r->tpot_s);
-    load_quantiles_json(w, "itl_s", &r->itl_s);
-    load_quantiles_json(w, "e2e_s", &r->e2e_s);
+    stats_quantiles_json(w, "ttft_s", &r->ttft_s);
+    stats_quantiles_json(w, "tpot_s", &r->tpot_s);
+    stats_quantiles_json(w, "itl_s", &r->itl_s);
+    stats_quantiles_json(w, "e2e_s", &r->e2e_s);
     load_slo_json(w, r);
     json_kv_f64(w, "goodput_rps", r->goodput_rps);
     json_kv_f64(w, "duration_s", r->duration_s);
@@ -196,9 +156,9 @@ void load_report_json(const struct load_report *r, struct json_writer *w)
     json_object_end(w);
 }
 
-static void row(struct buf *out, const char *name, const struct load_quantiles *q)
+static void row(struct buf *out, const char *name, const struct stats_quantiles *q)
 {
-    if (q->count == 0) return;
+    if (isnan(q->mean)) return;
     buf_printf(out, "%-6s %9.1f %9.1f %9.1f %9.1f\n", name, 1e3 * q->mean, 1e3 * q->p50,
                1e3 * q->p90, 1e3 * q->p99);
 }

@@ -1,6 +1,6 @@
 /* load_report.h - what a load run showed: percentiles, goodput, failures by kind.
  *
- * Layer:   cli (base/core)
+ * Layer:   cli (simulator/stats, base/core)
  * Rules:   (1) a request that failed is a miss: it counts as offered and never meets the SLO
  *          (2) percentiles are exact, over requests that were answered whole
  *          (3) TPOT of a request is (end - first token) / (tokens - 1), for two tokens or more
@@ -8,11 +8,7 @@
 #pragma once
 #include "base/core/json.h"
 #include "cli/load_run.h"
-
-struct load_quantiles {
-    uint32_t count; /* 0: nothing was measured and the rest is 0 */
-    double mean, p50, p90, p99;
-};
+#include "simulator/stats.h"
 
 struct load_slo {
     double ttft_s, tpot_s;
@@ -22,7 +18,7 @@ struct load_report {
     uint32_t sent, ok, failed;
     uint32_t failed_by[LOAD_OUTCOME_COUNT];
     uint64_t prompt_tokens, cached_tokens, output_tokens;
-    struct load_quantiles ttft_s, tpot_s, itl_s, e2e_s;
+    struct stats_quantiles ttft_s, tpot_s, itl_s, e2e_s;
     double duration_s; /* from the start to the last end */
     struct load_slo slo;
     double attainment;  /* share of sent requests within the SLO */
@@ -39,9 +35,8 @@ int load_report_make(const struct load_sample *sample, uint32_t count,
 void load_report_json(const struct load_report *r, struct json_writer *w); /* one object */
 int load_report_table(const struct load_report *r, struct buf *out);
 
-/* Members of that object: {"mean", "p50", "p90", "p99"}, {"sent", "ok", "failed"}, {"prompt",
- * "cached", "generated"}, {"ttft_s", "tpot_s", "attainment"}. */
-void load_quantiles_json(struct json_writer *w, const char *name, const struct load_quantiles *q);
+/* Members of that object: {"sent", "ok", "failed"}, {"prompt", "cached", "generated"}, {"ttft_s",
+ * "tpot_s", "attainment"}. */
 void load_requests_json(struct json_writer *w, const struct load_report *r);
 void load_tokens_json(struct json_writer *w, const struct load_report *r);
 void load_slo_json(struct json_writer *w, const struct load_report *r);

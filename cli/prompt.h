@@ -10,8 +10,6 @@
 #pragma once
 #include "base/core/buf.h"
 
-#define PROMPT_BLOCK_TOKENS 32 /* what a 512-token block of a trace becomes by default */
-
 /* One block: sentences of about `tokens` tokens, given `tokens_per_word` of the model. */
 int prompt_block(uint64_t seed, uint64_t id, uint32_t tokens, double tokens_per_word,
                  struct buf *out);

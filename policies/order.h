@@ -30,9 +30,8 @@ struct order_policy {
     const char *source;
     uint32_t state_size;
     bool preempts;
-    bool uses_hits;       /* the scheduler looks again for cached beginnings while sessions wait */
-    bool swaps_early;     /* pages of preempted sessions leave before they are needed */
-    bool needs_predicted; /* without a prediction it orders by the mean of answers: all alike */
+    bool uses_hits;   /* the scheduler looks again for cached beginnings while sessions wait */
+    bool swaps_early; /* pages of preempted sessions leave before they are needed */
 
     /* *ret comes as { base 0, slope 0, from and tie at arrival, again never }. May write the
      * session's scratch.order. */

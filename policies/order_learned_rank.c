@@ -62,7 +62,6 @@ const struct order_policy order_learned_rank = {
     .about = "by a learned rank; who waited through 200 steps goes first for 10",
     .source = "Learning to Rank (arXiv 2408.15792), vllm-ltr",
     .state_size = sizeof(struct ranker),
-    .needs_predicted = true,
     .rank = rank,
     .observe = observe,
 };

@@ -21,6 +21,5 @@ const struct order_policy order_sjf_output = {
     .name = "sjf_output",
     .about = "shortest predicted answer first, with ageing",
     .source = "SSJF (arXiv 2404.08509)",
-    .needs_predicted = true,
     .rank = rank,
 };

@@ -60,7 +60,6 @@ const struct order_policy order_skip_predict = {
     .source = "SkipPredict (arXiv 2402.03564)",
     .state_size = sizeof(struct lengths),
     .preempts = true,
-    .needs_predicted = true,
     .rank = rank,
     .yields = yields,
     .observe = observe,

@@ -37,7 +37,6 @@ const struct order_policy order_srtf = {
     .about = "shortest remaining work first; preempts those in the first 0.8 of their answer",
     .source = "TRAIL (arXiv 2410.01035)",
     .preempts = true,
-    .needs_predicted = true,
     .rank = rank,
     .yields = yields,
 };

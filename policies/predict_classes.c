@@ -56,27 +56,28 @@ static void estimate(const struct class_model *m, const double p[CLASSES_MAX],
     }
 }
 
-void class_decide(const void *state, const struct predict_features *f, struct predict_verdict *ret)
+static void foretell(const struct class_model *m, const struct predict_features *f,
+                     struct length_estimate *ret)
 {
-    const struct class_model *m = state;
     struct text_features t;
-    struct length_estimate e;
     double p[CLASSES_MAX];
     text_features(f, &t);
     probabilities(m, &t, p);
-    estimate(m, p, &e);
+    estimate(m, p, ret);
+}
+
+void class_decide(const void *state, const struct predict_features *f, struct predict_verdict *ret)
+{
+    const struct class_model *m = state;
+    struct length_estimate e;
+    foretell(m, f, &e);
     length_verdict(&e, &m->p90, f->output_max, ret);
 }
 
 double class_remaining(const void *state, const struct predict_features *f, uint32_t generated)
 {
-    const struct class_model *m = state;
-    struct text_features t;
     struct length_estimate e;
-    double p[CLASSES_MAX];
-    text_features(f, &t);
-    probabilities(m, &t, p);
-    estimate(m, p, &e);
+    foretell(state, f, &e);
     return length_left(&e, f->output_max, generated);
 }
 

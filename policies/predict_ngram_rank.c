@@ -20,20 +20,6 @@
 #define LABEL_TOKENS 10.0f
 #define SCORE_MAX 30.0 /* exp of it still adds up */
 
-static void init(void *state)
-{
-    rank_init(state);
-}
-
-static void decide(const void *state, const struct predict_features *f, struct predict_verdict *ret)
-{
-    const struct rank_model *m = state;
-    struct text_features t;
-    text_features(f, &t);
-    rank_verdict(m, rank_score(m, &t), f->output_max, ret);
-    ret->samples = m->finished;
-}
-
 /* Indices of the window, longest first; equal labels in the order they ended. */
 static void sort_longest(const struct rank_model *m, uint32_t ret[RANK_WINDOW])
 {
@@ -74,19 +60,14 @@ static void observe(void *state, const struct predict_features *f, uint32_t toke
     if (rank_observe(m, &t, tokens, censored) && m->filled % RANK_WINDOW == 0) learn(m);
 }
 
-static void merge(void *state, const void *other)
-{
-    rank_merge(state, other);
-}
-
 const struct predict_policy predict_ngram_rank = {
     .name = "ngram_rank",
     .about = "ListMLE over windows of 32 finished requests: learns the order, not the length",
     .source = "Learning to Rank (2408.15792), on hashed words instead of OPT",
     .needs = PREDICT_TEXT,
     .state_size = sizeof(struct rank_model),
-    .init = init,
-    .decide = decide,
+    .init = rank_init,
+    .decide = rank_decide,
     .observe = observe,
-    .merge = merge,
+    .merge = rank_merge,
 };

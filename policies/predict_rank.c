@@ -5,8 +5,9 @@
 
 #define STATS_MAX 512.0 /* scores that mean and deviation remember */
 
-void rank_init(struct rank_model *m)
+void rank_init(void *state)
 {
+    struct rank_model *m = state;
     memset(m, 0, sizeof *m);
     m->score_var = 1;
 }
@@ -41,10 +42,12 @@ static void means(const struct rank_model *m, double ret[RANK_BINS])
     }
 }
 
-void rank_verdict(const struct rank_model *m, double score, uint32_t output_max,
-                  struct predict_verdict *ret)
+void rank_decide(const void *state, const struct predict_features *f, struct predict_verdict *ret)
 {
-    double place = place_of(m, score), mean[RANK_BINS];
+    const struct rank_model *m = state;
+    struct text_features t;
+    text_features(f, &t);
+    double place = place_of(m, rank_score(m, &t)), mean[RANK_BINS];
     struct length_estimate e;
     estimate(m, (uint32_t)place, &e);
     means(m, mean);
@@ -52,7 +55,8 @@ void rank_verdict(const struct rank_model *m, double score, uint32_t output_max,
     uint32_t low = (uint32_t)at, high = low + 1 < RANK_BINS ? low + 1 : low;
     /* The last term keeps scores apart where the means are flat; it is below a token. */
     e.mean = mean[low] + (at - low) * (mean[high] - mean[low]) + place / RANK_BINS;
-    length_verdict(&e, &m->p90, output_max, ret);
+    length_verdict(&e, &m->p90, f->output_max, ret);
+    ret->samples = m->finished;
 }
 
 bool rank_observe(struct rank_model *m, const struct text_features *t, uint32_t tokens,
@@ -77,8 +81,10 @@ bool rank_observe(struct rank_model *m, const struct text_features *t, uint32_t 
     return true;
 }
 
-void rank_merge(struct rank_model *m, const struct rank_model *other)
+void rank_merge(void *state, const void *from)
 {
+    struct rank_model *m = state;
+    const struct rank_model *other = from;
     double all = m->finished + other->finished;
     if (other->finished == 0) return;
     linear_merge(m->weight, other->weight, RANK_SLOTS);

@@ -30,13 +30,14 @@ struct rank_model {
     struct length_hist all, bin[RANK_BINS];
 };
 
-void rank_init(struct rank_model *m);
 double rank_score(const struct rank_model *m, const struct text_features *t);
-void rank_verdict(const struct rank_model *m, double score, uint32_t output_max,
-                  struct predict_verdict *ret);
+
+/* A row's functions; its state is a rank_model. */
+void rank_init(void *state);
+void rank_decide(const void *state, const struct predict_features *f, struct predict_verdict *ret);
+void rank_merge(void *state, const void *from);
 
 /* Calibrates on a finished request and puts it into the window; false when it taught nothing. The
  * weights are the caller's to step. */
 bool rank_observe(struct rank_model *m, const struct text_features *t, uint32_t tokens,
                   bool censored);
-void rank_merge(struct rank_model *m, const struct rank_model *other);

@@ -13,20 +13,6 @@
 #define RATE 0.2
 #define PAIRS 8
 
-static void init(void *state)
-{
-    rank_init(state);
-}
-
-static void decide(const void *state, const struct predict_features *f, struct predict_verdict *ret)
-{
-    const struct rank_model *m = state;
-    struct text_features t;
-    text_features(f, &t);
-    rank_verdict(m, rank_score(m, &t), f->output_max, ret);
-    ret->samples = m->finished;
-}
-
 static void compare(struct rank_model *m, const struct rank_item *a, const struct rank_item *b)
 {
     if (a->tokens == b->tokens) return;
@@ -49,19 +35,14 @@ static void observe(void *state, const struct predict_features *f, uint32_t toke
     }
 }
 
-static void merge(void *state, const void *other)
-{
-    rank_merge(state, other);
-}
-
 const struct predict_policy predict_ssjf_pairwise = {
     .name = "ssjf_pairwise",
     .about = "which of two answers is longer, learned from neighbouring ends",
     .source = "SSJF (2404.08509), pairwise, on hashed words instead of BERT",
     .needs = PREDICT_TEXT,
     .state_size = sizeof(struct rank_model),
-    .init = init,
-    .decide = decide,
+    .init = rank_init,
+    .decide = rank_decide,
     .observe = observe,
-    .merge = merge,
+    .merge = rank_merge,
 };

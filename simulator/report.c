@@ -2,7 +2,6 @@
 #include "simulator/report.h"
 
 #include "base/core/bits.h"
-#include "simulator/stats.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -21,18 +20,14 @@ static void add(struct series *s, double value)
     s->sum += value;
 }
 
-static struct report_quantiles summarise(struct series *s, uint32_t misses)
+static struct stats_quantiles summarise(struct series *s, uint32_t misses)
 {
     uint32_t completed = s->count;
     for (uint32_t i = 0; i < misses; i++)
         s->value[s->count++] = INFINITY;
-    stats_sort(s->value, s->count);
-    return (struct report_quantiles){
-        .mean = completed > 0 ? s->sum / completed : (double)NAN,
-        .p50 = stats_quantile_sorted(s->value, s->count, 0.50),
-        .p90 = stats_quantile_sorted(s->value, s->count, 0.90),
-        .p99 = stats_quantile_sorted(s->value, s->count, 0.99),
-    };
+    struct stats_quantiles q = stats_quantiles(s->value, s->count);
+    q.mean = completed > 0 ? s->sum / completed : (double)NAN;
+    return q;
 }
 
 static double seconds(int64_t from_us, int64_t to_us)
@@ -60,10 +55,10 @@ static uint32_t measure(const struct sim_result *result, const struct report *r,
     return good;
 }
 
-static struct report_quantiles gaps(const struct sim_histogram *h)
+static struct stats_quantiles gaps(const struct sim_histogram *h)
 {
-    if (h->total == 0) return (struct report_quantiles){ NAN, NAN, NAN, NAN };
-    return (struct report_quantiles){
+    if (h->total == 0) return (struct stats_quantiles){ NAN, NAN, NAN, NAN };
+    return (struct stats_quantiles){
         .mean = h->sum_us * 1e-6 / (double)h->total,
         .p50 = sim_histogram_quantile_s(h, 0.50),
         .p90 = sim_histogram_quantile_s(h, 0.90),
@@ -98,6 +93,11 @@ static struct report copy_figures(const struct sim_config *c, const struct sim_r
         .swaps = s->swaps,
         .handoffs = s->handoffs,
         .migrations = s->migrations,
+        .migrations_dropped = s->migrations_dropped,
+        .fetches = s->fetches,
+        .fetched_tokens = s->fetched_tokens,
+        .role_changes = s->role_changes,
+        .breaker_trips = s->trips,
         .link_gb = s->link_bytes / 1e9,
         .stall_s = s->stall_s,
         .instances_mean = s->stood_s > 0 ? s->instance_seconds / s->stood_s : s->instances_max,
@@ -145,17 +145,6 @@ static double per(double count, double seconds_spent)
 
 /* ---- JSON ----------------------------------------------------------------------------------- */
 
-static void put_quantiles(struct json_writer *w, const char *name, const struct report_quantiles *q)
-{
-    json_key(w, name);
-    json_object(w);
-    json_kv_f64(w, "mean", q->mean);
-    json_kv_f64(w, "p50", q->p50);
-    json_kv_f64(w, "p90", q->p90);
-    json_kv_f64(w, "p99", q->p99);
-    json_object_end(w);
-}
-
 static void put_requests(struct json_writer *w, const struct report *r)
 {
     json_key(w, "requests");
@@ -190,10 +179,10 @@ void report_json(const struct report *r, struct json_writer *w)
 {
     json_object(w);
     put_requests(w, r);
-    put_quantiles(w, "ttft_s", &r->ttft_s);
-    put_quantiles(w, "tpot_s", &r->tpot_s);
-    put_quantiles(w, "itl_s", &r->itl_s);
-    put_quantiles(w, "jct_s", &r->jct_s);
+    stats_quantiles_json(w, "ttft_s", &r->ttft_s);
+    stats_quantiles_json(w, "tpot_s", &r->tpot_s);
+    stats_quantiles_json(w, "itl_s", &r->itl_s);
+    stats_quantiles_json(w, "jct_s", &r->jct_s);
     json_key(w, "slo");
     json_object(w);
     json_kv_f64(w, "ttft_s", r->slo_ttft_s);
@@ -207,6 +196,9 @@ void report_json(const struct report *r, struct json_writer *w)
     json_kv_u64(w, "swaps", r->swaps);
     json_kv_u64(w, "handoffs", r->handoffs);
     json_kv_u64(w, "migrations", r->migrations);
+    json_kv_u64(w, "migrations_dropped", r->migrations_dropped);
+    json_kv_u64(w, "fetches", r->fetches);
+    json_kv_u64(w, "fetched_tokens", r->fetched_tokens);
     json_kv_f64(w, "link_gb", r->link_gb);
     json_kv_f64(w, "stall_s", r->stall_s);
     json_key(w, "instances");
@@ -219,6 +211,8 @@ void report_json(const struct report *r, struct json_writer *w)
     json_kv_f64(w, "cost_usd", r->cost_usd);
     json_kv_f64(w, "energy_kwh", r->energy_kwh);
     json_kv_u64(w, "scale_actions", r->scale_actions);
+    json_kv_u64(w, "role_changes", r->role_changes);
+    json_kv_u64(w, "breaker_trips", r->breaker_trips);
     json_kv_bool(w, "extrapolated", r->extrapolated);
     put_sim(w, r);
     json_object_end(w);
@@ -235,7 +229,7 @@ static void put_cell(struct buf *out, double value, int digits)
     }
 }
 
-static void put_row(struct buf *out, const char *name, const struct report_quantiles *q, int digits)
+static void put_row(struct buf *out, const char *name, const struct stats_quantiles *q, int digits)
 {
     buf_printf(out, "%-9s", name);
     put_cell(out, q->mean, digits);
@@ -253,6 +247,39 @@ static void put_counts(struct buf *out, const struct report *r)
     if (r->too_long) buf_printf(out, ", %u too long", r->too_long);
     if (r->failed) buf_printf(out, ", %u failed", r->failed);
     buf_byte(out, '\n');
+}
+
+static void put_moves(struct buf *out, const struct report *r)
+{
+    if (r->handoffs + r->migrations + r->migrations_dropped + r->fetches == 0) return;
+    buf_printf(out, "moves     %llu handoffs, %llu migrations", (unsigned long long)r->handoffs,
+               (unsigned long long)r->migrations);
+    if (r->migrations_dropped)
+        buf_printf(out, " (%llu given up)", (unsigned long long)r->migrations_dropped);
+    if (r->fetches) {
+        buf_printf(out, ", %llu fetches of %llu tokens", (unsigned long long)r->fetches,
+                   (unsigned long long)r->fetched_tokens);
+    }
+    buf_printf(out, "; %.1f GB copied, %.3f s stood\n", r->link_gb, r->stall_s);
+}
+
+static void put_fleet(struct buf *out, const struct report *r)
+{
+    buf_printf(out, "fleet     %.2f instances, at most %.0f; %.3f GPU-hours", r->instances_mean,
+               r->instances_max, r->gpu_hours);
+    if (!isnan(r->instances_floor_mean))
+        buf_printf(out, ", %.2f until back at its floor", r->instances_floor_mean);
+    if (!isnan(r->cost_usd)) buf_printf(out, ", $%.2f", r->cost_usd);
+    if (!isnan(r->energy_kwh)) buf_printf(out, ", %.2f kWh", r->energy_kwh);
+    const struct {
+        uint64_t count;
+        const char *what;
+    } rest[] = { { r->scale_actions, "scale actions" },
+                 { r->role_changes, "changes of role" },
+                 { r->breaker_trips, "looks with the breaker overdrawn" } };
+    for (size_t i = 0; i < COUNT_OF(rest); i++)
+        if (rest[i].count)
+            buf_printf(out, ", %llu %s", (unsigned long long)rest[i].count, rest[i].what);
 }
 
 int report_table(const struct report *r, struct buf *out)
@@ -274,20 +301,8 @@ int report_table(const struct report *r, struct buf *out)
     buf_printf(out, "engines   %llu steps, %llu preemptions, %llu swaps\n",
                (unsigned long long)r->steps, (unsigned long long)r->preemptions,
                (unsigned long long)r->swaps);
-    if (r->handoffs + r->migrations) {
-        buf_printf(out, "moves     %llu handoffs, %llu migrations; %.1f GB copied, %.3f s stood\n",
-                   (unsigned long long)r->handoffs, (unsigned long long)r->migrations, r->link_gb,
-                   r->stall_s);
-    }
-    buf_printf(out, "fleet     %.2f instances, at most %.0f; %.3f GPU-hours", r->instances_mean,
-               r->instances_max, r->gpu_hours);
-    if (!isnan(r->instances_floor_mean))
-        buf_printf(out, ", %.2f until back at its floor", r->instances_floor_mean);
-    if (!isnan(r->cost_usd)) buf_printf(out, ", $%.2f", r->cost_usd);
-    if (!isnan(r->energy_kwh)) buf_printf(out, ", %.2f kWh", r->energy_kwh);
-    if (r->scale_actions) {
-        buf_printf(out, ", %llu scale actions", (unsigned long long)r->scale_actions);
-    }
+    put_moves(out, r);
+    put_fleet(out, r);
     buf_printf(out, "\nsim       seed %llu, digest %016llx, %.2f s of CPU",
                (unsigned long long)r->seed, (unsigned long long)r->digest, r->cpu_s);
     if (r->cpu_s > 0) {

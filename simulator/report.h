@@ -13,18 +13,16 @@
 #pragma once
 #include "base/core/json.h"
 #include "simulator/sim.h"
-
-struct report_quantiles {
-    double mean, p50, p90, p99; /* NAN when there was nothing to measure */
-};
+#include "simulator/stats.h"
 
 struct report {
     uint32_t offered, completed, rejected, unfinished, too_long, failed;
-    struct report_quantiles ttft_s, tpot_s, itl_s, jct_s;
+    struct stats_quantiles ttft_s, tpot_s, itl_s, jct_s;
     double slo_ttft_s, slo_tpot_s;
     double attainment, goodput_rps;
     double token_hit_ratio, hotspot;
-    uint64_t preemptions, swaps, handoffs, migrations;
+    uint64_t preemptions, swaps, handoffs, migrations, migrations_dropped, fetches, fetched_tokens;
+    uint64_t role_changes, breaker_trips;
     double link_gb, stall_s; /* K and V copied; sum over migrations without a token */
     double instances_mean, instances_max;
     double instances_floor_mean; /* until the fleet was back at its floor; NAN: nothing scales */

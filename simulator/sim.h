@@ -96,7 +96,6 @@ struct sim_config {
     const struct sim_control_setup *scaling;
     bool scaling_clairvoyant; /* the bound decides, not the row */
     double drain_s;           /* after the last arrival; what is not done by then is unfinished */
-    bool random_ties_off;
 };
 
 static inline const struct model_spec *sim_pool_model(const struct sim_config *c,

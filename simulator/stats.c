@@ -61,3 +61,25 @@ double stats_quantile_sorted(const double *sorted, uint32_t count, double q)
     uint32_t index = rank < 1 ? 0 : (uint32_t)rank - 1;
     return sorted[min_u32(index, count - 1)];
 }
+
+struct stats_quantiles stats_quantiles(double *value, uint32_t count)
+{
+    stats_sort(value, count);
+    return (struct stats_quantiles){
+        .mean = stats_mean(value, count).mean,
+        .p50 = stats_quantile_sorted(value, count, 0.50),
+        .p90 = stats_quantile_sorted(value, count, 0.90),
+        .p99 = stats_quantile_sorted(value, count, 0.99),
+    };
+}
+
+void stats_quantiles_json(struct json_writer *w, const char *name, const struct stats_quantiles *q)
+{
+    json_key(w, name);
+    json_object(w);
+    json_kv_f64(w, "mean", q->mean);
+    json_kv_f64(w, "p50", q->p50);
+    json_kv_f64(w, "p90", q->p90);
+    json_kv_f64(w, "p99", q->p99);
+    json_object_end(w);
+}

@@ -1,10 +1,10 @@
 /* stats.h - what a few runs say about all: means with Student's 95 % interval.
  *
- * Layer:   simulator (libc)
+ * Layer:   simulator (base/core)
  * Threads: pure
  */
 #pragma once
-#include <stdint.h>
+#include "base/core/json.h"
 
 struct stats_mean {
     uint32_t count;
@@ -20,7 +20,16 @@ struct stats_mean stats_paired(const double *value, const double *base, uint32_t
 /* The 97.5th percentile of Student's distribution with `freedom` (at least 1) degrees. */
 double stats_t975(uint32_t freedom);
 
-/* Sorts and takes the nearest rank: the least value that a share `q` of all do not exceed; NAN of
- * none. */
+/* The nearest rank: the least value that a share `q` of all do not exceed; NAN of none. */
 double stats_quantile_sorted(const double *sorted, uint32_t count, double q);
 void stats_sort(double *value, uint32_t count);
+
+struct stats_quantiles {
+    double mean, p50, p90, p99; /* NAN when there was nothing to measure */
+};
+
+/* Sorts them. */
+struct stats_quantiles stats_quantiles(double *value, uint32_t count);
+
+/* A member of the open object: {"mean", "p50", "p90", "p99"}; what is no number is null. */
+void stats_quantiles_json(struct json_writer *w, const char *name, const struct stats_quantiles *q);

@@ -552,11 +552,6 @@ void config_free(struct config *c)
     free(c);
 }
 
-const struct config_schema *config_schema_of(const struct config *c)
-{
-    return c->schema;
-}
-
 const void *config_section_get(const struct config *c, const char *name)
 {
     const struct config_field *f = config_field_find(&c->root, str_from(name), NULL);

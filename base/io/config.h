@@ -146,7 +146,6 @@ static inline void config_freep(struct config **c)
 /* The section's struct (or its struct config_records for a list section), filled with defaults
  * where nothing was said. Must be a section of the schema. */
 const void *config_section_get(const struct config *c, const char *name);
-const struct config_schema *config_schema_of(const struct config *c);
 
 /* A file may leave out what a role does not need, so the required values of a plain section are
  * asked for by the role that runs on it (in lists of records they are checked at load). -EINVAL

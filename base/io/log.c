@@ -47,7 +47,7 @@ void log_set_fd(int fd)
     __atomic_store_n(&log_fd, fd, __ATOMIC_RELAXED);
 }
 
-bool log_enabled(enum log_level level)
+static bool log_enabled(enum log_level level)
 {
     return (int)level >= __atomic_load_n(&level_least, __ATOMIC_RELAXED);
 }

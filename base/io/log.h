@@ -27,7 +27,6 @@ void log_set_fd(int fd);                  /* 2 until said otherwise */
  * lengths hh h l ll z j t. */
 void log_event(enum log_level level, const char *event, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
-bool log_enabled(enum log_level level);
 
 /* Lines that could not be written (full pipe, closed stderr) since the start. */
 uint64_t log_lost(void);

@@ -328,35 +328,6 @@ void metric_snapshot(const struct metric_series *s, struct metric_snapshot *ret)
     ret->sum = bits_double(__atomic_load_n(&s->value, __ATOMIC_RELAXED));
 }
 
-static uint64_t count_since(const struct metric_snapshot *now, const struct metric_snapshot *since,
-                            uint32_t bucket)
-{
-    uint64_t before = since ? since->counts[bucket] : 0;
-    return now->counts[bucket] > before ? now->counts[bucket] - before : 0;
-}
-
-double metric_quantile(const struct metric_snapshot *now, const struct metric_snapshot *since,
-                       double q)
-{
-    must(now->bucket_count > 0 && (!since || since->bucket_count == now->bucket_count));
-    uint64_t total = 0;
-    for (uint32_t i = 0; i <= now->bucket_count; i++)
-        total += count_since(now, since, i);
-    if (total == 0 || isnan(q)) return (double)NAN;
-    double rank = fmin(fmax(q, 0), 1) * (double)total, below = 0;
-    uint32_t last = 0; /* bucket of the rank: the first that reaches it and holds something */
-    for (; last < now->bucket_count; last++) {
-        double here = (double)count_since(now, since, last);
-        if (here > 0 && below + here >= rank) break;
-        below += here;
-    }
-    if (last == now->bucket_count) return now->bounds[last - 1];
-    /* The lowest bucket is taken to start at 0, or at its bound when that is not above 0. */
-    double upper = now->bounds[last];
-    double lower = last > 0 ? now->bounds[last - 1] : fmin(upper, 0);
-    return lower + (upper - lower) * (rank - below) / (double)count_since(now, since, last);
-}
-
 /* ---- text ---- */
 
 static void put_number(struct buf *out, double v)

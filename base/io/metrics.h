@@ -78,11 +78,6 @@ struct metric_snapshot {
 };
 void metric_snapshot(const struct metric_series *s, struct metric_snapshot *ret);
 
-/* Quantile 0..1 of what came after `since` (NULL: since the start), linear inside a bucket, the
- * last finite bound above it. NaN when nothing came: absent is not zero. */
-double metric_quantile(const struct metric_snapshot *now, const struct metric_snapshot *since,
-                       double q);
-
 /* Prometheus text exposition 0.0.4, content type METRICS_CONTENT_TYPE. -E2BIG, -ENOMEM. */
 #define METRICS_CONTENT_TYPE "text/plain; version=0.0.4; charset=utf-8"
 int metrics_render(struct metrics *m, struct buf *out);

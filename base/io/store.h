@@ -62,12 +62,6 @@ int store_file_open(const char *path, uint64_t bytes_max, struct store **ret, st
 int store_memory_open(uint32_t entries_max, struct store **ret, struct err *err);
 
 void store_close(struct store *s);
-static inline void store_freep(struct store **s)
-{
-    store_close(*s);
-    *s = NULL;
-}
-
 /* Appends the value to *value (may be NULL). -ENOENT. */
 int store_get(struct store *s, struct str key, struct buf *value, uint64_t *ret_version,
               struct err *err);

@@ -447,11 +447,6 @@ enum token_type vocab_type(const struct vocab *v, uint32_t id)
     return id < v->token_count ? (enum token_type)v->tokens[id].type : TOKEN_UNUSED;
 }
 
-float vocab_score(const struct vocab *v, uint32_t id)
-{
-    return v->scores && id < v->token_count ? v->scores[id] : 0.0f;
-}
-
 uint32_t vocab_find(const struct vocab *v, struct str text)
 {
     return v->by_text[text_slot(v, text)];

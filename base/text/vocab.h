@@ -80,7 +80,6 @@ const char *vocab_digest(const struct vocab *v); /* SHA256_HEX digits, NUL behin
 struct str vocab_text(const struct vocab *v, uint32_t id);  /* as in the file */
 struct str vocab_bytes(const struct vocab *v, uint32_t id); /* what it stands for in a text */
 enum token_type vocab_type(const struct vocab *v, uint32_t id);
-float vocab_score(const struct vocab *v, uint32_t id); /* 0 when the file had none */
 
 /* The token whose file text is `text`, or VOCAB_NONE. */
 uint32_t vocab_find(const struct vocab *v, struct str text);

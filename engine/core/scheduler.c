@@ -84,13 +84,6 @@ void sched_hold(struct session *session, bool held)
     session->held = held;
 }
 
-void sched_expect(struct scheduler *s, struct session *session, double remaining_tokens)
-{
-    (void)s;
-    double total = (double)session_generated(session) + remaining_tokens;
-    if (total >= 1 && total < UINT32_MAX) session->predicted_mean = (uint32_t)total;
-}
-
 void sched_swap_observe(struct scheduler *s, double page_s)
 {
     s->config.swap_page_s = page_s;

@@ -109,8 +109,6 @@ void sched_pause(struct scheduler *s, struct session *session, bool paused);
 /* From the next plan on it takes no step, and its pages are nobody else's: it is about to go on
  * elsewhere. What holds a session lets go of it, or aborts it, soon. */
 void sched_hold(struct session *session, bool held);
-/* A better guess, while it decodes: tokens still to come. */
-void sched_expect(struct scheduler *s, struct session *session, double remaining_tokens);
 /* What copying a page to or from the swap space really took. */
 void sched_swap_observe(struct scheduler *s, double page_s);
 

@@ -64,16 +64,6 @@ void kv_store_free(struct kv_store *kv)
     free(kv);
 }
 
-uint32_t kv_store_pages(const struct kv_store *kv)
-{
-    return kv->pages;
-}
-
-uint32_t kv_store_page_tokens(const struct kv_store *kv)
-{
-    return kv->layout.page_tokens;
-}
-
 size_t kv_store_page_bytes(const struct kv_store *kv)
 {
     return kv->page_bytes;

@@ -627,8 +627,3 @@ double core_queued_s(struct core *c, uint32_t slot, int64_t now_us)
     double step_s = in.perf.a + in.perf.c * (double)in.decoding + in.perf.d * (double)in.kv_tokens;
     return in.perf.b * (double)in.prefill_tokens + steps * step_s;
 }
-
-const struct retry_budget *core_budget(const struct core *c)
-{
-    return &c->budget;
-}

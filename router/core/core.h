@@ -181,4 +181,3 @@ void core_held_of(const struct core *c, uint64_t model, int64_t now_us, struct c
 
 /* Predicted seconds of the work that is in flight at an endpoint; 0 while its speed is unknown. */
 double core_queued_s(struct core *c, uint32_t slot, int64_t now_us);
-const struct retry_budget *core_budget(const struct core *c);

@@ -152,6 +152,30 @@ int rig_stop(struct rig_process *p)
     return end_with(p, SIGTERM);
 }
 
+int rig_muster(const char *command, const char *line, struct buf *out)
+{
+    static uint32_t runs;
+    char text[2048], name[64];
+    const char *argv[RIG_ARGS_MAX] = { getenv("MUSTER_BIN"), command };
+    uint32_t count = 2;
+    snprintf(text, sizeof text, "%s", line);
+    for (char *at = text; *at;) {
+        assert_true(count + 1 < RIG_ARGS_MAX);
+        argv[count++] = at;
+        at += strcspn(at, " ");
+        if (*at) *at++ = '\0';
+    }
+    snprintf(name, sizeof name, "%s-%u", command, runs++); /* logs are appended to */
+    struct rig_process p = rig_start(name, argv, 1, NULL, 0);
+    struct proc_exit how = { 0 };
+    assert_int_equal(proc_wait(&p.proc, 5 * (int64_t)RIG_WAIT_US, &how), 0);
+    proc_close(&p.proc);
+    buf_clear(out);
+    assert_int_equal(file_read(p.log, 1 << 22, out, NULL), 0);
+    assert_false(how.killed);
+    return how.code;
+}
+
 int rig_call_with(uint16_t port, const char *path, const char *header, const char *body,
                   struct buf *reply)
 {

@@ -45,6 +45,10 @@ void rig_kill(struct rig_process *p); /* SIGKILL, and waits */
 int rig_stop(struct rig_process *p);  /* SIGTERM; the exit code, or 128 + signal */
 bool rig_is_alive(const struct rig_process *p);
 
+/* Runs `muster COMMAND` with the words of the line until it ends; its exit code, and all that it
+ * printed. */
+int rig_muster(const char *command, const char *line, struct buf *out);
+
 /* One request; returns the status, 0 when no whole reply came. `body` NULL: GET. */
 int rig_call(uint16_t port, const char *path, const char *body, struct buf *reply);
 

@@ -15,30 +15,12 @@ static struct rig_process engine, router;
 /* Runs `muster predict` with the words of the line; its exit code, and all that it printed. */
 static int predict(struct buf *out, const char *format, ...)
 {
-    static uint32_t runs;
-    char text[2048], name[32];
-    const char *argv[RIG_ARGS_MAX] = { getenv("MUSTER_BIN"), "predict" };
-    uint32_t count = 2;
+    char line[2048];
     va_list ap;
     va_start(ap, format);
-    vsnprintf(text, sizeof text, format, ap);
+    vsnprintf(line, sizeof line, format, ap);
     va_end(ap);
-    for (char *at = text; *at;) {
-        assert_true(count + 1 < RIG_ARGS_MAX);
-        argv[count++] = at;
-        at += strcspn(at, " ");
-        if (*at) *at++ = '\0';
-    }
-    snprintf(name, sizeof name, "predict-%u", runs++); /* logs are appended to */
-    struct rig_process p = rig_start(name, argv, 1, NULL, 0);
-    struct proc_exit how = { 0 };
-    assert_int_equal(proc_wait(&p.proc, RIG_WAIT_US, &how), 0);
-    proc_close(&p.proc);
-    buf_clear(out);
-    assert_int_equal(file_read(p.log, 1 << 22, out, NULL), 0);
-    assert_int_equal(buf_byte(out, '\0'), 0);
-    assert_false(how.killed);
-    return how.code;
+    return rig_muster("predict", line, out);
 }
 
 static double member(const struct buf *out, const char *name)

@@ -14,26 +14,7 @@
 /* Runs `muster simulate` with the words of `line`; its exit code, and all that it printed. */
 static int simulate(const char *line, struct buf *out)
 {
-    static uint32_t runs;
-    char text[2048], name[32];
-    const char *argv[RIG_ARGS_MAX] = { getenv("MUSTER_BIN"), "simulate" };
-    uint32_t count = 2;
-    snprintf(text, sizeof text, "%s", line);
-    for (char *at = text; *at;) {
-        assert_true(count + 1 < RIG_ARGS_MAX);
-        argv[count++] = at;
-        at += strcspn(at, " ");
-        if (*at) *at++ = '\0';
-    }
-    snprintf(name, sizeof name, "simulate-%u", runs++); /* logs are appended to */
-    struct rig_process p = rig_start(name, argv, 1, NULL, 0);
-    struct proc_exit how = { 0 };
-    assert_int_equal(proc_wait(&p.proc, RIG_WAIT_US, &how), 0);
-    proc_close(&p.proc);
-    buf_clear(out);
-    assert_int_equal(file_read(p.log, 1 << 22, out, NULL), 0);
-    assert_false(how.killed);
-    return how.code;
+    return rig_muster("simulate", line, out);
 }
 
 /* The members and brackets of a JSON text, without its values. */
@@ -61,10 +42,11 @@ static void the_json_form_is_as_promised(void **state)
         "{ requests { offered completed rejected unfinished too_long failed } "
         "ttft_s { mean p50 p90 p99 } tpot_s { mean p50 p90 p99 } itl_s { mean p50 p90 p99 } "
         "jct_s { mean p50 p90 p99 } slo { ttft_s tpot_s attainment } goodput_rps token_hit_ratio "
-        "hotspot preemptions swaps handoffs migrations link_gb stall_s instances { mean max "
-        "floor_mean } "
+        "hotspot preemptions swaps handoffs migrations migrations_dropped fetches fetched_tokens "
+        "link_gb stall_s instances { mean max floor_mean } "
         "gpu_hours cost_usd energy_kwh "
-        "scale_actions extrapolated sim { events steps cpu_s requests_per_core_minute "
+        "scale_actions role_changes breaker_trips extrapolated sim { events steps cpu_s "
+        "requests_per_core_minute "
         "steps_per_core_second seed digest } } ");
 }
 

@@ -34,7 +34,7 @@ enum jinja_node_kind {
     JINJA_PRINT,        /* a */
     JINJA_IF,           /* list of BRANCH, other: else */
     JINJA_BRANCH,       /* a: condition, list: body */
-    JINJA_FOR,          /* target b, iterable a, filter c, list: body, other: else, recursive */
+    JINJA_FOR,          /* target b, iterable a, filter c, list: body, other: else */
     JINJA_SET,          /* target b, a */
     JINJA_SET_BLOCK,    /* target b, a: filter or NULL, list: body */
     JINJA_NSREF,        /* name, attribute: a target only */
@@ -80,7 +80,6 @@ struct jinja_node {
     enum jinja_op op;
     uint32_t line;
     uint8_t uses;
-    bool recursive;
     struct jinja_node *next;
     struct jinja_node *a, *b, *c, *list, *other;
     struct str name, attribute;

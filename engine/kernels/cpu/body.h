@@ -29,7 +29,6 @@
 
 #define VECS (TILE_ROWS / VEC_LANES) /* vectors in a tile */
 #define SPAN 64                      /* keys of one step of the softmax */
-#define SPAN_BLOCKS (SPAN / KV_BLOCK)
 #define PANEL_COLS 256 /* k of an unpacked panel: 32 rows x 256 x 4 bytes stay in L1 and L2 */
 
 /* Up to so many tokens unpacking in registers, once a block, is cheaper than a panel. */

@@ -2,7 +2,6 @@
 #include "base/core/bits.h"
 #include "base/core/fault.h"
 #include "base/core/own.h"
-#include "base/core/rng.h"
 #include "base/io/file.h"
 #include "base/io/metrics.h"
 
@@ -170,58 +169,6 @@ static void memory_failure_goes_to_other(void **state)
     metrics_free(none);
 }
 
-static int compare(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-/* The estimate lies in the bucket of the true quantile of sorted samples. */
-static void quantiles_are_in_their_bucket(void **state)
-{
-    (void)state;
-    CLEANUP(metrics_freep) struct metrics *m = make(NULL, 0);
-    struct metric_snapshot before, now;
-    struct rng rng;
-    double samples[1000];
-    rng_seed(&rng, 3);
-    metric_snapshot(metric_of(m, TTFT), &now);
-    assert_true(isnan(metric_quantile(&now, NULL, 0.5)));
-    for (int i = 0; i < 50; i++)
-        metric_observe(metric_of(m, TTFT), 0.9);
-    metric_snapshot(metric_of(m, TTFT), &before);
-    assert_true(isnan(metric_quantile(&before, &before, 0.5)));
-    for (size_t i = 0; i < COUNT_OF(samples); i++) {
-        samples[i] = rng_exp(&rng, 0.2);
-        metric_observe(metric_of(m, TTFT), samples[i]);
-    }
-    metric_snapshot(metric_of(m, TTFT), &now);
-    qsort(samples, COUNT_OF(samples), sizeof *samples, compare);
-    static const double quantiles[] = { 0.01, 0.25, 0.5, 0.9, 0.95, 0.999 };
-    for (size_t i = 0; i < COUNT_OF(quantiles); i++) {
-        double got = metric_quantile(&now, &before, quantiles[i]);
-        double want = samples[(size_t)(quantiles[i] * COUNT_OF(samples)) - 1];
-        double low = 0, high = 1;
-        for (size_t j = 0; j < COUNT_OF(ttft_buckets); j++) {
-            if (ttft_buckets[j] < want) low = ttft_buckets[j];
-            if (ttft_buckets[j] >= want && high >= 1) high = ttft_buckets[j];
-        }
-        assert_true(got >= fmin(low, 1) && got <= high);
-    }
-    /* Ten observations in (0.1, 0.5]: rank 5 of 10 is the middle of the bucket. */
-    metric_snapshot(metric_of(m, TTFT), &before);
-    for (int i = 0; i < 10; i++)
-        metric_observe(metric_of(m, TTFT), 0.2);
-    metric_snapshot(metric_of(m, TTFT), &now);
-    assert_true(fabs(metric_quantile(&now, &before, 0.5) - 0.3) < 1e-12);
-    assert_true(fabs(metric_quantile(&now, &before, 0) - 0.1) < 1e-12);
-    assert_true(fabs(metric_quantile(&now, &before, 1) - 0.5) < 1e-12);
-    metric_snapshot(metric_of(m, TTFT), &before);
-    metric_observe(metric_of(m, TTFT), 99);
-    metric_snapshot(metric_of(m, TTFT), &now);
-    assert_true(metric_quantile(&now, &before, 0.5) == 1); /* the last finite bound */
-}
-
 #define THREADS 4
 #define ADDS 20000
 
@@ -300,7 +247,6 @@ int main(void)
         cmocka_unit_test(text_is_exact),
         cmocka_unit_test(series_are_bounded),
         cmocka_unit_test(memory_failure_goes_to_other),
-        cmocka_unit_test(quantiles_are_in_their_bucket),
         cmocka_unit_test(threads_lose_nothing),
         cmocka_unit_test(docs_have_every_row),
         cmocka_unit_test(promtool_agrees),

@@ -94,6 +94,27 @@ static void misses_are_infinite(void **state)
     assert_true(str_find(buf_view(&out), STR("a miss is infinite")) != SIZE_MAX);
 }
 
+/* Text has a word for what happened and none for what did not. */
+static void rare_things_are_said_when_they_are(void **state)
+{
+    (void)state;
+    static const char *const words[] = { "2 fetches of 640 tokens", "(3 given up)",
+                                         "4 changes of role", "5 looks with the breaker" };
+    struct sim_outcome o[] = { done(0, 0.5, 0.04, 11) };
+    struct report r = make(o, 1);
+    for (int told = 0; told < 2; told++) {
+        CLEANUP(buf_fini) struct buf out = { 0 };
+        assert_int_equal(report_table(&r, &out), 0);
+        for (size_t i = 0; i < COUNT_OF(words); i++)
+            assert_int_equal(str_find(buf_view(&out), str_from(words[i])) != SIZE_MAX, told);
+        r.fetches = 2;
+        r.fetched_tokens = 640;
+        r.migrations_dropped = 3;
+        r.role_changes = 4;
+        r.breaker_trips = 5;
+    }
+}
+
 static void nothing_completed_is_no_number(void **state)
 {
     (void)state;
@@ -130,6 +151,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(figures_are_exact),
         cmocka_unit_test(misses_are_infinite),
+        cmocka_unit_test(rare_things_are_said_when_they_are),
         cmocka_unit_test(nothing_completed_is_no_number),
         cmocka_unit_test(intervals_are_students),
     };
