@@ -215,20 +215,19 @@ static void decode_instances_balance_among_themselves(void **state)
     sim_result_fini(&r);
 }
 
-/* Without a decode instance prompts wait; the run ends and says so. */
-static void prompts_wait_where_nobody_decodes(void **state)
+/* Somebody has to compute prompts, and somebody to answer. */
+static void a_fleet_of_one_phase_is_refused(void **state)
 {
     (void)state;
     CLEANUP(trace_freep) struct trace *t = make_trace(20, 100000, 300, 20);
-    struct sim_config c = config_of(0, 1, 0);
-    struct sim_result r;
-    c.drain_s = 30;
-    assert_int_equal(sim_run(&c, t, &r, NULL), 0);
-    assert_int_equal(r.ended[SIM_UNFINISHED], 20);
-    assert_int_equal(r.handoffs, 0);
-    for (uint32_t i = 0; i < 20; i++)
-        assert_int_equal(r.outcome[i].generated, 0); /* an outcome is of what has ended */
-    sim_result_fini(&r);
+    static const char *const add[] = { "add decode ones", "add prefill ones" };
+    for (uint32_t decode = 0; decode < 2; decode++) {
+        struct sim_config c = config_of(0, !decode, decode);
+        struct sim_result r;
+        struct err err;
+        assert_int_equal(sim_run(&c, t, &r, &err), -EINVAL);
+        assert_non_null(strstr(err.text, add[decode]));
+    }
 }
 
 /* ---- roles that change ---- */
@@ -300,7 +299,7 @@ int main(void)
         cmocka_unit_test(sessions_leave_where_pages_are_short),
         cmocka_unit_test(a_copy_that_lost_its_session_is_dropped),
         cmocka_unit_test(decode_instances_balance_among_themselves),
-        cmocka_unit_test(prompts_wait_where_nobody_decodes),
+        cmocka_unit_test(a_fleet_of_one_phase_is_refused),
         cmocka_unit_test(roles_change_while_it_serves),
         cmocka_unit_test(a_peers_cache_is_fetched_where_that_is_quicker),
     };
