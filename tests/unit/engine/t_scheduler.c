@@ -1,244 +1,10 @@
-/* t_scheduler.c - whatever the scheduler does, every answer is the one that the ids alone give.
- *
- * The executor is fake and its KV cache is a proof: each slot of a page holds a hash of all ids up
- * to it. A step reads the slot before its first token through the page table, goes on from there,
- * and the next id is a function of the last hash. A page that was given away too early, written
- * while shared, copied wrongly or matched by mistake changes the answer.
- */
+/* t_scheduler.c - whatever the scheduler does, every answer is the one that the ids alone give. */
 #include "base/core/bits.h"
-#include "base/core/hash.h"
 #include "base/core/rng.h"
-#include "engine/core/scheduler.h"
+#include "tests/unit/engine/sched_rig.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
-
-#define VOCAB 64
-#define STEP_US 1000
-
-static const struct perf_coef perf = { .a = 2e-3, .b = 1e-4, .c = 3e-4, .d = 1e-7, .e = 1e-7 };
-
-static uint64_t chain(uint64_t before, uint32_t id)
-{
-    return hash64(&id, sizeof id, before + 1);
-}
-
-static uint32_t next_id(uint64_t state)
-{
-    return (uint32_t)(state >> 20) % VOCAB;
-}
-
-static bool stops(uint64_t state)
-{
-    return (state >> 50) % 24 == 0;
-}
-
-struct rig {
-    struct scheduler *s;
-    struct sched_config config;
-    uint64_t *slot; /* page-major: what each place of each page was computed from */
-    uint64_t *swap; /* the same in the swap space */
-    struct sched_result *result;
-    int64_t now_us;
-    uint64_t steps, tokens_max_seen;
-};
-
-static void rig_init(struct rig *r, const struct sched_config *config)
-{
-    struct err err;
-    memset(r, 0, sizeof *r);
-    r->config = *config;
-    int rc = sched_new(config, &r->s, &err);
-    if (rc < 0) fail_msg("%s", err_text(&err, rc));
-    r->slot = calloc((size_t)config->pages * config->page_tokens, sizeof *r->slot);
-    r->swap = calloc((size_t)config->swap_pages * config->page_tokens + 1, sizeof *r->swap);
-    r->result = calloc(config->seqs_max, sizeof *r->result);
-    r->now_us = 1;
-}
-
-static void rig_fini(struct rig *r)
-{
-    sched_free(r->s);
-    free(r->slot);
-    free(r->swap);
-    free(r->result);
-}
-
-static uint64_t *slot_of(struct rig *r, const struct session *session, uint32_t position)
-{
-    uint32_t pt = r->config.page_tokens;
-    must(position / pt < session->page_count);
-    return &r->slot[(size_t)session->pages[position / pt] * pt + position % pt];
-}
-
-/* What a session brings is in its owner, slot by slot as the other engine computed it. */
-static void import(struct rig *r, const struct sched_item *item)
-{
-    const uint64_t *brought = item->session->owner;
-    for (uint32_t k = item->import_from; k < item->start; k++)
-        *slot_of(r, item->session, k) = brought[k];
-}
-
-static void execute(struct rig *r, const struct sched_batch *batch)
-{
-    uint32_t pt = r->config.page_tokens, tokens = 0, moves[3] = { 0 };
-    for (uint32_t i = 0; i < batch->move_count; i++) {
-        const struct sched_move *m = &batch->move[i];
-        uint64_t *to = m->kind == SCHED_SWAP_OUT ? r->swap : r->slot;
-        const uint64_t *from = m->kind == SCHED_SWAP_IN ? r->swap : r->slot;
-        memcpy(to + (size_t)m->to * pt, from + (size_t)m->from * pt, pt * sizeof *to);
-        moves[m->kind]++;
-    }
-    assert_int_equal(moves[SCHED_COPY], batch->copies);
-    assert_int_equal(moves[SCHED_SWAP_OUT], batch->swapped_out);
-    assert_int_equal(moves[SCHED_SWAP_IN], batch->swapped_in);
-    for (uint32_t i = 0; i < batch->count; i++) {
-        const struct sched_item *item = &batch->item[i];
-        const struct session *session = item->session;
-        import(r, item);
-        uint64_t state = item->start ? *slot_of(r, session, item->start - 1) : 0;
-        for (uint32_t k = 0; k < item->count; k++) {
-            state = chain(state, session->ids[item->start + k]);
-            *slot_of(r, session, item->start + k) = state;
-        }
-        r->result[i] = (struct sched_result){ .id = next_id(state), .stop = stops(state) };
-        assert_int_equal(item->sample, item->start + item->count == session->total);
-        tokens += item->count;
-    }
-    assert_int_equal(tokens, batch->tokens);
-    assert_true(tokens <= r->config.batch_tokens_max);
-    if (tokens > r->tokens_max_seen) r->tokens_max_seen = tokens;
-}
-
-/* False when nothing could run. */
-static bool step(struct rig *r)
-{
-    r->now_us += STEP_US;
-    const struct sched_batch *batch = sched_plan(r->s, r->now_us, &perf);
-    assert_true(sched_check(r->s));
-    execute(r, batch);
-    if (batch->count == 0) return false;
-    sched_commit(r->s, r->result, r->now_us);
-    assert_true(sched_check(r->s));
-    r->steps++;
-    return true;
-}
-
-/* The oracle: no pages, no batch, no scheduler. Returns how many ids follow. */
-static uint32_t truth(const uint32_t *ids, uint32_t count, uint32_t output_max, uint32_t *ret)
-{
-    uint64_t state = 0;
-    for (uint32_t i = 0; i < count; i++)
-        state = chain(state, ids[i]);
-    uint32_t n = 0;
-    while (n < output_max) {
-        ret[n] = next_id(state);
-        bool last = stops(state);
-        state = chain(state, ret[n++]);
-        if (last) break;
-    }
-    return n;
-}
-
-#define REQUESTS 300
-#define PROMPT_MAX 120
-#define OUTPUT_MAX 40
-
-struct load {
-    uint32_t ids[REQUESTS][PROMPT_MAX], count[REQUESTS], output_max[REQUESTS];
-    struct session *session[REQUESTS];
-    uint8_t ended[REQUESTS];
-    enum session_end end[REQUESTS];
-    bool cut[REQUESTS]; /* aborted or given a deadline: its answer may be a prefix */
-    uint32_t answer[REQUESTS][OUTPUT_MAX], answer_count[REQUESTS];
-};
-
-static void load_fill(struct load *l, uint64_t seed)
-{
-    struct rng rng;
-    rng_seed(&rng, seed);
-    memset(l, 0, sizeof *l);
-    for (uint32_t i = 0; i < REQUESTS; i++) {
-        l->count[i] = 1 + (uint32_t)rng_below(&rng, PROMPT_MAX);
-        l->output_max[i] = 1 + (uint32_t)rng_below(&rng, OUTPUT_MAX);
-        uint32_t family = (uint32_t)rng_below(&rng, 5); /* prompts of a family share their start */
-        uint32_t shared = (uint32_t)rng_below(&rng, l->count[i] + 1);
-        if (rng_below(&rng, 4) == 0) shared = l->count[i];
-        for (uint32_t k = 0; k < l->count[i]; k++) {
-            l->ids[i][k] =
-                k < shared ? (family * 31 + k * 7) % VOCAB : (uint32_t)rng_below(&rng, VOCAB);
-        }
-    }
-}
-
-static void collect(struct rig *r, struct load *l)
-{
-    for (struct session *s; (s = sched_next_ended(r->s));) {
-        uint32_t i = (uint32_t)s->id;
-        assert_int_equal(s->page_count, 0);
-        l->ended[i]++;
-        l->end[i] = s->end;
-        l->answer_count[i] = session_generated(s);
-        memcpy(l->answer[i], s->ids + s->prompt_tokens, l->answer_count[i] * sizeof(uint32_t));
-        l->session[i] = NULL;
-        sched_release(r->s, s);
-    }
-}
-
-static void submit(struct rig *r, struct load *l, uint32_t i, int64_t deadline_us, bool predicted)
-{
-    struct sched_request req = {
-        .id = i,
-        .ids = l->ids[i],
-        .prompt_tokens = l->count[i],
-        .output_max = l->output_max[i],
-        .tenant = i % 5,
-        .weight = 1 + i % 2,
-        .arrival_us = r->now_us,
-        .deadline_us = deadline_us,
-        .predicted_p50 = predicted ? l->output_max[i] / 2 : 0,
-        .predicted_p90 = predicted ? l->output_max[i] : 0,
-    };
-    assert_int_equal(sched_submit(r->s, &req, &l->session[i], NULL), 0);
-}
-
-static void check_answers(struct rig *r, const struct load *l, const char *why)
-{
-    for (uint32_t i = 0; i < REQUESTS; i++) {
-        uint32_t want[OUTPUT_MAX];
-        uint32_t room = r->config.context_max - l->count[i];
-        uint32_t n = truth(l->ids[i], l->count[i], min_u32(room, l->output_max[i]), want);
-        if (l->ended[i] != 1) fail_msg("%s: request %u ended %u times", why, i, l->ended[i]);
-        bool whole = l->end[i] == SESSION_END_STOP || l->end[i] == SESSION_END_LENGTH;
-        if (!l->cut[i] && !whole) fail_msg("%s: request %u ended by %d", why, i, l->end[i]);
-        if (whole ? l->answer_count[i] != n : l->answer_count[i] > n) {
-            fail_msg("%s: request %u answered %u tokens of %u", why, i, l->answer_count[i], n);
-        }
-        if (memcmp(l->answer[i], want, l->answer_count[i] * sizeof *want) != 0) {
-            fail_msg("%s: request %u answered other tokens", why, i);
-        }
-    }
-}
-
-static struct sched_config usual(void)
-{
-    return (struct sched_config){
-        .pages = 64,
-        .page_tokens = 16,
-        .context_max = PROMPT_MAX + OUTPUT_MAX,
-        .seqs_max = 8,
-        .batch_tokens_max = 64,
-        .waiting_max = REQUESTS,
-        .events_max = 64,
-        .prefix_cache = true,
-        .key_seed = 99,
-    };
-}
 
 /* Everything at random: arrivals, aborts, deadlines, pauses. */
 static void run_load(const struct sched_config *config, uint64_t seed, bool predicted,
@@ -259,7 +25,7 @@ static void run_load(const struct sched_config *config, uint64_t seed, bool pred
                 deadline = r.now_us + (int64_t)rng_below(&rng, 60) * STEP_US + 1;
                 l.cut[sent] = true;
             }
-            submit(&r, &l, sent, deadline, predicted);
+            load_submit(&r, &l, sent, deadline, predicted);
         }
         if (sent > 0) {
             uint32_t i = (uint32_t)rng_below(&rng, sent);
@@ -276,8 +42,8 @@ static void run_load(const struct sched_config *config, uint64_t seed, bool pred
             }
         }
         bool had_work = sched_has_work(r.s);
-        bool ran = step(&r);
-        collect(&r, &l);
+        bool ran = rig_step(&r);
+        load_collect(&r, &l);
         if (!had_work) assert_false(ran);
         /* Nothing stands idle while somebody could use a step. */
         if (!ran && sched_has_work(r.s))
@@ -288,7 +54,7 @@ static void run_load(const struct sched_config *config, uint64_t seed, bool pred
         idle = sent == REQUESTS && !open ? idle + 1 : 0;
         if (r.steps > 200000) fail_msg("%s: no end in sight", why);
     }
-    check_answers(&r, &l, why);
+    load_check(&r, &l, why);
     assert_int_equal(sched_index(r.s)->pool->held_count, 0);
     sched_counts_get(r.s, ret);
     assert_int_equal(ret->running + ret->waiting + ret->paused + ret->ended_waiting, 0);
@@ -332,7 +98,7 @@ static void t_every_way_the_same_tokens(void **state)
         // clang-format on
     };
     for (size_t i = 0; i < COUNT_OF(rows); i++) {
-        struct sched_config config = usual();
+        struct sched_config config = rig_config();
         config.rows.order = order_find(str_from(rows[i].order));
         config.rows.admit = admit_find(str_from(rows[i].admit));
         config.rows.preempt = preempt_find(str_from(rows[i].preempt));
@@ -376,7 +142,7 @@ static void t_every_row_the_same_tokens(void **state)
     uint64_t swapped = 0, parked = 0;
     for (uint32_t row = 0; row < order_count + preset_count; row++) {
         for (size_t i = 0; i < COUNT_OF(sizes); i++) {
-            struct sched_config config = usual();
+            struct sched_config config = rig_config();
             config.pages = sizes[i].pages;
             config.seqs_max = sizes[i].seqs;
             config.swap_pages = sizes[i].swap;
@@ -411,29 +177,29 @@ static void t_decodes_go_before_prompts(void **state)
     (void)state;
     struct rig r;
     static struct load l;
-    struct sched_config config = usual();
+    struct sched_config config = rig_config();
     config.batch_tokens_max = 16;
     load_fill(&l, 4);
     rig_init(&r, &config);
     l.count[0] = 8, l.output_max[0] = OUTPUT_MAX;
-    submit(&r, &l, 0, 0, false);
-    assert_true(step(&r));
+    load_submit(&r, &l, 0, 0, false);
+    assert_true(rig_step(&r));
     l.count[1] = PROMPT_MAX, l.output_max[1] = 1;
-    submit(&r, &l, 1, 0, false);
+    load_submit(&r, &l, 1, 0, false);
     uint32_t steps = 0;
     while (l.session[0] && l.session[1]) {
         uint32_t before = session_generated(l.session[0]);
-        const struct sched_batch *batch = sched_plan(r.s, ++r.now_us, &perf);
+        const struct sched_batch *batch = sched_plan(r.s, ++r.now_us, &rig_perf);
         assert_ptr_equal(batch->item[0].session, l.session[0]); /* first, and one token */
         assert_int_equal(batch->item[0].count, 1);
         if (batch->count == 2) assert_int_equal(batch->tokens, 16); /* the prompt fills the rest */
         if (batch->count == 2) assert_int_equal(batch->shape.prefill_tokens, 15);
         assert_int_equal(batch->shape.decoding_seqs, 1);
-        execute(&r, batch);
+        rig_execute(&r, batch);
         r.result[0].stop = false;
         sched_commit(r.s, r.result, r.now_us);
         assert_int_equal(session_generated(l.session[0]), before + 1);
-        collect(&r, &l);
+        load_collect(&r, &l);
         if (++steps == 8) assert_null(l.session[1]); /* 120 tokens in chunks of 15 */
     }
     rig_fini(&r);
@@ -444,20 +210,20 @@ static void t_hits_leave_one_token(void **state)
     (void)state;
     struct rig r;
     static struct load l;
-    struct sched_config config = usual();
+    struct sched_config config = rig_config();
     load_fill(&l, 8);
     rig_init(&r, &config);
     for (uint32_t i = 0; i < 2; i++) {
         l.count[i] = 64, l.output_max[i] = 1;
         memcpy(l.ids[i], l.ids[0], sizeof l.ids[0]);
-        submit(&r, &l, i, 0, false);
-        const struct sched_batch *batch = sched_plan(r.s, ++r.now_us, &perf);
+        load_submit(&r, &l, i, 0, false);
+        const struct sched_batch *batch = sched_plan(r.s, ++r.now_us, &rig_perf);
         assert_int_equal(batch->tokens, i == 0 ? 64 : 1); /* prompt - 1 tokens at most */
         assert_int_equal(batch->copies, i);               /* the last page is copied, not written */
         assert_int_equal(l.session[i]->cached_tokens, i == 0 ? 0 : 63);
-        execute(&r, batch);
+        rig_execute(&r, batch);
         sched_commit(r.s, r.result, r.now_us);
-        collect(&r, &l);
+        load_collect(&r, &l);
     }
     assert_memory_equal(l.answer[0], l.answer[1], sizeof(uint32_t));
     rig_fini(&r);
@@ -467,7 +233,7 @@ static void t_tenants_do_not_share(void **state)
 {
     (void)state;
     struct rig r;
-    struct sched_config config = usual();
+    struct sched_config config = rig_config();
     rig_init(&r, &config);
     uint32_t ids[64] = { 0 };
     uint64_t hits[3];
@@ -481,7 +247,7 @@ static void t_tenants_do_not_share(void **state)
             .salt = block_salt(99, STR("w"), STR(""), str_from(tenants[i])),
         };
         assert_int_equal(sched_submit(r.s, &req, &session, NULL), 0);
-        while (step(&r)) {
+        while (rig_step(&r)) {
         }
         session = sched_next_ended(r.s);
         hits[i] = session->cached_tokens;
@@ -498,190 +264,24 @@ static void t_abort_and_deadline_free_at_the_next_plan(void **state)
     (void)state;
     struct rig r;
     static struct load l;
-    struct sched_config config = usual();
+    struct sched_config config = rig_config();
     load_fill(&l, 9);
     rig_init(&r, &config);
     for (uint32_t i = 0; i < 2; i++)
         l.count[i] = 40, l.output_max[i] = OUTPUT_MAX;
-    submit(&r, &l, 0, 0, false);
-    submit(&r, &l, 1, r.now_us + 2 * STEP_US, false);
-    step(&r);
+    load_submit(&r, &l, 0, 0, false);
+    load_submit(&r, &l, 1, r.now_us + 2 * STEP_US, false);
+    rig_step(&r);
     assert_true(sched_index(r.s)->pool->held_count >= 5);
     assert_int_equal(sched_next_deadline_us(r.s), l.session[1]->deadline_us);
     sched_abort(r.s, l.session[0]);
     assert_true(sched_has_work(r.s));
-    step(&r); /* reaches the deadline as well */
+    rig_step(&r); /* reaches the deadline as well */
     assert_int_equal(sched_index(r.s)->pool->held_count, 0);
-    collect(&r, &l);
+    load_collect(&r, &l);
     assert_int_equal(l.end[0], SESSION_END_ABORT);
     assert_int_equal(l.end[1], SESSION_END_DEADLINE);
     assert_false(sched_has_work(r.s));
-    rig_fini(&r);
-}
-
-static void t_paused_keeps_pages_until_others_need_them(void **state)
-{
-    (void)state;
-    struct rig r;
-    static struct load l;
-    struct sched_config config = usual();
-    config.pages = 10;
-    load_fill(&l, 12);
-    rig_init(&r, &config);
-    for (uint32_t i = 0; i < 2; i++)
-        l.count[i] = 100, l.output_max[i] = 20;
-    submit(&r, &l, 0, 0, false);
-    step(&r), step(&r);
-    uint32_t held = l.session[0]->page_count;
-    sched_pause(r.s, l.session[0], true);
-    assert_false(step(&r));
-    assert_false(sched_has_work(r.s));
-    assert_int_equal(l.session[0]->page_count, held);
-    submit(&r, &l, 1, 0, false); /* needs more than is left */
-    assert_true(step(&r));
-    assert_int_equal(l.session[0]->state, SESSION_WAITING);
-    assert_int_equal(l.session[0]->page_count, 0);
-    while (step(&r)) {
-    }
-    sched_pause(r.s, l.session[0], false);
-    while (step(&r)) {
-    }
-    collect(&r, &l);
-    assert_int_equal(l.ended[0] + l.ended[1], 2);
-    for (uint32_t i = 0; i < 2; i++) {
-        uint32_t want[OUTPUT_MAX];
-        assert_int_equal(truth(l.ids[i], 100, 20, want), l.answer_count[i]);
-        assert_memory_equal(want, l.answer[i], l.answer_count[i] * sizeof *want);
-    }
-    rig_fini(&r);
-}
-
-/* One engine computes a prompt and its first token, another goes on: with nothing, half or most of
- * the prompt in its own cache, and with pages so few that imported sessions are preempted. */
-static void t_imported_tokens_are_not_computed_again(void **state)
-{
-    (void)state;
-    static struct load l;
-    for (uint32_t seed = 0; seed < 20; seed++) {
-        struct rig from, to;
-        struct sched_config config = usual();
-        load_fill(&l, 100 + seed);
-        rig_init(&from, &config);
-        if (seed % 2) config.pages = 10; /* one context and no more */
-        rig_init(&to, &config);
-        uint64_t brought[8][PROMPT_MAX];
-        for (uint32_t i = 0; i < 8; i++) {
-            struct session *session;
-            struct err err;
-            struct sched_request req = {
-                .ids = l.ids[i], .prompt_tokens = l.count[i], .output_max = 1, .keep_pages = true
-            };
-            assert_int_equal(sched_submit(from.s, &req, &session, &err), 0);
-            while (step(&from)) {
-            }
-            session = sched_next_ended(from.s);
-            assert_true(sched_check(from.s) && session->page_count > 0);
-            for (uint32_t k = 0; k < l.count[i]; k++)
-                brought[i][k] = *slot_of(&from, session, k);
-            uint32_t ids[PROMPT_MAX + 1];
-            memcpy(ids, session->ids, session->total * sizeof *ids);
-            bool ended = session->end == SESSION_END_STOP;
-            sched_release(from.s, session);
-            assert_true(sched_check(from.s));
-            if (ended) continue;
-            struct sched_request next = { .id = i,
-                                          .owner = brought[i],
-                                          .ids = ids,
-                                          .prompt_tokens = l.count[i] + 1,
-                                          .output_max = OUTPUT_MAX - 1,
-                                          .imported_tokens = l.count[i] };
-            assert_int_equal(sched_submit(to.s, &next, &session, &err), 0);
-        }
-        while (step(&to)) {
-        }
-        for (struct session *s; (s = sched_next_ended(to.s)); sched_release(to.s, s)) {
-            uint32_t expected[OUTPUT_MAX];
-            uint32_t n = truth(l.ids[s->id], l.count[s->id], OUTPUT_MAX, expected);
-            assert_int_equal(s->total - l.count[s->id], n);
-            assert_memory_equal(s->ids + l.count[s->id], expected, n * sizeof *expected);
-        }
-        rig_fini(&from);
-        rig_fini(&to);
-    }
-}
-
-static void t_an_import_is_one_step_and_leaves_a_token(void **state)
-{
-    (void)state;
-    struct rig r;
-    struct sched_config config = usual();
-    rig_init(&r, &config);
-    uint32_t ids[65] = { 0 };
-    uint64_t brought[65] = { 0 };
-    struct session *session;
-    struct sched_request req = {
-        .owner = brought, .ids = ids, .prompt_tokens = 65, .output_max = 4, .imported_tokens = 64
-    };
-    assert_int_equal(sched_submit(r.s, &req, &session, NULL), 0);
-    const struct sched_batch *batch = sched_plan(r.s, ++r.now_us, &perf);
-    assert_int_equal(batch->tokens, 1);
-    assert_int_equal(batch->item[0].import_from, 0);
-    assert_int_equal(batch->item[0].start, 64);
-    assert_int_equal(batch->shape.decoding_seqs, 1); /* it decodes at once */
-    execute(&r, batch);
-    sched_commit(r.s, r.result, r.now_us);
-    batch = sched_plan(r.s, ++r.now_us, &perf);
-    assert_int_equal(batch->item[0].import_from, batch->item[0].start); /* once */
-    sched_discard(r.s, r.now_us);
-
-    /* What lies before the imported part is not cached: all of it is computed. */
-    req.imported_from = 32;
-    ids[0] = 1;
-    assert_int_equal(sched_submit(r.s, &req, &session, NULL), 0);
-    batch = sched_plan(r.s, ++r.now_us, &perf);
-    assert_int_equal(batch->item[0].start, 0);
-    assert_int_equal(batch->item[0].import_from, 0);
-    sched_discard(r.s, r.now_us);
-    req.imported_tokens = 65;
-    assert_int_equal(sched_submit(r.s, &req, &session, NULL), -EINVAL);
-    rig_fini(&r);
-}
-
-/* While others starve for pages a held session keeps its own and computes nothing; let go of, it
- * goes on with the tokens that it would have had. */
-static void t_held_keeps_pages_and_takes_no_step(void **state)
-{
-    (void)state;
-    struct rig r;
-    static struct load l;
-    struct sched_config config = usual();
-    config.pages = 12;
-    load_fill(&l, 33);
-    rig_init(&r, &config);
-    for (uint32_t i = 0; i < 3; i++) {
-        l.count[i] = 60, l.output_max[i] = OUTPUT_MAX;
-        submit(&r, &l, i, 0, false);
-    }
-    assert_true(step(&r));
-    struct session *held = l.session[0];
-    assert_int_equal(held->state, SESSION_RUNNING);
-    sched_hold(held, true);
-    uint32_t pages = held->page_count, computed = held->computed;
-    while (step(&r)) {
-    }
-    assert_int_equal(held->state, SESSION_RUNNING);
-    assert_int_equal(held->page_count, pages);
-    assert_int_equal(held->computed, computed);
-    sched_hold(held, false);
-    while (step(&r)) {
-    }
-    collect(&r, &l);
-    for (uint32_t i = 0; i < 3; i++) {
-        uint32_t want[OUTPUT_MAX], n = truth(l.ids[i], 60, OUTPUT_MAX, want);
-        assert_int_equal(l.ended[i], 1);
-        assert_int_equal(l.answer_count[i], n);
-        assert_memory_equal(l.answer[i], want, n * sizeof *want);
-    }
     rig_fini(&r);
 }
 
@@ -689,7 +289,7 @@ static void t_bounds_are_answers(void **state)
 {
     (void)state;
     struct rig r;
-    struct sched_config config = usual();
+    struct sched_config config = rig_config();
     config.waiting_max = 2;
     rig_init(&r, &config);
     uint32_t ids[PROMPT_MAX + OUTPUT_MAX] = { 0 };
@@ -714,7 +314,7 @@ static void t_bounds_are_answers(void **state)
 static void t_config_is_checked(void **state)
 {
     (void)state;
-    const struct sched_config good = usual();
+    const struct sched_config good = rig_config();
     struct sched_config bad[6];
     for (size_t i = 0; i < COUNT_OF(bad); i++)
         bad[i] = good;
@@ -737,25 +337,25 @@ static void t_a_failed_step_ends_its_sessions(void **state)
     (void)state;
     struct rig r;
     static struct load l;
-    struct sched_config config = usual();
+    struct sched_config config = rig_config();
     config.seqs_max = 2;
     config.rows.order = order_find(STR("fcfs"));
     load_fill(&l, 14);
     rig_init(&r, &config);
     for (uint32_t i = 0; i < 3; i++) {
         l.count[i] = 20;
-        submit(&r, &l, i, 0, false);
+        load_submit(&r, &l, i, 0, false);
     }
-    assert_int_equal(sched_plan(r.s, ++r.now_us, &perf)->count, 2);
+    assert_int_equal(sched_plan(r.s, ++r.now_us, &rig_perf)->count, 2);
     sched_discard(r.s, r.now_us);
     assert_true(sched_check(r.s));
-    collect(&r, &l);
+    load_collect(&r, &l);
     assert_int_equal(l.end[0], SESSION_END_ERROR);
     assert_int_equal(l.end[1], SESSION_END_ERROR);
     assert_non_null(l.session[2]); /* was not in it */
-    while (step(&r)) {
+    while (rig_step(&r)) {
     }
-    collect(&r, &l);
+    load_collect(&r, &l);
     assert_int_equal(l.ended[2], 1);
     rig_fini(&r);
 }
@@ -769,10 +369,6 @@ int main(void)
         cmocka_unit_test(t_hits_leave_one_token),
         cmocka_unit_test(t_tenants_do_not_share),
         cmocka_unit_test(t_abort_and_deadline_free_at_the_next_plan),
-        cmocka_unit_test(t_paused_keeps_pages_until_others_need_them),
-        cmocka_unit_test(t_imported_tokens_are_not_computed_again),
-        cmocka_unit_test(t_an_import_is_one_step_and_leaves_a_token),
-        cmocka_unit_test(t_held_keeps_pages_and_takes_no_step),
         cmocka_unit_test(t_bounds_are_answers),
         cmocka_unit_test(t_config_is_checked),
         cmocka_unit_test(t_a_failed_step_ends_its_sessions),
