@@ -5,6 +5,7 @@
 #include "base/io/file.h"
 #include "cli/cmd_run.h"
 #include "cli/command.h"
+#include "cli/model_file.h"
 #include "cli/perf_fit.h"
 #include "cli/pick.h"
 #include "cli/remote.h"
@@ -13,7 +14,6 @@
 #include <stdio.h>
 
 #define TABLE_BYTES_MAX ((size_t)64 << 20)
-#define MODEL_BYTES_MAX ((size_t)64 << 10)
 
 struct perf_options {
     struct str act, file, hardware, model;
@@ -29,7 +29,7 @@ static const struct config_field rows[] = {
     { .name = "hardware", .type = CONFIG_TEXT, .required = true, AT(hardware),
       .about = "What the table was measured on: a row of the hardware table." },
     { .name = "model", .type = CONFIG_TEXT, .default_text = "llama-3-8b", AT(model),
-      .about = "dense, attention, steps: the model that the table is of, a shipped name or a file." },
+      .about = "dense, attention, steps: the model that the table is of, a shipped name or a file as ./my.spec." },
     { .name = "kind", .type = CONFIG_ENUM, .default_text = "auto", .names = kind_names, AT(kind),
       .about = "Refuse a table of another kind than this." },
     REMOTE_OUTPUT_ROW(struct perf_options, output),
@@ -50,39 +50,6 @@ static const struct opt_command usage = {
     .notes = "Tables of vidur (mlp, all_reduce), LLMServingSim (dense, attention) and the engine's "
              "--step-log\n(steps) are known by their columns. Shares of a peak end at 1.",
 };
-
-static int read_file(struct str path, size_t bytes_max, struct buf *ret, struct err *err)
-{
-    char name[4096];
-    if (path.len >= sizeof name) return err_set(err, -ENAMETOOLONG, "a path is too long");
-    snprintf(name, sizeof name, STR_FMT, STR_ARG(path));
-    return file_read(name, bytes_max, ret, err);
-}
-
-/* A shipped name first: a file of the same name is reached as ./NAME. */
-static int find_model(struct str name, struct model_spec *ret, struct err *err)
-{
-    if (model_spec_find(name, ret, err) == 0) return 0;
-    CLEANUP(buf_fini) struct buf text = { 0 };
-    if (str_find(name, STR("/")) == SIZE_MAX && !str_ends(name, STR(".spec"))) return -ENOENT;
-    int rc = read_file(name, MODEL_BYTES_MAX, &text, err);
-    if (rc >= 0) rc = model_spec_parse(buf_view(&text), ret, err);
-    return rc < 0 ? err_prefix(err, rc, STR_FMT, STR_ARG(name)) : 0;
-}
-
-static const struct hardware *find_hardware(struct str name, struct err *err)
-{
-    const struct hardware *h = hardware_find(name);
-    if (h) return h;
-    const char *names[64];
-    uint32_t count = 0;
-    for (; count < hardware_count && count < COUNT_OF(names); count++)
-        names[count] = hardware_table[count].name;
-    const char *near = str_nearest(name, names, count);
-    err_set(err, COMMAND_MISUSED, "no hardware '" STR_FMT "'%s%s%s", STR_ARG(name),
-            near ? ", did you mean '" : "", near ? near : "", near ? "'?" : "");
-    return NULL;
-}
 
 static double value(const struct hardware *h, const struct perf_constant *c)
 {
@@ -189,16 +156,20 @@ static int perf(const void *options, struct err *err)
     if (!str_eq(o->act, STR("fit"))) {
         return err_set(err, COMMAND_MISUSED, "no action '" STR_FMT "': want fit", STR_ARG(o->act));
     }
-    const struct hardware *shipped = find_hardware(o->hardware, err);
-    if (!shipped) return COMMAND_MISUSED;
+    const struct hardware *shipped = hardware_find(o->hardware);
+    if (!shipped) {
+        hardware_unknown(o->hardware, err);
+        return err_prefix(err, COMMAND_MISUSED, "--hardware");
+    }
     struct model_spec model;
-    int rc = find_model(o->model, &model, err);
-    if (rc < 0) return rc;
+    int rc = model_file_find(o->model, &model, err);
+    if (rc < 0) return err_prefix(err, rc == -EINVAL ? COMMAND_MISUSED : rc, "--model");
     CLEANUP(buf_fini) struct buf text = { 0 };
     CLEANUP(perf_table_freep) struct perf_table *t = NULL;
     buf_init(&text, TABLE_BYTES_MAX);
-    rc = read_file(o->file, TABLE_BYTES_MAX, &text, err);
-    if (rc >= 0) rc = perf_table_read(buf_view(&text), &model, &t, err);
+    rc = file_read(o->file.data, TABLE_BYTES_MAX, &text, err);
+    if (rc < 0) return rc;
+    rc = perf_table_read(buf_view(&text), &model, &t, err);
     if (rc < 0) return err_prefix(err, rc, STR_FMT, STR_ARG(o->file));
     if (o->kind > 0 && o->kind - 1 != (int)t->kind) {
         return err_set(err, COMMAND_MISUSED, STR_FMT ": a table of the kind %s, not %s",

@@ -1,16 +1,15 @@
 /* cmd_plan.c - `muster plan`: which accelerators a workload needs, and what they cost. */
 #include "base/core/json.h"
 #include "base/core/own.h"
-#include "base/io/file.h"
 #include "cli/cmd_run.h"
 #include "cli/command.h"
+#include "cli/model_file.h"
 #include "cli/planner.h"
 #include "cli/remote.h"
 #include "cli/trace_file.h"
 
-#include <stdlib.h>
-
-#define SPEC_BYTES_MAX 65536
+#define PLACE_ROWS_MAX 64
+#define PLACE_NAMES_BYTES 256
 #define ROWS_MAX 8
 
 struct plan_options {
@@ -26,7 +25,7 @@ struct plan_options {
 // clang-format off
 static const struct config_field rows[] = {
     { .name = "model", .letter = 'm', .type = CONFIG_TEXT, .default_text = "llama-3-8b", AT(model),
-      .about = "Shipped model, or the path of a model's spec." },
+      .about = "Shipped model, or a file with a model's shape, as ./my.spec (models/README.md)." },
     { .name = "trace", .letter = 't', .type = CONFIG_TEXT, AT(trace),
       .about = "Trace whose lengths and rate are planned for: Azure CSV, Mooncake or text JSONL." },
     { .name = "rate", .letter = 'r', .type = CONFIG_FLOAT, .default_text = "0", .min = 0,
@@ -66,31 +65,38 @@ static const struct opt_command usage = {
         "rate: `muster simulate` replays bursts over the fleet that it names.\n",
 };
 
-static int find_row(struct str name, const struct place_policy **ret, struct err *err)
+static int find_row(const char *option, struct str name, const struct place_policy **ret,
+                    struct err *err)
 {
     const struct place_policy *p = place_find(name);
-    if (!p) {
-        return err_set(err, COMMAND_MISUSED, "no row '" STR_FMT "'; see muster policies place",
-                       STR_ARG(name));
+    const char *names[PLACE_ROWS_MAX];
+    char list[PLACE_NAMES_BYTES];
+    uint32_t count = 0;
+    if (p && p->mix) {
+        *ret = p;
+        return 0;
     }
-    if (!p->mix)
+    for (uint32_t i = 0; i < place_count && count < PLACE_ROWS_MAX; i++)
+        if (place_table[i]->mix) names[count++] = place_table[i]->name;
+    str_list(names, count, list, sizeof list);
+    if (p) {
         return err_set(err, COMMAND_MISUSED,
-                       "row '%s' answers another question than how many "
-                       "of which type; joint, melange and single_type answer it",
-                       p->name);
-    *ret = p;
-    return 0;
+                       "%s: row '%s' answers another question than how many of which type; "
+                       "those that answer it are %s",
+                       option, p->name, list);
+    }
+    return err_set(err, COMMAND_MISUSED, "%s: no row '" STR_FMT "'; there are %s", option,
+                   STR_ARG(name), list);
 }
 
-static int read_model(struct str name, struct model_spec *ret, struct err *err)
+static int check_hardware(const struct config_texts *names, struct err *err)
 {
-    if (!memchr(name.data, '/', name.len) && !str_ends(name, STR(".spec")))
-        return model_spec_find(name, ret, err);
-    CLEANUP(buf_fini) struct buf text = { 0 };
-    int rc = file_read(name.data, SPEC_BYTES_MAX, &text, err);
-    if (rc < 0) return rc;
-    rc = model_spec_parse(buf_view(&text), ret, err);
-    return rc < 0 ? err_prefix(err, rc, "%s", name.data) : 0;
+    for (size_t i = 0; i < names->count; i++) {
+        if (hardware_find(names->items[i])) continue;
+        hardware_unknown(names->items[i], err);
+        return err_prefix(err, COMMAND_MISUSED, "--hardware");
+    }
+    return 0;
 }
 
 static int read_workload(const struct plan_options *o, struct planner *p, struct err *err)
@@ -213,9 +219,9 @@ static void write_text(const struct plan_options *o, const struct planner *p,
 
 static int ask(const struct plan_options *o, struct planner *p, struct answers *a, struct err *err)
 {
-    int rc = find_row(o->place, &a->row[a->count++], err);
+    int rc = find_row("--place", o->place, &a->row[a->count++], err);
     for (size_t i = 0; i < o->compare.count && rc == 0; i++)
-        rc = find_row(o->compare.items[i], &a->row[a->count++], err);
+        rc = find_row("--compare", o->compare.items[i], &a->row[a->count++], err);
     if (rc < 0) return rc;
     struct place_mix_verdict unused;
     for (uint32_t i = 0; i < a->count; i++)
@@ -233,7 +239,9 @@ static int plan_fleet(const void *options, struct err *err)
     static struct prices prices;
     struct answers answers = { 0 };
     struct model_spec model;
-    int rc = read_model(o->model, &model, err);
+    int rc = model_file_find(o->model, &model, err);
+    if (rc < 0) return err_prefix(err, rc == -EINVAL ? COMMAND_MISUSED : rc, "--model");
+    rc = check_hardware(&o->hardware, err);
     if (rc == 0) rc = offers_load(o->prices, &prices, err);
     if (rc == 0) rc = read_workload(o, &planner, err);
     if (rc < 0) return rc;

@@ -8,6 +8,9 @@
 #include "cli/judge.h"
 #include "cli/remote.h"
 
+#include <math.h>
+#include <stdio.h>
+
 #define RECORD_BYTES_MAX ((size_t)4 << 30)
 
 struct replay_options {
@@ -37,9 +40,13 @@ static const struct opt_command usage = {
     .options = &record,
     .positionals = positionals,
     .positional_count = COUNT_OF(positionals),
-    .notes = "One step only: each view is of the world that the recorded choices made, so nothing "
-             "is said of\nthe times that the other row would have reached; `muster simulate` does "
-             "that. Regret is the\npredicted TTFT of a choice less the least in the same view.\n",
+    .notes =
+        "One step only: each view is of the world that the recorded choices made, so nothing "
+        "is said of\nthe times that the other row would have reached; `muster simulate` does "
+        "that. Regret is the\npredicted TTFT of a choice less the least in the same view, and "
+        "absent (- in the table, null\nin JSON) where no decision could be judged. A record that "
+        "ends within an entry, its router\nhaving been killed or still writing, is judged as far "
+        "as it goes: that is said, and is no failure.\n",
 };
 
 static void put_regret(struct json_writer *w, const char *name, const struct judge_regret *r)
@@ -59,6 +66,8 @@ static void put_json(const struct judgement *j, const char *route, struct buf *o
     json_object(&w);
     json_kv_text(&w, "route", route);
     json_kv_text(&w, "recorded", j->recorded);
+    json_kv_u64(&w, "entries", j->entries);
+    json_kv_bool(&w, "torn", j->torn);
     json_kv_u64(&w, "decisions", j->decisions);
     json_kv_u64(&w, "agreed", j->agreed);
     json_kv_u64(&w, "refused", j->refused);
@@ -72,17 +81,33 @@ static void put_json(const struct judgement *j, const char *route, struct buf *o
     buf_byte(out, '\n');
 }
 
+/* What is absent is a dash. */
+static void put_cell(struct buf *out, double v, int digits, const char *unit)
+{
+    if (isnan(v)) {
+        buf_printf(out, "  %10s", "-");
+    } else {
+        buf_printf(out, "  %*.*f%s", 10 - (int)strlen(unit), digits, v, unit);
+    }
+}
+
 static void put_line(struct buf *out, const char *name, double agreed, const struct judge_regret *r,
                      double hit)
 {
-    buf_printf(out, "%-20s %7.1f %%  %10.4f  %10.4f  %10.4f  %7.1f %%\n", name, 100 * agreed,
-               r->mean_s, r->p50_s, r->p99_s, 100 * hit);
+    buf_printf(out, "%-20s", name);
+    put_cell(out, 100 * agreed, 1, " %");
+    put_cell(out, r->mean_s, 4, "");
+    put_cell(out, r->p50_s, 4, "");
+    put_cell(out, r->p99_s, 4, "");
+    put_cell(out, 100 * hit, 1, " %");
+    buf_byte(out, '\n');
 }
 
 static void put_table(const struct judgement *j, const char *route, struct buf *out)
 {
-    double all = (double)j->decisions, prompt = j->prompt_tokens ? (double)j->prompt_tokens : 1;
-    buf_printf(out, "%-20s %9s  %10s  %10s  %10s  %9s\n", "ROW", "AGREES", "REGRET s", "P50 s",
+    double all = (double)j->decisions;
+    double prompt = j->prompt_tokens ? (double)j->prompt_tokens : (double)NAN;
+    buf_printf(out, "%-20s  %10s  %10s  %10s  %10s  %10s\n", "ROW", "AGREES", "REGRET s", "P50 s",
                "P99 s", "CACHED");
     put_line(out, j->recorded, 1, &j->regret_recorded, (double)j->hit_tokens_recorded / prompt);
     put_line(out, route, (double)j->agreed / all, &j->regret, (double)j->hit_tokens / prompt);
@@ -119,6 +144,10 @@ static int replay(const void *options, struct err *err)
     if (rc < 0) return rc;
     rc = judge_record(buf_view(&file), row, (uint64_t)o->seed, &j, err);
     if (rc < 0) return err_prefix(err, rc, "%s", o->file.data);
+    if (j.torn) {
+        fprintf(stderr, "%s: %s ends within an entry: %llu whole ones were read\n", usage.name,
+                o->file.data, (unsigned long long)j.entries);
+    }
     if (o->output == REMOTE_JSON) {
         put_json(&j, row->name, &out);
     } else {

@@ -1,6 +1,7 @@
 /* cmd_simulate.c - `muster simulate`: replay a trace over a fleet in virtual time. */
 #include "cli/cmd_run.h"
 #include "cli/command.h"
+#include "cli/model_file.h"
 #include "cli/sim_arms.h"
 
 #include <stdio.h>
@@ -37,7 +38,9 @@ static int run(int argc, char *const *argv)
     struct sim_options options;
     struct err err = { 0 };
     buf_text(&help, notes);
-    if (generate_help(&help) == 0) usage.notes = help.data;
+    generate_help(&help);
+    model_file_help(&help);
+    if (help.rc == 0) usage.notes = help.data;
     int rc = opt_parse(&usage, argc, argv, &options, &parsed, &err);
     if (rc < 0) return opt_fail(&usage, &err);
     if (parsed.help) return opt_show_help(&usage);

@@ -4,6 +4,7 @@
 #include "base/core/bits.h"
 #include "base/core/own.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -134,8 +135,9 @@ static int by_value(const void *a, const void *b)
 
 static struct judge_regret summary(struct series *s)
 {
-    struct judge_regret r = { 0 };
+    struct judge_regret r = { .mean_s = (double)NAN, .p50_s = (double)NAN, .p99_s = (double)NAN };
     if (s->count == 0) return r;
+    r.mean_s = 0;
     qsort(s->value, s->count, sizeof *s->value, by_value);
     for (size_t i = 0; i < s->count; i++)
         r.mean_s += s->value[i] / (double)s->count;
@@ -155,13 +157,17 @@ int judge_record(struct str file, const struct route_policy *row, uint64_t seed,
     if (rc < 0) return rc;
     while ((rc = record_read(&j->reader, &j->entry, err)) == 1) {
         int kept = 0;
+        j->out.entries++;
         if (j->entry.kind == RECORD_ROW) on_row(j);
         if (j->entry.kind == RECORD_DECISION) kept = on_decision(j);
         if (j->entry.kind == RECORD_EVENT) on_event(j);
         if (kept < 0) return err_set(err, kept, "no memory");
     }
     if (rc < 0) return rc;
-    if (j->out.decisions == 0) return err_set(err, -ENODATA, "no request was placed in it");
+    j->out.torn = j->reader.torn;
+    if (j->out.decisions == 0)
+        return err_set(err, -ENODATA, "no request was placed in it%s",
+                       j->out.torn ? ", and it ends within an entry" : "");
     j->out.regret = summary(&j->regret);
     j->out.regret_recorded = summary(&j->recorded);
     *ret = j->out;

@@ -12,12 +12,15 @@
 #pragma once
 #include "router/record.h"
 
+/* NaN where no decision could be judged. */
 struct judge_regret {
     double mean_s, p50_s, p99_s;
 };
 
 struct judgement {
     char recorded[64];  /* the row that decided; "several" when it was changed */
+    uint64_t entries;   /* read: rows, decisions, events */
+    bool torn;          /* the record ends within a further one */
     uint64_t decisions; /* that placed a request */
     uint64_t agreed;
     uint64_t refused; /* placed in the record and not by the row */

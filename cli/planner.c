@@ -107,9 +107,11 @@ int planner_types(struct planner *p, const struct prices *prices, const struct m
     m->eval = eval_score;
     m->ctx = &p->fleet;
     m->type_count = 0;
+    bool any = false;
     for (uint32_t i = 0; i < prices->count && m->type_count < PLACE_TYPES_MAX; i++) {
         const struct price *price = &prices->row[i];
         if ((price->spot && !promise->spot) || !is_wanted(price, only, only_count)) continue;
+        any = true;
         if (!is_cheapest(prices, i) || !best_split(p, m->type_count, price, model)) continue;
         m->type[m->type_count] =
             (struct place_type){ .price_h = price->price_h * p->type[m->type_count].tp,
@@ -119,6 +121,9 @@ int planner_types(struct planner *p, const struct prices *prices, const struct m
                                  .lead_s = SPOT_LEAD_S };
         m->type_count++;
     }
+    if (!any)
+        return err_set(err, -ENOENT, "the price list has no offer of what is asked for, %s",
+                       promise->spot ? "spot or on demand" : "on demand");
     if (m->type_count == 0)
         return err_set(err, -ENOENT, "no accelerator of the price list holds %s", model->name);
     return 0;

@@ -36,7 +36,8 @@ void planner_trace(struct planner *p, const struct trace *trace, double rate_s);
 void planner_lengths(struct planner *p, double prompt_tokens, double output_tokens, double rate_s);
 
 /* The cheapest offer of each accelerator and purchase, of those whose name is in `only` (count 0:
- * all). After the workload. -ENOENT when none of them can hold the model. */
+ * all). After the workload. -ENOENT when there is no such offer or none can hold
+ * the model. */
 int planner_types(struct planner *p, const struct prices *prices, const struct model_spec *model,
                   const struct str *only, size_t only_count, const struct planner_promise *promise,
                   struct err *err);

@@ -11,6 +11,7 @@
 #include "policies/role.h"
 #include "policies/route.h"
 #include "policies/scale.h"
+#include "policies/scale_bound.h"
 #include "policies/scale_forecast.h"
 #include "policies/scale_shape.h"
 
@@ -37,6 +38,9 @@ int policies_each(int (*fn)(void *ctx, const struct policy_row *row), void *ctx)
     EACH(route_table, route_count, "route", route_table[i]->source, ROUTE_DEFAULT);
     EACH(predict_table, predict_count, "predict", predict_table[i]->source, PREDICT_DEFAULT);
     EACH(scale_table, scale_count, "scale", scale_table[i]->source, SCALE_DEFAULT);
+    if (rc == 0)
+        rc = row("scale", SCALE_BOUND_NAME, SCALE_BOUND_ABOUT, SCALE_BOUND_SOURCE, SCALE_DEFAULT,
+                 fn, ctx);
     EACH(scale_forecast_table, scale_forecast_count, "forecast", scale_forecast_table[i]->source,
          FORECAST_DEFAULT);
     EACH(scale_shape_table, scale_shape_count, "shaper", scale_shape_table[i]->source,

@@ -50,6 +50,13 @@ static int read_dimensions(const struct config_texts *texts, struct dimension *r
             if (str_eq(option, str_from(not_compared[k])))
                 return err_set(err, -EINVAL, "--compare: --%s is not compared", not_compared[k]);
         }
+        for (uint32_t k = 0; k < count; k++) {
+            if (str_eq(option, ret[k].option))
+                return err_set(err, -EINVAL,
+                               "--compare: " STR_FMT " is given twice; all its values go behind "
+                               "one, as in " STR_FMT "=A,B,C",
+                               STR_ARG(option), STR_ARG(option));
+        }
         ret[count++] = (struct dimension){ option, &texts->items[i], 1 };
     }
     *ret_count = count;
@@ -198,7 +205,7 @@ static int run_one(const struct sim_arm *arm, uint32_t index, struct report *ret
     if (!trace) {
         int rc = generate_trace(&arm->generate, config.seed, &generated, err);
         if (rc == 0) rc = shape(&arm->options, generated, err);
-        if (rc < 0) return rc;
+        if (rc < 0) return err_prefix(err, rc, "--trace");
         trace = generated;
     }
     double before_s = thread_cpu_s();

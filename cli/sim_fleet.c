@@ -4,17 +4,20 @@
 #include "policies/prices.h"
 
 #define TP_MAX 64
-#define HARDWARE_NAMES_MAX 64
+#define STEP_PART_S_MAX 1000.0 /* of a measured step's coefficients */
+#define PRICE_H_MAX 1e6
 
+/* The two that are no rows of the table are said where it names no near one. */
 static int no_hardware(struct str name, struct err *err)
 {
-    const char *names[HARDWARE_NAMES_MAX] = { "ref8000", "measured" };
-    size_t count = 2;
-    for (uint32_t i = 0; i < hardware_count && count < COUNT_OF(names); i++)
-        names[count++] = hardware_table[i].name;
-    const char *near = str_nearest(name, names, count);
-    return err_set(err, -EINVAL, "--fleet: no hardware '" STR_FMT "'%s%s%s", STR_ARG(name),
-                   near ? ", did you mean '" : "", near ? near : "", near ? "'?" : "");
+    static const char *const more[] = { "ref8000", "measured" };
+    const char *near = str_nearest(name, more, COUNT_OF(more));
+    if (near) {
+        return err_set(err, -EINVAL, "--fleet: no hardware '" STR_FMT "', did you mean '%s'?",
+                       STR_ARG(name), near);
+    }
+    hardware_unknown(name, err);
+    return err_prefix(err, -EINVAL, "--fleet");
 }
 
 static bool read_numbered(struct str text, struct str prefix, uint32_t max, uint32_t *ret)
@@ -27,14 +30,22 @@ static bool read_numbered(struct str text, struct str prefix, uint32_t max, uint
     return true;
 }
 
-/* "b=56e-6": a coefficient of a step that was measured, in seconds. */
-static bool read_step(struct str text, struct sim_pool *pool)
+/* "b=56e-6": a coefficient of a step that was measured, in seconds. -EINVAL: something else. */
+static int read_step(struct str text, struct sim_pool *pool, struct err *err)
 {
     double *const coef[] = { &pool->step.a, &pool->step.b, &pool->step.c, &pool->step.d,
                              &pool->step.e };
-    if (!pool->has_step || text.len < 3 || text.data[1] != '=') return false;
+    double v;
+    if (!pool->has_step || text.len < 3 || text.data[1] != '=') return -EINVAL;
     uint32_t i = (uint32_t)(text.data[0] - 'a');
-    return i < COUNT_OF(coef) && str_to_f64(str_of(text.data + 2, text.len - 2), coef[i]) == 0;
+    if (i >= COUNT_OF(coef) || str_to_f64(str_of(text.data + 2, text.len - 2), &v) < 0)
+        return -EINVAL;
+    if (v < 0 || v > STEP_PART_S_MAX) {
+        return err_set(err, -ERANGE, "--fleet: ':" STR_FMT "' is out of range 0..%g seconds",
+                       STR_ARG(text), STEP_PART_S_MAX);
+    }
+    *coef[i] = v;
+    return 0;
 }
 
 static int read_suffix(struct str text, struct sim_pool *pool, struct sim_control_pool *control,
@@ -42,7 +53,8 @@ static int read_suffix(struct str text, struct sim_pool *pool, struct sim_contro
 {
     if (read_numbered(text, STR("tp"), TP_MAX, &pool->tp) && pool->tp > 0) return 0;
     if (read_numbered(text, STR("zone"), SIM_ZONES_MAX - 1, &control->zone)) return 0;
-    if (read_step(text, pool)) return 0;
+    int rc = read_step(text, pool, err);
+    if (rc != -EINVAL) return rc == 0 ? 0 : -EINVAL;
     if (str_eq(text, STR("spot"))) {
         control->spot = true;
         return 0;
@@ -132,7 +144,12 @@ static int read_pool(struct str text, struct sim_pool *ret, struct sim_control_p
     struct str price = text, kind = str_cut(&price, '@');
     int rc = read_kind(kind, ret, control, err);
     if (rc < 0 || !price.data) return rc;
-    if (str_to_f64(price, &ret->price_h) == 0 && ret->price_h >= 0) return 0;
+    if (str_to_f64(price, &ret->price_h) == 0) {
+        if (ret->price_h >= 0 && ret->price_h <= PRICE_H_MAX) return 0;
+        return err_set(err, -EINVAL,
+                       "--fleet: '@" STR_FMT "' is out of range 0..%g dollars an hour",
+                       STR_ARG(price), PRICE_H_MAX);
+    }
     return list_price(price, control->spot, ret, err);
 }
 
@@ -147,15 +164,21 @@ int sim_fleet_parse(struct str text, struct sim_config *ret, struct sim_control_
 {
     struct str rest = text;
     uint32_t count = 0;
-    while (rest.len > 0) {
+    do {
         if (count == SIM_POOLS_MAX) {
             return err_set(err, -EINVAL, "--fleet: at most %d kinds of instances", SIM_POOLS_MAX);
         }
-        int rc =
-            read_pool(str_trim(cut_pool(&rest)), &ret->pool[count], &control->pool[count], err);
+        struct str pool = str_trim(cut_pool(&rest));
+        if (pool.len == 0) {
+            return err_set(err, -EINVAL,
+                           "--fleet '" STR_FMT "': a kind of instances is missing; write "
+                           "COUNTxHARDWARE, as in 8xa100,2xl4",
+                           STR_ARG(text));
+        }
+        int rc = read_pool(pool, &ret->pool[count], &control->pool[count], err);
         if (rc < 0) return rc;
         count++;
-    }
+    } while (rest.data);
     ret->pool_count = count;
     return 0;
 }

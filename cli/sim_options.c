@@ -2,13 +2,12 @@
 #include "cli/sim_options.h"
 
 #include "base/io/config_value.h"
-#include "base/io/file.h"
+#include "cli/model_file.h"
 #include "cli/policies.h"
 #include "cli/schema.h"
 #include "engine/config.h"
 #include "router/config.h"
 
-#define SPEC_BYTES_MAX 65536
 #define ROWS_MAX 64
 
 static const char *const output_names[] = { "table", "json", NULL };
@@ -36,10 +35,10 @@ static const struct config_field rows[] = {
       .max = TRACE_REQUESTS_MAX, AT(requests),
       .about = "Requests to take from the trace, before copies; 0 for all." },
     { .name = "model", .letter = 'm', .type = CONFIG_TEXT, .default_text = "llama-3-8b",
-      AT(model), .about = "Shipped model, or the path of a model's spec." },
+      AT(model), .about = "Shipped model, or a file with a model's shape, as ./my.spec (below)." },
     { .name = "fleet", .letter = 'f', .type = CONFIG_TEXT, .default_text = "8xa100", AT(fleet),
-      .about = "Instances: COUNTxHARDWARE[:SUFFIX...][@DOLLARS_AN_HOUR|@list|@PROVIDER], joined by commas; "
-               "suffixes are tpN, prefill, decode, spot, zoneN, serviceN and a model's name; "
+      .about = "Instances, at most 256: COUNTxHARDWARE[:SUFFIX...][@DOLLARS_AN_HOUR|@list|@PROVIDER], "
+               "joined by commas; hardware is listed below, suffixes are tpN, prefill, decode, spot, zoneN, serviceN and a model's name; "
                "ref8000 is "
                "the serial reference, measured:a=S:b=S:c=S:d=S:e=S a machine by its step: seconds "
                "fixed, of a prompt token, a sequence, a token read, a token attended to." },
@@ -133,7 +132,8 @@ static const struct config_field rows[] = {
       .about = "Runs with so many seeds from --seed on: means with 95 % intervals." },
     { .name = "compare", .type = CONFIG_TEXTS, AT(compare),
       .about = "OPTION=A,B,C: an arm for each value, and their differences to the first on the "
-               "same seeds. Given again: every combination." },
+               "same seeds. Given again for another option: "
+               "every combination." },
     { .name = "jobs", .letter = 'j', .type = CONFIG_INT, .default_text = "0", .min = 0, .max = 256,
       AT(jobs), .about = "Runs at once; 0 for one a core. Changes no result." },
     { .name = "output", .letter = 'o', .type = CONFIG_ENUM, .default_text = "table",
@@ -141,6 +141,16 @@ static const struct config_field rows[] = {
 };
 // clang-format on
 const struct config_record sim_options_record = CONFIG_RECORD_OF(struct sim_options, rows);
+
+_Static_assert(SIM_INSTANCES_MAX == 256, "as --fleet says");
+
+void sim_option_flag(const char *name, char ret[SIM_FLAG_BYTES])
+{
+    size_t len = strlen(name);
+    must(len < SIM_FLAG_BYTES);
+    for (size_t i = 0; i <= len; i++)
+        ret[i] = name[i] == '_' ? '-' : name[i];
+}
 
 bool sim_option_is_set(const struct sim_options *o, const char *name)
 {
@@ -153,6 +163,20 @@ bool sim_option_is_set(const struct sim_options *o, const char *name)
     int64_t usual; /* or a double: of the same size */
     config_value_default(f, NULL, &usual);
     return memcmp(value, &usual, sizeof usual) != 0;
+}
+
+/* An option that is given says something: without a word it would be its default, silently. */
+static int check_said(const struct sim_options *o, struct err *err)
+{
+    for (size_t i = 0; i < COUNT_OF(rows); i++) {
+        if (rows[i].type != CONFIG_TEXT) continue;
+        const struct str *text = (const void *)((const char *)o + rows[i].offset);
+        if (!text->data || text->len > 0) continue;
+        char flag[SIM_FLAG_BYTES];
+        sim_option_flag(rows[i].name, flag);
+        return err_set(err, -EINVAL, "--%s is empty: give it a value or leave it out", flag);
+    }
+    return 0;
 }
 
 /* ---- rows by name ---------------------------------------------------------------------------- */
@@ -170,23 +194,23 @@ static int collect(void *ctx, const struct policy_row *row)
     return 0;
 }
 
-int sim_no_row(const char *kind, struct str name, struct err *err)
+int sim_no_row(const char *option, const char *kind, struct str name, struct err *err)
 {
     struct names n = { .kind = kind };
     policies_each(collect, &n);
     const char *near = str_nearest(name, n.name, n.count);
     if (near) {
-        return err_set(err, -EINVAL, "--%s: no row '" STR_FMT "', did you mean '%s'?", kind,
+        return err_set(err, -EINVAL, "--%s: no row '" STR_FMT "', did you mean '%s'?", option,
                        STR_ARG(name), near);
     }
-    return err_set(err, -EINVAL, "--%s: no row '" STR_FMT "'; see `muster policies %s`", kind,
+    return err_set(err, -EINVAL, "--%s: no row '" STR_FMT "'; see `muster policies %s`", option,
                    STR_ARG(name), kind);
 }
 
-#define PICK(kind, text)                                 \
-    if (rc == 0 && (text).len > 0) {                     \
-        c->kind = kind##_find(text);                     \
-        if (!c->kind) rc = sim_no_row(#kind, text, err); \
+#define PICK(kind, text)                                        \
+    if (rc == 0 && (text).len > 0) {                            \
+        c->kind = kind##_find(text);                            \
+        if (!c->kind) rc = sim_no_row(#kind, #kind, text, err); \
     }
 
 struct row_names {
@@ -231,7 +255,7 @@ static int check_power(const struct sim_options *o, const struct sim_config *c, 
 static int take_preset(struct str name, struct sim_config *c, struct err *err)
 {
     c->preset = preset_find(name);
-    if (!c->preset) return sim_no_row("preset", name, err);
+    if (!c->preset) return sim_no_row("preset", "preset", name, err);
     if (str_eq(name, STR("ref"))) c->bias_sigma = c->residual_sigma = 0;
     return 0;
 }
@@ -256,18 +280,6 @@ static int take_config(const char *path, struct sim_config *c, struct err *err)
     return rc < 0 ? err_prefix(err, rc, "%s", path) : 0;
 }
 
-static int find_model(struct str name, struct model_spec *ret, struct err *err)
-{
-    if (str_find(name, STR("/")) == SIZE_MAX) {
-        int rc = model_spec_find(name, ret, err);
-        return rc < 0 ? err_prefix(err, -EINVAL, "--model") : 0;
-    }
-    CLEANUP(buf_fini) struct buf text = { 0 };
-    int rc = file_read(name.data, SPEC_BYTES_MAX, &text, err);
-    if (rc == 0) rc = model_spec_parse(buf_view(&text), ret, err);
-    return rc < 0 ? err_prefix(err, rc, "--model " STR_FMT, STR_ARG(name)) : 0;
-}
-
 int sim_options_config(const struct sim_options *o, struct sim_config *ret,
                        struct sim_control_setup *control, struct err *err)
 {
@@ -290,8 +302,11 @@ int sim_options_config(const struct sim_options *o, struct sim_config *ret,
     };
     struct row_names names = { o->route, o->predict, o->fair,  o->order,
                                o->admit, o->preempt, o->chunk, o->evict };
-    int rc = find_model(o->model, &c.model, err);
-    if (rc == 0) rc = sim_fleet_parse(o->fleet, &c, control, err);
+    int rc = check_said(o, err);
+    if (rc < 0) return rc;
+    rc = model_file_find(o->model, &c.model, err);
+    if (rc < 0) return err_prefix(err, rc, "--model");
+    rc = sim_fleet_parse(o->fleet, &c, control, err);
     if (rc == 0 && o->config.len > 0) rc = take_config(o->config.data, &c, err);
     if (rc == 0 && o->preset.len > 0) rc = take_preset(o->preset, &c, err);
     if (rc == 0) rc = pick_rows(&names, &c, err);

@@ -26,6 +26,11 @@ struct sim_options {
 
 enum { SIM_OUTPUT_TABLE, SIM_OUTPUT_JSON };
 
+#define SIM_FLAG_BYTES 32
+
+/* "scale_policy" as it is typed: "scale-policy". */
+void sim_option_flag(const char *name, char ret[SIM_FLAG_BYTES]);
+
 /* Whether the option has another value than its default. */
 bool sim_option_is_set(const struct sim_options *o, const char *name);
 
@@ -46,5 +51,5 @@ int sim_scaling_config(const struct sim_options *o, struct sim_config *config,
 int sim_fleet_parse(struct str text, struct sim_config *ret, struct sim_control_setup *control,
                     struct err *err);
 
-/* "--KIND: no row 'NAME', did you mean 'NEAR'?"; -EINVAL. */
-int sim_no_row(const char *kind, struct str name, struct err *err);
+/* "--OPTION: no row 'NAME', did you mean 'NEAR'?"; -EINVAL. */
+int sim_no_row(const char *option, const char *kind, struct str name, struct err *err);

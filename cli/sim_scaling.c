@@ -4,29 +4,25 @@
 #include "policies/scale_forecast.h"
 #include "policies/scale_shape.h"
 
-#include <stdio.h>
-
-#define FLAG_BYTES 32
-
 static int pick_rows(const struct sim_options *o, struct sim_config *config,
                      struct sim_control_setup *s, struct err *err)
 {
     config->scaling_clairvoyant = str_eq(o->scale_policy, STR(SCALE_BOUND_NAME));
     if (!config->scaling_clairvoyant) {
         s->policy = scale_find(o->scale_policy);
-        if (!s->policy) return sim_no_row("scale", o->scale_policy, err);
+        if (!s->policy) return sim_no_row("scale-policy", "scale", o->scale_policy, err);
     }
     if (o->shaper.len > 0) {
         s->shaper = scale_shape_find(o->shaper);
-        if (!s->shaper) return sim_no_row("shaper", o->shaper, err);
+        if (!s->shaper) return sim_no_row("shaper", "shaper", o->shaper, err);
     }
     if (o->forecast.len > 0) {
         s->scale.forecast = scale_forecast_find(o->forecast);
-        if (!s->scale.forecast) return sim_no_row("forecast", o->forecast, err);
+        if (!s->scale.forecast) return sim_no_row("forecast", "forecast", o->forecast, err);
     }
     if (o->place.len > 0) {
         s->place = place_find(o->place);
-        if (!s->place) return sim_no_row("place", o->place, err);
+        if (!s->place) return sim_no_row("place", "place", o->place, err);
         if (!s->place->choose) {
             return err_set(err, -EINVAL,
                            "--place %s chooses no offers of a running fleet; ask `muster plan`",
@@ -53,10 +49,8 @@ static int check_fixed(const struct sim_options *o, const struct sim_config *con
     };
     for (size_t i = 0; i < COUNT_OF(needing); i++) {
         if (!sim_option_is_set(o, needing[i])) continue;
-        char flag[FLAG_BYTES];
-        snprintf(flag, sizeof flag, "%s", needing[i]);
-        for (char *c = flag; *c; c++)
-            if (*c == '_') *c = '-';
+        char flag[SIM_FLAG_BYTES];
+        sim_option_flag(needing[i], flag);
         return err_set(err, -EINVAL,
                        "--%s needs --scale-policy: without it the fleet stays as it is", flag);
     }

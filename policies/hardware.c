@@ -89,3 +89,23 @@ const struct hardware *hardware_find(struct str name)
     }
     return NULL;
 }
+
+#define NAMES_MAX 64
+
+int hardware_unknown(struct str name, struct err *err)
+{
+    const char *names[NAMES_MAX];
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < hardware_count && count + 1 < NAMES_MAX; i++) {
+        names[count++] = hardware_table[i].name;
+        if (hardware_table[i].alias) names[count++] = hardware_table[i].alias;
+    }
+    const char *near = str_nearest(name, names, count);
+    if (near) {
+        return err_set(err, -ENOENT, "no hardware '" STR_FMT "', did you mean '%s'?", STR_ARG(name),
+                       near);
+    }
+    char list[ERR_TEXT_MAX];
+    str_list(names, count, list, sizeof list);
+    return err_set(err, -ENOENT, "no hardware '" STR_FMT "'; there are %s", STR_ARG(name), list);
+}

@@ -9,6 +9,7 @@
  * say validated = false, and estimates made with them are "extrapolated".
  */
 #pragma once
+#include "base/core/err.h"
 #include "base/core/str.h"
 
 #include <stdbool.h>
@@ -49,3 +50,6 @@ extern const uint32_t hardware_count;
 
 /* By name or alias; NULL when there is none. */
 const struct hardware *hardware_find(struct str name);
+
+/* Says that there is none of this name, and the nearest one or all; -ENOENT. */
+int hardware_unknown(struct str name, struct err *err);

@@ -7,7 +7,7 @@
 
 #include <string.h>
 
-enum spec_type { SPEC_COUNT, SPEC_NUMBER, SPEC_YES };
+enum spec_type { SPEC_COUNT, SPEC_NUMBER, SPEC_YES, SPEC_DTYPE };
 
 struct spec_key {
     const char *name;
@@ -33,9 +33,21 @@ static const struct spec_key keys[] = {
     { "tied",             SPEC_YES,    AT(tied),             false, 0, 0 },
     { "weight_bytes",     SPEC_NUMBER, AT(weight_bytes),     false, 0.1, 8 },
     { "kv_element_bytes", SPEC_NUMBER, AT(kv_element_bytes), false, 0.1, 8 },
+    { "dtype",            SPEC_DTYPE,  AT(weight_bytes),     false, 0, 0 },
+    { "kv_dtype",         SPEC_DTYPE,  AT(kv_element_bytes), false, 0, 0 },
 };
 // clang-format on
 #define KEYS COUNT_OF(keys)
+
+/* Bytes of one element. Blocks of GGUF have their scale in them (34 bytes of 32 weights, 18 of 32);
+ * the scales of int4 and fp4, of groups that differ from maker to maker, are not counted. */
+static const struct {
+    const char *name;
+    double bytes;
+} dtypes[] = {
+    { "fp32", 4 },  { "bf16", 2 },   { "fp16", 2 },      { "fp8", 1 },       { "int8", 1 },
+    { "fp4", 0.5 }, { "int4", 0.5 }, { "q8_0", 1.0625 }, { "q4_0", 0.5625 },
+};
 
 static int unknown_key(struct str key, uint32_t line, struct err *err)
 {
@@ -45,6 +57,22 @@ static int unknown_key(struct str key, uint32_t line, struct err *err)
     const char *near = str_nearest(key, names, KEYS);
     return err_set(err, -EINVAL, "line %u: no key '" STR_FMT "'%s%s%s", line, STR_ARG(key),
                    near ? ", did you mean '" : "", near ? near : "", near ? "'?" : "");
+}
+
+static int put_dtype(double *at, const struct spec_key *key, struct str value, uint32_t line,
+                     struct err *err)
+{
+    const char *names[COUNT_OF(dtypes)];
+    char list[128];
+    for (uint32_t i = 0; i < COUNT_OF(dtypes); i++) {
+        names[i] = dtypes[i].name;
+        if (!str_eq(value, str_from(names[i]))) continue;
+        *at = dtypes[i].bytes;
+        return 0;
+    }
+    str_list(names, COUNT_OF(dtypes), list, sizeof list);
+    return err_set(err, -EINVAL, "line %u: %s is one of %s, not '" STR_FMT "'", line, key->name,
+                   list, STR_ARG(value));
 }
 
 static int put_value(struct model_spec *spec, const struct spec_key *key, struct str value,
@@ -59,6 +87,7 @@ static int put_value(struct model_spec *spec, const struct spec_key *key, struct
         memcpy(at, &yes, sizeof yes);
         return 0;
     }
+    if (key->type == SPEC_DTYPE) return put_dtype((double *)(void *)at, key, value, line, err);
     double number = 0;
     uint64_t count = 0;
     int rc = key->type == SPEC_COUNT ? str_to_u64(value, &count) : str_to_f64(value, &number);
@@ -88,6 +117,18 @@ static int put_name(struct model_spec *spec, struct str value, uint32_t line, st
     return 0;
 }
 
+/* Neither the same key twice nor two keys that say the same. */
+static int check_seen(uint32_t seen, uint32_t at, uint32_t line, struct err *err)
+{
+    for (uint32_t i = 0; i < KEYS; i++) {
+        if (!(seen & 1u << i) || keys[i].offset != keys[at].offset) continue;
+        if (i == at) return err_set(err, -EINVAL, "line %u: %s is given twice", line, keys[i].name);
+        return err_set(err, -EINVAL, "line %u: %s and %s say the same: give one of them", line,
+                       keys[i].name, keys[at].name);
+    }
+    return 0;
+}
+
 static int put_line(struct model_spec *spec, struct str text, uint32_t *seen, uint32_t line,
                     struct err *err)
 {
@@ -100,9 +141,8 @@ static int put_line(struct model_spec *spec, struct str text, uint32_t *seen, ui
     if (str_eq(key, STR("name"))) return put_name(spec, value, line, err);
     for (uint32_t i = 0; i < KEYS; i++) {
         if (!str_eq(key, str_from(keys[i].name))) continue;
-        if (*seen & 1u << i) {
-            return err_set(err, -EINVAL, "line %u: %s is given twice", line, keys[i].name);
-        }
+        int rc = check_seen(*seen, i, line, err);
+        if (rc < 0) return rc;
         *seen |= 1u << i;
         return put_value(spec, &keys[i], value, line, err);
     }
@@ -149,6 +189,14 @@ int model_spec_parse(struct str text, struct model_spec *ret, struct err *err)
     return 0;
 }
 
+void model_spec_keys(char *ret, size_t bytes)
+{
+    const char *names[KEYS + 1] = { "name" };
+    for (uint32_t i = 0; i < KEYS; i++)
+        names[i + 1] = keys[i].name;
+    str_list(names, KEYS + 1, ret, bytes);
+}
+
 bool model_spec_at(uint32_t i, struct model_spec *ret)
 {
     struct str rest = model_specs_text();
@@ -165,7 +213,21 @@ bool model_spec_at(uint32_t i, struct model_spec *ret)
     return false;
 }
 
-#define NAMES_MAX 64 /* shipped specs that "did you mean" looks at */
+#define NAMES_MAX 64 /* shipped specs that an unknown name is compared with */
+
+/* With the nearest name, or with all of them. */
+static int no_model(struct str name, const char *const *names, uint32_t count, struct err *err)
+{
+    const char *near = str_nearest(name, names, count);
+    if (near) {
+        return err_set(err, -ENOENT, "no shipped model '" STR_FMT "', did you mean '%s'?",
+                       STR_ARG(name), near);
+    }
+    char list[ERR_TEXT_MAX];
+    str_list(names, count, list, sizeof list);
+    return err_set(err, -ENOENT, "no shipped model '" STR_FMT "'; there are %s", STR_ARG(name),
+                   list);
+}
 
 int model_spec_find(struct str name, struct model_spec *ret, struct err *err)
 {
@@ -183,9 +245,7 @@ int model_spec_find(struct str name, struct model_spec *ret, struct err *err)
         names[count] = text[count];
         count++;
     }
-    const char *near = str_nearest(name, names, count);
-    return err_set(err, -ENOENT, "no shipped model '" STR_FMT "'%s%s%s", STR_ARG(name),
-                   near ? ", did you mean '" : "", near ? near : "", near ? "'?" : "");
+    return no_model(name, names, count, err);
 }
 
 double model_spec_attention_weights(const struct model_spec *m)

@@ -12,8 +12,9 @@
  *     kv_heads: 8
  *     ffn: 14336
  *     vocab: 128256
+ *     dtype: bf16
  *
- * The usual models are shipped (models/specs), compiled in and found by name.
+ * models/README.md has all keys. The usual models are shipped (models/specs), compiled in and found by name.
  */
 #pragma once
 #include "base/core/err.h"
@@ -34,15 +35,18 @@ struct model_spec {
     uint32_t experts, experts_active; /* 0: a dense model */
     bool gated;                       /* three matrices in a feed-forward (default), else two */
     bool tied;                        /* embedding and output share a matrix; default no */
-    double weight_bytes;              /* of one weight; default 2 */
-    double kv_element_bytes;          /* default 2 */
+    double weight_bytes;              /* of one weight, as a number or by dtype; default 2 */
+    double kv_element_bytes;          /* the same, kv_dtype; default 2 */
 };
 
 /* On failure *ret is untouched and err names the line. Refuses unknown and repeated keys, numbers
  * out of range, and shapes that do not fit together. */
 int model_spec_parse(struct str text, struct model_spec *ret, struct err *err);
 
-/* A shipped one, by name; -ENOENT with the nearest name otherwise. */
+/* The keys of a spec, with commas between them, into `ret` of `bytes`. */
+void model_spec_keys(char *ret, size_t bytes);
+
+/* A shipped one, by name; -ENOENT with the nearest name, or with all, otherwise. */
 int model_spec_find(struct str name, struct model_spec *ret, struct err *err);
 
 /* The shipped ones in order of their names; false when `i` is beyond the last. */

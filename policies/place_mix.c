@@ -32,6 +32,17 @@ void place_mix_problem(const struct place_mix *m, uint32_t slices, double scale,
     }
 }
 
+const char *place_mix_lack(const struct place_mix *m, const struct place_mix_work *work)
+{
+    for (uint32_t b = 0; b < m->bucket_count; b++) {
+        bool some = m->bucket[b].rate_s <= 0;
+        for (uint32_t t = 0; t < m->type_count && !some; t++)
+            some = work->rate[b][t] > 0;
+        if (!some) return "no type serves the work in time";
+    }
+    return "it takes more instances of these types than can be asked for";
+}
+
 void place_mix_verdict_of(const struct place_mix *m, const struct place_mix_work *work,
                           struct place_mix_verdict *ret)
 {
@@ -39,7 +50,7 @@ void place_mix_verdict_of(const struct place_mix *m, const struct place_mix_work
     *ret = (struct place_mix_verdict){ .found = a->found,
                                        .optimal = a->optimal,
                                        .served = a->found ? 1 : 0,
-                                       .why = "no mix of these types serves the work in time" };
+                                       .why = place_mix_lack(m, work) };
     if (!a->found) return;
     ret->why = a->optimal ? "proven cheapest" : "the cheapest found within the node limit";
     for (uint32_t t = 0; t < m->type_count; t++) {

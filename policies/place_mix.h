@@ -73,6 +73,9 @@ void place_mix_profile(const struct place_mix *m, struct place_mix_work *work);
 void place_mix_problem(const struct place_mix *m, uint32_t slices, double scale,
                        const double fill[PLACE_TYPES_MAX], struct place_mix_work *work);
 
+/* Why there is no mix: a kind of request that no type serves in time, or not enough instances. Static. */
+const char *place_mix_lack(const struct place_mix *m, const struct place_mix_work *work);
+
 /* The solver's answer as a verdict. */
 void place_mix_verdict_of(const struct place_mix *m, const struct place_mix_work *work,
                           struct place_mix_verdict *ret);

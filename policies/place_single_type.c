@@ -13,7 +13,8 @@ static void mix(const struct place_mix *problem, struct place_mix_work *work,
 {
     place_mix_profile(problem, work);
     *ret = (struct place_mix_verdict){ .optimal = true,
-                                       .why = "no type alone serves the work in time" };
+                                       .why = "no type alone, of the instances that can be "
+                                              "asked for, serves all the work in time" };
     uint32_t best = PLACE_NONE;
     for (uint32_t t = 0; t < problem->type_count; t++) {
         double load = 0;

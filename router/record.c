@@ -149,6 +149,7 @@ int record_read_begin(struct record_reader *r, struct str file, struct err *err)
 {
     struct head h;
     r->rest = file;
+    r->torn = false;
     if (!take(&r->rest, &h, sizeof h) || memcmp(h.magic, MAGIC, sizeof h.magic) != 0) {
         return err_set(err, -EINVAL, "not a record of routing decisions (router.record makes one)");
     }
@@ -213,7 +214,9 @@ static bool event_is_sound(const struct route_event *ev)
 int record_read(struct record_reader *r, struct record_entry *ret, struct err *err)
 {
     struct fixed f;
-    if (!take(&r->rest, &f, sizeof f) || r->rest.len < f.bytes) return 0;
+    if (r->rest.len == 0) return 0;
+    r->torn = !take(&r->rest, &f, sizeof f) || r->rest.len < f.bytes;
+    if (r->torn) return 0;
     struct str body = str_of(r->rest.data, f.bytes);
     r->rest = str_of(r->rest.data + f.bytes, r->rest.len - f.bytes);
     ret->id = f.id;

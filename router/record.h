@@ -42,11 +42,12 @@ struct record_entry {
 
 struct record_reader {
     struct str rest;
+    bool torn; /* the file ended within an entry: its writer was killed, or still writes */
     struct route_instance instance[ROUTE_INSTANCES_MAX];
 };
 
 /* `file` is the whole file and stays. -EINVAL when it is not a record of this version. */
 int record_read_begin(struct record_reader *r, struct str file, struct err *err);
 
-/* 1 an entry, 0 the end (a torn last entry too), -EINVAL nonsense. */
+/* 1 an entry, 0 the end (a torn last entry too: then r->torn), -EINVAL nonsense. */
 int record_read(struct record_reader *r, struct record_entry *ret, struct err *err);

@@ -16,7 +16,6 @@
 enum purpose { ARRIVALS = 0x67656e, BURSTS, TENANT, SYSTEM, LENGTHS, THINK, BLOCKS, SERVICE };
 
 #define LIVE_MAX 1000000 /* conversations at once */
-#define SPAN_S_MAX 1e9   /* of a trace: its microseconds stay far from the end of int64_t */
 
 /* The rate's integral, walked forwards. */
 struct clockwork {
@@ -169,7 +168,7 @@ static uint32_t name_blocks(struct generator *g, const struct conversation *c, u
     return count;
 }
 
-static int say(struct generator *g, struct conversation *c, double at_s, struct err *err)
+static int say(struct generator *g, struct conversation *c, int64_t at_us, struct err *err)
 {
     const struct generate_spec *s = g->spec;
     double room = s->context - c->spoken;
@@ -178,7 +177,7 @@ static int say(struct generator *g, struct conversation *c, double at_s, struct 
     uint32_t output = draw_count(&s->output, &c->lengths, s->output_max > 0 ? s->output_max : 1e7);
     c->turn++;
     struct trace_request r = {
-        .at_us = (int64_t)(at_s * 1e6),
+        .at_us = at_us,
         .prompt_tokens = prompt,
         .output_tokens = output,
         .output_max = (uint32_t)s->output_max,
@@ -197,22 +196,22 @@ static bool goes_on(const struct generator *g, const struct conversation *c)
     return c->turn < c->turns && c->spoken < g->spec->context;
 }
 
-static int64_t next_turn_us(struct generator *g, struct conversation *c, double at_s)
+static int64_t next_turn_us(struct generator *g, struct conversation *c, int64_t at_us)
 {
     double think_s = draw(&g->spec->think_s, &c->think);
-    return (int64_t)((at_s + fmin(fmax(think_s, 0), SPAN_S_MAX)) * 1e6);
+    return at_us + (int64_t)(fmin(fmax(think_s, 0), TRACE_SPAN_S_MAX) * 1e6);
 }
 
-static int open_conversation(struct generator *g, double at_s, struct err *err)
+static int open_conversation(struct generator *g, int64_t at_us, struct err *err)
 {
     struct conversation first;
     conversation_init(g, &first);
-    int rc = say(g, &first, at_s, err);
+    int rc = say(g, &first, at_us, err);
     if (rc < 0 || !goes_on(g, &first)) return rc;
     struct conversation *c = malloc(sizeof *c);
     if (!c) return err_set(err, -ENOMEM, "no memory for a conversation");
     *c = first;
-    rc = heap_push(&g->live, &c->node, next_turn_us(g, c, at_s));
+    rc = heap_push(&g->live, &c->node, next_turn_us(g, c, at_us));
     if (rc == 0) return 0;
     free(c);
     return err_set(err, rc, "more than %d conversations at once", LIVE_MAX);
@@ -221,29 +220,40 @@ static int open_conversation(struct generator *g, double at_s, struct err *err)
 static int continue_conversation(struct generator *g, struct err *err)
 {
     struct conversation *c = (struct conversation *)heap_pop(&g->live); /* its first member */
-    double at_s = (double)c->node.key * 1e-6;
-    int rc = say(g, c, at_s, err);
-    if (rc == 0 && goes_on(g, c)) return heap_push(&g->live, &c->node, next_turn_us(g, c, at_s));
+    int64_t at_us = c->node.key;
+    int rc = say(g, c, at_us, err);
+    if (rc == 0 && goes_on(g, c)) return heap_push(&g->live, &c->node, next_turn_us(g, c, at_us));
     free(c);
     return rc;
+}
+
+/* What would come behind the longest trace is not left out silently. */
+static int ended(const struct generator *g, bool at_span, struct err *err)
+{
+    if (at_span && g->spec->duration_s <= 0) {
+        return err_set(err, -EINVAL,
+                       "%u requests take the %.0f days that a trace spans at most, and more follow",
+                       g->trace->count, TRACE_SPAN_S_MAX / 86400);
+    }
+    return g->trace->count > 0 ? 0 : err_set(err, -EINVAL, "no request was generated");
 }
 
 static int run(struct generator *g, struct err *err)
 {
     double n = g->spec->n > 0 ? g->spec->n : TRACE_REQUESTS_MAX + 1.0;
-    double end_s = g->spec->duration_s > 0 ? g->spec->duration_s : SPAN_S_MAX;
-    double start_s = clockwork_next(&g->clock);
+    double end_us = (g->spec->duration_s > 0 ? g->spec->duration_s : TRACE_SPAN_S_MAX) * 1e6;
+    double start_us = clockwork_next(&g->clock) * 1e6;
     while (g->trace->count < n) {
         const struct heap_node *turn = heap_peek(&g->live);
-        double turn_s = turn ? (double)turn->key * 1e-6 : (double)INFINITY;
-        double at_s = fmin(start_s, turn_s);
-        if (!(at_s < end_s)) break;
-        int rc =
-            turn_s < start_s ? continue_conversation(g, err) : open_conversation(g, start_s, err);
+        double turn_us = turn ? (double)turn->key : (double)INFINITY;
+        double at_us = fmin(start_us, turn_us);
+        if (!(at_us < end_us)) return ended(g, isfinite(at_us), err);
+        int rc = turn_us < start_us ? continue_conversation(g, err)
+                                    : open_conversation(g, (int64_t)start_us, err);
         if (rc < 0) return rc;
-        if (turn_s >= start_s) start_s = clockwork_next(&g->clock);
+        if (turn_us >= start_us) start_us = clockwork_next(&g->clock) * 1e6;
     }
-    return g->trace->count > 0 ? 0 : err_set(err, -EINVAL, "no request was generated");
+    return ended(g, false, err);
 }
 
 int generate_trace(const struct generate_spec *spec, uint64_t seed, struct trace **ret,

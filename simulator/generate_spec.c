@@ -5,6 +5,7 @@
 
 #include <math.h>
 
+#define DAY_S 86400.0
 #define CYCLE_ARRIVALS_MIN 1e-3 /* of bursts: a schedule is walked step by step */
 
 enum form { FORM_NUMBER, FORM_COUNT, FORM_DIST, FORM_RATE };
@@ -22,7 +23,7 @@ static const struct key keys[] = {
     { "rate", FORM_RATE, 0, 0, 1e6,
       "arrivals a second: 0.5, steps(2:330,4:360), bursts(1,9,60,5)" },
     { "n", FORM_COUNT, AT(n), 1, TRACE_REQUESTS_MAX, "requests; or until the duration ends" },
-    { "duration", FORM_NUMBER, AT(duration_s), 1e-3, 1e9, "seconds of arrivals" },
+    { "duration", FORM_NUMBER, AT(duration_s), 1e-3, TRACE_SPAN_S_MAX, "seconds of arrivals" },
     { "cv", FORM_NUMBER, AT(cv), 0.01, 20, "coefficient of variation of gamma's gaps" },
     { "prompt", FORM_DIST, AT(prompt), 1, 1e7, "tokens a request (a turn) adds" },
     { "output", FORM_DIST, AT(output), 1, 1e7, "tokens of an answer" },
@@ -191,12 +192,24 @@ static struct str cut_outside(struct str *rest)
     return item;
 }
 
+/* How long n requests take at a steady rate; 0 where the rate is a schedule. */
+static double steady_span_s(const struct generate_spec *s)
+{
+    if (s->bursts || isfinite(s->step[s->step_count - 1].for_s) || s->duration_s > 0) return 0;
+    double turns = s->turns.shape ? s->turns.shape->mean(s->turns.param) : 1;
+    return s->n / (s->step[0].rate * turns);
+}
+
 static int check(const struct generate_spec *s, struct err *err)
 {
     if (s->step_count == 0) return err_set(err, -EINVAL, "a generated trace needs rate=");
     bool ends = !s->bursts && isfinite(s->step[s->step_count - 1].for_s);
     if (!ends && s->n == 0 && s->duration_s == 0) {
         return err_set(err, -EINVAL, "a generated trace needs n= or duration=");
+    }
+    if (steady_span_s(s) > TRACE_SPAN_S_MAX) {
+        return err_set(err, -EINVAL, "rate=%g: n=%g of them take %.3g days, at most %.0f",
+                       s->step[0].rate, s->n, steady_span_s(s) / DAY_S, TRACE_SPAN_S_MAX / DAY_S);
     }
     if (!s->prompt.shape || !s->output.shape) {
         return err_set(err, -EINVAL, "a generated trace needs prompt= and output=");

@@ -11,9 +11,8 @@
 #define LINK_BYTES_S 25e9 /* a 200 Gb/s port */
 #define LINK_US 500
 #define DAY_S 86400.0
-#define SPAN_S_MAX (366 * DAY_S) /* of arrivals; quiet seconds take time too: reports go on */
-#define DRAIN_S 3600             /* after the last arrival */
-#define SWAP_BPS 25e9            /* PCIe 4.0 x16, of which 31.5e9 are the wire's */
+#define DRAIN_S 3600  /* after the last arrival */
+#define SWAP_BPS 25e9 /* PCIe 4.0 x16, of which 31.5e9 are the wire's */
 #define SEQS_MAX 256
 #define BATCH_TOKENS_MAX 2048
 #define OUTPUT_MAX 8192
@@ -135,9 +134,9 @@ static int config_check(const struct sim_config *c, const struct trace *trace, s
     }
     double span_s =
         (double)(trace->request[trace->count - 1].at_us - trace->request[0].at_us) * 1e-6;
-    if (span_s > SPAN_S_MAX) {
+    if (span_s > TRACE_SPAN_S_MAX) {
         return err_set(err, -EINVAL, "the trace's arrivals span %.0f days, at most %.0f",
-                       span_s / DAY_S, SPAN_S_MAX / DAY_S);
+                       span_s / DAY_S, TRACE_SPAN_S_MAX / DAY_S);
     }
     int rc = services_check(c, trace, err);
     return rc == 0 ? roles_check(c, err) : rc;

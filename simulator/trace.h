@@ -20,6 +20,8 @@
 #define TRACE_BLOCKS_MAX 200000000
 #define TRACE_TEXT_BYTES_MAX ((size_t)1 << 30)
 #define TRACE_SCALE_MAX 1000
+#define TRACE_SPAN_S_MAX \
+    (366 * 86400.0)              /* that a simulator replays: its reports go on in quiet time */
 #define TRACE_MOONCAKE_BLOCK 512 /* tokens a hash id of a Mooncake trace names */
 
 struct trace_request {

@@ -14,7 +14,8 @@ const char *const trace_format_names[TRACE_FORMAT_COUNT] = { "auto", "azure", "m
 
 enum { AZURE_WHEN, AZURE_PROMPT, AZURE_OUTPUT, AZURE_COLUMNS };
 #define AZURE_WIDTH_MAX 16 /* columns of a file, of which three are read */
-#define NOT_AZURE "not TIMESTAMP,ContextTokens,GeneratedTokens"
+#define AZURE_NAMES "TIMESTAMP,ContextTokens,GeneratedTokens"
+#define NOT_AZURE "not " AZURE_NAMES
 
 struct parser {
     struct trace *trace;
@@ -166,6 +167,11 @@ static int read_azure_names(struct parser *p, struct str line, struct err *err)
         uint32_t at = 0;
         while (at < count && !str_eq(part[at], str_from(names[c])))
             at++;
+        if (at == count && p->format == TRACE_AUTO)
+            return err_set(err, -EINVAL,
+                           "not a trace: neither JSON lines, {...} each, nor Azure's CSV with the "
+                           "columns " AZURE_NAMES " (%s is missing)",
+                           names[c]);
         if (at == count) return err_set(err, -EINVAL, NOT_AZURE ": no column %s", names[c]);
         p->column[c] = at;
     }

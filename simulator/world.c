@@ -7,6 +7,10 @@
 #include <math.h>
 #include <stdlib.h>
 
+/* Ends behind every run, whose arrivals and drain are months at most, and far from the end of the
+ * clock: a machine as slow as that answers nothing. */
+#define STEP_US_MAX 1e15
+
 static uint64_t stream_seed(uint64_t seed, uint64_t entity, enum world_purpose purpose)
 {
     struct rng r;
@@ -47,8 +51,8 @@ int64_t world_step_us(const struct world_engine *e, const struct perf_shape *sha
                                  : roofline_step_s(&e->roofline, shape);
     seconds *= e->bias;
     if (e->residual_sigma > 0) seconds *= exp(e->residual_sigma * about_normal(e->seed, step));
-    int64_t us = llround(seconds * 1e6);
-    return us > 1 ? us : 1;
+    double us = round(seconds * 1e6);
+    return (int64_t)fmin(fmax(us, 1), STEP_US_MAX);
 }
 
 double world_step_watts(const struct world_engine *e, const struct perf_shape *shape, double clock)

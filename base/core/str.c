@@ -303,3 +303,16 @@ const char *str_nearest(struct str word, const char *const *names, size_t count)
     }
     return found;
 }
+
+void str_list(const char *const *names, size_t count, char *ret, size_t bytes)
+{
+    size_t at = 0;
+    for (size_t i = 0; i < count; i++) {
+        size_t comma = i > 0 ? 2 : 0, len = strlen(names[i]);
+        if (at + comma + len >= bytes) break;
+        memcpy(ret + at, ", ", comma);
+        memcpy(ret + at + comma, names[i], len);
+        at += comma + len;
+    }
+    ret[at] = '\0';
+}

@@ -66,3 +66,7 @@ size_t utf8_invalid(struct str s);
 /* Of `count` names the one with the least edit distance to `word`, when that distance is at
  * most a third of its length (at least 1); else NULL. For "did you mean". */
 const char *str_nearest(struct str word, const char *const *names, size_t count);
+
+/* "a, b, c" and a NUL into `ret` of `bytes`, which is not 0; the list ends before the first name
+ * that does not fit whole. */
+void str_list(const char *const *names, size_t count, char *ret, size_t bytes);

@@ -159,7 +159,7 @@ static void mistakes_are_explained(void **state)
         { "", 2, "--trace is missing" },
         { "--trace gen:posson", 2, "arrivals are poisson, constant or gamma" },
         { "--trace no-such-file", 1, "no-such-file" },
-        { "--trace CMakeLists.txt", 1, "CMakeLists.txt: line 1: not TIMESTAMP" },
+        { "--trace CMakeLists.txt", 1, "CMakeLists.txt: line 1: not a trace" },
         { "--trace " GENERATED " --route roundrobin", 2, "did you mean 'round_robin'?" },
         { "--trace " GENERATED " --order fcsf", 2, "did you mean 'fcfs'?" },
         { "--trace " GENERATED " --chunk zzz", 2, "see `muster policies chunk`" },
@@ -188,6 +188,23 @@ static void mistakes_are_explained(void **state)
         { "--trace " GENERATED " --scale-policy werk", 2, "did you mean 'work'?" },
         { "--trace " GENERATED " --scale-policy work --place melange", 2, "ask `muster plan`" },
         { "--trace " GENERATED " --routers 99", 2, "--routers" },
+        { "--trace " GENERATED " --scale-policy nosuch", 2, "--scale-policy: no row 'nosuch'" },
+        { "--trace " GENERATED " --scale-policy clairvoyent", 2, "did you mean 'clairvoyant'?" },
+        { "--trace " GENERATED " --fleet 4xzzz", 2, "there are t4, a10g, l4, " },
+        { "--trace " GENERATED " --fleet 1xmeasure:a=1", 2, "did you mean 'measured'?" },
+        { "--trace " GENERATED " --fleet 1xmeasured:a=1e300 --kv-tokens 9999", 2,
+          "':a=1e300' is out of range 0..1000 seconds" },
+        { "--trace " GENERATED " --fleet 1xa100@1e308", 2, "out of range 0..1e+06 dollars" },
+        { "--trace " GENERATED " --fleet 1xa100,", 2, "a kind of instances is missing" },
+        { "--trace " GENERATED " --fleet=", 2, "--fleet is empty" },
+        { "--trace " GENERATED " --order=", 2, "--order is empty" },
+        { "--trace " GENERATED " --scale-policy=", 2, "--scale-policy is empty" },
+        { "--trace " GENERATED " --compare route=", 2, "--route is empty" },
+        { "--trace " GENERATED " --compare order=fcfs --compare order=mlfq", 2,
+          "order is given twice" },
+        { "--trace " GENERATED " --model another", 2, "there are llama-2-13b, " },
+        { "--trace " GENERATED " --model ./another", 1, "--model: cannot open ./another: No such" },
+        { "--trace gen:poisson,rate=1e-7,n=5,prompt=5,output=5", 2, "take 579 days" },
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         int code = simulate(rows[i].line, &out);
@@ -203,6 +220,9 @@ static void help_and_table_are_for_people(void **state)
     assert_int_equal(simulate("--help", &out), 0);
     assert_non_null(strstr(out.data, "lognormal(MEAN,C2)"));
     assert_non_null(strstr(out.data, "heavy"));
+    assert_non_null(strstr(out.data, "a100-80 or a100, h100"));
+    assert_non_null(strstr(out.data, "kv_heads"));
+    assert_non_null(strstr(out.data, "llama-3-8b"));
     /* MI300X's constants are of no measured table; the cost is said, being known. */
     assert_int_equal(simulate("--trace " GENERATED " --fleet 1xmi300x@2.5", &out), 0);
     assert_non_null(strstr(out.data, "extrapolated: "));
@@ -245,6 +265,44 @@ static void fleets_follow_their_demand(void **state)
     }
 }
 
+/* A step of a quarter of an hour a token ends behind the drain: unfinished, not instantaneous. */
+static void absurdly_slow_machines_answer_nothing(void **state)
+{
+    (void)state;
+    CLEANUP(buf_fini) struct buf out = { 0 };
+    assert_int_equal(
+        simulate("--trace gen:constant,rate=1,n=5,prompt=30000,output=5 -o json --fleet "
+                 "1xmeasured:a=1000:b=1000:c=1000:d=1000:e=1000 --kv-tokens 100000",
+                 &out),
+        0);
+    assert_non_null(strstr(out.data, "\"completed\":0,\"rejected\":0,\"unfinished\":5"));
+}
+
+/* The type of a model's weights is felt: half the bytes, more room for KV and faster answers. */
+static void a_file_says_a_models_shape(void **state)
+{
+    (void)state;
+    CLEANUP(buf_fini) struct buf out = { 0 };
+    static const char *const types[] = { "bf16", "fp8" };
+    char path[512], words[1024], text[256], digest[3][17];
+    snprintf(path, sizeof path, "%s/own.spec", rig_folder());
+    for (size_t i = 0; i < 2; i++) {
+        snprintf(text, sizeof text,
+                 "name: own\nlayers: 32\nhidden: 4096\nheads: 32\nkv_heads: 8\nffn: 14336\n"
+                 "vocab: 128256\ndtype: %s\n",
+                 types[i]);
+        assert_int_equal(file_write_atomic(path, str_from(text), 0600, NULL), 0);
+        snprintf(words, sizeof words, "--trace %s --fleet 3xl4 -o json --model %s", GENERATED,
+                 path);
+        assert_int_equal(simulate(words, &out), 0);
+        digests(&out, &digest[i], 1);
+    }
+    assert_int_equal(simulate("--trace " GENERATED " --fleet 3xl4 -o json", &out), 0);
+    digests(&out, &digest[2], 1);
+    assert_string_equal(digest[0], digest[2]); /* llama-3-8b is of these numbers */
+    assert_string_not_equal(digest[0], digest[1]);
+}
+
 static void a_file_of_configuration_names_rows(void **state)
 {
     (void)state;
@@ -275,6 +333,8 @@ int main(void)
         cmocka_unit_test(mistakes_are_explained),
         cmocka_unit_test(help_and_table_are_for_people),
         cmocka_unit_test(fleets_follow_their_demand),
+        cmocka_unit_test(absurdly_slow_machines_answer_nothing),
+        cmocka_unit_test(a_file_says_a_models_shape),
         cmocka_unit_test(a_file_of_configuration_names_rows),
     };
     return rig_end(cmocka_run_group_tests(tests, NULL, NULL));

@@ -125,6 +125,29 @@ static void a_row_is_judged_by_the_views_alone(void **state)
     assert_int_equal(j.agreed, 10);
 }
 
+/* Right after a start no speed is known: absent, not a regret of nothing. */
+static void without_speeds_there_is_no_regret(void **state)
+{
+    (void)state;
+    CLEANUP(buf_fini) struct buf file = { 0 };
+    struct record *r = NULL;
+    assert_int_equal(record_open(path, 1 << 20, route_find(STR("round_robin")), &r, NULL), 0);
+    struct route_instance one = { .id = 1, .accepts = true, .token_budget = 512, .seqs_max = 4 };
+    struct route_view view = { .instance = &one, .instance_count = 1 };
+    struct route_req req = { .prompt_tokens = 100, .output_mean = 10 };
+    struct route_verdict v;
+    route_answer(&view, &req, 0, ROUTE_NONE, &v);
+    record_watch(r)->decided(record_watch(r)->arg, 1, &view, &req, &v, 0);
+    assert_int_equal(record_close(r), 0);
+    read_back(path, &file);
+    struct judgement j;
+    assert_int_equal(judge_record(buf_view(&file), route_find(STR("round_robin")), 1, &j, NULL), 0);
+    assert_int_equal(j.decisions, 1);
+    assert_int_equal(j.judged, 0);
+    assert_true(isnan(j.regret.mean_s) && isnan(j.regret.p50_s) && isnan(j.regret.p99_s));
+    assert_true(isnan(j.regret_recorded.mean_s));
+}
+
 static void what_is_no_record_is_refused(void **state)
 {
     (void)state;
@@ -138,6 +161,17 @@ static void what_is_no_record_is_refused(void **state)
     struct str cut = str_of(file.data, file.len - 10); /* a crash tears the last entry */
     assert_int_equal(judge_record(cut, row, 1, &j, &err), 0);
     assert_int_equal(j.decisions, 2);
+    assert_true(j.torn);
+    assert_int_equal(j.entries, 4); /* of a row, two decisions and two events */
+    assert_int_equal(judge_record(buf_view(&file), row, 1, &j, &err), 0);
+    assert_false(j.torn);
+    assert_int_equal(j.entries, 5);
+    cut = str_of(file.data, file.len - sizeof(struct route_event)); /* behind an entry's head */
+    assert_int_equal(judge_record(cut, row, 1, &j, &err), 0);
+    assert_true(j.torn);
+    cut = str_of(file.data, 28 + 100); /* the first decision is torn: nothing can be judged */
+    assert_int_equal(judge_record(cut, row, 1, &j, &err), -ENODATA);
+    assert_non_null(strstr(err.text, "ends within an entry"));
     file.data[8] ^= 1; /* version */
     assert_int_equal(judge_record(buf_view(&file), row, 1, &j, &err), -EINVAL);
     file.data[8] ^= 1;
@@ -161,6 +195,7 @@ int main(void)
         cmocka_unit_test_setup(entries_come_back, make_path),
         cmocka_unit_test_setup(the_bound_ends_a_record_at_a_whole_entry, make_path),
         cmocka_unit_test_setup(a_row_is_judged_by_the_views_alone, make_path),
+        cmocka_unit_test_setup(without_speeds_there_is_no_regret, make_path),
         cmocka_unit_test_setup(what_is_no_record_is_refused, make_path),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -51,6 +51,26 @@ static void the_cheapest_offer_of_each_kind_is_asked(void **state)
     assert_true(answer.cost_h > 0);
 }
 
+/* Too much work is another lack than a promise that no type keeps. */
+static void what_is_lacking_is_said(void **state)
+{
+    (void)state;
+    struct err err = { 0 };
+    struct place_mix_verdict answer, second;
+    struct planner_promise promise = { .slo_ttft_s = 1, .slo_tpot_s = 0.05 };
+    planner_lengths(&planner, 1000, 200, 1e6);
+    assert_int_equal(types("llama-3-8b", &promise, &err), 0);
+    planner_ask(&planner, place_find(STR("joint")), &answer, &second);
+    assert_false(answer.found);
+    assert_string_equal(answer.why, "it takes more instances of these types than can be asked for");
+    promise.slo_tpot_s = 1e-4;
+    planner_lengths(&planner, 1000, 200, 1);
+    assert_int_equal(types("llama-3-8b", &promise, &err), 0);
+    planner_ask(&planner, place_find(STR("joint")), &answer, &second);
+    assert_false(answer.found);
+    assert_string_equal(answer.why, "no type serves the work in time");
+}
+
 static void a_large_model_is_split(void **state)
 {
     (void)state;
@@ -68,6 +88,10 @@ static void a_large_model_is_split(void **state)
     int rc = planner_types(&planner, &prices, &m, only, 1, &promise, &err);
     assert_int_equal(rc, -ENOENT);
     assert_non_null(strstr(err.text, "holds llama-2-70b"));
+    only[0] = STR("l4"); /* known, and in no line of the list */
+    rc = planner_types(&planner, &prices, &m, only, 1, &promise, &err);
+    assert_int_equal(rc, -ENOENT);
+    assert_non_null(strstr(err.text, "no offer of what is asked for, on demand"));
 }
 
 static void buckets_keep_rate_and_lengths(void **state)
@@ -100,6 +124,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_cheapest_offer_of_each_kind_is_asked),
+        cmocka_unit_test(what_is_lacking_is_said),
         cmocka_unit_test(a_large_model_is_split),
         cmocka_unit_test(buckets_keep_rate_and_lengths),
     };

@@ -205,13 +205,28 @@ static void nearest_name(void **state)
     assert_null(str_nearest(str_of(lengthy, sizeof lengthy), names, 4));
 }
 
+static void lists_end_before_what_does_not_fit(void **state)
+{
+    (void)state;
+    static const char *const names[] = { "one", "two", "three" };
+    char text[16];
+    str_list(names, 3, text, sizeof text);
+    assert_string_equal(text, "one, two, three");
+    str_list(names, 3, text, sizeof text - 1);
+    assert_string_equal(text, "one, two");
+    str_list(names, 3, text, 3);
+    assert_string_equal(text, "");
+    str_list(names, 0, text, sizeof text);
+    assert_string_equal(text, "");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(i64_is_strict), cmocka_unit_test(f64_is_strict),
         cmocka_unit_test(comparisons),   cmocka_unit_test(cut_leaves_the_rest),
         cmocka_unit_test(utf8_edges),    cmocka_unit_test(utf8_goes_round),
-        cmocka_unit_test(nearest_name),
+        cmocka_unit_test(nearest_name),  cmocka_unit_test(lists_end_before_what_does_not_fit),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

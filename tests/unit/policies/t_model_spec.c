@@ -24,6 +24,30 @@ static void t_defaults(void **state)
     assert_true(model_spec_weights(&m) == 2 * (64 * 256 + 3 * 64 * 128) + 2 * 6400);
 }
 
+/* Weights and cache have types of their own: weights of 4 bits are served with a cache of 16. */
+static void t_types_are_bytes(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text;
+        double weight, kv;
+    } rows[] = {
+        { SMALL "dtype: bf16\n", 2, 2 },
+        { SMALL "dtype: fp16\nkv_dtype: fp8\n", 2, 1 },
+        { SMALL "dtype: fp8\n", 1, 2 },
+        { SMALL "dtype: int4\n", 0.5, 2 },
+        { SMALL "dtype: q8_0\nkv_dtype: bf16\n", 34 / 32.0, 2 },
+        { SMALL "dtype: fp32\nkv_element_bytes: 4\n", 4, 4 },
+    };
+    for (size_t i = 0; i < COUNT_OF(rows); i++) {
+        struct model_spec m;
+        struct err err = { 0 };
+        int rc = model_spec_parse(str_from(rows[i].text), &m, &err);
+        if (rc != 0 || m.weight_bytes != rows[i].weight || m.kv_element_bytes != rows[i].kv)
+            fail_msg("%s: %d %s", rows[i].text, rc, err.text);
+    }
+}
+
 static void t_refusals(void **state)
 {
     (void)state;
@@ -44,6 +68,13 @@ static void t_refusals(void **state)
         { "no name", "layers: 2\n", "name is missing" },
         { "a required key", "name: x\nlayers: 2\n", "x: hidden is missing" },
         { "heads that do not share", SMALL "kv_heads: 3\n", "do not share" },
+        { "an unknown type", SMALL "dtype: fp12\n",
+          "line 7: dtype is one of fp32, bf16, fp16, fp8, int8, fp4, int4, q8_0, q4_0, not "
+          "'fp12'" },
+        { "a type and bytes", SMALL "weight_bytes: 2\ndtype: bf16\n",
+          "line 8: weight_bytes and dtype say the same" },
+        { "bytes and a type, of the cache", SMALL "kv_dtype: fp8\nkv_element_bytes: 1\n",
+          "line 8: kv_dtype and kv_element_bytes say the same" },
         { "active experts alone", SMALL "experts_active: 2\n", "experts_active" },
         { "more active than there are", SMALL "experts: 2\nexperts_active: 3\n", "experts_active" },
     };
@@ -86,12 +117,21 @@ static void t_shipped(void **state)
     struct err err;
     assert_int_equal(model_spec_find(STR("llama-3-8B"), &m, &err), -ENOENT);
     assert_non_null(strstr(err.text, "did you mean 'llama-3-8b'?"));
+    assert_int_equal(model_spec_find(STR("another"), &m, &err), -ENOENT);
+    assert_non_null(strstr(err.text, "'another'; there are llama-2-13b, "));
+    for (uint32_t i = 0; model_spec_at(i, &m); i++)
+        assert_non_null(strstr(err.text, m.name));
+    char keys[256];
+    model_spec_keys(keys, sizeof keys);
+    assert_non_null(strstr(keys, "name, layers, hidden"));
+    assert_non_null(strstr(keys, "dtype, kv_dtype"));
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(t_defaults),
+        cmocka_unit_test(t_types_are_bytes),
         cmocka_unit_test(t_refusals),
         cmocka_unit_test(t_shipped),
     };

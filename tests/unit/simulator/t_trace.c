@@ -99,7 +99,12 @@ static void wrong_lines_are_named(void **state)
         { "", TRACE_AUTO, "no requests" },
         { AZURE, TRACE_AUTO, "no requests" },
         { "2024-01-01 00:00:00,1,1\n", TRACE_AUTO,
-          "line 1: not TIMESTAMP,ContextTokens,GeneratedTokens: no column" },
+          "line 1: not a trace: neither JSON lines, {...} each, nor Azure's CSV with the columns "
+          "TIMESTAMP,ContextTokens,GeneratedTokens (TIMESTAMP is missing)" },
+        { "2024-01-01 00:00:00,1,1\n", TRACE_AZURE,
+          "line 1: not TIMESTAMP,ContextTokens,GeneratedTokens: no column TIMESTAMP" },
+        { "[1, 2]\n", TRACE_AUTO, "line 1: not a trace" },
+        { "\x01\x02 garbage", TRACE_AUTO, "line 1: not a trace" },
         { "{\"timestamp\":1,\"output_length\":1,\"hash_ids\":[]}\n", TRACE_AUTO,
           "line 1: a request without prompt tokens" },
         { "{\"timestamp\":1,\"input_length\":1}\n", TRACE_AUTO,

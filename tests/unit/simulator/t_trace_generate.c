@@ -5,6 +5,7 @@
 
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 static struct trace *make(const char *text, uint64_t seed)
 {
@@ -223,6 +224,45 @@ static void purposes_have_their_streams(void **state)
     assert_true(differs > 400);
 }
 
+/* Turns at once, and turns beside new conversations, are in order to the microsecond. */
+static void conversations_without_pauses_keep_the_order(void **state)
+{
+    (void)state;
+    CLEANUP(trace_freep)
+    struct trace *alone = make("poisson,rate=1,n=50,output=5,prompt=5,turns=10000,think=0", 1);
+    assert_int_equal(alone->count, 50);
+    assert_true(alone->request[49].at_us == alone->request[0].at_us); /* one conversation */
+    CLEANUP(trace_freep)
+    struct trace *many =
+        make("poisson,rate=3,n=20000,output=5,prompt=5,turns=4,think=uniform(0,0.3)", 2);
+    assert_int_equal(many->count, 20000);
+    for (uint32_t i = 1; i < many->count; i++)
+        assert_true(many->request[i].at_us >= many->request[i - 1].at_us);
+}
+
+/* Where only the schedule shows it, it is said when the year is over. */
+static void longer_than_a_year_is_refused(void **state)
+{
+    (void)state;
+    static const char *const rows[] = {
+        "poisson,rate=steps(0.0001:1e9),prompt=1,output=1",
+        "poisson,rate=bursts(1e-7,1e-7,10000,10000),n=5,prompt=1,output=1",
+        "poisson,rate=1e-6,n=1000,turns=100,think=1e6,prompt=1,output=1",
+    };
+    for (size_t i = 0; i < COUNT_OF(rows); i++) {
+        struct generate_spec spec;
+        struct trace *t = NULL;
+        struct err err = { 0 };
+        assert_int_equal(generate_parse(str_from(rows[i]), &spec, &err), 0);
+        int rc = generate_trace(&spec, 1, &t, &err);
+        if (rc != -EINVAL || !strstr(err.text, "366 days"))
+            fail_msg("%s: %d %s", rows[i], rc, err.text);
+    }
+    CLEANUP(trace_freep)
+    struct trace *cut = make("poisson,rate=1,duration=9,turns=9,think=1e6,prompt=1,output=1", 1);
+    assert_true(cut->count > 0); /* a duration ends a trace by itself */
+}
+
 static void wrong_sentences_are_explained(void **state)
 {
     (void)state;
@@ -252,6 +292,8 @@ static void wrong_sentences_are_explained(void **state)
         { "poisson,rate=1,prompt=1,output=1,n=1,cv=2", "goes with gamma" },
         { "poisson,rate=1,prompt=1,output=1,n=1,turns=2", "go together" },
         { "poisson,rate=1,prompt=1,output=1,n=1,systems=2", "needs system=" },
+        { "poisson,rate=1e-7,prompt=1,output=1,n=5", "rate=1e-07: n=5 of them take 579 days" },
+        { "poisson,rate=1,prompt=1,output=1,duration=1e9", "takes a number in 0.001..3.16" },
         { "poisson,rate=1,prompt=1,output=1,n=1,system=64,context=64", "does not fit" },
     };
     for (size_t i = 0; i < COUNT_OF(rows); i++) {
@@ -279,6 +321,8 @@ int main(void)
         cmocka_unit_test(tenants_have_their_shares),
         cmocka_unit_test(conversations_grow_and_share),
         cmocka_unit_test(purposes_have_their_streams),
+        cmocka_unit_test(conversations_without_pauses_keep_the_order),
+        cmocka_unit_test(longer_than_a_year_is_refused),
         cmocka_unit_test(wrong_sentences_are_explained),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
