@@ -15,6 +15,8 @@
 #include "policies/scale.h"
 
 #define SCALE_BOUND_NAME "clairvoyant"
+#define SCALE_BOUND_ABOUT "knows what will come and pays start-up: a bound, only in the simulator"
+#define SCALE_BOUND_SOURCE "bound"
 
 /* Requests in order of time, with their true lengths. */
 struct scale_future {
