@@ -61,8 +61,8 @@ static const struct config_field rows[] = {
                "mlfq, learned_rank, skip_predict, batch_llm, prefill_sjf, longest_prefix, "
                "largest_first, round_robin." },
     { .name = "admit", .type = CONFIG_TEXT, AT(admit),
-      .about = "When a session may start: reserve, fit, all, max_reserve, infermax, s3, "
-               "static_batch." },
+      .about = "When a session may start: reserve, reserve_p90, fit, all, max_reserve, "
+               "infermax, s3, static_batch." },
     { .name = "preempt", .type = CONFIG_TEXT, AT(preempt),
       .about = "Who gives his pages back, and how: newest, least_computed, most_remaining, "
                "cost_checked." },

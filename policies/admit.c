@@ -3,12 +3,13 @@
 
 #include "base/core/bits.h"
 
-extern const struct admit_policy admit_reserve, admit_fit, admit_all, admit_max_reserve,
-    admit_infermax, admit_s3, admit_static_batch;
+extern const struct admit_policy admit_reserve, admit_reserve_p90, admit_fit, admit_all,
+    admit_max_reserve, admit_infermax, admit_s3, admit_static_batch;
 
-const struct admit_policy *const admit_table[] = { &admit_reserve,     &admit_fit,      &admit_all,
-                                                   &admit_max_reserve, &admit_infermax, &admit_s3,
-                                                   &admit_static_batch };
+const struct admit_policy *const admit_table[] = { &admit_reserve,     &admit_reserve_p90,
+                                                   &admit_fit,         &admit_all,
+                                                   &admit_max_reserve, &admit_infermax,
+                                                   &admit_s3,          &admit_static_batch };
 const uint32_t admit_count = COUNT_OF(admit_table);
 
 const struct admit_policy *admit_find(struct str name)
@@ -22,5 +23,11 @@ const struct admit_policy *admit_find(struct str name)
 bool admit_fits_grown(const struct admit_view *view)
 {
     uint64_t wanted = (uint64_t)view->pages_needed + view->pages_growth + view->running_growth;
+    return wanted <= view->pages_available;
+}
+
+bool admit_fits_peak(const struct admit_view *view)
+{
+    uint64_t wanted = (uint64_t)view->pages_needed + view->peak_growth + view->running;
     return wanted <= view->pages_available;
 }

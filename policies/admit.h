@@ -30,8 +30,8 @@ struct admit_policy {
     uint32_t state_size;
     bool first_fit; /* when one does not fit, try those behind it */
     bool (*decide)(void *state, const struct admit_view *view);
-    /* Optional: answer tokens to reckon with, in all. Without it the predicted P90; without a
-     * prediction that of an exponential with the running mean. May read scratch.admit. */
+    /* Optional: answer tokens to reckon with, in all. Without it those so far and those expected to
+     * come. May read scratch.admit. */
     uint32_t (*reserve)(const void *state, const struct step_session *session);
     /* Optional: a running session has outgrown its reserve; true sends it back to the queue. */
     bool (*outgrown)(void *state, const struct step_session *session);
@@ -46,3 +46,6 @@ const struct admit_policy *admit_find(struct str name); /* NULL when there is no
 
 /* needed + growth + running growth fit what is available. */
 bool admit_fits_grown(const struct admit_view *view);
+
+/* needed + the peak of growth + a page for each that runs fit what is available. */
+bool admit_fits_peak(const struct admit_view *view);

@@ -4,8 +4,8 @@
  *     cost = (b + d * tokens before it) / b     of the performance model: 1 for a first page
  *
  * A page deep in a long prompt attends to everything before it and so is dearer. RAGCache weighs
- * its documents likewise. That a head is of no use without its tail, nor a tail without its head,
- * is left to the order of release. */
+ * its documents likewise, and drops leaves only; here the index sees to it that a head stays as long
+ * as its tail. */
 #include "policies/evict.h"
 
 #define STEP 1000

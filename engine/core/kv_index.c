@@ -108,6 +108,18 @@ uint32_t kv_index_take(struct kv_index *x)
     return kv_pool_take(x->pool);
 }
 
+/* The page released just before stands behind this one and is found through it alone: whatever the
+ * row says, a head must not go before its tail. */
+static int64_t rank_of(const struct kv_index *x, const struct kv_entry *e,
+                       const struct evict_page *view)
+{
+    int64_t rank = x->evict->rank(view);
+    if (x->released == 0) return rank;
+    const struct kv_entry *tail = &x->entry[x->released - 1];
+    bool behind = heap_has(&tail->node) && block_key_eq(tail->parent, e->key[x->granules - 1]);
+    return behind && tail->node.key > rank ? tail->node.key : rank;
+}
+
 void kv_index_release(struct kv_index *x, uint32_t page)
 {
     if (!kv_pool_unref(x->pool, page) || !x->pool->indexed[page]) return;
@@ -119,7 +131,9 @@ void kv_index_release(struct kv_index *x, uint32_t page)
         .floor = x->floor,
         .cost = 1 + x->depth_cost * (double)e->depth * (double)x->page_tokens,
     };
-    if (heap_push(&x->evictable, &e->node, x->evict->rank(&view)) == 0) return;
+    int64_t rank = rank_of(x, e, &view);
+    x->released = page + 1;
+    if (heap_push(&x->evictable, &e->node, rank) == 0) return;
     /* The heap could not grow: a page that could never be evicted again must not stay cached. */
     forget(x, page);
 }

@@ -41,6 +41,7 @@ struct kv_index {
     uint64_t clock;         /* releases so far */
     uint64_t evictions;
     int64_t floor;     /* rank of the page dropped last */
+    uint32_t released; /* plus 1: the page released last, for whom it stands behind */
     double depth_cost; /* what each token before a page adds to its cost, relative; set at will */
     struct kv_event *event; /* ring */
     uint32_t events_max;

@@ -11,7 +11,6 @@
 
 #include <math.h>
 
-#define OUTPUT_P90_RATIO 2.3    /* P90 over mean of an exponential: ln 10 */
 #define DRIFT 0.25              /* of a coefficient or of the batch, after which all are ranked */
 #define PROBES_A_PLAN 8         /* for rows whose order hangs on what is cached */
 #define GROUP_PREFIX_TOKENS 128 /* requests without a group that share so much have one */
@@ -99,8 +98,7 @@ uint32_t sched_expected_total(const struct scheduler *s, struct session *x)
         struct step_session v = sched_view(s, x);
         output = s->rows.admit->reserve(s->admit_state, &v);
     } else {
-        output =
-            x->predicted_p90 ? x->predicted_p90 : (uint32_t)(OUTPUT_P90_RATIO * s->output_mean);
+        output = session_generated(x) + (uint32_t)remaining_tokens(s, x);
     }
     output = max_u32(output, session_generated(x) + 1);
     return min_u32(x->prompt_tokens + min_u32(output, UINT32_MAX / 2), x->total_max);

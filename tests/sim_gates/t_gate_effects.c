@@ -64,6 +64,13 @@ static const struct gate_effects effects[] = {
           { "order=learned_rank", "order=fcfs", "ttft_s.mean", -0.12 },
           { "order=learned_rank", "order=sjf_output", "ttft_s.mean", 0.02 },
       } },
+    { "the same by ListMLE's rank, learned from the words of the text trace",
+      "--trace traces/text-5000.jsonl --requests 2500 --speed 0.5 --fleet 1xl4 --seqs-max 4 "
+      "--predict ngram_rank --seeds 10 --compare order=fcfs,learned_rank",
+      {
+          { "order=learned_rank", "order=fcfs", "ttft_s.mean", -0.25 },
+          { "order=learned_rank", "order=fcfs", "jct_s.mean", -0.06 },
+      } },
     { "slices go back to the end of the pool: neither half does it alone",
       SLOTS "--chunk scls --compare order=fcfs,round_robin",
       {

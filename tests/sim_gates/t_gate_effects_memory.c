@@ -12,6 +12,11 @@
     "prompt=lognormal(1155,1),output=lognormal(211,0.6),n=1500,output_max=1000 --fleet 1xl4 " \
     "--kv-tokens 20000 --chunk sarathi --seeds 10 "
 
+/* Answers are most of what memory is wanted for. */
+#define LONG                                                                                \
+    "--trace gen:poisson,rate=0.35,prompt=lognormal(200,1),output=lognormal(700,1),n=1000," \
+    "output_max=4000 --fleet 1xl4 --kv-tokens 20000 --seeds 10 "
+
 /* Short of places: 32 in a batch. */
 #define BATCHES                                                                           \
     "--trace gen:poisson,rate=2,prompt=lognormal(300,1),output=lognormal(211,0.6),n=600," \
@@ -22,7 +27,6 @@ static const struct gate_effects effects[] = {
       "--trace gen:poisson,rate=0.6," SHORT
       "--order fcfs --compare admit=fit,reserve,all,max_reserve,infermax,s3",
       {
-          { "admit=reserve", "admit=fit", "preemptions", -0.25 },
           { "admit=reserve", "admit=max_reserve", "jct_s.mean", -0.80 },
           { "admit=infermax", "admit=max_reserve", "jct_s.mean", -0.80 },
           { "admit=s3", "admit=max_reserve", "jct_s.mean", -0.80 },
@@ -30,13 +34,24 @@ static const struct gate_effects effects[] = {
           { "admit=all", "admit=fit", "jct_s.mean", 2 },
           { "admit=max_reserve", "admit=fit", "jct_s.mean", 5 },
       } },
-    { "more than memory lets pass: the histogram costs waits that paging does not",
-      "--trace gen:poisson,rate=0.9," SHORT "--order fcfs --compare admit=fit,reserve,infermax",
+    { "more than memory lets pass: being on the safe side costs waits that paging does not",
+      "--trace gen:poisson,rate=0.9," SHORT
+      "--order fcfs --compare admit=fit,reserve,reserve_p90,infermax",
       {
           { "admit=infermax", "admit=fit", "jct_s.mean", 0.01 },
-          { "admit=reserve", "admit=fit", "jct_s.mean", 0.04 },
-          { "admit=reserve", "admit=fit", "preemptions", -0.35 },
+          { "admit=reserve_p90", "admit=fit", "jct_s.mean", 0.04 },
+          { "admit=reserve_p90", "admit=fit", "preemptions", -0.35 },
+          { "admit=reserve", "admit=reserve_p90", "jct_s.mean", -0.04 },
       } },
+    { "long answers, lengths known: nobody is preempted, and tokens come more evenly",
+      LONG "--predict oracle --order fcfs --compare admit=fit,reserve",
+      {
+          { "admit=reserve", "admit=fit", "preemptions", -0.95 },
+          { "admit=reserve", "admit=fit", "itl_s.p99", -0.05 },
+      } },
+    { "long answers, lengths learned: means keep what the safe side loses",
+      LONG "--order fcfs --compare admit=reserve_p90,reserve",
+      { { "admit=reserve", "admit=reserve_p90", "jct_s.mean", -0.10 } } },
     { "who gives way, by recompute, first come first served",
       "--trace gen:poisson,rate=0.9," SHORT
       "--order fcfs --admit fit --compare preempt=newest,least_computed,most_remaining",
@@ -88,7 +103,16 @@ static const struct gate_effects effects[] = {
           { "evict=probation_2hit", "evict=lru", "token_hit_ratio", 0.08 },
           { "evict=probation_2hit", "evict=lru", "ttft_s.mean", -0.02 },
           { "evict=gdsf", "evict=lru", "token_hit_ratio", 0.10 },
-          { "evict=gdsf_cost", "evict=lru", "token_hit_ratio", 0.08 },
+          { "evict=gdsf_cost", "evict=lru", "token_hit_ratio", 0.10 },
+      } },
+    { "nothing but conversations, some of them very long: what was used last is what comes next",
+      "--trace gen:poisson,rate=0.1,prompt=lognormal(3000,8),output=lognormal(150,1),n=400,"
+      "turns=uniform(2,6),think=exponential(30),context=100000 --fleet 1xh100 --kv-tokens 150000 "
+      "--seeds 10 --compare evict=lru,probation_2hit,gdsf,gdsf_cost",
+      {
+          { "evict=probation_2hit", "evict=lru", "token_hit_ratio", -0.02 },
+          { "evict=gdsf", "evict=lru", "token_hit_ratio", -0.02 },
+          { "evict=gdsf_cost", "evict=gdsf", "token_hit_ratio", -0.02 },
       } },
 };
 

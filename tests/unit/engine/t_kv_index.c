@@ -158,6 +158,26 @@ static void t_evicts_tails_of_the_oldest(void **state)
     rig_fini(&r);
 }
 
+/* Whatever a row thinks of deep pages: one whose head is gone is of no use to anybody. */
+static void t_heads_outlive_tails(void **state)
+{
+    (void)state;
+    for (uint32_t row = 0; row < evict_count; row++) {
+        struct rig r;
+        uint32_t pages[16], found[16], taken[4];
+        rig_init(&r, 4, 16, evict_table[row]->name, 64);
+        r.index.depth_cost = 1; /* the last page costs 49 times the first */
+        struct prompt a = prompt_of(64, 1, "");
+        let_go(&r, pages, fill(&r, &a, pages));
+        for (uint32_t left = 4; left > 0; left--) {
+            assert_int_equal(match(&r, &a, found), left);
+            taken[left - 1] = kv_index_take(&r.index);
+        }
+        let_go(&r, taken, 4);
+        rig_fini(&r);
+    }
+}
+
 static void t_probation_keeps_what_was_hit(void **state)
 {
     (void)state;
@@ -273,6 +293,7 @@ int main(void)
         cmocka_unit_test(t_longest_run),
         cmocka_unit_test(t_equal_pages_are_named_once),
         cmocka_unit_test(t_evicts_tails_of_the_oldest),
+        cmocka_unit_test(t_heads_outlive_tails),
         cmocka_unit_test(t_probation_keeps_what_was_hit),
         cmocka_unit_test(t_events_replay),
         cmocka_unit_test(t_refusals),

@@ -39,6 +39,14 @@ static void t_admit(void **state)
           "reserve",
           { .pages_available = 12, .pages_needed = 4, .peak_growth = 6, .running = 3 },
           false },
+        { "P90: the same, of what its answers would be",
+          "reserve_p90",
+          { .pages_available = 12, .pages_needed = 4, .peak_growth = 6, .running = 3 },
+          false },
+        { "P90: exactly",
+          "reserve_p90",
+          { .pages_available = 13, .pages_needed = 4, .peak_growth = 6, .running = 3 },
+          true },
         { "all: without any page", "all", { .pages_needed = 9 }, true },
         { "limits: as reserve, by another measure",
           "max_reserve",
@@ -79,7 +87,13 @@ static void t_reserves(void **state)
     assert_int_equal(reserved("s3", NULL, x), 156);
     x.predicted_p50 = 0; /* without a prediction its limit, as before S3 */
     assert_int_equal(reserved("s3", NULL, x), 1000);
-    assert_null(admit_find(STR("reserve"))->reserve); /* the scheduler's P90 */
+    assert_null(admit_find(STR("reserve"))->reserve); /* the scheduler's expectation */
+    x.remaining = 100; /* without a prediction the P90 of an exponential about the mean */
+    assert_int_equal(reserved("reserve_p90", NULL, x), 230);
+    x.generated = 50, x.remaining = 1;
+    assert_int_equal(reserved("reserve_p90", NULL, x), 117);
+    x.predicted_p90 = 333;
+    assert_int_equal(reserved("reserve_p90", NULL, x), 333);
 }
 
 static void ended(const struct admit_policy *row, void *state, uint32_t prompt, uint32_t output)
