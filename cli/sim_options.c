@@ -241,11 +241,13 @@ static int pick_fleet_rows(const struct sim_options *o, struct sim_config *c, st
     return rc;
 }
 
-/* A limit that nobody keeps, and a keeper without a limit, would do nothing. */
+/* A limit that nobody keeps, and a keeper without a limit, would do nothing. Where rows are compared
+ * the limit is for the arm that keeps it. */
 static int check_power(const struct sim_options *o, const struct sim_config *c, struct err *err)
 {
     bool keeps = c->power && strcmp(c->power->name, "polca") == 0;
-    if (keeps == (o->row_watts > 0)) return 0;
+    bool limited = o->row_watts > 0;
+    if (keeps == limited || (limited && o->compare.count > 0)) return 0;
     return err_set(err, -EINVAL,
                    keeps ? "--power polca needs --row-watts" : "--row-watts needs --power polca");
 }
