@@ -52,7 +52,7 @@ static const struct config_field controller_rows[] = {
       .unit = "decisions", IN(controller_section, decisions_max),
       .about = "Decisions that are kept; the oldest are dropped." },
     { .name = "log_level", .type = CONFIG_ENUM, .default_text = "info", .names = log_level_names,
-      .reloadable = true, IN(controller_section, log_level), .about = "Least level that is logged." },
+      IN(controller_section, log_level), .about = "Least level that is logged." },
     { .name = "seed", .type = CONFIG_INT, .default_text = "0", .min = 0, .max = 9e15, .debug = true,
       IN(controller_section, seed), .about = "Seed of ids and chance; 0: from the system." },
     { .name = "crash_at", .type = CONFIG_TEXT, .debug = true, IN(controller_section, crash_at),

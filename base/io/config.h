@@ -88,7 +88,7 @@ struct config_field {
     double min, max; /* inclusive, in the stored unit, when min < max. Text: bytes; lists: items */
     const char *const *names; /* CONFIG_ENUM: NULL-terminated */
     bool required;            /* must be said by a source; see config_require */
-    bool reloadable;          /* may change in a running process (config_changes) */
+    bool reloadable;          /* can be changed in a running process, by its API */
     bool debug;               /* diagnostics: listed apart in help and docs */
     char letter;              /* command options only: -x; 0 for none */
     size_t offset;
@@ -163,13 +163,6 @@ enum config_form { CONFIG_YAML, CONFIG_JSON };
 /* The whole configuration as it is in effect. YAML loads back to the same values; with `origin`
  * each line says where its value came from (JSON: {"value":..,"origin":..} at the leaves). */
 int config_view(const struct config *c, enum config_form form, bool origin, struct buf *out);
-
-/* Calls fn for every value that differs, in schema order. The texts live for the call. A list of
- * another length is one change of the list itself (field is its row). */
-typedef void (*config_change_fn)(void *ctx, const char *path, const struct config_field *field,
-                                 struct str before, struct str after);
-int config_changes(const struct config *before, const struct config *after, config_change_fn fn,
-                   void *ctx);
 
 /* From the schema alone. */
 int config_markdown(const struct config_schema *schema, struct buf *out);    /* docs page */

@@ -289,14 +289,15 @@ static void markdown_record(const struct config_record *record, const char *titl
 
 int config_markdown(const struct config_schema *schema, struct buf *out)
 {
-    buf_text(out,
-             "# Configuration\n\n"
-             "Generated from the schema in the code. A value comes from, strongest first: a flag "
-             "(`--max-num-seqs` of the role's command), the environment "
-             "(`MUSTER_ENGINE_MAX_NUM_SEQS`), the file, the default. Lists of mappings are set in "
-             "the file only. A key that is unknown, repeated or out of range refuses to start, "
-             "with its line. Durations are written `250ms`, `10s`, `2m`, `1h`; sizes `512`, "
-             "`64MiB`, `1GB`. A reloadable value changes in a running process.\n");
+    buf_text(
+        out,
+        "# Configuration\n\n"
+        "Generated from the schema in the code. A value comes from, strongest first: a flag "
+        "(`--max-num-seqs` of the role's command), the environment "
+        "(`MUSTER_ENGINE_MAX_NUM_SEQS`), the file, the default. Lists of mappings are set in "
+        "the file only. A key that is unknown, repeated or out of range refuses to start, "
+        "with its line. Durations are written `250ms`, `10s`, `2m`, `1h`; sizes `512`, "
+        "`64MiB`, `1GB`. A reloadable value can be changed in a running process, by its API.\n");
     for (size_t i = 0; i < schema->count; i++) {
         const struct config_section *s = schema->sections[i];
         CLEANUP(buf_fini) struct buf title = { 0 };

@@ -1,4 +1,4 @@
-/* config_view.c - show a loaded configuration: whole, one value, or what differs from another.
+/* config_view.c - show a loaded configuration: whole, or one value.
  *
  * The YAML it writes loads back to the same values (the tests do so), therefore texts are quoted
  * wherever plain YAML could read them as something else or libyaml would refuse a raw byte.
@@ -320,71 +320,4 @@ int config_lookup(const struct config *c, const char *path, struct buf *value, s
     if (rc == 0 && value) rc = config_value_print(p.field, p.value, value);
     if (rc == 0 && origin) rc = config_origin_print(c, p.slot, origin);
     return rc;
-}
-
-/* ---- what differs ---- */
-
-struct compare {
-    config_change_fn fn;
-    void *ctx;
-    int rc;
-};
-
-static void compare_leaf(struct compare *d, const char *path, const struct config_field *f,
-                         const void *before, const void *after)
-{
-    CLEANUP(buf_fini) struct buf was = { 0 }, is = { 0 };
-    config_value_print(f, before, &was);
-    config_value_print(f, after, &is);
-    if (was.rc < 0 || is.rc < 0)
-        d->rc = -ENOMEM;
-    else if (!str_eq(buf_view(&was), buf_view(&is)))
-        d->fn(d->ctx, path, f, buf_view(&was), buf_view(&is));
-}
-
-static void compare_record(struct compare *d, const struct config_record *record,
-                           const char *prefix, const char *before, const char *after);
-
-static void compare_records(struct compare *d, const char *path, const struct config_field *f,
-                            const struct config_records *before, const struct config_records *after)
-{
-    if (before->count != after->count) {
-        char was[32], is[32];
-        snprintf(was, sizeof was, "%zu items", before->count);
-        snprintf(is, sizeof is, "%zu items", after->count);
-        d->fn(d->ctx, path, f, str_from(was), str_from(is));
-        return;
-    }
-    for (size_t i = 0; i < before->count; i++) {
-        char item[CONFIG_PATH_MAX + 24];
-        snprintf(item, sizeof item, "%s[%zu]", path, i);
-        compare_record(d, f->record, item, (const char *)before->items + i * f->record->size,
-                       (const char *)after->items + i * f->record->size);
-    }
-}
-
-static void compare_record(struct compare *d, const struct config_record *record,
-                           const char *prefix, const char *before, const char *after)
-{
-    for (size_t i = 0; i < record->field_count; i++) {
-        const struct config_field *f = &record->fields[i];
-        const void *was = before + f->offset, *is = after + f->offset;
-        char path[CONFIG_PATH_MAX];
-        snprintf(path, sizeof path, "%s%s%s", prefix, *prefix ? "." : "", f->name);
-        if (f->type == CONFIG_RECORD)
-            compare_record(d, f->record, path, was, is);
-        else if (f->type == CONFIG_RECORDS)
-            compare_records(d, path, f, was, is);
-        else
-            compare_leaf(d, path, f, was, is);
-    }
-}
-
-int config_changes(const struct config *before, const struct config *after, config_change_fn fn,
-                   void *ctx)
-{
-    must(before->schema == after->schema);
-    struct compare d = { .fn = fn, .ctx = ctx };
-    compare_record(&d, &before->root, "", before->values, after->values);
-    return d.rc;
 }

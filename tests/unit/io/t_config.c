@@ -425,33 +425,6 @@ static void view_shows_origin(void **state)
         strstr(json.data, "\"port\":{\"value\":8300,\"origin\":\"file muster.yaml:4\"}"));
 }
 
-static void keep_change(void *ctx, const char *path, const struct config_field *field,
-                        struct str before, struct str after)
-{
-    buf_printf(ctx, "%s%s " STR_FMT ">" STR_FMT "\n", path, field->reloadable ? "*" : "",
-               STR_ARG(before), STR_ARG(after));
-}
-
-static void changes_are_listed(void **state)
-{
-    (void)state;
-    CLEANUP(config_freep) struct config *a = load_good(GOOD);
-    CLEANUP(config_freep)
-    struct config *b = load_good(
-        "engine: {model: models/a b.gguf, port: 8300, idle: 1s, stop: [\"x,y\", '', true, 12]}\n"
-        "services: [{name: chat, pools: [{name: small, price: 2}]}, {name: batch, pools: [{name: "
-        "tiny}], kind: decode, tenants: [a]}]\n");
-    CLEANUP(buf_fini) struct buf out = { 0 };
-    assert_int_equal(config_changes(a, b, keep_change, &out), 0);
-    assert_string_equal(out.data, "engine.utilization 0.5>0.9\n"
-                                  "engine.device cuda>cpu\n"
-                                  "engine.idle* 90s>1s\n"
-                                  "engine.kv.page_tokens 32>16\n"
-                                  "engine.kv.bytes 1GB>64MiB\n"
-                                  "services[0].pools 2 items>1 items\n"
-                                  "services[1].pools[0].name small>tiny\n");
-}
-
 static void units_are_exact(void **state)
 {
     (void)state;
@@ -648,7 +621,6 @@ int main(void)
         cmocka_unit_test(unreadable_file),
         cmocka_unit_test(view_loads_back),
         cmocka_unit_test(view_shows_origin),
-        cmocka_unit_test(changes_are_listed),
         cmocka_unit_test(units_are_exact),
         cmocka_unit_test(help_and_docs),
         cmocka_unit_test(memory_failure_is_an_answer),
