@@ -171,6 +171,58 @@ static void t_held_keeps_pages_and_takes_no_step(void **state)
     rig_fini(&r);
 }
 
+/* Two that answer, and a third whose short prompt joins a higher level than they are in; pages for all
+ * three. Plans until the third runs; how many pages then were copied out. */
+static uint64_t swapped_before_need(bool early, struct rig *r, struct load *l)
+{
+    static struct order_policy order;
+    order = *order_find(STR("mlfq"));
+    order.swaps_early = early;
+    struct sched_config config = rig_config();
+    config.pages = 18;
+    config.seqs_max = 2;
+    config.swap_pages = 32;
+    config.swap_page_s = 1e-6;
+    config.rows.order = &order;
+    config.rows.admit = admit_find(STR("all"));
+    rig_init(r, &config);
+    load_fill(l, 22);
+    for (uint32_t i = 0; i < 3; i++)
+        l->count[i] = i < 2 ? 110 : 16, l->output_max[i] = OUTPUT_MAX;
+    for (uint32_t i = 0; i < 2; i++)
+        load_submit(r, l, i, 0, false);
+    for (uint32_t i = 0; i < 8; i++)
+        assert_true(rig_step(r));
+    load_submit(r, l, 2, 0, false);
+    struct sched_counts c;
+    do {
+        assert_true(rig_step(r));
+        sched_counts_get(r->s, &c);
+    } while (l->session[2]->state != SESSION_RUNNING);
+    assert_int_equal(c.parked, 1);
+    assert_true(kv_index_available(sched_index(r->s)) > 0); /* nobody wanted for pages */
+    return c.swapped_out;
+}
+
+static void t_pages_of_who_stands_aside_leave_early(void **state)
+{
+    (void)state;
+    struct rig r;
+    static struct load l;
+    assert_int_equal(swapped_before_need(false, &r, &l), 0);
+    rig_fini(&r);
+    assert_true(swapped_before_need(true, &r, &l) > 0);
+    while (rig_step(&r)) {
+    }
+    load_collect(&r, &l);
+    for (uint32_t i = 0; i < 3; i++) { /* and come back with what was in them */
+        uint32_t want[OUTPUT_MAX], n = rig_truth(l.ids[i], l.count[i], OUTPUT_MAX, want);
+        assert_int_equal(l.answer_count[i], n);
+        assert_memory_equal(l.answer[i], want, n * sizeof *want);
+    }
+    rig_fini(&r);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -178,6 +230,7 @@ int main(void)
         cmocka_unit_test(t_imported_tokens_are_not_computed_again),
         cmocka_unit_test(t_an_import_is_one_step_and_leaves_a_token),
         cmocka_unit_test(t_held_keeps_pages_and_takes_no_step),
+        cmocka_unit_test(t_pages_of_who_stands_aside_leave_early),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,305 @@
+/* t_step_properties.c - what every row of the engine's step keeps to, on random lives of sessions.
+ *
+ * The life is drawn once from a seed and told to a row twice: the same bytes must come of it, also
+ * when the second telling goes on from a copy of the first one's state, half-way, elsewhere.
+ */
+#include "base/core/bits.h"
+#include "base/core/err.h"
+#include "base/core/rng.h"
+#include "policies/admit.h"
+#include "policies/chunk.h"
+#include "policies/evict.h"
+#include "policies/fair.h"
+#include "policies/order.h"
+#include "policies/preempt.h"
+#include "tests/unit/unit.h"
+
+#include <math.h>
+#include <string.h>
+
+#define SESSIONS 12
+#define EVENTS 400
+#define STATE_MAX 8192
+#define SECOND 1000000
+#define NOW_US (40 * (int64_t)SECOND)
+
+/* One telling of the life: a row's state, its sessions' scratch, and a digest of what it said. */
+struct life {
+    uint64_t state[STATE_MAX / 8];
+    struct step_scratch scratch[SESSIONS];
+    double said[EVENTS];
+};
+
+/* What happens next, and to whom; nothing in it hangs on what the row says. */
+static struct step_session draw(struct rng *rng, struct life *l, uint32_t *ret_at, int64_t now_us)
+{
+    uint32_t at = *ret_at = (uint32_t)rng_below(rng, SESSIONS);
+    uint32_t prompt = 1 + (uint32_t)rng_below(rng, 9000);
+    double work_s = 0.001 * (double)(1 + rng_below(rng, 9999));
+    return (struct step_session){
+        .id = at,
+        .arrival_us = now_us - (int64_t)rng_below(rng, 9 * SECOND),
+        .waiting_us = now_us - (int64_t)rng_below(rng, 5 * SECOND),
+        .group = at % 4,
+        .prompt_tokens = prompt,
+        .uncached = 1 + (uint32_t)rng_below(rng, prompt),
+        .generated = (uint32_t)rng_below(rng, 300),
+        .computed = (uint32_t)rng_below(rng, prompt),
+        .output_max = 1000,
+        .predicted_p50 = (uint32_t)rng_below(rng, 200),
+        .predicted_p90 = 200 + (uint32_t)rng_below(rng, 400),
+        .predicted_mean = (uint32_t)rng_below(rng, 400),
+        .remaining = 1 + (double)rng_below(rng, 500),
+        .rank = (double)rng_below(rng, 100),
+        .has_rank = rng_below(rng, 2) == 0,
+        .running = rng_below(rng, 2) == 0,
+        .prefill_s = work_s / 3,
+        .decode_s = work_s / 2,
+        .work_s = work_s,
+        .scratch = &l->scratch[at],
+    };
+}
+
+static struct step_event happen(struct rng *rng, const struct step_session *session, int64_t now_us)
+{
+    enum step_event_kind kind = (enum step_event_kind)rng_below(rng, STEP_EVENT_COUNT);
+    return (struct step_event){ .kind = kind,
+                                .session = kind == STEP_DONE ? NULL : session,
+                                .now_us = now_us,
+                                .seconds = 0.001 * (double)(1 + rng_below(rng, 80)),
+                                .input_tokens = 1 + (uint32_t)rng_below(rng, 512),
+                                .output_tokens = 1 + (uint32_t)rng_below(rng, 700),
+                                .whole = rng_below(rng, 4) > 0 };
+}
+
+static void live_order(const struct order_policy *row, struct life *l, uint64_t seed, uint32_t from,
+                       uint32_t to)
+{
+    uint64_t before[STATE_MAX / 8];
+    for (uint32_t i = from; i < to; i++) {
+        struct rng rng;
+        rng_seed(&rng, seed * EVENTS + i); /* a telling may begin anywhere */
+        int64_t now_us = (int64_t)(i + 100) * SECOND / 10;
+        uint32_t at;
+        struct step_session x = draw(&rng, l, &at, now_us);
+        struct step_event ev = happen(&rng, &x, now_us);
+        if (row->observe) row->observe(l->state, &ev);
+        memcpy(before, l->state, sizeof before);
+        struct order_rank r;
+        order_rank_of(row, l->state, &x, now_us, &r);
+        assert_memory_equal(before, l->state, row->state_size); /* asking changes no state */
+        assert_true(isfinite(r.base) && r.slope <= 0 && r.again_us > now_us);
+        l->said[i] = order_rank_at(&r, now_us) + (double)r.tie_us;
+        if (row->preempts && row->yields) l->said[i] += row->yields(l->state, &x);
+    }
+}
+
+static void live_admit(const struct admit_policy *row, struct life *l, uint64_t seed, uint32_t from,
+                       uint32_t to)
+{
+    for (uint32_t i = from; i < to; i++) {
+        struct rng rng;
+        rng_seed(&rng, seed * EVENTS + i);
+        int64_t now_us = (int64_t)(i + 100) * SECOND / 10;
+        uint32_t at;
+        struct step_session x = draw(&rng, l, &at, now_us);
+        struct step_event ev = happen(&rng, &x, now_us);
+        if (row->observe) row->observe(l->state, &ev);
+        if (row->outgrown) row->outgrown(l->state, &x);
+        struct admit_view v = { .session = &x,
+                                .pages_total = 200,
+                                .pages_available = (uint32_t)rng_below(&rng, 200),
+                                .pages_needed = (uint32_t)rng_below(&rng, 60),
+                                .pages_growth = row->reserve ? row->reserve(l->state, &x) / 16 : 9,
+                                .running = (uint32_t)rng_below(&rng, 16),
+                                .running_growth = (uint32_t)rng_below(&rng, 80) };
+        v.peak_growth = v.running_growth / 2;
+        l->said[i] = (double)v.pages_growth + 0.5 * row->decide(l->state, &v);
+    }
+}
+
+/* Both tellings from the beginning, and one that goes on from a copy after `part` events. */
+#define TELL(live, row, seed, part)                                    \
+    do {                                                               \
+        static struct life first, second, third;                       \
+        memset(&first, 0, sizeof first);                               \
+        memset(&second, 0, sizeof second);                             \
+        live(row, &first, seed, 0, EVENTS);                            \
+        live(row, &second, seed, 0, part);                             \
+        memcpy(&third, &second, sizeof third);                         \
+        memset(&second, 0xff, sizeof second);                          \
+        live(row, &third, seed, part, EVENTS);                         \
+        if (memcmp(&first, &third, sizeof first) != 0)                 \
+            fail_msg("%s is not what it was told alone", (row)->name); \
+    } while (0)
+
+static void t_state_is_plain_bytes(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 1; seed <= 20; seed++) {
+        uint32_t part = (uint32_t)seed * 19;
+        for (uint32_t i = 0; i < order_count; i++) {
+            must(order_table[i]->state_size <= STATE_MAX);
+            TELL(live_order, order_table[i], seed, part);
+        }
+        for (uint32_t i = 0; i < admit_count; i++) {
+            must(admit_table[i]->state_size <= STATE_MAX);
+            TELL(live_admit, admit_table[i], seed, part);
+        }
+    }
+}
+
+static void t_more_pages_never_close_the_door(void **state)
+{
+    (void)state;
+    struct rng rng;
+    rng_seed(&rng, 5);
+    static uint64_t memory[STATE_MAX / 8];
+    for (int k = 0; k < 2000; k++) {
+        struct life l = { 0 };
+        uint32_t at;
+        struct step_session x = draw(&rng, &l, &at, NOW_US);
+        struct admit_view v = { .session = &x,
+                                .pages_needed = (uint32_t)rng_below(&rng, 60),
+                                .pages_growth = (uint32_t)rng_below(&rng, 60),
+                                .running = (uint32_t)rng_below(&rng, 16),
+                                .running_growth = (uint32_t)rng_below(&rng, 200),
+                                .peak_growth = (uint32_t)rng_below(&rng, 200) };
+        for (uint32_t i = 0; i < admit_count; i++) {
+            memset(memory, 0, sizeof memory);
+            bool before = false;
+            for (v.pages_available = 0; v.pages_available < 600; v.pages_available += 7) {
+                bool now = admit_table[i]->decide(memory, &v);
+                if (before && !now) fail_msg("%s closes", admit_table[i]->name);
+                before = now;
+            }
+            assert_true(before); /* and with enough of them everybody is let in */
+        }
+    }
+}
+
+static void t_chunks_keep_the_budget(void **state)
+{
+    (void)state;
+    struct rng rng;
+    rng_seed(&rng, 6);
+    for (int k = 0; k < 20000; k++) {
+        struct chunk_view v = { .tokens_left = 1 + (uint32_t)rng_below(&rng, 9000),
+                                .budget_left = 1 + (uint32_t)rng_below(&rng, 4096),
+                                .computed = (uint32_t)rng_below(&rng, 20000),
+                                .perf = { .a = 2e-3, .b = 1e-5, .c = 3e-4, .d = 1e-8, .e = 1e-9 },
+                                .step_s_max = 0.01 * (double)rng_below(&rng, 9),
+                                .slack_s = 0.02 * (double)rng_below(&rng, 9) };
+        if (k % 3) {
+            v.planned.decoding_seqs = (uint32_t)rng_below(&rng, 200);
+            v.planned.kv_tokens_decoding = v.planned.kv_tokens_read = rng_below(&rng, 300000);
+            v.planned.prefill_tokens = (uint32_t)rng_below(&rng, 700);
+        }
+        bool empty = v.planned.decoding_seqs == 0 && v.planned.prefill_tokens == 0;
+        for (uint32_t i = 0; i < chunk_count; i++) {
+            uint32_t n = chunk_table[i]->decide(&v);
+            if (n > v.tokens_left || n > v.budget_left || (empty && n == 0))
+                fail_msg("%s: %u of %u, budget %u", chunk_table[i]->name, n, v.tokens_left,
+                         v.budget_left);
+        }
+    }
+}
+
+/* Who runs gets his pages; and of any set one is never the victim, so that somebody gets on. */
+static void t_somebody_gets_on(void **state)
+{
+    (void)state;
+    struct rng rng;
+    rng_seed(&rng, 7);
+    for (int k = 0; k < 2000; k++) {
+        struct life l = { 0 };
+        uint32_t at;
+        struct step_session x = draw(&rng, &l, &at, NOW_US);
+        struct preempt_view v = { .victim = &x,
+                                  .can_swap = k % 2 == 0,
+                                  .swap_s = 0.001 * (double)rng_below(&rng, 900),
+                                  .recompute_s = 0.001 * (double)rng_below(&rng, 900),
+                                  .running = 1 + (uint32_t)rng_below(&rng, 30) };
+        for (uint32_t i = 0; i < preempt_count; i++) {
+            const struct preempt_policy *row = preempt_table[i];
+            enum preempt_how how = row->how ? row->how(&v) : preempt_cheaper(&v);
+            assert_int_not_equal(how, PREEMPT_NOT);
+            assert_true(v.can_swap || how == PREEMPT_RECOMPUTE);
+            assert_true(isfinite(row->rank(&x)));
+            double rank = row->rank(&x);
+            struct step_session on = x; /* a step later: nearer its end, more of it computed */
+            on.generated++, on.computed++, on.work_s *= 0.99;
+            assert_true(row->rank(&on) <= rank);
+        }
+    }
+}
+
+static void t_hits_keep_pages(void **state)
+{
+    (void)state;
+    struct rng rng;
+    rng_seed(&rng, 8);
+    for (int k = 0; k < 2000; k++) {
+        struct evict_page page = { .clock = 1 + rng_below(&rng, 1000000),
+                                   .hits = (uint32_t)rng_below(&rng, 50),
+                                   .pages_total = 1000,
+                                   .floor = (int64_t)rng_below(&rng, 1000000),
+                                   .cost = 1 + (double)rng_below(&rng, 9) };
+        struct evict_page hit = page, later = page;
+        hit.hits++, later.clock++, later.floor += 5;
+        for (uint32_t i = 0; i < evict_count; i++) {
+            int64_t rank = evict_table[i]->rank(&page);
+            assert_true(evict_table[i]->rank(&hit) >= rank);
+            assert_true(evict_table[i]->rank(&later) >
+                        rank); /* what was once hot leaves in the end */
+        }
+    }
+}
+
+/* A place is never left empty while anybody waits, and equal histories choose alike. */
+static void t_fair_rows_conserve_work(void **state)
+{
+    (void)state;
+    for (uint32_t i = 0; i < fair_count; i++) {
+        const struct fair_policy *row = fair_table[i];
+        if (!row->pick) continue;
+        must(row->state_size <= STATE_MAX);
+        struct rng rng;
+        rng_seed(&rng, 9);
+        static uint64_t one[STATE_MAX / 8], two[STATE_MAX / 8];
+        memset(one, 0, sizeof one);
+        for (int k = 0; k < 3000; k++) {
+            struct fair_tenant t[8];
+            uint32_t count = 1 + (uint32_t)rng_below(&rng, 8);
+            for (uint32_t j = 0; j < count; j++)
+                t[j] = (struct fair_tenant){ .slot = j * 31 % FAIR_TENANTS_MAX,
+                                             .waiting = 1,
+                                             .weight = 1 + (double)rng_below(&rng, 3),
+                                             .head_rank = (double)rng_below(&rng, 100) };
+            memcpy(two, one, sizeof two);
+            uint32_t at = row->pick(one, t, count);
+            assert_in_range(at, 0, count - 1);
+            assert_int_equal(row->pick(two, t, count), at);
+            assert_memory_equal(one, two, row->state_size);
+            row->observe(one, &(struct fair_event){ .kind = k % 2 ? STEP_RAN : STEP_ADMITTED,
+                                                    .slot = t[at].slot,
+                                                    .weight = t[at].weight,
+                                                    .input_tokens = 900,
+                                                    .cached_tokens = 300,
+                                                    .output_tokens = 40 });
+        }
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(t_state_is_plain_bytes),
+        cmocka_unit_test(t_more_pages_never_close_the_door),
+        cmocka_unit_test(t_chunks_keep_the_budget),
+        cmocka_unit_test(t_somebody_gets_on),
+        cmocka_unit_test(t_hits_keep_pages),
+        cmocka_unit_test(t_fair_rows_conserve_work),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
