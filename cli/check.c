@@ -9,11 +9,13 @@
 #include "cli/schema.h"
 #include "controller/setup.h"
 #include "engine/config.h"
+#include "engine/serve/foretell.h"
+#include "policies/catalog.h"
 #include "policies/predict.h"
-#include "policies/route.h"
 #include "router/config.h"
 #include "router/features.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -32,23 +34,43 @@ static void problem(struct checking *c, const struct err *err, int rc)
     buf_printf(c->out, "%s\n", err_text(err, rc));
 }
 
-/* Flags are checked with the engine's own rows, as the engine will. */
-static void check_flags(struct checking *c, const char *service, const char *pool,
-                        const struct config_texts *flags)
+/* A row of the engine's must be one, and a predictor must make do with what an engine knows. */
+static int check_row(const char *path, const char *name, struct err *err)
+{
+    const char *kind = strchr(path, '.') + 1;
+    char flag[32];
+    for (size_t i = 0; i < setup_engine_row_count; i++) {
+        if (strcmp(kind, setup_engine_rows[i].kind) != 0 || !name[0]) continue;
+        snprintf(flag, sizeof flag, "--%s", kind);
+        int rc = policy_check(kind, str_from(name), flag, err);
+        if (rc < 0 || strcmp(kind, "predict") != 0) return rc;
+        const char *missing = predict_missing(predict_find(str_from(name)), FORETELL_HAVE);
+        if (!missing) return 0;
+        return err_set(err, -EINVAL, "%s %s is not applicable: an engine has no %s", flag, name,
+                       missing);
+    }
+    return 0;
+}
+
+/* The command line that an instance will be started with, by the engine's own rows. */
+static void check_launch(struct checking *c, const char *service, const char *pool,
+                         const struct control_launch *launch)
 {
     const struct opt_command engine = { .name = "muster engine", .section = &engine_section };
     CLEANUP(opt_parsed_fini) struct opt_parsed parsed = { 0 };
     struct err err = { 0 };
-    char **argv = calloc(flags->count + 1, sizeof *argv);
-    must(argv);
-    for (size_t i = 0; i < flags->count; i++)
-        argv[i] = (char *)(uintptr_t)flags->items[i].data; /* opt_parse writes into none */
-    int rc = opt_parse(&engine, (int)flags->count, argv, NULL, &parsed, &err);
-    if (rc < 0) problem(c, &err, err_prefix(&err, rc, "%s%s: engine_flags", service, pool));
-    free(argv);
+    char *argv[LAUNCH_ARGS_MAX];
+    int count = 0;
+    for (uint32_t i = 2; i < launch->engine_arg_count; i++)             /* behind `muster engine` */
+        argv[count++] = (char *)(uintptr_t)launch->engine_args[i].data; /* written into by nobody */
+    int rc = opt_parse(&engine, count, argv, NULL, &parsed, &err);
+    for (size_t i = 0; i < parsed.flag_count && rc == 0; i++)
+        rc = check_row(parsed.flags[i].path, parsed.flags[i].value, &err);
+    if (rc < 0) problem(c, &err, err_prefix(&err, rc, "service %s, pool %s", service, pool));
 }
 
-static void check_service(struct checking *c, const struct service_section *s)
+static void check_service(struct checking *c, const struct service_section *s,
+                          const struct control_launch *launch)
 {
     const struct pool_section *pool = s->pools.items;
     struct err err = { 0 };
@@ -58,10 +80,9 @@ static void check_service(struct checking *c, const struct service_section *s)
                 err_set(&err, rc, "service %s: the model %s cannot be read: %s", s->name.data,
                         s->model.data, strerror(-rc)));
     }
-    if (s->engine_program.len > 0) return; /* another program, with flags of its own */
-    check_flags(c, s->name.data, "", &s->engine_flags);
+    if (s->engine_program.len > 0 || !launch) return; /* another program, with flags of its own */
     for (size_t p = 0; p < s->pools.count; p++)
-        check_flags(c, s->name.data, "", &pool[p].engine_flags);
+        check_launch(c, s->name.data, pool[p].name.data, &launch[p]);
 }
 
 /* What always runs must fit the machine, or `up` would wait for ever. */
@@ -91,6 +112,7 @@ static void check_fleet(struct checking *c)
         .service = services->items,
         .service_count = services->count,
         .local = config_section_get(c->config, local_section.name),
+        .whole = c->config,
     };
     CLEANUP(arena_fini) struct arena arena;
     arena_init(&arena, ARENA_BYTES);
@@ -108,7 +130,7 @@ static void check_fleet(struct checking *c)
     if (rc == 0) rc = setup_services(&cc, offer, count, STR("muster"), &arena, &setup, &err);
     if (rc < 0) problem(c, &err, rc);
     for (size_t s = 0; s < cc.service_count; s++)
-        check_service(c, &cc.service[s]);
+        check_service(c, &cc.service[s], rc < 0 ? NULL : setup.launch[s]);
     if (rc == 0) check_room(c, &cc, local, count, cores);
 }
 
@@ -116,24 +138,16 @@ static void check_router(struct checking *c)
 {
     const struct router_config *r = config_section_get(c->config, router_section.name);
     struct err err = { 0 };
-    if (!route_find(r->route))
-        problem(c, &err,
-                err_set(&err, -EINVAL,
-                        "router.route: there is no policy '%s'; `muster policies "
-                        "route` lists them",
-                        r->route.data));
+    int rc = policy_check("route", r->route, "router.route", &err);
+    if (rc < 0) problem(c, &err, rc);
+    rc = policy_check("predict", r->predict, "router.predict", &err);
+    if (rc < 0) problem(c, &err, rc);
     const struct predict_policy *predict = predict_find(r->predict);
     const char *missing = predict ? predict_missing(predict, FEATURES_HAVE) : NULL;
     if (missing)
         problem(c, &err,
                 err_set(&err, -EINVAL, "router.predict: %s is not applicable: a router has no %s",
                         predict->name, missing));
-    if (!predict)
-        problem(c, &err,
-                err_set(&err, -EINVAL,
-                        "router.predict: there is no policy '%s'; `muster policies "
-                        "predict` lists them",
-                        r->predict.data));
 }
 
 int check_file(const char *path, struct config **ret, struct buf *problems, struct err *err)

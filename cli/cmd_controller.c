@@ -11,6 +11,7 @@ static int run_controller(const struct config *config, struct err *err)
         .service = services->items,
         .service_count = services->count,
         .local = config_section_get(config, local_section.name),
+        .whole = config,
     };
     return controller_main(&c, err);
 }

@@ -13,7 +13,7 @@ struct docs_options {
 };
 
 static const struct config_field no_rows[] = { 0 };
-static const struct config_record record = { no_rows, 0, sizeof(struct docs_options), NULL };
+static const struct config_record record = { no_rows, 0, sizeof(struct docs_options), NULL, NULL };
 static const struct opt_positional positionals[] = {
     { .name = "PAGE",
       .required = true,

@@ -4,9 +4,16 @@
 #include "base/core/own.h"
 #include "cli/cmd_run.h"
 #include "cli/command.h"
-#include "cli/policies.h"
 #include "cli/remote.h"
 #include "cli/table.h"
+#include "engine/serve/foretell.h"
+#include "policies/catalog.h"
+#include "policies/place.h"
+#include "policies/predict.h"
+#include "router/features.h"
+
+#include <stdio.h>
+#include <string.h>
 
 struct policies_options {
     struct str kind;
@@ -22,8 +29,8 @@ static const struct opt_positional positionals[] = {
 };
 static const struct table_column columns[] = {
     { "KIND", "kind", TABLE_TEXT },       { "NAME", "name", TABLE_TEXT },
-    { "DEFAULT", "default", TABLE_YES },  { "WHAT IT DOES", "about", TABLE_TEXT },
-    { "SOURCE", "source", TABLE_TEXT },
+    { "DEFAULT", "default", TABLE_YES },  { "CHOSEN IN", "chosen_in", TABLE_LIST },
+    { "WHAT IT DOES", "about", TABLE_TEXT }, { "SOURCE", "source", TABLE_TEXT },
 };
 // clang-format on
 static const struct config_record record = CONFIG_RECORD_OF(struct policies_options, rows);
@@ -34,6 +41,63 @@ static const struct opt_command usage = {
     .positionals = positionals,
     .positional_count = COUNT_OF(positionals),
 };
+
+/* Keys of muster.yaml that name a row of each kind; none: engines and drivers cannot act on it yet,
+ * and a flag of `muster simulate` names it. */
+static const struct {
+    const char *kind, *key[2];
+} choices[] = {
+    { "route", { "router.route" } },
+    { "predict", { "router.predict", "services[].engine.predict" } },
+    { "scale", { "services[].scale" } },
+    { "forecast", { "services[].forecast" } },
+    { "shaper", { "services[].shaper" } },
+    { "place", { "services[].place" } },
+    { "migrate", { 0 } },
+    { "role", { 0 } },
+    { "preset", { "services[].engine.preset" } },
+    { "fair", { "services[].engine.fair" } },
+    { "order", { "services[].engine.order" } },
+    { "admit", { "services[].engine.admit" } },
+    { "preempt", { "services[].engine.preempt" } },
+    { "chunk", { "services[].engine.chunk" } },
+    { "evict", { "services[].engine.evict" } },
+    { "perf", { "services[].engine.perf" } },
+    { "power", { 0 } },
+};
+
+/* Whether the part behind the kind's k-th key has what the row needs. */
+static bool may_be_named(const struct policy_row *row, size_t k)
+{
+    if (row->is_bound) return false;
+    if (strcmp(row->kind, "predict") == 0) {
+        uint32_t has = k == 0 ? FEATURES_HAVE : FORETELL_HAVE;
+        return !predict_missing(predict_find(str_from(row->name)), has);
+    }
+    if (strcmp(row->kind, "place") == 0) return place_find(str_from(row->name))->choose != NULL;
+    return true;
+}
+
+static void put_choices(struct json_writer *w, const struct policy_row *row)
+{
+    bool any = false;
+    json_key(w, "chosen_in");
+    json_array(w);
+    for (size_t i = 0; i < COUNT_OF(choices); i++) {
+        if (strcmp(choices[i].kind, row->kind) != 0) continue;
+        for (size_t k = 0; k < COUNT_OF(choices[i].key) && choices[i].key[k]; k++) {
+            if (!may_be_named(row, k)) continue;
+            json_put_text(w, choices[i].key[k]);
+            any = true;
+        }
+    }
+    char flag[64];
+    bool planned = strcmp(row->kind, "place") == 0, scales = strcmp(row->kind, "scale") == 0;
+    snprintf(flag, sizeof flag, "muster %s --%s%s", planned ? "plan" : "simulate", row->kind,
+             scales ? "-policy" : "");
+    if (!any) json_put_text(w, flag);
+    json_array_end(w);
+}
 
 struct listing {
     struct json_writer w;
@@ -52,6 +116,7 @@ static int put_row(void *ctx, const struct policy_row *row)
     json_kv_bool(&l->w, "default", row->is_default);
     json_kv_text(&l->w, "about", row->about);
     json_kv_text(&l->w, "source", row->source);
+    put_choices(&l->w, row);
     json_object_end(&l->w);
     return 0;
 }

@@ -11,4 +11,4 @@ static const struct config_section *const sections[] = {
     &router_section,     &engine_section,   &agent_section,
 };
 
-const struct config_schema schema = { sections, COUNT_OF(sections) };
+const struct config_schema schema = { sections, COUNT_OF(sections), config_absent_policies };

@@ -3,9 +3,9 @@
 
 #include "base/io/config_value.h"
 #include "cli/model_file.h"
-#include "cli/policies.h"
 #include "cli/schema.h"
 #include "engine/config.h"
+#include "policies/catalog.h"
 #include "router/config.h"
 
 #define ROWS_MAX 64

@@ -76,6 +76,25 @@ static const struct config_field pool_rows[] = {
 };
 static const struct config_record pool_record = CONFIG_LIST_OF(struct pool_section, pool_rows, "name");
 
+#define ENGINE_ROW(kind, text) \
+    { .name = #kind, .type = CONFIG_TEXT, .default_text = "", \
+      IN(engine_rows_section, kind), .about = text " `muster policies " #kind "` lists them." }
+static const struct config_field engine_rows[] = {
+    ENGINE_ROW(preset, "A row of each kind of the step under one name; the kinds below replace single "
+                       "rows of it."),
+    ENGINE_ROW(fair, "Whose requests are looked at first."),
+    ENGINE_ROW(order, "Who is admitted next."),
+    ENGINE_ROW(admit, "When a session may start."),
+    ENGINE_ROW(preempt, "Who gives pages back, and how."),
+    ENGINE_ROW(chunk, "How much of a prompt goes into a step."),
+    ENGINE_ROW(evict, "Which cached page is dropped first."),
+    ENGINE_ROW(perf, "How step times are estimated."),
+    ENGINE_ROW(predict, "Predictor of lengths in the engine itself, for rows that read the model's "
+                        "hidden state; empty: the router's word stands."),
+};
+static const struct config_record engine_record =
+    CONFIG_RECORD_OF(struct engine_rows_section, engine_rows);
+
 static const struct config_field service_rows[] = {
     { .name = "name", .type = CONFIG_TEXT, .required = true, NAME, IN(service_section, name),
       .about = "Name of the service: the model that clients ask for." },
@@ -143,6 +162,8 @@ static const struct config_field service_rows[] = {
     { .name = "up_step", .type = CONFIG_INT, .default_text = "0", .min = 0, .max = SCALE_COUNT_MAX,
       .unit = "instances", IN(service_section, up_step_max),
       .about = "window: instances of a pool that one decision may launch; 0 for any number." },
+    { .name = "engine", .type = CONFIG_RECORD, .record = &engine_record,
+      IN(service_section, engine), .about = "Policies of its engines, by name; empty: as the section `engine` of this file says." },
     { .name = "engine_flags", .type = CONFIG_TEXTS, .min = 0, .max = 64,
       IN(service_section, engine_flags), .about = "Flags of `muster engine` for all pools." },
     { .name = "engine_program", .type = CONFIG_TEXT, IN(service_section, engine_program),
@@ -151,8 +172,31 @@ static const struct config_field service_rows[] = {
       .record = &pool_record, IN(service_section, pools),
       .about = "Kinds of instances that serve it." },
 };
-static const struct config_record service_record =
-    CONFIG_LIST_OF(struct service_section, service_rows, "name");
+/* Kinds that cannot act in a fleet yet, and those that are chosen elsewhere. */
+#define SIMULATED "; `muster simulate` judges its rows"
+#define OF_ENGINES "it is a policy of the engines; put it below `engine` of a service"
+#define OF_SERVICES "it is a policy of a service; put it into one of `services`"
+const struct config_absent config_absent_policies[] = {
+    { "role", "instances both compute prompts and decode, because engines hand no KV to each other" SIMULATED },
+    { "migrate", "a session stays where it began, because engines hand no KV to each other" SIMULATED },
+    { "power", "no driver sets a device's clock or power limit" SIMULATED },
+    { "route", "it is a policy of the router; put it below `router`" },
+    { "predict", "it is a policy of the router or of the engines; put it below `router`, or below "
+                 "`engine` of a service" },
+    { "scale", OF_SERVICES }, { "shaper", OF_SERVICES }, { "forecast", OF_SERVICES },
+    { "place", OF_SERVICES },
+    { "preset", OF_ENGINES }, { "fair", OF_ENGINES }, { "order", OF_ENGINES },
+    { "admit", OF_ENGINES }, { "preempt", OF_ENGINES }, { "chunk", OF_ENGINES },
+    { "evict", OF_ENGINES }, { "perf", OF_ENGINES },
+    { NULL, NULL },
+};
+static const struct config_record service_record = {
+    .fields = service_rows,
+    .field_count = COUNT_OF(service_rows),
+    .size = sizeof(struct service_section),
+    .key = "name",
+    .absent = config_absent_policies,
+};
 
 static const struct config_field offer_rows[] = {
     { .name = "name", .type = CONFIG_TEXT, .required = true, NAME, IN(offer_section, name),

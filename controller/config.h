@@ -30,6 +30,11 @@ struct pool_section {
     struct config_texts engine_flags;
 };
 
+/* Rows of the engine's kinds by name; empty: the engine's own default. */
+struct engine_rows_section {
+    struct str preset, fair, order, admit, preempt, chunk, evict, perf, predict;
+};
+
 struct service_section {
     struct str name, model;
     int64_t slo_ttft_us, slo_tpot_us;
@@ -41,6 +46,7 @@ struct service_section {
     int64_t count;
     int64_t clear_us, life_us, zero_after_us;
     int64_t down_window_us, down_step_max, up_step_max;
+    struct engine_rows_section engine;
     struct str engine_program; /* empty: ourselves */
     struct config_texts engine_flags;
     struct config_records pools; /* struct pool_section */
@@ -57,6 +63,9 @@ struct local_section {
     double cores;                 /* 0: those of the machine */
     struct config_records offers; /* struct offer_section */
 };
+
+/* Policies that people look for at the top of the file or in a service, and why they are not there. */
+extern const struct config_absent config_absent_policies[];
 
 extern const struct config_section controller_section;
 extern const struct config_section services_section; /* a list of struct service_section */

@@ -1,13 +1,13 @@
-/* setup.c - checks that rows alone cannot express, and the arguments of engines. */
+/* setup.c - checks that rows alone cannot express. */
 #include "controller/setup.h"
 
 #include "base/core/bits.h"
+#include "policies/catalog.h"
 #include "policies/scale_forecast.h"
 
+#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
-
-#define POLICIES_MAX 32 /* rows of one kind, for suggestions */
 
 int setup_local(const struct local_section *local, struct arena *arena,
                 const struct local_offer **ret, uint32_t *ret_count, double *ret_cores,
@@ -67,45 +67,39 @@ static int fill_pool(const struct service_section *s, const struct pool_section 
     return 0;
 }
 
-static int unknown_policy(const struct plan_service *s, const char *what, struct str name,
-                          const char *const *names, uint32_t count, struct err *err)
+/* Rows of the service itself; those of its engines are in setup_engine_rows. */
+static const struct setup_row service_rows[] = {
+    { "scale", "scale", offsetof(struct service_section, scale) },
+    { "shaper", "shaper", offsetof(struct service_section, shaper) }, /* empty: the scale row's */
+    { "forecast", "forecast", offsetof(struct service_section, forecast) },
+    { "place", "place", offsetof(struct service_section, place) },
+};
+
+static int check_row(const struct service_section *from, const struct setup_row *row,
+                     struct err *err)
 {
-    const char *near = str_nearest(name, names, count);
-    return err_set(err, -EINVAL, "service %s: there is no %s policy '" STR_FMT "'%s%s%s", s->name,
-                   what, STR_ARG(name), near ? "; did you mean " : "", near ? near : "",
-                   near ? "?" : "");
+    char where[NAME_BYTES + 32];
+    struct str name = setup_row_name(from, row);
+    bool own = row->offset == offsetof(struct service_section, shaper);
+    if (name.len == 0 && own) return 0;
+    snprintf(where, sizeof where, "service %s: %s", from->name.data, row->key);
+    return policy_check(row->kind, name, where, err);
 }
 
-static int check_policies(const struct service_section *from, const struct plan_service *s,
-                          struct err *err)
+static int check_rows(const struct service_section *from, struct err *err)
 {
-    const char *names[POLICIES_MAX];
-    must(scale_count <= POLICIES_MAX && place_count <= POLICIES_MAX);
-    if (!s->policy) {
-        for (uint32_t i = 0; i < scale_count; i++)
-            names[i] = scale_table[i]->name;
-        return unknown_policy(s, "scaling", from->scale, names, scale_count, err);
-    }
-    must(scale_shape_count <= POLICIES_MAX && scale_forecast_count <= POLICIES_MAX);
-    if (!s->shaper) {
-        for (uint32_t i = 0; i < scale_shape_count; i++)
-            names[i] = scale_shape_table[i]->name;
-        return unknown_policy(s, "shaping", from->shaper, names, scale_shape_count, err);
-    }
-    if (!s->scale.forecast) {
-        for (uint32_t i = 0; i < scale_forecast_count; i++)
-            names[i] = scale_forecast_table[i]->name;
-        return unknown_policy(s, "forecasting", from->forecast, names, scale_forecast_count, err);
-    }
-    uint32_t count = 0;
-    for (uint32_t i = 0; i < place_count; i++)
-        if (place_table[i]->choose) names[count++] = place_table[i]->name;
-    if (!s->place) return unknown_policy(s, "placement", from->place, names, count, err);
-    if (!s->place->choose)
-        return err_set(err, -EINVAL,
-                       "service %s: placement '%s' chooses no offers (it is a planner's); %s does",
-                       s->name, s->place->name, PLACE_DEFAULT);
-    return 0;
+    int rc = 0;
+    for (size_t i = 0; i < COUNT_OF(service_rows) && rc == 0; i++)
+        rc = check_row(from, &service_rows[i], err);
+    for (size_t i = 0; i < setup_engine_row_count && rc == 0; i++)
+        if (setup_row_name(from, &setup_engine_rows[i]).len > 0)
+            rc = check_row(from, &setup_engine_rows[i], err);
+    if (rc < 0) return rc;
+    const struct place_policy *place = place_find(from->place);
+    if (place->choose) return 0;
+    return err_set(err, -EINVAL,
+                   "service %s: place: '%s' chooses no offers (it is a planner's); %s does",
+                   from->name.data, place->name, PLACE_DEFAULT);
 }
 
 /* The shaper that is named, or the policy's own, with the numbers that it is published with but for
@@ -113,11 +107,8 @@ static int check_policies(const struct service_section *from, const struct plan_
 static void fill_shaper(const struct service_section *from, struct plan_service *ret)
 {
     bool own = from->shaper.len == 0;
-    struct str name = own && ret->policy ? str_from(ret->policy->shaper) : from->shaper;
-    ret->shaper = own && !ret->policy ? &scale_shape_window : scale_shape_find(name);
-    if (!ret->shaper) return;
-    ret->shape =
-        own && ret->policy && ret->policy->shape ? *ret->policy->shape : ret->shaper->published;
+    ret->shaper = scale_shape_find(own ? str_from(ret->policy->shaper) : from->shaper);
+    ret->shape = own && ret->policy->shape ? *ret->policy->shape : ret->shaper->published;
     if (from->down_window_us > 0) ret->shape.down_window_s = (double)from->down_window_us / 1e6;
     ret->shape.down_step_max = (uint32_t)from->down_step_max;
     ret->shape.up_step_max = (uint32_t)from->up_step_max;
@@ -126,6 +117,8 @@ static void fill_shaper(const struct service_section *from, struct plan_service 
 static int fill_service(const struct service_section *from, const struct offer *offers,
                         uint32_t offer_count, struct plan_service *ret, struct err *err)
 {
+    int rc = check_rows(from, err);
+    if (rc < 0) return rc;
     *ret = (struct plan_service){
         .pool_count = (uint32_t)from->pools.count,
         .min = (uint32_t)from->min,
@@ -150,8 +143,6 @@ static int fill_service(const struct service_section *from, const struct offer *
     };
     must(name_copy(ret->name, sizeof ret->name, from->name) == 0);
     fill_shaper(from, ret);
-    int rc = check_policies(from, ret, err);
-    if (rc < 0) return rc;
     if (from->min > from->max)
         return err_set(err, -EINVAL, "service %s: min %lld is above max %lld", ret->name,
                        (long long)from->min, (long long)from->max);
@@ -160,33 +151,6 @@ static int fill_service(const struct service_section *from, const struct offer *
         rc = fill_pool(from, &pools[p], offers, offer_count, &ret->pool[p], err);
         if (rc < 0) return rc;
     }
-    return 0;
-}
-
-/* muster engine --model PATH --served-model-name SERVICE, the service's flags, the pool's. */
-static int fill_launch(const struct service_section *s, const struct pool_section *p,
-                       struct str program, struct arena *arena, struct control_launch *ret,
-                       struct err *err)
-{
-    const struct str fixed[] = { STR("--model"), s->model, STR("--served-model-name"), s->name };
-    bool other = s->engine_program.len > 0;
-    size_t count =
-        (other ? 1 : 2) + COUNT_OF(fixed) + s->engine_flags.count + p->engine_flags.count;
-    struct str *args = arena_array(arena, count, sizeof *args);
-    if (!args) return err_set(err, -ENOMEM, "no memory for engine flags");
-    if (count > LAUNCH_ARGS_MAX)
-        return err_set(err, -E2BIG, "service %s: more than %d engine arguments", s->name.data,
-                       LAUNCH_ARGS_MAX);
-    size_t n = 0;
-    args[n++] = other ? s->engine_program : program;
-    if (!other) args[n++] = STR("engine");
-    for (size_t i = 0; i < COUNT_OF(fixed); i++)
-        args[n++] = fixed[i];
-    for (size_t i = 0; i < s->engine_flags.count; i++)
-        args[n++] = s->engine_flags.items[i];
-    for (size_t i = 0; i < p->engine_flags.count; i++)
-        args[n++] = p->engine_flags.items[i];
-    *ret = (struct control_launch){ ENGINE_MUSTER, args, (uint32_t)count };
     return 0;
 }
 
@@ -205,7 +169,7 @@ int setup_services(const struct controller_config *config, const struct offer *o
         const struct pool_section *pools = from->pools.items;
         int rc = fill_service(from, offers, offer_count, &service[s], err);
         for (size_t p = 0; p < from->pools.count && rc == 0; p++)
-            rc = fill_launch(from, &pools[p], program, arena, &launch[s][p], err);
+            rc = setup_launch(config, from, &pools[p], program, arena, &launch[s][p], err);
         if (rc < 0) return rc;
     }
     setup->service = service;

@@ -4,6 +4,7 @@
 #include "base/core/bits.h"
 #include "base/core/json.h"
 #include "controller/control_state.h"
+#include "policies/scale_forecast.h"
 
 #include <string.h>
 
@@ -179,6 +180,9 @@ static void put_services(struct json_writer *w, const struct control *c, int64_t
         json_object(w);
         json_kv_text(w, "service", sv->name);
         json_kv_text(w, "policy", sv->policy->name);
+        json_kv_text(w, "shaper", sv->shaper ? sv->shaper->name : NULL);
+        json_kv_text(w, "forecast", sv->scale.forecast ? sv->scale.forecast->name : NULL);
+        json_kv_text(w, "place", sv->place->name);
         json_kv_text(w, "policy_lacks", control_missing(c, s, now_us));
         json_kv_bool(w, "paused", sv->paused);
         json_kv_u64(w, "min", sv->min);

@@ -51,25 +51,20 @@ static const struct config_field rows[] = {
     { .name = "seed", .type = CONFIG_INT, .default_text = "0", .min = 0, .max = 9e15, AT(seed),
       .about = "Seed from which requests without one get theirs; 0 draws it at start." },
     { .name = "preset", .type = CONFIG_TEXT, AT(preset),
-      .about = "A row of each kind below under one name: fastserve, trail, infermax, sarathi, dlpm, "
-               "vllm, ...; all are listed by `muster policies preset`." },
+      .about = "A row of each kind below under one name; `muster policies preset` lists them." },
     { .name = "fair", .type = CONFIG_TEXT, AT(fair),
-      .about = "Whose requests are looked at first: none, vtc, dlpm. Without it, and so in all "
-               "below, the preset's row; without a preset the kind's default." },
+      .about = "Whose requests are looked at first; `muster policies fair`. Without it, and so in "
+               "all below, the preset's row; without a preset the kind's default." },
     { .name = "order", .type = CONFIG_TEXT, AT(order),
-      .about = "Who is admitted next: response_ratio, fcfs, sjf_prompt, sjf_output, sjf_work, srtf, "
-               "mlfq, learned_rank, skip_predict, batch_llm, prefill_sjf, longest_prefix, "
-               "largest_first, round_robin." },
+      .about = "Who is admitted next; `muster policies order`." },
     { .name = "admit", .type = CONFIG_TEXT, AT(admit),
-      .about = "When a session may start: reserve, reserve_p90, fit, all, max_reserve, "
-               "infermax, s3, static_batch." },
+      .about = "When a session may start; `muster policies admit`." },
     { .name = "preempt", .type = CONFIG_TEXT, AT(preempt),
-      .about = "Who gives his pages back, and how: newest, least_computed, most_remaining, "
-               "cost_checked." },
+      .about = "Who gives pages back, and how; `muster policies preempt`." },
     { .name = "chunk", .type = CONFIG_TEXT, AT(chunk),
-      .about = "How much of a prompt goes into a step: slack, budget, sarathi, whole, scls." },
+      .about = "How much of a prompt goes into a step; `muster policies chunk`." },
     { .name = "evict", .type = CONFIG_TEXT, AT(evict),
-      .about = "Which cached page is dropped first: probation_2hit, lru, gdsf, gdsf_cost." },
+      .about = "Which cached page is dropped first; `muster policies evict`." },
     { .name = "swap_space", .type = CONFIG_BYTES, .default_text = "0", .min = 0, .max = 1e14,
       AT(swap_space),
       .about = "Memory to which pages of preempted sessions are copied; 0 for what the preset asks "
@@ -108,7 +103,8 @@ static const struct config_record record = CONFIG_RECORD_OF(struct engine_config
 
 const struct config_section engine_section = {
     .name = "engine",
-    .about = "The part that computes: one model on one machine.",
+    .about = "The part that computes: one model on one machine. What stands here also "
+             "holds for engines that services start.",
     .record = &record,
 };
 

@@ -15,6 +15,7 @@
 #include "base/io/log.h"
 #include "engine/serve/face.h"
 #include "engine/serve/throttle.h"
+#include "policies/catalog.h"
 
 #include <signal.h>
 #include <stdio.h>
@@ -25,7 +26,6 @@
 #define TEMPLATE_BYTES_MAX ((size_t)1 << 20)
 #define KEYS_BYTES_MAX ((size_t)64 << 10)
 #define KEY_BYTES_MIN 8
-#define ROWS_MAX 32 /* of one kind, for the hint after a misspelt name */
 
 struct engine {
     const struct engine_config *config;
@@ -46,24 +46,12 @@ struct engine {
 
 /* ---- from names to things -------------------------------------------------------------------------- */
 
-static int unknown_row(const char *field, struct str name, const char *const *names, uint32_t count,
-                       struct err *err)
-{
-    const char *near = str_nearest(name, names, count);
-    return err_set(err, -EINVAL, "--%s " STR_FMT ": no such row%s%s", field, STR_ARG(name),
-                   near ? ", did you mean " : "; see muster policies", near ? near : "");
-}
-
 /* An empty name leaves the row to the preset. */
-#define FIND_ROW(kind, type)                                                                   \
-    static int find_##kind(struct str name, const struct type **ret, struct err *err)          \
-    {                                                                                          \
-        const char *names[ROWS_MAX];                                                           \
-        must(kind##_count <= COUNT_OF(names));                                                 \
-        for (uint32_t i = 0; i < kind##_count; i++)                                            \
-            names[i] = kind##_table[i]->name;                                                  \
-        if (name.len > 0) *ret = kind##_find(name);                                            \
-        return name.len == 0 || *ret ? 0 : unknown_row(#kind, name, names, kind##_count, err); \
+#define FIND_ROW(kind, type)                                                          \
+    static int find_##kind(struct str name, const struct type **ret, struct err *err) \
+    {                                                                                 \
+        if (name.len > 0) *ret = kind##_find(name);                                   \
+        return name.len == 0 ? 0 : policy_check(#kind, name, "--" #kind, err);        \
     }
 FIND_ROW(fair, fair_policy)
 FIND_ROW(order, order_policy)
@@ -76,12 +64,10 @@ FIND_ROW(perf, perf_policy)
 
 static int find_hardware(struct str name, const struct hardware **ret, struct err *err)
 {
-    const char *names[ROWS_MAX];
-    must(hardware_count <= COUNT_OF(names));
-    for (uint32_t i = 0; i < hardware_count; i++)
-        names[i] = hardware_table[i].name;
     *ret = hardware_find(name);
-    return *ret ? 0 : unknown_row("hardware", name, names, hardware_count, err);
+    if (*ret) return 0;
+    int rc = hardware_unknown(name, err);
+    return err_prefix(err, rc, "--hardware");
 }
 
 FIND_ROW(predict, predict_policy)

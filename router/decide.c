@@ -9,6 +9,7 @@
 #include "base/core/own.h"
 #include "base/io/clock.h"
 #include "base/io/log.h"
+#include "policies/catalog.h"
 #include "router/bytes.h"
 #include "router/features.h"
 #include "router/predict_file.h"
@@ -376,12 +377,20 @@ void decide_endpoints_end(struct decide *d)
     held_again(d);
 }
 
+static void tell_row(struct decide *d, const char *kind, const char *row, bool decides)
+{
+    const struct str labels[] = { str_from(kind), str_from(row) };
+    metric_set(metric_series(d->metrics, RM_POLICY, labels), decides);
+}
+
 void decide_route_set(struct decide *d, struct str name)
 {
     const struct route_policy *row = route_find(name);
     if (!row) {
         log_event(LOG_WARN, "route_unknown", "name=%.*s", STR_ARG(name));
     } else if (row != core_route(d->core)) {
+        tell_row(d, "route", core_route(d->core)->name, false);
+        tell_row(d, "route", row->name, true);
         core_route_set(d->core, row);
         record_row(d->record, row);
         log_event(LOG_INFO, "route_set", "name=%s", row->name);
@@ -435,18 +444,9 @@ static int policies_of(const struct router_config *config, struct core_config *r
 {
     ret->route = route_find(config->route);
     ret->predict = predict_find(config->predict);
-    if (!ret->route) {
-        const char *names[64];
-        for (uint32_t i = 0; i < route_count; i++)
-            names[i] = route_table[i]->name;
-        const char *near = str_nearest(config->route, names, route_count);
-        return err_set(err, -EINVAL, "router.route: no policy '" STR_FMT "'%s%s",
-                       STR_ARG(config->route), near ? ", did you mean " : "", near ? near : "");
-    }
-    if (!ret->predict) {
-        return err_set(err, -EINVAL, "router.predict: no predictor '" STR_FMT "'",
-                       STR_ARG(config->predict));
-    }
+    int rc = policy_check("route", config->route, "router.route", err);
+    if (rc == 0) rc = policy_check("predict", config->predict, "router.predict", err);
+    if (rc < 0) return rc;
     const char *missing = predict_missing(ret->predict, FEATURES_HAVE);
     if (missing) {
         return err_set(err, -EINVAL, "router.predict: %s is not applicable: a router has no %s",
@@ -512,6 +512,8 @@ int decide_new(const struct decide_config *config, struct decide **ret, struct e
         return rc2;
     }
     recall(d);
+    tell_row(d, "route", core.route->name, true);
+    tell_row(d, "predict", core.predict->name, true);
     lane_init(&d->lane, d->loop, on_mail, d);
     bundles_on_ready(d->bundles, on_bundle, d);
     *ret = d;

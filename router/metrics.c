@@ -65,5 +65,8 @@ const struct metric_desc router_metric_table[RM_COUNT] = {
         .unit = "seconds", .help = "Age of the controller's last word; -1 before the first." },
     [RM_RATE_LIMITED] = { .name = "muster_router_rate_limited_total", .type = METRIC_COUNTER,
         .help = "Requests refused by their tenant's limits." },
+    [RM_POLICY] = { .name = "muster_router_policy_info", .type = METRIC_GAUGE,
+        .labels = { "kind", "row" }, .series_max = 64,
+        .help = "1, labelled with the row of each kind that decides; 0 for one that did before." },
 };
 // clang-format on

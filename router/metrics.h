@@ -29,6 +29,7 @@ enum router_metric {
     RM_INDEX_EVICTED,
     RM_SYNC_AGE,
     RM_RATE_LIMITED,
+    RM_POLICY,
     RM_COUNT
 };
 

@@ -100,7 +100,9 @@ int config_root(const struct config_schema *schema, struct arena *arena, struct 
         size += s->list ? sizeof(struct config_records) : s->record->size;
         size = (size + alignof(max_align_t) - 1) & ~(alignof(max_align_t) - 1);
     }
-    *ret = (struct config_record){ .fields = rows, .field_count = schema->count, .size = size };
+    *ret = (struct config_record){
+        .fields = rows, .field_count = schema->count, .size = size, .absent = schema->absent
+    };
     return 0;
 }
 
@@ -175,6 +177,20 @@ static int fill_defaults(struct arena *arena, const struct config_record *record
 }
 
 /* ---- the file ---- */
+
+static void say_unknown(struct loader *l, const struct config_record *record,
+                        const struct config_node *n)
+{
+    const char *near = config_field_nearest(record, n->key);
+    int len = (int)min_size(n->key.len, 80);
+    for (const struct config_absent *a = record->absent; a && a->name; a++) {
+        if (!str_eq(n->key, str_from(a->name))) continue;
+        problem_at(l, n->key_line, "there is no key '%.*s': %s", len, n->key.data, a->why);
+        return;
+    }
+    problem_at(l, n->key_line, "unknown key '%.*s'%s%s%s", len, n->key.data,
+               near ? ": did you mean '" : "", near ? near : "", near ? "'?" : "");
+}
 
 static void apply_map(struct loader *l, const struct config_record *record,
                       const struct config_node *node, char *base, struct config_slot *slots);
@@ -341,10 +357,7 @@ static void apply_map(struct loader *l, const struct config_record *record,
         size_t i;
         const struct config_field *f = config_field_find(record, n->key, &i);
         if (!f) {
-            const char *near = config_field_nearest(record, n->key);
-            problem_at(l, n->key_line, "unknown key '%.*s'%s%s%s", (int)min_size(n->key.len, 80),
-                       n->key.data, near ? ": did you mean '" : "", near ? near : "",
-                       near ? "'?" : "");
+            say_unknown(l, record, n);
             continue;
         }
         size_t before = path_push(l, n->key);
@@ -550,6 +563,11 @@ void config_free(struct config *c)
     if (!c) return;
     arena_fini(&c->arena);
     free(c);
+}
+
+const struct config_schema *config_schema_of(const struct config *c)
+{
+    return c->schema;
 }
 
 const void *config_section_get(const struct config *c, const char *name)

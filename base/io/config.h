@@ -64,11 +64,17 @@ struct config_records {
     size_t count;
 };
 
+/* A key that people look for in a record and that is none: the answer says why, and where to turn. */
+struct config_absent {
+    const char *name, *why;
+};
+
 struct config_record {
     const struct config_field *fields;
     size_t field_count;
     size_t size;     /* of the C struct */
     const char *key; /* in a list: this text field must differ between items; may be NULL */
+    const struct config_absent *absent; /* ends with a NULL name; NULL: none */
 };
 
 // clang-format off
@@ -105,6 +111,7 @@ struct config_section {
 struct config_schema {
     const struct config_section *const *sections;
     size_t count;
+    const struct config_absent *absent; /* of the file's top; as in a record */
 };
 
 /* A flag of a command line that stands for a configuration value. */
@@ -146,6 +153,7 @@ static inline void config_freep(struct config **c)
 /* The section's struct (or its struct config_records for a list section), filled with defaults
  * where nothing was said. Must be a section of the schema. */
 const void *config_section_get(const struct config *c, const char *name);
+const struct config_schema *config_schema_of(const struct config *c);
 
 /* A file may leave out what a role does not need, so the required values of a plain section are
  * asked for by the role that runs on it (in lists of records they are checked at load). -EINVAL

@@ -42,6 +42,11 @@ uint64_t sched_prefill_owed(const struct scheduler *s)
     return owed(&s->running) + owed(&s->waiting);
 }
 
+const struct step_rows *sched_rows(const struct scheduler *s)
+{
+    return &s->rows;
+}
+
 struct kv_index *sched_index(struct scheduler *s)
 {
     return &s->index;

@@ -129,5 +129,8 @@ int64_t sched_next_deadline_us(const struct scheduler *s); /* INT64_MAX: none */
 void sched_counts_get(const struct scheduler *s, struct sched_counts *ret);
 /* Prompt tokens known and neither computed nor thought to be cached: what a newcomer waits behind. */
 uint64_t sched_prefill_owed(const struct scheduler *s);
+
+/* The rows that decide, after preset and defaults. */
+const struct step_rows *sched_rows(const struct scheduler *s);
 struct kv_index *sched_index(struct scheduler *s); /* events, snapshot, clear, page counts */
 bool sched_check(const struct scheduler *s);       /* recounts every page; for tests and debug */

@@ -497,6 +497,22 @@ static uint32_t swap_pages(const struct device *d, size_t page_bytes)
     return pages < KV_PAGES_MAX ? (uint32_t)pages : KV_PAGES_MAX;
 }
 
+static void tell_rows(struct device *d)
+{
+    const struct step_rows *r = sched_rows(executor_sched(d->x));
+    const struct preset *preset = d->config.sched.preset;
+    const struct predict_policy *predict = d->config.predict;
+    meters_policy(d->meters, "preset", preset ? preset->name : NULL);
+    meters_policy(d->meters, "fair", r->fair->name);
+    meters_policy(d->meters, "order", r->order->name);
+    meters_policy(d->meters, "admit", r->admit->name);
+    meters_policy(d->meters, "preempt", r->preempt->name);
+    meters_policy(d->meters, "chunk", r->chunk->name);
+    meters_policy(d->meters, "evict", r->evict->name);
+    meters_policy(d->meters, "perf", executor_perf_row(d->x)->name);
+    meters_policy(d->meters, "predict", predict ? predict->name : NULL);
+}
+
 static int load(struct device *d, struct err *err)
 {
     int64_t from_us = clock_mono_us();
@@ -537,6 +553,7 @@ static int load(struct device *d, struct err *err)
         .kv_bytes = (uint64_t)sc->pages * page_bytes,
         .load_s = (double)(clock_mono_us() - from_us) * 1e-6,
     };
+    tell_rows(d);
     return 0;
 }
 

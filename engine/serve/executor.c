@@ -257,6 +257,11 @@ void executor_observe(struct executor *x, const struct perf_shape *shape, double
     x->perf->coef(x->perf_state, &x->coef);
 }
 
+const struct perf_policy *executor_perf_row(const struct executor *x)
+{
+    return x->perf;
+}
+
 const struct perf_coef *executor_perf(const struct executor *x)
 {
     return &x->coef;

@@ -56,3 +56,4 @@ int executor_step(struct executor *x, int64_t (*clock)(void), struct executor_st
 /* The wall seconds of that step, whatever they contain: sleeping off a CPU share counts. */
 void executor_observe(struct executor *x, const struct perf_shape *shape, double seconds);
 const struct perf_coef *executor_perf(const struct executor *x);
+const struct perf_policy *executor_perf_row(const struct executor *x);

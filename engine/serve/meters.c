@@ -89,6 +89,9 @@ const struct metric_desc meter_table[METER_COUNT] = {
     [METER_INFO] = { .name = "muster_engine_info", .type = METRIC_GAUGE,
                      .help = "1, labelled with what is served.",
                      .labels = { "model", "digest", "numerics", "version" } },
+    [METER_POLICY] = { .name = "muster_engine_policy_info", .type = METRIC_GAUGE,
+                       .help = "1, labelled with the row of each kind that decides.",
+                       .labels = { "kind", "row" } },
 };
 // clang-format on
 
@@ -164,6 +167,13 @@ void meters_ended(struct meters *m, const struct session *session, int64_t last_
     if (generated > 1) {
         metric_observe(meter_of(m, METER_TPOT), seconds(first_us, last_us) / (generated - 1));
     }
+}
+
+void meters_policy(struct meters *m, const char *kind, const char *row)
+{
+    if (!row) return;
+    const struct str labels[] = { str_from(kind), str_from(row) };
+    metric_set(metric_series(m->metrics, METER_POLICY, labels), 1);
 }
 
 void meters_http(struct meters *m, struct str path, int status)

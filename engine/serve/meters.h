@@ -40,6 +40,7 @@ enum meter {
     METER_PERF_RATIO,
     METER_THROTTLED,
     METER_INFO,
+    METER_POLICY,
     METER_COUNT
 };
 
@@ -66,6 +67,9 @@ void meters_counts(struct meters *m, const struct sched_counts *before,
 
 /* Times of a session that has ended; first_us and last_us are of its tokens, 0 for none. */
 void meters_ended(struct meters *m, const struct session *session, int64_t last_us);
+
+/* Says which row of a kind decides here; NULL: none, and nothing is said. */
+void meters_policy(struct meters *m, const char *kind, const char *row);
 
 void meters_http(struct meters *m, struct str path, int status);
 

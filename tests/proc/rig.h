@@ -41,12 +41,18 @@ uint16_t rig_port(void);
  * with `status`; status 0 does not wait. */
 struct rig_process rig_start(const char *name, const char *const *argv, uint16_t port,
                              const char *path, int status);
+
 void rig_kill(struct rig_process *p); /* SIGKILL, and waits */
 int rig_stop(struct rig_process *p);  /* SIGTERM; the exit code, or 128 + signal */
 bool rig_is_alive(const struct rig_process *p);
 
-/* Runs `muster COMMAND` with the words of the line until it ends; its exit code, and all that it
- * printed. */
+/* Runs `muster ARGS...` (NULL-terminated, at most RIG_ARGS_MAX - 2) to its end, which may take
+ * RIG_COMMAND_US: its exit status, or 128 + signal. What it printed, both streams, is in *out as a
+ * C string. */
+#define RIG_COMMAND_US 90000000 /* the longest is an up or down on a busy machine */
+int rig_run(struct buf *out, const char *const *args);
+
+/* The same with the words of a line. */
 int rig_muster(const char *command, const char *line, struct buf *out);
 
 /* One request; returns the status, 0 when no whole reply came. `body` NULL: GET. */

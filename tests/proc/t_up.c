@@ -15,41 +15,12 @@
 #include <string.h>
 #include <unistd.h>
 
-#define COMMAND_US 90000000 /* the longest is an up or down on a busy machine */
 #define MODEL "models/muster-tiny-q8_0.gguf"
 
 static char state_dir[128], config_path[160], router_at[32], controller_at[32];
 static uint16_t router_port, controller_port;
 
-/* Runs `muster ARGS...` (NULL-terminated, at most 12) and returns its exit status; what it printed,
- * both streams, is in *out. */
-static int muster(struct buf *out, const char *const *args)
-{
-    char log[192];
-    const char *argv[16] = { getenv("MUSTER_BIN") };
-    struct proc p;
-    struct proc_exit how;
-    struct err err = { 0 };
-    size_t n = 1;
-    for (; *args; args++) {
-        assert_true(n < COUNT_OF(argv) - 1);
-        argv[n++] = *args;
-    }
-    snprintf(log, sizeof log, "%s/command.log", rig_folder());
-    unlink(log);
-    struct proc_spec spec = { .argv = argv, .log_path = log };
-    if (proc_spawn(&spec, &p, &err) < 0) fail_msg("%s", err.text);
-    int rc = proc_wait(&p, COMMAND_US, &how);
-    if (rc < 0) proc_signal(&p.id, SIGKILL, NULL);
-    proc_close(&p);
-    buf_clear(out);
-    file_read(log, 1 << 20, out, NULL);
-    buf_byte(out, 0);
-    if (rc < 0) fail_msg("muster %s does not end:\n%s", argv[1], out->data);
-    return how.killed ? 128 + how.code : how.code;
-}
-
-#define MUSTER(out, ...) muster(out, (const char *const[]){ __VA_ARGS__, NULL })
+#define MUSTER(out, ...) rig_run(out, (const char *const[]){ __VA_ARGS__, NULL })
 #define STATE "--state", state_dir
 
 /* Runs it and wants the exit status and a part of what it says. */
@@ -57,7 +28,7 @@ static int muster(struct buf *out, const char *const *args)
 static void want(int status, const char *says, const char *const *args)
 {
     CLEANUP(buf_fini) struct buf out = { 0 };
-    int got = muster(&out, args);
+    int got = rig_run(&out, args);
     if (got != status || !strstr(out.data, says))
         fail_msg("muster %s %s: exit %d, want %d and '%s':\n%s", args[0], args[1] ? args[1] : "",
                  got, status, says, out.data);
@@ -70,7 +41,7 @@ static void await(const char *says, const char *const *args)
     CLEANUP(buf_fini) struct buf out = { 0 };
     int64_t until_us = clock_mono_us() + RIG_WAIT_US;
     do {
-        if (muster(&out, args) == 0 && strstr(out.data, says)) return;
+        if (rig_run(&out, args) == 0 && strstr(out.data, says)) return;
         usleep(100000);
     } while (clock_mono_us() < until_us);
     fail_msg("muster %s %s never said '%s':\n%s", args[0], args[1], says, out.data);

@@ -2,7 +2,7 @@
 #include "tests/sim_gates/effects.h"
 
 #include "base/core/bits.h"
-#include "cli/policies.h"
+#include "policies/catalog.h"
 
 #include <stdio.h>
 

@@ -1,7 +1,7 @@
 /* t_gate_rows.c - a row counts only if choosing it changes something: on the workloads of its kind,
  * every row's digest differs from every other's. */
 #include "base/core/bits.h"
-#include "cli/policies.h"
+#include "policies/catalog.h"
 #include "tests/sim_gates/gate.h"
 
 #include <stdio.h>

@@ -9,9 +9,37 @@
 #include <math.h>
 #include <string.h>
 
+/* What engines share; the real one is the engine's, which is another role. */
+struct shared_section {
+    struct str order, chunk;
+    int64_t max_num_seqs;
+};
+static const struct config_field shared_rows[] = {
+    { .name = "order",
+      .type = CONFIG_TEXT,
+      .offset = offsetof(struct shared_section, order),
+      .about = "A row." },
+    { .name = "chunk",
+      .type = CONFIG_TEXT,
+      .offset = offsetof(struct shared_section, chunk),
+      .about = "A row." },
+    { .name = "max_num_seqs",
+      .type = CONFIG_INT,
+      .default_text = "16",
+      .min = 1,
+      .max = 100,
+      .offset = offsetof(struct shared_section, max_num_seqs),
+      .about = "A number." },
+};
+static const struct config_record shared_record =
+    CONFIG_RECORD_OF(struct shared_section, shared_rows);
+static const struct config_section shared_section = { .name = "engine",
+                                                      .about = "What engines share.",
+                                                      .record = &shared_record };
+
 static const struct config_section *const sections[] = { &controller_section, &services_section,
-                                                         &local_section };
-static const struct config_schema schema = { sections, COUNT_OF(sections) };
+                                                         &local_section, &shared_section };
+static const struct config_schema schema = { sections, COUNT_OF(sections), config_absent_policies };
 
 #define OFFERS                                                                          \
     "local:\n"                                                                          \
@@ -35,7 +63,8 @@ static int set_up(const struct config *config, struct arena *arena, struct contr
     struct controller_config c = { .controller = config_section_get(config, "controller"),
                                    .service = services->items,
                                    .service_count = services->count,
-                                   .local = config_section_get(config, "local") };
+                                   .local = config_section_get(config, "local"),
+                                   .whole = config };
     const struct local_offer *local;
     uint32_t count;
     double cores;
@@ -95,6 +124,49 @@ static void everything_arrives(void **state)
         assert_true(str_eq(l->engine_args[i], str_from(args[i])));
 }
 
+/* The nearer place is said later, and what is said last holds. */
+static void engines_are_told_from_four_places(void **state)
+{
+    (void)state;
+    static const char *const args[] = {
+        "/bin/muster",
+        "engine",
+        "--order=fcfs",
+        "--max-num-seqs=4",
+        "--model",
+        "m",
+        "--served-model-name",
+        "chat",
+        "--fair=vtc",
+        "--order=sjf_work",
+        "--order",
+        "srtf",
+        "--order",
+        "mlfq",
+    };
+    CLEANUP(config_freep) struct config *config = NULL;
+    CLEANUP(arena_fini) struct arena arena;
+    arena_init(&arena, 1 << 20);
+    struct err err = { 0 };
+    struct control_setup setup = { 0 };
+    int rc =
+        load(OFFERS "engine: { order: fcfs, max_num_seqs: 4 }\n"
+                    "services:\n"
+                    "  - name: chat\n"
+                    "    model: m\n"
+                    "    engine: { order: sjf_work, fair: vtc }\n"
+                    "    engine_flags: [--order, srtf]\n"
+                    "    pools: [ { name: a, offers: [small], engine_flags: [--order, mlfq] } ]\n",
+             &config, &err);
+    if (rc == 0) rc = set_up(config, &arena, &setup, &err);
+    if (rc < 0) fail_msg("%s", err.text);
+    const struct control_launch *l = &setup.launch[0][0];
+    for (size_t i = 0; i < COUNT_OF(args) && i < l->engine_arg_count; i++)
+        if (!str_eq(l->engine_args[i], str_from(args[i])))
+            fail_msg("argument %zu is " STR_FMT, i, STR_ARG(l->engine_args[i]));
+    assert_int_equal(l->engine_arg_count, COUNT_OF(args));
+}
+
 #define SERVICE "services:\n  - name: chat\n    model: m\n"
 #define POOL "    pools: [ { name: a, offers: [small] } ]\n"
 
@@ -113,6 +185,14 @@ static void mistakes_are_named(void **state)
           "an unknown forecast" },
         { OFFERS SERVICE "    scale: keda_qeue\n" POOL, "did you mean keda_queue",
           "an unknown policy" },
+        { OFFERS SERVICE "    scale: keda_qeue\n" POOL, "there are work, keda_queue, kpa,",
+          "the same, with all that there are" },
+        { OFFERS SERVICE "    engine: { fair: round_robin }\n" POOL, "there are none, vtc, dlpm",
+          "an unknown row of the engines" },
+        { OFFERS SERVICE "    engine: { ordr: fcfs }\n" POOL, "did you mean 'order'",
+          "an unknown kind of the engines" },
+        { OFFERS SERVICE "    migrate: llumnix\n" POOL, "engines hand no KV to each other",
+          "a kind that cannot act" },
         { OFFERS SERVICE "    pools: [ { name: a, offers: [small], min: 3, max: 2 } ]\n",
           "min 3 is above max 2", "a minimum above the maximum" },
         { OFFERS SERVICE "    min: 9\n    max: 2\n" POOL, "min 9 is above max 2",
@@ -186,9 +266,8 @@ static void the_tables_are_sound(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(everything_arrives),
-        cmocka_unit_test(mistakes_are_named),
-        cmocka_unit_test(every_row_is_accepted),
+        cmocka_unit_test(everything_arrives),   cmocka_unit_test(engines_are_told_from_four_places),
+        cmocka_unit_test(mistakes_are_named),   cmocka_unit_test(every_row_is_accepted),
         cmocka_unit_test(the_tables_are_sound),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

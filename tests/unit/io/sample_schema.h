@@ -198,12 +198,12 @@ static const struct config_record sample_service_record =
 static const struct config_section sample_engine_section = { .name = "engine",
                                                              .about = "One model server.",
                                                              .record = &sample_engine_record };
-static const struct config_section sample_services_section = {
-    .name = "services",
-    .about = "What the fleet serves.",
-    .record = &sample_service_record,
-    .list = true,
-};
+static const struct config_section sample_services_section = { .name = "services",
+                                                               .about = "What the fleet serves.",
+                                                               .record = &sample_service_record,
+                                                               .list = true };
 static const struct config_section *const sample_sections[] = { &sample_engine_section,
                                                                 &sample_services_section };
-static const struct config_schema sample_schema = { sample_sections, COUNT_OF(sample_sections) };
+static const struct config_absent sample_absent[] = { { "motor", "see engine" }, { NULL, NULL } };
+static const struct config_schema sample_schema = { sample_sections, COUNT_OF(sample_sections),
+                                                    sample_absent };

@@ -132,6 +132,8 @@ static const struct bad_row bad_rows[] = {
       "a path with indexes" },
     { "engine:\n  prot: 1\n", "muster.yaml:2: engine: unknown key 'prot': did you mean 'port'?",
       "nearest key" },
+    { "motor:\n  port: 1\n", "muster.yaml:1: there is no key 'motor': see engine",
+      "a key that is looked for and is none" },
     { "engin:\n  port: 1\n", "muster.yaml:1: unknown key 'engin': did you mean 'engine'?",
       "nearest section" },
     { "engine:\n  zzzzzzzzz: 1\n", "muster.yaml:2: engine: unknown key 'zzzzzzzzz'", "none near" },

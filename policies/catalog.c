@@ -1,7 +1,7 @@
-/* policies.c - one line a kind: its struct differs, its names do not. */
-#include "cli/policies.h"
+/* catalog.c - one line a kind: its struct differs, its names do not. */
+#include "policies/catalog.h"
 
-#include "base/core/str.h"
+#include "base/core/bits.h"
 #include "policies/migrate.h"
 #include "policies/perf_row.h"
 #include "policies/place.h"
@@ -23,8 +23,9 @@ static int row(const char *kind, const char *name, const char *about, const char
                const char *default_name, int (*fn)(void *ctx, const struct policy_row *row),
                void *ctx)
 {
-    struct policy_row r = { kind, name, about, source,
-                            str_eq(str_from(name), str_from(default_name)) };
+    struct policy_row r = {
+        kind, name, about, source, str_eq(str_from(name), str_from(default_name)), false
+    };
     return fn(ctx, &r);
 }
 
@@ -38,9 +39,10 @@ int policies_each(int (*fn)(void *ctx, const struct policy_row *row), void *ctx)
     EACH(route_table, route_count, "route", route_table[i]->source, ROUTE_DEFAULT);
     EACH(predict_table, predict_count, "predict", predict_table[i]->source, PREDICT_DEFAULT);
     EACH(scale_table, scale_count, "scale", scale_table[i]->source, SCALE_DEFAULT);
-    if (rc == 0)
-        rc = row("scale", SCALE_BOUND_NAME, SCALE_BOUND_ABOUT, SCALE_BOUND_SOURCE, SCALE_DEFAULT,
-                 fn, ctx);
+    const struct policy_row bound = {
+        "scale", SCALE_BOUND_NAME, SCALE_BOUND_ABOUT, SCALE_BOUND_SOURCE, false, true
+    };
+    if (rc == 0) rc = fn(ctx, &bound);
     EACH(scale_forecast_table, scale_forecast_count, "forecast", scale_forecast_table[i]->source,
          FORECAST_DEFAULT);
     EACH(scale_shape_table, scale_shape_count, "shaper", scale_shape_table[i]->source,
@@ -58,4 +60,40 @@ int policies_each(int (*fn)(void *ctx, const struct policy_row *row), void *ctx)
     EACH(perf_table, perf_count, "perf", perf_table[i]->source, PERF_DEFAULT);
     EACH(power_table, power_count, "power", power_table[i]->source, POWER_DEFAULT);
     return rc;
+}
+
+struct names {
+    const char *kind;
+    const char **name;
+    uint32_t count;
+};
+
+static int collect(void *ctx, const struct policy_row *r)
+{
+    struct names *n = ctx;
+    if (r->is_bound || !str_eq(str_from(r->kind), str_from(n->kind))) return 0;
+    must(n->count < POLICY_NAMES_MAX);
+    n->name[n->count++] = r->name;
+    return 0;
+}
+
+uint32_t policy_names(const char *kind, const char *ret[POLICY_NAMES_MAX])
+{
+    struct names n = { kind, ret, 0 };
+    policies_each(collect, &n);
+    return n.count;
+}
+
+int policy_check(const char *kind, struct str name, const char *where, struct err *err)
+{
+    const char *names[POLICY_NAMES_MAX];
+    char list[ERR_TEXT_MAX];
+    uint32_t count = policy_names(kind, names);
+    for (uint32_t i = 0; i < count; i++)
+        if (str_eq(name, str_from(names[i]))) return 0;
+    const char *near = str_nearest(name, names, count);
+    str_list(names, count, list, sizeof list);
+    return err_set(err, -EINVAL, "%s: '" STR_FMT "' is no %s row%s%s%s; there are %s", where,
+                   STR_ARG(name), kind, near ? "; did you mean " : "", near ? near : "",
+                   near ? "?" : "", list);
 }
