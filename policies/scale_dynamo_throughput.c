@@ -1,7 +1,7 @@
 /* scale_dynamo_throughput.c - the forecast rate over what one engine serves within the promise.
  *
- *     each 180 s: rps, mean prompt, mean answer of the interval; the next of each by a forecast
- *     want = ceil(rps / engine_rps(prompt, answer))
+ *     each 180 s: requests, mean prompt, mean answer of the interval; the next of each by a forecast
+ *     want = ceil(requests / 180 s / engine_rps(prompt, answer))
  *
  * Dynamo's throughput loop: forecasts constant, arima (its default), kalman and, in Prophet's
  * place, holt. engine_rps comes there from a profile of the engine under the SLA, here from the
@@ -23,7 +23,7 @@ struct throughput {
     int64_t next_us;
     uint64_t total;
     uint32_t count;
-    double rps[POINTS], prompt[POINTS], output[POINTS];
+    double requests[POINTS], prompt[POINTS], output[POINTS];
     uint32_t want; /* of the last interval */
 };
 _Static_assert(sizeof(struct throughput) <= SCALE_STATE_BYTES_MAX, "state of dynamo_throughput");
@@ -57,12 +57,12 @@ static void take_interval(struct throughput *t, const struct scale_config *confi
     const struct scale_demand *d = &view->demand;
     const struct scale_forecast *f = config->forecast ? config->forecast : &scale_forecast_arima;
     uint64_t total = d->arrivals_total;
-    append(t->rps, t->count, total > t->total ? (double)(total - t->total) / PERIOD_S : 0);
+    append(t->requests, t->count, total > t->total ? (double)(total - t->total) : 0);
     append(t->prompt, t->count, d->prompt_tokens);
     append(t->output, t->count, d->output_tokens);
     t->total = total;
     t->count = min_u32(t->count + 1, POINTS);
-    t->want = size(config, view, scale_forecast_next(f, t->rps, t->count, 1),
+    t->want = size(config, view, scale_forecast_next(f, t->requests, t->count, 1) / PERIOD_S,
                    scale_forecast_next(f, t->prompt, t->count, 1),
                    scale_forecast_next(f, t->output, t->count, 1));
 }

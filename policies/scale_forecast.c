@@ -8,7 +8,7 @@
  *           least squares over all points at each call. The originals choose the orders by an
  *           information criterion; the orders here are fixed, and coefficients that would let the
  *           differences grow are shrunk.
- * holt      additive trend damped by 0.9 a step, smoothing 0.5 (level) and 0.3 (trend). It stands
+ * holt      additive trend damped by 0.9 a step, smoothing 0.8 (level) and 0.5 (trend). It stands
  *           in for Prophet, which fits trend change points and seasons of days and weeks: there is
  *           none of either within an hour.
  */
@@ -21,8 +21,8 @@
 #define KALMAN_LEVEL 1.0
 #define KALMAN_TREND 0.1
 #define KALMAN_NOISE 10.0
-#define HOLT_LEVEL 0.5
-#define HOLT_TREND 0.3
+#define HOLT_LEVEL 0.8
+#define HOLT_TREND 0.5
 #define HOLT_DAMP 0.9
 #define AR_SUM_MAX 0.95 /* |p1| + |p2|: differences die out */
 
@@ -75,7 +75,7 @@ static double kalman(const double *value, uint32_t count, uint32_t ahead)
 
 static double holt(const double *value, uint32_t count, uint32_t ahead)
 {
-    double level = value[0], trend = 0;
+    double level = value[0], trend = value[1] - value[0]; /* points_min: there are two */
     for (uint32_t i = 1; i < count; i++) {
         double before = level;
         level = HOLT_LEVEL * value[i] + (1 - HOLT_LEVEL) * (level + HOLT_DAMP * trend);

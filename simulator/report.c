@@ -332,6 +332,7 @@ METRIC(instances, r->instances_mean)
 METRIC(floor_instances, r->instances_floor_mean)
 METRIC(cost, r->cost_usd)
 METRIC(energy, r->energy_kwh)
+METRIC(actions, (double)r->scale_actions)
 
 const struct report_metric report_metrics[] = {
     { "ttft_s.mean", "TTFT s", 1, 3, true, false, ttft_mean },
@@ -349,6 +350,7 @@ const struct report_metric report_metrics[] = {
     { "instances.floor_mean", "to floor", 1, 2, false, false, floor_instances },
     { "cost_usd", "cost $", 1, 2, true, false, cost },
     { "energy_kwh", "kWh", 1, 2, false, false, energy },
+    { "scale_actions", "scale actions", 1, 1, false, false, actions },
 };
 // clang-format on
 const uint32_t report_metric_count = COUNT_OF(report_metrics);

@@ -39,10 +39,10 @@ struct rows_search {
 };
 
 /* "order=fcfs fair=none" names the row fcfs of kind order. */
-static bool arm_names(const char *arm, const struct policy_row *row)
+static bool arm_names(const char *arm, const char *option, const struct policy_row *row)
 {
     CLEANUP(buf_fini) struct buf wanted = { 0 };
-    buf_printf(&wanted, "%s=%s", row->kind, row->name);
+    buf_printf(&wanted, "%s=%s", option, row->name);
     struct str rest = str_from(arm ? arm : "");
     while (rest.len > 0)
         if (str_eq(str_cut(&rest, ' '), buf_view(&wanted))) return true;
@@ -52,11 +52,12 @@ static bool arm_names(const char *arm, const struct policy_row *row)
 static int find_row(void *ctx, const struct policy_row *row)
 {
     struct rows_search *s = ctx;
-    if (strcmp(row->kind, s->kind) != 0) return 0;
+    struct str option = str_from(s->kind);
+    if (!str_eq(str_from(row->kind), str_cut(&option, '-'))) return 0;
     for (size_t i = 0; i < s->count; i++) {
         for (size_t k = 0; k < GATE_EFFECTS_MAX; k++) {
             const struct gate_effect *e = &s->effects[i].effect[k];
-            if (arm_names(e->arm, row) || arm_names(e->against, row)) return 0;
+            if (arm_names(e->arm, s->kind, row) || arm_names(e->against, s->kind, row)) return 0;
         }
     }
     printf("no effect of %s=%s is held against anything\n", row->kind, row->name);

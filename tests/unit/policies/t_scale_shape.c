@@ -48,7 +48,7 @@ static void the_same_burst_behind_each(void **state)
         uint32_t down_59, down_70, down_299, down_320;
     } rows[] = {
         { &scale_shape_none, 20, 20, 20, 1, 1, 1, 1, 1, 1, 1 },
-        { &scale_shape_kpa, 20, 20, 20, 10, 5, 1, 1, 1, 1, 1 },
+        { &scale_shape_kpa, 20, 20, 20, 10, 5, 2, 1, 1, 1, 1 },
         { &scale_shape_window, 20, 20, 20, 20, 20, 20, 20, 11, 1, 1 },
         { &scale_shape_hpa, 6, 12, 20, 20, 20, 20, 20, 20, 20, 1 },
     };
@@ -134,14 +134,18 @@ static void kpa_halves_what_is_ready(void **state)
     (void)state;
     struct bench b;
     bench_init(&b, &scale_shape_kpa);
-    assert_int_equal(allow(&b, 1, 0, 9), 4); /* floor(9 / 2) */
-    assert_int_equal(allow(&b, 1, 5, 9), 5);
-    assert_int_equal(allow(&b, 1, 0, 1), 0);
-    assert_int_equal(allow(&b, 1, 2500, 2), 2000);
-    assert_int_equal(allow(&b, 1, 2500, 0), 1000); /* none counts as one */
-    uint32_t want = 0, have = 9, ready = 2;        /* what starts is not ready */
+    assert_int_equal(allow(&b, 10, 0, 9), 4);   /* floor(9 / 2) */
+    assert_int_equal(allow(&b, 11, 0, 4), 4);   /* a tick is two seconds */
+    assert_int_equal(allow(&b, 11.9, 7, 4), 7); /* up between two of them */
+    assert_int_equal(allow(&b, 12, 0, 4), 2);
+    assert_int_equal(allow(&b, 14, 5, 9), 5);
+    assert_int_equal(allow(&b, 16, 0, 1), 0);
+    assert_int_equal(allow(&b, 18, 2500, 2), 2000);
+    assert_int_equal(allow(&b, 20, 2500, 0), 1000); /* none counts as one */
+    assert_int_equal(allow(&b, 3, 0, 9), 4);        /* the clock went back */
+    uint32_t want = 0, have = 9, ready = 2;         /* what starts is not ready */
     struct scale_shape_ask ask = { 1, &want, &have, &ready };
-    scale_shape_kpa.shape(b.state, &b.config, &ask, SECOND, &b.out);
+    scale_shape_kpa.shape(b.state, &b.config, &ask, 30 * SECOND, &b.out);
     assert_int_equal(b.out.target[0], 1);
 }
 

@@ -205,9 +205,9 @@ static void forecasts_by_hand(void **state)
     (void)state;
     const double two[] = { 10, 14 };
     near(scale_forecast_next(&scale_forecast_constant, two, 2, 5), 14);
-    /* Level .5 x 14 + .5 x 10, trend .3 x 2, damped by .9 and .81. */
-    near(scale_forecast_next(&scale_forecast_holt, two, 2, 1), 12 + 0.6 * 0.9);
-    near(scale_forecast_next(&scale_forecast_holt, two, 2, 2), 12 + 0.6 * (0.9 + 0.81));
+    /* Level .8 x 14 + .2 x (10 + .9 x 4), trend .5 x 3.92 + .5 x .9 x 4, damped by .9 and .81. */
+    near(scale_forecast_next(&scale_forecast_holt, two, 2, 1), 13.92 + 3.76 * 0.9);
+    near(scale_forecast_next(&scale_forecast_holt, two, 2, 2), 13.92 + 3.76 * (0.9 + 0.81));
     /* Covariance (10, 0, 1) becomes (12, 1, 1.1); gains 12 / 22 and 1 / 22 of the miss of 4. */
     near(scale_forecast_kalman.next(two, 2, 1), 10 + 4 * 13.0 / 22);
     near(scale_forecast_next(&scale_forecast_kalman, two, 2, 1), 14); /* five points first */

@@ -1,0 +1,69 @@
+/* t_gate_shapers.c - shapers and forecasts: what each is worth beside its simple alternative, behind
+ * one and the same signal. Ten paired seeds; the machine and the loads are as in t_gate_signals.
+ */
+#include "base/core/bits.h"
+#include "tests/sim_gates/effects.h"
+
+#define MACHINE "measured:a=0.03:b=4e-4:c=0.001@1 --kv-tokens 40000 --slo-tpot 150ms "
+#define WORDS "prompt=lognormal(1000,1),output=lognormal(150,1) "
+
+static const struct gate_effects shapers[] = {
+    { "a queue that empties: who forgets it at once, after a minute, after five",
+      "--trace gen:poisson,rate=steps(1:300,5:300,1:600)," WORDS "--fleet 1-12x" MACHINE
+      "--slo-ttft 3s --lead-time 30s --scale-policy keda_queue --seeds 10 "
+      "--compare shaper=none,window,hpa",
+      {
+          { "shaper=window", "shaper=none", "slo.attainment", 0.10 },
+          { "shaper=window", "shaper=none", "scale_actions", -0.20 },
+          { "shaper=hpa", "shaper=window", "slo.attainment", 0.08 },
+          { "shaper=hpa", "shaper=window", "cost_usd", 0.25 },
+      } },
+    { "answers of half a second: halves every two seconds serve some that `none` leaves waiting",
+      "--trace gen:poisson,rate=steps(2:200,12:1200),prompt=100,output=4 --slo-ttft 1s "
+      "--slo-tpot 300ms --lead-time 20s --fleet 1-20xmeasured:a=0.05:b=2e-3:c=0.001@1 "
+      "--kv-tokens 40000 --scale-policy keda_queue --seeds 10 --compare shaper=none,kpa",
+      { { "shaper=kpa", "shaper=none", "ttft_s.mean", -0.02 } } },
+};
+
+static const struct gate_effects forecasts[] = {
+    { "half a request a second more every three minutes",
+      "--trace gen:poisson,rate=steps(0.5:360,1:180,1.5:180,2:180,2.5:180,3:180,3.5:180,4:180,"
+      "4.5:180,5:180,5.5:180,6:180)," WORDS "--slo-ttft 3s --lead-time 30s --fleet 1-16x" MACHINE
+      "--scale-policy dynamo_throughput --seeds 10 "
+      "--compare forecast=constant,arima,kalman,holt",
+      {
+          { "forecast=constant", "forecast=arima", "slo.attainment", -0.15 },
+          { "forecast=constant", "forecast=kalman", "slo.attainment", -0.08 },
+          { "forecast=constant", "forecast=holt", "slo.attainment", -0.20 },
+      } },
+    { "SageServe's hourly target on a morning",
+      "--trace "
+      "gen:poisson,rate=steps(0.1:2400,0.2:2400,0.35:2400,0.5:2400,0.6:2400,0.4:2400)," WORDS
+      "--fleet 1-12xmeasured:a=0.06:b=4e-3:c=0.01@1 --kv-tokens 40000 --slo-ttft 15s "
+      "--slo-tpot 500ms --lead-time 60s --scale-policy sageserve --seeds 10 "
+      "--compare forecast=constant,arima",
+      { { "forecast=constant", "forecast=arima", "slo.attainment", -0.05 } } },
+};
+
+static void shapers_are_worth_what_is_claimed(void **state)
+{
+    (void)state;
+    assert_int_equal(gate_effects_missed(shapers, COUNT_OF(shapers)), 0);
+    assert_int_equal(gate_rows_missed(shapers, COUNT_OF(shapers), "shaper"), 0);
+}
+
+static void forecasts_carry_a_trend_on(void **state)
+{
+    (void)state;
+    assert_int_equal(gate_effects_missed(forecasts, COUNT_OF(forecasts)), 0);
+    assert_int_equal(gate_rows_missed(forecasts, COUNT_OF(forecasts), "forecast"), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(shapers_are_worth_what_is_claimed),
+        cmocka_unit_test(forecasts_carry_a_trend_on),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
