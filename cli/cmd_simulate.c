@@ -17,12 +17,23 @@ static struct opt_command usage = {
     .options = &sim_options_record,
 };
 
+/* Said before the run and beside its report: what is left of a file would be looked for in it. */
+static int tell_file(const struct sim_options *o, struct err *err)
+{
+    CLEANUP(buf_fini) struct buf note = { 0 };
+    int rc = o->config.len > 0 ? sim_file_note(o->config.data, &note, err) : 0;
+    if (rc == 0 && note.len > 0) fprintf(stderr, "%s: %s", usage.name, note.data);
+    return rc;
+}
+
 static int simulate(int argc, char *const *argv, const struct sim_options *o, struct err *err)
 {
     CLEANUP(sim_arms_fini) struct sim_arms arms = { 0 };
     CLEANUP(buf_fini) struct buf out = { 0 };
     int rc = sim_arms_init(&arms, &usage, argc, argv, o, err);
     if (rc < 0) return rc == -EINVAL ? COMMAND_MISUSED : rc;
+    rc = tell_file(o, err);
+    if (rc < 0) return rc;
     rc = sim_arms_load(&arms, err);
     if (rc < 0) return rc;
     rc = sim_arms_run(&arms, (uint32_t)o->jobs, err);

@@ -3,10 +3,7 @@
 
 #include "base/io/config_value.h"
 #include "cli/model_file.h"
-#include "cli/schema.h"
-#include "engine/config.h"
 #include "policies/catalog.h"
-#include "router/config.h"
 
 #define ROWS_MAX 64
 
@@ -43,7 +40,8 @@ static const struct config_field rows[] = {
                "the serial reference, measured:a=S:b=S:c=S:d=S:e=S a machine by its step: seconds "
                "fixed, of a prompt token, a sequence, a token read, a token attended to." },
     { .name = "config", .letter = 'c', .type = CONFIG_TEXT, AT(config),
-      .about = "muster.yaml whose rows and engine limits are taken where no flag says another." },
+      .about = "muster.yaml whose rows of router and engines, and limits of engines that it says, are "
+               "taken where no flag says another. The rest is left, and named." },
     { .name = "preset", .type = CONFIG_TEXT, AT(preset),
       .about = "A row of each kind of the engine's step; `muster policies preset` lists them, `ref` "
                "is the setting of published routing comparisons." },
@@ -252,34 +250,12 @@ static int check_power(const struct sim_options *o, const struct sim_config *c, 
                    keeps ? "--power polca needs --row-watts" : "--row-watts needs --power polca");
 }
 
-/* Its rows stand behind those that flags or the file name. `ref` is for comparing routers, in a world
- * without chance in the engines. */
-static int take_preset(struct str name, struct sim_config *c, struct err *err)
+int sim_take_preset(struct str name, struct sim_config *c, struct err *err)
 {
     c->preset = preset_find(name);
     if (!c->preset) return sim_no_row("preset", "preset", name, err);
     if (str_eq(name, STR("ref"))) c->bias_sigma = c->residual_sigma = 0;
     return 0;
-}
-
-/* What the file says of rows; the texts live as long as the file's configuration, the rows for
- * ever. */
-static int take_config(const char *path, struct sim_config *c, struct err *err)
-{
-    CLEANUP(config_freep) struct config *file = NULL;
-    struct config_sources sources = { .path = path };
-    int rc = config_load(&schema, &sources, &file, NULL, err);
-    if (rc < 0) return rc;
-    const struct router_config *router = config_section_get(file, "router");
-    const struct engine_config *engine = config_section_get(file, "engine");
-    struct row_names names = { router->route, router->predict, engine->fair,  engine->order,
-                               engine->admit, engine->preempt, engine->chunk, engine->evict };
-    c->seqs_max = (uint32_t)engine->max_num_seqs;
-    c->batch_tokens_max = (uint32_t)engine->max_num_batched_tokens;
-    c->swap_bytes = (uint64_t)engine->swap_space;
-    rc = engine->preset.len > 0 ? take_preset(engine->preset, c, err) : 0;
-    if (rc == 0) rc = pick_rows(&names, c, err);
-    return rc < 0 ? err_prefix(err, rc, "%s", path) : 0;
 }
 
 int sim_options_config(const struct sim_options *o, struct sim_config *ret,
@@ -309,8 +285,8 @@ int sim_options_config(const struct sim_options *o, struct sim_config *ret,
     rc = model_file_find(o->model, &c.model, err);
     if (rc < 0) return err_prefix(err, rc, "--model");
     rc = sim_fleet_parse(o->fleet, &c, control, err);
-    if (rc == 0 && o->config.len > 0) rc = take_config(o->config.data, &c, err);
-    if (rc == 0 && o->preset.len > 0) rc = take_preset(o->preset, &c, err);
+    if (rc == 0 && o->config.len > 0) rc = sim_file_take(o->config.data, &c, err);
+    if (rc == 0 && o->preset.len > 0) rc = sim_take_preset(o->preset, &c, err);
     if (rc == 0) rc = pick_rows(&names, &c, err);
     if (rc == 0) rc = pick_fleet_rows(o, &c, err);
     if (rc == 0) rc = check_power(o, &c, err);

@@ -42,6 +42,16 @@ extern const struct config_record sim_options_record;
 int sim_options_config(const struct sim_options *o, struct sim_config *ret,
                        struct sim_control_setup *control, struct err *err);
 
+/* Rows of a preset, which stand behind those that flags or the file name. `ref` is for comparing
+ * routers, in a world without chance in the engines. */
+int sim_take_preset(struct str name, struct sim_config *c, struct err *err);
+
+/* What a fleet's file says of rows and limits (sim_file.c); the rows live for ever. */
+int sim_file_take(const char *path, struct sim_config *c, struct err *err);
+
+/* A line that names what is taken of the file and what is not. */
+int sim_file_note(const char *path, struct buf *out, struct err *err);
+
 /* What the options say of scaling; nothing when they name no row. */
 int sim_scaling_config(const struct sim_options *o, struct sim_config *config,
                        struct sim_control_setup *control, struct err *err);

@@ -1,4 +1,5 @@
 /* t_simulate.c - the command as people call it: its JSON, its arms, its sentences, its exit codes. */
+#include "base/core/bits.h"
 #include "base/core/json.h"
 #include "base/core/own.h"
 #include "base/io/file.h"
@@ -320,6 +321,59 @@ static void a_file_of_configuration_names_rows(void **state)
     }
     assert_string_equal(digest[0], digest[1]);
     assert_string_not_equal(digest[0], digest[2]); /* a flag beats the file */
+    assert_int_equal(
+        simulate("--trace " GENERATED " --fleet 3xl4 -o json --route round_robin", &out), 0);
+    digests(&out, &digest[1], 1);
+    assert_string_equal(digest[0], digest[1]); /* limits that it does not say are not taken */
+}
+
+/* Rows and limits of a whole fleet's file do what their flags do; the rest is named. */
+static void a_fleets_file_is_taken_in_part_and_says_so(void **state)
+{
+    (void)state;
+    CLEANUP(buf_fini) struct buf out = { 0 };
+    char path[512], words[1024], digest[4][17];
+    snprintf(path, sizeof path, "%s/fleet.yaml", rig_folder());
+    struct str text = STR("controller: { tick: 2s }\n"
+                          "router: { route: round_robin, hold_max: 5s }\n"
+                          "engine: { order: sjf_prompt, chunk: whole, max_num_seqs: 3 }\n"
+                          "local: { offers: [ { name: a, share: 1, price_per_hour: 1 } ] }\n"
+                          "services:\n"
+                          "  - name: s\n"
+                          "    model: none\n"
+                          "    scale: keda_queue\n"
+                          "    engine: { order: fcfs, predict: trail }\n"
+                          "    pools: [ { name: a, offers: [a] } ]\n");
+    assert_int_equal(file_write_atomic(path, text, 0600, NULL), 0);
+    snprintf(words, sizeof words, "--trace %s --fleet 2xl4 -o json --config %s", GENERATED, path);
+    assert_int_equal(simulate(words, &out), 0);
+    digests(&out, &digest[0], 1);
+    static const char *const says[] = {
+        "taken: router.route, engine.max_num_seqs, engine.order, engine.chunk, "
+        "services[0].engine.order;",
+        "left, where the command's own words count: controller, services, local, router.hold_max, "
+        "services[0].engine.predict\n",
+    };
+    for (size_t i = 0; i < COUNT_OF(says); i++)
+        if (!strstr(out.data, says[i])) fail_msg("no '%s' in %.600s", says[i], out.data);
+    static const char *const flags[] = {
+        "--route round_robin --order fcfs --chunk whole --seqs-max 3",
+        "--route round_robin --order sjf_prompt --chunk whole --seqs-max 3",
+        "--route round_robin --order fcfs --chunk whole",
+    };
+    for (size_t i = 0; i < COUNT_OF(flags); i++) {
+        snprintf(words, sizeof words, "--trace %s --fleet 2xl4 -o json %s", GENERATED, flags[i]);
+        assert_int_equal(simulate(words, &out), 0);
+        digests(&out, &digest[i + 1], 1);
+    }
+    assert_string_equal(digest[0], digest[1]);
+    assert_string_not_equal(digest[0], digest[2]); /* the service's row is the stronger one */
+    assert_string_not_equal(digest[0], digest[3]);
+
+    assert_int_equal(simulate("--trace " GENERATED " --fleet 2xl4 --config muster.yaml", &out), 0);
+    assert_non_null(strstr(out.data, "muster.yaml: taken: router.route, router.predict; left, "
+                                     "where the command's own words count: controller, services, "
+                                     "local, router.listen, router."));
 }
 
 int main(void)
@@ -336,6 +390,7 @@ int main(void)
         cmocka_unit_test(absurdly_slow_machines_answer_nothing),
         cmocka_unit_test(a_file_says_a_models_shape),
         cmocka_unit_test(a_file_of_configuration_names_rows),
+        cmocka_unit_test(a_fleets_file_is_taken_in_part_and_says_so),
     };
     return rig_end(cmocka_run_group_tests(tests, NULL, NULL));
 }

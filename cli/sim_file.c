@@ -1,0 +1,165 @@
+/* sim_file.c - what `muster simulate --config` takes of a fleet's file, and what it leaves.
+ *
+ * Taken: the router's rows; the engines' rows and limits, of the section `engine` and, where the file
+ * has one service, of that service's `engine`, which is stronger. The fleet, its promise and its
+ * scaling are the command's own words, because a simulation asks what another fleet would do. */
+#include "base/core/own.h"
+#include "cli/schema.h"
+#include "cli/sim_options.h"
+#include "controller/setup.h"
+#include "engine/config.h"
+#include "policies/catalog.h"
+#include "router/config.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static const char *const taken[] = {
+    "router.route",
+    "router.predict",
+    "engine.preset",
+    "engine.fair",
+    "engine.order",
+    "engine.admit",
+    "engine.preempt",
+    "engine.chunk",
+    "engine.evict",
+    "engine.perf",
+    "engine.swap_space",
+    "engine.max_num_seqs",
+    "engine.max_num_batched_tokens",
+};
+
+static int load(const char *path, struct config **ret, struct err *err)
+{
+    struct config_sources sources = { .path = path };
+    return config_load(&schema, &sources, ret, NULL, err);
+}
+
+/* A limit that the file does not say is the simulator's, not that of an engine on a small machine. */
+static bool is_said(const struct config *file, const char *path)
+{
+    CLEANUP(buf_fini) struct buf origin = { 0 };
+    must(config_lookup(file, path, NULL, &origin, NULL) == 0);
+    return !str_starts(buf_view(&origin), STR("default"));
+}
+
+static const struct service_section *only_service(const struct config *file)
+{
+    const struct config_records *services = config_section_get(file, services_section.name);
+    return services->count == 1 ? services->items : NULL;
+}
+
+/* The stronger of two names, where the first is. */
+static struct str or_else(struct str strong, struct str weak)
+{
+    return strong.len > 0 ? strong : weak;
+}
+
+#define TAKE_ROW(kind, text)                          \
+    if (rc == 0 && (text).len > 0) {                  \
+        rc = policy_check(#kind, text, #kind, err);   \
+        c->kind = rc == 0 ? kind##_find(text) : NULL; \
+    }
+
+static int take_rows(const struct config *file, struct sim_config *c, struct err *err)
+{
+    static const struct engine_rows_section none;
+    const struct router_config *router = config_section_get(file, router_section.name);
+    const struct engine_config *all = config_section_get(file, engine_section.name);
+    const struct service_section *service = only_service(file);
+    const struct engine_rows_section *own = service ? &service->engine : &none;
+    struct str preset = or_else(own->preset, all->preset);
+    int rc = preset.len > 0 ? sim_take_preset(preset, c, err) : 0;
+    TAKE_ROW(route, router->route)
+    TAKE_ROW(predict, router->predict)
+    TAKE_ROW(fair, or_else(own->fair, all->fair))
+    TAKE_ROW(order, or_else(own->order, all->order))
+    TAKE_ROW(admit, or_else(own->admit, all->admit))
+    TAKE_ROW(preempt, or_else(own->preempt, all->preempt))
+    TAKE_ROW(chunk, or_else(own->chunk, all->chunk))
+    TAKE_ROW(evict, or_else(own->evict, all->evict))
+    TAKE_ROW(perf, or_else(own->perf, all->perf))
+    return rc;
+}
+
+int sim_file_take(const char *path, struct sim_config *c, struct err *err)
+{
+    CLEANUP(config_freep) struct config *file = NULL;
+    int rc = load(path, &file, err);
+    if (rc < 0) return rc; /* it begins with the path */
+    const struct engine_config *engine = config_section_get(file, engine_section.name);
+    if (is_said(file, "engine.max_num_seqs")) c->seqs_max = (uint32_t)engine->max_num_seqs;
+    if (is_said(file, "engine.max_num_batched_tokens"))
+        c->batch_tokens_max = (uint32_t)engine->max_num_batched_tokens;
+    if (is_said(file, "engine.swap_space")) c->swap_bytes = (uint64_t)engine->swap_space;
+    rc = take_rows(file, c, err);
+    return rc < 0 ? err_prefix(err, rc, "%s", path) : 0;
+}
+
+/* ---- what of it counts ---- */
+
+struct note {
+    struct buf *used, *left;
+};
+
+static void add(struct buf *list, const char *path)
+{
+    buf_printf(list, "%s%s", list->len > 0 ? ", " : "", path);
+}
+
+/* Whether anybody said anything of a section; its keys are told apart where some are taken. */
+static bool tell_section(const struct config *file, const struct config_section *s, struct note *n)
+{
+    bool any = false;
+    bool split = s == &router_section || s == &engine_section;
+    for (size_t i = 0; i < s->record->field_count; i++) {
+        const struct config_field *f = &s->record->fields[i];
+        CLEANUP(buf_fini) struct buf path = { 0 };
+        buf_printf(&path, "%s.%s", s->name, f->name);
+        if (f->type == CONFIG_RECORDS) {
+            const char *section = config_section_get(file, s->name);
+            any |= ((const struct config_records *)(section + f->offset))->count > 0;
+            continue;
+        }
+        if (path.rc < 0 || !is_said(file, path.data)) continue;
+        any = true;
+        bool used = false;
+        for (size_t k = 0; k < COUNT_OF(taken); k++)
+            used |= strcmp(path.data, taken[k]) == 0;
+        if (split) add(used ? n->used : n->left, path.data);
+    }
+    return any && !split;
+}
+
+static void tell_service(const struct service_section *service, struct note *n)
+{
+    for (size_t i = 0; i < setup_engine_row_count; i++) {
+        char key[64];
+        bool used = strcmp(setup_engine_rows[i].kind, "predict") != 0;
+        snprintf(key, sizeof key, "services[0].%s", setup_engine_rows[i].key);
+        if (setup_row_name(service, &setup_engine_rows[i]).len > 0)
+            add(used ? n->used : n->left, key);
+    }
+}
+
+int sim_file_note(const char *path, struct buf *out, struct err *err)
+{
+    CLEANUP(config_freep) struct config *file = NULL;
+    CLEANUP(buf_fini) struct buf used = { 0 }, left = { 0 };
+    struct note n = { &used, &left };
+    int rc = load(path, &file, err);
+    if (rc < 0) return rc;
+    for (size_t i = 0; i < schema.count; i++) {
+        const struct config_section *s = schema.sections[i];
+        const struct config_records *list = s->list ? config_section_get(file, s->name) : NULL;
+        if (list ? list->count > 0 : tell_section(file, s, &n)) add(&left, s->name);
+    }
+    if (only_service(file)) tell_service(only_service(file), &n);
+    buf_printf(out, "%s: taken: %s; left, where the command's own words count: %s\n", path,
+               used.len > 0 ? used.data : "nothing but defaults",
+               left.len > 0 ? left.data : "nothing");
+    if (used.rc < 0 || left.rc < 0 || out->rc < 0)
+        return err_set(err, -ENOMEM, "no memory for what %s says", path);
+    return 0;
+}
