@@ -7,6 +7,7 @@
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <stdio.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #define CHAT "/v1/chat/completions"
@@ -273,12 +274,26 @@ static void questions_of_length_are_asked_first(void **state)
     rig_wait(is_idle, NULL, "nothing in flight"); /* the gauge follows the sync */
 }
 
+/* What `muster replay` says of the record, on both of its outputs. */
+static void replay(const char *path, const char *more, char *text, size_t bytes)
+{
+    char line[512];
+    snprintf(line, sizeof line, "%s replay %s --route round_robin %s 2>&1", getenv("MUSTER_BIN"),
+             path, more);
+    FILE *out = popen(line, "r");
+    assert_non_null(out);
+    size_t len = fread(text, 1, bytes - 1, out);
+    text[len] = '\0';
+    assert_int_equal(pclose(out), 0);
+}
+
 /* A router keeps its decisions; another row is asked about them from the file. */
 static void decisions_are_recorded_and_put_to_another_row(void **state)
 {
     (void)state;
     CLEANUP(buf_fini) struct buf reply = { 0 };
-    char path[] = "/tmp/muster-record-XXXXXX", line[512];
+    char path[] = "/tmp/muster-record-XXXXXX", text[2048];
+    struct stat st;
     int fd = mkstemp(path);
     assert_true(fd >= 0);
     close(fd);
@@ -289,16 +304,22 @@ static void decisions_are_recorded_and_put_to_another_row(void **state)
     for (int i = 0; i < 6; i++)
         assert_int_equal(chat("", &reply), 200);
     assert_int_equal(rig_stop(&router), 0);
-    snprintf(line, sizeof line, "%s replay %s --route round_robin -o json", getenv("MUSTER_BIN"),
-             path);
-    FILE *out = popen(line, "r");
-    char text[2048] = "";
-    assert_true(out && fread(text, 1, sizeof text - 1, out) > 0);
-    assert_int_equal(pclose(out), 0);
-    unlink(path);
+    replay(path, "-o json", text, sizeof text);
     assert_non_null(strstr(text, "\"recorded\":\"completion\""));
     assert_non_null(strstr(text, "\"decisions\":6"));
+    assert_non_null(strstr(text, "\"torn\":false"));
     assert_non_null(strstr(text, "\"route\":\"round_robin\""));
+    /* These engines tell no speed: nothing is judged, and no regret is not a regret of 0. */
+    assert_non_null(strstr(text, "\"judged\":0,\"regret_s\":{\"mean\":null,\"p50\":null"));
+    replay(path, "", text, sizeof text);
+    assert_non_null(strstr(text, "         -           -           -"));
+    assert_null(strstr(text, "ends within"));
+    assert_int_equal(stat(path, &st), 0);
+    assert_int_equal(truncate(path, st.st_size - 10), 0);
+    replay(path, "", text, sizeof text);
+    assert_non_null(strstr(text, "ends within an entry: "));
+    assert_non_null(strstr(text, "decisions by completion"));
+    unlink(path);
 }
 
 static void requests_wait_for_an_instance_and_no_longer_than_allowed(void **state)
