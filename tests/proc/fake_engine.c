@@ -50,6 +50,7 @@ struct options {
     int64_t port, tokens, token_ms, fail_count, context;
     int fail;
     struct str name;
+    bool untold;
 };
 
 struct fake {
@@ -190,7 +191,7 @@ static void on_info(struct fake *f, struct http_exchange *x)
                                .running_max = 64,
                                .pages_total = 1024,
                                .pages_free = 1024,
-                               .has_perf = true,
+                               .has_perf = !f->options.untold,
                                .perf = { .a = 0.001, .b = 1e-5, .c = 1e-4, .samples = 10 } };
     CLEANUP(buf_fini) struct buf out = { 0 };
     engine_report_encode(&r, &out);
@@ -291,6 +292,8 @@ static const struct config_field rows[] = {
       AT(fail_count), .about = "Calls that fail." },
     { .name = "context", .type = CONFIG_INT, .default_text = "4096", .min = 1, .max = 1e7,
       AT(context), .about = "Tokens of prompt and answer together." },
+    { .name = "untold", .type = CONFIG_BOOL, .default_text = "false", AT(untold),
+      .about = "Reports say nothing of its speed, as right after a start." },
     { .name = "name", .type = CONFIG_TEXT, .default_text = "fake", AT(name), .about = "Boot name." },
 };
 // clang-format on

@@ -287,11 +287,30 @@ static void replay(const char *path, const char *more, char *text, size_t bytes)
     assert_int_equal(pclose(out), 0);
 }
 
+static void start_untold(uint32_t i)
+{
+    char port[16];
+    engine[i].port = rig_port();
+    snprintf(port, sizeof port, "%u", engine[i].port);
+    const char *argv[] = { getenv("FAKE_ENGINE_BIN"), "--port", port, "--untold", NULL };
+    engine[i] = rig_start("engine", argv, engine[i].port, "/seen", 200);
+}
+
+/* Six decisions of a router over two engines. */
+static void record_decisions(const char *path)
+{
+    CLEANUP(buf_fini) struct buf reply = { 0 };
+    start_router(2, "--record", path);
+    wait_ready(2);
+    for (int i = 0; i < 6; i++)
+        assert_int_equal(chat("", &reply), 200);
+    assert_int_equal(rig_stop(&router), 0);
+}
+
 /* A router keeps its decisions; another row is asked about them from the file. */
 static void decisions_are_recorded_and_put_to_another_row(void **state)
 {
     (void)state;
-    CLEANUP(buf_fini) struct buf reply = { 0 };
     char path[] = "/tmp/muster-record-XXXXXX", text[2048];
     struct stat st;
     int fd = mkstemp(path);
@@ -299,26 +318,38 @@ static void decisions_are_recorded_and_put_to_another_row(void **state)
     close(fd);
     start_engine(0, "none", "0");
     start_engine(1, "none", "0");
-    start_router(2, "--record", path);
-    wait_ready(2);
-    for (int i = 0; i < 6; i++)
-        assert_int_equal(chat("", &reply), 200);
-    assert_int_equal(rig_stop(&router), 0);
+    record_decisions(path);
     replay(path, "-o json", text, sizeof text);
     assert_non_null(strstr(text, "\"recorded\":\"completion\""));
     assert_non_null(strstr(text, "\"decisions\":6"));
+    assert_non_null(strstr(text, "\"judged\":6"));
     assert_non_null(strstr(text, "\"torn\":false"));
     assert_non_null(strstr(text, "\"route\":\"round_robin\""));
-    /* These engines tell no speed: nothing is judged, and no regret is not a regret of 0. */
-    assert_non_null(strstr(text, "\"judged\":0,\"regret_s\":{\"mean\":null,\"p50\":null"));
-    replay(path, "", text, sizeof text);
-    assert_non_null(strstr(text, "         -           -           -"));
-    assert_null(strstr(text, "ends within"));
     assert_int_equal(stat(path, &st), 0);
     assert_int_equal(truncate(path, st.st_size - 10), 0);
     replay(path, "", text, sizeof text);
     assert_non_null(strstr(text, "ends within an entry: "));
     assert_non_null(strstr(text, "decisions by completion"));
+    unlink(path);
+}
+
+/* Where no engine tells its speed nothing can be judged: no regret, which is not a regret of 0. */
+static void what_cannot_be_judged_is_absent(void **state)
+{
+    (void)state;
+    char path[] = "/tmp/muster-record-XXXXXX", text[2048];
+    int fd = mkstemp(path);
+    assert_true(fd >= 0);
+    close(fd);
+    start_untold(0);
+    start_untold(1);
+    record_decisions(path);
+    replay(path, "-o json", text, sizeof text);
+    assert_non_null(strstr(text, "\"judged\":0,\"regret_s\":{\"mean\":null,\"p50\":null"));
+    replay(path, "", text, sizeof text);
+    assert_non_null(strstr(text, "         -           -           -"));
+    assert_non_null(strstr(text, "6 without regret, some speed was unknown"));
+    assert_null(strstr(text, "ends within"));
     unlink(path);
 }
 
@@ -385,6 +416,7 @@ int main(void)
         CASE(a_client_that_leaves_is_passed_on),
         CASE(questions_of_length_are_asked_first),
         CASE(decisions_are_recorded_and_put_to_another_row),
+        CASE(what_cannot_be_judged_is_absent),
         CASE(requests_wait_for_an_instance_and_no_longer_than_allowed),
         CASE(routing_policies_change_while_it_runs_for_the_fleet_only),
     };
