@@ -242,7 +242,7 @@ int generate_parse(struct str text, struct generate_spec *ret, struct err *err)
         return err_set(err, -EINVAL, "'" STR_FMT "': arrivals are %s", STR_ARG(first),
                        generate_spacing_names);
     }
-    while (rest.len > 0) {
+    while (rest.data) { /* what stands behind a last comma too: nothing, which is refused */
         struct str value = str_trim(cut_outside(&rest));
         if (str_find(value, STR("=")) == SIZE_MAX) {
             return err_set(err, -EINVAL, "'" STR_FMT "': a generated trace is said as KEY=VALUE",

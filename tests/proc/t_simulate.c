@@ -214,6 +214,38 @@ static void mistakes_are_explained(void **state)
     }
 }
 
+/* The commands beside it know the same models, hardware and rows, and answer alike. */
+static void its_neighbours_explain_mistakes_too(void **state)
+{
+    (void)state;
+    CLEANUP(buf_fini) struct buf out = { 0 };
+    static const struct {
+        const char *command, *line;
+        int code;
+        const char *says;
+    } rows[] = {
+        { "plan", "--rate 1 --hardware zzz", 2, "--hardware: no hardware 'zzz'; there are t4, " },
+        { "plan", "--rate 1 --hardware h10", 2, "did you mean 'h100'?" },
+        { "plan", "--rate 1 --hardware cpu", 1, "the price list has no offer" },
+        { "plan", "--rate 1 --model another", 2,
+          "--model: no shipped model 'another'; there are " },
+        { "plan", "--rate 1 --place nosuch", 2, "--place: no row 'nosuch'; there are joint, " },
+        { "plan", "--rate 1 --compare spot", 2, "--compare: row 'spot' answers another question" },
+        { "plan", "--rate 1000000", 1, "it takes more instances" },
+        { "plan", "--trace CMakeLists.txt", 1, "CMakeLists.txt: line 1: not a trace" },
+        { "perf", "fit ./another.csv --hardware zzz", 2, "--hardware: no hardware 'zzz'" },
+        { "perf", "fit ./another.csv --hardware a100", 1,
+          "muster perf: cannot open ./another.csv: No such" },
+        { "perf", "fit ./another.csv --hardware a100 --model lama-3-8b", 2, "'llama-3-8b'?" },
+        { "policies", "scale", 0, "a bound, only in the simulator" },
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        int code = rig_muster(rows[i].command, rows[i].line, &out);
+        if (code != rows[i].code || !strstr(out.data, rows[i].says))
+            fail_msg("%s %s: %d, %.300s", rows[i].command, rows[i].line, code, out.data);
+    }
+}
+
 static void help_and_table_are_for_people(void **state)
 {
     (void)state;
@@ -385,6 +417,7 @@ int main(void)
         cmocka_unit_test(arms_are_every_combination_and_jobs_change_nothing),
         cmocka_unit_test(arms_without_their_input_say_so),
         cmocka_unit_test(mistakes_are_explained),
+        cmocka_unit_test(its_neighbours_explain_mistakes_too),
         cmocka_unit_test(help_and_table_are_for_people),
         cmocka_unit_test(fleets_follow_their_demand),
         cmocka_unit_test(absurdly_slow_machines_answer_nothing),

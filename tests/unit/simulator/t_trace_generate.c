@@ -288,6 +288,7 @@ static void wrong_sentences_are_explained(void **state)
         { "poisson,rate=1,prompt=0", "its mean is out of range" },
         { "poisson,rate=1,prompt=", "takes NUMBER" },
         { "poisson,rate=1,n", "KEY=VALUE" },
+        { "poisson,rate=1,n=1,prompt=1,output=1,", "'': a generated trace is said as KEY=VALUE" },
         { "poisson,rate=1,prompt=1,output=1,n=1,zipf=1", "need tenants=" },
         { "poisson,rate=1,prompt=1,output=1,n=1,cv=2", "goes with gamma" },
         { "poisson,rate=1,prompt=1,output=1,n=1,turns=2", "go together" },
