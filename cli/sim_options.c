@@ -167,9 +167,13 @@ bool sim_option_is_set(const struct sim_options *o, const char *name)
 static int check_said(const struct sim_options *o, struct err *err)
 {
     for (size_t i = 0; i < COUNT_OF(rows); i++) {
-        if (rows[i].type != CONFIG_TEXT) continue;
-        const struct str *text = (const void *)((const char *)o + rows[i].offset);
-        if (!text->data || text->len > 0) continue;
+        const void *value = (const char *)o + rows[i].offset;
+        const struct str *text = value;
+        const struct config_texts *list = value;
+        bool empty = rows[i].type == CONFIG_TEXT    ? text->data && text->len == 0
+                     : rows[i].type == CONFIG_TEXTS ? list->items && list->count == 0
+                                                    : false;
+        if (!empty) continue;
         char flag[SIM_FLAG_BYTES];
         sim_option_flag(rows[i].name, flag);
         return err_set(err, -EINVAL, "--%s is empty: give it a value or leave it out", flag);

@@ -201,6 +201,7 @@ static void mistakes_are_explained(void **state)
         { "--trace " GENERATED " --order=", 2, "--order is empty" },
         { "--trace " GENERATED " --scale-policy=", 2, "--scale-policy is empty" },
         { "--trace " GENERATED " --compare route=", 2, "--route is empty" },
+        { "--trace " GENERATED " --compare=", 2, "--compare is empty" },
         { "--trace " GENERATED " --compare order=fcfs --compare order=mlfq", 2,
           "order is given twice" },
         { "--trace " GENERATED " --model another", 2, "there are llama-2-13b, " },
