@@ -1,4 +1,4 @@
-/* t_gate_scheduling.c - figures of the study of orders, preemption, chunks and fairness, again.
+/* t_gate_scheduling.c - figures of the study of orders, preemption and chunks, again.
  *
  * The study ran one engine over Azure's conversations with chunks of 512 prompt tokens beside what
  * decodes, lengths known, and a step model in which attention was the KV's bytes and the prompt's
@@ -129,70 +129,6 @@ static void chunks_protect_tokens(void **state)
     gate_free(&g);
 }
 
-#define TENANTS_MAX 9
-
-struct service {
-    double tokens[TENANTS_MAX]; /* prompt + 2 * answer, of what ended while requests still came */
-    double hit_ratio;
-};
-
-static struct service serve_tenants(const struct gate *g, uint32_t arm)
-{
-    const struct sim_arm *a = &g->arms.arm[arm];
-    CLEANUP(trace_freep) struct trace *t = NULL;
-    struct err err;
-    struct sim_result r;
-    struct service ret = { 0 };
-    assert_int_equal(generate_trace(&a->generate, a->config.seed, &t, &err), 0);
-    assert_int_equal(sim_run(&a->config, t, &r, &err), 0);
-    int64_t last_us = r.outcome[t->count - 1].arrival_us;
-    for (uint32_t i = 0; i < t->count; i++) {
-        const struct trace_request *q = &t->request[i];
-        assert_true(q->tenant < TENANTS_MAX);
-        if (r.outcome[i].end != SIM_COMPLETED || r.outcome[i].last_us > last_us) continue;
-        ret.tokens[q->tenant] += q->prompt_tokens + 2.0 * q->output_tokens;
-    }
-    ret.hit_ratio = (double)r.hit_tokens / (double)r.prompt_tokens;
-    sim_result_fini(&r);
-    return ret;
-}
-
-/* Both offer more than half of what the engine does; one offers three times the other. */
-static void counters_share_out_service(void **state)
-{
-    (void)state;
-    struct gate g = gate_prepare("--trace gen:poisson,rate=120,prompt=lognormal(300,1),"
-                                 "output=lognormal(60,1),n=48000,tenants=2,heavy=3 "
-                                 "--fleet 1xa100 --order fcfs --compare fair=none,vtc");
-    struct service none = serve_tenants(&g, 0), vtc = serve_tenants(&g, 1);
-    gate_within("fcfs: service of the two", none.tokens[1] / none.tokens[2], 3.0, 0.1);
-    gate_within("vtc", vtc.tokens[1] / vtc.tokens[2], 1.0, 0.02);
-    gate_free(&g);
-}
-
-static void deficits_keep_locality(void **state)
-{
-    (void)state;
-    struct gate g = gate_prepare("--trace gen:poisson,rate=60,prompt=lognormal(200,1),"
-                                 "output=lognormal(60,1),n=8000,tenants=8,heavy=3,"
-                                 "system=2048,systems=8 --fleet 1xa100 --kv-tokens 24000 "
-                                 "--order longest_prefix --compare fair=none,dlpm,vtc");
-    struct service lpm = serve_tenants(&g, 0), dlpm = serve_tenants(&g, 1);
-    struct service vtc = serve_tenants(&g, 2);
-    double sum = 0, squares = 0;
-    for (uint32_t t = 1; t < TENANTS_MAX; t++) {
-        printf("tenant %u: %.0f by longest prefix, %.0f by dlpm, %.0f by vtc\n", t, lpm.tokens[t],
-               dlpm.tokens[t], vtc.tokens[t]);
-        sum += dlpm.tokens[t];
-        squares += dlpm.tokens[t] * dlpm.tokens[t];
-    }
-    printf("hits: %.3f by longest prefix, %.3f by dlpm, %.3f by vtc\n", lpm.hit_ratio,
-           dlpm.hit_ratio, vtc.hit_ratio);
-    gate_above("hits of dlpm against longest prefix", dlpm.hit_ratio / lpm.hit_ratio, 0.95);
-    gate_above("Jain's index of dlpm", sum * sum / (8 * squares), 0.98);
-    gate_free(&g);
-}
-
 int main(void)
 {
     gate_need_data();
@@ -201,8 +137,6 @@ int main(void)
         cmocka_unit_test(memory_is_short_on_one_l4),
         cmocka_unit_test(feedback_queues_want_variance),
         cmocka_unit_test(chunks_protect_tokens),
-        cmocka_unit_test(counters_share_out_service),
-        cmocka_unit_test(deficits_keep_locality),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

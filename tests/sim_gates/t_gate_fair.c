@@ -1,0 +1,127 @@
+/* t_gate_fair.c - what tenants are served when more is asked for than there is, and what fairness costs
+ * the cache. Ten paired seeds of generated load; service is prompt + 2 * answer tokens of what ended
+ * while requests still came.
+ */
+#include "base/core/bits.h"
+#include "tests/sim_gates/gate.h"
+
+#include <stdio.h>
+
+#define TENANTS_MAX 8 /* numbered from 1 */
+#define SEEDS 10
+
+struct service {
+    double tokens[TENANTS_MAX + 1];
+    double hit_ratio;
+};
+
+static struct service serve_tenants(const struct gate *g, uint32_t arm, uint32_t seed)
+{
+    const struct sim_arm *a = &g->arms.arm[arm];
+    struct sim_config config = a->config;
+    CLEANUP(trace_freep) struct trace *t = NULL;
+    struct err err;
+    struct sim_result r;
+    struct service ret = { 0 };
+    config.seed += seed;
+    assert_int_equal(generate_trace(&a->generate, config.seed, &t, &err), 0);
+    assert_int_equal(sim_run(&config, t, &r, &err), 0);
+    int64_t last_us = r.outcome[t->count - 1].arrival_us;
+    for (uint32_t i = 0; i < t->count; i++) {
+        const struct trace_request *q = &t->request[i];
+        assert_in_range(q->tenant, 1, TENANTS_MAX);
+        if (r.outcome[i].end != SIM_COMPLETED || r.outcome[i].last_us > last_us) continue;
+        ret.tokens[q->tenant] += q->prompt_tokens + 2.0 * q->output_tokens;
+    }
+    ret.hit_ratio = (double)r.hit_tokens / (double)r.prompt_tokens;
+    sim_result_fini(&r);
+    return ret;
+}
+
+/* Of the first tenant to the second. */
+static double ratio(const struct service *s)
+{
+    return s->tokens[1] / s->tokens[2];
+}
+
+/* Jain's index: 1 when all are served alike, 1 / tenants when only one is. */
+static double fairness(const struct service *s)
+{
+    double sum = 0, squares = 0;
+    for (uint32_t t = 1; t <= TENANTS_MAX; t++)
+        sum += s->tokens[t], squares += s->tokens[t] * s->tokens[t];
+    return sum * sum / (TENANTS_MAX * squares);
+}
+
+static double hits(const struct service *s)
+{
+    return s->hit_ratio;
+}
+
+/* Prints and returns the interval of what `of` says of an arm, seed by seed; `against` an arm, that
+ * of their ratio. */
+static struct stats_mean judge(const char *what, double (*of)(const struct service *),
+                               const struct service arm[SEEDS], const struct service against[SEEDS])
+{
+    double value[SEEDS];
+    for (uint32_t s = 0; s < SEEDS; s++)
+        value[s] = of(&arm[s]) / (against ? of(&against[s]) : 1);
+    struct stats_mean ret = stats_mean(value, SEEDS);
+    printf("%s: %.4f +- %.4f\n", what, ret.mean, ret.half);
+    return ret;
+}
+
+static void serve_all(const char *command, uint32_t arms, struct service ret[][SEEDS])
+{
+    struct gate g = gate_prepare(command);
+    assert_int_equal(g.arms.count, arms);
+    for (uint32_t a = 0; a < arms; a++)
+        for (uint32_t s = 0; s < SEEDS; s++)
+            ret[a][s] = serve_tenants(&g, a, s);
+    gate_free(&g);
+}
+
+/* Both offer more than half of what the engine does; one offers three times the other. */
+static void counters_share_out_service(void **state)
+{
+    (void)state;
+    static struct service arm[2][SEEDS];
+    serve_all("--trace gen:poisson,rate=120,prompt=lognormal(300,1),output=lognormal(60,1),n=4000,"
+              "tenants=2,heavy=3 --fleet 1xa100 --compare preset=vllm,vtc",
+              2, arm);
+    struct stats_mean none = judge("first come, first served", ratio, arm[0], NULL);
+    struct stats_mean vtc = judge("vtc", ratio, arm[1], NULL);
+    gate_above("without counters the heavy one has", none.mean - none.half, 2.5);
+    gate_below("with them", vtc.mean + vtc.half, 1.05);
+    gate_above("and not less", vtc.mean - vtc.half, 0.95);
+}
+
+/* Eight system prompts that fill the cache, so that who runs drives some of them out; one tenant sends
+ * three times its share. */
+static void deficits_keep_locality(void **state)
+{
+    (void)state;
+    static struct service arm[3][SEEDS];
+    serve_all("--trace gen:poisson,rate=60,prompt=lognormal(200,1),output=lognormal(60,1),n=2500,"
+              "tenants=8,heavy=3,system=3072,systems=8 --fleet 1xa100 --kv-tokens 24000 "
+              "--order longest_prefix --compare fair=none,dlpm,vtc",
+              3, arm);
+    struct stats_mean kept = judge("hits of dlpm to those of none", hits, arm[1], arm[0]);
+    struct stats_mean more = judge("hits of dlpm to those of vtc", hits, arm[1], arm[2]);
+    struct stats_mean even = judge("Jain's index of dlpm", fairness, arm[1], NULL);
+    struct stats_mean uneven = judge("Jain's index of none", fairness, arm[0], NULL);
+    judge("Jain's index of vtc", fairness, arm[2], NULL);
+    gate_above("locality is kept", kept.mean - kept.half, 0.93);
+    gate_above("counters alone lose it", more.mean - more.half, 1.15);
+    gate_above("and service is even", even.mean - even.half, 0.90);
+    gate_below("where longest prefix alone is not", uneven.mean + uneven.half, 0.85);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(counters_share_out_service),
+        cmocka_unit_test(deficits_keep_locality),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
