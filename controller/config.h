@@ -41,7 +41,7 @@ struct service_section {
     double budget_h;
     int64_t min, max;
     struct str scale, shaper, forecast, place;
-    double margin, utilisation_max, queue_target, concurrency;
+    double margin, utilisation_max, attainment, queue_target, concurrency;
     double ongoing_target, qps_target, kv_target;
     int64_t count;
     int64_t clear_us, life_us, zero_after_us;

@@ -130,6 +130,7 @@ static int fill_service(const struct service_section *from, const struct offer *
         .place = place_find(from->place),
         .scale = { .margin = from->margin,
                    .utilisation_max = from->utilisation_max,
+                   .attainment = from->attainment,
                    .clear_s = (double)from->clear_us / 1e6,
                    .life_s = (double)from->life_us / 1e6,
                    .zero_after_s = (double)from->zero_after_us / 1e6,
