@@ -113,7 +113,9 @@ static const struct config_field service_rows[] = {
       .max = SCALE_COUNT_MAX, .unit = "instances", IN(service_section, max),
       .about = "Instances over all pools at most." },
     { .name = "scale", .type = CONFIG_TEXT, .default_text = SCALE_DEFAULT, IN(service_section, scale),
-      .about = "Scaling policy; `muster policies` lists them." },
+      .about = "Scaling policy; `muster policies scale` lists them. What an engine does not report is "
+               "absent, not zero: a row that needs it keeps what there is, and `policy_lacks` of "
+               "`muster get services -o json` says what." },
     { .name = "shaper", .type = CONFIG_TEXT, .default_text = "", IN(service_section, shaper),
       .about = "When the fleet may follow: window, hpa, kpa or none; empty: what the scaling policy "
                "is published with." },
