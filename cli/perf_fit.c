@@ -156,7 +156,7 @@ static double cost(struct search *s, double x[UNKNOWNS_MAX])
     for (uint32_t i = 0; i < s->count; i++)
         *slot(&s->hardware, &s->constant[i]) = x[i];
     struct roofline r[PERF_GROUPS_MAX];
-    if (make_rooflines(s->table, &s->hardware, r, NULL) < 0) return INFINITY;
+    if (make_rooflines(s->table, &s->hardware, r, NULL) < 0) return (double)INFINITY;
     double e = mean_error(s->table, r, PERF_ALL);
     bool layers = s->table->kind == PERF_MLP || s->table->kind == PERF_DENSE;
     return layers ? e + SMALL_WEIGHT * mean_error(s->table, r, PERF_SMALL) : e;

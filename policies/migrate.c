@@ -56,7 +56,7 @@ void migrate_estimate(const struct migrate_config *config, const struct migrate_
 
 double migrate_freeness(const struct migrate_instance *in)
 {
-    if (in->draining) return -INFINITY;
+    if (in->draining) return (double)-INFINITY;
     double room = (double)in->pages_free - in->receiving_pages - (double)in->queue_pages;
     return room / (double)max_u32(in->running, 1);
 }

@@ -508,7 +508,7 @@ void solver_run(const struct solver_problem *problem, uint32_t nodes_max, struct
     for (uint32_t t = 0; t < problem->types; t++) {
         s->low[var_y(s, t)] = s->low[var_s(s, t)] = 0;
         s->high[var_y(s, t)] = problem->max[t];
-        s->high[var_s(s, t)] = INFINITY;
+        s->high[var_s(s, t)] = (double)INFINITY;
     }
     best_single_type(s);
     build(s);

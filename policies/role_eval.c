@@ -35,7 +35,7 @@ static double ttft_s(const struct role_view *v, double rate, double fixed, doubl
     double q = v->attainment, mean = fixed + per * d->prompt_mean;
     double m2 = fixed * fixed + 2 * fixed * per * d->prompt_mean + per * per * d->prompt_m2;
     double rho = rate * mean;
-    if (rho >= 1) return INFINITY;
+    if (rho >= 1) return (double)INFINITY;
     double wait = rho > 1 - q ? rate * m2 / (2 * (1 - rho)) / rho * log(rho / (1 - q)) : 0;
     return mean + normal_quantile(q) * sqrt(fmax(m2 - mean * mean, 0)) + wait;
 }
@@ -99,7 +99,7 @@ static bool both_ok(const struct role_view *v, const struct role_instance *in, d
     double z = normal_quantile(v->attainment);
     if (tpot_s + z * hypot(from_batch, from_prompts) > v->tpot_slo_s) return false;
     double fixed = decode_s * fmax(1, d->prompt_mean / (double)in->token_budget);
-    return fits(v, in, batch, INFINITY) && ttft_s(v, rate, fixed, token_s) <= v->ttft_slo_s;
+    return fits(v, in, batch, (double)INFINITY) && ttft_s(v, rate, fixed, token_s) <= v->ttft_slo_s;
 }
 
 typedef bool (*ok_fn)(const struct role_view *, const struct role_instance *, double rate);

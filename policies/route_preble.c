@@ -54,7 +54,7 @@ static void decide(void *state, const struct route_view *view, const struct rout
             longest = route_hit_tokens(in, req);
     }
     struct route_best all = ROUTE_BEST_INIT, holders = ROUTE_BEST_INIT;
-    double least_s = INFINITY;
+    double least_s = (double)INFINITY;
     for (uint32_t i = 0; i < view->instance_count; i++) {
         const struct route_instance *in = &view->instance[i];
         if (!route_takes(in)) continue;

@@ -88,7 +88,7 @@ static double clockwork_next(struct clockwork *c)
         if (c->step == c->spec->step_count && c->spec->bursts) c->step = 0;
         if (c->step == c->spec->step_count) {
             c->step--; /* stays at the end: asked again it says so again */
-            return INFINITY;
+            return (double)INFINITY;
         }
         c->step_ends_s += step_length_s(c);
     }

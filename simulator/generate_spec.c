@@ -133,7 +133,7 @@ static int read_rate(struct str text, const struct key *k, struct generate_spec 
         if (str_to_f64(text, &v[0]) < 0 || v[0] <= k->min || v[0] > k->max) {
             return wrong(text, k->name, k->about, err);
         }
-        s->step[0] = (struct generate_rate){ v[0], INFINITY };
+        s->step[0] = (struct generate_rate){ v[0], (double)INFINITY };
         s->step_count = 1;
         return 0;
     }
@@ -162,12 +162,12 @@ static int read_key(struct str name, struct str value, struct generate_spec *s, 
     const char *names[COUNT_OF(keys)];
     for (size_t i = 0; i < COUNT_OF(keys); i++) {
         const struct key *k = &keys[i];
-        char *at = (char *)s + k->offset;
+        void *at = (char *)s + k->offset;
         names[i] = k->name;
         if (!str_eq(name, str_from(k->name))) continue;
         if (k->form == FORM_RATE) return read_rate(value, k, s, err);
-        if (k->form == FORM_DIST) return read_dist(value, k, (struct generate_dist *)at, err);
-        return read_number(value, k, (double *)at, err);
+        if (k->form == FORM_DIST) return read_dist(value, k, at, err);
+        return read_number(value, k, at, err);
     }
     const char *near = str_nearest(name, names, COUNT_OF(keys));
     return err_set(err, -EINVAL, "no '" STR_FMT "' of a generated trace%s%s%s", STR_ARG(name),

@@ -24,7 +24,7 @@ static struct stats_quantiles summarise(struct series *s, uint32_t misses)
 {
     uint32_t completed = s->count;
     for (uint32_t i = 0; i < misses; i++)
-        s->value[s->count++] = INFINITY;
+        s->value[s->count++] = (double)INFINITY;
     struct stats_quantiles q = stats_quantiles(s->value, s->count);
     q.mean = completed > 0 ? s->sum / completed : (double)NAN;
     return q;

@@ -281,7 +281,7 @@ static void plan_decoding(struct scheduler *s)
 /* The least time in hand of those that decode in this batch and are not late. */
 static double least_slack_s(const struct scheduler *s)
 {
-    double least = INFINITY;
+    double least = (double)INFINITY;
     for (uint32_t i = 0; i < s->batch.count; i++) {
         const struct session *x = s->batch.item[i].session;
         uint32_t generated = session_generated(x);
