@@ -379,6 +379,50 @@ static void the_controller_sees_what_engines_owe(void **state)
     rig_kill(&f.controller);
 }
 
+/* ---- what waits ------------------------------------------------------------------------------ */
+
+/* A request that is held in the router, because its instance takes an hour to come, is in the
+ * controller's view as what waits, and no more once its client has left; what came stays expected. */
+static void the_controller_sees_what_waits_in_the_router(void **state)
+{
+    CLEANUP(buf_fini) struct buf yaml = { 0 }, text = { 0 };
+    char path[128], secret[128], listen[2][32];
+    uint16_t port[2] = { rig_port(), rig_port() };
+    struct fleet f = { .bearer = "x-nothing: said" };
+    (void)state;
+    snprintf(path, sizeof path, "%s/waiting.yaml", rig_folder());
+    snprintf(secret, sizeof secret, "%s/waiting/secret", rig_folder());
+    for (int i = 0; i < 2; i++)
+        snprintf(listen[i], sizeof listen[i], "127.0.0.1:%u", port[i]);
+    buf_printf(&yaml,
+               "controller: { tick: 100ms, state: '%s/waiting' }\n"
+               "router: { sync: 100ms, controller: '%s', secret_file: '%s' }\n"
+               "local:\n"
+               "  cores: 1\n"
+               "  offers: [ { name: far, share: 0.2, price_per_hour: 1, launch_delay: 1h } ]\n"
+               "services:\n"
+               "  - name: late\n"
+               "    model: " MODEL "\n"
+               "    pools: [ { name: only, offers: [far], min: 1, max: 1 } ]\n",
+               rig_folder(), listen[0], secret);
+    assert_int_equal(file_write_atomic(path, buf_view(&yaml), 0600, NULL), 0);
+    const char *controller[] = { getenv("MUSTER_BIN"), "controller", "--config", path,
+                                 "--listen",           listen[0],    NULL };
+    f.controller = rig_start("controller", controller, port[0], "/health", 200);
+    const char *router[] = { getenv("MUSTER_BIN"), "router",  "--config", path,
+                             "--listen",           listen[1], NULL };
+    struct rig_process r = rig_start("router", router, port[1], "/metrics", 200);
+    await(&f, "services", "\"demand\":{", 1, &text); /* the router knows the service */
+    if (!strstr(text.data, "\"queued\":null")) fail_msg("before: %s", text.data);
+    int fd = ask(port[1], &f, "{\"model\":\"late\",\"prompt\":\"Once\",\"max_tokens\":3}");
+    await(&f, "services", "\"queued\":{\"count\":1,", 1, &text);
+    close(fd);
+    await(&f, "services", "\"queued\":null", 1, &text);
+    if (!strstr(text.data, "\"expected\":{\"count\":1,")) fail_msg("after: %s", text.data);
+    rig_kill(&r);
+    rig_kill(&f.controller);
+}
+
 int main(void)
 {
     if (!getenv("MUSTER_BIN") || access(MODEL, R_OK) < 0) {
@@ -393,6 +437,7 @@ int main(void)
         cmocka_unit_test(every_row_of_the_router_decides_there),
         cmocka_unit_test(every_row_of_a_service_reaches_its_role),
         cmocka_unit_test(the_controller_sees_what_engines_owe),
+        cmocka_unit_test(the_controller_sees_what_waits_in_the_router),
     };
     return rig_end(cmocka_run_group_tests(tests, read_choices, NULL));
 }
