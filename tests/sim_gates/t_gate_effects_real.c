@@ -1,0 +1,69 @@
+/* t_gate_effects_real.c - what rows of the engine's step are worth on the public traces.
+ *
+ * Ten paired seeds of a world in which instances and steps differ from their model; the trace is the
+ * same in all, so intervals say less here than in t_gate_effects, where arrivals are drawn as well.
+ */
+#include "base/core/bits.h"
+#include "tests/sim_gates/effects.h"
+
+#define CONV "--trace azure-2023-conv.csv --seeds 10 "
+
+/* A little less than one L4 does, with room for some twenty requests. */
+#define SHORT                                                                           \
+    CONV "--fleet 1xl4 --speed 0.17 --requests 4000 --kv-tokens 35000 --chunk sarathi " \
+         "--order fcfs --drain 9h "
+
+static const struct gate_effects effects[] = {
+    { "orders on conversations, where prompts wait for each other",
+      CONV "--fleet 1xa100 --speed 1.1 --requests 4000 --chunk sarathi --drain 3h "
+           "--compare order=fcfs,response_ratio,sjf_output,sjf_prompt,sjf_work",
+      {
+          { "order=response_ratio", "order=fcfs", "ttft_s.mean", -0.10 },
+          { "order=sjf_prompt", "order=fcfs", "ttft_s.mean", -0.25 },
+          { "order=sjf_work", "order=fcfs", "ttft_s.mean", -0.25 },
+          { "order=sjf_work", "order=sjf_output", "ttft_s.mean", -0.25 },
+          { "order=sjf_output", "order=fcfs", "jct_s.p99", 0.05 },
+      } },
+    { "chunks on conversations",
+      CONV "--fleet 1xa100 --speed 0.8 --requests 3000 --batch-tokens 16384 --order fcfs "
+           "--compare chunk=whole,sarathi,slack,deadline",
+      {
+          { "chunk=sarathi", "chunk=whole", "itl_s.p99", -0.65 },
+          { "chunk=slack", "chunk=whole", "itl_s.p99", -0.65 },
+          { "chunk=deadline", "chunk=whole", "itl_s.p99", -0.35 },
+          { "chunk=deadline", "chunk=sarathi", "ttft_s.mean", -0.08 },
+      } },
+    { "admission on conversations, lengths learned: expected answers cost nothing and spare some",
+      SHORT "--compare admit=fit,reserve,reserve_p90,infermax,s3",
+      {
+          { "admit=reserve", "admit=fit", "preemptions", -0.05 },
+          { "admit=reserve", "admit=reserve_p90", "jct_s.mean", -0.005 },
+          { "admit=reserve_p90", "admit=fit", "preemptions", -0.50 },
+          { "admit=reserve_p90", "admit=fit", "ttft_s.mean", 0.05 },
+          { "admit=infermax", "admit=fit", "ttft_s.mean", 0.06 },
+          { "admit=s3", "admit=fit", "jct_s.mean", 0.50 },
+      } },
+    { "who gives way on conversations",
+      SHORT "--admit fit --compare preempt=newest,least_computed,most_remaining",
+      {
+          { "preempt=least_computed", "preempt=newest", "ttft_s.mean", -0.04 },
+          { "preempt=most_remaining", "preempt=newest", "ttft_s.mean", -0.02 },
+      } },
+    { "eviction on long conversations",
+      "--trace mooncake-conversation.jsonl --requests 1200 --fleet 4xh100 --seeds 10 "
+      "--compare evict=lru,probation_2hit,gdsf,gdsf_cost",
+      { { "evict=gdsf_cost", "evict=lru", "token_hit_ratio", 0.05 } } },
+};
+
+static void rows_are_worth_what_is_claimed(void **state)
+{
+    (void)state;
+    assert_int_equal(gate_effects_missed(effects, COUNT_OF(effects)), 0);
+}
+
+int main(void)
+{
+    gate_need_data();
+    const struct CMUnitTest tests[] = { cmocka_unit_test(rows_are_worth_what_is_claimed) };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
