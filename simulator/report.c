@@ -57,7 +57,7 @@ static uint32_t measure(const struct sim_result *result, const struct report *r,
 
 static struct stats_quantiles gaps(const struct sim_histogram *h)
 {
-    if (h->total == 0) return (struct stats_quantiles){ NAN, NAN, NAN, NAN };
+    if (h->total == 0) return stats_quantiles(NULL, 0);
     return (struct stats_quantiles){
         .mean = h->sum_us * 1e-6 / (double)h->total,
         .p50 = sim_histogram_quantile_s(h, 0.50),

@@ -19,7 +19,7 @@ double stats_t975(uint32_t freedom)
 
 struct stats_mean stats_mean(const double *value, uint32_t count)
 {
-    struct stats_mean m = { .count = count, .mean = NAN, .half = NAN };
+    struct stats_mean m = { .count = count, .mean = (double)NAN, .half = (double)NAN };
     if (count == 0) return m;
     double sum = 0, square = 0;
     for (uint32_t i = 0; i < count; i++)
@@ -35,7 +35,8 @@ struct stats_mean stats_mean(const double *value, uint32_t count)
 struct stats_mean stats_paired(const double *value, const double *base, uint32_t count)
 {
     double *difference = malloc((count + 1) * sizeof *difference);
-    if (!difference) return (struct stats_mean){ .count = count, .mean = NAN, .half = NAN };
+    if (!difference)
+        return (struct stats_mean){ .count = count, .mean = (double)NAN, .half = (double)NAN };
     for (uint32_t i = 0; i < count; i++)
         difference[i] = value[i] - base[i];
     struct stats_mean m = stats_mean(difference, count);
@@ -51,12 +52,12 @@ static int by_value(const void *a, const void *b)
 
 void stats_sort(double *value, uint32_t count)
 {
-    qsort(value, count, sizeof *value, by_value);
+    if (count > 1) qsort(value, count, sizeof *value, by_value);
 }
 
 double stats_quantile_sorted(const double *sorted, uint32_t count, double q)
 {
-    if (count == 0) return NAN;
+    if (count == 0) return (double)NAN;
     double rank = ceil(q * count);
     uint32_t index = rank < 1 ? 0 : (uint32_t)rank - 1;
     return sorted[min_u32(index, count - 1)];
