@@ -33,7 +33,7 @@ function(muster_fuzz name)
         add_executable(${name} ${name}.c replay.c)
         add_test(NAME ${name} COMMAND ${name} ${CMAKE_SOURCE_DIR}/tests/fuzz/corpus/${name}
                  WORKING_DIRECTORY ${CMAKE_SOURCE_DIR})
-        set_tests_properties(${name} PROPERTIES TIMEOUT 120)
+        set_tests_properties(${name} PROPERTIES TIMEOUT ${MUSTER_TEST_TIMEOUT})
     endif()
     target_link_libraries(${name} PRIVATE ${F_DEPENDS})
     target_compile_options(${name} PRIVATE -Wno-missing-prototypes)
