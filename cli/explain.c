@@ -61,6 +61,13 @@ static void tell_inputs(struct teller *t)
         say(t, " of them waiting, ", TABLE_COUNT, "inputs.held");
         say(t, " held for an instance; last arrival ", TABLE_AGE, "inputs.idle_s");
         buf_text(t->out, " before\n");
+        if (has(t, "inputs.expected")) {
+            say(t, "           lengths of ", TABLE_COUNT, "inputs.expected.count");
+            say(t, " in five minutes: nine in ten prompts below ", TABLE_COUNT,
+                "inputs.expected.prompt_tokens_p90");
+            say(t, " tokens, answers below ", TABLE_COUNT, "inputs.expected.output_tokens_p90");
+            buf_text(t->out, "\n");
+        }
     } else {
         buf_text(t->out, "seen       no demand: no router had reported lately\n");
     }

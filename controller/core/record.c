@@ -16,6 +16,23 @@ static void put_counts(struct json_writer *w, const char *name, const struct pla
     json_object_end(w);
 }
 
+/* A distribution in four numbers; its bins would be most of the record. */
+static void put_lengths(struct json_writer *w, const char *name, const struct scale_lengths *l)
+{
+    json_key(w, name);
+    if (l->count <= 0) {
+        json_put_null(w);
+        return;
+    }
+    json_object(w);
+    json_kv_f64(w, "count", l->count);
+    json_kv_f64(w, "prompt_tokens_mean", l->prompt);
+    json_kv_f64(w, "prompt_tokens_p90", scale_prompt_quantile(l, 0.9));
+    json_kv_f64(w, "output_tokens_mean", l->output);
+    json_kv_f64(w, "output_tokens_p90", scale_output_quantile(l, 0.9));
+    json_object_end(w);
+}
+
 static void put_inputs(struct json_writer *w, const struct plan_decision *d)
 {
     const struct scale_demand *m = &d->demand;
@@ -30,6 +47,8 @@ static void put_inputs(struct json_writer *w, const struct plan_decision *d)
         json_kv_u64(w, "waiting", m->waiting);
         json_kv_u64(w, "held", m->held);
         json_kv_f64(w, "idle_s", m->idle_s);
+        put_lengths(w, "expected", &m->expected);
+        put_lengths(w, "queued", &m->queued);
         json_key(w, "ttft_p90_s");
         if (m->ttft_known)
             json_put_f64(w, m->ttft_s);

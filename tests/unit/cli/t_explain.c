@@ -10,6 +10,8 @@ static const char whole[] =
     "\"reason\":\"work exceeds the fleet\",\"blocked\":\"the budget\",\"hold_s\":12,"
     "\"inputs\":{\"demand_known\":true,\"arrivals_per_s\":2.5,\"prompt_tokens_mean\":100,"
     "\"output_tokens_mean\":40,\"in_flight\":3,\"waiting\":1,\"held\":0,\"idle_s\":0.2,"
+    "\"expected\":{\"count\":30,\"prompt_tokens_p90\":400,\"output_tokens_p90\":90},\"queued\":"
+    "null,"
     "\"routers_fresh\":true,\"reports_fresh\":2,\"reports_expected\":2},"
     "\"ready\":{\"small\":1,\"large\":0},\"have\":{\"small\":2,\"large\":0},"
     "\"want\":{\"small\":2,\"large\":1},\"target\":{\"small\":2,\"large\":1},\"load\":2.4,"
@@ -38,6 +40,7 @@ static void everything_known_is_told(void **state)
         "decision 7 for chat, 1m00s ago",
         "2.50 requests a second of 100 uncached prompt tokens and 40 expected answer tokens",
         "3 in flight, 1 of them waiting, 0 held for an instance; last arrival 0.2s before",
+        "lengths of 30 in five minutes: nine in ten prompts below 400 tokens, answers below 90\n",
         "2 of 2 ready instances and of every router were fresh",
         "1 small, 0 large ready; with those starting 2 small, 0 large",
         "wanted     2 small, 1 large; decided 2 small, 1 large",

@@ -219,6 +219,15 @@ static void lengths_of_two_routers_are_joined(void **state)
     services_say(w, "\"expected\":{\"count\":40,");
     services_say(w, "\"queued\":{\"count\":4,");
 
+    a.held = 40; /* the decision keeps what it was made of */
+    a.arrival_per_s = 50;
+    sync_router(w, "r1", &a);
+    assert_int_equal(control_tick(w->control, w->now), 0);
+    CLEANUP(buf_fini) struct buf text = { 0 };
+    assert_int_equal(control_decisions(w->control, 1, 100, &text, NULL), 0);
+    buf_byte(&text, 0);
+    assert_non_null(strstr(text.data, "\"expected\":{\"count\":40,\"prompt_tokens_mean\":575,"));
+    assert_non_null(strstr(text.data, "\"queued\":{\"count\":4,\"prompt_tokens_mean\":5000,"));
     a.has_queued = false; /* what waited has gone: absent, not remembered */
     sync_router(w, "r1", &a);
     d = demand_seen(w);
