@@ -74,6 +74,12 @@ static const struct gate_effects effects[] = {
           { "preset=trail_swap", "preset=vllm", "jct_s.mean", -0.50 },
           { "preset=trail_swap", "preset=trail", "jct_s.mean", -0.10 },
       } },
+    { "more than memory lets pass: who preempts for every newcomer does little else",
+      "--trace gen:poisson,rate=0.9," SHORT "--compare preset=vllm,fastserve,skip_predict",
+      {
+          { "preset=fastserve", "preset=vllm", "jct_s.mean", 1.5 },
+          { "preset=skip_predict", "preset=vllm", "jct_s.mean", 1 },
+      } },
     { "a new batch each step against one that is not refilled",
       BATCHES "--order fcfs --compare admit=static_batch,max_reserve",
       { { "admit=max_reserve", "admit=static_batch", "jct_s.mean", -0.90 } } },
