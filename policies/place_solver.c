@@ -24,6 +24,8 @@
 #define PIVOT_MIN 1e-7 /* smaller elements are rounding errors */
 #define NUDGE 1e-9
 #define PIVOTS_MAX 200
+#define FIRST_NODES 64   /* of a proof at fixed counts, before the search over slices has a turn */
+#define TURN_GROWS 8     /* and from turn to turn */
 #define PAIRS_EVERY 32   /* nodes of a proof: a search in pairs costs as much as ten of them */
 #define TURNS_MAX 5000   /* pivots of one relaxation */
 #define PRICE_UNIT 1e-4  /* prices are looked at in hundredths of a cent */
@@ -359,11 +361,13 @@ static bool enter(struct solver *s, double *ret_cost)
     return relax(s, ret_cost);
 }
 
-/* With all counts fixed: true when the slices fit, and then the solution is taken. */
-static bool prove_fit(struct solver *s)
+/* With all counts fixed, by relaxations: true when the slices fit, and then the solution is taken.
+ * False with no nodes left: they did not tell. */
+static bool prove_fit(struct solver *s, uint32_t *left)
 {
     double cost;
-    if (!enter(s, &cost)) return false;
+    if (*left == 0 || !enter(s, &cost)) return false;
+    --*left;
     if (try_fit(s, s->best->nodes % PAIRS_EVERY == 0)) return true;
     uint32_t v = fractional_slice(s);
     if (v == UINT32_MAX) return false; /* whole, but over a bound by a rounding error */
@@ -374,11 +378,44 @@ static bool prove_fit(struct solver *s)
             s->low[v] = ceil(x);
         else
             s->high[v] = floor(x);
-        fits = prove_fit(s);
+        fits = prove_fit(s, left);
         s->low[v] = low;
         s->high[v] = high;
     }
     return fits;
+}
+
+/* Steps of the search over slices that take as long as one relaxation. */
+static uint64_t steps_a_node(const struct solver *s)
+{
+    return 500 + (uint64_t)s->rows * s->cols / 2;
+}
+
+static enum pack_answer search_fit(struct solver *s, const uint32_t room[SOLVER_TYPES_MAX],
+                                   uint32_t nodes)
+{
+    uint16_t on[SOLVER_GROUPS_MAX][SOLVER_TYPES_MAX];
+    uint64_t steps, most = min_u32(nodes, s->nodes_max - s->best->nodes) * steps_a_node(s);
+    enum pack_answer a = pack_slices(s->p, room, most, &s->pack, on, &steps);
+    s->best->nodes += (uint32_t)(steps / steps_a_node(s));
+    if (a == PACK_FITS) take(s, on);
+    return a;
+}
+
+/* Relaxations tell soon where there is room or far too little, the search where all that is there
+ * is almost full: they take turns that grow, so that the better one is soon at work. */
+static bool fits_at(struct solver *s, const double point[SOLVER_TYPES_MAX])
+{
+    uint32_t room[SOLVER_TYPES_MAX];
+    for (uint32_t t = 0; t < s->p->types; t++)
+        room[t] = (uint32_t)point[t];
+    for (uint32_t turn = FIRST_NODES;; turn *= TURN_GROWS) {
+        uint32_t left = turn;
+        if (prove_fit(s, &left)) return true;
+        if (left > 0 || s->cut_short) return false;
+        enum pack_answer a = search_fit(s, room, turn);
+        if (a != PACK_UNKNOWN) return a == PACK_FITS;
+    }
 }
 
 static void descend(struct solver *s);
@@ -415,7 +452,7 @@ static void settle_point(struct solver *s)
         high[t] = s->high[y0 + t];
         s->low[y0 + t] = s->high[y0 + t] = point[t];
     }
-    bool fits = prove_fit(s);
+    bool fits = fits_at(s, point);
     for (uint32_t t = 0; t < s->p->types; t++) {
         s->low[y0 + t] = low[t];
         s->high[y0 + t] = high[t];

@@ -5,14 +5,17 @@
  *
  * Slices of equal loads form a group and are interchangeable: x[g][t] of them lie on type t. Branch
  * and bound, depth first; the bound is the linear relaxation, solved again after each branch by the
- * dual simplex method with bounded variables from where it stood. The start (each group on its
- * cheapest type, y fractional) needs no first phase. Where all prices are multiples of one amount, a
- * solution must be cheaper by that amount to be better.
+ * dual simplex method with bounded variables from where it stood. Where counts are whole and only
+ * the slices are not, it takes turns with a search over slices (place_pack.h). The start (each group
+ * on its cheapest type, y fractional) needs no first phase. Where all prices are multiples of one
+ * amount, a solution must be cheaper by that amount to be better.
  *
  * Layer:   policies (base/core, libm)
  * Threads: pure; all memory is the caller's struct solver
  */
 #pragma once
+#include "policies/place_pack.h"
+
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -59,7 +62,8 @@ struct solver {
     double step;               /* what a better solution must be cheaper by */
     uint32_t nodes_max;
     uint32_t pivots; /* since the table was built */
-    bool cut_short;  /* a limit was reached: nothing is proven */
+    struct pack pack;
+    bool cut_short; /* a limit was reached: nothing is proven */
 };
 
 /* Exact unless nodes_max nodes did not suffice: then the best found, with optimal false. */

@@ -209,9 +209,68 @@ static void big_instances_take_few_steps(void **state)
                       d ? "all different" : "16 buckets of 4", nodes[d], pivots[d], proven[d],
                       RUNS / 2);
     assert_int_equal(proven[0], RUNS / 2);
-    assert_true(proven[1] >= RUNS / 2 - 1);
-    assert_true(nodes[0] <= SOLVER_NODES_MAX && nodes[1] <= SOLVER_NODES_MAX);
+    assert_int_equal(proven[1], RUNS / 2);
+    assert_true(nodes[0] <= 10000 && nodes[1] <= 12000); /* of SOLVER_NODES_MAX */
     assert_true(pivots[0] <= 100000 && pivots[1] <= 200000);
+}
+
+/* True when slices from `slice` on (one a group) fit into what is left. */
+static bool fits(const struct solver_problem *p, uint32_t slice, double *left)
+{
+    if (slice == p->groups) return true;
+    for (uint32_t t = 0; t < p->types; t++) {
+        double load = p->load[slice][t];
+        if (load > left[t] + 1e-9) continue;
+        left[t] -= load;
+        bool rest = fits(p, slice + 1, left);
+        left[t] += load;
+        if (rest) return true;
+    }
+    return false;
+}
+
+/* Counts near the least that could do, so that both answers are frequent; equal slices as groups
+ * of one and as one group must agree. */
+static void packing_equals_brute_force(void **state)
+{
+    (void)state;
+    static struct pack pack;
+    struct rng rng;
+    rng_seed(&rng, 31);
+    uint32_t yes = 0;
+    enum { RUNS = 400 };
+    for (uint32_t i = 0; i < RUNS; i++) {
+        struct solver_problem p, twins;
+        uint16_t on[SOLVER_GROUPS_MAX][SOLVER_TYPES_MAX];
+        uint64_t steps;
+        place_case_slices(&rng, 2 + i % 3, 2 + (uint32_t)rng_below(&rng, 7), 1, 1, &p);
+        if (i % 2) memcpy(p.load[1], p.load[0], sizeof p.load[0]);
+        uint32_t room[SOLVER_TYPES_MAX] = { 0 };
+        double left[SOLVER_TYPES_MAX] = { 0 }, sum = 0;
+        for (uint32_t g = 0; g < p.groups; g++)
+            sum += p.load[g][0] * 0.8;
+        for (uint32_t n = (uint32_t)(sum + 0.5); n > 0; n--)
+            room[rng_below(&rng, p.types)]++;
+        for (uint32_t t = 0; t < p.types; t++)
+            left[t] = room[t];
+        enum pack_answer a = pack_slices(&p, room, 1000000, &pack, on, &steps);
+        assert_int_equal(a, fits(&p, 0, left) ? PACK_FITS : PACK_NEVER);
+        yes += a == PACK_FITS;
+        for (uint32_t g = 0; g < p.groups && a == PACK_FITS; g++)
+            for (uint32_t t = 0; t < p.types; t++)
+                if (on[g][t]) left[t] -= p.load[g][t];
+        for (uint32_t t = 0; t < p.types; t++)
+            assert_true(left[t] >= -1e-6);
+        if (i % 2 == 0 || p.groups < 3) continue;
+        twins = p; /* groups 0 and 1 in one */
+        twins.groups--;
+        twins.count[0] = 2;
+        memmove(twins.load[1], p.load[2], (p.groups - 2) * sizeof p.load[0]);
+        assert_int_equal(pack_slices(&twins, room, 1000000, &pack, on, &steps), a);
+        if (steps > 2) assert_int_equal(pack_slices(&twins, room, 1, &pack, on, &steps), 2);
+    }
+    print_message("%u of %d fit\n", yes, RUNS);
+    assert_true(yes > RUNS / 5 && yes < 4 * RUNS / 5);
 }
 
 static void a_limit_is_said(void **state)
@@ -261,6 +320,7 @@ int main(void)
         cmocka_unit_test(optimum_equals_brute_force),
         cmocka_unit_test(optimum_equals_glpk),
         cmocka_unit_test(big_instances_take_few_steps),
+        cmocka_unit_test(packing_equals_brute_force),
         cmocka_unit_test(a_limit_is_said),
         cmocka_unit_test(work_that_fits_nowhere_has_no_solution),
     };
