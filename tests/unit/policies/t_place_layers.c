@@ -113,6 +113,10 @@ static void rows_are_sound_and_repeat(void **state)
         struct place_layout chain = lay(&place_pipedream, &p, 1);
         struct place_layout helix = lay(&place_helix, &p, 7), again = lay(&place_helix, &p, 7);
         struct place_layout hexgen = lay(&place_hexgen, &p, 1);
+        struct place_layout other = lay(&place_hexgen, &p, 1);
+        assert_memory_equal(hexgen.part, other.part, sizeof hexgen.part);
+        other = lay(&place_pipedream, &p, 1);
+        assert_memory_equal(chain.part, other.part, sizeof chain.part);
         assert_true(fabs(helix.rate_s - again.rate_s) <= 0);
         assert_memory_equal(helix.part, again.part, sizeof helix.part);
         if (p.device_count > 5) assert_true(helix.rate_s >= chain.rate_s * (1 - 1e-9));
@@ -147,7 +151,8 @@ static void the_cluster_of_helix(void **state)
         if (r.found) check(&p, &r);
     }
     assert_true(rate[3] >= 0.8 * top);
-    assert_true(rate[3] >= 1.3 * rate[0]);
+    for (size_t i = 1; i < COUNT_OF(rows); i++) /* equal stages are the simple alternative */
+        assert_true(rate[i] >= 1.3 * rate[0]);
     assert_true(rate[3] >= rate[1] * (1 - 1e-9) && rate[2] >= rate[1] * (1 - 1e-9));
 
     p.device[0].layers_max = 0; /* an A100 is lost */

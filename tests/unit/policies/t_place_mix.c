@@ -91,9 +91,11 @@ static void joint_keeps_to_the_budget_and_takes_spot(void **state)
     for (int i = 0; i < 100; i++) {
         struct place_mix m;
         struct speeds s;
-        struct place_mix_verdict free, bound;
+        struct place_mix_verdict free, bound, again;
         draw(&rng, &m, &s);
         place_joint.mix(&m, &work, &free);
+        place_joint.mix(&m, &work, &again);
+        assert_memory_equal(&free, &again, sizeof free);
         assert_true(free.found && free.served >= 1);
         m.budget_h = free.cost_h * (0.3 + 0.6 * rng_f64(&rng));
         place_joint.mix(&m, &work, &bound);
