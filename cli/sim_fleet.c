@@ -81,15 +81,17 @@ static int read_suffix(struct str text, struct sim_pool *pool, struct sim_contro
         SIM_SERVICES_MAX - 1);
 }
 
-/* "8", or "1-24": the fleet begins with the least. */
+/* "8"; "1-24": the fleet begins with the least; "1-8-24": with 8. */
 static int read_count(struct str text, struct sim_pool *pool, struct sim_control_pool *control)
 {
-    uint64_t least, most;
-    struct str high = text, low = str_cut(&high, '-');
-    if (str_to_u64(low, &least) < 0 || str_to_u64(high.data ? high : low, &most) < 0)
-        return -EINVAL;
-    if (least > most || most > SIM_INSTANCES_MAX) return -EINVAL;
-    pool->count = control->min = control->start = (uint32_t)least;
+    uint64_t least, start, most;
+    struct str top = text, low = str_cut(&top, '-'), middle = str_cut(&top, '-');
+    struct str begin = top.data ? middle : low, high = top.data ? top : middle.data ? middle : low;
+    if (str_to_u64(low, &least) < 0 || str_to_u64(begin, &start) < 0) return -EINVAL;
+    if (str_to_u64(high, &most) < 0) return -EINVAL;
+    if (least > start || start > most || most > SIM_INSTANCES_MAX) return -EINVAL;
+    pool->count = control->start = (uint32_t)start;
+    control->min = (uint32_t)least;
     control->max = (uint32_t)most;
     return 0;
 }

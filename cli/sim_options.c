@@ -57,7 +57,7 @@ static const struct config_field rows[] = {
       .about = "What the breaker before all instances allows, for the power row polca; 0: no limit." },
     { .name = "scale_policy", .type = CONFIG_TEXT, AT(scale_policy),
       .about = "The fleet follows its demand by this row, or by `clairvoyant`, a bound; pools that "
-               "scale are written 1-24xl4." },
+               "scale are written 1-24xl4, or 1-8-24xl4 to begin with 8." },
     { .name = "forecast", .type = CONFIG_TEXT, AT(forecast),
       .about = "What the scaling rows dynamo_throughput and sageserve forecast with; `muster policies "
                "forecast` lists them." },
