@@ -7,13 +7,31 @@
 #include <math.h>
 
 #define RHO_MAX 0.98
-#define NOBODY 1e-3 /* instances; fractions above it serve in proportion */
+#define SHORT_SHARE 0.375 /* of the mean answer: the short ones are late first */
+#define NOBODY 1e-3       /* instances; fractions above it serve in proportion */
 
 /* Sessions an instance may have before its steps take longer than TPOT, at r prompts a second. */
 static double tpot_sessions(const struct scale_load *l, double tpot_slo_s, double r)
 {
     double left = fmax(1 - r * l->prefill_s, 1 - RHO_MAX);
     return fmax((tpot_slo_s * left - l->step_s) / fmax(l->seq_s, DBL_MIN), 0);
+}
+
+/* Phi(-z). */
+static double tail(double z)
+{
+    return 0.5 * erfc(z * M_SQRT1_2);
+}
+
+/* Share of requests in whose life more prompts come than leave TPOT for the steps. */
+static double answer_late(const struct fluid_ask *a, double n, double r, double batch)
+{
+    const struct scale_load *l = a->load;
+    double left = a->tpot_slo_s * (1 - r * l->prefill_s) - l->step_s - l->seq_s * batch;
+    double prompts = r * l->prefill_s * l->prefill_s * (1 + l->prefill_scv);
+    double life_s = fmax(SHORT_SHARE * l->output * a->tpot_slo_s, DBL_MIN);
+    double spread = a->tpot_slo_s * sqrt(prompts / life_s / sqrt(fmax(n, 1)));
+    return tail(left / fmax(spread, DBL_MIN));
 }
 
 /* Share of requests whose prompt waits longer than the promise leaves. */
@@ -26,12 +44,6 @@ static double prompt_late(const struct fluid_ask *a, double n, double r, double 
     if (x <= 0) return 1;
     double busy = pow(rho, sqrt(2 * (n + 1)));
     return busy * exp(-x * 2 * n * (1 - rho) / (s * (1 + l->prefill_scv)));
-}
-
-/* Phi(-z). */
-static double tail(double z)
-{
-    return 0.5 * erfc(z * M_SQRT1_2);
 }
 
 struct flow {
@@ -65,6 +77,7 @@ static double advance(const struct fluid_ask *a, struct flow *f, double n, doubl
     double spread = f->sessions * (l->step_s + l->seq_s * batch) / fmax(l->step_s, DBL_MIN);
     double slack = room + out * fmax(0, a->ttft_slo_s - l->prefill_s) - f->sessions - f->waiting;
     double p = tail(slack / sqrt(fmax(spread, 1))) + prompt_late(a, n, r, batch);
+    p += answer_late(a, n, r, batch);
     return fmin(p, 1);
 }
 

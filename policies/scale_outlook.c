@@ -9,7 +9,7 @@
 #define BUCKET_US ((int64_t)OUTLOOK_BUCKET_S * 1000000)
 #define LEAST_BUCKETS 2 /* the shortest part that may speak */
 #define MOST_BUCKETS 36 /* three minutes: beyond that a mean is of another time */
-#define CHANGED 3.0     /* standard deviations between two means: a change */
+#define CHANGED 4.0     /* standard deviations between two means: a change */
 
 static float *at(float *ring, int64_t bucket)
 {

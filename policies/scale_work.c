@@ -31,6 +31,7 @@
 #include "policies/scale_mix.h"
 #include "policies/scale_outlook.h"
 #include "policies/scale_rows.h"
+#include "policies/scale_sessions.h"
 #include "policies/scale_shape.h"
 
 #include <float.h>
@@ -38,20 +39,23 @@
 #include <string.h>
 
 #define AGAIN_US ((int64_t)1000000)
+#define ANSWER_US ((int64_t)OUTLOOK_BUCKET_S * 1000000)
 #define LOOK_STEPS 4 /* of FLUID_STEP_S: 20 s */
 #define CLEAR_STEPS_MAX 60
 #define SATURATED 0.3 /* late whatever is bought: look at when the backlog should be gone */
 #define HOPELESS 0.9  /* and late even then: everything there is */
-#define PATHS 12
-#define PLANNED 0.5 /* of the misses that are allowed: the rest is for what no plan knows */
+#define PATHS 24
+#define PLANNED 0.2 /* of the misses that are allowed: the rest is for what no plan knows */
 #define BISECTIONS 24
 #define AWAKE_RATE 1e-6 /* requests a second: asks for one instance, whichever is cheapest */
 #define BELIEF_S 60     /* misses are looked at over so long */
 #define SETTLE_US ((int64_t)30000000) /* before a fleet of another size is judged */
-#define BELIEF_GAIN 0.05
+#define BELIEF_GAIN 0.01
 #define BELIEF_MIN 1.0
 #define BELIEF_MAX 2.0
 #define BELIEF_COUNT_MIN 20 /* ended requests within it */
+#define LEARN_BUCKETS 12    /* of arrivals: until then nothing is given up */
+#define BACKLOG 20          /* of so many requests one waits: more begins or less than comes */
 
 struct work {
     struct outlook outlook;
@@ -63,18 +67,29 @@ struct work {
     uint32_t ready; /* instances, as read last */
     int64_t changed_us;
     int64_t calm_us; /* since when no help for expected misses is on its way */
+    struct sessions sessions;
+    struct answer {
+        int64_t until_us;
+        uint32_t main, have, ready; /* it holds while these stay */
+        double instances;           /* of main */
+    } answer;
 };
 _Static_assert(sizeof(struct work) <= SCALE_STATE_BYTES_MAX, "state of scale_work");
 
 /* The lengths to plan with: what waits and what came lately; else the means. */
-static void plan_lengths(const struct scale_demand *d, struct scale_lengths *ret)
+static void plan_lengths(const struct scale_demand *d, const struct sessions *sessions,
+                         struct scale_lengths *ret)
 {
     if (d->expected.count > 0 || d->queued.count > 0) {
         scale_lengths_join(&d->expected, &d->queued, ret);
-        return;
+    } else {
+        *ret = (struct scale_lengths){ 0 };
+        scale_lengths_add(ret, d->prompt_tokens, fmax(d->output_tokens, 1), 1);
     }
-    *ret = (struct scale_lengths){ 0 };
-    scale_lengths_add(ret, d->prompt_tokens, fmax(d->output_tokens, 1), 1);
+    double factor = sessions_factor(sessions, ret->output);
+    ret->output *= factor;
+    ret->cross *= factor;
+    ret->output_sq *= factor * factor;
 }
 
 /* One pool's instance as the plan sees it. */
@@ -259,6 +274,27 @@ static double needed_rate(struct scene *s)
     return fmax(fmax(n * s->rate[s->main], now), AWAKE_RATE);
 }
 
+/* What there is does so much. */
+static double fleet_rate(const struct scene *s)
+{
+    double rate = 0;
+    for (uint32_t i = 0; i < s->view->pool_count; i++)
+        rate += scale_have(&s->view->pool[i]) * s->rate[i];
+    return rate;
+}
+
+/* The answer stands until there is another count of arrivals or another fleet. */
+static double planned_rate(struct scene *s, struct answer *a, int64_t now_us)
+{
+    uint32_t have = scale_have_all(s->view), ready = scale_ready_all(s->view);
+    bool same = a->main == s->main && a->have == have && a->ready == ready;
+    if (!same || now_us >= a->until_us || now_us < a->until_us - ANSWER_US) {
+        *a = (struct answer){ now_us + ANSWER_US, s->main, have, ready,
+                              needed_rate(s) / s->rate[s->main] };
+    }
+    return a->instances * s->rate[s->main];
+}
+
 /* ---- measured misses ---- */
 
 static void read_misses(struct work *w, const struct scale_demand *d)
@@ -272,13 +308,34 @@ static void read_misses(struct work *w, const struct scale_demand *d)
     w->missed_total = d->slo_missed_total;
 }
 
-static void believe(struct work *w, const struct scale_config *config,
-                    const struct scale_view *view, int64_t now_us)
+static bool has_backlog(const struct scale_demand *d)
 {
+    return (d->waiting + d->held) * BACKLOG > d->in_flight;
+}
+
+static void read_sessions(const struct scene *s, struct sessions *sessions)
+{
+    const struct scale_demand *d = &s->view->demand;
+    struct sessions_reading r = { .arrived = d->arrivals_total,
+                                  .ended = d->slo_met_total + d->slo_missed_total,
+                                  .running = d->in_flight - fmin(d->waiting, d->in_flight),
+                                  .dt_s = 1,
+                                  .backlog = has_backlog(d) };
+    for (uint32_t i = 0; i < s->view->pool_count; i++)
+        r.ready += s->view->pool[i].ready * worth(s, i);
+    sessions_observe(sessions, &s->lane[s->main].load, &r);
+}
+
+static void believe(struct work *w, const struct scale_config *config, const struct scene *s,
+                    int64_t now_us)
+{
+    const struct scale_view *view = s->view;
     if (!view->demand.slo_known || !scale_due(&w->second_us, 1, now_us)) return;
     read_misses(w, &view->demand);
+    read_sessions(s, &w->sessions);
     /* What was missed with another fleet says nothing of this one. */
-    if (scale_ready_all(view) != w->ready) {
+    const struct scale_demand *d = &view->demand;
+    if (scale_ready_all(view) != w->ready || has_backlog(d)) {
         w->ready = scale_ready_all(view);
         w->changed_us = now_us;
     }
@@ -363,14 +420,12 @@ static void decide(void *state, const struct scale_config *config, const struct 
     struct work *memory = state;
     const struct scale_demand *d = &view->demand;
     bool awake = d->present && scale_is_awake(config, view);
-    if (d->present) {
-        outlook_observe(&memory->outlook, d->arrivals_total, now_us);
-        believe(memory, config, view, now_us);
-    }
+    if (d->present) outlook_observe(&memory->outlook, d->arrivals_total, now_us);
     struct scene s = { .config = config, .view = view, .memory = memory, .main = UINT32_MAX };
     struct scale_lengths lengths;
-    plan_lengths(d, &lengths);
+    plan_lengths(d, &memory->sessions, &lengths);
     if (d->present) fill_lanes(&s, &lengths);
+    if (d->present && s.main != UINT32_MAX) believe(memory, config, &s, now_us);
     if (!d->present || (awake && (!s.any_known || s.main == UINT32_MAX))) {
         keep(view, awake, now_us, ret);
         return;
@@ -378,9 +433,10 @@ static void decide(void *state, const struct scale_config *config, const struct 
     double need = 0;
     if (awake) {
         fill_scene(&s);
-        need = needed_rate(&s);
+        need = planned_rate(&s, &memory->answer, now_us);
         if (!is_calm(&s) && scale_starting_all(view) > 0) memory->calm_us = now_us;
     }
+    if (awake && memory->outlook.known < LEARN_BUCKETS) need = fmax(need, fleet_rate(&s));
     struct scale_mixed m;
     scale_mix(config, view, s.rate, need, &m);
     *ret = (struct scale_verdict){ .choice = m.best,
