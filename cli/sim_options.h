@@ -57,7 +57,7 @@ int sim_scaling_config(const struct sim_options *o, struct sim_config *config,
                        struct sim_control_setup *control, struct err *err);
 
 /* COUNTxHARDWARE[:SUFFIX...][@DOLLARS_AN_INSTANCE_HOUR], joined by commas or plus signs. COUNT may
- * be MIN-MAX where the fleet scales; suffixes are tpN, a role, spot, zoneN. */
+ * be MIN-MAX or MIN-START-MAX where the fleet scales; suffixes are tpN, a role, spot, zoneN. */
 int sim_fleet_parse(struct str text, struct sim_config *ret, struct sim_control_setup *control,
                     struct err *err);
 

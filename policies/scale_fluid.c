@@ -7,7 +7,7 @@
 #include <math.h>
 
 #define RHO_MAX 0.98
-#define SHORT_SHARE 0.375 /* of the mean answer: the short ones are late first */
+#define SHORT_SHARE 0.5 /* of the mean answer: the short ones are late first */
 #define NOBODY 1e-3       /* instances; fractions above it serve in proportion */
 
 /* Sessions an instance may have before its steps take longer than TPOT, at r prompts a second. */

@@ -12,9 +12,12 @@
  *
  *     when sessions exceed what fits, plus what is taken in within TTFT:  Phi(-(room - N - Q) / sd)
  *     when its prompt waits longer than TTFT leaves:  rho^sqrt(2(n+1)) exp(-x 2 n (1-rho) / S(1+cv^2))
+ *     when more prompts come in its life than TPOT leaves room for:
+ *         Phi(-(TPOT (1 - rho) - a - c b) / (TPOT sd(rho))),  var(rho) = r p^2 (1+cv^2) / (T sqrt(n))
  *
- * with rho the share of time that goes to prompts, S a prompt's seconds beside decoding, and
- * x = TTFT - S (Sakasegawa's form of M/G/n).
+ * with rho the share of time that goes to prompts, r of them a second and instance with p seconds
+ * each, S a prompt's seconds beside decoding, x = TTFT - S (Sakasegawa's form of M/G/n), T the life
+ * of a short answer at TPOT, and sqrt(n) for a router that evens out a part of the bunches.
  */
 #pragma once
 #include "policies/scale_capacity.h"

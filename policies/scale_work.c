@@ -5,7 +5,8 @@
  *   demand    PATHS ways on from the level of arrivals now, as it went on from moments within the
  *             last ten minutes (scale_outlook.h)
  *   lengths   the distribution of what waits and of what came lately: its moments give the work of a
- *             request, the KV it holds and the spread of prompts (scale_capacity.h)
+ *             request, the KV it holds and the spread of prompts (scale_capacity.h); answers no
+ *             shorter than the sessions there are say (scale_sessions.h)
  *   fleet     what is ready, and what starts once its own lead has passed
  *   lateness  the share of requests that would miss the promise, fleet and demand followed as a
  *             fluid with chance about it (scale_fluid.h): a buffer of free sessions counts for what
@@ -15,11 +16,13 @@
  *             over LOOK_STEPS after the lead and the mean of all paths; where a backlog makes all
  *             late whatever is bought, clear_s later; to shrink, over the time until then as well, since
  *             what is given up now is back no sooner
- *             C is never below the level now at utilisation_max of an instance's time and sessions
+ *             C is never below the level now at utilisation_max of an instance's time and sessions;
+ *             what there is stands while HELD (1 - attainment) are expected to miss with it, and
+ *             nothing is given up before LEARN_BUCKETS of arrivals were watched
  *   belief    measured misses correct the model: work is multiplied by a factor that rises while
  *             more than 1 - attainment miss the promise and falls while fewer do, between
  *             BELIEF_MIN and BELIEF_MAX; it stands while help for expected misses
- *             is on its way
+ *             is on its way, and after a backlog
  *   mix       the cheapest whole number of instances of all pools that does C (scale_mix.h), the
  *             lead of new ones priced in
  *
@@ -46,6 +49,7 @@
 #define HOPELESS 0.9  /* and late even then: everything there is */
 #define PATHS 24
 #define PLANNED 0.2 /* of the misses that are allowed: the rest is for what no plan knows */
+#define HELD 0.8    /* of them: what there is stands until it is expected to miss so many */
 #define BISECTIONS 24
 #define AWAKE_RATE 1e-6 /* requests a second: asks for one instance, whichever is cheapest */
 #define BELIEF_S 60     /* misses are looked at over so long */
@@ -245,11 +249,11 @@ static bool is_calm(const struct scene *s)
     return late <= (1 - s->config->attainment) * all;
 }
 
-/* The least n in (low, high] that is as good as high, less a hundredth of an instance at most. */
+/* The least n in (low, high] that is as good as high, less a twentieth of an instance at most. */
 static double least(const struct scene *s, double low, double high, bool from_now)
 {
     double allowed = late_share(s, high, from_now) + PLANNED * (1 - s->config->attainment);
-    for (int i = 0; i < BISECTIONS && high - low > 0.01; i++) {
+    for (int i = 0; i < BISECTIONS && high - low > 0.05; i++) {
         double mid = (low + high) / 2;
         if (late_share(s, mid, from_now) <= allowed)
             high = mid;
@@ -257,6 +261,13 @@ static double least(const struct scene *s, double low, double high, bool from_no
             low = mid;
     }
     return low;
+}
+
+/* Whether `n` is nearly as good as all there is: more is not bought for less than what is allowed. */
+static bool keeps(const struct scene *s, double n, double most)
+{
+    double missed = late_share(s, n, false) - late_share(s, most, false);
+    return missed <= HELD * (1 - s->config->attainment);
 }
 
 /* Requests a second to plan for, in units of the lanes' rates. */
@@ -270,6 +281,7 @@ static double needed_rate(struct scene *s)
     if (late_share(s, most, false) > SATURATED) s->look_from += s->clear_steps;
     double n = late_share(s, most, false) > HOPELESS ? most : least(s, 0, most, false);
     if (n < have) n = fmax(n, least(s, 0, have, true));
+    if (n > have && keeps(s, have, most)) n = have;
     double now = s->config->margin * (1 + s->memory->belief) * s->level;
     return fmax(fmax(n * s->rate[s->main], now), AWAKE_RATE);
 }

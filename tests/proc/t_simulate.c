@@ -178,6 +178,8 @@ static void mistakes_are_explained(void **state)
         { "--trace " GENERATED " --preset x", 2, "no row 'x'; see `muster policies preset`" },
         { "--trace " GENERATED " --fleet 1-4xl4", 2, "--fleet 1-4xl4 needs --scale-policy" },
         { "--trace " GENERATED " --fleet 4-1xl4", 2, "is not COUNTxHARDWARE" },
+        { "--trace " GENERATED " --fleet 2-1-4xl4", 2, "is not COUNTxHARDWARE" },
+        { "--trace " GENERATED " --fleet 1-2-4xl4", 2, "--fleet 1-2-4xl4 needs --scale-policy" },
         { "--trace " GENERATED " --shaper hpa", 2, "--shaper needs --scale-policy" },
         { "--trace " GENERATED " --life 20s", 2, "--life needs --scale-policy" },
         { "--trace " GENERATED " --launch-failures 0.5", 2,
