@@ -8,7 +8,7 @@
 
 #define RHO_MAX 0.98
 #define SHORT_SHARE 0.5 /* of the mean answer: the short ones are late first */
-#define NOBODY 1e-3       /* instances; fractions above it serve in proportion */
+#define NOBODY 1e-3     /* instances; fractions above it serve in proportion */
 
 /* Sessions an instance may have before its steps take longer than TPOT, at r prompts a second. */
 static double tpot_sessions(const struct scale_load *l, double tpot_slo_s, double r)
@@ -48,18 +48,24 @@ static double prompt_late(const struct fluid_ask *a, double n, double r, double 
 
 struct flow {
     double sessions, waiting;
+    double out; /* ended a second, at the end of the step */
 };
 
-/* One step; returns the share of its arrivals that are late. */
-static double advance(const struct fluid_ask *a, struct flow *f, double n, double rate)
+/* Sessions of all that fit. */
+static double room_of(const struct fluid_ask *a, double n, double r)
+{
+    return n * fmin(a->load->seqs_max, tpot_sessions(a->load, a->tpot_slo_s, r));
+}
+
+/* One step. */
+static void advance(const struct fluid_ask *a, struct flow *f, double n, double rate)
 {
     const struct scale_load *l = a->load;
     if (n < NOBODY) {
         f->waiting += rate * FLUID_STEP_S;
-        return 1;
+        return;
     }
-    double r = rate / n, batch = f->sessions / n;
-    double room = n * fmin(l->seqs_max, tpot_sessions(l, a->tpot_slo_s, r));
+    double r = rate / n, batch = f->sessions / n, room = room_of(a, n, r);
     double step = scale_load_step_s(l, batch, fmin(r, RHO_MAX / fmax(l->prefill_s, DBL_MIN)));
     /* Towards what it would be in the end, by the time that a session takes: stable for sessions
      * shorter than a step of ours. */
@@ -71,11 +77,17 @@ static double advance(const struct fluid_ask *a, struct flow *f, double n, doubl
     in = fmin(in, fits);
     f->waiting = fmax(0, f->waiting + (rate - in) * FLUID_STEP_S);
     f->sessions = in * session_s * (1 - decay) + f->sessions * decay;
-    double out = f->sessions / session_s;
+    f->out = f->sessions / session_s;
+}
 
-    batch = f->sessions / n;
+/* Share of the arrivals of the step that has passed that are late. */
+static double late_of(const struct fluid_ask *a, const struct flow *f, double n, double rate)
+{
+    if (n < NOBODY) return 1;
+    const struct scale_load *l = a->load;
+    double r = rate / n, batch = f->sessions / n, room = room_of(a, n, r);
     double spread = f->sessions * (l->step_s + l->seq_s * batch) / fmax(l->step_s, DBL_MIN);
-    double slack = room + out * fmax(0, a->ttft_slo_s - l->prefill_s) - f->sessions - f->waiting;
+    double slack = room + f->out * fmax(0, a->ttft_slo_s - l->prefill_s) - f->sessions - f->waiting;
     double p = tail(slack / sqrt(fmax(spread, 1))) + prompt_late(a, n, r, batch);
     p += answer_late(a, n, r, batch);
     return fmin(p, 1);
@@ -83,13 +95,13 @@ static double advance(const struct fluid_ask *a, struct flow *f, double n, doubl
 
 void fluid_late(const struct fluid_ask *ask, uint32_t from, double *ret_late, double *ret_all)
 {
-    struct flow f = { ask->sessions, ask->waiting };
+    struct flow f = { ask->sessions, ask->waiting, 0 };
     double late = 0, all = 0;
     for (uint32_t k = 0; k < ask->steps; k++) {
-        double rate = (double)ask->rate[k];
-        double p = advance(ask, &f, (double)ask->instances[k], rate);
+        double rate = (double)ask->rate[k], n = (double)ask->instances[k];
+        advance(ask, &f, n, rate);
         if (k < from) continue;
-        late += p * rate * FLUID_STEP_S;
+        late += late_of(ask, &f, n, rate) * rate * FLUID_STEP_S;
         all += rate * FLUID_STEP_S;
     }
     *ret_late = late;

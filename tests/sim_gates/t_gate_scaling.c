@@ -6,7 +6,7 @@
  * takes 22 ms + 0.23 ms a session + 56 us a prompt token for a step of at most 2,048 prompt tokens,
  * and holds 480,000 KV tokens; 3 to 8 of them; TTFT 3 s, TPOT 100 ms.
  *
- *     t_gate_scaling [seeds]        2 without a number; docs/systems.md states those of 10
+ *     t_gate_scaling [seeds [lead]]        of ours; docs/systems.md states those of 10
  *
  * One request an hour after the others keeps a run going until the fleet is back at its floor.
  */
@@ -25,6 +25,7 @@
 #define RATIO_MAX 1.15
 
 static uint32_t seeds = 2;
+static double only_lead_s; /* 0: all of them */
 
 static double cut_normal(struct rng *rng, double mean, double sigma, double low, double high)
 {
@@ -138,6 +139,7 @@ static void ours_against_the_clairvoyant(void **state)
     (void)state;
     static const double leads[] = { 10, 37, 100, 200, 300 };
     for (size_t k = 0; k < COUNT_OF(leads); k++) {
+        if (only_lead_s > 0 && fabs(leads[k] - only_lead_s) > 0.5) continue;
         double attainment[SEEDS_MAX], replicas[SEEDS_MAX], bound[SEEDS_MAX], ratio[SEEDS_MAX];
         for (uint32_t s = 0; s < seeds; s++) {
             struct figures ours, best;
@@ -161,6 +163,7 @@ static void ours_against_the_clairvoyant(void **state)
 int main(int argc, char **argv)
 {
     if (argc > 1) seeds = min_u32(max_u32((uint32_t)strtoul(argv[1], NULL, 10), 2), SEEDS_MAX);
+    if (argc > 2) only_lead_s = strtod(argv[2], NULL);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(slo_aware_is_what_was_published),
         cmocka_unit_test(ours_against_the_clairvoyant),
