@@ -36,7 +36,7 @@ static const struct gate_effects effects[] = {
       {
           { "scale-policy=keda_queue", "scale-policy=static", "cost_usd", -0.15 },
           { "scale-policy=keda_queue", "scale-policy=static", "slo.attainment", -0.05 },
-          { "scale-policy=work", "scale-policy=static", "cost_usd", -0.20 },
+          { "scale-policy=work", "scale-policy=static", "cost_usd", -0.15 },
           { "scale-policy=clairvoyant", "scale-policy=static", "cost_usd", -0.40 },
           { "scale-policy=wva_v1", "scale-policy=keda_queue", "cost_usd", -0.20 },
           { "scale-policy=wva_v1", "scale-policy=keda_queue", "slo.attainment", -0.02 },
