@@ -39,7 +39,7 @@ static const struct opt_command usage = {
 
 static void put_offer(struct json_writer *w, const struct price *p)
 {
-    double age = offers_age_days(p);
+    int64_t age_s = offers_age_s(p);
     json_object(w);
     json_kv_text(w, "hardware", p->hardware);
     json_kv_text(w, "provider", p->provider);
@@ -47,8 +47,8 @@ static void put_offer(struct json_writer *w, const struct price *p)
     json_kv_text(w, "purchase", p->spot ? "spot" : "on_demand");
     json_kv_f64(w, "price_per_h", p->price_h);
     json_key(w, "age_s");
-    if (age >= 0)
-        json_put_f64(w, age * 86400);
+    if (age_s >= 0)
+        json_put_u64(w, (uint64_t)age_s);
     else
         json_put_null(w);
     json_kv_text(w, "source", p->source);

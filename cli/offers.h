@@ -7,8 +7,10 @@
 
 #define OFFERS_FILE_BYTES_MAX ((size_t)1 << 20)
 
-/* path empty: the compiled-in list. */
+/* path empty: the compiled-in list. A file with an offer dated after today (UTC, and half the world is
+ * a day ahead of it) is refused: -EINVAL. */
 int offers_load(struct str path, struct prices *ret, struct err *err);
 
-/* Days from the price's date to today (UTC); < 0 when the date is unknown. */
-double offers_age_days(const struct price *p);
+/* Whole seconds from the beginning of the price's date to now (UTC), 0 for what is dated tomorrow; -1
+ * when its age is not known: no date, or one that this machine's clock has not reached. */
+int64_t offers_age_s(const struct price *p);

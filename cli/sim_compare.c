@@ -39,8 +39,8 @@ static void put_figures(struct json_writer *w, const struct sim_arms *a, uint32_
         struct stats_mean m = paired ? f.difference : f.value;
         json_key(w, report_metrics[i].name);
         json_object(w);
-        json_kv_f64(w, "mean", m.mean);
-        json_kv_f64(w, "ci95", m.half);
+        stats_figure_json(w, "mean", m.mean);
+        stats_figure_json(w, "ci95", m.half);
         json_object_end(w);
     }
     json_object_end(w);

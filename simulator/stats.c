@@ -4,6 +4,7 @@
 #include "base/core/bits.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 double stats_t975(uint32_t freedom)
@@ -74,13 +75,22 @@ struct stats_quantiles stats_quantiles(double *value, uint32_t count)
     };
 }
 
+void stats_figure_json(struct json_writer *w, const char *name, double v)
+{
+    char text[32];
+    double rounded;
+    snprintf(text, sizeof text, "%.12g", v);
+    bool is_number = str_to_f64(str_from(text), &rounded) == 0;
+    json_kv_f64(w, name, is_number ? rounded : v);
+}
+
 void stats_quantiles_json(struct json_writer *w, const char *name, const struct stats_quantiles *q)
 {
     json_key(w, name);
     json_object(w);
-    json_kv_f64(w, "mean", q->mean);
-    json_kv_f64(w, "p50", q->p50);
-    json_kv_f64(w, "p90", q->p90);
-    json_kv_f64(w, "p99", q->p99);
+    stats_figure_json(w, "mean", q->mean);
+    stats_figure_json(w, "p50", q->p50);
+    stats_figure_json(w, "p90", q->p90);
+    stats_figure_json(w, "p99", q->p99);
     json_object_end(w);
 }

@@ -28,6 +28,9 @@ struct stats_quantiles {
     double mean, p50, p90, p99; /* NAN when there was nothing to measure */
 };
 
+/* A member of the open object with 12 digits: what a sum or a mean has beyond is rounding. */
+void stats_figure_json(struct json_writer *w, const char *name, double v);
+
 /* Sorts them. */
 struct stats_quantiles stats_quantiles(double *value, uint32_t count);
 

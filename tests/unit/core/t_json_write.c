@@ -117,6 +117,18 @@ static struct str written(struct buf *out, double v)
     return buf_view(out);
 }
 
+/* Of a number's mantissa, without zeros at its ends. */
+static int digits_of(const char *text)
+{
+    int digits = 0, zeros = 0;
+    for (const char *c = text; *c && *c != 'e'; c++) {
+        if (*c < '0' || *c > '9') continue;
+        zeros = *c == '0' ? zeros + 1 : 0;
+        digits += digits > 0 || *c != '0';
+    }
+    return digits > zeros ? digits - zeros : 0;
+}
+
 static void doubles_read_back(void **state)
 {
     (void)state;
@@ -155,6 +167,11 @@ static void doubles_read_back(void **state)
         double back = 0;
         assert_int_equal(str_to_f64(written(&out, any.v), &back), 0);
         assert_memory_equal(&back, &any.v, sizeof back);
+        /* And one digit less would be another number. */
+        char less[32];
+        int digits = digits_of(out.data);
+        snprintf(less, sizeof less, "%.*g", digits - 1, any.v);
+        if (digits > 1) assert_true(strtod(less, NULL) != any.v);
     }
     for (int i = 0; i < 100000; i++) {
         /* A short decimal comes back as it was typed. */

@@ -115,6 +115,28 @@ static void rare_things_are_said_when_they_are(void **state)
     }
 }
 
+/* A sum shows no rounding; what is no number stays none. */
+static void figures_have_twelve_digits(void **state)
+{
+    (void)state;
+    CLEANUP(buf_fini) struct buf out = { 0 };
+    struct json_writer w;
+    double sum = 0;
+    for (int i = 0; i < 13; i++)
+        sum += 0.001;
+    assert_true(sum < 0.013 || sum > 0.013);
+    json_writer_init(&w, &out);
+    json_object(&w);
+    stats_figure_json(&w, "cost", sum);
+    stats_figure_json(&w, "third", 1.0 / 3);
+    stats_figure_json(&w, "count", 123456789012);
+    stats_figure_json(&w, "none", (double)NAN);
+    stats_figure_json(&w, "miss", (double)INFINITY);
+    json_object_end(&w);
+    assert_string_equal(out.data, "{\"cost\":0.013,\"third\":0.333333333333,"
+                                  "\"count\":123456789012,\"none\":null,\"miss\":null}");
+}
+
 static void nothing_completed_is_no_number(void **state)
 {
     (void)state;
@@ -152,6 +174,7 @@ int main(void)
         cmocka_unit_test(figures_are_exact),
         cmocka_unit_test(misses_are_infinite),
         cmocka_unit_test(rare_things_are_said_when_they_are),
+        cmocka_unit_test(figures_have_twelve_digits),
         cmocka_unit_test(nothing_completed_is_no_number),
         cmocka_unit_test(intervals_are_students),
     };
