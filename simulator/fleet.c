@@ -40,7 +40,7 @@ static void on_ended(void *arg, struct flight *f, int64_t now_us)
 
 static void on_prefilled(void *arg, struct flight *f, int64_t now_us)
 {
-    (void)now_us;
+    f->held_us = now_us;
     moves_prefilled(arg, f);
 }
 

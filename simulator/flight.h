@@ -42,7 +42,7 @@ struct flight {
     enum flight_move move;
     uint32_t move_to, move_serial, move_pages;
     uint32_t stage, copied_pages, preemptions;
-    int64_t held_us; /* since it stands still */
+    int64_t held_us; /* since it stands still, or its prompt was done */
 };
 
 struct flights {

@@ -91,10 +91,10 @@ static void deliver(struct run *run, struct flight *f)
     from->kind->give(from, f, run->now_us);
     run_at(run, &from->event, from->next_us, RANK_INSTANCE + f->instance);
     if (from->in_flight == 0 && from->state == INSTANCE_DRAINING) run->drained = true;
+    run->result->stall_s += (double)(run->now_us - f->held_us) * 1e-6;
     if (f->move == FLIGHT_STOPPED) {
         core_move(run->router[f->router].core, &f->core, f->move_to, run->now_us);
         run->result->migrations++;
-        run->result->stall_s += (double)(run->now_us - f->held_us) * 1e-6;
     } else {
         run->result->handoffs += f->move_to != f->instance;
     }

@@ -23,7 +23,7 @@ struct report {
     double token_hit_ratio, hotspot;
     uint64_t preemptions, swaps, handoffs, migrations, migrations_dropped, fetches, fetched_tokens;
     uint64_t role_changes, breaker_trips;
-    double link_gb, stall_s; /* K and V copied; sum over migrations without a token */
+    double link_gb, stall_s; /* K and V copied; moved sessions without a token */
     double instances_mean, instances_max;
     double instances_floor_mean; /* until the fleet was back at its floor; NAN: nothing scales */
     double gpu_hours, cost_usd, energy_kwh;

@@ -76,8 +76,11 @@ static bool may_admit(struct scheduler *s, struct session *x, const struct sched
     uint64_t sum = s->growth + view.pages_growth;
     bool ample = view.pages_needed + sum + view.running <= view.pages_available;
     view.peak_growth = ample ? (uint32_t)sum : peak_growth(s, view.pages_growth, needed);
+    /* Alone it may have every page but those that are being copied elsewhere: for them it waits. */
+    bool alone =
+        s->counts.running == 0 && (s->kept == 0 || view.pages_needed <= view.pages_available);
     bool yes = s->rows.admit->decide(s->admit_state, &view);
-    return yes || s->counts.running == 0;
+    return yes || alone;
 }
 
 /* First by an estimate that can only be too good, so that a no costs a few probes. */

@@ -170,15 +170,15 @@ bool sched_give_up(struct scheduler *s, struct session *x, struct session *newco
 {
     enum preempt_how how = how_to(s, x, newcomer);
     if (how == PREEMPT_NOT) return false;
-    bool ran = x->state == SESSION_RUNNING;
+    bool ran = x->state == SESSION_RUNNING, had_pages = x->page_count > 0;
     if (ran) stop_running(s, x);
     if (how == PREEMPT_SWAP) {
         swap_out(s, x);
     } else {
         sched_release_pages(s, x);
     }
-    x->preemptions++;
-    s->counts.preemptions++;
+    x->preemptions += had_pages; /* who was admitted and found no room lost nothing */
+    s->counts.preemptions += had_pages;
     list_remove(&x->link);
     list_push_front(&s->waiting, &x->link);
     sched_dequeue(s, x); /* its rank is another now */

@@ -96,6 +96,102 @@ static void t_imported_tokens_are_not_computed_again(void **state)
     }
 }
 
+/* The pages of who has ended go on elsewhere: until then those who need them wait, and are neither
+ * admitted nor preempted; who needs fewer does not. */
+static void pages_under_way(const char *admit)
+{
+    struct rig r;
+    struct sched_config config = rig_config();
+    config.pages = 10;
+    config.rows.admit = admit_find(str_from(admit));
+    rig_init(&r, &config);
+    uint32_t ids[PROMPT_MAX] = { 0 };
+    struct session *first, *large, *small;
+    struct sched_counts counts;
+    struct sched_request req = {
+        .ids = ids, .prompt_tokens = 80, .output_max = 1, .keep_pages = true
+    };
+    assert_int_equal(sched_submit(r.s, &req, &first, NULL), 0);
+    while (rig_step(&r)) {
+    }
+    assert_ptr_equal(sched_next_ended(r.s), first);
+    ids[0] = 1;
+    req.prompt_tokens = 100;
+    assert_int_equal(sched_submit(r.s, &req, &large, NULL), 0);
+    for (int i = 0; i < 5; i++)
+        assert_false(rig_step(&r));
+    sched_counts_get(r.s, &counts);
+    assert_int_equal(counts.preemptions, 0);
+    assert_int_equal(large->state, SESSION_WAITING);
+    assert_false(large->admitted_once);
+    sched_abort(r.s, large);
+    assert_false(rig_step(&r));
+    assert_ptr_equal(sched_next_ended(r.s), large);
+    sched_release(r.s, large);
+
+    ids[0] = 2;
+    req.prompt_tokens = 50;
+    assert_int_equal(sched_submit(r.s, &req, &small, NULL), 0);
+    ids[0] = 1;
+    req.prompt_tokens = 100;
+    assert_int_equal(sched_submit(r.s, &req, &large, NULL), 0);
+    while (rig_step(&r)) {
+    }
+    assert_ptr_equal(sched_next_ended(r.s), small);
+    assert_int_equal(large->state, SESSION_WAITING);
+    sched_release(r.s, small);
+    sched_release(r.s, first);
+    while (rig_step(&r)) {
+    }
+    assert_ptr_equal(sched_next_ended(r.s), large);
+    sched_counts_get(r.s, &counts);
+    assert_int_equal(counts.preemptions, 0);
+    sched_release(r.s, large);
+    rig_fini(&r);
+}
+
+static void t_pages_under_way_are_waited_for(void **state)
+{
+    (void)state;
+    pages_under_way(ADMIT_DEFAULT);
+    pages_under_way("fit");
+}
+
+/* Who admits all admits one who finds no page, and loses none by it. */
+static void t_who_had_no_pages_is_not_preempted(void **state)
+{
+    (void)state;
+    struct rig r;
+    struct sched_config config = rig_config();
+    config.pages = 10;
+    config.rows.admit = admit_find(STR("all"));
+    rig_init(&r, &config);
+    uint32_t ids[160] = { 0 };
+    struct session *first, *next;
+    struct sched_counts counts;
+    struct sched_request req = {
+        .ids = ids, .prompt_tokens = 159, .output_max = 1, .keep_pages = true
+    };
+    assert_int_equal(sched_submit(r.s, &req, &first, NULL), 0);
+    while (rig_step(&r)) {
+    }
+    assert_ptr_equal(sched_next_ended(r.s), first);
+    ids[0] = 1;
+    req.prompt_tokens = 40;
+    assert_int_equal(sched_submit(r.s, &req, &next, NULL), 0);
+    for (int i = 0; i < 5; i++)
+        assert_false(rig_step(&r));
+    assert_true(next->admitted_once && next->state == SESSION_WAITING);
+    sched_counts_get(r.s, &counts);
+    assert_int_equal(counts.preemptions + next->preemptions, 0);
+    sched_release(r.s, first);
+    while (rig_step(&r)) {
+    }
+    assert_ptr_equal(sched_next_ended(r.s), next);
+    sched_release(r.s, next);
+    rig_fini(&r);
+}
+
 static void t_an_import_is_one_step_and_leaves_a_token(void **state)
 {
     (void)state;
@@ -228,6 +324,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(t_paused_keeps_pages_until_others_need_them),
         cmocka_unit_test(t_imported_tokens_are_not_computed_again),
+        cmocka_unit_test(t_pages_under_way_are_waited_for),
+        cmocka_unit_test(t_who_had_no_pages_is_not_preempted),
         cmocka_unit_test(t_an_import_is_one_step_and_leaves_a_token),
         cmocka_unit_test(t_held_keeps_pages_and_takes_no_step),
         cmocka_unit_test(t_pages_of_who_stands_aside_leave_early),

@@ -138,6 +138,30 @@ static void decoding_is_undisturbed_and_the_link_is_paid_for(void **state)
     sim_result_fini(&c);
 }
 
+/* Prompts whose pages wait for a slow link hold up those behind them, who are preempted by nobody; and
+ * each stands for at least as long as its own copy takes. */
+static void waiting_for_a_copy_is_no_preemption(void **state)
+{
+    (void)state;
+    CLEANUP(trace_freep) struct trace *t = make_trace(200, 100000, 1000, 50);
+    struct sim_config c = config_of(0, 1, 1);
+    c.kv_tokens = 8000;
+    c.link_bytes_s = 0.1e9;
+    c.drain_s = 1e5;
+    struct sim_result r = run(&c, t);
+    double copies_s = r.link_bytes / c.link_bytes_s;
+    assert_true(copies_s > 10 * 20); /* ten times what the arrivals last */
+    assert_int_equal(r.preemptions, 0);
+    assert_int_equal(r.handoffs, 200);
+    assert_true(r.stall_s > copies_s);
+    assert_true(r.stall_s < 20 * copies_s); /* 8,000 tokens hold so many at most */
+    c.link_bytes_s = 1e12;
+    struct sim_result fast = run(&c, t);
+    assert_true(fast.stall_s > 0 && fast.stall_s < 0.01 * (double)fast.handoffs);
+    sim_result_fini(&r);
+    sim_result_fini(&fast);
+}
+
 /* Both kinds in one fleet: whole requests where they may be, and no prompt on a decode instance. */
 static void roles_are_kept(void **state)
 {
@@ -295,6 +319,7 @@ int main(void)
         cmocka_unit_test(copies_wait_for_both_ports_in_order),
         cmocka_unit_test(a_prompt_is_computed_here_and_answered_there),
         cmocka_unit_test(decoding_is_undisturbed_and_the_link_is_paid_for),
+        cmocka_unit_test(waiting_for_a_copy_is_no_preemption),
         cmocka_unit_test(roles_are_kept),
         cmocka_unit_test(sessions_leave_where_pages_are_short),
         cmocka_unit_test(a_copy_that_lost_its_session_is_dropped),
