@@ -18,10 +18,13 @@ static struct opt_command usage = {
 };
 
 /* Said before the run and beside its report: what is left of a file would be looked for in it. */
-static int tell_file(const struct sim_options *o, struct err *err)
+static int tell_file(const struct sim_options *o, const struct sim_arms *arms, struct err *err)
 {
+    bool engines = false;
+    for (uint32_t i = 0; i < arms->count; i++)
+        engines |= !sim_pool_is_serial(&arms->arm[i].config.pool[0]);
     CLEANUP(buf_fini) struct buf note = { 0 };
-    int rc = o->config.len > 0 ? sim_file_note(o->config.data, &note, err) : 0;
+    int rc = o->config.len > 0 ? sim_file_note(o->config.data, engines, &note, err) : 0;
     if (rc == 0 && note.len > 0) fprintf(stderr, "%s: %s", usage.name, note.data);
     return rc;
 }
@@ -32,7 +35,7 @@ static int simulate(int argc, char *const *argv, const struct sim_options *o, st
     CLEANUP(buf_fini) struct buf out = { 0 };
     int rc = sim_arms_init(&arms, &usage, argc, argv, o, err);
     if (rc < 0) return rc == -EINVAL ? COMMAND_MISUSED : rc;
-    rc = tell_file(o, err);
+    rc = tell_file(o, &arms, err);
     if (rc < 0) return rc;
     rc = sim_arms_load(&arms, err);
     if (rc < 0) return rc;

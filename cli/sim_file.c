@@ -101,6 +101,7 @@ int sim_file_take(const char *path, struct sim_config *c, struct err *err)
 
 struct note {
     struct buf *used, *left;
+    bool engines; /* what is said of them counts */
 };
 
 static void add(struct buf *list, const char *path)
@@ -124,10 +125,10 @@ static bool tell_section(const struct config *file, const struct config_section 
         }
         if (path.rc < 0 || !is_said(file, path.data)) continue;
         any = true;
-        bool used = false;
+        bool used = false, counts = n->engines || s != &engine_section;
         for (size_t k = 0; k < COUNT_OF(taken); k++)
             used |= strcmp(path.data, taken[k]) == 0;
-        if (split) add(used ? n->used : n->left, path.data);
+        if (split) add(used && counts ? n->used : n->left, path.data);
     }
     return any && !split;
 }
@@ -136,18 +137,18 @@ static void tell_service(const struct service_section *service, struct note *n)
 {
     for (size_t i = 0; i < setup_engine_row_count; i++) {
         char key[64];
-        bool used = strcmp(setup_engine_rows[i].kind, "predict") != 0;
+        bool used = n->engines && strcmp(setup_engine_rows[i].kind, "predict") != 0;
         snprintf(key, sizeof key, "services[0].%s", setup_engine_rows[i].key);
         if (setup_row_name(service, &setup_engine_rows[i]).len > 0)
             add(used ? n->used : n->left, key);
     }
 }
 
-int sim_file_note(const char *path, struct buf *out, struct err *err)
+int sim_file_note(const char *path, bool engines, struct buf *out, struct err *err)
 {
     CLEANUP(config_freep) struct config *file = NULL;
     CLEANUP(buf_fini) struct buf used = { 0 }, left = { 0 };
-    struct note n = { &used, &left };
+    struct note n = { &used, &left, engines };
     int rc = load(path, &file, err);
     if (rc < 0) return rc;
     for (size_t i = 0; i < schema.count; i++) {
@@ -156,9 +157,9 @@ int sim_file_note(const char *path, struct buf *out, struct err *err)
         if (list ? list->count > 0 : tell_section(file, s, &n)) add(&left, s->name);
     }
     if (only_service(file)) tell_service(only_service(file), &n);
-    buf_printf(out, "%s: taken: %s; left, where the command's own words count: %s\n", path,
+    buf_printf(out, "%s: taken: %s; left, where the command's own words count%s: %s\n", path,
                used.len > 0 ? used.data : "nothing but defaults",
-               left.len > 0 ? left.data : "nothing");
+               engines ? "" : " and ref8000 has no engine", left.len > 0 ? left.data : "nothing");
     if (used.rc < 0 || left.rc < 0 || out->rc < 0)
         return err_set(err, -ENOMEM, "no memory for what %s says", path);
     return 0;

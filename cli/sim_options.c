@@ -150,14 +150,26 @@ void sim_option_flag(const char *name, char ret[SIM_FLAG_BYTES])
         ret[i] = name[i] == '_' ? '-' : name[i];
 }
 
-bool sim_option_is_set(const struct sim_options *o, const char *name)
+static const struct config_field *field_of(const char *name)
 {
     const struct config_field *f = rows;
     while (strcmp(f->name, name) != 0)
         must(++f < rows + COUNT_OF(rows));
-    const void *value = (const char *)o + f->offset;
+    return f;
+}
+
+static const void *at(const struct sim_options *o, const struct config_field *f)
+{
+    return (const char *)o + f->offset;
+}
+
+bool sim_option_is_set(const struct sim_options *o, const char *name)
+{
+    const struct config_field *f = field_of(name);
+    const void *value = at(o, f);
     if (f->type == CONFIG_TEXT) return ((const struct str *)value)->len > 0;
-    must(f->type == CONFIG_INT || f->type == CONFIG_FLOAT || f->type == CONFIG_DURATION);
+    must(f->type == CONFIG_INT || f->type == CONFIG_FLOAT || f->type == CONFIG_DURATION ||
+         f->type == CONFIG_BYTES);
     int64_t usual; /* or a double: of the same size */
     config_value_default(f, NULL, &usual);
     return memcmp(value, &usual, sizeof usual) != 0;
@@ -167,7 +179,7 @@ bool sim_option_is_set(const struct sim_options *o, const char *name)
 static int check_said(const struct sim_options *o, struct err *err)
 {
     for (size_t i = 0; i < COUNT_OF(rows); i++) {
-        const void *value = (const char *)o + rows[i].offset;
+        const void *value = at(o, &rows[i]);
         const struct str *text = value;
         const struct config_texts *list = value;
         bool empty = rows[i].type == CONFIG_TEXT    ? text->data && text->len == 0
@@ -254,6 +266,45 @@ static int check_power(const struct sim_options *o, const struct sim_config *c, 
                    keeps ? "--power polca needs --row-watts" : "--row-watts needs --power polca");
 }
 
+/* ref8000 has no engine's step, no memory to share and no chance: what decides of them is refused,
+ * except where it says what the preset of its published setting says. */
+static int check_reference(const struct sim_options *o, const struct sim_config *c, struct err *err)
+{
+    static const struct {
+        const char *option, *allowed, *what;
+    } none[] = {
+        { "fair", "none", "decide" },   { "order", "fcfs", "decide" },
+        { "admit", "all", "decide" },   { "preempt", "newest", "decide" },
+        { "chunk", "whole", "decide" }, { "evict", "lru", "decide" },
+        { "preset", "ref", "decide" },  { "perf", "", "foretell" },
+        { "power", "max", "decide" },   { "migrate", "none", "move" },
+        { "swap_space", NULL, "hold" }, { "swap_rate", NULL, "copy" },
+        { "seqs_max", NULL, "limit" },  { "batch_tokens", NULL, "limit" },
+        { "kv_tokens", NULL, "limit" }, { "output_max", NULL, "limit" },
+        { "link", NULL, "copy" },       { "link_latency", NULL, "copy" },
+        { "bias", NULL, "change" },     { "residual", NULL, "change" },
+    };
+    if (!sim_pool_is_serial(&c->pool[0])) return 0;
+    for (uint32_t p = 0; p < c->pool_count; p++) {
+        if (c->pool[p].tp == 1 && c->pool[p].role == ROLE_BOTH && !c->pool[p].has_model) continue;
+        return err_set(err, -EINVAL, "--fleet: ref8000 takes no tpN, no role and no model");
+    }
+    for (size_t i = 0; i < COUNT_OF(none); i++) {
+        if (!sim_option_is_set(o, none[i].option)) continue;
+        const struct config_field *f = field_of(none[i].option);
+        if (f->type == CONFIG_TEXT &&
+            str_eq(*(const struct str *)at(o, f), str_from(none[i].allowed)))
+            continue;
+        if (f->type == CONFIG_FLOAT && *(const double *)at(o, f) <= 0) continue;
+        char flag[SIM_FLAG_BYTES];
+        sim_option_flag(none[i].option, flag);
+        return err_set(err, -EINVAL,
+                       "ref8000 computes one prompt after another: --%s has nothing to %s there",
+                       flag, none[i].what);
+    }
+    return 0;
+}
+
 int sim_take_preset(struct str name, struct sim_config *c, struct err *err)
 {
     c->preset = preset_find(name);
@@ -293,6 +344,7 @@ int sim_options_config(const struct sim_options *o, struct sim_config *ret,
     if (rc == 0 && o->preset.len > 0) rc = sim_take_preset(o->preset, &c, err);
     if (rc == 0) rc = pick_rows(&names, &c, err);
     if (rc == 0) rc = pick_fleet_rows(o, &c, err);
+    if (rc == 0) rc = check_reference(o, &c, err);
     if (rc == 0) rc = check_power(o, &c, err);
     if (rc == 0) rc = sim_scaling_config(o, &c, control, err);
     if (rc < 0) return rc;

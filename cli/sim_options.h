@@ -49,8 +49,9 @@ int sim_take_preset(struct str name, struct sim_config *c, struct err *err);
 /* What a fleet's file says of rows and limits (sim_file.c); the rows live for ever. */
 int sim_file_take(const char *path, struct sim_config *c, struct err *err);
 
-/* A line that names what is taken of the file and what is not. */
-int sim_file_note(const char *path, struct buf *out, struct err *err);
+/* A line that names what is taken of the file and what is not: rows and limits of engines only where
+ * the fleet has any (not of ref8000). */
+int sim_file_note(const char *path, bool engines, struct buf *out, struct err *err);
 
 /* What the options say of scaling; nothing when they name no row. */
 int sim_scaling_config(const struct sim_options *o, struct sim_config *config,

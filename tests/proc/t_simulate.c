@@ -12,6 +12,8 @@
     "gen:poisson,rate=20,prompt=lognormal(300,1),output=lognormal(60,2.3),n=400,tenants=5," \
     "turns=3,think=5,system=64,systems=2"
 
+#define REFERENCE " --fleet 2xref8000 "
+
 /* Runs `muster simulate` with the words of `line`; its exit code, and all that it printed. */
 static int simulate(const char *line, struct buf *out)
 {
@@ -148,15 +150,26 @@ static void arms_without_their_input_say_so(void **state)
     assert_non_null(strstr(out.data, "not applicable: the trace has no text"));
 }
 
+struct mistake {
+    const char *line;
+    int code;
+    const char *says;
+};
+
+static void check_mistakes(const struct mistake *row, size_t count)
+{
+    CLEANUP(buf_fini) struct buf out = { 0 };
+    for (size_t i = 0; i < count; i++) {
+        int code = simulate(row[i].line, &out);
+        if (code != row[i].code || !strstr(out.data, row[i].says))
+            fail_msg("%s: %d, %.300s", row[i].line, code, out.data);
+    }
+}
+
 static void mistakes_are_explained(void **state)
 {
     (void)state;
-    CLEANUP(buf_fini) struct buf out = { 0 };
-    static const struct {
-        const char *line;
-        int code;
-        const char *says;
-    } rows[] = {
+    static const struct mistake rows[] = {
         { "", 2, "--trace is missing" },
         { "--trace gen:posson", 2, "arrivals are poisson, constant or gamma" },
         { "--trace no-such-file", 1, "no-such-file" },
@@ -210,11 +223,36 @@ static void mistakes_are_explained(void **state)
         { "--trace " GENERATED " --model ./another", 1, "--model: cannot open ./another: No such" },
         { "--trace gen:poisson,rate=1e-7,n=5,prompt=5,output=5", 2, "take 579 days" },
     };
-    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
-        int code = simulate(rows[i].line, &out);
-        if (code != rows[i].code || !strstr(out.data, rows[i].says))
-            fail_msg("%s: %d, %.300s", rows[i].line, code, out.data);
-    }
+    check_mistakes(rows, COUNT_OF(rows));
+}
+
+static void the_reference_refuses_what_decides_of_engines(void **state)
+{
+    (void)state;
+    static const struct mistake rows[] = {
+        { "--trace " GENERATED REFERENCE "--order mlfq", 2,
+          "ref8000 computes one prompt after another: --order has nothing to decide there" },
+        { "--trace " GENERATED REFERENCE "--preset vllm", 2, "--preset has nothing to decide" },
+        { "--trace " GENERATED REFERENCE "--fair vtc", 2, "--fair has nothing to decide" },
+        { "--trace " GENERATED REFERENCE "--admit fit", 2, "--admit has nothing to decide" },
+        { "--trace " GENERATED REFERENCE "--preempt newest --chunk deadline", 2, "--chunk has" },
+        { "--trace " GENERATED REFERENCE "--preempt most_remaining", 2, "--preempt has nothing" },
+        { "--trace " GENERATED REFERENCE "--evict gdsf_cost", 2, "--evict has nothing to decide" },
+        { "--trace " GENERATED REFERENCE "--perf linear", 2, "--perf has nothing to foretell" },
+        { "--trace " GENERATED REFERENCE "--power mu_serve", 2, "--power has nothing to decide" },
+        { "--trace " GENERATED REFERENCE "--migrate llumnix", 2, "--migrate has nothing to move" },
+        { "--trace " GENERATED REFERENCE "--swap-space 4GB", 2,
+          "--swap-space has nothing to hold" },
+        { "--trace " GENERATED REFERENCE "--kv-tokens 4000", 2,
+          "--kv-tokens has nothing to limit" },
+        { "--trace " GENERATED REFERENCE "--link 1GB", 2, "--link has nothing to copy" },
+        { "--trace " GENERATED REFERENCE "--bias 0.1", 2, "--bias has nothing to change" },
+        { "--trace " GENERATED REFERENCE "--compare residual=0,0.1", 2, "--residual has nothing" },
+        { "--trace " GENERATED " --fleet 2xref8000:tp2", 2, "takes no tpN, no role and no model" },
+        { "--trace " GENERATED " --fleet 2xref8000:decode", 2, "no role" },
+        { "--trace " GENERATED " --fleet 2xref8000:llama-3-8b", 2, "no model" },
+    };
+    check_mistakes(rows, COUNT_OF(rows));
 }
 
 /* The commands beside it know the same models, hardware and rows, and answer alike. */
@@ -362,6 +400,24 @@ static void a_file_of_configuration_names_rows(void **state)
     assert_string_equal(digest[0], digest[1]); /* limits that it does not say are not taken */
 }
 
+static void the_reference_may_be_told_what_it_is(void **state)
+{
+    (void)state;
+    CLEANUP(buf_fini) struct buf out = { 0 };
+    char digest[3][17];
+    static const char *const lines[] = {
+        "--trace " GENERATED REFERENCE "-o json",
+        "--trace " GENERATED REFERENCE "-o json --preset ref",
+        "--trace " GENERATED REFERENCE "-o json --fair none --order fcfs --admit all --evict lru "
+        "--preempt newest --chunk whole --power max --migrate none --bias 0 --residual 0",
+    };
+    for (size_t i = 0; i < COUNT_OF(lines); i++) {
+        assert_int_equal(simulate(lines[i], &out), 0);
+        digests(&out, &digest[i], 1);
+        assert_string_equal(digest[i], digest[0]);
+    }
+}
+
 /* Rows and limits of a whole fleet's file do what their flags do; the rest is named. */
 static void a_fleets_file_is_taken_in_part_and_says_so(void **state)
 {
@@ -404,6 +460,13 @@ static void a_fleets_file_is_taken_in_part_and_says_so(void **state)
     assert_string_equal(digest[0], digest[1]);
     assert_string_not_equal(digest[0], digest[2]); /* the service's row is the stronger one */
     assert_string_not_equal(digest[0], digest[3]);
+    snprintf(words, sizeof words, "--trace %s%s--config %s", GENERATED, REFERENCE, path);
+    assert_int_equal(simulate(words, &out), 0);
+    assert_non_null(strstr(out.data,
+                           "taken: router.route; left, where the command's own words count "
+                           "and ref8000 has no engine: controller, services, local, "
+                           "router.hold_max, engine.max_num_seqs, engine.order, "
+                           "engine.chunk, services[0].engine.order"));
 
     assert_int_equal(simulate("--trace " GENERATED " --fleet 2xl4 --config muster.yaml", &out), 0);
     assert_non_null(strstr(out.data, "muster.yaml: taken: router.route, router.predict, "
@@ -421,11 +484,13 @@ int main(void)
         cmocka_unit_test(arms_are_every_combination_and_jobs_change_nothing),
         cmocka_unit_test(arms_without_their_input_say_so),
         cmocka_unit_test(mistakes_are_explained),
+        cmocka_unit_test(the_reference_refuses_what_decides_of_engines),
         cmocka_unit_test(its_neighbours_explain_mistakes_too),
         cmocka_unit_test(help_and_table_are_for_people),
         cmocka_unit_test(fleets_follow_their_demand),
         cmocka_unit_test(absurdly_slow_machines_answer_nothing),
         cmocka_unit_test(a_file_says_a_models_shape),
+        cmocka_unit_test(the_reference_may_be_told_what_it_is),
         cmocka_unit_test(a_file_of_configuration_names_rows),
         cmocka_unit_test(a_fleets_file_is_taken_in_part_and_says_so),
     };
