@@ -1,4 +1,6 @@
 /* cmd_plan.c - `muster plan`: which accelerators a workload needs, and what they cost. */
+#include "cli/cmd_plan.h"
+
 #include "base/core/json.h"
 #include "base/core/own.h"
 #include "cli/cmd_run.h"
@@ -62,13 +64,14 @@ static const struct opt_command usage = {
     .notes =
         "Rates come from the performance model in closed form (policies/place_eval.h) for nine\n"
         "requests in ten, prices from a dated list (`muster offers`). A plan is for a steady\n"
-        "rate: `muster simulate` replays bursts over the fleet that it names.\n",
+        "rate: `muster simulate` replays bursts over the fleet that it names.\n"
+        "`muster plan layers` lays one model's layers on devices of several kinds.\n",
 };
 
 static int find_row(const char *option, struct str name, const struct place_policy **ret,
                     struct err *err)
 {
-    const struct place_policy *p = place_find(name);
+    const struct place_policy *p = place_find(name) ? place_find(name) : layers_find(name);
     const char *names[PLACE_ROWS_MAX];
     char list[PLACE_NAMES_BYTES];
     uint32_t count = 0;
@@ -263,6 +266,8 @@ static int plan_fleet(const void *options, struct err *err)
 static int run(int argc, char *const *argv)
 {
     struct plan_options options;
+    if (argc > 0 && str_eq(str_from(argv[0]), STR("layers")))
+        return plan_layers_run(argc - 1, argv + 1);
     return command_run(&usage, argc, argv, &options, plan_fleet);
 }
 

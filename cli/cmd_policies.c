@@ -24,8 +24,8 @@ struct policies_options {
 static const struct config_field rows[] = { REMOTE_OUTPUT_ROW(struct policies_options, output) };
 static const struct opt_positional positionals[] = {
     { .name = "KIND", .offset = offsetof(struct policies_options, kind),
-      .about = "Only this kind: route, predict, scale, shaper, place, migrate, role, preset, fair, "
-               "order, admit, preempt, chunk, evict, perf or power." },
+      .about = "Only this kind: route, predict, scale, forecast, shaper, place, layers, move, migrate, role, "
+               "preset, fair, order, admit, preempt, chunk, evict, perf or power." },
 };
 static const struct table_column columns[] = {
     { "KIND", "kind", TABLE_TEXT },       { "NAME", "name", TABLE_TEXT },
@@ -43,7 +43,7 @@ static const struct opt_command usage = {
 };
 
 /* Keys of muster.yaml that name a row of each kind; none: engines and drivers cannot act on it yet,
- * and a flag of `muster simulate` names it. */
+ * and `instead` says what can. */
 static const struct {
     const char *kind, *key[2];
 } choices[] = {
@@ -53,6 +53,8 @@ static const struct {
     { "forecast", { "services[].forecast" } },
     { "shaper", { "services[].shaper" } },
     { "place", { "services[].place" } },
+    { "layers", { 0 } },
+    { "move", { 0 } },
     { "migrate", { 0 } },
     { "role", { 0 } },
     { "preset", { "services[].engine.preset" } },
@@ -64,6 +66,16 @@ static const struct {
     { "evict", { "services[].engine.evict" } },
     { "perf", { "services[].engine.perf" } },
     { "power", { 0 } },
+};
+
+/* Where no key names a row; of the other kinds `muster simulate --KIND`. */
+static const struct {
+    const char *kind, *text;
+} instead[] = {
+    { "scale", "muster simulate --scale-policy" },
+    { "place", "muster plan --place" },
+    { "layers", "planner only: muster plan layers --row" },
+    { "move", "planner only" },
 };
 
 /* Whether the part behind the kind's k-th key has what the row needs. */
@@ -92,10 +104,11 @@ static void put_choices(struct json_writer *w, const struct policy_row *row)
         }
     }
     char flag[64];
-    bool planned = strcmp(row->kind, "place") == 0, scales = strcmp(row->kind, "scale") == 0;
-    snprintf(flag, sizeof flag, "muster %s --%s%s", planned ? "plan" : "simulate", row->kind,
-             scales ? "-policy" : "");
-    if (!any) json_put_text(w, flag);
+    snprintf(flag, sizeof flag, "muster simulate --%s", row->kind);
+    const char *text = flag;
+    for (size_t i = 0; i < COUNT_OF(instead); i++)
+        if (strcmp(instead[i].kind, row->kind) == 0) text = instead[i].text;
+    if (!any) json_put_text(w, text);
     json_array_end(w);
 }
 

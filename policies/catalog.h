@@ -9,7 +9,7 @@
 struct policy_row {
     const char *kind, *name, *about;
     const char *source; /* NULL: its kind names none */
-    bool is_default;
+    bool is_default;    /* taken where none is named; a kind that nobody asks has none */
     bool is_bound; /* in no table: the simulator alone can have it, policy_names leaves it out */
 };
 

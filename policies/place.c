@@ -1,4 +1,4 @@
-/* place.c - the table of placement rows and what they share. */
+/* place.c - the tables of placement rows and what they share. */
 #include "policies/place.h"
 
 #include "base/core/bits.h"
@@ -9,11 +9,29 @@ const struct place_policy *const place_table[] = {
 };
 const uint32_t place_count = COUNT_OF(place_table);
 
+const struct place_policy *const layers_table[] = { &place_helix, &place_hexgen, &place_pipedream,
+                                                    &place_gpipe };
+const uint32_t layers_count = COUNT_OF(layers_table);
+
+const struct place_policy *const move_table[] = { &place_spotserve, &place_serverlessllm };
+const uint32_t move_count = COUNT_OF(move_table);
+
+static const struct place_policy *find(const struct place_policy *const *table, uint32_t count,
+                                       struct str name)
+{
+    for (uint32_t i = 0; i < count; i++)
+        if (str_eq(name, str_from(table[i]->name))) return table[i];
+    return NULL;
+}
+
 const struct place_policy *place_find(struct str name)
 {
-    for (uint32_t i = 0; i < place_count; i++)
-        if (str_eq(name, str_from(place_table[i]->name))) return place_table[i];
-    return NULL;
+    return find(place_table, place_count, name);
+}
+
+const struct place_policy *layers_find(struct str name)
+{
+    return find(layers_table, layers_count, name);
 }
 
 uint32_t place_cheapest(const struct place_view *view, const bool *fits)

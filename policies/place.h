@@ -87,6 +87,14 @@ extern const uint32_t place_count;
 
 const struct place_policy *place_find(struct str name); /* NULL when there is none */
 
+/* Planner-only rows, kinds of their own: no engine runs stages, no driver loads weights by machine.
+ * Those of layers_table have lay; those of move_table move or load, and no command asks them. */
+extern const struct place_policy *const layers_table[], *const move_table[];
+extern const uint32_t layers_count, move_count;
+#define LAYERS_DEFAULT "helix"
+
+const struct place_policy *layers_find(struct str name); /* NULL when there is none */
+
 /* What rows share (place.c). */
 
 static inline uint32_t place_have(const struct place_offer *o)

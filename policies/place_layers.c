@@ -53,8 +53,7 @@ double layers_part_rate(const struct place_layers *p, const struct layers_part *
     return slowest * width * pow(p->split_efficiency, log2(width)) / cost;
 }
 
-/* Tokens a second over the best link between two groups. */
-static double link_rate(const struct place_layers *p, uint32_t from, uint32_t to)
+double layers_link_rate(const struct place_layers *p, uint32_t from, uint32_t to)
 {
     double best = 0;
     for (uint32_t a = 0; a < p->device_count; a++)
@@ -84,7 +83,7 @@ static void fill_chain(const struct place_layers *p, const uint32_t *group, uint
         uint32_t room = layers_room(p, group[i]);
         double link[LAYERS_PARTS_MAX];
         for (uint32_t j = 0; j < i; j++)
-            link[j] = link_rate(p, group[j], group[i]);
+            link[j] = layers_link_rate(p, group[j], group[i]);
         for (uint32_t l = 0; l <= p->layers; l++) {
             w->best[i][l] = 0;
             for (uint32_t s = l > room ? l - room : 0; s < l; s++) {
@@ -145,7 +144,8 @@ static void build(const struct place_layers *p, struct place_layers_work *w,
         if (a->first + a->count == p->layers) w->room[out_node(i)][SINK] = DBL_MAX / 4;
         for (uint32_t j = 0; j < l->part_count; j++)
             if (i != j && follows(a, &l->part[j]))
-                w->room[out_node(i)][in_node(j)] = link_rate(p, a->devices, l->part[j].devices);
+                w->room[out_node(i)][in_node(j)] =
+                    layers_link_rate(p, a->devices, l->part[j].devices);
     }
 }
 

@@ -5,7 +5,7 @@
  * Rules:   (1) every layer lies somewhere; a part is a contiguous range on one group of devices
  *          (2) rate_s is tokens a second that the layout lets through, the evaluator of
  *              place_layers.c counts it alike for every row
- *          (3) planner-only: engines do not run stages yet; the rows are asked by planners and tests
+ *          (3) planner-only: engines do not run stages yet; the rows are asked by `muster plan layers`
  *
  * Speeds are of decode steps: a device passes `layer_tokens_s` / layers tokens a second when it holds
  * so many layers, a link bytes_s / token_bytes.
@@ -66,6 +66,9 @@ struct place_layers_work {
 
 /* Tokens a second of a part by itself; 0 when its memory does not hold it. */
 double layers_part_rate(const struct place_layers *p, const struct layers_part *part);
+
+/* Tokens a second over the best link between two groups. */
+double layers_link_rate(const struct place_layers *p, uint32_t from, uint32_t to);
 
 /* Layers that a group of devices can hold, sharing each. */
 uint32_t layers_room(const struct place_layers *p, uint32_t devices);

@@ -3,7 +3,7 @@
  *
  * Layer:   policies (base/core)
  * Threads: pure; memory is the caller's
- * Rules:   planner-only: the rows are asked by planners and tests
+ * Rules:   planner-only: no engine moves weights yet; the rows are asked by tests
  */
 #pragma once
 #include "policies/place.h"

@@ -1,4 +1,4 @@
-/* place_rows.h - the rows of place_table, for place.c and the tests.
+/* place_rows.h - the rows of the tables, for place.c and the tests.
  *
  * Layer: policies
  */

@@ -59,8 +59,8 @@ static void read_row(struct json_reader *r)
             assert_true(choice_count < CHOICES_MAX);
             choices[choice_count] = c;
             copy(r, choices[choice_count].key, sizeof c.key);
-            if (strncmp(choices[choice_count].key, "muster ", 7) == 0)
-                choices[choice_count].key[0] = 0; /* a flag of a command */
+            if (strchr(choices[choice_count].key, ' '))
+                choices[choice_count].key[0] = 0; /* words: a flag of a command, a planner */
             choice_count++;
         }
     }

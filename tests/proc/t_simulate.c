@@ -255,6 +255,8 @@ static void the_reference_refuses_what_decides_of_engines(void **state)
     check_mistakes(rows, COUNT_OF(rows));
 }
 
+#define LAYERS "layers --devices 4xa100,8xl4,12xt4"
+
 /* The commands beside it know the same models, hardware and rows, and answer alike. */
 static void its_neighbours_explain_mistakes_too(void **state)
 {
@@ -274,17 +276,67 @@ static void its_neighbours_explain_mistakes_too(void **state)
         { "plan", "--rate 1 --compare spot", 2, "--compare: row 'spot' answers another question" },
         { "plan", "--rate 1000000", 1, "it takes more instances" },
         { "plan", "--trace CMakeLists.txt", 1, "CMakeLists.txt: line 1: not a trace" },
+        { "plan", "--rate 1 --place helix", 2, "--place: row 'helix' answers another question" },
+        { "plan", "layers", 2, "--devices is missing" },
+        { "plan", "layers --devices 4xa10", 2, "did you mean 'a10g'?" },
+        { "plan", "layers --devices 40xa100", 2, "more than 32 devices" },
+        { "plan", "layers --devices 2xt4", 1, "of the 80 layers of llama-3-70b beside the KV of" },
+        { "plan", "layers --devices 4xl4 --model another", 2, "--model: no shipped model" },
+        { "plan", "layers --devices 8xl4 --row nosuch", 2,
+          "--row: 'nosuch' is no layers row; there are helix, hexgen, pipedream, gpipe" },
+        { "plan", "layers --devices 8xl4 --compare joint", 2,
+          "--compare: 'joint' is no layers row" },
+        { "plan", LAYERS " -b 64 --row gpipe", 1, "none: an equal share does not fit" },
         { "perf", "fit ./another.csv --hardware zzz", 2, "--hardware: no hardware 'zzz'" },
         { "perf", "fit ./another.csv --hardware a100", 1,
           "muster perf: cannot open ./another.csv: No such" },
         { "perf", "fit ./another.csv --hardware a100 --model lama-3-8b", 2, "'llama-3-8b'?" },
         { "policies", "scale", 0, "a bound, only in the simulator" },
+        { "policies", "layers", 0, "planner only: muster plan layers --row" },
+        { "policies", "move", 0, "planner only" },
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         int code = rig_muster(rows[i].command, rows[i].line, &out);
         if (code != rows[i].code || !strstr(out.data, rows[i].says))
             fail_msg("%s %s: %d, %.300s", rows[i].command, rows[i].line, code, out.data);
     }
+}
+
+/* Layers on Helix's cluster: a table of stages, the same in JSON, and every option is felt. */
+static void layers_are_laid_on_unequal_devices(void **state)
+{
+    (void)state;
+    CLEANUP(buf_fini) struct buf out = { 0 }, first = { 0 };
+    assert_int_equal(rig_muster("plan", LAYERS " --compare gpipe", &first), 0);
+    assert_non_null(strstr(first.data, "llama-3-70b: 80 layers"));
+    assert_non_null(strstr(first.data, "24 devices: ranges whose flow is the largest found"));
+    assert_non_null(strstr(first.data, "\ngpipe "));
+    assert_non_null(strstr(first.data, " 1 x a100-80 "));
+    static const char *const rows[][2] = {
+        /* with and without */
+        { "--row hexgen", "" },
+        { "--compare pipedream", "" },
+        { "--batch 4", "" },
+        { "--context 2000", "" },
+        { "--link 1MB", "" },
+        { "--model llama-2-70b", "" },
+        { "--row hexgen --machine 1", "--row hexgen" },
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        CLEANUP(buf_fini) struct buf without = { 0 };
+        char line[128];
+        snprintf(line, sizeof line, LAYERS " %s", rows[i][0]);
+        assert_int_equal(rig_muster("plan", line, &out), 0);
+        snprintf(line, sizeof line, LAYERS " %s", rows[i][1]);
+        assert_int_equal(rig_muster("plan", line, &without), 0);
+        assert_string_not_equal(out.data, without.data);
+    }
+    assert_int_equal(rig_muster("plan", LAYERS " --compare gpipe -o json", &out), 0);
+    assert_non_null(strstr(out.data, "\"row\":\"helix\",\"choice\":{\"found\":true"));
+    assert_non_null(strstr(out.data, "\"compare\":{\"gpipe\":{\"found\":true"));
+    assert_non_null(strstr(out.data, "\"stages\":[{\"first_layer\":0,\"layers\":"));
+    assert_int_equal(rig_muster("plan", "layers --help", &out), 0);
+    assert_non_null(strstr(out.data, "no engine runs stages yet"));
 }
 
 static void help_and_table_are_for_people(void **state)
@@ -486,6 +538,7 @@ int main(void)
         cmocka_unit_test(mistakes_are_explained),
         cmocka_unit_test(the_reference_refuses_what_decides_of_engines),
         cmocka_unit_test(its_neighbours_explain_mistakes_too),
+        cmocka_unit_test(layers_are_laid_on_unequal_devices),
         cmocka_unit_test(help_and_table_are_for_people),
         cmocka_unit_test(fleets_follow_their_demand),
         cmocka_unit_test(absurdly_slow_machines_answer_nothing),

@@ -81,6 +81,14 @@ static const struct workload workloads[] = {
     { "preset", { TALKS "--fleet 1xl4 --kv-tokens 20000 --seqs-max 32" }, NULL, true },
 };
 
+/* Kinds that no simulation asks, and who holds their rows to an effect instead. */
+static const struct {
+    const char *kind, *why;
+} not_simulated[] = {
+    { "layers", "planner only: no engine runs stages; t_place_layers compares the layouts" },
+    { "move", "planner only: no driver moves weights; t_place_move compares the moves" },
+};
+
 struct rows {
     struct str kind;
     struct buf list;
@@ -154,8 +162,28 @@ static void every_row_changes_something(void **state)
     assert_int_equal(same, 0);
 }
 
+/* A new kind cannot be forgotten: it has a workload, or a reason why it has none. */
+static void every_kind_is_looked_at(void **state)
+{
+    (void)state;
+    for (uint32_t k = 0; policy_kinds[k]; k++) {
+        uint32_t times = 0;
+        for (size_t i = 0; i < COUNT_OF(workloads); i++) {
+            struct str option = str_from(workloads[i].kind);
+            times += str_eq(str_cut(&option, '-'), str_from(policy_kinds[k]));
+        }
+        for (size_t i = 0; i < COUNT_OF(not_simulated); i++) {
+            if (!str_eq(str_from(not_simulated[i].kind), str_from(policy_kinds[k]))) continue;
+            printf("%s: %s\n", policy_kinds[k], not_simulated[i].why);
+            times++;
+        }
+        if (times != 1) fail_msg("kind %s: %u workloads or reasons", policy_kinds[k], times);
+    }
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(every_row_changes_something) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(every_kind_is_looked_at),
+                                        cmocka_unit_test(every_row_changes_something) };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -361,6 +361,24 @@ static void promises_of_all_rows(void **state)
     assert_null(place_find(STR("joints")));
 }
 
+/* Planner-only rows are found by kind, and answer what their kind asks. */
+static void planners_answer_their_question(void **state)
+{
+    (void)state;
+    for (uint32_t k = 0; k < layers_count; k++) {
+        const struct place_policy *p = layers_table[k];
+        assert_ptr_equal(layers_find(str_from(p->name)), p);
+        assert_true(p->lay && p->about && p->source && !p->choose && !p->mix);
+        assert_null(place_find(str_from(p->name)));
+    }
+    for (uint32_t k = 0; k < move_count; k++) {
+        const struct place_policy *p = move_table[k];
+        assert_true((p->move || p->load) && p->about && p->source && !p->choose && !p->lay);
+    }
+    assert_non_null(layers_find(str_from(LAYERS_DEFAULT)));
+    assert_null(layers_find(STR("joint")));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -376,6 +394,7 @@ int main(void)
         cmocka_unit_test(joint_buys_a_spare_where_one_zone_is_too_shaky),
         cmocka_unit_test(hazard_is_a_posterior_mean),
         cmocka_unit_test(promises_of_all_rows),
+        cmocka_unit_test(planners_answer_their_question),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
