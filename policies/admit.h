@@ -5,7 +5,7 @@
  * Rules:   (1) asked in order; the first no ends the admissions of this step, except for rows that
  *              try the next (first_fit)
  *          (2) with nothing running a session is admitted whatever the answer: it always fits an
- *              empty engine
+ *              empty engine; while pages of ended ones are copied elsewhere, only if they leave room
  *          (3) more pages available never turn a yes into a no
  */
 #pragma once

@@ -15,7 +15,7 @@ static const struct preset ref = {
 };
 static const struct preset vllm = {
     .name = "vllm", .about = "first come first served, budgeted chunks, preempts the newest",
-    .source = "vLLM (arXiv 2309.06180)",
+    .source = "vLLM (arXiv 2309.06180), with chunks as since its v1",
     .fair = "none", .order = "fcfs", .admit = "fit", .preempt = "newest", .chunk = "budget",
     .evict = "lru",
 };
@@ -35,12 +35,6 @@ static const struct preset sarathi = {
     .name = "sarathi", .about = "steps of 512 tokens, decodes first",
     .source = "Sarathi-Serve (arXiv 2403.02310)",
     .fair = "none", .order = "fcfs", .admit = "fit", .preempt = "newest", .chunk = "sarathi",
-    .evict = "lru",
-};
-static const struct preset splitfuse = {
-    .name = "splitfuse", .about = "prompts split and packed to an exact budget",
-    .source = "DeepSpeed-FastGen (Dynamic SplitFuse)",
-    .fair = "none", .order = "fcfs", .admit = "fit", .preempt = "newest", .chunk = "budget",
     .evict = "lru",
 };
 static const struct preset fastserve = {
@@ -118,9 +112,9 @@ static const struct preset dlpm = {
 // clang-format on
 
 const struct preset *const preset_table[] = {
-    &muster,    &ref,   &vllm,       &orca, &static_batch, &sarathi,  &splitfuse,
-    &fastserve, &trail, &trail_swap, &ltr,  &skip_predict, &infermax, &batch_llm,
-    &scls,      &s3,    &split_sjf,  &vtc,  &dlpm,
+    &muster,    &ref,   &vllm,       &orca,      &static_batch, &sarathi,
+    &fastserve, &trail, &trail_swap, &ltr,       &skip_predict, &infermax,
+    &batch_llm, &scls,  &s3,         &split_sjf, &vtc,          &dlpm,
 };
 const uint32_t preset_count = COUNT_OF(preset_table);
 

@@ -137,8 +137,8 @@ static const struct gate_effects effects[] = {
       PACKING "--order fcfs --compare chunk=whole,budget",
       { { "chunk=budget", "chunk=whole", "ttft_s.mean", -0.05 } } },
     { "the same as presets",
-      PACKING "--admit fit --compare preset=orca,splitfuse",
-      { { "preset=splitfuse", "preset=orca", "ttft_s.mean", -0.05 } } },
+      PACKING "--admit fit --compare preset=orca,vllm",
+      { { "preset=vllm", "preset=orca", "ttft_s.mean", -0.05 } } },
 };
 
 static void rows_are_worth_what_is_claimed(void **state)

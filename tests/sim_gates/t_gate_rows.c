@@ -35,50 +35,43 @@ struct workload {
     const char *kind;                   /* the option, which may go on behind a "-" */
     const char *options[WORKLOADS_MAX]; /* two rows may be alike on one of them */
     const char *rows;                   /* NULL: all of the kind */
-    bool only_default; /* rows need only differ from the default: some name the same things */
 };
 
 static const struct workload workloads[] = {
     { "route",
       { TALKS "--fleet 3xl4+2xa10g --speed 3", TALKS "--fleet 3xl4 --speed 3 --slo-ttft 500ms" },
-      NULL,
-      false },
-    { "predict", { TEXTS "--fleet 1xl4 --seqs-max 4 --order sjf_output" }, NULL, false },
+      NULL },
+    { "predict", { TEXTS "--fleet 1xl4 --seqs-max 4 --order sjf_output" }, NULL },
     { "order",
       { TALKS "--fleet 1xl4 --seqs-max 16", TALKS "--fleet 1xl4 --seqs-max 16 --chunk scls" },
-      NULL,
-      false },
-    { "fair", { TALKS "--fleet 1xl4 --seqs-max 16" }, NULL, false },
-    { "admit", { TALKS "--fleet 1xl4 --kv-tokens 8000 --chunk budget" }, NULL, false },
+      NULL },
+    { "fair", { TALKS "--fleet 1xl4 --seqs-max 16" }, NULL },
+    { "admit", { TALKS "--fleet 1xl4 --kv-tokens 8000 --chunk budget" }, NULL },
     { "preempt",
       { TALKS "--fleet 1xl4 --kv-tokens 8000 --admit fit --order fcfs --swap-space 4GB",
         TALKS "--fleet 1xl4 --kv-tokens 8000 --admit fit --order srtf --swap-space 4GB" },
-      NULL,
-      false },
-    { "chunk", { TALKS "--fleet 1xl4" }, NULL, false },
-    { "evict", { TALKS "--fleet 1xl4 --kv-tokens 20000" }, NULL, false },
-    { "perf", { TALKS "--fleet 2xl4" }, NULL, false },
+      NULL },
+    { "chunk", { TALKS "--fleet 1xl4" }, NULL },
+    { "evict", { TALKS "--fleet 1xl4 --kv-tokens 20000" }, NULL },
+    { "perf", { TALKS "--fleet 2xl4" }, NULL },
     /* Polca needs a limit that the others refuse: its effect is t_gate_power's. */
-    { "power", { TALKS "--fleet 2xa100" }, "max,mu_serve,dynamollm", false },
-    { "migrate", { TALKS "--fleet 3xl4 --kv-tokens 12000 --route random" }, NULL, false },
+    { "power", { TALKS "--fleet 2xa100" }, "max,mu_serve,dynamollm" },
+    { "migrate", { TALKS "--fleet 3xl4 --kv-tokens 12000 --route random" }, NULL },
     /* Where the TPOT is tight the planner splits the fleet, where it is loose it does not. */
-    { "role", { PARTS "--slo-tpot 100ms", PARTS "--slo-tpot 12ms" }, NULL, true },
+    { "role", { PARTS "--slo-tpot 100ms", PARTS "--slo-tpot 12ms" }, NULL },
     { "scale-policy",
       { TIDE "--fleet 1-24xl4@1 --lead-time 60s", TIDE "--fleet 1-24xl4@1 --kv-tokens 9000" },
-      NULL,
-      false },
+      NULL },
     /* Where answers take long, kpa's halving is faster than instances drain. */
     { "shaper",
       { TIDE "--fleet 1-24xl4@1 --lead-time 20s --scale-policy keda_queue", FLASHES },
-      NULL,
-      false },
-    { "forecast", { RAMP "--scale-policy dynamo_throughput" }, NULL, false },
+      NULL },
+    { "forecast", { RAMP "--scale-policy dynamo_throughput" }, NULL },
     { "place",
       { TIDE "--fleet 1-12xl4@1+0-24xl4:spot:zone1@0.4 --zone-up 5m --scale-policy wva_v2",
         TIDE "--fleet 0-24xl4:spot:zone1@0.4+1-12xl4@1 --zone-up 5m --scale-policy wva_v2" },
-      "joint,order,on_demand,spot",
-      false },
-    { "preset", { TALKS "--fleet 1xl4 --kv-tokens 20000 --seqs-max 32" }, NULL, true },
+      "joint,order,on_demand,spot" },
+    { "preset", { TALKS "--fleet 1xl4 --kv-tokens 20000 --seqs-max 32" }, NULL },
 };
 
 /* Kinds that no simulation asks, and who holds their rows to an effect instead. */
@@ -127,7 +120,7 @@ static uint32_t check(const struct workload *w, const char *list)
         struct gate g = gate_run(line.data);
         assert_in_range(g.arms.count, 2, ROWS_MAX);
         for (uint32_t i = 0; i < g.arms.count; i++) {
-            for (uint32_t k = 0; k < i && (k == 0 || !w->only_default); k++) {
+            for (uint32_t k = 0; k < i; k++) {
                 bool same = is_same(&g.arms.arm[i], &g.arms.arm[k]);
                 alike[i][k] = same && (n == 0 || alike[i][k]);
                 bool last = n + 1 == WORKLOADS_MAX || !w->options[n + 1];

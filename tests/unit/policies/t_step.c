@@ -395,6 +395,25 @@ static void t_evict(void **state)
     assert_true(weighted->rank(&twice) < weighted->rank(&deep));
 }
 
+/* Two presets that say the same would be one system under two names. */
+static void t_no_two_presets_are_one(void **state)
+{
+    (void)state;
+    for (uint32_t i = 0; i < preset_count; i++) {
+        struct step_rows rows = { 0 };
+        preset_fill(preset_table[i], &rows);
+        for (uint32_t k = 0; k < i; k++) {
+            struct step_rows other = { 0 };
+            preset_fill(preset_table[k], &other);
+            bool same = rows.fair == other.fair && rows.order == other.order &&
+                        rows.admit == other.admit && rows.preempt == other.preempt &&
+                        rows.chunk == other.chunk && rows.evict == other.evict;
+            if (same && preset_table[i]->swap_ratio == preset_table[k]->swap_ratio)
+                fail_msg("%s is %s", preset_table[i]->name, preset_table[k]->name);
+        }
+    }
+}
+
 static void t_presets(void **state)
 {
     (void)state;
@@ -445,6 +464,7 @@ int main(void)
         cmocka_unit_test(t_evict),
         cmocka_unit_test(t_preempt_how),
         cmocka_unit_test(t_presets),
+        cmocka_unit_test(t_no_two_presets_are_one),
         cmocka_unit_test(t_tables),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
