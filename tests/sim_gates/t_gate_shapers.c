@@ -13,7 +13,7 @@ static const struct gate_effects shapers[] = {
       "--slo-ttft 3s --lead-time 30s --scale-policy keda_queue --seeds 10 "
       "--compare shaper=none,window,hpa",
       {
-          { "shaper=window", "shaper=none", "slo.attainment", 0.10 },
+          { "shaper=window", "shaper=none", "slo.attainment", 0.05 },
           { "shaper=window", "shaper=none", "scale_actions", -0.20 },
           { "shaper=hpa", "shaper=window", "slo.attainment", 0.08 },
           { "shaper=hpa", "shaper=window", "cost_usd", 0.25 },
