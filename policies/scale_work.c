@@ -48,8 +48,8 @@
 #define SATURATED 0.3 /* late whatever is bought: look at when the backlog should be gone */
 #define HOPELESS 0.9  /* and late even then: everything there is */
 #define PATHS 24
-#define PLANNED 0.05 /* of the misses that are allowed: the rest is for what no plan knows */
-#define HELD 0.3     /* of them: what there is stands until it is expected to miss so many */
+#define PLANNED 0.02 /* of the misses that are allowed: the rest is for what no plan knows */
+#define HELD 0.1     /* of them: what there is stands until it is expected to miss so many */
 #define BISECTIONS 24
 #define AWAKE_RATE 1e-6 /* requests a second: asks for one instance, whichever is cheapest */
 #define BELIEF_S 60     /* misses are looked at over so long */
