@@ -448,7 +448,11 @@ static void decide(void *state, const struct scale_config *config, const struct 
         need = planned_rate(&s, &memory->answer, now_us);
         if (!is_calm(&s) && scale_starting_all(view) > 0) memory->calm_us = now_us;
     }
-    if (awake && memory->outlook.known < LEARN_BUCKETS) need = fmax(need, fleet_rate(&s));
+    if (awake && memory->outlook.known < LEARN_BUCKETS && need < fleet_rate(&s)) {
+        scale_keep(view, "arrivals are watched for a minute before an instance is given up", ret);
+        ret->again_us = now_us + AGAIN_US;
+        return;
+    }
     struct scale_mixed m;
     scale_mix(config, view, s.rate, need, &m);
     *ret = (struct scale_verdict){ .choice = m.best,

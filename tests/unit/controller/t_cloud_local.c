@@ -402,8 +402,9 @@ static void killed_at_every_step(void **state)
             must(control_new(&setup, g->now, &c, NULL) == 0);
             must(control_scale(c, STR("chat"), STR("small"), 2, NULL) == 0);
             fault_arm(control_steps[s], nth);
-            uint32_t crashes = 0, made_max = 0, n = 0;
-            for (int t = 0; t < 60 || (t < 600 && n > 0); t++) {
+            uint32_t crashes = 0, made_max = 0, n = 0,
+                     quiet = 0; /* seconds since the last was there */
+            for (int t = 0; t < 60 || (t < 600 && quiet < 10); t++) {
                 if (t == 25) must(control_scale(c, STR("chat"), STR("small"), 0, NULL) == 0);
                 if (second(g, c) == -ECANCELED) {
                     crashes++;
@@ -413,6 +414,7 @@ static void killed_at_every_step(void **state)
                 }
                 struct listed item[32];
                 n = list(g, item);
+                quiet = n > 0 ? 0 : quiet + 1;
                 if (n > made_max) made_max = n;
                 if (t == 24 && n != 2) fail_msg("%s: %u run", control_steps[s], n);
             }

@@ -105,11 +105,12 @@ static const struct plan_decision *decide(struct scene *s)
     return &s->plan.decision[0];
 }
 
-/* Decides every second for the shaper's window and a bucket more. */
+/* Decides every second for the minute of arrivals that the default row watches, the shaper's window and
+ * a bucket more. */
 static const struct plan_decision *decide_after_window(struct scene *s)
 {
     const struct plan_decision *d = NULL;
-    for (int i = 0; i < 12; i++, s->now += SECOND) {
+    for (int i = 0; i < 100; i++, s->now += SECOND) {
         d = decide(s);
         if (s->plan.action_count) break;
     }
