@@ -35,10 +35,10 @@ static const struct config_field rows[] = {
       AT(model), .about = "Shipped model, or a file with a model's shape, as ./my.spec (below)." },
     { .name = "fleet", .letter = 'f', .type = CONFIG_TEXT, .default_text = "8xa100", AT(fleet),
       .about = "Instances, at most 256: COUNTxHARDWARE[:SUFFIX...][@DOLLARS_AN_HOUR|@list|@PROVIDER], "
-               "joined by commas; hardware is listed below, suffixes are tpN, prefill, decode, spot, zoneN, serviceN and a model's name; "
-               "ref8000 is "
-               "the serial reference, measured:a=S:b=S:c=S:d=S:e=S a machine by its step: seconds "
-               "fixed, of a prompt token, a sequence, a token read, a token attended to." },
+               "joined by commas; hardware is listed below, suffixes are tpN, prefill, decode, spot, "
+               "zoneN, serviceN and a model's name; ref8000 is the serial reference, "
+               "measured:a=S:b=S:c=S:d=S:e=S a machine by its step: seconds fixed, of a prompt token, "
+               "a sequence, a token read, a token attended to." },
     { .name = "config", .letter = 'c', .type = CONFIG_TEXT, AT(config),
       .about = "muster.yaml whose rows of router and engines, and limits of engines that it says, are "
                "taken where no flag says another. The rest is left, and named." },
@@ -130,8 +130,7 @@ static const struct config_field rows[] = {
       .about = "Runs with so many seeds from --seed on: means with 95 % intervals." },
     { .name = "compare", .type = CONFIG_TEXTS, AT(compare),
       .about = "OPTION=A,B,C: an arm for each value, and their differences to the first on the "
-               "same seeds. Given again for another option: "
-               "every combination." },
+               "same seeds. Given again for another option: every combination." },
     { .name = "jobs", .letter = 'j', .type = CONFIG_INT, .default_text = "0", .min = 0, .max = 256,
       AT(jobs), .about = "Runs at once; 0 for one a core. Changes no result." },
     { .name = "output", .letter = 'o', .type = CONFIG_ENUM, .default_text = "table",
