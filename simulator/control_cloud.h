@@ -1,0 +1,71 @@
+/* control_cloud.h - the provider of a simulated controller: instances that start, serve, fail, are
+ * lost with their zone, and cost their price.
+ *
+ * Layer:  simulator (controller/core, base/core)
+ * Chance: streams keyed by (seed, instance number, purpose)
+ * Rules:  what its answers teach (health of offers, lead times) is written where the plan reads it
+ */
+#pragma once
+#include "base/core/rng.h"
+#include "simulator/control.h"
+
+enum machine_stage { MACHINE_STARTING, MACHINE_READY, MACHINE_DRAINING, MACHINE_ENDED };
+
+struct machine {
+    uint32_t pool;
+    enum machine_stage stage;
+    bool doomed, fails;
+    int64_t launched_us, stage_us;
+    int64_t due_us; /* starting: ready or failed; else: lost; INT64_MAX: never */
+    double lead_s;
+};
+
+struct zone {
+    bool down;
+    int64_t turn_us;
+    struct rng rng;
+};
+
+struct cloud {
+    const struct sim_control_setup *setup; /* borrowed, as are the two below; a place a pool */
+    struct offer *offer;
+    struct offer_health *health;
+    struct zone zone[SIM_ZONES_MAX];
+
+    struct machine *machine; /* by number */
+    uint32_t count, room;
+    uint32_t *live; /* numbers that have not ended */
+    uint32_t live_count;
+
+    struct sim_control_action *out; /* of the call under way; NULL between calls */
+    uint32_t out_count;
+    struct sim_control_action pending[SIM_CONTROL_ACTIONS_MAX];
+    uint32_t pending_count;
+
+    int64_t last_us;                 /* totals are up to here */
+    struct sim_control_totals total; /* floor_*: as of the last return to the floor */
+    uint32_t floor;                  /* the least that it may have */
+    bool above_floor;
+};
+
+/* The instances of `start` are ready when it returns. -ENOMEM. */
+int cloud_init(struct cloud *c, const struct sim_control_setup *setup, uint32_t floor,
+               struct offer *offer, struct offer_health *health, struct err *err);
+void cloud_fini(struct cloud *c);
+
+/* When it next does something by itself; INT64_MAX: never. */
+int64_t cloud_next_us(const struct cloud *c);
+
+/* Between both, what happens is written to `out`, and what does not fit there is kept for the next
+ * time. The second answers how many there are. */
+void cloud_begin(struct cloud *c, struct sim_control_action *out, int64_t now_us);
+uint32_t cloud_finish(struct cloud *c, int64_t now_us);
+
+/* What the controller asks for. */
+void cloud_launch(struct cloud *c, uint32_t pool, int64_t now_us);
+void cloud_cancel(struct cloud *c, uint32_t number);
+void cloud_drain(struct cloud *c, uint32_t number, int64_t now_us);
+void cloud_keep(struct cloud *c, uint32_t number, int64_t now_us); /* withdraws a drain */
+
+void cloud_emptied(struct cloud *c, uint32_t number, int64_t now_us);
+void cloud_totals(struct cloud *c, int64_t end_us, struct sim_control_totals *ret);
