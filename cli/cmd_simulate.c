@@ -3,6 +3,7 @@
 #include "cli/command.h"
 #include "cli/model_file.h"
 #include "cli/sim_arms.h"
+#include "cli/sim_file.h"
 
 #include <stdio.h>
 

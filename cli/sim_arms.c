@@ -3,6 +3,7 @@
 #include "cli/sim_arms.h"
 
 #include "base/core/bits.h"
+#include "cli/sim_config.h"
 #include "cli/trace_file.h"
 
 #include <pthread.h>
@@ -130,7 +131,7 @@ static int init_arm(struct sim_arms *a, struct sim_arm *arm, const struct opt_co
                     struct err *err)
 {
     int rc = opt_parse(usage, arm->word_count, arm->word, &arm->options, &arm->parsed, err);
-    if (rc == 0) rc = sim_options_config(&arm->options, &arm->config, &arm->control, err);
+    if (rc == 0) rc = sim_config_make(&arm->options, &arm->config, &arm->control, err);
     if (rc == 0 && is_generated(arm)) rc = read_generated(arm, err);
     if (rc < 0) return rc;
     arm->run = calloc(a->seeds, sizeof *arm->run);

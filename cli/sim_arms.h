@@ -6,6 +6,7 @@
  */
 #pragma once
 #include "cli/sim_options.h"
+#include "simulator/generate.h"
 #include "simulator/report.h"
 
 #define SIM_ARMS_MAX 256

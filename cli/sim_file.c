@@ -3,9 +3,11 @@
  * Taken: the router's rows; the engines' rows and limits, of the section `engine` and, where the file
  * has one service, of that service's `engine`, which is stronger. The fleet, its promise and its
  * scaling are the command's own words, because a simulation asks what another fleet would do. */
+#include "cli/sim_file.h"
+
 #include "base/core/own.h"
 #include "cli/schema.h"
-#include "cli/sim_options.h"
+#include "cli/sim_rows.h"
 #include "controller/setup.h"
 #include "engine/config.h"
 #include "policies/catalog.h"

@@ -1,6 +1,7 @@
 /* sim_fleet.c - a fleet as people write it: counts, hardware, devices an instance, prices. */
+#include "cli/sim_fleet.h"
+
 #include "base/core/bits.h"
-#include "cli/sim_options.h"
 #include "policies/prices.h"
 
 #define TP_MAX 64

@@ -1,11 +1,9 @@
-/* sim_options.c - rows of `muster simulate`; a flag beats the preset, the preset beats --config. */
+/* sim_options.c - what `muster simulate` may be told. */
 #include "cli/sim_options.h"
 
 #include "base/io/config_value.h"
-#include "cli/model_file.h"
-#include "policies/catalog.h"
-
-#define ROWS_MAX 64
+#include "simulator/sim.h"
+#include "simulator/trace.h"
 
 static const char *const output_names[] = { "table", "json", NULL };
 static const char *const format_names[] = { "auto", "azure", "mooncake", "text", NULL };
@@ -149,7 +147,7 @@ void sim_option_flag(const char *name, char ret[SIM_FLAG_BYTES])
         ret[i] = name[i] == '_' ? '-' : name[i];
 }
 
-static const struct config_field *field_of(const char *name)
+const struct config_field *sim_option_field(const char *name)
 {
     const struct config_field *f = rows;
     while (strcmp(f->name, name) != 0)
@@ -157,15 +155,15 @@ static const struct config_field *field_of(const char *name)
     return f;
 }
 
-static const void *at(const struct sim_options *o, const struct config_field *f)
+const void *sim_option_value(const struct sim_options *o, const struct config_field *f)
 {
     return (const char *)o + f->offset;
 }
 
 bool sim_option_is_set(const struct sim_options *o, const char *name)
 {
-    const struct config_field *f = field_of(name);
-    const void *value = at(o, f);
+    const struct config_field *f = sim_option_field(name);
+    const void *value = sim_option_value(o, f);
     if (f->type == CONFIG_TEXT) return ((const struct str *)value)->len > 0;
     must(f->type == CONFIG_INT || f->type == CONFIG_FLOAT || f->type == CONFIG_DURATION ||
          f->type == CONFIG_BYTES);
@@ -175,10 +173,10 @@ bool sim_option_is_set(const struct sim_options *o, const char *name)
 }
 
 /* An option that is given says something: without a word it would be its default, silently. */
-static int check_said(const struct sim_options *o, struct err *err)
+int sim_options_check(const struct sim_options *o, struct err *err)
 {
     for (size_t i = 0; i < COUNT_OF(rows); i++) {
-        const void *value = at(o, &rows[i]);
+        const void *value = sim_option_value(o, &rows[i]);
         const struct str *text = value;
         const struct config_texts *list = value;
         bool empty = rows[i].type == CONFIG_TEXT    ? text->data && text->len == 0
@@ -189,168 +187,5 @@ static int check_said(const struct sim_options *o, struct err *err)
         sim_option_flag(rows[i].name, flag);
         return err_set(err, -EINVAL, "--%s is empty: give it a value or leave it out", flag);
     }
-    return 0;
-}
-
-/* ---- rows by name ---------------------------------------------------------------------------- */
-
-struct names {
-    const char *kind;
-    const char *name[ROWS_MAX];
-    size_t count;
-};
-
-static int collect(void *ctx, const struct policy_row *row)
-{
-    struct names *n = ctx;
-    if (strcmp(row->kind, n->kind) == 0 && n->count < ROWS_MAX) n->name[n->count++] = row->name;
-    return 0;
-}
-
-int sim_no_row(const char *option, const char *kind, struct str name, struct err *err)
-{
-    struct names n = { .kind = kind };
-    policies_each(collect, &n);
-    const char *near = str_nearest(name, n.name, n.count);
-    if (near) {
-        return err_set(err, -EINVAL, "--%s: no row '" STR_FMT "', did you mean '%s'?", option,
-                       STR_ARG(name), near);
-    }
-    return err_set(err, -EINVAL, "--%s: no row '" STR_FMT "'; see `muster policies %s`", option,
-                   STR_ARG(name), kind);
-}
-
-#define PICK(kind, text)                                        \
-    if (rc == 0 && (text).len > 0) {                            \
-        c->kind = kind##_find(text);                            \
-        if (!c->kind) rc = sim_no_row(#kind, #kind, text, err); \
-    }
-
-struct row_names {
-    struct str route, predict, fair, order, admit, preempt, chunk, evict;
-};
-
-static int pick_rows(const struct row_names *n, struct sim_config *c, struct err *err)
-{
-    int rc = 0;
-    PICK(route, n->route)
-    PICK(predict, n->predict)
-    PICK(fair, n->fair)
-    PICK(order, n->order)
-    PICK(admit, n->admit)
-    PICK(preempt, n->preempt)
-    PICK(chunk, n->chunk)
-    PICK(evict, n->evict)
-    return rc;
-}
-
-static int pick_fleet_rows(const struct sim_options *o, struct sim_config *c, struct err *err)
-{
-    int rc = 0;
-    PICK(migrate, o->migrate)
-    PICK(role, o->role)
-    PICK(perf, o->perf)
-    PICK(power, o->power)
-    return rc;
-}
-
-/* A limit that nobody keeps, and a keeper without a limit, would do nothing. Where rows are compared
- * the limit is for the arm that keeps it. */
-static int check_power(const struct sim_options *o, const struct sim_config *c, struct err *err)
-{
-    bool keeps = c->power && strcmp(c->power->name, "polca") == 0;
-    bool limited = o->row_watts > 0;
-    if (keeps == limited || (limited && o->compare.count > 0)) return 0;
-    return err_set(err, -EINVAL,
-                   keeps ? "--power polca needs --row-watts" : "--row-watts needs --power polca");
-}
-
-/* ref8000 has no engine's step, no memory to share and no chance: what decides of them is refused,
- * except where it says what the preset of its published setting says. */
-static int check_reference(const struct sim_options *o, const struct sim_config *c, struct err *err)
-{
-    static const struct {
-        const char *option, *allowed, *what;
-    } none[] = {
-        { "fair", "none", "decide" },   { "order", "fcfs", "decide" },
-        { "admit", "all", "decide" },   { "preempt", "newest", "decide" },
-        { "chunk", "whole", "decide" }, { "evict", "lru", "decide" },
-        { "preset", "ref", "decide" },  { "perf", "", "foretell" },
-        { "power", "max", "decide" },   { "migrate", "none", "move" },
-        { "swap_space", NULL, "hold" }, { "swap_rate", NULL, "copy" },
-        { "seqs_max", NULL, "limit" },  { "batch_tokens", NULL, "limit" },
-        { "kv_tokens", NULL, "limit" }, { "output_max", NULL, "limit" },
-        { "link", NULL, "copy" },       { "link_latency", NULL, "copy" },
-        { "bias", NULL, "change" },     { "residual", NULL, "change" },
-    };
-    if (!sim_pool_is_serial(&c->pool[0])) return 0;
-    for (uint32_t p = 0; p < c->pool_count; p++) {
-        if (c->pool[p].tp == 1 && c->pool[p].role == ROLE_BOTH && !c->pool[p].has_model) continue;
-        return err_set(err, -EINVAL, "--fleet: ref8000 takes no tpN, no role and no model");
-    }
-    for (size_t i = 0; i < COUNT_OF(none); i++) {
-        if (!sim_option_is_set(o, none[i].option)) continue;
-        const struct config_field *f = field_of(none[i].option);
-        if (f->type == CONFIG_TEXT &&
-            str_eq(*(const struct str *)at(o, f), str_from(none[i].allowed)))
-            continue;
-        if (f->type == CONFIG_FLOAT && *(const double *)at(o, f) <= 0) continue;
-        char flag[SIM_FLAG_BYTES];
-        sim_option_flag(none[i].option, flag);
-        return err_set(err, -EINVAL,
-                       "ref8000 computes one prompt after another: --%s has nothing to %s there",
-                       flag, none[i].what);
-    }
-    return 0;
-}
-
-int sim_take_preset(struct str name, struct sim_config *c, struct err *err)
-{
-    c->preset = preset_find(name);
-    if (!c->preset) return sim_no_row("preset", "preset", name, err);
-    if (str_eq(name, STR("ref"))) c->bias_sigma = c->residual_sigma = 0;
-    return 0;
-}
-
-int sim_options_config(const struct sim_options *o, struct sim_config *ret,
-                       struct sim_control_setup *control, struct err *err)
-{
-    struct sim_config c = {
-        .seed = (uint64_t)o->seed,
-        .exact = o->exact,
-        .routers = (uint32_t)o->routers,
-        .report_delay_us = o->report_delay_us,
-        .event_lag_us = o->event_lag_us,
-        .link_bytes_s = (double)o->link_bytes_s,
-        .link_us = o->link_us,
-        .kv_tokens = (uint64_t)o->kv_tokens,
-        .output_max = (uint32_t)o->output_max,
-        .bias_sigma = o->bias,
-        .residual_sigma = o->residual,
-        .slo_ttft_s = (double)o->slo_ttft_us / 1e6,
-        .slo_tpot_s = (double)o->slo_tpot_us / 1e6,
-        .drain_s = (double)o->drain_us / 1e6,
-        .row_watts_max = o->row_watts,
-    };
-    struct row_names names = { o->route, o->predict, o->fair,  o->order,
-                               o->admit, o->preempt, o->chunk, o->evict };
-    int rc = check_said(o, err);
-    if (rc < 0) return rc;
-    rc = model_file_find(o->model, &c.model, err);
-    if (rc < 0) return err_prefix(err, rc, "--model");
-    rc = sim_fleet_parse(o->fleet, &c, control, err);
-    if (rc == 0 && o->config.len > 0) rc = sim_file_take(o->config.data, &c, err);
-    if (rc == 0 && o->preset.len > 0) rc = sim_take_preset(o->preset, &c, err);
-    if (rc == 0) rc = pick_rows(&names, &c, err);
-    if (rc == 0) rc = pick_fleet_rows(o, &c, err);
-    if (rc == 0) rc = check_reference(o, &c, err);
-    if (rc == 0) rc = check_power(o, &c, err);
-    if (rc == 0) rc = sim_scaling_config(o, &c, control, err);
-    if (rc < 0) return rc;
-    if (o->swap_space > 0) c.swap_bytes = (uint64_t)o->swap_space;
-    c.swap_bps = (double)o->swap_rate;
-    if (o->seqs_max > 0) c.seqs_max = (uint32_t)o->seqs_max;
-    if (o->batch_tokens > 0) c.batch_tokens_max = (uint32_t)o->batch_tokens;
-    *ret = c;
     return 0;
 }

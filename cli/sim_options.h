@@ -1,12 +1,9 @@
-/* sim_options.h - the options of `muster simulate`, and the run that they ask for.
+/* sim_options.h - the options of `muster simulate`.
  *
- * Layer: cli (simulator, base/io)
+ * Layer: cli (base/io)
  */
 #pragma once
 #include "base/io/opt.h"
-#include "simulator/control.h"
-#include "simulator/generate.h"
-#include "simulator/sim.h"
 
 struct sim_options {
     struct str trace, model, fleet, config, preset;
@@ -37,30 +34,8 @@ bool sim_option_is_set(const struct sim_options *o, const char *name);
 /* The command's words; notes are behind the options of --help. */
 extern const struct config_record sim_options_record;
 
-/* -EINVAL with a sentence that names the option and the nearest row. The config points to *control
- * where the fleet scales: both live alike. */
-int sim_options_config(const struct sim_options *o, struct sim_config *ret,
-                       struct sim_control_setup *control, struct err *err);
+/* -EINVAL when an option is given without a word, which would be its default, silently. */
+int sim_options_check(const struct sim_options *o, struct err *err);
 
-/* Rows of a preset, which stand behind those that flags or the file name. `ref` is for comparing
- * routers, in a world without chance in the engines. */
-int sim_take_preset(struct str name, struct sim_config *c, struct err *err);
-
-/* What a fleet's file says of rows and limits (sim_file.c); the rows live for ever. */
-int sim_file_take(const char *path, struct sim_config *c, struct err *err);
-
-/* A line that names what is taken of the file and what is not: rows and limits of engines only where
- * the fleet has any (not of ref8000). */
-int sim_file_note(const char *path, bool engines, struct buf *out, struct err *err);
-
-/* What the options say of scaling; nothing when they name no row. */
-int sim_scaling_config(const struct sim_options *o, struct sim_config *config,
-                       struct sim_control_setup *control, struct err *err);
-
-/* COUNTxHARDWARE[:SUFFIX...][@DOLLARS_AN_INSTANCE_HOUR], joined by commas or plus signs. COUNT may
- * be MIN-MAX or MIN-START-MAX where the fleet scales; suffixes are tpN, a role, spot, zoneN. */
-int sim_fleet_parse(struct str text, struct sim_config *ret, struct sim_control_setup *control,
-                    struct err *err);
-
-/* "--OPTION: no row 'NAME', did you mean 'NEAR'?"; -EINVAL. */
-int sim_no_row(const char *option, const char *kind, struct str name, struct err *err);
+const struct config_field *sim_option_field(const char *name);
+const void *sim_option_value(const struct sim_options *o, const struct config_field *f);

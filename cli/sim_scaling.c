@@ -1,5 +1,7 @@
 /* sim_scaling.c - the part of `muster simulate` that says how the fleet follows its demand. */
-#include "cli/sim_options.h"
+#include "cli/sim_scaling.h"
+
+#include "cli/sim_rows.h"
 #include "policies/place.h"
 #include "policies/scale_forecast.h"
 #include "policies/scale_shape.h"
