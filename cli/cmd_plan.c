@@ -1,6 +1,7 @@
 /* cmd_plan.c - `muster plan`: which accelerators a workload needs, and what they cost. */
 #include "cli/cmd_plan.h"
 
+#include "base/core/bits.h"
 #include "base/core/json.h"
 #include "base/core/own.h"
 #include "cli/cmd_run.h"
@@ -65,7 +66,11 @@ static const struct opt_command usage = {
         "Rates come from the performance model in closed form (policies/place_eval.h) for nine\n"
         "requests in ten, prices from a dated list (`muster offers`). A plan is for a steady\n"
         "rate: `muster simulate` replays bursts over the fleet that it names.\n"
-        "`muster plan layers` lays one model's layers on devices of several kinds.\n",
+        "`muster plan layers` lays one model's layers on devices of several kinds; `muster plan "
+        "move`\n"
+        "maps the devices that a loss leaves to a new layout; `muster plan load` chooses the "
+        "machine\n"
+        "at which a model's weights are loaded.\n",
 };
 
 static int find_row(const char *option, struct str name, const struct place_policy **ret,
@@ -263,11 +268,21 @@ static int plan_fleet(const void *options, struct err *err)
     return answers.verdict[0].found ? 0 : EXIT_FAILED;
 }
 
+static const struct {
+    const char *name;
+    int (*run)(int argc, char *const *argv);
+} subcommands[] = {
+    { "layers", plan_layers_run },
+    { "move", plan_move_run },
+    { "load", plan_load_run },
+};
+
 static int run(int argc, char *const *argv)
 {
     struct plan_options options;
-    if (argc > 0 && str_eq(str_from(argv[0]), STR("layers")))
-        return plan_layers_run(argc - 1, argv + 1);
+    for (size_t i = 0; argc > 0 && i < COUNT_OF(subcommands); i++)
+        if (str_eq(str_from(argv[0]), str_from(subcommands[i].name)))
+            return subcommands[i].run(argc - 1, argv + 1);
     return command_run(&usage, argc, argv, &options, plan_fleet);
 }
 

@@ -4,5 +4,7 @@
  */
 #pragma once
 
-/* `muster plan layers`: argv is without its own words; returns the exit status. */
+/* `muster plan layers`, `move`, `load`: argv is without its own words; returns the exit status. */
 int plan_layers_run(int argc, char *const *argv);
+int plan_move_run(int argc, char *const *argv);
+int plan_load_run(int argc, char *const *argv);

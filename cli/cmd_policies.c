@@ -24,8 +24,8 @@ struct policies_options {
 static const struct config_field rows[] = { REMOTE_OUTPUT_ROW(struct policies_options, output) };
 static const struct opt_positional positionals[] = {
     { .name = "KIND", .offset = offsetof(struct policies_options, kind),
-      .about = "Only this kind: route, predict, scale, forecast, shaper, place, layers, move, migrate, role, "
-               "preset, fair, order, admit, preempt, chunk, evict, perf or power." },
+      .about = "Only this kind: route, predict, scale, forecast, shaper, place, layers, move, load, migrate, "
+               "role, preset, fair, order, admit, preempt, chunk, evict, perf or power." },
 };
 static const struct table_column columns[] = {
     { "KIND", "kind", TABLE_TEXT },       { "NAME", "name", TABLE_TEXT },
@@ -55,6 +55,7 @@ static const struct {
     { "place", { "services[].place" } },
     { "layers", { 0 } },
     { "move", { 0 } },
+    { "load", { 0 } },
     { "migrate", { 0 } },
     { "role", { 0 } },
     { "preset", { "services[].engine.preset" } },
@@ -75,7 +76,8 @@ static const struct {
     { "scale", "muster simulate --scale-policy" },
     { "place", "muster plan --place" },
     { "layers", "planner only: muster plan layers --row" },
-    { "move", "planner only" },
+    { "move", "planner only: muster plan move --row" },
+    { "load", "planner only: muster plan load --row" },
 };
 
 /* Whether the part behind the kind's k-th key has what the row needs. */

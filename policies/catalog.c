@@ -15,10 +15,10 @@
 #include "policies/scale_forecast.h"
 #include "policies/scale_shape.h"
 
-const char *const policy_kinds[] = { "route",  "predict", "scale", "forecast", "shaper",
-                                     "place",  "layers",  "move",  "migrate",  "role",
-                                     "preset", "fair",    "order", "admit",    "preempt",
-                                     "chunk",  "evict",   "perf",  "power",    NULL };
+const char *const policy_kinds[] = { "route",  "predict", "scale", "forecast", "shaper", "place",
+                                     "layers", "move",    "load",  "migrate",  "role",   "preset",
+                                     "fair",   "order",   "admit", "preempt",  "chunk",  "evict",
+                                     "perf",   "power",   NULL };
 
 static int row(const char *kind, const char *name, const char *about, const char *source,
                const char *default_name, int (*fn)(void *ctx, const struct policy_row *row),
@@ -50,7 +50,8 @@ int policies_each(int (*fn)(void *ctx, const struct policy_row *row), void *ctx)
          SCALE_SHAPER_DEFAULT);
     EACH(place_table, place_count, "place", place_table[i]->source, PLACE_DEFAULT);
     EACH(layers_table, layers_count, "layers", layers_table[i]->source, LAYERS_DEFAULT);
-    EACH(move_table, move_count, "move", move_table[i]->source, "");
+    EACH(move_table, move_count, "move", move_table[i]->source, MOVE_DEFAULT);
+    EACH(load_table, load_count, "load", load_table[i]->source, LOAD_DEFAULT);
     EACH(role_table, role_count, "role", role_table[i]->source, ROLE_DEFAULT);
     EACH(migrate_table, migrate_count, "migrate", migrate_table[i]->source, MIGRATE_DEFAULT);
     EACH(preset_table, preset_count, "preset", preset_table[i]->source, PRESET_DEFAULT);

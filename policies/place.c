@@ -13,8 +13,12 @@ const struct place_policy *const layers_table[] = { &place_helix, &place_hexgen,
                                                     &place_gpipe };
 const uint32_t layers_count = COUNT_OF(layers_table);
 
-const struct place_policy *const move_table[] = { &place_spotserve, &place_serverlessllm };
+const struct place_policy *const move_table[] = { &place_spotserve, &place_in_order };
 const uint32_t move_count = COUNT_OF(move_table);
+
+const struct place_policy *const load_table[] = { &place_serverlessllm, &place_least_loaded,
+                                                  &place_nearest_tier };
+const uint32_t load_count = COUNT_OF(load_table);
 
 static const struct place_policy *find(const struct place_policy *const *table, uint32_t count,
                                        struct str name)
@@ -32,6 +36,16 @@ const struct place_policy *place_find(struct str name)
 const struct place_policy *layers_find(struct str name)
 {
     return find(layers_table, layers_count, name);
+}
+
+const struct place_policy *move_find(struct str name)
+{
+    return find(move_table, move_count, name);
+}
+
+const struct place_policy *load_find(struct str name)
+{
+    return find(load_table, load_count, name);
 }
 
 uint32_t place_cheapest(const struct place_view *view, const bool *fits)

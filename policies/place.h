@@ -87,13 +87,19 @@ extern const uint32_t place_count;
 
 const struct place_policy *place_find(struct str name); /* NULL when there is none */
 
-/* Planner-only rows, kinds of their own: no engine runs stages, no driver loads weights by machine.
- * Those of layers_table have lay; those of move_table move or load, and no command asks them. */
-extern const struct place_policy *const layers_table[], *const move_table[];
-extern const uint32_t layers_count, move_count;
+/* Planner-only rows, kinds of their own: no engine runs stages or takes over another's weights, no
+ * driver loads weights by machine. Their tables hold rows that lay, move and load; `muster plan`
+ * asks them by sub-commands of these names. */
+extern const struct place_policy *const layers_table[], *const move_table[], *const load_table[];
+extern const uint32_t layers_count, move_count, load_count;
 #define LAYERS_DEFAULT "helix"
+#define MOVE_DEFAULT "spotserve"
+#define LOAD_DEFAULT "serverlessllm"
 
-const struct place_policy *layers_find(struct str name); /* NULL when there is none */
+/* NULL when there is none. */
+const struct place_policy *layers_find(struct str name);
+const struct place_policy *move_find(struct str name);
+const struct place_policy *load_find(struct str name);
 
 /* What rows share (place.c). */
 

@@ -3,14 +3,14 @@
  *
  * Layer:   policies (base/core)
  * Threads: pure; memory is the caller's
- * Rules:   planner-only: no engine moves weights yet; the rows are asked by tests
+ * Rules:   (1) planner-only: no engine moves weights yet; `muster plan move` and `muster plan load` ask
+ *          (2) a row of `move` fills `to` alone; move_weigh says what that is worth
  */
 #pragma once
 #include "policies/place.h"
 
 #define MOVE_MAX 64
 #define LOAD_SERVERS_MAX 64
-#define LOAD_TIERS 4
 
 /* What `from` (a device that stays) already holds of what `to` (a place of the new layout) needs. */
 struct place_move {
@@ -27,27 +27,47 @@ struct place_move_work {
 };
 
 struct place_move_verdict {
-    uint32_t to[MOVE_MAX]; /* of each `from`; PLACE_NONE: it is not needed */
+    uint32_t to[MOVE_MAX]; /* of each `from`, each place once; PLACE_NONE: it is not needed */
     double reused_bytes, sent_bytes;
     double seconds; /* until the last place has what it needs, each over its own link */
+};
+
+/* Bytes and seconds of ret->to (place_move.c). */
+void move_weigh(const struct place_move *problem, struct place_move_verdict *ret);
+
+/* Where a machine has a model, the nearest first. */
+enum load_tier {
+    LOAD_MEMORY,
+    LOAD_DISK,
+    LOAD_STORE, /* shared by all; has every model */
+    LOAD_TIER_COUNT
 };
 
 /* A model is to be loaded: where is it ready first? */
 struct load_server {
     bool usable;
-    double queued_bytes[LOAD_TIERS]; /* loads that wait before ours, by the tier they come from */
-    uint32_t tier; /* the nearest that has the model: 0 memory ... LOAD_TIERS - 1 */
+    double queued_bytes[LOAD_TIER_COUNT]; /* loads before ours, by the tier they come from */
+    enum load_tier tier;                  /* the nearest that has the model */
 };
 
 struct place_load {
     struct load_server server[LOAD_SERVERS_MAX];
     uint32_t server_count;
     double model_bytes;
-    double bytes_s[LOAD_TIERS]; /* of loading from each tier */
-    double start_s;             /* of an engine, weights apart */
+    double bytes_s[LOAD_TIER_COUNT]; /* of loading from each tier */
+    double start_s;                  /* of an engine, weights apart */
 };
 
 struct place_load_verdict {
     uint32_t server;             /* PLACE_NONE: none may be used */
     double ready_s, runner_up_s; /* < 0: there is none */
 };
+
+/* What rows of `load` share (place_move.c): seconds of the queue there; until the engine is ready. */
+double load_queue_s(const struct place_load *problem, uint32_t server);
+double load_ready_s(const struct place_load *problem, uint32_t server);
+
+/* The usable server of the least score; the earlier on equal ones. */
+void load_least(const struct place_load *problem,
+                double (*score)(const struct place_load *problem, uint32_t server),
+                struct place_load_verdict *ret);

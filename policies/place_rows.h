@@ -16,4 +16,7 @@ extern const struct place_policy place_pipedream;
 extern const struct place_policy place_hexgen;
 extern const struct place_policy place_helix;
 extern const struct place_policy place_spotserve;
+extern const struct place_policy place_in_order;
 extern const struct place_policy place_serverlessllm;
+extern const struct place_policy place_least_loaded;
+extern const struct place_policy place_nearest_tier;

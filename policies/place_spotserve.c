@@ -72,18 +72,9 @@ static void move(const struct place_move *problem, struct place_move_work *work,
         augment(problem, n, row, work);
     for (uint32_t i = 0; i < MOVE_MAX; i++)
         ret->to[i] = PLACE_NONE;
-    for (uint32_t j = 1; j <= problem->to_count; j++) {
-        uint32_t from = work->match[j];
-        double has = 0;
-        if (from <= problem->from_count) {
-            ret->to[from - 1] = j - 1;
-            has = problem->reused_bytes[from - 1][j - 1];
-        }
-        double missing = fmax(0, problem->needed_bytes[j - 1] - has);
-        ret->reused_bytes += has;
-        ret->sent_bytes += missing;
-        ret->seconds = fmax(ret->seconds, missing / problem->bytes_s);
-    }
+    for (uint32_t j = 1; j <= problem->to_count; j++)
+        if (work->match[j] <= problem->from_count) ret->to[work->match[j] - 1] = j - 1;
+    move_weigh(problem, ret);
 }
 
 const struct place_policy place_spotserve = {

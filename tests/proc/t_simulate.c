@@ -287,13 +287,21 @@ static void its_neighbours_explain_mistakes_too(void **state)
         { "plan", "layers --devices 8xl4 --compare joint", 2,
           "--compare: 'joint' is no layers row" },
         { "plan", LAYERS " -b 64 --row gpipe", 1, "none: an equal share does not fit" },
+        { "plan", "move --lost 3", 0, "in_order   323.7" },
+        { "plan", "move --lost 3 -o json", 0, "\"sent_bytes_difference\":{\"mean\":" },
+        { "plan", "move --lost 15", 2, "the 1 devices that stay hold no pipeline" },
+        { "plan", "move --row helix", 2, "--row: 'helix' is no move row" },
+        { "plan", "load -n 200", 0, "nearest_tier   ready in" },
+        { "plan", "load -n 200 -o json", 0, "\"mean_s_difference\":{\"mean\":" },
+        { "plan", "load --compare spotserve", 2, "--compare: 'spotserve' is no load row" },
         { "perf", "fit ./another.csv --hardware zzz", 2, "--hardware: no hardware 'zzz'" },
         { "perf", "fit ./another.csv --hardware a100", 1,
           "muster perf: cannot open ./another.csv: No such" },
         { "perf", "fit ./another.csv --hardware a100 --model lama-3-8b", 2, "'llama-3-8b'?" },
         { "policies", "scale", 0, "a bound, only in the simulator" },
         { "policies", "layers", 0, "planner only: muster plan layers --row" },
-        { "policies", "move", 0, "planner only" },
+        { "policies", "move", 0, "planner only: muster plan move --row" },
+        { "policies", "load", 0, "planner only: muster plan load --row" },
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         int code = rig_muster(rows[i].command, rows[i].line, &out);

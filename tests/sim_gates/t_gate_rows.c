@@ -79,7 +79,8 @@ static const struct {
     const char *kind, *why;
 } not_simulated[] = {
     { "layers", "planner only: no engine runs stages; t_place_layers compares the layouts" },
-    { "move", "planner only: no driver moves weights; t_place_move compares the moves" },
+    { "move", "planner only: no engine takes over weights; t_remap compares the moves" },
+    { "load", "planner only: no driver loads by machine; t_loads compares the starts" },
 };
 
 struct rows {

@@ -1,0 +1,284 @@
+/* cmd_plan_move.c - `muster plan move`: after a loss, which device takes which place of the new layout. */
+#include "base/core/json.h"
+#include "base/core/own.h"
+#include "cli/cmd_plan.h"
+#include "cli/cmd_run.h"
+#include "cli/command.h"
+#include "cli/model_file.h"
+#include "cli/remap.h"
+#include "cli/remote.h"
+#include "policies/catalog.h"
+
+#include <math.h>
+
+#define ROWS_MAX 8
+
+struct move_options {
+    struct str model, hardware, row;
+    struct config_texts compare;
+    int64_t devices, stages, stages_after, lost, batch, context_tokens, link_bytes_s, notice_us;
+    int64_t draws, seed;
+    int output;
+};
+
+#define AT(member) .offset = offsetof(struct move_options, member)
+// clang-format off
+static const struct config_field rows[] = {
+    { .name = "model", .letter = 'm', .type = CONFIG_TEXT, .default_text = "llama-3-70b", AT(model),
+      .about = "Shipped model, or a file with a model's shape, as ./my.spec (models/README.md)." },
+    { .name = "hardware", .type = CONFIG_TEXT, .default_text = "a100", AT(hardware),
+      .about = "What the devices are." },
+    { .name = "devices", .letter = 'd', .type = CONFIG_INT, .default_text = "16", .min = 2,
+      .max = MOVE_MAX, AT(devices), .about = "Devices before the loss." },
+    { .name = "stages", .type = CONFIG_INT, .default_text = "4", .min = 1, .max = MOVE_MAX, AT(stages),
+      .about = "Devices of one pipeline before the loss; each has an even share of the layers." },
+    { .name = "lost", .letter = 'l', .type = CONFIG_INT, .default_text = "3", .min = 0,
+      .max = MOVE_MAX, AT(lost), .about = "Devices that are taken away." },
+    { .name = "stages_after", .type = CONFIG_INT, .default_text = "0", .min = 0, .max = MOVE_MAX,
+      AT(stages_after),
+      .about = "Devices of one pipeline after the loss; 0 for the number with the most tokens a second." },
+    { .name = "row", .type = CONFIG_TEXT, .default_text = MOVE_DEFAULT, AT(row),
+      .about = "Row that maps; `muster policies move` lists them." },
+    { .name = "compare", .type = CONFIG_TEXTS, AT(compare), .max = ROWS_MAX,
+      .about = "Rows to ask beside it; without it all others." },
+    { .name = "batch", .letter = 'b', .type = CONFIG_INT, .default_text = "8", .min = 1,
+      .max = 65536, AT(batch),
+      .about = "Sequences that decode in one step of a device." },
+    { .name = "context", .type = CONFIG_INT, .default_text = "1024", .min = 1, .max = 1e7,
+      .unit = "tokens", AT(context_tokens), .about = "Mean context of a sequence, whose KV is kept." },
+    { .name = "link", .type = CONFIG_BYTES, .default_text = "1.25GB", .min = 1e3, .max = 1e13,
+      AT(link_bytes_s), .about = "Bytes a second that each device can be sent." },
+    { .name = "notice", .type = CONFIG_DURATION, .default_text = "30s", .min = 0, .max = 864e8,
+      AT(notice_us), .about = "How long before the loss the provider tells." },
+    { .name = "draws", .type = CONFIG_INT, .default_text = "200", .min = 1, .max = REMAP_DRAWS_MAX,
+      AT(draws), .about = "Of which devices are lost." },
+    { .name = "seed", .type = CONFIG_INT, .default_text = "1", .min = 0, .max = 1e15, AT(seed),
+      .about = "Of the draws." },
+    REMOTE_OUTPUT_ROW(struct move_options, output),
+};
+// clang-format on
+static const struct config_record record = CONFIG_RECORD_OF(struct move_options, rows);
+static const struct opt_command usage = {
+    .name = "muster plan move",
+    .about =
+        "After a loss, give the places of the new layout to the devices that stay so that least "
+        "is sent.",
+    .options = &record,
+    .notes = "A planner only: no engine takes over another's weights yet. Before the loss the "
+             "devices are\n"
+             "pipelines of --stages, each with the KV of --batch sequences a stage; after it, "
+             "pipelines of\n"
+             "--stages-after. What a device holds of its new place, weights and KV of a pipeline "
+             "that lost\n"
+             "nothing, need not be sent. A restart sends all weights and no KV: all sequences are "
+             "computed\n"
+             "again. Means are over --draws of the devices lost, which all rows meet alike; "
+             "`\u00b1` is 95 %.\n",
+};
+
+struct answers {
+    const struct place_policy *row[ROWS_MAX + 1];
+    struct remap_answer answer[ROWS_MAX + 1];
+    uint32_t count;
+};
+
+/* ---- what is printed -------------------------------------------------------------------------- */
+
+static void put_mean(struct json_writer *w, const char *name, struct stats_mean m)
+{
+    json_key(w, name);
+    json_object(w);
+    stats_figure_json(w, "mean", m.mean);
+    stats_figure_json(w, "ci95", m.half);
+    json_object_end(w);
+}
+
+static void put_places(struct json_writer *w, const struct remap *r, const struct remap_answer *a)
+{
+    json_key(w, "first_draw");
+    json_array(w);
+    for (uint32_t i = 0; i < a->count; i++) {
+        json_object(w);
+        json_kv_u64(w, "device", a->device[i]);
+        json_kv_u64(w, "pipeline", a->device[i] / r->stages);
+        json_kv_u64(w, "stage", a->device[i] % r->stages);
+        json_kv_bool(w, "needed", a->to[i] != PLACE_NONE);
+        if (a->to[i] != PLACE_NONE) {
+            json_kv_u64(w, "pipeline_after", a->to[i] / r->stages_after);
+            json_kv_u64(w, "stage_after", a->to[i] % r->stages_after);
+        }
+        json_object_end(w);
+    }
+    json_array_end(w);
+}
+
+static void put_answer(struct json_writer *w, const struct remap *r, const struct remap_answer *a,
+                       const struct remap_answer *first)
+{
+    json_object(w);
+    put_mean(w, "sent_bytes", stats_mean(a->sent_bytes, r->draws));
+    put_mean(w, "reused_bytes", stats_mean(a->reused_bytes, r->draws));
+    put_mean(w, "seconds", stats_mean(a->seconds, r->draws));
+    json_kv_f64(w, "in_notice", (double)a->in_notice / r->draws);
+    if (a != first) {
+        put_mean(w, "sent_bytes_difference",
+                 stats_paired(a->sent_bytes, first->sent_bytes, r->draws));
+        put_mean(w, "seconds_difference", stats_paired(a->seconds, first->seconds, r->draws));
+    }
+    put_places(w, r, a);
+    json_object_end(w);
+}
+
+static double restart_s(const struct remap *r)
+{
+    uint32_t layers = (r->model.layers + r->stages_after - 1) / r->stages_after;
+    return layers * r->layer_bytes / r->link_bytes_s;
+}
+
+static void write_json(const struct remap *r, const struct answers *a, struct buf *out)
+{
+    struct json_writer w;
+    json_writer_init(&w, out);
+    json_object(&w);
+    json_kv_text(&w, "model", r->model.name);
+    json_kv_text(&w, "hardware", r->hardware->name);
+    json_kv_u64(&w, "devices", r->devices);
+    json_kv_u64(&w, "lost", r->lost);
+    json_kv_u64(&w, "stages", r->stages);
+    json_kv_u64(&w, "pipelines", r->pipelines);
+    json_kv_u64(&w, "stages_after", r->stages_after);
+    json_kv_u64(&w, "pipelines_after", r->pipelines_after);
+    json_kv_u64(&w, "draws", r->draws);
+    json_key(&w, "restart");
+    json_object(&w);
+    json_kv_f64(&w, "sent_bytes", r->restart_bytes);
+    json_kv_f64(&w, "seconds", restart_s(r));
+    json_object_end(&w);
+    json_kv_text(&w, "row", a->row[0]->name);
+    json_key(&w, "choice");
+    put_answer(&w, r, &a->answer[0], &a->answer[0]);
+    json_key(&w, "compare");
+    json_object(&w);
+    for (uint32_t i = 1; i < a->count; i++) {
+        json_key(&w, a->row[i]->name);
+        put_answer(&w, r, &a->answer[i], &a->answer[0]);
+    }
+    json_object_end(&w);
+    json_object_end(&w);
+    buf_byte(out, '\n');
+}
+
+static void say_mean(struct buf *out, struct stats_mean m, double unit, int digits)
+{
+    buf_printf(out, "%.*f", digits, m.mean / unit);
+    if (!isnan(m.half)) buf_printf(out, " \u00b1%.*f", digits, m.half / unit);
+}
+
+static void say_answer(struct buf *out, const struct remap *r, const char *name,
+                       const struct remap_answer *a, const struct remap_answer *first)
+{
+    buf_printf(out, "%-10s ", name);
+    say_mean(out, stats_mean(a->sent_bytes, r->draws), 1e9, 1);
+    buf_text(out, " GB are sent, ");
+    say_mean(out, stats_mean(a->reused_bytes, r->draws), 1e9, 1);
+    buf_text(out, " GB lie right; ready in ");
+    say_mean(out, stats_mean(a->seconds, r->draws), 1, 1);
+    buf_printf(out, " s, within the notice in %.1f %%", 100.0 * a->in_notice / r->draws);
+    if (a != first) {
+        buf_text(out, "; sends more: ");
+        say_mean(out, stats_paired(a->sent_bytes, first->sent_bytes, r->draws), 1e9, 1);
+        buf_text(out, " GB");
+    }
+    buf_byte(out, '\n');
+}
+
+static void say_places(struct buf *out, const struct remap *r, const struct remap_answer *a)
+{
+    buf_printf(out, "%10s %10s %7s    %s\n", "DEVICE", "PIPELINE", "STAGE", "BECOMES");
+    for (uint32_t i = 0; i < a->count; i++) {
+        buf_printf(out, "%10u %10u %7u    ", a->device[i], a->device[i] / r->stages,
+                   a->device[i] % r->stages);
+        if (a->to[i] == PLACE_NONE)
+            buf_text(out, "not needed\n");
+        else
+            buf_printf(out, "pipeline %u, stage %u\n", a->to[i] / r->stages_after,
+                       a->to[i] % r->stages_after);
+    }
+}
+
+static void write_text(const struct remap *r, const struct answers *a, struct buf *out)
+{
+    buf_printf(out, "%s on %u x %s: %u pipelines of %u stages; %u lost, then %u of %u; %u draws\n",
+               r->model.name, r->devices, r->hardware->name, r->pipelines, r->stages, r->lost,
+               r->pipelines_after, r->stages_after, r->draws);
+    buf_printf(out, "%-10s %.1f GB of weights are sent, ready in %.1f s; all KV is lost\n",
+               "restart", r->restart_bytes / 1e9, restart_s(r));
+    for (uint32_t i = 0; i < a->count; i++)
+        say_answer(out, r, a->row[i]->name, &a->answer[i], &a->answer[0]);
+    say_places(out, r, &a->answer[0]);
+}
+
+/* ---- the command ------------------------------------------------------------------------------ */
+
+static int add_row(const char *option, struct str name, struct answers *a, struct err *err)
+{
+    if (policy_check("move", name, option, err) < 0) return COMMAND_MISUSED;
+    a->row[a->count++] = move_find(name);
+    return 0;
+}
+
+static int find_rows(const struct move_options *o, struct answers *a, struct err *err)
+{
+    int rc = add_row("--row", o->row, a, err);
+    for (size_t i = 0; i < o->compare.count && rc == 0; i++)
+        rc = add_row("--compare", o->compare.items[i], a, err);
+    for (uint32_t i = 0; i < move_count && rc == 0 && o->compare.count == 0; i++)
+        if (move_table[i] != a->row[0]) a->row[a->count++] = move_table[i];
+    return rc;
+}
+
+static int read_question(const struct move_options *o, struct remap *r, struct err *err)
+{
+    *r = (struct remap){ .hardware = hardware_find(o->hardware),
+                         .devices = (uint32_t)o->devices,
+                         .stages = (uint32_t)o->stages,
+                         .stages_after = (uint32_t)o->stages_after,
+                         .lost = (uint32_t)o->lost,
+                         .batch = (uint32_t)o->batch,
+                         .context_tokens = (uint32_t)o->context_tokens,
+                         .link_bytes_s = (double)o->link_bytes_s,
+                         .notice_s = (double)o->notice_us / 1e6,
+                         .seed = (uint64_t)o->seed,
+                         .draws = (uint32_t)o->draws };
+    if (!r->hardware) {
+        hardware_unknown(o->hardware, err);
+        return err_prefix(err, COMMAND_MISUSED, "--hardware");
+    }
+    int rc = model_file_find(o->model, &r->model, err);
+    if (rc < 0) return err_prefix(err, rc == -EINVAL ? COMMAND_MISUSED : rc, "--model");
+    return remap_init(r, err) < 0 ? COMMAND_MISUSED : 0;
+}
+
+static int plan_move(const void *options, struct err *err)
+{
+    const struct move_options *o = options;
+    CLEANUP(buf_fini) struct buf out = { 0 };
+    static struct remap remap; /* large: one a process */
+    static struct answers answers;
+    int rc = find_rows(o, &answers, err);
+    if (rc == 0) rc = read_question(o, &remap, err);
+    if (rc < 0) return rc;
+    for (uint32_t i = 0; i < answers.count; i++)
+        remap_ask(&remap, answers.row[i], &answers.answer[i]);
+    if (o->output == REMOTE_JSON)
+        write_json(&remap, &answers, &out);
+    else
+        write_text(&remap, &answers, &out);
+    return command_print(&out, err);
+}
+
+int plan_move_run(int argc, char *const *argv)
+{
+    struct move_options options;
+    return command_run(&usage, argc, argv, &options, plan_move);
+}
