@@ -10,7 +10,7 @@ import sys
 try:
     import openai
 except ImportError:
-    print("the Python package openai is not installed: skipped")
+    print("skipped: the Python package openai is not installed")
     sys.exit(77)
 
 SAY = [{"role": "user", "content": "Tell me a story."}]

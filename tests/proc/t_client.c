@@ -65,11 +65,11 @@ static void the_official_client_is_served(void **state)
 int main(void)
 {
     if (!getenv("MUSTER_BIN") || access(MODEL, R_OK) < 0) {
-        print_message("MUSTER_BIN or " MODEL " is missing: skipped\n");
+        print_message("skipped: MUSTER_BIN or " MODEL " is missing\n");
         return SKIPPED;
     }
     if (system("python3 -c 'import openai' 2>/dev/null") != 0) {
-        print_message("the Python package openai is not installed: skipped\n");
+        print_message("skipped: the Python package openai is not installed\n");
         return SKIPPED;
     }
     const struct CMUnitTest tests[] = { cmocka_unit_test(the_official_client_is_served) };

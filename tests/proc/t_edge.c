@@ -644,7 +644,7 @@ static void clients_that_leave_leave_nothing(void **state)
 int main(void)
 {
     if (!getenv("MUSTER_BIN") || !getenv("FAKE_ENGINE_BIN") || access(MODEL, R_OK) < 0) {
-        print_message("MUSTER_BIN, FAKE_ENGINE_BIN or " MODEL " is missing: skipped\n");
+        print_message("skipped: MUSTER_BIN, FAKE_ENGINE_BIN or " MODEL " is missing\n");
         return 77;
     }
     const struct CMUnitTest tests[] = {

@@ -529,7 +529,7 @@ static void sigterm_ends_everything_and_no_answer_is_cut(void **state)
 int main(void)
 {
     if (!getenv("MUSTER_BIN") || access(MODEL, R_OK) < 0) {
-        print_message("MUSTER_BIN or " MODEL " is missing: skipped\n");
+        print_message("skipped: MUSTER_BIN or " MODEL " is missing\n");
         return 77;
     }
     /* Agents inherit it: what takes a second for people takes a fifth here. */

@@ -162,7 +162,7 @@ static void a_router_remembers(void **state)
 int main(void)
 {
     if (!getenv("MUSTER_BIN") || !getenv("FAKE_ENGINE_BIN")) {
-        print_message("MUSTER_BIN and FAKE_ENGINE_BIN are not set: skipped\n");
+        print_message("skipped: MUSTER_BIN and FAKE_ENGINE_BIN are not set\n");
         return 77;
     }
     const struct CMUnitTest tests[] = {

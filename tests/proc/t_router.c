@@ -402,7 +402,7 @@ static void routing_policies_change_while_it_runs_for_the_fleet_only(void **stat
 int main(void)
 {
     if (!getenv("MUSTER_BIN") || !getenv("FAKE_ENGINE_BIN")) {
-        print_message("MUSTER_BIN and FAKE_ENGINE_BIN are not set: skipped\n");
+        print_message("skipped: MUSTER_BIN and FAKE_ENGINE_BIN are not set\n");
         return 77;
     }
 #define CASE(fn) cmocka_unit_test_teardown(fn, cleanup)

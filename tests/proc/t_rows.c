@@ -426,7 +426,7 @@ static void the_controller_sees_what_waits_in_the_router(void **state)
 int main(void)
 {
     if (!getenv("MUSTER_BIN") || access(MODEL, R_OK) < 0) {
-        printf("the binary or %s is not there: skipped\n", MODEL);
+        printf("skipped: the binary or %s is not there\n", MODEL);
         return 77;
     }
     /* Agents inherit it: what takes a second for people takes a fifth here. */

@@ -239,7 +239,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(run_talks_and_cleans_up, make_fleet, end_fleet),
     };
     if (access(MODEL, R_OK) < 0) {
-        printf("%s is not there: skipped\n", MODEL);
+        printf("skipped: %s is not there\n", MODEL);
         return 77;
     }
     return rig_end(cmocka_run_group_tests(tests, NULL, NULL));

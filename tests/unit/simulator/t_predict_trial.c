@@ -108,7 +108,7 @@ static struct trace_features *load_shared(const char *name, struct trace **ret_t
     char path[512];
     snprintf(path, sizeof path, "%s/traces/%s", shared ? shared : "../shared/data", name);
     struct trace_features *f = load(path, ret_trace);
-    if (!f) print_message("no %s: skipped\n", path);
+    if (!f) print_message("skipped: %s is not here (set MUSTER_SHARED)\n", path);
     return f;
 }
 
