@@ -32,7 +32,9 @@ const char *const control_steps[] = {
 };
 const uint32_t control_step_count = COUNT_OF(control_steps);
 
-int control_step(struct control *c, const char *name)
+/* A named moment between two durable or outward effects. -ECANCELED when a test wants the process
+ * dead here; with crash_at it is. */
+static int step_at(struct control *c, const char *name)
 {
     const char *crash = c->setup.crash_at;
     if (crash && strcmp(crash, name) == 0) kill(getpid(), SIGKILL);
@@ -130,7 +132,7 @@ int control_apply(struct control *c, uint32_t at, enum intent_event e, const cha
     c->urgent |= copy.state != before;
 
     const char *step = copy.state == before ? NULL : recorded_step(copy.state);
-    if (step && (rc = control_step(c, step)) < 0) return rc;
+    if (step && (rc = step_at(c, step)) < 0) return rc;
     if (action == INTENT_CALL_CREATE) return call_create(c, at, now_us);
     if (action == INTENT_CALL_REMOVE) return call_remove(c, at, now_us);
     return 0;
@@ -164,7 +166,7 @@ static int fill_spec(struct control *c, const struct intent *i, const struct det
 
 static int call_create(struct control *c, uint32_t at, int64_t now_us)
 {
-    int rc = control_step(c, "create.written");
+    int rc = step_at(c, "create.written");
     if (rc < 0) return rc;
     const struct intent *i = &c->intent[at];
     uint32_t cloud = control_find_cloud(c, i->provider);
@@ -181,7 +183,7 @@ static int call_create(struct control *c, uint32_t at, int64_t now_us)
     struct cloud *cl = &c->cloud[cloud];
     rc = cl->driver->create(cl->ctx, &req, now_us, &made, &class, &err);
     if (rc == 0) class = OFFER_OK;
-    int stop = control_step(c, "create.called");
+    int stop = step_at(c, "create.called");
     if (stop < 0) return stop;
 
     count_call(c, i->provider, "create", offer_error_names[class]);
@@ -197,7 +199,7 @@ static int call_create(struct control *c, uint32_t at, int64_t now_us)
 
 static int call_remove(struct control *c, uint32_t at, int64_t now_us)
 {
-    int rc = control_step(c, "end.written");
+    int rc = step_at(c, "end.written");
     if (rc < 0) return rc;
     const struct intent *i = &c->intent[at];
     uint32_t cloud = control_find_cloud(c, i->provider);
@@ -208,7 +210,7 @@ static int call_remove(struct control *c, uint32_t at, int64_t now_us)
     struct err err = { 0 };
     struct cloud *cl = &c->cloud[cloud];
     rc = cl->driver->remove(cl->ctx, i->handle, i->id, now_us, &err);
-    int stop = control_step(c, "end.called");
+    int stop = step_at(c, "end.called");
     if (stop < 0) return stop;
     count_call(c, i->provider, "remove", rc < 0 ? "failed" : "ok");
     if (rc < 0) log_event(LOG_WARN, "remove_failed", "id=%s error=%s", i->id, err_text(&err, rc));
@@ -243,10 +245,11 @@ static int add_intent(struct control *c, struct intent *i, uint32_t service, uin
     return 0;
 }
 
-int control_launch_one(struct control *c, const struct plan_action *a, int64_t now_us,
-                       char ret_id[INTENT_ID_BYTES])
+/* Writes a new intent and goes on to its create call. */
+static int launch_one(struct control *c, const struct plan_action *a, int64_t now_us,
+                      char ret_id[INTENT_ID_BYTES])
 {
-    int rc = control_step(c, "launch.decided");
+    int rc = step_at(c, "launch.decided");
     if (rc < 0) return rc;
     const struct plan_service *s = &c->service[a->service];
     const struct offer *o = &c->offer[a->offer];
@@ -268,7 +271,7 @@ int control_launch_one(struct control *c, const struct plan_action *a, int64_t n
     memcpy(ret_id, i.id, INTENT_ID_BYTES);
     log_event(LOG_INFO, "launch", "id=%s service=%s pool=%s offer=%s price_h=%g why=%s", i.id,
               i.service, i.pool, i.offer, i.price_h, i.why);
-    rc = control_step(c, "launch.written");
+    rc = step_at(c, "launch.written");
     if (rc < 0) return rc;
     return control_apply(c, at, INTENT_GO, NULL, NULL, now_us);
 }
@@ -338,7 +341,7 @@ static int carry_out_one(struct control *c, const struct plan_action *a, int64_t
         [PLAN_KEEP] = INTENT_KEEP,
     };
     control_count(c, CONTROL_M_ACTIONS, plan_act_names[a->act]);
-    if (a->act == PLAN_LAUNCH) return control_launch_one(c, a, now_us, ret_id);
+    if (a->act == PLAN_LAUNCH) return launch_one(c, a, now_us, ret_id);
     return control_apply(c, c->view_slot[a->instance], events[a->act], a->why, NULL, now_us);
 }
 

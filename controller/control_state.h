@@ -133,18 +133,11 @@ struct control {
 
 /* act.c */
 
-/* A named moment between two durable or outward effects. -ECANCELED when a test wants the process
- * dead here; with crash_at it is. */
-int control_step(struct control *c, const char *name);
-
 /* Applies an event to intent `at`: durable first, then the call it asks for, then what the call
  * answered. `handle` (may be NULL) becomes known. */
 int control_apply(struct control *c, uint32_t at, enum intent_event e, const char *why,
                   const char *handle, int64_t now_us);
 
-/* Writes a new intent and goes on to its create call. */
-int control_launch_one(struct control *c, const struct plan_action *a, int64_t now_us,
-                       char ret_id[INTENT_ID_BYTES]);
 int control_adopt(struct control *c, uint32_t cloud, const struct listed *item, int64_t now_us);
 int control_remove_stray(struct control *c, uint32_t cloud, const struct listed *item,
                          int64_t now_us);

@@ -53,7 +53,7 @@ void perf_rls_init(struct perf_rls *fit, const double prior[PERF_TERMS], double 
     }
 }
 
-double perf_rls_s(const struct perf_rls *fit, const double x[PERF_TERMS])
+static double fit_s(const struct perf_rls *fit, const double x[PERF_TERMS])
 {
     double sum = 0;
     for (int i = 0; i < PERF_TERMS; i++)
@@ -159,7 +159,7 @@ static void forget_along(struct perf_rls *fit, const double x[PERF_TERMS])
 void perf_rls_observe(struct perf_rls *fit, const double x[PERF_TERMS], double seconds)
 {
     if (!isfinite(seconds) || seconds <= 0) return;
-    double expected = fmax(perf_rls_s(fit, x), STEP_S_MIN);
+    double expected = fmax(fit_s(fit, x), STEP_S_MIN);
     double off = fabs(seconds / expected - 1);
     double weight = 1 / (expected * expected);
     double usual = HUBER_SPREADS * fmax(fit->spread, SPREAD_MIN);

@@ -27,7 +27,5 @@ struct perf_rls {
 /* The prior weighs as much as prior_steps steps. */
 void perf_rls_init(struct perf_rls *fit, const double prior[PERF_TERMS], double prior_steps);
 
-double perf_rls_s(const struct perf_rls *fit, const double x[PERF_TERMS]);
-
 /* Does nothing with seconds that are not positive and finite. Some x is above 0. */
 void perf_rls_observe(struct perf_rls *fit, const double x[PERF_TERMS], double seconds);

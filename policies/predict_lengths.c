@@ -7,7 +7,7 @@
 #define OFFSET_BOUND 2.0 /* an offset stays within exp(+-2) */
 #define P90_FIRST 0.69   /* log 2: before anything finished, P90 is twice the estimate */
 
-double length_bin_start(uint32_t b)
+static double bin_start(uint32_t b)
 {
     /* A table, because a quantile is read for every request. */
     static const double start[LENGTH_BINS + 1] = {
@@ -32,10 +32,10 @@ double length_bin_start(uint32_t b)
     return start[b];
 }
 
-uint32_t length_bin_of(double tokens)
+static uint32_t bin_of(double tokens)
 {
     uint32_t b = 0;
-    while (b + 1 < LENGTH_BINS && tokens >= length_bin_start(b + 1))
+    while (b + 1 < LENGTH_BINS && tokens >= bin_start(b + 1))
         b++;
     return b;
 }
@@ -50,7 +50,7 @@ void length_learn(struct length_hist *h, double tokens)
     }
     h->count += 1;
     h->mean += ((float)tokens - h->mean) / h->count;
-    h->bin[length_bin_of(tokens)] += 1;
+    h->bin[bin_of(tokens)] += 1;
 }
 
 void length_merge(struct length_hist *h, const struct length_hist *other)
@@ -69,7 +69,7 @@ void length_merge(struct length_hist *h, const struct length_hist *other)
 void length_prior(struct length_estimate *e)
 {
     *e = (struct length_estimate){ .mean = LENGTH_FIRST_GUESS };
-    uint32_t top = length_bin_of(2 * LENGTH_FIRST_GUESS);
+    uint32_t top = bin_of(2 * LENGTH_FIRST_GUESS);
     for (uint32_t b = 0; b <= top; b++)
         e->bin[b] = 1.0 / (double)(top + 1);
 }
@@ -84,16 +84,16 @@ void length_shrink(struct length_estimate *e, const struct length_hist *own)
 }
 
 /* Within a bin, log-linear. */
-double length_quantile(const struct length_estimate *e, double q)
+static double quantile(const struct length_estimate *e, double q)
 {
     double below = 0;
     for (uint32_t b = 0; b < LENGTH_BINS; b++) {
         if (below + e->bin[b] >= q && e->bin[b] > 0) {
-            return length_bin_start(b) * pow(LENGTH_GROWTH, (q - below) / e->bin[b]);
+            return bin_start(b) * pow(LENGTH_GROWTH, (q - below) / e->bin[b]);
         }
         below += e->bin[b];
     }
-    return length_bin_start(LENGTH_BINS);
+    return bin_start(LENGTH_BINS);
 }
 
 double length_clamp(double tokens, uint32_t output_max)
@@ -106,7 +106,7 @@ void length_tail(const double bin[LENGTH_BINS], double above, double *ret_share,
 {
     double mass = 0, sum = 0;
     for (uint32_t b = 0; b < LENGTH_BINS; b++) {
-        double from = length_bin_start(b), to = length_bin_start(b + 1), share = 1;
+        double from = bin_start(b), to = bin_start(b + 1), share = 1;
         if (to <= above) continue;
         if (from < above) {
             share = log(to / above) / log(LENGTH_GROWTH);
@@ -154,8 +154,8 @@ void length_verdict(const struct length_estimate *e, const struct length_offset 
 {
     *ret = (struct predict_verdict){
         .mean = length_clamp(e->mean, output_max),
-        .p50 = length_clamp(length_quantile(e, 0.5), output_max),
-        .p90 = length_clamp(length_quantile(e, 0.9) * exp((double)p90->value), output_max),
+        .p50 = length_clamp(quantile(e, 0.5), output_max),
+        .p90 = length_clamp(quantile(e, 0.9) * exp((double)p90->value), output_max),
         .samples = e->samples,
     };
     if (ret->p90 < ret->p50) ret->p90 = ret->p50;

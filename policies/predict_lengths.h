@@ -28,15 +28,11 @@ struct length_estimate {
     double bin[LENGTH_BINS]; /* probabilities */
 };
 
-double length_bin_start(uint32_t b);
-uint32_t length_bin_of(double tokens);
-
 void length_learn(struct length_hist *h, double tokens);
 void length_merge(struct length_hist *h, const struct length_hist *other);
 
 void length_prior(struct length_estimate *e); /* before anything finished */
 void length_shrink(struct length_estimate *e, const struct length_hist *own);
-double length_quantile(const struct length_estimate *e, double q);
 
 /* P(L > above) and E[L | L > above] of a histogram; within a bin, log-linear. */
 void length_tail(const double bin[LENGTH_BINS], double above, double *ret_share, double *ret_mean);

@@ -86,11 +86,6 @@ const struct tenant_name *tenant_keys_find(const struct tenant_keys *k, struct s
     return map_get(&k->by_hash, hash);
 }
 
-uint32_t tenant_keys_count(const struct tenant_keys *k)
-{
-    return k ? (uint32_t)k->by_hash.count : 0;
-}
-
 struct tenants {
     struct map by_name; /* TENANT_NAME_MAX bytes -> struct tenant * */
     struct tenant anonymous;

@@ -27,7 +27,6 @@ int tenant_keys_new(const struct router_rules *rules, struct tenant_keys **ret, 
 struct tenant_keys *tenant_keys_ref(struct tenant_keys *k);
 void tenant_keys_unref(struct tenant_keys *k); /* NULL is fine */
 const struct tenant_name *tenant_keys_find(const struct tenant_keys *k, struct str api_key);
-uint32_t tenant_keys_count(const struct tenant_keys *k);
 
 struct tenant {
     struct tenant_name id;

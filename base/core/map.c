@@ -42,12 +42,6 @@ static bool slot_used(const struct map *m, const char *slot)
     return slot[m->key_bytes] != 0;
 }
 
-void map_clear(struct map *m)
-{
-    if (m->slots) memset(m->slots, 0, m->capacity * m->slot_bytes);
-    m->count = 0;
-}
-
 static size_t home_of(const struct map *m, const void *key)
 {
     return (size_t)hash64(key, m->key_bytes, m->seed) & (m->capacity - 1);
@@ -135,9 +129,4 @@ bool map_next(const struct map *m, size_t *cursor, const void **ret_key, void **
         return true;
     }
     return false;
-}
-
-size_t map_bytes(const struct map *m)
-{
-    return m->capacity * m->slot_bytes;
 }

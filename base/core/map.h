@@ -24,7 +24,6 @@ struct map {
  * strangers choose the keys; 0 elsewhere. */
 void map_init(struct map *m, size_t key_bytes, size_t value_bytes, size_t count_max, uint64_t seed);
 void map_fini(struct map *m);
-void map_clear(struct map *m);
 
 void *map_get(const struct map *m, const void *key); /* NULL when absent */
 
@@ -35,4 +34,3 @@ bool map_remove(struct map *m, const void *key);
 
 /* Walks all entries: *cursor starts at 0; false at the end. Not across put or remove. */
 bool map_next(const struct map *m, size_t *cursor, const void **ret_key, void **ret_value);
-size_t map_bytes(const struct map *m); /* memory held, for accounting */

@@ -71,13 +71,7 @@ const char *config_field_nearest(const struct config_record *record, struct str 
 /* must()s on wrong rows; opt.c checks its tables with it. */
 void config_record_check(const struct config_record *record, uint32_t depth);
 
-/* Appends "default", "file muster.yaml:12", "env MUSTER_ENGINE_PORT" or "flag --port". */
-int config_origin_print(const struct config *c, const struct config_slot *slot, struct buf *out);
-
 static inline bool config_is_record(const struct config_field *f)
 {
     return f->type == CONFIG_RECORD || f->type == CONFIG_RECORDS;
 }
-
-/* A text as a YAML double-quoted scalar, or as it is where that cannot be misread. */
-int config_yaml_text(struct str s, struct buf *out);

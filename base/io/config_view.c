@@ -13,7 +13,7 @@
 
 #define ORIGIN_COLUMN 40 /* where `# origin` starts, when the line is shorter */
 
-int config_origin_print(const struct config *c, const struct config_slot *slot, struct buf *out)
+static int origin_print(const struct config *c, const struct config_slot *slot, struct buf *out)
 {
     switch (slot->from) {
     case CONFIG_FROM_FILE:
@@ -42,7 +42,7 @@ static bool is_word(struct str s)
     return !str_eq(s, STR("...")); /* would end the document */
 }
 
-int config_yaml_text(struct str s, struct buf *out)
+static int yaml_text(struct str s, struct buf *out)
 {
     if (is_word(s)) return buf_str(out, s);
     buf_byte(out, '"');
@@ -67,13 +67,13 @@ int config_yaml_text(struct str s, struct buf *out)
 static void yaml_leaf(const struct config_field *f, const void *from, struct buf *out)
 {
     if (f->type == CONFIG_TEXT) {
-        config_yaml_text(*(const struct str *)from, out);
+        yaml_text(*(const struct str *)from, out);
     } else if (f->type == CONFIG_TEXTS) {
         const struct config_texts *texts = from;
         buf_byte(out, '[');
         for (size_t i = 0; i < texts->count; i++) {
             if (i > 0) buf_text(out, ", ");
-            config_yaml_text(texts->items[i], out);
+            yaml_text(texts->items[i], out);
         }
         buf_byte(out, ']');
     } else {
@@ -97,7 +97,7 @@ static void yaml_end_line(const struct view *v, const struct config_slot *slot, 
     if (v->origin) {
         size_t width = v->out->len - line_start;
         buf_printf(v->out, "%*s# ", width < ORIGIN_COLUMN ? (int)(ORIGIN_COLUMN - width) : 2, "");
-        config_origin_print(v->c, slot, v->out);
+        origin_print(v->c, slot, v->out);
     }
     buf_byte(v->out, '\n');
 }
@@ -216,7 +216,7 @@ static void json_field(const struct view *v, struct json_writer *w, const struct
         return;
     }
     CLEANUP(buf_fini) struct buf origin = { 0 };
-    if (config_origin_print(v->c, slot, &origin) < 0) v->out->rc = origin.rc;
+    if (origin_print(v->c, slot, &origin) < 0) v->out->rc = origin.rc;
     json_object(w);
     json_key(w, "value");
     json_leaf(w, f, from);
@@ -318,6 +318,6 @@ int config_lookup(const struct config *c, const char *path, struct buf *value, s
     struct place p = { 0 };
     int rc = place_find(c, path, &p, err);
     if (rc == 0 && value) rc = config_value_print(p.field, p.value, value);
-    if (rc == 0 && origin) rc = config_origin_print(c, p.slot, origin);
+    if (rc == 0 && origin) rc = origin_print(c, p.slot, origin);
     return rc;
 }

@@ -248,21 +248,6 @@ struct metric_series *metric_series(struct metrics *m, uint32_t metric, const st
     return s;
 }
 
-void metric_series_forget(struct metrics *m, struct metric_series *s)
-{
-    struct metric *metric = s->metric;
-    if (s == metric->other) return;
-    pthread_mutex_lock(&m->lock);
-    struct metric_series **at = &metric->series;
-    while (*at && *at != s)
-        at = &(*at)->next;
-    must(*at != NULL);
-    *at = s->next;
-    metric->series_count--;
-    pthread_mutex_unlock(&m->lock);
-    series_free(s);
-}
-
 /* ---- values ---- */
 
 static void value_add(uint64_t *to, double v)

@@ -3,7 +3,7 @@
  * Layer:    base/io (base/core)
  * Threads:  metric_add/set/observe from any thread (relaxed atomics, no lock, no hashing);
  *           metric_series and metrics_render take a short lock
- * Lifetime: a series lives until metric_series_forget or metrics_free
+ * Lifetime: a series lives until metrics_free
  * Bound:    series_max a metric; beyond it values go to one series whose labels are all "other",
  *           and muster_metrics_overflow_total{metric="..."} counts the refused look-ups
  */
@@ -57,10 +57,6 @@ struct metric_series *metric_of(const struct metrics *m, uint32_t metric);
 /* The handle for label values (as many as the metric has labels), made when new. Never NULL: at
  * the bound, or without memory, the "other" series. Keep the handle, do not look up per event. */
 struct metric_series *metric_series(struct metrics *m, uint32_t metric, const struct str *values);
-
-/* For labels whose owner is gone (an instance). The caller promises that no thread uses the
- * handle any more. The "other" series stays. */
-void metric_series_forget(struct metrics *m, struct metric_series *s);
 
 void metric_add(struct metric_series *s, double v); /* counters: v >= 0; gauges: any */
 void metric_inc(struct metric_series *s);

@@ -1,4 +1,4 @@
-/* store.c - what every store does alike: sizes, the rule of versions, the rule of leases. */
+/* store.c - what every store does alike: sizes and the rule of versions. */
 #include "base/io/store.h"
 
 #include "base/core/bits.h"
@@ -93,35 +93,4 @@ int store_log_stat(struct store *s, const struct store_log *log, struct store_lo
                    struct err *err)
 {
     return s->ops->log_stat(s, log, ret, err);
-}
-
-int store_lease_take(struct store *s, const char *name, const char *owner, int64_t now_us,
-                     int64_t ttl_us, struct store_lease *ret, struct err *err)
-{
-    struct store_lease now, next = { .until_us = now_us + ttl_us };
-    must(*owner && strlen(owner) < sizeof next.owner && ttl_us > 0);
-    int rc = s->ops->lease_read(s, name, &now, err);
-    if (rc < 0) return rc;
-    bool ours = strcmp(now.owner, owner) == 0;
-    if (!ours && now.owner[0] && now.until_us > now_us)
-        return err_set(err, -EBUSY, "the lease '%s' is held by %s for another %" PRId64 " ms", name,
-                       now.owner, (now.until_us - now_us + 999) / 1000);
-    snprintf(next.owner, sizeof next.owner, "%s", owner);
-    next.fence = now.fence + !ours;
-    rc = s->ops->lease_write(s, name, &next, err);
-    if (rc == 0) *ret = next;
-    return rc;
-}
-
-int store_lease_drop(struct store *s, const char *name, const char *owner, struct err *err)
-{
-    struct store_lease now;
-    int rc = s->ops->lease_read(s, name, &now, err);
-    if (rc < 0) return rc;
-    if (strcmp(now.owner, owner) != 0)
-        return err_set(err, -ENOENT, "the lease '%s' is not held by %s", name, owner);
-    /* The fence stays: the next owner's must be greater. */
-    now.owner[0] = 0;
-    now.until_us = 0;
-    return s->ops->lease_write(s, name, &now, err);
 }

@@ -1,4 +1,4 @@
-/* store.h - what must survive a crash: keys with versions, bounded logs, leases.
+/* store.h - what must survive a crash: keys with versions, bounded logs.
  *
  * Layer:    base/io (base/core; SQLite in store_file.c only)
  * Threads:  the owner's only; calls block until the change is durable (fsync)
@@ -6,7 +6,6 @@
  *           (2) a version is never given twice in a store's life, so a key that was deleted and
  *               made again cannot be mistaken for the old one
  *           (3) one owner: a second opener of the same file is refused with a sentence
- *           (4) time is an argument
  * Values are bytes, JSON by convention.
  */
 #pragma once
@@ -44,12 +43,6 @@ struct store_log_stat {
     uint64_t dropped; /* ever, by the bound */
 };
 
-struct store_lease {
-    char owner[64];
-    uint64_t fence; /* grows with every change of owner */
-    int64_t until_us;
-};
-
 /* Non-zero stops the walk and becomes its result. */
 typedef int (*store_entry_fn)(void *ctx, const struct store_entry *e);
 typedef int (*store_record_fn)(void *ctx, const struct store_record *r);
@@ -85,10 +78,3 @@ int store_log_read(struct store *s, const struct store_log *log, uint64_t from_s
                    store_record_fn fn, void *ctx, struct err *err);
 int store_log_stat(struct store *s, const struct store_log *log, struct store_log_stat *ret,
                    struct err *err);
-
-/* Takes or renews `name` for `owner` until now + ttl (wall clock). -EBUSY while another owner's
- * has not run out; the sentence names it. The fence is the old one when renewed. */
-int store_lease_take(struct store *s, const char *name, const char *owner, int64_t now_us,
-                     int64_t ttl_us, struct store_lease *ret, struct err *err);
-/* -ENOENT when `owner` does not hold it. */
-int store_lease_drop(struct store *s, const char *name, const char *owner, struct err *err);

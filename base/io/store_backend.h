@@ -19,10 +19,6 @@ struct store_ops {
                     store_record_fn fn, void *ctx, struct err *err);
     int (*log_stat)(struct store *s, const struct store_log *log, struct store_log_stat *ret,
                     struct err *err);
-    /* A lease that was never taken reads as owner "" and fence 0. */
-    int (*lease_read)(struct store *s, const char *name, struct store_lease *ret, struct err *err);
-    int (*lease_write)(struct store *s, const char *name, const struct store_lease *lease,
-                       struct err *err);
 };
 
 struct store {

@@ -7,7 +7,7 @@
  * memory file. The only file that includes sqlite3.h.
  *
  *     meta(revision)   entries(key, value, version)   records(log, seq, value)
- *     logs(name, last, dropped)   leases(name, owner, fence, until_us)
+ *     logs(name, last, dropped)
  */
 #include "base/core/bits.h"
 #include "base/core/fault.h"
@@ -46,8 +46,6 @@ enum statement {
     ST_RECORD_PUT,
     ST_RECORD_DROP,
     ST_RECORD_LIST,
-    ST_LEASE_GET,
-    ST_LEASE_SET,
     ST_COUNT
 };
 
@@ -71,9 +69,6 @@ static const char *const statement_texts[ST_COUNT] = {
     [ST_RECORD_DROP] = "DELETE FROM records WHERE log = ?1 AND seq <= ?2",
     [ST_RECORD_LIST] = "SELECT seq, value FROM records WHERE log = ?1 AND seq >= ?2 "
                        "ORDER BY seq LIMIT ?3",
-    [ST_LEASE_GET] = "SELECT owner, fence, until_us FROM leases WHERE name = ?1",
-    [ST_LEASE_SET] = "INSERT INTO leases(name, owner, fence, until_us) VALUES(?1, ?2, ?3, ?4) "
-                     "ON CONFLICT(name) DO UPDATE SET owner = ?2, fence = ?3, until_us = ?4",
 };
 
 static const char schema_text[] =
@@ -85,8 +80,6 @@ static const char schema_text[] =
     " PRIMARY KEY(log, seq));"
     "CREATE TABLE logs(name TEXT PRIMARY KEY, last INTEGER NOT NULL, dropped INTEGER NOT NULL)"
     " WITHOUT ROWID;"
-    "CREATE TABLE leases(name TEXT PRIMARY KEY, owner TEXT NOT NULL, fence INTEGER NOT NULL,"
-    " until_us INTEGER NOT NULL) WITHOUT ROWID;"
     "PRAGMA application_id = 1297437524;"
     "PRAGMA user_version = 1;"
     "COMMIT";
@@ -396,44 +389,6 @@ static int file_log_stat(struct store *s, const struct store_log *log, struct st
     return 0;
 }
 
-/* ---- leases ---- */
-
-static int file_lease_read(struct store *s, const char *name, struct store_lease *ret,
-                           struct err *err)
-{
-    struct file_store *f = file_of(s);
-    STATEMENT(f, ST_LEASE_GET);
-    bind_text(st, 1, name);
-    int rc = step(f, st, err);
-    if (rc < 0) return rc;
-    *ret = (struct store_lease){ 0 };
-    if (rc == 0) return 0;
-    const char *owner = (const char *)sqlite3_column_text(st, 0);
-    snprintf(ret->owner, sizeof ret->owner, "%s", owner ? owner : "");
-    ret->fence = column_number(st, 1);
-    ret->until_us = sqlite3_column_int64(st, 2);
-    return 0;
-}
-
-static int lease_set(struct file_store *f, const char *name, const struct store_lease *lease,
-                     struct err *err)
-{
-    STATEMENT(f, ST_LEASE_SET);
-    bind_text(st, 1, name);
-    bind_text(st, 2, lease->owner);
-    bind_number(st, 3, lease->fence);
-    must(sqlite3_bind_int64(st, 4, lease->until_us) == SQLITE_OK);
-    return step(f, st, err);
-}
-
-static int file_lease_write(struct store *s, const char *name, const struct store_lease *lease,
-                            struct err *err)
-{
-    struct file_store *f = file_of(s);
-    int rc = run(f, ST_BEGIN, err);
-    return rc < 0 ? rc : finish(f, lease_set(f, name, lease, err), err);
-}
-
 /* ---- open and close ---- */
 
 static void file_close(struct store *s)
@@ -558,8 +513,6 @@ static const struct store_ops file_ops = {
     .append = file_append,
     .log_read = file_log_read,
     .log_stat = file_log_stat,
-    .lease_read = file_lease_read,
-    .lease_write = file_lease_write,
 };
 
 int store_file_open(const char *path, uint64_t bytes_max, struct store **ret, struct err *err)

@@ -13,7 +13,6 @@
 #include <stdlib.h>
 
 #define LOGS_MAX 16
-#define LEASES_MAX 16
 #define NAME_BYTES_MAX 64
 
 struct blob {
@@ -32,11 +31,6 @@ struct memory_log {
     uint64_t first, count, dropped;
 };
 
-struct memory_lease {
-    char name[NAME_BYTES_MAX];
-    struct store_lease lease;
-};
-
 struct memory_store {
     struct store store;
     struct entry *entries;
@@ -44,7 +38,6 @@ struct memory_store {
     uint32_t records; /* in all logs; bounded by count_max as well */
     uint64_t revision;
     struct memory_log logs[LOGS_MAX];
-    struct memory_lease leases[LEASES_MAX];
 };
 
 static struct memory_store *memory_of(struct store *s)
@@ -268,37 +261,6 @@ static int memory_log_stat(struct store *s, const struct store_log *log, struct 
     return 0;
 }
 
-/* ---- leases ---- */
-
-static struct memory_lease *lease_find(struct memory_store *m, const char *name)
-{
-    for (size_t i = 0; i < LEASES_MAX; i++) {
-        struct memory_lease *l = &m->leases[i];
-        if (l->name[0] == 0) {
-            must(strlen(name) < sizeof l->name);
-            snprintf(l->name, sizeof l->name, "%s", name);
-        }
-        if (strcmp(l->name, name) == 0) return l;
-    }
-    must_failed("leases <= LEASES_MAX", __FILE__, __LINE__);
-}
-
-static int memory_lease_read(struct store *s, const char *name, struct store_lease *ret,
-                             struct err *err)
-{
-    (void)err;
-    *ret = lease_find(memory_of(s), name)->lease;
-    return 0;
-}
-
-static int memory_lease_write(struct store *s, const char *name, const struct store_lease *lease,
-                              struct err *err)
-{
-    if (FAULT("store.write")) return err_set(err, -ENOSPC, "store: no space left");
-    lease_find(memory_of(s), name)->lease = *lease;
-    return 0;
-}
-
 static const struct store_ops memory_ops = {
     .close = memory_close,
     .get = memory_get,
@@ -308,8 +270,6 @@ static const struct store_ops memory_ops = {
     .append = memory_append,
     .log_read = memory_log_read,
     .log_stat = memory_log_stat,
-    .lease_read = memory_lease_read,
-    .lease_write = memory_lease_write,
 };
 
 int store_memory_open(uint32_t entries_max, struct store **ret, struct err *err)

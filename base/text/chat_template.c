@@ -58,13 +58,6 @@ struct str chat_template_source(const struct chat_template *t)
     return t->source;
 }
 
-bool chat_template_uses(const struct chat_template *t, struct str variable)
-{
-    for (size_t i = 0; i < t->name_count; i++)
-        if (str_eq(t->names[i], variable)) return true;
-    return false;
-}
-
 void chat_output_fini(struct chat_output *out)
 {
     buf_fini(&out->text);

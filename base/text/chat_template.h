@@ -32,9 +32,6 @@ CLEANUP_FREEP(chat_template, struct chat_template)
 
 struct str chat_template_source(const struct chat_template *t);
 
-/* True when the template reads that variable ("tools", "enable_thinking", ...). */
-bool chat_template_uses(const struct chat_template *t, struct str variable);
-
 struct chat_inputs {
     struct str messages; /* JSON array of objects */
     struct str tools;    /* JSON array; empty: the variable is none */

@@ -452,11 +452,6 @@ uint32_t vocab_find(const struct vocab *v, struct str text)
     return v->by_text[text_slot(v, text)];
 }
 
-bool vocab_is_end(const struct vocab *v, uint32_t id)
-{
-    return id != VOCAB_NONE && (id == v->special.eos || id == v->special.eot);
-}
-
 uint32_t vocab_merge_count(const struct vocab *v)
 {
     return v->merge_count;

@@ -84,9 +84,6 @@ enum token_type vocab_type(const struct vocab *v, uint32_t id);
 /* The token whose file text is `text`, or VOCAB_NONE. */
 uint32_t vocab_find(const struct vocab *v, struct str text);
 
-/* True for the tokens that end a reply: eos and eot. */
-bool vocab_is_end(const struct vocab *v, uint32_t id);
-
 /* Merge `rank`: the two tokens it joins and the token they become. rank < vocab_merge_count. */
 struct vocab_merge {
     uint32_t left, right, joined;

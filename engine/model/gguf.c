@@ -63,7 +63,7 @@ static const struct { uint32_t id; const char *name; } foreign_types[] = {
 };
 /* clang-format on */
 
-const char *gguf_type_name(enum gguf_type type)
+static const char *type_name(enum gguf_type type)
 {
     return (unsigned)type < GGUF_TYPE_COUNT ? type_table[type].name : "unknown";
 }
@@ -411,7 +411,7 @@ static int take_alignment(struct cursor *c, const struct gguf *g, uint32_t *ret)
     if (!v) return 0;
     if (v->type != GGUF_U32)
         return err_set(c->err, -EINVAL, "key 'general.alignment' is a %s, it must be a u32",
-                       gguf_type_name(v->type));
+                       type_name(v->type));
     if (!is_power_of_two(v->u) || v->u < GGUF_ALIGNMENT_MIN || v->u > GGUF_ALIGNMENT_MAX)
         return err_set(c->err, -EINVAL,
                        "key 'general.alignment' is %llu, it must be a power of two from %u to %u",
@@ -486,7 +486,7 @@ static int wrong_type(const struct gguf *g, const struct gguf_value *v, const ch
                       struct err *err)
 {
     return err_set(err, -EINVAL, STR_FMT ": key '" STR_FMT "' is a %s, it must be %s",
-                   STR_ARG(g->file), STR_ARG(v->key), gguf_type_name(v->type), wanted);
+                   STR_ARG(g->file), STR_ARG(v->key), type_name(v->type), wanted);
 }
 
 static int find_or_say(const struct gguf *g, const char *key, const struct gguf_value **ret,
@@ -561,7 +561,7 @@ int gguf_get_array(const struct gguf *g, const char *key, enum gguf_type type,
     if (rc < 0) return rc;
     if (v->type != GGUF_ARRAY || v->array.type != type)
         return err_set(err, -EINVAL, STR_FMT ": key '%s' must be an array of %s", STR_ARG(g->file),
-                       key, gguf_type_name(type));
+                       key, type_name(type));
     *ret = v;
     return 0;
 }

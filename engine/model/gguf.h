@@ -111,7 +111,6 @@ int gguf_get_str(const struct gguf *g, const char *key, struct str *ret, struct 
 /* An array whose items are of `type`. */
 int gguf_get_array(const struct gguf *g, const char *key, enum gguf_type type,
                    const struct gguf_value **ret, struct err *err);
-const char *gguf_type_name(enum gguf_type type);
 
 /* A regular file as a source. The path is borrowed until gguf_file_close. */
 struct gguf_file {

@@ -15,17 +15,6 @@ const char *kv_type_name(enum kv_type type)
     return kv_type_names[type];
 }
 
-int kv_type_from_name(struct str name, enum kv_type *ret, struct err *err)
-{
-    for (uint32_t i = 0; i < KV_TYPE_COUNT; i++) {
-        if (!str_eq(name, str_from(kv_type_names[i]))) continue;
-        *ret = (enum kv_type)i;
-        return 0;
-    }
-    return err_set(err, -EINVAL, "KV type '" STR_FMT "' is unknown; there are: f16, f32",
-                   STR_ARG(name));
-}
-
 int kv_store_new(const struct model *m, uint32_t pages, uint32_t page_tokens, struct kv_store **ret,
                  struct err *err)
 {

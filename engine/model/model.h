@@ -28,9 +28,7 @@ struct model_runner;
 #define KV_PAGE_TOKENS_MAX 1024
 #define MODEL_THREADS_MAX 256
 
-/* "f16", "f32". -EINVAL (and the known names in err) for another name. */
-int kv_type_from_name(struct str name, enum kv_type *ret, struct err *err);
-const char *kv_type_name(enum kv_type type);
+const char *kv_type_name(enum kv_type type); /* "f16", "f32" */
 
 /* { 0 } is a good default: the fastest kernels of this machine, K and V in F16. */
 struct model_load_options {

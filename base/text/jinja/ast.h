@@ -92,8 +92,6 @@ struct chat_template {
     struct arena arena;
     struct str source;
     struct jinja_node *body;
-    struct str *names; /* variables that are read anywhere */
-    size_t name_count, name_cap;
 };
 
 uint64_t jinja_name_hash(struct str name);

@@ -203,8 +203,8 @@ static int contains_item(struct jinja_run *run, const struct jinja_list *items,
     return rc;
 }
 
-int jinja_contains(struct jinja_run *run, struct jinja_value *container,
-                   const struct jinja_value *item, bool *ret)
+static int contains(struct jinja_run *run, struct jinja_value *container,
+                    const struct jinja_value *item, bool *ret)
 {
     int64_t i;
     if (container->kind == JINJA_STRING) {
@@ -241,7 +241,7 @@ int jinja_compare(struct jinja_run *run, int operation, struct jinja_value *a,
         return rc;
     }
     if (op == OP_IN || op == OP_NOT_IN) {
-        rc = jinja_contains(run, b, a, ret);
+        rc = contains(run, b, a, ret);
         if (op == OP_NOT_IN) *ret = !*ret;
         return rc;
     }

@@ -195,22 +195,11 @@ static int parse_concat(struct jinja_parser *p, struct jinja_node **ret)
     return rc;
 }
 
-static int note_variable(struct jinja_parser *p, struct str name)
+static void note_variable(struct jinja_parser *p, struct str name)
 {
-    struct chat_template *t = p->template;
     if (str_eq(name, STR("varargs"))) p->uses |= JINJA_USES_VARARGS;
     if (str_eq(name, STR("kwargs"))) p->uses |= JINJA_USES_KWARGS;
     if (str_eq(name, STR("caller"))) p->uses |= JINJA_USES_CALLER;
-    if (t->name_count == t->name_cap) {
-        size_t cap = t->name_cap ? 2 * t->name_cap : 64;
-        struct str *names = arena_array(&t->arena, cap, sizeof *names);
-        if (!names) return jinja_parse_fail(p, -ENOMEM, "no memory");
-        if (t->name_count > 0) memcpy(names, t->names, t->name_count * sizeof *names);
-        t->names = names;
-        t->name_cap = cap;
-    }
-    t->names[t->name_count++] = name;
-    return 0;
 }
 
 static int parse_name(struct jinja_parser *p, struct jinja_node **ret)
@@ -235,7 +224,8 @@ static int parse_name(struct jinja_parser *p, struct jinja_node **ret)
         node->constant = words[i].kind == JINJA_BOOL ? jinja_bool(words[i].boolean) : jinja_none();
     }
     *ret = node;
-    return node->kind == JINJA_NAME ? note_variable(p, name) : 0;
+    if (node->kind == JINJA_NAME) note_variable(p, name);
+    return 0;
 }
 
 /* Strings that stand side by side are one. */

@@ -67,8 +67,6 @@ int jinja_arithmetic(struct jinja_run *run, int op, struct jinja_value *a, struc
                      struct jinja_value *ret);
 int jinja_compare(struct jinja_run *run, int op, struct jinja_value *a, struct jinja_value *b,
                   bool *ret);
-int jinja_contains(struct jinja_run *run, struct jinja_value *container,
-                   const struct jinja_value *item, bool *ret);
 
 /* HTML escape; the result is safe. */
 int jinja_escape(struct jinja_run *run, struct jinja_text t, struct jinja_value *ret);

@@ -253,7 +253,8 @@ static void t_events_replay(void **state)
         }
         if (n == -ESTALE) { /* fell behind: a snapshot */
             gaps++;
-            map_clear(&known);
+            map_fini(&known);
+            map_init(&known, sizeof(struct block_key), 1, 1000, 0);
             uint32_t cursor = 0;
             for (struct kv_event e; kv_index_next(&r.index, &cursor, &e); seen = e.seq) {
                 for (uint32_t k = 0; k < e.key_count; k++)

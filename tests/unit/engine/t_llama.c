@@ -486,11 +486,6 @@ static void wrong_sizes_are_refused(void **state)
     opt = (struct model_runner_options){ 0 };
     assert_int_equal(model_runner_new(b.model, b.kv, &opt, &runner, &err), -EINVAL);
     assert_null(runner);
-
-    enum kv_type type;
-    assert_int_equal(kv_type_from_name(STR("f32"), &type, &err), 0);
-    assert_int_equal(type, KV_F32);
-    assert_int_equal(kv_type_from_name(STR("f8"), &type, &err), -EINVAL);
 }
 
 /* ---- files that are refused */

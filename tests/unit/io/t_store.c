@@ -192,46 +192,22 @@ static void logs(struct store *s)
     assert_int_equal(stat.dropped, 5);
 }
 
-static void leases(struct store *s)
-{
-    struct store_lease a = { 0 }, b = { 0 };
-    struct err err = { 0 };
-    assert_int_equal(store_lease_take(s, "leader", "one", 1000, 500, &a, NULL), 0);
-    assert_int_equal(a.fence, 1);
-    assert_int_equal(a.until_us, 1500);
-    assert_int_equal(store_lease_take(s, "leader", "two", 1499, 500, &b, &err), -EBUSY);
-    assert_string_equal(err.text, "the lease 'leader' is held by one for another 1 ms");
-    assert_int_equal(store_lease_take(s, "leader", "one", 1400, 500, &a, NULL), 0);
-    assert_int_equal(a.fence, 1);
-    assert_int_equal(a.until_us, 1900);
-    assert_int_equal(store_lease_take(s, "leader", "two", 1900, 500, &b, NULL), 0);
-    assert_int_equal(b.fence, 2);
-    assert_int_equal(store_lease_drop(s, "leader", "one", &err), -ENOENT);
-    assert_int_equal(store_lease_drop(s, "leader", "two", NULL), 0);
-    assert_int_equal(store_lease_take(s, "leader", "two", 1901, 500, &b, NULL), 0);
-    assert_int_equal(b.fence, 3);
-    assert_int_equal(store_lease_take(s, "else", "one", 1901, 500, &a, NULL), 0);
-    assert_int_equal(a.fence, 1);
-}
-
 /* A full disk at each kind of write: an answer, and everything as it was. */
 static void full_disk(struct store *s)
 {
     static const struct store_log log = { "log", 2 };
     uint64_t version = 0;
-    struct store_lease lease;
     struct store_log_stat before, after;
     struct err err = { 0 };
     assert_int_equal(store_put_if(s, STR("k"), STR("old"), STORE_ANY, &version, NULL), 0);
     assert_int_equal(store_append(s, &log, STR("1"), NULL, NULL), 0);
     assert_int_equal(store_log_stat(s, &log, &before, NULL), 0);
-    for (int i = 0; i < 5; i++) {
+    for (int i = 0; i < 4; i++) {
         fault_arm("store.write", 1);
         int rc = i == 0   ? store_put_if(s, STR("k"), STR("new"), version, NULL, &err)
                  : i == 1 ? store_put_if(s, STR("n"), STR("new"), STORE_ABSENT, NULL, &err)
                  : i == 2 ? store_delete_if(s, STR("k"), version, &err)
-                 : i == 3 ? store_append(s, &log, STR("2"), NULL, &err)
-                          : store_lease_take(s, "l", "o", 0, 10, &lease, &err);
+                          : store_append(s, &log, STR("2"), NULL, &err);
         fault_disarm();
         assert_int_equal(rc, -ENOSPC);
     }
@@ -239,12 +215,10 @@ static void full_disk(struct store *s)
     assert_int_equal(store_get(s, STR("n"), NULL, NULL, NULL), -ENOENT);
     assert_int_equal(store_log_stat(s, &log, &after, NULL), 0);
     assert_memory_equal(&before, &after, sizeof before);
-    assert_int_equal(store_lease_take(s, "l", "other", 0, 10, &lease, NULL), 0);
-    assert_int_equal(lease.fence, 1);
     assert_int_equal(store_put_if(s, STR("k"), STR("new"), version, NULL, NULL), 0);
 }
 
-static void (*const both[])(struct store *) = { versions, sizes, lists, logs, leases, full_disk };
+static void (*const both[])(struct store *) = { versions, sizes, lists, logs, full_disk };
 
 static void both_backends_answer_alike(void **state)
 {
@@ -314,7 +288,6 @@ static void survives_closing(void **state)
     (void)state;
     static const struct store_log log = { "log", 2 };
     uint64_t v1 = 0, v2 = 0;
-    struct store_lease lease;
     remove_files();
     struct store *s = open_file();
     assert_int_equal(store_put_if(s, STR("a"), STR("1"), STORE_ABSENT, &v1, NULL), 0);
@@ -322,7 +295,6 @@ static void survives_closing(void **state)
     assert_int_equal(store_delete_if(s, STR("gone"), v2, NULL), 0);
     for (int i = 0; i < 3; i++)
         assert_int_equal(store_append(s, &log, STR("x"), NULL, NULL), 0);
-    assert_int_equal(store_lease_take(s, "l", "one", 0, 100, &lease, NULL), 0);
     store_close(s);
     s = open_file();
     uint64_t v3 = 0;
@@ -333,7 +305,6 @@ static void survives_closing(void **state)
     assert_int_equal(store_log_stat(s, &log, &log_stat, NULL), 0);
     assert_int_equal(log_stat.last, 3);
     assert_int_equal(log_stat.dropped, 1);
-    assert_int_equal(store_lease_take(s, "l", "two", 50, 100, &lease, NULL), -EBUSY);
     store_close(s);
     struct stat st;
     assert_int_equal(stat(path, &st), 0);

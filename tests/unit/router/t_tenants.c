@@ -31,7 +31,6 @@ static void keys_are_known_by_their_hash(void **state)
     struct router_rules rules = { .tenants = list, .tenant_count = 2 };
     struct tenant_keys *k = NULL;
     assert_int_equal(tenant_keys_new(&rules, &k, NULL), 0);
-    assert_int_equal(tenant_keys_count(k), 3);
     assert_string_equal(tenant_keys_find(k, STR("key-a1"))->name, "a");
     assert_string_equal(tenant_keys_find(k, STR("key-a2"))->salt, "salt-a");
     assert_string_equal(tenant_keys_find(k, STR("key-b"))->name, "b");

@@ -26,9 +26,6 @@ static void test_contents(void **state)
         assert_int_equal(bytes.len, 1);
         assert_int_equal((unsigned char)bytes.data[0], b);
     }
-    assert_true(vocab_is_end(v, SMALL_END));
-    assert_false(vocab_is_end(v, SMALL_BEGIN));
-    assert_false(vocab_is_end(v, VOCAB_NONE));
     struct vocab_merge first = vocab_merge_at(v, 0);
     assert_true(str_eq(vocab_bytes(v, first.joined), STR("he")));
 }
@@ -42,7 +39,6 @@ static void test_end_of_turn_by_name(void **state)
     struct vocab *v = NULL;
     assert_int_equal(vocab_build(&parts, &v, NULL), 0);
     assert_int_equal(vocab_special(v)->eot, SMALL_END);
-    assert_true(vocab_is_end(v, SMALL_END));
     vocab_free(v);
 }
 
