@@ -297,8 +297,6 @@ static void report(struct agent *a)
                               .seq = ++a->seq,
                               .state = reported_state(a->sup.state),
                               .restarts = a->restarts,
-                              .wall_us = clock_wall_us(),
-                              .agent_pid = (uint32_t)proc_id_self().pid,
                               .trouble = str_from(a->trouble),
                               .has_engine = a->has_info,
                               .engine = a->info };

@@ -21,7 +21,7 @@
 /* What an agent reported beyond what decisions need. Parallel to intents. */
 struct detail {
     uint64_t agent_boot, agent_seq;
-    uint32_t restarts, agent_pid;
+    uint32_t restarts;
     char trouble[REPORT_TEXT_BYTES_MAX + 1];
     char host[REPORT_NAME_BYTES_MAX + 1];
     char model[REPORT_TEXT_BYTES_MAX + 1];

@@ -66,7 +66,6 @@ void control_report(struct control *c, const struct agent_report *r, int64_t now
         d->agent_boot = r->boot;
         d->agent_seq = r->seq;
         d->restarts = r->restarts;
-        d->agent_pid = r->agent_pid;
         keep_text(d->trouble, sizeof d->trouble, r->trouble);
         *s = (struct sighting){ .heard_us = now_us, .state = r->state };
         d->has_engine = r->has_engine;
@@ -192,12 +191,10 @@ static enum endpoint_state endpoint_state_of(const struct control *c, uint32_t a
                                                                      : ENDPOINT_STARTING;
 }
 
-static void fill_endpoint(const struct control *c, uint32_t at, int64_t now_us,
-                          struct endpoint *ret)
+static void fill_endpoint(const struct control *c, uint32_t at, struct endpoint *ret)
 {
     const struct intent *i = &c->intent[at];
     const struct detail *d = &c->detail[at];
-    int64_t age_ms = (now_us - c->seen[at].heard_us) / 1000;
     *ret = (struct endpoint){
         .instance = str_from(i->id),
         .service = str_from(i->service),
@@ -218,7 +215,6 @@ static void fill_endpoint(const struct control *c, uint32_t at, int64_t now_us,
         .step_tokens = d->engine.step_tokens,
         .has_perf = c->seen[at].has_perf,
         .perf = d->engine.perf,
-        .report_age_ms = (uint32_t)max_i64(0, min_i64(age_ms, UINT32_MAX)),
     };
 }
 
@@ -275,7 +271,7 @@ static int fill_lists(struct control *c, int64_t now_us, struct arena *arena,
     for (uint32_t at = 0; at < c->count; at++) {
         uint32_t service = c->detail[at].service;
         if (is_endpoint(c, at) && ret->endpoint_count < SYNC_ENDPOINTS_MAX) {
-            fill_endpoint(c, at, now_us, &e[ret->endpoint_count]);
+            fill_endpoint(c, at, &e[ret->endpoint_count]);
             if (service != PLAN_NONE && e[ret->endpoint_count].state == ENDPOINT_READY)
                 serving[service] = true;
             ret->endpoint_count++;

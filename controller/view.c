@@ -92,6 +92,8 @@ static void put_routes(struct json_writer *w, const struct control *c, uint32_t 
         json_kv_u64(w, "finished_total", d->finished_total);
         json_kv_u64(w, "failed_total", d->failed_total);
         json_kv_u64(w, "rejected_total", d->rejected_total);
+        json_kv_f64(w, "held_oldest_s", d->held_oldest_s);
+        json_kv_f64(w, "queued_s", d->queued_s);
         json_kv_u64(w, "prompt_tokens_total", d->prompt_tokens_total);
         json_kv_u64(w, "cached_tokens_total", d->cached_tokens_total);
         json_kv_u64(w, "generated_tokens_total", d->generated_tokens_total);

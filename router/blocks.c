@@ -17,6 +17,7 @@ struct block_feed {
     uint32_t slot;
     struct target target;
     struct buf bearer;
+    uint64_t seed; /* of the fleet's block keys */
     struct http_call *call;
     struct loop_timer retry;
     struct line_reader lines;
@@ -37,13 +38,25 @@ static void forget(struct block_feed *f)
     f->in_snapshot = false;
 }
 
+/* Whether its keys can be ours: of as many tokens, and salted alike. Another seed, or another way of
+ * salting (an engine of another version), makes keys that no request of ours will ever have. */
+static bool keys_are_ours(const struct block_feed *f, const struct block_event *ev)
+{
+    char salt[BLOCK_KEY_HEX + 1];
+    struct str none = { 0 };
+    block_key_hex(block_salt(f->seed, ev->digest, none, none), salt);
+    return ev->block_tokens == BLOCK_TOKENS && str_eq(ev->salt_check, str_from(salt));
+}
+
 static int on_hello(struct block_feed *f, const struct block_event *ev)
 {
-    if (ev->block_tokens != BLOCK_TOKENS) {
+    if (!keys_are_ours(f, ev)) {
         uint64_t skipped;
         if (log_pass(&f->log, loop_now_us(f->loop), LOG_US, &skipped)) {
-            log_event(LOG_WARN, "blocks_differ", "instance=%s block_tokens=%u want=%d skipped=%lu",
-                      f->target.instance, ev->block_tokens, BLOCK_TOKENS, (unsigned long)skipped);
+            log_event(LOG_WARN, "blocks_differ",
+                      "instance=%s block_tokens=%u want=%d salt_check=" STR_FMT " skipped=%lu",
+                      f->target.instance, ev->block_tokens, BLOCK_TOKENS, STR_ARG(ev->salt_check),
+                      (unsigned long)skipped);
         }
         return -EINVAL;
     }
@@ -161,6 +174,7 @@ struct block_feed *block_feed_new(struct loop *loop, struct http_client *client,
     f->index = index;
     f->slot = slot;
     f->target = *target;
+    f->seed = block_seed(secret);
     f->retry = (struct loop_timer){ .fn = connect_now, .arg = f };
     arena_init(&f->arena, ARENA_BYTES_MAX);
     if (secret.len > 0) buf_printf(&f->bearer, "Bearer " STR_FMT, STR_ARG(secret));

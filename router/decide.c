@@ -58,9 +58,7 @@ static void tell(struct decide *d, struct request *r, const struct core_verdict 
 
 static void answer(struct decide *d, struct request *r, const struct core_verdict *v)
 {
-    if (v->answer == CORE_WAIT) return;
-    if (v->answer == CORE_SEND) d->endpoint[r->core.slot].sent_total++;
-    tell(d, r, v);
+    if (v->answer != CORE_WAIT) tell(d, r, v);
 }
 
 static bool has_endpoint(const struct decide *d, const struct service *s)
@@ -145,7 +143,6 @@ static void on_failed(struct decide *d, struct request *r, enum retry_failure fa
     };
     struct str label = str_from(name[failure]);
     metric_inc(metric_series(d->metrics, RM_RETRIES, &label));
-    d->endpoint[r->core.slot].failed_total++;
     r->core.retry.answering = answering;
     struct core_verdict v = core_fail(d->core, core_of(r), failure, now_us);
     log_event(LOG_INFO, "attempt_failed", "id=%s instance=%s failure=%s again=%d", r->id,
@@ -331,7 +328,6 @@ void decide_endpoint_put(struct decide *d, const struct endpoint *ep, struct err
         return;
     }
     struct endpoint_place *s = &d->endpoint[slot];
-    if (!s->used) s->sent_total = s->failed_total = 0; /* an earlier endpoint's */
     if (s->used && (s->boot != ep->boot || s->target.port != target.port ||
                     strcmp(s->target.host, target.host) != 0)) {
         block_feed_free(s->feed);

@@ -21,7 +21,6 @@ struct endpoint_place {
     struct target target;
     uint64_t boot, service;
     struct block_feed *feed; /* of its KV events; NULL for other engines */
-    uint64_t sent_total, failed_total;
 };
 
 struct decide {

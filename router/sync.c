@@ -230,9 +230,6 @@ static void fill_demand(struct sync *s, struct demand_lists *lists)
         lists->endpoint[lists->endpoint_count++] = (struct endpoint_demand){
             .instance = str_from(e->target.instance),
             .in_flight = core_in_flight(d->core, i),
-            .queued_s = core_queued_s(d->core, i, now_us),
-            .sent_total = e->sent_total,
-            .failed_total = e->failed_total,
         };
     }
     for (uint32_t i = 0; i < d->services.count; i++) {
@@ -243,7 +240,6 @@ static void fill_demand(struct sync *s, struct demand_lists *lists)
         core_held_of(d->core, one->hash, now_us, &waiting);
         to->held = waiting.count;
         to->held_prompt_tokens = waiting.prompt_tokens;
-        to->held_predicted_tokens = (uint64_t)waiting.output_tokens;
         to->held_oldest_s = (double)waiting.oldest_us * 1e-6;
         for (uint32_t e = 0; e < ROUTE_INSTANCES_MAX; e++) {
             if (!d->endpoint[e].used || d->endpoint[e].service != one->hash) continue;

@@ -38,7 +38,6 @@ static const struct field engine_rows[] = {
     FIELD(struct engine_report, digest, FIELD_STR, .max = REPORT_NAME_BYTES_MAX),
     FIELD(struct engine_report, numerics, FIELD_STR, .max = REPORT_NAME_BYTES_MAX),
     FIELD(struct engine_report, boot, FIELD_HEX64),
-    FIELD(struct engine_report, block_tokens, FIELD_U32),
     FIELD(struct engine_report, page_tokens, FIELD_U32),
     FIELD(struct engine_report, context_tokens, FIELD_U32),
     FIELD(struct engine_report, step_tokens, FIELD_U32),
@@ -56,7 +55,6 @@ static const struct field engine_rows[] = {
     FIELD(struct engine_report, prompt_tokens_total, FIELD_U64),
     FIELD(struct engine_report, cached_tokens_total, FIELD_U64),
     FIELD(struct engine_report, generated_tokens_total, FIELD_U64),
-    FIELD(struct engine_report, preemptions_total, FIELD_U64),
 };
 static const struct field_set engine_set = FIELD_SET(struct engine_report, engine_rows);
 
@@ -70,10 +68,6 @@ static const struct field agent_rows[] = {
     FIELD(struct agent_report, state, FIELD_ENUM, .required = true, .names = agent_state_names,
           .max = AGENT_STATE_COUNT),
     FIELD(struct agent_report, restarts, FIELD_U32),
-    FIELD(struct agent_report, wall_us, FIELD_I64),
-    FIELD(struct agent_report, host, FIELD_STR, .max = REPORT_NAME_BYTES_MAX),
-    FIELD(struct agent_report, port, FIELD_U32, .max = 65535),
-    FIELD(struct agent_report, agent_pid, FIELD_U32),
     FIELD(struct agent_report, trouble, FIELD_STR, .max = REPORT_TEXT_BYTES_MAX),
     FIELD(struct agent_report, engine, FIELD_OBJECT, .of = &engine_set,
           .present_offset = offsetof(struct agent_report, has_engine)),

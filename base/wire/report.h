@@ -55,7 +55,7 @@ struct engine_report {
     struct str digest;   /* of weights and tokenizer; empty while loading */
     struct str numerics; /* instruction set and kernels: equal tokens are promised within one */
     uint64_t boot;       /* drawn at each start */
-    uint32_t block_tokens, page_tokens, context_tokens;
+    uint32_t page_tokens, context_tokens;
     uint32_t step_tokens; /* computed in one step at most; 0: this engine does not say */
     uint32_t running, running_max, waiting;
     uint32_t pages_total, pages_free, pages_cached; /* cached: held by no session, reusable */
@@ -63,8 +63,8 @@ struct engine_report {
     struct wire_perf perf;
     bool has_owed; /* false: this engine does not say */
     struct wire_owed owed;
-    uint64_t requests_total, prompt_tokens_total, cached_tokens_total, generated_tokens_total,
-        preemptions_total; /* since boot */
+    uint64_t requests_total, prompt_tokens_total, cached_tokens_total,
+        generated_tokens_total; /* since boot */
 };
 
 struct agent_report {
@@ -73,11 +73,7 @@ struct agent_report {
     uint64_t boot;       /* of the agent process */
     uint64_t seq;        /* rises by one a report: an old one that arrives late is dropped */
     enum agent_state state;
-    uint32_t restarts; /* of the engine, since boot */
-    int64_t wall_us;   /* the agent's clock, for people; ages are counted from arrival */
-    struct str host;   /* where the agent itself listens */
-    uint32_t port;
-    uint32_t agent_pid;
+    uint32_t restarts;  /* of the engine, since boot */
     struct str trouble; /* last failure as a sentence; empty: none */
     bool has_engine;
     struct engine_report engine;

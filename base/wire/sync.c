@@ -50,7 +50,6 @@ static const struct field demand_rows[] = {
     FIELD(struct service_demand, in_flight, FIELD_U32),
     FIELD(struct service_demand, held, FIELD_U32),
     FIELD(struct service_demand, held_prompt_tokens, FIELD_U64),
-    FIELD(struct service_demand, held_predicted_tokens, FIELD_U64),
     FIELD(struct service_demand, held_oldest_s, FIELD_F64, FIELD_POSITIVE),
     FIELD(struct service_demand, queued_s, FIELD_F64, FIELD_POSITIVE),
     FIELD(struct service_demand, ttft_s, FIELD_OBJECT, .of = &quantile_set),
@@ -66,9 +65,6 @@ static const struct field_set demand_set = FIELD_SET(struct service_demand, dema
 static const struct field endpoint_demand_rows[] = {
     FIELD(struct endpoint_demand, instance, FIELD_STR, NAME_NEEDED),
     FIELD(struct endpoint_demand, in_flight, FIELD_U32),
-    FIELD(struct endpoint_demand, queued_s, FIELD_F64, FIELD_POSITIVE),
-    FIELD(struct endpoint_demand, sent_total, FIELD_U64),
-    FIELD(struct endpoint_demand, failed_total, FIELD_U64),
 };
 static const struct field_set endpoint_demand_set =
     FIELD_SET(struct endpoint_demand, endpoint_demand_rows);
@@ -123,7 +119,6 @@ static const struct field endpoint_rows[] = {
     FIELD(struct endpoint, step_tokens, FIELD_U32),
     FIELD(struct endpoint, perf, FIELD_OBJECT, .of = &wire_perf_set,
           .present_offset = offsetof(struct endpoint, has_perf)),
-    FIELD(struct endpoint, report_age_ms, FIELD_U32),
 };
 static const struct field_set endpoint_set = FIELD_SET(struct endpoint, endpoint_rows);
 

@@ -43,7 +43,7 @@ struct service_demand {
     double prompt_tokens_mean, predicted_tokens_mean; /* of arrivals in the window */
     uint32_t in_flight;                               /* sent and not answered */
     uint32_t held;                                    /* waiting in the router for an instance */
-    uint64_t held_prompt_tokens, held_predicted_tokens;
+    uint64_t held_prompt_tokens;
     double held_oldest_s;
     double queued_s; /* predicted seconds of work that is in flight, all endpoints */
     struct wire_quantiles ttft_s, tpot_s, e2e_s;
@@ -55,8 +55,6 @@ struct service_demand {
 struct endpoint_demand {
     struct str instance;
     uint32_t in_flight;
-    double queued_s; /* predicted seconds of the work sent there */
-    uint64_t sent_total, failed_total;
 };
 
 struct tenant_usage {
@@ -99,7 +97,6 @@ struct endpoint {
     uint32_t step_tokens; /* of the engine's report; 0: not said */
     bool has_perf;
     struct wire_perf perf;
-    uint32_t report_age_ms; /* how old the controller's knowledge of it is */
 };
 
 /* An instance that is on its way: why holding a request may be right, and for how long. */

@@ -117,7 +117,6 @@ void face_info(struct face *f, struct http_exchange *x)
         .digest = str_from(f->digest),
         .numerics = f->info ? str_from(f->info->model->numerics) : (struct str){ 0 },
         .boot = f->boot,
-        .block_tokens = BLOCK_TOKENS,
         .page_tokens = f->info ? f->info->page_tokens : 0,
         .context_tokens = f->info ? f->info->context_max : 0,
         .step_tokens = f->info ? f->info->step_tokens : 0,
@@ -136,7 +135,6 @@ void face_info(struct face *f, struct http_exchange *x)
         .prompt_tokens_total = s.counts.prompt_tokens,
         .cached_tokens_total = s.counts.hit_tokens,
         .generated_tokens_total = s.counts.generated_tokens,
-        .preemptions_total = s.counts.preemptions,
     };
     engine_report_encode(&r, &f->out);
     face_reply(f, x, 200, buf_view(&f->out));

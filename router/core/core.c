@@ -362,7 +362,6 @@ static void send_to(struct core *c, struct core_request *r, uint32_t slot, int64
     load_note(&c->slot[slot].load, ledger_sums(c->ledger, slot), now_us);
     count_work(c, ep->model, s.work_s, now_us);
     tell_policy(c, r, ROUTE_SENT, r->entry, now_us);
-    c->total.uncached_tokens += s.prompt_tokens - s.hit_tokens;
     prefix_index_expect(c->index, slot, r->keys, r->key_count, now_us + CORE_EXPECT_US);
     r->hit_tokens = s.hit_tokens;
     r->slot = slot;
@@ -440,8 +439,6 @@ struct core_verdict core_arrive(struct core *c, struct core_request *r, int64_t 
     c->config.predict->decide(c->predict_state, &r->features, &r->length);
     retry_budget_earn(&c->budget);
     c->total.arrivals++;
-    c->total.prompt_tokens += r->prompt_tokens;
-    c->total.output_tokens_expected += (uint64_t)r->length.mean;
     return place_or_hold(c, r, now_us);
 }
 
@@ -609,7 +606,6 @@ void core_held_of(const struct core *c, uint64_t model, int64_t now_us, struct c
         if (r->model != model) continue;
         ret->count++;
         ret->prompt_tokens += r->prompt_tokens;
-        ret->output_tokens += r->length.mean;
         ret->oldest_us = max_i64(ret->oldest_us, now_us - r->held_us);
     }
 }

@@ -105,7 +105,7 @@ struct core_verdict {
 
 /* What the controller wants to know; counters run from core_new. */
 struct core_demand {
-    uint64_t arrivals, prompt_tokens, uncached_tokens, output_tokens_expected;
+    uint64_t arrivals;
     uint32_t held, in_flight;
     uint64_t held_tokens;
     int64_t held_oldest_us; /* age; 0 when nothing is held */
@@ -174,8 +174,7 @@ void core_demand(const struct core *c, int64_t now_us, struct core_demand *ret);
 struct core_held {
     uint32_t count;
     uint64_t prompt_tokens;
-    double output_tokens; /* predicted */
-    int64_t oldest_us;    /* age */
+    int64_t oldest_us; /* age */
 };
 void core_held_of(const struct core *c, uint64_t model, int64_t now_us, struct core_held *ret);
 

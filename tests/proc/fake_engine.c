@@ -185,7 +185,6 @@ static void on_info(struct fake *f, struct http_exchange *x)
                                .model = STR("fake"),
                                .digest = str_from(f->digest),
                                .boot = f->boot,
-                               .block_tokens = 16,
                                .page_tokens = 16,
                                .context_tokens = (uint32_t)f->options.context,
                                .running_max = 64,
@@ -202,11 +201,15 @@ static void on_info(struct fake *f, struct http_exchange *x)
 static void on_events(struct fake *f, struct http_exchange *x)
 {
     CLEANUP(buf_fini) struct buf out = { 0 };
+    char salt[BLOCK_KEY_HEX + 1];
+    struct str none = { 0 };
+    block_key_hex(block_salt(block_seed(none), str_from(f->digest), none, none), salt);
     struct block_event hello = { .kind = EVENT_HELLO,
                                  .boot = f->boot,
                                  .block_tokens = BLOCK_TOKENS,
                                  .page_tokens = BLOCK_TOKENS,
-                                 .digest = str_from(f->digest) };
+                                 .digest = str_from(f->digest),
+                                 .salt_check = str_from(salt) };
     struct block_event snapshot = { .kind = EVENT_SNAPSHOT };
     block_event_encode(&hello, &out);
     block_event_encode(&snapshot, &out);

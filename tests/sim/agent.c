@@ -86,9 +86,6 @@ static void report(struct world *w, struct agent *a)
                               .seq = ++a->seq,
                               .state = state_of(&a->sup),
                               .restarts = a->sup.starts,
-                              .wall_us = w->time.now_us,
-                              .host = STR("127.0.0.1"),
-                              .port = 8100 + a->index,
                               .has_engine = a->engine.phase != ENGINE_OFF };
     if (r.has_engine) fill_engine(w, a, &r.engine);
     network_report(w, a, &r);

@@ -82,15 +82,23 @@ static void say(struct engine *e, const struct block_event *ev)
     buf_fini(&line);
 }
 
-static void hello(struct engine *e, uint64_t boot, uint32_t block_tokens)
+static void hello_with(struct engine *e, uint64_t boot, uint32_t block_tokens, struct str secret)
 {
+    char salt[BLOCK_KEY_HEX + 1];
+    struct str none = { 0 };
+    block_key_hex(block_salt(block_seed(secret), STR("digest"), none, none), salt);
     say(e, &(struct block_event){ .kind = EVENT_HELLO,
                                   .seq = 5,
                                   .boot = boot,
                                   .block_tokens = block_tokens,
                                   .page_tokens = 2 * BLOCK_TOKENS,
                                   .digest = STR("digest"),
-                                  .salt_check = STR("00") });
+                                  .salt_check = str_from(salt) });
+}
+
+static void hello(struct engine *e, uint64_t boot)
+{
+    hello_with(e, boot, BLOCK_TOKENS, STR("secret"));
 }
 
 static void change(struct engine *e, enum event_kind kind, uint64_t seq, uint32_t from, uint32_t n)
@@ -121,7 +129,7 @@ static void events_reach_the_index(void **state)
     struct engine e;
     start(&e);
     wait_connects(&e, 1);
-    hello(&e, 77, BLOCK_TOKENS);
+    hello(&e, 77);
     change(&e, EVENT_SNAPSHOT, 5, 0, 2);
     wait_held(&e, 2, "a snapshot");
     change(&e, EVENT_ADD, 6, 2, 2);
@@ -152,7 +160,7 @@ static void loads_are_heard_by_those_who_ask(void **state)
     block_feed_on_load(e.feed, keep_load, kept);
     wait_connects(&e, 1);
     assert_true(str_ends(http_exchange_request(e.x)->query, STR("&load=1")));
-    hello(&e, 77, BLOCK_TOKENS);
+    hello(&e, 77);
     change(&e, EVENT_SNAPSHOT, 5, 0, 2);
     say(&e, &(struct block_event){ .kind = EVENT_LOAD,
                                    .seq = 5,
@@ -180,18 +188,20 @@ static void loads_are_heard_by_those_who_ask(void **state)
 static void what_cannot_be_followed_is_forgotten_and_begun_anew(void **state)
 {
     (void)state;
-    enum trouble { GAP, NONSENSE, BLOCK_SIZE, END };
-    static const char *const why[] = { "a gap", "nonsense", "another block size", "an end" };
+    enum trouble { GAP, NONSENSE, BLOCK_SIZE, SEED, END };
+    static const char *const why[] = { "a gap", "nonsense", "another block size", "another seed",
+                                       "an end" };
     for (int t = GAP; t <= END; t++) {
         struct engine e;
         start(&e);
         wait_connects(&e, 1);
-        hello(&e, 77, BLOCK_TOKENS);
+        hello(&e, 77);
         change(&e, EVENT_SNAPSHOT, 5, 0, 3);
         wait_held(&e, 3, "a snapshot");
         if (t == GAP) change(&e, EVENT_ADD, 7, 3, 1);
         if (t == NONSENSE) assert_int_equal(http_stream_write(e.x, "{]\n", 3), 0);
-        if (t == BLOCK_SIZE) hello(&e, 77, 2 * BLOCK_TOKENS);
+        if (t == BLOCK_SIZE) hello_with(&e, 77, 2 * BLOCK_TOKENS, STR("secret"));
+        if (t == SEED) hello_with(&e, 77, BLOCK_TOKENS, STR("another"));
         if (t == END) {
             struct http_exchange *x = e.x;
             e.x = NULL;
@@ -199,7 +209,7 @@ static void what_cannot_be_followed_is_forgotten_and_begun_anew(void **state)
         }
         wait_held(&e, 0, why[t]);
         wait_connects(&e, 2);
-        hello(&e, 78, BLOCK_TOKENS);
+        hello(&e, 78);
         change(&e, EVENT_SNAPSHOT, 1, 0, 2);
         wait_held(&e, 2, "the next snapshot");
         stop(&e);

@@ -94,15 +94,15 @@ static const struct block_event load = {
     .kv_tokens = 5000000000,
     .uncached_total = 7,
 };
-#define ENGINE                                                                                   \
-    {                                                                                            \
-        .host = { "127.0.0.1", 9 }, .port = 8200, .kind = ENGINE_OPENAI, .health = ENGINE_READY, \
-        .model = { "m", 1 }, .digest = { "d", 1 }, .numerics = { "avx2", 4 }, .boot = 7,         \
-        .block_tokens = 16, .page_tokens = 32, .context_tokens = 2048, .step_tokens = 256,       \
-        .running = 1, .running_max = 8, .waiting = 2, .pages_total = 100, .pages_free = 60,      \
-        .pages_cached = 40, .has_perf = true, .perf = { 0.001, 1e-4, 2e-4, 3e-7, 1000, 1.25 },   \
-        .has_owed = true, .owed = { 900 }, .requests_total = 1, .prompt_tokens_total = 2,        \
-        .cached_tokens_total = 3, .generated_tokens_total = 4, .preemptions_total = 5,           \
+#define ENGINE                                                                                    \
+    {                                                                                             \
+        .host = { "127.0.0.1", 9 }, .port = 8200, .kind = ENGINE_OPENAI, .health = ENGINE_READY,  \
+        .model = { "m", 1 }, .digest = { "d", 1 }, .numerics = { "avx2", 4 }, .boot = 7,          \
+        .page_tokens = 32, .context_tokens = 2048, .step_tokens = 256, .running = 1,              \
+        .running_max = 8, .waiting = 2, .pages_total = 100, .pages_free = 60, .pages_cached = 40, \
+        .has_perf = true, .perf = { 0.001, 1e-4, 2e-4, 3e-7, 1000, 1.25 }, .has_owed = true,      \
+        .owed = { 900 }, .requests_total = 1, .prompt_tokens_total = 2, .cached_tokens_total = 3, \
+        .generated_tokens_total = 4,                                                              \
     }
 static const struct engine_report engine = ENGINE;
 static const struct agent_report agent = {
@@ -112,10 +112,6 @@ static const struct agent_report agent = {
     .seq = 2,
     .state = AGENT_DRAINING,
     .restarts = 3,
-    .wall_us = -4,
-    .host = { "h", 1 },
-    .port = 8100,
-    .agent_pid = 5,
     .trouble = { "it \"broke\"", 10 },
     .has_engine = true,
     .engine = ENGINE,
@@ -139,7 +135,6 @@ static const struct service_demand demands[] = { {
     .in_flight = 13,
     .held = 14,
     .held_prompt_tokens = 15,
-    .held_predicted_tokens = 16,
     .held_oldest_s = 1.7,
     .queued_s = 1.8,
     .ttft_s = { 1, 2, 3, 4, 5 },
@@ -148,7 +143,7 @@ static const struct service_demand demands[] = { {
     .has_queued = true,
     .queued = { 3, 0.5, 30, 40, 1000, 2000, 1300, length_bins, WIRE_LENGTH_PLACES },
 } };
-static const struct endpoint_demand sent[] = { { { "i-1", 3 }, 1, 0.5, 2, 3 } };
+static const struct endpoint_demand sent[] = { { { "i-1", 3 }, 1 } };
 static const struct tenant_usage tenants_used[] = { { { "t", 1 }, 1, 2, 3, 4, 5 } };
 static const struct router_sync sync_full = {
     .router = { "r-1", 3 },
@@ -184,8 +179,7 @@ static const struct endpoint endpoints[] = {
       .running_max = 6,
       .step_tokens = 8,
       .has_perf = true,
-      .perf = { 1, 2, 3, 4, 5, 6 },
-      .report_age_ms = 7 },
+      .perf = { 1, 2, 3, 4, 5, 6 } },
     { .instance = { "i-2", 3 }, .service = { "m", 1 }, .host = { "h", 1 }, .port = 65535 },
 };
 static const struct starting starts[] = { { { "m", 1 }, 4000 } };
