@@ -19,7 +19,6 @@
 #define EVENT_BYTES_MAX ((size_t)1 << 20)
 
 struct answer {
-    const struct chat_settings *settings;
     struct sse_reader events;
     struct buf text;  /* of the whole answer */
     struct buf error; /* body of a refusal, or the sentence of an error event */
@@ -142,7 +141,7 @@ static int send_turns(const struct chat_settings *s, struct str turns, struct an
 /* Asks with the turns so far and adds the answer to them. */
 static int turn(const struct chat_settings *s, struct buf *turns, struct err *err)
 {
-    struct answer a = { .settings = s };
+    struct answer a = { 0 };
     sse_reader_init(&a.events, EVENT_BYTES_MAX);
     int rc = send_turns(s, buf_view(turns), &a, err);
     if (a.text.len > 0) fputc('\n', stdout);

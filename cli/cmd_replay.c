@@ -74,6 +74,7 @@ static void put_json(const struct judgement *j, const char *route, struct buf *o
     json_kv_u64(&w, "judged", j->judged);
     put_regret(&w, "regret_s", &j->regret);
     put_regret(&w, "regret_recorded_s", &j->regret_recorded);
+    json_kv_f64(&w, "margin_recorded_s", j->margin_s);
     json_kv_u64(&w, "prompt_tokens", j->prompt_tokens);
     json_kv_u64(&w, "hit_tokens", j->hit_tokens);
     json_kv_u64(&w, "hit_tokens_recorded", j->hit_tokens_recorded);
@@ -117,6 +118,8 @@ static void put_table(const struct judgement *j, const char *route, struct buf *
         buf_printf(out, "; %llu without regret, some speed was unknown",
                    (unsigned long long)(j->decisions - j->refused - j->judged));
     }
+    if (!isnan(j->margin_s))
+        buf_printf(out, "; second choices: %.4f s later in the mean", j->margin_s);
     buf_byte(out, '\n');
 }
 

@@ -151,8 +151,6 @@ static void read_pool(struct json_reader *r, struct fleet_pool *p, char *offer)
             read_text(r, p->name, sizeof p->name);
         } else if (json_key_is(r, "ready")) {
             p->ready = (uint32_t)read_number(r);
-        } else if (json_key_is(r, "starting")) {
-            p->starting = (uint32_t)read_number(r);
         } else if (json_key_is(r, "max")) {
             p->max = (uint32_t)read_number(r);
         } else if (json_key_is(r, "offers")) {
@@ -221,8 +219,6 @@ static void read_cost(struct json_reader *r, struct fleet_status *s)
     while (json_next(r) == JSON_KEY) {
         if (json_key_is(r, "total")) {
             s->cost_total = read_number(r);
-        } else if (json_key_is(r, "per_h")) {
-            s->cost_per_h = read_number(r);
         } else {
             json_skip(r);
         }
@@ -264,8 +260,6 @@ int demo_fleet_status(struct demo_fleet *f, struct fleet_status *ret, struct err
             read_offers(&r, &s, &offers);
         } else if (json_key_is(&r, "cost")) {
             read_cost(&r, &s);
-        } else if (json_key_is(&r, "decision_last")) {
-            s.decision_last = (uint64_t)read_number(&r);
         } else {
             json_skip(&r);
         }

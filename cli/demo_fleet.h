@@ -17,7 +17,7 @@
 
 struct fleet_pool {
     char name[FLEET_NAME_MAX];
-    uint32_t ready, starting, max;
+    uint32_t ready, max;
     double price_per_h;
 };
 
@@ -36,8 +36,7 @@ struct fleet_status {
     struct fleet_instance instance[FLEET_INSTANCES_MAX];
     uint32_t instance_count; /* all that are not ended */
     uint32_t ready;
-    double cost_total, cost_per_h;
-    uint64_t decision_last;
+    double cost_total;
 };
 
 /* A change of one pool that a decision made. */

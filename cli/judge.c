@@ -24,6 +24,8 @@ struct judge {
     const struct route_policy *row;
     struct rng rng;
     struct series regret, recorded;
+    double margin_sum_s;
+    uint64_t margins;
     struct judgement out;
     struct record_reader reader;
     struct record_entry entry;
@@ -89,6 +91,15 @@ static int compare_choices(struct judge *j, const struct route_instance *mine,
     return rc < 0 ? rc : keep(&j->recorded, route_ttft_s(theirs, &e->req) - least);
 }
 
+/* How near the second choice came: a row whose margins are small chooses among equals. */
+static void note_margin(struct judge *j)
+{
+    const struct route_verdict *v = &j->entry.verdict;
+    if (v->runner_up_id == ROUTE_NONE || v->estimate_s < 0 || v->runner_up_s < 0) return;
+    j->margin_sum_s += v->runner_up_s - v->estimate_s;
+    j->margins++;
+}
+
 static int on_decision(struct judge *j)
 {
     const struct record_entry *e = &j->entry;
@@ -97,6 +108,7 @@ static int on_decision(struct judge *j)
     const struct route_instance *theirs = find(&e->view, e->verdict.instance_id);
     if (!theirs || !route_takes(theirs)) return 0; /* held or refused then: nothing to compare */
     const struct route_instance *mine = find(&e->view, v.instance_id);
+    note_margin(j);
     j->out.decisions++;
     j->out.refused += !mine;
     struct note *n = &j->note[e->id % NOTES];
@@ -168,6 +180,7 @@ int judge_record(struct str file, const struct route_policy *row, uint64_t seed,
     if (j->out.decisions == 0)
         return err_set(err, -ENODATA, "no request was placed in it%s",
                        j->out.torn ? ", and it ends within an entry" : "");
+    j->out.margin_s = j->margins ? j->margin_sum_s / (double)j->margins : (double)NAN;
     j->out.regret = summary(&j->regret);
     j->out.regret_recorded = summary(&j->recorded);
     *ret = j->out;

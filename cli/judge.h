@@ -26,6 +26,7 @@ struct judgement {
     uint64_t refused; /* placed in the record and not by the row */
     uint64_t judged;  /* of the decisions, those where every candidate's speed was known */
     struct judge_regret regret, regret_recorded;
+    double margin_s; /* mean TTFT of the recorded row's second choice less its first's; or NaN */
     uint64_t prompt_tokens, hit_tokens, hit_tokens_recorded; /* believed cached where it would go */
 };
 

@@ -201,7 +201,6 @@ static void fill_endpoint(const struct control *c, uint32_t at, struct endpoint 
         .pool = str_from(i->pool),
         .model = str_from(d->model),
         .digest = str_from(d->digest),
-        .numerics = str_from(d->numerics),
         .host = str_from(d->host),
         .port = d->engine.port,
         .kind = d->engine.kind,

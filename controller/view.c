@@ -227,6 +227,7 @@ static void put_engine(struct json_writer *w, const struct detail *d)
     json_kv_text(w, "health", engine_health_names[e->health]);
     json_kv_text(w, "model", d->model);
     json_kv_text(w, "digest", d->digest);
+    json_kv_text(w, "numerics", d->numerics);
     json_kv_u64(w, "running", e->running);
     json_kv_u64(w, "running_max", e->running_max);
     json_kv_u64(w, "waiting", e->waiting);

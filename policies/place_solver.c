@@ -530,7 +530,6 @@ void solver_run(const struct solver_problem *problem, uint32_t nodes_max, struct
     s->cut_short = false;
     s->rows = problem->groups + problem->types;
     s->cols = problem->groups * (problem->types - 1) + problem->types;
-    s->vars = s->rows + s->cols;
     s->step = price_step(problem);
     for (uint32_t g = 0; g < problem->groups; g++) {
         for (uint32_t t = 0; t < problem->types; t++) {

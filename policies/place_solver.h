@@ -50,7 +50,7 @@ struct solver_answer {
 struct solver {
     const struct solver_problem *p;
     struct solver_answer *best;
-    uint32_t rows, cols, vars;
+    uint32_t rows, cols;
     double a[SOLVER_ROWS_MAX * SOLVER_COLS_MAX]; /* basic + a * nonbasic = rhs; row by row */
     double rhs[SOLVER_ROWS_MAX], value[SOLVER_ROWS_MAX];
     double gain[SOLVER_COLS_MAX]; /* reduced costs */

@@ -79,12 +79,9 @@ void power_decide(const struct power_policy *p, void *state, const struct power_
                   int64_t now_us, struct power_verdict *ret)
 {
     p->decide(state, view, now_us, ret);
-    ret->watts = ret->watts_full = 0;
     for (uint32_t i = 0; i < view->count; i++) {
         /* Just below a rung is that rung: sums of 0.05 are not exact. */
         double rungs = ceil(ret->clock[i] / POWER_RUNG - 1e-9);
         ret->clock[i] = fmin(1, fmax(POWER_CLOCK_MIN, rungs * POWER_RUNG));
-        ret->watts += power_watts(&view->instance[i], ret->clock[i]);
-        ret->watts_full += power_watts(&view->instance[i], 1);
     }
 }

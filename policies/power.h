@@ -40,8 +40,6 @@ struct power_view {
 
 struct power_verdict {
     double *clock;      /* the caller's, one for each instance: written */
-    double watts;       /* estimated mean of the instances at those clocks */
-    double watts_full;  /* the same at full clock */
     const char *reason; /* static sentence */
     int64_t again_us;   /* ask again no later than this */
 };
@@ -61,7 +59,7 @@ extern const uint32_t power_count;
 
 const struct power_policy *power_find(struct str name); /* NULL when there is none */
 
-/* Asks the row, puts its clocks on the ladder (upwards) and says what they cost. */
+/* Asks the row, puts its clocks on the ladder (upwards). */
 void power_decide(const struct power_policy *p, void *state, const struct power_view *view,
                   int64_t now_us, struct power_verdict *ret);
 

@@ -41,7 +41,6 @@ struct role_instance {
 /* Of what is asked lately; m2: the mean of the square. */
 struct role_demand {
     bool present;
-    double arrivals_s;
     double prompt_mean, prompt_m2;
     double output_mean, output_m2;
 };

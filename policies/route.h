@@ -96,10 +96,9 @@ struct route_event {
     uint64_t tenant;
     uint32_t prompt_tokens, hit_tokens; /* as believed when it was sent */
     uint32_t generated;
-    double output_mean; /* as predicted when it was sent */
-    double ttft_s;      /* from sending to the first token; < 0: none yet */
-    double tpot_s;      /* per further token; < 0: not measured */
-    double work_s;      /* machine seconds it was expected to take (route_work_s) */
+    double ttft_s; /* from sending to the first token; < 0: none yet */
+    double tpot_s; /* per further token; < 0: not measured */
+    double work_s; /* machine seconds it was expected to take (route_work_s) */
     int64_t at_us;
     float scratch[ROUTE_SCRATCH];
 };

@@ -59,6 +59,8 @@ const struct metric_desc router_metric_table[RM_COUNT] = {
         .unit = "bytes", .help = "Memory that the prefix index holds." },
     [RM_INDEX_BLOCKS] = { .name = "muster_router_index_blocks", .type = METRIC_GAUGE,
         .unit = "blocks", .help = "Blocks that the prefix index knows." },
+    [RM_INDEX_BLOCKS_MAX] = { .name = "muster_router_index_blocks_max", .type = METRIC_GAUGE,
+        .unit = "blocks", .help = "Blocks that it has room for." },
     [RM_INDEX_EVICTED] = { .name = "muster_router_index_evicted_blocks", .type = METRIC_GAUGE,
         .unit = "blocks", .help = "Blocks forgotten at the index's bound since the start." },
     [RM_SYNC_AGE] = { .name = "muster_router_sync_age_seconds", .type = METRIC_GAUGE,

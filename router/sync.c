@@ -110,7 +110,6 @@ static struct endpoint endpoint_of(const struct fixed *f)
         .service = r->model,
         .model = r->model,
         .digest = r->digest,
-        .numerics = r->numerics,
         .host = f->host,
         .port = f->port,
         .kind = r->kind,
@@ -253,6 +252,7 @@ static void fill_demand(struct sync *s, struct demand_lists *lists)
     metric_set(metric_of(d->metrics, RM_IN_FLIGHT), held.in_flight);
     metric_set(metric_of(d->metrics, RM_INDEX_BYTES), (double)ix.bytes);
     metric_set(metric_of(d->metrics, RM_INDEX_BLOCKS), ix.blocks);
+    metric_set(metric_of(d->metrics, RM_INDEX_BLOCKS_MAX), ix.blocks_max);
     metric_set(metric_of(d->metrics, RM_INDEX_EVICTED), (double)ix.evicted);
     metric_set(metric_of(d->metrics, RM_SYNC_AGE),
                s->has_rules ? (double)(now_us - s->heard_us) * 1e-6 : -1);

@@ -47,9 +47,9 @@ void roles_ended(struct run *run, const struct flight *f)
 static void age(struct roles *s, int64_t now_us)
 {
     double keep = exp2(-(double)(now_us - s->looked_us) * 1e-6 / HALF_LIFE_S);
-    double *const sum[] = { &s->seconds, &s->arrivals, &s->prompt, &s->prompt2,
-                            &s->ends,    &s->output,   &s->output2 };
-    s->seconds += (double)(now_us - s->looked_us) * 1e-6;
+    double *const sum[] = {
+        &s->arrivals, &s->prompt, &s->prompt2, &s->ends, &s->output, &s->output2
+    };
     s->looked_us = now_us;
     for (size_t i = 0; i < COUNT_OF(sum); i++)
         *sum[i] *= keep;
@@ -98,7 +98,6 @@ void roles_look(struct run *run)
     age(s, run->now_us);
     if (s->arrivals > 0 && s->ends > 0) {
         view.demand = (struct role_demand){ .present = true,
-                                            .arrivals_s = s->arrivals / s->seconds,
                                             .prompt_mean = s->prompt / s->arrivals,
                                             .prompt_m2 = s->prompt2 / s->arrivals,
                                             .output_mean = s->output / s->ends,

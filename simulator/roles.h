@@ -11,7 +11,7 @@ struct roles {
     struct heap_node look;
     struct rng rng;
     int64_t looked_us;
-    double seconds, arrivals, prompt, prompt2; /* decayed sums */
+    double arrivals, prompt, prompt2; /* decayed sums */
     double ends, output, output2;
     _Alignas(8) unsigned char state[ROLE_STATE_BYTES_MAX];
 };

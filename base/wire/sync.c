@@ -103,7 +103,6 @@ static const struct field endpoint_rows[] = {
     FIELD(struct endpoint, pool, FIELD_STR, NAME),
     FIELD(struct endpoint, model, FIELD_STR, MODEL),
     FIELD(struct endpoint, digest, FIELD_STR, NAME),
-    FIELD(struct endpoint, numerics, FIELD_STR, NAME),
     FIELD(struct endpoint, host, FIELD_STR, NAME_NEEDED),
     FIELD(struct endpoint, port, FIELD_U32, .required = true, .min = 1, .max = 65535),
     FIELD(struct endpoint, kind, FIELD_ENUM, .required = true, .names = engine_kind_names,

@@ -87,7 +87,7 @@ extern const char *const endpoint_state_names[ENDPOINT_STATE_COUNT];
 
 /* Where a router may send to. */
 struct endpoint {
-    struct str instance, service, pool, model, digest, numerics, host;
+    struct str instance, service, pool, model, digest, host;
     uint32_t port;
     enum engine_kind kind;
     enum endpoint_state state;

@@ -1,7 +1,7 @@
 /* cloud.h - what the controller asks of whoever has machines.
  *
  * Layer:    controller/cloud (controller/core, base/io)
- * Threads:  the controller's loop; a call blocks at most call_us_max of its driver
+ * Threads:  the controller's loop; a call blocks for a second at most
  * Rules:    (1) create is idempotent by intent id: asked twice it makes one instance and answers
  *               with it. A provider without idempotency keys puts the id into the instance's name
  *               and looks it up first; what slips through, the merge finds (a duplicate).
@@ -29,13 +29,11 @@ struct cloud_request {
 
 struct cloud_notice { /* the provider will take an instance away */
     char handle[NAME_BYTES];
-    int64_t at_us;
 };
 
 struct cloud_driver {
     const char *name;  /* as in the configuration and in intents */
     const char *about; /* docs table */
-    int64_t call_us_max;
 
     void (*close)(void *ctx);
 

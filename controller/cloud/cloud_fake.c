@@ -217,7 +217,6 @@ static void close_nothing(void *ctx)
 static const struct cloud_driver driver = {
     .name = "fake",
     .about = "a scripted cloud in memory, for tests",
-    .call_us_max = 1000,
     .close = close_nothing,
     .offers = offers,
     .create = create,

@@ -37,7 +37,6 @@ struct local {
 struct sight {
     struct listed listed;
     double share;
-    int64_t start_us;
     struct proc_id agent, engine; /* pid 0: none alive */
     bool agent_was;               /* an agent held the lock once */
     int64_t spawned_us;           /* the last try; 0: none */
@@ -119,7 +118,6 @@ static int read_spec(const struct local *l, const char *intent, struct sight *s,
     if (rc < 0) return err_set(err, -EINVAL, "%s: a name is too long", path);
     out->created_us = (int64_t)st.st_mtim.tv_sec * 1000000 + st.st_mtim.tv_nsec / 1000;
     s->share = spec.share;
-    s->start_us = spec.start_wall_us;
     return 0;
 }
 
@@ -453,7 +451,6 @@ static void close_local(void *ctx)
 static const struct cloud_driver driver = {
     .name = "local",
     .about = "processes on this machine, each with a share of a core",
-    .call_us_max = 1000000,
     .close = close_local,
     .offers = offers,
     .create = create,

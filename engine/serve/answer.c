@@ -16,7 +16,7 @@ static bool is_end(const struct answer *a, uint32_t id)
 int answer_init(struct answer *a, const struct vocab *vocab, const struct answer_spec *spec,
                 const uint32_t *ids, uint32_t count)
 {
-    *a = (struct answer){ .spec = *spec, .vocab = vocab };
+    *a = (struct answer){ .spec = *spec };
     const struct vocab_special *special = vocab_special(vocab);
     const uint32_t ends[ANSWER_ENDS_MAX] = { special->eos, special->eot };
     for (uint32_t i = 0; i < ANSWER_ENDS_MAX; i++) {

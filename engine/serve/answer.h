@@ -28,7 +28,6 @@ struct answer_spec {
 
 struct answer {
     struct answer_spec spec;
-    const struct vocab *vocab;
     struct detok detok;
     struct stop_matcher stop;
     struct buf text; /* certain and not fetched yet; the fetcher clears it */

@@ -329,7 +329,6 @@ static void tell_policy(struct core *c, const struct core_request *r, enum route
                               .prompt_tokens = e->sent.prompt_tokens,
                               .hit_tokens = e->sent.hit_tokens,
                               .generated = e->generated,
-                              .output_mean = e->sent.output_expected,
                               .ttft_s = -1,
                               .tpot_s = -1,
                               .work_s = e->sent.work_s,

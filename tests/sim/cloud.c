@@ -81,9 +81,8 @@ void cloud_gives_notice(struct world *w, uint32_t index, int64_t in_us)
     struct cloud_node *n = &w->cloud;
     if (n->notice_count == SIM_NOTICES_MAX) return;
     struct cloud_notice *notice = &n->notice[n->notice_count++];
-    notice->at_us = w->time.now_us + in_us;
     snprintf(notice->handle, sizeof notice->handle, "%s", instance_at(w, index)->handle);
-    timeline_at(&w->time, notice->at_us, taken_away, w, index);
+    timeline_at(&w->time, w->time.now_us + in_us, taken_away, w, index);
 }
 
 /* ---- the driver ---- */
@@ -222,7 +221,6 @@ static void close_nothing(void *ctx)
 static const struct cloud_driver driver = {
     .name = "sim",
     .about = "the scripted cloud with faults by chance",
-    .call_us_max = 1000,
     .close = close_nothing,
     .offers = offers,
     .create = create,

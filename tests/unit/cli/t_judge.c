@@ -123,6 +123,30 @@ static void a_row_is_judged_by_the_views_alone(void **state)
     assert_int_equal(j.hit_tokens_recorded, 300);
     assert_int_equal(judge_record(buf_view(&file), route_find(STR("round_robin")), 1, &j, NULL), 0);
     assert_int_equal(j.agreed, 10);
+    assert_true(isnan(j.margin_s)); /* it has no second choice */
+}
+
+static void how_near_second_choices_came_is_told(void **state)
+{
+    (void)state;
+    CLEANUP(buf_fini) struct buf file = { 0 };
+    struct record *r = NULL;
+    write_record(path, 1 << 20, 0); /* fills `in` */
+    assert_int_equal(record_open(path, 1 << 20, route_find(STR("shortest_ttft")), &r, NULL), 0);
+    struct route_view view = { .instance = in, .instance_count = 2 };
+    struct route_req req = { .prompt_tokens = 100, .output_mean = 10 };
+    for (uint64_t id = 1; id <= 4; id++) {
+        struct route_verdict v;
+        bool alone = id == 4; /* no second choice counts for nothing, not for 0 */
+        route_answer(&view, &req, 0, alone ? ROUTE_NONE : 1, &v);
+        if (!alone) v.runner_up_s = v.estimate_s + 0.01 * (double)id;
+        record_watch(r)->decided(record_watch(r)->arg, id, &view, &req, &v, 0);
+    }
+    assert_int_equal(record_close(r), 0);
+    read_back(path, &file);
+    struct judgement j;
+    assert_int_equal(judge_record(buf_view(&file), route_find(STR("round_robin")), 1, &j, NULL), 0);
+    assert_true(fabs(j.margin_s - 0.02) < 1e-9);
 }
 
 /* Right after a start no speed is known: absent, not a regret of nothing. */
@@ -195,6 +219,7 @@ int main(void)
         cmocka_unit_test_setup(entries_come_back, make_path),
         cmocka_unit_test_setup(the_bound_ends_a_record_at_a_whole_entry, make_path),
         cmocka_unit_test_setup(a_row_is_judged_by_the_views_alone, make_path),
+        cmocka_unit_test_setup(how_near_second_choices_came_is_told, make_path),
         cmocka_unit_test_setup(without_speeds_there_is_no_regret, make_path),
         cmocka_unit_test_setup(what_is_no_record_is_refused, make_path),
     };

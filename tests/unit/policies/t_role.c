@@ -38,7 +38,6 @@ static struct role_view *a_fleet(struct fleet *f, uint32_t count)
         .instance = f->instance,
         .instance_count = count,
         .demand = { .present = true,
-                    .arrivals_s = 4,
                     .prompt_mean = 1000,
                     .prompt_m2 = 2e6,
                     .output_mean = 200,

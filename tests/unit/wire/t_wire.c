@@ -166,7 +166,6 @@ static const struct endpoint endpoints[] = {
       .pool = { "p", 1 },
       .model = { "m", 1 },
       .digest = { "d", 1 },
-      .numerics = { "n", 1 },
       .host = { "h", 1 },
       .port = 1,
       .kind = ENGINE_MUSTER,
