@@ -1,0 +1,87 @@
+#!/bin/sh
+# docs.sh ROOT MUSTER - the documents speak of what is there.
+#
+# The generated pages are what the binary prints; every row that `muster policies` lists is named in
+# docs/systems.md; links, files, tests and benches named there exist; commands have the options that
+# they are written with.
+set -eu
+cd "$1"
+muster=$2
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+bad=$work/bad
+: >"$bad"
+pages="README.md CONTRIBUTING.md $(echo docs/*.md docs/*/*.md)"
+
+for page in configuration metrics; do
+    "$muster" docs "$page" | cmp -s - "docs/$page.md" ||
+        echo "docs/$page.md is not what muster docs $page prints" >>"$bad"
+done
+
+"$muster" policies | awk 'NR > 1 { print $1, $2 }' >"$work/rows"
+[ "$(wc -l <"$work/rows")" -gt 100 ] || echo "muster policies lists too little" >>"$bad"
+while read -r kind name; do
+    grep -qE "(^|[^a-z_])(${kind}_)?$name([^a-z_]|\$)" docs/systems.md ||
+        echo "docs/systems.md does not name the $kind row $name" >>"$bad"
+done <"$work/rows"
+
+for page in $pages; do
+    grep -oE '\]\([^)#]+' "$page" | sed 's/^](//' | while read -r link; do
+        case $link in *://*) continue ;; esac
+        [ -e "$(dirname "$page")/$link" ] || echo "$page links to $link"
+    done
+done >>"$bad"
+
+# The second column of docs/systems.md: `folder/one, two` are two files of that folder.
+awk -F' [|] ' '/^\| /{ print $2 }' docs/systems.md | awk '{
+    gsub(/`[^`]*`|\([^)]*\)/, "")
+    folder = ""
+    n = split($0, word, /[ ,;]+/)
+    if (word[1] !~ /^[a-z]+\//) next
+    for (i = 1; i <= n; i++) {
+        if (word[i] ~ /\//) { folder = word[i]; sub(/[^\/]*$/, "", folder); print word[i] }
+        else if (word[i] ~ /_/ && folder == "policies/") print folder word[i]
+    }
+}' | sort -u | while read -r path; do
+    # shellcheck disable=SC2086
+    set -- $path*
+    [ -e "$1" ] || echo "docs/systems.md says that something lives in $path"
+done >>"$bad"
+
+# shellcheck disable=SC2086
+grep -ohE 'build/tests/[a-z_]+(/[a-z_]+)*/(t|sim|bench)_[a-z0-9_]+' $pages | sort -u |
+    while read -r program; do
+        source=${program#build/}
+        bench=$(echo "$source" | sed 's|/bench_|/|')
+        [ -e "$source.c" ] || [ -e "$bench.c" ] ||
+            echo "the documents run $program, which is no test"
+    done >>"$bad"
+
+# Commands, in `` or alone on an indented or fenced line: each option is one that --help tells.
+# shellcheck disable=SC2086
+cat $pages | awk '
+    /\\$/ { held = held substr($0, 1, length($0) - 1); next }
+    { line = held $0; held = ""
+      n = split(line, part, "`")
+      for (i = 2; i <= n; i += 2) if (part[i] ~ /^(build\/)?muster [a-z]/) print part[i]
+      if (line ~ /^ *(build\/)?muster [a-z]/) print line }' |
+    sed 's|^ *\(build/\)\{0,1\}muster ||; s/ #.*//' | sort -u >"$work/commands"
+[ "$(wc -l <"$work/commands")" -gt 40 ] || echo "the documents show too few commands" >>"$bad"
+while read -r one two rest; do
+    case "$two" in [a-z]*) "$muster" "$one" "$two" --help 2>/dev/null |
+        grep -q "^Usage: muster $one $two" || { rest="$two $rest" two=; } ;;
+    *) rest="$two $rest" two= ;; esac
+    # shellcheck disable=SC2086
+    "$muster" $one $two --help >"$work/help" 2>/dev/null || {
+        echo "no command is muster $one${two:+ $two}"
+        continue
+    }
+    for word in $(echo "$rest" | tr -d "'\"" | tr ' ' '\n' | grep -E '^--?[a-z]' || true); do
+        grep -qE -- "(^|[ ,])$word([ ,]|\$)" "$work/help" ||
+            echo "muster $one${two:+ $two} has no option $word"
+    done
+done <"$work/commands" >>"$bad"
+
+[ -s "$bad" ] || exit 0
+sort -u "$bad"
+exit 1
