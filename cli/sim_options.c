@@ -32,7 +32,7 @@ static const struct config_field rows[] = {
     { .name = "model", .letter = 'm', .type = CONFIG_TEXT, .default_text = "llama-3-8b",
       AT(model), .about = "Shipped model, or a file with a model's shape, as ./my.spec (below)." },
     { .name = "fleet", .letter = 'f', .type = CONFIG_TEXT, .default_text = "8xa100", AT(fleet),
-      .about = "Instances, at most 256: COUNTxHARDWARE[:SUFFIX...][@DOLLARS_AN_HOUR|@list|@PROVIDER], "
+      .about = "Instances, at most 4096: COUNTxHARDWARE[:SUFFIX...][@DOLLARS_AN_HOUR|@list|@PROVIDER], "
                "joined by commas; hardware is listed below, suffixes are tpN, prefill, decode, spot, "
                "zoneN, serviceN and a model's name; ref8000 is the serial reference, "
                "measured:a=S:b=S:c=S:d=S:e=S a machine by its step: seconds fixed, of a prompt token, "
@@ -137,7 +137,7 @@ static const struct config_field rows[] = {
 // clang-format on
 const struct config_record sim_options_record = CONFIG_RECORD_OF(struct sim_options, rows);
 
-_Static_assert(SIM_INSTANCES_MAX == 256, "as --fleet says");
+_Static_assert(SIM_INSTANCES_MAX == 4096, "as --fleet says");
 
 void sim_option_flag(const char *name, char ret[SIM_FLAG_BYTES])
 {

@@ -8,6 +8,7 @@
 #include "base/io/clock.h"
 #include "base/io/log.h"
 #include "base/wire/field.h"
+#include "controller/config.h"
 #include "controller/console/console.h"
 #include "controller/control_metrics.h"
 
@@ -285,8 +286,8 @@ static int read_order(struct call *k, struct scale_order *ret, struct buf *pool,
         return json_fail(&r, err, "the order");
     if (pool->len == 0 || !has_key)
         return err_set(err, -EINVAL, "want {\"pool\": NAME, \"count\": NUMBER or null}");
-    if (ret->has_count && (ret->count < 0 || ret->count > SCALE_COUNT_MAX))
-        return err_set(err, -ERANGE, "count: want 0 to %d, or null", SCALE_COUNT_MAX);
+    if (ret->has_count && (ret->count < 0 || ret->count > CONTROL_COUNT_MAX))
+        return err_set(err, -ERANGE, "count: want 0 to %d, or null", CONTROL_COUNT_MAX);
     ret->pool = buf_view(pool);
     return 0;
 }

@@ -5,6 +5,8 @@
 #pragma once
 #include "base/io/config.h"
 
+#define CONTROL_COUNT_MAX 256 /* instances of a pool: a router knows as many */
+
 struct control_setup;
 struct local_config;
 

@@ -36,8 +36,8 @@ static void allocate(struct control *c)
     c->seen = must_alloc(SLOTS_MAX, sizeof *c->seen);
     c->detail = must_alloc(SLOTS_MAX, sizeof *c->detail);
     c->claimed = must_alloc(CLOUD_LIST_MAX, sizeof *c->claimed);
-    c->view_instance = must_alloc(PLAN_INSTANCES_MAX, sizeof *c->view_instance);
-    c->view_slot = must_alloc(PLAN_INSTANCES_MAX, sizeof *c->view_slot);
+    c->view_instance = must_alloc(CONTROL_INSTANCES_MAX, sizeof *c->view_instance);
+    c->view_slot = must_alloc(CONTROL_INSTANCES_MAX, sizeof *c->view_slot);
     c->tenant = must_alloc(CONTROL_TENANTS_MAX, sizeof *c->tenant);
     for (uint32_t k = 0; k < c->setup.cloud_count; k++) {
         c->listed[k] = must_alloc(CLOUD_LIST_MAX, sizeof *c->listed[k]);

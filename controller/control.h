@@ -21,6 +21,7 @@
 #include "controller/core/plan.h"
 
 #define CONTROL_CLOUDS_MAX 4
+#define CONTROL_INSTANCES_MAX 1024 /* live intents */
 #define CONTROL_TOMBSTONES_MAX 256 /* ended intents that are remembered */
 #define CONTROL_ROUTERS_MAX 16
 #define CONTROL_TENANTS_MAX 1000

@@ -11,7 +11,7 @@
 #include "controller/control_metrics.h"
 #include "controller/core/record.h"
 
-#define SLOTS_MAX (PLAN_INSTANCES_MAX + CONTROL_TOMBSTONES_MAX)
+#define SLOTS_MAX (CONTROL_INSTANCES_MAX + CONTROL_TOMBSTONES_MAX)
 #define ROUTER_FRESH_US 3000000    /* six syncs */
 #define ROUTER_FORGET_US 300000000 /* a router that is silent for so long is no router any more */
 #define TENANT_FLUSH_US 30000000   /* usage counters are written so often */

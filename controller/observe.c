@@ -353,7 +353,7 @@ static void fill_instance(const struct control *c, uint32_t at, int64_t now_us,
 void control_build_view(struct control *c, int64_t now_us, struct plan_view *ret)
 {
     uint32_t n = 0;
-    for (uint32_t at = 0; at < c->count && n < PLAN_INSTANCES_MAX; at++) {
+    for (uint32_t at = 0; at < c->count && n < CONTROL_INSTANCES_MAX; at++) {
         if (!intent_is_live(&c->intent[at])) continue;
         fill_instance(c, at, now_us, &c->view_instance[n]);
         c->view_slot[n++] = at;
@@ -366,5 +366,5 @@ void control_build_view(struct control *c, int64_t now_us, struct plan_view *ret
                                .instance = c->view_instance,
                                .instance_count = n,
                                .demand = c->demand,
-                               .room = PLAN_INSTANCES_MAX - n };
+                               .room = CONTROL_INSTANCES_MAX - n };
 }

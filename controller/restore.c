@@ -10,6 +10,7 @@
 #include "base/core/arena.h"
 #include "base/core/json.h"
 #include "base/io/log.h"
+#include "controller/config.h"
 #include "controller/control_state.h"
 
 #include <string.h>
@@ -67,7 +68,7 @@ static int read_manual(struct json_reader *r, struct plan_service *s)
         int64_t count;
         json_next(r);
         int rc = json_i64(r, &count);
-        if (rc < 0 || count < -1 || count > SCALE_COUNT_MAX) return -EINVAL;
+        if (rc < 0 || count < -1 || count > CONTROL_COUNT_MAX) return -EINVAL;
         if (pool) pool->manual = (int32_t)count; /* a pool of an older configuration is dropped */
     }
     return r->token == JSON_OBJECT_END ? 0 : -EINVAL;

@@ -19,7 +19,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#define MIGRATE_INSTANCES_MAX 256
+#define MIGRATE_INSTANCES_MAX 4096
 #define MIGRATE_MOVES_MAX 64 /* of one verdict */
 
 /* A session that runs on an instance. */

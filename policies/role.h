@@ -17,8 +17,8 @@
 #include "base/core/str.h"
 #include "policies/perf.h"
 
-#define ROLE_INSTANCES_MAX 256
-#define ROLE_STATE_BYTES_MAX 1024
+#define ROLE_INSTANCES_MAX 4096
+#define ROLE_STATE_BYTES_MAX 4096
 
 enum role { ROLE_BOTH, ROLE_PREFILL, ROLE_DECODE, ROLE_COUNT };
 extern const char *const role_names[ROLE_COUNT];

@@ -17,8 +17,8 @@
 #include "policies/perf.h"
 #include "policies/role.h"
 
-#define ROUTE_INSTANCES_MAX 256 /* instances one view can hold */
-#define ROUTE_STATE_BYTES_MAX 8192
+#define ROUTE_INSTANCES_MAX 4096 /* instances one view can hold */
+#define ROUTE_STATE_BYTES_MAX 65536
 #define ROUTE_SCRATCH 8        /* floats of its own that a row may keep with a request */
 #define ROUTE_HEAVY_TOKENS 128 /* an answer predicted longer than this is a heavy decode */
 #define ROUTE_NONE UINT32_MAX

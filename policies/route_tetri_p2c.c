@@ -24,13 +24,27 @@ static bool has_room(const struct route_instance *in, const struct route_req *re
     return needs <= (double)in->kv_tokens_max;
 }
 
+static bool counts(const struct route_instance *in, const struct route_req *req, bool decode,
+                   bool roomy)
+{
+    return wanted(in, decode) && (!roomy || has_room(in, req));
+}
+
+static uint32_t count_of(const struct route_view *view, const struct route_req *req, bool decode,
+                         bool roomy)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < view->instance_count; i++)
+        n += counts(&view->instance[i], req, decode, roomy);
+    return n;
+}
+
 /* The view index of the nth instance that is wanted (and has room); ROUTE_NONE past the last. */
 static uint32_t nth_of(const struct route_view *view, const struct route_req *req, bool decode,
                        bool roomy, uint64_t nth)
 {
     for (uint32_t i = 0; i < view->instance_count; i++) {
-        const struct route_instance *in = &view->instance[i];
-        if (!wanted(in, decode) || (roomy && !has_room(in, req))) continue;
+        if (!counts(&view->instance[i], req, decode, roomy)) continue;
         if (nth-- == 0) return i;
     }
     return ROUTE_NONE;
@@ -47,10 +61,8 @@ static struct route_best choose(const struct route_view *view, const struct rout
                                 bool decode, struct rng *rng)
 {
     struct route_best best = ROUTE_BEST_INIT;
-    uint64_t count = 0;
     bool roomy = nth_of(view, req, decode, true, 0) != ROUTE_NONE;
-    while (nth_of(view, req, decode, roomy, count) != ROUTE_NONE)
-        count++;
+    uint64_t count = count_of(view, req, decode, roomy);
     if (count == 0) return best;
     uint64_t first = rng_below(rng, count);
     uint32_t index = nth_of(view, req, decode, roomy, first);

@@ -6,8 +6,8 @@
 #pragma once
 #include "policies/perf.h"
 
-#define SCALE_POOLS_MAX 8   /* pools one service may own */
-#define SCALE_COUNT_MAX 256 /* instances one pool may have */
+#define SCALE_POOLS_MAX 8    /* pools one service may own */
+#define SCALE_COUNT_MAX 4096 /* instances one pool may have */
 
 struct scale_pool {
     uint32_t min, max; /* min <= max <= SCALE_COUNT_MAX */

@@ -63,7 +63,7 @@ static void answer(struct decide *d, struct request *r, const struct core_verdic
 
 static bool has_endpoint(const struct decide *d, const struct service *s)
 {
-    for (uint32_t i = 0; i < ROUTE_INSTANCES_MAX; i++) {
+    for (uint32_t i = 0; i < CORE_ENDPOINTS; i++) {
         if (d->endpoint[i].used && d->endpoint[i].service == s->hash) return true;
     }
     return false;
@@ -267,7 +267,7 @@ static void on_held_timer(void *arg)
 
 void decide_endpoints_begin(struct decide *d)
 {
-    for (uint32_t i = 0; i < ROUTE_INSTANCES_MAX; i++)
+    for (uint32_t i = 0; i < CORE_ENDPOINTS; i++)
         d->endpoint[i].seen = false;
 }
 
@@ -324,7 +324,7 @@ void decide_endpoint_put(struct decide *d, const struct endpoint *ep, struct err
 
     uint32_t slot;
     if (core_endpoint_put(d->core, &core, &slot) < 0) {
-        err_set(err, -ENOSPC, "more than %d endpoints", ROUTE_INSTANCES_MAX);
+        err_set(err, -ENOSPC, "more than %d endpoints", CORE_ENDPOINTS);
         return;
     }
     struct endpoint_place *s = &d->endpoint[slot];
@@ -356,7 +356,7 @@ static void forget_services(struct decide *d)
 void decide_endpoints_end(struct decide *d)
 {
     double ready = 0;
-    for (uint32_t i = 0; i < ROUTE_INSTANCES_MAX; i++) {
+    for (uint32_t i = 0; i < CORE_ENDPOINTS; i++) {
         struct endpoint_place *s = &d->endpoint[i];
         if (s->used && !s->seen) {
             log_event(LOG_INFO, "endpoint_gone", "instance=%s", s->target.instance);
@@ -419,7 +419,7 @@ void decide_publish(struct decide *d, const struct router_rules *rules)
         struct face_model *m = &f->model[f->model_count++];
         memcpy(m->name, s->name, sizeof m->name);
         m->service = s->hash;
-        for (uint32_t e = 0; e < ROUTE_INSTANCES_MAX; e++) {
+        for (uint32_t e = 0; e < CORE_ENDPOINTS; e++) {
             const struct endpoint_place *ep = &d->endpoint[e];
             if (!ep->used || ep->service != s->hash || !ep->target.bundle) continue;
             m->bundle = ep->target.bundle;
@@ -520,7 +520,7 @@ void decide_free(struct decide *d)
 {
     if (!d) return;
     remember(d);
-    for (uint32_t i = 0; i < ROUTE_INSTANCES_MAX; i++)
+    for (uint32_t i = 0; i < CORE_ENDPOINTS; i++)
         block_feed_free(d->endpoint[i].feed);
     sync_free(d->sync);
     bundles_free(d->bundles);

@@ -36,7 +36,7 @@ struct decide {
     struct tenant_keys *keys; /* of the last list; shared with faces */
     uint64_t tenants_version;
     bool keys_required;
-    struct endpoint_place endpoint[ROUTE_INSTANCES_MAX];
+    struct endpoint_place endpoint[CORE_ENDPOINTS];
     struct face_board *board;
     struct metrics *metrics;
     struct lane lane;

@@ -181,7 +181,7 @@ static bool is_role(const enum role *role)
 static bool instance_is_sound(const struct route_instance *in)
 {
     return is_bool(&in->accepts) && is_bool(&in->has_perf) && is_role(&in->role) &&
-           in->id < ROUTE_INSTANCES_MAX && in->token_budget > 0 && in->seqs_max > 0 &&
+           in->id < CORE_ENDPOINTS && in->token_budget > 0 && in->seqs_max > 0 &&
            (!in->has_perf || perf_coef_valid(&in->perf));
 }
 
@@ -189,7 +189,7 @@ static bool take_decision(struct record_reader *r, struct str *body, struct reco
 {
     struct scene s;
     if (!take(body, &s, sizeof s) || !take(body, &ret->req, sizeof ret->req) ||
-        !take(body, &ret->verdict, sizeof ret->verdict) || s.instance_count > ROUTE_INSTANCES_MAX ||
+        !take(body, &ret->verdict, sizeof ret->verdict) || s.instance_count > CORE_ENDPOINTS ||
         ret->req.prompt_tokens == 0 || !is_bool(&ret->verdict.reject)) {
         return false;
     }
@@ -207,7 +207,7 @@ static bool take_decision(struct record_reader *r, struct str *body, struct reco
 
 static bool event_is_sound(const struct route_event *ev)
 {
-    return ev->kind < ROUTE_EVENT_COUNT && ev->instance_id < ROUTE_INSTANCES_MAX &&
+    return ev->kind < ROUTE_EVENT_COUNT && ev->instance_id < CORE_ENDPOINTS &&
            ev->hit_tokens <= ev->prompt_tokens;
 }
 

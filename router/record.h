@@ -43,7 +43,7 @@ struct record_entry {
 struct record_reader {
     struct str rest;
     bool torn; /* the file ended within an entry: its writer was killed, or still writes */
-    struct route_instance instance[ROUTE_INSTANCES_MAX];
+    struct route_instance instance[CORE_ENDPOINTS];
 };
 
 /* `file` is the whole file and stays. -EINVAL when it is not a record of this version. */

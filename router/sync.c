@@ -213,7 +213,7 @@ static void on_end(void *arg, enum http_end why)
 struct demand_lists {
     struct service_demand service[SYNC_SERVICES_MAX];
     struct service_bins bins[SYNC_SERVICES_MAX];
-    struct endpoint_demand endpoint[ROUTE_INSTANCES_MAX];
+    struct endpoint_demand endpoint[CORE_ENDPOINTS];
     uint32_t service_count, endpoint_count;
 };
 
@@ -223,7 +223,7 @@ static void fill_demand(struct sync *s, struct demand_lists *lists)
     int64_t now_us = loop_now_us(d->loop);
     struct core_demand held;
     core_demand(d->core, now_us, &held);
-    for (uint32_t i = 0; i < ROUTE_INSTANCES_MAX; i++) {
+    for (uint32_t i = 0; i < CORE_ENDPOINTS; i++) {
         const struct endpoint_place *e = &d->endpoint[i];
         if (!e->used) continue;
         lists->endpoint[lists->endpoint_count++] = (struct endpoint_demand){
@@ -240,7 +240,7 @@ static void fill_demand(struct sync *s, struct demand_lists *lists)
         to->held = waiting.count;
         to->held_prompt_tokens = waiting.prompt_tokens;
         to->held_oldest_s = (double)waiting.oldest_us * 1e-6;
-        for (uint32_t e = 0; e < ROUTE_INSTANCES_MAX; e++) {
+        for (uint32_t e = 0; e < CORE_ENDPOINTS; e++) {
             if (!d->endpoint[e].used || d->endpoint[e].service != one->hash) continue;
             to->in_flight += core_in_flight(d->core, e);
             to->queued_s += core_queued_s(d->core, e, now_us);

@@ -37,15 +37,32 @@ static bool tail_p99(const struct run_tail *t, double *ret)
 
 void clocks_answered(struct run *run, const struct flight *f)
 {
-    remember(&run->ttft, (double)(f->first_us - f->arrival_us) * 1e-6);
+    remember(&run->clocks.ttft, (double)(f->first_us - f->arrival_us) * 1e-6);
     if (f->generated < 2) return;
-    remember(&run->tpot, (double)(f->last_us - f->first_us) * 1e-6 / (f->generated - 1));
+    remember(&run->clocks.tpot, (double)(f->last_us - f->first_us) * 1e-6 / (f->generated - 1));
+}
+
+int clocks_start(struct run *run, struct err *err)
+{
+    struct run_clocks *c = &run->clocks;
+    c->shown = calloc(run->places_max, sizeof *c->shown);
+    c->who = calloc(run->places_max, sizeof(struct instance *));
+    c->clock = calloc(run->places_max, sizeof *c->clock);
+    if (c->shown && c->who && c->clock) return 0;
+    return err_set(err, -ENOMEM, "simulator: no memory for clocks");
+}
+
+void clocks_stop(struct run *run)
+{
+    free(run->clocks.shown);
+    free(run->clocks.who);
+    free(run->clocks.clock);
 }
 
 static uint32_t show(struct run *run, struct power_instance *ret, struct instance **who)
 {
     double ttft_s = 0, tpot_s = 0;
-    bool known = tail_p99(&run->ttft, &ttft_s) && tail_p99(&run->tpot, &tpot_s);
+    bool known = tail_p99(&run->clocks.ttft, &ttft_s) && tail_p99(&run->clocks.tpot, &tpot_s);
     uint32_t n = 0;
     for (uint32_t i = 0; i < run->places; i++) {
         struct instance *in = run->instance[i];
@@ -69,20 +86,18 @@ static uint32_t show(struct run *run, struct power_instance *ret, struct instanc
 
 void clocks_due(struct run *run)
 {
-    struct power_instance shown[SIM_INSTANCES_MAX];
-    struct instance *who[SIM_INSTANCES_MAX];
-    double clock[SIM_INSTANCES_MAX];
-    struct power_view view = { .instance = shown,
-                               .count = show(run, shown, who),
+    struct run_clocks *c = &run->clocks;
+    struct power_view view = { .instance = c->shown,
+                               .count = show(run, c->shown, c->who),
                                .ttft_slo_s = run->config.slo_ttft_s,
                                .tpot_slo_s = run->config.slo_tpot_s,
                                .row_watts_max = run->config.row_watts_max };
     for (uint32_t i = 0; i < view.count; i++)
-        view.row_watts += power_watts(&shown[i], shown[i].clock);
-    struct power_verdict v = { .clock = clock };
-    power_decide(run->config.power, run->power_state, &view, run->now_us, &v);
+        view.row_watts += power_watts(&c->shown[i], c->shown[i].clock);
+    struct power_verdict v = { .clock = c->clock };
+    power_decide(run->config.power, c->state, &view, run->now_us, &v);
     for (uint32_t i = 0; i < view.count; i++)
-        who[i]->clock = clock[i];
+        c->who[i]->clock = c->clock[i];
     if (view.row_watts_max > 0 && view.row_watts > view.row_watts_max) run->result->trips++;
-    run_at(run, &run->power_event, max_i64(v.again_us, run->now_us + 1), RANK_POWER);
+    run_at(run, &c->due, max_i64(v.again_us, run->now_us + 1), RANK_POWER);
 }

@@ -9,9 +9,11 @@
 
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 #define NEVER INT64_MAX
 #define ROOM_MIN 64
+#define ACTIONS_EACH 4 /* of an instance between two calls: notice, end, and both of a start */
 
 /* Shares of the lead time, as published starts of large engines divide it: machine, image, weights,
  * graph capture. */
@@ -48,13 +50,9 @@ static void note_floor(struct sim_cloud *c, int64_t now_us)
 
 static void emit(struct sim_cloud *c, enum sim_control_act act, uint32_t number)
 {
-    struct sim_control_action a = { act, number, c->machine[number].pool };
-    if (c->out && c->out_count < SIM_CONTROL_ACTIONS_MAX)
-        c->out[c->out_count++] = a;
-    else if (c->pending_count < SIM_CONTROL_ACTIONS_MAX)
-        c->pending[c->pending_count++] = a;
-    else
-        must(false); /* live instances are fewer than both lists together */
+    must(c->action_count < c->action_room);
+    c->action[c->action_count++] =
+        (struct sim_control_action){ act, number, c->machine[number].pool };
 }
 
 static bool grow(struct sim_cloud *c)
@@ -90,7 +88,7 @@ static void draw_launch(struct sim_cloud *c, uint32_t number, int64_t now_us)
 
 static uint32_t add_machine(struct sim_cloud *c, uint32_t pool, int64_t now_us)
 {
-    if (c->live_count == PLAN_INSTANCES_MAX || !grow(c)) return UINT32_MAX;
+    if (c->live_count == c->setup->instances_max || !grow(c)) return UINT32_MAX;
     uint32_t number = c->count++;
     c->machine[number] = (struct machine){
         .pool = pool, .launched_us = now_us, .stage_us = now_us, .due_us = NEVER
@@ -213,8 +211,10 @@ int sim_cloud_init(struct sim_cloud *c, const struct sim_control_setup *setup, u
                    struct offer *offer, struct offer_health *health, struct err *err)
 {
     *c = (struct sim_cloud){ .setup = setup, .offer = offer, .health = health, .floor = floor };
-    c->live = calloc(PLAN_INSTANCES_MAX, sizeof *c->live);
-    if (!c->live) return err_set(err, -ENOMEM, "no memory for instances");
+    c->action_room = ACTIONS_EACH * setup->instances_max + SIM_CONTROL_ACTIONS_MAX;
+    c->action = calloc(c->action_room, sizeof *c->action);
+    c->live = calloc(setup->instances_max, sizeof *c->live);
+    if (!c->live || !c->action) return err_set(err, -ENOMEM, "no memory for instances");
     start_zones(c);
     for (uint32_t p = 0; p < setup->pool_count; p++) {
         for (uint32_t i = 0; i < setup->pool[p].start; i++) {
@@ -233,12 +233,13 @@ void sim_cloud_fini(struct sim_cloud *c)
 {
     free(c->machine);
     free(c->live);
+    free(c->action);
     *c = (struct sim_cloud){ 0 };
 }
 
 int64_t sim_cloud_next_us(const struct sim_cloud *c)
 {
-    if (c->pending_count) return c->last_us;
+    if (c->action_count) return c->last_us;
     int64_t next = NEVER;
     for (uint32_t i = 0; i < c->live_count; i++)
         next = min_i64(next, c->machine[c->live[i]].due_us);
@@ -247,15 +248,9 @@ int64_t sim_cloud_next_us(const struct sim_cloud *c)
     return next;
 }
 
-void sim_cloud_begin(struct sim_cloud *c, struct sim_control_action *out, int64_t now_us)
+void sim_cloud_begin(struct sim_cloud *c, int64_t now_us)
 {
     account(c, now_us);
-    c->out = out;
-    c->out_count = 0;
-    uint32_t pending = c->pending_count;
-    c->pending_count = 0;
-    for (uint32_t i = 0; i < pending; i++)
-        c->out[c->out_count++] = c->pending[i];
     for (uint32_t z = 0; z < SIM_ZONES_MAX; z++)
         while (c->zone[z].turn_us <= now_us)
             turn_zone(c, z, now_us);
@@ -263,11 +258,15 @@ void sim_cloud_begin(struct sim_cloud *c, struct sim_control_action *out, int64_
         if (c->machine[c->live[i]].due_us <= now_us) turn_machine(c, c->live[i], now_us);
 }
 
-uint32_t sim_cloud_finish(struct sim_cloud *c, int64_t now_us)
+uint32_t sim_cloud_finish(struct sim_cloud *c, int64_t now_us,
+                          struct sim_control_action ret[SIM_CONTROL_ACTIONS_MAX])
 {
     note_floor(c, now_us);
-    c->out = NULL;
-    return c->out_count;
+    uint32_t told = min_u32(c->action_count, SIM_CONTROL_ACTIONS_MAX);
+    memcpy(ret, c->action, told * sizeof *ret);
+    c->action_count -= told;
+    memmove(c->action, c->action + told, c->action_count * sizeof *ret);
+    return told;
 }
 
 void sim_cloud_cancel(struct sim_cloud *c, uint32_t number)

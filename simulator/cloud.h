@@ -18,6 +18,7 @@ struct machine {
     int64_t launched_us, stage_us;
     int64_t due_us; /* starting: ready or failed; else: lost; INT64_MAX: never */
     double lead_s;
+    const struct sim_load *load; /* while a view is being built */
 };
 
 struct zone {
@@ -37,10 +38,8 @@ struct sim_cloud {
     uint32_t *live; /* numbers that have not ended */
     uint32_t live_count;
 
-    struct sim_control_action *out; /* of the call under way; NULL between calls */
-    uint32_t out_count;
-    struct sim_control_action pending[SIM_CONTROL_ACTIONS_MAX];
-    uint32_t pending_count;
+    struct sim_control_action *action; /* that happened and nobody has been told of, in order */
+    uint32_t action_count, action_room;
 
     int64_t last_us;                 /* totals are up to here */
     struct sim_control_totals total; /* floor_*: as of the last return to the floor */
@@ -56,10 +55,11 @@ void sim_cloud_fini(struct sim_cloud *c);
 /* When it next does something by itself; INT64_MAX: never. */
 int64_t sim_cloud_next_us(const struct sim_cloud *c);
 
-/* Between both, what happens is written to `out`, and what does not fit there is kept for the next
- * time. The second answers how many there are. */
-void sim_cloud_begin(struct sim_cloud *c, struct sim_control_action *out, int64_t now_us);
-uint32_t sim_cloud_finish(struct sim_cloud *c, int64_t now_us);
+/* What is due by itself; then, behind what the controller asks for, what has happened: what does not
+ * fit is kept for the next time. */
+void sim_cloud_begin(struct sim_cloud *c, int64_t now_us);
+uint32_t sim_cloud_finish(struct sim_cloud *c, int64_t now_us,
+                          struct sim_control_action ret[SIM_CONTROL_ACTIONS_MAX]);
 
 /* What the controller asks for. */
 void sim_cloud_launch(struct sim_cloud *c, uint32_t pool, int64_t now_us);

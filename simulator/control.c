@@ -43,19 +43,12 @@ static enum phase phase_of(const struct machine *m)
     return phases[m->stage];
 }
 
-static const struct sim_load *load_of(const struct sim_control_input *in, uint32_t number)
-{
-    for (uint32_t i = 0; i < in->load_count; i++)
-        if (in->load[i].number == number) return &in->load[i];
-    return NULL;
-}
-
-static void show_machine(const struct sim_control *c, uint32_t number,
-                         const struct sim_control_input *in, struct plan_instance *ret)
+/* `l`: what it reports; NULL: nothing. */
+static void show_machine(const struct sim_control *c, uint32_t number, const struct sim_load *l,
+                         struct plan_instance *ret)
 {
     const struct machine *m = &c->cloud.machine[number];
     const struct sim_control_pool *p = &c->setup.pool[m->pool];
-    const struct sim_load *l = load_of(in, number);
     *ret = (struct plan_instance){ .pool = c->service.group[m->pool],
                                    .offer = m->pool,
                                    .phase = phase_of(m),
@@ -105,11 +98,15 @@ static void decide(struct sim_control *c, int64_t now_us, const struct sim_contr
     for (uint32_t i = 0; i < in->load_count; i++) {
         waiting += in->load[i].waiting;
         in_flight += in->load[i].running + in->load[i].waiting;
+        c->cloud.machine[in->load[i].number].load = &in->load[i];
     }
     for (uint32_t i = 0; i < c->cloud.live_count; i++) {
-        c->view_number[i] = c->cloud.live[i];
-        show_machine(c, c->cloud.live[i], in, &c->view[i]);
+        uint32_t number = c->cloud.live[i];
+        c->view_number[i] = number;
+        show_machine(c, number, c->cloud.machine[number].load, &c->view[i]);
     }
+    for (uint32_t i = 0; i < in->load_count; i++)
+        c->cloud.machine[in->load[i].number].load = NULL;
     struct plan_demand demand = { .all_fresh = true };
     control_window_demand(c->window, now_us, &demand.sum);
     demand.sum.waiting = waiting;
@@ -125,7 +122,7 @@ static void decide(struct sim_control *c, int64_t now_us, const struct sim_contr
                               .instance = c->view,
                               .instance_count = c->cloud.live_count,
                               .demand = &demand,
-                              .room = PLAN_INSTANCES_MAX - c->cloud.live_count };
+                              .room = c->setup.instances_max - c->cloud.live_count };
     plan(&view, &c->memory, now_us, &c->rng, &c->plan);
     carry_out(c, now_us);
 }
@@ -141,8 +138,9 @@ int sim_control_new(const struct sim_control_setup *setup, struct sim_control **
     if (!c) return err_set(err, -ENOMEM, "no memory for the controller");
     c->setup = *setup;
     if (c->setup.tick_us <= 0) c->setup.tick_us = SECOND;
-    c->view = calloc(PLAN_INSTANCES_MAX, sizeof *c->view);
-    c->view_number = calloc(PLAN_INSTANCES_MAX, sizeof *c->view_number);
+    if (c->setup.instances_max == 0) c->setup.instances_max = PLAN_INSTANCES_MAX;
+    c->view = calloc(c->setup.instances_max, sizeof *c->view);
+    c->view_number = calloc(c->setup.instances_max, sizeof *c->view_number);
     c->window = control_window_new();
     if (!c->view || !c->view_number || !c->window)
         return err_set(err, -ENOMEM, "no memory for the controller");
@@ -205,12 +203,12 @@ uint32_t sim_control_advance(struct sim_control *c, int64_t now_us,
                              const struct sim_control_input *in,
                              struct sim_control_action ret[SIM_CONTROL_ACTIONS_MAX])
 {
-    sim_cloud_begin(&c->cloud, ret, now_us);
+    sim_cloud_begin(&c->cloud, now_us);
     if (now_us >= c->tick_us) {
         decide(c, now_us, in);
         c->tick_us = now_us + c->setup.tick_us;
     }
-    return sim_cloud_finish(&c->cloud, now_us);
+    return sim_cloud_finish(&c->cloud, now_us, ret);
 }
 
 void sim_control_emptied(struct sim_control *c, uint32_t number, int64_t now_us)

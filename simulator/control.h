@@ -32,7 +32,7 @@
 #include "controller/core/plan.h"
 #include "policies/scale_bound.h"
 
-#define SIM_CONTROL_ACTIONS_MAX 512
+#define SIM_CONTROL_ACTIONS_MAX 512 /* of one call; the rest come with the next */
 
 /* Instances of one kind, from one offer. Zero means none, unless said otherwise. */
 struct sim_control_pool {
@@ -66,6 +66,7 @@ struct sim_control_setup {
     const struct place_policy *place;  /* NULL: the default */
     struct scale_config scale;         /* SCALE_CONFIG_DEFAULT to start from */
     double ttft_slo_s, tpot_slo_s, budget_h;
+    uint32_t instances_max;            /* at once, drains included; 0: PLAN_INSTANCES_MAX */
     uint32_t min, max;                 /* of all pools together; max 0: the sum of the pools' */
     int64_t tick_us;                   /* between decisions; 0: one second */
     const struct scale_future *future; /* not NULL: the clairvoyant bound decides */

@@ -71,7 +71,7 @@ static void on_block(void *arg, const struct instance *in, struct block_key key,
 static uint32_t free_place(const struct run *run)
 {
     uint32_t place = 0;
-    while (place < SIM_INSTANCES_MAX && run->instance[place])
+    while (place < run->places_max && run->instance[place])
         place++;
     return place;
 }
@@ -79,8 +79,8 @@ static uint32_t free_place(const struct run *run)
 int fleet_launch(struct run *run, uint32_t pool, struct instance **ret, struct err *err)
 {
     uint32_t place = free_place(run);
-    if (place == SIM_INSTANCES_MAX) {
-        return err_set(err, -ENOSPC, "a fleet has at most %d instances", SIM_INSTANCES_MAX);
+    if (place == run->places_max) {
+        return err_set(err, -ENOSPC, "this fleet has at most %u instances", run->places_max);
     }
     struct instance_config config = {
         .sim = &run->config,

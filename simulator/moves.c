@@ -16,22 +16,29 @@
 
 #include <stdlib.h>
 
-void moves_start(struct run *run)
+int moves_start(struct run *run, struct err *err)
 {
     struct moves *m = &run->moves;
     const struct sim_config *sim = &run->config;
     list_init(&m->stranded);
-    transfers_init(&m->transfers, sim->link_bytes_s, sim->link_us);
+    bool all = transfers_init(&m->transfers, run->places_max, sim->link_bytes_s, sim->link_us);
+    m->receiving = calloc(run->places_max, sizeof *m->receiving);
+    m->instance = calloc(run->places_max, sizeof *m->instance);
+    if (!all || !m->receiving || !m->instance)
+        return err_set(err, -ENOMEM, "simulator: no memory for what moves");
     m->row = sim->migrate;
     m->config = migrate_config_for(sim->page_tokens);
     must(m->row->state_size <= MOVES_STATE_BYTES);
     rng_stream(&m->rng, sim->seed, 0, WORLD_MIGRATE);
     run_at(run, &m->look, run->now_us, RANK_LOOK);
+    return 0;
 }
 
 void moves_stop(struct run *run)
 {
     transfers_fini(&run->moves.transfers);
+    free(run->moves.receiving);
+    free(run->moves.instance);
     free(run->moves.session);
     free(run->moves.flight);
 }
@@ -232,8 +239,7 @@ static void reserve(struct run *run)
 void moves_look(struct run *run)
 {
     struct moves *m = &run->moves;
-    struct migrate_instance instance[SIM_INSTANCES_MAX];
-    struct migrate_view view = { .instance = instance,
+    struct migrate_view view = { .instance = m->instance,
                                  .page_tokens = run->config.page_tokens,
                                  .page_bytes = run->config.page_tokens *
                                                token_bytes(run, &run->config.pool[0]),
@@ -243,7 +249,7 @@ void moves_look(struct run *run)
     for (uint32_t i = 0; i < run->places; i++) {
         struct instance *in = run->instance[i];
         if (!in || !in->kind->view || in->state == INSTANCE_STARTING) continue;
-        struct migrate_instance *at = &instance[view.instance_count++];
+        struct migrate_instance *at = &m->instance[view.instance_count++];
         in->kind->view(in, at, &m->session[used], &m->flight[used], m->session_max - used);
         at->id = i;
         at->draining = in->state == INSTANCE_DRAINING;

@@ -16,15 +16,16 @@ struct moves {
     const struct migrate_policy *row;
     struct migrate_config config;
     struct rng rng;
-    uint32_t receiving[SIM_INSTANCES_MAX]; /* pages of migrations under way, by target's place */
-    struct migrate_session *session;       /* of one look, with the flights behind them */
+    uint32_t *receiving;               /* pages of migrations under way, by target's place */
+    struct migrate_instance *instance; /* of one look; as many as places */
+    struct migrate_session *session;   /* of one look, with the flights behind them */
     struct flight **flight;
     uint32_t session_max;
     _Alignas(8) unsigned char state[MOVES_STATE_BYTES];
 };
 
 struct run;
-void moves_start(struct run *run);
+int moves_start(struct run *run, struct err *err);
 void moves_stop(struct run *run);
 void moves_arrived(struct run *run); /* copies whose last byte is there */
 void moves_look(struct run *run);    /* what the migration row wants */

@@ -414,16 +414,19 @@ static int make_scheduler(struct paged *p, const struct instance_limits *l, stru
     const struct sim_config *sim = p->base.config.sim;
     /* Of a machine of which only steps were measured nobody knows what a page weighs. */
     double page_bytes = p->world.has_step ? 0 : p->world.roofline.kv_token_bytes * l->page_tokens;
+    /* Without names of pages there are no events, and their ring is most of what an idle one takes. */
+    bool named = p->base.config.block_tokens > 0;
+    uint32_t pages = (uint32_t)(l->kv_tokens / l->page_tokens);
     double swap_pages = page_bytes > 0 ? (double)sim->swap_bytes / page_bytes : 0;
     struct sched_config config = {
-        .pages = (uint32_t)(l->kv_tokens / l->page_tokens),
+        .pages = pages,
         .page_tokens = l->page_tokens,
         .context_max = l->context_max,
         .seqs_max = l->seqs_max,
         .batch_tokens_max = l->batch_tokens_max,
         .waiting_max = WAITING_MAX,
-        .events_max = max_u32(EVENTS_MAX, 2 * (uint32_t)(l->kv_tokens / l->page_tokens)),
-        .prefix_cache = p->base.config.block_tokens > 0,
+        .events_max = named ? max_u32(EVENTS_MAX, 2 * pages) : 1,
+        .prefix_cache = named,
         .key_seed = p->base.config.key_seed,
         .step_s_max = p->base.config.pool->role == ROLE_PREFILL ? 0 : sim->slo_tpot_s,
         .swap_pages = (uint32_t)fmin(swap_pages, KV_PAGES_MAX),

@@ -9,21 +9,30 @@
 #include "simulator/run.h"
 
 #include <math.h>
+#include <stdlib.h>
 
 #define HALF_LIFE_S 60.0
 #define FIRST_LOOK_US 5000000 /* enough arrivals to know the mixture by */
 #define LOOK_US_MIN 1000000
 #define ATTAINMENT 0.9
 
-void roles_start(struct run *run)
+int roles_start(struct run *run, struct err *err)
 {
     struct roles *s = &run->roles;
     s->row = run->config.role;
-    if (!s->row) return;
+    if (!s->row) return 0;
+    s->instance = calloc(run->places_max, sizeof *s->instance);
+    if (!s->instance) return err_set(err, -ENOMEM, "simulator: no memory for roles");
     must(s->row->state_size <= ROLE_STATE_BYTES_MAX);
     rng_stream(&s->rng, run->config.seed, 0, WORLD_ROLES);
     s->looked_us = run->now_us;
     run_at(run, &s->look, run->now_us + FIRST_LOOK_US, RANK_ROLES);
+    return 0;
+}
+
+void roles_stop(struct run *run)
+{
+    free(run->roles.instance);
 }
 
 void roles_arrived(struct run *run, const struct flight *f)
@@ -87,8 +96,7 @@ static struct role_instance describe(struct run *run, struct instance *in)
 void roles_look(struct run *run)
 {
     struct roles *s = &run->roles;
-    struct role_instance instance[SIM_INSTANCES_MAX];
-    struct role_view view = { .instance = instance,
+    struct role_view view = { .instance = s->instance,
                               .ttft_slo_s = run->config.slo_ttft_s,
                               .tpot_slo_s = run->config.slo_tpot_s,
                               .attainment = ATTAINMENT,
@@ -104,11 +112,11 @@ void roles_look(struct run *run)
                                             .output_m2 = s->output2 / s->ends };
     }
     for (uint32_t i = 0; i < run->places; i++)
-        if (run->instance[i]) instance[view.instance_count++] = describe(run, run->instance[i]);
+        if (run->instance[i]) s->instance[view.instance_count++] = describe(run, run->instance[i]);
     struct role_verdict v;
     s->row->decide(s->state, &view, run->now_us, &s->rng, &v);
     for (uint32_t i = 0; i < view.instance_count; i++) {
-        struct instance *in = run->instance[instance[i].id];
+        struct instance *in = run->instance[s->instance[i].id];
         if (in->role == v.role[i]) continue;
         in->role = v.role[i];
         run->result->role_changes++;

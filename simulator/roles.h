@@ -10,6 +10,7 @@ struct roles {
     const struct role_policy *row; /* NULL: roles stay as the pools have them */
     struct heap_node look;
     struct rng rng;
+    struct role_instance *instance; /* of one look; as many as places */
     int64_t looked_us;
     double arrivals, prompt, prompt2; /* decayed sums */
     double ends, output, output2;
@@ -17,7 +18,8 @@ struct roles {
 };
 
 struct run;
-void roles_start(struct run *run);
+int roles_start(struct run *run, struct err *err);
+void roles_stop(struct run *run);
 void roles_look(struct run *run);
 void roles_arrived(struct run *run, const struct flight *f);
 void roles_ended(struct run *run, const struct flight *f); /* answered whole */

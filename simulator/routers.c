@@ -15,7 +15,6 @@
 #define REQUESTS_MAX (1u << 18)
 #define HELD_MAX (1u << 16)
 #define HOLD_US_MAX 60000000
-#define INDEX_ENTRY_BYTES 112 /* of router/core/prefix_index, table included */
 #define INDEX_BYTES_MIN ((size_t)1 << 20)
 #define INDEX_BYTES_MAX ((size_t)2 << 30)
 
@@ -37,7 +36,7 @@ static size_t index_bytes(const struct run *run)
         instance_limits_get(sim, &sim->pool[p], &limits);
         blocks += max_u32(sim->pool[p].count, 8) * (limits.kv_tokens / run->block_tokens);
     }
-    uint64_t bytes = 2 * blocks * INDEX_ENTRY_BYTES + INDEX_BYTES_MIN;
+    uint64_t bytes = 2 * blocks * prefix_index_block_bytes(run->places_max) + INDEX_BYTES_MIN;
     return (size_t)min_u64(bytes, INDEX_BYTES_MAX);
 }
 
@@ -49,6 +48,7 @@ int routers_start(struct run *run, struct err *err)
             .route = sim->route,
             .predict = sim->predict,
             .index_bytes = index_bytes(run),
+            .endpoints_max = run->places_max,
             .requests_max = min_u32(run->trace->count + 1, REQUESTS_MAX),
             .held_max = HELD_MAX,
             .hold_us_max = HOLD_US_MAX,

@@ -15,24 +15,35 @@
 #include "simulator/tally.h"
 #include "simulator/trace_features.h"
 
-#define RUN_RANKS 1024 /* events of one microsecond that can be told apart */
+#define RUN_RANKS (2 * SIM_INSTANCES_MAX) /* events of one microsecond that can be told apart */
 
 enum run_rank {
     RANK_INSTANCE = 0,
-    RANK_COPY = 256,
-    RANK_LOOK = 257,
-    RANK_ROLES = 258,
-    RANK_ROUTER = 512,
-    RANK_REPORT = 768,
+    RANK_COPY = SIM_INSTANCES_MAX,
+    RANK_LOOK,
+    RANK_ROLES,
+    RANK_ROUTER,
+    RANK_REPORT = RANK_ROUTER + SIM_ROUTERS_MAX,
     RANK_CONTROL,
     RANK_POWER,
 };
+_Static_assert((int)RANK_POWER < RUN_RANKS, "a key is a time and a rank");
 
 #define RUN_TAIL 512 /* last values that a tail is taken over */
 
 struct run_tail {
     double seconds[RUN_TAIL]; /* ring */
     uint32_t count;
+};
+
+/* What the power row is shown and says; as many of each as places. */
+struct run_clocks {
+    struct heap_node due;
+    struct power_instance *shown;
+    struct instance **who;
+    double *clock;
+    struct run_tail ttft, tpot;
+    _Alignas(8) char state[POWER_STATE_BYTES_MAX];
 };
 
 struct run_router {
@@ -46,11 +57,13 @@ struct run {
     struct trace_features *features; /* what predictors may know of its requests */
     struct world world;
     struct heap events;
-    struct heap_node report, control_event, power_event;
-    struct sim_control *control;                  /* NULL: the fleet stays as it is */
-    struct world_future future;                   /* of the clairvoyant; empty otherwise */
-    struct instance *instance[SIM_INSTANCES_MAX]; /* by place; NULL: free */
-    uint32_t places;                              /* beyond it all are free */
+    struct heap_node report, control_event;
+    struct sim_control *control; /* NULL: the fleet stays as it is */
+    struct sim_load *load;       /* what it is told; as many as places */
+    struct world_future future;  /* of the clairvoyant; empty otherwise */
+    struct instance **instance;  /* by place; NULL: free */
+    uint32_t places;             /* beyond it all are free */
+    uint32_t places_max;         /* as many as the fleet may need */
     uint32_t alive, launched;
     bool drained; /* some draining instance has become empty */
     struct run_router router[SIM_ROUTERS_MAX];
@@ -59,8 +72,7 @@ struct run {
     struct feed feed;
     struct moves moves;
     struct roles roles;
-    struct run_tail ttft, tpot;
-    _Alignas(8) char power_state[POWER_STATE_BYTES_MAX];
+    struct run_clocks clocks;
     /* For the hotspot index, of instances that are gone: prompt tokens, seconds, the highest rate. */
     uint64_t routed_tokens;
     double ready_s, hottest;
@@ -98,6 +110,8 @@ void scaling_emptied(struct run *run, const struct instance *in);
 void scaling_sum_up(struct run *run);
 
 /* clocks.c */
+int clocks_start(struct run *run, struct err *err);
+void clocks_stop(struct run *run);
 void clocks_answered(struct run *run, const struct flight *f);
 void clocks_due(struct run *run); /* the power row's time has come */
 

@@ -45,6 +45,9 @@ int scaling_start(struct run *run, struct err *err)
         if (rc < 0) return err_set(err, rc, "simulator: no memory for what will come");
         setup.future = &run->future.view;
     }
+    run->load = calloc(run->places_max, sizeof *run->load);
+    if (!run->load) return err_set(err, -ENOMEM, "simulator: no memory for loads");
+    setup.instances_max = run->places_max;
     int rc = sim_control_new(&setup, &run->control, err);
     if (rc < 0) return rc;
     scaling_due(run);
@@ -54,6 +57,7 @@ int scaling_start(struct run *run, struct err *err)
 void scaling_stop(struct run *run)
 {
     sim_control_free(run->control);
+    free(run->load);
     world_future_fini(&run->future);
 }
 
@@ -120,9 +124,9 @@ static void act(struct run *run, const struct sim_control_action *a)
 
 void scaling_due(struct run *run)
 {
-    struct sim_load load[SIM_INSTANCES_MAX];
-    struct sim_control_input in = { .load = load };
-    if (sim_control_wants_loads(run->control, told_us(run))) in.load_count = fill_loads(run, load);
+    struct sim_control_input in = { .load = run->load };
+    if (sim_control_wants_loads(run->control, told_us(run)))
+        in.load_count = fill_loads(run, run->load);
     for (uint32_t i = 0; i < run->router_count; i++) {
         struct core_demand d;
         core_demand(run->router[i].core, run->now_us, &d);

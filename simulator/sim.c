@@ -18,7 +18,8 @@
 #define OUTPUT_MAX 8192
 #define PAGE_TOKENS 16
 #define PAGE_TOKENS_SHARED 64
-#define EVENTS_MAX (SIM_INSTANCES_MAX + SIM_ROUTERS_MAX + 16)
+#define EVENTS_MORE (SIM_ROUTERS_MAX + 16) /* beside those of instances */
+#define PLACES_MORE 16                     /* where it scales, beside twice what may serve */
 
 /* The rank makes the order of one microsecond independent of who was asked first. */
 void run_at(struct run *run, struct heap_node *node, int64_t at_us, uint32_t rank)
@@ -168,6 +169,25 @@ static struct sim_config resolved(const struct sim_config *config, const struct 
     return c;
 }
 
+/* A fleet that scales replaces instances that are still draining. */
+static uint32_t places_for(const struct sim_config *c)
+{
+    uint32_t sum = 0;
+    for (uint32_t p = 0; p < c->pool_count; p++)
+        sum += c->scaling ? 2 * c->scaling->pool[p].max : c->pool[p].count;
+    return c->scaling ? min_u32(sum + PLACES_MORE, SIM_INSTANCES_MAX) : sum;
+}
+
+static int start_fleet(struct run *run, struct err *err)
+{
+    int rc = moves_start(run, err);
+    if (rc == 0) rc = roles_start(run, err);
+    if (rc == 0) rc = clocks_start(run, err);
+    if (rc == 0) rc = routers_start(run, err);
+    if (rc == 0) rc = scaling_start(run, err);
+    return rc < 0 ? rc : fleet_start(run, err);
+}
+
 static int start(struct run *run, struct err *err)
 {
     const struct sim_config *sim = &run->config;
@@ -176,7 +196,9 @@ static int start(struct run *run, struct err *err)
                                  .bias_sigma = sim->bias_sigma,
                                  .residual_sigma = sim->residual_sigma };
     run->key_seed = rng_at(sim->seed, 0x5eed);
-    heap_init(&run->events, EVENTS_MAX);
+    run->places_max = places_for(sim);
+    run->instance = calloc(run->places_max, sizeof(struct instance *));
+    heap_init(&run->events, run->places_max + EVENTS_MORE);
     flights_init(&run->flights);
     int rc = tally_init(run->result, run->trace, err);
     if (rc < 0) return rc;
@@ -193,13 +215,10 @@ static int start(struct run *run, struct err *err)
                        run->config.predict->name, missing);
     }
     run->ids = calloc(run->context_max == UINT32_MAX ? 1 : run->context_max, sizeof *run->ids);
-    if (!run->ids) return err_set(err, -ENOMEM, "simulator: no memory for a prompt");
+    if (!run->ids || !run->instance)
+        return err_set(err, -ENOMEM, "simulator: no memory for a fleet");
     run->now_us = run->trace->request[0].at_us;
-    moves_start(run);
-    roles_start(run);
-    rc = routers_start(run, err);
-    if (rc == 0) rc = scaling_start(run, err);
-    return rc < 0 ? rc : fleet_start(run, err);
+    return start_fleet(run, err);
 }
 
 static void stop(struct run *run)
@@ -208,11 +227,14 @@ static void stop(struct run *run)
     routers_stop(run);
     scaling_stop(run);
     moves_stop(run);
+    roles_stop(run);
+    clocks_stop(run);
     flights_fini(&run->flights);
     feed_fini(&run->feed);
     heap_fini(&run->events);
     trace_features_free(run->features);
     free(run->ids);
+    free(run->instance);
 }
 
 /* ---- the loop ------------------------------------------------------------------------------- */
@@ -281,7 +303,7 @@ static void loop(struct run *run)
     const struct trace *t = run->trace;
     int64_t end_us = last_us(run);
     run_at(run, &run->report, t->request[0].at_us, RANK_REPORT);
-    run_at(run, &run->power_event, t->request[0].at_us, RANK_POWER);
+    run_at(run, &run->clocks.due, t->request[0].at_us, RANK_POWER);
     for (uint32_t next = 0; next < t->count || run->flights.taken > 0;) {
         struct heap_node *node = heap_peek(&run->events);
         int64_t event_us = node ? node->key / RUN_RANKS : INT64_MAX;

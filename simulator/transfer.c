@@ -9,23 +9,30 @@
 #include "base/core/bits.h"
 #include "base/core/err.h"
 
+#include <stdlib.h>
+
 #define COPIES_MAX (1u << 20)
 
-void transfers_init(struct transfers *t, double bytes_s, int64_t latency_us)
+bool transfers_init(struct transfers *t, uint32_t ports, double bytes_s, int64_t latency_us)
 {
-    *t = (struct transfers){ .bytes_s = bytes_s, .latency_us = latency_us };
+    *t = (struct transfers){ .ports = ports, .bytes_s = bytes_s, .latency_us = latency_us };
     heap_init(&t->under_way, COPIES_MAX);
+    t->out_free_us = calloc(ports, sizeof *t->out_free_us);
+    t->in_free_us = calloc(ports, sizeof *t->in_free_us);
+    return t->out_free_us && t->in_free_us;
 }
 
 void transfers_fini(struct transfers *t)
 {
     heap_fini(&t->under_way);
+    free(t->out_free_us);
+    free(t->in_free_us);
 }
 
 bool transfer_begin(struct transfers *t, struct heap_node *copy, uint32_t from, uint32_t to,
                     double bytes, int64_t now_us)
 {
-    must(from < TRANSFER_PORTS_MAX && to < TRANSFER_PORTS_MAX && from != to);
+    must(from < t->ports && to < t->ports && from != to);
     int64_t start_us = max_i64(now_us, max_i64(t->out_free_us[from], t->in_free_us[to]));
     int64_t end_us = start_us + max_i64(1, (int64_t)(bytes / t->bytes_s * 1e6));
     t->out_free_us[from] = t->in_free_us[to] = end_us;

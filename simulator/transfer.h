@@ -9,17 +9,17 @@
 #pragma once
 #include "base/core/heap.h"
 
-#define TRANSFER_PORTS_MAX 256
-
 struct transfers {
-    struct heap under_way; /* by the arrival of the last byte */
-    int64_t out_free_us[TRANSFER_PORTS_MAX], in_free_us[TRANSFER_PORTS_MAX];
+    struct heap under_way;             /* by the arrival of the last byte */
+    int64_t *out_free_us, *in_free_us; /* by port */
+    uint32_t ports;
     double bytes_s;
     int64_t latency_us;
     double bytes; /* asked for so far */
 };
 
-void transfers_init(struct transfers *t, double bytes_s, int64_t latency_us);
+bool transfers_init(struct transfers *t, uint32_t ports, double bytes_s,
+                    int64_t latency_us); /* false without memory */
 void transfers_fini(struct transfers *t);
 
 /* `copy` must not be under way. False without memory. */

@@ -24,12 +24,12 @@ struct desk {
     uint32_t index;
     int64_t now_us;
     struct scale_view scale;
-    struct scale_instance seen[PLAN_INSTANCES_MAX]; /* of the view */
+    struct scale_instance *seen; /* of the view; PLAN_INSTANCES_MAX */
     struct plan_decision *decision;
     struct plan *plan;
     struct plan_memory *memory;
     struct rng *rng;
-    bool taken[PLAN_INSTANCES_MAX];                      /* has an action already */
+    bool *taken;                                         /* by place in the view: has an action */
     struct place_verdict where[SCALE_POOLS_MAX];         /* want: what is missing at each offer */
     uint32_t surplus[SCALE_POOLS_MAX][PLACE_OFFERS_MAX]; /* what is there and not wanted there */
 };
@@ -528,8 +528,13 @@ void plan(const struct plan_view *view, struct plan_memory *memory, int64_t now_
           struct plan *ret)
 {
     must(view->service_count <= PLAN_SERVICES_MAX && view->instance_count <= PLAN_INSTANCES_MAX);
+    struct scale_instance seen[PLAN_INSTANCES_MAX]; /* written as far as there are some */
+    bool taken[PLAN_INSTANCES_MAX];
     memset(ret, 0, sizeof *ret);
-    struct desk d = { .view = view, .now_us = now_us, .plan = ret, .rng = rng };
+    memset(taken, 0, view->instance_count);
+    struct desk d = {
+        .view = view, .now_us = now_us, .seen = seen, .taken = taken, .plan = ret, .rng = rng
+    };
     for (uint32_t s = 0; s < view->service_count; s++) {
         d.service = &view->service[s];
         d.index = s;

@@ -25,7 +25,7 @@
 #define PLAN_OFFERS_MAX 64     /* all providers */
 #define PLAN_POOL_OFFERS_MAX 8 /* of one pool, in order of preference */
 #define PLAN_SERVICES_MAX 16
-#define PLAN_INSTANCES_MAX 1024 /* live intents */
+#define PLAN_INSTANCES_MAX 4096 /* live intents in one view */
 #define PLAN_ACTIONS_MAX 64     /* of one decision; the rest come with the next */
 #define PLAN_FRESH_SHARE 0.9
 #define PLAN_AVAILABILITY 0.99 /* share of time in which a pool should have what it needs */

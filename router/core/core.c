@@ -16,7 +16,6 @@
 struct slot {
     bool used;
     struct core_endpoint ep;
-    uint64_t name_hash;
     bool home; /* among several routers, one that this router fills first */
     struct load load;
     struct load_meter prompts; /* seconds of prompts' arithmetic sent to it */
@@ -38,8 +37,12 @@ struct core {
     void *predict_state;
     struct rng rng;
     struct retry_budget budget;
-    struct slot slot[ROUTE_INSTANCES_MAX];
+    struct slot *slot;   /* endpoints_max of each */
+    uint64_t *name_hash; /* apart, because every look for a name goes through them */
+    uint32_t *hit_blocks;
+    struct route_instance *instance;
     uint32_t slots_end; /* no slot from here on is used */
+    bool homes_dealt;
     struct model model[CORE_MODELS_MAX];
     uint32_t model_count;
     uint64_t decisions;
@@ -49,8 +52,6 @@ struct core {
     uint64_t held_tokens;
     double starting_eta_s;
     struct core_demand total; /* the running counters only */
-    uint32_t hit_blocks[ROUTE_INSTANCES_MAX];
-    struct route_instance instance[ROUTE_INSTANCES_MAX];
 };
 
 CLEANUP_FREEP(core, struct core)
@@ -61,18 +62,26 @@ int core_new(const struct core_config *config, struct core **ret, struct err *er
     if (!c) return err_set(err, -ENOMEM, "router core: no memory");
     c->config = *config;
     if (c->config.key_tokens == 0) c->config.key_tokens = BLOCK_TOKENS;
+    if (c->config.endpoints_max == 0) c->config.endpoints_max = CORE_ENDPOINTS;
+    const uint32_t slots = c->config.endpoints_max;
+    must(slots <= ROUTE_INSTANCES_MAX);
     c->starting_eta_s = -1;
     list_init(&c->held);
     rng_seed(&c->rng, config->seed);
     retry_budget_init(&c->budget);
     c->route_state = calloc(1, ROUTE_STATE_BYTES_MAX);
     c->predict_state = malloc(config->predict->state_size);
-    if (!c->route_state || !c->predict_state) {
-        return err_set(err, -ENOMEM, "router core: no memory for policy state");
+    c->slot = calloc(slots, sizeof *c->slot);
+    c->name_hash = calloc(slots, sizeof *c->name_hash);
+    c->hit_blocks = calloc(slots, sizeof *c->hit_blocks);
+    c->instance = calloc(slots, sizeof *c->instance);
+    bool all = c->route_state && c->predict_state && c->slot && c->name_hash && c->hit_blocks;
+    if (!all || !c->instance) {
+        return err_set(err, -ENOMEM, "router core: no memory for %u endpoints", slots);
     }
     config->predict->init(c->predict_state);
-    int rc = prefix_index_new(config->index_bytes, &c->index, err);
-    if (rc == 0) rc = ledger_new(config->requests_max, &c->ledger, err);
+    int rc = prefix_index_new(config->index_bytes, slots, &c->index, err);
+    if (rc == 0) rc = ledger_new(config->requests_max, slots, &c->ledger, err);
     if (rc < 0) return rc;
     *ret = TAKE(c);
     return 0;
@@ -85,6 +94,10 @@ void core_free(struct core *c)
     ledger_free(c->ledger);
     free(c->route_state);
     free(c->predict_state);
+    free(c->slot);
+    free(c->name_hash);
+    free(c->hit_blocks);
+    free(c->instance);
     free(c);
 }
 
@@ -114,14 +127,15 @@ void *core_predict_state(struct core *c)
  * that knows the same instances deals alike and each gets its even share. */
 static void deal_homes(struct core *c)
 {
+    c->homes_dealt = true;
     for (uint32_t i = 0; i < c->slots_end; i++) {
         struct slot *s = &c->slot[i];
         uint32_t before = 0;
         for (uint32_t k = 0; k < c->slots_end; k++) {
             const struct slot *o = &c->slot[k];
-            before += o->used && o->ep.model == s->ep.model && o->name_hash < s->name_hash;
+            before += o->used && o->ep.model == s->ep.model && c->name_hash[k] < c->name_hash[i];
         }
-        s->home = c->peer_count < 2 || before % c->peer_count == c->peer_index;
+        s->home = before % c->peer_count == c->peer_index;
     }
 }
 
@@ -130,13 +144,20 @@ void core_peers_set(struct core *c, uint32_t index, uint32_t count)
     if (c->peer_index == index && c->peer_count == count) return;
     c->peer_index = index;
     c->peer_count = count;
-    deal_homes(c);
+    c->homes_dealt = false;
+}
+
+static uint64_t name_hash(const char *name)
+{
+    return hash64(name, strlen(name), 0);
 }
 
 uint32_t core_endpoint_find(const struct core *c, const char *name)
 {
+    uint64_t hash = name_hash(name);
     for (uint32_t i = 0; i < c->slots_end; i++) {
-        if (c->slot[i].used && strcmp(c->slot[i].ep.name, name) == 0) return i;
+        if (c->name_hash[i] != hash || !c->slot[i].used) continue;
+        if (strcmp(c->slot[i].ep.name, name) == 0) return i;
     }
     return ROUTE_NONE;
 }
@@ -144,36 +165,35 @@ uint32_t core_endpoint_find(const struct core *c, const char *name)
 int core_endpoint_put(struct core *c, const struct core_endpoint *ep, uint32_t *ret_slot)
 {
     uint32_t at = core_endpoint_find(c, ep->name);
-    bool fresh = false;
     if (at == ROUTE_NONE) {
-        for (at = 0; at < ROUTE_INSTANCES_MAX; at++) {
+        const uint32_t slots = c->config.endpoints_max;
+        for (at = 0; at < slots; at++) {
             /* A slot whose last requests still end is not given to another endpoint. */
             if (!c->slot[at].used && ledger_in_flight(c->ledger, at) == 0) break;
         }
-        if (at == ROUTE_INSTANCES_MAX) return -ENOSPC;
-        c->slot[at] =
-            (struct slot){ .used = true, .name_hash = hash64(ep->name, strlen(ep->name), 0) };
+        if (at == slots) return -ENOSPC;
+        c->slot[at] = (struct slot){ .used = true };
+        c->name_hash[at] = name_hash(ep->name);
         c->slots_end = max_u32(c->slots_end, at + 1);
-        fresh = true;
+        c->homes_dealt = false;
     } else if (c->slot[at].ep.boot != ep->boot) {
         prefix_index_drop_slot(c->index, at);
         load_boot(&c->slot[at].load);
         c->slot[at].suspended_until_us = c->slot[at].suspend_us = 0;
     }
     c->slot[at].ep = *ep;
-    if (fresh) deal_homes(c);
     *ret_slot = at;
     return 0;
 }
 
 void core_endpoint_remove(struct core *c, uint32_t slot)
 {
-    must(slot < ROUTE_INSTANCES_MAX);
+    must(slot < c->config.endpoints_max);
     if (!c->slot[slot].used) return;
     c->slot[slot].used = false;
     while (c->slots_end > 0 && !c->slot[c->slots_end - 1].used)
         c->slots_end--;
-    deal_homes(c);
+    c->homes_dealt = false;
     prefix_index_drop_slot(c->index, slot);
 }
 
@@ -206,7 +226,7 @@ double core_work_rate(const struct core *c, uint64_t model, int64_t now_us)
 void core_endpoint_report(struct core *c, uint32_t slot, const struct core_load *load,
                           int64_t as_of_us, int64_t now_us)
 {
-    must(slot < ROUTE_INSTANCES_MAX);
+    must(slot < c->config.endpoints_max);
     struct slot *s = &c->slot[slot];
     if (!s->used) return;
     uint64_t tokens =
@@ -219,7 +239,7 @@ void core_endpoint_report(struct core *c, uint32_t slot, const struct core_load 
 
 const struct core_endpoint *core_endpoint_at(const struct core *c, uint32_t slot)
 {
-    must(slot < ROUTE_INSTANCES_MAX);
+    must(slot < c->config.endpoints_max);
     return c->slot[slot].used ? &c->slot[slot].ep : NULL;
 }
 
@@ -240,7 +260,9 @@ struct prefix_index *core_index(struct core *c)
 
 static bool was_tried(const struct core_request *r, uint32_t slot)
 {
-    return r->tried[slot / 64] >> (slot % 64) & 1;
+    for (uint32_t i = 0; i < r->tried_count; i++)
+        if (r->tried[i] == slot) return true;
+    return false;
 }
 
 static void instance_fill(struct core *c, uint32_t slot, const struct core_request *r,
@@ -249,7 +271,7 @@ static void instance_fill(struct core *c, uint32_t slot, const struct core_reque
     const struct slot *s = &c->slot[slot];
     *in = (struct route_instance){
         .id = slot,
-        .name_hash = s->name_hash,
+        .name_hash = c->name_hash[slot],
         .accepts = s->ep.ready && s->suspended_until_us <= now_us && !was_tried(r, slot),
         .role = s->ep.role,
         .has_perf = s->ep.has_perf,
@@ -271,6 +293,7 @@ static void instance_fill(struct core *c, uint32_t slot, const struct core_reque
 static void expect_peers(struct core *c, uint32_t count, const struct core_request *r)
 {
     if (c->peer_count < 2) return;
+    if (!c->homes_dealt) deal_homes(c);
     double mine = 0, away = 0;
     for (uint32_t i = 0; i < count; i++) {
         const struct route_instance *in = &c->instance[i];
@@ -417,7 +440,7 @@ static struct core_verdict place_or_hold(struct core *c, struct core_request *r,
     r->state = CORE_HELD;
     r->hold_until_us = r->route.hold_until_us;
     if (r->held_us == 0) r->held_us = now_us;
-    memset(r->tried, 0, sizeof r->tried); /* after a wait every endpoint is worth a try again */
+    r->tried_count = 0; /* after a wait every endpoint is worth a try again */
     list_push_back(&c->held, &r->link);
     c->held_count++;
     c->held_tokens += r->prompt_tokens;
@@ -494,7 +517,7 @@ uint32_t core_hand_over(struct core *c, struct core_request *r, int64_t now_us)
 
 void core_move(struct core *c, struct core_request *r, uint32_t slot, int64_t now_us)
 {
-    must(r->state == CORE_SENT && slot < ROUTE_INSTANCES_MAX);
+    must(r->state == CORE_SENT && slot < c->config.endpoints_max);
     count_at(c, r, slot, now_us);
 }
 
@@ -518,7 +541,8 @@ struct core_verdict core_fail(struct core *c, struct core_request *r, enum retry
 {
     must(r->state == CORE_SENT);
     attempt_over(c, r, ROUTE_FAILED, now_us);
-    r->tried[r->slot / 64] |= 1ULL << (r->slot % 64);
+    must(r->tried_count < RETRY_ATTEMPTS_MAX); /* retry_decide ends them there */
+    r->tried[r->tried_count++] = r->slot;
     if (failure == RETRY_UNREACHABLE || failure == RETRY_DIED) suspend(&c->slot[r->slot], now_us);
     struct retry_verdict v = retry_decide(&c->budget, &r->retry, failure);
     if (!v.again) return refuse(c, r, v.status);
@@ -575,7 +599,7 @@ int64_t core_held_deadline_us(const struct core *c, int64_t now_us)
     }
     if (deadline == INT64_MAX) return deadline;
     /* A rest that ends earlier frees them earlier. */
-    for (uint32_t i = 0; i < ROUTE_INSTANCES_MAX; i++) {
+    for (uint32_t i = 0; i < c->slots_end; i++) {
         const struct slot *s = &c->slot[i];
         if (s->used && s->suspended_until_us > now_us) {
             deadline = min_i64(deadline, s->suspended_until_us);

@@ -25,6 +25,7 @@
 #include "router/core/prefix_index.h"
 #include "router/core/retry.h"
 
+#define CORE_ENDPOINTS 256 /* instances that a core knows when it is not told another number */
 #define CORE_NAME_MAX 64
 #define CORE_SUSPEND_US_MIN 1000000  /* an endpoint that failed rests this long, */
 #define CORE_SUSPEND_US_MAX 30000000 /* doubling up to this */
@@ -37,9 +38,10 @@ struct core_config {
     const struct route_policy *route;
     const struct predict_policy *predict;
     size_t index_bytes;
-    uint32_t key_tokens;   /* a key covers so many; 0: BLOCK_TOKENS */
-    uint32_t requests_max; /* in flight */
-    uint32_t held_max;     /* waiting for an instance */
+    uint32_t key_tokens;    /* a key covers so many; 0: BLOCK_TOKENS */
+    uint32_t endpoints_max; /* known at once, at most ROUTE_INSTANCES_MAX; 0: CORE_ENDPOINTS */
+    uint32_t requests_max;  /* in flight */
+    uint32_t held_max;      /* waiting for an instance */
     int64_t hold_us_max;
     uint64_t seed;
     double link_bytes_s;            /* between engines, for KV; 0: they cannot fetch */
@@ -90,7 +92,8 @@ struct core_request {
     int64_t hold_until_us; /* while HELD: the policy wants to be asked again then; 0: on a change */
     uint64_t decision;     /* number of the decision that sent it */
     struct retry_request retry;
-    uint64_t tried[ROUTE_INSTANCES_MAX / 64]; /* slots that failed it */
+    uint32_t tried[RETRY_ATTEMPTS_MAX]; /* slots that failed it */
+    uint32_t tried_count;
     struct ledger_entry *entry;
     struct list link;
 };
@@ -125,7 +128,7 @@ void *core_predict_state(struct core *c);
 void core_peers_set(struct core *c, uint32_t index, uint32_t count);
 
 /* Adds or updates by name; the slot stays the same until core_endpoint_remove. -ENOSPC when
- * ROUTE_INSTANCES_MAX are known. Requests in flight there go on. */
+ * endpoints_max are known. Requests in flight there go on. */
 int core_endpoint_put(struct core *c, const struct core_endpoint *ep, uint32_t *ret_slot);
 void core_endpoint_remove(struct core *c, uint32_t slot);
 

@@ -31,17 +31,19 @@ struct account {
 
 struct ledger {
     struct pool entries;
-    struct account account[ROUTE_INSTANCES_MAX];
+    uint32_t slots;
+    struct account account[];
 };
 
-int ledger_new(uint32_t requests_max, struct ledger **ret, struct err *err)
+int ledger_new(uint32_t requests_max, uint32_t slots, struct ledger **ret, struct err *err)
 {
-    struct ledger *l = calloc(1, sizeof *l);
+    struct ledger *l = calloc(1, sizeof *l + slots * sizeof *l->account);
     if (!l || pool_init(&l->entries, sizeof(struct ledger_entry), requests_max) < 0) {
         free(l);
         return err_set(err, -ENOMEM, "ledger: no memory for %u requests", requests_max);
     }
-    for (uint32_t i = 0; i < ROUTE_INSTANCES_MAX; i++) {
+    l->slots = slots;
+    for (uint32_t i = 0; i < slots; i++) {
         list_init(&l->account[i].waiting);
         list_init(&l->account[i].running);
     }
@@ -71,7 +73,7 @@ static double output_left(const struct ledger_entry *e)
 struct ledger_entry *ledger_send(struct ledger *l, uint32_t slot, const struct ledger_sending *s,
                                  int64_t now_us)
 {
-    must(slot < ROUTE_INSTANCES_MAX && s->hit_tokens < s->prompt_tokens);
+    must(slot < l->slots && s->hit_tokens < s->prompt_tokens);
     struct ledger_entry *e = pool_take(&l->entries);
     if (!e) return NULL;
     *e = (struct ledger_entry){

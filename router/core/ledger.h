@@ -42,7 +42,8 @@ struct ledger_sums {
     uint64_t uncached_total; /* ever sent; ended entries count on */
 };
 
-int ledger_new(uint32_t requests_max, struct ledger **ret, struct err *err);
+/* For slots below `slots`. -ENOMEM. */
+int ledger_new(uint32_t requests_max, uint32_t slots, struct ledger **ret, struct err *err);
 void ledger_free(struct ledger *l);
 
 /* NULL when requests_max are in flight: answer 429. */

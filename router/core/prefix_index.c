@@ -1,10 +1,10 @@
-/* prefix_index.c - a hash table of block keys with one bit an endpoint, in order of last touch.
+/* prefix_index.c - a hash table of block keys with two bits a slot, in order of last touch.
  *
  * A block's key already names everything before it (base/core/block_key.h), so no tree is needed:
  * the longest shared prefix is found by looking up key after key while some endpoint still holds
- * the whole run. An entry is 96 bytes whatever the number of endpoints, which makes the bound in
- * bytes exact. A radix tree would save entries for unshared tails, but could not forget the
- * middle of a conversation and keep its head without rewriting nodes.
+ * the whole run. All entries have one size, by the number of slots (48 bytes for 64, 96 for 256),
+ * which makes the bound in bytes exact. A radix tree would save entries for unshared tails, but
+ * could not forget the middle of a conversation and keep its head without rewriting nodes.
  */
 #include "router/core/prefix_index.h"
 
@@ -12,54 +12,76 @@
 
 #include <stdlib.h>
 
-#define WORDS (ROUTE_INSTANCES_MAX / 64)
+#define WORDS_MAX (ROUTE_INSTANCES_MAX / 64)
 #define NONE UINT32_MAX
 
-struct slots {
-    uint64_t word[WORDS];
-};
-
+/* Behind it `words` of the slots that hold it, confirmed by events, and as many of those that are
+ * expected to, until expected_until_us. */
 struct block {
     struct block_key key;
-    struct slots holders;  /* confirmed by events */
-    struct slots expected; /* tentative, until expected_until_us */
     int64_t expected_until_us;
     uint32_t newer, older; /* order of last touch */
+    uint64_t word[];
 };
 
 struct prefix_index {
-    struct block *block;
+    unsigned char *block; /* block_bytes each */
+    size_t block_bytes;
+    uint32_t slots, words;
     uint32_t *table; /* open addressing: block number or NONE */
     uint32_t table_mask;
     uint32_t blocks, blocks_max;
+    uint32_t begun; /* blocks from here on were never used, nor their memory touched */
     uint32_t newest, oldest;
     uint32_t free_head; /* chained through `older` */
     uint64_t evicted;
     size_t bytes;
 };
 
-static bool slots_any(const struct slots *s)
+static struct block *block_at(const struct prefix_index *ix, uint32_t at)
+{
+    return (struct block *)(void *)(ix->block + at * ix->block_bytes);
+}
+
+static void set(uint64_t *word, uint32_t slot)
+{
+    word[slot / 64] |= 1ULL << (slot % 64);
+}
+
+static void clear(uint64_t *word, uint32_t slot)
+{
+    word[slot / 64] &= ~(1ULL << (slot % 64));
+}
+
+static uint64_t *expected(const struct prefix_index *ix, struct block *b)
+{
+    return b->word + ix->words;
+}
+
+/* Nobody holds it, nor is expected to. */
+static bool is_nobodys(const struct prefix_index *ix, const struct block *b)
 {
     uint64_t any = 0;
-    for (uint32_t i = 0; i < WORDS; i++)
-        any |= s->word[i];
-    return any != 0;
+    for (uint32_t i = 0; i < 2 * ix->words; i++)
+        any |= b->word[i];
+    return any == 0;
 }
 
-static void slots_set(struct slots *s, uint32_t slot)
+static uint32_t words_for(uint32_t slots)
 {
-    s->word[slot / 64] |= 1ULL << (slot % 64);
+    return ceil_div_u32(slots, 64);
 }
 
-static void slots_clear(struct slots *s, uint32_t slot)
+/* A block costs itself and at most four table places (load between 1/4 and 1/2). */
+size_t prefix_index_block_bytes(uint32_t slots)
 {
-    s->word[slot / 64] &= ~(1ULL << (slot % 64));
+    return sizeof(struct block) + 2 * words_for(slots) * sizeof(uint64_t) + 4 * sizeof(uint32_t);
 }
 
-int prefix_index_new(size_t bytes_max, struct prefix_index **ret, struct err *err)
+int prefix_index_new(size_t bytes_max, uint32_t slots, struct prefix_index **ret, struct err *err)
 {
-    /* A block costs itself and at most four table places (load between 1/4 and 1/2). */
-    size_t per_block = sizeof(struct block) + 4 * sizeof(uint32_t);
+    must(slots > 0 && slots <= ROUTE_INSTANCES_MAX);
+    size_t per_block = prefix_index_block_bytes(slots);
     if (bytes_max < per_block + sizeof(struct prefix_index)) {
         return err_set(err, -EINVAL, "prefix index: %zu bytes hold no block; give at least 1 MiB",
                        bytes_max);
@@ -70,7 +92,8 @@ int prefix_index_new(size_t bytes_max, struct prefix_index **ret, struct err *er
         table *= 2;
 
     struct prefix_index *ix = calloc(1, sizeof *ix);
-    struct block *block = calloc(blocks, sizeof *block);
+    size_t block_bytes = per_block - 4 * sizeof(uint32_t);
+    unsigned char *block = calloc(blocks, block_bytes);
     uint32_t *places = malloc(table * sizeof *places);
     if (!ix || !block || !places) {
         free(ix);
@@ -79,16 +102,18 @@ int prefix_index_new(size_t bytes_max, struct prefix_index **ret, struct err *er
         return err_set(err, -ENOMEM, "prefix index: no memory for %zu bytes", bytes_max);
     }
     memset(places, 0xff, table * sizeof *places);
-    for (uint32_t i = 0; i < blocks; i++)
-        block[i].older = i + 1 < blocks ? i + 1 : NONE;
     *ix = (struct prefix_index){
         .block = block,
+        .block_bytes = block_bytes,
+        .slots = slots,
+        .words = words_for(slots),
         .table = places,
         .table_mask = table - 1,
         .blocks_max = (uint32_t)blocks,
         .newest = NONE,
         .oldest = NONE,
-        .bytes = sizeof *ix + blocks * sizeof *block + table * sizeof *places,
+        .free_head = NONE,
+        .bytes = sizeof *ix + blocks * block_bytes + table * sizeof *places,
     };
     *ret = ix;
     return 0;
@@ -104,25 +129,25 @@ void prefix_index_free(struct prefix_index *ix)
 
 static void unlink_block(struct prefix_index *ix, uint32_t at)
 {
-    struct block *b = &ix->block[at];
+    struct block *b = block_at(ix, at);
     if (b->newer == NONE) {
         ix->newest = b->older;
     } else {
-        ix->block[b->newer].older = b->older;
+        block_at(ix, b->newer)->older = b->older;
     }
     if (b->older == NONE) {
         ix->oldest = b->newer;
     } else {
-        ix->block[b->older].newer = b->newer;
+        block_at(ix, b->older)->newer = b->newer;
     }
 }
 
 static void link_newest(struct prefix_index *ix, uint32_t at)
 {
-    struct block *b = &ix->block[at];
+    struct block *b = block_at(ix, at);
     b->newer = NONE;
     b->older = ix->newest;
-    if (ix->newest != NONE) ix->block[ix->newest].newer = at;
+    if (ix->newest != NONE) block_at(ix, ix->newest)->newer = at;
     ix->newest = at;
     if (ix->oldest == NONE) ix->oldest = at;
 }
@@ -138,7 +163,7 @@ static void touch(struct prefix_index *ix, uint32_t at)
 static uint32_t place_of(const struct prefix_index *ix, struct block_key key)
 {
     uint32_t place = (uint32_t)key.lo & ix->table_mask;
-    while (ix->table[place] != NONE && !block_key_eq(ix->block[ix->table[place]].key, key)) {
+    while (ix->table[place] != NONE && !block_key_eq(block_at(ix, ix->table[place])->key, key)) {
         place = (place + 1) & ix->table_mask;
     }
     return place;
@@ -151,7 +176,7 @@ static void place_remove(struct prefix_index *ix, uint32_t place)
     for (;;) {
         at = (at + 1) & ix->table_mask;
         if (ix->table[at] == NONE) break;
-        uint32_t home = (uint32_t)ix->block[ix->table[at]].key.lo & ix->table_mask;
+        uint32_t home = (uint32_t)block_at(ix, ix->table[at])->key.lo & ix->table_mask;
         if (((at - home) & ix->table_mask) < ((at - hole) & ix->table_mask)) continue;
         ix->table[hole] = ix->table[at];
         hole = at;
@@ -161,106 +186,116 @@ static void place_remove(struct prefix_index *ix, uint32_t place)
 
 static void forget(struct prefix_index *ix, uint32_t at)
 {
-    place_remove(ix, place_of(ix, ix->block[at].key));
+    place_remove(ix, place_of(ix, block_at(ix, at)->key));
     unlink_block(ix, at);
-    ix->block[at].older = ix->free_head;
+    block_at(ix, at)->older = ix->free_head;
     ix->free_head = at;
     ix->blocks--;
 }
 
-static struct block *find(const struct prefix_index *ix, struct block_key key)
+/* Its number; NONE. */
+static uint32_t find(const struct prefix_index *ix, struct block_key key)
 {
-    uint32_t at = ix->table[place_of(ix, key)];
-    return at == NONE ? NULL : &ix->block[at];
+    return ix->table[place_of(ix, key)];
 }
 
-static struct block *find_or_make(struct prefix_index *ix, struct block_key key)
+static uint32_t take_free(struct prefix_index *ix)
 {
-    struct block *known = find(ix, key);
-    if (known) {
-        touch(ix, (uint32_t)(known - ix->block));
-        return known;
-    }
+    if (ix->free_head == NONE && ix->begun < ix->blocks_max) return ix->begun++;
     if (ix->free_head == NONE) {
         forget(ix, ix->oldest);
         ix->evicted++;
     }
     uint32_t at = ix->free_head;
-    ix->free_head = ix->block[at].older;
-    ix->block[at] = (struct block){ .key = key };
+    ix->free_head = block_at(ix, at)->older;
+    memset(block_at(ix, at), 0, ix->block_bytes);
+    return at;
+}
+
+static struct block *find_or_make(struct prefix_index *ix, struct block_key key)
+{
+    uint32_t at = find(ix, key);
+    if (at != NONE) {
+        touch(ix, at);
+        return block_at(ix, at);
+    }
+    at = take_free(ix);
+    struct block *b = block_at(ix, at);
+    b->key = key;
     ix->table[place_of(ix, key)] = at;
     link_newest(ix, at);
     ix->blocks++;
-    return &ix->block[at];
+    return b;
 }
 
 void prefix_index_add(struct prefix_index *ix, uint32_t slot, struct block_key key)
 {
-    must(slot < ROUTE_INSTANCES_MAX);
+    must(slot < ix->slots);
     struct block *b = find_or_make(ix, key);
-    slots_set(&b->holders, slot);
-    slots_clear(&b->expected, slot);
+    set(b->word, slot);
+    clear(expected(ix, b), slot);
 }
 
 void prefix_index_expect(struct prefix_index *ix, uint32_t slot, const struct block_key *keys,
                          uint32_t count, int64_t until_us)
 {
-    must(slot < ROUTE_INSTANCES_MAX);
+    must(slot < ix->slots);
     /* From the end: the head of the prompt is touched last and so is forgotten last. */
     for (uint32_t i = count; i-- > 0;) {
         struct block *b = find_or_make(ix, keys[i]);
-        slots_set(&b->expected, slot);
+        set(expected(ix, b), slot);
         b->expected_until_us = max_i64(b->expected_until_us, until_us);
     }
 }
 
 void prefix_index_drop(struct prefix_index *ix, uint32_t slot, struct block_key key)
 {
-    must(slot < ROUTE_INSTANCES_MAX);
-    struct block *b = find(ix, key);
-    if (!b) return;
-    slots_clear(&b->holders, slot);
-    slots_clear(&b->expected, slot);
-    if (!slots_any(&b->holders) && !slots_any(&b->expected)) forget(ix, (uint32_t)(b - ix->block));
+    must(slot < ix->slots);
+    uint32_t at = find(ix, key);
+    if (at == NONE) return;
+    struct block *b = block_at(ix, at);
+    clear(b->word, slot);
+    clear(expected(ix, b), slot);
+    if (is_nobodys(ix, b)) forget(ix, at);
 }
 
 void prefix_index_drop_slot(struct prefix_index *ix, uint32_t slot)
 {
-    must(slot < ROUTE_INSTANCES_MAX);
+    must(slot < ix->slots);
     /* One walk over what is known: an instance dies rarely and a walk of a million blocks takes
      * tens of milliseconds; a list an endpoint would cost every block a link each. */
     for (uint32_t at = ix->newest, older; at != NONE; at = older) {
-        struct block *b = &ix->block[at];
+        struct block *b = block_at(ix, at);
         older = b->older;
-        slots_clear(&b->holders, slot);
-        slots_clear(&b->expected, slot);
-        if (!slots_any(&b->holders) && !slots_any(&b->expected)) forget(ix, at);
+        clear(b->word, slot);
+        clear(expected(ix, b), slot);
+        if (is_nobodys(ix, b)) forget(ix, at);
     }
 }
 
 void prefix_index_match(struct prefix_index *ix, const struct block_key *keys, uint32_t count,
                         int64_t now_us, uint32_t *ret_blocks)
 {
-    memset(ret_blocks, 0, ROUTE_INSTANCES_MAX * sizeof *ret_blocks);
-    struct slots run; /* slots that hold every block so far */
-    memset(&run, 0xff, sizeof run);
+    memset(ret_blocks, 0, ix->slots * sizeof *ret_blocks);
+    uint64_t run[WORDS_MAX]; /* slots that hold every block so far */
+    memset(run, 0xff, ix->words * sizeof *run);
     uint32_t met = 0;
-    for (; met < count; met++) {
-        struct block *b = find(ix, keys[met]);
-        if (!b) break;
-        bool expected = b->expected_until_us > now_us;
-        for (uint32_t w = 0; w < WORDS; w++) {
-            run.word[w] &= b->holders.word[w] | (expected ? b->expected.word[w] : 0);
-            for (uint64_t bits = run.word[w]; bits; bits &= bits - 1) {
+    for (uint64_t any = 1; met < count && any; met += any != 0) {
+        uint32_t at = find(ix, keys[met]);
+        if (at == NONE) break;
+        struct block *b = block_at(ix, at);
+        uint64_t believed = b->expected_until_us > now_us ? UINT64_MAX : 0;
+        const uint64_t *holds = b->word, *may = expected(ix, b);
+        any = 0;
+        for (uint32_t w = 0; w < ix->words; w++) {
+            run[w] &= holds[w] | (may[w] & believed);
+            any |= run[w];
+            for (uint64_t bits = run[w]; bits; bits &= bits - 1)
                 ret_blocks[w * 64 + (uint32_t)__builtin_ctzll(bits)] = met + 1;
-            }
         }
-        if (!slots_any(&run)) break;
     }
-    for (uint32_t i = met; i-- > 0;) {
-        struct block *b = find(ix, keys[i]);
-        touch(ix, (uint32_t)(b - ix->block));
-    }
+    for (uint32_t i = met; i-- > 0;)
+        touch(ix, find(ix, keys[i]));
 }
 
 void prefix_index_stats(const struct prefix_index *ix, struct prefix_index_stats *ret)

@@ -2,7 +2,8 @@
  *
  * Layer:    router/core (base/core, policies/route.h for the bound on slots)
  * Threads:  the decision thread only
- * Lifetime: all memory is taken at new; nothing grows afterwards
+ * Lifetime: all memory is taken at new; nothing grows afterwards, and what is never used is never
+ *           touched
  * Rules:    (1) an engine's events are the truth: add and drop set and clear its bit
  *           (2) a request that was just sent adds tentative bits, so that siblings in the same
  *               burst follow it; they end by themselves when no event confirms them
@@ -23,8 +24,9 @@ struct prefix_index_stats {
     uint64_t evicted; /* blocks forgotten at the bound */
 };
 
-/* -EINVAL when bytes_max is too small for one block, -ENOMEM. */
-int prefix_index_new(size_t bytes_max, struct prefix_index **ret, struct err *err);
+/* For slots below `slots`. -EINVAL when bytes_max is too small for one block, -ENOMEM. */
+int prefix_index_new(size_t bytes_max, uint32_t slots, struct prefix_index **ret, struct err *err);
+size_t prefix_index_block_bytes(uint32_t slots); /* what each block adds to them */
 void prefix_index_free(struct prefix_index *ix);
 
 void prefix_index_add(struct prefix_index *ix, uint32_t slot, struct block_key key);
@@ -34,7 +36,7 @@ void prefix_index_drop(struct prefix_index *ix, uint32_t slot, struct block_key 
 void prefix_index_drop_slot(struct prefix_index *ix, uint32_t slot);
 
 /* For each slot the length, in blocks, of the longest run from keys[0] that it holds.
- * `ret_blocks` has ROUTE_INSTANCES_MAX places. The blocks met count as touched. */
+ * `ret_blocks` has `slots` places. The blocks met count as touched. */
 void prefix_index_match(struct prefix_index *ix, const struct block_key *keys, uint32_t count,
                         int64_t now_us, uint32_t *ret_blocks);
 

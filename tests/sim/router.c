@@ -97,7 +97,7 @@ void router_arrive(struct world *w, struct request *r)
     struct router_node *n = router_of(w, r);
     bool known = n->has_rules && !n->paused;
     bool any = false;
-    for (uint32_t i = 0; i < ROUTE_INSTANCES_MAX && !any; i++)
+    for (uint32_t i = 0; i < CORE_ENDPOINTS && !any; i++)
         any = core_endpoint_at(n->core, i) != NULL;
     if (!known || !(n->may_start || any)) {
         n->rejected_total++;
@@ -188,13 +188,13 @@ static void fill_demand(struct world *w, struct router_node *n, struct service_d
 static void write_sync(struct world *w, struct router_node *n, bool zero, struct buf *out)
 {
     struct service_demand d;
-    struct endpoint_demand endpoint[ROUTE_INSTANCES_MAX];
+    struct endpoint_demand endpoint[CORE_ENDPOINTS];
     uint32_t count = 0;
     fill_demand(w, n, &d);
     if (w->mutant == MUTANT_PHANTOM_HELD) d.held++;
     if (zero)
         d = (struct service_demand){ .service = STR("chat"), .arrivals_total = n->arrivals_total };
-    for (uint32_t i = 0; i < ROUTE_INSTANCES_MAX && !zero; i++) {
+    for (uint32_t i = 0; i < CORE_ENDPOINTS && !zero; i++) {
         const struct core_endpoint *ep = core_endpoint_at(n->core, i);
         if (!ep) continue;
         endpoint[count++] = (struct endpoint_demand){ .instance = str_from(ep->name),
@@ -273,7 +273,7 @@ void router_hears(struct world *w, struct router_node *n, uint64_t boot, struct 
     core_starting_set(n->core, eta_s);
     for (uint32_t i = 0; i < rules.endpoint_count; i++)
         take_endpoint(w, n, &rules.endpoints[i]);
-    for (uint32_t i = 0; i < ROUTE_INSTANCES_MAX; i++) {
+    for (uint32_t i = 0; i < CORE_ENDPOINTS; i++) {
         const struct core_endpoint *ep = core_endpoint_at(n->core, i);
         if (ep && !is_named(&rules, ep->name)) core_endpoint_remove(n->core, i);
     }

@@ -48,7 +48,7 @@ static void start(struct engine *e)
     assert_int_equal(loop_new(&e->loop, NULL), 0);
     assert_int_equal(http_server_new(e->loop, &config, &e->server, NULL), 0);
     assert_int_equal(http_client_new(e->loop, NULL, &e->client, NULL), 0);
-    assert_int_equal(prefix_index_new(1 << 20, &e->index, NULL), 0);
+    assert_int_equal(prefix_index_new(1 << 20, CORE_ENDPOINTS, &e->index, NULL), 0);
     struct target target = { .instance = "i",
                              .host = "127.0.0.1",
                              .port = http_server_port(e->server) };
@@ -109,7 +109,7 @@ static void change(struct engine *e, enum event_kind kind, uint64_t seq, uint32_
 
 static uint32_t held(struct engine *e)
 {
-    static uint32_t blocks[ROUTE_INSTANCES_MAX];
+    static uint32_t blocks[CORE_ENDPOINTS];
     prefix_index_match(e->index, e->key, KEYS, 1, blocks);
     return blocks[SLOT];
 }

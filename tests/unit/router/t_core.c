@@ -168,12 +168,46 @@ static void siblings_follow_a_prefix_that_is_still_being_computed(void **state)
     /* A new boot of the engine has nothing of it any more. */
     struct core_endpoint ep = *core_endpoint_at(core, r[0].slot);
     ep.boot = 2;
-    uint32_t slot, blocks[ROUTE_INSTANCES_MAX];
+    uint32_t slot, blocks[CORE_ENDPOINTS];
     core_endpoint_put(core, &ep, &slot);
     prefix_index_match(core_index(core), keys, 6, SECOND, blocks);
     assert_int_equal(blocks[slot], 0);
     core_end(core, &r[0], 1, false, SECOND);
     core_end(core, &r[1], 1, false, SECOND);
+}
+
+static void as_many_endpoints_as_asked_for(void **state)
+{
+    (void)state;
+    static const uint32_t asked[] = { 3, 0, ROUTE_INSTANCES_MAX };
+    for (size_t k = 0; k < COUNT_OF(asked); k++) {
+        struct core_config c = { .route = route_find(STR("round_robin")),
+                                 .predict = predict_find(STR(PREDICT_DEFAULT)),
+                                 .index_bytes = 1 << 20,
+                                 .endpoints_max = asked[k],
+                                 .requests_max = 8,
+                                 .held_max = 8 };
+        struct core *many;
+        uint32_t slot, count = asked[k] ? asked[k] : CORE_ENDPOINTS;
+        assert_int_equal(core_new(&c, &many, NULL), 0);
+        struct core_endpoint ep = { .ready = true, .boot = 1, .token_budget = 256, .seqs_max = 8 };
+        for (uint32_t i = 0; i <= count; i++) {
+            snprintf(ep.name, sizeof ep.name, "e%u", i);
+            assert_int_equal(core_endpoint_put(many, &ep, &slot), i < count ? 0 : -ENOSPC);
+            if (i < count) assert_int_equal(slot, i);
+        }
+        snprintf(ep.name, sizeof ep.name, "e%u", count - 1);
+        assert_int_equal(core_endpoint_find(many, ep.name), count - 1);
+        uint64_t sum = 0; /* a row that goes round meets each of them once */
+        for (uint32_t i = 0; i < count; i++) {
+            struct core_request r = { .prompt_tokens = 10 };
+            assert_int_equal(core_arrive(many, &r, 0).answer, CORE_SEND);
+            sum += r.slot;
+            core_end(many, &r, 1, false, 0);
+        }
+        assert_int_equal(sum, (uint64_t)count * (count - 1) / 2);
+        core_free(many);
+    }
 }
 
 /* A row that holds the first time, refuses the second, and says what it was told. */
@@ -377,6 +411,7 @@ int main(void)
                                         fresh, drop),
         cmocka_unit_test_setup_teardown(rows_may_hold_until_a_time_refuse_and_are_told_outcomes,
                                         fresh, drop),
+        cmocka_unit_test(as_many_endpoints_as_asked_for),
         cmocka_unit_test_setup_teardown(two_routers_begin_at_different_instances, fresh, drop),
         cmocka_unit_test_setup_teardown(what_others_sent_is_avoided, fresh, drop),
         cmocka_unit_test_setup_teardown(what_an_answer_has_come_to_refines_what_is_left, fresh,

@@ -35,7 +35,7 @@ static void sums_follow_entries(void **state)
 {
     (void)state;
     struct ledger *l = NULL;
-    assert_int_equal(ledger_new(4, &l, NULL), 0);
+    assert_int_equal(ledger_new(4, 4, &l, NULL), 0);
     struct route_instance in = instance();
     struct ledger_entry *a = send(l, 1, 100, 40, 10);
     struct ledger_entry *b = send(l, 1, 50, 0, 20);
@@ -62,7 +62,7 @@ static void owed_prefill_shrinks_but_never_vanishes(void **state)
 {
     (void)state;
     struct ledger *l = NULL;
-    assert_int_equal(ledger_new(4, &l, NULL), 0);
+    assert_int_equal(ledger_new(4, 4, &l, NULL), 0);
     struct route_instance in = instance();
     send(l, 0, 1000, 0, 10);
     ledger_view(l, 0, 7, 110000, &in); /* 0.11 s at 1 ms + 10 ms / 100 a token */
@@ -76,7 +76,7 @@ static void full_slots_wait_for_the_next_end(void **state)
 {
     (void)state;
     struct ledger *l = NULL;
-    assert_int_equal(ledger_new(8, &l, NULL), 0);
+    assert_int_equal(ledger_new(8, 4, &l, NULL), 0);
     struct route_instance in = instance();
     struct ledger_entry *a = send(l, 0, 10, 0, 31);
     ledger_view(l, 0, 7, 0, &in);

@@ -8,6 +8,8 @@
 
 #include <cmocka.h>
 
+#define SLOTS 256
+
 static struct block_key key_of(uint64_t n)
 {
     uint8_t seed[8];
@@ -20,13 +22,13 @@ static void run_stops_at_the_first_gap(void **state)
 {
     (void)state;
     struct prefix_index *ix = NULL;
-    assert_int_equal(prefix_index_new(1 << 20, &ix, NULL), 0);
+    assert_int_equal(prefix_index_new(1 << 20, SLOTS, &ix, NULL), 0);
     struct block_key keys[4] = { key_of(1), key_of(2), key_of(3), key_of(4) };
     for (uint32_t i = 0; i < 4; i++)
         prefix_index_add(ix, 9, keys[i]);
     prefix_index_add(ix, 200, keys[0]);
     prefix_index_add(ix, 200, keys[2]); /* unreachable without block 1 */
-    uint32_t blocks[ROUTE_INSTANCES_MAX];
+    uint32_t blocks[SLOTS];
     prefix_index_match(ix, keys, 4, 0, blocks);
     assert_int_equal(blocks[9], 4);
     assert_int_equal(blocks[200], 1);
@@ -47,9 +49,9 @@ static void expectation_ends_unless_confirmed(void **state)
 {
     (void)state;
     struct prefix_index *ix = NULL;
-    assert_int_equal(prefix_index_new(1 << 20, &ix, NULL), 0);
+    assert_int_equal(prefix_index_new(1 << 20, SLOTS, &ix, NULL), 0);
     struct block_key keys[2] = { key_of(1), key_of(2) };
-    uint32_t blocks[ROUTE_INSTANCES_MAX];
+    uint32_t blocks[SLOTS];
     prefix_index_expect(ix, 3, keys, 2, 1000);
     prefix_index_match(ix, keys, 2, 999, blocks);
     assert_int_equal(blocks[3], 2);
@@ -63,11 +65,11 @@ static void bound_forgets_the_oldest(void **state)
 {
     (void)state;
     struct prefix_index *ix = NULL;
-    assert_int_equal(prefix_index_new(64 << 10, &ix, NULL), 0);
+    assert_int_equal(prefix_index_new(64 << 10, SLOTS, &ix, NULL), 0);
     struct prefix_index_stats st;
     prefix_index_stats(ix, &st);
     assert_true(st.bytes <= 64 << 10);
-    uint32_t blocks[ROUTE_INSTANCES_MAX];
+    uint32_t blocks[SLOTS];
     struct block_key first = key_of(0);
     for (uint64_t n = 0; n < 3 * (uint64_t)st.blocks_max; n++) {
         prefix_index_add(ix, 1, key_of(n));
@@ -87,43 +89,54 @@ static void bound_forgets_the_oldest(void **state)
 
 enum { MODEL_KEYS = 300, MODEL_SLOTS = 5 };
 
-static void random_operations_agree_with_a_naive_table(void **state)
+/* MODEL_SLOTS of so many, from the first to the last. */
+static void compare_with_table(uint32_t slots, uint32_t steps)
 {
-    (void)state;
     struct prefix_index *ix = NULL;
-    assert_int_equal(prefix_index_new(1 << 20, &ix, NULL), 0);
+    const uint32_t apart = (slots - 1) / (MODEL_SLOTS - 1);
+    assert_int_equal(prefix_index_new(4 << 20, slots, &ix, NULL), 0);
+    static uint32_t blocks[ROUTE_INSTANCES_MAX];
     static bool holds[MODEL_SLOTS][MODEL_KEYS];
     memset(holds, 0, sizeof holds);
     struct rng rng;
     rng_seed(&rng, 42);
-    for (uint32_t step = 0; step < 50000; step++) {
+    for (uint32_t step = 0; step < steps; step++) {
         uint32_t slot = (uint32_t)rng_below(&rng, MODEL_SLOTS);
         uint64_t n = rng_below(&rng, MODEL_KEYS);
         uint64_t what = rng_below(&rng, 100);
         if (what < 55) {
-            prefix_index_add(ix, slot * 60, key_of(n));
+            prefix_index_add(ix, slot * apart, key_of(n));
             holds[slot][n] = true;
         } else if (what < 99) {
-            prefix_index_drop(ix, slot * 60, key_of(n));
+            prefix_index_drop(ix, slot * apart, key_of(n));
             holds[slot][n] = false;
         } else {
-            prefix_index_drop_slot(ix, slot * 60);
+            prefix_index_drop_slot(ix, slot * apart);
             memset(holds[slot], 0, sizeof holds[slot]);
         }
         struct block_key chain[8];
         uint64_t from = rng_below(&rng, MODEL_KEYS - 8);
         for (uint32_t i = 0; i < 8; i++)
             chain[i] = key_of(from + i);
-        uint32_t blocks[ROUTE_INSTANCES_MAX];
         prefix_index_match(ix, chain, 8, 0, blocks);
         for (uint32_t s = 0; s < MODEL_SLOTS; s++) {
             uint32_t run = 0;
             while (run < 8 && holds[s][from + run])
                 run++;
-            assert_int_equal(blocks[s * 60], run);
+            assert_int_equal(blocks[s * apart], run);
         }
     }
     prefix_index_free(ix);
+}
+
+static void random_operations_agree_with_a_naive_table(void **state)
+{
+    (void)state;
+    compare_with_table(5, 10000);
+    compare_with_table(64, 10000);
+    compare_with_table(65, 10000);
+    compare_with_table(SLOTS, 50000);
+    compare_with_table(ROUTE_INSTANCES_MAX, 10000);
 }
 
 int main(void)

@@ -65,7 +65,7 @@ static void copies_wait_for_both_ports_in_order(void **state)
     (void)state;
     struct transfers t;
     struct heap_node copy[4] = { 0 };
-    transfers_init(&t, 1e6, 10); /* a byte a microsecond */
+    assert_true(transfers_init(&t, 4, 1e6, 10)); /* a byte a microsecond */
     assert_true(transfers_next_us(&t) == INT64_MAX);
     assert_true(transfer_begin(&t, &copy[0], 0, 1, 1000, 100));
     assert_true(transfer_begin(&t, &copy[1], 0, 2, 500, 100)); /* waits for 0's way out */
