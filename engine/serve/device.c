@@ -10,164 +10,24 @@
  * HTTP thread waits for microseconds at most. Tokens are published before the share of the CPU is
  * slept off: throttling costs throughput, not latency of what is done already.
  */
-#include "engine/serve/device.h"
-
 #include "base/core/bits.h"
 #include "base/io/clock.h"
 #include "base/io/log.h"
-#include "engine/serve/step_log.h"
-#include "engine/serve/throttle.h"
+#include "engine/serve/device_part.h"
 
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
-#include <unistd.h>
 
 #define EVENTS_A_COPY 64   /* block events copied at once */
 #define POST_RETRY_US 2000 /* the loop's queue was full: try again after */
-#define MEMORY_PART 4      /* KV pages take at most this part of the memory by default */
-
-struct device {
-    struct device_config config;
-    struct device_events events;
-    struct meters *meters;
-    struct loop *loop;
-    pthread_t thread;
-
-    pthread_mutex_t lock; /* guards all below up to `blocks` */
-    pthread_cond_t wake;
-    bool stop;
-    struct list in;    /* jobs with a submit or an abort */
-    struct list calls; /* device_call */
-    struct list out;   /* jobs with mail */
-    struct list done;  /* calls that have run */
-    bool posted;
-    bool blocks_new;
-    struct device_stats stats;
-    struct kv_event *blocks; /* ring of the last events, place seq % DEVICE_EVENTS_MAX */
-
-    /* device thread only */
-    struct model *model;
-    struct executor *x;
-    struct list active; /* jobs with a session */
-    struct throttle throttle;
-    struct step_log step_log;
-    struct sched_counts metered; /* what the metrics have heard of */
-    uint64_t evictions;          /* likewise */
-    struct device_info info;
-    char failure[ERR_TEXT_MAX];
-};
-
-/* ---- the loop's side ------------------------------------------------------------------------ */
-
-static void deliver_mail(void *arg)
-{
-    struct device *d = arg;
-    pthread_mutex_lock(&d->lock);
-    d->posted = false;
-    struct list *node;
-    while ((node = list_pop_front(&d->out))) {
-        struct job *job = CONTAINER_OF(node, struct job, link.to_http);
-        pthread_mutex_unlock(&d->lock);
-        d->events.on_mail(d->events.arg, job);
-        pthread_mutex_lock(&d->lock);
-    }
-    while ((node = list_pop_front(&d->done))) {
-        struct device_call *call = CONTAINER_OF(node, struct device_call, link);
-        pthread_mutex_unlock(&d->lock);
-        call->done(call);
-        pthread_mutex_lock(&d->lock);
-    }
-    bool blocks_new = d->blocks_new;
-    d->blocks_new = false;
-    pthread_mutex_unlock(&d->lock);
-    if (blocks_new) d->events.on_blocks(d->events.arg);
-}
-
-static void ask(struct device *d, struct job *job)
-{
-    if (!list_linked(&job->link.to_device)) list_push_back(&d->in, &job->link.to_device);
-    pthread_cond_signal(&d->wake);
-}
-
-void device_submit(struct device *d, struct job *job)
-{
-    pthread_mutex_lock(&d->lock);
-    job->link.submit = true;
-    ask(d, job);
-    pthread_mutex_unlock(&d->lock);
-}
-
-void device_abort(struct device *d, struct job *job)
-{
-    pthread_mutex_lock(&d->lock);
-    job->link.abort = true;
-    ask(d, job);
-    pthread_mutex_unlock(&d->lock);
-}
-
-bool device_take_mail(struct device *d, struct job *job, struct job_mail *mail)
-{
-    pthread_mutex_lock(&d->lock);
-    struct job_mail *from = &job->mail;
-    bool some = from->id_count > 0 || from->text.len > 0 || from->accepted || from->ended;
-    if (some) {
-        struct buf text = mail->text;
-        *mail = *from;
-        buf_clear(&text);
-        /* What the session has said of itself stays said. */
-        *from = (struct job_mail){ .text = text, .cached_tokens = mail->cached_tokens };
-        pthread_cond_signal(&d->wake); /* it may have been paused for this */
-    }
-    if (mail->ended && some) {
-        if (list_linked(&job->link.to_http)) list_remove(&job->link.to_http);
-        if (list_linked(&job->link.to_device)) list_remove(&job->link.to_device);
-    }
-    pthread_mutex_unlock(&d->lock);
-    return some;
-}
-
-void device_stats_get(struct device *d, struct device_stats *ret)
-{
-    pthread_mutex_lock(&d->lock);
-    *ret = d->stats;
-    pthread_mutex_unlock(&d->lock);
-}
-
-int device_blocks(struct device *d, uint64_t after, struct kv_event *ret, uint32_t max)
-{
-    int rc = -ESTALE;
-    pthread_mutex_lock(&d->lock);
-    uint64_t last = d->stats.event_seq;
-    if (after >= last) {
-        rc = 0;
-    } else if (last - after <= DEVICE_EVENTS_MAX) {
-        uint32_t count = min_u32((uint32_t)(last - after), max);
-        rc = (int)count;
-        for (uint32_t i = 0; i < count && rc >= 0; i++) {
-            ret[i] = d->blocks[(after + 1 + i) % DEVICE_EVENTS_MAX];
-            if (ret[i].seq != after + 1 + i) rc = -ESTALE; /* lost on the way here */
-        }
-    }
-    pthread_mutex_unlock(&d->lock);
-    return rc;
-}
-
-void device_call(struct device *d, struct device_call *call)
-{
-    pthread_mutex_lock(&d->lock);
-    list_push_back(&d->calls, &call->link);
-    pthread_cond_signal(&d->wake);
-    pthread_mutex_unlock(&d->lock);
-}
 
 /* ---- the device's side: from the mailbox to the scheduler ------------------------------------ */
 
 static bool post(struct device *d) /* with the lock */
 {
     if (d->posted) return true;
-    d->posted = loop_post(d->loop, deliver_mail, d) == 0;
+    d->posted = loop_post(d->loop, device_deliver, d) == 0;
     return d->posted;
 }
 
@@ -467,96 +327,6 @@ static void one_step(struct device *d)
     metric_observe(meter_of(d->meters, METER_STEP_TOKENS), step.tokens);
 }
 
-static uint32_t pages_wanted(const struct device *d, size_t page_bytes)
-{
-    const struct sched_config *sc = &d->config.sched;
-    uint64_t bytes = d->config.kv_bytes;
-    uint64_t context_pages = ceil_div_u32(sc->context_max, sc->page_tokens);
-    uint64_t pages = context_pages * sc->seqs_max;
-    if (bytes > 0) {
-        pages = bytes / page_bytes;
-    } else {
-        uint64_t memory = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGE_SIZE);
-        uint64_t most = memory / MEMORY_PART / page_bytes;
-        if (pages > most) pages = most > context_pages ? most : context_pages;
-    }
-    return pages < KV_PAGES_MAX ? (uint32_t)pages : KV_PAGES_MAX;
-}
-
-/* By the flag; without it what the preset asks for, within the same part of the machine's memory
- * that the pages may have. */
-static uint32_t swap_pages(const struct device *d, size_t page_bytes)
-{
-    const struct sched_config *sc = &d->config.sched;
-    uint64_t pages = d->config.swap_bytes / page_bytes;
-    if (d->config.swap_bytes == 0 && sc->preset) {
-        uint64_t memory = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGE_SIZE);
-        pages = min_size((size_t)(sc->preset->swap_ratio * (double)sc->pages),
-                         memory / MEMORY_PART / page_bytes);
-    }
-    return pages < KV_PAGES_MAX ? (uint32_t)pages : KV_PAGES_MAX;
-}
-
-static void tell_rows(struct device *d)
-{
-    const struct step_rows *r = sched_rows(executor_sched(d->x));
-    const struct preset *preset = d->config.sched.preset;
-    const struct predict_policy *predict = d->config.predict;
-    meters_policy(d->meters, "preset", preset ? preset->name : NULL);
-    meters_policy(d->meters, "fair", r->fair->name);
-    meters_policy(d->meters, "order", r->order->name);
-    meters_policy(d->meters, "admit", r->admit->name);
-    meters_policy(d->meters, "preempt", r->preempt->name);
-    meters_policy(d->meters, "chunk", r->chunk->name);
-    meters_policy(d->meters, "evict", r->evict->name);
-    meters_policy(d->meters, "perf", executor_perf_row(d->x)->name);
-    meters_policy(d->meters, "predict", predict ? predict->name : NULL);
-}
-
-static int load(struct device *d, struct err *err)
-{
-    int64_t from_us = clock_mono_us();
-    int rc = step_log_open(&d->step_log, d->config.step_log, err);
-    if (rc == 0) rc = model_load(d->config.model_path.data, &d->config.load, &d->model, err);
-    if (rc < 0) return rc;
-    const struct model_info *info = model_info(d->model);
-    struct sched_config *sc = &d->config.sched;
-    if (sc->context_max == 0) sc->context_max = info->context_length;
-    if (sc->context_max > info->context_length) {
-        return err_set(err, -EINVAL,
-                       "--max-model-len %u is more than the %u tokens this model was made for",
-                       sc->context_max, info->context_length);
-    }
-    if (sc->batch_tokens_max < sc->seqs_max) sc->batch_tokens_max = sc->seqs_max;
-    size_t page_bytes = info->kv_bytes_per_token * sc->page_tokens;
-    if (sc->pages == 0) sc->pages = pages_wanted(d, page_bytes);
-    if (sc->pages == 0) {
-        return err_set(err, -EINVAL, "--kv-cache-memory-bytes %lu holds no page of %zu bytes",
-                       (unsigned long)d->config.kv_bytes, page_bytes);
-    }
-    sc->swap_pages = swap_pages(d, page_bytes);
-    const struct executor_events events = { .on_token = on_token, .on_end = on_end, .arg = d };
-    const struct executor_config config = { .sched = *sc,
-                                            .threads = d->config.threads,
-                                            .cpu_share = d->config.cpu_share,
-                                            .perf = d->config.perf,
-                                            .hardware = d->config.hardware,
-                                            .predict = d->config.predict };
-    rc = executor_new(d->model, &config, &events, &d->x, err);
-    if (rc < 0) return rc;
-    d->info = (struct device_info){
-        .model = info,
-        .context_max = sc->context_max,
-        .page_tokens = sc->page_tokens,
-        .pages = sc->pages,
-        .step_tokens = sc->batch_tokens_max,
-        .kv_bytes = (uint64_t)sc->pages * page_bytes,
-        .load_s = (double)(clock_mono_us() - from_us) * 1e-6,
-    };
-    tell_rows(d);
-    return 0;
-}
-
 static void tell_ready(void *arg)
 {
     struct device *d = arg;
@@ -573,7 +343,8 @@ static void *device_main(void *arg)
 {
     struct device *d = arg;
     struct err err = { "" };
-    int rc = load(d, &err);
+    const struct executor_events events = { .on_token = on_token, .on_end = on_end, .arg = d };
+    int rc = device_load(d, &events, &err);
     if (rc < 0) snprintf(d->failure, sizeof d->failure, "%s", err_text(&err, rc));
     /* The first post of this loop's life: there is room. */
     must(loop_post(d->loop, rc < 0 ? tell_failed : tell_ready, d) == 0);

@@ -1,58 +1,14 @@
-/* core.c - endpoints, index, ledger, predictor and policy brought together for one decision.
+/* core.c - a request from arrival to end: predicted, placed or held, handed over, counted.
  *
  * Held requests wait in order of arrival and are tried again as a whole queue: when one cannot go,
  * later ones of another model still may.
  */
-#include "router/core/core.h"
-
 #include "base/core/bits.h"
 #include "base/core/own.h"
 #include "policies/handoff.h"
+#include "router/core/core_part.h"
 
 #include <stdlib.h>
-
-#define PEER_PART 0.5 /* of what another router sent lately, on its own instances */
-
-struct slot {
-    bool used;
-    struct core_endpoint ep;
-    bool home; /* among several routers, one that this router fills first */
-    struct load load;
-    struct load_meter prompts; /* seconds of prompts' arithmetic sent to it */
-    int64_t suspended_until_us;
-    int64_t suspend_us; /* the next rest, doubling; 0 after a success */
-};
-
-/* The work that one model is sent. */
-struct model {
-    uint64_t name;
-    struct load_meter meter;
-};
-
-struct core {
-    struct core_config config;
-    struct prefix_index *index;
-    struct ledger *ledger;
-    void *route_state;
-    void *predict_state;
-    struct rng rng;
-    struct retry_budget budget;
-    struct slot *slot;   /* endpoints_max of each */
-    uint64_t *name_hash; /* apart, because every look for a name goes through them */
-    uint32_t *hit_blocks;
-    struct route_instance *instance;
-    uint32_t slots_end; /* no slot from here on is used */
-    bool homes_dealt;
-    struct model model[CORE_MODELS_MAX];
-    uint32_t model_count;
-    uint64_t decisions;
-    uint32_t peer_index, peer_count;
-    struct list held;
-    uint32_t held_count;
-    uint64_t held_tokens;
-    double starting_eta_s;
-    struct core_demand total; /* the running counters only */
-};
 
 CLEANUP_FREEP(core, struct core)
 
@@ -123,224 +79,6 @@ void *core_predict_state(struct core *c)
     return c->predict_state;
 }
 
-/* Instances are dealt out to the routers in the order of their names' hashes, so that every router
- * that knows the same instances deals alike and each gets its even share. */
-static void deal_homes(struct core *c)
-{
-    c->homes_dealt = true;
-    for (uint32_t i = 0; i < c->slots_end; i++) {
-        struct slot *s = &c->slot[i];
-        uint32_t before = 0;
-        for (uint32_t k = 0; k < c->slots_end; k++) {
-            const struct slot *o = &c->slot[k];
-            before += o->used && o->ep.model == s->ep.model && c->name_hash[k] < c->name_hash[i];
-        }
-        s->home = before % c->peer_count == c->peer_index;
-    }
-}
-
-void core_peers_set(struct core *c, uint32_t index, uint32_t count)
-{
-    if (c->peer_index == index && c->peer_count == count) return;
-    c->peer_index = index;
-    c->peer_count = count;
-    c->homes_dealt = false;
-}
-
-static uint64_t name_hash(const char *name)
-{
-    return hash64(name, strlen(name), 0);
-}
-
-uint32_t core_endpoint_find(const struct core *c, const char *name)
-{
-    uint64_t hash = name_hash(name);
-    for (uint32_t i = 0; i < c->slots_end; i++) {
-        if (c->name_hash[i] != hash || !c->slot[i].used) continue;
-        if (strcmp(c->slot[i].ep.name, name) == 0) return i;
-    }
-    return ROUTE_NONE;
-}
-
-int core_endpoint_put(struct core *c, const struct core_endpoint *ep, uint32_t *ret_slot)
-{
-    uint32_t at = core_endpoint_find(c, ep->name);
-    if (at == ROUTE_NONE) {
-        const uint32_t slots = c->config.endpoints_max;
-        for (at = 0; at < slots; at++) {
-            /* A slot whose last requests still end is not given to another endpoint. */
-            if (!c->slot[at].used && ledger_in_flight(c->ledger, at) == 0) break;
-        }
-        if (at == slots) return -ENOSPC;
-        c->slot[at] = (struct slot){ .used = true };
-        c->name_hash[at] = name_hash(ep->name);
-        c->slots_end = max_u32(c->slots_end, at + 1);
-        c->homes_dealt = false;
-    } else if (c->slot[at].ep.boot != ep->boot) {
-        prefix_index_drop_slot(c->index, at);
-        load_boot(&c->slot[at].load);
-        c->slot[at].suspended_until_us = c->slot[at].suspend_us = 0;
-    }
-    c->slot[at].ep = *ep;
-    *ret_slot = at;
-    return 0;
-}
-
-void core_endpoint_remove(struct core *c, uint32_t slot)
-{
-    must(slot < c->config.endpoints_max);
-    if (!c->slot[slot].used) return;
-    c->slot[slot].used = false;
-    while (c->slots_end > 0 && !c->slot[c->slots_end - 1].used)
-        c->slots_end--;
-    c->homes_dealt = false;
-    prefix_index_drop_slot(c->index, slot);
-}
-
-/* NULL beyond CORE_MODELS_MAX. */
-static struct model *model_of(struct core *c, uint64_t name)
-{
-    for (uint32_t i = 0; i < c->model_count; i++) {
-        if (c->model[i].name == name) return &c->model[i];
-    }
-    if (c->model_count == CORE_MODELS_MAX) return NULL;
-    struct model *m = &c->model[c->model_count++];
-    m->name = name;
-    return m;
-}
-
-static void count_work(struct core *c, uint64_t model, double work_s, int64_t now_us)
-{
-    struct model *m = work_s > 0 ? model_of(c, model) : NULL;
-    if (m) load_meter_add(&m->meter, LOAD_US, work_s, now_us);
-}
-
-double core_work_rate(const struct core *c, uint64_t model, int64_t now_us)
-{
-    for (uint32_t i = 0; i < c->model_count; i++) {
-        if (c->model[i].name == model) return load_meter_rate(&c->model[i].meter, LOAD_US, now_us);
-    }
-    return -1;
-}
-
-void core_endpoint_report(struct core *c, uint32_t slot, const struct core_load *load,
-                          int64_t as_of_us, int64_t now_us)
-{
-    must(slot < c->config.endpoints_max);
-    struct slot *s = &c->slot[slot];
-    if (!s->used) return;
-    uint64_t tokens =
-        load_report(&s->load, load, ledger_sums(c->ledger, slot), min_i64(as_of_us, now_us));
-    if (tokens == 0 || !s->ep.has_perf) return;
-    load_meter_add(&s->prompts, LOAD_PROMPTS_US, (double)tokens * s->ep.perf.b, now_us);
-    double token_s = s->ep.perf.b + s->ep.perf.a / (double)max_u32(s->ep.token_budget, 1);
-    count_work(c, s->ep.model, (double)tokens * token_s, now_us);
-}
-
-const struct core_endpoint *core_endpoint_at(const struct core *c, uint32_t slot)
-{
-    must(slot < c->config.endpoints_max);
-    return c->slot[slot].used ? &c->slot[slot].ep : NULL;
-}
-
-uint32_t core_in_flight(const struct core *c, uint32_t slot)
-{
-    return ledger_in_flight(c->ledger, slot);
-}
-
-void core_starting_set(struct core *c, double eta_s)
-{
-    c->starting_eta_s = eta_s;
-}
-
-struct prefix_index *core_index(struct core *c)
-{
-    return c->index;
-}
-
-static bool was_tried(const struct core_request *r, uint32_t slot)
-{
-    for (uint32_t i = 0; i < r->tried_count; i++)
-        if (r->tried[i] == slot) return true;
-    return false;
-}
-
-static void instance_fill(struct core *c, uint32_t slot, const struct core_request *r,
-                          int64_t now_us, struct route_instance *in)
-{
-    const struct slot *s = &c->slot[slot];
-    *in = (struct route_instance){
-        .id = slot,
-        .name_hash = c->name_hash[slot],
-        .accepts = s->ep.ready && s->suspended_until_us <= now_us && !was_tried(r, slot),
-        .role = s->ep.role,
-        .has_perf = s->ep.has_perf,
-        .perf = s->ep.perf,
-        .token_budget = max_u32(s->ep.token_budget, 1),
-        .seqs_max = max_u32(s->ep.seqs_max, 1),
-        .kv_tokens_max = s->ep.kv_tokens_max,
-        .hit_tokens = c->hit_blocks[slot] * c->config.key_tokens,
-        .prompt_load = load_meter_rate(&s->prompts, LOAD_PROMPTS_US, now_us),
-        .price_per_hour = s->ep.price_per_hour,
-    };
-    ledger_view(c->ledger, slot, r->features.tenant, now_us, in);
-    load_view(&s->load, ledger_sums(c->ledger, slot), now_us, in);
-}
-
-/* What the other routers have sent since the last reports is not known. That each does as this one
- * does is the best guess: it met the same burst, is about to send one like this, and fills its own
- * instances first, where about half of what it sends ends up. */
-static void expect_peers(struct core *c, uint32_t count, const struct core_request *r)
-{
-    if (c->peer_count < 2) return;
-    if (!c->homes_dealt) deal_homes(c);
-    double mine = 0, away = 0;
-    for (uint32_t i = 0; i < count; i++) {
-        const struct route_instance *in = &c->instance[i];
-        mine += (double)load_unreported(&c->slot[in->id].load, ledger_sums(c->ledger, in->id));
-        away += !c->slot[in->id].home;
-    }
-
-    mine = PEER_PART * mine + (double)r->prompt_tokens;
-    if (away == 0) return;
-    double each = mine * (double)(c->peer_count - 1) / away;
-    for (uint32_t i = 0; i < count; i++) {
-        struct route_instance *in = &c->instance[i];
-        if (!c->slot[in->id].home) in->prefill_tokens += (uint64_t)each;
-    }
-}
-
-/* Newcomers go to instances that compute prompts, handed-over ones to those that decode. */
-static void view_fill(struct core *c, const struct core_request *r, bool handed_over,
-                      int64_t now_us, struct route_view *ret)
-{
-    prefix_index_match(c->index, r->keys, r->key_count, now_us, c->hit_blocks);
-    uint32_t count = 0, accept = 0;
-    for (uint32_t i = 0; i < c->slots_end; i++) {
-        if (!c->slot[i].used || c->slot[i].ep.model != r->model) continue;
-        struct route_instance *in = &c->instance[count++];
-        instance_fill(c, i, r, now_us, in);
-        if (handed_over) in->accepts = in->accepts && in->role != ROLE_PREFILL;
-        accept += route_takes(in);
-    }
-    expect_peers(c, count, r);
-    double rate = core_work_rate(c, r->model, now_us);
-    *ret = (struct route_view){ .instance = c->instance,
-                                .instance_count = count,
-                                .has_load = rate >= 0 && accept > 0,
-                                .load = accept > 0 ? rate / (double)accept : 0,
-                                .link_bytes_s = c->config.link_bytes_s,
-                                .kv_bytes_per_token = c->config.kv_bytes_per_token };
-}
-
-/* What names the beginning of a prompt: a key some way in, because all may share the first. */
-static uint64_t prefix_hash(const struct core *c, const struct core_request *r)
-{
-    if (r->key_count == 0) return r->features.prefix;
-    uint32_t keys = max_u32(CORE_PREFIX_TOKENS / c->config.key_tokens, 2);
-    return r->keys[min_u32(keys, r->key_count) - 1].lo;
-}
-
 static void tell_policy(struct core *c, const struct core_request *r, enum route_event_kind kind,
                         const struct ledger_entry *e, int64_t now_us)
 {
@@ -382,7 +120,7 @@ static void send_to(struct core *c, struct core_request *r, uint32_t slot, int64
     r->entry = ledger_send(c->ledger, slot, &s, now_us);
     must(r->entry); /* place_or_hold left room */
     load_note(&c->slot[slot].load, ledger_sums(c->ledger, slot), now_us);
-    count_work(c, ep->model, s.work_s, now_us);
+    core_count_work(c, ep->model, s.work_s, now_us);
     tell_policy(c, r, ROUTE_SENT, r->entry, now_us);
     prefix_index_expect(c->index, slot, r->keys, r->key_count, now_us + CORE_EXPECT_US);
     r->hit_tokens = s.hit_tokens;
@@ -396,9 +134,9 @@ static void send_to(struct core *c, struct core_request *r, uint32_t slot, int64
 static bool place(struct core *c, struct core_request *r, int64_t now_us)
 {
     struct route_view view;
-    view_fill(c, r, false, now_us, &view);
+    core_view(c, r, false, now_us, &view);
     struct route_req req = { .prompt_tokens = r->prompt_tokens,
-                             .prefix_hash = prefix_hash(c, r),
+                             .prefix_hash = core_prefix_hash(c, r),
                              .tenant = r->features.tenant,
                              .output_mean = r->length.mean,
                              .output_p50 = r->length.p50,
@@ -503,7 +241,7 @@ uint32_t core_hand_over(struct core *c, struct core_request *r, int64_t now_us)
 {
     must(r->state == CORE_SENT);
     struct route_view view;
-    view_fill(c, r, true, now_us, &view);
+    core_view(c, r, true, now_us, &view);
     const struct route_req req = { .prompt_tokens = r->prompt_tokens };
     uint32_t at = handoff_pick(&view, &req, &c->rng);
     if (at == ROUTE_NONE) return ROUTE_NONE;

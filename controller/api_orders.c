@@ -1,0 +1,121 @@
+/* api_orders.c - orders of people: pause, scale, tenants. Each is checked whole, done, answered. */
+#include "base/io/clock.h"
+#include "base/wire/field.h"
+#include "controller/api_part.h"
+#include "controller/config.h"
+
+#include <string.h>
+
+void api_pause_service(struct call *k)
+{
+    struct err err = { 0 };
+    int rc = control_pause(k->api->control, k->part, k->arg, &err);
+    if (rc < 0) {
+        api_refuse_rc(k, rc, &err);
+        return;
+    }
+    api_done(k);
+    api_tell_urgent(k->api);
+}
+
+struct scale_order {
+    struct str pool;
+    int64_t count;
+    bool has_count; /* false: null, back to the policy */
+};
+
+/* {"pool": name, "count": number or null}. Read by hand: null means something here. */
+static int read_order(struct call *k, struct scale_order *ret, struct buf *pool, struct err *err)
+{
+    struct json_reader r;
+    json_reader_init(&r, k->req->body);
+    bool has_key = false;
+    if (json_next(&r) != JSON_OBJECT) return json_fail(&r, err, "the order");
+    while (json_next(&r) == JSON_KEY) {
+        int rc = 0;
+        if (json_key_is(&r, "pool")) {
+            json_next(&r);
+            buf_clear(pool);
+            rc = json_text(&r, pool);
+        } else if (json_key_is(&r, "count")) {
+            has_key = true;
+            ret->has_count = json_next(&r) != JSON_NULL;
+            if (ret->has_count) rc = json_i64(&r, &ret->count);
+        } else {
+            return err_set(err, -EINVAL, "unknown member '" STR_FMT "'; known: pool, count",
+                           STR_ARG(r.raw));
+        }
+        if (rc < 0) return json_fail(&r, err, "the order");
+    }
+    if (r.token != JSON_OBJECT_END || json_next(&r) != JSON_END)
+        return json_fail(&r, err, "the order");
+    if (pool->len == 0 || !has_key)
+        return err_set(err, -EINVAL, "want {\"pool\": NAME, \"count\": NUMBER or null}");
+    if (ret->has_count && (ret->count < 0 || ret->count > CONTROL_COUNT_MAX))
+        return err_set(err, -ERANGE, "count: want 0 to %d, or null", CONTROL_COUNT_MAX);
+    ret->pool = buf_view(pool);
+    return 0;
+}
+
+void api_scale_service(struct call *k)
+{
+    struct scale_order order = { 0 };
+    struct err err = { 0 };
+    CLEANUP(buf_fini) struct buf pool = { 0 };
+    int rc = read_order(k, &order, &pool, &err);
+    if (rc == 0)
+        rc = control_scale(k->api->control, k->part, order.pool,
+                           order.has_count ? (int32_t)order.count : -1, &err);
+    if (rc < 0) {
+        api_refuse_rc(k, rc, &err);
+        return;
+    }
+    api_done(k);
+    api_tell_urgent(k->api);
+}
+
+struct tenant_order {
+    struct str name;
+    struct tenant_limits limits;
+};
+
+static const struct field tenant_fields[] = {
+    FIELD(struct tenant_order, name, FIELD_STR, .required = true, .min = 1, .max = NAME_BYTES - 1),
+    FIELD_AS("requests_per_min", struct tenant_order, limits.requests_per_min, FIELD_U32),
+    FIELD_AS("tokens_per_min", struct tenant_order, limits.tokens_per_min, FIELD_U32),
+    FIELD_AS("concurrency", struct tenant_order, limits.concurrency, FIELD_U32),
+};
+static const struct field_set tenant_set = FIELD_SET(struct tenant_order, tenant_fields);
+
+void api_add_tenant(struct call *k)
+{
+    struct tenant_order t = { 0 };
+    struct err err = { 0 };
+    char key[TENANT_KEY_BYTES];
+    int rc = fields_decode(&tenant_set, k->req->body, &k->api->arena, &t, "the tenant", &err);
+    if (rc == 0)
+        rc = control_tenant_add(k->api->control, t.name, &t.limits, clock_wall_us(), key, &err);
+    if (rc < 0) {
+        api_refuse_rc(k, rc, &err);
+        return;
+    }
+    struct json_writer w;
+    json_writer_init(&w, &k->api->out);
+    json_object(&w);
+    json_kv_str(&w, "tenant", t.name);
+    json_kv_text(&w, "key", key);
+    json_kv_text(&w, "note", "the key is shown this once");
+    json_object_end(&w);
+    explicit_bzero(key, sizeof key);
+    api_answer(k, 201, &k->api->out);
+}
+
+void api_remove_tenant(struct call *k)
+{
+    struct err err = { 0 };
+    int rc = control_tenant_remove(k->api->control, k->part, &err);
+    if (rc < 0)
+        api_refuse_rc(k, rc, &err);
+    else
+        api_done(k);
+}

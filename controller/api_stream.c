@@ -1,0 +1,86 @@
+/* api_stream.c - server-sent events: every stream hears the status after a tick, and new decisions. */
+#include "base/io/clock.h"
+#include "controller/api_part.h"
+
+#include <stdlib.h>
+
+struct stream {
+    struct list node;
+    struct api *api;
+    struct http_exchange *x;
+    uint64_t told; /* last decision it has heard of */
+};
+
+static void stream_drop(struct stream *s)
+{
+    list_remove(&s->node);
+    s->api->stream_count--;
+    free(s);
+}
+
+static void on_stream_abort(void *arg, enum http_abort why)
+{
+    (void)why;
+    stream_drop(arg);
+}
+
+/* A frame that does not fit is left out: the next status says it all again, and decisions have
+ * ids, so that a client sees the gap and asks. */
+static void stream_send(struct stream *s, const char *event, struct str json)
+{
+    if (http_stream_full(s->x)) return;
+    CLEANUP(buf_fini) struct buf frame = { 0 };
+    buf_printf(&frame, "event: %s\ndata: ", event);
+    buf_str(&frame, json);
+    buf_text(&frame, "\n\n");
+    if (frame.rc == 0) (void)http_stream_write(s->x, frame.data, frame.len);
+}
+
+static void tell_decisions(struct stream *s)
+{
+    struct control *c = s->api->control;
+    uint64_t last = control_decision_last(c);
+    for (; s->told < last && last - s->told <= API_DECISIONS_MAX; s->told++) {
+        CLEANUP(buf_fini) struct buf text = { 0 };
+        if (control_decision(c, s->told + 1, &text, NULL) == 0)
+            stream_send(s, "decision", buf_view(&text));
+    }
+    s->told = last;
+}
+
+void api_broadcast(struct api *a)
+{
+    if (list_empty(&a->streams)) return;
+    CLEANUP(buf_fini) struct buf status = { 0 };
+    buf_init(&status, API_VIEW_BYTES_MAX);
+    if (control_view(a->control, CONTROL_STATUS, clock_wall_us(), &status) < 0) return;
+    LIST_EACH_SAFE (&a->streams, node) {
+        struct stream *s = CONTAINER_OF(node, struct stream, node);
+        stream_send(s, "status", buf_view(&status));
+        tell_decisions(s);
+    }
+}
+
+void api_open_stream(struct call *k)
+{
+    struct api *a = k->api;
+    if (a->stream_count == API_STREAMS_MAX) {
+        api_refuse(k, 503, "full", "too many event streams are open");
+        return;
+    }
+    struct stream *s = calloc(1, sizeof *s);
+    http_reply_header(k->x, "cache-control", STR("no-store"));
+    if (!s || http_stream_begin(k->x, 200, STR("text/event-stream")) < 0) {
+        free(s);
+        api_refuse(k, 503, "full", "no memory for the stream");
+        return;
+    }
+    s->api = a;
+    s->x = k->x;
+    s->told = control_decision_last(a->control);
+    list_push_back(&a->streams, &s->node);
+    a->stream_count++;
+    http_exchange_watch(k->x, on_stream_abort, NULL, s);
+    if (control_view(a->control, CONTROL_STATUS, clock_wall_us(), &a->out) == 0)
+        stream_send(s, "status", buf_view(&a->out));
+}

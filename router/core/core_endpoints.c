@@ -1,0 +1,140 @@
+/* core_endpoints.c - where the core may send to: endpoints in their slots, what they report, and the
+ * work that their models are sent. */
+#include "base/core/bits.h"
+#include "base/core/hash.h"
+#include "router/core/core_part.h"
+
+/* Instances are dealt out to the routers in the order of their names' hashes, so that every router
+ * that knows the same instances deals alike and each gets its even share. */
+void core_deal_homes(struct core *c)
+{
+    c->homes_dealt = true;
+    for (uint32_t i = 0; i < c->slots_end; i++) {
+        struct slot *s = &c->slot[i];
+        uint32_t before = 0;
+        for (uint32_t k = 0; k < c->slots_end; k++) {
+            const struct slot *o = &c->slot[k];
+            before += o->used && o->ep.model == s->ep.model && c->name_hash[k] < c->name_hash[i];
+        }
+        s->home = before % c->peer_count == c->peer_index;
+    }
+}
+
+void core_peers_set(struct core *c, uint32_t index, uint32_t count)
+{
+    if (c->peer_index == index && c->peer_count == count) return;
+    c->peer_index = index;
+    c->peer_count = count;
+    c->homes_dealt = false;
+}
+
+static uint64_t name_hash(const char *name)
+{
+    return hash64(name, strlen(name), 0);
+}
+
+uint32_t core_endpoint_find(const struct core *c, const char *name)
+{
+    uint64_t hash = name_hash(name);
+    for (uint32_t i = 0; i < c->slots_end; i++) {
+        if (c->name_hash[i] != hash || !c->slot[i].used) continue;
+        if (strcmp(c->slot[i].ep.name, name) == 0) return i;
+    }
+    return ROUTE_NONE;
+}
+
+int core_endpoint_put(struct core *c, const struct core_endpoint *ep, uint32_t *ret_slot)
+{
+    uint32_t at = core_endpoint_find(c, ep->name);
+    if (at == ROUTE_NONE) {
+        const uint32_t slots = c->config.endpoints_max;
+        for (at = 0; at < slots; at++) {
+            /* A slot whose last requests still end is not given to another endpoint. */
+            if (!c->slot[at].used && ledger_in_flight(c->ledger, at) == 0) break;
+        }
+        if (at == slots) return -ENOSPC;
+        c->slot[at] = (struct slot){ .used = true };
+        c->name_hash[at] = name_hash(ep->name);
+        c->slots_end = max_u32(c->slots_end, at + 1);
+        c->homes_dealt = false;
+    } else if (c->slot[at].ep.boot != ep->boot) {
+        prefix_index_drop_slot(c->index, at);
+        load_boot(&c->slot[at].load);
+        c->slot[at].suspended_until_us = c->slot[at].suspend_us = 0;
+    }
+    c->slot[at].ep = *ep;
+    *ret_slot = at;
+    return 0;
+}
+
+void core_endpoint_remove(struct core *c, uint32_t slot)
+{
+    must(slot < c->config.endpoints_max);
+    if (!c->slot[slot].used) return;
+    c->slot[slot].used = false;
+    while (c->slots_end > 0 && !c->slot[c->slots_end - 1].used)
+        c->slots_end--;
+    c->homes_dealt = false;
+    prefix_index_drop_slot(c->index, slot);
+}
+
+/* NULL beyond CORE_MODELS_MAX. */
+static struct model *model_of(struct core *c, uint64_t name)
+{
+    for (uint32_t i = 0; i < c->model_count; i++) {
+        if (c->model[i].name == name) return &c->model[i];
+    }
+    if (c->model_count == CORE_MODELS_MAX) return NULL;
+    struct model *m = &c->model[c->model_count++];
+    m->name = name;
+    return m;
+}
+
+void core_count_work(struct core *c, uint64_t model, double work_s, int64_t now_us)
+{
+    struct model *m = work_s > 0 ? model_of(c, model) : NULL;
+    if (m) load_meter_add(&m->meter, LOAD_US, work_s, now_us);
+}
+
+double core_work_rate(const struct core *c, uint64_t model, int64_t now_us)
+{
+    for (uint32_t i = 0; i < c->model_count; i++) {
+        if (c->model[i].name == model) return load_meter_rate(&c->model[i].meter, LOAD_US, now_us);
+    }
+    return -1;
+}
+
+void core_endpoint_report(struct core *c, uint32_t slot, const struct core_load *load,
+                          int64_t as_of_us, int64_t now_us)
+{
+    must(slot < c->config.endpoints_max);
+    struct slot *s = &c->slot[slot];
+    if (!s->used) return;
+    uint64_t tokens =
+        load_report(&s->load, load, ledger_sums(c->ledger, slot), min_i64(as_of_us, now_us));
+    if (tokens == 0 || !s->ep.has_perf) return;
+    load_meter_add(&s->prompts, LOAD_PROMPTS_US, (double)tokens * s->ep.perf.b, now_us);
+    double token_s = s->ep.perf.b + s->ep.perf.a / (double)max_u32(s->ep.token_budget, 1);
+    core_count_work(c, s->ep.model, (double)tokens * token_s, now_us);
+}
+
+const struct core_endpoint *core_endpoint_at(const struct core *c, uint32_t slot)
+{
+    must(slot < c->config.endpoints_max);
+    return c->slot[slot].used ? &c->slot[slot].ep : NULL;
+}
+
+uint32_t core_in_flight(const struct core *c, uint32_t slot)
+{
+    return ledger_in_flight(c->ledger, slot);
+}
+
+void core_starting_set(struct core *c, double eta_s)
+{
+    c->starting_eta_s = eta_s;
+}
+
+struct prefix_index *core_index(struct core *c)
+{
+    return c->index;
+}

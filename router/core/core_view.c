@@ -1,0 +1,86 @@
+/* core_view.c - one request's view of the instances: index, ledger and reports brought together. */
+#include "base/core/bits.h"
+#include "router/core/core_part.h"
+
+#define PEER_PART 0.5 /* of what another router sent lately, on its own instances */
+
+static bool was_tried(const struct core_request *r, uint32_t slot)
+{
+    for (uint32_t i = 0; i < r->tried_count; i++)
+        if (r->tried[i] == slot) return true;
+    return false;
+}
+
+static void instance_fill(struct core *c, uint32_t slot, const struct core_request *r,
+                          int64_t now_us, struct route_instance *in)
+{
+    const struct slot *s = &c->slot[slot];
+    *in = (struct route_instance){
+        .id = slot,
+        .name_hash = c->name_hash[slot],
+        .accepts = s->ep.ready && s->suspended_until_us <= now_us && !was_tried(r, slot),
+        .role = s->ep.role,
+        .has_perf = s->ep.has_perf,
+        .perf = s->ep.perf,
+        .token_budget = max_u32(s->ep.token_budget, 1),
+        .seqs_max = max_u32(s->ep.seqs_max, 1),
+        .kv_tokens_max = s->ep.kv_tokens_max,
+        .hit_tokens = c->hit_blocks[slot] * c->config.key_tokens,
+        .prompt_load = load_meter_rate(&s->prompts, LOAD_PROMPTS_US, now_us),
+        .price_per_hour = s->ep.price_per_hour,
+    };
+    ledger_view(c->ledger, slot, r->features.tenant, now_us, in);
+    load_view(&s->load, ledger_sums(c->ledger, slot), now_us, in);
+}
+
+/* What the other routers have sent since the last reports is not known. That each does as this one
+ * does is the best guess: it met the same burst, is about to send one like this, and fills its own
+ * instances first, where about half of what it sends ends up. */
+static void expect_peers(struct core *c, uint32_t count, const struct core_request *r)
+{
+    if (c->peer_count < 2) return;
+    if (!c->homes_dealt) core_deal_homes(c);
+    double mine = 0, away = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        const struct route_instance *in = &c->instance[i];
+        mine += (double)load_unreported(&c->slot[in->id].load, ledger_sums(c->ledger, in->id));
+        away += !c->slot[in->id].home;
+    }
+
+    mine = PEER_PART * mine + (double)r->prompt_tokens;
+    if (away == 0) return;
+    double each = mine * (double)(c->peer_count - 1) / away;
+    for (uint32_t i = 0; i < count; i++) {
+        struct route_instance *in = &c->instance[i];
+        if (!c->slot[in->id].home) in->prefill_tokens += (uint64_t)each;
+    }
+}
+
+void core_view(struct core *c, const struct core_request *r, bool handed_over, int64_t now_us,
+               struct route_view *ret)
+{
+    prefix_index_match(c->index, r->keys, r->key_count, now_us, c->hit_blocks);
+    uint32_t count = 0, accept = 0;
+    for (uint32_t i = 0; i < c->slots_end; i++) {
+        if (!c->slot[i].used || c->slot[i].ep.model != r->model) continue;
+        struct route_instance *in = &c->instance[count++];
+        instance_fill(c, i, r, now_us, in);
+        if (handed_over) in->accepts = in->accepts && in->role != ROLE_PREFILL;
+        accept += route_takes(in);
+    }
+    expect_peers(c, count, r);
+    double rate = core_work_rate(c, r->model, now_us);
+    *ret = (struct route_view){ .instance = c->instance,
+                                .instance_count = count,
+                                .has_load = rate >= 0 && accept > 0,
+                                .load = accept > 0 ? rate / (double)accept : 0,
+                                .link_bytes_s = c->config.link_bytes_s,
+                                .kv_bytes_per_token = c->config.kv_bytes_per_token };
+}
+
+uint64_t core_prefix_hash(const struct core *c, const struct core_request *r)
+{
+    if (r->key_count == 0) return r->features.prefix;
+    uint32_t keys = max_u32(CORE_PREFIX_TOKENS / c->config.key_tokens, 2);
+    return r->keys[min_u32(keys, r->key_count) - 1].lo;
+}
