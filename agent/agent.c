@@ -239,21 +239,6 @@ static void probe(struct agent *a)
 
 /* ---- reports ---- */
 
-static enum agent_state reported_state(enum sup_state s)
-{
-    static const enum agent_state states[SUP_STATE_COUNT] = {
-        [SUP_DOWN] = AGENT_DOWN,
-        [SUP_STARTING] = AGENT_STARTING,
-        [SUP_UP] = AGENT_UP,
-        [SUP_DRAINING] = AGENT_DRAINING,
-        [SUP_CURING] = AGENT_WAITING,
-        [SUP_BACK_OFF] = AGENT_WAITING,
-        [SUP_STOPPING] = AGENT_DRAINING,
-        [SUP_ENDED] = AGENT_STOPPED,
-    };
-    return states[s];
-}
-
 static void heed(struct agent *a, const struct agent_reply *r)
 {
     int64_t now = loop_now_us(a->loop);
@@ -295,7 +280,7 @@ static void report(struct agent *a)
                               .intent = a->in.spec.instance,
                               .boot = a->boot,
                               .seq = ++a->seq,
-                              .state = reported_state(a->sup.state),
+                              .state = sup_reported(a->sup.state),
                               .restarts = a->restarts,
                               .trouble = str_from(a->trouble),
                               .has_engine = a->has_info,

@@ -174,6 +174,21 @@ static void begin_back_off(struct sup *s, const struct sup_config *config, int64
     s->failures++;
 }
 
+enum agent_state sup_reported(enum sup_state s)
+{
+    static const enum agent_state states[SUP_STATE_COUNT] = {
+        [SUP_DOWN] = AGENT_DOWN,
+        [SUP_STARTING] = AGENT_STARTING,
+        [SUP_UP] = AGENT_UP,
+        [SUP_DRAINING] = AGENT_DRAINING,
+        [SUP_CURING] = AGENT_WAITING,
+        [SUP_BACK_OFF] = AGENT_WAITING,
+        [SUP_STOPPING] = AGENT_DRAINING,
+        [SUP_ENDED] = AGENT_STOPPED,
+    };
+    return states[s];
+}
+
 uint32_t sup_feed(struct sup *s, const struct sup_config *config, enum sup_event e, int64_t now_us)
 {
     struct sup_cell cell = sup_cell(s->state, e);

@@ -1,6 +1,6 @@
 /* supervise.h - what to do with one engine: a state x event table and the clock around it.
  *
- * Layer:   agent/core (base/core)
+ * Layer:   agent/core (base/wire, base/core)
  * Threads: pure; the agent's loop or the simulator calls
  * Rules:   (1) the shell feeds what happened (sup_feed) and what it sees (sup_tick); the answer is
  *              a set of actions, which the shell carries out and never second-guesses
@@ -18,6 +18,8 @@
  *                          BACK_OFF <---------+                  BACK_OFF like any other exit
  */
 #pragma once
+#include "base/wire/report.h"
+
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -122,6 +124,9 @@ struct sup_cell {
     uint32_t actions;
 };
 struct sup_cell sup_cell(enum sup_state s, enum sup_event e);
+
+/* What an agent says of itself in that state. */
+enum agent_state sup_reported(enum sup_state s);
 
 /* Something happened. Returns action bits. An impossible event is our bug (must). */
 uint32_t sup_feed(struct sup *s, const struct sup_config *config, enum sup_event e, int64_t now_us);

@@ -42,21 +42,6 @@ struct agent *agent_find(struct world *w, const char *id)
 
 /* ---- reports ---- */
 
-static enum agent_state state_of(const struct sup *s)
-{
-    static const enum agent_state map[SUP_STATE_COUNT] = {
-        [SUP_DOWN] = AGENT_DOWN,
-        [SUP_STARTING] = AGENT_STARTING,
-        [SUP_UP] = AGENT_UP,
-        [SUP_DRAINING] = AGENT_DRAINING,
-        [SUP_CURING] = AGENT_WAITING,
-        [SUP_BACK_OFF] = AGENT_WAITING,
-        [SUP_STOPPING] = AGENT_DRAINING,
-        [SUP_ENDED] = AGENT_STOPPED,
-    };
-    return map[s->state];
-}
-
 static void fill_engine(struct world *w, const struct agent *a, struct engine_report *ret)
 {
     const struct perf_coef *p = &a->engine.hidden;
@@ -84,7 +69,7 @@ static void report(struct world *w, struct agent *a)
                               .intent = str_from(a->id),
                               .boot = a->boot,
                               .seq = ++a->seq,
-                              .state = state_of(&a->sup),
+                              .state = sup_reported(a->sup.state),
                               .restarts = a->sup.starts,
                               .has_engine = a->engine.phase != ENGINE_OFF };
     if (r.has_engine) fill_engine(w, a, &r.engine);

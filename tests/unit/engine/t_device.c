@@ -150,6 +150,20 @@ static void t_a_job_from_end_to_end(void **state)
     rig_close(&r);
 }
 
+/* A job of 200 tokens whose mail is full. */
+static struct job *submit_unread(struct rig *r)
+{
+    struct device_stats s;
+    struct job *job = make(20, 200);
+    device_submit(r->device, job);
+    int64_t until = clock_mono_us() + WAIT_US;
+    do {
+        turn(r);
+        device_stats_get(r->device, &s);
+    } while (s.counts.generated_tokens < JOB_PAUSE_TOKENS && clock_mono_us() < until);
+    return job;
+}
+
 static void t_unread_mail_pauses_the_session(void **state)
 {
     (void)state;
@@ -157,13 +171,7 @@ static void t_unread_mail_pauses_the_session(void **state)
     struct told t = { 0 };
     struct device_stats s;
     rig_open(&r, 4, NULL);
-    struct job *job = make(20, 200);
-    device_submit(r.device, job);
-    int64_t until = clock_mono_us() + WAIT_US;
-    do {
-        turn(&r);
-        device_stats_get(r.device, &s);
-    } while (s.counts.generated_tokens < JOB_PAUSE_TOKENS && clock_mono_us() < until);
+    struct job *job = submit_unread(&r);
     for (int i = 0; i < 50; i++)
         turn(&r); /* 100 ms in which 200 tokens would be done */
     device_stats_get(r.device, &s);
@@ -195,13 +203,7 @@ static void t_abort_frees_its_pages(void **state)
     struct told t = { 0 };
     struct device_stats s;
     rig_open(&r, 4, NULL);
-    struct job *job = make(20, 200);
-    device_submit(r.device, job);
-    int64_t until = clock_mono_us() + WAIT_US;
-    do {
-        turn(&r);
-        device_stats_get(r.device, &s);
-    } while (s.counts.generated_tokens < JOB_PAUSE_TOKENS && clock_mono_us() < until);
+    struct job *job = submit_unread(&r);
     device_abort(r.device, job); /* paused: nobody reads */
     read_all(&r, job, &t);
     assert_int_equal(t.mail.end, SESSION_END_ABORT);
