@@ -21,11 +21,16 @@ static struct opt_command usage = {
 /* Said before the run and beside its report: what is left of a file would be looked for in it. */
 static int tell_file(const struct sim_options *o, const struct sim_arms *arms, struct err *err)
 {
-    bool engines = false;
-    for (uint32_t i = 0; i < arms->count; i++)
-        engines |= !sim_pool_is_serial(&arms->arm[i].config.pool[0]);
+    struct sim_file_uses uses = { 0 };
+    for (uint32_t i = 0; i < arms->count; i++) {
+        const struct sim_arm *arm = &arms->arm[i];
+        uses.engines |= !sim_pool_is_serial(&arm->config.pool[0]);
+        uses.scaling |= arm->config.scaling != NULL;
+        if (!sim_option_is_set(&arm->options, "lead_time"))
+            uses.lead_pools = arm->config.pool_count;
+    }
     CLEANUP(buf_fini) struct buf note = { 0 };
-    int rc = o->config.len > 0 ? sim_file_note(o->config.data, engines, &note, err) : 0;
+    int rc = o->config.len > 0 ? sim_file_note(o->config.data, uses, &note, err) : 0;
     if (rc == 0 && note.len > 0) fprintf(stderr, "%s: %s", usage.name, note.data);
     return rc;
 }

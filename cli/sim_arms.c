@@ -131,6 +131,7 @@ static int init_arm(struct sim_arms *a, struct sim_arm *arm, const struct opt_co
                     struct err *err)
 {
     int rc = opt_parse(usage, arm->word_count, arm->word, &arm->options, &arm->parsed, err);
+    arm->options.said = arm->parsed.said;
     if (rc == 0) rc = sim_config_make(&arm->options, &arm->config, &arm->control, err);
     if (rc == 0 && is_generated(arm)) rc = read_generated(arm, err);
     if (rc < 0) return rc;

@@ -52,6 +52,13 @@ static int check_power(const struct sim_options *o, const struct sim_config *c, 
                    keeps ? "--power polca needs --row-watts" : "--row-watts needs --power polca");
 }
 
+/* Zero is nothing, as a limit, a size or a spread. */
+static bool is_nought(const struct sim_options *o, const struct config_field *f)
+{
+    const void *value = sim_option_value(o, f);
+    return f->type == CONFIG_FLOAT ? *(const double *)value <= 0 : *(const int64_t *)value == 0;
+}
+
 /* ref8000 has no engine's step, no memory to share and no chance: what decides of them is refused,
  * except where it says what the preset of its published setting says. */
 static int check_reference(const struct sim_options *o, const struct sim_config *c, struct err *err)
@@ -81,7 +88,7 @@ static int check_reference(const struct sim_options *o, const struct sim_config 
         if (f->type == CONFIG_TEXT &&
             str_eq(*(const struct str *)sim_option_value(o, f), str_from(none[i].allowed)))
             continue;
-        if (f->type == CONFIG_FLOAT && *(const double *)sim_option_value(o, f) <= 0) continue;
+        if (f->type != CONFIG_TEXT && is_nought(o, f)) continue;
         char flag[SIM_FLAG_BYTES];
         sim_option_flag(none[i].option, flag);
         return err_set(err, -EINVAL,

@@ -1,8 +1,9 @@
 /* sim_file.c - what `muster simulate --config` takes of a fleet's file, and what it leaves.
  *
  * Taken: the router's rows; the engines' rows and limits, of the section `engine` and, where the file
- * has one service, of that service's `engine`, which is stronger. The fleet, its promise and its
- * scaling are the command's own words, because a simulation asks what another fleet would do. */
+ * has one service, of that service's `engine`, which is stronger; where the fleet scales, that service's
+ * scaling, with promise and budget (sim_scaling.c). The fleet is the command's own word, because a
+ * simulation asks what another fleet would do. */
 #include "cli/sim_file.h"
 
 #include "base/core/own.h"
@@ -32,7 +33,15 @@ static const char *const taken[] = {
     "engine.max_num_batched_tokens",
 };
 
-static int load(const char *path, struct config **ret, struct err *err)
+/* Of the service, where the fleet scales (sim_scaling.c). */
+static const char *const scaling[] = {
+    "slo_ttft",     "slo_tpot",        "budget_per_hour", "scale",      "shaper",    "margin",
+    "place",        "utilisation_max", "attainment",      "clear",      "life",      "zero_after",
+    "queue_target", "concurrency",     "ongoing_target",  "qps_target", "kv_target", "forecast",
+    "count",        "stabilisation",   "down_step",       "up_step",
+};
+
+int sim_file_load(const char *path, struct config **ret, struct err *err)
 {
     struct config_sources sources = { .path = path };
     return config_load(&schema, &sources, ret, NULL, err);
@@ -46,10 +55,25 @@ static bool is_said(const struct config *file, const char *path)
     return !str_starts(buf_view(&origin), STR("default"));
 }
 
-static const struct service_section *only_service(const struct config *file)
+const struct service_section *sim_file_service(const struct config *file)
 {
     const struct config_records *services = config_section_get(file, services_section.name);
     return services->count == 1 ? services->items : NULL;
+}
+
+bool sim_file_lead(const struct config *file, const struct service_section *service, uint32_t pool,
+                   double *ret_s)
+{
+    const struct local_section *local = config_section_get(file, local_section.name);
+    const struct pool_section *p = (const struct pool_section *)service->pools.items + pool;
+    const struct offer_section *offers = local->offers.items;
+    for (size_t i = 0; i < local->offers.count; i++) {
+        if (!str_eq(p->provider, STR("local")) || !str_eq(offers[i].name, p->offers.items[0]))
+            continue;
+        *ret_s = (double)(offers[i].launch_us + offers[i].lead_us) / 1e6;
+        return true;
+    }
+    return false;
 }
 
 /* The stronger of two names, where the first is. */
@@ -69,7 +93,7 @@ static int take_rows(const struct config *file, struct sim_config *c, struct err
     static const struct engine_rows_section none;
     const struct router_config *router = config_section_get(file, router_section.name);
     const struct engine_config *all = config_section_get(file, engine_section.name);
-    const struct service_section *service = only_service(file);
+    const struct service_section *service = sim_file_service(file);
     const struct engine_rows_section *own = service ? &service->engine : &none;
     struct str preset = or_else(own->preset, all->preset);
     int rc = preset.len > 0 ? sim_take_preset(preset, c, err) : 0;
@@ -88,7 +112,7 @@ static int take_rows(const struct config *file, struct sim_config *c, struct err
 int sim_file_take(const char *path, struct sim_config *c, struct err *err)
 {
     CLEANUP(config_freep) struct config *file = NULL;
-    int rc = load(path, &file, err);
+    int rc = sim_file_load(path, &file, err);
     if (rc < 0) return rc; /* it begins with the path */
     const struct engine_config *engine = config_section_get(file, engine_section.name);
     if (is_said(file, "engine.max_num_seqs")) c->seqs_max = (uint32_t)engine->max_num_seqs;
@@ -103,7 +127,7 @@ int sim_file_take(const char *path, struct sim_config *c, struct err *err)
 
 struct note {
     struct buf *used, *left;
-    bool engines; /* what is said of them counts */
+    struct sim_file_uses uses;
 };
 
 static void add(struct buf *list, const char *path)
@@ -127,7 +151,7 @@ static bool tell_section(const struct config *file, const struct config_section 
         }
         if (path.rc < 0 || !is_said(file, path.data)) continue;
         any = true;
-        bool used = false, counts = n->engines || s != &engine_section;
+        bool used = false, counts = n->uses.engines || s != &engine_section;
         for (size_t k = 0; k < COUNT_OF(taken); k++)
             used |= strcmp(path.data, taken[k]) == 0;
         if (split) add(used && counts ? n->used : n->left, path.data);
@@ -135,33 +159,52 @@ static bool tell_section(const struct config *file, const struct config_section 
     return any && !split;
 }
 
+static void tell_scaling(const struct config *file, struct note *n)
+{
+    for (size_t i = 0; i < COUNT_OF(scaling); i++) {
+        char key[64];
+        snprintf(key, sizeof key, "services[0].%s", scaling[i]);
+        if (is_said(file, key)) add(n->used, key);
+    }
+    const struct service_section *service = sim_file_service(file);
+    double lead_s;
+    for (uint32_t p = 0; n->uses.lead_pools == service->pools.count && p < n->uses.lead_pools;
+         p++) {
+        char key[64];
+        snprintf(key, sizeof key, "lead of services[0].pools[%u]", p);
+        if (sim_file_lead(file, service, p, &lead_s)) add(n->used, key);
+    }
+}
+
 static void tell_service(const struct service_section *service, struct note *n)
 {
     for (size_t i = 0; i < setup_engine_row_count; i++) {
         char key[64];
-        bool used = n->engines && strcmp(setup_engine_rows[i].kind, "predict") != 0;
+        bool used = n->uses.engines && strcmp(setup_engine_rows[i].kind, "predict") != 0;
         snprintf(key, sizeof key, "services[0].%s", setup_engine_rows[i].key);
         if (setup_row_name(service, &setup_engine_rows[i]).len > 0)
             add(used ? n->used : n->left, key);
     }
 }
 
-int sim_file_note(const char *path, bool engines, struct buf *out, struct err *err)
+int sim_file_note(const char *path, struct sim_file_uses uses, struct buf *out, struct err *err)
 {
     CLEANUP(config_freep) struct config *file = NULL;
     CLEANUP(buf_fini) struct buf used = { 0 }, left = { 0 };
-    struct note n = { &used, &left, engines };
-    int rc = load(path, &file, err);
+    struct note n = { &used, &left, uses };
+    int rc = sim_file_load(path, &file, err);
     if (rc < 0) return rc;
     for (size_t i = 0; i < schema.count; i++) {
         const struct config_section *s = schema.sections[i];
         const struct config_records *list = s->list ? config_section_get(file, s->name) : NULL;
         if (list ? list->count > 0 : tell_section(file, s, &n)) add(&left, s->name);
     }
-    if (only_service(file)) tell_service(only_service(file), &n);
+    if (sim_file_service(file)) tell_service(sim_file_service(file), &n);
+    if (sim_file_service(file) && uses.scaling) tell_scaling(file, &n);
     buf_printf(out, "%s: taken: %s; left, where the command's own words count%s: %s\n", path,
                used.len > 0 ? used.data : "nothing but defaults",
-               engines ? "" : " and ref8000 has no engine", left.len > 0 ? left.data : "nothing");
+               uses.engines ? "" : " and ref8000 has no engine",
+               left.len > 0 ? left.data : "nothing");
     if (used.rc < 0 || left.rc < 0 || out->rc < 0)
         return err_set(err, -ENOMEM, "no memory for what %s says", path);
     return 0;

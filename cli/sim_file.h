@@ -4,11 +4,27 @@
  */
 #pragma once
 #include "base/core/buf.h"
+#include "base/io/config.h"
 #include "simulator/sim.h"
+
+int sim_file_load(const char *path, struct config **ret, struct err *err);
+
+struct service_section;
+/* Whose scaling and engines are taken; NULL when there is none or more than one. */
+const struct service_section *sim_file_service(const struct config *file);
+
+/* From order to service of what the service's pool buys first, of the local offers; false: the file
+ * does not say. */
+bool sim_file_lead(const struct config *file, const struct service_section *service, uint32_t pool,
+                   double *ret_s);
 
 /* What the file says of rows and limits; the rows live for ever. */
 int sim_file_take(const char *path, struct sim_config *c, struct err *err);
 
 /* A line that names what is taken of the file and what is not: rows and limits of engines only where
- * the fleet has any (not of ref8000). */
-int sim_file_note(const char *path, bool engines, struct buf *out, struct err *err);
+ * the fleet has any (not of ref8000), scaling only where it scales. */
+struct sim_file_uses {
+    bool engines, scaling;
+    uint32_t lead_pools; /* of the fleet, whose leads are the file's; 0: a flag says them */
+};
+int sim_file_note(const char *path, struct sim_file_uses uses, struct buf *out, struct err *err);

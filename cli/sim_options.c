@@ -1,7 +1,6 @@
 /* sim_options.c - what `muster simulate` may be told. */
 #include "cli/sim_options.h"
 
-#include "base/io/config_value.h"
 #include "simulator/sim.h"
 #include "simulator/trace.h"
 
@@ -38,8 +37,9 @@ static const struct config_field rows[] = {
                "measured:a=S:b=S:c=S:d=S:e=S a machine by its step: seconds fixed, of a prompt token, "
                "a sequence, a token read, a token attended to." },
     { .name = "config", .letter = 'c', .type = CONFIG_TEXT, AT(config),
-      .about = "muster.yaml whose rows of router and engines, and limits of engines that it says, are "
-               "taken where no flag says another. The rest is left, and named." },
+      .about = "muster.yaml whose rows of router and engines, limits of engines that it says and, where "
+               "the fleet scales, scaling of its only service are taken where no flag says another. The "
+               "rest is left, and named." },
     { .name = "preset", .type = CONFIG_TEXT, AT(preset),
       .about = "A row of each kind of the engine's step; `muster policies preset` lists them, `ref` "
                "is the setting of published routing comparisons." },
@@ -162,14 +162,7 @@ const void *sim_option_value(const struct sim_options *o, const struct config_fi
 
 bool sim_option_is_set(const struct sim_options *o, const char *name)
 {
-    const struct config_field *f = sim_option_field(name);
-    const void *value = sim_option_value(o, f);
-    if (f->type == CONFIG_TEXT) return ((const struct str *)value)->len > 0;
-    must(f->type == CONFIG_INT || f->type == CONFIG_FLOAT || f->type == CONFIG_DURATION ||
-         f->type == CONFIG_BYTES);
-    int64_t usual; /* or a double: of the same size */
-    config_value_default(f, NULL, &usual);
-    return memcmp(value, &usual, sizeof usual) != 0;
+    return o->said[sim_option_field(name) - rows];
 }
 
 /* An option that is given says something: without a word it would be its default, silently. */

@@ -19,6 +19,7 @@ struct sim_options {
     int64_t seqs_max, batch_tokens, kv_tokens, output_max, swap_space, swap_rate;
     bool exact;
     int format, output;
+    const bool *said; /* of the parse, which must live on: what was given, by row */
 };
 
 enum { SIM_OUTPUT_TABLE, SIM_OUTPUT_JSON };
@@ -28,7 +29,7 @@ enum { SIM_OUTPUT_TABLE, SIM_OUTPUT_JSON };
 /* "scale_policy" as it is typed: "scale-policy". */
 void sim_option_flag(const char *name, char ret[SIM_FLAG_BYTES]);
 
-/* Whether the option has another value than its default. */
+/* Whether the option was given, be it with its own default. */
 bool sim_option_is_set(const struct sim_options *o, const char *name);
 
 /* The command's words; notes are behind the options of --help. */

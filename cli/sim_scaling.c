@@ -1,7 +1,14 @@
-/* sim_scaling.c - the part of `muster simulate` that says how the fleet follows its demand. */
+/* sim_scaling.c - how the fleet follows its demand: flags, then the fleet's file, then defaults.
+ *
+ * Of the file's only service all is taken that the controller would begin with, its defaults included:
+ * the rows, their numbers, the promise, the budget, and as the leads of the fleet's pools, one after
+ * the other, those of what the service's pools buy. Which instances there may be is the fleet's word. */
 #include "cli/sim_scaling.h"
 
+#include "base/core/own.h"
+#include "cli/sim_file.h"
 #include "cli/sim_rows.h"
+#include "controller/setup.h"
 #include "policies/place.h"
 #include "policies/scale_forecast.h"
 #include "policies/scale_shape.h"
@@ -10,7 +17,7 @@ static int pick_rows(const struct sim_options *o, struct sim_config *config,
                      struct sim_control_setup *s, struct err *err)
 {
     config->scaling_clairvoyant = str_eq(o->scale_policy, STR(SCALE_BOUND_NAME));
-    if (!config->scaling_clairvoyant) {
+    if (o->scale_policy.len > 0 && !config->scaling_clairvoyant) {
         s->policy = scale_find(o->scale_policy);
         if (!s->policy) return sim_no_row("scale-policy", "scale", o->scale_policy, err);
     }
@@ -34,15 +41,23 @@ static int pick_rows(const struct sim_options *o, struct sim_config *config,
     return 0;
 }
 
+static bool may_change(const struct sim_config *config, const struct sim_control_setup *s)
+{
+    bool any = false;
+    for (uint32_t p = 0; p < config->pool_count; p++)
+        any |= s->pool[p].min < s->pool[p].max || s->pool[p].spot;
+    return any;
+}
+
 /* A pool that may grow needs somebody who lets it grow; the rest needs a fleet that scales. */
 static int check_fixed(const struct sim_options *o, const struct sim_config *config,
                        const struct sim_control_setup *s, struct err *err)
 {
-    for (uint32_t p = 0; p < config->pool_count; p++) {
-        if (s->pool[p].min < s->pool[p].max || s->pool[p].spot) {
-            return err_set(err, -EINVAL, "--fleet " STR_FMT " needs --scale-policy",
-                           STR_ARG(o->fleet));
-        }
+    if (may_change(config, s)) {
+        return err_set(err, -EINVAL,
+                       "--fleet " STR_FMT " needs --scale-policy, or a --config with one "
+                       "service",
+                       STR_ARG(o->fleet));
     }
     static const char *const needing[] = {
         "shaper", "place",     "forecast",    "scale_margin",    "scale_count",
@@ -59,13 +74,52 @@ static int check_fixed(const struct sim_options *o, const struct sim_config *con
     return 0;
 }
 
-int sim_scaling_config(const struct sim_options *o, struct sim_config *config,
-                       struct sim_control_setup *s, struct err *err)
+static void put_flags(const struct sim_options *o, const struct sim_control_setup *s,
+                      struct service_section *v)
 {
-    if (o->scale_policy.len == 0) return check_fixed(o, config, s, err);
-    s->scale = SCALE_CONFIG_DEFAULT;
-    int rc = pick_rows(o, config, s, err);
-    if (rc < 0) return rc;
+    if (s->policy) v->scale = o->scale_policy;
+    if (s->shaper) v->shaper = o->shaper;
+    if (s->place) v->place = o->place;
+    if (o->forecast.len > 0) v->forecast = o->forecast;
+    if (sim_option_is_set(o, "scale_margin")) v->margin = o->scale_margin;
+    if (sim_option_is_set(o, "scale_count")) v->count = o->scale_count;
+    if (sim_option_is_set(o, "budget")) v->budget_h = o->budget_h;
+    if (sim_option_is_set(o, "slo_ttft")) v->slo_ttft_us = o->slo_ttft_us;
+    if (sim_option_is_set(o, "slo_tpot")) v->slo_tpot_us = o->slo_tpot_us;
+}
+
+static int take_service(const struct sim_options *o, const struct service_section *from,
+                        struct sim_config *config, struct sim_control_setup *s, struct err *err)
+{
+    struct service_section v = *from;
+    struct plan_service plan;
+    put_flags(o, s, &v);
+    int rc = setup_scaling(&v, &plan, err);
+    if (rc < 0) return err_prefix(err, rc, "%s", o->config.data);
+    s->policy = plan.policy;
+    s->shaper = plan.shaper;
+    s->has_shape = true;
+    s->shape = plan.shape;
+    s->place = plan.place;
+    s->scale = plan.scale;
+    s->budget_h = plan.budget_h;
+    config->slo_ttft_s = plan.ttft_slo_s;
+    config->slo_tpot_s = plan.tpot_slo_s;
+    return 0;
+}
+
+static void take_leads(const struct sim_options *o, const struct config *file,
+                       const struct service_section *from, const struct sim_config *config,
+                       struct sim_control_setup *s)
+{
+    if (sim_option_is_set(o, "lead_time") || from->pools.count != config->pool_count) return;
+    for (uint32_t p = 0; p < config->pool_count; p++)
+        sim_file_lead(file, from, p, &s->pool[p].lead_s);
+}
+
+static void set_world(const struct sim_options *o, const struct sim_config *config,
+                      struct sim_control_setup *s)
+{
     for (uint32_t p = 0; p < config->pool_count; p++) {
         s->pool[p].lead_s = (double)o->lead_us / 1e6;
         s->pool[p].fail_share = o->launch_failures;
@@ -77,9 +131,29 @@ int sim_scaling_config(const struct sim_options *o, struct sim_config *config,
     }
     s->notice_s = (double)o->notice_us / 1e6;
     s->lead_sigma = o->lead_spread;
-    s->budget_h = o->budget_h;
+}
+
+int sim_scaling_config(const struct sim_options *o, struct sim_config *config,
+                       struct sim_control_setup *s, struct err *err)
+{
+    CLEANUP(config_freep) struct config *file = NULL;
+    const struct service_section *service = NULL;
+    if (o->config.len > 0) {
+        int rc = sim_file_load(o->config.data, &file, err);
+        if (rc < 0) return rc;
+        service = sim_file_service(file);
+    }
+    bool named = o->scale_policy.len > 0;
+    if (!named && !(service && may_change(config, s))) return check_fixed(o, config, s, err);
+    s->scale = SCALE_CONFIG_DEFAULT;
     s->scale.margin = o->scale_margin;
     s->scale.count = (uint32_t)o->scale_count;
+    s->budget_h = o->budget_h;
+    set_world(o, config, s);
+    int rc = pick_rows(o, config, s, err);
+    if (rc == 0 && service) rc = take_service(o, service, config, s, err);
+    if (rc < 0) return rc;
+    if (service) take_leads(o, file, service, config, s);
     config->scaling = s;
     return 0;
 }

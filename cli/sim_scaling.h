@@ -1,11 +1,13 @@
-/* sim_scaling.h - what the options say of a fleet that follows its demand.
+/* sim_scaling.h - how the fleet follows its demand, by the options and the fleet's file.
  *
- * Layer: cli (simulator)
+ * Layer: cli (simulator, controller/setup)
  */
 #pragma once
 #include "cli/sim_options.h"
 #include "simulator/sim.h"
 
-/* Nothing when they name no row; -EINVAL with a sentence. */
+/* Nothing when neither names a row. Of --config the scaling of its only service is taken as the
+ * controller takes it, where the fleet may change or a flag names a row; flags are stronger. -EINVAL
+ * with a sentence. */
 int sim_scaling_config(const struct sim_options *o, struct sim_config *config,
                        struct sim_control_setup *control, struct err *err);

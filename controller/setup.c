@@ -114,15 +114,11 @@ static void fill_shaper(const struct service_section *from, struct plan_service 
     ret->shape.up_step_max = (uint32_t)from->up_step_max;
 }
 
-static int fill_service(const struct service_section *from, const struct offer *offers,
-                        uint32_t offer_count, struct plan_service *ret, struct err *err)
+int setup_scaling(const struct service_section *from, struct plan_service *ret, struct err *err)
 {
     int rc = check_rows(from, err);
     if (rc < 0) return rc;
     *ret = (struct plan_service){
-        .pool_count = (uint32_t)from->pools.count,
-        .min = (uint32_t)from->min,
-        .max = (uint32_t)from->max,
         .ttft_slo_s = (double)from->slo_ttft_us / 1e6,
         .tpot_slo_s = (double)from->slo_tpot_us / 1e6,
         .budget_h = from->budget_h,
@@ -142,8 +138,19 @@ static int fill_service(const struct service_section *from, const struct offer *
                    .forecast = scale_forecast_find(from->forecast),
                    .count = (uint32_t)from->count },
     };
-    must(name_copy(ret->name, sizeof ret->name, from->name) == 0);
     fill_shaper(from, ret);
+    return 0;
+}
+
+static int fill_service(const struct service_section *from, const struct offer *offers,
+                        uint32_t offer_count, struct plan_service *ret, struct err *err)
+{
+    int rc = setup_scaling(from, ret, err);
+    if (rc < 0) return rc;
+    ret->pool_count = (uint32_t)from->pools.count;
+    ret->min = (uint32_t)from->min;
+    ret->max = (uint32_t)from->max;
+    must(name_copy(ret->name, sizeof ret->name, from->name) == 0);
     if (from->min > from->max)
         return err_set(err, -EINVAL, "service %s: min %lld is above max %lld", ret->name,
                        (long long)from->min, (long long)from->max);

@@ -39,6 +39,10 @@ int setup_local(const struct local_section *local, struct arena *arena,
                 const struct local_offer **ret, uint32_t *ret_count, double *ret_cores,
                 struct err *err);
 
+/* What a service says of its scaling: rows, their numbers, promise and budget. -EINVAL names the row
+ * that there is not. */
+int setup_scaling(const struct service_section *s, struct plan_service *ret, struct err *err);
+
 /* Fills setup->service and setup->launch. `offers` are those of all clouds in the order in which
  * the control will load them. -EINVAL names what does not fit: an unknown policy, provider or
  * offer, a minimum above its maximum. `program` is our own path. */

@@ -63,8 +63,10 @@ struct sim_control_setup {
     double lead_sigma;                 /* spread of each phase, lognormal; 0: exact */
     const struct scale_policy *policy; /* NULL: the default; not asked with a future */
     const struct scale_shaper *shaper; /* NULL: the policy's own */
-    const struct place_policy *place;  /* NULL: the default */
-    struct scale_config scale;         /* SCALE_CONFIG_DEFAULT to start from */
+    bool has_shape;                    /* its numbers are `shape`, not those published */
+    struct scale_shape_config shape;
+    const struct place_policy *place; /* NULL: the default */
+    struct scale_config scale;        /* SCALE_CONFIG_DEFAULT to start from */
     double ttft_slo_s, tpot_slo_s, budget_h;
     uint32_t instances_max;            /* at once, drains included; 0: PLAN_INSTANCES_MAX */
     uint32_t min, max;                 /* of all pools together; max 0: the sum of the pools' */

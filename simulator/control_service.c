@@ -69,6 +69,7 @@ void control_service_init(struct control_service *c, const struct sim_control_se
     v->shaper = s->shaper ? s->shaper : scale_shape_find(str_from(policy->shaper));
     must(v->shaper);
     v->shape = !s->shaper && policy->shape ? *policy->shape : v->shaper->published;
+    if (s->has_shape) v->shape = s->shape;
     uint32_t sum = 0;
     for (uint32_t p = 0; p < s->pool_count; p++) {
         const struct sim_control_pool *from = &s->pool[p];

@@ -20,7 +20,6 @@ struct parser {
     char *const *argv;
     int argc, at; /* at: the next argument */
     size_t positionals;
-    bool seen[OPT_OPTIONS_MAX];
     bool ended; /* behind "--" */
 };
 
@@ -103,11 +102,11 @@ static int store_own(struct parser *p, const struct match *m, const char *shown,
 {
     const struct config_field *f = m->leaf.field;
     struct config_texts more = { 0 };
-    bool joined = f->type == CONFIG_TEXTS && p->seen[m->index];
+    bool joined = f->type == CONFIG_TEXTS && p->out->said[m->index];
     void *into = joined ? (void *)&more : p->values + m->leaf.offset;
     int rc = config_value_parse(f, str_from(value), &p->out->arena, into, p->err);
     if (rc < 0) return err_prefix(p->err, rc, "%s", shown);
-    p->seen[m->index] = true;
+    p->out->said[m->index] = true;
     return joined ? texts_join(p, (void *)(p->values + m->leaf.offset), more) : 0;
 }
 
@@ -259,7 +258,7 @@ static bool default_leaf(void *ctx, const struct config_leaf *leaf)
 static bool required_leaf(void *ctx, const struct config_leaf *leaf)
 {
     struct own_rows *o = ctx;
-    if (o->p->seen[o->index++] || !leaf->field->required) return true;
+    if (o->p->out->said[o->index++] || !leaf->field->required) return true;
     CLEANUP(buf_fini) struct buf flag = { 0 };
     if (config_flag_name(leaf->path, &flag) < 0)
         o->rc = no_memory(o->p);

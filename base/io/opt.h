@@ -41,6 +41,7 @@ struct opt_parsed {
     bool help; /* -h or --help was given: nothing else was checked */
     struct config_flag flags[OPT_CONFIG_FLAGS_MAX]; /* for struct config_sources */
     size_t flag_count;
+    bool said[OPT_OPTIONS_MAX]; /* own options that were given, by their order in `options` */
     struct arena arena;
 };
 

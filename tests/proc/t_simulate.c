@@ -535,6 +535,54 @@ static void a_fleets_file_is_taken_in_part_and_says_so(void **state)
                                      "local, router.listen, router."));
 }
 
+/* Scaling as the running controller would take it from the file; flags are stronger, also one that
+ * says its own default. */
+static void a_fleets_file_says_how_it_scales(void **state)
+{
+    (void)state;
+    CLEANUP(buf_fini) struct buf out = { 0 };
+    char path[512], words[1024], digest[7][17];
+    snprintf(path, sizeof path, "%s/scaling.yaml", rig_folder());
+    struct str text =
+        STR("services:\n"
+            "  - { name: s, model: none, scale: ray_serve, ongoing_target: 4, margin: 2,\n"
+            "      shaper: window, stabilisation: 5s, down_step: 0, slo_ttft: 3s,\n"
+            "      pools: [ { name: a, offers: [a] } ] }\n"
+            "local: { offers: [ { name: a, share: 1, price_per_hour: 1,\n"
+            "                     launch_delay: 3s, lead: 2s } ] }\n");
+    assert_int_equal(file_write_atomic(path, text, 0600, NULL), 0);
+    static const char *const more[] = {
+        "", /* 0: the file alone */
+        "--scale-policy ray_serve --shaper window --scale-margin 2 --lead-time 5s --slo-ttft 3s "
+        "--slo-tpot 200ms", /* 1: as 0, in other words */
+        "--scale-margin 1", /* 2 and on: each another fleet than 0 */
+        "--lead-time 100s",
+        "--slo-ttft 1s --slo-tpot 50ms --scale-policy work",
+        "--shaper hpa",
+        "--scale-policy static --scale-count 5",
+    };
+    for (size_t i = 0; i < COUNT_OF(more); i++) {
+        snprintf(words, sizeof words,
+                 "--trace gen:poisson,rate=steps(1:30,6:60,1:40),prompt=600,output=100 "
+                 "--fleet 1-9xl4 -o json --config %s %s",
+                 path, more[i]);
+        assert_int_equal(simulate(words, &out), 0);
+        digests(&out, &digest[i], 1);
+        if (i == 1) assert_string_equal(digest[1], digest[0]);
+        if (i > 1) assert_string_not_equal(digest[i], digest[0]);
+        const char *said = "taken: services[0].slo_ttft, services[0].scale, services[0].shaper, "
+                           "services[0].margin, services[0].ongoing_target, "
+                           "services[0].stabilisation, services[0].down_step, "
+                           "lead of services[0].pools[0]; left";
+        if (i == 0 && !strstr(out.data, said)) fail_msg("no '%s' in %.600s", said, out.data);
+    }
+    snprintf(words, sizeof words, "--trace %s --fleet 3xl4 --config %s", GENERATED, path);
+    assert_int_equal(simulate(words, &out), 0); /* a fleet that stays has nothing of it */
+    assert_non_null(strstr(out.data, "taken: nothing but defaults; left"));
+    assert_int_equal(simulate("--trace " GENERATED " --fleet 3xl4 --lead-time 100s", &out), 2);
+    assert_non_null(strstr(out.data, "--lead-time needs --scale-policy"));
+}
+
 int main(void)
 {
     rig_folder();
@@ -553,6 +601,7 @@ int main(void)
         cmocka_unit_test(a_file_says_a_models_shape),
         cmocka_unit_test(the_reference_may_be_told_what_it_is),
         cmocka_unit_test(a_file_of_configuration_names_rows),
+        cmocka_unit_test(a_fleets_file_says_how_it_scales),
         cmocka_unit_test(a_fleets_file_is_taken_in_part_and_says_so),
     };
     return rig_end(cmocka_run_group_tests(tests, NULL, NULL));
