@@ -15,7 +15,8 @@
  *     cost of what is wanted, start-ups included  +  N kappa felt
  *
  * is taken, kappa being the price of a missing hour. It is not a setting but follows the promise:
- * with `missed` the share of the last day that was really short after losses,
+ * with `missed` the share of the last day (of a younger fleet: of its life) that was really short
+ * after losses,
  *
  *     kappa = price on demand * FINE / (1 - availability) * exp(GAIN * (missed / b - 1)),
  *     b = (1 - availability) * SAFETY
@@ -45,6 +46,7 @@
 #define GAIN 3.0
 #define GAIN_MAX 3.0 /* of the exponent, either way */
 #define MEMORY_H 24.0
+#define PRIOR_H 2.5 /* that the first `missed`, all that may be missed, is believed as much as */
 #define PAIRS_PRIOR 5.0    /* losses that the chance of going together is believed as much as */
 #define TOGETHER_PRIOR 0.5 /* of those */
 #define STAY 0.05          /* relative: what runs is not exchanged for less */
@@ -59,6 +61,7 @@
 struct joint {
     int64_t last_us, asked_us; /* asked_us: since when an answer is waited for */
     double missed;             /* share of time short of the target after losses, see above */
+    double watched_h;          /* time that it is a share of */
     bool after_loss;           /* short of it now, and by a loss */
     float pairs, together;     /* other zones held when one was lost; those lost with it */
     struct hazard zone[PLACE_OFFERS_MAX];
@@ -103,7 +106,8 @@ static void learn(struct joint *m, const struct place_view *view, int64_t now_us
     dt_h = fmin(fmax(dt_h, 0), GAP_H_MAX);
     if (m->last_us == 0) m->missed = (1 - view->availability) * SAFETY; /* till proof of other */
     double part = m->after_loss ? 1 : 0;
-    m->missed += (part - m->missed) * (1 - exp(-dt_h / MEMORY_H));
+    m->watched_h += dt_h;
+    m->missed += (part - m->missed) * (1 - exp(-dt_h / fmin(MEMORY_H, PRIOR_H + m->watched_h)));
     uint32_t ready = 0, held = 0, lost = 0;
     for (uint32_t i = 0; i < view->offer_count; i++) {
         ready += view->offer[i].ready;

@@ -123,7 +123,7 @@ static void lose(struct sim_cloud *c, uint32_t number)
 {
     struct machine *m = &c->machine[number];
     c->total.lost++;
-    c->health[m->pool].lost++;
+    if (!m->doomed) c->health[m->pool].lost++;
     end_machine(c, number);
     emit(c, SIM_GONE, number);
 }
@@ -186,6 +186,7 @@ static void turn_zone(struct sim_cloud *c, uint32_t z, int64_t now_us)
             lose(c, number);
             continue;
         }
+        if (!m->doomed) c->health[m->pool].lost++; /* as the controller counts it, at the notice */
         m->doomed = true;
         m->due_us = min_i64(m->due_us, end_us);
         if (m->stage == MACHINE_READY) emit(c, SIM_DRAIN, number);

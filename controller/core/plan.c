@@ -346,29 +346,31 @@ static bool may_be_taken(const struct desk *d, uint32_t pool)
 }
 
 /* A pool with spot offers follows its row beyond the count: what stands where the row wants it is
- * kept, spares and replacements under way included, and while nothing else is under way one more is
- * started where the row misses it. What it replaces is surplus then, and goes first. */
+ * kept, spares and replacements under way included, and while nothing else is under way all that the
+ * row misses is started. What it replaces is surplus then, and goes first. */
 static void follow_row(struct desk *d, uint32_t pool, const struct place_view *v)
 {
     struct plan_decision *r = d->decision;
     const struct place_verdict *w = &d->where[pool];
     uint32_t have = r->have[pool], settled = 0, wanted = 0, total = 0;
-    bool missing = false;
+    uint32_t missing = 0;
     if (r->target[pool] == 0 || in_hand(d, pool) || !may_be_taken(d, pool)) return;
     for (uint32_t i = 0; i < v->offer_count; i++) {
         uint32_t there = place_have(&v->offer[i]);
         settled += min_u32(w->want[i], there);
         wanted += w->want[i];
-        missing |= w->want[i] > there && v->offer[i].usable;
+        if (v->offer[i].usable && w->want[i] > there) missing += w->want[i] - there;
         d->surplus[pool][i] = there > w->want[i] ? there - w->want[i] : 0;
     }
     if (r->target[pool] < have) r->target[pool] = max_u32(r->target[pool], min_u32(have, settled));
     for (uint32_t p = 0; p < d->service->pool_count; p++)
         total += r->target[p];
     bool still = r->target[pool] == have && d->scale.pool[pool].starting == 0;
-    bool room = have < d->service->pool[pool].max && total < d->service->max;
-    if (!still || !room || !missing || wanted <= have) return;
-    r->target[pool] = have + 1;
+    if (!still || missing == 0 || wanted <= have) return;
+    uint32_t room = d->service->pool[pool].max - min_u32(have, d->service->pool[pool].max);
+    room = min_u32(room, d->service->max - min_u32(total, d->service->max));
+    if (room == 0) return;
+    r->target[pool] = have + min_u32(missing, room);
     r->reason = w->reason;
 }
 

@@ -10,7 +10,8 @@
  *          (2) the price of everything that may be billed, launches under way and drains
  *              included, stays within the budget; what a budget forbids is said, not forgotten
  *          (3) an offer in back-off is not asked; which of the others is, says the placement row. In
- *              a pool with spot offers its spares and replacements are followed too, one at a time
+ *              a pool with spot offers its spares and replacements are followed too, when nothing
+ *              else is under way
  *          (4) a draining instance that is wanted again is kept before another is bought
  *          (5) launches are cancelled before ready instances are drained; the first victim serves
  *              the fewest requests, then holds the least cache, then costs the most

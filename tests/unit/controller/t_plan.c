@@ -302,8 +302,8 @@ static void stock_out_falls_to_the_next_offer(void **state)
     free(s);
 }
 
-/* Two on demand where spot costs a third: one after the other is replaced, none is given up before,
- * and nothing is bought twice. */
+/* Two on demand where spot costs a third: both are replaced at once, none is given up before, and
+ * nothing is bought twice. */
 static void a_pool_moves_to_spot(void **state)
 {
     (void)state;
@@ -314,28 +314,50 @@ static void a_pool_moves_to_spot(void **state)
     s->offer[1].price_h = 0.35;
     add(s, 0, PHASE_READY);
     add(s, 0, PHASE_READY);
-    for (int moved = 0; moved < 2; moved++) {
-        decide(s);
-        assert_int_equal(count(s, PLAN_LAUNCH), 1);
-        assert_int_equal(s->plan.action_count, 1);
-        assert_int_equal(s->plan.action[0].offer, 1);
-        struct plan_instance *in = add(s, 0, PHASE_STARTING);
-        in->offer = 1;
-        in->price_h = 0.35;
+    decide(s);
+    assert_int_equal(count(s, PLAN_LAUNCH), 2);
+    assert_int_equal(s->plan.action_count, 2);
+    struct plan_instance *in[2];
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(s->plan.action[i].offer, 1);
+        in[i] = add(s, 0, PHASE_STARTING);
+        in[i]->offer = 1;
+        in[i]->price_h = 0.35;
+    }
+    for (int i = 0; i < 2; i++) {
         s->now += SECOND;
         decide(s);
         assert_int_equal(s->plan.action_count, 0); /* it is under way */
-        in->phase = PHASE_READY;
-        decide_after_window(s);
-        assert_int_equal(s->plan.action_count, 1);
-        assert_int_equal(s->plan.action[0].act, PLAN_DRAIN);
-        struct plan_instance *left = &s->instance[s->plan.action[0].instance];
+        in[i]->phase = PHASE_READY;
+    }
+    decide_after_window(s);
+    assert_int_equal(s->plan.action_count, 2);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(s->plan.action[i].act, PLAN_DRAIN);
+        struct plan_instance *left = &s->instance[s->plan.action[i].instance];
         assert_int_equal(left->offer, 0);
         left->phase = PHASE_ENDING;
-        s->now += SECOND;
     }
     decide_after_window(s);
     assert_int_equal(s->plan.action_count, 0);
+    free(s);
+}
+
+/* The same with room for three instances: the second moves when the first has. */
+static void a_move_keeps_to_the_pools_maximum(void **state)
+{
+    (void)state;
+    struct scene *s = scene_new();
+    s->service.pool_count = 1;
+    s->service.pool[0].min = 2;
+    s->service.pool[0].max = 3;
+    s->offer[1].spot = true;
+    s->offer[1].price_h = 0.35;
+    add(s, 0, PHASE_READY);
+    add(s, 0, PHASE_READY);
+    decide(s);
+    assert_int_equal(count(s, PLAN_LAUNCH), 1);
+    assert_int_equal(s->plan.action_count, 1);
     free(s);
 }
 
@@ -624,6 +646,7 @@ int main(void)
         cmocka_unit_test(nine_fresh_reports_in_ten_are_enough),
         cmocka_unit_test(stock_out_falls_to_the_next_offer),
         cmocka_unit_test(a_pool_moves_to_spot),
+        cmocka_unit_test(a_move_keeps_to_the_pools_maximum),
         cmocka_unit_test(a_spare_is_bought_once),
         cmocka_unit_test(another_pool_steps_in),
         cmocka_unit_test(the_budget_counts_launches_and_drains),

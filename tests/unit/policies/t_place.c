@@ -267,6 +267,40 @@ static void joint_spreads_when_the_promise_is_missed(void **state)
     assert_true(spread > 300);
 }
 
+/* Instances that joint keeps beyond the bare zone, or on demand, after `quiet_h` without a loss and then
+ * two losses of all there is within the hour. */
+static uint32_t kept_beyond_bare(double quiet_h)
+{
+    struct state s = { { 0 } };
+    struct place_view v = a_view(3, 5);
+    struct place_verdict r = { 0 };
+    int64_t now = HOUR;
+    int quiet = (int)(quiet_h * 120);
+    for (int tick = 0; tick < quiet + 90; tick++, now += 30 * SECOND) {
+        r = ask(&place_joint, &s, &v, now);
+        settle(&v, &r);
+        if (tick < quiet || (tick - quiet) % 40 != 39) continue;
+        for (uint32_t i = 1; i <= 3; i++) {
+            v.offer[i].lost += v.offer[i].ready;
+            v.offer[i].ready = 0;
+        }
+        for (int gap = 0; gap < 4; gap++)
+            ask(&place_joint, &s, &v, now += 30 * SECOND);
+    }
+    return sum(&r, v.offer_count) - 5 + r.want[0];
+}
+
+/* Four minutes are a tenth of what a fleet has lived that is forty minutes old, and less than a third
+ * of what a day may miss of one that was quiet till then. */
+static void joint_heeds_early_losses_of_a_young_fleet(void **state)
+{
+    (void)state;
+    uint32_t young = kept_beyond_bare(0), old = kept_beyond_bare(48);
+    print_message("kept beyond a bare zone: %u in the first hour, %u after two days\n", young, old);
+    assert_true(young > 0);
+    assert_int_equal(old, 0);
+}
+
 static void joint_buys_a_spare_where_one_zone_is_too_shaky(void **state)
 {
     (void)state;
@@ -391,6 +425,7 @@ int main(void)
         cmocka_unit_test(joint_patches_what_a_zone_cannot_give),
         cmocka_unit_test(joint_asks_several_at_once_when_short),
         cmocka_unit_test(joint_spreads_when_the_promise_is_missed),
+        cmocka_unit_test(joint_heeds_early_losses_of_a_young_fleet),
         cmocka_unit_test(joint_buys_a_spare_where_one_zone_is_too_shaky),
         cmocka_unit_test(hazard_is_a_posterior_mean),
         cmocka_unit_test(promises_of_all_rows),
