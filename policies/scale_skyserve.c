@@ -1,4 +1,4 @@
-/* scale_skyserve.c - requests a second divided by what a replica is said to serve.
+/* scale_skyserve.c - requests a second divided by what an instance is said to serve.
  *
  *     want = ceil(requests within the last 60 s / 60 / qps_target), asked every 20 s
  *     up after 15 askings in a row (300 s), down after 60 (1200 s); from none after one
@@ -66,7 +66,7 @@ static void decide(void *state, const struct scale_config *config, const struct 
     }
     bool sleeps = have == 0 && want == 0;
     scale_answer(config, view, sleeps ? 0 : s->target - 1.0,
-                 "requests a second against what a replica serves", ret);
+                 "requests a second against what an instance serves", ret);
     ret->load = load;
     ret->again_us = now_us + SECOND_US;
 }
