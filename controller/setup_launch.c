@@ -1,10 +1,13 @@
 /* setup_launch.c - the command line of an instance's engine, from four places of the configuration.
  *
  *     muster engine  --what the file's `engine` section says  --model PATH --served-model-name NAME
+ *                    --slo-ttft, --slo-tpot: what the service promises
  *                    the service's `engine` rows, its engine_flags, the pool's engine_flags
  *
- * What is said last holds, so that the nearer place is the stronger one. */
+ * What is said last holds, so that the nearer place is the stronger one. Another program is not told
+ * promises: it would not know the flags. */
 #include "base/core/own.h"
+#include "base/io/config_value.h"
 #include "controller/setup.h"
 
 #include <string.h>
@@ -66,6 +69,14 @@ static void add_shared(struct line *l, const struct config *whole)
     }
 }
 
+static void add_promise(struct line *l, const char *name, int64_t us)
+{
+    CLEANUP(buf_fini) struct buf text = { 0 };
+    int rc = duration_print(us, &text);
+    if (rc < 0) l->rc = rc;
+    add_flag(l, name, buf_view(&text));
+}
+
 static void add_texts(struct line *l, const struct config_texts *texts)
 {
     for (size_t i = 0; i < texts->count; i++)
@@ -86,6 +97,10 @@ int setup_launch(const struct controller_config *config, const struct service_se
     add(&l, s->model);
     add(&l, STR("--served-model-name"));
     add(&l, s->name);
+    if (!other) {
+        add_promise(&l, "slo_ttft", s->slo_ttft_us);
+        add_promise(&l, "slo_tpot", s->slo_tpot_us);
+    }
     for (size_t i = 0; i < setup_engine_row_count; i++) {
         struct str name = setup_row_name(s, &setup_engine_rows[i]);
         if (name.len > 0) add_flag(&l, setup_engine_rows[i].kind, name);

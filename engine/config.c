@@ -75,10 +75,14 @@ static const struct config_field rows[] = {
     { .name = "hardware", .type = CONFIG_TEXT, AT(hardware),
       .about = "Row of the hardware table that estimates begin with, as cpu; without it they begin "
                "with a guess." },
-    { .name = "step_max", .type = CONFIG_DURATION, .default_text = "100ms", .min = 1000,
-      .max = 6e7, AT(step_us_max),
-      .about = "What a step may take while sessions decode, for the chunk" 
-               " rows deadline and slack." },
+    { .name = "slo_ttft", .type = CONFIG_DURATION, .default_text = "2s", .min = 1000, .max = 36e8,
+      AT(slo_ttft_us),
+      .about = "Promised time to the first token, which the chunk row deadline weighs; engines of a "
+               "service are told the service's." },
+    { .name = "slo_tpot", .type = CONFIG_DURATION, .default_text = "200ms", .min = 100, .max = 36e8,
+      AT(slo_tpot_us),
+      .about = "Promised time for each further token, and so what a step may take while sessions "
+               "decode, for the chunk rows deadline and slack." },
     { .name = "request_max", .type = CONFIG_DURATION, .default_text = "10m", .min = 1000,
       .max = 864e8, AT(request_us_max),
       .about = "The longest a request may take; a client may ask for less by the header "

@@ -31,7 +31,7 @@ struct engine_config {
     struct str preset, fair, order, admit, preempt, chunk, evict; /* empty: the preset's */
     struct str perf, hardware;                                    /* empty: default; not known */
     int64_t swap_space;                                           /* bytes; 0: the preset's */
-    int64_t step_us_max;                                          /* for the chunk row `slack` */
+    int64_t slo_ttft_us, slo_tpot_us;                             /* for the chunk row */
 
     int64_t request_us_max;
     int64_t ping_us;

@@ -429,6 +429,7 @@ static int make_scheduler(struct paged *p, const struct instance_limits *l, stru
         .prefix_cache = named,
         .key_seed = p->base.config.key_seed,
         .step_s_max = p->base.config.pool->role == ROLE_PREFILL ? 0 : sim->slo_tpot_s,
+        .ttft_s_max = sim->slo_ttft_s,
         .swap_pages = (uint32_t)fmin(swap_pages, KV_PAGES_MAX),
         .swap_page_s = page_bytes / sim->swap_bps,
         .preset = sim->preset,

@@ -4,6 +4,7 @@
 
 #include <stdlib.h>
 
+#define WAITING_SHOWN_MAX 256    /* to the chunk row */
 #define OUTPUT_PRIOR_TOKENS 64.0 /* mean answer before any was seen */
 
 static int config_check(const struct sched_config *c, struct err *err)
@@ -50,6 +51,16 @@ static int new_rows(struct scheduler *s)
     return s->fair_state && s->order_state && s->admit_state && s->tenant ? 0 : -ENOMEM;
 }
 
+/* A row that aims needs both promises; without them it does as rows that do not. */
+static int new_promises(struct scheduler *s)
+{
+    const struct sched_config *c = &s->config;
+    if (!s->rows.chunk->aim || c->ttft_s_max <= 0 || c->step_s_max <= 0) return 0;
+    s->promises_max = c->seqs_max + min_u32(c->waiting_max, WAITING_SHOWN_MAX);
+    s->promise = calloc(s->promises_max, sizeof *s->promise);
+    return s->promise ? 0 : -ENOMEM;
+}
+
 static int new_batch(struct scheduler *s)
 {
     const struct sched_config *c = &s->config;
@@ -86,7 +97,7 @@ int sched_new(const struct sched_config *config, struct scheduler **ret, struct 
     s->ranked_batch = -1;
     heap_init(&s->due, (size_t)config->waiting_max + config->seqs_max);
     heap_init(&s->again, (size_t)config->waiting_max + config->seqs_max);
-    if (new_rows(s) < 0 || new_batch(s) < 0) return -ENOMEM;
+    if (new_rows(s) < 0 || new_promises(s) < 0 || new_batch(s) < 0) return -ENOMEM;
     rc = kv_pool_init(&s->pool, config->pages);
     if (rc < 0) return err_set(err, rc, "KV pool of %u pages", config->pages);
     rc = kv_index_init(&s->index, &s->pool, config->page_tokens, s->rows.evict, config->events_max);
@@ -118,6 +129,7 @@ void sched_free(struct scheduler *s)
     free(s->fair_state);
     free(s->order_state);
     free(s->admit_state);
+    free(s->promise);
     free(s->batch.item);
     free(s->batch.move);
     free(s->match);

@@ -40,8 +40,14 @@ struct scheduler {
     struct sched_batch batch;
     uint32_t moves_max;
     struct sched_counts counts;
-    int64_t now_us;               /* of the current or last plan */
-    struct perf_coef perf;        /* of the current plan */
+    int64_t now_us;                /* of the current or last plan */
+    struct perf_coef perf;         /* of the current plan */
+    struct chunk_session *promise; /* scratch of promises_max, for a chunk row that aims; or NULL */
+    uint32_t promises_max;
+    uint32_t aim; /* of the current plan, once asked for */
+    bool aimed;
+    double arrivals_s, arrived_owed_s; /* requests and prompt tokens a second, in the long run */
+    int64_t arrived_us;
     double batch_mean;            /* sessions running, in the long run */
     double output_mean;           /* of answers that ended by themselves or by their limit */
     struct perf_coef ranked_perf; /* when all ranks were last asked for */
@@ -62,6 +68,15 @@ static inline bool session_is_parked(const struct session *x)
 {
     return x->state == SESSION_WAITING && x->page_count > 0 && !x->swapped;
 }
+
+void sched_batch_shape(struct sched_batch *b); /* fills in its shape */
+
+/* ---- sched_chunk.c -------------------------------------------------------------------------- */
+
+void sched_arrived(struct scheduler *s, const struct sched_request *req);
+
+/* What of the session's known tokens goes into the batch; 0: nothing of it. */
+uint32_t sched_chunk_tokens(struct scheduler *s, const struct session *session);
 
 /* ---- sched_admit.c -------------------------------------------------------------------------- */
 

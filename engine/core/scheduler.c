@@ -53,6 +53,7 @@ int sched_submit(struct scheduler *s, const struct sched_request *req, struct se
     tenant->members++;
     list_push_back(&s->waiting, &session->link);
     sched_enqueue_later(s, session);
+    sched_arrived(s, req);
     s->counts.waiting++;
     s->counts.submitted++;
     *ret = TAKE(session);
@@ -106,7 +107,7 @@ static void batch_add(struct scheduler *s, struct session *session, uint32_t cou
     b->tokens += count;
 }
 
-static void batch_shape(struct sched_batch *b)
+void sched_batch_shape(struct sched_batch *b)
 {
     b->shape = (struct perf_shape){ 0 };
     for (uint32_t i = 0; i < b->count; i++) {
@@ -278,41 +279,6 @@ static void plan_decoding(struct scheduler *s)
     }
 }
 
-/* The least time in hand of those that decode in this batch and are not late. */
-static double least_slack_s(const struct scheduler *s)
-{
-    double least = (double)INFINITY;
-    for (uint32_t i = 0; i < s->batch.count; i++) {
-        const struct session *x = s->batch.item[i].session;
-        uint32_t generated = session_generated(x);
-        if (s->batch.item[i].count != 1 || generated == 0) continue;
-        double used_s = (double)(s->now_us - x->first_token_us) * 1e-6;
-        double slack_s = s->config.step_s_max * generated - used_s;
-        if (slack_s >= 0 && slack_s < least) least = slack_s;
-    }
-    return least;
-}
-
-static uint32_t chunk_tokens(struct scheduler *s, const struct session *session)
-{
-    uint32_t budget = s->config.batch_tokens_max - s->batch.tokens;
-    if (budget == 0) return 0;
-    if (session->total - session->computed == 1) return 1; /* decodes: it is no prompt */
-    batch_shape(&s->batch);
-    struct chunk_view view = {
-        .tokens_left = session->total - session->computed,
-        .budget_left = budget,
-        .computed = session->computed,
-        .planned = s->batch.shape,
-        .perf = s->perf,
-        .step_s_max = s->config.step_s_max,
-        .slack_s = s->rows.chunk->needs_slack ? least_slack_s(s) : 0,
-    };
-    uint32_t n = s->rows.chunk->decide(&view);
-    must(n <= view.tokens_left && n <= budget && (n > 0 || s->batch.count > 0));
-    return n;
-}
-
 static void plan_begun(struct scheduler *s)
 {
     if (s->batch.count == s->counts.running) return; /* all decode */
@@ -321,7 +287,7 @@ static void plan_begun(struct scheduler *s)
         LIST_EACH (&s->running, node) {
             struct session *session = SESSION_OF(node);
             if (session->paused || session->held || session->item) continue;
-            uint32_t n = chunk_tokens(s, session);
+            uint32_t n = sched_chunk_tokens(s, session);
             if (n == 0) return;
             uint64_t before = s->counts.preemptions;
             if (sched_force_room(s, session, session->computed + n)) batch_add(s, session, n);
@@ -378,7 +344,7 @@ static bool import(struct scheduler *s, struct session *x)
 static bool give_first_tokens(struct scheduler *s, struct session *x)
 {
     if (!import(s, x)) return false;
-    uint32_t n = chunk_tokens(s, x);
+    uint32_t n = sched_chunk_tokens(s, x);
     if (n == 0) return false; /* no time */
     if (!first_room(s, x, x->computed + n)) return false;
     batch_add(s, x, n);
@@ -399,7 +365,7 @@ static void plan_waiting(struct scheduler *s, int64_t now_us)
         struct sched_need need;
         uint32_t hits;
         bool place = s->counts.running < s->config.seqs_max;
-        if (place && x->computed + x->imported_tokens == 0 && chunk_tokens(s, x) == 0) break;
+        if (place && x->computed + x->imported_tokens == 0 && sched_chunk_tokens(s, x) == 0) break;
         if (place && !swap_is_short(s, x) && sched_find_need(s, x, &need, &hits) &&
             sched_admit(s, x, &need, hits, now_us)) {
             if (!give_first_tokens(s, x)) break;
@@ -430,6 +396,8 @@ const struct sched_batch *sched_plan(struct scheduler *s, int64_t now_us,
     struct sched_batch *b = &s->batch;
     s->perf = *perf;
     s->now_us = now_us;
+    s->aimed = false;
+    s->aim = 0;
     s->index.depth_cost = perf->b > 0 ? perf->e / perf->b : 0;
     s->batch_mean += BATCH_MEAN_RATE * ((double)s->counts.running - s->batch_mean);
     b->count = b->tokens = b->move_count = b->copies = b->swapped_out = b->swapped_in = 0;
@@ -444,7 +412,7 @@ const struct sched_batch *sched_plan(struct scheduler *s, int64_t now_us,
     /* Who lost his pages in this step must not find them given to a newcomer. */
     if (s->counts.preemptions == preempted) plan_waiting(s, now_us);
     if (s->rows.order->swaps_early) sched_swap_early(s);
-    batch_shape(b);
+    sched_batch_shape(b);
     s->planned = b->count > 0;
 #ifdef MUSTER_DEBUG
     must(sched_check(s));

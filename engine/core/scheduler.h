@@ -34,7 +34,8 @@ struct sched_config {
     uint32_t events_max; /* block events kept */
     bool prefix_cache;
     uint64_t key_seed;
-    double step_s_max;           /* for the chunk row; 0: none */
+    double ttft_s_max;           /* promised to requests, for the chunk row; 0: nothing is */
+    double step_s_max;           /* and for each token after the first; 0: nothing is */
     uint32_t swap_pages;         /* places of the swap space; 0: the preset's, often none */
     double swap_page_s;          /* to copy a page one way; 0: not known, taken for nothing */
     const struct preset *preset; /* for the rows that are NULL; NULL: the default rows */

@@ -30,8 +30,8 @@ static const struct gate_effects effects[] = {
       {
           { "chunk=sarathi", "chunk=whole", "itl_s.p99", -0.65 },
           { "chunk=slack", "chunk=whole", "itl_s.p99", -0.65 },
-          { "chunk=deadline", "chunk=whole", "itl_s.p99", -0.35 },
-          { "chunk=deadline", "chunk=sarathi", "ttft_s.mean", -0.08 },
+          { "chunk=deadline", "chunk=whole", "itl_s.p99", -0.50 },
+          { "chunk=deadline", "chunk=sarathi", "ttft_s.mean", -0.05 },
       } },
     { "admission on conversations, lengths learned: expected answers cost nothing and spare some",
       SHORT "--compare admit=fit,reserve,reserve_p90,infermax,s3",

@@ -115,9 +115,10 @@ static void everything_arrives(void **state)
     assert_int_equal(s->pool[0].manual, -1);
     assert_int_equal(s->pool[1].max, 4);
 
-    static const char *const args[] = { "/bin/muster",         "engine", "--model", "m.gguf",
-                                        "--served-model-name", "chat",   "--seed",  "7",
-                                        "--threads",           "1" };
+    static const char *const args[] = {
+        "/bin/muster",      "engine",           "--model", "m.gguf", "--served-model-name", "chat",
+        "--slo-ttft=500ms", "--slo-tpot=200ms", "--seed",  "7",      "--threads",           "1"
+    };
     const struct control_launch *l = &setup.launch[0][1];
     assert_int_equal(l->engine_arg_count, COUNT_OF(args));
     for (size_t i = 0; i < COUNT_OF(args); i++)
@@ -137,6 +138,8 @@ static void engines_are_told_from_four_places(void **state)
         "m",
         "--served-model-name",
         "chat",
+        "--slo-ttft=2s",
+        "--slo-tpot=200ms",
         "--fair=vtc",
         "--order=sjf_work",
         "--order",

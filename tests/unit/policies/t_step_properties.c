@@ -189,7 +189,7 @@ static void t_chunks_keep_the_budget(void **state)
                                 .computed = (uint32_t)rng_below(&rng, 20000),
                                 .perf = { .a = 2e-3, .b = 1e-5, .c = 3e-4, .d = 1e-8, .e = 1e-9 },
                                 .step_s_max = 0.01 * (double)rng_below(&rng, 9),
-                                .slack_s = 0.02 * (double)rng_below(&rng, 9) };
+                                .aim = (uint32_t)rng_below(&rng, 4096) };
         if (k % 3) {
             v.planned.decoding_seqs = (uint32_t)rng_below(&rng, 200);
             v.planned.kv_tokens_decoding = v.planned.kv_tokens_read = rng_below(&rng, 300000);
@@ -203,6 +203,46 @@ static void t_chunks_keep_the_budget(void **state)
                          v.budget_left);
         }
     }
+}
+
+static void t_aims_keep_the_budget(void **state)
+{
+    (void)state;
+    struct rng rng;
+    rng_seed(&rng, 8);
+    uint32_t wished = 0;
+    for (int k = 0; k < 5000; k++) {
+        struct chunk_session session[20];
+        struct chunk_scene scene = { .session = session,
+                                     .count = (uint32_t)rng_below(&rng, COUNT_OF(session)),
+                                     .ttft_s_max = 0.1 * (double)(1 + rng_below(&rng, 40)),
+                                     .arrivals_s = (double)rng_below(&rng, 12),
+                                     .answer = 1 + (double)rng_below(&rng, 900) };
+        scene.arrived_owed_s = scene.arrivals_s * (double)rng_below(&rng, 4000);
+        for (uint32_t i = 0; i < scene.count; i++) {
+            session[i] = (struct chunk_session){ (uint32_t)rng_below(&rng, 2) *
+                                                     (uint32_t)rng_below(&rng, 9000),
+                                                 0.2 * ((double)rng_below(&rng, 20) - 3),
+                                                 1 + (double)rng_below(&rng, 900) };
+            scene.owed += session[i].owed;
+        }
+        const struct chunk_view v = {
+            .tokens_left = 1,
+            .budget_left = 1 + (uint32_t)rng_below(&rng, 4096),
+            .planned.decoding_seqs = (uint32_t)rng_below(&rng, 200),
+            .perf = { .a = 2e-3, .b = 1e-6 * (double)rng_below(&rng, 300), .c = 1e-4 },
+            .step_s_max = 0.01 * (double)rng_below(&rng, 9)
+        };
+        for (uint32_t i = 0; i < chunk_count; i++) {
+            if (!chunk_table[i]->aim) continue;
+            uint32_t n = chunk_table[i]->aim(&v, &scene);
+            assert_true(n <= v.budget_left);
+            assert_int_equal(n, chunk_table[i]->aim(&v, &scene));
+            if (v.step_s_max <= 0 || v.planned.decoding_seqs == 0) assert_int_equal(n, 0);
+            wished += n > 0;
+        }
+    }
+    assert_true(wished > 500);
 }
 
 /* Who runs gets his pages; and of any set one is never the victim, so that somebody gets on. */
@@ -297,6 +337,7 @@ int main(void)
         cmocka_unit_test(t_state_is_plain_bytes),
         cmocka_unit_test(t_more_pages_never_close_the_door),
         cmocka_unit_test(t_chunks_keep_the_budget),
+        cmocka_unit_test(t_aims_keep_the_budget),
         cmocka_unit_test(t_somebody_gets_on),
         cmocka_unit_test(t_hits_keep_pages),
         cmocka_unit_test(t_fair_rows_conserve_work),
