@@ -5,9 +5,6 @@
 #include "simulator/trace.h"
 
 static const char *const output_names[] = { "table", "json", NULL };
-static const char *const format_names[] = { "auto", "azure", "mooncake", "text", NULL };
-_Static_assert(COUNT_OF(format_names) == TRACE_FORMAT_COUNT + 1, "as trace_format_names");
-
 #define AT(member) .offset = offsetof(struct sim_options, member)
 #define ROW_OPTION(kind)                                                     \
     {                                                                        \
@@ -19,7 +16,7 @@ _Static_assert(COUNT_OF(format_names) == TRACE_FORMAT_COUNT + 1, "as trace_forma
 static const struct config_field rows[] = {
     { .name = "trace", .letter = 't', .type = CONFIG_TEXT, .required = true, AT(trace),
       .about = "Trace to replay: Azure CSV, Mooncake or text JSONL, or gen:... (below)." },
-    { .name = "format", .type = CONFIG_ENUM, .default_text = "auto", .names = format_names,
+    { .name = "format", .type = CONFIG_ENUM, .default_text = "auto", .names = trace_format_names,
       AT(format), .about = "Format of the trace's file." },
     { .name = "speed", .letter = 's', .type = CONFIG_FLOAT, .default_text = "1", .min = 1e-4,
       .max = 1e6, AT(speed), .about = "Arrivals come this many times as fast." },

@@ -216,29 +216,6 @@ void sim_control_emptied(struct sim_control *c, uint32_t number, int64_t now_us)
     sim_cloud_emptied(&c->cloud, number, now_us);
 }
 
-uint32_t sim_control_billed(const struct sim_control *c, uint32_t pool)
-{
-    uint32_t n = 0;
-    for (uint32_t i = 0; i < c->cloud.live_count; i++)
-        n += c->cloud.machine[c->cloud.live[i]].pool == pool;
-    return n;
-}
-
-uint32_t sim_control_serving(const struct sim_control *c, uint32_t pool)
-{
-    uint32_t n = 0;
-    for (uint32_t i = 0; i < c->cloud.live_count; i++) {
-        const struct machine *m = &c->cloud.machine[c->cloud.live[i]];
-        n += m->pool == pool && m->stage == MACHINE_READY;
-    }
-    return n;
-}
-
-const struct plan_decision *sim_control_decision(const struct sim_control *c)
-{
-    return &c->plan.decision[0];
-}
-
 void sim_control_finish(struct sim_control *c, int64_t end_us, struct sim_control_totals *ret)
 {
     sim_cloud_totals(&c->cloud, end_us, ret);

@@ -135,11 +135,4 @@ uint32_t sim_control_advance(struct sim_control *c, int64_t now_us,
                              struct sim_control_action ret[SIM_CONTROL_ACTIONS_MAX]);
 void sim_control_emptied(struct sim_control *c, uint32_t number, int64_t now_us);
 
-/* Instances that cost money now, by pool, and those of them that serve. */
-uint32_t sim_control_billed(const struct sim_control *c, uint32_t pool);
-uint32_t sim_control_serving(const struct sim_control *c, uint32_t pool);
-
-/* The last decision, for `explain`-like reports and tests. */
-const struct plan_decision *sim_control_decision(const struct sim_control *c);
-
 void sim_control_finish(struct sim_control *c, int64_t end_us, struct sim_control_totals *ret);

@@ -52,7 +52,7 @@ struct trace {
 };
 
 enum trace_format { TRACE_AUTO, TRACE_AZURE, TRACE_MOONCAKE, TRACE_TEXT, TRACE_FORMAT_COUNT };
-extern const char *const trace_format_names[TRACE_FORMAT_COUNT];
+extern const char *const trace_format_names[TRACE_FORMAT_COUNT + 1]; /* NULL ends them */
 
 /* Times count from the first request. -EINVAL names the line; -E2BIG at a bound; -ENOMEM. */
 int trace_parse(struct str text, enum trace_format format, struct trace **ret, struct err *err);

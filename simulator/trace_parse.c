@@ -10,7 +10,8 @@
 
 #define LINE_BLOCKS_MAX 1000000 /* of one prompt: 512 million tokens */
 
-const char *const trace_format_names[TRACE_FORMAT_COUNT] = { "auto", "azure", "mooncake", "text" };
+const char *const trace_format_names[TRACE_FORMAT_COUNT + 1] = { "auto", "azure", "mooncake",
+                                                                 "text" };
 
 enum { AZURE_WHEN, AZURE_PROMPT, AZURE_OUTPUT, AZURE_COLUMNS };
 #define AZURE_WIDTH_MAX 16 /* columns of a file, of which three are read */
