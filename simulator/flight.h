@@ -27,7 +27,7 @@ struct flight {
     uint32_t router, instance, first_instance; /* the first token's */
     uint32_t generated, cached_tokens;
     int64_t arrival_us, first_us, last_us; /* as they happened */
-    int64_t due_first_us, due_last_us;     /* as an instance foresees them that can */
+    int64_t due_us;                        /* its next token, of an instance that knows */
     struct block_key *keys;                /* what the router matches; keys_max places */
     uint32_t key_count, keys_max;
     struct block_key salt;

@@ -28,6 +28,8 @@ enum run_rank {
     RANK_POWER,
 };
 _Static_assert((int)RANK_POWER < RUN_RANKS, "a key is a time and a rank");
+_Static_assert(RUN_RANKS <= INT64_MAX / 1100000000000000,
+               "a step of STEP_US_MAX ends before the clock");
 
 #define RUN_TAIL 512 /* last values that a tail is taken over */
 

@@ -1,7 +1,7 @@
 /* serial.c - ref8000, the instance that published routing comparisons assume.
  *
  *     prefill   one prompt after another, 8,000 uncached tokens a second, in order of arrival
- *     decode    20 ms a token, whatever else runs
+ *     decode    20 ms a token, whatever else runs; each is told when it is there
  *     cache     LRU of 2,000 blocks as the trace cuts them (512 tokens)
  *
  * A prompt's hits are decided and its blocks are kept when it is sent, not when its turn comes:
@@ -30,21 +30,22 @@ struct serial {
     struct map by_key; /* -> number of the entry */
     struct cached cached[CACHE_BLOCKS];
     struct list order, spare;
-    struct list queue; /* flights whose prompt is not computed, in order */
-    struct list decoding;
-    int64_t free_us; /* when the queue's last prompt will be done */
+    struct list queue;    /* flights whose prompt is not computed, in order */
+    struct list decoding; /* by their next token: all are 20 ms apart, so who has one goes last */
+    int64_t free_us;      /* when the queue's last prompt will be done */
     struct instance_stats stats;
 };
 
-/* The order of answers' ends is not that of their begins: each flight carries its own time. */
+/* The first of a list; NULL: it is empty. */
+static struct flight *head_of(const struct list *l)
+{
+    return list_empty(l) ? NULL : CONTAINER_OF(l->next, struct flight, link);
+}
+
 static int64_t next_event_us(const struct serial *s)
 {
-    int64_t next = INT64_MAX;
-    if (!list_empty(&s->queue))
-        next = CONTAINER_OF(s->queue.next, struct flight, link)->due_first_us;
-    LIST_EACH (&s->decoding, node)
-        next = min_i64(next, CONTAINER_OF(node, struct flight, link)->due_last_us);
-    return next;
+    const struct flight *prompt = head_of(&s->queue), *answer = head_of(&s->decoding);
+    return min_i64(prompt ? prompt->due_us : INT64_MAX, answer ? answer->due_us : INT64_MAX);
 }
 
 static void forget_oldest(struct serial *s, int64_t now_us)
@@ -96,9 +97,7 @@ static int submit(struct instance *in, struct flight *f, int64_t now_us, struct 
     uint32_t uncached = prompt - f->cached_tokens;
     int64_t start_us = max_i64(now_us, s->free_us);
     s->free_us = start_us + (int64_t)uncached * 1000000 / PREFILL_TOKENS_S;
-    f->due_first_us = s->free_us;
-    uint32_t output = world_output_tokens(in->config.world, f->request);
-    f->due_last_us = f->due_first_us + (int64_t)(output - 1) * DECODE_TOKEN_US;
+    f->due_us = s->free_us;
     s->stats.prompt_tokens += prompt;
     s->stats.hit_tokens += f->cached_tokens;
     s->stats.busy_s += (double)uncached / PREFILL_TOKENS_S;
@@ -107,33 +106,28 @@ static int submit(struct instance *in, struct flight *f, int64_t now_us, struct 
     return 0;
 }
 
-static void end(struct serial *s, struct flight *f)
+/* Its token is there; it decodes on, or has ended. */
+static void produce(struct serial *s, struct flight *f, int64_t now_us)
 {
     const struct instance_hooks *h = &s->base.config.hooks;
     list_remove(&f->link);
-    uint32_t output = world_output_tokens(s->base.config.world, f->request);
-    if (output > 1) {
-        h->tokens(h->arg, f, output - 1, f->due_first_us + DECODE_TOKEN_US, f->due_last_us);
+    h->tokens(h->arg, f, 1, now_us, now_us);
+    if (world_is_last(s->base.config.world, f->request, f->generated)) {
+        h->ended(h->arg, f, now_us);
+        return;
     }
-    h->ended(h->arg, f, f->due_last_us);
+    f->due_us = now_us + DECODE_TOKEN_US;
+    list_push_back(&s->decoding, &f->link);
 }
 
 static void advance(struct instance *in, int64_t now_us)
 {
     struct serial *s = CONTAINER_OF(in, struct serial, base);
-    const struct instance_hooks *h = &in->config.hooks;
     s->stats.steps++;
-    struct flight *head =
-        list_empty(&s->queue) ? NULL : CONTAINER_OF(s->queue.next, struct flight, link);
-    if (head && head->due_first_us <= now_us) {
-        list_remove(&head->link);
-        list_push_back(&s->decoding, &head->link);
-        h->tokens(h->arg, head, 1, head->due_first_us, head->due_first_us);
-    }
-    LIST_EACH_SAFE (&s->decoding, node) {
-        struct flight *f = CONTAINER_OF(node, struct flight, link);
-        if (f->due_last_us <= now_us) end(s, f);
-    }
+    struct flight *f = head_of(&s->queue);
+    if (f && f->due_us <= now_us) produce(s, f, now_us);
+    while ((f = head_of(&s->decoding)) && f->due_us <= now_us)
+        produce(s, f, now_us);
     in->next_us = next_event_us(s);
 }
 

@@ -126,6 +126,8 @@ struct sim_histogram {
     uint64_t count[SIM_HISTOGRAM_BINS];
     uint64_t total;
     double sum_us;
+    double last_us; /* and its bin: sessions of one step have one gap, and a logarithm takes time */
+    uint32_t last_bin;
 };
 
 struct sim_result {

@@ -30,9 +30,12 @@ void sim_result_fini(struct sim_result *r)
 
 static void histogram_add(struct sim_histogram *h, double us, uint64_t count)
 {
-    double bin = us > 1 ? log(us) * (1 / log(BIN_RATIO)) : 0;
-    uint32_t at = bin < SIM_HISTOGRAM_BINS - 1 ? (uint32_t)bin : SIM_HISTOGRAM_BINS - 1;
-    h->count[at] += count;
+    if (us > h->last_us || us < h->last_us) {
+        double bin = us > 1 ? log(us) * (1 / log(BIN_RATIO)) : 0;
+        h->last_bin = bin < SIM_HISTOGRAM_BINS - 1 ? (uint32_t)bin : SIM_HISTOGRAM_BINS - 1;
+        h->last_us = us;
+    }
+    h->count[h->last_bin] += count;
     h->total += count;
     h->sum_us += us * (double)count;
 }

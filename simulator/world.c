@@ -65,11 +65,6 @@ bool world_is_last(const struct world *w, uint32_t request, uint32_t generated)
     return generated >= w->trace->request[request].output_tokens;
 }
 
-uint32_t world_output_tokens(const struct world *w, uint32_t request)
-{
-    return w->trace->request[request].output_tokens;
-}
-
 int world_future_make(const struct world *w, struct world_future *ret)
 {
     uint32_t n = w->trace->count;

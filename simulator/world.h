@@ -59,6 +59,3 @@ struct world_future {
 };
 int world_future_make(const struct world *w, struct world_future *ret);
 void world_future_fini(struct world_future *f);
-
-/* For oracle predictors and for engines that compute alone; nothing else may ask. */
-uint32_t world_output_tokens(const struct world *w, uint32_t request);

@@ -68,32 +68,6 @@ static void equal_inputs_give_equal_digests_and_other_seeds_do_not(void **state)
     sim_result_fini(&other);
 }
 
-/* Idle gaps, bursts, several instances and one, lengths that end together. */
-static void skipping_ahead_changes_no_digest(void **state)
-{
-    (void)state;
-    static const struct {
-        const char *hardware;
-        uint32_t count;
-        int64_t gap_us;
-        bool blocks;
-    } rows[] = {
-        { "a100", 1, 400000, false }, { "a100", 1, 3000, true }, { "l4", 3, 60000, true },
-        { "h100", 8, 2000, false },   { NULL, 4, 20000, true },
-    };
-    for (size_t i = 0; i < COUNT_OF(rows); i++) {
-        CLEANUP(trace_freep) struct trace *t = make_trace(500, rows[i].gap_us, rows[i].blocks);
-        struct sim_config c = config_of(rows[i].hardware, rows[i].count);
-        struct sim_result skipped = run(&c, t);
-        c.exact = true;
-        struct sim_result exact = run(&c, t);
-        assert_true(skipped.digest == exact.digest);
-        assert_true(skipped.events == exact.events);
-        sim_result_fini(&skipped);
-        sim_result_fini(&exact);
-    }
-}
-
 static void the_serial_reference_is_arithmetic(void **state)
 {
     (void)state;
@@ -290,7 +264,6 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(equal_inputs_give_equal_digests_and_other_seeds_do_not),
-        cmocka_unit_test(skipping_ahead_changes_no_digest),
         cmocka_unit_test(the_serial_reference_is_arithmetic),
         cmocka_unit_test(shared_blocks_are_found_and_others_are_not),
         cmocka_unit_test(the_future_never_enters_a_view),
