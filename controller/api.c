@@ -333,4 +333,7 @@ uint16_t api_port(const struct api *a)
 void api_attach(struct api *a, struct control *control)
 {
     a->control = control;
+    const struct http_server_meters meters = { control_metrics(control), CONTROL_M_HTTP_CONNECTIONS,
+                                               CONTROL_M_HTTP_REFUSED, CONTROL_M_HTTP_CUT };
+    http_server_meters_set(a->server, &meters);
 }

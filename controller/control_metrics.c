@@ -50,5 +50,12 @@ const struct metric_desc control_metric_table[CONTROL_M_COUNT] = {
     [CONTROL_M_TICK_SECONDS] = { .name = "muster_controller_tick_seconds",
         .type = METRIC_HISTOGRAM, .unit = "seconds", .help = "Observe, plan and act, once.",
         .buckets = tick_bounds, .bucket_count = COUNT_OF(tick_bounds) },
+    [CONTROL_M_HTTP_CONNECTIONS] = { .name = "muster_controller_http_connections",
+        .type = METRIC_GAUGE, .help = "Connections that are open." },
+    [CONTROL_M_HTTP_REFUSED] = { .name = "muster_controller_http_refused_total",
+        .type = METRIC_COUNTER, .labels = { "reason" },
+        .help = "Requests and connections that never came to a handler: malformed, too large, late." },
+    [CONTROL_M_HTTP_CUT] = { .name = "muster_controller_http_cut_total", .type = METRIC_COUNTER,
+        .labels = { "reason" }, .help = "Replies that did not come to their end." },
 };
 // clang-format on

@@ -25,6 +25,9 @@ enum control_metric {
     CONTROL_M_REFUSED,
     CONTROL_M_STREAMS,
     CONTROL_M_TICK_SECONDS,
+    CONTROL_M_HTTP_CONNECTIONS,
+    CONTROL_M_HTTP_REFUSED,
+    CONTROL_M_HTTP_CUT,
     CONTROL_M_COUNT
 };
 extern const struct metric_desc control_metric_table[CONTROL_M_COUNT];

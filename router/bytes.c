@@ -60,6 +60,9 @@ int bytes_new(const struct bytes_config *config, struct byte_loop **ret, struct 
     if (r == 0) r = http_client_new(b->loop, NULL, &b->client, err);
     if (r == 0) r = http_server_new(b->loop, &server, &b->server, err);
     if (r < 0) return r;
+    const struct http_server_meters meters = { config->metrics, RM_HTTP_CONNECTIONS,
+                                               RM_HTTP_REFUSED, RM_HTTP_CUT };
+    http_server_meters_set(b->server, &meters);
     lane_init(&b->lane, b->loop, generate_on_mail, b);
     *ret = TAKE(b);
     return 0;

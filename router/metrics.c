@@ -70,5 +70,12 @@ const struct metric_desc router_metric_table[RM_COUNT] = {
     [RM_POLICY] = { .name = "muster_router_policy_info", .type = METRIC_GAUGE,
         .labels = { "kind", "row" }, .series_max = 64,
         .help = "1, labelled with the row of each kind that decides; 0 for one that did before." },
+    [RM_HTTP_CONNECTIONS] = { .name = "muster_router_http_connections", .type = METRIC_GAUGE,
+        .help = "Client connections that are open." },
+    [RM_HTTP_REFUSED] = { .name = "muster_router_http_refused_total", .type = METRIC_COUNTER,
+        .labels = { "reason" },
+        .help = "Requests and connections that never came to a handler: malformed, too large, late." },
+    [RM_HTTP_CUT] = { .name = "muster_router_http_cut_total", .type = METRIC_COUNTER,
+        .labels = { "reason" }, .help = "Replies that did not come to their end." },
 };
 // clang-format on

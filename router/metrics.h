@@ -31,6 +31,9 @@ enum router_metric {
     RM_SYNC_AGE,
     RM_RATE_LIMITED,
     RM_POLICY,
+    RM_HTTP_CONNECTIONS,
+    RM_HTTP_REFUSED,
+    RM_HTTP_CUT,
     RM_COUNT
 };
 

@@ -252,6 +252,6 @@ void refusal_render(struct http_server *s, enum http_fault fault, struct buf *ou
 
 void reply_refusal(struct http_exchange *x, enum http_fault fault)
 {
-    count_add(&x->server->counts.refused[fault], 1);
+    server_refused(x->server, fault);
     refusal_render(x->server, fault, &x->conn.out);
 }

@@ -42,7 +42,7 @@ void serve_abort(struct http_exchange *x, enum http_abort why)
 {
     if (x->stage == SERVE_DEAD) return;
     bool open = x->stage == SERVE_OPEN;
-    if (open || x->stage == SERVE_SENDING) count_add(&x->server->counts.aborted[why], 1);
+    if (open || x->stage == SERVE_SENDING) server_cut(x->server, why);
     kill_conn(x);
     void (*fn)(void *, enum http_abort) = open ? x->on_abort : NULL;
     if (fn) fn(x->arg, why);

@@ -28,6 +28,7 @@ struct http_server {
     char date[HTTP_DATE_MAX];
     int64_t date_s; /* wall second that `date` says */
     struct http_server_counts counts;
+    struct http_server_meters meters; /* metrics NULL: nobody hears */
 };
 
 /*     IDLE --byte--> HEAD --blank line--> BODY --whole--> OPEN --reply ended--> SENDING --sent--+
@@ -92,4 +93,7 @@ void reply_refusal(struct http_exchange *x, enum http_fault fault);
 void refusal_render(struct http_server *s, enum http_fault fault, struct buf *out);
 
 /* http_server.c */
+/* Counts what never came to a handler, and replies that did not come to their end. */
+void server_refused(struct http_server *s, enum http_fault fault);
+void server_cut(struct http_server *s, enum http_abort why);
 void server_conn_gone(struct http_server *s); /* after a connection has left the list */

@@ -48,6 +48,42 @@ static void fill_limits(struct http_limits *l)
     l->headers_max = min_u32(l->headers_max, HTTP_HEADERS_MAX);
 }
 
+/* ---- counting ---- */
+
+static void count_reason(struct http_server *s, uint32_t metric, const char *reason)
+{
+    struct str label = str_from(reason);
+    if (s->meters.metrics) metric_inc(metric_series(s->meters.metrics, metric, &label));
+}
+
+static void count_connection(struct http_server *s, double by)
+{
+    if (s->meters.metrics) metric_add(metric_of(s->meters.metrics, s->meters.connections), by);
+}
+
+void server_refused(struct http_server *s, enum http_fault fault)
+{
+    count_add(&s->counts.refused[fault], 1);
+    count_reason(s, s->meters.refused, http_fault_info(fault)->name);
+}
+
+static void accept_failed(struct http_server *s, const char *reason)
+{
+    count_add(&s->counts.accept_failed, 1);
+    count_reason(s, s->meters.refused, reason);
+}
+
+void server_cut(struct http_server *s, enum http_abort why)
+{
+    static const char *const reasons[HTTP_ABORT_COUNT] = {
+        [HTTP_ABORT_CLIENT_LEFT] = "client_left",
+        [HTTP_ABORT_SLOW_READER] = "slow_reader",
+        [HTTP_ABORT_SERVER] = "server",
+    };
+    count_add(&s->counts.aborted[why], 1);
+    count_reason(s, s->meters.cut, reasons[why]);
+}
+
 /* ---- accepting ---- */
 
 /* Best effort: the answer is lost when the client's bytes are still unread at close. */
@@ -55,7 +91,7 @@ static void refuse_socket(struct http_server *s, int fd)
 {
     CLEANUP(buf_fini) struct buf out = { 0 };
     char unread[2048];
-    count_add(&s->counts.refused[HTTP_FAULT_CONNECTIONS], 1);
+    server_refused(s, HTTP_FAULT_CONNECTIONS);
     refusal_render(s, HTTP_FAULT_CONNECTIONS, &out);
     (void)!recv(fd, unread, sizeof unread, 0);
     (void)!send(fd, out.data, out.len, MSG_NOSIGNAL);
@@ -71,11 +107,12 @@ static void take_socket(struct http_server *s, int fd, const struct addr *peer)
     }
     struct http_exchange *x = serve_new(s, fd, peer);
     if (!x) { /* no memory; serve_new has closed fd */
-        count_add(&s->counts.accept_failed, 1);
+        accept_failed(s, "no_memory");
         return;
     }
     list_push_back(&s->conns, &x->node);
     count_add(&s->counts.connections, 1);
+    count_connection(s, 1);
     count_add(&s->counts.accepted, 1);
 }
 
@@ -86,7 +123,7 @@ static bool out_of_descriptors(int errnum)
 
 static void accept_without_descriptors(struct http_server *s)
 {
-    count_add(&s->counts.accept_failed, 1);
+    accept_failed(s, "no_descriptors");
     if (s->spare_fd >= 0) {
         close(s->spare_fd);
         int fd = accept4(s->listener.fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
@@ -141,6 +178,7 @@ static void on_empty_task(void *arg)
 void server_conn_gone(struct http_server *s)
 {
     count_sub(&s->counts.connections, 1);
+    count_connection(s, -1);
     if (s->draining && list_empty(&s->conns)) loop_defer(s->loop, &s->empty_task);
 }
 
@@ -235,6 +273,11 @@ void http_server_drain(struct http_server *s, void (*on_empty)(void *arg), void 
             serve_drain(CONTAINER_OF(node, struct http_exchange, node));
     }
     if (list_empty(&s->conns)) loop_defer(s->loop, &s->empty_task);
+}
+
+void http_server_meters_set(struct http_server *s, const struct http_server_meters *m)
+{
+    s->meters = *m;
 }
 
 void http_server_counts_get(const struct http_server *s, struct http_server_counts *ret)

@@ -18,6 +18,7 @@
 #include "base/core/own.h"
 #include "base/io/http1.h"
 #include "base/io/loop.h"
+#include "base/io/metrics.h"
 
 struct http_limits {          /* 0: the default */
     size_t line_bytes_max;    /* 8 KiB; 414 beyond */
@@ -80,6 +81,14 @@ CLEANUP_FREEP(http_server, struct http_server)
 
 uint16_t http_server_port(const struct http_server *s);
 void http_server_counts_get(const struct http_server *s, struct http_server_counts *ret);
+
+/* The metrics that hear of the same, beside the counts: how many connections are open (a gauge), what
+ * was refused and cut (counters with one label, the reason). */
+struct http_server_meters {
+    struct metrics *metrics; /* borrowed for the server's life; several servers may share them */
+    uint32_t connections, refused, cut;
+};
+void http_server_meters_set(struct http_server *s, const struct http_server_meters *m);
 
 /* Stops accepting, closes idle connections, answers what is under way with `connection: close`,
  * and calls on_empty(arg) once the last connection is gone, never before this returns. An exchange

@@ -347,6 +347,9 @@ int face_new(struct loop *loop, const struct face_config *config, struct meters 
     };
     int rc = http_server_new(loop, &server, &f->server, err);
     if (rc < 0) return rc;
+    const struct http_server_meters heard = { f->meters->metrics, METER_HTTP_CONNECTIONS,
+                                              METER_HTTP_REFUSED, METER_HTTP_CUT };
+    http_server_meters_set(f->server, &heard);
     *ret = TAKE(f);
     return 0;
 }

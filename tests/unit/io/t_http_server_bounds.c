@@ -105,6 +105,44 @@ static void heads_and_bodies_beyond_their_bounds_are_named(void **state)
     end(f);
 }
 
+/* The metrics say the same as the counts, from the moment that they are set. */
+static void what_is_refused_and_cut_is_metered(void **state)
+{
+    (void)state;
+    enum { CONNECTIONS, REFUSED, CUT, METERS };
+    static const struct metric_desc table[METERS] = {
+        [CONNECTIONS] = { .name = "connections", .type = METRIC_GAUGE, .help = "Open." },
+        [REFUSED] = { .name = "refused_total",
+                      .type = METRIC_COUNTER,
+                      .labels = { "reason" },
+                      .help = "Refused." },
+        [CUT] = { .name = "cut_total",
+                  .type = METRIC_COUNTER,
+                  .labels = { "reason" },
+                  .help = "Cut." },
+    };
+    CLEANUP(metrics_freep) struct metrics *m = NULL;
+    assert_int_equal(metrics_new(table, METERS, NULL, 0, &m, NULL), 0);
+    struct fixture *f = begin((struct http_limits){ .connections_max = 1 });
+    http_server_meters_set(f->server, &(struct http_server_meters){ m, CONNECTIONS, REFUSED, CUT });
+    struct peer first = peer_connect(f->port);
+    TURN_UNTIL(f->loop, counts(f).connections == 1);
+    assert_true(metric_value(metric_of(m, CONNECTIONS)) == 1);
+    struct peer second = peer_connect(f->port);
+    PEER_UNTIL(f->loop, &second, second.closed);
+    struct str reason = str_from(http_fault_info(HTTP_FAULT_CONNECTIONS)->name);
+    assert_true(metric_value(metric_series(m, REFUSED, &reason)) == 1);
+    peer_send(f->loop, &first, STR(GET("/wait")));
+    TURN_UNTIL(f->loop, counts(f).requests == 1);
+    peer_close(&first);
+    TURN_UNTIL(f->loop, counts(f).connections == 0);
+    assert_true(metric_value(metric_of(m, CONNECTIONS)) == 0);
+    reason = STR("client_left");
+    assert_true(metric_value(metric_series(m, CUT, &reason)) == 1);
+    peer_close(&second);
+    end(f);
+}
+
 static void connections_beyond_the_bound_get_503(void **state)
 {
     (void)state;
@@ -407,6 +445,7 @@ int main(void)
         cmocka_unit_test(idle_connections_are_closed_without_a_word),
         cmocka_unit_test(an_open_exchange_outlives_the_idle_time),
         cmocka_unit_test(heads_and_bodies_beyond_their_bounds_are_named),
+        cmocka_unit_test(what_is_refused_and_cut_is_metered),
         cmocka_unit_test(connections_beyond_the_bound_get_503),
         cmocka_unit_test(request_memory_over_all_connections_is_bounded),
         cmocka_unit_test(refusals_are_rendered_by_the_role),
