@@ -1,4 +1,5 @@
-/* parse.h - tokens to the tree: statements here, expressions in parse_expr.c.
+/* parse.h - tokens to the tree: statements in parse.c, expressions in parse_expr.c, what follows
+ *           an operand in parse_postfix.c.
  *
  * Layer: base/text/jinja, private to the chat template
  */
@@ -21,7 +22,7 @@ struct jinja_parser {
 /* Parses all of `tokens` into template->body. -EINVAL, -ENOTSUP, -E2BIG or -ENOMEM. */
 int jinja_parse(struct chat_template *template, const struct jinja_tokens *tokens, struct err *err);
 
-/* Shared by the two files. */
+/* Shared by the three files. */
 int jinja_parse_fail(struct jinja_parser *p, int code, const char *format, ...)
     __attribute__((format(printf, 3, 4), cold));
 int jinja_parse_enter(struct jinja_parser *p);
@@ -38,6 +39,16 @@ void jinja_next(struct jinja_parser *p);
 int jinja_parse_tuple(struct jinja_parser *p, bool with_if, const char *stop,
                       struct jinja_node **ret);
 int jinja_parse_expression(struct jinja_parser *p, struct jinja_node **ret);
+int jinja_parse_number(struct jinja_parser *p, struct jinja_node **ret);
+int jinja_parse_primary(struct jinja_parser *p, struct jinja_node **ret); /* without what follows */
+
+/* A node with its operands. */
+int jinja_parse_operation(struct jinja_parser *p, enum jinja_node_kind kind, enum jinja_op op,
+                          struct jinja_node *a, struct jinja_node *b, struct jinja_node **ret);
+
+/* Goes on behind *node while attributes, indices and calls follow; filters, tests and calls. */
+int jinja_parse_postfix(struct jinja_parser *p, struct jinja_node **node);
+int jinja_parse_applied(struct jinja_parser *p, struct jinja_node **node);
 int jinja_parse_filters(struct jinja_parser *p, bool start_inline, struct jinja_node **ret);
 int jinja_parse_target(struct jinja_parser *p, bool with_namespace, const char *stop,
                        struct jinja_node **ret);

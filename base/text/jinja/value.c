@@ -1,20 +1,16 @@
-/* value.c - lists, dicts, equality and order of a template's values.
+/* value.c - lists, equality and order of a template's values.
  *
- * Python is the model throughout: True == 1 == 1.0 and they are one key of a dict, an iterator
- * is true even when empty, strings count characters and not bytes. Integers have 64 bits; where
- * Python's would grow, the operation fails.
+ * Python is the model throughout: True == 1 == 1.0, an iterator is true even when empty, strings
+ * count characters and not bytes. Integers have 64 bits; where Python's would grow, the operation
+ * fails.
  */
 #include "base/text/jinja/value.h"
 
 #include "base/core/bits.h"
-#include "base/core/hash.h"
 #include "base/text/jinja/run.h"
 
-#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
-
-#define DICT_INDEX_FROM 9 /* entries; below, a walk is quicker than an index */
 
 const char *jinja_type_name(const struct jinja_value *v)
 {
@@ -163,194 +159,6 @@ int jinja_list_push(struct jinja_run *run, struct jinja_list *list, struct jinja
     }
     list->items[list->count++] = v;
     return 0;
-}
-
-int jinja_dict_new(struct jinja_run *run, struct jinja_dict **ret)
-{
-    void *dict;
-    int rc = jinja_alloc(run, 1, sizeof **ret, &dict);
-    if (rc == 0) *ret = dict;
-    return rc;
-}
-
-static int hash_tuple(struct jinja_run *run, const struct jinja_list *items, uint64_t *ret);
-
-/* Equal keys have equal hashes: numbers hash by their value as a double. */
-static int hash_key(struct jinja_run *run, const struct jinja_value *key, uint64_t *ret)
-{
-    double number;
-    switch (key->kind) {
-    case JINJA_STRING:
-        *ret = hash64(key->text.data, key->text.len, 1);
-        return 0;
-    case JINJA_BOOL:
-    case JINJA_INT:
-    case JINJA_FLOAT:
-        number = jinja_as_float(key) + 0.0; /* -0.0 becomes 0.0 */
-        *ret = hash64(&number, sizeof number, 2);
-        return 0;
-    case JINJA_NONE:
-    case JINJA_UNDEFINED:
-    case JINJA_RANGE:
-        *ret = (uint64_t)key->kind;
-        return 0;
-    case JINJA_TUPLE:
-        return hash_tuple(run, key->list, ret);
-    case JINJA_ABSENT:
-    case JINJA_LIST:
-    case JINJA_DICT:
-    case JINJA_VIEW:
-    case JINJA_ITERATOR:
-    case JINJA_NAMESPACE:
-    case JINJA_MACRO:
-    case JINJA_FUNCTION:
-    case JINJA_METHOD:
-    case JINJA_LOOP:
-    case JINJA_CYCLER:
-    case JINJA_JOINER:
-    case JINJA_KIND_COUNT:
-        break;
-    }
-    return jinja_fail(run, -EDOM, "'%s' cannot be a key: unhashable", jinja_type_name(key));
-}
-
-static int hash_tuple(struct jinja_run *run, const struct jinja_list *items, uint64_t *ret)
-{
-    uint64_t sum = 3;
-    int rc = jinja_enter(run);
-    if (rc < 0) return rc;
-    for (size_t i = 0; i < items->count && rc == 0; i++) {
-        uint64_t hash = 0;
-        rc = hash_key(run, &items->items[i], &hash);
-        sum = (sum ^ hash) * 0x9E3779B97F4A7C15u;
-    }
-    jinja_leave(run);
-    *ret = sum;
-    return rc;
-}
-
-static int key_equal(struct jinja_run *run, const struct jinja_entry *e,
-                     const struct jinja_value *key, uint64_t hash, bool *ret)
-{
-    *ret = false;
-    if (e->hash != hash) return 0;
-    if (e->key.kind == JINJA_STRING && key->kind == JINJA_STRING) {
-        *ret = str_eq(jinja_bytes(e->key.text), jinja_bytes(key->text));
-        return 0;
-    }
-    return jinja_equal(run, &e->key, key, ret);
-}
-
-/* *ret is the position, or d->count when absent. */
-static int find_entry(struct jinja_run *run, const struct jinja_dict *d,
-                      const struct jinja_value *key, uint64_t hash, size_t *ret)
-{
-    bool equal = false;
-    int rc = 0;
-    *ret = d->count;
-    if (!d->index) {
-        for (size_t i = 0; i < d->count && rc == 0; i++) {
-            rc = key_equal(run, &d->entries[i], key, hash, &equal);
-            if (rc == 0 && equal) {
-                *ret = i;
-                break;
-            }
-        }
-        return rc;
-    }
-    for (size_t slot = hash & (d->index_cap - 1); d->index[slot];
-         slot = (slot + 1) & (d->index_cap - 1)) {
-        size_t at = d->index[slot] - 1;
-        rc = key_equal(run, &d->entries[at], key, hash, &equal);
-        if (rc < 0) return rc;
-        if (equal) {
-            *ret = at;
-            break;
-        }
-    }
-    return rc;
-}
-
-static void index_entry(struct jinja_dict *d, size_t at)
-{
-    size_t slot = d->entries[at].hash & (d->index_cap - 1);
-    while (d->index[slot])
-        slot = (slot + 1) & (d->index_cap - 1);
-    d->index[slot] = (uint32_t)at + 1;
-}
-
-static int grow_dict(struct jinja_run *run, struct jinja_dict *d)
-{
-    size_t cap = d->cap ? 2 * d->cap : 4;
-    void *entries, *index = NULL;
-    int rc = jinja_alloc(run, cap, sizeof *d->entries, &entries);
-    if (rc == 0 && cap >= DICT_INDEX_FROM) rc = jinja_alloc(run, 2 * cap, sizeof *d->index, &index);
-    if (rc < 0) return rc;
-    if (d->count > 0) memcpy(entries, d->entries, d->count * sizeof *d->entries);
-    d->entries = entries;
-    d->cap = cap;
-    d->index = index;
-    d->index_cap = index ? 2 * cap : 0;
-    for (size_t i = 0; index && i < d->count; i++)
-        index_entry(d, i);
-    return 0;
-}
-
-int jinja_dict_put(struct jinja_run *run, struct jinja_dict *d, struct jinja_value key,
-                   struct jinja_value value)
-{
-    uint64_t hash;
-    size_t at;
-    int rc = hash_key(run, &key, &hash);
-    if (rc == 0) rc = find_entry(run, d, &key, hash, &at);
-    if (rc < 0) return rc;
-    if (at < d->count) {
-        d->entries[at].value = value;
-        return 0;
-    }
-    if (d->count == d->cap) rc = grow_dict(run, d);
-    if (rc < 0) return rc;
-    d->entries[d->count++] = (struct jinja_entry){ hash, key, value };
-    if (d->index) index_entry(d, d->count - 1);
-    return 0;
-}
-
-int jinja_dict_get(struct jinja_run *run, const struct jinja_dict *d, const struct jinja_value *key,
-                   const struct jinja_value **ret)
-{
-    uint64_t hash;
-    size_t at;
-    int rc = hash_key(run, key, &hash);
-    if (rc == 0) rc = find_entry(run, d, key, hash, &at);
-    if (rc == 0) *ret = at < d->count ? &d->entries[at].value : NULL;
-    return rc;
-}
-
-const struct jinja_value *jinja_dict_find(const struct jinja_dict *d, struct str key)
-{
-    struct jinja_value wanted = jinja_string(jinja_text_of(key));
-    size_t at;
-    /* Comparing strings cannot fail, so no run is needed. */
-    int rc = find_entry(NULL, d, &wanted, hash64(key.data, key.len, 1), &at);
-    return rc == 0 && at < d->count ? &d->entries[at].value : NULL;
-}
-
-int jinja_dict_set(struct jinja_run *run, struct jinja_dict *d, struct str key,
-                   struct jinja_value value)
-{
-    return jinja_dict_put(run, d, jinja_string(jinja_text_of(key)), value);
-}
-
-void jinja_dict_remove(struct jinja_dict *d, size_t position)
-{
-    must(position < d->count);
-    d->count--;
-    memmove(&d->entries[position], &d->entries[position + 1],
-            (d->count - position) * sizeof *d->entries);
-    if (!d->index) return;
-    memset(d->index, 0, d->index_cap * sizeof *d->index);
-    for (size_t i = 0; i < d->count; i++)
-        index_entry(d, i);
 }
 
 static int equal_items(struct jinja_run *run, const struct jinja_list *a,
