@@ -4,11 +4,12 @@
  *     s.t. every slice lies on one type;  sum of the loads on t <= y[t] <= max[t];  y whole
  *
  * Slices of equal loads form a group and are interchangeable: x[g][t] of them lie on type t. Branch
- * and bound, depth first; the bound is the linear relaxation, solved again after each branch by the
- * dual simplex method with bounded variables from where it stood. Where counts are whole and only
- * the slices are not, it takes turns with a search over slices (place_pack.h). The start (each group
- * on its cheapest type, y fractional) needs no first phase. Where all prices are multiples of one
- * amount, a solution must be cheaper by that amount to be better.
+ * and bound over counts, in rounds with a rising ceiling on cost; the bound is the linear relaxation,
+ * solved again after each branch by the dual simplex method with bounded variables from where it stood
+ * (place_relax.h). Where counts are whole and only the slices are not, it takes turns with a search
+ * over slices (place_prove.h, place_pack.h). The start (each group on its cheapest type, y fractional)
+ * needs no first phase. Where all prices are multiples of one amount, a solution must be cheaper by
+ * that amount to be better.
  *
  * Layer:   policies (base/core, libm)
  * Threads: pure; all memory is the caller's struct solver
@@ -22,7 +23,9 @@
 #define SOLVER_TYPES_MAX 16
 #define SOLVER_GROUPS_MAX 64
 #define SOLVER_COUNT_MAX 1000  /* instances of one type */
-#define SOLVER_NODES_MAX 15000 /* for callers without an opinion: about a second at 4 x 64 */
+#define SOLVER_NODES_MAX 36000 /* for callers without an opinion: below a second at 4 x 64 */
+#define SOLVER_NEVER_MAX 1024
+#define SOLVER_LATER_MAX 256
 #define SOLVER_ROWS_MAX (SOLVER_GROUPS_MAX + SOLVER_TYPES_MAX)
 #define SOLVER_COLS_MAX (SOLVER_GROUPS_MAX * (SOLVER_TYPES_MAX - 1) + SOLVER_TYPES_MAX)
 #define SOLVER_VARS_MAX (SOLVER_ROWS_MAX + SOLVER_COLS_MAX)
@@ -62,10 +65,15 @@ struct solver {
     double step;               /* what a better solution must be cheaper by */
     uint32_t nodes_max;
     uint32_t pivots; /* since the table was built */
+    double cap;      /* what is dearer is not looked at in this round */
+    uint16_t never[SOLVER_NEVER_MAX][SOLVER_TYPES_MAX]; /* counts that are too few */
+    uint16_t later[SOLVER_LATER_MAX][SOLVER_TYPES_MAX]; /* and that did not tell soon */
+    uint32_t nevers, laters;
     struct pack pack;
     bool cut_short; /* a limit was reached: nothing is proven */
 };
 
-/* Exact unless nodes_max nodes did not suffice: then the best found, with optimal false. */
+/* Exact unless nodes_max nodes did not suffice, of whose pivots each sixteen count as one more: then
+ * the best found, with optimal false. */
 void solver_run(const struct solver_problem *problem, uint32_t nodes_max, struct solver *memory,
                 struct solver_answer *ret);

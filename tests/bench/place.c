@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <time.h>
 
-#define RUNS 200u /* half of them of each kind */
+#define RUNS 600u /* half of them of each kind */
 
 static double seconds(void)
 {

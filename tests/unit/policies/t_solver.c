@@ -183,13 +183,13 @@ static void optimum_equals_brute_force(void **state)
 }
 
 /* What bounds the time: nodes, and the pivots of their relaxations (a few microseconds each). Of
- * slices that are all different one problem in twenty may stay unproven at the limit. */
+ * slices that are all different two problems in a thousand stay unproven at the limit; none here. */
 static void big_instances_take_few_steps(void **state)
 {
     (void)state;
     struct rng rng;
     rng_seed(&rng, 64);
-    enum { RUNS = 40 };
+    enum { RUNS = 200 };
     uint32_t nodes[2] = { 0 }, pivots[2] = { 0 }, proven[2] = { 0 };
     for (uint32_t i = 0; i < RUNS; i++) {
         struct solver_problem p;
@@ -210,8 +210,8 @@ static void big_instances_take_few_steps(void **state)
                       RUNS / 2);
     assert_int_equal(proven[0], RUNS / 2);
     assert_int_equal(proven[1], RUNS / 2);
-    assert_true(nodes[0] <= 10000 && nodes[1] <= 12000); /* of SOLVER_NODES_MAX */
-    assert_true(pivots[0] <= 100000 && pivots[1] <= 200000);
+    assert_true(nodes[0] <= 6000 && nodes[1] <= 12000); /* of SOLVER_NODES_MAX */
+    assert_true(pivots[0] <= 30000 && pivots[1] <= 60000);
 }
 
 /* True when slices from `slice` on (one a group) fit into what is left. */
