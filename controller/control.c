@@ -187,6 +187,7 @@ static void publish_metrics(struct control *c, int64_t now_us)
     }
     metric_set(metric_of(c->metrics, CONTROL_M_COST_TOTAL), control_cost_total(c, now_us));
     metric_set(metric_of(c->metrics, CONTROL_M_TENANTS), c->tenant_count);
+    metric_set(metric_of(c->metrics, CONTROL_M_LOG_LOST), (double)log_lost());
 }
 
 int control_tick(struct control *c, int64_t now_us)

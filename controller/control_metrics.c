@@ -57,5 +57,7 @@ const struct metric_desc control_metric_table[CONTROL_M_COUNT] = {
         .help = "Requests and connections that never came to a handler: malformed, too large, late." },
     [CONTROL_M_HTTP_CUT] = { .name = "muster_controller_http_cut_total", .type = METRIC_COUNTER,
         .labels = { "reason" }, .help = "Replies that did not come to their end." },
+    [CONTROL_M_LOG_LOST] = { .name = "muster_controller_log_lost_lines", .type = METRIC_GAUGE,
+        .unit = "lines", .help = "Log lines that could not be written since the start." },
 };
 // clang-format on

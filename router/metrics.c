@@ -77,5 +77,7 @@ const struct metric_desc router_metric_table[RM_COUNT] = {
         .help = "Requests and connections that never came to a handler: malformed, too large, late." },
     [RM_HTTP_CUT] = { .name = "muster_router_http_cut_total", .type = METRIC_COUNTER,
         .labels = { "reason" }, .help = "Replies that did not come to their end." },
+    [RM_LOG_LOST] = { .name = "muster_router_log_lost_lines", .type = METRIC_GAUGE,
+        .unit = "lines", .help = "Log lines that could not be written since the start." },
 };
 // clang-format on

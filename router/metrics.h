@@ -34,6 +34,7 @@ enum router_metric {
     RM_HTTP_CONNECTIONS,
     RM_HTTP_REFUSED,
     RM_HTTP_CUT,
+    RM_LOG_LOST,
     RM_COUNT
 };
 

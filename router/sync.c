@@ -254,6 +254,7 @@ static void fill_demand(struct sync *s, struct demand_lists *lists)
     metric_set(metric_of(d->metrics, RM_INDEX_BLOCKS), ix.blocks);
     metric_set(metric_of(d->metrics, RM_INDEX_BLOCKS_MAX), ix.blocks_max);
     metric_set(metric_of(d->metrics, RM_INDEX_EVICTED), (double)ix.evicted);
+    metric_set(metric_of(d->metrics, RM_LOG_LOST), (double)log_lost());
     metric_set(metric_of(d->metrics, RM_SYNC_AGE),
                s->has_rules ? (double)(now_us - s->heard_us) * 1e-6 : -1);
 }

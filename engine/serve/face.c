@@ -170,6 +170,7 @@ static void render_metrics(struct face *f, struct http_exchange *x)
 {
     CLEANUP(buf_fini) struct buf compat = { 0 }, body = { 0 };
     buf_init(&body, METRICS_TEXT_BYTES_MAX);
+    metric_set(meter_of(f->meters, METER_LOG_LOST), (double)log_lost());
     int rc = http_query_value(http_exchange_request(x)->query, "compat", &compat);
     if (rc == 0 && str_eq(buf_view(&compat), STR("vllm"))) {
         rc = meters_render_vllm(f->meters, f->config.model_name, &body);

@@ -76,6 +76,8 @@ const struct metric_desc meter_table[METER_COUNT] = {
         .help = "Requests and connections that never came to a handler: malformed, too large, late." },
     [METER_HTTP_CUT] = { .name = "muster_engine_http_cut_total", .type = METRIC_COUNTER,
         .labels = { "reason" }, .help = "Replies that did not come to their end." },
+    [METER_LOG_LOST] = { .name = "muster_engine_log_lost_lines", .type = METRIC_GAUGE, .unit = "lines",
+        .help = "Log lines that could not be written since the start." },
     [METER_RUNNING] = GAUGE("requests_running", NULL, "Requests that are computed now."),
     [METER_WAITING] = GAUGE("requests_waiting", NULL, "Requests that wait for admission."),
     [METER_PAUSED] = GAUGE("requests_paused", NULL, "Requests whose reader is slow."),
