@@ -9,6 +9,7 @@
 #define BUCKET_US ((int64_t)OUTLOOK_BUCKET_S * 1000000)
 #define LEAST_BUCKETS 2 /* the shortest part that may speak */
 #define MOST_BUCKETS 36 /* three minutes: beyond that a mean is of another time */
+#define BURST_BUCKETS 4 /* a burst is no longer than twice that */
 #define CHANGED 4.0     /* standard deviations between two means: a change */
 
 static float *at(float *ring, int64_t bucket)
@@ -22,20 +23,33 @@ static double newest(const struct outlook *o, uint32_t k)
     return (double)o->count[(o->bucket - k + OUTLOOK_BUCKETS) % OUTLOOK_BUCKETS];
 }
 
-/* Variance over mean of the counts, from neighbours so that a jump counts once; at least Poisson's
- * 1. Arrivals that come in bunches look like changes otherwise. */
+/* Variance over mean of the counts of `width` buckets, from neighbours so that a jump counts once. */
+static double dispersion_of(const struct outlook *o, uint32_t width)
+{
+    uint32_t n = min_u32(o->known, OUTLOOK_MEMORY_S / OUTLOOK_BUCKET_S);
+    double sum = 0, newer = 0;
+    uint32_t seen = 0;
+    for (uint32_t from = 1; from + width - 1 <= n; from += width) {
+        double count = 0;
+        for (uint32_t k = from; k < from + width; k++)
+            count += newest(o, k);
+        if (from > 1 && count + newer > 0) {
+            sum += (newer - count) * (newer - count) / (newer + count);
+            seen++;
+        }
+        newer = count;
+    }
+    return seen ? sum / seen : 0;
+}
+
+/* The largest at the widths a burst may have, and at least Poisson's 1: arrivals that come in
+ * bunches, and bursts that come again and again, look like changes otherwise. */
 static double dispersion(const struct outlook *o)
 {
-    uint32_t n = min_u32(o->known, MOST_BUCKETS);
-    double sum = 0;
-    uint32_t seen = 0;
-    for (uint32_t k = 1; k < n; k++) {
-        double a = newest(o, k), b = newest(o, k + 1);
-        if (a + b <= 0) continue;
-        sum += (a - b) * (a - b) / (a + b);
-        seen++;
-    }
-    return seen ? fmax(sum / seen, 1) : 1;
+    double most = 1;
+    for (uint32_t width = 1; width <= BURST_BUCKETS; width *= 2)
+        most = fmax(most, dispersion_of(o, width));
+    return most;
 }
 
 /* Shortens the regime to where it changed, if it did. */
@@ -43,6 +57,7 @@ static void find_change(struct outlook *o)
 {
     double all = 0, recent = 0, most = CHANGED, spread = dispersion(o);
     uint32_t n = o->regime, at = n;
+    bool rose = false;
     for (uint32_t k = 1; k <= n; k++)
         all += newest(o, k);
     for (uint32_t k = 1; k < n; k++) {
@@ -53,8 +68,10 @@ static void find_change(struct outlook *o)
         if (z <= most) continue;
         most = z;
         at = k;
+        rose = recent / k > (all - recent) / (n - k);
     }
     o->regime = at;
+    if (rose) o->steady = 0;
 }
 
 static double find_level(const struct outlook *o)
@@ -70,6 +87,7 @@ static void close_bucket(struct outlook *o, double count)
     *at(o->count, o->bucket) = (float)count;
     o->bucket++;
     o->known = min_u32(o->known + 1, OUTLOOK_BUCKETS);
+    o->steady = min_u32(o->steady + 1, OUTLOOK_BUCKETS);
     o->regime = min_u32(o->regime + 1, MOST_BUCKETS);
     find_change(o);
     *at(o->level, o->bucket - 1) = (float)(find_level(o) / OUTLOOK_BUCKET_S);
@@ -101,6 +119,17 @@ void outlook_observe(struct outlook *o, uint64_t total, int64_t now_us)
 double outlook_level(const struct outlook *o)
 {
     return o->known ? (double)o->level[(o->bucket - 1) % OUTLOOK_BUCKETS] : 0;
+}
+
+bool outlook_is_steady(const struct outlook *o)
+{
+    return o->steady * OUTLOOK_BUCKET_S >= OUTLOOK_MEMORY_S;
+}
+
+double outlook_error(const struct outlook *o)
+{
+    double sum = find_level(o) * o->regime;
+    return sum > 0 ? fmin(sqrt(dispersion(o) / sum), 1) : 0;
 }
 
 void outlook_path(const struct outlook *o, uint32_t which, uint32_t count, uint32_t steps,

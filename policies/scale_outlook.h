@@ -5,7 +5,8 @@
  *
  * Counts are kept in buckets of OUTLOOK_BUCKET_S. The level is the mean since the last change: a
  * change is the split of the recent buckets whose two means differ most, when they differ by more
- * than three standard deviations of a Poisson count. A steady rate is averaged over minutes, a jump
+ * than CHANGED standard deviations of counts as scattered as those of the last OUTLOOK_MEMORY_S, bursts
+ * that come again and again included. A steady rate is averaged over minutes, a jump
  * is believed within seconds. What comes is
  * told by what came: a path is the level now plus how the level went on from some moment within
  * the last OUTLOOK_MEMORY_S. Paths from moments at equal distances are an empirical distribution of
@@ -24,6 +25,7 @@ struct outlook {
     uint64_t total;  /* counted up to its end */
     uint32_t known;  /* whole buckets in the ring */
     uint32_t regime; /* of them since the last change */
+    uint32_t steady; /* whole buckets since the level rose last, or since the first */
     bool partial;    /* the bucket under way began before we did */
     float count[OUTLOOK_BUCKETS], level[OUTLOOK_BUCKETS];
 };
@@ -33,6 +35,12 @@ void outlook_observe(struct outlook *o, uint64_t total, int64_t now_us);
 
 /* A second; 0 without history. */
 double outlook_level(const struct outlook *o);
+
+/* Standard error of the level, as a share of it. */
+double outlook_error(const struct outlook *o);
+
+/* Whether the level has not risen for OUTLOOK_MEMORY_S: no path holds a step up. */
+bool outlook_is_steady(const struct outlook *o);
 
 /* Path number `which` of `count`, by steps of a bucket from now on. A path that is younger than its
  * steps goes on as now. */

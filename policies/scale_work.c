@@ -12,17 +12,18 @@
  *             fluid with chance about it (scale_fluid.h): a buffer of free sessions counts for what
  *             it bridges
  *   need      the least capacity C, ready a lead from now, with
- *                 late(C) <= late(everything that can be had) + PLANNED (1 - attainment)
+ *                 late(C) <= late(everything that can be had) + shrink (1 - attainment)
  *             over LOOK_STEPS after the lead and the mean of all paths; where a backlog makes all
  *             late whatever is bought, clear_s later; to shrink, over the time until then as well, since
  *             what is given up now is back no sooner
  *             C is never below the level now at utilisation_max of an instance's time and sessions;
- *             what there is stands while HELD (1 - attainment) are expected to miss with it, and
+ *             what there is stands while hold (1 - attainment) are expected to miss with it, and
  *             nothing is given up before LEARN_BUCKETS of arrivals were watched
- *   belief    measured misses correct the model: work is multiplied by a factor that rises while
- *             more than 1 - attainment miss the promise and falls while fewer do, between
- *             BELIEF_MIN and BELIEF_MAX; it stands while help for expected misses
- *             is on its way, and after a backlog
+ *   shrink,   small while nothing is known, more the more of the misses that the promise allows have
+ *   hold      not happened (scale_allowance.h), as long as what is saved pays for the worst paths
+ *   belief    measured misses correct the model: work is multiplied by a factor that moves until the
+ *             misses expected are those that are counted (scale_belief.h); it stands while help for
+ *             expected misses is on its way, and after a backlog
  *   mix       the cheapest whole number of instances of all pools that does C (scale_mix.h), the
  *             lead of new ones priced in
  *
@@ -30,6 +31,8 @@
  * depends on it is measured. Without counted arrivals the routers' rate stands for the level.
  */
 #include "base/core/bits.h"
+#include "policies/scale_allowance.h"
+#include "policies/scale_belief.h"
 #include "policies/scale_fluid.h"
 #include "policies/scale_mix.h"
 #include "policies/scale_outlook.h"
@@ -48,29 +51,28 @@
 #define SATURATED 0.3 /* late whatever is bought: look at when the backlog should be gone */
 #define HOPELESS 0.9  /* and late even then: everything there is */
 #define PATHS 24
-#define PLANNED 0.02 /* of the misses that are allowed: the rest is for what no plan knows */
-#define HELD 0.1     /* of them: what there is stands until it is expected to miss so many */
+#define PATH_STRIDE 7   /* no divisor in common with PATHS */
+#define LEVEL_ERROR 1.5 /* standard errors: where the level begins is a guess as well */
+#define LOGISTIC_UNIT 0.551328895421792 /* sqrt(3) / pi: variance 1 */
+#define WORST_PATHS 6
+#define RISKED 0.25 /* of what is saved: what the worst paths may cost */
 #define BISECTIONS 24
 #define AWAKE_RATE 1e-6 /* requests a second: asks for one instance, whichever is cheapest */
-#define BELIEF_S 60     /* misses are looked at over so long */
 #define SETTLE_US ((int64_t)30000000) /* before a fleet of another size is judged */
-#define BELIEF_GAIN 0.01
-#define BELIEF_MIN 1.0
-#define BELIEF_MAX 2.0
-#define BELIEF_COUNT_MIN 20 /* ended requests within it */
-#define LEARN_BUCKETS 12    /* of arrivals: until then nothing is given up */
-#define BACKLOG 20          /* of so many requests one waits: more begins or less than comes */
+#define LEARN_BUCKETS 12              /* of arrivals: until then nothing is given up */
+#define BACKLOG 20 /* of so many requests one waits: more begins or less than comes */
 
 struct work {
     struct outlook outlook;
     int64_t second_us; /* next reading of the counters below */
-    uint32_t readings;
-    uint32_t met[BELIEF_S], missed[BELIEF_S]; /* by second, a ring */
     uint64_t met_total, missed_total;
-    double belief;  /* minus 1 */
+    bool counting; /* they were read before */
+    struct belief belief;
+    struct allowance allowance;
     uint32_t ready; /* instances, as read last */
     int64_t changed_us;
-    int64_t calm_us; /* since when no help for expected misses is on its way */
+    int64_t spare_us; /* since when what is saved pays for a smaller fleet */
+    int64_t calm_us;  /* since when no help for expected misses is on its way */
     struct sessions sessions;
     struct answer {
         int64_t until_us;
@@ -111,6 +113,8 @@ struct scene {
     bool any_known, promised;
     uint32_t main; /* the pool that stands for all in the fluid */
     double level, lead_s;
+    double shrink;  /* parts of what is allowed that a smaller fleet may miss */
+    double allowed; /* 1 - attainment: the share that may be late */
     bool counted;
     uint32_t steps, lead_steps, clear_steps, look_from;
     float demand[PATHS][FLUID_STEPS_MAX]; /* by step */
@@ -180,14 +184,24 @@ static void fill_fleet(struct scene *s)
     }
 }
 
+/* Of the level from what was counted, on path p, in standard errors: quantiles of the logistic
+ * distribution, whatever moment the path begins at. */
+static double deviation(uint32_t p)
+{
+    double u = (p * PATH_STRIDE % PATHS + 0.5) / PATHS;
+    return log(u / (1 - u)) * LOGISTIC_UNIT;
+}
+
 static void fill_demand(struct scene *s)
 {
-    double scale = s->config->margin * (1 + s->memory->belief);
+    double scale = s->config->margin * belief_factor(&s->memory->belief);
+    double error = s->counted ? outlook_error(&s->memory->outlook) : 0;
     for (uint32_t p = 0; p < PATHS; p++) {
+        double factor = scale * fmax(0, 1 + LEVEL_ERROR * error * deviation(p));
         outlook_path(&s->memory->outlook, p, PATHS, s->steps, s->demand[p]);
         for (uint32_t k = 0; k < s->steps; k++) {
             if (!s->counted) s->demand[p][k] = (float)s->level;
-            s->demand[p][k] *= (float)scale;
+            s->demand[p][k] *= (float)factor;
         }
     }
 }
@@ -204,9 +218,14 @@ static struct fluid_ask ask_now(const struct scene *s)
                                .tpot_slo_s = s->view->tpot_slo_s };
 }
 
-/* Share of requests that are late with `n` instances (of the main kind) from the lead on; fewer than
- * there are leave at once. Over the look, or from now. */
-static double late_share(const struct scene *s, double n, bool from_now)
+/* Requests that are late with `n` instances (of the main kind) from the lead on, by path, and all;
+ * fewer than there are leave at once. Over the look, or from now. */
+struct lateness {
+    double late[PATHS];
+    double share; /* over all paths */
+};
+
+static void late_of(const struct scene *s, double n, bool from_now, struct lateness *ret)
 {
     float fleet[FLUID_STEPS_MAX];
     double have = (double)s->existing[s->steps - 1];
@@ -221,24 +240,63 @@ static double late_share(const struct scene *s, double n, bool from_now)
     ask.instances = fleet;
     double late = 0, all = 0;
     for (uint32_t p = 0; p < PATHS; p++) {
-        double l, a;
+        double arrived;
         ask.rate = s->demand[p];
-        fluid_late(&ask, from_now ? 0 : s->look_from, &l, &a);
-        late += l;
-        all += a;
+        fluid_late(&ask, from_now ? 0 : s->look_from, &ret->late[p], &arrived);
+        late += ret->late[p];
+        all += arrived;
     }
-    return all > 0 ? late / all : 0;
+    ret->share = all > 0 ? late / all : 0;
 }
 
-/* Whether the model expects what runs now to keep the promise at the level of now. */
-static bool is_calm(const struct scene *s)
+static double late_share(const struct scene *s, double n, bool from_now)
+{
+    struct lateness l;
+    late_of(s, n, from_now, &l);
+    return l.share;
+}
+
+/* Requests that are late from now on with `n` and not with `most`, on the worst paths. */
+static double worst_loss(const struct scene *s, double n, double most)
+{
+    struct lateness few, many;
+    double worst[WORST_PATHS] = { 0 }, sum = 0; /* largest first */
+    late_of(s, n, true, &few);
+    late_of(s, most, true, &many);
+    for (uint32_t p = 0; p < PATHS; p++) {
+        double loss = few.late[p] - many.late[p];
+        for (uint32_t i = 0; i < WORST_PATHS; i++) {
+            if (loss <= worst[i]) continue;
+            double smaller = worst[i];
+            worst[i] = loss;
+            loss = smaller;
+        }
+    }
+    for (uint32_t i = 0; i < WORST_PATHS; i++)
+        sum += worst[i];
+    return sum / WORST_PATHS;
+}
+
+/* Whether n may stand in for `most` when `late` more requests of all are late by plan: within
+ * `least` parts of what is allowed always, within `parts` when what is saved pays for it. */
+static bool may_be_late(const struct scene *s, double n, double most, double late, double least,
+                        double parts)
+{
+    if (late <= least * s->allowed) return true;
+    if (late > parts * s->allowed || !outlook_is_steady(&s->memory->outlook)) return false;
+    return worst_loss(s, n, most) <= RISKED * s->memory->allowance.saved;
+}
+
+/* Share of requests that the model expects to be late with what runs now at the level of now, their
+ * work multiplied by `factor`. */
+static double late_now(const struct scene *s, double factor)
 {
     float rate[LOOK_STEPS], fleet[LOOK_STEPS];
     double ready = 0, late, all;
     for (uint32_t i = 0; i < s->view->pool_count; i++)
         ready += s->view->pool[i].ready * worth(s, i);
     for (uint32_t k = 0; k < LOOK_STEPS; k++) {
-        rate[k] = (float)s->level;
+        rate[k] = (float)(s->level * factor);
         fleet[k] = (float)ready;
     }
     struct fluid_ask ask = ask_now(s);
@@ -246,16 +304,16 @@ static bool is_calm(const struct scene *s)
     ask.rate = rate;
     ask.instances = fleet;
     fluid_late(&ask, 0, &late, &all);
-    return late <= (1 - s->config->attainment) * all;
+    return all > 0 ? late / all : 0;
 }
 
 /* The least n in (low, high] that is as good as high, less a twentieth of an instance at most. */
 static double least(const struct scene *s, double low, double high, bool from_now)
 {
-    double allowed = late_share(s, high, from_now) + PLANNED * (1 - s->config->attainment);
+    double best = late_share(s, high, from_now), most = high;
     for (int i = 0; i < BISECTIONS && high - low > 0.05; i++) {
-        double mid = (low + high) / 2;
-        if (late_share(s, mid, from_now) <= allowed)
+        double mid = (low + high) / 2, late = late_share(s, mid, from_now) - best;
+        if (may_be_late(s, mid, most, late, ALLOWANCE_SHRINK_MIN, s->shrink))
             high = mid;
         else
             low = mid;
@@ -266,12 +324,31 @@ static double least(const struct scene *s, double low, double high, bool from_no
 /* Whether `n` is nearly as good as all there is: more is not bought for less than what is allowed. */
 static bool keeps(const struct scene *s, double n, double most)
 {
-    double missed = late_share(s, n, false) - late_share(s, most, false);
-    return missed <= HELD * (1 - s->config->attainment);
+    double late = late_share(s, n, false) - late_share(s, most, false);
+    double parts = allowance_to_hold(&s->memory->allowance, s->level, s->allowed);
+    return may_be_late(s, n, most, late, ALLOWANCE_HOLD_MIN, parts);
+}
+
+static double fewest(struct scene *s, double have, double most, double shrink)
+{
+    s->shrink = shrink;
+    double n = late_share(s, most, false) > HOPELESS ? most : least(s, 0, most, false);
+    return n < have ? fmax(n, least(s, 0, have, true)) : n;
+}
+
+/* What is saved is spent on a smaller fleet once it would have done for a whole lead: for as long as
+ * what is given up is in coming back. */
+static double spend(struct scene *s, struct work *w, double have, double most, int64_t now_us)
+{
+    double parts = allowance_to_shrink(&w->allowance, s->level, s->allowed);
+    bool steady = outlook_is_steady(&w->outlook);
+    double n = steady ? fewest(s, have, most, parts) : have;
+    if (n > have - 1 || now_us < w->spare_us) w->spare_us = now_us;
+    return (double)(now_us - w->spare_us) / 1e6 >= s->lead_s ? n : DBL_MAX;
 }
 
 /* Requests a second to plan for, in units of the lanes' rates. */
-static double needed_rate(struct scene *s)
+static double needed_rate(struct scene *s, struct work *w, int64_t now_us)
 {
     double most = 0;
     for (uint32_t i = 0; i < s->view->pool_count; i++)
@@ -279,10 +356,10 @@ static double needed_rate(struct scene *s)
     double have = (double)s->existing[s->steps - 1];
     most = fmax(most, have);
     if (late_share(s, most, false) > SATURATED) s->look_from += s->clear_steps;
-    double n = late_share(s, most, false) > HOPELESS ? most : least(s, 0, most, false);
-    if (n < have) n = fmax(n, least(s, 0, have, true));
+    double n = fewest(s, have, most, ALLOWANCE_SHRINK_MIN);
+    n = fmin(n, spend(s, w, have, most, now_us));
     if (n > have && keeps(s, have, most)) n = have;
-    double now = s->config->margin * (1 + s->memory->belief) * s->level;
+    double now = s->config->margin * belief_factor(&w->belief) * s->level;
     return fmax(fmax(n * s->rate[s->main], now), AWAKE_RATE);
 }
 
@@ -296,28 +373,30 @@ static double fleet_rate(const struct scene *s)
 }
 
 /* The answer stands until there is another count of arrivals or another fleet. */
-static double planned_rate(struct scene *s, struct answer *a, int64_t now_us)
+static double planned_rate(struct scene *s, struct work *w, int64_t now_us)
 {
+    struct answer *a = &w->answer;
     uint32_t have = scale_have_all(s->view), ready = scale_ready_all(s->view);
     bool same = a->main == s->main && a->have == have && a->ready == ready;
     if (!same || now_us >= a->until_us || now_us < a->until_us - ANSWER_US) {
         *a = (struct answer){ now_us + ANSWER_US, s->main, have, ready,
-                              needed_rate(s) / s->rate[s->main] };
+                              needed_rate(s, w, now_us) / s->rate[s->main] };
     }
     return a->instances * s->rate[s->main];
 }
 
 /* ---- measured misses ---- */
 
-static void read_misses(struct work *w, const struct scale_demand *d)
+/* What ended since the last reading; nothing when the counters began anew. */
+static void read_misses(struct work *w, const struct scale_demand *d, struct belief_reading *ret)
 {
-    uint32_t at = w->readings++ % BELIEF_S;
-    bool reset = d->slo_met_total < w->met_total || d->slo_missed_total < w->missed_total ||
-                 w->readings == 1;
-    w->met[at] = reset ? 0 : (uint32_t)(d->slo_met_total - w->met_total);
-    w->missed[at] = reset ? 0 : (uint32_t)(d->slo_missed_total - w->missed_total);
+    bool reset =
+        !w->counting || d->slo_met_total < w->met_total || d->slo_missed_total < w->missed_total;
+    ret->missed = reset ? 0 : (uint32_t)(d->slo_missed_total - w->missed_total);
+    ret->ended = reset ? 0 : (uint32_t)(d->slo_met_total - w->met_total) + ret->missed;
     w->met_total = d->slo_met_total;
     w->missed_total = d->slo_missed_total;
+    w->counting = true;
 }
 
 static bool has_backlog(const struct scale_demand *d)
@@ -338,35 +417,23 @@ static void read_sessions(const struct scene *s, struct sessions *sessions)
     sessions_observe(sessions, &s->lane[s->main].load, &r);
 }
 
-static void believe(struct work *w, const struct scale_config *config, const struct scene *s,
-                    int64_t now_us)
+static void believe(struct work *w, const struct scene *s, int64_t now_us)
 {
-    const struct scale_view *view = s->view;
-    if (!view->demand.slo_known || !scale_due(&w->second_us, 1, now_us)) return;
-    read_misses(w, &view->demand);
+    const struct scale_demand *d = &s->view->demand;
+    if (!d->slo_known || !scale_due(&w->second_us, 1, now_us)) return;
+    struct belief_reading r;
+    read_misses(w, d, &r);
     read_sessions(s, &w->sessions);
-    /* What was missed with another fleet says nothing of this one. */
-    const struct scale_demand *d = &view->demand;
-    if (scale_ready_all(view) != w->ready || has_backlog(d)) {
-        w->ready = scale_ready_all(view);
+    allowance_observe(&w->allowance, r.ended, r.missed, s->level, s->allowed);
+    if (scale_ready_all(s->view) != w->ready || has_backlog(d)) {
+        w->ready = scale_ready_all(s->view);
         w->changed_us = now_us;
     }
-    if (now_us - w->changed_us < SETTLE_US) {
-        memset(w->met, 0, sizeof w->met);
-        memset(w->missed, 0, sizeof w->missed);
-        return;
-    }
-    if (now_us - w->calm_us < BELIEF_S * AGAIN_US) return;
-    double met = 0, missed = 0;
-    for (uint32_t i = 0; i < BELIEF_S; i++) {
-        met += w->met[i];
-        missed += w->missed[i];
-    }
-    if (met + missed < BELIEF_COUNT_MIN) return;
-    double share = missed / (met + missed), allowed = 1 - config->attainment;
-    double step = share > allowed ? BELIEF_GAIN * (share - allowed)
-                                  : BELIEF_GAIN * (share - allowed) / fmax(allowed, 1e-3) * 0.01;
-    w->belief = fmin(fmax(w->belief + step, BELIEF_MIN - 1), BELIEF_MAX - 1);
+    r.expected_share = late_now(s, belief_factor(&w->belief));
+    r.allowed_share = s->allowed;
+    r.unsettled = now_us - w->changed_us < SETTLE_US;
+    r.judge = now_us - w->calm_us >= BELIEF_S * AGAIN_US;
+    belief_observe(&w->belief, &r);
 }
 
 /* Predicted TTFT when arrivals are spread over the choice in proportion to its rates. */
@@ -410,11 +477,15 @@ static void keep(const struct scale_view *view, bool awake, int64_t now_us,
     ret->again_us = now_us + AGAIN_US;
 }
 
-static void fill_scene(struct scene *s)
+static void fill_level(struct scene *s)
 {
     const struct scale_demand *d = &s->view->demand;
     s->counted = s->memory->outlook.known && d->arrivals_total;
     s->level = s->counted ? outlook_level(&s->memory->outlook) : d->arrivals_s;
+}
+
+static void fill_scene(struct scene *s)
+{
     s->lead_s = s->view->pool[s->main].lead_s;
     s->lead_steps = (uint32_t)fmin(ceil(s->lead_s / FLUID_STEP_S),
                                    FLUID_STEPS_MAX - LOOK_STEPS - CLEAR_STEPS_MAX);
@@ -433,11 +504,16 @@ static void decide(void *state, const struct scale_config *config, const struct 
     const struct scale_demand *d = &view->demand;
     bool awake = d->present && scale_is_awake(config, view);
     if (d->present) outlook_observe(&memory->outlook, d->arrivals_total, now_us);
-    struct scene s = { .config = config, .view = view, .memory = memory, .main = UINT32_MAX };
+    struct scene s = { .config = config,
+                       .view = view,
+                       .memory = memory,
+                       .main = UINT32_MAX,
+                       .allowed = 1 - config->attainment };
+    fill_level(&s);
     struct scale_lengths lengths;
     plan_lengths(d, &memory->sessions, &lengths);
     if (d->present) fill_lanes(&s, &lengths);
-    if (d->present && s.main != UINT32_MAX) believe(memory, config, &s, now_us);
+    if (d->present && s.main != UINT32_MAX) believe(memory, &s, now_us);
     if (!d->present || (awake && (!s.any_known || s.main == UINT32_MAX))) {
         keep(view, awake, now_us, ret);
         return;
@@ -445,8 +521,8 @@ static void decide(void *state, const struct scale_config *config, const struct 
     double need = 0;
     if (awake) {
         fill_scene(&s);
-        need = planned_rate(&s, &memory->answer, now_us);
-        if (!is_calm(&s) && scale_starting_all(view) > 0) memory->calm_us = now_us;
+        need = planned_rate(&s, memory, now_us);
+        if (late_now(&s, 1) > s.allowed && scale_starting_all(view) > 0) memory->calm_us = now_us;
     }
     if (awake && memory->outlook.known < LEARN_BUCKETS && need < fleet_rate(&s)) {
         scale_keep(view, "arrivals are watched for a minute before an instance is given up", ret);

@@ -1,8 +1,12 @@
 /* plan_action.c - from targets to launches, keeps, cancels and drains within the budget. */
 #include "controller/core/plan_desk.h"
 
+#include <float.h>
+#include <math.h>
 #include <string.h>
 
+#define ALIKE 0.02        /* work that costs less more than this costs the same */
+#define PRICE_LEAST 1e-6  /* dollars an hour: of what is free the faster is worth more */
 #define BUDGET_SLACK 1e-9 /* relative: prices are sums of floats */
 
 static bool push(struct plan_desk *d, const struct plan_action *a)
@@ -73,9 +77,24 @@ void plan_grow(struct plan_desk *d, uint32_t pool)
     }
 }
 
+/* What work costs on an instance, as a number that grows by one every ALIKE: of instances of one kind
+ * some are slower than others. */
+static int work_class(const struct plan_instance *in)
+{
+    static const struct perf_shape usual = { .prefill_tokens = 512,
+                                             .decoding_seqs = 32,
+                                             .kv_tokens_read = 32768,
+                                             .kv_tokens_decoding = 32768,
+                                             .prefill_chunks = 1 };
+    double cost = perf_step_s(&in->perf, &usual) * fmax(in->price_h, PRICE_LEAST);
+    return (int)floor(log(fmax(cost, DBL_MIN)) / log1p(ALIKE));
+}
+
 /* True when `a` is the better one to give up: both serve nobody, or both serve. */
 static bool worth_less(const struct plan_instance *a, const struct plan_instance *b)
 {
+    int work_a = work_class(a), work_b = work_class(b);
+    if (a->has_perf && b->has_perf && work_a != work_b) return work_a > work_b;
     if (a->in_flight != b->in_flight) return a->in_flight < b->in_flight;
     if (a->pages_cached != b->pages_cached) return a->pages_cached < b->pages_cached;
     if (a->price_h > b->price_h || a->price_h < b->price_h) return a->price_h > b->price_h;

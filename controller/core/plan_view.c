@@ -5,7 +5,7 @@
 #include <float.h>
 #include <math.h>
 
-/* What its instances have learned, averaged; else what the offer claims. */
+/* What its instances that stay have learned, averaged; else what the offer claims. */
 static void fill_perf(const struct plan_desk *d, uint32_t pool, const struct offer *o,
                       struct scale_pool *ret)
 {
@@ -18,7 +18,7 @@ static void fill_perf(const struct plan_desk *d, uint32_t pool, const struct off
         if (in->load.kv_tokens_max) ret->kv_tokens_max = in->load.kv_tokens_max;
         if (in->context_tokens) ret->context_tokens = in->context_tokens;
         if (in->step_tokens) ret->step_tokens = in->step_tokens;
-        if (!in->has_perf) continue;
+        if (!in->has_perf || in->phase == PHASE_DRAINING) continue;
         sum.a += in->perf.a;
         sum.b += in->perf.b;
         sum.c += in->perf.c;
