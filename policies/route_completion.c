@@ -26,6 +26,13 @@
  * prompts past their time per token (measured: Azure conversations, eight A100). Where nothing
  * contends (c = d = 0) only L * a is left, which tells slow hardware from fast.
  *
+ * Late: where nobody can begin within LATE_PART of the promised time to the first token, though
+ * the request's own work could be done in it, the request goes where it would begin last, within
+ * LATEST times what was promised. It is late wherever it goes, and there it holds up the fewest who
+ * are not; the queues of the others become short enough to keep promises again. A part, because
+ * the wait is reckoned in steps as large as the budget, and the engine takes smaller ones. Under a
+ * load beyond the fleet's no queue would become shorter by it.
+ *
  * Price: busy seconds there, weighed by how much dearer than the cheapest the instance is; a
  * waiting second and an instance-second at the fleet's mean price count 4 : 1.
  * Fairness: a tenant that had more than its share of the work of the last minute pays its own
@@ -40,6 +47,8 @@
 #include <math.h>
 
 #define LOAD_MAX 0.95     /* beyond it the followers would outweigh any queue */
+#define LATE_PART 0.4     /* of the promised time: estimates know of steps as large as the budget */
+#define LATEST 4.0        /* promised times: who is late anyhow waits no longer than that */
 #define PROMPTS_MAX 0.9   /* share of prompts that is believed */
 #define PRICE_WEIGHT 0.25 /* waiting seconds that an instance-second at mean price is worth */
 #define FAIR_US 60000000  /* a tenant's share is of the work of about so long */
@@ -115,6 +124,28 @@ static double decode_s(const struct route_instance *in, const struct route_req *
            adds_s * fmin(n * answer, in->output_left);
 }
 
+/* The instance with its own speed, or the fleet's. */
+static struct route_instance known(const struct route_instance *in, const struct terms *t)
+{
+    struct route_instance at = *in;
+    if (!in->has_perf) at.perf = t->fleet;
+    at.has_perf = true;
+    return at;
+}
+
+static double own_s(const struct route_instance *at, uint32_t uncached)
+{
+    double step_s =
+        at->perf.a + at->perf.c * (double)at->decoding + at->perf.d * (double)at->kv_tokens;
+    return (double)uncached * (at->perf.b + step_s / (double)at->token_budget);
+}
+
+static double first_s(const struct route_instance *at, const struct route_req *req)
+{
+    double own = own_s(at, req->prompt_tokens - route_hit_tokens(at, req));
+    return fmax(route_ttft_s(at, req), own); /* rounding to whole steps aside */
+}
+
 static double cost_s(const struct route_instance *in, const struct route_req *req,
                      const struct terms *t)
 {
@@ -123,20 +154,40 @@ static double cost_s(const struct route_instance *in, const struct route_req *re
         /* Nobody's speed is known: tokens stand in for seconds. */
         return (double)in->prefill_tokens + (double)in->decoding + (double)uncached * t->follow;
     }
-    struct route_instance at = *in;
-    if (!in->has_perf) at.perf = t->fleet;
-    at.has_perf = true;
-    double step_s = at.perf.a + at.perf.c * (double)at.decoding + at.perf.d * (double)at.kv_tokens;
-    double own_s = (double)uncached * (at.perf.b + step_s / (double)at.token_budget);
-    double first_s = fmax(route_ttft_s(&at, req), own_s); /* rounding to whole steps aside */
-    double cost = first_s + own_s * (t->follow - 1) + decode_s(&at, req);
+    struct route_instance at = known(in, t);
+    double own = own_s(&at, uncached);
+    double cost = first_s(&at, req) + own * (t->follow - 1) + decode_s(&at, req);
     if (t->price_mean > 0) {
         double busy_s = route_work_s(&at.perf, at.token_budget, req->prompt_tokens,
                                      req->prompt_tokens - uncached, fmax(req->output_mean, 1));
         cost += PRICE_WEIGHT * busy_s * (at.price_per_hour - t->price_least) / t->price_mean;
     }
     double others = (double)at.waiting - (double)at.tenant_waiting;
-    return cost + t->excess * own_s * fmax(others, 0);
+    return cost + t->excess * own * fmax(others, 0);
+}
+
+/* For a request that is too late for its promise wherever it goes, by others' work and not its own:
+ * where it begins last, there it delays the fewest who are not. False: it is not, or nowhere soon
+ * enough. */
+static bool late_everywhere(const struct route_view *view, const struct route_req *req,
+                            const struct terms *t, struct rng *rng, struct route_best *ret)
+{
+    double soonest_s = (double)INFINITY, soonest_own_s = 0, late_s = LATE_PART * req->slo_ttft_s;
+    if (req->slo_ttft_s <= 0 || !t->has_fleet) return false;
+    struct route_best last = ROUTE_BEST_INIT;
+    for (uint32_t i = 0; i < view->instance_count; i++) {
+        if (!route_takes(&view->instance[i])) continue;
+        struct route_instance at = known(&view->instance[i], t);
+        double s = first_s(&at, req);
+        if (s < soonest_s) {
+            soonest_s = s;
+            soonest_own_s = own_s(&at, req->prompt_tokens - route_hit_tokens(&at, req));
+        }
+        if (s <= LATEST * req->slo_ttft_s) route_best_offer(&last, i, -s, rng);
+    }
+    if (last.index == ROUTE_NONE || soonest_s <= late_s || soonest_own_s > late_s) return false;
+    *ret = last;
+    return true;
 }
 
 static void decide(void *state, const struct route_view *view, const struct route_req *req,
@@ -147,7 +198,8 @@ static void decide(void *state, const struct route_view *view, const struct rout
     t.has_fleet = route_fleet_perf(view, &t.fleet);
     prices(view, &t);
     struct route_best best = ROUTE_BEST_INIT;
-    for (uint32_t i = 0; i < view->instance_count; i++) {
+    bool late = load < LOAD_MAX && late_everywhere(view, req, &t, rng, &best);
+    for (uint32_t i = 0; !late && i < view->instance_count; i++) {
         const struct route_instance *in = &view->instance[i];
         if (route_takes(in)) route_best_offer(&best, i, cost_s(in, req, &t), rng);
     }

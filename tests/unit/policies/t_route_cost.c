@@ -62,6 +62,39 @@ static void completion_weighs_decoding_where_it_contends(void **state)
     assert_int_equal(route_rig_ask(&rig).instance_id, 1);
 }
 
+/* Two seconds promised, of which two in five count: .8 s. */
+static void completion_sends_who_is_late_anyhow_where_few_are_held_up(void **state)
+{
+    (void)state;
+    struct route_instance in[2] = { route_rig_instance(0), route_rig_instance(1) };
+    in[0].perf = in[1].perf = (struct perf_coef){ .b = 1e-3 };
+    struct route_rig rig;
+    route_rig_init(&rig, "completion", in, 2);
+    rig.req.slo_ttft_s = 2;
+    rig.view.has_load = true;
+    static const struct {
+        uint32_t prompt, queued[2];
+        double load;
+        uint32_t expected;
+    } rows[] = {
+        { 500, { 250, 1500 }, 0.5, 0 },  /* begins within .75 s there */
+        { 500, { 700, 1500 }, 0.5, 1 },  /* nowhere within .8 s: the later of two */
+        { 500, { 700, 9000 }, 0.5, 0 },  /* but no later than 8 s */
+        { 1000, { 700, 1500 }, 0.5, 0 }, /* a prompt of a second is late by its own work */
+        { 500, { 700, 1500 }, 1.2, 0 },  /* more than the fleet can do: no queue gets shorter */
+    };
+    for (size_t i = 0; i < COUNT_OF(rows); i++) {
+        rig.req.prompt_tokens = rows[i].prompt;
+        rig.view.load = rows[i].load;
+        for (int k = 0; k < 2; k++)
+            in[k].prefill_tokens = rows[i].queued[k];
+        if (route_rig_ask(&rig).instance_id != rows[i].expected) fail_msg("row %zu", i);
+    }
+    rig.req.slo_ttft_s = 0; /* nothing was promised */
+    rig.view.load = 0.5;
+    assert_int_equal(route_rig_ask(&rig).instance_id, 0);
+}
+
 static void completion_takes_the_cheaper_of_equals(void **state)
 {
     (void)state;
@@ -229,6 +262,7 @@ int main(void)
         cmocka_unit_test(completion_is_the_shortest_ttft_while_nothing_is_loaded),
         cmocka_unit_test(completion_values_avoided_work_more_under_load),
         cmocka_unit_test(completion_weighs_decoding_where_it_contends),
+        cmocka_unit_test(completion_sends_who_is_late_anyhow_where_few_are_held_up),
         cmocka_unit_test(completion_takes_the_cheaper_of_equals),
         cmocka_unit_test(completion_keeps_a_greedy_tenant_behind_itself),
         cmocka_unit_test(min_ttft_refuses_what_cannot_be_kept),
