@@ -216,7 +216,8 @@ static struct means simulated(const struct trace *came, const struct perf_coef *
                             .kv_tokens = (uint64_t)CONTEXT_TOKENS * seqs,
                             .seqs_max = seqs,
                             .batch_tokens_max = batch_tokens,
-                            .slo_tpot_s = 0.1 };
+                            .slo_ttft_s = 2, /* the engine's own, when nobody tells it */
+                            .slo_tpot_s = 0.2 };
     c.pool[0] = (struct sim_pool){ .has_step = true, .step = *step, .count = 1, .tp = 1 };
     struct sim_result r;
     struct err err = { 0 };
