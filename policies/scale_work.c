@@ -71,8 +71,9 @@ struct work {
     struct allowance allowance;
     uint32_t ready; /* instances, as read last */
     int64_t changed_us;
-    int64_t spare_us; /* since when what is saved pays for a smaller fleet */
-    int64_t calm_us;  /* since when no help for expected misses is on its way */
+    double fewest; /* instances that what is saved pays for, mean of a lead */
+    int64_t fewest_us;
+    int64_t calm_us; /* since when no help for expected misses is on its way */
     struct sessions sessions;
     struct answer {
         int64_t until_us;
@@ -336,15 +337,18 @@ static double fewest(struct scene *s, double have, double most, double shrink)
     return n < have ? fmax(n, least(s, 0, have, true)) : n;
 }
 
-/* What is saved is spent on a smaller fleet once it would have done for a whole lead: for as long as
- * what is given up is in coming back. */
+/* What is saved is spent on a smaller fleet that would have done now and in the mean of a whole lead:
+ * for as long as what is given up is in coming back. DBL_MAX: nothing may be spent. */
 static double spend(struct scene *s, struct work *w, double have, double most, int64_t now_us)
 {
     double parts = allowance_to_shrink(&w->allowance, s->level, s->allowed);
     bool steady = outlook_is_steady(&w->outlook);
     double n = steady ? fewest(s, have, most, parts) : have;
-    if (n > have - 1 || now_us < w->spare_us) w->spare_us = now_us;
-    return (double)(now_us - w->spare_us) / 1e6 >= s->lead_s ? n : DBL_MAX;
+    double passed_s = (double)(now_us - w->fewest_us) / 1e6;
+    double weight = passed_s >= 0 && passed_s < s->lead_s ? passed_s / s->lead_s : 1;
+    w->fewest += weight * (n - w->fewest);
+    w->fewest_us = now_us;
+    return steady ? fmax(n, w->fewest) : DBL_MAX;
 }
 
 /* Requests a second to plan for, in units of the lanes' rates. */
