@@ -52,7 +52,7 @@
 #define HOPELESS 0.9  /* and late even then: everything there is */
 #define PATHS 24
 #define PATH_STRIDE 7   /* no divisor in common with PATHS */
-#define LEVEL_ERROR 1.5 /* standard errors: where the level begins is a guess as well */
+#define LEVEL_ERROR 1.2 /* standard errors: where the level begins is a guess as well */
 #define LOGISTIC_UNIT 0.551328895421792 /* sqrt(3) / pi: variance 1 */
 #define WORST_PATHS 6
 #define RISKED 0.25 /* of what is saved: what the worst paths may cost */
