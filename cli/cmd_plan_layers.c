@@ -6,12 +6,10 @@
 #include "cli/command.h"
 #include "cli/layers.h"
 #include "cli/model_file.h"
+#include "cli/plan_rows.h"
 #include "cli/remote.h"
-#include "policies/catalog.h"
 
 #include <stdio.h>
-
-#define ROWS_MAX 8
 
 struct layers_options {
     struct str model, row;
@@ -30,7 +28,7 @@ static const struct config_field rows[] = {
       .about = "Shipped model, or a file with a model's shape, as ./my.spec (models/README.md)." },
     { .name = "row", .type = CONFIG_TEXT, .default_text = LAYERS_DEFAULT, AT(row),
       .about = "Row that lays; `muster policies layers` lists them." },
-    { .name = "compare", .type = CONFIG_TEXTS, AT(compare), .max = ROWS_MAX,
+    { .name = "compare", .type = CONFIG_TEXTS, AT(compare), .max = PLAN_COMPARE_MAX,
       .about = "Rows to ask beside it." },
     { .name = "batch", .letter = 'b', .type = CONFIG_INT, .default_text = "8", .min = 1,
       .max = 65536, AT(batch),
@@ -60,10 +58,12 @@ static const struct opt_command usage = {
         "the next layer, no more than a device computes or a link carries.\n",
 };
 
+static const struct plan_kind kind = { "layers", layers_table, &layers_count };
+
 struct answers {
-    const struct place_policy *row[ROWS_MAX + 1];
-    struct layers_answer answer[ROWS_MAX + 1];
-    uint32_t count;
+    const struct layers_plan *plan;
+    struct plan_rows rows;
+    struct layers_answer answer[PLAN_ROWS_MAX];
 };
 
 static double share(const struct layers_plan *p, const struct layers_answer *a)
@@ -118,9 +118,11 @@ static void put_stage(struct json_writer *w, const struct layers_plan *p,
     json_object_end(w);
 }
 
-static void put_answer(struct json_writer *w, const struct layers_plan *p,
-                       const struct layers_answer *a)
+static void put_answer(struct json_writer *w, const void *ctx, uint32_t i)
 {
+    const struct answers *answers = ctx;
+    const struct layers_plan *p = answers->plan;
+    const struct layers_answer *a = &answers->answer[i];
     json_object(w);
     json_kv_bool(w, "found", a->layout.found);
     json_kv_text(w, "why", a->layout.why);
@@ -137,8 +139,9 @@ static void put_answer(struct json_writer *w, const struct layers_plan *p,
     json_object_end(w);
 }
 
-static void write_json(const struct layers_plan *p, const struct answers *a, struct buf *out)
+static void write_json(const struct answers *a, struct buf *out)
 {
+    const struct layers_plan *p = a->plan;
     struct json_writer w;
     json_writer_init(&w, out);
     json_object(&w);
@@ -150,16 +153,7 @@ static void write_json(const struct layers_plan *p, const struct answers *a, str
     json_kv_f64(&w, "tokens_per_s_all_busy", p->most_s);
     json_kv_f64(&w, "split_efficiency", p->problem.split_efficiency);
     json_kv_bool(&w, "extrapolated", p->extrapolated);
-    json_kv_text(&w, "row", a->row[0]->name);
-    json_key(&w, "choice");
-    put_answer(&w, p, &a->answer[0]);
-    json_key(&w, "compare");
-    json_object(&w);
-    for (uint32_t i = 1; i < a->count; i++) {
-        json_key(&w, a->row[i]->name);
-        put_answer(&w, p, &a->answer[i]);
-    }
-    json_object_end(&w);
+    plan_rows_json(&w, &a->rows, put_answer, a);
     json_object_end(&w);
     buf_byte(out, '\n');
 }
@@ -193,26 +187,20 @@ static void say_stages(struct buf *out, const struct layers_plan *p, const struc
     }
 }
 
-static void write_text(const struct layers_plan *p, const struct answers *a, struct buf *out)
+static void write_text(const struct answers *a, struct buf *out)
 {
+    const struct layers_plan *p = a->plan;
     buf_printf(out,
                "%s: %u layers, batches of %u sequences with %u tokens each; all %u devices busy "
                "all the time%s: %.0f tokens/s\n",
                p->work.model.name, p->problem.layers, p->work.batch, p->work.context_tokens,
                p->problem.device_count, p->extrapolated ? " (extrapolated)" : "", p->most_s);
-    for (uint32_t i = 0; i < a->count; i++)
-        say_answer(out, p, a->row[i]->name, &a->answer[i]);
+    for (uint32_t i = 0; i < a->rows.count; i++)
+        say_answer(out, p, a->rows.row[i]->name, &a->answer[i]);
     if (a->answer[0].layout.found) say_stages(out, p, &a->answer[0]);
 }
 
 /* ---- the command ------------------------------------------------------------------------------ */
-
-static int add_row(const char *option, struct str name, struct answers *a, struct err *err)
-{
-    if (policy_check("layers", name, option, err) < 0) return COMMAND_MISUSED;
-    a->row[a->count++] = layers_find(name);
-    return 0;
-}
 
 static int read_question(const struct layers_options *o, struct layers_plan *p, struct err *err)
 {
@@ -232,17 +220,16 @@ static int plan_layers(const void *options, struct err *err)
     CLEANUP(buf_fini) struct buf out = { 0 };
     static struct layers_plan plan; /* large: one a process */
     static struct answers answers;
-    int rc = add_row("--row", o->row, &answers, err);
-    for (size_t i = 0; i < o->compare.count && rc == 0; i++)
-        rc = add_row("--compare", o->compare.items[i], &answers, err);
+    int rc = plan_rows_find(&kind, o->row, &o->compare, &answers.rows, err);
     if (rc == 0) rc = read_question(o, &plan, err);
     if (rc < 0) return rc;
-    for (uint32_t i = 0; i < answers.count; i++)
-        layers_ask(&plan, answers.row[i], &answers.answer[i]);
+    answers.plan = &plan;
+    for (uint32_t i = 0; i < answers.rows.count; i++)
+        layers_ask(&plan, answers.rows.row[i], &answers.answer[i]);
     if (o->output == REMOTE_JSON)
-        write_json(&plan, &answers, &out);
+        write_json(&answers, &out);
     else
-        write_text(&plan, &answers, &out);
+        write_text(&answers, &out);
     rc = command_print(&out, err);
     if (rc < 0) return rc;
     return answers.answer[0].layout.found ? 0 : EXIT_FAILED;

@@ -6,12 +6,9 @@
 #include "cli/command.h"
 #include "cli/loads.h"
 #include "cli/model_file.h"
+#include "cli/plan_rows.h"
 #include "cli/remote.h"
-#include "policies/catalog.h"
 
-#include <math.h>
-
-#define ROWS_MAX 8
 #define SEEDS_MAX 100
 
 struct load_options {
@@ -52,7 +49,7 @@ static const struct config_field rows[] = {
       .max = LOADS_MAX, AT(loads), .about = "Loads of one run." },
     { .name = "row", .type = CONFIG_TEXT, .default_text = LOAD_DEFAULT, AT(row),
       .about = "Row that chooses; `muster policies load` lists them." },
-    { .name = "compare", .type = CONFIG_TEXTS, AT(compare), .max = ROWS_MAX,
+    { .name = "compare", .type = CONFIG_TEXTS, AT(compare), .max = PLAN_COMPARE_MAX,
       .about = "Rows to ask beside it; without it all others." },
     { .name = "seeds", .type = CONFIG_INT, .default_text = "5", .min = 1, .max = SEEDS_MAX, AT(seeds),
       .about = "Runs with seeds of their own, the same for all rows." },
@@ -81,10 +78,12 @@ enum figure { MEAN, P50, P99, FROM_MEMORY, FROM_DISK, FROM_STORE, FIGURE_COUNT }
 static const char *const figure_names[FIGURE_COUNT] = { "mean_s",      "p50_s",     "p99_s",
                                                         "from_memory", "from_disk", "from_store" };
 
+static const struct plan_kind kind = { "load", load_table, &load_count };
+
 struct answers {
-    const struct place_policy *row[ROWS_MAX + 1];
-    double figure[ROWS_MAX + 1][FIGURE_COUNT][SEEDS_MAX];
-    uint32_t count, seeds;
+    struct plan_rows rows;
+    double figure[PLAN_ROWS_MAX][FIGURE_COUNT][SEEDS_MAX];
+    uint32_t seeds;
 };
 
 /* ---- what is printed -------------------------------------------------------------------------- */
@@ -99,22 +98,14 @@ static struct stats_mean difference(const struct answers *a, uint32_t row, enum 
     return stats_paired(a->figure[row][f], a->figure[0][f], a->seeds);
 }
 
-static void put_mean(struct json_writer *w, const char *name, struct stats_mean m)
+static void put_answer(struct json_writer *w, const void *ctx, uint32_t row)
 {
-    json_key(w, name);
-    json_object(w);
-    stats_figure_json(w, "mean", m.mean);
-    stats_figure_json(w, "ci95", m.half);
-    json_object_end(w);
-}
-
-static void put_answer(struct json_writer *w, const struct answers *a, uint32_t row)
-{
+    const struct answers *a = ctx;
     json_object(w);
     for (uint32_t f = 0; f < FIGURE_COUNT; f++)
-        put_mean(w, figure_names[f], mean_of(a, row, (enum figure)f));
-    if (row > 0) put_mean(w, "mean_s_difference", difference(a, row, MEAN));
-    if (row > 0) put_mean(w, "p99_s_difference", difference(a, row, P99));
+        stats_mean_json(w, figure_names[f], mean_of(a, row, (enum figure)f));
+    if (row > 0) stats_mean_json(w, "mean_s_difference", difference(a, row, MEAN));
+    if (row > 0) stats_mean_json(w, "p99_s_difference", difference(a, row, P99));
     json_object_end(w);
 }
 
@@ -130,38 +121,23 @@ static void write_json(const struct load_options *o, const struct loads_work *wo
     json_kv_u64(&w, "machines", work->machines);
     json_kv_f64(&w, "loads_per_s", work->rate_s);
     json_kv_u64(&w, "seeds", a->seeds);
-    json_kv_text(&w, "row", a->row[0]->name);
-    json_key(&w, "choice");
-    put_answer(&w, a, 0);
-    json_key(&w, "compare");
-    json_object(&w);
-    for (uint32_t i = 1; i < a->count; i++) {
-        json_key(&w, a->row[i]->name);
-        put_answer(&w, a, i);
-    }
-    json_object_end(&w);
+    plan_rows_json(&w, &a->rows, put_answer, a);
     json_object_end(&w);
     buf_byte(out, '\n');
 }
 
-static void say_mean(struct buf *out, struct stats_mean m)
-{
-    buf_printf(out, "%.2f", m.mean);
-    if (!isnan(m.half)) buf_printf(out, " \u00b1%.2f", m.half);
-}
-
 static void say_answer(struct buf *out, const struct answers *a, uint32_t row)
 {
-    buf_printf(out, "%-14s ready in ", a->row[row]->name);
-    say_mean(out, mean_of(a, row, MEAN));
+    buf_printf(out, "%-14s ready in ", a->rows.row[row]->name);
+    stats_mean_text(out, mean_of(a, row, MEAN), 1, 2, false);
     buf_text(out, " s, P99 ");
-    say_mean(out, mean_of(a, row, P99));
+    stats_mean_text(out, mean_of(a, row, P99), 1, 2, false);
     buf_printf(out, " s; from memory %.1f %%, disk %.1f, store %.1f",
                100 * mean_of(a, row, FROM_MEMORY).mean, 100 * mean_of(a, row, FROM_DISK).mean,
                100 * mean_of(a, row, FROM_STORE).mean);
     if (row > 0) {
         buf_text(out, "; later by ");
-        say_mean(out, difference(a, row, MEAN));
+        stats_mean_text(out, difference(a, row, MEAN), 1, 2, false);
         buf_text(out, " s");
     }
     buf_byte(out, '\n');
@@ -176,28 +152,11 @@ static void write_text(const struct load_options *o, const struct loads_work *wo
                "%.2f loads a second, %u x %u loads\n",
                work->models, STR_ARG(o->model), work->model_bytes / 1e9, work->machines,
                work->in_memory, work->on_disk, work->rate_s, a->seeds, work->loads);
-    for (uint32_t i = 0; i < a->count; i++)
+    for (uint32_t i = 0; i < a->rows.count; i++)
         say_answer(out, a, i);
 }
 
 /* ---- the command ------------------------------------------------------------------------------ */
-
-static int add_row(const char *option, struct str name, struct answers *a, struct err *err)
-{
-    if (policy_check("load", name, option, err) < 0) return COMMAND_MISUSED;
-    a->row[a->count++] = load_find(name);
-    return 0;
-}
-
-static int find_rows(const struct load_options *o, struct answers *a, struct err *err)
-{
-    int rc = add_row("--row", o->row, a, err);
-    for (size_t i = 0; i < o->compare.count && rc == 0; i++)
-        rc = add_row("--compare", o->compare.items[i], a, err);
-    for (uint32_t i = 0; i < load_count && rc == 0 && o->compare.count == 0; i++)
-        if (load_table[i] != a->row[0]) a->row[a->count++] = load_table[i];
-    return rc;
-}
 
 static int read_work(const struct load_options *o, struct loads_work *w, struct err *err)
 {
@@ -220,10 +179,10 @@ static int read_work(const struct load_options *o, struct loads_work *w, struct 
 
 static int ask(const struct loads_work *w, uint64_t seed, struct answers *a, struct err *err)
 {
-    for (uint32_t i = 0; i < a->count; i++)
+    for (uint32_t i = 0; i < a->rows.count; i++)
         for (uint32_t k = 0; k < a->seeds; k++) {
             struct loads_result r;
-            int rc = loads_run(w, a->row[i], seed + k, &r, err);
+            int rc = loads_run(w, a->rows.row[i], seed + k, &r, err);
             if (rc < 0) return rc;
             const double figure[FIGURE_COUNT] = { r.start_s.mean,     r.start_s.p50,
                                                   r.start_s.p99,      r.share[LOAD_MEMORY],
@@ -241,7 +200,8 @@ static int plan_load(const void *options, struct err *err)
     static struct answers answers;
     struct loads_work work;
     answers.seeds = (uint32_t)o->seeds;
-    int rc = find_rows(o, &answers, err);
+    int rc = plan_rows_find(&kind, o->row, &o->compare, &answers.rows, err);
+    if (rc == 0 && o->compare.count == 0) plan_rows_others(&kind, &answers.rows);
     if (rc == 0) rc = read_work(o, &work, err);
     if (rc == 0) rc = ask(&work, (uint64_t)o->seed, &answers, err);
     if (rc < 0) return rc;

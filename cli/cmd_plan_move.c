@@ -5,13 +5,9 @@
 #include "cli/cmd_run.h"
 #include "cli/command.h"
 #include "cli/model_file.h"
+#include "cli/plan_rows.h"
 #include "cli/remap.h"
 #include "cli/remote.h"
-#include "policies/catalog.h"
-
-#include <math.h>
-
-#define ROWS_MAX 8
 
 struct move_options {
     struct str model, hardware, row;
@@ -39,7 +35,7 @@ static const struct config_field rows[] = {
       .about = "Devices of one pipeline after the loss; 0 for the number with the most tokens a second." },
     { .name = "row", .type = CONFIG_TEXT, .default_text = MOVE_DEFAULT, AT(row),
       .about = "Row that maps; `muster policies move` lists them." },
-    { .name = "compare", .type = CONFIG_TEXTS, AT(compare), .max = ROWS_MAX,
+    { .name = "compare", .type = CONFIG_TEXTS, AT(compare), .max = PLAN_COMPARE_MAX,
       .about = "Rows to ask beside it; without it all others." },
     { .name = "batch", .letter = 'b', .type = CONFIG_INT, .default_text = "8", .min = 1,
       .max = 65536, AT(batch),
@@ -76,22 +72,15 @@ static const struct opt_command usage = {
              "`\u00b1` is 95 %.\n",
 };
 
+static const struct plan_kind kind = { "move", move_table, &move_count };
+
 struct answers {
-    const struct place_policy *row[ROWS_MAX + 1];
-    struct remap_answer answer[ROWS_MAX + 1];
-    uint32_t count;
+    const struct remap *remap;
+    struct plan_rows rows;
+    struct remap_answer answer[PLAN_ROWS_MAX];
 };
 
 /* ---- what is printed -------------------------------------------------------------------------- */
-
-static void put_mean(struct json_writer *w, const char *name, struct stats_mean m)
-{
-    json_key(w, name);
-    json_object(w);
-    stats_figure_json(w, "mean", m.mean);
-    stats_figure_json(w, "ci95", m.half);
-    json_object_end(w);
-}
 
 static void put_places(struct json_writer *w, const struct remap *r, const struct remap_answer *a)
 {
@@ -112,18 +101,21 @@ static void put_places(struct json_writer *w, const struct remap *r, const struc
     json_array_end(w);
 }
 
-static void put_answer(struct json_writer *w, const struct remap *r, const struct remap_answer *a,
-                       const struct remap_answer *first)
+static void put_answer(struct json_writer *w, const void *ctx, uint32_t i)
 {
+    const struct answers *answers = ctx;
+    const struct remap *r = answers->remap;
+    const struct remap_answer *a = &answers->answer[i], *first = answers->answer;
     json_object(w);
-    put_mean(w, "sent_bytes", stats_mean(a->sent_bytes, r->draws));
-    put_mean(w, "reused_bytes", stats_mean(a->reused_bytes, r->draws));
-    put_mean(w, "seconds", stats_mean(a->seconds, r->draws));
+    stats_mean_json(w, "sent_bytes", stats_mean(a->sent_bytes, r->draws));
+    stats_mean_json(w, "reused_bytes", stats_mean(a->reused_bytes, r->draws));
+    stats_mean_json(w, "seconds", stats_mean(a->seconds, r->draws));
     json_kv_f64(w, "in_notice", (double)a->in_notice / r->draws);
     if (a != first) {
-        put_mean(w, "sent_bytes_difference",
-                 stats_paired(a->sent_bytes, first->sent_bytes, r->draws));
-        put_mean(w, "seconds_difference", stats_paired(a->seconds, first->seconds, r->draws));
+        stats_mean_json(w, "sent_bytes_difference",
+                        stats_paired(a->sent_bytes, first->sent_bytes, r->draws));
+        stats_mean_json(w, "seconds_difference",
+                        stats_paired(a->seconds, first->seconds, r->draws));
     }
     put_places(w, r, a);
     json_object_end(w);
@@ -135,8 +127,9 @@ static double restart_s(const struct remap *r)
     return layers * r->layer_bytes / r->link_bytes_s;
 }
 
-static void write_json(const struct remap *r, const struct answers *a, struct buf *out)
+static void write_json(const struct answers *a, struct buf *out)
 {
+    const struct remap *r = a->remap;
     struct json_writer w;
     json_writer_init(&w, out);
     json_object(&w);
@@ -154,39 +147,25 @@ static void write_json(const struct remap *r, const struct answers *a, struct bu
     json_kv_f64(&w, "sent_bytes", r->restart_bytes);
     json_kv_f64(&w, "seconds", restart_s(r));
     json_object_end(&w);
-    json_kv_text(&w, "row", a->row[0]->name);
-    json_key(&w, "choice");
-    put_answer(&w, r, &a->answer[0], &a->answer[0]);
-    json_key(&w, "compare");
-    json_object(&w);
-    for (uint32_t i = 1; i < a->count; i++) {
-        json_key(&w, a->row[i]->name);
-        put_answer(&w, r, &a->answer[i], &a->answer[0]);
-    }
-    json_object_end(&w);
+    plan_rows_json(&w, &a->rows, put_answer, a);
     json_object_end(&w);
     buf_byte(out, '\n');
-}
-
-static void say_mean(struct buf *out, struct stats_mean m, double unit, int digits)
-{
-    buf_printf(out, "%.*f", digits, m.mean / unit);
-    if (!isnan(m.half)) buf_printf(out, " \u00b1%.*f", digits, m.half / unit);
 }
 
 static void say_answer(struct buf *out, const struct remap *r, const char *name,
                        const struct remap_answer *a, const struct remap_answer *first)
 {
     buf_printf(out, "%-10s ", name);
-    say_mean(out, stats_mean(a->sent_bytes, r->draws), 1e9, 1);
+    stats_mean_text(out, stats_mean(a->sent_bytes, r->draws), 1e-9, 1, false);
     buf_text(out, " GB are sent, ");
-    say_mean(out, stats_mean(a->reused_bytes, r->draws), 1e9, 1);
+    stats_mean_text(out, stats_mean(a->reused_bytes, r->draws), 1e-9, 1, false);
     buf_text(out, " GB lie right; ready in ");
-    say_mean(out, stats_mean(a->seconds, r->draws), 1, 1);
+    stats_mean_text(out, stats_mean(a->seconds, r->draws), 1, 1, false);
     buf_printf(out, " s, within the notice in %.1f %%", 100.0 * a->in_notice / r->draws);
     if (a != first) {
         buf_text(out, "; sends more: ");
-        say_mean(out, stats_paired(a->sent_bytes, first->sent_bytes, r->draws), 1e9, 1);
+        stats_mean_text(out, stats_paired(a->sent_bytes, first->sent_bytes, r->draws), 1e-9, 1,
+                        false);
         buf_text(out, " GB");
     }
     buf_byte(out, '\n');
@@ -206,36 +185,20 @@ static void say_places(struct buf *out, const struct remap *r, const struct rema
     }
 }
 
-static void write_text(const struct remap *r, const struct answers *a, struct buf *out)
+static void write_text(const struct answers *a, struct buf *out)
 {
+    const struct remap *r = a->remap;
     buf_printf(out, "%s on %u x %s: %u pipelines of %u stages; %u lost, then %u of %u; %u draws\n",
                r->model.name, r->devices, r->hardware->name, r->pipelines, r->stages, r->lost,
                r->pipelines_after, r->stages_after, r->draws);
     buf_printf(out, "%-10s %.1f GB of weights are sent, ready in %.1f s; all KV is lost\n",
                "restart", r->restart_bytes / 1e9, restart_s(r));
-    for (uint32_t i = 0; i < a->count; i++)
-        say_answer(out, r, a->row[i]->name, &a->answer[i], &a->answer[0]);
+    for (uint32_t i = 0; i < a->rows.count; i++)
+        say_answer(out, r, a->rows.row[i]->name, &a->answer[i], &a->answer[0]);
     say_places(out, r, &a->answer[0]);
 }
 
 /* ---- the command ------------------------------------------------------------------------------ */
-
-static int add_row(const char *option, struct str name, struct answers *a, struct err *err)
-{
-    if (policy_check("move", name, option, err) < 0) return COMMAND_MISUSED;
-    a->row[a->count++] = move_find(name);
-    return 0;
-}
-
-static int find_rows(const struct move_options *o, struct answers *a, struct err *err)
-{
-    int rc = add_row("--row", o->row, a, err);
-    for (size_t i = 0; i < o->compare.count && rc == 0; i++)
-        rc = add_row("--compare", o->compare.items[i], a, err);
-    for (uint32_t i = 0; i < move_count && rc == 0 && o->compare.count == 0; i++)
-        if (move_table[i] != a->row[0]) a->row[a->count++] = move_table[i];
-    return rc;
-}
 
 static int read_question(const struct move_options *o, struct remap *r, struct err *err)
 {
@@ -265,15 +228,17 @@ static int plan_move(const void *options, struct err *err)
     CLEANUP(buf_fini) struct buf out = { 0 };
     static struct remap remap; /* large: one a process */
     static struct answers answers;
-    int rc = find_rows(o, &answers, err);
+    int rc = plan_rows_find(&kind, o->row, &o->compare, &answers.rows, err);
     if (rc == 0) rc = read_question(o, &remap, err);
     if (rc < 0) return rc;
-    for (uint32_t i = 0; i < answers.count; i++)
-        remap_ask(&remap, answers.row[i], &answers.answer[i]);
+    answers.remap = &remap;
+    if (o->compare.count == 0) plan_rows_others(&kind, &answers.rows);
+    for (uint32_t i = 0; i < answers.rows.count; i++)
+        remap_ask(&remap, answers.rows.row[i], &answers.answer[i]);
     if (o->output == REMOTE_JSON)
-        write_json(&remap, &answers, &out);
+        write_json(&answers, &out);
     else
-        write_text(&remap, &answers, &out);
+        write_text(&answers, &out);
     return command_print(&out, err);
 }
 

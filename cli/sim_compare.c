@@ -36,12 +36,7 @@ static void put_figures(struct json_writer *w, const struct sim_arms *a, uint32_
     json_object(w);
     for (uint32_t i = 0; i < report_metric_count; i++) {
         struct figure f = figure(a, arm, &report_metrics[i]);
-        struct stats_mean m = paired ? f.difference : f.value;
-        json_key(w, report_metrics[i].name);
-        json_object(w);
-        stats_figure_json(w, "mean", m.mean);
-        stats_figure_json(w, "ci95", m.half);
-        json_object_end(w);
+        stats_mean_json(w, report_metrics[i].name, paired ? f.difference : f.value);
     }
     json_object_end(w);
 }
@@ -81,17 +76,6 @@ int sim_arms_json(const struct sim_arms *a, struct buf *out)
 }
 
 /* ---- for people ------------------------------------------------------------------------------ */
-
-static void put_mean(struct buf *cell, const struct stats_mean *m, double factor, int digits,
-                     bool sign)
-{
-    if (isnan(m->mean)) {
-        buf_byte(cell, '-');
-        return;
-    }
-    buf_printf(cell, sign ? "%+.*f" : "%.*f", digits, m->mean * factor);
-    if (!isnan(m->half)) buf_printf(cell, " \u00b1%.*f", digits, m->half * factor);
-}
 
 /* Right-aligned by characters: a plus-minus sign is two bytes. */
 static void put_cell(struct buf *out, struct buf *cell, int width)
@@ -137,12 +121,12 @@ static void put_difference(struct buf *cell, const struct figure *f, const struc
                            const struct report_metric *m)
 {
     if (m->share) {
-        put_mean(cell, &f->difference, m->factor, 2, true);
+        stats_mean_text(cell, f->difference, m->factor, 2, true);
     } else if (base->value.mean != 0) {
-        put_mean(cell, &f->difference, 100 / base->value.mean, 1, true);
+        stats_mean_text(cell, f->difference, 100 / base->value.mean, 1, true);
         buf_text(cell, isnan(f->difference.mean) ? "" : " %");
     } else {
-        put_mean(cell, &f->difference, m->factor, m->digits, true);
+        stats_mean_text(cell, f->difference, m->factor, m->digits, true);
     }
 }
 
@@ -162,7 +146,7 @@ static void put_arm(const struct sim_arms *a, uint32_t arm, bool paired, int wid
         if (paired) {
             put_difference(&cell, &f, &base, m);
         } else {
-            put_mean(&cell, &f.value, m->factor, m->digits, false);
+            stats_mean_text(&cell, f.value, m->factor, m->digits, false);
         }
         put_cell(out, &cell, width);
     }

@@ -38,16 +38,6 @@ const struct place_policy *layers_find(struct str name)
     return find(layers_table, layers_count, name);
 }
 
-const struct place_policy *move_find(struct str name)
-{
-    return find(move_table, move_count, name);
-}
-
-const struct place_policy *load_find(struct str name)
-{
-    return find(load_table, load_count, name);
-}
-
 uint32_t place_cheapest(const struct place_view *view, const bool *fits)
 {
     uint32_t best = PLACE_NONE;

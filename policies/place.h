@@ -96,10 +96,7 @@ extern const uint32_t layers_count, move_count, load_count;
 #define MOVE_DEFAULT "spotserve"
 #define LOAD_DEFAULT "serverlessllm"
 
-/* NULL when there is none. */
-const struct place_policy *layers_find(struct str name);
-const struct place_policy *move_find(struct str name);
-const struct place_policy *load_find(struct str name);
+const struct place_policy *layers_find(struct str name); /* NULL when there is none */
 
 /* What rows share (place.c). */
 

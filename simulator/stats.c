@@ -84,6 +84,25 @@ void stats_figure_json(struct json_writer *w, const char *name, double v)
     json_kv_f64(w, name, is_number ? rounded : v);
 }
 
+void stats_mean_json(struct json_writer *w, const char *name, struct stats_mean m)
+{
+    json_key(w, name);
+    json_object(w);
+    stats_figure_json(w, "mean", m.mean);
+    stats_figure_json(w, "ci95", m.half);
+    json_object_end(w);
+}
+
+void stats_mean_text(struct buf *out, struct stats_mean m, double factor, int digits, bool sign)
+{
+    if (isnan(m.mean)) {
+        buf_byte(out, '-');
+        return;
+    }
+    buf_printf(out, sign ? "%+.*f" : "%.*f", digits, m.mean * factor);
+    if (!isnan(m.half)) buf_printf(out, " \u00b1%.*f", digits, m.half * factor);
+}
+
 void stats_quantiles_json(struct json_writer *w, const char *name, const struct stats_quantiles *q)
 {
     json_key(w, name);

@@ -31,6 +31,12 @@ struct stats_quantiles {
 /* A member of the open object with 12 digits: what a sum or a mean has beyond is rounding. */
 void stats_figure_json(struct json_writer *w, const char *name, double v);
 
+/* A member of the open object: {"mean", "ci95"}. */
+void stats_mean_json(struct json_writer *w, const char *name, struct stats_mean m);
+
+/* "MEAN +-HALF", each times `factor`; without the half where there is none, "-" without a mean. */
+void stats_mean_text(struct buf *out, struct stats_mean m, double factor, int digits, bool sign);
+
 /* Sorts them. */
 struct stats_quantiles stats_quantiles(double *value, uint32_t count);
 

@@ -168,6 +168,38 @@ static void intervals_are_students(void **state)
         assert_true(fabs(stats_t975(rows[i].freedom) - rows[i].t) < 0.0007);
 }
 
+static void means_are_told_with_their_interval(void **state)
+{
+    (void)state;
+    static const struct {
+        struct stats_mean m;
+        double factor;
+        int digits;
+        bool sign;
+        const char *text, *why;
+    } rows[] = {
+        { { 3, 1.26e9, 4e8 }, 1e-9, 1, false, "1.3 \u00b10.4", "in the unit of the factor" },
+        { { 3, -2, 0.25 }, 1, 2, true, "-2.00 \u00b10.25", "the interval has no sign" },
+        { { 3, 2, 0.25 }, 1, 2, true, "+2.00 \u00b10.25", "a difference shows its own" },
+        { { 1, 2, (double)NAN }, 1, 0, false, "2", "one value has no interval" },
+        { { 0, (double)NAN, (double)NAN }, 1, 0, false, "-", "nothing was measured" },
+    };
+    CLEANUP(buf_fini) struct buf out = { 0 };
+    for (size_t i = 0; i < COUNT_OF(rows); i++) {
+        stats_mean_text(&out, rows[i].m, rows[i].factor, rows[i].digits, rows[i].sign);
+        if (!str_eq(buf_view(&out), str_from(rows[i].text))) fail_msg("%s", rows[i].why);
+        buf_clear(&out);
+    }
+    struct json_writer w;
+    json_writer_init(&w, &out);
+    json_object(&w);
+    stats_mean_json(&w, "a", rows[1].m);
+    stats_mean_json(&w, "b", rows[3].m);
+    json_object_end(&w);
+    assert_true(str_eq(buf_view(&out), STR("{\"a\":{\"mean\":-2,\"ci95\":0.25},"
+                                           "\"b\":{\"mean\":2,\"ci95\":null}}")));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -177,6 +209,7 @@ int main(void)
         cmocka_unit_test(figures_have_twelve_digits),
         cmocka_unit_test(nothing_completed_is_no_number),
         cmocka_unit_test(intervals_are_students),
+        cmocka_unit_test(means_are_told_with_their_interval),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
