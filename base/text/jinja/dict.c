@@ -16,49 +16,41 @@ int jinja_dict_new(struct jinja_run *run, struct jinja_dict **ret)
     return rc;
 }
 
-static int hash_tuple(struct jinja_run *run, const struct jinja_list *items, uint64_t *ret);
+typedef int (*hash_fn)(struct jinja_run *run, const struct jinja_value *key, uint64_t *ret);
+static const hash_fn hashes[JINJA_KIND_COUNT];
 
-/* Equal keys have equal hashes: numbers hash by their value as a double. */
 static int hash_key(struct jinja_run *run, const struct jinja_value *key, uint64_t *ret)
 {
-    double number;
-    switch (key->kind) {
-    case JINJA_STRING:
-        *ret = hash64(key->text.data, key->text.len, 1);
-        return 0;
-    case JINJA_BOOL:
-    case JINJA_INT:
-    case JINJA_FLOAT:
-        number = jinja_as_float(key) + 0.0; /* -0.0 becomes 0.0 */
-        *ret = hash64(&number, sizeof number, 2);
-        return 0;
-    case JINJA_NONE:
-    case JINJA_UNDEFINED:
-    case JINJA_RANGE:
-        *ret = (uint64_t)key->kind;
-        return 0;
-    case JINJA_TUPLE:
-        return hash_tuple(run, key->list, ret);
-    case JINJA_ABSENT:
-    case JINJA_LIST:
-    case JINJA_DICT:
-    case JINJA_VIEW:
-    case JINJA_ITERATOR:
-    case JINJA_NAMESPACE:
-    case JINJA_MACRO:
-    case JINJA_FUNCTION:
-    case JINJA_METHOD:
-    case JINJA_LOOP:
-    case JINJA_CYCLER:
-    case JINJA_JOINER:
-    case JINJA_KIND_COUNT:
-        break;
-    }
+    if (hashes[key->kind]) return hashes[key->kind](run, key, ret);
     return jinja_fail(run, -EDOM, "'%s' cannot be a key: unhashable", jinja_type_name(key));
 }
 
-static int hash_tuple(struct jinja_run *run, const struct jinja_list *items, uint64_t *ret)
+static int hash_text(struct jinja_run *run, const struct jinja_value *key, uint64_t *ret)
 {
+    (void)run;
+    *ret = hash64(key->text.data, key->text.len, 1);
+    return 0;
+}
+
+/* Equal keys have equal hashes: numbers hash by their value as a double. */
+static int hash_number(struct jinja_run *run, const struct jinja_value *key, uint64_t *ret)
+{
+    (void)run;
+    double number = jinja_as_float(key) + 0.0; /* -0.0 becomes 0.0 */
+    *ret = hash64(&number, sizeof number, 2);
+    return 0;
+}
+
+static int hash_kind(struct jinja_run *run, const struct jinja_value *key, uint64_t *ret)
+{
+    (void)run;
+    *ret = (uint64_t)key->kind;
+    return 0;
+}
+
+static int hash_tuple(struct jinja_run *run, const struct jinja_value *key, uint64_t *ret)
+{
+    const struct jinja_list *items = key->list;
     uint64_t sum = 3;
     int rc = jinja_enter(run);
     if (rc < 0) return rc;
@@ -71,6 +63,13 @@ static int hash_tuple(struct jinja_run *run, const struct jinja_list *items, uin
     *ret = sum;
     return rc;
 }
+
+/* An empty cell: what can change, or is no value, is no key. */
+static const hash_fn hashes[JINJA_KIND_COUNT] = {
+    [JINJA_STRING] = hash_text,  [JINJA_BOOL] = hash_number,    [JINJA_INT] = hash_number,
+    [JINJA_FLOAT] = hash_number, [JINJA_UNDEFINED] = hash_kind, [JINJA_NONE] = hash_kind,
+    [JINJA_RANGE] = hash_kind,   [JINJA_TUPLE] = hash_tuple,
+};
 
 static int key_equal(struct jinja_run *run, const struct jinja_entry *e,
                      const struct jinja_value *key, uint64_t hash, bool *ret)

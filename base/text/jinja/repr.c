@@ -154,8 +154,9 @@ static void put_escape(struct jinja_builder *b, uint32_t cp, bool marked)
     jinja_put_marked(b, str_from(text), marked);
 }
 
-static void put_text_repr(struct jinja_builder *b, struct jinja_text t)
+static void put_text_repr(struct jinja_builder *b, const struct jinja_value *v)
 {
+    struct jinja_text t = v->text;
     bool single = t.len > 0 && memchr(t.data, '\'', t.len);
     bool twofold = t.len > 0 && memchr(t.data, '"', t.len);
     char quote = single && !twofold ? '"' : '\'';
@@ -206,8 +207,9 @@ static void put_dict(struct jinja_builder *b, const struct jinja_dict *d)
     jinja_put_text(b, "}");
 }
 
-static void put_range(struct jinja_builder *b, const struct jinja_range *r)
+static void put_range(struct jinja_builder *b, const struct jinja_value *v)
 {
+    const struct jinja_range *r = &v->range;
     char text[80];
     int len =
         r->step == 1
@@ -251,48 +253,28 @@ static void put_callable(struct jinja_builder *b, const struct jinja_value *v)
 
 static void put_scalar(struct jinja_builder *b, const struct jinja_value *v)
 {
+    if (v->kind == JINJA_UNDEFINED) jinja_put_text(b, "Undefined");
     if (v->kind == JINJA_NONE) jinja_put_text(b, "None");
     if (v->kind == JINJA_BOOL) jinja_put_text(b, v->boolean ? "True" : "False");
     if (v->kind == JINJA_INT || v->kind == JINJA_FLOAT) put_number(b, v);
 }
 
+/* An empty cell: an object of ours, of which only the type is told. */
+static void (*const reprs[JINJA_KIND_COUNT])(struct jinja_builder *b,
+                                             const struct jinja_value *v) = {
+    [JINJA_ABSENT] = put_scalar,       [JINJA_UNDEFINED] = put_scalar, [JINJA_NONE] = put_scalar,
+    [JINJA_BOOL] = put_scalar,         [JINJA_INT] = put_scalar,       [JINJA_FLOAT] = put_scalar,
+    [JINJA_STRING] = put_text_repr,    [JINJA_RANGE] = put_range,      [JINJA_LIST] = put_container,
+    [JINJA_TUPLE] = put_container,     [JINJA_DICT] = put_container,   [JINJA_VIEW] = put_container,
+    [JINJA_NAMESPACE] = put_container,
+};
+
 void jinja_put_repr(struct jinja_builder *b, const struct jinja_value *v)
 {
-    switch (v->kind) {
-    case JINJA_ABSENT:
-    case JINJA_NONE:
-    case JINJA_BOOL:
-    case JINJA_INT:
-    case JINJA_FLOAT:
-        put_scalar(b, v);
-        return;
-    case JINJA_UNDEFINED:
-        jinja_put_text(b, "Undefined");
-        return;
-    case JINJA_STRING:
-        put_text_repr(b, v->text);
-        return;
-    case JINJA_RANGE:
-        put_range(b, &v->range);
-        return;
-    case JINJA_LIST:
-    case JINJA_TUPLE:
-    case JINJA_DICT:
-    case JINJA_VIEW:
-    case JINJA_NAMESPACE:
-        put_container(b, v);
-        return;
-    case JINJA_ITERATOR:
-    case JINJA_MACRO:
-    case JINJA_FUNCTION:
-    case JINJA_METHOD:
-    case JINJA_LOOP:
-    case JINJA_CYCLER:
-    case JINJA_JOINER:
-    case JINJA_KIND_COUNT:
-        break;
-    }
-    put_callable(b, v);
+    if (reprs[v->kind])
+        reprs[v->kind](b, v);
+    else
+        put_callable(b, v);
 }
 
 void jinja_put_value(struct jinja_builder *b, const struct jinja_value *v)

@@ -12,31 +12,17 @@
 #include <stdarg.h>
 #include <stdio.h>
 
+/* What Python calls a kind and how it answers; an empty cell: it is not iterable, has no len(). */
+struct type {
+    const char *name;
+    int (*items)(struct jinja_run *run, const struct jinja_value *v, struct jinja_list **ret);
+    int (*length)(struct jinja_run *run, const struct jinja_value *v, int64_t *ret);
+};
+static const struct type types[JINJA_KIND_COUNT];
+
 const char *jinja_type_name(const struct jinja_value *v)
 {
-    static const char *const names[JINJA_KIND_COUNT] = {
-        [JINJA_ABSENT] = "nothing",
-        [JINJA_UNDEFINED] = "Undefined",
-        [JINJA_NONE] = "NoneType",
-        [JINJA_BOOL] = "bool",
-        [JINJA_INT] = "int",
-        [JINJA_FLOAT] = "float",
-        [JINJA_STRING] = "str",
-        [JINJA_LIST] = "list",
-        [JINJA_TUPLE] = "tuple",
-        [JINJA_DICT] = "dict",
-        [JINJA_RANGE] = "range",
-        [JINJA_VIEW] = "dict view",
-        [JINJA_ITERATOR] = "generator",
-        [JINJA_NAMESPACE] = "Namespace",
-        [JINJA_MACRO] = "Macro",
-        [JINJA_FUNCTION] = "function",
-        [JINJA_METHOD] = "method",
-        [JINJA_LOOP] = "LoopContext",
-        [JINJA_CYCLER] = "Cycler",
-        [JINJA_JOINER] = "Joiner",
-    };
-    return names[v->kind];
+    return types[v->kind].name;
 }
 
 int jinja_fail(struct jinja_run *run, int code, const char *format, ...)
@@ -277,8 +263,9 @@ int jinja_order(struct jinja_run *run, const struct jinja_value *a, const struct
                       jinja_type_name(b));
 }
 
-static int text_items(struct jinja_run *run, struct jinja_text t, struct jinja_list **ret)
+static int text_items(struct jinja_run *run, const struct jinja_value *v, struct jinja_list **ret)
 {
+    struct jinja_text t = v->text;
     struct jinja_list *list;
     int rc = jinja_list_new(run, jinja_text_length(t), &list);
     t.safe = false;
@@ -293,8 +280,9 @@ static int text_items(struct jinja_run *run, struct jinja_text t, struct jinja_l
     return rc;
 }
 
-static int dict_keys(struct jinja_run *run, const struct jinja_dict *d, struct jinja_list **ret)
+static int dict_keys(struct jinja_run *run, const struct jinja_value *v, struct jinja_list **ret)
 {
+    const struct jinja_dict *d = v->dict;
     struct jinja_list *list;
     int rc = jinja_list_new(run, d->count, &list);
     for (size_t i = 0; i < d->count && rc == 0; i++)
@@ -303,8 +291,9 @@ static int dict_keys(struct jinja_run *run, const struct jinja_dict *d, struct j
     return rc;
 }
 
-static int range_items(struct jinja_run *run, const struct jinja_range *r, struct jinja_list **ret)
+static int range_items(struct jinja_run *run, const struct jinja_value *v, struct jinja_list **ret)
 {
+    const struct jinja_range *r = &v->range;
     struct jinja_list *list;
     int rc = jinja_list_new(run, (size_t)r->count, &list);
     for (int64_t i = 0; i < r->count && rc == 0; i++)
@@ -313,9 +302,9 @@ static int range_items(struct jinja_run *run, const struct jinja_range *r, struc
     return rc;
 }
 
-static int rest_of(struct jinja_run *run, struct jinja_list *iterator, struct jinja_list **ret)
+static int rest_of(struct jinja_run *run, const struct jinja_value *v, struct jinja_list **ret)
 {
-    struct jinja_list *list;
+    struct jinja_list *list, *iterator = v->list;
     size_t left = iterator->count - iterator->next;
     int rc = jinja_list_new(run, left, &list);
     if (rc < 0) return rc;
@@ -326,39 +315,22 @@ static int rest_of(struct jinja_run *run, struct jinja_list *iterator, struct ji
     return 0;
 }
 
+static int own_items(struct jinja_run *run, const struct jinja_value *v, struct jinja_list **ret)
+{
+    (void)run;
+    *ret = v->list;
+    return 0;
+}
+
+static int no_items(struct jinja_run *run, const struct jinja_value *v, struct jinja_list **ret)
+{
+    (void)v;
+    return jinja_list_new(run, 0, ret);
+}
+
 int jinja_items(struct jinja_run *run, const struct jinja_value *v, struct jinja_list **ret)
 {
-    switch (v->kind) {
-    case JINJA_LIST:
-    case JINJA_TUPLE:
-    case JINJA_VIEW:
-        *ret = v->list;
-        return 0;
-    case JINJA_ITERATOR:
-        return rest_of(run, v->list, ret);
-    case JINJA_STRING:
-        return text_items(run, v->text, ret);
-    case JINJA_DICT:
-        return dict_keys(run, v->dict, ret);
-    case JINJA_RANGE:
-        return range_items(run, &v->range, ret);
-    case JINJA_UNDEFINED:
-        return jinja_list_new(run, 0, ret);
-    case JINJA_ABSENT:
-    case JINJA_NONE:
-    case JINJA_BOOL:
-    case JINJA_INT:
-    case JINJA_FLOAT:
-    case JINJA_NAMESPACE:
-    case JINJA_MACRO:
-    case JINJA_FUNCTION:
-    case JINJA_METHOD:
-    case JINJA_LOOP:
-    case JINJA_CYCLER:
-    case JINJA_JOINER:
-    case JINJA_KIND_COUNT:
-        break;
-    }
+    if (types[v->kind].items) return types[v->kind].items(run, v, ret);
     return jinja_fail(run, -EDOM, "'%s' object is not iterable", jinja_type_name(v));
 }
 
@@ -370,43 +342,75 @@ size_t jinja_text_length(struct jinja_text t)
     return count;
 }
 
+static int text_length(struct jinja_run *run, const struct jinja_value *v, int64_t *ret)
+{
+    *ret = (int64_t)jinja_text_length(v->text);
+    return jinja_charge(run, v->text.len / JINJA_STEP_BYTES);
+}
+
+static int list_length(struct jinja_run *run, const struct jinja_value *v, int64_t *ret)
+{
+    (void)run;
+    *ret = (int64_t)v->list->count;
+    return 0;
+}
+
+static int dict_length(struct jinja_run *run, const struct jinja_value *v, int64_t *ret)
+{
+    (void)run;
+    *ret = (int64_t)v->dict->count;
+    return 0;
+}
+
+static int range_length(struct jinja_run *run, const struct jinja_value *v, int64_t *ret)
+{
+    (void)run;
+    *ret = v->range.count;
+    return 0;
+}
+
+static int loop_length(struct jinja_run *run, const struct jinja_value *v, int64_t *ret)
+{
+    (void)run;
+    *ret = (int64_t)v->loop->items->count;
+    return 0;
+}
+
+static int no_length(struct jinja_run *run, const struct jinja_value *v, int64_t *ret)
+{
+    (void)run, (void)v;
+    *ret = 0;
+    return 0;
+}
+
 int jinja_length(struct jinja_run *run, const struct jinja_value *v, int64_t *ret)
 {
-    switch (v->kind) {
-    case JINJA_STRING:
-        *ret = (int64_t)jinja_text_length(v->text);
-        return jinja_charge(run, v->text.len / JINJA_STEP_BYTES);
-    case JINJA_LIST:
-    case JINJA_TUPLE:
-    case JINJA_VIEW:
-        *ret = (int64_t)v->list->count;
-        return 0;
-    case JINJA_DICT:
-        *ret = (int64_t)v->dict->count;
-        return 0;
-    case JINJA_RANGE:
-        *ret = v->range.count;
-        return 0;
-    case JINJA_LOOP:
-        *ret = (int64_t)v->loop->items->count;
-        return 0;
-    case JINJA_UNDEFINED:
-        *ret = 0;
-        return 0;
-    case JINJA_ABSENT:
-    case JINJA_NONE:
-    case JINJA_BOOL:
-    case JINJA_INT:
-    case JINJA_FLOAT:
-    case JINJA_ITERATOR:
-    case JINJA_NAMESPACE:
-    case JINJA_MACRO:
-    case JINJA_FUNCTION:
-    case JINJA_METHOD:
-    case JINJA_CYCLER:
-    case JINJA_JOINER:
-    case JINJA_KIND_COUNT:
-        break;
-    }
+    if (types[v->kind].length) return types[v->kind].length(run, v, ret);
     return jinja_fail(run, -EDOM, "object of type '%s' has no len()", jinja_type_name(v));
 }
+
+// clang-format off
+static const struct type types[JINJA_KIND_COUNT] = {
+    /*                    name           items        length */
+    [JINJA_ABSENT]    = { "nothing",     NULL,        NULL },
+    [JINJA_UNDEFINED] = { "Undefined",   no_items,    no_length },
+    [JINJA_NONE]      = { "NoneType",    NULL,        NULL },
+    [JINJA_BOOL]      = { "bool",        NULL,        NULL },
+    [JINJA_INT]       = { "int",         NULL,        NULL },
+    [JINJA_FLOAT]     = { "float",       NULL,        NULL },
+    [JINJA_STRING]    = { "str",         text_items,  text_length },
+    [JINJA_LIST]      = { "list",        own_items,   list_length },
+    [JINJA_TUPLE]     = { "tuple",       own_items,   list_length },
+    [JINJA_DICT]      = { "dict",        dict_keys,   dict_length },
+    [JINJA_RANGE]     = { "range",       range_items, range_length },
+    [JINJA_VIEW]      = { "dict view",   own_items,   list_length },
+    [JINJA_ITERATOR]  = { "generator",   rest_of,     NULL },
+    [JINJA_NAMESPACE] = { "Namespace",   NULL,        NULL },
+    [JINJA_MACRO]     = { "Macro",       NULL,        NULL },
+    [JINJA_FUNCTION]  = { "function",    NULL,        NULL },
+    [JINJA_METHOD]    = { "method",      NULL,        NULL },
+    [JINJA_LOOP]      = { "LoopContext", NULL,        loop_length },
+    [JINJA_CYCLER]    = { "Cycler",      NULL,        NULL },
+    [JINJA_JOINER]    = { "Joiner",      NULL,        NULL },
+};
+// clang-format on
