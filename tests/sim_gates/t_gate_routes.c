@@ -57,15 +57,29 @@ static const struct gate_effects effects[] = {
           { "route=least_request", "route=round_robin", "jct_s.mean", -0.02 },
           { "route=intelligent_router", "route=round_robin", "jct_s.mean", -0.04 },
       } },
+    { "the same where prompts weigh more and answers less",
+      "--trace gen:poisson,rate=6,prompt=lognormal(600,2),output=lognormal(150,3),n=1500 "
+      "--fleet 4xmeasured:a=0.02:b=8e-4:c=0.0005:d=2e-7 --kv-tokens 60000 --slo-ttft 2s "
+      "--slo-tpot 150ms --seeds 10 "
+      "--compare route=round_robin,least_request,shortest_ttft,intelligent_router",
+      {
+          { "route=intelligent_router", "route=round_robin", "jct_s.mean", -0.15 },
+          { "route=intelligent_router", "route=least_request", "jct_s.mean", -0.04 },
+          { "route=intelligent_router", "route=shortest_ttft", "jct_s.mean", -0.06 },
+          { "route=intelligent_router", "route=shortest_ttft", "ttft_s.p99", 0.40 },
+      } },
     { "two fast machines and two of a quarter of their speed",
       "--trace gen:poisson,rate=7,prompt=lognormal(600,2),output=lognormal(150,1),n=1500 "
       "--fleet 2xmeasured:a=0.02:b=1.5e-4:c=0.0007,2xmeasured:a=0.04:b=6e-4:c=0.003 "
       "--kv-tokens 60000 --slo-ttft 2s --slo-tpot 150ms --seeds 10 --compare "
-      "route=round_robin,random,least_request,power_of_two,shortest_ttft,completion",
+      "route=round_robin,random,least_request,power_of_two,shortest_ttft,learned_latency,"
+      "completion",
       {
           { "route=least_request", "route=round_robin", "jct_s.mean", -0.60 },
           { "route=power_of_two", "route=random", "jct_s.mean", -0.60 },
           { "route=shortest_ttft", "route=least_request", "slo.attainment", 0.03 },
+          { "route=learned_latency", "route=least_request", "ttft_s.mean", -0.30 },
+          { "route=learned_latency", "route=least_request", "jct_s.mean", -0.10 },
           { "route=completion", "route=shortest_ttft", "jct_s.mean", -0.05 },
       } },
     { "memory is short: room for the answer is asked for first",

@@ -174,6 +174,38 @@ static void learned_latency_learns_what_a_feature_costs(void **state)
     assert_memory_equal(copy, rig.state, sizeof copy);
 }
 
+/* Instance 1 takes three times as long for the same: it is asked only where the other's queue is
+ * more than three times as long, and a share of one in 50 to hear of it. */
+static void learned_latency_learns_the_pace_of_an_instance(void **state)
+{
+    (void)state;
+    struct route_instance in[2] = { route_rig_instance(0), route_rig_instance(1) };
+    struct route_rig rig;
+    route_rig_init(&rig, "learned_latency", in, 2);
+    rig.req.output_mean = 1; /* nothing is told of tokens after the first */
+    for (uint32_t i = 0; i < 2000; i++) {
+        in[0].prefill_tokens = (uint64_t)rng_below(&rig.rng, 5000);
+        in[1].prefill_tokens = (uint64_t)rng_below(&rig.rng, 5000);
+        struct route_verdict v = route_rig_ask(&rig);
+        struct route_event ev = { .kind = ROUTE_FIRST_TOKEN, .instance_id = v.instance_id };
+        double queued = (double)in[v.instance_id].prefill_tokens;
+        ev.ttft_s = (1e-4 * queued + 0.1) * (v.instance_id == 1 ? 3 : 1);
+        memcpy(ev.scratch, v.scratch, sizeof ev.scratch);
+        route_rig_tell(&rig, &ev);
+    }
+    uint32_t slow = 0;
+    in[0].prefill_tokens = 3000;
+    in[1].prefill_tokens = 1000; /* .4 s against .6 */
+    for (int i = 0; i < 100; i++)
+        slow += route_rig_ask(&rig).instance_id == 1;
+    assert_true(slow <= 5);
+    in[0].prefill_tokens = 5000; /* .6 s against .36 */
+    in[1].prefill_tokens = 200;
+    for (int i = 0; i < 100; i++)
+        slow += route_rig_ask(&rig).instance_id == 1;
+    assert_true(slow >= 95);
+}
+
 /* ---- every row ------------------------------------------------------------------------------ */
 
 static void random_view(struct rng *rng, struct route_instance *in, uint32_t count,
@@ -279,6 +311,7 @@ int main(void)
         cmocka_unit_test(tetri_prefers_room_then_fewer_long_answers),
         cmocka_unit_test(tetri_names_who_decodes_where_roles_are_split),
         cmocka_unit_test(learned_latency_learns_what_a_feature_costs),
+        cmocka_unit_test(learned_latency_learns_the_pace_of_an_instance),
         cmocka_unit_test(every_row_places_when_it_can_and_is_its_state),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
