@@ -13,7 +13,6 @@
 
 struct admit_view {
     const struct step_session *session;
-    uint32_t pages_total;
     uint32_t pages_available; /* free, or cached and evictable, less what this one hits */
     uint32_t pages_needed;    /* for the tokens this session already has, less its hits */
     uint32_t pages_growth;    /* it will need later, by what the row reserves */

@@ -97,10 +97,7 @@ bool eval_at(const struct roofline *r, const struct place_bucket *work, double r
     double load = rate_s * margin;
     if (load >= 1) return false;
     double wait = load / (1 - load) * margin * log(1 / (1 - EVAL_QUANTILE));
-    struct perf_shape shape = shape_of(work, rate_s, mean);
-    *ret = (struct place_score){
-        .rate_s = rate_s, .ttft_s = wait + own, .tpot_s = s, .watts = roofline_watts(r, &shape, 1)
-    };
+    *ret = (struct place_score){ .rate_s = rate_s, .ttft_s = wait + own, .tpot_s = s };
     return true;
 }
 

@@ -3,8 +3,7 @@
  * Each device holds one contiguous range; a token may go from a device whose range ends at layer l
  * to any that holds l. The value of a layout is the largest flow from clients through the devices
  * and back, devices limited by their tokens a second for the range, links by their bytes. Each
- * request then takes a pipeline of its own, by interleaved weighted round robin on the flows
- * (layers_next).
+ * request can then take a pipeline of its own, by interleaved weighted round robin on the flows.
  *
  * Helix (ASPLOS 2025, sections 4 and 5) finds the ranges by a mixed-integer programme. Deviation: a
  * local search (shift, grow, shrink, exchange a range; what is not worse is taken) with the flow by

@@ -210,29 +210,3 @@ void layers_flow(const struct place_layers *p, struct place_layers_work *work,
             layout->flow[i][j] = i == j ? 0 : w->room[in_node(j)][out_node(i)];
     }
 }
-
-static double share(const struct place_layout *l, uint32_t from, uint32_t to)
-{
-    if (from == PLACE_NONE) return to < l->part_count ? l->flow_in[to] : 0;
-    return to < l->part_count ? l->flow[from][to] : l->flow_out[from];
-}
-
-uint32_t layers_next(const struct place_layout *layout, uint32_t from,
-                     uint64_t taken[LAYERS_PARTS_MAX + 1][LAYERS_PARTS_MAX + 1])
-{
-    uint32_t row = from == PLACE_NONE ? LAYERS_PARTS_MAX : from;
-    uint32_t best = PLACE_NONE;
-    double least = DBL_MAX;
-    for (uint32_t to = 0; to <= layout->part_count; to++) { /* the last: to the client */
-        double flow = share(layout, from, to);
-        uint32_t col = to < layout->part_count ? to : LAYERS_PARTS_MAX;
-        if (flow <= layout->rate_s * FLOW_MIN) continue;
-        double turn = (double)(taken[row][col] + 1) / flow;
-        if (turn >= least) continue;
-        least = turn;
-        best = to;
-    }
-    if (best == PLACE_NONE) return PLACE_NONE;
-    taken[row][best < layout->part_count ? best : LAYERS_PARTS_MAX]++;
-    return best < layout->part_count ? best : PLACE_NONE;
-}

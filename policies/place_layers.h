@@ -85,9 +85,3 @@ void layers_by_speed(const struct place_layers *p, uint32_t order[LAYERS_DEVICES
  * going from a part that ends at layer l to any part that holds l + 1 on (Dinic). */
 void layers_flow(const struct place_layers *p, struct place_layers_work *work,
                  struct place_layout *layout);
-
-/* The next part for a request, by interleaved weighted round robin on the flows: the one with the
- * least (taken + 1) / flow. from: a part, or PLACE_NONE for the first. PLACE_NONE: to the client.
- * `taken` counts what went each way, LAYERS_PARTS_MAX + 1 entries a row, zeroed at first. */
-uint32_t layers_next(const struct place_layout *layout, uint32_t from,
-                     uint64_t taken[LAYERS_PARTS_MAX + 1][LAYERS_PARTS_MAX + 1]);

@@ -31,7 +31,6 @@ struct place_bucket {
 struct place_score {
     double rate_s;         /* at most; 0: not even one */
     double ttft_s, tpot_s; /* at that rate */
-    double watts;
 };
 typedef void (*place_eval_fn)(const void *ctx, uint32_t type, const struct place_bucket *work,
                               struct place_score *ret);

@@ -31,7 +31,6 @@ struct scale_instance {
     uint32_t pool;
     bool ready;
     bool fresh;    /* it has reported lately: the loads below mean something */
-    double age_s;  /* of that report */
     double left_s; /* starting: what is left of its lead time */
     uint32_t running, waiting;
     uint64_t kv_tokens, kv_tokens_max; /* held by sessions; max 0: absent */

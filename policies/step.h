@@ -21,10 +21,9 @@ struct step_scratch {
 struct step_session {
     uint64_t id;
     int64_t arrival_us;
-    int64_t deadline_us; /* 0: none */
-    int64_t waiting_us;  /* when it last began to wait */
-    uint64_t tenant;     /* 0: none */
-    uint64_t group;      /* those with equal ones share the beginning of their prompts; 0: none */
+    int64_t waiting_us; /* when it last began to wait */
+    uint64_t tenant;    /* 0: none */
+    uint64_t group;     /* those with equal ones share the beginning of their prompts; 0: none */
     uint32_t prompt_tokens;
     uint32_t generated;     /* tokens answered so far */
     uint32_t computed;      /* tokens whose K and V are in pages now */
@@ -42,7 +41,6 @@ struct step_session {
     double work_s;    /* both, > 0 */
     bool has_rank;
     bool running;
-    bool paused; /* its reader is slow; it cannot use a step now */
     struct step_scratch *scratch;
 };
 
@@ -59,7 +57,6 @@ enum step_event_kind {
 struct step_event {
     enum step_event_kind kind;
     const struct step_session *session;
-    int64_t now_us;
     double seconds; /* of the step, for STEP_RAN and STEP_DONE */
     uint32_t input_tokens, cached_tokens, output_tokens;
     bool whole;

@@ -80,7 +80,6 @@ static void draw_launch(struct sim_cloud *c, uint32_t number, int64_t now_us)
         c->total.phase_s[k] += s;
         sum += s;
     }
-    m->lead_s = sum;
     m->fails = rng_f64(&fail) < p->fail_share;
     if (m->fails) sum *= rng_f64(&fail);
     m->due_us = now_us + (int64_t)(sum * 1e6);

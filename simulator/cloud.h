@@ -16,8 +16,7 @@ struct machine {
     enum machine_stage stage;
     bool doomed, fails;
     int64_t launched_us, stage_us;
-    int64_t due_us; /* starting: ready or failed; else: lost; INT64_MAX: never */
-    double lead_s;
+    int64_t due_us;              /* starting: ready or failed; else: lost; INT64_MAX: never */
     const struct sim_load *load; /* while a view is being built */
 };
 

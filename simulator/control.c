@@ -118,7 +118,6 @@ static void decide(struct sim_control *c, int64_t now_us, const struct sim_contr
                               .service_count = 1,
                               .offer = c->service.offer,
                               .health = c->health,
-                              .offer_count = c->setup.pool_count,
                               .instance = c->view,
                               .instance_count = c->cloud.live_count,
                               .demand = &demand,

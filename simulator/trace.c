@@ -221,14 +221,11 @@ void trace_stats_get(const struct trace *t, struct trace_stats *ret)
 {
     *ret = (struct trace_stats){ 0 };
     if (t->count == 0) return;
-    double count = t->count, square = 0;
+    double count = t->count;
     for (uint32_t i = 0; i < t->count; i++) {
-        double output = t->request[i].output_tokens;
         ret->prompt_mean += t->request[i].prompt_tokens / count;
-        ret->output_mean += output / count;
-        square += output * output / count;
+        ret->output_mean += t->request[i].output_tokens / count;
     }
     ret->span_s = (double)(t->request[t->count - 1].at_us - t->request[0].at_us) * 1e-6;
     if (ret->span_s > 0) ret->rate_s = (count - 1) / ret->span_s;
-    ret->output_scv = square / (ret->output_mean * ret->output_mean) - 1;
 }

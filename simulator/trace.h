@@ -74,7 +74,6 @@ int trace_shape(struct trace *t, uint32_t requests_max, uint32_t scale, double s
 
 /* What can be said of it at a glance. */
 struct trace_stats {
-    double span_s, rate_s, prompt_mean, output_mean,
-        output_scv; /* squared coefficient of variation */
+    double span_s, rate_s, prompt_mean, output_mean;
 };
 void trace_stats_get(const struct trace *t, struct trace_stats *ret);

@@ -88,7 +88,6 @@ struct plan_view {
     uint32_t service_count;
     const struct offer *offer;
     const struct offer_health *health; /* parallel to offer */
-    uint32_t offer_count;
     const struct plan_instance *instance;
     uint32_t instance_count;
     const struct plan_demand *demand; /* parallel to service */

@@ -65,7 +65,6 @@ static bool may_admit(struct scheduler *s, struct session *x, const struct sched
     struct step_session session = sched_view(s, x);
     struct admit_view view = {
         .session = &session,
-        .pages_total = s->pool.total,
         .pages_available = available > taken ? available - (uint32_t)taken : 0,
         .pages_needed = (needed > held ? needed - held : 0) + n->copied,
         .pages_growth = max_u32(sched_pages_for(s, sched_expected_total(s, x)), needed) - needed,

@@ -62,7 +62,6 @@ struct step_session sched_view(const struct scheduler *s, struct session *x)
     struct step_session v = {
         .id = x->id,
         .arrival_us = x->arrival_us,
-        .deadline_us = x->deadline_us,
         .waiting_us = x->waiting_us,
         .tenant = x->tenant,
         .group = x->group,
@@ -79,7 +78,6 @@ struct step_session sched_view(const struct scheduler *s, struct session *x)
         .rank = x->rank,
         .has_rank = x->has_rank,
         .running = x->state == SESSION_RUNNING,
-        .paused = x->paused,
         .scratch = &x->scratch,
     };
     double uncached = (double)v.uncached, total = (double)x->total;
@@ -127,7 +125,6 @@ static void tell_fair(struct scheduler *s, struct session *x, const struct step_
 
 void sched_tell(struct scheduler *s, struct session *x, struct step_event ev)
 {
-    ev.now_us = s->now_us;
     if (x && s->rows.fair->observe &&
         (ev.kind == STEP_ARRIVED || ev.kind == STEP_ADMITTED ||
          (ev.kind == STEP_RAN && ev.output_tokens > 0))) {

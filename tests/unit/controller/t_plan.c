@@ -76,7 +76,6 @@ static struct scene *scene_new(void)
                                   .service_count = 1,
                                   .offer = s->offer,
                                   .health = s->health,
-                                  .offer_count = 3,
                                   .instance = s->instance,
                                   .demand = &s->demand,
                                   .room = 100 };

@@ -4,6 +4,7 @@
 #include "tests/unit/policies/place_cases.h"
 #include "tests/unit/unit.h"
 
+#include <float.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -160,20 +161,48 @@ static void the_cluster_of_helix(void **state)
     assert_true(after.found && after.rate_s >= 0.5 * rate[3]);
 }
 
+typedef uint64_t taken_ways[LAYERS_PARTS_MAX + 1][LAYERS_PARTS_MAX + 1];
+
+static double flow_between(const struct place_layout *l, uint32_t from, uint32_t to)
+{
+    if (from == PLACE_NONE) return to < l->part_count ? l->flow_in[to] : 0;
+    return to < l->part_count ? l->flow[from][to] : l->flow_out[from];
+}
+
+/* The next part for a request, by interleaved weighted round robin on the flows, as Helix does: the
+ * one with the least (taken + 1) / flow. from: a part, or PLACE_NONE for the first. PLACE_NONE: to
+ * the client. */
+static uint32_t next_part(const struct place_layout *l, uint32_t from, taken_ways taken)
+{
+    uint64_t *row = taken[from == PLACE_NONE ? LAYERS_PARTS_MAX : from];
+    uint32_t best = PLACE_NONE;
+    double least = DBL_MAX;
+    for (uint32_t to = 0; to <= l->part_count; to++) { /* the last: to the client */
+        double flow = flow_between(l, from, to);
+        if (flow <= l->rate_s * 1e-9) continue;
+        double turn = (double)(row[to] + 1) / flow;
+        if (turn >= least) continue;
+        least = turn;
+        best = to;
+    }
+    if (best != PLACE_NONE) row[best]++;
+    return best < l->part_count ? best : PLACE_NONE;
+}
+
 static void requests_follow_the_flow(void **state)
 {
     (void)state;
     struct place_layers p;
     place_case_helix(&p);
     struct place_layout l = lay(&place_helix, &p, 1);
-    static uint64_t taken[LAYERS_PARTS_MAX + 1][LAYERS_PARTS_MAX + 1];
+    static taken_ways taken;
     memset(taken, 0, sizeof taken);
     enum { REQUESTS = 20000 };
     double through[LAYERS_PARTS_MAX] = { 0 };
     for (int i = 0; i < REQUESTS; i++) {
         uint32_t layer = 0, hops = 0;
-        for (uint32_t at = layers_next(&l, PLACE_NONE, taken); at != PLACE_NONE;
-             at = layers_next(&l, at, taken)) {
+        for (uint32_t at = next_part(&l, PLACE_NONE, taken); at != PLACE_NONE;
+             at = next_part(&l, at, taken)) {
             assert_true(l.part[at].first <= layer);
             layer = l.part[at].first + l.part[at].count;
             through[at] += 1;

@@ -60,12 +60,11 @@ static struct step_session draw(struct rng *rng, struct life *l, uint32_t *ret_a
     };
 }
 
-static struct step_event happen(struct rng *rng, const struct step_session *session, int64_t now_us)
+static struct step_event happen(struct rng *rng, const struct step_session *session)
 {
     enum step_event_kind kind = (enum step_event_kind)rng_below(rng, STEP_EVENT_COUNT);
     return (struct step_event){ .kind = kind,
                                 .session = kind == STEP_DONE ? NULL : session,
-                                .now_us = now_us,
                                 .seconds = 0.001 * (double)(1 + rng_below(rng, 80)),
                                 .input_tokens = 1 + (uint32_t)rng_below(rng, 512),
                                 .output_tokens = 1 + (uint32_t)rng_below(rng, 700),
@@ -82,7 +81,7 @@ static void live_order(const struct order_policy *row, struct life *l, uint64_t 
         int64_t now_us = (int64_t)(i + 100) * SECOND / 10;
         uint32_t at;
         struct step_session x = draw(&rng, l, &at, now_us);
-        struct step_event ev = happen(&rng, &x, now_us);
+        struct step_event ev = happen(&rng, &x);
         if (row->observe) row->observe(l->state, &ev);
         memcpy(before, l->state, sizeof before);
         struct order_rank r;
@@ -103,11 +102,10 @@ static void live_admit(const struct admit_policy *row, struct life *l, uint64_t 
         int64_t now_us = (int64_t)(i + 100) * SECOND / 10;
         uint32_t at;
         struct step_session x = draw(&rng, l, &at, now_us);
-        struct step_event ev = happen(&rng, &x, now_us);
+        struct step_event ev = happen(&rng, &x);
         if (row->observe) row->observe(l->state, &ev);
         if (row->outgrown) row->outgrown(l->state, &x);
         struct admit_view v = { .session = &x,
-                                .pages_total = 200,
                                 .pages_available = (uint32_t)rng_below(&rng, 200),
                                 .pages_needed = (uint32_t)rng_below(&rng, 60),
                                 .pages_growth = row->reserve ? row->reserve(l->state, &x) / 16 : 9,
