@@ -108,6 +108,9 @@ static struct report copy_figures(const struct sim_config *c, const struct sim_r
         .cost_usd = is_priced(c) ? s->cost_usd : (double)NAN,
         .energy_kwh = s->energy_j > 0 ? s->energy_j / 3.6e6 : (double)NAN,
         .scale_actions = s->scale_actions,
+        .launches = s->launches,
+        .launches_failed = s->launches_failed,
+        .lost = s->lost,
         .events = s->events,
         .steps = s->steps,
         .seed = c->seed,
@@ -211,6 +214,9 @@ void report_json(const struct report *r, struct json_writer *w)
     stats_figure_json(w, "cost_usd", r->cost_usd);
     stats_figure_json(w, "energy_kwh", r->energy_kwh);
     json_kv_u64(w, "scale_actions", r->scale_actions);
+    json_kv_u64(w, "launches", r->launches);
+    json_kv_u64(w, "launches_failed", r->launches_failed);
+    json_kv_u64(w, "lost", r->lost);
     json_kv_u64(w, "role_changes", r->role_changes);
     json_kv_u64(w, "breaker_trips", r->breaker_trips);
     json_kv_bool(w, "extrapolated", r->extrapolated);
@@ -275,6 +281,9 @@ static void put_fleet(struct buf *out, const struct report *r)
         uint64_t count;
         const char *what;
     } rest[] = { { r->scale_actions, "scale actions" },
+                 { r->launches, "launches" },
+                 { r->launches_failed, "of them failed" },
+                 { r->lost, "instances taken away" },
                  { r->role_changes, "changes of role" },
                  { r->breaker_trips, "looks with the breaker overdrawn" } };
     for (size_t i = 0; i < COUNT_OF(rest); i++)

@@ -185,6 +185,9 @@ void scaling_sum_up(struct run *run)
     struct sim_result *r = run->result;
     sim_control_finish(run->control, told_us(run), &t);
     r->scale_actions = t.scale_actions;
+    r->launches = t.launches;
+    r->launches_failed = t.launches_failed;
+    r->lost = t.lost;
     r->floor_s = t.floor_s;
     r->floor_instance_seconds = t.floor_instance_seconds;
 }

@@ -145,6 +145,7 @@ struct sim_result {
         stood_s; /* first arrival to the end of billing: with `drain_s` where something never ended */
     double instance_seconds, cost_usd, energy_j, gpu_seconds;
     uint32_t instances_max, scale_actions;
+    uint32_t launches, launches_failed, lost; /* instances, where the fleet scales */
     uint32_t trips; /* looks of the power row at which the breaker was overdrawn */
     /* Until the fleet was back at its floor for good; 0 where nothing scales. */
     double floor_s, floor_instance_seconds;

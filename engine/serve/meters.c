@@ -61,7 +61,14 @@ const struct metric_desc meter_table[METER_COUNT] = {
     [METER_PREFIX_HITS] = TOTAL("prefix_cache_hits", "tokens",
                                 "Prompt tokens found in the prefix cache."),
     [METER_PREEMPTIONS] = TOTAL("preemptions", NULL, "Sessions that gave their pages back."),
+    [METER_PARKED] = TOTAL("parked", NULL,
+                           "Sessions that gave their place to others and kept their pages."),
     [METER_PAGES_COPIED] = TOTAL("kv_pages_copied", "pages", "Shared pages copied on write."),
+    [METER_SWAPS] = TOTAL("swaps", NULL,
+                          "Of the preempted sessions, those whose pages went to the swap space."),
+    [METER_SWAPPED] = { .name = "muster_engine_kv_pages_swapped_total", .type = METRIC_COUNTER,
+                        .unit = "pages", .help = "KV pages that went to the swap space and back.",
+                        .labels = { "direction" } },
     [METER_EVICTIONS] = TOTAL("kv_evictions", "pages", "Cached pages dropped for others."),
     [METER_FINISHED] = { .name = "muster_engine_requests_finished_total", .type = METRIC_COUNTER,
                          .help = "Requests that ended, by reason.", .labels = { "reason" } },
@@ -117,6 +124,9 @@ int meters_init(struct meters *m, struct err *err)
     for (size_t i = 0; i < COUNT_OF(states); i++) {
         m->pages[i] = metric_series(m->metrics, METER_KV_PAGES, &states[i]);
     }
+    const struct str ways[] = { STR("out"), STR("in") };
+    for (size_t i = 0; i < COUNT_OF(ways); i++)
+        m->swapped[i] = metric_series(m->metrics, METER_SWAPPED, &ways[i]);
     const struct str terms[] = { STR("a"), STR("b"), STR("c"), STR("d"), STR("e") };
     for (size_t i = 0; i < COUNT_OF(terms); i++) {
         m->perf[i] = metric_series(m->metrics, METER_PERF, &terms[i]);
@@ -130,9 +140,14 @@ void meters_fini(struct meters *m)
     m->metrics = NULL;
 }
 
+static void series_rose(struct metric_series *s, uint64_t before, uint64_t now)
+{
+    if (now > before) metric_add(s, (double)(now - before));
+}
+
 static void rose(struct meters *m, enum meter which, uint64_t before, uint64_t now)
 {
-    if (now > before) metric_add(meter_of(m, which), (double)(now - before));
+    series_rose(meter_of(m, which), before, now);
 }
 
 void meters_counts(struct meters *m, const struct sched_counts *before,
@@ -143,12 +158,14 @@ void meters_counts(struct meters *m, const struct sched_counts *before,
     rose(m, METER_PREFIX_QUERIES, before->query_tokens, now->query_tokens);
     rose(m, METER_PREFIX_HITS, before->hit_tokens, now->hit_tokens);
     rose(m, METER_PREEMPTIONS, before->preemptions, now->preemptions);
+    rose(m, METER_PARKED, before->parked, now->parked);
     rose(m, METER_PAGES_COPIED, before->pages_copied, now->pages_copied);
+    rose(m, METER_SWAPS, before->swaps, now->swaps);
+    series_rose(m->swapped[0], before->swapped_out, now->swapped_out);
+    series_rose(m->swapped[1], before->swapped_in, now->swapped_in);
     rose(m, METER_REFUSED, before->refused, now->refused);
-    for (int i = SESSION_END_NONE + 1; i < SESSION_END_COUNT; i++) {
-        uint64_t ended = now->ended[i] - before->ended[i];
-        if (ended > 0) metric_add(m->finished[i], (double)ended);
-    }
+    for (int i = SESSION_END_NONE + 1; i < SESSION_END_COUNT; i++)
+        series_rose(m->finished[i], before->ended[i], now->ended[i]);
     metric_set(meter_of(m, METER_RUNNING), now->running);
     metric_set(meter_of(m, METER_WAITING), now->waiting);
     metric_set(meter_of(m, METER_PAUSED), now->paused);

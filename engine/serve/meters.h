@@ -24,7 +24,10 @@ enum meter {
     METER_PREFIX_QUERIES,
     METER_PREFIX_HITS,
     METER_PREEMPTIONS,
+    METER_PARKED,
     METER_PAGES_COPIED,
+    METER_SWAPS,
+    METER_SWAPPED,
     METER_EVICTIONS,
     METER_FINISHED,
     METER_REFUSED,
@@ -53,8 +56,9 @@ extern const struct metric_desc meter_table[METER_COUNT];
 struct meters {
     struct metrics *metrics;
     struct metric_series *finished[SESSION_END_COUNT];
-    struct metric_series *pages[3]; /* free, held, cached */
-    struct metric_series *perf[5];  /* a b c d e */
+    struct metric_series *pages[3];   /* free, held, cached */
+    struct metric_series *swapped[2]; /* out, in */
+    struct metric_series *perf[5];    /* a b c d e */
 };
 
 int meters_init(struct meters *m, struct err *err);

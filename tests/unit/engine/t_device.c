@@ -313,6 +313,37 @@ static void t_closing_with_work_under_way(void **state)
         job_free(jobs[i]);
 }
 
+static void what_the_scheduler_counts_is_told(void **state)
+{
+    (void)state;
+    struct meters m;
+    struct err err;
+    assert_int_equal(meters_init(&m, &err), 0);
+    const struct sched_counts before = { .parked = 2, .swaps = 1, .swapped_out = 7 };
+    const struct sched_counts now = { .preemptions = 4,
+                                      .parked = 5,
+                                      .swaps = 2,
+                                      .swapped_out = 19,
+                                      .swapped_in = 11,
+                                      .ended = { [SESSION_END_STOP] = 3 } };
+    meters_counts(&m, &before, &now);
+    meters_counts(&m, &now, &now);
+    const struct {
+        enum meter meter;
+        const char *label;
+        double value;
+    } rows[] = { { METER_PREEMPTIONS, NULL, 4 }, { METER_PARKED, NULL, 3 },
+                 { METER_SWAPS, NULL, 1 },       { METER_SWAPPED, "out", 12 },
+                 { METER_SWAPPED, "in", 11 },    { METER_FINISHED, "stop", 3 } };
+    for (size_t i = 0; i < COUNT_OF(rows); i++) {
+        struct str label = str_from(rows[i].label ? rows[i].label : "");
+        double value = metric_value(rows[i].label ? metric_series(m.metrics, rows[i].meter, &label)
+                                                  : meter_of(&m, rows[i].meter));
+        if (value != rows[i].value) fail_msg("%s: %g", meter_table[rows[i].meter].name, value);
+    }
+    meters_fini(&m);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -324,6 +355,7 @@ int main(void)
         cmocka_unit_test(t_blocks_replay),
         cmocka_unit_test(t_a_model_that_is_not_there),
         cmocka_unit_test(t_closing_with_work_under_way),
+        cmocka_unit_test(what_the_scheduler_counts_is_told),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

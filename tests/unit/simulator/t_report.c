@@ -99,7 +99,8 @@ static void rare_things_are_said_when_they_are(void **state)
 {
     (void)state;
     static const char *const words[] = { "2 fetches of 640 tokens", "(3 given up)",
-                                         "4 changes of role", "5 looks with the breaker" };
+                                         "4 changes of role", "5 looks with the breaker",
+                                         "9 launches, 6 of them failed, 7 instances taken away" };
     struct sim_outcome o[] = { done(0, 0.5, 0.04, 11) };
     struct report r = make(o, 1);
     for (int told = 0; told < 2; told++) {
@@ -112,6 +113,9 @@ static void rare_things_are_said_when_they_are(void **state)
         r.migrations_dropped = 3;
         r.role_changes = 4;
         r.breaker_trips = 5;
+        r.launches = 9;
+        r.launches_failed = 6;
+        r.lost = 7;
     }
 }
 

@@ -115,7 +115,7 @@ static struct sim_control_setup control;
 
 static uint64_t a_fleet_that_scales_and_loses(struct sim_config *c, const struct sim_result *r)
 {
-    if (r) return r->scale_actions;
+    if (r) return r->lost > 0 && r->launches_failed > 0 ? r->scale_actions : 0;
     pool_of(c, "l4", 1);
     pool_of(c, "l4", 1);
     control = (struct sim_control_setup){ .scale = SCALE_CONFIG_DEFAULT, .notice_s = 2 };
