@@ -60,6 +60,8 @@ static void tell_inputs(struct teller *t)
         say(t, " in flight, ", TABLE_COUNT, "inputs.waiting");
         say(t, " of them waiting, ", TABLE_COUNT, "inputs.held");
         say(t, " held for an instance; last arrival ", TABLE_AGE, "inputs.idle_s");
+        say(t, " before,\n           as routers told it at most ", TABLE_AGE,
+            "inputs.demand_age_s");
         buf_text(t->out, " before\n");
         if (has(t, "inputs.expected")) {
             say(t, "           lengths of ", TABLE_COUNT, "inputs.expected.count");
@@ -118,6 +120,19 @@ static void tell_runner_up(struct teller *t)
     buf_byte(t->out, '\n');
 }
 
+static int tell_placed(void *ctx, struct str placed)
+{
+    const struct teller *whole = ctx;
+    const struct teller t = { .d = placed, .out = whole->out };
+    say(&t, "placed     ", TABLE_TEXT, "pool");
+    say(&t, ": ", TABLE_TEXT, "reason");
+    say(&t, ", ", TABLE_MONEY, "cost_per_h");
+    buf_text(t.out, " an hour for what should stand");
+    if (has(&t, "short_share"))
+        say(&t, ", short of it for a share of ", TABLE_DECIMAL, "short_share");
+    return buf_byte(t.out, '\n');
+}
+
 static int tell_action(void *ctx, struct str action)
 {
     const struct teller *whole = ctx;
@@ -147,7 +162,7 @@ static void tell_cost(struct teller *t)
 int explain_decision(struct str decision, int64_t now_us, struct buf *out)
 {
     struct teller t = { .out = out };
-    struct str actions;
+    struct str actions, placed;
     int rc = pick(decision, "decision", &t.d);
     if (rc == 0) rc = pick(t.d, "actions", &actions);
     if (rc < 0) return -EINVAL;
@@ -161,6 +176,8 @@ int explain_decision(struct str decision, int64_t now_us, struct buf *out)
     tell_fleet(&t);
     tell_runner_up(&t);
     tell_cost(&t);
+    if (pick(t.d, "placed", &placed) == 0) rc = pick_each(placed, "", tell_placed, &t);
+    if (rc < 0) return rc;
     buf_text(out, actions.len < 3 ? "done       nothing\n" : "done\n");
     rc = pick_each(actions, "", tell_action, &t);
     return rc < 0 ? rc : out->rc;

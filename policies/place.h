@@ -12,6 +12,7 @@
  *              rows (lay, move, load) say it in `about`
  *          (3) memory is passed in and its size is fixed; state is plain bytes that only choose
  *              writes
+ *          (4) the controller asks choose at each of its turns: no row says when
  *
  * Units are seconds, tokens and dollars an hour.
  */
@@ -50,7 +51,6 @@ struct place_verdict {
     double cost_h;                   /* of want */
     double missing;     /* predicted share of time below the target; < 0 when unknown */
     const char *reason; /* static sentence */
-    int64_t again_us;   /* ask again no later than this */
 };
 
 struct place_mix;

@@ -54,8 +54,7 @@
 #define SURE 0.95          /* chance of capacity from which on nothing is started beside it */
 #define PATIENCE_US \
     (120 * (int64_t)1000000) /* with what is asked for and neither comes nor is refused */
-#define AGAIN_US (30 * (int64_t)1000000)
-#define GAP_H_MAX 0.25 /* a longer pause between questions is no time of holding */
+#define GAP_H_MAX 0.25       /* a longer pause between questions is no time of holding */
 #define HOUR_S 3600.0
 
 struct joint {
@@ -333,9 +332,7 @@ static void choose(void *state, const struct place_view *view, int64_t now_us, s
     try_on_demand(&d);
     try_patch(&d);
 
-    struct place_verdict v = { .reason = d.best.reason,
-                               .missing = d.best.missing,
-                               .again_us = now_us + AGAIN_US };
+    struct place_verdict v = { .reason = d.best.reason, .missing = d.best.missing };
     memcpy(v.want, d.best.want, sizeof v.want);
     ask_beside(&d, &v);
     keep_until_ready(&d, memory, &v);

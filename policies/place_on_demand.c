@@ -4,15 +4,11 @@
  * offer its cheapest one serves. */
 #include "policies/place_rows.h"
 
-#define AGAIN_US (30 * (int64_t)1000000)
-
 static void choose(void *state, const struct place_view *view, int64_t now_us, struct rng *rng,
                    struct place_verdict *ret)
 {
-    (void)state, (void)rng;
-    struct place_verdict v = { .reason = "the cheapest offer on demand",
-                               .missing = -1,
-                               .again_us = now_us + AGAIN_US };
+    (void)state, (void)now_us, (void)rng;
+    struct place_verdict v = { .reason = "the cheapest offer on demand", .missing = -1 };
     bool fits[PLACE_OFFERS_MAX];
     for (uint32_t i = 0; i < view->offer_count; i++)
         fits[i] = !view->offer[i].spot;

@@ -5,15 +5,11 @@
 #include "base/core/bits.h"
 #include "policies/place_rows.h"
 
-#define AGAIN_US (30 * (int64_t)1000000)
-
 static void choose(void *state, const struct place_view *view, int64_t now_us, struct rng *rng,
                    struct place_verdict *ret)
 {
-    (void)state, (void)rng;
-    struct place_verdict v = { .reason = "the first offer that may be asked",
-                               .missing = -1,
-                               .again_us = now_us + AGAIN_US };
+    (void)state, (void)now_us, (void)rng;
+    struct place_verdict v = { .reason = "the first offer that may be asked", .missing = -1 };
     uint32_t left = view->target;
     for (uint32_t i = 0; i < view->offer_count; i++) {
         v.want[i] = min_u32(place_have(&view->offer[i]), left);

@@ -15,8 +15,6 @@
 
 #define EXTRA 1
 #define ACTIVE_MIN 2
-#define AGAIN_US (20 * (int64_t)1000000) /* its controller's period */
-
 struct spot {
     bool marked[PLACE_OFFERS_MAX];
     uint32_t lost[PLACE_OFFERS_MAX], refused[PLACE_OFFERS_MAX]; /* as seen last */
@@ -78,14 +76,12 @@ static void leave_none_out(const struct place_view *view, uint32_t *want)
 static void choose(void *state, const struct place_view *view, int64_t now_us, struct rng *rng,
                    struct place_verdict *ret)
 {
-    (void)rng;
+    (void)now_us, (void)rng;
     struct spot *s = state;
     mark(s, view);
     uint32_t spots = view->target > 0 ? view->target + EXTRA : 0;
     uint32_t left = spots, ready = 0;
-    struct place_verdict v = { .reason = "spot in the cheapest active zone",
-                               .missing = -1,
-                               .again_us = now_us + AGAIN_US };
+    struct place_verdict v = { .reason = "spot in the cheapest active zone", .missing = -1 };
     for (uint32_t i = 0; i < view->offer_count; i++) { /* what runs stays */
         if (!view->offer[i].spot) continue;
         v.want[i] = min_u32(place_have(&view->offer[i]), left);

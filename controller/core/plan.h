@@ -117,6 +117,13 @@ struct plan_action {
     const char *why;               /* static */
 };
 
+/* What the placement row said of one pool. */
+struct plan_placed {
+    const char *reason; /* static */
+    double cost_h;      /* of what should stand */
+    double missing;     /* predicted share of time below the target; < 0: unknown */
+};
+
 /* Why it was decided so: inputs, reason, runner-up, cost. One for each service. */
 struct plan_decision {
     uint32_t service;
@@ -125,10 +132,11 @@ struct plan_decision {
     uint32_t have[SCALE_POOLS_MAX]; /* ready and starting */
     uint32_t ready[SCALE_POOLS_MAX];
     uint32_t target[SCALE_POOLS_MAX]; /* after hands, bounds, shaper and proof */
-    const char *reason;               /* static: what decided */
-    const char *blocked;              /* static: what was held back, and by what; NULL: nothing */
-    double hold_s;                    /* of a stabilisation window that has begun; 0 else */
-    uint32_t fresh, expected;         /* ready instances: with a fresh report, all */
+    struct plan_placed placed[SCALE_POOLS_MAX];
+    const char *reason;       /* static: what decided */
+    const char *blocked;      /* static: what was held back, and by what; NULL: nothing */
+    double hold_s;            /* of a stabilisation window that has begun; 0 else */
+    uint32_t fresh, expected; /* ready instances: with a fresh report, all */
     bool routers_fresh;
     double cost_h, cost_h_after; /* billed now, and once the actions are done */
     uint32_t action_from, action_count;

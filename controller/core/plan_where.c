@@ -79,6 +79,7 @@ void plan_ask_row(struct plan_desk *d, uint32_t pool)
     struct place_view v;
     plan_place_view(d->view, d->index, pool, needed(d, pool), d->now_us, &v);
     d->service->place->choose(d->memory->place[pool], &v, d->now_us, d->rng, w);
+    d->decision->placed[pool] = (struct plan_placed){ w->reason, w->cost_h, w->missing };
     memset(d->surplus[pool], 0, sizeof d->surplus[pool]);
     follow_row(d, pool, &v);
     for (uint32_t i = 0; i < v.offer_count; i++)

@@ -40,6 +40,7 @@ static void put_inputs(struct json_writer *w, const struct plan_decision *d)
     json_object(w);
     json_kv_bool(w, "demand_known", m->present);
     if (m->present) {
+        json_kv_f64(w, "demand_age_s", m->age_s);
         json_kv_f64(w, "arrivals_per_s", m->arrivals_s);
         json_kv_f64(w, "prompt_tokens_mean", m->prompt_tokens);
         json_kv_f64(w, "output_tokens_mean", m->output_tokens);
@@ -74,6 +75,27 @@ static void put_runner_up(struct json_writer *w, const struct plan_service *s,
     json_kv_f64(w, "cost_per_h", v->runner_up.cost_h);
     json_kv_text(w, "why_not", v->runner_why);
     json_object_end(w);
+}
+
+static void put_placed(struct json_writer *w, const struct plan_service *s,
+                       const struct plan_decision *d)
+{
+    json_kv_text(w, "place", s->place->name);
+    json_key(w, "placed");
+    json_array(w);
+    for (uint32_t p = 0; p < s->pool_count; p++) {
+        json_object(w);
+        json_kv_text(w, "pool", s->pool[p].name);
+        json_kv_text(w, "reason", d->placed[p].reason);
+        json_kv_f64(w, "cost_per_h", d->placed[p].cost_h);
+        json_key(w, "short_share");
+        if (d->placed[p].missing >= 0)
+            json_put_f64(w, d->placed[p].missing);
+        else
+            json_put_null(w);
+        json_object_end(w);
+    }
+    json_array_end(w);
 }
 
 static void put_actions(struct json_writer *w, const struct plan_view *view,
@@ -132,6 +154,7 @@ int record_encode(const struct plan_view *view, const struct plan *plan,
     json_kv_f64(&w, "cost_per_h", decision->cost_h);
     json_kv_f64(&w, "cost_per_h_after", decision->cost_h_after);
     if (s->budget_h > 0) json_kv_f64(&w, "budget_per_h", s->budget_h);
+    put_placed(&w, s, decision);
     put_actions(&w, view, plan, decision, launched);
     json_object_end(&w);
     return out->rc;

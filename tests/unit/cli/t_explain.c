@@ -9,7 +9,8 @@ static const char whole[] =
     "{\"id\":7,\"decision\":{\"at_us\":1000000,\"service\":\"chat\",\"policy\":\"work\","
     "\"reason\":\"work exceeds the fleet\",\"blocked\":\"the budget\",\"hold_s\":12,"
     "\"inputs\":{\"demand_known\":true,\"arrivals_per_s\":2.5,\"prompt_tokens_mean\":100,"
-    "\"output_tokens_mean\":40,\"in_flight\":3,\"waiting\":1,\"held\":0,\"idle_s\":0.2,"
+    "\"output_tokens_mean\":40,\"in_flight\":3,\"waiting\":1,\"held\":0,\"idle_s\":0.2,\"demand_"
+    "age_s\":1.5,"
     "\"expected\":{\"count\":30,\"prompt_tokens_p90\":400,\"output_tokens_p90\":90},\"queued\":"
     "null,"
     "\"routers_fresh\":true,\"reports_fresh\":2,\"reports_expected\":2},"
@@ -17,7 +18,10 @@ static const char whole[] =
     "\"want\":{\"small\":2,\"large\":1},\"target\":{\"small\":2,\"large\":1},\"load\":2.4,"
     "\"estimate_ttft_s\":0.4,\"runner_up\":{\"want\":{\"small\":4,\"large\":0},"
     "\"cost_per_h\":0.4,\"why_not\":\"dearer\"},\"cost_per_h\":0.2,\"cost_per_h_after\":0.42,"
-    "\"budget_per_h\":0.5,\"actions\":[{\"act\":\"launch\",\"pool\":\"large\",\"offer\":\"big\","
+    "\"budget_per_h\":0.5,\"place\":\"joint\",\"placed\":[{\"pool\":\"small\",\"reason\":"
+    "\"spot\",\"cost_per_h\":0.1,\"short_share\":0.02},{\"pool\":\"large\",\"reason\":"
+    "\"first\",\"cost_per_h\":0.2,\"short_share\":null}],\"actions\":[{\"act\":\"launch\",\"pool\":"
+    "\"large\",\"offer\":\"big\","
     "\"instance\":\"i-1\",\"price_per_h\":0.22,\"lead_s\":5},"
     "{\"act\":\"drain\",\"pool\":\"small\",\"instance\":\"i-2\"}]}}";
 
@@ -39,7 +43,8 @@ static void everything_known_is_told(void **state)
     static const char *const parts[] = {
         "decision 7 for chat, 1m00s ago",
         "2.50 requests a second of 100 uncached prompt tokens and 40 expected answer tokens",
-        "3 in flight, 1 of them waiting, 0 held for an instance; last arrival 0.2s before",
+        "3 in flight, 1 of them waiting, 0 held for an instance; last arrival 0.2s before,",
+        "as routers told it at most 1.5s before\n",
         "lengths of 30 in five minutes: nine in ten prompts below 400 tokens, answers below 90\n",
         "2 of 2 ready instances and of every router were fresh",
         "1 small, 0 large ready; with those starting 2 small, 0 large",
@@ -49,6 +54,9 @@ static void everything_known_is_told(void **state)
         "first token after 0.40 s",
         "instead of 4 small, 0 large at $0.40 an hour: dearer",
         "$0.20 an hour then, $0.42 an hour after; the budget is $0.50",
+        "placed     small: spot, $0.10 an hour for what should stand, short of it for a share of "
+        "0.02\n",
+        "placed     large: first, $0.20 an hour for what should stand\n",
         "launch i-1 in pool large, offer big at $0.22 an hour, ready in about 5.0s",
         "drain i-2 in pool small\n",
     };
@@ -71,6 +79,7 @@ static void the_unknown_is_no_zero(void **state)
     assert_null(strstr(out.data, "held back"));
     assert_null(strstr(out.data, "expected"));
     assert_null(strstr(out.data, "budget"));
+    assert_null(strstr(out.data, "placed"));
 }
 
 static void what_is_no_decision_is_refused(void **state)

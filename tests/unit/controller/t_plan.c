@@ -8,6 +8,7 @@
 #include "policies/scale_rows.h"
 #include "tests/unit/unit.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -551,7 +552,14 @@ static void records_are_json_and_only_news(void **state)
     (void)state;
     struct scene *s = scene_new();
     busy(s, 20);
+    s->demand.sum.age_s = 0.5;
     const struct plan_decision *d = decide(s);
+    double priced = 0; /* a row's price is of what should stand: nothing stands yet, all starts */
+    for (uint32_t p = 0; p < s->service.pool_count; p++) {
+        assert_non_null(d->placed[p].reason);
+        priced += d->placed[p].cost_h;
+    }
+    assert_true(priced > 0 && fabs(priced - (d->cost_h_after - d->cost_h)) < 1e-9);
     CLEANUP(buf_fini) struct buf text = { 0 };
     char launched[PLAN_ACTIONS_MAX][INTENT_ID_BYTES] = { "i-new" };
     const char(*ids)[INTENT_ID_BYTES] = (const char(*)[INTENT_ID_BYTES])launched;
@@ -561,8 +569,14 @@ static void records_are_json_and_only_news(void **state)
     assert_int_equal(json_next(&r), JSON_OBJECT);
     assert_int_equal(json_skip_rest(&r), JSON_OBJECT_END);
     assert_int_equal(json_next(&r), JSON_END);
-    static const char *const members[] = { "\"reason\":", "\"runner_up\":", "\"i-new\"",
-                                           "\"cost_per_h_after\":", "\"arrivals_per_s\":20" };
+    static const char *const members[] = { "\"reason\":",
+                                           "\"runner_up\":",
+                                           "\"i-new\"",
+                                           "\"cost_per_h_after\":",
+                                           "\"arrivals_per_s\":20",
+                                           "\"place\":\"joint\",\"placed\":[{\"pool\":\"",
+                                           "\"short_share\":0}",
+                                           "\"demand_age_s\":0.5" };
     for (size_t i = 0; i < COUNT_OF(members); i++)
         if (!strstr(text.data, members[i])) fail_msg("no %s in %s", members[i], text.data);
 
