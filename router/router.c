@@ -11,11 +11,13 @@
 #include "base/io/log.h"
 #include "router/bytes.h"
 #include "router/decide.h"
+#include "router/wires.h"
 
 #include <signal.h>
 #include <stdlib.h>
 
 #define BYTE_LOOPS_MAX 64
+_Static_assert(BYTE_LOOPS_MAX + 1 <= WIRES_MAX, "each loop has its wire");
 
 struct router {
     const struct router_config *config;
@@ -26,6 +28,7 @@ struct router {
     struct byte_loop *byte[BYTE_LOOPS_MAX];
     uint32_t byte_count;
     struct loop *signals;
+    struct wires wires;
     pthread_t decide_thread, reaper;
     bool draining, deciding;
 };
@@ -101,13 +104,19 @@ static int build(struct router *r, struct err *err)
 
 static int start(struct router *r, struct err *err)
 {
+    r->wires.metrics = r->metrics;
+    for (uint32_t i = 0; i < r->byte_count; i++)
+        wires_add(&r->wires, r->byte[i]->loop, r->byte[i]->client);
+    wires_add(&r->wires, r->decide->loop, r->decide->client);
+    int rc = wires_start(&r->wires, r->signals);
+    if (rc < 0) return err_set(err, rc, "router: no memory for a timer");
     if (pthread_create(&r->decide_thread, NULL, run_decide, r) != 0) {
         return err_set(err, -EAGAIN, "router: cannot start a thread");
     }
     r->deciding = true;
     for (uint32_t i = 0; i < r->byte_count; i++) {
         bytes_attach(r->byte[i], r->decide);
-        int rc = bytes_start(r->byte[i], err);
+        rc = bytes_start(r->byte[i], err);
         if (rc < 0) return rc;
     }
     if (pthread_create(&r->reaper, NULL, wait_for_byte_loops, r) != 0) {

@@ -73,7 +73,8 @@ int http_client_new(struct loop *l, const struct http_client_config *config,
                     struct http_client **ret, struct err *err);
 void http_client_free(struct http_client *c); /* ends open calls with HTTP_END_CANCELLED */
 CLEANUP_FREEP(http_client, struct http_client)
-void http_client_counts_get(const struct http_client *c, struct http_client_counts *ret);
+void http_client_counts_get(const struct http_client *c,
+                            struct http_client_counts *ret); /* any thread */
 
 /* Everything in `req` is copied. NULL and err: bad host, bad header, out of memory, or
  * connections_max reached. */

@@ -1,0 +1,80 @@
+/* wires.c - counts of many threads, summed once a second: no request pays for a metric. */
+#include "router/wires.h"
+
+#include "base/core/bits.h"
+
+#define TELL_US 1000000
+
+void wires_add(struct wires *w, const struct loop *loop, const struct http_client *client)
+{
+    must(w->count < WIRES_MAX);
+    w->wire[w->count++] = (struct wire){ loop, client };
+}
+
+static void sum_up(const struct wires *w, struct loop_counts *loops,
+                   struct http_client_counts *calls)
+{
+    *loops = (struct loop_counts){ 0 };
+    *calls = (struct http_client_counts){ 0 };
+    for (uint32_t i = 0; i < w->count; i++) {
+        struct loop_counts l;
+        struct http_client_counts c;
+        loop_counts_get(w->wire[i].loop, &l);
+        http_client_counts_get(w->wire[i].client, &c);
+        loops->turns += l.turns;
+        loops->posts_refused += l.posts_refused;
+        calls->connections += c.connections;
+        calls->idle += c.idle;
+        calls->connects += c.connects;
+        calls->reused += c.reused;
+        calls->stale_retried += c.stale_retried;
+        calls->refused += c.refused;
+    }
+}
+
+/* The threads run on while they are read: idle may be of a later moment than all. */
+static void tell_connections(struct wires *w, const struct http_client_counts *c)
+{
+    uint64_t idle = c->idle < c->connections ? c->idle : c->connections;
+    const struct str states[] = { STR("busy"), STR("idle") };
+    metric_set(metric_series(w->metrics, RM_UPSTREAM_CONNECTIONS, &states[0]),
+               (double)(c->connections - idle));
+    metric_set(metric_series(w->metrics, RM_UPSTREAM_CONNECTIONS, &states[1]), (double)idle);
+}
+
+void wires_tell(struct wires *w)
+{
+    struct loop_counts loops;
+    struct http_client_counts calls;
+    sum_up(w, &loops, &calls);
+    const struct {
+        enum router_metric metric;
+        uint64_t before, now;
+    } rows[] = {
+        { RM_UPSTREAM_CONNECTS, w->calls.connects, calls.connects },
+        { RM_UPSTREAM_REUSED, w->calls.reused, calls.reused },
+        { RM_UPSTREAM_STALE, w->calls.stale_retried, calls.stale_retried },
+        { RM_UPSTREAM_REFUSED, w->calls.refused, calls.refused },
+        { RM_LOOP_TURNS, w->loops.turns, loops.turns },
+        { RM_LOOP_POSTS_REFUSED, w->loops.posts_refused, loops.posts_refused },
+    };
+    for (size_t i = 0; i < COUNT_OF(rows); i++)
+        metric_add(metric_of(w->metrics, rows[i].metric), (double)(rows[i].now - rows[i].before));
+    tell_connections(w, &calls);
+    w->loops = loops;
+    w->calls = calls;
+}
+
+static void on_timer(void *arg)
+{
+    struct wires *w = arg;
+    wires_tell(w);
+    (void)loop_timer_set(w->own, &w->timer, loop_now_us(w->own) + TELL_US);
+}
+
+int wires_start(struct wires *w, struct loop *own)
+{
+    w->own = own;
+    w->timer = (struct loop_timer){ .fn = on_timer, .arg = w };
+    return loop_timer_set(own, &w->timer, loop_now_us(own) + TELL_US);
+}
