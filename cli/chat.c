@@ -168,6 +168,16 @@ int chat_ask(const struct chat_settings *s, struct str question, struct err *err
     return turn(s, &turns, err);
 }
 
+int chat_words(const struct chat_settings *s, const struct config_texts *words, struct err *err)
+{
+    CLEANUP(buf_fini) struct buf question = { 0 };
+    for (size_t i = 0; i < words->count; i++) {
+        if (i > 0) buf_byte(&question, ' ');
+        buf_str(&question, words->items[i]);
+    }
+    return question.len > 0 ? chat_ask(s, buf_view(&question), err) : chat_loop(s, err);
+}
+
 int chat_loop(const struct chat_settings *s, struct err *err)
 {
     CLEANUP(buf_fini) struct buf turns = { .max = CHAT_TURNS_BYTES_MAX };

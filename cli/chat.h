@@ -5,6 +5,7 @@
 #pragma once
 #include "base/core/buf.h"
 #include "base/core/err.h"
+#include "base/io/config.h"
 #include "cli/target.h"
 
 #define CHAT_TURNS_BYTES_MAX ((size_t)4 << 20) /* of a whole conversation */
@@ -19,6 +20,9 @@ struct chat_settings {
 
 /* One question; the answer is streamed to stdout. 0, or a negative errno and err. */
 int chat_ask(const struct chat_settings *s, struct str question, struct err *err);
+
+/* The words as one question; without any, chat_loop. */
+int chat_words(const struct chat_settings *s, const struct config_texts *words, struct err *err);
 
 /* Reads questions from stdin until its end; /reset forgets, /exit ends, /help explains. */
 int chat_loop(const struct chat_settings *s, struct err *err);

@@ -1,10 +1,8 @@
 /* cmd_chat.c - `muster chat`: talk to a model behind a router, an engine or any OpenAI server. */
 #include "base/core/own.h"
-#include "base/io/opt.h"
 #include "cli/chat.h"
+#include "cli/cmd_run.h"
 #include "cli/command.h"
-
-#include <stdio.h>
 
 struct chat_options {
     struct str url, model, api_key, system;
@@ -47,10 +45,10 @@ static const struct opt_command usage = {
     .positional_count = COUNT_OF(positionals),
 };
 
-static int chat(const struct chat_options *o, struct err *err)
+static int chat(const void *options, struct err *err)
 {
+    const struct chat_options *o = options;
     CLEANUP(buf_fini) struct buf model = { 0 };
-    CLEANUP(buf_fini) struct buf question = { 0 };
     struct chat_settings s = { .api_key = o->api_key,
                                .system = o->system,
                                .max_tokens = (uint32_t)o->max_tokens,
@@ -61,24 +59,13 @@ static int chat(const struct chat_options *o, struct err *err)
     if (rc == 0 && o->model.len == 0) rc = target_model(&s.target, o->api_key, &model, err);
     if (rc < 0) return rc;
     s.model = buf_view(&model);
-    for (size_t i = 0; i < o->words.count; i++) {
-        if (i > 0) buf_byte(&question, ' ');
-        buf_str(&question, o->words.items[i]);
-    }
-    return question.len > 0 ? chat_ask(&s, buf_view(&question), err) : chat_loop(&s, err);
+    return chat_words(&s, &o->words, err);
 }
 
 static int run(int argc, char *const *argv)
 {
     struct chat_options options;
-    CLEANUP(opt_parsed_fini) struct opt_parsed parsed = { 0 };
-    struct err err = { 0 };
-    int rc = opt_parse(&usage, argc, argv, &options, &parsed, &err);
-    if (rc < 0) return opt_fail(&usage, &err);
-    if (parsed.help) return opt_show_help(&usage);
-    rc = chat(&options, &err);
-    if (rc < 0) fprintf(stderr, "muster chat: %s\n", err_text(&err, rc));
-    return rc < 0 ? EXIT_FAILED : 0;
+    return command_run(&usage, argc, argv, &options, chat);
 }
 
 const struct command command_chat = {

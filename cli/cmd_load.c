@@ -1,7 +1,7 @@
 /* cmd_load.c - `muster load`: replay a trace against an OpenAI server and report what it showed. */
 #include "base/core/bits.h"
 #include "base/io/file.h"
-#include "base/io/opt.h"
+#include "cli/cmd_run.h"
 #include "cli/command.h"
 #include "cli/load_record.h"
 #include "cli/load_report.h"
@@ -132,7 +132,7 @@ static bool was_sent(void *arg, uint32_t index)
     return index < *(const uint32_t *)arg;
 }
 
-static int print_report(const struct load_run *run, const struct load_options *o)
+static int print_report(const struct load_run *run, const struct load_options *o, struct err *err)
 {
     uint32_t count, sent = load_run_sent(run);
     size_t itl_count;
@@ -150,9 +150,9 @@ static int print_report(const struct load_run *run, const struct load_options *o
     } else if (rc == 0) {
         rc = load_report_table(&report, &out);
     }
+    if (rc == 0) rc = command_print(&out, err);
     if (rc < 0) return rc;
-    fwrite(out.data, 1, out.len, stdout);
-    return report.failed > 0 ? 1 : 0;
+    return report.failed > 0 ? EXIT_FAILED : 0;
 }
 
 static int write_record(const struct load_run *run, const struct load_options *o, struct err *err)
@@ -192,9 +192,10 @@ static int slice(const struct load_options *o, const struct trace *trace, struct
     return 0;
 }
 
-/* 0, 1 when requests failed, or a negative errno. */
-static int load(const struct load_options *o, struct err *err)
+/* 0, EXIT_FAILED when requests failed, or a negative errno. */
+static int load(const void *options, struct err *err)
 {
+    const struct load_options *o = options;
     CLEANUP(trace_freep) struct trace *trace = NULL;
     CLEANUP(loop_freep) struct loop *loop = NULL;
     CLEANUP(load_run_freep) struct load_run *run = NULL;
@@ -222,6 +223,8 @@ static int load(const struct load_options *o, struct err *err)
                                   .due_us = due_us,
                                   .message = message,
                                   .arg = &replay };
+    struct sigaction action = { .sa_handler = on_interrupt };
+    sigaction(SIGINT, &action, NULL);
     rc = load_run_new(loop, &config, &run, err);
     if (rc == 0) rc = drive(loop, run, replay.count, err);
     if (rc < 0) return rc;
@@ -229,22 +232,13 @@ static int load(const struct load_options *o, struct err *err)
         fprintf(stderr, "%u prompts were cut to %u tokens\n", replay.cut, replay.tokens_max);
     }
     rc = write_record(run, o, err);
-    return rc < 0 ? rc : print_report(run, o);
+    return rc < 0 ? rc : print_report(run, o, err);
 }
 
 static int run_command(int argc, char *const *argv)
 {
     struct load_options options;
-    CLEANUP(opt_parsed_fini) struct opt_parsed parsed = { 0 };
-    struct err err = { 0 };
-    int rc = opt_parse(&usage, argc, argv, &options, &parsed, &err);
-    if (rc < 0) return opt_fail(&usage, &err);
-    if (parsed.help) return opt_show_help(&usage);
-    struct sigaction action = { .sa_handler = on_interrupt };
-    sigaction(SIGINT, &action, NULL);
-    rc = load(&options, &err);
-    if (rc < 0) fprintf(stderr, "muster load: %s\n", err_text(&err, rc));
-    return rc == 0 ? 0 : EXIT_FAILED;
+    return command_run(&usage, argc, argv, &options, load);
 }
 
 const struct command command_load = {

@@ -127,7 +127,6 @@ static int wait_loaded(const struct private_engine *e, int64_t timeout_us, struc
 static int talk(const struct run_options *o, const struct private_engine *e, struct err *err)
 {
     CLEANUP(buf_fini) struct buf model = { 0 };
-    CLEANUP(buf_fini) struct buf question = { 0 };
     struct chat_settings s = { .target = { STR("127.0.0.1"), e->port },
                                .system = o->system,
                                .max_tokens = (uint32_t)o->max_tokens,
@@ -136,11 +135,7 @@ static int talk(const struct run_options *o, const struct private_engine *e, str
     int rc = target_model(&s.target, (struct str){ 0 }, &model, err);
     if (rc < 0) return rc;
     s.model = buf_view(&model);
-    for (size_t i = 0; i < o->words.count; i++) {
-        if (i > 0) buf_byte(&question, ' ');
-        buf_str(&question, o->words.items[i]);
-    }
-    return question.len > 0 ? chat_ask(&s, buf_view(&question), err) : chat_loop(&s, err);
+    return chat_words(&s, &o->words, err);
 }
 
 static int run_model(const void *options, struct err *err)

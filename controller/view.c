@@ -4,6 +4,7 @@
 #include "base/core/bits.h"
 #include "base/core/json.h"
 #include "controller/control_state.h"
+#include "controller/core/record.h"
 #include "policies/scale_forecast.h"
 
 #include <string.h>
@@ -48,20 +49,6 @@ static void put_quantiles(struct json_writer *w, const char *name, const struct 
     json_object_end(w);
 }
 
-static void put_lengths(struct json_writer *w, const char *name, const struct scale_lengths *l)
-{
-    if (!open_known(w, name, l->count > 0)) return;
-    json_kv_f64(w, "count", l->count);
-    json_kv_f64(w, "age_s", l->age_s);
-    json_kv_f64(w, "prompt_tokens_mean", l->prompt);
-    json_kv_f64(w, "prompt_tokens_p50", scale_prompt_quantile(l, 0.5));
-    json_kv_f64(w, "prompt_tokens_p90", scale_prompt_quantile(l, 0.9));
-    json_kv_f64(w, "output_tokens_mean", l->output);
-    json_kv_f64(w, "output_tokens_p50", scale_output_quantile(l, 0.5));
-    json_kv_f64(w, "output_tokens_p90", scale_output_quantile(l, 0.9));
-    json_object_end(w);
-}
-
 static void put_demand(struct json_writer *w, const struct scale_demand *d)
 {
     if (!open_known(w, "demand", d->present)) return;
@@ -72,8 +59,8 @@ static void put_demand(struct json_writer *w, const struct scale_demand *d)
     json_kv_u64(w, "waiting", d->waiting);
     json_kv_u64(w, "held", d->held);
     json_kv_f64(w, "idle_s", d->idle_s);
-    put_lengths(w, "expected", &d->expected);
-    put_lengths(w, "queued", &d->queued);
+    record_put_lengths(w, "expected", &d->expected);
+    record_put_lengths(w, "queued", &d->queued);
     json_object_end(w);
 }
 

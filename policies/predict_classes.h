@@ -25,6 +25,11 @@ struct class_model {
     struct length_hist all, hist[CLASSES_MAX];
 };
 
+/* What is alike in all rows of classes; `init` sets the edges. */
+#define CLASS_ROW                                                                  \
+    .needs = PREDICT_TEXT, .state_size = sizeof(struct class_model), .init = init, \
+    .decide = class_decide, .merge = class_merge, .remaining = class_remaining
+
 void class_init(struct class_model *m, const double *edges, uint32_t edge_count);
 void class_decide(const void *state, const struct predict_features *f, struct predict_verdict *ret);
 double class_remaining(const void *state, const struct predict_features *f, uint32_t generated);

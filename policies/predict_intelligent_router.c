@@ -19,11 +19,6 @@ const struct predict_policy predict_intelligent_router = {
     .name = "intelligent_router",
     .about = "classes that double, 16 to 2,048 tokens",
     .source = "Intelligent Router (2408.13510), on hashed words instead of DistilBERT",
-    .needs = PREDICT_TEXT,
-    .state_size = sizeof(struct class_model),
-    .init = init,
-    .decide = class_decide,
+    CLASS_ROW,
     .observe = class_observe,
-    .merge = class_merge,
-    .remaining = class_remaining,
 };

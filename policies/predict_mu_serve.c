@@ -38,11 +38,6 @@ const struct predict_policy predict_mu_serve = {
     .name = "mu_serve",
     .about = "five classes at the quintiles of the lengths seen",
     .source = "mu-Serve (ATC 2024), on hashed words instead of BERT",
-    .needs = PREDICT_TEXT,
-    .state_size = sizeof(struct class_model),
-    .init = init,
-    .decide = class_decide,
+    CLASS_ROW,
     .observe = observe,
-    .merge = class_merge,
-    .remaining = class_remaining,
 };

@@ -18,11 +18,6 @@ const struct predict_policy predict_s3 = {
     .name = "s3",
     .about = "ten equal bins up to 512 tokens",
     .source = "S3 (2306.06000), on hashed words instead of DistilBERT",
-    .needs = PREDICT_TEXT,
-    .state_size = sizeof(struct class_model),
-    .init = init,
-    .decide = class_decide,
+    CLASS_ROW,
     .observe = class_observe,
-    .merge = class_merge,
-    .remaining = class_remaining,
 };

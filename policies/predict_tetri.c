@@ -19,11 +19,6 @@ const struct predict_policy predict_tetri = {
     .name = "tetri",
     .about = "classes of 200 tokens",
     .source = "TetriInfer (2401.11181), on hashed words instead of OPT",
-    .needs = PREDICT_TEXT,
-    .state_size = sizeof(struct class_model),
-    .init = init,
-    .decide = class_decide,
+    CLASS_ROW,
     .observe = class_observe,
-    .merge = class_merge,
-    .remaining = class_remaining,
 };

@@ -6,6 +6,7 @@
 #include "policies/route.h"
 
 #include "base/core/bits.h"
+#include "base/core/hash.h"
 
 #include <math.h>
 
@@ -32,6 +33,11 @@ const struct route_policy *route_find(struct str name)
         if (str_eq(str_from(route_table[i]->name), name)) return route_table[i];
     }
     return NULL;
+}
+
+double route_hash_weight(const struct route_instance *in, const struct route_req *req)
+{
+    return (double)hash64(&in->name_hash, sizeof in->name_hash, req->prefix_hash);
 }
 
 bool route_takes(const struct route_instance *in)

@@ -134,6 +134,9 @@ double route_ttft_s(const struct route_instance *in, const struct route_req *req
 /* Takes new requests: accepts, and is not kept for decoding only. */
 bool route_takes(const struct route_instance *in);
 
+/* Highest random weight: the larger, the earlier in this prompt beginning's order of instances. */
+double route_hash_weight(const struct route_instance *in, const struct route_req *req);
+
 /* Seconds of the machine that a request takes: its prompt's arithmetic and its share of the steps
  * that carry it, and what each of its output tokens adds to a step.
  *

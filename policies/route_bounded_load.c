@@ -9,7 +9,6 @@
  * blocks of a prompt where blocks are known.
  * Source: Mirrokni, Thorup, Zadimoghaddam (SODA 2018).
  */
-#include "base/core/hash.h"
 #include "policies/route.h"
 
 #include <math.h>
@@ -32,8 +31,7 @@ static void decide(void *state, const struct route_view *view, const struct rout
         const struct route_instance *in = &view->instance[i];
         /* Some instance is always at or below the mean, so the bound never empties the list. */
         if (!route_takes(in) || (double)in->in_flight + 1 > most) continue;
-        uint64_t weight = hash64(&in->name_hash, sizeof in->name_hash, req->prefix_hash);
-        route_best_offer(&best, i, -(double)weight, rng);
+        route_best_offer(&best, i, -route_hash_weight(in, req), rng);
     }
     route_answer(view, req, best.index, best.second_index, ret);
 }

@@ -4,7 +4,6 @@
  * and the highest wins. Unlike a ring it needs no virtual nodes, and when an instance leaves only
  * its own prefixes move. Blind to load.
  */
-#include "base/core/hash.h"
 #include "policies/route.h"
 
 static void decide(void *state, const struct route_view *view, const struct route_req *req,
@@ -15,8 +14,7 @@ static void decide(void *state, const struct route_view *view, const struct rout
     for (uint32_t i = 0; i < view->instance_count; i++) {
         const struct route_instance *in = &view->instance[i];
         if (!route_takes(in)) continue;
-        uint64_t weight = hash64(&in->name_hash, sizeof in->name_hash, req->prefix_hash);
-        route_best_offer(&best, i, -(double)weight, rng);
+        route_best_offer(&best, i, -route_hash_weight(in, req), rng);
     }
     route_answer(view, req, best.index, best.second_index, ret);
 }

@@ -53,11 +53,23 @@ static void put_head(struct json_writer *w, const struct openai_reply *r, bool c
         json_put_null(w);
 }
 
-static void put_finish(struct json_writer *w, enum finish finish)
+/* Everything up to what choice 0, the only one, says. */
+static void open_choice(struct json_writer *w, const struct openai_reply *r, bool chunk)
+{
+    put_head(w, r, chunk);
+    json_key(w, "choices");
+    json_array(w);
+    json_object(w);
+    json_kv_u64(w, "index", 0);
+}
+
+static void close_choice(struct json_writer *w, enum finish finish)
 {
     json_key(w, "logprobs");
     json_put_null(w);
     json_kv_text(w, "finish_reason", openai_finish_name(finish));
+    json_object_end(w);
+    json_array_end(w);
 }
 
 int openai_reply_whole(const struct openai_reply *r, struct str text, enum finish finish,
@@ -65,11 +77,7 @@ int openai_reply_whole(const struct openai_reply *r, struct str text, enum finis
 {
     struct json_writer w;
     json_writer_init(&w, out);
-    put_head(&w, r, false);
-    json_key(&w, "choices");
-    json_array(&w);
-    json_object(&w);
-    json_kv_u64(&w, "index", 0);
+    open_choice(&w, r, false);
     if (r->surface == OPENAI_CHAT) {
         json_key(&w, "message");
         json_object(&w);
@@ -80,9 +88,7 @@ int openai_reply_whole(const struct openai_reply *r, struct str text, enum finis
     } else {
         json_kv_str(&w, "text", text);
     }
-    put_finish(&w, finish);
-    json_object_end(&w);
-    json_array_end(&w);
+    close_choice(&w, finish);
     put_usage(&w, usage);
     json_object_end(&w);
     return out->rc;
@@ -95,11 +101,7 @@ static int put_chunk(const struct openai_reply *r, const char *role, struct str 
     struct json_writer w;
     buf_text(out, "data: ");
     json_writer_init(&w, out);
-    put_head(&w, r, true);
-    json_key(&w, "choices");
-    json_array(&w);
-    json_object(&w);
-    json_kv_u64(&w, "index", 0);
+    open_choice(&w, r, true);
     if (r->surface == OPENAI_CHAT) {
         json_key(&w, "delta");
         json_object(&w);
@@ -109,9 +111,7 @@ static int put_chunk(const struct openai_reply *r, const char *role, struct str 
     } else {
         json_kv_str(&w, "text", text);
     }
-    put_finish(&w, finish);
-    json_object_end(&w);
-    json_array_end(&w);
+    close_choice(&w, finish);
     if (r->include_usage) json_kv_text(&w, "usage", NULL);
     json_object_end(&w);
     return buf_text(out, "\n\n");

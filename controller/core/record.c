@@ -4,8 +4,6 @@
  * what it would have been otherwise, what was done and what it costs. */
 #include "controller/core/record.h"
 
-#include "base/core/json.h"
-
 static void put_counts(struct json_writer *w, const char *name, const struct plan_service *s,
                        const uint32_t count[SCALE_POOLS_MAX])
 {
@@ -16,8 +14,7 @@ static void put_counts(struct json_writer *w, const char *name, const struct pla
     json_object_end(w);
 }
 
-/* A distribution in four numbers; its bins would be most of the record. */
-static void put_lengths(struct json_writer *w, const char *name, const struct scale_lengths *l)
+void record_put_lengths(struct json_writer *w, const char *name, const struct scale_lengths *l)
 {
     json_key(w, name);
     if (l->count <= 0) {
@@ -26,9 +23,12 @@ static void put_lengths(struct json_writer *w, const char *name, const struct sc
     }
     json_object(w);
     json_kv_f64(w, "count", l->count);
+    json_kv_f64(w, "age_s", l->age_s);
     json_kv_f64(w, "prompt_tokens_mean", l->prompt);
+    json_kv_f64(w, "prompt_tokens_p50", scale_prompt_quantile(l, 0.5));
     json_kv_f64(w, "prompt_tokens_p90", scale_prompt_quantile(l, 0.9));
     json_kv_f64(w, "output_tokens_mean", l->output);
+    json_kv_f64(w, "output_tokens_p50", scale_output_quantile(l, 0.5));
     json_kv_f64(w, "output_tokens_p90", scale_output_quantile(l, 0.9));
     json_object_end(w);
 }
@@ -48,8 +48,8 @@ static void put_inputs(struct json_writer *w, const struct plan_decision *d)
         json_kv_u64(w, "waiting", m->waiting);
         json_kv_u64(w, "held", m->held);
         json_kv_f64(w, "idle_s", m->idle_s);
-        put_lengths(w, "expected", &m->expected);
-        put_lengths(w, "queued", &m->queued);
+        record_put_lengths(w, "expected", &m->expected);
+        record_put_lengths(w, "queued", &m->queued);
         json_key(w, "ttft_p90_s");
         if (m->ttft_known)
             json_put_f64(w, m->ttft_s);

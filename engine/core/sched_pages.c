@@ -45,7 +45,6 @@ bool sched_make_room(struct scheduler *s, struct session *x, uint32_t upto)
             uint32_t page = kv_index_take(&s->index);
             if (page == KV_PAGE_NONE) return false;
             add_move(s, SCHED_COPY, from, page);
-            s->batch.copies++;
             s->counts.pages_copied++;
             x->pages[first] = page;
             kv_index_release(&s->index, from);

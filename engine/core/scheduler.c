@@ -400,7 +400,7 @@ const struct sched_batch *sched_plan(struct scheduler *s, int64_t now_us,
     s->aim = 0;
     s->index.depth_cost = perf->b > 0 ? perf->e / perf->b : 0;
     s->batch_mean += BATCH_MEAN_RATE * ((double)s->counts.running - s->batch_mean);
-    b->count = b->tokens = b->move_count = b->copies = b->swapped_out = b->swapped_in = 0;
+    b->count = b->tokens = b->move_count = b->swapped_out = b->swapped_in = 0;
     end_due(s, now_us);
     sched_refresh_ranks(s, now_us);
     if (s->rows.chunk->slice_tokens || s->rows.admit->outgrown) plan_returns(s);

@@ -67,7 +67,7 @@ struct sched_batch {
     uint32_t tokens;
     struct sched_move *move;
     uint32_t move_count;
-    uint32_t copies, swapped_out, swapped_in; /* of the moves, pages of each kind */
+    uint32_t swapped_out, swapped_in; /* of the moves, pages out and in */
     struct perf_shape shape;
 };
 

@@ -27,7 +27,7 @@ struct rig {
     uint64_t *swap; /* the same in the swap space */
     struct sched_result *result;
     int64_t now_us;
-    uint64_t steps, tokens_max_seen;
+    uint64_t steps, tokens_max_seen, copies;
 };
 
 void rig_init(struct rig *r, const struct sched_config *config);
