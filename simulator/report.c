@@ -120,10 +120,17 @@ static struct report copy_figures(const struct sim_config *c, const struct sim_r
     };
 }
 
+static void copy_phases(const struct sim_result *s, struct report *ret)
+{
+    for (uint32_t k = 0; k < SIM_PHASE_COUNT; k++)
+        ret->phase_s[k] = s->launches > 0 ? s->phase_s[k] / s->launches : (double)NAN;
+}
+
 int report_make(const struct sim_config *config, const struct sim_result *result,
                 struct report *ret)
 {
     struct report r = copy_figures(config, result);
+    copy_phases(result, &r);
     struct series ttft = { 0 }, tpot = { 0 }, jct = { 0 };
     double *memory = malloc(3 * ((size_t)result->offered + 1) * sizeof *memory);
     if (!memory) return -ENOMEM;
@@ -158,6 +165,17 @@ static void put_requests(struct json_writer *w, const struct report *r)
     json_kv_u64(w, "unfinished", r->unfinished);
     json_kv_u64(w, "too_long", r->too_long);
     json_kv_u64(w, "failed", r->failed);
+    json_object_end(w);
+}
+
+static void put_phases(struct json_writer *w, const struct report *r)
+{
+    static const char *const names[SIM_PHASE_COUNT] = { "provision", "image", "weights",
+                                                        "warm_up" };
+    json_key(w, "launch_s");
+    json_object(w);
+    for (uint32_t k = 0; k < SIM_PHASE_COUNT; k++)
+        stats_figure_json(w, names[k], r->phase_s[k]);
     json_object_end(w);
 }
 
@@ -217,6 +235,7 @@ void report_json(const struct report *r, struct json_writer *w)
     json_kv_u64(w, "launches", r->launches);
     json_kv_u64(w, "launches_failed", r->launches_failed);
     json_kv_u64(w, "lost", r->lost);
+    put_phases(w, r);
     json_kv_u64(w, "role_changes", r->role_changes);
     json_kv_u64(w, "breaker_trips", r->breaker_trips);
     json_kv_bool(w, "extrapolated", r->extrapolated);

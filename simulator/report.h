@@ -28,6 +28,7 @@ struct report {
     double instances_floor_mean; /* until the fleet was back at its floor; NAN: nothing scales */
     double gpu_hours, cost_usd, energy_kwh;
     uint64_t scale_actions, launches, launches_failed, lost;
+    double phase_s[SIM_PHASE_COUNT]; /* of a launch, mean; NAN without one */
     uint64_t events, steps, seed, digest;
     double cpu_s;
     bool extrapolated;

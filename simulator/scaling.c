@@ -188,6 +188,7 @@ void scaling_sum_up(struct run *run)
     r->launches = t.launches;
     r->launches_failed = t.launches_failed;
     r->lost = t.lost;
+    memcpy(r->phase_s, t.phase_s, sizeof r->phase_s);
     r->floor_s = t.floor_s;
     r->floor_instance_seconds = t.floor_instance_seconds;
 }

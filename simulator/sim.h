@@ -146,6 +146,7 @@ struct sim_result {
     double instance_seconds, cost_usd, energy_j, gpu_seconds;
     uint32_t instances_max, scale_actions;
     uint32_t launches, launches_failed, lost; /* instances, where the fleet scales */
+    double phase_s[SIM_PHASE_COUNT];          /* drawn for all launches */
     uint32_t trips; /* looks of the power row at which the breaker was overdrawn */
     /* Until the fleet was back at its floor for good; 0 where nothing scales. */
     double floor_s, floor_instance_seconds;

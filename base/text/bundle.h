@@ -9,6 +9,7 @@
  */
 #pragma once
 #include "base/core/buf.h"
+#include "base/core/hash.h"
 #include "base/text/chat_template.h"
 #include "base/text/vocab.h"
 

@@ -1,12 +1,13 @@
 /* vocab.c - check the arrays of a model file and make the tables that encoding needs.
  *
  * Order: names -> counts -> token texts and types -> text index -> merges -> special ids -> the
- * kind's own tables -> digest. Everything lives in one arena, whose bound follows from the
+ * kind's own tables. Everything lives in one arena, whose bound follows from the
  * checked sizes, so a hostile file cannot ask for more than its own length suggests.
  */
 #include "base/text/vocab.h"
 
 #include "base/core/bits.h"
+#include "base/core/hash.h"
 #include "base/text/byte_alphabet.h"
 #include "base/text/vocab_tables.h"
 
@@ -356,18 +357,6 @@ int vocab_write(const struct vocab *v, struct buf *out)
     return out->rc;
 }
 
-static int set_digest(struct vocab *v, struct err *err)
-{
-    CLEANUP(buf_fini) struct buf contents = { 0 };
-    contents.max = SIZE_MAX / 2; /* follows from counts that are checked already */
-    int rc = vocab_write(v, &contents);
-    if (rc < 0) return err_set(err, rc, "no memory for the vocabulary's digest");
-    uint8_t digest[SHA256_BYTES];
-    sha256(contents.data, contents.len, digest);
-    hex_from(digest, sizeof digest, v->digest);
-    return 0;
-}
-
 /* Room for everything: each token twice with padding, the arrays, the index. */
 static size_t arena_bound(const struct vocab_parts *p)
 {
@@ -391,7 +380,6 @@ int vocab_build(const struct vocab_parts *parts, struct vocab **ret, struct err 
     if (rc == 0) rc = copy_special(v, &parts->special, err);
     if (rc == 0) rc = sort_markers(v, err);
     if (rc == 0) rc = v->kind->finish(v, err);
-    if (rc == 0) rc = set_digest(v, err);
     if (rc < 0) return rc;
     *ret = TAKE(v);
     return 0;
@@ -423,11 +411,6 @@ struct str vocab_kind(const struct vocab *v)
 struct str vocab_pre(const struct vocab *v)
 {
     return str_from(v->pre->name);
-}
-
-const char *vocab_digest(const struct vocab *v)
-{
-    return v->digest;
 }
 
 struct str vocab_text(const struct vocab *v, uint32_t id)

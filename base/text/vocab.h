@@ -8,12 +8,9 @@
  *               is checked, and a refusal names what is wrong
  *           (2) kinds and pre-tokenizers are rows of tables; an unknown name is refused with
  *               the known ones
- *           (3) the digest covers the canonical contents, so equal vocabularies have equal
- *               digests wherever they were built
  */
 #pragma once
 #include "base/core/err.h"
-#include "base/core/hash.h"
 #include "base/core/own.h"
 #include "base/core/str.h"
 
@@ -74,7 +71,6 @@ uint32_t vocab_count(const struct vocab *v);
 const struct vocab_special *vocab_special(const struct vocab *v);
 struct str vocab_kind(const struct vocab *v);
 struct str vocab_pre(const struct vocab *v);
-const char *vocab_digest(const struct vocab *v); /* SHA256_HEX digits, NUL behind */
 
 /* For id >= vocab_count: empty text, TOKEN_UNUSED. */
 struct str vocab_text(const struct vocab *v, uint32_t id);  /* as in the file */

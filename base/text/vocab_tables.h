@@ -1,6 +1,6 @@
 /* vocab_tables.h - the inside of a vocab, for the files that encode with it.
  *
- * Layer: base/text, private: included by vocab.c, tokenizer.c and bundle.c only
+ * Layer: base/text, private: included by vocab.c, tokenizer.c, bundle.c and their tests only
  */
 #pragma once
 #include "base/core/arena.h"
@@ -44,11 +44,9 @@ struct vocab {
     uint32_t *markers;
     uint32_t marker_count;
     bool marker_starts[256]; /* some marker begins with that byte */
-
-    char digest[SHA256_HEX + 1];
 };
 
-/* The canonical contents, as the bundle carries them and as the digest covers them. */
+/* The canonical contents, as the bundle carries them: equal for equal vocabularies. */
 int vocab_write(const struct vocab *v, struct buf *out);
 
 static inline struct str vocab_token_text(const struct vocab_token *t)

@@ -156,7 +156,6 @@ static void end_session(struct scheduler *s, struct session *session, enum sessi
     list_remove(&session->link);
     list_push_back(&s->ended, &session->link);
     s->counts.ended[why]++;
-    s->counts.ended_waiting++;
     if (!s->watched || !session->arrived) return;
     sched_tell(s, session,
                (struct step_event){ .kind = STEP_ENDED,
@@ -489,9 +488,7 @@ void sched_discard(struct scheduler *s, int64_t now_us)
 struct session *sched_next_ended(struct scheduler *s)
 {
     struct list *node = list_pop_front(&s->ended);
-    if (!node) return NULL;
-    s->counts.ended_waiting--;
-    return SESSION_OF(node);
+    return node ? SESSION_OF(node) : NULL;
 }
 
 void sched_release(struct scheduler *s, struct session *session)

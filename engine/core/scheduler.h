@@ -89,7 +89,6 @@ struct sched_counts {
     uint64_t query_tokens, hit_tokens;        /* prefix cache, at first admission */
     uint64_t pages_copied;
     uint32_t running, waiting, paused; /* now */
-    uint32_t ended_waiting;            /* for sched_next_ended */
 };
 
 struct scheduler;

@@ -294,11 +294,12 @@ static void on_ready(void *arg, const struct device_info *info)
                                   str_from(info->model->numerics), STR(MUSTER_VERSION) };
     metric_set(metric_series(f->meters->metrics, METER_INFO, labels), 1);
     log_event(LOG_INFO, "engine_ready",
-              "model=%.*s port=%u digest=%.12s context=%u pages=%u kv_mib=%.1f kernels=%.*s "
+              "model=%.*s architecture=%.*s port=%u digest=%.12s context=%u pages=%u kv_mib=%.1f "
+              "kernels=%.*s "
               "load_s=%.3f",
-              STR_ARG(f->config.model_name), face_port(f), f->digest, info->context_max,
-              info->pages, (double)info->kv_bytes / 1048576, STR_ARG(info->model->kernels),
-              info->load_s);
+              STR_ARG(f->config.model_name), STR_ARG(info->model->architecture), face_port(f),
+              f->digest, info->context_max, info->pages, (double)info->kv_bytes / 1048576,
+              STR_ARG(info->model->kernels), info->load_s);
 }
 
 struct device_events face_device_events(struct face *f)

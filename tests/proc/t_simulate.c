@@ -48,7 +48,8 @@ static void the_json_form_is_as_promised(void **state)
         "hotspot preemptions swaps handoffs migrations migrations_dropped fetches fetched_tokens "
         "link_gb stall_s instances { mean max floor_mean } "
         "gpu_hours cost_usd energy_kwh "
-        "scale_actions launches launches_failed lost role_changes breaker_trips extrapolated sim { "
+        "scale_actions launches launches_failed lost launch_s { provision image weights warm_up } "
+        "role_changes breaker_trips extrapolated sim { "
         "events steps cpu_s "
         "requests_per_core_minute "
         "steps_per_core_second seed digest } } ");

@@ -57,7 +57,8 @@ static void run_load(const struct sched_config *config, uint64_t seed, bool pred
     load_check(&r, &l, why);
     assert_int_equal(sched_index(r.s)->pool->held_count, 0);
     sched_counts_get(r.s, ret);
-    assert_int_equal(ret->running + ret->waiting + ret->paused + ret->ended_waiting, 0);
+    assert_int_equal(ret->running + ret->waiting + ret->paused, 0);
+    assert_null(sched_next_ended(r.s));
     uint64_t ended = 0;
     for (int i = 0; i < SESSION_END_COUNT; i++)
         ended += ret->ended[i];

@@ -75,6 +75,10 @@ static void the_fleet_grows_with_the_load_and_shrinks_after_it(void **state)
     assert_true(r.instance_seconds < 0.8 * r.instances_max * r.span_s);
     assert_true(r.scale_actions >= 2);
     assert_true(r.launches >= r.instances_max - setup.pool[0].start);
+    double lead_s = 0;
+    for (uint32_t k = 0; k < SIM_PHASE_COUNT; k++)
+        lead_s += r.phase_s[k] / r.launches;
+    assert_true(fabs(lead_s - setup.pool[0].lead_s) < 0.5 * setup.pool[0].lead_s);
     assert_int_equal(r.launches_failed + r.lost, 0); /* nothing here fails or is taken away */
     assert_true(fabs(r.cost_usd - r.instance_seconds / 1000) < 1e-6 * r.cost_usd + 1e-9);
     struct sim_result again = run(&c, t);
