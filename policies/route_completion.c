@@ -9,7 +9,7 @@
  *     own      seconds of its uncached prompt: uncached * (b + step / token_budget)
  *     load     seconds of work a second that the fleet was sent lately, per instance that accepts
  *     itl      a + c * (n + 1) + d * (kv + ctx), n sequences there, kv their tokens
- *     prompts  share of the instance's seconds that prompts took lately
+ *     prompts  share of the instance's seconds that prompts took lately, with this one
  *     L        predicted answer, ctx = prompt + L / 2, left = tokens the n have yet to generate
  *
  * Why own / (1 - load): of whatever a request brings, those who come while it is worked off pay
@@ -30,8 +30,11 @@
  * the request's own work could be done in it, the request goes where it would begin last, within
  * LATEST times what was promised. It is late wherever it goes, and there it holds up the fewest who
  * are not; the queues of the others become short enough to keep promises again. A part, because
- * the wait is reckoned in steps as large as the budget, and the engine takes smaller ones. Under a
- * load beyond the fleet's no queue would become shorter by it.
+ * the wait is reckoned in steps as large as the budget, and the engine takes smaller ones, and
+ * because a queue as long as the promise drives the engine to steps that break those per token. Only
+ * where hardly more of it is uncached than anywhere: work done twice would hold up all. Under a load
+ * beyond the fleet's no queue would become shorter by it. At a speed somewhat past the fleet's limit
+ * this keeps more promises and lets those that are broken wait longer (docs/systems.md).
  *
  * Price: busy seconds there, weighed by how much dearer than the cheapest the instance is; a
  * waiting second and an instance-second at the fleet's mean price count 4 : 1.
@@ -42,6 +45,7 @@
  * Source: ours. Related: size-aware dispatching by first policy iteration (Hyytia, Penttinen,
  * Aalto, EJOR 2012), Mooncake's minimum TTFT, which this is at load 0 without decoding.
  */
+#include "base/core/bits.h"
 #include "policies/route.h"
 
 #include <math.h>
@@ -49,6 +53,8 @@
 #define LOAD_MAX 0.95     /* beyond it the followers would outweigh any queue */
 #define LATE_PART 0.4     /* of the promised time: estimates know of steps as large as the budget */
 #define LATEST 4.0        /* promised times: who is late anyhow waits no longer than that */
+#define LATE_MORE 8       /* a part of the least that is uncached which may be computed again */
+#define PROMPTS_S 10.0    /* as long as route_instance.prompt_load looks back */
 #define PROMPTS_MAX 0.9   /* share of prompts that is believed */
 #define PRICE_WEIGHT 0.25 /* waiting seconds that an instance-second at mean price is worth */
 #define FAIR_US 60000000  /* a tenant's share is of the work of about so long */
@@ -113,13 +119,19 @@ static void prices(const struct route_view *view, struct terms *t)
     if (count > 0) t->price_mean /= count;
 }
 
+static uint32_t uncached_tokens(const struct route_instance *in, const struct route_req *req)
+{
+    return req->prompt_tokens - route_hit_tokens(in, req);
+}
+
 static double decode_s(const struct route_instance *in, const struct route_req *req)
 {
     double answer = fmax(req->output_mean, 1), n = (double)in->in_flight;
     double context = (double)req->prompt_tokens + answer / 2;
     double adds_s = in->perf.c + in->perf.d * context;
     double itl_s = in->perf.a + in->perf.c * n + in->perf.d * (double)in->active_tokens + adds_s;
-    double prompts = adds_s > 0 ? fmin(in->prompt_load, PROMPTS_MAX) : 0;
+    double brings = in->perf.b * (double)uncached_tokens(in, req) / PROMPTS_S;
+    double prompts = adds_s > 0 ? fmin(in->prompt_load + brings, PROMPTS_MAX) : 0;
     return answer * itl_s * (1 + prompts) / (1 - prompts) +
            adds_s * fmin(n * answer, in->output_left);
 }
@@ -142,14 +154,14 @@ static double own_s(const struct route_instance *at, uint32_t uncached)
 
 static double first_s(const struct route_instance *at, const struct route_req *req)
 {
-    double own = own_s(at, req->prompt_tokens - route_hit_tokens(at, req));
+    double own = own_s(at, uncached_tokens(at, req));
     return fmax(route_ttft_s(at, req), own); /* rounding to whole steps aside */
 }
 
 static double cost_s(const struct route_instance *in, const struct route_req *req,
                      const struct terms *t)
 {
-    uint32_t uncached = req->prompt_tokens - route_hit_tokens(in, req);
+    uint32_t uncached = uncached_tokens(in, req);
     if (!in->has_perf && !t->has_fleet) {
         /* Nobody's speed is known: tokens stand in for seconds. */
         return (double)in->prefill_tokens + (double)in->decoding + (double)uncached * t->follow;
@@ -166,6 +178,16 @@ static double cost_s(const struct route_instance *in, const struct route_req *re
     return cost + t->excess * own * fmax(others, 0);
 }
 
+static uint32_t least_uncached(const struct route_view *view, const struct route_req *req)
+{
+    uint32_t least = req->prompt_tokens;
+    for (uint32_t i = 0; i < view->instance_count; i++) {
+        const struct route_instance *in = &view->instance[i];
+        if (route_takes(in)) least = min_u32(least, uncached_tokens(in, req));
+    }
+    return least;
+}
+
 /* For a request that is too late for its promise wherever it goes, by others' work and not its own:
  * where it begins last, there it delays the fewest who are not. False: it is not, or nowhere soon
  * enough. */
@@ -175,15 +197,17 @@ static bool late_everywhere(const struct route_view *view, const struct route_re
     double soonest_s = (double)INFINITY, soonest_own_s = 0, late_s = LATE_PART * req->slo_ttft_s;
     if (req->slo_ttft_s <= 0 || !t->has_fleet) return false;
     struct route_best last = ROUTE_BEST_INIT;
+    uint32_t least = least_uncached(view, req), most = least + least / LATE_MORE;
     for (uint32_t i = 0; i < view->instance_count; i++) {
         if (!route_takes(&view->instance[i])) continue;
         struct route_instance at = known(&view->instance[i], t);
+        uint32_t uncached = uncached_tokens(&at, req);
         double s = first_s(&at, req);
         if (s < soonest_s) {
             soonest_s = s;
-            soonest_own_s = own_s(&at, req->prompt_tokens - route_hit_tokens(&at, req));
+            soonest_own_s = own_s(&at, uncached);
         }
-        if (s <= LATEST * req->slo_ttft_s) route_best_offer(&last, i, -s, rng);
+        if (uncached <= most && s <= LATEST * req->slo_ttft_s) route_best_offer(&last, i, -s, rng);
     }
     if (last.index == ROUTE_NONE || soonest_s <= late_s || soonest_own_s > late_s) return false;
     *ret = last;

@@ -35,7 +35,7 @@ static const struct gate_effects effects[] = {
       } },
     { "the same, by estimates and scores",
       TALKS("1.4") "--compare route=least_request,shortest_ttft,mooncake_fetch,dynamo_cost,lmetric,"
-                   "llmd_scorers,intelligent_router,learned_latency",
+                   "llmd_scorers,intelligent_router,learned_latency,completion",
       {
           { "route=shortest_ttft", "route=least_request", "ttft_s.mean", -0.40 },
           { "route=mooncake_fetch", "route=shortest_ttft", "ttft_s.mean", -0.05 },
@@ -45,6 +45,8 @@ static const struct gate_effects effects[] = {
           { "route=llmd_scorers", "route=least_request", "ttft_s.mean", -0.40 },
           { "route=learned_latency", "route=least_request", "ttft_s.mean", -0.40 },
           { "route=intelligent_router", "route=shortest_ttft", "jct_s.mean", -0.05 },
+          { "route=completion", "route=least_request", "jct_s.mean", -0.20 },
+          { "route=completion", "route=shortest_ttft", "jct_s.mean", -0.03 },
       } },
     { "twice as many: who refuses what cannot keep its promise keeps more of the others",
       TALKS("3") "--compare route=shortest_ttft,min_ttft",

@@ -62,6 +62,25 @@ static void completion_weighs_decoding_where_it_contends(void **state)
     assert_int_equal(route_rig_ask(&rig).instance_id, 1);
 }
 
+/* 5 s of prompt, or 1 s behind a queue of 5: half of the next ten seconds would stretch the answer of
+ * 1.2 s to three times as long, a tenth to 1.2 times. */
+static void completion_counts_what_a_prompt_itself_stretches(void **state)
+{
+    (void)state;
+    struct route_instance in[2] = { route_rig_instance(0), route_rig_instance(1) };
+    struct route_rig rig;
+    route_rig_init(&rig, "completion", in, 2);
+    rig.req.prompt_tokens = 5000;
+    in[0].hit_tokens = 4000;
+    in[0].prefill_tokens = 5000;
+    assert_int_equal(route_rig_ask(&rig).instance_id, 0);
+    in[0].prefill_tokens = 6500;
+    assert_int_equal(route_rig_ask(&rig).instance_id, 1);
+    in[0].perf.c = in[1].perf.c = 0; /* nobody's tokens wait for prompts: 6 s against 5 */
+    in[0].prefill_tokens = 5000;
+    assert_int_equal(route_rig_ask(&rig).instance_id, 1);
+}
+
 /* Two seconds promised, of which two in five count: .8 s. */
 static void completion_sends_who_is_late_anyhow_where_few_are_held_up(void **state)
 {
@@ -90,8 +109,13 @@ static void completion_sends_who_is_late_anyhow_where_few_are_held_up(void **sta
             in[k].prefill_tokens = rows[i].queued[k];
         if (route_rig_ask(&rig).instance_id != rows[i].expected) fail_msg("row %zu", i);
     }
-    rig.req.slo_ttft_s = 0; /* nothing was promised */
     rig.view.load = 0.5;
+    in[0].hit_tokens = 100; /* at 1 a quarter more would have to be computed */
+    in[0].prefill_tokens = 800;
+    assert_int_equal(route_rig_ask(&rig).instance_id, 0);
+    in[1].hit_tokens = 80; /* a twentieth */
+    assert_int_equal(route_rig_ask(&rig).instance_id, 1);
+    rig.req.slo_ttft_s = 0; /* nothing was promised */
     assert_int_equal(route_rig_ask(&rig).instance_id, 0);
 }
 
@@ -262,6 +286,7 @@ int main(void)
         cmocka_unit_test(completion_is_the_shortest_ttft_while_nothing_is_loaded),
         cmocka_unit_test(completion_values_avoided_work_more_under_load),
         cmocka_unit_test(completion_weighs_decoding_where_it_contends),
+        cmocka_unit_test(completion_counts_what_a_prompt_itself_stretches),
         cmocka_unit_test(completion_sends_who_is_late_anyhow_where_few_are_held_up),
         cmocka_unit_test(completion_takes_the_cheaper_of_equals),
         cmocka_unit_test(completion_keeps_a_greedy_tenant_behind_itself),
