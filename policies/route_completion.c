@@ -3,12 +3,14 @@
  *     cost = wait + own / (1 - load)                             until its first token
  *          + L * itl * (1 + prompts) / (1 - prompts)             its own decoding
  *          + (c + d * ctx) * min(n * L, left)                    what it adds to theirs
+ *          + m * b * (uncached - least uncached anywhere)        what of it they need not wait for
  *          + price + fairness
  *
  *     wait     seconds until the instance begins with this prompt (queue, sequence slots)
  *     own      seconds of its uncached prompt: uncached * (b + step / token_budget)
  *     load     seconds of work a second that the fleet was sent lately, per instance that accepts
- *     itl      a + c * (n + 1) + d * (kv + ctx), n sequences there, kv their tokens
+ *     itl      a + c * (n + 1) + d * (kv + ctx), n sequences there, kv their tokens, m of them past
+ *              their first token
  *     prompts  share of the instance's seconds that prompts took lately, with this one
  *     L        predicted answer, ctx = prompt + L / 2, left = tokens the n have yet to generate
  *
@@ -24,7 +26,9 @@
  * those who decode. Counting that directly, as n * b * uncached, is right for the mean and wrong for
  * the promise: it drives prompts and answers to different instances, and short answers among the
  * prompts past their time per token (measured: Azure conversations, eight A100). Where nothing
- * contends (c = d = 0) only L * a is left, which tells slow hardware from fast.
+ * contends (c = d = 0) only L * a is left, which tells slow hardware from fast. But what is cached
+ * elsewhere need not be computed at all: that part, and only that, is counted directly, for each who
+ * decodes where it would be.
  *
  * Late: where nobody can begin within LATE_PART of the promised time to the first token, though
  * the request's own work could be done in it, the request goes where it would begin last, within
@@ -104,6 +108,7 @@ struct terms {
     double follow; /* 1 / (1 - load) */
     double price_least, price_mean;
     double excess;
+    uint32_t least_uncached;
 };
 
 static void prices(const struct route_view *view, struct terms *t)
@@ -124,16 +129,28 @@ static uint32_t uncached_tokens(const struct route_instance *in, const struct ro
     return req->prompt_tokens - route_hit_tokens(in, req);
 }
 
-static double decode_s(const struct route_instance *in, const struct route_req *req)
+static uint32_t least_uncached(const struct route_view *view, const struct route_req *req)
+{
+    uint32_t least = req->prompt_tokens;
+    for (uint32_t i = 0; i < view->instance_count; i++) {
+        const struct route_instance *in = &view->instance[i];
+        if (route_takes(in)) least = min_u32(least, uncached_tokens(in, req));
+    }
+    return least;
+}
+
+static double decode_s(const struct route_instance *in, const struct route_req *req, uint32_t least)
 {
     double answer = fmax(req->output_mean, 1), n = (double)in->in_flight;
     double context = (double)req->prompt_tokens + answer / 2;
     double adds_s = in->perf.c + in->perf.d * context;
     double itl_s = in->perf.a + in->perf.c * n + in->perf.d * (double)in->active_tokens + adds_s;
-    double brings = in->perf.b * (double)uncached_tokens(in, req) / PROMPTS_S;
+    uint32_t uncached = uncached_tokens(in, req);
+    double brings = in->perf.b * (double)uncached / PROMPTS_S;
     double prompts = adds_s > 0 ? fmin(in->prompt_load + brings, PROMPTS_MAX) : 0;
+    double again_s = adds_s > 0 ? in->perf.b * (double)(uncached - least) : 0;
     return answer * itl_s * (1 + prompts) / (1 - prompts) +
-           adds_s * fmin(n * answer, in->output_left);
+           adds_s * fmin(n * answer, in->output_left) + again_s * (double)in->decoding;
 }
 
 /* The instance with its own speed, or the fleet's. */
@@ -168,7 +185,7 @@ static double cost_s(const struct route_instance *in, const struct route_req *re
     }
     struct route_instance at = known(in, t);
     double own = own_s(&at, uncached);
-    double cost = first_s(&at, req) + own * (t->follow - 1) + decode_s(&at, req);
+    double cost = first_s(&at, req) + own * (t->follow - 1) + decode_s(&at, req, t->least_uncached);
     if (t->price_mean > 0) {
         double busy_s = route_work_s(&at.perf, at.token_budget, req->prompt_tokens,
                                      req->prompt_tokens - uncached, fmax(req->output_mean, 1));
@@ -176,16 +193,6 @@ static double cost_s(const struct route_instance *in, const struct route_req *re
     }
     double others = (double)at.waiting - (double)at.tenant_waiting;
     return cost + t->excess * own * fmax(others, 0);
-}
-
-static uint32_t least_uncached(const struct route_view *view, const struct route_req *req)
-{
-    uint32_t least = req->prompt_tokens;
-    for (uint32_t i = 0; i < view->instance_count; i++) {
-        const struct route_instance *in = &view->instance[i];
-        if (route_takes(in)) least = min_u32(least, uncached_tokens(in, req));
-    }
-    return least;
 }
 
 /* For a request that is too late for its promise wherever it goes, by others' work and not its own:
@@ -197,7 +204,7 @@ static bool late_everywhere(const struct route_view *view, const struct route_re
     double soonest_s = (double)INFINITY, soonest_own_s = 0, late_s = LATE_PART * req->slo_ttft_s;
     if (req->slo_ttft_s <= 0 || !t->has_fleet) return false;
     struct route_best last = ROUTE_BEST_INIT;
-    uint32_t least = least_uncached(view, req), most = least + least / LATE_MORE;
+    uint32_t most = t->least_uncached + t->least_uncached / LATE_MORE;
     for (uint32_t i = 0; i < view->instance_count; i++) {
         if (!route_takes(&view->instance[i])) continue;
         struct route_instance at = known(&view->instance[i], t);
@@ -220,6 +227,7 @@ static void decide(void *state, const struct route_view *view, const struct rout
     double load = view->has_load ? fmin(fmax(view->load, 0), LOAD_MAX) : 0;
     struct terms t = { .follow = 1 / (1 - load), .excess = excess(state, req->tenant, now_us) };
     t.has_fleet = route_fleet_perf(view, &t.fleet);
+    t.least_uncached = least_uncached(view, req);
     prices(view, &t);
     struct route_best best = ROUTE_BEST_INIT;
     bool late = load < LOAD_MAX && late_everywhere(view, req, &t, rng, &best);

@@ -81,6 +81,26 @@ static void completion_counts_what_a_prompt_itself_stretches(void **state)
     assert_int_equal(route_rig_ask(&rig).instance_id, 1);
 }
 
+/* A queue of 1.5 s where .4 s of the prompt are cached, against four who would wait for those .4 s
+ * where they are not. */
+static void completion_computes_nothing_again_beside_many(void **state)
+{
+    (void)state;
+    struct route_instance in[2] = { route_rig_instance(0), route_rig_instance(1) };
+    struct route_rig rig;
+    route_rig_init(&rig, "completion", in, 2);
+    rig.req.output_mean = 1;
+    in[0].hit_tokens = 400;
+    in[0].prefill_tokens = 1500;
+    in[0].decoding = in[0].in_flight = in[1].decoding = in[1].in_flight = 4;
+    assert_int_equal(route_rig_ask(&rig).instance_id, 0);
+    in[0].hit_tokens = 0; /* the same work anywhere: the shorter queue */
+    assert_int_equal(route_rig_ask(&rig).instance_id, 1);
+    in[0].hit_tokens = 400;
+    in[1].decoding = in[1].in_flight = 0; /* nobody is held up there */
+    assert_int_equal(route_rig_ask(&rig).instance_id, 1);
+}
+
 /* Two seconds promised, of which two in five count: .8 s. */
 static void completion_sends_who_is_late_anyhow_where_few_are_held_up(void **state)
 {
@@ -287,6 +307,7 @@ int main(void)
         cmocka_unit_test(completion_values_avoided_work_more_under_load),
         cmocka_unit_test(completion_weighs_decoding_where_it_contends),
         cmocka_unit_test(completion_counts_what_a_prompt_itself_stretches),
+        cmocka_unit_test(completion_computes_nothing_again_beside_many),
         cmocka_unit_test(completion_sends_who_is_late_anyhow_where_few_are_held_up),
         cmocka_unit_test(completion_takes_the_cheaper_of_equals),
         cmocka_unit_test(completion_keeps_a_greedy_tenant_behind_itself),
