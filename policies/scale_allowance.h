@@ -10,13 +10,19 @@
  *
  * What a plan may let be late follows from it, as adaptive conformal inference (Gibbs and Candes,
  * 2021) moves its level by the errors it made: over time the share that misses comes to 1 - A,
- * whatever the model of the fleet got wrong. A plan shrinks carefully, so as to spend what is saved
- * over ALLOWANCE_SHRINK_S, and keeps what there is while it would last for ALLOWANCE_HOLD_S: the gap
- * between the two keeps a fleet from going back and forth. Whatever is saved, a plan may not let more
- * be late on its bad paths than that.
+ * whatever the model of the fleet got wrong. With p times the allowed share late, p - 1 parts of
+ * what is allowed are drawn from what is saved, so over `seconds` it pays for
+ *
+ *     p = 1 + saved / ((1 - A) level seconds),     ALLOWANCE_PARTS_MIN <= p <= ALLOWANCE_PARTS_MAX
+ *
+ * A plan that asks for longer before it shrinks than before it keeps what there is does not go back
+ * and forth.
  */
 #pragma once
 #include <stdint.h>
+
+#define ALLOWANCE_PARTS_MIN 0.1 /* whatever is owed */
+#define ALLOWANCE_PARTS_MAX 4.0 /* whatever is saved */
 
 struct allowance {
     double saved; /* requests; negative: owed */
@@ -26,9 +32,5 @@ struct allowance {
 void allowance_observe(struct allowance *a, uint32_t ended, uint32_t missed, double level,
                        double allowed);
 
-/* Shares of requests that may be late by plan, to shrink and to keep what there is, in parts of what
- * is allowed: at least ALLOWANCE_SHRINK_MIN and ALLOWANCE_HOLD_MIN whatever is owed. */
-#define ALLOWANCE_SHRINK_MIN 0.02
-#define ALLOWANCE_HOLD_MIN 0.1
-double allowance_to_shrink(const struct allowance *a, double level, double allowed);
-double allowance_to_hold(const struct allowance *a, double level, double allowed);
+/* The share of requests that may be late by plan for so long, in parts of what is allowed. */
+double allowance_parts(const struct allowance *a, double level, double allowed, double seconds);

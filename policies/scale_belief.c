@@ -5,7 +5,7 @@
 #include <string.h>
 
 #define BELIEF_GAIN 5e-4
-#define BELIEF_PRIOR_MIN 5.0 /* misses: fewer tell little */
+#define BELIEF_COUNTS_MIN 5.0 /* misses: fewer tell little */
 #define BELIEF_LEAST (-0.15)
 #define BELIEF_MOST 1.0
 #define BELIEF_COUNT_MIN 20 /* ended requests within BELIEF_S */
@@ -32,8 +32,8 @@ void belief_observe(struct belief *b, const struct belief_reading *r)
         expected += (double)b->expected[i];
     }
     if (ended < BELIEF_COUNT_MIN) return;
-    double prior = fmax(r->allowed_share * ended, BELIEF_PRIOR_MIN);
-    double step = BELIEF_GAIN * log((missed + prior) / (expected + prior));
+    double least = fmax(r->allowed_share * ended, BELIEF_COUNTS_MIN);
+    double step = BELIEF_GAIN * log(fmax(missed, least) / fmax(expected, least));
     b->more = fmin(fmax(b->more + step, BELIEF_LEAST), BELIEF_MOST);
 }
 

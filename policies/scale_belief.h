@@ -7,11 +7,12 @@
  * count how many did. Over BELIEF_S seconds of one and the same fleet, with m missed where e were
  * expected, the work of a request is corrected by a factor f,
  *
- *     f += BELIEF_GAIN log((m + p) / (e + p))       each second
+ *     f += BELIEF_GAIN log(max(m, p) / max(e, p))       each second
  *
  * so that it comes to rest where the model's misses are those that are counted: lateness grows about
  * exponentially with load, therefore the logarithm. p are the misses that the promise allows, and a
- * few at least: how wrong the model is far below that does not matter.
+ * few at least: how wrong the model is below that does not matter, and a fleet that is late for one
+ * in ten thousand where it expected none must not be believed slower hour by hour.
  */
 #pragma once
 #include <stdbool.h>

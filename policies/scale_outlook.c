@@ -7,10 +7,11 @@
 #include <string.h>
 
 #define BUCKET_US ((int64_t)OUTLOOK_BUCKET_S * 1000000)
-#define LEAST_BUCKETS 2 /* the shortest part that may speak */
-#define MOST_BUCKETS 36 /* three minutes: beyond that a mean is of another time */
-#define BURST_BUCKETS 4 /* a burst is no longer than twice that */
-#define CHANGED 4.0     /* standard deviations between two means: a change */
+#define LEAST_BUCKETS 2  /* the shortest part that may speak */
+#define MOST_BUCKETS 36  /* three minutes: beyond that a mean is of another time */
+#define BURST_BUCKETS 4  /* a burst is no longer than twice that */
+#define CHANGED 4.0      /* standard deviations between two means: a change */
+#define FIRST_BUCKETS 12 /* the level of the first minute is a guess: no path begins there */
 
 static float *at(float *ring, int64_t bucket)
 {
@@ -126,6 +127,11 @@ bool outlook_is_steady(const struct outlook *o)
     return o->steady * OUTLOOK_BUCKET_S >= OUTLOOK_MEMORY_S;
 }
 
+bool outlook_is_calm(const struct outlook *o)
+{
+    return outlook_is_steady(o) || o->steady >= o->known;
+}
+
 double outlook_error(const struct outlook *o)
 {
     double sum = find_level(o) * o->regime;
@@ -135,7 +141,8 @@ double outlook_error(const struct outlook *o)
 void outlook_path(const struct outlook *o, uint32_t which, uint32_t count, uint32_t steps,
                   float *ret)
 {
-    uint32_t memory = min_u32(o->known, (uint32_t)(OUTLOOK_MEMORY_S / OUTLOOK_BUCKET_S));
+    uint32_t known = o->known > FIRST_BUCKETS ? o->known - FIRST_BUCKETS : 0;
+    uint32_t memory = min_u32(known, (uint32_t)(OUTLOOK_MEMORY_S / OUTLOOK_BUCKET_S));
     double level = outlook_level(o);
     uint32_t least = min_u32(steps / 2, memory / 2); /* buckets ago of the youngest beginning */
     uint32_t span = memory > least ? memory - least : 0;

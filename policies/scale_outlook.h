@@ -42,6 +42,9 @@ double outlook_error(const struct outlook *o);
 /* Whether the level has not risen for OUTLOOK_MEMORY_S: no path holds a step up. */
 bool outlook_is_steady(const struct outlook *o);
 
+/* Whether no rise was seen within that time, however little of it was watched. */
+bool outlook_is_calm(const struct outlook *o);
+
 /* Path number `which` of `count`, by steps of a bucket from now on. A path that is younger than its
  * steps goes on as now. */
 void outlook_path(const struct outlook *o, uint32_t which, uint32_t count, uint32_t steps,

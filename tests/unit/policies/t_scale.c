@@ -370,7 +370,7 @@ static void misses_are_believed(void **state)
     v.demand.slo_known = true;
     double before = 0, load = 0;
     for (int64_t t = 1; t < 600; t++) {
-        v.demand.slo_met_total += 3;
+        v.demand.slo_met_total += t > 200 ? 3 : 4;
         v.demand.slo_missed_total += t > 200 ? 1 : 0;
         scale_work.decide(bytes, &config, &v, t * SECOND, NULL, &got);
         if (t == 200) before = got.load;

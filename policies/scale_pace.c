@@ -1,0 +1,37 @@
+/* scale_pace.c - a running mean: of all there was, then fading over PACE_S. */
+#include "policies/scale_pace.h"
+
+#include <math.h>
+
+#define PACE_S 120.0
+#define FIRST_S 1.0 /* what the first reading stands for */
+
+static void follow(double *mean, double value, double weight)
+{
+    *mean += weight * (value - *mean);
+}
+
+static void follow_pool(struct pace_mean *m, const struct perf_coef *now, double passed_s)
+{
+    m->seen_s += passed_s;
+    double weight = passed_s / fmin(m->seen_s, PACE_S);
+    follow(&m->perf.a, now->a, weight);
+    follow(&m->perf.b, now->b, weight);
+    follow(&m->perf.c, now->c, weight);
+    follow(&m->perf.d, now->d, weight);
+    follow(&m->perf.e, now->e, weight);
+}
+
+void pace_observe(struct pace *p, const struct scale_view *view, int64_t now_us)
+{
+    double passed_s = (double)(now_us - p->read_us) / 1e6;
+    if (p->read_us == 0 || passed_s < 0) passed_s = FIRST_S;
+    p->read_us = now_us;
+    for (uint32_t i = 0; i < view->pool_count; i++) {
+        const struct scale_pool *pool = &view->pool[i];
+        struct pace_mean *m = &p->pool[i];
+        if (!pool->perf_known) continue;
+        if (m->seen_s <= 0) m->perf = pool->perf;
+        follow_pool(m, &pool->perf, fmin(fmax(passed_s, 1e-6), PACE_S));
+    }
+}
