@@ -1,60 +1,115 @@
-/* margins.c - what each scaling row costs at 99 % attainment, over its margin curve, beside ours.
+/* margins.c - what each scaling row costs at 99 % attainment in each world, at the margin that is best
+ * there, beside ours at 1.
  *
- *     bench_margins SCALE SECONDS SEEDS RUNS LEAD[,LEAD...] [ROW,ROW...]
+ *     bench_margins SCALE SECONDS START WORLDS RUNS LEAD[,LEAD...] ROW[,ROW...]
  *
  * Azure's conversation trace superposed SCALE times, of which the first SECONDS; A100s at $3.43 an
- * hour; every row begins with the smallest fleet that keeps the promise when it stays. For each lead
- * a table: ours with its margin of 1, then the cheapest of RUNS points that keeps the promise, of ours
- * and of each baseline, and its cost over that of ours at 1.
+ * hour; every row begins with START of them. WORLDS is a number of worlds or a list, such as 1,5. For
+ * each lead and world a line: ours, then the cheapest of RUNS points of each row that keeps the
+ * promise. At the end each row's cost over ours in the mean of the worlds, with its interval, and
+ * where it kept the promise at none of its points.
  */
+#include "simulator/stats.h"
 #include "tests/sim_gates/margin.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 
-static void print(const char *name, const struct margin_point *p, double ours)
+#define WORLDS_MAX 32
+#define ROWS_MAX 32
+
+struct table {
+    const struct margin_bed *bed;
+    double lead_s;
+    uint32_t runs;
+    uint32_t worlds;
+    uint64_t seed[WORLDS_MAX];
+    uint32_t rows;
+    const struct scale_policy *row[ROWS_MAX];
+    double ratio[ROWS_MAX]
+                [WORLDS_MAX]; /* cost over that of ours, in worlds where it kept the promise */
+    uint32_t kept[ROWS_MAX];
+};
+
+static void print(const char *name, const struct margin_point *p)
 {
-    printf("%-18s margin %8.4f  attainment %.4f  %7.3f instances  $%7.3f  %6.3f of ours\n", name,
-           p->margin, p->attainment, p->instances, p->cost, p->cost / ours);
+    printf("  %s %.3f instances at %.2f %%", name, p->instances, 100 * p->attainment);
+    if (p->margin < 1 || p->margin > 1) printf(" (margin %.3f)", p->margin);
+}
+
+static void one_world(struct table *t, uint32_t w, struct margin_point *ret_ours)
+{
+    const struct scale_policy *ours = scale_find(STR(SCALE_DEFAULT));
+    *ret_ours = margin_at(t->bed, ours, t->lead_s, t->seed[w], 1);
+    printf("lead %.0f s, world %2llu:", t->lead_s, (unsigned long long)t->seed[w]);
+    print(ours->name, ret_ours);
+    for (uint32_t i = 0; i < t->rows; i++) {
+        struct margin_point p;
+        if (margin_cheapest(t->bed, t->row[i], t->lead_s, t->seed[w], t->runs, &p)) {
+            print(t->row[i]->name, &p);
+            t->ratio[i][t->kept[i]++] = p.cost / ret_ours->cost;
+        } else {
+            printf("  %s never", t->row[i]->name);
+        }
+        fflush(stdout);
+    }
+    printf("\n");
+}
+
+static void all_worlds(struct table *t)
+{
+    uint32_t kept = 0;
+    double instances = 0;
+    for (uint32_t i = 0; i < t->rows; i++)
+        t->kept[i] = 0;
+    for (uint32_t w = 0; w < t->worlds; w++) {
+        struct margin_point ours;
+        one_world(t, w, &ours);
+        kept += ours.attainment >= MARGIN_ATTAINMENT;
+        instances += ours.instances / t->worlds;
+    }
+    printf("lead %.0f s: ours kept the promise in %u of %u worlds, %.3f instances\n", t->lead_s,
+           kept, t->worlds, instances);
+    for (uint32_t i = 0; i < t->rows; i++) {
+        struct stats_mean v = stats_mean(t->ratio[i], t->kept[i]);
+        printf("  %-18s %.3f +- %.3f of our cost, in %u of %u worlds\n", t->row[i]->name, v.mean,
+               v.half, t->kept[i], t->worlds);
+    }
     fflush(stdout);
 }
 
-static bool is_asked(const char *rows, const char *name)
+static int read_worlds(struct table *t, const char *text)
 {
-    struct str rest = str_from(rows ? rows : "");
-    if (rest.len == 0) return true;
-    while (rest.len > 0)
-        if (str_eq(str_cut(&rest, ','), str_from(name))) return true;
-    return false;
+    struct str rest = str_from(text);
+    double v;
+    bool list = strchr(text, ',') != NULL;
+    while (rest.len > 0 && t->worlds < WORLDS_MAX) {
+        if (str_to_f64(str_cut(&rest, ','), &v) < 0 || v < 1) return -1;
+        t->seed[t->worlds++] = (uint64_t)v;
+    }
+    if (list) return 0;
+    t->worlds = v < WORLDS_MAX ? (uint32_t)v : WORLDS_MAX;
+    for (uint32_t w = 0; w < t->worlds; w++)
+        t->seed[w] = w + 1;
+    return 0;
 }
 
-static void table(const struct margin_world *w, const struct margin_point *still, double lead_s,
-                  uint32_t runs, const char *rows)
+static int read_rows(struct table *t, const char *text)
 {
-    const struct scale_policy *ours = scale_find(STR(SCALE_DEFAULT));
-    struct margin_point own = margin_at(w, ours, lead_s, 1);
-    printf("\nlead %.0f s, all begin with %u\n", lead_s, w->start);
-    print(ours->name, &own, own.cost);
-    struct margin_point tuned;
-    if (margin_cheapest(w, ours, lead_s, runs, &tuned))
-        print("work, its cheapest", &tuned, own.cost);
-    print("static", still, own.cost);
-    for (uint32_t i = 0; i < scale_count; i++) {
-        const struct scale_policy *row = scale_table[i];
-        struct margin_point p;
-        if (row == ours || row == scale_find(STR("static")) || !is_asked(rows, row->name)) continue;
-        if (margin_cheapest(w, row, lead_s, runs, &p))
-            print(row->name, &p, own.cost);
-        else
-            printf("%-18s at none of its margins\n", row->name);
-        fflush(stdout);
+    struct str rest = str_from(text);
+    while (rest.len > 0 && t->rows < ROWS_MAX) {
+        t->row[t->rows] = scale_find(str_cut(&rest, ','));
+        if (t->row[t->rows++] == NULL) return -1;
     }
+    return 0;
 }
 
 int main(int argc, char **argv)
 {
-    if (argc < 6) {
-        fprintf(stderr, "usage: bench_margins SCALE SECONDS SEEDS RUNS LEAD[,LEAD...] [ROW,...]\n");
+    static struct table t;
+    if (argc != 8 || read_worlds(&t, argv[4]) < 0 || read_rows(&t, argv[7]) < 0) {
+        fprintf(stderr, "usage: bench_margins SCALE SECONDS START WORLDS RUNS LEAD[,LEAD...] "
+                        "ROW[,ROW...]\n");
         return 2;
     }
     gate_need_data();
@@ -63,16 +118,15 @@ int main(int argc, char **argv)
     snprintf(command, sizeof command,
              "--trace azure-2023-conv.csv --fleet 1-%u-%uxa100@3.43 --scale %u "
              "--scale-policy " SCALE_DEFAULT " --drain 60s",
-             scale, scale * 5, scale);
-    struct margin_world w =
-        margin_open(command, strtod(argv[2], NULL), (uint32_t)strtoul(argv[3], NULL, 10));
-    struct margin_point still = margin_best_static(&w);
-    struct str leads = str_from(argv[5]);
+             (unsigned)strtoul(argv[3], NULL, 10), scale * 5, scale);
+    struct margin_bed bed = margin_open(command, strtod(argv[2], NULL));
+    t.bed = &bed;
+    t.runs = (uint32_t)strtoul(argv[5], NULL, 10);
+    struct str leads = str_from(argv[6]);
     while (leads.len > 0) {
-        double lead_s;
-        if (str_to_f64(str_cut(&leads, ','), &lead_s) < 0) return 2;
-        table(&w, &still, lead_s, (uint32_t)strtoul(argv[4], NULL, 10), argc > 6 ? argv[6] : NULL);
+        if (str_to_f64(str_cut(&leads, ','), &t.lead_s) < 0) return 2;
+        all_worlds(&t);
     }
-    margin_close(&w);
+    margin_close(&bed);
     return 0;
 }

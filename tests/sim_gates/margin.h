@@ -1,37 +1,37 @@
 /* margin.h - what a scaling row costs at the attainment that was asked for: its margin curve.
  *
  * Every row multiplies the load it measures by a margin. A baseline has no right one of its own, so
- * it is given the best: the cheapest fleet over its margins that still keeps the promise. All rows
- * begin with the same fleet, which the caller chooses: with less than the first minutes need, every
- * row would miss the same first lead time, and no margin could keep the promise.
+ * it is given the best in each world: the cheapest fleet over its margins that still keeps the promise
+ * there. Worlds differ in the instances' hidden speed, so this is more than any operator could
+ * choose; ours has its margin of 1 in all of them. All rows begin with the same fleet, which the
+ * caller chooses: with less than the first minutes need, every row would miss the same first lead
+ * time, and no margin could keep the promise.
  */
 #pragma once
 #include "tests/sim_gates/gate.h"
 
 #define MARGIN_ATTAINMENT 0.99
 
-struct margin_world {
+struct margin_bed {
     struct gate gate;
     struct trace trace; /* the beginning of the gate's */
-    uint32_t start;     /* instances */
-    uint32_t seeds;
+    uint32_t start;     /* instances, as the command's pool counts them */
 };
 
 /* `command` as of gate_run, with one pool that scales; of the trace the first `seconds`. */
-struct margin_world margin_open(const char *command, double seconds, uint32_t seeds);
-void margin_close(struct margin_world *w);
+struct margin_bed margin_open(const char *command, double seconds);
+void margin_close(struct margin_bed *b);
 
 struct margin_point {
-    double margin, attainment, cost, instances; /* means over the seeds */
+    double margin, attainment, cost, instances;
 };
 
-/* One point of the row's curve; `static` keeps start instances times the margin. */
-struct margin_point margin_at(const struct margin_world *w, const struct scale_policy *row,
-                              double lead_s, double margin);
+/* One point of the row's curve in the world of `seed`; `static` keeps start instances times the
+ * margin. */
+struct margin_point margin_at(const struct margin_bed *b, const struct scale_policy *row,
+                              double lead_s, uint64_t seed, double margin);
 
-/* The cheapest point that keeps the promise, after `runs` points; false when none of them does. */
-bool margin_cheapest(const struct margin_world *w, const struct scale_policy *row, double lead_s,
-                     uint32_t runs, struct margin_point *ret);
-
-/* Makes `start` the smallest fleet that keeps the promise when it stays, from w->start on. */
-struct margin_point margin_best_static(struct margin_world *w);
+/* The cheapest point that keeps the promise, after `runs` points; false when none of them does. For
+ * `static` the points are whole numbers of instances about start. */
+bool margin_cheapest(const struct margin_bed *b, const struct scale_policy *row, double lead_s,
+                     uint64_t seed, uint32_t runs, struct margin_point *ret);

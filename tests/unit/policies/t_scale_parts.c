@@ -1,0 +1,172 @@
+/* t_scale_parts.c - the parts of the row `work` on their own: outlook, pace, allowance, belief. */
+#include "policies/scale_allowance.h"
+#include "policies/scale_belief.h"
+#include "policies/scale_outlook.h"
+#include "policies/scale_pace.h"
+#include "tests/unit/unit.h"
+
+#include <math.h>
+#include <string.h>
+
+#define SECOND ((int64_t)1000000)
+
+/* Arrivals of `rate` a second from `from` to `to`. */
+static void arrive(struct outlook *o, uint64_t *total, uint32_t from, uint32_t to, uint32_t rate)
+{
+    for (uint32_t t = from; t < to; t++) {
+        *total += rate;
+        outlook_observe(o, *total, (t + 1) * SECOND);
+    }
+}
+
+static void a_jump_is_believed_at_once_and_ends_the_calm(void **state)
+{
+    (void)state;
+    struct outlook o = { 0 };
+    uint64_t total = 0;
+    arrive(&o, &total, 0, 300, 20);
+    assert_true(outlook_is_calm(&o) && !outlook_is_steady(&o));
+    assert_true(fabs(outlook_level(&o) - 20) < 0.01);
+    arrive(&o, &total, 300, 320, 40);
+    assert_true(outlook_level(&o) > 34);
+    assert_false(outlook_is_calm(&o));
+    arrive(&o, &total, 320, 300 + 590, 40);
+    assert_false(outlook_is_calm(&o));
+    arrive(&o, &total, 300 + 590, 320 + 610, 40);
+    assert_true(outlook_is_steady(&o) && outlook_is_calm(&o));
+}
+
+/* A fall is no rise. */
+static void a_fall_leaves_it_calm(void **state)
+{
+    (void)state;
+    struct outlook o = { 0 };
+    uint64_t total = 0;
+    arrive(&o, &total, 0, 300, 40);
+    arrive(&o, &total, 300, 340, 20);
+    assert_true(outlook_level(&o) < 25);
+    assert_true(outlook_is_calm(&o));
+}
+
+/* What the first minute guessed is no rise that may come again. */
+static void no_path_begins_in_the_first_minute(void **state)
+{
+    (void)state;
+    struct outlook o = { 0 };
+    uint64_t total = 0;
+    float path[20];
+    arrive(&o, &total, 0, 20, 10);
+    arrive(&o, &total, 20, 200, 30);
+    for (uint32_t p = 0; p < 8; p++) {
+        outlook_path(&o, p, 8, 20, path);
+        for (uint32_t k = 0; k < 20; k++)
+            assert_true(fabs((double)path[k] - outlook_level(&o)) < 0.1);
+    }
+}
+
+static struct scale_view a_pool(double step_s)
+{
+    struct scale_view v = { .pool_count = 1 };
+    v.pool[0].perf_known = true;
+    v.pool[0].perf.a = step_s;
+    v.pool[0].perf.c = step_s / 10;
+    return v;
+}
+
+/* The first readings are a plain mean; a change is followed over minutes; a pool of unknown speed
+ * keeps what it had. */
+static void pace_is_the_mean_of_minutes(void **state)
+{
+    (void)state;
+    struct pace p = { 0 };
+    for (int64_t t = 1; t <= 10; t++) {
+        struct scale_view v = a_pool(t % 2 ? 0.02 : 0.04);
+        pace_observe(&p, &v, t * SECOND);
+    }
+    assert_true(fabs(p.pool[0].perf.a - 0.03) < 0.002);
+    struct scale_view slow = a_pool(0.09), unknown = { .pool_count = 1 };
+    for (int64_t t = 11; t <= 130; t++)
+        pace_observe(&p, &slow, t * SECOND);
+    assert_true(p.pool[0].perf.a > 0.05 && p.pool[0].perf.a < 0.09);
+    for (int64_t t = 131; t <= 900; t++)
+        pace_observe(&p, &slow, t * SECOND);
+    assert_true(fabs(p.pool[0].perf.a - 0.09) < 0.001);
+    assert_true(fabs(p.pool[0].perf.c - 0.009) < 0.0001);
+    pace_observe(&p, &unknown, 901 * SECOND);
+    assert_true(fabs(p.pool[0].perf.a - 0.09) < 0.001);
+}
+
+/* A clock that went back, and one that stands, leave finite numbers. */
+static void pace_survives_clocks(void **state)
+{
+    (void)state;
+    struct pace p = { 0 };
+    struct scale_view v = a_pool(0.02);
+    pace_observe(&p, &v, 50 * SECOND);
+    pace_observe(&p, &v, 50 * SECOND);
+    pace_observe(&p, &v, 10 * SECOND);
+    assert_true(fabs(p.pool[0].perf.a - 0.02) < 1e-12);
+}
+
+/* p parts for so long draw p - 1 of them from what is saved, and no more than there is. */
+static void parts_pay_for_their_time(void **state)
+{
+    (void)state;
+    struct allowance a = { 0 };
+    const double level = 50, allowed = 0.01;
+    assert_true(fabs(allowance_parts(&a, level, allowed, 100) - 1) < 1e-9);
+    for (int t = 0; t < 1000; t++)
+        allowance_observe(&a, 50, 0, level, allowed);
+    assert_true(fabs(a.saved - 500) < 1e-6);
+    double parts = allowance_parts(&a, level, allowed, 600);
+    for (int t = 0; t < 600; t++)
+        a.saved += allowed * level - parts * allowed * level;
+    assert_true(fabs(a.saved) < 1e-6);
+    for (int t = 0; t < 100000; t++)
+        allowance_observe(&a, 50, 50, level, allowed);
+    assert_true(a.saved >= -allowed * level * 3600 - 1e-6);
+    assert_true(fabs(allowance_parts(&a, level, allowed, 100) - ALLOWANCE_PARTS_MIN) < 1e-9);
+    for (int t = 0; t < 100000; t++)
+        allowance_observe(&a, 50, 0, level, allowed);
+    assert_true(fabs(allowance_parts(&a, level, allowed, 100) - ALLOWANCE_PARTS_MAX) < 1e-9);
+    assert_true(isfinite(allowance_parts(&a, 0, allowed, 100)));
+}
+
+static double believed(uint32_t missed, double expected, uint32_t seconds)
+{
+    struct belief b = { 0 };
+    for (uint32_t t = 0; t < seconds; t++)
+        belief_observe(&b, &(struct belief_reading){ .ended = 100,
+                                                     .missed = missed,
+                                                     .expected_share = expected,
+                                                     .allowed_share = 0.01,
+                                                     .judge = true });
+    return belief_factor(&b);
+}
+
+/* More misses than expected make requests heavier, fewer lighter; below what the promise allows
+ * nothing moves, however long it goes on. */
+static void belief_moves_only_beyond_the_promise(void **state)
+{
+    (void)state;
+    assert_true(believed(10, 0.001, 300) > 1.1);
+    assert_true(believed(1, 0.1, 300) < 0.95);
+    assert_true(believed(10, 0.1, 3600) == 1);
+    assert_true(believed(1, 0.0001, 100000) == 1);
+    assert_true(believed(100, 0, 100000) <= 2);
+    assert_true(believed(0, 1, 100000) >= 0.85);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_jump_is_believed_at_once_and_ends_the_calm),
+        cmocka_unit_test(a_fall_leaves_it_calm),
+        cmocka_unit_test(no_path_begins_in_the_first_minute),
+        cmocka_unit_test(pace_is_the_mean_of_minutes),
+        cmocka_unit_test(pace_survives_clocks),
+        cmocka_unit_test(parts_pay_for_their_time),
+        cmocka_unit_test(belief_moves_only_beyond_the_promise),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
