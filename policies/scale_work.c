@@ -22,7 +22,7 @@
  *             within ten minutes it may rise again: SHRINK_RISEN and KEEP_RISEN then
  *   saved     misses that the promise allows and that have not happened (scale_allowance.h) pay for
  *             more lateness than that while demand is steady, as long as they cover the worst paths:
- *             to keep what there is, for a lead and SETTLE_S; to shrink, for DWELL_S or DWELL_LEADS
+ *             to keep what there is, for a lead and HELP_S; to shrink, for DWELL_S or DWELL_LEADS
  *             beyond that, else the fleet would be bought back before giving it up has paid
  *   belief    measured misses correct the model: work is multiplied by a factor that moves until the
  *             misses expected are those that are counted (scale_belief.h); it stands while help for
@@ -55,7 +55,7 @@
 #define KEEP_RISEN 0.1
 #define SHRINK_CALM 0.1
 #define SHRINK_RISEN 0.02
-#define SETTLE_S 60.0   /* after a lead: until what was bought has helped */
+#define HELP_S 60.0     /* after a lead: until what was bought has helped */
 #define DWELL_S 600.0   /* what is given up should not be needed for so long, ... */
 #define DWELL_LEADS 3.0 /* ... or so many leads */
 #define BISECTIONS 24
@@ -75,7 +75,7 @@ struct work {
     int64_t changed_us;
     double fewest; /* instances that what is saved pays for, mean of a lead */
     int64_t fewest_us;
-    int64_t calm_us; /* since when no help for expected misses is on its way */
+    int64_t unhelped_us; /* since when no help for expected misses is on its way */
     struct sessions sessions;
     struct pace pace;
     struct answer {
@@ -167,7 +167,7 @@ static bool keeps(const struct plan *p, double most)
     double have = scene_have(&p->scene);
     double late = scene_late(&p->scene, have, false) - scene_late(&p->scene, most, false);
     struct room room = { is_calm(p) ? KEEP_CALM : KEEP_RISEN,
-                         parts_for(p, p->scene.lead_s + SETTLE_S) };
+                         parts_for(p, p->scene.lead_s + HELP_S) };
     return may_do(p, have, most, late, room);
 }
 
@@ -178,7 +178,7 @@ static double spend(const struct plan *p, double most, int64_t now_us)
     struct work *w = p->memory;
     double lead_s = p->scene.lead_s, dwell_s = fmax(DWELL_S, DWELL_LEADS * lead_s);
     bool steady = outlook_is_steady(&w->outlook);
-    struct room room = { shrink_least(p), parts_for(p, lead_s + SETTLE_S + dwell_s) };
+    struct room room = { shrink_least(p), parts_for(p, lead_s + HELP_S + dwell_s) };
     double n = steady ? fewest(p, most, room) : scene_have(&p->scene);
     double passed_s = (double)(now_us - w->fewest_us) / 1e6;
     double weight = passed_s >= 0 && passed_s < lead_s ? passed_s / lead_s : 1;
@@ -275,7 +275,7 @@ static void believe(const struct plan *p, int64_t now_us)
     r.expected_share = scene_late_now(s, belief_factor(&w->belief));
     r.allowed_share = p->allowed;
     r.unsettled = now_us - w->changed_us < SETTLE_US;
-    r.judge = now_us - w->calm_us >= BELIEF_S * AGAIN_US;
+    r.judge = now_us - w->unhelped_us >= BELIEF_S * AGAIN_US;
     belief_observe(&w->belief, &r);
 }
 
@@ -349,7 +349,7 @@ static void decide(void *state, const struct scale_config *config, const struct 
         scene_look(s, config->margin * belief_factor(&memory->belief));
         need = planned_rate(&p, now_us);
         if (scene_late_now(s, 1) > p.allowed && scale_starting_all(view) > 0)
-            memory->calm_us = now_us;
+            memory->unhelped_us = now_us;
     }
     if (awake && memory->outlook.known < LEARN_BUCKETS && need < fleet_rate(s)) {
         scale_keep(view, "arrivals are watched for a minute before an instance is given up", ret);

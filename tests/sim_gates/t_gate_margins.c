@@ -1,0 +1,49 @@
+/* t_gate_margins.c - Azure conv superposed ten times: ours keeps the promise in every world, for less
+ * than the whole number of instances that is best there. `bench_margins` compares with other rows.
+ *
+ *     t_gate_margins [WORLDS [LEAD_S]]
+ */
+#include "simulator/stats.h"
+#include "tests/sim_gates/margin.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#define WORLDS_MAX 20
+#define FLEETS_MAX 5 /* of whole numbers tried */
+
+static uint32_t worlds = 6;
+static double lead_s = 100;
+
+static void ours_against_the_best_whole_number(void **state)
+{
+    (void)state;
+    double ratio[WORLDS_MAX];
+    struct margin_bed bed =
+        margin_open("--trace azure-2023-conv.csv --fleet 1-9-50xa100@3.43 --scale 10 "
+                    "--scale-policy work --drain 60s",
+                    1e6);
+    for (uint32_t w = 0; w < worlds; w++) {
+        struct margin_point own = margin_at(&bed, scale_find(STR("work")), lead_s, w + 1, 1), still;
+        assert_true(
+            margin_cheapest(&bed, scale_find(STR("static")), lead_s, w + 1, FLEETS_MAX, &still));
+        printf("lead %.0f s, world %u: work %.4f with %.3f instances, static %.4f with %.0f\n",
+               lead_s, w + 1, own.attainment, own.instances, still.attainment, still.instances);
+        assert_true(own.attainment >= MARGIN_ATTAINMENT);
+        ratio[w] = own.cost / still.cost;
+    }
+    struct stats_mean mean = stats_mean(ratio, worlds);
+    printf("cost over that of the best whole number: %.3f +- %.3f\n", mean.mean, mean.half);
+    assert_true(mean.mean < 1);
+    margin_close(&bed);
+}
+
+int main(int argc, char **argv)
+{
+    gate_need_data();
+    if (argc > 1) worlds = (uint32_t)strtoul(argv[1], NULL, 10);
+    if (argc > 2) lead_s = strtod(argv[2], NULL);
+    if (worlds < 2 || worlds > WORLDS_MAX || !(lead_s > 0)) return 2;
+    const struct CMUnitTest tests[] = { cmocka_unit_test(ours_against_the_best_whole_number) };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
