@@ -226,8 +226,10 @@ static void lengths_of_two_routers_are_joined(void **state)
     CLEANUP(buf_fini) struct buf text = { 0 };
     assert_int_equal(control_decisions(w->control, 1, 100, &text, NULL), 0);
     buf_byte(&text, 0);
-    assert_non_null(strstr(text.data, "\"expected\":{\"count\":40,\"prompt_tokens_mean\":575,"));
-    assert_non_null(strstr(text.data, "\"queued\":{\"count\":4,\"prompt_tokens_mean\":5000,"));
+    assert_non_null(
+        strstr(text.data, "\"expected\":{\"count\":40,\"age_s\":1,\"prompt_tokens_mean\":575,"));
+    assert_non_null(
+        strstr(text.data, "\"queued\":{\"count\":4,\"age_s\":0,\"prompt_tokens_mean\":5000,"));
     a.has_queued = false; /* what waited has gone: absent, not remembered */
     sync_router(w, "r1", &a);
     d = demand_seen(w);
