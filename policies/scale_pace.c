@@ -31,7 +31,9 @@ void pace_observe(struct pace *p, const struct scale_view *view, int64_t now_us)
         const struct scale_pool *pool = &view->pool[i];
         struct pace_mean *m = &p->pool[i];
         if (!pool->perf_known) continue;
-        if (m->seen_s <= 0) m->perf = pool->perf;
+        bool learned = pool->perf.samples > 0;
+        if (m->seen_s <= 0 || learned != m->learned)
+            *m = (struct pace_mean){ .learned = learned, .perf = pool->perf };
         follow_pool(m, &pool->perf, fmin(fmax(passed_s, 1e-6), PACE_S));
     }
 }

@@ -5,7 +5,8 @@
  *
  * Engines report the coefficients of their last seconds: those follow every burst, and a line that
  * is fitted to a few hundred steps differs by some percent from the next. A fleet is sized for
- * minutes, so it is sized with their mean.
+ * minutes, so it is sized with their mean. What an offer claims is forgotten as soon as an instance
+ * has measured.
  */
 #pragma once
 #include "policies/scale_view.h"
@@ -14,6 +15,7 @@ struct pace {
     int64_t read_us; /* 0: never */
     struct pace_mean {
         double seen_s;
+        bool learned;          /* by instances; else what an offer claims */
         struct perf_coef perf; /* a to e only */
     } pool[SCALE_POOLS_MAX];
 };

@@ -309,65 +309,77 @@ static const char *reason_of(const struct scene *s, const struct scale_mixed *m)
     return "the fleet fits the work";
 }
 
-static void keep(const struct scale_view *view, bool awake, int64_t now_us,
-                 struct scale_verdict *ret)
+static void keep(const struct scale_view *view, bool awake, struct scale_verdict *ret)
 {
     scale_keep(view,
                view->demand.present ? "no pool's speed is known yet: one instance to learn from"
                                     : "no router has reported its demand: keep what there is",
                ret);
     if (awake && scale_have_all(view) == 0) scale_spread(view, 1, &ret->choice);
-    ret->again_us = now_us + AGAIN_US;
+}
+
+/* Everything that was seen goes into the memory, and what the decision needs of it into the plan. */
+static void perceive(struct plan *p, const struct scale_config *config,
+                     const struct scale_view *view, int64_t now_us)
+{
+    struct work *w = p->memory;
+    struct scale_lengths lengths;
+    outlook_observe(&w->outlook, view->demand.arrivals_total, now_us);
+    pace_observe(&w->pace, view, now_us);
+    plan_lengths(&view->demand, &w->sessions, &lengths);
+    scene_level(&p->scene, config, view, &w->outlook);
+    scene_pools(&p->scene, &lengths, &w->pace);
+    if (p->scene.main != UINT32_MAX) believe(p, now_us);
+}
+
+static double look(struct plan *p, int64_t now_us)
+{
+    struct work *w = p->memory;
+    struct scene *s = &p->scene;
+    scene_look(s, s->config->margin * belief_factor(&w->belief));
+    double need = planned_rate(p, now_us);
+    bool helped = scene_late_now(s, 1) > p->allowed && scale_starting_all(s->view) > 0;
+    if (helped) w->unhelped_us = now_us;
+    return need;
+}
+
+static void answer(const struct plan *p, double need, struct scale_verdict *ret)
+{
+    const struct scene *s = &p->scene;
+    struct scale_mixed m;
+    scale_mix(s->config, s->view, s->rate, need, &m);
+    *ret = (struct scale_verdict){ .choice = m.best,
+                                   .runner_up = m.second,
+                                   .has_runner_up = m.has_second,
+                                   .reason = reason_of(s, &m),
+                                   .estimate_s = estimate_ttft_s(s, m.best.want) };
+    if (s->main != UINT32_MAX) ret->load = need / s->rate[s->main];
+    if (m.has_second)
+        ret->runner_why = m.second_covers ? "it costs more, the lead of new instances included"
+                                          : "it does not cover the work";
 }
 
 static void decide(void *state, const struct scale_config *config, const struct scale_view *view,
                    int64_t now_us, struct rng *rng, struct scale_verdict *ret)
 {
     (void)rng;
-    struct work *memory = state;
-    const struct scale_demand *d = &view->demand;
-    bool awake = d->present && scale_is_awake(config, view);
-    if (d->present) outlook_observe(&memory->outlook, d->arrivals_total, now_us);
     struct plan p = { .scene = { .main = UINT32_MAX },
-                      .memory = memory,
+                      .memory = state,
                       .allowed = 1 - config->attainment };
-    struct scene *s = &p.scene;
-    scene_level(s, config, view, &memory->outlook);
-    if (d->present) {
-        struct scale_lengths lengths;
-        plan_lengths(d, &memory->sessions, &lengths);
-        pace_observe(&memory->pace, view, now_us);
-        scene_pools(s, &lengths, &memory->pace);
-        if (s->main != UINT32_MAX) believe(&p, now_us);
+    bool awake = view->demand.present && scale_is_awake(config, view);
+    if (view->demand.present) perceive(&p, config, view, now_us);
+    if (!view->demand.present || (awake && p.scene.main == UINT32_MAX)) {
+        keep(view, awake, ret);
+    } else {
+        double need = awake ? look(&p, now_us) : 0;
+        bool young = awake && p.memory->outlook.known < LEARN_BUCKETS;
+        if (young && need < fleet_rate(&p.scene))
+            scale_keep(view, "arrivals are watched for a minute before an instance is given up",
+                       ret);
+        else
+            answer(&p, need, ret);
     }
-    if (!d->present || (awake && s->main == UINT32_MAX)) {
-        keep(view, awake, now_us, ret);
-        return;
-    }
-    double need = 0;
-    if (awake) {
-        scene_look(s, config->margin * belief_factor(&memory->belief));
-        need = planned_rate(&p, now_us);
-        if (scene_late_now(s, 1) > p.allowed && scale_starting_all(view) > 0)
-            memory->unhelped_us = now_us;
-    }
-    if (awake && memory->outlook.known < LEARN_BUCKETS && need < fleet_rate(s)) {
-        scale_keep(view, "arrivals are watched for a minute before an instance is given up", ret);
-        ret->again_us = now_us + AGAIN_US;
-        return;
-    }
-    struct scale_mixed m;
-    scale_mix(config, view, s->rate, need, &m);
-    *ret = (struct scale_verdict){ .choice = m.best,
-                                   .runner_up = m.second,
-                                   .has_runner_up = m.has_second,
-                                   .reason = reason_of(s, &m),
-                                   .estimate_s = estimate_ttft_s(s, m.best.want),
-                                   .again_us = now_us + AGAIN_US };
-    if (s->main != UINT32_MAX) ret->load = need / s->rate[s->main];
-    if (m.has_second)
-        ret->runner_why = m.second_covers ? "it costs more, the lead of new instances included"
-                                          : "it does not cover the work";
+    ret->again_us = now_us + AGAIN_US;
 }
 
 /* The planner looks ahead by itself: the window only bridges the noise of its inputs. */

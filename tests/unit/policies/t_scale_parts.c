@@ -96,6 +96,22 @@ static void pace_is_the_mean_of_minutes(void **state)
     assert_true(fabs(p.pool[0].perf.a - 0.09) < 0.001);
 }
 
+/* A claim that is wrong by a factor of ten is gone with the first measurement. */
+static void what_is_measured_replaces_what_is_claimed(void **state)
+{
+    (void)state;
+    struct pace p = { 0 };
+    struct scale_view claimed = a_pool(0.2), measured = a_pool(0.02);
+    measured.pool[0].perf.samples = 1;
+    for (int64_t t = 1; t <= 300; t++)
+        pace_observe(&p, &claimed, t * SECOND);
+    pace_observe(&p, &measured, 301 * SECOND);
+    assert_true(fabs(p.pool[0].perf.a - 0.02) < 1e-12);
+    measured.pool[0].perf.a = 0.04;
+    pace_observe(&p, &measured, 302 * SECOND);
+    assert_true(fabs(p.pool[0].perf.a - 0.03) < 1e-9);
+}
+
 /* A clock that went back, and one that stands, leave finite numbers. */
 static void pace_survives_clocks(void **state)
 {
@@ -164,6 +180,7 @@ int main(void)
         cmocka_unit_test(a_fall_leaves_it_calm),
         cmocka_unit_test(no_path_begins_in_the_first_minute),
         cmocka_unit_test(pace_is_the_mean_of_minutes),
+        cmocka_unit_test(what_is_measured_replaces_what_is_claimed),
         cmocka_unit_test(pace_survives_clocks),
         cmocka_unit_test(parts_pay_for_their_time),
         cmocka_unit_test(belief_moves_only_beyond_the_promise),
