@@ -69,15 +69,6 @@ struct str prompt_question(uint64_t index)
     return line[index % count];
 }
 
-uint64_t prompt_question_count(void)
-{
-    uint64_t count = 0;
-    struct str rest = questions_text();
-    while (rest.len > 0)
-        count += str_cut(&rest, '\n').len > 0;
-    return count;
-}
-
 int prompt_text(const struct prompt_shape *shape, struct buf *out)
 {
     uint32_t question = (uint32_t)(QUESTION_WORDS * shape->tokens_per_word) + 1;

@@ -17,7 +17,6 @@ int prompt_block(uint64_t seed, uint64_t id, uint32_t tokens, double tokens_per_
 /* The question number `index` (wraps around); the list is compiled in from
  * tests/models/questions.txt. */
 struct str prompt_question(uint64_t index);
-uint64_t prompt_question_count(void);
 
 struct prompt_shape {
     uint64_t seed;

@@ -73,9 +73,7 @@ struct migrate_move {
 struct migrate_verdict {
     struct migrate_move move[MIGRATE_MOVES_MAX];
     uint32_t count;
-    double freeness_mean; /* over instances that accept; 0 without any */
-    uint32_t pairs;       /* of a source and a target that were looked at */
-    int64_t again_us;     /* ask again no later than this */
+    int64_t again_us; /* ask again no later than this */
 };
 
 struct migrate_policy {

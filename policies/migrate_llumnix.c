@@ -75,28 +75,22 @@ static void decide(void *state, const struct migrate_config *config,
 {
     (void)state, (void)rng;
     struct ranked from[MIGRATE_INSTANCES_MAX], to[MIGRATE_INSTANCES_MAX];
-    uint32_t from_count = 0, to_count = 0, accepting = 0;
-    double sum = 0;
+    uint32_t from_count = 0, to_count = 0;
     ret->count = 0;
     for (uint32_t i = 0; i < view->instance_count && i < MIGRATE_INSTANCES_MAX; i++) {
         const struct migrate_instance *in = &view->instance[i];
         if (!in->present) continue;
         struct ranked one = { in, migrate_freeness(in) };
-        if (in->accepts) {
-            sum += one.freeness;
-            accepting++;
-        }
         if (one.freeness < config->low) {
             rank(from, &from_count, one, true);
         } else if (in->accepts) {
             rank(to, &to_count, one, false);
         }
     }
-    ret->freeness_mean = accepting ? sum / accepting : 0;
     ret->again_us = now_us + config->period_us;
-    ret->pairs = min_u32(from_count, to_count);
     if (!(view->link_bytes_s > 0)) return;
-    for (uint32_t i = 0; i < ret->pairs && ret->count < MIGRATE_MOVES_MAX; i++) {
+    uint32_t pairs = min_u32(from_count, to_count);
+    for (uint32_t i = 0; i < pairs && ret->count < MIGRATE_MOVES_MAX; i++) {
         const struct migrate_session *s = shortest(view, &from[i], &to[i]);
         if (!s) continue;
         struct migrate_move *move = &ret->move[ret->count++];

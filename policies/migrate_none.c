@@ -8,8 +8,7 @@ static void decide(void *state, const struct migrate_config *config,
                    struct migrate_verdict *ret)
 {
     (void)state, (void)config, (void)view, (void)now_us, (void)rng;
-    ret->count = ret->pairs = 0;
-    ret->freeness_mean = 0;
+    ret->count = 0;
     ret->again_us = INT64_MAX;
 }
 

@@ -434,14 +434,3 @@ uint32_t vocab_find(const struct vocab *v, struct str text)
 {
     return v->by_text[text_slot(v, text)];
 }
-
-uint32_t vocab_merge_count(const struct vocab *v)
-{
-    return v->merge_count;
-}
-
-struct vocab_merge vocab_merge_at(const struct vocab *v, uint32_t rank)
-{
-    must(rank < v->merge_count);
-    return v->merges[rank];
-}

@@ -80,13 +80,6 @@ enum token_type vocab_type(const struct vocab *v, uint32_t id);
 /* The token whose file text is `text`, or VOCAB_NONE. */
 uint32_t vocab_find(const struct vocab *v, struct str text);
 
-/* Merge `rank`: the two tokens it joins and the token they become. rank < vocab_merge_count. */
-struct vocab_merge {
-    uint32_t left, right, joined;
-};
-uint32_t vocab_merge_count(const struct vocab *v);
-struct vocab_merge vocab_merge_at(const struct vocab *v, uint32_t rank);
-
 /* Names of the table rows, for messages and documents; NULL behind the last. */
 const char *vocab_kind_name(size_t index);
 const char *vocab_pre_name(size_t index);

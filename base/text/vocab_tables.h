@@ -23,6 +23,11 @@ struct vocab_kind {
     int (*finish)(struct vocab *v, struct err *err);
 };
 
+/* The two tokens that are joined and the token they become; its place in the list is its rank. */
+struct vocab_merge {
+    uint32_t left, right, joined;
+};
+
 struct vocab {
     struct arena arena; /* all below that is not a map */
     const struct vocab_kind *kind;

@@ -411,7 +411,6 @@ static int take_messages(struct parse *p, const struct key *k)
     if (w.out) rewrite_copy_to(&w, p->r.text, p->r.pos);
     p->req.messages =
         w.out ? str_of(w.out, w.len) : str_of(p->r.text.data + start, p->r.pos - start);
-    p->req.message_count = count;
     return 0;
 }
 

@@ -33,8 +33,7 @@ struct openai_request {
     struct str user;
 
     /* chat */
-    struct str messages; /* JSON array; each has a role; content parts are joined */
-    uint32_t message_count;
+    struct str messages;             /* JSON array; each has a role; content parts are joined */
     struct str tools;                /* JSON array, or empty (also for tool_choice "none") */
     struct str chat_template_kwargs; /* JSON object, or empty */
 

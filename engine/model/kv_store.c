@@ -30,6 +30,7 @@ int kv_store_new(const struct model *m, uint32_t pages, uint32_t page_tokens, st
                                      .head_dim = m->info.head_dim,
                                      .page_tokens = page_tokens };
     kv->page_bytes = kv_page_bytes(&kv->layout);
+    must(kv->page_bytes == m->info.kv_bytes_per_token * page_tokens); /* pools are sized by that */
     kv->pages = pages;
     size_t bytes;
     void *memory = MAP_FAILED;
@@ -51,11 +52,6 @@ void kv_store_free(struct kv_store *kv)
     if (!kv) return;
     if (kv->memory) munmap(kv->memory, kv->page_bytes * kv->pages);
     free(kv);
-}
-
-size_t kv_store_page_bytes(const struct kv_store *kv)
-{
-    return kv->page_bytes;
 }
 
 void kv_store_copy_page(struct kv_store *dst, uint32_t to, const struct kv_store *src,

@@ -75,7 +75,6 @@ int kv_store_new(const struct model *m, uint32_t pages, uint32_t page_tokens, st
                  struct err *err);
 void kv_store_free(struct kv_store *kv);
 CLEANUP_FREEP(kv_store, struct kv_store)
-size_t kv_store_page_bytes(const struct kv_store *kv);
 
 /* All of a page's K and V: for copy on write, and to and from a store that is the swap space, made
  * for the same model and page size. Between steps only. */

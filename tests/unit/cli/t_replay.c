@@ -73,11 +73,13 @@ static void prompts_share_what_the_trace_shares(void **state)
 static void questions_are_there(void **state)
 {
     (void)state;
-    assert_true(prompt_question_count() > 100 && prompt_question_count() <= 1024);
-    for (uint64_t i = 0; i < prompt_question_count(); i++) {
-        struct str q = prompt_question(i);
+    const char *first = prompt_question(0).data;
+    uint64_t count = 0; /* until they come round */
+    do {
+        struct str q = prompt_question(count++);
         assert_true(q.len > 2 && str_find(q, STR("\t")) == SIZE_MAX);
-    }
+    } while (prompt_question(count).data != first);
+    assert_true(count > 100 && count < 1024); /* at the bound some would be left out */
 }
 
 static struct load_sample answered(double ttft_s, double e2e_s, uint32_t tokens, double predicted)

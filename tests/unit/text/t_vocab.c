@@ -26,8 +26,6 @@ static void test_contents(void **state)
         assert_int_equal(bytes.len, 1);
         assert_int_equal((unsigned char)bytes.data[0], b);
     }
-    struct vocab_merge first = vocab_merge_at(v, 0);
-    assert_true(str_eq(vocab_bytes(v, first.joined), STR("he")));
 }
 
 /* A file that names only the end of text still ends its turns. */

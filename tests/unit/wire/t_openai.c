@@ -26,7 +26,7 @@ static int parse(struct fixture *f, enum openai_surface surface, const char *bod
 {
     arena_fini(&f->arena);
     arena_init(&f->arena, ARENA_BYTES);
-    f->req = (struct openai_request){ .message_count = 4711 };
+    f->req = (struct openai_request){ .max_tokens = 4711 };
     f->e = (struct openai_error){ 0 };
     return openai_parse(surface, str_from(body), &f->arena, &f->req, &f->e);
 }
@@ -67,7 +67,6 @@ static void takes_a_full_chat_request(void **state)
     const struct openai_request *q = &f->req;
     assert_true(str_eq(q->model, STR("m")) && str_eq(q->user, STR("u")));
     assert_true(str_eq(q->messages, STR("[{\"role\":\"user\",\"content\":\"hi\"}]")));
-    assert_int_equal(q->message_count, 1);
     assert_true(q->sampling.temperature == 0.5 && q->sampling.top_p == 0.9);
     assert_true(q->sampling.min_p == 0.1 && q->sampling.presence_penalty == -1);
     assert_true(q->sampling.frequency_penalty == 1.5 && q->sampling.repetition_penalty == 1.1);
@@ -139,7 +138,6 @@ static void parts_become_one_string(void **state)
                STR("[ {\"role\":\"system\",\"content\":\"s\"} , {\"content\" : "
                    "\"a\\\"b\\n\" , \"role\":\"user\"},{\"role\":\"user\",\"content\":\"\"},"
                    "{\"role\":\"assistant\",\"content\":null,\"tool_calls\":[{}]} ]")));
-    assert_int_equal(f->req.message_count, 4);
     struct json_reader r;
     json_reader_init(&r, f->req.messages);
     assert_int_equal(json_skip(&r), JSON_ARRAY_END);
@@ -161,7 +159,7 @@ static void check_refused(struct fixture *f, enum openai_surface surface, const 
         if (!strstr(f->e.message, row[i].says)) fail_msg("%s: %s", row[i].body, f->e.message);
         assert_int_equal(f->e.status, 400);
         assert_string_equal(f->e.type, "invalid_request_error");
-        assert_int_equal(f->req.message_count, 4711); /* nothing was written */
+        assert_int_equal(f->req.max_tokens, 4711); /* nothing was written */
     }
 }
 
