@@ -56,8 +56,6 @@ struct agent {
     uint64_t boot, seq;
     int64_t lease_until_us, born_us, report_due_us;
     bool drain_wished, started, last_words;
-    bool had_engine; /* one ran before, ours or an adopted one */
-    uint32_t restarts;
     char trouble[REPORT_TEXT_BYTES_MAX];
     int rc;
     struct err *err;
@@ -118,8 +116,6 @@ static int watch_engine(struct agent *a)
 static void spawn_engine(struct agent *a)
 {
     struct err err = { 0 };
-    if (a->had_engine) a->restarts++;
-    a->had_engine = true;
     int rc = instance_spawn(&a->in, &a->engine, &a->engine_port, &err);
     if (rc == 0 && watch_engine(a) < 0) {
         /* Nobody would notice its end: it must not run. */
@@ -147,7 +143,7 @@ static void adopt_engine(struct agent *a)
         a->engine = (struct proc){ 0 };
         return;
     }
-    a->started = a->had_engine = true;
+    a->started = true;
     sup_adopt(&a->sup, loop_now_us(a->loop));
     log_event(LOG_INFO, "engine_adopted", "instance=%.*s pid=%lld port=%u",
               STR_ARG(a->in.spec.instance), (long long)a->engine.id.pid, a->engine_port);
@@ -281,7 +277,7 @@ static void report(struct agent *a)
                               .boot = a->boot,
                               .seq = ++a->seq,
                               .state = sup_reported(a->sup.state),
-                              .restarts = a->restarts,
+                              .restarts = a->sup.engines > 0 ? a->sup.engines - 1 : 0,
                               .trouble = str_from(a->trouble),
                               .has_engine = a->has_info,
                               .engine = a->info };

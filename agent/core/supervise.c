@@ -196,7 +196,7 @@ uint32_t sup_feed(struct sup *s, const struct sup_config *config, enum sup_event
     if (cell.actions & SUP_ACT_WAIT) begin_back_off(s, config, now_us);
     if (cell.actions & SUP_ACT_FORGIVE) s->failures = 0;
     if (cell.actions & SUP_ACT_SPAWN) {
-        s->starts++;
+        s->engines++;
         s->stable = false;
     }
     if (e == SUP_STABLE) s->stable = true;
@@ -212,7 +212,7 @@ uint32_t sup_feed(struct sup *s, const struct sup_config *config, enum sup_event
 
 void sup_adopt(struct sup *s, int64_t now_us)
 {
-    *s = (struct sup){ .state = SUP_STARTING, .since_us = now_us, .why = "adopted" };
+    *s = (struct sup){ .state = SUP_STARTING, .since_us = now_us, .engines = 1, .why = "adopted" };
 }
 
 /* Without a process nothing can be in flight; with one, only its own word counts. */

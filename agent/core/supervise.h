@@ -99,9 +99,9 @@ struct sup {
     int64_t retry_us; /* BACK_OFF: when to start again */
     int64_t idle_us;  /* since when nothing was in flight; 0: busy or unknown */
     uint32_t failures;
-    uint32_t starts; /* processes spawned in this life */
-    const char *why; /* static: the event that led here */
-    bool stable;     /* SUP_STABLE was found since the last start */
+    uint32_t engines; /* that it had, one after the other; an adopted one counts */
+    const char *why;  /* static: the event that led here */
+    bool stable;      /* SUP_STABLE was found since the last start */
 };
 
 /* What the shell sees. Times are of one clock. */

@@ -129,13 +129,13 @@ static void hopeless_engines_end_the_instance(void **state)
     int64_t now = SECOND;
     sup_feed(&s, &c, SUP_WANT_UP, now);
     uint32_t actions = 0;
-    while (s.state != SUP_ENDED && s.starts < 10) {
+    while (s.state != SUP_ENDED && s.engines < 10) {
         sup_feed(&s, &c, SUP_EXITED, now);
         now += 60 * SECOND;
         struct sup_view v = view_at(now);
         actions = sup_tick(&s, &c, &v);
     }
-    assert_int_equal(s.starts, 3);
+    assert_int_equal(s.engines, 3);
     assert_true(actions & SUP_ACT_END);
 }
 
@@ -268,7 +268,7 @@ static void adoption_starts_no_second_engine(void **state)
     v.healthy_us = 2 * SECOND;
     sup_tick(&s, &c, &v);
     assert_int_equal(s.state, SUP_UP);
-    assert_int_equal(s.starts, 0);
+    assert_int_equal(s.engines, 1);
 }
 
 /* ---- long lives ---- */
