@@ -106,8 +106,9 @@ static int start(struct router *r, struct err *err)
 {
     r->wires.metrics = r->metrics;
     for (uint32_t i = 0; i < r->byte_count; i++)
-        wires_add(&r->wires, r->byte[i]->loop, r->byte[i]->client);
-    wires_add(&r->wires, r->decide->loop, r->decide->client);
+        wires_add(&r->wires,
+                  &(struct wire){ r->byte[i]->loop, r->byte[i]->client, r->byte[i]->server });
+    wires_add(&r->wires, &(struct wire){ r->decide->loop, r->decide->client, NULL });
     int rc = wires_start(&r->wires, r->signals);
     if (rc < 0) return err_set(err, rc, "router: no memory for a timer");
     if (pthread_create(&r->decide_thread, NULL, run_decide, r) != 0) {

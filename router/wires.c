@@ -5,17 +5,29 @@
 
 #define TELL_US 1000000
 
-void wires_add(struct wires *w, const struct loop *loop, const struct http_client *client)
+void wires_add(struct wires *w, const struct wire *wire)
 {
     must(w->count < WIRES_MAX);
-    w->wire[w->count++] = (struct wire){ loop, client };
+    w->wire[w->count++] = *wire;
+}
+
+static void add_served(const struct wire *wire, struct http_server_counts *ret)
+{
+    struct http_server_counts s;
+    if (!wire->server) return;
+    http_server_counts_get(wire->server, &s);
+    ret->requests += s.requests;
+    ret->bytes_in += s.bytes_in;
+    ret->bytes_out += s.bytes_out;
+    ret->held_bytes += s.held_bytes;
 }
 
 static void sum_up(const struct wires *w, struct loop_counts *loops,
-                   struct http_client_counts *calls)
+                   struct http_client_counts *calls, struct http_server_counts *served)
 {
     *loops = (struct loop_counts){ 0 };
     *calls = (struct http_client_counts){ 0 };
+    *served = (struct http_server_counts){ 0 };
     for (uint32_t i = 0; i < w->count; i++) {
         struct loop_counts l;
         struct http_client_counts c;
@@ -29,6 +41,7 @@ static void sum_up(const struct wires *w, struct loop_counts *loops,
         calls->reused += c.reused;
         calls->stale_retried += c.stale_retried;
         calls->refused += c.refused;
+        add_served(&w->wire[i], served);
     }
 }
 
@@ -46,7 +59,8 @@ void wires_tell(struct wires *w)
 {
     struct loop_counts loops;
     struct http_client_counts calls;
-    sum_up(w, &loops, &calls);
+    struct http_server_counts served;
+    sum_up(w, &loops, &calls, &served);
     const struct {
         enum router_metric metric;
         uint64_t before, now;
@@ -55,14 +69,19 @@ void wires_tell(struct wires *w)
         { RM_UPSTREAM_REUSED, w->calls.reused, calls.reused },
         { RM_UPSTREAM_STALE, w->calls.stale_retried, calls.stale_retried },
         { RM_UPSTREAM_REFUSED, w->calls.refused, calls.refused },
+        { RM_HTTP_REQUESTS, w->served.requests, served.requests },
+        { RM_HTTP_RECEIVED, w->served.bytes_in, served.bytes_in },
+        { RM_HTTP_SENT, w->served.bytes_out, served.bytes_out },
         { RM_LOOP_TURNS, w->loops.turns, loops.turns },
         { RM_LOOP_POSTS_REFUSED, w->loops.posts_refused, loops.posts_refused },
     };
     for (size_t i = 0; i < COUNT_OF(rows); i++)
         metric_add(metric_of(w->metrics, rows[i].metric), (double)(rows[i].now - rows[i].before));
     tell_connections(w, &calls);
+    metric_set(metric_of(w->metrics, RM_HTTP_HELD), (double)served.held_bytes);
     w->loops = loops;
     w->calls = calls;
+    w->served = served;
 }
 
 static void on_timer(void *arg)

@@ -1,7 +1,7 @@
 /* t_wires.c - counts of all loops are told once, and gauges as they stand. */
 #include "base/core/bits.h"
 #include "router/wires.h"
-#include "tests/unit/unit.h"
+#include "tests/unit/io/server_rig.h"
 
 #define LOOPS 3
 #define TURNS 5
@@ -34,7 +34,7 @@ static void call_nobody(struct rig *r, uint32_t i)
         assert_int_equal(loop_turn(r->loop[i], 10000), 0);
 }
 
-static void start(struct rig *r)
+static void rig_start(struct rig *r)
 {
     struct err err;
     *r = (struct rig){ 0 };
@@ -43,11 +43,11 @@ static void start(struct rig *r)
     for (uint32_t i = 0; i < LOOPS; i++) {
         assert_int_equal(loop_new(&r->loop[i], &err), 0);
         assert_int_equal(http_client_new(r->loop[i], NULL, &r->client[i], &err), 0);
-        wires_add(&r->wires, r->loop[i], r->client[i]);
+        wires_add(&r->wires, &(struct wire){ .loop = r->loop[i], .client = r->client[i] });
     }
 }
 
-static void stop(struct rig *r)
+static void rig_stop(struct rig *r)
 {
     for (uint32_t i = 0; i < LOOPS; i++) {
         http_client_free(r->client[i]);
@@ -65,7 +65,7 @@ static void all_loops_are_summed_and_nothing_is_told_twice(void **state)
 {
     (void)state;
     struct rig r;
-    start(&r);
+    rig_start(&r);
     for (uint32_t i = 0; i < LOOPS; i++)
         for (uint32_t k = 0; k < TURNS; k++)
             assert_int_equal(loop_turn(r.loop[i], 0), 0);
@@ -86,7 +86,7 @@ static void all_loops_are_summed_and_nothing_is_told_twice(void **state)
     for (size_t i = 0; i < COUNT_OF(states); i++)
         assert_true(metric_value(metric_series(r.metrics, RM_UPSTREAM_CONNECTIONS, &states[i])) ==
                     0);
-    stop(&r);
+    rig_stop(&r);
 }
 
 static void ignore(void *arg)
@@ -98,28 +98,60 @@ static void refused_posts_are_told(void **state)
 {
     (void)state;
     struct rig r;
-    start(&r);
+    rig_start(&r);
     uint32_t refused = 0;
     for (uint32_t i = 0; i < LOOP_POSTS_MAX + 3; i++)
         refused += loop_post(r.loop[1], ignore, NULL) < 0;
     assert_true(refused > 0);
     wires_tell(&r.wires);
     assert_true(told(&r, RM_LOOP_POSTS_REFUSED) == refused);
-    stop(&r);
+    rig_stop(&r);
+}
+
+/* A loop with a server and a caller, beside those without. */
+static void what_servers_count_is_told(void **state)
+{
+    (void)state;
+    const struct str request = STR(GET("/wait"));
+    struct rig r;
+    rig_start(&r);
+    struct fixture *f = begin((struct http_limits){ 0 });
+    struct http_client *client;
+    assert_int_equal(http_client_new(f->loop, NULL, &client, NULL), 0);
+    wires_add(&r.wires, &(struct wire){ f->loop, client, f->server });
+    struct peer p = peer_connect(f->port);
+    peer_send(f->loop, &p, request);
+    TURN_UNTIL(f->loop, f->held);
+    wires_tell(&r.wires);
+    assert_true(told(&r, RM_HTTP_REQUESTS) == 1 && told(&r, RM_HTTP_SENT) == 0);
+    assert_true(told(&r, RM_HTTP_RECEIVED) == (double)request.len);
+    assert_true(told(&r, RM_HTTP_HELD) >= (double)request.len);
+    http_reply(f->held, 200, STR("text/plain"), STR("here"));
+    PEER_UNTIL(f->loop, &p, peer_has(&p, "here"));
+    size_t got = p.got.len;
+    peer_close(&p);
+    TURN_UNTIL(f->loop, counts(f).connections == 0);
+    wires_tell(&r.wires);
+    assert_true(told(&r, RM_HTTP_REQUESTS) == 1 && told(&r, RM_HTTP_SENT) == (double)got);
+    assert_true(told(&r, RM_HTTP_RECEIVED) == (double)request.len);
+    assert_true(told(&r, RM_HTTP_HELD) == 0);
+    http_client_free(client);
+    end(f);
+    rig_stop(&r);
 }
 
 static void the_timer_tells(void **state)
 {
     (void)state;
     struct rig r;
-    start(&r);
+    rig_start(&r);
     assert_int_equal(loop_turn(r.loop[0], 0), 0);
     assert_int_equal(wires_start(&r.wires, r.loop[2]), 0);
     while (told(&r, RM_LOOP_TURNS) == 0)
         assert_int_equal(loop_turn(r.loop[2], -1), 0);
     assert_true(loop_timer_is_set(&r.wires.timer));
     loop_timer_clear(r.loop[2], &r.wires.timer);
-    stop(&r);
+    rig_stop(&r);
 }
 
 int main(void)
@@ -127,6 +159,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(all_loops_are_summed_and_nothing_is_told_twice),
         cmocka_unit_test(refused_posts_are_told),
+        cmocka_unit_test(what_servers_count_is_told),
         cmocka_unit_test(the_timer_tells),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
