@@ -67,9 +67,9 @@ struct role_view {
 struct role_verdict {
     enum role role[ROLE_INSTANCES_MAX]; /* by place in the view */
     uint32_t changes;
-    double goodput_rps; /* by the evaluator; < 0: nobody asked */
-    double runner_up_rps;
-    const char *reason; /* static */
+    double goodput_rps;   /* by the evaluator; < 0: nobody asked */
+    double runner_up_rps; /* of the next best; < 0: nobody asked, or there was none */
+    const char *reason;   /* static */
     int64_t again_us;
 };
 

@@ -33,6 +33,16 @@ static void offer(const struct role_view *view, const uint32_t *order, uint32_t 
     }
 }
 
+static bool is_now(const struct role_view *view, const uint32_t *order, uint32_t count,
+                   const struct best *b)
+{
+    enum role role[ROLE_INSTANCES_MAX];
+    role_assign(view, order, count, b->prefill, b->decode, role);
+    for (uint32_t i = 0; i < view->instance_count; i++)
+        if (role[i] != view->instance[i].role) return false;
+    return true;
+}
+
 static void decide(void *state, const struct role_view *view, int64_t now_us, struct rng *rng,
                    struct role_verdict *ret)
 {
@@ -43,9 +53,9 @@ static void decide(void *state, const struct role_view *view, int64_t now_us, st
     }
     uint32_t order[ROLE_INSTANCES_MAX];
     uint32_t count = role_order(view, order), step = count / GRID_MAX + 1;
-    struct best together = { 0 }, best = { 0 };
+    struct best together = { .rps = -1 };
     offer(view, order, count, 0, 0, &together);
-    best = together;
+    struct best best = together;
     for (uint32_t prefill = 1; prefill < count; prefill += step)
         offer(view, order, count, prefill, count - prefill, &best);
     const struct role_evaluator *e = view->evaluator;
@@ -53,7 +63,7 @@ static void decide(void *state, const struct role_view *view, int64_t now_us, st
     double now_rps = e->goodput_rps(e->ctx, view, ret->role);
     if (together.rps * GAIN_MIN >= best.rps) best = (struct best){ 0, 0, together.rps, best.rps };
     ret->goodput_rps = now_rps;
-    ret->runner_up_rps = best.rps;
+    ret->runner_up_rps = is_now(view, order, count, &best) ? best.second_rps : best.rps;
     ret->again_us = now_us + AGAIN_US;
     if (best.rps <= 0 || best.rps < now_rps * GAIN_MIN) return;
     role_assign(view, order, count, best.prefill, best.decode, ret->role);

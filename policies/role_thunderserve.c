@@ -120,7 +120,7 @@ static void decide(void *state, const struct role_view *view, int64_t now_us, st
     }
     role_answer(view, best > first ? "flipped phases promise more" : ret->reason, now_us + AGAIN_US,
                 ret);
-    ret->runner_up_rps = first;
+    if (best > first) ret->runner_up_rps = first;
 }
 
 const struct role_policy role_thunderserve = {

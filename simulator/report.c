@@ -74,6 +74,12 @@ static bool is_priced(const struct sim_config *c)
     return true;
 }
 
+/* What a role row did not ask for it did not foresee. */
+static double foreseen(const struct sim_result *s, double rps)
+{
+    return s->role_reason && rps >= 0 ? rps : (double)NAN;
+}
+
 static struct report copy_figures(const struct sim_config *c, const struct sim_result *s)
 {
     return (struct report){
@@ -97,6 +103,9 @@ static struct report copy_figures(const struct sim_config *c, const struct sim_r
         .fetches = s->fetches,
         .fetched_tokens = s->fetched_tokens,
         .role_changes = s->role_changes,
+        .role_reason = s->role_reason,
+        .role_rps = foreseen(s, s->role_rps),
+        .role_runner_up_rps = foreseen(s, s->role_runner_up_rps),
         .breaker_trips = s->trips,
         .link_gb = s->link_bytes / 1e9,
         .stall_s = s->stall_s,
@@ -196,6 +205,21 @@ static void put_sim(struct json_writer *w, const struct report *r)
     json_object_end(w);
 }
 
+static void put_role(struct json_writer *w, const struct report *r)
+{
+    json_key(w, "role");
+    json_object(w);
+    json_key(w, "reason");
+    if (r->role_reason) {
+        json_put_text(w, r->role_reason);
+    } else {
+        json_put_null(w);
+    }
+    stats_figure_json(w, "goodput_rps", r->role_rps);
+    stats_figure_json(w, "runner_up_rps", r->role_runner_up_rps);
+    json_object_end(w);
+}
+
 void report_json(const struct report *r, struct json_writer *w)
 {
     json_object(w);
@@ -237,6 +261,7 @@ void report_json(const struct report *r, struct json_writer *w)
     json_kv_u64(w, "lost", r->lost);
     put_phases(w, r);
     json_kv_u64(w, "role_changes", r->role_changes);
+    put_role(w, r);
     json_kv_u64(w, "breaker_trips", r->breaker_trips);
     json_kv_bool(w, "extrapolated", r->extrapolated);
     put_sim(w, r);
@@ -310,6 +335,15 @@ static void put_fleet(struct buf *out, const struct report *r)
             buf_printf(out, ", %llu %s", (unsigned long long)rest[i].count, rest[i].what);
 }
 
+static void put_role_row(struct buf *out, const struct report *r)
+{
+    if (!r->role_reason) return;
+    buf_printf(out, "\nroles     at last: %s", r->role_reason);
+    if (!isnan(r->role_rps)) buf_printf(out, "; %.3f requests/s foreseen", r->role_rps);
+    if (!isnan(r->role_runner_up_rps))
+        buf_printf(out, ", %.3f by the next best", r->role_runner_up_rps);
+}
+
 int report_table(const struct report *r, struct buf *out)
 {
     put_counts(out, r);
@@ -331,6 +365,7 @@ int report_table(const struct report *r, struct buf *out)
                (unsigned long long)r->swaps);
     put_moves(out, r);
     put_fleet(out, r);
+    put_role_row(out, r);
     buf_printf(out, "\nsim       seed %llu, digest %016llx, %.2f s of CPU",
                (unsigned long long)r->seed, (unsigned long long)r->digest, r->cpu_s);
     if (r->cpu_s > 0) {

@@ -23,6 +23,9 @@ struct report {
     double token_hit_ratio, hotspot;
     uint64_t preemptions, swaps, handoffs, migrations, migrations_dropped, fetches, fetched_tokens;
     uint64_t role_changes, breaker_trips;
+    const char *role_reason; /* of the last look at roles; NULL: nobody looked */
+    double role_rps,
+        role_runner_up_rps;  /* that it foresaw, of its choice and the next best; or NAN */
     double link_gb, stall_s; /* K and V copied; moved sessions without a token */
     double instances_mean, instances_max;
     double instances_floor_mean; /* until the fleet was back at its floor; NAN: nothing scales */

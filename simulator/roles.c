@@ -119,9 +119,12 @@ void roles_look(struct run *run)
         struct instance *in = run->instance[s->instance[i].id];
         if (in->role == v.role[i]) continue;
         in->role = v.role[i];
-        run->result->role_changes++;
         routers_endpoint(run, in);
     }
+    run->result->role_changes += v.changes;
+    run->result->role_reason = v.reason;
+    run->result->role_rps = v.goodput_rps;
+    run->result->role_runner_up_rps = v.runner_up_rps;
     moves_stranded(run);
     for (uint32_t r = 0; r < run->router_count; r++)
         routers_look_at_held(run, r);

@@ -136,7 +136,10 @@ struct sim_result {
     struct sim_histogram itl;
     uint64_t prompt_tokens, hit_tokens, preemptions, steps, events, swaps;
     uint64_t handoffs, migrations, migrations_dropped, fetches, fetched_tokens, role_changes;
-    double link_bytes, stall_s; /* K and V copied; moved sessions without a token */
+    const char
+        *role_reason; /* of the role row's last look, with what it foresaw of its choice and */
+    double role_rps, role_runner_up_rps; /* of the next best, < 0: it did not ask; NULL: no look */
+    double link_bytes, stall_s;          /* K and V copied; moved sessions without a token */
     /* Prompt tokens a ready second of the busiest instance, over the mean of all: in a fleet that
      * stays as it is, its share of the tokens times the number of instances. */
     double hotspot;

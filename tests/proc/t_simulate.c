@@ -49,7 +49,7 @@ static void the_json_form_is_as_promised(void **state)
         "link_gb stall_s instances { mean max floor_mean } "
         "gpu_hours cost_usd energy_kwh "
         "scale_actions launches launches_failed lost launch_s { provision image weights warm_up } "
-        "role_changes breaker_trips extrapolated sim { "
+        "role_changes role { reason goodput_rps runner_up_rps } breaker_trips extrapolated sim { "
         "events steps cpu_s "
         "requests_per_core_minute "
         "steps_per_core_second seed digest } } ");

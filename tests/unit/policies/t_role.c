@@ -220,6 +220,9 @@ static void the_planner_stays_where_it_is_near_the_best(void **state)
     assert_true(first.changes > 0);
     for (uint32_t i = 0; i < FLEET; i++)
         f.instance[i].role = first.role[i];
+    struct role_verdict again = decide("planner", v, NULL);
+    assert_true(again.runner_up_rps >= 0); /* of another choice than the one that stays */
+    assert_true(again.runner_up_rps < again.goodput_rps);
     v->demand.prompt_mean *= 1.03;
     assert_int_equal(decide("planner", v, NULL).changes, 0);
     v->tpot_slo_s = 0.2; /* no need to part them any more */

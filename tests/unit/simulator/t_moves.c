@@ -268,6 +268,7 @@ static void roles_change_while_it_serves(void **state)
         c.role = role_table[i];
         struct sim_result a = run(&c, t), b = run(&c, t);
         assert_true(a.digest == b.digest);
+        assert_non_null(a.role_reason);
         bool splits = c.role != role_find(STR("colocated"));
         if ((a.handoffs > 0) != splits || (a.role_changes > 0) != splits)
             fail_msg("%s: %lu changes, %lu hand-overs", c.role->name, (unsigned long)a.role_changes,

@@ -98,8 +98,12 @@ static void misses_are_infinite(void **state)
 static void rare_things_are_said_when_they_are(void **state)
 {
     (void)state;
-    static const char *const words[] = { "2 fetches of 640 tokens", "(3 given up)",
-                                         "4 changes of role", "5 looks with the breaker",
+    static const char *const words[] = { "2 fetches of 640 tokens",
+                                         "(3 given up)",
+                                         "4 changes of role",
+                                         "5 looks with the breaker",
+                                         "roles     at last: a split; 2.500 requests/s foreseen, "
+                                         "2.250 by the next best",
                                          "9 launches, 6 of them failed, 7 instances taken away" };
     struct sim_outcome o[] = { done(0, 0.5, 0.04, 11) };
     struct report r = make(o, 1);
@@ -112,6 +116,9 @@ static void rare_things_are_said_when_they_are(void **state)
         r.fetched_tokens = 640;
         r.migrations_dropped = 3;
         r.role_changes = 4;
+        r.role_reason = "a split";
+        r.role_rps = 2.5;
+        r.role_runner_up_rps = 2.25;
         r.breaker_trips = 5;
         r.launches = 9;
         r.launches_failed = 6;
