@@ -10,10 +10,13 @@
 
 #include <cmocka.h>
 
+#define ROUTE_RIG_INSTANCES 6
+
 struct route_rig {
     const struct route_policy *row;
     uint64_t state[ROUTE_STATE_BYTES_MAX / 8];
     struct rng rng;
+    struct route_instance in[ROUTE_RIG_INSTANCES]; /* that the view shows */
     struct route_view view;
     struct route_req req;
     int64_t now_us;
@@ -30,11 +33,13 @@ static inline struct route_instance route_rig_instance(uint32_t id)
                                     .seqs_max = 8 };
 }
 
-static inline void route_rig_init(struct route_rig *rig, const char *name,
-                                  const struct route_instance *in, uint32_t count)
+/* `count` like instances, numbered from 0; returns them, for the test to tell them apart. */
+static inline struct route_instance *route_rig_init(struct route_rig *rig, const char *name,
+                                                    uint32_t count)
 {
+    assert_true(count <= ROUTE_RIG_INSTANCES);
     *rig = (struct route_rig){ .row = route_find(str_from(name)),
-                               .view = { .instance = in, .instance_count = count },
+                               .view = { .instance = rig->in, .instance_count = count },
                                .req = { .prompt_tokens = 1000,
                                         .prefix_hash = 5,
                                         .tenant = 1,
@@ -43,6 +48,9 @@ static inline void route_rig_init(struct route_rig *rig, const char *name,
                                         .output_p90 = 200 } };
     assert_non_null(rig->row);
     rng_seed(&rig->rng, 1);
+    for (uint32_t i = 0; i < count; i++)
+        rig->in[i] = route_rig_instance(i);
+    return rig->in;
 }
 
 static inline struct route_verdict route_rig_ask(struct route_rig *rig)
@@ -56,3 +64,5 @@ static inline void route_rig_tell(struct route_rig *rig, const struct route_even
 {
     if (rig->row->observe) rig->row->observe(rig->state, ev);
 }
+
+#define ASSERT_ROUTED(rig, id) assert_int_equal(route_rig_ask(rig).instance_id, id)

@@ -4,24 +4,22 @@
 static void completion_is_the_shortest_ttft_while_nothing_is_loaded(void **state)
 {
     (void)state;
-    struct route_instance in[2] = { route_rig_instance(0), route_rig_instance(1) };
-    in[0].perf = in[1].perf = (struct perf_coef){ .b = 1e-3 };
     struct route_rig rig;
-    route_rig_init(&rig, "completion", in, 2);
+    struct route_instance *in = route_rig_init(&rig, "completion", 2);
+    in[0].perf = in[1].perf = (struct perf_coef){ .b = 1e-3 };
     in[0].hit_tokens = 600;
     in[0].prefill_tokens = 700; /* 1.1 s against 1.0 s */
-    assert_int_equal(route_rig_ask(&rig).instance_id, 1);
+    ASSERT_ROUTED(&rig, 1);
     rig.view.has_load = true;
-    assert_int_equal(route_rig_ask(&rig).instance_id, 1);
+    ASSERT_ROUTED(&rig, 1);
 }
 
 static void completion_values_avoided_work_more_under_load(void **state)
 {
     (void)state;
-    struct route_instance in[2] = { route_rig_instance(0), route_rig_instance(1) };
-    in[0].perf = in[1].perf = (struct perf_coef){ .b = 1e-3 };
     struct route_rig rig;
-    route_rig_init(&rig, "completion", in, 2);
+    struct route_instance *in = route_rig_init(&rig, "completion", 2);
+    in[0].perf = in[1].perf = (struct perf_coef){ .b = 1e-3 };
     rig.view.has_load = true;
     in[0].hit_tokens = 600;
     /* .4 / (1 - r) + wait against 1 / (1 - r): even at a wait of .6 / (1 - r). */
@@ -41,25 +39,24 @@ static void completion_values_avoided_work_more_under_load(void **state)
 static void completion_weighs_decoding_where_it_contends(void **state)
 {
     (void)state;
-    struct route_instance in[2] = { route_rig_instance(0), route_rig_instance(1) };
     struct route_rig rig;
-    route_rig_init(&rig, "completion", in, 2);
+    struct route_instance *in = route_rig_init(&rig, "completion", 2);
     rig.req.prompt_tokens = 10;
     in[0].in_flight = in[0].decoding = 6;
     in[0].output_left = 600;
-    assert_int_equal(route_rig_ask(&rig).instance_id, 1);
+    ASSERT_ROUTED(&rig, 1);
     in[1].prefill_tokens =
         1500; /* 1.5 s of queue; six decoders: 1.2 s of its own, 1.2 s of theirs */
-    assert_int_equal(route_rig_ask(&rig).instance_id, 1);
+    ASSERT_ROUTED(&rig, 1);
     in[1].prefill_tokens = 3000;
-    assert_int_equal(route_rig_ask(&rig).instance_id, 0);
+    ASSERT_ROUTED(&rig, 0);
     in[1].prefill_tokens = 1500;
     in[1].prompt_load = 0.8; /* and prompts stretch every gap there five times */
-    assert_int_equal(route_rig_ask(&rig).instance_id, 0);
+    ASSERT_ROUTED(&rig, 0);
     in[0].perf.c = in[1].perf.c = 0; /* nothing contends: only the queue is left */
     in[1].prefill_tokens = 0;
     in[0].prefill_tokens = 5;
-    assert_int_equal(route_rig_ask(&rig).instance_id, 1);
+    ASSERT_ROUTED(&rig, 1);
 }
 
 /* 5 s of prompt, or 1 s behind a queue of 5: half of the next ten seconds would stretch the answer of
@@ -67,18 +64,17 @@ static void completion_weighs_decoding_where_it_contends(void **state)
 static void completion_counts_what_a_prompt_itself_stretches(void **state)
 {
     (void)state;
-    struct route_instance in[2] = { route_rig_instance(0), route_rig_instance(1) };
     struct route_rig rig;
-    route_rig_init(&rig, "completion", in, 2);
+    struct route_instance *in = route_rig_init(&rig, "completion", 2);
     rig.req.prompt_tokens = 5000;
     in[0].hit_tokens = 4000;
     in[0].prefill_tokens = 5000;
-    assert_int_equal(route_rig_ask(&rig).instance_id, 0);
+    ASSERT_ROUTED(&rig, 0);
     in[0].prefill_tokens = 6500;
-    assert_int_equal(route_rig_ask(&rig).instance_id, 1);
+    ASSERT_ROUTED(&rig, 1);
     in[0].perf.c = in[1].perf.c = 0; /* nobody's tokens wait for prompts: 6 s against 5 */
     in[0].prefill_tokens = 5000;
-    assert_int_equal(route_rig_ask(&rig).instance_id, 1);
+    ASSERT_ROUTED(&rig, 1);
 }
 
 /* A queue of 1.5 s where .4 s of the prompt are cached, against four who would wait for those .4 s
@@ -86,29 +82,27 @@ static void completion_counts_what_a_prompt_itself_stretches(void **state)
 static void completion_computes_nothing_again_beside_many(void **state)
 {
     (void)state;
-    struct route_instance in[2] = { route_rig_instance(0), route_rig_instance(1) };
     struct route_rig rig;
-    route_rig_init(&rig, "completion", in, 2);
+    struct route_instance *in = route_rig_init(&rig, "completion", 2);
     rig.req.output_mean = 1;
     in[0].hit_tokens = 400;
     in[0].prefill_tokens = 1500;
     in[0].decoding = in[0].in_flight = in[1].decoding = in[1].in_flight = 4;
-    assert_int_equal(route_rig_ask(&rig).instance_id, 0);
+    ASSERT_ROUTED(&rig, 0);
     in[0].hit_tokens = 0; /* the same work anywhere: the shorter queue */
-    assert_int_equal(route_rig_ask(&rig).instance_id, 1);
+    ASSERT_ROUTED(&rig, 1);
     in[0].hit_tokens = 400;
     in[1].decoding = in[1].in_flight = 0; /* nobody is held up there */
-    assert_int_equal(route_rig_ask(&rig).instance_id, 1);
+    ASSERT_ROUTED(&rig, 1);
 }
 
 /* Two seconds promised, of which two in five count: .8 s. */
 static void completion_sends_who_is_late_anyhow_where_few_are_held_up(void **state)
 {
     (void)state;
-    struct route_instance in[2] = { route_rig_instance(0), route_rig_instance(1) };
-    in[0].perf = in[1].perf = (struct perf_coef){ .b = 1e-3 };
     struct route_rig rig;
-    route_rig_init(&rig, "completion", in, 2);
+    struct route_instance *in = route_rig_init(&rig, "completion", 2);
+    in[0].perf = in[1].perf = (struct perf_coef){ .b = 1e-3 };
     rig.req.slo_ttft_s = 2;
     rig.view.has_load = true;
     static const struct {
@@ -132,58 +126,56 @@ static void completion_sends_who_is_late_anyhow_where_few_are_held_up(void **sta
     rig.view.load = 0.5;
     in[0].hit_tokens = 100; /* at 1 a quarter more would have to be computed */
     in[0].prefill_tokens = 800;
-    assert_int_equal(route_rig_ask(&rig).instance_id, 0);
+    ASSERT_ROUTED(&rig, 0);
     in[1].hit_tokens = 80; /* a twentieth */
-    assert_int_equal(route_rig_ask(&rig).instance_id, 1);
+    ASSERT_ROUTED(&rig, 1);
     rig.req.slo_ttft_s = 0; /* nothing was promised */
-    assert_int_equal(route_rig_ask(&rig).instance_id, 0);
+    ASSERT_ROUTED(&rig, 0);
 }
 
 static void completion_takes_the_cheaper_of_equals(void **state)
 {
     (void)state;
-    struct route_instance in[2] = { route_rig_instance(0), route_rig_instance(1) };
+    struct route_rig rig;
+    struct route_instance *in = route_rig_init(&rig, "completion", 2);
     in[0].price_per_hour = 2;
     in[1].price_per_hour = 1;
-    struct route_rig rig;
-    route_rig_init(&rig, "completion", in, 2);
     for (int i = 0; i < 20; i++)
-        assert_int_equal(route_rig_ask(&rig).instance_id, 1);
+        ASSERT_ROUTED(&rig, 1);
     in[1].prefill_tokens = 2000; /* but nobody waits two seconds for the difference */
-    assert_int_equal(route_rig_ask(&rig).instance_id, 0);
+    ASSERT_ROUTED(&rig, 0);
 }
 
 static void completion_keeps_a_greedy_tenant_behind_itself(void **state)
 {
     (void)state;
-    struct route_instance in[2] = { route_rig_instance(0), route_rig_instance(1) };
     struct route_rig rig;
-    route_rig_init(&rig, "completion", in, 2);
+    struct route_instance *in = route_rig_init(&rig, "completion", 2);
     in[0].waiting = in[0].tenant_waiting = 3; /* its own three */
     in[0].prefill_tokens = 300;
     in[1].waiting = 3; /* three of others, a little less work */
     in[1].prefill_tokens = 200;
-    assert_int_equal(route_rig_ask(&rig).instance_id, 1);
+    ASSERT_ROUTED(&rig, 1);
     struct route_event ev = { .kind = ROUTE_SENT, .tenant = 1, .work_s = 90 };
     route_rig_tell(&rig, &ev);
-    assert_int_equal(route_rig_ask(&rig).instance_id, 1); /* alone, nobody is above its share */
+    ASSERT_ROUTED(&rig, 1); /* alone, nobody is above its share */
     ev.tenant = 2;
     ev.work_s = 10;
     route_rig_tell(&rig, &ev);
-    assert_int_equal(route_rig_ask(&rig).instance_id, 0);
+    ASSERT_ROUTED(&rig, 0);
     rig.now_us = 3600 * 1000000LL; /* forgotten after an hour */
-    assert_int_equal(route_rig_ask(&rig).instance_id, 1);
+    ASSERT_ROUTED(&rig, 1);
 }
 
 static void min_ttft_refuses_what_cannot_be_kept(void **state)
 {
     (void)state;
-    struct route_instance in = route_rig_instance(3);
     struct route_rig rig;
-    route_rig_init(&rig, "min_ttft", &in, 1);
-    assert_int_equal(route_rig_ask(&rig).instance_id, 3); /* nothing promised, nothing refused */
-    rig.req.slo_ttft_s = 1.03;                            /* 1.02 s predicted */
-    assert_int_equal(route_rig_ask(&rig).instance_id, 3);
+    struct route_instance *in = route_rig_init(&rig, "min_ttft", 1);
+    in->id = 3;
+    ASSERT_ROUTED(&rig, 3);    /* nothing promised, nothing refused */
+    rig.req.slo_ttft_s = 1.03; /* 1.02 s predicted */
+    ASSERT_ROUTED(&rig, 3);
     rig.req.slo_ttft_s = 0.9;
     struct route_verdict v = route_rig_ask(&rig);
     assert_int_equal(v.instance_id, ROUTE_NONE);
@@ -191,16 +183,15 @@ static void min_ttft_refuses_what_cannot_be_kept(void **state)
     rig.req.slo_ttft_s = 0;
     rig.req.slo_tpot_s = 0.02;
     assert_false(route_rig_ask(&rig).reject); /* 12 ms between tokens */
-    in.decoding = 7;                          /* 26 ms */
+    in->decoding = 7;                         /* 26 ms */
     assert_true(route_rig_ask(&rig).reject);
 }
 
 static void mooncake_fetches_where_that_is_faster(void **state)
 {
     (void)state;
-    struct route_instance in[2] = { route_rig_instance(0), route_rig_instance(1) };
     struct route_rig rig;
-    route_rig_init(&rig, "mooncake_fetch", in, 2);
+    struct route_instance *in = route_rig_init(&rig, "mooncake_fetch", 2);
     in[0].hit_tokens = 900;
     in[0].prefill_tokens = 800;
     struct route_verdict v = route_rig_ask(&rig); /* no link: .1 + .8 s against 1 s */
@@ -226,68 +217,61 @@ static void mooncake_fetches_where_that_is_faster(void **state)
 static void dynamo_adds_prefill_and_held_blocks(void **state)
 {
     (void)state;
-    struct route_instance in[2] = { route_rig_instance(0), route_rig_instance(1) };
     struct route_rig rig;
-    route_rig_init(&rig, "dynamo_cost", in, 2);
+    struct route_instance *in = route_rig_init(&rig, "dynamo_cost", 2);
     in[0].prefill_tokens = 160; /* 10 blocks */
     in[1].active_tokens = 144;  /* 9 blocks */
-    assert_int_equal(route_rig_ask(&rig).instance_id, 1);
+    ASSERT_ROUTED(&rig, 1);
     in[0].hit_tokens = 32;
-    assert_int_equal(route_rig_ask(&rig).instance_id, 0);
+    ASSERT_ROUTED(&rig, 0);
     in[0].hit_tokens = 0;
     in[0].hit_host_tokens = 20; /* worth 15: not quite a block */
-    assert_int_equal(route_rig_ask(&rig).instance_id, 1);
+    ASSERT_ROUTED(&rig, 1);
     in[0].hit_disk_tokens = 16; /* and 4 */
-    assert_int_equal(route_rig_ask(&rig).instance_id, 0);
+    ASSERT_ROUTED(&rig, 0);
 }
 
 static void lmetric_multiplies(void **state)
 {
     (void)state;
-    struct route_instance in[2] = { route_rig_instance(0), route_rig_instance(1) };
     struct route_rig rig;
-    route_rig_init(&rig, "lmetric", in, 2);
+    struct route_instance *in = route_rig_init(&rig, "lmetric", 2);
     in[0].hit_tokens = 500; /* 500 tokens behind one request */
     in[0].in_flight = 1;
     in[1].prefill_tokens = 1; /* 1001 alone */
-    assert_int_equal(route_rig_ask(&rig).instance_id, 0);
+    ASSERT_ROUTED(&rig, 0);
     in[0].in_flight = 2;
-    assert_int_equal(route_rig_ask(&rig).instance_id, 1);
+    ASSERT_ROUTED(&rig, 1);
 }
 
 static void llmd_weighs_three_two_two(void **state)
 {
     (void)state;
-    struct route_instance in[3] = { route_rig_instance(0), route_rig_instance(1),
-                                    route_rig_instance(2) };
     struct route_rig rig;
-    route_rig_init(&rig, "llmd_scorers", in, 3);
+    struct route_instance *in = route_rig_init(&rig, "llmd_scorers", 3);
     in[0].hit_tokens = 700; /* 2.1 of prefix against 2 of queue */
     in[0].waiting = 4;
     in[2].waiting = 4;
-    assert_int_equal(route_rig_ask(&rig).instance_id, 0);
+    ASSERT_ROUTED(&rig, 0);
     in[0].hit_tokens = 600;
-    assert_int_equal(route_rig_ask(&rig).instance_id, 1);
+    ASSERT_ROUTED(&rig, 1);
     in[1].kv_tokens_max = 1000;
     in[1].active_tokens = 200; /* 2 + 1.6 against 1.8 + 2 */
-    assert_int_equal(route_rig_ask(&rig).instance_id, 0);
+    ASSERT_ROUTED(&rig, 0);
 }
 
 static void bounded_load_walks_on_when_the_owner_is_full(void **state)
 {
     (void)state;
-    struct route_instance in[4];
-    for (uint32_t i = 0; i < 4; i++)
-        in[i] = route_rig_instance(i);
     struct route_rig rig;
-    route_rig_init(&rig, "bounded_load", in, 4);
+    struct route_instance *in = route_rig_init(&rig, "bounded_load", 4);
     uint32_t owner = route_rig_ask(&rig).instance_id;
     for (int i = 0; i < 10; i++)
-        assert_int_equal(route_rig_ask(&rig).instance_id, owner);
+        ASSERT_ROUTED(&rig, owner);
     for (uint32_t i = 0; i < 4; i++)
         in[i].in_flight = 3;
     in[owner].in_flight = 4; /* ceil(1.25 * 14 / 4) = 5 */
-    assert_int_equal(route_rig_ask(&rig).instance_id, owner);
+    ASSERT_ROUTED(&rig, owner);
     in[owner].in_flight = 5;
     uint32_t next = route_rig_ask(&rig).instance_id;
     assert_int_not_equal(next, owner);

@@ -5,56 +5,53 @@
 static void preble_exploits_a_holder_until_it_is_overloaded(void **state)
 {
     (void)state;
-    struct route_instance in[2] = { route_rig_instance(0), route_rig_instance(1) };
     struct route_rig rig;
-    route_rig_init(&rig, "preble", in, 2);
+    struct route_instance *in = route_rig_init(&rig, "preble", 2);
     in[0].hit_tokens = 400; /* less than half is cached: the cheapest */
     in[0].output_left = 1000;
-    assert_int_equal(route_rig_ask(&rig).instance_id, 1);
+    ASSERT_ROUTED(&rig, 1);
     in[0].hit_tokens = 600;
     in[0].output_left = in[1].output_left = 1000;
-    assert_int_equal(route_rig_ask(&rig).instance_id, 0);
+    ASSERT_ROUTED(&rig, 0);
     in[0].output_left = 5000; /* above 1.5 x the least load: shifted */
-    assert_int_equal(route_rig_ask(&rig).instance_id, 1);
+    ASSERT_ROUTED(&rig, 1);
 }
 
 static void preble_remembers_three_minutes_of_prefill(void **state)
 {
     (void)state;
-    struct route_instance in[2] = { route_rig_instance(0), route_rig_instance(1) };
     struct route_rig rig;
-    route_rig_init(&rig, "preble", in, 2);
+    struct route_instance *in = route_rig_init(&rig, "preble", 2);
     in[1].accepts = false;
-    assert_int_equal(route_rig_ask(&rig).instance_id, 0); /* a second of prefill is noted */
+    ASSERT_ROUTED(&rig, 0); /* a second of prefill is noted */
     in[1].accepts = true;
     in[1].output_left = 50; /* .5 s of decoding */
-    assert_int_equal(route_rig_ask(&rig).instance_id, 1);
+    ASSERT_ROUTED(&rig, 1);
     in[1].accepts = false;
     rig.now_us = 1800 * 1000000LL; /* both forgotten after half an hour */
     in[1].accepts = true;
-    assert_int_equal(route_rig_ask(&rig).instance_id, 0);
+    ASSERT_ROUTED(&rig, 0);
 }
 
 static void d2lpm_follows_the_prefix_while_there_is_credit(void **state)
 {
     (void)state;
-    struct route_instance in[2] = { route_rig_instance(0), route_rig_instance(1) };
     struct route_rig rig;
-    route_rig_init(&rig, "d2lpm", in, 2);
+    struct route_instance *in = route_rig_init(&rig, "d2lpm", 2);
     in[0].hit_tokens = 900;
     in[0].in_flight = 9;
-    assert_int_equal(route_rig_ask(&rig).instance_id, 0);
+    ASSERT_ROUTED(&rig, 0);
     struct route_event ev = { .kind = ROUTE_SENT, .tenant = 1, .prompt_tokens = 20000 };
     route_rig_tell(&rig, &ev); /* more than the quantum: instance 0 is in debt to others */
-    assert_int_equal(route_rig_ask(&rig).instance_id, 1);
+    ASSERT_ROUTED(&rig, 1);
     rig.req.tenant = 2; /* another tenant's credit is untouched */
-    assert_int_equal(route_rig_ask(&rig).instance_id, 0);
+    ASSERT_ROUTED(&rig, 0);
     rig.req.tenant = 1;
     ev = (struct route_event){
         .kind = ROUTE_FINISHED, .tenant = 1, .instance_id = 1, .generated = 30000
     };
     route_rig_tell(&rig, &ev); /* now both are: the lesser debtor is filled up first */
-    assert_int_equal(route_rig_ask(&rig).instance_id, 0);
+    ASSERT_ROUTED(&rig, 0);
 }
 
 /* Two tenants, one with ten times the load: over a long run each instance's work for them differs
@@ -62,12 +59,9 @@ static void d2lpm_follows_the_prefix_while_there_is_credit(void **state)
 static void d2lpm_spreads_a_heavy_tenant(void **state)
 {
     (void)state;
-    struct route_instance in[4];
-    for (uint32_t i = 0; i < 4; i++)
-        in[i] = route_rig_instance(i);
-    in[2].hit_tokens = 500; /* every prompt has its longest prefix here */
     struct route_rig rig;
-    route_rig_init(&rig, "d2lpm", in, 4);
+    struct route_instance *in = route_rig_init(&rig, "d2lpm", 4);
+    in[2].hit_tokens = 500; /* every prompt has its longest prefix here */
     uint32_t got[4] = { 0 };
     for (uint32_t i = 0; i < 4000; i++) {
         struct route_verdict v = route_rig_ask(&rig);
@@ -87,45 +81,40 @@ static void d2lpm_spreads_a_heavy_tenant(void **state)
 static void intelligent_router_prices_mixing(void **state)
 {
     (void)state;
-    struct route_instance in[2] = { route_rig_instance(0), route_rig_instance(1) };
     struct route_rig rig;
-    route_rig_init(&rig, "intelligent_router", in, 2);
+    struct route_instance *in = route_rig_init(&rig, "intelligent_router", 2);
     in[0].decoding = 1; /* stalls one for a second, against a queue of 0.9 s */
     in[1].prefill_tokens = 900;
-    assert_int_equal(route_rig_ask(&rig).instance_id, 1);
+    ASSERT_ROUTED(&rig, 1);
     in[1].prefill_tokens = 1400;
-    assert_int_equal(route_rig_ask(&rig).instance_id, 0);
+    ASSERT_ROUTED(&rig, 0);
     rig.req.prompt_tokens = 100; /* a small prompt stalls little */
     in[1].prefill_tokens = 900;
-    assert_int_equal(route_rig_ask(&rig).instance_id, 0);
+    ASSERT_ROUTED(&rig, 0);
 }
 
 static void tetri_prefers_room_then_fewer_long_answers(void **state)
 {
     (void)state;
-    struct route_instance in[3] = { route_rig_instance(0), route_rig_instance(1),
-                                    route_rig_instance(2) };
     struct route_rig rig;
-    route_rig_init(&rig, "tetri_p2c", in, 3);
+    struct route_instance *in = route_rig_init(&rig, "tetri_p2c", 3);
     in[2].kv_tokens_max = 1100; /* 1,200 are needed: never drawn */
     in[0].in_flight = in[1].in_flight = 10;
     in[0].heavy = 9;
     in[1].heavy = 2;
     for (int i = 0; i < 50; i++)
-        assert_int_equal(route_rig_ask(&rig).instance_id, 1);
+        ASSERT_ROUTED(&rig, 1);
 }
 
 static void tetri_names_who_decodes_where_roles_are_split(void **state)
 {
     (void)state;
-    struct route_instance in[3] = { route_rig_instance(0), route_rig_instance(1),
-                                    route_rig_instance(2) };
+    struct route_rig rig;
+    struct route_instance *in = route_rig_init(&rig, "tetri_p2c", 3);
     in[0].role = ROLE_PREFILL;
     in[1].role = in[2].role = ROLE_DECODE;
     in[1].in_flight = in[2].in_flight = 4;
     in[1].heavy = 3;
-    struct route_rig rig;
-    route_rig_init(&rig, "tetri_p2c", in, 3);
     for (int i = 0; i < 20; i++) {
         struct route_verdict v = route_rig_ask(&rig);
         assert_int_equal(v.instance_id, 0);
@@ -137,9 +126,8 @@ static void tetri_names_who_decodes_where_roles_are_split(void **state)
 static void learned_latency_learns_what_a_feature_costs(void **state)
 {
     (void)state;
-    struct route_instance in[2] = { route_rig_instance(0), route_rig_instance(1) };
     struct route_rig rig;
-    route_rig_init(&rig, "learned_latency", in, 2);
+    struct route_instance *in = route_rig_init(&rig, "learned_latency", 2);
     double before = 0, after = 0;
     for (uint32_t i = 0; i < 2000; i++) {
         in[0].prefill_tokens = (uint64_t)rng_below(&rig.rng, 5000);
@@ -179,9 +167,8 @@ static void learned_latency_learns_what_a_feature_costs(void **state)
 static void learned_latency_learns_the_pace_of_an_instance(void **state)
 {
     (void)state;
-    struct route_instance in[2] = { route_rig_instance(0), route_rig_instance(1) };
     struct route_rig rig;
-    route_rig_init(&rig, "learned_latency", in, 2);
+    struct route_instance *in = route_rig_init(&rig, "learned_latency", 2);
     rig.req.output_mean = 1; /* nothing is told of tokens after the first */
     for (uint32_t i = 0; i < 2000; i++) {
         in[0].prefill_tokens = (uint64_t)rng_below(&rig.rng, 5000);
@@ -267,9 +254,8 @@ static void every_row_places_when_it_can_and_is_its_state(void **state)
 {
     (void)state;
     for (uint32_t p = 0; p < route_count; p++) {
-        struct route_instance in[6];
         struct route_rig rig, twin;
-        route_rig_init(&rig, route_table[p]->name, in, 6);
+        struct route_instance *in = route_rig_init(&rig, route_table[p]->name, 6);
         assert_true(rig.row->state_size <= ROUTE_STATE_BYTES_MAX);
         struct rng rng;
         rng_seed(&rng, 11 + p);
