@@ -111,13 +111,9 @@ static int send_turns(const struct chat_settings *s, struct str turns, struct an
     json_array(&w);
     json_put_raw(&w, turns);
     json_array_end(&w);
-    if (s->max_tokens > 0) json_kv_u64(&w, "max_tokens", s->max_tokens);
-    json_kv_f64(&w, "temperature", s->temperature);
-    json_kv_bool(&w, "stream", true);
-    json_key(&w, "stream_options");
-    json_object(&w);
-    json_kv_bool(&w, "include_usage", true);
-    json_object_end(&w);
+    if (s->style.max_tokens > 0) json_kv_u64(&w, "max_tokens", s->style.max_tokens);
+    json_kv_f64(&w, "temperature", s->style.temperature);
+    target_put_stream(&w);
     json_object_end(&w);
     buf_printf(&bearer, "Bearer " STR_FMT, STR_ARG(s->api_key));
     struct http_header header[2] = { { STR("content-type"), STR("application/json") },
@@ -157,7 +153,7 @@ static int turn(const struct chat_settings *s, struct buf *turns, struct err *er
 static void begin(const struct chat_settings *s, struct buf *turns)
 {
     buf_clear(turns);
-    if (s->system.len > 0) add_message(turns, "system", s->system);
+    if (s->style.system.len > 0) add_message(turns, "system", s->style.system);
 }
 
 int chat_ask(const struct chat_settings *s, struct str question, struct err *err)

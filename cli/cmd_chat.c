@@ -5,10 +5,9 @@
 #include "cli/command.h"
 
 struct chat_options {
-    struct str url, model, api_key, system;
+    struct target_place place;
+    struct chat_style style;
     struct config_texts words;
-    int64_t max_tokens;
-    double temperature;
     bool quiet;
 };
 
@@ -16,18 +15,8 @@ struct chat_options {
 
 // clang-format off
 static const struct config_field rows[] = {
-    { .name = "url", .letter = 'u', .type = CONFIG_TEXT, .default_text = TARGET_URL_DEFAULT,
-      AT(url), .about = "Server that speaks the OpenAI API." },
-    { .name = "model", .letter = 'm', .type = CONFIG_TEXT, AT(model),
-      .about = "Model name; without it the first that the server lists." },
-    { .name = "api_key", .letter = 'k', .type = CONFIG_TEXT, AT(api_key),
-      .about = "API key to send." },
-    { .name = "system", .letter = 's', .type = CONFIG_TEXT, .max = 4096, AT(system),
-      .about = "System message." },
-    { .name = "max_tokens", .type = CONFIG_INT, .default_text = "0", .min = 0, .max = 1e6,
-      .unit = "tokens", AT(max_tokens), .about = "Limit of an answer; 0 for the context's." },
-    { .name = "temperature", .letter = 't', .type = CONFIG_FLOAT, .default_text = "0.7",
-      .min = 0, .max = 2, AT(temperature), .about = "Sampling temperature; 0 for the likeliest." },
+    TARGET_ROWS(struct chat_options, place),
+    CHAT_STYLE_ROWS(struct chat_options, style),
     { .name = "quiet", .letter = 'q', .type = CONFIG_BOOL, .default_text = "false", AT(quiet),
       .about = "Do not print which instance answered and how fast." },
 };
@@ -49,14 +38,8 @@ static int chat(const void *options, struct err *err)
 {
     const struct chat_options *o = options;
     CLEANUP(buf_fini) struct buf model = { 0 };
-    struct chat_settings s = { .api_key = o->api_key,
-                               .system = o->system,
-                               .max_tokens = (uint32_t)o->max_tokens,
-                               .temperature = o->temperature,
-                               .stats = !o->quiet };
-    int rc = target_parse(o->url, &s.target, err);
-    if (rc == 0 && o->model.len > 0) rc = buf_str(&model, o->model);
-    if (rc == 0 && o->model.len == 0) rc = target_model(&s.target, o->api_key, &model, err);
+    struct chat_settings s = { .api_key = o->place.api_key, .style = o->style, .stats = !o->quiet };
+    int rc = target_find(&o->place, &s.target, &model, err);
     if (rc < 0) return rc;
     s.model = buf_view(&model);
     return chat_words(&s, &o->words, err);

@@ -14,7 +14,8 @@
 #include <unistd.h>
 
 struct load_options {
-    struct str trace, url, model, api_key, record;
+    struct target_place place;
+    struct str trace, record;
     int64_t requests, first, duration_us, divide, tokens_max, max_tokens, seed, timeout_us;
     int64_t slo_ttft_us, slo_tpot_us;
     double speed, temperature, tokens_per_word;
@@ -30,12 +31,7 @@ enum { OUTPUT_TABLE, OUTPUT_JSON };
 static const struct config_field rows[] = {
     { .name = "trace", .letter = 't', .type = CONFIG_TEXT, .required = true, AT(trace),
       .about = "Trace to replay: Mooncake JSONL or Azure CSV." },
-    { .name = "url", .letter = 'u', .type = CONFIG_TEXT, .default_text = TARGET_URL_DEFAULT,
-      AT(url), .about = "Server that speaks the OpenAI API." },
-    { .name = "model", .letter = 'm', .type = CONFIG_TEXT, AT(model),
-      .about = "Model name; without it the first that the server lists." },
-    { .name = "api_key", .letter = 'k', .type = CONFIG_TEXT, AT(api_key),
-      .about = "API key to send." },
+    TARGET_ROWS(struct load_options, place),
     { .name = "speed", .letter = 's', .type = CONFIG_FLOAT, .default_text = "1", .min = 0.001,
       .max = 10000, AT(speed), .about = "Arrivals come this many times as fast." },
     { .name = "requests", .letter = 'n', .type = CONFIG_INT, .default_text = "0", .min = 0,
@@ -202,20 +198,19 @@ static int load(const void *options, struct err *err)
     CLEANUP(buf_fini) struct buf model = { 0 };
     struct target target;
     struct replay replay;
-    int rc = target_parse(o->url, &target, err);
-    if (rc == 0) rc = trace_file_load(o->trace.data, TRACE_AUTO, &trace, err);
+    int rc = trace_file_load(o->trace.data, TRACE_AUTO, &trace, err);
     if (rc == 0) rc = slice(o, trace, &replay, err);
     if (rc == 0) rc = loop_new(&loop, err);
-    if (rc == 0 && o->model.len > 0) rc = buf_str(&model, o->model);
-    if (rc == 0 && o->model.len == 0) rc = target_model(&target, o->api_key, &model, err);
+    if (rc == 0) rc = target_find(&o->place, &target, &model, err);
     if (rc == 0 && o->tokens_per_word == 0) {
-        rc = replay_calibrate(target.host, target.port, o->api_key, &replay.tokens_per_word, err);
+        rc = replay_calibrate(target.host, target.port, o->place.api_key, &replay.tokens_per_word,
+                              err);
     }
     if (rc < 0) return rc;
     struct load_config config = { .host = target.host,
                                   .port = target.port,
                                   .model = buf_view(&model),
-                                  .api_key = o->api_key,
+                                  .api_key = o->place.api_key,
                                   .max_tokens = (uint32_t)o->max_tokens,
                                   .temperature = o->temperature,
                                   .timeout_us = o->timeout_us,

@@ -20,22 +20,17 @@
 #define STOP_US 3000000
 
 struct run_options {
-    struct str model, system;
+    struct str model;
+    struct chat_style style;
     struct config_texts words, engine_flags;
-    int64_t max_tokens, timeout_us;
-    double temperature;
+    int64_t timeout_us;
     bool quiet;
 };
 
 #define AT(member) .offset = offsetof(struct run_options, member)
 // clang-format off
 static const struct config_field rows[] = {
-    { .name = "system", .letter = 's', .type = CONFIG_TEXT, .max = 4096, AT(system),
-      .about = "System message." },
-    { .name = "max_tokens", .type = CONFIG_INT, .default_text = "0", .min = 0, .max = 1e6,
-      .unit = "tokens", AT(max_tokens), .about = "Limit of an answer; 0 for the context's." },
-    { .name = "temperature", .letter = 't', .type = CONFIG_FLOAT, .default_text = "0.7",
-      .min = 0, .max = 2, AT(temperature), .about = "Sampling temperature; 0 for the likeliest." },
+    CHAT_STYLE_ROWS(struct run_options, style),
     { .name = "engine_flags", .type = CONFIG_TEXTS, .min = 0, .max = 32, AT(engine_flags),
       .about = "Flags of `muster engine`, such as --engine-flags=--max-model-len=1024." },
     { .name = "timeout", .type = CONFIG_DURATION, .default_text = "5m", .min = 1e6, .max = 864e8,
@@ -128,9 +123,7 @@ static int talk(const struct run_options *o, const struct private_engine *e, str
 {
     CLEANUP(buf_fini) struct buf model = { 0 };
     struct chat_settings s = { .target = { STR("127.0.0.1"), e->port },
-                               .system = o->system,
-                               .max_tokens = (uint32_t)o->max_tokens,
-                               .temperature = o->temperature,
+                               .style = o->style,
                                .stats = !o->quiet };
     int rc = target_model(&s.target, (struct str){ 0 }, &model, err);
     if (rc < 0) return rc;

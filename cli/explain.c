@@ -54,7 +54,7 @@ static void tell_inputs(struct teller *t)
 {
     if (is_true(t->d, "inputs.demand_known")) {
         say(t, "seen       ", TABLE_DECIMAL, "inputs.arrivals_per_s");
-        say(t, " requests a second of ", TABLE_COUNT, "inputs.prompt_tokens_mean");
+        say(t, " requests a second of ", TABLE_COUNT, "inputs.uncached_prompt_tokens_mean");
         say(t, " uncached prompt tokens and ", TABLE_COUNT, "inputs.output_tokens_mean");
         say(t, " expected answer tokens;\n           ", TABLE_COUNT, "inputs.in_flight");
         say(t, " in flight, ", TABLE_COUNT, "inputs.waiting");

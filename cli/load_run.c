@@ -9,6 +9,7 @@
 #include "base/core/json.h"
 #include "base/io/clock.h"
 #include "base/io/http_client.h"
+#include "cli/target.h"
 
 #include <stdlib.h>
 
@@ -280,11 +281,7 @@ static int body_of(struct load_run *run, uint32_t index, struct buf *body)
     json_kv_u64(&w, "max_tokens", run->config.max_tokens);
     json_kv_f64(&w, "temperature", run->config.temperature);
     json_kv_u64(&w, "seed", index);
-    json_kv_bool(&w, "stream", true);
-    json_key(&w, "stream_options");
-    json_object(&w);
-    json_kv_bool(&w, "include_usage", true);
-    json_object_end(&w);
+    target_put_stream(&w);
     json_object_end(&w);
     return body->rc;
 }

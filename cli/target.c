@@ -1,13 +1,12 @@
 /* target.c - parse a server's URL and ask for its model. */
 #include "cli/target.h"
 
-#include "base/core/json.h"
 #include "base/io/http_fetch.h"
 
 #define TIMEOUT_US 10000000
 #define REPLY_BYTES_MAX ((size_t)1 << 20)
 
-int target_parse(struct str url, struct target *ret, struct err *err)
+static int parse(struct str url, struct target *ret, struct err *err)
 {
     struct str rest = url;
     if (!str_starts(rest, STR("http://"))) {
@@ -79,4 +78,22 @@ int target_model(const struct target *t, struct str api_key, struct buf *ret, st
     }
     rc = first_id(buf_view(&reply), ret);
     return rc < 0 ? err_set(err, rc, "/v1/models lists no model; is an instance ready?") : 0;
+}
+
+int target_find(const struct target_place *place, struct target *ret, struct buf *model,
+                struct err *err)
+{
+    int rc = parse(place->url, ret, err);
+    if (rc < 0) return rc;
+    if (place->model.len > 0) return buf_str(model, place->model);
+    return target_model(ret, place->api_key, model, err);
+}
+
+void target_put_stream(struct json_writer *w)
+{
+    json_kv_bool(w, "stream", true);
+    json_key(w, "stream_options");
+    json_object(w);
+    json_kv_bool(w, "include_usage", true);
+    json_object_end(w);
 }

@@ -5,16 +5,41 @@
 #pragma once
 #include "base/core/buf.h"
 #include "base/core/err.h"
+#include "base/core/json.h"
+#include "base/io/config.h"
 
 #define TARGET_URL_DEFAULT "http://127.0.0.1:8080"
+
+/* A member of a command's options; its rows come from TARGET_ROWS. */
+struct target_place {
+    struct str url, model, api_key;
+};
+
+// clang-format off
+#define TARGET_ROWS(owner, member)                                                             \
+    { .name = "url", .letter = 'u', .type = CONFIG_TEXT, .default_text = TARGET_URL_DEFAULT,       \
+      .offset = offsetof(owner, member) + offsetof(struct target_place, url),                      \
+      .about = "Server that speaks the OpenAI API." },                                             \
+    { .name = "model", .letter = 'm', .type = CONFIG_TEXT,                                         \
+      .offset = offsetof(owner, member) + offsetof(struct target_place, model),                    \
+      .about = "Model name; without it the first that the server lists." },                        \
+    { .name = "api_key", .letter = 'k', .type = CONFIG_TEXT,                                       \
+      .offset = offsetof(owner, member) + offsetof(struct target_place, api_key),                  \
+      .about = "API key to send." }
+// clang-format on
 
 struct target {
     struct str host; /* points into the URL */
     uint16_t port;
 };
 
-/* "http://HOST[:PORT][/]"; -EINVAL for anything else (https is not spoken). */
-int target_parse(struct str url, struct target *ret, struct err *err);
+/* Where the URL "http://HOST[:PORT][/]" leads, and the model's name, appended. -EINVAL for anything
+ * else (https is not spoken). */
+int target_find(const struct target_place *place, struct target *ret, struct buf *model,
+                struct err *err);
 
 /* Appends the id of the first model that GET /v1/models lists. */
 int target_model(const struct target *t, struct str api_key, struct buf *ret, struct err *err);
+
+/* Members of a request's open object: the answer shall come as a stream that ends with its usage. */
+void target_put_stream(struct json_writer *w);

@@ -52,15 +52,7 @@ static void put_quantiles(struct json_writer *w, const char *name, const struct 
 static void put_demand(struct json_writer *w, const struct scale_demand *d)
 {
     if (!open_known(w, "demand", d->present)) return;
-    json_kv_f64(w, "arrivals_per_s", d->arrivals_s);
-    json_kv_f64(w, "uncached_prompt_tokens_mean", d->prompt_tokens);
-    json_kv_f64(w, "output_tokens_mean", d->output_tokens);
-    json_kv_u64(w, "in_flight", d->in_flight);
-    json_kv_u64(w, "waiting", d->waiting);
-    json_kv_u64(w, "held", d->held);
-    json_kv_f64(w, "idle_s", d->idle_s);
-    record_put_lengths(w, "expected", &d->expected);
-    record_put_lengths(w, "queued", &d->queued);
+    record_put_demand(w, d);
     json_object_end(w);
 }
 

@@ -77,6 +77,11 @@ bool route_fleet_perf(const struct route_view *view, struct perf_coef *ret)
     return true;
 }
 
+double route_faded(double sum, int64_t at_us, int64_t now_us, double window_us)
+{
+    return sum > 0 ? sum * exp(-(double)(now_us - at_us) / window_us) : 0;
+}
+
 uint32_t route_hit_tokens(const struct route_instance *in, const struct route_req *req)
 {
     return min_u32(in->hit_tokens, req->prompt_tokens - 1);

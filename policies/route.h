@@ -149,6 +149,10 @@ double route_work_s(const struct perf_coef *perf, uint32_t token_budget, uint32_
  * instance is estimated with them, so that it gets its share at once. */
 bool route_fleet_perf(const struct route_view *view, struct perf_coef *ret);
 
+/* What is left of `sum`, which was brought up to date at `at_us`, of a past that fades exponentially
+ * with a mean age of `window_us`. */
+double route_faded(double sum, int64_t at_us, int64_t now_us, double window_us);
+
 /* Hit tokens that can count: the index lags, so a claim may exceed prompt - 1. */
 uint32_t route_hit_tokens(const struct route_instance *in, const struct route_req *req);
 

@@ -73,8 +73,7 @@ struct shares {
 
 static double decayed(const struct shares *s, uint32_t slot, int64_t now_us)
 {
-    if (s->work_s[slot] <= 0) return 0;
-    return s->work_s[slot] * exp(-(double)(now_us - s->at_us[slot]) / FAIR_US);
+    return route_faded(s->work_s[slot], s->at_us[slot], now_us, FAIR_US);
 }
 
 static void observe(void *state, const struct route_event *ev)

@@ -25,8 +25,7 @@ struct window {
 
 static double lately_s(const struct window *w, uint32_t id, int64_t now_us)
 {
-    if (w->prefill_s[id] <= 0) return 0;
-    return w->prefill_s[id] * exp(-(double)(now_us - w->at_us[id]) / WINDOW_US);
+    return route_faded(w->prefill_s[id], w->at_us[id], now_us, WINDOW_US);
 }
 
 static double load_s(const struct window *w, const struct route_instance *in, int64_t now_us)

@@ -33,6 +33,19 @@ void record_put_lengths(struct json_writer *w, const char *name, const struct sc
     json_object_end(w);
 }
 
+void record_put_demand(struct json_writer *w, const struct scale_demand *d)
+{
+    json_kv_f64(w, "arrivals_per_s", d->arrivals_s);
+    json_kv_f64(w, "uncached_prompt_tokens_mean", d->prompt_tokens);
+    json_kv_f64(w, "output_tokens_mean", d->output_tokens);
+    json_kv_u64(w, "in_flight", d->in_flight);
+    json_kv_u64(w, "waiting", d->waiting);
+    json_kv_u64(w, "held", d->held);
+    json_kv_f64(w, "idle_s", d->idle_s);
+    record_put_lengths(w, "expected", &d->expected);
+    record_put_lengths(w, "queued", &d->queued);
+}
+
 static void put_inputs(struct json_writer *w, const struct plan_decision *d)
 {
     const struct scale_demand *m = &d->demand;
@@ -41,15 +54,7 @@ static void put_inputs(struct json_writer *w, const struct plan_decision *d)
     json_kv_bool(w, "demand_known", m->present);
     if (m->present) {
         json_kv_f64(w, "demand_age_s", m->age_s);
-        json_kv_f64(w, "arrivals_per_s", m->arrivals_s);
-        json_kv_f64(w, "prompt_tokens_mean", m->prompt_tokens);
-        json_kv_f64(w, "output_tokens_mean", m->output_tokens);
-        json_kv_u64(w, "in_flight", m->in_flight);
-        json_kv_u64(w, "waiting", m->waiting);
-        json_kv_u64(w, "held", m->held);
-        json_kv_f64(w, "idle_s", m->idle_s);
-        record_put_lengths(w, "expected", &m->expected);
-        record_put_lengths(w, "queued", &m->queued);
+        record_put_demand(w, m);
         json_key(w, "ttft_p90_s");
         if (m->ttft_known)
             json_put_f64(w, m->ttft_s);

@@ -12,6 +12,9 @@ int record_encode(const struct plan_view *view, const struct plan *plan,
                   const struct plan_decision *decision, const char (*launched)[INTENT_ID_BYTES],
                   int64_t at_us, struct buf *out);
 
+/* Members of the open object: what is asked of a service, everything that all who show it say. */
+void record_put_demand(struct json_writer *w, const struct scale_demand *d);
+
 /* A member of the open object: a distribution in a few numbers, as its bins would be most of a record;
  * null when there is none. */
 void record_put_lengths(struct json_writer *w, const char *name, const struct scale_lengths *l);

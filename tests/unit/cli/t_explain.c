@@ -8,7 +8,7 @@
 static const char whole[] =
     "{\"id\":7,\"decision\":{\"at_us\":1000000,\"service\":\"chat\",\"policy\":\"work\","
     "\"reason\":\"work exceeds the fleet\",\"blocked\":\"the budget\",\"hold_s\":12,"
-    "\"inputs\":{\"demand_known\":true,\"arrivals_per_s\":2.5,\"prompt_tokens_mean\":100,"
+    "\"inputs\":{\"demand_known\":true,\"arrivals_per_s\":2.5,\"uncached_prompt_tokens_mean\":100,"
     "\"output_tokens_mean\":40,\"in_flight\":3,\"waiting\":1,\"held\":0,\"idle_s\":0.2,\"demand_"
     "age_s\":1.5,"
     "\"expected\":{\"count\":30,\"prompt_tokens_p90\":400,\"output_tokens_p90\":90},\"queued\":"
