@@ -277,7 +277,7 @@ static void report(struct agent *a)
                               .boot = a->boot,
                               .seq = ++a->seq,
                               .state = sup_reported(a->sup.state),
-                              .restarts = a->sup.engines > 0 ? a->sup.engines - 1 : 0,
+                              .restarts = sup_restarts(&a->sup),
                               .trouble = str_from(a->trouble),
                               .has_engine = a->has_info,
                               .engine = a->info };

@@ -104,6 +104,12 @@ struct sup {
     bool stable;      /* SUP_STABLE was found since the last start */
 };
 
+/* Engines after the first. */
+static inline uint32_t sup_restarts(const struct sup *s)
+{
+    return s->engines > 0 ? s->engines - 1 : 0;
+}
+
 /* What the shell sees. Times are of one clock. */
 struct sup_view {
     int64_t now_us;

@@ -70,7 +70,7 @@ static void report(struct world *w, struct agent *a)
                               .boot = a->boot,
                               .seq = ++a->seq,
                               .state = sup_reported(a->sup.state),
-                              .restarts = a->sup.starts,
+                              .restarts = sup_restarts(&a->sup),
                               .has_engine = a->engine.phase != ENGINE_OFF };
     if (r.has_engine) fill_engine(w, a, &r.engine);
     network_report(w, a, &r);
