@@ -13,9 +13,8 @@ void allowance_observe(struct allowance *a, uint32_t ended, uint32_t missed, dou
     a->saved = fmin(fmax(a->saved, -most), most);
 }
 
-double allowance_parts(const struct allowance *a, double level, double allowed, double seconds)
+double allowance_parts(double budget, double allowed)
 {
-    double each = allowed * level * seconds;
-    double parts = each > 0 ? 1 + a->saved / each : 1;
+    double parts = allowed > 0 ? 1 + budget / allowed : 1;
     return fmin(fmax(parts, ALLOWANCE_PARTS_MIN), ALLOWANCE_PARTS_MAX);
 }

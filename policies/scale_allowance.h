@@ -11,9 +11,10 @@
  * What a plan may let be late follows from it, as adaptive conformal inference (Gibbs and Candes,
  * 2021) moves its level by the errors it made: over time the share that misses comes to 1 - A,
  * whatever the model of the fleet got wrong. With p times the allowed share late, p - 1 parts of
- * what is allowed are drawn from what is saved, so over `seconds` it pays for
+ * what is allowed are drawn from the budget, so over a time in which a = (1 - A) level seconds are
+ * allowed it pays for
  *
- *     p = 1 + saved / ((1 - A) level seconds),     ALLOWANCE_PARTS_MIN <= p <= ALLOWANCE_PARTS_MAX
+ *     p = 1 + budget / a,     ALLOWANCE_PARTS_MIN <= p <= ALLOWANCE_PARTS_MAX
  *
  * A plan that asks for longer before it shrinks than before it keeps what there is does not go back
  * and forth.
@@ -32,5 +33,5 @@ struct allowance {
 void allowance_observe(struct allowance *a, uint32_t ended, uint32_t missed, double level,
                        double allowed);
 
-/* The share of requests that may be late by plan for so long, in parts of what is allowed. */
-double allowance_parts(const struct allowance *a, double level, double allowed, double seconds);
+/* What may be late by plan, in parts of `allowed` requests, when `budget` are spent beside them. */
+double allowance_parts(double budget, double allowed);

@@ -122,14 +122,9 @@ double outlook_level(const struct outlook *o)
     return o->known ? (double)o->level[(o->bucket - 1) % OUTLOOK_BUCKETS] : 0;
 }
 
-bool outlook_is_steady(const struct outlook *o)
-{
-    return o->steady * OUTLOOK_BUCKET_S >= OUTLOOK_MEMORY_S;
-}
-
 bool outlook_is_calm(const struct outlook *o)
 {
-    return outlook_is_steady(o) || o->steady >= o->known;
+    return o->steady * OUTLOOK_BUCKET_S >= OUTLOOK_MEMORY_S || o->steady >= o->known;
 }
 
 double outlook_error(const struct outlook *o)

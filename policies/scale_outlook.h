@@ -39,10 +39,7 @@ double outlook_level(const struct outlook *o);
 /* Standard error of the level, as a share of it. */
 double outlook_error(const struct outlook *o);
 
-/* Whether the level has not risen for OUTLOOK_MEMORY_S: no path holds a step up. */
-bool outlook_is_steady(const struct outlook *o);
-
-/* Whether no rise was seen within that time, however little of it was watched. */
+/* Whether no rise was seen for OUTLOOK_MEMORY_S, or since the first count: no path holds a step up. */
 bool outlook_is_calm(const struct outlook *o);
 
 /* Path number `which` of `count`, by steps of a bucket from now on. A path that is younger than its

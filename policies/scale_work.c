@@ -20,10 +20,12 @@
  *             sessions; what there is stands while KEEP_CALM parts are expected to be late with it, and
  *             nothing is given up before LEARN_BUCKETS of arrivals were watched. Where demand rose
  *             within ten minutes it may rise again: SHRINK_RISEN and KEEP_RISEN then
- *   saved     misses that the promise allows and that have not happened (scale_allowance.h) pay for
- *             more lateness than that while demand is steady, as long as they cover the worst paths:
- *             to keep what there is, for a lead and HELP_S; to shrink, for DWELL_S or DWELL_LEADS
- *             beyond that, else the fleet would be bought back before giving it up has paid
+ *   budget    misses that the promise allows and that have not happened (scale_allowance.h), and what
+ *             LENT_LEADS and HELP_S allow, lent to a fleet that is too young to have saved anything.
+ *             While demand is calm it pays for more lateness than that, as long as it covers the
+ *             worst paths: to keep what there is, for a lead and HELP_S; to shrink, for DWELL_S or
+ *             DWELL_LEADS beyond that, else the fleet would be bought back before giving it up has
+ *             paid
  *   belief    measured misses correct the model: work is multiplied by a factor that moves until the
  *             misses expected are those that are counted (scale_belief.h); it stands while help for
  *             expected misses is on its way, and after a backlog
@@ -58,6 +60,7 @@
 #define HELP_S 60.0     /* after a lead: until what was bought has helped */
 #define DWELL_S 600.0   /* what is given up should not be needed for so long, ... */
 #define DWELL_LEADS 3.0 /* ... or so many leads */
+#define LENT_LEADS 2.0
 #define BISECTIONS 24
 #define AWAKE_RATE 1e-6 /* requests a second: asks for one instance, whichever is cheapest */
 #define SETTLE_US ((int64_t)30000000) /* before a fleet of another size is judged */
@@ -73,7 +76,7 @@ struct work {
     struct allowance allowance;
     uint32_t ready; /* instances, as read last */
     int64_t changed_us;
-    double fewest; /* instances that what is saved pays for, mean of a lead */
+    double fewest; /* instances that the budget pays for, mean of a lead */
     int64_t fewest_us;
     int64_t unhelped_us; /* since when no help for expected misses is on its way */
     struct sessions sessions;
@@ -109,19 +112,25 @@ struct plan {
     struct scene scene;
     struct work *memory;
     double allowed; /* 1 - attainment: the share that may be late */
+    double budget;  /* requests that may be late beyond that */
 };
+
+static bool is_calm(const struct plan *p)
+{
+    return outlook_is_calm(&p->memory->outlook);
+}
 
 /* How much more may be late by plan than with all there could be, in parts of what is allowed. */
 struct room {
     double least; /* always */
-    double paid;  /* while demand is steady, if what is saved covers the worst paths */
+    double paid;  /* while demand is calm, if the budget covers the worst paths */
 };
 
 static bool may_do(const struct plan *p, double n, double most, double more_late, struct room room)
 {
     if (more_late <= room.least * p->allowed) return true;
-    if (more_late > room.paid * p->allowed || !outlook_is_steady(&p->memory->outlook)) return false;
-    return scene_worst_loss(&p->scene, n, most) <= p->memory->allowance.saved;
+    if (more_late > room.paid * p->allowed || !is_calm(p)) return false;
+    return scene_worst_loss(&p->scene, n, most) <= p->budget;
 }
 
 /* The least that may do in place of `most`, less a twentieth of an instance at most. */
@@ -148,12 +157,7 @@ static double fewest(const struct plan *p, double most, struct room room)
 
 static double parts_for(const struct plan *p, double seconds)
 {
-    return allowance_parts(&p->memory->allowance, p->scene.level, p->allowed, seconds);
-}
-
-static bool is_calm(const struct plan *p)
-{
-    return outlook_is_calm(&p->memory->outlook);
+    return allowance_parts(p->budget, p->allowed * p->scene.level * seconds);
 }
 
 static double shrink_least(const struct plan *p)
@@ -171,20 +175,19 @@ static bool keeps(const struct plan *p, double most)
     return may_do(p, have, most, late, room);
 }
 
-/* What is saved is spent on a smaller fleet that would have done now and in the mean of a whole lead:
+/* The budget is spent on a smaller fleet that would have done now and in the mean of a whole lead:
  * for as long as what is given up is in coming back. DBL_MAX: nothing may be spent. */
 static double spend(const struct plan *p, double most, int64_t now_us)
 {
     struct work *w = p->memory;
     double lead_s = p->scene.lead_s, dwell_s = fmax(DWELL_S, DWELL_LEADS * lead_s);
-    bool steady = outlook_is_steady(&w->outlook);
     struct room room = { shrink_least(p), parts_for(p, lead_s + HELP_S + dwell_s) };
-    double n = steady ? fewest(p, most, room) : scene_have(&p->scene);
+    double n = is_calm(p) ? fewest(p, most, room) : scene_have(&p->scene);
     double passed_s = (double)(now_us - w->fewest_us) / 1e6;
     double weight = passed_s >= 0 && passed_s < lead_s ? passed_s / lead_s : 1;
     w->fewest += weight * (n - w->fewest);
     w->fewest_us = now_us;
-    return steady ? fmax(n, w->fewest) : DBL_MAX;
+    return is_calm(p) ? fmax(n, w->fewest) : DBL_MAX;
 }
 
 /* Requests a second to plan for, in units of the pools' rates. */
@@ -337,6 +340,7 @@ static double look(struct plan *p, int64_t now_us)
     struct work *w = p->memory;
     struct scene *s = &p->scene;
     scene_look(s, s->config->margin * belief_factor(&w->belief));
+    p->budget = w->allowance.saved + p->allowed * s->level * (LENT_LEADS * s->lead_s + HELP_S);
     double need = planned_rate(p, now_us);
     bool helped = scene_late_now(s, 1) > p->allowed && scale_starting_all(s->view) > 0;
     if (helped) w->unhelped_us = now_us;
