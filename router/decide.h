@@ -62,11 +62,13 @@ void decide_stop(struct decide *d);                                      /* any 
 void decide_route_ask(struct decide *d, const struct route_policy *row); /* any thread */
 struct lane *decide_lane(struct decide *d);
 
-/* For sync.c and static endpoints: what is there now. Endpoints left out of a list from
- * decide_endpoints_begin to decide_endpoints_end are removed. */
+/* For sync.c and static endpoints (decide_endpoints.c): what is there now. Endpoints left out of a
+ * list from decide_endpoints_begin to decide_endpoints_end are removed. */
 void decide_endpoints_begin(struct decide *d);
 void decide_endpoint_put(struct decide *d, const struct endpoint *ep, struct err *err);
 void decide_endpoints_end(struct decide *d);
-
+bool decide_has_endpoint(const struct decide *d, const struct service *s);
 void decide_publish(struct decide *d, const struct router_rules *rules); /* a new face */
-void decide_route_set(struct decide *d, struct str name);                /* unknown: logged */
+
+void decide_route_set(struct decide *d, struct str name); /* unknown: logged */
+void decide_held_again(struct decide *d);                 /* after all that may free an instance */

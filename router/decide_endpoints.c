@@ -1,0 +1,153 @@
+/* decide_endpoints.c - the list of endpoints, as it is applied to the core, and the face that byte
+ * loops see of it.
+ *
+ * A list comes from the controller or is the configuration's own (sync.c); both are applied between
+ * decide_endpoints_begin and decide_endpoints_end, in the decision thread. */
+#include "base/io/log.h"
+#include "router/decide.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* Of a step of an engine that does not report its own: a usual size of other engines. */
+#define STEP_TOKENS_GUESS 512
+
+bool decide_has_endpoint(const struct decide *d, const struct service *s)
+{
+    for (uint32_t i = 0; i < CORE_ENDPOINTS; i++) {
+        if (d->endpoint[i].used && d->endpoint[i].service == s->hash) return true;
+    }
+    return false;
+}
+
+/* True when some instance serves or starts for the service, or would be started. */
+void decide_endpoints_begin(struct decide *d)
+{
+    for (uint32_t i = 0; i < CORE_ENDPOINTS; i++)
+        d->endpoint[i].seen = false;
+}
+
+static bool copy_text(char *ret, size_t size, struct str s)
+{
+    if (s.len == 0 || s.len >= size) return false;
+    memcpy(ret, s.data, s.len);
+    ret[s.len] = '\0';
+    return true;
+}
+
+static void on_load(void *arg, uint32_t slot, const struct block_event *ev)
+{
+    struct decide *d = arg;
+    int64_t now_us = loop_now_us(d->loop);
+    const struct core_load load = { .running = ev->running,
+                                    .waiting = ev->waiting,
+                                    .prefill_tokens = ev->prefill_tokens,
+                                    .kv_tokens = ev->kv_tokens,
+                                    .uncached_total = ev->uncached_total };
+    core_endpoint_report(d->core, slot, &load, now_us, now_us);
+}
+
+void decide_endpoint_put(struct decide *d, const struct endpoint *ep, struct err *err)
+{
+    struct service *service = services_get(&d->services, ep->service.len ? ep->service : ep->model);
+    struct core_endpoint core = {
+        .boot = ep->boot,
+        .has_perf = ep->has_perf,
+        .token_budget = ep->step_tokens > 0 ? ep->step_tokens : STEP_TOKENS_GUESS,
+        .seqs_max = ep->running_max,
+        .kv_tokens_max = (uint64_t)ep->pages_total * ep->page_tokens,
+        .price_per_hour = ep->price_per_h,
+    };
+    struct target target = { .port = (uint16_t)ep->port,
+                             .kind = ep->kind,
+                             .context_tokens = ep->context_tokens };
+    if (!service || !copy_text(core.name, sizeof core.name, ep->instance) ||
+        !copy_text(target.host, sizeof target.host, ep->host) || ep->port > UINT16_MAX) {
+        err_set(err, -EINVAL, "endpoint '" STR_FMT "' is not usable", STR_ARG(ep->instance));
+        return;
+    }
+    memcpy(target.instance, core.name, sizeof target.instance);
+    core.model = service->hash;
+    if (ep->has_perf) {
+        core.perf =
+            (struct perf_coef){ ep->perf.a,       ep->perf.b,         ep->perf.c, ep->perf.d,
+                                ep->perf.samples, ep->perf.ratio_p90, ep->perf.e };
+        core.has_perf = perf_coef_valid(&core.perf);
+    }
+    /* An engine of ours takes token ids: without its tokenizer nothing can be sent to it. */
+    if (ep->kind == ENGINE_MUSTER) target.bundle = bundles_get(d->bundles, ep);
+    core.ready = ep->state == ENDPOINT_READY && (ep->kind != ENGINE_MUSTER || target.bundle);
+
+    uint32_t slot;
+    if (core_endpoint_put(d->core, &core, &slot) < 0) {
+        err_set(err, -ENOSPC, "more than %d endpoints", CORE_ENDPOINTS);
+        return;
+    }
+    struct endpoint_place *s = &d->endpoint[slot];
+    if (s->used && (s->boot != ep->boot || s->target.port != target.port ||
+                    strcmp(s->target.host, target.host) != 0)) {
+        block_feed_free(s->feed);
+        s->feed = NULL;
+    }
+    s->used = s->seen = true;
+    s->boot = ep->boot;
+    s->service = service->hash;
+    s->target = target;
+    if (target.bundle && !s->feed && ep->state != ENDPOINT_STARTING) {
+        s->feed = block_feed_new(d->loop, d->client, core_index(d->core), slot, &target, d->secret);
+        if (s->feed) block_feed_on_load(s->feed, on_load, d);
+    }
+}
+
+/* At their bound, deleted services make room for new ones. */
+static void forget_services(struct decide *d)
+{
+    if (d->services.count < SYNC_SERVICES_MAX) return;
+    for (uint32_t i = d->services.count; i-- > 0;) {
+        const struct service *s = &d->services.item[i];
+        if (!s->from_controller && !decide_has_endpoint(d, s)) services_remove(&d->services, i);
+    }
+}
+
+void decide_endpoints_end(struct decide *d)
+{
+    double ready = 0;
+    for (uint32_t i = 0; i < CORE_ENDPOINTS; i++) {
+        struct endpoint_place *s = &d->endpoint[i];
+        if (s->used && !s->seen) {
+            log_event(LOG_INFO, "endpoint_gone", "instance=%s", s->target.instance);
+            block_feed_free(s->feed);
+            core_endpoint_remove(d->core, i);
+            s->feed = NULL;
+            s->used = false;
+        }
+        const struct core_endpoint *ep = s->used ? core_endpoint_at(d->core, i) : NULL;
+        ready += ep && ep->ready;
+    }
+    metric_set(metric_of(d->metrics, RM_ENDPOINTS), ready);
+    forget_services(d);
+    decide_held_again(d);
+}
+
+void decide_publish(struct decide *d, const struct router_rules *rules)
+{
+    struct face *f = calloc(1, sizeof *f);
+    if (!f) return; /* the old face stays: nothing is lost but freshness */
+    f->keys_required = d->keys_required || (rules && rules->keys_required);
+    f->keys = tenant_keys_ref(d->keys);
+    for (uint32_t i = 0; i < d->services.count; i++) {
+        const struct service *s = &d->services.item[i];
+        if (!s->from_controller && !decide_has_endpoint(d, s)) continue; /* deleted */
+        struct face_model *m = &f->model[f->model_count++];
+        memcpy(m->name, s->name, sizeof m->name);
+        m->service = s->hash;
+        for (uint32_t e = 0; e < CORE_ENDPOINTS; e++) {
+            const struct endpoint_place *ep = &d->endpoint[e];
+            if (!ep->used || ep->service != s->hash || !ep->target.bundle) continue;
+            m->bundle = ep->target.bundle;
+            m->context_tokens = ep->target.context_tokens;
+            break;
+        }
+    }
+    face_publish(d->board, f);
+}
