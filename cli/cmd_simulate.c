@@ -6,6 +6,7 @@
 #include "cli/sim_file.h"
 
 #include <stdio.h>
+#include <string.h>
 
 static const char notes[] =
     "Requests that are rejected, unfinished or too long are misses with infinite TTFT. Equal\n"
@@ -26,8 +27,10 @@ static int tell_file(const struct sim_options *o, const struct sim_arms *arms, s
         const struct sim_arm *arm = &arms->arm[i];
         uses.engines |= !sim_pool_is_serial(&arm->config.pool[0]);
         uses.scaling |= arm->config.scaling != NULL;
-        if (!sim_option_is_set(&arm->options, "lead_time"))
-            uses.lead_pools = arm->config.pool_count;
+        uses.leads |= !sim_option_is_set(&arm->options, "lead_time");
+        memset(uses.pools, 0, sizeof uses.pools);
+        for (uint32_t p = 0; p < arm->config.pool_count; p++)
+            uses.pools[arm->config.pool[p].service]++;
     }
     CLEANUP(buf_fini) struct buf note = { 0 };
     int rc = o->config.len > 0 ? sim_file_note(o->config.data, uses, &note, err) : 0;

@@ -1,8 +1,8 @@
 /* sim_file.c - what `muster simulate --config` takes of a fleet's file, and what it leaves.
  *
  * Taken: the router's rows; the engines' rows and limits, of the section `engine` and, where the file
- * has one service, of that service's `engine`, which is stronger; where the fleet scales, that service's
- * scaling, with promise and budget (sim_scaling.c). The fleet is the command's own word, because a
+ * has one service, of that service's `engine`, which is stronger (all engines of a run have the same);
+ * where the fleet scales, each service's scaling, with promise and budget (sim_scaling.c). The fleet is the command's own word, because a
  * simulation asks what another fleet would do. */
 #include "cli/sim_file.h"
 
@@ -55,10 +55,18 @@ static bool is_said(const struct config *file, const char *path)
     return !str_starts(buf_view(&origin), STR("default"));
 }
 
-const struct service_section *sim_file_service(const struct config *file)
+const struct service_section *sim_file_service(const struct config *file, uint32_t service)
 {
+    if (!file) return NULL;
     const struct config_records *services = config_section_get(file, services_section.name);
-    return services->count == 1 ? services->items : NULL;
+    const struct service_section *items = services->items;
+    return service < services->count ? &items[service] : NULL;
+}
+
+/* Whose engines are taken. */
+static const struct service_section *only_service(const struct config *file)
+{
+    return sim_file_service(file, 1) ? NULL : sim_file_service(file, 0);
 }
 
 bool sim_file_lead(const struct config *file, const struct service_section *service, uint32_t pool,
@@ -93,7 +101,7 @@ static int take_rows(const struct config *file, struct sim_config *c, struct err
     static const struct engine_rows_section none;
     const struct router_config *router = config_section_get(file, router_section.name);
     const struct engine_config *all = config_section_get(file, engine_section.name);
-    const struct service_section *service = sim_file_service(file);
+    const struct service_section *service = only_service(file);
     const struct engine_rows_section *own = service ? &service->engine : &none;
     struct str preset = or_else(own->preset, all->preset);
     int rc = preset.len > 0 ? sim_take_preset(preset, c, err) : 0;
@@ -159,29 +167,30 @@ static bool tell_section(const struct config *file, const struct config_section 
     return any && !split;
 }
 
-static void tell_scaling(const struct config *file, struct note *n)
+static void tell_scaling(const struct config *file, uint32_t number, struct note *n)
 {
+    char key[64];
+    double lead_s;
     for (size_t i = 0; i < COUNT_OF(scaling); i++) {
-        char key[64];
-        snprintf(key, sizeof key, "services[0].%s", scaling[i]);
+        snprintf(key, sizeof key, "services[%u].%s", number, scaling[i]);
         if (is_said(file, key)) add(n->used, key);
     }
-    const struct service_section *service = sim_file_service(file);
-    double lead_s;
-    for (uint32_t p = 0; n->uses.lead_pools == service->pools.count && p < n->uses.lead_pools;
-         p++) {
-        char key[64];
-        snprintf(key, sizeof key, "lead of services[0].pools[%u]", p);
+    const struct service_section *service = sim_file_service(file, number);
+    bool leads = n->uses.leads && service->pools.count == n->uses.pools[number];
+    for (uint32_t p = 0; leads && p < service->pools.count; p++) {
+        snprintf(key, sizeof key, "lead of services[%u].pools[%u]", number, p);
         if (sim_file_lead(file, service, p, &lead_s)) add(n->used, key);
     }
 }
 
-static void tell_service(const struct service_section *service, struct note *n)
+static void tell_engine_rows(const struct config *file, uint32_t number, struct note *n)
 {
+    const struct service_section *service = sim_file_service(file, number);
+    bool taken_here = n->uses.engines && service == only_service(file);
     for (size_t i = 0; i < setup_engine_row_count; i++) {
         char key[64];
-        bool used = n->uses.engines && strcmp(setup_engine_rows[i].kind, "predict") != 0;
-        snprintf(key, sizeof key, "services[0].%s", setup_engine_rows[i].key);
+        bool used = taken_here && strcmp(setup_engine_rows[i].kind, "predict") != 0;
+        snprintf(key, sizeof key, "services[%u].%s", number, setup_engine_rows[i].key);
         if (setup_row_name(service, &setup_engine_rows[i]).len > 0)
             add(used ? n->used : n->left, key);
     }
@@ -199,8 +208,10 @@ int sim_file_note(const char *path, struct sim_file_uses uses, struct buf *out, 
         const struct config_records *list = s->list ? config_section_get(file, s->name) : NULL;
         if (list ? list->count > 0 : tell_section(file, s, &n)) add(&left, s->name);
     }
-    if (sim_file_service(file)) tell_service(sim_file_service(file), &n);
-    if (sim_file_service(file) && uses.scaling) tell_scaling(file, &n);
+    for (uint32_t k = 0; k < SIM_SERVICES_MAX && sim_file_service(file, k); k++) {
+        tell_engine_rows(file, k, &n);
+        if (uses.scaling && uses.pools[k] > 0) tell_scaling(file, k, &n);
+    }
     buf_printf(out, "%s: taken: %s; left, where the command's own words count%s: %s\n", path,
                used.len > 0 ? used.data : "nothing but defaults",
                uses.engines ? "" : " and ref8000 has no engine",

@@ -10,8 +10,8 @@
 int sim_file_load(const char *path, struct config **ret, struct err *err);
 
 struct service_section;
-/* Whose scaling and engines are taken; NULL when there is none or more than one. */
-const struct service_section *sim_file_service(const struct config *file);
+/* The service of that number, in the file's order; NULL when there is none, or no file. */
+const struct service_section *sim_file_service(const struct config *file, uint32_t service);
 
 /* From order to service of what the service's pool buys first, of the local offers; false: the file
  * does not say. */
@@ -25,6 +25,7 @@ int sim_file_take(const char *path, struct sim_config *c, struct err *err);
  * the fleet has any (not of ref8000), scaling only where it scales. */
 struct sim_file_uses {
     bool engines, scaling;
-    uint32_t lead_pools; /* of the fleet, whose leads are the file's; 0: a flag says them */
+    bool leads;                       /* of pools; else a flag says them */
+    uint32_t pools[SIM_SERVICES_MAX]; /* that the fleet has for each service */
 };
 int sim_file_note(const char *path, struct sim_file_uses uses, struct buf *out, struct err *err);

@@ -1,8 +1,9 @@
 /* sim_scaling.c - how the fleet follows its demand: flags, then the fleet's file, then defaults.
  *
- * Of the file's only service all is taken that the controller would begin with, its defaults included:
- * the rows, their numbers, the promise, the budget, and as the leads of the fleet's pools, one after
- * the other, those of what the service's pools buy. Which instances there may be is the fleet's word. */
+ * Of each of the file's services that the fleet has all is taken that the controller would begin with,
+ * its defaults included: the rows, their numbers, the promise, the budget, and as the leads of the
+ * fleet's pools for it, one after the other, those of what the service's pools buy. The file's services
+ * are numbered in their order. Which instances there may be is the fleet's word. */
 #include "cli/sim_scaling.h"
 
 #include "base/core/own.h"
@@ -14,7 +15,7 @@
 #include "policies/scale_shape.h"
 
 static int pick_rows(const struct sim_options *o, struct sim_config *config,
-                     struct sim_control_setup *s, struct err *err)
+                     struct sim_control_service *s, struct err *err)
 {
     config->scaling_clairvoyant = str_eq(o->scale_policy, STR(SCALE_BOUND_NAME));
     if (o->scale_policy.len > 0 && !config->scaling_clairvoyant) {
@@ -55,7 +56,7 @@ static int check_fixed(const struct sim_options *o, const struct sim_config *con
 {
     if (may_change(config, s)) {
         return err_set(err, -EINVAL,
-                       "--fleet " STR_FMT " needs --scale-policy, or a --config with one "
+                       "--fleet " STR_FMT " needs --scale-policy, or a --config with a "
                        "service",
                        STR_ARG(o->fleet));
     }
@@ -74,7 +75,7 @@ static int check_fixed(const struct sim_options *o, const struct sim_config *con
     return 0;
 }
 
-static void put_flags(const struct sim_options *o, const struct sim_control_setup *s,
+static void put_flags(const struct sim_options *o, const struct sim_control_service *s,
                       struct service_section *v)
 {
     if (s->policy) v->scale = o->scale_policy;
@@ -89,7 +90,7 @@ static void put_flags(const struct sim_options *o, const struct sim_control_setu
 }
 
 static int take_service(const struct sim_options *o, const struct service_section *from,
-                        struct sim_config *config, struct sim_control_setup *s, struct err *err)
+                        struct sim_control_service *s, struct sim_promise *promise, struct err *err)
 {
     struct service_section v = *from;
     struct plan_service plan;
@@ -103,18 +104,43 @@ static int take_service(const struct sim_options *o, const struct service_sectio
     s->place = plan.place;
     s->scale = plan.scale;
     s->budget_h = plan.budget_h;
-    config->slo_ttft_s = plan.ttft_slo_s;
-    config->slo_tpot_s = plan.tpot_slo_s;
+    *promise = (struct sim_promise){ plan.ttft_slo_s, plan.tpot_slo_s };
     return 0;
 }
 
-static void take_leads(const struct sim_options *o, const struct config *file,
-                       const struct service_section *from, const struct sim_config *config,
-                       struct sim_control_setup *s)
+static uint32_t pools_of(const struct sim_config *config, uint32_t service)
 {
-    if (sim_option_is_set(o, "lead_time") || from->pools.count != config->pool_count) return;
+    uint32_t count = 0;
     for (uint32_t p = 0; p < config->pool_count; p++)
-        sim_file_lead(file, from, p, &s->pool[p].lead_s);
+        count += config->pool[p].service == service;
+    return count;
+}
+
+static void take_leads(const struct sim_options *o, const struct config *file, uint32_t service,
+                       const struct sim_config *config, struct sim_control_setup *s)
+{
+    const struct service_section *from = sim_file_service(file, service);
+    uint32_t at = 0;
+    if (sim_option_is_set(o, "lead_time") || from->pools.count != pools_of(config, service)) return;
+    for (uint32_t p = 0; p < config->pool_count; p++)
+        if (config->pool[p].service == service) sim_file_lead(file, from, at++, &s->pool[p].lead_s);
+}
+
+/* `flags`: what they alone say of every service. */
+static int set_service(const struct sim_options *o, const struct config *file, uint32_t service,
+                       const struct sim_control_service *flags, struct sim_config *config,
+                       struct sim_control_setup *s, struct err *err)
+{
+    const struct service_section *from = sim_file_service(file, service);
+    struct sim_control_service *to = &s->service[service];
+    *to = *flags;
+    if (from) {
+        take_leads(o, file, service, config, s);
+        return take_service(o, from, to, &config->promise[service], err);
+    }
+    if (o->scale_policy.len > 0) return 0;
+    return err_set(err, -EINVAL, "--fleet has service%u, of which %s says nothing", service,
+                   o->config.data);
 }
 
 static void set_world(const struct sim_options *o, const struct sim_config *config,
@@ -137,23 +163,18 @@ int sim_scaling_config(const struct sim_options *o, struct sim_config *config,
                        struct sim_control_setup *s, struct err *err)
 {
     CLEANUP(config_freep) struct config *file = NULL;
-    const struct service_section *service = NULL;
-    if (o->config.len > 0) {
-        int rc = sim_file_load(o->config.data, &file, err);
-        if (rc < 0) return rc;
-        service = sim_file_service(file);
-    }
-    bool named = o->scale_policy.len > 0;
-    if (!named && !(service && may_change(config, s))) return check_fixed(o, config, s, err);
-    s->scale = SCALE_CONFIG_DEFAULT;
-    s->scale.margin = o->scale_margin;
-    s->scale.count = (uint32_t)o->scale_count;
-    s->budget_h = o->budget_h;
-    set_world(o, config, s);
-    int rc = pick_rows(o, config, s, err);
-    if (rc == 0 && service) rc = take_service(o, service, config, s, err);
+    int rc = o->config.len > 0 ? sim_file_load(o->config.data, &file, err) : 0;
     if (rc < 0) return rc;
-    if (service) take_leads(o, file, service, config, s);
+    bool named = o->scale_policy.len > 0;
+    if (!named && !(sim_file_service(file, 0) && may_change(config, s)))
+        return check_fixed(o, config, s, err);
+    struct sim_control_service flags = { .scale = SCALE_CONFIG_DEFAULT, .budget_h = o->budget_h };
+    flags.scale.margin = o->scale_margin;
+    flags.scale.count = (uint32_t)o->scale_count;
+    set_world(o, config, s);
+    rc = pick_rows(o, config, &flags, err);
+    for (uint32_t k = 0; k < SIM_SERVICES_MAX && rc == 0; k++)
+        if (pools_of(config, k) > 0) rc = set_service(o, file, k, &flags, config, s, err);
     config->scaling = s;
-    return 0;
+    return rc;
 }

@@ -7,6 +7,7 @@
 #include "base/core/bits.h"
 #include "simulator/run.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -84,13 +85,26 @@ static uint32_t show(struct run *run, struct power_instance *ret, struct instanc
     return n;
 }
 
+/* A row judges by the tail of all answers: what every service was promised. */
+static struct sim_promise tightest(const struct sim_config *c)
+{
+    struct sim_promise least = sim_promise(c, c->pool[0].service);
+    for (uint32_t p = 1; p < c->pool_count; p++) {
+        struct sim_promise own = sim_promise(c, c->pool[p].service);
+        least.ttft_s = fmin(least.ttft_s, own.ttft_s);
+        least.tpot_s = fmin(least.tpot_s, own.tpot_s);
+    }
+    return least;
+}
+
 void clocks_due(struct run *run)
 {
     struct run_clocks *c = &run->clocks;
+    struct sim_promise promise = tightest(&run->config);
     struct power_view view = { .instance = c->shown,
                                .count = show(run, c->shown, c->who),
-                               .ttft_slo_s = run->config.slo_ttft_s,
-                               .tpot_slo_s = run->config.slo_tpot_s,
+                               .ttft_slo_s = promise.ttft_s,
+                               .tpot_slo_s = promise.tpot_s,
                                .row_watts_max = run->config.row_watts_max };
     for (uint32_t i = 0; i < view.count; i++)
         view.row_watts += power_watts(&c->shown[i], c->shown[i].clock);

@@ -1,6 +1,6 @@
 /* control.c - what the real plan sees of a simulated fleet, and what becomes of its actions.
  *
- * One service (control_service.c) at one provider (cloud.c). What plan() sees is built here as
+ * Some services (control_service.c) at one provider (cloud.c). What plan() sees is built here as
  * controller/observe.c builds it from reports; the windows that routers keep are in
  * control_window.c. */
 #include "simulator/control.h"
@@ -19,12 +19,13 @@
 
 struct sim_control {
     struct sim_control_setup setup;
-    struct control_service service;
+    struct control_services services;
     struct sim_cloud cloud;
     struct offer_health health[SCALE_POOLS_MAX];
-    struct control_window *window;
-    struct foresight foresight;
-    struct plan_memory memory;
+    struct control_window *window[SIM_SERVICES_MAX]; /* of each service, as are the next two */
+    struct plan_memory *memory;
+    struct plan_demand demand[SIM_SERVICES_MAX];
+    struct foresight foresight; /* of service 0 */
     struct plan plan;
     struct rng rng;
     struct plan_instance *view;
@@ -49,7 +50,8 @@ static void show_machine(const struct sim_control *c, uint32_t number, const str
 {
     const struct machine *m = &c->cloud.machine[number];
     const struct sim_control_pool *p = &c->setup.pool[m->pool];
-    *ret = (struct plan_instance){ .pool = c->service.group[m->pool],
+    *ret = (struct plan_instance){ .service = p->service,
+                                   .pool = c->services.group[m->pool],
                                    .offer = m->pool,
                                    .phase = phase_of(m),
                                    .fresh = l || m->stage == MACHINE_STARTING,
@@ -92,13 +94,27 @@ static void carry_out(struct sim_control *c, int64_t now_us)
     }
 }
 
-static void decide(struct sim_control *c, int64_t now_us, const struct sim_control_input *in)
+/* Everything but what only instances know. */
+static void show_demand(struct sim_control *c, int64_t now_us, const struct sim_control_input *in)
 {
-    uint32_t waiting = 0, in_flight = 0;
+    for (uint32_t k = 0; k < c->services.count; k++) {
+        struct plan_demand *d = &c->demand[k];
+        *d = (struct plan_demand){ .all_fresh = true };
+        control_window_demand(c->window[k], now_us, &d->sum);
+        d->sum.held = in->held[k].requests;
+        d->sum.held_prompt_tokens = in->held[k].prompt_tokens;
+    }
+}
+
+static void show_fleet(struct sim_control *c, const struct sim_control_input *in)
+{
     for (uint32_t i = 0; i < in->load_count; i++) {
-        waiting += in->load[i].waiting;
-        in_flight += in->load[i].running + in->load[i].waiting;
-        c->cloud.machine[in->load[i].number].load = &in->load[i];
+        const struct sim_load *l = &in->load[i];
+        struct machine *m = &c->cloud.machine[l->number];
+        struct scale_demand *d = &c->demand[c->setup.pool[m->pool].service].sum;
+        d->waiting += l->waiting;
+        d->in_flight += l->running + l->waiting;
+        m->load = l;
     }
     for (uint32_t i = 0; i < c->cloud.live_count; i++) {
         uint32_t number = c->cloud.live[i];
@@ -107,22 +123,22 @@ static void decide(struct sim_control *c, int64_t now_us, const struct sim_contr
     }
     for (uint32_t i = 0; i < in->load_count; i++)
         c->cloud.machine[in->load[i].number].load = NULL;
-    struct plan_demand demand = { .all_fresh = true };
-    control_window_demand(c->window, now_us, &demand.sum);
-    demand.sum.waiting = waiting;
-    demand.sum.in_flight = in_flight;
-    demand.sum.held = in->held;
-    demand.sum.held_prompt_tokens = in->held_prompt_tokens;
-    if (c->foresight.need) foresight_set(&c->foresight, &c->setup, &c->service.plan, now_us);
-    struct plan_view view = { .service = &c->service.plan,
-                              .service_count = 1,
-                              .offer = c->service.offer,
+}
+
+static void decide(struct sim_control *c, int64_t now_us, const struct sim_control_input *in)
+{
+    show_demand(c, now_us, in);
+    show_fleet(c, in);
+    if (c->foresight.need) foresight_set(&c->foresight, &c->setup, &c->services.plan[0], now_us);
+    struct plan_view view = { .service = c->services.plan,
+                              .service_count = c->services.count,
+                              .offer = c->services.offer,
                               .health = c->health,
                               .instance = c->view,
                               .instance_count = c->cloud.live_count,
-                              .demand = &demand,
+                              .demand = c->demand,
                               .room = c->setup.instances_max - c->cloud.live_count };
-    plan(&view, &c->memory, now_us, &c->rng, &c->plan);
+    plan(&view, c->memory, now_us, &c->rng, &c->plan);
     carry_out(c, now_us);
 }
 
@@ -131,7 +147,7 @@ static void decide(struct sim_control *c, int64_t now_us, const struct sim_contr
 int sim_control_new(const struct sim_control_setup *setup, struct sim_control **ret,
                     struct err *err)
 {
-    int rc = control_service_check(setup, err);
+    int rc = control_services_check(setup, err);
     if (rc < 0) return rc;
     CLEANUP(sim_control_freep) struct sim_control *c = calloc(1, sizeof *c);
     if (!c) return err_set(err, -ENOMEM, "no memory for the controller");
@@ -140,14 +156,16 @@ int sim_control_new(const struct sim_control_setup *setup, struct sim_control **
     if (c->setup.instances_max == 0) c->setup.instances_max = PLAN_INSTANCES_MAX;
     c->view = calloc(c->setup.instances_max, sizeof *c->view);
     c->view_number = calloc(c->setup.instances_max, sizeof *c->view_number);
-    c->window = control_window_new();
-    if (!c->view || !c->view_number || !c->window)
-        return err_set(err, -ENOMEM, "no memory for the controller");
-    control_service_init(&c->service, &c->setup);
+    control_services_init(&c->services, &c->setup);
+    c->memory = calloc(c->services.count, sizeof *c->memory);
+    bool there = c->view && c->view_number && c->memory;
+    for (uint32_t k = 0; k < c->services.count && there; k++)
+        there = (c->window[k] = control_window_new()) != NULL;
+    if (!there) return err_set(err, -ENOMEM, "no memory for the controller");
     rng_stream(&c->rng, setup->seed, 0, PURPOSE_PLAN);
     if (setup->future) rc = foresight_init(&c->foresight, &c->setup, err);
     if (rc < 0) return rc;
-    rc = sim_cloud_init(&c->cloud, &c->setup, c->service.floor, c->service.offer, c->health, err);
+    rc = sim_cloud_init(&c->cloud, &c->setup, c->services.floor, c->services.offer, c->health, err);
     if (rc < 0) return rc;
     *ret = TAKE(c);
     return 0;
@@ -156,36 +174,41 @@ int sim_control_new(const struct sim_control_setup *setup, struct sim_control **
 void sim_control_free(struct sim_control *c)
 {
     if (!c) return;
-    control_window_free(c->window);
+    for (uint32_t k = 0; k < SIM_SERVICES_MAX; k++)
+        control_window_free(c->window[k]);
     sim_cloud_fini(&c->cloud);
     foresight_fini(&c->foresight);
+    free(c->memory);
     free(c->view);
     free(c->view_number);
     free(c);
 }
 
-void sim_control_arrived(struct sim_control *c, uint32_t prompt, double predicted, int64_t now_us)
+void sim_control_arrived(struct sim_control *c, uint32_t service, uint32_t prompt, double predicted,
+                         int64_t now_us)
 {
-    control_window_arrived(c->window, prompt, predicted, now_us);
+    control_window_arrived(c->window[service], prompt, predicted, now_us);
 }
 
-void sim_control_began(struct sim_control *c, uint32_t prompt, double predicted, double ttft_s,
-                       int64_t now_us)
+void sim_control_began(struct sim_control *c, uint32_t service, uint32_t prompt, double predicted,
+                       double ttft_s, int64_t now_us)
 {
-    control_window_left(c->window, prompt, predicted);
-    control_window_ttft(c->window, ttft_s, now_us);
-    if (ttft_s > c->setup.ttft_slo_s) control_window_judged(c->window, false);
+    struct control_window *w = c->window[service];
+    control_window_left(w, prompt, predicted);
+    control_window_ttft(w, ttft_s, now_us);
+    if (ttft_s > c->setup.service[service].ttft_slo_s) control_window_judged(w, false);
 }
 
-void sim_control_dropped(struct sim_control *c, uint32_t prompt, double predicted)
+void sim_control_dropped(struct sim_control *c, uint32_t service, uint32_t prompt, double predicted)
 {
-    control_window_left(c->window, prompt, predicted);
+    control_window_left(c->window[service], prompt, predicted);
 }
 
-void sim_control_ended(struct sim_control *c, double tpot_s, int64_t now_us)
+void sim_control_ended(struct sim_control *c, uint32_t service, double tpot_s, int64_t now_us)
 {
-    if (tpot_s >= 0) control_window_tpot(c->window, tpot_s, now_us);
-    control_window_judged(c->window, tpot_s <= c->setup.tpot_slo_s);
+    struct control_window *w = c->window[service];
+    if (tpot_s >= 0) control_window_tpot(w, tpot_s, now_us);
+    control_window_judged(w, tpot_s <= c->setup.service[service].tpot_slo_s);
 }
 
 int64_t sim_control_next_us(const struct sim_control *c)

@@ -33,9 +33,11 @@
 #include "policies/scale_bound.h"
 
 #define SIM_CONTROL_ACTIONS_MAX 512 /* of one call; the rest come with the next */
+#define SIM_SERVICES_MAX PLAN_SERVICES_MAX
 
 /* Instances of one kind, from one offer. Zero means none, unless said otherwise. */
 struct sim_control_pool {
+    uint32_t service;
     double price_h;
     double lead_s; /* launch to ready, mean; divided over four phases */
     uint32_t min, max, start;
@@ -54,13 +56,8 @@ struct sim_zone {
     double up_s, down_s; /* means of exponential spells with and without capacity; 0: always up */
 };
 
-struct sim_control_setup {
-    uint64_t seed;
-    struct sim_control_pool pool[SCALE_POOLS_MAX];
-    uint32_t pool_count;
-    struct sim_zone zone[SIM_ZONES_MAX];
-    double notice_s;                   /* between a spot instance's notice and its end */
-    double lead_sigma;                 /* spread of each phase, lognormal; 0: exact */
+/* How one service follows its demand. */
+struct sim_control_service {
     const struct scale_policy *policy; /* NULL: the default; not asked with a future */
     const struct scale_shaper *shaper; /* NULL: the policy's own */
     bool has_shape;                    /* its numbers are `shape`, not those published */
@@ -68,10 +65,20 @@ struct sim_control_setup {
     const struct place_policy *place; /* NULL: the default */
     struct scale_config scale;        /* SCALE_CONFIG_DEFAULT to start from */
     double ttft_slo_s, tpot_slo_s, budget_h;
+    uint32_t min, max; /* of its pools together; max 0: the sum of the pools' */
+};
+
+struct sim_control_setup {
+    uint64_t seed;
+    struct sim_control_pool pool[SCALE_POOLS_MAX];
+    uint32_t pool_count;
+    struct sim_control_service service[SIM_SERVICES_MAX]; /* as many as pools name, from 0 on */
+    struct sim_zone zone[SIM_ZONES_MAX];
+    double notice_s;                   /* between a spot instance's notice and its end */
+    double lead_sigma;                 /* spread of each phase, lognormal; 0: exact */
     uint32_t instances_max;            /* at once, drains included; 0: PLAN_INSTANCES_MAX */
-    uint32_t min, max;                 /* of all pools together; max 0: the sum of the pools' */
     int64_t tick_us;                   /* between decisions; 0: one second */
-    const struct scale_future *future; /* not NULL: the clairvoyant bound decides */
+    const struct scale_future *future; /* not NULL: the clairvoyant bound decides; of one service */
 };
 
 /* What a ready or draining instance would report. */
@@ -83,9 +90,14 @@ struct sim_load {
     struct perf_coef perf;
 };
 
+/* Requests that routers keep. */
+struct sim_held {
+    uint32_t requests;
+    uint64_t prompt_tokens;
+};
+
 struct sim_control_input {
-    uint32_t held; /* requests that routers keep */
-    uint64_t held_prompt_tokens;
+    struct sim_held held[SIM_SERVICES_MAX];
     const struct sim_load *load;
     uint32_t load_count;
 };
@@ -114,16 +126,18 @@ int sim_control_new(const struct sim_control_setup *setup, struct sim_control **
 void sim_control_free(struct sim_control *c);
 CLEANUP_FREEP(sim_control, struct sim_control)
 
-/* A request came: its prompt less what caches held, its answer as predicted. The same two numbers
+/* A request for `service` came: its prompt less what caches held, its answer as predicted. The same two numbers
  * go with it until its first token, or until it is given up before one. */
-void sim_control_arrived(struct sim_control *c, uint32_t prompt, double predicted, int64_t now_us);
-void sim_control_began(struct sim_control *c, uint32_t prompt, double predicted, double ttft_s,
-                       int64_t now_us);
-void sim_control_dropped(struct sim_control *c, uint32_t prompt, double predicted);
+void sim_control_arrived(struct sim_control *c, uint32_t service, uint32_t prompt, double predicted,
+                         int64_t now_us);
+void sim_control_began(struct sim_control *c, uint32_t service, uint32_t prompt, double predicted,
+                       double ttft_s, int64_t now_us);
+void sim_control_dropped(struct sim_control *c, uint32_t service, uint32_t prompt,
+                         double predicted);
 
 /* An answer ended; tpot_s < 0 when it had one token. (A first token that came late was a miss then
  * already: what is counted of the promise is a little kind to those that miss both ways.) */
-void sim_control_ended(struct sim_control *c, double tpot_s, int64_t now_us);
+void sim_control_ended(struct sim_control *c, uint32_t service, double tpot_s, int64_t now_us);
 
 int64_t sim_control_next_us(const struct sim_control *c);
 bool sim_control_wants_loads(const struct sim_control *c, int64_t now_us);

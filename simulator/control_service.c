@@ -1,30 +1,59 @@
-/* control_service.c - a simulated fleet as the plan's service: its pools and their offers. */
+/* control_service.c - a simulated fleet as the plan's services: their pools and offers. */
 #include "simulator/control_service.h"
 
 #include "base/core/bits.h"
 
 #include <stdio.h>
 
-int control_service_check(const struct sim_control_setup *s, struct err *err)
+static uint32_t services_of(const struct sim_control_setup *s)
+{
+    uint32_t count = 0;
+    for (uint32_t p = 0; p < s->pool_count; p++)
+        count = max_u32(count, s->pool[p].service + 1);
+    return count;
+}
+
+static int check_service(const struct sim_control_setup *s, uint32_t service, struct err *err)
+{
+    uint32_t pools = 0;
+    for (uint32_t p = 0; p < s->pool_count; p++)
+        pools += s->pool[p].service == service;
+    if (pools == 0) {
+        return err_set(err, -EINVAL,
+                       "services that scale are numbered from 0 without a gap: none is %u",
+                       service);
+    }
+    if (!(s->service[service].ttft_slo_s > 0) || !(s->service[service].tpot_slo_s > 0))
+        return err_set(err, -EINVAL, "scaling needs a promise: TTFT and TPOT");
+    return 0;
+}
+
+int control_services_check(const struct sim_control_setup *s, struct err *err)
 {
     if (s->pool_count == 0 || s->pool_count > SCALE_POOLS_MAX)
         return err_set(err, -EINVAL, "a fleet has 1 to %d pools", SCALE_POOLS_MAX);
-    if (!(s->ttft_slo_s > 0) || !(s->tpot_slo_s > 0))
-        return err_set(err, -EINVAL, "scaling needs a promise: TTFT and TPOT");
     for (uint32_t p = 0; p < s->pool_count; p++) {
         const struct sim_control_pool *pool = &s->pool[p];
-        if (pool->min > pool->max || pool->max > SCALE_COUNT_MAX || pool->zone >= SIM_ZONES_MAX)
-            return err_set(err, -EINVAL, "pool %u: min, max or zone out of bounds", p);
+        if (pool->min > pool->max || pool->max > SCALE_COUNT_MAX || pool->zone >= SIM_ZONES_MAX ||
+            pool->service >= SIM_SERVICES_MAX)
+            return err_set(err, -EINVAL, "pool %u: min, max, zone or service out of bounds", p);
         if (!(pool->lead_s >= 0) || pool->start > pool->max)
             return err_set(err, -EINVAL, "pool %u: lead time or start out of bounds", p);
     }
-    return 0;
+    uint32_t count = services_of(s);
+    if (s->future && count > 1)
+        return err_set(err, -EINVAL, "the clairvoyant bound is of one service");
+    int rc = 0;
+    for (uint32_t k = 0; k < count && rc == 0; k++)
+        rc = check_service(s, k, err);
+    return rc;
 }
 
 /* Engines of both pools would be told apart by nothing but their offer. */
 static bool are_alike(const struct sim_control_pool *a, const struct sim_control_pool *b)
 {
     const struct perf_coef *f = &a->prior, *g = &b->prior;
+    if (a->service != b->service) return false;
     bool alike = !(f->a < g->a) && !(f->a > g->a) && !(f->b < g->b) && !(f->b > g->b);
     alike &= !(f->c < g->c) && !(f->c > g->c) && !(f->d < g->d) && !(f->d > g->d);
     return alike && a->seqs_max == b->seqs_max && a->kv_tokens_max == b->kv_tokens_max &&
@@ -32,10 +61,10 @@ static bool are_alike(const struct sim_control_pool *a, const struct sim_control
 }
 
 /* Makes pool `p` an offer of the plan's pool of its kind, which is added when it is the first. */
-static void add_offer(struct control_service *c, uint32_t p)
+static void add_offer(struct control_services *c, uint32_t p)
 {
     const struct sim_control_pool *from = &c->setup->pool[p];
-    struct plan_service *v = &c->plan;
+    struct plan_service *v = &c->plan[from->service];
     uint32_t first = 0;
     while (first < p && !are_alike(&c->setup->pool[first], from))
         first++;
@@ -50,15 +79,25 @@ static void add_offer(struct control_service *c, uint32_t p)
     to->offer[to->offer_count++] = p;
     to->min += from->min;
     to->max = min_u32(to->max + from->max, SCALE_COUNT_MAX);
+    struct offer *o = &c->offer[p];
+    *o = (struct offer){ .price_h = from->price_h,
+                         .price_known = true,
+                         .spot = from->spot,
+                         .lead_s = from->lead_s,
+                         .seqs_max = from->seqs_max,
+                         .kv_tokens_max = from->kv_tokens_max,
+                         .step_tokens = from->step_tokens,
+                         .has_prior = perf_coef_valid(&from->prior),
+                         .prior = from->prior };
+    snprintf(o->name, sizeof o->name, "offer%u", p);
 }
 
-void control_service_init(struct control_service *c, const struct sim_control_setup *s)
+static void add_service(struct control_services *c, uint32_t k)
 {
-    *c = (struct control_service){ .setup = s };
+    const struct sim_control_service *s = &c->setup->service[k];
     const struct scale_policy *policy = s->policy ? s->policy : scale_find(STR(SCALE_DEFAULT));
-    struct plan_service *v = &c->plan;
-    *v = (struct plan_service){ .name = "service",
-                                .min = s->min,
+    struct plan_service *v = &c->plan[k];
+    *v = (struct plan_service){ .min = s->min,
                                 .max = s->max,
                                 .ttft_slo_s = s->ttft_slo_s,
                                 .tpot_slo_s = s->tpot_slo_s,
@@ -66,28 +105,26 @@ void control_service_init(struct control_service *c, const struct sim_control_se
                                 .policy = policy,
                                 .scale = s->scale,
                                 .place = s->place ? s->place : place_find(STR(PLACE_DEFAULT)) };
+    snprintf(v->name, sizeof v->name, "service%u", k);
     v->shaper = s->shaper ? s->shaper : scale_shape_find(str_from(policy->shaper));
     must(v->shaper);
     v->shape = !s->shaper && policy->shape ? *policy->shape : v->shaper->published;
     if (s->has_shape) v->shape = s->shape;
-    uint32_t sum = 0;
-    for (uint32_t p = 0; p < s->pool_count; p++) {
-        const struct sim_control_pool *from = &s->pool[p];
+    uint32_t floor = 0, sum = 0;
+    for (uint32_t p = 0; p < c->setup->pool_count; p++) {
+        const struct sim_control_pool *from = &c->setup->pool[p];
+        if (from->service != k) continue;
         add_offer(c, p);
-        struct offer *o = &c->offer[p];
-        *o = (struct offer){ .price_h = from->price_h,
-                             .price_known = true,
-                             .spot = from->spot,
-                             .lead_s = from->lead_s,
-                             .seqs_max = from->seqs_max,
-                             .kv_tokens_max = from->kv_tokens_max,
-                             .step_tokens = from->step_tokens,
-                             .has_prior = perf_coef_valid(&from->prior),
-                             .prior = from->prior };
-        snprintf(o->name, sizeof o->name, "offer%u", p);
         sum += from->max;
-        c->floor += from->min;
+        floor += from->min;
     }
     if (v->max == 0) v->max = sum;
-    c->floor = max_u32(c->floor, v->min);
+    c->floor += max_u32(floor, v->min);
+}
+
+void control_services_init(struct control_services *c, const struct sim_control_setup *s)
+{
+    *c = (struct control_services){ .setup = s, .count = services_of(s) };
+    for (uint32_t k = 0; k < c->count; k++)
+        add_service(c, k);
 }

@@ -103,6 +103,9 @@ int fleet_launch(struct run *run, uint32_t pool, struct instance **ret, struct e
     run->places = max_u32(run->places, place + 1);
     run->alive++;
     run->result->instances_max = max_u32(run->result->instances_max, run->alive);
+    uint32_t service = config.pool->service, alive = ++run->alive_of[service];
+    struct sim_share *share = &run->result->service[service];
+    share->instances_max = max_u32(share->instances_max, alive);
     routers_endpoint(run, in);
     *ret = in;
     return 0;
@@ -146,6 +149,7 @@ static void account(struct run *run, struct instance *in)
     double alive_s = (double)(run->now_us - in->launched_us) * 1e-6;
     uint32_t devices = max_u32(pool->tp, 1);
     r->instance_seconds += alive_s;
+    r->service[pool->service].instance_seconds += alive_s;
     r->gpu_seconds += alive_s * devices;
     r->cost_usd += pool->price_h * alive_s / 3600;
     if (pool->hardware && alive_s > s.busy_s) {
@@ -169,6 +173,7 @@ static void retire(struct run *run, struct instance *in)
     routers_endpoint_gone(run, in);
     run->instance[in->config.place] = NULL;
     run->alive--;
+    run->alive_of[in->config.pool->service]--;
     instance_free(in);
 }
 

@@ -12,6 +12,7 @@
 int foresight_init(struct foresight *ret, const struct sim_control_setup *s, struct err *err)
 {
     const struct scale_future *f = s->future;
+    const struct sim_control_service *own = &s->service[0];
     int64_t last_us = f->count ? f->at_us[f->count - 1] : 0;
     ret->count = (uint32_t)(last_us / SECOND) + 1;
     ret->need = calloc(ret->count, sizeof *ret->need);
@@ -21,8 +22,9 @@ int foresight_init(struct foresight *ret, const struct sim_control_setup *s, str
                                .kv_tokens_max = s->pool[0].kv_tokens_max,
                                .step_tokens = s->pool[0].step_tokens };
     for (uint32_t k = 0; k < ret->count; k++) {
-        double need = s->scale.margin * scale_bound_need(f, &pool, s->ttft_slo_s, s->tpot_slo_s,
-                                                         k * SECOND, BOUND_HALF_S);
+        double need =
+            own->scale.margin *
+            scale_bound_need(f, &pool, own->ttft_slo_s, own->tpot_slo_s, k * SECOND, BOUND_HALF_S);
         ret->need[k] = (uint16_t)fmin(ceil(need - 1e-9), SCALE_COUNT_MAX);
     }
     scale_bound_plan(ret->need, ret->count, s->pool[0].lead_s);

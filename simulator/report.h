@@ -15,10 +15,21 @@
 #include "simulator/sim.h"
 #include "simulator/stats.h"
 
+/* What a service asked for and got. */
+struct report_service {
+    uint32_t number;
+    uint32_t offered, completed;
+    struct sim_promise slo;
+    double attainment;
+    double instances_mean, instances_max;
+};
+
 struct report {
     uint32_t offered, completed, rejected, unfinished, too_long, failed;
     struct stats_quantiles ttft_s, tpot_s, itl_s, jct_s;
-    double slo_ttft_s, slo_tpot_s;
+    struct sim_promise slo; /* NAN where services have different ones */
+    struct report_service service[SIM_SERVICES_MAX];
+    uint32_t service_count;
     double attainment, goodput_rps;
     double token_hit_ratio, hotspot;
     uint64_t preemptions, swaps, handoffs, migrations, migrations_dropped, fetches, fetched_tokens;

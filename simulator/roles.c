@@ -96,9 +96,10 @@ static struct role_instance describe(struct run *run, struct instance *in)
 void roles_look(struct run *run)
 {
     struct roles *s = &run->roles;
+    struct sim_promise promise = sim_promise(&run->config, 0);
     struct role_view view = { .instance = s->instance,
-                              .ttft_slo_s = run->config.slo_ttft_s,
-                              .tpot_slo_s = run->config.slo_tpot_s,
+                              .ttft_slo_s = promise.ttft_s,
+                              .tpot_slo_s = promise.tpot_s,
                               .attainment = ATTAINMENT,
                               .link_bytes_s = run->config.link_bytes_s,
                               .token_bytes = model_spec_kv_token_bytes(&run->config.model),

@@ -18,7 +18,7 @@
 #define INDEX_BYTES_MIN ((size_t)1 << 20)
 #define INDEX_BYTES_MAX ((size_t)2 << 30)
 
-static uint64_t service_hash(uint32_t service)
+uint64_t routers_model(uint32_t service)
 {
     return hash64(&service, sizeof service, 0x5e71);
 }
@@ -84,7 +84,7 @@ void routers_endpoint(struct run *run, struct instance *in)
     instance_limits_get(&run->config, pool, &limits);
     in->kind->load(in, run->now_us, &load);
     struct core_endpoint ep = {
-        .model = service_hash(pool->service),
+        .model = routers_model(pool->service),
         .boot = 1 + (uint64_t)in->config.serial,
         .ready = in->state == INSTANCE_READY,
         .role = in->role,
@@ -231,12 +231,13 @@ static bool set_keys(struct run *run, struct flight *f, const struct trace_reque
 static void describe(const struct run *run, struct flight *f, const struct trace_request *r)
 {
     struct core_request *c = &f->core;
-    c->model = service_hash(r->service);
+    c->model = routers_model(r->service);
     c->prompt_tokens = r->prompt_tokens;
     c->keys = f->keys;
     c->key_count = f->key_count;
-    c->slo_ttft_s = run->config.slo_ttft_s;
-    c->slo_tpot_s = run->config.slo_tpot_s;
+    struct sim_promise promise = sim_promise(&run->config, r->service);
+    c->slo_ttft_s = promise.ttft_s;
+    c->slo_tpot_s = promise.tpot_s;
     trace_features_of(run->features, f->request, f->key_count ? f->keys[0].lo : 0, &c->features);
 }
 

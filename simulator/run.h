@@ -67,6 +67,7 @@ struct run {
     uint32_t places;             /* beyond it all are free */
     uint32_t places_max;         /* as many as the fleet may need */
     uint32_t alive, launched;
+    uint32_t alive_of[SIM_SERVICES_MAX];
     bool drained; /* some draining instance has become empty */
     struct run_router router[SIM_ROUTERS_MAX];
     uint32_t router_count;
@@ -120,6 +121,7 @@ void clocks_due(struct run *run); /* the power row's time has come */
 /* routers.c */
 int routers_start(struct run *run, struct err *err);
 void routers_stop(struct run *run);
+uint64_t routers_model(uint32_t service);                    /* as their cores know it */
 void routers_endpoint(struct run *run, struct instance *in); /* as it is now */
 void routers_endpoint_gone(struct run *run, const struct instance *in);
 void routers_report(struct run *run); /* engines' own words reach the routers */

@@ -21,6 +21,7 @@ static void set_pool(const struct run *run, uint32_t p, struct sim_control_pool 
     const struct sim_pool *pool = &run->config.pool[p];
     struct instance_limits limits;
     instance_limits_get(&run->config, pool, &limits);
+    ret->service = pool->service;
     ret->price_h = pool->price_h;
     ret->prior = limits.prior;
     ret->seqs_max = limits.seqs_max;
@@ -30,14 +31,22 @@ static void set_pool(const struct run *run, uint32_t p, struct sim_control_pool 
     if (ret->start == 0) ret->start = pool->count;
 }
 
+static void set_promise(const struct sim_config *c, uint32_t service,
+                        struct sim_control_service *ret)
+{
+    struct sim_promise promise = sim_promise(c, service);
+    if (ret->ttft_slo_s <= 0) ret->ttft_slo_s = promise.ttft_s;
+    if (ret->tpot_slo_s <= 0) ret->tpot_slo_s = promise.tpot_s;
+}
+
 int scaling_start(struct run *run, struct err *err)
 {
     if (!run->config.scaling) return 0;
     struct sim_control_setup setup = *run->config.scaling;
     setup.seed = run->config.seed;
     setup.pool_count = run->config.pool_count;
-    if (setup.ttft_slo_s <= 0) setup.ttft_slo_s = run->config.slo_ttft_s;
-    if (setup.tpot_slo_s <= 0) setup.tpot_slo_s = run->config.slo_tpot_s;
+    for (uint32_t k = 0; k < SIM_SERVICES_MAX; k++)
+        set_promise(&run->config, k, &setup.service[k]);
     for (uint32_t p = 0; p < setup.pool_count; p++)
         set_pool(run, p, &setup.pool[p]);
     if (run->config.scaling_clairvoyant) {
@@ -122,17 +131,24 @@ static void act(struct run *run, const struct sim_control_action *a)
     }
 }
 
+static void fill_held(const struct run *run, uint32_t service, struct sim_held *ret)
+{
+    *ret = (struct sim_held){ 0 };
+    for (uint32_t i = 0; i < run->router_count; i++) {
+        struct core_held h;
+        core_held_of(run->router[i].core, routers_model(service), run->now_us, &h);
+        ret->requests += h.count;
+        ret->prompt_tokens += h.prompt_tokens;
+    }
+}
+
 void scaling_due(struct run *run)
 {
     struct sim_control_input in = { .load = run->load };
     if (sim_control_wants_loads(run->control, told_us(run)))
         in.load_count = fill_loads(run, run->load);
-    for (uint32_t i = 0; i < run->router_count; i++) {
-        struct core_demand d;
-        core_demand(run->router[i].core, run->now_us, &d);
-        in.held += d.held;
-        in.held_prompt_tokens += d.held_tokens;
-    }
+    for (uint32_t p = 0; p < run->config.pool_count; p++)
+        fill_held(run, run->config.pool[p].service, &in.held[run->config.pool[p].service]);
     struct sim_control_action action[SIM_CONTROL_ACTIONS_MAX];
     uint32_t n = sim_control_advance(run->control, told_us(run), &in, action);
     for (uint32_t i = 0; i < n; i++)
@@ -144,32 +160,39 @@ void scaling_due(struct run *run)
 
 /* ---- what requests tell --------------------------------------------------------------------- */
 
+static uint32_t service_of(const struct run *run, const struct flight *f)
+{
+    return run->trace->request[f->request].service;
+}
+
 void scaling_arrived(struct run *run, struct flight *f)
 {
     if (!run->control) return;
     f->told_prompt = f->core.prompt_tokens - f->core.hit_tokens;
     f->told_output = f->core.length.mean;
-    sim_control_arrived(run->control, f->told_prompt, f->told_output, told_us(run));
+    sim_control_arrived(run->control, service_of(run, f), f->told_prompt, f->told_output,
+                        told_us(run));
 }
 
 void scaling_began(struct run *run, const struct flight *f)
 {
     if (!run->control) return;
     double ttft_s = (double)(f->first_us - f->arrival_us) * 1e-6;
-    sim_control_began(run->control, f->told_prompt, f->told_output, ttft_s, told_us(run));
+    sim_control_began(run->control, service_of(run, f), f->told_prompt, f->told_output, ttft_s,
+                      told_us(run));
 }
 
 void scaling_ended(struct run *run, const struct flight *f, bool whole)
 {
     if (!run->control) return;
     if (f->generated == 0) {
-        sim_control_dropped(run->control, f->told_prompt, f->told_output);
+        sim_control_dropped(run->control, service_of(run, f), f->told_prompt, f->told_output);
     } else if (whole) {
         double tpot_s = -1;
         if (f->generated > 1) {
             tpot_s = (double)(f->last_us - f->first_us) * 1e-6 / (f->generated - 1);
         }
-        sim_control_ended(run->control, tpot_s, told_us(run));
+        sim_control_ended(run->control, service_of(run, f), tpot_s, told_us(run));
     }
 }
 

@@ -101,9 +101,8 @@ static int services_check(const struct sim_config *c, const struct trace *trace,
                        service);
     }
     bool moves = c->migrate && c->migrate != migrate_find(STR(MIGRATE_DEFAULT));
-    if (served != 1 && (c->scaling || moves || c->role)) {
-        return err_set(err, -EINVAL,
-                       "scaling, migration and roles are simulated for one service, number 0");
+    if (served != 1 && (moves || c->role)) {
+        return err_set(err, -EINVAL, "migration and roles are simulated for one service, number 0");
     }
     return 0;
 }

@@ -30,7 +30,6 @@
 #define SIM_POOLS_MAX SCALE_POOLS_MAX
 #define SIM_INSTANCES_MAX 4096
 #define SIM_ROUTERS_MAX 16
-#define SIM_SERVICES_MAX 16
 #define SIM_HISTOGRAM_BINS 2048
 
 /* Instances of one kind; `8xh100` is one of these. */
@@ -51,6 +50,10 @@ static inline bool sim_pool_is_serial(const struct sim_pool *p)
 {
     return !p->hardware && !p->has_step;
 }
+
+struct sim_promise {
+    double ttft_s, tpot_s;
+};
 
 struct sim_config {
     uint64_t seed;
@@ -90,6 +93,7 @@ struct sim_config {
 
     double bias_sigma, residual_sigma; /* of the world, lognormal; 0: the model is exact */
     double slo_ttft_s, slo_tpot_s;
+    struct sim_promise promise[SIM_SERVICES_MAX]; /* of a service, instead of that; zeros: none */
 
     /* How the fleet follows its demand; NULL: it stays. Of its pools, parallel to `pool`, the
      * limits, leads and risks count; what is zero of the rest is filled in by the run. */
@@ -104,6 +108,13 @@ static inline const struct model_spec *sim_pool_model(const struct sim_config *c
     return p->has_model ? &p->model : &c->model;
 }
 
+static inline struct sim_promise sim_promise(const struct sim_config *c, uint32_t service)
+{
+    const struct sim_promise *own = &c->promise[service];
+    return (struct sim_promise){ own->ttft_s > 0 ? own->ttft_s : c->slo_ttft_s,
+                                 own->tpot_s > 0 ? own->tpot_s : c->slo_tpot_s };
+}
+
 enum sim_end {
     SIM_COMPLETED,
     SIM_REJECTED,
@@ -116,6 +127,7 @@ enum sim_end {
 /* What became of one request. */
 struct sim_outcome {
     enum sim_end end;
+    uint32_t service;
     uint32_t instance; /* of the first token */
     int64_t arrival_us, first_us, last_us;
     uint32_t generated, cached_tokens;
@@ -128,6 +140,11 @@ struct sim_histogram {
     double sum_us;
     double last_us; /* and its bin: sessions of one step have one gap, and a logarithm takes time */
     uint32_t last_bin;
+};
+
+struct sim_share {
+    double instance_seconds;
+    uint32_t instances_max;
 };
 
 struct sim_result {
@@ -148,8 +165,9 @@ struct sim_result {
         stood_s; /* first arrival to the end of billing: with `drain_s` where something never ended */
     double instance_seconds, cost_usd, energy_j, gpu_seconds;
     uint32_t instances_max, scale_actions;
-    uint32_t launches, launches_failed, lost; /* instances, where the fleet scales */
-    double phase_s[SIM_PHASE_COUNT];          /* drawn for all launches */
+    struct sim_share service[SIM_SERVICES_MAX]; /* of the instances, what was each service's */
+    uint32_t launches, launches_failed, lost;   /* instances, where the fleet scales */
+    double phase_s[SIM_PHASE_COUNT];            /* drawn for all launches */
     uint32_t trips; /* looks of the power row at which the breaker was overdrawn */
     /* Until the fleet was back at its floor for good; 0 where nothing scales. */
     double floor_s, floor_instance_seconds;

@@ -16,6 +16,7 @@ int tally_init(struct sim_result *r, const struct trace *trace, struct err *err)
         return err_set(err, -ENOMEM, "simulator: no memory for %u outcomes", r->offered);
     for (uint32_t i = 0; i < trace->count; i++) {
         r->outcome[i] = (struct sim_outcome){ .end = SIM_UNFINISHED,
+                                              .service = trace->request[i].service,
                                               .instance = ROUTE_NONE,
                                               .arrival_us = trace->request[i].at_us };
     }

@@ -47,6 +47,8 @@ static void the_json_form_is_as_promised(void **state)
         "jct_s { mean p50 p90 p99 } slo { ttft_s tpot_s attainment } goodput_rps token_hit_ratio "
         "hotspot preemptions swaps handoffs migrations migrations_dropped fetches fetched_tokens "
         "link_gb stall_s instances { mean max floor_mean } "
+        "services { service offered completed slo { ttft_s tpot_s attainment } "
+        "instances { mean max } } "
         "gpu_hours cost_usd energy_kwh "
         "scale_actions launches launches_failed lost launch_s { provision image weights warm_up } "
         "role_changes role { reason goodput_rps runner_up_rps } breaker_trips extrapolated sim { "
@@ -585,6 +587,43 @@ static void a_fleets_file_says_how_it_scales(void **state)
     assert_non_null(strstr(out.data, "--lead-time needs --scale-policy"));
 }
 
+/* Each of the file's services scales by its own row, for its own promise, with its own lead. */
+static void a_fleets_file_says_how_each_service_scales(void **state)
+{
+    (void)state;
+    CLEANUP(buf_fini) struct buf out = { 0 };
+    char path[512], words[1024];
+    snprintf(path, sizeof path, "%s/services.yaml", rig_folder());
+    struct str text =
+        STR("services:\n"
+            "  - { name: s, model: none, scale: work, slo_ttft: 2s, slo_tpot: 150ms,\n"
+            "      pools: [ { name: a, offers: [a] } ] }\n"
+            "  - { name: r, model: none, scale: static, count: 2, slo_ttft: 20s,\n"
+            "      pools: [ { name: b, offers: [a] } ], engine: { order: sjf_work } }\n"
+            "local: { offers: [ { name: a, share: 1, price_per_hour: 1,\n"
+            "                     launch_delay: 3s, lead: 2s } ] }\n");
+    assert_int_equal(file_write_atomic(path, text, 0600, NULL), 0);
+    const char *trace = "gen:poisson,rate=steps(1:60,8:90,1:90),services=2,prompt=600,output=100";
+    snprintf(words, sizeof words, "--trace %s --fleet 1-9xl4,1-9xl4:service1 -o json --config %s",
+             trace, path);
+    assert_int_equal(simulate(words, &out), 0);
+    static const char *const said[] = {
+        "services[0].scale, lead of services[0].pools[0], services[1].slo_ttft, services[1].scale, "
+        "services[1].count, lead of services[1].pools[0]; left",
+        "services[1].engine.order", /* all engines of a run have the same rows */
+        "\"slo\":{\"ttft_s\":null,\"tpot_s\":null,",
+        "\"slo\":{\"ttft_s\":2,\"tpot_s\":0.15,",
+        "\"slo\":{\"ttft_s\":20,",
+        "\"max\":2}}],\"gpu_hours\"", /* the second's */
+    };
+    for (size_t i = 0; i < COUNT_OF(said); i++)
+        if (!strstr(out.data, said[i])) fail_msg("no '%s' in %s", said[i], out.data);
+    snprintf(words, sizeof words,
+             "--trace %s --fleet 1-9xl4,1xl4:service1,1xl4:service2 --config %s", trace, path);
+    assert_int_equal(simulate(words, &out), 2);
+    assert_non_null(strstr(out.data, "--fleet has service2, of which "));
+}
+
 int main(void)
 {
     rig_folder();
@@ -604,6 +643,7 @@ int main(void)
         cmocka_unit_test(the_reference_may_be_told_what_it_is),
         cmocka_unit_test(a_file_of_configuration_names_rows),
         cmocka_unit_test(a_fleets_file_says_how_it_scales),
+        cmocka_unit_test(a_fleets_file_says_how_each_service_scales),
         cmocka_unit_test(a_fleets_file_is_taken_in_part_and_says_so),
     };
     return rig_end(cmocka_run_group_tests(tests, NULL, NULL));

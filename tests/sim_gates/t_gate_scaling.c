@@ -75,7 +75,7 @@ struct figures {
 
 static void run(const char *row, double lead_s, uint64_t seed, bool poisson, struct figures *ret)
 {
-    struct sim_control_setup scaling = { .scale = SCALE_CONFIG_DEFAULT,
+    struct sim_control_setup scaling = { .service = { { .scale = SCALE_CONFIG_DEFAULT } },
                                          .pool = { { .lead_s = lead_s, .min = 3, .max = 8 } } };
     struct sim_config c = { .seed = seed,
                             .pool_count = 1,
@@ -93,7 +93,7 @@ static void run(const char *row, double lead_s, uint64_t seed, bool poisson, str
                             .slo_tpot_s = 0.1,
                             .scaling = &scaling };
     c.scaling_clairvoyant = row == NULL;
-    if (row) scaling.policy = scale_find(str_from(row));
+    if (row) scaling.service[0].policy = scale_find(str_from(row));
     struct trace *t = episode(seed, poisson);
     struct sim_result r;
     struct err err = { 0 };

@@ -126,6 +126,40 @@ static void rare_things_are_said_when_they_are(void **state)
     }
 }
 
+/* Each by its own promise: what is late for one is in time for the other. */
+static void services_are_judged_each_by_its_promise(void **state)
+{
+    (void)state;
+    struct sim_outcome o[] = { done(0, 0.5, 0.04, 11), done(1, 1.5, 0.04, 11),
+                               done(2, 1.5, 0.04, 11), done(3, 0.5, 0.04, 11) };
+    o[2].service = o[3].service = 3;
+    o[3].end = SIM_FAILED;
+    struct sim_config config = { .slo_ttft_s = 1, .slo_tpot_s = 0.05 };
+    struct sim_result result = { .outcome = o, .offered = 4, .span_s = 4, .stood_s = 4 };
+    result.ended[SIM_COMPLETED] = 3, result.ended[SIM_FAILED] = 1;
+    result.service[0] = (struct sim_share){ 6, 2 };
+    result.service[3] = (struct sim_share){ 4, 1 };
+    config.promise[3].ttft_s = 2;
+    struct report r;
+    assert_int_equal(report_make(&config, &result, &r), 0);
+    assert_true(close_to(r.attainment, 0.5) && isnan(r.slo.ttft_s) && close_to(r.slo.tpot_s, 0.05));
+    CLEANUP(buf_fini) struct buf out = { 0 };
+    struct json_writer w;
+    json_writer_init(&w, &out);
+    report_json(&r, &w);
+    assert_non_null(
+        strstr(out.data,
+               "\"services\":[{\"service\":0,\"offered\":2,\"completed\":2,\"slo\":{\"ttft_s\":1,"
+               "\"tpot_s\":0.05,\"attainment\":0.5},\"instances\":{\"mean\":1.5,\"max\":2}},"
+               "{\"service\":3,\"offered\":2,\"completed\":1,\"slo\":{\"ttft_s\":2,"
+               "\"tpot_s\":0.05,\"attainment\":0.5},\"instances\":{\"mean\":1,\"max\":1}}]"));
+    buf_clear(&out);
+    assert_int_equal(report_table(&r, &out), 0);
+    assert_non_null(strstr(out.data, "SLO       of each service: 50.00 % met"));
+    assert_non_null(strstr(out.data, "service3  2 offered, 1 completed; TTFT 2 s, TPOT 0.05 s: "
+                                     "50.00 % met; 1.00 instances, at most 1\n"));
+}
+
 /* A sum shows no rounding; what is no number stays none. */
 static void figures_have_twelve_digits(void **state)
 {
@@ -217,6 +251,7 @@ int main(void)
         cmocka_unit_test(figures_are_exact),
         cmocka_unit_test(misses_are_infinite),
         cmocka_unit_test(rare_things_are_said_when_they_are),
+        cmocka_unit_test(services_are_judged_each_by_its_promise),
         cmocka_unit_test(figures_have_twelve_digits),
         cmocka_unit_test(nothing_completed_is_no_number),
         cmocka_unit_test(intervals_are_students),

@@ -25,10 +25,10 @@ static struct toy_setup a_setup(const char *policy, double lead_s)
     struct toy_setup s = {
         .control = { .seed = 1,
                      .pool_count = 1,
-                     .policy = scale_find(str_from(policy)),
-                     .scale = SCALE_CONFIG_DEFAULT,
-                     .ttft_slo_s = 2,
-                     .tpot_slo_s = 0.1,
+                     .service = { { .policy = scale_find(str_from(policy)),
+                                    .scale = SCALE_CONFIG_DEFAULT,
+                                    .ttft_slo_s = 2,
+                                    .tpot_slo_s = 0.1 } },
                      .pool = { { .price_h = 3.6,
                                  .lead_s = lead_s,
                                  .min = 1,
@@ -47,7 +47,7 @@ static void costs_run_from_launch_to_termination(void **state)
     (void)state;
     struct toy_setup s = a_setup("static", 50);
     struct toy_result r;
-    s.control.scale.count = 3;
+    s.control.service[0].scale.count = 3;
     struct toy_request *q = constant_rate(1, 400, &s.count);
     s.request = q;
     assert_int_equal(toy_run(&s, &r), 0);
@@ -94,7 +94,7 @@ static void chance_belongs_to_the_instance(void **state)
     for (int i = 0; i < 2; i++) {
         struct toy_setup s = a_setup(rows[i], 30);
         s.control.lead_sigma = 0.3;
-        s.control.scale.count = 2;
+        s.control.service[0].scale.count = 2;
         s.control.pool[0].max = 2;
         struct toy_request *q = constant_rate(30, 120, &s.count);
         s.request = q;
@@ -111,7 +111,7 @@ static void lost_instances_are_replaced(void **state)
 {
     (void)state;
     struct toy_setup s = a_setup("static", 10);
-    s.control.scale.count = 2;
+    s.control.service[0].scale.count = 2;
     s.control.pool[0].life_s = 200;
     struct toy_request *q = constant_rate(2, 2000, &s.count);
     s.request = q;
@@ -137,11 +137,11 @@ static void spot_goes_with_its_zone_on_notice(void **state)
     (void)state;
     static const struct place_policy looking = { .name = "looking", .choose = choose_and_look };
     struct toy_setup s = a_setup("static", 10);
-    s.control.scale.count = 2;
+    s.control.service[0].scale.count = 2;
     s.control.pool[0].spot = true;
     s.control.zone[0] = (struct sim_zone){ .up_s = 300, .down_s = 60 };
     s.control.notice_s = 30;
-    s.control.place = &looking;
+    s.control.service[0].place = &looking;
     struct toy_request *q = constant_rate(1, 3000, &s.count);
     s.request = q;
     struct toy_result r;
@@ -171,7 +171,7 @@ static void the_fleet_follows_demand(void **state)
     } fleets[] = { { "work", 0 }, { "static", 1 }, { "static", 8 } };
     for (int i = 0; i < 3; i++) {
         struct toy_setup s = a_setup(fleets[i].row, 15);
-        s.control.scale.count = fleets[i].count;
+        s.control.service[0].scale.count = fleets[i].count;
         s.request = q;
         s.count = n;
         struct toy_result r;
@@ -194,7 +194,7 @@ static void setups_are_checked(void **state)
     assert_int_equal(sim_control_new(&s, &c, &err), -EINVAL);
     assert_null(c);
     s = a_setup("work", 10).control;
-    s.tpot_slo_s = 0;
+    s.service[0].tpot_slo_s = 0;
     assert_int_equal(sim_control_new(&s, &c, &err), -EINVAL);
     s = a_setup("work", 10).control;
     s.pool_count = 0;

@@ -118,7 +118,8 @@ static uint64_t a_fleet_that_scales_and_loses(struct sim_config *c, const struct
     if (r) return r->lost > 0 && r->launches_failed > 0 ? r->scale_actions : 0;
     pool_of(c, "l4", 1);
     pool_of(c, "l4", 1);
-    control = (struct sim_control_setup){ .scale = SCALE_CONFIG_DEFAULT, .notice_s = 2 };
+    control = (struct sim_control_setup){ .service = { { .scale = SCALE_CONFIG_DEFAULT } },
+                                          .notice_s = 2 };
     for (uint32_t p = 0; p < 2; p++) {
         control.pool[p] = (struct sim_control_pool){
             .min = p == 0, .max = 6, .start = 1, .lead_s = 4, .fail_share = 0.2, .life_s = 40

@@ -144,19 +144,19 @@ static void a_fleet_scales_beyond_a_thousand(void **state)
     struct trace *t =
         generated("constant,rate=100,n=1500,prompt=uniform(50,300),output=uniform(2,20)");
     struct sim_config c = fleet_of(LARGE);
-    struct sim_control_setup s = { .policy = scale_find(STR("static")),
-                                   .scale = SCALE_CONFIG_DEFAULT };
+    struct sim_control_setup s = { .service = { { .policy = scale_find(STR("static")),
+                                                  .scale = SCALE_CONFIG_DEFAULT } } };
     s.pool[0].min = 1;
     s.pool[0].max = 2000;
     s.pool[0].start = LARGE;
     s.pool[0].lead_s = 5;
-    s.scale.count = 1500;
+    s.service[0].scale.count = 1500;
     c.scaling = &s;
     struct sim_result up = run(&c, t);
     assert_int_equal(up.ended[SIM_COMPLETED], t->count);
     assert_int_equal(up.instances_max, 1500);
     assert_int_equal(up.scale_actions, 300);
-    s.scale.count = 300;
+    s.service[0].scale.count = 300;
     struct sim_result down = run(&c, t);
     assert_int_equal(down.ended[SIM_COMPLETED], t->count);
     assert_int_equal(down.instances_max, LARGE);

@@ -34,7 +34,7 @@ static struct sim_config config_of(const struct sim_control_setup *setup)
 
 static struct sim_control_setup setup_of(void)
 {
-    struct sim_control_setup s = { .scale = SCALE_CONFIG_DEFAULT };
+    struct sim_control_setup s = { .service = { { .scale = SCALE_CONFIG_DEFAULT } } };
     s.pool[0] = (struct sim_control_pool){ .lead_s = 30, .min = 1, .max = 24, .start = 2 };
     return s;
 }
@@ -119,12 +119,104 @@ static void lost_instances_lose_only_what_had_begun(void **state)
     sim_result_fini(&r);
 }
 
+/* ---- several services ---- */
+
+/* Every other request is for the other service; `follows` does as its load asks, the other has three. */
+static void set_two(struct sim_config *c, struct sim_control_setup *setup, uint32_t follows)
+{
+    *setup = setup_of();
+    setup->pool[0].start = 1;
+    setup->pool[1] = setup->pool[0];
+    for (uint32_t k = 0; k < 2; k++) {
+        setup->service[k] = (struct sim_control_service){ .scale = SCALE_CONFIG_DEFAULT };
+        setup->service[k].policy = scale_find(k == follows ? STR("work") : STR("static"));
+        setup->service[k].scale.count = 3;
+    }
+    *c = config_of(setup);
+    c->pool[1] = c->pool[0];
+    c->pool[1].service = 1;
+    c->pool_count = 2;
+    c->promise[1 - follows] = (struct sim_promise){ 30, 1 };
+}
+
+static struct trace *make_shared(void)
+{
+    struct trace *t = make_trace();
+    for (uint32_t i = 0; i < t->count; i++)
+        t->request[i].service = i % 2;
+    return t;
+}
+
+static void each_service_follows_its_own_demand(void **state)
+{
+    (void)state;
+    CLEANUP(trace_freep) struct trace *t = make_shared();
+    for (uint32_t follows = 0; follows < 2; follows++) {
+        struct sim_control_setup setup;
+        struct sim_config c;
+        set_two(&c, &setup, follows);
+        struct sim_result r = run(&c, t);
+        const struct sim_share *own = &r.service[follows], *fixed = &r.service[1 - follows];
+        assert_int_equal(r.ended[SIM_COMPLETED], t->count);
+        assert_true(own->instances_max > 1);
+        assert_true(own->instance_seconds < 0.9 * own->instances_max * r.stood_s);
+        assert_int_equal(fixed->instances_max, 3);
+        assert_true(fabs(fixed->instance_seconds - 3 * r.stood_s) < 5);
+        assert_true(fabs(own->instance_seconds + fixed->instance_seconds - r.instance_seconds) <
+                    1e-6);
+        uint32_t most = own->instances_max;
+        sim_result_fini(&r);
+
+        setup.service[follows].budget_h = 1.01 * c.pool[0].price_h; /* no second one */
+        r = run(&c, t);
+        assert_true(most > 1 && r.service[follows].instances_max == 1);
+        assert_int_equal(r.service[1 - follows].instances_max, 3); /* which has none */
+        sim_result_fini(&r);
+    }
+}
+
+/* Nobody asks for one of them: it shrinks to its least, whatever the other's load. */
+static void demand_is_of_the_service_that_is_asked(void **state)
+{
+    (void)state;
+    CLEANUP(trace_freep) struct trace *t = make_trace();
+    struct sim_control_setup setup;
+    struct sim_config c;
+    set_two(&c, &setup, 1);
+    setup.service[0].policy = setup.service[1].policy;
+    struct sim_result r = run(&c, t); /* all of it is for service 0 */
+    assert_true(r.service[0].instances_max > 2);
+    assert_int_equal(r.service[1].instances_max, 1);
+    sim_result_fini(&r);
+}
+
+static void services_that_scale_are_checked(void **state)
+{
+    (void)state;
+    CLEANUP(trace_freep) struct trace *t = make_trace();
+    struct sim_control_setup setup;
+    struct sim_config c;
+    struct sim_result r;
+    struct err err = { 0 };
+    set_two(&c, &setup, 0);
+    c.pool[1].service = 2;
+    assert_int_equal(sim_run(&c, t, &r, &err), -EINVAL);
+    assert_non_null(strstr(err.text, "without a gap: none is 1"));
+    set_two(&c, &setup, 0);
+    c.scaling_clairvoyant = true;
+    assert_int_equal(sim_run(&c, t, &r, &err), -EINVAL);
+    assert_non_null(strstr(err.text, "of one service"));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_fleet_grows_with_the_load_and_shrinks_after_it),
         cmocka_unit_test(knowing_the_future_costs_less_or_serves_better),
         cmocka_unit_test(lost_instances_lose_only_what_had_begun),
+        cmocka_unit_test(each_service_follows_its_own_demand),
+        cmocka_unit_test(demand_is_of_the_service_that_is_asked),
+        cmocka_unit_test(services_that_scale_are_checked),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -134,13 +134,13 @@ static void bin(uint32_t bins[4096], double seconds)
 static void end_session(struct fleet *f, struct replica *r, uint32_t request)
 {
     const struct toy_request *q = &f->setup->request[request];
-    const struct sim_control_setup *s = &f->setup->control;
+    const struct sim_control_service *s = &f->setup->control.service[0];
     r->kv_final -= (uint64_t)q->prompt + q->output;
     r->kv_read -= (double)q->prompt + q->output;
     double ttft = (double)(f->first_us[request] - q->at_us) / 1e6;
     double tpot =
         q->output > 1 ? (double)(f->now_us - f->first_us[request]) / 1e6 / (q->output - 1) : -1;
-    sim_control_ended(f->control, tpot, f->now_us);
+    sim_control_ended(f->control, 0, tpot, f->now_us);
     f->ended++;
     f->mean_output += ((double)q->output - f->mean_output) / fmin((double)f->ended, 1000);
     bool a = ttft <= s->ttft_slo_s, b = tpot <= s->tpot_slo_s;
@@ -167,7 +167,7 @@ static void finish_step(struct fleet *f, struct replica *r)
             uint32_t request = r->filling;
             r->filling = UINT32_MAX;
             f->first_us[request] = f->now_us;
-            sim_control_began(f->control, q->prompt, f->predicted[request],
+            sim_control_began(f->control, 0, q->prompt, f->predicted[request],
                               (double)(f->now_us - q->at_us) / 1e6, f->now_us);
             r->kv_read += (double)q->prompt + 1;
             if (q->output <= 1)
@@ -234,10 +234,10 @@ static void gone(struct fleet *f, struct replica *r)
 {
     for (uint32_t i = 0; i < r->queued; i++) {
         uint32_t k = r->queue[(r->head + i) % r->room];
-        sim_control_dropped(f->control, f->setup->request[k].prompt, f->predicted[k]);
+        sim_control_dropped(f->control, 0, f->setup->request[k].prompt, f->predicted[k]);
     }
     if (r->filling != UINT32_MAX)
-        sim_control_dropped(f->control, f->setup->request[r->filling].prompt,
+        sim_control_dropped(f->control, 0, f->setup->request[r->filling].prompt,
                             f->predicted[r->filling]);
     free(r->queue);
     memset(r, 0, sizeof *r);
@@ -285,9 +285,9 @@ static void drop_drained(struct fleet *f)
 static void control(struct fleet *f)
 {
     static struct sim_load load[REPLICAS_MAX];
-    struct sim_control_input in = { .held = f->held_count, .load = load };
+    struct sim_control_input in = { .held = { { f->held_count, 0 } }, .load = load };
     for (uint32_t i = 0; i < f->held_count; i++)
-        in.held_prompt_tokens += f->setup->request[f->held[i]].prompt;
+        in.held[0].prompt_tokens += f->setup->request[f->held[i]].prompt;
     for (uint32_t i = 0; i < REPLICAS_MAX; i++) {
         const struct replica *r = &f->replica[i];
         if (!r->used || !r->serves) continue;
@@ -362,7 +362,7 @@ int toy_run(const struct toy_setup *setup, struct toy_result *ret)
         f->now_us = max_i64(f->now_us, at);
         while (next < setup->count && setup->request[next].at_us <= f->now_us) {
             f->predicted[next] = f->mean_output;
-            sim_control_arrived(f->control, setup->request[next].prompt, f->predicted[next],
+            sim_control_arrived(f->control, 0, setup->request[next].prompt, f->predicted[next],
                                 f->now_us);
             submit(f, next++);
             busy = true;
