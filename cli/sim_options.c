@@ -35,7 +35,7 @@ static const struct config_field rows[] = {
                "a sequence, a token read, a token attended to." },
     { .name = "config", .letter = 'c', .type = CONFIG_TEXT, AT(config),
       .about = "muster.yaml whose rows of router and engines, limits of engines that it says and, where "
-               "the fleet scales, scaling of its only service are taken where no flag says another. The "
+               "the fleet scales, scaling of its services are taken where no flag says another. The "
                "rest is left, and named." },
     { .name = "preset", .type = CONFIG_TEXT, AT(preset),
       .about = "A row of each kind of the engine's step; `muster policies preset` lists them, `ref` "

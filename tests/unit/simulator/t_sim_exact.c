@@ -1,5 +1,5 @@
 /* t_sim_exact.c - skipping ahead takes the same steps as `exact`, which asks the queue of events before
- * each: thirteen workloads, each with what could be skipped over under way. */
+ * each: fourteen workloads, each with what could be skipped over under way. */
 #include "base/core/bits.h"
 #include "simulator/generate.h"
 #include "simulator/sim.h"
@@ -132,6 +132,20 @@ static uint64_t a_fleet_that_scales_and_loses(struct sim_config *c, const struct
     return 0;
 }
 
+static uint64_t two_services_that_scale(struct sim_config *c, const struct sim_result *r)
+{
+    if (r) return r->service[0].instances_max > 1 ? r->service[1].instances_max - 1 : 0;
+    control = (struct sim_control_setup){ .lead_sigma = 0.3 };
+    for (uint32_t k = 0; k < 2; k++) {
+        pool_of(c, "l4", 1);
+        c->pool[k].service = k;
+        control.service[k].scale = SCALE_CONFIG_DEFAULT;
+        control.pool[k] = (struct sim_control_pool){ .min = 1, .max = 6, .lead_s = 4 };
+    }
+    c->scaling = &control;
+    return 0;
+}
+
 /* ---- the two runs ---- */
 
 #define SHORT "prompt=lognormal(400,1),output=lognormal(80,1)"
@@ -158,6 +172,7 @@ static const struct {
     { "poisson,rate=20,n=900," SHORT, clocks },
     { "poisson,rate=30,n=700,prompt=lognormal(3000,1),output=20", changes_of_role },
     { "poisson,rate=7,n=500," SHORT, a_fleet_that_scales_and_loses },
+    { "poisson,rate=8,services=2,n=500," SHORT, two_services_that_scale },
 };
 
 static struct sim_result run(const struct sim_config *c, const struct trace *t)
