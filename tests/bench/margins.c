@@ -29,12 +29,30 @@ struct table {
     double ratio[ROWS_MAX]
                 [WORLDS_MAX]; /* cost over that of ours, in worlds where it kept the promise */
     uint32_t kept[ROWS_MAX];
+    bool still_known[WORLDS_MAX]; /* what `static` needs there: no lead changes it */
+    struct margin_point still[WORLDS_MAX];
 };
 
 static void print(const char *name, const struct margin_point *p)
 {
     printf("  %s %.3f instances at %.2f %%", name, p->instances, 100 * p->attainment);
     if (p->margin < 1 || p->margin > 1) printf(" (margin %.3f)", p->margin);
+}
+
+/* The cheapest point of row i that keeps the promise in world w; false: none does. */
+static bool cheapest(struct table *t, uint32_t i, uint32_t w, struct margin_point *ret)
+{
+    bool still = t->row[i] == scale_find(STR("static"));
+    if (still && t->still_known[w]) {
+        *ret = t->still[w];
+        return true;
+    }
+    if (!margin_cheapest(t->bed, t->row[i], t->lead_s, t->seed[w], t->runs, ret)) return false;
+    if (still) {
+        t->still[w] = *ret;
+        t->still_known[w] = true;
+    }
+    return true;
 }
 
 static void one_world(struct table *t, uint32_t w, struct margin_point *ret_ours)
@@ -45,7 +63,7 @@ static void one_world(struct table *t, uint32_t w, struct margin_point *ret_ours
     print(ours->name, ret_ours);
     for (uint32_t i = 0; i < t->rows; i++) {
         struct margin_point p;
-        if (margin_cheapest(t->bed, t->row[i], t->lead_s, t->seed[w], t->runs, &p)) {
+        if (cheapest(t, i, w, &p)) {
             print(t->row[i]->name, &p);
             t->ratio[i][t->kept[i]++] = p.cost / ret_ours->cost;
         } else {
