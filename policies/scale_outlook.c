@@ -7,10 +7,13 @@
 #include <string.h>
 
 #define BUCKET_US ((int64_t)OUTLOOK_BUCKET_S * 1000000)
-#define LEAST_BUCKETS 2  /* the shortest part that may speak */
-#define MOST_BUCKETS 36  /* three minutes: beyond that a mean is of another time */
-#define BURST_BUCKETS 4  /* a burst is no longer than twice that */
-#define CHANGED 4.0      /* standard deviations between two means: a change */
+#define LEAST_BUCKETS 2 /* the shortest part that may speak */
+#define MOST_BUCKETS 36 /* three minutes: beyond that a mean is of another time */
+#define BURST_BUCKETS 4 /* a burst is no longer than twice that */
+#define CHANGED 4.0     /* standard deviations between two means: a change */
+#define RISEN 3.0       /* so many do for a rise of a minute by RISEN_SHARE: a slow one */
+#define RISEN_SHARE 1.15
+#define RISEN_BUCKETS 12
 #define FIRST_BUCKETS 12 /* the level of the first minute is a guess: no path begins there */
 
 static float *at(float *ring, int64_t bucket)
@@ -53,7 +56,13 @@ static double dispersion(const struct outlook *o)
     return most;
 }
 
-/* Shortens the regime to where it changed, if it did. */
+/* Whether the newest k buckets of mean `now` rose over those before, z standard deviations from it. */
+static bool is_rise(uint32_t k, double now, double before, double z)
+{
+    return k >= RISEN_BUCKETS && z > RISEN && now > RISEN_SHARE * before;
+}
+
+/* Shortens the regime to where it changed, if it did; tells rises too slow for that as well. */
 static void find_change(struct outlook *o)
 {
     double all = 0, recent = 0, most = CHANGED, spread = dispersion(o);
@@ -64,12 +73,14 @@ static void find_change(struct outlook *o)
     for (uint32_t k = 1; k < n; k++) {
         recent += newest(o, k);
         if (k < LEAST_BUCKETS || n - k < LEAST_BUCKETS) continue;
+        double now = recent / k, before = (all - recent) / (n - k);
         double noise = sqrt(spread * fmax(all, 1) / n * (1.0 / k + 1.0 / (n - k)));
-        double z = fabs(recent / k - (all - recent) / (n - k)) / noise;
+        double z = fabs(now - before) / noise;
+        if (is_rise(k, now, before, z)) o->steady = 0;
         if (z <= most) continue;
         most = z;
         at = k;
-        rose = recent / k > (all - recent) / (n - k);
+        rose = now > before;
     }
     o->regime = at;
     if (rose) o->steady = 0;

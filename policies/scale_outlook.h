@@ -6,10 +6,10 @@
  * Counts are kept in buckets of OUTLOOK_BUCKET_S. The level is the mean since the last change: a
  * change is the split of the recent buckets whose two means differ most, when they differ by more
  * than CHANGED standard deviations of counts as scattered as those of the last OUTLOOK_MEMORY_S, bursts
- * that come again and again included. A steady rate is averaged over minutes, a jump
- * is believed within seconds. What comes is
- * told by what came: a path is the level now plus how the level went on from some moment within
- * the last OUTLOOK_MEMORY_S. Paths from moments at equal distances are an empirical distribution of
+ * that come again and again included. A steady rate is averaged over minutes, a jump is believed
+ * within seconds; a rise of a seventh over a minute, too small to end the mean, ends the calm. What
+ * comes is told by what came: a path is the level now plus how the level went on from some moment
+ * within the last OUTLOOK_MEMORY_S. Paths from moments at equal distances are an empirical distribution of
  * the errors of the forecast "as now", with their course in time: trends and steps need no names.
  */
 #pragma once

@@ -1,4 +1,5 @@
 /* t_scale_parts.c - the parts of the row `work` on their own: outlook, pace, allowance, belief. */
+#include "base/core/rng.h"
 #include "policies/scale_allowance.h"
 #include "policies/scale_belief.h"
 #include "policies/scale_outlook.h"
@@ -34,6 +35,38 @@ static void a_jump_is_believed_at_once_and_ends_the_calm(void **state)
     assert_false(outlook_is_calm(&o));
     arrive(&o, &total, 300 + 590, 320 + 610, 40);
     assert_true(outlook_is_calm(&o));
+}
+
+/* Poisson arrivals, six a second and from 500 s on, over three minutes, eight. */
+static void creep(uint64_t seed, bool *ret_before, bool *ret_after)
+{
+    struct outlook o = { 0 };
+    struct rng rng;
+    uint64_t total = 0;
+    rng_seed(&rng, seed);
+    for (uint32_t t = 0; t < 900; t++) {
+        double rate = t < 500 ? 6 : fmin(6 + (t - 500) / 90.0, 8);
+        for (double at = rng_exp(&rng, 1); at < rate; at += rng_exp(&rng, 1))
+            total++;
+        outlook_observe(&o, total, (t + 1) * SECOND);
+        if (t == 499) *ret_before = outlook_is_calm(&o);
+    }
+    *ret_after = outlook_is_calm(&o);
+}
+
+/* Too little to end the mean at once, and yet a rise; chance alone seldom is one. */
+static void a_slow_rise_ends_the_calm(void **state)
+{
+    (void)state;
+    uint32_t calm_before = 0, calm_after = 0;
+    for (uint64_t seed = 1; seed <= 100; seed++) {
+        bool before, after;
+        creep(seed, &before, &after);
+        calm_before += before;
+        calm_after += after;
+    }
+    assert_true(calm_before >= 90);
+    assert_true(calm_after <= 10);
 }
 
 /* A fall is no rise. */
@@ -177,6 +210,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_jump_is_believed_at_once_and_ends_the_calm),
+        cmocka_unit_test(a_slow_rise_ends_the_calm),
         cmocka_unit_test(a_fall_leaves_it_calm),
         cmocka_unit_test(no_path_begins_in_the_first_minute),
         cmocka_unit_test(pace_is_the_mean_of_minutes),
