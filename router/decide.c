@@ -56,6 +56,7 @@ static void answer(struct decide *d, struct request *r, const struct core_verdic
     if (v->answer != CORE_WAIT) tell(d, r, v);
 }
 
+/* True when some instance serves or starts for the service, or would be started. */
 static bool can_come(const struct decide *d, const struct service *s)
 {
     return s->may_start || decide_has_endpoint(d, s);

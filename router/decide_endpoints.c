@@ -20,7 +20,6 @@ bool decide_has_endpoint(const struct decide *d, const struct service *s)
     return false;
 }
 
-/* True when some instance serves or starts for the service, or would be started. */
 void decide_endpoints_begin(struct decide *d)
 {
     for (uint32_t i = 0; i < CORE_ENDPOINTS; i++)
