@@ -183,6 +183,10 @@ static double spend(const struct plan *p, double most, int64_t now_us)
     double lead_s = p->scene.lead_s, dwell_s = fmax(DWELL_S, DWELL_LEADS * lead_s);
     struct room room = { shrink_least(p), parts_for(p, lead_s + HELP_S + dwell_s) };
     double n = is_calm(p) ? fewest(p, most, room) : scene_have(&p->scene);
+    if (w->fewest_us == 0) {
+        w->fewest = scene_have(&p->scene);
+        w->fewest_us = now_us;
+    }
     double passed_s = (double)(now_us - w->fewest_us) / 1e6;
     double weight = passed_s >= 0 && passed_s < lead_s ? passed_s / lead_s : 1;
     w->fewest += weight * (n - w->fewest);
