@@ -15,13 +15,16 @@
 
 #define NEVER_READY INT64_MAX
 
+/* Who was ready for less, and for less than half of the run so far, has no rate worth comparing. */
+#define HOTSPOT_S 60.0
+
 static void on_tokens(void *arg, struct flight *f, uint32_t count, int64_t first_us,
                       int64_t last_us)
 {
     struct run *run = arg;
     bool first = f->generated == 0;
     tally_tokens(run->result, f, count, first_us, last_us);
-    if (first) scaling_began(run, f);
+    if (first) demand_began(run, f);
     routers_tokens(run, f, count);
 }
 
@@ -157,12 +160,12 @@ static void account(struct run *run, struct instance *in)
     }
     if (in->ready_us == NEVER_READY) return;
     double ready_s = (double)(run->now_us - in->ready_us) * 1e-6;
-    double run_s = (double)(run->now_us - run->trace->request[0].at_us) * 1e-6;
+    double run_s = (double)run_elapsed_us(run) * 1e-6;
     if (ready_s <= 0) return;
     run->routed_tokens += in->routed_tokens;
     run->ready_s += ready_s;
     double rate = (double)in->routed_tokens / ready_s;
-    if (ready_s >= fmin(FLEET_HOTSPOT_S, run_s / 2)) run->hottest = fmax(run->hottest, rate);
+    if (ready_s >= fmin(HOTSPOT_S, run_s / 2)) run->hottest = fmax(run->hottest, rate);
 }
 
 static void retire(struct run *run, struct instance *in)
@@ -177,9 +180,10 @@ static void retire(struct run *run, struct instance *in)
     instance_free(in);
 }
 
-void fleet_remove(struct run *run, struct instance *in)
+/* Nothing is in flight there. */
+static void leave(struct run *run, struct instance *in)
 {
-    scaling_emptied(run, in);
+    if (run->control) sim_control_emptied(run->control, in->number, run_elapsed_us(run));
     retire(run, in);
 }
 
@@ -204,7 +208,7 @@ void fleet_sweep(struct run *run)
     run->drained = false;
     for (uint32_t i = 0; i < run->places; i++) {
         struct instance *in = run->instance[i];
-        if (in && in->state == INSTANCE_DRAINING && is_empty(in)) fleet_remove(run, in);
+        if (in && in->state == INSTANCE_DRAINING && is_empty(in)) leave(run, in);
     }
 }
 

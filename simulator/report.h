@@ -12,7 +12,7 @@
  */
 #pragma once
 #include "base/core/json.h"
-#include "simulator/sim.h"
+#include "simulator/result.h"
 #include "simulator/stats.h"
 
 /* What a service asked for and got. */

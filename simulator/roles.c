@@ -35,24 +35,6 @@ void roles_stop(struct run *run)
     free(run->roles.instance);
 }
 
-void roles_arrived(struct run *run, const struct flight *f)
-{
-    double tokens = f->core.prompt_tokens;
-    struct roles *s = &run->roles;
-    s->arrivals += 1;
-    s->prompt += tokens;
-    s->prompt2 += tokens * tokens;
-}
-
-void roles_ended(struct run *run, const struct flight *f)
-{
-    double tokens = f->generated;
-    struct roles *s = &run->roles;
-    s->ends += 1;
-    s->output += tokens;
-    s->output2 += tokens * tokens;
-}
-
 static void age(struct roles *s, int64_t now_us)
 {
     double keep = exp2(-(double)(now_us - s->looked_us) * 1e-6 / HALF_LIFE_S);

@@ -12,7 +12,7 @@ struct roles {
     struct rng rng;
     struct role_instance *instance; /* of one look; as many as places */
     int64_t looked_us;
-    double arrivals, prompt, prompt2; /* decayed sums */
+    double arrivals, prompt, prompt2; /* sums of the demand, aged at every look */
     double ends, output, output2;
     _Alignas(8) unsigned char state[ROLE_STATE_BYTES_MAX];
 };
@@ -21,5 +21,3 @@ struct run;
 int roles_start(struct run *run, struct err *err);
 void roles_stop(struct run *run);
 void roles_look(struct run *run);
-void roles_arrived(struct run *run, const struct flight *f);
-void roles_ended(struct run *run, const struct flight *f); /* answered whole */

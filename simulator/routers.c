@@ -157,8 +157,7 @@ static void deliver_blocks(struct run *run)
 
 static void finish(struct run *run, struct flight *f, enum sim_end end)
 {
-    if (end != SIM_TOO_LONG) scaling_ended(run, f, end == SIM_COMPLETED);
-    if (end == SIM_COMPLETED) roles_ended(run, f);
+    demand_ended(run, f, end);
     tally_end(run->result, f, end);
     flight_give(&run->flights, f);
 }
@@ -257,8 +256,7 @@ void routers_arrive(struct run *run, uint32_t request)
     describe(run, f, r);
     f->router = (uint32_t)(rng_at(run->config.seed ^ WORLD_ROUTER, request) % run->router_count);
     struct core_verdict v = core_arrive(run->router[f->router].core, &f->core, run->now_us);
-    scaling_arrived(run, f);
-    roles_arrived(run, f);
+    demand_arrived(run, f);
     follow(run, f, v);
 }
 

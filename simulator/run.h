@@ -88,8 +88,19 @@ struct run {
     struct sim_result *result;
 };
 
-/* Who was ready for less, and for less than half of the run so far, has no rate worth comparing. */
-#define FLEET_HOTSPOT_S 60.0
+static inline int64_t run_elapsed_us(const struct run *run)
+{
+    return run->now_us - run->trace->request[0].at_us;
+}
+
+/* The event's new time, INT64_MAX for never; the rank makes the order of one microsecond
+ * independent of who was asked first. */
+static inline void run_at(struct run *run, struct heap_node *node, int64_t at_us, uint32_t rank)
+{
+    if (heap_has(node)) heap_remove(&run->events, node);
+    if (at_us == INT64_MAX) return;
+    must(heap_push(&run->events, node, at_us * RUN_RANKS + rank) == 0);
+}
 
 /* fleet.c */
 int fleet_start(struct run *run, struct err *err);
@@ -97,20 +108,20 @@ void fleet_stop(struct run *run); /* accounts for what is still there */
 int fleet_launch(struct run *run, uint32_t pool, struct instance **ret, struct err *err);
 void fleet_ready(struct run *run, struct instance *in);
 void fleet_drain(struct run *run, struct instance *in);
-void fleet_keep(struct run *run, struct instance *in);   /* withdraws a drain */
-void fleet_kill(struct run *run, struct instance *in);   /* its requests fail or go elsewhere */
-void fleet_remove(struct run *run, struct instance *in); /* nothing is in flight there */
-void fleet_sweep(struct run *run);                       /* removes what has drained */
+void fleet_keep(struct run *run, struct instance *in); /* withdraws a drain */
+void fleet_kill(struct run *run, struct instance *in); /* its requests fail or go elsewhere */
+void fleet_sweep(struct run *run);                     /* removes what has drained */
 
-/* scaling.c; each does nothing while the fleet stays as it is, but scaling_due */
+/* scaling.c; each but scaling_due does nothing while the fleet stays as it is */
 int scaling_start(struct run *run, struct err *err);
 void scaling_stop(struct run *run);
 void scaling_due(struct run *run); /* the controller's time has come */
-void scaling_arrived(struct run *run, struct flight *f);
-void scaling_began(struct run *run, const struct flight *f);
-void scaling_ended(struct run *run, const struct flight *f, bool whole);
-void scaling_emptied(struct run *run, const struct instance *in);
 void scaling_sum_up(struct run *run);
+
+/* demand.c */
+void demand_arrived(struct run *run, struct flight *f);
+void demand_began(struct run *run, const struct flight *f); /* its first token is there */
+void demand_ended(struct run *run, const struct flight *f, enum sim_end end);
 
 /* clocks.c */
 int clocks_start(struct run *run, struct err *err);
@@ -132,6 +143,3 @@ void routers_died(struct run *run, struct flight *f);    /* its instance is gone
 void routers_deliver(struct run *run, struct flight *f); /* to the instance it is for */
 void routers_lost(struct run *run, struct flight *f);    /* no instance can go on with it */
 void routers_look_at_held(struct run *run, uint32_t router);
-
-/* run.c */
-void run_at(struct run *run, struct heap_node *node, int64_t at_us, uint32_t rank);

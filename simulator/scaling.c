@@ -1,4 +1,4 @@
-/* scaling.c - the fleet follows its demand: what the controller is told, and what it asks for.
+/* scaling.c - the fleet follows its demand: what the controller asks for is done.
  *
  * simulator/control knows launches, prices and the plan; simulator/fleet knows engines. Requests
  * that no instance can take are held by the routers, as in the product, and told as held.
@@ -6,15 +6,8 @@
 #include "base/core/bits.h"
 #include "simulator/run.h"
 
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
-
-/* The controller counts from the first arrival. */
-static int64_t told_us(const struct run *run)
-{
-    return run->now_us - run->trace->request[0].at_us;
-}
 
 static void set_pool(const struct run *run, uint32_t p, struct sim_control_pool *ret)
 {
@@ -145,12 +138,12 @@ static void fill_held(const struct run *run, uint32_t service, struct sim_held *
 void scaling_due(struct run *run)
 {
     struct sim_control_input in = { .load = run->load };
-    if (sim_control_wants_loads(run->control, told_us(run)))
+    if (sim_control_wants_loads(run->control, run_elapsed_us(run)))
         in.load_count = fill_loads(run, run->load);
     for (uint32_t p = 0; p < run->config.pool_count; p++)
         fill_held(run, run->config.pool[p].service, &in.held[run->config.pool[p].service]);
     struct sim_control_action action[SIM_CONTROL_ACTIONS_MAX];
-    uint32_t n = sim_control_advance(run->control, told_us(run), &in, action);
+    uint32_t n = sim_control_advance(run->control, run_elapsed_us(run), &in, action);
     for (uint32_t i = 0; i < n; i++)
         act(run, &action[i]);
     int64_t next_us = sim_control_next_us(run->control);
@@ -158,55 +151,12 @@ void scaling_due(struct run *run)
     run_at(run, &run->control_event, max_i64(next_us, run->now_us), RANK_CONTROL);
 }
 
-/* ---- what requests tell --------------------------------------------------------------------- */
-
-static uint32_t service_of(const struct run *run, const struct flight *f)
-{
-    return run->trace->request[f->request].service;
-}
-
-void scaling_arrived(struct run *run, struct flight *f)
-{
-    if (!run->control) return;
-    f->told_prompt = f->core.prompt_tokens - f->core.hit_tokens;
-    f->told_output = f->core.length.mean;
-    sim_control_arrived(run->control, service_of(run, f), f->told_prompt, f->told_output,
-                        told_us(run));
-}
-
-void scaling_began(struct run *run, const struct flight *f)
-{
-    if (!run->control) return;
-    double ttft_s = (double)(f->first_us - f->arrival_us) * 1e-6;
-    sim_control_began(run->control, service_of(run, f), f->told_prompt, f->told_output, ttft_s,
-                      told_us(run));
-}
-
-void scaling_ended(struct run *run, const struct flight *f, bool whole)
-{
-    if (!run->control) return;
-    if (f->generated == 0) {
-        sim_control_dropped(run->control, service_of(run, f), f->told_prompt, f->told_output);
-    } else if (whole) {
-        double tpot_s = -1;
-        if (f->generated > 1) {
-            tpot_s = (double)(f->last_us - f->first_us) * 1e-6 / (f->generated - 1);
-        }
-        sim_control_ended(run->control, service_of(run, f), tpot_s, told_us(run));
-    }
-}
-
-void scaling_emptied(struct run *run, const struct instance *in)
-{
-    if (run->control) sim_control_emptied(run->control, in->number, told_us(run));
-}
-
 void scaling_sum_up(struct run *run)
 {
     if (!run->control) return;
     struct sim_control_totals t;
     struct sim_result *r = run->result;
-    sim_control_finish(run->control, told_us(run), &t);
+    sim_control_finish(run->control, run_elapsed_us(run), &t);
     r->scale_actions = t.scale_actions;
     r->launches = t.launches;
     r->launches_failed = t.launches_failed;

@@ -3,10 +3,7 @@
 
 #include "base/core/hash.h"
 
-#include <math.h>
 #include <stdlib.h>
-
-#define BIN_RATIO 1.01
 
 int tally_init(struct sim_result *r, const struct trace *trace, struct err *err)
 {
@@ -23,34 +20,6 @@ int tally_init(struct sim_result *r, const struct trace *trace, struct err *err)
     return 0;
 }
 
-void sim_result_fini(struct sim_result *r)
-{
-    free(r->outcome);
-    r->outcome = NULL;
-}
-
-static void histogram_add(struct sim_histogram *h, double us, uint64_t count)
-{
-    if (us > h->last_us || us < h->last_us) {
-        double bin = us > 1 ? log(us) * (1 / log(BIN_RATIO)) : 0;
-        h->last_bin = bin < SIM_HISTOGRAM_BINS - 1 ? (uint32_t)bin : SIM_HISTOGRAM_BINS - 1;
-        h->last_us = us;
-    }
-    h->count[h->last_bin] += count;
-    h->total += count;
-    h->sum_us += us * (double)count;
-}
-
-double sim_histogram_quantile_s(const struct sim_histogram *h, double q)
-{
-    uint64_t below = (uint64_t)(q * (double)h->total), seen = 0;
-    for (uint32_t i = 0; i < SIM_HISTOGRAM_BINS; i++) {
-        seen += h->count[i];
-        if (seen > below) return pow(BIN_RATIO, i + 0.5) * 1e-6;
-    }
-    return 0;
-}
-
 void tally_tokens(struct sim_result *r, struct flight *f, uint32_t count, int64_t first_us,
                   int64_t last_us)
 {
@@ -58,10 +27,10 @@ void tally_tokens(struct sim_result *r, struct flight *f, uint32_t count, int64_
         f->first_us = first_us;
         f->first_instance = f->instance;
     } else {
-        histogram_add(&r->itl, (double)(first_us - f->last_us), 1);
+        sim_histogram_add(&r->itl, (double)(first_us - f->last_us), 1);
     }
     if (count > 1) {
-        histogram_add(&r->itl, (double)(last_us - first_us) / (count - 1), count - 1);
+        sim_histogram_add(&r->itl, (double)(last_us - first_us) / (count - 1), count - 1);
     }
     f->generated += count;
     f->last_us = last_us;

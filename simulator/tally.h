@@ -4,7 +4,7 @@
  */
 #pragma once
 #include "simulator/flight.h"
-#include "simulator/sim.h"
+#include "simulator/result.h"
 
 int tally_init(struct sim_result *r, const struct trace *trace, struct err *err);
 

@@ -10,7 +10,7 @@
 #pragma once
 #include "policies/roofline.h"
 #include "policies/scale_bound.h"
-#include "simulator/sim.h"
+#include "simulator/config.h"
 
 enum world_purpose {
     WORLD_BIAS = 1,

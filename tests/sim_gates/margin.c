@@ -4,6 +4,7 @@
 
 #include "base/core/bits.h"
 #include "simulator/report.h"
+#include "simulator/sim.h"
 
 #include <float.h>
 #include <math.h>

@@ -3,6 +3,7 @@
  * while requests still came.
  */
 #include "base/core/bits.h"
+#include "simulator/sim.h"
 #include "tests/sim_gates/gate.h"
 
 #include <stdio.h>

@@ -9,6 +9,7 @@
 #include "base/io/file.h"
 #include "policies/role.h"
 #include "simulator/report.h"
+#include "simulator/sim.h"
 #include "tests/sim_gates/gate.h"
 
 #include <math.h>

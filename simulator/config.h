@@ -1,0 +1,110 @@
+/* config.h - what a run of the simulator is asked for: fleet, rows, limits, world and promise.
+ *
+ * Layer: simulator
+ */
+#pragma once
+#include "policies/hardware.h"
+#include "policies/migrate.h"
+#include "policies/model_spec.h"
+#include "policies/perf_row.h"
+#include "policies/power.h"
+#include "policies/predict.h"
+#include "policies/preset.h"
+#include "policies/role.h"
+#include "policies/route.h"
+#include "policies/scale.h"
+#include "simulator/control.h"
+#include "simulator/trace.h"
+
+#define SIM_POOLS_MAX SCALE_POOLS_MAX
+#define SIM_INSTANCES_MAX 4096
+#define SIM_ROUTERS_MAX 16
+
+/* Instances of one kind; `8xh100` is one of these. */
+struct sim_pool {
+    const struct hardware *hardware; /* NULL: `step`, or ref8000, the serial reference */
+    bool has_step;                   /* measured on some machine, instead of hardware and model; */
+    struct perf_coef step;           /* sim_config.kv_tokens is then required */
+    uint32_t count;                  /* at the start; the fleet's size where nothing scales */
+    uint32_t tp;                     /* devices an instance spans */
+    double price_h;                  /* dollars an instance-hour */
+    enum role role;
+    uint32_t service;        /* of the trace's, that it serves */
+    bool has_model;          /* its service's own, */
+    struct model_spec model; /* instead of the run's */
+};
+
+static inline bool sim_pool_is_serial(const struct sim_pool *p)
+{
+    return !p->hardware && !p->has_step;
+}
+
+struct sim_promise {
+    double ttft_s, tpot_s;
+};
+
+struct sim_config {
+    uint64_t seed;
+    bool exact;
+    struct sim_pool pool[SIM_POOLS_MAX];
+    uint32_t pool_count;
+    struct model_spec model;
+
+    /* The rows; NULL is the default of its kind. */
+    const struct route_policy *route;
+    const struct predict_policy *predict;
+    const struct preset *preset; /* for those of the step that are NULL */
+    const struct fair_policy *fair;
+    const struct order_policy *order;
+    const struct admit_policy *admit;
+    const struct preempt_policy *preempt;
+    const struct chunk_policy *chunk;
+    const struct evict_policy *evict;
+    const struct migrate_policy *migrate;
+    const struct role_policy *role; /* NULL: roles stay as the pools have them */
+    const struct perf_policy *perf; /* what engines believe of their speed */
+    const struct power_policy *power;
+    double row_watts_max; /* what the breaker before all instances allows; 0: none */
+
+    double link_bytes_s;     /* of an instance's port, each way, for K and V; 0: 25e9 */
+    int64_t link_us;         /* before the first byte; 0: 500 */
+    uint32_t routers;        /* at least 1 */
+    int64_t report_delay_us; /* how old an engine's report is when a router uses it */
+    int64_t event_lag_us;    /* how long a block event takes to a router */
+
+    /* Engine limits; 0: from the hardware and the model. */
+    uint32_t seqs_max, batch_tokens_max, page_tokens;
+    uint64_t kv_tokens;
+    uint64_t swap_bytes; /* of host memory an instance; 0: what the preset asks for */
+    double swap_bps;     /* bytes a second between host and device; 0: 25e9 */
+    uint32_t output_max; /* an engine's own limit on an answer; 0: 8,192 */
+
+    double bias_sigma, residual_sigma; /* of the world, lognormal; 0: the model is exact */
+    double slo_ttft_s, slo_tpot_s;
+    struct sim_promise promise[SIM_SERVICES_MAX]; /* of a service, instead of that; zeros: none */
+
+    /* How the fleet follows its demand; NULL: it stays. Of its pools, parallel to `pool`, the
+     * limits, leads and risks count; what is zero of the rest is filled in by the run. */
+    const struct sim_control_setup *scaling;
+    bool scaling_clairvoyant; /* the bound decides, not the row */
+    double drain_s;           /* after the last arrival; what is not done by then is unfinished */
+};
+
+static inline const struct model_spec *sim_pool_model(const struct sim_config *c,
+                                                      const struct sim_pool *p)
+{
+    return p->has_model ? &p->model : &c->model;
+}
+
+static inline struct sim_promise sim_promise(const struct sim_config *c, uint32_t service)
+{
+    const struct sim_promise *own = &c->promise[service];
+    return (struct sim_promise){ own->ttft_s > 0 ? own->ttft_s : c->slo_ttft_s,
+                                 own->tpot_s > 0 ? own->tpot_s : c->slo_tpot_s };
+}
+
+/* -EINVAL with a sentence on what cannot be. */
+int sim_config_check(const struct sim_config *c, const struct trace *trace, struct err *err);
+
+/* The same with the product's own defaults for what is left open. */
+struct sim_config sim_config_resolved(const struct sim_config *config, const struct trace *trace);

@@ -1,0 +1,76 @@
+/* result.h - what a run of the simulator came to: what became of every request, and the sums.
+ *
+ * Layer: simulator
+ */
+#pragma once
+#include "simulator/config.h"
+
+#define SIM_HISTOGRAM_BINS 2048
+
+enum sim_end {
+    SIM_COMPLETED,
+    SIM_REJECTED,
+    SIM_UNFINISHED,
+    SIM_TOO_LONG,
+    SIM_FAILED,
+    SIM_END_COUNT
+};
+
+/* What became of one request. */
+struct sim_outcome {
+    enum sim_end end;
+    uint32_t service;
+    uint32_t instance; /* of the first token */
+    int64_t arrival_us, first_us, last_us;
+    uint32_t generated, cached_tokens;
+};
+
+/* Log-spaced counts with one per cent resolution (value in microseconds). */
+struct sim_histogram {
+    uint64_t count[SIM_HISTOGRAM_BINS];
+    uint64_t total;
+    double sum_us;
+    double last_us; /* and its bin: sessions of one step have one gap, and a logarithm takes time */
+    uint32_t last_bin;
+};
+
+struct sim_share {
+    double instance_seconds;
+    uint32_t instances_max;
+};
+
+struct sim_result {
+    struct sim_outcome *outcome; /* one a request, in the trace's order */
+    uint32_t offered, ended[SIM_END_COUNT];
+    struct sim_histogram itl;
+    uint64_t prompt_tokens, hit_tokens, preemptions, steps, events, swaps;
+    uint64_t handoffs, migrations, migrations_dropped, fetches, fetched_tokens, role_changes;
+    const char
+        *role_reason; /* of the role row's last look, with what it foresaw of its choice and */
+    double role_rps, role_runner_up_rps; /* of the next best, < 0: it did not ask; NULL: no look */
+    double link_bytes, stall_s;          /* K and V copied; moved sessions without a token */
+    /* Prompt tokens a ready second of the busiest instance, over the mean of all: in a fleet that
+     * stays as it is, its share of the tokens times the number of instances. */
+    double hotspot;
+    double span_s; /* first arrival to last end */
+    double
+        stood_s; /* first arrival to the end of billing: with `drain_s` where something never ended */
+    double instance_seconds, cost_usd, energy_j, gpu_seconds;
+    uint32_t instances_max, scale_actions;
+    struct sim_share service[SIM_SERVICES_MAX]; /* of the instances, what was each service's */
+    uint32_t launches, launches_failed, lost;   /* instances, where the fleet scales */
+    double phase_s[SIM_PHASE_COUNT];            /* drawn for all launches */
+    uint32_t trips; /* looks of the power row at which the breaker was overdrawn */
+    /* Until the fleet was back at its floor for good; 0 where nothing scales. */
+    double floor_s, floor_instance_seconds;
+    uint64_t digest; /* over (id, instance, first, last) of every request */
+    double cpu_s;
+    bool extrapolated; /* beyond validated hardware or ranges */
+};
+
+void sim_result_fini(struct sim_result *r);
+
+void sim_histogram_add(struct sim_histogram *h, double us, uint64_t count);
+
+/* The q-th quantile (0..1) of a histogram, in seconds. */
+double sim_histogram_quantile_s(const struct sim_histogram *h, double q);
