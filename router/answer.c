@@ -3,10 +3,24 @@
  * A streamed answer begins with its first text; until then nothing has been promised and the
  * request may still go elsewhere. A whole answer is gathered and sent at its end.
  */
-#include "router/bytes.h"
+#include "router/byte_loop.h"
 
 #include <math.h>
 #include <stdio.h>
+
+void answer_cors(struct byte_loop *b, struct http_exchange *x)
+{
+    struct str origin = http_request_header(http_exchange_request(x), "origin");
+    for (size_t i = 0; i < b->config->cors_origins.count && origin.len > 0; i++) {
+        if (!str_eq(origin, b->config->cors_origins.items[i])) continue;
+        http_reply_header(x, "access-control-allow-origin", origin);
+        http_reply_header(x, "vary", STR("origin"));
+        http_reply_header(x, "access-control-expose-headers",
+                          STR("x-request-id, x-muster-instance, x-muster-predicted-p50, "
+                              "x-muster-predicted-p90, retry-after"));
+        return;
+    }
+}
 
 static void reply_headers(struct request *r)
 {
@@ -21,7 +35,7 @@ static void reply_headers(struct request *r)
         snprintf(number, sizeof number, "%.0f", r->target.length_p90);
         http_reply_header(r->x, "x-muster-predicted-p90", str_from(number));
     }
-    front_cors(r->home, r->x);
+    answer_cors(r->home, r->x);
 }
 
 /* The client is gone or its connection cannot be written: as if it had left. */

@@ -5,16 +5,12 @@
 #include "base/io/addr.h"
 #include "base/io/clock.h"
 #include "base/io/log.h"
+#include "router/byte_loop.h"
 #include "router/decide.h"
 
 #include <stdlib.h>
 
 CLEANUP_FREEP(bytes, struct byte_loop)
-
-struct lane *bytes_lane(struct byte_loop *b)
-{
-    return &b->lane;
-}
 
 uint16_t bytes_port(const struct byte_loop *b)
 {
@@ -79,7 +75,7 @@ void bytes_free(struct byte_loop *b)
         r->x = NULL;
         r->call = NULL;
         r->question = r->asker = NULL;
-        generate_release(r);
+        request_release(r);
     }
     http_server_free(b->server);
     http_client_free(b->client);

@@ -9,7 +9,7 @@
 #include "base/io/clock.h"
 #include "base/io/log.h"
 #include "policies/catalog.h"
-#include "router/bytes.h"
+#include "router/byte_loop.h"
 #include "router/features.h"
 #include "router/predict_file.h"
 #include "router/sync.h"
@@ -32,7 +32,7 @@ static struct core_request *core_of(struct request *r)
 /* Fills the mail for the byte loop and wakes it. */
 static void tell(struct decide *d, struct request *r, const struct core_verdict *v)
 {
-    struct lane *lane = bytes_lane(r->home);
+    struct lane *lane = &r->home->lane;
     lane_lock(lane);
     if (v->answer == CORE_SEND) {
         r->tell |= TELL_SEND;
@@ -188,7 +188,7 @@ static void on_over(struct decide *d, struct request *r, int64_t now_us)
     }
     if (r->counted) tenant_end(r->tenant, &r->outcome.usage);
     count_outcome(d, r, now_us);
-    struct lane *lane = bytes_lane(r->home);
+    struct lane *lane = &r->home->lane;
     lane_lock(lane);
     r->tell |= TELL_DONE;
     lane_send(lane, &r->tell_item);

@@ -6,7 +6,7 @@
 #include "base/core/bits.h"
 #include "base/core/own.h"
 #include "base/io/clock.h"
-#include "router/bytes.h"
+#include "router/byte_loop.h"
 #include "router/decide.h"
 
 #include <stdio.h>
@@ -33,7 +33,7 @@ static void reply_problem(struct asked *a, enum openai_problem problem, const ch
     CLEANUP(buf_fini) struct buf body = { 0 };
     openai_error_set(&e, 0, problem, NULL, "%s", message);
     openai_error_render(&e, &body);
-    front_cors(a->b, a->x);
+    answer_cors(a->b, a->x);
     http_reply(a->x, e.status, json_type, buf_view(&body));
 }
 
@@ -57,13 +57,13 @@ static void on_models(struct asked *a)
                                            .context_tokens = a->face->model[i].context_tokens };
     }
     openai_models_render(models, a->face->model_count, &body);
-    front_cors(a->b, a->x);
+    answer_cors(a->b, a->x);
     http_reply(a->x, 200, json_type, buf_view(&body));
 }
 
 static void on_health(struct asked *a)
 {
-    front_cors(a->b, a->x);
+    answer_cors(a->b, a->x);
     http_reply(a->x, 200, json_type, STR("{\"status\":\"ok\"}"));
 }
 
@@ -141,7 +141,7 @@ static void on_tokenize(struct asked *a)
         json_put_u64(&w, ids.data[i]);
     json_array_end(&w);
     json_object_end(&w);
-    front_cors(a->b, a->x);
+    answer_cors(a->b, a->x);
     http_reply(a->x, 200, json_type, buf_view(&body));
 }
 
@@ -175,7 +175,7 @@ static void on_detokenize(struct asked *a)
     json_object(&w);
     json_kv_str(&w, "prompt", buf_view(&text));
     json_object_end(&w);
-    front_cors(a->b, a->x);
+    answer_cors(a->b, a->x);
     http_reply(a->x, 200, json_type, buf_view(&body));
 }
 
@@ -255,23 +255,9 @@ static bool authorise(struct asked *a, enum access access)
     return false;
 }
 
-void front_cors(struct byte_loop *b, struct http_exchange *x)
-{
-    struct str origin = http_request_header(http_exchange_request(x), "origin");
-    for (size_t i = 0; i < b->config->cors_origins.count && origin.len > 0; i++) {
-        if (!str_eq(origin, b->config->cors_origins.items[i])) continue;
-        http_reply_header(x, "access-control-allow-origin", origin);
-        http_reply_header(x, "vary", STR("origin"));
-        http_reply_header(x, "access-control-expose-headers",
-                          STR("x-request-id, x-muster-instance, x-muster-predicted-p50, "
-                              "x-muster-predicted-p90, retry-after"));
-        return;
-    }
-}
-
 static void on_preflight(struct asked *a)
 {
-    front_cors(a->b, a->x);
+    answer_cors(a->b, a->x);
     http_reply_header(a->x, "access-control-allow-methods", STR("GET, POST"));
     http_reply_header(a->x, "access-control-allow-headers",
                       STR("authorization, content-type, x-request-id"));

@@ -4,6 +4,8 @@
 #include "base/core/bits.h"
 #include "base/core/json.h"
 #include "base/core/own.h"
+#include "router/byte_loop.h"
+#include "router/prompt.h"
 
 #include <stdio.h>
 
@@ -38,18 +40,19 @@ static bool fill(struct request *q, const struct request *r, const struct face_m
     q->salt = arena_str(&q->arena, r->salt);
     memcpy(q->tenant_name, r->tenant_name, sizeof q->tenant_name);
     snprintf(q->id, sizeof q->id, "q-%.*s", REQUEST_ID_MAX - 2, r->id);
-    return text.len > 0 && generate_ready(q, m) == 0;
+    return text.len > 0 && prompt_ready(q, m) == 0;
 }
 
 bool question_ask(struct request *r, const struct face_model *m)
 {
     struct byte_loop *b = r->home;
     if (!b->asks_lengths || !r->bundle || r->api.prompt_ids) return false;
-    struct request *q = generate_take(b, min_i64(r->deadline_us, r->arrived_us + QUESTION_US_MAX));
+    struct request *q = request_take(b, min_i64(r->deadline_us, r->arrived_us + QUESTION_US_MAX),
+                                     upstream_deadline);
     if (!q) return false;
     q->is_question = true;
     if (!fill(q, r, m) || loop_timer_set(b->loop, &q->deadline, q->deadline_us) < 0) {
-        generate_release(q);
+        request_release(q);
         return false;
     }
     q->asker = r;
@@ -81,16 +84,4 @@ void question_answered(struct request *q)
     q->asker = r->question = NULL;
     if (q->outcome.ok) r->core.features.reported_tokens = first_number(buf_view(&q->answer));
     request_arrive(r);
-}
-
-void question_drop(struct request *r)
-{
-    struct request *q = r->question;
-    if (!q) return;
-    q->asker = r->question = NULL;
-    if (q->over) return; /* its end is under way */
-    if (q->call) http_call_cancel(q->call);
-    q->call = NULL;
-    q->outcome.cut = true;
-    request_over(q);
 }

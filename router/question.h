@@ -10,7 +10,8 @@
  *               the predictor nothing; its tokens are counted by RM_QUESTION_TOKENS
  */
 #pragma once
-#include "router/bytes.h"
+#include "router/face.h"
+#include "router/request.h"
 
 #define QUESTION_TOKENS_MAX 8   /* of the model's answer */
 #define QUESTION_US_MAX 5000000 /* then the request goes without */
@@ -22,6 +23,3 @@ bool question_ask(struct request *r, const struct face_model *m);
 
 /* `q` is over; the one that asked, if it still waits, arrives. */
 void question_answered(struct request *q);
-
-/* `r` is over: its question, if it is still open, ends too. */
-void question_drop(struct request *r);

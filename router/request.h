@@ -127,3 +127,14 @@ struct request {
     bool queued;  /* in its service's lengths of what waits, with the next two */
     double told_prompt, told_output;
 };
+
+/* NULL: all are out. `on_deadline` is called with the request. */
+struct request *request_take(struct byte_loop *b, int64_t deadline_us, void (*on_deadline)(void *));
+void request_release(struct request *r); /* gives it back; x and call are NULL */
+
+void request_arrive(struct request *r);                             /* ASK_ARRIVE */
+void request_tokens(struct request *r, uint32_t count);             /* ASK_TOKENS, and times */
+void request_failed(struct request *r, enum retry_failure failure); /* ASK_FAILED */
+
+/* Says ASK_OVER, once, and ends a question that is still open. r->outcome is filled. */
+void request_over(struct request *r);

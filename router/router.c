@@ -9,6 +9,7 @@
 #include "base/io/addr.h"
 #include "base/io/file.h"
 #include "base/io/log.h"
+#include "router/byte_loop.h"
 #include "router/bytes.h"
 #include "router/decide.h"
 #include "router/wires.h"

@@ -6,7 +6,8 @@
  */
 #include "base/core/bits.h"
 #include "base/io/log.h"
-#include "router/bytes.h"
+#include "router/byte_loop.h"
+#include "router/prompt.h"
 
 #define ERROR_BYTES_MAX ((size_t)64 << 10) /* of another engine's error reply */
 #define WHOLE_BYTES_MAX ((size_t)64 << 20) /* of an answer that is sent whole */
@@ -108,8 +109,9 @@ static void on_data(void *arg, struct str data)
     if (rc < 0 && !r->over) attempt_failed(r, RETRY_ERROR);
 }
 
-void upstream_deadline(struct request *r)
+void upstream_deadline(void *request)
 {
+    struct request *r = request;
     if (r->over || r->ending) return;
     if (r->call) http_call_cancel(r->call);
     r->call = NULL;
@@ -253,8 +255,8 @@ void upstream_start(struct request *r)
         return;
     }
     int rc = 0;
-    if (ours && r->bundle != r->target.bundle) rc = generate_tokenize(r, r->target.bundle);
-    if (ours && rc == 0) rc = generate_check_context(r, r->target.context_tokens);
+    if (ours && r->bundle != r->target.bundle) rc = prompt_tokenize(r, r->target.bundle);
+    if (ours && rc == 0) rc = prompt_check_context(r, r->target.context_tokens);
     if (rc < 0) {
         answer_problem(r, 1);
         request_over(r);

@@ -1,0 +1,59 @@
+/* byte_loop.h - what the files that serve a request on its byte loop share.
+ *
+ * Layer:   router; internal to the byte loop
+ * Threads: the loop's own, but `lane`, and `asks`, whose other end is the decision thread
+ *
+ *     front ──► generate ──► question, upstream ──► answer ──► request
+ */
+#pragma once
+#include "base/core/pool.h"
+#include "base/core/rng.h"
+#include "router/config.h"
+#include "router/face.h"
+#include "router/metrics.h"
+#include "router/request.h"
+
+struct decide;
+
+struct byte_loop {
+    const struct router_config *config;
+    struct str secret;
+    struct loop *loop;
+    struct http_server *server;
+    struct http_client *client;
+    struct lane lane;
+    struct lane *asks; /* the decision thread's */
+    struct decide *decide;
+    struct face_board *board;
+    struct metrics *metrics;
+    struct pool requests;
+    struct list live; /* requests not yet given back */
+    struct rng rng;   /* request ids and seeds */
+    bool loopback;
+    bool asks_lengths; /* the predictor wants the model's own word: question.h */
+    pthread_t thread;
+    bool running;
+};
+
+/* front.c: one request of any path. */
+void front_on_request(void *ctx, struct http_exchange *x);
+struct str front_render_refusal(void *ctx, const struct http_fault_info *why, struct buf *body);
+
+/* generate.c: chat and completions, from body to ASK_ARRIVE; mail from the decision thread. */
+void generate_begin(struct byte_loop *b, struct http_exchange *x, enum openai_surface surface,
+                    const struct face *f, const struct tenant_name *tenant);
+void generate_on_mail(void *arg, struct lane_item *item);
+
+/* upstream.c: one attempt at r->target. */
+void upstream_start(struct request *r);
+void upstream_deadline(void *request); /* ends it, wherever it is */
+
+/* answer.c: bytes to the client. Each may find that the client has left (r->x NULL). */
+void answer_text(struct request *r, struct str text);
+void answer_drained(struct request *r); /* the client has room again */
+
+/* To the end, then request_over: at once, or when the client has taken what came before. */
+void answer_finish(struct request *r);
+void answer_problem(struct request *r, double retry_after_s); /* r->problem; breaks a stream */
+void answer_relay(struct request *r, int status, struct str content_type, struct str body);
+void answer_cors(struct byte_loop *b, struct http_exchange *x); /* headers, when allowed */
