@@ -3,7 +3,7 @@
 
 #include <math.h>
 
-#define ALLOWANCE_S 3600.0
+#define ALLOWANCE_S 3600.0 /* saved or owed at most: older hours were of another load */
 
 void allowance_observe(struct allowance *a, uint32_t ended, uint32_t missed, double level,
                        double allowed)
@@ -16,5 +16,5 @@ void allowance_observe(struct allowance *a, uint32_t ended, uint32_t missed, dou
 double allowance_parts(double budget, double allowed)
 {
     double parts = allowed > 0 ? 1 + budget / allowed : 1;
-    return fmin(fmax(parts, ALLOWANCE_PARTS_MIN), ALLOWANCE_PARTS_MAX);
+    return fmin(parts, ALLOWANCE_PARTS_MAX);
 }

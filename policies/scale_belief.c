@@ -4,11 +4,11 @@
 #include <math.h>
 #include <string.h>
 
-#define BELIEF_GAIN 5e-4
-#define BELIEF_COUNTS_MIN 5.0 /* misses: fewer tell little */
-#define BELIEF_LEAST (-0.15)
-#define BELIEF_MOST 1.0
-#define BELIEF_COUNT_MIN 20 /* ended requests within BELIEF_S */
+#define BELIEF_GAIN 5e-4   /* ten times the misses expected for a minute: 7 % heavier */
+#define MORE_LEAST (-0.15) /* closer than MORE_MOST: who believes requests light breaks promises */
+#define MORE_MOST 1.0      /* who misses with twice the fleet does so for another reason */
+#define MISSES_MIN 5.0     /* fewer within the readings tell little */
+#define ENDED_MIN 20.0     /* requests within the readings */
 
 static void forget(struct belief *b)
 {
@@ -19,22 +19,22 @@ static void forget(struct belief *b)
 
 void belief_observe(struct belief *b, const struct belief_reading *r)
 {
-    uint32_t at = b->readings++ % BELIEF_S;
+    uint32_t at = b->readings++ % BELIEF_READINGS;
     b->ended[at] = r->ended;
     b->missed[at] = r->missed;
     b->expected[at] = (float)(r->expected_share * r->ended);
     if (r->unsettled) forget(b);
     if (r->unsettled || !r->judge) return;
     double ended = 0, missed = 0, expected = 0;
-    for (uint32_t i = 0; i < BELIEF_S; i++) {
+    for (uint32_t i = 0; i < BELIEF_READINGS; i++) {
         ended += b->ended[i];
         missed += b->missed[i];
         expected += (double)b->expected[i];
     }
-    if (ended < BELIEF_COUNT_MIN) return;
-    double least = fmax(r->allowed_share * ended, BELIEF_COUNTS_MIN);
+    if (ended < ENDED_MIN) return;
+    double least = fmax(r->allowed_share * ended, MISSES_MIN);
     double step = BELIEF_GAIN * log(fmax(missed, least) / fmax(expected, least));
-    b->more = fmin(fmax(b->more + step, BELIEF_LEAST), BELIEF_MOST);
+    b->more = fmin(fmax(b->more + step, MORE_LEAST), MORE_MOST);
 }
 
 double belief_factor(const struct belief *b)

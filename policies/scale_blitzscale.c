@@ -4,10 +4,10 @@
  *     upper = max(ceil(KV tokens / (0.75 * max)), ceil(prompt tokens in line / (0.5 * rate)))
  *     n < lower: n = (lower + upper) / 2;   n > upper for 333 ms: n - 1
  *
- * BlitzScale's policy, asked at every tick. `rate` is prompt tokens a second, 1 / b of the step-time
- * model. Its third bound, of the network that carries KV between roles, has no counterpart where an
- * instance has both, and its start-up by multicast is the world's matter, not the policy's. */
-#include "base/core/bits.h"
+ * BlitzScale's policy, asked at every tick. `rate` is prompt tokens a second, 1 / b of the
+ * step-time model. Its third bound, of the network that carries KV between roles, has no
+ * counterpart where an instance has both, and its start-up by multicast is the world's matter,
+ * not the policy's. */
 #include "policies/scale_rows.h"
 
 #include <math.h>

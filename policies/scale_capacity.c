@@ -7,6 +7,10 @@
 #define STEP_TOKENS 2048      /* where nobody has said what a step carries */
 #define CHUNK_SHARE_MIN 0.125 /* of a step that prompts get however many decode */
 #define FREE_SHARE_MIN 0.02   /* of the step left when prompts come faster than they are computed */
+/* Requests a second of one instance, whatever its coefficients say: below it is of no use, and
+ * nothing that serves language models comes near the other. Sums over a fleet stay finite. */
+#define RATE_MIN 1e-9
+#define RATE_MAX 1e6
 
 void scale_load_of(const struct scale_pool *pool, const struct scale_lengths *lengths,
                    struct scale_load *ret)
@@ -32,6 +36,11 @@ void scale_load_of(const struct scale_pool *pool, const struct scale_lengths *le
     *ret = l;
 }
 
+static double bounded(double rate)
+{
+    return rate < RATE_MIN ? 0 : fmin(rate, RATE_MAX);
+}
+
 double scale_load_rate(const struct scale_load *l, double ttft_slo_s, double tpot_slo_s,
                        double utilisation_max)
 {
@@ -48,7 +57,14 @@ double scale_load_rate(const struct scale_load *l, double ttft_slo_s, double tpo
         double batch = fmin(rate * l->output * step, l->seqs_max);
         rate = fmin(rate, utilisation_max / scale_load_prompt_s(l, batch, 0));
     }
-    return rate;
+    return bounded(rate);
+}
+
+double scale_load_effort(const struct scale_load *l, double utilisation_max)
+{
+    double own_s =
+        l->step_s * l->output / l->seqs_max; /* of the steps, with all sessions in them */
+    return bounded(utilisation_max / fmax(l->work_s + own_s, DBL_MIN));
 }
 
 double scale_load_prompt_s(const struct scale_load *l, double batch, double steps_more)

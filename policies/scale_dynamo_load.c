@@ -4,7 +4,8 @@
  *     TTFT of an engine = seconds of its prompt tokens in line and of one mean prompt more
  *     ITL of an engine  = a + c running + d KV tokens
  *     up one    if all engines' estimates exceed the promise (either of the two)
- *     down one  if all are below 0.80 of it (both); nothing while a change is in progress; every 5 s
+ *     down one  if all are below 0.80 of it (both)
+ *     every 5 s, nothing while a change is in progress
  *
  * Dynamo's load loop. It regresses step times on prefill and KV tokens from per-iteration metrics;
  * our engines fit the same model themselves (perf.h), so the fitted coefficients are used. */

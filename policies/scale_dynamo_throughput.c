@@ -1,6 +1,6 @@
 /* scale_dynamo_throughput.c - the forecast rate over what one engine serves within the promise.
  *
- *     each 180 s: requests, mean prompt, mean answer of the interval; the next of each by a forecast
+ *     each 180 s: requests, mean prompt, mean answer of the interval; the next of each forecast
  *     want = ceil(requests / 180 s / engine_rps(prompt, answer))
  *
  * Dynamo's throughput loop: forecasts constant, arima (its default), kalman and, in Prophet's

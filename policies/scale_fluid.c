@@ -1,14 +1,13 @@
 /* scale_fluid.c - a fleet followed as a fluid with chance about it. */
 #include "policies/scale_fluid.h"
 
-#include "base/core/bits.h"
-
 #include <float.h>
 #include <math.h>
 
-#define RHO_MAX 0.98
+#define RHO_MAX 0.98    /* share of its time that an instance may give to prompts */
 #define SHORT_SHARE 0.5 /* of the mean answer: the short ones are late first */
 #define NOBODY 1e-3     /* instances; fractions above it serve in proportion */
+#define HALF_STEP 0.5   /* that passes before the first chunk */
 
 /* Sessions an instance may have before its steps take longer than TPOT, at r prompts a second. */
 static double tpot_sessions(const struct scale_load *l, double tpot_slo_s, double r)
@@ -38,17 +37,17 @@ static double answer_late(const struct fluid_ask *a, double n, double r, double 
 static double prompt_late(const struct fluid_ask *a, double n, double r, double batch)
 {
     const struct scale_load *l = a->load;
-    /* Half a step passes before the first chunk. */
-    double s = scale_load_prompt_s(l, batch, 0.5);
+    double s = scale_load_prompt_s(l, batch, HALF_STEP);
     double rho = fmin(r * s, RHO_MAX), x = a->ttft_slo_s - s;
     if (x <= 0) return 1;
     double busy = pow(rho, sqrt(2 * (n + 1)));
     return busy * exp(-x * 2 * n * (1 - rho) / (s * (1 + l->prefill_scv)));
 }
 
+/* Where the fluid is at the end of a step. */
 struct flow {
     double sessions, waiting;
-    double out; /* ended a second, at the end of the step */
+    double out; /* ended a second */
 };
 
 /* Sessions of all that fit. */
@@ -57,7 +56,7 @@ static double room_of(const struct fluid_ask *a, double n, double r)
     return n * fmin(a->load->seqs_max, tpot_sessions(a->load, a->tpot_slo_s, r));
 }
 
-/* One step. */
+/* A step in which `rate` a second arrive at n instances. */
 static void advance(const struct fluid_ask *a, struct flow *f, double n, double rate)
 {
     const struct scale_load *l = a->load;
@@ -69,7 +68,7 @@ static void advance(const struct fluid_ask *a, struct flow *f, double n, double 
     double step = scale_load_step_s(l, batch, fmin(r, RHO_MAX / fmax(l->prefill_s, DBL_MIN)));
     /* Towards what it would be in the end, by the time that a session takes: stable for sessions
      * shorter than a step of ours. */
-    double session_s = l->output * step, decay = exp(-FLUID_STEP_S / session_s);
+    double session_s = fmax(l->output * step, DBL_MIN), decay = exp(-FLUID_STEP_S / session_s);
     double each = scale_load_prompt_s(l, batch, 0);
     double prompts = n * RHO_MAX / fmax(each, DBL_MIN);
     double in = fmin(rate + f->waiting / FLUID_STEP_S, prompts);
@@ -80,7 +79,7 @@ static void advance(const struct fluid_ask *a, struct flow *f, double n, double 
     f->out = f->sessions / session_s;
 }
 
-/* Share of the arrivals of the step that has passed that are late. */
+/* Of those who arrived in the step that ends with f, the share that is late. */
 static double late_of(const struct fluid_ask *a, const struct flow *f, double n, double rate)
 {
     if (n < NOBODY) return 1;

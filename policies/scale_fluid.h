@@ -2,28 +2,32 @@
  *
  * Layer: policies (base/core)
  *
- * A fleet of n(t) equal instances (scale_capacity.h) is followed in steps of FLUID_STEP_S as a fluid:
+ * A fleet of n(t) equal instances (scale_capacity.h) is followed in steps of FLUID_STEP_S, as a
+ * fluid of N sessions, Q requests that wait, and b = N / n sessions an instance:
  *
- *     d sessions / dt = taken in - sessions / (E[O] step seconds)
- *     taken in        = arrivals and what waits, as far as sessions are free and prompts are computed
+ *     dN / dt  = taken in - N / (E[O] step seconds)
+ *     taken in = arrivals and what waits, as far as sessions are free and prompts can be computed
  *
  * About the fluid there is chance: sessions vary by N (a + c b) / a (a birth-death process whose
- * service slows as the batch b grows), prompts wait as in M/G/n. A request is late
+ * service slows as the batch grows), prompts wait as in M/G/n. The share that is late is the sum,
+ * at most 1, of those
  *
- *     when sessions exceed what fits, plus what is taken in within TTFT:  Phi(-(room - N - Q) / sd)
- *     when its prompt waits longer than TTFT leaves:  rho^sqrt(2(n+1)) exp(-x 2 n (1-rho) / S(1+cv^2))
- *     when more prompts come in its life than TPOT leaves room for:
- *         Phi(-(TPOT (1 - rho) - a - c b) / (TPOT sd(rho))),  var(rho) = r p^2 (1+cv^2) / (T sqrt(n))
+ *     that find no session free, nor one within TTFT:
+ *         Phi(-(room + X (TTFT - p) - N - Q) / sd(N)),     X ended a second
+ *     whose prompt waits longer than TTFT leaves (Sakasegawa's form of M/G/n):
+ *         rho^sqrt(2(n+1)) exp(-(TTFT - S) 2 n (1-rho) / S(1+cv^2)),     rho = r S
+ *     in whose life more prompts come than TPOT leaves room for:
+ *         Phi(-(TPOT (1 - r p) - a - c b) / (TPOT sd)),     sd^2 = r p^2 (1+cv^2) / (T sqrt(n))
  *
- * with rho the share of time that goes to prompts, r of them a second and instance with p seconds
- * each, S a prompt's seconds beside decoding, x = TTFT - S (Sakasegawa's form of M/G/n), T the life
- * of a short answer at TPOT, and sqrt(n) for a router that evens out a part of the bunches.
+ * with r prompts a second and instance, of p seconds each alone and S beside those that decode, T
+ * the life at TPOT of an answer half as long as the mean (short ones are late first), and sqrt(n)
+ * for a router that evens out a part of the bunches. room: sessions with which steps keep TPOT.
  */
 #pragma once
 #include "policies/scale_capacity.h"
 
 #define FLUID_STEP_S 5
-#define FLUID_STEPS_MAX 512
+#define FLUID_STEPS_MAX 512 /* 42 minutes */
 
 struct fluid_ask {
     const struct scale_load *load;

@@ -8,14 +8,12 @@
 
 #include <stdint.h>
 
-#define FORECAST_POINTS_MAX 128
-
 struct scale_forecast {
     const char *name;
     const char *about;
     const char *source;
     uint32_t points_min; /* with fewer the last value is the answer */
-    /* The value `ahead` steps after the last of `count` (1 to FORECAST_POINTS_MAX); never below 0 */
+    /* The value `ahead` steps after the last of `count` values, at least points_min of them. */
     double (*next)(const double *value, uint32_t count, uint32_t ahead);
 };
 

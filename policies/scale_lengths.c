@@ -3,7 +3,6 @@
  * Means alone understate the work: what a session reads while it decodes grows with the square of
  * its answer and with prompt times answer, so both second moments and the cross moment are kept
  * exactly. The bins, a factor of two wide, carry the tails. */
-#include "base/core/bits.h"
 #include "policies/scale_view.h"
 
 #include <math.h>

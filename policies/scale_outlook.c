@@ -1,36 +1,47 @@
-/* scale_outlook.c - level and rises of a rate. */
+/* scale_outlook.c - level, rises and paths of a rate, from counts by bucket. */
 #include "policies/scale_outlook.h"
 
 #include "base/core/bits.h"
 
 #include <math.h>
-#include <string.h>
 
 #define BUCKET_US ((int64_t)OUTLOOK_BUCKET_S * 1000000)
-#define LEAST_BUCKETS 2 /* the shortest part that may speak */
+#define MEMORY_BUCKETS (OUTLOOK_MEMORY_S / OUTLOOK_BUCKET_S)
+#define GAP_BUCKETS 128 /* ten minutes unseen: what was before is of another time */
+#define LEAST_BUCKETS 2 /* the shortest part that may speak: one bucket may be a burst */
 #define MOST_BUCKETS 36 /* three minutes: beyond that a mean is of another time */
 #define BURST_BUCKETS 4 /* a burst is no longer than twice that */
-#define CHANGED 4.0     /* standard deviations between two means: a change */
-#define RISEN 3.0       /* so many do for a rise of a minute by RISEN_SHARE: a slow one */
+/* Standard deviations between two means: a change. Of thirty splits that are tried every five
+ * seconds chance alone seldom makes one. */
+#define CHANGED 4.0
+/* So many do for a rise that has lasted for a minute and is no smaller than this: a slow one. */
+#define RISEN 3.0
 #define RISEN_SHARE 1.15
 #define RISEN_BUCKETS 12
 #define FIRST_BUCKETS 12 /* the level of the first minute is a guess: no path begins there */
+_Static_assert(MEMORY_BUCKETS < OUTLOOK_BUCKETS, "the ring holds the memory");
 
-static float *at(float *ring, int64_t bucket)
+static uint32_t place(int64_t bucket)
 {
-    return &ring[bucket % OUTLOOK_BUCKETS];
+    return (uint32_t)(bucket % OUTLOOK_BUCKETS);
 }
 
 /* The count of the k-th newest whole bucket, from 1. */
 static double newest(const struct outlook *o, uint32_t k)
 {
-    return (double)o->count[(o->bucket - k + OUTLOOK_BUCKETS) % OUTLOOK_BUCKETS];
+    return (double)o->count[place(o->bucket - k + OUTLOOK_BUCKETS)];
 }
 
-/* Variance over mean of the counts of `width` buckets, from neighbours so that a jump counts once. */
+/* The level at its end. */
+static double level_ago(const struct outlook *o, uint32_t k)
+{
+    return (double)o->level[place(o->bucket - k + OUTLOOK_BUCKETS)];
+}
+
+/* Variance over mean of counts of `width` buckets each, from neighbours: a jump counts once. */
 static double dispersion_of(const struct outlook *o, uint32_t width)
 {
-    uint32_t n = min_u32(o->known, OUTLOOK_MEMORY_S / OUTLOOK_BUCKET_S);
+    uint32_t n = min_u32(o->known, MEMORY_BUCKETS);
     double sum = 0, newer = 0;
     uint32_t seen = 0;
     for (uint32_t from = 1; from + width - 1 <= n; from += width) {
@@ -56,17 +67,17 @@ static double dispersion(const struct outlook *o)
     return most;
 }
 
-/* Whether the newest k buckets of mean `now` rose over those before, z standard deviations from it. */
+/* The newest k buckets, of mean `now`, rose slowly over those before, z standard deviations. */
 static bool is_rise(uint32_t k, double now, double before, double z)
 {
     return k >= RISEN_BUCKETS && z > RISEN && now > RISEN_SHARE * before;
 }
 
-/* Shortens the regime to where it changed, if it did; tells rises too slow for that as well. */
+/* Shortens the regime to where it changed, if it did, and notes rises, slow ones as well. */
 static void find_change(struct outlook *o)
 {
     double all = 0, recent = 0, most = CHANGED, spread = dispersion(o);
-    uint32_t n = o->regime, at = n;
+    uint32_t n = o->regime, since = n;
     bool rose = false;
     for (uint32_t k = 1; k <= n; k++)
         all += newest(o, k);
@@ -79,14 +90,15 @@ static void find_change(struct outlook *o)
         if (is_rise(k, now, before, z)) o->steady = 0;
         if (z <= most) continue;
         most = z;
-        at = k;
+        since = k;
         rose = now > before;
     }
-    o->regime = at;
+    o->regime = since;
     if (rose) o->steady = 0;
 }
 
-static double find_level(const struct outlook *o)
+/* Mean count of a bucket since the last change. */
+static double mean_count(const struct outlook *o)
 {
     double sum = 0;
     for (uint32_t k = 1; k <= o->regime; k++)
@@ -96,21 +108,21 @@ static double find_level(const struct outlook *o)
 
 static void close_bucket(struct outlook *o, double count)
 {
-    *at(o->count, o->bucket) = (float)count;
+    o->count[place(o->bucket)] = (float)count;
     o->bucket++;
     o->known = min_u32(o->known + 1, OUTLOOK_BUCKETS);
     o->steady = min_u32(o->steady + 1, OUTLOOK_BUCKETS);
     o->regime = min_u32(o->regime + 1, MOST_BUCKETS);
     find_change(o);
-    *at(o->level, o->bucket - 1) = (float)(find_level(o) / OUTLOOK_BUCKET_S);
+    o->level[place(o->bucket - 1)] = (float)(mean_count(o) / OUTLOOK_BUCKET_S);
 }
 
 void outlook_observe(struct outlook *o, uint64_t total, int64_t now_us)
 {
     int64_t bucket = now_us / BUCKET_US + 1;
-    bool fresh = o->bucket == 0 || bucket < o->bucket || bucket - o->bucket > OUTLOOK_BUCKETS / 2 ||
-                 total < o->total;
-    if (fresh) {
+    bool begins = o->bucket == 0 || bucket < o->bucket || total < o->total ||
+                  bucket - o->bucket > GAP_BUCKETS;
+    if (begins) {
         *o = (struct outlook){ .bucket = bucket, .total = total, .partial = true };
         return;
     }
@@ -130,17 +142,17 @@ void outlook_observe(struct outlook *o, uint64_t total, int64_t now_us)
 
 double outlook_level(const struct outlook *o)
 {
-    return o->known ? (double)o->level[(o->bucket - 1) % OUTLOOK_BUCKETS] : 0;
+    return o->known ? level_ago(o, 1) : 0;
 }
 
 bool outlook_is_calm(const struct outlook *o)
 {
-    return o->steady * OUTLOOK_BUCKET_S >= OUTLOOK_MEMORY_S || o->steady >= o->known;
+    return o->steady >= MEMORY_BUCKETS || o->steady >= o->known;
 }
 
 double outlook_error(const struct outlook *o)
 {
-    double sum = find_level(o) * o->regime;
+    double sum = mean_count(o) * o->regime;
     return sum > 0 ? fmin(sqrt(dispersion(o) / sum), 1) : 0;
 }
 
@@ -148,7 +160,7 @@ void outlook_path(const struct outlook *o, uint32_t which, uint32_t count, uint3
                   float *ret)
 {
     uint32_t known = o->known > FIRST_BUCKETS ? o->known - FIRST_BUCKETS : 0;
-    uint32_t memory = min_u32(known, (uint32_t)(OUTLOOK_MEMORY_S / OUTLOOK_BUCKET_S));
+    uint32_t memory = min_u32(known, MEMORY_BUCKETS);
     double level = outlook_level(o);
     uint32_t least = min_u32(steps / 2, memory / 2); /* buckets ago of the youngest beginning */
     uint32_t span = memory > least ? memory - least : 0;
@@ -158,10 +170,9 @@ void outlook_path(const struct outlook *o, uint32_t which, uint32_t count, uint3
             ret[k] = (float)level;
         return;
     }
-    double base = (double)o->level[(o->bucket - from + OUTLOOK_BUCKETS) % OUTLOOK_BUCKETS];
+    double base = level_ago(o, from);
     for (uint32_t k = 0; k < steps; k++) {
         uint32_t ago = from > k + 1 ? from - k - 1 : 1;
-        double then = (double)o->level[(o->bucket - ago + OUTLOOK_BUCKETS) % OUTLOOK_BUCKETS];
-        ret[k] = (float)fmax(0, level + then - base);
+        ret[k] = (float)fmax(0, level + level_ago(o, ago) - base);
     }
 }

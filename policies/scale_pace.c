@@ -1,10 +1,11 @@
-/* scale_pace.c - a running mean: of all there was, then fading over PACE_S. */
+/* scale_pace.c - a running mean, each reading weighted by the time that it stands for. */
 #include "policies/scale_pace.h"
 
 #include <math.h>
 
-#define PACE_S 120.0
-#define FIRST_S 1.0 /* what the first reading stands for */
+#define PACE_S 120.0 /* a speed that changed for good is followed within minutes */
+#define FIRST_S 1.0  /* what the first reading stands for, and one whose clock went back */
+#define LEAST_S 1e-6 /* what two readings at one moment stand for */
 
 static void follow(double *mean, double value, double weight)
 {
@@ -34,6 +35,6 @@ void pace_observe(struct pace *p, const struct scale_view *view, int64_t now_us)
         bool learned = pool->perf.samples > 0;
         if (m->seen_s <= 0 || learned != m->learned)
             *m = (struct pace_mean){ .learned = learned, .perf = pool->perf };
-        follow_pool(m, &pool->perf, fmin(fmax(passed_s, 1e-6), PACE_S));
+        follow_pool(m, &pool->perf, fmin(fmax(passed_s, LEAST_S), PACE_S));
     }
 }

@@ -1,8 +1,6 @@
 /* scale_recent.c - a ring of sums of lengths, and the sums of what waits. */
 #include "policies/scale_recent.h"
 
-#include "base/core/bits.h"
-
 void scale_recent_arrived(struct scale_recent *r, double prompt, double output, int64_t now_us)
 {
     int64_t number = now_us / SCALE_RECENT_BUCKET_US;

@@ -1,14 +1,14 @@
 /* scale_sageserve.c - an hourly target from a forecast, gated by memory, with a reactive guard.
  *
  *     reactive, before the first hour: KV share > 0.50 up one, < 0.25 down one
- *     each hour: min 10 D + 150 D+  subject to  (n + D) TPS >= the largest forecast in t + 20..60 min
+ *     each hour: min 10 D + 150 D+  subject to  (n + D) TPS >= the most forecast in t + 20..60 min
  *     D is applied one by one, up while KV share > 0.50, down while < 0.25
  *     guard: KV share > 0.90, or observed / forecast > 5: up one whatever the target
  *     locked for 155 s after each launch (its spin-up time)
  *
- * SageServe. With one model and one region its programme has a closed form: n + D is the least count
- * that covers the forecast. Tokens a second are forecast from means of five minutes by ARIMA, and
- * TPS is what an instance does within the promise by the step-time model. Reclaiming from spot
+ * SageServe. With one model and one region its programme has a closed form: n + D is the least
+ * count that covers the forecast. Tokens a second are forecast from means of five minutes by ARIMA,
+ * and TPS is what an instance does within the promise by the step-time model. Reclaiming from spot
  * (65 s) needs a second kind of instance and is left out. */
 #include "base/core/bits.h"
 #include "policies/scale_capacity.h"

@@ -1,15 +1,13 @@
 /* scale_scene.c - pools as one kind of instance, paths of demand, and their lateness. */
 #include "policies/scale_scene.h"
 
-#include <float.h>
 #include <math.h>
 
-#define LOOK_STEPS 4 /* of FLUID_STEP_S: 20 s */
-#define CLEAR_STEPS_MAX 60
-#define PATH_STRIDE 7   /* no divisor in common with SCENE_PATHS */
+#define PATH_STRIDE 7 /* neighbours in time get unlike deviations */
+_Static_assert(SCENE_PATHS % PATH_STRIDE != 0, "every deviation once: the stride is a prime");
 #define LEVEL_ERROR 1.2 /* standard errors: where the level begins is a guess as well */
 #define LOGISTIC_UNIT 0.551328895421792 /* sqrt(3) / pi: variance 1 */
-#define WORST_PATHS 6
+#define WORST_PATHS 6                   /* a quarter */
 
 void scene_level(struct scene *s, const struct scale_config *config, const struct scale_view *view,
                  const struct outlook *outlook)
@@ -23,24 +21,26 @@ void scene_level(struct scene *s, const struct scale_config *config, const struc
 
 /* ---- pools ---- */
 
-/* A pool that cannot keep the promise even alone is used only when none can: then its rate is what
- * it does at utilisation_max, late but as fast as it goes. */
-static double effort_rate(const struct scene *s, const struct scale_load *l)
+/* Whether a pool that grows or not, at so many dollars for its rate, is rather the main one. */
+static bool is_rather(bool grows, double cost, bool best_grows, double best_cost)
 {
-    double own = l->step_s * l->output / l->seqs_max;
-    return s->config->utilisation_max / fmax(l->work_s + own, DBL_MIN);
+    return grows != best_grows ? grows : cost < best_cost;
 }
 
-/* The one that would grow: cheapest for its rate. */
+/* The cheapest for its rate of those that can grow, or of all when none can. */
 static void find_main(struct scene *s)
 {
-    double best = DBL_MAX;
-    s->main = UINT32_MAX;
+    bool best_grows = false;
+    double best_cost = HUGE_VAL;
+    s->main = SCENE_NO_POOL;
     for (uint32_t i = 0; i < s->view->pool_count; i++) {
         const struct scale_pool *p = &s->view->pool[i];
-        bool grows = scale_reach(p) > scale_have(p) || s->main == UINT32_MAX;
-        if (s->rate[i] <= 0 || !grows || p->price_h / s->rate[i] >= best) continue;
-        best = p->price_h / s->rate[i];
+        if (s->rate[i] <= 0) continue;
+        bool grows = scale_reach(p) > scale_have(p);
+        double cost = p->price_h / s->rate[i];
+        if (!is_rather(grows, cost, best_grows, best_cost)) continue;
+        best_grows = grows;
+        best_cost = cost;
         s->main = i;
     }
 }
@@ -57,8 +57,10 @@ void scene_pools(struct scene *s, const struct scale_lengths *lengths, const str
             scale_load_rate(&s->load[i], v->ttft_slo_s, v->tpot_slo_s, s->config->utilisation_max);
         s->promised |= s->rate[i] > 0;
     }
-    for (uint32_t i = 0; i < v->pool_count; i++)
-        if (v->pool[i].perf_known && !s->promised) s->rate[i] = effort_rate(s, &s->load[i]);
+    /* A pool that cannot keep the promise even alone is used only when none can. */
+    for (uint32_t i = 0; i < v->pool_count && !s->promised; i++)
+        if (v->pool[i].perf_known)
+            s->rate[i] = scale_load_effort(&s->load[i], s->config->utilisation_max);
     find_main(s);
 }
 
@@ -69,9 +71,15 @@ double scene_worth(const struct scene *s, uint32_t pool)
 
 /* ---- the look ---- */
 
+/* The step in which what is due in so many seconds has come; `most` if that is later. */
+static uint32_t step_of(double seconds, uint32_t most)
+{
+    return (uint32_t)fmin(ceil(fmax(seconds, 0) / FLUID_STEP_S), most);
+}
+
 static void add_from(struct scene *s, double from_s, double n)
 {
-    for (uint32_t k = (uint32_t)ceil(fmax(from_s, 0) / FLUID_STEP_S); k < s->steps; k++)
+    for (uint32_t k = step_of(from_s, s->steps); k < s->steps; k++)
         s->existing[k] += (float)n;
 }
 
@@ -116,11 +124,10 @@ static void fill_demand(struct scene *s, double factor)
 void scene_look(struct scene *s, double factor)
 {
     s->lead_s = s->view->pool[s->main].lead_s;
-    s->lead_steps = (uint32_t)fmin(ceil(s->lead_s / FLUID_STEP_S),
-                                   FLUID_STEPS_MAX - LOOK_STEPS - CLEAR_STEPS_MAX);
+    s->lead_steps = step_of(s->lead_s, SCENE_LEAD_STEPS_MAX);
+    s->clear_steps = step_of(s->config->clear_s, SCENE_CLEAR_STEPS_MAX);
+    s->steps = s->lead_steps + s->clear_steps + SCENE_LOOK_STEPS;
     s->look_from = s->lead_steps;
-    s->clear_steps = (uint32_t)fmin(ceil(s->config->clear_s / FLUID_STEP_S), CLEAR_STEPS_MAX);
-    s->steps = s->lead_steps + s->clear_steps + LOOK_STEPS;
     fill_demand(s, factor);
     fill_fleet(s);
 }
@@ -157,7 +164,7 @@ static double late_by_path(const struct scene *s, double n, bool from_now,
         fleet[k] = (float)at;
     }
     struct fluid_ask ask = ask_now(s);
-    ask.steps = s->look_from + LOOK_STEPS;
+    ask.steps = s->look_from + SCENE_LOOK_STEPS;
     ask.instances = fleet;
     double late = 0, all = 0;
     for (uint32_t p = 0; p < SCENE_PATHS; p++) {
@@ -198,16 +205,16 @@ double scene_worst_loss(const struct scene *s, double n, double most)
 
 double scene_late_now(const struct scene *s, double factor)
 {
-    float rate[LOOK_STEPS], fleet[LOOK_STEPS];
+    float rate[SCENE_LOOK_STEPS], fleet[SCENE_LOOK_STEPS];
     double ready = 0, late, all;
     for (uint32_t i = 0; i < s->view->pool_count; i++)
         ready += s->view->pool[i].ready * scene_worth(s, i);
-    for (uint32_t k = 0; k < LOOK_STEPS; k++) {
+    for (uint32_t k = 0; k < SCENE_LOOK_STEPS; k++) {
         rate[k] = (float)(s->level * factor);
         fleet[k] = (float)ready;
     }
     struct fluid_ask ask = ask_now(s);
-    ask.steps = LOOK_STEPS;
+    ask.steps = SCENE_LOOK_STEPS;
     ask.rate = rate;
     ask.instances = fleet;
     fluid_late(&ask, 0, &late, &all);

@@ -1,14 +1,18 @@
-/* scale_scene.h - how many requests would be late with a fleet of n, over the paths that demand may take.
+/* scale_scene.h - how many requests would be late with a fleet of n, over the paths that demand may
+ * take.
  *
  * Layer: policies (base/core)
  * Rules: a scene is built anew for each decision and keeps nothing
  *
- * One pool stands for all in the fluid (scale_fluid.h), the one that would grow: what others do is
- * counted in its instances. A fleet of n "from the lead on" is what there is until the lead of new
- * instances has passed, and n then; fewer than there are leave at once.
+ * One pool stands for all in the fluid (scale_fluid.h), the *main* one: the cheapest for its rate
+ * of those that can grow. What others do is counted in its instances. A fleet of n is what there is
+ * until the lead of new instances has passed, and n then; if n is fewer, the rest leave at once.
+ * What is late is told over the *look*: SCENE_LOOK_STEPS from the lead on, or from clear_s later,
+ * on SCENE_PATHS paths of demand (scale_outlook.h) whose level is spread by its own error. A lead
+ * of more than SCENE_LEAD_STEPS_MAX (37 minutes) is planned for as if it were that.
  *
- * A scene is filled in three steps, each of which needs what the one before found: scene_level,
- * scene_pools, scene_look.
+ * A scene that is all zero is filled in three steps, each of which needs what those before it
+ * found: scene_level, scene_pools, scene_look.
  */
 #pragma once
 #include "policies/scale.h"
@@ -17,24 +21,28 @@
 #include "policies/scale_pace.h"
 
 #define SCENE_PATHS 24
+#define SCENE_NO_POOL UINT32_MAX
+#define SCENE_LOOK_STEPS 4       /* of FLUID_STEP_S: 20 s */
+#define SCENE_CLEAR_STEPS_MAX 60 /* of clear_s: five minutes */
+#define SCENE_LEAD_STEPS_MAX (FLUID_STEPS_MAX - SCENE_LOOK_STEPS - SCENE_CLEAR_STEPS_MAX)
 
 struct scene {
     const struct scale_config *config;
     const struct scale_view *view;
     const struct outlook *outlook;
+    /* scene_level */
     double level; /* requests a second now */
-    bool
-        counted; /* the level and the paths are from counts; else the routers' rate stands for them */
-
+    bool counted; /* level and paths are from counts; else the routers' rate stands for both */
+    /* scene_pools */
     struct scale_load load[SCALE_POOLS_MAX];
-    double
-        rate[SCALE_POOLS_MAX]; /* requests a second within the promise; 0: the pool is of no use */
-    bool promised;             /* some pool can keep the promise; else rates are best effort */
-    uint32_t main;             /* the pool that stands for all; UINT32_MAX: none */
-
-    double lead_s;
-    uint32_t steps, lead_steps, clear_steps, look_from;
-    float demand[SCENE_PATHS][FLUID_STEPS_MAX]; /* by step */
+    double rate[SCALE_POOLS_MAX]; /* requests a second of an instance; 0: of no use */
+    bool promised;                /* they are within the promise; else no pool can keep it */
+    uint32_t main;                /* or SCENE_NO_POOL */
+    /* scene_look; by step of FLUID_STEP_S from now on */
+    double lead_s; /* of the main pool */
+    uint32_t lead_steps, clear_steps, steps;
+    uint32_t look_from;                         /* lead_steps, or later */
+    float demand[SCENE_PATHS][FLUID_STEPS_MAX]; /* requests a second */
     float existing[FLUID_STEPS_MAX];            /* instances of the main pool's kind that serve */
 };
 
@@ -42,21 +50,21 @@ void scene_level(struct scene *s, const struct scale_config *config, const struc
                  const struct outlook *outlook);
 void scene_pools(struct scene *s, const struct scale_lengths *lengths, const struct pace *pace);
 
-/* `factor`: what the work of a request is multiplied by. */
+/* Needs a main pool. `factor`: what the work of a request is multiplied by. */
 void scene_look(struct scene *s, double factor);
 
 /* Instances of the main pool that do what one of `pool` does. */
 double scene_worth(const struct scene *s, uint32_t pool);
 
-/* Of the main pool's kind, when all that starts has started. */
+/* Instances of the main pool's kind at the end of the look; what starts later is not counted. */
 double scene_have(const struct scene *s);
 
-/* Share of requests late with n over the look: a lead from now, or from now on. */
+/* Share of requests late with n over the look: from look_from on, or from now on. */
 double scene_late(const struct scene *s, double n, bool from_now);
 
-/* Requests that are late from now on with `n` and not with `most`, on the worst paths. */
+/* Requests that are late from now on with `n` and not with `most`, mean of the worst paths. */
 double scene_worst_loss(const struct scene *s, double n, double most);
 
 /* Share of requests that are late with what is ready at the level of now, work multiplied by
- * `factor`. Needs no scene_look. */
+ * `factor`. Needs a main pool and no scene_look. */
 double scene_late_now(const struct scene *s, double factor);

@@ -1,11 +1,9 @@
 /* scale_sessions.c - Little's law over fading sums. */
 #include "policies/scale_sessions.h"
 
-#include <float.h>
 #include <math.h>
 
-#define SESSIONS_TRUST 30
-#define FACTOR_MAX 4
+#define TRUST 30.0 /* sessions: so many weigh as much as the prediction */
 
 void sessions_observe(struct sessions *s, const struct scale_load *load,
                       const struct sessions_reading *r)
@@ -15,7 +13,7 @@ void sessions_observe(struct sessions *s, const struct scale_load *load,
     s->known = true;
     s->arrived = r->arrived;
     s->ended = r->ended;
-    if (reset || r->backlog || r->ready <= 0 || r->dt_s <= 0) return;
+    if (reset || r->backlog || r->ready <= 0 || r->dt_s <= 0 || r->dt_s > SESSIONS_GAP_S) return;
     double each = passed / r->dt_s / r->ready;
     double keep = exp(-r->dt_s / SESSIONS_MEMORY_S);
     s->held_s = s->held_s * keep + r->running * r->dt_s;
@@ -28,6 +26,6 @@ double sessions_factor(const struct sessions *s, double predicted)
 {
     if (s->seen_s <= 0 || s->passed_s <= 0) return 1;
     double told = s->held_s / s->passed_s / fmax(predicted, 1);
-    double count = s->held_s / s->seen_s, weight = count / (count + SESSIONS_TRUST);
-    return fmin(fmax(1 + weight * (told - 1), 1), FACTOR_MAX);
+    double count = s->held_s / s->seen_s, weight = count / (count + TRUST);
+    return fmin(fmax(1 + weight * (told - 1), 1), SESSIONS_FACTOR_MAX);
 }

@@ -76,7 +76,7 @@ static void decide(void *state, const struct scale_config *config, const struct 
                      : want < n ? "latency is below 0.40 of the promise"
                                 : "latency is between 0.40 and 0.55 of the promise",
                      ret);
-        ret->load = s;
+        ret->load = fmax(s, 0);
     }
     ret->again_us = now_us + SECOND_US;
 }

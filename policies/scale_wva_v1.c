@@ -8,11 +8,9 @@
  *
  * llm-d's workload variant autoscaler, first version: one step at a time, by design. Peaks are kept
  * by instance in buckets of ten seconds; instances beyond PEAKS_MAX are judged by the moment. */
-#include "base/core/bits.h"
 #include "policies/scale_rows.h"
 
 #include <math.h>
-#include <string.h>
 
 #define KV_MAX 0.80
 #define QUEUE_MAX 5.0
