@@ -8,6 +8,7 @@
 #include "base/io/opt.h"
 #include "cli/schema.h"
 #include "controller/setup.h"
+#include "controller/setup_launch.h"
 #include "engine/config.h"
 #include "engine/serve/foretell.h"
 #include "policies/catalog.h"

@@ -10,6 +10,7 @@
 #include "cli/schema.h"
 #include "cli/sim_rows.h"
 #include "controller/setup.h"
+#include "controller/setup_launch.h"
 #include "engine/config.h"
 #include "policies/catalog.h"
 #include "router/config.h"

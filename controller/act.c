@@ -24,8 +24,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#define TROUBLE_EVERY_US 10000000 /* a full disk is said, not repeated every second */
-
 const char *const control_steps[] = {
     "launch.decided",    "launch.written", "create.written", "create.called", "create.recorded",
     "register.recorded", "drain.recorded", "end.written",    "end.called",    "end.recorded",
@@ -39,17 +37,6 @@ static int step_at(struct control *c, const char *name)
     const char *crash = c->setup.crash_at;
     if (crash && strcmp(crash, name) == 0) kill(getpid(), SIGKILL);
     return FAULT(name) ? -ECANCELED : 0;
-}
-
-void control_count(struct control *c, enum control_metric m, const char *label)
-{
-    struct str value = str_from(label);
-    metric_inc(label ? metric_series(c->metrics, m, &value) : metric_of(c->metrics, m));
-}
-
-void control_bound_reached(struct control *c, const char *bound)
-{
-    control_count(c, CONTROL_M_BOUNDS, bound);
 }
 
 static void count_call(struct control *c, const char *provider, const char *call,
@@ -79,12 +66,7 @@ static int store_intent(struct control *c, struct intent *i)
         rc = store_put_if(c->setup.store, str_from(key), buf_view(&text),
                           i->version ? i->version : STORE_ABSENT, &version, &err);
     if (rc < 0) {
-        control_count(c, CONTROL_M_STORE_FAILURES, NULL);
-        uint64_t skipped;
-        if (log_pass(&c->store_trouble, clock_mono_us(), TROUBLE_EVERY_US, &skipped))
-            log_event(LOG_ERROR, "intent_not_written", "id=%s state=%s error=%s skipped=%llu",
-                      i->id, intent_state_names[i->state], err_text(&err, rc),
-                      (unsigned long long)skipped);
+        control_store_failed(c, "intent_not_written", i->id, err_text(&err, rc));
         return rc;
     }
     i->version = version;
@@ -245,9 +227,8 @@ static int add_intent(struct control *c, struct intent *i, uint32_t service, uin
     return 0;
 }
 
-/* Writes a new intent and goes on to its create call. */
-static int launch_one(struct control *c, const struct plan_action *a, int64_t now_us,
-                      char ret_id[INTENT_ID_BYTES])
+int control_launch_one(struct control *c, const struct plan_action *a, int64_t now_us,
+                       char ret_id[INTENT_ID_BYTES])
 {
     int rc = step_at(c, "launch.decided");
     if (rc < 0) return rc;
@@ -327,70 +308,6 @@ int control_remove_stray(struct control *c, uint32_t cloud, const struct listed 
     count_call(c, cl->driver->name, "remove", rc < 0 ? "failed" : "ok");
     log_event(LOG_WARN, "stray_removed", "handle=%s intent=%s result=%s", item->handle,
               item->intent, rc < 0 ? err_text(&err, rc) : "ok");
-    return 0;
-}
-
-/* ---- a plan ---- */
-
-static int carry_out_one(struct control *c, const struct plan_action *a, int64_t now_us,
-                         char ret_id[INTENT_ID_BYTES])
-{
-    static const enum intent_event events[PLAN_ACT_COUNT] = {
-        [PLAN_CANCEL] = INTENT_DRAIN,
-        [PLAN_DRAIN] = INTENT_DRAIN,
-        [PLAN_KEEP] = INTENT_KEEP,
-    };
-    control_count(c, CONTROL_M_ACTIONS, plan_act_names[a->act]);
-    if (a->act == PLAN_LAUNCH) return launch_one(c, a, now_us, ret_id);
-    return control_apply(c, c->view_slot[a->instance], events[a->act], a->why, NULL, now_us);
-}
-
-static void record(struct control *c, const struct plan_view *view, const struct plan_decision *d,
-                   const char (*launched)[INTENT_ID_BYTES], int64_t now_us)
-{
-    if (!record_is_news(&c->last[d->service], d)) return;
-    CLEANUP(buf_fini) struct buf text = { 0 };
-    struct err err = { 0 };
-    uint64_t seq;
-    int rc = record_encode(view, &c->plan, d, launched, now_us, &text);
-    if (rc == 0) rc = store_append(c->setup.store, &c->decision_log, buf_view(&text), &seq, &err);
-    if (rc < 0) {
-        control_count(c, CONTROL_M_STORE_FAILURES, NULL);
-        uint64_t skipped;
-        if (log_pass(&c->store_trouble, clock_mono_us(), TROUBLE_EVERY_US, &skipped))
-            log_event(LOG_ERROR, "decision_not_written", "error=%s skipped=%llu",
-                      err_text(&err, rc), (unsigned long long)skipped);
-        return;
-    }
-    c->decision_last = seq;
-    control_count(c, CONTROL_M_DECISIONS, NULL);
-    log_event(LOG_INFO, "decision", "id=%llu service=%s actions=%u reason=%s blocked=%s",
-              (unsigned long long)seq, c->service[d->service].name, d->action_count, d->reason,
-              d->blocked ? d->blocked : "");
-}
-
-int control_carry_out(struct control *c, int64_t now_us)
-{
-    char launched[PLAN_ACTIONS_MAX][INTENT_ID_BYTES] = { { 0 } };
-    struct plan_view view;
-    control_build_view(c, now_us, &view);
-    plan(&view, c->memory, now_us, &c->rng, &c->plan);
-    if (c->plan.dropped) control_bound_reached(c, "plan_actions");
-    /* What goes down goes first: a crash in between leaves the fleet too small, which costs
-     * nothing, and never over its maximum. */
-    static const enum plan_act order[] = { PLAN_CANCEL, PLAN_DRAIN, PLAN_KEEP, PLAN_LAUNCH };
-    bool unwritten = false; /* what could not go down still counts: nothing is bought beside it */
-    for (uint32_t k = 0; k < COUNT_OF(order); k++)
-        for (uint32_t i = 0; i < c->plan.action_count; i++) {
-            enum plan_act act = c->plan.action[i].act;
-            if (act != order[k] || (act == PLAN_LAUNCH && unwritten)) continue;
-            int rc = carry_out_one(c, &c->plan.action[i], now_us, launched[i]);
-            if (rc == -ECANCELED) return rc;
-            unwritten |= rc < 0;
-        }
-    const char(*ids)[INTENT_ID_BYTES] = (const char(*)[INTENT_ID_BYTES])launched;
-    for (uint32_t i = 0; i < c->plan.decision_count; i++)
-        record(c, &view, &c->plan.decision[i], ids, now_us);
     return 0;
 }
 

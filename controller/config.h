@@ -72,3 +72,12 @@ extern const struct config_absent config_absent_policies[];
 extern const struct config_section controller_section;
 extern const struct config_section services_section; /* a list of struct service_section */
 extern const struct config_section local_section;
+
+/* All that the controller is told. */
+struct controller_config {
+    const struct controller_section *controller;
+    const struct service_section *service;
+    size_t service_count;
+    const struct local_section *local;
+    const struct config *whole; /* whose `engine` section all engines begin with; NULL: none */
+};

@@ -1,8 +1,9 @@
 /* control_state.h - what the files of the controller share: the one struct behind control.h.
  *
  * Layer:   controller, private to it
- * Owner:   control.c makes it; observe.c reads providers, agents and routers into it; act.c is the
- *          only one that changes intents; hands.c and tenants.c own what people set
+ * Owner:   tick.c makes it; sync.c writes into it what agents and routers say, observe.c what
+ *          providers list, demand.c what is wanted; act.c is the only one that changes intents;
+ *          restore.c and tenants.c own what people set
  */
 #pragma once
 #include "base/core/rng.h"
@@ -138,18 +139,23 @@ struct control {
 int control_apply(struct control *c, uint32_t at, enum intent_event e, const char *why,
                   const char *handle, int64_t now_us);
 
+/* A new intent, and on to its create call. */
+int control_launch_one(struct control *c, const struct plan_action *a, int64_t now_us,
+                       char ret_id[INTENT_ID_BYTES]);
 int control_adopt(struct control *c, uint32_t cloud, const struct listed *item, int64_t now_us);
 int control_remove_stray(struct control *c, uint32_t cloud, const struct listed *item,
                          int64_t now_us);
-int control_carry_out(struct control *c, int64_t now_us); /* c->plan */
-int control_bury(struct control *c, int64_t now_us);      /* forgets old tombstones */
+int control_bury(struct control *c, int64_t now_us); /* forgets old tombstones */
 
 /* observe.c */
 int control_observe(struct control *c, int64_t now_us);
-void control_build_view(struct control *c, int64_t now_us, struct plan_view *ret);
-uint32_t control_find(const struct control *c, const char *id); /* UINT32_MAX: unknown */
-uint32_t control_find_offer(const struct control *c, const char *provider, const char *name);
-uint32_t control_find_cloud(const struct control *c, const char *provider);
+
+/* carry_out.c */
+void control_build_view(struct control *c, int64_t now_us, struct plan_view *ret); /* borrows c's */
+int control_carry_out(struct control *c,
+                      int64_t now_us); /* a plan, into c->plan, and its actions */
+
+/* demand.c */
 void control_sum_demand(struct control *c, int64_t now_us);
 
 /* What the service's policy needs and none of its instances that serve reports, as words; NULL:
@@ -169,6 +175,14 @@ int tenants_flush(struct control *c, int64_t now_us);
 int tenants_rules(const struct control *c, struct arena *arena, const struct tenant_rules **ret,
                   uint32_t *ret_count);
 
-/* small */
+/* control_state.c */
+uint32_t control_find(const struct control *c, const char *id); /* UINT32_MAX: unknown */
+uint32_t control_find_offer(const struct control *c, const char *provider, const char *name);
+uint32_t control_find_cloud(const struct control *c, const char *provider);
+bool control_router_is_fresh(const struct router *r, int64_t now_us);
 void control_bound_reached(struct control *c, const char *bound);
 void control_count(struct control *c, enum control_metric m, const char *label);
+
+/* A failed write of `what` is counted and, every ten seconds at most, logged as `event`. */
+void control_store_failed(struct control *c, const char *event, const char *what,
+                          const char *error);

@@ -2,6 +2,7 @@
 #include "controller/setup.h"
 
 #include "base/core/bits.h"
+#include "controller/setup_launch.h"
 #include "policies/catalog.h"
 #include "policies/scale_forecast.h"
 

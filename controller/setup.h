@@ -8,32 +8,6 @@
 #include "controller/config.h"
 #include "controller/control.h"
 
-struct controller_config {
-    const struct controller_section *controller;
-    const struct service_section *service;
-    size_t service_count;
-    const struct local_section *local;
-    const struct config *whole; /* whose `engine` section all engines begin with; NULL: none */
-};
-
-/* A policy that a service names: its kind, its key there, and where the name is. */
-struct setup_row {
-    const char *kind, *key;
-    size_t offset; /* in struct service_section */
-};
-extern const struct setup_row setup_engine_rows[];
-extern const size_t setup_engine_row_count;
-
-static inline struct str setup_row_name(const struct service_section *s, const struct setup_row *r)
-{
-    return *(const struct str *)((const char *)s + r->offset);
-}
-
-/* How an instance of this pool is started (setup_launch.c). -E2BIG beyond LAUNCH_ARGS_MAX. */
-int setup_launch(const struct controller_config *config, const struct service_section *s,
-                 const struct pool_section *p, struct str program, struct arena *arena,
-                 struct control_launch *ret, struct err *err);
-
 /* The local cloud's offers; the array lives in `arena`. */
 int setup_local(const struct local_section *local, struct arena *arena,
                 const struct local_offer **ret, uint32_t *ret_count, double *ret_cores,

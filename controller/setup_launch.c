@@ -6,9 +6,10 @@
  *
  * What is said last holds, so that the nearer place is the stronger one. Another program is not told
  * promises: it would not know the flags. */
+#include "controller/setup_launch.h"
+
 #include "base/core/own.h"
 #include "base/io/config_value.h"
-#include "controller/setup.h"
 
 #include <string.h>
 

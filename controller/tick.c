@@ -1,9 +1,8 @@
-/* control.c - one controller's life: restore, then tick after tick. */
-#include "controller/control.h"
-
+/* tick.c - one controller's life: restored, then tick after tick. */
 #include "base/core/bits.h"
 #include "base/io/clock.h"
 #include "base/io/log.h"
+#include "controller/control.h"
 #include "controller/control_state.h"
 
 #include <stdlib.h>
@@ -89,30 +88,6 @@ void control_free(struct control *c)
     free(c->intent);
     metrics_free(c->metrics);
     free(c);
-}
-
-bool control_has_observed(const struct control *c)
-{
-    for (uint32_t k = 0; k < c->setup.cloud_count; k++)
-        if (!c->observed[k]) return false;
-    return true;
-}
-
-bool control_is_urgent(struct control *c)
-{
-    bool urgent = c->urgent;
-    c->urgent = false;
-    return urgent;
-}
-
-struct metrics *control_metrics(struct control *c)
-{
-    return c->metrics;
-}
-
-uint64_t control_decision_last(const struct control *c)
-{
-    return c->decision_last;
 }
 
 static void refresh_prices(struct control *c, int64_t now_us)
