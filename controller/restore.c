@@ -3,8 +3,8 @@
  *     intent/ID        one JSON record each (core/intent.h), written by act.c
  *     tenant/NAME      tenants.c
  *     hand/SERVICE     {"v":1,"paused":bool,"manual":{"POOL":N}}: what a person has set
- *     memory/SERVICE   the policy's row name, a line break, and its bytes with the shaper's: of use
- *                      only to the same build, ignored otherwise
+ *     memory/SERVICE   a line that says of what, and the bytes of the policies: of use only to the
+ *                      same version with the same rows and pools, ignored otherwise
  *     cost             {"v":1,"folded":dollars}: of instances that are forgotten
  */
 #include "base/core/arena.h"
@@ -183,16 +183,27 @@ int control_scale(struct control *c, struct str service, struct str pool, int32_
 
 /* ---- what policies remember ---- */
 
+/* Everything that the bytes' meaning hangs on: they are structs, and pools stand in them by number. */
+static void put_memory_head(const struct plan_service *s, struct buf *out)
+{
+    buf_printf(out, "%s %s:%u %s:%u %s:%u", MUSTER_VERSION, s->policy->name, s->policy->state_size,
+               s->shaper ? s->shaper->name : "", s->shaper ? s->shaper->state_size : 0,
+               s->place ? s->place->name : "", s->place ? s->place->state_size : 0);
+    for (uint32_t p = 0; p < s->pool_count; p++)
+        buf_printf(out, " %s", s->pool[p].name);
+    buf_printf(out, "\n");
+}
+
 static void restore_memory(struct control *c, uint32_t service)
 {
     const struct plan_service *s = &c->service[service];
-    CLEANUP(buf_fini) struct buf key = { 0 }, value = { 0 };
+    CLEANUP(buf_fini) struct buf key = { 0 }, value = { 0 }, head = { 0 };
     buf_printf(&key, "memory/%s", s->name);
+    put_memory_head(s, &head);
     if (store_get(c->setup.store, buf_view(&key), &value, NULL, NULL) < 0) return;
-    struct str rest = buf_view(&value);
-    struct str row = str_cut(&rest, '\n');
-    bool same = str_eq(row, str_from(s->policy->name)) && rest.len == sizeof c->memory[service];
-    if (same) memcpy(&c->memory[service], rest.data, rest.len);
+    bool same = value.len == head.len + sizeof c->memory[service] &&
+                memcmp(value.data, head.data, head.len) == 0;
+    if (same) memcpy(&c->memory[service], value.data + head.len, sizeof c->memory[service]);
 }
 
 int control_flush_memory(struct control *c, int64_t now_us)
@@ -203,7 +214,7 @@ int control_flush_memory(struct control *c, int64_t now_us)
         CLEANUP(buf_fini) struct buf key = { 0 }, value = { 0 };
         struct err err = { 0 };
         buf_printf(&key, "memory/%s", c->service[s].name);
-        buf_printf(&value, "%s\n", c->service[s].policy->name);
+        put_memory_head(&c->service[s], &value);
         buf_append(&value, &c->memory[s], sizeof c->memory[s]);
         int rc = value.rc ? value.rc : key.rc;
         if (rc == 0)

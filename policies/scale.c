@@ -7,7 +7,7 @@
 #include <float.h>
 #include <math.h>
 
-#define NEAR 1e-9 /* relative: loads are quotients of floats */
+#define NEAR 1e-9 /* relative: loads are quotients of floats, costs are sums of them */
 #define HPA_TOLERANCE 0.1
 
 const struct scale_policy *const scale_table[] = {
@@ -82,6 +82,11 @@ double scale_cost_h(const struct scale_view *view, const uint32_t want[SCALE_POO
     return cost;
 }
 
+bool scale_affords(const struct scale_view *view, double cost_h)
+{
+    return view->budget_h <= 0 || cost_h <= view->budget_h * (1 + NEAR);
+}
+
 /* The pool to grow next: cheapest first, the earlier row on equal prices. */
 static uint32_t next_pool(const struct scale_view *view, bool settled, const struct scale_choice *c)
 {
@@ -90,7 +95,7 @@ static uint32_t next_pool(const struct scale_view *view, bool settled, const str
     for (uint32_t i = 0; i < view->pool_count; i++) {
         const struct scale_pool *p = &view->pool[i];
         if (c->want[i] >= scale_reach(p) || (settled && p->starting > 0)) continue;
-        if (view->budget_h > 0 && c->cost_h + p->price_h > view->budget_h) continue;
+        if (!scale_affords(view, c->cost_h + p->price_h)) continue;
         if (p->price_h >= best_price) continue;
         best = i;
         best_price = p->price_h;
@@ -191,8 +196,5 @@ bool scale_is_awake(const struct scale_config *config, const struct scale_view *
 {
     const struct scale_demand *d = &view->demand;
     if (d->held > 0 || d->in_flight > 0 || d->arrivals_s > 0) return true;
-    uint32_t have = 0;
-    for (uint32_t i = 0; i < view->pool_count; i++)
-        have += scale_have(&view->pool[i]);
-    return have > 0 && d->idle_s < config->zero_after_s;
+    return scale_have_all(view) > 0 && d->idle_s < config->zero_after_s;
 }

@@ -13,6 +13,8 @@
  *          (5) state is plain bytes of a fixed size: it can be saved and copied
  *          (6) what will come is in no view: the one row that knows it (scale_bound.h) is no row
  *              of this table
+ *          (7) now_us is never negative; it is a wall clock's and may go back, and nothing waits for
+ *              it to catch up
  *
  * Units are seconds, tokens and dollars an hour.
  */
@@ -117,6 +119,9 @@ uint32_t scale_starting_all(const struct scale_view *view);
 uint32_t scale_reach(const struct scale_pool *pool);
 
 double scale_cost_h(const struct scale_view *view, const uint32_t want[SCALE_POOLS_MAX]);
+
+/* Whether the budget, if there is one, covers so much. */
+bool scale_affords(const struct scale_view *view, double cost_h);
 
 /* Spreads `total` instances: every pool's minimum first, then the cheapest pools up to their
  * reach and the budget. For signals that only know a number. */

@@ -10,9 +10,9 @@
 
 struct apa {
     int64_t next_us;
-    uint32_t count;
-    uint16_t past[APA_WINDOW];
-    uint32_t want;
+    uint32_t count;            /* recommendations so far */
+    uint16_t past[APA_WINDOW]; /* the last of them, a ring */
+    uint32_t want;             /* of the last asking, stabilised */
 };
 
 /* `inverted`: on the way down the least recommendation of the window, not the most. */

@@ -58,7 +58,8 @@ static void decide(void *state, const struct scale_config *config, const struct 
         want = ceil((lower + upper) / 2);
         reason = "below what memory and prompts in line need";
     } else if (have > upper) {
-        if (b->over_us == 0) b->over_us = now_us;
+        if (b->over_us == 0 || b->over_us > now_us)
+            b->over_us = now_us; /* or the clock went back */
         if (now_us - b->over_us >= OVER_US) {
             want = have - 1.0;
             b->over_us = now_us;

@@ -14,7 +14,7 @@
  *
  *     u' / w                     u' = min(u, 1 - (a + w / E[O]) / TPOT, 1 - (a + p) / TTFT)
  *     u M / (E[O] a + u M w)     sessions
- *     u / S(N)                   prompts: S seconds each beside the N that decode, in chunks of what
+ *     u / S(N)                   prompts: S seconds each beside N that decode, in chunks of what
  *                                a step carries
  *
  * and nothing where u' is not positive: alone it breaks the promise.

@@ -20,11 +20,11 @@
 #define AGAIN_US ((int64_t)1000000)
 
 struct throughput {
-    int64_t next_us;
+    int64_t next_us, taken_us; /* the next interval's end, the last one's */
     uint64_t total;
     uint32_t count;
-    double requests[POINTS], prompt[POINTS], output[POINTS];
-    uint32_t want; /* of the last interval */
+    double requests[POINTS], prompt[POINTS], output[POINTS]; /* requests: in PERIOD_S */
+    uint32_t want;                                           /* of the last interval */
 };
 _Static_assert(sizeof(struct throughput) <= SCALE_STATE_BYTES_MAX, "state of dynamo_throughput");
 
@@ -51,13 +51,16 @@ static uint32_t size(const struct scale_config *config, const struct scale_view 
     return (uint32_t)fmin(ceil(config->margin * rps / rate), SCALE_COUNT_MAX * SCALE_POOLS_MAX);
 }
 
+/* One that nobody ended in time, because demand was not reported, counts as one of PERIOD_S. */
 static void take_interval(struct throughput *t, const struct scale_config *config,
-                          const struct scale_view *view)
+                          const struct scale_view *view, int64_t now_us)
 {
     const struct scale_demand *d = &view->demand;
     const struct scale_forecast *f = config->forecast ? config->forecast : &scale_forecast_arima;
     uint64_t total = d->arrivals_total;
-    append(t->requests, t->count, total > t->total ? (double)(total - t->total) : 0);
+    double passed_s = fmax((double)(now_us - t->taken_us) / 1e6, PERIOD_S);
+    double requests = total > t->total ? (double)(total - t->total) : 0;
+    append(t->requests, t->count, requests * (PERIOD_S / passed_s));
     append(t->prompt, t->count, d->prompt_tokens);
     append(t->output, t->count, d->output_tokens);
     t->total = total;
@@ -86,7 +89,8 @@ static void decide(void *state, const struct scale_config *config, const struct 
         if (first)
             t->total = d->arrivals_total;
         else
-            take_interval(t, config, view);
+            take_interval(t, config, view, now_us);
+        t->taken_us = now_us;
     }
     uint32_t want =
         t->count ? t->want : size(config, view, d->arrivals_s, d->prompt_tokens, d->output_tokens);

@@ -86,6 +86,8 @@ static void decide(void *state, const struct scale_config *config, const struct 
     bool burst = want_panic / max_u32(ready, 1) >= PANIC_RATIO;
     if (burst || (!k->begun && ready > 1)) panic(k, ready, now_us);
     k->begun = true;
+    if (k->panic_until_us > now_us + STABLE_S * SECOND_US)
+        k->panic_until_us = now_us; /* it went back */
     bool panicking = k->panic_until_us > now_us;
     if (panicking) {
         want = fmax(fmax(want, want_panic), k->panic_count);

@@ -7,10 +7,12 @@
 
 #include <math.h>
 
+#define FIRST_END 32.0 /* tokens; each further bin is twice as wide */
+
 static uint32_t bin_of(double tokens)
 {
-    int k = tokens < 32 ? 0 : (int)floor(log2(tokens / 16));
-    return k >= SCALE_LENGTH_BINS ? SCALE_LENGTH_BINS - 1 : (uint32_t)k;
+    if (!(tokens >= FIRST_END)) return 0;
+    return (uint32_t)fmin(floor(log2(tokens / (FIRST_END / 2))), SCALE_LENGTH_BINS - 1);
 }
 
 void scale_lengths_add(struct scale_lengths *l, double prompt, double output, double weight)
@@ -67,12 +69,12 @@ static double quantile(const float sum[SCALE_LENGTH_BINS], double count, double 
     for (uint32_t k = 0; k < SCALE_LENGTH_BINS; k++) {
         if ((double)sum[k] <= 0) continue;
         if (left <= (double)sum[k]) {
-            double low = k == 0 ? 1 : ldexp(16, (int)k);
-            return low + (ldexp(32, (int)k) - low) * left / (double)sum[k];
+            double low = k == 0 ? 1 : ldexp(FIRST_END, (int)k - 1);
+            return low + (ldexp(FIRST_END, (int)k) - low) * left / (double)sum[k];
         }
         left -= (double)sum[k];
     }
-    return ldexp(32, SCALE_LENGTH_BINS - 1);
+    return ldexp(FIRST_END, SCALE_LENGTH_BINS - 1);
 }
 
 double scale_prompt_quantile(const struct scale_lengths *l, double q)

@@ -49,7 +49,7 @@ static void decide(void *state, const struct scale_config *config, const struct 
     double ongoing = config->margin * look_back(r, (double)d->in_flight + d->held, now_us);
     double want = fmax(ceil(ongoing / config->ongoing_target), have > 1 ? 1 : 0);
     int32_t wish = want > have ? 1 : want < have ? -1 : 0;
-    if (wish != r->wish) r->since_us = now_us;
+    if (wish != r->wish || r->since_us > now_us) r->since_us = now_us; /* or the clock went back */
     r->wish = wish;
     double held_s = (double)(now_us - r->since_us) / 1e6;
     bool delayed = have > 0 && held_s < (wish > 0 ? UP_DELAY_S : DOWN_DELAY_S);

@@ -30,11 +30,12 @@
 #define AGAIN_US ((int64_t)1000000)
 
 struct sage {
-    int64_t point_us, lock_us;
+    int64_t point_us, taken_us; /* the next point, the last one */
+    int64_t lock_us;
     uint64_t total;
     uint32_t count, points; /* kept; since the start */
-    double tps[POINTS];
-    double forecast; /* tokens a second that the target covers; 0: none yet */
+    double tps[POINTS];     /* tokens a second */
+    double forecast;        /* tokens a second that the target covers; 0: none yet */
     uint32_t target;
 };
 
@@ -65,14 +66,17 @@ static double instance_rate(const struct scale_view *view)
     return 0;
 }
 
+/* A point that was not taken in time, because demand was not reported, is of a longer time. */
 static void take_point(struct sage *s, const struct scale_config *config,
-                       const struct scale_view *view, bool first)
+                       const struct scale_view *view, int64_t now_us, bool first)
 {
     const struct scale_demand *d = &view->demand;
     double tokens = d->prompt_tokens + d->output_tokens;
+    double passed_s = fmax((double)(now_us - s->taken_us) / 1e6, POINT_S);
     double rps =
-        d->arrivals_total > s->total ? (double)(d->arrivals_total - s->total) / POINT_S : 0;
+        d->arrivals_total > s->total ? (double)(d->arrivals_total - s->total) / passed_s : 0;
     s->total = d->arrivals_total;
+    s->taken_us = now_us;
     if (first) return;
     if (s->count == POINTS) memmove(s->tps, s->tps + 1, (POINTS - 1) * sizeof *s->tps);
     s->tps[min_u32(s->count, POINTS - 1)] = config->margin * rps * tokens;
@@ -106,7 +110,7 @@ static void decide(void *state, const struct scale_config *config, const struct 
     uint32_t have = scale_have_all(view);
     bool first = s->point_us == 0;
     if (view->demand.present && scale_due(&s->point_us, POINT_S, now_us))
-        take_point(s, config, view, first);
+        take_point(s, config, view, now_us, first);
     const char *reason = "memory is between its thresholds, or the target is met";
     int by = 0;
     bool awake = view->demand.present && scale_is_awake(config, view);

@@ -25,10 +25,6 @@ struct scale_shape_config {
     double up_period_s, down_period_s;   /* in so many seconds; 0: no limit */
 };
 
-/* What the product's own shaper, `window`, starts from. */
-#define SCALE_SHAPE_DEFAULT \
-    ((struct scale_shape_config){ .down_window_s = 60, .up_step_max = 0, .down_step_max = 1 })
-
 /* What is to be shaped: by pool. `have` is what the pool holds and keeps (ready and starting). */
 struct scale_shape_ask {
     uint32_t pool_count;

@@ -38,6 +38,7 @@ static uint32_t moved(const struct hpa *h, uint32_t pool, int sign, double perio
     for (uint32_t i = 0; i < SHAPE_MOVES; i++) {
         const struct move *m = &h->move[i];
         if (m->by == 0 || m->pool != pool || m->by * sign < 0) continue;
+        if (m->at_us > now_us) continue; /* the clock went back */
         if ((double)(now_us - m->at_us) / 1e6 < period_s) sum += (uint32_t)(m->by * sign);
     }
     return sum;

@@ -80,7 +80,7 @@ static void grow(const struct wva *w, const struct scale_view *view, double requ
             const struct scale_pool *p = &view->pool[i];
             double cap = capacity(w, view, i);
             if (cap <= 0 || c->want[i] >= scale_reach(p)) continue;
-            if (view->budget_h > 0 && c->cost_h + p->price_h > view->budget_h) continue;
+            if (!scale_affords(view, c->cost_h + p->price_h)) continue;
             if (p->price_h / cap >= best_price) continue;
             best = i;
             best_price = p->price_h / cap;

@@ -241,12 +241,60 @@ static void lengths_of_two_routers_are_joined(void **state)
     world_free(w);
 }
 
+static bool remembers(const struct world *w)
+{
+    static const struct plan_memory none;
+    return memcmp(&w->control->memory[0], &none, sizeof none) != 0;
+}
+
+static void start_again(struct world *w)
+{
+    world_kill(w);
+    world_start(w);
+}
+
+/* What policies remember is structs, with pools by number: it is restored for the same rows, shaper
+ * and pools, and forgotten for any other. */
+static void memory_is_of_its_rows_and_pools(void **state)
+{
+    (void)state;
+    struct world *w = world_with_one(&scale_kpa);
+    w->service.shaper = &scale_shape_hpa;
+    start_again(w);
+    world_run(w, 30);
+    struct plan_memory before = w->control->memory[0];
+    start_again(w);
+    assert_true(remembers(w));
+    world_run(w, 30);
+    start_again(w);
+    assert_true(remembers(w));
+    assert_memory_not_equal(&before, &w->control->memory[0], sizeof before);
+
+    w->service.policy = &scale_work;
+    start_again(w);
+    assert_false(remembers(w));
+    w->service.policy = &scale_kpa;
+    start_again(w);
+    assert_true(remembers(w));
+    w->service.shaper = &scale_shape_window;
+    start_again(w);
+    assert_false(remembers(w));
+    w->service.shaper = &scale_shape_hpa;
+    struct plan_pool first = w->service.pool[0];
+    w->service.pool[0] = w->service.pool[1];
+    w->service.pool[1] = first;
+    start_again(w);
+    assert_false(remembers(w));
+    world_free(w);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_engines_owe_is_seen),
         cmocka_unit_test(the_rows_that_read_it_act_on_it),
         cmocka_unit_test(lengths_of_two_routers_are_joined),
+        cmocka_unit_test(memory_is_of_its_rows_and_pools),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -7,6 +7,7 @@
  */
 #include "base/core/bits.h"
 #include "policies/scale_rows.h"
+#include "policies/scale_shape.h"
 #include "tests/unit/unit.h"
 
 #include <math.h>
@@ -450,7 +451,19 @@ static void wild_views_are_answered_within_bounds(void **state)
     }
 }
 
-/* What was wild is forgotten: an hour of quiet demand later a row answers as any other. */
+static void every_row_has_its_name_and_room_for_its_state(void **state)
+{
+    (void)state;
+    for (uint32_t row = 0; row < scale_count; row++) {
+        assert_ptr_equal(scale_find(str_from(scale_table[row]->name)), scale_table[row]);
+        assert_true(scale_table[row]->state_size <= SCALE_STATE_BYTES_MAX);
+        assert_non_null(scale_shape_find(str_from(scale_table[row]->shaper)));
+    }
+    assert_non_null(scale_find(str_from(SCALE_DEFAULT)));
+    assert_null(scale_find(STR("works")));
+}
+
+/* No pool, or one of which nothing is known; nobody asks. */
 static void an_empty_view_is_an_answer(void **state)
 {
     (void)state;
@@ -476,6 +489,7 @@ static void an_empty_view_is_an_answer(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_row_has_its_name_and_room_for_its_state),
         cmocka_unit_test(lives_are_answered_within_bounds),
         cmocka_unit_test(wild_views_are_answered_within_bounds),
         cmocka_unit_test(an_empty_view_is_an_answer),

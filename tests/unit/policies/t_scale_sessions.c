@@ -89,6 +89,30 @@ static void a_backlog_and_a_restart_teach_nothing(void **state)
     assert_true(fabs(sessions_factor(&s, 100) - sessions_factor(&before, 100)) < 1e-9);
 }
 
+/* Readings are as far apart as the controller's ticks; what passed in a gap is no reading. */
+static void readings_are_as_far_apart_as_they_are(void **state)
+{
+    (void)state;
+    static struct fleet f;
+    struct sessions second = { 0 }, often = { 0 }, before;
+    f = (struct fleet){ 0 };
+    rng_seed(&f.rng, 3);
+    for (uint32_t t = 0; t < 800; t++) {
+        pass(&f, 15, 0.25);
+        struct sessions_reading r = { f.arrived, f.ended, f.running, 4, 0.25, false };
+        sessions_observe(&often, &load, &r);
+        r.dt_s = 1;
+        if (t % 4 == 3) sessions_observe(&second, &load, &r);
+    }
+    double a = sessions_factor(&second, 100), b = sessions_factor(&often, 100);
+    assert_true(a > 1.5 && fabs(a - b) < 0.1);
+    before = often;
+    pass(&f, 15, 30);
+    struct sessions_reading late = { f.arrived, f.ended, f.running, 4, 30, false };
+    sessions_observe(&often, &load, &late);
+    assert_true(fabs(sessions_factor(&often, 100) - sessions_factor(&before, 100)) < 1e-9);
+}
+
 static double late_with(float instances, float rate)
 {
     float demand[40], fleet[40];
@@ -163,6 +187,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(sessions_tell_the_length_of_answers),
         cmocka_unit_test(a_backlog_and_a_restart_teach_nothing),
+        cmocka_unit_test(readings_are_as_far_apart_as_they_are),
         cmocka_unit_test(short_answers_are_late_before_the_steps_are),
         cmocka_unit_test(nothing_is_given_up_in_the_first_minute),
     };

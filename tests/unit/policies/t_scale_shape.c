@@ -211,6 +211,17 @@ static void state_is_bytes(void **state)
     assert_null(scale_shape_find(STR("windows")));
 }
 
+/* What was added an hour ahead of the clock is no part of the last fifteen seconds. */
+static void a_clock_that_goes_back_limits_nothing(void **state)
+{
+    (void)state;
+    struct bench b;
+    bench_init(&b, &scale_shape_hpa);
+    assert_int_equal(allow(&b, 7200, 20, 4), 8);
+    assert_int_equal(allow(&b, 7201, 20, 8), 8);
+    assert_int_equal(allow(&b, 3600, 20, 8), 16);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -221,6 +232,7 @@ int main(void)
         cmocka_unit_test(window_goes_up_at_once_and_down_after_it),
         cmocka_unit_test(window_takes_the_maximum_of_a_flapping_signal),
         cmocka_unit_test(window_steps_and_forgets_after_a_gap),
+        cmocka_unit_test(a_clock_that_goes_back_limits_nothing),
         cmocka_unit_test(state_is_bytes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,6 +1,6 @@
 /* t_scale_signals.c - signals that follow a number, each on views whose right answer is its
- * source's formula worked out by hand; then what all rows must keep. Those that go step by step or
- * by forecasts are in t_scale_steps.c. */
+ * source's formula worked out by hand. Those that go step by step or by forecasts are in
+ * t_scale_steps.c, what all rows keep to is in t_scale_properties.c. */
 #include "base/core/bits.h"
 #include "tests/unit/policies/scale_rig.h"
 
@@ -288,98 +288,56 @@ static void static_is_a_number(void **state)
     assert_int_equal(rig_ask(&r, 2), 5);
 }
 
-/* ---- what all rows keep ---- */
-
-static void any_view(struct rng *rng, struct scale_view *v, struct scale_instance *in)
-{
-    *v = (struct scale_view){ .ttft_slo_s = 2, .tpot_slo_s = 0.1, .instance = in };
-    v->pool_count = 1 + (uint32_t)rng_below(rng, SCALE_POOLS_MAX);
-    for (uint32_t i = 0; i < v->pool_count; i++) {
-        struct scale_pool *p = &v->pool[i];
-        *p = rig_pool(0.5 + rng_f64(rng));
-        p->min = (uint32_t)rng_below(rng, 3);
-        p->max = p->min + (uint32_t)rng_below(rng, 4);
-        p->ready = (uint32_t)rng_below(rng, 5);
-        p->starting = (uint32_t)rng_below(rng, 3);
-        p->available = rng_below(rng, 3) != 0;
-        p->perf_known = rng_below(rng, 4) != 0;
-        for (uint32_t k = 0; k < p->ready && v->instance_count < RIG_INSTANCES; k++)
-            in[v->instance_count++] =
-                (struct scale_instance){ .id = 100 * i + k,
-                                         .pool = i,
-                                         .ready = true,
-                                         .fresh = rng_below(rng, 6) != 0,
-                                         .running = (uint32_t)rng_below(rng, 40),
-                                         .waiting = (uint32_t)rng_below(rng, 8),
-                                         .kv_tokens = rng_below(rng, RIG_KV),
-                                         .kv_tokens_max = rng_below(rng, 6) ? RIG_KV : 0,
-                                         .prefill_known = rng_below(rng, 6) != 0,
-                                         .prefill_tokens = rng_below(rng, 9000) };
-    }
-    v->demand = (struct scale_demand){ .present = rng_below(rng, 5) != 0,
-                                       .arrivals_s = rng_f64(rng) * 50,
-                                       .prompt_tokens = rng_f64(rng) * 4000,
-                                       .output_tokens = 1 + rng_f64(rng) * 500,
-                                       .in_flight = (uint32_t)rng_below(rng, 100),
-                                       .waiting = (uint32_t)rng_below(rng, 50),
-                                       .held = (uint32_t)rng_below(rng, 20),
-                                       .ttft_known = rng_below(rng, 2),
-                                       .ttft_s = rng_f64(rng) * 4,
-                                       .idle_s = rng_f64(rng) * 100 };
-}
-
-static void check_bounds(const struct scale_policy *p, const struct scale_view *v,
-                         const struct scale_verdict *got)
-{
-    for (uint32_t i = 0; i < v->pool_count; i++) {
-        const struct scale_pool *pool = &v->pool[i];
-        uint32_t want = got->choice.want[i];
-        if (want < pool->min || want > pool->max)
-            fail_msg("%s: %u of pool %u, bounds %u to %u", p->name, want, i, pool->min, pool->max);
-        if (!pool->available && want > pool->min && want > scale_have(pool))
-            fail_msg("%s: %u of a pool that cannot be had", p->name, want);
-    }
-    assert_non_null(got->reason);
-    if (fabs(got->choice.cost_h - scale_cost_h(v, got->choice.want)) > 1e-9)
-        fail_msg("%s: cost %g", p->name, got->choice.cost_h);
-}
-
-/* Bounds are kept; the state is its bytes: a copy of them and equal views give equal verdicts. */
-static void every_row_keeps_bounds_and_its_state_is_bytes(void **state)
+/* An hour back: what was to last a minute, or ten, lasts no longer than that again. */
+static void a_clock_that_goes_back_holds_nothing_up(void **state)
 {
     (void)state;
-    const struct scale_config config = SCALE_CONFIG_DEFAULT;
-    for (uint32_t row = 0; row < scale_count; row++) {
-        const struct scale_policy *p = scale_table[row];
-        assert_ptr_equal(scale_find(str_from(p->name)), p);
-        assert_true(p->state_size <= SCALE_STATE_BYTES_MAX);
-        _Alignas(8) char one[SCALE_STATE_BYTES_MAX] = { 0 }, two[SCALE_STATE_BYTES_MAX] = { 0 };
-        struct rng views, chance, same;
-        rng_seed(&views, row + 11);
-        rng_seed(&chance, row);
-        uint64_t total = 0;
-        for (uint32_t round = 0; round < 400; round++) {
-            struct scale_view v;
-            struct scale_instance in[RIG_INSTANCES];
-            any_view(&views, &v, in);
-            total += rng_below(&views, 40);
-            v.demand.arrivals_total = total;
-            int64_t now_us = (int64_t)round * 7 * SECOND;
-            memcpy(two, one, p->state_size);
-            same = chance;
-            struct scale_verdict got = { 0 }, again = { 0 };
-            p->decide(one, &config, &v, now_us, &chance, &got);
-            p->decide(two, &config, &v, now_us, &same, &again);
-            check_bounds(p, &v, &got);
-            assert_memory_equal(&got.choice, &again.choice, sizeof got.choice);
-            assert_ptr_equal(got.reason, again.reason);
-            assert_memory_equal(one, two, p->state_size);
-        }
-        for (uint32_t i = p->state_size; i < sizeof one; i++)
-            assert_int_equal(one[i], 0); /* no byte behind it was touched */
+    struct rig r;
+    rig_init(&r, &scale_kpa, 6); /* begins in panic, for a minute */
+    rig_ask(&r, 7200);
+    rig_ask_each(&r, 3600, 3661);
+    assert_int_equal(rig_ask(&r, 3662), 1);
+
+    rig_init(&r, &scale_ray_serve, 2);
+    r.v.demand.in_flight = 20;
+    rig_ask(&r, 7200);
+    assert_int_equal(rig_ask(&r, 3600), 2);
+    assert_int_equal(rig_ask(&r, 3631), 10);
+
+    rig_init(&r, &scale_blitzscale, 6);
+    rig_ask(&r, 7200);
+    assert_int_equal(rig_ask(&r, 3600), 6);
+    assert_int_equal(rig_ask(&r, 3600.4), 5);
+
+    rig_init(&r, &scale_keda_queue, 1);
+    r.v.demand.waiting = 0;
+    rig_ask(&r, 7200);
+    r.v.demand.waiting = 50;
+    assert_int_equal(rig_ask(&r, 3600), 10);
+}
+
+/* Three at 3.43 cost a little more than 10.29 in binary. */
+static void a_budget_of_whole_instances_is_used_up(void **state)
+{
+    (void)state;
+    static const struct scale_policy *const rows[] = { &scale_keda_queue, &scale_wva_v2,
+                                                       &scale_work, &scale_static };
+    for (size_t i = 0; i < COUNT_OF(rows); i++) {
+        struct rig r;
+        rig_init(&r, rows[i], 1);
+        r.config.count = 9;
+        r.v.pool[0] = rig_pool(3.43);
+        rig_fleet(&r, 1, 1);
+        rig_load(&r, 1000, 90);
+        r.v.budget_h = 10.29;
+        r.v.demand.waiting = r.v.demand.in_flight = 100;
+        r.v.demand.arrivals_s = 1000;
+        uint32_t want = rig_ask(&r, 100);
+        if (want != 3) fail_msg("%s: %u for what three cost", rows[i]->name, want);
+        r.v.budget_h = 10.2;
+        want = rig_ask(&r, 200);
+        if (want != 2) fail_msg("%s: %u for less than three cost", rows[i]->name, want);
     }
-    assert_non_null(scale_find(str_from(SCALE_DEFAULT)));
-    assert_null(scale_find(STR("works")));
 }
 
 int main(void)
@@ -394,7 +352,8 @@ int main(void)
         cmocka_unit_test(kv_share_with_both_stabilisers),
         cmocka_unit_test(bounds_of_memory_and_line),
         cmocka_unit_test(static_is_a_number),
-        cmocka_unit_test(every_row_keeps_bounds_and_its_state_is_bytes),
+        cmocka_unit_test(a_clock_that_goes_back_holds_nothing_up),
+        cmocka_unit_test(a_budget_of_whole_instances_is_used_up),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -273,6 +273,36 @@ static void throughput_sizes_for_the_forecast(void **state)
     assert_true(want[2] > want[0]);
 }
 
+/* An hour without word of the routers: what came in it did not come in one interval. */
+static void silence_is_no_interval(void **state)
+{
+    (void)state;
+    struct rig r;
+    rig_init(&r, &scale_dynamo_throughput, 1);
+    r.config.forecast = &scale_forecast_constant;
+    r.v.pool[0].seqs_max = 16;
+    double each = rig_rate(&r);
+    rig_ask(&r, 1);
+    r.v.demand.arrivals_total = (uint64_t)(180 * 2.5 * each);
+    assert_int_equal(rig_ask(&r, 181), 3);
+    r.v.demand.present = false;
+    rig_ask(&r, 400);
+    r.v.demand.present = true;
+    r.v.demand.arrivals_total += (uint64_t)(3600 * 2.5 * each);
+    assert_int_equal(rig_ask(&r, 3781), 3);
+
+    rig_init(&r, &scale_sageserve, 4);
+    r.config.forecast = &scale_forecast_constant;
+    r.v.pool[0].seqs_max = 16;
+    rig_load(&r, 400, 0);
+    for (int i = 0; i <= 12; i++) {
+        r.v.demand.arrivals_total = (uint64_t)(i * 300 * 3.5 * each);
+        rig_ask(&r, 1 + 300 * i);
+    }
+    r.v.demand.arrivals_total += (uint64_t)(3600 * 3.5 * each);
+    assert_int_equal(rig_ask(&r, 7201), 4); /* the guard does not see twelve times the forecast */
+}
+
 static void hourly_target_gated_by_memory(void **state)
 {
     (void)state;
@@ -362,6 +392,7 @@ int main(void)
         cmocka_unit_test(share_of_busy_instances),
         cmocka_unit_test(forecasts_by_hand),
         cmocka_unit_test(throughput_sizes_for_the_forecast),
+        cmocka_unit_test(silence_is_no_interval),
         cmocka_unit_test(hourly_target_gated_by_memory),
         cmocka_unit_test(steps_begin_and_end),
     };
