@@ -15,7 +15,6 @@
  *     end.recorded     ENDED is durable */
 #include "base/core/bits.h"
 #include "base/core/fault.h"
-#include "base/io/clock.h"
 #include "base/io/log.h"
 #include "controller/control_state.h"
 

@@ -10,7 +10,7 @@
 static bool host_is_ours(const struct api *a, struct str host)
 {
     char port[8];
-    snprintf(port, sizeof port, ":%u", api_port(a));
+    snprintf(port, sizeof port, ":%u", http_server_port(a->server));
     if (str_ends(host, str_from(port))) host.len -= strlen(port);
     if (str_starts(host, STR("[")) && str_ends(host, STR("]")))
         host = str_of(host.data + 1, host.len - 2);

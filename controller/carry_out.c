@@ -1,6 +1,5 @@
 /* carry_out.c - the plan is shown the fleet, what it wants is done, and why is written down. */
 #include "base/core/bits.h"
-#include "base/io/clock.h"
 #include "base/io/log.h"
 #include "controller/control_state.h"
 

@@ -4,7 +4,6 @@
 #include "controller/control_state.h"
 
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 /* ---- providers ---- */

@@ -7,7 +7,6 @@
 #include "router/question.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 
 /* The client left: stop the engine's work and let go. */
 static void on_abort(void *arg, enum http_abort why)

@@ -2,7 +2,6 @@
 #include "simulator/feed.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 #define CAPACITY_FIRST 1024
 

@@ -8,7 +8,6 @@
  * product; the world's roofline, bias and residual stay on the other side of world_step_us.
  */
 #include "base/core/bits.h"
-#include "base/core/own.h"
 #include "engine/core/scheduler.h"
 #include "policies/perf_row.h"
 #include "simulator/instance.h"
@@ -16,7 +15,6 @@
 
 #include <math.h>
 #include <stdlib.h>
-#include <string.h>
 
 #define WAITING_MAX (1u << 20)
 #define EVENTS_MAX 4096

@@ -10,7 +10,6 @@
 #include "simulator/run.h"
 
 #include <stdio.h>
-#include <string.h>
 
 #define REQUESTS_MAX (1u << 18)
 #define HELD_MAX (1u << 16)

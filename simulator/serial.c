@@ -10,7 +10,6 @@
  */
 #include "base/core/bits.h"
 #include "base/core/map.h"
-#include "base/core/own.h"
 #include "simulator/instance.h"
 #include "simulator/prompt.h"
 

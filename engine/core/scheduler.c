@@ -107,22 +107,6 @@ static void batch_add(struct scheduler *s, struct session *session, uint32_t cou
     b->tokens += count;
 }
 
-void sched_batch_shape(struct sched_batch *b)
-{
-    b->shape = (struct perf_shape){ 0 };
-    for (uint32_t i = 0; i < b->count; i++) {
-        uint64_t start = b->item[i].start, n = b->item[i].count;
-        if (n == 1) {
-            b->shape.decoding_seqs++;
-            b->shape.kv_tokens_decoding += start + 1;
-        } else {
-            b->shape.prefill_tokens += (uint32_t)n;
-            b->shape.prefill_chunks++;
-        }
-        b->shape.kv_tokens_read += n * start + n * (n + 1) / 2;
-    }
-}
-
 /* ---- ends ---------------------------------------------------------------------------------- */
 
 static void end_session(struct scheduler *s, struct session *session, enum session_end why,
