@@ -41,7 +41,6 @@ struct demand_seen { /* one service through one router */
     struct service_demand last;
     bool present;
     int64_t arrived_us;                    /* when its arrivals last rose */
-    double window_s;                       /* of its rates and quantiles */
     double cached_share;                   /* of prompt tokens, decayed mean */
     struct scale_lengths expected, queued; /* of `last`, whose own bins are gone with the message */
 };

@@ -28,7 +28,6 @@ static void add_demand(struct plan_demand *sum, const struct demand_seen *d, dou
     sum->sum.in_flight += s->in_flight;
     sum->sum.held += s->held;
     sum->sum.idle_s = sum->sum.present ? fmin(sum->sum.idle_s, idle) : idle;
-    sum->sum.window_s = fmax(sum->sum.window_s, d->window_s);
     sum->sum.held_prompt_tokens += s->held_prompt_tokens;
     sum->sum.age_s = fmax(sum->sum.age_s, age_s);
     add_lengths(&sum->sum.expected, &d->expected, age_s);

@@ -183,7 +183,7 @@ int control_scale(struct control *c, struct str service, struct str pool, int32_
 
 /* ---- what policies remember ---- */
 
-/* Everything that the bytes' meaning hangs on: they are structs, and pools stand in them by number. */
+/* Everything that the bytes' meaning hangs on: they are structs, with pools by number. */
 static void put_memory_head(const struct plan_service *s, struct buf *out)
 {
     buf_printf(out, "%s %s:%u %s:%u %s:%u", MUSTER_VERSION, s->policy->name, s->policy->state_size,

@@ -172,7 +172,6 @@ static void keep_sync(struct control *c, struct router *r, const struct router_s
             if (d->held > 0 && r->demand[k].last.held == 0) c->urgent = true;
             count_demand(&c->counted[k], &r->demand[k], d, same_boot);
             keep_demand(&r->demand[k], d, same_boot, now_us);
-            r->demand[k].window_s = s->window_s;
         }
     }
     r->endpoint_count = 0;

@@ -13,8 +13,8 @@
  *          (5) state is plain bytes of a fixed size: it can be saved and copied
  *          (6) what will come is in no view: the one row that knows it (scale_bound.h) is no row
  *              of this table
- *          (7) now_us is never negative; it is a wall clock's and may go back, and nothing waits for
- *              it to catch up
+ *          (7) now_us is never negative; it is a wall clock's and may go back, and no row waits
+ *              until it has caught up
  *
  * Units are seconds, tokens and dollars an hour.
  */

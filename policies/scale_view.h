@@ -63,7 +63,6 @@ struct scale_demand {
     double ttft_s;        /* nine in ten had their first token within this time */
     bool tpot_known;      /* enough answers ended within the window */
     double tpot_s;        /* nine in ten took no longer for each further token */
-    double window_s;      /* that arrivals_s, ttft_s and tpot_s are taken over */
     bool slo_known;       /* the next two are counted */
     uint64_t slo_met_total, slo_missed_total; /* requests, since the same time */
     uint64_t arrivals_total;                  /* since the controller first heard of the service */

@@ -121,8 +121,7 @@ void control_window_demand(struct control_window *w, int64_t now_us, struct scal
     double part_s = (double)(now_us - number * BUCKET_US) / 1e6;
     double full_s = (BUCKETS - 1) * (double)BUCKET_US / 1e6 + part_s;
     double seen_s = w->first_us < 0 ? full_s : (double)(now_us - w->first_us) / 1e6;
-    d.window_s = fmax(1, fmin(full_s, seen_s));
-    d.arrivals_s = lately.count / d.window_s;
+    d.arrivals_s = lately.count / fmax(1, fmin(full_s, seen_s));
     scale_demand_means(&d, lately.count > 0 ? &lately : &d.expected);
     d.ttft_known = bins_quantile(&w->ttft, now_us, 0.9, &d.ttft_s);
     d.tpot_known = bins_quantile(&w->tpot, now_us, 0.9, &d.tpot_s);

@@ -170,7 +170,6 @@ static void fill_demand(struct service *s, double passed_s)
     d->held = once_in(rng, 6) ? below(rng, 50) : 0;
     d->held_prompt_tokens = d->held * (uint64_t)900;
     d->idle_s = s->rate > 0 ? 0 : d->idle_s + fmax(passed_s, 0);
-    d->window_s = 60;
     d->ttft_known = once_in(rng, 2);
     d->ttft_s = within(rng, 0, 4);
     d->tpot_known = once_in(rng, 2);

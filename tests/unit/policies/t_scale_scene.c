@@ -1,5 +1,5 @@
-/* t_scale_scene.c - which pool stands for all, what of a fleet is there when, and that more is never
- * later: the middle of the row `work`, on views made by hand and by chance. */
+/* t_scale_scene.c - which pool stands for all, what of a fleet is there when, and that more is
+ * never later: the middle of the row `work`, on views made by hand and by chance. */
 #include "base/core/bits.h"
 #include "base/core/rng.h"
 #include "policies/scale_scene.h"
@@ -79,7 +79,7 @@ static void the_main_pool_is_the_cheapest_that_can_grow(void **state)
     }
 }
 
-/* A pool of twice the speed counts twice; one that cannot keep the promise counts only where none can. */
+/* A pool of twice the speed counts twice; one that breaks the promise only where all do. */
 static void pools_are_counted_in_the_main_one(void **state)
 {
     (void)state;
@@ -120,8 +120,8 @@ static void what_starts_is_there_in_its_time(void **state)
     assert_true(fabs(scene_have(&s) - 4) < 1e-5);
 }
 
-/* Whatever waits, starts and comes: with more instances no more are late, shares are shares, and what
- * a fleet loses against itself is nothing. */
+/* Whatever waits, starts and comes: with more instances no more are late, shares are shares, and
+ * what a fleet loses against itself is nothing. */
 static void more_is_never_later(void **state)
 {
     (void)state;
