@@ -26,9 +26,11 @@ static double fixed_draw(const double *p, struct rng *rng)
     return p[0];
 }
 
+#define LOGNORMAL_C2_MAX 1000 /* beyond it the mean of any trace is far from MEAN */
+
 static bool lognormal_valid(const double *p)
 {
-    return p[0] > 0 && p[1] >= 0;
+    return p[0] > 0 && p[1] >= 0 && p[1] <= LOGNORMAL_C2_MAX;
 }
 
 static double lognormal_draw(const double *p, struct rng *rng)
@@ -39,7 +41,7 @@ static double lognormal_draw(const double *p, struct rng *rng)
 
 static bool normal_valid(const double *p)
 {
-    return p[1] >= 0 && p[2] >= 0 && p[2] <= p[3];
+    return p[1] >= 0 && p[2] >= 0 && p[2] <= p[0] && p[0] <= p[3];
 }
 
 static double normal_draw(const double *p, struct rng *rng)
@@ -69,11 +71,14 @@ static double exponential_draw(const double *p, struct rng *rng)
 
 // clang-format off
 const struct generate_shape generate_shapes[] = {
-    { "fixed", "NUMBER", 1, any_valid, first_mean, fixed_draw },
-    { "lognormal", "lognormal(MEAN,C2)", 2, lognormal_valid, first_mean, lognormal_draw },
-    { "normal", "normal(MEAN,SD,MIN,MAX)", 4, normal_valid, first_mean, normal_draw },
-    { "uniform", "uniform(MIN,MAX)", 2, uniform_valid, uniform_mean, uniform_draw },
-    { "exponential", "exponential(MEAN)", 1, any_valid, first_mean, exponential_draw },
+    { "fixed", "NUMBER", "from 0", 1, any_valid, first_mean, fixed_draw },
+    { "lognormal", "lognormal(MEAN,C2)", "C2 from 0 to 1000", 2, lognormal_valid, first_mean,
+      lognormal_draw },
+    { "normal", "normal(MEAN,SD,MIN,MAX)", "none below 0 and MIN <= MEAN <= MAX", 4, normal_valid,
+      first_mean, normal_draw },
+    { "uniform", "uniform(MIN,MAX)", "0 <= MIN <= MAX", 2, uniform_valid, uniform_mean,
+      uniform_draw },
+    { "exponential", "exponential(MEAN)", "from 0", 1, any_valid, first_mean, exponential_draw },
 };
 // clang-format on
 const uint32_t generate_shape_count = COUNT_OF(generate_shapes);

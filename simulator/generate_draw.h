@@ -12,6 +12,7 @@
 struct generate_shape {
     const char *name;
     const char *form; /* "lognormal(MEAN,C2)" */
+    const char *rule; /* what its numbers must be */
     uint32_t params;
     bool (*valid)(const double *p);
     double (*mean)(const double *p); /* before clipping */

@@ -4,8 +4,11 @@
 #include "simulator/generate_draw.h"
 
 #include <math.h>
+#include <stdio.h>
+#include <string.h>
 
 #define DAY_S 86400.0
+#define KEYS_MAX 32             /* bits of a set of keys */
 #define CYCLE_ARRIVALS_MIN 1e-3 /* of bursts: a schedule is walked step by step */
 
 enum form { FORM_NUMBER, FORM_COUNT, FORM_DIST, FORM_RATE };
@@ -41,6 +44,8 @@ static const struct key keys[] = {
     { "context", FORM_COUNT, AT(context), 16, 1e7, "prompts end here, and conversations" },
 };
 
+_Static_assert(COUNT_OF(keys) <= KEYS_MAX, "a set of keys is a word");
+
 static int wrong(struct str value, const char *name, const char *takes, struct err *err)
 {
     return err_set(err, -EINVAL, "%s=" STR_FMT ": takes %s", name, STR_ARG(value), takes);
@@ -51,8 +56,9 @@ static int read_number(struct str text, const struct key *k, double *ret, struct
     double v;
     if (str_to_f64(text, &v) < 0 || v < k->min || v > k->max ||
         (k->form == FORM_COUNT && v != floor(v))) {
-        return err_set(err, -EINVAL, "%s=" STR_FMT ": takes a %s in %g..%g", k->name, STR_ARG(text),
-                       k->form == FORM_COUNT ? "whole number" : "number", k->min, k->max);
+        return err_set(err, -EINVAL, "%s=" STR_FMT ": takes a %s in %.10g..%.10g", k->name,
+                       STR_ARG(text), k->form == FORM_COUNT ? "whole number" : "number", k->min,
+                       k->max);
     }
     *ret = v;
     return 0;
@@ -78,6 +84,23 @@ static uint32_t read_numbers(struct str inside, double *ret, uint32_t max)
     return count;
 }
 
+/* What a distribution would take: the rule of the shape that was named, or all forms. */
+static int wrong_dist(struct str text, const char *name, const struct generate_shape *shape,
+                      struct err *err)
+{
+    if (shape != &generate_shapes[0]) {
+        return err_set(err, -EINVAL, "%s=" STR_FMT ": takes %s, %s", name, STR_ARG(text),
+                       shape->form, shape->rule);
+    }
+    int rc = err_set(err, -EINVAL, "%s=" STR_FMT ": takes %s %s", name, STR_ARG(text), shape->form,
+                     shape->rule);
+    for (uint32_t i = 1; i < generate_shape_count && err; i++) {
+        size_t at = strlen(err->text);
+        snprintf(err->text + at, sizeof err->text - at, ", %s", generate_shapes[i].form);
+    }
+    return rc;
+}
+
 static int read_dist(struct str text, const struct key *k, struct generate_dist *ret,
                      struct err *err)
 {
@@ -97,18 +120,18 @@ static int read_dist(struct str text, const struct key *k, struct generate_dist 
     }
     uint32_t count = read_numbers(inside, d.param, GENERATE_PARAMS_MAX);
     if (count != d.shape->params || !d.shape->valid(d.param)) {
-        return wrong(text, k->name, d.shape->form, err);
+        return wrong_dist(text, k->name, d.shape, err);
     }
     double mean = d.shape->mean(d.param);
     if (mean < k->min || mean > k->max) {
-        return err_set(err, -EINVAL, "%s=" STR_FMT ": its mean is out of range %g..%g", k->name,
-                       STR_ARG(text), k->min, k->max);
+        return err_set(err, -EINVAL, "%s=" STR_FMT ": its mean is out of range %.10g..%.10g",
+                       k->name, STR_ARG(text), k->min, k->max);
     }
     *ret = d;
     return 0;
 }
 
-static int read_steps(struct str inside, struct generate_spec *s)
+static int read_steps(struct str inside, const struct key *k, struct generate_spec *s)
 {
     s->step_count = 0;
     while (inside.len > 0) {
@@ -116,7 +139,8 @@ static int read_steps(struct str inside, struct generate_spec *s)
         struct generate_rate step;
         struct str rate = str_trim(str_cut(&item, ':'));
         if (s->step_count == GENERATE_STEPS_MAX || str_to_f64(rate, &step.rate) < 0 ||
-            str_to_f64(str_trim(item), &step.for_s) < 0 || step.rate < 0 || step.for_s <= 0) {
+            str_to_f64(str_trim(item), &step.for_s) < 0 || step.rate < 0 || step.rate > k->max ||
+            step.for_s <= 0) {
             return -EINVAL;
         }
         s->step[s->step_count++] = step;
@@ -138,12 +162,12 @@ static int read_rate(struct str text, const struct key *k, struct generate_spec 
         return 0;
     }
     if (str_eq(name, STR("steps"))) {
-        return read_steps(inside, s) == 0
+        return read_steps(inside, k, s) == 0
                    ? 0
                    : wrong(text, k->name, "steps(RATE:SECONDS,...), at most 64 of them", err);
     }
     if (!str_eq(name, STR("bursts")) || read_numbers(inside, v, 4) != 4 || v[0] < 0 || v[1] <= 0 ||
-        v[2] <= 0 || v[3] <= 0) {
+        fmax(v[0], v[1]) > k->max || fmin(v[2], v[3]) <= 0) {
         return wrong(text, k->name, k->about, err);
     }
     if (v[0] * v[2] + v[1] * v[3] < CYCLE_ARRIVALS_MIN) {
@@ -157,7 +181,9 @@ static int read_rate(struct str text, const struct key *k, struct generate_spec 
     return 0;
 }
 
-static int read_key(struct str name, struct str value, struct generate_spec *s, struct err *err)
+/* *seen has a bit for each key that was said. */
+static int read_key(struct str name, struct str value, struct generate_spec *s, uint32_t *seen,
+                    struct err *err)
 {
     const char *names[COUNT_OF(keys)];
     for (size_t i = 0; i < COUNT_OF(keys); i++) {
@@ -165,6 +191,8 @@ static int read_key(struct str name, struct str value, struct generate_spec *s, 
         void *at = (char *)s + k->offset;
         names[i] = k->name;
         if (!str_eq(name, str_from(k->name))) continue;
+        if (*seen & (1u << i)) return err_set(err, -EINVAL, "%s= is given twice", k->name);
+        *seen |= 1u << i;
         if (k->form == FORM_RATE) return read_rate(value, k, s, err);
         if (k->form == FORM_DIST) return read_dist(value, k, at, err);
         return read_number(value, k, at, err);
@@ -237,6 +265,7 @@ int generate_parse(struct str text, struct generate_spec *ret, struct err *err)
 {
     struct generate_spec s = { .block_tokens = 16, .context = 131072 };
     struct str rest = text, first = str_trim(cut_outside(&rest));
+    uint32_t seen = 0;
     s.spacing = generate_spacing_find(first);
     if (!s.spacing) {
         return err_set(err, -EINVAL, "'" STR_FMT "': arrivals are %s", STR_ARG(first),
@@ -249,7 +278,7 @@ int generate_parse(struct str text, struct generate_spec *ret, struct err *err)
                            STR_ARG(value));
         }
         struct str name = str_trim(str_cut(&value, '='));
-        int rc = read_key(name, str_trim(value), &s, err);
+        int rc = read_key(name, str_trim(value), &s, &seen, err);
         if (rc < 0) return rc;
     }
     int rc = check(&s, err);

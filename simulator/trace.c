@@ -74,7 +74,9 @@ int trace_append(struct trace *t, const struct trace_request *r, const uint64_t 
         rc = grow((void **)&t->text, t->text_bytes + text.len, &t->text_capacity, 1,
                   TRACE_TEXT_BYTES_MAX);
     }
-    if (rc == -E2BIG) return err_set(err, rc, "a trace larger than this program holds");
+    if (rc == -E2BIG)
+        return err_set(err, rc, "more than %u requests, %u prefix blocks or 1 GiB of text",
+                       TRACE_REQUESTS_MAX, TRACE_BLOCKS_MAX);
     if (rc < 0) return err_set(err, rc, "no memory for a trace");
     struct trace_request *mine = &t->request[t->count++];
     *mine = *r;

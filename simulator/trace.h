@@ -9,7 +9,7 @@
  * Formats:  Azure CSV       TIMESTAMP,ContextTokens,GeneratedTokens
  *           Mooncake JSONL  {"timestamp": ms, "input_length", "output_length", "hash_ids": [...]}
  *           text JSONL      as Mooncake's, with "prompt" instead of ids
- *           Both JSONL forms may say "tenant", "service", "session", "turn" and "output_max".
+ *           Both JSONL forms may say "tenant", "service", "session", "turn", "group", "output_max".
  */
 #pragma once
 #include "base/core/err.h"
