@@ -36,13 +36,10 @@ static void problem(struct checking *c, const struct err *err, int rc)
 }
 
 /* A row of the engine's must be one, and a predictor must make do with what an engine knows. */
-static int check_row(const char *path, const char *name, struct err *err)
+static int check_row(const char *kind, const char *flag, const char *name, struct err *err)
 {
-    const char *kind = strchr(path, '.') + 1;
-    char flag[32];
     for (size_t i = 0; i < setup_engine_row_count; i++) {
         if (strcmp(kind, setup_engine_rows[i].kind) != 0 || !name[0]) continue;
-        snprintf(flag, sizeof flag, "--%s", kind);
         int rc = policy_check(kind, str_from(name), flag, err);
         if (rc < 0 || strcmp(kind, "predict") != 0) return rc;
         const char *missing = predict_missing(predict_find(str_from(name)), FORETELL_HAVE);
@@ -65,9 +62,29 @@ static void check_launch(struct checking *c, const char *service, const char *po
     for (uint32_t i = 2; i < launch->engine_arg_count; i++)             /* behind `muster engine` */
         argv[count++] = (char *)(uintptr_t)launch->engine_args[i].data; /* written into by nobody */
     int rc = opt_parse(&engine, count, argv, NULL, &parsed, &err);
-    for (size_t i = 0; i < parsed.flag_count && rc == 0; i++)
-        rc = check_row(parsed.flags[i].path, parsed.flags[i].value, &err);
+    for (size_t i = 0; i < parsed.flag_count && rc == 0; i++) {
+        const char *kind = strchr(parsed.flags[i].path, '.') + 1;
+        char flag[32];
+        snprintf(flag, sizeof flag, "--%s", kind);
+        rc = check_row(kind, flag, parsed.flags[i].value, &err);
+    }
     if (rc < 0) problem(c, &err, err_prefix(&err, rc, "service %s, pool %s", service, pool));
+}
+
+/* The section `engine` of a file without services, which is an engine's alone. */
+static void check_engine(struct checking *c)
+{
+    const char *engine = config_section_get(c->config, engine_section.name);
+    for (size_t i = 0; i < engine_section.record->field_count; i++) {
+        const struct config_field *f = &engine_section.record->fields[i];
+        if (f->type != CONFIG_TEXT) continue;
+        const struct str *name = (const void *)(engine + f->offset);
+        struct err err = { 0 };
+        char path[64];
+        snprintf(path, sizeof path, "%s.%s", engine_section.name, f->name);
+        int rc = name->len > 0 ? check_row(f->name, path, name->data, &err) : 0;
+        if (rc < 0) problem(c, &err, rc);
+    }
 }
 
 static void check_service(struct checking *c, const struct service_section *s,
@@ -133,6 +150,7 @@ static void check_fleet(struct checking *c)
     for (size_t s = 0; s < cc.service_count; s++)
         check_service(c, &cc.service[s], rc < 0 ? NULL : setup.launch[s]);
     if (rc == 0) check_room(c, &cc, local, count, cores);
+    if (cc.service_count == 0) check_engine(c);
 }
 
 static void check_router(struct checking *c)

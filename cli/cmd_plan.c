@@ -117,6 +117,11 @@ static int read_workload(const struct plan_options *o, struct planner *p, struct
     CLEANUP(trace_freep) struct trace *trace = NULL;
     int rc = trace_file_load(o->trace.data, TRACE_AUTO, &trace, err);
     if (rc < 0) return rc;
+    if (o->rate_s <= 0 && trace->request[trace->count - 1].at_us == 0) {
+        return err_set(err, COMMAND_MISUSED,
+                       "--trace: all its requests come at once, which is "
+                       "no rate to plan for: give one with --rate");
+    }
     planner_trace(p, trace, o->rate_s);
     return 0;
 }

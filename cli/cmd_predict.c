@@ -81,8 +81,9 @@ static int find_row(struct str name, const struct predict_policy **ret, struct e
     for (uint32_t i = 0; i < predict_count; i++)
         names[i] = predict_table[i]->name;
     const char *near = str_nearest(name, names, predict_count);
-    return err_set(err, -EINVAL, "no predictor '" STR_FMT "'%s%s; see `muster policies predict`",
-                   STR_ARG(name), near ? ", did you mean " : "", near ? near : "");
+    return err_set(err, COMMAND_MISUSED,
+                   "no predictor '" STR_FMT "'%s%s; see `muster policies predict`", STR_ARG(name),
+                   near ? ", did you mean " : "", near ? near : "");
 }
 
 /* A fresh state and what the files know; the caller's to free. */
@@ -106,7 +107,7 @@ static int state_of(const struct predict_policy *row, const struct config_texts 
 static void put_trial(struct json_writer *w, const struct predict_trial *t)
 {
     json_kv_u64(w, "judged", t->judged);
-    json_kv_f64(w, "concordance", t->concordance);
+    if (t->concordance >= 0) json_kv_f64(w, "concordance", t->concordance);
     if (t->follow_concordance >= 0) {
         json_kv_u64(w, "follow_ups", t->follow_ups);
         json_kv_f64(w, "follow_concordance", t->follow_concordance);
@@ -201,6 +202,8 @@ static int merge(const struct predict_options *o, struct err *err)
 {
     const struct predict_policy *row;
     void *state;
+    if (o->trace.len > 0)
+        return err_set(err, COMMAND_MISUSED, "predict merge replays nothing: --trace is eval's");
     if (o->save.len == 0 || o->files.count == 0) {
         return err_set(err, COMMAND_MISUSED, "predict merge wants --predict, --save and STATE...");
     }

@@ -29,6 +29,15 @@ static struct str value_of(const struct dimension *d, uint32_t index)
     return index > 0 ? v : str_of(v.data + d->option.len + 1, v.len - d->option.len - 1);
 }
 
+/* Letters and dashes before a '=': "route=a". In "1xmeasured:a=0.02" they are a value's. */
+static bool names_option(struct str text)
+{
+    struct str name = str_cut(&text, '=');
+    for (size_t i = 0; i < name.len; i++)
+        if ((name.data[i] < 'a' || name.data[i] > 'z') && name.data[i] != '-') return false;
+    return text.data && name.len > 0;
+}
+
 /* "route=a", "b", "c", "order=x", "y": lists were cut at commas already. */
 static int read_dimensions(const struct config_texts *texts, struct dimension *ret,
                            uint32_t *ret_count, struct err *err)
@@ -37,7 +46,7 @@ static int read_dimensions(const struct config_texts *texts, struct dimension *r
     uint32_t count = 0;
     for (size_t i = 0; i < texts->count; i++) {
         struct str text = texts->items[i];
-        if (str_find(text, STR("=")) == SIZE_MAX) {
+        if (!names_option(text)) {
             if (count == 0)
                 return err_set(err, -EINVAL, "--compare: '" STR_FMT "' is not OPTION=A,B,C",
                                STR_ARG(text));
@@ -134,6 +143,7 @@ static int init_arm(struct sim_arms *a, struct sim_arm *arm, const struct opt_co
     arm->options.said = arm->parsed.said;
     if (rc == 0) rc = sim_config_make(&arm->options, &arm->config, &arm->control, err);
     if (rc == 0 && is_generated(arm)) rc = read_generated(arm, err);
+    if (rc == -ERANGE) return -EINVAL; /* an option's value, as one that is given by itself */
     if (rc < 0) return rc;
     arm->run = calloc(a->seeds, sizeof *arm->run);
     return arm->run ? 0 : err_set(err, -ENOMEM, "no memory for %u runs", a->seeds);

@@ -120,9 +120,7 @@ int sim_config_make(const struct sim_options *o, struct sim_config *ret,
     };
     struct row_names names = { o->route, o->predict, o->fair,  o->order,
                                o->admit, o->preempt, o->chunk, o->evict };
-    int rc = sim_options_check(o, err);
-    if (rc < 0) return rc;
-    rc = model_file_find(o->model, &c.model, err);
+    int rc = model_file_find(o->model, &c.model, err);
     if (rc < 0) return err_prefix(err, rc, "--model");
     rc = sim_fleet_parse(o->fleet, &c, control, err);
     if (rc == 0 && o->config.len > 0) rc = sim_file_take(o->config.data, &c, err);

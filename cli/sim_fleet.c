@@ -49,31 +49,32 @@ static int read_step(struct str text, struct sim_pool *pool, struct err *err)
     return 0;
 }
 
+/* What a suffix says; of a pool each once. A step's coefficients follow PART_STEP. */
+enum part { PART_TP, PART_ZONE, PART_SPOT, PART_ROLE, PART_SERVICE, PART_MODEL, PART_STEP };
+
 static int read_suffix(struct str text, struct sim_pool *pool, struct sim_control_pool *control,
-                       struct err *err)
+                       uint32_t *ret_part, struct err *err)
 {
+    *ret_part = PART_TP;
     if (read_numbered(text, STR("tp"), TP_MAX, &pool->tp) && pool->tp > 0) return 0;
+    *ret_part = PART_ZONE;
     if (read_numbered(text, STR("zone"), SIM_ZONES_MAX - 1, &control->zone)) return 0;
+    *ret_part = PART_STEP + (text.len > 0 ? (uint32_t)(text.data[0] - 'a') : 0);
     int rc = read_step(text, pool, err);
     if (rc != -EINVAL) return rc == 0 ? 0 : -EINVAL;
-    if (str_eq(text, STR("spot"))) {
-        control->spot = true;
-        return 0;
-    }
+    *ret_part = PART_SPOT;
+    control->spot |= str_eq(text, STR("spot"));
+    if (str_eq(text, STR("spot"))) return 0;
+    *ret_part = PART_ROLE;
     for (uint32_t r = 0; r < ROLE_COUNT; r++) {
         if (!str_eq(text, str_from(role_names[r]))) continue;
         pool->role = (enum role)r;
         return 0;
     }
-    uint64_t service;
-    if (str_starts(text, STR("service")) &&
-        str_to_u64(str_of(text.data + 7, text.len - 7), &service) == 0 &&
-        service < SIM_SERVICES_MAX) {
-        pool->service = (uint32_t)service;
-        return 0;
-    }
-    pool->has_model = model_spec_find(text, &pool->model, NULL) == 0;
-    if (pool->has_model) return 0;
+    *ret_part = PART_SERVICE;
+    if (read_numbered(text, STR("service"), SIM_SERVICES_MAX - 1, &pool->service)) return 0;
+    *ret_part = PART_MODEL;
+    if (model_spec_find(text, &pool->model, NULL) == 0) return pool->has_model = true, 0;
     return err_set(
         err, -EINVAL,
         "--fleet: ':" STR_FMT "' is not tp1 to tp%d, %s, %s, spot, zone0 to zone%d, "
@@ -97,13 +98,34 @@ static int read_count(struct str text, struct sim_pool *pool, struct sim_control
     return 0;
 }
 
+static int read_suffixes(struct str rest, struct sim_pool *pool, struct sim_control_pool *control,
+                         struct err *err)
+{
+    uint32_t said = 0;
+    while (rest.data) { /* what stands behind a last colon too: nothing, which is refused */
+        struct str text = str_cut(&rest, ':');
+        uint32_t part = 0;
+        int rc = read_suffix(text, pool, control, &part, err);
+        if (rc < 0) return rc;
+        if (said & (1u << part))
+            return err_set(err, -EINVAL,
+                           "--fleet: ':" STR_FMT "' says again what stands before it; a pool has "
+                           "one tp, role, zone, service and model",
+                           STR_ARG(text));
+        said |= 1u << part;
+    }
+    return 0;
+}
+
 static int read_kind(struct str text, struct sim_pool *pool, struct sim_control_pool *control,
                      struct err *err)
 {
     struct str rest = text, count = str_cut(&rest, 'x'), name = str_cut(&rest, ':');
     *pool = (struct sim_pool){ .tp = 1 };
     if (read_count(count, pool, control) < 0 || name.len == 0) {
-        return err_set(err, -EINVAL, "--fleet: '" STR_FMT "' is not COUNTxHARDWARE, at most %d",
+        return err_set(err, -EINVAL,
+                       "--fleet: '" STR_FMT "' is not COUNTxHARDWARE, as 8xa100 or, of a pool that "
+                       "scales, 1-24xa100 (1-8-24xa100 begins with 8); at most %d",
                        STR_ARG(text), SIM_INSTANCES_MAX);
     }
     pool->has_step = str_eq(name, STR("measured"));
@@ -111,10 +133,7 @@ static int read_kind(struct str text, struct sim_pool *pool, struct sim_control_
         pool->hardware = hardware_find(name);
         if (!pool->hardware) return no_hardware(name, err);
     }
-    int rc = 0;
-    while (rc == 0 && rest.len > 0)
-        rc = read_suffix(str_cut(&rest, ':'), pool, control, err);
-    return rc;
+    return read_suffixes(rest, pool, control, err);
 }
 
 /* "@list" is the cheapest offer of the compiled-in list, "@aws" the cheapest of one provider. */

@@ -161,21 +161,3 @@ bool sim_option_is_set(const struct sim_options *o, const char *name)
 {
     return o->said[sim_option_field(name) - rows];
 }
-
-/* An option that is given says something: without a word it would be its default, silently. */
-int sim_options_check(const struct sim_options *o, struct err *err)
-{
-    for (size_t i = 0; i < COUNT_OF(rows); i++) {
-        const void *value = sim_option_value(o, &rows[i]);
-        const struct str *text = value;
-        const struct config_texts *list = value;
-        bool empty = rows[i].type == CONFIG_TEXT    ? text->data && text->len == 0
-                     : rows[i].type == CONFIG_TEXTS ? list->items && list->count == 0
-                                                    : false;
-        if (!empty) continue;
-        char flag[SIM_FLAG_BYTES];
-        sim_option_flag(rows[i].name, flag);
-        return err_set(err, -EINVAL, "--%s is empty: give it a value or leave it out", flag);
-    }
-    return 0;
-}

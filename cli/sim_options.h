@@ -35,8 +35,5 @@ bool sim_option_is_set(const struct sim_options *o, const char *name);
 /* The command's words; notes are behind the options of --help. */
 extern const struct config_record sim_options_record;
 
-/* -EINVAL when an option is given without a word, which would be its default, silently. */
-int sim_options_check(const struct sim_options *o, struct err *err);
-
 const struct config_field *sim_option_field(const char *name);
 const void *sim_option_value(const struct sim_options *o, const struct config_field *f);

@@ -24,15 +24,17 @@ static int pool_check(const struct sim_config *c, const struct sim_pool *p, stru
     }
     if (p->has_step && c->kv_tokens == 0) {
         return err_set(err, -EINVAL,
-                       "measured step seconds need kv_tokens: nothing else says how "
+                       "measured step seconds need --kv-tokens: nothing else says how "
                        "much an instance holds");
     }
     if (!p->hardware) return 0;
     const struct model_spec *model = sim_pool_model(c, p);
     struct roofline r;
     if (!roofline_init(&r, p->hardware, model, p->tp)) {
-        return err_set(err, -EINVAL, "%s cannot be split over %u of %s", model->name, p->tp,
-                       p->hardware->name);
+        return err_set(err, -EINVAL, "%s cannot be split over %u of %s: %s (it has %u heads)",
+                       model->name, p->tp, p->hardware->name,
+                       model->heads % p->tp ? "tp must divide its heads" : "no link joins them",
+                       model->heads);
     }
     if (c->kv_tokens == 0 && roofline_kv_tokens(&r) == 0) {
         return err_set(err, -EINVAL,
@@ -72,8 +74,10 @@ static int services_check(const struct sim_config *c, const struct trace *trace,
     for (uint32_t i = 0; i < trace->count; i++) {
         uint32_t service = trace->request[i].service;
         if (service < SIM_SERVICES_MAX && served >> service & 1) continue;
-        return err_set(err, -EINVAL, "request %u asks for service %u, which no pool serves", i,
-                       service);
+        return err_set(err, -EINVAL,
+                       "request %u asks for service %u, which no pool serves; a pool of "
+                       "--fleet that does ends in :service%u",
+                       i, service, service);
     }
     bool moves = c->migrate && c->migrate != migrate_find(STR(MIGRATE_DEFAULT));
     if (served != 1 && (moves || c->role)) {

@@ -10,7 +10,8 @@
 
 struct predict_trial {
     uint32_t judged, follow_ups;
-    double concordance; /* share of pairs ordered as they turned out; ties of foretelling half */
+    /* Share of pairs ordered as they turned out, ties of foretelling half; < 0: no pair differs. */
+    double concordance;
     double follow_concordance; /* among follow-ups; < 0: too few */
     double mae_tokens, true_mean_tokens;
     double p90_coverage;

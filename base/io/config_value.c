@@ -169,7 +169,7 @@ static int number_print(const struct config_field *f, double v, struct buf *out)
 {
     if (f->type == CONFIG_DURATION) return duration_print((int64_t)v, out);
     if (f->type == CONFIG_BYTES) return bytes_print((int64_t)v, out);
-    if (fabs(v) < 1e15 && floor(v) == v) return buf_printf(out, "%.0f", v);
+    if (fabs(v) <= 9e15 && floor(v) == v) return buf_printf(out, "%.0f", v);
     return float_print(v, out);
 }
 

@@ -98,9 +98,25 @@ static int texts_join(struct parser *p, struct config_texts *all, struct config_
     return 0;
 }
 
+/* An empty text, or one of a list: taken, it would silently be the default. */
+static bool says_nothing(const struct config_field *f, const char *value)
+{
+    struct str rest = str_from(value);
+    if (f->type == CONFIG_TEXT) return rest.len == 0;
+    if (f->type != CONFIG_TEXTS) return false;
+    do {
+        if (str_trim(str_cut(&rest, ',')).len == 0) return true;
+    } while (rest.data);
+    return false;
+}
+
 static int store_own(struct parser *p, const struct match *m, const char *shown, const char *value)
 {
     const struct config_field *f = m->leaf.field;
+    if (says_nothing(f, value) && value[0])
+        return err_set(p->err, -EINVAL, "%s: an item of '%.80s' is empty", shown, value);
+    if (says_nothing(f, value))
+        return err_set(p->err, -EINVAL, "%s is empty: give it a value or leave it out", shown);
     struct config_texts more = { 0 };
     bool joined = f->type == CONFIG_TEXTS && p->out->said[m->index];
     void *into = joined ? (void *)&more : p->values + m->leaf.offset;

@@ -44,6 +44,27 @@ static void rows_are_judged(void **state)
     assert_non_null(strstr(out.data, "noisy_oracle"));
 }
 
+#define ALIKE "{\"timestamp\":0,\"input_length\":9,\"output_length\":7}\n"
+
+/* Where all answers are as long as each other there is no order to foretell. */
+static void no_order_is_no_figure(void **state)
+{
+    (void)state;
+    CLEANUP(buf_fini) struct buf out = { 0 };
+    char path[512];
+    snprintf(path, sizeof path, "%s/alike.jsonl", rig_folder());
+    assert_int_equal(file_write_atomic(path, STR(ALIKE ALIKE ALIKE), 0600, NULL), 0);
+    assert_int_equal(predict(&out, "eval -t %s -p key_table -o json", path), 0);
+    assert_null(strstr(out.data, "concordance"));
+    assert_int_equal(predict(&out, "eval -t %s -p key_table", path), 0);
+    assert_null(strstr(out.data, "-100"));
+    assert_int_equal(predict(&out, "merge -t %s -p ngram --save a b", path), 2);
+    assert_non_null(strstr(out.data, "--trace is eval's"));
+    assert_int_equal(predict(&out, "eval -t %s -p", path), 2);
+    assert_int_equal(predict(&out, "eval -t %s --predict=", path), 2);
+    assert_non_null(strstr(out.data, "--predict is empty"));
+}
+
 static void states_are_saved_and_merged(void **state)
 {
     (void)state;
@@ -71,7 +92,7 @@ static void mistakes_have_sentences(void **state)
     } rows[] = {
         { "eval", "wants --trace", 2 },
         { "judge", "want eval or merge", 2 },
-        { "eval -t " TEXTS " -p ngrm", "did you mean ngram", 1 },
+        { "eval -t " TEXTS " -p ngrm", "did you mean ngram", 2 },
         { "eval -t /nowhere", "/nowhere", 1 },
         { "eval -t " TEXTS " --save x", "want one row", 2 },
         { "merge -p ngram", "merge wants", 2 },
@@ -167,6 +188,7 @@ int main(void)
     }
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(rows_are_judged),
+        cmocka_unit_test(no_order_is_no_figure),
         cmocka_unit_test(states_are_saved_and_merged),
         cmocka_unit_test(mistakes_have_sentences),
         cmocka_unit_test(a_router_remembers),

@@ -5,7 +5,9 @@
 #include "base/io/file.h"
 #include "tests/proc/rig.h"
 
+#include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define GENERATED                                                                           \
@@ -216,6 +218,15 @@ static void mistakes_are_explained(void **state)
           "':a=1e300' is out of range 0..1000 seconds" },
         { "--trace " GENERATED " --fleet 1xa100@1e308", 2, "out of range 0..1e+06 dollars" },
         { "--trace " GENERATED " --fleet 1xa100,", 2, "a kind of instances is missing" },
+        { "--trace " GENERATED " --fleet 1xa100:", 2, "':' is not tp1 to tp64" },
+        { "--trace " GENERATED " --fleet 1xa100:tp2:tp4", 2, "':tp4' says again" },
+        { "--trace " GENERATED " --fleet 1xa100:prefill:decode", 2, "':decode' says again" },
+        { "--trace " GENERATED " --fleet 1xmeasured:a=0.1:a=0.2", 2, "':a=0.2' says again" },
+        { "--trace " GENERATED " --fleet 1xmeasured:a=0.1:b=0.2", 1, "need --kv-tokens" },
+        { "--trace " GENERATED " --fleet 1xa100:tp3", 1, "tp must divide its heads" },
+        { "--trace " GENERATED " --fleet 1xl4:service1", 1, "ends in :service0" },
+        { "--trace " GENERATED " --compare =a,b", 2, "'=a' is not OPTION=A,B,C" },
+        { "--trace " GENERATED " --compare speed=1,-2", 2, "--speed: -2 is below" },
         { "--trace " GENERATED " --fleet=", 2, "--fleet is empty" },
         { "--trace " GENERATED " --order=", 2, "--order is empty" },
         { "--trace " GENERATED " --scale-policy=", 2, "--scale-policy is empty" },
@@ -266,6 +277,16 @@ static void its_neighbours_explain_mistakes_too(void **state)
 {
     (void)state;
     CLEANUP(buf_fini) struct buf out = { 0 };
+    char at_once[512], words[600];
+    snprintf(at_once, sizeof at_once, "%s/at-once.csv", rig_folder());
+    assert_int_equal(file_write_atomic(at_once,
+                                       STR("TIMESTAMP,ContextTokens,GeneratedTokens\n"
+                                           "2023-11-16 18:15:46.68,374,44\n"),
+                                       0600, NULL),
+                     0);
+    snprintf(words, sizeof words, "--trace %s", at_once);
+    assert_int_equal(rig_muster("plan", words, &out), 2);
+    assert_non_null(strstr(out.data, "give one with --rate"));
     static const struct {
         const char *command, *line;
         int code;
@@ -281,6 +302,8 @@ static void its_neighbours_explain_mistakes_too(void **state)
         { "plan", "--rate 1000000", 1, "it takes more instances" },
         { "plan", "--trace CMakeLists.txt", 1, "CMakeLists.txt: line 1: not a trace" },
         { "plan", "--rate 1 --place helix", 2, "--place: row 'helix' answers another question" },
+        { "plan", "--rate 1 --hardware=", 2, "--hardware is empty" },
+        { "plan", "--rate 1 --hardware h100,,l4", 2, "--hardware: an item of 'h100,,l4' is empty" },
         { "plan", "layers", 2, "--devices is missing" },
         { "plan", "layers --devices 4xa10", 2, "did you mean 'a10g'?" },
         { "plan", "layers --devices 40xa100", 2, "more than 32 devices" },
@@ -401,6 +424,13 @@ static void fleets_follow_their_demand(void **state)
         for (size_t k = 0; k < i; k++)
             if (strcmp(digest[i], digest[k]) == 0) fail_msg("%s is as %s", rows[i], rows[k]);
     }
+    /* Both requests give up a minute after they came, while the first instance starts: that is paid. */
+    const char *vain = "--trace gen:constant,rate=1,n=2,prompt=9,output=9 --fleet 0-4xl4@60 "
+                       "--lead-time 300s --scale-policy work -o json";
+    assert_int_equal(simulate(vain, &out), 0);
+    assert_non_null(strstr(out.data, "\"rejected\":2"));
+    assert_non_null(strstr(out.data, "\"launches\":1"));
+    assert_true(fabs(strtod(strstr(out.data, "\"cost_usd\":") + 11, NULL) - 1) < 0.05);
 }
 
 /* A step of a quarter of an hour a token ends behind the drain: unfinished, not instantaneous. */

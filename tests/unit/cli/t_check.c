@@ -94,6 +94,32 @@ static void all_problems_are_listed(void **state)
     unlink(path);
 }
 
+/* Such a file is one engine's: nothing else would look at its rows before it starts. */
+static void rows_are_checked_without_services(void **state)
+{
+    static const struct {
+        const char *text, *says; /* NULL: valid */
+    } rows[] = {
+        { "engine: { order: srtf, preset: vllm }", NULL },
+        { "engine: { order: fcsf }", "engine.order: 'fcsf' is no order row; did you mean fcfs?" },
+        { "engine: { predict: oracle }", "engine.predict oracle is not applicable: an engine has" },
+    };
+    char path[] = "/tmp/muster-check-XXXXXX";
+    int fd = mkstemp(path);
+    (void)state;
+    assert_true(fd >= 0);
+    close(fd);
+    for (size_t i = 0; i < COUNT_OF(rows); i++) {
+        CLEANUP(config_freep) struct config *config = NULL;
+        struct err err = { 0 };
+        assert_int_equal(file_write_atomic(path, str_from(rows[i].text), 0600, NULL), 0);
+        int rc = check_file(path, &config, NULL, &err);
+        assert_int_equal(rc < 0, rows[i].says != NULL);
+        if (rc < 0 && !strstr(err.text, rows[i].says)) fail_msg("row %zu: %s", i, err.text);
+    }
+    unlink(path);
+}
+
 static void the_shipped_file_is_valid(void **state)
 {
     CLEANUP(config_freep) struct config *config = NULL;
@@ -107,6 +133,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_mistake_has_its_sentence),
         cmocka_unit_test(all_problems_are_listed),
+        cmocka_unit_test(rows_are_checked_without_services),
         cmocka_unit_test(the_shipped_file_is_valid),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -178,6 +178,9 @@ static void mistakes_are_named(void **state)
         { "--speed", "--speed needs a number" },
         { "--speed --verbose t", "--speed needs a number but --verbose follows; if that is meant, "
                                  "write --speed=--verbose" },
+        { "--config= t", "--config is empty: give it a value or leave it out" },
+        { "--url= t", "--url is empty: give it a value or leave it out" },
+        { "--url a,,b t", "--url: an item of 'a,,b' is empty" },
         { "--speed 0 t", "--speed: 0 is below 0.1 (allowed: 0.1 to 100)" },
         { "-s fast t", "-s: 'fast' is not a number" },
         { "-o yaml t", "-o: 'yaml' is not one of text, json" },
