@@ -3,8 +3,8 @@
  *     busy / all > 0.6: up one;  otherwise down one
  *
  * Chiron as SageServe re-implements it, for interactive requests. An instance is busy while it has
- * something waiting or runs at its limit of the promise: KV or batch beyond which its steps take
- * longer than TPOT allows. Its batch queue (up when the backlog exceeds 24 h) has no requests here.
+ * something waiting, nine tenths of its KV memory in use, or steps that with the prompts between
+ * them take longer than TPOT allows. Its batch queue (up when the backlog exceeds 24 h) has no requests here.
  * The published comparison gave it free start-up; here start-up is paid. The original's loop length
  * is not known to us: ours is 10 s, and it waits for what starts. */
 #include "policies/scale_rows.h"
@@ -13,6 +13,7 @@
 
 #define BUSY_SHARE 0.6
 #define KV_BUSY 0.9
+#define FREE_SHARE_MIN 0.05 /* of an instance's time, however many prompts come */
 #define PERIOD_S 10
 #define AGAIN_US ((int64_t)1000000)
 
@@ -25,11 +26,11 @@ static bool is_busy(const struct scale_view *view, const struct scale_instance *
     const struct scale_pool *p = &view->pool[in->pool];
     if (in->waiting > 0) return true;
     if (margin * (double)in->kv_tokens >= KV_BUSY * (double)in->kv_tokens_max) return true;
-    double step = p->perf.a + p->perf.c * in->running + p->perf.d * (double)in->kv_tokens;
-    double mixed = step / fmax(1 - view->demand.arrivals_s * p->perf.b *
-                                       view->demand.prompt_tokens / fmax(scale_ready_all(view), 1),
-                               0.05);
-    return p->perf_known && margin * mixed >= view->tpot_slo_s;
+    if (!p->perf_known) return false;
+    double step_s = p->perf.a + p->perf.c * in->running + p->perf.d * (double)in->kv_tokens;
+    double prompts = view->demand.arrivals_s * p->perf.b * view->demand.prompt_tokens /
+                     fmax(scale_ready_all(view), 1); /* share of its time */
+    return margin * step_s / fmax(1 - prompts, FREE_SHARE_MIN) >= view->tpot_slo_s;
 }
 
 static void decide(void *state, const struct scale_config *config, const struct scale_view *view,

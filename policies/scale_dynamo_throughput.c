@@ -16,7 +16,7 @@
 #include <string.h>
 
 #define PERIOD_S 180
-#define POINTS 64
+#define POINTS 64 /* three hours to forecast from */
 #define AGAIN_US ((int64_t)1000000)
 
 struct throughput {

@@ -117,26 +117,30 @@ static void close_bucket(struct outlook *o, double count)
     o->level[place(o->bucket - 1)] = (float)(mean_count(o) / OUTLOOK_BUCKET_S);
 }
 
+/* On to that bucket: those that nobody counted are taken to have been like the mean. */
+static void pass_over(struct outlook *o, int64_t bucket)
+{
+    double mean = mean_count(o);
+    while (o->bucket < bucket && o->known > 0)
+        close_bucket(o, mean);
+    o->bucket = bucket;
+}
+
 void outlook_observe(struct outlook *o, uint64_t total, int64_t now_us)
 {
-    int64_t bucket = now_us / BUCKET_US + 1;
-    bool begins = o->bucket == 0 || bucket < o->bucket || total < o->total ||
-                  bucket - o->bucket > GAP_BUCKETS;
-    if (begins) {
-        *o = (struct outlook){ .bucket = bucket, .total = total, .partial = true };
-        return;
+    int64_t bucket = now_us / BUCKET_US + 1, behind = bucket - o->bucket;
+    bool begins = o->bucket == 0 || behind < 0 || behind > GAP_BUCKETS;
+    bool anew = begins || total < o->total;
+    if (!anew && behind == 0) return;
+    if (begins) *o = (struct outlook){ .bucket = bucket };
+    if (anew || o->partial) {
+        pass_over(o, bucket);
+        o->partial = anew;
+    } else {
+        double each = (double)(total - o->total) / (double)behind;
+        for (; behind > 0; behind--)
+            close_bucket(o, each);
     }
-    int64_t behind = bucket - o->bucket;
-    if (behind == 0) return;
-    if (o->partial) { /* the first was not watched from its beginning */
-        o->partial = false;
-        o->bucket = bucket;
-        o->total = total;
-        return;
-    }
-    double each = (double)(total - o->total) / (double)behind;
-    for (; behind > 0; behind--)
-        close_bucket(o, each);
     o->total = total;
 }
 

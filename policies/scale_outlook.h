@@ -17,7 +17,8 @@
  *         an empirical distribution of the errors of the forecast "as now", with their course in
  *         time: trends and steps need no names
  *
- * A counter that begins anew, a clock that goes back and ten minutes unseen empty it.
+ * A clock that goes back and ten minutes unseen empty it. A counter that begins anew, as that of a
+ * controller does, does not: until a whole bucket was counted all is taken to be as before.
  */
 #pragma once
 #include <stdbool.h>
@@ -33,7 +34,7 @@ struct outlook {
     uint32_t known;               /* whole buckets in the rings */
     uint32_t regime;              /* of them since the last change, as far as they make the level */
     uint32_t steady;              /* whole buckets since the last rise, or since the first */
-    bool partial;                 /* the bucket under way began before we did */
+    bool partial;                 /* the bucket under way began before the count did */
     float count[OUTLOOK_BUCKETS]; /* requests, by number of the bucket */
     float level[OUTLOOK_BUCKETS]; /* a second, as it was believed at the bucket's end */
 };

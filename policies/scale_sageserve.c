@@ -24,9 +24,9 @@
 #define GUARD_RATIO 5.0
 #define LOCK_US ((int64_t)155000000)
 #define POINT_S 300
-#define POINTS 36
-#define HOUR_POINTS 12
-#define FROM_POINTS 4
+#define POINTS 36      /* three hours to forecast from */
+#define HOUR_POINTS 12 /* between targets, and to the end of what a target covers */
+#define FROM_POINTS 4  /* twenty minutes ahead: the beginning of it */
 #define AGAIN_US ((int64_t)1000000)
 
 struct sage {

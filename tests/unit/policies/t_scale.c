@@ -53,18 +53,16 @@ static void load_one(const struct scale_view *v, uint32_t pool, struct scale_loa
     scale_load_of(&v->pool[pool], &l, ret);
 }
 
-static double rate_one(const struct scale_view *v, uint32_t pool)
+static double rate_at(const struct scale_view *v, uint32_t pool, double utilisation_max)
 {
     struct scale_load l;
     load_one(v, pool, &l);
-    return scale_load_rate(&l, v->ttft_slo_s, v->tpot_slo_s, 0.85);
+    return scale_load_rate(&l, v->ttft_slo_s, v->tpot_slo_s, utilisation_max);
 }
 
-static double instance_rate(const struct scale_view *v, double utilisation_max)
+static double rate_one(const struct scale_view *v, uint32_t pool)
 {
-    struct scale_load l;
-    load_one(v, 0, &l);
-    return scale_load_rate(&l, v->ttft_slo_s, v->tpot_slo_s, utilisation_max);
+    return rate_at(v, pool, 0.85);
 }
 
 /* ---- the formula against an engine that is simulated step by step ---- */
@@ -82,7 +80,7 @@ static void simulate(const struct scale_pool *pool, const struct scale_demand *d
 {
     enum { SESSIONS = 4096, ARRIVALS = 20000, WARM = 2000 };
     static struct session run[SESSIONS];
-    uint32_t running = 0, arrivals = 0, finished = 0;
+    uint32_t running = 0, finished = 0;
     struct rng rng;
     rng_seed(&rng, 7);
     double now = 0, next = rng_exp(&rng, 1 / rate), ttft = 0, tpot = 0;
@@ -95,7 +93,6 @@ static void simulate(const struct scale_pool *pool, const struct scale_demand *d
             run[running++] = (struct session){ .arrived = next,
                                                .prompt = (uint32_t)d->prompt_tokens,
                                                .output = (uint32_t)d->output_tokens };
-            arrivals++;
             next += rng_exp(&rng, 1 / rate);
         }
         for (uint32_t i = 0; i < running; i++) {
@@ -129,7 +126,6 @@ static void simulate(const struct scale_pool *pool, const struct scale_demand *d
     }
     *ret_ttft = ttft / (ARRIVALS - WARM);
     *ret_tpot = tpot / (ARRIVALS - WARM);
-    (void)arrivals;
 }
 
 static void rate_keeps_the_promise_in_a_simulated_engine(void **state)
@@ -150,7 +146,7 @@ static void rate_keeps_the_promise_in_a_simulated_engine(void **state)
         v.tpot_slo_s = rows[i].tpot;
         v.demand.prompt_tokens = rows[i].prompt;
         v.demand.output_tokens = rows[i].output;
-        double rate = instance_rate(&v, 0.95);
+        double rate = rate_at(&v, 0, 0.95);
         assert_true(rate > 0);
 
         double ttft, tpot;
@@ -168,9 +164,9 @@ static void slots_bound_the_rate(void **state)
 {
     (void)state;
     struct scale_view v = a_view(1);
-    double wide = instance_rate(&v, 0.85);
+    double wide = rate_at(&v, 0, 0.85);
     v.pool[0].seqs_max = 1;
-    double narrow = instance_rate(&v, 0.85);
+    double narrow = rate_at(&v, 0, 0.85);
     assert_true(narrow < wide);
     /* one slot: a request alone takes output * a + w seconds */
     double w = (200 * v.pool[0].perf.b + 100 * (v.pool[0].perf.c + v.pool[0].perf.d * 250));
@@ -441,7 +437,7 @@ static void promise_out_of_reach_still_serves(void **state)
     v.tpot_slo_s = 0.001; /* a step alone takes ten times that */
     v.demand.arrivals_s = 3;
     const struct scale_config config = SCALE_CONFIG_DEFAULT;
-    assert_true(instance_rate(&v, 0.85) <= 0);
+    assert_true(rate_at(&v, 0, 0.85) <= 0);
     struct scale_verdict got;
     scale_work.decide(work_state(), &config, &v, SECOND, NULL, &got);
     assert_true(got.choice.want[0] >= 1);

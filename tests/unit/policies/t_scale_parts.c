@@ -81,6 +81,28 @@ static void a_fall_leaves_it_calm(void **state)
     assert_true(outlook_is_calm(&o));
 }
 
+/* A controller that starts again counts from nothing, and remembers: no fall, no rise, no minute of
+ * watching, also when it was away for a while. */
+static void a_counter_that_begins_anew_forgets_nothing(void **state)
+{
+    (void)state;
+    for (int away_s = 0; away_s <= 40; away_s += 20) {
+        struct outlook o = { 0 };
+        uint64_t total = 0;
+        arrive(&o, &total, 0, 303, 20);
+        uint32_t known = o.known;
+        total = 0;
+        for (int t = 303 + away_s; t < 360 + away_s; t++) {
+            total += t == 303 + away_s ? 0 : 20;
+            outlook_observe(&o, total, (t + 1) * SECOND);
+            assert_true(fabs(outlook_level(&o) - 20) < 0.01);
+        }
+        assert_true(o.known > known && outlook_is_calm(&o));
+        arrive(&o, &total, (uint32_t)(360 + away_s), (uint32_t)(380 + away_s), 40);
+        assert_true(outlook_level(&o) > 34);
+    }
+}
+
 /* What the first minute guessed is no rise that may come again. */
 static void no_path_begins_in_the_first_minute(void **state)
 {
@@ -212,6 +234,7 @@ int main(void)
         cmocka_unit_test(a_jump_is_believed_at_once_and_ends_the_calm),
         cmocka_unit_test(a_slow_rise_ends_the_calm),
         cmocka_unit_test(a_fall_leaves_it_calm),
+        cmocka_unit_test(a_counter_that_begins_anew_forgets_nothing),
         cmocka_unit_test(no_path_begins_in_the_first_minute),
         cmocka_unit_test(pace_is_the_mean_of_minutes),
         cmocka_unit_test(what_is_measured_replaces_what_is_claimed),

@@ -257,13 +257,12 @@ static void throughput_sizes_for_the_forecast(void **state)
         r.v.demand.arrivals_s = 2.5 * each; /* before the first interval has passed */
         assert_int_equal(rig_ask(&r, 1), 3);
         for (int i = 0; i < 10; i++) {
-            series[i] = 2 * each * (i + 1);
-            r.v.demand.arrivals_total += (uint64_t)round(series[i] * 180);
-            series[i] = round(series[i] * 180) / 180;
+            uint64_t came = (uint64_t)round(2 * each * (i + 1) * 180);
+            series[i] = (double)came / 180;
+            r.v.demand.arrivals_total += came;
             r.v.demand.arrivals_s = 1000; /* not asked any more */
             want[k] = rig_ask(&r, 1 + 180 * (i + 1));
             assert_int_equal(rig_ask(&r, 1 + 180 * (i + 1) + 179), want[k]);
-            series[i] = (double)(uint64_t)round(series[i] * 180) / 180;
         }
         double next = scale_forecast_next(way[k], series, 10, 1);
         assert_int_equal(want[k], (uint32_t)ceil(next / each - 1e-3));
