@@ -4,9 +4,9 @@
  *
  * Chiron as SageServe re-implements it, for interactive requests. An instance is busy while it has
  * something waiting, nine tenths of its KV memory in use, or steps that with the prompts between
- * them take longer than TPOT allows. Its batch queue (up when the backlog exceeds 24 h) has no requests here.
- * The published comparison gave it free start-up; here start-up is paid. The original's loop length
- * is not known to us: ours is 10 s, and it waits for what starts. */
+ * them take longer than TPOT allows. Its batch queue (up when the backlog exceeds 24 h) has no
+ * requests here. The published comparison gave it free start-up; here start-up is paid. The
+ * original's loop length is not known to us: ours is 10 s, and it waits for what starts. */
 #include "policies/scale_rows.h"
 
 #include <math.h>

@@ -6,9 +6,9 @@
  *     up at most +100 % or +4 in 60 s to the least of 30 s, down 1 in 120 s to the most of 180 s
  *
  * llm-d's SLO-aware rules for KEDA; the shaper is the HPA with those numbers. c discounts what
- * starts but is not ready. P90s are over the routers' window: a minute in the simulator, fifteen
- * seconds of ours. While nobody asks the score is 0; where somebody does and nothing is measured the
- * fleet stays. */
+ * starts but is not ready. P90s are over the window that routers report on: fifteen seconds, in the
+ * simulator a minute. While nobody asks the score is 0; where somebody does and nothing is measured
+ * the fleet stays. */
 #include "policies/scale_rows.h"
 #include "policies/scale_shape.h"
 
