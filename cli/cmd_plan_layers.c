@@ -53,9 +53,9 @@ static const struct opt_command usage = {
         "A planner only: no engine runs stages yet. Speeds are of decode steps, by the step-time\n"
         "model at --batch and --context; beside its layers a device keeps the KV of all batches\n"
         "that are under way, more of them the longer the pipelines are. The share is of what all\n"
-        "devices could do if each were busy all the time. Rows agree on how tokens flow: from the "
-        "end of one range into any range that holds\n"
-        "the next layer, no more than a device computes or a link carries.\n",
+        "devices could do if each were busy all the time. Rows agree on how\n"
+        "tokens flow: from the end of one range into any range that holds the next layer, no more\n"
+        "than a device computes or a link carries.\n",
 };
 
 static const struct plan_kind kind = { "layers", layers_table, &layers_count };

@@ -2,6 +2,7 @@
 #include "cli/model_file.h"
 
 #include "base/core/own.h"
+#include "base/io/config.h"
 #include "base/io/file.h"
 #include "policies/hardware.h"
 
@@ -24,13 +25,18 @@ void model_file_help(struct buf *out)
     struct model_spec spec;
     char keys[KEYS_BYTES];
     model_spec_keys(keys, sizeof keys);
-    buf_text(out, "\nModels that are shipped:");
+    CLEANUP(buf_fini) struct buf models = { 0 };
+    buf_text(&models, "Models that are shipped:");
     for (uint32_t i = 0; model_spec_at(i, &spec); i++)
-        buf_printf(out, "%s %s", i > 0 ? "," : "", spec.name);
-    buf_printf(out,
-               ".\nA file, as in --model ./my.spec, has a line `KEY: VALUE` for each of: %s.\n"
-               "models/README.md has their meaning and defaults.\n\nHardware:",
+        buf_printf(&models, "%s %s", i > 0 ? "," : "", spec.name);
+    buf_printf(&models,
+               ". A file, as in --model ./my.spec, has a line `KEY: VALUE` for each of: %s. "
+               "models/README.md has their meaning and defaults.",
                keys);
+    if (models.rc < 0) out->rc = models.rc;
+    buf_byte(out, '\n');
+    config_help_words(out, buf_view(&models), 0);
+    buf_text(out, "\nHardware:");
     for (uint32_t i = 0; i < hardware_count; i++) {
         const struct hardware *h = &hardware_table[i];
         buf_printf(out, "%s %s", i > 0 ? "," : "", h->name);

@@ -298,7 +298,7 @@ int generate_help(struct buf *out)
         buf_printf(out, "    %-10s %s%s\n", keys[i].name, keys[i].about,
                    keys[i].form == FORM_DIST ? " (a distribution)" : "");
     }
-    buf_text(out, "  distributions:");
+    buf_text(out, "  distributions:\n   ");
     for (uint32_t i = 0; i < generate_shape_count; i++)
         buf_printf(out, "%s %s", i > 0 ? "," : "", generate_shapes[i].form);
     buf_byte(out, '\n');

@@ -176,4 +176,9 @@ int config_view(const struct config *c, enum config_form form, bool origin, stru
 int config_markdown(const struct config_schema *schema, struct buf *out);    /* docs page */
 int config_json_schema(const struct config_schema *schema, struct buf *out); /* draft 2020-12 */
 int config_help(const struct config_record *record, struct buf *out); /* option lines of --help */
-void config_schema_check(const struct config_schema *schema);         /* must()s on a wrong table */
+
+/* Words in lines as wide as --help's, the first beginning at `indent` as the others will; and what an
+ * option or argument is, behind its name, which ends at `column`. */
+void config_help_words(struct buf *out, struct str text, size_t indent);
+void config_help_about(struct buf *out, struct str text, size_t column);
+void config_schema_check(const struct config_schema *schema); /* must()s on a wrong table */

@@ -108,21 +108,15 @@ void config_schema_check(const struct config_schema *schema)
 
 /* ---- --help ---- */
 
-/* Appends words from column HELP_COLUMN on, the line being at `column` now. */
-static void wrap(struct buf *out, struct str text, size_t column)
+void config_help_words(struct buf *out, struct str text, size_t indent)
 {
-    if (column + 2 > HELP_COLUMN) {
-        buf_byte(out, '\n');
-        column = 0;
-    }
-    buf_printf(out, "%*s", (int)(HELP_COLUMN - column), "");
-    column = HELP_COLUMN;
+    size_t column = indent;
     while (text.len > 0) {
         struct str word = str_cut(&text, ' ');
-        if (column > HELP_COLUMN && column + 1 + word.len > HELP_WIDTH) {
-            buf_printf(out, "\n%*s", HELP_COLUMN, "");
-            column = HELP_COLUMN;
-        } else if (column > HELP_COLUMN) {
+        if (column > indent && column + 1 + word.len > HELP_WIDTH) {
+            buf_printf(out, "\n%*s", (int)indent, "");
+            column = indent;
+        } else if (column > indent) {
             buf_byte(out, ' ');
             column++;
         }
@@ -130,6 +124,16 @@ static void wrap(struct buf *out, struct str text, size_t column)
         column += word.len;
     }
     buf_byte(out, '\n');
+}
+
+void config_help_about(struct buf *out, struct str text, size_t column)
+{
+    if (column + 2 > HELP_COLUMN) {
+        buf_byte(out, '\n');
+        column = 0;
+    }
+    buf_printf(out, "%*s", (int)(HELP_COLUMN - column), "");
+    config_help_words(out, text, HELP_COLUMN);
 }
 
 static const char *const placeholders[CONFIG_TYPE_COUNT] = {
@@ -191,7 +195,7 @@ static bool help_leaf(void *ctx, const struct config_leaf *leaf)
     if (text.rc < 0)
         h->out->rc = text.rc;
     else
-        wrap(h->out, buf_view(&text), h->out->len - start);
+        config_help_about(h->out, buf_view(&text), h->out->len - start);
     return true;
 }
 

@@ -341,10 +341,14 @@ int opt_help(const struct opt_command *cmd, struct buf *out)
         const struct opt_positional *row = &cmd->positionals[i];
         buf_printf(out, row->required ? " %s%s" : " [%s%s]", row->name, row->many ? "..." : "");
     }
-    buf_printf(out, "\n\n%s\n", cmd->about);
+    buf_text(out, "\n\n");
+    config_help_words(out, str_from(cmd->about), 0);
     if (cmd->positional_count > 0) buf_text(out, "\nArguments:\n");
-    for (size_t i = 0; i < cmd->positional_count; i++)
-        buf_printf(out, "  %-27s %s\n", cmd->positionals[i].name, cmd->positionals[i].about);
+    for (size_t i = 0; i < cmd->positional_count; i++) {
+        buf_printf(out, "  %s", cmd->positionals[i].name);
+        config_help_about(out, str_from(cmd->positionals[i].about),
+                          2 + strlen(cmd->positionals[i].name));
+    }
     buf_text(out, "\nOptions:\n");
     if (cmd->options) config_help(cmd->options, out);
     buf_printf(out, "  -h, --%-21s Show this and exit.\n", "help");

@@ -3,7 +3,7 @@
 #
 # The generated pages are what the binary prints; every row that `muster policies` lists is named in
 # docs/systems.md; links, files, tests and benches named there exist; commands have the options that
-# they are written with.
+# they are written with, and a shell takes them as they stand.
 set -eu
 cd "$1"
 muster=$2
@@ -67,6 +67,9 @@ cat $pages | awk '
       if (line ~ /^ *(build\/)?muster [a-z]/) print line }' |
     sed 's|^ *\(build/\)\{0,1\}muster ||; s/ #.*//' | sort -u >"$work/commands"
 [ "$(wc -l <"$work/commands")" -gt 40 ] || echo "the documents show too few commands" >>"$bad"
+while read -r line; do
+    printf 'muster %s\n' "$line" | sh -n 2>/dev/null || echo "a shell does not take: muster $line"
+done <"$work/commands" >>"$bad"
 while read -r one two rest; do
     case "$two" in [a-z]*) "$muster" "$one" "$two" --help 2>/dev/null |
         grep -q "^Usage: muster $one $two" || { rest="$two $rest" two=; } ;;

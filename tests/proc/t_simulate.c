@@ -394,6 +394,26 @@ static void help_and_table_are_for_people(void **state)
     assert_null(strstr(out.data, "$"));
 }
 
+/* No line of a help is wider than its options' are. */
+static void help_has_lines_that_fit(void **state)
+{
+    (void)state;
+    CLEANUP(buf_fini) struct buf out = { 0 };
+    static const char *const rows[][2] = {
+        { "simulate", "--help" },    { "policies", "--help" },  { "perf", "--help" },
+        { "predict", "--help" },     { "replay", "--help" },    { "plan", "--help" },
+        { "plan", "layers --help" }, { "plan", "move --help" }, { "plan", "load --help" },
+    };
+    for (size_t i = 0; i < COUNT_OF(rows); i++) {
+        assert_int_equal(rig_muster(rows[i][0], rows[i][1], &out), 0);
+        struct str rest = buf_view(&out);
+        while (rest.len > 0) {
+            struct str line = str_cut(&rest, '\n');
+            if (line.len > 100) fail_msg("%s: " STR_FMT, rows[i][0], STR_ARG(line));
+        }
+    }
+}
+
 /* Every option of a fleet that scales is felt. */
 static void fleets_follow_their_demand(void **state)
 {
@@ -667,6 +687,7 @@ int main(void)
         cmocka_unit_test(its_neighbours_explain_mistakes_too),
         cmocka_unit_test(layers_are_laid_on_unequal_devices),
         cmocka_unit_test(help_and_table_are_for_people),
+        cmocka_unit_test(help_has_lines_that_fit),
         cmocka_unit_test(fleets_follow_their_demand),
         cmocka_unit_test(absurdly_slow_machines_answer_nothing),
         cmocka_unit_test(a_file_says_a_models_shape),
