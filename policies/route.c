@@ -7,14 +7,9 @@
 
 #include "base/core/bits.h"
 #include "base/core/hash.h"
+#include "policies/route_rows.h"
 
 #include <math.h>
-
-extern const struct route_policy route_completion, route_shortest_ttft, route_min_ttft,
-    route_mooncake_fetch, route_round_robin, route_random, route_least_request, route_power_of_two,
-    route_consistent_hash, route_bounded_load, route_prefix_affinity, route_dynamo_cost,
-    route_lmetric, route_llmd_scorers, route_preble, route_d2lpm, route_intelligent_router,
-    route_tetri_p2c, route_learned_latency;
 
 const struct route_policy *const route_table[] = {
     &route_completion,      &route_shortest_ttft,      &route_min_ttft,
@@ -79,7 +74,8 @@ bool route_fleet_perf(const struct route_view *view, struct perf_coef *ret)
 
 double route_faded(double sum, int64_t at_us, int64_t now_us, double window_us)
 {
-    return sum > 0 ? sum * exp(-(double)(now_us - at_us) / window_us) : 0;
+    if (!(sum > 0)) return 0;
+    return now_us > at_us ? sum * exp(-((double)now_us - (double)at_us) / window_us) : sum;
 }
 
 uint32_t route_hit_tokens(const struct route_instance *in, const struct route_req *req)
@@ -98,8 +94,28 @@ double route_ttft_s(const struct route_instance *in, const struct route_req *req
     return in->slot_wait_s + steps * step_s + in->perf.b * tokens;
 }
 
+struct route_instance route_known(const struct route_instance *in, const struct perf_coef *fleet)
+{
+    struct route_instance at = *in;
+    if (!in->has_perf && fleet) {
+        at.perf = *fleet;
+        at.has_perf = true;
+    }
+    return at;
+}
+
+double route_wait_s(const struct route_instance *in, const struct route_req *req,
+                    const struct perf_coef *fleet)
+{
+    struct route_instance at = route_known(in, fleet);
+    if (at.has_perf) return route_ttft_s(&at, req);
+    return (double)in->prefill_tokens + (double)in->decoding +
+           (double)(req->prompt_tokens - route_hit_tokens(in, req));
+}
+
 void route_best_offer(struct route_best *best, uint32_t index, double score, struct rng *rng)
 {
+    if (isnan(score)) score = (double)INFINITY;
     if (best->index == ROUTE_NONE || score < best->score) {
         best->second_index = best->index;
         best->second_score = best->score;

@@ -24,7 +24,9 @@
 #define ROUTE_NONE UINT32_MAX
 
 struct route_instance {
-    uint32_t id;             /* the router's slot for the endpoint, < ROUTE_INSTANCES_MAX */
+    /* The router's slot for the endpoint, < ROUTE_INSTANCES_MAX; given to another when this one is
+     * gone, so what a row remembers of an id has to fade. */
+    uint32_t id;
     uint64_t name_hash;      /* stable across restarts of the router; for consistent hashing */
     bool accepts;            /* ready, not draining, circuit closed */
     enum role role;          /* ROLE_DECODE gets no new request, only handed-over ones */
@@ -44,7 +46,6 @@ struct route_instance {
     uint64_t prefill_tokens; /* uncached prompt tokens sent and not yet computed */
     double slot_wait_s;      /* predicted seconds until a sequence slot is free; 0 when one is */
     uint32_t hit_tokens;     /* tokens of this request's prompt it should hold on the device */
-    uint32_t hit_host_tokens, hit_disk_tokens; /* and further ones that lower tiers hold */
     double prompt_load; /* seconds of prompts' arithmetic a second sent to it in the last 10 s */
     double price_per_hour;
 };
@@ -145,19 +146,27 @@ double route_hash_weight(const struct route_instance *in, const struct route_req
 double route_work_s(const struct perf_coef *perf, uint32_t token_budget, uint32_t prompt_tokens,
                     uint32_t hit_tokens, double output_tokens);
 
-/* Mean coefficients of the accepting instances that report some; false when none does. A fresh
- * instance is estimated with them, so that it gets its share at once. */
+/* Mean coefficients of the accepting instances that report some; false when none does. */
 bool route_fleet_perf(const struct route_view *view, struct perf_coef *ret);
 
+/* The instance with its own speed, or with `fleet` where it reported none: so a fresh one gets its
+ * share at once. `fleet` NULL: nobody reported any. */
+struct route_instance route_known(const struct route_instance *in, const struct perf_coef *fleet);
+
+/* Its TTFT at that speed; where nobody's is known, tokens stand in for seconds: those queued, one
+ * for each that decodes, and the uncached part of the prompt. */
+double route_wait_s(const struct route_instance *in, const struct route_req *req,
+                    const struct perf_coef *fleet);
+
 /* What is left of `sum`, which was brought up to date at `at_us`, of a past that fades exponentially
- * with a mean age of `window_us`. */
+ * with a mean age of `window_us`. Before at_us nothing of it has faded. */
 double route_faded(double sum, int64_t at_us, int64_t now_us, double window_us);
 
 /* Hit tokens that can count: the index lags, so a claim may exceed prompt - 1. */
 uint32_t route_hit_tokens(const struct route_instance *in, const struct route_req *req);
 
 /* Keeps the least score seen, ties broken evenly by chance (reservoir of one), and the runner-up.
- * Start with ROUTE_BEST_INIT. */
+ * A score that is no number is the worst. Start with ROUTE_BEST_INIT. */
 struct route_best {
     uint32_t index;
     double score;

@@ -78,11 +78,11 @@ static double decayed(const struct shares *s, uint32_t slot, int64_t now_us)
 
 static void observe(void *state, const struct route_event *ev)
 {
-    if (ev->kind != ROUTE_SENT) return;
+    if (ev->kind != ROUTE_SENT || !isfinite(ev->work_s)) return;
     struct shares *s = state;
     uint32_t slot = ev->tenant % FAIR_SLOTS;
     s->work_s[slot] = decayed(s, slot, ev->at_us) + ev->work_s;
-    s->at_us[slot] = ev->at_us;
+    s->at_us[slot] = max_i64(s->at_us[slot], ev->at_us);
 }
 
 /* How far the tenant is above an equal share among those active; 0 when it is alone. */
@@ -152,15 +152,6 @@ static double decode_s(const struct route_instance *in, const struct route_req *
            adds_s * fmin(n * answer, in->output_left) + again_s * (double)in->decoding;
 }
 
-/* The instance with its own speed, or the fleet's. */
-static struct route_instance known(const struct route_instance *in, const struct terms *t)
-{
-    struct route_instance at = *in;
-    if (!in->has_perf) at.perf = t->fleet;
-    at.has_perf = true;
-    return at;
-}
-
 static double own_s(const struct route_instance *at, uint32_t uncached)
 {
     double step_s =
@@ -182,7 +173,7 @@ static double cost_s(const struct route_instance *in, const struct route_req *re
         /* Nobody's speed is known: tokens stand in for seconds. */
         return (double)in->prefill_tokens + (double)in->decoding + (double)uncached * t->follow;
     }
-    struct route_instance at = known(in, t);
+    struct route_instance at = route_known(in, &t->fleet);
     double own = own_s(&at, uncached);
     double cost = first_s(&at, req) + own * (t->follow - 1) + decode_s(&at, req, t->least_uncached);
     if (t->price_mean > 0) {
@@ -206,12 +197,12 @@ static bool late_everywhere(const struct route_view *view, const struct route_re
     uint32_t most = t->least_uncached + t->least_uncached / LATE_MORE;
     for (uint32_t i = 0; i < view->instance_count; i++) {
         if (!route_takes(&view->instance[i])) continue;
-        struct route_instance at = known(&view->instance[i], t);
+        struct route_instance at = route_known(&view->instance[i], &t->fleet);
         uint32_t uncached = uncached_tokens(&at, req);
-        double s = first_s(&at, req);
-        if (s < soonest_s) {
+        double s = first_s(&at, req), own = own_s(&at, uncached);
+        if (s < soonest_s || (s == soonest_s && own < soonest_own_s)) {
             soonest_s = s;
-            soonest_own_s = own_s(&at, uncached);
+            soonest_own_s = own;
         }
         if (uncached <= most && s <= LATEST * req->slo_ttft_s) route_best_offer(&last, i, -s, rng);
     }

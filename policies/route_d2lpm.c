@@ -3,23 +3,25 @@
  *     candidates: instances whose deficit counter for this tenant is above 0
  *     none: every counter of the tenant grows by the quantum until one is above 0
  *     among them the longest cached prefix, then the fewest in flight
- *     the counter falls by the uncached prompt when sent and by 2 x the answer when it ended
+ *     the counter falls by the uncached prompt when sent and by 2 x the answer when it is finished
  *
  * The quantum bounds how far an instance can run ahead of others for one tenant's locality.
  * Deviations: counters live in a fixed table of hashed (tenant, instance) pairs; a pair that finds
  * its place taken by a stranger starts anew, so fairness decays to plain locality when many more
- * pairs than places are active. The quantum (their choice is a tunable Q_w) is 16,384 tokens.
+ * pairs than places are active. The quantum (their choice is a tunable Q_w) is 16,384 tokens. A debt
+ * ends at DEBT_MAX: whatever came before, so many quanta bring the credit back.
  * Source: Locality-aware fair scheduling (arXiv 2501.14312), algorithm for distributed workers.
  */
+#include "base/core/bits.h"
 #include "base/core/hash.h"
 #include "policies/route.h"
 
 #include <math.h>
 
 #define PAIRS 1024
-#define QUANTUM 16384.0f
-#define ANSWER_WEIGHT 2.0f
-#define REFILLS_MAX 64.0f
+#define QUANTUM 16384.0f           /* tokens */
+#define ANSWER_WEIGHT 2.0f         /* a generated token against one of a prompt, as in VTC */
+#define DEBT_MAX (64.0f * QUANTUM) /* a float still tells each of its tokens apart */
 
 struct pair {
     uint32_t tag; /* 0: free */
@@ -44,8 +46,10 @@ static void observe(void *state, const struct route_event *ev)
 {
     struct deficits *d = state;
     float *left = counter(d, ev->tenant, ev->instance_id);
-    if (ev->kind == ROUTE_SENT) *left -= (float)(ev->prompt_tokens - ev->hit_tokens);
+    uint32_t hit = min_u32(ev->hit_tokens, ev->prompt_tokens);
+    if (ev->kind == ROUTE_SENT) *left -= (float)(ev->prompt_tokens - hit);
     if (ev->kind == ROUTE_FINISHED) *left -= ANSWER_WEIGHT * (float)ev->generated;
+    *left = fmaxf(*left, -DEBT_MAX);
 }
 
 /* Quanta until the least indebted instance has credit; 0 when one has. */
@@ -56,8 +60,7 @@ static float refills(struct deficits *d, const struct route_view *view, uint64_t
         if (!route_takes(&view->instance[i])) continue;
         most = fmaxf(most, *counter(d, tenant, view->instance[i].id));
     }
-    if (most > 0) return 0;
-    return fminf(floorf(-most / QUANTUM) + 1, REFILLS_MAX);
+    return most > 0 || isinf(most) ? 0 : floorf(-most / QUANTUM) + 1;
 }
 
 static void decide(void *state, const struct route_view *view, const struct route_req *req,

@@ -1,29 +1,24 @@
 /* route_dynamo_cost.c - Dynamo's cost: blocks of prefill to do plus blocks of KV held.
  *
- *     cost   = 1.0 * max(active prefill + incoming - credit, 0) + decode blocks
- *     credit = 1.0 * device hits + 0.75 * host hits + 0.25 * disk hits
+ *     cost = 1.0 * (active prefill + prompt - 1.0 * hits) + decode blocks
  *     decode blocks = KV blocks of all in flight there, this prompt included
  *
  * Everything in blocks of 16 tokens; the least cost wins, router_temperature 0.
- * Deviations: no credit decay and no modelled decay of prefill, both off by default there; active
- * prefill is our ledger's, which already counts a prompt's progress.
+ * Deviations: its credit of 0.75 for hits in host memory and 0.25 for those on disk is left out,
+ * because engines announce what their device holds; no credit decay and no modelled decay of
+ * prefill, both off by default there; active prefill is our ledger's, which already counts a
+ * prompt's progress.
  * Source: ai-dynamo/dynamo, docs/components/router and lib/kv-router.
  */
 #include "policies/route.h"
 
-#include <math.h>
-
-#define BLOCK 16.0
-#define HOST_CREDIT 0.75
-#define DISK_CREDIT 0.25
+#define BLOCK 16.0 /* tokens */
 
 static double cost(const struct route_instance *in, const struct route_req *req)
 {
     double prompt = (double)req->prompt_tokens;
-    double credit = (double)route_hit_tokens(in, req) + HOST_CREDIT * (double)in->hit_host_tokens +
-                    DISK_CREDIT * (double)in->hit_disk_tokens;
-    double prefill = fmax((double)in->prefill_tokens + prompt - credit, 0) / BLOCK;
-    return prefill + ((double)in->active_tokens + prompt) / BLOCK;
+    double prefill = (double)in->prefill_tokens + prompt - (double)route_hit_tokens(in, req);
+    return prefill / BLOCK + ((double)in->active_tokens + prompt) / BLOCK;
 }
 
 static void decide(void *state, const struct route_view *view, const struct route_req *req,

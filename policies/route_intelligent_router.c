@@ -1,9 +1,11 @@
 /* route_intelligent_router.c - predicted latency plus the penalty of mixing unlike work.
  *
  *     score   = TTFT + class * itl + penalty
- *     penalty = prefill of this prompt * sequences decoding there      (spikes it causes them)
- *             + prefill queued there * 1 if the answer is short        (spikes it meets)
- *     class   = the middle of the predicted answer's bucket: 0-64, -128, -256, -512, -1024, more
+ *     penalty = b * uncached part of this prompt * sequences decoding there (spikes it causes)
+ *             + b * prefill queued there, if the answer is at most 64 tokens    (spikes it meets)
+ *     itl     = a + c * (decoding + 1) + d * (KV held + prompt)
+ *     class   = the middle of the predicted answer's bucket: 0-64, -128, -256, -512, -1024, -2048,
+ *               which stands for all beyond
  *
  * Deviations: the paper trains a policy by reinforcement, guided by such a heuristic; we keep the
  * heuristic alone and price its penalty in seconds of the instance's step model. Its length classes
@@ -27,7 +29,7 @@ static double score(const struct route_instance *in, const struct route_req *req
 {
     double uncached = (double)(req->prompt_tokens - route_hit_tokens(in, req));
     double answer = class_tokens(req->output_p50);
-    double itl_s = in->perf.a + in->perf.c * (double)(in->decoding + 1) +
+    double itl_s = in->perf.a + in->perf.c * ((double)in->decoding + 1) +
                    in->perf.d * (double)(in->kv_tokens + req->prompt_tokens);
     double penalty_s = in->perf.b * uncached * (double)in->decoding;
     if (answer < SHORT_TOKENS) penalty_s += in->perf.b * (double)in->prefill_tokens;
@@ -42,10 +44,8 @@ static void decide(void *state, const struct route_view *view, const struct rout
     route_fleet_perf(view, &fleet);
     struct route_best best = ROUTE_BEST_INIT;
     for (uint32_t i = 0; i < view->instance_count; i++) {
-        struct route_instance in = view->instance[i];
-        if (!route_takes(&in)) continue;
-        if (!in.has_perf) in.perf = fleet;
-        in.has_perf = true;
+        if (!route_takes(&view->instance[i])) continue;
+        struct route_instance in = route_known(&view->instance[i], &fleet);
         route_best_offer(&best, i, score(&in, req), rng);
     }
     route_answer(view, req, best.index, best.second_index, ret);

@@ -27,13 +27,16 @@
 #define TTFT_TERMS 6
 #define TPOT_TERMS 4
 #define FORGET 0.998
-#define PRIOR_VARIANCE 100.0
-#define EXPLORE 50 /* one in so many */
-#define CLIP 3.0
-#define TRACE_MAX 1e6 /* of the covariance: forgetting stops where nothing new is seen */
-#define PACE_GAIN 0.05
-#define PACE_CLIP 2.0 /* of one logarithm */
-#define LEAST_S 1e-4  /* below it a ratio says nothing */
+#define PRIOR_S 1e-3         /* of every term at first: a weak wish for short queues */
+#define PRIOR_VARIANCE 100.0 /* of a term: far more than any can be, so the first ends decide */
+#define EXPLORE 50           /* one in so many */
+#define CLIP 3.0             /* usual errors */
+#define CLIP_FROM 20         /* outcomes, until then the usual error is not known */
+#define SPREAD_GAIN 0.05     /* of the usual error, an outcome: of about the last 20 */
+#define TRACE_MAX 1e6        /* of the covariance: forgetting stops where nothing new is seen */
+#define PACE_GAIN 0.05       /* an outcome: of about the last 20 */
+#define PACE_CLIP 2.0        /* of one logarithm */
+#define LEAST_S 1e-4         /* below it a ratio says nothing */
 
 struct fit {
     double theta[TTFT_TERMS];
@@ -58,7 +61,7 @@ static const uint8_t tpot_terms[TPOT_TERMS] = { F_ONE, F_DECODING, F_KV, F_QUEUE
 static void fit_init(struct fit *f, uint32_t terms)
 {
     for (uint32_t i = 0; i < terms; i++) {
-        f->theta[i] = 1e-3;
+        f->theta[i] = PRIOR_S;
         f->cov[i][i] = PRIOR_VARIANCE;
     }
 }
@@ -103,9 +106,9 @@ static void learn(struct fit *f, const uint8_t *terms, uint32_t count, const flo
         xpx += px[i] * (double)x[terms[i]];
         trace += f->cov[i][i];
     }
-    double error = y - predict(f, terms, count, x);
-    if (f->seen++ > 20) error = fmax(fmin(error, CLIP * f->spread), -CLIP * f->spread);
-    f->spread += 0.05 * (fabs(y - predict(f, terms, count, x)) - f->spread);
+    double away = y - predict(f, terms, count, x), error = away;
+    if (f->seen++ > CLIP_FROM) error = fmax(fmin(away, CLIP * f->spread), -CLIP * f->spread);
+    f->spread += SPREAD_GAIN * (fabs(away) - f->spread);
     double forget = trace < TRACE_MAX ? FORGET : 1;
     for (uint32_t i = 0; i < count; i++) {
         f->theta[i] += px[i] / (forget + xpx) * error;
@@ -135,10 +138,10 @@ static void observe(void *state, const struct route_event *ev)
     struct model *m = state;
     start(m);
     if (!(ev->scratch[F_ONE] > 0)) return; /* not a request that this row has sent */
-    if (ev->kind == ROUTE_FIRST_TOKEN && ev->ttft_s >= 0)
+    if (ev->kind == ROUTE_FIRST_TOKEN && ev->ttft_s >= 0 && isfinite(ev->ttft_s))
         learn_at(&m->ttft, ttft_terms, TTFT_TERMS, &m->ttft_pace[ev->instance_id], ev->scratch,
                  ev->ttft_s);
-    if (ev->kind == ROUTE_FINISHED && ev->tpot_s >= 0)
+    if (ev->kind == ROUTE_FINISHED && ev->tpot_s >= 0 && isfinite(ev->tpot_s))
         learn_at(&m->tpot, tpot_terms, TPOT_TERMS, &m->tpot_pace[ev->instance_id], ev->scratch,
                  ev->tpot_s);
 }

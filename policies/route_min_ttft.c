@@ -4,27 +4,28 @@
  *     least ttft > TTFT promised, or the gap between tokens there > TPOT promised: reject
  *
  * With no promise it decides as shortest_ttft does. The rejected client is told to come back when
- * the queue has shrunk by what is missing.
+ * the queue has shrunk by what is missing, or after one promised gap where only the gap is too long:
+ * when a sequence there ends is not foretold.
  * Deviations: the paper predicts with an offline fit for each prefill length, we with the
  * instance's reported step model; it checks the gap between tokens at a separate decode instance.
  * Source: Mooncake (FAST'25) algorithm 1, first branch, and section on overload.
  */
-#include "policies/route.h"
+#include "policies/route_rows.h"
 
 static void decide(void *state, const struct route_view *view, const struct route_req *req,
                    int64_t now_us, struct rng *rng, struct route_verdict *ret)
 {
-    route_find(STR("shortest_ttft"))->decide(state, view, req, now_us, rng, ret);
+    route_shortest_ttft.decide(state, view, req, now_us, rng, ret);
     if (ret->instance_id == ROUTE_NONE || ret->estimate_s < 0) return;
 
     double late_s = req->slo_ttft_s > 0 ? ret->estimate_s - req->slo_ttft_s : 0;
-    if (req->slo_tpot_s > 0) {
+    if (late_s <= 0 && req->slo_tpot_s > 0) {
         const struct route_instance *in = view->instance;
         while (in->id != ret->instance_id)
             in++;
-        double itl_s = in->perf.a + in->perf.c * (double)(in->decoding + 1) +
+        double itl_s = in->perf.a + in->perf.c * ((double)in->decoding + 1) +
                        in->perf.d * (double)(in->kv_tokens + req->prompt_tokens);
-        if (itl_s > req->slo_tpot_s && late_s <= 0) late_s = req->slo_tpot_s;
+        if (itl_s > req->slo_tpot_s) late_s = req->slo_tpot_s;
     }
     if (late_s <= 0) return;
     ret->instance_id = ROUTE_NONE;

@@ -1,6 +1,6 @@
 /* route_mooncake_fetch.c - Mooncake's Conductor: the least TTFT, where a peer's KV may be fetched.
  *
- *     best     the longest run any instance holds
+ *     best     the longest run that an accepting instance holds, of equal ones the first's
  *     local_i  = queue_i + prefill_i(prompt - cached_i)
  *     remote_i = queue_i + (best - cached_i) * bytes / link + prefill_i(prompt - best)
  *     take the least of all; remote_i only when best > cached_i * 1.25
@@ -11,7 +11,7 @@
  * Without a link it decides as shortest_ttft does.
  * Source: Mooncake (FAST'25), algorithm 1.
  */
-#include "policies/route.h"
+#include "policies/route_rows.h"
 
 #define BALANCE_RATIO 1.25
 
@@ -24,13 +24,16 @@ static struct source longest(const struct route_view *view, const struct route_r
 {
     struct source s = { ROUTE_NONE, 0 };
     for (uint32_t i = 0; i < view->instance_count; i++) {
-        uint32_t hit = route_hit_tokens(&view->instance[i], req);
-        if (hit > s.hit) s = (struct source){ i, hit };
+        const struct route_instance *in = &view->instance[i];
+        uint32_t hit = route_hit_tokens(in, req);
+        /* One that decodes only can be fetched from as well; one that is gone cannot. */
+        if (in->accepts && hit > s.hit) s = (struct source){ i, hit };
     }
     return s;
 }
 
-/* Seconds to the first token with the run fetched; -1 when that cannot or should not be. */
+/* Seconds to the first token with the run fetched; -1 when that cannot or should not be. Where
+ * nobody's speed is known seconds of the link have nothing to be compared with. */
 static double remote_s(const struct route_view *view, const struct route_instance *in,
                        const struct route_req *req, const struct source *s)
 {
@@ -49,18 +52,16 @@ static void decide(void *state, const struct route_view *view, const struct rout
     struct source s = longest(view, req);
     struct route_best best = ROUTE_BEST_INIT;
     if (s.index == ROUTE_NONE || view->link_bytes_s <= 0) {
-        route_find(STR("shortest_ttft"))->decide(state, view, req, now_us, rng, ret);
+        route_shortest_ttft.decide(state, view, req, now_us, rng, ret);
         return;
     }
     struct perf_coef fleet;
-    bool has_fleet = route_fleet_perf(view, &fleet);
+    const struct perf_coef *speed = route_fleet_perf(view, &fleet) ? &fleet : NULL;
     bool fetches[ROUTE_INSTANCES_MAX];
     for (uint32_t i = 0; i < view->instance_count; i++) {
         if (!route_takes(&view->instance[i])) continue;
-        struct route_instance in = view->instance[i];
-        if (!in.has_perf && has_fleet) in.perf = fleet;
-        in.has_perf = in.has_perf || has_fleet;
-        double local = in.has_perf ? route_ttft_s(&in, req) : (double)in.prefill_tokens;
+        struct route_instance in = route_known(&view->instance[i], speed);
+        double local = route_wait_s(&in, req, speed);
         double remote = remote_s(view, &in, req, &s);
         fetches[i] = remote >= 0 && remote < local;
         route_best_offer(&best, i, fetches[i] ? remote : local, rng);

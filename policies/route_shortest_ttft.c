@@ -7,36 +7,22 @@
  * instance wins and becomes a second owner.
  *
  * An instance whose speed nobody has measured yet is estimated with the mean of those measured,
- * so that a fresh instance gets its share at once; when none is measured, uncached tokens queued
- * stand in for seconds.
+ * so that a fresh instance gets its share at once; when none is measured, tokens stand in for
+ * seconds (route_wait_s).
  */
 #include "policies/route.h"
-
-static double score(const struct route_instance *in, const struct route_req *req,
-                    const struct perf_coef *fleet)
-{
-    if (in->has_perf) return route_ttft_s(in, req);
-    if (!fleet) {
-        return (double)in->prefill_tokens + (double)in->decoding +
-               (double)(req->prompt_tokens - route_hit_tokens(in, req));
-    }
-    struct route_instance guess = *in;
-    guess.perf = *fleet;
-    guess.has_perf = true;
-    return route_ttft_s(&guess, req);
-}
 
 static void decide(void *state, const struct route_view *view, const struct route_req *req,
                    int64_t now_us, struct rng *rng, struct route_verdict *ret)
 {
     (void)state, (void)now_us;
     struct perf_coef fleet;
-    bool has_fleet = route_fleet_perf(view, &fleet);
+    const struct perf_coef *speed = route_fleet_perf(view, &fleet) ? &fleet : NULL;
     struct route_best best = ROUTE_BEST_INIT;
     for (uint32_t i = 0; i < view->instance_count; i++) {
         const struct route_instance *in = &view->instance[i];
         if (!route_takes(in)) continue;
-        route_best_offer(&best, i, score(in, req, has_fleet ? &fleet : NULL), rng);
+        route_best_offer(&best, i, route_wait_s(in, req, speed), rng);
     }
     route_answer(view, req, best.index, best.second_index, ret);
 }

@@ -1,7 +1,7 @@
 /* route_tetri_p2c.c - TetriInfer: of two instances with room for the answer, the less heavy one.
  *
  *     room     KV that is free there >= prompt + predicted answer (P90)
- *     two of those, drawn at random; the one with fewer heavy decodes for its number in flight
+ *     two of those, drawn at random; the one with fewer heavy decodes / in flight
  *     answers predicted longer than 128 tokens are heavy
  *
  * Where prefill and decode are split, the prefill instance is the one with the least TTFT and the
@@ -10,7 +10,7 @@
  * are told at 128 tokens, the median answer it evaluates with. Ties go to the fewer in flight.
  * Source: TetriInfer (arXiv 2401.11181), inter-decode scheduling.
  */
-#include "policies/route.h"
+#include "policies/route_rows.h"
 
 static bool wanted(const struct route_instance *in, bool decode)
 {
@@ -50,11 +50,13 @@ static uint32_t nth_of(const struct route_view *view, const struct route_req *re
     return ROUTE_NONE;
 }
 
-/* Heavy decodes weigh by their part; the number in flight only breaks ties. */
-static double weight(const struct route_instance *in)
+/* Heavy decodes count by their part, multiplied out so that equal parts are equal; the number in
+ * flight only breaks ties. */
+static int heavier(const struct route_instance *a, const struct route_instance *b)
 {
-    double n = (double)in->in_flight;
-    return n > 0 ? (double)in->heavy / n + n * 1e-6 : 0;
+    uint64_t x = (uint64_t)a->heavy * b->in_flight, y = (uint64_t)b->heavy * a->in_flight;
+    if (x != y) return x > y ? 1 : -1;
+    return (a->in_flight > b->in_flight) - (a->in_flight < b->in_flight);
 }
 
 static struct route_best choose(const struct route_view *view, const struct route_req *req,
@@ -66,11 +68,11 @@ static struct route_best choose(const struct route_view *view, const struct rout
     if (count == 0) return best;
     uint64_t first = rng_below(rng, count);
     uint32_t index = nth_of(view, req, decode, roomy, first);
-    route_best_offer(&best, index, weight(&view->instance[index]), rng);
+    route_best_offer(&best, index, 0, rng);
     if (count == 1) return best;
     uint64_t second = rng_below(rng, count - 1);
-    index = nth_of(view, req, decode, roomy, second + (second >= first));
-    route_best_offer(&best, index, weight(&view->instance[index]), rng);
+    uint32_t other = nth_of(view, req, decode, roomy, second + (second >= first));
+    route_best_offer(&best, other, heavier(&view->instance[other], &view->instance[index]), rng);
     return best;
 }
 
@@ -83,7 +85,7 @@ static void decide(void *state, const struct route_view *view, const struct rout
         route_answer(view, req, both.index, both.second_index, ret);
         return;
     }
-    route_find(STR("shortest_ttft"))->decide(state, view, req, now_us, rng, ret);
+    route_shortest_ttft.decide(state, view, req, now_us, rng, ret);
     if (ret->instance_id != ROUTE_NONE) ret->decode_id = view->instance[decode.index].id;
 }
 

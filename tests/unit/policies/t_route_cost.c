@@ -224,11 +224,8 @@ static void dynamo_adds_prefill_and_held_blocks(void **state)
     ASSERT_ROUTED(&rig, 1);
     in[0].hit_tokens = 32;
     ASSERT_ROUTED(&rig, 0);
-    in[0].hit_tokens = 0;
-    in[0].hit_host_tokens = 20; /* worth 15: not quite a block */
+    in[0].hit_tokens = 15; /* not quite a block */
     ASSERT_ROUTED(&rig, 1);
-    in[0].hit_disk_tokens = 16; /* and 4 */
-    ASSERT_ROUTED(&rig, 0);
 }
 
 static void lmetric_multiplies(void **state)

@@ -1,0 +1,283 @@
+/* t_route_properties.c - every routing row on thousands of views that chance made, wild ones among
+ * them: who is named may be named, what is said is a number, equal state and chance answer alike, and
+ * the order in which a view lists its instances is of no consequence. */
+#include "tests/unit/policies/route_rig.h"
+
+enum { VIEWS = 3000 };
+
+/* Mostly of the size that is met, now and then none, one, or more than there can be. */
+static uint64_t wild(struct rng *rng, uint64_t usual, uint64_t most)
+{
+    switch (rng_below(rng, 24)) {
+    case 0:
+        return 0;
+    case 1:
+        return 1;
+    case 2:
+        return most;
+    default:
+        return rng_below(rng, usual);
+    }
+}
+
+static double wild_length(struct rng *rng)
+{
+    static const double odd[] = { 0, -5, 1e18, (double)NAN, (double)INFINITY };
+    return rng_below(rng, 5) ? 1 + rng_f64(rng) * 800 : odd[rng_below(rng, COUNT_OF(odd))];
+}
+
+/* What perf_coef_valid lets through: no term below 0, not all of them 0. */
+static struct perf_coef wild_perf(struct rng *rng)
+{
+    struct perf_coef p = { .b = 1e-5 + rng_f64(rng) * 1e-3 };
+    if (rng_below(rng, 4)) p.a = rng_f64(rng) * 0.05;
+    if (rng_below(rng, 4)) p.c = rng_f64(rng) * 0.01;
+    if (rng_below(rng, 4)) p.d = rng_f64(rng) * 1e-7;
+    return p;
+}
+
+static struct route_instance wild_instance(struct rng *rng, uint32_t id)
+{
+    static const enum role roles[] = { ROLE_BOTH, ROLE_BOTH, ROLE_PREFILL, ROLE_DECODE };
+    struct route_instance in = route_rig_instance(id);
+    in.accepts = rng_below(rng, 4) > 0;
+    in.role = roles[rng_below(rng, COUNT_OF(roles))];
+    in.has_perf = rng_below(rng, 3) > 0;
+    in.perf = wild_perf(rng);
+    in.token_budget = 1 + (uint32_t)wild(rng, 4096, UINT32_MAX - 1);
+    in.seqs_max = 1 + (uint32_t)wild(rng, 64, UINT32_MAX - 1);
+    in.in_flight = (uint32_t)wild(rng, 100, UINT32_MAX);
+    in.waiting = (uint32_t)rng_below(rng, (uint64_t)in.in_flight + 1);
+    in.tenant_waiting = (uint32_t)rng_below(rng, (uint64_t)in.waiting + 1);
+    in.decoding = in.in_flight - in.waiting;
+    in.heavy = (uint32_t)rng_below(rng, (uint64_t)in.in_flight + 1);
+    in.kv_tokens = wild(rng, 200000, UINT64_MAX);
+    in.active_tokens = wild(rng, 200000, UINT64_MAX);
+    in.kv_tokens_max = wild(rng, 400000, UINT64_MAX);
+    in.output_left = (double)wild(rng, 5000, UINT64_MAX);
+    in.prefill_tokens = wild(rng, 20000, UINT64_MAX);
+    in.slot_wait_s = rng_below(rng, 3) ? 0 : rng_f64(rng) * 5;
+    in.hit_tokens = (uint32_t)wild(rng, 4000, UINT32_MAX);
+    in.prompt_load = rng_f64(rng) * 1.5;
+    in.price_per_hour = (double)rng_below(rng, 4);
+    return in;
+}
+
+static void wild_view(struct rng *rng, struct route_rig *rig)
+{
+    static const double loads[] = { -1, 0, 1e9, (double)NAN, (double)INFINITY };
+    rig->view.instance_count = (uint32_t)rng_below(rng, ROUTE_RIG_INSTANCES + 1);
+    uint32_t id = (uint32_t)rng_below(rng, ROUTE_INSTANCES_MAX / ROUTE_RIG_INSTANCES);
+    for (uint32_t i = 0; i < rig->view.instance_count; i++) {
+        rig->in[i] = wild_instance(rng, id);
+        id += 1 + (uint32_t)rng_below(rng, ROUTE_INSTANCES_MAX / ROUTE_RIG_INSTANCES - 1);
+    }
+    rig->view.has_load = rng_below(rng, 3) > 0;
+    rig->view.load = rng_below(rng, 4) ? rng_f64(rng) : loads[rng_below(rng, COUNT_OF(loads))];
+    rig->view.link_bytes_s = rng_below(rng, 2) ? 0 : 1 + rng_f64(rng) * 1e10;
+    rig->view.kv_bytes_per_token = (uint32_t)wild(rng, 1 << 17, UINT32_MAX);
+    rig->req = (struct route_req){ .prompt_tokens = 1 + (uint32_t)wild(rng, 4000, UINT32_MAX - 1),
+                                   .prefix_hash = rng_below(rng, 8),
+                                   .tenant = wild(rng, 5, UINT64_MAX),
+                                   .output_mean = wild_length(rng),
+                                   .output_p50 = wild_length(rng),
+                                   .output_p90 = wild_length(rng),
+                                   .slo_ttft_s = rng_below(rng, 2) ? 0 : rng_f64(rng) * 4,
+                                   .slo_tpot_s = rng_below(rng, 2) ? 0 : rng_f64(rng) * 0.1 };
+    /* A clock that is set back now and then. */
+    rig->now_us += (int64_t)wild(rng, 3000000, 1ull << 50);
+    if (rng_below(rng, 10) == 0) rig->now_us = (int64_t)rng_below(rng, 1ull << 40);
+}
+
+static double wild_seconds(struct rng *rng)
+{
+    static const double odd[] = { -1, 0, 1e6, (double)NAN, (double)INFINITY };
+    return rng_below(rng, 8) ? rng_f64(rng) * 3 : odd[rng_below(rng, COUNT_OF(odd))];
+}
+
+static void wild_outcome(struct rng *rng, struct route_rig *rig, const struct route_verdict *v)
+{
+    struct route_event ev = { .instance_id = v->instance_id,
+                              .tenant = rig->req.tenant,
+                              .prompt_tokens = rig->req.prompt_tokens,
+                              .hit_tokens = (uint32_t)wild(rng, 4000, UINT32_MAX),
+                              .generated = (uint32_t)wild(rng, 1000, UINT32_MAX),
+                              .ttft_s = wild_seconds(rng),
+                              .tpot_s = wild_seconds(rng) / 30,
+                              .work_s = wild_seconds(rng),
+                              .at_us = rig->now_us };
+    memcpy(ev.scratch, v->scratch, sizeof ev.scratch);
+    for (ev.kind = ROUTE_SENT; ev.kind < ROUTE_EVENT_COUNT; ev.kind++)
+        route_rig_tell(rig, &ev);
+}
+
+static const struct route_instance *by_id(const struct route_rig *rig, uint32_t id)
+{
+    for (uint32_t i = 0; i < rig->view.instance_count; i++) {
+        if (rig->in[i].id == id) return &rig->in[i];
+    }
+    return NULL;
+}
+
+static bool is_nobody_or_takes(const struct route_rig *rig, uint32_t id)
+{
+    const struct route_instance *in = by_id(rig, id);
+    return id == ROUTE_NONE || (in && route_takes(in));
+}
+
+static bool fetch_is_sound(const struct route_rig *rig, const struct route_verdict *v)
+{
+    if (v->fetch_from_id == ROUTE_NONE) return v->fetch_tokens == 0;
+    const struct route_instance *from = by_id(rig, v->fetch_from_id);
+    return from && from->accepts && v->fetch_from_id != v->instance_id && v->fetch_tokens > 0 &&
+           v->fetch_tokens <= route_hit_tokens(from, &rig->req);
+}
+
+/* Nobody is named only where nobody takes work, or the row refuses what was promised a time. */
+static void check(const struct route_rig *rig, const struct route_verdict *v)
+{
+    const char *name = rig->row->name;
+    bool some = false, promised = rig->req.slo_ttft_s > 0 || rig->req.slo_tpot_s > 0;
+    for (uint32_t i = 0; i < rig->view.instance_count; i++)
+        some |= route_takes(&rig->in[i]);
+    if (!is_nobody_or_takes(rig, v->instance_id)) fail_msg("%s names %u", name, v->instance_id);
+    if (v->reject && (v->instance_id != ROUTE_NONE || !promised || !(v->retry_after_s > 0))) {
+        fail_msg("%s refuses without a reason", name);
+    }
+    if (some && v->instance_id == ROUTE_NONE && !v->reject) fail_msg("%s starves one", name);
+    if (!is_nobody_or_takes(rig, v->runner_up_id)) fail_msg("%s: runner-up", name);
+    if (v->instance_id != ROUTE_NONE && v->runner_up_id == v->instance_id) {
+        fail_msg("%s comes second to itself", name);
+    }
+    if (isnan(v->estimate_s) || isnan(v->runner_up_s)) fail_msg("%s: no number", name);
+    if (!fetch_is_sound(rig, v)) fail_msg("%s fetches from %u", name, v->fetch_from_id);
+    const struct route_instance *decodes = by_id(rig, v->decode_id);
+    if (v->decode_id != ROUTE_NONE && (!decodes || !decodes->accepts)) {
+        fail_msg("%s: decode at %u", name, v->decode_id);
+    }
+}
+
+static bool alike(const struct route_verdict *a, const struct route_verdict *b)
+{
+    return a->instance_id == b->instance_id && a->runner_up_id == b->runner_up_id &&
+           a->estimate_s == b->estimate_s && a->fetch_from_id == b->fetch_from_id &&
+           a->fetch_tokens == b->fetch_tokens && a->decode_id == b->decode_id &&
+           a->reject == b->reject && memcmp(a->scratch, b->scratch, sizeof a->scratch) == 0;
+}
+
+static void every_row_stands_what_chance_shows_it(void **state)
+{
+    (void)state;
+    for (uint32_t p = 0; p < route_count; p++) {
+        struct route_rig rig;
+        struct rng rng;
+        route_rig_init(&rig, route_table[p]->name, 0);
+        rng_seed(&rng, 100 + p);
+        for (uint32_t i = 0; i < VIEWS; i++) {
+            wild_view(&rng, &rig);
+            struct route_rig twin = rig; /* nothing but the bytes of the state is behind it */
+            twin.view.instance = twin.in;
+            struct route_verdict v = route_rig_ask(&rig), w = route_rig_ask(&twin);
+            check(&rig, &v);
+            if (!alike(&v, &w)) fail_msg("%s: a copy answers otherwise", rig.row->name);
+            assert_memory_equal(rig.state, twin.state, rig.row->state_size);
+            if (v.instance_id != ROUTE_NONE) wild_outcome(&rng, &rig, &v);
+        }
+    }
+}
+
+/* Equal hits and queues are for chance to part; here all are unlike. */
+static void distinct_view(struct rng *rng, struct route_rig *rig)
+{
+    for (uint32_t i = 0; i < ROUTE_RIG_INSTANCES; i++) {
+        struct route_instance *in = &rig->in[i];
+        *in = wild_instance(rng, 7 * i + 3);
+        in->in_flight = 6 * (uint32_t)rng_below(rng, 20) + i;
+        in->waiting = 6 * (uint32_t)rng_below(rng, in->in_flight / 6 + 1);
+        in->decoding = in->in_flight - in->waiting;
+        in->hit_tokens = 6 * (uint32_t)rng_below(rng, 300) + i;
+        in->prefill_tokens = 6 * rng_below(rng, 3000) + i;
+        in->active_tokens = in->kv_tokens = 6 * rng_below(rng, 10000) + i;
+    }
+    rig->view.instance_count = ROUTE_RIG_INSTANCES;
+    rig->req = (struct route_req){ .prompt_tokens = 2000,
+                                   .prefix_hash = rng_below(rng, 1000),
+                                   .tenant = rng_below(rng, 3),
+                                   .output_mean = 1 + rng_f64(rng) * 500,
+                                   .output_p50 = 100,
+                                   .output_p90 = 300 };
+    rig->now_us += (int64_t)rng_below(rng, 1000000);
+}
+
+static void the_order_of_a_view_is_of_no_consequence(void **state)
+{
+    (void)state;
+    static const char *const drawn[] = { "random", "power_of_two", "tetri_p2c", "learned_latency" };
+    for (uint32_t p = 0; p < route_count; p++) {
+        bool draws = false;
+        for (uint32_t i = 0; i < COUNT_OF(drawn); i++)
+            draws |= strcmp(route_table[p]->name, drawn[i]) == 0;
+        if (draws) continue;
+        struct route_rig rig;
+        struct rng rng;
+        route_rig_init(&rig, route_table[p]->name, ROUTE_RIG_INSTANCES);
+        rng_seed(&rng, 200 + p);
+        for (uint32_t i = 0; i < VIEWS / 3; i++) {
+            distinct_view(&rng, &rig);
+            struct route_rig turned = rig;
+            turned.view.instance = turned.in;
+            for (uint32_t k = 0; k < ROUTE_RIG_INSTANCES; k++)
+                turned.in[k] = rig.in[(k + 1 + i) % ROUTE_RIG_INSTANCES];
+            struct route_verdict v = route_rig_ask(&rig), w = route_rig_ask(&turned);
+            if (v.instance_id != w.instance_id) fail_msg("%s: view %u", rig.row->name, i);
+        }
+    }
+}
+
+/* A tenant that ran up all the debt there can be is served at once, and parted fairly again after as
+ * many quanta as the debt may hold. */
+static void no_debt_keeps_d2lpm_from_placing(void **state)
+{
+    (void)state;
+    struct route_rig rig;
+    struct route_instance *in = route_rig_init(&rig, "d2lpm", 2);
+    struct route_event ev = { .kind = ROUTE_FINISHED, .tenant = 1, .generated = UINT32_MAX };
+    for (uint32_t i = 0; i < 20; i++) {
+        ev.instance_id = i % 2;
+        route_rig_tell(&rig, &ev);
+    }
+    in[0].hit_tokens = 900;
+    ASSERT_ROUTED(&rig, 0);
+    ev = (struct route_event){ .kind = ROUTE_SENT, .tenant = 1, .prompt_tokens = 20000 };
+    route_rig_tell(&rig, &ev);
+    ASSERT_ROUTED(&rig, 1);
+}
+
+/* A model of the clock that was set back an hour is not frozen for that hour, nor does what was noted
+ * in between grow. */
+static void preble_outlives_a_clock_that_is_set_back(void **state)
+{
+    (void)state;
+    struct route_rig rig;
+    struct route_instance *in = route_rig_init(&rig, "preble", 2);
+    in[1].accepts = false;
+    rig.now_us = 3600 * 1000000LL;
+    ASSERT_ROUTED(&rig, 0); /* a second of prefill is noted */
+    in[1].accepts = true;
+    rig.now_us = 0;
+    in[1].output_left = 90; /* .9 s of decoding against that second, not against e^20 of them */
+    ASSERT_ROUTED(&rig, 1);
+    in[1].output_left = 500;
+    ASSERT_ROUTED(&rig, 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_row_stands_what_chance_shows_it),
+        cmocka_unit_test(the_order_of_a_view_is_of_no_consequence),
+        cmocka_unit_test(no_debt_keeps_d2lpm_from_placing),
+        cmocka_unit_test(preble_outlives_a_clock_that_is_set_back),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
