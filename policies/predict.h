@@ -68,7 +68,8 @@ struct predict_policy {
                    struct predict_verdict *ret);
     void (*observe)(void *state, const struct predict_features *f, uint32_t tokens, bool censored);
 
-    /* Takes in what `other`, a state of the same row, learned elsewhere. */
+    /* Takes in what `other`, a state of the same row, learned elsewhere. Ends that both have
+     * learned count twice: states that were merged before are not merged again. */
     void (*merge)(void *state, const void *other);
 
     /* Optional: expected tokens still to come after `generated` were seen; call it through

@@ -3,10 +3,10 @@
  * Layer:   policies (base/core)
  * Threads: pure
  *
- * One linear score a class over hashed words (predict_text.h), softmax, cross entropy, AdaGrad. Each
- * class keeps a histogram of the lengths that fell into it; the estimate mixes them by probability.
- * (The papers take the likeliest class; all requests of a class then tie, and ties order nothing.)
- * The rows differ in where classes end: fixed edges, or quantiles followed on line.
+ * One linear score a class over hashed words (predict_text.h), softmax, cross entropy, AdaGrad.
+ * Each class keeps a histogram of the lengths that fell into it; the estimate mixes them by
+ * probability. (The papers take the likeliest class; all requests of a class then tie, and ties
+ * order nothing.) The rows differ in where classes end: fixed edges, or quantiles followed on line.
  */
 #pragma once
 #include "policies/predict_lengths.h"
@@ -19,7 +19,8 @@
 struct class_model {
     float weight[CLASS_SLOTS * CLASS_STRIDE];
     double finished;
-    uint32_t count, unused;
+    uint32_t count;
+    uint32_t unused;          /* no byte of a state is undefined */
     double edge[CLASSES_MAX]; /* class c ends below edge[c]; the last class has no end */
     struct length_offset p90;
     struct length_hist all, hist[CLASSES_MAX];

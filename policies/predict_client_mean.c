@@ -5,6 +5,7 @@
  * On traffic of many steady clients (ServeGen) this alone orders requests as well as a language
  * model does. Clients are held in a 4-way table; the one that finished longest ago makes room.
  */
+#include "base/core/bits.h"
 #include "policies/predict_lengths.h"
 #include "policies/predict_rows.h"
 
@@ -12,18 +13,17 @@
 
 #define WAYS 4
 #define SETS 1024
-#define SHRINK 4.0
+#define SHRINK 4.0      /* ends of all clients that a client's own are mixed with */
 #define COUNT_MAX 256.0 /* a client's habits of long ago fade */
 
 struct client {
     uint64_t tenant; /* 0: empty */
-    uint32_t used;
+    uint64_t used;   /* the table's clock when last touched */
     float count, log_mean;
-    uint32_t unused;
 };
 
 struct client_mean {
-    uint32_t clock;
+    uint64_t clock;        /* ends of clients that have a name */
     float count, log_mean; /* of all */
     struct length_band band;
     struct client client[SETS * WAYS];
@@ -82,9 +82,10 @@ static void decide(const void *state, const struct predict_features *f, struct p
 static void observe(void *state, const struct predict_features *f, uint32_t tokens, bool censored)
 {
     struct client_mean *c = state;
-    double samples, said = estimate(c, f->tenant, &samples), y = log((double)tokens + 1e-9);
+    double samples, said = estimate(c, f->tenant, &samples);
     length_band_observe(&c->band, said, (double)tokens, censored);
     if (tokens == 0 || (censored && (double)tokens < said)) return;
+    double y = log((double)tokens);
     mean_learn(&c->count, &c->log_mean, y);
     if (!f->tenant) return;
     struct client *own = find_or_make(c, f->tenant);
@@ -106,14 +107,18 @@ static void merge(void *state, const void *other)
     const struct client_mean *o = other;
     mean_merge(&c->count, &c->log_mean, o->count, o->log_mean);
     length_band_merge(&c->band, &o->band);
-    c->clock = c->clock > o->clock ? c->clock : o->clock;
+    /* Clocks count ends, and one table may have seen more: what is kept is how long ago. */
+    const uint64_t clock = max_u64(c->clock, o->clock);
+    for (uint32_t i = 0; i < SETS * WAYS; i++)
+        if (c->client[i].tenant) c->client[i].used += clock - c->clock;
     for (uint32_t i = 0; i < SETS * WAYS; i++) {
         const struct client *from = &o->client[i];
         if (!from->tenant) continue;
         struct client *own = find_or_make(c, from->tenant);
-        own->used = own->used > from->used ? own->used : from->used;
+        own->used = max_u64(own->used, from->used + (clock - o->clock));
         mean_merge(&own->count, &own->log_mean, from->count, from->log_mean);
     }
+    c->clock = clock;
 }
 
 const struct predict_policy predict_client_mean = {

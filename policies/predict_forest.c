@@ -1,13 +1,13 @@
-/* predict_forest.c - a forest of regression trees over a request's numbers, refitted as answers end.
+/* predict_forest.c - regression trees over a request's numbers, refitted as answers end.
  *
  * Magnus (2406.04785) regresses on the length of the user's input and on sentence embeddings with a
- * random forest. Ours has no embedding model: words are projected by hashed signs into 8 numbers, and
- * tenant, task, prefix and first words are replaced by the running log-mean of their answers. Trees
- * are fitted on a reservoir of the last RESERVOIR ends, in logarithms, by random cuts (Geurts 2006):
- * the best of CUTS draws of (input, threshold) by the variance it takes away.
+ * random forest. Ours has no embedding model: words are projected by hashed signs into 8 numbers,
+ * and tenant, task, prefix and first words are replaced by the running log-mean of their answers.
+ * Trees are fitted on a reservoir of the last RESERVOIR ends, in logarithms, by random cuts (Geurts
+ * 2006): the best of CUTS draws of (input, threshold) by the variance it takes away.
  *
- * One tree is replaced every REFIT_ENDS ends, so the whole forest is new after TREES * REFIT_ENDS and
- * no end pays for more than one tree. Draws are functions of (seed, number of the tree): the same ends
+ * One tree is replaced every REFIT_ENDS ends, so the whole forest is new after TREES * REFIT_ENDS
+ * and no end pays for more than one tree. Draws are functions of (seed, ends so far): the same ends
  * make the same forest.
  */
 #include "base/core/hash.h"
@@ -57,8 +57,7 @@ struct running {
 };
 
 struct forest {
-    uint64_t finished;
-    uint32_t trees; /* fitted so far, at most TREES */
+    uint64_t finished, fitted; /* ends; trees, of which the last TREES are kept */
     struct running all;
     struct length_band band;
     struct running means[MEANS_SLOTS];
@@ -118,18 +117,23 @@ static void running_learn(struct running *r, float y)
     r->mean += (y - r->mean) / r->count;
 }
 
+static uint32_t trees(const struct forest *m)
+{
+    return m->fitted < TREES ? (uint32_t)m->fitted : TREES;
+}
+
 static double estimate(const struct forest *m, const float x[INPUTS])
 {
-    if (m->trees == 0) return m->all.count > 0 ? exp((double)m->all.mean) : LENGTH_FIRST_GUESS;
+    if (m->fitted == 0) return m->all.count > 0 ? exp((double)m->all.mean) : LENGTH_FIRST_GUESS;
     double sum = 0;
-    for (uint32_t t = 0; t < m->trees; t++) {
+    for (uint32_t t = 0; t < trees(m); t++) {
         uint32_t at = 1;
         const struct node *node = m->node[t];
         while (at < NODES && node[at].input < INPUTS)
             at = 2 * at + (x[node[at].input] > node[at].threshold);
         sum += (double)node[at].value;
     }
-    return exp(sum / m->trees);
+    return exp(sum / trees(m));
 }
 
 struct fit {
@@ -139,8 +143,7 @@ struct fit {
     uint16_t index[RESERVOIR]; /* of samples, a node's own in one piece */
 };
 
-/* The squared error that a cut takes away, less what it leaves: larger is better; -1 when a side is
- * too small. */
+/* The squared error that a cut takes away; -1 when a side is too small. */
 static double gain(const struct fit *fit, uint32_t from, uint32_t to, uint32_t input,
                    float threshold)
 {
@@ -242,9 +245,7 @@ static void observe(void *state, const struct predict_features *f, uint32_t toke
         running_learn(&m->means[slot[i]], s.y);
     if (m->finished % REFIT_ENDS != 0) return;
     uint32_t samples = m->finished < RESERVOIR ? (uint32_t)m->finished : RESERVOIR;
-    fit_tree(m, (uint32_t)(m->finished / REFIT_ENDS % TREES), samples);
-    if (m->trees < TREES) m->trees = (uint32_t)(m->finished / REFIT_ENDS) + 1;
-    if (m->trees > TREES) m->trees = TREES;
+    fit_tree(m, (uint32_t)(m->fitted++ % TREES), samples);
 }
 
 static void running_merge(struct running *r, const struct running *other)
@@ -264,9 +265,9 @@ static void merge(void *state, const void *other)
     uint64_t count = o->finished < RESERVOIR ? o->finished : RESERVOIR;
     for (uint64_t i = o->finished - count; i < o->finished; i++)
         m->sample[m->finished++ % RESERVOIR] = o->sample[i % RESERVOIR];
-    if (m->trees == 0) {
+    if (m->fitted == 0) {
         memcpy(m->node, o->node, sizeof m->node);
-        m->trees = o->trees;
+        m->fitted = o->fitted;
     }
     running_merge(&m->all, &o->all);
     for (uint32_t i = 0; i < MEANS_SLOTS; i++)

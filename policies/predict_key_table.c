@@ -17,6 +17,7 @@
  */
 #include "policies/predict_key_table.h"
 
+#include "base/core/bits.h"
 #include "base/core/hash.h"
 #include "policies/predict_rows.h"
 
@@ -135,13 +136,17 @@ static void merge(void *state, const void *other)
 {
     struct key_table *t = state;
     const struct key_table *o = other;
+    /* Clocks count ends, and one table may have seen more: what is kept is how long ago. */
+    const uint64_t clock = max_u64(t->clock, o->clock);
+    for (uint32_t i = 0; i < KEY_TABLE_SETS * KEY_TABLE_WAYS; i++)
+        if (t->entry[i].key) t->entry[i].used += clock - t->clock;
     for (uint32_t i = 0; i < KEY_TABLE_SETS * KEY_TABLE_WAYS; i++) {
         if (o->entry[i].key == 0) continue;
         struct key_entry *own = find_or_make(t, o->entry[i].key);
-        own->used = own->used > o->entry[i].used ? own->used : o->entry[i].used;
+        own->used = max_u64(own->used, o->entry[i].used + (clock - o->clock));
         length_merge(&own->hist, &o->entry[i].hist);
     }
-    t->clock = t->clock > o->clock ? t->clock : o->clock;
+    t->clock = clock;
     length_offset_merge(&t->p90, &o->p90);
 }
 

@@ -6,8 +6,8 @@
 #define KEEP 0.999 /* of the sums, an end: half gone after 700 */
 #define PRIOR 8.0  /* samples that say b = 1/2, between "the same" and "nothing" */
 #define SLOPE_PRIOR 0.5
-#define SLOPE_MAX 1.0 /* more would stretch the largest numbers beyond what was seen */
-#define NONE_MAX 256.0
+#define SLOPE_MAX 1.0  /* more would stretch the largest numbers beyond what was seen */
+#define NONE_MAX 256.0 /* ends without the number that their mean remembers */
 
 void length_line_init(struct length_line *l)
 {

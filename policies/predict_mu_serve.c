@@ -1,10 +1,10 @@
 /* predict_mu_serve.c - percentile classes: edges at the quintiles of the lengths seen.
  *
- *     edge_q += RATE * edge_q * (q - [length < edge_q])
+ *     edge_q *= exp(RATE * (q - [length < edge_q]))
  *
  * mu-Serve (ATC 2024) trains BERT on percentile classes of its data set. Ours follows the quintiles
- * on line by stochastic steps, so classes stay equally full when the traffic changes; the classifier
- * is predict_classes.h.
+ * on line by stochastic steps, so classes stay equally full when the traffic changes; the
+ * classifier is predict_classes.h.
  */
 #include "policies/predict_classes.h"
 #include "policies/predict_rows.h"
@@ -12,7 +12,7 @@
 #include <math.h>
 
 #define QUINTILES 4
-#define RATE 0.05
+#define RATE 0.05 /* of an edge's logarithm, an end */
 
 static void init(void *state)
 {

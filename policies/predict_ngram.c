@@ -4,10 +4,10 @@
  *     log P50, log P90 = log length + sums of weights of their own
  *
  * One head under Huber's loss (delta 1 on the logarithm) for the mean, two under the pinball loss
- * for how far P50 and P90 lie from it. AdaGrad steps, one pass, 196,608 floats. The mean of lengths is exp of the first
- * head times a ratio kept on line, because the mean of a logarithm is not the logarithm of the mean;
- * P90 is moved by the conformal offset as everywhere. A censored end steps only upwards. The
- * intercept is the mean logarithm of the first ends and then stands still.
+ * for how far P50 and P90 lie from it. AdaGrad steps, one pass, 196,608 floats. The mean of lengths
+ * is exp of the first head times a ratio kept on line, because the mean of a logarithm is not the
+ * logarithm of the mean; P90 is moved by the conformal offset as everywhere. A censored end steps
+ * only upwards. The intercept is the mean logarithm of the first ends and then stands still.
  */
 #include "policies/predict_ngram.h"
 

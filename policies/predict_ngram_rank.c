@@ -8,8 +8,8 @@
  *     dL/ds_k = exp(s_k) * sum_{i <= k} 1 / Z_i - 1,   Z_i = sum_{j >= i} exp s_j
  *
  * The paper trains OPT-125M on such lists, labels in tens of tokens; ours is linear over hashed
- * words (predict_text.h) and steps once for every full window. What lengths scores come to is learned
- * beside it (predict_rank.h).
+ * words (predict_text.h) and steps once for every full window. What lengths scores come to is
+ * learned beside it (predict_rank.h).
  */
 #include "policies/predict_rank.h"
 #include "policies/predict_rows.h"

@@ -3,8 +3,9 @@
  *
  *     noisy_oracle: truth * exp(SIGMA * N(0, 1)), SIGMA = 0.9, P90 at the matching quantile
  *
- * SIGMA is the deviation of the logarithm at which a good prompt-only predictor orders chat traffic.
- * The noise is a function of the request, so a request asked about twice is foretold alike.
+ * SIGMA is the deviation of the logarithm at which a good prompt-only predictor orders chat
+ * traffic. The noise is a function of the request, so a request asked about twice is foretold
+ * alike.
  */
 #include "base/core/hash.h"
 #include "base/core/rng.h"

@@ -1,6 +1,6 @@
 /* predict_previous_turn.c - the answer before foretells this one.
  *
- *     log length = a + b log(previous answer), fitted on line; the log-mean of first turns for those
+ *     log length = a + b log(previous answer), fitted on line; of a first turn their log-mean
  *
  * Mooncake's follow-ups are ordered better by this one number than by everything else their trace
  * has. It is linear in the logarithm (predict_line.h), so the order is the previous lengths' own.

@@ -59,6 +59,13 @@ void rank_decide(const void *state, const struct predict_features *f, struct pre
     ret->samples = m->finished;
 }
 
+/* Only the hashes there are: what lies behind them is no part of a state that is saved. */
+static void keep(struct rank_item *item, const struct text_features *t, double length)
+{
+    *item = (struct rank_item){ .features = { .count = t->count }, .tokens = (float)length };
+    memcpy(item->features.at, t->at, t->count * sizeof t->at[0]);
+}
+
 bool rank_observe(struct rank_model *m, const struct text_features *t, uint32_t tokens,
                   bool censored)
 {
@@ -77,7 +84,7 @@ bool rank_observe(struct rank_model *m, const struct text_features *t, uint32_t 
     double step = 1 / m->finished, away = score - m->score_mean;
     m->score_mean += step * away;
     m->score_var += step * (away * (score - m->score_mean) - m->score_var);
-    m->window[m->filled++ % RANK_WINDOW] = (struct rank_item){ *t, (float)length };
+    keep(&m->window[m->filled++ % RANK_WINDOW], t, length);
     return true;
 }
 
@@ -88,8 +95,10 @@ void rank_merge(void *state, const void *from)
     double all = m->finished + other->finished;
     if (other->finished == 0) return;
     linear_merge(m->weight, other->weight, RANK_SLOTS);
-    m->score_mean = (m->score_mean * m->finished + other->score_mean * other->finished) / all;
-    m->score_var = (m->score_var * m->finished + other->score_var * other->finished) / all;
+    /* The deviation of all is that within each and that between the two. */
+    double part = other->finished / all, apart = other->score_mean - m->score_mean;
+    m->score_var += part * (other->score_var - m->score_var) + part * (1 - part) * apart * apart;
+    m->score_mean += part * apart;
     m->finished = fmin(all, STATS_MAX);
     length_offset_merge(&m->p90, &other->p90);
     length_merge(&m->all, &other->all);

@@ -24,7 +24,7 @@ struct rank_model {
     float weight[RANK_SLOTS * 2];
     struct rank_item window[RANK_WINDOW];
     uint32_t filled; /* ends taken into the window since the start */
-    uint32_t unused;
+    uint32_t unused; /* no byte of a state is undefined */
     double finished, score_mean, score_var;
     struct length_offset p90;
     struct length_hist all, bin[RANK_BINS];

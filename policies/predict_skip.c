@@ -4,9 +4,9 @@
  *     else                                           ->  the n-gram model's, marked costly
  *
  * SkipPredict (2402.03564) asks a one-bit class of every request and serves the short ones in order
- * of arrival; only long ones get the costly prediction. Here the bit is whether the table's histogram
- * is narrow, or short as a whole. Both models learn from every end, so the second is ready when it is
- * asked. Without text the second adds little, as anywhere.
+ * of arrival; only long ones get the costly prediction. Here the bit is whether the table's
+ * histogram is narrow, or short as a whole. Both models learn from every end, so the second is
+ * ready when it is asked. Without text the second adds little, as anywhere.
  */
 #include "policies/predict_key_table.h"
 #include "policies/predict_ngram.h"

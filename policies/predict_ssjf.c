@@ -3,8 +3,8 @@
  *     tokens / UNIT = sum of weights / sqrt(n)
  *
  * The paper's proxy is BERT-base with a two-layer head; ours is linear over hashed words
- * (predict_text.h). What it shows against `ngram` is the loss: a squared error on tokens follows the
- * longest answers, Huber's on the logarithm the typical ones.
+ * (predict_text.h). What it shows against `ngram` is the loss: a squared error on tokens follows
+ * the longest answers, Huber's on the logarithm the typical ones.
  */
 #include "policies/predict_lengths.h"
 #include "policies/predict_rows.h"

@@ -3,7 +3,8 @@
  *     L = log(1 + exp(-(s_long - s_short)))
  *
  * Every end is compared with the PAIRS that ended just before it. SSJF (2404.08509) puts BERT below
- * the two scores and found the form to gain little over regression; ours is linear over hashed words.
+ * the two scores and found the form to gain little over regression; ours is linear over hashed
+ * words.
  */
 #include "policies/predict_rank.h"
 #include "policies/predict_rows.h"

@@ -4,6 +4,7 @@
  * with (`group`; the prefix where no group is named). The mean is shrunk towards that of all tasks
  * (predict_lengths.h), so a task seen once is not believed whole.
  */
+#include "base/core/bits.h"
 #include "policies/predict_lengths.h"
 #include "policies/predict_rows.h"
 
@@ -11,13 +12,13 @@
 #define SETS 512
 
 struct task {
-    uint64_t key; /* 0: empty */
-    uint32_t used, unused;
+    uint64_t key;  /* 0: empty */
+    uint64_t used; /* the table's clock when last touched */
     struct length_hist hist;
 };
 
 struct task_mean {
-    uint32_t clock;
+    uint64_t clock; /* ends of tasks that have a name */
     struct length_offset p90;
     struct length_hist all;
     struct task task[SETS * WAYS];
@@ -100,13 +101,17 @@ static void merge(void *state, const void *other)
     const struct task_mean *o = other;
     length_offset_merge(&t->p90, &o->p90);
     length_merge(&t->all, &o->all);
-    t->clock = t->clock > o->clock ? t->clock : o->clock;
+    /* Clocks count ends, and one table may have seen more: what is kept is how long ago. */
+    const uint64_t clock = max_u64(t->clock, o->clock);
+    for (uint32_t i = 0; i < SETS * WAYS; i++)
+        if (t->task[i].key) t->task[i].used += clock - t->clock;
     for (uint32_t i = 0; i < SETS * WAYS; i++) {
         if (!o->task[i].key) continue;
         struct task *own = find_or_make(t, o->task[i].key);
-        own->used = own->used > o->task[i].used ? own->used : o->task[i].used;
+        own->used = max_u64(own->used, o->task[i].used + (clock - o->clock));
         length_merge(&own->hist, &o->task[i].hist);
     }
+    t->clock = clock;
 }
 
 const struct predict_policy predict_task_mean = {

@@ -1,7 +1,8 @@
 /* predict_text.h - a request as a list of hashed features, for the rows that learn weights.
  *
  * Layer:   policies (base/core)
- * Threads: pure; no allocation, at most TEXT_BYTES_MAX bytes of text are read
+ * Threads: pure; no allocation; the last TEXT_BYTES_MAX bytes of text are read, by text_ask and
+ *          text_last_sentence as much as it takes to find where the line or sentence begins
  *
  * What is asked stands at the end, so the last sentence gives words, pairs of neighbours and its
  * first words; what stands before gives single words only. A number is replaced by the quarter
@@ -23,7 +24,8 @@ struct text_features {
 void text_features(const struct predict_features *f, struct text_features *ret);
 
 /* The first TEXT_ASK_WORDS words of the last line: in lower case, one '0' for every digit, single
- * blanks. So "Count to 12" and "Count to 37" are one question, "Count to 3700" is another. 0: none. */
+ * blanks. So "Count to 12" and "Count to 37" are one question, "Count to 3700" is another. 0: none.
+ * */
 #define TEXT_ASK_WORDS 3
 uint64_t text_ask(struct str text);
 

@@ -1,15 +1,16 @@
-/* predict_trail.c - the model's own hidden state says which bin of lengths an answer will end in, and
- * decoding narrows it.
+/* predict_trail.c - the model's own hidden state says which bin of lengths an answer will end in,
+ * and decoding narrows it.
  *
  *     p(bin | h) = softmax(W2 relu(W1 norm(h))),  10 bins of 51.2 tokens, the last without an end
  *     p(bin | h, L > g) ~ p(bin | h) * P(L > g | bin)
  *
- * TRAIL (2410.01035) feeds layer 11's state to a small network at every token and smooths its bins by
- * Bayes' rule over bins that shift as tokens come. Ours takes the last layer's state once, at the
- * prompt's end, folded into 32 numbers, learns a network of 32 units on line (each end beside seven
- * drawn again from a reservoir), and shifts by what was generated, from each bin's own histogram; a
- * softmax without units was tried and was so unsure of its bins that Bayes' step made things worse.
- * SyncIntellects' progressive prediction has no published detail beyond this and is this row too.
+ * TRAIL (2410.01035) feeds layer 11's state to a small network at every token and smooths its bins
+ * by Bayes' rule over bins that shift as tokens come. Ours takes the last layer's state once, at
+ * the prompt's end, folded into 32 numbers, learns a network of 32 units on line (each end beside
+ * seven drawn again from a reservoir), and shifts by what was generated, from each bin's own
+ * histogram; a softmax without units was tried and was so unsure of its bins that Bayes' step made
+ * things worse. SyncIntellects' progressive prediction has no published detail beyond this and is
+ * this row too.
  */
 #include "base/core/rng.h"
 #include "policies/predict_lengths.h"
@@ -24,8 +25,8 @@
 #define RESERVOIR 512u
 #define REPLAYS 7u /* ends learned again beside each new one */
 #define RATE 0.05
-#define STEP_FLOOR 1e-3
-#define STATS_MAX 1024.0
+#define STEP_FLOOR 1e-3  /* of an AdaGrad sum: the first step of a weight is bounded */
+#define STATS_MAX 1024.0 /* ends that mean and deviation of the state remember */
 #define SEED 0x747261696cULL
 
 struct end {
@@ -50,6 +51,17 @@ struct trail {
 struct pass {
     double x[INPUTS], unit[UNITS + 1], p[BINS];
 };
+
+/* NULL also for a state with a number that is none: learned once, its mean would be none for ever.
+ * */
+static const float *hidden_of(const struct predict_features *f)
+{
+    if (!f->hidden) return NULL;
+    for (uint32_t d = 0; d < PREDICT_HIDDEN_DIMS; d++) {
+        if (!isfinite(f->hidden[d])) return NULL;
+    }
+    return f->hidden;
+}
 
 /* Zeros, the running mean, stand for an absent state. */
 static void forward(const struct trail *m, const float *hidden, struct pass *ret)
@@ -137,7 +149,7 @@ static void decide(const void *state, const struct predict_features *f, struct p
     const struct trail *m = state;
     struct length_estimate e;
     struct pass pass;
-    forward(m, f->hidden, &pass);
+    forward(m, hidden_of(f), &pass);
     estimate(m, pass.p, &e);
     length_verdict(&e, &m->p90, f->output_max, ret);
 }
@@ -148,7 +160,7 @@ static double remaining(const void *state, const struct predict_features *f, uin
     const struct trail *m = state;
     struct pass pass;
     double mass = 0, sum = 0;
-    forward(m, f->hidden, &pass);
+    forward(m, hidden_of(f), &pass);
     for (uint32_t c = 0; c < BINS; c++) {
         const struct length_hist *h = &m->hist[c];
         if (h->count < 1) continue;
@@ -206,7 +218,8 @@ static void observe(void *state, const struct predict_features *f, uint32_t toke
     struct length_estimate e;
     struct predict_verdict said;
     struct pass pass;
-    forward(m, f->hidden, &pass);
+    const float *hidden = hidden_of(f);
+    forward(m, hidden, &pass);
     estimate(m, pass.p, &e);
     length_verdict(&e, &m->p90, UINT32_MAX, &said);
     length_offset_observe(&m->p90, 0.9, said.p90, (double)tokens, censored);
@@ -216,7 +229,7 @@ static void observe(void *state, const struct predict_features *f, uint32_t toke
     uint32_t right = bin < BINS ? (uint32_t)bin : BINS - 1;
     length_learn(&m->all, length);
     length_learn(&m->hist[right], length);
-    if (f->hidden) replay(m, f->hidden, right);
+    if (hidden) replay(m, hidden, right);
 }
 
 static void merge_lengths(struct trail *m, const struct trail *other)
@@ -227,7 +240,7 @@ static void merge_lengths(struct trail *m, const struct trail *other)
 }
 
 /* Two networks cannot be averaged: units have no common order. The one that has seen more stays and
- * learns the other's ends as if they had come here. */
+ * learns the other's ends as if they had come here, in their order, and keeps its own P90. */
 static void merge(void *state, const void *other)
 {
     struct trail *m = state, kept;
@@ -239,8 +252,10 @@ static void merge(void *state, const void *other)
     }
     merge_lengths(m, less);
     uint64_t count = less->finished < RESERVOIR ? less->finished : RESERVOIR;
-    for (uint64_t i = 0; i < count; i++)
-        replay(m, less->end[i].hidden, less->end[i].bin);
+    for (uint64_t i = less->finished - count; i < less->finished; i++) {
+        const struct end *e = &less->end[i % RESERVOIR];
+        replay(m, e->hidden, e->bin);
+    }
 }
 
 const struct predict_policy predict_trail = {

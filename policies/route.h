@@ -158,8 +158,8 @@ struct route_instance route_known(const struct route_instance *in, const struct 
 double route_wait_s(const struct route_instance *in, const struct route_req *req,
                     const struct perf_coef *fleet);
 
-/* What is left of `sum`, which was brought up to date at `at_us`, of a past that fades exponentially
- * with a mean age of `window_us`. Before at_us nothing of it has faded. */
+/* What is left of `sum`, which was brought up to date at `at_us`, of a past that fades
+ * exponentially with a mean age of `window_us`. Before at_us nothing of it has faded. */
 double route_faded(double sum, int64_t at_us, int64_t now_us, double window_us);
 
 /* Hit tokens that can count: the index lags, so a claim may exceed prompt - 1. */

@@ -23,22 +23,23 @@
  *
  * Decoding: prompts that take a share of the seconds stretch a gap between tokens to itl / (1 -
  * prompts). The stretch is counted twice: for this answer, and in place of what this prompt does to
- * those who decode. Counting that directly, as n * b * uncached, is right for the mean and wrong for
- * the promise: it drives prompts and answers to different instances, and short answers among the
- * prompts past their time per token (measured: Azure conversations, eight A100). Where nothing
+ * those who decode. Counting that directly, as n * b * uncached, is right for the mean and wrong
+ * for the promise: it drives prompts and answers to different instances, and short answers among
+ * the prompts past their time per token (measured: Azure conversations, eight A100). Where nothing
  * contends (c = d = 0) only L * a is left, which tells slow hardware from fast. But what is cached
- * elsewhere need not be computed at all: that part, and only that, is counted directly, for each who
- * decodes where it would be.
+ * elsewhere need not be computed at all: that part, and only that, is counted directly, for each
+ * who decodes where it would be.
  *
  * Late: where nobody can begin within LATE_PART of the promised time to the first token, though
  * the request's own work could be done in it, the request goes where it would begin last, within
  * LATEST times what was promised. It is late wherever it goes, and there it holds up the fewest who
  * are not; the queues of the others become short enough to keep promises again. A part, because
  * the wait is reckoned in steps as large as the budget, and the engine takes smaller ones, and
- * because a queue as long as the promise drives the engine to steps that break those per token. Only
- * where hardly more of it is uncached than anywhere: work done twice would hold up all. Under a load
- * beyond the fleet's no queue would become shorter by it. At a speed somewhat past the fleet's limit
- * this keeps more promises and lets those that are broken wait longer (docs/systems.md).
+ * because a queue as long as the promise drives the engine to steps that break those per token.
+ * Only where hardly more of it is uncached than anywhere: work done twice would hold up all. Under
+ * a load beyond the fleet's no queue would become shorter by it. At a speed somewhat past the
+ * fleet's limit this keeps more promises and lets those that are broken wait longer
+ * (docs/systems.md).
  *
  * Price: busy seconds there, weighed by how much dearer than the cheapest the instance is; a
  * waiting second and an instance-second at the fleet's mean price count 4 : 1.

@@ -8,8 +8,8 @@
  * The quantum bounds how far an instance can run ahead of others for one tenant's locality.
  * Deviations: counters live in a fixed table of hashed (tenant, instance) pairs; a pair that finds
  * its place taken by a stranger starts anew, so fairness decays to plain locality when many more
- * pairs than places are active. The quantum (their choice is a tunable Q_w) is 16,384 tokens. A debt
- * ends at DEBT_MAX: whatever came before, so many quanta bring the credit back.
+ * pairs than places are active. The quantum (their choice is a tunable Q_w) is 16,384 tokens. A
+ * debt ends at DEBT_MAX: whatever came before, so many quanta bring the credit back.
  * Source: Locality-aware fair scheduling (arXiv 2501.14312), algorithm for distributed workers.
  */
 #include "base/core/bits.h"

@@ -15,10 +15,10 @@
  *
  * Deviations: llm-d trains gradient-boosted trees in a side process and weighs headroom under an
  * SLO by 0.8 and 0.2; ours is linear so that it learns in the router in microseconds, and minimises
- * the sum of seconds. Its pools are of like machines; paces are ours, for those that are not or that
- * something slows. Errors are clipped at 3 times their usual size.
- * Source: llm-d latency predictor; recursive least squares (Ljung and Soderstrom 1983), projected in
- * the metric of its covariance (Goodwin and Sin 1984).
+ * the sum of seconds. Its pools are of like machines; paces are ours, for those that are not or
+ * that something slows. Errors are clipped at 3 times their usual size.
+ * Source: llm-d latency predictor; recursive least squares (Ljung and Soderstrom 1983), projected
+ * in the metric of its covariance (Goodwin and Sin 1984).
  */
 #include "policies/route.h"
 

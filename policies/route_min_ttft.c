@@ -4,8 +4,8 @@
  *     least ttft > TTFT promised, or the gap between tokens there > TPOT promised: reject
  *
  * With no promise it decides as shortest_ttft does. The rejected client is told to come back when
- * the queue has shrunk by what is missing, or after one promised gap where only the gap is too long:
- * when a sequence there ends is not foretold.
+ * the queue has shrunk by what is missing, or after one promised gap where only the gap is too
+ * long: when a sequence there ends is not foretold.
  * Deviations: the paper predicts with an offline fit for each prefill length, we with the
  * instance's reported step model; it checks the gap between tokens at a separate decode instance.
  * Source: Mooncake (FAST'25) algorithm 1, first branch, and section on overload.

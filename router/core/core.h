@@ -9,7 +9,7 @@
  *           (3) a request holds at most one ledger entry, the one of its running attempt
  *           (4) what is held, in flight and indexed is bounded; reaching a bound is an answer
  *
- *     arrive ──► SENT ──► (tokens) ──► end          send: the caller talks to request->slot
+ *     arrive ──► SENT ──► (tokens) ──► end       SENT: the caller talks to request->slot
  *        │        │ ▲
  *        │        ▼ │ fail: elsewhere, held, or refused
  *        └────► HELD ──► refused after hold_us_max

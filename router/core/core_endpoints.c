@@ -1,5 +1,5 @@
-/* core_endpoints.c - where the core may send to: endpoints in their slots, what they report, and the
- * work that their models are sent. */
+/* core_endpoints.c - where the core may send to: endpoints in their slots, what they report, and
+ * the work that their models are sent. */
 #include "base/core/bits.h"
 #include "base/core/hash.h"
 #include "router/core/core_part.h"

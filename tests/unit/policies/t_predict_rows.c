@@ -195,7 +195,8 @@ static struct score score_of(const struct predict_policy *row, const void *state
     return s;
 }
 
-/* tetri's classes of 200 tokens cannot tell this world's short answers apart: it must beat chance. */
+/* tetri's classes of 200 tokens cannot tell this world's short answers apart: it must beat chance.
+ * */
 static void every_row_learns_the_order_and_its_p90(void **state)
 {
     (void)state;
@@ -256,6 +257,25 @@ static void short_cuts_do_not_lower(void **state)
         }
         free(s);
     }
+}
+
+/* A state with numbers that are none comes once, and what was learned of others still orders. */
+static void no_hidden_state_spoils_the_others(void **state)
+{
+    (void)state;
+    const struct predict_policy *row = predict_find(STR("trail"));
+    void *s = state_new(row);
+    learn(row, s, 7, ENDS);
+    double before = score_of(row, s, 8).con;
+    struct rng rng;
+    struct request r;
+    rng_seed(&rng, 12);
+    make(&rng, &r);
+    for (uint32_t d = 0; d < PREDICT_HIDDEN_DIMS; d++)
+        r.hidden[d] = d % 2 ? NAN : INFINITY;
+    row->observe(s, ready(&r), r.tokens, false);
+    assert_true(score_of(row, s, 8).con > before - 0.02);
+    free(s);
 }
 
 static void what_is_left_follows_the_tail(void **state)
@@ -365,6 +385,7 @@ int main(void)
         cmocka_unit_test(every_row_learns_the_order_and_its_p90),
         cmocka_unit_test(merging_teaches_what_the_other_learned),
         cmocka_unit_test(short_cuts_do_not_lower),
+        cmocka_unit_test(no_hidden_state_spoils_the_others),
         cmocka_unit_test(what_is_left_follows_the_tail),
         cmocka_unit_test(saved_states_name_their_row),
         cmocka_unit_test(rows_say_what_they_lack),

@@ -59,8 +59,8 @@ static void completion_weighs_decoding_where_it_contends(void **state)
     ASSERT_ROUTED(&rig, 1);
 }
 
-/* 5 s of prompt, or 1 s behind a queue of 5: half of the next ten seconds would stretch the answer of
- * 1.2 s to three times as long, a tenth to 1.2 times. */
+/* 5 s of prompt, or 1 s behind a queue of 5: half of the next ten seconds would stretch the answer
+ * of 1.2 s to three times as long, a tenth to 1.2 times. */
 static void completion_counts_what_a_prompt_itself_stretches(void **state)
 {
     (void)state;

@@ -1,6 +1,6 @@
 /* t_route_properties.c - every routing row on thousands of views that chance made, wild ones among
- * them: who is named may be named, what is said is a number, equal state and chance answer alike, and
- * the order in which a view lists its instances is of no consequence. */
+ * them: who is named may be named, what is said is a number, equal state and chance answer alike,
+ * and the order in which a view lists its instances is of no consequence. */
 #include "tests/unit/policies/route_rig.h"
 
 enum { VIEWS = 3000 };
@@ -234,8 +234,8 @@ static void the_order_of_a_view_is_of_no_consequence(void **state)
     }
 }
 
-/* A tenant that ran up all the debt there can be is served at once, and parted fairly again after as
- * many quanta as the debt may hold. */
+/* A tenant that ran up all the debt there can be is served at once, and parted fairly again after
+ * as many quanta as the debt may hold. */
 static void no_debt_keeps_d2lpm_from_placing(void **state)
 {
     (void)state;
@@ -253,8 +253,8 @@ static void no_debt_keeps_d2lpm_from_placing(void **state)
     ASSERT_ROUTED(&rig, 1);
 }
 
-/* A model of the clock that was set back an hour is not frozen for that hour, nor does what was noted
- * in between grow. */
+/* A model of the clock that was set back an hour is not frozen for that hour, nor does what was
+ * noted in between grow. */
 static void preble_outlives_a_clock_that_is_set_back(void **state)
 {
     (void)state;
