@@ -131,8 +131,9 @@ static int find_row(struct str name, const struct route_policy **ret, struct err
     for (uint32_t i = 0; i < route_count; i++)
         names[i] = route_table[i]->name;
     const char *near = str_nearest(name, names, route_count);
-    return err_set(err, -EINVAL, "no routing row '" STR_FMT "'%s%s; see `muster policies route`",
-                   STR_ARG(name), near ? ", did you mean " : "", near ? near : "");
+    return err_set(err, COMMAND_MISUSED,
+                   "no routing row '" STR_FMT "'%s%s; see `muster policies route`", STR_ARG(name),
+                   near ? ", did you mean " : "", near ? near : "");
 }
 
 static int replay(const void *options, struct err *err)

@@ -4,6 +4,7 @@
 
 #include "base/core/bits.h"
 #include "cli/sim_config.h"
+#include "cli/sim_scaling.h"
 #include "cli/trace_file.h"
 
 #include <pthread.h>
@@ -169,7 +170,10 @@ int sim_arms_init(struct sim_arms *a, const struct opt_command *usage, int argc,
         if (rc < 0) return err_set(err, rc, "no memory for an arm");
         rc = init_arm(a, arm, usage, err);
     }
-    return rc;
+    uint32_t idle = UINT32_MAX;
+    for (uint32_t i = 0; i < a->count && rc == 0; i++)
+        idle &= sim_scaling_idle(&a->arm[i].options, &a->arm[i].config);
+    return rc == 0 && idle ? sim_scaling_idle_say(idle, err) : rc;
 }
 
 void sim_arms_fini(struct sim_arms *a)

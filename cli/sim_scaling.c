@@ -6,6 +6,7 @@
  * are numbered in their order. Which instances there may be is the fleet's word. */
 #include "cli/sim_scaling.h"
 
+#include "base/core/bits.h"
 #include "base/core/own.h"
 #include "cli/sim_file.h"
 #include "cli/sim_rows.h"
@@ -13,6 +14,8 @@
 #include "policies/place.h"
 #include "policies/scale_forecast.h"
 #include "policies/scale_shape.h"
+
+#include <string.h>
 
 static int pick_rows(const struct sim_options *o, struct sim_config *config,
                      struct sim_control_service *s, struct err *err)
@@ -177,4 +180,80 @@ int sim_scaling_config(const struct sim_options *o, struct sim_config *config,
         if (pools_of(config, k) > 0) rc = set_service(o, file, k, &flags, config, s, err);
     config->scaling = s;
     return rc;
+}
+
+/* ---- what has nothing to do ------------------------------------------------------------------ */
+
+static bool has_row(const struct sim_config *c, const char *name)
+{
+    for (uint32_t k = 0; k < SIM_SERVICES_MAX && !c->scaling_clairvoyant; k++) {
+        const struct scale_policy *row = c->scaling->service[k].policy;
+        if (row && strcmp(row->name, name) == 0) return true;
+    }
+    return false;
+}
+
+static bool has_static(const struct sim_config *c)
+{
+    return has_row(c, "static");
+}
+
+static bool has_forecast(const struct sim_config *c)
+{
+    return has_row(c, "dynamo_throughput") || has_row(c, "sageserve");
+}
+
+static bool has_rule(const struct sim_config *c)
+{
+    return !c->scaling_clairvoyant;
+}
+
+static bool has_price(const struct sim_config *c)
+{
+    bool any = false;
+    for (uint32_t p = 0; p < c->pool_count; p++)
+        any |= c->pool[p].price_h > 0;
+    return any && has_rule(c);
+}
+
+static bool has_spot(const struct sim_config *c)
+{
+    bool any = false;
+    for (uint32_t p = 0; p < c->pool_count; p++)
+        any |= c->scaling->pool[p].spot;
+    return any;
+}
+
+#define SPOT "spot pools, as 1-24xl4:spot:zone1"
+#define RULE "rows that decide: " SCALE_BOUND_NAME " knows"
+
+static const struct {
+    const char *option;
+    bool (*used)(const struct sim_config *c);
+    const char *who;
+} uses[] = {
+    { "scale_count", has_static, "the scaling row static" },
+    { "forecast", has_forecast, "the scaling rows dynamo_throughput and sageserve" },
+    { "shaper", has_rule, RULE },
+    { "place", has_rule, RULE },
+    { "budget", has_price, "pools with a price, as 1-24xl4@0.8, and " RULE },
+    { "zone_up", has_spot, SPOT },
+    { "zone_down", has_spot, SPOT },
+    { "notice", has_spot, SPOT },
+};
+
+uint32_t sim_scaling_idle(const struct sim_options *o, const struct sim_config *config)
+{
+    uint32_t idle = 0;
+    for (uint32_t i = 0; config->scaling && i < COUNT_OF(uses); i++)
+        if (sim_option_is_set(o, uses[i].option) && !uses[i].used(config)) idle |= 1u << i;
+    return idle;
+}
+
+int sim_scaling_idle_say(uint32_t idle, struct err *err)
+{
+    uint32_t i = (uint32_t)__builtin_ctz(idle);
+    char flag[SIM_FLAG_BYTES];
+    sim_option_flag(uses[i].option, flag);
+    return err_set(err, -EINVAL, "--%s has nothing to do here: it is for %s", flag, uses[i].who);
 }

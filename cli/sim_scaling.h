@@ -11,3 +11,8 @@
  * count for every service. -EINVAL with a sentence. */
 int sim_scaling_config(const struct sim_options *o, struct sim_config *config,
                        struct sim_control_setup *control, struct err *err);
+
+/* The options of scaling that are said and that this fleet has no use for, a bit each: an arm may have
+ * one that is another's. What all arms have is a mistake, and the second makes its sentence. */
+uint32_t sim_scaling_idle(const struct sim_options *o, const struct sim_config *config);
+int sim_scaling_idle_say(uint32_t idle, struct err *err);

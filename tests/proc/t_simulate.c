@@ -15,6 +15,7 @@
     "turns=3,think=5,system=64,systems=2"
 
 #define REFERENCE " --fleet 2xref8000 "
+#define IDLE " --fleet 1-4xl4 --scale-policy keda_queue "
 
 /* Runs `muster simulate` with the words of `line`; its exit code, and all that it printed. */
 static int simulate(const char *line, struct buf *out)
@@ -225,6 +226,16 @@ static void mistakes_are_explained(void **state)
         { "--trace " GENERATED " --fleet 1xmeasured:a=0.1:b=0.2", 1, "need --kv-tokens" },
         { "--trace " GENERATED " --fleet 1xa100:tp3", 1, "tp must divide its heads" },
         { "--trace " GENERATED " --fleet 1xl4:service1", 1, "ends in :service0" },
+        { "--trace " GENERATED IDLE "--scale-count 3", 2,
+          "--scale-count has nothing to do here: it is for the scaling row static" },
+        { "--trace " GENERATED IDLE "--forecast holt", 2, "dynamo_throughput and sageserve" },
+        { "--trace " GENERATED IDLE "--budget 4", 2, "it is for pools with a price" },
+        { "--trace " GENERATED IDLE "--zone-up 1h", 2, "--zone-up has nothing to do here: it is" },
+        { "--trace " GENERATED IDLE "--zone-down 1h", 2, "it is for spot pools, as 1-24xl4:spot" },
+        { "--trace " GENERATED IDLE "--notice 1h", 2, "--notice has nothing to do here" },
+        { "--trace " GENERATED " --fleet 1-4xl4 --scale-policy clairvoyant --shaper hpa", 2,
+          "clairvoyant knows" },
+        { "--trace " GENERATED IDLE "--compare scale-count=1,2", 2, "--scale-count has nothing" },
         { "--trace " GENERATED " --compare =a,b", 2, "'=a' is not OPTION=A,B,C" },
         { "--trace " GENERATED " --compare speed=1,-2", 2, "--speed: -2 is below" },
         { "--trace " GENERATED " --fleet=", 2, "--fleet is empty" },
@@ -444,6 +455,11 @@ static void fleets_follow_their_demand(void **state)
         for (size_t k = 0; k < i; k++)
             if (strcmp(digest[i], digest[k]) == 0) fail_msg("%s is as %s", rows[i], rows[k]);
     }
+    /* What one arm has a use for is no mistake of the others. */
+    assert_int_equal(simulate("--trace " GENERATED " --fleet 1-4xl4 --scale-count 3 "
+                              "--compare scale-policy=keda_queue,static -o json",
+                              &out),
+                     0);
     /* Both requests give up a minute after they came, while the first instance starts: that is paid. */
     const char *vain = "--trace gen:constant,rate=1,n=2,prompt=9,output=9 --fleet 0-4xl4@60 "
                        "--lead-time 300s --scale-policy work -o json";
