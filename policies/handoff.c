@@ -16,7 +16,7 @@ uint32_t handoff_pick(const struct route_view *view, const struct route_req *req
         double kv_tokens = (double)in->kv_tokens + (double)req->prompt_tokens + 1;
         double step_s = in->has_perf ? in->perf.a + in->perf.c * (double)(in->in_flight + 1) +
                                            in->perf.d * kv_tokens
-                                     : kv_tokens; /* nobody's speed is known: tokens stand in */
+                                     : kv_tokens; /* unknown: behind all who are known, by tokens */
         route_best_offer(&any, i, step_s, rng);
         if (in->in_flight < in->seqs_max) route_best_offer(&free_slot, i, step_s, rng);
     }

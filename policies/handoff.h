@@ -10,6 +10,6 @@
  *
  *     step = a + c * (decoding + 1) + d * (kv_tokens + prompt + 1)
  *
- * among those that accept and, where any has, those with a slot free. Ties by chance; ROUTE_NONE
- * when none accepts. */
+ * among those that accept and, where any has, those with a slot free. One whose speed is not known
+ * comes behind those whose is, by its tokens. Ties by chance; ROUTE_NONE when none accepts. */
 uint32_t handoff_pick(const struct route_view *view, const struct route_req *req, struct rng *rng);

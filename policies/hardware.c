@@ -2,7 +2,7 @@
  *
  * Peaks: vendors' data sheets. Fitted: microsoft/vidur's and casys-kaist/LLMServingSim's published
  * kernel tables; `muster perf fit` repeats the fit. The rows without a table start at about the mean
- * of those with one.
+ * of those with one; mi300x at less, since public runs of its matrices reach about half of its peak.
  * Memory kept free of KV follows the token budget that devices of the size usually run with: 5.5
  * GiB at 8,192 tokens, a quarter of it at 2,048. */
 #include "policies/hardware.h"

@@ -4,9 +4,9 @@
  * Threads: constants
  *
  * Peaks are of the data sheet (dense, no sparsity); fitted are at most six numbers a row, the
- * `eff_` ones (shares of a peak, never above 1) and the time of a layer. They
- * come from measured tables through `muster perf fit`; rows whose kernels nobody measured for us
- * say validated = false, and estimates made with them are "extrapolated".
+ * `eff_` ones (shares of a peak, never above 1) and the time of a layer. They come from measured
+ * tables through `muster perf fit`; rows whose kernels nobody measured for us say validated = false,
+ * and estimates made with them are "extrapolated".
  */
 #pragma once
 #include "base/core/err.h"

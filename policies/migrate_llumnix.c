@@ -1,10 +1,11 @@
 /* migrate_llumnix.c - from the least free instance to the freest, the shortest session first.
  *
- *     freeness = (free pages - the queue head's demand) / running sessions
+ *     freeness = (free pages - pages on their way here - the queue head's demand) / running sessions
  *
  * Instances below `low`, least free first, are paired with those above it, freest first; each pair
  * moves one session a look: the one with the fewest tokens, because its copy is the cheapest and
- * ends soonest. A draining instance counts as minus infinity, so that it empties itself.
+ * ends soonest. A draining instance counts as minus infinity, so that it empties itself. Who has
+ * nothing that can move is in no pair: it would take the freest from one that has.
  *
  * Llumnix (OSDI'24) section 4.4 and the defaults of its code. Three deviations. Pages that are on
  * their way to a target count as taken at once, else two looks in a row would fill it twice. A
@@ -69,6 +70,13 @@ static const struct migrate_session *shortest(const struct migrate_view *view,
     return best;
 }
 
+static bool can_give(const struct migrate_instance *in)
+{
+    for (uint32_t i = 0; i < in->session_count; i++)
+        if (in->session[i].movable) return true;
+    return false;
+}
+
 static void decide(void *state, const struct migrate_config *config,
                    const struct migrate_view *view, int64_t now_us, struct rng *rng,
                    struct migrate_verdict *ret)
@@ -82,7 +90,7 @@ static void decide(void *state, const struct migrate_config *config,
         if (!in->present) continue;
         struct ranked one = { in, migrate_freeness(in) };
         if (one.freeness < config->low) {
-            rank(from, &from_count, one, true);
+            if (can_give(in)) rank(from, &from_count, one, true);
         } else if (in->accepts) {
             rank(to, &to_count, one, false);
         }

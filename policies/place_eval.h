@@ -16,9 +16,10 @@
  *     r' = r + 1.28 sqrt(2 r / T)       Poisson arrivals whose requests differ in work, C2 = 1
  *
  *     TPOT  s' <= slo_tpot
- *     TTFT  wait + own <= slo_ttft,   own = the steps that a long prompt of the bucket takes, at s'
- *           each, plus what its own tokens add; wait as of a queue with one server
- *           (Pollaczek-Khinchine with C2 = 1), its quantile by the exponential tail
+ *     TTFT  wait + own <= slo_ttft,   own = half a step until it is looked at, the steps that a long
+ *           prompt of the bucket (1.4 times the mean) takes, at s' each, and what its own tokens add;
+ *           wait as of a queue with one server (Pollaczek-Khinchine with C2 = 1), its quantile by
+ *           the exponential tail
  *     KV    n (P + O / 2) at r' <= the tokens that fit;  n <= EVAL_SEQS_MAX
  *
  * An instance by itself: a fleet whose router evens out bunches does somewhat better.

@@ -32,7 +32,11 @@ static void comes_back(struct hazard *h, int64_t now_us)
 void hazard_observe(struct hazard *h, const struct place_offer *offer, double dt_h, int64_t now_us)
 {
     if (h->ready > 0) h->up_h += dt_h;
-    bool lost = offer->lost != h->lost, refused = offer->refused != h->refused;
+    /* A wall clock that went back must not make a zone absent until it is where it was. */
+    if (h->seen_us > now_us) h->seen_us = now_us;
+    if (h->since_us > now_us) h->since_us = now_us;
+    /* Counters that begin anew, as those of a provider do that was forgotten, tell of nothing. */
+    bool lost = offer->lost > h->lost, refused = offer->refused > h->refused;
     if (lost) h->losses += 1; /* one event, however many instances went with it */
     /* What still runs there shows that the zone as a whole has capacity. */
     if ((lost && offer->ready == 0) || refused)

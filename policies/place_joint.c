@@ -103,7 +103,11 @@ static void learn(struct joint *m, const struct place_view *view, int64_t now_us
 {
     double dt_h = m->last_us > 0 ? (double)(now_us - m->last_us) / (HOUR_S * 1e6) : 0;
     dt_h = fmin(fmax(dt_h, 0), GAP_H_MAX);
-    if (m->last_us == 0) m->missed = (1 - view->availability) * SAFETY; /* till proof of other */
+    if (m->last_us == 0) {
+        m->missed = (1 - view->availability) * SAFETY; /* till proof of other */
+        m->asked_us = now_us;
+    }
+    if (m->asked_us > now_us) m->asked_us = now_us; /* a wall clock that went back */
     double part = m->after_loss ? 1 : 0;
     m->watched_h += dt_h;
     m->missed += (part - m->missed) * (1 - exp(-dt_h / fmin(MEMORY_H, PRIOR_H + m->watched_h)));
@@ -112,7 +116,7 @@ static void learn(struct joint *m, const struct place_view *view, int64_t now_us
         ready += view->offer[i].ready;
         if (!view->offer[i].spot) continue;
         held += m->zone[i].ready > 0;
-        lost += m->zone[i].ready > 0 && view->offer[i].lost != m->zone[i].lost;
+        lost += m->zone[i].ready > 0 && view->offer[i].lost > m->zone[i].lost;
         hazard_observe(&m->zone[i], &view->offer[i], dt_h, now_us);
     }
     if (lost > 0) {

@@ -21,6 +21,7 @@
 #define AVAILABILITY 0.99
 #define REACT_S 30.0
 #define HOUR_S 3600.0
+#define BUDGET_ROUND 1e-9 /* relative: 3 x 3.43 is a little more than 10.29 in binary */
 
 static double missing(const struct place_type *t)
 {
@@ -76,12 +77,13 @@ static void solve(const struct place_mix *m, const struct place_mix *priced, dou
     }
 }
 
-static double true_cost(const struct place_mix *m, const struct place_mix_work *work)
+/* At the true prices, not those that carry start-ups. */
+static bool is_within_budget(const struct place_mix *m, const struct place_mix_work *work)
 {
     double cost = 0;
     for (uint32_t t = 0; t < m->type_count; t++)
         cost += work->answer.count[t] * m->type[t].price_h;
-    return cost;
+    return cost <= m->budget_h * (1 + BUDGET_ROUND);
 }
 
 void place_joint_mix(const struct place_mix *problem, struct place_mix_work *work,
@@ -98,14 +100,13 @@ void place_joint_mix(const struct place_mix *problem, struct place_mix_work *wor
     solve(problem, &priced, 1, work);
     double served = work->answer.found ? 1 : 0;
     bool short_of_money =
-        problem->budget_h > 0 && work->answer.found && true_cost(problem, work) > problem->budget_h;
+        problem->budget_h > 0 && work->answer.found && !is_within_budget(problem, work);
     if (short_of_money) {
         double low = 0, high = 1;
         for (int i = 0; i < BISECTIONS; i++) {
             double mid = (low + high) / 2;
             solve(problem, &priced, mid, work);
-            bool fits = work->answer.found && true_cost(problem, work) <= problem->budget_h;
-            if (fits)
+            if (work->answer.found && is_within_budget(problem, work))
                 low = mid;
             else
                 high = mid;

@@ -17,7 +17,7 @@ struct place_move {
     uint32_t from_count, to_count;
     double reused_bytes[MOVE_MAX][MOVE_MAX]; /* weights and KV that need not be sent; [from][to] */
     double needed_bytes[MOVE_MAX];           /* of the new place, all of it */
-    double bytes_s;                          /* of the links that bring the rest */
+    double bytes_s;                          /* of the links that bring the rest; > 0 */
 };
 
 struct place_move_work {
@@ -54,7 +54,7 @@ struct place_load {
     struct load_server server[LOAD_SERVERS_MAX];
     uint32_t server_count;
     double model_bytes;
-    double bytes_s[LOAD_TIER_COUNT]; /* of loading from each tier */
+    double bytes_s[LOAD_TIER_COUNT]; /* of loading from each tier; > 0 */
     double start_s;                  /* of an engine, weights apart */
 };
 

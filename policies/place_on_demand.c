@@ -1,7 +1,8 @@
 /* place_on_demand.c - all instances at the cheapest offer that nobody takes away.
  *
- * The baseline of the spot rows: never interrupted, at the full price. Where a pool has no such
- * offer its cheapest one serves. */
+ * The baseline of the spot rows: never interrupted, at the full price. What runs stays. Where no such
+ * offer may be asked now the cheapest of the others serves, beside what runs there, until one may. */
+#include "base/core/bits.h"
 #include "policies/place_rows.h"
 
 static void choose(void *state, const struct place_view *view, int64_t now_us, struct rng *rng,
@@ -13,16 +14,18 @@ static void choose(void *state, const struct place_view *view, int64_t now_us, s
     for (uint32_t i = 0; i < view->offer_count; i++)
         fits[i] = !view->offer[i].spot;
     uint32_t at = place_cheapest(view, fits);
-    if (at == PLACE_NONE) {
+    bool others = at == PLACE_NONE;
+    if (others) {
         at = place_cheapest(view, NULL);
         v.reason = "no offer on demand can be had: the cheapest of the others";
     }
     uint32_t left = view->target;
-    for (uint32_t i = 0; i < view->offer_count; i++) { /* what runs on demand stays */
-        uint32_t have = fits[i] ? place_have(&view->offer[i]) : 0;
-        v.want[i] = have < left ? have : left;
-        left -= v.want[i];
-    }
+    for (int turn = 0; turn < (others ? 2 : 1); turn++)
+        for (uint32_t i = 0; i < view->offer_count; i++) { /* first what runs on demand */
+            if (fits[i] != (turn == 0)) continue;
+            v.want[i] = min_u32(place_have(&view->offer[i]), left);
+            left -= v.want[i];
+        }
     if (at != PLACE_NONE) v.want[at] += left;
     if (at == PLACE_NONE && left > 0) v.reason = "no offer of the pool can be had now";
     place_finish(view, &v);

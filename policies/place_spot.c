@@ -28,7 +28,7 @@ static void mark(struct spot *s, const struct place_view *view)
     for (uint32_t i = 0; i < view->offer_count; i++) {
         const struct place_offer *o = &view->offer[i];
         if (o->ready > s->ready[i]) s->marked[i] = false;
-        if (o->lost != s->lost[i] || o->refused != s->refused[i]) s->marked[i] = true;
+        if (o->lost > s->lost[i] || o->refused > s->refused[i]) s->marked[i] = true;
         s->lost[i] = o->lost;
         s->refused[i] = o->refused;
         s->ready[i] = o->ready;

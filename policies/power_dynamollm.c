@@ -2,7 +2,7 @@
  *
  *     point(c) = steady state at clock c with the same requests arriving (power.h)
  *     tpot(c)  = tpot * stretch(c)
- *     ttft(c)  = ttft * stretch(c) * (1 - load(now)) / (1 - load(c))         and so does its queue
+ *     ttft(c)  = ttft * stretch(c) * max(1, (1 - load(now)) / (1 - load(c)))  and so does its queue
  *     allowed:   point(c) is stable, load(c) <= 0.7, tpot(c) and ttft(c) <= 0.7 of their limits
  *     choose:    least watts(c)
  *

@@ -1,8 +1,8 @@
 /* power_mu_serve.c - the row `mu_serve`: feed the SLO's slack back into the clock.
  *
  *     slack = min(1 - ttft / ttft_slo, 1 - tpot / tpot_slo), of each instance
- *     slack < 0.2, or requests wait:                  clock = 1, and no lower than two rungs above
- *                                                     the clock of now for ten minutes
+ *     slack < 0.2, or requests wait:                  clock = 1, and for ten minutes nobody's is
+ *                                                     lower than two rungs above the clock of now
  *     (1 - slack) (c / (c - rung))^2 < 0.65:          a rung down
  *
  * Down slowly and up at once: a rung too low costs requests, a rung too high some watts. The square
@@ -56,7 +56,8 @@ static void decide(void *state, const struct power_view *view, int64_t now_us,
                    struct power_verdict *ret)
 {
     struct state *s = state;
-    if (now_us >= s->until_us) s->floor = POWER_CLOCK_MIN;
+    /* A wall clock that went back leaves a time that is further off than it ever was set. */
+    if (now_us >= s->until_us || s->until_us - now_us > FLOOR_US) s->floor = POWER_CLOCK_MIN;
     for (uint32_t i = 0; i < view->count; i++) {
         const struct power_instance *in = &view->instance[i];
         if (!in->roofline || in->clock >= 1 || !is_short(in, view)) continue;

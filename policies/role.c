@@ -3,7 +3,10 @@
 
 #include "base/core/bits.h"
 
-#include <string.h>
+#include <stdlib.h>
+
+#define AGAIN_US 10000000 /* where nothing is known to decide by */
+#define ALIKE 1.05        /* speeds that were learned differ by so much between like machines */
 
 const char *const role_names[ROLE_COUNT] = {
     [ROLE_BOTH] = "both",
@@ -28,6 +31,30 @@ const struct role_policy *role_find(struct str name)
     return NULL;
 }
 
+/* Of those that are ready. */
+static bool has_both_phases(const struct role_view *view, const enum role *role,
+                            enum role *ret_only)
+{
+    uint32_t of[ROLE_COUNT] = { 0 };
+    for (uint32_t i = 0; i < view->instance_count; i++)
+        if (view->instance[i].ready) of[role[i]]++;
+    *ret_only = of[ROLE_PREFILL] ? ROLE_PREFILL : ROLE_DECODE;
+    return of[ROLE_BOTH] > 0 || !of[ROLE_PREFILL] == !of[ROLE_DECODE];
+}
+
+void role_decide(const struct role_policy *p, void *state, const struct role_view *view,
+                 int64_t now_us, struct rng *rng, struct role_verdict *ret)
+{
+    enum role only;
+    p->decide(state, view, now_us, rng, ret);
+    if (has_both_phases(view, ret->role, &only)) return;
+    for (uint32_t i = 0; i < view->instance_count; i++) {
+        const struct role_instance *in = &view->instance[i];
+        if (in->ready && !in->changing && ret->role[i] == only) ret->role[i] = ROLE_BOTH;
+    }
+    role_answer(view, "whole requests: nobody is left for the other phase", ret->again_us, ret);
+}
+
 bool role_known(const struct role_view *view)
 {
     const struct role_demand *d = &view->demand;
@@ -46,7 +73,7 @@ void role_keep(const struct role_view *view, const char *reason, int64_t now_us,
     ret->changes = 0;
     ret->goodput_rps = ret->runner_up_rps = -1;
     ret->reason = reason;
-    ret->again_us = now_us + 10000000;
+    ret->again_us = now_us + AGAIN_US;
 }
 
 static double aptitude(const struct role_view *view, const struct role_instance *in)
@@ -57,30 +84,52 @@ static double aptitude(const struct role_view *view, const struct role_instance 
     return token_s * d->output_mean / (prompt_s > 0 ? prompt_s : 1e-12);
 }
 
-static bool goes_first(const struct role_view *view, uint32_t a, uint32_t b)
+/* One that may change. */
+struct candidate {
+    double aptitude;
+    uint32_t class; /* of like ones, the aptest is 0 */
+    uint32_t rank;  /* by its role: prefill 0, both 1, decode 2 */
+    uint32_t id, at;
+};
+
+static int by_aptitude(const void *a, const void *b)
 {
-    double x = aptitude(view, &view->instance[a]), y = aptitude(view, &view->instance[b]);
-    /* Speeds that were learned differ by noise between like machines. */
-    if (x > y * 1.05 || y > x * 1.05) return x > y;
-    bool is_a = view->instance[a].role == ROLE_PREFILL,
-         is_b = view->instance[b].role == ROLE_PREFILL;
-    if (is_a != is_b) return is_a;
-    bool no_a = view->instance[a].role == ROLE_DECODE, no_b = view->instance[b].role == ROLE_DECODE;
-    if (no_a != no_b) return no_b;
-    return view->instance[a].id < view->instance[b].id;
+    const struct candidate *x = a, *y = b;
+    if (x->aptitude > y->aptitude || x->aptitude < y->aptitude)
+        return x->aptitude > y->aptitude ? -1 : 1;
+    return (x->id > y->id) - (x->id < y->id);
+}
+
+static int by_class(const void *a, const void *b)
+{
+    const struct candidate *x = a, *y = b;
+    if (x->class != y->class) return x->class < y->class ? -1 : 1;
+    if (x->rank != y->rank) return x->rank < y->rank ? -1 : 1;
+    return (x->id > y->id) - (x->id < y->id);
 }
 
 uint32_t role_order(const struct role_view *view, uint32_t ret[ROLE_INSTANCES_MAX])
 {
+    static const uint32_t rank[ROLE_COUNT] = {
+        [ROLE_PREFILL] = 0, [ROLE_BOTH] = 1, [ROLE_DECODE] = 2
+    };
+    struct candidate list[ROLE_INSTANCES_MAX];
     uint32_t count = 0;
     for (uint32_t i = 0; i < view->instance_count; i++) {
         const struct role_instance *in = &view->instance[i];
         if (!in->ready || in->changing || !in->has_perf) continue;
-        uint32_t at = count++;
-        for (; at > 0 && goes_first(view, i, ret[at - 1]); at--)
-            ret[at] = ret[at - 1];
-        ret[at] = i;
+        list[count++] = (struct candidate){ aptitude(view, in), 0, rank[in->role], in->id, i };
     }
+    qsort(list, count, sizeof *list, by_aptitude);
+    double first = count ? list[0].aptitude : 0; /* of its class */
+    for (uint32_t i = 1; i < count; i++) {
+        bool alike = list[i].aptitude * ALIKE >= first;
+        list[i].class = list[i - 1].class + !alike;
+        if (!alike) first = list[i].aptitude;
+    }
+    qsort(list, count, sizeof *list, by_class);
+    for (uint32_t i = 0; i < count; i++)
+        ret[i] = list[i].at;
     return count;
 }
 

@@ -3,9 +3,11 @@
  *
  * Layer:   policies (base/core)
  * Threads: pure; the controller's loop or the simulator calls
- * Rules:   (1) the verdict names a role for every instance of the view; where there is a prefill
- *              instance somebody decodes, and where there is a decode instance somebody prefills
- *          (2) absent is not zero: without demand or without a perf the roles stay as they are
+ * Rules:   (1) the verdict names a role for every instance of the view; of those that are ready
+ *              somebody prefills and somebody decodes: where instances die, all of one phase may,
+ *              and role_decide sees to it that the others then serve whole requests
+ *          (2) absent is not zero: without demand or without a perf the roles stay as they are, as
+ *              far as (1) allows (`colocated` asks for neither)
  *          (3) an instance that is not ready, or whose role is changing, keeps its role
  *          (4) what a choice is worth is asked of the view's evaluator, never of a simulator
  *
@@ -88,6 +90,10 @@ extern const uint32_t role_count;
 
 const struct role_policy *role_find(struct str name); /* NULL when there is none */
 
+/* Asks the row, and sees to rule 1. */
+void role_decide(const struct role_policy *p, void *state, const struct role_view *view,
+                 int64_t now_us, struct rng *rng, struct role_verdict *ret);
+
 /* What rows share (role.c). */
 
 /* The roles as they are. */
@@ -98,8 +104,9 @@ void role_keep(const struct role_view *view, const char *reason, int64_t now_us,
 bool role_known(const struct role_view *view);
 
 /* Instances that may change, in the order in which they should become prefill instances: first
- * those that are quicker at prompts than at decoding compared with the others, among equals those
- * that already are one. Returns how many; the places in the view. */
+ * those that are quicker at prompts than at decoding compared with the others, among like ones
+ * those that already are one, then by id. Like are those within five per cent of the first of
+ * them: the order of the view plays no part. Returns how many; the places in the view. */
 uint32_t role_order(const struct role_view *view, uint32_t ret[ROLE_INSTANCES_MAX]);
 
 /* The first `prefill` of an order get that role, the next `decode` the other, the rest both. Those

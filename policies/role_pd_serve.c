@@ -48,7 +48,8 @@ static void decide(void *state, const struct role_view *view, int64_t now_us, st
         now += in->role == ROLE_PREFILL;
         parted += in->role != ROLE_BOTH;
     }
-    uint32_t want = (uint32_t)lround(count * decode / (prefill + decode));
+    double part = decode / (prefill + decode); /* rates without end have no ratio: halves */
+    uint32_t want = (uint32_t)lround(count * (part >= 0 ? part : 0.5));
     want = min_u32(max_u32(want, 1), count - 1);
     /* A fleet that is split already follows one instance at a time. */
     if (parted == count && now > 0) want = want > now ? now + 1 : want < now ? now - 1 : now;

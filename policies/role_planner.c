@@ -61,7 +61,8 @@ static void decide(void *state, const struct role_view *view, int64_t now_us, st
     const struct role_evaluator *e = view->evaluator;
     role_keep(view, "no choice promises five per cent more", now_us, ret);
     double now_rps = e->goodput_rps(e->ctx, view, ret->role);
-    if (together.rps * GAIN_MIN >= best.rps) best = (struct best){ 0, 0, together.rps, best.rps };
+    if (best.prefill && together.rps * GAIN_MIN >= best.rps)
+        best = (struct best){ 0, 0, together.rps, best.rps };
     ret->goodput_rps = now_rps;
     ret->runner_up_rps = is_now(view, order, count, &best) ? best.second_rps : best.rps;
     ret->again_us = now_us + AGAIN_US;

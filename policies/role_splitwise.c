@@ -11,6 +11,7 @@
  * paged memory what bounds a token machine is its KV, so it is full 2,048 tokens before the end.
  */
 #include "base/core/bits.h"
+#include "base/core/err.h"
 #include "policies/role.h"
 
 extern const struct role_policy role_splitwise, role_pd_serve;
@@ -30,7 +31,22 @@ static enum role home_of(const struct splitwise *s, const struct role_instance *
 
 static bool is_mine(const struct splitwise *s, const struct role_instance *in)
 {
-    return in->ready && !in->changing && in->id < ROLE_INSTANCES_MAX && s->home[in->id];
+    return in->ready && !in->changing && s->home[in->id];
+}
+
+/* Whether the pools are to be sized: somebody new may be given a home, or a pool has died out. */
+static bool are_stale(const struct splitwise *s, const struct role_view *v)
+{
+    bool fresh = false;
+    uint32_t homes[ROLE_COUNT] = { 0 };
+    for (uint32_t i = 0; i < v->instance_count; i++) {
+        const struct role_instance *in = &v->instance[i];
+        must(in->id < ROLE_INSTANCES_MAX);
+        if (!in->ready || in->changing || !in->has_perf) continue;
+        fresh |= s->home[in->id] == 0;
+        if (s->home[in->id]) homes[home_of(s, in)]++;
+    }
+    return fresh || !homes[ROLE_PREFILL] || !homes[ROLE_DECODE];
 }
 
 /* The least loaded of a pool, borrowed ones not counted; NULL: none. */
@@ -64,10 +80,7 @@ static void decide(void *state, const struct role_view *view, int64_t now_us, st
                    struct role_verdict *ret)
 {
     struct splitwise *s = state;
-    bool fresh = false;
-    for (uint32_t i = 0; i < view->instance_count; i++)
-        fresh |= view->instance[i].ready && s->home[view->instance[i].id] == 0;
-    if (fresh) {
+    if (are_stale(s, view)) {
         role_pd_serve.decide(NULL, view, now_us, rng, ret);
         ret->again_us = now_us + AGAIN_US;
         for (uint32_t i = 0; i < view->instance_count; i++) {
@@ -82,7 +95,7 @@ static void decide(void *state, const struct role_view *view, int64_t now_us, st
     const struct role_instance *token = least(s, view, ROLE_DECODE, false);
     bool prompts_wait = prompt && prompt->prompt_pending > PROMPT_PENDING_MAX;
     bool tokens_wait = token && token->decode_pending + DECODE_SLACK_TOKENS > token->kv_tokens_max;
-    /* The pool that lends keeps one of its own. */
+    /* A machine that is lent goes on with its own phase. */
     if (prompts_wait && !tokens_wait && token) ret->role[token - view->instance] = ROLE_BOTH;
     if (tokens_wait && !prompts_wait && prompt) ret->role[prompt - view->instance] = ROLE_BOTH;
     role_answer(view,

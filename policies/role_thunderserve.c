@@ -70,7 +70,8 @@ static double step(struct search *s, uint32_t number, double best)
     uint32_t at_a = 0, at_b = 0;
     for (uint32_t a = 0; a < s->count; a++) {
         for (uint32_t b = a; b < (s->count <= EXCHANGES_MAX ? s->count : a + 1); b++) {
-            if ((is_twin(s, a) && !s->tabu_until[a - 1]) || (b != a && is_twin(s, b))) continue;
+            if ((is_twin(s, a) && s->tabu_until[a - 1] <= number) || (b != a && is_twin(s, b)))
+                continue;
             if (!flip(s, a, b)) continue;
             double rps = value(s);
             must(flip(s, a, b));

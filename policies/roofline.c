@@ -1,16 +1,20 @@
 /* roofline.c - closed-form step time: what must be read, what must be computed, and what is paid
  * for each of a layer's small kernels.
  *
- *     step  = L [ M + f + s T + A_d + A_p + 2 C ] + head + H
+ *     step  = L [ M + f + s T + attn_s + A_d + A_p + 2 C ] + head + H
  *     M     = sqrt(t_m^2 + t_m t_c / 2 + t_c^2)
  *     t_m   = bytes(weights touched) / (eff_bytes BW)      t_c = 2 w T / (eff_flops P)
  *     s     = bytes of a token's activations / (eff_rows BW)
- *     A_d   = decode: attn_s + (KV tokens + attn_seq sessions) bytes / (0.88 BW), times
- *             attn_mixed beside a chunk; at least the arithmetic of A_p
- *     A_p   = prefill: attn_s + 4 heads d (pairs + attn_spare T) / (eff_attn P), times
- *             attn_tile / chunk for chunks shorter than that
+ *     A_d   = decode: (KV tokens + attn_seq sessions) bytes / (0.88 BW), times attn_mixed beside a
+ *             chunk; a token at least as long as a pair of A_p
+ *     A_p   = prefill: 4 heads d (pairs + attn_spare T) / (eff_attn P), times attn_tile / chunk for
+ *             chunks shorter than that
  *     C     = link_s + 2 (n-1)/n bytes / (eff_link link)             tp > 1 only
+ *     head  = M of the output matrix, read with 0.8 BW, for the sequences of the step
  *     H     = host_s + seq_s (sequences)
+ *     watts = idle + (limit - idle) min(1, [0.35 memory + (0.2 step + 0.6 arithmetic) clock^3] / step)
+ *             memory and arithmetic being the seconds that t_m, s T, A_d and the head's reading take,
+ *             and t_c, A_p and the head's arithmetic
  *
  * M stands between the sum of both times (no overlap: t_m t_c with a factor of 2) and the larger
  * of them (perfect overlap); the half was the best of 0, 0.5, 0.75, 1, 1.25 and 2 over three
@@ -52,7 +56,8 @@ static void init_memory(struct roofline *r, const struct hardware *h, const stru
     double activation = h->activation_bytes * (m->experts ? ACTIVATION_MOE : 1);
     double runtime = r->tp > 1 ? MEM_RUNTIME_TP : MEM_RUNTIME;
     r->weight_bytes = model_spec_weights(m) * m->weight_bytes;
-    r->kv_token_bytes = model_spec_kv_token_bytes(m);
+    /* Fewer heads than devices: each device keeps one, some of them twice. */
+    r->kv_token_bytes = model_spec_kv_token_bytes(m) * fmax(1, r->tp / m->kv_heads);
     r->kv_room_bytes = r->tp * (MEM_SHARE * h->mem_bytes - activation - runtime) - r->weight_bytes;
 }
 

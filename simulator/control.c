@@ -129,7 +129,7 @@ static void decide(struct sim_control *c, int64_t now_us, const struct sim_contr
 {
     show_demand(c, now_us, in);
     show_fleet(c, in);
-    if (c->foresight.need) foresight_set(&c->foresight, &c->setup, &c->services.plan[0], now_us);
+    if (c->foresight.need) foresight_set(&c->foresight, &c->services.plan[0], now_us);
     struct plan_view view = { .service = c->services.plan,
                               .service_count = c->services.count,
                               .offer = c->services.offer,

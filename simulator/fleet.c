@@ -103,6 +103,7 @@ int fleet_launch(struct run *run, uint32_t pool, struct instance **ret, struct e
     in->ready_us = NEVER_READY;
     run->launched++;
     run->instance[place] = in;
+    transfers_port_new(&run->moves.transfers, place);
     run->places = max_u32(run->places, place + 1);
     run->alive++;
     run->result->instances_max = max_u32(run->result->instances_max, run->alive);
@@ -114,13 +115,19 @@ int fleet_launch(struct run *run, uint32_t pool, struct instance **ret, struct e
     return 0;
 }
 
-void fleet_ready(struct run *run, struct instance *in)
+/* Routers are told, and what they hold may go there. */
+static void serve(struct run *run, struct instance *in)
 {
     in->state = INSTANCE_READY;
-    in->ready_us = run->now_us;
     routers_endpoint(run, in);
     for (uint32_t r = 0; r < run->router_count; r++)
         routers_look_at_held(run, r);
+}
+
+void fleet_ready(struct run *run, struct instance *in)
+{
+    in->ready_us = run->now_us;
+    serve(run, in);
 }
 
 void fleet_drain(struct run *run, struct instance *in)
@@ -131,8 +138,7 @@ void fleet_drain(struct run *run, struct instance *in)
 
 void fleet_keep(struct run *run, struct instance *in)
 {
-    in->state = INSTANCE_READY;
-    routers_endpoint(run, in);
+    serve(run, in);
 }
 
 /* What it did and cost, until now. */
@@ -180,19 +186,21 @@ static void retire(struct run *run, struct instance *in)
     instance_free(in);
 }
 
-/* Nothing is in flight there. */
+/* Nothing is in flight there; who still fetches from its cache goes without. */
 static void leave(struct run *run, struct instance *in)
 {
+    in->state = INSTANCE_GONE;
+    moves_instance_gone(run, in);
     if (run->control) sim_control_emptied(run->control, in->number, run_elapsed_us(run));
     retire(run, in);
 }
 
 void fleet_kill(struct run *run, struct instance *in)
 {
-    in->state = INSTANCE_DRAINING;
+    in->state = INSTANCE_GONE;
     routers_endpoint(run, in);
     run_at(run, &in->event, INT64_MAX, 0);
-    moves_target_gone(run, in);
+    moves_instance_gone(run, in);
     while (!list_empty(&in->flights)) {
         struct flight *f = CONTAINER_OF(in->flights.next, struct flight, on_instance);
         list_remove(&f->on_instance);

@@ -41,6 +41,7 @@ struct flight {
     struct heap_node copy;
     enum flight_move move;
     uint32_t move_to, move_serial, move_pages;
+    uint32_t fetch_from; /* the place of the peer, while it is FLIGHT_FETCHING */
     uint32_t stage, copied_pages, preemptions;
     int64_t held_us; /* since it stands still, or its prompt was done */
 };

@@ -38,14 +38,13 @@ void foresight_fini(struct foresight *f)
 }
 
 /* The clairvoyant's count is set as a person's hand would set it: past signal and shaper. */
-void foresight_set(const struct foresight *f, const struct sim_control_setup *setup,
-                   struct plan_service *service, int64_t now_us)
+void foresight_set(const struct foresight *f, struct plan_service *service, int64_t now_us)
 {
     uint32_t second = (uint32_t)min_i64(now_us / SECOND, f->count - 1);
     uint32_t want = f->count ? f->need[second] : 0;
     want = min_u32(max_u32(want, service->min), service->max);
     for (uint32_t p = 0; p < service->pool_count; p++) {
-        uint32_t n = min_u32(max_u32(want, setup->pool[p].min), service->pool[p].max);
+        uint32_t n = min_u32(max_u32(want, service->pool[p].min), service->pool[p].max);
         service->pool[p].manual = (int32_t)n;
         want -= min_u32(n, want);
     }

@@ -15,5 +15,5 @@ struct foresight {
 int foresight_init(struct foresight *ret, const struct sim_control_setup *setup, struct err *err);
 void foresight_fini(struct foresight *f);
 
-void foresight_set(const struct foresight *f, const struct sim_control_setup *setup,
-                   struct plan_service *service, int64_t now_us);
+/* Sets the counts of the service's pools; what the first cannot have goes to the next. */
+void foresight_set(const struct foresight *f, struct plan_service *service, int64_t now_us);

@@ -78,7 +78,12 @@ struct instance_kind {
     void (*give)(struct instance *in, struct flight *f, int64_t now_us); /* it is elsewhere now */
 };
 
-enum instance_state { INSTANCE_STARTING, INSTANCE_READY, INSTANCE_DRAINING };
+enum instance_state {
+    INSTANCE_STARTING,
+    INSTANCE_READY,
+    INSTANCE_DRAINING,
+    INSTANCE_GONE, /* while what it had and what was coming is looked after */
+};
 
 struct instance {
     const struct instance_kind *kind;
@@ -90,8 +95,9 @@ struct instance {
     uint32_t number;     /* the controller's name for it */
     struct list flights; /* sent here and not ended */
     uint32_t in_flight;
-    uint32_t incoming;      /* moves on their way here */
-    uint64_t routed_tokens; /* prompt tokens sent here */
+    uint32_t incoming;       /* moves on their way here, */
+    uint32_t incoming_pages; /* and pages of those that are migrations */
+    uint64_t routed_tokens;  /* prompt tokens sent here */
     struct heap_node event;
     int64_t next_us; /* INT64_MAX: idle */
 };

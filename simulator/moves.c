@@ -5,7 +5,8 @@
  *     migration   copy all ──► copy what was added ──► ... ──► stop, copy the rest ──► target goes on
  *
  * A session's pages stay at its source until the last byte has arrived. A migration whose session
- * ends, is preempted or loses its target meanwhile is dropped: the session simply stays. The
+ * ends, is preempted or loses its target meanwhile is dropped: the session simply stays. A fetch
+ * whose peer goes is dropped too: the prompt is computed where it was sent. The
  * target's pages are taken when the session is admitted there, not before: what a migration row
  * counted as under way may have been given away, and then the session waits first in the queue.
  */
@@ -22,10 +23,8 @@ int moves_start(struct run *run, struct err *err)
     const struct sim_config *sim = &run->config;
     list_init(&m->stranded);
     bool all = transfers_init(&m->transfers, run->places_max, sim->link_bytes_s, sim->link_us);
-    m->receiving = calloc(run->places_max, sizeof *m->receiving);
     m->instance = calloc(run->places_max, sizeof *m->instance);
-    if (!all || !m->receiving || !m->instance)
-        return err_set(err, -ENOMEM, "simulator: no memory for what moves");
+    if (!all || !m->instance) return err_set(err, -ENOMEM, "simulator: no memory for what moves");
     m->row = sim->migrate;
     m->config = migrate_config_for(sim->page_tokens);
     must(m->row->state_size <= MOVES_STATE_BYTES);
@@ -37,7 +36,6 @@ int moves_start(struct run *run, struct err *err)
 void moves_stop(struct run *run)
 {
     transfers_fini(&run->moves.transfers);
-    free(run->moves.receiving);
     free(run->moves.instance);
     free(run->moves.session);
     free(run->moves.flight);
@@ -73,7 +71,7 @@ static void aim(struct run *run, struct flight *f, uint32_t place, uint32_t page
     f->move_serial = run->instance[place]->config.serial;
     f->move_pages = pages;
     run->instance[place]->incoming++;
-    run->moves.receiving[place] += pages;
+    run->instance[place]->incoming_pages += pages;
 }
 
 /* The flight has no target any more. */
@@ -83,9 +81,9 @@ static void unaim(struct run *run, struct flight *f)
     transfer_drop(&run->moves.transfers, &f->copy);
     run_at(run, &run->moves.due, transfers_next_us(&run->moves.transfers), RANK_COPY);
     f->move = FLIGHT_STAYS;
-    run->moves.receiving[f->move_to] -= f->move_pages;
     if (!to) return;
     to->incoming--;
+    to->incoming_pages -= f->move_pages;
     if (to->incoming == 0 && to->state == INSTANCE_DRAINING) run->drained = true;
 }
 
@@ -161,13 +159,15 @@ bool moves_fetch(struct run *run, struct flight *f)
     const struct route_verdict *v = &f->core.route;
     if (v->fetch_from_id == ROUTE_NONE || v->fetch_from_id == f->instance) return false;
     struct instance *from = run->instance[v->fetch_from_id], *to = run->instance[f->instance];
-    if (!from || !from->kind->cached || !to->kind->cached) return false;
+    if (!from || from->state == INSTANCE_GONE || !from->kind->cached || !to->kind->cached)
+        return false;
     uint32_t held = from->kind->cached(from, f), local = to->kind->cached(to, f);
     if (held <= local) return false;
     f->imported_from = local;
     f->imported_tokens = held;
     aim(run, f, f->instance, 0);
     f->move = FLIGHT_FETCHING;
+    f->fetch_from = v->fetch_from_id;
     run->result->fetches++;
     run->result->fetched_tokens += held - local;
     copy_tokens(run, f, v->fetch_from_id, held - local);
@@ -254,7 +254,7 @@ void moves_look(struct run *run)
         at->id = i;
         at->draining = in->state == INSTANCE_DRAINING;
         at->accepts &= !at->draining;
-        at->receiving_pages = m->receiving[i];
+        at->receiving_pages = in->incoming_pages;
         for (uint32_t k = 0; k < at->session_count; k++)
             m->session[used + k].id = used + k;
         used += at->session_count;
@@ -309,17 +309,23 @@ void moves_forget(struct run *run, struct flight *f)
     unaim(run, f);
 }
 
-/* A session that stands for its last step's end is looked at then. */
-void moves_target_gone(struct run *run, const struct instance *in)
+/* A session that stands for its last step's end is looked at then; what leaves `in` by a hand-over or
+ * a migration is among its flights, which are looked after one by one. */
+void moves_instance_gone(struct run *run, const struct instance *in)
 {
     struct heap *under_way = &run->moves.transfers.under_way;
     for (size_t i = 0; i < under_way->count;) {
         struct flight *f = CONTAINER_OF(under_way->node[i], struct flight, copy);
-        if (target_of(run, f) != in) {
+        bool from_it = f->move == FLIGHT_FETCHING && f->fetch_from == in->config.place;
+        if (target_of(run, f) != in && !from_it) {
             i++;
             continue;
         }
-        if (f->move == FLIGHT_FETCHING) {
+        if (from_it) { /* computed anew where it was sent */
+            unaim(run, f);
+            f->imported_tokens = f->imported_from = 0;
+            routers_deliver(run, f);
+        } else if (f->move == FLIGHT_FETCHING) {
             unaim(run, f);
             f->imported_tokens = f->imported_from = 0;
             routers_died(run, f);

@@ -16,7 +16,6 @@ struct moves {
     const struct migrate_policy *row;
     struct migrate_config config;
     struct rng rng;
-    uint32_t *receiving;               /* pages of migrations under way, by target's place */
     struct migrate_instance *instance; /* of one look; as many as places */
     struct migrate_session *session;   /* of one look, with the flights behind them */
     struct flight **flight;
@@ -40,5 +39,5 @@ void moves_stands(struct run *run, struct flight *f);
 
 /* The request is over, or its instance is. */
 void moves_forget(struct run *run, struct flight *f);
-/* Copies to it find another target, or their sessions stay. */
-void moves_target_gone(struct run *run, const struct instance *in);
+/* Copies to it find another target, or their sessions stay; who fetched from it goes without. */
+void moves_instance_gone(struct run *run, const struct instance *in);

@@ -185,7 +185,8 @@ static void window(struct instance *in, int64_t now_us, struct instance_window *
 {
     struct paged *p = paged_of(in);
     struct window *w = &p->window;
-    double span_s = (double)(now_us - w->since_us) * 1e-6, n = w->steps ? w->steps : 1;
+    int64_t since_us = max_i64(w->since_us, in->ready_us); /* there was no step before that */
+    double span_s = (double)(now_us - since_us) * 1e-6, n = w->steps ? w->steps : 1;
     *ret = (struct instance_window){
         .roofline = p->world.has_step ? NULL : &p->world.roofline,
         .shape = { .prefill_tokens = (uint32_t)(w->prefill_tokens / n),

@@ -97,7 +97,7 @@ void roles_look(struct run *run)
     for (uint32_t i = 0; i < run->places; i++)
         if (run->instance[i]) s->instance[view.instance_count++] = describe(run, run->instance[i]);
     struct role_verdict v;
-    s->row->decide(s->state, &view, run->now_us, &s->rng, &v);
+    role_decide(s->row, s->state, &view, run->now_us, &s->rng, &v);
     for (uint32_t i = 0; i < view.instance_count; i++) {
         struct instance *in = run->instance[s->instance[i].id];
         if (in->role == v.role[i]) continue;

@@ -1,9 +1,9 @@
 /* run.h - one run of the simulator: its parts, and what they tell each other.
  *
  * Layer:    simulator; internal to it
- * Order:    of events at one microsecond: instances by number, then copies, then looks at
- *           migration, then routers' timers, then reports, then the
- *           controller, the power row, then arrivals in the trace's order; a run depends on its inputs alone
+ * Order:    of events at one microsecond: instances by place, then copies, then looks at migration
+ *           and at roles, then routers' timers, then reports, then the controller, the power row,
+ *           then arrivals in the trace's order; a run depends on its inputs alone
  */
 #pragma once
 #include "base/core/heap.h"

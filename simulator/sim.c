@@ -171,19 +171,14 @@ static void loop(struct run *run)
     }
 }
 
-/* The run ends when the last answer does, or when somebody gave up waiting for one; while one is
- * missing, when the time for draining is over. */
+/* The run ends when the last request does, however it ends; while one is missing, when the time for
+ * draining is over. */
 static void sum_up(struct run *run)
 {
-    const struct trace *t = run->trace;
     struct sim_result *r = run->result;
     tally_close(r);
-    int64_t from_us = t->request[0].at_us, given_up_us = run->now_us;
-    run->now_us =
-        r->ended[SIM_UNFINISHED] > 0 ? last_us(run) : from_us + (int64_t)(r->span_s * 1e6);
-    if (r->ended[SIM_REJECTED] + r->ended[SIM_FAILED] > 0)
-        run->now_us = max_i64(run->now_us, given_up_us); /* instances were paid for until then */
-    r->stood_s = (double)(run->now_us - from_us) * 1e-6;
+    if (r->ended[SIM_UNFINISHED] > 0) run->now_us = last_us(run);
+    r->stood_s = (double)run_elapsed_us(run) * 1e-6;
     fleet_stop(run);
     scaling_sum_up(run);
     if (run->routed_tokens) {

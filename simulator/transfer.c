@@ -45,6 +45,11 @@ void transfer_drop(struct transfers *t, struct heap_node *copy)
     if (heap_has(copy)) heap_remove(&t->under_way, copy);
 }
 
+void transfers_port_new(struct transfers *t, uint32_t port)
+{
+    t->out_free_us[port] = t->in_free_us[port] = 0;
+}
+
 struct heap_node *transfer_arrived(struct transfers *t, int64_t now_us)
 {
     struct heap_node *first = heap_peek(&t->under_way);

@@ -26,6 +26,7 @@ void transfers_fini(struct transfers *t);
 bool transfer_begin(struct transfers *t, struct heap_node *copy, uint32_t from, uint32_t to,
                     double bytes, int64_t now_us);
 void transfer_drop(struct transfers *t,
-                   struct heap_node *copy); /* its bytes still take their time */
+                   struct heap_node *copy);                  /* its bytes still take their time */
+void transfers_port_new(struct transfers *t, uint32_t port); /* another instance's from now on */
 struct heap_node *transfer_arrived(struct transfers *t, int64_t now_us); /* NULL: none has */
 int64_t transfers_next_us(const struct transfers *t);                    /* INT64_MAX: none */
