@@ -64,7 +64,8 @@ static const struct migrate_session *shortest(const struct migrate_view *view,
     const struct migrate_session *best = NULL;
     for (uint32_t i = 0; i < from->in->session_count; i++) {
         const struct migrate_session *s = &from->in->session[i];
-        if (!s->movable || (best && s->tokens >= best->tokens)) continue;
+        if (!s->movable || (best && s->tokens > best->tokens)) continue;
+        if (best && s->tokens == best->tokens && s->id > best->id) continue;
         if (improves(view, from, to, s)) best = s;
     }
     return best;

@@ -58,8 +58,8 @@ static const struct role_instance *least(const struct splitwise *s, const struct
         const struct role_instance *in = &v->instance[i];
         if (!is_mine(s, in) || home_of(s, in) != pool || in->role != pool) continue;
         uint64_t x = by_prompt ? in->prompt_pending : in->decode_pending;
-        uint64_t y = !best ? UINT64_MAX : by_prompt ? best->prompt_pending : best->decode_pending;
-        if (x < y) best = in;
+        uint64_t y = !best ? 0 : by_prompt ? best->prompt_pending : best->decode_pending;
+        if (!best || x < y || (x == y && in->id < best->id)) best = in;
     }
     return best;
 }

@@ -104,6 +104,22 @@ static void the_least_free_gives_its_shortest_to_the_freest(void **state)
     assert_int_equal(v.again_us, 1000 + config.period_us);
 }
 
+/* The least free has nothing that can move: the freest is not kept for it. */
+static void the_freest_goes_to_one_that_can_give(void **state)
+{
+    (void)state;
+    static const struct migrate_session fixed = { .id = 99, .tokens = 50 };
+    struct migrate_instance in[] = { an_instance(5, 8, 4), an_instance(7, 900, 4),
+                                     an_instance(8, 4, 4) };
+    in[2].session = &fixed;
+    in[2].session_count = 1;
+    struct migrate_view view = a_view(in, 3);
+    struct migrate_verdict v = decide("llumnix", &view);
+    assert_int_equal(v.count, 1);
+    assert_int_equal(v.move[0].from, 5);
+    assert_int_equal(v.move[0].to, 7);
+}
+
 /* Rows of one source and one target: does anything move? */
 static void what_moves_and_what_does_not(void **state)
 {
@@ -238,6 +254,7 @@ int main(void)
         cmocka_unit_test(the_table_has_its_default),
         cmocka_unit_test(none_moves_nothing),
         cmocka_unit_test(freeness_is_pages_a_session),
+        cmocka_unit_test(the_freest_goes_to_one_that_can_give),
         cmocka_unit_test(the_least_free_gives_its_shortest_to_the_freest),
         cmocka_unit_test(what_moves_and_what_does_not),
         cmocka_unit_test(a_copy_is_staged),

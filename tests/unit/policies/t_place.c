@@ -340,6 +340,79 @@ static void hazard_is_a_posterior_mean(void **state)
     assert_true(fabs(hazard_rate_h(&h) - 51 / (HAZARD_PRIOR_H + 50)) < 1e-6);
 }
 
+/* Absent an hour ahead of a clock that is set back: not for longer than an absence takes. Counters
+ * that begin anew are no losses. */
+static void hazard_outlives_clocks_and_counters(void **state)
+{
+    (void)state;
+    struct hazard h = { 0 };
+    struct place_offer o = { .spot = true, .refused = 1, .lost = 7 };
+    hazard_observe(&h, &o, 0, 100 * HOUR);
+    double up = hazard_up(&h, 101 * HOUR);
+    assert_true(up > 0.3);
+    hazard_observe(&h, &o, 0, 50 * HOUR);
+    assert_true(fabs(hazard_up(&h, 51 * HOUR) - up) < 1e-9);
+    o.ready = 1;
+    hazard_observe(&h, &o, 0, 52 * HOUR);
+    double rate = hazard_rate_h(&h);
+    o.refused = o.lost = 0;
+    hazard_observe(&h, &o, 0, 52 * HOUR);
+    assert_true(hazard_rate_h(&h) <= rate && !h.down);
+}
+
+static void counters_that_begin_anew_mark_no_zone(void **state)
+{
+    (void)state;
+    struct state s = { { 0 } };
+    struct place_view v = a_view(3, 2);
+    for (uint32_t i = 1; i <= 3; i++)
+        v.offer[i].lost = 4;
+    ask(&place_spot, &s, &v, 0); /* all marked, and all forgiven */
+    v.offer[1].lost = 0;
+    struct place_verdict r = ask(&place_spot, &s, &v, 60 * SECOND);
+    assert_int_equal(r.want[1], 1);
+}
+
+/* What starts and is not needed has two minutes until what replaces it is promised, where the clock
+ * counts since 1970 as where it began with the run; then only as much stays as is missing. */
+static void joint_is_patient_from_its_first_question_on(void **state)
+{
+    (void)state;
+    static const int64_t began[] = { 1, 1700000000 * SECOND };
+    for (size_t i = 0; i < COUNT_OF(began); i++) {
+        struct state s = { { 0 } };
+        struct place_view v = a_view(2, 2);
+        v.offer[1].starting = 3;
+        v.offer[1].price_h = 0.9;
+        struct place_verdict r = ask(&place_joint, &s, &v, began[i]);
+        assert_int_equal(r.want[2], 2);
+        assert_int_equal(r.want[1], 3);
+        int64_t back_us = began[i] - 3600 * SECOND; /* it waits anew, and no longer */
+        r = ask(&place_joint, &s, &v, back_us);
+        assert_int_equal(r.want[1], 3);
+        r = ask(&place_joint, &s, &v, back_us + 130 * SECOND);
+        assert_int_equal(r.want[2], 2);
+        assert_int_equal(r.want[1], 2);
+    }
+}
+
+static void on_demand_ends_no_stand_in_for_a_cheaper_one(void **state)
+{
+    (void)state;
+    struct state s = { { 0 } };
+    struct place_view v = a_view(2, 3);
+    v.offer[0].usable = false;
+    v.offer[1].ready = 2;
+    v.offer[2].price_h = 0.2;
+    struct place_verdict r = ask(&place_on_demand, &s, &v, 0);
+    assert_int_equal(r.want[1], 2);
+    assert_int_equal(r.want[2], 1);
+    v.offer[0].usable = true;
+    r = ask(&place_on_demand, &s, &v, 0);
+    assert_int_equal(r.want[0], 3);
+    assert_int_equal(r.want[1] + r.want[2], 0);
+}
+
 static void draw_view(struct rng *rng, struct place_view *v)
 {
     v->offer_count = 1 + (uint32_t)rng_below(rng, PLACE_OFFERS_MAX);
@@ -416,6 +489,10 @@ static void planners_answer_their_question(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(hazard_outlives_clocks_and_counters),
+        cmocka_unit_test(counters_that_begin_anew_mark_no_zone),
+        cmocka_unit_test(joint_is_patient_from_its_first_question_on),
+        cmocka_unit_test(on_demand_ends_no_stand_in_for_a_cheaper_one),
         cmocka_unit_test(order_takes_the_first_that_may_be_asked),
         cmocka_unit_test(on_demand_takes_the_cheapest_that_stays),
         cmocka_unit_test(spot_spreads_and_marks_zones),

@@ -121,6 +121,30 @@ static void joint_keeps_to_the_budget_and_takes_spot(void **state)
     }
 }
 
+static void half_a_request(const void *ctx, uint32_t type, const struct place_bucket *b,
+                           struct place_score *ret)
+{
+    (void)ctx, (void)type, (void)b;
+    *ret = (struct place_score){ .rate_s = 0.5, .ttft_s = 0.1, .tpot_s = 0.01 };
+}
+
+/* In binary three times 3.43 is a little more than 10.29. */
+static void a_budget_of_whole_instances_is_used_up(void **state)
+{
+    (void)state;
+    struct place_mix m = { .eval = half_a_request, .type_count = 1, .bucket_count = 1 };
+    struct place_mix_verdict v;
+    m.type[0] = (struct place_type){ .price_h = 3.43, .max = 10 };
+    m.bucket[0] = (struct place_bucket){ .prompt_tokens = 1, .output_tokens = 1, .rate_s = 1.5 };
+    m.budget_h = 10.29;
+    place_joint.mix(&m, &work, &v);
+    assert_true(v.found && v.served >= 1);
+    assert_int_equal(v.count[0], 3);
+    m.budget_h = 10.28;
+    place_joint.mix(&m, &work, &v);
+    assert_true(v.served < 1 && v.cost_h < 10.28);
+}
+
 static void the_evaluator_is_monotone_and_keeps_the_promise(void **state)
 {
     (void)state;
@@ -207,6 +231,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_mix_is_never_dearer_than_one_type),
         cmocka_unit_test(joint_keeps_to_the_budget_and_takes_spot),
+        cmocka_unit_test(a_budget_of_whole_instances_is_used_up),
         cmocka_unit_test(the_evaluator_is_monotone_and_keeps_the_promise),
         cmocka_unit_test(prices_are_read_strictly),
     };

@@ -281,11 +281,34 @@ static void t_polca_holds(void **state)
     }
 }
 
+/* What went wrong is remembered for ten minutes, also by a clock that is set back a day meanwhile. */
+static void t_clock_set_back(void **state)
+{
+    (void)state;
+    _Alignas(8) unsigned char bytes[POWER_STATE_BYTES_MAX] = { 0 };
+    const struct power_policy *p = power_find(STR("mu_serve"));
+    struct power_instance in = instance(0.6, 2 * TTFT_SLO, 0.02);
+    struct power_view view = view_of(&in, 1);
+    double clock;
+    struct power_verdict v = { .clock = &clock };
+    int64_t now_us = 100 * 86400ll * 1000000;
+    in.clock = 0.5;
+    power_decide(p, bytes, &view, now_us, &v);
+    assert_true(clock >= 1);
+    in = instance(0.6, 0.1 * TTFT_SLO, 0.01);
+    in.clock = 0.6;
+    power_decide(p, bytes, &view, now_us + 60000000, &v);
+    assert_true(fabs(clock - 0.6) < 1e-9); /* two rungs above where it was missed */
+    power_decide(p, bytes, &view, now_us - 86400ll * 1000000, &v);
+    assert_true(fabs(clock - 0.55) < 1e-9);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(t_by_hand), cmocka_unit_test(t_properties),  cmocka_unit_test(t_day),
-        cmocka_unit_test(t_polca),   cmocka_unit_test(t_polca_holds),
+        cmocka_unit_test(t_by_hand),     cmocka_unit_test(t_properties),
+        cmocka_unit_test(t_day),         cmocka_unit_test(t_polca),
+        cmocka_unit_test(t_polca_holds), cmocka_unit_test(t_clock_set_back),
     };
     return cmocka_run_group_tests(tests, setup, NULL);
 }

@@ -62,7 +62,7 @@ static struct role_verdict decide(const char *name, const struct role_view *view
     assert_non_null(p);
     memset(zero, 0, sizeof zero);
     memset(&v, 0x5a, sizeof v);
-    p->decide(state ? state : zero, view, 1000, &rng, &v);
+    role_decide(p, state ? state : zero, view, 1000, &rng, &v);
     return v;
 }
 
@@ -188,6 +188,63 @@ static void what_cannot_change_does_not(void **state)
     }
 }
 
+/* A fleet of decode instances alone, as a loss leaves it: with a demand or without. */
+static void nobody_is_left_for_the_other_phase(void **state)
+{
+    (void)state;
+    struct fleet f;
+    for (uint32_t r = 0; r < role_count; r++) {
+        for (int only = ROLE_PREFILL; only <= ROLE_DECODE; only++) {
+            struct role_view *v = a_fleet(&f, 4);
+            for (uint32_t i = 0; i < 4; i++)
+                f.instance[i].role = (enum role)only;
+            f.instance[0].ready = false; /* starts, and serves nobody */
+            f.instance[0].role = only == ROLE_DECODE ? ROLE_PREFILL : ROLE_DECODE;
+            v->demand.present = false;
+            struct role_verdict a = decide(role_table[r]->name, v, NULL);
+            assert_int_equal(count_of(v, &a, ROLE_BOTH), 3);
+            assert_int_equal(a.changes, 3);
+            v->demand.present = true;
+            a = decide(role_table[r]->name, v, NULL);
+            assert_true(count_of(v, &a, (enum role)only) < 3);
+        }
+    }
+}
+
+/* Hidden speeds a few per cent apart, a chain in which neighbours are alike and the ends are not. */
+static void the_order_is_not_the_views(void **state)
+{
+    (void)state;
+    struct fleet f;
+    struct role_view *v = a_fleet(&f, 7);
+    uint32_t order[ROLE_INSTANCES_MAX], first[7];
+    static const uint32_t mixed[7] = { 3, 6, 0, 5, 2, 4, 1 };
+    for (uint32_t i = 0; i < 7; i++) {
+        f.instance[i].perf.b *= 1 + 0.03 * i;
+        f.instance[i].role = i % 2 ? ROLE_PREFILL : ROLE_DECODE;
+    }
+    assert_int_equal(role_order(v, order), 7);
+    for (uint32_t i = 0; i < 7; i++)
+        first[i] = f.instance[order[i]].id;
+    struct role_instance was[7];
+    memcpy(was, f.instance, sizeof was);
+    for (uint32_t i = 0; i < 7; i++)
+        f.instance[i] = was[mixed[i]];
+    assert_int_equal(role_order(v, order), 7);
+    for (uint32_t i = 0; i < 7; i++)
+        assert_int_equal(f.instance[order[i]].id, first[i]);
+    assert_int_equal(first[0], 1); /* like the aptest, and a prefill instance already */
+}
+
+/* Nobody is next best where there was one choice. */
+static void the_planners_runner_up_is_another(void **state)
+{
+    (void)state;
+    struct fleet f;
+    struct role_view *v = a_fleet(&f, 1);
+    assert_true(decide("planner", v, NULL).runner_up_rps < 0);
+}
+
 /* The planner is never below the best of all choices by more than its margin. */
 static void the_planner_finds_the_best_split(void **state)
 {
@@ -310,6 +367,16 @@ static void splitwise_borrows_and_gives_back(void **state)
     got = decide("splitwise", v, bytes);
     assert_int_equal(got.changes, 1);
     assert_int_equal(count_of(v, &got, ROLE_BOTH), 1);
+
+    for (uint32_t i = 0; i < 6; i++) /* the prompt pool is lost: the rest is parted anew */
+        if (f.instance[i].role == ROLE_PREFILL) f.instance[i].ready = false;
+    got = decide("splitwise", v, bytes);
+    uint32_t prompts = 0, tokens = 0;
+    for (uint32_t i = 0; i < 6; i++) {
+        prompts += f.instance[i].ready && got.role[i] == ROLE_PREFILL;
+        tokens += f.instance[i].ready && got.role[i] == ROLE_DECODE;
+    }
+    assert_true(prompts > 0 && tokens > 0);
 }
 
 static void dynamo_trades_when_one_asks_and_the_other_allows(void **state)
@@ -415,6 +482,9 @@ int main(void)
         cmocka_unit_test(the_decode_rate_is_the_formulas),
         cmocka_unit_test(every_row_names_a_role_for_everybody),
         cmocka_unit_test(what_cannot_change_does_not),
+        cmocka_unit_test(nobody_is_left_for_the_other_phase),
+        cmocka_unit_test(the_order_is_not_the_views),
+        cmocka_unit_test(the_planners_runner_up_is_another),
         cmocka_unit_test(the_planner_finds_the_best_split),
         cmocka_unit_test(the_planner_stays_where_it_is_near_the_best),
         cmocka_unit_test(distserve_matches_the_phases),

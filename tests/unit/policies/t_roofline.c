@@ -116,6 +116,9 @@ static void t_kv_tokens(void **state)
     assert_true(fabs((double)roofline_kv_tokens(&r) / want - 1) < 0.01);
     r = make("l4", "llama-3-8b", 1);
     assert_in_range(roofline_kv_tokens(&r), 25000, 40000);
+    /* Eight KV heads over sixteen devices: each is kept twice. */
+    double eight = make("a100", "llama-3-8b", 8).kv_token_bytes;
+    assert_true(fabs(make("a100", "llama-3-8b", 16).kv_token_bytes / eight - 2) < 1e-12);
 }
 
 static void t_experts(void **state)
