@@ -62,9 +62,10 @@ static int offers(const void *options, struct err *err)
     CLEANUP(buf_fini) struct buf out = { 0 };
     struct prices prices;
     const struct hardware *only = o->hardware.len ? hardware_find(o->hardware) : NULL;
-    if (o->hardware.len && !only)
-        return err_set(err, COMMAND_MISUSED, "--hardware: there is no '" STR_FMT "'",
-                       STR_ARG(o->hardware));
+    if (o->hardware.len && !only) {
+        hardware_unknown(o->hardware, err);
+        return err_prefix(err, COMMAND_MISUSED, "--hardware");
+    }
     int rc = offers_load(o->prices, &prices, err);
     if (rc < 0) return rc;
     struct json_writer w;

@@ -177,7 +177,7 @@ static int perf(const void *options, struct err *err)
     }
     struct hardware fitted = *shipped;
     rc = perf_fit(t, &fitted, err);
-    if (rc < 0) return rc;
+    if (rc < 0) return err_prefix(err, rc, STR_FMT, STR_ARG(o->file));
 
     CLEANUP(buf_fini) struct buf json = { 0 };
     struct json_writer w;

@@ -11,9 +11,13 @@
 #include "cli/remote.h"
 #include "cli/trace_file.h"
 
+#include <math.h>
+
 #define PLACE_ROWS_MAX 64
 #define PLACE_NAMES_BYTES 256
 #define ROWS_MAX 8
+#define PROMPT_TOKENS 1024 /* of a workload that nobody describes further */
+#define OUTPUT_TOKENS 256
 
 struct plan_options {
     struct str model, trace, place, prices;
@@ -34,10 +38,12 @@ static const struct config_field rows[] = {
     { .name = "rate", .letter = 'r', .type = CONFIG_FLOAT, .default_text = "0", .min = 0,
       .max = 1e6, .unit = "requests a second", AT(rate_s),
       .about = "Rate to plan for; 0 for the trace's mean." },
-    { .name = "prompt", .type = CONFIG_FLOAT, .default_text = "1024", .min = 1, .max = 1e7,
-      .unit = "tokens", AT(prompt_tokens), .about = "Mean prompt, where no trace tells." },
-    { .name = "answer", .type = CONFIG_FLOAT, .default_text = "256", .min = 1, .max = 1e7,
-      .unit = "tokens", AT(output_tokens), .about = "Mean answer, where no trace tells." },
+    { .name = "prompt", .type = CONFIG_FLOAT, .default_text = "0", .min = 0, .max = 1e7,
+      .unit = "tokens", AT(prompt_tokens),
+      .about = "Mean prompt, without a trace; 0 for 1,024." },
+    { .name = "answer", .type = CONFIG_FLOAT, .default_text = "0", .min = 0, .max = 1e7,
+      .unit = "tokens", AT(output_tokens),
+      .about = "Mean answer, without a trace; 0 for 256." },
     { .name = "slo_ttft", .type = CONFIG_DURATION, .default_text = "1s", .min = 1000, .max = 36e8,
       AT(slo_ttft_us), .about = "Promised time to the first token." },
     { .name = "slo_tpot", .type = CONFIG_DURATION, .default_text = "50ms", .min = 100, .max = 36e8,
@@ -111,9 +117,15 @@ static int read_workload(const struct plan_options *o, struct planner *p, struct
 {
     if (o->trace.len == 0) {
         if (o->rate_s <= 0) return err_set(err, COMMAND_MISUSED, "--trace or --rate is needed");
-        planner_lengths(p, o->prompt_tokens, o->output_tokens, o->rate_s);
+        planner_lengths(p, o->prompt_tokens > 0 ? fmax(1, o->prompt_tokens) : PROMPT_TOKENS,
+                        o->output_tokens > 0 ? fmax(1, o->output_tokens) : OUTPUT_TOKENS,
+                        o->rate_s);
         return 0;
     }
+    if (o->prompt_tokens > 0 || o->output_tokens > 0)
+        return err_set(err, COMMAND_MISUSED,
+                       "--trace has its own lengths: leave out --prompt and "
+                       "--answer");
     CLEANUP(trace_freep) struct trace *trace = NULL;
     int rc = trace_file_load(o->trace.data, TRACE_AUTO, &trace, err);
     if (rc < 0) return rc;
@@ -270,7 +282,8 @@ static int plan_fleet(const void *options, struct err *err)
         write_text(o, &planner, &answers, &out);
     rc = command_print(&out, err);
     if (rc < 0) return rc;
-    return answers.verdict[0].found ? 0 : EXIT_FAILED;
+    const struct place_mix_verdict *chosen = &answers.verdict[0];
+    return chosen->found && chosen->served > 0 ? 0 : EXIT_FAILED;
 }
 
 static const struct {

@@ -226,6 +226,9 @@ int perf_fit(const struct perf_table *t, struct hardware *h, struct err *err)
     struct roofline r[PERF_GROUPS_MAX];
     s.constant = perf_constants(t->kind, &s.count);
     must(s.count <= UNKNOWNS_MAX);
+    if (t->count < s.count)
+        return err_set(err, -EINVAL, "%u rows cannot tell %u constants apart: measure more",
+                       t->count, s.count);
     int rc = make_rooflines(t, h, r, err);
     if (rc < 0) return rc;
     struct vertex v[UNKNOWNS_MAX + 1] = { 0 };

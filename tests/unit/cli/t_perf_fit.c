@@ -116,13 +116,24 @@ static void t_capped(void **state)
     assert_true(h.eff_attn > 0.99 && h.eff_attn <= 1);
 }
 
+/* Fewer rows than constants fit anything. */
+static void t_few_rows(void **state)
+{
+    (void)state;
+    struct hardware h = *hardware_find(STR("a100"));
+    struct err err = { 0 };
+    CLEANUP(perf_table_freep)
+    struct perf_table *t =
+        read("layer,tokens,time_us\nqkv_proj,1,2\nqkv_proj,2,2\nqkv_proj,4,2\n", &err);
+    assert_int_equal(perf_fit(t, &h, &err), -EINVAL);
+    assert_string_equal(err.text, "3 rows cannot tell 4 constants apart: measure more");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(t_kinds),
-        cmocka_unit_test(t_refusals),
-        cmocka_unit_test(t_finds),
-        cmocka_unit_test(t_capped),
+        cmocka_unit_test(t_kinds),  cmocka_unit_test(t_refusals), cmocka_unit_test(t_finds),
+        cmocka_unit_test(t_capped), cmocka_unit_test(t_few_rows),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
