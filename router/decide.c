@@ -307,6 +307,15 @@ static int policies_of(const struct router_config *config, struct core_config *r
     return 0;
 }
 
+static void remember(struct decide *d)
+{
+    struct err err = { 0 };
+    if (!d->may_remember) return;
+    int rc = predict_file_write(core_predict(d->core), d->config->predict_file.data,
+                                core_predict_state(d->core), &err);
+    if (rc < 0) log_event(LOG_WARN, "predictor_not_saved", "why=\"%s\"", err_text(&err, rc));
+}
+
 /* A file that cannot be used is left as it is: it may be another predictor's. */
 static void recall(struct decide *d)
 {
@@ -318,15 +327,8 @@ static void recall(struct decide *d)
     if (!d->may_remember) {
         log_event(LOG_WARN, "predictor_not_recalled", "why=\"%s\"", err_text(&err, rc));
     }
-}
-
-static void remember(struct decide *d)
-{
-    struct err err = { 0 };
-    if (!d->may_remember) return;
-    int rc = predict_file_write(core_predict(d->core), d->config->predict_file.data,
-                                core_predict_state(d->core), &err);
-    if (rc < 0) log_event(LOG_WARN, "predictor_not_saved", "why=\"%s\"", err_text(&err, rc));
+    if (rc == -ENOENT)
+        remember(d); /* what cannot be written is told now, not when all is learned */
 }
 
 int decide_new(const struct decide_config *config, struct decide **ret, struct err *err)

@@ -162,7 +162,15 @@ static void a_router_remembers(void **state)
     snprintf(file, sizeof file, "%s/learned", rig_folder());
     const char *argv[] = { getenv("FAKE_ENGINE_BIN"), "--port", port, NULL };
     engine = rig_start("engine", argv, engine.port, "/seen", 200);
+    char nowhere[512];
+    snprintf(nowhere, sizeof nowhere, "%s/no-folder/learned", rig_folder());
+    start_router("key_table", nowhere);
+    assert_int_equal(file_read(router.log, 1 << 20, &before, NULL), 0);
+    assert_non_null(memmem(before.data, before.len, "predictor_not_saved", 19)); /* at once */
+    assert_int_equal(rig_stop(&router), 0);
+    buf_clear(&before);
     start_router("key_table", file);
+    assert_int_equal(access(file, F_OK), 0);
     double first = predicted_p50();
     for (uint32_t i = 0; i < 30; i++)
         predicted_p50();
