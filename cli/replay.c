@@ -3,10 +3,14 @@
 
 #include "base/core/bits.h"
 #include "base/core/json.h"
+#include "base/io/clock.h"
 #include "base/io/http_fetch.h"
+
+#include <unistd.h>
 
 #define CALIBRATION_TOKENS 2048
 #define CALIBRATION_TIMEOUT_US 10000000
+#define CALIBRATION_AGAIN_US 200000
 #define REPLY_BYTES_MAX ((size_t)1 << 20)
 
 uint32_t replay_count_within(const struct trace *t, uint32_t first, int64_t span_us)
@@ -88,9 +92,16 @@ int replay_calibrate(struct str host, uint16_t port, struct str api_key, double 
                                       .header_count = 1 + (api_key.len > 0),
                                       .body = buf_view(&body),
                                       .timeout_us = CALIBRATION_TIMEOUT_US };
-    int status;
-    int rc = http_fetch(&req, &status, &reply, err);
-    if (rc < 0) return rc;
+    int status = 0;
+    /* A router learns of an instance, and fetches its tokenizer, a moment after the controller. */
+    for (int64_t until_us = clock_mono_us() + CALIBRATION_TIMEOUT_US; status == 0;) {
+        buf_clear(&reply);
+        int rc = http_fetch(&req, &status, &reply, err);
+        if (rc < 0) return rc;
+        if (status != 503 || clock_mono_us() > until_us) break;
+        usleep(CALIBRATION_AGAIN_US);
+        status = 0;
+    }
     uint64_t tokens;
     if (status != 200 || count_tokens(buf_view(&reply), &tokens) < 0) {
         return err_set(err, -EPROTO, "/tokenize answered %d; give --tokens-per-word", status);

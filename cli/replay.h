@@ -25,6 +25,7 @@ uint32_t replay_count_within(const struct trace *t, uint32_t first, int64_t span
 int64_t replay_due_us(const struct replay *r, uint32_t index);
 int replay_message(struct replay *r, uint32_t index, struct buf *out);
 
-/* Tokens per word of replayed text in the model behind the server, asked of its /tokenize. */
+/* Tokens per word of replayed text in the model behind the server, asked of its /tokenize; again for
+ * ten seconds while it answers 503, which a router does that has just come up. */
 int replay_calibrate(struct str host, uint16_t port, struct str api_key, double *ret,
                      struct err *err);

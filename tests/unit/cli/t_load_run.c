@@ -1,8 +1,11 @@
-/* t_load_run.c - what a client measures of an answer: its end is the end token's, which has no text. */
+/* t_load_run.c - what a client measures of an answer: its end is the end token's, which has no text;
+ * and what it asks of a router before. */
 #include "base/core/own.h"
 #include "base/io/http_server.h"
 #include "cli/load_run.h"
+#include "cli/replay.h"
 
+#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -94,8 +97,62 @@ static void an_end_token_takes_its_time(void **state)
     loop_free(f.loop);
 }
 
+/* A router that has just come up: twice no tokenizer, then a token for each of two words. */
+struct young {
+    struct loop *loop;
+    uint32_t asked;
+};
+
+static void on_tokenize(void *ctx, struct http_exchange *x)
+{
+    struct young *y = ctx;
+    bool known = ++y->asked > 2;
+    struct buf body = { 0 };
+    buf_text(&body, known ? "{\"tokens\":[1" : "{}");
+    for (uint32_t i = 1; known && i < 1024; i++)
+        buf_text(&body, ",1");
+    if (known) buf_text(&body, "]}");
+    assert_int_equal(http_reply(x, known ? 200 : 503, STR("application/json"), buf_view(&body)), 0);
+    buf_fini(&body);
+}
+
+static void *turn(void *arg)
+{
+    struct young *y = arg;
+    loop_run(y->loop);
+    return NULL;
+}
+
+static void a_young_router_is_asked_again(void **state)
+{
+    (void)state;
+    struct young y = { 0 };
+    assert_int_equal(loop_new(&y.loop, NULL), 0);
+    struct http_server_config server = { .host = "127.0.0.1",
+                                         .on_request = on_tokenize,
+                                         .ctx = &y };
+    struct http_server *s;
+    pthread_t thread;
+    assert_int_equal(http_server_new(y.loop, &server, &s, NULL), 0);
+    assert_int_equal(pthread_create(&thread, NULL, turn, &y), 0);
+    double tokens_per_word = 0;
+    struct err err = { 0 };
+    int rc = replay_calibrate(STR("127.0.0.1"), http_server_port(s), (struct str){ 0 },
+                              &tokens_per_word, &err);
+    loop_stop(y.loop);
+    pthread_join(thread, NULL);
+    http_server_free(s);
+    loop_free(y.loop);
+    if (rc < 0) fail_msg("%s", err.text);
+    assert_true(tokens_per_word == 0.5);
+    assert_int_equal(y.asked, 3);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(an_end_token_takes_its_time) };
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(an_end_token_takes_its_time),
+        cmocka_unit_test(a_young_router_is_asked_again),
+    };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
