@@ -80,7 +80,7 @@ struct route_verdict {
     bool reject;           /* with instance_id ROUTE_NONE: 429 rather than hold */
     double retry_after_s;  /* with reject */
     int64_t hold_until_us; /* with instance_id ROUTE_NONE: ask again then; 0: on any change */
-    float scratch[ROUTE_SCRATCH]; /* comes back with the request's events */
+    float scratch[ROUTE_SCRATCH]; /* comes back with the request's events; zeros once it moved */
 };
 
 enum route_event_kind {
@@ -98,7 +98,7 @@ struct route_event {
     uint32_t prompt_tokens, hit_tokens; /* as believed when it was sent */
     uint32_t generated;
     double ttft_s; /* from sending to the first token; < 0: none yet */
-    double tpot_s; /* per further token; < 0: not measured */
+    double tpot_s; /* per further token on this instance; < 0: not measured */
     double work_s; /* machine seconds it was expected to take (route_work_s) */
     int64_t at_us;
     float scratch[ROUTE_SCRATCH];

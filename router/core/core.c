@@ -88,7 +88,7 @@ static void tell_policy(struct core *c, const struct core_request *r, enum route
                               .instance_id = e->slot,
                               .tenant = e->sent.tenant,
                               .prompt_tokens = e->sent.prompt_tokens,
-                              .hit_tokens = e->sent.hit_tokens,
+                              .hit_tokens = r->hit_tokens,
                               .generated = e->generated,
                               .ttft_s = -1,
                               .tpot_s = -1,
@@ -96,8 +96,9 @@ static void tell_policy(struct core *c, const struct core_request *r, enum route
                               .at_us = now_us };
     memcpy(ev.scratch, r->route.scratch, sizeof ev.scratch);
     if (e->first_us > 0) ev.ttft_s = (double)(e->first_us - e->sent_us) * 1e-6;
-    if (kind == ROUTE_FINISHED && e->first_us > 0 && e->generated > 1) {
-        ev.tpot_s = (double)(now_us - e->first_us) * 1e-6 / (double)(e->generated - 1);
+    if (kind == ROUTE_FINISHED && e->first_us > 0 && e->generated > e->measured_tokens) {
+        double tokens = (double)(e->generated - e->measured_tokens);
+        ev.tpot_s = (double)(now_us - e->measured_us) * 1e-6 / tokens;
     }
     if (row->observe) row->observe(c->route_state, &ev);
     if (c->config.watch) c->config.watch->event(c->config.watch->arg, r->decision, &ev);
@@ -118,12 +119,12 @@ static void send_to(struct core *c, struct core_request *r, uint32_t slot, int64
                        (double)(s.prompt_tokens - s.hit_tokens) * ep->perf.b, now_us);
     }
     r->entry = ledger_send(c->ledger, slot, &s, now_us);
-    must(r->entry); /* place_or_hold left room */
+    must(r->entry); /* is_full was asked */
+    r->hit_tokens = s.hit_tokens;
     load_note(&c->slot[slot].load, ledger_sums(c->ledger, slot), now_us);
     core_count_work(c, ep->model, s.work_s, now_us);
     tell_policy(c, r, ROUTE_SENT, r->entry, now_us);
-    prefix_index_expect(c->index, slot, r->keys, r->key_count, now_us + CORE_EXPECT_US);
-    r->hit_tokens = s.hit_tokens;
+    prefix_index_expect(c->index, slot, r->keys, r->key_count, now_us, now_us + CORE_EXPECT_US);
     r->slot = slot;
     r->state = CORE_SENT;
     r->retry.attempts++;
@@ -152,8 +153,8 @@ static bool place(struct core *c, struct core_request *r, int64_t now_us)
     return true;
 }
 
-/* What a refused client is told to wait: the start that is under way, else a second of back-off
- * for every ten that are held. */
+/* What a refused client is told to wait: the start that is under way, or a second and another for
+ * every ten that are held, whichever is longer. */
 static double retry_after_s(const struct core *c)
 {
     double queue_s = 1 + (double)c->held_count / 10;
@@ -166,9 +167,14 @@ static struct core_verdict refuse(struct core *c, struct core_request *r, int st
     return (struct core_verdict){ CORE_REFUSE, status, retry_after_s(c) };
 }
 
+static bool is_full(const struct core *c)
+{
+    return ledger_total(c->ledger) >= c->config.requests_max;
+}
+
 static struct core_verdict place_or_hold(struct core *c, struct core_request *r, int64_t now_us)
 {
-    if (ledger_total(c->ledger) >= c->config.requests_max) return refuse(c, r, 429);
+    if (is_full(c)) return refuse(c, r, 429);
     if (place(c, r, now_us)) return (struct core_verdict){ CORE_SEND, 0, 0 };
     if (r->route.reject) {
         r->state = CORE_ENDED;
@@ -220,19 +226,25 @@ void core_tokens(struct core *c, struct core_request *r, uint32_t count, int64_t
     if (first) tell_policy(c, r, ROUTE_FIRST_TOKEN, r->entry, now_us);
 }
 
-/* With its tokens so far, and nothing of the prompt left to compute. */
+/* With its tokens so far, and nothing of the prompt left to compute. What the row noted of the
+ * instance it chose says nothing of this one. */
 static void count_at(struct core *c, struct core_request *r, uint32_t slot, int64_t now_us)
 {
-    uint32_t generated = r->entry->generated;
+    const struct ledger_entry was = *r->entry;
     ledger_end(c->ledger, r->entry);
     load_note(&c->slot[r->slot].load, ledger_sums(c->ledger, r->slot), now_us);
     struct ledger_sending s = { .prompt_tokens = r->prompt_tokens,
                                 .hit_tokens = r->prompt_tokens - 1,
                                 .output_expected = r->length.mean,
-                                .tenant = r->features.tenant };
+                                .tenant = r->features.tenant,
+                                .work_s = was.sent.work_s };
     r->entry = ledger_send(c->ledger, slot, &s, now_us);
     must(r->entry != NULL); /* one was given back just now */
-    ledger_tokens(c->ledger, r->entry, generated, now_us);
+    ledger_tokens(c->ledger, r->entry, was.generated, now_us);
+    ledger_expect(c->ledger, r->entry, was.output_expected);
+    r->entry->sent_us = was.sent_us;
+    if (was.first_us > 0) r->entry->first_us = was.first_us;
+    memset(r->route.scratch, 0, sizeof r->route.scratch);
     load_note(&c->slot[slot].load, ledger_sums(c->ledger, slot), now_us);
     r->slot = slot;
 }
@@ -306,12 +318,13 @@ struct core_request *core_held_next(struct core *c, int64_t now_us, struct core_
 {
     LIST_EACH_SAFE (&c->held, node) {
         struct core_request *r = CONTAINER_OF(node, struct core_request, link);
-        if (place(c, r, now_us)) {
+        const bool asked = !is_full(c); /* when it is, the end of one in flight is waited for */
+        if (asked && place(c, r, now_us)) {
             unhold(c, r);
             *ret = (struct core_verdict){ CORE_SEND, 0, 0 };
             return r;
         }
-        if (r->route.reject) {
+        if (asked && r->route.reject) {
             unhold(c, r);
             r->state = CORE_ENDED;
             *ret = (struct core_verdict){ CORE_REFUSE, 429, r->route.retry_after_s };

@@ -15,7 +15,6 @@
  *        └────► HELD ──► refused after hold_us_max
  */
 #pragma once
-#include "base/core/heap.h"
 #include "base/core/list.h"
 #include "policies/predict.h"
 #include "policies/role.h"
@@ -30,7 +29,7 @@
 #define CORE_SUSPEND_US_MIN 1000000  /* an endpoint that failed rests this long, */
 #define CORE_SUSPEND_US_MAX 30000000 /* doubling up to this */
 #define CORE_EXPECT_US 30000000      /* an unconfirmed block is believed this long */
-#define CORE_MODELS_MAX 64           /* whose work is measured; beyond them load is unknown */
+#define CORE_MODELS_MAX 64           /* whose work is measured: of more, those sent some last */
 #define CORE_PREFIX_TOKENS 256       /* a prompt's beginning: at least so many, two keys at least */
 #define CORE_REFINE_TOKENS 32        /* between two estimates of what is left of an answer */
 
@@ -181,5 +180,8 @@ struct core_held {
 };
 void core_held_of(const struct core *c, uint64_t model, int64_t now_us, struct core_held *ret);
 
-/* Predicted seconds of the work that is in flight at an endpoint; 0 while its speed is unknown. */
+/* Predicted seconds of the work that is in flight at an endpoint; 0 while its speed is unknown:
+ *
+ *     b * prefill owed + output left / decoding * (a + c * decoding + d * kv)
+ */
 double core_queued_s(struct core *c, uint32_t slot, int64_t now_us);

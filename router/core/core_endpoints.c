@@ -78,22 +78,23 @@ void core_endpoint_remove(struct core *c, uint32_t slot)
     prefix_index_drop_slot(c->index, slot);
 }
 
-/* NULL beyond CORE_MODELS_MAX. */
+/* The model's place; for a new one beyond CORE_MODELS_MAX that of whom work was sent longest ago. */
 static struct model *model_of(struct core *c, uint64_t name)
 {
+    struct model *stalest = c->model;
     for (uint32_t i = 0; i < c->model_count; i++) {
-        if (c->model[i].name == name) return &c->model[i];
+        struct model *m = &c->model[i];
+        if (m->name == name) return m;
+        if (m->meter.at_us < stalest->meter.at_us) stalest = m;
     }
-    if (c->model_count == CORE_MODELS_MAX) return NULL;
-    struct model *m = &c->model[c->model_count++];
-    m->name = name;
+    struct model *m = c->model_count < CORE_MODELS_MAX ? &c->model[c->model_count++] : stalest;
+    *m = (struct model){ .name = name };
     return m;
 }
 
 void core_count_work(struct core *c, uint64_t model, double work_s, int64_t now_us)
 {
-    struct model *m = work_s > 0 ? model_of(c, model) : NULL;
-    if (m) load_meter_add(&m->meter, LOAD_US, work_s, now_us);
+    if (work_s > 0) load_meter_add(&model_of(c, model)->meter, LOAD_US, work_s, now_us);
 }
 
 double core_work_rate(const struct core *c, uint64_t model, int64_t now_us)

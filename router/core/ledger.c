@@ -20,7 +20,7 @@ struct account {
     uint32_t heavy;
     uint64_t waiting_prompts; /* whole prompts of those that wait, cached part included */
     double output_left;
-    uint16_t tenant_waiting[TENANT_BINS];
+    uint32_t tenant_waiting[TENANT_BINS];
     int64_t last_first_us; /* when the last first token came: the head began then at the earliest */
 
     /* slot_wait_s as it was foretold last */
@@ -105,7 +105,8 @@ void ledger_tokens(struct ledger *l, struct ledger_entry *e, uint32_t count, int
 {
     struct account *a = &l->account[e->slot];
     if (e->first_us == 0) {
-        e->first_us = max_i64(now_us, 1);
+        e->first_us = e->measured_us = max_i64(now_us, 1);
+        e->measured_tokens = count;
         a->last_first_us = now_us;
         leave_waiting(a, e);
         list_push_back(&a->running, &e->link);
@@ -157,10 +158,31 @@ static uint64_t head_progress(const struct account *a, int64_t now_us,
     return (uint64_t)(done < most ? done : most);
 }
 
-static int by_value(const void *a, const void *b)
+/* The nth smallest, from 0, by Hoare's partitions: qsort would take memory of the heap. */
+static double nth_smallest(double *v, uint32_t count, uint32_t nth)
 {
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
+    uint32_t from = 0, to = count - 1;
+    while (from < to) {
+        double pivot = v[from + (to - from) / 2];
+        uint32_t low = from, high = to;
+        for (;; low++, high--) {
+            while (v[low] < pivot)
+                low++;
+            while (v[high] > pivot)
+                high--;
+            if (low >= high) break;
+            double kept = v[low];
+            v[low] = v[high];
+            v[high] = kept;
+        }
+        /* Up to `high` none is above the pivot, behind it none is below. */
+        if (nth <= high) {
+            to = high;
+        } else {
+            from = high + 1;
+        }
+    }
+    return v[nth];
 }
 
 static uint32_t collect_left(const struct list *entries, double *left, uint32_t count)
@@ -178,11 +200,10 @@ static double slot_wait_s(const struct account *a, const struct route_instance *
     double left[SEQS_FORETOLD_MAX];
     uint32_t count = collect_left(&a->running, left, 0);
     count = collect_left(&a->waiting, left, count);
-    qsort(left, count, sizeof left[0], by_value);
     uint32_t ends = min_u32(a->sums.in_flight - in->seqs_max, count - 1);
     double running = (double)min_u32(a->sums.in_flight, in->seqs_max);
     double tpot_s = in->perf.a + in->perf.c * running + in->perf.d * (double)a->sums.kv_tokens;
-    return left[ends] * tpot_s;
+    return nth_smallest(left, count, ends) * tpot_s;
 }
 
 static double foretold_s(struct account *a, const struct route_instance *in, int64_t now_us)

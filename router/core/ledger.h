@@ -32,7 +32,9 @@ struct ledger_entry {
     struct ledger_sending sent;
     double output_expected; /* tokens; as predicted at first, refined while it decodes */
     int64_t sent_us;
-    int64_t first_us; /* 0 until the first token came back */
+    int64_t first_us;         /* 0 until the first token came back */
+    int64_t measured_us;      /* time per token counts from here: the first tokens, or a move */
+    uint32_t measured_tokens; /* that were there then */
 };
 
 /* Sums of a slot at one time. */

@@ -14,6 +14,10 @@
 
 #include <math.h>
 
+/* A report comes from outside: beyond these it is nonsense, and below them no sum overflows. */
+#define SEQS_MAX (1u << 20)
+#define TOKENS_MAX (1ull << 50)
+
 void load_boot(struct load *l)
 {
     l->reported = l->counting = false;
@@ -22,6 +26,7 @@ void load_boot(struct load *l)
 void load_note(struct load *l, struct ledger_sums own, int64_t now_us)
 {
     struct load_moment *m = &l->moment[l->newest];
+    m->at_us = min_i64(m->at_us, now_us); /* a clock that was set back */
     if (l->count == 0 || now_us - m->at_us >= LOAD_MOMENT_US) {
         l->newest = (l->newest + 1) % LOAD_MOMENTS;
         l->count = min_u32(l->count + 1, LOAD_MOMENTS);
@@ -44,15 +49,28 @@ static struct ledger_sums own_at(const struct load *l, int64_t at_us, struct led
     return found;
 }
 
-uint64_t load_report(struct load *l, const struct core_load *report, struct ledger_sums own,
+static struct core_load bounded(const struct core_load *report)
+{
+    return (struct core_load){ .running = min_u32(report->running, SEQS_MAX),
+                               .waiting = min_u32(report->waiting, SEQS_MAX),
+                               .prefill_tokens = min_u64(report->prefill_tokens, TOKENS_MAX),
+                               .kv_tokens = min_u64(report->kv_tokens, TOKENS_MAX),
+                               .uncached_total = min_u64(report->uncached_total, TOKENS_MAX) };
+}
+
+uint64_t load_report(struct load *l, const struct core_load *said, struct ledger_sums own,
                      int64_t as_of_us)
 {
     if (l->reported && as_of_us < l->as_of_us) return 0; /* an older one that came late */
+    const struct core_load report = bounded(said);
+    if (l->reported && report.uncached_total < l->report.uncached_total) {
+        l->counting = false; /* the engine counts anew: the old height is never reached again */
+    }
     l->own_then = own_at(l, as_of_us, own);
-    l->report = *report;
+    l->report = report;
     l->reported = true;
     l->as_of_us = as_of_us;
-    int64_t others = (int64_t)report->uncached_total - (int64_t)l->own_then.uncached_total;
+    int64_t others = (int64_t)report.uncached_total - (int64_t)l->own_then.uncached_total;
     if (!l->counting) {
         l->counting = true;
         l->others_most = others;

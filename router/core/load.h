@@ -60,7 +60,7 @@ void load_boot(struct load *l);                                         /* its e
 void load_note(struct load *l, struct ledger_sums own, int64_t now_us); /* the ledger changed */
 
 /* Returns the uncached prompt tokens of others that it shows for the first time. */
-uint64_t load_report(struct load *l, const struct core_load *report, struct ledger_sums own,
+uint64_t load_report(struct load *l, const struct core_load *said, struct ledger_sums own,
                      int64_t as_of_us);
 
 /* Adds the others' part to what the ledger filled. */

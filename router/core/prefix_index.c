@@ -237,12 +237,14 @@ void prefix_index_add(struct prefix_index *ix, uint32_t slot, struct block_key k
 }
 
 void prefix_index_expect(struct prefix_index *ix, uint32_t slot, const struct block_key *keys,
-                         uint32_t count, int64_t until_us)
+                         uint32_t count, int64_t now_us, int64_t until_us)
 {
     must(slot < ix->slots);
     /* From the end: the head of the prompt is touched last and so is forgotten last. */
     for (uint32_t i = count; i-- > 0;) {
         struct block *b = find_or_make(ix, keys[i]);
+        /* What is believed no more must not come back with what is now. */
+        if (b->expected_until_us <= now_us) memset(expected(ix, b), 0, ix->words * sizeof *b->word);
         set(expected(ix, b), slot);
         b->expected_until_us = max_i64(b->expected_until_us, until_us);
     }

@@ -6,7 +6,8 @@
  *           touched
  * Rules:    (1) an engine's events are the truth: add and drop set and clear its bit
  *           (2) a request that was just sent adds tentative bits, so that siblings in the same
- *               burst follow it; they end by themselves when no event confirms them
+ *               burst follow it; those of a block that no event confirms end together, when none
+ *               was added to it for as long as one is believed
  *           (3) at the bound the block that was touched longest ago is forgotten, counted
  *           (4) a slot that is dropped is gone from every answer at once
  */
@@ -31,7 +32,7 @@ void prefix_index_free(struct prefix_index *ix);
 
 void prefix_index_add(struct prefix_index *ix, uint32_t slot, struct block_key key);
 void prefix_index_expect(struct prefix_index *ix, uint32_t slot, const struct block_key *keys,
-                         uint32_t count, int64_t until_us);
+                         uint32_t count, int64_t now_us, int64_t until_us);
 void prefix_index_drop(struct prefix_index *ix, uint32_t slot, struct block_key key);
 void prefix_index_drop_slot(struct prefix_index *ix, uint32_t slot);
 

@@ -16,22 +16,18 @@ static const struct {
 
 void retry_budget_init(struct retry_budget *b)
 {
-    *b = (struct retry_budget){ .tokens = RETRY_FLOOR };
+    *b = (struct retry_budget){ .saved = RETRY_FLOOR * RETRY_REQUESTS };
 }
 
 void retry_budget_earn(struct retry_budget *b)
 {
-    b->tokens += RETRY_SHARE;
-    if (b->tokens > RETRY_SAVED_MAX) b->tokens = RETRY_SAVED_MAX;
+    if (b->saved < RETRY_SAVED_MAX * RETRY_REQUESTS) b->saved++;
 }
 
 static bool pay(struct retry_budget *b)
 {
-    if (b->tokens < 1) {
-        b->refused++;
-        return false;
-    }
-    b->tokens -= 1;
+    if (b->saved < RETRY_REQUESTS) return false;
+    b->saved -= RETRY_REQUESTS;
     return true;
 }
 

@@ -4,25 +4,25 @@
  * Threads: the decision thread only
  * Rules:   (1) nothing is retried once a byte of the answer went to the client
  *          (2) a connection that was dead before the engine saw the request costs no retry
- *          (3) other retries are paid from a budget that grows with the traffic (a tenth of it,
- *              at least RETRY_FLOOR), so that a failing fleet is not buried under repeats
+ *          (3) other retries are paid from a budget that begins with RETRY_FLOOR and grows with
+ *              the traffic by a tenth of it, so that a failing fleet is not buried under repeats
  *          (4) a request that was being computed when two engines died is answered 422: it may be
  *              what kills them
  *
  *     failure        charge   counts as crash   when refused
  *     UNREACHABLE    no       no                503
  *     DIED           yes      yes               502, second crash 422
- *     OVERLOADED     yes      no                the engine's 429 or 503
+ *     OVERLOADED     yes      no                503, also for an engine's 429: of us it is not said
  *     ERROR          yes      no                502
  */
 #pragma once
 #include <stdbool.h>
 #include <stdint.h>
 
-#define RETRY_SHARE 0.1       /* retries earned by a request */
-#define RETRY_FLOOR 3.0       /* retries that are there without traffic */
-#define RETRY_SAVED_MAX 100.0 /* what a quiet hour can save up */
-#define RETRY_ATTEMPTS_MAX 8  /* attempts of one request, the free ones included */
+#define RETRY_REQUESTS 10    /* that earn one retry together */
+#define RETRY_FLOOR 3        /* retries that are there before any traffic */
+#define RETRY_SAVED_MAX 100  /* retries that a time without failures can save up */
+#define RETRY_ATTEMPTS_MAX 8 /* attempts of one request, the free ones included */
 #define RETRY_CRASHES_MAX 2
 
 enum retry_failure {
@@ -34,8 +34,7 @@ enum retry_failure {
 };
 
 struct retry_budget {
-    double tokens;
-    uint64_t refused; /* retries not made for want of budget */
+    uint32_t saved; /* requests: a retry costs RETRY_REQUESTS of them */
 };
 
 struct retry_request {

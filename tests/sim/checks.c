@@ -244,8 +244,8 @@ void check_router(struct world *w, struct router_node *n)
 
 void check_retries(struct world *w, struct router_node *n)
 {
-    double most = RETRY_SHARE * (double)n->arrivals_total + RETRY_FLOOR + 1e-6;
-    if ((double)n->attempts_charged > most)
+    uint64_t most = n->arrivals_total / RETRY_REQUESTS + RETRY_FLOOR;
+    if (n->attempts_charged > most)
         check_fail(w, CHECK_RETRIES, "%llu retries for %llu requests",
                    (unsigned long long)n->attempts_charged, (unsigned long long)n->arrivals_total);
 }

@@ -103,6 +103,65 @@ static void holds_are_bounded_in_count_and_time(void **state)
     assert_null(core_held_next(core, 10 * SECOND, &v));
 }
 
+/* All places are taken by one model's requests when another model's instance comes up: who is held
+ * for it goes when one of them ends, and is refused in time when none does. */
+static void the_held_wait_for_a_place_in_flight(void **state)
+{
+    (void)state;
+    enum { PLACES = 64 };
+    static struct core_request busy[PLACES];
+    struct core_request r[2] = { request(), request() };
+    struct core_verdict v;
+    r[0].model = r[1].model = 2;
+    endpoint("a", true);
+    for (uint32_t i = 0; i < 2; i++)
+        assert_int_equal(core_arrive(core, &r[i], 0).answer, CORE_WAIT);
+    for (uint32_t i = 0; i < PLACES; i++) {
+        busy[i] = request();
+        assert_int_equal(core_arrive(core, &busy[i], 0).answer, CORE_SEND);
+    }
+    struct core_endpoint ep = *core_endpoint_at(core, 0);
+    uint32_t slot;
+    ep.model = 2;
+    snprintf(ep.name, sizeof ep.name, "b");
+    assert_int_equal(core_endpoint_put(core, &ep, &slot), 0);
+    assert_null(core_held_next(core, SECOND, &v));
+    core_end(core, &busy[0], 1, false, SECOND);
+    assert_ptr_equal(core_held_next(core, SECOND, &v), &r[0]);
+    assert_int_equal(v.answer, CORE_SEND);
+    assert_null(core_held_next(core, SECOND, &v));
+    assert_ptr_equal(core_held_next(core, 10 * SECOND, &v), &r[1]);
+    assert_int_equal(v.status, 503);
+    core_end(core, &r[0], 1, false, SECOND);
+    for (uint32_t i = 1; i < PLACES; i++)
+        core_end(core, &busy[i], 1, false, SECOND);
+}
+
+/* Of more models than places the one that was sent work longest ago is no longer measured. */
+static void the_work_of_the_latest_models_is_measured(void **state)
+{
+    (void)state;
+    struct core_endpoint ep = { .boot = 1,
+                                .ready = true,
+                                .has_perf = true,
+                                .perf = { .a = 0.01, .b = 0.001 },
+                                .token_budget = 256,
+                                .seqs_max = 8 };
+    for (uint32_t i = 0; i <= CORE_MODELS_MAX; i++) {
+        uint32_t slot;
+        struct core_request r = request();
+        r.model = ep.model = 100 + i;
+        snprintf(ep.name, sizeof ep.name, "m%u", i);
+        assert_int_equal(core_endpoint_put(core, &ep, &slot), 0);
+        assert_int_equal(core_arrive(core, &r, i * 1000).answer, CORE_SEND);
+        core_end(core, &r, 1, false, i * 1000);
+    }
+    const int64_t now_us = CORE_MODELS_MAX * 1000;
+    assert_true(core_work_rate(core, 100, now_us) < 0);
+    for (uint32_t i = 1; i <= CORE_MODELS_MAX; i++)
+        assert_true(core_work_rate(core, 100 + i, now_us) > 0);
+}
+
 static void a_failure_goes_elsewhere_and_a_second_crash_is_422(void **state)
 {
     (void)state;
@@ -272,6 +331,38 @@ static void rows_may_hold_until_a_time_refuse_and_are_told_outcomes(void **state
     assert_int_equal(odd.told[ROUTE_FAILED], 1);
 }
 
+static struct route_event finished;
+
+static void note_finished(void *policy, const struct route_event *ev)
+{
+    (void)policy;
+    if (ev->kind == ROUTE_FINISHED) finished = *ev;
+}
+
+/* Half a second a token at the first instance, a tenth at the one it moved to. */
+static void a_move_begins_a_new_measure_and_keeps_the_past(void **state)
+{
+    (void)state;
+    struct route_policy row = *route_find(STR("round_robin"));
+    row.observe = note_finished;
+    core_route_set(core, &row);
+    uint32_t slot[2] = { endpoint("a", true), endpoint("b", true) };
+    struct core_request r = request();
+    assert_int_equal(core_arrive(core, &r, SECOND).answer, CORE_SEND);
+    r.route.scratch[0] = 1;
+    core_tokens(core, &r, 1, 3 * SECOND);
+    core_tokens(core, &r, 4, 5 * SECOND);
+    core_move(core, &r, slot[1 - r.slot], 5 * SECOND);
+    core_tokens(core, &r, 10, 6 * SECOND);
+    core_end(core, &r, 15, false, 6 * SECOND);
+    assert_int_equal(finished.instance_id, r.slot);
+    assert_int_equal(finished.generated, 15);
+    assert_int_equal(finished.hit_tokens, 0);
+    assert_true(finished.scratch[0] == 0);
+    assert_true(finished.ttft_s > 1.99 && finished.ttft_s < 2.01);
+    assert_true(finished.tpot_s > 0.099 && finished.tpot_s < 0.101);
+}
+
 /* Two routers of one fleet: with nothing known of each other each fills its own half first, and the
  * halves are disjoint. */
 static void two_routers_begin_at_different_instances(void **state)
@@ -411,6 +502,10 @@ int main(void)
                                         fresh, drop),
         cmocka_unit_test_setup_teardown(rows_may_hold_until_a_time_refuse_and_are_told_outcomes,
                                         fresh, drop),
+        cmocka_unit_test_setup_teardown(the_held_wait_for_a_place_in_flight, fresh, drop),
+        cmocka_unit_test_setup_teardown(the_work_of_the_latest_models_is_measured, fresh, drop),
+        cmocka_unit_test_setup_teardown(a_move_begins_a_new_measure_and_keeps_the_past, fresh,
+                                        drop),
         cmocka_unit_test(as_many_endpoints_as_asked_for),
         cmocka_unit_test_setup_teardown(two_routers_begin_at_different_instances, fresh, drop),
         cmocka_unit_test_setup_teardown(what_others_sent_is_avoided, fresh, drop),

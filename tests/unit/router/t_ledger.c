@@ -88,12 +88,69 @@ static void full_slots_wait_for_the_next_end(void **state)
     ledger_free(l);
 }
 
+/* Against the slow truth: all lengths that are left, sorted, and the one counted to. */
+static int by_value(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static void the_next_free_slot_is_the_nth_end(void **state)
+{
+    (void)state;
+    enum { COUNT = 200 };
+    struct rng rng;
+    rng_seed(&rng, 8);
+    for (uint32_t round = 0; round < 300; round++) {
+        struct ledger *l = NULL;
+        double left[COUNT];
+        struct route_instance in = instance();
+        uint32_t count = 1 + (uint32_t)rng_below(&rng, COUNT), spread = round % 3 ? 1000 : 4;
+        in.seqs_max = 1 + (uint32_t)rng_below(&rng, count);
+        in.perf = (struct perf_coef){ .a = 1 }; /* a second a token */
+        assert_int_equal(ledger_new(COUNT, 1, &l, NULL), 0);
+        struct ledger_entry *e[COUNT];
+        for (uint32_t i = 0; i < count; i++) {
+            left[i] = 1 + (double)rng_below(&rng, spread);
+            e[i] = send(l, 0, 10, 0, left[i]);
+        }
+        ledger_view(l, 0, 7, 0, &in);
+        qsort(left, count, sizeof left[0], by_value);
+        assert_true(in.slot_wait_s == left[count - in.seqs_max]);
+        assert_int_equal(in.tenant_waiting, count);
+        for (uint32_t i = 0; i < count; i++)
+            ledger_end(l, e[i]);
+        ledger_free(l);
+    }
+}
+
+/* Ten requests earn one retry: neither nine nor eleven. */
+static void a_tenth_of_the_traffic_may_be_retried(void **state)
+{
+    (void)state;
+    struct retry_budget budget;
+    retry_budget_init(&budget);
+    for (uint32_t i = 0; i < 3 * RETRY_FLOOR; i++) {
+        struct retry_request r = { .attempts = 1 };
+        assert_int_equal(retry_decide(&budget, &r, RETRY_ERROR).again, i < RETRY_FLOOR);
+    }
+    for (uint32_t i = 0; i < 100; i++) {
+        struct retry_request r = { .attempts = 1 };
+        retry_budget_earn(&budget);
+        bool again = retry_decide(&budget, &r, RETRY_ERROR).again;
+        assert_int_equal(again, (i + 1) % RETRY_REQUESTS == 0);
+    }
+    for (uint32_t i = 0; i < 10 * RETRY_SAVED_MAX * RETRY_REQUESTS; i++)
+        retry_budget_earn(&budget);
+    assert_int_equal(budget.saved, RETRY_SAVED_MAX * RETRY_REQUESTS);
+}
+
 static void retry_rules(void **state)
 {
     (void)state;
     static const struct {
         struct retry_request before;
-        double budget;
+        uint32_t retries;
         enum retry_failure failure;
         bool again;
         int status;
@@ -109,7 +166,7 @@ static void retry_rules(void **state)
         { { 8, 0, false }, 9, RETRY_UNREACHABLE, false, 503, "attempts are bounded" },
     };
     for (uint32_t i = 0; i < COUNT_OF(rows); i++) {
-        struct retry_budget budget = { .tokens = rows[i].budget };
+        struct retry_budget budget = { .saved = rows[i].retries * RETRY_REQUESTS };
         struct retry_request r = rows[i].before;
         struct retry_verdict v = retry_decide(&budget, &r, rows[i].failure);
         if (v.again != rows[i].again || v.status != rows[i].status) fail_msg("%s", rows[i].why);
@@ -122,6 +179,8 @@ int main(void)
         cmocka_unit_test(sums_follow_entries),
         cmocka_unit_test(owed_prefill_shrinks_but_never_vanishes),
         cmocka_unit_test(full_slots_wait_for_the_next_end),
+        cmocka_unit_test(the_next_free_slot_is_the_nth_end),
+        cmocka_unit_test(a_tenth_of_the_traffic_may_be_retried),
         cmocka_unit_test(retry_rules),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

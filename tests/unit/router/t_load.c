@@ -104,6 +104,48 @@ static void others_work_is_counted_once(void **state)
     assert_int_equal(load_report(&l, &report, own, 4 * SECOND), 400);
 }
 
+/* An engine whose counter begins anew without saying so, and one that says what cannot be. */
+static void no_report_freezes_or_floods(void **state)
+{
+    (void)state;
+    struct load l = { 0 };
+    struct ledger_sums own = { .uncached_total = 100 };
+    struct core_load report = { .uncached_total = 1000000 };
+    load_report(&l, &report, own, SECOND);
+    report.uncached_total = 50;
+    assert_int_equal(load_report(&l, &report, own, 2 * SECOND), 0);
+    report.uncached_total = 450;
+    assert_int_equal(load_report(&l, &report, own, 3 * SECOND), 400);
+
+    report = (struct core_load){ UINT32_MAX, UINT32_MAX, UINT64_MAX, UINT64_MAX, UINT64_MAX };
+    load_report(&l, &report, own, 4 * SECOND);
+    struct route_instance in = instance();
+    in.in_flight = in.waiting = 7;
+    load_view(&l, own, 4 * SECOND, &in);
+    assert_true(in.in_flight >= 7 && in.waiting >= 7 && in.waiting <= in.in_flight);
+    assert_int_equal(in.waiting + in.decoding, in.in_flight);
+}
+
+/* The ledger of now is found again although the clock went back to before all that was noted. */
+static void a_clock_that_is_set_back_freezes_nothing(void **state)
+{
+    (void)state;
+    struct load l = { 0 };
+    struct ledger_sums own = { .in_flight = 5, .uncached_total = 100 };
+    load_note(&l, own, 100 * SECOND);
+    own.in_flight = 2;
+    load_note(&l, own, SECOND);
+    own.in_flight = 3;
+    load_note(&l, own, 2 * SECOND);
+    struct core_load report = { .running = 3 };
+    load_report(&l, &report, own, 3 * SECOND);
+    assert_int_equal(l.own_then.in_flight, 3);
+    load_report(&l, &report, own, 3 * SECOND);
+    struct route_instance in = instance();
+    load_view(&l, own, 3 * SECOND, &in);
+    assert_int_equal(in.in_flight, 0); /* all of what it reports is our own */
+}
+
 /* At any constant rate the meter says the rate, from a few seconds after the start on. */
 static void meters_are_right_from_the_start(void **state)
 {
@@ -126,6 +168,8 @@ int main(void)
         cmocka_unit_test(a_report_is_compared_with_the_ledger_of_then),
         cmocka_unit_test(old_reports_fade_and_late_ones_are_dropped),
         cmocka_unit_test(others_work_is_counted_once),
+        cmocka_unit_test(no_report_freezes_or_floods),
+        cmocka_unit_test(a_clock_that_is_set_back_freezes_nothing),
         cmocka_unit_test(meters_are_right_from_the_start),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -52,12 +52,17 @@ static void expectation_ends_unless_confirmed(void **state)
     assert_int_equal(prefix_index_new(1 << 20, SLOTS, &ix, NULL), 0);
     struct block_key keys[2] = { key_of(1), key_of(2) };
     uint32_t blocks[SLOTS];
-    prefix_index_expect(ix, 3, keys, 2, 1000);
+    prefix_index_expect(ix, 3, keys, 2, 0, 1000);
     prefix_index_match(ix, keys, 2, 999, blocks);
     assert_int_equal(blocks[3], 2);
     prefix_index_add(ix, 3, keys[0]);
     prefix_index_match(ix, keys, 2, 1000, blocks);
     assert_int_equal(blocks[3], 1);
+    /* Nor does it come back when another is expected. */
+    prefix_index_expect(ix, 4, keys, 2, 1000, 2000);
+    prefix_index_match(ix, keys, 2, 1500, blocks);
+    assert_int_equal(blocks[3], 1);
+    assert_int_equal(blocks[4], 2);
     prefix_index_free(ix);
 }
 
