@@ -199,15 +199,15 @@ static void weigh_in(struct desk *d, struct arrangement *a)
     d->has_best = true;
 }
 
-/* Share of time that losses of the first k zones are felt: of one alone each; of several those that
- * two share, and those that come while the spares of the last are not replaced. */
-static double felt(const struct desk *d, uint32_t k)
+/* Share of time that losses of these k zones are felt: of one alone each; of several those that two
+ * share, and those that come while the spares of the last are not replaced. */
+static double felt(const struct desk *d, const uint32_t *zone, uint32_t k)
 {
     double all = 0, gap_h = 0, twice = 0;
     for (uint32_t i = 0; i < k; i++)
-        all += d->hazard[d->order[i]];
+        all += d->hazard[zone[i]];
     for (uint32_t i = 0; i < k; i++) {
-        uint32_t z = d->order[i];
+        uint32_t z = zone[i];
         gap_h += d->gap_h[z] / k;
         twice += d->hazard[z] * d->gap_h[z] * (all - d->hazard[z]);
     }
@@ -216,7 +216,8 @@ static double felt(const struct desk *d, uint32_t k)
     return (shared + twice) * gap_h;
 }
 
-static void try_zones(struct desk *d, uint32_t k)
+/* The first k of `zone`, if they have room for it. */
+static void try_zones(struct desk *d, const uint32_t *zone, uint32_t k)
 {
     struct arrangement a = { .reason = k == 1 ? "the cheapest zone, its losses included, suffices"
                                               : "no zone alone is there often enough: several and "
@@ -224,13 +225,26 @@ static void try_zones(struct desk *d, uint32_t k)
     uint32_t count = d->view->target;
     if (k > 1) count = ceil_div_u32(count * k, k - 1);
     for (uint32_t i = 0; i < k; i++) {
-        uint32_t zone = d->order[i];
-        a.want[zone] = count / k + (i < count % k);
-        const struct place_offer *o = &d->view->offer[zone];
-        if (!o->usable && a.want[zone] > place_have(o)) return;
+        a.want[zone[i]] = count / k + (i < count % k);
+        const struct place_offer *o = &d->view->offer[zone[i]];
+        if (!o->usable && a.want[zone[i]] > place_have(o)) return;
     }
-    a.missing = felt(d, k);
+    a.missing = felt(d, zone, k);
     weigh_in(d, &a);
+}
+
+/* As many zones as are worth it, the best first; those that can give no more must not stand before
+ * the others, so that these are tried by themselves too. */
+static void try_all_zones(struct desk *d)
+{
+    uint32_t able[PLACE_OFFERS_MAX], ables = 0;
+    for (uint32_t i = 0; i < d->zones; i++)
+        if (d->view->offer[d->order[i]].usable) able[ables++] = d->order[i];
+    for (uint32_t k = 1; k <= d->zones && k <= d->view->target + 1; k++)
+        try_zones(d, d->order, k);
+    if (ables == d->zones) return;
+    for (uint32_t k = 1; k <= ables && k <= d->view->target + 1; k++)
+        try_zones(d, able, k);
 }
 
 static void try_on_demand(struct desk *d)
@@ -331,8 +345,7 @@ static void choose(void *state, const struct place_view *view, int64_t now_us, s
     struct desk d = { .view = view, .memory = memory, .now_us = now_us };
     price_gaps(&d);
     weigh(&d);
-    for (uint32_t k = 1; k <= d.zones && k <= view->target + 1; k++)
-        try_zones(&d, k);
+    try_all_zones(&d);
     try_on_demand(&d);
     try_patch(&d);
 

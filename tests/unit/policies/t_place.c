@@ -192,6 +192,23 @@ static void joint_never_gives_up_its_only_offer(void **state)
     }
 }
 
+/* The best zone can give no more: spares over the others are weighed all the same. */
+static void joint_sees_past_a_zone_that_is_full(void **state)
+{
+    (void)state;
+    struct state s = { { 0 } };
+    struct place_view v = a_view(4, 8);
+    v.availability = 0.9999;
+    v.offer[0].price_h = 4;
+    v.offer[1].price_h = 0.3;
+    v.offer[1].ready = 1;
+    v.offer[1].usable = false;
+    struct place_verdict r = ask(&place_joint, &s, &v, HOUR);
+    assert_true(r.want[2] > 0 && r.want[3] > 0);
+    assert_true(sum(&r, v.offer_count) > 8);
+    assert_int_equal(r.want[0], 0);
+}
+
 /* Part of a zone is refused: what runs there stays and the rest comes from elsewhere. */
 static void joint_patches_what_a_zone_cannot_give(void **state)
 {
@@ -499,6 +516,7 @@ int main(void)
         cmocka_unit_test(a_hazard_is_learned_and_its_zone_left),
         cmocka_unit_test(joint_falls_back_and_comes_back),
         cmocka_unit_test(joint_never_gives_up_its_only_offer),
+        cmocka_unit_test(joint_sees_past_a_zone_that_is_full),
         cmocka_unit_test(joint_patches_what_a_zone_cannot_give),
         cmocka_unit_test(joint_asks_several_at_once_when_short),
         cmocka_unit_test(joint_spreads_when_the_promise_is_missed),

@@ -86,6 +86,10 @@ static void copies_wait_for_both_ports_in_order(void **state)
     assert_true(transfers_next_us(&t) == INT64_MAX);
     assert_true(transfer_begin(&t, &copy[1], 0, 1, 1, 5000)); /* its bytes still take their time */
     assert_int_equal(transfers_next_us(&t), 6011);
+    transfers_port_new(&t, 0); /* whose they were is gone, and so are they for its successor */
+    transfers_port_new(&t, 1);
+    assert_true(transfer_begin(&t, &copy[2], 0, 1, 1, 5000));
+    assert_int_equal(transfers_next_us(&t), 5011);
     transfers_fini(&t);
 }
 
