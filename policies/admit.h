@@ -5,14 +5,13 @@
  * Rules:   (1) asked in order; the first no ends the admissions of this step, except for rows that
  *              try the next (first_fit)
  *          (2) with nothing running a session is admitted whatever the answer: it always fits an
- *              empty engine; while pages of ended ones are copied elsewhere, only if they leave room
+ *              empty engine; while pages of ended ones are copied elsewhere, if they leave room
  *          (3) more pages available never turn a yes into a no
  */
 #pragma once
 #include "policies/step.h"
 
 struct admit_view {
-    const struct step_session *session;
     uint32_t pages_available; /* free, or cached and evictable, less what this one hits */
     uint32_t pages_needed;    /* for the tokens this session already has, less its hits */
     uint32_t pages_growth;    /* it will need later, by what the row reserves */

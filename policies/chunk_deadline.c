@@ -38,14 +38,14 @@
 
 #define TOKENS_MIN 64 /* below it a long prompt would pay the fixed cost of a step too often */
 #define GROWTH 1.5
-#define SIZES_MAX 24    /* GROWTH^24 * TOKENS_MIN is over a million, the largest budget */
+#define SIZES_MAX 32    /* GROWTH^30 * TOKENS_MIN is over ten million, the largest budget */
 #define HORIZON_S 600.0 /* how long a load beyond what small chunks compute is thought to last */
 #define TOLERANCE 0.04  /* promises */
 #define AHEAD_PART 0.5  /* of who comes later and is computed earlier */
 #define MISS_MAX 2.0    /* as in chunk_slack */
 #define LOGISTIC 1.7    /* a logistic of 1.7 x is within 0.01 of the normal distribution */
 #define REGAIN_PART_MIN 0.02 /* of the promised time per token: a full machine gives little back */
-#define LOAD_MAX 0.95
+#define LOAD_MAX 0.95 /* of prompts, to reckon steps without a queue by: above it they diverge */
 #define FULL_PART 0.5
 
 extern const struct chunk_policy chunk_deadline, chunk_slack;

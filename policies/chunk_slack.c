@@ -27,9 +27,9 @@ static uint32_t decide(const struct chunk_view *view)
     double slack_s = view->step_s_max / miss - perf_step_s(&view->perf, &view->planned);
     /* Once a step: were it for each of many prompts, their sum would be what the limit forbids. */
     uint32_t least = view->planned.prefill_tokens > 0 ? 0 : min_u32(TOKENS_MIN, most);
-    if (slack_s <= 0) return least;
-    double fits = token_s > 0 ? slack_s / token_s : (double)most;
-    if (fits >= (double)most) return most;
+    if (!(slack_s > 0)) return least;
+    double fits = slack_s / token_s;
+    if (!(fits < (double)most)) return most; /* tokens that cost nothing, too */
     return max_u32(least, (uint32_t)fits);
 }
 

@@ -7,7 +7,7 @@
  * frequency of LFU under such aging. */
 #include "policies/evict.h"
 
-#define STEP 1000
+#define STEP 1000 /* as in gdsf_cost, which is this row where all pages cost alike */
 
 extern const struct evict_policy evict_gdsf;
 

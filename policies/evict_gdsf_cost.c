@@ -1,20 +1,22 @@
 /* evict_gdsf_cost.c - greedy dual size frequency, weighted by what a page costs to compute again.
  *
  *     rank = floor + STEP * (hits + 1) * cost
- *     cost = (b + d * tokens before it) / b     of the performance model: 1 for a first page
+ *     cost = (b + e * tokens before it) / b     of the performance model: 1 for a first page
  *
  * A page deep in a long prompt attends to everything before it and so is dearer. RAGCache weighs
  * its documents likewise, and drops leaves only; here the index sees to it that a head stays as long
  * as its tail. */
 #include "policies/evict.h"
 
-#define STEP 1000
+#define STEP 1000    /* ranks are whole numbers: a thousandth of a first page's cost */
+#define COST_MAX 1e6 /* with all the hits that are counted a rank then fits its 63 bits */
 
 extern const struct evict_policy evict_gdsf_cost;
 
 static int64_t rank(const struct evict_page *page)
 {
-    return page->floor + (int64_t)((double)STEP * ((double)page->hits + 1) * page->cost);
+    double cost = page->cost < COST_MAX ? page->cost : COST_MAX;
+    return page->floor + (int64_t)((double)STEP * ((double)page->hits + 1) * cost);
 }
 
 const struct evict_policy evict_gdsf_cost = {

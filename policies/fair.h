@@ -2,10 +2,10 @@
  *
  * Layer:   policies (base/core)
  * Threads: pure; the engine's device thread or the simulator calls
- * Rules:   (1) a tenant is a slot below FAIR_TENANTS_MAX; those who are idle may be forgotten and
- *              their slot given to another, which `arrived` with was_idle announces
- *          (2) pick chooses among tenants with waiting sessions; the order row then chooses within
- *              that tenant
+ * Rules:   (1) a tenant is a slot below FAIR_TENANTS_MAX; who is idle may be forgotten and his slot
+ *              given to another, which `is_new` announces: nothing of the former's is his
+ *          (2) pick chooses among tenants with waiting sessions, in the order of their slots; the
+ *              order row then chooses within that tenant
  *          (3) requests that name no tenant are one tenant
  */
 #pragma once
@@ -15,8 +15,6 @@
 
 struct fair_tenant {
     uint32_t slot;
-    uint32_t waiting; /* at least 1 */
-    uint32_t running;
     double weight;    /* its share, > 0 */
     double head_rank; /* of its best waiting session, now; only for rows with uses_heads */
 };
@@ -26,6 +24,7 @@ struct fair_event {
     uint32_t slot;
     double weight;
     bool was_idle; /* STEP_ARRIVED: it had nothing waiting or running */
+    bool is_new;   /* STEP_ARRIVED: the slot was nobody's, or another's; was_idle as well */
     uint32_t input_tokens, cached_tokens, output_tokens;
     const bool *active; /* STEP_ARRIVED: by slot, who has something waiting or running */
 };

@@ -10,6 +10,8 @@
  * tenant that idled starts at 0: neither credit nor debt is kept. */
 #include "policies/fair.h"
 
+#include <math.h>
+
 #define QUANTUM_TOKENS 4096.0
 #define OUTPUT_PRICE 2.0
 
@@ -38,7 +40,7 @@ static void refill(struct deficits *d, const struct fair_tenant *tenant, uint32_
     for (uint32_t i = 0; i < count; i++) {
         double quantum = QUANTUM_TOKENS * tenant[i].weight, has = d->of[tenant[i].slot];
         if (has > 0) return;
-        double needs = (double)(uint64_t)(-has / quantum) + 1;
+        double needs = floor(-has / quantum) + 1;
         if (i == 0 || needs < rounds) rounds = needs;
     }
     for (uint32_t i = 0; i < count; i++)

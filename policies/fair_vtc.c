@@ -2,8 +2,8 @@
  *
  *     counter[tenant] += (1 * prompt tokens at admission + 2 * tokens answered) / weight
  *     next: the waiting tenant with the lowest counter
- *     a tenant that comes back from idling is lifted to the lowest counter of those active, or,
- *     when nobody is, to that of the tenant that was active last: idling earns no credit
+ *     a tenant that is new or comes back from idling is lifted to the lowest counter of those
+ *     active, or, when nobody is, to that of the tenant served last: idling earns no credit
  *
  * The service of two backlogged tenants then differs by a bound that does not grow with time:
  * 2 * max(1 * longest prompt, 2 * tokens that run at once). A cached prompt counts whole, as in
@@ -36,6 +36,7 @@ static void observe(void *state, const struct fair_event *e)
 {
     struct counters *c = state;
     if (e->kind == STEP_ARRIVED) {
+        if (e->is_new) c->of[e->slot] = 0;
         if (e->was_idle) lift(c, e);
         return;
     }

@@ -7,16 +7,19 @@
  * decode much for little prefill go early, so that their decodes overlap the prefills of later
  * ones. The paper cuts the prefix tree to one level by a dynamic programme over a known batch; a
  * queue never ends, so ours takes the level that the request names (`group`). 128 groups are
- * known at a time; sessions beyond, or without a group, stand alone, by their own ratio. */
+ * known at a time; sessions beyond, or without a group, stand alone, by their own ratio.
+ *
+ * Nothing ages: while members of the group in hand keep coming, all others wait. It is an order for
+ * batches, which end. */
 #include "policies/order.h"
 
 #define GROUPS 128
 
 struct group {
-    uint64_t key; /* 0: free */
-    uint32_t waiting;
+    uint64_t key;     /* 0: free */
+    uint32_t waiting; /* for the first time */
     uint32_t prefill; /* of one member: the shared beginning is most of it */
-    double decode;    /* expected tokens of all members that wait */
+    double decode;    /* expected tokens of the members that wait for the first time */
 };
 
 struct groups {

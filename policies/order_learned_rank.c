@@ -10,9 +10,12 @@
  * the paper's scripts. Steps are counted by re-asking after the time so many steps usually take. */
 #include "policies/order.h"
 
+#include <math.h>
+
 #define IDLE_STEPS 200
 #define BOOST_STEPS 10
-#define MEAN_RATE 0.05
+#define MEAN_RATE 0.05  /* of the running mean of a step's seconds: over some twenty steps */
+#define STEP_US_MAX 1e9 /* a step of a quarter of an hour says that the machine slept */
 
 struct ranker {
     uint64_t steps;
@@ -37,8 +40,9 @@ static void rank(void *state, const struct step_session *session, int64_t now_us
         ret->base = -1e18;
         return;
     }
-    double left_s = (double)(IDLE_STEPS - idle) * (r->step_s > 1e-6 ? r->step_s : 1e-6);
-    ret->again_us = now_us + 1 + (int64_t)(left_s * 1e6);
+    double left = idle < IDLE_STEPS ? (double)(IDLE_STEPS - idle) : 0;
+    double left_us = left * fmin(fmax(r->step_s * 1e6, 1), STEP_US_MAX);
+    ret->again_us = now_us + 1 + (int64_t)left_us;
     ret->base = session->has_rank ? session->rank : (double)session->generated + session->remaining;
 }
 

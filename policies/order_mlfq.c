@@ -13,6 +13,8 @@
  * free; both are the scheduler's work. */
 #include "policies/order.h"
 
+#include <math.h>
+
 #define QUANTUM_S 0.010
 #define PROMOTE_US 3000000
 
@@ -40,7 +42,8 @@ void mlfq_ran(const struct step_session *session, double seconds)
 {
     struct step_scratch *scratch = session->scratch;
     if (scratch->order[0] == 0) return;
-    scratch->order[1] += (uint64_t)(seconds * 1e6);
+    /* Rounded: a step is whole microseconds, and many of them must not lose one each. */
+    scratch->order[1] += (uint64_t)llround(fmax(0, seconds) * 1e6);
     uint32_t level = mlfq_level(session);
     if ((double)scratch->order[1] * 1e-6 > quantum_s(level)) mlfq_start(session, level + 1);
 }

@@ -1,12 +1,14 @@
 /* order_prefill_sjf.c - shortest prefill first, then feedback queues for the decodes.
  *
  *     no token yet:  rank = prefill_s - wait_s / ORDER_AGE - 1e6     (before any decode)
- *     decoding:      rank = level;  first level = the lowest i with 512 * 2^i >= its KV tokens
+ *     decoding:      rank = level;  first level = the lowest i with 512 * 2^i >= its KV tokens;
+ *                    levels, quanta and the promotion after 3 s of waiting are those of mlfq
  *
  * Made for split pools: a prefill instance holds only sessions of the first kind and so runs
  * shortest uncached prompt first, a decode instance only those of the second. A session with a
  * large KV starts low because every token of it reads all of that. Who proposed the pair is not
- * known to us; LAPS and Kairos are close. Decodes do not age: their quanta double. */
+ * known to us; LAPS and Kairos are close. On an instance that does both, decodes starve while
+ * prompts keep coming: promotion moves them among themselves only. */
 #include "policies/order.h"
 
 #define KV_TOKENS 512

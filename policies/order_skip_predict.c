@@ -1,12 +1,12 @@
-/* order_skip_predict.c - short ones by arrival, the others by what remains (SkipPredict, 2402.03564).
+/* order_skip_predict.c - short ones by arrival, others by what remains (SkipPredict, 2402.03564).
  *
  *     short:  predicted answer <= the running mean of answers    rank 0, equal ranks by arrival
  *     long:   rank = 1 + remaining tokens - wait_s * 100
  *
  * One cheap bit decides for most sessions; only the long ones need a prediction worth its price.
  * Shorts preempt longs and never yield. Longs age by a hundred tokens a second, which the paper
- * does without, so that they do not starve among themselves; after a long wait they stand with
- * the shorts. A session without any prediction counts as short: it cannot be told apart. */
+ * does without, so that they do not starve; after a long wait they go before the shorts. A session
+ * without any prediction counts as short: it cannot be told apart. */
 #include "policies/order.h"
 
 #define MEAN_RATE 0.02

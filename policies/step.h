@@ -22,7 +22,6 @@ struct step_session {
     uint64_t id;
     int64_t arrival_us;
     int64_t waiting_us; /* when it last began to wait */
-    uint64_t tenant;    /* 0: none */
     uint64_t group;     /* those with equal ones share the beginning of their prompts; 0: none */
     uint32_t prompt_tokens;
     uint32_t generated;     /* tokens answered so far */

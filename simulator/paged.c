@@ -326,7 +326,7 @@ static uint32_t cached(struct instance *in, const struct flight *f)
 static void hold(struct instance *in, struct flight *f, int64_t now_us)
 {
     struct paged *p = paged_of(in);
-    sched_hold(f->session, true);
+    sched_hold(p->sched, f->session, true);
     if (f->session->item) {
         p->stopping++;
     } else {
@@ -337,7 +337,7 @@ static void hold(struct instance *in, struct flight *f, int64_t now_us)
 static void resume(struct instance *in, struct flight *f, int64_t now_us)
 {
     struct paged *p = paged_of(in);
-    sched_hold(f->session, false);
+    sched_hold(p->sched, f->session, false);
     if (!p->batch) begin_step(p, now_us);
 }
 

@@ -23,7 +23,7 @@ static uint64_t growth_most(uint32_t bin) /* pages of what is in it */
  * this will be, with `pages` more held by one who is to grow by `growth`. */
 static uint32_t peak_growth(const struct scheduler *s, uint32_t growth, uint32_t pages)
 {
-    uint64_t alive = s->counts.running + 1, given_back = 0, peak = 0;
+    uint64_t alive = s->growing.sessions + 1, given_back = 0, peak = 0;
     uint32_t own = growth_bin(growth);
     for (uint32_t bin = 0; bin < GROWTH_BINS && alive > 0; bin++) {
         uint32_t here = s->growing.count[bin] + (bin == own);
@@ -46,6 +46,7 @@ void sched_add_demand(struct scheduler *s, struct session *x)
     uint32_t bin = growth_bin(grown - known);
     s->growing.count[bin]++;
     s->growing.held[bin] += known;
+    s->growing.sessions++;
 }
 
 void sched_sum_demand(struct scheduler *s)
@@ -62,13 +63,11 @@ static bool may_admit(struct scheduler *s, struct session *x, const struct sched
     uint32_t available = kv_index_available(&s->index);
     uint32_t needed = sched_pages_for(s, x->total);
     uint32_t held = n->hit_pages + (x->swapped ? 0 : x->page_count);
-    struct step_session session = sched_view(s, x);
     struct admit_view view = {
-        .session = &session,
         .pages_available = available > taken ? available - (uint32_t)taken : 0,
         .pages_needed = (needed > held ? needed - held : 0) + n->copied,
         .pages_growth = max_u32(sched_pages_for(s, sched_expected_total(s, x)), needed) - needed,
-        .running = s->counts.running,
+        .running = s->growing.sessions,
         .running_growth = (uint32_t)min_size(s->growth, UINT32_MAX),
     };
     /* The sum of all growth is above its peak, and needs no walk: often it fits as well. */

@@ -1,17 +1,22 @@
-/* sched_look.c - what a scheduler is asked: work, deadlines, counts, debts, and whether it is sound. */
+/* sched_look.c - what a scheduler is asked: work, deadlines, counts, debts, whether it is sound. */
 #include "base/core/bits.h"
 #include "engine/core/sched_part.h"
+
+uint32_t sched_queued(const struct scheduler *s)
+{
+    uint32_t standing = s->standing; /* of those that wait */
+    LIST_EACH (&s->running, node)
+        standing -= session_stands(SESSION_OF(node));
+    return s->counts.waiting - standing;
+}
 
 bool sched_has_work(const struct scheduler *s)
 {
     if (!list_empty(&s->aborting)) return true;
-    uint32_t paused = s->counts.paused; /* of those that wait */
     LIST_EACH (&s->running, node) {
-        const struct session *x = SESSION_OF(node);
-        if (!x->paused && !x->held) return true;
-        paused -= x->paused;
+        if (!session_stands(SESSION_OF(node))) return true;
     }
-    return s->counts.waiting > paused;
+    return sched_queued(s) > 0;
 }
 
 int64_t sched_next_deadline_us(const struct scheduler *s)
@@ -66,9 +71,10 @@ bool sched_check(const struct scheduler *s)
 {
     if (!kv_pool_check(&s->pool)) return false;
     uint64_t held = s->kept, swapped = 0, refs = 0;
-    uint32_t running = 0, waiting = 0, queued = 0, unpaused = 0;
+    uint32_t running = 0, waiting = 0, queued = 0, standing = 0, standing_waiting = 0;
     LIST_EACH (&s->running, node) {
         running++;
+        standing += session_stands(SESSION_OF(node));
         if (!session_check(s, SESSION_OF(node), &held, &swapped)) return false;
     }
     const struct list *const heads[] = { &s->waiting, &s->parked };
@@ -76,7 +82,7 @@ bool sched_check(const struct scheduler *s)
         LIST_EACH (heads[i], node) {
             const struct session *x = SESSION_OF(node);
             waiting++;
-            unpaused += !x->paused;
+            standing_waiting += session_stands(x);
             queued += x->wait.slot > 0 || list_linked(&x->unranked);
             if (!session_check(s, x, &held, &swapped)) return false;
             if (session_is_parked(x) != (i == 1)) return false;
@@ -85,6 +91,6 @@ bool sched_check(const struct scheduler *s)
     for (uint32_t i = 0; i < s->pool.total; i++)
         refs += s->pool.refs[i];
     return held == refs && running == s->counts.running && waiting == s->counts.waiting &&
-           queued == unpaused && running <= s->config.seqs_max &&
-           swapped + s->swap_free_count == s->config.swap_pages;
+           queued == waiting - standing_waiting && standing + standing_waiting == s->standing &&
+           running <= s->config.seqs_max && swapped + s->swap_free_count == s->config.swap_pages;
 }

@@ -1,6 +1,6 @@
-/* sched_part.h - what the files of the scheduler share: scheduler.c plans, sched_admit.c knows who may
- * run, sched_queue.c who waits and what the rows hear, sched_pages.c moves pages, sched_new.c makes
- * and frees it all, sched_look.c answers questions.
+/* sched_part.h - what the files of the scheduler share: scheduler.c plans, sched_admit.c knows who
+ * may run, sched_chunk.c how much of a prompt, sched_queue.c who waits and what the rows hear,
+ * sched_pages.c moves pages, sched_new.c makes and frees it all, sched_look.c answers questions.
  *
  * Layer: engine/core, private to these
  */
@@ -16,6 +16,7 @@
 struct growth {
     uint32_t count[GROWTH_BINS];
     uint64_t held[GROWTH_BINS]; /* pages that those hold now, and give back when they end */
+    uint32_t sessions;          /* of all bins: those that run, and those about to */
 };
 
 struct tenant_queue {
@@ -23,6 +24,7 @@ struct tenant_queue {
     double weight;
     uint32_t members; /* its sessions that have not ended; 0: the place may be given away */
     uint32_t running;
+    bool is_new; /* the fair row still knows its place as nobody's, or as another's */
     struct wait_queue queue;
 };
 
@@ -40,7 +42,7 @@ struct scheduler {
     struct sched_batch batch;
     uint32_t moves_max;
     struct sched_counts counts;
-    int64_t now_us;                /* of the current or last plan */
+    int64_t now_us;                /* of the last call that told it; never goes back */
     struct perf_coef perf;         /* of the current plan */
     struct chunk_session *promise; /* scratch of promises_max, for a chunk row that aims; or NULL */
     uint32_t promises_max;
@@ -60,14 +62,23 @@ struct scheduler {
     uint32_t *swap_free, swap_free_count;
     struct session *aside[SCHED_ASIDE_MAX];
     uint32_t aside_count;
-    bool watched; /* some row hears of every session in every step */
-    bool planned; /* between plan and commit */
+    uint32_t standing; /* sessions that are paused or held: no step, and in no queue */
+    bool watched;      /* some row hears of every session in every step */
+    bool planned;      /* between plan and commit */
 };
+
+static inline bool session_stands(const struct session *x)
+{
+    return x->paused || x->held;
+}
 
 static inline bool session_is_parked(const struct session *x)
 {
     return x->state == SESSION_WAITING && x->page_count > 0 && !x->swapped;
 }
+
+/* Waiting sessions that could run, if they were let. */
+uint32_t sched_queued(const struct scheduler *s);
 
 void sched_batch_shape(struct sched_batch *b); /* fills in its shape */
 
@@ -101,13 +112,14 @@ bool sched_admit(struct scheduler *s, struct session *x, const struct sched_need
 
 /* ---- sched_queue.c -------------------------------------------------------------------------- */
 
-/* Where the tenant's sessions wait; forgets an idle tenant if it must, shares a place if none. */
+/* Where the tenant's sessions wait: in its own place, else in one that nobody ever had, else in
+ * that of an idle tenant, who is forgotten; else it shares one, whose owner stays the owner. */
 uint32_t sched_tenant_slot(struct scheduler *s, uint64_t tenant, double weight);
 
 struct step_session sched_view(const struct scheduler *s, struct session *x);
 uint32_t sched_expected_total(const struct scheduler *s, struct session *x);
 
-/* Ranks those that came, and those whose rank has changed by time, by their row or by the machine. */
+/* Ranks those that came, and those whose rank changed by time, by their row or by the machine. */
 void sched_refresh_ranks(struct scheduler *s, int64_t now_us);
 void sched_rank_unranked(struct scheduler *s, int64_t now_us);
 void sched_enqueue_later(struct scheduler *s, struct session *x); /* waits from now on */

@@ -21,20 +21,20 @@ uint32_t sched_tenant_slot(struct scheduler *s, uint64_t tenant, double weight)
 {
     if (s->tenant_count == 1) return 0;
     uint32_t from = (uint32_t)(hash64(&tenant, sizeof tenant, 0) % s->tenant_count);
-    uint32_t slot = from;
-    bool idle = false;
-    for (uint32_t i = 0; i < s->tenant_count; i++) {
-        uint32_t at = (from + i) % s->tenant_count;
-        const struct tenant_queue *t = &s->tenant[at];
-        if (t->weight > 0 && t->tenant == tenant) {
-            slot = at;
-            break;
-        }
-        if (!idle && t->members == 0) slot = at, idle = true;
+    struct tenant_queue *own = NULL, *unused = NULL, *idle = NULL;
+    for (uint32_t i = 0; i < s->tenant_count && !own; i++) {
+        struct tenant_queue *t = &s->tenant[(from + i) % s->tenant_count];
+        bool used = t->weight > 0;
+        if (used && t->tenant == tenant) own = t;
+        if (!used && !unused) unused = t;
+        if (used && t->members == 0 && !idle) idle = t;
     }
-    s->tenant[slot].tenant = tenant;
-    s->tenant[slot].weight = weight;
-    return slot;
+    struct tenant_queue *t = own ? own : unused ? unused : idle;
+    if (!t) return from;
+    t->is_new |= !own;
+    t->tenant = tenant;
+    t->weight = weight;
+    return (uint32_t)(t - s->tenant);
 }
 
 static struct tenant_queue *queue_of(struct scheduler *s, const struct session *x)
@@ -63,7 +63,6 @@ struct step_session sched_view(const struct scheduler *s, struct session *x)
         .id = x->id,
         .arrival_us = x->arrival_us,
         .waiting_us = x->waiting_us,
-        .tenant = x->tenant,
         .group = x->group,
         .prompt_tokens = x->prompt_tokens,
         .generated = session_generated(x),
@@ -118,6 +117,8 @@ static void tell_fair(struct scheduler *s, struct session *x, const struct step_
         for (uint32_t i = 0; i < s->tenant_count; i++)
             active[i] = s->tenant[i].running > 0 || s->tenant[i].queue.count > 0;
         fe.was_idle = !active[x->tenant_slot];
+        fe.is_new = t->is_new;
+        t->is_new = false;
         fe.active = active;
     }
     s->rows.fair->observe(s->fair_state, &fe);
@@ -166,7 +167,8 @@ static void take(struct scheduler *s, struct session *x)
 
 void sched_enqueue_later(struct scheduler *s, struct session *x)
 {
-    if (!x->paused && !list_linked(&x->unranked)) list_push_back(&s->unranked, &x->unranked);
+    if (!session_stands(x) && !list_linked(&x->unranked))
+        list_push_back(&s->unranked, &x->unranked);
 }
 
 void sched_dequeue(struct scheduler *s, struct session *x)
@@ -275,7 +277,7 @@ struct session *sched_next_waiting(struct scheduler *s, int64_t now_us)
             struct tenant_queue *t = &s->tenant[i];
             if (t->queue.count == 0) continue;
             struct fair_tenant *ft = &tenants[count++];
-            *ft = (struct fair_tenant){ i, t->queue.count, t->running, t->weight, 0 };
+            *ft = (struct fair_tenant){ .slot = i, .weight = t->weight };
             if (!s->rows.fair->uses_heads) continue;
             ft->head_rank = order_rank_at(&wait_queue_first(&t->queue, now_us)->rank, now_us);
         }

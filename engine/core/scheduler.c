@@ -18,7 +18,14 @@
 
 #define OUTPUT_MEAN_RATE 0.05 /* of the running mean of answer lengths */
 #define BATCH_MEAN_RATE 0.02  /* of the running mean of sessions in a step */
-#define SWAP_FREE_PART 10     /* with less than a tenth of the swap space free nothing begins */
+#define WEIGHT_MIN 1e-6       /* of a tenant: tokens over less would swallow what others add */
+#define WEIGHT_MAX 1e6
+#define SWAP_FREE_PART 10 /* with less than a tenth of the swap space free nothing begins */
+
+static double share_of(const struct sched_request *req)
+{
+    return req->weight > 0 ? fmin(fmax(req->weight, WEIGHT_MIN), WEIGHT_MAX) : 1;
+}
 
 int sched_submit(struct scheduler *s, const struct sched_request *req, struct session **ret,
                  struct err *err)
@@ -40,7 +47,7 @@ int sched_submit(struct scheduler *s, const struct sched_request *req, struct se
     }
     uint32_t room = s->config.context_max - req->prompt_tokens;
     uint32_t total_max = req->prompt_tokens + min_u32(room, req->output_max);
-    uint32_t slot = sched_tenant_slot(s, req->tenant, req->weight > 0 ? req->weight : 1);
+    uint32_t slot = sched_tenant_slot(s, req->tenant, share_of(req));
     struct tenant_queue *tenant = &s->tenant[slot];
     CLEANUP(session_freep)
     struct session *session = session_new(req, total_max, s->config.page_tokens);
@@ -67,22 +74,32 @@ void sched_abort(struct scheduler *s, struct session *session)
     list_push_back(&s->aborting, &session->aborting);
 }
 
-void sched_pause(struct scheduler *s, struct session *session, bool paused)
+static void stand_aside(struct scheduler *s, struct session *session, bool paused, bool held)
 {
-    if (session->paused == paused || session->state == SESSION_ENDED) return;
+    bool stood = session_stands(session), stands = paused || held;
     session->paused = paused;
-    if (paused) {
-        s->counts.paused++;
+    session->held = held;
+    if (stood == stands) return;
+    if (stands) {
+        s->standing++;
         sched_dequeue(s, session);
     } else {
-        s->counts.paused--;
+        s->standing--;
         if (session->state == SESSION_WAITING) sched_enqueue_later(s, session);
     }
 }
 
-void sched_hold(struct session *session, bool held)
+void sched_pause(struct scheduler *s, struct session *session, bool paused)
 {
-    session->held = held;
+    if (session->paused == paused || session->state == SESSION_ENDED) return;
+    if (paused) s->counts.paused++;
+    if (!paused) s->counts.paused--;
+    stand_aside(s, session, paused, session->held);
+}
+
+void sched_hold(struct scheduler *s, struct session *session, bool held)
+{
+    if (session->state != SESSION_ENDED) stand_aside(s, session, session->paused, held);
 }
 
 void sched_swap_observe(struct scheduler *s, double page_s)
@@ -107,6 +124,14 @@ static void batch_add(struct scheduler *s, struct session *session, uint32_t cou
     b->tokens += count;
 }
 
+/* A clock may be set back; ours then stands until it has caught up, so that no wait is negative and
+ * no line of a rank is read before the moment it was last read at (wait_queue.h). */
+static int64_t clock_at(struct scheduler *s, int64_t now_us)
+{
+    s->now_us = max_i64(s->now_us, now_us);
+    return s->now_us;
+}
+
 /* ---- ends ---------------------------------------------------------------------------------- */
 
 static void end_session(struct scheduler *s, struct session *session, enum session_end why,
@@ -124,6 +149,7 @@ static void end_session(struct scheduler *s, struct session *session, enum sessi
         sched_release_pages(s, session);
     }
     sched_pause(s, session, false);
+    sched_hold(s, session, false);
     sched_dequeue(s, session);
     if (list_linked(&session->aborting)) list_remove(&session->aborting);
     if (heap_has(&session->due)) heap_remove(&s->due, &session->due);
@@ -164,7 +190,7 @@ static void plan_returns(struct scheduler *s)
 {
     uint32_t slice = s->rows.chunk->slice_tokens;
     bool (*outgrown)(void *, const struct step_session *) = s->rows.admit->outgrown;
-    if (s->counts.waiting == s->counts.paused) slice = 0;
+    if (sched_queued(s) == 0) slice = 0;
     if (!slice && !outgrown) return;
     LIST_EACH_SAFE (&s->running, node) {
         struct session *x = SESSION_OF(node);
@@ -378,7 +404,7 @@ const struct sched_batch *sched_plan(struct scheduler *s, int64_t now_us,
     must(!s->planned);
     struct sched_batch *b = &s->batch;
     s->perf = *perf;
-    s->now_us = now_us;
+    now_us = clock_at(s, now_us);
     s->aimed = false;
     s->aim = 0;
     s->index.depth_cost = perf->b > 0 ? perf->e / perf->b : 0;
@@ -438,7 +464,9 @@ void sched_commit(struct scheduler *s, const struct sched_result *results, int64
     must(s->planned);
     s->planned = false;
     s->counts.steps++;
-    double seconds = (double)(now_us - s->now_us) * 1e-6;
+    int64_t planned_us = s->now_us;
+    now_us = clock_at(s, now_us);
+    double seconds = (double)(now_us - planned_us) * 1e-6;
     for (uint32_t i = 0; i < s->batch.count; i++) {
         struct sched_item *item = &s->batch.item[i];
         item->session->item = 0; /* before an end, which would move the items */
@@ -464,6 +492,7 @@ void sched_discard(struct scheduler *s, int64_t now_us)
 {
     must(s->planned);
     s->planned = false;
+    now_us = clock_at(s, now_us);
     while (s->batch.count > 0) {
         end_session(s, s->batch.item[s->batch.count - 1].session, SESSION_END_ERROR, now_us);
     }

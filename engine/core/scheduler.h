@@ -108,12 +108,13 @@ void sched_pause(struct scheduler *s, struct session *session, bool paused);
 
 /* From the next plan on it takes no step, and its pages are nobody else's: it is about to go on
  * elsewhere. What holds a session lets go of it, or aborts it, soon. */
-void sched_hold(struct session *session, bool held);
+void sched_hold(struct scheduler *s, struct session *session, bool held);
+
 /* What copying a page to or from the swap space really took. */
 void sched_swap_observe(struct scheduler *s, double page_s);
 
-/* The batch lives until commit or discard. It may be empty: nothing can run now. */
-/* now_us never goes back. */
+/* The batch lives until commit or discard. It may be empty: nothing can run now. A now_us before
+ * the last one is taken for that. */
 const struct sched_batch *sched_plan(struct scheduler *s, int64_t now_us,
                                      const struct perf_coef *perf);
 void sched_commit(struct scheduler *s, const struct sched_result *results, int64_t now_us);
@@ -127,7 +128,8 @@ bool sched_has_work(const struct scheduler *s);
 int64_t sched_next_deadline_us(const struct scheduler *s); /* INT64_MAX: none */
 
 void sched_counts_get(const struct scheduler *s, struct sched_counts *ret);
-/* Prompt tokens known and neither computed nor thought to be cached: what a newcomer waits behind. */
+/* Prompt tokens neither computed, brought along nor thought to be cached: what a newcomer waits
+ * behind. */
 uint64_t sched_prefill_owed(const struct scheduler *s);
 
 /* The rows that decide, after preset and defaults. */

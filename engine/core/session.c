@@ -5,6 +5,7 @@
 #include "base/core/err.h"
 #include "base/core/fault.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -48,10 +49,9 @@ struct session *session_new(const struct sched_request *req, uint32_t total_max,
     s->imported_from = req->imported_from;
     s->keep_pages = req->keep_pages;
     s->predicted_mean = req->predicted_mean;
-    s->has_rank = req->has_rank;
+    s->has_rank = req->has_rank && isfinite(req->rank); /* what is none would order nobody */
     s->rank = req->rank;
     s->tenant = req->tenant;
-    s->weight = req->weight > 0 ? req->weight : 1;
     s->group = req->group;
     s->waiting_us = req->arrival_us;
     return s;

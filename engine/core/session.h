@@ -53,7 +53,7 @@ struct sched_request {
     bool has_rank;
     double rank;              /* of a learned ranker, with has_rank */
     uint64_t tenant;          /* who pays, for the fair row; 0: nobody is named */
-    double weight;            /* the tenant's share; 0: 1 */
+    double weight;            /* the tenant's share, from 1e-6 to 1e6; 0: 1 */
     uint64_t group;           /* requests that share the beginning of their prompts */
     uint32_t imported_tokens; /* of ids: their K and V come with the request; < prompt_tokens */
     uint32_t imported_from;   /* but not those before it: worth nothing unless they are cached */
@@ -105,7 +105,7 @@ struct session {
     uint32_t hit_tokens;  /* of its known tokens, thought to be cached; while it waits */
     uint32_t slice_from;  /* tokens it had generated when it was last admitted */
     uint32_t tenant_slot; /* of the scheduler */
-    double rank, weight;
+    double rank;
     uint64_t tenant, group;
     uint32_t item; /* place in the current batch plus 1; 0: not in it */
     bool admitted_once;

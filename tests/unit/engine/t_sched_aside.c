@@ -247,14 +247,14 @@ static void t_held_keeps_pages_and_takes_no_step(void **state)
     assert_true(rig_step(&r));
     struct session *held = l.session[0];
     assert_int_equal(held->state, SESSION_RUNNING);
-    sched_hold(held, true);
+    sched_hold(r.s, held, true);
     uint32_t pages = held->page_count, computed = held->computed;
     while (rig_step(&r)) {
     }
     assert_int_equal(held->state, SESSION_RUNNING);
     assert_int_equal(held->page_count, pages);
     assert_int_equal(held->computed, computed);
-    sched_hold(held, false);
+    sched_hold(r.s, held, false);
     while (rig_step(&r)) {
     }
     load_collect(&r, &l);

@@ -322,8 +322,7 @@ static void t_vtc_is_fair(void **state)
     const struct fair_policy *row = fair_find(STR("vtc"));
     memset(memory, 0, sizeof memory);
     /* Both always have something waiting: service is equal, or as the weights are. */
-    struct fair_tenant t[2] = { { .slot = 3, .waiting = 9, .weight = 1 },
-                                { .slot = 5, .waiting = 9, .weight = 1 } };
+    struct fair_tenant t[2] = { { .slot = 3, .weight = 1 }, { .slot = 5, .weight = 1 } };
     double served[8] = { 0 };
     for (int i = 0; i < 1000; i++)
         served[serve(row, t, 2, 100, 0, (uint32_t)(i % 7) * 20)] += 100 + 2 * (i % 7) * 20;
@@ -347,8 +346,7 @@ static void t_idling_earns_nothing(void **state)
     const struct fair_policy *row = fair_find(STR("vtc"));
     memset(memory, 0, sizeof memory);
     bool active[FAIR_TENANTS_MAX] = { [3] = true };
-    struct fair_tenant t[2] = { { .slot = 3, .waiting = 9, .weight = 1 },
-                                { .slot = 5, .waiting = 9, .weight = 1 } };
+    struct fair_tenant t[2] = { { .slot = 3, .weight = 1 }, { .slot = 5, .weight = 1 } };
     for (int i = 0; i < 100; i++)
         serve(row, t, 1, 100, 0, 0);
     row->observe(
@@ -367,8 +365,8 @@ static void t_dlpm_keeps_locality_within_quanta(void **state)
     const struct fair_policy *row = fair_find(STR("dlpm"));
     memset(memory, 0, sizeof memory);
     /* The first always has the better head; it still gets one quantum at a time. */
-    struct fair_tenant t[2] = { { .slot = 0, .waiting = 9, .weight = 1, .head_rank = -900 },
-                                { .slot = 1, .waiting = 9, .weight = 1, .head_rank = -10 } };
+    struct fair_tenant t[2] = { { .slot = 0, .weight = 1, .head_rank = -900 },
+                                { .slot = 1, .weight = 1, .head_rank = -10 } };
     uint32_t runs = 0, last = 2;
     double served[2] = { 0 };
     for (int i = 0; i < 2000; i++) {

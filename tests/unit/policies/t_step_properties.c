@@ -105,8 +105,7 @@ static void live_admit(const struct admit_policy *row, struct life *l, uint64_t 
         struct step_event ev = happen(&rng, &x);
         if (row->observe) row->observe(l->state, &ev);
         if (row->outgrown) row->outgrown(l->state, &x);
-        struct admit_view v = { .session = &x,
-                                .pages_available = (uint32_t)rng_below(&rng, 200),
+        struct admit_view v = { .pages_available = (uint32_t)rng_below(&rng, 200),
                                 .pages_needed = (uint32_t)rng_below(&rng, 60),
                                 .pages_growth = row->reserve ? row->reserve(l->state, &x) / 16 : 9,
                                 .running = (uint32_t)rng_below(&rng, 16),
@@ -154,11 +153,7 @@ static void t_more_pages_never_close_the_door(void **state)
     rng_seed(&rng, 5);
     static uint64_t memory[STATE_MAX / 8];
     for (int k = 0; k < 2000; k++) {
-        struct life l = { 0 };
-        uint32_t at;
-        struct step_session x = draw(&rng, &l, &at, NOW_US);
-        struct admit_view v = { .session = &x,
-                                .pages_needed = (uint32_t)rng_below(&rng, 60),
+        struct admit_view v = { .pages_needed = (uint32_t)rng_below(&rng, 60),
                                 .pages_growth = (uint32_t)rng_below(&rng, 60),
                                 .running = (uint32_t)rng_below(&rng, 16),
                                 .running_growth = (uint32_t)rng_below(&rng, 200),
@@ -311,7 +306,6 @@ static void t_fair_rows_conserve_work(void **state)
             uint32_t count = 1 + (uint32_t)rng_below(&rng, 8);
             for (uint32_t j = 0; j < count; j++)
                 t[j] = (struct fair_tenant){ .slot = j * 31 % FAIR_TENANTS_MAX,
-                                             .waiting = 1,
                                              .weight = 1 + (double)rng_below(&rng, 3),
                                              .head_rank = (double)rng_below(&rng, 100) };
             memcpy(two, one, sizeof two);
