@@ -16,7 +16,7 @@ void sched_arrived(struct scheduler *s, const struct sched_request *req)
         s->arrived_us = req->arrival_us;
     }
     s->arrivals_s += 1 / ARRIVALS_S;
-    s->arrived_owed_s += req->prompt_tokens / ARRIVALS_S;
+    s->arrived_owed_s += (req->prompt_tokens - req->imported_tokens) / ARRIVALS_S;
 }
 
 static struct chunk_session promise_of(const struct scheduler *s, const struct session *x)
@@ -31,8 +31,7 @@ static struct chunk_session promise_of(const struct scheduler *s, const struct s
         ret.hand_s = late ? -(double)INFINITY : s->config.step_s_max * generated - used_s;
         return ret;
     }
-    uint32_t have = x->state == SESSION_WAITING ? max_u32(x->computed, x->hit_tokens) : x->computed;
-    ret.owed = x->prompt_tokens - min_u32(have, x->prompt_tokens - 1);
+    ret.owed = x->prompt_tokens - min_u32(session_known(x), x->prompt_tokens - 1);
     ret.hand_s = ttft_s - (double)(s->now_us - x->arrival_us) * 1e-6;
     return ret;
 }
@@ -59,6 +58,7 @@ static uint32_t aim(struct scheduler *s, const struct chunk_view *view)
                                  .arrived_owed_s = s->arrived_owed_s * exp(-age),
                                  .answer = fmax(1, s->output_mean) };
     add_promises(s, &s->running, &scene);
+    add_promises(s, &s->parked, &scene);
     add_promises(s, &s->waiting, &scene);
     return s->rows.chunk->aim(view, &scene);
 }

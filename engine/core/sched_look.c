@@ -35,16 +35,14 @@ static uint64_t owed(const struct list *sessions)
     uint64_t tokens = 0;
     LIST_EACH (sessions, node) {
         const struct session *x = SESSION_OF(node);
-        uint32_t have =
-            x->state == SESSION_WAITING ? max_u32(x->computed, x->hit_tokens) : x->computed;
-        if (have < x->prompt_tokens) tokens += x->prompt_tokens - have;
+        tokens += x->prompt_tokens - min_u32(session_known(x), x->prompt_tokens);
     }
     return tokens;
 }
 
 uint64_t sched_prefill_owed(const struct scheduler *s)
 {
-    return owed(&s->running) + owed(&s->waiting);
+    return owed(&s->running) + owed(&s->waiting) + owed(&s->parked);
 }
 
 const struct step_rows *sched_rows(const struct scheduler *s)

@@ -56,9 +56,6 @@ static double remaining_tokens(const struct scheduler *s, const struct session *
 
 struct step_session sched_view(const struct scheduler *s, struct session *x)
 {
-    uint32_t known = x->computed;
-    if (x->state == SESSION_WAITING)
-        known = max_u32(known, max_u32(x->hit_tokens, x->imported_tokens));
     struct step_session v = {
         .id = x->id,
         .arrival_us = x->arrival_us,
@@ -67,7 +64,7 @@ struct step_session sched_view(const struct scheduler *s, struct session *x)
         .prompt_tokens = x->prompt_tokens,
         .generated = session_generated(x),
         .computed = x->computed,
-        .uncached = x->total - min_u32(known, x->total - 1),
+        .uncached = x->total - min_u32(session_known(x), x->total - 1),
         .output_max = x->total_max - x->prompt_tokens,
         .predicted_p50 = x->predicted_p50,
         .predicted_p90 = x->predicted_p90,

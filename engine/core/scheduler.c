@@ -247,7 +247,7 @@ static void plan_order(struct scheduler *s, int64_t now_us)
         bool fits = sched_find_need(s, w, &need, &hits);
         if (places > 0 && fits) {
             places--;
-            tokens += w->total - min_u32(w->total - 1, max_u32(w->computed, w->hit_tokens));
+            tokens += w->total - min_u32(w->total - 1, session_known(w));
             sched_add_demand(s, w);
             sched_set_aside(s, w);
             continue;

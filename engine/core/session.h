@@ -17,6 +17,7 @@
  * only.
  */
 #pragma once
+#include "base/core/bits.h"
 #include "base/core/block_key.h"
 #include "base/core/heap.h"
 #include "base/core/list.h"
@@ -115,6 +116,15 @@ struct session {
 static inline uint32_t session_generated(const struct session *s)
 {
     return s->total - s->prompt_tokens;
+}
+
+/* Tokens that need not be computed: in pages, or, of one who waits, thought to be cached or brought
+ * along; what was brought is worth something only behind what is there. */
+static inline uint32_t session_known(const struct session *s)
+{
+    if (s->state != SESSION_WAITING) return s->computed;
+    uint32_t known = max_u32(s->computed, s->hit_tokens);
+    return s->imported_from <= known ? max_u32(known, s->imported_tokens) : known;
 }
 
 /* NULL without memory. `total_max` includes the prompt. */
