@@ -34,27 +34,29 @@ void sched_release_pages(struct scheduler *s, struct session *x)
     x->computed = x->sealed_pages = 0;
 }
 
-bool sched_make_room(struct scheduler *s, struct session *x, uint32_t upto)
+/* Only a page that was found whole, for a session short of its last token, is written while shared. */
+static bool copies_first(const struct scheduler *s, const struct session *x)
 {
     uint32_t pt = s->config.page_tokens;
-    /* Only what was found whole, and is short of its last token, is written while shared. */
-    if (x->computed < x->sealed_pages * pt) {
-        uint32_t first = x->computed / pt, from = x->pages[first];
-        if (kv_pool_shared(&s->pool, from)) {
-            if (s->batch.move_count == s->moves_max) return false;
-            uint32_t page = kv_index_take(&s->index);
-            if (page == KV_PAGE_NONE) return false;
-            add_move(s, SCHED_COPY, from, page);
-            s->counts.pages_copied++;
-            x->pages[first] = page;
-            kv_index_release(&s->index, from);
-        }
+    return x->computed < x->sealed_pages * pt &&
+           kv_pool_shared(&s->pool, x->pages[x->computed / pt]);
+}
+
+bool sched_make_room(struct scheduler *s, struct session *x, uint32_t upto)
+{
+    bool copy = copies_first(s, x);
+    uint32_t whole = max_u32(sched_pages_for(s, upto), x->page_count);
+    if (kv_index_available(&s->index) < whole - x->page_count + copy) return false;
+    if (copy) {
+        uint32_t first = x->computed / s->config.page_tokens, from = x->pages[first];
+        if (s->batch.move_count == s->moves_max) return false;
+        x->pages[first] = kv_index_take(&s->index);
+        add_move(s, SCHED_COPY, from, x->pages[first]);
+        s->counts.pages_copied++;
+        kv_index_release(&s->index, from);
     }
-    while (x->page_count * pt < upto) {
-        uint32_t page = kv_index_take(&s->index);
-        if (page == KV_PAGE_NONE) return false;
-        x->pages[x->page_count++] = page;
-    }
+    while (x->page_count < whole)
+        x->pages[x->page_count++] = kv_index_take(&s->index);
     return true;
 }
 

@@ -139,7 +139,8 @@ uint32_t sched_pages_for(const struct scheduler *s, uint32_t tokens);
 void sched_release_pages(struct scheduler *s, struct session *x);
 
 /* Makes tokens [computed, upto) writable: copies a shared page they begin in, takes new ones.
- * False when a page is missing; what was taken so far stays with the session. */
+ * False, and nothing was taken, when pages are missing: a page taken for one who cannot go on is a
+ * name lost from the cache. */
 bool sched_make_room(struct scheduler *s, struct session *x, uint32_t upto);
 
 /* Room by taking others' pages; false when `x` itself was the one to go. */

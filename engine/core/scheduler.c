@@ -280,9 +280,9 @@ static void plan_decoding(struct scheduler *s)
             struct session *session = SESSION_OF(node);
             if (session->total - session->computed != 1 || session->item) continue;
             if (session->paused || session->held) continue;
-            uint64_t before = s->counts.preemptions;
+            uint32_t before = s->counts.running;
             if (sched_force_room(s, session, session->total)) batch_add(s, session, 1);
-            changed = s->counts.preemptions != before;
+            changed = s->counts.running != before;
             if (changed) break;
         }
     }
@@ -298,9 +298,9 @@ static void plan_begun(struct scheduler *s)
             if (session->paused || session->held || session->item) continue;
             uint32_t n = sched_chunk_tokens(s, session);
             if (n == 0) return;
-            uint64_t before = s->counts.preemptions;
+            uint32_t before = s->counts.running;
             if (sched_force_room(s, session, session->computed + n)) batch_add(s, session, n);
-            changed = s->counts.preemptions != before;
+            changed = s->counts.running != before;
             if (changed) break;
         }
     }
