@@ -82,8 +82,8 @@ int sched_new(const struct sched_config *config, struct scheduler **ret, struct 
     if (rc < 0) return rc;
     CLEANUP(sched_freep) struct scheduler *s = calloc(1, sizeof *s);
     if (!s) return -ENOMEM;
-    struct list *lists[] = { &s->waiting, &s->parked,   &s->running,
-                             &s->ended,   &s->unranked, &s->aborting };
+    struct list *lists[] = { &s->waiting,  &s->parked,   &s->running, &s->ended,
+                             &s->unranked, &s->aborting, &s->probing };
     for (size_t i = 0; i < COUNT_OF(lists); i++)
         list_init(lists[i]);
     s->config = *config;

@@ -34,7 +34,7 @@ struct scheduler {
     struct kv_pool pool;
     struct kv_index index;
     struct list waiting, parked, running, ended;
-    struct list unranked, aborting;
+    struct list unranked, aborting, probing;
     struct heap due, again;
     struct tenant_queue *tenant;
     uint32_t tenant_count;

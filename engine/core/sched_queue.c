@@ -152,6 +152,8 @@ static void put(struct scheduler *s, struct session *x, int64_t now_us)
 {
     ask_rank(s, x, now_us);
     wait_queue_put(&queue_of(s, x)->queue, &x->wait);
+    if (s->rows.order->uses_hits && x->page_count == 0 && !list_linked(&x->probing))
+        list_push_back(&s->probing, &x->probing);
     /* Without memory for the heap the session keeps this rank until something else renews it. */
     if (x->wait.rank.again_us < INT64_MAX) heap_push(&s->again, &x->again, x->wait.rank.again_us);
 }
@@ -171,6 +173,7 @@ void sched_enqueue_later(struct scheduler *s, struct session *x)
 void sched_dequeue(struct scheduler *s, struct session *x)
 {
     if (list_linked(&x->unranked)) list_remove(&x->unranked);
+    if (list_linked(&x->probing)) list_remove(&x->probing);
     take(s, x);
 }
 
@@ -226,17 +229,13 @@ static bool machine_changed(const struct scheduler *s)
 }
 
 /* What is cached changes with every step; for rows that live by it some are looked up again, in
- * turns: the list has no other order. */
+ * turns. */
 static void probe_some(struct scheduler *s, int64_t now_us)
 {
-    uint32_t left = PROBES_A_PLAN;
-    LIST_EACH_SAFE (&s->waiting, node) {
-        if (left-- == 0) return;
-        struct session *x = SESSION_OF(node);
-        list_remove(node);
-        list_push_back(&s->waiting, node);
+    for (uint32_t left = PROBES_A_PLAN; left > 0 && !list_empty(&s->probing); left--) {
+        struct session *x = CONTAINER_OF(list_pop_front(&s->probing), struct session, probing);
+        list_push_back(&s->probing, &x->probing);
         uint32_t before = x->hit_tokens;
-        if (!x->wait.slot || x->swapped) continue;
         probe(s, x);
         if (x->hit_tokens == before) continue;
         take(s, x);

@@ -65,6 +65,7 @@ struct session {
     struct list link;     /* in the waiting, parked, running or ended list */
     struct list unranked; /* waits for its rank in the next plan */
     struct list aborting;
+    struct list probing;    /* without pages and in a queue whose row lives by what is cached */
     struct heap_node due;   /* by deadline */
     struct heap_node again; /* by the time its rank is asked for again */
     struct wait_node wait;
