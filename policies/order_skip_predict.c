@@ -1,20 +1,27 @@
 /* order_skip_predict.c - short ones by arrival, others by what remains (SkipPredict, 2402.03564).
  *
  *     short:  predicted answer <= the running mean of answers    rank 0, equal ranks by arrival
- *     long:   rank = 1 + remaining tokens - wait_s * 100
+ *     long:   rank = 1 + remaining tokens - wait_s * 100, since it last began to wait
  *
- * One cheap bit decides for most sessions; only the long ones need a prediction worth its price.
- * Shorts preempt longs and never yield. Longs age by a hundred tokens a second, which the paper
- * does without, so that they do not starve; after a long wait they go before the shorts. A session
- * without any prediction counts as short: it cannot be told apart. */
+ * One cheap bit decides for most sessions; only the long ones need a prediction worth its price. The
+ * bit is taken when a session is first ranked and stays: were it to follow the mean, who waits as a
+ * short one would run as a long one and give way at once. Shorts preempt longs and never yield.
+ *
+ * Longs age by a hundred tokens a second, which the paper does without, so that they do not starve;
+ * after a long wait they go before the shorts. Who runs is as young as at its arrival and so gives
+ * way to shorts at once; that is what the row gains by, and where memory is short what it loses by.
+ * A session without any prediction counts as short: it cannot be told apart. */
 #include "policies/order.h"
 
-#define MEAN_RATE 0.02
+#define MEAN_RATE 0.02 /* of the running mean of answers: over some fifty */
 #define AGE_TOKENS 100.0
 
 struct lengths {
     double mean; /* of whole answers; 0: none seen */
 };
+
+/* scratch.order[0]: its class plus 1; 0: none yet. */
+enum class { SHORT, LONG };
 
 extern const struct order_policy order_skip_predict;
 
@@ -24,17 +31,18 @@ static double predicted(const struct step_session *session)
                                    : (double)session->predicted_p50;
 }
 
-static bool is_short(const struct lengths *l, const struct step_session *session)
-{
-    double tokens = predicted(session);
-    return tokens <= 0 || l->mean <= 0 || tokens <= l->mean;
+static enum class class_of(const struct lengths *l, const struct step_session *session) {
+    uint64_t *kept = &session->scratch->order[0];
+    if (*kept == 0){ double tokens = predicted(session);
+                     *kept = 1 + (tokens > 0 && l->mean > 0 && tokens > l->mean ? LONG : SHORT); }
+return (enum class)(*kept - 1);
 }
 
 static void rank(void *state, const struct step_session *session, int64_t now_us,
                  struct order_rank *ret)
 {
     (void)now_us;
-    if (is_short(state, session)) return;
+    if (class_of(state, session) == SHORT) return;
     ret->base = 1 + session->remaining;
     ret->from_us = session->waiting_us;
     if (!session->running) ret->slope = -AGE_TOKENS;
@@ -42,7 +50,7 @@ static void rank(void *state, const struct step_session *session, int64_t now_us
 
 static bool yields(const void *state, const struct step_session *running)
 {
-    return !is_short(state, running);
+    return class_of(state, running) == LONG;
 }
 
 static bool observe(void *state, const struct step_event *event)
