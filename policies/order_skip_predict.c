@@ -20,8 +20,7 @@ struct lengths {
     double mean; /* of whole answers; 0: none seen */
 };
 
-/* scratch.order[0]: its class plus 1; 0: none yet. */
-enum class { SHORT, LONG };
+enum { UNRANKED, SHORT, LONG }; /* scratch.order[0] */
 
 extern const struct order_policy order_skip_predict;
 
@@ -31,18 +30,21 @@ static double predicted(const struct step_session *session)
                                    : (double)session->predicted_p50;
 }
 
-static enum class class_of(const struct lengths *l, const struct step_session *session) {
+static bool is_long(const struct lengths *l, const struct step_session *session)
+{
     uint64_t *kept = &session->scratch->order[0];
-    if (*kept == 0){ double tokens = predicted(session);
-                     *kept = 1 + (tokens > 0 && l->mean > 0 && tokens > l->mean ? LONG : SHORT); }
-return (enum class)(*kept - 1);
+    if (*kept == UNRANKED) {
+        double tokens = predicted(session);
+        *kept = tokens > 0 && l->mean > 0 && tokens > l->mean ? LONG : SHORT;
+    }
+    return *kept == LONG;
 }
 
 static void rank(void *state, const struct step_session *session, int64_t now_us,
                  struct order_rank *ret)
 {
     (void)now_us;
-    if (class_of(state, session) == SHORT) return;
+    if (!is_long(state, session)) return;
     ret->base = 1 + session->remaining;
     ret->from_us = session->waiting_us;
     if (!session->running) ret->slope = -AGE_TOKENS;
@@ -50,7 +52,7 @@ static void rank(void *state, const struct step_session *session, int64_t now_us
 
 static bool yields(const void *state, const struct step_session *running)
 {
-    return class_of(state, running) == LONG;
+    return is_long(state, running);
 }
 
 static bool observe(void *state, const struct step_event *event)

@@ -1,12 +1,13 @@
 /* order_srtf.c - shortest remaining work first, preempting only the young (TRAIL, arXiv 2410.01035).
  *
- *     rank = work_s - wait_s / ORDER_AGE       of what remains, in seconds
+ *     rank = work_s - seconds since arrival / ORDER_AGE       work_s of what remains
  *     a running session yields while  generated < 0.8 * predicted
  *
  * Preempting a session near its end frees its pages a moment before it would have freed them
  * itself; the ratio C = 0.8 is the paper's. Two deviations: remaining seconds instead of remaining
- * tokens, as in sjf_work, and the ageing term, without which a long session may starve. Without a
- * prediction a session is taken for a mean one, and so never yields after 0.8 of the mean. */
+ * tokens, as in sjf_work, and the ageing term, without which a long session may starve; who runs
+ * keeps his age, or he would give way again a step later. Without a prediction a session is taken
+ * for a mean one, and so never yields after 0.8 of the mean. */
 #include "policies/order.h"
 
 #define RATIO 0.8
@@ -18,8 +19,7 @@ static void rank(void *state, const struct step_session *session, int64_t now_us
 {
     (void)state, (void)now_us;
     ret->base = session->work_s;
-    ret->from_us = session->waiting_us;
-    if (!session->running) ret->slope = -1 / ORDER_AGE;
+    ret->slope = -1 / ORDER_AGE;
 }
 
 static bool yields(const void *state, const struct step_session *running)

@@ -326,11 +326,17 @@ static bool swap_is_short(const struct scheduler *s, const struct session *x)
            (uint64_t)s->swap_free_count * SWAP_FREE_PART < s->config.swap_pages;
 }
 
-/* Room for who was just admitted: alone he takes pages from those that park, whatever their row
- * says. False when they are more than the admit row thought; then he waits again. */
+/* Room for who was just admitted: by the pages of those who cannot run, then, alone, of those that
+ * park, whatever their row says. False when it takes more than the admit row thought; then he waits
+ * again. */
 static bool first_room(struct scheduler *s, struct session *x, uint32_t upto)
 {
-    bool room = s->counts.running == 1 ? sched_force_room(s, x, upto) : sched_make_room(s, x, upto);
+    bool room = sched_make_room(s, x, upto);
+    for (struct session *out; !room && (out = sched_victim(s, true));) {
+        sched_give_up(s, out, NULL);
+        room = sched_make_room(s, x, upto);
+    }
+    if (!room && s->counts.running == 1) room = sched_force_room(s, x, upto);
     if (!room && x->state == SESSION_RUNNING) sched_give_up(s, x, NULL);
     return room;
 }

@@ -71,9 +71,12 @@ static void t_who_goes_first(void **state)
         { "srtf: the less work left", "srtf",
           { .work_s = 2, .running = true, .waiting_us = NOW },
           { .work_s = 3, .running = true, .waiting_us = NOW } },
-        { "srtf: waiting ages, running does not", "srtf",
-          { .work_s = 5, .waiting_us = NOW - 4001 * (int64_t)SECOND },
-          { .work_s = 3, .running = true, .waiting_us = NOW - 4001 * (int64_t)SECOND } },
+        { "srtf: two thousand seconds since it came are one of work", "srtf",
+          { .arrival_us = NOW - 4001 * (int64_t)SECOND, .work_s = 3, .waiting_us = NOW },
+          { .arrival_us = NOW, .work_s = 1, .waiting_us = NOW } },
+        { "srtf: who runs keeps his age", "srtf",
+          { .arrival_us = NOW - 4001 * (int64_t)SECOND, .work_s = 3, .running = true },
+          { .arrival_us = NOW, .work_s = 1 } },
         { "mlfq: the shorter prefill joins higher", "mlfq",
           { .arrival_us = 9, .prefill_s = 0.010, .waiting_us = NOW },
           { .arrival_us = 5, .prefill_s = 0.0101, .waiting_us = NOW } },
@@ -261,16 +264,25 @@ static void t_skip_predict_classes(void **state)
         .kind = STEP_ENDED, .session = &done, .output_tokens = 100, .whole = true
     };
     row->observe(memory, &end);
-    struct step_session s = { .arrival_us = 9, .predicted_mean = 100, .remaining = 100 };
-    struct step_session l = {
-        .arrival_us = 1, .predicted_mean = 101, .remaining = 2, .waiting_us = NOW
+    struct step_scratch scratch[3] = { 0 };
+    struct step_session s = {
+        .arrival_us = 9, .predicted_mean = 100, .remaining = 100, .scratch = &scratch[0]
     };
+    struct step_session l = { .arrival_us = 1,
+                              .predicted_mean = 101,
+                              .remaining = 2,
+                              .waiting_us = NOW,
+                              .scratch = &scratch[1] };
     assert_true(compare("skip_predict", s, l, NOW) < 0);
     assert_false(row->yields(memory, &s));
     assert_true(row->yields(memory, &l));
     struct step_session longer = l;
-    longer.arrival_us = 0, longer.remaining = 50;
+    longer.arrival_us = 0, longer.remaining = 50, longer.scratch = &scratch[2];
     assert_true(compare("skip_predict", l, longer, NOW) < 0);
+    end.output_tokens = 9000; /* the mean passes both: who was told his class keeps it */
+    row->observe(memory, &end);
+    assert_true(row->yields(memory, &l));
+    assert_false(row->yields(memory, &s));
 }
 
 static void t_groups_stay_together(void **state)
