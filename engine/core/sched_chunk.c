@@ -43,7 +43,7 @@ static void add_promises(const struct scheduler *s, const struct list *sessions,
     LIST_EACH (sessions, node) {
         const struct session *x = SESSION_OF(node);
         if (ret->count == s->promises_max || ret->owed >= most) return;
-        if (x->paused || x->held) continue;
+        if (session_stands(x)) continue;
         s->promise[ret->count] = promise_of(s, x);
         ret->owed += s->promise[ret->count++].owed;
     }

@@ -92,8 +92,11 @@ static void stand_aside(struct scheduler *s, struct session *session, bool pause
 void sched_pause(struct scheduler *s, struct session *session, bool paused)
 {
     if (session->paused == paused || session->state == SESSION_ENDED) return;
-    if (paused) s->counts.paused++;
-    if (!paused) s->counts.paused--;
+    if (paused) {
+        s->counts.paused++;
+    } else {
+        s->counts.paused--;
+    }
     stand_aside(s, session, paused, session->held);
 }
 
@@ -210,7 +213,7 @@ static struct session *who_yields(struct scheduler *s, const struct session *w, 
     struct session *worst = NULL;
     LIST_EACH (&s->running, node) {
         struct session *x = SESSION_OF(node);
-        if (x->paused || x->held || !wait_before(&w->wait, &x->wait, now_us)) continue;
+        if (session_stands(x) || !wait_before(&w->wait, &x->wait, now_us)) continue;
         if (order_rank_at(&w->wait.rank, now_us) >= order_rank_at(&x->wait.rank, now_us)) continue;
         if (worst && wait_before(&x->wait, &worst->wait, now_us)) continue;
         if (s->rows.order->yields) {
@@ -279,7 +282,7 @@ static void plan_decoding(struct scheduler *s)
         LIST_EACH (&s->running, node) {
             struct session *session = SESSION_OF(node);
             if (session->total - session->computed != 1 || session->item) continue;
-            if (session->paused || session->held) continue;
+            if (session_stands(session)) continue;
             uint32_t before = s->counts.running;
             if (sched_force_room(s, session, session->total)) batch_add(s, session, 1);
             changed = s->counts.running != before;
@@ -295,7 +298,7 @@ static void plan_begun(struct scheduler *s)
         changed = false;
         LIST_EACH (&s->running, node) {
             struct session *session = SESSION_OF(node);
-            if (session->paused || session->held || session->item) continue;
+            if (session_stands(session) || session->item) continue;
             uint32_t n = sched_chunk_tokens(s, session);
             if (n == 0) return;
             uint32_t before = s->counts.running;
