@@ -1,6 +1,7 @@
 /* sched_part.h - what the files of the scheduler share: scheduler.c plans, sched_admit.c knows who
- * may run, sched_chunk.c how much of a prompt, sched_queue.c who waits and what the rows hear,
- * sched_pages.c moves pages, sched_new.c makes and frees it all, sched_look.c answers questions.
+ * may run, sched_chunk.c how much of a prompt, sched_yield.c who gives way, sched_queue.c who waits
+ * and what the rows hear, sched_pages.c moves pages, sched_new.c makes and frees it all,
+ * sched_look.c answers questions.
  *
  * Layer: engine/core, private to these
  */
@@ -109,6 +110,15 @@ bool sched_find_need(struct scheduler *s, struct session *x, struct sched_need *
  * swap space's do not fit. */
 bool sched_admit(struct scheduler *s, struct session *x, const struct sched_need *need,
                  uint32_t hit_tokens, int64_t now_us);
+
+/* ---- sched_yield.c -------------------------------------------------------------------------- */
+
+/* Sessions whose slice is over, or that outgrew what they were admitted for, go back. */
+void sched_return(struct scheduler *s);
+
+/* For rows that preempt: the best of those who wait get places, and pages, of the worst that run, as
+ * long as the step has tokens for them. They are admitted later in the plan, like all others. */
+void sched_reorder(struct scheduler *s, int64_t now_us);
 
 /* ---- sched_queue.c -------------------------------------------------------------------------- */
 

@@ -186,91 +186,6 @@ static void end_due(struct scheduler *s, int64_t now_us)
         end_session(s, CONTAINER_OF(n, struct session, due), SESSION_END_DEADLINE, now_us);
 }
 
-/* ---- who runs gives way ---------------------------------------------------------------------- */
-
-/* Sessions whose slice is over, or that outgrew what they were admitted for, go back. */
-static void plan_returns(struct scheduler *s)
-{
-    uint32_t slice = s->rows.chunk->slice_tokens;
-    bool (*outgrown)(void *, const struct step_session *) = s->rows.admit->outgrown;
-    if (sched_queued(s) == 0) slice = 0;
-    if (!slice && !outgrown) return;
-    LIST_EACH_SAFE (&s->running, node) {
-        struct session *x = SESSION_OF(node);
-        if (x->held) continue;
-        if (slice && session_generated(x) - x->slice_from >= slice) {
-            sched_park(s, x);
-        } else if (outgrown) {
-            struct step_session view = sched_view(s, x);
-            if (outgrown(s->admit_state, &view)) sched_give_up(s, x, NULL);
-        }
-    }
-}
-
-/* The running session with the worst rank that yields to `w`; NULL: there is none. */
-static struct session *who_yields(struct scheduler *s, const struct session *w, int64_t now_us)
-{
-    struct session *worst = NULL;
-    LIST_EACH (&s->running, node) {
-        struct session *x = SESSION_OF(node);
-        if (session_stands(x) || !wait_before(&w->wait, &x->wait, now_us)) continue;
-        if (order_rank_at(&w->wait.rank, now_us) >= order_rank_at(&x->wait.rank, now_us)) continue;
-        if (worst && wait_before(&x->wait, &worst->wait, now_us)) continue;
-        if (s->rows.order->yields) {
-            struct step_session view = sched_view(s, x);
-            if (!s->rows.order->yields(s->order_state, &view)) continue;
-        }
-        worst = x;
-    }
-    return worst;
-}
-
-static void rank_running(struct scheduler *s, int64_t now_us)
-{
-    LIST_EACH (&s->running, node) {
-        struct session *x = SESSION_OF(node);
-        struct step_session view = sched_view(s, x);
-        x->wait.id = x->id;
-        order_rank_of(s->rows.order, s->order_state, &view, now_us, &x->wait.rank);
-    }
-}
-
-/* For rows that preempt: the best of those who wait get places, and pages, of the worst that run,
- * as long as the step has tokens for them. They are admitted further down, like all others. */
-static void plan_order(struct scheduler *s, int64_t now_us)
-{
-    uint32_t places = s->config.seqs_max - s->counts.running, tokens = 0;
-    if (s->counts.running > 0) rank_running(s, now_us);
-    sched_sum_demand(s);
-    while (s->aside_count < SCHED_ASIDE_MAX && tokens < s->config.batch_tokens_max) {
-        struct session *w = sched_next_waiting(s, now_us);
-        if (!w) break;
-        struct sched_need need;
-        uint32_t hits;
-        bool fits = sched_find_need(s, w, &need, &hits);
-        if (places > 0 && fits) {
-            places--;
-            tokens += w->total - min_u32(w->total - 1, session_known(w));
-            sched_add_demand(s, w);
-            sched_set_aside(s, w);
-            continue;
-        }
-        if (!fits && sched_reclaim(s, w)) continue;
-        struct session *out = who_yields(s, w, now_us);
-        if (!out) break;
-        if (fits) {
-            sched_park(s, out);
-        } else if (!sched_give_up(s, out, w)) {
-            break;
-        }
-        places++;
-        sched_sum_demand(s);
-        for (uint32_t i = 0; i < s->aside_count; i++)
-            sched_add_demand(s, s->aside[i]);
-    }
-    sched_put_back(s);
-}
-
 /* ---- the stages of a plan ------------------------------------------------------------------ */
 
 static void plan_decoding(struct scheduler *s)
@@ -421,8 +336,8 @@ const struct sched_batch *sched_plan(struct scheduler *s, int64_t now_us,
     b->count = b->tokens = b->move_count = b->swapped_out = b->swapped_in = 0;
     end_due(s, now_us);
     sched_refresh_ranks(s, now_us);
-    if (s->rows.chunk->slice_tokens || s->rows.admit->outgrown) plan_returns(s);
-    if (s->rows.order->preempts && s->counts.waiting > 0) plan_order(s, now_us);
+    if (s->rows.chunk->slice_tokens || s->rows.admit->outgrown) sched_return(s);
+    if (s->rows.order->preempts && s->counts.waiting > 0) sched_reorder(s, now_us);
 
     uint64_t preempted = s->counts.preemptions;
     plan_decoding(s);
