@@ -7,10 +7,10 @@
 #include "cli/sim_rows.h"
 #include "cli/sim_scaling.h"
 
-#define PICK(kind, text)                                        \
-    if (rc == 0 && (text).len > 0) {                            \
-        c->kind = kind##_find(text);                            \
-        if (!c->kind) rc = sim_no_row(#kind, #kind, text, err); \
+#define PICK(rows, kind, text)                                       \
+    if (rc == 0 && (text).len > 0) {                                 \
+        (rows)->kind = kind##_find(text);                            \
+        if (!(rows)->kind) rc = sim_no_row(#kind, #kind, text, err); \
     }
 
 struct row_names {
@@ -20,24 +20,24 @@ struct row_names {
 static int pick_rows(const struct row_names *n, struct sim_config *c, struct err *err)
 {
     int rc = 0;
-    PICK(route, n->route)
-    PICK(predict, n->predict)
-    PICK(fair, n->fair)
-    PICK(order, n->order)
-    PICK(admit, n->admit)
-    PICK(preempt, n->preempt)
-    PICK(chunk, n->chunk)
-    PICK(evict, n->evict)
+    PICK(c, route, n->route)
+    PICK(c, predict, n->predict)
+    PICK(&c->step, fair, n->fair)
+    PICK(&c->step, order, n->order)
+    PICK(&c->step, admit, n->admit)
+    PICK(&c->step, preempt, n->preempt)
+    PICK(&c->step, chunk, n->chunk)
+    PICK(&c->step, evict, n->evict)
     return rc;
 }
 
 static int pick_fleet_rows(const struct sim_options *o, struct sim_config *c, struct err *err)
 {
     int rc = 0;
-    PICK(migrate, o->migrate)
-    PICK(role, o->role)
-    PICK(perf, o->perf)
-    PICK(power, o->power)
+    PICK(c, migrate, o->migrate)
+    PICK(c, role, o->role)
+    PICK(c, perf, o->perf)
+    PICK(c, power, o->power)
     return rc;
 }
 

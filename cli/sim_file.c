@@ -91,10 +91,10 @@ static struct str or_else(struct str strong, struct str weak)
     return strong.len > 0 ? strong : weak;
 }
 
-#define TAKE_ROW(kind, text)                          \
-    if (rc == 0 && (text).len > 0) {                  \
-        rc = policy_check(#kind, text, #kind, err);   \
-        c->kind = rc == 0 ? kind##_find(text) : NULL; \
+#define TAKE_ROW(rows, kind, text)                         \
+    if (rc == 0 && (text).len > 0) {                       \
+        rc = policy_check(#kind, text, #kind, err);        \
+        (rows)->kind = rc == 0 ? kind##_find(text) : NULL; \
     }
 
 static int take_rows(const struct config *file, struct sim_config *c, struct err *err)
@@ -106,15 +106,15 @@ static int take_rows(const struct config *file, struct sim_config *c, struct err
     const struct engine_rows_section *own = service ? &service->engine : &none;
     struct str preset = or_else(own->preset, all->preset);
     int rc = preset.len > 0 ? sim_take_preset(preset, c, err) : 0;
-    TAKE_ROW(route, router->route)
-    TAKE_ROW(predict, router->predict)
-    TAKE_ROW(fair, or_else(own->fair, all->fair))
-    TAKE_ROW(order, or_else(own->order, all->order))
-    TAKE_ROW(admit, or_else(own->admit, all->admit))
-    TAKE_ROW(preempt, or_else(own->preempt, all->preempt))
-    TAKE_ROW(chunk, or_else(own->chunk, all->chunk))
-    TAKE_ROW(evict, or_else(own->evict, all->evict))
-    TAKE_ROW(perf, or_else(own->perf, all->perf))
+    TAKE_ROW(c, route, router->route)
+    TAKE_ROW(c, predict, router->predict)
+    TAKE_ROW(&c->step, fair, or_else(own->fair, all->fair))
+    TAKE_ROW(&c->step, order, or_else(own->order, all->order))
+    TAKE_ROW(&c->step, admit, or_else(own->admit, all->admit))
+    TAKE_ROW(&c->step, preempt, or_else(own->preempt, all->preempt))
+    TAKE_ROW(&c->step, chunk, or_else(own->chunk, all->chunk))
+    TAKE_ROW(&c->step, evict, or_else(own->evict, all->evict))
+    TAKE_ROW(c, perf, or_else(own->perf, all->perf))
     return rc;
 }
 

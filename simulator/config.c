@@ -128,10 +128,7 @@ struct sim_config sim_config_resolved(const struct sim_config *config, const str
     struct sim_config c = *config;
     if (!c.route) c.route = route_find(STR(ROUTE_DEFAULT));
     if (!c.predict) c.predict = predict_find(STR(PREDICT_DEFAULT));
-    struct step_rows rows = { c.fair, c.order, c.admit, c.preempt, c.chunk, c.evict };
-    preset_fill(c.preset, &rows);
-    c.fair = rows.fair, c.order = rows.order, c.admit = rows.admit;
-    c.preempt = rows.preempt, c.chunk = rows.chunk, c.evict = rows.evict;
+    preset_fill(c.preset, &c.step);
     if (c.swap_bps <= 0) c.swap_bps = SWAP_BPS;
     if (!c.perf) c.perf = perf_find(STR(PERF_DEFAULT));
     if (!c.power) c.power = power_find(STR(POWER_DEFAULT));

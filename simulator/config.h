@@ -54,12 +54,7 @@ struct sim_config {
     const struct route_policy *route;
     const struct predict_policy *predict;
     const struct preset *preset; /* for those of the step that are NULL */
-    const struct fair_policy *fair;
-    const struct order_policy *order;
-    const struct admit_policy *admit;
-    const struct preempt_policy *preempt;
-    const struct chunk_policy *chunk;
-    const struct evict_policy *evict;
+    struct step_rows step;
     const struct migrate_policy *migrate;
     const struct role_policy *role; /* NULL: roles stay as the pools have them */
     const struct perf_policy *perf; /* what engines believe of their speed */

@@ -71,9 +71,9 @@ static struct sim_config config_of(const struct fleet *f, double ttft_s, double 
     }
     assert_int_equal(model_spec_find(STR("opt-13b"), &c.model, NULL), 0);
     c.route = route_find(STR("round_robin"));
-    c.order = order_find(STR("fcfs"));
-    c.admit = admit_find(STR("fit"));
-    c.chunk = chunk_find(str_from(f->chunk));
+    c.step.order = order_find(STR("fcfs"));
+    c.step.admit = admit_find(STR("fit"));
+    c.step.chunk = chunk_find(str_from(f->chunk));
     c.batch_tokens_max = f->batch_tokens;
     c.kv_tokens = 49000; /* 0.9 of 80 GB, less weights and activations */
     c.link_bytes_s = link_bytes_s;

@@ -16,6 +16,19 @@
     "services:\n"                                                                       \
     "  - { name: chat, model: CMakeLists.txt %s, pools: [ { name: only, offers: [bit] %s } ] }\n"
 
+/* As a file of that text. */
+static int check_text(struct str text, struct config **ret, struct buf *problems, struct err *err)
+{
+    char path[] = "/tmp/muster-check-XXXXXX";
+    int fd = mkstemp(path);
+    assert_true(fd >= 0);
+    close(fd);
+    assert_int_equal(file_write_atomic(path, text, 0600, NULL), 0);
+    int rc = check_file(path, ret, problems, err);
+    unlink(path);
+    return rc;
+}
+
 static void every_mistake_has_its_sentence(void **state)
 {
     static const struct {
@@ -50,19 +63,14 @@ static void every_mistake_has_its_sentence(void **state)
         { "", "", "", ", engine_flags: [\"--threads\", \"-1\"]", "--threads" },
         { "", ", share: 1", "", "", "share" },
     };
-    char path[] = "/tmp/muster-check-XXXXXX";
-    int fd = mkstemp(path);
     (void)state;
-    assert_true(fd >= 0);
-    close(fd);
     for (size_t i = 0; i < COUNT_OF(rows); i++) {
         CLEANUP(buf_fini) struct buf text = { 0 };
         CLEANUP(buf_fini) struct buf problems = { 0 };
         CLEANUP(config_freep) struct config *config = NULL;
         struct err err = { 0 };
         buf_printf(&text, FLEET, rows[i].top, rows[i].offer, rows[i].service, rows[i].pool);
-        assert_int_equal(file_write_atomic(path, buf_view(&text), 0600, NULL), 0);
-        int rc = check_file(path, &config, &problems, &err);
+        int rc = check_text(buf_view(&text), &config, &problems, &err);
         if (!rows[i].says) {
             if (rc < 0) fail_msg("row %zu: %s", i, err.text);
             continue;
@@ -71,7 +79,6 @@ static void every_mistake_has_its_sentence(void **state)
         if (!strstr(err.text, rows[i].says)) fail_msg("row %zu: %s", i, err.text);
         if (!problems.data || !strstr(problems.data, rows[i].says)) fail_msg("row %zu", i);
     }
-    unlink(path);
 }
 
 static void all_problems_are_listed(void **state)
@@ -80,18 +87,12 @@ static void all_problems_are_listed(void **state)
     CLEANUP(buf_fini) struct buf problems = { 0 };
     CLEANUP(config_freep) struct config *config = NULL;
     struct err err = { 0 };
-    char path[] = "/tmp/muster-check-XXXXXX";
-    int fd = mkstemp(path);
     (void)state;
-    assert_true(fd >= 0);
-    close(fd);
     buf_printf(&text, FLEET, "router: { route: a, predict: b }", "", "", "");
-    assert_int_equal(file_write_atomic(path, buf_view(&text), 0600, NULL), 0);
-    assert_int_equal(check_file(path, &config, &problems, &err), -EINVAL);
+    assert_int_equal(check_text(buf_view(&text), &config, &problems, &err), -EINVAL);
     assert_non_null(strstr(problems.data, "router.route"));
     assert_non_null(strstr(problems.data, "router.predict"));
     assert_non_null(strstr(err.text, "1 more"));
-    unlink(path);
 }
 
 /* Such a file is one engine's: nothing else would look at its rows before it starts. */
@@ -104,20 +105,14 @@ static void rows_are_checked_without_services(void **state)
         { "engine: { order: fcsf }", "engine.order: 'fcsf' is no order row; did you mean fcfs?" },
         { "engine: { predict: oracle }", "engine.predict oracle is not applicable: an engine has" },
     };
-    char path[] = "/tmp/muster-check-XXXXXX";
-    int fd = mkstemp(path);
     (void)state;
-    assert_true(fd >= 0);
-    close(fd);
     for (size_t i = 0; i < COUNT_OF(rows); i++) {
         CLEANUP(config_freep) struct config *config = NULL;
         struct err err = { 0 };
-        assert_int_equal(file_write_atomic(path, str_from(rows[i].text), 0600, NULL), 0);
-        int rc = check_file(path, &config, NULL, &err);
+        int rc = check_text(str_from(rows[i].text), &config, NULL, &err);
         assert_int_equal(rc < 0, rows[i].says != NULL);
         if (rc < 0 && !strstr(err.text, rows[i].says)) fail_msg("row %zu: %s", i, err.text);
     }
-    unlink(path);
 }
 
 static void the_shipped_file_is_valid(void **state)

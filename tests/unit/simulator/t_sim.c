@@ -227,7 +227,7 @@ static void what_no_table_stands_behind_is_said(void **state)
         assert_int_equal(model_spec_find(str_from(rows[i].model), &c.model, NULL), 0);
         c.pool[0].tp = rows[i].tp;
         c.batch_tokens_max = rows[i].batch_tokens;
-        c.chunk = chunk_find(STR("budget"));
+        c.step.chunk = chunk_find(STR("budget"));
         struct sim_result r = run(&c, t);
         assert_int_equal(r.extrapolated, rows[i].extrapolated);
         sim_result_fini(&r);
