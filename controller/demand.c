@@ -56,53 +56,77 @@ static uint32_t waiting_in_engines(const struct control *c, uint32_t service, in
     return waiting;
 }
 
-void control_sum_demand(struct control *c, int64_t now_us)
+static struct plan_demand sum_service(const struct control *c, uint32_t service, int64_t now_us)
 {
-    uint32_t fresh = 0, silent = 0;
-    for (uint32_t s = 0; s < c->setup.service_count; s++) {
-        struct plan_demand sum = { .all_fresh = true };
-        double weight = 0;
-        for (uint32_t r = 0; r < CONTROL_ROUTERS_MAX; r++) {
-            const struct router *rt = &c->router[r];
-            if (!rt->id[0]) continue;
-            double age_s = (double)(now_us - rt->heard_us) / 1e6;
-            if (!control_router_is_fresh(rt, now_us))
-                sum.all_fresh = false;
-            else if (rt->demand[s].present)
-                add_demand(&sum, &rt->demand[s], &weight, age_s, now_us);
-        }
-        if (weight > 0) {
-            sum.sum.prompt_tokens /= weight;
-            sum.sum.output_tokens /= weight;
-        }
-        sum.sum.arrivals_total = c->counted[s].arrivals;
-        sum.sum.slo_known = sum.sum.present;
-        sum.sum.slo_met_total = c->counted[s].met;
-        sum.sum.slo_missed_total = c->counted[s].missed;
-        sum.sum.waiting = min_u32(waiting_in_engines(c, s, now_us), sum.sum.in_flight);
-        c->demand[s] = sum;
+    struct plan_demand sum = { .all_fresh = true };
+    double weight = 0;
+    for (uint32_t r = 0; r < CONTROL_ROUTERS_MAX; r++) {
+        const struct router *rt = &c->router[r];
+        if (!rt->id[0]) continue;
+        double age_s = (double)(now_us - rt->heard_us) / 1e6;
+        if (!control_router_is_fresh(rt, now_us))
+            sum.all_fresh = false;
+        else if (rt->demand[service].present)
+            add_demand(&sum, &rt->demand[service], &weight, age_s, now_us);
     }
+    if (weight > 0) {
+        sum.sum.prompt_tokens /= weight;
+        sum.sum.output_tokens /= weight;
+    }
+    sum.sum.arrivals_total = c->counted[service].arrivals;
+    sum.sum.slo_known = sum.sum.present;
+    sum.sum.slo_met_total = c->counted[service].met;
+    sum.sum.slo_missed_total = c->counted[service].missed;
+    sum.sum.waiting = min_u32(waiting_in_engines(c, service, now_us), sum.sum.in_flight);
+    return sum;
+}
+
+static void forget_long_silent(struct control *c, int64_t now_us)
+{
+    for (uint32_t r = 0; r < CONTROL_ROUTERS_MAX; r++) {
+        struct router *rt = &c->router[r];
+        if (!rt->id[0] || now_us - rt->heard_us < ROUTER_FORGET_US) continue;
+        log_event(LOG_WARN, "router_forgotten", "router=%s", rt->id);
+        rt->id[0] = 0;
+    }
+}
+
+/* What routers have under way at each instance. */
+static void count_routed(struct control *c, int64_t now_us)
+{
     for (uint32_t at = 0; at < c->count; at++)
         c->detail[at].routed = 0;
     for (uint32_t r = 0; r < CONTROL_ROUTERS_MAX; r++) {
-        struct router *rt = &c->router[r];
-        if (!rt->id[0]) continue;
-        if (now_us - rt->heard_us >= ROUTER_FORGET_US) {
-            log_event(LOG_WARN, "router_forgotten", "router=%s", rt->id);
-            rt->id[0] = 0;
-            continue;
-        }
-        bool is_fresh = control_router_is_fresh(rt, now_us);
-        *(is_fresh ? &fresh : &silent) += 1;
-        for (uint32_t e = 0; is_fresh && e < rt->endpoint_count; e++) {
+        const struct router *rt = &c->router[r];
+        if (!rt->id[0] || !control_router_is_fresh(rt, now_us)) continue;
+        for (uint32_t e = 0; e < rt->endpoint_count; e++) {
             uint32_t at = control_find(c, rt->endpoint[e].instance);
             if (at != UINT32_MAX) c->detail[at].routed += rt->endpoint[e].in_flight;
         }
     }
-    struct str label = STR("fresh");
-    metric_set(metric_series(c->metrics, CONTROL_M_ROUTERS, &label), fresh);
-    label = STR("silent");
-    metric_set(metric_series(c->metrics, CONTROL_M_ROUTERS, &label), silent);
+}
+
+static void measure_routers(struct control *c, int64_t now_us)
+{
+    struct str fresh = STR("fresh"), silent = STR("silent");
+    uint32_t all = 0, heard = 0;
+    for (uint32_t r = 0; r < CONTROL_ROUTERS_MAX; r++) {
+        const struct router *rt = &c->router[r];
+        if (!rt->id[0]) continue;
+        all++;
+        heard += control_router_is_fresh(rt, now_us);
+    }
+    metric_set(metric_series(c->metrics, CONTROL_M_ROUTERS, &fresh), heard);
+    metric_set(metric_series(c->metrics, CONTROL_M_ROUTERS, &silent), all - heard);
+}
+
+void control_sum_demand(struct control *c, int64_t now_us)
+{
+    for (uint32_t s = 0; s < c->setup.service_count; s++)
+        c->demand[s] = sum_service(c, s, now_us);
+    forget_long_silent(c, now_us);
+    count_routed(c, now_us);
+    measure_routers(c, now_us);
 }
 
 const char *control_missing(const struct control *c, uint32_t service, int64_t now_us)
