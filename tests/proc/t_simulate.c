@@ -1,21 +1,15 @@
-/* t_simulate.c - the command as people call it: its JSON, its arms, its sentences, its exit codes. */
+/* t_simulate.c - the command as people call it: its JSON, its arms, its help, its files. */
 #include "base/core/bits.h"
 #include "base/core/json.h"
 #include "base/core/own.h"
 #include "base/io/file.h"
 #include "tests/proc/rig.h"
+#include "tests/proc/simulated.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#define GENERATED                                                                           \
-    "gen:poisson,rate=20,prompt=lognormal(300,1),output=lognormal(60,2.3),n=400,tenants=5," \
-    "turns=3,think=5,system=64,systems=2"
-
-#define REFERENCE " --fleet 2xref8000 "
-#define IDLE " --fleet 1-4xl4 --scale-policy keda_queue "
 
 /* Runs `muster simulate` with the words of `line`; its exit code, and all that it printed. */
 static int simulate(const char *line, struct buf *out)
@@ -155,237 +149,6 @@ static void arms_without_their_input_say_so(void **state)
     snprintf(words, sizeof words, "%s --predict ngram", line);
     assert_int_equal(simulate(words, &out), 1);
     assert_non_null(strstr(out.data, "not applicable: the trace has no text"));
-}
-
-struct mistake {
-    const char *line;
-    int code;
-    const char *says;
-};
-
-static void check_mistakes(const struct mistake *row, size_t count)
-{
-    CLEANUP(buf_fini) struct buf out = { 0 };
-    for (size_t i = 0; i < count; i++) {
-        int code = simulate(row[i].line, &out);
-        if (code != row[i].code || !strstr(out.data, row[i].says))
-            fail_msg("%s: %d, %.300s", row[i].line, code, out.data);
-    }
-}
-
-static void mistakes_are_explained(void **state)
-{
-    (void)state;
-    static const struct mistake rows[] = {
-        { "", 2, "--trace is missing" },
-        { "--trace gen:posson", 2, "arrivals are poisson, constant or gamma" },
-        { "--trace no-such-file", 1, "no-such-file" },
-        { "--trace CMakeLists.txt", 1, "CMakeLists.txt: line 1: not a trace" },
-        { "--trace " GENERATED " --route roundrobin", 2, "did you mean 'round_robin'?" },
-        { "--trace " GENERATED " --order fcsf", 2, "did you mean 'fcfs'?" },
-        { "--trace " GENERATED " --chunk zzz", 2, "see `muster policies chunk`" },
-        { "--trace " GENERATED " --fleet 2xh10", 2, "no hardware 'h10', did you mean 'h100'?" },
-        { "--trace " GENERATED " --fleet h100", 2, "is not COUNTxHARDWARE" },
-        { "--trace " GENERATED " --fleet 2xh100:pp2", 2,
-          "':pp2' is not tp1 to tp64, prefill, decode, spot" },
-        { "--trace " GENERATED " --fleet 2xh100@x", 2, "'@x' is neither dollars" },
-        { "--trace " GENERATED " --fleet 0xh100", 1, "at least one instance" },
-        { "--trace " GENERATED " --model lama-3-8b", 2, "did you mean 'llama-3-8b'?" },
-        { "--trace " GENERATED " --compare rout=a", 2, "did you mean --route?" },
-        { "--trace " GENERATED " --compare route=round_robin,zzz", 2, "no row 'zzz'" },
-        { "--trace " GENERATED " --compare a", 2, "is not OPTION=A,B,C" },
-        { "--trace " GENERATED " --compare seed=1,2", 2, "--seed is not compared" },
-        { "--trace " GENERATED " --preset x", 2, "no row 'x'; see `muster policies preset`" },
-        { "--trace " GENERATED " --fleet 1-4xl4", 2, "--fleet 1-4xl4 needs --scale-policy" },
-        { "--trace " GENERATED " --fleet 4-1xl4", 2, "is not COUNTxHARDWARE" },
-        { "--trace " GENERATED " --fleet 2-1-4xl4", 2, "is not COUNTxHARDWARE" },
-        { "--trace " GENERATED " --fleet 1-2-4xl4", 2, "--fleet 1-2-4xl4 needs --scale-policy" },
-        { "--trace " GENERATED " --shaper hpa", 2, "--shaper needs --scale-policy" },
-        { "--trace " GENERATED " --life 20s", 2, "--life needs --scale-policy" },
-        { "--trace " GENERATED " --launch-failures 0.5", 2,
-          "--launch-failures needs --scale-policy" },
-        { "--trace " GENERATED " --power polca", 2, "--power polca needs --row-watts" },
-        { "--trace " GENERATED " --row-watts 900", 2, "--row-watts needs --power polca" },
-        { "--trace " GENERATED " --fleet 2xl4:prefill", 1, "serves nobody" },
-        { "--trace " GENERATED " --forecast holt", 2, "--forecast needs --scale-policy" },
-        { "--trace " GENERATED " --scale-policy werk", 2, "did you mean 'work'?" },
-        { "--trace " GENERATED " --scale-policy work --place melange", 2, "ask `muster plan`" },
-        { "--trace " GENERATED " --routers 99", 2, "--routers" },
-        { "--trace " GENERATED " --scale-policy nosuch", 2, "--scale-policy: no row 'nosuch'" },
-        { "--trace " GENERATED " --scale-policy clairvoyent", 2, "did you mean 'clairvoyant'?" },
-        { "--trace " GENERATED " --fleet 4xzzz", 2, "there are t4, a10g, l4, " },
-        { "--trace " GENERATED " --fleet 1xmeasure:a=1", 2, "did you mean 'measured'?" },
-        { "--trace " GENERATED " --fleet 1xmeasured:a=1e300 --kv-tokens 9999", 2,
-          "':a=1e300' is out of range 0..1000 seconds" },
-        { "--trace " GENERATED " --fleet 1xa100@1e308", 2, "out of range 0..1e+06 dollars" },
-        { "--trace " GENERATED " --fleet 1xa100,", 2, "a kind of instances is missing" },
-        { "--trace " GENERATED " --fleet 1xa100:", 2, "':' is not tp1 to tp64" },
-        { "--trace " GENERATED " --fleet 1xa100:tp2:tp4", 2, "':tp4' says again" },
-        { "--trace " GENERATED " --fleet 1xa100:prefill:decode", 2, "':decode' says again" },
-        { "--trace " GENERATED " --fleet 1xmeasured:a=0.1:a=0.2", 2, "':a=0.2' says again" },
-        { "--trace " GENERATED " --fleet 1xmeasured:a=0.1:b=0.2", 1, "need --kv-tokens" },
-        { "--trace " GENERATED " --fleet 1xa100:tp3", 1, "tp must divide its heads" },
-        { "--trace " GENERATED " --fleet 1xl4:service1", 1, "ends in :service0" },
-        { "--trace " GENERATED IDLE "--scale-count 3", 2,
-          "--scale-count has nothing to do here: it is for the scaling row static" },
-        { "--trace " GENERATED IDLE "--forecast holt", 2, "dynamo_throughput and sageserve" },
-        { "--trace " GENERATED IDLE "--budget 4", 2, "it is for pools with a price" },
-        { "--trace " GENERATED IDLE "--zone-up 1h", 2, "--zone-up has nothing to do here: it is" },
-        { "--trace " GENERATED IDLE "--zone-down 1h", 2, "it is for spot pools, as 1-24xl4:spot" },
-        { "--trace " GENERATED IDLE "--notice 1h", 2, "--notice has nothing to do here" },
-        { "--trace " GENERATED " --fleet 1-4xl4 --scale-policy clairvoyant --shaper hpa", 2,
-          "clairvoyant knows" },
-        { "--trace " GENERATED IDLE "--compare scale-count=1,2", 2, "--scale-count has nothing" },
-        { "--trace " GENERATED " --compare =a,b", 2, "'=a' is not OPTION=A,B,C" },
-        { "--trace " GENERATED " --compare speed=1,-2", 2, "--speed: -2 is below" },
-        { "--trace " GENERATED " --fleet=", 2, "--fleet is empty" },
-        { "--trace " GENERATED " --order=", 2, "--order is empty" },
-        { "--trace " GENERATED " --scale-policy=", 2, "--scale-policy is empty" },
-        { "--trace " GENERATED " --compare route=", 2, "--route is empty" },
-        { "--trace " GENERATED " --compare=", 2, "--compare is empty" },
-        { "--trace " GENERATED " --compare order=fcfs --compare order=mlfq", 2,
-          "order is given twice" },
-        { "--trace " GENERATED " --model another", 2, "there are llama-2-13b, " },
-        { "--trace " GENERATED " --model ./another", 1, "--model: cannot open ./another: No such" },
-        { "--trace gen:poisson,rate=1e-7,n=5,prompt=5,output=5", 2, "take 579 days" },
-    };
-    check_mistakes(rows, COUNT_OF(rows));
-}
-
-static void the_reference_refuses_what_decides_of_engines(void **state)
-{
-    (void)state;
-    static const struct mistake rows[] = {
-        { "--trace " GENERATED REFERENCE "--order mlfq", 2,
-          "ref8000 computes one prompt after another: --order has nothing to decide there" },
-        { "--trace " GENERATED REFERENCE "--preset vllm", 2, "--preset has nothing to decide" },
-        { "--trace " GENERATED REFERENCE "--fair vtc", 2, "--fair has nothing to decide" },
-        { "--trace " GENERATED REFERENCE "--admit fit", 2, "--admit has nothing to decide" },
-        { "--trace " GENERATED REFERENCE "--preempt newest --chunk deadline", 2, "--chunk has" },
-        { "--trace " GENERATED REFERENCE "--preempt most_remaining", 2, "--preempt has nothing" },
-        { "--trace " GENERATED REFERENCE "--evict gdsf_cost", 2, "--evict has nothing to decide" },
-        { "--trace " GENERATED REFERENCE "--perf linear", 2, "--perf has nothing to foretell" },
-        { "--trace " GENERATED REFERENCE "--power mu_serve", 2, "--power has nothing to decide" },
-        { "--trace " GENERATED REFERENCE "--migrate llumnix", 2, "--migrate has nothing to move" },
-        { "--trace " GENERATED REFERENCE "--swap-space 4GB", 2,
-          "--swap-space has nothing to hold" },
-        { "--trace " GENERATED REFERENCE "--kv-tokens 4000", 2,
-          "--kv-tokens has nothing to limit" },
-        { "--trace " GENERATED REFERENCE "--link 1GB", 2, "--link has nothing to copy" },
-        { "--trace " GENERATED REFERENCE "--bias 0.1", 2, "--bias has nothing to change" },
-        { "--trace " GENERATED REFERENCE "--compare residual=0,0.1", 2, "--residual has nothing" },
-        { "--trace " GENERATED " --fleet 2xref8000:tp2", 2, "takes no tpN, no role and no model" },
-        { "--trace " GENERATED " --fleet 2xref8000:decode", 2, "no role" },
-        { "--trace " GENERATED " --fleet 2xref8000:llama-3-8b", 2, "no model" },
-    };
-    check_mistakes(rows, COUNT_OF(rows));
-}
-
-#define LAYERS "layers --devices 4xa100,8xl4,12xt4"
-
-/* The commands beside it know the same models, hardware and rows, and answer alike. */
-static void its_neighbours_explain_mistakes_too(void **state)
-{
-    (void)state;
-    CLEANUP(buf_fini) struct buf out = { 0 };
-    char at_once[512], words[600];
-    snprintf(at_once, sizeof at_once, "%s/at-once.csv", rig_folder());
-    assert_int_equal(file_write_atomic(at_once,
-                                       STR("TIMESTAMP,ContextTokens,GeneratedTokens\n"
-                                           "2023-11-16 18:15:46.68,374,44\n"),
-                                       0600, NULL),
-                     0);
-    snprintf(words, sizeof words, "--trace %s", at_once);
-    assert_int_equal(rig_muster("plan", words, &out), 2);
-    assert_non_null(strstr(out.data, "give one with --rate"));
-    static const struct {
-        const char *command, *line;
-        int code;
-        const char *says;
-    } rows[] = {
-        { "plan", "--rate 1 --hardware zzz", 2, "--hardware: no hardware 'zzz'; there are t4, " },
-        { "plan", "--rate 1 --hardware h10", 2, "did you mean 'h100'?" },
-        { "plan", "--rate 1 --hardware cpu", 1, "the price list has no offer" },
-        { "plan", "--rate 1 --model another", 2,
-          "--model: no shipped model 'another'; there are " },
-        { "plan", "--rate 1 --place nosuch", 2, "--place: no row 'nosuch'; there are joint, " },
-        { "plan", "--rate 1 --compare spot", 2, "--compare: row 'spot' answers another question" },
-        { "plan", "--rate 1000000", 1, "it takes more instances" },
-        { "plan", "--trace CMakeLists.txt", 1, "CMakeLists.txt: line 1: not a trace" },
-        { "plan", "--rate 1 --place helix", 2, "--place: row 'helix' answers another question" },
-        { "plan", "--rate 20 --budget 0.01", 1, "for 0 % of the work" },
-        { "plan", "--trace traces/text-5000.jsonl --prompt 9", 2, "leave out --prompt" },
-        { "offers", "--hardware h10", 2, "--hardware: no hardware 'h10', did you mean 'h100'?" },
-        { "plan", "--rate 1 --hardware=", 2, "--hardware is empty" },
-        { "plan", "--rate 1 --hardware h100,,l4", 2, "--hardware: an item of 'h100,,l4' is empty" },
-        { "plan", "layers", 2, "--devices is missing" },
-        { "plan", "layers --devices 4xa10", 2, "did you mean 'a10g'?" },
-        { "plan", "layers --devices 40xa100", 2, "more than 32 devices" },
-        { "plan", "layers --devices 2xt4", 1, "of the 80 layers of llama-3-70b beside the KV of" },
-        { "plan", "layers --devices 4xl4 --model another", 2, "--model: no shipped model" },
-        { "plan", "layers --devices 8xl4 --row nosuch", 2,
-          "--row: 'nosuch' is no layers row; there are helix, hexgen, pipedream, gpipe" },
-        { "plan", "layers --devices 8xl4 --compare joint", 2,
-          "--compare: 'joint' is no layers row" },
-        { "plan", LAYERS " -b 64 --row gpipe", 1, "none: an equal share does not fit" },
-        { "plan", "move --lost 3", 0, "in_order   323.7" },
-        { "plan", "move --lost 3 -o json", 0, "\"sent_bytes_difference\":{\"mean\":" },
-        { "plan", "move --lost 15", 2, "the 1 devices that stay hold no pipeline" },
-        { "plan", "move --row helix", 2, "--row: 'helix' is no move row" },
-        { "plan", "load -n 200", 0, "nearest_tier   ready in" },
-        { "plan", "load -n 200 -o json", 0, "\"mean_s_difference\":{\"mean\":" },
-        { "plan", "load --compare spotserve", 2, "--compare: 'spotserve' is no load row" },
-        { "perf", "fit ./another.csv --hardware zzz", 2, "--hardware: no hardware 'zzz'" },
-        { "perf", "fit ./another.csv --hardware a100", 1,
-          "muster perf: cannot open ./another.csv: No such" },
-        { "perf", "fit ./another.csv --hardware a100 --model lama-3-8b", 2, "'llama-3-8b'?" },
-        { "policies", "scale", 0, "a bound, only in the simulator" },
-        { "policies", "layers", 0, "planner only: muster plan layers --row" },
-        { "policies", "move", 0, "planner only: muster plan move --row" },
-        { "policies", "load", 0, "planner only: muster plan load --row" },
-    };
-    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
-        int code = rig_muster(rows[i].command, rows[i].line, &out);
-        if (code != rows[i].code || !strstr(out.data, rows[i].says))
-            fail_msg("%s %s: %d, %.300s", rows[i].command, rows[i].line, code, out.data);
-    }
-}
-
-/* Layers on Helix's cluster: a table of stages, the same in JSON, and every option is felt. */
-static void layers_are_laid_on_unequal_devices(void **state)
-{
-    (void)state;
-    CLEANUP(buf_fini) struct buf out = { 0 }, first = { 0 };
-    assert_int_equal(rig_muster("plan", LAYERS " --compare gpipe", &first), 0);
-    assert_non_null(strstr(first.data, "llama-3-70b: 80 layers"));
-    assert_non_null(strstr(first.data, "24 devices: ranges whose flow is the largest found"));
-    assert_non_null(strstr(first.data, "\ngpipe "));
-    assert_non_null(strstr(first.data, " 1 x a100-80 "));
-    static const char *const rows[][2] = {
-        /* with and without */
-        { "--row hexgen", "" },
-        { "--compare pipedream", "" },
-        { "--batch 4", "" },
-        { "--context 2000", "" },
-        { "--link 1MB", "" },
-        { "--model llama-2-70b", "" },
-        { "--row hexgen --machine 1", "--row hexgen" },
-    };
-    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
-        CLEANUP(buf_fini) struct buf without = { 0 };
-        char line[128];
-        snprintf(line, sizeof line, LAYERS " %s", rows[i][0]);
-        assert_int_equal(rig_muster("plan", line, &out), 0);
-        snprintf(line, sizeof line, LAYERS " %s", rows[i][1]);
-        assert_int_equal(rig_muster("plan", line, &without), 0);
-        assert_string_not_equal(out.data, without.data);
-    }
-    assert_int_equal(rig_muster("plan", LAYERS " --compare gpipe -o json", &out), 0);
-    assert_non_null(strstr(out.data, "\"row\":\"helix\",\"choice\":{\"found\":true"));
-    assert_non_null(strstr(out.data, "\"compare\":{\"gpipe\":{\"found\":true"));
-    assert_non_null(strstr(out.data, "\"stages\":[{\"first_layer\":0,\"layers\":"));
-    assert_int_equal(rig_muster("plan", "layers --help", &out), 0);
-    assert_non_null(strstr(out.data, "no engine runs stages yet"));
 }
 
 static void help_and_table_are_for_people(void **state)
@@ -701,10 +464,6 @@ int main(void)
         cmocka_unit_test(equal_words_give_equal_digests),
         cmocka_unit_test(arms_are_every_combination_and_jobs_change_nothing),
         cmocka_unit_test(arms_without_their_input_say_so),
-        cmocka_unit_test(mistakes_are_explained),
-        cmocka_unit_test(the_reference_refuses_what_decides_of_engines),
-        cmocka_unit_test(its_neighbours_explain_mistakes_too),
-        cmocka_unit_test(layers_are_laid_on_unequal_devices),
         cmocka_unit_test(help_and_table_are_for_people),
         cmocka_unit_test(help_has_lines_that_fit),
         cmocka_unit_test(fleets_follow_their_demand),
