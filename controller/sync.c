@@ -211,6 +211,7 @@ static void fill_endpoint(const struct control *c, uint32_t at, struct endpoint 
         .pages_total = d->engine.pages_total,
         .running_max = d->engine.running_max,
         .step_tokens = d->engine.step_tokens,
+        .kv_token_bytes = d->engine.kv_token_bytes,
         .has_perf = c->seen[at].has_perf,
         .perf = d->engine.perf,
     };

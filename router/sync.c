@@ -120,6 +120,7 @@ static struct endpoint endpoint_of(const struct fixed *f)
         .pages_total = r->pages_total,
         .running_max = r->running_max,
         .step_tokens = r->step_tokens,
+        .kv_token_bytes = r->kv_token_bytes,
         .has_perf = r->has_perf,
         .perf = r->perf,
     };

@@ -37,6 +37,9 @@ static const struct field request_rows[] = {
     FIELD(struct generate_request, predicted_p50, FIELD_U32),
     FIELD(struct generate_request, predicted_p90, FIELD_U32),
     FIELD(struct generate_request, predicted_mean, FIELD_U32),
+    FIELD(struct generate_request, goes_on, FIELD_BOOL),
+    FIELD(struct generate_request, kv_host, FIELD_STR, .max = GENERATE_HOST_BYTES_MAX),
+    FIELD(struct generate_request, kv_port, FIELD_U32, .max = UINT16_MAX),
 };
 static const struct field_set request_set = FIELD_SET(struct generate_request, request_rows);
 
@@ -71,6 +74,8 @@ int generate_decode(struct str text, struct arena *arena, struct generate_reques
     if (req.prompt_tokens > req.id_count)
         return err_set(err, -EINVAL, "generate: prompt_tokens %u is more than the %u ids",
                        req.prompt_tokens, req.id_count);
+    if ((req.kv_host.len > 0) != (req.kv_port > 0))
+        return err_set(err, -EINVAL, "generate: kv_host and kv_port go together");
     for (uint32_t i = 0; i < req.stop_count; i++)
         if (req.stop[i].len == 0)
             return err_set(err, -EINVAL, "generate: stop[%u] is empty and would match at once", i);

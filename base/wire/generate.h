@@ -7,6 +7,10 @@
  * A stream that broke on one engine continues on another: `ids` then hold the prompt and what was
  * generated so far, prompt_tokens says where the prompt ends, and only new tokens come back. The
  * seed is always set, so that the sampler's numbers, keyed by (seed, position), go on as before.
+ *
+ * An answer may also be handed from engine to engine on purpose: the first computes the prompt with
+ * `goes_on` and a max_tokens of 1, or is cut off where it stands; the next is told by kv_host and
+ * kv_port whom to ask for the K and V of what it did not compute. What it does not get it computes.
  */
 #pragma once
 #include "base/wire/field.h"
@@ -16,6 +20,7 @@
 #define GENERATE_IDS_MAX (1u << 20)
 #define GENERATE_STOP_MAX 16
 #define GENERATE_STOP_BYTES_MAX 256
+#define GENERATE_HOST_BYTES_MAX 255
 #define GENERATE_FRAME_IDS_MAX 4096    /* new tokens in one frame */
 #define GENERATE_FRAME_BYTES_MAX 65536 /* of one line: bound of the reader */
 
@@ -34,6 +39,9 @@ struct generate_request {
     uint32_t deadline_ms;   /* from now on; 0: none. Relative, because clocks differ */
     uint32_t predicted_p50; /* tokens this request will generate; 0: not predicted */
     uint32_t predicted_p90, predicted_mean;
+    bool goes_on;       /* elsewhere, after max_tokens: text held back at that end stays untold */
+    struct str kv_host; /* an engine that may hold K and V of the ids' beginning; empty: none */
+    uint32_t kv_port;
 };
 
 int generate_encode(const struct generate_request *req, struct buf *out);

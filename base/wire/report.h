@@ -56,7 +56,8 @@ struct engine_report {
     struct str numerics; /* instruction set and kernels: equal tokens are promised within one */
     uint64_t boot;       /* drawn at each start */
     uint32_t page_tokens, context_tokens;
-    uint32_t step_tokens; /* computed in one step at most; 0: this engine does not say */
+    uint32_t step_tokens;    /* computed in one step at most; 0: this engine does not say */
+    uint32_t kv_token_bytes; /* K and V of one token; 0: this engine does not say */
     uint32_t running, running_max, waiting;
     uint32_t pages_total, pages_free, pages_cached; /* cached: held by no session, reusable */
     bool has_perf; /* false: the model of its steps is not fitted yet */

@@ -10,6 +10,7 @@
 #define MODEL .max = REPORT_TEXT_BYTES_MAX
 
 const char *const endpoint_state_names[ENDPOINT_STATE_COUNT] = { "starting", "ready", "draining" };
+const char *const endpoint_role_names[ENDPOINT_ROLE_COUNT] = { "both", "prefill", "decode" };
 
 static const struct field quantile_rows[] = {
     FIELD(struct wire_quantiles, count, FIELD_U64, .required = true),
@@ -110,12 +111,15 @@ static const struct field endpoint_rows[] = {
     FIELD(struct endpoint, state, FIELD_ENUM, .required = true, .names = endpoint_state_names,
           .max = ENDPOINT_STATE_COUNT),
     FIELD(struct endpoint, boot, FIELD_HEX64),
+    FIELD(struct endpoint, role, FIELD_ENUM, .names = endpoint_role_names,
+          .max = ENDPOINT_ROLE_COUNT),
     FIELD(struct endpoint, price_per_h, FIELD_F64, FIELD_POSITIVE),
     FIELD(struct endpoint, context_tokens, FIELD_U32),
     FIELD(struct endpoint, page_tokens, FIELD_U32),
     FIELD(struct endpoint, pages_total, FIELD_U32),
     FIELD(struct endpoint, running_max, FIELD_U32),
     FIELD(struct endpoint, step_tokens, FIELD_U32),
+    FIELD(struct endpoint, kv_token_bytes, FIELD_U32),
     FIELD(struct endpoint, perf, FIELD_OBJECT, .of = &wire_perf_set,
           .present_offset = offsetof(struct endpoint, has_perf)),
 };

@@ -85,16 +85,22 @@ int router_sync_decode(struct str text, struct arena *arena, struct router_sync 
 enum endpoint_state { ENDPOINT_STARTING, ENDPOINT_READY, ENDPOINT_DRAINING, ENDPOINT_STATE_COUNT };
 extern const char *const endpoint_state_names[ENDPOINT_STATE_COUNT];
 
+/* The members are those of enum role (policies/role.h), which this layer does not know. */
+enum endpoint_role { ENDPOINT_BOTH, ENDPOINT_PREFILL, ENDPOINT_DECODE, ENDPOINT_ROLE_COUNT };
+extern const char *const endpoint_role_names[ENDPOINT_ROLE_COUNT]; /* both prefill decode */
+
 /* Where a router may send to. */
 struct endpoint {
     struct str instance, service, pool, model, digest, host;
     uint32_t port;
     enum engine_kind kind;
     enum endpoint_state state;
+    enum endpoint_role role;
     uint64_t boot;
     double price_per_h;
     uint32_t context_tokens, page_tokens, pages_total, running_max;
-    uint32_t step_tokens; /* of the engine's report; 0: not said */
+    uint32_t step_tokens;    /* of the engine's report; 0: not said */
+    uint32_t kv_token_bytes; /* likewise */
     bool has_perf;
     struct wire_perf perf;
 };

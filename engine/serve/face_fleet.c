@@ -120,6 +120,7 @@ void face_info(struct face *f, struct http_exchange *x)
         .page_tokens = f->info ? f->info->page_tokens : 0,
         .context_tokens = f->info ? f->info->context_max : 0,
         .step_tokens = f->info ? f->info->step_tokens : 0,
+        .kv_token_bytes = f->info ? (uint32_t)f->info->model->kv_bytes_per_token : 0,
         .running = s.counts.running,
         .running_max = f->config.seqs_max,
         .waiting = s.counts.waiting,

@@ -58,6 +58,9 @@ static const struct generate_request generate = {
     .deadline_ms = 60000,
     .predicted_p50 = 50,
     .predicted_mean = 60,
+    .goes_on = true,
+    .kv_host = { "h", 1 },
+    .kv_port = 8200,
     .predicted_p90 = 90,
 };
 static const struct generate_frame frame = {
@@ -94,15 +97,15 @@ static const struct block_event load = {
     .kv_tokens = 5000000000,
     .uncached_total = 7,
 };
-#define ENGINE                                                                                    \
-    {                                                                                             \
-        .host = { "127.0.0.1", 9 }, .port = 8200, .kind = ENGINE_OPENAI, .health = ENGINE_READY,  \
-        .model = { "m", 1 }, .digest = { "d", 1 }, .numerics = { "avx2", 4 }, .boot = 7,          \
-        .page_tokens = 32, .context_tokens = 2048, .step_tokens = 256, .running = 1,              \
-        .running_max = 8, .waiting = 2, .pages_total = 100, .pages_free = 60, .pages_cached = 40, \
-        .has_perf = true, .perf = { 0.001, 1e-4, 2e-4, 3e-7, 1000, 1.25 }, .has_owed = true,      \
-        .owed = { 900 }, .requests_total = 1, .prompt_tokens_total = 2, .cached_tokens_total = 3, \
-        .generated_tokens_total = 4,                                                              \
+#define ENGINE                                                                                   \
+    {                                                                                            \
+        .host = { "127.0.0.1", 9 }, .port = 8200, .kind = ENGINE_OPENAI, .health = ENGINE_READY, \
+        .model = { "m", 1 }, .digest = { "d", 1 }, .numerics = { "avx2", 4 }, .boot = 7,         \
+        .page_tokens = 32, .context_tokens = 2048, .step_tokens = 256, .kv_token_bytes = 1024,   \
+        .running = 1, .running_max = 8, .waiting = 2, .pages_total = 100, .pages_free = 60,      \
+        .pages_cached = 40, .has_perf = true, .perf = { 0.001, 1e-4, 2e-4, 3e-7, 1000, 1.25 },   \
+        .has_owed = true, .owed = { 900 }, .requests_total = 1, .prompt_tokens_total = 2,        \
+        .cached_tokens_total = 3, .generated_tokens_total = 4,                                   \
     }
 static const struct engine_report engine = ENGINE;
 static const struct agent_report agent = {
@@ -170,6 +173,7 @@ static const struct endpoint endpoints[] = {
       .port = 1,
       .kind = ENGINE_MUSTER,
       .state = ENDPOINT_DRAINING,
+      .role = ENDPOINT_DECODE,
       .boot = 2,
       .price_per_h = 0.25,
       .context_tokens = 3,
@@ -177,6 +181,7 @@ static const struct endpoint endpoints[] = {
       .pages_total = 5,
       .running_max = 6,
       .step_tokens = 8,
+      .kv_token_bytes = 9,
       .has_perf = true,
       .perf = { 1, 2, 3, 4, 5, 6 } },
     { .instance = { "i-2", 3 }, .service = { "m", 1 }, .host = { "h", 1 }, .port = 65535 },
@@ -266,13 +271,15 @@ static void members_arrive(void **state)
     arena_init(&arena, 1 << 20);
     generate_encode(&generate, &text);
     assert_string_equal(
-        text.data, "{\"v\":1,\"id\":\"req-1\",\"ids\":[1,2,3,4294967295],\"prompt_tokens\":3,"
-                   "\"sampling\":{\"temperature\":0.7,\"top_p\":0.95,\"min_p\":0.01,"
-                   "\"presence_penalty\":-1,\"frequency_penalty\":2,\"repetition_penalty\":1.1,"
-                   "\"top_k\":40,\"has_seed\":true,\"seed\":18446744073709551615},"
-                   "\"max_tokens\":100,\"min_tokens\":1,\"stop\":[\"a\\n\",\"\xc3\xa4\"],"
-                   "\"ignore_eos\":true,\"tenant\":\"t\",\"deadline_ms\":60000,"
-                   "\"predicted_p50\":50,\"predicted_p90\":90,\"predicted_mean\":60}");
+        text.data,
+        "{\"v\":1,\"id\":\"req-1\",\"ids\":[1,2,3,4294967295],\"prompt_tokens\":3,"
+        "\"sampling\":{\"temperature\":0.7,\"top_p\":0.95,\"min_p\":0.01,"
+        "\"presence_penalty\":-1,\"frequency_penalty\":2,\"repetition_penalty\":1.1,"
+        "\"top_k\":40,\"has_seed\":true,\"seed\":18446744073709551615},"
+        "\"max_tokens\":100,\"min_tokens\":1,\"stop\":[\"a\\n\",\"\xc3\xa4\"],"
+        "\"ignore_eos\":true,\"tenant\":\"t\",\"deadline_ms\":60000,"
+        "\"predicted_p50\":50,\"predicted_p90\":90,\"predicted_mean\":60,\"goes_on\":true,"
+        "\"kv_host\":\"h\",\"kv_port\":8200}");
     struct generate_request g = { 0 };
     assert_int_equal(generate_decode(buf_view(&text), &arena, &g, NULL), 0);
     assert_memory_equal(g.ids, ids, sizeof ids);
@@ -366,6 +373,8 @@ static const struct refused refusals[] = {
     { decode_generate, GEN(",\"ids\":[1],\"tenant\":7"), "tenant: must be a string" },
     { decode_generate, GEN(",\"ids\":[1],\"tenant\":\"a\\u0000b\""), "tenant: holds a NUL" },
     { decode_generate, GEN(",\"ids\":[1],\"stop\":[\"\"]"), "stop[0] is empty" },
+    { decode_generate, GEN(",\"ids\":[1],\"kv_host\":\"h\""), "kv_host and kv_port go together" },
+    { decode_generate, GEN(",\"ids\":[1],\"kv_port\":8200"), "kv_host and kv_port go together" },
     { decode_generate, GEN(",\"ids\":[1]") " x", "behind the end" },
     { decode_generate, "{\"v\":1,\"sampling\":{\"temperature\":1e999}}",
       "generate: sampling: temperature: 1e999 is outside 0..100" },
