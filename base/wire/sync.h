@@ -117,6 +117,7 @@ struct service_rules {
     bool paused;        /* hold nothing, answer 503 */
     bool may_start;     /* an instance would be started for held work; false: 503 at once */
     double slo_ttft_s, slo_tpot_s; /* 0: none promised */
+    double kv_link_bytes_s;        /* at which engines copy K and V; 0: the router's own word */
 };
 
 struct tenant_rules {
