@@ -51,6 +51,7 @@ static const struct route routes[] = {
     { "GET",  "/internal/events",     GUARD_FLEET, true,  face_events },
     { "GET",  "/internal/tokenizer",  GUARD_FLEET, true,  face_tokenizer },
     { "POST", "/internal/drain",      GUARD_FLEET, false, face_internal_drain },
+    { "POST", "/internal/clock",      GUARD_FLEET, false, face_clock },
 };
 // clang-format on
 
