@@ -11,9 +11,10 @@
 #define STAGES_MAX 3
 #define PERIOD_US 100000
 
-extern const struct migrate_policy migrate_none, migrate_llumnix;
+extern const struct migrate_policy migrate_none, migrate_llumnix, migrate_spotserve;
 
-const struct migrate_policy *const migrate_table[] = { &migrate_none, &migrate_llumnix };
+const struct migrate_policy *const migrate_table[] = { &migrate_none, &migrate_llumnix,
+                                                       &migrate_spotserve };
 const uint32_t migrate_count = COUNT_OF(migrate_table);
 
 const struct migrate_policy *migrate_find(struct str name)

@@ -39,6 +39,8 @@ struct migrate_instance {
     uint32_t running;
     double step_s;          /* of a decode step, as it runs now */
     double receiving_pages; /* of moves on their way here */
+    double sending_pages;   /* of moves on their way from here, as when they began */
+    int64_t leaves_us;      /* draining: when it will be gone, as its provider told; 0: not told */
     const struct migrate_session *session;
     uint32_t session_count;
 };

@@ -51,8 +51,10 @@ static void note_floor(struct sim_cloud *c, int64_t now_us)
 static void emit(struct sim_cloud *c, enum sim_control_act act, uint32_t number)
 {
     must(c->action_count < c->action_room);
+    const struct machine *m = &c->machine[number];
+    bool tells = act == SIM_DRAIN && m->doomed;
     c->action[c->action_count++] =
-        (struct sim_control_action){ act, number, c->machine[number].pool };
+        (struct sim_control_action){ act, number, m->pool, tells ? m->due_us : 0 };
 }
 
 static bool grow(struct sim_cloud *c)
@@ -185,10 +187,11 @@ static void turn_zone(struct sim_cloud *c, uint32_t z, int64_t now_us)
             lose(c, number);
             continue;
         }
+        bool told = m->doomed && m->stage == MACHINE_DRAINING;
         if (!m->doomed) c->health[m->pool].lost++; /* as the controller counts it, at the notice */
         m->doomed = true;
         m->due_us = min_i64(m->due_us, end_us);
-        if (m->stage == MACHINE_READY) emit(c, SIM_DRAIN, number);
+        if (!told) emit(c, SIM_DRAIN, number);
         m->stage = MACHINE_DRAINING;
         m->stage_us = now_us;
     }

@@ -106,6 +106,7 @@ enum sim_control_act { SIM_LAUNCH, SIM_SERVE, SIM_DRAIN, SIM_KEEP, SIM_GONE };
 struct sim_control_action {
     enum sim_control_act act;
     uint32_t number, pool;
+    int64_t ends_us; /* SIM_DRAIN: when it is lost, as the provider told; 0: not told */
 };
 
 enum sim_phase { SIM_PROVISION, SIM_IMAGE, SIM_WEIGHTS, SIM_WARM_UP, SIM_PHASE_COUNT };

@@ -91,6 +91,7 @@ struct instance {
     enum instance_state state;
     enum role role; /* its pool's at first */
     int64_t launched_us, ready_us;
+    int64_t leaves_us;   /* when its provider takes it away, as told; 0: not told */
     double clock;        /* share of the full one; from the next step on */
     uint32_t number;     /* the controller's name for it */
     struct list flights; /* sent here and not ended */

@@ -236,6 +236,16 @@ static void reserve(struct run *run)
     must(m->session && m->flight);
 }
 
+static double sending_pages(const struct instance *in)
+{
+    double pages = 0;
+    LIST_EACH (&in->flights, node) {
+        const struct flight *f = CONTAINER_OF(node, struct flight, on_instance);
+        if (f->move != FLIGHT_STAYS && f->move != FLIGHT_FETCHING) pages += f->move_pages;
+    }
+    return pages;
+}
+
 void moves_look(struct run *run)
 {
     struct moves *m = &run->moves;
@@ -255,6 +265,8 @@ void moves_look(struct run *run)
         at->draining = in->state == INSTANCE_DRAINING;
         at->accepts &= !at->draining;
         at->receiving_pages = in->incoming_pages;
+        at->sending_pages = sending_pages(in);
+        at->leaves_us = in->leaves_us;
         for (uint32_t k = 0; k < at->session_count; k++)
             m->session[used + k].id = used + k;
         used += at->session_count;

@@ -206,7 +206,9 @@ METRIC(attainment, r->attainment)
 METRIC(goodput, r->goodput_rps)
 METRIC(hits, r->token_hit_ratio)
 METRIC(hotspot, r->hotspot)
+METRIC(failed, (double)r->failed)
 METRIC(preemptions, (double)r->preemptions)
+METRIC(migrations, (double)r->migrations)
 METRIC(instances, r->instances_mean)
 METRIC(floor_instances, r->instances_floor_mean)
 METRIC(cost, r->cost_usd)
@@ -224,7 +226,9 @@ const struct report_metric report_metrics[] = {
     { "goodput_rps", "goodput/s", 1, 3, true, false, goodput },
     { "token_hit_ratio", "hit %", 100, 1, true, true, hits },
     { "hotspot", "hotspot", 1, 2, false, false, hotspot },
+    { "requests.failed", "failed", 1, 1, false, false, failed },
     { "preemptions", "preemptions", 1, 0, false, false, preemptions },
+    { "migrations", "migrations", 1, 1, false, false, migrations },
     { "instances.mean", "instances", 1, 2, true, false, instances },
     { "instances.floor_mean", "to floor", 1, 2, false, false, floor_instances },
     { "cost_usd", "cost $", 1, 2, true, false, cost },

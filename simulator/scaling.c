@@ -112,6 +112,7 @@ static void act(struct run *run, const struct sim_control_action *a)
         fleet_ready(run, in);
         break;
     case SIM_DRAIN:
+        in->leaves_us = a->ends_us > 0 ? run->trace->request[0].at_us + a->ends_us : 0;
         fleet_drain(run, in);
         if (in->in_flight == 0) run->drained = true;
         break;

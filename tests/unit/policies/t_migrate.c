@@ -236,6 +236,110 @@ static void moves_keep_the_rules(void **state)
     assert_true(moved > 500);
 }
 
+static struct migrate_verdict at(int64_t now_us, const struct migrate_view *view)
+{
+    struct migrate_verdict v;
+    struct rng rng;
+    rng_seed(&rng, 1);
+    migrate_find(STR("spotserve"))->decide(NULL, &config, view, now_us, &rng, &v);
+    return v;
+}
+
+/* 1,700 tokens at 10 GB/s are 23 ms. */
+static void a_notice_is_used_as_late_as_it_may_be(void **state)
+{
+    (void)state;
+    struct migrate_instance in[] = { an_instance(0, 0, 4), an_instance(1, 400, 0),
+                                     an_instance(2, 900, 0) };
+    struct migrate_view view = a_view(in, 3);
+    in[0].draining = true;
+    in[0].accepts = false;
+    in[0].leaves_us = 30000000;
+    assert_int_equal(at(1, &view).count, 0);
+    assert_int_equal(at(28900000, &view).count, 0);
+    struct migrate_verdict v = at(29500000, &view);
+    assert_int_equal(v.count, 3); /* all of those that may move, the shortest first */
+    assert_int_equal(v.move[0].session, 12);
+    assert_int_equal(v.move[1].session, 13);
+    assert_int_equal(v.move[2].session, 10);
+    for (uint32_t i = 0; i < v.count; i++)
+        assert_true(v.move[i].from == 0 && v.move[i].to == 2);
+    assert_int_equal(at(29999990, &view).count, 0); /* nothing would arrive */
+
+    in[0].leaves_us = 0; /* a drain whose end nobody told */
+    assert_int_equal(at(1, &view).count, 3);
+    in[0].draining = false;
+    assert_int_equal(at(1, &view).count, 0);
+}
+
+/* 300 tokens of 131 KB at 100 MB/s take .4 s, 500 take .7, 900 take 1.2. */
+static void copies_go_one_behind_the_other(void **state)
+{
+    (void)state;
+    struct migrate_instance in[] = { an_instance(0, 0, 4), an_instance(1, 900, 0) };
+    struct migrate_view view = a_view(in, 2);
+    view.link_bytes_s = 100e6;
+    in[0].draining = true;
+    in[0].leaves_us = 2000000;
+    struct migrate_verdict v = at(1, &view);
+    assert_int_equal(v.count, 1);
+    assert_int_equal(v.move[0].session, 12);
+    in[0].sending_pages = 20; /* it is on its way */
+    assert_int_equal(at(1, &view).count, 0);
+    in[0].sending_pages = 0;
+    assert_int_equal(at(1800000, &view).count, 0); /* not even the shortest comes in time */
+    in[1].pages_free = 10;
+    assert_int_equal(at(1, &view).count, 0);
+}
+
+/* Random fleets: only sessions that can move leave, only where instances are to go, each once, and
+ * all that comes to a target fits. */
+static void spotserve_keeps_the_rules(void **state)
+{
+    (void)state;
+    struct rng rng;
+    rng_seed(&rng, 78);
+    uint32_t moved = 0;
+    for (uint32_t round = 0; round < 2000; round++) {
+        struct migrate_session s[8][6];
+        struct migrate_instance in[8];
+        for (uint32_t i = 0; i < 8; i++) {
+            uint32_t running = (uint32_t)rng_below(&rng, 7);
+            in[i] = an_instance(i, (uint32_t)rng_below(&rng, 80), running);
+            in[i].present = rng_below(&rng, 8) > 0;
+            in[i].draining = rng_below(&rng, 3) == 0;
+            in[i].accepts = !in[i].draining && rng_below(&rng, 8) > 0;
+            in[i].leaves_us = rng_below(&rng, 2) ? (int64_t)rng_below(&rng, 3000000) : 0;
+            in[i].sending_pages = (double)rng_below(&rng, 100);
+            in[i].receiving_pages = (double)rng_below(&rng, 20);
+            in[i].queue_pages = rng_below(&rng, 3) ? 0 : (uint32_t)rng_below(&rng, 60);
+            in[i].session = s[i];
+            in[i].session_count = running;
+            for (uint32_t k = 0; k < running; k++)
+                s[i][k] = (struct migrate_session){ .id = i * 100 + k,
+                                                    .tokens = (uint32_t)rng_below(&rng, 600),
+                                                    .movable = rng_below(&rng, 3) > 0 };
+        }
+        struct migrate_view view = a_view(in, 8);
+        struct migrate_verdict v = at(1000, &view), again = at(1000, &view);
+        assert_int_equal(v.count, again.count);
+        assert_memory_equal(v.move, again.move, v.count * sizeof *v.move);
+        bool used[800] = { false };
+        for (uint32_t m = 0; m < v.count; m++) {
+            const struct migrate_instance *from = &in[v.move[m].from];
+            struct migrate_instance *to = &in[v.move[m].to];
+            const struct migrate_session *moving = &from->session[v.move[m].session % 100];
+            assert_true(from->present && from->draining && moving->movable);
+            assert_true(to->present && to->accepts && !used[moving->id]);
+            used[moving->id] = true;
+            to->receiving_pages += ceil_div_u32(moving->tokens, PAGE_TOKENS);
+            assert_true(to->receiving_pages + to->queue_pages <= to->pages_free);
+            moved++;
+        }
+    }
+    assert_true(moved > 500);
+}
+
 /* The same tokens whatever a page holds. */
 static void the_numbers_are_of_tokens(void **state)
 {
@@ -259,6 +363,9 @@ int main(void)
         cmocka_unit_test(what_moves_and_what_does_not),
         cmocka_unit_test(a_copy_is_staged),
         cmocka_unit_test(stages_end),
+        cmocka_unit_test(a_notice_is_used_as_late_as_it_may_be),
+        cmocka_unit_test(copies_go_one_behind_the_other),
+        cmocka_unit_test(spotserve_keeps_the_rules),
         cmocka_unit_test(the_numbers_are_of_tokens),
         cmocka_unit_test(moves_keep_the_rules),
     };

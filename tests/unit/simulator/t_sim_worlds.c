@@ -78,7 +78,7 @@ static void draw_rows(struct rng *r, struct sim_config *c, bool one_service, boo
     c->row_watts_max = chance(r, 0.5) ? 900 : 0;
     c->kv_tokens = chance(r, 0.3) ? 9000 + rng_below(r, 20000) : 40000;
     if (!one_service || serial) return;
-    if (chance(r, 0.4)) c->migrate = migrate_find(STR("llumnix"));
+    if (chance(r, 0.6)) c->migrate = migrate_table[rng_below(r, migrate_count)];
     if (chance(r, 0.4)) {
         c->role = role_table[rng_below(r, role_count)];
         for (uint32_t p = 0; p < c->pool_count; p++)

@@ -1,0 +1,59 @@
+/* t_gate_notice.c - answers that begin on a spot machine and end elsewhere, when its notice comes.
+ *
+ * Four A100 on demand and four of one spot zone that goes every few minutes, an 8B model, answers of
+ * some twenty seconds. What had begun and is cut off has failed: its client has seen a part of it. */
+#include "tests/sim_gates/gate.h"
+
+#include <stdio.h>
+
+#define SEEDS 10
+
+static struct gate run(const char *link, const char *notice)
+{
+    char command[512];
+    snprintf(
+        command, sizeof command,
+        "--trace gen:poisson,rate=4,prompt=lognormal(2000,1),output=lognormal(1500,0.6),n=4000 "
+        "--fleet 4-4xa100@3.43,4-4xa100:spot:zone1@1.19 --model llama-3-8b --zone-up 3m "
+        "--zone-down 2m --lead-time 30s --slo-ttft 4s --scale-policy static --link %s "
+        "--notice %s --compare migrate=none,llumnix,spotserve --seeds %d",
+        link, notice, SEEDS);
+    return gate_run(command);
+}
+
+/* Where the link carries everything in time nothing is lost, and what could stay until it ended by
+ * itself was not copied. */
+static void a_notice_is_enough_where_the_link_is_fast(void **state)
+{
+    (void)state;
+    struct gate g = run("25GB", "10s");
+    gate_above("lost without moves", gate_mean(&g, "migrate=none", "requests.failed").mean, 5);
+    gate_below("lost by llumnix", gate_mean(&g, "migrate=llumnix", "requests.failed").mean, 0.5);
+    gate_below("lost by spotserve", gate_mean(&g, "migrate=spotserve", "requests.failed").mean,
+               0.5);
+    struct stats_mean moves = gate_share(&g, "migrate=spotserve", "migrate=llumnix", "migrations");
+    gate_below("spotserve's moves against llumnix's", moves.mean + moves.half, -0.2);
+    gate_free(&g);
+}
+
+/* Copies begun all at once come too late, all of them. */
+static void what_cannot_arrive_is_not_begun(void **state)
+{
+    (void)state;
+    struct gate g = run("250MB", "10s");
+    struct stats_mean none = gate_share(&g, "migrate=spotserve", "migrate=none", "requests.failed");
+    struct stats_mean llumnix =
+        gate_share(&g, "migrate=spotserve", "migrate=llumnix", "requests.failed");
+    gate_below("lost by spotserve against none", none.mean + none.half, -0.2);
+    gate_below("lost by spotserve against llumnix", llumnix.mean + llumnix.half, -0.2);
+    gate_free(&g);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_notice_is_enough_where_the_link_is_fast),
+        cmocka_unit_test(what_cannot_arrive_is_not_begun),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
