@@ -177,12 +177,18 @@ uint32_t kv_index_probe(const struct kv_index *x, const struct block_key *keys, 
     return here;
 }
 
-void kv_index_hit(struct kv_index *x, uint32_t page)
+void kv_index_hold(struct kv_index *x, uint32_t page)
 {
     struct kv_entry *e = &x->entry[page];
     if (heap_has(&e->node)) heap_remove(&x->evictable, &e->node);
-    if (e->hits < UINT32_MAX) e->hits++;
     kv_pool_ref(x->pool, page);
+}
+
+void kv_index_hit(struct kv_index *x, uint32_t page)
+{
+    struct kv_entry *e = &x->entry[page];
+    if (e->hits < UINT32_MAX) e->hits++;
+    kv_index_hold(x, page);
 }
 
 void kv_index_seal(struct kv_index *x, uint32_t page, uint32_t depth, struct block_key parent,

@@ -79,6 +79,9 @@ uint32_t kv_index_probe(const struct kv_index *x, const struct block_key *keys, 
 /* A session found this page and holds it from now on. */
 void kv_index_hit(struct kv_index *x, uint32_t page);
 
+/* Holds a named page without that being a use of it. */
+void kv_index_hold(struct kv_index *x, uint32_t page);
+
 /* Names a page that its holder has filled: `keys` are its granules', `ids` its tokens', `parent`
  * the key before it (or the salt), `depth` the pages before it. Does nothing when an equal page is
  * named already. */

@@ -62,3 +62,20 @@ void kv_store_copy_page(struct kv_store *dst, uint32_t to, const struct kv_store
     memcpy(dst->memory + to * dst->page_bytes, src->memory + from * src->page_bytes,
            dst->page_bytes);
 }
+
+const struct kv_layout *kv_store_layout(const struct kv_store *kv)
+{
+    return &kv->layout;
+}
+
+const char *kv_store_page(const struct kv_store *kv, uint32_t page)
+{
+    must(page < kv->pages);
+    return kv->memory + page * kv->page_bytes;
+}
+
+void kv_store_write_page(struct kv_store *kv, uint32_t page, const void *bytes)
+{
+    must(page < kv->pages);
+    memcpy(kv->memory + page * kv->page_bytes, bytes, kv->page_bytes);
+}

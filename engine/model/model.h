@@ -81,6 +81,12 @@ CLEANUP_FREEP(kv_store, struct kv_store)
 void kv_store_copy_page(struct kv_store *dst, uint32_t to, const struct kv_store *src,
                         uint32_t from);
 
+/* How its pages lie in memory, the same between engines of one model, type and page size; and the
+ * kv_page_bytes of one, to copy out and in. Between steps only. */
+const struct kv_layout *kv_store_layout(const struct kv_store *kv);
+const char *kv_store_page(const struct kv_store *kv, uint32_t page);
+void kv_store_write_page(struct kv_store *kv, uint32_t page, const void *bytes);
+
 /* `count` consecutive tokens of one sequence, the first at `position`. The K and V of positions
  * before it are in the store already (prefix hit or earlier chunk); theirs are written by the
  * step. page_table[i] holds positions [i * page_tokens, (i + 1) * page_tokens). No other item of

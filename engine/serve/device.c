@@ -9,9 +9,6 @@
  * The lock is held to splice lists and to append a token to a mail, never across a step, so the
  * HTTP thread waits for microseconds at most. Tokens are published before the share of the CPU is
  * slept off: throttling costs throughput, not latency of what is done already.
- *
- * Steps below the full clock say nothing of the engine's own speed and are not learned from: what
- * is reported of it stays that of the full clock, and whoever chose the clock knows it.
  */
 #include "base/core/bits.h"
 #include "base/io/clock.h"
@@ -109,7 +106,6 @@ static void run_calls(struct device *d)
 static void read_mailbox(struct device *d)
 {
     pthread_mutex_lock(&d->lock);
-    d->throttle.clock = d->clock;
     struct list *node;
     while ((node = list_pop_front(&d->in))) {
         struct job *job = CONTAINER_OF(node, struct job, link.to_device);
@@ -179,7 +175,11 @@ static void on_end(void *arg, struct answer *answer, const struct session *sessi
     struct device *d = arg;
     struct job *job = job_of(answer);
     meters_ended(d->meters, session, job->device.last_token_us);
-    if (session->end != SESSION_END_STOP) answer_close(answer);
+    /* Who goes on is primed with the ids and has the same text held back. Where the context ends
+     * nobody can. */
+    bool goes_on = job->ask.goes_on && session->end == SESSION_END_LENGTH &&
+                   session->total < d->info.context_max;
+    if (session->end != SESSION_END_STOP && !goes_on) answer_close(answer);
     pthread_mutex_lock(&d->lock);
     publish(d, job, NULL);
     struct job_mail *mail = &job->mail;
@@ -307,20 +307,6 @@ static bool wait_for_work(struct device *d)
     return go;
 }
 
-static void add_work(struct device *d, const struct perf_shape *s, double seconds)
-{
-    pthread_mutex_lock(&d->lock);
-    struct wire_work *w = &d->work;
-    w->busy_s += seconds;
-    w->steps++;
-    w->prefill_tokens += s->prefill_tokens;
-    w->prefill_chunks += s->prefill_chunks;
-    w->decoding_seqs += s->decoding_seqs;
-    w->kv_tokens += s->kv_tokens_read;
-    w->kv_tokens_decoding += s->kv_tokens_decoding;
-    pthread_mutex_unlock(&d->lock);
-}
-
 static void one_step(struct device *d)
 {
     struct executor_step_info step;
@@ -337,9 +323,7 @@ static void one_step(struct device *d)
     if (rc <= 0) return;
     keep_share(d);
     double seconds = (double)(clock_mono_us() - from_us) * 1e-6;
-    add_work(d, &step.shape, seconds);
-    bool full = d->throttle.clock <= 0 || d->throttle.clock >= 1;
-    if (step.pages_swapped == 0 && full) {
+    if (step.pages_swapped == 0) {
         executor_observe(d->x, &step.shape, seconds);
         step_log_add(&d->step_log, &step.shape, seconds);
     }
@@ -387,9 +371,7 @@ int device_new(struct loop *loop, const struct device_config *config, struct met
     d->events = *events;
     d->meters = meters;
     d->loop = loop;
-    d->throttle = (struct throttle){ .share = config->cpu_share, .cores = config->threads };
-    d->began_us = clock_mono_us();
-    metric_set(meter_of(meters, METER_CLOCK), 1);
+    d->throttle.share = config->cpu_share;
     d->blocks = calloc(DEVICE_EVENTS_MAX, sizeof *d->blocks);
     /* No event has this number; see kv_index_init for why it is written. */
     for (uint32_t i = 0; d->blocks && i < DEVICE_EVENTS_MAX; i++)

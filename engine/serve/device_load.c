@@ -3,7 +3,6 @@
 #include "base/io/clock.h"
 #include "engine/serve/device_part.h"
 
-#include <math.h>
 #include <unistd.h>
 
 #define MEMORY_PART 4 /* KV pages take at most this part of the memory by default */
@@ -91,11 +90,10 @@ int device_load(struct device *d, const struct executor_events *events, struct e
         .pages = sc->pages,
         .step_tokens = sc->batch_tokens_max,
         .kv_bytes = (uint64_t)sc->pages * page_bytes,
-        .cores = d->config.threads,
-        .hardware = d->config.hardware,
+        .kv = *kv_store_layout(executor_kv(d->x)),
+        .prefix_cache = sc->prefix_cache,
         .load_s = (double)(clock_mono_us() - from_us) * 1e-6,
     };
-    if (d->config.cpu_share > 0) d->info.cores = fmin(d->info.cores, d->config.cpu_share);
     tell_rows(d);
     return 0;
 }

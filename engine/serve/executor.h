@@ -34,15 +34,13 @@ struct executor_events {
 
 struct executor;
 
-/* The model's shape as the closed form of step times has it. */
-struct model_spec executor_spec(const struct model_info *m);
-
 int executor_new(struct model *model, const struct executor_config *config,
                  const struct executor_events *events, struct executor **ret, struct err *err);
 void executor_free(struct executor *x); /* on_end is not called for what is still open */
 CLEANUP_FREEP(executor, struct executor)
 
 struct scheduler *executor_sched(struct executor *x); /* to submit, abort and pause */
+struct kv_store *executor_kv(struct executor *x);     /* the pages' bytes, between steps */
 
 struct executor_step_info {
     uint32_t tokens, seqs; /* computed */

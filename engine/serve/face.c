@@ -51,7 +51,8 @@ static const struct route routes[] = {
     { "GET",  "/internal/events",     GUARD_FLEET, true,  face_events },
     { "GET",  "/internal/tokenizer",  GUARD_FLEET, true,  face_tokenizer },
     { "POST", "/internal/drain",      GUARD_FLEET, false, face_internal_drain },
-    { "POST", "/internal/clock",      GUARD_FLEET, false, face_clock },
+    { "POST", "/internal/kv/read",    GUARD_FLEET, true,  face_kv_read },
+    { "POST", "/internal/kv/pull",    GUARD_FLEET, true,  face_kv_pull },
 };
 // clang-format on
 
@@ -290,6 +291,7 @@ static void on_ready(void *arg, const struct device_info *info)
         on_failed(f, err_text(&err, rc));
         return;
     }
+    kv_pulls_set_device(f->pulls, f->device, info, str_from(f->digest));
     if (f->state == FACE_LOADING) f->state = FACE_READY;
     const struct str labels[] = { f->config.model_name, str_from(f->digest),
                                   str_from(info->model->numerics), STR(MUSTER_VERSION) };
@@ -339,8 +341,13 @@ int face_new(struct loop *loop, const struct face_config *config, struct meters 
     f->created_s = clock_wall_us() / 1000000;
     list_init(&f->calls);
     list_init(&f->watchers);
+    list_init(&f->kv_reads);
+    list_init(&f->kv_asks);
     arena_init(&f->arena, FACE_ARENA_BYTES_MAX);
     if (getrandom(&f->boot, sizeof f->boot, 0) != sizeof f->boot) return -EIO;
+    const struct kv_pulls_config pulls = { loop, meters, config->secret };
+    int rc = kv_pulls_new(&pulls, &f->pulls, err);
+    if (rc < 0) return rc;
     const struct http_server_config server = {
         .host = config->host,
         .port = config->port,
@@ -348,7 +355,7 @@ int face_new(struct loop *loop, const struct face_config *config, struct meters 
         .render_refusal = render_refusal,
         .ctx = f,
     };
-    int rc = http_server_new(loop, &server, &f->server, err);
+    rc = http_server_new(loop, &server, &f->server, err);
     if (rc < 0) return rc;
     const struct http_server_meters heard = { f->meters->metrics, METER_HTTP_CONNECTIONS,
                                               METER_HTTP_REFUSED, METER_HTTP_CUT };
@@ -361,6 +368,7 @@ void face_close(struct face *f)
 {
     http_server_free(f->server);
     f->server = NULL;
+    kv_pulls_close(f->pulls);
 }
 
 void face_free(struct face *f)
@@ -369,6 +377,7 @@ void face_free(struct face *f)
     face_close(f);
     calls_free(f);
     blocks_free(f);
+    kv_free(f);
     chat_template_free(f->chat_template);
     job_mail_fini(&f->mail);
     buf_fini(&f->bundle);

@@ -1,8 +1,13 @@
 /* face_call.c - one generating request from its checked form to its last byte.
  *
  *     call_start ── device_submit ──► accepted ──► tokens ... ──► ended
- *                                        │            │
- *          refused: 429, 400 ◄───────────┘            └─ the client left: device_abort, then ended
+ *          │              ▲              │            │
+ *          └─ kv_pull ────┘              │            └─ the client left: device_abort, then ended
+ *             (or the client left)       │
+ *          refused: 429, 400 ◄───────────┘
+ *
+ * A call that names a peer to ask for K and V is submitted when that pull has ended, whatever came
+ * of it: then its prefix cache holds what could be had, and the rest is computed.
  *
  * The head of a stream is sent when the device has accepted the request, not before: until then an
  * error still has its own status. While the client's socket is full the job's mail is left lying;
@@ -171,6 +176,11 @@ static void on_abort(void *arg, enum http_abort why)
     struct call *c = arg;
     c->x = NULL;
     log_event(LOG_DEBUG, "client_left", "id=%s slow=%d", c->id.text, why == HTTP_ABORT_SLOW_READER);
+    if (c->pull) { /* the device has not heard of it */
+        kv_pull_cancel(c->pull);
+        call_free(c);
+        return;
+    }
     device_abort(c->face->device, c->job);
     pump(c); /* what lay unread for a slow reader is taken, or the job would stay paused */
 }
@@ -181,6 +191,11 @@ static void on_drain(void *arg)
 }
 
 /* ---- start --------------------------------------------------------------------------------------- */
+
+struct block_key face_salt(const struct face *f, struct str tenant)
+{
+    return block_salt(f->key_seed, str_from(f->digest), (struct str){ 0 }, tenant);
+}
 
 static struct job *make_job(struct face *f, const struct http_request *req,
                             const struct call_ask *ask)
@@ -209,7 +224,8 @@ static struct job *make_job(struct face *f, const struct http_request *req,
         .ignore_eos = ask->ignore_eos,
     };
     a->output_max = ask->max_tokens ? min_u32(ask->max_tokens, room) : room;
-    a->salt = block_salt(f->key_seed, str_from(f->digest), (struct str){ 0 }, ask->tenant);
+    a->goes_on = ask->goes_on;
+    a->salt = face_salt(f, ask->tenant);
     a->tenant = ask->tenant.len > 0 ? hash64(ask->tenant.data, ask->tenant.len, 0) : 0;
     a->arrival_us = req->received_us;
     a->deadline_us = req->received_us + f->config.request_us_max;
@@ -242,6 +258,34 @@ static bool refuse_at_once(struct face *f, struct http_exchange *x, const struct
     return true;
 }
 
+static void on_pulled(void *arg, uint32_t tokens, uint32_t pulled)
+{
+    struct call *c = arg;
+    (void)tokens, (void)pulled; /* the prefix cache knows */
+    c->pull = NULL;
+    device_submit(c->face->device, c->job);
+}
+
+/* False when nothing is pulled: nobody is named, or too many pulls are under way. */
+static bool pull_first(struct call *c, const struct call_ask *ask)
+{
+    if (ask->kv_host.len == 0) return false;
+    const struct job_ask *a = &c->job->ask;
+    const struct kv_pull_ask pull = {
+        .ids = a->ids,
+        .id_count = a->id_count,
+        .key_seed = c->face->key_seed,
+        .tenant = ask->tenant,
+        .salt = a->salt,
+        .host = ask->kv_host,
+        .port = ask->kv_port,
+        .deadline_us = a->deadline_us,
+        .on_end = on_pulled,
+        .arg = c,
+    };
+    return kv_pull_start(c->face->pulls, &pull, &c->pull) == 0;
+}
+
 void call_start(struct face *f, struct http_exchange *x, const struct call_ask *ask)
 {
     http_reply_header(x, "x-request-id", str_from(ask->id->text));
@@ -265,7 +309,7 @@ void call_start(struct face *f, struct http_exchange *x, const struct call_ask *
     list_push_back(&f->calls, &c->link);
     f->call_count++;
     http_exchange_watch(x, on_abort, on_drain, c);
-    device_submit(f->device, job);
+    if (!pull_first(c, ask)) device_submit(f->device, job);
 }
 
 void calls_free(struct face *f)

@@ -5,6 +5,7 @@
  *     face_openai.c /v1/chat/completions, /v1/completions, /v1/models, /tokenize, /detokenize
  *     face_fleet.c  /internal/...
  *     face_blocks.c streams of block events
+ *     face_kv.c     pages of the prefix cache for peers
  */
 #pragma once
 #include "base/text/bundle.h"
@@ -12,6 +13,7 @@
 #include "base/wire/generate.h"
 #include "base/wire/openai_reply.h"
 #include "engine/serve/face.h"
+#include "engine/serve/kv_pull.h"
 
 #define FACE_ID_BYTES_MAX 128
 #define FACE_ARENA_BYTES_MAX ((size_t)32 << 20) /* of one parsed request */
@@ -40,6 +42,10 @@ struct face {
     struct list calls;
     uint32_t call_count;
     struct list watchers; /* of block events */
+    struct list kv_reads; /* peers that read pages */
+    struct list kv_asks;  /* those who asked for a pull, and wait */
+    uint32_t kv_read_count;
+    struct kv_pulls *pulls;
     struct arena arena;   /* of the request at hand; reset before each */
     struct job_mail mail; /* of the job at hand */
     struct buf out;       /* of the reply at hand */
@@ -59,6 +65,9 @@ struct face_id {
     char text[FACE_ID_BYTES_MAX + 1];
 };
 void face_request_id(struct face *f, const struct http_exchange *x, struct face_id *ret);
+
+/* The root of the names of a tenant's blocks. */
+struct block_key face_salt(const struct face *f, struct str tenant);
 
 /* ---- calls (face_call.c) ---- */
 
@@ -80,6 +89,7 @@ struct call {
     struct http_exchange *x; /* NULL: the client has left */
     const struct call_form *form;
     struct job *job;
+    struct kv_pull *pull; /* before the job is submitted; NULL: it is */
     struct face_id id;
     struct openai_reply reply; /* ids and names point into the call and the face */
     bool begun, told_usage;
@@ -101,6 +111,9 @@ struct call_ask {
     uint32_t stop_count;
     bool ignore_eos;
     struct str tenant;
+    bool goes_on;
+    struct str kv_host; /* empty: nobody is asked for K and V */
+    uint16_t kv_port;
     int64_t deadline_us; /* 0: the longest allowed */
     uint32_t predicted_p50, predicted_p90, predicted_mean;
     struct openai_reply reply;
@@ -123,10 +136,12 @@ void face_generate(struct face *f, struct http_exchange *x);
 void face_info(struct face *f, struct http_exchange *x);
 void face_tokenizer(struct face *f, struct http_exchange *x);
 void face_internal_drain(struct face *f, struct http_exchange *x);
-void face_clock(struct face *f, struct http_exchange *x);
 void face_events(struct face *f, struct http_exchange *x);
 void face_reset_cache(struct face *f, struct http_exchange *x);
+void face_kv_read(struct face *f, struct http_exchange *x);
+void face_kv_pull(struct face *f, struct http_exchange *x);
 
 void blocks_changed(void *face); /* device_events.on_blocks */
 void blocks_end_all(struct face *f);
 void blocks_free(struct face *f); /* after the device has gone */
+void kv_free(struct face *f);     /* likewise */

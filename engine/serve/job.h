@@ -36,6 +36,7 @@ struct job_ask {
     uint32_t id_count;
     struct answer_spec spec; /* its stop strings lie in stop_store */
     uint32_t output_max;
+    bool goes_on; /* elsewhere, when output_max tokens are there */
     struct block_key salt;
     uint64_t tenant; /* 0: none is named */
     int64_t arrival_us, deadline_us;

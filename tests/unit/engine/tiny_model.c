@@ -42,23 +42,14 @@ static void put_tokenizer(struct gguf_make *m, const struct vocab_parts *v)
     make_str(m, "tokenizer.chat_template", template);
 }
 
-int tiny_model_path(uint32_t context, char ret_path[64])
+static int model_path(struct llama_shape shape, char ret_path[64])
 {
     struct gguf_make m;
     struct vocab_parts vocab = small_vocab_parts("gpt-2");
-    const struct llama_shape shape = {
-        .vocab = (uint32_t)vocab.token_count,
-        .layers = 2,
-        .embd = 64,
-        .heads = 4,
-        .kv_heads = 2,
-        .head_dim = 16,
-        .ff = 128,
-        .context = context,
-        .type = WEIGHT_Q8_0,
-        .own_tokenizer = true,
-        .norm_offset = 1,
-    };
+    shape.vocab = (uint32_t)vocab.token_count;
+    shape.type = WEIGHT_Q8_0;
+    shape.own_tokenizer = true;
+    shape.norm_offset = 1;
     char path[64];
     int fd;
     make_init(&m);
@@ -68,4 +59,32 @@ int tiny_model_path(uint32_t context, char ret_path[64])
     make_fini(&m);
     snprintf(ret_path, 64, "/proc/%d/fd/%d", (int)getpid(), fd);
     return fd;
+}
+
+int tiny_model_path(uint32_t context, char ret_path[64])
+{
+    const struct llama_shape shape = {
+        .layers = 2,
+        .embd = 64,
+        .heads = 4,
+        .kv_heads = 2,
+        .head_dim = 16,
+        .ff = 128,
+        .context = context,
+    };
+    return model_path(shape, ret_path);
+}
+
+int wide_model_path(char ret_path[64])
+{
+    const struct llama_shape shape = {
+        .layers = 4,
+        .embd = 64,
+        .heads = 8,
+        .kv_heads = 8,
+        .head_dim = 64,
+        .ff = 128,
+        .context = TINY_CONTEXT_LONG,
+    };
+    return model_path(shape, ret_path);
 }

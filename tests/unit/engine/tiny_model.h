@@ -11,3 +11,8 @@
 /* Writes it to memory and gives a path that children of this process can open too, as long as the
  * returned descriptor is open. */
 int tiny_model_path(uint32_t context, char ret_path[64]);
+
+/* The same with wide heads: K and V of a token take WIDE_KV_BYTES in F32, so that 512 tokens are
+ * 8 MiB. */
+#define WIDE_KV_BYTES 16384
+int wide_model_path(char ret_path[64]);

@@ -1,0 +1,64 @@
+/* kv_share.h - K and V that one engine asks another for: what is asked, and the head of the answer.
+ *
+ * Layer:    base/wire (base/core)
+ * Path:     POST /internal/kv/read and /internal/kv/pull of an engine
+ * Lifetime: decoded strings and ids live in the arena; a head borrows nothing
+ *
+ * A read is answered with a head and, behind it, whole pages as they lie in the owner's memory: the
+ * tokens [first, first + tokens) of the ids asked for. No token is a valid answer. The head says
+ * what the pages are of, because they are of use only where all of it is the same.
+ */
+#pragma once
+#include "base/core/hash.h"
+#include "base/wire/generate.h"
+
+#define KV_READ_BYTES_MAX ((size_t)8 << 20) /* of pages in one answer, unless a page is larger */
+#define KV_NUMERICS_BYTES 64
+#define KV_HEAD_VERSION 1 /* raised when pages or head are laid out in another way */
+#define KV_HEAD_BYTES (8 + 8 * 4 + SHA256_HEX + KV_NUMERICS_BYTES)
+
+struct kv_read_request {
+    const uint32_t *ids;
+    uint32_t id_count;
+    struct str tenant; /* as in generate.h */
+    uint32_t from;     /* token; pages before it are there already */
+};
+
+struct kv_pull_request {
+    const uint32_t *ids;
+    uint32_t id_count;
+    struct str tenant;
+    struct str host; /* of the engine that may hold them */
+    uint32_t port;
+};
+
+struct kv_pull_reply {
+    uint32_t tokens; /* of ids that are in the cache now, from the first on */
+    uint32_t pulled; /* of them, those that came just now */
+};
+
+int kv_read_request_encode(const struct kv_read_request *req, struct buf *out);
+int kv_read_request_decode(struct str text, struct arena *arena, struct kv_read_request *ret,
+                           struct err *err);
+int kv_pull_request_encode(const struct kv_pull_request *req, struct buf *out);
+int kv_pull_request_decode(struct str text, struct arena *arena, struct kv_pull_request *ret,
+                           struct err *err);
+int kv_pull_reply_encode(const struct kv_pull_reply *reply, struct buf *out);
+int kv_pull_reply_decode(struct str text, struct arena *arena, struct kv_pull_reply *ret,
+                         struct err *err);
+
+/* On the wire: "musterKV", then version, kv_type, layers, kv_heads, head_dim, page_tokens, first
+ * and tokens, each 32 bits, little-endian; the digest as hexadecimal digits; numerics, filled up
+ * with NUL. */
+struct kv_head {
+    uint32_t kv_type; /* how an element is stored: enum kv_type of the engines */
+    uint32_t layers, kv_heads, head_dim, page_tokens;
+    uint32_t first, tokens;           /* whole pages */
+    char digest[SHA256_HEX + 1];      /* of weights and tokenizer */
+    char numerics[KV_NUMERICS_BYTES]; /* equal bytes are promised within one */
+};
+
+void kv_head_encode(const struct kv_head *head, uint8_t ret[KV_HEAD_BYTES]);
+
+/* Reads the head at the beginning of `bytes`. -EINVAL with a sentence for what is none. */
+int kv_head_decode(struct str bytes, struct kv_head *ret, struct err *err);

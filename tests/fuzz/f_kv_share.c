@@ -1,0 +1,49 @@
+/* f_kv_share.c - what engines ask each other for K and V; the first byte says which message, the
+ * head of an answer being one. What is taken is written as it came, or writes the same again. */
+#include "base/core/own.h"
+#include "base/wire/kv_share.h"
+
+#define ARENA_BYTES ((size_t)1 << 20)
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len);
+
+#define GO_ROUND(name)                                                           \
+    static void name##_round(struct str text, struct arena *arena)               \
+    {                                                                            \
+        CLEANUP(buf_fini) struct buf first = { 0 };                              \
+        CLEANUP(buf_fini) struct buf second = { 0 };                             \
+        struct name m;                                                           \
+        if (name##_decode(text, arena, &m, NULL) < 0) return;                    \
+        must(name##_encode(&m, &first) == 0);                                    \
+        if (name##_decode(buf_view(&first), arena, &m, NULL) == -ENOMEM) return; \
+        must(name##_encode(&m, &second) == 0);                                   \
+        must(str_eq(buf_view(&first), buf_view(&second)));                       \
+    }
+GO_ROUND(kv_read_request)
+GO_ROUND(kv_pull_request)
+GO_ROUND(kv_pull_reply)
+
+static void head_round(struct str bytes, struct arena *arena)
+{
+    (void)arena;
+    struct kv_head head;
+    uint8_t again[KV_HEAD_BYTES];
+    if (kv_head_decode(bytes, &head, NULL) < 0) return;
+    kv_head_encode(&head, again);
+    must(memcmp(bytes.data, again, sizeof again) == 0);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
+{
+    static void (*const rounds[])(struct str, struct arena *) = {
+        kv_read_request_round,
+        kv_pull_request_round,
+        kv_pull_reply_round,
+        head_round,
+    };
+    if (len == 0 || data[0] < '0' || data[0] > '3') return 0;
+    CLEANUP(arena_fini) struct arena arena = { 0 };
+    arena_init(&arena, ARENA_BYTES);
+    rounds[data[0] - '0'](str_of(data + 1, len - 1), &arena);
+    return 0;
+}
