@@ -3,7 +3,7 @@
  * Layer:   router; internal to the byte loop
  * Threads: the loop's own, but `lane`, and `asks`, whose other end is the decision thread
  *
- *     front ──► generate ──► question, upstream ──► answer ──► request
+ *     front ──► generate ──► question, upstream (legs) ──► answer ──► request
  */
 #pragma once
 #include "base/core/pool.h"
@@ -44,9 +44,16 @@ void generate_begin(struct byte_loop *b, struct http_exchange *x, enum openai_su
                     const struct face *f, const struct tenant_name *tenant);
 void generate_on_mail(void *arg, struct lane_item *item);
 
-/* upstream.c: one attempt at r->target. */
+/* upstream.c: one leg at r->target. */
 void upstream_start(struct request *r);
 void upstream_deadline(void *request); /* ends it, wherever it is */
+
+/* legs.c: what the next leg is to do, and what came of the answer so far. */
+uint32_t leg_generated(const struct request *r);
+/* At r->target. 1: the answer is complete, r->finish says how; -ESTALE: it cannot go on there. */
+int leg_begin(struct request *r);
+int leg_body(struct request *r, struct buf *out);
+void leg_frame(struct request *r, const struct generate_frame *frame); /* tokens and usage of it */
 
 /* answer.c: bytes to the client. Each may find that the client has left (r->x NULL). */
 void answer_text(struct request *r, struct str text);

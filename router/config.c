@@ -14,7 +14,8 @@ static const struct config_field rows[] = {
     { .name = "name", .type = CONFIG_TEXT, .default_text = "router-0", .max = 64, AT(name),
       .about = "Name of this router, stable over restarts." },
     { .name = "endpoints", .type = CONFIG_TEXTS, .min = 0, .max = 64, AT(endpoints),
-      .about = "Addresses of engines to send to besides those the controller names." },
+      .about = "Addresses of engines to send to besides those the controller names; "
+               "`HOST:PORT/prefill` computes prompts only, `HOST:PORT/decode` answers only." },
     { .name = "cors_origins", .type = CONFIG_TEXTS, .min = 0, .max = 16, AT(cors_origins),
       .about = "Origins whose pages may call the API, such as the console's." },
     { .name = "route", .type = CONFIG_TEXT, .default_text = "completion", .reloadable = true,
@@ -50,6 +51,10 @@ static const struct config_field rows[] = {
       AT(slo_ttft_us), .about = "TTFT promised where the controller names no other." },
     { .name = "slo_tpot", .type = CONFIG_DURATION, .default_text = "200ms", .min = 1, .max = 36e8,
       AT(slo_tpot_us), .about = "TPOT promised where the controller names no other." },
+    { .name = "kv_link", .type = CONFIG_BYTES, .default_text = "1GB", .min = 0, .max = 1e13,
+      .unit = "bytes/s", AT(kv_link),
+      .about = "How fast an engine is sent K and V by another, where the controller does not say; "
+               "0: engines do not copy." },
     { .name = "seed", .type = CONFIG_INT, .default_text = "1", .min = 0, .max = 9e15, AT(seed),
       .about = "Seed of the policy's chance." },
     { .name = "require_key", .type = CONFIG_BOOL, .default_text = "false", AT(require_key),
@@ -82,4 +87,23 @@ int router_address(struct str text, struct str *ret_host, uint16_t *ret_port, st
     *ret_host = host;
     *ret_port = (uint16_t)port;
     return 0;
+}
+
+int router_endpoint(struct str text, struct str *ret_host, uint16_t *ret_port,
+                    enum endpoint_role *ret_role, struct err *err)
+{
+    struct str role = text, address = str_cut(&role, '/');
+    uint32_t named = 0;
+    bool has_role = address.len < text.len;
+    while (has_role && named < ENDPOINT_ROLE_COUNT &&
+           !str_eq(role, str_from(endpoint_role_names[named])))
+        named++;
+    if (named == ENDPOINT_ROLE_COUNT) {
+        return err_set(err, -EINVAL,
+                       "'" STR_FMT "': no role '" STR_FMT "'; there are both, prefill and decode",
+                       STR_ARG(text), STR_ARG(role));
+    }
+    int rc = router_address(address, ret_host, ret_port, err);
+    if (rc == 0) *ret_role = (enum endpoint_role)named;
+    return rc;
 }

@@ -5,17 +5,12 @@
  */
 #include "router/decide.h"
 
-#include "base/core/own.h"
 #include "base/io/clock.h"
 #include "base/io/log.h"
-#include "policies/catalog.h"
 #include "router/byte_loop.h"
-#include "router/features.h"
-#include "router/predict_file.h"
 #include "router/sync.h"
 
 #include <math.h>
-#include <stdlib.h>
 
 struct lane *decide_lane(struct decide *d)
 {
@@ -29,43 +24,52 @@ static struct core_request *core_of(struct request *r)
     return &r->core;
 }
 
-/* Fills the mail for the byte loop and wakes it. */
-static void tell(struct decide *d, struct request *r, const struct core_verdict *v)
+/* The mail for the byte loop: the next leg is at the request's slot. */
+static void tell_send(struct request *r, const struct target *to)
 {
     struct lane *lane = &r->home->lane;
     lane_lock(lane);
-    if (v->answer == CORE_SEND) {
-        r->tell |= TELL_SEND;
-        r->tell_target = d->endpoint[r->core.slot].target;
-        r->tell_target.length_p50 = r->core.length.p50;
-        r->tell_target.length_p90 = r->core.length.p90;
-        r->tell_target.length_mean = r->core.length.mean;
-        r->tell_target.hit_tokens = r->core.hit_tokens;
-    } else {
-        r->tell |= TELL_REFUSE;
-        r->tell_status = v->status;
-        r->tell_rate_limited = !r->counted;
-        r->tell_retry_after_s = v->retry_after_s;
-    }
+    r->tell |= TELL_SEND;
+    r->tell_target = *to;
+    r->tell_target.length_p50 = r->core.length.p50;
+    r->tell_target.length_p90 = r->core.length.p90;
+    r->tell_target.length_mean = r->core.length.mean;
+    r->tell_target.hit_tokens = r->core.hit_tokens;
     lane_send(lane, &r->tell_item);
     lane_unlock(lane);
 }
 
+static void refuse(struct request *r, int status, double retry_after_s)
+{
+    struct lane *lane = &r->home->lane;
+    lane_lock(lane);
+    r->tell |= TELL_REFUSE;
+    r->tell_status = status;
+    r->tell_rate_limited = !r->counted;
+    r->tell_retry_after_s = retry_after_s;
+    lane_send(lane, &r->tell_item);
+    lane_unlock(lane);
+}
+
+/* Where it was routed, with whom that may ask for K and V. */
 static void answer(struct decide *d, struct request *r, const struct core_verdict *v)
 {
-    if (v->answer != CORE_WAIT) tell(d, r, v);
+    if (v->answer == CORE_REFUSE) refuse(r, v->status, v->retry_after_s);
+    if (v->answer != CORE_SEND) return;
+    struct target to = d->endpoint[r->core.slot].target;
+    const struct core_endpoint *ep = core_endpoint_at(d->core, r->core.slot);
+    to.hands_over = ep->takes_ids && ep->role == ROLE_PREFILL;
+    uint32_t peer = r->core.route.fetch_from_id;
+    if (peer != ROUTE_NONE && decide_kv_from(d, peer, r->core.slot, &to)) {
+        metric_inc(metric_of(d->metrics, RM_FETCHES));
+    }
+    tell_send(r, &to);
 }
 
 /* True when some instance serves or starts for the service, or would be started. */
 static bool can_come(const struct decide *d, const struct service *s)
 {
     return s->may_start || decide_has_endpoint(d, s);
-}
-
-static void refuse(struct decide *d, struct request *r, int status, double retry_after_s)
-{
-    struct core_verdict v = { CORE_REFUSE, status, retry_after_s };
-    tell(d, r, &v);
 }
 
 /* The lengths as they are believed now stay with the request: what goes out of the queue is what
@@ -92,13 +96,13 @@ static void on_arrive(struct decide *d, struct request *r, int64_t now_us)
     r->tenant = tenants_find(d->tenants, r->tenant_name);
     if (!tenant_admit(r->tenant, r->core.prompt_tokens, now_us, &wait_s)) {
         metric_inc(metric_of(d->metrics, RM_RATE_LIMITED));
-        refuse(d, r, 429, wait_s);
+        refuse(r, 429, wait_s);
         return;
     }
     r->counted = true;
     if (!s || s->paused || !can_come(d, s)) {
         if (s) s->total.rejected_total++;
-        refuse(d, r, 503, 1);
+        refuse(r, 503, 1);
         return;
     }
     r->core.slo_ttft_s = s->slo_ttft_s;
@@ -135,6 +139,18 @@ static void on_failed(struct decide *d, struct request *r, enum retry_failure fa
     log_event(LOG_INFO, "attempt_failed", "id=%s instance=%s failure=%s again=%d", r->id,
               d->endpoint[r->core.slot].target.instance, name[failure], v.answer != CORE_REFUSE);
     answer(d, r, &v);
+}
+
+/* Its prompt's leg is over. The same instance goes on where no other takes it. */
+static void on_prefilled(struct decide *d, struct request *r, int64_t now_us)
+{
+    uint32_t from = r->core.slot, to = core_hand_over(d->core, core_of(r), now_us);
+    struct target target = d->endpoint[r->core.slot].target;
+    if (to != ROUTE_NONE && to != from) {
+        decide_kv_from(d, from, to, &target);
+        metric_inc(metric_of(d->metrics, RM_HANDOVERS));
+    }
+    tell_send(r, &target);
 }
 
 static void count_outcome(struct decide *d, struct request *r, int64_t now_us)
@@ -195,7 +211,7 @@ static void on_over(struct decide *d, struct request *r, int64_t now_us)
     lane_unlock(lane);
 }
 
-static void on_mail(void *arg, struct lane_item *item)
+void decide_on_mail(void *arg, struct lane_item *item)
 {
     struct decide *d = arg;
     struct request *r = CONTAINER_OF(item, struct request, ask_item);
@@ -203,6 +219,7 @@ static void on_mail(void *arg, struct lane_item *item)
     uint32_t ask = r->ask, tokens = r->ask_tokens;
     enum retry_failure failure = r->ask_failure;
     bool answering = r->ask_answering;
+    uint32_t generated = r->ask_generated;
     r->ask = r->ask_tokens = 0;
     lane_unlock(&d->lane);
 
@@ -212,7 +229,9 @@ static void on_mail(void *arg, struct lane_item *item)
         if (tokens > 0) queue_out(d, r);
         core_tokens(d->core, core_of(r), tokens, now_us);
     }
+    if (ask & ASK_PREFILLED && r->core.state == CORE_SENT) on_prefilled(d, r, now_us);
     if (ask & ASK_FAILED && r->core.state == CORE_SENT) {
+        r->core.generated = generated;
         on_failed(d, r, failure, answering, now_us);
     }
     if (ask & ASK_OVER) on_over(d, r, now_us);
@@ -247,12 +266,12 @@ void decide_held_again(struct decide *d)
     held_timer_set(d, now_us);
 }
 
-static void on_held_timer(void *arg)
+void decide_on_held(void *arg)
 {
     decide_held_again(arg);
 }
 
-static void tell_row(struct decide *d, const char *kind, const char *row, bool decides)
+void decide_row_tell(struct decide *d, const char *kind, const char *row, bool decides)
 {
     const struct str labels[] = { str_from(kind), str_from(row) };
     metric_set(metric_series(d->metrics, RM_POLICY, labels), decides);
@@ -264,8 +283,8 @@ void decide_route_set(struct decide *d, struct str name)
     if (!row) {
         log_event(LOG_WARN, "route_unknown", "name=%.*s", STR_ARG(name));
     } else if (row != core_route(d->core)) {
-        tell_row(d, "route", core_route(d->core)->name, false);
-        tell_row(d, "route", row->name, true);
+        decide_row_tell(d, "route", core_route(d->core)->name, false);
+        decide_row_tell(d, "route", row->name, true);
         core_route_set(d->core, row);
         record_row(d->record, row);
         log_event(LOG_INFO, "route_set", "name=%s", row->name);
@@ -284,114 +303,6 @@ void decide_route_ask(struct decide *d, const struct route_policy *row)
     atomic_store(&d->route_asked, row);
     /* A full ring means a flood of posts: the caller may ask again. */
     loop_post(d->loop, route_from_ask, d);
-}
-
-static void on_bundle(void *arg)
-{
-    struct decide *d = arg;
-    sync_hurry(d->sync);
-}
-
-static int policies_of(const struct router_config *config, struct core_config *ret, struct err *err)
-{
-    ret->route = route_find(config->route);
-    ret->predict = predict_find(config->predict);
-    int rc = policy_check("route", config->route, "router.route", err);
-    if (rc == 0) rc = policy_check("predict", config->predict, "router.predict", err);
-    if (rc < 0) return rc;
-    const char *missing = predict_missing(ret->predict, FEATURES_HAVE);
-    if (missing) {
-        return err_set(err, -EINVAL, "router.predict: %s is not applicable: a router has no %s",
-                       ret->predict->name, missing);
-    }
-    return 0;
-}
-
-static void remember(struct decide *d)
-{
-    struct err err = { 0 };
-    if (!d->may_remember) return;
-    int rc = predict_file_write(core_predict(d->core), d->config->predict_file.data,
-                                core_predict_state(d->core), &err);
-    if (rc < 0) log_event(LOG_WARN, "predictor_not_saved", "why=\"%s\"", err_text(&err, rc));
-}
-
-/* A file that cannot be used is left as it is: it may be another predictor's. */
-static void recall(struct decide *d)
-{
-    struct err err = { 0 };
-    if (d->config->predict_file.len == 0) return;
-    int rc = predict_file_merge(core_predict(d->core), d->config->predict_file.data,
-                                core_predict_state(d->core), &err);
-    d->may_remember = rc == 0 || rc == -ENOENT;
-    if (!d->may_remember) {
-        log_event(LOG_WARN, "predictor_not_recalled", "why=\"%s\"", err_text(&err, rc));
-    }
-    if (rc == -ENOENT)
-        remember(d); /* what cannot be written is told now, not when all is learned */
-}
-
-int decide_new(const struct decide_config *config, struct decide **ret, struct err *err)
-{
-    const struct router_config *rc = config->router;
-    struct core_config core = { .index_bytes = (size_t)rc->index_bytes,
-                                .requests_max = (uint32_t)rc->requests_max,
-                                .held_max = (uint32_t)rc->held_max,
-                                .hold_us_max = rc->hold_us_max,
-                                .seed = (uint64_t)rc->seed };
-    int rc2 = policies_of(rc, &core, err);
-    if (rc2 < 0) return rc2;
-    struct decide *d = calloc(1, sizeof *d);
-    if (!d) return err_set(err, -ENOMEM, "router: no memory");
-    d->config = rc;
-    d->secret = config->secret;
-    d->board = config->board;
-    d->metrics = config->metrics;
-    d->keys_required = rc->require_key;
-    d->boot = (uint64_t)clock_wall_us();
-    d->held_timer = (struct loop_timer){ .fn = on_held_timer, .arg = d };
-    rc2 = loop_new(&d->loop, err);
-    if (rc2 == 0) rc2 = http_client_new(d->loop, NULL, &d->client, err);
-    if (rc2 == 0 && rc->record.len > 0) {
-        rc2 = record_open(rc->record.data, (uint64_t)rc->record_max, core.route, &d->record, err);
-        core.watch = d->record ? record_watch(d->record) : NULL;
-    }
-    if (rc2 == 0) rc2 = core_new(&core, &d->core, err);
-    if (rc2 == 0) rc2 = bundles_new(d->loop, d->client, d->secret, &d->bundles, err);
-    if (rc2 == 0) rc2 = tenants_new(&d->tenants, err);
-    if (rc2 == 0) rc2 = services_new(&d->services);
-    if (rc2 == 0) rc2 = sync_new(d, config->port, &d->sync, err);
-    if (rc2 < 0) {
-        decide_free(d);
-        return rc2;
-    }
-    recall(d);
-    tell_row(d, "route", core.route->name, true);
-    tell_row(d, "predict", core.predict->name, true);
-    lane_init(&d->lane, d->loop, on_mail, d);
-    bundles_on_ready(d->bundles, on_bundle, d);
-    *ret = d;
-    return 0;
-}
-
-void decide_free(struct decide *d)
-{
-    if (!d) return;
-    remember(d);
-    for (uint32_t i = 0; i < CORE_ENDPOINTS; i++)
-        block_feed_free(d->endpoint[i].feed);
-    sync_free(d->sync);
-    bundles_free(d->bundles);
-    tenants_free(d->tenants);
-    tenant_keys_unref(d->keys);
-    services_fini(&d->services);
-    core_free(d->core);
-    uint64_t left_out = record_close(d->record);
-    if (left_out > 0) log_event(LOG_WARN, "record_full", "left_out=%lu", (unsigned long)left_out);
-    http_client_free(d->client);
-    if (d->lane.loop) lane_fini(&d->lane);
-    loop_free(d->loop);
-    free(d);
 }
 
 int decide_run(struct decide *d)

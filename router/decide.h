@@ -70,5 +70,12 @@ void decide_endpoints_end(struct decide *d);
 bool decide_has_endpoint(const struct decide *d, const struct service *s);
 void decide_publish(struct decide *d, const struct router_rules *rules); /* a new face */
 
+/* What the thread's own files share. */
+void decide_on_mail(void *decide, struct lane_item *item);
+void decide_on_held(void *decide);
+void decide_row_tell(struct decide *d, const char *kind, const char *row, bool decides);
+/* Names slot `from` to `to` as the one that has K and V; false when `at` is not sent them by it. */
+bool decide_kv_from(const struct decide *d, uint32_t from, uint32_t at, struct target *to);
+
 void decide_route_set(struct decide *d, struct str name); /* unknown: logged */
 void decide_held_again(struct decide *d);                 /* after all that may free an instance */

@@ -20,6 +20,18 @@ bool decide_has_endpoint(const struct decide *d, const struct service *s)
     return false;
 }
 
+/* Copies are within one model's engines, which say so by the same weights. */
+bool decide_kv_from(const struct decide *d, uint32_t from, uint32_t at, struct target *to)
+{
+    const struct endpoint_place *source = &d->endpoint[from];
+    const struct core_endpoint *ep = core_endpoint_at(d->core, at);
+    if (!ep || !(ep->link_bytes_s > 0) || from == at || !source->used) return false;
+    if (!source->target.bundle || source->target.bundle != to->bundle) return false;
+    memcpy(to->kv_host, source->target.host, sizeof to->kv_host);
+    to->kv_port = source->target.port;
+    return true;
+}
+
 void decide_endpoints_begin(struct decide *d)
 {
     for (uint32_t i = 0; i < CORE_ENDPOINTS; i++)
@@ -46,15 +58,27 @@ static void on_load(void *arg, uint32_t slot, const struct block_event *ev)
     core_endpoint_report(d->core, slot, &load, now_us, now_us);
 }
 
+_Static_assert((int)ENDPOINT_BOTH == ROLE_BOTH && (int)ENDPOINT_PREFILL == ROLE_PREFILL &&
+                   (int)ENDPOINT_DECODE == ROLE_DECODE && (int)ENDPOINT_ROLE_COUNT == ROLE_COUNT,
+               "the wire's roles are the policies'");
+
+static double link_of(const struct decide *d, const struct service *s)
+{
+    return s->kv_link_bytes_s > 0 ? s->kv_link_bytes_s : (double)d->config->kv_link;
+}
+
 void decide_endpoint_put(struct decide *d, const struct endpoint *ep, struct err *err)
 {
     struct service *service = services_get(&d->services, ep->service.len ? ep->service : ep->model);
     struct core_endpoint core = {
         .boot = ep->boot,
+        .takes_ids = ep->kind == ENGINE_MUSTER,
+        .role = (enum role)ep->role,
         .has_perf = ep->has_perf,
         .token_budget = ep->step_tokens > 0 ? ep->step_tokens : STEP_TOKENS_GUESS,
         .seqs_max = ep->running_max,
         .kv_tokens_max = (uint64_t)ep->pages_total * ep->page_tokens,
+        .kv_bytes_per_token = ep->kv_token_bytes,
         .price_per_hour = ep->price_per_h,
     };
     struct target target = { .port = (uint16_t)ep->port,
@@ -67,6 +91,7 @@ void decide_endpoint_put(struct decide *d, const struct endpoint *ep, struct err
     }
     memcpy(target.instance, core.name, sizeof target.instance);
     core.model = service->hash;
+    if (core.takes_ids) core.link_bytes_s = link_of(d, service);
     if (ep->has_perf) {
         core.perf =
             (struct perf_coef){ ep->perf.a,       ep->perf.b,         ep->perf.c, ep->perf.d,

@@ -9,6 +9,9 @@
 enum router_metric {
     RM_REQUESTS,
     RM_RETRIES,
+    RM_CONTINUED,
+    RM_HANDOVERS,
+    RM_FETCHES,
     RM_HELD,
     RM_IN_FLIGHT,
     RM_ENDPOINTS,

@@ -57,6 +57,7 @@ int prompt_tokenize(struct request *r, const struct bundle_entry *bundle)
 {
     struct err err = { 0 };
     ids_clear(&r->ids);
+    r->prompt_tokens = 0;
     int rc = make_ids(r, &bundle->bundle, &err);
     if (rc == -ENOMEM) {
         return openai_error_set(&r->problem, rc, OPENAI_INTERNAL, NULL, "out of memory");
@@ -65,17 +66,18 @@ int prompt_tokenize(struct request *r, const struct bundle_entry *bundle)
     if (rc == 0 && r->ids.count == 0) rc = err_set(&err, -EINVAL, "the prompt is empty");
     if (rc < 0) return openai_error_set(&r->problem, rc, OPENAI_INVALID, param, "%s", err.text);
     r->bundle = bundle;
+    r->prompt_tokens = (uint32_t)r->ids.count;
     return 0;
 }
 
 int prompt_check_context(struct request *r, uint32_t context)
 {
-    size_t prompt = r->ids.count;
+    uint32_t prompt = r->prompt_tokens;
     if (context == 0 || prompt + max_u32(r->api.max_tokens, 1) <= context) return 0;
     return openai_error_set(&r->problem, -EINVAL, OPENAI_CONTEXT_LENGTH,
                             r->api.surface == OPENAI_CHAT ? "messages" : "prompt",
                             "This model's maximum context length is %u tokens, but the prompt has "
-                            "%zu and %u are asked for. Shorten the prompt or lower max_tokens.",
+                            "%u and %u are asked for. Shorten the prompt or lower max_tokens.",
                             context, prompt, max_u32(r->api.max_tokens, 1));
 }
 

@@ -51,13 +51,21 @@ void request_tokens(struct request *r, uint32_t count)
 void request_failed(struct request *r, enum retry_failure failure)
 {
     must(!r->over);
+    r->broken = true;
     struct lane *lane = r->home->asks;
     lane_lock(lane);
     r->ask |= ASK_FAILED;
     r->ask_failure = failure;
-    r->ask_answering = r->began;
+    r->ask_generated = r->ids_lost ? 0 : leg_generated(r);
+    r->ask_answering = r->began && r->ask_generated == 0;
     lane_send(lane, &r->ask_item);
     lane_unlock(lane);
+}
+
+void request_prefilled(struct request *r)
+{
+    must(!r->over);
+    ask(r, ASK_PREFILLED);
 }
 
 static void observe(struct request *r)
@@ -122,6 +130,7 @@ void request_release(struct request *r)
     line_reader_fini(&r->lines);
     sse_reader_fini(&r->events);
     buf_fini(&r->answer);
+    buf_fini(&r->refusal);
     buf_fini(&r->out);
     pool_give(&b->requests, r);
 }

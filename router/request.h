@@ -13,6 +13,8 @@
  *     ASK_TOKENS  ──────►  ledger
  *     ASK_FAILED  ──────►  elsewhere, hold or refuse
  *                 ◄──────  TELL_SEND | TELL_REFUSE
+ *     ASK_PREFILLED ────►  the first token is there: who decodes?
+ *                 ◄──────  TELL_SEND
  *     ASK_OVER    ──────►  end: predictor, usage, limits
  *                 ◄──────  TELL_DONE
  */
@@ -37,6 +39,7 @@ enum request_ask {
     ASK_TOKENS = 2,
     ASK_FAILED = 4,
     ASK_OVER = 8,
+    ASK_PREFILLED = 16,
 };
 
 enum request_tell {
@@ -45,7 +48,7 @@ enum request_tell {
     TELL_DONE = 4,
 };
 
-/* Where an attempt goes. */
+/* Where a leg goes: one call to one engine. An answer that goes on elsewhere has several. */
 struct target {
     char instance[CORE_NAME_MAX];
     char host[TARGET_HOST_MAX];
@@ -54,8 +57,11 @@ struct target {
     uint32_t context_tokens;
     const struct bundle_entry *bundle; /* NULL for engines that take the client's JSON */
     double length_p50, length_p90,
-        length_mean;     /* tokens foretold for the request that goes there */
-    uint32_t hit_tokens; /* of its prompt, expected in the engine's cache */
+        length_mean;               /* tokens foretold for the request that goes there */
+    uint32_t hit_tokens;           /* of its prompt, expected in the engine's cache */
+    bool hands_over;               /* only the first token is wanted of it */
+    char kv_host[TARGET_HOST_MAX]; /* the engine that has K and V of the beginning; "": none */
+    uint16_t kv_port;
 };
 
 /* How it ended, for usage, windows and the predictor. */
@@ -78,20 +84,26 @@ struct request {
     struct openai_request api;
     struct openai_error problem; /* the answer when it is refused */
     struct openai_reply reply;
-    struct str body; /* of the client, until the exchange is answered */
-    struct str salt; /* of the tenant's cache blocks */
-    struct ids ids;
+    struct str body;        /* of the client, until the exchange is answered */
+    struct str salt;        /* of the tenant's cache blocks */
+    struct ids ids;         /* of the prompt, and what was generated so far */
+    uint32_t prompt_tokens; /* of them */
+    bool ids_lost;          /* some of what was generated is not among them: nobody can go on */
     const struct bundle_entry *bundle; /* that `ids` were made with; NULL: not yet */
     struct block_key *keys;
     int64_t arrived_us, first_us, last_us, deadline_us;
     struct loop_timer deadline; /* at deadline_us, whether held, sent or between attempts */
     struct target target;
+    uint32_t leg_from; /* tokens of the answer that were there when this leg began */
+    bool leg_hands;    /* this leg ends with its first token */
+    bool broken;       /* the last leg failed */
     struct http_call *call;
     struct line_reader lines; /* of an internal reply */
     struct sse_reader events; /* of another engine's streamed reply */
     struct arena frame_arena;
-    struct buf answer; /* text of a whole reply, or an error's body */
-    struct buf out;    /* what is being rendered */
+    struct buf answer;  /* text of a whole reply */
+    struct buf refusal; /* an engine's words with another status than 200 */
+    struct buf out;     /* what is being rendered */
     struct usage usage;
     enum finish finish;
     int upstream_status;
@@ -110,6 +122,7 @@ struct request {
     uint32_t ask_tokens;
     enum retry_failure ask_failure;
     bool ask_answering;
+    uint32_t ask_generated; /* with ASK_FAILED: of these the next leg goes on */
 
     /* Mail to the byte loop, under its lane. */
     struct lane_item tell_item;
@@ -135,6 +148,7 @@ void request_release(struct request *r); /* gives it back; x and call are NULL *
 void request_arrive(struct request *r);                             /* ASK_ARRIVE */
 void request_tokens(struct request *r, uint32_t count);             /* ASK_TOKENS, and times */
 void request_failed(struct request *r, enum retry_failure failure); /* ASK_FAILED */
+void request_prefilled(struct request *r);                          /* ASK_PREFILLED */
 
 /* Says ASK_OVER, once, and ends a question that is still open. r->outcome is filled. */
 void request_over(struct request *r);

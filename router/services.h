@@ -32,6 +32,7 @@ struct service {
     bool paused, may_start;
     bool from_controller; /* false: of a static endpoint, or deleted since */
     double slo_ttft_s, slo_tpot_s;
+    double kv_link_bytes_s;      /* by the controller; 0: it has not said */
     struct service_demand total; /* the _total counters */
     struct window arrivals;      /* prompt tokens of each */
     struct window predicted;     /* tokens foretold for each */

@@ -22,6 +22,7 @@ struct fixed {
     struct sync *owner;
     struct str host;
     uint16_t port;
+    enum endpoint_role role;
     char name[CORE_NAME_MAX];
     struct http_call *call;
     struct buf body;
@@ -60,6 +61,7 @@ static void apply_services(struct sync *s, const struct router_rules *rules)
     for (uint32_t i = 0; i < d->services.count; i++) {
         d->services.item[i].from_controller = false;
         d->services.item[i].may_start = d->services.item[i].paused = false;
+        d->services.item[i].kv_link_bytes_s = 0;
     }
     for (uint32_t i = 0; i < rules->service_count; i++) {
         const struct service_rules *r = &rules->services[i];
@@ -68,6 +70,7 @@ static void apply_services(struct sync *s, const struct router_rules *rules)
         one->from_controller = true;
         one->paused = r->paused;
         one->may_start = r->may_start;
+        one->kv_link_bytes_s = r->kv_link_bytes_s;
         one->slo_ttft_s = r->slo_ttft_s > 0 ? r->slo_ttft_s : (double)d->config->slo_ttft_us * 1e-6;
         one->slo_tpot_s = r->slo_tpot_s > 0 ? r->slo_tpot_s : (double)d->config->slo_tpot_us * 1e-6;
         if (r->policy.len > 0) decide_route_set(d, r->policy);
@@ -114,6 +117,7 @@ static struct endpoint endpoint_of(const struct fixed *f)
         .port = f->port,
         .kind = r->kind,
         .state = r->health == ENGINE_READY ? ENDPOINT_READY : ENDPOINT_STARTING,
+        .role = f->role,
         .boot = r->boot,
         .context_tokens = r->context_tokens,
         .page_tokens = r->page_tokens,
@@ -432,7 +436,7 @@ int sync_new(struct decide *d, uint16_t port, struct sync **ret, struct err *err
         f->owner = s;
         buf_init(&f->body, INFO_BYTES_MAX);
         snprintf(f->name, sizeof f->name, "static-%zu", i);
-        rc = router_address(d->config->endpoints.items[i], &f->host, &f->port, err);
+        rc = router_endpoint(d->config->endpoints.items[i], &f->host, &f->port, &f->role, err);
         if (rc < 0) err_prefix(err, rc, "router.endpoints[%zu]", i);
     }
     if (rc == 0) rc = loop_timer_set(d->loop, &s->timer, 0);

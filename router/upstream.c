@@ -1,17 +1,13 @@
-/* upstream.c - one attempt at an engine: token ids and frames with ours, the client's JSON with
- * others.
+/* upstream.c - one leg at an engine: token ids and frames with ours, the client's JSON with others.
  *
- * A failed attempt says nothing to the client: the decision thread sends the request elsewhere or
- * refuses it. Only an answer that has begun to stream cannot be taken back.
+ * A failed leg says nothing to the client: the decision thread sends the request elsewhere or
+ * refuses it. At an engine of ours an answer goes on from where it stopped (legs.c); what another
+ * engine began to stream cannot be taken back.
  */
 #include "base/core/bits.h"
 #include "base/io/log.h"
 #include "router/byte_loop.h"
 #include "router/prompt.h"
-
-#define ERROR_BYTES_MAX ((size_t)64 << 10) /* of another engine's error reply */
-#define WHOLE_BYTES_MAX ((size_t)64 << 20) /* of an answer that is sent whole */
-#define EVENT_BYTES_MAX ((size_t)1 << 20)
 
 static void attempt_failed(struct request *r, enum retry_failure failure)
 {
@@ -48,13 +44,7 @@ static int on_frame(void *arg, struct str line)
                   r->target.instance, err.text);
         return rc;
     }
-    if (frame.id_count > 0) {
-        /* Counted as they come, for clients that leave before the engine's own count. */
-        r->usage.prompt_tokens = (uint32_t)r->ids.count;
-        r->usage.generated_tokens += frame.id_count;
-        request_tokens(r, frame.id_count);
-    }
-    if (frame.has_usage) r->usage = frame.usage;
+    leg_frame(r, &frame);
     if (frame.text.len > 0) answer_text(r, frame.text);
     if (frame.finish != FINISH_NONE) r->finish = frame.finish;
     if (frame.error.len > 0) {
@@ -88,7 +78,6 @@ static void on_head(void *arg, const struct http_response *head)
 {
     struct request *r = arg;
     r->upstream_status = head->status;
-    if (head->status != 200) buf_init(&r->answer, ERROR_BYTES_MAX);
 }
 
 static void on_data(void *arg, struct str data)
@@ -96,7 +85,7 @@ static void on_data(void *arg, struct str data)
     struct request *r = arg;
     int rc;
     if (r->upstream_status != 200) {
-        buf_str(&r->answer, data);
+        buf_str(&r->refusal, data);
         return;
     }
     if (r->target.kind == ENGINE_MUSTER) {
@@ -126,9 +115,10 @@ static void on_refusal(struct request *r)
     int status = r->upstream_status;
     if (status == 429 || status == 503) {
         attempt_failed(r, RETRY_OVERLOADED);
-    } else if (status >= 400 && status < 500 && r->answer.rc == 0 && status != 401) {
+    } else if (status >= 400 && status < 500 && r->refusal.rc == 0 && status != 401 &&
+               r->leg_from == 0) {
         /* The request's own fault: the engine's words go to the client. */
-        struct str words = str_trim(buf_view(&r->answer));
+        struct str words = str_trim(buf_view(&r->refusal));
         openai_error_set(&r->problem, 0, OPENAI_INVALID, NULL,
                          "The engine refused the request with status %d.", status);
         r->problem.status = status;
@@ -173,6 +163,9 @@ static void on_end(void *arg, enum http_end why)
             on_refusal(r);
         } else if (r->target.kind != ENGINE_MUSTER && !r->api.stream) {
             on_whole(r);
+        } else if (r->finish == FINISH_LENGTH && r->leg_hands) {
+            r->finish = FINISH_NONE;
+            request_prefilled(r);
         } else if (r->finish == FINISH_STOP || r->finish == FINISH_LENGTH) {
             attempt_done(r);
         } else {
@@ -196,65 +189,22 @@ static void on_end(void *arg, enum http_end why)
     }
 }
 
-static int internal_body(struct request *r, struct buf *out)
-{
-    uint32_t prompt = (uint32_t)r->ids.count;
-    uint32_t context = r->target.context_tokens ? r->target.context_tokens : OPENAI_TOKENS_MAX;
-    uint32_t room = context > prompt ? context - prompt : 1;
-    int64_t left_us = r->deadline_us - loop_now_us(r->home->loop);
-    struct generate_request g = {
-        .id = str_from(r->id),
-        .ids = r->ids.data,
-        .id_count = prompt,
-        .prompt_tokens = prompt,
-        .sampling = r->api.sampling,
-        .max_tokens = r->api.max_tokens ? min_u32(r->api.max_tokens, room) : room,
-        .min_tokens = r->api.min_tokens,
-        .stop = r->api.stop,
-        .stop_count = r->api.stop_count,
-        .ignore_eos = r->api.ignore_eos,
-        .tenant = r->salt,
-        .deadline_ms = (uint32_t)max_i64(left_us / 1000, 1),
-        .predicted_p50 = (uint32_t)r->target.length_p50,
-        .predicted_p90 = (uint32_t)r->target.length_p90,
-        .predicted_mean = (uint32_t)r->target.length_mean,
-    };
-    return generate_encode(&g, out);
-}
-
-/* Forgets what an earlier attempt left behind. A seed is drawn once, so that every attempt would
- * answer alike. */
-static void reset(struct request *r)
-{
-    line_reader_fini(&r->lines);
-    sse_reader_fini(&r->events);
-    line_reader_init(&r->lines, GENERATE_FRAME_BYTES_MAX);
-    sse_reader_init(&r->events, EVENT_BYTES_MAX);
-    buf_fini(&r->answer);
-    buf_init(&r->answer, WHOLE_BYTES_MAX);
-    r->usage = (struct usage){ 0 };
-    r->finish = FINISH_NONE;
-    r->upstream_status = 0;
-    r->paused = false;
-    if (!r->began) r->first_us = 0;
-    if (!r->api.sampling.has_seed) {
-        r->api.sampling.has_seed = true;
-        r->api.sampling.seed = rng_u64(&r->home->rng) >> 11; /* exact in JSON of any reader */
-    }
-}
-
 void upstream_start(struct request *r)
 {
     struct byte_loop *b = r->home;
     bool ours = r->target.kind == ENGINE_MUSTER;
     CLEANUP(buf_fini) struct buf body = { 0 };
     CLEANUP(buf_fini) struct buf bearer = { 0 };
-    reset(r);
+    int rc = leg_begin(r);
+    if (rc != 0) {
+        if (rc < 0) request_failed(r, RETRY_ERROR);
+        if (rc > 0) attempt_done(r);
+        return;
+    }
     if (r->is_question && !ours) { /* another engine would get the client's own request */
         request_over(r);
         return;
     }
-    int rc = 0;
     if (ours && r->bundle != r->target.bundle) rc = prompt_tokenize(r, r->target.bundle);
     if (ours && rc == 0) rc = prompt_check_context(r, r->target.context_tokens);
     if (rc < 0) {
@@ -262,7 +212,7 @@ void upstream_start(struct request *r)
         request_over(r);
         return;
     }
-    if (ours && internal_body(r, &body) < 0) {
+    if (ours && leg_body(r, &body) < 0) {
         request_failed(r, RETRY_ERROR);
         return;
     }

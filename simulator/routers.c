@@ -52,8 +52,6 @@ int routers_start(struct run *run, struct err *err)
             .held_max = HELD_MAX,
             .hold_us_max = HOLD_US_MAX,
             .key_tokens = run->block_tokens,
-            .link_bytes_s = sim_pool_is_serial(&sim->pool[0]) ? 0 : sim->link_bytes_s,
-            .kv_bytes_per_token = (uint32_t)model_spec_kv_token_bytes(&sim->model),
             .seed = rng_at(sim->seed, ((uint64_t)WORLD_TIES << 32) + i),
         };
         int rc = core_new(&config, &run->router[i].core, err);
@@ -77,10 +75,11 @@ static void name_of(const struct instance *in, char ret[CORE_NAME_MAX])
 
 void routers_endpoint(struct run *run, struct instance *in)
 {
+    const struct sim_config *sim = &run->config;
     const struct sim_pool *pool = in->config.pool;
     struct instance_limits limits;
     struct instance_load load;
-    instance_limits_get(&run->config, pool, &limits);
+    instance_limits_get(sim, pool, &limits);
     in->kind->load(in, run->now_us, &load);
     struct core_endpoint ep = {
         .model = routers_model(pool->service),
@@ -92,6 +91,9 @@ void routers_endpoint(struct run *run, struct instance *in)
         .token_budget = limits.batch_tokens_max,
         .seqs_max = limits.seqs_max,
         .kv_tokens_max = load.kv_tokens_max,
+        .takes_ids = true,
+        .link_bytes_s = sim_pool_is_serial(&sim->pool[0]) ? 0 : sim->link_bytes_s,
+        .kv_bytes_per_token = (uint32_t)model_spec_kv_token_bytes(&sim->model),
         .price_per_hour = pool->price_h,
     };
     name_of(in, ep.name);

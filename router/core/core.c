@@ -8,6 +8,7 @@
 #include "policies/handoff.h"
 #include "router/core/core_part.h"
 
+#include <math.h>
 #include <stdlib.h>
 
 CLEANUP_FREEP(core, struct core)
@@ -104,13 +105,25 @@ static void tell_policy(struct core *c, const struct core_request *r, enum route
     if (c->config.watch) c->config.watch->event(c->config.watch->arg, r->decision, &ev);
 }
 
+/* What an engine computes before the next token. */
+static uint32_t known_tokens(const struct core_request *r)
+{
+    return r->prompt_tokens + r->generated;
+}
+
+static double still_to_come(const struct core_request *r, double output)
+{
+    return r->generated > 0 ? fmax(output - (double)r->generated, 1) : output;
+}
+
 static void send_to(struct core *c, struct core_request *r, uint32_t slot, int64_t now_us)
 {
     const struct core_endpoint *ep = &c->slot[slot].ep;
     uint32_t hit = c->hit_blocks[slot] * c->config.key_tokens + r->route.fetch_tokens;
-    struct ledger_sending s = { .prompt_tokens = r->prompt_tokens,
-                                .hit_tokens = min_u32(hit, r->prompt_tokens - 1),
-                                .output_expected = r->length.mean,
+    uint32_t known = known_tokens(r);
+    struct ledger_sending s = { .prompt_tokens = known,
+                                .hit_tokens = min_u32(hit, known - 1),
+                                .output_expected = still_to_come(r, r->length.mean),
                                 .tenant = r->features.tenant };
     if (ep->has_perf) {
         s.work_s = route_work_s(&ep->perf, max_u32(ep->token_budget, 1), s.prompt_tokens,
@@ -136,12 +149,12 @@ static bool place(struct core *c, struct core_request *r, int64_t now_us)
 {
     struct route_view view;
     core_view(c, r, false, now_us, &view);
-    struct route_req req = { .prompt_tokens = r->prompt_tokens,
+    struct route_req req = { .prompt_tokens = known_tokens(r),
                              .prefix_hash = core_prefix_hash(c, r),
                              .tenant = r->features.tenant,
-                             .output_mean = r->length.mean,
-                             .output_p50 = r->length.p50,
-                             .output_p90 = r->length.p90,
+                             .output_mean = still_to_come(r, r->length.mean),
+                             .output_p50 = still_to_come(r, r->length.p50),
+                             .output_p90 = still_to_come(r, r->length.p90),
                              .slo_ttft_s = r->slo_ttft_s,
                              .slo_tpot_s = r->slo_tpot_s };
     c->config.route->decide(c->route_state, &view, &req, now_us, &c->rng, &r->route);
@@ -218,8 +231,8 @@ void core_tokens(struct core *c, struct core_request *r, uint32_t count, int64_t
     uint32_t generated = r->entry->generated;
     if (generated / CORE_REFINE_TOKENS != looks) {
         /* What an answer has come to says more of it than its prompt did. */
-        double left =
-            predict_remaining(c->config.predict, c->predict_state, &r->features, generated);
+        double left = predict_remaining(c->config.predict, c->predict_state, &r->features,
+                                        r->generated + generated);
         ledger_expect(c->ledger, r->entry, (double)generated + left);
     }
     load_note(&c->slot[r->slot].load, ledger_sums(c->ledger, r->slot), now_us);
@@ -233,11 +246,8 @@ static void count_at(struct core *c, struct core_request *r, uint32_t slot, int6
     const struct ledger_entry was = *r->entry;
     ledger_end(c->ledger, r->entry);
     load_note(&c->slot[r->slot].load, ledger_sums(c->ledger, r->slot), now_us);
-    struct ledger_sending s = { .prompt_tokens = r->prompt_tokens,
-                                .hit_tokens = r->prompt_tokens - 1,
-                                .output_expected = r->length.mean,
-                                .tenant = r->features.tenant,
-                                .work_s = was.sent.work_s };
+    struct ledger_sending s = was.sent;
+    s.hit_tokens = s.prompt_tokens - 1;
     r->entry = ledger_send(c->ledger, slot, &s, now_us);
     must(r->entry != NULL); /* one was given back just now */
     ledger_tokens(c->ledger, r->entry, was.generated, now_us);
@@ -254,7 +264,7 @@ uint32_t core_hand_over(struct core *c, struct core_request *r, int64_t now_us)
     must(r->state == CORE_SENT);
     struct route_view view;
     core_view(c, r, true, now_us, &view);
-    const struct route_req req = { .prompt_tokens = r->prompt_tokens };
+    const struct route_req req = { .prompt_tokens = known_tokens(r) };
     uint32_t at = handoff_pick(&view, &req, &c->rng);
     if (at == ROUTE_NONE) return ROUTE_NONE;
     /* A routing row that has chosen the decode instance as well is followed while that accepts. */

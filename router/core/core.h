@@ -11,7 +11,7 @@
  *
  *     arrive ──► SENT ──► (tokens) ──► end       SENT: the caller talks to request->slot
  *        │        │ ▲
- *        │        ▼ │ fail: elsewhere, held, or refused
+ *        │        ▼ │ fail: elsewhere, held, or refused; what was generated may go along
  *        └────► HELD ──► refused after hold_us_max
  */
 #pragma once
@@ -43,8 +43,6 @@ struct core_config {
     uint32_t held_max;      /* waiting for an instance */
     int64_t hold_us_max;
     uint64_t seed;
-    double link_bytes_s;            /* between engines, for KV; 0: they cannot fetch */
-    uint32_t kv_bytes_per_token;    /* 0: unknown */
     const struct core_watch *watch; /* optional: hears of decisions and events; outlives the core */
 };
 
@@ -62,11 +60,14 @@ struct core_endpoint {
     uint64_t model;           /* hash of the served model's name; requests match on it */
     uint64_t boot;            /* the engine's boot id: another one means its blocks are gone */
     bool ready;               /* not starting, not draining */
+    bool takes_ids;           /* may go on with what another began: its prompt and answer as ids */
     enum role role;           /* a decode instance gets only what others hand over */
     bool has_perf;
     struct perf_coef perf;
     uint32_t token_budget, seqs_max;
-    uint64_t kv_tokens_max; /* 0: unknown */
+    uint64_t kv_tokens_max;      /* 0: unknown */
+    double link_bytes_s;         /* at which it is sent its peers' K and V; 0: it is not */
+    uint32_t kv_bytes_per_token; /* 0: unknown */
     double price_per_hour;
 };
 
@@ -80,6 +81,9 @@ struct core_request {
     uint32_t key_count;
     struct predict_features features;
     double slo_ttft_s, slo_tpot_s; /* 0: none promised */
+
+    /* The caller's, before core_fail: tokens of the answer that the next attempt goes on from. */
+    uint32_t generated;
 
     /* The core's. */
     enum core_state state;

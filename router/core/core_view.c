@@ -56,6 +56,17 @@ static void expect_peers(struct core *c, uint32_t count, const struct core_reque
     }
 }
 
+/* The slowest link that any of them has, and what a token of their model takes. */
+static void link_fill(const struct core *c, struct route_view *view)
+{
+    for (uint32_t i = 0; i < view->instance_count; i++) {
+        const struct core_endpoint *ep = &c->slot[view->instance[i].id].ep;
+        bool slower = view->link_bytes_s <= 0 || ep->link_bytes_s < view->link_bytes_s;
+        if (ep->link_bytes_s > 0 && slower) view->link_bytes_s = ep->link_bytes_s;
+        view->kv_bytes_per_token = max_u32(view->kv_bytes_per_token, ep->kv_bytes_per_token);
+    }
+}
+
 void core_view(struct core *c, const struct core_request *r, bool handed_over, int64_t now_us,
                struct route_view *ret)
 {
@@ -66,6 +77,7 @@ void core_view(struct core *c, const struct core_request *r, bool handed_over, i
         struct route_instance *in = &c->instance[count++];
         instance_fill(c, i, r, now_us, in);
         if (handed_over) in->accepts = in->accepts && in->role != ROLE_PREFILL;
+        if (handed_over || r->generated > 0) in->accepts &= c->slot[i].ep.takes_ids;
         accept += route_takes(in);
     }
     expect_peers(c, count, r);
@@ -73,9 +85,8 @@ void core_view(struct core *c, const struct core_request *r, bool handed_over, i
     *ret = (struct route_view){ .instance = c->instance,
                                 .instance_count = count,
                                 .has_load = rate >= 0 && accept > 0,
-                                .load = accept > 0 ? rate / (double)accept : 0,
-                                .link_bytes_s = c->config.link_bytes_s,
-                                .kv_bytes_per_token = c->config.kv_bytes_per_token };
+                                .load = accept > 0 ? rate / (double)accept : 0 };
+    link_fill(c, ret);
 }
 
 uint64_t core_prefix_hash(const struct core *c, const struct core_request *r)

@@ -2,7 +2,8 @@
  *
  * Layer:   router/core (base/core)
  * Threads: the decision thread only
- * Rules:   (1) nothing is retried once a byte of the answer went to the client
+ * Rules:   (1) nothing is retried once a byte of the answer went to the client, unless what was
+ *              generated so far is known: then another engine goes on from there
  *          (2) a connection that was dead before the engine saw the request costs no retry
  *          (3) other retries are paid from a budget that begins with RETRY_FLOOR and grows with
  *              the traffic by a tenth of it, so that a failing fleet is not buried under repeats
@@ -40,7 +41,7 @@ struct retry_budget {
 struct retry_request {
     uint32_t attempts; /* made so far, the failed one included */
     uint32_t crashes;
-    bool answering; /* a byte of the answer has gone to the client */
+    bool answering; /* a byte of the answer has gone to the client, and nobody can go on from it */
 };
 
 struct retry_verdict {

@@ -4,7 +4,8 @@
  *                 [--context N] [--name NAME]
  *
  * Token i of a prompt is H(prompt, i), as text "<hash>.", so that a test sees every token that is
- * lost, repeated or another request's. `--fail` says what happens to the first K generate calls:
+ * lost, repeated or another request's. An answer that another engine began goes on: the ids behind
+ * the prompt are its first tokens, and must be those that this engine would have made. `--fail` says what happens to the first K generate calls:
  *
  *     busy      answered 503                      die_early   the process exits before the head
  *     error     answered 500                      die_late    it exits after three tokens
@@ -12,7 +13,8 @@
  *     cut       the connection ends after three tokens
  *
  * POST /script {"fail": MODE, "count": K, "tokens": N, "token_ms": M} changes it while it runs;
- * GET /seen tells what it met: calls, requests open now, clients that left.
+ * GET /seen tells what it met: calls, requests open now, clients that left; of the calls those that
+ * went on with an answer, those that were to end with goes_on, and the last kv_port of one.
  */
 #include "base/core/hash.h"
 #include "base/core/own.h"
@@ -30,6 +32,7 @@
 #include <unistd.h>
 
 #define DIE_AFTER_TOKENS 3
+#define IDS 256             /* of the vocabulary, those that end nothing */
 #define UNSENT_US 600000000 /* patient: a slow reader is the router's to drop */
 
 enum fail {
@@ -59,7 +62,7 @@ struct fake {
     struct buf bundle;
     char digest[SHA256_HEX + 1];
     uint64_t boot;
-    uint64_t calls;
+    uint64_t calls, continued, handed, kv_port;
     int64_t open, left;
 };
 
@@ -68,7 +71,7 @@ struct stream {
     struct http_exchange *x;
     struct loop_timer timer;
     uint64_t prompt_hash;
-    uint32_t prompt_tokens, sent, wanted;
+    uint32_t prompt_tokens, before, sent, wanted;
     int64_t token_us;
     enum fail fail;
 };
@@ -97,9 +100,10 @@ static void write_frame(struct stream *s, const struct generate_frame *frame)
 
 static void finish(struct stream *s)
 {
-    struct generate_frame last = { .finish = FINISH_STOP,
+    bool whole = s->sent == (uint32_t)s->fake->options.tokens;
+    struct generate_frame last = { .finish = whole ? FINISH_STOP : FINISH_LENGTH,
                                    .has_usage = true,
-                                   .usage = { s->prompt_tokens, 0, s->sent } };
+                                   .usage = { s->prompt_tokens, 0, s->sent - s->before } };
     write_frame(s, &last);
     http_stream_end(s->x);
     stream_free(s);
@@ -108,12 +112,25 @@ static void finish(struct stream *s)
 /* Does what the script says at this point; true when the stream is over by it. */
 static bool fail_now(struct stream *s)
 {
-    if (s->sent < DIE_AFTER_TOKENS) return false;
+    if (s->sent - s->before < DIE_AFTER_TOKENS) return false;
     if (s->fail == FAIL_DIE_LATE) kill(getpid(), SIGKILL);
     if (s->fail == FAIL_GARBAGE) http_stream_write(s->x, "{\"ids\":[}\n", 10);
     if (s->fail != FAIL_CUT) return false;
     http_exchange_abort(s->x);
     stream_free(s);
+    return true;
+}
+
+static uint64_t token_hash(const struct stream *s, uint32_t at)
+{
+    return hash64(&at, sizeof at, s->prompt_hash);
+}
+
+/* Whether the ids behind the prompt are what comes behind it. */
+static bool continues(const struct stream *s, const struct generate_request *g)
+{
+    for (uint32_t i = 0; i < s->before; i++)
+        if (g->ids[g->prompt_tokens + i] != token_hash(s, i) % IDS) return false;
     return true;
 }
 
@@ -127,9 +144,9 @@ static void on_token(void *arg)
         return;
     }
     char text[32];
-    uint64_t h = hash64(&s->sent, sizeof s->sent, s->prompt_hash);
+    uint64_t h = token_hash(s, s->sent);
     snprintf(text, sizeof text, "%08llx.", (unsigned long long)(h & 0xffffffff));
-    uint32_t id = (uint32_t)(h % 256);
+    uint32_t id = (uint32_t)(h % IDS);
     struct generate_frame frame = { .ids = &id, .id_count = 1, .text = str_from(text) };
     write_frame(s, &frame);
     s->sent++;
@@ -163,12 +180,22 @@ static void on_generate(struct fake *f, struct http_exchange *x)
     *s = (struct stream){ .fake = f,
                           .x = x,
                           .timer = { .fn = on_token, .arg = s },
-                          .prompt_hash = hash64(g.ids, g.id_count * sizeof *g.ids, 0),
+                          .prompt_hash = hash64(g.ids, g.prompt_tokens * sizeof *g.ids, 0),
                           .prompt_tokens = g.prompt_tokens,
+                          .before = g.id_count - g.prompt_tokens,
+                          .sent = g.id_count - g.prompt_tokens,
                           .token_us = f->options.token_ms * 1000,
                           .fail = fail };
-    s->wanted =
-        (uint32_t)f->options.tokens < g.max_tokens ? (uint32_t)f->options.tokens : g.max_tokens;
+    uint32_t most = s->before + g.max_tokens;
+    s->wanted = (uint32_t)f->options.tokens < most ? (uint32_t)f->options.tokens : most;
+    if (!continues(s, &g)) {
+        http_reply(x, 400, STR("text/plain"), STR("those are not the tokens of this prompt"));
+        free(s);
+        return;
+    }
+    f->continued += s->before > 0;
+    f->handed += g.goes_on;
+    if (g.kv_port > 0) f->kv_port = g.kv_port;
     f->open++;
     http_exchange_watch(x, on_left, on_token, s);
     if (fail == FAIL_HANG) return;
@@ -220,9 +247,13 @@ static void on_events(struct fake *f, struct http_exchange *x)
 
 static void on_seen(struct fake *f, struct http_exchange *x)
 {
-    char text[128];
-    snprintf(text, sizeof text, "{\"calls\":%llu,\"open\":%lld,\"left\":%lld}",
-             (unsigned long long)f->calls, (long long)f->open, (long long)f->left);
+    char text[256];
+    snprintf(text, sizeof text,
+             "{\"calls\":%llu,\"open\":%lld,\"left\":%lld,\"continued\":%llu,\"handed\":%llu,"
+             "\"kv_port\":%llu}",
+             (unsigned long long)f->calls, (long long)f->open, (long long)f->left,
+             (unsigned long long)f->continued, (unsigned long long)f->handed,
+             (unsigned long long)f->kv_port);
     http_reply(x, 200, STR("application/json"), str_from(text));
 }
 

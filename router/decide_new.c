@@ -1,0 +1,118 @@
+/* decide_new.c - the decision thread's parts: made, its rows checked, its predictor remembered. */
+#include "base/io/clock.h"
+#include "base/io/log.h"
+#include "policies/catalog.h"
+#include "router/decide.h"
+#include "router/features.h"
+#include "router/predict_file.h"
+#include "router/sync.h"
+
+#include <stdlib.h>
+
+static void on_bundle(void *arg)
+{
+    struct decide *d = arg;
+    sync_hurry(d->sync);
+}
+
+static int policies_of(const struct router_config *config, struct core_config *ret, struct err *err)
+{
+    ret->route = route_find(config->route);
+    ret->predict = predict_find(config->predict);
+    int rc = policy_check("route", config->route, "router.route", err);
+    if (rc == 0) rc = policy_check("predict", config->predict, "router.predict", err);
+    if (rc < 0) return rc;
+    const char *missing = predict_missing(ret->predict, FEATURES_HAVE);
+    if (missing) {
+        return err_set(err, -EINVAL, "router.predict: %s is not applicable: a router has no %s",
+                       ret->predict->name, missing);
+    }
+    return 0;
+}
+
+static void remember(struct decide *d)
+{
+    struct err err = { 0 };
+    if (!d->may_remember) return;
+    int rc = predict_file_write(core_predict(d->core), d->config->predict_file.data,
+                                core_predict_state(d->core), &err);
+    if (rc < 0) log_event(LOG_WARN, "predictor_not_saved", "why=\"%s\"", err_text(&err, rc));
+}
+
+/* A file that cannot be used is left as it is: it may be another predictor's. */
+static void recall(struct decide *d)
+{
+    struct err err = { 0 };
+    if (d->config->predict_file.len == 0) return;
+    int rc = predict_file_merge(core_predict(d->core), d->config->predict_file.data,
+                                core_predict_state(d->core), &err);
+    d->may_remember = rc == 0 || rc == -ENOENT;
+    if (!d->may_remember) {
+        log_event(LOG_WARN, "predictor_not_recalled", "why=\"%s\"", err_text(&err, rc));
+    }
+    if (rc == -ENOENT)
+        remember(d); /* what cannot be written is told now, not when all is learned */
+}
+
+int decide_new(const struct decide_config *config, struct decide **ret, struct err *err)
+{
+    const struct router_config *rc = config->router;
+    struct core_config core = { .index_bytes = (size_t)rc->index_bytes,
+                                .requests_max = (uint32_t)rc->requests_max,
+                                .held_max = (uint32_t)rc->held_max,
+                                .hold_us_max = rc->hold_us_max,
+                                .seed = (uint64_t)rc->seed };
+    int rc2 = policies_of(rc, &core, err);
+    if (rc2 < 0) return rc2;
+    struct decide *d = calloc(1, sizeof *d);
+    if (!d) return err_set(err, -ENOMEM, "router: no memory");
+    d->config = rc;
+    d->secret = config->secret;
+    d->board = config->board;
+    d->metrics = config->metrics;
+    d->keys_required = rc->require_key;
+    d->boot = (uint64_t)clock_wall_us();
+    d->held_timer = (struct loop_timer){ .fn = decide_on_held, .arg = d };
+    rc2 = loop_new(&d->loop, err);
+    if (rc2 == 0) rc2 = http_client_new(d->loop, NULL, &d->client, err);
+    if (rc2 == 0 && rc->record.len > 0) {
+        rc2 = record_open(rc->record.data, (uint64_t)rc->record_max, core.route, &d->record, err);
+        core.watch = d->record ? record_watch(d->record) : NULL;
+    }
+    if (rc2 == 0) rc2 = core_new(&core, &d->core, err);
+    if (rc2 == 0) rc2 = bundles_new(d->loop, d->client, d->secret, &d->bundles, err);
+    if (rc2 == 0) rc2 = tenants_new(&d->tenants, err);
+    if (rc2 == 0) rc2 = services_new(&d->services);
+    if (rc2 == 0) rc2 = sync_new(d, config->port, &d->sync, err);
+    if (rc2 < 0) {
+        decide_free(d);
+        return rc2;
+    }
+    recall(d);
+    decide_row_tell(d, "route", core.route->name, true);
+    decide_row_tell(d, "predict", core.predict->name, true);
+    lane_init(&d->lane, d->loop, decide_on_mail, d);
+    bundles_on_ready(d->bundles, on_bundle, d);
+    *ret = d;
+    return 0;
+}
+
+void decide_free(struct decide *d)
+{
+    if (!d) return;
+    remember(d);
+    for (uint32_t i = 0; i < CORE_ENDPOINTS; i++)
+        block_feed_free(d->endpoint[i].feed);
+    sync_free(d->sync);
+    bundles_free(d->bundles);
+    tenants_free(d->tenants);
+    tenant_keys_unref(d->keys);
+    services_fini(&d->services);
+    core_free(d->core);
+    uint64_t left_out = record_close(d->record);
+    if (left_out > 0) log_event(LOG_WARN, "record_full", "left_out=%lu", (unsigned long)left_out);
+    http_client_free(d->client);
+    if (d->lane.loop) lane_fini(&d->lane);
+    loop_free(d->loop);
+    free(d);
+}
