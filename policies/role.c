@@ -42,17 +42,30 @@ static bool has_both_phases(const struct role_view *view, const enum role *role,
     return of[ROLE_BOTH] > 0 || !of[ROLE_PREFILL] == !of[ROLE_DECODE];
 }
 
-void role_decide(const struct role_policy *p, void *state, const struct role_view *view,
-                 int64_t now_us, struct rng *rng, struct role_verdict *ret)
+/* Rule 1. */
+static void see_to_both(const struct role_view *view, struct role_verdict *ret)
 {
     enum role only;
-    p->decide(state, view, now_us, rng, ret);
     if (has_both_phases(view, ret->role, &only)) return;
     for (uint32_t i = 0; i < view->instance_count; i++) {
         const struct role_instance *in = &view->instance[i];
         if (in->ready && !in->changing && ret->role[i] == only) ret->role[i] = ROLE_BOTH;
     }
     role_answer(view, "whole requests: nobody is left for the other phase", ret->again_us, ret);
+}
+
+void role_decide(const struct role_policy *p, void *state, const struct role_view *view,
+                 int64_t now_us, struct rng *rng, struct role_verdict *ret)
+{
+    p->decide(state, view, now_us, rng, ret);
+    see_to_both(view, ret);
+}
+
+void role_hold(const struct role_view *view, const char *reason, int64_t now_us,
+               struct role_verdict *ret)
+{
+    role_keep(view, reason, now_us, ret);
+    see_to_both(view, ret);
 }
 
 bool role_known(const struct role_view *view)
@@ -117,7 +130,7 @@ uint32_t role_order(const struct role_view *view, uint32_t ret[ROLE_INSTANCES_MA
     uint32_t count = 0;
     for (uint32_t i = 0; i < view->instance_count; i++) {
         const struct role_instance *in = &view->instance[i];
-        if (!in->ready || in->changing || !in->has_perf) continue;
+        if (!role_is_free(in) || !in->has_perf) continue;
         list[count++] = (struct candidate){ aptitude(view, in), 0, rank[in->role], in->id, i };
     }
     qsort(list, count, sizeof *list, by_aptitude);

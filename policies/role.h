@@ -8,7 +8,8 @@
  *              and role_decide sees to it that the others then serve whole requests
  *          (2) absent is not zero: without demand or without a perf the roles stay as they are, as
  *              far as (1) allows (`colocated` asks for neither)
- *          (3) an instance that is not ready, or whose role is changing, keeps its role
+ *          (3) an instance that is not ready, or whose role is changing, keeps its role; one that
+ *              is pinned too, but for (1)
  *          (4) what a choice is worth is asked of the view's evaluator, never of a simulator
  *
  * A prefill instance computes a prompt and its first token; a decode instance goes on with the K
@@ -29,6 +30,7 @@ struct role_instance {
     uint32_t id; /* < ROLE_INSTANCES_MAX */
     bool ready;
     bool changing; /* a change of its role is under way */
+    bool pinned;   /* its role is said: no row chooses it, who chooses counts with it */
     enum role role;
     bool has_perf;
     struct perf_coef perf;
@@ -94,7 +96,17 @@ const struct role_policy *role_find(struct str name); /* NULL when there is none
 void role_decide(const struct role_policy *p, void *state, const struct role_view *view,
                  int64_t now_us, struct rng *rng, struct role_verdict *ret);
 
+/* The same where nobody chooses: the roles stay as they are, as far as rule 1 allows. */
+void role_hold(const struct role_view *view, const char *reason, int64_t now_us,
+               struct role_verdict *ret);
+
 /* What rows share (role.c). */
+
+/* Of those the rows choose. */
+static inline bool role_is_free(const struct role_instance *in)
+{
+    return in->ready && !in->changing && !in->pinned;
+}
 
 /* The roles as they are. */
 void role_keep(const struct role_view *view, const char *reason, int64_t now_us,

@@ -31,7 +31,7 @@ static enum role home_of(const struct splitwise *s, const struct role_instance *
 
 static bool is_mine(const struct splitwise *s, const struct role_instance *in)
 {
-    return in->ready && !in->changing && s->home[in->id];
+    return role_is_free(in) && s->home[in->id];
 }
 
 /* Whether the pools are to be sized: somebody new may be given a home, or a pool has died out. */
@@ -42,7 +42,7 @@ static bool are_stale(const struct splitwise *s, const struct role_view *v)
     for (uint32_t i = 0; i < v->instance_count; i++) {
         const struct role_instance *in = &v->instance[i];
         must(in->id < ROLE_INSTANCES_MAX);
-        if (!in->ready || in->changing || !in->has_perf) continue;
+        if (!role_is_free(in) || !in->has_perf) continue;
         fresh |= s->home[in->id] == 0;
         if (s->home[in->id]) homes[home_of(s, in)]++;
     }
@@ -84,7 +84,7 @@ static void decide(void *state, const struct role_view *view, int64_t now_us, st
         role_pd_serve.decide(NULL, view, now_us, rng, ret);
         ret->again_us = now_us + AGAIN_US;
         for (uint32_t i = 0; i < view->instance_count; i++) {
-            if (ret->role[i] != ROLE_BOTH && view->instance[i].ready)
+            if (ret->role[i] != ROLE_BOTH && role_is_free(&view->instance[i]))
                 s->home[view->instance[i].id] = (uint8_t)(ret->role[i] + 1);
         }
         return;

@@ -3,7 +3,8 @@
  * A role changes at once and without a reload: the weights are the same. What an instance has begun it
  * goes on with: a former decode instance answers its sessions to their end, a former prefill
  * instance hands over what it has computed. Demand is what was seen to arrive and to end, with a
- * half-life of a minute; truths of requests under way stay with the world.
+ * half-life of a minute; truths of requests under way stay with the world. Instances of a pool that has
+ * a role keep it, and count for those that are chosen.
  */
 #include "base/core/bits.h"
 #include "simulator/run.h"
@@ -13,20 +14,17 @@
 
 #define HALF_LIFE_S 60.0
 #define FIRST_LOOK_US 5000000 /* enough arrivals to know the mixture by */
-#define LOOK_US_MIN 1000000
-#define ATTAINMENT 0.9
 
 int roles_start(struct run *run, struct err *err)
 {
     struct roles *s = &run->roles;
-    s->row = run->config.role;
-    if (!s->row) return 0;
+    s->look.row = run->config.role;
+    if (!s->look.row) return 0;
     s->instance = calloc(run->places_max, sizeof *s->instance);
     if (!s->instance) return err_set(err, -ENOMEM, "simulator: no memory for roles");
-    must(s->row->state_size <= ROLE_STATE_BYTES_MAX);
-    rng_stream(&s->rng, run->config.seed, 0, WORLD_ROLES);
+    rng_stream(&s->look.rng, run->config.seed, 0, WORLD_ROLES);
     s->looked_us = run->now_us;
-    run_at(run, &s->look, run->now_us + FIRST_LOOK_US, RANK_ROLES);
+    run_at(run, &s->timer, run->now_us + FIRST_LOOK_US, RANK_ROLES);
     return 0;
 }
 
@@ -55,7 +53,8 @@ static struct role_instance describe(struct run *run, struct instance *in)
     struct role_instance r = {
         .id = in->config.place,
         .ready = in->state == INSTANCE_READY,
-        .role = in->role,
+        .pinned = in->config.pool->role != ROLE_BOTH,
+        .role = in->config.pool->role != ROLE_BOTH ? in->config.pool->role : in->role,
         .has_perf = true,
         .perf = load.perf,
         .token_budget = limits.batch_tokens_max,
@@ -82,10 +81,8 @@ void roles_look(struct run *run)
     struct role_view view = { .instance = s->instance,
                               .ttft_slo_s = promise.ttft_s,
                               .tpot_slo_s = promise.tpot_s,
-                              .attainment = ATTAINMENT,
                               .link_bytes_s = run->config.link_bytes_s,
-                              .token_bytes = model_spec_kv_token_bytes(&run->config.model),
-                              .evaluator = &role_closed_form };
+                              .token_bytes = model_spec_kv_token_bytes(&run->config.model) };
     age(s, run->now_us);
     if (s->arrivals > 0 && s->ends > 0) {
         view.demand = (struct role_demand){ .present = true,
@@ -97,19 +94,19 @@ void roles_look(struct run *run)
     for (uint32_t i = 0; i < run->places; i++)
         if (run->instance[i]) s->instance[view.instance_count++] = describe(run, run->instance[i]);
     struct role_verdict v;
-    role_decide(s->row, s->state, &view, run->now_us, &s->rng, &v);
+    role_look(&s->look, &view, run->now_us, &v);
     for (uint32_t i = 0; i < view.instance_count; i++) {
         struct instance *in = run->instance[s->instance[i].id];
         if (in->role == v.role[i]) continue;
         in->role = v.role[i];
+        run->result->role_changes++;
         routers_endpoint(run, in);
     }
-    run->result->role_changes += v.changes;
     run->result->role_reason = v.reason;
     run->result->role_rps = v.goodput_rps;
     run->result->role_runner_up_rps = v.runner_up_rps;
     moves_stranded(run);
     for (uint32_t r = 0; r < run->router_count; r++)
         routers_look_at_held(run, r);
-    run_at(run, &s->look, max_i64(v.again_us, run->now_us + LOOK_US_MIN), RANK_ROLES);
+    run_at(run, &s->timer, s->look.again_us, RANK_ROLES);
 }

@@ -3,18 +3,16 @@
  * Layer: simulator; internal to a run
  */
 #pragma once
-#include "policies/role.h"
+#include "policies/role_look.h"
 #include "simulator/flight.h"
 
 struct roles {
-    const struct role_policy *row; /* NULL: roles stay as the pools have them */
-    struct heap_node look;
-    struct rng rng;
+    struct role_look look;  /* without a row roles stay as the pools have them */
+    struct heap_node timer; /* of the next look */
     struct role_instance *instance; /* of one look; as many as places */
     int64_t looked_us;
     double arrivals, prompt, prompt2; /* sums of the demand, aged at every look */
     double ends, output, output2;
-    _Alignas(8) unsigned char state[ROLE_STATE_BYTES_MAX];
 };
 
 struct run;

@@ -162,6 +162,7 @@ static void draw_roles(struct rng *r, struct role_view *v, struct role_instance 
         in[i] = (struct role_instance){ .id = i,
                                         .ready = chance(r, 0.85),
                                         .changing = chance(r, 0.05),
+                                        .pinned = chance(r, 0.1),
                                         .role = (enum role)rng_below(r, ROLE_COUNT),
                                         .has_perf = chance(r, 0.9),
                                         .perf = { .a = 0.01 * speed,
@@ -185,6 +186,7 @@ static void check_roles(const struct role_view *v, const struct role_verdict *go
         const struct role_instance *in = &v->instance[i];
         assert_in_range(got->role[i], 0, ROLE_COUNT - 1);
         if (!in->ready || in->changing) assert_int_equal(got->role[i], in->role);
+        if (in->pinned && got->role[i] != ROLE_BOTH) assert_int_equal(got->role[i], in->role);
         changes += got->role[i] != in->role;
         fixed += in->ready && in->changing;
         if (in->ready) of[got->role[i]]++;

@@ -1,7 +1,7 @@
 /* t_role.c - the closed form, and what each row makes of a fleet. */
 #include "base/core/bits.h"
 #include "policies/handoff.h"
-#include "policies/role.h"
+#include "policies/role_look.h"
 #include "tests/unit/unit.h"
 
 #include <math.h>
@@ -186,6 +186,80 @@ static void what_cannot_change_does_not(void **state)
             assert_int_equal(a.role[i], f.instance[i].role);
         assert_int_equal(a.changes, 0);
     }
+}
+
+/* What pools say stays as they say it, whoever chooses for the rest. */
+static void what_is_pinned_stays(void **state)
+{
+    (void)state;
+    struct fleet f;
+    for (uint32_t r = 0; r < role_count; r++) {
+        struct role_view *v = a_fleet(&f, 8);
+        v->tpot_slo_s = 0.03;
+        for (uint32_t i = 0; i < 4; i++) {
+            f.instance[i].pinned = true;
+            f.instance[i].role = i == 0 ? ROLE_PREFILL : ROLE_DECODE;
+        }
+        uint32_t order[ROLE_INSTANCES_MAX];
+        assert_int_equal(role_order(v, order), 4);
+        for (int look = 0; look < 3; look++) {
+            struct role_verdict a = decide(role_table[r]->name, v, NULL);
+            for (uint32_t i = 0; i < 8; i++) {
+                if (i < 4) assert_int_equal(a.role[i], f.instance[i].role);
+                f.instance[i].role = a.role[i];
+            }
+        }
+        /* Alone they are of one phase: then they serve whole requests. */
+        v->instance = &f.instance[1];
+        v->instance_count = 3;
+        struct role_verdict a = decide(role_table[r]->name, v, NULL);
+        assert_int_equal(count_of(v, &a, ROLE_BOTH), 3);
+    }
+}
+
+/* Without a row too: both ways, and back again when the other phase is there again. */
+static void held_roles_leave_no_phase_to_nobody(void **state)
+{
+    (void)state;
+    struct fleet f;
+    struct role_verdict a;
+    struct role_view *v = a_fleet(&f, 3);
+    f.instance[0].role = ROLE_PREFILL;
+    f.instance[1].role = f.instance[2].role = ROLE_DECODE;
+    role_hold(v, "as they are", 1000, &a);
+    assert_int_equal(a.changes, 0);
+    assert_string_equal(a.reason, "as they are");
+    f.instance[0].ready = false;
+    role_hold(v, "as they are", 1000, &a);
+    assert_int_equal(a.changes, 2);
+    assert_int_equal(a.role[0], ROLE_PREFILL);
+    assert_int_equal(a.role[1], ROLE_BOTH);
+    assert_int_equal(a.role[2], ROLE_BOTH);
+    f.instance[0].ready = true, f.instance[1].ready = f.instance[2].ready = false;
+    role_hold(v, "as they are", 1000, &a);
+    assert_int_equal(a.role[0], ROLE_BOTH);
+    f.instance[2].ready = true;
+    role_hold(v, "as they are", 1000, &a);
+    assert_int_equal(a.changes, 0);
+}
+
+/* Whoever asks again and again is answered at least a second later, with the state kept between. */
+static void a_look_keeps_its_distance(void **state)
+{
+    (void)state;
+    struct fleet f;
+    struct role_look l = { .row = role_find(STR("splitwise")) };
+    struct role_view *v = a_fleet(&f, 4);
+    struct role_verdict a;
+    v->evaluator = NULL; /* the look's */
+    v->attainment = 0;
+    rng_seed(&l.rng, 1);
+    role_look(&l, v, 5 * SECOND, &a);
+    assert_true(l.again_us >= 6 * SECOND);
+    assert_true(v->evaluator == &role_closed_form && v->attainment > 0.5);
+    assert_int_equal(count_of(v, &a, ROLE_BOTH), 0);
+    static const unsigned char zero[ROLE_STATE_BYTES_MAX];
+    assert_memory_not_equal(l.state, zero, l.row->state_size);
 }
 
 /* A fleet of decode instances alone, as a loss leaves it: with a demand or without. */
@@ -482,6 +556,9 @@ int main(void)
         cmocka_unit_test(the_decode_rate_is_the_formulas),
         cmocka_unit_test(every_row_names_a_role_for_everybody),
         cmocka_unit_test(what_cannot_change_does_not),
+        cmocka_unit_test(what_is_pinned_stays),
+        cmocka_unit_test(held_roles_leave_no_phase_to_nobody),
+        cmocka_unit_test(a_look_keeps_its_distance),
         cmocka_unit_test(nobody_is_left_for_the_other_phase),
         cmocka_unit_test(the_order_is_not_the_views),
         cmocka_unit_test(the_planners_runner_up_is_another),

@@ -1,0 +1,15 @@
+/* role_look.c - one look. */
+#include "policies/role_look.h"
+
+#include "base/core/bits.h"
+#include "base/core/err.h"
+
+void role_look(struct role_look *l, struct role_view *view, int64_t now_us,
+               struct role_verdict *ret)
+{
+    must(l->row->state_size <= sizeof l->state);
+    view->attainment = ROLE_ATTAINMENT;
+    view->evaluator = &role_closed_form;
+    role_decide(l->row, l->state, view, now_us, &l->rng, ret);
+    l->again_us = max_i64(ret->again_us, now_us + ROLE_LOOK_US_MIN);
+}
