@@ -57,7 +57,7 @@ static const struct {
     { "move", { 0 } },
     { "load", { 0 } },
     { "migrate", { 0 } },
-    { "role", { 0 } },
+    { "role", { "services[].role" } },
     { "preset", { "services[].engine.preset" } },
     { "fair", { "services[].engine.fair" } },
     { "order", { "services[].engine.order" } },

@@ -50,7 +50,7 @@ static void counts(struct teller *t, const char *path)
     if (pick_each_member(t->d, path, put_count, t) < 0 || t->first) buf_text(t->out, "unknown");
 }
 
-static void tell_inputs(struct teller *t)
+static void tell_demand(struct teller *t)
 {
     if (is_true(t->d, "inputs.demand_known")) {
         say(t, "seen       ", TABLE_DECIMAL, "inputs.arrivals_per_s");
@@ -73,6 +73,11 @@ static void tell_inputs(struct teller *t)
     } else {
         buf_text(t->out, "seen       no demand: no router had reported lately\n");
     }
+}
+
+static void tell_inputs(struct teller *t)
+{
+    tell_demand(t);
     say(t, "           reports of ", TABLE_COUNT, "inputs.reports_fresh");
     say(t, " of ", TABLE_COUNT, "inputs.reports_expected");
     buf_text(t->out, is_true(t->d, "inputs.routers_fresh")
@@ -159,6 +164,50 @@ static void tell_cost(struct teller *t)
     buf_byte(t->out, '\n');
 }
 
+/* ---- who computes prompts, who decodes ------------------------------------------------------ */
+
+static bool is_of_roles(const struct teller *t)
+{
+    CLEANUP(buf_fini) struct buf kind = { 0 };
+    return pick_text(t->d, "kind", &kind) == 0 && str_eq(buf_view(&kind), STR("role"));
+}
+
+static int tell_role(void *ctx, struct str action)
+{
+    const struct teller *whole = ctx;
+    const struct teller t = { .d = action, .out = whole->out };
+    say(&t, "           ", TABLE_TEXT, "instance");
+    say(&t, " in pool ", TABLE_TEXT, "pool");
+    say(&t, ": ", TABLE_TEXT, "role");
+    say(&t, ", was ", TABLE_TEXT, "was");
+    return buf_byte(t.out, '\n');
+}
+
+static int tell_roles(struct teller *t, struct str actions)
+{
+    tell_demand(t);
+    say(t, "           K and V of a token are ", TABLE_COUNT, "inputs.kv_token_bytes");
+    say(t, " bytes, ", TABLE_COUNT, "inputs.link_bytes_per_s");
+    say(t, " of them copied in a second\nreason     ", TABLE_TEXT, "reason");
+    if (has(t, "policy")) {
+        say(t, " (role row ", TABLE_TEXT, "policy");
+        buf_byte(t->out, ')');
+    }
+    buf_byte(t->out, '\n');
+    if (has(t, "goodput_rps")) {
+        say(t, "expected   ", TABLE_DECIMAL, "goodput_rps");
+        buf_text(t->out, " requests a second within the promise");
+        if (has(t, "runner_up_rps")) {
+            say(t, "; ", TABLE_DECIMAL, "runner_up_rps");
+            buf_text(t->out, " by the next best");
+        }
+        buf_byte(t->out, '\n');
+    }
+    buf_text(t->out, "done\n");
+    int rc = pick_each(actions, "", tell_role, t);
+    return rc < 0 ? rc : t->out->rc;
+}
+
 int explain_decision(struct str decision, int64_t now_us, struct buf *out)
 {
     struct teller t = { .out = out };
@@ -172,6 +221,7 @@ int explain_decision(struct str decision, int64_t now_us, struct buf *out)
     buf_text(out, ", ");
     table_cell(TABLE_SINCE, t.d, "at_us", now_us, out);
     buf_text(out, " ago\n\n");
+    if (is_of_roles(&t)) return tell_roles(&t, actions);
     tell_inputs(&t);
     tell_fleet(&t);
     tell_runner_up(&t);

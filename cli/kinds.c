@@ -16,6 +16,7 @@ static const struct table_column service_columns[] = {
 };
 static const struct table_column pool_columns[] = {
     { "SERVICE", "service", TABLE_TEXT },    { "POOL", "pool", TABLE_TEXT },
+    { "ROLE", "role", TABLE_TEXT },
     { "READY", "ready", TABLE_COUNT },       { "STARTING", "starting", TABLE_COUNT },
     { "DRAINING", "draining", TABLE_COUNT }, { "TARGET", "target", TABLE_COUNT },
     { "MIN", "min", TABLE_COUNT },           { "MAX", "max", TABLE_COUNT },
@@ -24,7 +25,8 @@ static const struct table_column pool_columns[] = {
 };
 static const struct table_column instance_columns[] = {
     { "INSTANCE", "instance", TABLE_TEXT },   { "SERVICE", "service", TABLE_TEXT },
-    { "POOL", "pool", TABLE_TEXT },           { "PHASE", "phase", TABLE_STATE },
+    { "POOL", "pool", TABLE_TEXT },           { "ROLE", "role", TABLE_TEXT },
+    { "PHASE", "phase", TABLE_STATE },
     { "AGENT", "agent", TABLE_STATE },        { "ENGINE", "engine.health", TABLE_STATE },
     { "PORT", "engine.port", TABLE_COUNT },   { "AGE", "age_s", TABLE_AGE },
     { "RUNNING", "engine.running", TABLE_COUNT },

@@ -222,6 +222,7 @@ static int add_intent(struct control *c, struct intent *i, uint32_t service, uin
     c->intent[at] = *i;
     c->seen[at] = (struct sighting){ 0 };
     c->detail[at] = (struct detail){ .service = service, .pool = pool, .phase_us = now_us };
+    control_first_role(c, at);
     *ret_at = at;
     return 0;
 }

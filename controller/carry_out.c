@@ -77,25 +77,34 @@ static int carry_out_one(struct control *c, const struct plan_action *a, int64_t
     return control_apply(c, c->view_slot[a->instance], events[a->act], a->why, NULL, now_us);
 }
 
+int control_keep_decision(struct control *c, uint32_t service, struct str text)
+{
+    struct err err = { 0 };
+    uint64_t seq;
+    int rc = store_append(c->setup.store, &c->decision_log, text, &seq, &err);
+    if (rc < 0) {
+        control_store_failed(c, "decision_not_written", c->service[service].name,
+                             err_text(&err, rc));
+        return rc;
+    }
+    c->decision_last = seq;
+    control_count(c, CONTROL_M_DECISIONS, NULL);
+    return 0;
+}
+
 static void record(struct control *c, const struct plan_view *view, const struct plan_decision *d,
                    const char (*launched)[INTENT_ID_BYTES], int64_t now_us)
 {
     if (!record_is_news(&c->last[d->service], d)) return;
     CLEANUP(buf_fini) struct buf text = { 0 };
-    struct err err = { 0 };
-    uint64_t seq;
-    int rc = record_encode(view, &c->plan, d, launched, now_us, &text);
-    if (rc == 0) rc = store_append(c->setup.store, &c->decision_log, buf_view(&text), &seq, &err);
-    if (rc < 0) {
-        control_store_failed(c, "decision_not_written", c->service[d->service].name,
-                             err_text(&err, rc));
+    if (record_encode(view, &c->plan, d, launched, now_us, &text) < 0) {
+        control_store_failed(c, "decision_not_written", c->service[d->service].name, "no memory");
         return;
     }
-    c->decision_last = seq;
-    control_count(c, CONTROL_M_DECISIONS, NULL);
+    if (control_keep_decision(c, d->service, buf_view(&text)) < 0) return;
     log_event(LOG_INFO, "decision", "id=%llu service=%s actions=%u reason=%s blocked=%s",
-              (unsigned long long)seq, c->service[d->service].name, d->action_count, d->reason,
-              d->blocked ? d->blocked : "");
+              (unsigned long long)c->decision_last, c->service[d->service].name, d->action_count,
+              d->reason, d->blocked ? d->blocked : "");
 }
 
 int control_carry_out(struct control *c, int64_t now_us)

@@ -73,6 +73,13 @@ static const struct config_field pool_rows[] = {
       .unit = "instances", IN(pool_section, max), .about = "Instances at most." },
     { .name = "engine_flags", .type = CONFIG_TEXTS, .min = 0, .max = 64,
       IN(pool_section, engine_flags), .about = "Flags of `muster engine` for this pool." },
+    { .name = "role", .type = CONFIG_ENUM, .default_text = "both", .names = role_names,
+      IN(pool_section, role),
+      .about = "What its instances compute: `prefill` prompts and first tokens, `decode` the rest, "
+               "`both` whole requests. An instance of a pool of role prefill or decode keeps that role: "
+               "a row at the service's `role` chooses among the others alone. While no instance is ready "
+               "that computes the other phase, it serves whole requests. Scaling rows know no roles: such "
+               "a pool wants a `min` of its own." },
 };
 static const struct config_record pool_record = CONFIG_LIST_OF(struct pool_section, pool_rows, "name");
 
@@ -124,6 +131,13 @@ static const struct config_field service_rows[] = {
       .about = "Load is multiplied by it before the scaling policy sees it." },
     { .name = "place", .type = CONFIG_TEXT, .default_text = PLACE_DEFAULT, IN(service_section, place),
       .about = "Which of a pool's offers an instance comes from; `muster policies place`." },
+    { .name = "role", .type = CONFIG_TEXT, .default_text = "", IN(service_section, role),
+      .about = "Which instances compute prompts and which decode, among those of pools of role both; "
+               "`muster policies role`; empty: all of them serve whole requests." },
+    { .name = "kv_link", .type = CONFIG_BYTES, .default_text = "1GB", .min = 0, .max = 1e13,
+      IN(service_section, kv_link_bytes_s),
+      .about = "K and V that one of its engines copies from another in a second, as routers and the row "
+               "at `role` reckon with; 0: its engines copy none." },
     { .name = "utilisation_max", .type = CONFIG_FLOAT, .default_text = "0.85", .min = 0.05,
       .max = 0.99, IN(service_section, utilisation_max),
       .about = "work: share of an instance's time that may be planned." },
@@ -182,14 +196,13 @@ static const struct config_field service_rows[] = {
 #define OF_ENGINES "it is a policy of the engines; put it below `engine` of a service"
 #define OF_SERVICES "it is a policy of a service; put it into one of `services`"
 const struct config_absent config_absent_policies[] = {
-    { "role", "instances both compute prompts and decode, because engines hand no KV to each other" SIMULATED },
     { "migrate", "a session stays where it began, because engines hand no KV to each other" SIMULATED },
     { "power", "no driver sets a device's clock or power limit" SIMULATED },
     { "route", "it is a policy of the router; put it below `router`" },
     { "predict", "it is a policy of the router or of the engines; put it below `router`, or below "
                  "`engine` of a service" },
     { "scale", OF_SERVICES }, { "shaper", OF_SERVICES }, { "forecast", OF_SERVICES },
-    { "place", OF_SERVICES },
+    { "place", OF_SERVICES }, { "role", OF_SERVICES },
     { "preset", OF_ENGINES }, { "fair", OF_ENGINES }, { "order", OF_ENGINES },
     { "admit", OF_ENGINES }, { "preempt", OF_ENGINES }, { "chunk", OF_ENGINES },
     { "evict", OF_ENGINES }, { "perf", OF_ENGINES },

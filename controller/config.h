@@ -30,6 +30,7 @@ struct pool_section {
     struct config_texts offers;
     int64_t min, max;
     struct config_texts engine_flags;
+    int role; /* enum role */
 };
 
 /* Rows of the engine's kinds by name; empty: the engine's own default. */
@@ -42,10 +43,10 @@ struct service_section {
     int64_t slo_ttft_us, slo_tpot_us;
     double budget_h;
     int64_t min, max;
-    struct str scale, shaper, forecast, place;
+    struct str scale, shaper, forecast, place, role;
     double margin, utilisation_max, attainment, queue_target, concurrency;
     double ongoing_target, qps_target, kv_target;
-    int64_t count;
+    int64_t count, kv_link_bytes_s;
     int64_t clear_us, life_us, zero_after_us;
     int64_t down_window_us, down_step_max, up_step_max;
     struct engine_rows_section engine;

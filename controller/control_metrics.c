@@ -59,5 +59,11 @@ const struct metric_desc control_metric_table[CONTROL_M_COUNT] = {
         .labels = { "reason" }, .help = "Replies that did not come to their end." },
     [CONTROL_M_LOG_LOST] = { .name = "muster_controller_log_lost_lines", .type = METRIC_GAUGE,
         .unit = "lines", .help = "Log lines that could not be written since the start." },
+    [CONTROL_M_ROLES] = { .name = "muster_controller_role_instances", .type = METRIC_GAUGE,
+        .help = "Instances that serve, by service and the role that routers are told.",
+        .labels = { "service", "role" }, .series_max = 64 },
+    [CONTROL_M_ROLE_CHANGES] = { .name = "muster_controller_role_changes_total",
+        .type = METRIC_COUNTER, .help = "Instances that were given another role.",
+        .labels = { "service", "role" }, .series_max = 64 },
 };
 // clang-format on

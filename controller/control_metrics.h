@@ -29,6 +29,8 @@ enum control_metric {
     CONTROL_M_HTTP_REFUSED,
     CONTROL_M_HTTP_CUT,
     CONTROL_M_LOG_LOST,
+    CONTROL_M_ROLES,
+    CONTROL_M_ROLE_CHANGES,
     CONTROL_M_COUNT
 };
 extern const struct metric_desc control_metric_table[CONTROL_M_COUNT];

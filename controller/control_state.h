@@ -11,6 +11,7 @@
 #include "controller/control.h"
 #include "controller/control_metrics.h"
 #include "controller/core/record.h"
+#include "controller/roles.h"
 
 #define SLOTS_MAX (CONTROL_INSTANCES_MAX + CONTROL_TOMBSTONES_MAX)
 #define ROUTER_FRESH_US 3000000    /* six syncs */
@@ -34,7 +35,9 @@ struct detail {
     uint32_t service, pool; /* PLAN_NONE: not configured */
     enum phase phase;       /* as the last tick saw it */
     int64_t phase_us;
-    uint32_t routed; /* in flight there by the routers' word */
+    uint32_t routed;  /* in flight there by the routers' word */
+    uint32_t role_id; /* by which role rows know it: < SLOTS_MAX, of no other instance that lives */
+    enum role role;   /* as routers are told */
 };
 
 struct demand_seen { /* one service through one router */
@@ -118,6 +121,9 @@ struct control {
     struct plan_memory memory[PLAN_SERVICES_MAX];
     uint64_t memory_version[PLAN_SERVICES_MAX], hand_version[PLAN_SERVICES_MAX];
     struct record_last last[PLAN_SERVICES_MAX];
+    struct roles roles[PLAN_SERVICES_MAX];
+    struct role_instance *role_instance; /* of one look; CONTROL_INSTANCES_MAX */
+    uint32_t *role_slot;                 /* parallel to it */
     struct plan plan;
     uint64_t decision_last;
     struct store_log decision_log;
@@ -153,6 +159,9 @@ int control_observe(struct control *c, int64_t now_us);
 void control_build_view(struct control *c, int64_t now_us, struct plan_view *ret); /* borrows c's */
 int control_carry_out(struct control *c,
                       int64_t now_us); /* a plan, into c->plan, and its actions */
+
+/* Appends a decision to the log that people read; decision_last is its id then. */
+int control_keep_decision(struct control *c, uint32_t service, struct str text);
 
 /* demand.c */
 void control_sum_demand(struct control *c, int64_t now_us);

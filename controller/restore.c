@@ -37,6 +37,7 @@ static void place_intent(struct control *c, uint32_t at, int64_t now_us)
     }
     c->seen[at] = (struct sighting){ 0 };
     c->detail[at] = d;
+    control_first_role(c, at);
 }
 
 static int restore_intent(void *ctx, const struct store_entry *e)

@@ -40,8 +40,10 @@ static int fill_pool(const struct service_section *s, const struct pool_section 
                      const struct offer *offers, uint32_t offer_count, struct plan_pool *ret,
                      struct err *err)
 {
-    *ret =
-        (struct plan_pool){ .min = (uint32_t)from->min, .max = (uint32_t)from->max, .manual = -1 };
+    *ret = (struct plan_pool){ .min = (uint32_t)from->min,
+                               .max = (uint32_t)from->max,
+                               .manual = -1,
+                               .role = (enum role)from->role };
     must(name_copy(ret->name, sizeof ret->name, from->name) == 0);
     must(name_copy(ret->provider, sizeof ret->provider, from->provider) == 0);
     if (from->min > from->max)
@@ -74,6 +76,7 @@ static const struct setup_row service_rows[] = {
     { "shaper", "shaper", offsetof(struct service_section, shaper) }, /* empty: the scale row's */
     { "forecast", "forecast", offsetof(struct service_section, forecast) },
     { "place", "place", offsetof(struct service_section, place) },
+    { "role", "role", offsetof(struct service_section, role) }, /* empty: the pools' roles */
 };
 
 static int check_row(const struct service_section *from, const struct setup_row *row,
@@ -81,8 +84,9 @@ static int check_row(const struct service_section *from, const struct setup_row 
 {
     char where[NAME_BYTES + 32];
     struct str name = setup_row_name(from, row);
-    bool own = row->offset == offsetof(struct service_section, shaper);
-    if (name.len == 0 && own) return 0;
+    bool may_be_empty = row->offset == offsetof(struct service_section, shaper) ||
+                        row->offset == offsetof(struct service_section, role);
+    if (name.len == 0 && may_be_empty) return 0;
     snprintf(where, sizeof where, "service %s: %s", from->name.data, row->key);
     return policy_check(row->kind, name, where, err);
 }
@@ -125,6 +129,8 @@ int setup_scaling(const struct service_section *from, struct plan_service *ret, 
         .budget_h = from->budget_h,
         .policy = scale_find(from->scale),
         .place = place_find(from->place),
+        .role = role_find(from->role),
+        .kv_link_bytes_s = (double)from->kv_link_bytes_s,
         .scale = { .margin = from->margin,
                    .utilisation_max = from->utilisation_max,
                    .attainment = from->attainment,
@@ -141,6 +147,30 @@ int setup_scaling(const struct service_section *from, struct plan_service *ret, 
     };
     fill_shaper(from, ret);
     return 0;
+}
+
+/* Somebody computes prompts and somebody decodes; and where these are two, K and V get across. */
+static int check_roles(const struct plan_service *s, struct err *err)
+{
+    static const char *const wants[ROLE_COUNT] = {
+        [ROLE_PREFILL] = "decode", [ROLE_DECODE] = "prefill"
+    };
+    uint32_t of[ROLE_COUNT] = { 0 };
+    for (uint32_t p = 0; p < s->pool_count; p++)
+        if (s->pool[p].max > 0) of[s->pool[p].role]++;
+    uint32_t parted = of[ROLE_PREFILL] + of[ROLE_DECODE];
+    for (enum role only = ROLE_PREFILL; only <= ROLE_DECODE; only++)
+        if (of[only] > 0 && of[only] == parted && of[ROLE_BOTH] == 0)
+            return err_set(err, -EINVAL,
+                           "service %s: pools of role %s alone answer no request: add a pool of "
+                           "role %s or both",
+                           s->name, role_names[only], wants[only]);
+    if (s->kv_link_bytes_s > 0 || (parted == 0 && !s->role)) return 0;
+    return err_set(
+        err, -EINVAL,
+        "service %s: kv_link is 0, so that its engines copy no K and V; %s%s needs them to",
+        s->name, parted > 0 ? "a pool of role prefill or decode" : "role: ",
+        parted > 0 ? "" : s->role->name);
 }
 
 static int fill_service(const struct service_section *from, const struct offer *offers,
@@ -160,7 +190,7 @@ static int fill_service(const struct service_section *from, const struct offer *
         rc = fill_pool(from, &pools[p], offers, offer_count, &ret->pool[p], err);
         if (rc < 0) return rc;
     }
-    return 0;
+    return check_roles(ret, err);
 }
 
 int setup_services(const struct controller_config *config, const struct offer *offers,

@@ -80,6 +80,10 @@ void control_report(struct control *c, const struct agent_report *r, int64_t now
 
 /* ---- routers ---- */
 
+_Static_assert((int)ROLE_BOTH == ENDPOINT_BOTH && (int)ROLE_PREFILL == ENDPOINT_PREFILL &&
+                   (int)ROLE_DECODE == ENDPOINT_DECODE && (int)ROLE_COUNT == ENDPOINT_ROLE_COUNT,
+               "roles of the wire and of the policies");
+
 static struct router *find_router(struct control *c, struct str id)
 {
     struct router *vacant = NULL;
@@ -204,6 +208,7 @@ static void fill_endpoint(const struct control *c, uint32_t at, struct endpoint 
         .port = d->engine.port,
         .kind = d->engine.kind,
         .state = endpoint_state_of(c, at),
+        .role = (enum endpoint_role)d->role,
         .boot = d->engine.boot,
         .price_per_h = i->price_h,
         .context_tokens = d->engine.context_tokens,
@@ -287,7 +292,8 @@ static int fill_lists(struct control *c, int64_t now_us, struct arena *arena,
                                         .paused = p->paused && !serving[s] && !coming[s],
                                         .may_start = may_start(c, s, coming[s], now_us),
                                         .slo_ttft_s = p->ttft_slo_s,
-                                        .slo_tpot_s = p->tpot_slo_s };
+                                        .slo_tpot_s = p->tpot_slo_s,
+                                        .kv_link_bytes_s = p->kv_link_bytes_s };
     }
     ret->endpoints = e;
     ret->starting = st;

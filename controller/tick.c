@@ -37,6 +37,8 @@ static void allocate(struct control *c)
     c->claimed = must_alloc(CLOUD_LIST_MAX, sizeof *c->claimed);
     c->view_instance = must_alloc(CONTROL_INSTANCES_MAX, sizeof *c->view_instance);
     c->view_slot = must_alloc(CONTROL_INSTANCES_MAX, sizeof *c->view_slot);
+    c->role_instance = must_alloc(CONTROL_INSTANCES_MAX, sizeof *c->role_instance);
+    c->role_slot = must_alloc(CONTROL_INSTANCES_MAX, sizeof *c->role_slot);
     c->tenant = must_alloc(CONTROL_TENANTS_MAX, sizeof *c->tenant);
     for (uint32_t k = 0; k < c->setup.cloud_count; k++) {
         c->listed[k] = must_alloc(CLOUD_LIST_MAX, sizeof *c->listed[k]);
@@ -80,6 +82,8 @@ void control_free(struct control *c)
     for (uint32_t k = 0; k < CONTROL_CLOUDS_MAX; k++)
         free(c->listed[k]);
     free(c->tenant);
+    free(c->role_slot);
+    free(c->role_instance);
     free(c->view_slot);
     free(c->view_instance);
     free(c->claimed);
@@ -174,6 +178,7 @@ int control_tick(struct control *c, int64_t now_us)
     if (rc == 0) rc = heed_notices(c, now_us);
     if (rc == 0 && control_has_observed(c)) rc = control_carry_out(c, now_us);
     if (rc == -ECANCELED) return rc;
+    control_give_roles(c, now_us); /* behind the plan: to those that it leaves */
 
     /* What fails here was logged and counted, and is tried again at the next tick. */
     (void)control_bury(c, now_us);

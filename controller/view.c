@@ -116,6 +116,7 @@ static void put_pool(struct json_writer *w, const struct control *c, uint32_t se
     json_kv_text(w, "service", c->service[service].name);
     json_kv_text(w, "pool", p->name);
     json_kv_text(w, "provider", p->provider);
+    json_kv_text(w, "role", role_names[p->role]);
     json_key(w, "offers");
     json_array(w);
     for (uint32_t o = 0; o < p->offer_count; o++)
@@ -164,6 +165,10 @@ static void put_services(struct json_writer *w, const struct control *c, int64_t
         json_kv_text(w, "shaper", sv->shaper ? sv->shaper->name : NULL);
         json_kv_text(w, "forecast", sv->scale.forecast ? sv->scale.forecast->name : NULL);
         json_kv_text(w, "place", sv->place->name);
+        json_kv_text(w, "role", sv->role ? sv->role->name : NULL);
+        json_kv_text(w, "role_reason", c->roles[s].reason);
+        bool foreseen = c->roles[s].looked_us != 0 && c->roles[s].goodput_rps >= 0;
+        kv_known_f64(w, "role_goodput_rps", foreseen, c->roles[s].goodput_rps);
         json_kv_text(w, "policy_lacks", control_missing(c, s, now_us));
         json_kv_bool(w, "paused", sv->paused);
         json_kv_u64(w, "min", sv->min);
@@ -237,6 +242,7 @@ static void put_instance(struct json_writer *w, const struct control *c, uint32_
     json_kv_text(w, "offer", i->offer);
     json_kv_text(w, "intent", intent_state_names[i->state]);
     json_kv_text(w, "phase", phase_names[d->phase]);
+    json_kv_text(w, "role", role_names[d->role]);
     json_kv_text(w, "why", i->why);
     json_kv_f64(w, "price_per_h", i->price_h);
     json_kv_f64(w, "cost", intent_cost(i, now_us));

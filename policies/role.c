@@ -8,7 +8,7 @@
 #define AGAIN_US 10000000 /* where nothing is known to decide by */
 #define ALIKE 1.05        /* speeds that were learned differ by so much between like machines */
 
-const char *const role_names[ROLE_COUNT] = {
+const char *const role_names[ROLE_COUNT + 1] = {
     [ROLE_BOTH] = "both",
     [ROLE_PREFILL] = "prefill",
     [ROLE_DECODE] = "decode",

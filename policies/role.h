@@ -24,7 +24,7 @@
 #define ROLE_STATE_BYTES_MAX 4096
 
 enum role { ROLE_BOTH, ROLE_PREFILL, ROLE_DECODE, ROLE_COUNT };
-extern const char *const role_names[ROLE_COUNT];
+extern const char *const role_names[ROLE_COUNT + 1]; /* ends with NULL */
 
 struct role_instance {
     uint32_t id; /* < ROLE_INSTANCES_MAX */

@@ -4,12 +4,10 @@
 #include "base/core/bits.h"
 #include "base/core/err.h"
 
-void role_look(struct role_look *l, struct role_view *view, int64_t now_us,
+void role_look(struct role_look *l, const struct role_view *view, int64_t now_us,
                struct role_verdict *ret)
 {
     must(l->row->state_size <= sizeof l->state);
-    view->attainment = ROLE_ATTAINMENT;
-    view->evaluator = &role_closed_form;
     role_decide(l->row, l->state, view, now_us, &l->rng, ret);
     l->again_us = max_i64(ret->again_us, now_us + ROLE_LOOK_US_MIN);
 }

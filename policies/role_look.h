@@ -17,6 +17,6 @@ struct role_look {
     _Alignas(8) unsigned char state[ROLE_STATE_BYTES_MAX];
 };
 
-/* Asks the row; the view's attainment and evaluator are filled in here. */
-void role_look(struct role_look *l, struct role_view *view, int64_t now_us,
+/* Asks the row. */
+void role_look(struct role_look *l, const struct role_view *view, int64_t now_us,
                struct role_verdict *ret);

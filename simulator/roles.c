@@ -82,7 +82,9 @@ void roles_look(struct run *run)
                               .ttft_slo_s = promise.ttft_s,
                               .tpot_slo_s = promise.tpot_s,
                               .link_bytes_s = run->config.link_bytes_s,
-                              .token_bytes = model_spec_kv_token_bytes(&run->config.model) };
+                              .attainment = ROLE_ATTAINMENT,
+                              .token_bytes = model_spec_kv_token_bytes(&run->config.model),
+                              .evaluator = &role_closed_form };
     age(s, run->now_us);
     if (s->arrivals > 0 && s->ends > 0) {
         view.demand = (struct role_demand){ .present = true,

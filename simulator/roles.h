@@ -7,8 +7,8 @@
 #include "simulator/flight.h"
 
 struct roles {
-    struct role_look look;  /* without a row roles stay as the pools have them */
-    struct heap_node timer; /* of the next look */
+    struct role_look look;          /* without a row roles stay as the pools have them */
+    struct heap_node timer;         /* of the next look */
     struct role_instance *instance; /* of one look; as many as places */
     int64_t looked_us;
     double arrivals, prompt, prompt2; /* sums of the demand, aged at every look */

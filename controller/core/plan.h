@@ -20,6 +20,7 @@
 #include "controller/core/merge.h"
 #include "controller/core/offer.h"
 #include "policies/place.h"
+#include "policies/role.h"
 #include "policies/scale.h"
 #include "policies/scale_shape.h"
 
@@ -39,6 +40,7 @@ struct plan_pool {
     uint32_t offer_count;
     uint32_t min, max;
     int32_t manual; /* instances a person asked for; -1: none */
+    enum role role; /* not `both`: said for good, no row chooses it */
 };
 
 /* What a service is: from the configuration, and from people through the API. */
@@ -55,6 +57,8 @@ struct plan_service {
     const struct scale_shaper *shaper; /* NULL: window */
     struct scale_shape_config shape;
     const struct place_policy *place; /* has `choose` */
+    const struct role_policy *role;   /* NULL: roles stay as the pools have them */
+    double kv_link_bytes_s;           /* at which its engines copy K and V; 0: they do not */
 };
 
 struct plan_instance {

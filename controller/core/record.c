@@ -140,6 +140,7 @@ int record_encode(const struct plan_view *view, const struct plan *plan,
     json_object(&w);
     json_kv_i64(&w, "at_us", at_us);
     json_kv_text(&w, "service", s->name);
+    json_kv_text(&w, "kind", "scale");
     json_kv_text(&w, "policy", s->policy->name);
     json_kv_text(&w, "reason", decision->reason);
     json_kv_text(&w, "blocked", decision->blocked);

@@ -141,7 +141,6 @@ static void other_names_are_refused_with_the_reason(void **state)
     static const struct {
         const char *key, *name, *says;
     } rows[] = {
-        { "services[].role", "planner", "engines hand no KV to each other" },
         { "services[].migrate", "llumnix", "engines hand no KV to each other" },
         { "services[].power", "polca", "no driver sets a device's clock" },
         { "services[].order", "fcfs", "below `engine` of a service" },
@@ -203,10 +202,9 @@ static void every_row_of_the_router_decides_there(void **state)
 
 static const char *const service_keys[][2] = {
     /* the key, and what the API calls it */
-    { "services[].scale", "policy" },
-    { "services[].shaper", "shaper" },
-    { "services[].forecast", "forecast" },
-    { "services[].place", "place" },
+    { "services[].scale", "policy" },      { "services[].shaper", "shaper" },
+    { "services[].forecast", "forecast" }, { "services[].place", "place" },
+    { "services[].role", "role" },
 };
 static const char *const engine_kinds[] = { "preset", "fair",  "order", "admit",  "preempt",
                                             "chunk",  "evict", "perf",  "predict" };

@@ -33,6 +33,21 @@ static const char bare[] =
     "\"estimate_ttft_s\":null,\"runner_up\":null,\"cost_per_h\":0.1,\"cost_per_h_after\":0.1,"
     "\"actions\":[]}}";
 
+static const char of_roles[] =
+    "{\"id\":9,\"decision\":{\"at_us\":1000000,\"service\":\"chat\",\"kind\":\"role\","
+    "\"policy\":\"distserve\",\"reason\":\"as many of each\",\"inputs\":{\"demand_known\":true,"
+    "\"arrivals_per_s\":2.5,\"uncached_prompt_tokens_mean\":100,\"output_tokens_mean\":40,"
+    "\"in_flight\":3,\"waiting\":1,\"held\":0,\"idle_s\":0.2,\"demand_age_s\":1.5,"
+    "\"link_bytes_per_s\":1000000000,\"kv_token_bytes\":2048},\"goodput_rps\":3.5,"
+    "\"runner_up_rps\":3.25,\"actions\":[{\"act\":\"role\",\"pool\":\"large\",\"instance\":"
+    "\"i-1\",\"was\":\"both\",\"role\":\"prefill\"}]}}";
+
+static const char of_held_roles[] =
+    "{\"id\":9,\"decision\":{\"at_us\":1000000,\"service\":\"chat\",\"kind\":\"role\","
+    "\"policy\":null,\"reason\":\"as the pools have them\",\"inputs\":{\"demand_known\":false,"
+    "\"link_bytes_per_s\":1000000000,\"kv_token_bytes\":2048},\"goodput_rps\":null,"
+    "\"runner_up_rps\":null,\"actions\":[]}}";
+
 static void says(const struct buf *out, const char *part)
 {
     if (!strstr(out->data, part)) fail_msg("'%s' is missing in:\n%s", part, out->data);
@@ -103,11 +118,35 @@ static void cut_answers_do_no_harm(void **state)
     }
 }
 
+static void roles_are_told(void **state)
+{
+    static const char *const parts[] = {
+        "decision 9 for chat, 1m00s ago",
+        "seen       2.50 requests a second of 100 uncached prompt tokens",
+        "K and V of a token are 2048 bytes, 1000000000 of them copied in a second\n",
+        "reason     as many of each (role row distserve)\n",
+        "expected   3.50 requests a second within the promise; 3.25 by the next best\n",
+        "           i-1 in pool large: prefill, was both\n",
+    };
+    CLEANUP(buf_fini) struct buf out = { 0 };
+    (void)state;
+    assert_int_equal(explain_decision(str_from(of_roles), 61000000, &out), 0);
+    for (size_t i = 0; i < COUNT_OF(parts); i++)
+        says(&out, parts[i]);
+    buf_clear(&out);
+    assert_int_equal(explain_decision(str_from(of_held_roles), 61000000, &out), 0);
+    says(&out, "seen       no demand: no router had reported lately");
+    says(&out, "reason     as the pools have them\n");
+    assert_null(strstr(out.data, "expected"));
+    assert_null(strstr(out.data, "role row"));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(everything_known_is_told),
         cmocka_unit_test(the_unknown_is_no_zero),
+        cmocka_unit_test(roles_are_told),
         cmocka_unit_test(what_is_no_decision_is_refused),
         cmocka_unit_test(cut_answers_do_no_harm),
     };

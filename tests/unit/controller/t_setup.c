@@ -93,10 +93,13 @@ static void everything_arrives(void **state)
                          "    scale: keda_queue\n"
                          "    queue_target: 3\n"
                          "    stabilisation: 30s\n"
+                         "    role: distserve\n"
+                         "    kv_link: 2MB\n"
                          "    engine_flags: [--seed, '7']\n"
                          "    pools:\n"
                          "      - { name: a, offers: [small, large], min: 1, max: 3 }\n"
-                         "      - { name: b, offers: [large], engine_flags: [--threads, '1'] }\n",
+                         "      - { name: b, offers: [large], role: decode, "
+                         "engine_flags: [--threads, '1'] }\n",
                   &config, &err);
     if (rc < 0) fail_msg("%s", err.text);
     struct control_setup setup = { 0 };
@@ -114,6 +117,10 @@ static void everything_arrives(void **state)
     assert_int_equal(s->pool[0].offer[1], 1);
     assert_int_equal(s->pool[0].manual, -1);
     assert_int_equal(s->pool[1].max, 4);
+    assert_int_equal(s->pool[0].role, ROLE_BOTH);
+    assert_int_equal(s->pool[1].role, ROLE_DECODE);
+    assert_ptr_equal(s->role, role_find(STR("distserve")));
+    assert_true(fabs(s->kv_link_bytes_s - 2e6) < 1);
 
     static const char *const args[] = {
         "/bin/muster",      "engine",           "--model", "m.gguf", "--served-model-name", "chat",
@@ -194,12 +201,32 @@ static void mistakes_are_named(void **state)
           "an unknown row of the engines" },
         { OFFERS SERVICE "    engine: { ordr: fcfs }\n" POOL, "did you mean 'order'",
           "an unknown kind of the engines" },
+        { OFFERS SERVICE POOL "role: planner\n", "put it into one of `services`",
+          "a kind of services at the top" },
         { OFFERS SERVICE "    migrate: llumnix\n" POOL, "engines hand no KV to each other",
           "a kind that cannot act" },
         { OFFERS SERVICE "    pools: [ { name: a, offers: [small], min: 3, max: 2 } ]\n",
           "min 3 is above max 2", "a minimum above the maximum" },
         { OFFERS SERVICE "    min: 9\n    max: 2\n" POOL, "min 9 is above max 2",
           "the same of the service" },
+        { OFFERS SERVICE "    role: planer\n" POOL, "did you mean planner", "an unknown role row" },
+        { OFFERS SERVICE "    kv_link: 0\n    role: planner\n" POOL,
+          "kv_link is 0, so that its engines copy no K and V; role: planner needs them to",
+          "a role row without copies" },
+        { OFFERS SERVICE "    kv_link: 0\n    pools: [ { name: a, offers: [small], role: prefill },"
+                         " { name: b, offers: [large], role: decode } ]\n",
+          "a pool of role prefill or decode needs them to", "pools' roles without copies" },
+        { OFFERS SERVICE "    pools: [ { name: a, offers: [small], role: decod } ]\n",
+          "both, prefill, decode; did you mean decode", "an unknown role of a pool" },
+        { OFFERS SERVICE "    pools: [ { name: a, offers: [small], role: decode } ]\n",
+          "pools of role decode alone answer no request: add a pool of role prefill or both",
+          "nobody computes prompts" },
+        { OFFERS SERVICE "    role: planner\n"
+                         "    pools: [ { name: a, offers: [small], role: prefill },"
+                         " { name: b, offers: [large], role: prefill },"
+                         " { name: c, offers: [large], role: decode, max: 0 } ]\n",
+          "pools of role prefill alone answer no request: add a pool of role decode or both",
+          "nobody may decode, be there a row" },
         { OFFERS SERVICE "    pools: []\n", "pools", "no pool" },
         { OFFERS SERVICE
           "    pools: [ { name: a, offers: [small] }, { name: a, offers: [large] } ]\n",
@@ -226,14 +253,16 @@ static void mistakes_are_named(void **state)
 static void every_row_is_accepted(void **state)
 {
     (void)state;
-    const char *key[] = { "scale", "shaper", "forecast", "place" };
-    uint32_t count[] = { scale_count, scale_shape_count, scale_forecast_count, place_count };
+    const char *key[] = { "scale", "shaper", "forecast", "place", "role" };
+    uint32_t count[] = { scale_count, scale_shape_count, scale_forecast_count, place_count,
+                         role_count };
     for (uint32_t k = 0; k < COUNT_OF(key); k++)
         for (uint32_t i = 0; i < count[k]; i++) {
             const char *name[] = { scale_table[k == 0 ? i : 0]->name,
                                    scale_shape_table[k == 1 ? i : 0]->name,
                                    scale_forecast_table[k == 2 ? i : 0]->name,
-                                   place_table[k == 3 ? i : 0]->name };
+                                   place_table[k == 3 ? i : 0]->name,
+                                   role_table[k == 4 ? i : 0]->name };
             CLEANUP(config_freep) struct config *config = NULL;
             CLEANUP(arena_fini) struct arena arena;
             CLEANUP(buf_fini) struct buf text = { 0 };
@@ -250,7 +279,7 @@ static void every_row_is_accepted(void **state)
             if (refused) continue;
             const struct plan_service *s = &setup.service[0];
             const char *chosen[] = { s->policy->name, s->shaper->name, s->scale.forecast->name,
-                                     s->place->name };
+                                     s->place->name, s->role ? s->role->name : "" };
             assert_string_equal(chosen[k], name[k]);
         }
 }
@@ -268,6 +297,8 @@ static void unsaid_numbers_are_the_rows_own(void **state)
     int rc = load(OFFERS SERVICE POOL, &config, &err);
     if (rc == 0) rc = set_up(config, &arena, &setup, &err);
     if (rc < 0) fail_msg("%s", err.text);
+    assert_null(setup.service[0].role);
+    assert_true(fabs(setup.service[0].kv_link_bytes_s - 1e9) < 1);
     struct scale_config got = setup.service[0].scale;
     assert_string_equal(got.forecast->name, FORECAST_DEFAULT);
     got.forecast = want.forecast;

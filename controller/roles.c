@@ -1,0 +1,247 @@
+/* roles.c - which instances of a service compute prompts, which decode.
+ *
+ * A service without a role row leaves its instances the roles of their pools. With one the row is
+ * asked when it wants to be, and at once when somebody has come or gone; an instance of a pool with
+ * a role of its own is told of and keeps it. In both cases role.h's first rule holds at every tick:
+ * what is left alone in one phase serves whole requests until there is somebody for the other.
+ *
+ * A role is told to routers with their next sync and kept nowhere: after a restart the pools' roles
+ * hold until the row has spoken. It changes at once; what an instance has begun it goes on with. */
+#include "base/core/bits.h"
+#include "base/io/log.h"
+#include "controller/control_state.h"
+
+#include <string.h>
+
+#define HELD "roles as the pools have them"
+#define WEIGHTLESS "no engine says what K and V of a token weigh"
+
+static enum role pool_role(const struct control *c, uint32_t at)
+{
+    const struct detail *d = &c->detail[at];
+    return d->pool == PLAN_NONE ? ROLE_BOTH : c->service[d->service].pool[d->pool].role;
+}
+
+void control_first_role(struct control *c, uint32_t at)
+{
+    bool taken[SLOTS_MAX] = { false };
+    uint32_t id = 0;
+    for (uint32_t i = 0; i < c->count; i++)
+        if (i != at) taken[c->detail[i].role_id] = true;
+    while (taken[id])
+        id++;
+    c->detail[at].role_id = id;
+    c->detail[at].role = pool_role(c, at);
+}
+
+/* ---- what a row is told ---- */
+
+static bool serves(const struct control *c, uint32_t at, int64_t now_us)
+{
+    const struct sighting *s = &c->seen[at];
+    return c->intent[at].state == INTENT_REGISTERED && s->engine_ready && s->state == AGENT_UP &&
+           sighting_is_fresh(s, &c->setup.merge, now_us);
+}
+
+/* An engine that does not say what its K and V weigh hands none over: it serves whole requests. */
+static struct role_instance describe(const struct control *c, uint32_t at, int64_t now_us)
+{
+    const struct sighting *s = &c->seen[at];
+    const struct detail *d = &c->detail[at];
+    const struct engine_report *e = &d->engine;
+    enum role own = pool_role(c, at);
+    bool ready = serves(c, at, now_us), mute = ready && e->kv_token_bytes == 0;
+    return (struct role_instance){
+        .id = d->role_id,
+        .ready = ready,
+        .pinned = own != ROLE_BOTH || mute,
+        .role = mute               ? ROLE_BOTH
+                : own != ROLE_BOTH ? own
+                                   : d->role,
+        .has_perf = s->has_perf,
+        .perf = s->perf,
+        /* Who does not say how much fits into a step takes a prompt whole. */
+        .token_budget = max_u32(e->step_tokens ? e->step_tokens : e->context_tokens, 1),
+        .seqs_max = max_u32(s->seqs_max, 1),
+        .kv_tokens_max = s->kv_tokens_max,
+        .prompt_pending = s->prefill_known ? s->prefill_tokens : 0,
+        .decode_pending = s->kv_tokens,
+        .decoding = s->running,
+    };
+}
+
+/* Prompts less what caches held, answers as predicted: what routers expect to come. */
+static struct role_demand demand_of(const struct scale_demand *d)
+{
+    const struct scale_lengths *l = &d->expected;
+    return (struct role_demand){ .present = d->present && l->count > 0,
+                                 .prompt_mean = l->prompt,
+                                 .prompt_m2 = l->prompt_sq,
+                                 .output_mean = l->output,
+                                 .output_m2 = l->output_sq };
+}
+
+static struct role_view build_view(struct control *c, uint32_t service, int64_t now_us)
+{
+    const struct plan_service *s = &c->service[service];
+    struct role_view v = { .instance = c->role_instance,
+                           .demand = demand_of(&c->demand[service].sum),
+                           .ttft_slo_s = s->ttft_slo_s,
+                           .tpot_slo_s = s->tpot_slo_s,
+                           .attainment = ROLE_ATTAINMENT,
+                           .link_bytes_s = s->kv_link_bytes_s,
+                           .evaluator = &role_closed_form };
+    for (uint32_t at = 0; at < c->count && v.instance_count < CONTROL_INSTANCES_MAX; at++) {
+        const struct detail *d = &c->detail[at];
+        if (d->service != service || !intent_is_live(&c->intent[at])) continue;
+        if (d->has_engine && d->engine.kv_token_bytes > v.token_bytes)
+            v.token_bytes = d->engine.kv_token_bytes;
+        c->role_instance[v.instance_count] = describe(c, at, now_us);
+        c->role_slot[v.instance_count++] = at;
+    }
+    return v;
+}
+
+/* ---- what follows ---- */
+
+static void put_known(struct json_writer *w, const char *name, double value)
+{
+    json_key(w, name);
+    if (value >= 0)
+        json_put_f64(w, value);
+    else
+        json_put_null(w);
+}
+
+static void put_inputs(struct json_writer *w, const struct scale_demand *d,
+                       const struct role_view *v)
+{
+    json_key(w, "inputs");
+    json_object(w);
+    json_kv_bool(w, "demand_known", d->present);
+    if (d->present) {
+        json_kv_f64(w, "demand_age_s", d->age_s);
+        record_put_demand(w, d);
+    }
+    json_kv_f64(w, "link_bytes_per_s", v->link_bytes_s);
+    json_kv_f64(w, "kv_token_bytes", v->token_bytes);
+    json_object_end(w);
+}
+
+static bool changes(const struct control *c, const struct role_view *v,
+                    const struct role_verdict *verdict, uint32_t i)
+{
+    return v->instance[i].ready && c->detail[c->role_slot[i]].role != verdict->role[i];
+}
+
+static void put_changes(struct json_writer *w, const struct control *c, const struct role_view *v,
+                        const struct role_verdict *verdict)
+{
+    json_key(w, "actions");
+    json_array(w);
+    for (uint32_t i = 0; i < v->instance_count; i++) {
+        uint32_t at = c->role_slot[i];
+        if (!changes(c, v, verdict, i)) continue;
+        json_object(w);
+        json_kv_text(w, "act", "role");
+        json_kv_text(w, "pool", c->intent[at].pool);
+        json_kv_text(w, "instance", c->intent[at].id);
+        json_kv_text(w, "was", role_names[c->detail[at].role]);
+        json_kv_text(w, "role", role_names[verdict->role[i]]);
+        json_object_end(w);
+    }
+    json_array_end(w);
+}
+
+/* Before it is done: it says what was. */
+static void keep_record(struct control *c, uint32_t service, const struct role_view *v,
+                        const struct role_verdict *verdict, int64_t now_us)
+{
+    const struct plan_service *s = &c->service[service];
+    CLEANUP(buf_fini) struct buf text = { 0 };
+    struct json_writer w;
+    json_writer_init(&w, &text);
+    json_object(&w);
+    json_kv_i64(&w, "at_us", now_us);
+    json_kv_text(&w, "service", s->name);
+    json_kv_text(&w, "kind", "role");
+    json_kv_text(&w, "policy", s->role ? s->role->name : NULL);
+    json_kv_text(&w, "reason", verdict->reason);
+    put_inputs(&w, &c->demand[service].sum, v);
+    put_known(&w, "goodput_rps", verdict->goodput_rps);
+    put_known(&w, "runner_up_rps", verdict->runner_up_rps);
+    put_changes(&w, c, v, verdict);
+    json_object_end(&w);
+    if (text.rc < 0)
+        control_store_failed(c, "decision_not_written", s->name, "no memory");
+    else
+        (void)control_keep_decision(c, service, buf_view(&text)); /* said and counted there */
+}
+
+static void carry_out(struct control *c, uint32_t service, const struct role_view *v,
+                      const struct role_verdict *verdict, int64_t now_us)
+{
+    const char *name = c->service[service].name;
+    uint32_t of[ROLE_COUNT] = { 0 }, changed = 0;
+    for (uint32_t i = 0; i < v->instance_count; i++)
+        changed += changes(c, v, verdict, i);
+    if (changed > 0) keep_record(c, service, v, verdict, now_us);
+    for (uint32_t i = 0; i < v->instance_count; i++) {
+        struct str label[2] = { str_from(name), str_from(role_names[verdict->role[i]]) };
+        if (!v->instance[i].ready) continue;
+        of[verdict->role[i]]++;
+        if (!changes(c, v, verdict, i)) continue;
+        c->detail[c->role_slot[i]].role = verdict->role[i];
+        metric_inc(metric_series(c->metrics, CONTROL_M_ROLE_CHANGES, label));
+        log_event(LOG_INFO, "role", "instance=%s service=%s role=%s reason=%s",
+                  c->intent[c->role_slot[i]].id, name, role_names[verdict->role[i]],
+                  verdict->reason);
+    }
+    for (uint32_t r = 0; r < ROLE_COUNT; r++) {
+        struct str label[2] = { str_from(name), str_from(role_names[r]) };
+        metric_set(metric_series(c->metrics, CONTROL_M_ROLES, label), of[r]);
+    }
+}
+
+/* Who is ready and knows its speed, as one number: nobody has to remember a list. */
+static uint64_t ready_sum(const struct role_view *v)
+{
+    uint64_t sum = 0;
+    for (uint32_t i = 0; i < v->instance_count; i++)
+        if (v->instance[i].ready)
+            sum +=
+                ((uint64_t)1 << 40) + ((uint64_t)v->instance[i].has_perf << 20) + v->instance[i].id;
+    return sum;
+}
+
+static void look(struct control *c, uint32_t service, const struct role_view *v, int64_t now_us,
+                 struct role_verdict *ret)
+{
+    const struct role_policy *row = c->service[service].role;
+    struct roles *r = &c->roles[service];
+    uint64_t ready = ready_sum(v);
+    bool moved = ready != r->ready && now_us >= r->looked_us + ROLE_LOOK_US_MIN;
+    if (!row || v->token_bytes <= 0 || (now_us < r->look.again_us && !moved)) {
+        bool weightless = row && v->token_bytes <= 0;
+        role_hold(v, weightless ? WEIGHTLESS : HELD, now_us, ret);
+        if (weightless || !row) r->reason = ret->reason;
+        return;
+    }
+    if (!r->look.row) rng_stream(&r->look.rng, c->setup.seed, service, 0);
+    r->look.row = row;
+    role_look(&r->look, v, now_us, ret);
+    r->looked_us = now_us;
+    r->ready = ready;
+    r->reason = ret->reason;
+    r->goodput_rps = ret->goodput_rps;
+}
+
+void control_give_roles(struct control *c, int64_t now_us)
+{
+    for (uint32_t s = 0; s < c->setup.service_count; s++) {
+        struct role_view view = build_view(c, s, now_us);
+        struct role_verdict verdict;
+        look(c, s, &view, now_us, &verdict);
+        carry_out(c, s, &view, &verdict, now_us);
+    }
+}

@@ -1,0 +1,182 @@
+/* t_role_fleet.c - a fleet by `muster up` whose pools and rows say who computes prompts and who
+ * decodes: what people read of it, before and after, and what is refused with which words.
+ *
+ * Real binary, real model. The promises are so loose that distserve always finds a split. */
+#include "base/core/bits.h"
+#include "base/core/own.h"
+#include "base/io/clock.h"
+#include "base/io/file.h"
+#include "tests/proc/rig.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#define MODEL "models/muster-tiny-q8_0.gguf"
+#define STATE "--state", state_dir
+
+#define OFFERS      \
+    "local:\n"      \
+    "  cores: 64\n" \
+    "  offers: [ { name: bit, share: 0.2, price_per_hour: 0.1 } ]\n"
+#define SERVICE(name)        \
+    "  - name: " name "\n"   \
+    "    model: " MODEL "\n" \
+    "    slo_ttft: 10m\n"    \
+    "    slo_tpot: 10m\n"    \
+    "    engine_flags: [--threads, '1', --max-num-seqs, '2', --kv-cache-memory-bytes, 16MiB]\n"
+
+static char state_dir[128], config_path[160], router_at[32], controller_at[32];
+static uint16_t controller_port;
+
+#define MUSTER(out, ...) rig_run(out, (const char *const[]){ __VA_ARGS__, NULL })
+
+#define WANT(status, says, ...) want(status, says, (const char *const[]){ __VA_ARGS__, NULL })
+static void want(int status, const char *says, const char *const *args)
+{
+    CLEANUP(buf_fini) struct buf out = { 0 };
+    int got = rig_run(&out, args);
+    if (got != status || !strstr(out.data, says))
+        fail_msg("muster %s %s: exit %d, want %d and '%s':\n%s", args[0], args[1], got, status,
+                 says, out.data);
+}
+
+#define AWAIT(says, ...) await(says, (const char *const[]){ __VA_ARGS__, NULL })
+static void await(const char *says, const char *const *args)
+{
+    CLEANUP(buf_fini) struct buf out = { 0 };
+    int64_t until_us = clock_mono_us() + 2 * (int64_t)RIG_WAIT_US;
+    do {
+        if (rig_run(&out, args) == 0 && strstr(out.data, says)) return;
+        usleep(100000);
+    } while (clock_mono_us() < until_us);
+    fail_msg("muster %s %s never said '%s':\n%s", args[0], args[1], says, out.data);
+}
+
+static void write_config(const char *services)
+{
+    CLEANUP(buf_fini) struct buf text = { 0 };
+    buf_printf(&text,
+               "controller: { tick: 100ms }\nrouter: { sync: 100ms }\n" OFFERS "services:\n%s",
+               services);
+    assert_int_equal(file_write_atomic(config_path, buf_view(&text), 0600, NULL), 0);
+}
+
+static int make_places(void **state)
+{
+    (void)state;
+    controller_port = rig_port();
+    snprintf(router_at, sizeof router_at, "127.0.0.1:%u", rig_port());
+    snprintf(controller_at, sizeof controller_at, "127.0.0.1:%u", controller_port);
+    snprintf(state_dir, sizeof state_dir, "%s/state", rig_folder());
+    snprintf(config_path, sizeof config_path, "%s/muster.yaml", rig_folder());
+    return 0;
+}
+
+static int end_fleet(void **state)
+{
+    CLEANUP(buf_fini) struct buf out = { 0 };
+    (void)state;
+    return MUSTER(&out, "down", STATE, "--now") == 0 ? 0 : -1;
+}
+
+static void ask(const char *model)
+{
+    char url[64];
+    snprintf(url, sizeof url, "http://%s", router_at);
+    WANT(0, "generated", "chat", "--url", url, "--model", model, "--max-tokens", "6",
+         "What is the moon?");
+}
+
+/* Instances with this role in the controller's answer. */
+static uint32_t with_role(const char *role)
+{
+    CLEANUP(buf_fini) struct buf out = { 0 };
+    char what[64];
+    uint32_t count = 0;
+    snprintf(what, sizeof what, "\"phase\":\"ready\",\"role\":\"%s\"", role);
+    assert_int_equal(MUSTER(&out, "get", "instances", STATE, "-o", "json"), 0);
+    for (const char *at = out.data; (at = strstr(at, what)); at++)
+        count++;
+    return count;
+}
+
+static void await_roles(uint32_t both, uint32_t prefill, uint32_t decode)
+{
+    int64_t until_us = clock_mono_us() + 2 * (int64_t)RIG_WAIT_US;
+    while (with_role("both") != both || with_role("prefill") != prefill ||
+           with_role("decode") != decode) {
+        if (clock_mono_us() > until_us)
+            fail_msg("%u both, %u prefill, %u decode", with_role("both"), with_role("prefill"),
+                     with_role("decode"));
+        usleep(100000);
+    }
+}
+
+static void roles_reach_the_fleet(void **state)
+{
+    (void)state;
+    write_config(SERVICE(
+        "pools") "    pools:\n"
+                 "      - { name: front, offers: [bit], min: 1, max: 1, role: prefill }\n"
+                 "      - { name: back, offers: [bit], min: 1, max: 1, role: decode }\n" SERVICE(
+                     "row") "    role: distserve\n"
+                            "    pools: [ { name: only, offers: [bit], min: 2, max: 2 } ]\n");
+    WANT(0, "API", "up", "-f", config_path, STATE, "--listen", router_at, "--controller-listen",
+         controller_at);
+    await_roles(2, 1, 1); /* the pools' at once; the row has seen no demand */
+    WANT(0, "ROLE", "get", "instances", STATE);
+    WANT(0, "ROLE", "status", STATE);
+    WANT(0, "prefill", "get", "pools", STATE);
+    for (int i = 0; i < 8; i++) /* both engines of it learn their speed */
+        ask("row");
+    await_roles(0, 2, 2);
+    AWAIT("\"role_reason\":\"as many of each", "get", "services", "row", STATE, "-o", "json");
+    WANT(0, "\"role_reason\":\"roles as the pools have them\"", "get", "services", "pools", STATE,
+         "-o", "json");
+    assert_true(rig_metric(controller_port, "muster_controller_role_instances{service=\"row\","
+                                            "role=\"decode\"}") > 0);
+    WANT(0, "(role row distserve)", "explain", "--last", "500", STATE);
+    ask("row");
+    ask("pools");
+}
+
+/* What cannot be is told in a sentence, by the check and by the start alike. */
+static void what_cannot_be_is_refused(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *service, *says;
+    } rows[] = {
+        { "    pools: [ { name: a, offers: [bit], role: prefill } ]\n",
+          "pools of role prefill alone answer no request: add a pool of role decode or both" },
+        { "    pools: [ { name: a, offers: [bit], role: prefil } ]\n", "did you mean prefill?" },
+        { "    role: distserv\n    pools: [ { name: a, offers: [bit] } ]\n",
+          "did you mean distserve?" },
+        { "    role: distserve\n    kv_link: 0\n    pools: [ { name: a, offers: [bit] } ]\n",
+          "role: distserve needs them to" },
+    };
+    for (size_t i = 0; i < COUNT_OF(rows); i++) {
+        CLEANUP(buf_fini) struct buf text = { 0 };
+        buf_printf(&text, SERVICE("tiny") "%s", rows[i].service);
+        buf_byte(&text, 0);
+        write_config(text.data);
+        WANT(1, rows[i].says, "config", "check", config_path);
+        WANT(1, rows[i].says, "up", "-f", config_path, STATE, "--listen", router_at,
+             "--controller-listen", controller_at);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(roles_reach_the_fleet, make_places, end_fleet),
+        cmocka_unit_test_setup_teardown(what_cannot_be_is_refused, make_places, end_fleet),
+    };
+    if (!getenv("MUSTER_BIN") || access(MODEL, R_OK) < 0) {
+        printf("skipped: the binary or %s is not there\n", MODEL);
+        return 77;
+    }
+    setenv("MUSTER_AGENT_REPORT", "200ms", 1);
+    return rig_end(cmocka_run_group_tests(tests, NULL, NULL));
+}
