@@ -13,6 +13,7 @@
 #define ENDED(how) "muster_engine_kv_pulls_total{end=\"" how "\"}"
 #define PULLED "muster_engine_kv_pulled_tokens_total"
 #define SENT "muster_engine_kv_sent_bytes_total"
+#define READS "muster_engine_http_requests_total{path=\"/internal/kv/read\",status=\"200\"}"
 #define HEAD 24 /* tokens of an answer that is cut at each place */
 
 static struct rig_process a, b;
@@ -163,6 +164,36 @@ static void routers_hear_of_what_came(void **state)
     close(fd);
 }
 
+/* More than one answer can carry: 1200 tokens of 16 KiB are 18.75 MiB, so three reads, each from
+ * where the last one ended. */
+static void a_long_prefix_takes_several_reads(void **state)
+{
+    (void)state;
+    const char *const args[] = { "--kv-cache-dtype", "f32", "--kv-cache-memory-bytes", "80MiB",
+                                 NULL };
+    CLEANUP(kv_answer_fini) struct kv_answer there = { 0 };
+    CLEANUP(kv_answer_fini) struct kv_answer here = { 0 };
+    struct rig_process c = kv_engine(kv_wide, args), d = kv_engine(kv_wide, args);
+    struct generate_request req = kv_request(1200, 5);
+    assert_int_equal(KV_READ_BYTES_MAX / WIDE_KV_BYTES, 512);
+    kv_generate(&c, &req, &there);
+    kv_from(&req, &c);
+    kv_generate(&d, &req, &here);
+    assert_int_equal(here.usage.cached_tokens, 1199);
+    same_answer(&there, &here);
+    assert_true(kv_metric(&c, READS) == 3);
+    assert_true(kv_metric(&c, SENT) == 1200.0 * WIDE_KV_BYTES);
+    assert_true(kv_metric(&d, ENDED("whole")) == 1);
+    /* F16 here, F32 there: of no use, and known as that. */
+    struct rig_process e = kv_engine(kv_wide, NULL);
+    struct kv_pull_reply got = kv_pull(&e, req.ids, 1200, "one", c.port);
+    assert_true(got.tokens == 0 && got.pulled == 0);
+    assert_true(kv_metric(&e, ENDED("misfit")) == 1);
+    kv_engine_stop(&c);
+    kv_engine_stop(&d);
+    kv_engine_stop(&e);
+}
+
 /* ---- answers handed over ---------------------------------------------------------------------- */
 
 /* The whole answer at A, its first `cut` tokens at A and the rest at B, which asks A for K and V. */
@@ -285,6 +316,97 @@ static void a_stop_string_may_straddle_the_cut(void **state)
         cut_at(req, cut, &stopped);
 }
 
+struct running {
+    struct {
+        uint32_t id[512];
+        uint32_t count;
+    } seen;
+    struct buf text, line;
+    uint32_t until; /* leaves when so many tokens have come */
+    const uint32_t *prompt;
+    uint32_t prompt_count, pulled_first;
+};
+
+/* Frames as they come. Half way through, what is known so far is pulled while the source goes on. */
+static int on_stream(void *arg, struct str data)
+{
+    struct running *r = arg;
+    CLEANUP(arena_fini) struct arena arena = { 0 };
+    arena_init(&arena, 1 << 20);
+    buf_str(&r->line, data);
+    for (;;) {
+        struct generate_frame frame;
+        struct str all = buf_view(&r->line);
+        size_t end = str_find(all, STR("\n"));
+        if (end == SIZE_MAX) return 0;
+        assert_int_equal(generate_frame_decode(str_of(all.data, end), &arena, &frame, NULL), 0);
+        assert_int_equal(frame.finish, FINISH_NONE);
+        for (uint32_t i = 0; i < frame.id_count; i++)
+            r->seen.id[r->seen.count++] = frame.ids[i];
+        buf_str(&r->text, frame.text);
+        buf_consume(&r->line, end + 1);
+        if (r->seen.count >= r->until) return 1;
+        if (r->pulled_first > 0 || r->seen.count < r->until / 2) continue;
+        uint32_t ids[1024];
+        memcpy(ids, r->prompt, r->prompt_count * sizeof *ids);
+        memcpy(ids + r->prompt_count, r->seen.id, r->seen.count * sizeof *ids);
+        uint32_t known = r->prompt_count + r->seen.count;
+        struct kv_pull_reply got = kv_pull(&b, ids, known, "one", a.port);
+        r->pulled_first = got.pulled;
+        /* All but what is being written: the last page, or the last token of it. */
+        assert_true(got.tokens >= (known - 1) / KV_RIG_PAGE * KV_RIG_PAGE);
+    }
+}
+
+/* An answer moves while it runs: most of its K and V in the background, then it is cut off at the
+ * source and goes on where the rest is fetched too. */
+static void a_running_answer_moves(void **state)
+{
+    (void)state;
+    CLEANUP(kv_answer_fini) struct kv_answer whole = { 0 };
+    CLEANUP(kv_answer_fini) struct kv_answer rest = { 0 };
+    CLEANUP(buf_fini) struct buf body = { 0 };
+    struct rig_process alone = kv_engine(kv_tiny, NULL);
+    struct generate_request req = kv_request(200, 6);
+    req.sampling.temperature = 0.9;
+    req.max_tokens = 300;
+    kv_generate(&alone, &req, &whole);
+    kv_engine_stop(&alone);
+    struct running run = { .until = 120, .prompt = req.ids, .prompt_count = 200 };
+    assert_int_equal(generate_encode(&req, &body), 0);
+    struct str value = str_from(kv_rig_header());
+    const struct http_header header = { str_cut(&value, ':'), str_trim(value) };
+    const struct http_fetch_request fetch = { .host = STR("127.0.0.1"),
+                                              .port = a.port,
+                                              .path = STR("/internal/generate"),
+                                              .headers = &header,
+                                              .header_count = 1,
+                                              .body = buf_view(&body),
+                                              .timeout_us = RIG_WAIT_US };
+    int status;
+    assert_int_equal(http_fetch_stream(&fetch, &status, NULL, on_stream, &run, NULL), 1);
+    assert_true(run.pulled_first >= 240);
+    uint32_t ids[1024];
+    memcpy(ids, req.ids, 200 * sizeof *ids);
+    memcpy(ids + 200, run.seen.id, run.seen.count * sizeof *ids);
+    req.ids = ids;
+    req.id_count = 200 + run.seen.count;
+    req.max_tokens = 300 - run.seen.count;
+    kv_from(&req, &a);
+    kv_generate(&b, &req, &rest);
+    assert_int_equal(rest.usage.cached_tokens, 200);
+    assert_true(kv_metric(&b, "muster_engine_prefix_cache_hits_total") >=
+                (req.id_count - 1) / KV_RIG_PAGE * KV_RIG_PAGE);
+    assert_int_equal(run.seen.count + rest.count, whole.count);
+    assert_memory_equal(run.seen.id, whole.ids, run.seen.count * sizeof *ids);
+    assert_memory_equal(rest.ids, whole.ids + run.seen.count, rest.count * sizeof *ids);
+    buf_str(&run.text, buf_view(&rest.text));
+    assert_string_equal(run.text.data, whole.text.data);
+    kv_wait_metric(&a, "muster_engine_requests_running", 0); /* the source noticed */
+    buf_fini(&run.text);
+    buf_fini(&run.line);
+}
+
 /* Where the context ends nobody can go on: what was held back is told. */
 static void the_end_of_the_context_is_an_end(void **state)
 {
@@ -317,8 +439,10 @@ int main(void)
         CASE(another_tenant_gets_nothing),
         CASE(a_pull_says_what_is_here_and_what_came),
         CASE(routers_hear_of_what_came),
+        CASE(a_long_prefix_takes_several_reads),
         CASE(an_answer_in_two_legs_is_the_answer),
         CASE(a_stop_string_may_straddle_the_cut),
+        CASE(a_running_answer_moves),
         CASE(the_end_of_the_context_is_an_end),
     };
     int failed = cmocka_run_group_tests(tests, NULL, NULL);

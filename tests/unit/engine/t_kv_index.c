@@ -209,6 +209,34 @@ static void t_probation_keeps_what_was_hit(void **state)
     }
 }
 
+/* Who only looks holds a page and does not make it one that was asked for again. */
+static void t_holding_is_no_hit(void **state)
+{
+    (void)state;
+    struct rig r;
+    uint32_t pages[16], found[16], other[16];
+    rig_init(&r, 8, 16, "probation_2hit", 64);
+    struct prompt seen = prompt_of(32, 1, "");
+    uint32_t n = fill(&r, &seen, pages);
+    let_go(&r, pages, n);
+    for (uint32_t i = 0; i < n; i++)
+        kv_index_hold(&r.index, pages[i]);
+    assert_int_equal(r.pool.held_count, n);
+    for (uint32_t i = 0; i < 5; i++) { /* held: what comes takes the place of others */
+        struct prompt once = prompt_of(32, 5000 + 100 * i, "");
+        let_go(&r, other, fill(&r, &once, other));
+    }
+    assert_int_equal(match(&r, &seen, found), n);
+    let_go(&r, pages, n);
+    for (uint32_t i = 0; i < 4; i++) {
+        struct prompt once = prompt_of(32, 7000 + 100 * i, "");
+        let_go(&r, other, fill(&r, &once, other));
+    }
+    assert_int_equal(match(&r, &seen, found), 0);
+    assert_true(kv_pool_check(&r.pool));
+    rig_fini(&r);
+}
+
 /* A reader that applies the events knows exactly the named keys. */
 static void t_events_replay(void **state)
 {
@@ -296,6 +324,7 @@ int main(void)
         cmocka_unit_test(t_evicts_tails_of_the_oldest),
         cmocka_unit_test(t_heads_outlive_tails),
         cmocka_unit_test(t_probation_keeps_what_was_hit),
+        cmocka_unit_test(t_holding_is_no_hit),
         cmocka_unit_test(t_events_replay),
         cmocka_unit_test(t_refusals),
     };

@@ -1,0 +1,73 @@
+/* pull.c - K and V of a prompt fetched from an engine on the same machine, against computing them.
+ *
+ *     MUSTER_BIN=build/muster build/tests/bench/bench_pull
+ *
+ * For each model two engines with one thread each. The first computes a prompt that nobody knows
+ * and one token; the second pulls the prompt's pages from it. What a client waits for is timed, the
+ * request's JSON included; of ROUNDS prompts the median is printed. CSV on stdout. */
+#include "base/core/bits.h"
+#include "base/core/own.h"
+#include "base/io/clock.h"
+#include "tests/proc/kv_rig.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define ROUNDS 9
+
+static int compare(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static double median(double *values)
+{
+    qsort(values, ROUNDS, sizeof *values, compare);
+    return values[ROUNDS / 2];
+}
+
+static void measure(const char *name, const char *model, uint32_t tokens, const char *type)
+{
+    const char *const args[] = { "--threads", "1", "--kv-cache-dtype", type, "--log-level",
+                                 "warn",      NULL };
+    struct rig_process a = kv_engine(model, args), b = kv_engine(model, args);
+    CLEANUP(kv_answer_fini) struct kv_answer answer = { 0 };
+    double computed_s[ROUNDS], pulled_s[ROUNDS];
+    for (uint32_t i = 0; i < ROUNDS; i++) {
+        struct generate_request req = kv_request(tokens, 100 + i);
+        req.max_tokens = 1;
+        int64_t from_us = clock_mono_us();
+        kv_generate(&a, &req, &answer);
+        computed_s[i] = (double)(clock_mono_us() - from_us) * 1e-6;
+        from_us = clock_mono_us();
+        struct kv_pull_reply got = kv_pull(&b, req.ids, tokens, "one", a.port);
+        pulled_s[i] = (double)(clock_mono_us() - from_us) * 1e-6;
+        assert_int_equal(got.pulled, tokens);
+    }
+    double bytes = kv_metric(&a, "muster_engine_kv_sent_bytes_total") / ROUNDS;
+    double computed = median(computed_s), pulled = median(pulled_s);
+    printf("%s,%u,%.0f,%.1f,%.1f,%.0f,%.0f\n", name, tokens, bytes / 1024, computed * 1e3,
+           pulled * 1e3, tokens / computed, tokens / pulled);
+    kv_engine_stop(&a);
+    kv_engine_stop(&b);
+}
+
+static void pulls(void **state)
+{
+    (void)state;
+    printf("model,tokens,kv_kib,computed_ms,pulled_ms,computed_tokens_per_s,pulled_tokens_per_s\n");
+    measure("muster-tiny", KV_OTHER_MODEL, 256, "f16");
+    measure("muster-tiny", KV_OTHER_MODEL, 896, "f16");
+    measure("wide", kv_wide, 896, "f32");
+    measure("wide", kv_wide, 3584, "f32");
+}
+
+int main(void)
+{
+    kv_rig_open();
+    const struct CMUnitTest tests[] = { cmocka_unit_test(pulls) };
+    int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    kv_rig_close();
+    return rig_end(failed);
+}

@@ -1,0 +1,424 @@
+/* t_kv_pages.c - pages out of one engine's cache and into another's, without processes: what is
+ * there is whole, held by nobody, never in another's way; and what cannot be is left out. */
+#include "base/core/bits.h"
+#include "base/core/fault.h"
+#include "base/core/rng.h"
+#include "engine/serve/kv_share.h"
+#include "tests/unit/engine/tiny_model.h"
+#include "tests/unit/unit.h"
+
+#include <stdlib.h>
+#include <unistd.h>
+
+#define SEED 11
+#define PAGE 16
+
+static struct model *model;
+static int64_t now_us;
+
+static int64_t step_clock(void)
+{
+    return now_us += 1000;
+}
+
+static void on_token(void *arg, struct answer *answer, const struct session *session, uint32_t id)
+{
+    uint32_t *last = arg;
+    (void)session;
+    *last = id;
+    buf_clear(&answer->text);
+}
+
+static void on_end(void *arg, struct answer *answer, const struct session *session)
+{
+    (void)arg, (void)session;
+    answer_fini(answer);
+}
+
+struct side {
+    struct executor *x;
+    uint32_t last; /* token drawn last */
+    uint64_t number;
+};
+
+static void side_open(struct side *s, uint32_t pages, uint32_t page_tokens)
+{
+    struct err err = { "" };
+    *s = (struct side){ 0 };
+    const struct executor_config config = {
+        .sched = { .pages = pages,
+                   .page_tokens = page_tokens,
+                   .context_max = TINY_CONTEXT,
+                   .seqs_max = 2,
+                   .batch_tokens_max = 64,
+                   .waiting_max = 4,
+                   .events_max = 64,
+                   .key_seed = SEED,
+                   .prefix_cache = true },
+        .threads = 1,
+    };
+    const struct executor_events events = { on_token, on_end, &s->last };
+    if (executor_new(model, &config, &events, &s->x, &err) < 0) fail_msg("%s", err.text);
+}
+
+static struct kv_index *index_of(struct side *s)
+{
+    return sched_index(executor_sched(s->x));
+}
+
+static void sound(struct side *s, uint32_t held)
+{
+    assert_true(sched_check(executor_sched(s->x)));
+    assert_int_equal(index_of(s)->pool->held_count, held);
+}
+
+static struct block_key salt_of(const char *tenant)
+{
+    return block_salt(SEED, STR("weights"), (struct str){ 0 }, str_from(tenant));
+}
+
+static void ids_of(uint32_t first, uint32_t count, uint32_t *ret)
+{
+    for (uint32_t i = 0; i < count; i++)
+        ret[i] = 6 + (first + i * 13 + i / 16) % 250;
+}
+
+static struct kv_prefix prefix_of(uint32_t first, uint32_t count, uint32_t page_tokens)
+{
+    uint32_t ids[TINY_CONTEXT];
+    struct kv_prefix p;
+    ids_of(first, count, ids);
+    assert_int_equal(kv_prefix_init(&p, SEED, salt_of("t"), ids, count, page_tokens), 0);
+    return p;
+}
+
+/* Begins a session that generates `output` tokens; it stays with the scheduler until its end. */
+static struct session *submit(struct side *s, struct answer *answer, uint32_t first, uint32_t count,
+                              uint32_t output)
+{
+    uint32_t ids[TINY_CONTEXT];
+    struct session *session;
+    ids_of(first, count, ids);
+    const struct answer_spec spec = { .prompt_tokens = count, .ignore_eos = true };
+    const struct sched_request req = {
+        .id = ++s->number,
+        .owner = answer,
+        .ids = ids,
+        .prompt_tokens = count,
+        .output_max = output,
+        .salt = salt_of("t"),
+        .arrival_us = (int64_t)s->number,
+    };
+    assert_int_equal(answer_init(answer, model_info(model)->vocab, &spec, ids, count), 0);
+    assert_int_equal(sched_submit(executor_sched(s->x), &req, &session, NULL), 0);
+    return session;
+}
+
+static uint64_t hits(struct side *s)
+{
+    struct sched_counts c;
+    sched_counts_get(executor_sched(s->x), &c);
+    return c.hit_tokens;
+}
+
+/* Runs a request to its end: the token it drew last. */
+static uint32_t compute(struct side *s, uint32_t first, uint32_t count, uint32_t output)
+{
+    struct answer answer;
+    struct executor_step_info info;
+    struct err err = { "" };
+    submit(s, &answer, first, count, output);
+    while (sched_has_work(executor_sched(s->x)))
+        assert_true(executor_step(s->x, step_clock, &info, &err) >= 0);
+    return s->last;
+}
+
+/* All that `from` has of the prefix, into `to`, in answers of `bytes_max`. */
+static struct kv_adopted carry(struct side *from, struct side *to, struct kv_prefix *p,
+                               size_t bytes_max)
+{
+    struct kv_adopted now = { .here = kv_share_here(to->x, p) }, all = now;
+    for (;;) {
+        CLEANUP(buf_fini) struct buf bytes = { 0 };
+        int n = kv_share_read(from->x, p, now.here, bytes_max, &bytes);
+        assert_true(n >= 0);
+        if (n == 0) return all;
+        uint32_t before = now.here;
+        now = kv_share_adopt(to->x, p, before, bytes.data, (uint32_t)n);
+        sound(to, 0);
+        all.here = now.here;
+        all.came += now.came;
+        if (now.here < before + (uint32_t)n) return all;
+    }
+}
+
+static size_t page_bytes(struct side *s)
+{
+    return kv_page_bytes(kv_store_layout(executor_kv(s->x)));
+}
+
+static void t_what_comes_is_what_was_there(void **state)
+{
+    (void)state;
+    const size_t most[] = { 1, 0, SIZE_MAX }; /* a page at a time; several; all */
+    for (uint32_t i = 0; i < COUNT_OF(most); i++) {
+        struct side a, b;
+        uint32_t page_tokens = i == 1 ? 32 : PAGE;
+        side_open(&a, 20, page_tokens);
+        side_open(&b, 20, page_tokens);
+        uint32_t want = compute(&a, i, 200, 4);
+        struct kv_prefix p = prefix_of(i, 200, page_tokens);
+        size_t bytes_max = most[i] ? most[i] : 3 * page_bytes(&a);
+        struct kv_adopted got = carry(&a, &b, &p, bytes_max);
+        assert_int_equal(got.here, 200 / page_tokens);
+        assert_int_equal(got.came, 200 / page_tokens);
+        assert_int_equal(index_of(&b)->pool->cached_count, got.here);
+        for (uint32_t k = 0; k < p.pages; k++) {
+            uint32_t there, here;
+            struct block_key parent = k ? p.keys[k * page_tokens / 16 - 1] : p.salt;
+            const struct block_key *keys = p.keys + k * page_tokens / 16;
+            const uint32_t *ids = p.ids + k * page_tokens;
+            assert_int_equal(kv_index_match(index_of(&a), parent, keys, ids, 1, &there), 1);
+            assert_int_equal(kv_index_match(index_of(&b), parent, keys, ids, 1, &here), 1);
+            assert_memory_equal(kv_store_page(executor_kv(a.x), there),
+                                kv_store_page(executor_kv(b.x), here), page_bytes(&a));
+        }
+        assert_int_equal(compute(&b, i, 200, 4), want);
+        assert_int_equal(hits(&b), 200 / page_tokens * page_tokens);
+        sound(&b, 0);
+        kv_prefix_fini(&p);
+        executor_free(a.x);
+        executor_free(b.x);
+    }
+}
+
+/* A session runs while its pages are read, and another while pages come in. */
+static void t_beside_what_runs(void **state)
+{
+    (void)state;
+    struct side a, b;
+    struct answer source, other;
+    struct executor_step_info info;
+    side_open(&a, 20, PAGE);
+    side_open(&b, 18, PAGE);
+    submit(&a, &source, 1, 100, 100);
+    submit(&b, &other, 500, 60, 40);
+    for (int i = 0; i < 30; i++) {
+        assert_true(executor_step(a.x, step_clock, &info, NULL) > 0);
+        assert_true(executor_step(b.x, step_clock, &info, NULL) > 0);
+    }
+    struct kv_prefix p = prefix_of(1, 100, PAGE);
+    uint32_t held = index_of(&b)->pool->held_count;
+    assert_true(held >= 6 && index_of(&a)->pool->held_count >= 8);
+    CLEANUP(buf_fini) struct buf bytes = { 0 };
+    assert_int_equal(kv_share_read(a.x, &p, 0, SIZE_MAX, &bytes), 6);
+    struct kv_adopted got = kv_share_adopt(b.x, &p, 0, bytes.data, 6);
+    assert_true(got.here == 6 && got.came == 6);
+    sound(&b, held);
+    assert_true(sched_check(executor_sched(a.x)));
+    while (sched_has_work(executor_sched(b.x)))
+        assert_true(executor_step(b.x, step_clock, &info, NULL) >= 0);
+    sound(&b, 0);
+    kv_prefix_fini(&p);
+    executor_free(a.x); /* in the middle of its answer */
+    answer_fini(&source);
+    executor_free(b.x);
+}
+
+/* With pages held by others a part comes in; never more than nobody holds, and not in the place of
+ * the prefix itself. */
+static void t_room_ends(void **state)
+{
+    (void)state;
+    struct side a, b;
+    struct answer other;
+    struct executor_step_info info;
+    side_open(&a, 20, PAGE);
+    side_open(&b, 16, PAGE);
+    compute(&a, 1, 240, 2);
+    submit(&b, &other, 500, 70, 2000); /* to the end of the context */
+    for (int i = 0; i < 12; i++)
+        assert_true(executor_step(b.x, step_clock, &info, NULL) > 0);
+    uint32_t held = index_of(&b)->pool->held_count;
+    struct kv_prefix p = prefix_of(1, 240, PAGE);
+    CLEANUP(buf_fini) struct buf bytes = { 0 };
+    assert_int_equal(kv_share_read(a.x, &p, 0, SIZE_MAX, &bytes), 15);
+    struct kv_adopted got = kv_share_adopt(b.x, &p, 0, bytes.data, 15);
+    assert_int_equal(got.here, 16 - held);
+    assert_int_equal(got.came, 16 - held);
+    sound(&b, held);
+    assert_int_equal(kv_share_here(b.x, &p), 16 - held);
+    /* Again, page by page behind them: all room is the prefix's own. */
+    size_t at = got.here * page_bytes(&b);
+    got = kv_share_adopt(b.x, &p, got.here, bytes.data + at, 1);
+    assert_true(got.here == 16 - held && got.came == 0);
+    sound(&b, held);
+    kv_prefix_fini(&p);
+    executor_free(a.x);
+    executor_free(b.x);
+    answer_fini(&other);
+}
+
+static void t_cached_pages_of_others_give_way(void **state)
+{
+    (void)state;
+    struct side a, b;
+    side_open(&a, 20, PAGE);
+    side_open(&b, 16, PAGE);
+    compute(&a, 1, 240, 2);
+    compute(&b, 500, 200, 2);
+    struct kv_prefix p = prefix_of(1, 240, PAGE), old = prefix_of(500, 200, PAGE);
+    assert_int_equal(kv_share_here(b.x, &old), 12);
+    struct kv_adopted got = carry(&a, &b, &p, 4 * page_bytes(&a));
+    assert_true(got.here == 15 && got.came == 15);
+    assert_int_equal(kv_share_here(b.x, &p), 15);
+    assert_true(kv_share_here(b.x, &old) <= 1);
+    kv_prefix_fini(&p);
+    kv_prefix_fini(&old);
+    executor_free(a.x);
+    executor_free(b.x);
+}
+
+static void t_no_gap_and_nothing_twice(void **state)
+{
+    (void)state;
+    struct side a, b;
+    side_open(&a, 20, PAGE);
+    side_open(&b, 20, PAGE);
+    compute(&a, 1, 160, 2);
+    struct kv_prefix p = prefix_of(1, 160, PAGE), half = prefix_of(1, 80, PAGE);
+    CLEANUP(buf_fini) struct buf bytes = { 0 };
+    assert_int_equal(kv_share_read(a.x, &p, 4, SIZE_MAX, &bytes), 6);
+    struct kv_adopted got = kv_share_adopt(b.x, &p, 4, bytes.data, 6);
+    assert_true(got.here == 0 && got.came == 0); /* those before them are not here */
+    assert_int_equal(index_of(&b)->pool->cached_count, 0);
+    got = carry(&a, &b, &half, SIZE_MAX);
+    assert_int_equal(got.here, 5);
+    /* Asked from 4 on, of which one has come meanwhile. */
+    got = kv_share_adopt(b.x, &p, 4, bytes.data, 6);
+    assert_true(got.here == 10 && got.came == 5);
+    got = kv_share_adopt(b.x, &p, 4, bytes.data, 6);
+    assert_true(got.here == 10 && got.came == 0);
+    sound(&b, 0);
+    /* Reads behind the end, of other ids, of another tenant. */
+    buf_clear(&bytes);
+    assert_int_equal(kv_share_read(a.x, &p, 10, SIZE_MAX, &bytes), 0);
+    assert_int_equal(kv_share_read(a.x, &p, 1000, SIZE_MAX, &bytes), 0);
+    struct kv_prefix other = prefix_of(2, 160, PAGE), none = prefix_of(1, 15, PAGE);
+    assert_int_equal(kv_share_read(a.x, &other, 0, SIZE_MAX, &bytes), 0);
+    assert_int_equal(kv_share_read(a.x, &none, 0, SIZE_MAX, &bytes), 0);
+    assert_int_equal(kv_share_here(a.x, &none), 0);
+    assert_int_equal(bytes.len, 0);
+    kv_prefix_fini(&p);
+    kv_prefix_fini(&half);
+    kv_prefix_fini(&other);
+    kv_prefix_fini(&none);
+    executor_free(a.x);
+    executor_free(b.x);
+}
+
+/* A page that lost the one before it is still named; when that comes back, both are reachable. */
+static void t_a_tail_without_its_head_is_found_again(void **state)
+{
+    (void)state;
+    struct side a, b;
+    side_open(&a, 20, PAGE);
+    side_open(&b, 20, PAGE);
+    compute(&a, 1, 64, 2);
+    struct kv_prefix p = prefix_of(1, 64, PAGE);
+    CLEANUP(buf_fini) struct buf bytes = { 0 };
+    assert_int_equal(kv_share_read(a.x, &p, 0, SIZE_MAX, &bytes), 4);
+    struct kv_index *index = index_of(&b);
+    uint32_t page = kv_index_take(index);
+    kv_store_write_page(executor_kv(b.x), page, bytes.data + 2 * page_bytes(&b));
+    kv_index_seal(index, page, 2, p.keys[1], p.keys + 2, p.ids + 2 * PAGE);
+    kv_index_release(index, page);
+    assert_int_equal(kv_share_here(b.x, &p), 0);
+    struct kv_adopted got = kv_share_adopt(b.x, &p, 0, bytes.data, 4);
+    assert_true(got.here == 4 && got.came == 3);
+    assert_int_equal(index->pool->cached_count, 4);
+    sound(&b, 0);
+    kv_prefix_fini(&p);
+    executor_free(a.x);
+    executor_free(b.x);
+}
+
+static void t_memory_may_end(void **state)
+{
+    (void)state;
+    struct side a;
+    uint32_t ids[64];
+    struct kv_prefix p = { .pages = 9 };
+    CLEANUP(buf_fini) struct buf bytes = { 0 };
+    ids_of(1, 64, ids);
+    fault_arm("kv_prefix.init", 1);
+    assert_int_equal(kv_prefix_init(&p, SEED, salt_of("t"), ids, 64, PAGE), -ENOMEM);
+    fault_disarm();
+    assert_true(p.pages == 0 && !p.ids && !p.keys && !p.found);
+    side_open(&a, 20, PAGE);
+    compute(&a, 1, 64, 2);
+    p = prefix_of(1, 64, PAGE);
+    fault_arm("kv_share.read", 1);
+    assert_int_equal(kv_share_read(a.x, &p, 0, SIZE_MAX, &bytes), -ENOMEM);
+    fault_disarm();
+    bytes.max = page_bytes(&a); /* less than was asked for */
+    assert_int_equal(kv_share_read(a.x, &p, 0, SIZE_MAX, &bytes), -ENOMEM);
+    sound(&a, 0);
+    kv_prefix_fini(&p);
+    executor_free(a.x);
+}
+
+/* Two sides that compute, carry to and fro, and forget: always sound, and tokens never differ. */
+static void t_to_and_fro(void **state)
+{
+    (void)state;
+    struct side side[2], truth;
+    struct rng rng;
+    rng_seed(&rng, 23);
+    side_open(&side[0], 24, PAGE);
+    side_open(&side[1], 17, PAGE);
+    uint32_t came = 0;
+    for (int round = 0; round < 150; round++) {
+        uint32_t from = (uint32_t)rng_below(&rng, 2), first = (uint32_t)rng_below(&rng, 5);
+        uint32_t count = 20 + (uint32_t)rng_below(&rng, 210);
+        uint64_t how = rng_below(&rng, 8);
+        if (how == 0) kv_index_clear(index_of(&side[from]));
+        if (how < 4) compute(&side[from], first, count, 2);
+        struct kv_prefix p = prefix_of(first, count, PAGE);
+        came += carry(&side[from], &side[1 - from], &p, (1 + rng_below(&rng, 6)) * 4096).came;
+        kv_prefix_fini(&p);
+        if (round % 10 == 0) {
+            side_open(&truth, 24, PAGE);
+            uint32_t want = compute(&truth, first, count, 3);
+            assert_int_equal(compute(&side[1 - from], first, count, 3), want);
+            executor_free(truth.x);
+        }
+        sound(&side[0], 0);
+        sound(&side[1], 0);
+    }
+    assert_true(came > 100);
+    executor_free(side[0].x);
+    executor_free(side[1].x);
+}
+
+int main(void)
+{
+    char path[64];
+    int fd = tiny_model_path(TINY_CONTEXT, path);
+    const struct model_load_options opt = { 0 };
+    if (model_load(path, &opt, &model, NULL) < 0) return 1;
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(t_what_comes_is_what_was_there),
+        cmocka_unit_test(t_beside_what_runs),
+        cmocka_unit_test(t_room_ends),
+        cmocka_unit_test(t_cached_pages_of_others_give_way),
+        cmocka_unit_test(t_no_gap_and_nothing_twice),
+        cmocka_unit_test(t_a_tail_without_its_head_is_found_again),
+        cmocka_unit_test(t_memory_may_end),
+        cmocka_unit_test(t_to_and_fro),
+    };
+    int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    model_free(model);
+    close(fd);
+    return failed;
+}
