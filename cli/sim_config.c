@@ -124,6 +124,7 @@ int sim_config_make(const struct sim_options *o, struct sim_config *ret,
     if (rc < 0) return err_prefix(err, rc, "--model");
     rc = sim_fleet_parse(o->fleet, &c, control, err);
     if (rc == 0 && o->config.len > 0) rc = sim_file_take(o->config.data, &c, err);
+    if (sim_option_is_set(o, "link")) c.link_bytes_s = (double)o->link_bytes_s;
     if (rc == 0 && o->preset.len > 0) rc = sim_take_preset(o->preset, &c, err);
     if (rc == 0) rc = pick_rows(&names, &c, err);
     if (rc == 0) rc = pick_fleet_rows(o, &c, err);

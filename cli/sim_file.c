@@ -2,6 +2,7 @@
  *
  * Taken: the router's rows; the engines' rows and limits, of the section `engine` and, where the file
  * has one service, of that service's `engine`, which is stronger (all engines of a run have the same);
+ * of that service its role row, its link and, where the fleet has as many pools, its pools' roles;
  * where the fleet scales, each service's scaling, with promise and budget (sim_scaling.c). The fleet is the command's own word, because a
  * simulation asks what another fleet would do. */
 #include "cli/sim_file.h"
@@ -118,6 +119,44 @@ static int take_rows(const struct config *file, struct sim_config *c, struct err
     return rc;
 }
 
+/* Roles are simulated for one service, which has engines. */
+static bool takes_roles(const struct sim_config *c)
+{
+    bool takes = !sim_pool_is_serial(&c->pool[0]);
+    for (uint32_t p = 0; p < c->pool_count; p++)
+        takes &= c->pool[p].service == 0;
+    return takes;
+}
+
+static bool has_pool_role(const struct service_section *service)
+{
+    const struct pool_section *pools = service->pools.items;
+    bool any = false;
+    for (size_t p = 0; p < service->pools.count; p++)
+        any |= pools[p].role != ROLE_BOTH;
+    return any;
+}
+
+/* With roles its link is taken also where it says none: the controller reckons with the default. */
+static bool takes_link(const struct config *file, const struct service_section *service)
+{
+    return service->kv_link_bytes_s > 0 && (service->role.len > 0 || has_pool_role(service) ||
+                                            is_said(file, "services[0].kv_link"));
+}
+
+static int take_roles(const struct config *file, struct sim_config *c, struct err *err)
+{
+    int rc = 0;
+    const struct service_section *service = only_service(file);
+    if (!service || !takes_roles(c)) return 0;
+    const struct pool_section *pools = service->pools.items;
+    TAKE_ROW(c, role, service->role)
+    for (uint32_t p = 0; p < c->pool_count && service->pools.count == c->pool_count; p++)
+        if (!c->pool[p].has_role) c->pool[p].role = (enum role)pools[p].role;
+    if (takes_link(file, service)) c->link_bytes_s = (double)service->kv_link_bytes_s;
+    return rc;
+}
+
 int sim_file_take(const char *path, struct sim_config *c, struct err *err)
 {
     CLEANUP(config_freep) struct config *file = NULL;
@@ -129,6 +168,7 @@ int sim_file_take(const char *path, struct sim_config *c, struct err *err)
         c->batch_tokens_max = (uint32_t)engine->max_num_batched_tokens;
     if (is_said(file, "engine.swap_space")) c->swap_bytes = (uint64_t)engine->swap_space;
     rc = take_rows(file, c, err);
+    if (rc == 0) rc = take_roles(file, c, err);
     return rc < 0 ? err_prefix(err, rc, "%s", path) : 0;
 }
 
@@ -197,6 +237,23 @@ static void tell_engine_rows(const struct config *file, uint32_t number, struct 
     }
 }
 
+static void tell_roles(const struct config *file, struct note *n)
+{
+    const struct service_section *service = only_service(file);
+    bool takes = n->uses.engines;
+    for (uint32_t k = 1; k < SIM_SERVICES_MAX; k++)
+        takes &= n->uses.pools[k] == 0;
+    if (!service) return;
+    if (service->role.len > 0) add(takes ? n->used : n->left, "services[0].role");
+    if (takes_link(file, service)) add(takes ? n->used : n->left, "services[0].kv_link");
+    for (uint32_t p = 0; p < service->pools.count; p++) {
+        char key[64];
+        snprintf(key, sizeof key, "services[0].pools[%u].role", p);
+        bool matches = service->pools.count == n->uses.pools[0];
+        if (is_said(file, key)) add(takes && matches ? n->used : n->left, key);
+    }
+}
+
 int sim_file_note(const char *path, struct sim_file_uses uses, struct buf *out, struct err *err)
 {
     CLEANUP(config_freep) struct config *file = NULL;
@@ -213,6 +270,7 @@ int sim_file_note(const char *path, struct sim_file_uses uses, struct buf *out, 
         tell_engine_rows(file, k, &n);
         if (uses.scaling && uses.pools[k] > 0) tell_scaling(file, k, &n);
     }
+    tell_roles(file, &n);
     buf_printf(out, "%s: taken: %s; left, where the command's own words count%s: %s\n", path,
                used.len > 0 ? used.data : "nothing but defaults",
                uses.engines ? "" : " and ref8000 has no engine",

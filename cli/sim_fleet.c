@@ -69,6 +69,7 @@ static int read_suffix(struct str text, struct sim_pool *pool, struct sim_contro
     for (uint32_t r = 0; r < ROLE_COUNT; r++) {
         if (!str_eq(text, str_from(role_names[r]))) continue;
         pool->role = (enum role)r;
+        pool->has_role = true;
         return 0;
     }
     *ret_part = PART_SERVICE;

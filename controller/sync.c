@@ -293,6 +293,7 @@ static int fill_lists(struct control *c, int64_t now_us, struct arena *arena,
                                         .may_start = may_start(c, s, coming[s], now_us),
                                         .slo_ttft_s = p->ttft_slo_s,
                                         .slo_tpot_s = p->tpot_slo_s,
+                                        .has_kv_link = true,
                                         .kv_link_bytes_s = p->kv_link_bytes_s };
     }
     ret->endpoints = e;

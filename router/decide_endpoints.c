@@ -64,7 +64,7 @@ _Static_assert((int)ENDPOINT_BOTH == ROLE_BOTH && (int)ENDPOINT_PREFILL == ROLE_
 
 static double link_of(const struct decide *d, const struct service *s)
 {
-    return s->kv_link_bytes_s > 0 ? s->kv_link_bytes_s : (double)d->config->kv_link;
+    return s->has_kv_link ? s->kv_link_bytes_s : (double)d->config->kv_link;
 }
 
 void decide_endpoint_put(struct decide *d, const struct endpoint *ep, struct err *err)

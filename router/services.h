@@ -32,7 +32,8 @@ struct service {
     bool paused, may_start;
     bool from_controller; /* false: of a static endpoint, or deleted since */
     double slo_ttft_s, slo_tpot_s;
-    double kv_link_bytes_s;      /* by the controller; 0: it has not said */
+    bool has_kv_link;            /* the controller has said the next */
+    double kv_link_bytes_s;      /* 0: its engines copy no K and V */
     struct service_demand total; /* the _total counters */
     struct window arrivals;      /* prompt tokens of each */
     struct window predicted;     /* tokens foretold for each */

@@ -61,7 +61,7 @@ static void apply_services(struct sync *s, const struct router_rules *rules)
     for (uint32_t i = 0; i < d->services.count; i++) {
         d->services.item[i].from_controller = false;
         d->services.item[i].may_start = d->services.item[i].paused = false;
-        d->services.item[i].kv_link_bytes_s = 0;
+        d->services.item[i].has_kv_link = false;
     }
     for (uint32_t i = 0; i < rules->service_count; i++) {
         const struct service_rules *r = &rules->services[i];
@@ -70,6 +70,7 @@ static void apply_services(struct sync *s, const struct router_rules *rules)
         one->from_controller = true;
         one->paused = r->paused;
         one->may_start = r->may_start;
+        one->has_kv_link = r->has_kv_link;
         one->kv_link_bytes_s = r->kv_link_bytes_s;
         one->slo_ttft_s = r->slo_ttft_s > 0 ? r->slo_ttft_s : (double)d->config->slo_ttft_us * 1e-6;
         one->slo_tpot_s = r->slo_tpot_s > 0 ? r->slo_tpot_s : (double)d->config->slo_tpot_us * 1e-6;

@@ -29,6 +29,7 @@ struct sim_pool {
     uint32_t tp;                     /* devices an instance spans */
     double price_h;                  /* dollars an instance-hour */
     enum role role;
+    bool has_role;           /* somebody said it, be it `both` */
     uint32_t service;        /* of the trace's, that it serves */
     bool has_model;          /* its service's own, */
     struct model_spec model; /* instead of the run's */

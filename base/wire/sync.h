@@ -117,7 +117,8 @@ struct service_rules {
     bool paused;        /* hold nothing, answer 503 */
     bool may_start;     /* an instance would be started for held work; false: 503 at once */
     double slo_ttft_s, slo_tpot_s; /* 0: none promised */
-    double kv_link_bytes_s;        /* at which engines copy K and V; 0: the router's own word */
+    bool has_kv_link;              /* the next is said; false: the router's own word */
+    double kv_link_bytes_s;        /* at which engines copy K and V; 0: they do not */
 };
 
 struct tenant_rules {

@@ -371,6 +371,63 @@ static void a_fleets_file_is_taken_in_part_and_says_so(void **state)
                                      "local, router.listen, router."));
 }
 
+/* Roles of the only service: its row, its link, its pools' in the fleet's order; flags are stronger. */
+static void a_fleets_file_says_its_roles(void **state)
+{
+    (void)state;
+    CLEANUP(buf_fini) struct buf out = { 0 };
+    char path[512], words[1024], digest[2][17];
+    snprintf(path, sizeof path, "%s/roles.yaml", rig_folder());
+    static const struct {
+        const char *service, *fleet, *flags, *same, *taken;
+    } rows[] = {
+        { "pools: [ { name: a, offers: [a], role: prefill }, { name: b, offers: [a], role: decode "
+          "} ]",
+          "1xl4,2xl4", "", "--fleet 1xl4:prefill,2xl4:decode --link 1GB",
+          "services[0].kv_link, services[0].pools[0].role, services[0].pools[1].role;" },
+        { "pools: [ { name: a, offers: [a], role: prefill }, { name: b, offers: [a], role: decode "
+          "} ]",
+          "1xl4:decode,2xl4:prefill", " --link 3GB", "--fleet 1xl4:decode,2xl4:prefill --link 3GB",
+          "services[0].kv_link" },
+        { "pools: [ { name: a, offers: [a], role: prefill }, { name: b, offers: [a] } ]",
+          "1xl4:both,2xl4", "", "--fleet 3xl4 --link 1GB", "services[0].pools[0].role;" },
+        { "pools: [ { name: a, offers: [a], role: prefill }, { name: b, offers: [a], role: decode "
+          "} ]",
+          "3xl4", "", "--fleet 3xl4 --link 1GB", "taken: services[0].kv_link; left" },
+        { "role: pd_serve, kv_link: 2GB, pools: [ { name: a, offers: [a] } ]", "3xl4", "",
+          "--fleet 3xl4 --role pd_serve --link 2GB", "services[0].role, services[0].kv_link;" },
+        { "role: pd_serve, pools: [ { name: a, offers: [a] } ]", "3xl4", " --role colocated",
+          "--fleet 3xl4 --role colocated --link 1GB", "services[0].role, services[0].kv_link;" },
+    };
+    for (size_t i = 0; i < COUNT_OF(rows); i++) {
+        CLEANUP(buf_fini) struct buf text = { 0 };
+        buf_printf(&text, "services:\n  - { name: s, model: none, %s }\n", rows[i].service);
+        assert_int_equal(file_write_atomic(path, buf_view(&text), 0600, NULL), 0);
+        snprintf(words, sizeof words, "--trace %s --fleet %s%s -o json --config %s", GENERATED,
+                 rows[i].fleet, rows[i].flags, path);
+        if (simulate(words, &out) != 0 || !strstr(out.data, rows[i].taken))
+            fail_msg("%s: no '%s' in %.600s", words, rows[i].taken, out.data);
+        digests(&out, &digest[0], 1);
+        snprintf(words, sizeof words, "--trace %s %s -o json", GENERATED, rows[i].same);
+        assert_int_equal(simulate(words, &out), 0);
+        digests(&out, &digest[1], 1);
+        if (strcmp(digest[0], digest[1]) != 0) fail_msg("row %zu is not %s", i, words);
+    }
+    /* The link is felt where K and V are copied. */
+    char other[17];
+    assert_int_equal(
+        simulate("--trace " GENERATED " --fleet 1xl4:prefill,2xl4:decode -o json", &out), 0);
+    digests(&out, &digest[0], 1);
+    assert_int_equal(
+        simulate("--trace " GENERATED " --fleet 1xl4:prefill,2xl4:decode -o json --link 1GB", &out),
+        0);
+    digests(&out, &other, 1);
+    assert_string_not_equal(digest[0], other);
+    snprintf(words, sizeof words, "--trace %s%s--config %s", GENERATED, REFERENCE, path);
+    assert_int_equal(simulate(words, &out), 0);
+    assert_non_null(strstr(out.data, "services, services[0].role, services[0].kv_link"));
+}
+
 /* Scaling as the running controller would take it from the file; flags are stronger, also one that
  * says its own default. */
 static void a_fleets_file_says_how_it_scales(void **state)
@@ -471,6 +528,7 @@ int main(void)
         cmocka_unit_test(a_file_says_a_models_shape),
         cmocka_unit_test(the_reference_may_be_told_what_it_is),
         cmocka_unit_test(a_file_of_configuration_names_rows),
+        cmocka_unit_test(a_fleets_file_says_its_roles),
         cmocka_unit_test(a_fleets_file_says_how_it_scales),
         cmocka_unit_test(a_fleets_file_says_how_each_service_scales),
         cmocka_unit_test(a_fleets_file_is_taken_in_part_and_says_so),

@@ -35,6 +35,7 @@ struct fleet {
     bool demand;
     uint32_t of[ENDPOINT_ROLE_COUNT]; /* ready endpoints in what the router heard last */
     uint32_t large[ENDPOINT_ROLE_COUNT];
+    bool link_said;
     double link_bytes_s;
 };
 
@@ -93,6 +94,7 @@ static void sync_router(struct fleet *f)
         if (str_eq(e->pool, STR("large"))) f->large[e->role]++;
     }
     assert_int_equal(rules.service_count, 1);
+    f->link_said = rules.services[0].has_kv_link;
     f->link_bytes_s = rules.services[0].kv_link_bytes_s;
 }
 
@@ -153,7 +155,7 @@ static void what_pools_say_reaches_routers(void **state)
     run(&f, 12);
     want(&f, 0, 1, 2, "two pools");
     assert_int_equal(f.large[ENDPOINT_DECODE], 2);
-    assert_true(fabs(f.link_bytes_s - 25e9) < 1);
+    assert_true(f.link_said && fabs(f.link_bytes_s - 25e9) < 1);
     says(&f, CONTROL_INSTANCES, "\"role\":\"prefill\"");
     says(&f, CONTROL_POOLS, "\"role\":\"decode\"");
     says(&f, CONTROL_SERVICES, "\"role\":null,\"role_reason\":\"roles as the pools have them\"");
@@ -282,8 +284,10 @@ static void nobody_asks_for_roles(void **state)
 {
     (void)state;
     struct fleet f = a_fleet(1, 2);
+    f.w->service.kv_link_bytes_s = 0;
     run(&f, 20);
     want(&f, 3, 0, 0, "no role anywhere");
+    assert_true(f.link_said && f.link_bytes_s == 0); /* none is copied, and routers are told so */
     assert_int_equal(kept(&f, "\"kind\":\"role\""), 0);
     fleet_free(&f);
 }

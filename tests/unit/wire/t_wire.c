@@ -188,7 +188,7 @@ static const struct endpoint endpoints[] = {
 };
 static const struct starting starts[] = { { { "m", 1 }, 4000 } };
 static const struct service_rules services[] = {
-    { { "m", 1 }, { "random", 6 }, true, true, 2, 0.1, 1e9 }
+    { { "m", 1 }, { "random", 6 }, true, true, 2, 0.1, true, 1e9 }
 };
 static const struct str hashes[] = { { DIGEST, 64 } };
 static const struct tenant_rules tenants[] = { { { "t", 1 }, hashes, 1, 60, 1000, 2, { "s", 1 } } };
