@@ -161,6 +161,8 @@ static void check_router(struct checking *c)
     if (rc < 0) problem(c, &err, rc);
     rc = policy_check("predict", r->predict, "router.predict", &err);
     if (rc < 0) problem(c, &err, rc);
+    rc = policy_check("migrate", r->migrate, "router.migrate", &err);
+    if (rc < 0) problem(c, &err, rc);
     const struct predict_policy *predict = predict_find(r->predict);
     const char *missing = predict ? predict_missing(predict, FEATURES_HAVE) : NULL;
     if (missing)

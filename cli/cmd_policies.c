@@ -56,7 +56,7 @@ static const struct {
     { "layers", { 0 } },
     { "move", { 0 } },
     { "load", { 0 } },
-    { "migrate", { 0 } },
+    { "migrate", { "router.migrate" } },
     { "role", { "services[].role" } },
     { "preset", { "services[].engine.preset" } },
     { "fair", { "services[].engine.fair" } },

@@ -196,9 +196,9 @@ static const struct config_field service_rows[] = {
 #define OF_ENGINES "it is a policy of the engines; put it below `engine` of a service"
 #define OF_SERVICES "it is a policy of a service; put it into one of `services`"
 const struct config_absent config_absent_policies[] = {
-    { "migrate", "a session stays where it began, because engines hand no KV to each other" SIMULATED },
     { "power", "no driver sets a device's clock or power limit" SIMULATED },
     { "route", "it is a policy of the router; put it below `router`" },
+    { "migrate", "it is a policy of the router; put it below `router`" },
     { "predict", "it is a policy of the router or of the engines; put it below `router`, or below "
                  "`engine` of a service" },
     { "scale", OF_SERVICES }, { "shaper", OF_SERVICES }, { "forecast", OF_SERVICES },

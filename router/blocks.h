@@ -8,6 +8,7 @@
 #pragma once
 #include "base/io/http_client.h"
 #include "base/wire/events.h"
+#include "router/core/load.h"
 #include "router/core/prefix_index.h"
 
 #define BLOCK_FEED_RETRY_US 500000
@@ -21,7 +22,11 @@ struct block_feed *block_feed_new(struct loop *loop, struct http_client *client,
                                   const struct target *target, struct str secret);
 void block_feed_free(struct block_feed *f);
 
+/* What the engine has in total as it said last; nothing until it says otherwise, which it does when
+ * that changes. NULL while it cannot say: its stream is not there, or loads are not asked for. */
+const struct core_load *block_feed_load(const struct block_feed *f, int64_t *ret_told_us);
+
 /* Hears what the engine has in total; without it, loads are not asked for. Set before the first
  * turn of the loop. */
-typedef void (*block_load_fn)(void *arg, uint32_t slot, const struct block_event *load);
+typedef void (*block_load_fn)(void *arg, uint32_t slot, const struct core_load *load);
 void block_feed_on_load(struct block_feed *f, block_load_fn fn, void *arg);

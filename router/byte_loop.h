@@ -3,7 +3,7 @@
  * Layer:   router; internal to the byte loop
  * Threads: the loop's own, but `lane`, and `asks`, whose other end is the decision thread
  *
- *     front ──► generate ──► question, upstream (legs) ──► answer ──► request
+ *     front ──► generate ──► question, upstream (legs, move) ──► answer ──► request
  */
 #pragma once
 #include "base/core/pool.h"
@@ -54,6 +54,10 @@ uint32_t leg_generated(const struct request *r);
 int leg_begin(struct request *r);
 int leg_body(struct request *r, struct buf *out);
 void leg_frame(struct request *r, const struct generate_frame *frame); /* tokens and usage of it */
+
+/* move.c: from r->target to another, while the answer goes on; ends with ASK_MOVED or ASK_STAYS. */
+void move_begin(struct request *r, const struct target *to);
+void move_forget(struct request *r); /* without a word */
 
 /* answer.c: bytes to the client. Each may find that the client has left (r->x NULL). */
 void answer_text(struct request *r, struct str text);

@@ -22,6 +22,9 @@ static const struct config_field rows[] = {
       AT(route), .about = "Routing policy; `muster policies` lists them." },
     { .name = "predict", .type = CONFIG_TEXT, .default_text = "key_table", AT(predict),
       .about = "Predictor of output lengths; `muster policies predict` lists them." },
+    { .name = "migrate", .type = CONFIG_TEXT, .default_text = "none", AT(migrate),
+      .about = "Which running answers move to another instance; `muster policies migrate` lists the "
+               "policies." },
     { .name = "predict_file", .type = CONFIG_TEXT, AT(predict_file),
       .about = "File that keeps what the predictor learned: merged in at start, written at a "
                "clean end." },

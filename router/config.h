@@ -13,7 +13,7 @@ struct router_config {
     struct str name;
     struct config_texts endpoints; /* host:port[/role] of engines, besides the controller's */
     struct config_texts cors_origins;
-    struct str route, predict, predict_file;
+    struct str route, predict, migrate, predict_file;
     struct str record; /* empty: none */
     int64_t record_max;
     int64_t threads;

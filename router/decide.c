@@ -24,17 +24,34 @@ static struct core_request *core_of(struct request *r)
     return &r->core;
 }
 
+static void expectations_fill(const struct request *r, struct target *to)
+{
+    to->length_p50 = r->core.length.p50;
+    to->length_p90 = r->core.length.p90;
+    to->length_mean = r->core.length.mean;
+    to->hit_tokens = r->core.hit_tokens;
+}
+
 /* The mail for the byte loop: the next leg is at the request's slot. */
 static void tell_send(struct request *r, const struct target *to)
 {
     struct lane *lane = &r->home->lane;
     lane_lock(lane);
     r->tell |= TELL_SEND;
+    r->tell &= ~(uint32_t)TELL_MOVE; /* of a leg that is over */
     r->tell_target = *to;
-    r->tell_target.length_p50 = r->core.length.p50;
-    r->tell_target.length_p90 = r->core.length.p90;
-    r->tell_target.length_mean = r->core.length.mean;
-    r->tell_target.hit_tokens = r->core.hit_tokens;
+    expectations_fill(r, &r->tell_target);
+    lane_send(lane, &r->tell_item);
+    lane_unlock(lane);
+}
+
+void decide_tell_move(struct decide *d, struct request *r, uint32_t slot)
+{
+    struct lane *lane = &r->home->lane;
+    lane_lock(lane);
+    r->tell |= TELL_MOVE;
+    r->tell_move = d->endpoint[slot].target;
+    expectations_fill(r, &r->tell_move);
     lane_send(lane, &r->tell_item);
     lane_unlock(lane);
 }
@@ -58,7 +75,7 @@ static void answer(struct decide *d, struct request *r, const struct core_verdic
     if (v->answer != CORE_SEND) return;
     struct target to = d->endpoint[r->core.slot].target;
     const struct core_endpoint *ep = core_endpoint_at(d->core, r->core.slot);
-    to.hands_over = ep->takes_ids && ep->role == ROLE_PREFILL;
+    r->handing = to.hands_over = ep->takes_ids && ep->role == ROLE_PREFILL;
     uint32_t peer = r->core.route.fetch_from_id;
     if (peer != ROUTE_NONE && decide_kv_from(d, peer, r->core.slot, &to)) {
         metric_inc(metric_of(d->metrics, RM_FETCHES));
@@ -146,6 +163,7 @@ static void on_prefilled(struct decide *d, struct request *r, int64_t now_us)
 {
     uint32_t from = r->core.slot, to = core_hand_over(d->core, core_of(r), now_us);
     struct target target = d->endpoint[r->core.slot].target;
+    r->handing = false;
     if (to != ROUTE_NONE && to != from) {
         decide_kv_from(d, from, to, &target);
         metric_inc(metric_of(d->metrics, RM_HANDOVERS));
@@ -190,6 +208,7 @@ static void on_over(struct decide *d, struct request *r, int64_t now_us)
 {
     struct core_request *c = core_of(r);
     queue_out(d, r);
+    migration_gone(d->migration, r);
     bool judged = c->state == CORE_SENT && r->outcome.ok && !r->is_question;
     if (judged) judge_estimate(d, r);
     if (judged && !r->outcome.cut) {
@@ -228,10 +247,14 @@ void decide_on_mail(void *arg, struct lane_item *item)
     if (ask & ASK_TOKENS && r->core.state == CORE_SENT) {
         if (tokens > 0) queue_out(d, r);
         core_tokens(d->core, core_of(r), tokens, now_us);
+        migration_tokens(d->migration, r);
     }
+    if (ask & ASK_MOVED) migration_moved(d->migration, r);
+    if (ask & ASK_STAYS) migration_stays(d->migration, r);
     if (ask & ASK_PREFILLED && r->core.state == CORE_SENT) on_prefilled(d, r, now_us);
     if (ask & ASK_FAILED && r->core.state == CORE_SENT) {
         r->core.generated = generated;
+        migration_gone(d->migration, r);
         on_failed(d, r, failure, answering, now_us);
     }
     if (ask & ASK_OVER) on_over(d, r, now_us);

@@ -8,6 +8,7 @@
 #include "router/config.h"
 #include "router/face.h"
 #include "router/metrics.h"
+#include "router/migration.h"
 #include "router/record.h"
 #include "router/request.h"
 #include "router/services.h"
@@ -18,8 +19,13 @@
 struct endpoint_place {
     bool used;
     bool seen; /* in the list that is being applied */
+    bool draining;
     struct target target;
     uint64_t boot, service;
+    uint64_t serial;         /* no other endpoint's, in this slot or another */
+    uint32_t incoming_pages; /* of moves on their way here, */
+    uint32_t sending_pages;  /* and from here */
+    int64_t moved_us;        /* when the last move from or to it ended */
     struct block_feed *feed; /* of its KV events; NULL for other engines */
 };
 
@@ -29,6 +35,7 @@ struct decide {
     struct loop *loop;
     struct http_client *client;
     struct core *core;
+    struct migration *migration;
     struct record *record; /* NULL: nothing is recorded */
     struct bundles *bundles;
     struct tenants *tenants;
@@ -44,7 +51,8 @@ struct decide {
     struct sync *sync;
     _Atomic(const struct route_policy *) route_asked;
     uint64_t boot;
-    bool may_remember; /* the predictor knows what its file knew, and may be written back */
+    uint64_t endpoints_seen; /* their serial numbers */
+    bool may_remember;       /* the predictor knows what its file knew, and may be written back */
 };
 
 struct decide_config {
@@ -74,6 +82,7 @@ void decide_publish(struct decide *d, const struct router_rules *rules); /* a ne
 void decide_on_mail(void *decide, struct lane_item *item);
 void decide_on_held(void *decide);
 void decide_row_tell(struct decide *d, const char *kind, const char *row, bool decides);
+void decide_tell_move(struct decide *d, struct request *r, uint32_t slot); /* TELL_MOVE */
 /* Names slot `from` to `to` as the one that has K and V; false when `at` is not sent them by it. */
 bool decide_kv_from(const struct decide *d, uint32_t from, uint32_t at, struct target *to);
 

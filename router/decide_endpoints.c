@@ -46,16 +46,11 @@ static bool copy_text(char *ret, size_t size, struct str s)
     return true;
 }
 
-static void on_load(void *arg, uint32_t slot, const struct block_event *ev)
+static void on_load(void *arg, uint32_t slot, const struct core_load *load)
 {
     struct decide *d = arg;
     int64_t now_us = loop_now_us(d->loop);
-    const struct core_load load = { .running = ev->running,
-                                    .waiting = ev->waiting,
-                                    .prefill_tokens = ev->prefill_tokens,
-                                    .kv_tokens = ev->kv_tokens,
-                                    .uncached_total = ev->uncached_total };
-    core_endpoint_report(d->core, slot, &load, now_us, now_us);
+    core_endpoint_report(d->core, slot, load, now_us, now_us);
 }
 
 _Static_assert((int)ENDPOINT_BOTH == ROLE_BOTH && (int)ENDPOINT_PREFILL == ROLE_PREFILL &&
@@ -83,7 +78,8 @@ void decide_endpoint_put(struct decide *d, const struct endpoint *ep, struct err
     };
     struct target target = { .port = (uint16_t)ep->port,
                              .kind = ep->kind,
-                             .context_tokens = ep->context_tokens };
+                             .context_tokens = ep->context_tokens,
+                             .page_tokens = ep->page_tokens };
     if (!service || !copy_text(core.name, sizeof core.name, ep->instance) ||
         !copy_text(target.host, sizeof target.host, ep->host) || ep->port > UINT16_MAX) {
         err_set(err, -EINVAL, "endpoint '" STR_FMT "' is not usable", STR_ARG(ep->instance));
@@ -113,7 +109,9 @@ void decide_endpoint_put(struct decide *d, const struct endpoint *ep, struct err
         block_feed_free(s->feed);
         s->feed = NULL;
     }
+    if (!s->used) *s = (struct endpoint_place){ .serial = ++d->endpoints_seen };
     s->used = s->seen = true;
+    s->draining = ep->state == ENDPOINT_DRAINING;
     s->boot = ep->boot;
     s->service = service->hash;
     s->target = target;

@@ -21,6 +21,7 @@ static int policies_of(const struct router_config *config, struct core_config *r
     ret->predict = predict_find(config->predict);
     int rc = policy_check("route", config->route, "router.route", err);
     if (rc == 0) rc = policy_check("predict", config->predict, "router.predict", err);
+    if (rc == 0) rc = policy_check("migrate", config->migrate, "router.migrate", err);
     if (rc < 0) return rc;
     const char *missing = predict_missing(ret->predict, FEATURES_HAVE);
     if (missing) {
@@ -80,6 +81,10 @@ int decide_new(const struct decide_config *config, struct decide **ret, struct e
         core.watch = d->record ? record_watch(d->record) : NULL;
     }
     if (rc2 == 0) rc2 = core_new(&core, &d->core, err);
+    if (rc2 == 0) {
+        rc2 = migration_new(d, migrate_find(rc->migrate), core.requests_max, core.seed,
+                            &d->migration, err);
+    }
     if (rc2 == 0) rc2 = bundles_new(d->loop, d->client, d->secret, &d->bundles, err);
     if (rc2 == 0) rc2 = tenants_new(&d->tenants, err);
     if (rc2 == 0) rc2 = services_new(&d->services);
@@ -91,6 +96,7 @@ int decide_new(const struct decide_config *config, struct decide **ret, struct e
     recall(d);
     decide_row_tell(d, "route", core.route->name, true);
     decide_row_tell(d, "predict", core.predict->name, true);
+    decide_row_tell(d, "migrate", migration_row(d->migration)->name, true);
     lane_init(&d->lane, d->loop, decide_on_mail, d);
     bundles_on_ready(d->bundles, on_bundle, d);
     *ret = d;
@@ -108,6 +114,7 @@ void decide_free(struct decide *d)
     tenants_free(d->tenants);
     tenant_keys_unref(d->keys);
     services_fini(&d->services);
+    migration_free(d->migration);
     core_free(d->core);
     uint64_t left_out = record_close(d->record);
     if (left_out > 0) log_event(LOG_WARN, "record_full", "left_out=%lu", (unsigned long)left_out);

@@ -158,7 +158,7 @@ void generate_on_mail(void *arg, struct lane_item *item)
     lane_open(&b->lane, item);
     uint32_t tell = r->tell;
     r->tell = 0;
-    struct target target = r->tell_target;
+    struct target target = r->tell_target, move = r->tell_move;
     int status = r->tell_status;
     double retry_after_s = r->tell_retry_after_s;
     bool rate_limited = r->tell_rate_limited;
@@ -168,6 +168,7 @@ void generate_on_mail(void *arg, struct lane_item *item)
         r->target = target;
         upstream_start(r);
     }
+    if (!r->over && tell & TELL_MOVE) move_begin(r, &move);
     if (!r->over && tell & TELL_REFUSE) {
         refusal(r, status, rate_limited, retry_after_s);
         answer_problem(r, retry_after_s);

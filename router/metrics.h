@@ -12,6 +12,8 @@ enum router_metric {
     RM_CONTINUED,
     RM_HANDOVERS,
     RM_FETCHES,
+    RM_MOVES,
+    RM_MOVES_DROPPED,
     RM_HELD,
     RM_IN_FLIGHT,
     RM_ENDPOINTS,

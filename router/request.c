@@ -52,6 +52,7 @@ void request_failed(struct request *r, enum retry_failure failure)
 {
     must(!r->over);
     r->broken = true;
+    move_forget(r);
     struct lane *lane = r->home->asks;
     lane_lock(lane);
     r->ask |= ASK_FAILED;
@@ -66,6 +67,16 @@ void request_prefilled(struct request *r)
 {
     must(!r->over);
     ask(r, ASK_PREFILLED);
+}
+
+void request_moved(struct request *r)
+{
+    ask(r, ASK_MOVED);
+}
+
+void request_stays(struct request *r)
+{
+    ask(r, ASK_STAYS);
 }
 
 static void observe(struct request *r)
@@ -114,6 +125,7 @@ void request_over(struct request *r)
     }
     if (!r->is_question) observe(r);
     drop_question(r);
+    move_forget(r);
     ask(r, ASK_OVER);
 }
 
@@ -122,6 +134,7 @@ void request_release(struct request *r)
     struct byte_loop *b = r->home;
     must(!r->x && !r->call && !r->question && !r->asker);
     loop_timer_clear(b->loop, &r->deadline);
+    move_forget(r);
     list_remove(&r->link);
     ids_fini(&r->ids);
     free(r->keys);

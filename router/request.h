@@ -15,6 +15,8 @@
  *                 ◄──────  TELL_SEND | TELL_REFUSE
  *     ASK_PREFILLED ────►  the first token is there: who decodes?
  *                 ◄──────  TELL_SEND
+ *                 ◄──────  TELL_MOVE (target): the answer goes on there when most of its K and V are
+ *     ASK_MOVED   ──────►  it counts there now; or ASK_STAYS: it was dropped
  *     ASK_OVER    ──────►  end: predictor, usage, limits
  *                 ◄──────  TELL_DONE
  */
@@ -40,12 +42,15 @@ enum request_ask {
     ASK_FAILED = 4,
     ASK_OVER = 8,
     ASK_PREFILLED = 16,
+    ASK_MOVED = 32,
+    ASK_STAYS = 64,
 };
 
 enum request_tell {
     TELL_SEND = 1,
     TELL_REFUSE = 2,
     TELL_DONE = 4,
+    TELL_MOVE = 8,
 };
 
 /* Where a leg goes: one call to one engine. An answer that goes on elsewhere has several. */
@@ -54,7 +59,7 @@ struct target {
     char host[TARGET_HOST_MAX];
     uint16_t port;
     enum engine_kind kind;
-    uint32_t context_tokens;
+    uint32_t context_tokens, page_tokens;
     const struct bundle_entry *bundle; /* NULL for engines that take the client's JSON */
     double length_p50, length_p90,
         length_mean;               /* tokens foretold for the request that goes there */
@@ -73,6 +78,18 @@ struct outcome {
 
 struct tenant;
 struct byte_loop;
+
+/* A move that is under way, on the byte loop (move.c). */
+struct request_move {
+    struct target to;
+    struct http_call *call; /* of a stage */
+    struct buf reply;
+    int status;
+    uint32_t stage, copied_tokens;
+};
+
+/* The same as the decision thread knows it (migration.h). */
+enum request_moves { MOVES_NOT, MOVES_COPYING, MOVES_ARRIVING };
 
 struct request {
     /* The byte loop's. */
@@ -97,6 +114,7 @@ struct request {
     uint32_t leg_from; /* tokens of the answer that were there when this leg began */
     bool leg_hands;    /* this leg ends with its first token */
     bool broken;       /* the last leg failed */
+    struct request_move move;
     struct http_call *call;
     struct line_reader lines; /* of an internal reply */
     struct sse_reader events; /* of another engine's streamed reply */
@@ -127,7 +145,7 @@ struct request {
     /* Mail to the byte loop, under its lane. */
     struct lane_item tell_item;
     uint32_t tell;
-    struct target tell_target;
+    struct target tell_target, tell_move;
     int tell_status;
     double tell_retry_after_s;
     bool tell_rate_limited; /* refused by the tenant's limits, not for want of instances */
@@ -139,6 +157,11 @@ struct request {
     bool counted; /* in its tenant's concurrency */
     bool queued;  /* in its service's lengths of what waits, with the next two */
     double told_prompt, told_output;
+    bool handing;         /* it was sent where it shall not stay */
+    struct list decoding; /* of the migration's */
+    enum request_moves moves;
+    uint32_t move_to, move_pages; /* slot, unless MOVES_NOT; with the next one */
+    uint64_t move_serial;
 };
 
 /* NULL: all are out. `on_deadline` is called with the request. */
@@ -149,6 +172,8 @@ void request_arrive(struct request *r);                             /* ASK_ARRIV
 void request_tokens(struct request *r, uint32_t count);             /* ASK_TOKENS, and times */
 void request_failed(struct request *r, enum retry_failure failure); /* ASK_FAILED */
 void request_prefilled(struct request *r);                          /* ASK_PREFILLED */
+void request_moved(struct request *r);                              /* ASK_MOVED */
+void request_stays(struct request *r);                              /* ASK_STAYS */
 
 /* Says ASK_OVER, once, and ends a question that is still open. r->outcome is filled. */
 void request_over(struct request *r);

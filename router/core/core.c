@@ -239,6 +239,12 @@ void core_tokens(struct core *c, struct core_request *r, uint32_t count, int64_t
     if (first) tell_policy(c, r, ROUTE_FIRST_TOKEN, r->entry, now_us);
 }
 
+uint32_t core_tokens_known(const struct core_request *r)
+{
+    must(r->state == CORE_SENT);
+    return known_tokens(r) + r->entry->generated;
+}
+
 /* With its tokens so far, and nothing of the prompt left to compute. What the row noted of the
  * instance it chose says nothing of this one. */
 static void count_at(struct core *c, struct core_request *r, uint32_t slot, int64_t now_us)

@@ -153,6 +153,9 @@ struct prefix_index *core_index(struct core *c);
 struct core_verdict core_arrive(struct core *c, struct core_request *r, int64_t now_us);
 void core_tokens(struct core *c, struct core_request *r, uint32_t count, int64_t now_us);
 
+/* Prompt and answer so far, while SENT. */
+uint32_t core_tokens_known(const struct core_request *r);
+
 /* After the first token of a prefill instance: a decode instance that is to go on. The request
  * counts there from now on. ROUTE_NONE, and all stays as it is, when none accepts. */
 uint32_t core_hand_over(struct core *c, struct core_request *r, int64_t now_us);

@@ -1,7 +1,7 @@
 /* fake_engine.c - an engine that speaks our internal protocol and fails on command.
  *
  *     fake_engine --port P [--tokens N] [--token-ms M] [--fail MODE] [--fail-count K]
- *                 [--context N] [--name NAME]
+ *                 [--context N] [--name NAME] [--crowded] [--pulls]
  *
  * Token i of a prompt is H(prompt, i), as text "<hash>.", so that a test sees every token that is
  * lost, repeated or another request's. An answer that another engine began goes on: the ids behind
@@ -14,7 +14,9 @@
  *
  * POST /script {"fail": MODE, "count": K, "tokens": N, "token_ms": M} changes it while it runs;
  * GET /seen tells what it met: calls, requests open now, clients that left; of the calls those that
- * went on with an answer, those that were to end with goes_on, and the last kv_port of one.
+ * went on with an answer, those that were to end with goes_on, and the last kv_port of one; and
+ * how often it was told to pull K and V, which it says it did with --pulls, and else does not know.
+ * With --crowded all its pages are held as soon as anything runs.
  */
 #include "base/core/hash.h"
 #include "base/core/own.h"
@@ -23,6 +25,7 @@
 #include "base/text/bundle.h"
 #include "base/wire/events.h"
 #include "base/wire/generate.h"
+#include "base/wire/kv_share.h"
 #include "base/wire/report.h"
 #include "tests/unit/text/small_vocab.h"
 
@@ -32,6 +35,7 @@
 #include <unistd.h>
 
 #define DIE_AFTER_TOKENS 3
+#define PAGES 1024
 #define IDS 256             /* of the vocabulary, those that end nothing */
 #define UNSENT_US 600000000 /* patient: a slow reader is the router's to drop */
 
@@ -53,7 +57,7 @@ struct options {
     int64_t port, tokens, token_ms, fail_count, context;
     int fail;
     struct str name;
-    bool untold;
+    bool untold, crowded, pulls;
 };
 
 struct fake {
@@ -62,8 +66,9 @@ struct fake {
     struct buf bundle;
     char digest[SHA256_HEX + 1];
     uint64_t boot;
-    uint64_t calls, continued, handed, kv_port;
+    uint64_t calls, continued, handed, kv_port, pulled;
     int64_t open, left;
+    struct http_exchange *events; /* the last reader's */
 };
 
 struct stream {
@@ -76,10 +81,22 @@ struct stream {
     enum fail fail;
 };
 
+static void tell_load(struct fake *f)
+{
+    CLEANUP(buf_fini) struct buf line = { 0 };
+    struct block_event load = { .kind = EVENT_LOAD,
+                                .running = (uint32_t)f->open,
+                                .kv_tokens = f->open > 0 ? PAGES * BLOCK_TOKENS : 0 };
+    if (!f->options.crowded || !f->events) return;
+    block_event_encode(&load, &line);
+    http_stream_write(f->events, line.data, line.len);
+}
+
 static void stream_free(struct stream *s)
 {
     loop_timer_clear(s->fake->loop, &s->timer);
     s->fake->open--;
+    tell_load(s->fake);
     free(s);
 }
 
@@ -197,6 +214,7 @@ static void on_generate(struct fake *f, struct http_exchange *x)
     f->handed += g.goes_on;
     if (g.kv_port > 0) f->kv_port = g.kv_port;
     f->open++;
+    tell_load(f);
     http_exchange_watch(x, on_left, on_token, s);
     if (fail == FAIL_HANG) return;
     http_stream_begin(x, 200, STR("application/x-ndjson"));
@@ -215,8 +233,8 @@ static void on_info(struct fake *f, struct http_exchange *x)
                                .page_tokens = 16,
                                .context_tokens = (uint32_t)f->options.context,
                                .running_max = 64,
-                               .pages_total = 1024,
-                               .pages_free = 1024,
+                               .pages_total = PAGES,
+                               .pages_free = PAGES,
                                .has_perf = !f->options.untold,
                                .perf = { .a = 0.001, .b = 1e-5, .c = 1e-4, .samples = 10 } };
     CLEANUP(buf_fini) struct buf out = { 0 };
@@ -224,7 +242,31 @@ static void on_info(struct fake *f, struct http_exchange *x)
     http_reply(x, 200, STR("application/json"), buf_view(&out));
 }
 
-/* No blocks are ever held: hello, an empty snapshot, silence. */
+/* The ids lie in its cache, it says. */
+static void on_pull(struct fake *f, struct http_exchange *x)
+{
+    CLEANUP(arena_fini) struct arena arena = { 0 };
+    CLEANUP(buf_fini) struct buf out = { 0 };
+    struct kv_pull_request ask;
+    arena_init(&arena, 64 << 20);
+    f->pulled++;
+    if (!f->options.pulls ||
+        kv_pull_request_decode(http_exchange_request(x)->body, &arena, &ask, NULL) < 0) {
+        http_reply(x, 404, STR("text/plain"), STR("no such path"));
+        return;
+    }
+    const struct kv_pull_reply reply = { ask.id_count - 1, ask.id_count - 1 };
+    kv_pull_reply_encode(&reply, &out);
+    http_reply(x, 200, STR("application/json"), buf_view(&out));
+}
+
+static void events_left(void *arg, enum http_abort why)
+{
+    (void)why;
+    ((struct fake *)arg)->events = NULL;
+}
+
+/* No blocks are ever held: hello, an empty snapshot, silence, but for loads. */
 static void on_events(struct fake *f, struct http_exchange *x)
 {
     CLEANUP(buf_fini) struct buf out = { 0 };
@@ -241,8 +283,9 @@ static void on_events(struct fake *f, struct http_exchange *x)
     block_event_encode(&hello, &out);
     block_event_encode(&snapshot, &out);
     if (http_stream_begin(x, 200, STR("application/x-ndjson")) < 0) return;
-    http_exchange_watch(x, NULL, NULL, NULL);
+    http_exchange_watch(x, events_left, NULL, f);
     http_stream_write(x, out.data, out.len);
+    f->events = x;
 }
 
 static void on_seen(struct fake *f, struct http_exchange *x)
@@ -250,10 +293,10 @@ static void on_seen(struct fake *f, struct http_exchange *x)
     char text[256];
     snprintf(text, sizeof text,
              "{\"calls\":%llu,\"open\":%lld,\"left\":%lld,\"continued\":%llu,\"handed\":%llu,"
-             "\"kv_port\":%llu}",
+             "\"kv_port\":%llu,\"pulls\":%llu}",
              (unsigned long long)f->calls, (long long)f->open, (long long)f->left,
              (unsigned long long)f->continued, (unsigned long long)f->handed,
-             (unsigned long long)f->kv_port);
+             (unsigned long long)f->kv_port, (unsigned long long)f->pulled);
     http_reply(x, 200, STR("application/json"), str_from(text));
 }
 
@@ -285,6 +328,8 @@ static void on_request(void *ctx, struct http_exchange *x)
     struct str path = http_exchange_request(x)->path;
     if (str_eq(path, STR("/internal/generate"))) {
         on_generate(f, x);
+    } else if (str_eq(path, STR("/internal/kv/pull"))) {
+        on_pull(f, x);
     } else if (str_eq(path, STR("/internal/info"))) {
         on_info(f, x);
     } else if (str_eq(path, STR("/internal/events"))) {
@@ -328,6 +373,10 @@ static const struct config_field rows[] = {
       AT(context), .about = "Tokens of prompt and answer together." },
     { .name = "untold", .type = CONFIG_BOOL, .default_text = "false", AT(untold),
       .about = "Reports say nothing of its speed, as right after a start." },
+    { .name = "crowded", .type = CONFIG_BOOL, .default_text = "false", AT(crowded),
+      .about = "All pages are held while anything runs." },
+    { .name = "pulls", .type = CONFIG_BOOL, .default_text = "false", AT(pulls),
+      .about = "Says that it has pulled what it was told to." },
     { .name = "name", .type = CONFIG_TEXT, .default_text = "fake", AT(name), .about = "Boot name." },
 };
 // clang-format on

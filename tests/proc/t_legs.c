@@ -1,5 +1,5 @@
-/* t_legs.c - answers that go on at another engine: after a failure, after their prompt. Whatever
- * engines took part, the client gets the text that one alone would have given.
+/* t_legs.c - answers that go on at another engine: after a failure, after their prompt, because
+ * theirs has no room. Whatever engines took part, the client gets the text that one alone gives.
  *
  * Scripted engines first, which refuse ids that they would not have made; then real ones with the
  * shipped model, sampled, so that a lost seed or position would be seen. */
@@ -8,6 +8,7 @@
 #include "base/io/clock.h"
 #include "tests/proc/rig.h"
 
+#include <pthread.h>
 #include <stdio.h>
 #include <unistd.h>
 
@@ -36,10 +37,10 @@ static void start_fake(uint32_t i, const char *fail, const char *count)
     engine[i] = rig_start("engine", argv, engine[i].port, "/seen", 200);
 }
 
-static void start_real(uint32_t i, const char *kv_bytes)
+static void start_real(uint32_t i, const char *kv_bytes, const char *share)
 {
     char listen[32];
-    engine[i].port = rig_port();
+    if (engine[i].port == 0) engine[i].port = rig_port();
     snprintf(listen, sizeof listen, "127.0.0.1:%u", engine[i].port);
     const char *argv[] = { getenv("MUSTER_BIN"),
                            "engine",
@@ -57,6 +58,8 @@ static void start_real(uint32_t i, const char *kv_bytes)
                            "1",
                            "--kv-cache-memory-bytes",
                            kv_bytes,
+                           "--cpu-share",
+                           share,
                            NULL };
     engine[i] = rig_start("engine", argv, engine[i].port, "/health", 200);
 }
@@ -66,7 +69,7 @@ static bool is_listed(void *arg)
     return rig_metric(router.port, "muster_router_endpoints") == *(double *)arg;
 }
 
-/* Sends to the engines up to the first NULL role; "" is both. */
+/* Sends to the engines up to the first NULL role; "" is both. Those that run are waited for. */
 static void start_router(const char *const role[ENGINES], const char *more, const char *value)
 {
     char listen[64], list[256] = "";
@@ -75,7 +78,7 @@ static void start_router(const char *const role[ENGINES], const char *more, cons
         size_t len = strlen(list);
         snprintf(list + len, sizeof list - len, "%s127.0.0.1:%u%s%s", i ? "," : "", engine[i].port,
                  role[i][0] ? "/" : "", role[i]);
-        count++;
+        count += engine[i].log[0] != 0;
     }
     uint16_t port = rig_port();
     snprintf(listen, sizeof listen, "127.0.0.1:%u", port);
@@ -122,9 +125,9 @@ static void gather(const struct buf *reply, struct buf *text)
     buf_byte(text, 0);
 }
 
-/* One answer; `text` and the reply are C strings. */
-static void ask_at(uint16_t port, const char *prompt, uint32_t tokens, bool stream,
-                   struct buf *text, struct buf *reply)
+/* One answer; `text` and the reply are C strings. True when it is whole. */
+static bool is_answered(uint16_t port, const char *prompt, uint32_t tokens, bool stream,
+                        struct buf *text, struct buf *reply)
 {
     CLEANUP(buf_fini) struct buf body = { 0 };
     buf_printf(&body,
@@ -134,9 +137,16 @@ static void ask_at(uint16_t port, const char *prompt, uint32_t tokens, bool stre
                stream ? ",\"stream_options\":{\"include_usage\":true}" : "");
     buf_byte(&body, 0);
     int status = rig_call(port, TEXT, body.data, reply);
-    if (status != 200 || (stream && !strstr(reply->data, "[DONE]")))
-        fail_msg("%d %s", status, reply->len ? reply->data : "");
+    if (status != 200) return false;
     gather(reply, text);
+    return !stream || strstr(reply->data, "[DONE]");
+}
+
+static void ask_at(uint16_t port, const char *prompt, uint32_t tokens, bool stream,
+                   struct buf *text, struct buf *reply)
+{
+    if (!is_answered(port, prompt, tokens, stream, text, reply))
+        fail_msg("%s", reply->len ? reply->data : "no reply");
 }
 
 /* Asks the router and compares the text and the usage with what was answered alone. */
@@ -303,8 +313,8 @@ static void real_engines_split_a_request_and_say_what_one_says(void **state)
     static const char *const split[ENGINES] = { "prefill", "decode" };
     struct buf alone[COUNT_OF(prompts)] = { 0 };
     if (access(MODEL, R_OK) < 0) skip();
-    start_real(0, "16MiB");
-    start_real(1, "16MiB");
+    start_real(0, "16MiB", "0");
+    start_real(1, "16MiB", "0");
     real_alone(alone);
     start_router(split, NULL, NULL);
     double before[2] = { generated_by(0), generated_by(1) };
@@ -315,6 +325,128 @@ static void real_engines_split_a_request_and_say_what_one_says(void **state)
     assert_true(generated_by(1) - before[1] == 2 * COUNT_OF(prompts) * (REAL_TOKENS - 1));
     for (size_t i = 0; i < COUNT_OF(prompts); i++)
         buf_fini(&alone[i]);
+}
+
+/* ---- moves ----------------------------------------------------------------------------------- */
+
+#define ASKERS 6
+#define LONG_TOKENS 600
+
+struct asker {
+    pthread_t thread;
+    uint32_t number, tokens;
+    const char *prompt;
+    struct buf alone, text, reply;
+    bool whole;
+};
+
+static void *asker_run(void *arg)
+{
+    struct asker *a = arg;
+    a->whole = is_answered(router.port, a->prompt, a->tokens, a->number % 2, &a->text, &a->reply);
+    return NULL;
+}
+
+static void asker_fini(struct asker *a)
+{
+    buf_fini(&a->alone);
+    buf_fini(&a->text);
+    buf_fini(&a->reply);
+}
+
+static bool all_run(void *arg)
+{
+    (void)arg;
+    return rig_number(engine[0].port, "/internal/info", "running") +
+               rig_number(engine[0].port, "/internal/info", "waiting") ==
+           ASKERS;
+}
+
+/* ---- and with scripted engines --------------------------------------------------------------- */
+
+static void start_mover(uint32_t i, const char *how)
+{
+    char port[16];
+    if (engine[i].port == 0) engine[i].port = rig_port();
+    snprintf(port, sizeof port, "%u", engine[i].port);
+    const char *argv[] = {
+        getenv("FAKE_ENGINE_BIN"), "--port", port, "--tokens", "100", "--token-ms", "20", how, NULL
+    };
+    engine[i] = rig_start("engine", argv, engine[i].port, "/seen", 200);
+}
+
+/* A prompt of more pages than the last stage copies, at an engine without room. The other one either
+ * says that it has them, and the answer goes on there, or knows of no such thing: then it stays. */
+static void a_move_that_comes_to_nothing_costs_nothing(void **state)
+{
+    (void)state;
+    static const char *const both[ENGINES] = { "", "" };
+    static struct asker a;
+    char prompt[512];
+    memset(prompt, 'k', sizeof prompt);
+    prompt[sizeof prompt - 1] = 0;
+    for (uint32_t i = 0; i < 4; i++) {
+        bool pulls = i / 2;
+        a = (struct asker){ .number = i, .tokens = 100, .prompt = prompt };
+        start_mover(0, "--crowded");
+        engine[1].port = rig_port();
+        start_router(both, "--migrate", "llumnix");
+        ask_at(router.port, prompt, 100, true, &a.alone, &a.reply);
+        assert_int_equal(pthread_create(&a.thread, NULL, asker_run, &a), 0);
+        rig_wait_number(engine[0].port, "/seen", "open", 1);
+        start_mover(1, pulls ? "--pulls" : NULL);
+        pthread_join(a.thread, NULL);
+        assert_true(a.whole);
+        assert_string_equal(a.text.data, a.alone.data);
+        assert_true(seen(1, "pulls") >= 1);
+        assert_int_equal(seen(1, "continued"), pulls);
+        assert_int_equal(seen(0, "left"), pulls);
+        assert_int_equal(seen(1, "kv_port"), pulls ? engine[0].port : 0);
+        assert_true(counted("moves") == pulls);
+        assert_int_equal(counted("moves_dropped") >= 1, !pulls);
+        asker_fini(&a);
+        cleanup(NULL);
+    }
+}
+
+/* More answers than the first engine has pages for; then a second one comes up. What moves there is
+ * gone on with from its pages, and every text is the one that it is alone. */
+static void answers_move_from_where_there_is_no_room(void **state)
+{
+    (void)state;
+    static const char *const both[ENGINES] = { "", "" };
+    static struct asker asker[ASKERS];
+    char prompt[ASKERS][64];
+    if (access(MODEL, R_OK) < 0) skip();
+    start_real(0, "24MiB", "0");
+    for (uint32_t i = 0; i < ASKERS; i++) {
+        struct asker *a = &asker[i];
+        *a = (struct asker){ .number = i, .tokens = LONG_TOKENS, .prompt = prompt[i] };
+        snprintf(prompt[i], sizeof prompt[i], "%u brothers lived in a house by the sea", i + 2);
+        ask_at(engine[0].port, a->prompt, LONG_TOKENS, a->number % 2, &a->alone, &a->reply);
+    }
+    rig_kill(&engine[0]);
+    start_real(0, "7MiB", "0.2");
+    engine[1].port = rig_port();
+    start_router(both, "--migrate", "llumnix");
+    for (uint32_t i = 0; i < ASKERS; i++)
+        assert_int_equal(pthread_create(&asker[i].thread, NULL, asker_run, &asker[i]), 0);
+    rig_wait(all_run, NULL, "all answers are at the first engine");
+    start_real(1, "24MiB", "0.2");
+    for (uint32_t i = 0; i < ASKERS; i++)
+        pthread_join(asker[i].thread, NULL);
+    print_message("moves %.0f, dropped %.0f, continued %.0f, pulled %.0f tokens\n",
+                  counted("moves"), counted("moves_dropped"), counted("continued"),
+                  rig_metric(engine[1].port, "muster_engine_kv_pulled_tokens_total"));
+    for (uint32_t i = 0; i < ASKERS; i++) {
+        struct asker *a = &asker[i];
+        if (!a->whole) fail_msg("%u: %s", i, a->reply.len ? a->reply.data : "no reply");
+        assert_string_equal(a->text.data, a->alone.data);
+        asker_fini(a);
+    }
+    assert_true(counted("moves") >= 1);
+    assert_true(generated_by(1) > 0);
+    assert_true(generated_by(0) + generated_by(1) >= ASKERS * LONG_TOKENS);
 }
 
 int main(void)
@@ -331,6 +463,8 @@ int main(void)
         CASE(an_answer_outlives_the_instance_that_decodes_it),
         CASE(a_role_that_is_none_is_refused),
         CASE(real_engines_split_a_request_and_say_what_one_says),
+        CASE(a_move_that_comes_to_nothing_costs_nothing),
+        CASE(answers_move_from_where_there_is_no_room),
     };
     return rig_end(cmocka_run_group_tests(tests, NULL, NULL));
 }

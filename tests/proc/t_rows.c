@@ -141,7 +141,7 @@ static void other_names_are_refused_with_the_reason(void **state)
     static const struct {
         const char *key, *name, *says;
     } rows[] = {
-        { "services[].migrate", "llumnix", "engines hand no KV to each other" },
+        { "services[].migrate", "llumnix", "put it below `router`" },
         { "services[].power", "polca", "no driver sets a device's clock" },
         { "services[].order", "fcfs", "below `engine` of a service" },
         { "router.predict", "oracle", "a router has no true lengths" },
@@ -184,16 +184,19 @@ static void every_row_of_the_router_decides_there(void **state)
         CLEANUP(buf_fini) struct buf yaml = { 0 };
         char path[128], listen[32];
         const char *route = name_at("router.route", k), *predict = name_at("router.predict", k);
+        const char *migrate = name_at("router.migrate", k);
         uint16_t port = rig_port();
         snprintf(path, sizeof path, "%s/router.yaml", rig_folder());
         snprintf(listen, sizeof listen, "127.0.0.1:%u", port);
-        buf_printf(&yaml, "router: { route: %s, predict: %s }\n", route, predict);
+        buf_printf(&yaml, "router: { route: %s, predict: %s, migrate: %s }\n", route, predict,
+                   migrate);
         assert_int_equal(file_write_atomic(path, buf_view(&yaml), 0600, NULL), 0);
         const char *argv[] = { getenv("MUSTER_BIN"), "router", "--config", path,
                                "--listen",           listen,   NULL };
         struct rig_process router = rig_start("router", argv, port, "/metrics", 200);
         if (!(row_metric(port, "router", "route", route) > 0)) fail_msg("route: %s", route);
         if (!(row_metric(port, "router", "predict", predict) > 0)) fail_msg("predict: %s", predict);
+        if (!(row_metric(port, "router", "migrate", migrate) > 0)) fail_msg("migrate: %s", migrate);
         assert_int_equal(rig_stop(&router), 0);
     }
 }

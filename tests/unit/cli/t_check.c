@@ -52,7 +52,7 @@ static void every_mistake_has_its_sentence(void **state)
         { "engine: { fair: vtc, chunk: sarathi }", "", "", "", NULL },
         { "engine: { fair: vct }", "", "", "", "--fair: 'vct' is no fair row; did you mean vtc?" },
         { "", "", ", place: melange", "", "'melange' chooses no offers (it is a planner's)" },
-        { "", "", ", role: planner", "", "engines hand no KV to each other" },
+        { "", "", ", migrate: llumnix", "", "put it below `router`" },
         { "power: polca", "", "", "", "there is no key 'power': no driver sets a device's clock" },
         { "order: fcfs", "", "", "", "put it below `engine` of a service" },
         { "", "", ", min: 3, max: 2", "", "min 3 is above max 2" },

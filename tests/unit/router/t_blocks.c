@@ -143,25 +143,36 @@ static void events_reach_the_index(void **state)
     stop(&e);
 }
 
-static void keep_load(void *arg, uint32_t slot, const struct block_event *load)
+struct kept {
+    struct core_load load;
+    uint32_t count;
+};
+
+static void keep_load(void *arg, uint32_t slot, const struct core_load *load)
 {
-    struct block_event *kept = arg;
+    struct kept *kept = arg;
     assert_int_equal(slot, SLOT);
-    kept[1] = *load;
-    kept[0].seq++; /* counts */
+    kept->load = *load;
+    kept->count++;
 }
 
 static void loads_are_heard_by_those_who_ask(void **state)
 {
     (void)state;
     struct engine e;
-    struct block_event kept[2] = { 0 };
+    struct kept kept = { 0 };
+    int64_t told_us;
     start(&e);
-    block_feed_on_load(e.feed, keep_load, kept);
+    assert_null(block_feed_load(e.feed, &told_us));
+    block_feed_on_load(e.feed, keep_load, &kept);
     wait_connects(&e, 1);
     assert_true(str_ends(http_exchange_request(e.x)->query, STR("&load=1")));
     hello(&e, 77);
     change(&e, EVENT_SNAPSHOT, 5, 0, 2);
+    wait_held(&e, 2, "a snapshot");
+    const struct core_load *none = block_feed_load(e.feed, &told_us);
+    assert_non_null(none); /* it has said nothing: it has nothing */
+    assert_int_equal(none->running, 0);
     say(&e, &(struct block_event){ .kind = EVENT_LOAD,
                                    .seq = 5,
                                    .running = 3,
@@ -170,15 +181,16 @@ static void loads_are_heard_by_those_who_ask(void **state)
                                    .kv_tokens = 4000,
                                    .uncached_total = 77777 });
     int64_t until_us = clock_mono_us() + WAIT_US;
-    while (kept[0].seq == 0) {
+    while (kept.count == 0) {
         assert_true(clock_mono_us() < until_us);
         assert_int_equal(loop_turn(e.loop, 10000), 0);
     }
-    assert_int_equal(kept[1].running, 3);
-    assert_int_equal(kept[1].waiting, 2);
-    assert_int_equal(kept[1].prefill_tokens, 900);
-    assert_int_equal(kept[1].kv_tokens, 4000);
-    assert_int_equal(kept[1].uncached_total, 77777);
+    assert_int_equal(kept.load.running, 3);
+    assert_int_equal(kept.load.waiting, 2);
+    assert_int_equal(kept.load.prefill_tokens, 900);
+    assert_int_equal(kept.load.kv_tokens, 4000);
+    assert_int_equal(kept.load.uncached_total, 77777);
+    assert_int_equal(block_feed_load(e.feed, &told_us)->kv_tokens, 4000);
     change(&e, EVENT_ADD, 6, 2, 1); /* it took no number: nothing is missing */
     wait_held(&e, 3, "an addition behind a load");
     assert_int_equal(e.connects, 1);

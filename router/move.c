@@ -1,0 +1,137 @@
+/* move.c - a running answer goes on at another engine, its K and V copied while it still runs here.
+ *
+ *     TELL_MOVE ──► all of it ──► what was added ──► ... ──► little is left: stop here, go on there
+ *                       │                │
+ *                       └────────────────┴─► ASK_STAYS: nothing came, or the answer has ended
+ *
+ * The target pulls, stage by stage, from the source's cache; the last stage is the pull that its
+ * own generate call begins with. Only then is the source told to stop, so a move that comes to
+ * nothing costs the answer nothing. What the target refuses after that is a leg that failed: the
+ * answer goes on wherever the decision thread says.
+ */
+#include "base/core/bits.h"
+#include "base/core/own.h"
+#include "base/wire/kv_share.h"
+#include "policies/migrate.h"
+#include "router/byte_loop.h"
+
+#define REPLY_BYTES_MAX 4096
+#define STAGE_US_MAX 15000000 /* an engine gives up its pull after ten seconds */
+
+void move_forget(struct request *r)
+{
+    if (r->move.call) http_call_cancel(r->move.call);
+    buf_fini(&r->move.reply);
+    r->move = (struct request_move){ 0 };
+}
+
+static void stay(struct request *r)
+{
+    move_forget(r);
+    request_stays(r);
+}
+
+static void go(struct request *r)
+{
+    struct target from = r->target, to = r->move.to;
+    http_call_cancel(r->call);
+    r->call = NULL;
+    memcpy(to.kv_host, from.host, sizeof to.kv_host);
+    to.kv_port = from.port;
+    r->target = to;
+    move_forget(r);
+    request_moved(r);
+    upstream_start(r);
+}
+
+static void on_head(void *arg, const struct http_response *head)
+{
+    ((struct request *)arg)->move.status = head->status;
+}
+
+static void on_data(void *arg, struct str data)
+{
+    buf_str(&((struct request *)arg)->move.reply, data);
+}
+
+static void stage(struct request *r);
+
+static void on_end(void *arg, enum http_end why)
+{
+    struct request *r = arg;
+    struct request_move *m = &r->move;
+    struct kv_pull_reply reply;
+    CLEANUP(arena_fini) struct arena arena = { 0 };
+    arena_init(&arena, REPLY_BYTES_MAX);
+    m->call = NULL;
+    bool answered = why == HTTP_END_OK && m->status == 200 && m->reply.rc == 0 &&
+                    kv_pull_reply_decode(buf_view(&m->reply), &arena, &reply, NULL) == 0;
+    /* Without any progress the rest would be computed, which the source has done already. */
+    if (!answered || !r->call || reply.tokens <= m->copied_tokens) {
+        stay(r);
+        return;
+    }
+    m->copied_tokens = reply.tokens;
+    stage(r);
+}
+
+static bool pull(struct request *r)
+{
+    struct byte_loop *b = r->home;
+    struct request_move *m = &r->move;
+    CLEANUP(buf_fini) struct buf body = { 0 };
+    CLEANUP(buf_fini) struct buf bearer = { 0 };
+    const struct kv_pull_request ask = { .ids = r->ids.data,
+                                         .id_count = (uint32_t)r->ids.count,
+                                         .tenant = r->salt,
+                                         .host = str_from(r->target.host),
+                                         .port = r->target.port };
+    buf_fini(&m->reply);
+    buf_init(&m->reply, REPLY_BYTES_MAX);
+    if (b->secret.len > 0) buf_printf(&bearer, "Bearer " STR_FMT, STR_ARG(b->secret));
+    struct http_header header[2] = { { STR("content-type"), STR("application/json") },
+                                     { STR("authorization"), buf_view(&bearer) } };
+    struct http_call_request call = {
+        .host = str_from(m->to.host),
+        .port = m->to.port,
+        .path = STR("/internal/kv/pull"),
+        .headers = header,
+        .header_count = 1 + (b->secret.len > 0),
+        .deadline_us = loop_now_us(b->loop) + STAGE_US_MAX,
+        .on_head = on_head,
+        .on_data = on_data,
+        .on_end = on_end,
+        .arg = r,
+    };
+    if (kv_pull_request_encode(&ask, &body) < 0 || bearer.rc < 0) return false;
+    call.body = buf_view(&body);
+    m->status = 0;
+    m->call = http_call_start(b->client, &call, NULL);
+    return m->call != NULL;
+}
+
+/* The last token's K and V are not computed yet. */
+static void stage(struct request *r)
+{
+    struct request_move *m = &r->move;
+    const struct migrate_config config = migrate_config_for(m->to.page_tokens);
+    uint32_t pages = ceil_div_u32((uint32_t)r->ids.count - 1, m->to.page_tokens);
+    uint32_t copied = min_u32(m->copied_tokens / m->to.page_tokens, pages);
+    if (migrate_stops(&config, m->stage++, pages - copied)) {
+        go(r);
+    } else if (!pull(r)) {
+        stay(r);
+    }
+}
+
+void move_begin(struct request *r, const struct target *to)
+{
+    bool can = r->call && !r->leg_hands && !r->ids_lost && r->bundle == to->bundle;
+    move_forget(r);
+    r->move.to = *to;
+    if (can && leg_generated(r) > 0) {
+        stage(r);
+    } else {
+        stay(r);
+    }
+}
