@@ -13,6 +13,20 @@ static bool is_end(const struct answer *a, uint32_t id)
     return false;
 }
 
+/* `early`: before min_tokens, where stop strings do not count and so nothing is held back. */
+static int take(struct answer *a, uint32_t id, bool early)
+{
+    if (!a->spec.ignore_eos && is_end(a, id)) {
+        int rc = answer_close(a);
+        return rc < 0 ? rc : 1;
+    }
+    buf_clear(&a->scratch);
+    int rc = detok_push(&a->detok, id, &a->scratch);
+    if (rc < 0) return rc;
+    if (early) return buf_str(&a->text, buf_view(&a->scratch));
+    return stop_push(&a->stop, buf_view(&a->scratch), &a->text);
+}
+
 int answer_init(struct answer *a, const struct vocab *vocab, const struct answer_spec *spec,
                 const uint32_t *ids, uint32_t count)
 {
@@ -25,11 +39,10 @@ int answer_init(struct answer *a, const struct vocab *vocab, const struct answer
     detok_init(&a->detok, vocab, true);
     stop_init(&a->stop, spec->stop, spec->stop_count);
     for (uint32_t i = spec->prompt_tokens; i < count; i++) {
-        int rc = answer_take(a, ids[i]);
+        int rc = take(a, ids[i], spec->min_tokens > 0); /* some are still to come: all were early */
         if (rc < 0) return rc;
     }
     buf_clear(&a->text); /* was sent by whoever generated it */
-    a->generated = 0;
     return 0;
 }
 
@@ -57,15 +70,7 @@ int answer_pick(struct answer *a, struct sampler *sampler, const float *logits, 
 int answer_take(struct answer *a, uint32_t id)
 {
     a->generated++;
-    if (!a->spec.ignore_eos && is_end(a, id)) {
-        int rc = answer_close(a);
-        return rc < 0 ? rc : 1;
-    }
-    buf_clear(&a->scratch);
-    int rc = detok_push(&a->detok, id, &a->scratch);
-    if (rc < 0) return rc;
-    if (a->generated < a->spec.min_tokens) return buf_str(&a->text, buf_view(&a->scratch));
-    return stop_push(&a->stop, buf_view(&a->scratch), &a->text);
+    return take(a, id, a->generated < a->spec.min_tokens);
 }
 
 int answer_close(struct answer *a)

@@ -4,7 +4,6 @@
  * copies are made at once: beyond that a peer is told to compute, which is what it does.
  */
 #include "base/core/bits.h"
-#include "base/core/fault.h"
 #include "base/io/log.h"
 #include "engine/serve/face_part.h"
 #include "engine/serve/kv_share.h"
@@ -99,7 +98,7 @@ void face_kv_read(struct face *f, struct http_exchange *x)
         face_refuse(f, x, OPENAI_OVERLOADED, NULL, "%u peers read pages already", f->kv_read_count);
         return;
     }
-    struct face_kv_read *r = FAULT("face.kv_read") ? NULL : calloc(1, sizeof *r);
+    struct face_kv_read *r = calloc(1, sizeof *r);
     rc = r ? kv_prefix_init(&r->prefix, f->key_seed, face_salt(f, req.tenant), req.ids,
                             req.id_count, f->info->page_tokens)
            : -ENOMEM;

@@ -60,7 +60,7 @@ struct kv_pull_ask {
     uint64_t key_seed;
     struct str tenant;     /* as the peer is told, */
     struct block_key salt; /* and what it makes of it together with all else */
-    struct str host;
+    struct str host;       /* as http_call_request has it: a name asks the resolver and blocks */
     uint16_t port;
     int64_t deadline_us; /* on the loop's clock; 0: KV_PULL_US_MAX from now */
     void (*on_end)(void *arg, uint32_t tokens, uint32_t pulled);

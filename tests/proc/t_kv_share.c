@@ -205,6 +205,7 @@ static void cut_at(struct generate_request req, uint32_t cut, const struct kv_an
     uint32_t ids[KV_RIG_IDS_MAX], all = req.max_tokens, prompt = req.id_count;
     req.goes_on = true;
     req.max_tokens = cut;
+    uint32_t min_tokens = req.min_tokens;
     kv_generate(&a, &req, &first);
     buf_str(&text, buf_view(&first.text));
     if (first.finish == FINISH_LENGTH) {
@@ -215,6 +216,7 @@ static void cut_at(struct generate_request req, uint32_t cut, const struct kv_an
         req.ids = ids;
         req.id_count = prompt + cut;
         req.max_tokens = all - cut;
+        req.min_tokens = min_tokens - min_u32(min_tokens, cut);
         kv_from(&req, &a);
         kv_generate(&b, &req, &rest);
         assert_int_equal(rest.status, 200);
@@ -313,6 +315,12 @@ static void a_stop_string_may_straddle_the_cut(void **state)
     assert_int_equal(stopped.finish, FINISH_STOP);
     assert_true(stopped.text.len < whole.text.len);
     for (uint32_t cut = 1; cut < stopped.count; cut++)
+        cut_at(req, cut, &stopped);
+    /* Before min_tokens none counts: nothing is held back here, and nothing told twice there. */
+    req.min_tokens = HEAD;
+    kv_generate(&a, &req, &stopped);
+    assert_int_equal(stopped.count, HEAD);
+    for (uint32_t cut = 1; cut < HEAD; cut++)
         cut_at(req, cut, &stopped);
 }
 
