@@ -4,9 +4,10 @@
 #include "base/core/bits.h"
 #include "policies/place_rows.h"
 
-const struct place_policy *const place_table[] = {
-    &place_joint, &place_order, &place_on_demand, &place_spot, &place_melange, &place_single_type
-};
+const struct place_policy *const place_table[] = { &place_joint,         &place_order,
+                                                   &place_on_demand,     &place_spot,
+                                                   &place_serverlessllm, &place_melange,
+                                                   &place_single_type };
 const uint32_t place_count = COUNT_OF(place_table);
 
 const struct place_policy *const layers_table[] = { &place_helix, &place_hexgen, &place_pipedream,

@@ -302,6 +302,29 @@ static void stock_out_falls_to_the_next_offer(void **state)
     free(s);
 }
 
+/* serverlessllm launches where launches have been quickest, and goes elsewhere as it learns. */
+static void the_lead_that_was_learned_chooses(void **state)
+{
+    (void)state;
+    struct scene *s = scene_new();
+    s->service.pool_count = 1;
+    s->service.place = &place_serverlessllm;
+    s->demand.sum.held = 1;
+    s->demand.sum.idle_s = 0;
+    decide(s);
+    assert_int_equal(s->plan.action[0].offer, 0); /* equal leads: the cheaper */
+    offer_learn_lead(&s->offer[0], 60);
+    decide(s);
+    assert_int_equal(s->plan.action[0].act, PLAN_LAUNCH);
+    assert_int_equal(s->plan.action[0].offer, 1);
+    assert_string_equal(s->plan.decision[0].placed[0].reason, "where it is ready first");
+    for (int i = 0; i < 4; i++)
+        offer_learn_lead(&s->offer[1], 300);
+    decide(s);
+    assert_int_equal(s->plan.action[0].offer, 0);
+    free(s);
+}
+
 /* Two on demand where spot costs a third: both are replaced at once, none is given up before, and
  * nothing is bought twice. */
 static void a_pool_moves_to_spot(void **state)
@@ -658,6 +681,7 @@ int main(void)
         cmocka_unit_test(zero_needs_proof),
         cmocka_unit_test(nine_fresh_reports_in_ten_are_enough),
         cmocka_unit_test(stock_out_falls_to_the_next_offer),
+        cmocka_unit_test(the_lead_that_was_learned_chooses),
         cmocka_unit_test(a_pool_moves_to_spot),
         cmocka_unit_test(a_move_keeps_to_the_pools_maximum),
         cmocka_unit_test(a_spare_is_bought_once),

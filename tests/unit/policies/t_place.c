@@ -27,6 +27,42 @@ static void order_takes_the_first_that_may_be_asked(void **state)
     assert_int_equal(r.next, PLACE_NONE);
 }
 
+/* Times decide, prices only between equal ones; what runs stays, the slow goes first. */
+static void serverlessllm_starts_where_it_is_ready_first(void **state)
+{
+    (void)state;
+    struct place_memory s = { { 0 } };
+    struct place_view v = place_rig_view(3, 3);
+    static const double lead_s[] = { 40, 90, 15, 40 };
+    for (uint32_t i = 0; i < 4; i++)
+        v.offer[i].lead_s = lead_s[i];
+    struct place_verdict r = place_rig_ask(&place_serverlessllm, &s, &v, 0);
+    assert_int_equal(r.next, 2);
+    assert_int_equal(r.want[2], 3);
+    v.offer[2].usable = false; /* 0 costs 1, 3 costs 0.35, and both take as long */
+    r = place_rig_ask(&place_serverlessllm, &s, &v, 0);
+    assert_int_equal(r.next, 3);
+    v.offer[3].usable = false;
+    r = place_rig_ask(&place_serverlessllm, &s, &v, 0);
+    assert_int_equal(r.next, 0);
+    for (uint32_t i = 0; i < 4; i++)
+        v.offer[i].usable = true;
+    v.offer[1].ready = 1, v.offer[0].starting = 1; /* what runs stays */
+    r = place_rig_ask(&place_serverlessllm, &s, &v, 0);
+    assert_int_equal(r.want[1], 1);
+    assert_int_equal(r.want[0], 1);
+    assert_int_equal(r.want[2], 1);
+    v.offer[2].ready = 2; /* one too many: the slow one */
+    r = place_rig_ask(&place_serverlessllm, &s, &v, 0);
+    assert_int_equal(r.want[1], 0);
+    assert_int_equal(r.want[0], 1);
+    assert_int_equal(r.want[2], 2);
+    for (uint32_t i = 0; i < 4; i++)
+        v.offer[i].usable = false;
+    v.target = 9;
+    assert_int_equal(place_rig_ask(&place_serverlessllm, &s, &v, 0).next, PLACE_NONE);
+}
+
 static void on_demand_takes_the_cheapest_that_stays(void **state)
 {
     (void)state;
@@ -245,6 +281,7 @@ int main(void)
         cmocka_unit_test(counters_that_begin_anew_mark_no_zone),
         cmocka_unit_test(on_demand_ends_no_stand_in_for_a_cheaper_one),
         cmocka_unit_test(order_takes_the_first_that_may_be_asked),
+        cmocka_unit_test(serverlessllm_starts_where_it_is_ready_first),
         cmocka_unit_test(on_demand_takes_the_cheapest_that_stays),
         cmocka_unit_test(spot_spreads_and_marks_zones),
         cmocka_unit_test(a_hazard_is_learned_and_its_zone_left),
