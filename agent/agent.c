@@ -3,7 +3,11 @@
  * Once a second: the engine is asked for /internal/info; its answer (or its silence) and the clock
  * go through sup_tick, whose actions are carried out; the controller is told, and its wishes go
  * through sup_feed. The two calls are independent: a controller that is away changes nothing but
- * the lease. */
+ * the lease.
+ *
+ * The clock that the controller wishes is compared with what the engine says of itself, at each
+ * answer of either: a changed wish is passed on at once, and to an engine that has started again
+ * and runs at its full clock as well. */
 #include "agent/agent.h"
 
 #include "agent/core/supervise.h"
@@ -14,6 +18,7 @@
 #include "base/io/http_client.h"
 #include "base/io/log.h"
 
+#include <math.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -24,6 +29,7 @@
 #define LAST_WORDS_US 1000000 /* for the report of the end */
 #define LOAD_FRESH_US 3000000 /* an engine's word about its load is good for so long */
 #define ANSWER_BYTES_MAX ((size_t)1 << 20)
+#define CLOCK_SAME 1e-6 /* a clock that went through JSON is the same */
 #define BRISK_US 100000 /* between questions while somebody waits for the answer */
 
 struct question { /* one call under way at most */
@@ -46,7 +52,7 @@ struct agent {
     char secret[2 * FILE_SECRET_BYTES + 1];
     char bearer[2 * FILE_SECRET_BYTES + 16];
 
-    struct question probe, tell;
+    struct question probe, tell, order;
     struct arena info_arena[2]; /* of the last good answer, and of the next */
     uint32_t info_at;
     struct engine_report info;
@@ -55,6 +61,8 @@ struct agent {
 
     uint64_t boot, seq;
     int64_t lease_until_us, born_us, report_due_us;
+    double clock_wished; /* 0: none */
+    double clock_asked;  /* in the order under way */
     bool drain_wished, started, last_words;
     char trouble[REPORT_TEXT_BYTES_MAX];
     int rc;
@@ -76,7 +84,8 @@ static void forget_engine(struct agent *a)
     a->has_info = false;
     a->healthy_us = a->load_us = 0;
     if (a->probe.call) http_call_cancel(a->probe.call);
-    a->probe.call = NULL;
+    if (a->order.call) http_call_cancel(a->order.call);
+    a->probe.call = a->order.call = NULL;
 }
 
 static void feed(struct agent *a, enum sup_event e)
@@ -183,6 +192,8 @@ static struct agent *owner_of_tell(void *arg)
     return CONTAINER_OF(arg, struct agent, tell);
 }
 
+static void set_clock(struct agent *a);
+
 static void on_probe_end(void *arg, enum http_end end)
 {
     struct agent *a = owner_of_probe(arg);
@@ -206,6 +217,7 @@ static void on_probe_end(void *arg, enum http_end end)
     a->load_us = loop_now_us(a->loop);
     if (r.health == ENGINE_READY) a->healthy_us = a->load_us;
     if (a->healthy_us && a->sup.state == SUP_STARTING) a->trouble[0] = 0;
+    set_clock(a);
     look(a); /* ready is told at once: requests may be waiting for it */
 }
 
@@ -233,6 +245,40 @@ static void probe(struct agent *a)
     ask(a, &a->probe, &req);
 }
 
+/* ---- the clock ---- */
+
+static void on_order_end(void *arg, enum http_end end)
+{
+    struct agent *a = CONTAINER_OF(arg, struct agent, order);
+    a->order.call = NULL;
+    if (end == HTTP_END_OK && a->order.status == 200) {
+        a->info.clock = a->clock_asked;
+        return;
+    }
+    /* Tried again at the next answer of either side. */
+    log_event(LOG_WARN, "clock_not_set", "instance=%.*s clock=%g status=%d",
+              STR_ARG(a->in.spec.instance), a->clock_asked, a->order.status);
+}
+
+/* An engine that names no clock has none to set. */
+static void set_clock(struct agent *a)
+{
+    if (a->clock_wished <= 0 || !a->has_info || a->info.clock <= 0 || a->order.call) return;
+    if (fabs(a->info.clock - a->clock_wished) < CLOCK_SAME) return;
+    CLEANUP(buf_fini) struct buf body = { 0 };
+    const struct engine_clock c = { a->clock_wished };
+    if (engine_clock_encode(&c, &body) < 0) return;
+    struct http_call_request req = { .host = a->in.spec.engine_host,
+                                     .port = a->engine_port,
+                                     .method = STR("POST"),
+                                     .path = STR("/internal/clock"),
+                                     .body = buf_view(&body),
+                                     .deadline_us = loop_now_us(a->loop) + CALL_US,
+                                     .on_end = on_order_end };
+    a->clock_asked = a->clock_wished;
+    ask(a, &a->order, &req);
+}
+
 /* ---- reports ---- */
 
 static void heed(struct agent *a, const struct agent_reply *r)
@@ -244,6 +290,8 @@ static void heed(struct agent *a, const struct agent_reply *r)
         a->drain_wished = r->drain;
         feed(a, r->drain ? SUP_DRAIN : SUP_KEEP);
     }
+    if (r->clock > 0) a->clock_wished = r->clock;
+    set_clock(a);
     if (r->stop) feed(a, SUP_WANT_DOWN);
 }
 
@@ -382,6 +430,7 @@ static int build(struct agent *a, struct err *err)
         arena_init(&a->info_arena[i], ANSWER_BYTES_MAX);
     buf_init(&a->probe.body, ANSWER_BYTES_MAX);
     buf_init(&a->tell.body, ANSWER_BYTES_MAX);
+    buf_init(&a->order.body, ANSWER_BYTES_MAX);
     /* The lease of before our start is not known: a whole grace begins now. */
     a->lease_until_us = loop_now_us(a->loop);
     a->born_us = loop_now_us(a->loop) - (clock_wall_us() - a->in.born_wall_us);
@@ -398,6 +447,7 @@ static void teardown(struct agent *a)
         arena_fini(&a->info_arena[i]);
     buf_fini(&a->probe.body);
     buf_fini(&a->tell.body);
+    buf_fini(&a->order.body);
     explicit_bzero(a->secret, sizeof a->secret);
     explicit_bzero(a->bearer, sizeof a->bearer);
 }

@@ -26,6 +26,35 @@ static const struct field owed_rows[] = {
 };
 static const struct field_set owed_set = FIELD_SET(struct wire_owed, owed_rows);
 
+static const struct field work_rows[] = {
+    FIELD(struct wire_work, span_s, FIELD_F64, .required = true, FIELD_POSITIVE),
+    FIELD(struct wire_work, busy_s, FIELD_F64, .required = true, FIELD_POSITIVE),
+    FIELD(struct wire_work, steps, FIELD_U64, .required = true),
+    FIELD(struct wire_work, prefill_tokens, FIELD_U64),
+    FIELD(struct wire_work, prefill_chunks, FIELD_U64),
+    FIELD(struct wire_work, decoding_seqs, FIELD_U64),
+    FIELD(struct wire_work, kv_tokens, FIELD_U64),
+    FIELD(struct wire_work, kv_tokens_decoding, FIELD_U64),
+};
+static const struct field_set work_set = FIELD_SET(struct wire_work, work_rows);
+
+/* Bounds as those of model_spec.c: seconds are computed from these. */
+#define SPEC_COUNT_OF(member, most) \
+    FIELD(struct wire_spec, member, FIELD_U32, .required = true, .min = 1, .max = (most))
+static const struct field spec_rows[] = {
+    SPEC_COUNT_OF(layers, 1024),
+    SPEC_COUNT_OF(hidden, 1 << 20),
+    SPEC_COUNT_OF(heads, 4096),
+    SPEC_COUNT_OF(kv_heads, 4096),
+    SPEC_COUNT_OF(head_dim, 4096),
+    SPEC_COUNT_OF(ffn, 1 << 22),
+    SPEC_COUNT_OF(vocab, 1 << 24),
+    FIELD(struct wire_spec, gated, FIELD_BOOL),
+    FIELD(struct wire_spec, weight_bytes, FIELD_F64, .required = true, .min = 0.1, .max = 8),
+    FIELD(struct wire_spec, kv_element_bytes, FIELD_F64, .required = true, .min = 0.1, .max = 8),
+};
+static const struct field_set spec_set = FIELD_SET(struct wire_spec, spec_rows);
+
 static const struct field engine_rows[] = {
     FIELD_AS("v", struct engine_report, host, FIELD_VERSION),
     FIELD(struct engine_report, host, FIELD_STR, .max = REPORT_NAME_BYTES_MAX),
@@ -52,12 +81,25 @@ static const struct field engine_rows[] = {
           .present_offset = offsetof(struct engine_report, has_perf)),
     FIELD(struct engine_report, owed, FIELD_OBJECT, .of = &owed_set,
           .present_offset = offsetof(struct engine_report, has_owed)),
+    FIELD(struct engine_report, clock, FIELD_F64, .max = 1),
+    FIELD(struct engine_report, cores, FIELD_F64, .max = 4096),
+    FIELD(struct engine_report, hardware, FIELD_STR, .max = REPORT_NAME_BYTES_MAX),
+    FIELD(struct engine_report, work, FIELD_OBJECT, .of = &work_set,
+          .present_offset = offsetof(struct engine_report, has_work)),
+    FIELD(struct engine_report, spec, FIELD_OBJECT, .of = &spec_set,
+          .present_offset = offsetof(struct engine_report, has_spec)),
     FIELD(struct engine_report, requests_total, FIELD_U64),
     FIELD(struct engine_report, prompt_tokens_total, FIELD_U64),
     FIELD(struct engine_report, cached_tokens_total, FIELD_U64),
     FIELD(struct engine_report, generated_tokens_total, FIELD_U64),
 };
 static const struct field_set engine_set = FIELD_SET(struct engine_report, engine_rows);
+
+static const struct field clock_rows[] = {
+    FIELD_AS("v", struct engine_clock, clock, FIELD_VERSION),
+    FIELD(struct engine_clock, clock, FIELD_F64, .required = true, .min = WIRE_CLOCK_MIN, .max = 1),
+};
+static const struct field_set clock_set = FIELD_SET(struct engine_clock, clock_rows);
 
 static const struct field agent_rows[] = {
     FIELD_AS("v", struct agent_report, instance, FIELD_VERSION),
@@ -80,6 +122,7 @@ static const struct field reply_rows[] = {
     FIELD(struct agent_reply, known, FIELD_BOOL, .required = true),
     FIELD(struct agent_reply, drain, FIELD_BOOL),
     FIELD(struct agent_reply, stop, FIELD_BOOL),
+    FIELD(struct agent_reply, clock, FIELD_F64, .max = 1),
     FIELD(struct agent_reply, lease_ms, FIELD_U32, .required = true),
 };
 static const struct field_set reply_set = FIELD_SET(struct agent_reply, reply_rows);
@@ -93,6 +136,8 @@ static int check_engine(const struct engine_report *e, const char *what, struct 
                        e->pages_free, e->pages_cached, e->pages_total);
     if (e->health == ENGINE_READY && (e->port == 0 || e->host.len == 0))
         return err_set(err, -EINVAL, "%s: ready, but no host and port to reach it", what);
+    if (e->has_work && e->work.kv_tokens_decoding > e->work.kv_tokens)
+        return err_set(err, -EINVAL, "%s: work: more tokens read to decode than read", what);
     return 0;
 }
 
@@ -126,6 +171,17 @@ int engine_report_decode(struct str text, struct arena *arena, struct engine_rep
     return rc;
 }
 
+int engine_clock_encode(const struct engine_clock *c, struct buf *out)
+{
+    return fields_encode(&clock_set, c, out);
+}
+
+int engine_clock_decode(struct str text, struct arena *arena, struct engine_clock *ret,
+                        struct err *err)
+{
+    return fields_decode(&clock_set, text, arena, ret, "clock", err);
+}
+
 int agent_reply_encode(const struct agent_reply *r, struct buf *out)
 {
     return fields_encode(&reply_set, r, out);
@@ -134,5 +190,11 @@ int agent_reply_encode(const struct agent_reply *r, struct buf *out)
 int agent_reply_decode(struct str text, struct arena *arena, struct agent_reply *ret,
                        struct err *err)
 {
-    return fields_decode(&reply_set, text, arena, ret, "reply to the agent report", err);
+    struct agent_reply r;
+    int rc = fields_decode(&reply_set, text, arena, &r, "reply to the agent report", err);
+    if (rc == 0 && r.clock > 0 && r.clock < WIRE_CLOCK_MIN)
+        rc = err_set(err, -EINVAL, "reply to the agent report: clock: %g is below %g", r.clock,
+                     WIRE_CLOCK_MIN);
+    if (rc == 0) *ret = r;
+    return rc;
 }

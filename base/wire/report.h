@@ -24,6 +24,26 @@ struct wire_owed {
     uint64_t prompt_tokens; /* of prompts, not computed yet and not held by its cache */
 };
 
+/* What an engine has computed since its start: sums over its steps, which only rise, so that any
+ * two reports say what lay between them. */
+struct wire_work {
+    double span_s; /* since the start */
+    double busy_s; /* of it, that steps took; what is slept off after a step is part of it */
+    uint64_t steps;
+    uint64_t prefill_tokens, prefill_chunks, decoding_seqs; /* members of perf_shape */
+    uint64_t kv_tokens, kv_tokens_decoding;
+};
+
+/* The model's shape; the members are those of model_spec (policies/model_spec.h), which this layer
+ * does not know. */
+struct wire_spec {
+    uint32_t layers, hidden, heads, kv_heads, head_dim, ffn, vocab;
+    bool gated;
+    double weight_bytes, kv_element_bytes;
+};
+
+#define WIRE_CLOCK_MIN 0.2 /* the least share of full speed that is asked for */
+
 enum engine_kind { ENGINE_MUSTER, ENGINE_OPENAI, ENGINE_KIND_COUNT };
 enum engine_health {
     ENGINE_DOWN,
@@ -64,6 +84,12 @@ struct engine_report {
     struct wire_perf perf;
     bool has_owed; /* false: this engine does not say */
     struct wire_owed owed;
+    double clock;            /* share of full speed in force; 0: this engine has none to set */
+    double cores;            /* that it may use; 0: this engine does not say */
+    struct str hardware;     /* row of the hardware table that it was told; empty: none */
+    bool has_work, has_spec; /* false: this engine does not say */
+    struct wire_work work;
+    struct wire_spec spec;
     uint64_t requests_total, prompt_tokens_total, cached_tokens_total,
         generated_tokens_total; /* since boot */
 };
@@ -88,11 +114,21 @@ int engine_report_encode(const struct engine_report *r, struct buf *out); /* GET
 int engine_report_decode(struct str text, struct arena *arena, struct engine_report *ret,
                          struct err *err);
 
+/* POST /internal/clock, and its answer. */
+struct engine_clock {
+    double clock; /* share of full speed, from WIRE_CLOCK_MIN to 1 */
+};
+
+int engine_clock_encode(const struct engine_clock *c, struct buf *out);
+int engine_clock_decode(struct str text, struct arena *arena, struct engine_clock *ret,
+                        struct err *err);
+
 /* What the controller wishes. Wishes are levels, not events: every reply repeats them. */
 struct agent_reply {
     bool known;        /* false: the controller has no such intent; keep serving, keep reporting */
     bool drain;        /* take no new work, finish what runs, then stop the engine */
     bool stop;         /* stop now */
+    double clock;      /* share of full speed; 0: not said, and it stays what it is */
     uint32_t lease_ms; /* from arrival; without a newer one the rule of the lease applies */
 };
 

@@ -9,6 +9,9 @@
  * The lock is held to splice lists and to append a token to a mail, never across a step, so the
  * HTTP thread waits for microseconds at most. Tokens are published before the share of the CPU is
  * slept off: throttling costs throughput, not latency of what is done already.
+ *
+ * Steps below the full clock say nothing of the engine's own speed and are not learned from: what
+ * is reported of it stays that of the full clock, and whoever chose the clock knows it.
  */
 #include "base/core/bits.h"
 #include "base/io/clock.h"
@@ -106,6 +109,7 @@ static void run_calls(struct device *d)
 static void read_mailbox(struct device *d)
 {
     pthread_mutex_lock(&d->lock);
+    d->throttle.clock = d->clock;
     struct list *node;
     while ((node = list_pop_front(&d->in))) {
         struct job *job = CONTAINER_OF(node, struct job, link.to_device);
@@ -307,6 +311,20 @@ static bool wait_for_work(struct device *d)
     return go;
 }
 
+static void add_work(struct device *d, const struct perf_shape *s, double seconds)
+{
+    pthread_mutex_lock(&d->lock);
+    struct wire_work *w = &d->work;
+    w->busy_s += seconds;
+    w->steps++;
+    w->prefill_tokens += s->prefill_tokens;
+    w->prefill_chunks += s->prefill_chunks;
+    w->decoding_seqs += s->decoding_seqs;
+    w->kv_tokens += s->kv_tokens_read;
+    w->kv_tokens_decoding += s->kv_tokens_decoding;
+    pthread_mutex_unlock(&d->lock);
+}
+
 static void one_step(struct device *d)
 {
     struct executor_step_info step;
@@ -323,7 +341,9 @@ static void one_step(struct device *d)
     if (rc <= 0) return;
     keep_share(d);
     double seconds = (double)(clock_mono_us() - from_us) * 1e-6;
-    if (step.pages_swapped == 0) {
+    add_work(d, &step.shape, seconds);
+    bool full = d->throttle.clock <= 0 || d->throttle.clock >= 1;
+    if (step.pages_swapped == 0 && full) {
         executor_observe(d->x, &step.shape, seconds);
         step_log_add(&d->step_log, &step.shape, seconds);
     }
@@ -371,7 +391,9 @@ int device_new(struct loop *loop, const struct device_config *config, struct met
     d->events = *events;
     d->meters = meters;
     d->loop = loop;
-    d->throttle.share = config->cpu_share;
+    d->throttle = (struct throttle){ .share = config->cpu_share, .cores = config->threads };
+    d->began_us = clock_mono_us();
+    metric_set(meter_of(meters, METER_CLOCK), 1);
     d->blocks = calloc(DEVICE_EVENTS_MAX, sizeof *d->blocks);
     /* No event has this number; see kv_index_init for why it is written. */
     for (uint32_t i = 0; d->blocks && i < DEVICE_EVENTS_MAX; i++)

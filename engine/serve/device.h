@@ -9,6 +9,7 @@
  */
 #pragma once
 #include "base/io/loop.h"
+#include "base/wire/report.h"
 #include "engine/core/kv_index.h"
 #include "engine/model/model.h"
 #include "engine/serve/executor.h"
@@ -37,8 +38,10 @@ struct device_info {
     uint32_t context_max, page_tokens, pages;
     uint32_t step_tokens; /* computed in one step at most */
     uint64_t kv_bytes;
-    struct kv_layout kv; /* of a page */
-    bool prefix_cache;   /* false: nothing is kept for others */
+    struct kv_layout kv;             /* of a page */
+    bool prefix_cache;               /* false: nothing is kept for others */
+    double cores;                    /* that it may use */
+    const struct hardware *hardware; /* NULL: not known */
     double load_s;
 };
 
@@ -49,6 +52,8 @@ struct device_stats {
     struct perf_coef perf;
     uint64_t event_seq;
     uint64_t prefill_owed; /* prompt tokens to compute (sched_prefill_owed) */
+    double clock;          /* share of full speed that the next step keeps to */
+    struct wire_work work; /* since the start */
 };
 
 struct device_events {
@@ -74,6 +79,9 @@ void device_abort(struct device *d, struct job *job); /* its end still comes by 
 bool device_take_mail(struct device *d, struct job *job, struct job_mail *mail);
 
 void device_stats_get(struct device *d, struct device_stats *ret);
+
+/* The share of full speed, (0, 1], from the next step on. */
+void device_clock_set(struct device *d, double clock);
 
 /* Block events after `after`; as kv_index_events, over the last DEVICE_EVENTS_MAX. */
 int device_blocks(struct device *d, uint64_t after, struct kv_event *ret, uint32_t max);

@@ -3,6 +3,7 @@
 #include "base/io/clock.h"
 #include "engine/serve/device_part.h"
 
+#include <math.h>
 #include <unistd.h>
 
 #define MEMORY_PART 4 /* KV pages take at most this part of the memory by default */
@@ -92,8 +93,11 @@ int device_load(struct device *d, const struct executor_events *events, struct e
         .kv_bytes = (uint64_t)sc->pages * page_bytes,
         .kv = *kv_store_layout(executor_kv(d->x)),
         .prefix_cache = sc->prefix_cache,
+        .cores = d->config.threads,
+        .hardware = d->config.hardware,
         .load_s = (double)(clock_mono_us() - from_us) * 1e-6,
     };
+    if (d->config.cpu_share > 0) d->info.cores = fmin(d->info.cores, d->config.cpu_share);
     tell_rows(d);
     return 0;
 }

@@ -1,5 +1,6 @@
 /* device_mail.c - the loop's side of the device: jobs and calls go in, mail and events come out. */
 #include "base/core/bits.h"
+#include "base/io/clock.h"
 #include "engine/serve/device_part.h"
 
 void device_deliver(void *arg)
@@ -73,7 +74,18 @@ void device_stats_get(struct device *d, struct device_stats *ret)
 {
     pthread_mutex_lock(&d->lock);
     *ret = d->stats;
+    ret->clock = d->clock > 0 ? d->clock : 1;
+    ret->work = d->work;
     pthread_mutex_unlock(&d->lock);
+    ret->work.span_s = (double)(clock_mono_us() - d->began_us) * 1e-6;
+}
+
+void device_clock_set(struct device *d, double clock)
+{
+    pthread_mutex_lock(&d->lock);
+    d->clock = clock;
+    pthread_mutex_unlock(&d->lock);
+    metric_set(meter_of(d->meters, METER_CLOCK), clock);
 }
 
 int device_blocks(struct device *d, uint64_t after, struct kv_event *ret, uint32_t max)

@@ -27,6 +27,8 @@ struct device {
     bool posted;
     bool blocks_new;
     struct device_stats stats;
+    double clock;            /* wished; 0: none, full speed */
+    struct wire_work work;   /* without its span */
     struct kv_event *blocks; /* ring of the last events, place seq % DEVICE_EVENTS_MAX */
 
     /* device thread only */
@@ -38,6 +40,7 @@ struct device {
     struct sched_counts metered; /* what the metrics have heard of */
     uint64_t evictions;          /* likewise */
     struct device_info info;
+    int64_t began_us; /* constant */
     char failure[ERR_TEXT_MAX];
 };
 

@@ -45,8 +45,8 @@ static struct perf_coef guess_perf(const struct model_info *m, const struct exec
     };
 }
 
-/* The model's shape as the closed form has it. Its weights are as wide as the packed ones are. */
-static struct model_spec spec_of(const struct model_info *m)
+/* Its weights are as wide as the packed ones are. */
+struct model_spec executor_spec(const struct model_info *m)
 {
     struct model_spec spec = { .name = "served",
                                .layers = m->n_layers,
@@ -74,7 +74,7 @@ static int start_perf(struct executor *x, const struct model_info *m,
     x->perf = c->perf;
     if (!x->perf) x->perf = perf_find(c->hardware ? STR(PERF_DEFAULT) : STR(PERF_DEFAULT_UNKNOWN));
     if (c->hardware) {
-        const struct model_spec spec = spec_of(m);
+        const struct model_spec spec = executor_spec(m);
         double cores = c->threads;
         if (c->cpu_share > 0) cores = fmin(cores, c->cpu_share);
         if (!roofline_init(&roofline, c->hardware, &spec, 1)) {

@@ -34,6 +34,9 @@ struct executor_events {
 
 struct executor;
 
+/* The model's shape as the closed form of step times has it. */
+struct model_spec executor_spec(const struct model_info *m);
+
 int executor_new(struct model *model, const struct executor_config *config,
                  const struct executor_events *events, struct executor **ret, struct err *err);
 void executor_free(struct executor *x); /* on_end is not called for what is still open */

@@ -53,6 +53,7 @@ static const struct route routes[] = {
     { "POST", "/internal/drain",      GUARD_FLEET, false, face_internal_drain },
     { "POST", "/internal/kv/read",    GUARD_FLEET, true,  face_kv_read },
     { "POST", "/internal/kv/pull",    GUARD_FLEET, true,  face_kv_pull },
+    { "POST", "/internal/clock",      GUARD_FLEET, false, face_clock },
 };
 // clang-format on
 

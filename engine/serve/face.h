@@ -10,7 +10,7 @@
  *     POST /v1/chat/completions /v1/completions     GET /v1/models
  *     POST /tokenize /detokenize /reset_prefix_cache
  *     GET  /health /metrics /version
- *     POST /internal/generate /internal/drain /internal/kv/read /internal/kv/pull
+ *     POST /internal/generate /internal/drain /internal/clock /internal/kv/read /internal/kv/pull
  *     GET  /internal/info /internal/events /internal/tokenizer
  */
 #pragma once

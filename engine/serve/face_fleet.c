@@ -107,10 +107,25 @@ void face_generate(struct face *f, struct http_exchange *x)
 
 /* ---- /internal/info, /internal/tokenizer --------------------------------------------------------- */
 
+static struct wire_spec wire_spec_of(const struct model_info *m)
+{
+    const struct model_spec s = executor_spec(m);
+    return (struct wire_spec){ .layers = s.layers,
+                               .hidden = s.hidden,
+                               .heads = s.heads,
+                               .kv_heads = s.kv_heads,
+                               .head_dim = s.head_dim,
+                               .ffn = s.ffn,
+                               .vocab = s.vocab,
+                               .gated = s.gated,
+                               .weight_bytes = s.weight_bytes,
+                               .kv_element_bytes = s.kv_element_bytes };
+}
+
 void face_info(struct face *f, struct http_exchange *x)
 {
     struct device_stats s = { 0 };
-    if (f->info) device_stats_get(f->device, &s);
+    device_stats_get(f->device, &s);
     struct engine_report r = {
         .host = f->config.host_shown,
         .port = face_port(f),
@@ -140,6 +155,14 @@ void face_info(struct face *f, struct http_exchange *x)
         .cached_tokens_total = s.counts.hit_tokens,
         .generated_tokens_total = s.counts.generated_tokens,
     };
+    r.clock = s.clock;
+    if (f->info) {
+        r.cores = f->info->cores;
+        r.hardware = str_from(f->info->hardware ? f->info->hardware->name : "");
+        r.has_work = r.has_spec = true;
+        r.work = s.work;
+        r.spec = wire_spec_of(f->info->model);
+    }
     engine_report_encode(&r, &f->out);
     face_reply(f, x, 200, buf_view(&f->out));
 }
@@ -149,6 +172,23 @@ void face_tokenizer(struct face *f, struct http_exchange *x)
     face_count(f, x, 200);
     http_reply_header(x, "etag", str_from(f->digest));
     http_reply(x, 200, STR("application/octet-stream"), buf_view(&f->bundle));
+}
+
+/* ---- /internal/clock ----------------------------------------------------------------------------- */
+
+void face_clock(struct face *f, struct http_exchange *x)
+{
+    struct engine_clock c;
+    struct err err = { "" };
+    int rc = engine_clock_decode(http_exchange_request(x)->body, &f->arena, &c, &err);
+    if (rc < 0) {
+        face_refuse(f, x, OPENAI_INVALID, NULL, "%s", err_text(&err, rc));
+        return;
+    }
+    device_clock_set(f->device, c.clock);
+    log_event(LOG_INFO, "clock_set", "clock=%g", c.clock);
+    engine_clock_encode(&c, &f->out);
+    face_reply(f, x, 200, buf_view(&f->out));
 }
 
 /* ---- /internal/drain, /reset_prefix_cache -------------------------------------------------------- */

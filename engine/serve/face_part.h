@@ -136,6 +136,7 @@ void face_generate(struct face *f, struct http_exchange *x);
 void face_info(struct face *f, struct http_exchange *x);
 void face_tokenizer(struct face *f, struct http_exchange *x);
 void face_internal_drain(struct face *f, struct http_exchange *x);
+void face_clock(struct face *f, struct http_exchange *x);
 void face_events(struct face *f, struct http_exchange *x);
 void face_reset_cache(struct face *f, struct http_exchange *x);
 void face_kv_read(struct face *f, struct http_exchange *x);

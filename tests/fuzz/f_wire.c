@@ -27,16 +27,18 @@ GO_ROUND(block_event, block_event)
 GO_ROUND(engine_report, engine_report)
 GO_ROUND(agent_report, agent_report)
 GO_ROUND(agent_reply, agent_reply)
+GO_ROUND(engine_clock, engine_clock)
 GO_ROUND(router_sync, router_sync)
 GO_ROUND(router_rules, router_rules)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
 {
     static void (*const rounds[])(struct str, struct arena *) = {
-        generate_round,     generate_frame_round, block_event_round, engine_report_round,
-        agent_report_round, agent_reply_round,    router_sync_round, router_rules_round,
+        generate_round,      generate_frame_round, block_event_round,
+        engine_report_round, agent_report_round,   agent_reply_round,
+        router_sync_round,   router_rules_round,   engine_clock_round,
     };
-    if (len == 0 || data[0] < '0' || data[0] > '7') return 0;
+    if (len == 0 || data[0] < '0' || data[0] > '8') return 0;
     CLEANUP(arena_fini) struct arena arena = { 0 };
     arena_init(&arena, ARENA_BYTES);
     rounds[data[0] - '0'](str_of(data + 1, len - 1), &arena);

@@ -1,8 +1,9 @@
-/* t_serve_fleet.c - what routers and the controller see of an engine: token ids, blocks, drain. */
+/* t_serve_fleet.c - what routers and the controller see of an engine: token ids, blocks, drain, its clock. */
 #include "base/core/bits.h"
 #include "base/core/own.h"
 #include "base/text/bundle.h"
 #include "base/wire/generate.h"
+#include "base/wire/report.h"
 #include "tests/unit/engine/serve_rig.h"
 
 #include <stdio.h>
@@ -22,6 +23,7 @@ static void t_the_fleet_side(void **state)
     engine_open(&e, args);
     assert_int_equal(get(&e, "/internal/info", &r), 401);
     assert_int_equal(get(&e, "/metrics", &r), 401);
+    assert_int_equal(post(&e, "/internal/clock", "{\"v\":1,\"clock\":0.5}", &r), 401);
     assert_int_equal(post(&e, "/v1/completions", "{\"prompt\":\"x\"}", &r), 401);
     assert_int_equal(get(&e, "/health", &r), 200);
 
@@ -93,6 +95,71 @@ static void t_the_fleet_side(void **state)
     rmdir(folder);
 }
 
+#define ASK_SAME \
+    "{\"prompt\":\"once upon a time\",\"max_tokens\":64,\"ignore_eos\":true,\"temperature\":0}"
+
+/* The text of a whole answer. */
+static void answer(struct engine *e, struct buf *text)
+{
+    CLEANUP(buf_fini) struct buf r = { 0 };
+    buf_clear(text);
+    assert_int_equal(post(e, "/v1/completions", ASK_SAME, &r), 200);
+    read_delta(buf_view(&r), text);
+    assert_true(text->len > 0);
+}
+
+static struct engine_report info(struct engine *e, struct arena *arena, struct buf *r)
+{
+    struct engine_report got;
+    struct err err = { "" };
+    assert_int_equal(get(e, "/internal/info", r), 200);
+    if (engine_report_decode(buf_view(r), arena, &got, &err) < 0) fail_msg("%s", err.text);
+    return got;
+}
+
+/* At half its clock an engine sleeps, says so, and answers the same; its steps are counted. */
+static void t_clock(void **state)
+{
+    (void)state;
+    const char *const args[] = {
+        "--threads", "1", "--cpu-share", "0.8", "--hardware", "cpu", NULL
+    };
+    struct engine e;
+    CLEANUP(buf_fini) struct buf r = { 0 }, whole = { 0 }, slow = { 0 };
+    CLEANUP(arena_fini) struct arena arena = { 0 };
+    arena_init(&arena, 1 << 20);
+    engine_open(&e, args);
+    struct engine_report before = info(&e, &arena, &r);
+    assert_true(before.clock >= 1 && before.has_work && before.has_spec);
+    assert_true(str_eq(before.hardware, STR("cpu")) && before.cores > 0.79 && before.cores < 0.81);
+    assert_int_equal(before.spec.vocab > 0, 1);
+    answer(&e, &whole);
+
+    assert_int_equal(post(&e, "/internal/clock", "{\"v\":1,\"clock\":0.1}", &r), 400);
+    has(&r, "clock: 0.1 is outside 0.2..1");
+    assert_int_equal(post(&e, "/internal/clock", "{\"v\":1}", &r), 400);
+    assert_int_equal(get(&e, "/internal/clock", &r), 405);
+    assert_true(metric(&e, "muster_engine_clock_ratio") >= 1); /* as it was */
+    assert_int_equal(post(&e, "/internal/clock", "{\"v\":1,\"clock\":0.5}", &r), 200);
+    has(&r, "\"clock\":0.5");
+    double slept_s = metric(&e, "muster_engine_throttled_seconds_total");
+    double samples = metric(&e, "muster_engine_perf_samples");
+    while (metric(&e, "muster_engine_throttled_seconds_total") <= slept_s + 0.05) {
+        answer(&e, &slow);
+        assert_true(str_eq(buf_view(&slow), buf_view(&whole)));
+    }
+    /* Not its speed; the gauge is a step behind. */
+    assert_true(metric(&e, "muster_engine_perf_samples") < samples + 2);
+    struct engine_report after = info(&e, &arena, &r);
+    assert_true(after.clock > 0.49 && after.clock < 0.51);
+    const struct wire_work *w = &after.work, *b = &before.work;
+    assert_true(w->steps >= b->steps + 64 && w->decoding_seqs >= b->decoding_seqs + 63);
+    assert_true(w->prefill_tokens > b->prefill_tokens && w->prefill_chunks > b->prefill_chunks);
+    assert_true(w->kv_tokens > w->kv_tokens_decoding && w->kv_tokens_decoding > 0);
+    assert_true(w->busy_s > b->busy_s && w->busy_s - b->busy_s <= w->span_s - b->span_s);
+    engine_close(&e);
+}
+
 static void t_block_events(void **state)
 {
     (void)state;
@@ -143,6 +210,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(t_the_fleet_side),
+        cmocka_unit_test(t_clock),
         cmocka_unit_test(t_block_events),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,4 +1,4 @@
-/* t_throttle.c - simulated clocks: the share holds over time, and credit is not saved up. */
+/* t_throttle.c - simulated clocks: share and clock hold over time, and credit is not saved up. */
 #include "base/core/bits.h"
 #include "engine/serve/throttle.h"
 #include "tests/unit/unit.h"
@@ -42,12 +42,62 @@ static void t_idle_time_is_not_saved_up(void **state)
     assert_true(wait > 690000 && wait < 710000);
 }
 
+/* A bucket of `share` cores at `clock` in a process of `cores` threads that never rests. */
+static double used_at(double share, double clock, double cores)
+{
+    struct throttle t = { .share = share, .clock = clock, .cores = cores };
+    int64_t cpu = 0, wall = 0;
+    for (int i = 0; i < 1000; i++) {
+        cpu += 10000;
+        wall += (int64_t)(10000 / cores);
+        wall += throttle_wait_us(&t, cpu, wall);
+    }
+    return (double)cpu / (double)wall;
+}
+
+static void t_clock_is_a_share_of_what_there_is(void **state)
+{
+    (void)state;
+    static const struct {
+        double share, clock, cores, used;
+        const char *why;
+    } rows[] = {
+        { 0, 0.5, 1, 0.5, "half of the only core" },
+        { 0, 0.25, 2, 0.5, "a quarter of both" },
+        { 0.4, 0.5, 1, 0.2, "half of the share" },
+        { 1.5, 0.2, 2, 0.3, "a fifth of a share above one core" },
+        { 0.4, 1, 1, 0.4, "the full clock is the share" },
+        { 0.4, 0, 1, 0.4, "and so is none" },
+        { 0, 1, 2, 2, "nothing is kept" },
+    };
+    for (size_t i = 0; i < COUNT_OF(rows); i++) {
+        double used = used_at(rows[i].share, rows[i].clock, rows[i].cores);
+        if (fabs(used / rows[i].used - 1) > 0.03) fail_msg("%s: %.3f", rows[i].why, used);
+    }
+}
+
+static void t_what_was_used_freely_is_no_debt(void **state)
+{
+    (void)state;
+    struct throttle t = { .clock = 0.5, .cores = 1 };
+    assert_int_equal(throttle_wait_us(&t, 0, 0), 0);
+    assert_true(throttle_wait_us(&t, 100000, 100000) > 90000);
+    t.clock = 1; /* an hour without a pause */
+    assert_int_equal(throttle_wait_us(&t, 3600000000, 3600000000), 0);
+    t.clock = 0.5;
+    assert_int_equal(throttle_wait_us(&t, 3600100000, 3600100000), 0);
+    int64_t wait = throttle_wait_us(&t, 3600200000, 3600200000);
+    assert_true(wait > 90000 && wait < 110000);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(t_share_holds),
         cmocka_unit_test(t_no_limit),
         cmocka_unit_test(t_idle_time_is_not_saved_up),
+        cmocka_unit_test(t_clock_is_a_share_of_what_there_is),
+        cmocka_unit_test(t_what_was_used_freely_is_no_debt),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -104,8 +104,10 @@ static const struct block_event load = {
         .page_tokens = 32, .context_tokens = 2048, .step_tokens = 256, .kv_token_bytes = 1024,   \
         .running = 1, .running_max = 8, .waiting = 2, .pages_total = 100, .pages_free = 60,      \
         .pages_cached = 40, .has_perf = true, .perf = { 0.001, 1e-4, 2e-4, 3e-7, 1000, 1.25 },   \
-        .has_owed = true, .owed = { 900 }, .requests_total = 1, .prompt_tokens_total = 2,        \
-        .cached_tokens_total = 3, .generated_tokens_total = 4,                                   \
+        .has_owed = true, .owed = { 900 }, .clock = 0.5, .cores = 2, .hardware = { "cpu", 3 },   \
+        .has_work = true, .work = { 9.5, 4.5, 3, 100, 2, 7, 900, 800 }, .has_spec = true,        \
+        .spec = { 4, 128, 8, 2, 16, 512, 4096, true, 1.0625, 2 }, .requests_total = 1,           \
+        .prompt_tokens_total = 2, .cached_tokens_total = 3, .generated_tokens_total = 4,         \
     }
 static const struct engine_report engine = ENGINE;
 static const struct agent_report agent = {
@@ -119,7 +121,10 @@ static const struct agent_report agent = {
     .has_engine = true,
     .engine = ENGINE,
 };
-static const struct agent_reply wishes = { .known = true, .drain = true, .lease_ms = 15000 };
+static const struct agent_reply wishes = {
+    .known = true, .drain = true, .clock = 0.85, .lease_ms = 15000
+};
+static const struct engine_clock engine_clock = { 0.2 };
 static const uint32_t length_bins[WIRE_LENGTH_PLACES] = { [0] = 2, [13] = 1 };
 static const struct service_demand demands[] = { {
     .service = { "m", 1 },
@@ -224,6 +229,7 @@ CODEC(block_event, block_event)
 CODEC(engine_report, engine_report)
 CODEC(agent_report, agent_report)
 CODEC(agent_reply, agent_reply)
+CODEC(engine_clock, engine_clock)
 CODEC(router_sync, router_sync)
 CODEC(router_rules, router_rules)
 
@@ -232,10 +238,12 @@ CODEC(router_rules, router_rules)
 #        name " " #        object, &object, sizeof object, encode_##name, decode_##name \
     }
 static const struct message messages[] = {
-    MESSAGE(generate, generate),  MESSAGE(generate_frame, frame), MESSAGE(block_event, hello),
-    MESSAGE(block_event, change), MESSAGE(block_event, load),     MESSAGE(engine_report, engine),
-    MESSAGE(agent_report, agent), MESSAGE(agent_reply, wishes),   MESSAGE(router_sync, sync_full),
-    MESSAGE(router_rules, rules),
+    MESSAGE(generate, generate),         MESSAGE(generate_frame, frame),
+    MESSAGE(block_event, hello),         MESSAGE(block_event, change),
+    MESSAGE(block_event, load),          MESSAGE(engine_report, engine),
+    MESSAGE(agent_report, agent),        MESSAGE(agent_reply, wishes),
+    MESSAGE(router_sync, sync_full),     MESSAGE(router_rules, rules),
+    MESSAGE(engine_clock, engine_clock),
 };
 
 #define STRUCT_BYTES_MAX 4096
@@ -406,6 +414,20 @@ static const struct refused refusals[] = {
       "{\"v\":1,\"instance\":\"i\",\"boot\":\"0000000000000001\",\"seq\":1,\"state\":\"up\","
       "\"engine\":{\"v\":1,\"health\":\"loading\",\"pages_free\":1}}",
       "agent report: engine: 1 free" },
+    { decode_engine_report, "{\"v\":1,\"health\":\"loading\",\"clock\":1.5}",
+      "clock: 1.5 is outside" },
+    { decode_engine_report,
+      "{\"v\":1,\"health\":\"loading\",\"work\":{\"span_s\":1,\"busy_s\":1,\"steps\":1,"
+      "\"kv_tokens\":1,\"kv_tokens_decoding\":2}}",
+      "more tokens read to decode than read" },
+    { decode_engine_report, "{\"v\":1,\"health\":\"loading\",\"spec\":{\"layers\":0}}",
+      "spec: layers: 0 is outside" },
+    { decode_engine_report, "{\"v\":1,\"health\":\"loading\",\"spec\":{\"layers\":4}}",
+      "spec: \"hidden\" is missing" },
+    { decode_engine_clock, "{\"v\":1}", "\"clock\" is missing" },
+    { decode_engine_clock, "{\"v\":1,\"clock\":0.1}", "clock: 0.1 is outside 0.2..1" },
+    { decode_agent_reply, "{\"v\":1,\"known\":true,\"lease_ms\":1,\"clock\":0.1}",
+      "clock: 0.1 is below 0.2" },
     { decode_agent_reply, "{\"v\":1,\"known\":true}", "\"lease_ms\" is missing" },
     { decode_router_rules, RULES(",\"endpoints\":[{}]"), "endpoints[0]: \"instance\" is missing" },
     { decode_router_rules, RULES(",\"endpoints\":[7]"), "endpoints[0]: must be an object" },
@@ -479,7 +501,7 @@ static void memory_may_end_anywhere(void **state)
             assert_int_equal(rc, reached ? -ENOMEM : 0);
             if (!reached) break;
         }
-        struct buf small = { .max = 20 };
+        struct buf small = { .max = 16 };
         assert_int_equal(m->encode(m->example, &small), -E2BIG);
         buf_fini(&small);
     }
