@@ -42,8 +42,8 @@ static const struct opt_command usage = {
     .positional_count = COUNT_OF(positionals),
 };
 
-/* Keys of muster.yaml that name a row of each kind; none: engines and drivers cannot act on it yet,
- * and `instead` says what can. */
+/* Keys of muster.yaml that name a row of each kind; none: nothing that runs acts on it, and `instead`
+ * says what does. */
 static const struct {
     const char *kind, *key[2];
 } choices[] = {
@@ -66,7 +66,7 @@ static const struct {
     { "chunk", { "services[].engine.chunk" } },
     { "evict", { "services[].engine.evict" } },
     { "perf", { "services[].engine.perf" } },
-    { "power", { 0 } },
+    { "power", { "services[].power" } },
 };
 
 /* Where no key names a row; of the other kinds `muster simulate --KIND`. */

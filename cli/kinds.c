@@ -31,7 +31,9 @@ static const struct table_column instance_columns[] = {
     { "PORT", "engine.port", TABLE_COUNT },   { "AGE", "age_s", TABLE_AGE },
     { "RUNNING", "engine.running", TABLE_COUNT },
     { "WAITING", "engine.waiting", TABLE_COUNT },
-    { "RESTARTS", "restarts", TABLE_COUNT },  { "$/H", "price_per_h", TABLE_MONEY },
+    { "RESTARTS", "restarts", TABLE_COUNT },
+    { "CLOCK", "clock", TABLE_RARE },
+    { "$/H", "price_per_h", TABLE_MONEY },
     { "COST", "cost", TABLE_MONEY },          { "WHY", "why", TABLE_TEXT },
     { "TROUBLE", "trouble", TABLE_TEXT },
 };

@@ -42,11 +42,13 @@ static int pick_fleet_rows(const struct sim_options *o, struct sim_config *c, st
 }
 
 /* A limit that nobody keeps, and a keeper without a limit, would do nothing. Where rows are compared
- * the limit is for the arm that keeps it. */
-static int check_power(const struct sim_options *o, const struct sim_config *c, struct err *err)
+ * the limit is for the arm that keeps it. That of a file is for the file's own row. */
+static int check_power(const struct sim_options *o, struct sim_config *c, struct err *err)
 {
     bool keeps = c->power && strcmp(c->power->name, "polca") == 0;
-    bool limited = o->row_watts > 0;
+    if (o->row_watts > 0) c->row_watts_max = o->row_watts;
+    if (!keeps && o->row_watts <= 0 && o->compare.count == 0) c->row_watts_max = 0;
+    bool limited = c->row_watts_max > 0;
     if (keeps == limited || (limited && o->compare.count > 0)) return 0;
     return err_set(err, -EINVAL,
                    keeps ? "--power polca needs --row-watts" : "--row-watts needs --power polca");
@@ -116,7 +118,6 @@ int sim_config_make(const struct sim_options *o, struct sim_config *ret,
         .slo_ttft_s = (double)o->slo_ttft_us / 1e6,
         .slo_tpot_s = (double)o->slo_tpot_us / 1e6,
         .drain_s = (double)o->drain_us / 1e6,
-        .row_watts_max = o->row_watts,
     };
     struct row_names names = { o->route, o->predict, o->fair,  o->order,
                                o->admit, o->preempt, o->chunk, o->evict };

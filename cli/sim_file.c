@@ -2,7 +2,8 @@
  *
  * Taken: the router's rows; the engines' rows and limits, of the section `engine` and, where the file
  * has one service, of that service's `engine`, which is stronger (all engines of a run have the same);
- * of that service its role row, its link and, where the fleet has as many pools, its pools' roles;
+ * of that service its power row with its limit, its role row, its link and, where the fleet has as many
+ * pools, its pools' roles;
  * where the fleet scales, each service's scaling, with promise and budget (sim_scaling.c). The fleet is the command's own word, because a
  * simulation asks what another fleet would do. */
 #include "cli/sim_file.h"
@@ -116,6 +117,9 @@ static int take_rows(const struct config *file, struct sim_config *c, struct err
     TAKE_ROW(&c->step, chunk, or_else(own->chunk, all->chunk))
     TAKE_ROW(&c->step, evict, or_else(own->evict, all->evict))
     TAKE_ROW(c, perf, or_else(own->perf, all->perf))
+    if (!service) return rc;
+    TAKE_ROW(c, power, service->power)
+    c->row_watts_max = service->row_watts;
     return rc;
 }
 
@@ -254,6 +258,17 @@ static void tell_roles(const struct config *file, struct note *n)
     }
 }
 
+static void tell_power(const struct config *file, uint32_t number, struct note *n)
+{
+    static const char *const keys[] = { "power", "row_watts" };
+    bool used = n->uses.engines && sim_file_service(file, number) == only_service(file);
+    for (size_t i = 0; i < COUNT_OF(keys); i++) {
+        char key[64];
+        snprintf(key, sizeof key, "services[%u].%s", number, keys[i]);
+        if (is_said(file, key)) add(used ? n->used : n->left, key);
+    }
+}
+
 int sim_file_note(const char *path, struct sim_file_uses uses, struct buf *out, struct err *err)
 {
     CLEANUP(config_freep) struct config *file = NULL;
@@ -268,6 +283,7 @@ int sim_file_note(const char *path, struct sim_file_uses uses, struct buf *out, 
     }
     for (uint32_t k = 0; k < SIM_SERVICES_MAX && sim_file_service(file, k); k++) {
         tell_engine_rows(file, k, &n);
+        tell_power(file, k, &n);
         if (uses.scaling && uses.pools[k] > 0) tell_scaling(file, k, &n);
     }
     tell_roles(file, &n);

@@ -59,6 +59,7 @@ static void number_cell(enum table_form form, double v, int64_t now_us, struct b
 {
     switch (form) {
     case TABLE_DECIMAL:
+    case TABLE_RARE:
         buf_printf(out, "%.2f", v);
         break;
     case TABLE_FACTOR:
@@ -121,6 +122,7 @@ struct cells {
     const struct table *t;
     struct buf text; /* NUL-terminated cells, row by row */
     size_t width[TABLE_COLUMNS_MAX];
+    bool said[TABLE_COLUMNS_MAX]; /* by a row */
     size_t rows;
 };
 
@@ -139,6 +141,8 @@ static int add_row(void *ctx, struct str row)
         size_t from = c->text.len;
         const struct table_column *col = &c->t->column[i];
         table_cell(col->form, row, col->path, c->t->now_us, &c->text);
+        c->said[i] |=
+            c->text.rc == 0 && !str_eq(str_of(c->text.data + from, c->text.len - from), STR("-"));
         cell_ended(c, i, from);
     }
     c->rows++;
@@ -147,8 +151,9 @@ static int add_row(void *ctx, struct str row)
 
 static bool is_number(enum table_form form)
 {
-    return form == TABLE_COUNT || form == TABLE_DECIMAL || form == TABLE_FACTOR ||
-           form == TABLE_SHARE || form == TABLE_MONEY || form == TABLE_AGE || form == TABLE_SINCE;
+    return form == TABLE_COUNT || form == TABLE_DECIMAL || form == TABLE_RARE ||
+           form == TABLE_FACTOR || form == TABLE_SHARE || form == TABLE_MONEY ||
+           form == TABLE_AGE || form == TABLE_SINCE;
 }
 
 static const char *state_colour(struct str text)
@@ -162,6 +167,7 @@ static void put_cell(const struct table *t, const struct cells *c, uint32_t colu
                      bool title, struct buf *out)
 {
     const struct table_column *col = &t->column[column];
+    if (col->form == TABLE_RARE && !c->said[column]) return;
     size_t pad = c->width[column] - width_of(text);
     bool right = is_number(col->form);
     const char *colour = NULL;

@@ -10,13 +10,14 @@
 
 #include <stdio.h>
 
-#define TABLE_COLUMNS_MAX 16
+#define TABLE_COLUMNS_MAX 20
 
 enum table_form {
     TABLE_TEXT,
     TABLE_STATE,   /* text; coloured by what it says */
     TABLE_COUNT,   /* number */
     TABLE_DECIMAL, /* number with two digits */
+    TABLE_RARE,    /* the same; the column is left out where no row has it; not the last one */
     TABLE_FACTOR,  /* number of any size, four digits of it */
     TABLE_SHARE,   /* of one: as per cent with a digit */
     TABLE_MONEY,   /* dollars */

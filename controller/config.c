@@ -129,6 +129,12 @@ static const struct config_field service_rows[] = {
     { .name = "margin", .type = CONFIG_FLOAT, .default_text = "1", .min = 0.1, .max = 10,
       IN(service_section, margin),
       .about = "Load is multiplied by it before the scaling policy sees it." },
+    { .name = "power", .type = CONFIG_TEXT, .default_text = "", IN(service_section, power),
+      .about = "At which clock its engines run, a share of full speed that they keep by injecting idle "
+               "time; `muster policies power` lists the rows. Empty: all at full speed." },
+    { .name = "row_watts", .type = CONFIG_FLOAT, .default_text = "0", .min = 0, .max = 1e9,
+      .unit = "watts", IN(service_section, row_watts),
+      .about = "polca: what the breaker before all instances of the service allows; 0 for no limit." },
     { .name = "place", .type = CONFIG_TEXT, .default_text = PLACE_DEFAULT, IN(service_section, place),
       .about = "Which of a pool's offers an instance comes from; `muster policies place`." },
     { .name = "role", .type = CONFIG_TEXT, .default_text = "", IN(service_section, role),
@@ -191,18 +197,16 @@ static const struct config_field service_rows[] = {
       .record = &pool_record, IN(service_section, pools),
       .about = "Kinds of instances that serve it." },
 };
-/* Kinds that cannot act in a fleet yet, and those that are chosen elsewhere. */
-#define SIMULATED "; `muster simulate` judges its rows"
+/* Kinds that are chosen elsewhere. */
 #define OF_ENGINES "it is a policy of the engines; put it below `engine` of a service"
 #define OF_SERVICES "it is a policy of a service; put it into one of `services`"
 const struct config_absent config_absent_policies[] = {
-    { "power", "no driver sets a device's clock or power limit" SIMULATED },
     { "route", "it is a policy of the router; put it below `router`" },
     { "migrate", "it is a policy of the router; put it below `router`" },
     { "predict", "it is a policy of the router or of the engines; put it below `router`, or below "
                  "`engine` of a service" },
     { "scale", OF_SERVICES }, { "shaper", OF_SERVICES }, { "forecast", OF_SERVICES },
-    { "place", OF_SERVICES }, { "role", OF_SERVICES },
+    { "place", OF_SERVICES }, { "role", OF_SERVICES }, { "power", OF_SERVICES },
     { "preset", OF_ENGINES }, { "fair", OF_ENGINES }, { "order", OF_ENGINES },
     { "admit", OF_ENGINES }, { "preempt", OF_ENGINES }, { "chunk", OF_ENGINES },
     { "evict", OF_ENGINES }, { "perf", OF_ENGINES },

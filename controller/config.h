@@ -43,7 +43,8 @@ struct service_section {
     int64_t slo_ttft_us, slo_tpot_us;
     double budget_h;
     int64_t min, max;
-    struct str scale, shaper, forecast, place, role;
+    struct str scale, shaper, forecast, place, role, power;
+    double row_watts;
     double margin, utilisation_max, attainment, queue_target, concurrency;
     double ongoing_target, qps_target, kv_target;
     int64_t count, kv_link_bytes_s;

@@ -2,7 +2,7 @@
  *
  * Layer:   controller, private to it
  * Owner:   tick.c makes it; sync.c writes into it what agents and routers say, observe.c what
- *          providers list, demand.c what is wanted; act.c is the only one that changes intents;
+ *          providers list, demand.c what is wanted, power.c which clocks; act.c is the only one that changes intents;
  *          restore.c and tenants.c own what people set
  */
 #pragma once
@@ -11,6 +11,7 @@
 #include "controller/control.h"
 #include "controller/control_metrics.h"
 #include "controller/core/record.h"
+#include "controller/power.h"
 #include "controller/roles.h"
 
 #define SLOTS_MAX (CONTROL_INSTANCES_MAX + CONTROL_TOMBSTONES_MAX)
@@ -38,6 +39,7 @@ struct detail {
     uint32_t routed;  /* in flight there by the routers' word */
     uint32_t role_id; /* by which role rows know it: < SLOTS_MAX, of no other instance that lives */
     enum role role;   /* as routers are told */
+    struct instance_power power;
 };
 
 struct demand_seen { /* one service through one router */
@@ -115,6 +117,8 @@ struct control {
     struct router router[CONTROL_ROUTERS_MAX];
     struct plan_demand demand[PLAN_SERVICES_MAX];
     struct counted counted[PLAN_SERVICES_MAX];
+    struct service_power power[PLAN_SERVICES_MAX];
+    struct power_room *power_room;
     struct plan_instance *view_instance;
     uint32_t *view_slot; /* parallel to view_instance */
 

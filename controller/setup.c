@@ -76,7 +76,8 @@ static const struct setup_row service_rows[] = {
     { "shaper", "shaper", offsetof(struct service_section, shaper) }, /* empty: the scale row's */
     { "forecast", "forecast", offsetof(struct service_section, forecast) },
     { "place", "place", offsetof(struct service_section, place) },
-    { "role", "role", offsetof(struct service_section, role) }, /* empty: the pools' roles */
+    { "role", "role", offsetof(struct service_section, role) },    /* empty: the pools' roles */
+    { "power", "power", offsetof(struct service_section, power) }, /* empty: none */
 };
 
 static int check_row(const struct service_section *from, const struct setup_row *row,
@@ -85,10 +86,20 @@ static int check_row(const struct service_section *from, const struct setup_row 
     char where[NAME_BYTES + 32];
     struct str name = setup_row_name(from, row);
     bool may_be_empty = row->offset == offsetof(struct service_section, shaper) ||
-                        row->offset == offsetof(struct service_section, role);
+                        row->offset == offsetof(struct service_section, role) ||
+                        row->offset == offsetof(struct service_section, power);
     if (name.len == 0 && may_be_empty) return 0;
     snprintf(where, sizeof where, "service %s: %s", from->name.data, row->key);
     return policy_check(row->kind, name, where, err);
+}
+
+/* A limit that nobody keeps, and a keeper without a limit, would do nothing. */
+static int check_watts(const struct service_section *from, struct err *err)
+{
+    bool keeps = str_eq(from->power, STR("polca")), limited = from->row_watts > 0;
+    if (keeps == limited) return 0;
+    return err_set(err, -EINVAL, "service %s: %s", from->name.data,
+                   keeps ? "power: polca needs row_watts" : "row_watts needs power: polca");
 }
 
 static int check_rows(const struct service_section *from, struct err *err)
@@ -99,6 +110,7 @@ static int check_rows(const struct service_section *from, struct err *err)
     for (size_t i = 0; i < setup_engine_row_count && rc == 0; i++)
         if (setup_row_name(from, &setup_engine_rows[i]).len > 0)
             rc = check_row(from, &setup_engine_rows[i], err);
+    if (rc == 0) rc = check_watts(from, err);
     if (rc < 0) return rc;
     const struct place_policy *place = place_find(from->place);
     if (place->choose) return 0;
@@ -131,6 +143,8 @@ int setup_scaling(const struct service_section *from, struct plan_service *ret, 
         .place = place_find(from->place),
         .role = role_find(from->role),
         .kv_link_bytes_s = (double)from->kv_link_bytes_s,
+        .power = power_find(from->power),
+        .row_watts_max = from->row_watts,
         .scale = { .margin = from->margin,
                    .utilisation_max = from->utilisation_max,
                    .attainment = from->attainment,

@@ -25,8 +25,9 @@ static void keep_engine(struct detail *d, struct sighting *s, const struct engin
     keep_text(d->model, sizeof d->model, e->model);
     keep_text(d->digest, sizeof d->digest, e->digest);
     keep_text(d->numerics, sizeof d->numerics, e->numerics);
+    d->power.hardware = hardware_find(e->hardware);
     d->engine = *e;
-    d->engine.host = d->engine.model = d->engine.digest = d->engine.numerics =
+    d->engine.host = d->engine.model = d->engine.digest = d->engine.numerics = d->engine.hardware =
         (struct str){ 0 }; /* the copies above are the strings */
     s->engine_ready = e->health == ENGINE_READY;
     s->in_flight = e->running + e->waiting;
@@ -76,6 +77,7 @@ void control_report(struct control *c, const struct agent_report *r, int64_t now
     ret->known = true;
     ret->drain = state == INTENT_DRAINING;
     ret->stop = state == INTENT_ENDING || state == INTENT_ENDED;
+    ret->clock = control_clock(c, at);
 }
 
 /* ---- routers ---- */

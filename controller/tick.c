@@ -39,6 +39,7 @@ static void allocate(struct control *c)
     c->view_slot = must_alloc(CONTROL_INSTANCES_MAX, sizeof *c->view_slot);
     c->role_instance = must_alloc(CONTROL_INSTANCES_MAX, sizeof *c->role_instance);
     c->role_slot = must_alloc(CONTROL_INSTANCES_MAX, sizeof *c->role_slot);
+    c->power_room = power_room_new();
     c->tenant = must_alloc(CONTROL_TENANTS_MAX, sizeof *c->tenant);
     for (uint32_t k = 0; k < c->setup.cloud_count; k++) {
         c->listed[k] = must_alloc(CLOUD_LIST_MAX, sizeof *c->listed[k]);
@@ -84,6 +85,7 @@ void control_free(struct control *c)
     free(c->tenant);
     free(c->role_slot);
     free(c->role_instance);
+    power_room_free(c->power_room);
     free(c->view_slot);
     free(c->view_instance);
     free(c->claimed);
@@ -179,6 +181,7 @@ int control_tick(struct control *c, int64_t now_us)
     if (rc == 0 && control_has_observed(c)) rc = control_carry_out(c, now_us);
     if (rc == -ECANCELED) return rc;
     control_give_roles(c, now_us); /* behind the plan: to those that it leaves */
+    control_power(c, now_us);
 
     /* What fails here was logged and counted, and is tried again at the next tick. */
     (void)control_bury(c, now_us);

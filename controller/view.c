@@ -147,6 +147,18 @@ static void put_pools(struct json_writer *w, const struct control *c)
     json_array_end(w);
 }
 
+/* The power row and what it saw and said last. */
+static void put_power(struct json_writer *w, const struct control *c, uint32_t service)
+{
+    const struct plan_service *sv = &c->service[service];
+    const struct service_power *p = &c->power[service];
+    json_kv_text(w, "power", sv->power ? sv->power->name : NULL);
+    json_kv_text(w, "power_reason", p->reason);
+    kv_known_f64(w, "row_watts", sv->row_watts_max > 0, sv->row_watts_max);
+    kv_known_f64(w, "watts", p->asked, p->watts);
+    kv_known_i64(w, "unmodelled", p->asked, p->unmodelled);
+}
+
 static void put_services(struct json_writer *w, const struct control *c, int64_t now_us)
 {
     json_key(w, "services");
@@ -170,6 +182,7 @@ static void put_services(struct json_writer *w, const struct control *c, int64_t
         bool foreseen = c->roles[s].looked_us != 0 && c->roles[s].goodput_rps >= 0;
         kv_known_f64(w, "role_goodput_rps", foreseen, c->roles[s].goodput_rps);
         json_kv_text(w, "policy_lacks", control_missing(c, s, now_us));
+        put_power(w, c, s);
         json_kv_bool(w, "paused", sv->paused);
         json_kv_u64(w, "min", sv->min);
         json_kv_u64(w, "max", sv->max);
@@ -252,6 +265,9 @@ static void put_instance(struct json_writer *w, const struct control *c, uint32_
     json_kv_u64(w, "restarts", d->restarts);
     json_kv_text(w, "trouble", d->trouble[0] ? d->trouble : NULL);
     json_kv_u64(w, "routed", d->routed);
+    bool managed = d->service != PLAN_NONE && c->service[d->service].power;
+    kv_known_f64(w, "clock", managed && d->has_engine && d->engine.clock > 0, d->engine.clock);
+    kv_known_f64(w, "watts", managed && d->power.watts_known, d->power.watts);
     put_engine(w, d);
     put_perf(w, s);
     json_object_end(w);

@@ -44,7 +44,17 @@ static struct perf_shape times(const struct perf_shape *s, double factor)
 static double step_s(const struct power_instance *in, double factor, double clock)
 {
     struct perf_shape shape = times(&in->shape, factor);
+    if (in->injects_idle) return roofline_step_s(in->roofline, &shape) / clock;
     return roofline_step_clock_s(in->roofline, &shape, clock);
+}
+
+/* While a step of that many times the work runs, pauses in it included. */
+static double step_watts(const struct power_instance *in, double factor, double clock)
+{
+    struct perf_shape shape = times(&in->shape, factor);
+    if (!in->injects_idle) return roofline_watts(in->roofline, &shape, clock);
+    double idle = in->roofline->watts_idle;
+    return idle + clock * (roofline_watts(in->roofline, &shape, 1) - idle);
 }
 
 void power_point_at(const struct power_instance *in, double clock, struct power_point *ret)
@@ -64,8 +74,7 @@ void power_point_at(const struct power_instance *in, double clock, struct power_
     ret->stretch = s / now_s;
     ret->busy = fmin(1, in->busy * ret->stretch / factor);
     ret->load = ret->busy * (step_s(in, factor * (1 + PROBE), clock) / s - 1) / PROBE;
-    struct perf_shape shape = times(&in->shape, factor);
-    ret->watts += ret->busy * (roofline_watts(in->roofline, &shape, clock) - ret->watts);
+    ret->watts += ret->busy * (step_watts(in, factor, clock) - ret->watts);
 }
 
 double power_watts(const struct power_instance *in, double clock)

@@ -3,7 +3,8 @@
  * Layer:   policies (base/core, libm)
  * Threads: pure; the controller's loop or the simulator calls
  * Rules:   (1) a clock is a share of the full one, from POWER_CLOCK_MIN to 1, and a rung of the
- *              ladder: arithmetic slows down with it, memory does not
+ *              ladder: arithmetic slows down with it, memory does not, except where idle time is
+ *              injected: there all of a step does
  *          (2) an instance whose seconds are not known from a roofline keeps the full clock, unless
  *              a cap of the row's power says otherwise
  *          (3) absent is not zero: without a known tail nothing is slowed down further
@@ -24,6 +25,8 @@ struct power_instance {
     struct perf_shape shape;         /* of its mean step; empty: it computed nothing */
     double busy;                     /* share of the window that steps took, at `clock` */
     double clock;                    /* in force now */
+    bool injects_idle;               /* its clock is the share of time in which it computes: watts
+                                        fall as the clock does, not as its cube */
     bool tail_known;                 /* enough answers for the two below */
     double ttft_s, tpot_s;           /* 99 requests in 100 had at most this */
     uint32_t waiting;                /* requests not yet computing */

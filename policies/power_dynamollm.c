@@ -22,6 +22,7 @@
 #define LOAD_MAX 0.7
 #define SLO_PART 0.7
 #define WAITING_MAX 4
+#define GAIN_MIN 1e-9 /* where a clock changes no watts, rounding must not choose it */
 #define AGAIN_US (5 * 1000000ll)
 
 extern const struct power_policy power_dynamollm;
@@ -48,7 +49,7 @@ static double choose(const struct power_instance *in, const struct power_view *v
         double clock = rung * POWER_RUNG;
         power_point_at(in, clock, &then);
         if (!is_allowed(in, view, &now, &then)) break; /* a lower one is slower still */
-        if (then.watts < best_watts) best = clock, best_watts = then.watts;
+        if (then.watts < best_watts * (1 - GAIN_MIN)) best = clock, best_watts = then.watts;
     }
     return best;
 }

@@ -20,6 +20,7 @@
 #include "controller/core/merge.h"
 #include "controller/core/offer.h"
 #include "policies/place.h"
+#include "policies/power.h"
 #include "policies/role.h"
 #include "policies/scale.h"
 #include "policies/scale_shape.h"
@@ -59,6 +60,8 @@ struct plan_service {
     const struct place_policy *place; /* has `choose` */
     const struct role_policy *role;   /* NULL: roles stay as the pools have them */
     double kv_link_bytes_s;           /* at which its engines copy K and V; 0: they do not */
+    const struct power_policy *power; /* NULL: nobody sets clocks */
+    double row_watts_max;             /* what the breaker before its instances allows; 0: none */
 };
 
 struct plan_instance {

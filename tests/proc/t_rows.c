@@ -23,6 +23,7 @@
 #define FLAGS                                                                                  \
     "    engine_flags: [--threads, '1', --max-num-seqs, '1', --kv-cache-memory-bytes, 16MiB, " \
     "--hardware, cpu]\n"
+#define ROW_WATTS "    row_watts: 100\n" /* polca is refused without */
 #define POOL "    pools: [ { name: only, offers: [bit], min: 1, max: 1 } ]\n"
 
 /* A row at a key of muster.yaml that may name it; or with no key, at none. */
@@ -119,6 +120,7 @@ static int check(const char *key, const char *name, struct buf *out)
     buf_printf(&yaml, OFFERS "services:\n  - name: tiny\n    model: " MODEL "\n" POOL);
     if (engine) buf_printf(&yaml, "    engine: { %s: %s }\n", last, name);
     if (!router && !engine) buf_printf(&yaml, "    %s: %s\n", last, name);
+    if (strcmp(name, "polca") == 0) buf_text(&yaml, ROW_WATTS);
     assert_int_equal(file_write_atomic(path, buf_view(&yaml), 0600, NULL), 0);
     const char *const args[] = { "config", "check", path, NULL };
     return rig_run(out, args);
@@ -142,7 +144,6 @@ static void other_names_are_refused_with_the_reason(void **state)
         const char *key, *name, *says;
     } rows[] = {
         { "services[].migrate", "llumnix", "put it below `router`" },
-        { "services[].power", "polca", "no driver sets a device's clock" },
         { "services[].order", "fcfs", "below `engine` of a service" },
         { "router.predict", "oracle", "a router has no true lengths" },
         { "router.predict", "trail", "a router has no" },
@@ -207,7 +208,7 @@ static const char *const service_keys[][2] = {
     /* the key, and what the API calls it */
     { "services[].scale", "policy" },      { "services[].shaper", "shaper" },
     { "services[].forecast", "forecast" }, { "services[].place", "place" },
-    { "services[].role", "role" },
+    { "services[].role", "role" },         { "services[].power", "power" },
 };
 static const char *const engine_kinds[] = { "preset", "fair",  "order", "admit",  "preempt",
                                             "chunk",  "evict", "perf",  "predict" };
@@ -240,6 +241,7 @@ static struct fleet start_fleet(const char *fleet, uint32_t from, uint32_t count
         for (size_t i = 0; i < COUNT_OF(service_keys); i++)
             buf_printf(&yaml, "    %s: %s\n", strrchr(service_keys[i][0], '.') + 1,
                        name_at(service_keys[i][0], k));
+        if (strcmp(name_at("services[].power", k), "polca") == 0) buf_text(&yaml, ROW_WATTS);
         buf_printf(&yaml, "    engine:\n");
         for (size_t i = 0; i < COUNT_OF(engine_kinds); i++)
             buf_printf(&yaml, "      %s: %s\n", engine_kinds[i], engine_row(engine_kinds[i], k));

@@ -428,6 +428,47 @@ static void a_fleets_file_says_its_roles(void **state)
     assert_non_null(strstr(out.data, "services, services[0].role, services[0].kv_link"));
 }
 
+/* The service's power row and its limit; a flag is stronger, and leaves the file's limit to the file's
+ * own row. */
+static void a_file_names_the_power_row(void **state)
+{
+    (void)state;
+    CLEANUP(buf_fini) struct buf out = { 0 };
+    char path[512], words[1024];
+    snprintf(path, sizeof path, "%s/power.yaml", rig_folder());
+    struct str text = STR("local: { offers: [ { name: a, share: 1, price_per_hour: 1 } ] }\n"
+                          "services:\n"
+                          "  - name: s\n"
+                          "    model: none\n"
+                          "    power: polca\n"
+                          "    row_watts: 1\n"
+                          "    pools: [ { name: a, offers: [a] } ]\n");
+    assert_int_equal(file_write_atomic(path, text, 0600, NULL), 0);
+    static const struct {
+        const char *flags, *as;
+    } rows[] = {
+        { "", "--power polca --row-watts 1" },
+        { "--power mu_serve", "--power mu_serve" },
+        { "--row-watts 100000", "--power polca --row-watts 100000" },
+    };
+    char first[17];
+    for (size_t i = 0; i < COUNT_OF(rows); i++) {
+        char digest[2][17];
+        snprintf(words, sizeof words, "--trace %s --fleet 2xl4 -o json --config %s %s", GENERATED,
+                 path, rows[i].flags);
+        assert_int_equal(simulate(words, &out), 0);
+        digests(&out, &digest[0], 1);
+        if (!strstr(out.data, "taken: services[0].power, services[0].row_watts;"))
+            fail_msg("%.600s", out.data);
+        snprintf(words, sizeof words, "--trace %s --fleet 2xl4 -o json %s", GENERATED, rows[i].as);
+        assert_int_equal(simulate(words, &out), 0);
+        digests(&out, &digest[1], 1);
+        assert_string_equal(digest[0], digest[1]);
+        if (i == 0) memcpy(first, digest[0], sizeof first);
+        if (i > 0) assert_string_not_equal(digest[0], first); /* a breaker of 1 W brakes */
+    }
+}
+
 /* Scaling as the running controller would take it from the file; flags are stronger, also one that
  * says its own default. */
 static void a_fleets_file_says_how_it_scales(void **state)
@@ -532,6 +573,7 @@ int main(void)
         cmocka_unit_test(a_fleets_file_says_how_it_scales),
         cmocka_unit_test(a_fleets_file_says_how_each_service_scales),
         cmocka_unit_test(a_fleets_file_is_taken_in_part_and_says_so),
+        cmocka_unit_test(a_file_names_the_power_row),
     };
     return rig_end(cmocka_run_group_tests(tests, NULL, NULL));
 }

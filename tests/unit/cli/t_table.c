@@ -87,6 +87,29 @@ static void columns_line_up(void **state)
                                   "longer  123  -\n");
 }
 
+static void a_rare_column_is_left_out(void **state)
+{
+    static const struct table_column rare[] = {
+        { "NAME", "name", TABLE_TEXT },
+        { "CLOCK", "clock", TABLE_RARE },
+        { "N", "n", TABLE_COUNT },
+    };
+    CLEANUP(buf_fini) struct buf out = { 0 };
+    struct table t = { rare, COUNT_OF(rare), 0, false };
+    (void)state;
+    assert_int_equal(table_print(&t, STR("[{\"name\":\"a\",\"clock\":null,\"n\":1}]"), &out), 0);
+    assert_string_equal(out.data, "NAME  N\na     1\n");
+    buf_clear(&out);
+    assert_int_equal(table_print(&t,
+                                 STR("[{\"name\":\"a\",\"n\":1},"
+                                     "{\"name\":\"b\",\"clock\":0.85,\"n\":2}]"),
+                                 &out),
+                     0);
+    assert_string_equal(out.data, "NAME  CLOCK  N\n"
+                                  "a         -  1\n"
+                                  "b      0.85  2\n");
+}
+
 static void colour_is_only_where_asked(void **state)
 {
     CLEANUP(buf_fini) struct buf out = { 0 };
@@ -113,6 +136,7 @@ int main(void)
         cmocka_unit_test(ages_are_short),
         cmocka_unit_test(cells_follow_their_form),
         cmocka_unit_test(columns_line_up),
+        cmocka_unit_test(a_rare_column_is_left_out),
         cmocka_unit_test(colour_is_only_where_asked),
         cmocka_unit_test(what_is_no_list_is_refused),
     };

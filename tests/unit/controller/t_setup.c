@@ -132,6 +132,50 @@ static void everything_arrives(void **state)
         assert_true(str_eq(l->engine_args[i], str_from(args[i])));
 }
 
+/* A row of clocks and its limit: named together or not at all. */
+static void clocks_have_a_row(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *power, *row, *says;
+        double row_watts;
+    } rows[] = {
+        { "", NULL, NULL, 0 },
+        { "power: mu_serve", "mu_serve", NULL, 0 },
+        { "power: polca, row_watts: 900", "polca", NULL, 900 },
+        { "power: polca", NULL, "service chat: power: polca needs row_watts", 0 },
+        { "power: max, row_watts: 900", NULL, "service chat: row_watts needs power: polca", 0 },
+        { "row_watts: 900", NULL, "service chat: row_watts needs power: polca", 0 },
+        { "power: mu_serv", NULL,
+          "service chat: power: 'mu_serv' is no power row; did you mean "
+          "mu_serve?; there are max, mu_serve, dynamollm",
+          0 },
+    };
+    for (size_t i = 0; i < COUNT_OF(rows); i++) {
+        CLEANUP(config_freep) struct config *config = NULL;
+        CLEANUP(arena_fini) struct arena arena;
+        CLEANUP(buf_fini) struct buf text = { 0 };
+        struct control_setup setup = { 0 };
+        struct err err = { 0 };
+        arena_init(&arena, 1 << 20);
+        buf_printf(&text,
+                   OFFERS "services:\n  - { name: chat, model: m, pools: [ { name: a, "
+                          "offers: [small] } ]%s%s }\n",
+                   rows[i].power[0] ? ", " : "", rows[i].power);
+        assert_int_equal(load(text.data, &config, &err), 0);
+        int rc = set_up(config, &arena, &setup, &err);
+        if (rows[i].says) {
+            if (rc != -EINVAL || !strstr(err.text, rows[i].says))
+                fail_msg("%s: %d %s", rows[i].power, rc, err.text);
+            continue;
+        }
+        if (rc < 0) fail_msg("%s: %s", rows[i].power, err.text);
+        const struct plan_service *s = &setup.service[0];
+        assert_ptr_equal(s->power, rows[i].row ? power_find(str_from(rows[i].row)) : NULL);
+        assert_true(fabs(s->row_watts_max - rows[i].row_watts) < 1e-9);
+    }
+}
+
 /* The nearer place is said later, and what is said last holds. */
 static void engines_are_told_from_four_places(void **state)
 {
@@ -205,8 +249,6 @@ static void mistakes_are_named(void **state)
           "a kind of services at the top" },
         { OFFERS SERVICE "    migrate: llumnix\n" POOL, "put it below `router`",
           "a kind of the router's" },
-        { OFFERS SERVICE "    power: polca\n" POOL, "no driver sets a device's clock",
-          "a kind that cannot act" },
         { OFFERS SERVICE "    pools: [ { name: a, offers: [small], min: 3, max: 2 } ]\n",
           "min 3 is above max 2", "a minimum above the maximum" },
         { OFFERS SERVICE "    min: 9\n    max: 2\n" POOL, "min 9 is above max 2",
@@ -327,6 +369,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(everything_arrives),
         cmocka_unit_test(engines_are_told_from_four_places),
+        cmocka_unit_test(clocks_have_a_row),
         cmocka_unit_test(mistakes_are_named),
         cmocka_unit_test(every_row_is_accepted),
         cmocka_unit_test(unsaid_numbers_are_the_rows_own),

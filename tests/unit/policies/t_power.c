@@ -281,6 +281,30 @@ static void t_polca_holds(void **state)
     }
 }
 
+/* A clock kept by idle time: steps stretch by all of it, and the same work takes the same energy, so
+ * that only a row that asks for slack alone goes down; a full instance draws less by its share. */
+static void t_idle_is_injected(void **state)
+{
+    (void)state;
+    struct power_instance in = instance(0.3, 0.2, 0.015);
+    struct power_point at, device;
+    in.injects_idle = true;
+    power_point_at(&in, 0.5, &at);
+    assert_true(fabs(at.stretch - 2) < 1e-9 && fabs(at.busy - 0.6) < 1e-9 && at.stable);
+    assert_true(fabs(at.watts - power_watts(&in, 1)) < 1e-6);
+    in.injects_idle = false;
+    power_point_at(&in, 0.5, &device);
+    assert_true(device.stretch < at.stretch && device.watts < at.watts);
+
+    in.injects_idle = true;
+    assert_true(one_clock("dynamollm", &in) >= 1);
+    assert_true(fabs(one_clock("mu_serve", &in) - 0.95) < 1e-9);
+    in = instance(1, 0.2, 0.015);
+    in.injects_idle = true, in.clock = 0.5; /* all its time, at half the clock: now, not foretold */
+    double idle = a100.watts_idle, full = roofline_watts(&a100, &in.shape, 1);
+    assert_true(fabs(power_watts(&in, 0.5) - (idle + full) / 2) < 1e-6);
+}
+
 /* What went wrong is remembered for ten minutes, also by a clock that is set back a day meanwhile. */
 static void t_clock_set_back(void **state)
 {
@@ -306,9 +330,13 @@ static void t_clock_set_back(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(t_by_hand),     cmocka_unit_test(t_properties),
-        cmocka_unit_test(t_day),         cmocka_unit_test(t_polca),
-        cmocka_unit_test(t_polca_holds), cmocka_unit_test(t_clock_set_back),
+        cmocka_unit_test(t_by_hand),
+        cmocka_unit_test(t_properties),
+        cmocka_unit_test(t_day),
+        cmocka_unit_test(t_polca),
+        cmocka_unit_test(t_polca_holds),
+        cmocka_unit_test(t_clock_set_back),
+        cmocka_unit_test(t_idle_is_injected),
     };
     return cmocka_run_group_tests(tests, setup, NULL);
 }
