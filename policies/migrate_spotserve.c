@@ -82,16 +82,32 @@ static const struct migrate_session *shortest(const struct look *l,
     return best;
 }
 
-/* Its place in the view; instance_count when nobody has so much room. */
+/* Its place in the view, on equal terms that of the least id; instance_count when nobody has so much
+ * room. */
 static uint32_t freest(const struct look *l, double pages)
 {
+    const struct migrate_instance *in = l->view->instance;
     uint32_t best = l->view->instance_count;
     for (uint32_t i = 0; i < l->view->instance_count && i < MIGRATE_INSTANCES_MAX; i++) {
-        if (l->room[i] < pages) continue;
-        if (best < l->view->instance_count && l->room[i] <= l->room[best]) continue;
+        bool first = best == l->view->instance_count;
+        if (l->room[i] < pages || (!first && l->room[i] < l->room[best])) continue;
+        if (!first && l->room[i] <= l->room[best] && in[i].id > in[best].id) continue;
         best = i;
     }
     return best;
+}
+
+/* Who is to go, by id, whatever the order of the view; NULL behind the last. */
+static const struct migrate_instance *next_to_go(const struct migrate_view *v,
+                                                 const struct migrate_instance *after)
+{
+    const struct migrate_instance *next = NULL;
+    for (uint32_t i = 0; i < v->instance_count && i < MIGRATE_INSTANCES_MAX; i++) {
+        const struct migrate_instance *in = &v->instance[i];
+        if (!in->present || !in->draining || (after && in->id <= after->id)) continue;
+        if (!next || in->id < next->id) next = in;
+    }
+    return next;
 }
 
 static void leave(struct look *l, const struct migrate_instance *from, double left_s)
@@ -122,9 +138,8 @@ static void decide(void *state, const struct migrate_config *config,
     if (!(view->link_bytes_s > 0)) return;
     for (uint32_t i = 0; i < view->instance_count && i < MIGRATE_INSTANCES_MAX; i++)
         l.room[i] = room_of(&view->instance[i]);
-    for (uint32_t i = 0; i < view->instance_count && i < MIGRATE_INSTANCES_MAX; i++) {
-        const struct migrate_instance *from = &view->instance[i];
-        if (!from->present || !from->draining) continue;
+    const struct migrate_instance *from = NULL;
+    while ((from = next_to_go(view, from))) {
         bool told = from->leaves_us > 0;
         double left_s = told ? (double)(from->leaves_us - now_us) * 1e-6 : (double)INFINITY;
         if (!told || is_time(&l, from, left_s)) leave(&l, from, left_s);
