@@ -3,7 +3,7 @@
  * Taken: the router's rows; the engines' rows and limits, of the section `engine` and, where the file
  * has one service, of that service's `engine`, which is stronger (all engines of a run have the same);
  * of that service its power row with its limit, its role row, its link and, where the fleet has as many
- * pools, its pools' roles;
+ * pools, its pools' roles; the router's migrate row where the fleet serves one service and has engines;
  * where the fleet scales, each service's scaling, with promise and budget (sim_scaling.c). The fleet is the command's own word, because a
  * simulation asks what another fleet would do. */
 #include "cli/sim_file.h"
@@ -21,19 +21,13 @@
 #include <string.h>
 
 static const char *const taken[] = {
-    "router.route",
-    "router.predict",
-    "engine.preset",
-    "engine.fair",
-    "engine.order",
-    "engine.admit",
-    "engine.preempt",
-    "engine.chunk",
-    "engine.evict",
-    "engine.perf",
-    "engine.swap_space",
-    "engine.max_num_seqs",
-    "engine.max_num_batched_tokens",
+    "router.route",        "router.predict",
+    "router.migrate",      "engine.preset",
+    "engine.fair",         "engine.order",
+    "engine.admit",        "engine.preempt",
+    "engine.chunk",        "engine.evict",
+    "engine.perf",         "engine.swap_space",
+    "engine.max_num_seqs", "engine.max_num_batched_tokens",
 };
 
 /* Of the service, where the fleet scales (sim_scaling.c). */
@@ -123,8 +117,8 @@ static int take_rows(const struct config *file, struct sim_config *c, struct err
     return rc;
 }
 
-/* Roles are simulated for one service, which has engines. */
-static bool takes_roles(const struct sim_config *c)
+/* Roles and migration are simulated for one service, which has engines. */
+static bool moves_kv(const struct sim_config *c)
 {
     bool takes = !sim_pool_is_serial(&c->pool[0]);
     for (uint32_t p = 0; p < c->pool_count; p++)
@@ -141,18 +135,24 @@ static bool has_pool_role(const struct service_section *service)
     return any;
 }
 
-/* With roles its link is taken also where it says none: the controller reckons with the default. */
+/* Where roles or migration are, its link is taken also where it says none: the fleet reckons with the
+ * default. */
 static bool takes_link(const struct config *file, const struct service_section *service)
 {
+    const struct router_config *router = config_section_get(file, router_section.name);
+    bool migrates = !str_eq(router->migrate, STR(MIGRATE_DEFAULT));
     return service->kv_link_bytes_s > 0 && (service->role.len > 0 || has_pool_role(service) ||
-                                            is_said(file, "services[0].kv_link"));
+                                            migrates || is_said(file, "services[0].kv_link"));
 }
 
-static int take_roles(const struct config *file, struct sim_config *c, struct err *err)
+static int take_moves(const struct config *file, struct sim_config *c, struct err *err)
 {
     int rc = 0;
+    const struct router_config *router = config_section_get(file, router_section.name);
     const struct service_section *service = only_service(file);
-    if (!service || !takes_roles(c)) return 0;
+    if (!moves_kv(c)) return 0;
+    TAKE_ROW(c, migrate, router->migrate)
+    if (rc < 0 || !service) return rc;
     const struct pool_section *pools = service->pools.items;
     TAKE_ROW(c, role, service->role)
     for (uint32_t p = 0; p < c->pool_count && service->pools.count == c->pool_count; p++)
@@ -172,7 +172,7 @@ int sim_file_take(const char *path, struct sim_config *c, struct err *err)
         c->batch_tokens_max = (uint32_t)engine->max_num_batched_tokens;
     if (is_said(file, "engine.swap_space")) c->swap_bytes = (uint64_t)engine->swap_space;
     rc = take_rows(file, c, err);
-    if (rc == 0) rc = take_roles(file, c, err);
+    if (rc == 0) rc = take_moves(file, c, err);
     return rc < 0 ? err_prefix(err, rc, "%s", path) : 0;
 }
 
@@ -181,6 +181,7 @@ int sim_file_take(const char *path, struct sim_config *c, struct err *err)
 struct note {
     struct buf *used, *left;
     struct sim_file_uses uses;
+    bool moves; /* K and V may: as moves_kv */
 };
 
 static void add(struct buf *list, const char *path)
@@ -205,6 +206,7 @@ static bool tell_section(const struct config *file, const struct config_section 
         if (path.rc < 0 || !is_said(file, path.data)) continue;
         any = true;
         bool used = false, counts = n->uses.engines || s != &engine_section;
+        if (strcmp(path.data, "router.migrate") == 0) counts = n->moves;
         for (size_t k = 0; k < COUNT_OF(taken); k++)
             used |= strcmp(path.data, taken[k]) == 0;
         if (split) add(used && counts ? n->used : n->left, path.data);
@@ -244,17 +246,14 @@ static void tell_engine_rows(const struct config *file, uint32_t number, struct 
 static void tell_roles(const struct config *file, struct note *n)
 {
     const struct service_section *service = only_service(file);
-    bool takes = n->uses.engines;
-    for (uint32_t k = 1; k < SIM_SERVICES_MAX; k++)
-        takes &= n->uses.pools[k] == 0;
     if (!service) return;
-    if (service->role.len > 0) add(takes ? n->used : n->left, "services[0].role");
-    if (takes_link(file, service)) add(takes ? n->used : n->left, "services[0].kv_link");
+    if (service->role.len > 0) add(n->moves ? n->used : n->left, "services[0].role");
+    if (takes_link(file, service)) add(n->moves ? n->used : n->left, "services[0].kv_link");
     for (uint32_t p = 0; p < service->pools.count; p++) {
         char key[64];
         snprintf(key, sizeof key, "services[0].pools[%u].role", p);
         bool matches = service->pools.count == n->uses.pools[0];
-        if (is_said(file, key)) add(takes && matches ? n->used : n->left, key);
+        if (is_said(file, key)) add(n->moves && matches ? n->used : n->left, key);
     }
 }
 
@@ -273,7 +272,9 @@ int sim_file_note(const char *path, struct sim_file_uses uses, struct buf *out, 
 {
     CLEANUP(config_freep) struct config *file = NULL;
     CLEANUP(buf_fini) struct buf used = { 0 }, left = { 0 };
-    struct note n = { &used, &left, uses };
+    struct note n = { &used, &left, uses, uses.engines };
+    for (uint32_t k = 1; k < SIM_SERVICES_MAX; k++)
+        n.moves &= uses.pools[k] == 0;
     int rc = sim_file_load(path, &file, err);
     if (rc < 0) return rc;
     for (size_t i = 0; i < schema.count; i++) {

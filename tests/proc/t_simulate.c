@@ -376,7 +376,7 @@ static void a_fleets_file_says_its_roles(void **state)
 {
     (void)state;
     CLEANUP(buf_fini) struct buf out = { 0 };
-    char path[512], words[1024], digest[2][17];
+    char path[512], words[1024], digest[2][17], other[17] = "";
     snprintf(path, sizeof path, "%s/roles.yaml", rig_folder());
     static const struct {
         const char *service, *fleet, *flags, *same, *taken;
@@ -413,8 +413,39 @@ static void a_fleets_file_says_its_roles(void **state)
         digests(&out, &digest[1], 1);
         if (strcmp(digest[0], digest[1]) != 0) fail_msg("row %zu is not %s", i, words);
     }
+    snprintf(words, sizeof words, "--trace %s%s--config %s", GENERATED, REFERENCE, path);
+    assert_int_equal(simulate(words, &out), 0);
+    assert_non_null(strstr(out.data, "services, services[0].role, services[0].kv_link"));
+
+    /* The router's migrate row, which brings the link of the service with it. */
+    struct str migrating = STR("router: { migrate: llumnix }\n"
+                               "services: [ { name: s, model: none,"
+                               " pools: [ { name: a, offers: [a] } ] } ]\n");
+    assert_int_equal(file_write_atomic(path, migrating, 0600, NULL), 0);
+    static const char *const migrate[][3] = {
+        { "--config", "taken: router.migrate, services[0].kv_link;",
+          "--migrate llumnix --link 1GB" },
+        { "--migrate none --link 25GB --config", "taken: router.migrate", "" },
+    };
+    for (size_t i = 0; i < COUNT_OF(migrate); i++) {
+        snprintf(words, sizeof words, "--trace %s --fleet 3xl4 --kv-tokens 9000 -o json %s %s",
+                 GENERATED, migrate[i][0], path);
+        if (simulate(words, &out) != 0 || !strstr(out.data, migrate[i][1]))
+            fail_msg("%s: no '%s' in %.600s", words, migrate[i][1], out.data);
+        digests(&out, &digest[0], 1);
+        snprintf(words, sizeof words, "--trace %s --fleet 3xl4 --kv-tokens 9000 -o json%s%s",
+                 GENERATED, migrate[i][2][0] ? " " : "", migrate[i][2]);
+        assert_int_equal(simulate(words, &out), 0);
+        digests(&out, &digest[1], 1);
+        if (strcmp(digest[0], digest[1]) != 0) fail_msg("not as %s", words);
+        assert_string_not_equal(digest[0], other); /* somebody moves */
+        memcpy(other, digest[0], sizeof other);
+    }
+    snprintf(words, sizeof words, "--trace %s%s--config %s", GENERATED, REFERENCE, path);
+    assert_int_equal(simulate(words, &out), 0);
+    assert_non_null(strstr(out.data, "services, router.migrate, services[0].kv_link"));
+
     /* The link is felt where K and V are copied. */
-    char other[17];
     assert_int_equal(
         simulate("--trace " GENERATED " --fleet 1xl4:prefill,2xl4:decode -o json", &out), 0);
     digests(&out, &digest[0], 1);
@@ -423,9 +454,6 @@ static void a_fleets_file_says_its_roles(void **state)
         0);
     digests(&out, &other, 1);
     assert_string_not_equal(digest[0], other);
-    snprintf(words, sizeof words, "--trace %s%s--config %s", GENERATED, REFERENCE, path);
-    assert_int_equal(simulate(words, &out), 0);
-    assert_non_null(strstr(out.data, "services, services[0].role, services[0].kv_link"));
 }
 
 /* The service's power row and its limit; a flag is stronger, and leaves the file's limit to the file's
