@@ -165,6 +165,8 @@ void generate_on_mail(void *arg, struct lane_item *item)
     lane_unlock(&b->lane);
 
     if (!r->over && tell & TELL_SEND) {
+        /* Of the cache the first leg's part is kept, and so is what was expected of it. */
+        if (leg_generated(r) > 0) target.hit_tokens = r->target.hit_tokens;
         r->target = target;
         upstream_start(r);
     }

@@ -38,6 +38,7 @@ static void go(struct request *r)
     r->call = NULL;
     memcpy(to.kv_host, from.host, sizeof to.kv_host);
     to.kv_port = from.port;
+    to.hit_tokens = from.hit_tokens;
     r->target = to;
     move_forget(r);
     request_moved(r);
