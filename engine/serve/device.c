@@ -10,8 +10,8 @@
  * HTTP thread waits for microseconds at most. Tokens are published before the share of the CPU is
  * slept off: throttling costs throughput, not latency of what is done already.
  *
- * Steps below the full clock say nothing of the engine's own speed and are not learned from: what
- * is reported of it stays that of the full clock, and whoever chose the clock knows it.
+ * Steps below the full clock are not learned from: what was learned at the full one is stretched by
+ * the clock, for the engine's own plans and for what it reports.
  */
 #include "base/core/bits.h"
 #include "base/io/clock.h"
@@ -110,6 +110,7 @@ static void read_mailbox(struct device *d)
 {
     pthread_mutex_lock(&d->lock);
     d->throttle.clock = d->clock;
+    executor_clock_set(d->x, d->clock > 0 ? d->clock : 1);
     struct list *node;
     while ((node = list_pop_front(&d->in))) {
         struct job *job = CONTAINER_OF(node, struct job, link.to_device);

@@ -5,6 +5,8 @@
  */
 #include "engine/serve/executor.h"
 
+#include "base/core/bits.h"
+
 #include <math.h>
 #include <stdlib.h>
 
@@ -20,7 +22,8 @@ struct executor {
     float *logits; /* seqs_max rows */
     const struct perf_policy *perf;
     void *perf_state;
-    struct perf_coef coef; /* of perf_state */
+    struct perf_coef coef; /* of perf_state, at `clock` */
+    double clock;          /* share of full speed */
     double swap_page_s;    /* running mean; 0: nothing was swapped yet */
     struct foretell *foretell;
 };
@@ -65,6 +68,15 @@ struct model_spec executor_spec(const struct model_info *m)
 
 /* Estimates begin with the closed form where the hardware is known and with a guess where not;
  * of a CPU's row, whose peaks are those of all its cores, the share that this process may use. */
+/* What was learned at the full clock, stretched: idle time is injected in proportion. */
+static void stretch_coef(struct executor *x)
+{
+    x->perf->coef(x->perf_state, &x->coef);
+    double *const seconds[] = { &x->coef.a, &x->coef.b, &x->coef.c, &x->coef.d, &x->coef.e };
+    for (size_t i = 0; i < COUNT_OF(seconds); i++)
+        *seconds[i] /= x->clock;
+}
+
 static int start_perf(struct executor *x, const struct model_info *m,
                       const struct executor_config *c, struct err *err)
 {
@@ -90,7 +102,8 @@ static int start_perf(struct executor *x, const struct model_info *m,
     x->perf_state = calloc(1, x->perf->state_size);
     if (!x->perf_state) return -ENOMEM;
     x->perf->init(x->perf_state, &setup);
-    x->perf->coef(x->perf_state, &x->coef);
+    x->clock = 1;
+    stretch_coef(x);
     return 0;
 }
 
@@ -259,7 +272,13 @@ int executor_step(struct executor *x, int64_t (*clock)(void), struct executor_st
 void executor_observe(struct executor *x, const struct perf_shape *shape, double seconds)
 {
     x->perf->observe(x->perf_state, shape, seconds);
-    x->perf->coef(x->perf_state, &x->coef);
+    stretch_coef(x);
+}
+
+void executor_clock_set(struct executor *x, double clock)
+{
+    x->clock = clock;
+    stretch_coef(x);
 }
 
 const struct perf_policy *executor_perf_row(const struct executor *x)

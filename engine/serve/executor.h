@@ -60,4 +60,8 @@ int executor_step(struct executor *x, int64_t (*clock)(void), struct executor_st
 /* The wall seconds of that step, whatever they contain: sleeping off a CPU share counts. */
 void executor_observe(struct executor *x, const struct perf_shape *shape, double seconds);
 const struct perf_coef *executor_perf(const struct executor *x);
+
+/* The share of full speed that the caller keeps to from now on, (0, 1]: what is planned and told
+ * stretches with it. Only steps at the full clock are to be observed. */
+void executor_clock_set(struct executor *x, double clock);
 const struct perf_policy *executor_perf_row(const struct executor *x);

@@ -127,6 +127,20 @@ static int one_step(struct executor *x, struct executor_step_info *info, struct 
     return executor_step(x, step_clock, info, err);
 }
 
+/* At half the clock a step is planned and told twice as long. */
+static void check_clock(struct executor *x)
+{
+    const struct perf_shape shape = { .prefill_tokens = 64,
+                                      .prefill_chunks = 1,
+                                      .decoding_seqs = 3,
+                                      .kv_tokens_read = 64 * 65 / 2 + 900,
+                                      .kv_tokens_decoding = 900 };
+    double full_s = perf_step_s(executor_perf(x), &shape);
+    executor_clock_set(x, 0.5);
+    double half_s = perf_step_s(executor_perf(x), &shape);
+    assert_true(full_s > 0 && half_s > 1.999 * full_s && half_s < 2.001 * full_s);
+}
+
 static void run(const struct setup *s, struct request *requests, uint32_t count)
 {
     uint32_t open = 0;
@@ -186,6 +200,7 @@ static void run(const struct setup *s, struct request *requests, uint32_t count)
     struct sched_counts c;
     sched_counts_get(executor_sched(x), &c);
     if (s->swap && s->preempts && c.swapped_in == 0) fail_msg("%s: nothing was swapped", s->why);
+    check_clock(x);
 }
 
 static void find_truth(void)
