@@ -81,6 +81,28 @@ static struct role_demand demand_of(const struct scale_demand *d)
                                  .output_m2 = l->output_sq };
 }
 
+/* Who has computed nothing yet does not know its speed: it is taken for as quick as another of its
+ * offer, or as the offer's prior says. */
+static void lend_speeds(struct control *c, uint32_t count)
+{
+    const struct perf_coef *of[PLAN_OFFERS_MAX] = { NULL };
+    uint32_t offer[CONTROL_INSTANCES_MAX];
+    for (uint32_t o = 0; o < c->offer_count; o++)
+        if (c->offer[o].has_prior) of[o] = &c->offer[o].prior;
+    for (uint32_t i = 0; i < count; i++) {
+        const struct intent *from = &c->intent[c->role_slot[i]];
+        offer[i] = control_find_offer(c, from->provider, from->offer);
+        bool known = c->role_instance[i].has_perf && offer[i] != PLAN_NONE;
+        if (known) of[offer[i]] = &c->role_instance[i].perf;
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        struct role_instance *in = &c->role_instance[i];
+        if (in->has_perf || offer[i] == PLAN_NONE || !of[offer[i]]) continue;
+        in->has_perf = true;
+        in->perf = *of[offer[i]];
+    }
+}
+
 static struct role_view build_view(struct control *c, uint32_t service, int64_t now_us)
 {
     const struct plan_service *s = &c->service[service];
@@ -99,6 +121,7 @@ static struct role_view build_view(struct control *c, uint32_t service, int64_t 
         c->role_instance[v.instance_count] = describe(c, at, now_us);
         c->role_slot[v.instance_count++] = at;
     }
+    if (s->role) lend_speeds(c, v.instance_count);
     return v;
 }
 

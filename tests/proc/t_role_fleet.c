@@ -9,6 +9,7 @@
 #include "tests/proc/rig.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -27,7 +28,7 @@
     "    engine_flags: [--threads, '1', --max-num-seqs, '2', --kv-cache-memory-bytes, 16MiB]\n"
 
 static char state_dir[128], config_path[160], router_at[32], controller_at[32];
-static uint16_t controller_port;
+static uint16_t controller_port, router_port;
 
 #define MUSTER(out, ...) rig_run(out, (const char *const[]){ __VA_ARGS__, NULL })
 
@@ -66,7 +67,8 @@ static int make_places(void **state)
 {
     (void)state;
     controller_port = rig_port();
-    snprintf(router_at, sizeof router_at, "127.0.0.1:%u", rig_port());
+    router_port = rig_port();
+    snprintf(router_at, sizeof router_at, "127.0.0.1:%u", router_port);
     snprintf(controller_at, sizeof controller_at, "127.0.0.1:%u", controller_port);
     snprintf(state_dir, sizeof state_dir, "%s/state", rig_folder());
     snprintf(config_path, sizeof config_path, "%s/muster.yaml", rig_folder());
@@ -80,12 +82,37 @@ static int end_fleet(void **state)
     return MUSTER(&out, "down", STATE, "--now") == 0 ? 0 : -1;
 }
 
+/* Longer than a page of K and V, so that there is something to copy. */
 static void ask(const char *model)
 {
     char url[64];
     snprintf(url, sizeof url, "http://%s", router_at);
     WANT(0, "generated", "chat", "--url", url, "--model", model, "--max-tokens", "6",
-         "What is the moon?");
+         "What is the moon, and what is the sun, and how far is the one from the other? Tell me of "
+         "the stars as well, of their number and of the night.");
+}
+
+/* A figure of the engine of the service's pool, which answers to those with the fleet's secret. */
+static double engine_metric(const char *pool, const char *name)
+{
+    CLEANUP(buf_fini) struct buf out = { 0 }, text = { 0 }, secret = { 0 };
+    char path[192], bearer[192], what[64];
+    assert_int_equal(MUSTER(&out, "get", "instances", STATE, "-o", "json"), 0);
+    snprintf(what, sizeof what, "\"pool\":\"%s\"", pool);
+    const char *at = strstr(out.data, what);
+    at = at ? strstr(at, "\"port\":") : NULL;
+    assert_non_null(at);
+    uint16_t port = (uint16_t)strtoul(at + strlen("\"port\":"), NULL, 10);
+    snprintf(path, sizeof path, "%s/secret", state_dir);
+    assert_int_equal(file_read(path, 128, &secret, NULL), 0);
+    struct str rest = buf_view(&secret), word = str_cut(&rest, '\n');
+    snprintf(bearer, sizeof bearer, "authorization: Bearer " STR_FMT, STR_ARG(word));
+    assert_int_equal(rig_call_with(port, "/metrics", bearer, NULL, &text), 200);
+    buf_byte(&text, 0);
+    snprintf(what, sizeof what, "\n%s ", name);
+    at = strstr(text.data, what);
+    assert_non_null(at);
+    return strtod(at + strlen(what), NULL);
 }
 
 /* Instances with this role in the controller's answer. */
@@ -128,7 +155,7 @@ static void roles_reach_the_fleet(void **state)
     WANT(0, "ROLE", "get", "instances", STATE);
     WANT(0, "ROLE", "status", STATE);
     WANT(0, "prefill", "get", "pools", STATE);
-    for (int i = 0; i < 8; i++) /* both engines of it learn their speed */
+    for (int i = 0; i < 8; i++) /* one engine of it at least learns its speed */
         ask("row");
     await_roles(0, 2, 2);
     AWAIT("\"role_reason\":\"as many of each", "get", "services", "row", STATE, "-o", "json");
@@ -137,8 +164,14 @@ static void roles_reach_the_fleet(void **state)
     assert_true(rig_metric(controller_port, "muster_controller_role_instances{service=\"row\","
                                             "role=\"decode\"}") > 0);
     WANT(0, "(role row distserve)", "explain", "--last", "500", STATE);
+    /* And requests go that way: a first token here, the rest there, with K and V from here. */
+    double before = rig_metric(router_port, "muster_router_handovers_total");
     ask("row");
     ask("pools");
+    assert_true(rig_metric(router_port, "muster_router_handovers_total") >= before + 2);
+    assert_true(engine_metric("back", "muster_engine_kv_pulled_tokens_total") > 0);
+    assert_true(engine_metric("front", "muster_engine_kv_sent_bytes_total") > 0);
+    assert_true(engine_metric("front", "muster_engine_kv_pulled_tokens_total") <= 0);
 }
 
 /* What cannot be is told in a sentence, by the check and by the start alike. */

@@ -279,6 +279,41 @@ static void an_engine_that_does_not_say_serves_whole_requests(void **state)
     fleet_free(&f);
 }
 
+/* Who has computed nothing is as quick as another of his offer, or as its prior says; where there is
+ * neither he is not chosen. */
+static void speeds_are_lent_within_an_offer(void **state)
+{
+    (void)state;
+    struct engine_report idle = engine;
+    idle.has_perf = false;
+    struct fleet f = a_fleet(0, 4);
+    f.w->engine = &idle;
+    f.w->service.role = role_find(STR("distserve"));
+    world_second(f.w);
+    f.w->control->offer[2].has_prior = false;
+    run(&f, 20);
+    want(&f, 4, 0, 0, "nobody knows his speed");
+
+    struct control *c = f.w->control;
+    c->seen[2].has_perf = true;
+    c->seen[2].perf =
+        (struct perf_coef){ .a = 0.016, .b = 1.1e-4, .c = 1e-4, .d = 4.5e-7, .e = 1e-8 };
+    c->roles[0].look.again_us = 0;
+    control_give_roles(c, f.w->now);
+    sync_router(&f);
+    assert_int_equal(f.of[ENDPOINT_BOTH], 0); /* one does, and the others are like it */
+    assert_true(f.of[ENDPOINT_PREFILL] > 0 && f.of[ENDPOINT_DECODE] > 0);
+    assert_false(c->seen[0].has_perf);
+    fleet_free(&f);
+
+    f = a_fleet(0, 4);
+    f.w->engine = &idle;
+    f.w->service.role = role_find(STR("distserve"));
+    run(&f, 20);
+    assert_int_equal(f.of[ENDPOINT_BOTH], 0); /* the offer's prior */
+    fleet_free(&f);
+}
+
 /* Without a row nothing is asked, and nothing changes. */
 static void nobody_asks_for_roles(void **state)
 {
@@ -322,6 +357,7 @@ int main(void)
         cmocka_unit_test(who_comes_is_given_a_role),
         cmocka_unit_test(what_a_pool_says_no_row_changes),
         cmocka_unit_test(an_engine_that_does_not_say_serves_whole_requests),
+        cmocka_unit_test(speeds_are_lent_within_an_offer),
         cmocka_unit_test(nobody_asks_for_roles),
         cmocka_unit_test(role_ids_are_of_one_instance),
     };
