@@ -179,6 +179,12 @@ static int check_roles(const struct plan_service *s, struct err *err)
                            "service %s: pools of role %s alone answer no request: add a pool of "
                            "role %s or both",
                            s->name, role_names[only], wants[only]);
+    if (s->role && parted > 0 && of[ROLE_BOTH] == 0)
+        return err_set(
+            err, -EINVAL,
+            "service %s: role: %s has nobody to choose for: each of its pools has a role "
+            "of its own",
+            s->name, s->role->name);
     if (s->kv_link_bytes_s > 0 || (parted == 0 && !s->role)) return 0;
     return err_set(
         err, -EINVAL,

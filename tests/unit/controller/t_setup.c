@@ -271,6 +271,10 @@ static void mistakes_are_named(void **state)
                          " { name: c, offers: [large], role: decode, max: 0 } ]\n",
           "pools of role prefill alone answer no request: add a pool of role decode or both",
           "nobody may decode, be there a row" },
+        { OFFERS SERVICE "    role: planner\n"
+                         "    pools: [ { name: a, offers: [small], role: prefill },"
+                         " { name: b, offers: [large], role: decode } ]\n",
+          "role: planner has nobody to choose for", "a row where all is said" },
         { OFFERS SERVICE "    pools: []\n", "pools", "no pool" },
         { OFFERS SERVICE
           "    pools: [ { name: a, offers: [small] }, { name: a, offers: [large] } ]\n",
