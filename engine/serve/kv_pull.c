@@ -301,7 +301,7 @@ int kv_pull_start(struct kv_pulls *all, const struct kv_pull_ask *ask, struct kv
     int64_t latest_us = loop_now_us(all->config.loop) + KV_PULL_US_MAX;
     p->all = all;
     memcpy(p->host, ask->host.data, ask->host.len);
-    memcpy(p->tenant, ask->tenant.data, ask->tenant.len);
+    if (ask->tenant.len) memcpy(p->tenant, ask->tenant.data, ask->tenant.len);
     p->port = ask->port;
     p->deadline_us = ask->deadline_us > 0 ? min_i64(ask->deadline_us, latest_us) : latest_us;
     p->on_end = ask->on_end;
