@@ -91,6 +91,7 @@ void power_decide(const struct power_policy *p, void *state, const struct power_
     for (uint32_t i = 0; i < view->count; i++) {
         /* Just below a rung is that rung: sums of 0.05 are not exact. */
         double rungs = ceil(ret->clock[i] / POWER_RUNG - 1e-9);
-        ret->clock[i] = fmin(1, fmax(POWER_CLOCK_MIN, rungs * POWER_RUNG));
+        /* Divided, not multiplied: 19 / 20 is printed as 0.95. */
+        ret->clock[i] = fmin(1, fmax(POWER_CLOCK_MIN, rungs / round(1 / POWER_RUNG)));
     }
 }
