@@ -33,8 +33,9 @@ static void expectations_fill(const struct request *r, struct target *to)
 }
 
 /* The mail for the byte loop: the next leg is at the request's slot. */
-static void tell_send(struct request *r, const struct target *to)
+static void tell_send(struct decide *d, struct request *r, const struct target *to)
 {
+    r->at_serial = d->endpoint[r->core.slot].serial;
     struct lane *lane = &r->home->lane;
     lane_lock(lane);
     r->tell |= TELL_SEND;
@@ -80,7 +81,7 @@ static void answer(struct decide *d, struct request *r, const struct core_verdic
     if (peer != ROUTE_NONE && decide_kv_from(d, peer, r->core.slot, &to)) {
         metric_inc(metric_of(d->metrics, RM_FETCHES));
     }
-    tell_send(r, &to);
+    tell_send(d, r, &to);
 }
 
 /* True when some instance serves or starts for the service, or would be started. */
@@ -168,7 +169,7 @@ static void on_prefilled(struct decide *d, struct request *r, int64_t now_us)
         decide_kv_from(d, from, to, &target);
         metric_inc(metric_of(d->metrics, RM_HANDOVERS));
     }
-    tell_send(r, &target);
+    tell_send(d, r, &target);
 }
 
 static void count_outcome(struct decide *d, struct request *r, int64_t now_us)

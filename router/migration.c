@@ -81,10 +81,18 @@ static struct endpoint_place *target_of(struct migration *m, const struct reques
     return place->used && place->serial == r->move_serial ? place : NULL;
 }
 
+/* False: its endpoint was taken from the list while it went on there. */
+static bool is_listed(const struct migration *m, const struct request *r)
+{
+    const struct endpoint_place *place = &m->d->endpoint[r->core.slot];
+    return place->used && place->serial == r->at_serial;
+}
+
 /* Its copies are over, one way or the other; it is still counted where it came from. */
 static void sent(struct migration *m, struct request *r)
 {
     struct endpoint_place *from = &m->d->endpoint[r->core.slot];
+    if (!is_listed(m, r)) return;
     from->sending_pages -= r->move_pages;
     from->moved_us = loop_now_us(m->d->loop);
 }
@@ -128,7 +136,9 @@ void migration_moved(struct migration *m, struct request *r)
     metric_inc(metric_of(m->d->metrics, RM_MOVES));
     sent(m, r);
     r->moves = MOVES_ARRIVING;
-    if (target_of(m, r)) core_move(m->d->core, &r->core, r->move_to, loop_now_us(m->d->loop));
+    if (!target_of(m, r)) return;
+    core_move(m->d->core, &r->core, r->move_to, loop_now_us(m->d->loop));
+    r->at_serial = r->move_serial;
 }
 
 void migration_stays(struct migration *m, struct request *r)
@@ -151,19 +161,22 @@ void migration_gone(struct migration *m, struct request *r)
 
 /* ---- the look ------------------------------------------------------------------------------- */
 
-/* All that decode, ordered by where they are. */
+/* All that decode at endpoints that are listed, ordered by where they are. */
 static void gather(struct migration *m)
 {
     uint32_t next[CORE_ENDPOINTS];
     memset(m->first, 0, sizeof m->first);
-    LIST_EACH (&m->decoding, node)
-        m->first[CONTAINER_OF(node, struct request, decoding)->core.slot + 1]++;
+    LIST_EACH (&m->decoding, node) {
+        const struct request *r = CONTAINER_OF(node, struct request, decoding);
+        m->first[r->core.slot + 1] += is_listed(m, r);
+    }
     for (uint32_t i = 0; i < CORE_ENDPOINTS; i++)
         m->first[i + 1] += m->first[i];
     must(m->first[CORE_ENDPOINTS] <= m->session_max); /* as many as the core has in flight */
     memcpy(next, m->first, sizeof next);
     LIST_EACH (&m->decoding, node) {
         struct request *r = CONTAINER_OF(node, struct request, decoding);
+        if (!is_listed(m, r)) continue;
         uint32_t at = next[r->core.slot]++;
         m->request[at] = r;
         m->session[at] = (struct migrate_session){

@@ -160,8 +160,8 @@ struct request {
     bool handing;         /* it was sent where it shall not stay */
     struct list decoding; /* of the migration's */
     enum request_moves moves;
-    uint32_t move_to, move_pages; /* slot, unless MOVES_NOT; with the next one */
-    uint64_t move_serial;
+    uint32_t move_to, move_pages;    /* slot, unless MOVES_NOT; with the next one */
+    uint64_t move_serial, at_serial; /* of the endpoints it moves to and is at */
 };
 
 /* NULL: all are out. `on_deadline` is called with the request. */
