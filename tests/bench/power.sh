@@ -82,10 +82,11 @@ pair() {
             -v n="$(figure "$s" requests ok)" -v sent="$(figure "$s" requests sent)" \
             -v ttft="$(figure "$s" ttft_s p99)" -v tpot="$(figure "$s" tpot_s p99)" \
             -v met="$(figure "$s" slo attainment)" '
-            { w += $1; if ($1 > max) max = $1; c += $2; if (least == 0 || $2 < least) least = $2 }
+            $1 > 0 { looks++; w += $1; if ($1 > max) max = $1 } # before the first look: none
+            { c += $2; if (least == 0 || $2 < least) least = $2 }
             END { printf "%-7s %4d of %4d answered, %.1f ms of CPU each, TTFT P99 %.3f s, TPOT P99 " \
                   "%.1f ms, %.1f%% within the SLO; clock mean %.2f least %.2f; watts mean %.2f most %.2f\n",
-                  s, n, sent, (b - a) / n * 1e3, ttft, tpot * 1e3, met * 100, c / NR, least, w / NR, max }
+                  s, n, sent, (b - a) / n * 1e3, ttft, tpot * 1e3, met * 100, c / NR, least, w / looks, max }
             ' "$work/samples.$s"
     done
 }
