@@ -119,6 +119,7 @@ int fleet_launch(struct run *run, uint32_t pool, struct instance **ret, struct e
 static void serve(struct run *run, struct instance *in)
 {
     in->state = INSTANCE_READY;
+    roles_moved(run);
     routers_endpoint(run, in);
     for (uint32_t r = 0; r < run->router_count; r++)
         routers_look_at_held(run, r);
@@ -133,6 +134,7 @@ void fleet_ready(struct run *run, struct instance *in)
 void fleet_drain(struct run *run, struct instance *in)
 {
     in->state = INSTANCE_DRAINING;
+    roles_moved(run);
     routers_endpoint(run, in);
 }
 
@@ -198,6 +200,7 @@ static void leave(struct run *run, struct instance *in)
 void fleet_kill(struct run *run, struct instance *in)
 {
     in->state = INSTANCE_GONE;
+    roles_moved(run);
     routers_endpoint(run, in);
     run_at(run, &in->event, INT64_MAX, 0);
     moves_instance_gone(run, in);

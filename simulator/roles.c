@@ -33,6 +33,17 @@ void roles_stop(struct run *run)
     free(run->roles.instance);
 }
 
+/* Somebody serves or does no longer: the row is asked at once, as the controller asks it. The first look
+ * waits for its demand all the same. */
+void roles_moved(struct run *run)
+{
+    struct roles *s = &run->roles;
+    int64_t soon_us = max_i64(run->now_us, s->looked_us + ROLE_LOOK_US_MIN);
+    if (!s->look.row || soon_us >= s->look.again_us) return;
+    s->look.again_us = soon_us;
+    run_at(run, &s->timer, soon_us, RANK_ROLES);
+}
+
 static void age(struct roles *s, int64_t now_us)
 {
     double keep = exp2(-(double)(now_us - s->looked_us) * 1e-6 / HALF_LIFE_S);

@@ -19,3 +19,4 @@ struct run;
 int roles_start(struct run *run, struct err *err);
 void roles_stop(struct run *run);
 void roles_look(struct run *run);
+void roles_moved(struct run *run); /* who serves has changed */
