@@ -219,7 +219,7 @@ static void a_failed_up_takes_itself_back(void **state)
     snprintf(free_router_at, sizeof free_router_at, "127.0.0.1:%u", rig_port());
     WANT(1, "name another place with --listen", "up", "-f", config_path, "--state", other,
          "--controller-listen", free_at, "--listen", router_at);
-    write_config("router: { endpoints: [nowhere] }\n"); /* found by the router, not before */
+    write_config("router: { record: /nonexistent/record }\n"); /* found by the router, not before */
     WANT(1, "muster router has ended", "up", "-f", config_path, "--state", other,
          "--controller-listen", free_at, "--listen", free_router_at);
     WANT(1, "no controller answers", "status", "--state", other, "--controller", free_at);
