@@ -21,6 +21,17 @@ const struct perf_policy *perf_find(struct str name)
     return NULL;
 }
 
+struct perf_coef perf_at_clock(const struct perf_coef *full, double clock)
+{
+    struct perf_coef ret = *full;
+    ret.a /= clock;
+    ret.b /= clock;
+    ret.c /= clock;
+    ret.d /= clock;
+    ret.e /= clock;
+    return ret;
+}
+
 bool perf_coef_valid(const struct perf_coef *coef)
 {
     const double v[] = { coef->a, coef->b, coef->c, coef->d, coef->e };

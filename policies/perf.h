@@ -42,6 +42,10 @@ static inline double perf_step_s(const struct perf_coef *coef, const struct perf
            coef->e * (double)(shape->kv_tokens_read - shape->kv_tokens_decoding);
 }
 
+/* The same machine at a share of full speed, (0, 1], that it keeps by injecting idle time: all of a
+ * step stretches. */
+struct perf_coef perf_at_clock(const struct perf_coef *full, double clock);
+
 /* One step that does nothing but prefill `tokens` of a prompt. */
 static inline double perf_prefill_s(const struct perf_coef *coef, uint32_t tokens)
 {

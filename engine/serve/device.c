@@ -10,8 +10,8 @@
  * HTTP thread waits for microseconds at most. Tokens are published before the share of the CPU is
  * slept off: throttling costs throughput, not latency of what is done already.
  *
- * Steps below the full clock are not learned from: what was learned at the full one is stretched by
- * the clock, for the engine's own plans and for what it reports.
+ * Steps below full speed are not learned from. The engine plans by what it has learned, stretched by
+ * its clock; it reports both, so that scaling does not take a low clock for a slow machine.
  */
 #include "base/core/bits.h"
 #include "base/io/clock.h"

@@ -5,8 +5,6 @@
  */
 #include "engine/serve/executor.h"
 
-#include "base/core/bits.h"
-
 #include <math.h>
 #include <stdlib.h>
 
@@ -22,9 +20,10 @@ struct executor {
     float *logits; /* seqs_max rows */
     const struct perf_policy *perf;
     void *perf_state;
-    struct perf_coef coef; /* of perf_state, at `clock` */
-    double clock;          /* share of full speed */
-    double swap_page_s;    /* running mean; 0: nothing was swapped yet */
+    struct perf_coef coef;     /* of perf_state */
+    struct perf_coef coef_now; /* at `clock`, a share of full speed */
+    double clock;
+    double swap_page_s; /* running mean; 0: nothing was swapped yet */
     struct foretell *foretell;
 };
 
@@ -68,15 +67,6 @@ struct model_spec executor_spec(const struct model_info *m)
 
 /* Estimates begin with the closed form where the hardware is known and with a guess where not;
  * of a CPU's row, whose peaks are those of all its cores, the share that this process may use. */
-/* What was learned at the full clock, stretched: idle time is injected in proportion. */
-static void stretch_coef(struct executor *x)
-{
-    x->perf->coef(x->perf_state, &x->coef);
-    double *const seconds[] = { &x->coef.a, &x->coef.b, &x->coef.c, &x->coef.d, &x->coef.e };
-    for (size_t i = 0; i < COUNT_OF(seconds); i++)
-        *seconds[i] /= x->clock;
-}
-
 static int start_perf(struct executor *x, const struct model_info *m,
                       const struct executor_config *c, struct err *err)
 {
@@ -102,8 +92,8 @@ static int start_perf(struct executor *x, const struct model_info *m,
     x->perf_state = calloc(1, x->perf->state_size);
     if (!x->perf_state) return -ENOMEM;
     x->perf->init(x->perf_state, &setup);
-    x->clock = 1;
-    stretch_coef(x);
+    x->perf->coef(x->perf_state, &x->coef);
+    executor_clock_set(x, 1);
     return 0;
 }
 
@@ -247,7 +237,7 @@ int executor_step(struct executor *x, int64_t (*clock)(void), struct executor_st
                   struct err *err)
 {
     *ret = (struct executor_step_info){ 0 };
-    const struct sched_batch *batch = sched_plan(x->sched, clock(), &x->coef);
+    const struct sched_batch *batch = sched_plan(x->sched, clock(), &x->coef_now);
     move_pages(x, batch, clock);
     if (batch->count == 0) {
         hand_back(x);
@@ -272,13 +262,19 @@ int executor_step(struct executor *x, int64_t (*clock)(void), struct executor_st
 void executor_observe(struct executor *x, const struct perf_shape *shape, double seconds)
 {
     x->perf->observe(x->perf_state, shape, seconds);
-    stretch_coef(x);
+    x->perf->coef(x->perf_state, &x->coef);
+    executor_clock_set(x, x->clock);
 }
 
 void executor_clock_set(struct executor *x, double clock)
 {
     x->clock = clock;
-    stretch_coef(x);
+    x->coef_now = perf_at_clock(&x->coef, clock);
+}
+
+const struct perf_coef *executor_perf_now(const struct executor *x)
+{
+    return &x->coef_now;
 }
 
 const struct perf_policy *executor_perf_row(const struct executor *x)

@@ -61,7 +61,8 @@ int executor_step(struct executor *x, int64_t (*clock)(void), struct executor_st
 void executor_observe(struct executor *x, const struct perf_shape *shape, double seconds);
 const struct perf_coef *executor_perf(const struct executor *x);
 
-/* The share of full speed that the caller keeps to from now on, (0, 1]: what is planned and told
- * stretches with it. Only steps at the full clock are to be observed. */
+/* The share of full speed that the caller keeps to from now on, (0, 1]: steps are planned by
+ * executor_perf_now. Only steps at full speed are to be observed. */
 void executor_clock_set(struct executor *x, double clock);
+const struct perf_coef *executor_perf_now(const struct executor *x);
 const struct perf_policy *executor_perf_row(const struct executor *x);
