@@ -56,7 +56,11 @@ static const struct workload workloads[] = {
     { "perf", { TALKS "--fleet 2xl4" }, NULL },
     /* Polca needs a limit that the others refuse: its effect is t_gate_power's. */
     { "power", { TALKS "--fleet 2xa100" }, "max,mu_serve,dynamollm" },
-    { "migrate", { TALKS "--fleet 3xl4 --kv-tokens 12000 --route random" }, NULL },
+    /* Spotserve moves nothing but what a leaving machine has. */
+    { "migrate",
+      { TALKS "--fleet 3xl4 --kv-tokens 12000 --route random", TIDE
+        "--fleet 3-3xl4@1+3-3xl4:spot:zone1@0.4 --zone-up 2m --notice 3s --scale-policy static" },
+      NULL },
     /* Where the TPOT is tight the planner splits the fleet, where it is loose it does not. */
     { "role", { PARTS "--slo-tpot 100ms", PARTS "--slo-tpot 12ms" }, NULL },
     { "scale-policy",
@@ -70,7 +74,7 @@ static const struct workload workloads[] = {
     { "place",
       { TIDE "--fleet 1-12xl4@1+0-24xl4:spot:zone1@0.4 --zone-up 5m --scale-policy wva_v2",
         TIDE "--fleet 0-24xl4:spot:zone1@0.4+1-12xl4@1 --zone-up 5m --scale-policy wva_v2" },
-      "joint,order,on_demand,spot" },
+      "joint,order,on_demand,spot,serverlessllm" },
     { "preset", { TALKS "--fleet 1xl4 --kv-tokens 20000 --seqs-max 32" }, NULL },
 };
 
