@@ -366,7 +366,7 @@ static void a_fleets_file_is_taken_in_part_and_says_so(void **state)
 
     assert_int_equal(simulate("--trace " GENERATED " --fleet 2xl4 --config muster.yaml", &out), 0);
     assert_non_null(strstr(out.data, "muster.yaml: taken: router.route, router.predict, "
-                                     "services[0].engine.order; left, "
+                                     "router.migrate, services[0].engine.order; left, "
                                      "where the command's own words count: controller, services, "
                                      "local, router.listen, router."));
 }
