@@ -220,7 +220,8 @@ static void fill_endpoint(const struct control *c, uint32_t at, struct endpoint 
         .step_tokens = d->engine.step_tokens,
         .kv_token_bytes = d->engine.kv_token_bytes,
         .has_perf = c->seen[at].has_perf,
-        .perf = engine_perf_now(&d->engine),
+        .perf = d->engine.perf,
+        .clock = d->engine.clock,
     };
 }
 

@@ -92,6 +92,7 @@ void decide_endpoint_put(struct decide *d, const struct endpoint *ep, struct err
         core.perf =
             (struct perf_coef){ ep->perf.a,       ep->perf.b,         ep->perf.c, ep->perf.d,
                                 ep->perf.samples, ep->perf.ratio_p90, ep->perf.e };
+        if (ep->clock > 0) core.perf = perf_at_clock(&core.perf, ep->clock);
         core.has_perf = perf_coef_valid(&core.perf);
     }
     /* An engine of ours takes token ids: without its tokenizer nothing can be sent to it. */

@@ -127,7 +127,8 @@ static struct endpoint endpoint_of(const struct fixed *f)
         .step_tokens = r->step_tokens,
         .kv_token_bytes = r->kv_token_bytes,
         .has_perf = r->has_perf,
-        .perf = engine_perf_now(r),
+        .perf = r->perf,
+        .clock = r->clock,
     };
 }
 

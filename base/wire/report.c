@@ -171,18 +171,6 @@ int engine_report_decode(struct str text, struct arena *arena, struct engine_rep
     return rc;
 }
 
-struct wire_perf engine_perf_now(const struct engine_report *r)
-{
-    struct wire_perf p = r->perf;
-    if (r->clock <= 0) return p; /* it has none to set */
-    p.a /= r->clock;
-    p.b /= r->clock;
-    p.c /= r->clock;
-    p.d /= r->clock;
-    p.e /= r->clock;
-    return p;
-}
-
 int engine_clock_encode(const struct engine_clock *c, struct buf *out)
 {
     return fields_encode(&clock_set, c, out);

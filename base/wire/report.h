@@ -114,10 +114,6 @@ int engine_report_encode(const struct engine_report *r, struct buf *out); /* GET
 int engine_report_decode(struct str text, struct arena *arena, struct engine_report *ret,
                          struct err *err);
 
-/* Its perf is that of full speed; this is as it runs now. All of a step stretches with the clock, which
- * engines keep by injecting idle time. */
-struct wire_perf engine_perf_now(const struct engine_report *r);
-
 /* POST /internal/clock, and its answer. */
 struct engine_clock {
     double clock; /* share of full speed, from WIRE_CLOCK_MIN to 1 */

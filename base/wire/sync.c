@@ -122,6 +122,7 @@ static const struct field endpoint_rows[] = {
     FIELD(struct endpoint, kv_token_bytes, FIELD_U32),
     FIELD(struct endpoint, perf, FIELD_OBJECT, .of = &wire_perf_set,
           .present_offset = offsetof(struct endpoint, has_perf)),
+    FIELD(struct endpoint, clock, FIELD_F64, .max = 1),
 };
 static const struct field_set endpoint_set = FIELD_SET(struct endpoint, endpoint_rows);
 

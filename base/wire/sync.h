@@ -102,7 +102,8 @@ struct endpoint {
     uint32_t step_tokens;    /* of the engine's report; 0: not said */
     uint32_t kv_token_bytes; /* likewise */
     bool has_perf;
-    struct wire_perf perf;
+    struct wire_perf perf; /* at full speed */
+    double clock;          /* share of it that is in force; 0: it has none to set */
 };
 
 /* An instance that is on its way: why holding a request may be right, and for how long. */

@@ -68,6 +68,24 @@ int kv_post(const struct rig_process *e, const char *path, const struct buf *bod
 
 /* ---- answers ---------------------------------------------------------------------------------- */
 
+struct rig_process kv_a, kv_b;
+
+int kv_two_open(void **state)
+{
+    (void)state;
+    kv_a = kv_engine(kv_tiny, NULL);
+    kv_b = kv_engine(kv_tiny, NULL);
+    return 0;
+}
+
+int kv_two_close(void **state)
+{
+    (void)state;
+    kv_engine_stop(&kv_a);
+    kv_engine_stop(&kv_b);
+    return 0;
+}
+
 void kv_answer_fini(struct kv_answer *a)
 {
     buf_fini(&a->text);

@@ -27,6 +27,11 @@ struct rig_process kv_engine(const char *model, const char *const *more);
  * another. */
 void kv_engine_stop(struct rig_process *e);
 
+/* Two of them that serve the tiny model; setup and teardown of a test. */
+extern struct rig_process kv_a, kv_b;
+int kv_two_open(void **state);
+int kv_two_close(void **state);
+
 /* What an engine answered to /internal/generate, all frames together. */
 struct kv_answer {
     int status;

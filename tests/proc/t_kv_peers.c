@@ -14,26 +14,7 @@
 #define PULLED "muster_engine_kv_pulled_tokens_total"
 #define PROMPT 100
 
-static struct rig_process a, b;
 static const struct str nothing;
-
-/* ---- the engines ------------------------------------------------------------------------------ */
-
-static int open_two(void **state)
-{
-    (void)state;
-    a = kv_engine(kv_tiny, NULL);
-    b = kv_engine(kv_tiny, NULL);
-    return 0;
-}
-
-static int close_two(void **state)
-{
-    (void)state;
-    kv_engine_stop(&a);
-    kv_engine_stop(&b);
-    return 0;
-}
 
 /* The prompt at A, then at B with that peer: answered alike, with `cached` tokens found. */
 static void answered(uint32_t seed, uint16_t peer_port, uint32_t cached)
@@ -41,10 +22,10 @@ static void answered(uint32_t seed, uint16_t peer_port, uint32_t cached)
     CLEANUP(kv_answer_fini) struct kv_answer want = { 0 };
     CLEANUP(kv_answer_fini) struct kv_answer got = { 0 };
     struct generate_request req = kv_request(PROMPT, seed);
-    kv_generate(&a, &req, &want);
+    kv_generate(&kv_a, &req, &want);
     req.kv_host = STR("127.0.0.1");
     req.kv_port = peer_port;
-    kv_generate(&b, &req, &got);
+    kv_generate(&kv_b, &req, &got);
     assert_int_equal(got.status, 200);
     assert_int_equal(got.finish, FINISH_LENGTH);
     assert_int_equal(got.usage.cached_tokens, cached);
@@ -56,11 +37,11 @@ static void a_dead_peer_costs_nothing_but_its_work(void **state)
 {
     (void)state;
     answered(1, rig_port(), 0);
-    assert_true(kv_metric(&b, ENDED("failed")) == 1);
+    assert_true(kv_metric(&kv_b, ENDED("failed")) == 1);
     struct generate_request req = kv_request(PROMPT, 2);
-    struct kv_pull_reply got = kv_pull(&b, req.ids, PROMPT, "one", rig_port());
+    struct kv_pull_reply got = kv_pull(&kv_b, req.ids, PROMPT, "one", rig_port());
     assert_true(got.tokens == 0 && got.pulled == 0);
-    assert_true(kv_metric(&b, ENDED("failed")) == 2);
+    assert_true(kv_metric(&kv_b, ENDED("failed")) == 2);
 }
 
 static void a_peer_of_another_fleet_gives_nothing(void **state)
@@ -74,7 +55,7 @@ static void a_peer_of_another_fleet_gives_nothing(void **state)
                            "--secret-file",      secret,   NULL };
     struct rig_process other = rig_start("other", argv, port, "/health", 200);
     answered(3, other.port, 0);
-    assert_true(kv_metric(&b, ENDED("failed")) == 1);
+    assert_true(kv_metric(&kv_b, ENDED("failed")) == 1);
     kv_engine_stop(&other);
 }
 
@@ -87,7 +68,7 @@ static void a_peer_with_another_model_gives_nothing(void **state)
     kv_generate(&other, &req, &x);
     assert_int_equal(x.status, 200);
     answered(4, other.port, 0);
-    assert_true(kv_metric(&b, ENDED("misfit")) == 1);
+    assert_true(kv_metric(&kv_b, ENDED("misfit")) == 1);
     kv_engine_stop(&other);
     /* Pages of another size are not ours either. */
     const char *const args[] = { "--block-size", "48", NULL };
@@ -95,7 +76,7 @@ static void a_peer_with_another_model_gives_nothing(void **state)
     req = kv_request(PROMPT, 5);
     kv_generate(&other, &req, &x);
     answered(5, other.port, 0);
-    assert_true(kv_metric(&b, ENDED("misfit")) == 2);
+    assert_true(kv_metric(&kv_b, ENDED("misfit")) == 2);
     kv_engine_stop(&other);
 }
 
@@ -106,11 +87,11 @@ static void without_a_prefix_cache_nothing_is_fetched(void **state)
     CLEANUP(kv_answer_fini) struct kv_answer x = { 0 };
     struct rig_process c = kv_engine(kv_tiny, args);
     struct generate_request req = kv_request(PROMPT, 6);
-    kv_generate(&a, &req, &x);
-    kv_from(&req, &a);
+    kv_generate(&kv_a, &req, &x);
+    kv_from(&req, &kv_a);
     kv_generate(&c, &req, &x);
     assert_true(x.status == 200 && x.usage.cached_tokens == 0);
-    struct kv_pull_reply got = kv_pull(&c, req.ids, PROMPT, "one", a.port);
+    struct kv_pull_reply got = kv_pull(&c, req.ids, PROMPT, "one", kv_a.port);
     assert_true(got.tokens == 0 && got.pulled == 0);
     assert_true(kv_metric(&c, "muster_engine_kv_pages{state=\"cached\"}") == 0);
     kv_engine_stop(&c);
@@ -124,10 +105,10 @@ static void true_answer(uint32_t seed, struct buf *ret)
     CLEANUP(buf_fini) struct buf body = { 0 };
     CLEANUP(kv_answer_fini) struct kv_answer x = { 0 };
     struct generate_request req = kv_request(PROMPT, seed);
-    kv_generate(&a, &req, &x);
+    kv_generate(&kv_a, &req, &x);
     const struct kv_read_request read = { req.ids, PROMPT, STR("one"), 0 };
     assert_int_equal(kv_read_request_encode(&read, &body), 0);
-    assert_int_equal(kv_post(&a, "/internal/kv/read", &body, ret), 200);
+    assert_int_equal(kv_post(&kv_a, "/internal/kv/read", &body, ret), 200);
 }
 
 static void put_reply(struct buf *out, const char *status, struct str body, size_t said)
@@ -183,10 +164,11 @@ static void lies_are_left_unused(void **state)
         kv_fake_start(&f, buf_view(&reply), nothing);
         answered(20 + i, f.port, 0);
         kv_fake_stop(&f);
-        if (!(kv_metric(&b, ENDED("misfit")) == ++misfits)) fail_msg("%s was taken", rows[i].why);
+        if (!(kv_metric(&kv_b, ENDED("misfit")) == ++misfits))
+            fail_msg("%s was taken", rows[i].why);
     }
-    assert_true(kv_metric(&b, PULLED) == 0);
-    assert_true(kv_metric(&b, "muster_engine_kv_pages{state=\"held\"}") == 0);
+    assert_true(kv_metric(&kv_b, PULLED) == 0);
+    assert_true(kv_metric(&kv_b, "muster_engine_kv_pages{state=\"held\"}") == 0);
 }
 
 static void no_http_no_answer(void **state)
@@ -204,7 +186,7 @@ static void no_http_no_answer(void **state)
         kv_fake_start(&f, str_from(replies[i]), nothing);
         answered(50 + i, f.port, 0);
         kv_fake_stop(&f);
-        assert_true(kv_metric(&b, ENDED("failed")) == i + 1);
+        assert_true(kv_metric(&kv_b, ENDED("failed")) == i + 1);
     }
     /* Nor would a true answer be, if it were the fake that failed. */
     CLEANUP(buf_fini) struct buf answer = { 0 };
@@ -264,9 +246,9 @@ static void a_short_answer_is_the_last(void **state)
     answered(71, f.port, 48);
     assert_int_equal(kv_fake_asked(&f), 1);
     kv_fake_stop(&f);
-    assert_true(kv_metric(&b, PULLED) == 48 && kv_metric(&b, ENDED("dry")) == 1);
+    assert_true(kv_metric(&kv_b, PULLED) == 48 && kv_metric(&kv_b, ENDED("dry")) == 1);
     struct generate_request req = kv_request(PROMPT, 71);
-    assert_int_equal(kv_pull(&b, req.ids, PROMPT, "one", a.port).tokens, 96);
+    assert_int_equal(kv_pull(&kv_b, req.ids, PROMPT, "one", kv_a.port).tokens, 96);
 }
 
 static void requests_of_strangers_are_refused(void **state)
@@ -287,15 +269,15 @@ static void requests_of_strangers_are_refused(void **state)
     for (size_t i = 0; i < COUNT_OF(rows); i++) {
         CLEANUP(buf_fini) struct buf body = { 0 };
         buf_text(&body, rows[i].body);
-        assert_int_equal(rig_call(b.port, rows[i].path, rows[i].body, NULL), 401);
-        assert_int_equal(kv_post(&b, rows[i].path, &body, &reply), 400);
+        assert_int_equal(rig_call(kv_b.port, rows[i].path, rows[i].body, NULL), 401);
+        assert_int_equal(kv_post(&kv_b, rows[i].path, &body, &reply), 400);
         if (!strstr(reply.data, rows[i].says)) fail_msg("%s: %s", rows[i].body, reply.data);
     }
     buf_text(&many, "{\"v\":1,\"ids\":[7");
     for (int i = 0; i < 4096; i++)
         buf_text(&many, ",7");
     buf_text(&many, "]}");
-    assert_int_equal(kv_post(&b, "/internal/kv/read", &many, &reply), 400);
+    assert_int_equal(kv_post(&kv_b, "/internal/kv/read", &many, &reply), 400);
     assert_non_null(strstr(reply.data, "4097 ids"));
 }
 
@@ -350,13 +332,13 @@ static void clients_leave_during_a_pull(void **state)
     (void)state;
     struct kv_fake f;
     kv_fake_start(&f, nothing, nothing);
-    int generate = send_generate(&b, 80, 0, f.port), pull = send_pull(&b, 81, f.port);
+    int generate = send_generate(&kv_b, 80, 0, f.port), pull = send_pull(&kv_b, 81, f.port);
     kv_fake_wait(&f, 2);
-    assert_true(kv_metric(&b, "muster_engine_requests_running") == 0);
+    assert_true(kv_metric(&kv_b, "muster_engine_requests_running") == 0);
     close(generate);
     close(pull);
-    kv_wait_metric(&b, ENDED("left"), 2);
-    assert_int_equal(in_flight(&b), 0);
+    kv_wait_metric(&kv_b, ENDED("left"), 2);
+    assert_int_equal(in_flight(&kv_b), 0);
     kv_fake_stop(&f);
 }
 
@@ -367,7 +349,7 @@ static void a_deadline_holds_and_a_drain_counts(void **state)
     struct kv_fake f, g; /* one each: the first may hear of its request at any time */
     kv_fake_start(&f, nothing, nothing);
     kv_fake_start(&g, nothing, nothing);
-    int fd = send_generate(&b, 82, 100, f.port);
+    int fd = send_generate(&kv_b, 82, 100, f.port);
     while (!seen.data || !strstr(seen.data, "the request's time was up")) {
         char chunk[4096];
         ssize_t n = recv(fd, chunk, sizeof chunk, 0);
@@ -375,14 +357,14 @@ static void a_deadline_holds_and_a_drain_counts(void **state)
         buf_append(&seen, chunk, (size_t)n);
     }
     close(fd);
-    assert_true(kv_metric(&b, ENDED("late")) == 1);
-    kv_wait_metric(&b, "muster_engine_requests_finished_total{reason=\"deadline\"}", 1);
-    fd = send_generate(&b, 85, 0, g.port);
+    assert_true(kv_metric(&kv_b, ENDED("late")) == 1);
+    kv_wait_metric(&kv_b, "muster_engine_requests_finished_total{reason=\"deadline\"}", 1);
+    fd = send_generate(&kv_b, 85, 0, g.port);
     kv_fake_wait(&g, 1);
-    assert_int_equal(in_flight(&b), 1);
+    assert_int_equal(in_flight(&kv_b), 1);
     close(fd);
-    kv_wait_metric(&b, ENDED("left"), 1);
-    assert_int_equal(in_flight(&b), 0);
+    kv_wait_metric(&kv_b, ENDED("left"), 1);
+    assert_int_equal(in_flight(&kv_b), 0);
     kv_fake_stop(&f);
     kv_fake_stop(&g);
 }
@@ -397,18 +379,19 @@ static void too_many_pulls_are_not_begun(void **state)
     int fd[MOST];
     kv_fake_start(&f, nothing, nothing);
     for (uint32_t i = 0; i < MOST; i++)
-        fd[i] = send_pull(&b, 90 + i, f.port);
+        fd[i] = send_pull(&kv_b, 90 + i, f.port);
     kv_fake_wait(&f, MOST);
-    answered(89, a.port, 0); /* computed at once, though A has it */
-    assert_true(kv_metric(&b, ENDED("busy")) == 1);
+    answered(89, kv_a.port, 0); /* computed at once, though A has it */
+    assert_true(kv_metric(&kv_b, ENDED("busy")) == 1);
     struct generate_request req = kv_request(PROMPT, 88);
-    const struct kv_pull_request pull = { req.ids, PROMPT, STR("one"), STR("127.0.0.1"), a.port };
+    const struct kv_pull_request pull = { req.ids, PROMPT, STR("one"), STR("127.0.0.1"),
+                                          kv_a.port };
     assert_int_equal(kv_pull_request_encode(&pull, &body), 0);
-    assert_int_equal(kv_post(&b, "/internal/kv/pull", &body, &reply), 429);
+    assert_int_equal(kv_post(&kv_b, "/internal/kv/pull", &body, &reply), 429);
     for (uint32_t i = 0; i < MOST; i++)
         close(fd[i]);
-    kv_wait_metric(&b, ENDED("left"), MOST);
-    answered(87, a.port, 96); /* there is room again */
+    kv_wait_metric(&kv_b, ENDED("left"), MOST);
+    answered(87, kv_a.port, 96); /* there is room again */
     kv_fake_stop(&f);
 }
 
@@ -435,7 +418,7 @@ int main(void)
         return 77;
     }
     kv_rig_open();
-#define CASE(fn) cmocka_unit_test_setup_teardown(fn, open_two, close_two)
+#define CASE(fn) cmocka_unit_test_setup_teardown(fn, kv_two_open, kv_two_close)
     const struct CMUnitTest tests[] = {
         CASE(a_dead_peer_costs_nothing_but_its_work),
         CASE(a_peer_of_another_fleet_gives_nothing),

@@ -16,24 +16,6 @@
 #define READS "muster_engine_http_requests_total{path=\"/internal/kv/read\",status=\"200\"}"
 #define HEAD 24 /* tokens of an answer that is cut at each place */
 
-static struct rig_process a, b;
-
-static int open_two(void **state)
-{
-    (void)state;
-    a = kv_engine(kv_tiny, NULL);
-    b = kv_engine(kv_tiny, NULL);
-    return 0;
-}
-
-static int close_two(void **state)
-{
-    (void)state;
-    kv_engine_stop(&a);
-    kv_engine_stop(&b);
-    return 0;
-}
-
 static void same_answer(const struct kv_answer *x, const struct kv_answer *y)
 {
     assert_int_equal(x->status, 200);
@@ -69,30 +51,30 @@ static void what_was_pulled_answers_as_what_was_computed(void **state)
         req.sampling.has_seed = true;
         req.sampling.seed = i;
         req.max_tokens = 30;
-        kv_generate(&a, &req, &there);
+        kv_generate(&kv_a, &req, &there);
         assert_int_equal(there.usage.cached_tokens, 0);
         req.tenant = STR("alone");
-        kv_generate(&b, &req, &alone);
+        kv_generate(&kv_b, &req, &alone);
         assert_int_equal(alone.usage.cached_tokens, 0);
         same_answer(&alone, &there);
         req.tenant = STR("one");
-        kv_from(&req, &a);
-        kv_generate(&b, &req, &here);
+        kv_from(&req, &kv_a);
+        kv_generate(&kv_b, &req, &here);
         assert_int_equal(here.usage.cached_tokens, cached[i]);
         same_answer(&alone, &here);
         pulled += prompts[i] / KV_RIG_PAGE * KV_RIG_PAGE;
-        assert_true(kv_metric(&b, PULLED) == pulled);
-        assert_true(kv_metric(&b, ENDED("whole")) == ++pulls);
+        assert_true(kv_metric(&kv_b, PULLED) == pulled);
+        assert_true(kv_metric(&kv_b, ENDED("whole")) == ++pulls);
         /* It is in the cache for whoever comes. */
         req.kv_host = (struct str){ 0 };
         req.kv_port = 0;
-        kv_generate(&b, &req, &here);
+        kv_generate(&kv_b, &req, &here);
         assert_int_equal(here.usage.cached_tokens, cached[i]);
         same_answer(&alone, &here);
     }
     int64_t token_bytes = 2 * 2 * 16 * 2 * 2; /* layers, heads, their width, K and V, F16 */
-    assert_true(kv_metric(&a, SENT) == pulled * (double)token_bytes);
-    assert_true(kv_metric(&a, PULLED) == 0 && kv_metric(&b, SENT) == 0);
+    assert_true(kv_metric(&kv_a, SENT) == pulled * (double)token_bytes);
+    assert_true(kv_metric(&kv_a, PULLED) == 0 && kv_metric(&kv_b, SENT) == 0);
 }
 
 static void another_tenant_gets_nothing(void **state)
@@ -101,14 +83,14 @@ static void another_tenant_gets_nothing(void **state)
     CLEANUP(kv_answer_fini) struct kv_answer x = { 0 };
     CLEANUP(kv_answer_fini) struct kv_answer y = { 0 };
     struct generate_request req = kv_request(100, 1);
-    kv_generate(&a, &req, &x);
+    kv_generate(&kv_a, &req, &x);
     req.tenant = STR("two");
-    kv_from(&req, &a);
-    kv_generate(&b, &req, &y);
+    kv_from(&req, &kv_a);
+    kv_generate(&kv_b, &req, &y);
     assert_int_equal(y.usage.cached_tokens, 0);
     same_answer(&x, &y);
-    assert_true(kv_metric(&b, ENDED("dry")) == 1);
-    assert_true(kv_metric(&a, SENT) == 0);
+    assert_true(kv_metric(&kv_b, ENDED("dry")) == 1);
+    assert_true(kv_metric(&kv_a, SENT) == 0);
 }
 
 static void a_pull_says_what_is_here_and_what_came(void **state)
@@ -116,26 +98,26 @@ static void a_pull_says_what_is_here_and_what_came(void **state)
     (void)state;
     CLEANUP(kv_answer_fini) struct kv_answer x = { 0 };
     struct generate_request req = kv_request(100, 3);
-    struct kv_pull_reply got = kv_pull(&b, req.ids, 100, "one", a.port);
+    struct kv_pull_reply got = kv_pull(&kv_b, req.ids, 100, "one", kv_a.port);
     assert_true(got.tokens == 0 && got.pulled == 0);
-    kv_generate(&a, &req, &x);
-    got = kv_pull(&b, req.ids, 50, "one", a.port); /* three whole pages of them */
+    kv_generate(&kv_a, &req, &x);
+    got = kv_pull(&kv_b, req.ids, 50, "one", kv_a.port); /* three whole pages of them */
     assert_true(got.tokens == 48 && got.pulled == 48);
-    got = kv_pull(&b, req.ids, 100, "one", a.port);
+    got = kv_pull(&kv_b, req.ids, 100, "one", kv_a.port);
     assert_true(got.tokens == 96 && got.pulled == 48);
-    got = kv_pull(&b, req.ids, 100, "one", a.port);
+    got = kv_pull(&kv_b, req.ids, 100, "one", kv_a.port);
     assert_true(got.tokens == 96 && got.pulled == 0);
-    got = kv_pull(&b, req.ids, 100, "two", a.port);
+    got = kv_pull(&kv_b, req.ids, 100, "two", kv_a.port);
     assert_true(got.tokens == 0 && got.pulled == 0);
-    got = kv_pull(&b, req.ids, 100, "one", b.port); /* of itself */
+    got = kv_pull(&kv_b, req.ids, 100, "one", kv_b.port); /* of itself */
     assert_true(got.tokens == 96 && got.pulled == 0);
-    got = kv_pull(&b, req.ids, 15, "one", a.port); /* less than a page */
+    got = kv_pull(&kv_b, req.ids, 15, "one", kv_a.port); /* less than a page */
     assert_true(got.tokens == 0 && got.pulled == 0);
     /* Held by nobody, and pulled on from where they are now. */
-    assert_true(kv_metric(&b, "muster_engine_kv_pages{state=\"held\"}") == 0);
-    assert_true(kv_metric(&b, "muster_engine_kv_pages{state=\"cached\"}") == 6);
+    assert_true(kv_metric(&kv_b, "muster_engine_kv_pages{state=\"held\"}") == 0);
+    assert_true(kv_metric(&kv_b, "muster_engine_kv_pages{state=\"cached\"}") == 6);
     struct rig_process c = kv_engine(kv_tiny, NULL);
-    got = kv_pull(&c, req.ids, 100, "one", b.port);
+    got = kv_pull(&c, req.ids, 100, "one", kv_b.port);
     assert_true(got.tokens == 96 && got.pulled == 96);
     kv_engine_stop(&c);
 }
@@ -148,12 +130,12 @@ static void routers_hear_of_what_came(void **state)
     CLEANUP(buf_fini) struct buf seen = { 0 };
     char ask[256];
     struct generate_request req = kv_request(64, 4);
-    kv_generate(&a, &req, &x);
-    int fd = rig_connect(b.port, 0);
+    kv_generate(&kv_a, &req, &x);
+    int fd = rig_connect(kv_b.port, 0);
     int len = snprintf(ask, sizeof ask, "GET /internal/events HTTP/1.1\r\nhost: x\r\n%s\r\n\r\n",
                        kv_rig_header());
     assert_int_equal(send(fd, ask, (size_t)len, MSG_NOSIGNAL), len);
-    struct kv_pull_reply got = kv_pull(&b, req.ids, 64, "one", a.port);
+    struct kv_pull_reply got = kv_pull(&kv_b, req.ids, 64, "one", kv_a.port);
     assert_int_equal(got.pulled, 64);
     while (!seen.data || !strstr(seen.data, "\"seq\":4")) {
         char chunk[4096];
@@ -206,7 +188,7 @@ static void cut_at(struct generate_request req, uint32_t cut, const struct kv_an
     req.goes_on = true;
     req.max_tokens = cut;
     uint32_t min_tokens = req.min_tokens;
-    kv_generate(&a, &req, &first);
+    kv_generate(&kv_a, &req, &first);
     buf_str(&text, buf_view(&first.text));
     if (first.finish == FINISH_LENGTH) {
         assert_int_equal(first.count, cut);
@@ -217,8 +199,8 @@ static void cut_at(struct generate_request req, uint32_t cut, const struct kv_an
         req.id_count = prompt + cut;
         req.max_tokens = all - cut;
         req.min_tokens = min_tokens - min_u32(min_tokens, cut);
-        kv_from(&req, &a);
-        kv_generate(&b, &req, &rest);
+        kv_from(&req, &kv_a);
+        kv_generate(&kv_b, &req, &rest);
         assert_int_equal(rest.status, 200);
         /* A has computed the whole answer before: all but the last token can be had. */
         uint32_t there = (prompt + cut) / KV_RIG_PAGE * KV_RIG_PAGE;
@@ -260,7 +242,7 @@ static uint32_t find_wide_seed(struct kv_answer *whole, size_t *ret_at)
 {
     for (uint32_t seed = 1; seed < 200; seed++) {
         const struct generate_request req = wide_request(seed);
-        kv_generate(&a, &req, whole);
+        kv_generate(&kv_a, &req, whole);
         *ret_at = find_wide(&whole->text);
         if (*ret_at != SIZE_MAX) return seed;
     }
@@ -282,9 +264,9 @@ static void an_answer_in_two_legs_is_the_answer(void **state)
         CLEANUP(kv_answer_fini) struct kv_answer held = { 0 };
         struct generate_request first = req;
         first.max_tokens = cut;
-        kv_generate(&a, &first, &flushed);
+        kv_generate(&kv_a, &first, &flushed);
         first.goes_on = true;
-        kv_generate(&a, &first, &held);
+        kv_generate(&kv_a, &first, &held);
         assert_true(held.text.len <= flushed.text.len);
         lagging += held.text.len < flushed.text.len;
     }
@@ -311,14 +293,14 @@ static void a_stop_string_may_straddle_the_cut(void **state)
     const struct str stop[] = { { bytes, len }, { "\xef\xbf\xbd never met", 13 } };
     req.stop = stop;
     req.stop_count = COUNT_OF(stop);
-    kv_generate(&a, &req, &stopped);
+    kv_generate(&kv_a, &req, &stopped);
     assert_int_equal(stopped.finish, FINISH_STOP);
     assert_true(stopped.text.len < whole.text.len);
     for (uint32_t cut = 1; cut < stopped.count; cut++)
         cut_at(req, cut, &stopped);
     /* Before min_tokens none counts: nothing is held back here, and nothing told twice there. */
     req.min_tokens = HEAD;
-    kv_generate(&a, &req, &stopped);
+    kv_generate(&kv_a, &req, &stopped);
     assert_int_equal(stopped.count, HEAD);
     for (uint32_t cut = 1; cut < HEAD; cut++)
         cut_at(req, cut, &stopped);
@@ -359,7 +341,7 @@ static int on_stream(void *arg, struct str data)
         memcpy(ids, r->prompt, r->prompt_count * sizeof *ids);
         memcpy(ids + r->prompt_count, r->seen.id, r->seen.count * sizeof *ids);
         uint32_t known = r->prompt_count + r->seen.count;
-        struct kv_pull_reply got = kv_pull(&b, ids, known, "one", a.port);
+        struct kv_pull_reply got = kv_pull(&kv_b, ids, known, "one", kv_a.port);
         r->pulled_first = got.pulled;
         /* All but what is being written: the last page, or the last token of it. */
         assert_true(got.tokens >= (known - 1) / KV_RIG_PAGE * KV_RIG_PAGE);
@@ -385,7 +367,7 @@ static void a_running_answer_moves(void **state)
     struct str value = str_from(kv_rig_header());
     const struct http_header header = { str_cut(&value, ':'), str_trim(value) };
     const struct http_fetch_request fetch = { .host = STR("127.0.0.1"),
-                                              .port = a.port,
+                                              .port = kv_a.port,
                                               .path = STR("/internal/generate"),
                                               .headers = &header,
                                               .header_count = 1,
@@ -400,17 +382,17 @@ static void a_running_answer_moves(void **state)
     req.ids = ids;
     req.id_count = 200 + run.seen.count;
     req.max_tokens = 300 - run.seen.count;
-    kv_from(&req, &a);
-    kv_generate(&b, &req, &rest);
+    kv_from(&req, &kv_a);
+    kv_generate(&kv_b, &req, &rest);
     assert_int_equal(rest.usage.cached_tokens, 200);
-    assert_true(kv_metric(&b, "muster_engine_prefix_cache_hits_total") >=
+    assert_true(kv_metric(&kv_b, "muster_engine_prefix_cache_hits_total") >=
                 (req.id_count - 1) / KV_RIG_PAGE * KV_RIG_PAGE);
     assert_int_equal(run.seen.count + rest.count, whole.count);
     assert_memory_equal(run.seen.id, whole.ids, run.seen.count * sizeof *ids);
     assert_memory_equal(rest.ids, whole.ids + run.seen.count, rest.count * sizeof *ids);
     buf_str(&run.text, buf_view(&rest.text));
     assert_string_equal(run.text.data, whole.text.data);
-    kv_wait_metric(&a, "muster_engine_requests_running", 0); /* the source noticed */
+    kv_wait_metric(&kv_a, "muster_engine_requests_running", 0); /* the source noticed */
     buf_fini(&run.text);
     buf_fini(&run.line);
 }
@@ -441,7 +423,7 @@ int main(void)
         return 77;
     }
     kv_rig_open();
-#define CASE(fn) cmocka_unit_test_setup_teardown(fn, open_two, close_two)
+#define CASE(fn) cmocka_unit_test_setup_teardown(fn, kv_two_open, kv_two_close)
     const struct CMUnitTest tests[] = {
         CASE(what_was_pulled_answers_as_what_was_computed),
         CASE(another_tenant_gets_nothing),

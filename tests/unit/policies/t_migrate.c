@@ -189,6 +189,31 @@ static void stages_end(void **state)
     }
 }
 
+/* Drawn fleets of eight instances with up to six sessions each; one in `draining_one_in` drains. */
+struct drawn {
+    struct migrate_session session[8][6];
+    struct migrate_instance in[8];
+};
+
+static void draw(struct rng *rng, uint32_t draining_one_in, struct drawn *ret)
+{
+    for (uint32_t i = 0; i < 8; i++) {
+        struct migrate_instance *in = &ret->in[i];
+        uint32_t running = (uint32_t)rng_below(rng, 7);
+        *in = an_instance(i, (uint32_t)rng_below(rng, 80), running);
+        in->present = rng_below(rng, 8) > 0;
+        in->draining = rng_below(rng, draining_one_in) == 0;
+        in->accepts = !in->draining && rng_below(rng, 8) > 0;
+        in->queue_pages = rng_below(rng, 3) ? 0 : (uint32_t)rng_below(rng, 60);
+        in->session = ret->session[i];
+        in->session_count = running;
+        for (uint32_t k = 0; k < running; k++)
+            ret->session[i][k] = (struct migrate_session){ .id = i * 100 + k,
+                                                           .tokens = (uint32_t)rng_below(rng, 600),
+                                                           .movable = rng_below(rng, 3) > 0 };
+    }
+}
+
 /* Random fleets: what is moved can move, fits, does not make the target worse off than the source
  * was, and the same view gives the same moves. */
 static void moves_keep_the_rules(void **state)
@@ -198,22 +223,9 @@ static void moves_keep_the_rules(void **state)
     rng_seed(&rng, 77);
     uint32_t moved = 0;
     for (uint32_t round = 0; round < 2000; round++) {
-        struct migrate_session s[8][6];
-        struct migrate_instance in[8];
-        for (uint32_t i = 0; i < 8; i++) {
-            uint32_t running = (uint32_t)rng_below(&rng, 7);
-            in[i] = an_instance(i, (uint32_t)rng_below(&rng, 80), running);
-            in[i].present = rng_below(&rng, 8) > 0;
-            in[i].draining = rng_below(&rng, 10) == 0;
-            in[i].accepts = !in[i].draining && rng_below(&rng, 8) > 0;
-            in[i].queue_pages = rng_below(&rng, 3) ? 0 : (uint32_t)rng_below(&rng, 60);
-            in[i].session = s[i];
-            in[i].session_count = running;
-            for (uint32_t k = 0; k < running; k++)
-                s[i][k] = (struct migrate_session){ .id = i * 100 + k,
-                                                    .tokens = (uint32_t)rng_below(&rng, 600),
-                                                    .movable = rng_below(&rng, 3) > 0 };
-        }
+        struct drawn fleet;
+        draw(&rng, 10, &fleet);
+        const struct migrate_instance *in = fleet.in;
         struct migrate_view view = a_view(in, 8);
         struct migrate_verdict v = decide("llumnix", &view), again = decide("llumnix", &view);
         assert_int_equal(v.count, again.count);
@@ -301,24 +313,13 @@ static void spotserve_keeps_the_rules(void **state)
     rng_seed(&rng, 78);
     uint32_t moved = 0;
     for (uint32_t round = 0; round < 2000; round++) {
-        struct migrate_session s[8][6];
-        struct migrate_instance in[8];
+        struct drawn fleet;
+        struct migrate_instance *in = fleet.in;
+        draw(&rng, 3, &fleet);
         for (uint32_t i = 0; i < 8; i++) {
-            uint32_t running = (uint32_t)rng_below(&rng, 7);
-            in[i] = an_instance(i, (uint32_t)rng_below(&rng, 80), running);
-            in[i].present = rng_below(&rng, 8) > 0;
-            in[i].draining = rng_below(&rng, 3) == 0;
-            in[i].accepts = !in[i].draining && rng_below(&rng, 8) > 0;
             in[i].leaves_us = rng_below(&rng, 2) ? (int64_t)rng_below(&rng, 3000000) : 0;
             in[i].sending_pages = (double)rng_below(&rng, 100);
             in[i].receiving_pages = (double)rng_below(&rng, 20);
-            in[i].queue_pages = rng_below(&rng, 3) ? 0 : (uint32_t)rng_below(&rng, 60);
-            in[i].session = s[i];
-            in[i].session_count = running;
-            for (uint32_t k = 0; k < running; k++)
-                s[i][k] = (struct migrate_session){ .id = i * 100 + k,
-                                                    .tokens = (uint32_t)rng_below(&rng, 600),
-                                                    .movable = rng_below(&rng, 3) > 0 };
         }
         struct migrate_view view = a_view(in, 8);
         struct migrate_verdict v = at(1000, &view), again = at(1000, &view);

@@ -207,9 +207,20 @@ static void t_nonsense_is_refused(void **state)
     }
 }
 
+static void steps_stretch_with_the_clock(void **state)
+{
+    (void)state;
+    const struct perf_coef full = { 1, 2, 3, 4, 100, 1.5, 5 }, half = { 2, 4, 6, 8, 100, 1.5, 10 };
+    struct perf_coef now = perf_at_clock(&full, 0.5);
+    assert_memory_equal(&now, &half, sizeof half);
+    now = perf_at_clock(&full, 1);
+    assert_memory_equal(&now, &full, sizeof full);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(steps_stretch_with_the_clock),
         cmocka_unit_test(t_converges),
         cmocka_unit_test(t_follows_a_change),
         cmocka_unit_test(t_decoding_alone_keeps_the_prefill_term),
