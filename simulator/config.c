@@ -141,5 +141,6 @@ struct sim_config sim_config_resolved(const struct sim_config *config, const str
     if (c.page_tokens == 0) c.page_tokens = trace->block_tokens ? PAGE_TOKENS_SHARED : PAGE_TOKENS;
     if (c.report_delay_us == 0) c.report_delay_us = REPORT_US;
     if (c.drain_s <= 0) c.drain_s = DRAIN_S;
+    if (c.misses_max == 0) c.misses_max = UINT32_MAX;
     return c;
 }

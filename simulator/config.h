@@ -84,6 +84,7 @@ struct sim_config {
     const struct sim_control_setup *scaling;
     bool scaling_clairvoyant; /* the bound decides, not the row */
     double drain_s;           /* after the last arrival; what is not done by then is unfinished */
+    uint32_t misses_max;      /* one more, and the run ends, the rest unfinished; 0: it goes on */
 };
 
 static inline const struct model_spec *sim_pool_model(const struct sim_config *c,

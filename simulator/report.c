@@ -44,15 +44,10 @@ static void measure(const struct sim_config *config, const struct sim_result *re
     for (uint32_t i = 0; i < result->offered; i++) {
         const struct sim_outcome *o = &result->outcome[i];
         if (o->end != SIM_COMPLETED) continue;
-        double first_s = seconds(o->arrival_us, o->first_us), each_s = 0;
-        add(ttft, first_s);
+        add(ttft, seconds(o->arrival_us, o->first_us));
         add(jct, seconds(o->arrival_us, o->last_us));
-        if (o->generated > 1) {
-            each_s = seconds(o->first_us, o->last_us) / (o->generated - 1);
-            add(tpot, each_s);
-        }
-        struct sim_promise slo = sim_promise(config, o->service);
-        ret[o->service] += first_s <= slo.ttft_s && each_s <= slo.tpot_s;
+        if (o->generated > 1) add(tpot, sim_outcome_tpot_s(o));
+        ret[o->service] += sim_outcome_kept(o, config);
     }
 }
 
@@ -99,6 +94,8 @@ static struct report copy_figures(const struct sim_config *c, const struct sim_r
         .handoffs = s->handoffs,
         .migrations = s->migrations,
         .migrations_dropped = s->migrations_dropped,
+        .resumed = s->resumed,
+        .resumed_tokens = s->resumed_tokens,
         .fetches = s->fetches,
         .fetched_tokens = s->fetched_tokens,
         .role_changes = s->role_changes,
@@ -209,6 +206,7 @@ METRIC(hotspot, r->hotspot)
 METRIC(failed, (double)r->failed)
 METRIC(preemptions, (double)r->preemptions)
 METRIC(migrations, (double)r->migrations)
+METRIC(resumed, (double)r->resumed)
 METRIC(instances, r->instances_mean)
 METRIC(floor_instances, r->instances_floor_mean)
 METRIC(cost, r->cost_usd)
@@ -229,6 +227,7 @@ const struct report_metric report_metrics[] = {
     { "requests.failed", "failed", 1, 1, false, false, failed },
     { "preemptions", "preemptions", 1, 0, false, false, preemptions },
     { "migrations", "migrations", 1, 1, false, false, migrations },
+    { "resumed", "resumed", 1, 1, false, false, resumed },
     { "instances.mean", "instances", 1, 2, true, false, instances },
     { "instances.floor_mean", "to floor", 1, 2, false, false, floor_instances },
     { "cost_usd", "cost $", 1, 2, true, false, cost },

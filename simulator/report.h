@@ -33,6 +33,7 @@ struct report {
     double attainment, goodput_rps;
     double token_hit_ratio, hotspot;
     uint64_t preemptions, swaps, handoffs, migrations, migrations_dropped, fetches, fetched_tokens;
+    uint64_t resumed, resumed_tokens;
     uint64_t role_changes, breaker_trips;
     const char *role_reason; /* of the last look at roles; NULL: nobody looked */
     double role_rps,

@@ -116,6 +116,8 @@ void report_json(const struct report *r, struct json_writer *w)
     json_kv_u64(w, "handoffs", r->handoffs);
     json_kv_u64(w, "migrations", r->migrations);
     json_kv_u64(w, "migrations_dropped", r->migrations_dropped);
+    json_kv_u64(w, "resumed", r->resumed);
+    json_kv_u64(w, "resumed_tokens", r->resumed_tokens);
     json_kv_u64(w, "fetches", r->fetches);
     json_kv_u64(w, "fetched_tokens", r->fetched_tokens);
     stats_figure_json(w, "link_gb", r->link_gb);
@@ -176,6 +178,10 @@ static void put_counts(struct buf *out, const struct report *r)
 
 static void put_moves(struct buf *out, const struct report *r)
 {
+    if (r->resumed) {
+        buf_printf(out, "resumed   %llu answers of instances that died, with %llu tokens\n",
+                   (unsigned long long)r->resumed, (unsigned long long)r->resumed_tokens);
+    }
     if (r->handoffs + r->migrations + r->migrations_dropped + r->fetches == 0) return;
     buf_printf(out, "moves     %llu handoffs, %llu migrations", (unsigned long long)r->handoffs,
                (unsigned long long)r->migrations);

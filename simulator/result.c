@@ -12,6 +12,18 @@ void sim_result_fini(struct sim_result *r)
     r->outcome = NULL;
 }
 
+double sim_outcome_tpot_s(const struct sim_outcome *o)
+{
+    return o->generated > 1 ? (double)(o->last_us - o->first_us) / 1e6 / (o->generated - 1) : 0;
+}
+
+bool sim_outcome_kept(const struct sim_outcome *o, const struct sim_config *c)
+{
+    struct sim_promise slo = sim_promise(c, o->service);
+    return o->end == SIM_COMPLETED && (double)(o->first_us - o->arrival_us) / 1e6 <= slo.ttft_s &&
+           sim_outcome_tpot_s(o) <= slo.tpot_s;
+}
+
 void sim_histogram_add(struct sim_histogram *h, double us, uint64_t count)
 {
     if (us > h->last_us || us < h->last_us) {

@@ -45,6 +45,7 @@ struct sim_result {
     struct sim_histogram itl;
     uint64_t prompt_tokens, hit_tokens, preemptions, steps, events, swaps;
     uint64_t handoffs, migrations, migrations_dropped, fetches, fetched_tokens, role_changes;
+    uint64_t resumed, resumed_tokens; /* answers whose instance died under them, and all they had */
     const char
         *role_reason; /* of the role row's last look, with what it foresaw of its choice and */
     double role_rps, role_runner_up_rps; /* of the next best, < 0: it did not ask; NULL: no look */
@@ -69,6 +70,12 @@ struct sim_result {
 };
 
 void sim_result_fini(struct sim_result *r);
+
+/* It was answered within its service's promise. */
+bool sim_outcome_kept(const struct sim_outcome *o, const struct sim_config *c);
+
+/* Between tokens after the first, in the mean; 0: there were none. */
+double sim_outcome_tpot_s(const struct sim_outcome *o);
 
 void sim_histogram_add(struct sim_histogram *h, double us, uint64_t count);
 

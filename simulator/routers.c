@@ -160,6 +160,7 @@ static void finish(struct run *run, struct flight *f, enum sim_end end)
 {
     demand_ended(run, f, end);
     tally_end(run->result, f, end);
+    run->misses += !sim_outcome_kept(&run->result->outcome[f->request], &run->config);
     flight_give(&run->flights, f);
 }
 
@@ -192,7 +193,7 @@ static void follow(struct run *run, struct flight *f, struct core_verdict v)
         v = core_fail(run->router[f->router].core, &f->core, RETRY_OVERLOADED, run->now_us);
     }
     if (v.answer == CORE_REFUSE) {
-        finish(run, f, SIM_REJECTED);
+        finish(run, f, f->generated > 0 ? SIM_FAILED : SIM_REJECTED);
     } else {
         set_held_timer(run, f->router);
     }
@@ -289,14 +290,15 @@ void routers_lost(struct run *run, struct flight *f)
     finish(run, f, SIM_FAILED);
 }
 
+/* What is told of its answer goes along: the next instance computes it behind the prompt. */
 void routers_died(struct run *run, struct flight *f)
 {
-    f->core.retry.answering = f->generated > 0;
+    f->core.generated = f->generated;
     struct core *core = run->router[f->router].core;
     struct core_verdict v = core_fail(core, &f->core, RETRY_DIED, run->now_us);
-    if (v.answer == CORE_REFUSE && f->generated > 0) {
-        finish(run, f, SIM_FAILED);
-    } else {
-        follow(run, f, v);
+    if (f->generated > 0 && v.answer != CORE_REFUSE) {
+        run->result->resumed++;
+        run->result->resumed_tokens += f->core.prompt_tokens + f->generated;
     }
+    follow(run, f, v);
 }

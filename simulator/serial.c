@@ -89,16 +89,16 @@ static int submit(struct instance *in, struct flight *f, int64_t now_us, struct 
 {
     (void)err;
     struct serial *s = CONTAINER_OF(in, struct serial, base);
-    uint32_t prompt = f->core.prompt_tokens;
+    uint32_t prompt = f->core.prompt_tokens + f->generated; /* of an instance that died */
     uint32_t block_tokens = in->config.block_tokens;
     uint32_t hits = use_blocks(s, f, now_us);
-    f->cached_tokens = min_u32(hits * block_tokens, prompt - 1);
-    uint32_t uncached = prompt - f->cached_tokens;
+    uint32_t cached = min_u32(hits * block_tokens, prompt - 1), uncached = prompt - cached;
+    if (f->generated == 0) f->cached_tokens = cached;
     int64_t start_us = max_i64(now_us, s->free_us);
     s->free_us = start_us + (int64_t)uncached * 1000000 / PREFILL_TOKENS_S;
     f->due_us = s->free_us;
     s->stats.prompt_tokens += prompt;
-    s->stats.hit_tokens += f->cached_tokens;
+    s->stats.hit_tokens += cached;
     s->stats.busy_s += (double)uncached / PREFILL_TOKENS_S;
     list_push_back(&s->queue, &f->link);
     in->next_us = next_event_us(s);

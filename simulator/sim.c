@@ -149,7 +149,8 @@ static int64_t last_us(const struct run *run)
     return t->request[t->count - 1].at_us + (int64_t)(run->config.drain_s * 1e6);
 }
 
-/* The loop ends when every request has, or when the time for draining is over. */
+/* The loop ends when every request has, when the time for draining is over, or when too many have
+ * missed. */
 static void loop(struct run *run)
 {
     const struct trace *t = run->trace;
@@ -161,6 +162,7 @@ static void loop(struct run *run)
         int64_t event_us = node ? node->key / RUN_RANKS : INT64_MAX;
         int64_t arrival_us = next < t->count ? t->request[next].at_us : INT64_MAX;
         if (min_i64(event_us, arrival_us) > end_us) return;
+        if (run->misses > run->config.misses_max) return;
         if (event_us <= arrival_us) {
             happen(run, node, min_i64(arrival_us, end_us));
         } else {

@@ -6,7 +6,7 @@
  * Azure's conversation trace superposed SCALE times, of which the first SECONDS; A100s at $3.43 an
  * hour; every row begins with START of them. WORLDS is a number of worlds or a list, such as 1,5. For
  * each lead and world a line: ours, then the cheapest of RUNS points of each row that keeps the
- * promise. At the end each row's cost over ours in the mean of the worlds, with its interval, and
+ * promise, of more where one between them could yet cost less than ours. At the end each row's cost over ours in the mean of the worlds, with its interval, and
  * where it kept the promise at none of its points.
  */
 #include "simulator/stats.h"
@@ -40,14 +40,16 @@ static void print(const char *name, const struct margin_point *p)
 }
 
 /* The cheapest point of row i that keeps the promise in world w; false: none does. */
-static bool cheapest(struct table *t, uint32_t i, uint32_t w, struct margin_point *ret)
+static bool cheapest(struct table *t, uint32_t i, uint32_t w, double rival,
+                     struct margin_point *ret)
 {
     bool still = t->row[i] == scale_find(STR("static"));
     if (still && t->still_known[w]) {
         *ret = t->still[w];
         return true;
     }
-    if (!margin_cheapest(t->bed, t->row[i], t->lead_s, t->seed[w], t->runs, ret)) return false;
+    if (!margin_cheapest(t->bed, t->row[i], t->lead_s, t->seed[w], t->runs, rival, ret))
+        return false;
     if (still) {
         t->still[w] = *ret;
         t->still_known[w] = true;
@@ -63,7 +65,7 @@ static void one_world(struct table *t, uint32_t w, struct margin_point *ret_ours
     print(ours->name, ret_ours);
     for (uint32_t i = 0; i < t->rows; i++) {
         struct margin_point p;
-        if (cheapest(t, i, w, &p)) {
+        if (cheapest(t, i, w, ret_ours->cost, &p)) {
             print(t->row[i]->name, &p);
             t->ratio[i][t->kept[i]++] = p.cost / ret_ours->cost;
         } else {

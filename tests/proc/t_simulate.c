@@ -42,7 +42,7 @@ static void the_json_form_is_as_promised(void **state)
         "{ requests { offered completed rejected unfinished too_long failed } "
         "ttft_s { mean p50 p90 p99 } tpot_s { mean p50 p90 p99 } itl_s { mean p50 p90 p99 } "
         "jct_s { mean p50 p90 p99 } slo { ttft_s tpot_s attainment } goodput_rps token_hit_ratio "
-        "hotspot preemptions swaps handoffs migrations migrations_dropped fetches fetched_tokens "
+        "hotspot preemptions swaps handoffs migrations migrations_dropped resumed resumed_tokens fetches fetched_tokens "
         "link_gb stall_s instances { mean max floor_mean } "
         "services { service offered completed slo { ttft_s tpot_s attainment } "
         "instances { mean max } } "

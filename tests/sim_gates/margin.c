@@ -10,6 +10,7 @@
 #include <math.h>
 
 #define STEP 1.5
+#define POINTS_MAX 12
 #define NEAR 1.01 /* between two margins: there is nothing more to find */
 
 struct margin_bed margin_open(const char *command, double seconds)
@@ -34,8 +35,9 @@ static bool is_static(const struct scale_policy *row)
     return row == scale_find(STR("static"));
 }
 
-struct margin_point margin_at(const struct margin_bed *b, const struct scale_policy *row,
-                              double lead_s, uint64_t seed, double margin)
+/* With more misses than misses_max the run stops there, and its cost says nothing; 0: never. */
+static struct margin_point point(const struct margin_bed *b, const struct scale_policy *row,
+                                 double lead_s, uint64_t seed, double margin, uint32_t misses_max)
 {
     const struct sim_arm *arm = &b->gate.arms.arm[0];
     struct sim_config c = arm->config;
@@ -45,6 +47,7 @@ struct margin_point margin_at(const struct margin_bed *b, const struct scale_pol
     struct report report;
     struct err err = { 0 };
     c.seed = seed;
+    c.misses_max = misses_max;
     c.scaling = &scaling;
     c.pool[0].count = scaling.pool[0].start = b->start;
     own->policy = row;
@@ -62,6 +65,12 @@ struct margin_point margin_at(const struct margin_bed *b, const struct scale_pol
                                   .instances = report.instances_mean };
 }
 
+struct margin_point margin_at(const struct margin_bed *b, const struct scale_policy *row,
+                              double lead_s, uint64_t seed, double margin)
+{
+    return point(b, row, lead_s, seed, margin, 0);
+}
+
 /* Between a margin that keeps the promise and one that misses it; 0: none of that kind yet. */
 static double next_margin(const struct margin_bed *b, bool whole, double kept, double missed)
 {
@@ -73,13 +82,15 @@ static double next_margin(const struct margin_bed *b, bool whole, double kept, d
 }
 
 bool margin_cheapest(const struct margin_bed *b, const struct scale_policy *row, double lead_s,
-                     uint64_t seed, uint32_t runs, struct margin_point *ret)
+                     uint64_t seed, uint32_t runs, double rival, struct margin_point *ret)
 {
     double kept = 0, missed = 0; /* the least that keeps the promise, the most that does not */
     struct margin_point best = { .cost = DBL_MAX };
-    for (uint32_t i = 0; i < runs; i++) {
+    uint32_t misses_max = (uint32_t)((1 - MARGIN_ATTAINMENT) * b->trace.count);
+    for (uint32_t i = 0; i < POINTS_MAX; i++) {
+        if (i >= runs && best.cost * missed >= rival * kept) break;
         double margin = next_margin(b, is_static(row), kept, missed);
-        struct margin_point p = margin_at(b, row, lead_s, seed, margin);
+        struct margin_point p = point(b, row, lead_s, seed, margin, misses_max);
         bool keeps = p.attainment >= MARGIN_ATTAINMENT;
         *(keeps ? &kept : &missed) = margin;
         if (keeps && p.cost < best.cost) best = p;

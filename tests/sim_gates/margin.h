@@ -31,7 +31,9 @@ struct margin_point {
 struct margin_point margin_at(const struct margin_bed *b, const struct scale_policy *row,
                               double lead_s, uint64_t seed, double margin);
 
-/* The cheapest point that keeps the promise, after `runs` points; false when none of them does. For
- * `static` the points are whole numbers of instances about start. */
+/* The cheapest point that keeps the promise, after `runs` points and as many more (12 in all) as it
+ * takes until none between can cost less than `rival` (dollars; 0: it has none), a fleet growing no
+ * faster than its margin; false when no point keeps it. For `static` the points are whole numbers of
+ * instances about start. */
 bool margin_cheapest(const struct margin_bed *b, const struct scale_policy *row, double lead_s,
-                     uint64_t seed, uint32_t runs, struct margin_point *ret);
+                     uint64_t seed, uint32_t runs, double rival, struct margin_point *ret);

@@ -28,7 +28,7 @@ static void ours_against_the_best_whole_number(void **state)
     for (uint32_t w = 0; w < worlds; w++) {
         struct margin_point own = margin_at(&bed, scale_find(STR("work")), lead_s, w + 1, 1), still;
         assert_true(
-            margin_cheapest(&bed, scale_find(STR("static")), lead_s, w + 1, FLEETS_MAX, &still));
+            margin_cheapest(&bed, scale_find(STR("static")), lead_s, w + 1, FLEETS_MAX, 0, &still));
         printf("lead %.0f s, world %u: work %.4f with %.3f instances, static %.4f with %.0f\n",
                lead_s, w + 1, own.attainment, own.instances, still.attainment, still.instances);
         assert_true(own.attainment >= MARGIN_ATTAINMENT);

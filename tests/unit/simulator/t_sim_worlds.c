@@ -229,7 +229,7 @@ static struct sim_result run(const struct world_case *w, uint64_t seed)
 /* How often each thing that can happen did: none may be missing from all worlds together. */
 struct seen {
     uint64_t ended[SIM_END_COUNT];
-    uint64_t handoffs, migrations, fetches, swaps, preemptions, roles, lost, failed, trips, hits;
+    uint64_t handoffs, migrations, fetches, swaps, preemptions, roles, lost, failed, trips, hits, resumed;
 };
 
 static void note(struct seen *s, const struct sim_result *r)
@@ -239,7 +239,7 @@ static void note(struct seen *s, const struct sim_result *r)
     s->handoffs += r->handoffs, s->migrations += r->migrations, s->fetches += r->fetches;
     s->swaps += r->swaps, s->preemptions += r->preemptions, s->roles += r->role_changes;
     s->lost += r->lost, s->failed += r->launches_failed, s->trips += r->trips;
-    s->hits += r->hit_tokens;
+    s->hits += r->hit_tokens, s->resumed += r->resumed;
 }
 
 static void what_comes_in_goes_out(void **state)
@@ -264,7 +264,7 @@ static void what_comes_in_goes_out(void **state)
     for (int e = 0; e < SIM_END_COUNT; e++)
         if (e != SIM_TOO_LONG) assert_true(s.ended[e] > 0);
     assert_true(s.handoffs && s.migrations && s.fetches && s.swaps && s.preemptions && s.roles);
-    assert_true(s.lost && s.failed && s.trips && s.hits);
+    assert_true(s.lost && s.failed && s.trips && s.hits && s.resumed);
 }
 
 int main(void)
