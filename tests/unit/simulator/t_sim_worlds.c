@@ -229,7 +229,8 @@ static struct sim_result run(const struct world_case *w, uint64_t seed)
 /* How often each thing that can happen did: none may be missing from all worlds together. */
 struct seen {
     uint64_t ended[SIM_END_COUNT];
-    uint64_t handoffs, migrations, fetches, swaps, preemptions, roles, lost, failed, trips, hits, resumed;
+    uint64_t handoffs, migrations, fetches, swaps, preemptions, roles, lost, failed, trips, hits,
+        resumed;
 };
 
 static void note(struct seen *s, const struct sim_result *r)
