@@ -16,7 +16,6 @@
 #include <stdio.h>
 #include <unistd.h>
 
-#define MODEL "models/muster-tiny-q8_0.gguf"
 #define WARM_REQUESTS 2000
 #define REQUESTS 10000
 #define CLIENTS 4
@@ -70,49 +69,20 @@ static int64_t ask_until(const struct row *row, const struct rig_process *server
     return rig_rss_kib(server);
 }
 
-static bool router_is_ready(void *arg)
-{
-    const struct rig_process *router = arg;
-    return rig_metric(router->port, "muster_router_endpoints") == 1;
-}
-
 static struct rig_process start_engine(void)
 {
-    char listen[32];
-    uint16_t port = rig_port();
-    snprintf(listen, sizeof listen, "127.0.0.1:%u", port);
     /* A small KV pool: its pages become resident when they are first used, which the warm-up must
      * have done to all of them. */
-    const char *argv[] = { getenv("MUSTER_BIN"),
-                           "engine",
-                           "--listen",
-                           listen,
-                           "--model",
-                           MODEL,
-                           "--max-model-len",
-                           "512",
-                           "--kv-cache-memory-bytes",
-                           "8MiB",
-                           NULL };
-    return rig_start("engine", argv, port, "/health", 200);
+    return rig_server(
+        "engine", rig_port(),
+        ARGS("--model", MODEL, "--max-model-len", "512", "--kv-cache-memory-bytes", "8MiB"));
 }
 
 static struct rig_process start_router(struct rig_process *ret_fake)
 {
-    char listen[32], endpoint[32], number[8];
-    uint16_t port = rig_port();
-    snprintf(number, sizeof number, "%u", port);
-    snprintf(endpoint, sizeof endpoint, "127.0.0.1:%u", port);
-    const char *fake_argv[] = {
-        getenv("FAKE_ENGINE_BIN"), "--port", number, "--token-ms", "0", NULL
-    };
-    *ret_fake = rig_start("fake", fake_argv, port, "/seen", 200);
-    port = rig_port();
-    snprintf(listen, sizeof listen, "127.0.0.1:%u", port);
-    const char *argv[] = { getenv("MUSTER_BIN"), "router", "--listen", listen,
-                           "--endpoints",        endpoint, NULL };
-    struct rig_process router = rig_start("router", argv, port, "/health", 200);
-    rig_wait(router_is_ready, &router, "the router knows the engine");
+    *ret_fake = rig_fake_engine(rig_port(), ARGS("--token-ms", "0"));
+    struct rig_process router = rig_server("router", rig_port(), ARGS("--endpoints", ret_fake->at));
+    rig_wait_endpoints(&router, 1);
     return router;
 }
 

@@ -9,7 +9,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define ENGINE_ARGS_MAX 24
 #define SECRET "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
 #define ARENA_BYTES ((size_t)4 << 20)
 
@@ -41,18 +40,10 @@ const char *kv_rig_header(void)
 
 struct rig_process kv_engine(const char *model, const char *const *more)
 {
-    char listen[32];
-    uint16_t port = rig_port();
-    snprintf(listen, sizeof listen, "127.0.0.1:%u", port);
-    const char *argv[ENGINE_ARGS_MAX] = {
-        getenv("MUSTER_BIN"), "engine",    "--listen",    listen,  "--model", model, "--seed", "7",
-        "--secret-file",      secret_path, "--log-level", "debug",
-    };
-    for (size_t n = 12; more && *more; more++) {
-        must(n < ENGINE_ARGS_MAX - 1);
-        argv[n++] = *more;
-    }
-    return rig_start("engine", argv, port, "/health", 200);
+    const char *args[RIG_ARGS_MAX] = { "--model",       model,       "--seed",      "7",
+                                       "--secret-file", secret_path, "--log-level", "debug" };
+    if (more) rig_add_args(args, 8, more);
+    return rig_server("engine", rig_port(), args);
 }
 
 void kv_engine_stop(struct rig_process *e)

@@ -28,6 +28,16 @@ const char *rig_folder(void)
     return folder;
 }
 
+bool rig_can_run(const char *const *words)
+{
+    for (; *words; words++) {
+        bool there = strchr(*words, '/') ? access(*words, R_OK) == 0 : getenv(*words) != NULL;
+        if (!there) print_message("skipped: %s is missing\n", *words);
+        if (!there) return false;
+    }
+    return true;
+}
+
 static int remove_entry(const char *path, const struct stat *st, int kind, struct FTW *ftw)
 {
     (void)st, (void)kind, (void)ftw;
@@ -114,11 +124,61 @@ struct rig_process rig_start(const char *name, const char *const *argv, uint16_t
 {
     struct rig_process p = { .port = port };
     struct err err = { 0 };
+    snprintf(p.at, sizeof p.at, "127.0.0.1:%u", port);
     snprintf(p.log, sizeof p.log, "%s/%s-%u.log", rig_folder(), name, port);
     struct proc_spec spec = { .argv = argv, .log_path = p.log };
     if (proc_spawn(&spec, &p.proc, &err) < 0) fail_msg("%s: %s", argv[0], err.text);
     if (status != 0) wait_for_status(&p, path, status);
     return p;
+}
+
+void rig_add_args(const char *argv[RIG_ARGS_MAX], size_t count, const char *const *more)
+{
+    for (; *more; more++) {
+        assert_true(count < RIG_ARGS_MAX - 1);
+        argv[count++] = *more;
+    }
+}
+
+struct rig_process rig_server(const char *role, uint16_t port, const char *const *more)
+{
+    char listen[24];
+    const char *argv[RIG_ARGS_MAX] = { getenv("MUSTER_BIN"), role, "--listen", listen };
+    snprintf(listen, sizeof listen, "127.0.0.1:%u", port);
+    rig_add_args(argv, 4, more);
+    return rig_start(role, argv, port, "/health", 200);
+}
+
+struct rig_process rig_fake_engine(uint16_t port, const char *const *more)
+{
+    char number[8];
+    const char *argv[RIG_ARGS_MAX] = { getenv("FAKE_ENGINE_BIN"), "--port", number };
+    snprintf(number, sizeof number, "%u", port);
+    rig_add_args(argv, 3, more);
+    return rig_start("engine", argv, port, "/seen", 200);
+}
+
+struct wait_endpoints {
+    uint16_t port;
+    uint32_t count;
+};
+
+static bool has_endpoints(void *arg)
+{
+    const struct wait_endpoints *w = arg;
+    return rig_metric(w->port, "muster_router_endpoints") == w->count;
+}
+
+void rig_wait_endpoints(const struct rig_process *router, uint32_t count)
+{
+    struct wait_endpoints w = { router->port, count };
+    rig_wait(has_endpoints, &w, "the router knows the engines");
+}
+
+void rig_hurry_agents(void)
+{
+    setenv("MUSTER_AGENT_REPORT", "200ms", 1);
+    setenv("MUSTER_AGENT_SETTLE", "200ms", 1);
 }
 
 bool rig_is_alive(const struct rig_process *p)
@@ -159,11 +219,7 @@ int rig_run(struct buf *out, const char *const *args)
     struct proc p;
     struct proc_exit how;
     struct err err = { 0 };
-    size_t n = 1;
-    for (; *args; args++) {
-        assert_true(n < RIG_ARGS_MAX - 1);
-        argv[n++] = *args;
-    }
+    rig_add_args(argv, 1, args);
     snprintf(log, sizeof log, "%s/command.log", rig_folder());
     unlink(log);
     struct proc_spec spec = { .argv = argv, .log_path = log };

@@ -16,12 +16,20 @@
 
 #define RIG_WAIT_US 60000000
 #define RIG_ARGS_MAX 32
+#define RIG_SKIP 77                          /* what main returns where nothing can be run */
+#define MODEL "models/muster-tiny-q8_0.gguf" /* the one that is shipped */
+#define ARGS(...) ((const char *const[]){ __VA_ARGS__, NULL })
 
 struct rig_process {
     struct proc proc;
     uint16_t port;
+    char at[24];   /* 127.0.0.1:PORT */
     char log[256]; /* path of its output, shown when a test fails */
 };
+
+/* False, and says so, where something is missing: a word with a slash is a file, another one a
+ * variable of the environment. */
+bool rig_can_run(const char *const *words);
 
 /* A folder of this test program's own under build, made anew. */
 const char *rig_folder(void);
@@ -41,6 +49,21 @@ uint16_t rig_port(void);
  * with `status`; status 0 does not wait. */
 struct rig_process rig_start(const char *name, const char *const *argv, uint16_t port,
                              const char *path, int status);
+
+/* Puts `more` behind the `count` arguments that are there. */
+void rig_add_args(const char *argv[RIG_ARGS_MAX], size_t count, const char *const *more);
+
+/* Starts `muster ROLE --listen` at the port, with further arguments, and waits until it is healthy. */
+struct rig_process rig_server(const char *role, uint16_t port, const char *const *more);
+
+/* Starts a scripted engine at the port, with further arguments, and waits until it answers. */
+struct rig_process rig_fake_engine(uint16_t port, const char *const *more);
+
+/* Waits until the router knows this many engines and their tokenizer: requests then need no wait. */
+void rig_wait_endpoints(const struct rig_process *router, uint32_t count);
+
+/* Agents that are started from now on take a fifth of a second for what takes them one for people. */
+void rig_hurry_agents(void);
 
 void rig_kill(struct rig_process *p); /* SIGKILL, and waits */
 int rig_stop(struct rig_process *p);  /* SIGTERM; the exit code, or 128 + signal */

@@ -4,50 +4,18 @@
 #include "tests/proc/rig.h"
 
 #include <stdio.h>
-#include <unistd.h>
-
-#define MODEL "models/muster-tiny-q8_0.gguf"
-#define SKIPPED 77 /* to ctest */
 
 static struct rig_process engine, router;
-
-static void start_engine(void)
-{
-    char listen[32];
-    uint16_t port = rig_port();
-    snprintf(listen, sizeof listen, "127.0.0.1:%u", port);
-    const char *argv[] = {
-        getenv("MUSTER_BIN"),  "engine",      "--listen", listen, "--model", MODEL,
-        "--served-model-name", "muster-tiny", NULL
-    };
-    engine = rig_start("engine", argv, port, "/health", 200);
-}
-
-static bool router_is_ready(void *arg)
-{
-    (void)arg;
-    return rig_metric(router.port, "muster_router_endpoints") == 1;
-}
-
-static void start_router(void)
-{
-    char listen[32], endpoint[32];
-    uint16_t port = rig_port();
-    snprintf(listen, sizeof listen, "127.0.0.1:%u", port);
-    snprintf(endpoint, sizeof endpoint, "127.0.0.1:%u", engine.port);
-    const char *argv[] = { getenv("MUSTER_BIN"), "router", "--listen", listen,
-                           "--endpoints",        endpoint, NULL };
-    router = rig_start("router", argv, port, "/health", 200);
-    rig_wait(router_is_ready, NULL, "the router knows the engine");
-}
 
 static void the_official_client_is_served(void **state)
 {
     (void)state;
     char url[64];
-    start_engine();
-    start_router();
-    snprintf(url, sizeof url, "http://127.0.0.1:%u", router.port);
+    engine = rig_server("engine", rig_port(),
+                        ARGS("--model", MODEL, "--served-model-name", "muster-tiny"));
+    router = rig_server("router", rig_port(), ARGS("--endpoints", engine.at));
+    rig_wait_endpoints(&router, 1);
+    snprintf(url, sizeof url, "http://%s", router.at);
     const char *argv[] = { "python3", "tests/proc/openai_client.py", url, NULL };
     struct rig_process client = rig_start("openai_client", argv, 1, NULL, 0);
     struct proc_exit how = { 0 };
@@ -64,13 +32,10 @@ static void the_official_client_is_served(void **state)
 
 int main(void)
 {
-    if (!getenv("MUSTER_BIN") || access(MODEL, R_OK) < 0) {
-        print_message("skipped: MUSTER_BIN or " MODEL " is missing\n");
-        return SKIPPED;
-    }
+    if (!rig_can_run(ARGS("MUSTER_BIN", MODEL))) return RIG_SKIP;
     if (system("python3 -c 'import openai' 2>/dev/null") != 0) {
         print_message("skipped: the Python package openai is not installed\n");
-        return SKIPPED;
+        return RIG_SKIP;
     }
     const struct CMUnitTest tests[] = { cmocka_unit_test(the_official_client_is_served) };
     return rig_end(cmocka_run_group_tests(tests, NULL, NULL));

@@ -70,22 +70,9 @@ static void fleet_init(struct fleet *f, const char *name)
 
 static void start(struct fleet *f, const char *crash_at)
 {
-    char listen[32];
-    snprintf(listen, sizeof listen, "127.0.0.1:%u", f->port);
-    const char *argv[] = { getenv("MUSTER_BIN"),
-                           "controller",
-                           "--config",
-                           f->config,
-                           "--listen",
-                           listen,
-                           NULL,
-                           NULL,
-                           NULL };
-    if (crash_at) {
-        argv[6] = "--crash-at";
-        argv[7] = crash_at;
-    }
-    f->controller = rig_start("controller", argv, f->port, "/health", 200);
+    const char *option = crash_at ? "--crash-at" : NULL;
+    f->controller =
+        rig_server("controller", f->port, ARGS("--config", f->config, option, crash_at));
 }
 
 static void scale(struct fleet *f, int count)
@@ -277,10 +264,8 @@ static void a_second_controller_is_refused(void **state)
 
 int main(void)
 {
-    if (!getenv("MUSTER_BIN") || !getenv("FAKE_ENGINE_BIN")) return 77;
-    /* Agents inherit it: what takes a second for people takes a fifth here. */
-    setenv("MUSTER_AGENT_REPORT", "200ms", 1);
-    setenv("MUSTER_AGENT_SETTLE", "200ms", 1);
+    if (!rig_can_run(ARGS("MUSTER_BIN", "FAKE_ENGINE_BIN"))) return RIG_SKIP;
+    rig_hurry_agents();
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_second_controller_is_refused),
         cmocka_unit_test(engines_and_agents_come_back),

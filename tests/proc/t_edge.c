@@ -15,7 +15,6 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#define MODEL "models/muster-tiny-q8_0.gguf"
 #define CHAT "/v1/chat/completions"
 #define TEXT "/v1/completions"
 #define HELLO "\"messages\":[{\"role\":\"user\",\"content\":\"hi\"}]"
@@ -45,47 +44,13 @@ static const struct server servers[] = { { "router", &router }, { "engine", &eng
 
 /* ---- setting up ---- */
 
-static void start_fake(void)
-{
-    char port[16];
-    uint16_t at = rig_port();
-    snprintf(port, sizeof port, "%u", at);
-    const char *argv[] = { getenv("FAKE_ENGINE_BIN"), "--port", port, "--context", "300000", NULL };
-    fake = rig_start("fake", argv, at, "/seen", 200);
-}
-
-static bool router_is_ready(void *arg)
-{
-    (void)arg;
-    return rig_metric(router.port, "muster_router_endpoints") == 1;
-}
-
 static int setup(void **state)
 {
     (void)state;
-    char listen[64], endpoint[64];
-    start_fake();
-    snprintf(endpoint, sizeof endpoint, "127.0.0.1:%u", fake.port);
-    uint16_t port = rig_port();
-    snprintf(listen, sizeof listen, "127.0.0.1:%u", port);
-    const char *router_argv[] = { getenv("MUSTER_BIN"),
-                                  "router",
-                                  "--listen",
-                                  listen,
-                                  "--endpoints",
-                                  endpoint,
-                                  "--sync",
-                                  "100ms",
-                                  NULL };
-    router = rig_start("router", router_argv, port, "/health", 200);
-    rig_wait(router_is_ready, NULL, "the router knows the engine");
-
-    port = rig_port();
-    snprintf(listen, sizeof listen, "127.0.0.1:%u", port);
-    const char *engine_argv[] = {
-        getenv("MUSTER_BIN"), "engine", "--listen", listen, "--model", MODEL, NULL
-    };
-    engine = rig_start("engine", engine_argv, port, "/health", 200);
+    fake = rig_fake_engine(rig_port(), ARGS("--context", "300000"));
+    router = rig_server("router", rig_port(), ARGS("--endpoints", fake.at, "--sync", "100ms"));
+    rig_wait_endpoints(&router, 1);
+    engine = rig_server("engine", rig_port(), ARGS("--model", MODEL));
     return 0;
 }
 
@@ -643,10 +608,7 @@ static void clients_that_leave_leave_nothing(void **state)
 
 int main(void)
 {
-    if (!getenv("MUSTER_BIN") || !getenv("FAKE_ENGINE_BIN") || access(MODEL, R_OK) < 0) {
-        print_message("skipped: MUSTER_BIN, FAKE_ENGINE_BIN or " MODEL " is missing\n");
-        return 77;
-    }
+    if (!rig_can_run(ARGS("MUSTER_BIN", "FAKE_ENGINE_BIN", MODEL))) return RIG_SKIP;
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(what_can_be_read_in_two_ways_gets_one_refusal, begin),
         cmocka_unit_test(what_is_plain_gets_an_answer_each),

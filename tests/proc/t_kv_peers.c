@@ -47,13 +47,10 @@ static void a_dead_peer_costs_nothing_but_its_work(void **state)
 static void a_peer_of_another_fleet_gives_nothing(void **state)
 {
     (void)state;
-    char secret[256], listen[32];
-    uint16_t port = rig_port();
+    char secret[256];
     snprintf(secret, sizeof secret, "%s/other-secret", rig_folder()); /* made when absent */
-    snprintf(listen, sizeof listen, "127.0.0.1:%u", port);
-    const char *argv[] = { getenv("MUSTER_BIN"), "engine", "--listen", listen, "--model", kv_tiny,
-                           "--secret-file",      secret,   NULL };
-    struct rig_process other = rig_start("other", argv, port, "/health", 200);
+    struct rig_process other =
+        rig_server("engine", rig_port(), ARGS("--model", kv_tiny, "--secret-file", secret));
     answered(3, other.port, 0);
     assert_true(kv_metric(&kv_b, ENDED("failed")) == 1);
     kv_engine_stop(&other);
@@ -413,10 +410,7 @@ static void an_engine_may_end_during_a_pull(void **state)
 
 int main(void)
 {
-    if (!getenv("MUSTER_BIN") || access(KV_OTHER_MODEL, R_OK) < 0) {
-        print_message("skipped: MUSTER_BIN or " KV_OTHER_MODEL " is missing\n");
-        return 77;
-    }
+    if (!rig_can_run(ARGS("MUSTER_BIN", KV_OTHER_MODEL))) return RIG_SKIP;
     kv_rig_open();
 #define CASE(fn) cmocka_unit_test_setup_teardown(fn, kv_two_open, kv_two_close)
     const struct CMUnitTest tests[] = {

@@ -418,10 +418,7 @@ static void the_end_of_the_context_is_an_end(void **state)
 
 int main(void)
 {
-    if (!getenv("MUSTER_BIN")) {
-        print_message("skipped: MUSTER_BIN is not set\n");
-        return 77;
-    }
+    if (!rig_can_run(ARGS("MUSTER_BIN"))) return RIG_SKIP;
     kv_rig_open();
 #define CASE(fn) cmocka_unit_test_setup_teardown(fn, kv_two_open, kv_two_close)
     const struct CMUnitTest tests[] = {

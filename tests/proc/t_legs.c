@@ -9,13 +9,18 @@
 
 #define PROMPT "the king of the house"
 
+static void start_scripted(uint32_t i, const char *fail, const char *count)
+{
+    start_fake(i, ARGS("--tokens", "12", "--fail", fail, "--fail-count", count));
+}
+
 /* What an engine without any failure says, by itself. */
 static void fake_alone(struct buf *text)
 {
     static const char *const one[ENGINES] = { "" };
     CLEANUP(buf_fini) struct buf reply = { 0 };
-    start_fake(0, "none", "0");
-    start_router(one, NULL, NULL);
+    start_scripted(0, "none", "0");
+    start_router(one, ARGS(NULL));
     ask_at(router.port, PROMPT, 12, false, text, &reply);
     cleanup(NULL);
 }
@@ -28,9 +33,9 @@ static void what_breaks_in_the_midst_goes_on_elsewhere(void **state)
     CLEANUP(buf_fini) struct buf alone = { 0 };
     fake_alone(&alone);
     for (size_t i = 0; i < 2 * COUNT_OF(modes); i++) {
-        start_fake(0, modes[i / 2], "1");
-        start_fake(1, "none", "0");
-        start_router(both, "--route", "round_robin");
+        start_scripted(0, modes[i / 2], "1");
+        start_scripted(1, "none", "0");
+        start_router(both, ARGS("--route", "round_robin"));
         for (uint32_t k = 0; k < TRIES && counted("continued") < 1; k++)
             expect(PROMPT, 12, i % 2, &alone);
         assert_true(counted("continued") == 1);
@@ -45,9 +50,9 @@ static void a_prompt_s_instance_hands_over_after_the_first_token(void **state)
     static const char *const split[ENGINES] = { "prefill", "decode" };
     CLEANUP(buf_fini) struct buf alone = { 0 };
     fake_alone(&alone);
-    start_fake(0, "none", "0");
-    start_fake(1, "none", "0");
-    start_router(split, NULL, NULL);
+    start_scripted(0, "none", "0");
+    start_scripted(1, "none", "0");
+    start_router(split, ARGS(NULL));
     for (int64_t i = 1; i <= 4; i++) {
         expect(PROMPT, 12, i % 2, &alone);
         assert_int_equal(seen(0, "calls"), i);
@@ -73,8 +78,8 @@ static void without_anybody_who_decodes_the_prompt_s_instance_goes_on(void **sta
     static const char *const split[ENGINES] = { "prefill" };
     CLEANUP(buf_fini) struct buf alone = { 0 };
     fake_alone(&alone);
-    start_fake(0, "none", "0");
-    start_router(split, NULL, NULL);
+    start_scripted(0, "none", "0");
+    start_router(split, ARGS(NULL));
     expect(PROMPT, 12, true, &alone);
     expect(PROMPT, 12, false, &alone);
     assert_int_equal(seen(0, "handed"), 2);
@@ -91,10 +96,10 @@ static void an_answer_outlives_the_instance_that_decodes_it(void **state)
     fake_alone(&alone);
     for (uint32_t more = 0; more < 2; more++) {
         const char *const role[ENGINES] = { split[0], split[1], more ? split[2] : NULL };
-        start_fake(0, "none", "0");
-        start_fake(1, "die_late", "1");
-        start_fake(2, "none", "0");
-        start_router(role, NULL, NULL);
+        start_scripted(0, "none", "0");
+        start_scripted(1, "die_late", "1");
+        start_scripted(2, "none", "0");
+        start_router(role, ARGS(NULL));
         for (uint32_t k = 0; k < TRIES && counted("continued") < 1; k++)
             expect(PROMPT, 12, true, &alone);
         assert_true(counted("continued") == 1);
@@ -120,13 +125,7 @@ static void a_role_that_is_none_is_refused(void **state)
 
 static void start_mover(uint32_t i, const char *how)
 {
-    char port[16];
-    if (engine[i].port == 0) engine[i].port = rig_port();
-    snprintf(port, sizeof port, "%u", engine[i].port);
-    const char *argv[] = {
-        getenv("FAKE_ENGINE_BIN"), "--port", port, "--tokens", "100", "--token-ms", "20", how, NULL
-    };
-    engine[i] = rig_start("engine", argv, engine[i].port, "/seen", 200);
+    start_fake(i, ARGS("--tokens", "100", "--token-ms", "20", how));
 }
 
 /* A prompt of more pages than the last stage copies, at an engine without room. The other one either
@@ -142,7 +141,7 @@ static void a_move_that_comes_to_nothing_costs_nothing(void **state)
     CLEANUP(buf_fini) struct buf alone = { 0 };
     CLEANUP(buf_fini) struct buf reply = { 0 };
     start_mover(0, NULL);
-    start_router((const char *const[ENGINES]){ "" }, NULL, NULL);
+    start_router((const char *const[ENGINES]){ "" }, ARGS(NULL));
     ask_at(router.port, prompt, 100, true, &alone, &reply);
     cleanup(NULL);
     for (uint32_t i = 0; i < 4; i++) {
@@ -150,7 +149,7 @@ static void a_move_that_comes_to_nothing_costs_nothing(void **state)
         a = (struct asker){ .number = i, .tokens = 100, .prompt = prompt };
         start_mover(0, "--crowded");
         engine[1].port = rig_port();
-        start_router(both, "--migrate", "llumnix");
+        start_router(both, ARGS("--migrate", "llumnix"));
         assert_int_equal(pthread_create(&a.thread, NULL, asker_run, &a), 0);
         rig_wait_number(engine[0].port, "/seen", "open", 1);
         start_mover(1, pulls ? "--pulls" : NULL);
@@ -170,10 +169,7 @@ static void a_move_that_comes_to_nothing_costs_nothing(void **state)
 
 int main(void)
 {
-    if (!getenv("MUSTER_BIN") || !getenv("FAKE_ENGINE_BIN")) {
-        print_message("skipped: MUSTER_BIN and FAKE_ENGINE_BIN are not set\n");
-        return 77;
-    }
+    if (!rig_can_run(ARGS("MUSTER_BIN", "FAKE_ENGINE_BIN"))) return RIG_SKIP;
 #define CASE(fn) cmocka_unit_test_teardown(fn, cleanup)
     const struct CMUnitTest tests[] = {
         CASE(what_breaks_in_the_midst_goes_on_elsewhere),

@@ -23,6 +23,15 @@ static const char *const prompts[] = {
 #    define SHARE "0.2"
 #endif
 
+static void start_real(uint32_t i, const char *kv_bytes, const char *share)
+{
+    if (engine[i].port == 0) engine[i].port = rig_port();
+    engine[i] = rig_server("engine", engine[i].port,
+                           ARGS("--model", MODEL, "--threads", "1", "--max-num-seqs", "8",
+                                "--hardware", "cpu", "--seed", "1", "--kv-cache-memory-bytes",
+                                kv_bytes, "--cpu-share", share));
+}
+
 static void real_alone(struct buf text[COUNT_OF(prompts)])
 {
     CLEANUP(buf_fini) struct buf reply = { 0 };
@@ -48,7 +57,7 @@ static void real_engines_split_a_request_and_say_what_one_says(void **state)
     start_real(0, "16MiB", "0");
     start_real(1, "16MiB", "0");
     real_alone(alone);
-    start_router(split, NULL, NULL);
+    start_router(split, ARGS(NULL));
     double before[2] = { generated_by(0), generated_by(1) }, pulled = pulled_by(1);
     for (size_t i = 0; i < 2 * COUNT_OF(prompts); i++)
         expect(prompts[i / 2], REAL_TOKENS, i % 2, &alone[i / 2]);
@@ -77,7 +86,7 @@ static void an_answer_outlives_a_real_instance_too(void **state)
         start_real(0, "16MiB", "0");
         start_real(1, "16MiB", SHARE);
         ask_at(engine[0].port, a.prompt, a.tokens, i, &a.alone, &reply);
-        start_router(split, NULL, NULL);
+        start_router(split, ARGS(NULL));
         double before = generated_by(1);
         assert_int_equal(pthread_create(&a.thread, NULL, asker_run, &a), 0);
         rig_wait(is_decoding, &before, "the second engine decodes");
@@ -105,7 +114,7 @@ static void a_peer_s_cache_is_fetched(void **state)
     start_real(0, "16MiB", "0");
     start_real(1, "16MiB", "0");
     ask_at(engine[0].port, prompt.data, REAL_TOKENS, false, &alone, &reply);
-    start_router(split, "--route", "mooncake_fetch");
+    start_router(split, ARGS("--route", "mooncake_fetch"));
     for (uint32_t i = 0; i < TRIES && counted("fetches") < 1; i++) {
         expect(prompt.data, REAL_TOKENS, i % 2, &alone);
         assert_int_equal(rig_call(engine[0].port, "/reset_prefix_cache", "{}", NULL), 200);
@@ -145,7 +154,7 @@ static void answers_move_from_where_there_is_no_room(void **state)
     rig_kill(&engine[0]);
     start_real(0, "7MiB", SHARE);
     engine[1].port = rig_port();
-    start_router(both, "--migrate", "llumnix");
+    start_router(both, ARGS("--migrate", "llumnix"));
     for (uint32_t i = 0; i < ASKERS; i++)
         assert_int_equal(pthread_create(&asker[i].thread, NULL, asker_run, &asker[i]), 0);
     rig_wait(all_run, NULL, "all answers are at the first engine");
@@ -168,10 +177,7 @@ static void answers_move_from_where_there_is_no_room(void **state)
 
 int main(void)
 {
-    if (!getenv("MUSTER_BIN") || access(MODEL, R_OK) < 0) {
-        print_message("skipped: MUSTER_BIN or " MODEL " is missing\n");
-        return 77;
-    }
+    if (!rig_can_run(ARGS("MUSTER_BIN", MODEL))) return RIG_SKIP;
 #define CASE(fn) cmocka_unit_test_teardown(fn, cleanup)
     const struct CMUnitTest tests[] = {
         CASE(real_engines_split_a_request_and_say_what_one_says),

@@ -1,6 +1,5 @@
 /* t_predict_command.c - `muster predict` as people call it; and a router that keeps what it learned. */
 #include "base/core/own.h"
-#include "base/io/clock.h"
 #include "base/io/file.h"
 #include "tests/proc/rig.h"
 
@@ -108,29 +107,10 @@ static void mistakes_have_sentences(void **state)
 
 static void start_router(const char *row, const char *file)
 {
-    char listen[64], to[64];
-    uint16_t port = rig_port();
-    snprintf(listen, sizeof listen, "127.0.0.1:%u", port);
-    snprintf(to, sizeof to, "127.0.0.1:%u", engine.port);
-    const char *argv[] = { getenv("MUSTER_BIN"),
-                           "router",
-                           "--listen",
-                           listen,
-                           "--endpoints",
-                           to,
-                           "--sync",
-                           "100ms",
-                           "--predict",
-                           row,
-                           "--predict-file",
-                           file,
-                           NULL };
-    router = rig_start("router", argv, port, "/health", 200);
-    int64_t until_us = clock_mono_us() + RIG_WAIT_US;
-    while (rig_metric(router.port, "muster_router_endpoints") != 1) {
-        assert_true(clock_mono_us() < until_us);
-        usleep(20000);
-    }
+    router = rig_server("router", rig_port(),
+                        ARGS("--endpoints", engine.at, "--sync", "100ms", "--predict", row,
+                             "--predict-file", file));
+    rig_wait_endpoints(&router, 1);
 }
 
 static double predicted_p50(void)
@@ -156,13 +136,9 @@ static void a_router_remembers(void **state)
     (void)state;
     CLEANUP(buf_fini) struct buf before = { 0 };
     CLEANUP(buf_fini) struct buf after = { 0 };
-    char port[16], file[512];
-    engine.port = rig_port();
-    snprintf(port, sizeof port, "%u", engine.port);
+    char file[512], nowhere[512];
+    engine = rig_fake_engine(rig_port(), ARGS(NULL));
     snprintf(file, sizeof file, "%s/learned", rig_folder());
-    const char *argv[] = { getenv("FAKE_ENGINE_BIN"), "--port", port, NULL };
-    engine = rig_start("engine", argv, engine.port, "/seen", 200);
-    char nowhere[512];
     snprintf(nowhere, sizeof nowhere, "%s/no-folder/learned", rig_folder());
     start_router("key_table", nowhere);
     assert_int_equal(file_read(router.log, 1 << 20, &before, NULL), 0);
@@ -190,10 +166,7 @@ static void a_router_remembers(void **state)
 
 int main(void)
 {
-    if (!getenv("MUSTER_BIN") || !getenv("FAKE_ENGINE_BIN")) {
-        print_message("skipped: MUSTER_BIN and FAKE_ENGINE_BIN are not set\n");
-        return 77;
-    }
+    if (!rig_can_run(ARGS("MUSTER_BIN", "FAKE_ENGINE_BIN"))) return RIG_SKIP;
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(rows_are_judged),
         cmocka_unit_test(no_order_is_no_figure),

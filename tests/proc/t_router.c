@@ -2,7 +2,7 @@
 #include "base/core/json.h"
 #include "base/core/own.h"
 #include "base/io/clock.h"
-#include "tests/proc/rig.h"
+#include "tests/proc/router_rig.h"
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
@@ -13,54 +13,18 @@
 #define CHAT "/v1/chat/completions"
 #define HELLO "{\"messages\":[{\"role\":\"user\",\"content\":\"hello there\"}]"
 
-static struct rig_process engine[3], router;
-
 static void start_engine(uint32_t i, const char *fail, const char *count)
 {
-    char port[16];
-    if (engine[i].port == 0) engine[i].port = rig_port();
-    snprintf(port, sizeof port, "%u", engine[i].port);
-    const char *argv[] = {
-        getenv("FAKE_ENGINE_BIN"), "--port", port, "--fail", fail, "--fail-count", count, NULL
-    };
-    engine[i] = rig_start("engine", argv, engine[i].port, "/seen", 200);
+    start_fake(i, ARGS("--fail", fail, "--fail-count", count));
 }
 
-static void start_router(uint32_t engines, const char *more, const char *value)
+/* Before the first `engines`, with an option of its own; it holds no request for longer than 4 s. */
+static void start_before(uint32_t engines, const char *option, const char *value)
 {
-    char listen[64], list[256] = "";
-    for (uint32_t i = 0; i < engines; i++) {
-        size_t len = strlen(list);
-        snprintf(list + len, sizeof list - len, "%s127.0.0.1:%u", i ? "," : "", engine[i].port);
-    }
-    uint16_t port = rig_port();
-    snprintf(listen, sizeof listen, "127.0.0.1:%u", port);
-    const char *argv[] = { getenv("MUSTER_BIN"),
-                           "router",
-                           "--listen",
-                           listen,
-                           "--endpoints",
-                           list,
-                           "--hold-max",
-                           "4s",
-                           "--sync",
-                           "100ms",
-                           more,
-                           value,
-                           NULL };
-    router = rig_start("router", argv, port, "/health", 200);
-}
-
-static int cleanup(void **state)
-{
-    (void)state;
-    int code = rig_stop(&router);
-    for (uint32_t i = 0; i < 3; i++) {
-        rig_kill(&engine[i]);
-        engine[i] = (struct rig_process){ 0 };
-    }
-    assert_int_equal(code, 0);
-    return 0;
+    const char *role[ENGINES] = { 0 };
+    for (uint32_t i = 0; i < engines; i++)
+        role[i] = "";
+    start_router(role, ARGS("--hold-max", "4s", option, value));
 }
 
 static void script(uint32_t i, const char *json)
@@ -81,23 +45,12 @@ static bool is_idle(void *arg)
     return rig_metric(router.port, "muster_router_in_flight_requests") <= 0.5;
 }
 
-/* Waits until the router has the engines' tokenizer: requests then need no wait. */
-static void wait_ready(double endpoints)
-{
-    int64_t until_us = clock_mono_us() + RIG_WAIT_US;
-    while (rig_metric(router.port, "muster_router_endpoints") != endpoints) {
-        assert_true(clock_mono_us() < until_us);
-        usleep(20000);
-    }
-}
-
 static void whole_and_streamed_answers_have_openai_shapes(void **state)
 {
     (void)state;
     CLEANUP(buf_fini) struct buf reply = { 0 };
     start_engine(0, "none", "0");
-    start_router(1, NULL, NULL);
-    wait_ready(1);
+    start_before(1, NULL, NULL);
     assert_int_equal(chat("", &reply), 200);
     assert_non_null(strstr(reply.data, "\"object\":\"chat.completion\""));
     assert_non_null(strstr(reply.data, "\"finish_reason\":\"stop\""));
@@ -137,8 +90,7 @@ static void bad_requests_get_error_objects(void **state)
     };
     CLEANUP(buf_fini) struct buf reply = { 0 };
     start_engine(0, "none", "0");
-    start_router(1, NULL, NULL);
-    wait_ready(1);
+    start_before(1, NULL, NULL);
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         int status = rig_call(router.port, rows[i].path, rows[i].body, &reply);
         if (status != rows[i].status || !strstr(reply.data, rows[i].says)) {
@@ -154,8 +106,7 @@ static void dead_engines_cost_nothing_before_the_first_byte(void **state)
     CLEANUP(buf_fini) struct buf reply = { 0 };
     start_engine(0, "none", "0");
     start_engine(1, "none", "0");
-    start_router(2, NULL, NULL);
-    wait_ready(2);
+    start_before(2, NULL, NULL);
     rig_kill(&engine[0]);
     for (uint32_t i = 0; i < 20; i++)
         assert_int_equal(chat("", &reply), 200);
@@ -167,8 +118,7 @@ static void a_crash_goes_elsewhere_and_a_second_one_is_422(void **state)
     CLEANUP(buf_fini) struct buf reply = { 0 };
     start_engine(0, "die_early", "1");
     start_engine(1, "none", "0");
-    start_router(2, "--route", "round_robin");
-    wait_ready(2);
+    start_before(2, "--route", "round_robin");
     for (uint32_t i = 0; i < 4; i++)
         assert_int_equal(chat("", &reply), 200);
 
@@ -188,8 +138,7 @@ static void failures_of_all_kinds_are_retried_before_the_first_byte(void **state
     start_engine(1, "none", "0");
     for (size_t i = 0; i < 3; i++) {
         start_engine(0, modes[i], "1");
-        start_router(2, "--route", "round_robin");
-        wait_ready(2);
+        start_before(2, "--route", "round_robin");
         /* Not streamed: answered whole, so always retryable. */
         for (uint32_t n = 0; n < 3; n++) {
             int status = chat("", &reply);
@@ -199,7 +148,7 @@ static void failures_of_all_kinds_are_retried_before_the_first_byte(void **state
         assert_int_equal(rig_stop(&router), 0);
         rig_kill(&engine[0]);
     }
-    start_router(1, NULL, NULL);
+    start_before(1, NULL, NULL);
 }
 
 /* Once it is gone on with; of the second crash nobody knows whose fault it is. */
@@ -208,8 +157,7 @@ static void a_stream_that_breaks_twice_ends_with_an_error_and_without_done(void 
     (void)state;
     CLEANUP(buf_fini) struct buf reply = { 0 };
     start_engine(0, "cut", "2");
-    start_router(1, NULL, NULL);
-    wait_ready(1);
+    start_before(1, NULL, NULL);
     chat(",\"stream\":true", &reply);
     assert_non_null(strstr(reply.data, "\"error\":{"));
     assert_null(strstr(reply.data, "[DONE]"));
@@ -220,8 +168,7 @@ static void a_client_that_leaves_is_passed_on(void **state)
     (void)state;
     start_engine(0, "none", "0");
     script(0, "{\"tokens\":100000,\"token_ms\":5}");
-    start_router(1, NULL, NULL);
-    wait_ready(1);
+    start_before(1, NULL, NULL);
     static const char body[] = HELLO ",\"stream\":true}";
     for (uint32_t half = 0; half < 2; half++) {
         char request[512];
@@ -251,8 +198,7 @@ static void questions_of_length_are_asked_first(void **state)
     (void)state;
     CLEANUP(buf_fini) struct buf reply = { 0 };
     start_engine(0, "none", "0");
-    start_router(1, "--predict", "self_report");
-    wait_ready(1);
+    start_before(1, "--predict", "self_report");
     assert_int_equal(chat("", &reply), 200);
     assert_non_null(strstr(reply.data, "\"completion_tokens\":8"));
     assert_int_equal(rig_number(engine[0].port, "/seen", "calls"), 2);
@@ -288,21 +234,11 @@ static void replay(const char *path, const char *more, char *text, size_t bytes)
     assert_int_equal(pclose(out), 0);
 }
 
-static void start_untold(uint32_t i)
-{
-    char port[16];
-    engine[i].port = rig_port();
-    snprintf(port, sizeof port, "%u", engine[i].port);
-    const char *argv[] = { getenv("FAKE_ENGINE_BIN"), "--port", port, "--untold", NULL };
-    engine[i] = rig_start("engine", argv, engine[i].port, "/seen", 200);
-}
-
 /* Six decisions of a router over two engines. */
 static void record_decisions(const char *path)
 {
     CLEANUP(buf_fini) struct buf reply = { 0 };
-    start_router(2, "--record", path);
-    wait_ready(2);
+    start_before(2, "--record", path);
     for (int i = 0; i < 6; i++)
         assert_int_equal(chat("", &reply), 200);
     assert_int_equal(rig_stop(&router), 0);
@@ -342,8 +278,8 @@ static void what_cannot_be_judged_is_absent(void **state)
     int fd = mkstemp(path);
     assert_true(fd >= 0);
     close(fd);
-    start_untold(0);
-    start_untold(1);
+    start_fake(0, ARGS("--untold"));
+    start_fake(1, ARGS("--untold"));
     record_decisions(path);
     replay(path, "-o json", text, sizeof text);
     assert_non_null(strstr(text, "\"judged\":0,\"regret_s\":{\"mean\":null,\"p50\":null"));
@@ -360,8 +296,7 @@ static void requests_wait_for_an_instance_and_no_longer_than_allowed(void **stat
     CLEANUP(buf_fini) struct buf reply = { 0 };
     engine[0].port = rig_port();
     start_engine(1, "none", "0");
-    start_router(2, NULL, NULL);
-    wait_ready(1);
+    start_before(2, NULL, NULL);
     rig_kill(&engine[1]);
     int64_t before_us = clock_mono_us();
     assert_int_equal(chat("", &reply), 503);
@@ -385,7 +320,7 @@ static void routing_policies_change_while_it_runs_for_the_fleet_only(void **stat
     char path[300], header[200];
     start_engine(0, "none", "0");
     snprintf(path, sizeof path, "%s/secret", rig_folder());
-    start_router(1, "--secret-file", path);
+    start_before(1, "--secret-file", path);
     FILE *f = fopen(path, "r");
     assert_non_null(f);
     char text[128] = "";
@@ -402,10 +337,7 @@ static void routing_policies_change_while_it_runs_for_the_fleet_only(void **stat
 
 int main(void)
 {
-    if (!getenv("MUSTER_BIN") || !getenv("FAKE_ENGINE_BIN")) {
-        print_message("skipped: MUSTER_BIN and FAKE_ENGINE_BIN are not set\n");
-        return 77;
-    }
+    if (!rig_can_run(ARGS("MUSTER_BIN", "FAKE_ENGINE_BIN"))) return RIG_SKIP;
 #define CASE(fn) cmocka_unit_test_teardown(fn, cleanup)
     const struct CMUnitTest tests[] = {
         CASE(whole_and_streamed_answers_have_openai_shapes),

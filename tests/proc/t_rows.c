@@ -13,7 +13,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#define MODEL "models/muster-tiny-q8_0.gguf"
 #define CHOICES_MAX 256
 #define SERVICES 10 /* in one fleet */
 #define OFFERS      \
@@ -229,11 +228,9 @@ static const char *engine_row(const char *kind, uint32_t k)
 static struct fleet start_fleet(const char *fleet, uint32_t from, uint32_t count)
 {
     CLEANUP(buf_fini) struct buf yaml = { 0 };
-    char path[128], listen[32], secret[192];
+    char path[128], secret[192];
     struct fleet f;
-    uint16_t port = rig_port();
     snprintf(path, sizeof path, "%s/%s.yaml", rig_folder(), fleet);
-    snprintf(listen, sizeof listen, "127.0.0.1:%u", port);
     buf_printf(&yaml, "controller: { tick: 100ms, state: '%s/%s' }\n" OFFERS "services:\n",
                rig_folder(), fleet);
     for (uint32_t k = from; k < from + count; k++) {
@@ -247,9 +244,7 @@ static struct fleet start_fleet(const char *fleet, uint32_t from, uint32_t count
             buf_printf(&yaml, "      %s: %s\n", engine_kinds[i], engine_row(engine_kinds[i], k));
     }
     assert_int_equal(file_write_atomic(path, buf_view(&yaml), 0600, NULL), 0);
-    const char *argv[] = { getenv("MUSTER_BIN"), "controller", "--config", path,
-                           "--listen",           listen,       NULL };
-    f.controller = rig_start("controller", argv, port, "/health", 200);
+    f.controller = rig_server("controller", rig_port(), ARGS("--config", path));
 
     CLEANUP(buf_fini) struct buf text = { 0 };
     snprintf(secret, sizeof secret, "%s/%s/secret", rig_folder(), fleet);
@@ -409,9 +404,7 @@ static void the_controller_sees_what_waits_in_the_router(void **state)
                "    pools: [ { name: only, offers: [far], min: 1, max: 1 } ]\n",
                rig_folder(), listen[0], secret);
     assert_int_equal(file_write_atomic(path, buf_view(&yaml), 0600, NULL), 0);
-    const char *controller[] = { getenv("MUSTER_BIN"), "controller", "--config", path,
-                                 "--listen",           listen[0],    NULL };
-    f.controller = rig_start("controller", controller, port[0], "/health", 200);
+    f.controller = rig_server("controller", port[0], ARGS("--config", path));
     const char *router[] = { getenv("MUSTER_BIN"), "router",  "--config", path,
                              "--listen",           listen[1], NULL };
     struct rig_process r = rig_start("router", router, port[1], "/metrics", 200);
@@ -428,10 +421,7 @@ static void the_controller_sees_what_waits_in_the_router(void **state)
 
 int main(void)
 {
-    if (!getenv("MUSTER_BIN") || access(MODEL, R_OK) < 0) {
-        printf("skipped: the binary or %s is not there\n", MODEL);
-        return 77;
-    }
+    if (!rig_can_run(ARGS("MUSTER_BIN", MODEL))) return RIG_SKIP;
     /* Agents inherit it: what takes a second for people takes a fifth here. */
     setenv("MUSTER_AGENT_REPORT", "200ms", 1);
     const struct CMUnitTest tests[] = {
