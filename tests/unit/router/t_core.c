@@ -1,6 +1,6 @@
 /* t_core.c - requests through arrive, hold, failure and end: each ends once, nothing stays behind. */
 #include "base/core/bits.h"
-#include "router/core/core.h"
+#include "tests/unit/router/core_rig.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -9,59 +9,23 @@
 
 #include <cmocka.h>
 
-#define SECOND 1000000
-
-static struct core *core;
-
-static struct core_config config(void)
-{
-    return (struct core_config){ .route = route_find(STR(ROUTE_DEFAULT)),
-                                 .predict = predict_find(STR(PREDICT_DEFAULT)),
-                                 .index_bytes = 1 << 20,
-                                 .requests_max = 64,
-                                 .held_max = 4,
-                                 .hold_us_max = 10 * SECOND,
-                                 .seed = 1 };
-}
-
 static int fresh(void **state)
 {
     (void)state;
-    struct core_config c = config();
-    core = NULL;
-    return core_new(&c, &core, NULL);
-}
-
-static int drop(void **state)
-{
-    (void)state;
-    struct core_demand d;
-    core_demand(core, 0, &d);
-    assert_int_equal(d.in_flight, 0);
-    assert_int_equal(d.held, 0);
-    core_free(core);
-    return 0;
+    const struct core_config c = core_config_default();
+    return core_open(&c);
 }
 
 static uint32_t endpoint(const char *name, bool ready)
 {
-    struct core_endpoint ep = { .model = 1,
-                                .boot = 1,
-                                .ready = ready,
-                                .has_perf = true,
-                                .perf = { .a = 0.01, .b = 0.001, .c = 0.001 },
-                                .token_budget = 256,
-                                .seqs_max = 8 };
-    snprintf(ep.name, sizeof ep.name, "%s", name);
-    uint32_t slot = ROUTE_NONE;
-    assert_int_equal(core_endpoint_put(core, &ep, &slot), 0);
-    return slot;
+    struct core_endpoint ep = endpoint_of(name);
+    ep.ready = ready;
+    return endpoint_put(&ep);
 }
 
 static struct core_request request(void)
 {
-    return (
-        struct core_request){ .model = 1, .prompt_tokens = 100, .features = { 1, 2, 3, 100, 64 } };
+    return request_of(100);
 }
 
 static void held_until_an_instance_is_ready(void **state)
@@ -121,10 +85,9 @@ static void the_held_wait_for_a_place_in_flight(void **state)
         assert_int_equal(core_arrive(core, &busy[i], 0).answer, CORE_SEND);
     }
     struct core_endpoint ep = *core_endpoint_at(core, 0);
-    uint32_t slot;
     ep.model = 2;
     snprintf(ep.name, sizeof ep.name, "b");
-    assert_int_equal(core_endpoint_put(core, &ep, &slot), 0);
+    endpoint_put(&ep);
     assert_null(core_held_next(core, SECOND, &v));
     core_end(core, &busy[0], 1, false, SECOND);
     assert_ptr_equal(core_held_next(core, SECOND, &v), &r[0]);
@@ -141,18 +104,13 @@ static void the_held_wait_for_a_place_in_flight(void **state)
 static void the_work_of_the_latest_models_is_measured(void **state)
 {
     (void)state;
-    struct core_endpoint ep = { .boot = 1,
-                                .ready = true,
-                                .has_perf = true,
-                                .perf = { .a = 0.01, .b = 0.001 },
-                                .token_budget = 256,
-                                .seqs_max = 8 };
     for (uint32_t i = 0; i <= CORE_MODELS_MAX; i++) {
-        uint32_t slot;
+        char name[16];
+        snprintf(name, sizeof name, "m%u", i);
+        struct core_endpoint ep = endpoint_of(name);
         struct core_request r = request();
         r.model = ep.model = 100 + i;
-        snprintf(ep.name, sizeof ep.name, "m%u", i);
-        assert_int_equal(core_endpoint_put(core, &ep, &slot), 0);
+        endpoint_put(&ep);
         assert_int_equal(core_arrive(core, &r, i * 1000).answer, CORE_SEND);
         core_end(core, &r, 1, false, i * 1000);
     }
@@ -370,7 +328,7 @@ static void two_routers_begin_at_different_instances(void **state)
     (void)state;
     uint32_t first[2] = { 0 };
     for (uint32_t who = 0; who < 2; who++) {
-        struct core_config c = config();
+        const struct core_config c = core_config_default();
         struct core *one = NULL;
         assert_int_equal(core_new(&c, &one, NULL), 0);
         core_free(core);
@@ -491,27 +449,23 @@ static void what_an_answer_has_come_to_refines_what_is_left(void **state)
 
 int main(void)
 {
+#define CASE(fn) cmocka_unit_test_setup_teardown(fn, fresh, core_drop)
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(held_until_an_instance_is_ready, fresh, drop),
-        cmocka_unit_test_setup_teardown(holds_are_bounded_in_count_and_time, fresh, drop),
-        cmocka_unit_test_setup_teardown(a_failure_goes_elsewhere_and_a_second_crash_is_422, fresh,
-                                        drop),
-        cmocka_unit_test_setup_teardown(an_unreachable_fleet_holds_and_comes_back, fresh, drop),
-        cmocka_unit_test_setup_teardown(other_models_are_not_taken, fresh, drop),
-        cmocka_unit_test_setup_teardown(siblings_follow_a_prefix_that_is_still_being_computed,
-                                        fresh, drop),
-        cmocka_unit_test_setup_teardown(rows_may_hold_until_a_time_refuse_and_are_told_outcomes,
-                                        fresh, drop),
-        cmocka_unit_test_setup_teardown(the_held_wait_for_a_place_in_flight, fresh, drop),
-        cmocka_unit_test_setup_teardown(the_work_of_the_latest_models_is_measured, fresh, drop),
-        cmocka_unit_test_setup_teardown(a_move_begins_a_new_measure_and_keeps_the_past, fresh,
-                                        drop),
+        CASE(held_until_an_instance_is_ready),
+        CASE(holds_are_bounded_in_count_and_time),
+        CASE(a_failure_goes_elsewhere_and_a_second_crash_is_422),
+        CASE(an_unreachable_fleet_holds_and_comes_back),
+        CASE(other_models_are_not_taken),
+        CASE(siblings_follow_a_prefix_that_is_still_being_computed),
+        CASE(rows_may_hold_until_a_time_refuse_and_are_told_outcomes),
+        CASE(the_held_wait_for_a_place_in_flight),
+        CASE(the_work_of_the_latest_models_is_measured),
+        CASE(a_move_begins_a_new_measure_and_keeps_the_past),
         cmocka_unit_test(as_many_endpoints_as_asked_for),
-        cmocka_unit_test_setup_teardown(two_routers_begin_at_different_instances, fresh, drop),
-        cmocka_unit_test_setup_teardown(what_others_sent_is_avoided, fresh, drop),
-        cmocka_unit_test_setup_teardown(what_an_answer_has_come_to_refines_what_is_left, fresh,
-                                        drop),
-        cmocka_unit_test_setup_teardown(random_worlds_end_every_request_once, fresh, drop),
+        CASE(two_routers_begin_at_different_instances),
+        CASE(what_others_sent_is_avoided),
+        CASE(what_an_answer_has_come_to_refines_what_is_left),
+        CASE(random_worlds_end_every_request_once),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,6 +1,6 @@
 /* t_core_legs.c - requests that go on at another endpoint: who may take them, as what they count
  * there, and at which speed K and V are said to follow. */
-#include "router/core/core.h"
+#include "tests/unit/router/core_rig.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -8,8 +8,6 @@
 #include <stdlib.h>
 
 #include <cmocka.h>
-
-static struct core *core;
 
 /* What the policy was asked last. */
 static struct {
@@ -41,54 +39,22 @@ static int fresh(void **state)
 {
     (void)state;
     static const struct core_watch watch = { .decided = on_decided, .event = on_event };
-    const struct core_config c = { .route = route_find(STR("mooncake_fetch")),
-                                   .predict = predict_find(STR(PREDICT_DEFAULT)),
-                                   .index_bytes = 1 << 20,
-                                   .requests_max = 64,
-                                   .held_max = 4,
-                                   .hold_us_max = 10000000,
-                                   .seed = 1,
-                                   .watch = &watch };
-    core = NULL;
-    return core_new(&c, &core, NULL);
-}
-
-static int drop(void **state)
-{
-    (void)state;
-    struct core_demand d;
-    core_demand(core, 0, &d);
-    assert_int_equal(d.in_flight, 0);
-    assert_int_equal(d.held, 0);
-    core_free(core);
-    return 0;
+    struct core_config c = core_config_default();
+    c.route = route_find(STR("mooncake_fetch"));
+    c.watch = &watch;
+    return core_open(&c);
 }
 
 static struct core_endpoint endpoint(const char *name)
 {
-    struct core_endpoint ep = { .model = 1,
-                                .boot = 1,
-                                .ready = true,
-                                .takes_ids = true,
-                                .has_perf = true,
-                                .perf = { .a = 0.01, .b = 0.001, .c = 0.001 },
-                                .token_budget = 256,
-                                .seqs_max = 8 };
-    snprintf(ep.name, sizeof ep.name, "%s", name);
+    struct core_endpoint ep = endpoint_of(name);
+    ep.takes_ids = true;
     return ep;
-}
-
-static uint32_t put(const struct core_endpoint *ep)
-{
-    uint32_t slot = ROUTE_NONE;
-    assert_int_equal(core_endpoint_put(core, ep, &slot), 0);
-    return slot;
 }
 
 static struct core_request request(void)
 {
-    return (
-        struct core_request){ .model = 1, .prompt_tokens = 640, .features = { 1, 2, 3, 640, 64 } };
+    return request_of(640);
 }
 
 /* A view has the slowest link of its model's endpoints that have one, and their bytes of a token. */
@@ -113,7 +79,7 @@ static void links_are_those_of_the_model_s_endpoints(void **state)
             ep.model = 1 + k / 2;
             ep.link_bytes_s = rows[i].link[k];
             ep.kv_bytes_per_token = rows[i].bytes[k];
-            put(&ep);
+            endpoint_put(&ep);
         }
         struct core_request r = request();
         assert_int_equal(core_arrive(core, &r, 0).answer, CORE_SEND);
@@ -135,7 +101,7 @@ static void a_peer_s_run_is_fetched_over_the_link(void **state)
         struct core_endpoint a = endpoint("a"), b = endpoint("b");
         a.link_bytes_s = b.link_bytes_s = linked ? 1e9 : 0;
         a.kv_bytes_per_token = b.kv_bytes_per_token = 1000;
-        uint32_t holder = put(&a), other = put(&b);
+        uint32_t holder = endpoint_put(&a), other = endpoint_put(&b);
         for (uint32_t i = 0; i < 40; i++)
             prefix_index_add(core_index(core), holder, keys[i]);
         struct core_request r = request();
@@ -160,11 +126,11 @@ static void an_answer_goes_on_where_ids_are_taken(void **state)
     (void)state;
     struct core_endpoint a = endpoint("a"), b = endpoint("b");
     b.takes_ids = false;
-    uint32_t first = put(&a);
+    uint32_t first = endpoint_put(&a);
     struct core_request r = request(), other = request();
     assert_int_equal(core_arrive(core, &r, 0).answer, CORE_SEND);
     assert_int_equal(core_arrive(core, &other, 0).answer, CORE_SEND);
-    uint32_t rest = put(&b);
+    uint32_t rest = endpoint_put(&b);
     core_tokens(core, &r, 5, 1);
     core_tokens(core, &other, 5, 1);
     double mean = r.length.mean;
@@ -191,15 +157,15 @@ static void only_those_who_take_ids_are_handed_answers(void **state)
     prompts.role = ROLE_PREFILL;
     others.role = decodes.role = ROLE_DECODE;
     others.takes_ids = false;
-    uint32_t from = put(&prompts);
-    put(&others);
+    uint32_t from = endpoint_put(&prompts);
+    endpoint_put(&others);
     struct core_request r = request();
     assert_int_equal(core_arrive(core, &r, 0).answer, CORE_SEND);
     assert_int_equal(r.slot, from);
     core_tokens(core, &r, 1, 1);
     assert_int_equal(core_hand_over(core, &r, 1), ROUTE_NONE);
     assert_int_equal(r.slot, from);
-    uint32_t to = put(&decodes);
+    uint32_t to = endpoint_put(&decodes);
     assert_int_equal(core_hand_over(core, &r, 2), to);
     assert_int_equal(core_in_flight(core, from), 0);
     assert_int_equal(core_in_flight(core, to), 1);
@@ -208,7 +174,7 @@ static void only_those_who_take_ids_are_handed_answers(void **state)
 
 int main(void)
 {
-#define CASE(fn) cmocka_unit_test_setup_teardown(fn, fresh, drop)
+#define CASE(fn) cmocka_unit_test_setup_teardown(fn, fresh, core_drop)
     const struct CMUnitTest tests[] = {
         CASE(links_are_those_of_the_model_s_endpoints),
         CASE(a_peer_s_run_is_fetched_over_the_link),
