@@ -1,24 +1,10 @@
-/* t_control.c - a whole controller over a cloud that fails as told, killed at every step. */
-#include "base/core/bits.h"
-#include "base/core/fault.h"
+/* t_control.c - a whole controller over a cloud that does as it is told: growing and shrinking, what
+ * it finds and replaces, hands, routers, tenants, and what it tells of itself. */
 #include "tests/unit/controller/world.h"
 #include "tests/unit/unit.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
-
-#define BOOT (3 * SECOND)
-
-static struct world *world(const struct fake_config *fake)
-{
-    struct world *w = malloc(sizeof *w);
-    must(w);
-    struct fake_config plain = { .boot_us = BOOT };
-    world_init(w, fake ? fake : &plain, 1);
-    return w;
-}
 
 /* The number that stands right behind `label`; it must be there. */
 static double number_behind(const struct buf *text, const char *label)
@@ -31,49 +17,10 @@ static double number_behind(const struct buf *text, const char *label)
     return v;
 }
 
-static void world_free(struct world *w)
-{
-    fault_disarm();
-    world_fini(w);
-    free(w);
-}
-
-/* Two rows of demand, then silence: up to some, down to none. */
-static void busy_then_silent(struct world *w)
-{
-    world_run(w, 3);
-    w->held = 2;
-    w->rate = 8;
-    world_run(w, 60);
-    w->rate = 0;
-    w->held = 0;
-    world_run(w, 120);
-}
-
-/* One instance an intent, ever; and none is left. */
-static void check_truth(struct world *w, const char *what)
-{
-    uint32_t count;
-    const struct fake_instance *in = fake_cloud_instances(w->fake, &count);
-    for (uint32_t i = 0; i < count; i++) {
-        for (uint32_t j = i + 1; j < count; j++)
-            if (strcmp(in[i].intent, in[j].intent) == 0)
-                fail_msg("%s: %s has two instances", what, in[i].intent);
-    }
-    if (world_running(w) != 0) fail_msg("%s: %u are left", what, world_running(w));
-}
-
-static uint32_t made(const struct world *w)
-{
-    uint32_t count;
-    fake_cloud_instances(w->fake, &count);
-    return count;
-}
-
 static void grows_and_shrinks_to_zero(void **state)
 {
     (void)state;
-    struct world *w = world(NULL);
+    struct world *w = world_new(NULL);
     world_run(w, 3);
     assert_int_equal(world_running(w), 0);
     w->held = 2;
@@ -86,7 +33,7 @@ static void grows_and_shrinks_to_zero(void **state)
     w->rate = 0;
     world_run(w, 60);
     assert_int_equal(world_running(w), 0);
-    check_truth(w, "plain");
+    world_check_end(w, "plain");
 
     CLEANUP(buf_fini) struct buf text = { 0 };
     assert_int_equal(control_decisions(w->control, 1, 100, &text, NULL), 0);
@@ -96,238 +43,32 @@ static void grows_and_shrinks_to_zero(void **state)
     world_free(w);
 }
 
-static void hand(struct world *w, int32_t count)
-{
-    while (!w->control)
-        world_second(w);
-    assert_int_equal(control_scale(w->control, STR("chat"), STR("small"), count, NULL), 0);
-}
-
-/* The controller is killed at the nth passing of each step; three seconds later it is back. Three
- * instances are wanted, then none: three must have been made, whatever happened in between. */
-static void killed_at_every_step(void **state)
-{
-    (void)state;
-
-    uint32_t crashes = 0;
-    for (uint32_t s = 0; s < control_step_count; s++)
-        for (uint64_t nth = 1; nth <= 4; nth++) {
-            char what[64];
-            snprintf(what, sizeof what, "%s, time %llu", control_steps[s], (unsigned long long)nth);
-            struct world *w = world(NULL);
-            fault_arm(control_steps[s], nth);
-            world_run(w, 2);
-            hand(w, 3);
-            world_run(w, 40);
-            if (world_running(w) != 3) fail_msg("%s: %u run", what, world_running(w));
-            hand(w, 0);
-            world_run(w, 60);
-            check_truth(w, what);
-            if (nth <= 3 && w->crashes != 1) fail_msg("%s was not reached", what);
-            if (made(w) != 3) fail_msg("%s: %u were made", what, made(w));
-            crashes += w->crashes;
-            world_free(w);
-        }
-    assert_true(crashes >= 3 * control_step_count);
-}
-
-/* The same once for each step, with SQLite under it. */
-static void killed_at_every_step_on_disk(void **state)
-{
-    (void)state;
-    for (uint32_t s = 0; s < control_step_count; s++) {
-        char path[] = "/tmp/t_control_XXXXXX";
-        int fd = mkstemp(path);
-        assert_true(fd >= 0);
-        close(fd);
-        unlink(path);
-        struct world *w = world(NULL);
-        store_close(w->store);
-        w->store = NULL;
-        w->path = path;
-        fault_arm(control_steps[s], 2);
-        world_run(w, 2);
-        hand(w, 2);
-        world_run(w, 20);
-        hand(w, 0);
-        world_run(w, 30);
-        check_truth(w, control_steps[s]);
-        assert_int_equal(w->crashes, 1);
-        assert_int_equal(made(w), 2);
-
-        struct store *second; /* and nobody else may have the file meanwhile */
-        assert_int_equal(store_file_open(path, 0, &second, NULL), -EBUSY);
-        world_free(w);
-        static const char *const ends[] = { "", "-wal", "-shm", "-lock", ".lock", "-journal" };
-        for (size_t i = 0; i < COUNT_OF(ends); i++) {
-            char name[64];
-            snprintf(name, sizeof name, "%s%s", path, ends[i]);
-            unlink(name);
-        }
-    }
-}
-
-struct fault_row {
-    struct fake_config fake;
-    bool may_double; /* the provider itself makes two; the controller must end one */
-    const char *why;
-};
-
-#define MISCHIEF(...) .script = { __VA_ARGS__ }
-static const struct fault_row fault_rows[] = {
-    { { .step_count = 1, MISCHIEF({ FAKE_CREATE, 1, FAKE_STOCK_OUT, 0, NULL }) },
-      false,
-      "sold out once" },
-    { { .step_count = 1, MISCHIEF({ FAKE_CREATE, 0, FAKE_STOCK_OUT, 0, "l1" }) },
-      false,
-      "one offer is sold out for good" },
-    { { .step_count = 1, MISCHIEF({ FAKE_CREATE, 1, FAKE_THROTTLE, 0, NULL }) },
-      false,
-      "throttled" },
-    { { .step_count = 1, MISCHIEF({ FAKE_CREATE, 1, FAKE_QUOTA, 0, NULL }) }, false, "quota" },
-    { { .step_count = 1, MISCHIEF({ FAKE_CREATE, 1, FAKE_LOST_REPLY, 0, NULL }) },
-      false,
-      "the reply is lost" },
-    { { .step_count = 2,
-        .lag_us = 4 * SECOND,
-        MISCHIEF({ FAKE_CREATE, 1, FAKE_LOST_REPLY, 0, NULL },
-                 { FAKE_CREATE, 2, FAKE_LOST_REPLY, 0, NULL }) },
-      false,
-      "two replies are lost and listings lag" },
-    { { .step_count = 1, MISCHIEF({ FAKE_CREATE, 1, FAKE_LATE_SUCCESS, 6 * SECOND, NULL }) },
-      false,
-      "it succeeds late" },
-    { { .step_count = 1,
-        .keyless = true,
-        MISCHIEF({ FAKE_CREATE, 1, FAKE_LATE_SUCCESS, 6 * SECOND, NULL }) },
-      true,
-      "it succeeds late, and there are no keys" },
-    { { .step_count = 1, MISCHIEF({ FAKE_CREATE, 1, FAKE_DOWN, 0, NULL }) },
-      false,
-      "the call is lost" },
-    { { .step_count = 1, MISCHIEF({ FAKE_CREATE, 1, FAKE_SLOW_BOOT, 20 * SECOND, NULL }) },
-      false,
-      "a slow boot" },
-    { { .step_count = 1, MISCHIEF({ FAKE_CREATE, 1, FAKE_SLOW_BOOT, 900 * SECOND, NULL }) },
-      false,
-      "it never comes up" },
-    { { .lag_us = 5 * SECOND }, false, "listings lag" },
-    { { .step_count = 3,
-        MISCHIEF({ FAKE_LIST, 1, FAKE_DOWN, 0, NULL }, { FAKE_LIST, 9, FAKE_DOWN, 0, NULL },
-                 { FAKE_LIST, 30, FAKE_DOWN, 0, NULL }) },
-      false,
-      "listings fail" },
-    { { .step_count = 2,
-        MISCHIEF({ FAKE_REMOVE, 1, FAKE_DOWN, 0, NULL },
-                 { FAKE_REMOVE, 2, FAKE_LOST_REPLY, 0, NULL }) },
-      false,
-      "removes get lost" },
-};
-
-static void check_end(struct world *w, const struct fault_row *r, const char *what)
-{
-    if (!r->may_double)
-        check_truth(w, what);
-    else if (world_running(w) != 0)
-        fail_msg("%s: %u are left", what, world_running(w));
-}
-
-static void every_mischief_ends_well(void **state)
-{
-    (void)state;
-    for (size_t i = 0; i < COUNT_OF(fault_rows); i++) {
-        struct fake_config fake = fault_rows[i].fake;
-        fake.boot_us = BOOT;
-        struct world *w = world(&fake);
-        busy_then_silent(w);
-        check_end(w, &fault_rows[i], fault_rows[i].why);
-        assert_true(w->running_max >= 2); /* it did serve */
-        world_free(w);
-    }
-}
-
-static void mischief_and_a_kill_at_every_step(void **state)
-{
-    (void)state;
-    for (size_t i = 0; i < COUNT_OF(fault_rows); i++)
-        for (uint32_t s = 0; s < control_step_count; s++)
-            for (uint64_t nth = 1; nth <= 2; nth++) {
-                char what[128];
-                snprintf(what, sizeof what, "%s, killed at %s, time %llu", fault_rows[i].why,
-                         control_steps[s], (unsigned long long)nth);
-                struct fake_config fake = fault_rows[i].fake;
-                fake.boot_us = BOOT;
-                struct world *w = world(&fake);
-                fault_arm(control_steps[s], nth);
-                busy_then_silent(w);
-                check_end(w, &fault_rows[i], what);
-                world_free(w);
-            }
-}
-
-static void killed_again_and_again(void **state)
-{
-    (void)state;
-    for (uint64_t seed = 0; seed < 40; seed++) {
-        struct rng rng;
-        rng_seed(&rng, seed);
-        struct fake_config fake = { .boot_us = BOOT, .lag_us = rng_below(&rng, 4) * SECOND };
-        fake.step_count = 6;
-        for (uint32_t k = 0; k < fake.step_count; k++)
-            fake.script[k] =
-                (struct fake_step){ .op = (enum fake_op)rng_below(&rng, FAKE_OP_COUNT),
-                                    .nth = 1 + (uint32_t)rng_below(&rng, 12),
-                                    .fault = (enum fake_fault)rng_below(&rng, FAKE_FAULT_COUNT),
-                                    .delay_us = (int64_t)rng_below(&rng, 15) * SECOND };
-        struct world *w = world(&fake);
-        for (int t = 0; t < 240; t++) {
-            if (t % 20 == 0) w->rate = (double)rng_below(&rng, 25);
-            if (t % 23 == 0) w->held = (uint32_t)rng_below(&rng, 3);
-            if (rng_below(&rng, 12) == 0)
-                fault_arm(control_steps[rng_below(&rng, control_step_count)],
-                          1 + rng_below(&rng, 2));
-            if (rng_below(&rng, 60) == 0 && made(w))
-                fake_cloud_kill(w->fake, (uint32_t)rng_below(&rng, made(w)));
-            world_second(w);
-            assert_true(world_running(w) <= 12);
-        }
-        fault_disarm();
-        w->rate = 0;
-        w->held = 0;
-        world_run(w, 150);
-        char what[32];
-        snprintf(what, sizeof what, "seed %llu", (unsigned long long)seed);
-        check_truth(w, what);
-        world_free(w);
-    }
-}
-
 static void an_empty_store_adopts_the_fleet(void **state)
 {
     (void)state;
-    struct world *w = world(NULL);
+    struct world *w = world_new(NULL);
     w->rate = 8;
     w->held = 1;
     world_run(w, 40);
-    uint32_t before = world_running(w), all = made(w);
+    uint32_t before = world_running(w), all = world_made(w);
     assert_true(before >= 2);
     world_kill(w);
     store_close(w->store);
     must(store_memory_open(4096, &w->store, NULL) == 0);
     w->setup.store = w->store;
     world_run(w, 40);
-    assert_int_equal(made(w), all); /* nothing was launched beside them */
+    assert_int_equal(world_made(w), all); /* nothing was launched beside them */
     assert_int_equal(world_running(w), before);
     w->rate = 0;
     world_run(w, 90);
-    check_truth(w, "adopted");
+    world_check_end(w, "adopted");
     world_free(w);
 }
 
 static void strangers_are_ended_after_a_while(void **state)
 {
     (void)state;
-    struct world *w = world(NULL);
+    struct world *w = world_new(NULL);
     fake_cloud_plant(w->fake, "i-old", "nobody", "small", "s1", w->now);
     world_run(w, 30);
     assert_int_equal(world_running(w), 1);
@@ -339,7 +80,7 @@ static void strangers_are_ended_after_a_while(void **state)
 static void a_dead_machine_is_replaced(void **state)
 {
     (void)state;
-    struct world *w = world(NULL);
+    struct world *w = world_new(NULL);
     w->service.min = 2;
     w->service.pool[1].max = 0;
     world_run(w, 20);
@@ -348,14 +89,14 @@ static void a_dead_machine_is_replaced(void **state)
     assert_int_equal(world_running(w), 1);
     world_run(w, 20);
     assert_int_equal(world_running(w), 2);
-    assert_int_equal(made(w), 3);
+    assert_int_equal(world_made(w), 3);
     world_free(w);
 }
 
 static void nothing_is_bought_that_cannot_be_written(void **state)
 {
     (void)state;
-    struct world *w = world(NULL);
+    struct world *w = world_new(NULL);
     store_close(w->store);
     must(store_memory_open(1, &w->store, NULL) == 0); /* room for one record, soon taken */
     w->setup.store = w->store;
@@ -373,7 +114,7 @@ static void nothing_is_bought_that_cannot_be_written(void **state)
 static void a_silent_router_stops_the_shrinking(void **state)
 {
     (void)state;
-    struct world *w = world(NULL);
+    struct world *w = world_new(NULL);
     w->rate = 8;
     w->held = 1;
     world_run(w, 40);
@@ -391,7 +132,7 @@ static void a_silent_router_stops_the_shrinking(void **state)
 static void hands_outlive_the_controller(void **state)
 {
     (void)state;
-    struct world *w = world(NULL);
+    struct world *w = world_new(NULL);
     world_second(w);
     struct err err;
     assert_int_equal(control_scale(w->control, STR("chat"), STR("small"), 3, &err), 0);
@@ -417,7 +158,7 @@ static void hands_outlive_the_controller(void **state)
 static void routers_hear_what_they_need(void **state)
 {
     (void)state;
-    struct world *w = world(NULL);
+    struct world *w = world_new(NULL);
     w->rate = 4;
     w->held = 1;
     world_run(w, 30);
@@ -455,7 +196,7 @@ static void routers_hear_what_they_need(void **state)
 static void tenants_come_and_go(void **state)
 {
     (void)state;
-    struct world *w = world(NULL);
+    struct world *w = world_new(NULL);
     world_second(w);
     char key[TENANT_KEY_BYTES], other[TENANT_KEY_BYTES];
     struct err err;
@@ -508,7 +249,7 @@ static void tenants_come_and_go(void **state)
 static void every_view_is_json(void **state)
 {
     (void)state;
-    struct world *w = world(NULL);
+    struct world *w = world_new(NULL);
     w->rate = 4;
     w->held = 1;
     world_run(w, 20);
@@ -532,7 +273,7 @@ static void every_view_is_json(void **state)
 static void tombstones_are_bounded_and_cost_stays(void **state)
 {
     (void)state;
-    struct world *w = world(NULL);
+    struct world *w = world_new(NULL);
     w->service.pool[1].max = 0;
     w->service.shape.down_window_s = 1;
     double before = 0;
@@ -547,7 +288,7 @@ static void tombstones_are_bounded_and_cost_stays(void **state)
         assert_true(total >= before - 1e-9); /* never falls */
         before = total;
     }
-    assert_true(made(w) > CONTROL_TOMBSTONES_MAX);
+    assert_true(world_made(w) > CONTROL_TOMBSTONES_MAX);
     CLEANUP(buf_fini) struct buf text = { 0 };
     assert_int_equal(control_view(w->control, CONTROL_INTENTS, w->now, &text), 0);
     uint32_t intents = 0;
@@ -568,11 +309,6 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(grows_and_shrinks_to_zero),
-        cmocka_unit_test(killed_at_every_step),
-        cmocka_unit_test(killed_at_every_step_on_disk),
-        cmocka_unit_test(every_mischief_ends_well),
-        cmocka_unit_test(mischief_and_a_kill_at_every_step),
-        cmocka_unit_test(killed_again_and_again),
         cmocka_unit_test(an_empty_store_adopts_the_fleet),
         cmocka_unit_test(strangers_are_ended_after_a_while),
         cmocka_unit_test(a_dead_machine_is_replaced),

@@ -7,28 +7,18 @@
 #include "tests/unit/unit.h"
 
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 /* A world with one instance of the pool "small" that has registered. */
 static struct world *world_with_one(const struct scale_policy *policy)
 {
-    struct world *w = malloc(sizeof *w);
-    must(w);
-    struct fake_config plain = { .boot_us = SECOND };
-    world_init(w, &plain, 1);
+    struct world *w = world_new(&(struct fake_config){ .boot_us = SECOND });
     w->service.policy = policy;
     w->service.shaper = &scale_shape_none;
     w->service.pool[0].min = 1;
     world_run(w, 12);
     assert_int_equal(world_running(w), 1);
     return w;
-}
-
-static void world_free(struct world *w)
-{
-    world_fini(w);
-    free(w);
 }
 
 /* The agent of the only instance says this of its engine. */

@@ -2,12 +2,14 @@
 #include "tests/unit/controller/world.h"
 
 #include "base/core/bits.h"
+#include "base/core/fault.h"
 #include "base/io/log.h"
 #include "policies/place_rows.h"
 #include "policies/scale_rows.h"
 #include "tests/unit/unit.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define CONTROLLER_AWAY_US (3 * SECOND)
@@ -97,6 +99,22 @@ void world_fini(struct world *w)
     world_kill(w);
     store_close(w->store);
     fake_cloud_free(w->fake);
+}
+
+struct world *world_new(const struct fake_config *fake)
+{
+    struct world *w = malloc(sizeof *w);
+    must(w);
+    struct fake_config plain = { .boot_us = WORLD_BOOT_US };
+    world_init(w, fake ? fake : &plain, 1);
+    return w;
+}
+
+void world_free(struct world *w)
+{
+    fault_disarm();
+    world_fini(w);
+    free(w);
 }
 
 void world_start(struct world *w)
@@ -205,4 +223,23 @@ void world_run(struct world *w, int seconds)
 uint32_t world_running(const struct world *w)
 {
     return fake_cloud_running(w->fake, w->now);
+}
+
+uint32_t world_made(const struct world *w)
+{
+    uint32_t count;
+    fake_cloud_instances(w->fake, &count);
+    return count;
+}
+
+void world_check_end(const struct world *w, const char *what)
+{
+    uint32_t count;
+    const struct fake_instance *in = fake_cloud_instances(w->fake, &count);
+    for (uint32_t i = 0; i < count; i++) {
+        for (uint32_t j = i + 1; j < count; j++)
+            if (strcmp(in[i].intent, in[j].intent) == 0)
+                fail_msg("%s: %s has two instances", what, in[i].intent);
+    }
+    if (world_running(w) != 0) fail_msg("%s: %u are left", what, world_running(w));
 }

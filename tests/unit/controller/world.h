@@ -8,6 +8,7 @@
 
 #define SECOND ((int64_t)1000000)
 #define WORLD_START (1000000 * SECOND)
+#define WORLD_BOOT_US (3 * SECOND) /* of an instance, where a test does not say */
 
 struct world_agent { /* parallel to the cloud's instances */
     uint64_t seq;
@@ -40,8 +41,13 @@ struct world {
 /* One service "chat" with pools small (s1, s2) and large (l1). */
 void world_init(struct world *w, const struct fake_config *fake, uint64_t seed);
 void world_fini(struct world *w);
-void world_start(struct world *w); /* a new controller on the store */
+struct world *world_new(const struct fake_config *fake); /* NULL: a cloud without mischief */
+void world_free(struct world *w);                        /* no fault stays armed */
+void world_start(struct world *w);                       /* a new controller on the store */
 void world_kill(struct world *w);
 void world_second(struct world *w); /* agents report, the router syncs, the controller ticks */
 void world_run(struct world *w, int seconds);
 uint32_t world_running(const struct world *w);
+uint32_t world_made(const struct world *w); /* instances, ever */
+/* One instance an intent, ever; and none is left. */
+void world_check_end(const struct world *w, const char *what);
