@@ -1,119 +1,41 @@
-/* t_role.c - the closed form, and what each row makes of a fleet. */
-#include "base/core/bits.h"
-#include "policies/handoff.h"
-#include "policies/role_look.h"
-#include "tests/unit/unit.h"
+/* t_role.c - the closed form, and what every row of roles keeps to. */
+#include "tests/unit/policies/role_rig.h"
 
 #include <math.h>
 #include <string.h>
-
-#define FLEET 4
-#define SECOND ((int64_t)1000000)
-
-/* An A100 with a 13B model, about: 25 ms a step, 4 ms for a hundred prompt tokens. */
-static struct role_instance an_instance(uint32_t id)
-{
-    return (struct role_instance){
-        .id = id,
-        .ready = true,
-        .has_perf = true,
-        .perf = { .a = 0.016, .b = 1.1e-4, .c = 1e-4, .d = 4.5e-7, .e = 1e-8 },
-        .token_budget = 2048,
-        .seqs_max = 256,
-        .kv_tokens_max = 200000,
-    };
-}
-
-struct fleet {
-    struct role_instance instance[64];
-    struct role_view view;
-};
-
-static struct role_view *a_fleet(struct fleet *f, uint32_t count)
-{
-    memset(f, 0, sizeof *f);
-    for (uint32_t i = 0; i < count; i++)
-        f->instance[i] = an_instance(i);
-    f->view = (struct role_view){
-        .instance = f->instance,
-        .instance_count = count,
-        .demand = { .present = true,
-                    .prompt_mean = 1000,
-                    .prompt_m2 = 2e6,
-                    .output_mean = 200,
-                    .output_m2 = 7e4 },
-        .ttft_slo_s = 2,
-        .tpot_slo_s = 0.1,
-        .attainment = 0.9,
-        .link_bytes_s = 25e9,
-        .token_bytes = 819200,
-        .evaluator = &role_closed_form,
-    };
-    return &f->view;
-}
-
-static struct role_verdict decide(const char *name, const struct role_view *view, void *state)
-{
-    static _Alignas(8) unsigned char zero[ROLE_STATE_BYTES_MAX];
-    struct role_verdict v;
-    struct rng rng;
-    rng_seed(&rng, 1);
-    const struct role_policy *p = role_find(str_from(name));
-    assert_non_null(p);
-    memset(zero, 0, sizeof zero);
-    memset(&v, 0x5a, sizeof v);
-    role_decide(p, state ? state : zero, view, 1000, &rng, &v);
-    return v;
-}
-
-static uint32_t count_of(const struct role_view *view, const struct role_verdict *v, enum role role)
-{
-    uint32_t n = 0;
-    for (uint32_t i = 0; i < view->instance_count; i++)
-        n += v->role[i] == role;
-    return n;
-}
-
-static double goodput(const struct role_view *view, uint32_t prefill, uint32_t decode)
-{
-    enum role role[ROLE_INSTANCES_MAX];
-    uint32_t order[ROLE_INSTANCES_MAX], count = role_order(view, order);
-    role_assign(view, order, count, prefill, decode, role);
-    return view->evaluator->goodput_rps(view->evaluator->ctx, view, role);
-}
 
 /* ---- the closed form ---- */
 
 static void goodput_moves_the_right_way(void **state)
 {
     (void)state;
-    struct fleet f;
-    struct role_view *v = a_fleet(&f, FLEET);
-    double together = goodput(v, 0, 0), split = goodput(v, 2, 2);
+    struct role_fleet f;
+    struct role_view *v = role_rig_fleet(&f, ROLE_RIG_FLEET);
+    double together = role_rig_goodput(v, 0, 0), split = role_rig_goodput(v, 2, 2);
     assert_true(together > 0.5 && together < 40 && split > 0.1);
-    assert_true(goodput(v, 0, 4) == 0 &&
-                goodput(v, 4, 0) == 0); /* one phase alone answers nothing */
+    assert_true(role_rig_goodput(v, 0, 4) == 0 &&
+                role_rig_goodput(v, 4, 0) == 0); /* one phase alone answers nothing */
 
     v->ttft_slo_s = 0.4;
-    assert_true(goodput(v, 0, 0) < together && goodput(v, 2, 2) < split);
+    assert_true(role_rig_goodput(v, 0, 0) < together && role_rig_goodput(v, 2, 2) < split);
     v->ttft_slo_s = 2, v->tpot_slo_s = 0.05;
-    assert_true(goodput(v, 0, 0) < together && goodput(v, 2, 2) < split);
+    assert_true(role_rig_goodput(v, 0, 0) < together && role_rig_goodput(v, 2, 2) < split);
     v->tpot_slo_s = 0.01; /* less than an empty step */
-    assert_true(goodput(v, 0, 0) == 0 && goodput(v, 1, 3) == 0);
+    assert_true(role_rig_goodput(v, 0, 0) == 0 && role_rig_goodput(v, 1, 3) == 0);
     v->tpot_slo_s = 0.1;
     v->attainment = 0.99;
-    assert_true(goodput(v, 0, 0) < together);
+    assert_true(role_rig_goodput(v, 0, 0) < together);
     v->attainment = 0.9;
     v->demand.prompt_m2 = 8e6; /* as long on average, but unequal */
-    assert_true(goodput(v, 0, 0) < together);
+    assert_true(role_rig_goodput(v, 0, 0) < together);
     v->demand.prompt_m2 = 2e6;
     v->link_bytes_s = 0;
-    assert_true(goodput(v, 0, 0) == together && goodput(v, 1, 3) == 0);
+    assert_true(role_rig_goodput(v, 0, 0) == together && role_rig_goodput(v, 1, 3) == 0);
     v->link_bytes_s = 25e9;
     f.instance[0].perf.b *= 2;
-    assert_true(goodput(v, 0, 0) < together);
+    assert_true(role_rig_goodput(v, 0, 0) < together);
     f.instance[0].ready = false;
-    assert_true(fabs(goodput(v, 0, 0) - together * 3 / 4) < 1e-6);
+    assert_true(fabs(role_rig_goodput(v, 0, 0) - together * 3 / 4) < 1e-6);
 }
 
 /* A decode instance alone, by hand: B = rate out a / (1 - rate out (c + d ctx)), and the step at
@@ -121,8 +43,8 @@ static void goodput_moves_the_right_way(void **state)
 static void the_decode_rate_is_the_formulas(void **state)
 {
     (void)state;
-    struct fleet f;
-    struct role_view *v = a_fleet(&f, 1);
+    struct role_fleet f;
+    struct role_view *v = role_rig_fleet(&f, 1);
     const struct perf_coef *p = &f.instance[0].perf;
     v->tpot_slo_s = 0.05;
     v->link_bytes_s = 1e15;
@@ -142,17 +64,18 @@ static void the_decode_rate_is_the_formulas(void **state)
 static void every_row_names_a_role_for_everybody(void **state)
 {
     (void)state;
-    struct fleet f;
+    struct role_fleet f;
     assert_non_null(role_find(STR(ROLE_DEFAULT)));
     for (uint32_t r = 0; r < role_count; r++) {
         assert_true(role_table[r]->state_size <= ROLE_STATE_BYTES_MAX);
         for (uint32_t count = 1; count <= 40; count += 3) {
-            struct role_view *v = a_fleet(&f, count);
+            struct role_view *v = role_rig_fleet(&f, count);
             v->tpot_slo_s = 0.03;
-            struct role_verdict a = decide(role_table[r]->name, v, NULL);
-            struct role_verdict b = decide(role_table[r]->name, v, NULL);
-            uint32_t n[ROLE_COUNT] = { count_of(v, &a, ROLE_BOTH), count_of(v, &a, ROLE_PREFILL),
-                                       count_of(v, &a, ROLE_DECODE) };
+            struct role_verdict a = role_rig_decide(role_table[r]->name, v, NULL);
+            struct role_verdict b = role_rig_decide(role_table[r]->name, v, NULL);
+            uint32_t n[ROLE_COUNT] = { role_rig_count(v, &a, ROLE_BOTH),
+                                       role_rig_count(v, &a, ROLE_PREFILL),
+                                       role_rig_count(v, &a, ROLE_DECODE) };
             assert_int_equal(n[0] + n[1] + n[2], count);
             assert_true(n[ROLE_PREFILL] == 0 || n[ROLE_DECODE] + n[ROLE_BOTH] > 0);
             assert_true(n[ROLE_DECODE] == 0 || n[ROLE_PREFILL] + n[ROLE_BOTH] > 0);
@@ -166,22 +89,22 @@ static void every_row_names_a_role_for_everybody(void **state)
 static void what_cannot_change_does_not(void **state)
 {
     (void)state;
-    struct fleet f;
+    struct role_fleet f;
     for (uint32_t r = 0; r < role_count; r++) {
-        struct role_view *v = a_fleet(&f, 6);
+        struct role_view *v = role_rig_fleet(&f, 6);
         v->tpot_slo_s = 0.03;
         f.instance[1].ready = false;
         f.instance[1].role = ROLE_DECODE;
         f.instance[2].changing = true;
         f.instance[2].role = ROLE_PREFILL;
         f.instance[4].has_perf = false;
-        struct role_verdict a = decide(role_table[r]->name, v, NULL);
+        struct role_verdict a = role_rig_decide(role_table[r]->name, v, NULL);
         assert_int_equal(a.role[1], ROLE_DECODE);
         assert_int_equal(a.role[2], ROLE_PREFILL);
         assert_int_equal(a.role[4], ROLE_BOTH);
         v->demand.present = false;
         if (role_table[r] == role_find(STR("colocated"))) continue; /* asks nobody */
-        a = decide(role_table[r]->name, v, NULL);
+        a = role_rig_decide(role_table[r]->name, v, NULL);
         for (uint32_t i = 0; i < 6; i++)
             assert_int_equal(a.role[i], f.instance[i].role);
         assert_int_equal(a.changes, 0);
@@ -192,9 +115,9 @@ static void what_cannot_change_does_not(void **state)
 static void what_is_pinned_stays(void **state)
 {
     (void)state;
-    struct fleet f;
+    struct role_fleet f;
     for (uint32_t r = 0; r < role_count; r++) {
-        struct role_view *v = a_fleet(&f, 8);
+        struct role_view *v = role_rig_fleet(&f, 8);
         v->tpot_slo_s = 0.03;
         for (uint32_t i = 0; i < 4; i++) {
             f.instance[i].pinned = true;
@@ -203,7 +126,7 @@ static void what_is_pinned_stays(void **state)
         uint32_t order[ROLE_INSTANCES_MAX];
         assert_int_equal(role_order(v, order), 4);
         for (int look = 0; look < 3; look++) {
-            struct role_verdict a = decide(role_table[r]->name, v, NULL);
+            struct role_verdict a = role_rig_decide(role_table[r]->name, v, NULL);
             for (uint32_t i = 0; i < 8; i++) {
                 if (i < 4) assert_int_equal(a.role[i], f.instance[i].role);
                 f.instance[i].role = a.role[i];
@@ -212,8 +135,8 @@ static void what_is_pinned_stays(void **state)
         /* Alone they are of one phase: then they serve whole requests. */
         v->instance = &f.instance[1];
         v->instance_count = 3;
-        struct role_verdict a = decide(role_table[r]->name, v, NULL);
-        assert_int_equal(count_of(v, &a, ROLE_BOTH), 3);
+        struct role_verdict a = role_rig_decide(role_table[r]->name, v, NULL);
+        assert_int_equal(role_rig_count(v, &a, ROLE_BOTH), 3);
     }
 }
 
@@ -221,9 +144,9 @@ static void what_is_pinned_stays(void **state)
 static void held_roles_leave_no_phase_to_nobody(void **state)
 {
     (void)state;
-    struct fleet f;
+    struct role_fleet f;
     struct role_verdict a;
-    struct role_view *v = a_fleet(&f, 3);
+    struct role_view *v = role_rig_fleet(&f, 3);
     f.instance[0].role = ROLE_PREFILL;
     f.instance[1].role = f.instance[2].role = ROLE_DECODE;
     role_hold(v, "as they are", 1000, &a);
@@ -247,14 +170,14 @@ static void held_roles_leave_no_phase_to_nobody(void **state)
 static void a_look_keeps_its_distance(void **state)
 {
     (void)state;
-    struct fleet f;
+    struct role_fleet f;
     struct role_look l = { .row = role_find(STR("splitwise")) };
-    struct role_view *v = a_fleet(&f, 4);
+    struct role_view *v = role_rig_fleet(&f, 4);
     struct role_verdict a;
     rng_seed(&l.rng, 1);
     role_look(&l, v, 5 * SECOND, &a);
     assert_true(l.again_us >= 6 * SECOND);
-    assert_int_equal(count_of(v, &a, ROLE_BOTH), 0);
+    assert_int_equal(role_rig_count(v, &a, ROLE_BOTH), 0);
     static const unsigned char zero[ROLE_STATE_BYTES_MAX];
     assert_memory_not_equal(l.state, zero, l.row->state_size);
 }
@@ -263,21 +186,21 @@ static void a_look_keeps_its_distance(void **state)
 static void nobody_is_left_for_the_other_phase(void **state)
 {
     (void)state;
-    struct fleet f;
+    struct role_fleet f;
     for (uint32_t r = 0; r < role_count; r++) {
         for (int only = ROLE_PREFILL; only <= ROLE_DECODE; only++) {
-            struct role_view *v = a_fleet(&f, 4);
+            struct role_view *v = role_rig_fleet(&f, 4);
             for (uint32_t i = 0; i < 4; i++)
                 f.instance[i].role = (enum role)only;
             f.instance[0].ready = false; /* starts, and serves nobody */
             f.instance[0].role = only == ROLE_DECODE ? ROLE_PREFILL : ROLE_DECODE;
             v->demand.present = false;
-            struct role_verdict a = decide(role_table[r]->name, v, NULL);
-            assert_int_equal(count_of(v, &a, ROLE_BOTH), 3);
+            struct role_verdict a = role_rig_decide(role_table[r]->name, v, NULL);
+            assert_int_equal(role_rig_count(v, &a, ROLE_BOTH), 3);
             assert_int_equal(a.changes, 3);
             v->demand.present = true;
-            a = decide(role_table[r]->name, v, NULL);
-            assert_true(count_of(v, &a, (enum role)only) < 3);
+            a = role_rig_decide(role_table[r]->name, v, NULL);
+            assert_true(role_rig_count(v, &a, (enum role)only) < 3);
         }
     }
 }
@@ -286,8 +209,8 @@ static void nobody_is_left_for_the_other_phase(void **state)
 static void the_order_is_not_the_views(void **state)
 {
     (void)state;
-    struct fleet f;
-    struct role_view *v = a_fleet(&f, 7);
+    struct role_fleet f;
+    struct role_view *v = role_rig_fleet(&f, 7);
     uint32_t order[ROLE_INSTANCES_MAX], first[7];
     static const uint32_t mixed[7] = { 3, 6, 0, 5, 2, 4, 1 };
     for (uint32_t i = 0; i < 7; i++) {
@@ -307,245 +230,6 @@ static void the_order_is_not_the_views(void **state)
     assert_int_equal(first[0], 1); /* like the aptest, and a prefill instance already */
 }
 
-/* Nobody is next best where there was one choice. */
-static void the_planners_runner_up_is_another(void **state)
-{
-    (void)state;
-    struct fleet f;
-    struct role_view *v = a_fleet(&f, 1);
-    assert_true(decide("planner", v, NULL).runner_up_rps < 0);
-}
-
-/* The planner is never below the best of all choices by more than its margin. */
-static void the_planner_finds_the_best_split(void **state)
-{
-    (void)state;
-    struct fleet f;
-    static const double slo[][2] = { { 1, 0.1 },  { 2, 0.04 }, { 0.5, 0.03 },
-                                     { 4, 0.05 }, { 1, 0.2 },  { 2, 0.025 } };
-    uint32_t splits = 0;
-    for (size_t i = 0; i < COUNT_OF(slo); i++) {
-        struct role_view *v = a_fleet(&f, FLEET);
-        v->ttft_slo_s = slo[i][0], v->tpot_slo_s = slo[i][1];
-        struct role_verdict got = decide("planner", v, NULL);
-        double best = goodput(v, 0, 0);
-        for (uint32_t p = 1; p < FLEET; p++)
-            best = fmax(best, goodput(v, p, FLEET - p));
-        assert_true(got.goodput_rps * 1.05 >= best);
-        assert_true(got.goodput_rps >= goodput(v, 0, 0));
-        splits += count_of(v, &got, ROLE_PREFILL) > 0;
-    }
-    assert_true(splits > 0 && splits < COUNT_OF(slo)); /* an outcome, not a setting */
-}
-
-static void the_planner_stays_where_it_is_near_the_best(void **state)
-{
-    (void)state;
-    struct fleet f;
-    struct role_view *v = a_fleet(&f, FLEET);
-    v->tpot_slo_s = 0.025;
-    struct role_verdict first = decide("planner", v, NULL);
-    assert_true(first.changes > 0);
-    for (uint32_t i = 0; i < FLEET; i++)
-        f.instance[i].role = first.role[i];
-    struct role_verdict again = decide("planner", v, NULL);
-    assert_true(again.runner_up_rps >= 0); /* of another choice than the one that stays */
-    assert_true(again.runner_up_rps < again.goodput_rps);
-    v->demand.prompt_mean *= 1.03;
-    assert_int_equal(decide("planner", v, NULL).changes, 0);
-    v->tpot_slo_s = 0.2; /* no need to part them any more */
-    struct role_verdict back = decide("planner", v, NULL);
-    assert_int_equal(count_of(v, &back, ROLE_BOTH), FLEET);
-}
-
-static void distserve_matches_the_phases(void **state)
-{
-    (void)state;
-    struct fleet f;
-    struct role_view *v = a_fleet(&f, 8);
-    v->tpot_slo_s = 0.04;
-    struct role_verdict got = decide("distserve", v, NULL);
-    uint32_t prefill = count_of(v, &got, ROLE_PREFILL);
-    assert_int_equal(prefill + count_of(v, &got, ROLE_DECODE), 8);
-    for (uint32_t p = 1; p < 8; p++)
-        assert_true(got.goodput_rps >= goodput(v, p, 8 - p) * 0.999);
-    v->link_bytes_s = 1e8; /* eight seconds a prompt */
-    got = decide("distserve", v, NULL);
-    assert_int_equal(count_of(v, &got, ROLE_BOTH), 8);
-}
-
-/* n_p mu_p = n_d mu_d within one instance, and a split fleet moves one at a time. */
-static void pd_serve_keeps_the_ratio(void **state)
-{
-    (void)state;
-    struct fleet f;
-    struct role_view *v = a_fleet(&f, 20);
-    struct role_verdict got = decide("pd_serve", v, NULL);
-    uint32_t prefill = count_of(v, &got, ROLE_PREFILL);
-    assert_true(prefill > 1 && prefill < 19);
-    v->demand.output_mean = 40, v->demand.output_m2 = 3e3;
-    struct role_verdict fresh = decide("pd_serve", v, NULL);
-    assert_true(count_of(v, &fresh, ROLE_PREFILL) > prefill + 1);
-    for (uint32_t i = 0; i < 20; i++)
-        f.instance[i].role = got.role[i];
-    got = decide("pd_serve", v, NULL);
-    assert_int_equal(count_of(v, &got, ROLE_PREFILL), prefill + 1);
-    assert_int_equal(got.changes, 1);
-}
-
-static void splitwise_borrows_and_gives_back(void **state)
-{
-    (void)state;
-    struct fleet f;
-    _Alignas(8) unsigned char bytes[ROLE_STATE_BYTES_MAX] = { 0 }, copy[ROLE_STATE_BYTES_MAX];
-    struct role_view *v = a_fleet(&f, 6);
-    struct role_verdict got = decide("splitwise", v, bytes);
-    assert_int_equal(count_of(v, &got, ROLE_BOTH), 0);
-    for (uint32_t i = 0; i < 6; i++) {
-        f.instance[i].role = got.role[i];
-        f.instance[i].decode_pending = got.role[i] == ROLE_DECODE ? 1000 + i : 0;
-    }
-    assert_int_equal(decide("splitwise", v, bytes).changes, 0);
-    for (uint32_t i = 0; i < 6; i++)
-        f.instance[i].prompt_pending = got.role[i] == ROLE_PREFILL ? 8193 : 0;
-    memcpy(copy, bytes, sizeof copy);
-    got = decide("splitwise", v, bytes);
-    assert_int_equal(got.changes, 1);
-    uint32_t lent = 0;
-    while (got.role[lent] != ROLE_BOTH)
-        lent++;
-    for (uint32_t i = 0; i < 6; i++) /* the token machine with the least */
-        assert_true(f.instance[i].role != ROLE_DECODE ||
-                    f.instance[i].decode_pending >= f.instance[lent].decode_pending);
-    struct role_verdict again = decide("splitwise", v, copy); /* the state is its bytes */
-    assert_memory_equal(again.role, got.role, 6 * sizeof *got.role);
-
-    f.instance[lent].role = ROLE_BOTH;
-    f.instance[lent].prompt_pending = 500;
-    for (uint32_t i = 0; i < 6; i++)
-        if (f.instance[i].role == ROLE_PREFILL) f.instance[i].prompt_pending = 100;
-    got = decide("splitwise", v, bytes);
-    assert_int_equal(got.role[lent], ROLE_BOTH); /* a prompt is left there */
-    f.instance[lent].prompt_pending = 0;
-    got = decide("splitwise", v, bytes);
-    assert_int_equal(got.role[lent], ROLE_DECODE);
-
-    f.instance[lent].role = ROLE_DECODE;
-    for (uint32_t i = 0; i < 6; i++) {
-        if (f.instance[i].role == ROLE_DECODE)
-            f.instance[i].decode_pending = f.instance[i].kv_tokens_max - 2000;
-    }
-    got = decide("splitwise", v, bytes);
-    assert_int_equal(got.changes, 1);
-    assert_int_equal(count_of(v, &got, ROLE_BOTH), 1);
-
-    for (uint32_t i = 0; i < 6; i++) /* the prompt pool is lost: the rest is parted anew */
-        if (f.instance[i].role == ROLE_PREFILL) f.instance[i].ready = false;
-    got = decide("splitwise", v, bytes);
-    uint32_t prompts = 0, tokens = 0;
-    for (uint32_t i = 0; i < 6; i++) {
-        prompts += f.instance[i].ready && got.role[i] == ROLE_PREFILL;
-        tokens += f.instance[i].ready && got.role[i] == ROLE_DECODE;
-    }
-    assert_true(prompts > 0 && tokens > 0);
-}
-
-static void dynamo_trades_when_one_asks_and_the_other_allows(void **state)
-{
-    (void)state;
-    static const struct {
-        const char *why;
-        double prompts[2]; /* pending, in mean prompts, of the prefill instances */
-        double used[2];    /* of the decode instances' KV */
-        bool changing;
-        int prefill; /* how many more */
-    } rows[] = {
-        { "nothing to do", { 0.5, 0.5 }, { 0.7, 0.7 }, false, 0 },
-        { "prompts wait, decoding has room", { 1.0, 0 }, { 0.5, 0.1 }, false, 1 },
-        { "prompts wait, decoding is busy", { 3, 3 }, { 0.5, 0.7 }, false, 0 },
-        { "decoding is full, prompts are few", { 0, 0.05 }, { 1.2, 0.4 }, false, -1 },
-        { "decoding is full, prompts are not few", { 0, 0.2 }, { 1.2, 1.2 }, false, 0 },
-        { "while something changes", { 2, 2 }, { 0, 0 }, true, 0 },
-    };
-    struct fleet f;
-    for (size_t i = 0; i < COUNT_OF(rows); i++) {
-        struct role_view *v = a_fleet(&f, 4);
-        for (uint32_t k = 0; k < 4; k++) {
-            f.instance[k].role = k < 2 ? ROLE_PREFILL : ROLE_DECODE;
-            if (k < 2) f.instance[k].prompt_pending = (uint64_t)(rows[i].prompts[k] * 1000);
-            if (k >= 2) f.instance[k].decode_pending = (uint64_t)(rows[i].used[k - 2] * 200000);
-        }
-        f.instance[3].changing = rows[i].changing;
-        struct role_verdict got = decide("dynamo_pd", v, NULL);
-        int more = (int)count_of(v, &got, ROLE_PREFILL) - 2;
-        if (more != rows[i].prefill) fail_msg("%s: %d more", rows[i].why, more);
-        assert_int_equal(got.again_us, 1000 + 5 * SECOND);
-    }
-}
-
-/* Unlike machines: against every choice of phases, one by one. */
-static void thunderserve_is_near_the_best_of_all_phases(void **state)
-{
-    (void)state;
-    uint32_t found = 0;
-    struct fleet f;
-    struct rng rng;
-    rng_seed(&rng, 9);
-    for (uint32_t round = 0; round < 30; round++) {
-        struct role_view *v = a_fleet(&f, 6);
-        v->tpot_slo_s = 0.06;
-        for (uint32_t i = 0; i < 6; i++) {
-            double compute = 0.5 + rng_f64(&rng) * 2, memory = 0.5 + rng_f64(&rng) * 2;
-            f.instance[i].perf.b *= compute;
-            f.instance[i].perf.a *= memory;
-            f.instance[i].perf.d *= memory;
-            f.instance[i].role = i < 3 ? ROLE_PREFILL : ROLE_DECODE;
-        }
-        struct role_verdict got = decide("thunderserve", v, NULL);
-        double best = 0;
-        for (uint32_t mask = 1; mask < 63; mask++) {
-            enum role role[6];
-            for (uint32_t i = 0; i < 6; i++)
-                role[i] = mask >> i & 1 ? ROLE_PREFILL : ROLE_DECODE;
-            best = fmax(best, v->evaluator->goodput_rps(NULL, v, role));
-        }
-        if (got.goodput_rps < best * 0.95) fail_msg("%g of %g", got.goodput_rps, best);
-        found += got.goodput_rps >= best / 1.021;          /* or too little to flip for */
-        assert_true(got.goodput_rps >= got.runner_up_rps); /* where it came from */
-    }
-    assert_true(found >= 27); /* of 30 */
-}
-
-/* ---- hand-over ---- */
-
-static void the_least_slowed_goes_on(void **state)
-{
-    (void)state;
-    struct route_instance in[3] = { 0 };
-    for (uint32_t i = 0; i < 3; i++) {
-        in[i] =
-            (struct route_instance){ .id = i, .accepts = true, .has_perf = true, .seqs_max = 8 };
-        in[i].perf = an_instance(i).perf;
-        in[i].in_flight = 4;
-        in[i].kv_tokens = 8000;
-    }
-    struct route_view view = { .instance = in, .instance_count = 3 };
-    const struct route_req req = { .prompt_tokens = 1000 };
-    struct rng rng;
-    rng_seed(&rng, 1);
-    in[1].kv_tokens = 4000;
-    assert_int_equal(handoff_pick(&view, &req, &rng), 1);
-    in[1].in_flight = 8; /* no slot */
-    in[2].perf.a *= 0.5;
-    assert_int_equal(handoff_pick(&view, &req, &rng), 2);
-    in[2].accepts = false;
-    assert_int_equal(handoff_pick(&view, &req, &rng), 0);
-    in[0].in_flight = 8; /* slots nowhere: the least slowed all the same */
-    assert_int_equal(handoff_pick(&view, &req, &rng), 1);
-    in[0].accepts = in[1].accepts = false;
-    assert_int_equal(handoff_pick(&view, &req, &rng), ROUTE_NONE);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -558,15 +242,6 @@ int main(void)
         cmocka_unit_test(a_look_keeps_its_distance),
         cmocka_unit_test(nobody_is_left_for_the_other_phase),
         cmocka_unit_test(the_order_is_not_the_views),
-        cmocka_unit_test(the_planners_runner_up_is_another),
-        cmocka_unit_test(the_planner_finds_the_best_split),
-        cmocka_unit_test(the_planner_stays_where_it_is_near_the_best),
-        cmocka_unit_test(distserve_matches_the_phases),
-        cmocka_unit_test(pd_serve_keeps_the_ratio),
-        cmocka_unit_test(splitwise_borrows_and_gives_back),
-        cmocka_unit_test(dynamo_trades_when_one_asks_and_the_other_allows),
-        cmocka_unit_test(thunderserve_is_near_the_best_of_all_phases),
-        cmocka_unit_test(the_least_slowed_goes_on),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
