@@ -7,7 +7,7 @@
 #include "base/core/own.h"
 #include "base/io/clock.h"
 #include "base/io/file.h"
-#include "tests/proc/rig.h"
+#include "tests/proc/fleet_rig.h"
 
 #include <dirent.h>
 #include <pthread.h>
@@ -16,87 +16,16 @@
 #include <stdio.h>
 #include <unistd.h>
 
-#define MODEL "models/muster-tiny-q8_0.gguf"
 #define TEXT "/v1/completions"
-#define SERVICES "/api/v1/services"
 #define INSTANCES 2
 #define CLIENTS 8 /* as many as both engines compute at once: each has some in hand when it dies */
 
-static char state_folder[128], config[160], secret[160];
-static uint16_t controller_port, router_port;
-static struct rig_process controller, router;
-
 /* ---- the fleet ---- */
-
-static void start_controller(void)
-{
-    char listen[32];
-    snprintf(listen, sizeof listen, "127.0.0.1:%u", controller_port);
-    const char *argv[] = { getenv("MUSTER_BIN"), "controller", "--config", config,
-                           "--listen",           listen,       NULL };
-    controller = rig_start("controller", argv, controller_port, "/health", 200);
-}
-
-static void start_router(void)
-{
-    char listen[32], at[32];
-    snprintf(listen, sizeof listen, "127.0.0.1:%u", router_port);
-    snprintf(at, sizeof at, "127.0.0.1:%u", controller_port);
-    const char *argv[] = {
-        getenv("MUSTER_BIN"), "router", "--config",      config, "--listen", listen,
-        "--controller",       at,       "--secret-file", secret, NULL
-    };
-    router = rig_start("router", argv, router_port, "/health", 200);
-}
-
-static void write_config(void)
-{
-    char folder[512];
-    CLEANUP(buf_fini) struct buf text = { 0 };
-    assert_non_null(getcwd(folder, sizeof folder));
-    buf_printf(&text,
-               "controller: { tick: 200ms, state: '%s' }\n"
-               "router: { sync: 100ms }\n"
-               "local:\n"
-               "  cores: 1\n"
-               "  offers:\n"
-               "    - { name: third, share: 0.33, price_per_hour: 1, launch_delay: 200ms,\n"
-               "        max_num_seqs: 4 }\n"
-               "services:\n"
-               "  - name: tiny\n"
-               "    model: '%s/" MODEL "'\n"
-               "    zero_after: 1s\n"
-               "    stabilisation: 1s\n"
-               "    engine_flags: ['--max-num-seqs', '4', '--threads', '1']\n"
-               "    pools: [ { name: only, offers: [third], max: 2 } ]\n",
-               state_folder, folder);
-    assert_int_equal(file_write_atomic(config, buf_view(&text), 0600, NULL), 0);
-}
-
-/* `count` below 0: as the policy likes. */
-static void scale(int count)
-{
-    char body[64];
-    snprintf(body, sizeof body,
-             count < 0 ? "{\"pool\":\"only\",\"count\":null}" : "{\"pool\":\"only\",\"count\":%d}",
-             count);
-    assert_int_equal(rig_call(controller_port, SERVICES "/tiny/scale", body, NULL), 200);
-}
-
-static bool is_whole(void *arg)
-{
-    (void)arg;
-    return rig_number(controller_port, SERVICES, "ready") == INSTANCES &&
-           rig_number(controller_port, SERVICES, "starting") == 0 &&
-           rig_metric(router_port, "muster_router_endpoints") == INSTANCES;
-}
 
 static bool is_empty(void *arg)
 {
     (void)arg;
-    return rig_number(controller_port, SERVICES, "ready") == 0 &&
-           rig_number(controller_port, SERVICES, "draining") == 0 && rig_count("agent") == 0 &&
-           rig_count("engine") == 0;
+    return fleet_is_at(0) && rig_count("agent") == 0 && rig_count("engine") == 0;
 }
 
 /* Neither doubled nor lost, now and ever: ended instances stay in a folder of their own. */
@@ -106,7 +35,7 @@ static void expect_no_other_instances(void)
     uint32_t ended = 0;
     assert_int_equal(rig_count("engine"), INSTANCES);
     assert_int_equal(rig_count("agent"), INSTANCES);
-    snprintf(path, sizeof path, "%s/instances/ended", state_folder);
+    snprintf(path, sizeof path, "%s/instances/ended", fleet_state);
     DIR *dir = opendir(path);
     for (struct dirent *e; dir && (e = readdir(dir));)
         ended += strncmp(e->d_name, "i-", 2) == 0;
@@ -119,7 +48,7 @@ static void read_ids(const char *file, struct proc_id ret[INSTANCES])
 {
     char path[192], name[INSTANCES][64];
     uint32_t count = 0;
-    snprintf(path, sizeof path, "%s/instances", state_folder);
+    snprintf(path, sizeof path, "%s/instances", fleet_state);
     DIR *dir = opendir(path);
     assert_non_null(dir);
     for (struct dirent *e; (e = readdir(dir));) {
@@ -133,7 +62,7 @@ static void read_ids(const char *file, struct proc_id ret[INSTANCES])
     for (uint32_t i = 0; i < INSTANCES; i++) {
         CLEANUP(buf_fini) struct buf text = { 0 };
         ret[i] = (struct proc_id){ 0 };
-        snprintf(path, sizeof path, "%s/instances/%s/%s", state_folder, name[swapped ? 1 - i : i],
+        snprintf(path, sizeof path, "%s/instances/%s/%s", fleet_state, name[swapped ? 1 - i : i],
                  file);
         if (file_read(path, 256, &text, NULL) < 0) continue;
         struct str rest = buf_view(&text);
@@ -158,16 +87,22 @@ static bool has_successor(void *arg)
 static int setup(void **state)
 {
     (void)state;
-    snprintf(state_folder, sizeof state_folder, "%s/state", rig_folder());
-    snprintf(config, sizeof config, "%s/muster.yaml", rig_folder());
-    snprintf(secret, sizeof secret, "%s/secret", state_folder);
-    write_config();
-    controller_port = rig_port();
-    start_controller();
-    router_port = rig_port();
-    start_router();
-    scale(INSTANCES);
-    rig_wait(is_whole, NULL, "two instances are ready");
+    fleet_open("200ms",
+               "router: { sync: 100ms }\n"
+               "local:\n"
+               "  cores: 1\n"
+               "  offers:\n"
+               "    - { name: third, share: 0.33, price_per_hour: 1, launch_delay: 200ms,\n"
+               "        max_num_seqs: 4 }\n"
+               "services:\n"
+               "  - name: tiny\n"
+               "    model: " MODEL "\n"
+               "    zero_after: 1s\n"
+               "    stabilisation: 1s\n"
+               "    engine_flags: ['--max-num-seqs', '4', '--threads', '1']\n"
+               "    pools: [ { name: only, offers: [third], max: 2 } ]\n");
+    fleet_scale(INSTANCES);
+    fleet_wait(INSTANCES);
     return 0;
 }
 
@@ -204,7 +139,7 @@ static void *client_run(void *arg)
             "{\"prompt\":\"%u %u the king of the house\",\"max_tokens\":%u,\"ignore_eos\":true,"
             "\"temperature\":0,\"stream\":%s}",
             c->number, i++, c->tokens, c->stream ? "true" : "false");
-        int status = rig_call(router_port, TEXT, body, &reply);
+        int status = rig_call(router.port, TEXT, body, &reply);
         bool whole = status == 200 && strstr(reply.data, c->stream ? "[DONE]" : "\"usage\"");
         bool began = c->stream && status == 200;
         c->failed += !whole && !began;
@@ -278,10 +213,10 @@ static void an_engine_that_dies_fails_no_request_that_has_not_begun(void **state
     struct successor next = { "engine.id", ids[0] };
     kill_nine(&ids[0]);
     rig_wait(has_successor, &next, "the agent starts another engine");
-    rig_wait(is_whole, NULL, "two instances are ready again");
+    fleet_wait(INSTANCES);
     wait_for_answers();
     clients_end(true);
-    assert_true(rig_metric(router_port, "muster_router_retries_total") > 0);
+    assert_true(rig_metric(router.port, "muster_router_retries_total") > 0);
     expect_no_other_instances();
 }
 
@@ -297,7 +232,7 @@ static void an_agent_that_dies_is_followed_by_one_that_adopts_the_engine(void **
     kill_nine(&agents[0]);
     rig_wait(has_successor, &next, "another agent comes");
     wait_for_answers();
-    rig_wait(is_whole, NULL, "two instances are ready");
+    fleet_wait(INSTANCES);
     clients_end(false);
     read_ids("engine.id", after);
     for (uint32_t i = 0; i < INSTANCES; i++)
@@ -314,8 +249,8 @@ static void a_controller_that_dies_is_not_missed_and_knows_its_fleet_again(void 
     wait_for_answers();
     rig_kill(&controller);
     wait_for_answers();
-    start_controller();
-    rig_wait(is_whole, NULL, "the controller knows two ready instances");
+    fleet_start_controller();
+    fleet_wait(INSTANCES);
     wait_for_answers();
     clients_end(false);
     read_ids("engine.id", after);
@@ -334,7 +269,7 @@ static int ask_with_key(const char *key, struct buf *reply)
                "POST " TEXT " HTTP/1.1\r\nHost: x\r\nConnection: close\r\n"
                "Authorization: Bearer %s\r\nContent-Length: %zu\r\n\r\n%s",
                key, sizeof body - 1, body);
-    assert_int_equal(rig_raw(router_port, buf_view(&bytes), reply), 0);
+    assert_int_equal(rig_raw(router.port, buf_view(&bytes), reply), 0);
     assert_int_equal(sscanf(reply->data, "HTTP/1.1 %d", &status), 1);
     return status;
 }
@@ -357,10 +292,10 @@ static void a_router_that_dies_serves_again(void **state)
     struct holder anybody = { .key = "none", .status = 200 };
     rig_kill(&router);
     int64_t before_us = clock_mono_us();
-    start_router();
+    fleet_start_router();
     rig_wait(key_gives, &anybody, "the router serves again"); /* 503 until the controller spoke */
     print_message("served again after %.0f ms\n", (double)(clock_mono_us() - before_us) * 1e-3);
-    rig_wait(is_whole, NULL, "the router knows both instances");
+    fleet_wait(INSTANCES);
     expect_no_other_instances();
 }
 
@@ -370,17 +305,17 @@ static void reset_caches(void)
     CLEANUP(buf_fini) struct buf reply = { 0 }, key = { 0 };
     char header[256];
     unsigned port;
-    assert_int_equal(file_read(secret, 4096, &key, NULL), 0);
+    assert_int_equal(file_read(fleet_secret, 4096, &key, NULL), 0);
     snprintf(header, sizeof header, "authorization: Bearer %.*s", (int)strcspn(key.data, "\n"),
              key.data);
-    assert_int_equal(rig_call(controller_port, "/api/v1/instances", NULL, &reply), 200);
+    assert_int_equal(rig_call(controller.port, "/api/v1/instances", NULL, &reply), 200);
     for (const char *at = reply.data; (at = strstr(at, "\"port\":")); at++) {
         assert_int_equal(sscanf(at, "\"port\":%u", &port), 1);
         assert_int_equal(rig_call_with((uint16_t)port, "/reset_prefix_cache", header, "{}", NULL),
                          200);
     }
     int64_t until_us = clock_mono_us() + RIG_WAIT_US;
-    while (rig_metric(router_port, "muster_router_index_blocks") != 0) {
+    while (rig_metric(router.port, "muster_router_index_blocks") != 0) {
         assert_true(clock_mono_us() < until_us);
         usleep(50000);
     }
@@ -398,7 +333,7 @@ static void router_and_engines_name_blocks_alike(void **state)
     }
     buf_text(&body, "\"}");
     reset_caches();
-    assert_int_equal(rig_call(router_port, TEXT, body.data, &reply), 200);
+    assert_int_equal(rig_call(router.port, TEXT, body.data, &reply), 200);
     const char *at = strstr(reply.data, "\"prompt_tokens\":");
     assert_non_null(at);
     assert_int_equal(sscanf(at, "\"prompt_tokens\":%u", &prompt_tokens), 1);
@@ -408,10 +343,10 @@ static void router_and_engines_name_blocks_alike(void **state)
     int64_t until_us = clock_mono_us() + RIG_WAIT_US;
     while (known < blocks - 1 && clock_mono_us() < until_us) {
         usleep(50000);
-        known = rig_metric(router_port, "muster_router_index_blocks");
+        known = rig_metric(router.port, "muster_router_index_blocks");
     }
     usleep(500000); /* the engine's own names would have come by now */
-    known = rig_metric(router_port, "muster_router_index_blocks");
+    known = rig_metric(router.port, "muster_router_index_blocks");
     print_message("%.0f blocks sent, %.0f known\n", blocks, known);
     assert_true(known >= blocks - 1 && known <= blocks + 2);
 }
@@ -422,7 +357,7 @@ static void make_tenant(const char *name, uint32_t requests_per_min, struct hold
     char body[128];
     snprintf(body, sizeof body, "{\"name\":\"%s\",\"requests_per_min\":%u}", name,
              requests_per_min);
-    int status = rig_call(controller_port, "/api/v1/tenants", body, &reply);
+    int status = rig_call(controller.port, "/api/v1/tenants", body, &reply);
     if (status / 100 != 2) fail_msg("%d %s", status, reply.len ? reply.data : "");
     const char *at = strstr(reply.data, "\"key\":\"");
     assert_non_null(at);
@@ -435,8 +370,8 @@ static void drop_tenant(const char *name)
     buf_printf(&bytes,
                "DELETE /api/v1/tenants/%s HTTP/1.1\r\nHost: 127.0.0.1:%u\r\n"
                "Connection: close\r\n\r\n",
-               name, controller_port);
-    assert_int_equal(rig_raw(controller_port, buf_view(&bytes), &reply), 0);
+               name, controller.port);
+    assert_int_equal(rig_raw(controller.port, buf_view(&bytes), &reply), 0);
     if (strncmp(reply.data, "HTTP/1.1 2", 10) != 0) fail_msg("%s", reply.data);
 }
 
@@ -451,7 +386,7 @@ static void keys_are_made_limited_and_revoked(void **state)
     make_tenant("wide", 0, &wide);
     rig_wait(key_gives, &nobody, "strangers are refused");
     rig_wait(key_gives, &wide, "the first key is known");
-    assert_int_equal(rig_call(router_port, TEXT, "{\"prompt\":\"a\"}", NULL), 401);
+    assert_int_equal(rig_call(router.port, TEXT, "{\"prompt\":\"a\"}", NULL), 401);
 
     uint32_t passed = 0;
     while (ask_with_key(narrow.key, &reply) == 200 && passed <= 3)
@@ -479,15 +414,15 @@ static void a_fleet_of_none_holds_a_request_until_an_instance_runs(void **state)
 {
     (void)state;
     CLEANUP(buf_fini) struct buf reply = { 0 };
-    scale(-1);
+    fleet_scale(-1);
     rig_wait(is_empty, NULL, "nobody asks, nothing runs");
-    double held = rig_metric(router_port, "muster_router_hold_seconds_count");
+    double held = rig_metric(router.port, "muster_router_hold_seconds_count");
     int64_t before_us = clock_mono_us();
-    int status = rig_call(router_port, TEXT, "{\"prompt\":\"a\",\"max_tokens\":2}", &reply);
+    int status = rig_call(router.port, TEXT, "{\"prompt\":\"a\",\"max_tokens\":2}", &reply);
     if (status != 200) fail_msg("%d %s", status, reply.len ? reply.data : "");
     print_message("from nothing to an answer in %.0f ms\n",
                   (double)(clock_mono_us() - before_us) * 1e-3);
-    assert_true(rig_metric(router_port, "muster_router_hold_seconds_count") == held + 1);
+    assert_true(rig_metric(router.port, "muster_router_hold_seconds_count") == held + 1);
 }
 
 static void signal_all(const char *file)
@@ -507,14 +442,14 @@ static bool nobody_is_left(void *arg)
 static bool all_in_flight(void *arg)
 {
     (void)arg;
-    return rig_metric(router_port, "muster_router_in_flight_requests") == CLIENTS;
+    return rig_metric(router.port, "muster_router_in_flight_requests") == CLIENTS;
 }
 
 static void sigterm_ends_everything_and_no_answer_is_cut(void **state)
 {
     (void)state;
-    scale(INSTANCES);
-    rig_wait(is_whole, NULL, "two instances are ready");
+    fleet_scale(INSTANCES);
+    fleet_wait(INSTANCES);
     clients_start(200, true);
     rig_wait(all_in_flight, NULL, "every client's request is with an engine");
     assert_int_equal(rig_stop(&router), 0);
@@ -528,13 +463,7 @@ static void sigterm_ends_everything_and_no_answer_is_cut(void **state)
 
 int main(void)
 {
-    if (!getenv("MUSTER_BIN") || access(MODEL, R_OK) < 0) {
-        print_message("skipped: MUSTER_BIN or " MODEL " is missing\n");
-        return 77;
-    }
-    /* Agents inherit it: what takes a second for people takes a fifth here. */
-    setenv("MUSTER_AGENT_REPORT", "200ms", 1);
-    setenv("MUSTER_AGENT_SETTLE", "200ms", 1);
+    if (!rig_can_run(ARGS("MUSTER_BIN", MODEL))) return RIG_SKIP;
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(an_engine_that_dies_fails_no_request_that_has_not_begun),
         cmocka_unit_test(an_agent_that_dies_is_followed_by_one_that_adopts_the_engine),

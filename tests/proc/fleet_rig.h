@@ -1,0 +1,24 @@
+/* fleet_rig.h - a whole fleet by its parts: a controller and a router, each of which may be killed
+ * and started again, and the instances of one service that the controller starts.
+ *
+ * One fleet in a test program. The service is called tiny and its pool only.
+ */
+#pragma once
+#include "tests/proc/rig.h"
+
+extern struct rig_process controller, router;
+extern char fleet_state[128], fleet_secret[160]; /* the state folder; the secret in it */
+
+/* Writes the configuration, of which `yaml` is all but the controller's part, and starts both. */
+void fleet_open(const char *tick, const char *yaml);
+
+/* At their ports again once they have them. */
+void fleet_start_controller(void);
+void fleet_start_router(void);
+
+/* `count` below 0: as the policy likes. */
+void fleet_scale(int count);
+
+/* This many instances are ready and known to the router, and none comes or goes. */
+bool fleet_is_at(uint32_t count);
+void fleet_wait(uint32_t count);
