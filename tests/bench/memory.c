@@ -8,7 +8,6 @@
  * index, predictor, usage) fill too. Requests alternate between whole and streamed, on connections
  * of their own, from CLIENTS threads. CSV on stdout; one column is the lesser half's growth, because
  * a leak goes on and a memory that fills ends. */
-#include "base/core/own.h"
 #include "tests/proc/rig.h"
 
 #include <pthread.h>

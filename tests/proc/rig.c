@@ -280,6 +280,14 @@ int rig_call(uint16_t port, const char *path, const char *body, struct buf *repl
     return rig_call_with(port, path, NULL, body, reply);
 }
 
+void rig_bearer(const char *secret_path, char ret[RIG_BEARER])
+{
+    CLEANUP(buf_fini) struct buf text = { 0 };
+    assert_int_equal(file_read(secret_path, 128, &text, NULL), 0);
+    struct str rest = buf_view(&text), word = str_cut(&rest, '\n');
+    snprintf(ret, RIG_BEARER, "authorization: Bearer " STR_FMT, STR_ARG(word));
+}
+
 /* ---- plain sockets ---- */
 
 int rig_connect(uint16_t port, int receive_bytes)

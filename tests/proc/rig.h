@@ -85,6 +85,10 @@ int rig_call(uint16_t port, const char *path, const char *body, struct buf *repl
 int rig_call_with(uint16_t port, const char *path, const char *header, const char *body,
                   struct buf *reply);
 
+/* The header by which who holds the secret of that file is let in. */
+#define RIG_BEARER 160
+void rig_bearer(const char *secret_path, char ret[RIG_BEARER]);
+
 /* A connection to a port of this machine; `receive_bytes` bounds what the kernel takes for a client
  * that does not read, 0 leaves it alone. */
 int rig_connect(uint16_t port, int receive_bytes);

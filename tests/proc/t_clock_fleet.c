@@ -6,29 +6,24 @@
 #include "base/core/own.h"
 #include "base/io/clock.h"
 #include "base/io/file.h"
-#include "tests/proc/rig.h"
+#include "tests/proc/up_rig.h"
 
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
-#define MODEL "models/muster-tiny-q8_0.gguf"
 #define BEGIN "{\"instance\":\""
 #define ANSWERS 150 /* enough for one in a hundred to show */
-
-static char state_dir[128], config_path[160], router_at[32], controller_at[32];
-static uint16_t router_port, controller_port;
 
 /* What `muster get instances NAME -o json` says of the only instance of `service`: its own object. */
 static void instance_of(const char *service, struct buf *ret)
 {
     CLEANUP(buf_fini) struct buf all = { 0 };
     char name[64];
-    const char *args[] = { "get", "instances", "--state", state_dir, "-o", "json", NULL };
     buf_clear(ret);
     buf_text(ret, "");
-    if (rig_run(&all, args) != 0) return;
+    if (MUSTER(&all, "get", "instances", STATE, "-o", "json") != 0) return;
     snprintf(name, sizeof name, "\"service\":\"%s\"", service);
     const char *at = strstr(all.data, name);
     if (!at) return;
@@ -66,7 +61,7 @@ static void ask(const char *service, struct buf *reply)
              "{\"model\":\"%s\",\"prompt\":\"The moon is\",\"max_tokens\":4,\"temperature\":0,"
              "\"ignore_eos\":true}",
              service);
-    assert_int_equal(rig_call(router_port, "/v1/completions", body, reply), 200);
+    assert_int_equal(rig_call(places.router_port, "/v1/completions", body, reply), 200);
 }
 
 /* The words of an answer. */
@@ -79,7 +74,7 @@ static void words_of(const struct buf *reply, char *ret, size_t size)
     assert_true(ret[0] != 0);
 }
 
-static int write_config(void)
+static void write_config(void)
 {
     static const char *const rows[][2] = { { "lazy", "power: mu_serve" },
                                            { "full", "power: max" },
@@ -96,34 +91,16 @@ static int write_config(void)
                    "      engine_flags: [--threads, '1', --max-num-seqs, '4'],\n"
                    "      pools: [ { name: only, offers: [bit], min: 1, max: 1 } ] }\n",
                    rows[i][0], rows[i][1]);
-    return file_write_atomic(config_path, buf_view(&text), 0600, NULL);
+    buf_byte(&text, 0);
+    places_config(text.data);
 }
 
 static int make_fleet(void **state)
 {
-    (void)state;
-    CLEANUP(buf_fini) struct buf out = { 0 };
-    router_port = rig_port();
-    controller_port = rig_port();
-    snprintf(router_at, sizeof router_at, "127.0.0.1:%u", router_port);
-    snprintf(controller_at, sizeof controller_at, "127.0.0.1:%u", controller_port);
-    snprintf(state_dir, sizeof state_dir, "%s/state", rig_folder());
-    snprintf(config_path, sizeof config_path, "%s/muster.yaml", rig_folder());
-    const char *args[] = { "up",       "-f",      config_path,           "--state",     state_dir,
-                           "--listen", router_at, "--controller-listen", controller_at, NULL };
-    if (write_config() < 0 || rig_run(&out, args) != 0) {
-        fprintf(stderr, "%s\n", out.data ? out.data : "");
-        return -1;
-    }
+    places_make(state);
+    write_config();
+    WANT(0, "API", UP);
     return 0;
-}
-
-static int end_fleet(void **state)
-{
-    CLEANUP(buf_fini) struct buf out = { 0 };
-    (void)state;
-    const char *args[] = { "down", "--state", state_dir, "--now", NULL };
-    return rig_run(&out, args) == 0 ? 0 : -1;
 }
 
 /* A breaker of a watt is overdrawn by an idle machine: the brake, and it holds for an engine that
@@ -141,11 +118,11 @@ static void a_cap_is_kept_by_the_engine_that_is_there(void **state)
     words_of(&slow, words[0], sizeof words[0]);
     words_of(&full, words[1], sizeof words[1]);
     assert_string_equal(words[0], words[1]);
-    assert_true(rig_metric(controller_port, "muster_controller_breaker_trips_total") >= 1);
+    assert_true(rig_metric(places.controller_port, "muster_controller_breaker_trips_total") >= 1);
 
     const char *name = text.data + strlen(BEGIN);
-    snprintf(path, sizeof path, "%s/instances/%.*s/engine.id", state_dir, (int)strcspn(name, "\""),
-             name);
+    snprintf(path, sizeof path, "%s/instances/%.*s/engine.id", places.state,
+             (int)strcspn(name, "\""), name);
     CLEANUP(buf_fini) struct buf id = { 0 };
     assert_int_equal(file_read(path, 256, &id, NULL), 0);
     buf_byte(&id, 0);
@@ -169,22 +146,18 @@ static void slack_lowers_the_clock(void **state)
     assert_true(number(&text, "watts") > 0);
     await("full", "\"clock\":1,", &text);
 
-    const char *args[] = { "get", "instances", "--state", state_dir, NULL };
-    assert_int_equal(rig_run(&text, args), 0);
-    assert_non_null(strstr(text.data, "CLOCK"));
-    const char *services[] = {
-        "get", "services", "lazy", "--state", state_dir, "-o", "json", NULL
-    };
-    assert_int_equal(rig_run(&text, services), 0);
+    WANT(0, "CLOCK", "get", "instances", STATE);
+    assert_int_equal(MUSTER(&text, "get", "services", "lazy", STATE, "-o", "json"), 0);
     assert_non_null(strstr(text.data, "\"power\":\"mu_serve\""));
     assert_non_null(strstr(text.data, "\"unmodelled\":0"));
 }
 
 int main(void)
 {
+    if (!rig_can_run(ARGS("MUSTER_BIN", MODEL))) return RIG_SKIP;
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_cap_is_kept_by_the_engine_that_is_there),
         cmocka_unit_test(slack_lowers_the_clock),
     };
-    return rig_end(cmocka_run_group_tests(tests, make_fleet, end_fleet));
+    return rig_end(cmocka_run_group_tests(tests, make_fleet, places_end));
 }

@@ -6,7 +6,6 @@
 #include "tests/proc/rig.h"
 
 #include <dirent.h>
-#include <limits.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>

@@ -2,7 +2,6 @@
  * stays, and the one that is to end does not wait for them.
  *
  * Real controller, router, agents and engines with the shipped model. */
-#include "base/core/own.h"
 #include "tests/proc/fleet_rig.h"
 
 #include <pthread.h>

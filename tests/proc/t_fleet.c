@@ -302,12 +302,10 @@ static void a_router_that_dies_serves_again(void **state)
 /* Empties the engines' caches; the router's index follows by their events. */
 static void reset_caches(void)
 {
-    CLEANUP(buf_fini) struct buf reply = { 0 }, key = { 0 };
-    char header[256];
+    CLEANUP(buf_fini) struct buf reply = { 0 };
+    char header[RIG_BEARER];
     unsigned port;
-    assert_int_equal(file_read(fleet_secret, 4096, &key, NULL), 0);
-    snprintf(header, sizeof header, "authorization: Bearer %.*s", (int)strcspn(key.data, "\n"),
-             key.data);
+    rig_bearer(fleet_secret, header);
     assert_int_equal(rig_call(controller.port, "/api/v1/instances", NULL, &reply), 200);
     for (const char *at = reply.data; (at = strstr(at, "\"port\":")); at++) {
         assert_int_equal(sscanf(at, "\"port\":%u", &port), 1);

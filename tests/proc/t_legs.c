@@ -5,8 +5,6 @@
 #include "base/core/own.h"
 #include "tests/proc/legs_rig.h"
 
-#include <stdio.h>
-
 #define PROMPT "the king of the house"
 
 static void start_scripted(uint32_t i, const char *fail, const char *count)

@@ -5,16 +5,12 @@
 #include "base/core/bits.h"
 #include "base/core/own.h"
 #include "base/io/clock.h"
-#include "base/io/file.h"
-#include "tests/proc/rig.h"
+#include "tests/proc/up_rig.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-#define MODEL "models/muster-tiny-q8_0.gguf"
-#define STATE "--state", state_dir
 
 #define OFFERS      \
     "local:\n"      \
@@ -27,66 +23,21 @@
     "    slo_tpot: 10m\n"    \
     "    engine_flags: [--threads, '1', --max-num-seqs, '2', --kv-cache-memory-bytes, 16MiB]\n"
 
-static char state_dir[128], config_path[160], router_at[32], controller_at[32];
-static uint16_t controller_port, router_port;
-
-#define MUSTER(out, ...) rig_run(out, (const char *const[]){ __VA_ARGS__, NULL })
-
-#define WANT(status, says, ...) want(status, says, (const char *const[]){ __VA_ARGS__, NULL })
-static void want(int status, const char *says, const char *const *args)
-{
-    CLEANUP(buf_fini) struct buf out = { 0 };
-    int got = rig_run(&out, args);
-    if (got != status || !strstr(out.data, says))
-        fail_msg("muster %s %s: exit %d, want %d and '%s':\n%s", args[0], args[1], got, status,
-                 says, out.data);
-}
-
-#define AWAIT(says, ...) await(says, (const char *const[]){ __VA_ARGS__, NULL })
-static void await(const char *says, const char *const *args)
-{
-    CLEANUP(buf_fini) struct buf out = { 0 };
-    int64_t until_us = clock_mono_us() + 2 * (int64_t)RIG_WAIT_US;
-    do {
-        if (rig_run(&out, args) == 0 && strstr(out.data, says)) return;
-        usleep(100000);
-    } while (clock_mono_us() < until_us);
-    fail_msg("muster %s %s never said '%s':\n%s", args[0], args[1], says, out.data);
-}
-
 static void write_config(const char *services)
 {
     CLEANUP(buf_fini) struct buf text = { 0 };
     buf_printf(&text,
                "controller: { tick: 100ms }\nrouter: { sync: 100ms }\n" OFFERS "services:\n%s",
                services);
-    assert_int_equal(file_write_atomic(config_path, buf_view(&text), 0600, NULL), 0);
-}
-
-static int make_places(void **state)
-{
-    (void)state;
-    controller_port = rig_port();
-    router_port = rig_port();
-    snprintf(router_at, sizeof router_at, "127.0.0.1:%u", router_port);
-    snprintf(controller_at, sizeof controller_at, "127.0.0.1:%u", controller_port);
-    snprintf(state_dir, sizeof state_dir, "%s/state", rig_folder());
-    snprintf(config_path, sizeof config_path, "%s/muster.yaml", rig_folder());
-    return 0;
-}
-
-static int end_fleet(void **state)
-{
-    CLEANUP(buf_fini) struct buf out = { 0 };
-    (void)state;
-    return MUSTER(&out, "down", STATE, "--now") == 0 ? 0 : -1;
+    buf_byte(&text, 0);
+    places_config(text.data);
 }
 
 /* Longer than a page of K and V, so that there is something to copy. */
 static void ask(const char *model)
 {
     char url[64];
-    snprintf(url, sizeof url, "http://%s", router_at);
+    snprintf(url, sizeof url, "http://%s", places.router_at);
     WANT(0, "generated", "chat", "--url", url, "--model", model, "--max-tokens", "6",
          "What is the moon, and what is the sun, and how far is the one from the other? Tell me of "
          "the stars as well, of their number and of the night.");
@@ -95,18 +46,16 @@ static void ask(const char *model)
 /* A figure of the engine of the service's pool, which answers to those with the fleet's secret. */
 static double engine_metric(const char *pool, const char *name)
 {
-    CLEANUP(buf_fini) struct buf out = { 0 }, text = { 0 }, secret = { 0 };
-    char path[192], bearer[192], what[64];
+    CLEANUP(buf_fini) struct buf out = { 0 }, text = { 0 };
+    char path[192], bearer[RIG_BEARER], what[64];
     assert_int_equal(MUSTER(&out, "get", "instances", STATE, "-o", "json"), 0);
     snprintf(what, sizeof what, "\"pool\":\"%s\"", pool);
     const char *at = strstr(out.data, what);
     at = at ? strstr(at, "\"port\":") : NULL;
     assert_non_null(at);
     uint16_t port = (uint16_t)strtoul(at + strlen("\"port\":"), NULL, 10);
-    snprintf(path, sizeof path, "%s/secret", state_dir);
-    assert_int_equal(file_read(path, 128, &secret, NULL), 0);
-    struct str rest = buf_view(&secret), word = str_cut(&rest, '\n');
-    snprintf(bearer, sizeof bearer, "authorization: Bearer " STR_FMT, STR_ARG(word));
+    snprintf(path, sizeof path, "%s/secret", places.state);
+    rig_bearer(path, bearer);
     assert_int_equal(rig_call_with(port, "/metrics", bearer, NULL, &text), 200);
     buf_byte(&text, 0);
     snprintf(what, sizeof what, "\n%s ", name);
@@ -149,8 +98,7 @@ static void roles_reach_the_fleet(void **state)
                  "      - { name: back, offers: [bit], min: 1, max: 1, role: decode }\n" SERVICE(
                      "row") "    role: distserve\n"
                             "    pools: [ { name: only, offers: [bit], min: 2, max: 2 } ]\n");
-    WANT(0, "API", "up", "-f", config_path, STATE, "--listen", router_at, "--controller-listen",
-         controller_at);
+    WANT(0, "API", UP);
     await_roles(2, 1, 1); /* the pools' at once; the row has seen no demand */
     WANT(0, "ROLE", "get", "instances", STATE);
     WANT(0, "ROLE", "status", STATE);
@@ -161,14 +109,15 @@ static void roles_reach_the_fleet(void **state)
     AWAIT("\"role_reason\":\"as many of each", "get", "services", "row", STATE, "-o", "json");
     WANT(0, "\"role_reason\":\"roles as the pools have them\"", "get", "services", "pools", STATE,
          "-o", "json");
-    assert_true(rig_metric(controller_port, "muster_controller_role_instances{service=\"row\","
-                                            "role=\"decode\"}") > 0);
+    assert_true(rig_metric(places.controller_port,
+                           "muster_controller_role_instances{service=\"row\","
+                           "role=\"decode\"}") > 0);
     WANT(0, "(role row distserve)", "explain", "--last", "500", STATE);
     /* And requests go that way: a first token here, the rest there, with K and V from here. */
-    double before = rig_metric(router_port, "muster_router_handovers_total");
+    double before = rig_metric(places.router_port, "muster_router_handovers_total");
     ask("row");
     ask("pools");
-    assert_true(rig_metric(router_port, "muster_router_handovers_total") >= before + 2);
+    assert_true(rig_metric(places.router_port, "muster_router_handovers_total") >= before + 2);
     assert_true(engine_metric("back", "muster_engine_kv_pulled_tokens_total") > 0);
     assert_true(engine_metric("front", "muster_engine_kv_sent_bytes_total") > 0);
     assert_true(engine_metric("front", "muster_engine_kv_pulled_tokens_total") <= 0);
@@ -194,22 +143,18 @@ static void what_cannot_be_is_refused(void **state)
         buf_printf(&text, SERVICE("tiny") "%s", rows[i].service);
         buf_byte(&text, 0);
         write_config(text.data);
-        WANT(1, rows[i].says, "config", "check", config_path);
-        WANT(1, rows[i].says, "up", "-f", config_path, STATE, "--listen", router_at,
-             "--controller-listen", controller_at);
+        WANT(1, rows[i].says, "config", "check", places.config);
+        WANT(1, rows[i].says, UP);
     }
 }
 
 int main(void)
 {
+    if (!rig_can_run(ARGS("MUSTER_BIN", MODEL))) return RIG_SKIP;
+    rig_hurry_agents();
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(roles_reach_the_fleet, make_places, end_fleet),
-        cmocka_unit_test_setup_teardown(what_cannot_be_is_refused, make_places, end_fleet),
+        cmocka_unit_test_setup_teardown(roles_reach_the_fleet, places_make, places_end),
+        cmocka_unit_test_setup_teardown(what_cannot_be_is_refused, places_make, places_end),
     };
-    if (!getenv("MUSTER_BIN") || access(MODEL, R_OK) < 0) {
-        printf("skipped: the binary or %s is not there\n", MODEL);
-        return 77;
-    }
-    setenv("MUSTER_AGENT_REPORT", "200ms", 1);
     return rig_end(cmocka_run_group_tests(tests, NULL, NULL));
 }

@@ -1,5 +1,4 @@
 /* t_router.c - the real router before scripted engines: what they do to it, and what clients see. */
-#include "base/core/json.h"
 #include "base/core/own.h"
 #include "base/io/clock.h"
 #include "tests/proc/router_rig.h"
@@ -316,18 +315,11 @@ static void requests_wait_for_an_instance_and_no_longer_than_allowed(void **stat
 static void routing_policies_change_while_it_runs_for_the_fleet_only(void **state)
 {
     (void)state;
-    CLEANUP(buf_fini) struct buf secret = { 0 };
-    char path[300], header[200];
+    char path[300], header[RIG_BEARER];
     start_engine(0, "none", "0");
     snprintf(path, sizeof path, "%s/secret", rig_folder());
     start_before(1, "--secret-file", path);
-    FILE *f = fopen(path, "r");
-    assert_non_null(f);
-    char text[128] = "";
-    assert_non_null(fgets(text, sizeof text, f));
-    fclose(f);
-    text[strcspn(text, "\n")] = '\0';
-    snprintf(header, sizeof header, "authorization: Bearer %s", text);
+    rig_bearer(path, header);
     assert_int_equal(
         rig_call_with(router.port, "/admin/route", header, "{\"policy\":\"random\"}", NULL), 200);
     assert_int_equal(

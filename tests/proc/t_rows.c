@@ -214,7 +214,7 @@ static const char *const engine_kinds[] = { "preset", "fair",  "order", "admit",
 
 struct fleet {
     struct rig_process controller;
-    char bearer[160];
+    char bearer[RIG_BEARER];
 };
 
 static const char *engine_row(const char *kind, uint32_t k)
@@ -246,11 +246,8 @@ static struct fleet start_fleet(const char *fleet, uint32_t from, uint32_t count
     assert_int_equal(file_write_atomic(path, buf_view(&yaml), 0600, NULL), 0);
     f.controller = rig_server("controller", rig_port(), ARGS("--config", path));
 
-    CLEANUP(buf_fini) struct buf text = { 0 };
     snprintf(secret, sizeof secret, "%s/%s/secret", rig_folder(), fleet);
-    assert_int_equal(file_read(secret, 128, &text, NULL), 0);
-    struct str rest = buf_view(&text), word = str_cut(&rest, '\n');
-    snprintf(f.bearer, sizeof f.bearer, "authorization: Bearer " STR_FMT, STR_ARG(word));
+    rig_bearer(secret, f.bearer);
     return f;
 }
 
@@ -422,8 +419,7 @@ static void the_controller_sees_what_waits_in_the_router(void **state)
 int main(void)
 {
     if (!rig_can_run(ARGS("MUSTER_BIN", MODEL))) return RIG_SKIP;
-    /* Agents inherit it: what takes a second for people takes a fifth here. */
-    setenv("MUSTER_AGENT_REPORT", "200ms", 1);
+    rig_hurry_agents();
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_name_is_taken_where_it_is_listed),
         cmocka_unit_test(other_names_are_refused_with_the_reason),

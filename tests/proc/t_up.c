@@ -5,68 +5,15 @@
 #include "base/core/bits.h"
 #include "base/core/own.h"
 #include "base/io/clock.h"
-#include "base/io/file.h"
-#include "tests/proc/rig.h"
+#include "tests/proc/up_rig.h"
 
-#include <dirent.h>
-#include <limits.h>
-#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
-#define MODEL "models/muster-tiny-q8_0.gguf"
 #define QUESTION "What is the moon?"
 
-static char state_dir[128], config_path[160], router_at[32], controller_at[32];
-static uint16_t router_port, controller_port;
-
-#define MUSTER(out, ...) rig_run(out, (const char *const[]){ __VA_ARGS__, NULL })
-#define STATE "--state", state_dir
-
-/* Runs it and wants the exit status and a part of what it says. */
-#define WANT(status, says, ...) want(status, says, (const char *const[]){ __VA_ARGS__, NULL })
-static void want(int status, const char *says, const char *const *args)
-{
-    CLEANUP(buf_fini) struct buf out = { 0 };
-    int got = rig_run(&out, args);
-    if (got != status || !strstr(out.data, says))
-        fail_msg("muster %s %s: exit %d, want %d and '%s':\n%s", args[0], args[1] ? args[1] : "",
-                 got, status, says, out.data);
-}
-
-/* Polls a command until it says something. */
-#define AWAIT(says, ...) await(says, (const char *const[]){ __VA_ARGS__, NULL })
-static void await(const char *says, const char *const *args)
-{
-    CLEANUP(buf_fini) struct buf out = { 0 };
-    int64_t until_us = clock_mono_us() + RIG_WAIT_US;
-    do {
-        if (rig_run(&out, args) == 0 && strstr(out.data, says)) return;
-        usleep(100000);
-    } while (clock_mono_us() < until_us);
-    fail_msg("muster %s %s never said '%s':\n%s", args[0], args[1], says, out.data);
-}
-
-/* Living processes whose command line names our folder. */
-static uint32_t processes_left(void)
-{
-    uint32_t count = 0;
-    DIR *dir = opendir("/proc");
-    assert_non_null(dir);
-    for (struct dirent *e; (e = readdir(dir));) {
-        CLEANUP(buf_fini) struct buf line = { 0 };
-        char path[64];
-        if (e->d_name[0] < '1' || e->d_name[0] > '9') continue;
-        snprintf(path, sizeof path, "/proc/%.20s/cmdline", e->d_name);
-        if (file_read(path, 1 << 20, &line, NULL) < 0) continue;
-        count += str_find(buf_view(&line), str_from(rig_folder())) != SIZE_MAX;
-    }
-    closedir(dir);
-    return count;
-}
-
-static int write_config(const char *more)
+static void write_config(const char *more)
 {
     CLEANUP(buf_fini) struct buf text = { 0 };
     buf_printf(&text,
@@ -81,33 +28,26 @@ static int write_config(const char *more)
                "    engine_flags: [\"--threads\", \"1\", \"--max-num-seqs\", \"4\"]\n"
                "    pools: [ { name: only, offers: [bit], min: 1, max: 2 } ]\n",
                more);
-    return file_write_atomic(config_path, buf_view(&text), 0600, NULL);
+    buf_byte(&text, 0);
+    places_config(text.data);
 }
 
 static int make_fleet(void **state)
 {
-    (void)state;
-    router_port = rig_port();
-    controller_port = rig_port();
-    snprintf(router_at, sizeof router_at, "127.0.0.1:%u", router_port);
-    snprintf(controller_at, sizeof controller_at, "127.0.0.1:%u", controller_port);
-    snprintf(state_dir, sizeof state_dir, "%s/state", rig_folder());
-    snprintf(config_path, sizeof config_path, "%s/muster.yaml", rig_folder());
-    return write_config("");
+    places_make(state);
+    write_config("");
+    return 0;
 }
 
 /* However a test ends: nothing of it runs on. */
 static int end_fleet(void **state)
 {
-    CLEANUP(buf_fini) struct buf out = { 0 };
-    (void)state;
-    return MUSTER(&out, "down", STATE, "--now") == 0 && processes_left() == 0 ? 0 : -1;
+    return places_end(state) == 0 && rig_count(NULL) == 0 ? 0 : -1;
 }
 
 static void up(void)
 {
-    WANT(0, "API", "up", "-f", config_path, STATE, "--listen", router_at, "--controller-listen",
-         controller_at);
+    WANT(0, "API", UP);
 }
 
 static void look(void)
@@ -148,7 +88,7 @@ static void order(void)
 static void ask(const char *key, int status, const char *says)
 {
     char url[64];
-    snprintf(url, sizeof url, "http://%s", router_at);
+    snprintf(url, sizeof url, "http://%s", places.router_at);
     if (key)
         WANT(status, says, "chat", "--url", url, "--api-key", key, "--max-tokens", "8", QUESTION);
     else
@@ -174,7 +114,7 @@ static void use_keys(void)
     WANT(0, "alice", "keys", "list", STATE);
     WANT(0, "\"concurrency\":3", "get", "tenants", "alice", STATE, "-o", "json");
     int64_t until_us = clock_mono_us() + RIG_WAIT_US; /* routers learn it with their next sync */
-    while (rig_call(router_port, "/v1/models", NULL, NULL) != 401)
+    while (rig_call(places.router_port, "/v1/models", NULL, NULL) != 401)
         if (clock_mono_us() > until_us) fail_msg("the router asks for no key");
     ask("wrong", 1, "muster chat:");
     ask(key, 0, "generated");
@@ -186,23 +126,23 @@ static void one_command_to_the_other(void **state)
 {
     (void)state;
     up();
-    WANT(0, "already runs", "up", "-f", config_path, STATE);
+    WANT(0, "already runs", "up", "-f", places.config, STATE);
     ask(NULL, 0, "generated");
     look();
     order();
     use_keys();
-    WANT(1, "send the fleet's secret", "status", "--controller", controller_at, "--state",
+    WANT(1, "send the fleet's secret", "status", "--controller", places.controller_at, "--state",
          "/nonexistent");
     WANT(0, "is down", "down", STATE);
-    assert_int_equal(processes_left(), 0);
+    assert_int_equal(rig_count(NULL), 0);
     WANT(0, "Nothing of", "down", STATE);
-    WANT(1, "no controller answers", "status", "--controller", controller_at);
+    WANT(1, "no controller answers", "status", "--controller", places.controller_at);
 
     up(); /* the zeros of down are given back, and what the fleet knows is still there */
     WANT(0, "launch ", "explain", "1", STATE);
     AWAIT("\"manual\":null", "get", "pools", STATE, "-o", "json");
     WANT(0, "is down", "down", "--now", STATE);
-    assert_int_equal(processes_left(), 0);
+    assert_int_equal(rig_count(NULL), 0);
 }
 
 /* A port that is taken: the reason is told, and nothing stays behind. */
@@ -212,15 +152,15 @@ static void a_failed_up_takes_itself_back(void **state)
     up();
     char other[160];
     snprintf(other, sizeof other, "%s/other", rig_folder());
-    WANT(1, "name another place with --controller-listen", "up", "-f", config_path, "--state",
-         other, "--controller-listen", controller_at);
+    WANT(1, "name another place with --controller-listen", "up", "-f", places.config, "--state",
+         other, "--controller-listen", places.controller_at);
     char free_at[32], free_router_at[32];
     snprintf(free_at, sizeof free_at, "127.0.0.1:%u", rig_port());
     snprintf(free_router_at, sizeof free_router_at, "127.0.0.1:%u", rig_port());
-    WANT(1, "name another place with --listen", "up", "-f", config_path, "--state", other,
-         "--controller-listen", free_at, "--listen", router_at);
+    WANT(1, "name another place with --listen", "up", "-f", places.config, "--state", other,
+         "--controller-listen", free_at, "--listen", places.router_at);
     write_config("router: { record: /nonexistent/record }\n"); /* found by the router, not before */
-    WANT(1, "muster router has ended", "up", "-f", config_path, "--state", other,
+    WANT(1, "muster router has ended", "up", "-f", places.config, "--state", other,
          "--controller-listen", free_at, "--listen", free_router_at);
     WANT(1, "no controller answers", "status", "--state", other, "--controller", free_at);
     WANT(0, "Nothing of", "down", "--state", other);
@@ -231,20 +171,17 @@ static void run_talks_and_cleans_up(void **state)
 {
     (void)state;
     WANT(0, "generated", "run", MODEL, "--max-tokens", "8", "What is the sun?");
-    WANT(1, "the engine has ended", "run", config_path, "What?");
-    assert_int_equal(processes_left(), 0);
+    WANT(1, "the engine has ended", "run", places.config, "What?");
+    assert_int_equal(rig_count(NULL), 0);
 }
 
 int main(void)
 {
+    if (!rig_can_run(ARGS("MUSTER_BIN", MODEL))) return RIG_SKIP;
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(one_command_to_the_other, make_fleet, end_fleet),
         cmocka_unit_test_setup_teardown(a_failed_up_takes_itself_back, make_fleet, end_fleet),
         cmocka_unit_test_setup_teardown(run_talks_and_cleans_up, make_fleet, end_fleet),
     };
-    if (access(MODEL, R_OK) < 0) {
-        printf("skipped: %s is not there\n", MODEL);
-        return 77;
-    }
     return rig_end(cmocka_run_group_tests(tests, NULL, NULL));
 }
