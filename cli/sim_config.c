@@ -49,6 +49,10 @@ static int check_power(const struct sim_options *o, struct sim_config *c, struct
     if (o->row_watts > 0) c->row_watts_max = o->row_watts;
     if (!keeps && o->row_watts <= 0 && o->compare.count == 0) c->row_watts_max = 0;
     bool limited = c->row_watts_max > 0;
+    for (uint32_t p = 0; p < c->pool_count && !keeps && o->compare.count == 0; p++)
+        if (c->pool[p].has_priority && c->pool[p].priority == PRIORITY_LOW)
+            return err_set(err, -EINVAL,
+                           "--fleet: ':low' needs --power polca, which alone tells it apart");
     if (keeps == limited || (limited && o->compare.count > 0)) return 0;
     return err_set(err, -EINVAL,
                    keeps ? "--power polca needs --row-watts" : "--row-watts needs --power polca");

@@ -2,10 +2,11 @@
  *
  * Taken: the router's rows; the engines' rows and limits, of the section `engine` and, where the file
  * has one service, of that service's `engine`, which is stronger (all engines of a run have the same);
- * of that service its power row with its limit, its role row, its link and, where the fleet has as many
- * pools, its pools' roles; the router's migrate row where the fleet serves one service and has engines;
- * where the fleet scales, each service's scaling, with promise and budget (sim_scaling.c). The fleet is the command's own word, because a
- * simulation asks what another fleet would do. */
+ * of that service its power row with its limit, its role row, its link and, where the fleet has as
+ * many pools, their priorities and roles; the router's migrate row where the fleet serves one service
+ * and has engines; where the fleet scales, each service's scaling, with promise and budget
+ * (sim_scaling.c). The fleet is the command's own word, because a simulation asks what another fleet
+ * would do. */
 #include "cli/sim_file.h"
 
 #include "base/core/own.h"
@@ -114,6 +115,9 @@ static int take_rows(const struct config *file, struct sim_config *c, struct err
     if (!service) return rc;
     TAKE_ROW(c, power, service->power)
     c->row_watts_max = service->row_watts;
+    const struct pool_section *pools = service->pools.items;
+    for (uint32_t p = 0; p < c->pool_count && service->pools.count == c->pool_count; p++)
+        if (!c->pool[p].has_priority) c->pool[p].priority = (enum priority)pools[p].priority;
     return rc;
 }
 
@@ -265,6 +269,13 @@ static void tell_power(const struct config *file, uint32_t number, struct note *
         char key[64];
         snprintf(key, sizeof key, "services[%u].%s", number, keys[i]);
         if (is_said(file, key)) add(used ? n->used : n->left, key);
+    }
+    const struct service_section *service = sim_file_service(file, number);
+    for (uint32_t p = 0; p < service->pools.count; p++) {
+        char key[64];
+        snprintf(key, sizeof key, "services[%u].pools[%u].priority", number, p);
+        bool matches = service->pools.count == n->uses.pools[0];
+        if (is_said(file, key)) add(used && matches ? n->used : n->left, key);
     }
 }
 

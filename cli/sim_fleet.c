@@ -50,7 +50,16 @@ static int read_step(struct str text, struct sim_pool *pool, struct err *err)
 }
 
 /* What a suffix says; of a pool each once. A step's coefficients follow PART_STEP. */
-enum part { PART_TP, PART_ZONE, PART_SPOT, PART_ROLE, PART_SERVICE, PART_MODEL, PART_STEP };
+enum part {
+    PART_TP,
+    PART_ZONE,
+    PART_SPOT,
+    PART_ROLE,
+    PART_PRIORITY,
+    PART_SERVICE,
+    PART_MODEL,
+    PART_STEP
+};
 
 static int read_suffix(struct str text, struct sim_pool *pool, struct sim_control_pool *control,
                        uint32_t *ret_part, struct err *err)
@@ -72,13 +81,20 @@ static int read_suffix(struct str text, struct sim_pool *pool, struct sim_contro
         pool->has_role = true;
         return 0;
     }
+    *ret_part = PART_PRIORITY;
+    for (uint32_t p = 0; p < PRIORITY_COUNT; p++) {
+        if (!str_eq(text, str_from(priority_names[p]))) continue;
+        pool->priority = (enum priority)p;
+        pool->has_priority = true;
+        return 0;
+    }
     *ret_part = PART_SERVICE;
     if (read_numbered(text, STR("service"), SIM_SERVICES_MAX - 1, &pool->service)) return 0;
     *ret_part = PART_MODEL;
     if (model_spec_find(text, &pool->model, NULL) == 0) return pool->has_model = true, 0;
     return err_set(
         err, -EINVAL,
-        "--fleet: ':" STR_FMT "' is not tp1 to tp%d, %s, %s, spot, zone0 to zone%d, "
+        "--fleet: ':" STR_FMT "' is not tp1 to tp%d, %s, %s, high, low, spot, zone0 to zone%d, "
         "service0 to service%d, a shipped model, or (of measured) a=SECONDS to e=SECONDS",
         STR_ARG(text), TP_MAX, role_names[ROLE_PREFILL], role_names[ROLE_DECODE], SIM_ZONES_MAX - 1,
         SIM_SERVICES_MAX - 1);
@@ -111,7 +127,7 @@ static int read_suffixes(struct str rest, struct sim_pool *pool, struct sim_cont
         if (said & (1u << part))
             return err_set(err, -EINVAL,
                            "--fleet: ':" STR_FMT "' says again what stands before it; a pool has "
-                           "one tp, role, zone, service and model",
+                           "one tp, role, priority, zone, service and model",
                            STR_ARG(text));
         said |= 1u << part;
     }

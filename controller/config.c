@@ -80,6 +80,10 @@ static const struct config_field pool_rows[] = {
                "a row at the service's `role` chooses among the others alone. While no instance is ready "
                "that computes the other phase, it serves whole requests. Scaling rows know no roles: such "
                "a pool wants a `min` of its own." },
+    { .name = "priority", .type = CONFIG_ENUM, .default_text = "high", .names = priority_names,
+      IN(pool_section, priority),
+      .about = "polca: instances of priority `low` are capped first, those of priority `high` when that "
+               "is not enough." },
 };
 static const struct config_record pool_record = CONFIG_LIST_OF(struct pool_section, pool_rows, "name");
 

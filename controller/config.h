@@ -30,7 +30,8 @@ struct pool_section {
     struct config_texts offers;
     int64_t min, max;
     struct config_texts engine_flags;
-    int role; /* enum role */
+    int role;     /* enum role */
+    int priority; /* enum priority */
 };
 
 /* Rows of the engine's kinds by name; empty: the engine's own default. */

@@ -180,6 +180,11 @@ static bool is_shown(const struct control *c, uint32_t at, uint32_t service, int
     return sighting_is_fresh(&c->seen[at], &c->setup.merge, now_us);
 }
 
+static enum priority priority_of(const struct control *c, const struct detail *d)
+{
+    return d->pool == PLAN_NONE ? PRIORITY_HIGH : c->service[d->service].pool[d->pool].priority;
+}
+
 static void show(struct control *c, uint32_t service, int64_t now_us)
 {
     struct power_room *room = c->power_room;
@@ -204,7 +209,8 @@ static void show(struct control *c, uint32_t service, int64_t now_us)
                                        .tail_known = known,
                                        .ttft_s = tail.ttft_s,
                                        .tpot_s = tail.tpot_s,
-                                       .waiting = d->engine.waiting };
+                                       .waiting = d->engine.waiting,
+                                       .priority = priority_of(c, d) };
         static const struct wire_work none;
         show_work(&d->engine.work, d->power.boot == d->engine.boot ? &d->power.seen : &none, in);
         d->power.boot = d->engine.boot;

@@ -43,7 +43,8 @@ static int fill_pool(const struct service_section *s, const struct pool_section 
     *ret = (struct plan_pool){ .min = (uint32_t)from->min,
                                .max = (uint32_t)from->max,
                                .manual = -1,
-                               .role = (enum role)from->role };
+                               .role = (enum role)from->role,
+                               .priority = (enum priority)from->priority };
     must(name_copy(ret->name, sizeof ret->name, from->name) == 0);
     must(name_copy(ret->provider, sizeof ret->provider, from->provider) == 0);
     if (from->min > from->max)
@@ -97,6 +98,14 @@ static int check_row(const struct service_section *from, const struct setup_row 
 static int check_watts(const struct service_section *from, struct err *err)
 {
     bool keeps = str_eq(from->power, STR("polca")), limited = from->row_watts > 0;
+    const struct pool_section *pool = from->pools.items;
+    for (size_t p = 0; p < from->pools.count && !keeps; p++)
+        if (pool[p].priority == PRIORITY_LOW)
+            return err_set(err, -EINVAL,
+                           "pool " STR_FMT
+                           " of service %s: priority: low needs power: polca, which "
+                           "alone tells it apart",
+                           STR_ARG(pool[p].name), from->name.data);
     if (keeps == limited) return 0;
     return err_set(err, -EINVAL, "service %s: %s", from->name.data,
                    keeps ? "power: polca needs row_watts" : "row_watts needs power: polca");

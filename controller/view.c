@@ -117,6 +117,7 @@ static void put_pool(struct json_writer *w, const struct control *c, uint32_t se
     json_kv_text(w, "pool", p->name);
     json_kv_text(w, "provider", p->provider);
     json_kv_text(w, "role", role_names[p->role]);
+    json_kv_text(w, "priority", priority_names[p->priority]);
     json_key(w, "offers");
     json_array(w);
     for (uint32_t o = 0; o < p->offer_count; o++)

@@ -9,6 +9,11 @@
 #define GROWTH_MAX 2.0 /* of a step's work; what KV memory has room for is not known here */
 #define PROBE 0.25     /* more work, for the slope: whole sessions must differ */
 
+const char *const priority_names[PRIORITY_COUNT + 1] = {
+    [PRIORITY_HIGH] = "high",
+    [PRIORITY_LOW] = "low",
+};
+
 extern const struct power_policy power_max, power_mu_serve, power_dynamollm, power_polca;
 
 const struct power_policy *const power_table[] = { &power_max, &power_mu_serve, &power_dynamollm,

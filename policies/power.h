@@ -19,6 +19,14 @@
 #define POWER_CLOCK_MIN 0.2
 #define POWER_RUNG 0.05 /* of the ladder of clocks */
 
+/* Of an instance's work. */
+enum priority {
+    PRIORITY_HIGH,
+    PRIORITY_LOW, /* is capped first: batch work, loose promises */
+    PRIORITY_COUNT
+};
+extern const char *const priority_names[PRIORITY_COUNT + 1]; /* high low, NULL */
+
 /* One instance over the last window. */
 struct power_instance {
     const struct roofline *roofline; /* NULL: not known */
@@ -30,7 +38,7 @@ struct power_instance {
     bool tail_known;                 /* enough answers for the two below */
     double ttft_s, tpot_s;           /* 99 requests in 100 had at most this */
     uint32_t waiting;                /* requests not yet computing */
-    bool low_priority;               /* is capped first: batch work, loose SLO */
+    enum priority priority;
 };
 
 struct power_view {

@@ -61,7 +61,7 @@ static void decide(void *state, const struct power_view *view, int64_t now_us,
     s->level = view->row_watts_max > 0 ? next_level(s->level, view->row_watts / view->row_watts_max)
                                        : FREE;
     for (uint32_t i = 0; i < view->count; i++) {
-        bool low = view->instance[i].low_priority;
+        bool low = view->instance[i].priority == PRIORITY_LOW;
         ret->clock[i] = low ? levels[s->level].low : levels[s->level].high;
     }
     ret->reason = levels[s->level].reason;

@@ -80,7 +80,8 @@ static uint32_t show(struct run *run, struct power_instance *ret, struct instanc
                                             .tail_known = known,
                                             .ttft_s = ttft_s,
                                             .tpot_s = tpot_s,
-                                            .waiting = load.waiting };
+                                            .waiting = load.waiting,
+                                            .priority = in->config.pool->priority };
     }
     return n;
 }

@@ -30,6 +30,8 @@ struct sim_pool {
     double price_h;                  /* dollars an instance-hour */
     enum role role;
     bool has_role;           /* somebody said it, be it `both` */
+    enum priority priority;  /* of its work, where a breaker is near */
+    bool has_priority;       /* somebody said it, be it `high` */
     uint32_t service;        /* of the trace's, that it serves */
     bool has_model;          /* its service's own, */
     struct model_spec model; /* instead of the run's */

@@ -42,6 +42,7 @@ struct plan_pool {
     uint32_t min, max;
     int32_t manual; /* instances a person asked for; -1: none */
     enum role role; /* not `both`: said for good, no row chooses it */
+    enum priority priority;
 };
 
 /* What a service is: from the configuration, and from people through the API. */

@@ -471,30 +471,35 @@ static void a_file_names_the_power_row(void **state)
                           "    model: none\n"
                           "    power: polca\n"
                           "    row_watts: 1\n"
-                          "    pools: [ { name: a, offers: [a] } ]\n");
+                          "    pools: [ { name: a, offers: [a], priority: low } ]\n");
     assert_int_equal(file_write_atomic(path, text, 0600, NULL), 0);
     static const struct {
         const char *flags, *as;
     } rows[] = {
-        { "", "--power polca --row-watts 1" },
-        { "--power mu_serve", "--power mu_serve" },
-        { "--row-watts 100000", "--power polca --row-watts 100000" },
+        { "--fleet 2xl4", "--fleet 2xl4:low --power polca --row-watts 1" },
+        { "--fleet 2xl4 --power mu_serve", "--fleet 2xl4 --power mu_serve" },
+        { "--fleet 2xl4 --row-watts 100000", "--fleet 2xl4:low --power polca --row-watts 100000" },
+        { "--fleet 2xl4 --row-watts 130", "--fleet 2xl4:low --power polca --row-watts 130" },
+        { "--fleet 2xl4:high --row-watts 130", "--fleet 2xl4 --power polca --row-watts 130" },
     };
-    char first[17];
+    char first[17], low[17];
     for (size_t i = 0; i < COUNT_OF(rows); i++) {
         char digest[2][17];
-        snprintf(words, sizeof words, "--trace %s --fleet 2xl4 -o json --config %s %s", GENERATED,
-                 path, rows[i].flags);
+        snprintf(words, sizeof words, "--trace %s -o json --config %s %s", GENERATED, path,
+                 rows[i].flags);
         assert_int_equal(simulate(words, &out), 0);
         digests(&out, &digest[0], 1);
-        if (!strstr(out.data, "taken: services[0].power, services[0].row_watts;"))
+        if (!strstr(out.data, "taken: services[0].power, services[0].row_watts, "
+                              "services[0].pools[0].priority;"))
             fail_msg("%.600s", out.data);
-        snprintf(words, sizeof words, "--trace %s --fleet 2xl4 -o json %s", GENERATED, rows[i].as);
+        snprintf(words, sizeof words, "--trace %s -o json %s", GENERATED, rows[i].as);
         assert_int_equal(simulate(words, &out), 0);
         digests(&out, &digest[1], 1);
         assert_string_equal(digest[0], digest[1]);
         if (i == 0) memcpy(first, digest[0], sizeof first);
         if (i > 0) assert_string_not_equal(digest[0], first); /* a breaker of 1 W brakes */
+        if (i == 3) memcpy(low, digest[0], sizeof low);
+        if (i == 4) assert_string_not_equal(digest[0], low);
     }
 }
 

@@ -47,6 +47,26 @@ static void a_cap_costs_little_while_it_is_near_the_peak(void **state)
     gate_free(&g);
 }
 
+/* Two services behind a breaker that their peaks overdraw. Capped alike the row rests on the brake;
+ * where one may wait the other hardly feels the breaker. */
+#define TWO_SERVICES                                                                    \
+    "--trace gen:poisson,rate=26,prompt=lognormal(1200,1.2),output=lognormal(220,1.2)," \
+    "services=2,n=15000 --slo-tpot 80ms --power polca --row-watts 2100 --seeds 10 "
+
+static void work_that_can_wait_takes_the_caps(void **state)
+{
+    (void)state;
+    struct gate alike = gate_run(TWO_SERVICES "--fleet 4xa100:service0,4xa100:service1");
+    struct gate apart = gate_run(TWO_SERVICES "--fleet 4xa100:service0,4xa100:service1:low");
+    gate_below("attainment, all alike", gate_mean(&alike, NULL, "slo.attainment").mean, 0.95);
+    struct stats_mean kept = gate_mean(&apart, NULL, "slo.attainment");
+    gate_above("attainment, one service of low priority", kept.mean - kept.half, 0.99);
+    for (uint32_t s = 0; s < apart.arms.seeds; s++)
+        gate_above("of the other", apart.arms.arm[0].run[s].service[0].attainment, 0.99);
+    gate_free(&alike);
+    gate_free(&apart);
+}
+
 int main(void)
 {
     gate_need_data();
@@ -54,6 +74,7 @@ int main(void)
         cmocka_unit_test(clocks_follow_the_promise),
         cmocka_unit_test(loose_promises_save_more),
         cmocka_unit_test(a_cap_costs_little_while_it_is_near_the_peak),
+        cmocka_unit_test(work_that_can_wait_takes_the_caps),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -251,6 +251,22 @@ static void a_cap_holds_the_row_below_its_breaker(void **state)
     fleet_free(f);
 }
 
+/* A row at 85 % of its breaker: work that may wait is slowed, other work is not. */
+static void a_pool_of_low_priority_is_capped_first(void **state)
+{
+    (void)state;
+    double limit = full_watts() / 0.85;
+    for (int low = 0; low < 2; low++) {
+        struct fleet *f = fleet_new("polca", limit);
+        f->w.service.pool[0].priority = low ? PRIORITY_LOW : PRIORITY_HIGH;
+        run(f, 40);
+        assert_true(is(f->engine.clock, low ? 0.90 : 1));
+        says(f, CONTROL_SERVICES, "\"power_reason\":\"low priority is capped\"");
+        says(f, CONTROL_POOLS, low ? "\"priority\":\"low\"" : "\"priority\":\"high\"");
+        fleet_free(f);
+    }
+}
+
 /* Idle time that is injected saves no energy of the same work: nothing is slowed for it. */
 static void energy_is_not_saved_by_pauses(void **state)
 {
@@ -296,6 +312,7 @@ int main(void)
         cmocka_unit_test(slack_is_fed_back),
         cmocka_unit_test(what_nobody_measured_slows_nothing),
         cmocka_unit_test(a_cap_holds_the_row_below_its_breaker),
+        cmocka_unit_test(a_pool_of_low_priority_is_capped_first),
         cmocka_unit_test(energy_is_not_saved_by_pauses),
         cmocka_unit_test(wild_words_do_no_harm),
     };

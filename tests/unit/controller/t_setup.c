@@ -143,6 +143,10 @@ static void clocks_have_a_row(void **state)
         { "", NULL, NULL, 0 },
         { "power: mu_serve", "mu_serve", NULL, 0 },
         { "power: polca, row_watts: 900", "polca", NULL, 900 },
+        { "power: polca, row_watts: 900, pools: [ { name: a, offers: [small], priority: low } ]",
+          "polca", NULL, 900 },
+        { "power: mu_serve, pools: [ { name: a, offers: [small], priority: low } ]", NULL,
+          "pool a of service chat: priority: low needs power: polca", 0 },
         { "power: polca", NULL, "service chat: power: polca needs row_watts", 0 },
         { "power: max, row_watts: 900", NULL, "service chat: row_watts needs power: polca", 0 },
         { "row_watts: 900", NULL, "service chat: row_watts needs power: polca", 0 },
@@ -158,9 +162,9 @@ static void clocks_have_a_row(void **state)
         struct control_setup setup = { 0 };
         struct err err = { 0 };
         arena_init(&arena, 1 << 20);
-        buf_printf(&text,
-                   OFFERS "services:\n  - { name: chat, model: m, pools: [ { name: a, "
-                          "offers: [small] } ]%s%s }\n",
+        bool low = strstr(rows[i].power, "priority: low");
+        buf_printf(&text, OFFERS "services:\n  - { name: chat, model: m%s%s%s }\n",
+                   low ? "" : ", pools: [ { name: a, offers: [small] } ]",
                    rows[i].power[0] ? ", " : "", rows[i].power);
         assert_int_equal(load(text.data, &config, &err), 0);
         int rc = set_up(config, &arena, &setup, &err);
@@ -173,6 +177,7 @@ static void clocks_have_a_row(void **state)
         const struct plan_service *s = &setup.service[0];
         assert_ptr_equal(s->power, rows[i].row ? power_find(str_from(rows[i].row)) : NULL);
         assert_true(fabs(s->row_watts_max - rows[i].row_watts) < 1e-9);
+        assert_int_equal(s->pool[0].priority, low ? PRIORITY_LOW : PRIORITY_HIGH);
     }
 }
 

@@ -109,7 +109,7 @@ static void t_properties(void **state)
             in[i].clock = 0.2 + POWER_RUNG * (double)rng_below(&rng, 17);
             in[i].tail_known = rng_below(&rng, 5) != 0;
             in[i].waiting = rng_below(&rng, 2) ? 0 : (uint32_t)rng_below(&rng, 9);
-            in[i].low_priority = rng_below(&rng, 2);
+            in[i].priority = rng_below(&rng, 2) ? PRIORITY_LOW : PRIORITY_HIGH;
             if (rng_below(&rng, 8) == 0) in[i].roofline = NULL;
             if (rng_below(&rng, 8) == 0) in[i].shape = (struct perf_shape){ 0 };
         }
@@ -241,7 +241,7 @@ static void t_polca(void **state)
         { 1.00, 0.20, 0.20 }, { 0.86, 0.20, 0.20 }, { 0.50, 0.80, 0.95 }, { 0.50, 0.80, 1 },
     };
     struct power_instance in[2] = { instance(1, 0.1, 0.01), instance(1, 0.1, 0.01) };
-    in[0].low_priority = true;
+    in[0].priority = PRIORITY_LOW;
     unsigned char bytes[POWER_STATE_BYTES_MAX] = { 0 };
     for (size_t i = 0; i < COUNT_OF(rows); i++) {
         double clock[2];
@@ -268,7 +268,7 @@ static void t_polca_holds(void **state)
         in[i].shape = (struct perf_shape){ .prefill_tokens = 2048,
                                            .prefill_chunks = 1,
                                            .kv_tokens_read = 2048 * 1025 };
-        in[i].low_priority = i < COUNT / 2;
+        in[i].priority = i < COUNT / 2 ? PRIORITY_LOW : PRIORITY_HIGH;
         clock[i] = 1;
     }
     double limit = row_watts(in, clock) / 1.11; /* at 1.25 it would rest on the brake */
