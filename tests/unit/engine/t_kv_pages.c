@@ -157,6 +157,27 @@ static size_t page_bytes(struct side *s)
     return kv_page_bytes(kv_store_layout(executor_kv(s->x)));
 }
 
+/* Side a has computed a prompt of `count` tokens; side b may take over the pages of its prefix. */
+struct pair {
+    struct side a, b;
+    struct kv_prefix p;
+};
+
+static void pair_open(struct pair *t, uint32_t pages_of_b, uint32_t count)
+{
+    side_open(&t->a, 20, PAGE);
+    side_open(&t->b, pages_of_b, PAGE);
+    compute(&t->a, 1, count, 2);
+    t->p = prefix_of(1, count, PAGE);
+}
+
+static void pair_close(struct pair *t)
+{
+    kv_prefix_fini(&t->p);
+    executor_free(t->a.x);
+    executor_free(t->b.x);
+}
+
 static void t_what_comes_is_what_was_there(void **state)
 {
     (void)state;
@@ -230,117 +251,99 @@ static void t_beside_what_runs(void **state)
 static void t_room_ends(void **state)
 {
     (void)state;
-    struct side a, b;
+    struct pair t;
     struct answer other;
     struct executor_step_info info;
-    side_open(&a, 20, PAGE);
-    side_open(&b, 16, PAGE);
-    compute(&a, 1, 240, 2);
-    submit(&b, &other, 500, 70, 2000); /* to the end of the context */
+    pair_open(&t, 16, 240);
+    submit(&t.b, &other, 500, 70, 2000); /* to the end of the context */
     for (int i = 0; i < 12; i++)
-        assert_true(executor_step(b.x, step_clock, &info, NULL) > 0);
-    uint32_t held = index_of(&b)->pool->held_count;
-    struct kv_prefix p = prefix_of(1, 240, PAGE);
+        assert_true(executor_step(t.b.x, step_clock, &info, NULL) > 0);
+    uint32_t held = index_of(&t.b)->pool->held_count;
     CLEANUP(buf_fini) struct buf bytes = { 0 };
-    assert_int_equal(kv_share_read(a.x, &p, 0, SIZE_MAX, &bytes), 15);
-    struct kv_adopted got = kv_share_adopt(b.x, &p, 0, bytes.data, 15);
+    assert_int_equal(kv_share_read(t.a.x, &t.p, 0, SIZE_MAX, &bytes), 15);
+    struct kv_adopted got = kv_share_adopt(t.b.x, &t.p, 0, bytes.data, 15);
     assert_int_equal(got.here, 16 - held);
     assert_int_equal(got.came, 16 - held);
-    sound(&b, held);
-    assert_int_equal(kv_share_here(b.x, &p), 16 - held);
+    sound(&t.b, held);
+    assert_int_equal(kv_share_here(t.b.x, &t.p), 16 - held);
     /* Again, page by page behind them: all room is the prefix's own. */
-    size_t at = got.here * page_bytes(&b);
-    got = kv_share_adopt(b.x, &p, got.here, bytes.data + at, 1);
+    size_t at = got.here * page_bytes(&t.b);
+    got = kv_share_adopt(t.b.x, &t.p, got.here, bytes.data + at, 1);
     assert_true(got.here == 16 - held && got.came == 0);
-    sound(&b, held);
-    kv_prefix_fini(&p);
-    executor_free(a.x);
-    executor_free(b.x);
+    sound(&t.b, held);
+    pair_close(&t);
     answer_fini(&other);
 }
 
 static void t_cached_pages_of_others_give_way(void **state)
 {
     (void)state;
-    struct side a, b;
-    side_open(&a, 20, PAGE);
-    side_open(&b, 16, PAGE);
-    compute(&a, 1, 240, 2);
-    compute(&b, 500, 200, 2);
-    struct kv_prefix p = prefix_of(1, 240, PAGE), old = prefix_of(500, 200, PAGE);
-    assert_int_equal(kv_share_here(b.x, &old), 12);
-    struct kv_adopted got = carry(&a, &b, &p, 4 * page_bytes(&a));
+    struct pair t;
+    pair_open(&t, 16, 240);
+    compute(&t.b, 500, 200, 2);
+    struct kv_prefix old = prefix_of(500, 200, PAGE);
+    assert_int_equal(kv_share_here(t.b.x, &old), 12);
+    struct kv_adopted got = carry(&t.a, &t.b, &t.p, 4 * page_bytes(&t.a));
     assert_true(got.here == 15 && got.came == 15);
-    assert_int_equal(kv_share_here(b.x, &p), 15);
-    assert_true(kv_share_here(b.x, &old) <= 1);
-    kv_prefix_fini(&p);
+    assert_int_equal(kv_share_here(t.b.x, &t.p), 15);
+    assert_true(kv_share_here(t.b.x, &old) <= 1);
     kv_prefix_fini(&old);
-    executor_free(a.x);
-    executor_free(b.x);
+    pair_close(&t);
 }
 
 static void t_no_gap_and_nothing_twice(void **state)
 {
     (void)state;
-    struct side a, b;
-    side_open(&a, 20, PAGE);
-    side_open(&b, 20, PAGE);
-    compute(&a, 1, 160, 2);
-    struct kv_prefix p = prefix_of(1, 160, PAGE), half = prefix_of(1, 80, PAGE);
+    struct pair t;
+    pair_open(&t, 20, 160);
+    struct kv_prefix half = prefix_of(1, 80, PAGE);
     CLEANUP(buf_fini) struct buf bytes = { 0 };
-    assert_int_equal(kv_share_read(a.x, &p, 4, SIZE_MAX, &bytes), 6);
-    struct kv_adopted got = kv_share_adopt(b.x, &p, 4, bytes.data, 6);
+    assert_int_equal(kv_share_read(t.a.x, &t.p, 4, SIZE_MAX, &bytes), 6);
+    struct kv_adopted got = kv_share_adopt(t.b.x, &t.p, 4, bytes.data, 6);
     assert_true(got.here == 0 && got.came == 0); /* those before them are not here */
-    assert_int_equal(index_of(&b)->pool->cached_count, 0);
-    got = carry(&a, &b, &half, SIZE_MAX);
+    assert_int_equal(index_of(&t.b)->pool->cached_count, 0);
+    got = carry(&t.a, &t.b, &half, SIZE_MAX);
     assert_int_equal(got.here, 5);
     /* Asked from 4 on, of which one has come meanwhile. */
-    got = kv_share_adopt(b.x, &p, 4, bytes.data, 6);
+    got = kv_share_adopt(t.b.x, &t.p, 4, bytes.data, 6);
     assert_true(got.here == 10 && got.came == 5);
-    got = kv_share_adopt(b.x, &p, 4, bytes.data, 6);
+    got = kv_share_adopt(t.b.x, &t.p, 4, bytes.data, 6);
     assert_true(got.here == 10 && got.came == 0);
-    sound(&b, 0);
+    sound(&t.b, 0);
     /* Reads behind the end, of other ids, of another tenant. */
     buf_clear(&bytes);
-    assert_int_equal(kv_share_read(a.x, &p, 10, SIZE_MAX, &bytes), 0);
-    assert_int_equal(kv_share_read(a.x, &p, 1000, SIZE_MAX, &bytes), 0);
+    assert_int_equal(kv_share_read(t.a.x, &t.p, 10, SIZE_MAX, &bytes), 0);
+    assert_int_equal(kv_share_read(t.a.x, &t.p, 1000, SIZE_MAX, &bytes), 0);
     struct kv_prefix other = prefix_of(2, 160, PAGE), none = prefix_of(1, 15, PAGE);
-    assert_int_equal(kv_share_read(a.x, &other, 0, SIZE_MAX, &bytes), 0);
-    assert_int_equal(kv_share_read(a.x, &none, 0, SIZE_MAX, &bytes), 0);
-    assert_int_equal(kv_share_here(a.x, &none), 0);
+    assert_int_equal(kv_share_read(t.a.x, &other, 0, SIZE_MAX, &bytes), 0);
+    assert_int_equal(kv_share_read(t.a.x, &none, 0, SIZE_MAX, &bytes), 0);
+    assert_int_equal(kv_share_here(t.a.x, &none), 0);
     assert_int_equal(bytes.len, 0);
-    kv_prefix_fini(&p);
     kv_prefix_fini(&half);
     kv_prefix_fini(&other);
     kv_prefix_fini(&none);
-    executor_free(a.x);
-    executor_free(b.x);
+    pair_close(&t);
 }
 
 /* A page that lost the one before it is still named; when that comes back, both are reachable. */
 static void t_a_tail_without_its_head_is_found_again(void **state)
 {
     (void)state;
-    struct side a, b;
-    side_open(&a, 20, PAGE);
-    side_open(&b, 20, PAGE);
-    compute(&a, 1, 64, 2);
-    struct kv_prefix p = prefix_of(1, 64, PAGE);
+    struct pair t;
+    pair_open(&t, 20, 64);
     CLEANUP(buf_fini) struct buf bytes = { 0 };
-    assert_int_equal(kv_share_read(a.x, &p, 0, SIZE_MAX, &bytes), 4);
-    struct kv_index *index = index_of(&b);
+    assert_int_equal(kv_share_read(t.a.x, &t.p, 0, SIZE_MAX, &bytes), 4);
+    struct kv_index *index = index_of(&t.b);
     uint32_t page = kv_index_take(index);
-    kv_store_write_page(executor_kv(b.x), page, bytes.data + 2 * page_bytes(&b));
-    kv_index_seal(index, page, 2, p.keys[1], p.keys + 2, p.ids + 2 * PAGE);
+    kv_store_write_page(executor_kv(t.b.x), page, bytes.data + 2 * page_bytes(&t.b));
+    kv_index_seal(index, page, 2, t.p.keys[1], t.p.keys + 2, t.p.ids + 2 * PAGE);
     kv_index_release(index, page);
-    assert_int_equal(kv_share_here(b.x, &p), 0);
-    struct kv_adopted got = kv_share_adopt(b.x, &p, 0, bytes.data, 4);
+    assert_int_equal(kv_share_here(t.b.x, &t.p), 0);
+    struct kv_adopted got = kv_share_adopt(t.b.x, &t.p, 0, bytes.data, 4);
     assert_true(got.here == 4 && got.came == 3);
     assert_int_equal(index->pool->cached_count, 4);
-    sound(&b, 0);
-    kv_prefix_fini(&p);
-    executor_free(a.x);
-    executor_free(b.x);
+    sound(&t.b, 0);
+    pair_close(&t);
 }
 
 static void t_memory_may_end(void **state)
