@@ -28,6 +28,12 @@ const char *rig_folder(void)
     return folder;
 }
 
+void rig_file(char path[RIG_PATH], const char *name, const char *text)
+{
+    snprintf(path, RIG_PATH, "%s/%s", rig_folder(), name);
+    assert_int_equal(file_write_atomic(path, str_from(text), 0600, NULL), 0);
+}
+
 bool rig_can_run(const char *const *words)
 {
     for (; *words; words++) {
@@ -240,7 +246,7 @@ int rig_muster(const char *command, const char *line, struct buf *out)
     const char *args[RIG_ARGS_MAX] = { command };
     uint32_t count = 1;
     snprintf(text, sizeof text, "%s", line);
-    for (char *at = text; *at;) {
+    for (char *at = text + strspn(text, " "); *at; at += strspn(at, " ")) {
         assert_true(count + 1 < RIG_ARGS_MAX);
         args[count++] = at;
         at += strcspn(at, " ");
@@ -250,6 +256,16 @@ int rig_muster(const char *command, const char *line, struct buf *out)
     out->len--; /* its end is the caller's to mark */
     assert_true(rc < 128);
     return rc;
+}
+
+void rig_expect(const char *command, const struct rig_row *rows, size_t count)
+{
+    CLEANUP(buf_fini) struct buf out = { 0 };
+    for (size_t i = 0; i < count; i++) {
+        int status = rig_muster(command, rows[i].line, &out);
+        if (status != rows[i].status || !strstr(out.data, rows[i].says))
+            fail_msg("%s %s: %d, %.300s", command, rows[i].line, status, out.data);
+    }
 }
 
 int rig_call_with(uint16_t port, const char *path, const char *header, const char *body,

@@ -34,6 +34,10 @@ bool rig_can_run(const char *const *words);
 /* A folder of this test program's own under build, made anew. */
 const char *rig_folder(void);
 
+/* Writes a file of this name there: its path. */
+#define RIG_PATH 256
+void rig_file(char path[RIG_PATH], const char *name, const char *text);
+
 /* Processes whose command line names our folder, whoever started them, and holds the argument
  * `word`; NULL: any. */
 uint32_t rig_count(const char *word);
@@ -77,6 +81,14 @@ int rig_run(struct buf *out, const char *const *args);
 
 /* The same with the words of a line. */
 int rig_muster(const char *command, const char *line, struct buf *out);
+
+/* What a command prints, or a part of it, and its exit status; rows of one command are run in turn. */
+struct rig_row {
+    const char *line;
+    int status;
+    const char *says;
+};
+void rig_expect(const char *command, const struct rig_row *rows, size_t count);
 
 /* One request; returns the status, 0 when no whole reply came. `body` NULL: GET. */
 int rig_call(uint16_t port, const char *path, const char *body, struct buf *reply);

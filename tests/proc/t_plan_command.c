@@ -1,7 +1,6 @@
 /* t_plan_command.c - the commands beside simulate: plan, perf, offers, policies, and what they refuse. */
 #include "base/core/bits.h"
 #include "base/core/own.h"
-#include "base/io/file.h"
 #include "tests/proc/rig.h"
 
 #include <stdio.h>
@@ -13,68 +12,70 @@
 static void its_neighbours_explain_mistakes_too(void **state)
 {
     (void)state;
+    static const struct rig_row plan[] = {
+        { "--rate 1 --hardware zzz", 2, "--hardware: no hardware 'zzz'; there are t4, " },
+        { "--rate 1 --hardware h10", 2, "did you mean 'h100'?" },
+        { "--rate 1 --hardware cpu", 1, "the price list has no offer" },
+        { "--rate 1 --model another", 2, "--model: no shipped model 'another'; there are " },
+        { "--rate 1 --place nosuch", 2, "--place: no row 'nosuch'; there are joint, " },
+        { "--rate 1 --compare spot", 2, "--compare: row 'spot' answers another question" },
+        { "--rate 1000000", 1, "it takes more instances" },
+        { "--trace CMakeLists.txt", 1, "CMakeLists.txt: line 1: not a trace" },
+        { "--rate 1 --place helix", 2, "--place: row 'helix' answers another question" },
+        { "--rate 20 --budget 0.01", 1, "for 0 % of the work" },
+        { "--trace traces/text-5000.jsonl --prompt 9", 2, "leave out --prompt" },
+        { "--rate 1 --hardware=", 2, "--hardware is empty" },
+        { "--rate 1 --hardware h100,,l4", 2, "--hardware: an item of 'h100,,l4' is empty" },
+        { "layers", 2, "--devices is missing" },
+        { "layers --devices 4xa10", 2, "did you mean 'a10g'?" },
+        { "layers --devices 40xa100", 2, "more than 32 devices" },
+        { "layers --devices 2xt4", 1, "of the 80 layers of llama-3-70b beside the KV of" },
+        { "layers --devices 4xl4 --model another", 2, "--model: no shipped model" },
+        { "layers --devices 8xl4 --row nosuch", 2,
+          "--row: 'nosuch' is no layers row; there are helix, hexgen, pipedream, gpipe" },
+        { "layers --devices 8xl4 --compare joint", 2, "--compare: 'joint' is no layers row" },
+        { LAYERS " -b 64 --row gpipe", 1, "none: an equal share does not fit" },
+        { "move --lost 3", 0, "in_order   323.7" },
+        { "move --lost 3 -o json", 0, "\"sent_bytes_difference\":{\"mean\":" },
+        { "move --lost 15", 2, "the 1 devices that stay hold no pipeline" },
+        { "move --row helix", 2, "--row: 'helix' is no move row" },
+        { "load -n 200", 0, "nearest_tier   ready in" },
+        { "load -n 200 -o json", 0, "\"mean_s_difference\":{\"mean\":" },
+        { "load --compare spotserve", 2, "--compare: 'spotserve' is no load row" },
+    };
+    static const struct rig_row offers[] = {
+        { "--hardware h10", 2, "--hardware: no hardware 'h10', did you mean 'h100'?" },
+    };
+    static const struct rig_row perf[] = {
+        { "fit ./another.csv --hardware zzz", 2, "--hardware: no hardware 'zzz'" },
+        { "fit ./another.csv --hardware a100", 1,
+          "muster perf: cannot open ./another.csv: No such" },
+        { "fit ./another.csv --hardware a100 --model lama-3-8b", 2, "'llama-3-8b'?" },
+    };
+    static const struct rig_row policies[] = {
+        { "scale", 0, "a bound, only in the simulator" },
+        { "layers", 0, "planner only: muster plan layers --row" },
+        { "move", 0, "planner only: muster plan move --row" },
+        { "load", 0, "planner only: muster plan load --row" },
+    };
+    rig_expect("plan", plan, COUNT_OF(plan));
+    rig_expect("offers", offers, COUNT_OF(offers));
+    rig_expect("perf", perf, COUNT_OF(perf));
+    rig_expect("policies", policies, COUNT_OF(policies));
+}
+
+/* A trace whose requests come all at once has no rate. */
+static void a_rate_is_wanted_where_there_is_none(void **state)
+{
+    (void)state;
     CLEANUP(buf_fini) struct buf out = { 0 };
-    char at_once[512], words[600];
-    snprintf(at_once, sizeof at_once, "%s/at-once.csv", rig_folder());
-    assert_int_equal(file_write_atomic(at_once,
-                                       STR("TIMESTAMP,ContextTokens,GeneratedTokens\n"
-                                           "2023-11-16 18:15:46.68,374,44\n"),
-                                       0600, NULL),
-                     0);
-    snprintf(words, sizeof words, "--trace %s", at_once);
+    char path[RIG_PATH], words[600];
+    rig_file(path, "at-once.csv",
+             "TIMESTAMP,ContextTokens,GeneratedTokens\n"
+             "2023-11-16 18:15:46.68,374,44\n");
+    snprintf(words, sizeof words, "--trace %s", path);
     assert_int_equal(rig_muster("plan", words, &out), 2);
     assert_non_null(strstr(out.data, "give one with --rate"));
-    static const struct {
-        const char *command, *line;
-        int code;
-        const char *says;
-    } rows[] = {
-        { "plan", "--rate 1 --hardware zzz", 2, "--hardware: no hardware 'zzz'; there are t4, " },
-        { "plan", "--rate 1 --hardware h10", 2, "did you mean 'h100'?" },
-        { "plan", "--rate 1 --hardware cpu", 1, "the price list has no offer" },
-        { "plan", "--rate 1 --model another", 2,
-          "--model: no shipped model 'another'; there are " },
-        { "plan", "--rate 1 --place nosuch", 2, "--place: no row 'nosuch'; there are joint, " },
-        { "plan", "--rate 1 --compare spot", 2, "--compare: row 'spot' answers another question" },
-        { "plan", "--rate 1000000", 1, "it takes more instances" },
-        { "plan", "--trace CMakeLists.txt", 1, "CMakeLists.txt: line 1: not a trace" },
-        { "plan", "--rate 1 --place helix", 2, "--place: row 'helix' answers another question" },
-        { "plan", "--rate 20 --budget 0.01", 1, "for 0 % of the work" },
-        { "plan", "--trace traces/text-5000.jsonl --prompt 9", 2, "leave out --prompt" },
-        { "offers", "--hardware h10", 2, "--hardware: no hardware 'h10', did you mean 'h100'?" },
-        { "plan", "--rate 1 --hardware=", 2, "--hardware is empty" },
-        { "plan", "--rate 1 --hardware h100,,l4", 2, "--hardware: an item of 'h100,,l4' is empty" },
-        { "plan", "layers", 2, "--devices is missing" },
-        { "plan", "layers --devices 4xa10", 2, "did you mean 'a10g'?" },
-        { "plan", "layers --devices 40xa100", 2, "more than 32 devices" },
-        { "plan", "layers --devices 2xt4", 1, "of the 80 layers of llama-3-70b beside the KV of" },
-        { "plan", "layers --devices 4xl4 --model another", 2, "--model: no shipped model" },
-        { "plan", "layers --devices 8xl4 --row nosuch", 2,
-          "--row: 'nosuch' is no layers row; there are helix, hexgen, pipedream, gpipe" },
-        { "plan", "layers --devices 8xl4 --compare joint", 2,
-          "--compare: 'joint' is no layers row" },
-        { "plan", LAYERS " -b 64 --row gpipe", 1, "none: an equal share does not fit" },
-        { "plan", "move --lost 3", 0, "in_order   323.7" },
-        { "plan", "move --lost 3 -o json", 0, "\"sent_bytes_difference\":{\"mean\":" },
-        { "plan", "move --lost 15", 2, "the 1 devices that stay hold no pipeline" },
-        { "plan", "move --row helix", 2, "--row: 'helix' is no move row" },
-        { "plan", "load -n 200", 0, "nearest_tier   ready in" },
-        { "plan", "load -n 200 -o json", 0, "\"mean_s_difference\":{\"mean\":" },
-        { "plan", "load --compare spotserve", 2, "--compare: 'spotserve' is no load row" },
-        { "perf", "fit ./another.csv --hardware zzz", 2, "--hardware: no hardware 'zzz'" },
-        { "perf", "fit ./another.csv --hardware a100", 1,
-          "muster perf: cannot open ./another.csv: No such" },
-        { "perf", "fit ./another.csv --hardware a100 --model lama-3-8b", 2, "'llama-3-8b'?" },
-        { "policies", "scale", 0, "a bound, only in the simulator" },
-        { "policies", "layers", 0, "planner only: muster plan layers --row" },
-        { "policies", "move", 0, "planner only: muster plan move --row" },
-        { "policies", "load", 0, "planner only: muster plan load --row" },
-    };
-    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
-        int code = rig_muster(rows[i].command, rows[i].line, &out);
-        if (code != rows[i].code || !strstr(out.data, rows[i].says))
-            fail_msg("%s %s: %d, %.300s", rows[i].command, rows[i].line, code, out.data);
-    }
 }
 
 /* Layers on Helix's cluster: a table of stages, the same in JSON, and every option is felt. */
@@ -116,9 +117,9 @@ static void layers_are_laid_on_unequal_devices(void **state)
 
 int main(void)
 {
-    rig_folder();
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(its_neighbours_explain_mistakes_too),
+        cmocka_unit_test(a_rate_is_wanted_where_there_is_none),
         cmocka_unit_test(layers_are_laid_on_unequal_devices),
     };
     return rig_end(cmocka_run_group_tests(tests, NULL, NULL));

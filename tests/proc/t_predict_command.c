@@ -1,4 +1,5 @@
 /* t_predict_command.c - `muster predict` as people call it; and a router that keeps what it learned. */
+#include "base/core/bits.h"
 #include "base/core/own.h"
 #include "base/io/file.h"
 #include "tests/proc/rig.h"
@@ -50,9 +51,8 @@ static void no_order_is_no_figure(void **state)
 {
     (void)state;
     CLEANUP(buf_fini) struct buf out = { 0 };
-    char path[512];
-    snprintf(path, sizeof path, "%s/alike.jsonl", rig_folder());
-    assert_int_equal(file_write_atomic(path, STR(ALIKE ALIKE ALIKE), 0600, NULL), 0);
+    char path[RIG_PATH];
+    rig_file(path, "alike.jsonl", ALIKE ALIKE ALIKE);
     assert_int_equal(predict(&out, "eval -t %s -p key_table -o json", path), 0);
     assert_null(strstr(out.data, "concordance"));
     assert_int_equal(predict(&out, "eval -t %s -p key_table", path), 0);
@@ -85,24 +85,15 @@ static void states_are_saved_and_merged(void **state)
 static void mistakes_have_sentences(void **state)
 {
     (void)state;
-    static const struct {
-        const char *line, *says;
-        int code;
-    } rows[] = {
-        { "eval", "wants --trace", 2 },
-        { "judge", "want eval or merge", 2 },
-        { "eval -t " TEXTS " -p ngrm", "did you mean ngram", 2 },
-        { "eval -t /nowhere", "/nowhere", 1 },
-        { "eval -t " TEXTS " --save x", "want one row", 2 },
-        { "merge -p ngram", "merge wants", 2 },
+    static const struct rig_row rows[] = {
+        { "eval", 2, "wants --trace" },
+        { "judge", 2, "want eval or merge" },
+        { "eval -t " TEXTS " -p ngrm", 2, "did you mean ngram" },
+        { "eval -t /nowhere", 1, "/nowhere" },
+        { "eval -t " TEXTS " --save x", 2, "want one row" },
+        { "merge -p ngram", 2, "merge wants" },
     };
-    CLEANUP(buf_fini) struct buf out = { 0 };
-    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
-        int code = predict(&out, "%s", rows[i].line);
-        if (code != rows[i].code || !strstr(out.data, rows[i].says)) {
-            fail_msg("%s: %d, %s", rows[i].line, code, out.data);
-        }
-    }
+    rig_expect("predict", rows, COUNT_OF(rows));
 }
 
 static void start_router(const char *row, const char *file)
