@@ -1,33 +1,13 @@
 /* t_simulate_mistakes.c - what `muster simulate` refuses, with which words and exit code. */
 #include "base/core/bits.h"
-#include "base/core/own.h"
-#include "tests/proc/rig.h"
-#include "tests/proc/simulated.h"
-
-#include <string.h>
+#include "tests/proc/simulate_rig.h"
 
 #define IDLE " --fleet 1-4xl4 --scale-policy keda_queue "
-
-struct mistake {
-    const char *line;
-    int code;
-    const char *says;
-};
-
-static void check_mistakes(const struct mistake *row, size_t count)
-{
-    CLEANUP(buf_fini) struct buf out = { 0 };
-    for (size_t i = 0; i < count; i++) {
-        int code = rig_muster("simulate", row[i].line, &out);
-        if (code != row[i].code || !strstr(out.data, row[i].says))
-            fail_msg("%s: %d, %.300s", row[i].line, code, out.data);
-    }
-}
 
 static void mistakes_are_explained(void **state)
 {
     (void)state;
-    static const struct mistake rows[] = {
+    static const struct rig_row rows[] = {
         { "", 2, "--trace is missing" },
         { "--trace gen:posson", 2, "arrivals are poisson, constant or gamma" },
         { "--trace no-such-file", 1, "no-such-file" },
@@ -102,13 +82,13 @@ static void mistakes_are_explained(void **state)
         { "--trace " GENERATED " --model ./another", 1, "--model: cannot open ./another: No such" },
         { "--trace gen:poisson,rate=1e-7,n=5,prompt=5,output=5", 2, "take 579 days" },
     };
-    check_mistakes(rows, COUNT_OF(rows));
+    rig_expect("simulate", rows, COUNT_OF(rows));
 }
 
 static void the_reference_refuses_what_decides_of_engines(void **state)
 {
     (void)state;
-    static const struct mistake rows[] = {
+    static const struct rig_row rows[] = {
         { "--trace " GENERATED REFERENCE "--order mlfq", 2,
           "ref8000 computes one prompt after another: --order has nothing to decide there" },
         { "--trace " GENERATED REFERENCE "--preset vllm", 2, "--preset has nothing to decide" },
@@ -131,12 +111,11 @@ static void the_reference_refuses_what_decides_of_engines(void **state)
         { "--trace " GENERATED " --fleet 2xref8000:decode", 2, "no role" },
         { "--trace " GENERATED " --fleet 2xref8000:llama-3-8b", 2, "no model" },
     };
-    check_mistakes(rows, COUNT_OF(rows));
+    rig_expect("simulate", rows, COUNT_OF(rows));
 }
 
 int main(void)
 {
-    rig_folder();
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(mistakes_are_explained),
         cmocka_unit_test(the_reference_refuses_what_decides_of_engines),
