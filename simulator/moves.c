@@ -87,10 +87,16 @@ static void unaim(struct run *run, struct flight *f)
     if (to->incoming == 0 && to->state == INSTANCE_DRAINING) run->drained = true;
 }
 
+/* Of what is computed: the rest of a page stays behind and is computed again. */
+static uint32_t whole_pages(const struct run *run, const struct flight *f)
+{
+    return f->session->computed / run->config.page_tokens;
+}
+
 static void deliver(struct run *run, struct flight *f)
 {
     struct instance *from = run->instance[f->instance], *to = target_of(run, f);
-    f->imported_tokens = f->session->computed;
+    f->imported_tokens = whole_pages(run, f) * run->config.page_tokens;
     list_remove(&f->on_instance);
     from->in_flight--;
     from->kind->give(from, f, run->now_us);
@@ -137,7 +143,7 @@ void moves_prefilled(struct run *run, struct flight *f)
         deliver(run, f);
         return;
     }
-    copy_tokens(run, f, f->instance, f->session->computed);
+    copy_tokens(run, f, f->instance, whole_pages(run, f) * run->config.page_tokens);
 }
 
 void moves_stranded(struct run *run)
@@ -196,8 +202,7 @@ static void drop(struct run *run, struct flight *f)
 
 static void next_stage(struct run *run, struct flight *f)
 {
-    uint32_t page = run->config.page_tokens, computed = f->session->computed;
-    uint32_t left = ceil_div_u32(computed, page) - f->copied_pages;
+    uint32_t pages = whole_pages(run, f), left = pages - f->copied_pages;
     struct instance *from = run->instance[f->instance];
     if (migrate_stops(&run->moves.config, f->stage++, left)) {
         f->move = FLIGHT_STOPPING;
@@ -205,8 +210,8 @@ static void next_stage(struct run *run, struct flight *f)
         return;
     }
     f->move = FLIGHT_COPYING;
-    f->copied_pages = computed / page; /* once this stage has arrived */
-    copy_tokens(run, f, f->instance, left * page);
+    f->copied_pages = pages; /* once this stage has arrived */
+    copy_tokens(run, f, f->instance, left * run->config.page_tokens);
 }
 
 void moves_stands(struct run *run, struct flight *f)
@@ -216,10 +221,9 @@ void moves_stands(struct run *run, struct flight *f)
         drop(run, f);
         return;
     }
-    uint32_t page = run->config.page_tokens;
     f->move = FLIGHT_STOPPED;
     copy_tokens(run, f, f->instance,
-                (ceil_div_u32(f->session->computed, page) - f->copied_pages) * page);
+                (whole_pages(run, f) - f->copied_pages) * run->config.page_tokens);
 }
 
 /* Room for every session of the fleet. */
