@@ -194,3 +194,16 @@ void jinja_dict_remove(struct jinja_dict *d, size_t position)
     for (size_t i = 0; i < d->count; i++)
         index_entry(d, i);
 }
+
+int jinja_dict_pairs(struct jinja_run *run, const struct jinja_dict *d, struct jinja_list **ret)
+{
+    struct jinja_list *pairs = NULL;
+    int rc = jinja_list_new(run, d->count, &pairs);
+    for (size_t i = 0; i < d->count && rc == 0; i++) {
+        struct jinja_value pair;
+        rc = jinja_pair(run, d->entries[i].key, d->entries[i].value, &pair);
+        if (rc == 0) rc = jinja_list_push(run, pairs, pair);
+    }
+    if (rc == 0) *ret = pairs;
+    return rc;
+}

@@ -223,7 +223,7 @@ const struct jinja_row jinja_filters_value[] = {
 const struct jinja_row *jinja_filter_find(struct str name)
 {
     static const struct jinja_row *const tables[] = { jinja_filters_text, jinja_filters_list,
-                                                      jinja_filters_value };
+                                                      jinja_filters_order, jinja_filters_value };
     for (size_t i = 0; i < COUNT_OF(tables); i++)
         for (const struct jinja_row *row = tables[i]; row->name; row++)
             if (str_eq(name, str_from(row->name))) return row;

@@ -115,13 +115,7 @@ static int view(struct jinja_run *run, const struct jinja_dict *d, const char *n
     for (size_t i = 0; rc == 0 && i < d->count; i++) {
         const struct jinja_entry *e = &d->entries[i];
         struct jinja_value item = keys ? e->key : e->value;
-        if (keys && values) {
-            struct jinja_list *pair = NULL;
-            rc = jinja_list_new(run, 2, &pair);
-            if (rc == 0) rc = jinja_list_push(run, pair, e->key);
-            if (rc == 0) rc = jinja_list_push(run, pair, e->value);
-            item = jinja_list_value(JINJA_TUPLE, pair);
-        }
+        if (keys && values) rc = jinja_pair(run, e->key, e->value, &item);
         if (rc == 0) rc = jinja_list_push(run, list, item);
     }
     if (rc < 0) return rc;

@@ -50,7 +50,8 @@ const struct jinja_row *jinja_method_find(enum jinja_kind kind, struct str name)
 int jinja_add_globals(struct jinja_run *run);
 
 /* Tables of the files that hold the rows; each ends with a NULL name. */
-extern const struct jinja_row jinja_filters_text[], jinja_filters_list[], jinja_filters_value[];
+extern const struct jinja_row jinja_filters_text[], jinja_filters_value[];
+extern const struct jinja_row jinja_filters_list[], jinja_filters_order[];
 extern const struct jinja_row jinja_methods_text[], jinja_methods_list[], jinja_methods_dict[];
 
 /* Attributes and items with jinja2's rules (attribute first for ".", item first for "[]"). */
@@ -61,6 +62,11 @@ int jinja_item(struct jinja_run *run, struct jinja_value *v, const struct jinja_
 int jinja_slice_value(struct jinja_run *run, const struct jinja_value *v,
                       const struct jinja_value *start, const struct jinja_value *stop,
                       const struct jinja_value *step, struct jinja_value *ret);
+
+/* What filters mean by an attribute: item[part] for each part of "a.b.0"; an integer is one part.
+ * NONE and ABSENT: the item itself. */
+int jinja_follow_path(struct jinja_run *run, struct jinja_value item,
+                      const struct jinja_value *attribute, struct jinja_value *ret);
 
 /* Operators. `op` is an enum jinja_op. */
 int jinja_arithmetic(struct jinja_run *run, int op, struct jinja_value *a, struct jinja_value *b,

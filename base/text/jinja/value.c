@@ -147,6 +147,17 @@ int jinja_list_push(struct jinja_run *run, struct jinja_list *list, struct jinja
     return 0;
 }
 
+int jinja_pair(struct jinja_run *run, struct jinja_value a, struct jinja_value b,
+               struct jinja_value *ret)
+{
+    struct jinja_list *pair = NULL;
+    int rc = jinja_list_new(run, 2, &pair);
+    if (rc == 0) rc = jinja_list_push(run, pair, a);
+    if (rc == 0) rc = jinja_list_push(run, pair, b);
+    if (rc == 0) *ret = jinja_list_value(JINJA_TUPLE, pair);
+    return rc;
+}
+
 static int equal_items(struct jinja_run *run, const struct jinja_list *a,
                        const struct jinja_list *b, bool *ret)
 {

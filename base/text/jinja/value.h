@@ -88,6 +88,10 @@ int jinja_alloc(struct jinja_run *run, size_t count, size_t size, void **ret);
 int jinja_list_new(struct jinja_run *run, size_t cap, struct jinja_list **ret);
 int jinja_list_push(struct jinja_run *run, struct jinja_list *list, struct jinja_value v);
 
+/* The tuple (a, b). */
+int jinja_pair(struct jinja_run *run, struct jinja_value a, struct jinja_value b,
+               struct jinja_value *ret);
+
 int jinja_dict_new(struct jinja_run *run, struct jinja_dict **ret);
 
 /* Keys are none, booleans, numbers, strings and ranges (and tuples of them); -EDOM for others, as
@@ -100,6 +104,9 @@ const struct jinja_value *jinja_dict_find(const struct jinja_dict *d, struct str
 int jinja_dict_set(struct jinja_run *run, struct jinja_dict *d, struct str key,
                    struct jinja_value value); /* `key` must outlive the rendering */
 void jinja_dict_remove(struct jinja_dict *d, size_t position);
+
+/* The tuples (key, value), in order. */
+int jinja_dict_pairs(struct jinja_run *run, const struct jinja_dict *d, struct jinja_list **ret);
 
 /* Python's ==. Containers deeper than the run's depth are -E2BIG. */
 int jinja_equal(struct jinja_run *run, const struct jinja_value *a, const struct jinja_value *b,
