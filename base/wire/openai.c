@@ -3,91 +3,71 @@
  * Every key that means something to us is a row: how it is taken, where it goes, its range. Keys
  * that would change the answer and are not served are rows too, with the values that ask for
  * nothing; any other value is refused by name, because an answer to a different question is worse
- * than none. All other keys are ignored.
- *
- * Messages stay JSON (the chat template reads them), with one change: content given as parts of
- * text becomes one string, parts joined by a line break, because templates expect strings. The
- * joined form is never longer than the parts were, so it is built in one arena block by copying
- * slices that are already escaped. */
-#include "base/wire/openai.h"
-
+ * than none. All other keys are ignored. */
 #include "base/core/bits.h"
 #include "base/core/json.h"
+#include "base/wire/openai_part.h"
 
 #define ON_CHAT (1u << OPENAI_CHAT)
 #define ON_COMPLETION (1u << OPENAI_COMPLETION)
 #define ON_BOTH (ON_CHAT | ON_COMPLETION)
 
-struct parse {
-    struct json_reader r;
-    struct arena *arena;
-    struct openai_error *e;
-    struct openai_request req;
-    uint32_t max_completion_tokens; /* 0: absent */
-    bool has_stream_options;
-    bool tools_off; /* tool_choice "none" */
-};
-
 struct key {
     const char *name;
     unsigned surfaces;
-    int (*take)(struct parse *p,
+    int (*take)(struct openai_walk *p,
                 const struct key *k); /* the reader stands on the value, not null */
-    size_t offset;                    /* in struct parse */
+    size_t offset;                    /* in struct openai_walk */
     double min, max;                  /* numbers: value; strings: bytes */
     const char *only; /* take_nothing: raw values that ask for nothing, separated by | */
 };
 
-#define INVALID(p, param, ...) openai_error_set((p)->e, -EINVAL, OPENAI_INVALID, param, __VA_ARGS__)
-#define UNSERVED(p, param, ...) \
-    openai_error_set((p)->e, -EINVAL, OPENAI_UNSUPPORTED, param, __VA_ARGS__)
-
-static int broken_json(struct parse *p)
+int openai_broken_json(struct openai_walk *p)
 {
     const char *problem = p->r.problem ? p->r.problem : "not what belongs here";
     return INVALID(p, NULL, "The body is not valid JSON: %s at byte %zu.", problem, p->r.start);
 }
 
-static int wrong_type(struct parse *p, const char *name, const char *wanted)
+int openai_wrong_type(struct openai_walk *p, const char *name, const char *wanted)
 {
-    if (p->r.token == JSON_ERROR) return broken_json(p);
+    if (p->r.token == JSON_ERROR) return openai_broken_json(p);
     return INVALID(p, name, "%s must be %s.", name, wanted);
 }
 
-static int no_memory(struct parse *p, const char *name)
+int openai_no_memory(struct openai_walk *p, const char *name)
 {
     return openai_error_set(p->e, -ENOMEM, OPENAI_TOO_LARGE, name,
                             "%s needs more memory than one request may use.", name);
 }
 
-static int out_of_range(struct parse *p, const struct key *k)
+static int out_of_range(struct openai_walk *p, const struct key *k)
 {
     return INVALID(p, k->name, "%s: %.*s is outside %.15g..%.15g.", k->name,
                    (int)min_size(p->r.raw.len, 32), p->r.raw.data, k->min, k->max);
 }
 
-static int take_f64(struct parse *p, const struct key *k)
+static int take_f64(struct openai_walk *p, const struct key *k)
 {
     double v = 0;
     int rc = json_f64(&p->r, &v);
-    if (rc == -EINVAL) return wrong_type(p, k->name, "a number");
+    if (rc == -EINVAL) return openai_wrong_type(p, k->name, "a number");
     if (rc < 0 || v < k->min || v > k->max) return out_of_range(p, k);
     memcpy((char *)p + k->offset, &v, sizeof v);
     return 0;
 }
 
-static int whole_number(struct parse *p, const struct key *k, int64_t *ret)
+static int whole_number(struct openai_walk *p, const struct key *k, int64_t *ret)
 {
     int64_t v = 0;
     int rc = json_i64(&p->r, &v);
-    if (rc == -EINVAL) return wrong_type(p, k->name, "a whole number");
+    if (rc == -EINVAL) return openai_wrong_type(p, k->name, "a whole number");
     if (rc < 0 || (double)v < k->min || (double)v > k->max) return out_of_range(p, k);
     *ret = v;
     return 0;
 }
 
 /* Below zero (top_k: -1) means off, as 0 does. */
-static int take_u32(struct parse *p, const struct key *k)
+static int take_u32(struct openai_walk *p, const struct key *k)
 {
     int64_t v = 0;
     int rc = whole_number(p, k, &v);
@@ -97,7 +77,7 @@ static int take_u32(struct parse *p, const struct key *k)
     return 0;
 }
 
-static int take_seed(struct parse *p, const struct key *k)
+static int take_seed(struct openai_walk *p, const struct key *k)
 {
     int64_t v = 0;
     int rc = whole_number(p, k, &v);
@@ -107,22 +87,22 @@ static int take_seed(struct parse *p, const struct key *k)
     return 0;
 }
 
-static int take_bool(struct parse *p, const struct key *k)
+static int take_bool(struct openai_walk *p, const struct key *k)
 {
     bool v;
-    if (json_bool(&p->r, &v) < 0) return wrong_type(p, k->name, "true or false");
+    if (json_bool(&p->r, &v) < 0) return openai_wrong_type(p, k->name, "true or false");
     memcpy((char *)p + k->offset, &v, sizeof v);
     return 0;
 }
 
 /* The current string, unescaped; `name` is for the sentence. */
-static int string_of(struct parse *p, const char *name, double bytes_min, double bytes_max,
+static int string_of(struct openai_walk *p, const char *name, double bytes_min, double bytes_max,
                      struct str *ret)
 {
     struct str text;
     int rc = json_text_arena(&p->r, p->arena, &text);
-    if (rc == -ENOMEM) return no_memory(p, name);
-    if (rc < 0) return wrong_type(p, name, "a string");
+    if (rc == -ENOMEM) return openai_no_memory(p, name);
+    if (rc < 0) return openai_wrong_type(p, name, "a string");
     if ((double)text.len < bytes_min || (double)text.len > bytes_max)
         return INVALID(p, name, "%s: %zu bytes are outside %.15g..%.15g.", name, text.len,
                        bytes_min, bytes_max);
@@ -130,7 +110,7 @@ static int string_of(struct parse *p, const char *name, double bytes_min, double
     return 0;
 }
 
-static int take_str(struct parse *p, const struct key *k)
+static int take_str(struct openai_walk *p, const struct key *k)
 {
     struct str text;
     int rc = string_of(p, k->name, k->min, k->max, &text);
@@ -139,15 +119,15 @@ static int take_str(struct parse *p, const struct key *k)
 }
 
 /* The rest of the value whose first token is the current one, as it stands in the body. */
-static int raw_of(struct parse *p, struct str *ret)
+static int raw_of(struct openai_walk *p, struct str *ret)
 {
     size_t start = p->r.start;
-    if (json_skip_rest(&p->r) == JSON_ERROR) return broken_json(p);
+    if (json_skip_rest(&p->r) == JSON_ERROR) return openai_broken_json(p);
     *ret = str_of(p->r.text.data + start, p->r.pos - start);
     return 0;
 }
 
-static int take_nothing(struct parse *p, const struct key *k)
+static int take_nothing(struct openai_walk *p, const struct key *k)
 {
     struct str raw, only = str_from(k->only);
     int rc = raw_of(p, &raw);
@@ -159,7 +139,7 @@ static int take_nothing(struct parse *p, const struct key *k)
 }
 
 /* Items of the array whose opening bracket is the current token. */
-static int count_items(struct parse *p, const char *name, uint32_t most, uint32_t *ret)
+int openai_count_items(struct openai_walk *p, const char *name, uint32_t most, uint32_t *ret)
 {
     struct json_reader ahead = p->r;
     uint32_t inside = ahead.depth, count = 0;
@@ -167,22 +147,22 @@ static int count_items(struct parse *p, const char *name, uint32_t most, uint32_
         if (++count > most) return INVALID(p, name, "%s: more than %u items.", name, most);
     if (ahead.token == JSON_ERROR) {
         p->r = ahead;
-        return broken_json(p);
+        return openai_broken_json(p);
     }
     *ret = count;
     return 0;
 }
 
-static int take_stop(struct parse *p, const struct key *k)
+static int take_stop(struct openai_walk *p, const struct key *k)
 {
     uint32_t count = 1;
     bool array = p->r.token == JSON_ARRAY;
     if (!array && p->r.token != JSON_STRING)
-        return wrong_type(p, k->name, "a string or an array of strings");
-    int rc = array ? count_items(p, k->name, OPENAI_STOP_MAX, &count) : 0;
+        return openai_wrong_type(p, k->name, "a string or an array of strings");
+    int rc = array ? openai_count_items(p, k->name, OPENAI_STOP_MAX, &count) : 0;
     if (rc < 0) return rc;
     struct str *stop = arena_array(p->arena, count, sizeof *stop);
-    if (!stop) return no_memory(p, k->name);
+    if (!stop) return openai_no_memory(p, k->name);
     for (uint32_t i = 0; i < count; i++) {
         if (array) json_next(&p->r);
         rc = string_of(p, k->name, k->min, k->max, &stop[i]);
@@ -195,14 +175,14 @@ static int take_stop(struct parse *p, const struct key *k)
 }
 
 /* The array of ids whose opening bracket is the current token. */
-static int take_prompt_ids(struct parse *p, const struct key *k)
+static int take_prompt_ids(struct openai_walk *p, const struct key *k)
 {
     uint32_t count = 0;
-    int rc = count_items(p, k->name, OPENAI_PROMPT_IDS_MAX, &count);
+    int rc = openai_count_items(p, k->name, OPENAI_PROMPT_IDS_MAX, &count);
     if (rc < 0) return rc;
     if (count == 0) return INVALID(p, k->name, "prompt may not be empty.");
     uint32_t *ids = arena_array(p->arena, count, sizeof *ids);
-    if (!ids) return no_memory(p, k->name);
+    if (!ids) return openai_no_memory(p, k->name);
     for (uint32_t i = 0; i < count; i++) {
         uint64_t id;
         json_next(&p->r);
@@ -217,16 +197,16 @@ static int take_prompt_ids(struct parse *p, const struct key *k)
 }
 
 /* Text, ids, or an array that holds one of them: a batch of one. */
-static int take_prompt(struct parse *p, const struct key *k)
+static int take_prompt(struct openai_walk *p, const struct key *k)
 {
     static const char wanted[] = "a string, an array of token ids, or an array of one of these";
     if (p->r.token == JSON_STRING) return take_str(p, k);
-    if (p->r.token != JSON_ARRAY) return wrong_type(p, k->name, wanted);
+    if (p->r.token != JSON_ARRAY) return openai_wrong_type(p, k->name, wanted);
     struct json_reader ahead = p->r;
     enum json_token first = json_next(&ahead);
     if (first == JSON_NUMBER) return take_prompt_ids(p, k);
     uint32_t count = 0;
-    int rc = count_items(p, k->name, OPENAI_PROMPT_IDS_MAX, &count);
+    int rc = openai_count_items(p, k->name, OPENAI_PROMPT_IDS_MAX, &count);
     if (rc < 0) return rc;
     if (count == 0) return INVALID(p, k->name, "prompt may not be empty.");
     if (count > 1)
@@ -237,28 +217,28 @@ static int take_prompt(struct parse *p, const struct key *k)
     else if (first == JSON_ARRAY)
         rc = take_prompt_ids(p, k);
     else
-        rc = wrong_type(p, k->name, wanted);
+        rc = openai_wrong_type(p, k->name, wanted);
     if (rc == 0) json_next(&p->r); /* the outer closing bracket */
     return rc;
 }
 
-static int take_stream_options(struct parse *p, const struct key *k)
+static int take_stream_options(struct openai_walk *p, const struct key *k)
 {
-    if (p->r.token != JSON_OBJECT) return wrong_type(p, k->name, "an object");
+    if (p->r.token != JSON_OBJECT) return openai_wrong_type(p, k->name, "an object");
     p->has_stream_options = true;
     while (json_next(&p->r) == JSON_KEY) {
         bool wanted = json_key_is(&p->r, "include_usage");
         json_skip(&p->r);
         if (!wanted || p->r.token == JSON_NULL) continue;
         if (json_bool(&p->r, &p->req.include_usage) < 0)
-            return wrong_type(p, "stream_options.include_usage", "true or false");
+            return openai_wrong_type(p, "stream_options.include_usage", "true or false");
     }
-    return p->r.token == JSON_OBJECT_END ? 0 : broken_json(p);
+    return p->r.token == JSON_OBJECT_END ? 0 : openai_broken_json(p);
 }
 
-static int take_tools(struct parse *p, const struct key *k)
+static int take_tools(struct openai_walk *p, const struct key *k)
 {
-    if (p->r.token != JSON_ARRAY) return wrong_type(p, k->name, "an array");
+    if (p->r.token != JSON_ARRAY) return openai_wrong_type(p, k->name, "an array");
     struct json_reader ahead = p->r;
     uint32_t inside = ahead.depth;
     bool any = false;
@@ -274,7 +254,7 @@ static int take_tools(struct parse *p, const struct key *k)
     return rc;
 }
 
-static int take_tool_choice(struct parse *p, const struct key *k)
+static int take_tool_choice(struct openai_walk *p, const struct key *k)
 {
     struct str raw;
     int rc = raw_of(p, &raw);
@@ -285,136 +265,22 @@ static int take_tool_choice(struct parse *p, const struct key *k)
                     "tool_choice: \"auto\" and \"none\" are served, a forced call is not.");
 }
 
-static int take_object(struct parse *p, const struct key *k)
+static int take_object(struct openai_walk *p, const struct key *k)
 {
     struct str raw;
-    if (p->r.token != JSON_OBJECT) return wrong_type(p, k->name, "an object");
+    if (p->r.token != JSON_OBJECT) return openai_wrong_type(p, k->name, "an object");
     int rc = raw_of(p, &raw);
     if (rc == 0) memcpy((char *)p + k->offset, &raw, sizeof raw);
     return rc;
 }
 
-/* Messages with the content parts joined: what was copied of the body so far, and to where. */
-struct rewrite {
-    char *out; /* NULL: nothing had to be changed yet */
-    size_t len;
-    size_t from; /* offset in the body that is copied next */
-};
-
-static void rewrite_put(struct rewrite *w, struct str s)
+static int take_messages(struct openai_walk *p, const struct key *k)
 {
-    memcpy(w->out + w->len, s.data, s.len);
-    w->len += s.len;
+    (void)k;
+    return openai_take_messages(p);
 }
 
-static void rewrite_copy_to(struct rewrite *w, struct str body, size_t end)
-{
-    rewrite_put(w, str_of(body.data + w->from, end - w->from));
-    w->from = end;
-}
-
-/* One part, its opening bracket the current token; *ret is its text, still escaped. */
-static int text_part(struct parse *p, uint32_t index, struct str *ret)
-{
-    struct json_reader *r = &p->r;
-    struct str type = { 0 }, text = { 0 };
-    if (r->token != JSON_OBJECT)
-        return INVALID(p, "messages", "messages[%u].content: a part must be an object.", index);
-    while (json_next(r) == JSON_KEY) {
-        struct str *to = json_key_is(r, "type") ? &type : json_key_is(r, "text") ? &text : NULL;
-        enum json_token t = json_skip(r);
-        /* An empty string has data, too: its quotes stand in the body. */
-        if (to && t == JSON_STRING) *to = r->raw;
-    }
-    if (r->token != JSON_OBJECT_END) return broken_json(p);
-    if (!str_eq(type, STR("text")))
-        return UNSERVED(p, "messages",
-                        "messages[%u].content: parts of type \"%.*s\" are not served, text is.",
-                        index, (int)min_size(type.len, 32), type.data ? type.data : "");
-    if (!text.data)
-        return INVALID(p, "messages", "messages[%u].content: a part without text.", index);
-    *ret = text;
-    return 0;
-}
-
-/* An array of parts, its opening bracket the current token, becomes one string. */
-static int join_parts(struct parse *p, uint32_t index, struct str body, struct rewrite *w)
-{
-    if (!w->out) w->out = arena_alloc(p->arena, body.len);
-    if (!w->out) return no_memory(p, "messages");
-    rewrite_copy_to(w, body, p->r.start);
-    rewrite_put(w, STR("\""));
-    for (bool first = true; json_next(&p->r) != JSON_ARRAY_END; first = false) {
-        struct str text = { 0 };
-        int rc = p->r.token == JSON_ERROR ? broken_json(p) : text_part(p, index, &text);
-        if (rc < 0) return rc;
-        if (!first) rewrite_put(w, STR("\\n"));
-        rewrite_put(w, text);
-    }
-    rewrite_put(w, STR("\""));
-    w->from = p->r.pos;
-    return 0;
-}
-
-static int take_content(struct parse *p, uint32_t index, struct str body, struct rewrite *w)
-{
-    enum json_token t = json_next(&p->r);
-    if (t == JSON_STRING || t == JSON_NULL) return 0;
-    if (t == JSON_ARRAY) return join_parts(p, index, body, w);
-    if (t == JSON_ERROR) return broken_json(p);
-    return INVALID(p, "messages", "messages[%u].content must be a string or an array of parts.",
-                   index);
-}
-
-/* One message, its opening bracket the current token. */
-static int take_message(struct parse *p, uint32_t index, struct str body, struct rewrite *w)
-{
-    struct json_reader *r = &p->r;
-    bool has_role = false, has_content = false;
-    if (r->token == JSON_ERROR) return broken_json(p);
-    if (r->token != JSON_OBJECT)
-        return INVALID(p, "messages", "messages[%u] must be an object.", index);
-    while (json_next(r) == JSON_KEY) {
-        bool role = json_key_is(r, "role"), content = json_key_is(r, "content");
-        if ((role && has_role) || (content && has_content))
-            return INVALID(p, "messages", "messages[%u]: \"%s\" stands there twice.", index,
-                           role ? "role" : "content");
-        has_role = has_role || role;
-        has_content = has_content || content;
-        if (content) {
-            int rc = take_content(p, index, body, w);
-            if (rc < 0) return rc;
-        } else if (json_skip(r) != JSON_STRING && role) {
-            return wrong_type(p, "messages", "an array of objects whose role is a string");
-        }
-    }
-    if (r->token != JSON_OBJECT_END) return broken_json(p);
-    if (!has_role) return INVALID(p, "messages", "messages[%u] has no role.", index);
-    return 0;
-}
-
-static int take_messages(struct parse *p, const struct key *k)
-{
-    uint32_t count = 0;
-    if (p->r.token != JSON_ARRAY) return wrong_type(p, k->name, "an array");
-    int rc = count_items(p, k->name, OPENAI_MESSAGES_MAX, &count);
-    if (rc < 0) return rc;
-    if (count == 0) return INVALID(p, k->name, "messages may not be empty.");
-    size_t start = p->r.start;
-    struct rewrite w = { .from = start };
-    for (uint32_t i = 0; i < count; i++) {
-        json_next(&p->r);
-        rc = take_message(p, i, p->r.text, &w);
-        if (rc < 0) return rc;
-    }
-    json_next(&p->r); /* the closing bracket */
-    if (w.out) rewrite_copy_to(&w, p->r.text, p->r.pos);
-    p->req.messages =
-        w.out ? str_of(w.out, w.len) : str_of(p->r.text.data + start, p->r.pos - start);
-    return 0;
-}
-
-#define AT(member) offsetof(struct parse, req.member)
+#define AT(member) offsetof(struct openai_walk, req.member)
 
 /* clang-format off */
 static const struct key keys[] = {
@@ -435,7 +301,7 @@ static const struct key keys[] = {
     { "repetition_penalty",    ON_BOTH,       take_f64,            AT(sampling.repetition_penalty),0.01,10,   NULL },
     { "seed",                  ON_BOTH,       take_seed,           0,                             (double)INT64_MIN, (double)INT64_MAX, NULL },
     { "max_tokens",            ON_BOTH,       take_u32,            AT(max_tokens),                1,    OPENAI_TOKENS_MAX, NULL },
-    { "max_completion_tokens", ON_BOTH,       take_u32,            offsetof(struct parse, max_completion_tokens), 1, OPENAI_TOKENS_MAX, NULL },
+    { "max_completion_tokens", ON_BOTH,       take_u32,            offsetof(struct openai_walk, max_completion_tokens), 1, OPENAI_TOKENS_MAX, NULL },
     { "min_tokens",            ON_BOTH,       take_u32,            AT(min_tokens),                0,    OPENAI_TOKENS_MAX, NULL },
     { "stop",                  ON_BOTH,       take_stop,           0,                             1,    OPENAI_STOP_BYTES_MAX, NULL },
     { "ignore_eos",            ON_BOTH,       take_bool,           AT(ignore_eos),                0,    0,    NULL },
@@ -481,7 +347,7 @@ static const struct key keys[] = {
 };
 /* clang-format on */
 
-static const struct key *find_key(const struct parse *p)
+static const struct key *find_key(const struct openai_walk *p)
 {
     for (size_t i = 0; i < COUNT_OF(keys); i++)
         if ((keys[i].surfaces >> p->req.surface & 1) && json_key_is(&p->r, keys[i].name))
@@ -489,11 +355,11 @@ static const struct key *find_key(const struct parse *p)
     return NULL;
 }
 
-static int walk(struct parse *p)
+static int walk(struct openai_walk *p)
 {
     bool seen[COUNT_OF(keys)] = { false };
     json_next(&p->r);
-    if (p->r.token == JSON_ERROR) return broken_json(p);
+    if (p->r.token == JSON_ERROR) return openai_broken_json(p);
     if (p->r.token != JSON_OBJECT) return INVALID(p, NULL, "The body must be a JSON object.");
     while (json_next(&p->r) == JSON_KEY) {
         const struct key *k = find_key(p);
@@ -504,16 +370,16 @@ static int walk(struct parse *p)
         if (seen[k - keys]) return INVALID(p, k->name, "%s stands there twice.", k->name);
         seen[k - keys] = true;
         if (json_next(&p->r) == JSON_NULL) continue;
-        if (p->r.token == JSON_ERROR) return broken_json(p);
+        if (p->r.token == JSON_ERROR) return openai_broken_json(p);
         int rc = k->take(p, k);
         if (rc < 0) return rc;
     }
-    if (p->r.token != JSON_OBJECT_END || json_next(&p->r) != JSON_END) return broken_json(p);
+    if (p->r.token != JSON_OBJECT_END || json_next(&p->r) != JSON_END) return openai_broken_json(p);
     return 0;
 }
 
 /* What no single key can say. */
-static int settle(struct parse *p)
+static int settle(struct openai_walk *p)
 {
     struct openai_request *q = &p->req;
     if (q->surface == OPENAI_CHAT && !q->messages.len)
@@ -539,7 +405,7 @@ static int settle(struct parse *p)
 int openai_parse(enum openai_surface surface, struct str body, struct arena *arena,
                  struct openai_request *ret, struct openai_error *e)
 {
-    struct parse p = { .arena = arena, .e = e };
+    struct openai_walk p = { .arena = arena, .e = e };
     p.req.surface = surface;
     p.req.sampling = SAMPLING_DEFAULT;
     json_reader_init(&p.r, body);
