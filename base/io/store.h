@@ -1,6 +1,6 @@
 /* store.h - what must survive a crash: keys with versions, bounded logs.
  *
- * Layer:    base/io (base/core; SQLite in store_file.c only)
+ * Layer:    base/io (base/core; SQLite in store_sql.c only)
  * Threads:  the owner's only; calls block until the change is durable (fsync)
  * Rules:    (1) a call that returned 0 is on disk; one that failed changed nothing
  *           (2) a version is never given twice in a store's life, so a key that was deleted and
