@@ -8,7 +8,7 @@
  *                          before it becomes the engine
  *              removed     the wish to remove it, with the wall time of the first
  *              *.log       of agent and engine
- *          and ended/, the logs of the last LOCAL_ENDED_MAX instances
+ *          and ended/, the logs of the last LOCAL_ENDED_MAX instances (cloud_local_folder.c)
  * Rules:   (1) the folder is the idempotency key: a second create finds it. The agent takes the
  *              lock before it starts an engine, so even two agents of one folder make one engine.
  *          (2) an agent that died while its engine lives is started again, by list and get; so is
