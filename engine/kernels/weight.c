@@ -1,6 +1,6 @@
 /* weight.c - packing of weights into tiles, one row of the table a type.
  *
- * A new type is a row here, a loader in cpu/body.h and nothing else: op_ref reads every type
+ * A new type is a row here, a loader in cpu/product.h and nothing else: op_ref reads every type
  * through tile_row. */
 #include "engine/kernels/weight.h"
 

@@ -2,7 +2,9 @@
  *
  * This file alone is compiled for that instruction set; everything it needs is static. */
 #define SIMD_HEADER "engine/kernels/cpu/simd_avx2.h"
-#include "engine/kernels/cpu/body.h"
+#include "engine/kernels/cpu/attend.h"
+#include "engine/kernels/cpu/element.h"
+#include "engine/kernels/cpu/product.h"
 #include "engine/kernels/op_supported.h"
 
 const struct ops op_avx2 = {

@@ -1,6 +1,6 @@
-/* body.h - the operations of op.h over the vector of a simd_*.h; included once by each ops_*.c.
+/* product.h - rows of x times tiles of weights: the kernel, and matrix products by it.
  *
- * Layer: engine/kernels. The including file names its simd_*.h in SIMD_HEADER.
+ * Layer: engine/kernels. A template over the vector of simd.h.
  *
  * One kernel carries matrix products and both halves of attention: rows of x times tiles of 16,
  *
@@ -18,32 +18,18 @@
  * of F32 that is unpacked once for all of them and stays in cache. d * q is exact in F32 (11 + 8
  * bits), so both ways multiply the same weight. Rejected: summing d * (sum of q x) a block of
  * 32: decode of one sequence gains a fifth, prefill and larger batches lose a tenth.
- *
- * Compiled with -ffp-contract=off: a multiply-add is fused where it says vec_fma, nowhere else.
  */
-#include "engine/kernels/op.h"
-#include SIMD_HEADER
-
-#include <float.h>
-#include <math.h>
+#pragma once
+#include "engine/kernels/cpu/simd.h"
 
 #define VECS (TILE_ROWS / VEC_LANES) /* vectors in a tile */
-#define SPAN 64                      /* keys of one step of the softmax */
 #define PANEL_COLS 256 /* k of an unpacked panel: 32 rows x 256 x 4 bytes stay in L1 and L2 */
 
 /* Up to so many tokens unpacking in registers, once a block, is cheaper than a panel. */
 #define PANEL_TOKENS (2 * BLOCK_TOKENS)
 
-_Static_assert(TILE_ROWS == KV_BLOCK, "a block of keys is shaped like a tile of weights");
 _Static_assert(PANEL_COLS % Q8_BLOCK == 0, "a panel ends at a block");
-_Static_assert(BLOCK_TOKENS <= ATTEND_ROWS_MAX, "attention's rows fit its scratch");
-
-#ifdef __clang__
-#    define UNROLL _Pragma("unroll")
-#else
-#    define UNROLL _Pragma("GCC unroll 16")
-#endif
-#define ALWAYS_INLINE static inline __attribute__((always_inline))
+_Static_assert(sizeof(float) * PANEL_COLS * TILE_ROWS * BLOCK_TILES <= OP_SCRATCH_BYTES, "fits");
 
 /* The panels (one for each tile), inputs and outputs of one call. */
 struct fma_call {
@@ -57,8 +43,6 @@ struct fma_call {
 };
 
 typedef void (*fma_fn)(const struct fma_call *c);
-
-/* ---- the kernel */
 
 typedef vec accumulators[BLOCK_TOKENS][WIDE_TILES * VECS];
 
@@ -322,261 +306,4 @@ static void simd_gemm(const struct gemm *g, uint32_t tile_first, uint32_t tile_c
         .accumulate = g->accumulate,
     };
     fma_tiles(s, &c, g->tokens, g->w->tiles + tile_first * tile_bytes, tile_bytes, tile_count);
-}
-
-/* ---- element by element */
-
-static float lanes_sum(vec v)
-{
-    float lane[VEC_LANES];
-    vec_store(lane, v);
-    for (uint32_t half = VEC_LANES / 2; half > 0; half /= 2)
-        for (uint32_t i = 0; i < half; i++)
-            lane[i] += lane[i + half];
-    return lane[0];
-}
-
-static float lanes_max(vec v)
-{
-    float lane[VEC_LANES];
-    vec_store(lane, v);
-    for (uint32_t half = VEC_LANES / 2; half > 0; half /= 2)
-        for (uint32_t i = 0; i < half; i++)
-            lane[i] = lane[i] > lane[i + half] ? lane[i] : lane[i + half];
-    return lane[0];
-}
-
-static void simd_rms_norm(const float *x, const float *w, float eps, uint32_t n, float *y)
-{
-    vec squares = vec_zero(), more = vec_zero();
-    uint32_t i = 0;
-    for (; i + 2 * VEC_LANES <= n; i += 2 * VEC_LANES) {
-        vec a = vec_load(x + i), b = vec_load(x + i + VEC_LANES);
-        squares = vec_fma(a, a, squares);
-        more = vec_fma(b, b, more);
-    }
-    float sum = lanes_sum(vec_add(squares, more));
-    for (; i < n; i++)
-        sum += x[i] * x[i];
-    float factor = 1 / sqrtf(sum / (float)n + eps);
-    for (i = 0; i < n; i++)
-        y[i] = x[i] * factor * w[i];
-}
-
-static void simd_rope(float *x, uint32_t heads, uint32_t head_dim, const float *cos,
-                      const float *sin, uint32_t pairs)
-{
-    for (uint32_t h = 0; h < heads; h++, x += head_dim) {
-        for (uint32_t i = 0; i < pairs; i++) {
-            float a = x[2 * i], b = x[2 * i + 1];
-            x[2 * i] = a * cos[i] - b * sin[i];
-            x[2 * i + 1] = a * sin[i] + b * cos[i];
-        }
-    }
-}
-
-#define EXP_MIN (-87.0f) /* e^-87 is the last that is not subnormal, whole part included */
-#define EXP_MAX 88.0f
-#define LN2_HI 0x1.62e430p-1f
-#define LN2_LO ((float)(0x1.62e42fefa39efp-1 - (double)LN2_HI))
-
-/* e^x, x held within EXP_MIN .. EXP_MAX: 2^n * e^r with n = round(x / ln 2), |r| <= ln 2 / 2, and
- * e^r by its Taylor series to r^7, whose remainder (< 6e-9) is below half a step of F32. */
-ALWAYS_INLINE vec vec_exp(vec x)
-{
-    x = vec_min(vec_max(x, vec_set1(EXP_MIN)), vec_set1(EXP_MAX));
-    vec n = vec_round(vec_mul(x, vec_set1(0x1.715476p+0f)));
-    vec r = vec_fma(n, vec_set1(-LN2_HI), x);
-    r = vec_fma(n, vec_set1(-LN2_LO), r);
-    vec e = vec_set1(1.0f / 5040);
-    e = vec_fma(e, r, vec_set1(1.0f / 720));
-    e = vec_fma(e, r, vec_set1(1.0f / 120));
-    e = vec_fma(e, r, vec_set1(1.0f / 24));
-    e = vec_fma(e, r, vec_set1(1.0f / 6));
-    e = vec_fma(e, r, vec_set1(0.5f));
-    e = vec_fma(e, r, vec_set1(1.0f));
-    e = vec_fma(e, r, vec_set1(1.0f));
-    return vec_mul(e, vec_exp2_whole(n));
-}
-
-static void simd_silu_mul(float *gate, const float *up, uint32_t n)
-{
-    for (uint32_t i = 0; i < n; i += VEC_LANES) {
-        vec g = vec_load(gate + i);
-        vec e = vec_exp(vec_sub(vec_zero(), g));
-        vec silu = vec_div(g, vec_add(vec_set1(1.0f), e));
-        vec_store(gate + i, vec_mul(silu, vec_load(up + i)));
-    }
-}
-
-/* ---- attention */
-
-static void simd_kv_put(const struct kv_layout *layout, const float *k, const float *v,
-                        uint32_t lane, char *k_block, char *v_block)
-{
-    size_t bytes = kv_element_bytes(layout->type);
-    for (uint32_t d = 0; d < layout->head_dim; d += TILE_ROWS) {
-        char k_tile[TILE_ROWS * sizeof(float)];
-        char *v_tile = v_block + (size_t)(d + lane) * TILE_ROWS * bytes;
-        for (uint32_t i = 0; i < TILE_ROWS; i += VEC_LANES) {
-            if (layout->type == KV_F16) {
-                vec_store_f16(k_tile + i * bytes, vec_load(k + d + i));
-                vec_store_f16(v_tile + i * bytes, vec_load(v + d + i));
-            } else {
-                memcpy(k_tile + i * bytes, k + d + i, VEC_LANES * bytes);
-                memcpy(v_tile + i * bytes, v + d + i, VEC_LANES * bytes);
-            }
-        }
-        for (uint32_t i = 0; i < TILE_ROWS; i++)
-            memcpy(k_block + ((size_t)(d + i) * KV_BLOCK + lane) * bytes, k_tile + i * bytes,
-                   bytes);
-    }
-}
-
-#define HEAD_STRIDE (KV_HEAD_DIM_MAX + TILE_ROWS)
-
-/* Of each row: the query, scores and then weights of a span, the sum of weighted V, and for the
- * running softmax the largest score and the sum of weights, a lane for each position % lanes. */
-struct attend_scratch {
-    float q[ATTEND_ROWS_MAX][HEAD_STRIDE];
-    float p[ATTEND_ROWS_MAX][SPAN + TILE_ROWS];
-    float o[ATTEND_ROWS_MAX][HEAD_STRIDE];
-    float weights[ATTEND_ROWS_MAX][VEC_LANES];
-    float top[ATTEND_ROWS_MAX];
-    uint32_t seen[ATTEND_ROWS_MAX]; /* positions of the span that the row sees, 0 .. SPAN */
-};
-_Static_assert(sizeof(struct attend_scratch) <= OP_SCRATCH_BYTES, "fits");
-_Static_assert(sizeof(float) * PANEL_COLS * TILE_ROWS * BLOCK_TILES <= OP_SCRATCH_BYTES, "fits");
-
-static const struct fma_source *kv_source(const struct kv_layout *l)
-{
-    return &fma_sources[l->type == KV_F16 ? WEIGHT_F16 : WEIGHT_F32];
-}
-
-static const char *block_of(const struct attend *a, uint32_t block)
-{
-    return kv_block_at(a->layout, a->head, a->page_bytes, a->page_table, block);
-}
-
-/* p = q K of the blocks of the span that any row sees. Keys that a row does not see, and lanes
- * that nobody has written yet, give scores that span_softmax drops. */
-static void span_scores(const struct attend *a, struct attend_scratch *s, uint32_t start,
-                        uint32_t blocks)
-{
-    size_t block_bytes = kv_block_bytes(a->layout);
-    uint32_t run;
-    for (uint32_t b = 0; b < blocks; b += run) {
-        const char *k = block_of(a, start / KV_BLOCK + b);
-        /* Blocks that follow each other in memory go through the kernel together. */
-        for (run = 1; b + run < blocks; run++)
-            if (block_of(a, start / KV_BLOCK + b + run) != k + run * block_bytes) break;
-        struct fma_call c = {
-            .x = s->q[0],
-            .x_stride = HEAD_STRIDE,
-            .y = s->p[0] + (size_t)b * KV_BLOCK,
-            .y_stride = SPAN + TILE_ROWS,
-            .k_count = a->layout->head_dim,
-        };
-        fma_tiles(kv_source(a->layout), &c, a->row_count, k, block_bytes, run);
-    }
-}
-
-/* Turns row r's scores into weights relative to the new largest score, and brings what was
- * summed before to that scale. */
-static void span_softmax(const struct attend *a, struct attend_scratch *s, uint32_t r)
-{
-    float *p = s->p[r];
-    for (uint32_t i = s->seen[r]; i < SPAN; i++)
-        p[i] = -FLT_MAX;
-    vec top = vec_load(p);
-    for (uint32_t i = VEC_LANES; i < SPAN; i += VEC_LANES)
-        top = vec_max(top, vec_load(p + i));
-    float highest = lanes_max(top);
-    vec new_top = vec_max(vec_set1(highest), vec_set1(s->top[r]));
-    vec shrink = vec_exp(vec_sub(vec_set1(s->top[r]), new_top));
-
-    vec weights = vec_mul(vec_load(s->weights[r]), shrink);
-    for (uint32_t i = 0; i < SPAN; i += VEC_LANES) {
-        vec x = vec_sub(vec_load(p + i), new_top);
-        vec weight = vec_keep_ge(vec_exp(x), x, vec_set1(EXP_MIN));
-        weights = vec_add(weights, weight);
-        vec_store(p + i, weight);
-    }
-    vec_store(s->weights[r], weights);
-    s->top[r] = highest > s->top[r] ? highest : s->top[r];
-    for (uint32_t d = 0; d < a->layout->head_dim; d += VEC_LANES)
-        vec_store(s->o[r] + d, vec_mul(vec_load(s->o[r] + d), shrink));
-}
-
-/* o += p V for one block. Only seen keys are touched: weight 0 times what an unwritten lane
- * holds would not be 0 if that were NaN. */
-static void block_values(const struct attend *a, struct attend_scratch *s, const char *v,
-                         uint32_t in_span)
-{
-    const struct kv_layout *l = a->layout;
-    size_t tile_bytes = KV_BLOCK * TILE_ROWS * kv_element_bytes(l->type);
-    bool all_seen = true;
-    for (uint32_t r = 0; r < a->row_count; r++)
-        all_seen &= s->seen[r] >= in_span + KV_BLOCK;
-    uint32_t step = all_seen ? a->row_count : 1;
-    for (uint32_t r = 0; r < a->row_count; r += step) {
-        if (s->seen[r] <= in_span) continue;
-        struct fma_call c = {
-            .x = s->p[r] + in_span,
-            .x_stride = SPAN + TILE_ROWS,
-            .y = s->o[r],
-            .y_stride = HEAD_STRIDE,
-            .k_count = min_u32(s->seen[r] - in_span, KV_BLOCK),
-            .accumulate = true,
-        };
-        fma_tiles(kv_source(l), &c, step, v, tile_bytes, l->head_dim / TILE_ROWS);
-    }
-}
-
-/* The queries, scaled, and empty sums. */
-static void attend_begin(const struct attend *a, struct attend_scratch *s)
-{
-    uint32_t head_dim = a->layout->head_dim;
-    for (uint32_t i = 0; i < a->row_count; i++) {
-        uint32_t r = a->row_first + i;
-        const float *q = a->q + r / a->group * a->q_stride + (size_t)(r % a->group) * head_dim;
-        for (uint32_t d = 0; d < head_dim; d++)
-            s->q[i][d] = q[d] * a->scale;
-        memset(s->o[i], 0, head_dim * sizeof(float));
-        memset(s->weights[i], 0, sizeof s->weights[i]);
-        s->top[i] = -FLT_MAX;
-    }
-}
-
-static void attend_end(const struct attend *a, struct attend_scratch *s)
-{
-    uint32_t head_dim = a->layout->head_dim;
-    for (uint32_t i = 0; i < a->row_count; i++) {
-        uint32_t r = a->row_first + i;
-        float *out = a->out + r / a->group * a->out_stride + (size_t)(r % a->group) * head_dim;
-        float factor = 1 / lanes_sum(vec_load(s->weights[i]));
-        for (uint32_t d = 0; d < head_dim; d++)
-            out[d] = s->o[i][d] * factor;
-    }
-}
-
-static void simd_attend(const struct attend *a, void *scratch)
-{
-    struct attend_scratch *s = scratch;
-    attend_begin(a, s);
-    uint32_t end = a->position + (a->row_first + a->row_count - 1) / a->group + 1;
-    for (uint32_t start = 0; start < end; start += SPAN) {
-        uint32_t blocks = ceil_div_u32(min_u32(end - start, SPAN), KV_BLOCK);
-        span_scores(a, s, start, blocks);
-        for (uint32_t i = 0; i < a->row_count; i++) {
-            uint32_t sees = a->position + (a->row_first + i) / a->group + 1;
-            s->seen[i] = sees > start ? min_u32(sees - start, SPAN) : 0;
-            if (s->seen[i] > 0) span_softmax(a, s, i);
-        }
-        for (uint32_t b = 0; b < blocks; b++) {
-            const char *k = block_of(a, start / KV_BLOCK + b);
-            block_values(a, s, k + kv_half_bytes(a->layout), b * KV_BLOCK);
-        }
-    }
-    attend_end(a, s);
 }

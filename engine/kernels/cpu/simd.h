@@ -1,0 +1,62 @@
+/* simd.h - the vector of the instruction set, and what all templates here do with it.
+ *
+ * Layer: engine/kernels, for cpu/ only. The including ops_*.c names its simd_*.h in SIMD_HEADER.
+ *
+ * The templates are product.h, element.h and attend.h: the operations of op.h, all static, compiled
+ * once by each ops_*.c with -ffp-contract=off: a multiply-add is fused where it says vec_fma,
+ * nowhere else.
+ */
+#pragma once
+#include "engine/kernels/op.h"
+#include SIMD_HEADER
+
+#ifdef __clang__
+#    define UNROLL _Pragma("unroll")
+#else
+#    define UNROLL _Pragma("GCC unroll 16")
+#endif
+#define ALWAYS_INLINE static inline __attribute__((always_inline))
+
+static float lanes_sum(vec v)
+{
+    float lane[VEC_LANES];
+    vec_store(lane, v);
+    for (uint32_t half = VEC_LANES / 2; half > 0; half /= 2)
+        for (uint32_t i = 0; i < half; i++)
+            lane[i] += lane[i + half];
+    return lane[0];
+}
+
+static float lanes_max(vec v)
+{
+    float lane[VEC_LANES];
+    vec_store(lane, v);
+    for (uint32_t half = VEC_LANES / 2; half > 0; half /= 2)
+        for (uint32_t i = 0; i < half; i++)
+            lane[i] = lane[i] > lane[i + half] ? lane[i] : lane[i + half];
+    return lane[0];
+}
+
+#define EXP_MIN (-87.0f) /* e^-87 is the last that is not subnormal, whole part included */
+#define EXP_MAX 88.0f
+#define LN2_HI 0x1.62e430p-1f
+#define LN2_LO ((float)(0x1.62e42fefa39efp-1 - (double)LN2_HI))
+
+/* e^x, x held within EXP_MIN .. EXP_MAX: 2^n * e^r with n = round(x / ln 2), |r| <= ln 2 / 2, and
+ * e^r by its Taylor series to r^7, whose remainder (< 6e-9) is below half a step of F32. */
+ALWAYS_INLINE vec vec_exp(vec x)
+{
+    x = vec_min(vec_max(x, vec_set1(EXP_MIN)), vec_set1(EXP_MAX));
+    vec n = vec_round(vec_mul(x, vec_set1(0x1.715476p+0f)));
+    vec r = vec_fma(n, vec_set1(-LN2_HI), x);
+    r = vec_fma(n, vec_set1(-LN2_LO), r);
+    vec e = vec_set1(1.0f / 5040);
+    e = vec_fma(e, r, vec_set1(1.0f / 720));
+    e = vec_fma(e, r, vec_set1(1.0f / 120));
+    e = vec_fma(e, r, vec_set1(1.0f / 24));
+    e = vec_fma(e, r, vec_set1(1.0f / 6));
+    e = vec_fma(e, r, vec_set1(0.5f));
+    e = vec_fma(e, r, vec_set1(1.0f));
+    e = vec_fma(e, r, vec_set1(1.0f));
+    return vec_mul(e, vec_exp2_whole(n));
+}
