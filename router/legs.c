@@ -90,7 +90,7 @@ static uint32_t still(double predicted, uint32_t generated)
 int leg_body(struct request *r, struct buf *out)
 {
     const struct target *t = &r->target;
-    uint32_t generated = leg_generated(r), min_tokens = r->api.min_tokens;
+    uint32_t generated = leg_generated(r);
     int64_t left_us = r->deadline_us - loop_now_us(r->home->loop);
     r->leg_hands = t->hands_over && !r->is_question && left(r) > 1;
     struct generate_request g = {
@@ -100,7 +100,7 @@ int leg_body(struct request *r, struct buf *out)
         .prompt_tokens = r->prompt_tokens,
         .sampling = r->api.sampling,
         .max_tokens = r->leg_hands ? 1 : max_u32(left(r), 1),
-        .min_tokens = min_tokens > generated ? min_tokens - generated : 0,
+        .min_tokens = r->api.min_tokens,
         .stop = r->api.stop,
         .stop_count = r->api.stop_count,
         .ignore_eos = r->api.ignore_eos,

@@ -31,7 +31,7 @@ struct generate_request {
     uint32_t prompt_tokens; /* 1..id_count; the rest of ids was generated before */
     struct sampling sampling;
     uint32_t max_tokens; /* still to generate; at least 1 */
-    uint32_t min_tokens; /* still to generate before an end is allowed */
+    uint32_t min_tokens; /* of the whole answer, before an end is allowed */
     const struct str *stop;
     uint32_t stop_count;
     bool ignore_eos;

@@ -39,7 +39,7 @@ int answer_init(struct answer *a, const struct vocab *vocab, const struct answer
     detok_init(&a->detok, vocab, true);
     stop_init(&a->stop, spec->stop, spec->stop_count);
     for (uint32_t i = spec->prompt_tokens; i < count; i++) {
-        int rc = take(a, ids[i], spec->min_tokens > 0); /* some are still to come: all were early */
+        int rc = answer_take(a, ids[i]);
         if (rc < 0) return rc;
     }
     buf_clear(&a->text); /* was sent by whoever generated it */

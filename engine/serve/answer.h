@@ -20,7 +20,7 @@
 struct answer_spec {
     struct sampler_params sampling;
     uint32_t prompt_tokens; /* of the ids given; the rest was generated elsewhere */
-    uint32_t min_tokens;    /* still to generate before an end is allowed */
+    uint32_t min_tokens;    /* of the whole answer, before an end is allowed */
     bool ignore_eos;
     const struct str *stop;
     uint32_t stop_count;
@@ -32,7 +32,7 @@ struct answer {
     struct stop_matcher stop;
     struct buf text; /* certain and not fetched yet; the fetcher clears it */
     struct buf scratch;
-    uint32_t generated; /* here */
+    uint32_t generated; /* elsewhere and here */
     int failed;         /* why it ended by itself; 0: it did not */
     uint32_t ends[ANSWER_ENDS_MAX], end_count;
     float hidden[MODEL_HIDDEN]; /* the model's state at the prompt's end, where somebody asked */

@@ -187,7 +187,6 @@ static void cut_at(struct generate_request req, uint32_t cut, const struct kv_an
     uint32_t ids[KV_RIG_IDS_MAX], all = req.max_tokens, prompt = req.id_count;
     req.goes_on = true;
     req.max_tokens = cut;
-    uint32_t min_tokens = req.min_tokens;
     kv_generate(&kv_a, &req, &first);
     buf_str(&text, buf_view(&first.text));
     if (first.finish == FINISH_LENGTH) {
@@ -198,7 +197,6 @@ static void cut_at(struct generate_request req, uint32_t cut, const struct kv_an
         req.ids = ids;
         req.id_count = prompt + cut;
         req.max_tokens = all - cut;
-        req.min_tokens = min_tokens - min_u32(min_tokens, cut);
         kv_from(&req, &kv_a);
         kv_generate(&kv_b, &req, &rest);
         assert_int_equal(rest.status, 200);
@@ -304,6 +302,12 @@ static void a_stop_string_may_straddle_the_cut(void **state)
     assert_int_equal(stopped.count, HEAD);
     for (uint32_t cut = 1; cut < HEAD; cut++)
         cut_at(req, cut, &stopped);
+    /* Also where they are used up at the cut, in the middle of what a stop begins with. */
+    for (req.min_tokens = 1; req.min_tokens < HEAD; req.min_tokens++) {
+        kv_generate(&kv_a, &req, &stopped);
+        for (uint32_t more = 0; more < 2 && req.min_tokens + more < stopped.count; more++)
+            cut_at(req, req.min_tokens + more, &stopped);
+    }
 }
 
 struct running {
