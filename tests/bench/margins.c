@@ -92,8 +92,12 @@ static void all_worlds(struct table *t)
            kept, t->worlds, instances);
     for (uint32_t i = 0; i < t->rows; i++) {
         struct stats_mean v = stats_mean(t->ratio[i], t->kept[i]);
-        printf("  %-18s %.3f +- %.3f of our cost, in %u of %u worlds\n", t->row[i]->name, v.mean,
-               v.half, t->kept[i], t->worlds);
+        printf("  %-18s ", t->row[i]->name);
+        if (t->kept[i] > 0) printf("%.3f", v.mean);
+        if (t->kept[i] > 1) printf(" +- %.3f", v.half);
+        printf(t->kept[i] > 0 ? " of our cost, in %u of %u worlds\n"
+                              : "keeps the promise in %u of %u worlds\n",
+               t->kept[i], t->worlds);
     }
     fflush(stdout);
 }
