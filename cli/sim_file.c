@@ -94,6 +94,20 @@ static struct str or_else(struct str strong, struct str weak)
         (rows)->kind = rc == 0 ? kind##_find(text) : NULL; \
     }
 
+static bool serves_one(const struct sim_config *c)
+{
+    bool one = true;
+    for (uint32_t p = 0; p < c->pool_count; p++)
+        one &= c->pool[p].service == 0;
+    return one;
+}
+
+/* What its pools say holds for the fleet's, in their order. */
+static bool has_its_pools(const struct sim_config *c, const struct service_section *service)
+{
+    return serves_one(c) && service->pools.count == c->pool_count;
+}
+
 static int take_rows(const struct config *file, struct sim_config *c, struct err *err)
 {
     static const struct engine_rows_section none;
@@ -116,7 +130,7 @@ static int take_rows(const struct config *file, struct sim_config *c, struct err
     TAKE_ROW(c, power, service->power)
     c->row_watts_max = service->row_watts;
     const struct pool_section *pools = service->pools.items;
-    for (uint32_t p = 0; p < c->pool_count && service->pools.count == c->pool_count; p++)
+    for (uint32_t p = 0; p < c->pool_count && has_its_pools(c, service); p++)
         if (!c->pool[p].has_priority) c->pool[p].priority = (enum priority)pools[p].priority;
     return rc;
 }
@@ -124,10 +138,7 @@ static int take_rows(const struct config *file, struct sim_config *c, struct err
 /* Roles and migration are simulated for one service, which has engines. */
 static bool moves_kv(const struct sim_config *c)
 {
-    bool takes = !sim_pool_is_serial(&c->pool[0]);
-    for (uint32_t p = 0; p < c->pool_count; p++)
-        takes &= c->pool[p].service == 0;
-    return takes;
+    return serves_one(c) && !sim_pool_is_serial(&c->pool[0]);
 }
 
 static bool has_pool_role(const struct service_section *service)
@@ -159,7 +170,7 @@ static int take_moves(const struct config *file, struct sim_config *c, struct er
     if (rc < 0 || !service) return rc;
     const struct pool_section *pools = service->pools.items;
     TAKE_ROW(c, role, service->role)
-    for (uint32_t p = 0; p < c->pool_count && service->pools.count == c->pool_count; p++)
+    for (uint32_t p = 0; p < c->pool_count && has_its_pools(c, service); p++)
         if (!c->pool[p].has_role) c->pool[p].role = (enum role)pools[p].role;
     if (takes_link(file, service)) c->link_bytes_s = (double)service->kv_link_bytes_s;
     return rc;
@@ -247,18 +258,26 @@ static void tell_engine_rows(const struct config *file, uint32_t number, struct 
     }
 }
 
+/* What the pools of a service say is taken in their order, where the fleet has as many. */
+static void tell_pools(const struct config *file, uint32_t number, const char *what, bool used,
+                       struct note *n)
+{
+    const struct service_section *service = sim_file_service(file, number);
+    bool taken_too = used && service->pools.count == n->uses.pools[0];
+    for (uint32_t p = 0; p < service->pools.count; p++) {
+        char key[64];
+        snprintf(key, sizeof key, "services[%u].pools[%u].%s", number, p, what);
+        if (is_said(file, key)) add(taken_too ? n->used : n->left, key);
+    }
+}
+
 static void tell_roles(const struct config *file, struct note *n)
 {
     const struct service_section *service = only_service(file);
     if (!service) return;
     if (service->role.len > 0) add(n->moves ? n->used : n->left, "services[0].role");
     if (takes_link(file, service)) add(n->moves ? n->used : n->left, "services[0].kv_link");
-    for (uint32_t p = 0; p < service->pools.count; p++) {
-        char key[64];
-        snprintf(key, sizeof key, "services[0].pools[%u].role", p);
-        bool matches = service->pools.count == n->uses.pools[0];
-        if (is_said(file, key)) add(n->moves && matches ? n->used : n->left, key);
-    }
+    tell_pools(file, 0, "role", n->moves, n);
 }
 
 static void tell_power(const struct config *file, uint32_t number, struct note *n)
@@ -270,13 +289,7 @@ static void tell_power(const struct config *file, uint32_t number, struct note *
         snprintf(key, sizeof key, "services[%u].%s", number, keys[i]);
         if (is_said(file, key)) add(used ? n->used : n->left, key);
     }
-    const struct service_section *service = sim_file_service(file, number);
-    for (uint32_t p = 0; p < service->pools.count; p++) {
-        char key[64];
-        snprintf(key, sizeof key, "services[%u].pools[%u].priority", number, p);
-        bool matches = service->pools.count == n->uses.pools[0];
-        if (is_said(file, key)) add(used && matches ? n->used : n->left, key);
-    }
+    tell_pools(file, number, "priority", used && n->moves, n);
 }
 
 int sim_file_note(const char *path, struct sim_file_uses uses, struct buf *out, struct err *err)

@@ -30,7 +30,8 @@ static const struct config_field rows[] = {
     { .name = "fleet", .letter = 'f', .type = CONFIG_TEXT, .default_text = "8xa100", AT(fleet),
       .about = "Instances, at most 4096: COUNTxHARDWARE[:SUFFIX...][@DOLLARS_AN_HOUR|@list|@PROVIDER], "
                "joined by commas; hardware is listed below, suffixes are tpN, prefill, decode, spot, "
-               "zoneN, serviceN, low (polca caps it first) and a model's name; ref8000 is the serial reference, "
+               "zoneN, serviceN, low (polca caps it first) and a model's name; ref8000 is the serial "
+               "reference, "
                "measured:a=S:b=S:c=S:d=S:e=S a machine by its step: seconds fixed, of a prompt token, "
                "a sequence, a token read, a token attended to." },
     { .name = "config", .letter = 'c', .type = CONFIG_TEXT, AT(config),

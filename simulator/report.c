@@ -30,11 +30,6 @@ static struct stats_quantiles summarise(struct series *s, uint32_t misses)
     return q;
 }
 
-static double seconds(int64_t from_us, int64_t to_us)
-{
-    return (double)(to_us - from_us) / 1e6;
-}
-
 /* Fills the series; how many requests of each service kept its promise. */
 static void measure(const struct sim_config *config, const struct sim_result *result,
                     struct series *ttft, struct series *tpot, struct series *jct,
@@ -44,8 +39,8 @@ static void measure(const struct sim_config *config, const struct sim_result *re
     for (uint32_t i = 0; i < result->offered; i++) {
         const struct sim_outcome *o = &result->outcome[i];
         if (o->end != SIM_COMPLETED) continue;
-        add(ttft, seconds(o->arrival_us, o->first_us));
-        add(jct, seconds(o->arrival_us, o->last_us));
+        add(ttft, sim_outcome_ttft_s(o));
+        add(jct, (double)(o->last_us - o->arrival_us) / 1e6);
         if (o->generated > 1) add(tpot, sim_outcome_tpot_s(o));
         ret[o->service] += sim_outcome_kept(o, config);
     }

@@ -12,6 +12,11 @@ void sim_result_fini(struct sim_result *r)
     r->outcome = NULL;
 }
 
+double sim_outcome_ttft_s(const struct sim_outcome *o)
+{
+    return (double)(o->first_us - o->arrival_us) / 1e6;
+}
+
 double sim_outcome_tpot_s(const struct sim_outcome *o)
 {
     return o->generated > 1 ? (double)(o->last_us - o->first_us) / 1e6 / (o->generated - 1) : 0;
@@ -20,7 +25,7 @@ double sim_outcome_tpot_s(const struct sim_outcome *o)
 bool sim_outcome_kept(const struct sim_outcome *o, const struct sim_config *c)
 {
     struct sim_promise slo = sim_promise(c, o->service);
-    return o->end == SIM_COMPLETED && (double)(o->first_us - o->arrival_us) / 1e6 <= slo.ttft_s &&
+    return o->end == SIM_COMPLETED && sim_outcome_ttft_s(o) <= slo.ttft_s &&
            sim_outcome_tpot_s(o) <= slo.tpot_s;
 }
 

@@ -74,6 +74,8 @@ void sim_result_fini(struct sim_result *r);
 /* It was answered within its service's promise. */
 bool sim_outcome_kept(const struct sim_outcome *o, const struct sim_config *c);
 
+double sim_outcome_ttft_s(const struct sim_outcome *o);
+
 /* Between tokens after the first, in the mean; 0: there were none. */
 double sim_outcome_tpot_s(const struct sim_outcome *o);
 

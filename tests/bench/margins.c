@@ -6,8 +6,9 @@
  * Azure's conversation trace superposed SCALE times, of which the first SECONDS; A100s at $3.43 an
  * hour; every row begins with START of them. WORLDS is a number of worlds or a list, such as 1,5. For
  * each lead and world a line: ours, then the cheapest of RUNS points of each row that keeps the
- * promise, of more where one between them could yet cost less than ours. At the end each row's cost over ours in the mean of the worlds, with its interval, and
- * where it kept the promise at none of its points.
+ * promise, of more where one between them could yet cost less than ours. At the end each row's cost
+ * over ours in the mean of the worlds, with its interval, or that it kept the promise at none of its
+ * points.
  */
 #include "simulator/stats.h"
 #include "tests/sim_gates/margin.h"

@@ -185,6 +185,25 @@ static void a_file_names_the_power_row(void **state)
     assert_string_not_equal(digest[4], digest[3]);
 }
 
+/* As many pools, but not all of the file's service. */
+static void pools_of_two_services_are_not_those_of_one(void **state)
+{
+    (void)state;
+    char path[RIG_PATH], digest[DIGEST];
+    rig_file(path, "pools.yaml",
+             "local: { offers: [ { name: a, share: 1, price_per_hour: 1 } ] }\n"
+             "services:\n"
+             "  - name: s\n"
+             "    model: none\n"
+             "    power: polca\n"
+             "    row_watts: 130\n"
+             "    pools: [ { name: a, offers: [a], priority: low }, { name: b, offers: [a] } ]\n");
+    const struct as_flags row = { "2xl4,1xl4:service1",
+                                  "services, local, services[0].pools[0].priority",
+                                  "2xl4,1xl4:service1 --power polca --row-watts 130" };
+    expect_as_flags(path, &row, digest);
+}
+
 /* Scaling as the running controller would take it from the file; flags are stronger, also one that
  * says its own default. */
 static void a_fleets_file_says_how_it_scales(void **state)
@@ -275,6 +294,7 @@ int main(void)
         cmocka_unit_test(a_fleets_file_says_how_each_service_scales),
         cmocka_unit_test(a_fleets_file_is_taken_in_part_and_says_so),
         cmocka_unit_test(a_file_names_the_power_row),
+        cmocka_unit_test(pools_of_two_services_are_not_those_of_one),
     };
     return rig_end(cmocka_run_group_tests(tests, NULL, NULL));
 }
