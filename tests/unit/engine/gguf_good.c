@@ -22,6 +22,14 @@ void good_put(struct gguf_make *m)
     make_tensor(m, "matrix", 2, matrix, 8, weights, 68);
 }
 
+void good_file(struct buf *ret)
+{
+    CLEANUP(make_fini) struct gguf_make m;
+    make_init(&m);
+    good_put(&m);
+    make_finish(&m, ret);
+}
+
 int good_parse(struct str file, struct gguf **ret, struct err *err)
 {
     struct gguf_source source = memory_source(&file);

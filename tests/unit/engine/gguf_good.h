@@ -3,6 +3,7 @@
 #include "tests/unit/engine/gguf_make.h"
 
 void good_put(struct gguf_make *m); /* two tensors, `vector` and `matrix`; finish it yourself */
+void good_file(struct buf *ret);    /* nothing but that; appended */
 
 /* gguf_parse over memory, as the file "test.gguf". */
 int good_parse(struct str file, struct gguf **ret, struct err *err);

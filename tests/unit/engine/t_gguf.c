@@ -11,13 +11,10 @@
 static void a_good_file_reads_back(void **state)
 {
     (void)state;
-    CLEANUP(make_fini) struct gguf_make m;
     CLEANUP(buf_fini) struct buf file = { 0 };
     CLEANUP(gguf_freep) struct gguf *g = NULL;
     struct err err = { { 0 } };
-    make_init(&m);
-    good_put(&m);
-    make_finish(&m, &file);
+    good_file(&file);
     assert_int_equal(good_parse(buf_view(&file), &g, &err), 0);
 
     struct str text;

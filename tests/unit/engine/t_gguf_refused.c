@@ -278,11 +278,8 @@ static void every_damage_has_its_sentence(void **state)
 static void every_prefix_is_refused(void **state)
 {
     (void)state;
-    CLEANUP(make_fini) struct gguf_make m;
     CLEANUP(buf_fini) struct buf file = { 0 };
-    make_init(&m);
-    good_put(&m);
-    make_finish(&m, &file);
+    good_file(&file);
     for (size_t len = 0; len < file.len; len++) {
         struct gguf *g = NULL;
         struct err err = { { 0 } };
@@ -297,12 +294,9 @@ static void every_prefix_is_refused(void **state)
 static void every_flipped_byte_is_survived(void **state)
 {
     (void)state;
-    CLEANUP(make_fini) struct gguf_make m;
     CLEANUP(buf_fini) struct buf file = { 0 };
     static const uint8_t masks[] = { 0x01, 0x80, 0xff };
-    make_init(&m);
-    good_put(&m);
-    make_finish(&m, &file);
+    good_file(&file);
     for (size_t at = 0; at < file.len; at++) {
         for (size_t i = 0; i < COUNT_OF(masks); i++) {
             CLEANUP(gguf_freep) struct gguf *g = NULL;
@@ -318,11 +312,8 @@ static void every_flipped_byte_is_survived(void **state)
 static void no_memory_is_an_answer(void **state)
 {
     (void)state;
-    CLEANUP(make_fini) struct gguf_make m;
     CLEANUP(buf_fini) struct buf file = { 0 };
-    make_init(&m);
-    good_put(&m);
-    make_finish(&m, &file);
+    good_file(&file);
     for (uint64_t nth = 1;; nth++) {
         CLEANUP(gguf_freep) struct gguf *g = NULL;
         struct err err = { { 0 } };
