@@ -42,6 +42,15 @@ static inline double perf_step_s(const struct perf_coef *coef, const struct perf
            coef->e * (double)(shape->kv_tokens_read - shape->kv_tokens_decoding);
 }
 
+/* How fast the machine is: a step that reads the weights and PERF_READ_TOKENS cached tokens. Fits
+ * tell `a` and `d` well, and they are the same wherever an instance works; `b` and `c` are slopes
+ * of a curve there, so that they tell a busy machine from an idle one rather than a slow one. */
+#define PERF_READ_TOKENS 32768
+static inline double perf_read_s(const struct perf_coef *coef)
+{
+    return coef->a + coef->d * PERF_READ_TOKENS;
+}
+
 /* The same machine at a share of full speed, (0, 1], that it keeps by injecting idle time: all of a
  * step stretches. */
 struct perf_coef perf_at_clock(const struct perf_coef *full, double clock);

@@ -6,7 +6,7 @@
  * A promise kept for a share A of requests allows (1 - A) of them to miss it. What is allowed and
  * not used is saved, what is used beyond is owed, in requests:
  *
- *     saved += (1 - A) ended - missed,     |saved| <= (1 - A) level ALLOWANCE_S
+ *     saved += COUNTED (1 - A) ended - missed,     |saved| <= (1 - A) level ALLOWANCE_S
  *
  * After adaptive conformal inference (Gibbs and Candes, 2021), which moves its level by the errors
  * it made: what a plan may let be late follows from what was late, whatever the model of the fleet

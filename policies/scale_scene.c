@@ -69,6 +69,29 @@ double scene_worth(const struct scene *s, uint32_t pool)
     return s->rate[pool] / s->rate[s->main];
 }
 
+double scene_fleet_rate(const struct scene *s)
+{
+    double rate = 0;
+    for (uint32_t i = 0; i < s->view->pool_count; i++)
+        rate += scale_have(&s->view->pool[i]) * s->rate[i];
+    return rate;
+}
+
+double scene_ttft_s(const struct scene *s, const uint32_t want[SCALE_POOLS_MAX])
+{
+    double total = 0, alone_s = 0, used = 0;
+    for (uint32_t i = 0; i < s->view->pool_count; i++)
+        total += want[i] * s->rate[i];
+    if (total <= 0) return -1;
+    for (uint32_t i = 0; i < s->view->pool_count; i++) {
+        const struct scale_load *l = &s->load[i];
+        double share = want[i] * s->rate[i] / total;
+        alone_s += share * (l->step_s + l->prefill_s);
+        used += share * (s->rate[i] * s->level / total) * l->work_s;
+    }
+    return used < 1 ? alone_s / (1 - used) : -1;
+}
+
 /* ---- the look ---- */
 
 /* The step in which what is due in so many seconds has come; `most` if that is later. */
@@ -98,6 +121,7 @@ static void fill_fleet(struct scene *s)
         uint32_t rest = p->starting > seen[i] ? p->starting - seen[i] : 0;
         add_from(s, p->left_s, rest * scene_worth(s, i));
     }
+    if (s->spare) add_from(s, s->view->pool[s->main].left_s, -1);
 }
 
 /* Of the level from what was counted, on path p, in standard errors: quantiles of the logistic

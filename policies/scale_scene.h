@@ -43,12 +43,20 @@ struct scene {
     uint32_t lead_steps, clear_steps, steps;
     uint32_t look_from;                         /* lead_steps, or later */
     float demand[SCENE_PATHS][FLUID_STEPS_MAX]; /* requests a second */
+    bool spare;                                 /* the main pool has one that is not to count */
     float existing[FLUID_STEPS_MAX];            /* instances of the main pool's kind that serve */
 };
 
 void scene_level(struct scene *s, const struct scale_config *config, const struct scale_view *view,
                  const struct outlook *outlook);
 void scene_pools(struct scene *s, const struct scale_lengths *lengths, const struct pace *pace);
+
+/* Requests a second that ready and starting instances do. */
+double scene_fleet_rate(const struct scene *s);
+
+/* Predicted TTFT when arrivals are spread over so many instances of each pool in proportion to their
+ * rates; < 0: they do not keep up. */
+double scene_ttft_s(const struct scene *s, const uint32_t want[SCALE_POOLS_MAX]);
 
 /* Needs a main pool. `factor`: what the work of a request is multiplied by. */
 void scene_look(struct scene *s, double factor);

@@ -32,6 +32,8 @@ struct scale_instance {
     bool ready;
     bool fresh;    /* it has reported lately: the loads below mean something */
     double left_s; /* starting: what is left of its lead time */
+    double price_h;
+    double read_s; /* perf_read_s of what it has measured; 0: nothing yet */
     uint32_t running, waiting;
     uint64_t kv_tokens, kv_tokens_max; /* held by sessions; max 0: absent */
     bool prefill_known;

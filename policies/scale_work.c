@@ -21,7 +21,8 @@
  *              fleet
  *   5 mix      the cheapest whole number of instances of all pools that does C, the lead of new
  *              ones priced in (scale_mix.h)
- *   6 shaper   `window`, 20 s: only the noise of its inputs is left to bridge
+ *   6 trade    one more for a while, where slow instances are worth replacing (scale_trade.h)
+ *   7 shaper   `window`, 20 s: only the noise of its inputs is left to bridge
  *
  * C is the least, ready a lead from now, with
  *
@@ -55,6 +56,7 @@
 #include "policies/scale_scene.h"
 #include "policies/scale_sessions.h"
 #include "policies/scale_shape.h"
+#include "policies/scale_trade.h"
 
 #include <float.h>
 #include <math.h>
@@ -110,6 +112,8 @@ struct work {
         uint32_t main, have, ready; /* it holds while these stay */
         double instances;           /* of main */
     } answer;
+
+    struct trade trade;
 };
 _Static_assert(sizeof(struct work) <= SCALE_STATE_BYTES_MAX, "state of scale_work");
 
@@ -343,6 +347,7 @@ static double find_rate(struct plan *p, int64_t now_us)
 {
     struct scene *s = &p->scene;
     double work = s->config->margin * belief_factor(&p->memory->belief);
+    s->spare = trade_extra(&p->memory->trade, s->view, s->main);
     scene_look(s, work);
     p->budget = p->memory->allowance.saved + lent(p);
     return fmax(fmax(needed(p, now_us) * s->rate[s->main], work * s->level), AWAKE_RATE);
@@ -371,32 +376,6 @@ static void note_help(const struct plan *p, int64_t now_us)
 
 /* ---- 5: the answer ---- */
 
-/* What there is does so much. */
-static double fleet_rate(const struct scene *s)
-{
-    double rate = 0;
-    for (uint32_t i = 0; i < s->view->pool_count; i++)
-        rate += scale_have(&s->view->pool[i]) * s->rate[i];
-    return rate;
-}
-
-/* Predicted TTFT when arrivals are spread over the choice in proportion to its rates; < 0: it does
- * not keep up. */
-static double estimate_ttft_s(const struct scene *s, const uint32_t want[SCALE_POOLS_MAX])
-{
-    double total = 0, alone_s = 0, used = 0;
-    for (uint32_t i = 0; i < s->view->pool_count; i++)
-        total += want[i] * s->rate[i];
-    if (total <= 0) return -1;
-    for (uint32_t i = 0; i < s->view->pool_count; i++) {
-        const struct scale_load *l = &s->load[i];
-        double share = want[i] * s->rate[i] / total;
-        alone_s += share * (l->step_s + l->prefill_s);
-        used += share * (s->rate[i] * s->level / total) * l->work_s;
-    }
-    return used < 1 ? alone_s / (1 - used) : -1;
-}
-
 static const char *reason_of(const struct scene *s, const struct scale_mixed *m)
 {
     uint32_t have = scale_have_all(s->view), want = 0;
@@ -420,21 +399,42 @@ static void answer_mix(const struct plan *p, double rate, struct scale_verdict *
                                    .runner_up = m.second,
                                    .has_runner_up = m.has_second,
                                    .reason = reason_of(s, &m),
-                                   .estimate_s = estimate_ttft_s(s, m.best.want) };
+                                   .estimate_s = scene_ttft_s(s, m.best.want) };
     if (m.has_second)
         ret->runner_why = m.second_covers ? "it costs more, the lead of new instances included"
                                           : "it does not cover the work";
+}
+
+/* What is needed, and what a trade asks for beyond it. */
+static void answer_trade(const struct plan *p, int64_t now_us, struct scale_verdict *ret)
+{
+    const struct scene *s = &p->scene;
+    uint32_t *want = &ret->choice.want[s->main];
+    double have = scene_fleet_rate(s) / s->rate[s->main];
+    if (trade_extra(&p->memory->trade, s->view, s->main)) have--;
+    struct trade_ask ask = { .view = s->view,
+                             .pool = s->main,
+                             .need = *want,
+                             .lacking = p->memory->answer.instances - (have - 1),
+                             .life_s = s->config->life_s };
+    uint32_t traded = trade_want(&p->memory->trade, &ask, now_us);
+    if (traded == *want) return;
+    *want = traded;
+    ret->choice.cost_h = scale_cost_h(s->view, ret->choice.want);
+    ret->reason = "a new instance is cheaper than the slowest: one more until its speed is known";
 }
 
 static void answer_need(struct plan *p, int64_t now_us, struct scale_verdict *ret)
 {
     double rate = needed_rate(p, now_us);
     note_help(p, now_us);
-    if (p->memory->outlook.known < LEARN_BUCKETS && rate < fleet_rate(&p->scene))
+    if (p->memory->outlook.known < LEARN_BUCKETS && rate < scene_fleet_rate(&p->scene))
         scale_keep(p->scene.view,
                    "arrivals are watched for a minute before an instance is given up", ret);
-    else
+    else {
         answer_mix(p, rate, ret);
+        answer_trade(p, now_us, ret);
+    }
     ret->load = rate / p->scene.rate[p->scene.main];
 }
 

@@ -13,8 +13,9 @@
  *              a pool with spot offers its spares and replacements are followed too, when nothing
  *              else is under way
  *          (4) a draining instance that is wanted again is kept before another is bought
- *          (5) launches are cancelled before ready instances are drained; the first victim serves
- *              the fewest requests, then holds the least cache, then costs the most
+ *          (5) launches are cancelled before ready instances are drained; the first victim is
+ *              the one whose work costs the most (its speed and its price), then serves the
+ *              fewest requests, then holds the least cache
  */
 #pragma once
 #include "controller/core/merge.h"

@@ -81,12 +81,7 @@ void plan_grow(struct plan_desk *d, uint32_t pool)
  * some are slower than others. */
 static int work_class(const struct plan_instance *in)
 {
-    static const struct perf_shape usual = { .prefill_tokens = 512,
-                                             .decoding_seqs = 32,
-                                             .kv_tokens_read = 32768,
-                                             .kv_tokens_decoding = 32768,
-                                             .prefill_chunks = 1 };
-    double cost = perf_step_s(&in->perf, &usual) * fmax(in->price_h, PRICE_LEAST);
+    double cost = perf_read_s(&in->perf) * fmax(in->price_h, PRICE_LEAST);
     return (int)floor(log(fmax(cost, DBL_MIN)) / log1p(ALIKE));
 }
 

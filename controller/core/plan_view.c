@@ -61,6 +61,8 @@ static void fill_seen(struct plan_desk *d, const struct plan_instance *in, uint3
     s->ready = in->phase == PHASE_READY;
     s->fresh = in->fresh;
     s->left_s = s->ready ? 0 : left;
+    s->price_h = in->price_h;
+    s->read_s = in->has_perf ? perf_read_s(&in->perf) : 0;
 }
 
 static void fill_pool(struct plan_desk *d, uint32_t pool)
