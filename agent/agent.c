@@ -12,11 +12,13 @@
 
 #include "agent/core/supervise.h"
 #include "agent/instance.h"
+#include "base/core/bits.h"
 #include "base/core/own.h"
-#include "base/io/clock.h"
+#include "base/io/credentials.h"
 #include "base/io/file.h"
-#include "base/io/http_client.h"
 #include "base/io/log.h"
+#include "base/io/signed_call.h"
+#include "base/io/tls.h"
 
 #include <math.h>
 #include <signal.h>
@@ -31,11 +33,14 @@
 #define ANSWER_BYTES_MAX ((size_t)1 << 20)
 #define CLOCK_SAME 1e-6 /* a clock that went through JSON is the same */
 #define BRISK_US 100000 /* between questions while somebody waits for the answer */
+#define UNHEARD_US 5000000
+#define LATE_US 1000000 /* a turn that comes later than this was late */
 
 struct question { /* one call under way at most */
-    struct http_call *call;
+    struct signed_call *call;
     struct buf body;
     int status;
+    struct log_limit log;
 };
 
 struct agent {
@@ -44,13 +49,14 @@ struct agent {
     struct sup_config sup_config;
     struct sup sup;
     struct loop *loop;
+    struct tls *tls;
     struct http_client *client;
+    struct signer *signer;
     struct loop_timer tick;
     struct loop_watch watch; /* the engine's pidfd */
     struct proc engine;      /* id.pid 0: none */
     uint16_t engine_port;
-    char secret[2 * FILE_SECRET_BYTES + 1];
-    char bearer[2 * FILE_SECRET_BYTES + 16];
+    struct credentials held;
 
     struct question probe, tell, order;
     struct arena info_arena[2]; /* of the last good answer, and of the next */
@@ -58,9 +64,11 @@ struct agent {
     struct engine_report info;
     bool has_info;
     int64_t healthy_us, load_us; /* 0: not since the spawn */
+    int64_t asked_us;            /* when a probe last said anything of the engine */
 
     uint64_t boot, seq;
-    int64_t lease_until_us, born_us, report_due_us;
+    int64_t lease_until_us, report_due_us;
+    int64_t adopted_us;  /* when we came and found an engine; 0: we found none */
     double clock_wished; /* 0: none */
     double clock_asked;  /* in the order under way */
     bool drain_wished, started, last_words;
@@ -83,8 +91,9 @@ static void forget_engine(struct agent *a)
     a->engine = (struct proc){ 0 };
     a->has_info = false;
     a->healthy_us = a->load_us = 0;
-    if (a->probe.call) http_call_cancel(a->probe.call);
-    if (a->order.call) http_call_cancel(a->order.call);
+    a->asked_us = loop_now_us(a->loop);
+    if (a->probe.call) signed_call_cancel(a->probe.call);
+    if (a->order.call) signed_call_cancel(a->order.call);
     a->probe.call = a->order.call = NULL;
 }
 
@@ -153,7 +162,8 @@ static void adopt_engine(struct agent *a)
         return;
     }
     a->started = true;
-    sup_adopt(&a->sup, loop_now_us(a->loop));
+    a->adopted_us = loop_now_us(a->loop);
+    sup_adopt(&a->sup, a->adopted_us);
     log_event(LOG_INFO, "engine_adopted", "instance=%.*s pid=%lld port=%u",
               STR_ARG(a->in.spec.instance), (long long)a->engine.id.pid, a->engine_port);
 }
@@ -194,10 +204,37 @@ static struct agent *owner_of_tell(void *arg)
 
 static void set_clock(struct agent *a);
 
+/* Why nothing was heard of `q`; at most every UNHEARD_US. */
+static void log_unheard(struct agent *a, const char *event, enum http_end end, struct question *q)
+{
+    uint64_t skipped;
+    if (!log_pass(&q->log, loop_now_us(a->loop), UNHEARD_US, &skipped)) return;
+    log_event(LOG_WARN, event, "instance=%.*s error=%s why=%s skipped=%llu",
+              STR_ARG(a->in.spec.instance), http_end_text(end),
+              q->call ? signed_call_problem(q->call) : "", (unsigned long long)skipped);
+}
+
+/* The agent itself could not ask: the time since it last did is no evidence of the engine. */
+static void excuse(struct agent *a, enum http_end end)
+{
+    int64_t now = loop_now_us(a->loop);
+    if (a->sup.state == SUP_UP || a->sup.state == SUP_DRAINING)
+        a->healthy_us = min_i64(now, max_i64(a->healthy_us, a->sup.since_us) + now - a->asked_us);
+    if (a->sup.state == SUP_STARTING) /* it may have been ready all the time */
+        a->sup.since_us =
+            min_i64(now, a->sup.since_us + now - max_i64(a->asked_us, a->sup.since_us));
+    a->asked_us = now;
+    log_unheard(a, "probe_not_sent", end, &a->probe);
+}
+
 static void on_probe_end(void *arg, enum http_end end)
 {
     struct agent *a = owner_of_probe(arg);
+    bool ours = end == HTTP_END_LOCAL || end == HTTP_END_NAME || end == HTTP_END_TLS;
+    if (ours) excuse(a, end);
     a->probe.call = NULL;
+    if (ours) return;
+    a->asked_us = loop_now_us(a->loop);
     if (end != HTTP_END_OK || a->probe.status != 200 || a->probe.body.rc < 0) return;
     struct arena *next = &a->info_arena[a->info_at ^ 1];
     struct engine_report r;
@@ -212,26 +249,44 @@ static void on_probe_end(void *arg, enum http_end end)
     a->info = r;
     a->info.host = a->in.spec.engine_host;
     a->info.port = a->engine_port;
+    a->info.tls = a->in.spec.engine_tls;
     a->info.kind = a->in.spec.kind;
     a->has_info = true;
     a->load_us = loop_now_us(a->loop);
     if (r.health == ENGINE_READY) a->healthy_us = a->load_us;
+    if (r.stalled_s > 0)
+        snprintf(a->trouble, sizeof a->trouble, "the engine made no step for %.0f s", r.stalled_s);
     if (a->healthy_us && a->sup.state == SUP_STARTING) a->trouble[0] = 0;
     set_clock(a);
     look(a); /* ready is told at once: requests may be waiting for it */
 }
 
-static void ask(struct agent *a, struct question *q, struct http_call_request *req)
+/* Who we are to whom: the engine's own key where it is asked, an agent's where we report. An engine
+ * of another kind knows nothing of it. */
+static void sign_as(const struct agent *a, const char *role, bool signs, char id[AUTH_ID_BYTES_MAX],
+                    struct signed_as *ret)
 {
-    struct http_header header = { STR("authorization"), str_from(a->bearer) };
+    snprintf(id, AUTH_ID_BYTES_MAX, "%s/" STR_FMT, role, STR_ARG(a->in.spec.instance));
+    bool knows = signs && credentials_key(&a->held, str_from(id), &ret->key) == 0;
+    ret->id = knows ? str_from(id) : (struct str){ 0 };
+}
+
+static void ask(struct agent *a, struct question *q, const char *role,
+                struct http_call_request *req)
+{
+    static const struct http_header json = { { "content-type", 12 }, { "application/json", 16 } };
+    char id[AUTH_ID_BYTES_MAX];
+    struct signed_as as;
+    bool of_engine = q != &a->tell;
+    sign_as(a, role, !of_engine || a->in.spec.kind == ENGINE_MUSTER, id, &as);
     buf_clear(&q->body);
     q->status = 0;
-    req->headers = &header;
-    req->header_count = a->bearer[0] != 0;
+    req->headers = &json;
+    req->header_count = req->body.len > 0;
     req->on_head = on_head;
     req->on_data = on_data;
     req->arg = q;
-    q->call = http_call_start(a->client, req, NULL); /* NULL: asked again in a second */
+    q->call = signed_call_start(a->signer, req, &as, false, NULL); /* NULL: again in a second */
 }
 
 static void probe(struct agent *a)
@@ -239,10 +294,12 @@ static void probe(struct agent *a)
     if (a->engine.id.pid == 0 || a->probe.call) return;
     struct http_call_request req = { .host = a->in.spec.engine_host,
                                      .port = a->engine_port,
+                                     .tls = a->in.spec.engine_tls,
                                      .path = STR("/internal/info"),
                                      .deadline_us = loop_now_us(a->loop) + CALL_US,
                                      .on_end = on_probe_end };
-    ask(a, &a->probe, &req);
+    ask(a, &a->probe, "engine", &req);
+    if (!a->probe.call) excuse(a, HTTP_END_LOCAL);
 }
 
 /* ---- the clock ---- */
@@ -270,13 +327,14 @@ static void set_clock(struct agent *a)
     if (engine_clock_encode(&c, &body) < 0) return;
     struct http_call_request req = { .host = a->in.spec.engine_host,
                                      .port = a->engine_port,
+                                     .tls = a->in.spec.engine_tls,
                                      .method = STR("POST"),
                                      .path = STR("/internal/clock"),
                                      .body = buf_view(&body),
                                      .deadline_us = loop_now_us(a->loop) + CALL_US,
                                      .on_end = on_order_end };
     a->clock_asked = a->clock_wished;
-    ask(a, &a->order, &req);
+    ask(a, &a->order, "engine", &req);
 }
 
 /* ---- reports ---- */
@@ -298,6 +356,7 @@ static void heed(struct agent *a, const struct agent_reply *r)
 static void on_tell_end(void *arg, enum http_end end)
 {
     struct agent *a = owner_of_tell(arg);
+    if (end != HTTP_END_OK) log_unheard(a, "report_not_heard", end, &a->tell);
     a->tell.call = NULL;
     struct agent_reply reply;
     CLEANUP(arena_fini) struct arena arena;
@@ -334,12 +393,13 @@ static void report(struct agent *a)
     if (agent_report_encode(&r, &body) == 0) {
         struct http_call_request req = { .host = a->in.spec.controller_host,
                                          .port = (uint16_t)a->in.spec.controller_port,
+                                         .tls = a->in.spec.controller_tls,
                                          .method = STR("POST"),
                                          .path = STR("/api/v1/agents/report"),
                                          .body = buf_view(&body),
                                          .deadline_us = now + (ended ? LAST_WORDS_US : CALL_US),
                                          .on_end = on_tell_end };
-        ask(a, &a->tell, &req);
+        ask(a, &a->tell, "agent", &req);
     }
     a->last_words = ended;
     if (ended && !a->tell.call) loop_stop(a->loop);
@@ -351,13 +411,18 @@ static void look(struct agent *a)
 {
     int64_t now = loop_now_us(a->loop);
     struct sup_view v = { .now_us = now,
-                          .born_us = a->born_us,
+                          .born_us = a->in.born_us,
                           .lease_until_us = a->lease_until_us,
                           .healthy_us = a->healthy_us,
                           .load_known = a->load_us && now - a->load_us <= LOAD_FRESH_US,
                           .in_flight = a->info.running + a->info.waiting };
     enum sup_state before = a->sup.state;
+    int64_t looked_us = a->sup.looked_us;
+    uint32_t lates = a->sup.lates;
     uint32_t actions = sup_tick(&a->sup, &a->sup_config, &v);
+    if (a->sup.lates != lates)
+        log_event(LOG_WARN, "agent_late", "instance=%.*s seconds=%.3f",
+                  STR_ARG(a->in.spec.instance), (double)(now - looked_us) * 1e-6);
     if (a->sup.state != before)
         log_event(LOG_INFO, "engine_state", "instance=%.*s from=%s to=%s why=%s",
                   STR_ARG(a->in.spec.instance), sup_state_text(before),
@@ -365,22 +430,31 @@ static void look(struct agent *a)
     carry_out(a, actions);
 }
 
+/* An engine that was adopted is as it was until it has answered: a report without it would take its
+ * endpoint from the routers, and with it what they know of its cache. */
+static bool is_finding_out(const struct agent *a)
+{
+    int64_t passed_us = loop_now_us(a->loop) - a->adopted_us;
+    return a->adopted_us && !a->has_info && a->sup.state == SUP_STARTING && passed_us < CALL_US;
+}
+
 static void on_tick(void *arg)
 {
     struct agent *a = arg;
     int64_t now = loop_now_us(a->loop);
-    if (!a->started && clock_wall_us() >= a->in.spec.start_wall_us) {
+    if (!a->started && now >= a->in.start_us) {
         a->started = true;
         feed(a, SUP_WANT_UP);
     }
     look(a);
     probe(a);
+    instance_bound_log(&a->in, (uint64_t)a->config->log_max);
     /* Before its start the machine is not there yet, as far as anybody can see. */
-    if (a->started && now >= a->report_due_us) report(a);
+    if (a->started && now >= a->report_due_us && !is_finding_out(a)) report(a);
     bool brisk =
         a->sup.state == SUP_STARTING || a->sup.state == SUP_DRAINING || a->report_due_us == 0;
     int64_t wait = brisk ? BRISK_US : a->config->report_us;
-    int64_t until_start = a->in.spec.start_wall_us - clock_wall_us();
+    int64_t until_start = a->in.start_us - now;
     if (!a->started && until_start < wait) wait = until_start > 0 ? until_start : 0;
     if (loop_timer_set(a->loop, &a->tick, now + wait) < 0) {
         a->rc = err_set(a->err, -ENOMEM, "the agent's clock cannot be set");
@@ -415,14 +489,25 @@ static int build(struct agent *a, struct err *err)
         .failures_max = (uint32_t)c->failures_max,
         .grace_us = s->grace_ms ? (int64_t)s->grace_ms * 1000 : 900000000,
         .age_us = (int64_t)s->age_ms * 1000,
+        .late_us = c->report_us + LATE_US,
     };
     int rc = 0;
-    if (s->secret_file.len) rc = file_secret(s->secret_file.data, a->secret, err);
-    if (rc == 0 && a->secret[0]) snprintf(a->bearer, sizeof a->bearer, "Bearer %s", a->secret);
+    if (s->secret_file.len) rc = credentials_load(s->secret_file.data, &a->held, err);
     if (rc == 0 && getrandom(&a->boot, sizeof a->boot, 0) != sizeof a->boot)
         rc = err_set(err, -EIO, "the system gives no random bytes");
     if (rc == 0) rc = loop_new(&a->loop, err);
-    if (rc == 0) rc = http_client_new(a->loop, &(struct http_client_config){ 0 }, &a->client, err);
+    const struct tls_section tls = { .certificate = s->tls_certificate,
+                                     .key = s->tls_key,
+                                     .ca = s->tls_ca };
+    if (rc == 0) rc = tls_section_open(&tls, NULL, &a->tls, err);
+    const struct http_client_config client = { .tls = a->tls };
+    if (rc == 0) rc = http_client_new(a->loop, &client, &a->client, err);
+    const struct signer_config signer = {
+        .loop = a->loop,
+        .client = a->client,
+        .secret = c->send_secret ? str_from(a->held.secret) : (struct str){ 0 },
+    };
+    if (rc == 0) rc = signer_new(&signer, &a->signer, err);
     if (rc == 0) rc = loop_signal(a->loop, SIGTERM, on_signal, a, err);
     if (rc == 0) rc = loop_signal(a->loop, SIGINT, on_signal, a, err);
     if (rc < 0) return rc;
@@ -433,7 +518,6 @@ static int build(struct agent *a, struct err *err)
     buf_init(&a->order.body, ANSWER_BYTES_MAX);
     /* The lease of before our start is not known: a whole grace begins now. */
     a->lease_until_us = loop_now_us(a->loop);
-    a->born_us = loop_now_us(a->loop) - (clock_wall_us() - a->in.born_wall_us);
     a->tick = (struct loop_timer){ .fn = on_tick, .arg = a };
     return loop_timer_set(a->loop, &a->tick, loop_now_us(a->loop));
 }
@@ -442,20 +526,22 @@ static void teardown(struct agent *a)
 {
     if (a->loop) forget_engine(a); /* our descriptors; an engine lives on */
     http_client_free(a->client);
+    signer_free(a->signer);
+    tls_free(a->tls);
     loop_free(a->loop);
     for (int i = 0; i < 2; i++)
         arena_fini(&a->info_arena[i]);
     buf_fini(&a->probe.body);
     buf_fini(&a->tell.body);
     buf_fini(&a->order.body);
-    explicit_bzero(a->secret, sizeof a->secret);
-    explicit_bzero(a->bearer, sizeof a->bearer);
+    credentials_wipe(&a->held);
 }
 
 int agent_main(const struct agent_config *config, struct err *err)
 {
     signal(SIGPIPE, SIG_IGN);
     log_set_level((enum log_level)config->log_level);
+    log_set_max((uint64_t)config->log_max);
     struct agent *a = calloc(1, sizeof *a);
     must(a);
     a->config = config;

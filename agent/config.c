@@ -28,8 +28,15 @@ static const struct config_field rows[] = {
     { .name = "failures_max", .type = CONFIG_INT, .default_text = "8", .min = 1, .max = 1000,
       .unit = "failures", AT(failures_max),
       .about = "Failures in a row after which the instance ends itself." },
+    { .name = "send_secret", .type = CONFIG_BOOL, .default_text = "false", AT(send_secret),
+      .about = "Send the fleet's secret itself to an engine or a controller of a release that knows no "
+               "signatures, where the launch document names it." },
     { .name = "log_level", .type = CONFIG_ENUM, .default_text = "info", .names = log_level_names,
       AT(log_level), .about = "Least level that is logged." },
+    { .name = "log_max", .type = CONFIG_BYTES, .default_text = "16MiB", .min = 65536,
+      .max = 64e9, AT(log_max),
+      .about = "The log files of agent and engine are turned at this size: the older one is "
+               "FILE.1." },
     { .name = "engine_port", .type = CONFIG_INT, .default_text = "0", .min = 0, .max = 65535,
       .debug = true, AT(engine_port),
       .about = "Write down who we are and become the engine on this port; the agent starts engines "

@@ -11,7 +11,9 @@ struct agent_config {
     int64_t start_us, sick_us, settle_us, stop_us;
     int64_t back_off_min_us, back_off_max_us, stable_us;
     int64_t failures_max;
+    bool send_secret;
     int64_t engine_port; /* not 0: become the engine on this port */
+    int64_t log_max;
     int log_level;
 };
 

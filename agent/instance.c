@@ -4,13 +4,17 @@
 #include "base/core/bits.h"
 #include "base/core/hash.h"
 #include "base/core/own.h"
+#include "base/io/clock.h"
 #include "base/io/file.h"
+#include "base/io/log.h"
 
+#include <fcntl.h>
 #include <limits.h>
 #include <netinet/in.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/sendfile.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -18,9 +22,18 @@
 #define ENGINE_PORT_FIRST 8200
 #define ENGINE_PORT_COUNT 800
 #define ID_BYTES_MAX 256
-#define ARGS_EXTRA 8                    /* what the agent adds, NULL included */
-#define LOG_BYTES_MAX ((off_t)16 << 20) /* of the engine's log: emptied at a start beyond */
+#define ARGS_EXTRA 8 /* what the agent adds, NULL included */
 #define SPEC_ARENA_BYTES (2 * LAUNCH_BYTES_MAX)
+
+/* Where the boot clock of the document is not ours, dates are all there is; they are read once. */
+static void set_times(struct instance *in, int64_t written_wall_us)
+{
+    const struct launch_spec *s = &in->spec;
+    int64_t mono_us = clock_mono_us(), ahead_us = clock_wall_us() - mono_us;
+    bool ours = s->born_mono_us > 0 && s->boot == proc_id_self().boot;
+    in->born_us = ours ? s->born_mono_us : written_wall_us - ahead_us;
+    in->start_us = ours ? s->start_mono_us : s->start_wall_us - ahead_us;
+}
 
 int instance_open(struct instance *in, struct str spec_path, struct err *err)
 {
@@ -34,7 +47,7 @@ int instance_open(struct instance *in, struct str spec_path, struct err *err)
     if (rc < 0) return err_prefix(err, rc, "%s", spec_path.data);
     struct stat st;
     if (stat(in->spec_path, &st) < 0) return err_set(err, -errno, "%s", in->spec_path);
-    in->born_wall_us = (int64_t)st.st_mtim.tv_sec * 1000000 + st.st_mtim.tv_nsec / 1000;
+    set_times(in, (int64_t)st.st_mtim.tv_sec * 1000000 + st.st_mtim.tv_nsec / 1000);
     if (in->spec.folder.len) return 0;
     /* A document without a folder: the one it lies in. */
     struct str folder = str_from(in->spec_path);
@@ -124,9 +137,6 @@ int instance_spawn(const struct instance *in, struct proc *ret, uint16_t *ret_po
     rc = path_of(in, "engine.log", log, err);
     if (rc == 0) rc = find_port(in, &port, err);
     if (rc < 0) return rc;
-    struct stat st;
-    if (stat(log, &st) == 0 && st.st_size > LOG_BYTES_MAX && truncate(log, 0) < 0)
-        return err_set(err, -errno, "%s: %s", log, strerror(errno));
     snprintf(number, sizeof number, "%u", port);
     const char *const argv[] = { program,         "agent", "--spec", in->spec_path,
                                  "--engine-port", number,  NULL };
@@ -134,6 +144,29 @@ int instance_spawn(const struct instance *in, struct proc *ret, uint16_t *ret_po
     rc = proc_spawn(&what, ret, err);
     if (rc == 0) *ret_port = port;
     return rc;
+}
+
+/* Copied and emptied rather than renamed: the writer has its own descriptor, which appends. Lines
+ * that come between the two are lost. */
+void instance_bound_log(const struct instance *in, uint64_t bytes_max)
+{
+    char path[PATH_MAX], older[PATH_MAX];
+    struct stat st;
+    if (path_of(in, "engine.log", path, NULL) < 0 || path_of(in, "engine.log.1", older, NULL) < 0)
+        return;
+    if (stat(path, &st) < 0 || (uint64_t)st.st_size < bytes_max) return;
+    int from = open(path, O_RDONLY | O_CLOEXEC);
+    int to = open(older, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+    for (off_t left = st.st_size; from >= 0 && to >= 0 && left > 0;) {
+        ssize_t n = sendfile(to, from, NULL, (size_t)left);
+        if (n <= 0)
+            break; /* a full disk: what does not fit is let go, so that the rest can be written */
+        left -= n;
+    }
+    if (to >= 0) close(to);
+    if (from >= 0) close(from);
+    if (truncate(path, 0) < 0)
+        log_event(LOG_WARN, "log_not_bounded", "path=%s error=%s", path, strerror(errno));
 }
 
 /* ---- the other side of the spawn ---- */

@@ -16,8 +16,8 @@ struct instance {
     struct arena arena;
     struct launch_spec spec; /* strings in the arena */
     char spec_path[4096];
-    int lock_fd;          /* -1: not locked */
-    int64_t born_wall_us; /* when the document was written */
+    int lock_fd;               /* -1: not locked */
+    int64_t born_us, start_us; /* of the document, and not before; clock_mono_us */
 };
 
 /* Reads and checks the document. */
@@ -33,6 +33,9 @@ int instance_find_engine(const struct instance *in, struct proc *ret, uint16_t *
 /* Starts an engine on a free port. */
 int instance_spawn(const struct instance *in, struct proc *ret, uint16_t *ret_port,
                    struct err *err);
+
+/* The engine's log may be any program's: beyond `bytes_max` its lines so far move to engine.log.1. */
+void instance_bound_log(const struct instance *in, uint64_t bytes_max);
 
 /* Writes our identity down and becomes the engine; returns on failure only. */
 int instance_become_engine(const struct instance *in, uint16_t port, struct err *err);

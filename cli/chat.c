@@ -11,6 +11,7 @@
 #include "base/io/http_fetch.h"
 #include "base/wire/openai_reply.h"
 #include "base/wire/sse.h"
+#include "cli/plain.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,6 +21,8 @@
 
 struct answer {
     struct sse_reader events;
+    struct plain plain;
+    struct buf shown; /* of the piece at hand */
     struct buf text;  /* of the whole answer */
     struct buf error; /* body of a refusal, or the sentence of an error event */
     int status;
@@ -44,7 +47,28 @@ static void on_head(void *arg, const struct http_response *head)
     struct answer *a = arg;
     struct str instance = http_response_header(head, "x-muster-instance");
     a->status = head->status;
-    snprintf(a->instance, sizeof a->instance, STR_FMT, STR_ARG(instance));
+    buf_clear(&a->shown);
+    plain_whole(instance, &a->shown);
+    snprintf(a->instance, sizeof a->instance, STR_FMT, STR_ARG(buf_view(&a->shown)));
+}
+
+/* What a model wrote is text, whatever it wrote: plain.h. */
+static int show(struct answer *a, struct str piece)
+{
+    buf_clear(&a->shown);
+    int rc = plain_add(&a->plain, piece, &a->shown);
+    if (rc < 0) return rc;
+    if (a->shown.len > 0) fwrite(a->shown.data, 1, a->shown.len, stdout);
+    fflush(stdout);
+    return 0;
+}
+
+static void show_end(struct answer *a)
+{
+    buf_clear(&a->shown);
+    plain_end(&a->plain, &a->shown);
+    buf_byte(&a->shown, '\n');
+    if (a->shown.rc == 0) fwrite(a->shown.data, 1, a->shown.len, stdout);
 }
 
 static int on_event(void *arg, struct str data)
@@ -63,9 +87,7 @@ static int on_event(void *arg, struct str data)
     if (!delta.has_text) return 0;
     a->last_us = clock_mono_us();
     if (a->first_us == 0) a->first_us = a->last_us;
-    fwrite(a->text.data + from, 1, a->text.len - from, stdout);
-    fflush(stdout);
-    return 0;
+    return show(a, str_of(a->text.data + from, a->text.len - from));
 }
 
 static int on_data(void *arg, struct str data)
@@ -95,7 +117,9 @@ static int refused(const struct answer *a, struct err *err)
         buf_clear(&message);
         buf_str(&message, buf_view(&a->error));
     }
-    return err_set(err, -EPROTO, "answered %d: " STR_FMT, a->status, STR_ARG(message));
+    CLEANUP(buf_fini) struct buf shown = { 0 };
+    plain_whole(buf_view(&message), &shown);
+    return err_set(err, -EPROTO, "answered %d: " STR_FMT, a->status, STR_ARG(shown));
 }
 
 static int send_turns(const struct chat_settings *s, struct str turns, struct answer *a,
@@ -120,6 +144,8 @@ static int send_turns(const struct chat_settings *s, struct str turns, struct an
                                      { STR("authorization"), buf_view(&bearer) } };
     struct http_fetch_request req = { .host = s->target.host,
                                       .port = s->target.port,
+                                      .tls = s->target.tls,
+                                      .files = { .ca = s->target.ca },
                                       .path = STR("/v1/chat/completions"),
                                       .headers = header,
                                       .header_count = 1 + (s->api_key.len > 0),
@@ -129,7 +155,9 @@ static int send_turns(const struct chat_settings *s, struct str turns, struct an
     int rc = http_fetch_stream(&req, &status, on_head, on_data, a, err);
     if (rc == 0 && a->status != 200) rc = refused(a, err);
     if (rc < 0 && a->status == 200 && a->error.len > 0) {
-        err_set(err, rc, "the answer broke off: " STR_FMT, STR_ARG(a->error));
+        CLEANUP(buf_fini) struct buf shown = { 0 };
+        plain_whole(buf_view(&a->error), &shown);
+        err_set(err, rc, "the answer broke off: " STR_FMT, STR_ARG(shown));
     }
     return rc;
 }
@@ -140,13 +168,14 @@ static int turn(const struct chat_settings *s, struct buf *turns, struct err *er
     struct answer a = { 0 };
     sse_reader_init(&a.events, EVENT_BYTES_MAX);
     int rc = send_turns(s, buf_view(turns), &a, err);
-    if (a.text.len > 0) fputc('\n', stdout);
+    if (a.text.len > 0) show_end(&a);
     if (rc == 0 && s->stats) show_stats(&a);
     if (rc == 0) add_message(turns, "assistant", buf_view(&a.text));
     if (rc == 0) rc = turns->rc;
     sse_reader_fini(&a.events);
     buf_fini(&a.text);
     buf_fini(&a.error);
+    buf_fini(&a.shown);
     return rc;
 }
 

@@ -164,10 +164,8 @@ static void check_router(struct checking *c)
     rc = policy_check("migrate", r->migrate, "router.migrate", &err);
     if (rc < 0) problem(c, &err, rc);
     for (size_t i = 0; i < r->endpoints.count; i++) {
-        struct str host;
-        uint16_t port;
-        enum endpoint_role role;
-        rc = router_endpoint(r->endpoints.items[i], &host, &port, &role, &err);
+        struct router_endpoint at;
+        rc = router_endpoint(r->endpoints.items[i], &at, &err);
         if (rc < 0) problem(c, &err, err_prefix(&err, rc, "router.endpoints[%zu]", i));
     }
     const struct predict_policy *predict = predict_find(r->predict);

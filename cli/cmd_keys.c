@@ -34,7 +34,7 @@ static const struct config_field rows[] = {
     REMOTE_OUTPUT_ROW(struct keys_options, output),
 };
 static const struct opt_positional positionals[] = {
-    { .name = "ACTION", .required = true, AT(act), .about = "create, list or revoke." },
+    { .name = "ACTION", .required = true, AT(act), .about = "create, list, revoke or open." },
     { .name = "NAME", AT(name), .about = "The tenant: letters, digits, '-', '_', '.'." },
 };
 // clang-format on
@@ -45,8 +45,10 @@ static const struct opt_command usage = {
     .options = &record,
     .positionals = positionals,
     .positional_count = COUNT_OF(positionals),
-    .notes = "With the first key, requests without one are refused. A key is printed once; only a "
-             "digest\nof it is kept.",
+    .notes =
+        "With the first key, requests without one are refused, and stay refused when the last key "
+        "is\nrevoked or the store is lost; `muster keys open` serves them again. A key is printed "
+        "once; only\na digest of it is kept.",
 };
 
 static int create(const struct remote *api, const struct keys_options *o, struct err *err)
@@ -94,6 +96,16 @@ static int revoke(const struct remote *api, const struct keys_options *o, struct
     return 0;
 }
 
+static int open_keys(const struct remote *api, struct err *err)
+{
+    CLEANUP(buf_fini) struct buf reply = { 0 };
+    int rc =
+        remote_request(api, STR("POST"), STR("/api/v1/keys/open"), (struct str){ 0 }, &reply, err);
+    if (rc < 0) return rc;
+    fprintf(stderr, "Requests without a key are served again, until the next key is made.\n");
+    return 0;
+}
+
 static int list(const struct remote *api, const struct keys_options *o, struct err *err)
 {
     const struct kind *k = kind_find(STR("tenants"));
@@ -122,17 +134,20 @@ static int keys(const void *options, struct err *err)
 {
     const struct keys_options *o = options;
     bool is_list = str_eq(o->act, STR("list"));
+    bool is_open = str_eq(o->act, STR("open"));
     bool is_create = str_eq(o->act, STR("create"));
     struct remote api;
-    if (!is_list && !is_create && !str_eq(o->act, STR("revoke")))
-        return err_set(err, COMMAND_MISUSED, "no action '" STR_FMT "': want create, list or revoke",
+    if (!is_list && !is_open && !is_create && !str_eq(o->act, STR("revoke")))
+        return err_set(err, COMMAND_MISUSED,
+                       "no action '" STR_FMT "': want create, list, revoke or open",
                        STR_ARG(o->act));
-    if (!is_list && o->name.len == 0)
+    if (!is_list && !is_open && o->name.len == 0)
         return err_set(err, COMMAND_MISUSED, "keys " STR_FMT " wants the tenant's NAME",
                        STR_ARG(o->act));
     int rc = remote_find(&o->place, &api, err);
     if (rc < 0) return rc;
     if (is_list) return list(&api, o, err);
+    if (is_open) return open_keys(&api, err);
     return is_create ? create(&api, o, err) : revoke(&api, o, err);
 }
 

@@ -2,6 +2,8 @@
 #include "cli/cmd_role.h"
 
 #include "base/core/own.h"
+#include "base/io/descriptors.h"
+#include "base/io/proc.h"
 #include "cli/command.h"
 #include "cli/schema.h"
 
@@ -54,11 +56,17 @@ static int run_role(const struct role *role, int argc, char *const *argv)
     int rc = opt_parse(&usage, argc, argv, &options, &parsed, &err);
     if (rc < 0) return opt_fail(&usage, &err);
     if (parsed.help) return opt_show_help(&usage);
+    rc = proc_hash_key_draw(&err);
+    if (rc < 0) {
+        fprintf(stderr, "%s: %s\n", role->command, err_text(&err, rc));
+        return EXIT_FAILED;
+    }
     rc = load(&options, &parsed, role->section->name, &config, &err);
     if (rc < 0) {
         fprintf(stderr, "%s: %s\n", role->command, err_text(&err, rc));
         return EXIT_USAGE;
     }
+    descriptors_raise();
     rc = role->run ? role->run(config_section_get(config, role->section->name), &err)
                    : role->run_whole(config, &err);
     if (rc < 0) fprintf(stderr, "%s: %s\n", role->command, err_text(&err, rc));

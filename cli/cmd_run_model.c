@@ -122,7 +122,7 @@ static int wait_loaded(const struct private_engine *e, int64_t timeout_us, struc
 static int talk(const struct run_options *o, const struct private_engine *e, struct err *err)
 {
     CLEANUP(buf_fini) struct buf model = { 0 };
-    struct chat_settings s = { .target = { STR("127.0.0.1"), e->port },
+    struct chat_settings s = { .target = { .host = STR("127.0.0.1"), .port = e->port },
                                .style = o->style,
                                .stats = !o->quiet };
     int rc = target_model(&s.target, (struct str){ 0 }, &model, err);

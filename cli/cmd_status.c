@@ -84,11 +84,16 @@ static int put_latency(void *ctx, struct str service)
 static void put_head(const struct page *p, const struct remote *api, struct str reply)
 {
     struct buf *out = p->out;
-    bool observed = false;
+    bool observed = false, complete = true;
     pick_bool(reply, "observed", &observed);
+    pick_bool(reply, "complete", &complete); /* controllers of older releases do not say */
     buf_printf(out, "controller  http://%s:%u, up ", api->host, api->port);
     table_cell(TABLE_AGE, reply, "uptime_s", p->now_us, out);
-    buf_text(out, observed ? "\ncost        " : ", still observing the providers\ncost        ");
+    if (!observed)
+        buf_text(out, ", still observing the providers");
+    else if (!complete)
+        buf_text(out, ", not every instance was heard yet");
+    buf_text(out, "\ncost        ");
     table_cell(TABLE_MONEY, reply, "cost.per_h", p->now_us, out);
     buf_text(out, " an hour now, ");
     table_cell(TABLE_MONEY, reply, "cost.total", p->now_us, out);
@@ -109,6 +114,16 @@ static int put_router(void *ctx, struct str router)
     return buf_text(p->out, " ago\n");
 }
 
+static int put_unreadable(void *ctx, struct str one)
+{
+    const struct page *p = ctx;
+    buf_text(p->out, "unreadable  ");
+    table_cell(TABLE_TEXT, one, "record", p->now_us, p->out);
+    buf_text(p->out, ": ");
+    table_cell(TABLE_TEXT, one, "error", p->now_us, p->out);
+    return buf_text(p->out, "\n");
+}
+
 static int put_page(const struct remote *api, struct str reply, struct buf *out)
 {
     double now_us = (double)clock_wall_us();
@@ -117,6 +132,7 @@ static int put_page(const struct remote *api, struct str reply, struct buf *out)
     struct page p = { out, (int64_t)now_us, colour_wanted(stdout) };
     put_head(&p, api, reply);
     int rc = pick_each(reply, "routers", put_router, &p);
+    if (rc == 0 && pick_each(reply, "unreadable", put_unreadable, &p) == -EINVAL) rc = -EINVAL;
     if (rc == 0) rc = pick(reply, "services", &services);
     if (rc == 0) rc = pick(reply, "instances", &instances);
     if (rc < 0) return rc;

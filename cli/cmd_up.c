@@ -83,6 +83,33 @@ static int read_listen(const char *what, struct str flag, struct str file, char 
     return 0;
 }
 
+/* An absolute path for a path of the file; "" for none. */
+static int absolute(struct str path, char ret[PATH_MAX], struct err *err)
+{
+    ret[0] = 0;
+    if (path.len == 0 || realpath(path.data, ret)) return 0;
+    int rc = -errno;
+    return err_set(err, rc, STR_FMT ": %s", STR_ARG(path), strerror(-rc));
+}
+
+/* What runs already speaks as it did when it was started. */
+static int find_tls(struct up *u, const struct tls_section *controller,
+                    const struct tls_section *router, struct err *err)
+{
+    struct started *s = &u->started;
+    struct started_tls *t = &s->tls;
+    if (s->controller.id.pid == 0) s->controller.tls = controller->certificate.len > 0;
+    if (s->router.id.pid == 0) s->router.tls = router->certificate.len > 0;
+    t->on = s->controller.tls || s->router.tls;
+    if (!t->on) return 0;
+    int rc = absolute(controller->ca.len ? controller->ca : router->ca, t->ca, err);
+    /* Where certificates are asked for, the controller's own opens every door. */
+    if (controller->client_ca.len == 0 && router->client_ca.len == 0) return rc;
+    if (rc == 0) rc = absolute(controller->certificate, t->certificate, err);
+    if (rc == 0) rc = absolute(controller->key, t->key, err);
+    return rc;
+}
+
 /* Commands run elsewhere too, so that the path must not depend on where this one does. */
 static int find_secret(struct up *u, const struct controller_section *c, struct err *err)
 {
@@ -115,6 +142,7 @@ static int read_places(struct up *u, struct err *err)
     if (rc == 0)
         rc = read_listen("router.listen", u->o->listen, r->listen, u->router_listen,
                          sizeof u->router_listen, &s->router, err);
+    if (rc == 0) rc = find_tls(u, &c->tls, &r->tls, err);
     if (rc < 0) return rc;
     if (!realpath(u->o->config.data, s->config)) {
         rc = -errno;
@@ -139,24 +167,25 @@ static int start_controller(struct up *u, struct err *err)
 static void say_origins(struct up *u)
 {
     const struct router_config *r = config_section_get(u->config, router_section.name);
+    const char *scheme = u->started.controller.tls ? "https" : "http";
     size_t len = 0;
     for (size_t i = 0; i < r->cors_origins.count && len < sizeof u->origins; i++)
         len += (size_t)snprintf(u->origins + len, sizeof u->origins - len, STR_FMT ",",
                                 STR_ARG(r->cors_origins.items[i]));
     if (len < sizeof u->origins)
         len += (size_t)snprintf(u->origins + len, sizeof u->origins - len,
-                                "http://127.0.0.1:%u,http://localhost:%u",
-                                u->started.controller.port, u->started.controller.port);
+                                "%s://127.0.0.1:%u,%s://localhost:%u", scheme,
+                                u->started.controller.port, scheme, u->started.controller.port);
     if (len >= sizeof u->origins) u->origins[0] = 0; /* too many: as the file says */
 }
 
 static int start_router(struct up *u, struct err *err)
 {
-    char reach[STARTED_HOST_BYTES + 16];
+    char reach[STARTED_HOST_BYTES + 24];
     const struct started_part *c = &u->started.controller;
     CLEANUP(buf_fini) struct buf url = { 0 };
     started_url(c, &url);
-    snprintf(reach, sizeof reach, "%s", url.data + strlen("http://"));
+    snprintf(reach, sizeof reach, "%s", url.data + (c->tls ? 0 : strlen("http://")));
     const char *args[] = {
         "--config", u->started.config, "--listen",        u->router_listen, "--controller",
         reach,      "--secret-file",   u->started.secret, "--cors-origins", u->origins,
@@ -179,6 +208,7 @@ static int start_parts(struct up *u, struct err *err)
     int rc = 0;
     bool has_controller = u->started.controller.id.pid != 0;
     bool has_router = u->started.router.id.pid != 0;
+    const struct started_place place = { u->state, &u->started.tls };
     if (!has_controller) rc = parts_check_free(u->controller_listen, "--controller-listen", err);
     if (rc == 0 && !has_router) rc = parts_check_free(u->router_listen, "--listen", err);
     if (rc == 0 && !has_controller) {
@@ -186,13 +216,13 @@ static int start_parts(struct up *u, struct err *err)
         rc = start_controller(u, err);
     }
     if (rc == 0)
-        rc = parts_wait(u->state, "controller", &u->started.controller, true, left_us(u), err);
+        rc = parts_wait(&place, "controller", &u->started.controller, true, left_us(u), err);
     if (rc == 0 && !has_router) {
         fprintf(stderr, "starting the router at %s\n", u->router_listen);
         rc = start_router(u, err);
     }
     /* A router without an instance answers, and its requests wait for one. */
-    if (rc == 0) rc = parts_wait(u->state, "router", &u->started.router, false, left_us(u), err);
+    if (rc == 0) rc = parts_wait(&place, "router", &u->started.router, false, left_us(u), err);
     return rc;
 }
 

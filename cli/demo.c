@@ -183,8 +183,8 @@ static int start(struct demo *d, struct err *err)
     /* The router learns of the instance, and fetches its tokenizer, within a second. */
     int64_t until_us = clock_mono_us() + READY_US;
     while (rc == 0) {
-        rc = replay_calibrate(STR("127.0.0.1"), d->fleet.router_port, (struct str){ 0 },
-                              &d->tokens_per_word, err);
+        const struct target router = { .host = STR("127.0.0.1"), .port = d->fleet.router_port };
+        rc = replay_calibrate(&router, (struct str){ 0 }, &d->tokens_per_word, err);
         if (rc == 0 || clock_mono_us() > until_us || *d->interrupted) break;
         usleep(POLL_US / 5);
         rc = 0;

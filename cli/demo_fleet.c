@@ -17,31 +17,42 @@
 #define STOP_US 20000000
 #define REPLY_BYTES_MAX ((size_t)8 << 20)
 
-static int call(struct demo_fleet *f, uint16_t port, const char *path, const char *body,
-                struct buf *reply, struct err *err)
+/* `id`: who we are to it, see auth.h. */
+static int call_as(struct demo_fleet *f, const char *id, uint16_t port, const char *path,
+                   const char *body, struct buf *reply, struct err *err)
 {
-    char bearer[2 * FILE_SECRET_BYTES + 16];
-    snprintf(bearer, sizeof bearer, "Bearer %s", f->secret);
-    struct http_header headers[2] = { { STR("authorization"), str_from(bearer) },
-                                      { STR("content-type"), STR("application/json") } };
+    const struct http_header json = { STR("content-type"), STR("application/json") };
+    struct signed_as as = { .id = str_from(id) };
+    int rc = auth_key_of(str_from(f->secret), as.id, &as.key);
+    if (rc < 0) return err_set(err, rc, "%s: no key for it", id);
     struct http_fetch_request req = { .host = STR("127.0.0.1"),
                                       .port = port,
                                       .path = str_from(path),
-                                      .headers = headers,
-                                      .header_count = 2,
+                                      .headers = &json,
+                                      .header_count = 1,
                                       .body = str_from(body),
+                                      .as = &as,
                                       .timeout_us = CALL_US };
     int status;
     CLEANUP(buf_fini) struct buf unread = { .max = REPLY_BYTES_MAX };
     struct buf *to = reply ? reply : &unread;
     buf_clear(to);
-    int rc = http_fetch(&req, &status, to, err);
+    rc = http_fetch(&req, &status, to, err);
     if (rc < 0) return rc;
     if (status < 200 || status > 299) {
         return err_set(err, -EPROTO, "%s answered %d: %.200s", path, status,
                        to->len ? to->data : "");
     }
     return 0;
+}
+
+/* The controller, or the router. */
+static int call(struct demo_fleet *f, uint16_t port, const char *path, const char *body,
+                struct buf *reply, struct err *err)
+{
+    char id[64] = "cli";
+    if (port == f->router_port) snprintf(id, sizeof id, "cli/127.0.0.1:%u", port);
+    return call_as(f, id, port, path, body, reply, err);
 }
 
 static int spawn(struct demo_fleet *f, const char *role, const char *config_path, uint16_t port,
@@ -387,7 +398,9 @@ int demo_fleet_reset_caches(struct demo_fleet *f, const struct fleet_status *s, 
 {
     for (uint32_t i = 0; i < s->instance_count; i++) {
         if (!s->instance[i].ready || s->instance[i].port == 0) continue;
-        int rc = call(f, s->instance[i].port, "/reset_prefix_cache", "{}", NULL, err);
+        char id[FLEET_NAME_MAX + 8];
+        snprintf(id, sizeof id, "engine/%s", s->instance[i].name);
+        int rc = call_as(f, id, s->instance[i].port, "/reset_prefix_cache", "{}", NULL, err);
         if (rc < 0) return rc;
     }
     return 0;

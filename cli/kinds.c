@@ -71,6 +71,10 @@ static const struct table_column tenant_columns[] = {
     { "GENERATED", "generated_tokens_total", TABLE_COUNT },
     { "AGE", "created_us", TABLE_SINCE },
 };
+static const struct table_column token_columns[] = {
+    { "TOKEN", "token", TABLE_TEXT }, { "ROLE", "role", TABLE_TEXT },
+    { "AGE", "created_us", TABLE_SINCE },
+};
 
 #define COLUMNS(list) .column = list, .column_count = COUNT_OF(list)
 const struct kind kind_table[] = {
@@ -88,8 +92,12 @@ const struct kind kind_table[] = {
     { "decisions", "/api/v1/decisions", "decisions", "id",
       "Nothing was decided yet.", COLUMNS(decision_columns) },
     { "tenants", "/api/v1/tenants", "tenants", "tenant",
-      "There is no tenant: no API key is asked for. `muster keys create NAME` makes one.",
+      "There is no tenant. `muster keys create NAME` makes one; `muster keys open` serves requests "
+      "without a key once there was one.",
       COLUMNS(tenant_columns) },
+    { "tokens", "/api/v1/tokens", "tokens", "token",
+      "There is no token. `muster tokens create NAME --role admin` makes one.",
+      COLUMNS(token_columns) },
 };
 // clang-format on
 const uint32_t kind_count = COUNT_OF(kind_table);

@@ -9,6 +9,7 @@
 #include "base/core/json.h"
 #include "base/io/clock.h"
 #include "base/io/http_client.h"
+#include "base/io/tls.h"
 #include "cli/target.h"
 
 #include <stdlib.h>
@@ -27,6 +28,7 @@ struct flight {
 
 struct load_run {
     struct loop *loop;
+    struct tls *tls; /* NULL: plain HTTP */
     struct http_client *client;
     struct load_config config;
     struct load_sample *sample;
@@ -69,8 +71,11 @@ int load_run_new(struct loop *l, const struct load_config *config, struct load_r
     if (!run->sample || !run->flight || !run->itl_s) {
         return err_set(err, -ENOMEM, "load: no memory for %u requests", config->count);
     }
-    struct http_client_config client = { .connections_max = LOAD_REQUESTS_MAX };
-    int rc = http_client_new(l, &client, &run->client, err);
+    const struct tls_files files = { .ca = config->ca };
+    int rc = config->tls ? tls_client_new(&files, &run->tls, err) : 0;
+    if (rc < 0) return rc;
+    struct http_client_config client = { .connections_max = LOAD_REQUESTS_MAX, .tls = run->tls };
+    rc = http_client_new(l, &client, &run->client, err);
     if (rc < 0) return rc;
     *ret = TAKE(run);
     return 0;
@@ -85,6 +90,7 @@ void load_run_free(struct load_run *run)
         buf_fini(&run->flight[i].line);
     }
     http_client_free(run->client);
+    tls_free(run->tls);
     free(run->sample);
     free(run->flight);
     free(run->itl_s);
@@ -252,7 +258,8 @@ static void on_end(void *arg, enum http_end why)
     enum load_outcome outcome = LOAD_CUT;
     if (why == HTTP_END_OK) {
         outcome = status != 200 ? LOAD_REFUSED : f->finished ? LOAD_OK : LOAD_CUT;
-    } else if (why == HTTP_END_CONNECT_FAILED) {
+    } else if (why == HTTP_END_CONNECT_FAILED || why == HTTP_END_NAME || why == HTTP_END_TLS ||
+               why == HTTP_END_LOCAL) {
         outcome = LOAD_UNREACHABLE;
     } else if (why == HTTP_END_TIMEOUT) {
         outcome = LOAD_TIMED_OUT;
@@ -304,6 +311,7 @@ static void send_one(struct load_run *run, uint32_t index)
     struct http_call_request call = {
         .host = run->config.host,
         .port = run->config.port,
+        .tls = run->config.tls,
         .path = STR("/v1/chat/completions"),
         .headers = header,
         .header_count = 1 + (run->config.api_key.len > 0),

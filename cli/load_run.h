@@ -40,6 +40,8 @@ struct load_sample {
 
 struct load_config {
     struct str host;
+    bool tls;
+    struct str ca; /* file; empty: the system's */
     uint16_t port;
     struct str model;
     struct str api_key; /* may be empty */

@@ -56,29 +56,32 @@ int parts_spawn(struct str state, const char *role, const char *const *args, str
     return 0;
 }
 
-static int health(const struct started_part *part)
+static int health(const struct started_part *part, const struct started_tls *tls, struct err *err)
 {
     CLEANUP(buf_fini) struct buf reply = { 0 };
     struct http_fetch_request req = { .host = str_from(part->host),
                                       .port = part->port,
+                                      .tls = part->tls,
+                                      .files = started_files(tls),
                                       .path = STR("/health"),
                                       .timeout_us = CALL_US };
     int status = 0;
-    int rc = http_fetch(&req, &status, &reply, NULL);
+    int rc = http_fetch(&req, &status, &reply, err);
     return rc < 0 ? rc : status;
 }
 
-int parts_wait(struct str state, const char *role, const struct started_part *part, bool ready,
-               int64_t timeout_us, struct err *err)
+int parts_wait(const struct started_place *place, const char *role, const struct started_part *part,
+               bool ready, int64_t timeout_us, struct err *err)
 {
+    struct err why = { 0 };
     int64_t until_us = clock_mono_us() + timeout_us;
     char log[PATH_MAX] = "", name[64];
     snprintf(name, sizeof name, "%s.log", role);
-    int rc = started_path(state, name, log, err);
+    int rc = started_path(place->state, name, log, err);
     if (rc < 0) return rc;
     for (;;) {
         bool lives = started_lives(part); /* asked first: else another's answer could be taken */
-        int status = health(part);
+        int status = health(part, place->tls, &why);
         if (!lives) {
             parts_show_log(log);
             return err_set(err, -ECHILD, "muster %s has ended; its log %s says why", role, log);
@@ -86,8 +89,9 @@ int parts_wait(struct str state, const char *role, const struct started_part *pa
         if (status == 200 || (status > 0 && !ready)) return 0;
         if (clock_mono_us() >= until_us) {
             parts_show_log(log);
-            return err_set(err, -ETIMEDOUT, "muster %s is not healthy at %s:%u; see %s", role,
-                           part->host, part->port, log);
+            return err_set(err, -ETIMEDOUT, "muster %s is not healthy at %s:%u; see %s%s%s", role,
+                           part->host, part->port, log, status < 0 ? ": " : "",
+                           status < 0 ? why.text : "");
         }
         usleep(POLL_US);
     }

@@ -12,8 +12,12 @@ int parts_spawn(struct str state, const char *role, const char *const *args, str
 
 /* Waits until GET /health is answered, with 200 when `ready`. -ECHILD with the end of its log when
  * the process has died, -ETIMEDOUT. */
-int parts_wait(struct str state, const char *role, const struct started_part *part, bool ready,
-               int64_t timeout_us, struct err *err);
+struct started_place {
+    struct str state;
+    const struct started_tls *tls;
+};
+int parts_wait(const struct started_place *place, const char *role, const struct started_part *part,
+               bool ready, int64_t timeout_us, struct err *err);
 
 /* -EADDRINUSE when another program listens at "HOST:PORT"; `flag` names what says another place.
  * Asked before a start, so that its answer is not taken for ours. */

@@ -39,8 +39,15 @@ static int split(struct str text, char *ret_host, size_t size, uint16_t *ret_por
 static int find_address(const struct remote_place *place, const struct started *f, struct remote *a,
                         struct err *err)
 {
-    if (place->controller.len > 0)
-        return split(place->controller, a->host, sizeof a->host, &a->port, err);
+    struct str named = place->controller;
+    if (place->ca.len >= sizeof a->tls.ca) return err_set(err, -ENAMETOOLONG, "--ca: too long");
+    a->tls = f->tls;
+    if (place->ca.len) snprintf(a->tls.ca, sizeof a->tls.ca, STR_FMT, STR_ARG(place->ca));
+    a->tls.on = f->controller.tls;
+    if (named.len > 0) {
+        a->tls.on = tls_url_cut(&named);
+        return split(named, a->host, sizeof a->host, &a->port, err);
+    }
     if (f->controller.id.pid == 0)
         return split(STR(REMOTE_DEFAULT), a->host, sizeof a->host, &a->port, err);
     snprintf(a->host, sizeof a->host, "%s", f->controller.host);
@@ -70,6 +77,21 @@ static int find_secret(const struct started *f, struct remote *a, struct err *er
     return 0;
 }
 
+static int find_token(struct str text, struct remote *a, struct err *err)
+{
+    CLEANUP(buf_fini) struct buf file = { 0 };
+    if (str_starts(text, STR("@"))) {
+        int rc = file_read(text.data + 1, sizeof a->token, &file, err);
+        if (rc < 0) return err_prefix(err, rc, "--token");
+        struct str rest = buf_view(&file);
+        text = str_trim(str_cut(&rest, '\n'));
+    }
+    if (text.len >= sizeof a->token || !http_header_valid(STR("authorization"), text))
+        return err_set(err, -EINVAL, "--token: this is no token");
+    if (text.len > 0) memcpy(a->token, text.data, text.len);
+    return 0;
+}
+
 int remote_find(const struct remote_place *place, struct remote *ret, struct err *err)
 {
     struct remote a = { 0 };
@@ -80,7 +102,9 @@ int remote_find(const struct remote_place *place, struct remote *ret, struct err
     int rc = started_read(place->state, &f, err);
     if (rc < 0 && rc != -ENOENT) return rc;
     rc = find_address(place, &f, &a, err);
-    if (rc == 0) rc = find_secret(&f, &a, err);
+    if (rc == 0) rc = find_token(place->token, &a, err);
+    if (rc == 0 && !a.token[0]) rc = find_secret(&f, &a, err);
+    a.send_secret = place->send_secret;
     if (rc == 0) *ret = a;
     return rc;
 }
@@ -102,17 +126,28 @@ static int refused(const struct remote *a, int status, struct str reply, struct 
 int remote_request(const struct remote *a, struct str method, struct str path, struct str body,
                    struct buf *reply, struct err *err)
 {
-    CLEANUP(buf_fini) struct buf bearer = { 0 };
-    buf_printf(&bearer, "Bearer %s", a->secret);
-    struct http_header header[] = { { STR("content-type"), STR("application/json") },
-                                    { STR("authorization"), buf_view(&bearer) } };
+    char bearer[sizeof a->token + 8];
+    snprintf(bearer, sizeof bearer, "Bearer %s", a->token);
+    const struct http_header header[] = { { STR("content-type"), STR("application/json") },
+                                          { STR("authorization"), str_from(bearer) } };
+    char id[sizeof a->host + 16] = "cli";
+    bool v6 = a->is_router && str_find(str_from(a->host), STR(":")) != SIZE_MAX;
+    if (a->is_router)
+        snprintf(id, sizeof id, "cli/%s%s%s:%u", v6 ? "[" : "", a->host, v6 ? "]" : "", a->port);
+    struct signed_as as = { .id = str_from(id) };
+    if (!a->secret[0] || auth_key_of(str_from(a->secret), as.id, &as.key) < 0)
+        as = (struct signed_as){ 0 };
     struct http_fetch_request req = { .host = str_from(a->host),
                                       .port = a->port,
+                                      .tls = a->tls.on,
+                                      .files = started_files(&a->tls),
                                       .method = method,
                                       .path = path,
                                       .headers = header,
-                                      .header_count = COUNT_OF(header) - (a->secret[0] == 0),
+                                      .header_count = a->token[0] ? 2 : 1,
                                       .body = body,
+                                      .as = &as,
+                                      .secret = str_from(a->send_secret ? a->secret : ""),
                                       .timeout_us = CALL_US };
     int status = 0;
     buf_clear(reply);
@@ -123,6 +158,12 @@ int remote_request(const struct remote *a, struct str method, struct str path, s
                        "no controller answers at %s:%u; start a fleet with `muster up -f "
                        "muster.yaml`, or name one with --controller or --state",
                        a->host, a->port);
+    if (rc == -EBADMSG)
+        return err_set(
+            err, rc,
+            "what answers at %s:%u does not know the secret of %s: it is another fleet's "
+            "controller, or somebody else's program",
+            a->host, a->port, a->state);
     if (rc < 0) return rc;
     return status >= 200 && status < 300 ? 0 : refused(a, status, buf_view(reply), err);
 }

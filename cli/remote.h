@@ -1,9 +1,10 @@
 /* remote.h - the controller as commands reach it: its address, its secret, its API.
  *
  * Layer:  cli (base/io)
- * Where:  --controller HOST:PORT, else what `muster up` wrote into the state directory, else
+ * Where:  --controller [https://]HOST:PORT, else what `muster up` wrote into the state directory, else
  *         127.0.0.1:8090
- * Secret: the file that `muster up` wrote down, else STATE/secret; sent when it is there
+ * Secret: the file that `muster up` wrote down, else STATE/secret; calls are signed with it when it
+ *         is there. A token is sent as it is: across a network use it over TLS
  */
 #pragma once
 #include "base/io/config.h"
@@ -13,17 +14,28 @@
 
 /* A member of a command's options struct; its rows come from REMOTE_ROWS. */
 struct remote_place {
-    struct str controller, state;
+    struct str controller, state, ca, token;
+    bool send_secret;
 };
 
 // clang-format off
 #define REMOTE_ROWS(owner, member)                                                                     \
     { .name = "controller", .type = CONFIG_TEXT,                                                   \
       .offset = offsetof(owner, member) + offsetof(struct remote_place, controller),                   \
-      .about = "HOST:PORT of the controller; without it the one that `muster up` started." },      \
+      .about = "[https://]HOST:PORT of the controller; without it the one that `muster up` started." }, \
+    { .name = "ca", .type = CONFIG_TEXT,                                                           \
+      .offset = offsetof(owner, member) + offsetof(struct remote_place, ca),                           \
+      .about = "PEM file with the CAs of an https controller; without it what `muster up` used, or the " \
+               "system's." },                                                                      \
     { .name = "state", .type = CONFIG_TEXT, .default_text = STARTED_STATE_DEFAULT,                   \
       .offset = offsetof(owner, member) + offsetof(struct remote_place, state),                        \
-      .about = "State directory of the fleet: its processes, its secret." }
+      .about = "State directory of the fleet: its processes, its secret." },                       \
+    { .name = "token", .type = CONFIG_TEXT,                                                         \
+      .offset = offsetof(owner, member) + offsetof(struct remote_place, token),                        \
+      .about = "An admin or read-only token, or @FILE that holds one, instead of the secret." }, \
+    { .name = "send_secret", .type = CONFIG_BOOL, .default_text = "false",                          \
+      .offset = offsetof(owner, member) + offsetof(struct remote_place, send_secret),                  \
+      .about = "Send the fleet's secret itself where a release answers that knows no signatures." }
 
 #define REMOTE_OUTPUT_ROW(owner, member)                                                               \
     { .name = "output", .letter = 'o', .type = CONFIG_ENUM, .default_text = "table",               \
@@ -36,7 +48,11 @@ extern const char *const remote_outputs[];
 struct remote {
     char host[STARTED_HOST_BYTES];
     uint16_t port;
+    struct started_tls tls;
     char secret[256];     /* empty: none was found */
+    char token[128];      /* sent instead, where there is one */
+    bool send_secret;     /* to an older release */
+    bool is_router;       /* as remote_find leaves it: the controller */
     char state[PATH_MAX]; /* for messages */
 };
 

@@ -69,8 +69,7 @@ static int count_tokens(struct str reply, uint64_t *ret)
     return -EINVAL;
 }
 
-int replay_calibrate(struct str host, uint16_t port, struct str api_key, double *ret,
-                     struct err *err)
+int replay_calibrate(const struct target *target, struct str api_key, double *ret, struct err *err)
 {
     CLEANUP(buf_fini) struct buf text = { 0 };
     CLEANUP(buf_fini) struct buf body = { 0 };
@@ -85,8 +84,10 @@ int replay_calibrate(struct str host, uint16_t port, struct str api_key, double 
     buf_printf(&bearer, "Bearer " STR_FMT, STR_ARG(api_key));
     struct http_header header[2] = { { STR("content-type"), STR("application/json") },
                                      { STR("authorization"), buf_view(&bearer) } };
-    struct http_fetch_request req = { .host = host,
-                                      .port = port,
+    struct http_fetch_request req = { .host = target->host,
+                                      .port = target->port,
+                                      .tls = target->tls,
+                                      .files = { .ca = target->ca },
                                       .path = STR("/tokenize"),
                                       .headers = header,
                                       .header_count = 1 + (api_key.len > 0),

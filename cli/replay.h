@@ -6,6 +6,7 @@
 #pragma once
 #include "cli/load_run.h"
 #include "cli/prompt.h"
+#include "cli/target.h"
 #include "simulator/trace.h"
 
 struct replay {
@@ -27,5 +28,4 @@ int replay_message(struct replay *r, uint32_t index, struct buf *out);
 
 /* Tokens per word of replayed text in the model behind the server, asked of its /tokenize; again for
  * ten seconds while it answers 503, which a router does that has just come up. */
-int replay_calibrate(struct str host, uint16_t port, struct str api_key, double *ret,
-                     struct err *err);
+int replay_calibrate(const struct target *target, struct str api_key, double *ret, struct err *err);

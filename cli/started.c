@@ -46,6 +46,21 @@ static int read_part(struct str json, const char *name, struct started_part *ret
     if (rc == 0) rc = pick_u64(part, "port", &port);
     if (rc == 0 && port > 65535) rc = -ERANGE;
     if (rc == 0) ret->port = (uint16_t)port;
+    if (rc < 0) return rc;
+    rc = pick_bool(part, "tls", &ret->tls);
+    return rc == -ENOENT ? 0 : rc; /* of an older release: no TLS */
+}
+
+/* Nothing is said of TLS where no part speaks it. */
+static int read_tls(struct str json, struct started_tls *ret)
+{
+    struct str tls;
+    int rc = pick(json, "tls", &tls);
+    if (rc == -ENOENT) return 0;
+    if (rc == 0) rc = pick_into(tls, "ca", ret->ca, sizeof ret->ca);
+    if (rc == 0) rc = pick_into(tls, "certificate", ret->certificate, sizeof ret->certificate);
+    if (rc == 0) rc = pick_into(tls, "key", ret->key, sizeof ret->key);
+    ret->on = rc == 0;
     return rc;
 }
 
@@ -67,6 +82,7 @@ int started_read(struct str state, struct started *ret, struct err *err)
     if (rc == 0) rc = pick_into(json, "secret", f.secret, sizeof f.secret);
     if (rc == 0) rc = read_part(json, "controller", &f.controller);
     if (rc == 0) rc = read_part(json, "router", &f.router);
+    if (rc == 0) rc = read_tls(json, &f.tls);
     if (rc < 0) /* -EINVAL, not -ENOENT: the file is there */
         return err_set(err, -EINVAL,
                        "%s is damaged; end the processes it names by hand and remove it", path);
@@ -84,6 +100,18 @@ static void write_part(struct json_writer *w, const char *name, const struct sta
     json_kv_text(w, "process", id);
     json_kv_text(w, "host", p->host);
     json_kv_u64(w, "port", p->port);
+    if (p->tls) json_kv_bool(w, "tls", true);
+    json_object_end(w);
+}
+
+static void write_tls(struct json_writer *w, const struct started_tls *t)
+{
+    if (!t->on) return;
+    json_key(w, "tls");
+    json_object(w);
+    json_kv_text(w, "ca", t->ca);
+    json_kv_text(w, "certificate", t->certificate);
+    json_kv_text(w, "key", t->key);
     json_object_end(w);
 }
 
@@ -99,6 +127,7 @@ int started_write(struct str state, const struct started *f, struct err *err)
     json_kv_text(&w, "secret", f->secret);
     write_part(&w, "controller", &f->controller);
     write_part(&w, "router", &f->router);
+    write_tls(&w, &f->tls);
     json_object_end(&w);
     buf_byte(&text, '\n');
     if (text.rc < 0) return err_set(err, text.rc, "no memory for the state file");
@@ -122,6 +151,6 @@ void started_url(const struct started_part *p, struct buf *out)
     if (str_eq(host, STR("0.0.0.0"))) host = STR("127.0.0.1");
     if (str_eq(host, STR("::"))) host = STR("::1");
     bool v6 = str_find(host, STR(":")) != SIZE_MAX;
-    buf_printf(out, v6 ? "http://[" STR_FMT "]:%u" : "http://" STR_FMT ":%u", STR_ARG(host),
-               p->port);
+    buf_printf(out, v6 ? "http%s://[" STR_FMT "]:%u" : "http%s://" STR_FMT ":%u", p->tls ? "s" : "",
+               STR_ARG(host), p->port);
 }

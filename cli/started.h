@@ -7,6 +7,7 @@
 #pragma once
 #include "base/core/buf.h"
 #include "base/io/proc.h"
+#include "base/io/tls.h"
 
 #include <limits.h>
 
@@ -17,12 +18,27 @@ struct started_part {
     struct proc_id id; /* pid 0: was not started */
     char host[STARTED_HOST_BYTES];
     uint16_t port;
+    bool tls; /* it speaks TLS there */
 };
+
+/* What commands on this machine need to speak TLS with the parts: paths, "": none. */
+struct started_tls {
+    bool on;
+    char ca[PATH_MAX], certificate[PATH_MAX], key[PATH_MAX];
+};
+
+static inline struct tls_files started_files(const struct started_tls *t)
+{
+    return (struct tls_files){ .ca = str_from(t->ca),
+                               .certificate = str_from(t->certificate),
+                               .key = str_from(t->key) };
+}
 
 struct started {
     struct started_part controller, router;
     char config[PATH_MAX]; /* absolute path of the file it was started from */
     char secret[PATH_MAX]; /* path of the fleet's secret */
+    struct started_tls tls;
 };
 
 /* "STATE/name"; -ENAMETOOLONG with a sentence. */
@@ -38,5 +54,5 @@ static inline bool started_lives(const struct started_part *p)
     return p->id.pid != 0 && proc_is_alive(&p->id);
 }
 
-/* "http://127.0.0.1:8080"; an address that means every interface is shown as loopback. */
+/* "http://127.0.0.1:8080", or https; an address that means every interface is shown as loopback. */
 void started_url(const struct started_part *p, struct buf *out);

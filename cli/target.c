@@ -9,12 +9,13 @@
 static int parse(struct str url, struct target *ret, struct err *err)
 {
     struct str rest = url;
-    if (!str_starts(rest, STR("http://"))) {
-        return err_set(err, -EINVAL, "'" STR_FMT "': want http://HOST:PORT", STR_ARG(url));
+    bool tls = tls_url_cut(&rest);
+    if (rest.len == url.len) {
+        return err_set(err, -EINVAL, "'" STR_FMT "': want http://HOST:PORT or https://HOST:PORT",
+                       STR_ARG(url));
     }
-    rest = str_of(rest.data + 7, rest.len - 7);
     if (str_ends(rest, STR("/"))) rest.len--;
-    uint64_t port = 80;
+    uint64_t port = tls ? 443 : 80;
     struct str host = rest;
     size_t bracket = str_find(rest, STR("]"));
     if (rest.len > 0 && rest.data[0] == '[' && bracket != SIZE_MAX) {
@@ -30,7 +31,7 @@ static int parse(struct str url, struct target *ret, struct err *err)
     if (host.len == 0 || str_find(host, STR("/")) != SIZE_MAX) {
         return err_set(err, -EINVAL, "'" STR_FMT "': want http://HOST:PORT", STR_ARG(url));
     }
-    *ret = (struct target){ host, (uint16_t)port };
+    *ret = (struct target){ .host = host, .port = (uint16_t)port, .tls = tls };
     return 0;
 }
 
@@ -65,6 +66,8 @@ int target_model(const struct target *t, struct str api_key, struct buf *ret, st
     struct http_header header = { STR("authorization"), buf_view(&bearer) };
     struct http_fetch_request req = { .host = t->host,
                                       .port = t->port,
+                                      .tls = t->tls,
+                                      .files = { .ca = t->ca },
                                       .path = STR("/v1/models"),
                                       .headers = &header,
                                       .header_count = api_key.len > 0,
@@ -85,6 +88,7 @@ int target_find(const struct target_place *place, struct target *ret, struct buf
 {
     int rc = parse(place->url, ret, err);
     if (rc < 0) return rc;
+    ret->ca = place->ca;
     if (place->model.len > 0) return buf_str(model, place->model);
     return target_model(ret, place->api_key, model, err);
 }

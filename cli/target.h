@@ -12,7 +12,7 @@
 
 /* A member of a command's options; its rows come from TARGET_ROWS. */
 struct target_place {
-    struct str url, model, api_key;
+    struct str url, model, api_key, ca;
 };
 
 // clang-format off
@@ -25,16 +25,21 @@ struct target_place {
       .about = "Model name; without it the first that the server lists." },                        \
     { .name = "api_key", .letter = 'k', .type = CONFIG_TEXT,                                       \
       .offset = offsetof(owner, member) + offsetof(struct target_place, api_key),                  \
-      .about = "API key to send." }
+      .about = "API key to send." },                                                               \
+    { .name = "ca", .type = CONFIG_TEXT,                                                           \
+      .offset = offsetof(owner, member) + offsetof(struct target_place, ca),                       \
+      .about = "PEM file with the CAs of an https server; without it the system's." }
 // clang-format on
 
 struct target {
     struct str host; /* points into the URL */
     uint16_t port;
+    bool tls;
+    struct str ca; /* empty: the system's */
 };
 
-/* Where the URL "http://HOST[:PORT][/]" leads, and the model's name, appended. -EINVAL for anything
- * else (https is not spoken). */
+/* Where the URL "http[s]://HOST[:PORT][/]" leads, and the model's name, appended. -EINVAL for
+ * anything else. */
 int target_find(const struct target_place *place, struct target *ret, struct buf *model,
                 struct err *err);
 

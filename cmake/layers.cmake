@@ -21,20 +21,31 @@ function(muster_unit name)
     set_tests_properties(${name} PROPERTIES TIMEOUT ${MUSTER_TEST_TIMEOUT} SKIP_RETURN_CODE 77)
 endfunction()
 
-# muster_fuzz(f_name DEPENDS layer...): a libFuzzer target with clang and MUSTER_FUZZ; otherwise a
-# program that runs the files of its corpus once, so that every check replays every seed.
+# muster_fuzz(f_name [SOURCES a.c] [WRAP function...] DEPENDS layer...): a libFuzzer target with clang
+# and MUSTER_FUZZ; otherwise a program that runs the files of its corpus once, so that every check
+# replays every seed. Calls of the functions under WRAP go to the target's own __wrap_FUNCTION.
+set(MUSTER_FUZZ_WRAPS)
+foreach(bytes 1 2 4 8)
+    list(APPEND MUSTER_FUZZ_WRAPS __sanitizer_cov_trace_cmp${bytes}
+         __sanitizer_cov_trace_const_cmp${bytes})
+endforeach()
 function(muster_fuzz name)
-    cmake_parse_arguments(F "" "" "DEPENDS" ${ARGN})
+    cmake_parse_arguments(F "" "" "SOURCES;WRAP;DEPENDS" ${ARGN})
+    add_executable(${name} ${name}.c harness.c ${F_SOURCES})
     if(MUSTER_FUZZ)
-        add_executable(${name} ${name}.c)
+        target_compile_definitions(${name} PRIVATE MUSTER_FUZZ=1)
         target_compile_options(${name} PRIVATE -fsanitize=fuzzer)
         target_link_options(${name} PRIVATE -fsanitize=fuzzer)
+        list(APPEND F_WRAP ${MUSTER_FUZZ_WRAPS})
+        set_property(GLOBAL APPEND PROPERTY MUSTER_FUZZ_TARGETS ${name})
     else()
-        add_executable(${name} ${name}.c replay.c)
+        target_sources(${name} PRIVATE replay.c)
         add_test(NAME ${name} COMMAND ${name} ${CMAKE_SOURCE_DIR}/tests/fuzz/corpus/${name}
                  WORKING_DIRECTORY ${CMAKE_SOURCE_DIR})
         set_tests_properties(${name} PROPERTIES TIMEOUT ${MUSTER_TEST_TIMEOUT})
     endif()
+    list(TRANSFORM F_WRAP PREPEND -Wl,--wrap=)
+    target_link_options(${name} PRIVATE ${F_WRAP})
     target_link_libraries(${name} PRIVATE ${F_DEPENDS})
     target_compile_options(${name} PRIVATE -Wno-missing-prototypes)
 endfunction()

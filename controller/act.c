@@ -15,6 +15,7 @@
  *     end.recorded     ENDED is durable */
 #include "base/core/bits.h"
 #include "base/core/fault.h"
+#include "base/io/credentials.h"
 #include "base/io/log.h"
 #include "controller/control_state.h"
 
@@ -98,6 +99,7 @@ static void log_change(const struct intent *i, enum intent_state before)
 int control_apply(struct control *c, uint32_t at, enum intent_event e, const char *why,
                   const char *handle, int64_t now_us)
 {
+    if (c->intent[at].aside) return 0; /* nothing may be written over its record */
     struct intent copy = c->intent[at];
     enum intent_state before = copy.state;
     enum intent_action action = intent_step(&copy, e, why, now_us);
@@ -134,6 +136,11 @@ static int fill_spec(struct control *c, const struct intent *i, const struct det
                                  .offer = str_from(i->offer),
                                  .controller_host = s->host,
                                  .controller_port = s->port,
+                                 .controller_tls = s->tls,
+                                 .engine_tls = l->tls_certificate.len > 0,
+                                 .tls_ca = s->tls_ca,
+                                 .tls_certificate = l->tls_certificate,
+                                 .tls_key = l->tls_key,
                                  .secret_file = s->secret_file,
                                  .kind = l->kind,
                                  .engine_host = s->engine_host,
@@ -157,7 +164,13 @@ static int call_create(struct control *c, uint32_t at, int64_t now_us)
         return control_apply(c, at, INTENT_END, "its offer is not configured any more", NULL,
                              now_us);
 
-    struct cloud_request req = { .intent = i->id, .offer = &c->offer[offer], .spec = &spec };
+    CLEANUP(buf_fini) struct buf key = { 0 };
+    if (c->setup.secret.len > 0)
+        rc = credentials_print_instance(c->setup.secret, str_from(i->id), &key);
+    if (rc < 0) return rc; /* no memory: the intent stands and the call is made later */
+    struct cloud_request req = {
+        .intent = i->id, .offer = &c->offer[offer], .spec = &spec, .key = buf_view(&key)
+    };
     struct listed made = { 0 };
     enum offer_error class = OFFER_OK;
     struct err err = { 0 };
@@ -276,9 +289,10 @@ int control_adopt(struct control *c, uint32_t cloud, const struct listed *item, 
     memcpy(i.handle, item->handle, sizeof i.handle);
     must(name_copy(i.provider, sizeof i.provider, str_from(provider)) == 0);
 
-    /* Older than a launch takes, it serves as far as anybody knows, like one that was restored. */
+    /* Older than a launch takes, it serves as far as anybody knows, like one that was restored. So
+     * does one that the provider will make in the future: their clock and ours are apart. */
     double age_s = (double)(now_us - i.made_us) / 1e6;
-    if (offer == PLAN_NONE || age_s >= c->offer[offer].lead_s) {
+    if (offer == PLAN_NONE || age_s < 0 || age_s >= c->offer[offer].lead_s) {
         i.state = INTENT_REGISTERED;
         i.registered_us = now_us;
     }
@@ -313,6 +327,14 @@ int control_remove_stray(struct control *c, uint32_t cloud, const struct listed 
 
 /* ---- tombstones ---- */
 
+void control_drop_slot(struct control *c, uint32_t at)
+{
+    uint32_t last = --c->count;
+    c->intent[at] = c->intent[last];
+    c->seen[at] = c->seen[last];
+    c->detail[at] = c->detail[last];
+}
+
 /* Folds its cost into the total, then forgets it. Should we die between the two writes, the cost
  * is counted twice, by one instance: a bounded error on the safe side. */
 static int forget(struct control *c, uint32_t at, int64_t now_us)
@@ -329,10 +351,7 @@ static int forget(struct control *c, uint32_t at, int64_t now_us)
         return rc;
     }
     c->folded_cost = folded;
-    uint32_t last = --c->count;
-    c->intent[at] = c->intent[last];
-    c->seen[at] = c->seen[last];
-    c->detail[at] = c->detail[last];
+    control_drop_slot(c, at);
     return 0;
 }
 

@@ -1,14 +1,19 @@
 /* api.c - from a request to its handler: routes, reports, views and small answers. */
 #include "base/core/bits.h"
-#include "base/io/clock.h"
+#include "base/io/descriptors.h"
 #include "controller/api_part.h"
 #include "controller/console/console.h"
 #include "controller/control_metrics.h"
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/random.h>
 
+#define OPEN_BODY_BYTES_MAX 4096         /* where anybody may ask, there is nothing to say */
 #define BODY_BYTES_MAX ((size_t)8 << 20) /* a sync of a thousand endpoints is under 1 MiB */
+#define CONNECTIONS_MAX 2000
+#define CONNECTIONS_SHARE \
+    50 /* hundredths of the descriptors; the rest is for clouds and children */
 #define STREAM_UNSENT_MAX ((size_t)1 << 20)
 
 /* ---- agents and routers ---- */
@@ -23,7 +28,8 @@ static void agents_report(struct call *k)
         api_refuse(k, 400, "invalid", err_text(&err, rc));
         return;
     }
-    control_report(k->api->control, &r, clock_wall_us(), &reply);
+    if (!api_is_agent_of(k, r.intent.len ? r.intent : r.instance)) return;
+    control_report(k->api->control, &r, api_now(k->api), &reply);
     agent_reply_encode(&reply, &k->api->out);
     api_answer(k, 200, &k->api->out);
     api_tell_urgent(k->api);
@@ -36,7 +42,7 @@ static void routers_sync(struct call *k)
     struct err err = { 0 };
     int rc = router_sync_decode(k->req->body, &k->api->arena, &s, &err);
     if (rc == 0)
-        rc = control_sync(k->api->control, &s, clock_wall_us(), &k->api->arena, &rules, &err);
+        rc = control_sync(k->api->control, &s, api_now(k->api), &k->api->arena, &rules, &err);
     if (rc < 0) {
         api_refuse_rc(k, rc, &err);
         return;
@@ -50,7 +56,7 @@ static void routers_sync(struct call *k)
 
 static void show_view(struct call *k)
 {
-    control_view(k->api->control, (enum control_view)k->arg, clock_wall_us(), &k->api->out);
+    control_view(k->api->control, (enum control_view)k->arg, api_now(k->api), &k->api->out);
     api_answer(k, 200, &k->api->out);
 }
 
@@ -114,8 +120,13 @@ static void show_metrics(struct call *k)
 
 static void health(struct call *k)
 {
+    /* Degraded is not unhealthy: a probe that restarted us would find the same records again. */
     bool ready = k->api->control && control_has_observed(k->api->control);
-    buf_printf(&k->api->out, "{\"status\":\"%s\"}", ready ? "ok" : "observing");
+    bool degraded = ready && control_is_degraded(k->api->control);
+    buf_printf(&k->api->out, "{\"status\":\"%s\"}",
+               degraded ? "degraded"
+               : ready  ? "ok"
+                        : "observing");
     api_answer(k, ready ? 200 : 503, &k->api->out);
 }
 
@@ -140,8 +151,8 @@ struct route {
 // clang-format off
 static const struct route routes[] = {
     { "GET",    "/health",                    GUARD_NONE,  health,         0 },
-    { "POST",   "/api/v1/agents/report",      GUARD_FLEET, agents_report,  0 },
-    { "POST",   "/api/v1/routers/sync",       GUARD_FLEET, routers_sync,   0 },
+    { "POST",   "/api/v1/agents/report",      GUARD_AGENT, agents_report,  0 },
+    { "POST",   "/api/v1/routers/sync",       GUARD_ROUTER, routers_sync,   0 },
     { "GET",    "/api/v1/status",             GUARD_READ,  show_view,      CONTROL_STATUS },
     { "GET",    "/api/v1/services",           GUARD_READ,  show_view,      CONTROL_SERVICES },
     { "GET",    "/api/v1/pools",              GUARD_READ,  show_view,      CONTROL_POOLS },
@@ -152,6 +163,10 @@ static const struct route routes[] = {
     { "GET",    "/api/v1/tenants",            GUARD_READ,  show_view,      CONTROL_TENANTS },
     { "POST",   "/api/v1/tenants",            GUARD_WRITE, api_add_tenant,     0 },
     { "DELETE", "/api/v1/tenants/*",          GUARD_WRITE, api_remove_tenant,  0 },
+    { "GET",    "/api/v1/tokens",             GUARD_WRITE, show_view,      CONTROL_TOKENS },
+    { "POST",   "/api/v1/tokens",             GUARD_WRITE, api_add_token,      0 },
+    { "DELETE", "/api/v1/tokens/*",           GUARD_WRITE, api_remove_token,   0 },
+    { "POST",   "/api/v1/keys/open",          GUARD_WRITE, api_open_keys,      0 },
     { "GET",    "/api/v1/decisions",          GUARD_READ,  list_decisions, 0 },
     { "GET",    "/api/v1/decisions/*",        GUARD_READ,  show_decision,  0 },
     { "POST",   "/api/v1/services/*/pause",   GUARD_WRITE, api_pause_service,  1 },
@@ -159,7 +174,7 @@ static const struct route routes[] = {
     { "POST",   "/api/v1/services/*/scale",   GUARD_WRITE, api_scale_service,  0 },
     { "GET",    "/api/v1/stream",             GUARD_READ,  api_open_stream,    0 },
     { "GET",    "/metrics",                   GUARD_READ,  show_metrics,   0 },
-    { "GET",    "/",                          GUARD_READ,  console,        0 },
+    { "GET",    "/",                          GUARD_NONE,  console,        0 },
 };
 // clang-format on
 
@@ -193,12 +208,13 @@ static const struct route *find_route(const struct http_request *req, struct str
     return NULL;
 }
 
-static void on_request(void *ctx, struct http_exchange *x)
+/* Who calls and what: decided on the head, so that a stranger's body is never read. */
+static void on_head(void *ctx, struct http_exchange *x)
 {
     struct api *a = ctx;
     struct call k = { .api = a, .x = x, .req = http_exchange_request(x) };
-    arena_reset(&a->arena);
     buf_clear(&a->out);
+    auth_gate_head(&a->gate, x, http_exchange_note(x), loop_now_us(a->loop));
     bool known;
     const struct route *route = find_route(k.req, &k.part, &known);
     if (!route) {
@@ -209,8 +225,30 @@ static void on_request(void *ctx, struct http_exchange *x)
             api_refuse(&k, 404, "not_found", "nothing is served at this path");
         return;
     }
-    k.arg = route->arg;
-    if (api_pass(&k, route->guard)) route->fn(&k);
+    if (api_pass(&k, route->guard) && route->guard == GUARD_NONE)
+        http_exchange_body_max(x, OPEN_BODY_BYTES_MAX);
+}
+
+static void on_request(void *ctx, struct http_exchange *x)
+{
+    struct api *a = ctx;
+    struct call k = { .api = a, .x = x, .req = http_exchange_request(x) };
+    arena_reset(&a->arena);
+    buf_clear(&a->out);
+    if (!auth_gate_body(http_exchange_note(x), k.req)) {
+        api_refuse(&k, 401, "signature", "the body is not what was signed");
+        return;
+    }
+    bool known;
+    const struct route *route = find_route(k.req, &k.part, &known);
+    k.arg = route->arg; /* on_head has found it */
+    route->fn(&k);
+}
+
+static void on_reply(void *ctx, struct http_exchange *x, int status, const struct str *body)
+{
+    struct api *a = ctx;
+    auth_gate_reply(&a->gate, x, http_exchange_note(x), status, body, loop_now_us(a->loop));
 }
 
 static struct str render_refusal(void *ctx, const struct http_fault_info *why, struct buf *body)
@@ -232,13 +270,21 @@ int api_new(struct loop *loop, const struct api_config *config, struct api **ret
     list_init(&a->streams);
     arena_init(&a->arena, 2 * SYNC_BYTES_MAX);
     buf_init(&a->out, API_VIEW_BYTES_MAX);
+    static const char *const ids[] = { "agent/", "router", "cli", NULL };
+    uint64_t epoch;
+    if (getrandom(&epoch, sizeof epoch, 0) != sizeof epoch)
+        return err_set(err, -EIO, "the system gives no random bytes");
+    auth_gate_init(&a->gate, config->held, ids, epoch, loop_now_us(loop));
     struct http_server_config server = {
         .host = config->host,
         .port = config->port,
         .limits = { .body_bytes_max = BODY_BYTES_MAX,
                     .unsent_bytes_max = STREAM_UNSENT_MAX,
-                    .connections_max = 2000 },
+                    .connections_max = descriptors_share(CONNECTIONS_SHARE, 1, CONNECTIONS_MAX) },
+        .tls = config->tls,
+        .on_head = on_head,
         .on_request = on_request,
+        .on_reply = on_reply,
         .render_refusal = render_refusal,
         .ctx = a,
     };
@@ -252,6 +298,7 @@ void api_free(struct api *a)
 {
     if (!a) return;
     http_server_free(a->server); /* ends the streams: each is dropped by its on_abort */
+    auth_gate_fini(&a->gate);
     arena_fini(&a->arena);
     buf_fini(&a->out);
     free(a);
@@ -265,7 +312,9 @@ uint16_t api_port(const struct api *a)
 void api_attach(struct api *a, struct control *control)
 {
     a->control = control;
+    auth_gate_meters(&a->gate, control_metrics(control), CONTROL_M_SIGNED);
     const struct http_server_meters meters = { control_metrics(control), CONTROL_M_HTTP_CONNECTIONS,
-                                               CONTROL_M_HTTP_REFUSED, CONTROL_M_HTTP_CUT };
+                                               CONTROL_M_HTTP_REFUSED, CONTROL_M_HTTP_CUT,
+                                               CONTROL_M_HTTP_CLOSED };
     http_server_meters_set(a->server, &meters);
 }

@@ -2,10 +2,11 @@
  *
  * Layer:   controller (base/io, base/wire)
  * Threads: the loop's
- * Guard:   every request's Host must be one of ours, and so must its Origin when it has one: pages
- *          of strangers and rebound names reach nothing. Agents and routers need the fleet's
- *          secret always. The rest needs it when require_secret is set, which a listener beyond
- *          loopback forces; /health never does.
+ * Guard:   the Host of what people and browsers send must be one of ours, and so must its Origin
+ *          when it has one: pages of strangers and rebound names reach nothing. What agents and
+ *          routers send, and whatever changes something, needs the fleet's secret always. The rest
+ *          needs it when require_secret is set, which a listener beyond loopback forces; /health
+ *          never does.
  *
  *     POST /api/v1/agents/report             POST /api/v1/routers/sync
  *     GET  /api/v1/status services pools instances intents offers cost
@@ -14,12 +15,16 @@
  *     POST /api/v1/services/NAME/scale       {"pool":"small","count":2}; null gives it back
  *     GET  /api/v1/tenants                   DELETE /api/v1/tenants/NAME
  *     POST /api/v1/tenants                   {"name":..,"requests_per_min":..}: the key, once
+ *     GET POST /api/v1/tokens                {"name":..,"role":"read"|"admin"}: the token, once
+ *     DELETE /api/v1/tokens/NAME
+ *     POST /api/v1/keys/open                 serve requests without a key again
  *     GET  /api/v1/stream                    server-sent events: status, decision
  *     GET  / /health /metrics
  */
 #pragma once
-#include "base/io/http_server.h"
+#include "base/io/auth_gate.h"
 #include "controller/control.h"
+#include "controller/fleet_clock.h"
 
 #define API_STREAMS_MAX 32
 #define API_DECISIONS_MAX 500 /* of one answer */
@@ -28,9 +33,11 @@ struct api_config { /* borrowed for the api's life */
     const char *host;
     uint16_t port;
     bool require_secret;
-    struct str secret;
-    const struct str *hosts; /* further names by which we may be called */
+    const struct credentials *held; /* the fleet's secret */
+    struct tls *tls;                /* NULL: plain HTTP */
+    const struct str *hosts;        /* further names by which we may be called */
     size_t host_count;
+    const struct fleet_clock *clock;
     void (*on_urgent)(void *arg); /* something came that should not wait for the next tick */
     void *arg;
 };

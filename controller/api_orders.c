@@ -1,4 +1,4 @@
-/* api_orders.c - orders of people: pause, scale, tenants. Each is checked whole, done, answered. */
+/* api_orders.c - orders of people: pause, scale, tenants and keys. Each is checked whole, done, answered. */
 #include "base/io/clock.h"
 #include "base/wire/field.h"
 #include "controller/api_part.h"
@@ -114,6 +114,64 @@ void api_remove_tenant(struct call *k)
 {
     struct err err = { 0 };
     int rc = control_tenant_remove(k->api->control, k->part, &err);
+    if (rc < 0)
+        api_refuse_rc(k, rc, &err);
+    else
+        api_done(k);
+}
+
+void api_open_keys(struct call *k)
+{
+    struct err err = { 0 };
+    int rc = control_keys_open(k->api->control, &err);
+    if (rc < 0) {
+        api_refuse_rc(k, rc, &err);
+        return;
+    }
+    log_event(LOG_WARN, "keys_opened_by", "peer=%.*s", STR_ARG(k->req->peer));
+    api_done(k);
+}
+
+struct token_order {
+    struct str name;
+    enum token_role role;
+};
+
+static const struct field token_fields[] = {
+    FIELD(struct token_order, name, FIELD_STR, .required = true, .min = 1, .max = NAME_BYTES - 1),
+    FIELD(struct token_order, role, FIELD_ENUM, .required = true, .names = token_role_names,
+          .max = TOKEN_ROLE_COUNT),
+};
+static const struct field_set token_set = FIELD_SET(struct token_order, token_fields);
+
+void api_add_token(struct call *k)
+{
+    struct token_order t = { 0 };
+    struct err err = { 0 };
+    char text[TOKEN_TEXT_BYTES];
+    int rc = fields_decode(&token_set, k->req->body, &k->api->arena, &t, "the token", &err);
+    if (rc == 0)
+        rc = control_token_add(k->api->control, t.name, t.role, clock_wall_us(), text, &err);
+    if (rc < 0) {
+        api_refuse_rc(k, rc, &err);
+        return;
+    }
+    struct json_writer w;
+    json_writer_init(&w, &k->api->out);
+    json_object(&w);
+    json_kv_str(&w, "name", t.name);
+    json_kv_text(&w, "role", token_role_names[t.role]);
+    json_kv_text(&w, "token", text);
+    json_kv_text(&w, "note", "the token is shown this once");
+    json_object_end(&w);
+    explicit_bzero(text, sizeof text);
+    api_answer(k, 201, &k->api->out);
+}
+
+void api_remove_token(struct call *k)
+{
+    struct err err = { 0 };
+    int rc = control_token_remove(k->api->control, k->part, &err);
     if (rc < 0)
         api_refuse_rc(k, rc, &err);
     else

@@ -15,6 +15,7 @@ struct api {
     struct api_config config;
     struct http_server *server;
     struct control *control;
+    struct auth_gate gate;
     struct arena arena;  /* of one request */
     struct buf out;      /* of one answer */
     struct list streams; /* open ones, api_stream.c */
@@ -23,10 +24,11 @@ struct api {
 };
 
 enum guard {
-    GUARD_NONE, /* /health */
-    GUARD_READ,
-    GUARD_WRITE,
-    GUARD_FLEET, /* agents and routers: the secret always, and never a web page */
+    GUARD_NONE,   /* /health */
+    GUARD_READ,   /* beyond loopback, or where it is asked for: a person's credential */
+    GUARD_WRITE,  /* that always: other users of this machine reach loopback too */
+    GUARD_AGENT,  /* the agent of an instance, by whatever name it reaches us; never a web page */
+    GUARD_ROUTER, /* likewise */
 };
 
 struct call {
@@ -47,10 +49,21 @@ void api_tell_urgent(struct api *a);
 /* True when the call may go on; else it is answered. */
 bool api_pass(struct call *k, enum guard guard);
 
+/* True when the caller may speak for that instance; else it is answered. */
+bool api_is_agent_of(struct call *k, struct str instance);
+
+static inline int64_t api_now(const struct api *a) /* fleet time */
+{
+    return fleet_clock_now(a->config.clock);
+}
+
 /* What writes: api_orders.c. */
 void api_pause_service(struct call *k);
 void api_scale_service(struct call *k);
 void api_add_tenant(struct call *k);
 void api_remove_tenant(struct call *k);
+void api_open_keys(struct call *k);
+void api_add_token(struct call *k);
+void api_remove_token(struct call *k);
 
 void api_open_stream(struct call *k);

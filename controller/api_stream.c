@@ -1,5 +1,4 @@
 /* api_stream.c - server-sent events: every stream hears the status after a tick, and new decisions. */
-#include "base/io/clock.h"
 #include "controller/api_part.h"
 
 #include <stdlib.h>
@@ -53,7 +52,7 @@ void api_broadcast(struct api *a)
     if (list_empty(&a->streams)) return;
     CLEANUP(buf_fini) struct buf status = { 0 };
     buf_init(&status, API_VIEW_BYTES_MAX);
-    if (control_view(a->control, CONTROL_STATUS, clock_wall_us(), &status) < 0) return;
+    if (control_view(a->control, CONTROL_STATUS, api_now(a), &status) < 0) return;
     LIST_EACH_SAFE (&a->streams, node) {
         struct stream *s = CONTAINER_OF(node, struct stream, node);
         stream_send(s, "status", buf_view(&status));
@@ -81,6 +80,6 @@ void api_open_stream(struct call *k)
     list_push_back(&a->streams, &s->node);
     a->stream_count++;
     http_exchange_watch(k->x, on_stream_abort, NULL, s);
-    if (control_view(a->control, CONTROL_STATUS, clock_wall_us(), &a->out) == 0)
+    if (control_view(a->control, CONTROL_STATUS, api_now(a), &a->out) == 0)
         stream_send(s, "status", buf_view(&a->out));
 }

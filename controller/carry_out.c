@@ -25,6 +25,7 @@ static void fill_instance(const struct control *c, uint32_t at, int64_t now_us,
         .phase = merge_phase(i, s, &c->setup.merge, now_us),
         .fresh = sighting_is_fresh(s, &c->setup.merge, now_us),
         .doomed = d->doomed,
+        .pinned = i->aside,
         .in_flight = max_u32(s->in_flight, d->routed),
         .pages_cached = s->pages_cached,
         .has_perf = s->has_perf,
@@ -55,6 +56,9 @@ void control_build_view(struct control *c, int64_t now_us, struct plan_view *ret
         fill_instance(c, at, now_us, &c->view_instance[n]);
         c->view_slot[n++] = at;
     }
+    uint32_t unseen = c->aside.intents; /* live intents that may be there and cannot be read */
+    for (uint32_t at = 0; at < c->count && unseen > 0; at++)
+        unseen -= c->intent[at].aside;
     *ret = (struct plan_view){ .service = c->service,
                                .service_count = c->setup.service_count,
                                .offer = c->offer,
@@ -62,7 +66,8 @@ void control_build_view(struct control *c, int64_t now_us, struct plan_view *ret
                                .instance = c->view_instance,
                                .instance_count = n,
                                .demand = c->demand,
-                               .room = CONTROL_INSTANCES_MAX - n };
+                               .room = CONTROL_INSTANCES_MAX -
+                                       min_u32(n + unseen, CONTROL_INSTANCES_MAX) };
 }
 static int carry_out_one(struct control *c, const struct plan_action *a, int64_t now_us,
                          char ret_id[INTENT_ID_BYTES])
@@ -97,7 +102,7 @@ static void record(struct control *c, const struct plan_view *view, const struct
 {
     if (!record_is_news(&c->last[d->service], d)) return;
     CLEANUP(buf_fini) struct buf text = { 0 };
-    if (record_encode(view, &c->plan, d, launched, now_us, &text) < 0) {
+    if (record_encode(view, &c->plan, d, launched, now_us + c->date_ahead_us, &text) < 0) {
         control_store_failed(c, "decision_not_written", c->service[d->service].name, "no memory");
         return;
     }
@@ -117,11 +122,12 @@ int control_carry_out(struct control *c, int64_t now_us)
     /* What goes down goes first: a crash in between leaves the fleet too small, which costs
      * nothing, and never over its maximum. */
     static const enum plan_act order[] = { PLAN_CANCEL, PLAN_DRAIN, PLAN_KEEP, PLAN_LAUNCH };
-    bool unwritten = false; /* what could not go down still counts: nothing is bought beside it */
+    bool unwritten = false; /* what could not go down still counts: nothing comes beside it */
     for (uint32_t k = 0; k < COUNT_OF(order); k++)
         for (uint32_t i = 0; i < c->plan.action_count; i++) {
             enum plan_act act = c->plan.action[i].act;
-            if (act != order[k] || (act == PLAN_LAUNCH && unwritten)) continue;
+            bool grows = act == PLAN_LAUNCH || act == PLAN_KEEP;
+            if (act != order[k] || (grows && unwritten)) continue;
             int rc = carry_out_one(c, &c->plan.action[i], now_us, launched[i]);
             if (rc == -ECANCELED) return rc;
             unwritten |= rc < 0;

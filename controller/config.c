@@ -21,12 +21,19 @@ static const struct config_field controller_rows[] = {
       .about = "File with the secret that the parts of a fleet share; made when absent; by default "
                "`secret` in the state folder." },
     { .name = "agents_reach", .type = CONFIG_TEXT, IN(controller_section, agents_reach),
-      .about = "HOST:PORT at which agents reach the controller, when that is not where it listens." },
+      .about = "[https://]HOST:PORT at which agents reach the controller, when that is not where it "
+               "listens." },
     { .name = "hosts", .type = CONFIG_TEXTS, .min = 0, .max = 16, IN(controller_section, hosts),
       .about = "Further host names by which browsers may call the API." },
     { .name = "require_secret", .type = CONFIG_BOOL, .default_text = "false",
       IN(controller_section, require_secret),
-      .about = "Ask for the fleet's secret on loopback too." },
+      .about = "Ask for the fleet's secret on loopback too for what only reads; what changes something "
+               "asks for it always." },
+    { .name = "send_secret", .type = CONFIG_BOOL, .default_text = "false",
+      IN(controller_section, send_secret),
+      .about = "Give new instances the fleet's secret itself, and let their agents send it to an engine "
+               "of an older release: only while a fleet goes from or to a release that knows no "
+               "signatures." },
     { .name = "require_keys", .type = CONFIG_BOOL, .default_text = "false",
       IN(controller_section, require_keys),
       .about = "Routers refuse requests without an API key even while no tenant exists." },
@@ -51,8 +58,16 @@ static const struct config_field controller_rows[] = {
     { .name = "decisions_max", .type = CONFIG_INT, .default_text = "2000", .min = 10, .max = 1e6,
       .unit = "decisions", IN(controller_section, decisions_max),
       .about = "Decisions that are kept; the oldest are dropped." },
+    TLS_SERVER_ROWS(struct controller_section, tls),
+    TLS_ROW(struct controller_section, tls, ca, "PEM file with the CAs that agents trust, and "
+            "commands on this machine, where controller and engines speak TLS; without it the "
+            "system's."),
     { .name = "log_level", .type = CONFIG_ENUM, .default_text = "info", .names = log_level_names,
       IN(controller_section, log_level), .about = "Least level that is logged." },
+    { .name = "log_max", .type = CONFIG_BYTES, .default_text = "32MiB", .min = 65536,
+      .max = 64e9, IN(controller_section, log_max),
+      .about = "A log file is renamed to FILE.1 at this size and three older ones are kept; what "
+               "goes to a pipe or the journal is left alone." },
     { .name = "seed", .type = CONFIG_INT, .default_text = "0", .min = 0, .max = 9e15, .debug = true,
       IN(controller_section, seed), .about = "Seed of ids and chance; 0: from the system." },
     { .name = "crash_at", .type = CONFIG_TEXT, .debug = true, IN(controller_section, crash_at),

@@ -4,6 +4,7 @@
  */
 #pragma once
 #include "base/io/config.h"
+#include "base/io/tls_rows.h"
 
 #define CONTROL_COUNT_MAX 256 /* instances of a pool: a router knows as many */
 
@@ -12,16 +13,18 @@ struct local_config;
 
 struct controller_section {
     struct str listen;
-    struct str state;          /* folder: store, secret, local instances */
-    struct str secret_file;    /* empty: `secret` in the state folder */
-    struct str agents_reach;   /* HOST:PORT for agents; empty: where we listen */
+    struct str state;        /* folder: store, secret, local instances */
+    struct str secret_file;  /* empty: `secret` in the state folder */
+    struct str agents_reach; /* HOST:PORT for agents; empty: where we listen */
+    struct tls_section tls;
     struct config_texts hosts; /* further Host values that requests may name */
-    bool require_secret, require_keys;
+    bool require_secret, require_keys, send_secret;
     int64_t tick_us;
     int64_t lease_us, grace_us, age_us, drain_us, boot_us, silent_us;
     int64_t decisions_max;
     int64_t seed;
     struct str crash_at;
+    int64_t log_max;
     int log_level;
 };
 

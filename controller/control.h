@@ -6,7 +6,10 @@
  *           provider), and only then plan: nothing is launched or ended before that
  * Rules:    (1) intents are durable before the calls they stand for (intent.h)
  *           (2) an intent whose record cannot be written is not acted upon; the old state stands
- *           (3) wall-clock time is an argument
+ *           (3) time is an argument: fleet time (core/fleet_time.h), which no step of the date
+ *               moves; dates that people read are made from it when they are written
+ *           (4) a tick that came late is no evidence: who was unheard meanwhile counts as unknown
+ *               until it is heard or its whole limit has passed again
  * Testing:  at each step a fault point stands (CONTROL_STEPS). Armed, the call returns -ECANCELED
  *           and has done nothing behind the point, as if the process had been killed there; a test
  *           then drops the object and opens a new one on the same store. `crash_at` does the same
@@ -35,6 +38,7 @@ struct control_launch {
     enum engine_kind kind;
     const struct str *engine_args;
     uint32_t engine_arg_count;
+    struct str tls_certificate, tls_key; /* as the arguments say; empty: it speaks plain HTTP */
 };
 
 struct control_setup { /* borrowed for the control's life where not said otherwise */
@@ -47,23 +51,32 @@ struct control_setup { /* borrowed for the control's life where not said otherwi
     struct merge_config merge;
     struct str host; /* where agents reach us */
     uint32_t port;
+    bool tls;          /* we speak it there */
+    struct str tls_ca; /* of controller and engines, for agents; empty: the system's */
     struct str secret_file, engine_host;
+    struct str secret; /* each instance is given a key of its own from it; empty: secret_file */
+    int64_t tick_us;   /* between ticks; 0: irregular, and none of them is late */
     uint32_t lease_ms;
     uint64_t grace_ms, age_ms, drain_ms;
     uint64_t decisions_max; /* kept in the store */
     bool keys_required;     /* even without tenants */
+    const char *keys_file;  /* keeps whether keys are required when the store is lost; NULL: none */
     uint64_t seed;          /* of ids and chance; from the system in production */
     const char *crash_at;   /* a step, or NULL */
 };
 
 struct control;
 
-/* Restores intents, hands, memory, tenants and cost from the store. A damaged record is an error
- * with its key: money may hang on it. */
+/* Restores intents, hands, memory, tenants and cost from the store. A record that cannot be read is
+ * set aside (aside.h). */
 int control_new(const struct control_setup *setup, int64_t now_us, struct control **ret,
                 struct err *err);
 void control_free(struct control *c); /* writes nothing: what matters is durable already */
 CLEANUP_FREEP(control, struct control)
+
+/* The date less fleet time, before a tick: for what people are shown. A step is logged and counted;
+ * nothing else follows from it. */
+void control_date(struct control *c, int64_t ahead_us);
 
 /* Observe, plan, act. 0, or -ECANCELED at an armed step; everything else is logged, counted and
  * tried again at the next tick. */
@@ -91,8 +104,23 @@ struct tenant_limits {
     uint32_t requests_per_min, tokens_per_min, concurrency; /* 0: unlimited */
 };
 int control_tenant_add(struct control *c, struct str name, const struct tenant_limits *limits,
-                       int64_t now_us, char ret_key[TENANT_KEY_BYTES], struct err *err);
+                       int64_t date_us, char ret_key[TENANT_KEY_BYTES], struct err *err);
 int control_tenant_remove(struct control *c, struct str name, struct err *err); /* -ENOENT */
+
+/* Tokens of people and programs: an admin's does what the fleet's secret does for people, the other
+ * reads. Shown once; its SHA-256 is all that is kept. */
+#define CONTROL_TOKENS_MAX 100
+#define TOKEN_TEXT_BYTES 64
+enum token_role { TOKEN_READ, TOKEN_ADMIN, TOKEN_ROLE_COUNT };
+extern const char *const token_role_names[]; /* read, admin */
+int control_token_add(struct control *c, struct str name, enum token_role role, int64_t now_us,
+                      char ret_token[TOKEN_TEXT_BYTES], struct err *err);
+int control_token_remove(struct control *c, struct str name, struct err *err); /* -ENOENT */
+bool control_token_find(const struct control *c, struct str text, enum token_role *ret);
+
+/* Serves requests without a key again. Nothing else does, once there was a tenant. -EEXIST: there
+ * are tenants; -EINVAL: the configuration requires keys. */
+int control_keys_open(struct control *c, struct err *err);
 
 /* Views as JSON, appended to out. */
 enum control_view {
@@ -104,6 +132,7 @@ enum control_view {
     CONTROL_OFFERS,
     CONTROL_COST,
     CONTROL_TENANTS,
+    CONTROL_TOKENS,
     CONTROL_VIEW_COUNT
 };
 int control_view(struct control *c, enum control_view view, int64_t now_us, struct buf *out);
@@ -116,3 +145,5 @@ uint64_t control_decision_last(const struct control *c); /* 0: none */
 
 struct metrics *control_metrics(struct control *c);
 bool control_has_observed(const struct control *c); /* every provider was listed: ready to plan */
+bool control_is_degraded(const struct control *c);  /* something stored cannot be read */
+bool control_is_complete(const struct control *c);  /* and every instance that serves was heard */

@@ -63,6 +63,12 @@ const struct metric_desc control_metric_table[CONTROL_M_COUNT] = {
         .help = "Requests and connections that never came to a handler: malformed, too large, late." },
     [CONTROL_M_HTTP_CUT] = { .name = "muster_controller_http_cut_total", .type = METRIC_COUNTER,
         .labels = { "reason" }, .help = "Replies that did not come to their end." },
+    [CONTROL_M_SIGNED] = { .name = "muster_controller_signed_requests_total", .type = METRIC_COUNTER,
+        .labels = { "verdict" }, .help = "Requests that a part signed, by what became of them: "
+        "fresh, stale (told to sign again), foreign; forgotten: sessions beyond the bound." },
+    [CONTROL_M_HTTP_CLOSED] = { .name = "muster_controller_http_closed_total",
+        .type = METRIC_COUNTER, .labels = { "reason" }, .help = "Connections without a request that "
+        "were closed: idle for too long, or the longest idle for the room of a new one." },
     [CONTROL_M_LOG_LOST] = { .name = "muster_controller_log_lost_lines", .type = METRIC_GAUGE,
         .unit = "lines", .help = "Log lines that could not be written since the start." },
     [CONTROL_M_ROLES] = { .name = "muster_controller_role_instances", .type = METRIC_GAUGE,
@@ -71,5 +77,14 @@ const struct metric_desc control_metric_table[CONTROL_M_COUNT] = {
     [CONTROL_M_ROLE_CHANGES] = { .name = "muster_controller_role_changes_total",
         .type = METRIC_COUNTER, .help = "Instances that were given another role.",
         .labels = { "service", "role" }, .series_max = 64 },
+    [CONTROL_M_DATE_STEPS] = { .name = "muster_controller_date_steps_total",
+        .type = METRIC_COUNTER,
+        .help = "Steps of the machine's date by more than a second. Nothing is decided by them." },
+    [CONTROL_M_UNREADABLE] = { .name = "muster_controller_unreadable_records",
+        .type = METRIC_GAUGE, .unit = "records",
+        .help = "Stored records and launch documents that cannot be read and are set aside." },
+    [CONTROL_M_LATE] = { .name = "muster_controller_late_ticks_total", .type = METRIC_COUNTER,
+        .help = "Ticks that came more than five seconds late (stopped, suspended, starved): what "
+                "was unheard meanwhile counts as unknown, not as silent." },
 };
 // clang-format on

@@ -61,6 +61,11 @@ bool control_has_observed(const struct control *c)
     return true;
 }
 
+bool control_is_degraded(const struct control *c)
+{
+    return control_aside_count(c) > 0;
+}
+
 bool control_is_urgent(struct control *c)
 {
     bool urgent = c->urgent;

@@ -8,18 +8,19 @@
 #pragma once
 #include "base/core/rng.h"
 #include "base/io/log.h"
+#include "controller/access.h"
+#include "controller/aside.h"
 #include "controller/control.h"
 #include "controller/control_metrics.h"
 #include "controller/core/record.h"
 #include "controller/power.h"
 #include "controller/roles.h"
+#include "controller/router_seen.h"
 
 #define SLOTS_MAX (CONTROL_INSTANCES_MAX + CONTROL_TOMBSTONES_MAX)
-#define ROUTER_FRESH_US 3000000    /* six syncs */
-#define ROUTER_FORGET_US 300000000 /* a router that is silent for so long is no router any more */
-#define TENANT_FLUSH_US 30000000   /* usage counters are written so often */
-#define MEMORY_FLUSH_US 10000000   /* policy state is written so often */
-#define TOMBSTONE_US 3600000000    /* an ended intent is remembered so long */
+#define TENANT_FLUSH_US 30000000 /* usage counters are written so often */
+#define MEMORY_FLUSH_US 10000000 /* policy state is written so often */
+#define TOMBSTONE_US 3600000000  /* an ended intent is remembered so long */
 
 /* What an agent reported beyond what decisions need. Parallel to intents. */
 struct detail {
@@ -42,29 +43,6 @@ struct detail {
     struct instance_power power;
 };
 
-struct demand_seen { /* one service through one router */
-    struct service_demand last;
-    bool present;
-    int64_t arrived_us;                    /* when its arrivals last rose */
-    double cached_share;                   /* of prompt tokens, decayed mean */
-    struct scale_lengths expected, queued; /* of `last`, whose own bins are gone with the message */
-};
-
-struct router {
-    char id[REPORT_NAME_BYTES_MAX + 1]; /* empty: a free place */
-    char host[REPORT_NAME_BYTES_MAX + 1];
-    uint32_t port;
-    uint64_t boot, seq;
-    int64_t heard_us;
-    struct demand_seen demand[PLAN_SERVICES_MAX];
-    struct routed {
-        char instance[INTENT_ID_BYTES];
-        uint32_t in_flight;
-    } * endpoint; /* SYNC_ENDPOINTS_MAX */
-    uint32_t endpoint_count;
-    struct usage_seen *usage; /* CONTROL_TENANTS_MAX, parallel to tenants */
-};
-
 struct usage {
     uint64_t requests, rejected, prompt_tokens, cached_tokens, generated_tokens;
 };
@@ -83,11 +61,6 @@ struct tenant {
     uint64_t serial;  /* never given twice in this process */
     uint64_t version; /* of its record */
     bool dirty;       /* usage not written yet */
-};
-
-/* What routers have counted of a service since we know them. */
-struct counted {
-    uint64_t arrivals, met, missed;
 };
 
 struct control {
@@ -132,11 +105,18 @@ struct control {
     uint64_t decision_last;
     struct store_log decision_log;
 
+    struct aside aside;
     struct tenant *tenant;
     uint32_t tenant_count;
     uint64_t tenants_version, tenant_serial;
+    enum keys_state keys;
+    struct token token[CONTROL_TOKENS_MAX];
+    uint32_t token_count;
 
-    int64_t started_us, memory_us, usage_us;
+    int64_t started_us, memory_us, usage_us, ticked_us;
+    int64_t listening_us;  /* since our start, or since the last tick that came late */
+    int64_t date_ahead_us; /* date less fleet time */
+    bool date_known;
     struct log_limit store_trouble;
     bool urgent;
 };
@@ -154,7 +134,8 @@ int control_launch_one(struct control *c, const struct plan_action *a, int64_t n
 int control_adopt(struct control *c, uint32_t cloud, const struct listed *item, int64_t now_us);
 int control_remove_stray(struct control *c, uint32_t cloud, const struct listed *item,
                          int64_t now_us);
-int control_bury(struct control *c, int64_t now_us); /* forgets old tombstones */
+int control_bury(struct control *c, int64_t now_us);    /* forgets old tombstones */
+void control_drop_slot(struct control *c, uint32_t at); /* the last one takes its place */
 
 /* observe.c */
 int control_observe(struct control *c, int64_t now_us);
@@ -176,6 +157,8 @@ const char *control_missing(const struct control *c, uint32_t service, int64_t n
 
 /* restore.c */
 int control_restore(struct control *c, int64_t now_us, struct err *err);
+void control_place(struct control *c, uint32_t at,
+                   int64_t now_us); /* an intent that is just there */
 int control_store_cost(struct control *c, double folded);
 int control_flush_memory(struct control *c, int64_t now_us);
 double control_cost_total(const struct control *c, int64_t now_us);
@@ -186,6 +169,9 @@ void tenants_take_usage(struct control *c, struct router *r, const struct router
 int tenants_flush(struct control *c, int64_t now_us);
 int tenants_rules(const struct control *c, struct arena *arena, const struct tenant_rules **ret,
                   uint32_t *ret_count);
+
+bool tenant_name_is_plain(struct str name);
+int tenant_random_hex(char *ret, size_t bytes, struct err *err); /* 2 * bytes + 1 */
 
 /* control_state.c */
 uint32_t control_find(const struct control *c, const char *id); /* UINT32_MAX: unknown */

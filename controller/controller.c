@@ -8,6 +8,9 @@
 #include "base/io/log.h"
 #include "base/io/proc.h"
 #include "controller/api.h"
+#include "controller/aside.h"
+#include "controller/control_metrics.h"
+#include "controller/fleet_clock.h"
 
 #include <limits.h>
 #include <signal.h>
@@ -25,13 +28,16 @@ struct controller {
     struct arena arena;
     struct loop *loop;
     struct store *store;
+    struct fleet_clock clock;
     struct cloud cloud;
     struct api *api;
     struct control *control;
     struct loop_timer tick;
-    char secret[2 * FILE_SECRET_BYTES + 1];
-    char secret_path[PATH_MAX], program[PATH_MAX], listen_host[ADDR_TEXT_MAX];
-    struct addr listen, reach;
+    struct credentials held;
+    char secret_path[PATH_MAX], keys_path[PATH_MAX], program[PATH_MAX], listen_host[ADDR_TEXT_MAX];
+    struct tls *tls; /* NULL: plain HTTP */
+    struct addr listen;
+    struct str *hosts; /* names by which requests may call us; in the arena */
     bool failed;
 };
 
@@ -48,7 +54,14 @@ static void tick_at(struct controller *c, int64_t at_us)
 static void on_tick(void *arg)
 {
     struct controller *c = arg;
-    (void)control_tick(c->control, clock_wall_us()); /* no fault is armed in a real process */
+    struct err err = { 0 };
+    int rc = fleet_clock_keep(&c->clock, &err);
+    if (rc < 0) {
+        metric_inc(metric_of(control_metrics(c->control), CONTROL_M_STORE_FAILURES));
+        log_event(LOG_ERROR, "time_not_written", "error=%s", err_text(&err, rc));
+    }
+    control_date(c->control, fleet_clock_date_ahead(&c->clock));
+    (void)control_tick(c->control, fleet_clock_now(&c->clock)); /* no fault is armed here */
     api_broadcast(c->api);
     int64_t wait = control_is_urgent(c->control) ? URGENT_US : c->config->controller->tick_us;
     tick_at(c, loop_now_us(c->loop) + wait);
@@ -95,12 +108,18 @@ static int open_state(struct controller *c, struct err *err)
     int rc = file_make_folders(s->state.data, 0700, err);
     if (rc == 0) rc = state_path(c, "muster.db", path, err);
     if (rc == 0) rc = store_file_open(path, STORE_BYTES_MAX, &c->store, err);
+    if (rc == 0) rc = fleet_clock_open(&c->clock, c->store, err);
     if (rc < 0) return err_prefix(err, rc, "controller.state");
+    rc = state_path(c, "keys", c->keys_path, err);
+    if (rc < 0) return rc;
     if (s->secret_file.len)
         snprintf(c->secret_path, sizeof c->secret_path, "%s", s->secret_file.data);
     else
         rc = state_path(c, "secret", c->secret_path, err);
-    if (rc == 0) rc = file_secret(c->secret_path, c->secret, err);
+    char secret[2 * FILE_SECRET_BYTES + 1] = "";
+    if (rc == 0) rc = file_secret(c->secret_path, secret, err);
+    if (rc == 0) credentials_of_secret(str_from(secret), &c->held);
+    explicit_bzero(secret, sizeof secret);
     if (rc == 0) rc = absolute(c->secret_path, err);
     return rc;
 }
@@ -117,10 +136,50 @@ static int open_local(struct controller *c, struct err *err)
         rc = setup_local(c->config->local, &c->arena, &local.offer, &local.offer_count,
                          &local.machine_share, err);
     if (rc < 0) return rc;
-    const char *const agent[] = { c->program, "agent", NULL };
+    const char *const agent[] = { c->program, "agent",
+                                  c->config->controller->send_secret ? "--send-secret" : NULL,
+                                  NULL };
     local.folder = folder;
     local.agent = agent;
     return cloud_local_open(&local, &c->cloud, err);
+}
+
+/* controller.agents_reach as host and port, behind "https://" or not. */
+static int split_reach(struct str text, struct str *ret_host, uint32_t *ret_port, struct err *err)
+{
+    tls_url_cut(&text);
+    size_t colon = text.len;
+    while (colon > 0 && text.data[colon - 1] != ':')
+        colon--;
+    uint64_t port;
+    if (colon < 2 || str_to_u64(str_of(text.data + colon, text.len - colon), &port) < 0 ||
+        port < 1 || port > 65535)
+        return err_set(err, -EINVAL, "controller.agents_reach: want HOST:PORT");
+    *ret_host = str_of(text.data, colon - 1);
+    *ret_port = (uint32_t)port;
+    return 0;
+}
+
+/* The names of the configuration and, with and without its port, the one that agents are told. */
+static int gather_hosts(struct controller *c, size_t *ret_count, struct err *err)
+{
+    const struct controller_section *s = c->config->controller;
+    size_t count = s->hosts.count;
+    c->hosts = arena_alloc(&c->arena, (count + 2) * sizeof *c->hosts);
+    if (!c->hosts) return err_set(err, -ENOMEM, "controller: no memory");
+    if (count) memcpy(c->hosts, s->hosts.items, count * sizeof *c->hosts);
+    if (s->agents_reach.len) {
+        struct str host;
+        uint32_t port;
+        int rc = split_reach(s->agents_reach, &host, &port, err);
+        if (rc < 0) return rc;
+        struct str with_port = s->agents_reach;
+        tls_url_cut(&with_port);
+        c->hosts[count++] = host;
+        c->hosts[count++] = with_port;
+    }
+    *ret_count = count;
+    return 0;
 }
 
 static int open_api(struct controller *c, struct err *err)
@@ -136,12 +195,19 @@ static int open_api(struct controller *c, struct err *err)
     bool v6 = text[0] == '[';
     snprintf(c->listen_host, sizeof c->listen_host, "%s", v6 ? text + 1 : text);
     if (v6) c->listen_host[strlen(c->listen_host) - 1] = 0;
+    size_t host_count = 0;
+    rc = tls_section_open(&s->tls, &c->tls, NULL, err);
+    if (rc < 0) return err_prefix(err, rc, "controller.tls");
+    rc = gather_hosts(c, &host_count, err);
+    if (rc < 0) return rc;
     struct api_config api = { .host = c->listen_host,
                               .port = c->listen.port,
                               .require_secret = s->require_secret || !addr_is_loopback(&c->listen),
-                              .secret = str_from(c->secret),
-                              .hosts = s->hosts.items,
-                              .host_count = s->hosts.count,
+                              .held = &c->held,
+                              .tls = c->tls,
+                              .hosts = c->hosts,
+                              .host_count = host_count,
+                              .clock = &c->clock,
                               .on_urgent = on_urgent,
                               .arg = c };
     return api_new(c->loop, &api, &c->api, err);
@@ -154,18 +220,7 @@ static int find_reach(struct controller *c, struct str *ret_host, uint32_t *ret_
     struct str text = c->config->controller->agents_reach;
     *ret_host = str_from(c->listen_host);
     *ret_port = api_port(c->api);
-    if (text.len) {
-        size_t colon = text.len;
-        while (colon > 0 && text.data[colon - 1] != ':')
-            colon--;
-        uint64_t port;
-        if (colon < 2 || str_to_u64(str_of(text.data + colon, text.len - colon), &port) < 0 ||
-            port < 1 || port > 65535)
-            return err_set(err, -EINVAL, "controller.agents_reach: want HOST:PORT");
-        *ret_host = str_of(text.data, colon - 1);
-        *ret_port = (uint32_t)port;
-        return 0;
-    }
+    if (text.len) return split_reach(text, ret_host, ret_port, err);
     if (str_eq(*ret_host, STR("0.0.0.0")) || str_eq(*ret_host, STR("::")))
         return err_set(err, -EINVAL,
                        "controller.listen: agents cannot reach " STR_FMT
@@ -177,20 +232,26 @@ static int find_reach(struct controller *c, struct str *ret_host, uint32_t *ret_
 static int open_control(struct controller *c, struct err *err)
 {
     const struct controller_section *s = c->config->controller;
+    struct str reach = s->agents_reach;
     struct control_setup setup = {
         .cloud = &c->cloud,
         .cloud_count = 1,
         .store = c->store,
         .merge = MERGE_CONFIG_DEFAULT,
         .secret_file = str_from(c->secret_path),
+        .secret = s->send_secret ? (struct str){ 0 } : str_from(c->held.secret),
         .engine_host =
             STR("127.0.0.1"), /* local instances; a cloud's have addresses of their own */
+        .tick_us = s->tick_us,
+        .tls = c->tls != NULL || tls_url_cut(&reach), /* or a proxy's */
+        .tls_ca = s->tls.ca,
         .lease_ms = (uint32_t)(s->lease_us / 1000),
         .grace_ms = (uint64_t)s->grace_us / 1000,
         .age_ms = (uint64_t)s->age_us / 1000,
         .drain_ms = (uint64_t)s->drain_us / 1000,
         .decisions_max = (uint64_t)s->decisions_max,
         .keys_required = s->require_keys,
+        .keys_file = c->keys_path,
         .seed = (uint64_t)s->seed,
         .crash_at = s->crash_at.len ? s->crash_at.data : NULL,
     };
@@ -207,7 +268,9 @@ static int open_control(struct controller *c, struct err *err)
         rc = setup_services(c->config, offers, offer_count, str_from(c->program), &c->arena, &setup,
                             err);
     if (rc == 0) rc = find_reach(c, &setup.host, &setup.port, err);
-    if (rc == 0) rc = control_new(&setup, clock_wall_us(), &c->control, err);
+    if (rc == 0) rc = control_new(&setup, fleet_clock_now(&c->clock), &c->control, err);
+    if (rc == 0 && c->clock.unreadable)
+        control_set_aside(c->control, STR("clock"), "damaged, or of a newer release");
     if (rc == 0) api_attach(c->api, c->control);
     return rc;
 }
@@ -241,6 +304,7 @@ int controller_main(const struct controller_config *config, struct err *err)
 {
     signal(SIGPIPE, SIG_IGN);
     log_set_level((enum log_level)config->controller->log_level);
+    log_set_max((uint64_t)config->controller->log_max);
     struct controller *c = calloc(1, sizeof *c);
     must(c);
     c->config = config;
@@ -254,6 +318,7 @@ int controller_main(const struct controller_config *config, struct err *err)
         if (c->failed) rc = err_set(err, -ENOMEM, "the controller's clock cannot be set");
     }
     api_free(c->api);
+    tls_free(c->tls);
     control_free(c->control);
     cloud_close(&c->cloud);
     store_close(c->store);

@@ -85,7 +85,8 @@ static void forget_long_silent(struct control *c, int64_t now_us)
 {
     for (uint32_t r = 0; r < CONTROL_ROUTERS_MAX; r++) {
         struct router *rt = &c->router[r];
-        if (!rt->id[0] || now_us - rt->heard_us < ROUTER_FORGET_US) continue;
+        int64_t since_us = max_i64(rt->heard_us, c->listening_us); /* our gap is not its silence */
+        if (!rt->id[0] || now_us - since_us < ROUTER_FORGET_US) continue;
         log_event(LOG_WARN, "router_forgotten", "router=%s", rt->id);
         rt->id[0] = 0;
     }

@@ -54,6 +54,11 @@ static int settle_strays(struct control *c, uint32_t cloud, int64_t now_us)
     merge_claims(l, c->intent, c->count, pool_is_known, c, &c->setup.merge, now_us, c->claimed);
     for (uint32_t i = 0; i < l->count; i++) {
         int rc = 0;
+        if (c->claimed[i].owner == UINT32_MAX && !l->item[i].gone &&
+            control_is_aside(c, "intent/", l->item[i].intent)) {
+            control_shadow(c, cloud, &l->item[i], now_us);
+            continue;
+        }
         switch (c->claimed[i].claim) {
         case CLAIM_ADOPT:
             rc = control_adopt(c, cloud, &l->item[i], now_us);
@@ -95,7 +100,7 @@ static void learn_lead(struct control *c, uint32_t at, int64_t now_us)
 {
     const struct intent *i = &c->intent[at];
     struct detail *d = &c->detail[at];
-    if (d->lead_learned || i->called_us < c->started_us) return;
+    if (d->lead_learned || i->called_us < c->listening_us) return;
     uint32_t offer = control_find_offer(c, i->provider, i->offer);
     if (offer == PLAN_NONE) return;
     d->lead_learned = true;
@@ -127,7 +132,7 @@ static int drive_intent(struct control *c, uint32_t at, int64_t now_us)
                             .item = find_item(l, i),
                             .may_ask = offer_is_askable(c, i, now_us),
                             .routed = may_be_routed(c, at, now_us),
-                            .started_us = c->started_us };
+                            .listening_us = c->listening_us };
     enum intent_event e = merge_event(&v, &c->setup.merge, now_us);
     const char *handle = v.item ? v.item->handle : NULL;
     int rc = e == INTENT_EVENT_COUNT ? 0 : control_apply(c, at, e, NULL, handle, now_us);
@@ -150,6 +155,7 @@ int control_observe(struct control *c, int64_t now_us)
         int rc = settle_strays(c, cloud, now_us);
         if (rc < 0) return rc;
     }
+    control_drop_shadows(c);
     for (uint32_t at = 0; at < c->count; at++) {
         int rc = drive_intent(c, at, now_us);
         if (rc < 0) return rc;

@@ -3,19 +3,26 @@
  *     intent/ID        one JSON record each (core/intent.h), written by act.c
  *     tenant/NAME      tenants.c
  *     hand/SERVICE     {"v":1,"paused":bool,"manual":{"POOL":N}}: what a person has set
- *     memory/SERVICE   a line that says of what, and the bytes of the policies: of use only to the
- *                      same version with the same rows and pools, ignored otherwise
+ *     memory/SERVICE   what its policies remember (core/policy_memory.h): of use only to the same
+ *                      rows and pools, ignored otherwise
  *     cost             {"v":1,"folded":dollars}: of instances that are forgotten
+ *     clock            fleet_clock.c
+ *     aside/KEY        a copy of what could not be read under KEY (aside.h)
  */
 #include "base/core/arena.h"
+#include "base/core/bits.h"
 #include "base/core/json.h"
 #include "base/io/log.h"
+#include "base/wire/field.h"
 #include "controller/config.h"
 #include "controller/control_state.h"
+#include "controller/core/policy_memory.h"
 
 #include <string.h>
 
 #define RECORD_ARENA_BYTES ((size_t)64 << 10)
+#define HAND_VERSION 1 /* of these records alone, as an intent's (core/intent.c) */
+#define COST_VERSION 1
 
 /* ---- intents ---- */
 
@@ -25,7 +32,7 @@ struct restoring {
     struct err *err;
 };
 
-static void place_intent(struct control *c, uint32_t at, int64_t now_us)
+void control_place(struct control *c, uint32_t at, int64_t now_us)
 {
     const struct intent *i = &c->intent[at];
     struct detail d = { .service = PLAN_NONE, .pool = PLAN_NONE, .phase_us = now_us };
@@ -40,6 +47,16 @@ static void place_intent(struct control *c, uint32_t at, int64_t now_us)
     control_first_role(c, at);
 }
 
+/* What was done was done by now. Fleet time begins anew where its record cannot be read, and may be
+ * behind what it was: a time to come would put every proof and deadline off until then. */
+static void take_as_past(struct intent *i, int64_t now_us)
+{
+    int64_t *const times[] = { &i->wanted_us, &i->called_us,  &i->made_us,  &i->registered_us,
+                               &i->drain_us,  &i->removed_us, &i->ended_us, &i->state_us };
+    for (size_t k = 0; k < COUNT_OF(times); k++)
+        if (*times[k] > now_us) *times[k] = now_us;
+}
+
 static int restore_intent(void *ctx, const struct store_entry *e)
 {
     struct restoring *r = ctx;
@@ -49,12 +66,36 @@ static int restore_intent(void *ctx, const struct store_entry *e)
     CLEANUP(arena_fini) struct arena arena;
     arena_init(&arena, RECORD_ARENA_BYTES);
     struct intent i = { .version = e->version };
-    int rc = intent_decode(e->value, &arena, &i, r->err);
-    if (rc < 0) return err_prefix(r->err, rc, "the store's " STR_FMT, STR_ARG(e->key));
+    struct err why = { 0 };
+    int rc = intent_decode(e->value, &arena, &i, &why);
+    if (rc == -ENOMEM) return err_set(r->err, rc, "%s", err_text(&why, rc));
+    if (rc < 0) {
+        control_set_aside(c, e->key, err_text(&why, rc));
+        return 0;
+    }
+    take_as_past(&i, r->now_us);
     uint32_t at = c->count++;
     c->intent[at] = i;
-    place_intent(c, at, r->now_us);
+    control_place(c, at, r->now_us);
     return 0;
+}
+
+/* What was copied here, because we go on writing under its own key. */
+static int restore_aside(void *ctx, const struct store_entry *e)
+{
+    struct restoring *r = ctx;
+    control_set_aside(r->c, e->key, "could not be read; a copy is kept");
+    return 0;
+}
+
+/* `text` under `key` cannot be read and will be written over: a copy stays. */
+static int copy_aside(struct control *c, struct str key, struct str text, struct err *err)
+{
+    CLEANUP(buf_fini) struct buf name = { 0 };
+    uint64_t version;
+    buf_printf(&name, "aside/" STR_FMT, STR_ARG(key));
+    if (name.rc < 0) return err_set(err, name.rc, "no memory");
+    return store_put_if(c->setup.store, buf_view(&name), text, STORE_ANY, &version, err);
 }
 
 /* ---- hands ---- */
@@ -82,7 +123,12 @@ static int read_hand(struct str text, struct plan_service *s)
     if (json_next(&r) != JSON_OBJECT) return -EINVAL;
     while (json_next(&r) == JSON_KEY) {
         int rc = 0;
-        if (json_key_is(&r, "paused")) {
+        uint64_t v = HAND_VERSION;
+        if (json_key_is(&r, "v")) {
+            json_next(&r);
+            rc = json_u64(&r, &v);
+            if (v != HAND_VERSION) rc = -EPROTO;
+        } else if (json_key_is(&r, "paused")) {
             json_next(&r);
             rc = json_bool(&r, &s->paused);
         } else if (json_key_is(&r, "manual")) {
@@ -102,8 +148,16 @@ static int restore_hand(struct control *c, uint32_t service, struct err *err)
     buf_printf(&key, "hand/%s", s->name);
     int rc = store_get(c->setup.store, buf_view(&key), &text, &c->hand_version[service], err);
     if (rc == -ENOENT) return 0;
-    if (rc == 0) rc = read_hand(buf_view(&text), s);
-    if (rc < 0) return err_set(err, rc, "the store's %s is damaged; delete it to go on", key.data);
+    if (rc < 0) return rc;
+    struct plan_service said = *s;
+    rc = read_hand(buf_view(&text), &said);
+    if (rc == 0) {
+        *s = said;
+        return 0;
+    }
+    /* A person had said something. Until somebody says it again, the fleet stays as it is. */
+    s->paused = true;
+    control_set_aside(c, buf_view(&key), "damaged: the service is paused until it is resumed");
     return 0;
 }
 
@@ -115,7 +169,7 @@ static int store_hand(struct control *c, uint32_t service, const struct plan_ser
     buf_printf(&key, "hand/%s", s->name);
     json_writer_init(&w, &text);
     json_object(&w);
-    json_kv_u64(&w, "v", 1);
+    json_kv_u64(&w, "v", HAND_VERSION);
     json_kv_bool(&w, "paused", s->paused);
     json_key(&w, "manual");
     json_object(&w);
@@ -184,27 +238,24 @@ int control_scale(struct control *c, struct str service, struct str pool, int32_
 
 /* ---- what policies remember ---- */
 
-/* Everything that the bytes' meaning hangs on: they are structs, with pools by number. */
-static void put_memory_head(const struct plan_service *s, struct buf *out)
-{
-    buf_printf(out, "%s %s:%u %s:%u %s:%u", MUSTER_VERSION, s->policy->name, s->policy->state_size,
-               s->shaper ? s->shaper->name : "", s->shaper ? s->shaper->state_size : 0,
-               s->place ? s->place->name : "", s->place ? s->place->state_size : 0);
-    for (uint32_t p = 0; p < s->pool_count; p++)
-        buf_printf(out, " %s", s->pool[p].name);
-    buf_printf(out, "\n");
-}
-
-static void restore_memory(struct control *c, uint32_t service)
+/* A damaged record is copied aside, because it will be written over: the service begins without. */
+static int restore_memory(struct control *c, uint32_t service, struct err *err)
 {
     const struct plan_service *s = &c->service[service];
-    CLEANUP(buf_fini) struct buf key = { 0 }, value = { 0 }, head = { 0 };
+    CLEANUP(buf_fini) struct buf key = { 0 }, value = { 0 };
     buf_printf(&key, "memory/%s", s->name);
-    put_memory_head(s, &head);
-    if (store_get(c->setup.store, buf_view(&key), &value, NULL, NULL) < 0) return;
-    bool same = value.len == head.len + sizeof c->memory[service] &&
-                memcmp(value.data, head.data, head.len) == 0;
-    if (same) memcpy(&c->memory[service], value.data + head.len, sizeof c->memory[service]);
+    if (store_get(c->setup.store, buf_view(&key), &value, NULL, NULL) < 0) return 0;
+    switch (policy_memory_decode(s, buf_view(&value), &c->memory[service])) {
+    case POLICY_MEMORY_GOOD:
+        break;
+    case POLICY_MEMORY_OTHER:
+        log_event(LOG_INFO, "memory_of_another", "service=%s", s->name);
+        break;
+    case POLICY_MEMORY_DAMAGED:
+        log_event(LOG_ERROR, "memory_damaged", "service=%s bytes=%zu", s->name, value.len);
+        return copy_aside(c, buf_view(&key), buf_view(&value), err);
+    }
+    return 0;
 }
 
 int control_flush_memory(struct control *c, int64_t now_us)
@@ -215,9 +266,8 @@ int control_flush_memory(struct control *c, int64_t now_us)
         CLEANUP(buf_fini) struct buf key = { 0 }, value = { 0 };
         struct err err = { 0 };
         buf_printf(&key, "memory/%s", c->service[s].name);
-        put_memory_head(&c->service[s], &value);
-        buf_append(&value, &c->memory[s], sizeof c->memory[s]);
-        int rc = value.rc ? value.rc : key.rc;
+        int rc = policy_memory_encode(&c->service[s], &c->memory[s], &value);
+        if (rc == 0) rc = key.rc;
         if (rc == 0)
             rc = store_put_if(c->setup.store, buf_view(&key), buf_view(&value), STORE_ANY,
                               &c->memory_version[s], &err);
@@ -233,16 +283,22 @@ int control_flush_memory(struct control *c, int64_t now_us)
 
 /* ---- cost ---- */
 
+struct cost_record {
+    uint32_t v;
+    double folded;
+};
+static const struct field cost_fields[] = {
+    FIELD(struct cost_record, v, FIELD_U32, .required = true, .min = 1, .max = COST_VERSION),
+    FIELD(struct cost_record, folded, FIELD_F64, .required = true, FIELD_POSITIVE),
+};
+static const struct field_set cost_set = FIELD_SET(struct cost_record, cost_fields);
+
 int control_store_cost(struct control *c, double folded)
 {
     CLEANUP(buf_fini) struct buf text = { 0 };
-    struct json_writer w;
-    json_writer_init(&w, &text);
-    json_object(&w);
-    json_kv_u64(&w, "v", 1);
-    json_kv_f64(&w, "folded", folded);
-    json_object_end(&w);
-    if (text.rc < 0) return text.rc;
+    const struct cost_record r = { COST_VERSION, folded };
+    int rc = fields_encode(&cost_set, &r, &text);
+    if (rc < 0) return rc;
     return store_put_if(c->setup.store, STR("cost"), buf_view(&text), STORE_ANY, &c->cost_version,
                         NULL);
 }
@@ -253,19 +309,12 @@ static int restore_cost(struct control *c, struct err *err)
     int rc = store_get(c->setup.store, STR("cost"), &text, &c->cost_version, err);
     if (rc == -ENOENT) return 0;
     if (rc < 0) return rc;
-    struct json_reader r;
-    json_reader_init(&r, buf_view(&text));
-    if (json_next(&r) != JSON_OBJECT) return json_fail(&r, err, "the store's cost");
-    while (json_next(&r) == JSON_KEY) {
-        if (!json_key_is(&r, "folded")) {
-            json_skip(&r);
-            continue;
-        }
-        json_next(&r);
-        rc = json_f64(&r, &c->folded_cost);
-        if (rc < 0) return json_fail(&r, err, "the store's cost");
-    }
-    return r.token == JSON_OBJECT_END ? 0 : json_fail(&r, err, "the store's cost");
+    CLEANUP(arena_fini) struct arena arena;
+    arena_init(&arena, RECORD_ARENA_BYTES);
+    struct cost_record r;
+    rc = fields_decode(&cost_set, buf_view(&text), &arena, &r, "the stored cost", NULL);
+    if (rc == 0) c->folded_cost = r.folded;
+    return rc == 0 ? 0 : copy_aside(c, STR("cost"), buf_view(&text), err);
 }
 
 double control_cost_total(const struct control *c, int64_t now_us)
@@ -283,11 +332,14 @@ int control_restore(struct control *c, int64_t now_us, struct err *err)
     struct restoring r = { c, now_us, err };
     int rc = store_list(c->setup.store, STR("intent/"), restore_intent, &r, err);
     if (rc == 0) rc = restore_cost(c, err);
-    for (uint32_t s = 0; s < c->setup.service_count && rc == 0; s++) {
+    for (uint32_t s = 0; s < c->setup.service_count && rc == 0; s++)
+        rc = restore_memory(c, s, err);
+    if (rc == 0) rc = store_list(c->setup.store, STR("aside/"), restore_aside, &r, err);
+    for (uint32_t s = 0; s < c->setup.service_count && rc == 0; s++)
         rc = restore_hand(c, s, err);
-        restore_memory(c, s);
-    }
     if (rc == 0) rc = tenants_restore(c, err);
+    if (rc == 0) rc = keys_restore(c, err);
+    if (rc == 0) rc = tokens_restore(c, err);
     struct store_log_stat stat = { 0 };
     if (rc == 0) rc = store_log_stat(c->setup.store, &c->decision_log, &stat, err);
     if (rc < 0) return rc;

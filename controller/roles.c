@@ -185,7 +185,7 @@ static void keep_record(struct control *c, uint32_t service, const struct role_v
     struct json_writer w;
     json_writer_init(&w, &text);
     json_object(&w);
-    json_kv_i64(&w, "at_us", now_us);
+    json_kv_i64(&w, "at_us", now_us + c->date_ahead_us);
     json_kv_text(&w, "service", s->name);
     json_kv_text(&w, "kind", "role");
     json_kv_text(&w, "policy", s->role ? s->role->name : NULL);

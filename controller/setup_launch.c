@@ -84,6 +84,19 @@ static void add_texts(struct line *l, const struct config_texts *texts)
         add(l, texts->items[i]);
 }
 
+/* The value of the last --name=VALUE or --name VALUE, which is the one that holds. */
+static struct str last_value(const struct line *l, const char *name)
+{
+    struct str value = { 0 }, flag = str_from(name);
+    for (size_t i = 0; i < l->count; i++) {
+        struct str arg = l->arg[i];
+        if (str_eq(arg, flag) && i + 1 < l->count) value = l->arg[i + 1];
+        if (str_starts(arg, flag) && arg.len > flag.len && arg.data[flag.len] == '=')
+            value = str_of(arg.data + flag.len + 1, arg.len - flag.len - 1);
+    }
+    return value;
+}
+
 int setup_launch(const struct controller_config *config, const struct service_section *s,
                  const struct pool_section *p, struct str program, struct arena *arena,
                  struct control_launch *ret, struct err *err)
@@ -112,6 +125,10 @@ int setup_launch(const struct controller_config *config, const struct service_se
     if (l.count > LAUNCH_ARGS_MAX)
         return err_set(err, -E2BIG, "service %s: more than %d engine arguments", s->name.data,
                        LAUNCH_ARGS_MAX);
-    *ret = (struct control_launch){ ENGINE_MUSTER, l.arg, (uint32_t)l.count };
+    *ret = (struct control_launch){ .kind = ENGINE_MUSTER,
+                                    .engine_args = l.arg,
+                                    .engine_arg_count = (uint32_t)l.count,
+                                    .tls_certificate = last_value(&l, "--tls-certificate"),
+                                    .tls_key = last_value(&l, "--tls-key") };
     return 0;
 }

@@ -208,6 +208,7 @@ static void fill_endpoint(const struct control *c, uint32_t at, struct endpoint 
         .digest = str_from(d->digest),
         .host = str_from(d->host),
         .port = d->engine.port,
+        .tls = d->engine.tls,
         .kind = d->engine.kind,
         .state = endpoint_state_of(c, at),
         .role = (enum endpoint_role)d->role,
@@ -233,6 +234,19 @@ static bool is_endpoint(const struct control *c, uint32_t at)
     const struct detail *d = &c->detail[at];
     return (s == INTENT_REGISTERED || s == INTENT_DRAINING) && d->has_engine && d->host[0] &&
            d->engine.port;
+}
+
+/* Whether the list names every endpoint there is. One that was not heard since our start has an
+ * address that nobody has told us; it stays so until it speaks, or is ended for its silence. */
+bool control_is_complete(const struct control *c)
+{
+    if (!control_has_observed(c)) return false; /* an instance may be found that no record names */
+    for (uint32_t at = 0; at < c->count; at++) {
+        enum intent_state s = c->intent[at].state;
+        bool serves = (s == INTENT_REGISTERED || s == INTENT_DRAINING) && !c->intent[at].aside;
+        if (serves && c->seen[at].heard_us == 0) return false;
+    }
+    return true;
 }
 
 static bool is_coming(const struct control *c, uint32_t at)
@@ -330,7 +344,10 @@ int control_sync(struct control *c, const struct router_sync *s, int64_t now_us,
     tenants_take_usage(c, r, s);
     keep_sync(c, r, s, now_us);
 
-    struct router_rules rules = { .keys_required = c->setup.keys_required || c->tenant_count > 0,
+    struct router_rules rules = { .keys_required = keys_needed(c),
+                                  .keys_opened = c->keys == KEYS_OPENED,
+                                  .has_complete = true,
+                                  .complete = control_is_complete(c),
                                   .tenants_version = c->tenants_version,
                                   .has_tenants = s->tenants_version != c->tenants_version,
                                   .again_ms = SYNC_AGAIN_MS };
@@ -338,6 +355,8 @@ int control_sync(struct control *c, const struct router_sync *s, int64_t now_us,
     int rc = fill_lists(c, now_us, arena, &rules);
     if (rc == 0 && rules.has_tenants)
         rc = tenants_rules(c, arena, &rules.tenants, &rules.tenant_count);
+    if (rc == 0 && rules.has_tenants)
+        rc = tokens_rules(c, arena, &rules.tokens, &rules.token_count);
     if (rc < 0) return err_set(err, rc, "no memory for the router's rules");
     *ret = rules;
     return 0;

@@ -20,15 +20,17 @@ _Static_assert(sizeof "muster-" + 2 * KEY_RANDOM_BYTES <= TENANT_KEY_BYTES, "TEN
 
 /* ---- records ---- */
 
+#define RECORD_VERSION 1 /* of its own, as an intent's (core/intent.c) */
+
 struct record {
     struct str name, key_hash, salt;
-    uint32_t requests_per_min, tokens_per_min, concurrency;
+    uint32_t v, requests_per_min, tokens_per_min, concurrency;
     int64_t created_us;
     uint64_t requests, rejected, prompt_tokens, cached_tokens, generated_tokens;
 };
 
 static const struct field record_fields[] = {
-    FIELD_AS("v", struct record, name, FIELD_VERSION, .required = true),
+    FIELD(struct record, v, FIELD_U32, .required = true, .min = 1, .max = RECORD_VERSION),
     FIELD(struct record, name, FIELD_STR, .required = true, .min = 1, .max = NAME_BYTES - 1),
     FIELD(struct record, key_hash, FIELD_STR, .required = true, .min = 64, .max = 64),
     FIELD(struct record, salt, FIELD_STR, .required = true, .min = 32, .max = 32),
@@ -46,7 +48,8 @@ static const struct field_set record_set = FIELD_SET(struct record, record_field
 
 static int store_tenant(struct control *c, struct tenant *t, struct err *err)
 {
-    struct record r = { .name = str_from(t->name),
+    struct record r = { .v = RECORD_VERSION,
+                        .name = str_from(t->name),
                         .key_hash = str_from(t->key_hash),
                         .salt = str_from(t->salt),
                         .requests_per_min = t->limits.requests_per_min,
@@ -81,8 +84,13 @@ static int restore_tenant(void *ctx, const struct store_entry *e)
     CLEANUP(arena_fini) struct arena arena;
     arena_init(&arena, 16384);
     struct record r = { 0 };
-    int rc = fields_decode(&record_set, e->value, &arena, &r, "the stored tenant", job->err);
-    if (rc < 0) return err_prefix(job->err, rc, "the store's " STR_FMT, STR_ARG(e->key));
+    struct err why = { 0 };
+    int rc = fields_decode(&record_set, e->value, &arena, &r, "the stored tenant", &why);
+    if (rc == -ENOMEM) return err_set(job->err, rc, "%s", err_text(&why, rc));
+    if (rc < 0) { /* its key opens nothing until somebody can read it */
+        control_set_aside(c, e->key, err_text(&why, rc));
+        return 0;
+    }
     struct tenant t = { .limits = { r.requests_per_min, r.tokens_per_min, r.concurrency },
                         .created_us = r.created_us,
                         .usage = { r.requests, r.rejected, r.prompt_tokens, r.cached_tokens,
@@ -96,7 +104,7 @@ static int restore_tenant(void *ctx, const struct store_entry *e)
     return 0;
 }
 
-/* The list's version must differ from one of before a restart: it starts at the wall clock. */
+/* The list's version must differ from one of before a restart: it starts at fleet time. */
 int tenants_restore(struct control *c, struct err *err)
 {
     struct restoring job = { c, err };
@@ -114,7 +122,7 @@ static struct tenant *find_tenant(struct control *c, struct str name)
 }
 
 /* Names go into labels, keys and salts: plain ones only. */
-static bool name_is_plain(struct str name)
+bool tenant_name_is_plain(struct str name)
 {
     if (name.len == 0 || name.len >= NAME_BYTES) return false;
     for (size_t i = 0; i < name.len; i++) {
@@ -126,7 +134,7 @@ static bool name_is_plain(struct str name)
     return true;
 }
 
-static int random_hex(char *ret, size_t bytes, struct err *err)
+int tenant_random_hex(char *ret, size_t bytes, struct err *err)
 {
     uint8_t raw[64];
     must(bytes <= sizeof raw);
@@ -138,9 +146,9 @@ static int random_hex(char *ret, size_t bytes, struct err *err)
 }
 
 int control_tenant_add(struct control *c, struct str name, const struct tenant_limits *limits,
-                       int64_t now_us, char ret_key[TENANT_KEY_BYTES], struct err *err)
+                       int64_t date_us, char ret_key[TENANT_KEY_BYTES], struct err *err)
 {
-    if (!name_is_plain(name))
+    if (!tenant_name_is_plain(name))
         return err_set(err, -EINVAL,
                        "a tenant's name has 1 to %d letters, digits, '-', '_' and '.'",
                        NAME_BYTES - 1);
@@ -150,17 +158,18 @@ int control_tenant_add(struct control *c, struct str name, const struct tenant_l
         control_bound_reached(c, "tenants");
         return err_set(err, -ENOSPC, "%d tenants is the limit", CONTROL_TENANTS_MAX);
     }
-    struct tenant t = { .limits = *limits, .created_us = now_us, .serial = ++c->tenant_serial };
+    struct tenant t = { .limits = *limits, .created_us = date_us, .serial = ++c->tenant_serial };
     must(name_copy(t.name, sizeof t.name, name) == 0);
     char secret[2 * KEY_RANDOM_BYTES + 1], key[TENANT_KEY_BYTES];
-    int rc = random_hex(secret, KEY_RANDOM_BYTES, err);
-    if (rc == 0) rc = random_hex(t.salt, SALT_RANDOM_BYTES, err);
+    int rc = tenant_random_hex(secret, KEY_RANDOM_BYTES, err);
+    if (rc == 0) rc = tenant_random_hex(t.salt, SALT_RANDOM_BYTES, err);
     if (rc < 0) return rc;
     int len = snprintf(key, sizeof key, "muster-%s", secret);
     uint8_t digest[SHA256_BYTES];
     sha256(key, (size_t)len, digest);
     hex_from(digest, sizeof digest, t.key_hash);
-    rc = store_tenant(c, &t, err);
+    rc = keys_close(c, err);
+    if (rc == 0) rc = store_tenant(c, &t, err);
     if (rc < 0) return rc;
     c->tenant[c->tenant_count++] = t;
     c->tenants_version++;

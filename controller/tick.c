@@ -8,6 +8,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define DATE_STEP_US 1000000 /* between two ticks; below it the date is merely being corrected */
+#define LATE_US 5000000      /* of a tick; below it nobody's silence reaches a limit */
+
 static int load_offers(struct control *c, struct err *err)
 {
     for (uint32_t k = 0; k < c->setup.cloud_count; k++) {
@@ -61,7 +64,7 @@ int control_new(const struct control_setup *setup, int64_t now_us, struct contro
     c->setup = *setup;
     memcpy(c->service, setup->service, setup->service_count * sizeof *setup->service);
     memcpy(c->cloud, setup->cloud, setup->cloud_count * sizeof *setup->cloud);
-    c->started_us = c->memory_us = c->usage_us = now_us;
+    c->started_us = c->listening_us = c->memory_us = c->usage_us = c->ticked_us = now_us;
     c->decision_log = (struct store_log){ "decisions", setup->decisions_max };
     rng_seed(&c->rng, setup->seed);
     allocate(c);
@@ -168,12 +171,35 @@ static void publish_metrics(struct control *c, int64_t now_us)
     }
     metric_set(metric_of(c->metrics, CONTROL_M_COST_TOTAL), control_cost_total(c, now_us));
     metric_set(metric_of(c->metrics, CONTROL_M_TENANTS), c->tenant_count);
+    metric_set(metric_of(c->metrics, CONTROL_M_UNREADABLE), control_aside_count(c));
     metric_set(metric_of(c->metrics, CONTROL_M_LOG_LOST), (double)log_lost());
+}
+
+void control_date(struct control *c, int64_t ahead_us)
+{
+    int64_t step_us = c->date_known ? ahead_us - c->date_ahead_us : 0;
+    c->date_ahead_us = ahead_us;
+    c->date_known = true;
+    if (step_us <= DATE_STEP_US && step_us >= -DATE_STEP_US) return;
+    control_count(c, CONTROL_M_DATE_STEPS, NULL);
+    log_event(LOG_WARN, "date_stepped", "seconds=%.3f", (double)step_us / 1e6);
+}
+
+/* A tick that came late finds everybody silent who spoke while nobody listened. */
+static void note_lateness(struct control *c, int64_t now_us)
+{
+    int64_t late_us = now_us - c->ticked_us - c->setup.tick_us;
+    c->ticked_us = now_us;
+    if (c->setup.tick_us == 0 || late_us <= LATE_US) return;
+    c->listening_us = now_us;
+    control_count(c, CONTROL_M_LATE, NULL);
+    log_event(LOG_WARN, "controller_late", "seconds=%.3f", (double)late_us / 1e6);
 }
 
 int control_tick(struct control *c, int64_t now_us)
 {
     int64_t began = clock_mono_us();
+    note_lateness(c, now_us);
     refresh_prices(c, now_us);
     control_sum_demand(c, now_us); /* first: whoever is silent may still be routed to */
     int rc = control_observe(c, now_us);

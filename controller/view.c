@@ -221,6 +221,7 @@ static void put_engine(struct json_writer *w, const struct detail *d)
     if (!open_known(w, "engine", d->has_engine)) return;
     json_kv_text(w, "host", d->host);
     json_kv_u64(w, "port", e->port);
+    json_kv_bool(w, "tls", e->tls);
     json_kv_text(w, "kind", engine_kind_names[e->kind]);
     json_kv_text(w, "health", engine_health_names[e->health]);
     json_kv_text(w, "model", d->model);
@@ -283,9 +284,10 @@ static void put_instances(struct json_writer *w, const struct control *c, int64_
     json_array_end(w);
 }
 
-static void put_time(struct json_writer *w, const char *name, int64_t us)
+/* A moment of fleet time as a date. */
+static void put_time(struct json_writer *w, const struct control *c, const char *name, int64_t us)
 {
-    kv_known_i64(w, name, us != 0, us);
+    kv_known_i64(w, name, us != 0, us + c->date_ahead_us);
 }
 
 static void put_intents(struct json_writer *w, const struct control *c)
@@ -305,11 +307,11 @@ static void put_intents(struct json_writer *w, const struct control *c)
         json_kv_text(w, "why", i->why);
         json_kv_bool(w, "adopted", i->adopted);
         json_kv_u64(w, "create_calls", i->calls);
-        put_time(w, "wanted_us", i->wanted_us);
-        put_time(w, "created_us", i->made_us);
-        put_time(w, "registered_us", i->registered_us);
-        put_time(w, "drain_us", i->drain_us);
-        put_time(w, "ended_us", i->ended_us);
+        put_time(w, c, "wanted_us", i->wanted_us);
+        put_time(w, c, "created_us", i->made_us);
+        put_time(w, c, "registered_us", i->registered_us);
+        put_time(w, c, "drain_us", i->drain_us);
+        put_time(w, c, "ended_us", i->ended_us);
         json_object_end(w);
     }
     json_array_end(w);
@@ -383,6 +385,20 @@ static void put_tenants(struct json_writer *w, const struct control *c)
     json_array_end(w);
 }
 
+static void put_tokens(struct json_writer *w, const struct control *c)
+{
+    json_key(w, "tokens");
+    json_array(w);
+    for (uint32_t i = 0; i < c->token_count; i++) {
+        json_object(w);
+        json_kv_text(w, "token", c->token[i].name);
+        json_kv_text(w, "role", token_role_names[c->token[i].role]);
+        json_kv_i64(w, "created_us", c->token[i].created_us);
+        json_object_end(w);
+    }
+    json_array_end(w);
+}
+
 static void put_routers(struct json_writer *w, const struct control *c, int64_t now_us)
 {
     json_key(w, "routers");
@@ -406,11 +422,13 @@ int control_view(struct control *c, enum control_view view, int64_t now_us, stru
     json_writer_init(&w, out);
     json_object(&w);
     json_kv_u64(&w, "v", WIRE_VERSION);
-    json_kv_i64(&w, "now_us", now_us);
+    json_kv_i64(&w, "now_us", now_us + c->date_ahead_us);
     bool all = view == CONTROL_STATUS;
     if (all) {
         json_kv_f64(&w, "uptime_s", (double)(now_us - c->started_us) / 1e6);
         json_kv_bool(&w, "observed", control_has_observed(c));
+        json_kv_bool(&w, "complete", control_is_complete(c));
+        control_put_aside(&w, c);
         json_kv_u64(&w, "decision_last", c->decision_last);
         put_routers(&w, c, now_us);
     }
@@ -420,7 +438,11 @@ int control_view(struct control *c, enum control_view view, int64_t now_us, stru
     if (view == CONTROL_INTENTS) put_intents(&w, c);
     if (all || view == CONTROL_OFFERS) put_offers(&w, c, now_us);
     if (all || view == CONTROL_COST) put_cost(&w, c, now_us);
-    if (view == CONTROL_TENANTS) put_tenants(&w, c);
+    if (view == CONTROL_TOKENS) put_tokens(&w, c);
+    if (view == CONTROL_TENANTS) {
+        json_kv_bool(&w, "keys_required", keys_needed(c));
+        put_tenants(&w, c);
+    }
     json_object_end(&w);
     return out->rc;
 }

@@ -2,6 +2,7 @@
 #include "engine/config.h"
 
 #include "base/io/log.h"
+#include "base/io/text_pool.h"
 
 #define AT(member) .offset = offsetof(struct engine_config, member)
 
@@ -21,6 +22,8 @@ static const struct config_field rows[] = {
       .about = "File with the secret that the parts of a fleet share; made when absent." },
     { .name = "api_key_file", .type = CONFIG_TEXT, AT(api_key_file),
       .about = "File with one API key a line; with one set, everything but /health needs a key." },
+    { .name = "hosts", .type = CONFIG_TEXTS, .min = 0, .max = 16, AT(hosts),
+      .about = "Further host names by which requests may call the engine while it asks for no key." },
     { .name = "instance", .type = CONFIG_TEXT, .max = 128, AT(instance),
       .about = "Name of this instance in the fleet, shown in logs." },
     { .name = "max_model_len", .type = CONFIG_INT, .default_text = "0", .min = 0, .max = 1 << 24,
@@ -33,6 +36,21 @@ static const struct config_field rows[] = {
       .about = "Tokens computed in one step; long prompts are cut into chunks of it." },
     { .name = "max_waiting", .type = CONFIG_INT, .default_text = "256", .min = 1, .max = 100000,
       .unit = "requests", AT(max_waiting), .about = "Requests that may wait; 429 beyond." },
+    { .name = "text_threads", .type = CONFIG_INT, .default_text = "1", .min = 1,
+      .max = TEXT_THREADS_MAX, .unit = "threads", AT(text_threads),
+      .about = "Threads that read, render and tokenise bodies above 16 KiB of direct clients." },
+    { .name = "text_queue", .type = CONFIG_BYTES, .default_text = "64MiB",
+      .min = TEXT_QUEUE_BYTES_MIN, .max = 4e9, AT(text_queue),
+      .about = "Bodies that wait for those threads or are at them; 429 beyond." },
+    { .name = "connections_max", .type = CONFIG_INT, .default_text = "10000", .min = 1,
+      .max = 1000000, .unit = "connections", AT(connections_max),
+      .about = "Connections that are kept, or three quarters of the process's descriptors "
+               "(RLIMIT_NOFILE) if those are fewer; the longest idle is closed for a new one, 503 when "
+               "all are busy." },
+    { .name = "connections_address_max", .type = CONFIG_INT, .default_text = "0", .min = 0,
+      .max = 1000000, .unit = "connections", AT(connections_address_max),
+      .about = "Connections that are kept of one address (IPv6: of a /64), loopback excepted; a "
+               "router is one; 429 beyond; 0: a quarter of all." },
     { .name = "block_size", .type = CONFIG_INT, .default_text = "16", .min = 16, .max = 64,
       .unit = "tokens", AT(block_size), .about = "Tokens of a KV page: 16, 32, 48 or 64." },
     { .name = "kv_cache_memory_bytes", .type = CONFIG_BYTES, .default_text = "0", .min = 0,
@@ -98,6 +116,13 @@ static const struct config_field rows[] = {
       .about = "File for a line of CSV a step: its shape and seconds, to fit a model of its speed." },
     { .name = "log_level", .type = CONFIG_ENUM, .default_text = "info", .names = log_level_names,
       AT(log_level), .about = "Least level of log lines." },
+    TLS_SERVER_ROWS(struct engine_config, tls),
+    TLS_ROW(struct engine_config, tls, ca, "PEM file with the CAs of engines that K and V are "
+            "copied from, where they speak TLS; without it the system's."),
+    { .name = "fault", .type = CONFIG_TEXT, .max = 63, .debug = true, AT(fault),
+      .about = "Make the engine fail on demand: POINT:NTH, as device.hang:20 (the device thread "
+               "stops for ever at its 20th step), device.die_at_37:1 (the process ends at a prompt "
+               "of 37 tokens), device.hang_at_37:1." },
     { .name = "kernels", .type = CONFIG_TEXT, .debug = true, AT(kernels),
       .about = "Row of the kernel table to use (ref, avx2, avx512) instead of the best." },
 };

@@ -5,6 +5,7 @@
  */
 #pragma once
 #include "base/io/config.h"
+#include "base/io/tls_rows.h"
 
 struct engine_config {
     struct str model;
@@ -13,12 +14,15 @@ struct engine_config {
     struct str chat_template;     /* a file; empty: the model's own */
     struct str secret_file;       /* of the fleet; empty: none */
     struct str api_key_file;      /* one key a line; empty: none */
+    struct config_texts hosts;    /* further Host values that requests may name */
     struct str instance;          /* shown as the fleet's name for this process; may be empty */
 
     int64_t max_model_len; /* 0: the model's */
     int64_t max_num_seqs;
     int64_t max_num_batched_tokens;
     int64_t max_waiting;
+    int64_t text_threads, text_queue; /* bytes */
+    int64_t connections_max, connections_address_max;
     int64_t block_size;
     int64_t kv_cache_memory_bytes; /* 0: for max_num_seqs contexts, at most a quarter of the RAM */
     int kv_cache_dtype;            /* index into names of kv types */
@@ -38,7 +42,9 @@ struct engine_config {
     int64_t drain_us;
     struct str step_log; /* a file; empty: none */
     struct str predict;  /* a row; empty: the router's word alone */
+    struct str fault;    /* POINT:NTH of base/core/fault.h; empty: none */
     int log_level;
+    struct tls_section tls;
 };
 
 extern const struct config_section engine_section;

@@ -8,9 +8,11 @@
 #include "engine/engine.h"
 
 #include "base/core/block_key.h"
+#include "base/core/fault.h"
 #include "base/core/hash.h"
 #include "base/io/addr.h"
 #include "base/io/clock.h"
+#include "base/io/descriptors.h"
 #include "base/io/file.h"
 #include "base/io/log.h"
 #include "engine/serve/face.h"
@@ -26,6 +28,7 @@
 #define TEMPLATE_BYTES_MAX ((size_t)1 << 20)
 #define KEYS_BYTES_MAX ((size_t)64 << 10)
 #define KEY_BYTES_MIN 8
+#define CONNECTIONS_SHARE 75 /* hundredths of the descriptors; the rest is for peers' K and V */
 
 struct engine {
     const struct engine_config *config;
@@ -35,13 +38,15 @@ struct engine {
     struct meters meters;
     struct addr listen;
     char host[ADDR_TEXT_MAX];
-    char secret[2 * FILE_SECRET_BYTES + 1];
+    struct credentials held;
+    struct tls *serve, *call; /* NULL: plain HTTP; to peers */
     struct buf key_text, chat_template;
     struct str keys[FACE_KEYS_MAX];
     size_t key_count;
     struct loop_timer drain_limit;
     bool draining;
     char failure[ERR_TEXT_MAX]; /* the model did not load */
+    char fault[64];             /* the point that is armed; "": none */
 };
 
 /* ---- from names to things -------------------------------------------------------------------------- */
@@ -114,21 +119,40 @@ static int read_keys(struct engine *e, struct err *err)
     return err_set(err, -EINVAL, "%s: holds no key", e->config->api_key_file.data);
 }
 
+/* Arms the fault that a test asked for. */
+static int arm_fault(struct engine *e, struct err *err)
+{
+    struct str nth = e->config->fault, point = str_cut(&nth, ':');
+    uint64_t number;
+    if (point.len == 0 && nth.len == 0) return 0;
+    if (point.len == 0 || point.len >= sizeof e->fault || str_to_u64(nth, &number) < 0 ||
+        number == 0) {
+        return err_set(err, -EINVAL, "--fault " STR_FMT ": want POINT:NTH, as device.hang:20",
+                       STR_ARG(e->config->fault));
+    }
+    memcpy(e->fault, point.data, point.len);
+    log_event(LOG_WARN, "fault_armed", "point=%s nth=%llu", e->fault, (unsigned long long)number);
+    fault_arm(e->fault, number);
+    return 0;
+}
+
 /* Everything that is read before the listener opens. */
 static int read_inputs(struct engine *e, struct err *err)
 {
     const struct engine_config *c = e->config;
     int rc = addr_parse(&e->listen, c->listen, err);
     if (rc < 0) return err_prefix(err, rc, "--listen");
-    if (c->secret_file.len > 0) rc = file_secret(c->secret_file.data, e->secret, err);
+    if (c->secret_file.len > 0) rc = credentials_load(c->secret_file.data, &e->held, err);
     if (rc < 0) return err_prefix(err, rc, "--secret-file");
+    rc = tls_section_open(&c->tls, &e->serve, &e->call, err);
+    if (rc < 0) return err_prefix(err, rc, "--tls");
     rc = read_keys(e, err);
     if (rc < 0) return err_prefix(err, rc, "--api-key-file");
     if (c->chat_template.len > 0) {
         rc = file_read(c->chat_template.data, TEMPLATE_BYTES_MAX, &e->chat_template, err);
     }
     if (rc < 0) return err_prefix(err, rc, "--chat-template");
-    if (!addr_is_loopback(&e->listen) && e->secret[0] == '\0' && e->key_count == 0) {
+    if (!addr_is_loopback(&e->listen) && !credentials_held(&e->held) && e->key_count == 0) {
         return err_set(err, -EPERM,
                        "--listen " STR_FMT
                        " can be reached from other machines: give --secret-file "
@@ -231,12 +255,20 @@ static int start_face(struct engine *e, struct err *err)
         .host_shown = str_from(e->host),
         .model_name = c->served_model_name.len ? c->served_model_name : engine_model_name(c->model),
         .chat_template = buf_view(&e->chat_template),
-        .secret = str_from(e->secret),
+        .held = &e->held,
         .keys = e->keys,
         .key_count = e->key_count,
+        .hosts = c->hosts.items,
+        .host_count = c->hosts.count,
+        .serve = e->serve,
+        .call = e->call,
         .seed = seed,
         .requests_max = (uint32_t)(c->max_waiting + c->max_num_seqs),
         .seqs_max = (uint32_t)c->max_num_seqs,
+        .text_threads = (uint32_t)c->text_threads,
+        .text_queue_bytes = (size_t)c->text_queue,
+        .connections_max = descriptors_share(CONNECTIONS_SHARE, 1, (uint32_t)c->connections_max),
+        .connections_address_max = (uint32_t)c->connections_address_max,
         .request_us_max = c->request_us_max,
         .ping_us = c->ping_us,
     };
@@ -250,9 +282,10 @@ static int start(struct engine *e, struct err *err)
 {
     struct device_config device;
     int rc = read_inputs(e, err);
+    if (rc >= 0) rc = arm_fault(e, err);
     if (rc >= 0) rc = fill_device(e->config, &device, err);
     /* The same seed as the face's salts and the router's chains. */
-    if (rc >= 0) device.sched.key_seed = block_seed(str_from(e->secret));
+    if (rc >= 0) device.sched.key_seed = e->held.block_seed;
     if (rc >= 0) rc = meters_init(&e->meters, err);
     if (rc >= 0) rc = loop_new(&e->loop, err);
     /* Before the device thread starts: it inherits the signal mask. */
@@ -281,6 +314,8 @@ int engine_main(const struct engine_config *config, struct err *err)
     if (e.face) face_close(e.face);
     device_free(e.device);
     face_free(e.face);
+    tls_free(e.serve);
+    tls_free(e.call);
     loop_free(e.loop);
     meters_fini(&e.meters);
     buf_fini(&e.key_text);

@@ -108,7 +108,7 @@ static bool make_choices(const struct solver_problem *p, const uint32_t *room, u
     double least[PACK_CUTS_MAX];
     *s = (struct pack_slice){ .group = g };
     for (uint32_t k = 0; k < m->cuts; k++)
-        least[k] = INFINITY;
+        least[k] = (double)INFINITY;
     for (uint32_t t = 0; t < p->types; t++) {
         if (!may_lie(p, room, g, t)) continue;
         for (uint32_t k = 0; k < m->cuts; k++)

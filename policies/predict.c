@@ -70,22 +70,39 @@ double predict_remaining(const struct predict_policy *row, const void *state,
     return fmax(1, fmin(left, room));
 }
 
+struct header {
+    uint64_t magic, size, digest;
+    char name[PREDICT_HEADER_BYTES - 24];
+};
+_Static_assert(sizeof(struct header) == PREDICT_HEADER_BYTES, "nothing lies between");
+
+/* `state` NULL: without the digest. */
+static struct header header_of(const struct predict_policy *row, const void *state)
+{
+    struct header h = { .magic = STATE_MAGIC, .size = row->state_size };
+    if (state) h.digest = hash64(state, row->state_size, STATE_MAGIC);
+    size_t len = strlen(row->name);
+    memcpy(h.name, row->name, len < sizeof h.name ? len : sizeof h.name);
+    return h;
+}
+
 void predict_header(const struct predict_policy *row, const void *state,
                     uint8_t ret[PREDICT_HEADER_BYTES])
 {
-    struct {
-        uint64_t magic, size, digest;
-        char name[PREDICT_HEADER_BYTES - 24];
-    } head = { STATE_MAGIC, row->state_size, hash64(state, row->state_size, STATE_MAGIC), { 0 } };
-    size_t len = strlen(row->name);
-    memcpy(head.name, row->name, len < sizeof head.name ? len : sizeof head.name);
-    memcpy(ret, &head, sizeof head);
+    struct header h = header_of(row, state);
+    memcpy(ret, &h, sizeof h);
 }
 
 int predict_header_check(const struct predict_policy *row, struct str saved)
 {
-    uint8_t want[PREDICT_HEADER_BYTES];
-    if (saved.len != PREDICT_HEADER_BYTES + (size_t)row->state_size) return -EINVAL;
-    predict_header(row, saved.data + PREDICT_HEADER_BYTES, want);
-    return memcmp(saved.data, want, PREDICT_HEADER_BYTES) == 0 ? 0 : -EINVAL;
+    struct header found, want;
+    if (saved.len < sizeof found) return -EINVAL;
+    memcpy(&found, saved.data, sizeof found);
+    want = header_of(row, NULL);
+    bool ours = found.magic == want.magic && found.size == want.size &&
+                memcmp(found.name, want.name, sizeof want.name) == 0;
+    if (!ours) return -EINVAL;
+    if (saved.len != sizeof found + (size_t)row->state_size) return -EBADMSG;
+    want = header_of(row, saved.data + sizeof found);
+    return found.digest == want.digest ? 0 : -EBADMSG;
 }

@@ -92,7 +92,8 @@ double predict_remaining(const struct predict_policy *row, const void *state,
                          const struct predict_features *f, uint32_t generated);
 
 /* A saved state is this header and the state's bytes. Bytes of another row, size, byte order or
- * version, or that changed on the way, are refused (-EINVAL). */
+ * version are refused (-EINVAL); those of this one that are not what was written, or not all of it,
+ * are damaged (-EBADMSG). */
 #define PREDICT_HEADER_BYTES 64
 void predict_header(const struct predict_policy *row, const void *state,
                     uint8_t ret[PREDICT_HEADER_BYTES]);

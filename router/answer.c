@@ -42,7 +42,7 @@ static void reply_headers(struct request *r)
 static void lost(struct request *r)
 {
     r->x = NULL;
-    if (r->call) http_call_cancel(r->call);
+    if (r->call) signed_call_cancel(r->call);
     r->call = NULL;
     r->outcome.cut = true;
     request_over(r);
@@ -52,7 +52,7 @@ static void pause_engine(struct request *r)
 {
     if (r->paused || !r->call) return;
     r->paused = true;
-    http_call_pause(r->call);
+    signed_call_pause(r->call);
 }
 
 /* Sends what is rendered. What the client has no room for stays in r->out, the engine is paused,
@@ -92,7 +92,8 @@ void answer_drained(struct request *r)
         end_stream(r);
     } else if (r->x && r->paused && r->out.len == 0 && !http_stream_full(r->x)) {
         r->paused = false;
-        if (r->call) http_call_resume(r->call);
+        r->silence.heard_us = loop_now_us(r->home->loop); /* nothing could come meanwhile */
+        if (r->call) signed_call_resume(r->call);
     }
 }
 

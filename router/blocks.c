@@ -12,13 +12,13 @@
 
 struct block_feed {
     struct loop *loop;
-    struct http_client *client;
+    struct signer *signer;
+    const struct fleet_link *link;
     struct prefix_index *index;
     uint32_t slot;
     struct target target;
-    struct buf bearer;
     uint64_t seed; /* of the fleet's block keys */
-    struct http_call *call;
+    struct signed_call *call;
     struct loop_timer retry;
     struct line_reader lines;
     struct arena arena;
@@ -151,7 +151,7 @@ static void on_data(void *arg, struct str data)
 {
     struct block_feed *f = arg;
     if (line_reader_feed(&f->lines, data, on_line, f) == 0) return;
-    http_call_cancel(f->call);
+    signed_call_cancel(f->call);
     forget(f);
     again(f);
 }
@@ -171,35 +171,35 @@ static void connect_now(void *arg)
     char path[96];
     snprintf(path, sizeof path, "/internal/events?boot=%016llx&from=%llu%s",
              (unsigned long long)f->boot, (unsigned long long)f->seq, f->on_load ? "&load=1" : "");
-    struct http_header header = { STR("authorization"), buf_view(&f->bearer) };
+    struct fleet_id id;
     struct http_call_request call = { .host = str_from(f->target.host),
                                       .port = f->target.port,
+                                      .tls = f->target.tls,
                                       .path = str_from(path),
-                                      .headers = &header,
-                                      .header_count = f->bearer.len > 0,
                                       .on_data = on_data,
                                       .on_end = on_end,
                                       .arg = f };
     line_reader_init(&f->lines, EVENT_LINE_BYTES_MAX);
-    f->call = http_call_start(f->client, &call, NULL);
+    fleet_id_engine(f->link, f->target.instance, &id);
+    f->call = signed_call_start(f->signer, &call, &id.as, true, NULL);
     if (!f->call) again(f);
 }
 
-struct block_feed *block_feed_new(struct loop *loop, struct http_client *client,
+struct block_feed *block_feed_new(struct loop *loop, struct signer *signer,
                                   struct prefix_index *index, uint32_t slot,
-                                  const struct target *target, struct str secret)
+                                  const struct target *target, const struct fleet_link *link)
 {
     struct block_feed *f = calloc(1, sizeof *f);
     if (!f) return NULL;
     f->loop = loop;
-    f->client = client;
+    f->signer = signer;
+    f->link = link;
     f->index = index;
     f->slot = slot;
     f->target = *target;
-    f->seed = block_seed(secret);
+    f->seed = link->held.block_seed;
     f->retry = (struct loop_timer){ .fn = connect_now, .arg = f };
     arena_init(&f->arena, ARENA_BYTES_MAX);
-    if (secret.len > 0) buf_printf(&f->bearer, "Bearer " STR_FMT, STR_ARG(secret));
     /* The first turn connects: the caller may still say what it wants to hear. */
     loop_timer_set(loop, &f->retry, loop_now_us(loop));
     return f;
@@ -215,11 +215,10 @@ void block_feed_free(struct block_feed *f)
 {
     if (!f) return;
     if (f->call) {
-        http_call_cancel(f->call);
+        signed_call_cancel(f->call);
         line_reader_fini(&f->lines);
     }
     loop_timer_clear(f->loop, &f->retry);
     arena_fini(&f->arena);
-    buf_fini(&f->bearer);
     free(f);
 }

@@ -10,6 +10,7 @@
 #include "base/wire/events.h"
 #include "router/core/load.h"
 #include "router/core/prefix_index.h"
+#include "router/fleet_link.h"
 
 #define BLOCK_FEED_RETRY_US 500000
 
@@ -17,9 +18,9 @@ struct target;
 struct block_feed;
 
 /* NULL without memory: the endpoint is then routed by load and by what was sent to it. */
-struct block_feed *block_feed_new(struct loop *loop, struct http_client *client,
+struct block_feed *block_feed_new(struct loop *loop, struct signer *signer,
                                   struct prefix_index *index, uint32_t slot,
-                                  const struct target *target, struct str secret);
+                                  const struct target *target, const struct fleet_link *link);
 void block_feed_free(struct block_feed *f);
 
 /* What the engine has in total as it said last; nothing until it says otherwise, which it does when

@@ -1,4 +1,5 @@
-/* bundles.c - one fetch a digest, tried again while an endpoint of it lives.
+/* bundles.c - one fetch a digest, tried again while an endpoint of it lives; forgotten when nobody
+ * holds it and others are wanted.
  *
  * A table of BUNDLES_MAX places, looked through one by one: a fleet serves few models, and an
  * entry is asked for when an endpoint changes, not for every request.
@@ -9,6 +10,7 @@
 #include "base/core/own.h"
 #include "base/io/log.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 
 #define FETCH_US 10000000
@@ -20,8 +22,11 @@ enum place_state { PLACE_EMPTY, PLACE_FETCHING, PLACE_FAILED, PLACE_READY };
 struct place {
     struct bundles *owner;
     enum place_state state;
+    int64_t used_us;              /* asked for last */
+    char weights[SHA256_HEX + 1]; /* as the reply's head names them; "": it names none */
+    bool etag_fits;               /* the head says that it is the digest that was asked for */
     struct bundle_entry entry;
-    struct http_call *call;
+    struct signed_call *call;
     struct buf body;
     int status;
     int64_t retry_us;
@@ -29,26 +34,31 @@ struct place {
 
 struct bundles {
     struct loop *loop;
-    struct http_client *client;
-    struct buf bearer;
+    struct signer *signer;
+    const struct fleet_link *link;
     uint64_t seed;
+    struct bundle_pins *pins;
     struct place place[BUNDLES_MAX];
+    struct bundles_counts total; /* the running counters only */
     struct log_limit full_log;
     void (*on_ready)(void *arg);
     void *arg;
 };
 
-int bundles_new(struct loop *loop, struct http_client *client, struct str secret,
-                struct bundles **ret, struct err *err)
+int bundles_new(struct loop *loop, struct signer *signer, const struct fleet_link *link,
+                struct bundle_pins *pins, struct bundles **ret, struct err *err)
 {
     struct bundles *b = calloc(1, sizeof *b);
     if (!b) return err_set(err, -ENOMEM, "tokenizers: no memory");
     b->loop = loop;
-    b->client = client;
-    b->seed = block_seed(secret);
-    if (secret.len > 0) buf_printf(&b->bearer, "Bearer " STR_FMT, STR_ARG(secret));
-    for (size_t i = 0; i < BUNDLES_MAX; i++)
+    b->signer = signer;
+    b->link = link;
+    b->seed = link->held.block_seed;
+    b->pins = pins;
+    for (uint32_t i = 0; i < BUNDLES_MAX; i++) {
         b->place[i].owner = b;
+        b->place[i].entry.bit = i;
+    }
     *ret = b;
     return 0;
 }
@@ -58,11 +68,10 @@ void bundles_free(struct bundles *b)
     if (!b) return;
     for (size_t i = 0; i < BUNDLES_MAX; i++) {
         struct place *p = &b->place[i];
-        if (p->call) http_call_cancel(p->call);
+        if (p->call) signed_call_cancel(p->call);
         buf_fini(&p->body);
         bundle_fini(&p->entry.bundle);
     }
-    buf_fini(&b->bearer);
     free(b);
 }
 
@@ -73,9 +82,82 @@ void bundles_on_ready(struct bundles *b, void (*on_ready)(void *arg), void *arg)
     b->arg = arg;
 }
 
+/* ---- pins ---- */
+
+_Static_assert(BUNDLES_MAX <= 64, "a mask has a bit for each");
+
+void bundle_pin(struct bundle_pins *pins, uint64_t *mask, const struct bundle_entry *e)
+{
+    if (!e || *mask >> e->bit & 1) return;
+    *mask |= (uint64_t)1 << e->bit;
+    atomic_fetch_add_explicit(&pins->count[e->bit], 1, memory_order_relaxed);
+}
+
+void bundle_unpin(struct bundle_pins *pins, uint64_t *mask)
+{
+    for (uint32_t bit = 0; *mask != 0; bit++, *mask >>= 1)
+        if (*mask & 1) atomic_fetch_sub_explicit(&pins->count[bit], 1, memory_order_release);
+}
+
+static bool is_idle(const struct bundles *b, const struct place *p)
+{
+    return p->state == PLACE_READY &&
+           atomic_load_explicit(&b->pins->count[p->entry.bit], memory_order_acquire) == 0;
+}
+
+static void evict(struct place *p)
+{
+    struct bundles *b = p->owner;
+    log_event(LOG_INFO, "tokenizer_evicted", "digest=%.12s", p->entry.digest);
+    bundle_fini(&p->entry.bundle);
+    p->entry.bundle = (struct bundle){ 0 };
+    p->state = PLACE_EMPTY;
+    b->total.evicted++;
+}
+
+/* The idle one that was asked for longest ago; NULL: there is none. *ret_count: how many there are. */
+static struct place *stalest_idle(struct bundles *b, uint32_t *ret_count)
+{
+    struct place *stalest = NULL;
+    *ret_count = 0;
+    for (size_t i = 0; i < BUNDLES_MAX; i++) {
+        struct place *p = &b->place[i];
+        if (!is_idle(b, p)) continue;
+        ++*ret_count;
+        if (!stalest || p->used_us < stalest->used_us) stalest = p;
+    }
+    return stalest;
+}
+
+/* ---- fetching ---- */
+
 static void on_head(void *arg, const struct http_response *head)
 {
-    ((struct place *)arg)->status = head->status;
+    struct place *p = arg;
+    struct str weights = http_response_header(head, BUNDLE_WEIGHTS_HEADER);
+    p->status = head->status;
+    p->etag_fits = str_eq(http_response_header(head, "etag"), str_from(p->entry.digest));
+    memset(p->weights, 0, sizeof p->weights);
+    if (weights.len > 0 && weights.len < sizeof p->weights)
+        memcpy(p->weights, weights.data, weights.len);
+}
+
+/* What came is of the digest that was asked for. An engine of before the header is believed on its
+ * etag: its bundle's own digest holds, but not which weights it belongs to. */
+static bool is_identical(const struct place *p)
+{
+    char identity[SHA256_HEX + 1];
+    if (!p->weights[0]) return p->etag_fits;
+    bundle_identity(str_from(p->weights), p->entry.bundle.digest, identity);
+    return strcmp(identity, p->entry.digest) == 0;
+}
+
+static int refuse(struct place *p, struct err *err)
+{
+    p->owner->total.refused++;
+    bundle_fini(&p->entry.bundle);
+    p->entry.bundle = (struct bundle){ 0 };
+    return err_set(err, -EPERM, "it is of another digest");
 }
 
 static void on_data(void *arg, struct str data)
@@ -92,12 +174,15 @@ static void on_end(void *arg, enum http_end why)
     int rc = -EIO;
     if (why != HTTP_END_OK) {
         err_set(&err, rc, "%s", http_end_text(why));
+    } else if (p->status == 412) {
+        rc = refuse(p, &err);
     } else if (p->status != 200) {
         err_set(&err, rc, "the engine answered %d", p->status);
     } else if (p->body.rc < 0) {
         rc = err_set(&err, p->body.rc, "larger than %zu bytes", BUNDLE_BYTES_MAX);
     } else {
         rc = bundle_decode(buf_view(&p->body), NULL, &p->entry.bundle, &err);
+        if (rc == 0 && !is_identical(p)) rc = refuse(p, &err);
     }
     buf_fini(&p->body);
     if (rc < 0) {
@@ -116,13 +201,16 @@ static void on_end(void *arg, enum http_end why)
 static void fetch(struct place *p, const struct endpoint *ep)
 {
     struct bundles *b = p->owner;
-    struct http_header header = { STR("authorization"), buf_view(&b->bearer) };
+    struct fleet_id id;
+    char name[REPORT_NAME_BYTES_MAX + 1];
+    const struct http_header header = { STR("if-match"), str_from(p->entry.digest) };
     struct http_call_request call = {
+        .headers = &header,
+        .header_count = 1,
         .host = ep->host,
         .port = (uint16_t)ep->port,
+        .tls = ep->tls,
         .path = STR("/internal/tokenizer"),
-        .headers = &header,
-        .header_count = b->bearer.len > 0,
         .deadline_us = loop_now_us(b->loop) + FETCH_US,
         .on_head = on_head,
         .on_data = on_data,
@@ -130,8 +218,12 @@ static void fetch(struct place *p, const struct endpoint *ep)
         .arg = p,
     };
     p->status = 0;
+    p->weights[0] = 0;
+    p->etag_fits = false;
     buf_init(&p->body, BUNDLE_BYTES_MAX);
-    p->call = http_call_start(b->client, &call, NULL);
+    snprintf(name, sizeof name, STR_FMT, STR_ARG(ep->instance));
+    fleet_id_engine(b->link, name, &id);
+    p->call = signed_call_start(b->signer, &call, &id.as, false, NULL);
     p->state = p->call ? PLACE_FETCHING : PLACE_FAILED;
     p->retry_us = loop_now_us(b->loop) + RETRY_US;
 }
@@ -145,29 +237,51 @@ static void log_full(struct bundles *b, const struct endpoint *ep)
               (unsigned long)skipped);
 }
 
+/* A place for another digest: an empty one, one that failed, that of the stalest idle one. */
+static struct place *find_place(struct bundles *b)
+{
+    struct place *failed = NULL;
+    uint32_t idle;
+    struct place *stalest = stalest_idle(b, &idle);
+    if (idle >= BUNDLES_IDLE_MAX) evict(stalest);
+    for (size_t i = 0; i < BUNDLES_MAX; i++) {
+        struct place *p = &b->place[i];
+        if (p->state == PLACE_EMPTY) return p;
+        /* Nobody points at it, and its own endpoint would have tried again. */
+        if (p->state == PLACE_FAILED && loop_now_us(b->loop) >= p->retry_us) failed = p;
+    }
+    if (failed || idle == 0) return failed;
+    evict(stalest);
+    return stalest;
+}
+
 const struct bundle_entry *bundles_get(struct bundles *b, const struct endpoint *ep)
 {
     if (ep->digest.len == 0 || ep->digest.len > SHA256_HEX) return NULL;
-    struct place *empty = NULL;
     for (size_t i = 0; i < BUNDLES_MAX; i++) {
         struct place *p = &b->place[i];
-        if (p->state == PLACE_EMPTY) {
-            if (!empty || empty->state == PLACE_FAILED) empty = p;
-        } else if (str_eq(str_from(p->entry.digest), ep->digest)) {
-            if (p->state == PLACE_FAILED && loop_now_us(b->loop) >= p->retry_us) fetch(p, ep);
-            return p->state == PLACE_READY ? &p->entry : NULL;
-        } else if (p->state == PLACE_FAILED && loop_now_us(b->loop) >= p->retry_us && !empty) {
-            empty = p; /* nobody points at it, and its own endpoint would have tried again */
-        }
+        if (p->state == PLACE_EMPTY || !str_eq(str_from(p->entry.digest), ep->digest)) continue;
+        p->used_us = loop_now_us(b->loop);
+        if (p->state == PLACE_FAILED && loop_now_us(b->loop) >= p->retry_us) fetch(p, ep);
+        return p->state == PLACE_READY ? &p->entry : NULL;
     }
-    if (!empty) {
+    struct place *p = find_place(b);
+    if (!p) {
         log_full(b, ep);
         return NULL;
     }
-    memset(empty->entry.digest, 0, sizeof empty->entry.digest);
-    memcpy(empty->entry.digest, ep->digest.data, ep->digest.len);
-    fetch(empty, ep);
+    memset(p->entry.digest, 0, sizeof p->entry.digest);
+    memcpy(p->entry.digest, ep->digest.data, ep->digest.len);
+    p->used_us = loop_now_us(b->loop);
+    fetch(p, ep);
     return NULL;
+}
+
+void bundles_counts_get(const struct bundles *b, struct bundles_counts *ret)
+{
+    *ret = b->total;
+    for (size_t i = 0; i < BUNDLES_MAX; i++)
+        ret->held += b->place[i].state == PLACE_READY;
 }
 
 struct block_key bundle_salt(const struct bundle_entry *e, struct str tenant_salt)

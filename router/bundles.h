@@ -3,33 +3,57 @@
  * Layer:    router (base/io, base/text)
  * Threads:  fetched and decoded on the decision thread; an entry is immutable once ready and then
  *           read by any
- * Lifetime: entries live as long as the bundles: requests may point at them
- * Bound:    BUNDLES_MAX digests. One that could never be fetched gives its place to the next; when
- *           all were fetched, instances of further models take no requests, and the log says so
+ * Lifetime: an entry lives while somebody holds a pin on it, and while it is among the idle ones
+ * Pins:     who keeps a pointer to an entry pins it, with a mask of its own in which each entry is a
+ *           bit: endpoints, faces, requests. The decision thread gives entries out, and drops only
+ *           those without a pin: nobody else can have one of them then
+ * Bound:    BUNDLES_MAX digests, of which BUNDLES_IDLE_MAX may be without a pin; the one that was
+ *           asked for longest ago goes first. When all are pinned, instances of further models take
+ *           no requests, and the log says so
  */
 #pragma once
 #include "base/core/block_key.h"
 #include "base/io/http_client.h"
 #include "base/text/bundle.h"
 #include "base/wire/sync.h"
+#include "router/fleet_link.h"
 
-#define BUNDLES_MAX 16
+#include <stdatomic.h>
+
+#define BUNDLES_MAX 64 /* as many as there may be services; bits of a mask */
+#define BUNDLES_IDLE_MAX 8
+
+struct bundle_pins {
+    _Atomic uint32_t count[BUNDLES_MAX];
+};
 
 struct bundle_entry {
     struct bundle bundle;
     char digest[SHA256_HEX + 1]; /* of the engine's weights and tokenizer, as endpoints name it */
     uint64_t seed;               /* of the fleet's keys */
+    uint32_t bit;                /* in masks of pins */
 };
 
+/* Any thread; `mask` belongs to its owner's. NULL is no entry; pinned twice is pinned once. */
+void bundle_pin(struct bundle_pins *pins, uint64_t *mask, const struct bundle_entry *e);
+void bundle_unpin(struct bundle_pins *pins, uint64_t *mask); /* all of the mask */
+
 struct bundles;
-int bundles_new(struct loop *loop, struct http_client *client, struct str secret,
-                struct bundles **ret, struct err *err);
+int bundles_new(struct loop *loop, struct signer *signer, const struct fleet_link *link,
+                struct bundle_pins *pins, struct bundles **ret, struct err *err);
 void bundles_free(struct bundles *b);
 
-/* The entry for an endpoint's digest, or NULL: a fetch from that endpoint is then under way, or
- * will be tried again a second after it failed, or there is no place. `on_ready` (set at most once) is called after one
- * arrived. */
+/* The entry for an endpoint's digest, for the caller to pin before the next call; or NULL: a fetch
+ * from that endpoint is then under way, or will be tried again a second after it failed, or there is
+ * no place. `on_ready` (set at most once) is called after one arrived. */
 const struct bundle_entry *bundles_get(struct bundles *b, const struct endpoint *ep);
+
+struct bundles_counts {
+    uint32_t held;    /* now */
+    uint64_t refused; /* of another digest than the one that was asked for */
+    uint64_t evicted;
+};
+void bundles_counts_get(const struct bundles *b, struct bundles_counts *ret);
 void bundles_on_ready(struct bundles *b, void (*on_ready)(void *arg), void *arg);
 
 /* Where the chain of a tenant's keys begins. */

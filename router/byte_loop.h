@@ -4,12 +4,15 @@
  * Threads: the loop's own, but `lane`, and `asks`, whose other end is the decision thread
  *
  *     front ──► generate ──► question, upstream (legs, move) ──► answer ──► request
+ *       └─────► tokens
  */
 #pragma once
 #include "base/core/pool.h"
 #include "base/core/rng.h"
+#include "base/text/token_ask.h"
 #include "router/config.h"
 #include "router/face.h"
+#include "router/fleet_link.h"
 #include "router/metrics.h"
 #include "router/request.h"
 
@@ -17,32 +20,51 @@ struct decide;
 
 struct byte_loop {
     const struct router_config *config;
-    struct str secret;
+    struct fleet_link *link;
     struct loop *loop;
     struct http_server *server;
     struct http_client *client;
+    struct signer *signer;
     struct lane lane;
-    struct lane *asks; /* the decision thread's */
+    struct text_desk text;   /* where large bodies are worked on */
+    struct list token_calls; /* of tokens.c, at a worker */
+    struct lane *asks;       /* the decision thread's */
     struct decide *decide;
     struct face_board *board;
     struct metrics *metrics;
     struct pool requests;
-    struct list live; /* requests not yet given back */
-    struct rng rng;   /* request ids and seeds */
+    struct list live;    /* requests not yet given back */
+    struct rng rng;      /* request ids and seeds */
+    char host[64];       /* that we listen at */
+    uint64_t print_seed; /* of prompts' fingerprints: the same in all routers of the fleet */
     bool loopback;
     bool asks_lengths; /* the predictor wants the model's own word: question.h */
     pthread_t thread;
     bool running;
 };
 
-/* front.c: one request of any path. */
+/* front.c: one request of any path; the head first, then the whole. */
+void front_on_head(void *ctx, struct http_exchange *x);
 void front_on_request(void *ctx, struct http_exchange *x);
+void front_on_reply(void *ctx, struct http_exchange *x, int status, const struct str *body);
 struct str front_render_refusal(void *ctx, const struct http_fault_info *why, struct buf *body);
 
 /* generate.c: chat and completions, from body to ASK_ARRIVE; mail from the decision thread. */
 void generate_begin(struct byte_loop *b, struct http_exchange *x, enum openai_surface surface,
                     const struct face *f, const struct tenant_name *tenant);
 void generate_on_mail(void *arg, struct lane_item *item);
+
+/* True while a text worker is at it: its end waits for the worker's, which looks at x and deadline.
+ * One that still waits for its turn is taken back. */
+bool generate_at_text(struct request *r);
+
+/* Tokenises for r->target on a worker, then upstream_start again. */
+void generate_retokenise(struct request *r);
+
+/* tokens.c: /tokenize and /detokenize. */
+void tokens_begin(struct byte_loop *b, struct http_exchange *x, enum token_ask_kind kind,
+                  const struct face *f);
+void tokens_free(struct byte_loop *b); /* after the text pool has stopped */
 
 /* upstream.c: one leg at r->target. */
 void upstream_start(struct request *r);

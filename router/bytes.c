@@ -4,11 +4,14 @@
 #include "base/core/own.h"
 #include "base/io/addr.h"
 #include "base/io/clock.h"
+#include "base/io/descriptors.h"
 #include "base/io/log.h"
 #include "router/byte_loop.h"
 #include "router/decide.h"
 
 #include <stdlib.h>
+
+#define UPSTREAM_MAX 10000 /* connections of a loop to engines */
 
 CLEANUP_FREEP(bytes, struct byte_loop)
 
@@ -17,11 +20,33 @@ uint16_t bytes_port(const struct byte_loop *b)
     return http_server_port(b->server);
 }
 
+/* Each request may need a connection to an engine beside the client's own: the descriptors are
+ * divided, so that clients cannot take those of the engines. */
+static struct http_limits client_limits(const struct router_config *c)
+{
+    uint32_t threads = (uint32_t)c->threads;
+    return (struct http_limits){
+        .connections_max =
+            descriptors_share(ROUTER_CLIENTS_SHARE, threads, (uint32_t)c->connections_max),
+        .connections_address_max = (uint32_t)c->connections_address_max,
+    };
+}
+
+static int parse_proxies(const struct config_texts *from, struct http_net *ret, struct err *err)
+{
+    for (size_t i = 0; i < from->count; i++) {
+        int rc = http_net_parse(&ret[i], from->items[i], err);
+        if (rc < 0) return err_prefix(err, rc, "router.proxies");
+    }
+    return 0;
+}
+
 int bytes_new(const struct bytes_config *config, struct byte_loop **ret, struct err *err)
 {
     CLEANUP(bytes_freep) struct byte_loop *b = calloc(1, sizeof *b);
     if (!b) return err_set(err, -ENOMEM, "router: no memory");
     list_init(&b->live);
+    list_init(&b->token_calls);
     const struct router_config *rc = config->router;
     struct addr listen;
     struct str host;
@@ -30,7 +55,8 @@ int bytes_new(const struct bytes_config *config, struct byte_loop **ret, struct 
     if (r == 0) r = router_address(rc->listen, &host, &port, err);
     if (r < 0) return err_prefix(err, r, "router.listen");
     b->config = rc;
-    b->secret = config->secret;
+    b->link = config->link;
+    b->print_seed = config->link->held.block_seed;
     b->board = config->board;
     b->metrics = config->metrics;
     b->loopback = addr_is_loopback(&listen);
@@ -38,28 +64,43 @@ int bytes_new(const struct bytes_config *config, struct byte_loop **ret, struct 
     b->asks_lengths = predict && predict->needs & PREDICT_REPORTED;
     rng_seed(&b->rng, (uint64_t)clock_wall_us() ^ (uint64_t)(uintptr_t)b);
 
-    char host_text[64];
-    if (host.len >= sizeof host_text) return err_set(err, -EINVAL, "router.listen: too long");
-    memcpy(host_text, host.data, host.len);
-    host_text[host.len] = '\0';
+    if (host.len >= sizeof b->host) return err_set(err, -EINVAL, "router.listen: too long");
+    memcpy(b->host, host.data, host.len);
+    struct http_net proxies[HTTP_PROXIES_MAX];
+    r = parse_proxies(&rc->proxies, proxies, err);
+    if (r < 0) return r;
     struct http_server_config server = {
-        .host = host_text,
+        .host = b->host,
         .port = config->port ? config->port : port,
         .reuse_port = rc->threads > 1,
+        .limits = client_limits(rc),
+        .proxies = proxies,
+        .proxy_count = (uint32_t)rc->proxies.count,
+        .on_head = front_on_head,
+        .tls = config->serve,
         .on_request = front_on_request,
+        .on_reply = front_on_reply,
         .render_refusal = front_render_refusal,
         .ctx = b,
     };
     r = pool_init(&b->requests, sizeof(struct request), (uint32_t)rc->requests_max);
     if (r < 0) return err_set(err, r, "router: no memory for requests");
     r = loop_new(&b->loop, err);
-    if (r == 0) r = http_client_new(b->loop, NULL, &b->client, err);
+    struct http_client_config upstream = {
+        .names = config->names,
+        .tls = config->call,
+        .connections_max =
+            descriptors_share(ROUTER_UPSTREAM_SHARE, (uint32_t)rc->threads, UPSTREAM_MAX),
+    };
+    if (r == 0) r = http_client_new(b->loop, &upstream, &b->client, err);
+    if (r == 0) r = fleet_link_signer(b->link, b->loop, b->client, &b->signer, err);
     if (r == 0) r = http_server_new(b->loop, &server, &b->server, err);
     if (r < 0) return r;
     const struct http_server_meters meters = { config->metrics, RM_HTTP_CONNECTIONS,
-                                               RM_HTTP_REFUSED, RM_HTTP_CUT };
+                                               RM_HTTP_REFUSED, RM_HTTP_CUT, RM_HTTP_CLOSED };
     http_server_meters_set(b->server, &meters);
     lane_init(&b->lane, b->loop, generate_on_mail, b);
+    text_desk_init(&b->text, config->texts, b->loop);
     *ret = TAKE(b);
     return 0;
 }
@@ -67,11 +108,12 @@ int bytes_new(const struct bytes_config *config, struct byte_loop **ret, struct 
 void bytes_free(struct byte_loop *b)
 {
     if (!b) return;
-    /* The decision thread has ended: nobody is asked or told any more. */
+    /* The decision thread and the text workers have ended: nobody is asked or told any more. */
+    tokens_free(b);
     LIST_EACH_SAFE (&b->live, node) {
         struct request *r = CONTAINER_OF(node, struct request, link);
         if (r->x) http_exchange_abort(r->x);
-        if (r->call) http_call_cancel(r->call);
+        if (r->call) signed_call_cancel(r->call);
         r->x = NULL;
         r->call = NULL;
         r->question = r->asker = NULL;
@@ -79,7 +121,9 @@ void bytes_free(struct byte_loop *b)
     }
     http_server_free(b->server);
     http_client_free(b->client);
+    signer_free(b->signer);
     if (b->lane.loop) lane_fini(&b->lane);
+    text_desk_fini(&b->text);
     loop_free(b->loop);
     pool_fini(&b->requests);
     free(b);

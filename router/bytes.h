@@ -5,9 +5,9 @@
  *          the decision thread (request.h).
  */
 #pragma once
+#include "base/io/text_pool.h"
 #include "router/config.h"
 #include "router/face.h"
-#include "router/lane.h"
 #include "router/metrics.h"
 
 struct byte_loop;
@@ -15,10 +15,13 @@ struct decide;
 
 struct bytes_config {
     const struct router_config *router;
-    struct str secret;
+    struct fleet_link *link;
     struct face_board *board;
     struct metrics *metrics;
-    uint16_t port; /* 0: any free one */
+    struct name_book *names;
+    struct tls *serve, *call; /* `serve` NULL: clients speak plain HTTP */
+    struct text_pool *texts;  /* stopped before bytes_free */
+    uint16_t port;            /* 0: any free one */
 };
 
 int bytes_new(const struct bytes_config *config, struct byte_loop **ret, struct err *err);

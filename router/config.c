@@ -1,6 +1,9 @@
 /* config.c - the router's rows of the configuration schema. */
 #include "router/config.h"
 
+#include "base/io/http_peers.h"
+#include "base/io/text_pool.h"
+
 #define AT(member) .offset = offsetof(struct router_config, member)
 
 // clang-format off
@@ -8,16 +11,26 @@ static const struct config_field rows[] = {
     { .name = "listen", .type = CONFIG_TEXT, .default_text = "127.0.0.1:8080", AT(listen),
       .about = "Address and port for clients; beyond loopback API keys are required." },
     { .name = "controller", .type = CONFIG_TEXT, AT(controller),
-      .about = "Address and port of the controller, which names the endpoints." },
+      .about = "Address and port of the controller, which names the endpoints; `https://HOST:PORT` "
+               "where it speaks TLS." },
     { .name = "secret_file", .type = CONFIG_TEXT, AT(secret_file),
       .about = "File with the secret that the parts of a fleet share; made when absent." },
+    { .name = "send_secret", .type = CONFIG_BOOL, .default_text = "false", AT(send_secret),
+      .about = "Send the fleet's secret itself to engines and controllers that know no signatures: only "
+               "while a fleet goes from or to a release of before them." },
     { .name = "name", .type = CONFIG_TEXT, .default_text = "router-0", .max = 64, AT(name),
       .about = "Name of this router, stable over restarts." },
     { .name = "endpoints", .type = CONFIG_TEXTS, .min = 0, .max = 64, AT(endpoints),
       .about = "Addresses of engines to send to besides those the controller names; "
-               "`HOST:PORT/prefill` computes prompts only, `HOST:PORT/decode` answers only." },
+               "`HOST:PORT/prefill` computes prompts only, `HOST:PORT/decode` answers only; "
+               "`https://` before it: TLS." },
     { .name = "cors_origins", .type = CONFIG_TEXTS, .min = 0, .max = 16, AT(cors_origins),
       .about = "Origins whose pages may call the API, such as the console's." },
+    { .name = "hosts", .type = CONFIG_TEXTS, .min = 0, .max = 16, AT(hosts),
+      .about = "Further host names by which requests may call the API while no API key is needed." },
+    { .name = "keys_file", .type = CONFIG_TEXT, AT(keys_file),
+      .about = "File that keeps over a restart what the controller said of API keys; by default "
+               "`router.keys` beside the secret." },
     { .name = "route", .type = CONFIG_TEXT, .default_text = "completion", .reloadable = true,
       AT(route), .about = "Routing policy; `muster policies` lists them." },
     { .name = "predict", .type = CONFIG_TEXT, .default_text = "key_table", AT(predict),
@@ -36,9 +49,31 @@ static const struct config_field rows[] = {
     { .name = "threads", .type = CONFIG_INT, .default_text = "1", .min = 1, .max = 64,
       .unit = "threads", AT(threads),
       .about = "Threads that move bytes; one more decides." },
+    { .name = "text_threads", .type = CONFIG_INT, .default_text = "2", .min = 1,
+      .max = TEXT_THREADS_MAX, .unit = "threads", AT(text_threads),
+      .about = "Threads that read, render and tokenise bodies above 16 KiB." },
+    { .name = "text_queue", .type = CONFIG_BYTES, .default_text = "64MiB",
+      .min = TEXT_QUEUE_BYTES_MIN, .max = 4e9, AT(text_queue),
+      .about = "Bodies that wait for those threads or are at them; 429 beyond." },
+    { .name = "log_max", .type = CONFIG_BYTES, .default_text = "32MiB", .min = 65536, .max = 64e9,
+      AT(log_max),
+      .about = "A log file is renamed to FILE.1 at this size and three older ones are kept; what "
+               "goes to a pipe or the journal is left alone." },
     { .name = "requests_max", .type = CONFIG_INT, .default_text = "4096", .min = 1, .max = 100000,
       .unit = "requests", AT(requests_max),
       .about = "Requests in the router at once; 429 beyond." },
+    { .name = "connections_max", .type = CONFIG_INT, .default_text = "10000", .min = 1,
+      .max = 1000000, .unit = "connections", AT(connections_max),
+      .about = "Connections of clients that a thread keeps, or half of the process's descriptors "
+               "(RLIMIT_NOFILE) if those are fewer; the longest idle is closed for a new one, 503 when "
+               "all are busy." },
+    { .name = "connections_address_max", .type = CONFIG_INT, .default_text = "0", .min = 0,
+      .max = 1000000, .unit = "connections", AT(connections_address_max),
+      .about = "Connections that a thread keeps of one address (IPv6: of a /64), loopback and "
+               "`proxies` excepted; 429 beyond; 0: a quarter of all." },
+    { .name = "proxies", .type = CONFIG_TEXTS, .min = 0, .max = HTTP_PROXIES_MAX, AT(proxies),
+      .about = "Addresses or networks (`10.0.0.0/8`) of proxies: all clients come from there, so "
+               "`connections_address_max` does not hold for them." },
     { .name = "held_max", .type = CONFIG_INT, .default_text = "512", .min = 0, .max = 100000,
       .unit = "requests", AT(held_max),
       .about = "Requests that wait for an instance to start; 503 beyond." },
@@ -48,6 +83,24 @@ static const struct config_field rows[] = {
       .max = 64e9, AT(index_bytes), .about = "Memory of the prefix index." },
     { .name = "request_max", .type = CONFIG_DURATION, .default_text = "10m", .min = 1000,
       .max = 864e8, AT(request_us_max), .about = "The longest a request may take in all." },
+    { .name = "engine_head", .type = CONFIG_DURATION, .default_text = "30s", .min = 100000,
+      .max = 36e8, AT(engine_head_us),
+      .about = "An engine that has not begun to reply after so long is taken for hung: the request "
+               "goes elsewhere." },
+    { .name = "engine_gap", .type = CONFIG_DURATION, .default_text = "10s", .min = 1e6, .max = 36e8,
+      AT(engine_gap_us),
+      .about = "The longest silence of an engine in the midst of a reply, which carries a heartbeat "
+               "a second; beyond, the answer goes on elsewhere." },
+    { .name = "other_first", .type = CONFIG_DURATION, .default_text = "2m", .min = 100000,
+      .max = 864e8, AT(other_first_us),
+      .about = "The same to the first byte of a streamed reply of other engines, such as vLLM, "
+               "whose queues are silent." },
+    { .name = "other_gap", .type = CONFIG_DURATION, .default_text = "1m", .min = 100000,
+      .max = 864e8, AT(other_gap_us), .about = "And between bytes of it." },
+    { .name = "quarantine", .type = CONFIG_DURATION, .default_text = "1h", .min = 0, .max = 864e8,
+      AT(quarantine_us),
+      .about = "For how long a prompt that killed two engines is refused, whoever sends it; 0: it is "
+               "not. `muster quarantine` shows and clears." },
     { .name = "sync", .type = CONFIG_DURATION, .default_text = "500ms", .min = 10000, .max = 6e7,
       AT(sync_us), .about = "How often the controller is told of demand and asked for endpoints." },
     { .name = "slo_ttft", .type = CONFIG_DURATION, .default_text = "2s", .min = 1, .max = 36e8,
@@ -62,6 +115,9 @@ static const struct config_field rows[] = {
       .about = "Seed of the policy's chance." },
     { .name = "require_key", .type = CONFIG_BOOL, .default_text = "false", AT(require_key),
       .about = "Refuse requests without a known API key, on loopback too." },
+    TLS_SERVER_ROWS(struct router_config, tls),
+    TLS_ROW(struct router_config, tls, ca, "PEM file with the CAs of controller and engines, where "
+            "they speak TLS; without it the system's."),
 };
 // clang-format on
 
@@ -92,12 +148,14 @@ int router_address(struct str text, struct str *ret_host, uint16_t *ret_port, st
     return 0;
 }
 
-int router_endpoint(struct str text, struct str *ret_host, uint16_t *ret_port,
-                    enum endpoint_role *ret_role, struct err *err)
+int router_endpoint(struct str text, struct router_endpoint *ret, struct err *err)
 {
-    struct str role = text, address = str_cut(&role, '/');
+    struct router_endpoint e = { 0 };
+    struct str role = text;
+    e.tls = tls_url_cut(&role);
+    struct str address = str_cut(&role, '/');
     uint32_t named = 0;
-    bool has_role = address.len < text.len;
+    bool has_role = role.len > 0 || str_ends(text, STR("/"));
     while (has_role && named < ENDPOINT_ROLE_COUNT &&
            !str_eq(role, str_from(endpoint_role_names[named])))
         named++;
@@ -106,7 +164,8 @@ int router_endpoint(struct str text, struct str *ret_host, uint16_t *ret_port,
                        "'" STR_FMT "': no role '" STR_FMT "'; there are both, prefill and decode",
                        STR_ARG(text), STR_ARG(role));
     }
-    int rc = router_address(address, ret_host, ret_port, err);
-    if (rc == 0) *ret_role = (enum endpoint_role)named;
+    int rc = router_address(address, &e.host, &e.port, err);
+    e.role = (enum endpoint_role)named;
+    if (rc == 0) *ret = e;
     return rc;
 }

@@ -41,6 +41,7 @@ static void tell_send(struct decide *d, struct request *r, const struct target *
     r->tell |= TELL_SEND;
     r->tell &= ~(uint32_t)TELL_MOVE; /* of a leg that is over */
     r->tell_target = *to;
+    bundle_pin(&d->board->pins, &r->told_pins, to->bundle);
     expectations_fill(r, &r->tell_target);
     lane_send(lane, &r->tell_item);
     lane_unlock(lane);
@@ -52,6 +53,7 @@ void decide_tell_move(struct decide *d, struct request *r, uint32_t slot)
     lane_lock(lane);
     r->tell |= TELL_MOVE;
     r->tell_move = d->endpoint[slot].target;
+    bundle_pin(&d->board->pins, &r->told_pins, r->tell_move.bundle);
     expectations_fill(r, &r->tell_move);
     lane_send(lane, &r->tell_item);
     lane_unlock(lane);
@@ -107,16 +109,46 @@ static void queue_out(struct decide *d, struct request *r)
     r->queued = false;
 }
 
+static void rate_limit(struct decide *d, struct request *r, double wait_s)
+{
+    r->counted = false;
+    metric_inc(metric_of(d->metrics, RM_RATE_LIMITED));
+    refuse(r, 429, wait_s);
+}
+
+/* A large body, before anything is made of it. */
+static void on_enter(struct decide *d, struct request *r, int64_t now_us)
+{
+    double wait_s;
+    r->tenant = tenants_find(d->tenants, r->tenant_name);
+    if (!tenant_enter(r->tenant, now_us, &wait_s)) {
+        rate_limit(d, r, wait_s);
+        return;
+    }
+    r->counted = true;
+    struct lane *lane = &r->home->lane;
+    lane_lock(lane);
+    r->tell |= TELL_TEXT;
+    lane_send(lane, &r->tell_item);
+    lane_unlock(lane);
+}
+
+/* True when the tenant may; one that entered has paid for the request and now pays for its tokens. */
+static bool admit(struct decide *d, struct request *r, int64_t now_us)
+{
+    double wait_s;
+    if (!r->counted) r->tenant = tenants_find(d->tenants, r->tenant_name);
+    bool may = r->counted ? tenant_charge(r->tenant, r->core.prompt_tokens, now_us, &wait_s)
+                          : tenant_admit(r->tenant, r->core.prompt_tokens, now_us, &wait_s);
+    if (!may) rate_limit(d, r, wait_s);
+    return may;
+}
+
 static void on_arrive(struct decide *d, struct request *r, int64_t now_us)
 {
     struct service *s = services_by_hash(&d->services, r->core.model);
-    double wait_s;
-    r->tenant = tenants_find(d->tenants, r->tenant_name);
-    if (!tenant_admit(r->tenant, r->core.prompt_tokens, now_us, &wait_s)) {
-        metric_inc(metric_of(d->metrics, RM_RATE_LIMITED));
-        refuse(r, 429, wait_s);
-        return;
-    }
+    r->arrived = true;
+    if (!admit(d, r, now_us)) return;
     r->counted = true;
     if (!s || s->paused || !can_come(d, s)) {
         if (s) s->total.rejected_total++;
@@ -145,10 +177,8 @@ static void on_failed(struct decide *d, struct request *r, enum retry_failure fa
                       bool answering, int64_t now_us)
 {
     static const char *const name[RETRY_FAILURE_COUNT] = {
-        [RETRY_UNREACHABLE] = "unreachable",
-        [RETRY_DIED] = "died",
-        [RETRY_OVERLOADED] = "overloaded",
-        [RETRY_ERROR] = "error",
+        [RETRY_UNREACHABLE] = "unreachable", [RETRY_DIED] = "died",   [RETRY_SILENT] = "silent",
+        [RETRY_OVERLOADED] = "overloaded",   [RETRY_ERROR] = "error", [RETRY_LOCAL] = "local",
     };
     struct str label = str_from(name[failure]);
     metric_inc(metric_series(d->metrics, RM_RETRIES, &label));
@@ -176,8 +206,9 @@ static void count_outcome(struct decide *d, struct request *r, int64_t now_us)
 {
     struct service *s = services_by_hash(&d->services, r->core.model);
     const struct outcome *o = &r->outcome;
-    if (!s || !r->counted) return; /* what a tenant may not do says nothing of the service */
-    if (r->is_question) return;    /* nobody waits for it by itself */
+    /* What a tenant may not do, or asks for wrongly, says nothing of the service. */
+    if (!s || !r->counted || !r->arrived) return;
+    if (r->is_question) return; /* nobody waits for it by itself */
     if (!o->ok) {
         s->total.failed_total++;
         s->total.slo_missed_total++;
@@ -240,14 +271,17 @@ void decide_on_mail(void *arg, struct lane_item *item)
     enum retry_failure failure = r->ask_failure;
     bool answering = r->ask_answering;
     uint32_t generated = r->ask_generated;
+    uint64_t fingerprint = r->ask_fingerprint;
     r->ask = r->ask_tokens = 0;
     lane_unlock(&d->lane);
 
     int64_t now_us = loop_now_us(d->loop);
+    if (ask & ASK_ENTER) on_enter(d, r, now_us);
     if (ask & ASK_ARRIVE) on_arrive(d, r, now_us);
+    bool acquitted = false;
     if (ask & ASK_TOKENS && r->core.state == CORE_SENT) {
         if (tokens > 0) queue_out(d, r);
-        core_tokens(d->core, core_of(r), tokens, now_us);
+        acquitted = core_tokens(d->core, core_of(r), tokens, now_us);
         migration_tokens(d->migration, r);
     }
     if (ask & ASK_MOVED) migration_moved(d->migration, r);
@@ -255,11 +289,14 @@ void decide_on_mail(void *arg, struct lane_item *item)
     if (ask & ASK_PREFILLED && r->core.state == CORE_SENT) on_prefilled(d, r, now_us);
     if (ask & ASK_FAILED && r->core.state == CORE_SENT) {
         r->core.generated = generated;
+        r->core.fingerprint = fingerprint;
         migration_gone(d->migration, r);
         on_failed(d, r, failure, answering, now_us);
     }
     if (ask & ASK_OVER) on_over(d, r, now_us);
-    if (ask & (ASK_OVER | ASK_FAILED)) {
+    bool news = quarantine_changes(core_quarantine(d->core)) != d->quarantine.changes;
+    if (news) decide_quarantine_tell(d);
+    if (acquitted || ask & (ASK_OVER | ASK_FAILED)) {
         decide_held_again(d);
     } else if (ask & ASK_ARRIVE) {
         held_timer_set(d, now_us);
@@ -313,6 +350,44 @@ void decide_route_set(struct decide *d, struct str name)
         record_row(d->record, row);
         log_event(LOG_INFO, "route_set", "name=%s", row->name);
     }
+}
+
+/* ---- quarantine ---- */
+
+void decide_quarantine_tell(struct decide *d)
+{
+    const struct quarantine *q = core_quarantine(d->core);
+    struct quarantine_counts now, *told = &d->quarantine_told;
+    int64_t now_us = loop_now_us(d->loop);
+    quarantine_counts_get(q, now_us, &now);
+    const struct str refused = STR("refused"), suspect = STR("suspect");
+    metric_set(metric_series(d->metrics, RM_QUARANTINED, &refused), now.refused_now);
+    metric_set(metric_series(d->metrics, RM_QUARANTINED, &suspect), now.suspects);
+    metric_add(metric_of(d->metrics, RM_QUARANTINE_REFUSED),
+               (double)(now.refusals - told->refusals));
+    metric_add(metric_of(d->metrics, RM_QUARANTINE_FORGOTTEN),
+               (double)(now.forgotten - told->forgotten));
+    if (now.caught > told->caught) {
+        log_event(LOG_WARN, "prompts_quarantined", "new=%lu now=%u",
+                  (unsigned long)(now.caught - told->caught), now.refused_now);
+    }
+    *told = now;
+    quarantine_board_publish(&d->quarantine, q, now_us);
+}
+
+static void quarantine_from_ask(void *arg)
+{
+    struct decide *d = arg;
+    uint32_t cleared = quarantine_board_orders(&d->quarantine, core_quarantine(d->core));
+    log_event(LOG_INFO, "quarantine_cleared", "prompts=%u", cleared);
+    decide_quarantine_tell(d);
+    decide_held_again(d);
+}
+
+int decide_quarantine_clear(struct decide *d, uint64_t fingerprint)
+{
+    int rc = quarantine_board_ask(&d->quarantine, fingerprint);
+    return rc < 0 ? rc : loop_post(d->loop, quarantine_from_ask, d);
 }
 
 static void route_from_ask(void *arg)

@@ -7,8 +7,10 @@
 #include "router/blocks.h"
 #include "router/config.h"
 #include "router/face.h"
+#include "router/fleet_link.h"
 #include "router/metrics.h"
 #include "router/migration.h"
+#include "router/quarantine_board.h"
 #include "router/record.h"
 #include "router/request.h"
 #include "router/services.h"
@@ -21,6 +23,7 @@ struct endpoint_place {
     bool seen; /* in the list that is being applied */
     bool draining;
     struct target target;
+    uint64_t pins; /* of target.bundle */
     uint64_t boot, service;
     uint64_t serial;         /* no other endpoint's, in this slot or another */
     uint32_t incoming_pages; /* of moves on their way here, */
@@ -31,21 +34,25 @@ struct endpoint_place {
 
 struct decide {
     const struct router_config *config;
-    struct str secret;
+    struct fleet_link *link;
     struct loop *loop;
     struct http_client *client;
+    struct signer *signer;
     struct core *core;
     struct migration *migration;
     struct record *record; /* NULL: nothing is recorded */
     struct bundles *bundles;
     struct tenants *tenants;
     struct services services;
-    struct tenant_keys *keys; /* of the last list; shared with faces */
+    struct tenant_keys *tenant_keys; /* of the last list; shared with faces */
     uint64_t tenants_version;
-    bool keys_required;
+    struct keys keys;
     struct endpoint_place endpoint[CORE_ENDPOINTS];
     struct face_board *board;
     struct metrics *metrics;
+    struct quarantine_board quarantine;
+    struct quarantine_counts quarantine_told; /* to the metrics */
+    struct bundles_counts bundles_told;
     struct lane lane;
     struct loop_timer held_timer;
     struct sync *sync;
@@ -57,10 +64,12 @@ struct decide {
 
 struct decide_config {
     const struct router_config *router;
-    struct str secret;
+    struct fleet_link *link;
     uint16_t port; /* where clients reach us, for the controller */
     struct face_board *board;
     struct metrics *metrics;
+    struct name_book *names;
+    struct tls *call;
 };
 
 int decide_new(const struct decide_config *config, struct decide **ret, struct err *err);
@@ -68,19 +77,22 @@ void decide_free(struct decide *d); /* after the thread has ended */
 int decide_run(struct decide *d);
 void decide_stop(struct decide *d);                                      /* any thread */
 void decide_route_ask(struct decide *d, const struct route_policy *row); /* any thread */
+int decide_quarantine_clear(struct decide *d, uint64_t fingerprint);     /* any thread; -EAGAIN */
 struct lane *decide_lane(struct decide *d);
 
 /* For sync.c and static endpoints (decide_endpoints.c): what is there now. Endpoints left out of a
- * list from decide_endpoints_begin to decide_endpoints_end are removed. */
+ * complete list from decide_endpoints_begin to decide_endpoints_end are removed; what an incomplete
+ * one leaves out stays as it was. */
 void decide_endpoints_begin(struct decide *d);
 void decide_endpoint_put(struct decide *d, const struct endpoint *ep, struct err *err);
-void decide_endpoints_end(struct decide *d);
+void decide_endpoints_end(struct decide *d, bool complete);
 bool decide_has_endpoint(const struct decide *d, const struct service *s);
-void decide_publish(struct decide *d, const struct router_rules *rules); /* a new face */
+void decide_publish(struct decide *d); /* a new face */
 
 /* What the thread's own files share. */
 void decide_on_mail(void *decide, struct lane_item *item);
 void decide_on_held(void *decide);
+void decide_quarantine_tell(struct decide *d); /* to the board and the metrics */
 void decide_row_tell(struct decide *d, const char *kind, const char *row, bool decides);
 void decide_tell_move(struct decide *d, struct request *r, uint32_t slot); /* TELL_MOVE */
 /* Names slot `from` to `to` as the one that has K and V; false when `at` is not sent them by it. */

@@ -29,6 +29,8 @@ bool decide_kv_from(const struct decide *d, uint32_t from, uint32_t at, struct t
     if (!source->target.bundle || source->target.bundle != to->bundle) return false;
     memcpy(to->kv_host, source->target.host, sizeof to->kv_host);
     to->kv_port = source->target.port;
+    memcpy(to->kv_instance, source->target.instance, sizeof to->kv_instance);
+    to->kv_tls = source->target.tls;
     return true;
 }
 
@@ -77,6 +79,7 @@ void decide_endpoint_put(struct decide *d, const struct endpoint *ep, struct err
         .price_per_hour = ep->price_per_h,
     };
     struct target target = { .port = (uint16_t)ep->port,
+                             .tls = ep->tls,
                              .kind = ep->kind,
                              .context_tokens = ep->context_tokens,
                              .page_tokens = ep->page_tokens };
@@ -100,24 +103,31 @@ void decide_endpoint_put(struct decide *d, const struct endpoint *ep, struct err
     core.ready = ep->state == ENDPOINT_READY && (ep->kind != ENGINE_MUSTER || target.bundle);
 
     uint32_t slot;
-    if (core_endpoint_put(d->core, &core, &slot) < 0) {
-        err_set(err, -ENOSPC, "more than %d endpoints", CORE_ENDPOINTS);
+    int rc = core_endpoint_put(d->core, &core, &slot);
+    if (rc < 0) {
+        metric_inc(metric_of(d->metrics, RM_ENDPOINTS_REFUSED));
+        err_set(err, rc, rc == -ENOSPC ? "more than %d endpoints" : "no memory for %d endpoints",
+                CORE_ENDPOINTS);
         return;
     }
     struct endpoint_place *s = &d->endpoint[slot];
     if (s->used && (s->boot != ep->boot || s->target.port != target.port ||
-                    strcmp(s->target.host, target.host) != 0)) {
+                    s->target.tls != target.tls || strcmp(s->target.host, target.host) != 0)) {
         block_feed_free(s->feed);
         s->feed = NULL;
     }
+    uint64_t pins = 0;
+    bundle_pin(&d->board->pins, &pins, target.bundle);
+    bundle_unpin(&d->board->pins, &s->pins);
     if (!s->used) *s = (struct endpoint_place){ .serial = ++d->endpoints_seen };
+    s->pins = pins;
     s->used = s->seen = true;
     s->draining = ep->state == ENDPOINT_DRAINING;
     s->boot = ep->boot;
     s->service = service->hash;
     s->target = target;
     if (target.bundle && !s->feed && ep->state != ENDPOINT_STARTING) {
-        s->feed = block_feed_new(d->loop, d->client, core_index(d->core), slot, &target, d->secret);
+        s->feed = block_feed_new(d->loop, d->signer, core_index(d->core), slot, &target, d->link);
         if (s->feed) block_feed_on_load(s->feed, on_load, d);
     }
 }
@@ -132,32 +142,38 @@ static void forget_services(struct decide *d)
     }
 }
 
-void decide_endpoints_end(struct decide *d)
+void decide_endpoints_end(struct decide *d, bool complete)
 {
-    double ready = 0;
+    double ready = 0, unnamed = 0;
     for (uint32_t i = 0; i < CORE_ENDPOINTS; i++) {
         struct endpoint_place *s = &d->endpoint[i];
-        if (s->used && !s->seen) {
+        unnamed += s->used && !s->seen;
+        if (s->used && !s->seen && complete) {
             log_event(LOG_INFO, "endpoint_gone", "instance=%s", s->target.instance);
             block_feed_free(s->feed);
             core_endpoint_remove(d->core, i);
             s->feed = NULL;
             s->used = false;
         }
+        if (!s->used && s->pins != 0 && core_in_flight(d->core, i) == 0) {
+            s->target.bundle = NULL; /* nobody asks any more where a request was */
+            bundle_unpin(&d->board->pins, &s->pins);
+        }
         const struct core_endpoint *ep = s->used ? core_endpoint_at(d->core, i) : NULL;
         ready += ep && ep->ready;
     }
     metric_set(metric_of(d->metrics, RM_ENDPOINTS), ready);
+    metric_set(metric_of(d->metrics, RM_ENDPOINTS_UNNAMED), complete ? 0 : unnamed);
     forget_services(d);
     decide_held_again(d);
 }
 
-void decide_publish(struct decide *d, const struct router_rules *rules)
+void decide_publish(struct decide *d)
 {
     struct face *f = calloc(1, sizeof *f);
     if (!f) return; /* the old face stays: nothing is lost but freshness */
-    f->keys_required = d->keys_required || (rules && rules->keys_required);
-    f->keys = tenant_keys_ref(d->keys);
+    f->keys = d->keys.need;
+    f->tenants = tenant_keys_ref(d->tenant_keys);
     for (uint32_t i = 0; i < d->services.count; i++) {
         const struct service *s = &d->services.item[i];
         if (!s->from_controller && !decide_has_endpoint(d, s)) continue; /* deleted */
@@ -168,6 +184,7 @@ void decide_publish(struct decide *d, const struct router_rules *rules)
             const struct endpoint_place *ep = &d->endpoint[e];
             if (!ep->used || ep->service != s->hash || !ep->target.bundle) continue;
             m->bundle = ep->target.bundle;
+            bundle_pin(&d->board->pins, &f->pins, m->bundle);
             m->context_tokens = ep->target.context_tokens;
             break;
         }

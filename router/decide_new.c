@@ -1,5 +1,7 @@
 /* decide_new.c - the decision thread's parts: made, its rows checked, its predictor remembered. */
+#include "base/core/own.h"
 #include "base/io/clock.h"
+#include "base/io/descriptors.h"
 #include "base/io/log.h"
 #include "policies/catalog.h"
 #include "router/decide.h"
@@ -7,7 +9,10 @@
 #include "router/predict_file.h"
 #include "router/sync.h"
 
+#include <stdio.h>
 #include <stdlib.h>
+
+#define DECIDE_CONNECTIONS_MAX 10000 /* the controller, and block events of every engine */
 
 static void on_bundle(void *arg)
 {
@@ -40,13 +45,29 @@ static void remember(struct decide *d)
     if (rc < 0) log_event(LOG_WARN, "predictor_not_saved", "why=\"%s\"", err_text(&err, rc));
 }
 
-/* A file that cannot be used is left as it is: it may be another predictor's. */
+/* A damaged file of this predictor makes room: its bytes stay beside, the last such ones. */
+static void set_aside(struct decide *d)
+{
+    CLEANUP(buf_fini) struct buf aside = { 0 };
+    const char *path = d->config->predict_file.data;
+    buf_printf(&aside, "%s.damaged", path);
+    bool moved = aside.rc == 0 && rename(path, aside.data) == 0;
+    metric_inc(metric_of(d->metrics, RM_PREDICTOR_DAMAGED));
+    log_event(LOG_ERROR, "predictor_damaged", "file=%s aside=%s", path, moved ? aside.data : "no");
+    d->may_remember = moved;
+}
+
+/* Another file that cannot be used is left as it is: it may be another predictor's. */
 static void recall(struct decide *d)
 {
     struct err err = { 0 };
     if (d->config->predict_file.len == 0) return;
     int rc = predict_file_merge(core_predict(d->core), d->config->predict_file.data,
                                 core_predict_state(d->core), &err);
+    if (rc == -EBADMSG) {
+        set_aside(d);
+        return;
+    }
     d->may_remember = rc == 0 || rc == -ENOENT;
     if (!d->may_remember) {
         log_event(LOG_WARN, "predictor_not_recalled", "why=\"%s\"", err_text(&err, rc));
@@ -62,20 +83,29 @@ int decide_new(const struct decide_config *config, struct decide **ret, struct e
                                 .requests_max = (uint32_t)rc->requests_max,
                                 .held_max = (uint32_t)rc->held_max,
                                 .hold_us_max = rc->hold_us_max,
+                                .quarantine_us = rc->quarantine_us,
                                 .seed = (uint64_t)rc->seed };
     int rc2 = policies_of(rc, &core, err);
     if (rc2 < 0) return rc2;
     struct decide *d = calloc(1, sizeof *d);
     if (!d) return err_set(err, -ENOMEM, "router: no memory");
     d->config = rc;
-    d->secret = config->secret;
+    d->link = config->link;
     d->board = config->board;
     d->metrics = config->metrics;
-    d->keys_required = rc->require_key;
     d->boot = (uint64_t)clock_wall_us();
     d->held_timer = (struct loop_timer){ .fn = decide_on_held, .arg = d };
-    rc2 = loop_new(&d->loop, err);
-    if (rc2 == 0) rc2 = http_client_new(d->loop, NULL, &d->client, err);
+    rc2 = keys_init(&d->keys, rc->keys_file, rc->secret_file, rc->require_key,
+                    rc->controller.len > 0, err);
+    if (rc2 == 0) rc2 = quarantine_board_init(&d->quarantine);
+    if (rc2 == 0) rc2 = loop_new(&d->loop, err);
+    struct http_client_config calls = {
+        .names = config->names,
+        .tls = config->call,
+        .connections_max = descriptors_share(ROUTER_DECIDE_SHARE, 1, DECIDE_CONNECTIONS_MAX),
+    };
+    if (rc2 == 0) rc2 = http_client_new(d->loop, &calls, &d->client, err);
+    if (rc2 == 0) rc2 = fleet_link_signer(d->link, d->loop, d->client, &d->signer, err);
     if (rc2 == 0 && rc->record.len > 0) {
         rc2 = record_open(rc->record.data, (uint64_t)rc->record_max, core.route, &d->record, err);
         core.watch = d->record ? record_watch(d->record) : NULL;
@@ -85,7 +115,7 @@ int decide_new(const struct decide_config *config, struct decide **ret, struct e
         rc2 = migration_new(d, migrate_find(rc->migrate), core.requests_max, core.seed,
                             &d->migration, err);
     }
-    if (rc2 == 0) rc2 = bundles_new(d->loop, d->client, d->secret, &d->bundles, err);
+    if (rc2 == 0) rc2 = bundles_new(d->loop, d->signer, d->link, &d->board->pins, &d->bundles, err);
     if (rc2 == 0) rc2 = tenants_new(&d->tenants, err);
     if (rc2 == 0) rc2 = services_new(&d->services);
     if (rc2 == 0) rc2 = sync_new(d, config->port, &d->sync, err);
@@ -99,6 +129,7 @@ int decide_new(const struct decide_config *config, struct decide **ret, struct e
     decide_row_tell(d, "migrate", migration_row(d->migration)->name, true);
     lane_init(&d->lane, d->loop, decide_on_mail, d);
     bundles_on_ready(d->bundles, on_bundle, d);
+    decide_publish(d); /* what is known of keys holds from the first request on */
     *ret = d;
     return 0;
 }
@@ -112,13 +143,16 @@ void decide_free(struct decide *d)
     sync_free(d->sync);
     bundles_free(d->bundles);
     tenants_free(d->tenants);
-    tenant_keys_unref(d->keys);
+    tenant_keys_unref(d->tenant_keys);
+    keys_fini(&d->keys);
     services_fini(&d->services);
     migration_free(d->migration);
     core_free(d->core);
+    quarantine_board_fini(&d->quarantine);
     uint64_t left_out = record_close(d->record);
     if (left_out > 0) log_event(LOG_WARN, "record_full", "left_out=%lu", (unsigned long)left_out);
     http_client_free(d->client);
+    signer_free(d->signer);
     if (d->lane.loop) lane_fini(&d->lane);
     loop_free(d->loop);
     free(d);

@@ -12,9 +12,10 @@ int face_board_init(struct face_board *b)
     return 0;
 }
 
-static void drop(struct face *f)
+static void drop(struct face_board *b, struct face *f)
 {
-    tenant_keys_unref(f->keys);
+    bundle_unpin(&b->pins, &f->pins);
+    tenant_keys_unref(f->tenants);
     free(f);
 }
 
@@ -22,7 +23,7 @@ void face_board_fini(struct face_board *b)
 {
     if (!b->current) return;
     must(b->current->refs == 1);
-    drop(b->current);
+    drop(b, b->current);
     b->current = NULL;
     pthread_mutex_destroy(&b->lock);
 }
@@ -41,7 +42,7 @@ void face_unref(struct face_board *b, struct face *f)
     pthread_mutex_lock(&b->lock);
     bool last = --f->refs == 0;
     pthread_mutex_unlock(&b->lock);
-    if (last) drop(f);
+    if (last) drop(b, f);
 }
 
 void face_publish(struct face_board *b, struct face *owned)
@@ -52,7 +53,7 @@ void face_publish(struct face_board *b, struct face *owned)
     b->current = owned;
     bool last = --before->refs == 0;
     pthread_mutex_unlock(&b->lock);
-    if (last) drop(before);
+    if (last) drop(b, before);
 }
 
 const struct face_model *face_model_find(const struct face *f, struct str name)

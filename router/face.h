@@ -6,6 +6,7 @@
  */
 #pragma once
 #include "router/bundles.h"
+#include "router/keys.h"
 #include "router/services.h"
 #include "router/tenants.h"
 
@@ -20,13 +21,15 @@ struct face_model {
 
 struct face {
     uint32_t refs; /* under the board's lock */
-    bool keys_required;
-    struct tenant_keys *keys; /* NULL: none are known */
+    enum keys_need keys;
+    struct tenant_keys *tenants; /* NULL: none are known */
+    uint64_t pins;               /* of the models' tokenizers */
     uint32_t model_count;
     struct face_model model[SYNC_SERVICES_MAX];
 };
 
 struct face_board {
+    struct bundle_pins pins; /* outlives everybody who holds one */
     pthread_mutex_t lock;
     struct face *current;
 };

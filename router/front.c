@@ -1,26 +1,38 @@
 /* front.c - every path a client may ask for, in one table; who may, and in what shape.
  *
- * Authorisation is decided on the parsed path, before anything else is looked at: a path that is
- * not in the table is refused like a wrong key.
+ * Authorisation is decided on the head, before a byte of the body is read: a path that is not in
+ * the table is refused like a wrong key. A client's key is looked up once more when the body is
+ * there, because it may have been revoked meanwhile.
  */
 #include "base/core/bits.h"
 #include "base/core/own.h"
 #include "base/io/clock.h"
+#include "base/io/http_browser.h"
 #include "router/byte_loop.h"
 #include "router/decide.h"
 
 #include <stdio.h>
 
 enum access {
-    ACCESS_OPEN,   /* health: anybody */
-    ACCESS_CLIENT, /* an API key where keys are required, or the fleet's secret */
-    ACCESS_FLEET,  /* the fleet's secret */
+    ACCESS_OPEN,    /* health: anybody */
+    ACCESS_CLIENT,  /* an API key where keys are required, or the fleet's secret */
+    ACCESS_METRICS, /* secret, token; who is on this machine; where no keys are required, anybody */
+    ACCESS_FLEET,   /* the fleet's secret, a command's signature, an admin's token */
+};
+
+#define OPEN_BODY_BYTES_MAX 4096 /* where anybody may ask, there is nothing to say */
+
+/* The exchange's note: what on_head has found. */
+struct passed {
+    bool fleet; /* the fleet's secret was there, or a command's signature */
+    struct auth_note auth;
 };
 
 struct asked {
     struct byte_loop *b;
     struct http_exchange *x;
     const struct http_request *req;
+    struct passed *passed;
     const struct face *face;
     const struct tenant_name *tenant; /* NULL: anonymous */
 };
@@ -79,122 +91,37 @@ static void on_metrics(struct asked *a)
     http_reply(a->x, 200, STR(METRICS_CONTENT_TYPE), buf_view(&body));
 }
 
-/* The model of {"model": ...}, or the only one; its tokenizer, or a reply that says why not. */
-static const struct bundle_entry *bundle_of(struct asked *a)
-{
-    struct json_reader r;
-    CLEANUP(buf_fini) struct buf name = { 0 };
-    json_reader_init(&r, a->req->body);
-    if (json_next(&r) == JSON_OBJECT) {
-        while (json_next(&r) == JSON_KEY) {
-            if (json_key_is(&r, "model")) {
-                json_next(&r);
-                json_text(&r, &name);
-            } else {
-                json_skip(&r);
-            }
-        }
-    }
-    if (r.token != JSON_OBJECT_END) {
-        reply_problem(a, OPENAI_INVALID, "The body is not a JSON object.");
-        return NULL;
-    }
-    const struct face_model *m = face_model_find(a->face, buf_view(&name));
-    if (!m) {
-        reply_problem(a, OPENAI_MODEL_NOT_FOUND, "There is no such model.");
-    } else if (!m->bundle) {
-        reply_problem(a, OPENAI_LOADING, "No instance of the model has started yet.");
-    }
-    return m ? m->bundle : NULL;
-}
-
 static void on_tokenize(struct asked *a)
 {
-    const struct bundle_entry *bundle = bundle_of(a);
-    if (!bundle) return;
-    CLEANUP(buf_fini) struct buf text = { 0 };
-    CLEANUP(buf_fini) struct buf body = { 0 };
-    CLEANUP(ids_fini) struct ids ids = { 0 };
-    bool found = false;
-    struct json_reader r;
-    json_reader_init(&r, a->req->body);
-    json_next(&r);
-    while (json_next(&r) == JSON_KEY) {
-        if (json_key_is(&r, "prompt") || json_key_is(&r, "content")) {
-            json_next(&r);
-            found = json_text(&r, &text) == 0;
-        } else {
-            json_skip(&r);
-        }
-    }
-    if (!found || tokenizer_encode(bundle->bundle.vocab, buf_view(&text), false, &ids, NULL) < 0) {
-        reply_problem(a, OPENAI_INVALID, "Give the text as \"prompt\".");
-        return;
-    }
-    struct json_writer w;
-    json_writer_init(&w, &body);
-    json_object(&w);
-    json_kv_u64(&w, "count", ids.count);
-    json_key(&w, "tokens");
-    json_array(&w);
-    for (size_t i = 0; i < ids.count; i++)
-        json_put_u64(&w, ids.data[i]);
-    json_array_end(&w);
-    json_object_end(&w);
-    answer_cors(a->b, a->x);
-    http_reply(a->x, 200, json_type, buf_view(&body));
+    tokens_begin(a->b, a->x, TOKEN_ASK_TOKENIZE, a->face);
 }
 
 static void on_detokenize(struct asked *a)
 {
-    const struct bundle_entry *bundle = bundle_of(a);
-    if (!bundle) return;
-    CLEANUP(buf_fini) struct buf text = { 0 };
-    CLEANUP(buf_fini) struct buf body = { 0 };
+    tokens_begin(a->b, a->x, TOKEN_ASK_DETOKENIZE, a->face);
+}
+
+/* The text of one member of the body's object, appended; nothing when it is not there. */
+static void text_member(const struct asked *a, const char *key, struct buf *ret)
+{
     struct json_reader r;
     json_reader_init(&r, a->req->body);
-    json_next(&r);
+    if (json_next(&r) != JSON_OBJECT) return;
     while (json_next(&r) == JSON_KEY) {
-        if (!json_key_is(&r, "tokens")) {
+        if (json_key_is(&r, key)) {
+            json_next(&r);
+            json_text(&r, ret);
+        } else {
             json_skip(&r);
-            continue;
-        }
-        json_next(&r);
-        uint64_t id;
-        const struct vocab *vocab = bundle->bundle.vocab;
-        while (json_next(&r) == JSON_NUMBER && json_u64(&r, &id) == 0 && id < vocab_count(vocab)) {
-            buf_str(&text, vocab_bytes(vocab, (uint32_t)id));
         }
     }
-    if (r.token != JSON_OBJECT_END || json_next(&r) != JSON_END) {
-        reply_problem(a, OPENAI_INVALID, "Give ids of the model as the list \"tokens\".");
-        return;
-    }
-    struct json_writer w;
-    json_writer_init(&w, &body);
-    json_object(&w);
-    json_kv_str(&w, "prompt", buf_view(&text));
-    json_object_end(&w);
-    answer_cors(a->b, a->x);
-    http_reply(a->x, 200, json_type, buf_view(&body));
 }
 
 /* {"policy": name}: the routing row from now on. */
 static void on_route(struct asked *a)
 {
-    struct json_reader r;
     CLEANUP(buf_fini) struct buf name = { 0 };
-    json_reader_init(&r, a->req->body);
-    if (json_next(&r) == JSON_OBJECT) {
-        while (json_next(&r) == JSON_KEY) {
-            if (json_key_is(&r, "policy")) {
-                json_next(&r);
-                json_text(&r, &name);
-            } else {
-                json_skip(&r);
-            }
-        }
-    }
+    text_member(a, "policy", &name);
     if (!route_find(buf_view(&name))) {
         reply_problem(a, OPENAI_INVALID, "There is no such routing policy.");
         return;
@@ -203,8 +130,35 @@ static void on_route(struct asked *a)
     http_reply(a->x, 200, json_type, STR("{}"));
 }
 
+static void on_quarantine(struct asked *a)
+{
+    CLEANUP(buf_fini) struct buf body = { 0 };
+    if (quarantine_board_render(&a->b->decide->quarantine, loop_now_us(a->b->loop), &body) < 0) {
+        reply_problem(a, OPENAI_INTERNAL, "out of memory");
+        return;
+    }
+    http_reply(a->x, 200, json_type, buf_view(&body));
+}
+
+/* {"fingerprint": "16 hexadecimal digits" or "all"} */
+static void on_quarantine_clear(struct asked *a)
+{
+    CLEANUP(buf_fini) struct buf name = { 0 };
+    uint64_t fingerprint = 0;
+    text_member(a, "fingerprint", &name);
+    if (!str_eq(buf_view(&name), STR("all")) &&
+        quarantine_fingerprint(buf_view(&name), &fingerprint) < 0) {
+        reply_problem(a, OPENAI_INVALID,
+                      "Give the \"fingerprint\" of a prompt, 16 hexadecimal digits, or \"all\".");
+    } else if (decide_quarantine_clear(a->b->decide, fingerprint) < 0) {
+        reply_problem(a, OPENAI_OVERLOADED, "Too many orders at once; try again shortly.");
+    } else {
+        http_reply(a->x, 200, json_type, STR("{}"));
+    }
+}
+
 // clang-format off
-static const struct {
+static const struct path {
     struct str method, path;
     enum access access;
     void (*fn)(struct asked *a);
@@ -216,43 +170,100 @@ static const struct {
     { { "POST", 4 }, { "/detokenize", 11 },          ACCESS_CLIENT, on_detokenize },
     { { "GET", 3 },  { "/health", 7 },               ACCESS_OPEN,   on_health },
     { { "GET", 3 },  { "/version", 8 },              ACCESS_CLIENT, on_version },
-    { { "GET", 3 },  { "/metrics", 8 },              ACCESS_CLIENT, on_metrics },
+    { { "GET", 3 },  { "/metrics", 8 },              ACCESS_METRICS, on_metrics },
     { { "POST", 4 }, { "/admin/route", 12 },         ACCESS_FLEET,  on_route },
+    { { "GET", 3 },  { "/admin/quarantine", 17 },    ACCESS_FLEET,  on_quarantine },
+    { { "POST", 4 }, { "/admin/quarantine/clear", 23 }, ACCESS_FLEET, on_quarantine_clear },
 };
 // clang-format on
 
-static struct str bearer_of(const struct http_request *req)
+/* What was presented as a credential; no data: nothing was. A scheme without anything behind it is
+ * what client libraries send that were given an empty key. */
+static struct str presented(const struct http_request *req)
 {
-    struct str value = http_request_header(req, "authorization");
-    struct str scheme = str_cut(&value, ' ');
-    return str_eq_nocase(scheme, STR("bearer")) ? str_trim(value) : (struct str){ 0 };
+    struct str value = str_trim(http_request_header(req, "authorization")), rest = value;
+    struct str scheme = str_cut(&rest, ' ');
+    if (!str_eq_nocase(scheme, STR("bearer"))) return value.len ? value : (struct str){ 0 };
+    rest = str_trim(rest);
+    return rest.len ? rest : (struct str){ 0 };
 }
 
-static bool is_fleet(const struct byte_loop *b, struct str bearer)
+static bool refuse_key(struct asked *a, const char *sentence)
 {
-    return b->secret.len > 0 && bearer.len == b->secret.len &&
-           equal_constant_time(bearer.data, b->secret.data, bearer.len);
+    reply_problem(a, OPENAI_UNAUTHENTICATED, sentence);
+    return false;
 }
 
-/* True when the caller may; else the reply was sent. */
+static struct http_names names_of(const struct byte_loop *b)
+{
+    return (struct http_names){ .own = str_from(b->host),
+                                .port = http_server_port(b->server),
+                                .hosts = b->config->hosts.items,
+                                .host_count = b->config->hosts.count,
+                                .origins = b->config->cors_origins.items,
+                                .origin_count = b->config->cors_origins.count };
+}
+
+/* A command names where it goes, so that what it signed for one router is nothing to another. */
+static bool is_fleet(const struct asked *a)
+{
+    const struct http_names names = names_of(a->b);
+    struct str id = auth_gate_id(a->req), skip = STR("cli/");
+    if (a->passed->auth.who == AUTH_PERSON) return true;
+    return a->passed->auth.who == AUTH_PART &&
+           browser_host_is_ours(&names, str_of(id.data + skip.len, id.len - skip.len));
+}
+
+/* Where no key is asked for, a browser must not be able to ask for somebody else. */
+static bool pass_open(struct asked *a)
+{
+    const struct http_names names = names_of(a->b);
+    enum browser_fault fault = browser_check(&names, a->req);
+    if (fault == BROWSER_OK) return true;
+    reply_problem(a, fault == BROWSER_TYPE ? OPENAI_CONTENT_TYPE : OPENAI_FORBIDDEN,
+                  browser_fault_info(fault)->sentence);
+    return false;
+}
+
+static enum keys_need need_of(const struct asked *a)
+{
+    return a->b->loopback ? a->face->keys : KEYS_REQUIRED;
+}
+
+static bool pass_without_key(struct asked *a, bool is_metrics)
+{
+    enum keys_need need = need_of(a);
+    if (need == KEYS_NONE) return pass_open(a);
+    if (is_metrics && browser_peer_is_local(a->req)) return pass_open(a);
+    if (need == KEYS_REQUIRED)
+        return refuse_key(a, "An API key is needed: send 'Authorization: Bearer KEY'.");
+    reply_problem(a, OPENAI_UNAVAILABLE,
+                  "The controller has not said yet whether API keys are needed.");
+    return false;
+}
+
+/* True when the caller may; else the reply was sent. A service that was never closed, or was opened
+ * by a person, takes the placeholders that client libraries insist on for what they are. */
 static bool authorise(struct asked *a, enum access access)
 {
     if (access == ACCESS_OPEN) return true;
-    struct str bearer = bearer_of(a->req);
-    if (is_fleet(a->b, bearer)) return true;
-    if (access == ACCESS_FLEET) {
-        reply_problem(a, OPENAI_UNAUTHENTICATED, "This path is for the fleet's own parts.");
+    if (a->passed->fleet) return true;
+    struct str given = presented(a->req);
+    bool is_admin = false;
+    if (access != ACCESS_CLIENT && tenant_keys_token(a->face->tenants, given, &is_admin) &&
+        (is_admin || access == ACCESS_METRICS))
+        return true;
+    if (access == ACCESS_FLEET) return refuse_key(a, "This path is for the fleet's own parts.");
+    if (!given.data) return pass_without_key(a, access == ACCESS_METRICS);
+    const struct tenant_name *tenant = tenant_keys_find(a->face->tenants, given);
+    if (!tenant && need_of(a) == KEYS_NONE) return pass_open(a);
+    if (!tenant) return refuse_key(a, "The API key is not known.");
+    if (access == ACCESS_METRICS) {
+        reply_problem(a, OPENAI_FORBIDDEN, "An API key does not open this path.");
         return false;
     }
-    a->tenant = tenant_keys_find(a->face->keys, bearer);
-    if (a->tenant) return true;
-    bool required = a->face->keys_required || !a->b->loopback;
-    if (!required) return true;
-    reply_problem(a, OPENAI_UNAUTHENTICATED,
-                  bearer.len ? "The API key is not known."
-                             : "An API key is needed: send "
-                               "'Authorization: Bearer KEY'.");
-    return false;
+    a->tenant = tenant;
+    return true;
 }
 
 static void on_preflight(struct asked *a)
@@ -265,32 +276,68 @@ static void on_preflight(struct asked *a)
     http_reply(a->x, 204, (struct str){ 0 }, (struct str){ 0 });
 }
 
-static void dispatch(struct asked *a)
+/* The path that is asked for and may be; NULL when the reply was sent. */
+static const struct path *admit(struct asked *a)
 {
     if (str_eq(a->req->method, STR("OPTIONS"))) {
         on_preflight(a);
-        return;
+        return NULL;
     }
     bool known = false;
     for (size_t i = 0; i < COUNT_OF(paths); i++) {
         if (!str_eq(a->req->path, paths[i].path)) continue;
         known = true;
         if (!str_eq(a->req->method, paths[i].method)) continue;
-        if (authorise(a, paths[i].access)) paths[i].fn(a);
-        return;
+        return authorise(a, paths[i].access) ? &paths[i] : NULL;
     }
-    if (!authorise(a, ACCESS_CLIENT)) return;
+    if (!authorise(a, ACCESS_CLIENT)) return NULL;
     reply_problem(a, known ? OPENAI_METHOD_NOT_ALLOWED : OPENAI_URL_NOT_FOUND,
                   known ? "The path exists, the method does not." : "There is no such path.");
+    return NULL;
+}
+
+static struct asked asked_of(struct byte_loop *b, struct http_exchange *x, const struct face *face)
+{
+    _Static_assert(sizeof(struct passed) <= HTTP_NOTE_BYTES, "a note holds it");
+    return (struct asked){ .b = b,
+                           .x = x,
+                           .req = http_exchange_request(x),
+                           .passed = http_exchange_note(x),
+                           .face = face };
+}
+
+void front_on_head(void *ctx, struct http_exchange *x)
+{
+    struct byte_loop *b = ctx;
+    struct face *face = face_get(b->board);
+    struct asked a = asked_of(b, x, face);
+    auth_gate_head(&b->link->gate, x, &a.passed->auth, loop_now_us(b->loop));
+    a.passed->fleet = is_fleet(&a);
+    const struct path *path = admit(&a);
+    if (path && path->access == ACCESS_OPEN) http_exchange_body_max(x, OPEN_BODY_BYTES_MAX);
+    face_unref(b->board, face);
 }
 
 void front_on_request(void *ctx, struct http_exchange *x)
 {
     struct byte_loop *b = ctx;
     struct face *face = face_get(b->board);
-    struct asked a = { .b = b, .x = x, .req = http_exchange_request(x), .face = face };
-    dispatch(&a);
+    struct asked a = asked_of(b, x, face);
+    if (!auth_gate_body(&a.passed->auth, a.req)) {
+        refuse_key(&a, "The body is not what was signed.");
+        face_unref(b->board, face);
+        return;
+    }
+    const struct path *path = admit(&a);
+    if (path) path->fn(&a);
     face_unref(b->board, face);
+}
+
+void front_on_reply(void *ctx, struct http_exchange *x, int status, const struct str *body)
+{
+    struct byte_loop *b = ctx;
+    const struct passed *passed = http_exchange_note(x);
+    auth_gate_reply(&b->link->gate, x, &passed->auth, status, body, loop_now_us(b->loop));
 }
 
 struct str front_render_refusal(void *ctx, const struct http_fault_info *why, struct buf *body)

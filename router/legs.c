@@ -93,6 +93,10 @@ int leg_body(struct request *r, struct buf *out)
     uint32_t generated = leg_generated(r);
     int64_t left_us = r->deadline_us - loop_now_us(r->home->loop);
     r->leg_hands = t->hands_over && !r->is_question && left(r) > 1;
+    struct fleet_ticket ticket = { 0 };
+    bool reads = t->kv_port > 0 &&
+                 fleet_ticket_make(r->home->link, t->kv_instance, t->kv_host, t->kv_port,
+                                   t->instance, r->salt, loop_now_us(r->home->loop), &ticket);
     struct generate_request g = {
         .id = str_from(r->id),
         .ids = r->ids.data,
@@ -110,8 +114,11 @@ int leg_body(struct request *r, struct buf *out)
         .predicted_p90 = still(t->length_p90, generated),
         .predicted_mean = still(t->length_mean, generated),
         .goes_on = r->leg_hands,
-        .kv_host = str_from(t->kv_host),
-        .kv_port = t->kv_port,
+        .kv_host = str_from(reads ? t->kv_host : ""),
+        .kv_port = reads ? t->kv_port : 0,
+        .kv_ticket = str_from(ticket.text),
+        .kv_key = str_from(ticket.key),
+        .kv_tls = t->kv_tls,
     };
     return generate_encode(&g, out);
 }

@@ -20,7 +20,7 @@
 
 void move_forget(struct request *r)
 {
-    if (r->move.call) http_call_cancel(r->move.call);
+    if (r->move.call) signed_call_cancel(r->move.call);
     buf_fini(&r->move.reply);
     r->move = (struct request_move){ 0 };
 }
@@ -34,10 +34,12 @@ static void stay(struct request *r)
 static void go(struct request *r)
 {
     struct target from = r->target, to = r->move.to;
-    http_call_cancel(r->call);
+    signed_call_cancel(r->call);
     r->call = NULL;
     memcpy(to.kv_host, from.host, sizeof to.kv_host);
     to.kv_port = from.port;
+    memcpy(to.kv_instance, from.instance, sizeof to.kv_instance);
+    to.kv_tls = from.tls;
     to.hit_tokens = from.hit_tokens;
     r->target = to;
     move_forget(r);
@@ -81,33 +83,40 @@ static bool pull(struct request *r)
     struct byte_loop *b = r->home;
     struct request_move *m = &r->move;
     CLEANUP(buf_fini) struct buf body = { 0 };
-    CLEANUP(buf_fini) struct buf bearer = { 0 };
+    struct fleet_id id;
+    struct fleet_ticket ticket;
+    if (!fleet_ticket_make(b->link, r->target.instance, r->target.host, r->target.port,
+                           m->to.instance, r->salt, loop_now_us(b->loop), &ticket))
+        return false;
     const struct kv_pull_request ask = { .ids = r->ids.data,
                                          .id_count = (uint32_t)r->ids.count,
                                          .tenant = r->salt,
                                          .host = str_from(r->target.host),
-                                         .port = r->target.port };
+                                         .port = r->target.port,
+                                         .ticket = str_from(ticket.text),
+                                         .key = str_from(ticket.key),
+                                         .tls = r->target.tls };
     buf_fini(&m->reply);
     buf_init(&m->reply, REPLY_BYTES_MAX);
-    if (b->secret.len > 0) buf_printf(&bearer, "Bearer " STR_FMT, STR_ARG(b->secret));
-    struct http_header header[2] = { { STR("content-type"), STR("application/json") },
-                                     { STR("authorization"), buf_view(&bearer) } };
+    struct http_header header = { STR("content-type"), STR("application/json") };
     struct http_call_request call = {
         .host = str_from(m->to.host),
         .port = m->to.port,
+        .tls = m->to.tls,
         .path = STR("/internal/kv/pull"),
-        .headers = header,
-        .header_count = 1 + (b->secret.len > 0),
+        .headers = &header,
+        .header_count = 1,
         .deadline_us = loop_now_us(b->loop) + STAGE_US_MAX,
         .on_head = on_head,
         .on_data = on_data,
         .on_end = on_end,
         .arg = r,
     };
-    if (kv_pull_request_encode(&ask, &body) < 0 || bearer.rc < 0) return false;
+    if (kv_pull_request_encode(&ask, &body) < 0) return false;
     call.body = buf_view(&body);
     m->status = 0;
-    m->call = http_call_start(b->client, &call, NULL);
+    fleet_id_engine(b->link, m->to.instance, &id);
+    m->call = signed_call_start(b->signer, &call, &id.as, false, NULL);
     return m->call != NULL;
 }
 

@@ -14,7 +14,9 @@ int predict_file_merge(const struct predict_policy *row, const char *path, void 
     CLEANUP(buf_fini) struct buf saved = { .max = FILE_BYTES_MAX };
     int rc = file_read(path, FILE_BYTES_MAX, &saved, err);
     if (rc < 0) return rc;
-    if (predict_header_check(row, buf_view(&saved)) < 0) {
+    rc = predict_header_check(row, buf_view(&saved));
+    if (rc == -EBADMSG) return err_set(err, rc, "%s: damaged", path);
+    if (rc < 0) {
         return err_set(err, -EINVAL, "%s: not a state of predictor %s of this version", path,
                        row->name);
     }

@@ -8,65 +8,64 @@
 #include "base/core/bits.h"
 #include "base/core/own.h"
 #include "base/io/clock.h"
+#include "base/text/encode.h"
+#include "router/byte_loop.h"
 #include "router/features.h"
 
 #include <stdlib.h>
 
 #define BYTES_PER_TOKEN 4 /* guess where no tokenizer is known yet */
 
-static int render_chat(struct request *r, const struct bundle *bundle, struct err *err)
+static int make_ids(struct request *r, const struct bundle *bundle, size_t ids_max, struct err *err)
 {
-    if (!bundle->chat_template) {
-        return err_set(err, -EPROTO, "the model has no chat template; use /v1/completions");
+    const struct encode_model m = { bundle->vocab, bundle->chat_template };
+    if (r->api.surface == OPENAI_CHAT) {
+        const struct encode_chat chat = { .messages = r->api.messages,
+                                          .tools = r->api.tools,
+                                          .kwargs = r->api.chat_template_kwargs,
+                                          .generation_prompt = true,
+                                          .now_s = clock_wall_us() / 1000000,
+                                          .steps_max = r->at_text ? 0 : ENCODE_INLINE_STEPS };
+        return encode_chat(&m, &chat, ids_max, &r->ids, err);
     }
-    const struct vocab_special *sp = vocab_special(bundle->vocab);
-    struct chat_inputs in = {
-        .messages = r->api.messages,
-        .tools = r->api.tools,
-        .kwargs = r->api.chat_template_kwargs,
-        .add_generation_prompt = true,
-        .bos_token = vocab_text(bundle->vocab, sp->bos),
-        .eos_token = vocab_text(bundle->vocab, sp->eos),
-        .now_s = clock_wall_us() / 1000000,
-    };
-    struct chat_limits limits = { 0 };
-    CLEANUP(chat_output_fini) struct chat_output out = { 0 };
-    int rc = chat_template_render(bundle->chat_template, &in, &limits, &out, err);
-    if (rc < 0) return rc;
-    return tokenizer_encode_spans(bundle->vocab, buf_view(&out.text), &out.content, &r->ids, err);
+    if (r->api.prompt_ids)
+        return encode_ids(&m, r->api.prompt_ids, r->api.prompt_id_count, ids_max, &r->ids, err);
+    return encode_text(&m, r->api.prompt, true, ids_max, &r->ids, err);
 }
 
-static int make_ids(struct request *r, const struct bundle *bundle, struct err *err)
+/* Of the ids; where they are not known, of the client's bytes. */
+static void set_fingerprint(struct request *r)
 {
-    if (r->api.surface == OPENAI_CHAT) return render_chat(r, bundle, err);
-    if (!r->api.prompt_ids) {
-        return tokenizer_encode_prompt(bundle->vocab, r->api.prompt, &r->ids, err);
-    }
-    for (uint32_t i = 0; i < r->api.prompt_id_count; i++) {
-        if (r->api.prompt_ids[i] >= vocab_count(bundle->vocab)) {
-            return err_set(err, -EPROTO, "prompt[%u]: the model has no token %u", i,
-                           r->api.prompt_ids[i]);
-        }
-        int rc = ids_push(&r->ids, r->api.prompt_ids[i]);
-        if (rc < 0) return rc;
-    }
-    return 0;
+    const struct hash_key key = { { r->home->print_seed, r->core.model } };
+    uint64_t print = r->bundle ? siphash(&key, r->ids.data, r->prompt_tokens * sizeof *r->ids.data)
+                               : siphash(&key, r->body.data, r->body.len);
+    r->fingerprint = print ? print : 1;
 }
 
-int prompt_tokenize(struct request *r, const struct bundle_entry *bundle)
+int prompt_tokenize(struct request *r, const struct bundle_entry *bundle, uint32_t context)
 {
     struct err err = { 0 };
     ids_clear(&r->ids);
     r->prompt_tokens = 0;
-    int rc = make_ids(r, &bundle->bundle, &err);
+    /* One more than fits tells "too long" from "just fits". */
+    size_t ids_max = context > 0 ? (size_t)context + 1 : OPENAI_PROMPT_IDS_MAX;
+    int rc = make_ids(r, &bundle->bundle, ids_max, &err);
+    const char *param = r->api.surface == OPENAI_CHAT ? "messages" : "prompt";
     if (rc == -ENOMEM) {
         return openai_error_set(&r->problem, rc, OPENAI_INTERNAL, NULL, "out of memory");
     }
-    const char *param = r->api.surface == OPENAI_CHAT ? "messages" : "prompt";
+    if (rc == -EFBIG) {
+        return openai_error_set(&r->problem, rc, OPENAI_CONTEXT_LENGTH, param,
+                                "This model's maximum context length is %u tokens, but the prompt "
+                                "has more. Shorten the prompt.",
+                                context > 0 ? context : OPENAI_PROMPT_IDS_MAX);
+    }
     if (rc == 0 && r->ids.count == 0) rc = err_set(&err, -EINVAL, "the prompt is empty");
     if (rc < 0) return openai_error_set(&r->problem, rc, OPENAI_INVALID, param, "%s", err.text);
     r->bundle = bundle;
+    bundle_pin(&r->home->board->pins, &r->pins, bundle);
     r->prompt_tokens = (uint32_t)r->ids.count;
+    if (r->core.model != 0) set_fingerprint(r); /* it arrived before its ids were known */
     return 0;
 }
 
@@ -105,13 +104,15 @@ static void fill_core(struct request *r, const struct face_model *m)
     uint32_t context = m->context_tokens ? m->context_tokens : OPENAI_TOKENS_MAX;
     uint32_t room = context > c->prompt_tokens ? context - c->prompt_tokens : 1;
     c->features.output_max = r->api.max_tokens ? min_u32(r->api.max_tokens, room) : room;
+    set_fingerprint(r);
+    c->fingerprint = r->fingerprint;
 }
 
 int prompt_ready(struct request *r, const struct face_model *m)
 {
     int rc = 0;
     if (m->bundle) {
-        rc = prompt_tokenize(r, m->bundle);
+        rc = prompt_tokenize(r, m->bundle, m->context_tokens);
         if (rc == 0) rc = prompt_check_context(r, m->context_tokens);
         if (rc == 0) rc = make_keys(r, r->salt);
     }

@@ -47,6 +47,7 @@ bool question_ask(struct request *r, const struct face_model *m)
 {
     struct byte_loop *b = r->home;
     if (!b->asks_lengths || !r->bundle || r->api.prompt_ids) return false;
+    if (r->body.len > TEXT_INLINE_BYTES) return false;
     struct request *q = request_take(b, min_i64(r->deadline_us, r->arrived_us + QUESTION_US_MAX),
                                      upstream_deadline);
     if (!q) return false;

@@ -5,7 +5,8 @@
  * Lifetime: a question is a request of its own from the same pool, without a client; it and the
  *           request that asked know each other until either is over
  * Rules:    (1) asked only where the predictor needs the answer (PREDICT_REPORTED) and the engine
- *               takes token ids; otherwise, or at any bound, the request goes without
+ *               takes token ids and the body is at most TEXT_INLINE_BYTES; otherwise, or at any bound,
+ *               the request goes without
  *           (2) a question is routed, limited and accounted to its tenant as any request, and teaches
  *               the predictor nothing; its tokens are counted by RM_QUESTION_TOKENS
  */

@@ -29,6 +29,11 @@ static void ask(struct request *r, uint32_t what)
     lane_unlock(lane);
 }
 
+void request_enter(struct request *r)
+{
+    ask(r, ASK_ENTER);
+}
+
 void request_arrive(struct request *r)
 {
     ask(r, ASK_ARRIVE);
@@ -58,6 +63,7 @@ void request_failed(struct request *r, enum retry_failure failure)
     r->ask |= ASK_FAILED;
     r->ask_failure = failure;
     r->ask_generated = r->ids_lost ? 0 : leg_generated(r);
+    r->ask_fingerprint = r->fingerprint;
     r->ask_answering = r->began && r->ask_generated == 0;
     lane_send(lane, &r->ask_item);
     lane_unlock(lane);
@@ -104,7 +110,7 @@ static void drop_question(struct request *r)
     if (!q) return;
     q->asker = r->question = NULL;
     if (q->over) return; /* its end is under way */
-    if (q->call) http_call_cancel(q->call);
+    if (q->call) signed_call_cancel(q->call);
     q->call = NULL;
     q->outcome.cut = true;
     request_over(q);
@@ -115,6 +121,7 @@ void request_over(struct request *r)
     if (r->over) return;
     r->over = true;
     loop_timer_clear(r->home->loop, &r->deadline);
+    loop_timer_clear(r->home->loop, &r->silence_timer);
     struct outcome *o = &r->outcome;
     o->usage = r->usage;
     if (r->first_us > 0) {
@@ -133,8 +140,11 @@ void request_release(struct request *r)
 {
     struct byte_loop *b = r->home;
     must(!r->x && !r->call && !r->question && !r->asker);
+    if (r->face) face_unref(b->board, r->face);
     loop_timer_clear(b->loop, &r->deadline);
     move_forget(r);
+    bundle_unpin(&b->board->pins, &r->pins);
+    bundle_unpin(&b->board->pins, &r->told_pins);
     list_remove(&r->link);
     ids_fini(&r->ids);
     free(r->keys);

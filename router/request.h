@@ -22,15 +22,17 @@
  */
 #pragma once
 #include "base/core/arena.h"
-#include "base/io/http_client.h"
 #include "base/io/http_server.h"
+#include "base/io/lane.h"
+#include "base/io/text_pool.h"
 #include "base/text/tokenizer.h"
 #include "base/wire/generate.h"
 #include "base/wire/openai_reply.h"
 #include "base/wire/sse.h"
 #include "router/bundles.h"
 #include "router/core/core.h"
-#include "router/lane.h"
+#include "router/core/silence.h"
+#include "router/fleet_link.h"
 
 #define REQUEST_ID_MAX 64
 #define TARGET_HOST_MAX 64
@@ -44,6 +46,7 @@ enum request_ask {
     ASK_PREFILLED = 16,
     ASK_MOVED = 32,
     ASK_STAYS = 64,
+    ASK_ENTER = 128,
 };
 
 enum request_tell {
@@ -51,6 +54,7 @@ enum request_tell {
     TELL_REFUSE = 2,
     TELL_DONE = 4,
     TELL_MOVE = 8,
+    TELL_TEXT = 16,
 };
 
 /* Where a leg goes: one call to one engine. An answer that goes on elsewhere has several. */
@@ -58,6 +62,7 @@ struct target {
     char instance[CORE_NAME_MAX];
     char host[TARGET_HOST_MAX];
     uint16_t port;
+    bool tls;
     enum engine_kind kind;
     uint32_t context_tokens, page_tokens;
     const struct bundle_entry *bundle; /* NULL for engines that take the client's JSON */
@@ -67,6 +72,8 @@ struct target {
     bool hands_over;               /* only the first token is wanted of it */
     char kv_host[TARGET_HOST_MAX]; /* the engine that has K and V of the beginning; "": none */
     uint16_t kv_port;
+    char kv_instance[CORE_NAME_MAX];
+    bool kv_tls;
 };
 
 /* How it ended, for usage, windows and the predictor. */
@@ -82,7 +89,7 @@ struct byte_loop;
 /* A move that is under way, on the byte loop (move.c). */
 struct request_move {
     struct target to;
-    struct http_call *call; /* of a stage */
+    struct signed_call *call; /* of a stage */
     struct buf reply;
     int status;
     uint32_t stage, copied_tokens;
@@ -106,6 +113,8 @@ struct request {
     struct ids ids;         /* of the prompt, and what was generated so far */
     uint32_t prompt_tokens; /* of them */
     bool ids_lost;          /* some of what was generated is not among them: nobody can go on */
+    uint64_t fingerprint;   /* of model and prompt (quarantine.h) */
+    uint64_t pins;          /* of the tokenizers that it was made with, */
     const struct bundle_entry *bundle; /* that `ids` were made with; NULL: not yet */
     struct block_key *keys;
     int64_t arrived_us, first_us, last_us, deadline_us;
@@ -115,7 +124,15 @@ struct request {
     bool leg_hands;    /* this leg ends with its first token */
     bool broken;       /* the last leg failed */
     struct request_move move;
-    struct http_call *call;
+    struct text_job text; /* of a large body */
+    bool at_text;         /* a worker has the request: all above but x and deadline is its */
+    int text_rc;
+    struct face *face;              /* that it is read by, while a worker does; else NULL */
+    const struct face_model *model; /* of that face */
+    struct http_exchange *pinned;   /* whose bytes it reads */
+    struct signed_call *call;
+    struct silence silence; /* of the engine that `call` is to */
+    struct loop_timer silence_timer;
     struct line_reader lines; /* of an internal reply */
     struct sse_reader events; /* of another engine's streamed reply */
     struct arena frame_arena;
@@ -140,7 +157,8 @@ struct request {
     uint32_t ask_tokens;
     enum retry_failure ask_failure;
     bool ask_answering;
-    uint32_t ask_generated; /* with ASK_FAILED: of these the next leg goes on */
+    uint32_t ask_generated;   /* with ASK_FAILED: of these the next leg goes on */
+    uint64_t ask_fingerprint; /* with ASK_FAILED: ids may have come since it arrived */
 
     /* Mail to the byte loop, under its lane. */
     struct lane_item tell_item;
@@ -154,12 +172,14 @@ struct request {
     struct core_request core;
     char tenant_name[CORE_NAME_MAX]; /* set by the byte loop before ASK_ARRIVE */
     struct tenant *tenant;
-    bool counted; /* in its tenant's concurrency */
+    bool counted; /* in its tenant's concurrency and requests */
+    bool arrived; /* ASK_ARRIVE was heard */
     bool queued;  /* in its service's lengths of what waits, with the next two */
     double told_prompt, told_output;
     bool handing;         /* it was sent where it shall not stay */
     struct list decoding; /* of the migration's */
     enum request_moves moves;
+    uint64_t told_pins;              /* and of those that it was told of */
     uint32_t move_to, move_pages;    /* slot, unless MOVES_NOT; with the next one */
     uint64_t move_serial, at_serial; /* of the endpoints it moves to and is at */
 };
@@ -168,6 +188,7 @@ struct request {
 struct request *request_take(struct byte_loop *b, int64_t deadline_us, void (*on_deadline)(void *));
 void request_release(struct request *r); /* gives it back; x and call are NULL */
 
+void request_enter(struct request *r);                              /* ASK_ENTER */
 void request_arrive(struct request *r);                             /* ASK_ARRIVE */
 void request_tokens(struct request *r, uint32_t count);             /* ASK_TOKENS, and times */
 void request_failed(struct request *r, enum retry_failure failure); /* ASK_FAILED */

@@ -7,7 +7,7 @@
 
 #include "base/core/own.h"
 #include "base/io/addr.h"
-#include "base/io/file.h"
+#include "base/io/clock.h"
 #include "base/io/log.h"
 #include "router/byte_loop.h"
 #include "router/bytes.h"
@@ -22,12 +22,15 @@ _Static_assert(BYTE_LOOPS_MAX + 1 <= WIRES_MAX, "each loop has its wire");
 
 struct router {
     const struct router_config *config;
-    char secret[2 * FILE_SECRET_BYTES + 1];
+    struct fleet_link link;
     struct face_board board;
     struct metrics *metrics;
+    struct text_pool *texts;
     struct decide *decide;
     struct byte_loop *byte[BYTE_LOOPS_MAX];
     uint32_t byte_count;
+    struct name_book *names;
+    struct tls *serve, *call; /* by clients, and to engines and controller */
     struct loop *signals;
     struct wires wires;
     pthread_t decide_thread, reaper;
@@ -76,30 +79,50 @@ static int build(struct router *r, struct err *err)
                        "API keys; listen on 127.0.0.1 or name router.controller",
                        STR_ARG(c->listen));
     }
-    if (c->secret_file.len > 0) rc = file_secret(c->secret_file.data, r->secret, err);
+    rc = fleet_link_init(&r->link, c->secret_file, c->send_secret, clock_mono_us(), err);
     if (rc == 0) rc = face_board_init(&r->board);
     if (rc == 0) {
         struct metric_target slo[] = { { RM_TTFT, (double)c->slo_ttft_us * 1e-6 },
                                        { RM_TPOT, (double)c->slo_tpot_us * 1e-6 } };
         rc = metrics_new(router_metric_table, RM_COUNT, slo, COUNT_OF(slo), &r->metrics, err);
+        if (rc == 0) auth_gate_meters(&r->link.gate, r->metrics, RM_SIGNED);
     }
-    struct bytes_config bytes = {
-        .router = c, .secret = str_from(r->secret), .board = &r->board, .metrics = r->metrics
+    /* Before any thread starts: all inherit the mask. */
+    if (rc == 0) rc = loop_new(&r->signals, err);
+    if (rc == 0) rc = loop_signal(r->signals, SIGTERM, on_signal, r, err);
+    if (rc == 0) rc = loop_signal(r->signals, SIGINT, on_signal, r, err);
+    if (rc == 0) rc = name_book_new(&r->names, err);
+    if (rc == 0) {
+        rc = tls_section_open(&c->tls, &r->serve, &r->call, err);
+        if (rc < 0) return err_prefix(err, rc, "router.tls");
+    }
+    const struct text_pool_config texts = {
+        .threads = (uint32_t)c->text_threads,
+        .queue_bytes = (size_t)c->text_queue,
+        .meters = { r->metrics, RM_TEXT_BYTES, RM_TEXT_REFUSED, RM_TEXT_SECONDS },
     };
+    if (rc == 0) rc = text_pool_new(&texts, &r->texts, err);
+    struct bytes_config bytes = { .router = c,
+                                  .link = &r->link,
+                                  .board = &r->board,
+                                  .metrics = r->metrics,
+                                  .names = r->names,
+                                  .texts = r->texts,
+                                  .serve = r->serve,
+                                  .call = r->call };
     for (int64_t i = 0; rc == 0 && i < c->threads; i++) {
         rc = bytes_new(&bytes, &r->byte[i], err);
         if (rc == 0) r->byte_count++;
         if (rc == 0) bytes.port = bytes_port(r->byte[0]);
     }
     struct decide_config decide = { .router = c,
-                                    .secret = str_from(r->secret),
+                                    .link = &r->link,
                                     .port = bytes.port,
                                     .board = &r->board,
-                                    .metrics = r->metrics };
+                                    .metrics = r->metrics,
+                                    .names = r->names,
+                                    .call = r->call };
     if (rc == 0) rc = decide_new(&decide, &r->decide, err);
-    if (rc == 0) rc = loop_new(&r->signals, err);
-    if (rc == 0) rc = loop_signal(r->signals, SIGTERM, on_signal, r, err);
-    if (rc == 0) rc = loop_signal(r->signals, SIGINT, on_signal, r, err);
     return rc;
 }
 
@@ -133,6 +156,7 @@ static void teardown(struct router *r)
         if (r->byte[i]->running) bytes_stop(r->byte[i]);
         bytes_join(r->byte[i]);
     }
+    if (r->texts) text_pool_stop(r->texts);
     if (r->deciding) {
         decide_stop(r->decide);
         pthread_join(r->decide_thread, NULL);
@@ -140,6 +164,11 @@ static void teardown(struct router *r)
     decide_free(r->decide);
     for (uint32_t i = 0; i < r->byte_count; i++)
         bytes_free(r->byte[i]);
+    name_book_free(r->names);
+    tls_free(r->serve);
+    tls_free(r->call);
+    text_pool_free(r->texts);
+    fleet_link_fini(&r->link);
     metrics_free(r->metrics);
     face_board_fini(&r->board);
     loop_free(r->signals);
@@ -148,6 +177,7 @@ static void teardown(struct router *r)
 int router_main(const struct router_config *config, struct err *err)
 {
     signal(SIGPIPE, SIG_IGN);
+    log_set_max((uint64_t)config->log_max);
     struct router *r = calloc(1, sizeof *r);
     if (!r) return err_set(err, -ENOMEM, "router: no memory");
     r->config = config;

@@ -20,11 +20,9 @@
 /* An engine named in the configuration. */
 struct fixed {
     struct sync *owner;
-    struct str host;
-    uint16_t port;
-    enum endpoint_role role;
+    struct router_endpoint at;
     char name[CORE_NAME_MAX];
-    struct http_call *call;
+    struct signed_call *call;
     struct buf body;
     struct arena arena; /* of the last good answer */
     bool known;
@@ -36,9 +34,9 @@ struct sync {
     struct decide *d;
     struct str host;
     uint16_t controller_port, port;
-    struct buf bearer;
+    bool controller_tls;
     struct loop_timer timer;
-    struct http_call *call;
+    struct signed_call *call;
     struct buf body;
     struct arena arena;       /* of the answer being applied and of the message being written */
     struct arena rules_arena; /* of the rules that hold */
@@ -86,11 +84,9 @@ static void apply_services(struct sync *s, const struct router_rules *rules)
         core_peers_set(d->core, rules->router_index, rules->router_count);
 }
 
-static void apply_tenants(struct sync *s, const struct router_rules *rules)
+/* A list that cannot be used leaves the old one in force. */
+static void take_tenants(struct decide *d, const struct router_rules *rules)
 {
-    struct decide *d = s->d;
-    d->keys_required = d->config->require_key || rules->keys_required;
-    if (!rules->has_tenants || rules->tenants_version == d->tenants_version) return;
     struct tenant_keys *keys = NULL;
     struct err err = { 0 };
     int rc = tenant_keys_new(rules, &keys, &err);
@@ -100,9 +96,39 @@ static void apply_tenants(struct sync *s, const struct router_rules *rules)
         tenant_keys_unref(keys);
         return;
     }
-    tenant_keys_unref(d->keys);
-    d->keys = keys;
+    tenant_keys_unref(d->tenant_keys);
+    d->tenant_keys = keys;
     d->tenants_version = rules->tenants_version;
+}
+
+static void apply_tenants(struct sync *s, const struct router_rules *rules)
+{
+    struct decide *d = s->d;
+    struct err err = { 0 };
+    enum keys_need before = d->keys.need;
+    keys_heed(&d->keys, rules);
+    bool news = rules->has_tenants && rules->tenants_version != d->tenants_version;
+    if (news) take_tenants(d, rules);
+    if (d->keys.need != before)
+        log_event(LOG_INFO, "api_keys", "required=%d opened=%d", d->keys.need == KEYS_REQUIRED,
+                  rules->keys_opened);
+    if (!news) return; /* whoever opens or closes the service changes the list's version too */
+    int rc = keys_remember(&d->keys, rules, &err);
+    if (rc < 0) log_event(LOG_WARN, "keys_not_kept", "error=\"%s\"", err_text(&err, rc));
+}
+
+/* Before the controller is heard: what it said last. */
+static void recall_tenants(struct sync *s)
+{
+    struct decide *d = s->d;
+    struct router_rules rules;
+    struct err err = { 0 };
+    CLEANUP(arena_fini) struct arena arena = { 0 };
+    arena_init(&arena, SYNC_BYTES_MAX);
+    int rc = keys_recall(&d->keys, &arena, &rules, &err);
+    if (rc == 0) take_tenants(d, &rules);
+    if (rc < 0 && rc != -ENOENT)
+        log_event(LOG_WARN, "keys_not_recalled", "error=\"%s\"", err_text(&err, rc));
 }
 
 /* The endpoint that a static engine's own report describes. */
@@ -114,11 +140,12 @@ static struct endpoint endpoint_of(const struct fixed *f)
         .service = r->model,
         .model = r->model,
         .digest = r->digest,
-        .host = f->host,
-        .port = f->port,
+        .host = f->at.host,
+        .port = f->at.port,
+        .tls = f->at.tls,
         .kind = r->kind,
         .state = r->health == ENGINE_READY ? ENDPOINT_READY : ENDPOINT_STARTING,
-        .role = f->role,
+        .role = f->at.role,
         .boot = r->boot,
         .context_tokens = r->context_tokens,
         .page_tokens = r->page_tokens,
@@ -149,13 +176,13 @@ static void apply_endpoints(struct sync *s)
             one->slo_tpot_s = (double)s->d->config->slo_tpot_us * 1e-6;
         }
     }
-    decide_endpoints_end(s->d);
+    decide_endpoints_end(s->d, !s->has_rules || router_rules_complete(&s->rules));
     uint64_t skipped;
     if (err.text[0] && log_pass(&s->log, loop_now_us(s->d->loop), 5000000, &skipped)) {
         log_event(LOG_WARN, "endpoint_refused", "error=%s skipped=%lu", err.text,
                   (unsigned long)skipped);
     }
-    decide_publish(s->d, s->has_rules ? &s->rules : NULL);
+    decide_publish(s->d);
 }
 
 static void apply(struct sync *s)
@@ -202,14 +229,16 @@ static void again(struct sync *s)
 static void on_end(void *arg, enum http_end why)
 {
     struct sync *s = arg;
+    char problem[TLS_PROBLEM_BYTES];
+    snprintf(problem, sizeof problem, "%s", signed_call_problem(s->call));
     s->call = NULL;
     if (why == HTTP_END_OK && s->status == 200 && s->body.rc == 0) {
         apply(s);
     } else {
         uint64_t skipped;
         if (log_pass(&s->log, loop_now_us(s->d->loop), 5000000, &skipped)) {
-            log_event(LOG_WARN, "controller_silent", "end=%s status=%d skipped=%lu",
-                      http_end_text(why), s->status, (unsigned long)skipped);
+            log_event(LOG_WARN, "controller_silent", "end=%s why=%s status=%d skipped=%lu",
+                      http_end_text(why), problem, s->status, (unsigned long)skipped);
         }
         apply_endpoints(s); /* last good list: tokenizers may have come meanwhile */
     }
@@ -253,6 +282,15 @@ static void fill_demand(struct sync *s, struct demand_lists *lists)
             to->queued_s += core_queued_s(d->core, e, now_us);
         }
     }
+    decide_quarantine_tell(d);
+    struct bundles_counts tokenizers;
+    bundles_counts_get(d->bundles, &tokenizers);
+    metric_set(metric_of(d->metrics, RM_TOKENIZERS), tokenizers.held);
+    metric_add(metric_of(d->metrics, RM_TOKENIZERS_REFUSED),
+               (double)(tokenizers.refused - d->bundles_told.refused));
+    metric_add(metric_of(d->metrics, RM_TOKENIZERS_EVICTED),
+               (double)(tokenizers.evicted - d->bundles_told.evicted));
+    d->bundles_told = tokenizers;
     struct prefix_index_stats ix;
     prefix_index_stats(core_index(d->core), &ix);
     metric_set(metric_of(d->metrics, RM_HELD), held.held);
@@ -321,14 +359,15 @@ static int write_message(struct sync *s, struct buf *out)
 static void ask_controller(struct sync *s)
 {
     CLEANUP(buf_fini) struct buf message = { .max = SYNC_BYTES_MAX };
-    struct http_header header[2] = { { STR("content-type"), STR("application/json") },
-                                     { STR("authorization"), buf_view(&s->bearer) } };
+    struct http_header header = { STR("content-type"), STR("application/json") };
+    struct fleet_id id;
     struct http_call_request call = {
         .host = s->host,
         .port = s->controller_port,
+        .tls = s->controller_tls,
         .path = STR("/api/v1/routers/sync"),
-        .headers = header,
-        .header_count = 1 + (s->bearer.len > 0),
+        .headers = &header,
+        .header_count = 1,
         .deadline_us = loop_now_us(s->d->loop) + CALL_US,
         .on_head = on_head,
         .on_data = on_data,
@@ -338,7 +377,8 @@ static void ask_controller(struct sync *s)
     s->status = 0;
     if (write_message(s, &message) == 0) {
         call.body = buf_view(&message);
-        s->call = http_call_start(s->d->client, &call, NULL);
+        fleet_id_controller(s->d->link, &id);
+        s->call = signed_call_start(s->d->signer, &call, &id.as, false, NULL);
     }
     if (!s->call) again(s);
 }
@@ -377,13 +417,12 @@ static void ask_fixed(struct fixed *f)
 {
     struct sync *s = f->owner;
     if (f->call) return;
-    struct http_header header = { STR("authorization"), buf_view(&s->bearer) };
+    struct fleet_id id;
     struct http_call_request call = {
-        .host = f->host,
-        .port = f->port,
+        .host = f->at.host,
+        .port = f->at.port,
+        .tls = f->at.tls,
         .path = STR("/internal/info"),
-        .headers = &header,
-        .header_count = s->bearer.len > 0,
         .deadline_us = loop_now_us(s->d->loop) + CALL_US,
         .on_head = on_info_head,
         .on_data = on_info_data,
@@ -391,7 +430,8 @@ static void ask_fixed(struct fixed *f)
         .arg = f,
     };
     f->status = 0;
-    f->call = http_call_start(s->d->client, &call, NULL);
+    fleet_id_engine(s->d->link, f->name, &id);
+    f->call = signed_call_start(s->d->signer, &call, &id.as, false, NULL);
 }
 
 static void turn(void *arg)
@@ -427,18 +467,19 @@ int sync_new(struct decide *d, uint16_t port, struct sync **ret, struct err *err
     buf_init(&s->body, SYNC_BYTES_MAX);
     arena_init(&s->arena, SYNC_BYTES_MAX);
     arena_init(&s->rules_arena, SYNC_BYTES_MAX);
-    if (d->secret.len > 0) buf_printf(&s->bearer, "Bearer " STR_FMT, STR_ARG(d->secret));
     int rc = 0;
     if (d->config->controller.len > 0) {
-        rc = router_address(d->config->controller, &s->host, &s->controller_port, err);
+        struct str at = d->config->controller;
+        s->controller_tls = tls_url_cut(&at);
+        rc = router_address(at, &s->host, &s->controller_port, err);
         if (rc < 0) err_prefix(err, rc, "router.controller");
     }
     for (size_t i = 0; rc == 0 && i < min_size(d->config->endpoints.count, STATIC_MAX); i++) {
         struct fixed *f = &s->fixed[s->fixed_count++];
         f->owner = s;
         buf_init(&f->body, INFO_BYTES_MAX);
-        snprintf(f->name, sizeof f->name, "static-%zu", i);
-        rc = router_endpoint(d->config->endpoints.items[i], &f->host, &f->port, &f->role, err);
+        snprintf(f->name, sizeof f->name, FLEET_STATIC "%zu", i);
+        rc = router_endpoint(d->config->endpoints.items[i], &f->at, err);
         if (rc < 0) err_prefix(err, rc, "router.endpoints[%zu]", i);
     }
     if (rc == 0) rc = loop_timer_set(d->loop, &s->timer, 0);
@@ -446,6 +487,7 @@ int sync_new(struct decide *d, uint16_t port, struct sync **ret, struct err *err
         sync_free(s);
         return rc;
     }
+    recall_tenants(s);
     *ret = s;
     return 0;
 }
@@ -453,9 +495,9 @@ int sync_new(struct decide *d, uint16_t port, struct sync **ret, struct err *err
 void sync_free(struct sync *s)
 {
     if (!s) return;
-    if (s->call) http_call_cancel(s->call);
+    if (s->call) signed_call_cancel(s->call);
     for (uint32_t i = 0; i < s->fixed_count; i++) {
-        if (s->fixed[i].call) http_call_cancel(s->fixed[i].call);
+        if (s->fixed[i].call) signed_call_cancel(s->fixed[i].call);
         buf_fini(&s->fixed[i].body);
         arena_fini(&s->fixed[i].arena);
     }
@@ -463,6 +505,5 @@ void sync_free(struct sync *s)
     arena_fini(&s->arena);
     arena_fini(&s->rules_arena);
     buf_fini(&s->body);
-    buf_fini(&s->bearer);
     free(s);
 }

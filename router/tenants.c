@@ -13,11 +13,13 @@
 struct tenant_keys {
     atomic_uint refs;
     struct map by_hash; /* SHA-256 -> struct tenant_name */
+    struct map tokens;  /* SHA-256 -> bool: an admin's */
 };
 
 static void keys_free(struct tenant_keys *k)
 {
     map_fini(&k->by_hash);
+    map_fini(&k->tokens);
     free(k);
 }
 
@@ -47,17 +49,31 @@ static int add_tenant(struct tenant_keys *k, const struct tenant_rules *rules, s
     return 0;
 }
 
+static int add_token(struct tenant_keys *k, const struct token_rules *rules, struct err *err)
+{
+    uint8_t hash[SHA256_BYTES];
+    if (hex_to(rules->hash, hash, sizeof hash) < 0)
+        return err_set(err, -EINVAL, "a token's hash is not SHA-256");
+    bool *admin = map_put(&k->tokens, hash, NULL);
+    if (!admin) return err_set(err, -ENOMEM, "tokens: no memory");
+    *admin = rules->admin;
+    return 0;
+}
+
 int tenant_keys_new(const struct router_rules *rules, struct tenant_keys **ret, struct err *err)
 {
     struct tenant_keys *k = calloc(1, sizeof *k);
     if (!k) return err_set(err, -ENOMEM, "tenants: no memory");
     atomic_init(&k->refs, 1);
     map_init(&k->by_hash, SHA256_BYTES, sizeof(struct tenant_name),
-             (size_t)SYNC_TENANTS_MAX * SYNC_KEYS_MAX, 0);
+             (size_t)SYNC_TENANTS_MAX * SYNC_KEYS_MAX, MAP_FOREIGN);
     int rc = 0;
     for (uint32_t i = 0; rc == 0 && i < rules->tenant_count; i++) {
         rc = add_tenant(k, &rules->tenants[i], err);
     }
+    map_init(&k->tokens, SHA256_BYTES, sizeof(bool), SYNC_TOKENS_MAX, MAP_FOREIGN);
+    for (uint32_t i = 0; rc == 0 && i < rules->token_count; i++)
+        rc = add_token(k, &rules->tokens[i], err);
     if (rc < 0) {
         keys_free(k);
         return rc;
@@ -86,6 +102,16 @@ const struct tenant_name *tenant_keys_find(const struct tenant_keys *k, struct s
     return map_get(&k->by_hash, hash);
 }
 
+bool tenant_keys_token(const struct tenant_keys *k, struct str token, bool *ret_admin)
+{
+    if (!k || token.len == 0) return false;
+    uint8_t hash[SHA256_BYTES];
+    sha256(token.data, token.len, hash);
+    const bool *admin = map_get(&k->tokens, hash);
+    if (admin) *ret_admin = *admin;
+    return admin != NULL;
+}
+
 struct tenants {
     struct map by_name; /* TENANT_NAME_MAX bytes -> struct tenant * */
     struct tenant anonymous;
@@ -95,7 +121,7 @@ int tenants_new(struct tenants **ret, struct err *err)
 {
     struct tenants *t = calloc(1, sizeof *t);
     if (!t) return err_set(err, -ENOMEM, "tenants: no memory");
-    map_init(&t->by_name, TENANT_NAME_MAX, sizeof(struct tenant *), SYNC_TENANTS_MAX, 0);
+    map_init(&t->by_name, TENANT_NAME_MAX, sizeof(struct tenant *), SYNC_TENANTS_MAX, MAP_FOREIGN);
     *ret = t;
     return 0;
 }
@@ -215,29 +241,57 @@ static void refill(struct tenant *t, int64_t now_us)
     if (t->tokens_left > t->tokens_per_min) t->tokens_left = t->tokens_per_min;
 }
 
-bool tenant_admit(struct tenant *t, uint32_t prompt_tokens, int64_t now_us, double *ret_wait_s)
+/* Seconds until so many tokens are earned. A prompt above a whole minute's allowance passes when the
+ * bucket is full, else never. */
+static double tokens_wait_s(const struct tenant *t, uint32_t prompt_tokens)
 {
-    double wait_s = 0;
-    refill(t, now_us);
-    if (t->concurrency > 0 && t->in_flight >= t->concurrency) wait_s = 1;
-    if (t->requests_per_min > 0 && t->requests_left < 1) {
-        wait_s = (1 - t->requests_left) * 60 / t->requests_per_min;
-    }
-    /* A prompt above a whole minute's allowance passes when the bucket is full, else never. */
     double tokens = prompt_tokens < t->tokens_per_min ? prompt_tokens : t->tokens_per_min;
-    if (t->tokens_per_min > 0 && t->tokens_left < tokens) {
-        wait_s = (tokens - t->tokens_left) * 60 / t->tokens_per_min;
-    }
-    if (wait_s > 0) {
-        t->rejected_total++;
-        *ret_wait_s = wait_s;
-        return false;
-    }
+    if (t->tokens_per_min == 0 || t->tokens_left >= tokens) return 0;
+    return (tokens - t->tokens_left) * 60 / t->tokens_per_min;
+}
+
+static bool refuse(struct tenant *t, double wait_s, double *ret_wait_s)
+{
+    t->rejected_total++;
+    *ret_wait_s = wait_s;
+    return false;
+}
+
+bool tenant_enter(struct tenant *t, int64_t now_us, double *ret_wait_s)
+{
+    refill(t, now_us);
+    double wait_s = tokens_wait_s(t, 0);
+    if (wait_s == 0 && t->concurrency > 0 && t->in_flight >= t->concurrency) wait_s = 1;
+    if (t->requests_per_min > 0 && t->requests_left < 1)
+        wait_s = (1 - t->requests_left) * 60 / t->requests_per_min;
+    if (wait_s > 0) return refuse(t, wait_s, ret_wait_s);
     t->requests_left -= 1;
-    t->tokens_left -= prompt_tokens;
     t->in_flight++;
     t->requests_total++;
     return true;
+}
+
+bool tenant_charge(struct tenant *t, uint32_t prompt_tokens, int64_t now_us, double *ret_wait_s)
+{
+    refill(t, now_us);
+    double wait_s = tokens_wait_s(t, prompt_tokens);
+    if (wait_s > 0) {
+        t->requests_left += 1;
+        t->in_flight--;
+        t->requests_total--;
+        return refuse(t, wait_s, ret_wait_s);
+    }
+    t->tokens_left -= prompt_tokens;
+    return true;
+}
+
+bool tenant_admit(struct tenant *t, uint32_t prompt_tokens, int64_t now_us, double *ret_wait_s)
+{
+    refill(t, now_us);
+    double wait_s = tokens_wait_s(t, prompt_tokens);
+    if (wait_s > 0) return refuse(t, wait_s, ret_wait_s);
+    return tenant_enter(t, now_us, ret_wait_s) &&
+           tenant_charge(t, prompt_tokens, now_us, ret_wait_s);
 }
 
 void tenant_end(struct tenant *t, const struct usage *usage)

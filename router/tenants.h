@@ -28,6 +28,9 @@ struct tenant_keys *tenant_keys_ref(struct tenant_keys *k);
 void tenant_keys_unref(struct tenant_keys *k); /* NULL is fine */
 const struct tenant_name *tenant_keys_find(const struct tenant_keys *k, struct str api_key);
 
+/* A token of a person or a program, as those of the controller's list; false: it is none. */
+bool tenant_keys_token(const struct tenant_keys *k, struct str token, bool *ret_admin);
+
 struct tenant {
     struct tenant_name id;
     bool named;                                             /* in the last list */
@@ -50,8 +53,16 @@ struct tenant *tenants_find(struct tenants *t, const char *name);
 uint32_t tenants_count(const struct tenants *t);
 struct tenant *tenants_next(struct tenants *t, size_t *cursor); /* NULL at the end */
 
-/* True and counted when the request fits the limits; else false and the seconds until it may. */
+/* Before a prompt is tokenised: true and counted when its tenant may ask now and owes no tokens; else
+ * false and the seconds until it may. */
+bool tenant_enter(struct tenant *t, int64_t now_us, double *ret_wait_s);
+
+/* Of a request that entered: true when its tokens are paid; else it counts no more, as if it had not
+ * entered, and the seconds until it may. */
+bool tenant_charge(struct tenant *t, uint32_t prompt_tokens, int64_t now_us, double *ret_wait_s);
+
+/* Both at once. */
 bool tenant_admit(struct tenant *t, uint32_t prompt_tokens, int64_t now_us, double *ret_wait_s);
 
-/* Ends what tenant_admit began. Generated tokens are paid afterwards. */
+/* Ends what tenant_enter began. Generated tokens are paid afterwards. */
 void tenant_end(struct tenant *t, const struct usage *usage);

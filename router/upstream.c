@@ -9,10 +9,70 @@
 #include "router/byte_loop.h"
 #include "router/prompt.h"
 
+#define BEAT_MS_MAX 60000 /* what an engine may name */
+
+/* ---- silence ---------------------------------------------------------------------------------- */
+
+static struct silence_config silence_config(const struct byte_loop *b)
+{
+    const struct router_config *c = b->config;
+    return (struct silence_config){ c->engine_head_us, c->engine_gap_us, c->other_first_us,
+                                    c->other_gap_us };
+}
+
+static void silence_timer(struct request *r)
+{
+    if (r->silence.look_us == INT64_MAX) {
+        loop_timer_clear(r->home->loop, &r->silence_timer);
+    } else {
+        /* Without memory for it the request's deadline is left. */
+        (void)loop_timer_set(r->home->loop, &r->silence_timer, r->silence.look_us);
+    }
+}
+
+static void attempt_failed(struct request *r, enum retry_failure failure);
+
+static void on_silence(void *arg)
+{
+    struct request *r = arg;
+    const struct silence_config c = silence_config(r->home);
+    int64_t now_us = loop_now_us(r->home->loop);
+    if (r->over || !r->call) return;
+    if (r->paused) silence_heard(&r->silence, &c, now_us);
+    if (!silence_look(&r->silence, &c, now_us)) {
+        silence_timer(r);
+        return;
+    }
+    log_event(LOG_WARN, "engine_silent", "id=%s instance=%s seconds=%.1f head=%d", r->id,
+              r->target.instance, (double)(now_us - r->silence.heard_us) * 1e-6,
+              r->silence.has_head);
+    attempt_failed(r, RETRY_SILENT);
+}
+
+static void hear(struct request *r, const struct http_response *head)
+{
+    const struct silence_config c = silence_config(r->home);
+    int64_t now_us = loop_now_us(r->home->loop);
+    uint64_t ms = 0;
+    if (head) {
+        struct str beat = http_response_header(head, GENERATE_BEAT_HEADER);
+        if (str_to_u64(beat, &ms) < 0 || ms > BEAT_MS_MAX) ms = 0;
+        silence_head(&r->silence, &c, (int64_t)ms * 1000, now_us);
+    } else {
+        bool first = !r->silence.has_bytes;
+        silence_heard(&r->silence, &c, now_us);
+        if (!first) return; /* the look moves itself */
+    }
+    silence_timer(r);
+}
+
+/* ---- ends of a leg ----------------------------------------------------------------------------- */
+
 static void attempt_failed(struct request *r, enum retry_failure failure)
 {
-    if (r->call) http_call_cancel(r->call);
+    if (r->call) signed_call_cancel(r->call);
     r->call = NULL;
+    loop_timer_clear(r->home->loop, &r->silence_timer);
     request_failed(r, failure);
 }
 
@@ -78,12 +138,14 @@ static void on_head(void *arg, const struct http_response *head)
 {
     struct request *r = arg;
     r->upstream_status = head->status;
+    hear(r, head);
 }
 
 static void on_data(void *arg, struct str data)
 {
     struct request *r = arg;
     int rc;
+    hear(r, NULL);
     if (r->upstream_status != 200) {
         buf_str(&r->refusal, data);
         return;
@@ -101,8 +163,8 @@ static void on_data(void *arg, struct str data)
 void upstream_deadline(void *request)
 {
     struct request *r = request;
-    if (r->over || r->ending) return;
-    if (r->call) http_call_cancel(r->call);
+    if (r->over || r->ending || generate_at_text(r)) return;
+    if (r->call) signed_call_cancel(r->call);
     r->call = NULL;
     openai_error_set(&r->problem, 0, OPENAI_DEADLINE, NULL, "The request's deadline passed.");
     answer_problem(r, 1);
@@ -156,7 +218,11 @@ static void on_whole(struct request *r)
 static void on_end(void *arg, enum http_end why)
 {
     struct request *r = arg;
+    if (why == HTTP_END_TLS)
+        log_event(LOG_WARN, "engine_tls_failed", "id=%s instance=%s error=%s", r->id,
+                  r->target.instance, signed_call_problem(r->call));
     r->call = NULL;
+    loop_timer_clear(r->home->loop, &r->silence_timer);
     switch (why) {
     case HTTP_END_OK:
         if (r->upstream_status != 200) {
@@ -173,8 +239,14 @@ static void on_end(void *arg, enum http_end why)
             attempt_failed(r, r->finish == FINISH_NONE ? RETRY_DIED : RETRY_ERROR);
         }
         break;
+    case HTTP_END_TLS:
     case HTTP_END_CONNECT_FAILED:
+    case HTTP_END_UNTRUSTED: /* somebody else sits at its port */
         attempt_failed(r, RETRY_UNREACHABLE);
+        break;
+    case HTTP_END_NAME:
+    case HTTP_END_LOCAL:
+        attempt_failed(r, RETRY_LOCAL);
         break;
     case HTTP_END_RESET_BEFORE_HEAD:
     case HTTP_END_RESET_AFTER_HEAD:
@@ -194,7 +266,6 @@ void upstream_start(struct request *r)
     struct byte_loop *b = r->home;
     bool ours = r->target.kind == ENGINE_MUSTER;
     CLEANUP(buf_fini) struct buf body = { 0 };
-    CLEANUP(buf_fini) struct buf bearer = { 0 };
     int rc = leg_begin(r);
     if (rc != 0) {
         if (rc < 0) request_failed(r, RETRY_ERROR);
@@ -205,7 +276,15 @@ void upstream_start(struct request *r)
         request_over(r);
         return;
     }
-    if (ours && r->bundle != r->target.bundle) rc = prompt_tokenize(r, r->target.bundle);
+    if (ours && r->bundle != r->target.bundle) {
+        bool large = r->body.len > TEXT_INLINE_BYTES;
+        rc = large ? -E2BIG : prompt_tokenize(r, r->target.bundle, r->target.context_tokens);
+        if (rc == -E2BIG) {
+            r->problem = (struct openai_error){ 0 };
+            generate_retokenise(r);
+            return;
+        }
+    }
     if (ours && rc == 0) rc = prompt_check_context(r, r->target.context_tokens);
     if (rc < 0) {
         answer_problem(r, 1);
@@ -216,25 +295,34 @@ void upstream_start(struct request *r)
         request_failed(r, RETRY_ERROR);
         return;
     }
-    if (b->secret.len > 0) buf_printf(&bearer, "Bearer " STR_FMT, STR_ARG(b->secret));
-    struct http_header header[3] = { { STR("content-type"), STR("application/json") },
-                                     { STR("x-request-id"), str_from(r->id) },
-                                     { STR("authorization"), buf_view(&bearer) } };
+    struct http_header header[2] = { { STR("content-type"), STR("application/json") },
+                                     { STR("x-request-id"), str_from(r->id) } };
     struct str path = ours                            ? STR("/internal/generate")
                       : r->api.surface == OPENAI_CHAT ? STR("/v1/chat/completions")
                                                       : STR("/v1/completions");
     struct http_call_request call = {
         .host = str_from(r->target.host),
         .port = r->target.port,
+        .tls = r->target.tls,
         .path = path,
         .headers = header,
-        .header_count = 2 + (b->secret.len > 0 && ours),
+        .header_count = COUNT_OF(header),
         .body = ours ? buf_view(&body) : r->body,
         .on_head = on_head,
         .on_data = on_data,
         .on_end = on_end,
         .arg = r,
     };
-    r->call = http_call_start(b->client, &call, NULL);
-    if (!r->call) request_failed(r, RETRY_UNREACHABLE);
+    struct fleet_id id = { 0 };
+    if (ours) fleet_id_engine(b->link, r->target.instance, &id);
+    r->call = signed_call_start(b->signer, &call, &id.as, true, NULL);
+    if (!r->call) {
+        request_failed(r, RETRY_LOCAL);
+        return;
+    }
+    const struct silence_config limits = silence_config(b);
+    silence_begin(&r->silence, &limits, ours, r->api.stream, loop_now_us(b->loop));
+    r->silence_timer.fn = on_silence;
+    r->silence_timer.arg = r;
+    silence_timer(r);
 }

@@ -41,6 +41,9 @@ static void sum_up(const struct wires *w, struct loop_counts *loops,
         calls->reused += c.reused;
         calls->stale_retried += c.stale_retried;
         calls->refused += c.refused;
+        calls->ended[HTTP_END_LOCAL] += c.ended[HTTP_END_LOCAL];
+        calls->names.failed += c.names.failed;
+        calls->names.stale += c.names.stale;
         add_served(&w->wire[i], served);
     }
 }
@@ -69,6 +72,9 @@ void wires_tell(struct wires *w)
         { RM_UPSTREAM_REUSED, w->calls.reused, calls.reused },
         { RM_UPSTREAM_STALE, w->calls.stale_retried, calls.stale_retried },
         { RM_UPSTREAM_REFUSED, w->calls.refused, calls.refused },
+        { RM_UPSTREAM_LOCAL, w->calls.ended[HTTP_END_LOCAL], calls.ended[HTTP_END_LOCAL] },
+        { RM_NAMES_FAILED, w->calls.names.failed, calls.names.failed },
+        { RM_NAMES_STALE, w->calls.names.stale, calls.names.stale },
         { RM_HTTP_REQUESTS, w->served.requests, served.requests },
         { RM_HTTP_RECEIVED, w->served.bytes_in, served.bytes_in },
         { RM_HTTP_SENT, w->served.bytes_out, served.bytes_out },

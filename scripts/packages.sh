@@ -41,3 +41,4 @@ need_packages() {
 BUILD_PACKAGES="gcc libc6-dev cmake ninja-build pkg-config libssl-dev libxxhash-dev libyaml-dev
     libsqlite3-dev"
 CHECK_PACKAGES="libcmocka-dev"
+FUZZ_PACKAGES="clang libclang-rt-dev"

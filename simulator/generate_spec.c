@@ -9,6 +9,7 @@
 
 #define DAY_S 86400.0
 #define KEYS_MAX 32             /* bits of a set of keys */
+#define CYCLE_SECONDS_MAX 1e9   /* of bursts: beyond, a step no longer moves the time */
 #define CYCLE_ARRIVALS_MIN 1e-3 /* of bursts: a schedule is walked step by step */
 
 enum form { FORM_NUMBER, FORM_COUNT, FORM_DIST, FORM_RATE };
@@ -167,7 +168,8 @@ static int read_rate(struct str text, const struct key *k, struct generate_spec 
                    : wrong(text, k->name, "steps(RATE:SECONDS,...), at most 64 of them", err);
     }
     if (!str_eq(name, STR("bursts")) || read_numbers(inside, v, 4) != 4 || v[0] < 0 || v[1] <= 0 ||
-        fmax(v[0], v[1]) > k->max || fmin(v[2], v[3]) <= 0) {
+        fmax(v[0], v[1]) > k->max || fmin(v[2], v[3]) <= 0 ||
+        fmax(v[2], v[3]) > CYCLE_SECONDS_MAX) {
         return wrong(text, k->name, k->about, err);
     }
     if (v[0] * v[2] + v[1] * v[3] < CYCLE_ARRIVALS_MIN) {

@@ -177,8 +177,7 @@ int serial_new(const struct instance_config *config, struct instance **ret, stru
     struct serial *s = calloc(1, sizeof *s);
     if (!s) return err_set(err, -ENOMEM, "simulator: no memory for an instance");
     s->base = (struct instance){ .kind = &kind, .config = *config, .next_us = INT64_MAX };
-    map_init(&s->by_key, sizeof(struct block_key), sizeof(uint32_t), CACHE_BLOCKS,
-             config->key_seed);
+    map_init(&s->by_key, sizeof(struct block_key), sizeof(uint32_t), CACHE_BLOCKS, MAP_OWN);
     list_init(&s->order);
     list_init(&s->spare);
     list_init(&s->queue);

@@ -11,7 +11,7 @@ static int link_sessions(struct trace_features *f)
 {
     struct map last;
     int rc = 0;
-    map_init(&last, sizeof(uint64_t), sizeof(uint64_t), f->trace->count, 0);
+    map_init(&last, sizeof(uint64_t), sizeof(uint64_t), f->trace->count, MAP_OWN);
     for (uint32_t i = 0; rc == 0 && i < f->trace->count; i++) {
         uint64_t session = f->trace->request[i].session;
         if (session == 0) continue;
@@ -40,7 +40,7 @@ static int link_blocks(struct trace_features *f)
     const struct trace *t = f->trace;
     struct map ended;
     int rc = 0;
-    map_init(&ended, sizeof(uint64_t), sizeof(uint64_t), t->count, 0);
+    map_init(&ended, sizeof(uint64_t), sizeof(uint64_t), t->count, MAP_OWN);
     for (uint32_t i = 0; rc == 0 && i < t->count; i++) {
         const struct trace_request *r = &t->request[i];
         uint32_t whole = r->prompt_tokens / t->block_tokens, owner = owner_of(&ended, t, r);

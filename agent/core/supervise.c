@@ -215,6 +215,22 @@ void sup_adopt(struct sup *s, int64_t now_us)
     *s = (struct sup){ .state = SUP_STARTING, .since_us = now_us, .engines = 1, .why = "adopted" };
 }
 
+/* Our own lateness is no evidence. The engine may have answered at any moment of the gap, so its
+ * silence and its idleness begin anew; the time that a state is given does not run either, because
+ * nobody asked whether the engine was ready, empty or gone. Lease, age and back-off are of the
+ * clock and go on. */
+static void forgive_own_lateness(struct sup *s, const struct sup_config *c, int64_t now_us)
+{
+    int64_t gap = s->looked_us ? now_us - s->looked_us : 0;
+    s->looked_us = now_us;
+    if (c->late_us <= 0 || gap <= c->late_us) return;
+    int64_t from = now_us - gap > s->since_us ? now_us - gap : s->since_us;
+    s->since_us += now_us - from;
+    s->awake_us = now_us;
+    s->idle_us = 0;
+    s->lates++;
+}
+
 /* Without a process nothing can be in flight; with one, only its own word counts. */
 static void watch_idle(struct sup *s, const struct sup_view *v)
 {
@@ -240,6 +256,7 @@ static bool in_state_for(const struct sup *s, const struct sup_view *v, int64_t 
 static bool is_sick(const struct sup *s, const struct sup_config *c, const struct sup_view *v)
 {
     int64_t seen = v->healthy_us > s->since_us ? v->healthy_us : s->since_us;
+    if (s->awake_us > seen) seen = s->awake_us;
     return v->now_us - seen >= c->sick_us;
 }
 
@@ -292,6 +309,7 @@ static enum sup_event self_end_event(const struct sup *s, const struct sup_confi
 uint32_t sup_tick(struct sup *s, const struct sup_config *config, const struct sup_view *view)
 {
     uint32_t actions = 0;
+    forgive_own_lateness(s, config, view->now_us);
     watch_idle(s, view);
     enum sup_event own = self_end_event(s, config, view);
     if (own != SUP_EVENT_COUNT) return sup_feed(s, config, own, view->now_us);

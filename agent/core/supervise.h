@@ -11,6 +11,9 @@
  *          (4) without a lease (no controller answers) the instance ends itself once idle for
  *              grace_us; past its age limit once idle for settle_us; never while it serves, and
  *              an unknown load counts as serving (absent is not zero)
+ *          (5) a look that comes late_us after the one before was itself late (the agent was
+ *              stopped, starved or blocked): the time between is no evidence. Silence is counted
+ *              from that look on, and deadlines of a state are later by that gap
  *
  *      DOWN --want_up--> STARTING --ready--> UP --drain--> DRAINING --empty--> STOPPING --> ENDED
  *                           ^  |exited        |exited
@@ -78,6 +81,7 @@ struct sup_config {
     uint32_t failures_max;
     int64_t grace_us; /* idle without a lease */
     int64_t age_us;   /* hard limit on the instance's life; 0: none */
+    int64_t late_us;  /* between two looks: beyond, the later one came late; 0: never */
 };
 
 /* Values for an engine that loads a small model within seconds. */
@@ -95,9 +99,12 @@ struct sup_config {
 
 struct sup {
     enum sup_state state;
-    int64_t since_us; /* in this state */
-    int64_t retry_us; /* BACK_OFF: when to start again */
-    int64_t idle_us;  /* since when nothing was in flight; 0: busy or unknown */
+    int64_t since_us;  /* in this state */
+    int64_t retry_us;  /* BACK_OFF: when to start again */
+    int64_t idle_us;   /* since when nothing was in flight; 0: busy or unknown */
+    int64_t looked_us; /* last sup_tick; 0: none yet */
+    int64_t awake_us;  /* last look that was late; silence before it is not the engine's */
+    uint32_t lates;    /* such looks */
     uint32_t failures;
     uint32_t engines; /* that it had, one after the other; an adopted one counts */
     const char *why;  /* static: the event that led here */

@@ -2,8 +2,8 @@
  *
  * Layer:  base/core (libc)
  * Reader: walks borrowed text. Every refusal (bad syntax, bad UTF-8, bad escape, lone surrogate,
- *         depth, duplicate comma, text behind the end) is JSON_ERROR, sticky, with a sentence
- *         and an offset. Depth is bounded at init; memory is the struct itself.
+ *         depth, duplicate comma, keys of one object, text behind the end) is JSON_ERROR, sticky,
+ *         with a sentence and an offset. Memory is the struct itself.
  * Writer: commas and colons by itself; strings are escaped, invalid UTF-8 becomes U+FFFD;
  *         NaN and infinities become null. Check w->out->rc once at the end.
  *
@@ -22,6 +22,7 @@
 #include "base/core/err.h"
 
 #define JSON_DEPTH_MAX 64
+#define JSON_KEYS_MAX 1024 /* of one object: what readers look up or fill tables with */
 
 enum json_token {
     JSON_ERROR,
@@ -48,8 +49,10 @@ struct json_reader {
     bool escaped;          /* raw holds at least one backslash */
     uint8_t expect;        /* reader's own: what may come next */
     uint32_t depth;
-    uint64_t in_object;  /* bit d: level d is an object */
-    const char *problem; /* static sentence once token is JSON_ERROR */
+    uint64_t in_object;            /* bit d: level d is an object */
+    uint16_t keys[JSON_DEPTH_MAX]; /* met so far, of the object at each level */
+    const char *problem;           /* static sentence once token is JSON_ERROR */
+    bool beyond;                   /* the text is JSON, but more of it than is read */
 };
 
 void json_reader_init(struct json_reader *r, struct str text);

@@ -9,8 +9,11 @@
  * may trust them. */
 #include "base/core/bits.h"
 #include "base/core/json.h"
+#include "base/core/work.h"
 
 #include <math.h>
+
+_Static_assert(JSON_DEPTH_MAX == 64 && JSON_KEYS_MAX == 1024, "sentences name them");
 
 enum expect {
     EXPECT_VALUE,
@@ -32,6 +35,12 @@ static enum json_token fail(struct json_reader *r, const char *problem)
     r->start = r->pos;
     r->raw = (struct str){ 0 };
     return r->token = JSON_ERROR;
+}
+
+static enum json_token beyond(struct json_reader *r, const char *problem)
+{
+    r->beyond = true;
+    return fail(r, problem);
 }
 
 static char peek(const struct json_reader *r)
@@ -193,7 +202,8 @@ static enum json_token scan_word(struct json_reader *r)
 
 static enum json_token open_bracket(struct json_reader *r, bool object)
 {
-    if (r->depth == JSON_DEPTH_MAX) return fail(r, "nested too deeply");
+    if (r->depth == JSON_DEPTH_MAX) return beyond(r, "nested deeper than 64 levels");
+    r->keys[r->depth] = 0;
     uint64_t bit = (uint64_t)1 << r->depth++;
     r->in_object = object ? r->in_object | bit : r->in_object & ~bit;
     r->expect = object ? EXPECT_FIRST_KEY : EXPECT_FIRST_VALUE;
@@ -225,6 +235,8 @@ static enum json_token scan_value(struct json_reader *r)
 static enum json_token scan_key(struct json_reader *r)
 {
     if (peek(r) != '"') return fail(r, "expected a key in quotes");
+    if (r->keys[r->depth - 1]++ == JSON_KEYS_MAX)
+        return beyond(r, "an object of more than 1024 keys");
     if (!scan_string(r)) return JSON_ERROR;
     skip_blanks(r);
     if (peek(r) != ':') return fail(r, "expected a colon behind the key");
@@ -233,9 +245,8 @@ static enum json_token scan_key(struct json_reader *r)
     return r->token = JSON_KEY;
 }
 
-enum json_token json_next(struct json_reader *r)
+static enum json_token next(struct json_reader *r)
 {
-    if (r->token == JSON_ERROR) return JSON_ERROR;
     skip_blanks(r);
     bool in_object = r->depth && (r->in_object >> (r->depth - 1) & 1);
     if (r->expect == EXPECT_AFTER && peek(r) == ',') {
@@ -262,6 +273,15 @@ enum json_token json_next(struct json_reader *r)
     }
     if (r->pos < r->text.len) return fail(r, "text behind the end of the value");
     return token_is(r, JSON_END);
+}
+
+enum json_token json_next(struct json_reader *r)
+{
+    if (r->token == JSON_ERROR) return JSON_ERROR;
+    size_t from = r->pos;
+    enum json_token token = next(r);
+    work_add(1 + r->pos - from);
+    return token;
 }
 
 enum json_token json_skip(struct json_reader *r)

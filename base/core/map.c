@@ -10,16 +10,18 @@
 #include "base/core/err.h"
 #include "base/core/fault.h"
 #include "base/core/hash.h"
+#include "base/core/work.h"
 
 #include <stdlib.h>
 
 #define CAPACITY_MIN 16
 
-void map_init(struct map *m, size_t key_bytes, size_t value_bytes, size_t count_max, uint64_t seed)
+void map_init(struct map *m, size_t key_bytes, size_t value_bytes, size_t count_max,
+              enum map_keys keys)
 {
     must(key_bytes > 0);
     *m = (struct map){
-        .key_bytes = key_bytes, .value_bytes = value_bytes, .count_max = count_max, .seed = seed
+        .key_bytes = key_bytes, .value_bytes = value_bytes, .count_max = count_max, .keys = keys
     };
     must(align_fits(key_bytes + 1, 8, &m->value_offset));
     must(align_fits(m->value_offset + value_bytes, 8, &m->slot_bytes));
@@ -44,15 +46,20 @@ static bool slot_used(const struct map *m, const char *slot)
 
 static size_t home_of(const struct map *m, const void *key)
 {
-    return (size_t)hash64(key, m->key_bytes, m->seed) & (m->capacity - 1);
+    uint64_t hash =
+        m->keys == MAP_OWN ? hash64(key, m->key_bytes, 0) : hash_keyed(key, m->key_bytes);
+    return (size_t)hash & (m->capacity - 1);
 }
 
 /* The slot that holds `key`, or the unused one where it would go. Needs one unused slot. */
 static char *probe(const struct map *m, const void *key)
 {
-    for (size_t i = home_of(m, key);; i = (i + 1) & (m->capacity - 1)) {
+    uint64_t probes = 1;
+    for (size_t i = home_of(m, key);; i = (i + 1) & (m->capacity - 1), probes++) {
         char *slot = slot_at(m, i);
-        if (!slot_used(m, slot) || memcmp(slot, key, m->key_bytes) == 0) return slot;
+        if (slot_used(m, slot) && memcmp(slot, key, m->key_bytes) != 0) continue;
+        work_add(probes);
+        return slot;
     }
 }
 

@@ -11,18 +11,23 @@
 #include <stddef.h>
 #include <stdint.h>
 
+enum map_keys {
+    MAP_FOREIGN, /* strangers may have a hand in the keys: hash_keyed */
+    MAP_OWN,     /* the keys are ours, or a model's: XXH3 */
+};
+
 struct map {
     char *slots; /* key, used byte, value (aligned to 8) for each slot */
     size_t key_bytes, value_bytes, slot_bytes, value_offset;
     size_t capacity; /* power of two, or 0 before the first put */
     size_t count;
     size_t count_max;
-    uint64_t seed;
+    enum map_keys keys;
 };
 
-/* Keys are compared and hashed bytewise: no padding in them. `seed` keys the hash where
- * strangers choose the keys; 0 elsewhere. */
-void map_init(struct map *m, size_t key_bytes, size_t value_bytes, size_t count_max, uint64_t seed);
+/* Keys are compared and hashed bytewise: no padding in them. */
+void map_init(struct map *m, size_t key_bytes, size_t value_bytes, size_t count_max,
+              enum map_keys keys);
 void map_fini(struct map *m);
 
 void *map_get(const struct map *m, const void *key); /* NULL when absent */

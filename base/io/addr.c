@@ -19,6 +19,15 @@ static bool host_text(struct str host, char ret[HOST_TEXT_MAX])
     return true;
 }
 
+/* An interface by its name, or by its number as addr_text writes it; 0: none. */
+static uint32_t zone_of(const char *text)
+{
+    uint64_t number;
+    uint32_t named = if_nametoindex(text);
+    if (named > 0 || str_to_u64(str_from(text), &number) < 0 || number > UINT32_MAX) return named;
+    return (uint32_t)number;
+}
+
 int addr_from_literal(struct addr *ret, struct str host, uint16_t port)
 {
     char text[HOST_TEXT_MAX];
@@ -29,7 +38,7 @@ int addr_from_literal(struct addr *ret, struct str host, uint16_t port)
     char *zone = strchr(text, '%');
     if (zone) {
         *zone = 0;
-        a.zone = if_nametoindex(zone + 1);
+        a.zone = zone_of(zone + 1);
         if (a.zone == 0) return -EINVAL;
     }
     if (!zone && inet_pton(AF_INET, text, a.ip) == 1)

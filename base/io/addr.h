@@ -3,7 +3,8 @@
  * Layer:    base/io (base/core)
  * Lifetime: struct addr is a value without padding: it may be a map key
  * Names:    numeric hosts and "localhost" (127.0.0.1) are answered from the text alone. Any other
- *           name asks the system's resolver and BLOCKS: resolve names at start, not on a loop.
+ *           name asks the system's resolver and BLOCKS: at start, before a loop runs; on a loop
+ *           names are resolver.h's.
  */
 #pragma once
 #include "base/core/err.h"

@@ -2,8 +2,13 @@
  *
  * Layer:   base/io (libc)
  * Threads: any
- * Rules:   durations, timers and deadlines use clock_mono_us; clock_wall_us is for dates shown
- *          to people and for records that outlive the machine's boot
+ * Rules:   (1) every interval, timer, deadline, age and back-off uses clock_mono_us: it counts from
+ *              the machine's boot, runs on while the machine is suspended, and no step of the date
+ *              moves it
+ *          (2) clock_wall_us only names records and is shown to people. It may step by hours, so a
+ *              difference of two of its values is never a duration. What must outlive the process
+ *              as a duration is kept with the boot that it was measured in (controller/core/
+ *              fleet_time.h)
  */
 #pragma once
 #include <stdint.h>

@@ -1,4 +1,4 @@
-/* conn.c - recv, send and socket options, and nothing that knows HTTP. */
+/* conn.c - recv, send (or their TLS) and socket options, and nothing that knows HTTP. */
 #include "base/io/conn.h"
 
 #include "base/core/bits.h"
@@ -29,13 +29,56 @@ void conn_init(struct conn *c, int fd, size_t in_bytes_max, size_t out_bytes_max
     buf_init(&c->out, out_bytes_max);
 }
 
-void conn_close(struct conn *c)
+void conn_drop_tls(struct conn *c)
 {
+    tls_stream_free(c->tls);
+    c->tls = NULL;
+}
+
+int conn_handshake(struct conn *c)
+{
+    return c->tls ? tls_handshake(c->tls) : 0;
+}
+
+void conn_end(struct conn *c)
+{
+    if (c->tls) tls_end(c->tls);
+    shutdown(c->fd, SHUT_WR);
+}
+
+void conn_hang_up(struct conn *c)
+{
+    conn_drop_tls(c); /* without a word: whoever ends well has said so (conn_end) */
     if (c->fd >= 0) close(c->fd);
     c->fd = -1;
+}
+
+void conn_close(struct conn *c)
+{
+    conn_hang_up(c);
     buf_fini(&c->in);
     buf_fini(&c->out);
     c->out_pos = 0;
+}
+
+static ssize_t receive(struct conn *c, void *to, size_t bytes_max)
+{
+    if (c->tls) return tls_read(c->tls, to, bytes_max);
+    ssize_t count;
+    do {
+        count = recv(c->fd, to, bytes_max, 0);
+    } while (count < 0 && errno == EINTR);
+    return count < 0 ? -errno : count;
+}
+
+static ssize_t transmit(struct conn *c, const void *from, size_t bytes)
+{
+    if (c->tls) return tls_write(c->tls, from, bytes);
+    ssize_t count;
+    do {
+        count = send(c->fd, from, bytes, MSG_NOSIGNAL);
+    } while (count < 0 && errno == EINTR);
+    return count < 0 ? -errno : count;
 }
 
 ssize_t conn_read(struct conn *c, size_t bytes_max)
@@ -52,11 +95,8 @@ ssize_t conn_read(struct conn *c, size_t bytes_max)
     }
     bytes_max = min_size(bytes_max, room);
     if (FAULT("conn.read")) return -ECONNRESET;
-    ssize_t count;
-    do {
-        count = recv(c->fd, c->in.data + c->in.len, bytes_max, 0);
-    } while (count < 0 && errno == EINTR);
-    if (count < 0) return -errno;
+    ssize_t count = receive(c, c->in.data + c->in.len, bytes_max);
+    if (count < 0) return count;
     c->in.len += (size_t)count;
     c->in.data[c->in.len] = 0;
     return count;
@@ -66,9 +106,8 @@ int conn_flush(struct conn *c)
 {
     while (conn_unsent(c) > 0) {
         if (FAULT("conn.send")) return -EPIPE;
-        ssize_t count = send(c->fd, c->out.data + c->out_pos, conn_unsent(c), MSG_NOSIGNAL);
-        if (count < 0 && errno == EINTR) continue;
-        if (count < 0 && errno != EAGAIN) return -errno;
+        ssize_t count = transmit(c, c->out.data + c->out_pos, conn_unsent(c));
+        if (count < 0 && count != -EAGAIN) return (int)count;
         if (count < 0) break;
         c->out_pos += (size_t)count;
         c->sent += (uint64_t)count;

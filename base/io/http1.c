@@ -6,7 +6,8 @@
  *
  * Stricter than RFC 9112 where it leaves a choice: no empty line before the request line, no
  * blanks around a chunk size, no chunk extensions, no trailers in requests, no repeated
- * content-length even when equal, no empty Host. Clients that are in use send none of these;
+ * content-length even when equal, no empty Host, no tab around the value of Host and of what frames
+ * the body (nginx reads it as part of the value), no body of a GET in HTTP/1.0. Clients that are in use send none of these;
  * proxies that disagree about them are how requests are smuggled. */
 #include "base/io/http1.h"
 
@@ -102,6 +103,7 @@ int http1_scan(struct http1_scan *s, struct str in, const struct http1_limits *l
 struct head { /* what the header lines say about the message itself */
     bool close, keep_alive;
     bool has_length, chunked;
+    bool has_tab; /* in the line at hand */
     uint64_t length;
     uint32_t hosts;
     struct str host;
@@ -127,6 +129,7 @@ static void read_connection(struct head *h, struct str value)
 static enum http_fault read_length(struct head *h, struct str value)
 {
     if (h->has_length) return HTTP_FAULT_LENGTH_REPEATED;
+    if (h->has_tab) return HTTP_FAULT_LENGTH_BAD;
     h->has_length = true;
     for (size_t i = 0; i < value.len; i++)
         if (value.data[i] < '0' || value.data[i] > '9') return HTTP_FAULT_LENGTH_BAD;
@@ -135,7 +138,7 @@ static enum http_fault read_length(struct head *h, struct str value)
 
 static enum http_fault read_coding(struct head *h, struct str value)
 {
-    if (h->chunked || !str_eq_nocase(value, STR("chunked"))) return HTTP_FAULT_CODING;
+    if (h->chunked || h->has_tab || !str_eq_nocase(value, STR("chunked"))) return HTTP_FAULT_CODING;
     h->chunked = true;
     return HTTP_FAULT_NONE;
 }
@@ -148,6 +151,7 @@ static enum http_fault read_header(struct head *h, const struct http_header *hea
     if (str_eq_nocase(name, STR("connection"))) read_connection(h, header->value);
     if (str_eq_nocase(name, STR("expect"))) h->expect = header->value;
     if (str_eq_nocase(name, STR("host"))) {
+        if (h->has_tab) return HTTP_FAULT_HOST_BAD;
         h->host = header->value;
         h->hosts++;
     }
@@ -168,6 +172,7 @@ static enum http_fault read_headers(struct str rest, uint32_t headers_max, struc
         if (!has_colon || name.len == 0 || !all_bytes(name, IS_TOKEN))
             return HTTP_FAULT_HEADER_NAME;
         ret[count] = (struct http_header){ name, str_trim(value) };
+        h->has_tab = memchr(value.data, '\t', value.len) != NULL;
         enum http_fault fault = read_header(h, &ret[count++]);
         if (fault != HTTP_FAULT_NONE) return fault;
     }
@@ -284,6 +289,13 @@ static enum http_fault read_expect(const struct head *h, struct http_request *re
     return HTTP_FAULT_NONE;
 }
 
+/* Servers of HTTP/1.0 did not read the body of another method: they took it for the next request. */
+static bool has_body_of_old(struct str method)
+{
+    return !str_eq(method, STR("GET")) && !str_eq(method, STR("HEAD")) &&
+           !str_eq(method, STR("DELETE"));
+}
+
 static enum http_fault read_request(struct str head, const struct http1_limits *limits,
                                     struct http_request *req)
 {
@@ -300,6 +312,8 @@ static enum http_fault read_request(struct str head, const struct http1_limits *
     req->host = h.host;
     /* RFC 9112 6.1: framing of an HTTP/1.0 message that claims a coding cannot be trusted. */
     if (h.chunked && req->minor == 0) return HTTP_FAULT_CODING;
+    if (h.length > 0 && req->minor == 0 && !has_body_of_old(req->method))
+        return HTTP_FAULT_BODY_OLD;
     fault = read_target(req);
     if (fault != HTTP_FAULT_NONE) return fault;
 

@@ -4,6 +4,9 @@
  * a stream of any length needs no more memory than one read. */
 #include "base/io/http_call.h"
 
+#include "base/core/bits.h"
+#include "base/core/hash.h"
+
 #include <stdlib.h>
 
 #define READ_AT_ONCE 262144 /* of one connection in a turn, so that the others get theirs */
@@ -13,9 +16,12 @@
 void call_free(struct http_call *call)
 {
     struct loop *loop = call->client->loop;
+    call_forget_name(call);
     loop_timer_clear(loop, &call->deadline);
     loop_defer_clear(loop, &call->task);
     buf_fini(&call->request);
+    buf_fini(&call->host);
+    free(call->problem);
     list_remove(&call->node);
     free(call);
 }
@@ -36,7 +42,7 @@ static bool is_reusable(const struct http_call *call, enum http_end end)
 {
     const struct http_link *l = call->link;
     return l && end == HTTP_END_OK && call->response.keep_alive && !l->send_failed &&
-           conn_unsent(&l->conn) == 0 && l->conn.in.len == 0;
+           conn_unsent(&l->conn) == 0 && l->conn.in.len == 0 && !conn_pending(&l->conn);
 }
 
 void call_end(struct http_call *call, enum http_end end)
@@ -44,6 +50,7 @@ void call_end(struct http_call *call, enum http_end end)
     if (call->ended) return;
     call->ended = true;
     call_detach(call, is_reusable(call, end));
+    call_forget_name(call);
     loop_timer_clear(call->client->loop, &call->deadline);
     loop_defer(call->client->loop, &call->task); /* frees */
     count_add(&call->client->counts.ended[end], 1);
@@ -55,9 +62,10 @@ void call_end(struct http_call *call, enum http_end end)
 void call_begin(struct http_call *call)
 {
     call->begun = true;
+    if (call->finding) return;
     struct http_link *l = call->link;
     if (!l) {
-        call_connect_failed(call);
+        call_connect_failed(call, call->connect_rc);
         return;
     }
     l->call = call;
@@ -80,9 +88,100 @@ void call_connected(struct http_call *call)
     link_send(l);
 }
 
-void call_connect_failed(struct http_call *call)
+static void call_connect(struct http_call *call)
 {
-    call_end(call, call->retried ? HTTP_END_RESET_BEFORE_HEAD : HTTP_END_CONNECT_FAILED);
+    call->connect_rc = link_connect(call->client, &call->to, buf_view(&call->host), &call->link);
+}
+
+static void take_link(struct http_call *call)
+{
+    call->link = link_take_idle(call->client, &call->to);
+    if (!call->link) call_connect(call);
+    if (call->link) call->link->call = call;
+}
+
+void call_forget_name(struct http_call *call)
+{
+    call->finding = false;
+    resolver_leave(call->client->resolver, &call->name);
+    loop_timer_clear(call->client->loop, &call->name_timer);
+}
+
+/* Before the call's task has run, that begins it. */
+static void on_name(void *arg, int rc, const struct addr *found)
+{
+    struct http_call *call = arg;
+    uint16_t port = call->to.addr.port;
+    call->finding = false;
+    loop_timer_clear(call->client->loop, &call->name_timer);
+    call->connect_rc = rc;
+    if (rc == 0) {
+        call->to.addr = *found;
+        call->to.addr.port = port;
+        take_link(call);
+    }
+    if (call->begun) call_begin(call);
+}
+
+static void on_name_late(void *arg)
+{
+    struct http_call *call = arg;
+    call_forget_name(call);
+    call_end(call, HTTP_END_NAME);
+}
+
+int call_find(struct http_call *call, struct str host, uint16_t port, struct err *err)
+{
+    struct http_client *c = call->client;
+    if (call->host.len) { /* a certificate is for one host, so its connections are too */
+        uint8_t digest[SHA256_BYTES];
+        sha256(host.data, host.len, digest);
+        memcpy(call->to.host, digest, sizeof call->to.host);
+    }
+    if (addr_from_literal(&call->to.addr, host, port) == 0) {
+        take_link(call);
+        return 0;
+    }
+    call->name = (struct resolver_use){ .fn = on_name, .arg = call };
+    call->name_timer = (struct loop_timer){ .fn = on_name_late, .arg = call };
+    call->connect_rc = resolver_ask(c->resolver, host, &call->name, &call->to.addr);
+    call->to.addr.port = port;
+    if (call->connect_rc == -EINVAL)
+        return err_set(err, -EINVAL, "\"" STR_FMT "\" is not a host name", STR_ARG(host));
+    if (call->connect_rc == -EINPROGRESS) {
+        call->finding = true;
+        return loop_timer_set(c->loop, &call->name_timer,
+                              loop_now_us(c->loop) + c->config.connect_us);
+    }
+    if (call->connect_rc == 0) take_link(call);
+    return 0;
+}
+
+/* Descriptors, local ports, memory and timers are this side's. */
+static bool is_local(int rc)
+{
+    static const int ours[] = { EMFILE, ENFILE, ENOBUFS, ENOMEM, ENOSPC, EADDRNOTAVAIL, EAGAIN };
+    for (size_t i = 0; i < COUNT_OF(ours); i++)
+        if (rc == -ours[i]) return true;
+    return false;
+}
+
+void call_connect_failed(struct http_call *call, int rc)
+{
+    if (rc == -ENOENT) {
+        call_end(call, HTTP_END_NAME);
+    } else if (is_local(rc)) {
+        call_end(call, HTTP_END_LOCAL);
+    } else {
+        resolver_doubt(call->client->resolver, &call->name);
+        call_end(call, call->retried ? HTTP_END_RESET_BEFORE_HEAD : HTTP_END_CONNECT_FAILED);
+    }
+}
+
+void call_tls_failed(struct http_call *call, const char *problem)
+{
+    call->problem = strdup(problem);
+    call_end(call, HTTP_END_TLS);
 }
 
 static bool is_stale(const struct http_call *call)
@@ -98,7 +197,7 @@ static void retry_fresh(struct http_call *call)
     count_add(&c->counts.stale_retried, 1);
     call_detach(call, false);
     call->retried = true;
-    call->link = link_connect(c, &call->addr);
+    call_connect(call);
     call_begin(call);
 }
 
@@ -110,6 +209,8 @@ static void reply_cut(struct http_call *call, ssize_t how)
 {
     if (!call->head_seen && is_stale(call))
         retry_fresh(call);
+    else if (!call->head_seen && how == -EPROTO) /* in TLS 1.3 a refused certificate shows here */
+        call_tls_failed(call, tls_problem(call->link->conn.tls));
     else if (!call->head_seen)
         call_end(call, HTTP_END_RESET_BEFORE_HEAD);
     else if (call->body.kind == HTTP_BODY_UNTIL_END && how == 0 && !call->link->send_failed)

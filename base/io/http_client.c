@@ -18,10 +18,14 @@
 static const char *const end_texts[HTTP_END_COUNT] = {
     [HTTP_END_OK] = "the reply is whole",
     [HTTP_END_CONNECT_FAILED] = "no connection could be made",
+    [HTTP_END_NAME] = "the host's name could not be resolved",
+    [HTTP_END_TLS] = "no TLS connection could be made",
+    [HTTP_END_LOCAL] = "no descriptor, port or memory is left here for a connection",
     [HTTP_END_RESET_BEFORE_HEAD] = "the connection was lost before the reply began",
     [HTTP_END_RESET_AFTER_HEAD] = "the connection was lost in the middle of the reply",
     [HTTP_END_TIMEOUT] = "the deadline passed",
     [HTTP_END_MALFORMED] = "the reply is not well-formed HTTP/1.1",
+    [HTTP_END_UNTRUSTED] = "the reply does not prove that it is the peer's",
     [HTTP_END_CANCELLED] = "the call was cancelled",
 };
 
@@ -37,6 +41,11 @@ int http_client_new(struct loop *l, const struct http_client_config *config,
 {
     struct http_client *c = calloc(1, sizeof *c);
     if (!c) return err_set(err, -ENOMEM, "HTTP client: out of memory");
+    int rc = resolver_new(l, config ? config->names : NULL, &c->resolver, err);
+    if (rc < 0) {
+        free(c);
+        return rc;
+    }
     c->loop = l;
     if (config) c->config = *config;
     struct http_client_config *f = &c->config;
@@ -47,7 +56,8 @@ int http_client_new(struct loop *l, const struct http_client_config *config,
     if (f->head_bytes_max == 0) f->head_bytes_max = HEAD_BYTES_MAX;
     c->head_limits =
         (struct http1_limits){ f->head_bytes_max, f->head_bytes_max, HTTP_HEADERS_MAX };
-    map_init(&c->upstreams, sizeof(struct addr), sizeof(struct upstream *), f->connections_max, 0);
+    map_init(&c->upstreams, sizeof(struct upstream_key), sizeof(struct upstream *),
+             f->connections_max, MAP_FOREIGN);
     list_init(&c->links);
     list_init(&c->idle);
     list_init(&c->calls);
@@ -67,6 +77,7 @@ void http_client_free(struct http_client *c)
     LIST_EACH_SAFE (&c->links, node)
         link_free(CONTAINER_OF(node, struct http_link, node));
     map_fini(&c->upstreams);
+    resolver_free(c->resolver);
     free(c);
 }
 
@@ -76,6 +87,7 @@ void http_client_counts_get(const struct http_client *c, struct http_client_coun
     uint64_t *to = (uint64_t *)ret;
     for (size_t i = 0; i < sizeof *ret / sizeof *to; i++)
         to[i] = count_get(&from[i]);
+    resolver_counts_get(c->resolver, &ret->names);
 }
 
 /* ---- starting a call ---- */
@@ -172,7 +184,8 @@ static struct http_call *call_new(struct http_client *c, const struct http_call_
     call->deadline = (struct loop_timer){ .fn = on_deadline, .arg = call };
     call->task = (struct loop_task){ .fn = on_task, .arg = call };
     list_push_back(&c->calls, &call->node);
-    if (write_request(&call->request, req) < 0 ||
+    if ((req->tls && buf_str(&call->host, req->host) < 0) ||
+        write_request(&call->request, req) < 0 ||
         (req->deadline_us > 0 && loop_timer_set(c->loop, &call->deadline, req->deadline_us) < 0)) {
         call_free(call);
         return NULL;
@@ -184,29 +197,24 @@ struct http_call *http_call_start(struct http_client *c, const struct http_call_
                                   struct err *err)
 {
     must(req->on_end);
-    struct addr to;
     if (c->freeing) {
         err_set(err, -ECANCELED, "the HTTP client is being freed");
         return NULL;
     }
     if (check_request(req, err) < 0) return NULL;
-    if (addr_resolve(&to, req->host, req->port, err) < 0) return NULL;
+    if (req->tls && !c->config.tls) {
+        err_set(err, -EINVAL, "this client has no TLS");
+        return NULL;
+    }
     struct http_call *call = call_new(c, req);
     if (!call) {
         err_set(err, -ENOMEM, "HTTP call: out of memory");
         return NULL;
     }
-    call->addr = to;
-    uint64_t refused = c->counts.refused;
-    call->link = link_take_idle(c, &to);
-    if (!call->link) call->link = link_connect(c, &to);
-    if (!call->link && c->counts.refused != refused) {
-        err_set(err, -EAGAIN, "the HTTP client has %u connections open, which is its bound",
-                c->config.connections_max);
+    if (call_find(call, req->host, req->port, err) < 0) {
         call_free(call);
         return NULL;
     }
-    if (call->link) call->link->call = call;
     count_add(&c->counts.calls, 1);
     loop_defer(c->loop, &call->task);
     return call;
@@ -219,9 +227,15 @@ void http_call_cancel(struct http_call *call)
     if (call->ended) return;
     call->ended = true;
     call_detach(call, false);
+    call_forget_name(call);
     loop_timer_clear(call->client->loop, &call->deadline);
     loop_defer(call->client->loop, &call->task);
     count_add(&call->client->counts.ended[HTTP_END_CANCELLED], 1);
+}
+
+const char *http_call_problem(const struct http_call *call)
+{
+    return call->problem ? call->problem : "";
 }
 
 void http_call_pause(struct http_call *call)

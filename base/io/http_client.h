@@ -1,6 +1,6 @@
 /* http_client.h - HTTP/1.1 calls on a loop over pooled keep-alive connections.
  *
- * Layer:   base/io (loop, http1, addr)
+ * Layer:   base/io (loop, http1, resolver)
  * Threads: the loop's
  * Life:    a call lives from http_call_start until on_end returns or http_call_cancel is called.
  *          No callback comes from inside http_call_start, pause, resume or cancel. Callbacks may
@@ -9,6 +9,11 @@
  *          a reply, is taken as stale: the call goes once to a fresh connection. Nothing else is
  *          retried here. When the fresh connection cannot be made, the end is RESET_BEFORE_HEAD,
  *          because the peer may have died of the request.
+ * Short:   without a descriptor, a local port, memory or room under connections_max the call ends
+ *          HTTP_END_LOCAL: nothing was sent on a fresh connection
+ * Names:   a host that is a name is resolved beside the loop (resolver.h); one that is known, and
+ *          with it every pooled connection, needs no answer of the resolver. A first answer that
+ *          does not come within connect_us ends the call HTTP_END_NAME.
  * Flow:    while paused nothing is read from the socket, so the peer is held back by TCP
  */
 #pragma once
@@ -16,6 +21,7 @@
 #include "base/core/own.h"
 #include "base/io/http1.h"
 #include "base/io/loop.h"
+#include "base/io/resolver.h"
 
 #define HTTP_STALE_US 1000000
 
@@ -25,20 +31,26 @@ struct http_call;
 enum http_end {
     HTTP_END_OK,                /* the reply is whole, whatever its status */
     HTTP_END_CONNECT_FAILED,    /* refused, unreachable, or not within connect_us */
+    HTTP_END_NAME,              /* the host's name is not known, or the resolver is silent */
+    HTTP_END_TLS,               /* no handshake, or a certificate that is not accepted */
+    HTTP_END_LOCAL,             /* this side ran short (see Short): says nothing of the peer */
     HTTP_END_RESET_BEFORE_HEAD, /* nothing of the reply's head is known */
     HTTP_END_RESET_AFTER_HEAD,  /* the body is cut short */
     HTTP_END_TIMEOUT,           /* deadline_us passed */
     HTTP_END_MALFORMED,         /* the peer does not speak HTTP/1.1, or its head is too long */
+    HTTP_END_UNTRUSTED,         /* the reply does not prove who made it (signed_call.h) */
     HTTP_END_CANCELLED,         /* http_client_free; http_call_cancel calls nothing */
     HTTP_END_COUNT
 };
 const char *http_end_text(enum http_end end);
 
 struct http_client_config {     /* 0: the default */
+    struct tls *tls;            /* for calls with `tls`; borrowed */
+    struct name_book *names;    /* shared with other clients; NULL: none */
     int64_t connect_us;         /* 2 s */
     int64_t idle_us;            /* 30 s in the pool; below the 75 s of our servers */
     uint32_t idle_per_host_max; /* 64; more are closed after their reply */
-    uint32_t connections_max;   /* 10,000; http_call_start answers -EAGAIN beyond */
+    uint32_t connections_max;   /* 10,000; HTTP_END_LOCAL beyond */
     size_t head_bytes_max;      /* 32 KiB of a reply */
 };
 
@@ -49,13 +61,15 @@ struct http_client_counts {
     uint64_t connects;
     uint64_t reused;
     uint64_t stale_retried;
-    uint64_t refused; /* connections_max */
+    uint64_t refused; /* connections_max; in ended[HTTP_END_LOCAL] too */
     uint64_t ended[HTTP_END_COUNT];
+    struct resolver_counts names;
 };
 
 struct http_call_request {
-    struct str host; /* address or localhost; a name asks the resolver and blocks (addr.h) */
+    struct str host; /* address or name */
     uint16_t port;
+    bool tls;
     struct str method;                 /* empty: GET, or POST when there is a body */
     struct str path;                   /* the target, starts with '/' */
     const struct http_header *headers; /* besides host, content-length and connection */
@@ -76,10 +90,12 @@ CLEANUP_FREEP(http_client, struct http_client)
 void http_client_counts_get(const struct http_client *c,
                             struct http_client_counts *ret); /* any thread */
 
-/* Everything in `req` is copied. NULL and err: bad host, bad header, out of memory, or
- * connections_max reached. */
+/* Everything in `req` is copied. NULL and err: bad host, path or header, or out of memory. */
 struct http_call *http_call_start(struct http_client *c, const struct http_call_request *req,
                                   struct err *err);
 void http_call_cancel(struct http_call *call);
+
+/* In on_end: why TLS failed, in a sentence; empty otherwise. Lives as long as the call. */
+const char *http_call_problem(const struct http_call *call);
 void http_call_pause(struct http_call *call);
 void http_call_resume(struct http_call *call);

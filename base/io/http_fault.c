@@ -23,6 +23,7 @@ static const struct http_fault_info faults[HTTP_FAULT_COUNT] = {
     [HTTP_FAULT_LENGTH_REPEATED]   = { 400, "length_repeated", "there is more than one Content-Length header" },
     [HTTP_FAULT_LENGTH_AND_CODING] = { 400, "length_and_coding", "Content-Length and Transfer-Encoding are both there" },
     [HTTP_FAULT_CODING]            = { 400, "coding", "Transfer-Encoding may only be chunked, once, in HTTP/1.1" },
+    [HTTP_FAULT_BODY_OLD]          = { 400, "body_old", "a GET, HEAD or DELETE of HTTP/1.0 may not have a body" },
     [HTTP_FAULT_EXPECT]            = { 417, "expect", "the only expectation that is met is 100-continue" },
     [HTTP_FAULT_CHUNK]             = { 400, "chunk", "the chunked body is malformed, or has a chunk extension" },
     [HTTP_FAULT_TRAILER]           = { 400, "trailer", "trailers behind a chunked body are not taken" },
@@ -34,6 +35,9 @@ static const struct http_fault_info faults[HTTP_FAULT_COUNT] = {
     [HTTP_FAULT_BODY_LATE]         = { 408, "body_late", "the body did not arrive in time" },
     [HTTP_FAULT_MEMORY]            = { 503, "memory", "too much request data is held at the moment, try again later" },
     [HTTP_FAULT_CONNECTIONS]       = { 503, "connections", "too many connections are open, try again later" },
+    [HTTP_FAULT_TLS]               = { 400, "tls", "the TLS handshake failed, or did not end in time" },
+    [HTTP_FAULT_PLAIN]             = { 400, "plain", "this port speaks TLS: use https://" },
+    [HTTP_FAULT_ADDRESS]           = { 429, "address", "too many connections are open from this address, close some first" },
 };
 
 static const struct { int status; const char *text; } statuses[] = {

@@ -6,14 +6,17 @@
 
 #include "base/io/clock.h"
 
+#include <stdio.h>
+
 struct fetch {
     int *ret_status;
     void (*on_head)(void *arg, const struct http_response *head);
     int (*on_data)(void *arg, struct str data);
     void *arg;
-    struct http_call *call;
+    struct signed_call *call;
     bool ended;
     enum http_end end;
+    char problem[TLS_PROBLEM_BYTES];
     int stopped; /* what on_data returned */
 };
 
@@ -28,7 +31,7 @@ static void fetch_data(void *arg, struct str data)
 {
     struct fetch *f = arg;
     f->stopped = f->on_data(f->arg, data);
-    if (f->stopped) http_call_cancel(f->call);
+    if (f->stopped) signed_call_cancel(f->call);
 }
 
 static void fetch_end(void *arg, enum http_end end)
@@ -36,6 +39,7 @@ static void fetch_end(void *arg, enum http_end end)
     struct fetch *f = arg;
     f->ended = true;
     f->end = end;
+    if (f->call) snprintf(f->problem, sizeof f->problem, "%s", signed_call_problem(f->call));
 }
 
 static int end_errno(enum http_end end)
@@ -45,6 +49,12 @@ static int end_errno(enum http_end end)
         return 0;
     case HTTP_END_CONNECT_FAILED:
         return -ECONNREFUSED;
+    case HTTP_END_NAME:
+        return -ENOENT;
+    case HTTP_END_TLS:
+        return -EKEYREJECTED;
+    case HTTP_END_LOCAL:
+        return -ENOBUFS;
     case HTTP_END_RESET_BEFORE_HEAD:
     case HTTP_END_RESET_AFTER_HEAD:
         return -ECONNRESET;
@@ -52,6 +62,8 @@ static int end_errno(enum http_end end)
         return -ETIMEDOUT;
     case HTTP_END_MALFORMED:
         return -EPROTO;
+    case HTTP_END_UNTRUSTED:
+        return -EBADMSG;
     case HTTP_END_CANCELLED:
     case HTTP_END_COUNT:
         break;
@@ -62,13 +74,20 @@ static int end_errno(enum http_end end)
 static int fetch_run(const struct http_fetch_request *req, struct fetch *f, struct err *err)
 {
     CLEANUP(loop_freep) struct loop *loop = NULL;
+    CLEANUP(tls_freep) struct tls *tls = NULL;
+    CLEANUP(signer_freep) struct signer *signer = NULL;
     CLEANUP(http_client_freep) struct http_client *client = NULL;
     int rc = loop_new(&loop, err);
-    if (rc == 0) rc = http_client_new(loop, NULL, &client, err);
+    if (rc == 0 && req->tls) rc = tls_client_new(&req->files, &tls, err);
+    const struct http_client_config with = { .tls = tls };
+    if (rc == 0) rc = http_client_new(loop, &with, &client, err);
+    const struct signer_config config = { .loop = loop, .client = client, .secret = req->secret };
+    if (rc == 0) rc = signer_new(&config, &signer, err);
     if (rc < 0) return rc;
 
     struct http_call_request call = { .host = req->host,
                                       .port = req->port,
+                                      .tls = req->tls,
                                       .method = req->method,
                                       .path = req->path,
                                       .headers = req->headers,
@@ -79,7 +98,7 @@ static int fetch_run(const struct http_fetch_request *req, struct fetch *f, stru
                                       .on_end = fetch_end,
                                       .arg = f };
     if (req->timeout_us > 0) call.deadline_us = clock_mono_us() + req->timeout_us;
-    f->call = http_call_start(client, &call, err);
+    f->call = signed_call_start(signer, &call, req->as, true, err);
     if (!f->call) return -EINVAL;
     while (rc == 0 && !f->ended && !f->stopped)
         rc = loop_turn(loop, -1);
@@ -87,8 +106,8 @@ static int fetch_run(const struct http_fetch_request *req, struct fetch *f, stru
     if (f->stopped) return f->stopped;
     rc = end_errno(f->end);
     if (rc == 0) return 0;
-    return err_set(err, rc, STR_FMT ":%u: %s", STR_ARG(req->host), req->port,
-                   http_end_text(f->end));
+    return err_set(err, rc, STR_FMT ":%u: %s%s%s", STR_ARG(req->host), req->port,
+                   http_end_text(f->end), f->problem[0] ? ": " : "", f->problem);
 }
 
 int http_fetch_stream(const struct http_fetch_request *req, int *ret_status,

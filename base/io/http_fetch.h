@@ -4,21 +4,29 @@
  * Threads: any; never on a loop's thread of a role
  */
 #pragma once
-#include "base/io/http_client.h"
+#include "base/io/signed_call.h"
+#include "base/io/tls.h"
 
 struct http_fetch_request {
     struct str host;
     uint16_t port;
-    struct str method; /* empty: GET, or POST when there is a body */
+    bool tls;
+    struct tls_files files; /* of TLS: whom to trust, what to show */
+    struct str method;      /* empty: GET, or POST when there is a body */
     struct str path;
     const struct http_header *headers;
     size_t header_count;
     struct str body;
+    const struct signed_as *as; /* NULL: nobody in particular, and any reply is believed */
+    struct str
+        secret; /* as in signer_config: sent to a receiver of an older release; empty: never */
     int64_t timeout_us; /* 0: none */
 };
 
 /* The whole reply into ret_body, up to its bound (-E2BIG beyond). -ECONNREFUSED (no connection),
- * -ECONNRESET (cut short), -ETIMEDOUT, -EPROTO (not HTTP), -EINVAL; err names host and port. A
+ * -ENOENT (no such name), -ENOBUFS (no descriptor or memory here), -ECONNRESET (cut short),
+ * -ETIMEDOUT, -EPROTO (not HTTP), -EKEYREJECTED (no TLS, or not the peer's certificate), -EBADMSG
+ * (signed by us and answered by somebody else), -EINVAL; err names host and port. A
  * reply of any status is success. */
 int http_fetch(const struct http_fetch_request *req, int *ret_status, struct buf *ret_body,
                struct err *err);

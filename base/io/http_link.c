@@ -12,24 +12,24 @@
 
 /* ---- upstreams ---- */
 
-static struct upstream *upstream_get(struct http_client *c, const struct addr *addr)
+static struct upstream *upstream_get(struct http_client *c, const struct upstream_key *key)
 {
-    struct upstream **slot = map_get(&c->upstreams, addr);
+    struct upstream **slot = map_get(&c->upstreams, key);
     return slot ? *slot : NULL;
 }
 
-static struct upstream *upstream_make(struct http_client *c, const struct addr *addr)
+static struct upstream *upstream_make(struct http_client *c, const struct upstream_key *key)
 {
-    struct upstream *up = upstream_get(c, addr);
+    struct upstream *up = upstream_get(c, key);
     if (up) return up;
     if (c->upstreams.count >= UPSTREAMS_MAX) return NULL;
     up = calloc(1, sizeof *up);
-    struct upstream **slot = up ? map_put(&c->upstreams, addr, NULL) : NULL;
+    struct upstream **slot = up ? map_put(&c->upstreams, key, NULL) : NULL;
     if (!slot) {
         free(up);
         return NULL;
     }
-    up->addr = *addr;
+    up->key = *key;
     list_init(&up->idle);
     *slot = up;
     return up;
@@ -38,7 +38,7 @@ static struct upstream *upstream_make(struct http_client *c, const struct addr *
 static void upstream_drop(struct http_client *c, struct upstream *up)
 {
     if (up->link_count > 0) return;
-    struct addr key = up->addr;
+    struct upstream_key key = up->key;
     map_remove(&c->upstreams, &key);
     free(up);
 }
@@ -55,7 +55,7 @@ static void leave_pool(struct http_link *l)
     loop_timer_clear(l->client->loop, &l->timer);
 }
 
-struct http_link *link_take_idle(struct http_client *c, const struct addr *to)
+struct http_link *link_take_idle(struct http_client *c, const struct upstream_key *to)
 {
     struct upstream *up = upstream_get(c, to);
     if (!up || list_empty(&up->idle)) return NULL;
@@ -87,18 +87,30 @@ void link_give_back(struct http_link *l)
 
 /* ---- life ---- */
 
+/* The descriptor is given back at once. The memory stays: a caller further up may hold `l`, or a
+ * slice of what it received. */
+static void hang_up(struct http_link *l)
+{
+    leave_pool(l);
+    l->dead = true;
+    l->call = NULL;
+    loop_watch_del(l->client->loop, &l->watch);
+    loop_timer_clear(l->client->loop, &l->timer);
+    loop_defer_clear(l->client->loop, &l->read_task);
+    conn_hang_up(&l->conn);
+    count_sub(&l->client->counts.connections, 1);
+    l->upstream->link_count--;
+    upstream_drop(l->client, l->upstream);
+    l->upstream = NULL;
+}
+
 void link_free(struct http_link *l)
 {
     struct http_client *c = l->client;
-    leave_pool(l);
-    loop_watch_del(c->loop, &l->watch);
-    loop_timer_clear(c->loop, &l->timer);
+    if (!l->dead) hang_up(l);
     loop_defer_clear(c->loop, &l->free_task);
     conn_close(&l->conn);
     list_remove(&l->node);
-    l->upstream->link_count--;
-    upstream_drop(c, l->upstream);
-    count_sub(&c->counts.connections, 1);
     free(l);
 }
 
@@ -109,11 +121,8 @@ static void on_free_task(void *arg)
 
 void link_close(struct http_link *l)
 {
-    leave_pool(l);
-    l->dead = true;
-    l->call = NULL;
-    loop_watch_del(l->client->loop, &l->watch);
-    loop_timer_clear(l->client->loop, &l->timer);
+    if (l->dead) return;
+    hang_up(l);
     loop_defer(l->client->loop, &l->free_task);
 }
 
@@ -129,41 +138,71 @@ void link_send(struct http_link *l)
     l->conn.out_pos = 0;
 }
 
+static void connected(struct http_link *l)
+{
+    l->connecting = false;
+    loop_timer_clear(l->client->loop, &l->timer);
+    if (l->call->begun) call_connected(l->call); /* else its task does, later in this turn */
+}
+
+static void shake(struct http_link *l)
+{
+    int rc = conn_handshake(&l->conn);
+    if (rc == 0) connected(l);
+    if (rc < 0 && rc != -EAGAIN) call_tls_failed(l->call, tls_problem(l->conn.tls));
+}
+
 static void finish_connect(struct http_link *l)
 {
     int problem = 0;
     socklen_t len = sizeof problem;
     if (getsockopt(l->conn.fd, SOL_SOCKET, SO_ERROR, &problem, &len) < 0) problem = errno;
     if (problem != 0) {
-        call_connect_failed(l->call);
+        call_connect_failed(l->call, -problem);
         return;
     }
-    l->connecting = false;
-    loop_timer_clear(l->client->loop, &l->timer);
-    if (l->call->begun) call_connected(l->call); /* else its task does, later in this turn */
+    if (l->conn.tls) {
+        l->shaking = true;
+        shake(l);
+    } else {
+        connected(l);
+    }
 }
 
 static void on_event(void *arg, uint32_t events)
 {
     struct http_link *l = arg;
     if (!l->call) {
-        link_close(l); /* pooled: the peer closed it, or said something nobody asked for */
+        /* Pooled: the peer closed it, or said something nobody asked for; TLS alone may. */
+        if (!l->conn.tls || conn_read(&l->conn, 1) != -EAGAIN) link_close(l);
         return;
     }
-    if (l->connecting) {
+    if (l->shaking && l->connecting) {
+        shake(l);
+    } else if (l->connecting) {
         finish_connect(l);
     } else {
         if (events & EPOLLOUT) link_send(l);
-        if (events & (EPOLLIN | EPOLLRDHUP | EPOLLHUP | EPOLLERR)) call_readable(l->call);
+        bool tells = events & (EPOLLIN | EPOLLRDHUP | EPOLLHUP | EPOLLERR);
+        if (tells || conn_read_waits_to_write(&l->conn)) call_readable(l->call);
     }
+    link_update(l);
+}
+
+static void on_read_task(void *arg)
+{
+    struct http_link *l = arg;
+    if (l->call && l->call->begun) call_readable(l->call);
     link_update(l);
 }
 
 static void on_timer(void *arg)
 {
     struct http_link *l = arg;
-    if (l->call)
-        call_connect_failed(l->call);
+    if (l->call && l->shaking)
+        call_tls_failed(l->call, "the peer did not end the handshake in time");
+    else if (l->call)
+        call_connect_failed(l->call, -ETIMEDOUT);
     else
         link_close(l);
 }
@@ -172,8 +211,15 @@ void link_update(struct http_link *l)
 {
     if (l->dead) return;
     uint32_t events = 0;
-    if (l->connecting || conn_unsent(&l->conn) > 0) events |= EPOLLOUT;
-    if (!l->connecting && !(l->call && l->call->paused)) events |= EPOLLIN | EPOLLRDHUP;
+    bool reads = l->connecting ? l->shaking : !(l->call && l->call->paused);
+    bool writes = conn_unsent(&l->conn) > 0 || (l->connecting && !l->shaking);
+    if (reads && conn_read_waits_to_write(&l->conn)) {
+        reads = false;
+        writes = true;
+    }
+    if (writes) events |= EPOLLOUT;
+    if (reads) events |= EPOLLIN | EPOLLRDHUP;
+    if (reads && conn_pending(&l->conn)) loop_defer(l->client->loop, &l->read_task);
     int rc = 0;
     if (events == 0) /* not even hang-ups, which would be reported again and again */
         loop_watch_del(l->client->loop, &l->watch);
@@ -189,16 +235,17 @@ void link_update(struct http_link *l)
         link_close(l);
 }
 
-/* Room for one more connection, if need be by closing the one that was idle longest. */
+/* Room for one more connection, if need be by closing the one that was idle longest. That may be
+ * one that a caller further up has just pooled: it is freed at the end of the turn. */
 static bool make_room(struct http_client *c)
 {
     if (c->counts.connections < c->config.connections_max) return true;
     if (list_empty(&c->idle)) return false;
-    link_free(CONTAINER_OF(c->idle.next, struct http_link, lru_node));
+    link_close(CONTAINER_OF(c->idle.next, struct http_link, lru_node));
     return true;
 }
 
-static int link_open(struct http_link *l, const struct addr *to)
+static int link_open(struct http_link *l, const struct addr *to, struct str tls_host)
 {
     struct http_client *c = l->client;
     int fd = conn_connect(to);
@@ -207,8 +254,11 @@ static int link_open(struct http_link *l, const struct addr *to)
     l->watch = (struct loop_watch){ .fd = fd, .fn = on_event, .arg = l };
     l->timer = (struct loop_timer){ .fn = on_timer, .arg = l };
     l->free_task = (struct loop_task){ .fn = on_free_task, .arg = l };
+    l->read_task = (struct loop_task){ .fn = on_read_task, .arg = l };
     l->connecting = true;
-    int rc = loop_timer_set(c->loop, &l->timer, loop_now_us(c->loop) + c->config.connect_us);
+    int rc = tls_host.len ? tls_connect(c->config.tls, fd, tls_host, &l->conn.tls) : 0;
+    if (rc == 0)
+        rc = loop_timer_set(c->loop, &l->timer, loop_now_us(c->loop) + c->config.connect_us);
     if (rc == 0) rc = loop_watch_add(c->loop, &l->watch, EPOLLOUT);
     if (rc == 0) return 0;
     loop_timer_clear(c->loop, &l->timer);
@@ -216,28 +266,32 @@ static int link_open(struct http_link *l, const struct addr *to)
     return rc;
 }
 
-struct http_link *link_connect(struct http_client *c, const struct addr *to)
+int link_connect(struct http_client *c, const struct upstream_key *to, struct str tls_host,
+                 struct http_link **ret)
 {
     if (!make_room(c)) {
         count_add(&c->counts.refused, 1);
-        return NULL;
+        return -EMFILE;
     }
     struct upstream *up = upstream_make(c, to);
-    if (!up) return NULL;
+    if (!up) return -ENOMEM;
     struct http_link *l = calloc(1, sizeof *l);
+    int rc = -ENOMEM;
     if (l) {
         l->client = c;
         l->upstream = up;
+        rc = link_open(l, &to->addr, tls_host);
     }
-    if (!l || link_open(l, to) < 0) {
+    if (rc < 0) {
         free(l);
         upstream_drop(c, up);
-        return NULL;
+        return rc;
     }
     up->link_count++;
     list_push_back(&c->links, &l->node);
     count_add(&c->counts.connections, 1);
     count_add(&c->counts.connects, 1);
     l->begun_us = loop_now_us(c->loop);
-    return l;
+    *ret = l;
+    return 0;
 }

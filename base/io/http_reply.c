@@ -88,11 +88,16 @@ static void put_reply_head(struct http_exchange *x, int status, struct str conte
     buf_str(out, STR("\r\n"));
 }
 
+static bool may_reply(const struct http_exchange *x)
+{
+    return (x->stage == SERVE_OPEN && !x->streaming) || x->stage == SERVE_CHECK;
+}
+
 int http_reply_header(struct http_exchange *x, const char *name, struct str value)
 {
     static const char *const ours[] = { "content-type", "content-length", "transfer-encoding",
                                         "connection", "date" };
-    must(x->stage == SERVE_OPEN && !x->streaming);
+    must(may_reply(x));
     struct str n = str_from(name);
     for (size_t i = 0; i < COUNT_OF(ours); i++)
         if (str_eq_nocase(n, str_from(ours[i]))) return -EINVAL;
@@ -110,6 +115,17 @@ const struct http_request *http_exchange_request(const struct http_exchange *x)
     return &x->request;
 }
 
+void *http_exchange_note(struct http_exchange *x)
+{
+    return x->note;
+}
+
+void http_exchange_body_max(struct http_exchange *x, size_t bytes)
+{
+    must(x->stage == SERVE_CHECK);
+    x->body_max = min_size(x->body_max, bytes);
+}
+
 void http_exchange_watch(struct http_exchange *x, void (*on_abort)(void *arg, enum http_abort why),
                          void (*on_drain)(void *arg), void *arg)
 {
@@ -117,6 +133,19 @@ void http_exchange_watch(struct http_exchange *x, void (*on_abort)(void *arg, en
     x->on_abort = on_abort;
     x->on_drain = on_drain;
     x->arg = arg;
+}
+
+void http_exchange_pin(struct http_exchange *x)
+{
+    must(x->stage == SERVE_OPEN && !x->pinned);
+    x->pinned = true;
+}
+
+void http_exchange_unpin(struct http_exchange *x)
+{
+    must(x->pinned);
+    x->pinned = false;
+    if (x->stage == SERVE_DEAD) serve_touch(x);
 }
 
 static void forget_caller(struct http_exchange *x)
@@ -128,7 +157,7 @@ static void forget_caller(struct http_exchange *x)
 
 void http_exchange_abort(struct http_exchange *x)
 {
-    must(x->stage == SERVE_OPEN);
+    must(x->stage == SERVE_OPEN || x->stage == SERVE_CHECK);
     forget_caller(x);
     uint64_t before = x->conn.sent;
     (void)conn_flush(&x->conn); /* what was written is the client's, as far as it goes */
@@ -149,18 +178,28 @@ static int end_exchange(struct http_exchange *x)
     if (rc < 0)
         serve_abort(x, HTTP_ABORT_SERVER);
     else
-        x->stage = SERVE_SENDING;
+        serve_enter(x, SERVE_SENDING);
     serve_touch(x);
     return rc;
 }
 
 int http_reply(struct http_exchange *x, int status, struct str content_type, struct str body)
 {
-    must(x->stage == SERVE_OPEN && !x->streaming);
+    must(may_reply(x));
+    struct http_server *s = x->server;
     bool bodyless = status == 204 || status == 304;
+    bool sent = !bodyless && !str_eq(x->request.method, STR("HEAD"));
+    if (sent && !held_reply_fits(x->server, body.len)) {
+        x->keep_alive = false;
+        reply_refusal(x, HTTP_FAULT_MEMORY);
+        (void)end_exchange(x);
+        return -ENOMEM;
+    }
+    const struct str told = bodyless ? (struct str){ 0 } : body;
+    if (s->config.on_reply) s->config.on_reply(s->config.ctx, x, status, &told);
     put_reply_head(x, status, content_type, bodyless ? BODYLESS : COUNTED, body.len);
     if (x->headers.rc < 0) x->conn.out.rc = x->headers.rc;
-    if (!bodyless && !str_eq(x->request.method, STR("HEAD"))) buf_str(&x->conn.out, body);
+    if (sent) buf_str(&x->conn.out, body);
     return end_exchange(x);
 }
 
@@ -169,8 +208,10 @@ int http_reply(struct http_exchange *x, int status, struct str content_type, str
 int http_stream_begin(struct http_exchange *x, int status, struct str content_type)
 {
     must(x->stage == SERVE_OPEN && !x->streaming && status != 204 && status != 304);
+    struct http_server *s = x->server;
     struct buf *out = &x->conn.out;
     size_t before = out->len;
+    if (s->config.on_reply) s->config.on_reply(s->config.ctx, x, status, NULL);
     bool chunked = x->request.minor > 0;
     put_reply_head(x, status, content_type, chunked ? CHUNKED : UNTIL_END, 0);
     if (out->rc < 0 || x->headers.rc < 0) {

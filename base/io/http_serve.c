@@ -18,10 +18,21 @@
 
 #define READ_AT_ONCE 262144    /* of one connection in a turn, so that the others get theirs */
 #define PIPELINE_BYTES 65536   /* room behind a request for what came with its last read */
-#define LINGER_US 2000000      /* for the client to read our last answer before the close */
+#define LINGER_US 2000000      /* for the client to read our last answer before the close; */
+#define LINGER_MAX_US 10000000 /* while it goes on sending, at most so long */
 #define DRAIN_FRESH_US 1000000 /* for a connection that has not asked anything yet */
 
 static void advance(struct http_exchange *x);
+
+/* ---- stages ---- */
+
+void serve_enter(struct http_exchange *x, enum serve_stage stage)
+{
+    if (list_linked(&x->node)) list_remove(&x->node);
+    list_push_back(&x->server->stage[stage], &x->node);
+    x->stage = stage;
+    x->since_us = loop_now_us(x->server->loop);
+}
 
 /* ---- leaving ---- */
 
@@ -32,7 +43,7 @@ void serve_touch(struct http_exchange *x)
 
 static void kill_conn(struct http_exchange *x)
 {
-    x->stage = SERVE_DEAD;
+    serve_enter(x, SERVE_DEAD);
     loop_watch_del(x->server->loop, &x->watch);
     loop_timer_clear(x->server->loop, &x->timer);
     serve_touch(x);
@@ -41,20 +52,11 @@ static void kill_conn(struct http_exchange *x)
 void serve_abort(struct http_exchange *x, enum http_abort why)
 {
     if (x->stage == SERVE_DEAD) return;
-    bool open = x->stage == SERVE_OPEN;
+    bool open = x->stage == SERVE_OPEN || x->stage == SERVE_CHECK;
     if (open || x->stage == SERVE_SENDING) server_cut(x->server, why);
     kill_conn(x);
     void (*fn)(void *, enum http_abort) = open ? x->on_abort : NULL;
     if (fn) fn(x->arg, why);
-}
-
-/* Keeps counts.held_bytes in step with the receive buffer. */
-static void account(struct http_exchange *x)
-{
-    uint64_t *held = &x->server->counts.held_bytes;
-    count_sub(held, x->held);
-    x->held = x->conn.in.cap;
-    count_add(held, x->held);
 }
 
 void serve_free(struct http_exchange *x)
@@ -64,20 +66,22 @@ void serve_free(struct http_exchange *x)
     loop_timer_clear(s->loop, &x->timer);
     loop_defer_clear(s->loop, &x->task);
     conn_close(&x->conn);
-    account(x);
+    held_count(x);
+    s->dooming_bytes -= x->doomed_bytes;
     buf_fini(&x->headers);
     list_remove(&x->node);
+    struct addr from = x->from;
     free(x);
-    server_conn_gone(s);
+    server_conn_gone(s, &from);
 }
 
-static void refuse(struct http_exchange *x, enum http_fault fault)
+void serve_refuse(struct http_exchange *x, enum http_fault fault)
 {
     reply_refusal(x, fault);
-    x->stage = SERVE_SENDING;
+    serve_enter(x, SERVE_SENDING);
     x->keep_alive = false;
     buf_fini(&x->conn.in); /* what is in there cannot be trusted to start a request */
-    account(x);
+    held_count(x);
     serve_touch(x);
 }
 
@@ -88,9 +92,10 @@ static void start_linger(struct http_exchange *x)
         return;
     }
     /* Closing with unread input would send a reset, which may overtake our answer. */
-    shutdown(x->conn.fd, SHUT_WR);
-    x->stage = SERVE_LINGER;
+    conn_end(&x->conn);
+    serve_enter(x, SERVE_LINGER);
     x->deadline_us = loop_now_us(x->server->loop) + LINGER_US;
+    x->linger_until_us = loop_now_us(x->server->loop) + LINGER_MAX_US;
 }
 
 static void read_linger(struct http_exchange *x)
@@ -98,6 +103,8 @@ static void read_linger(struct http_exchange *x)
     char rest[READ_AT_ONCE / 16];
     ssize_t count = recv(x->conn.fd, rest, sizeof rest, 0);
     if (count == 0 || (count < 0 && errno != EAGAIN && errno != EINTR)) kill_conn(x);
+    if (count > 0) /* a body that nobody wants: the client sees our answer when it has sent it */
+        x->deadline_us = min_i64(loop_now_us(x->server->loop) + LINGER_US, x->linger_until_us);
 }
 
 /* ---- requests ---- */
@@ -116,7 +123,7 @@ static void open_exchange(struct http_exchange *x)
     x->request.peer = str_from(x->peer);
     x->request.received_us = loop_now_us(s->loop);
     x->keep_alive = x->request.keep_alive;
-    x->stage = SERVE_OPEN;
+    serve_enter(x, SERVE_OPEN);
     x->deadline_us = 0;
     count_add(&s->counts.requests, 1);
     s->config.on_request(s->config.ctx, x);
@@ -125,20 +132,20 @@ static void open_exchange(struct http_exchange *x)
 
 static void take_body(struct http_exchange *x)
 {
-    size_t bytes_max = x->server->limits.body_bytes_max;
+    size_t bytes_max = x->body_max;
     while (!x->body.done && x->body_pos < x->conn.in.len) {
         enum http_fault fault;
         struct str data;
         size_t used;
         struct str in = str_of(x->conn.in.data + x->body_pos, x->conn.in.len - x->body_pos);
         if (http1_body_next(&x->body, in, &used, &data, &fault) < 0) {
-            refuse(x, fault);
+            serve_refuse(x, fault);
             return;
         }
         /* `left` is what the current chunk still announces: refused before it is sent. */
         if (x->body_len + data.len > bytes_max ||
             x->body.left > bytes_max - x->body_len - data.len) {
-            refuse(x, HTTP_FAULT_BODY_LONG);
+            serve_refuse(x, HTTP_FAULT_BODY_LONG);
             return;
         }
         char *to = x->conn.in.data + x->head_len + x->body_len;
@@ -154,18 +161,49 @@ static void take_body(struct http_exchange *x)
     }
 }
 
+/* True when the whole body came with the head: the next request's first byte is known then. */
+static bool body_is_here(const struct http_exchange *x)
+{
+    const struct http_request *req = &x->request;
+    if (req->body_kind == HTTP_BODY_NONE) return true;
+    return req->body_kind == HTTP_BODY_COUNTED && x->conn.in.len - x->head_len >= req->body_length;
+}
+
+/* Lets the handler look at the head. False when it has answered. */
+static bool check_head(struct http_exchange *x)
+{
+    struct http_server *s = x->server;
+    memset(x->note, 0, sizeof x->note);
+    x->body_max = s->limits.body_bytes_max;
+    if (!s->config.on_head) return true;
+    bool here = body_is_here(x);
+    x->request.peer = str_from(x->peer);
+    x->request.received_us = loop_now_us(s->loop);
+    x->keep_alive = x->request.keep_alive && here;
+    x->body_pos = x->head_len + (here ? (size_t)x->request.body_length : 0);
+    serve_enter(x, SERVE_CHECK);
+    s->config.on_head(s->config.ctx, x);
+    if (x->stage == SERVE_CHECK) return true;
+    count_add(&s->counts.head_replies, 1);
+    if (!x->keep_alive) {
+        buf_fini(&x->conn.in); /* no request is read from here any more */
+        held_count(x);
+    }
+    return false;
+}
+
 static void begin_body(struct http_exchange *x)
 {
     struct http_server *s = x->server;
     struct http_request *req = &x->request;
-    if (req->body_kind == HTTP_BODY_COUNTED && req->body_length > s->limits.body_bytes_max) {
-        refuse(x, HTTP_FAULT_BODY_LONG);
+    if (req->body_kind == HTTP_BODY_COUNTED && req->body_length > x->body_max) {
+        serve_refuse(x, HTTP_FAULT_BODY_LONG);
         return;
     }
     http1_body_init(&x->body, req->body_kind, req->body_length, true);
     x->body_len = 0;
     x->body_pos = x->head_len;
-    x->stage = SERVE_BODY;
+    serve_enter(x, SERVE_BODY);
     x->deadline_us = loop_now_us(s->loop) + s->limits.body_us;
     if (req->expect_continue && !x->body.done && x->conn.in.len == x->head_len) {
         buf_text(&x->conn.out, "HTTP/1.1 100 Continue\r\n\r\n");
@@ -183,18 +221,18 @@ static void read_head(struct http_exchange *x)
     if (rc == 0)
         rc = http1_request_parse(str_of(x->conn.in.data, x->head_len), limits, &x->request, &fault);
     if (rc < 0) {
-        refuse(x, fault);
+        serve_refuse(x, fault);
         return;
     }
     x->parsed_at = x->conn.in.data;
-    begin_body(x);
+    if (check_head(x)) begin_body(x);
 }
 
 /* Goes as far as the bytes that are there lead. */
 static void advance(struct http_exchange *x)
 {
     if (x->stage == SERVE_IDLE && x->conn.in.len > 0) {
-        x->stage = SERVE_HEAD;
+        serve_enter(x, SERVE_HEAD);
         x->deadline_us = loop_now_us(x->server->loop) + x->server->limits.head_us;
     }
     if (x->stage == SERVE_HEAD)
@@ -207,12 +245,13 @@ static void next_request(struct http_exchange *x)
 {
     buf_consume(&x->conn.in, x->body_pos);
     conn_trim(&x->conn);
-    account(x);
+    held_count(x);
     x->scan = (struct http1_scan){ 0 };
     x->body_pos = x->body_len = x->head_len = 0;
     x->streaming = x->chunked = x->was_full = x->input_waits = false;
+    x->unsent_since_us = 0;
     buf_clear(&x->headers);
-    x->stage = SERVE_IDLE;
+    serve_enter(x, SERVE_IDLE);
     x->deadline_us = loop_now_us(x->server->loop) + x->server->limits.idle_us;
     advance(x);
 }
@@ -238,9 +277,12 @@ static void read_request(struct http_exchange *x)
     while (is_reading(x) && taken < READ_AT_ONCE) {
         ssize_t count = conn_read(&x->conn, read_want(x));
         if (count == -EAGAIN) return;
-        account(x);
-        if (count == -ENOMEM || s->counts.held_bytes > s->limits.held_bytes_max) {
-            refuse(x, HTTP_FAULT_MEMORY);
+        held_count(x);
+        if (count > 0) count_add(&s->counts.bytes_in, (uint64_t)count);
+        bool fits = count != -ENOMEM && held_fits(x);
+        if (!is_reading(x)) return; /* it was the one to give up */
+        if (!fits) {
+            serve_refuse(x, HTTP_FAULT_MEMORY);
             return;
         }
         if (count <= 0) { /* the end, or a reset; a request that is cut short is nobody's */
@@ -248,9 +290,38 @@ static void read_request(struct http_exchange *x)
             return;
         }
         taken += (size_t)count;
-        count_add(&s->counts.bytes_in, (uint64_t)count);
         advance(x);
     }
+}
+
+static void begin_idle(struct http_exchange *x)
+{
+    struct http_server *s = x->server;
+    serve_enter(x, SERVE_IDLE);
+    x->deadline_us = loop_now_us(s->loop) + (s->draining ? DRAIN_FRESH_US : s->limits.idle_us);
+}
+
+static void shake_failed(struct http_exchange *x, int rc)
+{
+    if (rc == -EPROTONOSUPPORT) { /* told in the language that it speaks */
+        conn_drop_tls(&x->conn);
+        serve_refuse(x, HTTP_FAULT_PLAIN);
+    } else {
+        server_refused(x->server, HTTP_FAULT_TLS);
+        kill_conn(x);
+    }
+}
+
+static void shake(struct http_exchange *x)
+{
+    int rc = conn_handshake(&x->conn);
+    if (rc == -EAGAIN) return;
+    if (rc < 0) {
+        shake_failed(x, rc);
+        return;
+    }
+    begin_idle(x);
+    read_request(x);
 }
 
 static void on_event(void *arg, uint32_t events)
@@ -260,10 +331,12 @@ static void on_event(void *arg, uint32_t events)
     if (events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR)) x->peer_closed = true;
     if (events & (EPOLLHUP | EPOLLERR)) {
         serve_abort(x, HTTP_ABORT_CLIENT_LEFT);
+    } else if (x->stage == SERVE_SHAKE) {
+        shake(x);
     } else if (x->stage == SERVE_LINGER) {
         read_linger(x);
     } else if (is_reading(x)) {
-        if (events & (EPOLLIN | EPOLLRDHUP)) read_request(x);
+        if (events & (EPOLLIN | EPOLLRDHUP) || conn_read_waits_to_write(&x->conn)) read_request(x);
     } else if (x->stage == SERVE_OPEN && x->peer_closed) {
         serve_abort(x, HTTP_ABORT_CLIENT_LEFT);
     } else if (events & EPOLLIN) {
@@ -275,26 +348,31 @@ static void on_event(void *arg, uint32_t events)
  * so that a request costs no epoll_ctl. */
 static uint32_t wanted_events(const struct http_exchange *x)
 {
+    bool reads = x->stage == SERVE_SHAKE || is_reading(x);
+    if (reads && conn_read_waits_to_write(&x->conn)) return EPOLLOUT;
     uint32_t events = conn_unsent(&x->conn) > 0 ? (uint32_t)EPOLLOUT : 0;
-    if (x->stage == SERVE_LINGER || is_reading(x)) return events | EPOLLIN | EPOLLRDHUP;
+    if (reads || x->stage == SERVE_LINGER) return events | EPOLLIN | EPOLLRDHUP;
     if (x->peer_closed) return events;
     return events | EPOLLRDHUP | (x->input_waits ? 0 : (uint32_t)EPOLLIN);
 }
 
 /* ---- the task at the end of a turn ---- */
 
-/* The client must take what is unsent now, at most unsent_bytes_max of it, within unsent_us. A
- * reader that trickles one byte at a time does not move the mark. */
+/* The client must take what is unsent now within unsent_us; of more than unsent_bytes_max that much,
+ * or a quarter where that is more. A reader that trickles one byte at a time does not move the mark,
+ * and one that takes 256 KiB of 35 MB does not get there. */
 static void mark_unsent(struct http_exchange *x)
 {
     struct http_server *s = x->server;
     size_t unsent = conn_unsent(&x->conn);
     if (unsent == 0) {
-        x->mark_us = 0;
+        x->mark_us = x->unsent_since_us = 0;
     } else if (x->mark_us == 0 || x->conn.sent >= x->mark) {
-        x->mark = x->conn.sent + min_size(unsent, s->limits.unsent_bytes_max);
+        size_t part = max_size(s->limits.unsent_bytes_max, unsent / 4);
+        x->mark = x->conn.sent + min_size(unsent, part);
         x->mark_us = loop_now_us(s->loop) + s->limits.unsent_us;
     }
+    if (unsent > 0 && x->unsent_since_us == 0) x->unsent_since_us = loop_now_us(s->loop);
     x->deadline_us = x->mark_us;
 }
 
@@ -313,7 +391,10 @@ static void send_some(struct http_exchange *x)
     count_add(&x->server->counts.bytes_out, x->conn.sent - before);
     if (rc < 0 && rc != -EAGAIN) {
         serve_abort(x, HTTP_ABORT_CLIENT_LEFT);
-    } else if (rc == 0 && x->stage == SERVE_SENDING) {
+        return;
+    }
+    if (rc == 0) conn_trim(&x->conn); /* a stream whose reader was slow for a while */
+    if (rc == 0 && x->stage == SERVE_SENDING) {
         if (x->keep_alive && !x->server->draining)
             next_request(x);
         else
@@ -332,15 +413,22 @@ static int arm(struct http_exchange *x)
 static void on_task(void *arg)
 {
     struct http_exchange *x = arg;
+    if (x->doomed_bytes > 0) serve_abort(x, HTTP_ABORT_MEMORY);
     if (x->stage == SERVE_DEAD) {
-        serve_free(x);
+        if (!x->pinned) serve_free(x);
         return;
     }
     send_some(x);
     call_drain(x);
+    if (is_reading(x) && conn_pending(&x->conn)) {
+        read_request(x);
+        if (conn_pending(&x->conn)) serve_touch(x);
+    }
+    bool grew = held_count(x);
     /* Written to again, or dead: the next turn's task sends, or frees, before anything is armed. */
     if (list_linked(&x->task.node)) return;
     if (x->stage == SERVE_OPEN || x->stage == SERVE_SENDING) mark_unsent(x);
+    if (grew) (void)held_fits(x);
     if (arm(x) < 0 || loop_watch_mod(x->server->loop, &x->watch, wanted_events(x)) < 0)
         serve_abort(x, HTTP_ABORT_SERVER);
 }
@@ -352,24 +440,56 @@ static void on_timer(void *arg)
     if (x->deadline_us == 0 || loop_now_us(x->server->loop) < x->deadline_us) return;
     switch (x->stage) {
     case SERVE_IDLE:
-        count_add(&x->server->counts.idle_closed, 1);
+        server_closed(x->server, &x->server->counts.idle_closed, "idle");
         kill_conn(x);
         break;
+    case SERVE_SHAKE:
+        shake_failed(x, -ETIMEDOUT);
+        break;
     case SERVE_HEAD:
-        refuse(x, HTTP_FAULT_HEAD_LATE);
+        serve_refuse(x, HTTP_FAULT_HEAD_LATE);
         break;
     case SERVE_BODY:
-        refuse(x, HTTP_FAULT_BODY_LATE);
+        serve_refuse(x, HTTP_FAULT_BODY_LATE);
         break;
     case SERVE_OPEN:
     case SERVE_SENDING:
         serve_abort(x, HTTP_ABORT_SLOW_READER);
         break;
+    case SERVE_CHECK: /* never in between turns */
     case SERVE_LINGER:
     case SERVE_DEAD:
         kill_conn(x);
         break;
     }
+}
+
+/* The one that has been for longest in a stage without a whole request. By time and not by stage: who
+ * has just been accepted is idle too, and must not go before a head that never ends. */
+static struct http_exchange *longest_without_request(struct http_server *s)
+{
+    static const enum serve_stage stages[] = { SERVE_IDLE, SERVE_LINGER, SERVE_SHAKE, SERVE_HEAD };
+    struct http_exchange *longest = NULL;
+    for (size_t i = 0; i < COUNT_OF(stages); i++) {
+        struct list *l = &s->stage[stages[i]];
+        if (list_empty(l)) continue;
+        struct http_exchange *x = CONTAINER_OF(l->next, struct http_exchange, node);
+        if (!longest || x->since_us < longest->since_us) longest = x;
+    }
+    return longest;
+}
+
+bool serve_make_room(struct http_server *s)
+{
+    struct http_exchange *x = longest_without_request(s);
+    if (!x) return false;
+    if (x->stage == SERVE_HEAD) {
+        reply_refusal(x, HTTP_FAULT_HEAD_LATE);
+        (void)conn_flush(&x->conn);
+    }
+    server_closed(s, &s->counts.room_closed, "room");
+    serve_free(x);
+    return true;
 }
 
 void serve_drain(struct http_exchange *x)
@@ -386,23 +506,27 @@ void serve_drain(struct http_exchange *x)
 struct http_exchange *serve_new(struct http_server *s, int fd, const struct addr *peer)
 {
     struct http_exchange *x = FAULT("http.connection") ? NULL : calloc(1, sizeof *x);
-    if (!x) {
-        close(fd);
-        return NULL;
-    }
+    if (!x) return NULL;
     x->server = s;
+    x->from = *peer;
     conn_init(&x->conn, fd, s->limits.head_bytes_max + s->limits.body_bytes_max + PIPELINE_BYTES,
               BUF_BYTES_MAX);
     x->watch = (struct loop_watch){ .fd = fd, .fn = on_event, .arg = x };
     x->timer = (struct loop_timer){ .fn = on_timer, .arg = x };
     x->task = (struct loop_task){ .fn = on_task, .arg = x };
-    x->deadline_us = loop_now_us(s->loop) + s->limits.idle_us;
+    const struct http_server_config *c = &s->config;
+    x->deadline_us = loop_now_us(s->loop) + (c->tls ? s->limits.head_us : s->limits.idle_us);
     addr_text(peer, x->peer);
-    if (arm(x) < 0 || loop_watch_add(s->loop, &x->watch, EPOLLIN | EPOLLRDHUP) < 0) {
-        loop_timer_clear(s->loop, &x->timer);
-        conn_close(&x->conn);
+    if (c->tls && tls_accept(c->tls, fd, &x->conn.tls) < 0) {
         free(x);
         return NULL;
     }
+    if (arm(x) < 0 || loop_watch_add(s->loop, &x->watch, EPOLLIN | EPOLLRDHUP) < 0) {
+        loop_timer_clear(s->loop, &x->timer);
+        conn_drop_tls(&x->conn);
+        free(x);
+        return NULL;
+    }
+    serve_enter(x, c->tls ? SERVE_SHAKE : SERVE_IDLE);
     return x;
 }

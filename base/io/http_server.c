@@ -1,12 +1,14 @@
 /* http_server.c - the listening half: accept, refuse beyond the bound, count, drain.
  *
- * Running out of descriptors must not become a busy loop (the listener stays readable): one spare
- * descriptor is given up to accept and close what waits, and when even that fails, the listener
- * rests for ACCEPT_REST_US. */
+ * Running out of descriptors closes the connection that has been without a request for longest. Where
+ * all are busy it must not become a busy loop (the listener stays readable): one spare descriptor is
+ * given up to accept and close what waits, and when even that fails, the listener rests for
+ * ACCEPT_REST_US. */
 #include "base/core/bits.h"
 #include "base/io/http_serve.h"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -45,6 +47,9 @@ static void fill_limits(struct http_limits *l)
     OR_DEFAULT(unsent_bytes_max);
     OR_DEFAULT(unsent_us);
     OR_DEFAULT(connections_max);
+    if (l->connections_address_max == 0)
+        l->connections_address_max = max_u32(l->connections_max / 4, 1);
+    if (l->connections_trusted_max == 0) l->connections_trusted_max = l->connections_max;
     l->headers_max = min_u32(l->headers_max, HTTP_HEADERS_MAX);
 }
 
@@ -79,20 +84,31 @@ void server_cut(struct http_server *s, enum http_abort why)
         [HTTP_ABORT_CLIENT_LEFT] = "client_left",
         [HTTP_ABORT_SLOW_READER] = "slow_reader",
         [HTTP_ABORT_SERVER] = "server",
+        [HTTP_ABORT_MEMORY] = "memory",
     };
     count_add(&s->counts.aborted[why], 1);
     count_reason(s, s->meters.cut, reasons[why]);
 }
 
+void server_closed(struct http_server *s, uint64_t *count, const char *reason)
+{
+    count_add(count, 1);
+    count_reason(s, s->meters.closed, reason);
+}
+
 /* ---- accepting ---- */
 
 /* Best effort: the answer is lost when the client's bytes are still unread at close. */
-static void refuse_socket(struct http_server *s, int fd)
+static void refuse_socket(struct http_server *s, int fd, enum http_fault fault)
 {
     CLEANUP(buf_fini) struct buf out = { 0 };
     char unread[2048];
-    server_refused(s, HTTP_FAULT_CONNECTIONS);
-    refusal_render(s, HTTP_FAULT_CONNECTIONS, &out);
+    server_refused(s, fault);
+    if (s->config.tls) { /* not worth a handshake */
+        close(fd);
+        return;
+    }
+    refusal_render(s, fault, &out);
     (void)!recv(fd, unread, sizeof unread, 0);
     (void)!send(fd, out.data, out.len, MSG_NOSIGNAL);
     shutdown(fd, SHUT_WR);
@@ -101,16 +117,22 @@ static void refuse_socket(struct http_server *s, int fd)
 
 static void take_socket(struct http_server *s, int fd, const struct addr *peer)
 {
-    if (s->counts.connections >= s->limits.connections_max) {
-        refuse_socket(s, fd);
+    if (s->counts.connections >= s->limits.connections_max && !serve_make_room(s)) {
+        refuse_socket(s, fd, HTTP_FAULT_CONNECTIONS);
         return;
     }
-    struct http_exchange *x = serve_new(s, fd, peer);
-    if (!x) { /* no memory; serve_new has closed fd */
+    int rc = http_peers_enter(&s->peers, peer);
+    if (rc == -EDQUOT) {
+        refuse_socket(s, fd, HTTP_FAULT_ADDRESS);
+        return;
+    }
+    struct http_exchange *x = rc == 0 ? serve_new(s, fd, peer) : NULL;
+    if (!x) { /* no memory */
+        if (rc == 0) http_peers_leave(&s->peers, peer);
+        close(fd);
         accept_failed(s, "no_memory");
         return;
     }
-    list_push_back(&s->conns, &x->node);
     count_add(&s->counts.connections, 1);
     count_connection(s, 1);
     count_add(&s->counts.accepted, 1);
@@ -142,15 +164,38 @@ static void on_accept_rested(void *arg)
         (void)loop_timer_set(s->loop, &s->accept_timer, loop_now_us(s->loop) + ACCEPT_REST_US);
 }
 
-/* False when nothing more waits. */
+/* The kernel says that descriptors are out before it looks whether there is anybody to accept. */
+static bool somebody_waits(const struct http_server *s)
+{
+    struct pollfd p = { .fd = s->listener.fd, .events = POLLIN };
+    return poll(&p, 1, 0) != 0;
+}
+
+/* Connections that have ended hold their places until the end of the turn: whoever comes meanwhile
+ * waits for it. Not for those that a worker still reads. */
+static bool room_is_coming(const struct http_server *s)
+{
+    if (s->counts.connections < s->limits.connections_max) return false;
+    LIST_EACH (&s->stage[SERVE_DEAD], node)
+        if (!CONTAINER_OF(node, struct http_exchange, node)->pinned) return true;
+    return false;
+}
+
+/* False when nothing more waits, or has to. */
 static bool accept_some(struct http_server *s)
 {
     for (int i = 0; i < ACCEPT_AT_ONCE; i++) {
+        if (room_is_coming(s)) return false;
         struct sockaddr_storage ss = { 0 };
         socklen_t len = sizeof ss;
         int fd =
             accept4(s->listener.fd, (struct sockaddr *)&ss, &len, SOCK_NONBLOCK | SOCK_CLOEXEC);
-        if (fd < 0 && out_of_descriptors(errno)) accept_without_descriptors(s);
+        if (fd < 0 && out_of_descriptors(errno)) {
+            if (!somebody_waits(s)) return false;
+            if (serve_make_room(s)) continue;
+            accept_without_descriptors(s);
+            return false;
+        }
         if (fd < 0 && errno == ECONNABORTED) continue; /* it left while it waited */
         if (fd < 0) return false;
         struct addr peer;
@@ -175,11 +220,17 @@ static void on_empty_task(void *arg)
     if (fn) fn(s->on_empty_arg); /* may free s */
 }
 
-void server_conn_gone(struct http_server *s)
+static bool has_connections(const struct http_server *s)
 {
+    return count_get(&s->counts.connections) > 0;
+}
+
+void server_conn_gone(struct http_server *s, const struct addr *from)
+{
+    http_peers_leave(&s->peers, from);
     count_sub(&s->counts.connections, 1);
     count_connection(s, -1);
-    if (s->draining && list_empty(&s->conns)) loop_defer(s->loop, &s->empty_task);
+    if (s->draining && !has_connections(s)) loop_defer(s->loop, &s->empty_task);
 }
 
 static int listen_at(struct http_server *s, struct err *err)
@@ -222,11 +273,20 @@ int http_server_new(struct loop *l, const struct http_server_config *config,
     s->listener = (struct loop_watch){ .fd = -1, .fn = on_listener, .arg = s };
     s->empty_task = (struct loop_task){ .fn = on_empty_task, .arg = s };
     s->accept_timer = (struct loop_timer){ .fn = on_accept_rested, .arg = s };
-    list_init(&s->conns);
+    for (int i = 0; i < SERVE_STAGE_COUNT; i++)
+        list_init(&s->stage[i]);
+    list_init(&s->large);
+    http_peers_init(&s->peers, s->limits.connections_max, s->limits.connections_address_max,
+                    s->limits.connections_trusted_max);
+    must(config->proxy_count <= HTTP_PROXIES_MAX);
+    s->peers.proxy_count = config->proxy_count;
+    for (uint32_t i = 0; i < config->proxy_count; i++)
+        s->peers.proxies[i] = config->proxies[i];
     s->spare_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
     int rc = listen_at(s, err);
     if (rc < 0) return rc;
-    s->config.host = NULL; /* borrowed for this call only */
+    s->config.host = NULL; /* borrowed for this call only, as the next */
+    s->config.proxies = NULL;
     *ret = TAKE(s);
     return 0;
 }
@@ -244,11 +304,15 @@ void http_server_free(struct http_server *s)
     if (!s) return;
     s->on_empty = NULL;
     stop_listening(s);
-    LIST_EACH_SAFE (&s->conns, node) {
-        struct http_exchange *x = CONTAINER_OF(node, struct http_exchange, node);
-        serve_abort(x, HTTP_ABORT_SERVER);
-        serve_free(x);
+    for (int i = 0; i < SERVE_STAGE_COUNT; i++) {
+        /* Cut ones go to the last list, which is emptied last. */
+        while (!list_empty(&s->stage[i])) {
+            struct http_exchange *x = CONTAINER_OF(s->stage[i].next, struct http_exchange, node);
+            serve_abort(x, HTTP_ABORT_SERVER);
+            serve_free(x);
+        }
     }
+    http_peers_fini(&s->peers);
     loop_defer_clear(s->loop, &s->empty_task);
     if (s->spare_fd >= 0) close(s->spare_fd);
     free(s);
@@ -269,10 +333,10 @@ void http_server_drain(struct http_server *s, void (*on_empty)(void *arg), void 
             continue;
         s->draining = true;
         stop_listening(s);
-        LIST_EACH_SAFE (&s->conns, node)
+        LIST_EACH_SAFE (&s->stage[SERVE_IDLE], node)
             serve_drain(CONTAINER_OF(node, struct http_exchange, node));
     }
-    if (list_empty(&s->conns)) loop_defer(s->loop, &s->empty_task);
+    if (!has_connections(s)) loop_defer(s->loop, &s->empty_task);
 }
 
 void http_server_meters_set(struct http_server *s, const struct http_server_meters *m)

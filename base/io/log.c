@@ -11,6 +11,7 @@
 #include "base/core/err.h"
 #include "base/core/str.h"
 #include "base/io/clock.h"
+#include "base/io/log_file.h"
 
 #include <stdarg.h>
 #include <stddef.h>
@@ -45,6 +46,11 @@ void log_set_level(enum log_level least)
 void log_set_fd(int fd)
 {
     __atomic_store_n(&log_fd, fd, __ATOMIC_RELAXED);
+}
+
+void log_set_max(uint64_t bytes_max)
+{
+    log_file_keep(__atomic_load_n(&log_fd, __ATOMIC_RELAXED), bytes_max);
 }
 
 static bool log_enabled(enum log_level level)
@@ -253,6 +259,7 @@ static void line_write(struct line *l)
         n = write(__atomic_load_n(&log_fd, __ATOMIC_RELAXED), l->text, l->len);
     while (n < 0 && errno == EINTR);
     if (n != (ssize_t)l->len) __atomic_fetch_add(&lost, 1, __ATOMIC_RELAXED);
+    log_file_wrote(l->len);
 }
 
 void log_event(enum log_level level, const char *event, const char *format, ...)

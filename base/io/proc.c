@@ -26,6 +26,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/prctl.h>
+#include <sys/random.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -75,6 +76,15 @@ static int stat_read(pid_t pid, char *ret_state, uint64_t *ret_start)
     if (state.len != 1 || str_to_u64(str_cut(&rest, ' '), &start) < 0) return -ESRCH;
     *ret_state = state.data[0];
     *ret_start = start;
+    return 0;
+}
+
+int proc_hash_key_draw(struct err *err)
+{
+    struct hash_key key;
+    if (FAULT("proc.random") || getrandom(&key, sizeof key, 0) != sizeof key)
+        return err_set(err, -EIO, "no random bytes for the key of this process's tables");
+    hash_key_set(&key);
     return 0;
 }
 
@@ -468,6 +478,17 @@ int proc_reap(struct proc *p, struct proc_exit *ret)
     p->child = false;
     *ret = exit;
     return 0;
+}
+
+uint32_t proc_reap_all(void)
+{
+    uint32_t count = 0;
+    siginfo_t info = { 0 };
+    while (waitid(P_ALL, 0, &info, WEXITED | WNOHANG) == 0 && info.si_pid != 0) {
+        count++;
+        info.si_pid = 0;
+    }
+    return count;
 }
 
 int proc_wait(struct proc *p, int64_t timeout_us, struct proc_exit *ret)

@@ -54,8 +54,16 @@ void proc_close(struct proc *p); /* our descriptor only; the process runs on */
 /* After pidfd became readable: collects the status of a child. -EAGAIN while it runs. */
 int proc_reap(struct proc *p, struct proc_exit *ret);
 
+/* Collects every child that has ended, whoever they are: for a process that starts others and waits
+ * for none of them. Returns how many. */
+uint32_t proc_reap_all(void);
+
 /* Waits for the end, then reaps. -ETIMEDOUT. */
 int proc_wait(struct proc *p, int64_t timeout_us, struct proc_exit *ret);
+
+/* Draws the key of hash_keyed (base/core/hash.h) for this process: when a role starts, before any
+ * table exists. -EIO without random bytes: a role does not serve under a key that is known. */
+int proc_hash_key_draw(struct err *err);
 
 int proc_id_of(pid_t pid, struct proc_id *ret); /* -ESRCH */
 struct proc_id proc_id_self(void);

@@ -10,6 +10,7 @@
 #include "base/text/bpe.h"
 
 #include "base/core/bits.h"
+#include "base/core/work.h"
 #include "base/text/vocab_tables.h"
 
 #include <stdlib.h>
@@ -41,18 +42,21 @@ static int reserve(struct bpe_scratch *s, size_t count)
 static void push(struct bpe_scratch *s, uint64_t key)
 {
     size_t at = s->heap_len++;
-    while (at > 0 && s->heap[(at - 1) / 2] > key) {
+    uint64_t moved = 1;
+    for (; at > 0 && s->heap[(at - 1) / 2] > key; moved++) {
         s->heap[at] = s->heap[(at - 1) / 2];
         at = (at - 1) / 2;
     }
     s->heap[at] = key;
+    work_add(moved);
 }
 
 static uint64_t pop(struct bpe_scratch *s)
 {
     uint64_t top = s->heap[0], last = s->heap[--s->heap_len];
     size_t at = 0;
-    for (;;) {
+    uint64_t moved = 1;
+    for (;; moved++) {
         size_t child = 2 * at + 1;
         if (child >= s->heap_len) break;
         if (child + 1 < s->heap_len && s->heap[child + 1] < s->heap[child]) child++;
@@ -61,6 +65,7 @@ static uint64_t pop(struct bpe_scratch *s)
         at = child;
     }
     s->heap[at] = last;
+    work_add(moved);
     return top;
 }
 
@@ -114,6 +119,7 @@ int bpe_encode(const struct vocab *v, struct bpe_scratch *s, struct str word, st
     size_t missing = 0;
     for (size_t i = 0; i < word.len; i++)
         missing += v->byte_token[(unsigned char)word.data[i]] == VOCAB_NONE;
+    work_add(word.len);
     int rc = reserve(s, word.len + 2 * missing);
     if (rc < 0) return rc;
     uint32_t count = first_symbols(v, s, word);

@@ -199,3 +199,15 @@ int bundle_decode(struct str bytes, const char *expected_digest, struct bundle *
     b = (struct bundle){ 0 };
     return 0;
 }
+
+void bundle_identity(struct str weights, const char *bundle_digest, char ret[SHA256_HEX + 1])
+{
+    char both[2 * SHA256_HEX + 1];
+    uint8_t digest[SHA256_BYTES];
+    size_t len = min_size(weights.len, SHA256_HEX), more = strlen(bundle_digest);
+    must(more <= SHA256_HEX);
+    memcpy(both, weights.data, len);
+    memcpy(both + len, bundle_digest, more);
+    sha256(both, len + more, digest);
+    hex_from(digest, sizeof digest, ret);
+}

@@ -30,6 +30,14 @@ void bundle_fini(struct bundle *b);
 int bundle_encode(const struct vocab *v, const struct chat_template *t, struct buf *out,
                   char ret_digest[SHA256_HEX + 1], struct err *err);
 
+/* The digest under which an engine is known: of its weights' digest (hex) and its bundle's. Equal ones
+ * mean equal tokens for equal prompts. */
+void bundle_identity(struct str weights, const char *bundle_digest, char ret[SHA256_HEX + 1]);
+
+/* An engine that hands out its bundle names its weights in this header of the reply, so that who
+ * asked for an identity can see that it is the one. The request may name it: `if-match`, 412. */
+#define BUNDLE_WEIGHTS_HEADER "x-muster-weights"
+
 /* -EINVAL for anything malformed, a wrong checksum, or a digest other than `expected_digest`
  * (hex; NULL: any). On failure *ret is untouched. */
 int bundle_decode(struct str bytes, const char *expected_digest, struct bundle *ret,

@@ -78,12 +78,14 @@ static int check_messages(struct jinja_run *run, struct jinja_value *messages)
         const struct jinja_value *m = &messages->list->items[i];
         if (m->kind != JINJA_DICT)
             return jinja_fail(run, -EINVAL, "messages[%zu] must be an object", i);
-        const struct jinja_value *role = jinja_dict_find(m->dict, STR("role"));
+        const struct jinja_value *role = NULL;
+        int rc = jinja_dict_find(run, m->dict, STR("role"), &role);
+        if (rc < 0) return rc;
         if (!role || role->kind != JINJA_STRING || !is_plain_role(jinja_bytes(role->text)))
             continue;
         struct jinja_value plain = *role;
         plain.text.mark = NULL;
-        int rc = jinja_dict_set(run, m->dict, STR("role"), plain);
+        rc = jinja_dict_set(run, m->dict, STR("role"), plain);
         if (rc < 0) return rc;
     }
     return 0;

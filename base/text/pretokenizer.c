@@ -12,6 +12,7 @@
 #include "base/text/pretokenizer.h"
 
 #include "base/core/bits.h"
+#include "base/core/work.h"
 #include "base/text/unicode.h"
 
 #include <string.h>
@@ -48,6 +49,7 @@ static size_t run_of(struct str text, size_t at, uint32_t wanted, size_t max)
         if (len == 0 || !(classes & wanted)) break;
         end += len;
     }
+    work_add(end - at + 1);
     return end - at;
 }
 
@@ -61,6 +63,7 @@ static size_t run_without(struct str text, size_t at, uint32_t refused)
         if (len == 0 || (classes & refused)) break;
         end += len;
     }
+    work_add(end - at + 1);
     return end - at;
 }
 
@@ -106,6 +109,7 @@ static size_t blanks(struct str text, size_t at)
         end += len;
         last = len;
     }
+    work_add(end - at);
     return end - at > last ? end - at - last : end - at;
 }
 

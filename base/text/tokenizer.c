@@ -9,6 +9,7 @@
  */
 #include "base/text/tokenizer.h"
 
+#include "base/core/work.h"
 #include "base/text/bpe.h"
 #include "base/text/byte_alphabet.h"
 #include "base/text/vocab_tables.h"
@@ -85,7 +86,8 @@ static uint32_t marker_at(struct encoder *e, struct str text, size_t at)
 {
     const struct vocab *v = e->v;
     uint32_t found = VOCAB_NONE, low = 0, high = v->marker_count;
-    for (size_t depth = 0; at + depth < text.len && low < high; depth++) {
+    size_t depth = 0;
+    for (; at + depth < text.len && low < high; depth++) {
         unsigned byte = (unsigned char)text.data[at + depth];
         low = narrow(v, low, high, depth, byte);
         high = narrow(v, low, high, depth, byte + 1);
@@ -93,6 +95,7 @@ static uint32_t marker_at(struct encoder *e, struct str text, size_t at)
         if (low == high || v->tokens[v->markers[low]].text_len != depth + 1) continue;
         if (marker_allowed(e, v->markers[low], at, at + depth + 1)) found = v->markers[low];
     }
+    work_add(1 + 2 * depth * WORK_STEP); /* two binary searches a byte */
     return found;
 }
 
@@ -138,6 +141,7 @@ static int encode_all(struct encoder *e, struct str text)
 {
     size_t done = 0;
     int rc = 0;
+    work_add(text.len);
     for (size_t at = 0; at < text.len && rc == 0;) {
         bool may_start = e->v->marker_starts[(unsigned char)text.data[at]];
         uint32_t marker = may_start ? marker_at(e, text, at) : VOCAB_NONE;

@@ -140,6 +140,10 @@ static int copy_tokens(struct vocab *v, const struct vocab_parts *p, struct err 
         if (rc < 0) return rc;
     }
     v->token_count = (uint32_t)p->token_count;
+    v->token_bytes_max = 1;
+    for (uint32_t i = 0; i < v->token_count; i++)
+        v->token_bytes_max =
+            max_u32(v->token_bytes_max, max_u32(v->tokens[i].text_len, v->tokens[i].bytes_len));
     if (p->score_count == 0) return 0;
     v->scores = arena_array(&v->arena, p->score_count, sizeof *v->scores);
     if (!v->scores) return err_set(err, -ENOMEM, "no memory for the vocabulary");
@@ -305,7 +309,7 @@ static int finish_gpt2(struct vocab *v, struct err *err)
     for (size_t i = 0; i < sizeof replacement; i++)
         if (v->byte_token[replacement[i]] == VOCAB_NONE)
             return err_set(err, -EINVAL, "no token for the byte %02x", replacement[i]);
-    map_init(&v->pair_rank, 8, sizeof(uint32_t), v->merge_count, 0);
+    map_init(&v->pair_rank, 8, sizeof(uint32_t), v->merge_count, MAP_OWN);
     for (uint32_t i = 0; i < v->merge_count; i++) {
         const struct vocab_merge *m = &v->merges[i];
         if (!is_word_part(v, m->left) || !is_word_part(v, m->right) || !is_word_part(v, m->joined))
@@ -396,6 +400,11 @@ void vocab_free(struct vocab *v)
 uint32_t vocab_count(const struct vocab *v)
 {
     return v->token_count;
+}
+
+uint32_t vocab_token_bytes_max(const struct vocab *v)
+{
+    return v->token_bytes_max;
 }
 
 const struct vocab_special *vocab_special(const struct vocab *v)

@@ -68,6 +68,7 @@ void vocab_free(struct vocab *v);
 CLEANUP_FREEP(vocab, struct vocab)
 
 uint32_t vocab_count(const struct vocab *v);
+uint32_t vocab_token_bytes_max(const struct vocab *v); /* of a text that one id stands for; > 0 */
 const struct vocab_special *vocab_special(const struct vocab *v);
 struct str vocab_kind(const struct vocab *v);
 struct str vocab_pre(const struct vocab *v);

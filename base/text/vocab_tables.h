@@ -44,6 +44,7 @@ struct vocab {
     struct map pair_rank;     /* {left id, right id} -> uint32_t rank, pairs that may be joined */
     uint32_t byte_token[256]; /* VOCAB_NONE where the vocabulary has no token for the byte */
     uint32_t word_bytes_max;  /* of the longest normal token */
+    uint32_t token_bytes_max; /* of the longest of all, at least 1 */
 
     /* Tokens that are looked for as they stand in a text, sorted bytewise: an implicit trie. */
     uint32_t *markers;

@@ -86,7 +86,7 @@ static int text_of(struct decode *d, const struct field *f, double bytes_min, do
     if ((double)text.len < bytes_min || (double)text.len > bytes_max)
         return err_set(d->err, -EINVAL, "%s: %zu bytes are outside %.15g..%.15g", f->name, text.len,
                        bytes_min, bytes_max);
-    if (text.len && memchr(text.data, 0, text.len))
+    if (!f->nul && text.len && memchr(text.data, 0, text.len))
         return err_set(d->err, -EINVAL, "%s: holds a NUL", f->name);
     *ret = text;
     return 0;
@@ -226,6 +226,7 @@ static int decode_value(struct decode *d, const struct field *f, char *ret)
         rc = json_bool(d->r, &yes);
         if (rc < 0) return refuse(d, f, rc, "true or false");
         memcpy(at, &yes, sizeof yes);
+        if (f->present_offset) memcpy(ret + f->present_offset, &(bool){ true }, sizeof(bool));
         return 0;
     case FIELD_HEX64:
         return decode_hex64(d, f, at);
@@ -304,6 +305,23 @@ int fields_decode(const struct field_set *set, struct str text, struct arena *ar
 
 static void encode_object(const struct field_set *set, const char *in, struct json_writer *w);
 
+/* As much of `s` as the decoder takes: the writer puts three bytes (U+FFFD) for what is torn, and a
+ * name that was cut inside a character would come out longer than its row allows. */
+static struct str text_within(struct str s, double bytes_max)
+{
+    if (3 * (double)s.len <= bytes_max || str_utf8_valid(s)) return s;
+    size_t at = 0, written = 0;
+    while (at < s.len) {
+        uint32_t ignored;
+        struct str rest = str_of(s.data + at, s.len - at);
+        size_t whole = utf8_decode(rest, &ignored), out = whole ? whole : 3;
+        if ((double)(written + out) > bytes_max) break;
+        written += out;
+        at += whole ? whole : utf8_invalid(rest);
+    }
+    return str_of(s.data, at);
+}
+
 static void encode_items(const struct field *f, const char *items, uint32_t count,
                          struct json_writer *w)
 {
@@ -319,7 +337,7 @@ static void encode_items(const struct field *f, const char *items, uint32_t coun
             encode_object(f->of, at, w);
         } else if (f->type == FIELD_STRS) {
             memcpy(&text, at, sizeof text);
-            json_put_str(w, text);
+            json_put_str(w, text_within(text, (double)f->each_bytes_max));
         } else if (f->type == FIELD_IDS) {
             json_put_u64(w, load_u32(at));
         } else {
@@ -376,11 +394,12 @@ static void encode_field(const struct field *f, const char *in, struct json_writ
         encode_number(f, at, w);
         return;
     case FIELD_BOOL:
+        if (f->present_offset && !flag_at(in, f->present_offset)) return;
         json_kv_bool(w, f->name, flag_at(in, f->offset));
         return;
     case FIELD_STR:
         memcpy(&text, at, sizeof text);
-        if (text.len) json_kv_str(w, f->name, text);
+        if (text.len) json_kv_str(w, f->name, text_within(text, f->max));
         return;
     case FIELD_ENUM:
         must(load_u32(at) < (uint32_t)f->max);

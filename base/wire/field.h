@@ -24,7 +24,7 @@ enum field_type {
     FIELD_F64,     /* double, finite */
     FIELD_BOOL,    /* bool */
     FIELD_HEX64,   /* uint64_t as 16 hexadecimal digits: ids that other languages would round */
-    FIELD_STR,     /* struct str; no NUL inside */
+    FIELD_STR,     /* struct str; no NUL inside, unless the row allows it */
     FIELD_ENUM,    /* an enum, by its name */
     FIELD_OBJECT,  /* nested struct */
     FIELD_LIST,    /* array of structs: pointer and uint32_t count, as the following three */
@@ -44,10 +44,12 @@ struct field {
     double min, max;            /* numbers: value (max 0: what the type holds); FIELD_STR: bytes;
                                    arrays: items; FIELD_ENUM: max is the number of names */
     size_t each_bytes_max;      /* FIELD_STRS: of one */
+    bool nul;                   /* FIELD_STR, FIELD_STRS: NUL is a byte as others: text of models
+                                   and clients, which nobody reads as a C string */
     const char *const *names;   /* FIELD_ENUM */
     const struct field_set *of; /* FIELD_OBJECT, FIELD_LIST */
     size_t count_offset;        /* arrays: of the uint32_t */
-    size_t present_offset;      /* FIELD_OBJECT: of its bool; 0: none, always written */
+    size_t present_offset;      /* FIELD_OBJECT, FIELD_BOOL: of its bool; 0: none, always written */
 };
 
 struct field_set {

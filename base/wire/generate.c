@@ -30,7 +30,7 @@ static const struct field request_rows[] = {
           .max = INT32_MAX),
     FIELD(struct generate_request, min_tokens, FIELD_U32, .max = INT32_MAX),
     FIELD_ARRAY("stop", struct generate_request, stop, stop_count, FIELD_STRS, GENERATE_STOP_MAX,
-                .each_bytes_max = GENERATE_STOP_BYTES_MAX),
+                .each_bytes_max = GENERATE_STOP_BYTES_MAX, .nul = true),
     FIELD(struct generate_request, ignore_eos, FIELD_BOOL),
     FIELD(struct generate_request, tenant, FIELD_STR, .max = 128),
     FIELD(struct generate_request, deadline_ms, FIELD_U32),
@@ -40,6 +40,9 @@ static const struct field request_rows[] = {
     FIELD(struct generate_request, goes_on, FIELD_BOOL),
     FIELD(struct generate_request, kv_host, FIELD_STR, .max = GENERATE_HOST_BYTES_MAX),
     FIELD(struct generate_request, kv_port, FIELD_U32, .max = UINT16_MAX),
+    FIELD(struct generate_request, kv_ticket, FIELD_STR, .max = GENERATE_TICKET_BYTES_MAX),
+    FIELD(struct generate_request, kv_key, FIELD_STR, .max = GENERATE_KEY_HEX),
+    FIELD(struct generate_request, kv_tls, FIELD_BOOL),
 };
 static const struct field_set request_set = FIELD_SET(struct generate_request, request_rows);
 
@@ -52,7 +55,7 @@ static const struct field_set usage_set = FIELD_SET(struct usage, usage_rows);
 
 static const struct field frame_rows[] = {
     FIELD_ARRAY("ids", struct generate_frame, ids, id_count, FIELD_IDS, GENERATE_FRAME_IDS_MAX),
-    FIELD(struct generate_frame, text, FIELD_STR, .max = GENERATE_FRAME_BYTES_MAX),
+    FIELD(struct generate_frame, text, FIELD_STR, .max = GENERATE_FRAME_BYTES_MAX, .nul = true),
     FIELD(struct generate_frame, finish, FIELD_ENUM, .names = finish_names, .max = FINISH_COUNT),
     FIELD(struct generate_frame, usage, FIELD_OBJECT, .of = &usage_set,
           .present_offset = offsetof(struct generate_frame, has_usage)),

@@ -21,8 +21,17 @@
 #define GENERATE_STOP_MAX 16
 #define GENERATE_STOP_BYTES_MAX 256
 #define GENERATE_HOST_BYTES_MAX 255
+#define GENERATE_TICKET_BYTES_MAX 640 /* as auth.h has it */
+#define GENERATE_KEY_HEX 64
 #define GENERATE_FRAME_IDS_MAX 4096    /* new tokens in one frame */
 #define GENERATE_FRAME_BYTES_MAX 65536 /* of one line: bound of the reader */
+
+/* While the engine has nothing to say and makes progress, it sends an empty line every beat. An
+ * engine that does so names the milliseconds in this header of its reply; without the header,
+ * silence means nothing. */
+#define GENERATE_BEAT_HEADER "x-muster-beat"
+#define GENERATE_BEAT_US 1000000
+#define GENERATE_BEAT_MS "1000"
 
 struct generate_request {
     struct str id; /* x-request-id */
@@ -42,6 +51,8 @@ struct generate_request {
     bool goes_on;       /* elsewhere, after max_tokens: text held back at that end stays untold */
     struct str kv_host; /* an engine that may hold K and V of the ids' beginning; empty: none */
     uint32_t kv_port;
+    struct str kv_ticket, kv_key; /* what lets the pages be read there, in a fleet with a secret */
+    bool kv_tls;                  /* it speaks TLS there */
 };
 
 int generate_encode(const struct generate_request *req, struct buf *out);

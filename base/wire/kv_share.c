@@ -26,6 +26,9 @@ static const struct field pull_rows[] = {
     FIELD(struct kv_pull_request, host, FIELD_STR, .required = true, .min = 1,
           .max = GENERATE_HOST_BYTES_MAX),
     FIELD(struct kv_pull_request, port, FIELD_U32, .required = true, .min = 1, .max = UINT16_MAX),
+    FIELD(struct kv_pull_request, ticket, FIELD_STR, .max = GENERATE_TICKET_BYTES_MAX),
+    FIELD(struct kv_pull_request, key, FIELD_STR, .max = GENERATE_KEY_HEX),
+    FIELD(struct kv_pull_request, tls, FIELD_BOOL),
 };
 static const struct field_set pull_set = FIELD_SET(struct kv_pull_request, pull_rows);
 

@@ -30,6 +30,8 @@ struct kv_pull_request {
     struct str tenant;
     struct str host; /* of the engine that may hold them */
     uint32_t port;
+    struct str ticket, key; /* as kv_ticket and kv_key of generate.h */
+    bool tls;               /* it speaks TLS there */
 };
 
 struct kv_pull_reply {

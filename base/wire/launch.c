@@ -7,13 +7,18 @@
 #define PATH .max = LAUNCH_ARG_BYTES_MAX
 
 static const struct field rows[] = {
-    FIELD_AS("v", struct launch_spec, instance, FIELD_VERSION, .required = true),
+    FIELD(struct launch_spec, v, FIELD_U32, .required = true, .min = 1, .max = LAUNCH_VERSION),
     FIELD(struct launch_spec, instance, FIELD_STR, .required = true, .min = 1, NAME),
     FIELD(struct launch_spec, service, FIELD_STR, .required = true, .min = 1, NAME),
     FIELD(struct launch_spec, pool, FIELD_STR, .required = true, .min = 1, NAME),
     FIELD(struct launch_spec, offer, FIELD_STR, .required = true, .min = 1, NAME),
     FIELD(struct launch_spec, controller_host, FIELD_STR, .required = true, .min = 1, NAME),
     FIELD(struct launch_spec, controller_port, FIELD_U32, .required = true, .min = 1, .max = 65535),
+    FIELD(struct launch_spec, controller_tls, FIELD_BOOL),
+    FIELD(struct launch_spec, engine_tls, FIELD_BOOL),
+    FIELD(struct launch_spec, tls_ca, FIELD_STR, PATH),
+    FIELD(struct launch_spec, tls_certificate, FIELD_STR, PATH),
+    FIELD(struct launch_spec, tls_key, FIELD_STR, PATH),
     FIELD(struct launch_spec, secret_file, FIELD_STR, PATH),
     FIELD(struct launch_spec, kind, FIELD_ENUM, .names = engine_kind_names,
           .max = ENGINE_KIND_COUNT),
@@ -23,6 +28,10 @@ static const struct field rows[] = {
     FIELD(struct launch_spec, folder, FIELD_STR, PATH),
     FIELD(struct launch_spec, share, FIELD_F64, FIELD_POSITIVE),
     FIELD(struct launch_spec, start_wall_us, FIELD_I64, .min = 0, .max = 9e15),
+    FIELD(struct launch_spec, boot, FIELD_HEX64),
+    FIELD(struct launch_spec, born_mono_us, FIELD_I64, .min = 0, .max = 9e15),
+    FIELD(struct launch_spec, start_mono_us, FIELD_I64, .min = 0, .max = 9e15),
+    FIELD(struct launch_spec, created_us, FIELD_I64, .min = 0, .max = 9e15),
     FIELD(struct launch_spec, grace_ms, FIELD_U64),
     FIELD(struct launch_spec, age_ms, FIELD_U64),
     FIELD(struct launch_spec, drain_ms, FIELD_U64),
@@ -31,7 +40,9 @@ static const struct field_set set = FIELD_SET(struct launch_spec, rows);
 
 int launch_spec_encode(const struct launch_spec *s, struct buf *out)
 {
-    return fields_encode(&set, s, out);
+    struct launch_spec now = *s;
+    now.v = LAUNCH_VERSION;
+    return fields_encode(&set, &now, out);
 }
 
 int launch_spec_decode(struct str text, struct arena *arena, struct launch_spec *ret,

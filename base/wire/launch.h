@@ -12,12 +12,20 @@
 #define LAUNCH_ARG_BYTES_MAX 4096
 #define LAUNCH_BYTES_MAX ((size_t)256 << 10)
 
+/* Of the document alone, which outlives the release that wrote it: raised when an older agent must
+ * not guess; what it can do without is added under the same number. */
+#define LAUNCH_VERSION 1
+
 struct launch_spec {
+    uint32_t v;          /* as read; encode writes LAUNCH_VERSION */
     struct str instance; /* also the id of its intent */
     struct str service, pool, offer;
     struct str controller_host; /* where to report */
     uint32_t controller_port;
-    struct str secret_file; /* the fleet's secret on that machine */
+    bool controller_tls, engine_tls;     /* they speak TLS */
+    struct str tls_ca;                   /* file with their CAs; empty: the system's */
+    struct str tls_certificate, tls_key; /* files of what the agent shows them; empty: nothing */
+    struct str secret_file; /* on that machine: the instance's own key, or the fleet's secret */
     enum engine_kind kind;
     struct str engine_host;        /* the engine listens there, on a port the agent chooses */
     const struct str *engine_args; /* program and arguments; the agent adds --listen HOST:PORT */
@@ -25,9 +33,14 @@ struct launch_spec {
     struct str folder;     /* of this instance on its machine: identity, lock, logs */
     double share;          /* of a core or device that it may use; 0: all */
     int64_t start_wall_us; /* not before: the launch delay of the offer */
-    uint64_t grace_ms;     /* idle without a lease, then it ends itself */
-    uint64_t age_ms;       /* hard limit on its life; 0: none */
-    uint64_t drain_ms;     /* a drain may last so long */
+    /* The moments again for an agent on the machine that wrote the document, in the boot `boot`:
+     * its boot clock, which no step of the date moves. 0: another machine, or an older release. */
+    uint64_t boot;
+    int64_t born_mono_us, start_mono_us;
+    int64_t created_us; /* in fleet time, for the driver that wrote it; 0: not said */
+    uint64_t grace_ms;  /* idle without a lease, then it ends itself */
+    uint64_t age_ms;    /* hard limit on its life; 0: none */
+    uint64_t drain_ms;  /* a drain may last so long */
 };
 
 int launch_spec_encode(const struct launch_spec *s, struct buf *out);

@@ -25,6 +25,9 @@ struct key {
 int openai_broken_json(struct openai_walk *p)
 {
     const char *problem = p->r.problem ? p->r.problem : "not what belongs here";
+    if (p->r.beyond)
+        return INVALID(p, p->key, "%s: %s at byte %zu.", p->key ? p->key : "The body", problem,
+                       p->r.start);
     return INVALID(p, NULL, "The body is not valid JSON: %s at byte %zu.", problem, p->r.start);
 }
 
@@ -239,19 +242,17 @@ static int take_stream_options(struct openai_walk *p, const struct key *k)
 static int take_tools(struct openai_walk *p, const struct key *k)
 {
     if (p->r.token != JSON_ARRAY) return openai_wrong_type(p, k->name, "an array");
-    struct json_reader ahead = p->r;
-    uint32_t inside = ahead.depth;
-    bool any = false;
-    while (json_next(&ahead) == JSON_OBJECT) {
-        any = true;
-        json_skip_rest(&ahead);
+    size_t start = p->r.start;
+    uint32_t inside = p->r.depth, count = 0;
+    while (json_next(&p->r) == JSON_OBJECT) {
+        if (++count > OPENAI_TOOLS_MAX)
+            return INVALID(p, k->name, "tools: more than %d items.", OPENAI_TOOLS_MAX);
+        json_skip_rest(&p->r);
     }
-    if (ahead.token != JSON_ERROR && ahead.depth >= inside)
-        return INVALID(p, k->name, "tools must hold objects only.");
-    struct str raw;
-    int rc = raw_of(p, &raw);
-    if (rc == 0 && any) p->req.tools = raw;
-    return rc;
+    if (p->r.token == JSON_ERROR) return openai_broken_json(p);
+    if (p->r.depth >= inside) return INVALID(p, k->name, "tools must hold objects only.");
+    if (count > 0) p->req.tools = str_of(p->r.text.data + start, p->r.pos - start);
+    return 0;
 }
 
 static int take_tool_choice(struct openai_walk *p, const struct key *k)
@@ -363,6 +364,7 @@ static int walk(struct openai_walk *p)
     if (p->r.token != JSON_OBJECT) return INVALID(p, NULL, "The body must be a JSON object.");
     while (json_next(&p->r) == JSON_KEY) {
         const struct key *k = find_key(p);
+        p->key = k ? k->name : NULL;
         if (!k) {
             json_skip(&p->r);
             continue;
@@ -373,6 +375,7 @@ static int walk(struct openai_walk *p)
         if (p->r.token == JSON_ERROR) return openai_broken_json(p);
         int rc = k->take(p, k);
         if (rc < 0) return rc;
+        p->key = NULL;
     }
     if (p->r.token != JSON_OBJECT_END || json_next(&p->r) != JSON_END) return openai_broken_json(p);
     return 0;

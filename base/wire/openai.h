@@ -4,7 +4,10 @@
  * Lifetime: everything in openai_request points into the body or the arena; it lives while both do
  * Rules:    (1) every number has its range in one table (openai.c)
  *           (2) null means the default; a key twice is refused
- *           (3) unknown keys are ignored, as OpenAI does, except those that would silently change
+ *           (3) what stands in a list or an object is counted: the bounds below, and of all JSON
+ *               JSON_KEYS_MAX and JSON_DEPTH_MAX (kwargs, schemas of tools, metadata); beyond is
+ *               -EINVAL with a sentence that names the key and the bound
+ *           (4) unknown keys are ignored, as OpenAI does, except those that would silently change
  *               what is asked for (n, logprobs, response_format ...): refused, naming them
  */
 #pragma once
@@ -18,6 +21,8 @@
 #define OPENAI_MODEL_BYTES_MAX 256
 #define OPENAI_USER_BYTES_MAX 512
 #define OPENAI_MESSAGES_MAX 4096
+#define OPENAI_PARTS_MAX 1024 /* of one message's content */
+#define OPENAI_TOOLS_MAX 512
 #define OPENAI_PROMPT_IDS_MAX (1u << 20)
 #define OPENAI_TOKENS_MAX INT32_MAX /* of max_tokens; the context is a smaller bound later */
 #define OPENAI_COMPLETION_TOKENS 16 /* max_tokens of /v1/completions when absent, as OpenAI's */
@@ -65,6 +70,7 @@ enum openai_problem {
     OPENAI_METHOD_NOT_ALLOWED, /* 405 invalid_request_error, method_not_allowed */
     OPENAI_DEADLINE,           /* 408 timeout_error, deadline_exceeded */
     OPENAI_TOO_LARGE,          /* 413 invalid_request_error, request_too_large */
+    OPENAI_CONTENT_TYPE,       /* 415 invalid_request_error, unsupported_content_type */
     OPENAI_POISONOUS,          /* 422 invalid_request_error: it crashed two engines */
     OPENAI_RATE_LIMIT,         /* 429 rate_limit_error, rate_limit_exceeded */
     OPENAI_OVERLOADED,         /* 429 rate_limit_error, overloaded: a queue is full */

@@ -22,6 +22,7 @@ static const struct {
     [OPENAI_METHOD_NOT_ALLOWED] = { 405, "invalid_request_error", "method_not_allowed" },
     [OPENAI_DEADLINE]           = { 408, "timeout_error",         "deadline_exceeded" },
     [OPENAI_TOO_LARGE]          = { 413, "invalid_request_error", "request_too_large" },
+    [OPENAI_CONTENT_TYPE]       = { 415, "invalid_request_error", "unsupported_content_type" },
     [OPENAI_POISONOUS]          = { 422, "invalid_request_error", "request_crashes_engines" },
     [OPENAI_RATE_LIMIT]         = { 429, "rate_limit_error",      "rate_limit_exceeded" },
     [OPENAI_OVERLOADED]         = { 429, "rate_limit_error",      "overloaded" },

@@ -57,11 +57,14 @@ static int join_parts(struct openai_walk *p, uint32_t index, struct str body, st
     if (!w->out) return openai_no_memory(p, "messages");
     rewrite_copy_to(w, body, p->r.start);
     rewrite_put(w, STR("\""));
-    for (bool first = true; json_next(&p->r) != JSON_ARRAY_END; first = false) {
+    for (uint32_t count = 0; json_next(&p->r) != JSON_ARRAY_END; count++) {
         struct str text = { 0 };
+        if (count == OPENAI_PARTS_MAX)
+            return INVALID(p, "messages", "messages[%u].content: more than %d parts.", index,
+                           OPENAI_PARTS_MAX);
         int rc = p->r.token == JSON_ERROR ? openai_broken_json(p) : text_part(p, index, &text);
         if (rc < 0) return rc;
-        if (!first) rewrite_put(w, STR("\\n"));
+        if (count > 0) rewrite_put(w, STR("\\n"));
         rewrite_put(w, text);
     }
     rewrite_put(w, STR("\""));

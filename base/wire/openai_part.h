@@ -11,6 +11,7 @@ struct openai_walk {
     struct arena *arena;
     struct openai_error *e;
     struct openai_request req;
+    const char *key;                /* of the body, whose value is being read; NULL: none of ours */
     uint32_t max_completion_tokens; /* 0: absent */
     bool has_stream_options;
     bool tools_off; /* tool_choice "none" */

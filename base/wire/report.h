@@ -69,10 +69,12 @@ extern const char *const agent_state_names[AGENT_STATE_COUNT]; /* down starting 
 struct engine_report {
     struct str host; /* where routers reach it */
     uint32_t port;
+    bool tls; /* it speaks TLS there */
     enum engine_kind kind;
     enum engine_health health;
-    struct str model;    /* served name */
-    struct str digest;   /* of weights and tokenizer; empty while loading */
+    double stalled_s;  /* failing: it holds work and made no step for so long; 0: another reason */
+    struct str model;  /* served name */
+    struct str digest; /* of weights and tokenizer; empty while loading */
     struct str numerics; /* instruction set and kernels: equal tokens are promised within one */
     uint64_t boot;       /* drawn at each start */
     uint32_t page_tokens, context_tokens;

@@ -106,6 +106,7 @@ static const struct field endpoint_rows[] = {
     FIELD(struct endpoint, digest, FIELD_STR, NAME),
     FIELD(struct endpoint, host, FIELD_STR, NAME_NEEDED),
     FIELD(struct endpoint, port, FIELD_U32, .required = true, .min = 1, .max = 65535),
+    FIELD(struct endpoint, tls, FIELD_BOOL),
     FIELD(struct endpoint, kind, FIELD_ENUM, .required = true, .names = engine_kind_names,
           .max = ENGINE_KIND_COUNT),
     FIELD(struct endpoint, state, FIELD_ENUM, .required = true, .names = endpoint_state_names,
@@ -155,10 +156,19 @@ static const struct field tenant_rows[] = {
 };
 static const struct field_set tenant_set = FIELD_SET(struct tenant_rules, tenant_rows);
 
+static const struct field token_rows[] = {
+    FIELD(struct token_rules, hash, FIELD_STR, .required = true, .min = SHA256_HEX,
+          .max = SHA256_HEX),
+    FIELD(struct token_rules, admin, FIELD_BOOL),
+};
+static const struct field_set token_set = FIELD_SET(struct token_rules, token_rows);
+
 static const struct field rules_rows[] = {
     FIELD_AS("v", struct router_rules, endpoints, FIELD_VERSION),
     FIELD_ARRAY("endpoints", struct router_rules, endpoints, endpoint_count, FIELD_LIST,
                 SYNC_ENDPOINTS_MAX, .of = &endpoint_set),
+    FIELD(struct router_rules, complete, FIELD_BOOL,
+          .present_offset = offsetof(struct router_rules, has_complete)),
     FIELD_ARRAY("starting", struct router_rules, starting, starting_count, FIELD_LIST,
                 SYNC_STARTING_MAX, .of = &starting_set),
     FIELD_ARRAY("services", struct router_rules, services, service_count, FIELD_LIST,
@@ -166,10 +176,13 @@ static const struct field rules_rows[] = {
     FIELD(struct router_rules, router_index, FIELD_U32, .max = 1024),
     FIELD(struct router_rules, router_count, FIELD_U32, .max = 1024),
     FIELD(struct router_rules, keys_required, FIELD_BOOL, .required = true),
+    FIELD(struct router_rules, keys_opened, FIELD_BOOL),
     FIELD(struct router_rules, tenants_version, FIELD_U64),
     FIELD(struct router_rules, has_tenants, FIELD_BOOL),
     FIELD_ARRAY("tenants", struct router_rules, tenants, tenant_count, FIELD_LIST, SYNC_TENANTS_MAX,
                 .of = &tenant_set),
+    FIELD_ARRAY("tokens", struct router_rules, tokens, token_count, FIELD_LIST, SYNC_TOKENS_MAX,
+                .of = &token_set),
     FIELD(struct router_rules, again_ms, FIELD_U32, .required = true, .min = 1, .max = 3600000),
 };
 static const struct field_set rules_set = FIELD_SET(struct router_rules, rules_rows);

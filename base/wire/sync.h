@@ -13,6 +13,7 @@
 #define SYNC_ENDPOINTS_MAX 1024
 #define SYNC_TENANTS_MAX 10000
 #define SYNC_KEYS_MAX 16 /* API keys of one tenant */
+#define SYNC_TOKENS_MAX 100
 #define SYNC_STARTING_MAX 256
 #define SYNC_BYTES_MAX ((size_t)8 << 20) /* of one message: bound of body and arena */
 
@@ -93,6 +94,7 @@ extern const char *const endpoint_role_names[ENDPOINT_ROLE_COUNT]; /* both prefi
 struct endpoint {
     struct str instance, service, pool, model, digest, host;
     uint32_t port;
+    bool tls; /* it speaks TLS there */
     enum engine_kind kind;
     enum endpoint_state state;
     enum endpoint_role role;
@@ -130,21 +132,38 @@ struct tenant_rules {
     struct str salt;                                        /* of its cache blocks */
 };
 
+/* Of people and programs that may look, or act, at the router itself. */
+struct token_rules {
+    struct str hash; /* SHA-256, hexadecimal */
+    bool admin;      /* false: reads only */
+};
+
 struct router_rules {
     const struct endpoint *endpoints;
     uint32_t endpoint_count;
+    bool has_complete; /* the next is said; false: the list is complete */
+    bool complete;     /* false: a controller that has not heard everybody yet names those it has */
     const struct starting *starting;
     uint32_t starting_count;
     const struct service_rules *services;
     uint32_t service_count;
     uint32_t router_index, router_count; /* of those that sync; 0 of 0: not told */
     bool keys_required;                  /* requests without a known API key are refused */
+    bool keys_opened; /* a person has said that they are not: ends what was required before */
     uint64_t tenants_version;
     bool has_tenants; /* false: unchanged since the router's version, list left out */
     const struct tenant_rules *tenants;
     uint32_t tenant_count;
+    const struct token_rules *tokens; /* with the tenants */
+    uint32_t token_count;
     uint32_t again_ms; /* when the router should ask again */
 };
+
+/* Whether an endpoint that the list does not name is gone. */
+static inline bool router_rules_complete(const struct router_rules *r)
+{
+    return !r->has_complete || r->complete;
+}
 
 int router_rules_encode(const struct router_rules *r, struct buf *out);
 int router_rules_decode(struct str text, struct arena *arena, struct router_rules *ret,

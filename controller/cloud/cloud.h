@@ -12,7 +12,7 @@
  *           (4) list shows everything under our tag, however it came to be; it may lag by lag_us
  *           (5) remove is idempotent: what is gone is removed
  *           (6) prices are asked for, never written into code; an unknown price is not zero
- *           (7) time is an argument (wall clock)
+ *           (7) time is an argument (fleet time, controller/core/fleet_time.h)
  */
 #pragma once
 #include "base/wire/launch.h"
@@ -25,6 +25,8 @@ struct cloud_request {
     const char *intent; /* the idempotency key and the tag */
     const struct offer *offer;
     const struct launch_spec *spec; /* handed to the instance as it is, see launch.h */
+    struct str key; /* for a private file of the instance, which spec.secret_file then names; empty:
+                       spec.secret_file is the fleet's own */
 };
 
 struct cloud_notice { /* the provider will take an instance away */

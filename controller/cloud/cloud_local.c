@@ -11,6 +11,7 @@
 #include "base/io/proc.h"
 #include "controller/cloud/cloud_local_folder.h"
 
+#include <math.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -49,7 +50,7 @@ static int spawn_agent(const struct local *l, const char *intent, int64_t now_us
     struct proc proc;
     rc = proc_spawn(&what, &proc, err);
     if (rc < 0) return rc;
-    proc_close(&proc); /* known again by its lock */
+    proc_close(&proc); /* known again by its lock, reaped by the listing */
     return 0;
 }
 
@@ -58,7 +59,7 @@ static void revive(const struct local *l, const struct local_sight *s, int64_t n
 {
     bool orphaned_engine = !s->agent.pid && s->engine.pid;
     bool never_came = !s->agent.pid && !s->agent_was;
-    if (s->removed_us || (!orphaned_engine && !never_came)) return;
+    if (s->removed_us || s->listed.unreadable || (!orphaned_engine && !never_came)) return;
     if (now_us - s->spawned_us < LOCAL_SPAWN_US) return;
     /* A spawn that fails is tried again by the next listing; the boot deadline ends it. */
     (void)spawn_agent(l, s->listed.intent, now_us, NULL);
@@ -77,7 +78,7 @@ static const struct offer *find_offer(const struct local *l, const char *name, u
 }
 
 struct share_sum {
-    double share;
+    double share, largest; /* of the offers: what is unreadable may have any */
     int64_t now_us;
 };
 
@@ -85,7 +86,9 @@ static int add_share(void *arg, const struct local_sight *s, struct err *err)
 {
     (void)err;
     struct share_sum *sum = arg;
-    if (!local_is_dead(s, sum->now_us)) sum->share += s->share;
+    bool runs = s->agent.pid || s->engine.pid;
+    if (s->listed.unreadable && runs) sum->share += sum->largest;
+    if (!s->listed.unreadable && !local_is_dead(s, sum->now_us)) sum->share += s->share;
     return 0;
 }
 
@@ -110,6 +113,8 @@ static int create(void *ctx, const struct cloud_request *req, int64_t now_us, st
     if (!o) return err_set(err, -EINVAL, "no local offer is named %s", req->offer->name);
     *ret_class = OFFER_TRANSIENT;
     struct share_sum sum = { .now_us = now_us };
+    for (uint32_t i = 0; i < l->offer_count; i++)
+        sum.largest = fmax(sum.largest, l->offer[i].share);
     rc = local_each(l->folder, add_share, &sum, err);
     if (rc < 0) return rc;
     if (sum.share + o->share > l->machine_share + 1e-9) {
@@ -117,7 +122,7 @@ static int create(void *ctx, const struct cloud_request *req, int64_t now_us, st
         return err_set(err, -EBUSY, "%g of %g cores are given out, %s needs %g", sum.share,
                        l->machine_share, o->name, o->share);
     }
-    rc = local_write_spec(l->folder, req, o->share, now_us + l->launch_us[index], err);
+    rc = local_write_spec(l->folder, req, o->share, now_us, l->launch_us[index], err);
     if (rc < 0) return rc;
     rc = spawn_agent(l, req->intent, now_us, err);
     if (rc < 0) return rc; /* the folder stands: the next listing tries again */
@@ -162,6 +167,7 @@ static int list(void *ctx, int64_t now_us, struct listed *ret, uint32_t max, uin
                 struct err *err)
 {
     const struct local *l = ctx;
+    (void)proc_reap_all(); /* agents that ended: nobody else of this process has children */
     struct list_job j = { l, ret, 0, max, now_us };
     int rc = local_each(l->folder, list_one, &j, err);
     if (rc < 0) return rc;

@@ -6,7 +6,7 @@
  *              agent.lock  held by the living agent, with its identity (base/io/file.h)
  *              engine.id   identity and port of the engine's process, written by that process
  *                          before it becomes the engine
- *              removed     the wish to remove it, with the wall time of the first
+ *              removed     the wish to remove it, with the time of the first (fleet time)
  *              *.log       of agent and engine
  *          and ended/, the logs of the last LOCAL_ENDED_MAX instances (cloud_local_folder.c)
  * Rules:   (1) the folder is the idempotency key: a second create finds it. The agent takes the

@@ -3,6 +3,7 @@
 
 #include "base/core/bits.h"
 #include "base/core/own.h"
+#include "base/io/clock.h"
 #include "base/io/file.h"
 
 #include <dirent.h>
@@ -84,7 +85,9 @@ static int read_spec(const char *root, const char *intent, struct local_sight *s
     if (rc == 0) rc = name_copy(out->pool, sizeof out->pool, spec.pool);
     if (rc == 0) rc = name_copy(out->offer, sizeof out->offer, spec.offer);
     if (rc < 0) return err_set(err, -EINVAL, "%s: a name is too long", path);
-    out->created_us = (int64_t)st.st_mtim.tv_sec * 1000000 + st.st_mtim.tv_nsec / 1000;
+    /* Older releases wrote no time of their own. */
+    int64_t written_us = (int64_t)st.st_mtim.tv_sec * 1000000 + st.st_mtim.tv_nsec / 1000;
+    out->created_us = spec.created_us ? spec.created_us : written_us;
     s->share = spec.share;
     return 0;
 }
@@ -95,7 +98,9 @@ int local_look(const char *root, const char *intent, struct local_sight *ret, st
     if (!local_id_is_plain(intent))
         return err_set(err, -ENOENT, "'%s' is no instance's name", intent);
     int rc = read_spec(root, intent, &s, err);
-    if (rc < 0) return rc;
+    /* What there is and cannot be read is not absent: a hole would end what is only hidden. */
+    if (rc < 0 && (rc == -ENOENT || rc == -ENOTDIR || rc == -ENOMEM)) return rc;
+    if (rc < 0) s = (struct local_sight){ .listed = { .unreadable = true } };
     must(name_copy(s.listed.handle, sizeof s.listed.handle, str_from(intent)) == 0);
     must(name_copy(s.listed.intent, sizeof s.listed.intent, str_from(intent)) == 0);
     bool engine_was;
@@ -123,6 +128,7 @@ int local_each(const char *root, int (*fn)(void *arg, const struct local_sight *
     for (struct dirent *e; rc == 0 && (e = readdir(dir));) {
         if (e->d_name[0] == '.' || strcmp(e->d_name, "ended") == 0) continue;
         struct local_sight s;
+        if (!local_id_is_plain(e->d_name)) continue;
         rc = local_look(root, e->d_name, &s, err);
         if (rc == -ENOENT || rc == -ENOTDIR)
             rc = 0; /* being made, being buried, or no folder */
@@ -146,60 +152,99 @@ int local_write_mark(const char *root, const char *intent, const char *file, int
 }
 
 int local_write_spec(const char *root, const struct cloud_request *req, double share,
-                     int64_t start_us, struct err *err)
+                     int64_t now_us, int64_t launch_us, struct err *err)
 {
-    char folder[PATH_MAX], path[PATH_MAX];
+    char folder[PATH_MAX], path[PATH_MAX], key[PATH_MAX];
     int rc = local_path(root, req->intent, NULL, folder, err);
     if (rc == 0) rc = local_path(root, req->intent, "spec.json", path, err);
+    if (rc == 0) rc = local_path(root, req->intent, "key", key, err);
     if (rc == 0) rc = file_make_folders(folder, 0700, err);
+    if (rc == 0 && req->key.len > 0) rc = file_write_atomic(key, req->key, 0600, err);
     if (rc < 0) return rc;
     struct launch_spec spec = *req->spec;
+    if (req->key.len > 0) spec.secret_file = str_from(key);
     spec.folder = str_from(folder);
     spec.share = share;
-    spec.start_wall_us = start_us;
+    spec.created_us = now_us;
+    spec.boot = proc_id_self().boot;
+    spec.born_mono_us = clock_mono_us();
+    spec.start_mono_us = spec.born_mono_us + launch_us;
+    spec.start_wall_us = clock_wall_us() + launch_us; /* for agents of older releases */
     CLEANUP(buf_fini) struct buf text = { 0 };
     rc = launch_spec_encode(&spec, &text);
     if (rc < 0) return err_set(err, rc, "the launch document of %s", req->intent);
     return file_write_atomic(path, buf_view(&text), 0600, err);
 }
 
-static const char *const leftovers[] = { "spec.json", "agent.lock", "engine.id", "removed",
-                                         "spawned",   "agent.log",  "engine.log" };
+static const char *const leftovers[] = { "spec.json", "key",     "agent.lock", "engine.id",
+                                         "removed",   "spawned", "agent.log",  "engine.log" };
+
+/* A file of ours: one of those names, or one of them with more behind a dot, as temporaries of a
+ * writer that was killed and older logs have. */
+static bool is_leftover(const char *file)
+{
+    for (size_t i = 0; i < COUNT_OF(leftovers); i++) {
+        size_t len = strlen(leftovers[i]);
+        if (strncmp(file, leftovers[i], len) == 0 && (file[len] == 0 || file[len] == '.'))
+            return true;
+    }
+    return false;
+}
 
 static void erase(const char *folder)
 {
     char path[PATH_MAX];
-    for (size_t i = 0; i < COUNT_OF(leftovers); i++) {
-        int n = snprintf(path, sizeof path, "%s/%s", folder, leftovers[i]);
-        if (n > 0 && n < PATH_MAX) unlink(path);
+    DIR *dir = opendir(folder);
+    if (!dir) return;
+    for (struct dirent *e; (e = readdir(dir));) {
+        int n = snprintf(path, sizeof path, "%s/%s", folder, e->d_name);
+        if (is_leftover(e->d_name) && n > 0 && n < PATH_MAX) unlink(path);
     }
+    closedir(dir);
     rmdir(folder);
 }
 
-/* Keeps the newest LOCAL_ENDED_MAX - 1 folders of ended/. */
+/* One folder of ended/, by its age and then by its name. */
+struct aged {
+    int64_t at_us;
+    char name[INTENT_ID_BYTES];
+};
+
+static bool is_older(const struct aged *a, const struct aged *b)
+{
+    return a->at_us != b->at_us ? a->at_us < b->at_us : strcmp(a->name, b->name) < 0;
+}
+
+/* The oldest folder that is younger than *after, and how many there are of these. */
+static uint32_t oldest_after(const char *ended, const struct aged *after, struct aged *ret)
+{
+    uint32_t count = 0;
+    DIR *dir = opendir(ended);
+    for (struct dirent *e; dir && (e = readdir(dir));) {
+        char path[PATH_MAX];
+        struct stat st;
+        struct aged one;
+        int n = snprintf(path, sizeof path, "%s/%s", ended, e->d_name);
+        if (!local_id_is_plain(e->d_name) || n >= PATH_MAX || stat(path, &st) < 0) continue;
+        one.at_us = (int64_t)st.st_mtim.tv_sec * 1000000 + st.st_mtim.tv_nsec / 1000;
+        must(name_copy(one.name, sizeof one.name, str_from(e->d_name)) == 0);
+        if (!is_older(after, &one)) continue;
+        if (count++ == 0 || is_older(&one, ret)) *ret = one;
+    }
+    if (dir) closedir(dir);
+    return count;
+}
+
+/* Keeps the newest LOCAL_ENDED_MAX - 1 folders of ended/. One that cannot be removed, because a
+ * stranger's file is in it, stays and is passed over. */
 static void prune_ended(const char *ended)
 {
-    for (;;) {
-        DIR *dir = opendir(ended);
-        if (!dir) return;
-        char oldest[PATH_MAX] = "";
-        int64_t oldest_s = INT64_MAX;
-        uint32_t count = 0;
-        for (struct dirent *e; (e = readdir(dir));) {
-            char path[PATH_MAX];
-            struct stat st;
-            int n = snprintf(path, sizeof path, "%s/%s", ended, e->d_name);
-            if (e->d_name[0] == '.' || n >= PATH_MAX || stat(path, &st) < 0) continue;
-            count++;
-            if (st.st_mtim.tv_sec >= oldest_s) continue;
-            oldest_s = st.st_mtim.tv_sec;
-            memcpy(oldest, path, (size_t)n + 1);
-        }
-        closedir(dir);
-        if (count < LOCAL_ENDED_MAX || !oldest[0]) return;
-        erase(oldest);
-        struct stat st;
-        if (stat(oldest, &st) == 0) return; /* something of another's hand is in it */
+    struct aged last = { .at_us = INT64_MIN }, oldest;
+    char path[PATH_MAX];
+    while (oldest_after(ended, &last, &oldest) >= LOCAL_ENDED_MAX) {
+        int n = snprintf(path, sizeof path, "%s/%s", ended, oldest.name);
+        if (n < PATH_MAX) erase(path);
+        last = oldest;
     }
 }
 

@@ -30,8 +30,7 @@ bool local_id_is_plain(const char *id);
 int local_look(const char *root, const char *intent, struct local_sight *ret, struct err *err);
 bool local_is_dead(const struct local_sight *s, int64_t now_us);
 
-/* Calls fn for every folder that holds an instance. A folder that cannot be read is an error: a
- * listing with holes would end what is only hidden. */
+/* Calls fn for every folder that holds an instance, those whose document cannot be read too. */
 int local_each(const char *root, int (*fn)(void *arg, const struct local_sight *s, struct err *err),
                void *arg, struct err *err);
 
@@ -39,9 +38,9 @@ int local_each(const char *root, int (*fn)(void *arg, const struct local_sight *
 int local_write_mark(const char *root, const char *intent, const char *file, int64_t now_us,
                      struct err *err);
 
-/* Makes the folder, then spec.json. */
+/* Makes the folder, then spec.json: the engine starts launch_us from now. */
 int local_write_spec(const char *root, const struct cloud_request *req, double share,
-                     int64_t start_us, struct err *err);
+                     int64_t now_us, int64_t launch_us, struct err *err);
 
 /* The instance is over: its folder moves to ended/, where nothing looks for instances. */
 int local_bury(const char *root, const char *intent, struct err *err);

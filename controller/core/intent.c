@@ -209,10 +209,15 @@ int name_copy(char *to, size_t size, struct str from)
     return 0;
 }
 
+/* Of the stored record alone: messages may change while it stays. A member that older releases can do
+ * without is added under the same number, for they skip what they do not know. Raise it only when
+ * they must not guess, and translate the number before in intent_decode. */
+#define RECORD_VERSION 1
+
 /* The stored record: names as borrowed strings, so that the tables of base/wire serve here too. */
 struct record {
     struct str id, service, pool, provider, offer, handle, why;
-    uint32_t state, calls;
+    uint32_t v, state, calls;
     double price_h;
     int64_t age_limit_us, wanted_us, called_us, made_us, registered_us, drain_us, removed_us,
         ended_us, state_us;
@@ -232,7 +237,12 @@ struct record {
     }
 
 static const struct field record_fields[] = {
-    { .name = "v", .type = FIELD_VERSION, .required = true },
+    { .name = "v",
+      .type = FIELD_U32,
+      .required = true,
+      .min = 1,
+      .max = RECORD_VERSION,
+      .offset = offsetof(struct record, v) },
     TEXT(id, true, INTENT_ID_BYTES),
     TEXT(service, true, NAME_BYTES),
     TEXT(pool, true, NAME_BYTES),
@@ -269,6 +279,7 @@ static const struct field_set record_set = { record_fields, COUNT_OF(record_fiel
 int intent_encode(const struct intent *i, struct buf *out)
 {
     struct record r = {
+        .v = RECORD_VERSION,
         .id = str_from(i->id),
         .service = str_from(i->service),
         .pool = str_from(i->pool),

@@ -61,7 +61,7 @@ struct intent_cell {
 };
 struct intent_cell intent_cell(enum intent_state s, enum intent_event e);
 
-/* Times are of the wall clock, because they outlive the controller; 0: not yet. */
+/* Times are fleet time (fleet_time.h), which outlives the controller; 0: not yet. */
 struct intent {
     char id[INTENT_ID_BYTES];
     char service[NAME_BYTES], pool[NAME_BYTES], provider[NAME_BYTES], offer[NAME_BYTES];
@@ -74,6 +74,7 @@ struct intent {
     int64_t state_us; /* since when it is in this state */
     uint32_t calls;   /* create calls made */
     bool adopted;     /* found at the provider without an intent */
+    bool aside;       /* its record cannot be read: this one is in memory only, and never ended */
     uint64_t version; /* of the stored record; 0: never stored */
 };
 

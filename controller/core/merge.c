@@ -17,21 +17,38 @@ bool sighting_is_fresh(const struct sighting *s, const struct merge_config *conf
     return s->heard_us != 0 && now_us - s->heard_us <= config->fresh_us;
 }
 
-/* The listing was taken late enough after the last call to show what that call did. */
+/* When we last did something about it, or knew that it is there: an agent that has spoken since the
+ * call proves that a call which timed out came through later than it answered. What was done before
+ * our start was done at the latest then: another machine's date may say that it was hours ago. */
+static int64_t last_sign_us(const struct merge_view *v)
+{
+    int64_t call_us = max_i64(v->intent->called_us, v->intent->removed_us);
+    int64_t heard_us = v->seen->state == AGENT_STOPPED ? 0 : v->seen->heard_us;
+    int64_t known_us = max_i64(heard_us, v->intent->registered_us);
+    return max_i64(max_i64(call_us, known_us), v->listening_us);
+}
+
+/* The listing was taken late enough after the last sign of it to show what became of it. */
 static bool absence_is_proven(const struct merge_view *v, const struct merge_config *c,
                               int64_t now_us)
 {
     const struct listing *l = v->listing;
     if (!l || !l->ok || v->item) return false;
     if (sighting_is_fresh(v->seen, c, now_us) && v->seen->state != AGENT_STOPPED) return false;
-    int64_t last_call = max_i64(v->intent->called_us, v->intent->removed_us);
-    return l->taken_us >= last_call + l->lag_us + c->settle_us;
+    return l->taken_us >= last_sign_us(v) + l->lag_us + c->settle_us;
 }
 
 static bool agent_is_done(const struct merge_view *v)
 {
     bool said = v->seen->heard_us != 0 && v->seen->state == AGENT_STOPPED;
     return said || (v->item && v->item->gone);
+}
+
+/* A deadline runs only while we listen: before our start, or while we were stopped or the machine
+ * was suspended, an instance may have said what we were not there to hear. */
+static bool is_over(const struct merge_view *v, int64_t since_us, int64_t limit_us, int64_t now_us)
+{
+    return now_us - max_i64(since_us, v->listening_us) >= limit_us;
 }
 
 static enum intent_event event_while_coming(const struct merge_view *v,
@@ -41,12 +58,12 @@ static enum intent_event event_while_coming(const struct merge_view *v,
     if (agent_is_done(v)) return INTENT_DRAINED;
     if (v->seen->heard_us != 0) return INTENT_REPORTED;
     if (i->state == INTENT_CREATED) {
-        if (now_us - i->made_us >= c->boot_us) return INTENT_LATE;
+        if (is_over(v, i->made_us, c->boot_us, now_us)) return INTENT_LATE;
         return absence_is_proven(v, c, now_us) ? INTENT_ABSENT : INTENT_EVENT_COUNT;
     }
     if (v->item) return INTENT_LISTED;
     /* Counted from the first wish: repeated calls must not put the deadline off. */
-    if (now_us - i->wanted_us >= c->boot_us) return INTENT_LATE;
+    if (is_over(v, i->wanted_us, c->boot_us, now_us)) return INTENT_LATE;
     if (!v->may_ask || !v->listing) return INTENT_EVENT_COUNT;
     if (i->state == INTENT_WANTED) return INTENT_GO;
     return absence_is_proven(v, c, now_us) ? INTENT_ABSENT : INTENT_EVENT_COUNT;
@@ -54,8 +71,8 @@ static enum intent_event event_while_coming(const struct merge_view *v,
 
 static bool is_silent(const struct merge_view *v, const struct merge_config *c, int64_t now_us)
 {
-    int64_t heard = max_i64(max_i64(v->seen->heard_us, v->started_us), v->intent->registered_us);
-    return now_us - heard >= c->silent_us && !v->routed;
+    int64_t heard = max_i64(v->seen->heard_us, v->intent->registered_us);
+    return is_over(v, heard, c->silent_us, now_us) && !v->routed;
 }
 
 static enum intent_event event_while_serving(const struct merge_view *v,
@@ -64,7 +81,8 @@ static enum intent_event event_while_serving(const struct merge_view *v,
     const struct intent *i = v->intent;
     if (agent_is_done(v)) return INTENT_DRAINED;
     if (absence_is_proven(v, c, now_us)) return INTENT_ABSENT;
-    if (i->state == INTENT_DRAINING && now_us - i->drain_us >= c->drain_us) return INTENT_LATE;
+    if (i->state == INTENT_DRAINING && is_over(v, i->drain_us, c->drain_us, now_us))
+        return INTENT_LATE;
     if (is_silent(v, c, now_us)) return INTENT_LATE;
     return INTENT_EVENT_COUNT;
 }
@@ -156,6 +174,10 @@ void merge_claims(const struct listing *listing, const struct intent *intents,
         if (owner != UINT32_MAX) {
             bool twice = is_duplicate(listing, i, &intents[owner]);
             ret[i] = (struct claimed){ twice ? CLAIM_DUPLICATE : CLAIM_OWN, owner };
+            continue;
+        }
+        if (item->unreadable) {
+            ret[i] = (struct claimed){ CLAIM_WAIT, UINT32_MAX };
             continue;
         }
         bool adopt = !item->gone && item->intent[0] && strlen(item->intent) < INTENT_ID_BYTES &&

@@ -4,7 +4,7 @@
  * Layer:   controller/core (base/wire, base/core)
  * Threads: pure; the controller's loop or the simulator calls
  * Rules:   (1) a listing may lag: it proves an absence only when it was taken lag_us + settle_us
- *              after the last call about that instance
+ *              after the last call about that instance, and after the last that was heard of it
  *          (2) a listing that failed proves nothing
  *          (3) a fresh report outweighs a listing that lacks the instance
  *          (4) listed under our tag without an intent (an orphan: the store was lost, or a create
@@ -27,6 +27,7 @@ struct listed {
     char service[NAME_BYTES], pool[NAME_BYTES], offer[NAME_BYTES];
     int64_t created_us; /* as the provider says; 0: it does not */
     bool gone;          /* it ended by itself; remove clears it away */
+    bool unreadable;    /* it exists, and of its tags only the intent is known: never removed */
 };
 
 struct listing {
@@ -80,7 +81,7 @@ struct merge_view {
     const struct listed *item;     /* its entry there, or NULL */
     bool may_ask;                  /* its offer is not in back-off */
     bool routed;                   /* a router has requests there, or one may have */
-    int64_t started_us;            /* of the controller: silence is counted from here */
+    int64_t listening_us; /* since when we listen without a gap: before, silence was ours */
 };
 
 /* The event that this view calls for, or INTENT_EVENT_COUNT. */
@@ -107,7 +108,7 @@ enum claim {
     CLAIM_DUPLICATE, /* a second instance of intents[owner]: remove it */
     CLAIM_ADOPT,
     CLAIM_END,  /* an orphan that nobody knows, for long enough */
-    CLAIM_WAIT, /* the same, not for long enough yet */
+    CLAIM_WAIT, /* the same, not for long enough yet, or unreadable: for ever */
 };
 struct claimed {
     enum claim claim;

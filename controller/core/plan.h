@@ -73,6 +73,7 @@ struct plan_instance {
     enum phase phase;
     bool fresh;         /* its agent reported within fresh_us */
     bool doomed;        /* the provider takes it away: its drain is not withdrawn */
+    bool pinned;        /* it cannot be ended: counted, and never a victim */
     uint32_t in_flight; /* the larger of its own word and the routers' */
     uint32_t pages_cached;
     bool has_perf;

@@ -120,6 +120,7 @@ static uint32_t victim(struct plan_desk *d, uint32_t pool, enum phase phase)
     for (uint32_t i = 0; i < d->view->instance_count; i++) {
         const struct plan_instance *in = &d->view->instance[i];
         if (!plan_is_mine(d, in, pool) || in->phase != phase || d->taken[i]) continue;
+        if (in->pinned) continue;
         if (best == PLAN_NONE || goes_first(d, pool, in, &d->view->instance[best])) best = i;
     }
     return best;
@@ -135,7 +136,10 @@ void plan_shrink(struct plan_desk *d, uint32_t pool)
             act = PLAN_DRAIN;
             at = victim(d, pool, PHASE_READY);
         }
-        must(at != PLAN_NONE); /* have counts just these */
+        if (at == PLAN_NONE) { /* have counts just these, and what is pinned */
+            r->blocked = "instances whose records cannot be read";
+            return;
+        }
         struct plan_action a = { act, d->index, pool, PLAN_NONE, at, r->reason };
         if (!push(d, &a)) return;
         d->taken[at] = true;
@@ -150,7 +154,7 @@ void plan_retire(struct plan_desk *d)
     for (uint32_t i = 0; i < d->view->instance_count; i++) {
         const struct plan_instance *in = &d->view->instance[i];
         if (in->service != PLAN_NONE && in->pool != PLAN_NONE) continue;
-        if (in->phase > PHASE_READY) continue;
+        if (in->phase > PHASE_READY || in->pinned) continue;
         struct plan_action a = { in->phase == PHASE_READY ? PLAN_DRAIN : PLAN_CANCEL,
                                  PLAN_NONE,
                                  PLAN_NONE,

@@ -38,7 +38,7 @@ int kv_index_init(struct kv_index *x, struct kv_pool *pool, uint32_t page_tokens
     x->page_tokens = page_tokens;
     x->granules = page_tokens / BLOCK_TOKENS;
     x->events_max = events_max;
-    map_init(&x->by_key, sizeof(struct block_key), sizeof(uint32_t), pool->total, 0);
+    map_init(&x->by_key, sizeof(struct block_key), sizeof(uint32_t), pool->total, MAP_FOREIGN);
     heap_init(&x->evictable, pool->total);
     x->entry = calloc(pool->total, sizeof *x->entry);
     x->entry_ids = calloc((size_t)pool->total * page_tokens, sizeof *x->entry_ids);

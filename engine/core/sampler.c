@@ -1,7 +1,7 @@
-/* sampler.c - filters by a heap instead of a sort, sums in double in a fixed order.
+/* sampler.c - filters over a ranking, sums in double in a fixed order.
  *
- * Most draws look at few tokens: a heap of all candidates is built in O(V) and popped only until
- * top-k, top-p or min-p stops. Without a filter the distribution is walked by id and nothing is
+ * Candidates are taken from the likeliest down only until top-k, top-p or min-p stops; each one's
+ * weight is computed once, and all of it is linear in the vocabulary (ranking.h). Without a filter the distribution is walked by id and nothing is
  * ordered at all. Penalties touch only tokens that occurred, counted in scratch that is cleared
  * by walking the same tokens again, so a step costs O(V) reads once and never O(V) writes twice.
  *
@@ -12,23 +12,20 @@
 
 #include "base/core/bits.h"
 #include "base/core/rng.h"
+#include "engine/core/ranking.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-
-struct candidate {
-    float logit;
-    uint32_t id;
-};
 
 struct sampler {
     uint32_t vocab_size;
     float *logit;           /* after penalties */
     uint32_t *count_answer; /* occurrences, zero between calls */
     bool *seen;             /* in prompt or answer, false between calls */
-    struct candidate *heap;
-    struct candidate *kept; /* popped, likeliest first */
+    struct ranking ranking;
+    struct ranked *kept; /* likeliest first */
+    double *weight;      /* of each token; those that were asked for */
 };
 
 int sampler_new(uint32_t vocab_size, struct sampler **ret)
@@ -39,9 +36,11 @@ int sampler_new(uint32_t vocab_size, struct sampler **ret)
     s->logit = calloc(vocab_size, sizeof *s->logit);
     s->count_answer = calloc(vocab_size, sizeof *s->count_answer);
     s->seen = calloc(vocab_size, sizeof *s->seen);
-    s->heap = calloc(vocab_size, sizeof *s->heap);
     s->kept = calloc(vocab_size, sizeof *s->kept);
-    if (!s->logit || !s->count_answer || !s->seen || !s->heap || !s->kept) return -ENOMEM;
+    s->weight = calloc(vocab_size, sizeof *s->weight);
+    int rc = ranking_init(&s->ranking, vocab_size);
+    bool all = s->logit && s->count_answer && s->seen && s->kept && s->weight;
+    if (rc < 0 || !all) return -ENOMEM;
     *ret = TAKE(s);
     return 0;
 }
@@ -52,45 +51,10 @@ void sampler_free(struct sampler *s)
     free(s->logit);
     free(s->count_answer);
     free(s->seen);
-    free(s->heap);
+    ranking_fini(&s->ranking);
     free(s->kept);
+    free(s->weight);
     free(s);
-}
-
-/* ---- ordering: higher logit first, then lower id ------------------------------------------ */
-
-static bool before(struct candidate a, struct candidate b)
-{
-    if (a.logit > b.logit) return true;
-    return !(a.logit < b.logit) && a.id < b.id;
-}
-
-static void sift_down(struct candidate *heap, uint32_t count, uint32_t at)
-{
-    struct candidate moved = heap[at];
-    for (;;) {
-        uint32_t child = 2 * at + 1;
-        if (child >= count) break;
-        if (child + 1 < count && before(heap[child + 1], heap[child])) child++;
-        if (!before(heap[child], moved)) break;
-        heap[at] = heap[child];
-        at = child;
-    }
-    heap[at] = moved;
-}
-
-static void heap_build(struct candidate *heap, uint32_t count)
-{
-    for (uint32_t i = count / 2; i-- > 0;)
-        sift_down(heap, count, i);
-}
-
-static struct candidate heap_take(struct candidate *heap, uint32_t *count)
-{
-    struct candidate first = heap[0];
-    heap[0] = heap[--*count];
-    if (*count > 0) sift_down(heap, *count, 0);
-    return first;
 }
 
 /* ---- the logits to draw from ---------------------------------------------------------------- */
@@ -168,49 +132,47 @@ static uint32_t draw_all(const struct sampler *s, uint32_t best, double temperat
     return best; /* u just below 1 and the sums rounded apart */
 }
 
-/* Pops candidates, likeliest first, until a filter says stop. */
-static uint32_t keep_likely(struct sampler *s, const struct sampler_params *p, float top)
+static double weigh(struct sampler *s, uint32_t id, float top, double temperature)
+{
+    return s->weight[id] = weight(s->logit[id], top, temperature);
+}
+
+/* Takes candidates, likeliest first, until a filter says stop; *ret_sum is their weight. */
+static uint32_t keep_likely(struct sampler *s, const struct sampler_params *p, float top,
+                            double *ret_sum)
 {
     double temperature = (double)p->temperature;
-    uint32_t count = 0;
-    for (uint32_t i = 0; i < s->vocab_size; i++) {
-        if (s->logit[i] > -INFINITY) s->heap[count++] = (struct candidate){ s->logit[i], i };
-    }
-    heap_build(s->heap, count);
+    uint32_t count = ranking_begin(&s->ranking, s->logit);
     uint32_t most = p->top_k ? min_u32(p->top_k, count) : count;
     bool nucleus = p->top_p > 0 && p->top_p < 1;
 
     /* What top-p is a share of: all that top-k leaves. */
     uint32_t kept = 0;
     double total = 0, reached = 0;
-    if (nucleus && p->top_k) {
-        for (uint32_t i = 0; i < most; i++) {
-            s->kept[i] = heap_take(s->heap, &count);
-            total += weight(s->kept[i].logit, top, temperature);
-        }
-    } else if (nucleus) {
-        for (uint32_t i = 0; i < s->vocab_size; i++)
-            total += weight(s->logit[i], top, temperature);
+    for (uint32_t i = 0; nucleus && p->top_k && i < most; i++) {
+        s->kept[i] = ranking_next(&s->ranking);
+        total += weigh(s, s->kept[i].id, top, temperature);
     }
+    for (uint32_t i = 0; nucleus && !p->top_k && i < s->vocab_size; i++)
+        total += weigh(s, i, top, temperature);
     while (kept < most) {
-        if (!(nucleus && p->top_k)) s->kept[kept] = heap_take(s->heap, &count);
-        double w = weight(s->kept[kept].logit, top, temperature);
+        if (!(nucleus && p->top_k)) s->kept[kept] = ranking_next(&s->ranking);
+        uint32_t id = s->kept[kept].id;
+        double w = nucleus ? s->weight[id] : weigh(s, id, top, temperature);
         if (kept > 0 && w < (double)p->min_p) break;
         kept++;
         reached += w;
         if (nucleus && reached >= (double)p->top_p * total) break;
     }
+    *ret_sum = reached;
     return kept;
 }
 
-static uint32_t draw_kept(const struct sampler *s, uint32_t kept, float top, double temperature,
-                          double u)
+static uint32_t draw_kept(const struct sampler *s, uint32_t kept, double sum, double u)
 {
-    double sum = 0, below = 0;
-    for (uint32_t i = 0; i < kept; i++)
-        sum += weight(s->kept[i].logit, top, temperature);
+    double below = 0;
     for (uint32_t i = 0; i < kept; i++) {
-        below += weight(s->kept[i].logit, top, temperature);
+        below += s->weight[s->kept[i].id];
         if (u * sum < below) return s->kept[i].id;
     }
     return s->kept[kept - 1].id;
@@ -225,8 +187,9 @@ static uint32_t draw(struct sampler *s, const struct sampler_params *p, uint32_t
                     p->min_p > 0;
     if (!filtered) return draw_all(s, best, (double)p->temperature, u);
     float top = s->logit[best];
-    uint32_t kept = keep_likely(s, p, top);
-    return draw_kept(s, kept, top, (double)p->temperature, u);
+    double sum;
+    uint32_t kept = keep_likely(s, p, top, &sum);
+    return draw_kept(s, kept, sum, u);
 }
 
 /* ---- log-probabilities ---------------------------------------------------------------------- */
@@ -234,7 +197,7 @@ static uint32_t draw(struct sampler *s, const struct sampler_params *p, uint32_t
 static void add_logprobs(struct sampler *s, const struct sampler_params *p, const float *logits,
                          struct sampler_result *ret)
 {
-    uint32_t best = 0, count = 0;
+    uint32_t best = 0;
     if (!best_token(logits, s->vocab_size, &best)) return;
     double sum = 0;
     for (uint32_t i = 0; i < s->vocab_size; i++)
@@ -244,12 +207,9 @@ static void add_logprobs(struct sampler *s, const struct sampler_params *p, cons
 
     uint32_t wanted = min_u32(p->logprobs, SAMPLER_LOGPROBS_MAX);
     if (wanted == 0) return;
-    for (uint32_t i = 0; i < s->vocab_size; i++) {
-        if (logits[i] > -INFINITY) s->heap[count++] = (struct candidate){ logits[i], i };
-    }
-    heap_build(s->heap, count);
-    while (ret->top_count < wanted && count > 0) {
-        struct candidate c = heap_take(s->heap, &count);
+    uint32_t most = min_u32(wanted, ranking_begin(&s->ranking, logits));
+    while (ret->top_count < most) {
+        struct ranked c = ranking_next(&s->ranking);
         ret->top[ret->top_count++] =
             (struct sampler_choice){ c.id, (float)((double)c.logit - base) };
     }

@@ -14,6 +14,7 @@
  * its clock; it reports both, so that scaling does not take a low clock for a slow machine.
  */
 #include "base/core/bits.h"
+#include "base/core/fault.h"
 #include "base/io/clock.h"
 #include "base/io/log.h"
 #include "engine/serve/device_part.h"
@@ -21,9 +22,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
+#include <unistd.h>
 
 #define EVENTS_A_COPY 64   /* block events copied at once */
 #define POST_RETRY_US 2000 /* the loop's queue was full: try again after */
+#define HANG_LOOK_US 10000
 
 /* ---- the device's side: from the mailbox to the scheduler ------------------------------------ */
 
@@ -127,6 +130,8 @@ static void read_mailbox(struct device *d)
             sched_abort(executor_sched(d->x), job->device.session);
         }
     }
+    /* Whoever was taken in hears so before the step, which may be long, or the last. */
+    if (!list_empty(&d->out)) post(d);
     pthread_mutex_unlock(&d->lock);
     run_calls(d);
     update_pauses(d);
@@ -156,11 +161,38 @@ static void publish(struct device *d, struct job *job, const uint32_t *id)
     if (!list_linked(&job->link.to_http)) list_push_back(&d->out, &job->link.to_http);
 }
 
+/* ---- failures on demand ----------------------------------------------------------------------- */
+
+/* As a device that never comes back, until the fault is disarmed. */
+static void hang(void)
+{
+    while (__atomic_load_n(&fault_armed, __ATOMIC_RELAXED))
+        usleep(HANG_LOOK_US);
+}
+
+/* Points that name a prompt's length stand for a prompt that kills whoever computes it. */
+static void fail_at_prompt(const struct session *session)
+{
+    char dies[32], hangs[32];
+    snprintf(dies, sizeof dies, "device.die_at_%u", session->prompt_tokens);
+    snprintf(hangs, sizeof hangs, "device.hang_at_%u", session->prompt_tokens);
+    if (FAULT(dies)) abort();
+    if (FAULT(hangs)) hang();
+}
+
+static void on_step(void *arg, double predicted_s)
+{
+    struct device *d = arg;
+    pulse_step(&d->pulse, clock_mono_us(), predicted_s);
+    if (FAULT("device.hang")) hang();
+}
+
 static void on_token(void *arg, struct answer *answer, const struct session *session, uint32_t id)
 {
     struct device *d = arg;
     struct job *job = job_of(answer);
     int64_t now_us = clock_mono_us();
+    if (__atomic_load_n(&fault_armed, __ATOMIC_RELAXED)) fail_at_prompt(session);
     if (session_generated(session) == 0) {
         metric_observe(meter_of(d->meters, METER_TTFT),
                        (double)(now_us - session->arrival_us) * 1e-6);
@@ -270,7 +302,12 @@ static void wait_until(struct device *d, int64_t at_us)
         pthread_cond_wait(&d->wake, &d->lock);
         return;
     }
-    struct timespec at = { .tv_sec = at_us / 1000000, .tv_nsec = (at_us % 1000000) * 1000 };
+    /* Condition variables know CLOCK_MONOTONIC only: what is left is turned into its time. */
+    struct timespec at;
+    clock_gettime(CLOCK_MONOTONIC, &at);
+    int64_t us = at.tv_nsec / 1000 + max_i64(0, at_us - clock_mono_us());
+    at.tv_sec += us / 1000000;
+    at.tv_nsec = us % 1000000 * 1000;
     pthread_cond_timedwait(&d->wake, &d->lock, &at);
 }
 
@@ -281,6 +318,7 @@ static void keep_share(struct device *d)
     int64_t wait_us = throttle_wait_us(&d->throttle, cpu_us(), now_us);
     if (wait_us <= 0) return;
     int64_t until_us = now_us + wait_us;
+    pulse_rest(&d->pulse, until_us);
     pthread_mutex_lock(&d->lock);
     while (!d->stop && clock_mono_us() < until_us)
         wait_until(d, until_us);
@@ -305,9 +343,11 @@ static bool wait_for_work(struct device *d)
                     sched_has_work(executor_sched(d->x));
         int64_t deadline_us = sched_next_deadline_us(executor_sched(d->x));
         if (d->stop || work || deadline_us <= clock_mono_us()) break;
+        pulse_idle(&d->pulse);
         wait_until(d, told ? deadline_us : min_i64(deadline_us, clock_mono_us() + POST_RETRY_US));
     }
     bool go = !d->stop;
+    if (go) pulse_turn(&d->pulse, clock_mono_us());
     pthread_mutex_unlock(&d->lock);
     return go;
 }
@@ -368,7 +408,9 @@ static void *device_main(void *arg)
 {
     struct device *d = arg;
     struct err err = { "" };
-    const struct executor_events events = { .on_token = on_token, .on_end = on_end, .arg = d };
+    const struct executor_events events = {
+        .on_token = on_token, .on_end = on_end, .on_step = on_step, .arg = d
+    };
     int rc = device_load(d, &events, &err);
     if (rc < 0) snprintf(d->failure, sizeof d->failure, "%s", err_text(&err, rc));
     /* The first post of this loop's life: there is room. */

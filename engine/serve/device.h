@@ -15,6 +15,7 @@
 #include "engine/serve/executor.h"
 #include "engine/serve/job.h"
 #include "engine/serve/meters.h"
+#include "engine/serve/pulse.h"
 
 #define DEVICE_EVENTS_MAX 4096 /* block events that wait for readers; beyond: a snapshot */
 
@@ -79,6 +80,9 @@ void device_abort(struct device *d, struct job *job); /* its end still comes by 
 bool device_take_mail(struct device *d, struct job *job, struct job_mail *mail);
 
 void device_stats_get(struct device *d, struct device_stats *ret);
+
+/* Whether the device thread makes progress, for any thread. */
+const struct pulse *device_pulse(const struct device *d);
 
 /* The share of full speed, (0, 1], from the next step on. */
 void device_clock_set(struct device *d, double clock);

@@ -27,10 +27,17 @@ void device_deliver(void *arg)
     if (blocks_new) d->events.on_blocks(d->events.arg);
 }
 
+/* With the lock: between its look at the lists and its rest the device thread holds it too. */
+static void wake(struct device *d)
+{
+    pulse_work(&d->pulse, clock_mono_us());
+    pthread_cond_signal(&d->wake);
+}
+
 static void ask(struct device *d, struct job *job)
 {
     if (!list_linked(&job->link.to_device)) list_push_back(&d->in, &job->link.to_device);
-    pthread_cond_signal(&d->wake);
+    wake(d);
 }
 
 void device_submit(struct device *d, struct job *job)
@@ -80,6 +87,11 @@ void device_stats_get(struct device *d, struct device_stats *ret)
     ret->work.span_s = (double)(clock_mono_us() - d->began_us) * 1e-6;
 }
 
+const struct pulse *device_pulse(const struct device *d)
+{
+    return &d->pulse;
+}
+
 void device_clock_set(struct device *d, double clock)
 {
     pthread_mutex_lock(&d->lock);
@@ -111,6 +123,6 @@ void device_call(struct device *d, struct device_call *call)
 {
     pthread_mutex_lock(&d->lock);
     list_push_back(&d->calls, &call->link);
-    pthread_cond_signal(&d->wake);
+    wake(d);
     pthread_mutex_unlock(&d->lock);
 }

@@ -31,6 +31,8 @@ struct device {
     struct wire_work work;   /* without its span */
     struct kv_event *blocks; /* ring of the last events, place seq % DEVICE_EVENTS_MAX */
 
+    struct pulse pulse; /* atomic */
+
     /* device thread only */
     struct model *model;
     struct executor *x;

@@ -233,11 +233,19 @@ static void sample_one(struct executor *x, const struct sched_item *item, uint32
     if (rc >= 0) x->events.on_token(x->events.arg, answer, session, got.chosen.id);
 }
 
+static void tell_step(const struct executor *x, const struct sched_batch *batch)
+{
+    if (!x->events.on_step) return;
+    double swap_s = x->swap_page_s * (batch->swapped_out + batch->swapped_in);
+    x->events.on_step(x->events.arg, perf_step_s(&x->coef_now, &batch->shape) + swap_s);
+}
+
 int executor_step(struct executor *x, int64_t (*clock)(void), struct executor_step_info *ret,
                   struct err *err)
 {
     *ret = (struct executor_step_info){ 0 };
     const struct sched_batch *batch = sched_plan(x->sched, clock(), &x->coef_now);
+    tell_step(x, batch);
     move_pages(x, batch, clock);
     if (batch->count == 0) {
         hand_back(x);

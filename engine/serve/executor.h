@@ -29,6 +29,7 @@ struct executor_config {
 struct executor_events {
     void (*on_token)(void *arg, struct answer *answer, const struct session *session, uint32_t id);
     void (*on_end)(void *arg, struct answer *answer, const struct session *session);
+    void (*on_step)(void *arg, double predicted_s); /* before a batch is computed; optional */
     void *arg;
 };
 

@@ -3,25 +3,27 @@
  * The listener is up before the model is loaded, so that /health can say 503 loading instead of a
  * refused connection, which an agent could not tell from a crash.
  *
- * Templates and tokenising run on this thread: a prompt of 2,000 tokens takes about a millisecond,
- * and the tokeniser stops at the first id that does not fit the context.
- * Behind a router the engine gets ids and does neither.
+ * Templates and tokenising of bodies above TEXT_INLINE_BYTES run on text workers, of smaller ones on
+ * this thread: a prompt of 2,000 tokens takes about a millisecond. Behind a router the engine gets ids
+ * and does neither.
  */
 #include "base/core/bits.h"
 #include "base/io/clock.h"
+#include "base/io/http_browser.h"
 #include "base/io/log.h"
-#include "engine/serve/face_part.h"
+#include "engine/serve/face_text.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/random.h>
 
 #define JSON_TYPE STR("application/json")
+#define OPEN_BODY_BYTES_MAX 4096 /* where anybody may ask, there is nothing to say */
 
 enum guard {
     GUARD_NONE,  /* anybody */
-    GUARD_KEY,   /* an API key or the secret, when there is one */
-    GUARD_FLEET, /* the secret, when there is one; no web page */
+    GUARD_KEY,   /* an API key or the secret, when there is one; else no page of another site */
+    GUARD_FLEET, /* the secret and never an API key; with neither, who is on this machine */
 };
 
 struct route {
@@ -42,7 +44,7 @@ static const struct route routes[] = {
     { "GET",  "/v1/models",           GUARD_KEY,   false, face_models },
     { "POST", "/tokenize",            GUARD_KEY,   true,  face_tokenize },
     { "POST", "/detokenize",          GUARD_KEY,   true,  face_detokenize },
-    { "POST", "/reset_prefix_cache",  GUARD_KEY,   true,  face_reset_cache },
+    { "POST", "/reset_prefix_cache",  GUARD_FLEET,   true,  face_reset_cache },
     { "GET",  "/health",              GUARD_NONE,  false, health },
     { "GET",  "/metrics",             GUARD_KEY,   false, render_metrics },
     { "GET",  "/version",             GUARD_KEY,   false, version },
@@ -51,6 +53,7 @@ static const struct route routes[] = {
     { "GET",  "/internal/events",     GUARD_FLEET, true,  face_events },
     { "GET",  "/internal/tokenizer",  GUARD_FLEET, true,  face_tokenizer },
     { "POST", "/internal/drain",      GUARD_FLEET, false, face_internal_drain },
+    { "POST", "/internal/undrain",    GUARD_FLEET, false, face_internal_undrain },
     { "POST", "/internal/kv/read",    GUARD_FLEET, true,  face_kv_read },
     { "POST", "/internal/kv/pull",    GUARD_FLEET, true,  face_kv_pull },
     { "POST", "/internal/clock",      GUARD_FLEET, false, face_clock },
@@ -134,25 +137,75 @@ static bool same_secret(struct str a, struct str b)
     return equal_constant_time(da, db, sizeof da);
 }
 
-static struct str bearer(const struct http_request *req)
+static void refuse_browser(struct face *f, struct http_exchange *x, enum browser_fault fault)
 {
-    struct str value = http_request_header(req, "authorization");
-    if (value.len < 7 || !str_eq_nocase(str_of(value.data, 7), STR("bearer "))) {
-        return (struct str){ 0 };
-    }
-    return str_trim(str_of(value.data + 7, value.len - 7));
+    enum openai_problem problem = fault == BROWSER_TYPE ? OPENAI_CONTENT_TYPE : OPENAI_FORBIDDEN;
+    face_refuse(f, x, problem, NULL, "%s", browser_fault_info(fault)->sentence);
 }
 
-static bool may_pass(const struct face *f, const struct http_request *req, enum guard guard)
+/* Where nothing is asked for, a browser must not be able to ask for somebody else. */
+static bool pass_open(struct face *f, struct http_exchange *x)
+{
+    const struct http_names names = { .own = str_from(f->config.host),
+                                      .port = http_server_port(f->server),
+                                      .hosts = f->config.hosts,
+                                      .host_count = f->config.host_count };
+    enum browser_fault fault = browser_check(&names, http_exchange_request(x));
+    if (fault == BROWSER_OK) return true;
+    refuse_browser(f, x, fault);
+    return false;
+}
+
+/* A ticket opens the one route that it is for. */
+static bool part_may(const struct http_request *req)
+{
+    return !str_starts(auth_gate_id(req), STR("ticket/")) ||
+           str_eq(req->path, STR("/internal/kv/read"));
+}
+
+static bool is_fleet(const struct http_exchange *x, const struct auth_note *note)
+{
+    if (note->who == AUTH_PERSON) return true;
+    return note->who == AUTH_PART && part_may(http_exchange_request(x));
+}
+
+/* The fleet's own routes never open to a client's key: with nothing of the fleet's they are for who
+ * is on this machine, and with API keys alone for nobody. */
+static bool pass_fleet(struct face *f, struct http_exchange *x, const struct auth_note *note)
 {
     const struct face_config *c = &f->config;
-    if (guard == GUARD_NONE || (c->secret.len == 0 && c->key_count == 0)) return true;
-    struct str key = bearer(req);
-    if (c->secret.len > 0 && same_secret(key, c->secret)) return true;
-    if (guard == GUARD_FLEET && c->secret.len > 0) return false;
-    bool known = false;
+    const struct http_request *req = http_exchange_request(x);
+    if (http_request_header(req, "origin").data) {
+        refuse_browser(f, x, BROWSER_ORIGIN);
+        return false;
+    }
+    if (is_fleet(x, note)) return true;
+    if (!credentials_held(c->held) && c->key_count == 0 && browser_peer_is_local(req))
+        return pass_open(f, x);
+    face_refuse(f, x, OPENAI_UNAUTHENTICATED, NULL, "this path is for the fleet's own parts");
+    return false;
+}
+
+/* True when the request may go on; else it is answered. */
+static bool pass(struct face *f, struct http_exchange *x, enum guard guard,
+                 const struct auth_note *note)
+{
+    const struct face_config *c = &f->config;
+    if (note->who == AUTH_ASKED_AGAIN) {
+        face_refuse(f, x, OPENAI_UNAUTHENTICATED, NULL,
+                    "sign for the epoch and the time of this reply");
+        return false;
+    }
+    if (guard == GUARD_NONE) return true;
+    if (guard == GUARD_FLEET) return pass_fleet(f, x, note);
+    if (!credentials_held(c->held) && c->key_count == 0) return pass_open(f, x);
+    struct str key = auth_bearer(http_exchange_request(x));
+    bool known = is_fleet(x, note);
     for (size_t i = 0; i < c->key_count; i++)
         known |= same_secret(key, c->keys[i]);
+    if (!known)
+        face_refuse(f, x, OPENAI_UNAUTHENTICATED, NULL,
+                    "a valid key is needed: send the header authorization: Bearer KEY");
     return known;
 }
 
@@ -160,7 +213,9 @@ static bool may_pass(const struct face *f, const struct http_request *req, enum 
 
 static void health(struct face *f, struct http_exchange *x)
 {
-    if (f->state == FACE_READY) {
+    if (f->stalled) {
+        face_refuse(f, x, OPENAI_UNAVAILABLE, NULL, STALLED_TEXT, (double)f->stalled_us * 1e-6);
+    } else if (f->state == FACE_READY) {
         face_reply(f, x, 200, STR("{\"status\":\"ok\"}"));
     } else if (f->state == FACE_DRAINING) {
         face_refuse(f, x, OPENAI_UNAVAILABLE, NULL, "draining: no new requests are taken");
@@ -211,10 +266,13 @@ static const struct route *find_route(const struct http_request *req, bool *ret_
     return NULL;
 }
 
-static void on_request(void *ctx, struct http_exchange *x)
+static void on_head(void *ctx, struct http_exchange *x)
 {
     struct face *f = ctx;
     const struct http_request *req = http_exchange_request(x);
+    struct face_note *note = http_exchange_note(x);
+    _Static_assert(sizeof *note <= HTTP_NOTE_BYTES, "a note holds it");
+    auth_gate_head(&f->gate, x, &note->auth, loop_now_us(f->loop));
     bool path_known;
     const struct route *route = find_route(req, &path_known);
     if (!route && !path_known) {
@@ -223,18 +281,34 @@ static void on_request(void *ctx, struct http_exchange *x)
     } else if (!route) {
         face_refuse(f, x, OPENAI_METHOD_NOT_ALLOWED, NULL, STR_FMT " cannot be used with " STR_FMT,
                     STR_ARG(req->path), STR_ARG(req->method));
-    } else if (!may_pass(f, req, route->guard)) {
-        face_refuse(f, x, OPENAI_UNAUTHENTICATED, NULL,
-                    "a valid key is needed: send the header authorization: Bearer KEY");
-    } else if (route->guard == GUARD_FLEET && http_request_header(req, "origin").data) {
-        face_refuse(f, x, OPENAI_FORBIDDEN, NULL, "not for web pages: the request has an Origin");
+    } else if (!pass(f, x, route->guard, &note->auth)) {
+        return; /* answered */
     } else if (route->needs_model && !f->info) {
         face_refuse(f, x, OPENAI_LOADING, NULL, "the model is being loaded; try again soon");
     } else {
-        arena_reset(&f->arena);
-        buf_clear(&f->out);
-        route->handle(f, x);
+        note->route = route;
+        if (route->guard == GUARD_NONE) http_exchange_body_max(x, OPEN_BODY_BYTES_MAX);
     }
+}
+
+static void on_request(void *ctx, struct http_exchange *x)
+{
+    struct face *f = ctx;
+    const struct face_note *note = http_exchange_note(x);
+    if (!auth_gate_body(&note->auth, http_exchange_request(x))) {
+        face_refuse(f, x, OPENAI_UNAUTHENTICATED, NULL, "the body is not what was signed");
+        return;
+    }
+    arena_reset(&f->arena);
+    buf_clear(&f->out);
+    note->route->handle(f, x);
+}
+
+static void on_reply(void *ctx, struct http_exchange *x, int status, const struct str *body)
+{
+    struct face *f = ctx;
+    const struct face_note *note = http_exchange_note(x);
+    auth_gate_reply(&f->gate, x, &note->auth, status, body, loop_now_us(f->loop));
 }
 
 /* A request so broken that no handler saw it, in the same shape as any other error. */
@@ -264,14 +338,11 @@ static int make_bundle(struct face *f, struct err *err)
         int rc = chat_template_compile(source, &f->chat_template, err);
         if (rc < 0) return err_prefix(err, rc, "the chat template");
     }
-    char bundle_digest[SHA256_HEX + 1], both[2 * SHA256_HEX + 1];
+    char bundle_digest[SHA256_HEX + 1];
     buf_init(&f->bundle, BUNDLE_BYTES_MAX);
     int rc = bundle_encode(m->vocab, f->chat_template, &f->bundle, bundle_digest, err);
     if (rc < 0) return err_prefix(err, rc, "the tokenizer bundle");
-    uint8_t digest[SHA256_BYTES];
-    int len = snprintf(both, sizeof both, "%s%s", m->digest, bundle_digest);
-    sha256(both, (size_t)len, digest);
-    hex_from(digest, sizeof digest, f->digest);
+    bundle_identity(str_from(m->digest), bundle_digest, f->digest);
     return 0;
 }
 
@@ -338,7 +409,7 @@ int face_new(struct loop *loop, const struct face_config *config, struct meters 
     f->config = *config;
     f->loop = loop;
     f->meters = meters;
-    f->key_seed = block_seed(config->secret);
+    f->key_seed = config->held->block_seed;
     f->created_s = clock_wall_us() / 1000000;
     list_init(&f->calls);
     list_init(&f->watchers);
@@ -346,27 +417,42 @@ int face_new(struct loop *loop, const struct face_config *config, struct meters 
     list_init(&f->kv_asks);
     arena_init(&f->arena, FACE_ARENA_BYTES_MAX);
     if (getrandom(&f->boot, sizeof f->boot, 0) != sizeof f->boot) return -EIO;
-    const struct kv_pulls_config pulls = { loop, meters, config->secret };
-    int rc = kv_pulls_new(&pulls, &f->pulls, err);
+    static const char *const ids[] = { "engine/", "ticket/", NULL };
+    auth_gate_init(&f->gate, config->held, ids, f->boot, loop_now_us(loop));
+    auth_gate_meters(&f->gate, meters->metrics, METER_SIGNED);
+    int rc = prompts_init(f, err);
+    if (rc < 0) return rc;
+    const struct kv_pulls_config pulls = { loop, meters, config->held, config->call };
+    rc = kv_pulls_new(&pulls, &f->pulls, err);
     if (rc < 0) return rc;
     const struct http_server_config server = {
         .host = config->host,
         .port = config->port,
+        .limits = { .connections_max = config->connections_max,
+                    .connections_address_max = config->connections_address_max },
+        .tls = config->serve,
+        .on_head = on_head,
         .on_request = on_request,
+        .on_reply = on_reply,
         .render_refusal = render_refusal,
         .ctx = f,
     };
     rc = http_server_new(loop, &server, &f->server, err);
     if (rc < 0) return rc;
     const struct http_server_meters heard = { f->meters->metrics, METER_HTTP_CONNECTIONS,
-                                              METER_HTTP_REFUSED, METER_HTTP_CUT };
+                                              METER_HTTP_REFUSED, METER_HTTP_CUT,
+                                              METER_HTTP_CLOSED };
     http_server_meters_set(f->server, &heard);
+    rc = face_pulse_start(f);
+    if (rc < 0) return rc;
     *ret = TAKE(f);
     return 0;
 }
 
 void face_close(struct face *f)
 {
+    loop_timer_clear(f->loop, &f->pulse_turn);
+    if (f->texts) text_pool_stop(f->texts); /* they read what the server holds */
     http_server_free(f->server);
     f->server = NULL;
     kv_pulls_close(f->pulls);
@@ -376,10 +462,12 @@ void face_free(struct face *f)
 {
     if (!f) return;
     face_close(f);
+    prompts_free(f);
     calls_free(f);
     blocks_free(f);
     kv_free(f);
     chat_template_free(f->chat_template);
+    auth_gate_fini(&f->gate);
     job_mail_fini(&f->mail);
     buf_fini(&f->bundle);
     buf_fini(&f->out);
@@ -395,6 +483,7 @@ uint16_t face_port(const struct face *f)
 void face_drain(struct face *f, void (*on_empty)(void *arg), void *arg)
 {
     f->state = FACE_DRAINING;
+    f->leaving = true;
     blocks_end_all(f);
     http_server_drain(f->server, on_empty, arg);
 }

@@ -4,17 +4,21 @@
  * Threads:  the loop's
  * Lifetime: listens from face_new on, before the model is loaded. The end: face_close cuts what is
  *           open, device_free, face_free
- * Guard:    with a secret or API keys, everything but /health needs one of them; /internal/
- *           takes the fleet's secret only, and never a request that a web page sent
+ * Guard:    with a secret or API keys, everything but /health needs one of them; with neither, the
+ *           Host, the Origin and the content type must be those of no page of another site.
+ *           /internal/ and /reset_prefix_cache take the fleet's secret, never an API key and never
+ *           a request that a web page sent; with neither secret nor keys, what comes from this
+ *           machine
  *
  *     POST /v1/chat/completions /v1/completions     GET /v1/models
  *     POST /tokenize /detokenize /reset_prefix_cache
  *     GET  /health /metrics /version
- *     POST /internal/generate /internal/drain /internal/clock /internal/kv/read /internal/kv/pull
+ *     POST /internal/generate /internal/drain /internal/undrain /internal/clock
+ *          /internal/kv/read /internal/kv/pull
  *     GET  /internal/info /internal/events /internal/tokenizer
  */
 #pragma once
-#include "base/io/http_server.h"
+#include "base/io/auth_gate.h"
 #include "engine/serve/device.h"
 
 #define FACE_KEYS_MAX 64
@@ -22,15 +26,21 @@
 struct face_config {
     const char *host;
     uint16_t port;
-    struct str host_shown;    /* in /internal/info: where routers reach it */
-    struct str model_name;    /* as requests name it */
-    struct str chat_template; /* source instead of the model's; empty: the model's */
-    struct str secret;        /* empty: none */
-    const struct str *keys;   /* API keys */
+    struct str host_shown;          /* in /internal/info: where routers reach it */
+    struct str model_name;          /* as requests name it */
+    struct str chat_template;       /* source instead of the model's; empty: the model's */
+    const struct credentials *held; /* what the fleet gave us */
+    const struct str *keys;         /* API keys */
     size_t key_count;
-    uint64_t seed;         /* of requests that name none */
-    uint32_t requests_max; /* in the engine at once: 429 beyond */
+    const struct str *hosts; /* further names by which requests may call us */
+    size_t host_count;
+    struct tls *serve, *call; /* by its clients (NULL: plain HTTP), and to its peers */
+    uint64_t seed;            /* of requests that name none */
+    uint32_t requests_max;    /* in the engine at once: 429 beyond */
     uint32_t seqs_max;
+    uint32_t text_threads;                             /* as text_pool_config */
+    size_t text_queue_bytes;                           /* likewise */
+    uint32_t connections_max, connections_address_max; /* as http_limits */
     int64_t request_us_max, ping_us;
 };
 

@@ -19,6 +19,7 @@
 #include "base/wire/sse.h"
 #include "engine/serve/face_part.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 
 static void call_free(struct call *c)
@@ -62,10 +63,21 @@ static void on_ping(void *arg)
     if (c->x) loop_timer_set(f->loop, &c->ping, quiet_from + f->config.ping_us);
 }
 
+void call_beat(struct call *c)
+{
+    struct face *f = c->face;
+    if (!c->form->beats || !c->begun || !c->x || http_stream_full(c->x)) return;
+    if (loop_now_us(f->loop) - c->written_us < GENERATE_BEAT_US / 2) return;
+    buf_clear(&f->out);
+    buf_byte(&f->out, '\n');
+    send_out(c);
+}
+
 static void begin_stream(struct call *c)
 {
     struct face *f = c->face;
     c->begun = true;
+    if (c->form->beats) http_reply_header(c->x, GENERATE_BEAT_HEADER, STR(GENERATE_BEAT_MS));
     http_reply_header(c->x, "cache-control", STR("no-cache"));
     /* Tells reverse proxies of nginx's kind not to collect the stream. */
     http_reply_header(c->x, "x-accel-buffering", STR("no"));
@@ -126,6 +138,28 @@ static bool end_as_error(struct call *c, const struct job_mail *mail)
     }
     c->x = NULL;
     return true;
+}
+
+/* The job stays until the device gives it back, which may be never. A stream whose reader can go on
+ * elsewhere is cut, as if the engine had died; others are told. */
+void call_let_go(struct call *c)
+{
+    struct face *f = c->face;
+    struct job_mail mail = { .end = SESSION_END_ERROR };
+    if (!c->x || c->pull) return;
+    snprintf(mail.error, sizeof mail.error, STALLED_TEXT, (double)f->stalled_us * 1e-6);
+    if (!c->begun || !c->form->stream) {
+        face_refuse(f, c->x, OPENAI_UNAVAILABLE, NULL, "%s", mail.error);
+    } else if (c->form->beats) {
+        http_exchange_abort(c->x);
+    } else {
+        buf_clear(&f->out);
+        c->form->end(c, &mail);
+        send_out(c);
+        if (c->x) http_stream_end(c->x);
+    }
+    c->x = NULL;
+    device_abort(f->device, c->job);
 }
 
 static void end_call(struct call *c, const struct job_mail *mail)
@@ -238,16 +272,12 @@ static struct job *make_job(struct face *f, const struct http_request *req,
     return NULL;
 }
 
-/* Bounds that need no job. True when it was answered. */
-static bool refuse_at_once(struct face *f, struct http_exchange *x, const struct call_ask *ask)
+bool call_refused(struct face *f, struct http_exchange *x, bool entered)
 {
-    if (f->state == FACE_DRAINING) {
+    if (f->stalled) {
+        face_refuse(f, x, OPENAI_UNAVAILABLE, NULL, STALLED_TEXT, (double)f->stalled_us * 1e-6);
+    } else if (f->state == FACE_DRAINING && !entered) {
         face_refuse(f, x, OPENAI_UNAVAILABLE, NULL, "draining: no new requests are taken");
-    } else if (ask->ids->count >= f->info->context_max) {
-        face_refuse(f, x, OPENAI_CONTEXT_LENGTH, "messages",
-                    "the prompt has %zu tokens, but the context of this model is %u tokens and "
-                    "one is needed to answer",
-                    ask->ids->count, f->info->context_max);
     } else if (f->call_count >= f->config.requests_max) {
         metric_inc(meter_of(f->meters, METER_REFUSED));
         face_refuse(f, x, OPENAI_OVERLOADED, NULL, "%u requests are in the engine already",
@@ -255,6 +285,17 @@ static bool refuse_at_once(struct face *f, struct http_exchange *x, const struct
     } else {
         return false;
     }
+    return true;
+}
+
+/* True when it does not fit and was answered. */
+static bool too_long(struct face *f, struct http_exchange *x, const struct call_ask *ask)
+{
+    if (ask->ids->count < f->info->context_max) return false;
+    face_refuse(f, x, OPENAI_CONTEXT_LENGTH, "messages",
+                "the prompt has %zu tokens, but the context of this model is %u tokens and one is "
+                "needed to answer",
+                ask->ids->count, f->info->context_max);
     return true;
 }
 
@@ -279,6 +320,9 @@ static bool pull_first(struct call *c, const struct call_ask *ask)
         .salt = a->salt,
         .host = ask->kv_host,
         .port = ask->kv_port,
+        .ticket = ask->kv_ticket,
+        .key = ask->kv_key,
+        .tls = ask->kv_tls,
         .deadline_us = a->deadline_us,
         .on_end = on_pulled,
         .arg = c,
@@ -289,7 +333,7 @@ static bool pull_first(struct call *c, const struct call_ask *ask)
 void call_start(struct face *f, struct http_exchange *x, const struct call_ask *ask)
 {
     http_reply_header(x, "x-request-id", str_from(ask->id->text));
-    if (refuse_at_once(f, x, ask)) return;
+    if (call_refused(f, x, ask->entered) || too_long(f, x, ask)) return;
     struct call *c = calloc(1, sizeof *c);
     struct job *job = c ? make_job(f, http_exchange_request(x), ask) : NULL;
     if (!job) {

@@ -57,6 +57,7 @@ static void frame_end(struct call *c, const struct job_mail *mail)
 static const struct call_form frame_form = {
     .content_type = "application/x-ndjson",
     .stream = true,
+    .beats = true,
     .tokens = frame_tokens,
     .end = frame_end,
 };
@@ -96,6 +97,9 @@ void face_generate(struct face *f, struct http_exchange *x)
         .goes_on = r.goes_on,
         .kv_host = r.kv_host,
         .kv_port = (uint16_t)r.kv_port,
+        .kv_ticket = r.kv_ticket,
+        .kv_key = r.kv_key,
+        .kv_tls = r.kv_tls,
         .deadline_us = r.deadline_ms ? req->received_us + (int64_t)r.deadline_ms * 1000 : 0,
         .predicted_p50 = r.predicted_p50,
         .predicted_p90 = r.predicted_p90,
@@ -130,7 +134,10 @@ void face_info(struct face *f, struct http_exchange *x)
         .host = f->config.host_shown,
         .port = face_port(f),
         .kind = ENGINE_MUSTER,
-        .health = f->info ? ENGINE_READY : ENGINE_LOADING,
+        .health = f->stalled ? ENGINE_FAILING
+                  : f->info  ? ENGINE_READY
+                             : ENGINE_LOADING,
+        .stalled_s = f->stalled ? (double)f->stalled_us * 1e-6 : 0,
         .model = f->config.model_name,
         .digest = str_from(f->digest),
         .numerics = f->info ? str_from(f->info->model->numerics) : (struct str){ 0 },
@@ -169,8 +176,15 @@ void face_info(struct face *f, struct http_exchange *x)
 
 void face_tokenizer(struct face *f, struct http_exchange *x)
 {
+    struct str wanted = http_request_header(http_exchange_request(x), "if-match");
+    if (wanted.data && !str_eq(wanted, str_from(f->digest))) {
+        buf_printf(&f->out, "{\"digest\":\"%s\"}", f->digest);
+        face_reply(f, x, 412, buf_view(&f->out));
+        return;
+    }
     face_count(f, x, 200);
     http_reply_header(x, "etag", str_from(f->digest));
+    http_reply_header(x, BUNDLE_WEIGHTS_HEADER, str_from(f->info->model->digest));
     http_reply(x, 200, STR("application/octet-stream"), buf_view(&f->bundle));
 }
 
@@ -191,13 +205,28 @@ void face_clock(struct face *f, struct http_exchange *x)
     face_reply(f, x, 200, buf_view(&f->out));
 }
 
-/* ---- /internal/drain, /reset_prefix_cache -------------------------------------------------------- */
+/* ---- /internal/drain and undrain, /reset_prefix_cache -------------------------------------------------------- */
 
 void face_internal_drain(struct face *f, struct http_exchange *x)
 {
     if (f->state != FACE_DRAINING) {
         f->state = FACE_DRAINING;
         log_event(LOG_INFO, "drain_asked", "in_flight=%u", f->call_count);
+    }
+    buf_printf(&f->out, "{\"in_flight\":%u}", f->call_count);
+    face_reply(f, x, 200, buf_view(&f->out));
+}
+
+/* Takes back what /internal/drain asked for; a process that was told to end goes on ending. */
+void face_internal_undrain(struct face *f, struct http_exchange *x)
+{
+    if (f->leaving) {
+        face_refuse(f, x, OPENAI_UNAVAILABLE, NULL, "the engine is ending");
+        return;
+    }
+    if (f->state == FACE_DRAINING) {
+        f->state = f->info ? FACE_READY : FACE_LOADING;
+        log_event(LOG_INFO, "undrain_asked", "in_flight=%u", f->call_count);
     }
     buf_printf(&f->out, "{\"in_flight\":%u}", f->call_count);
     face_reply(f, x, 200, buf_view(&f->out));

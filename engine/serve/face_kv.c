@@ -84,6 +84,22 @@ static void read_left(void *arg, enum http_abort why)
     ((struct face_kv_read *)arg)->x = NULL;
 }
 
+/* Who comes with a ticket reads what it names: pages of one tenant, of this engine as it runs now,
+ * for a while. True when the request was refused. */
+static bool refuse_ticket(struct face *f, struct http_exchange *x, struct str tenant)
+{
+    const struct http_request *req = http_exchange_request(x);
+    char text[AUTH_TENANT_BYTES_MAX];
+    struct auth_ticket t;
+    const struct face_note *note = http_exchange_note(x);
+    if (note->auth.who != AUTH_PART || auth_ticket_parse(auth_gate_id(req), text, &t) < 0)
+        return false; /* of the router, an agent, or a person with the secret */
+    bool late = auth_receiver_time(&f->gate.receiver, loop_now_us(f->loop)) > t.until_us;
+    if (t.epoch == f->gate.receiver.epoch && !late && str_eq(t.tenant, tenant)) return false;
+    face_refuse(f, x, OPENAI_FORBIDDEN, NULL, "the ticket is for another tenant, or over");
+    return true;
+}
+
 void face_kv_read(struct face *f, struct http_exchange *x)
 {
     struct kv_read_request req;
@@ -93,6 +109,7 @@ void face_kv_read(struct face *f, struct http_exchange *x)
         face_refuse(f, x, OPENAI_INVALID, NULL, "%s", err_text(&err, rc));
         return;
     }
+    if (refuse_ticket(f, x, req.tenant)) return;
     if (refuse_ids(f, x, req.ids, req.id_count)) return;
     if (f->kv_read_count >= KV_READS_MAX) {
         face_refuse(f, x, OPENAI_OVERLOADED, NULL, "%u peers read pages already", f->kv_read_count);
@@ -177,6 +194,9 @@ void face_kv_pull(struct face *f, struct http_exchange *x)
         .salt = face_salt(f, req.tenant),
         .host = req.host,
         .port = (uint16_t)req.port,
+        .ticket = req.ticket,
+        .key = req.key,
+        .tls = req.tls,
         .on_end = pull_ended,
         .arg = a,
     };

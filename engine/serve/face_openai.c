@@ -1,104 +1,15 @@
-/* face_openai.c - OpenAI's endpoints, and the two that turn text into ids and back.
+/* face_openai.c - OpenAI's endpoints.
  *
- * A body becomes a checked openai_request (base/wire), that becomes ids, those become a call.
+ * A body becomes a checked openai_request (base/wire), that becomes ids (face_text.c), those become a
+ * call.
  */
 #include "base/core/bits.h"
 #include "base/core/json.h"
 #include "base/io/clock.h"
 #include "base/wire/sse.h"
-#include "engine/serve/face_part.h"
+#include "engine/serve/face_text.h"
 
-#define TIMEOUT_MS_MAX 86400000     /* of x-request-timeout-ms: a day */
-#define TOKENIZE_IDS_MAX (1u << 17) /* of one call: it holds up the loop while it runs */
-
-/* ---- text to ids ------------------------------------------------------------------------------ */
-
-static int render_failed(struct openai_error *e, int rc, const struct err *err)
-{
-    switch (rc) {
-    case -EPROTO: /* the template's own refusal: its sentence is for the client */
-    case -EINVAL:
-        return openai_error_set(e, rc, OPENAI_INVALID, "messages", "%s", err->text);
-    case -E2BIG:
-        return openai_error_set(e, rc, OPENAI_CONTEXT_LENGTH, "messages", "%s", err->text);
-    default:
-        return openai_error_set(e, rc, OPENAI_INTERNAL, NULL, "the chat template failed: %s",
-                                err->text);
-    }
-}
-
-/* The ids of `text` do not fit; err of the tokenizer would not say by how much. */
-static int too_long(const struct face *f, struct openai_error *e)
-{
-    return openai_error_set(e, -E2BIG, OPENAI_CONTEXT_LENGTH, "messages",
-                            "the prompt is longer than the context of this model, %u tokens",
-                            f->info->context_max);
-}
-
-static int encode_failed(const struct face *f, struct openai_error *e, int rc)
-{
-    if (rc == -E2BIG) return too_long(f, e);
-    return openai_error_set(e, rc, OPENAI_UNAVAILABLE, NULL, "no memory for the prompt");
-}
-
-struct chat_ask {
-    struct str messages, tools, kwargs;
-    bool generation_prompt;
-};
-
-static struct str special_text(const struct vocab *v, uint32_t id)
-{
-    return id == VOCAB_NONE ? (struct str){ 0 } : vocab_text(v, id);
-}
-
-static int encode_chat(struct face *f, const struct chat_ask *ask, struct ids *out,
-                       struct openai_error *e)
-{
-    if (!f->chat_template) {
-        return openai_error_set(e, -EINVAL, OPENAI_INVALID, "messages",
-                                "this model has no chat template; use /v1/completions, or start "
-                                "the engine with --chat-template");
-    }
-    const struct vocab *v = f->info->model->vocab;
-    const struct chat_inputs in = {
-        .messages = ask->messages,
-        .tools = ask->tools,
-        .kwargs = ask->kwargs,
-        .add_generation_prompt = ask->generation_prompt,
-        .bos_token = special_text(v, vocab_special(v)->bos),
-        .eos_token = special_text(v, vocab_special(v)->eos),
-        .now_s = clock_wall_us() / 1000000,
-    };
-    const struct chat_limits limits = { 0 };
-    CLEANUP(chat_output_fini) struct chat_output text = { 0 };
-    struct err err = { "" };
-    int rc = chat_template_render(f->chat_template, &in, &limits, &text, &err);
-    if (rc < 0) return render_failed(e, rc, &err);
-    rc = tokenizer_encode_spans(v, buf_view(&text.text), &text.content, out, &err);
-    return rc < 0 ? encode_failed(f, e, rc) : 0;
-}
-
-static int encode_prompt(struct face *f, struct str text, struct ids *out, struct openai_error *e)
-{
-    struct err err = { "" };
-    int rc = tokenizer_encode_prompt(f->info->model->vocab, text, out, &err);
-    return rc < 0 ? encode_failed(f, e, rc) : 0;
-}
-
-static int copy_ids(struct face *f, const uint32_t *ids, uint32_t count, struct ids *out,
-                    struct openai_error *e)
-{
-    for (uint32_t i = 0; i < count; i++) {
-        if (ids[i] >= f->info->model->vocab_size) {
-            return openai_error_set(e, -EINVAL, OPENAI_INVALID, "prompt",
-                                    "token id %u: the vocabulary has %u tokens", ids[i],
-                                    f->info->model->vocab_size);
-        }
-        int rc = ids_push(out, ids[i]);
-        if (rc < 0) return encode_failed(f, e, rc);
-    }
-    return 0;
-}
+#define TIMEOUT_MS_MAX 86400000 /* of x-request-timeout-ms: a day */
 
 /* ---- how answers are written ------------------------------------------------------------------ */
 
@@ -208,17 +119,6 @@ static int read_deadline(const struct http_request *req, int64_t *ret, struct op
     return 0;
 }
 
-static int encode_request(struct face *f, const struct openai_request *r, struct ids *out,
-                          struct openai_error *e)
-{
-    if (r->surface == OPENAI_CHAT) {
-        const struct chat_ask ask = { r->messages, r->tools, r->chat_template_kwargs, true };
-        return encode_chat(f, &ask, out, e);
-    }
-    if (r->prompt_ids) return copy_ids(f, r->prompt_ids, r->prompt_id_count, out, e);
-    return encode_prompt(f, r->prompt, out, e);
-}
-
 /* As the router refuses: an answer cut short of what was asked for would look like a choice. A
  * prompt that fills the context alone is call_start's to refuse. */
 static int check_room(const struct face *f, const struct openai_request *r, size_t prompt,
@@ -232,48 +132,65 @@ static int check_room(const struct face *f, const struct openai_request *r, size
                             context, prompt, r->max_tokens);
 }
 
-static void generate(struct face *f, struct http_exchange *x, enum openai_surface surface)
+/* Any thread. */
+static int make(struct prompt *p)
 {
-    const struct http_request *req = http_exchange_request(x);
-    struct openai_request r;
-    struct openai_error e;
-    struct face_id id;
-    int64_t deadline_us = 0;
-    /* One more than fits tells "too long" from "just fits". */
-    CLEANUP(ids_fini) struct ids ids = { .max = (size_t)f->info->context_max + 1 };
-    face_request_id(f, x, &id);
-    int rc = openai_parse(surface, req->body, &f->arena, &r, &e);
-    if (rc >= 0) rc = check_model(f, r.model, &e);
-    if (rc >= 0) rc = read_deadline(req, &deadline_us, &e);
-    if (rc >= 0) rc = encode_request(f, &r, &ids, &e);
-    if (rc >= 0 && ids.count == 0) {
-        rc = openai_error_set(&e, -EINVAL, OPENAI_INVALID, "prompt", "the prompt is empty");
-    }
-    if (rc >= 0) rc = check_room(f, &r, ids.count, &e);
-    if (rc < 0) {
-        http_reply_header(x, "x-request-id", str_from(id.text));
-        face_reply_error(f, x, &e);
+    const struct face *f = p->face;
+    int rc = openai_parse(p->r.surface, p->body, &p->arena, &p->r, &p->e);
+    if (rc == 0) rc = check_model(f, p->r.model, &p->e);
+    if (rc == 0) rc = prompt_encode(p);
+    if (rc == 0 && p->ids.count == 0)
+        rc = openai_error_set(&p->e, -EINVAL, OPENAI_INVALID, "prompt", "the prompt is empty");
+    if (rc == 0) rc = check_room(f, &p->r, p->ids.count, &p->e);
+    return rc;
+}
+
+static void refused(struct prompt *p)
+{
+    http_reply_header(p->x, "x-request-id", str_from(p->id.text));
+    face_reply_error(p->face, p->x, &p->e);
+}
+
+static void made(struct prompt *p)
+{
+    const struct openai_request *r = &p->r;
+    if (p->rc < 0) {
+        refused(p);
         return;
     }
     const struct call_ask ask = {
-        .form = r.stream ? &stream_form : &whole_form,
-        .ids = &ids,
-        .prompt_tokens = (uint32_t)ids.count,
-        .sampling = &r.sampling,
-        .max_tokens = r.max_tokens,
-        .min_tokens = r.min_tokens,
-        .stop = r.stop,
-        .stop_count = r.stop_count,
-        .ignore_eos = r.ignore_eos,
-        .deadline_us = deadline_us,
-        .reply = { .surface = surface,
+        .form = r->stream ? &stream_form : &whole_form,
+        .ids = &p->ids,
+        .prompt_tokens = (uint32_t)p->ids.count,
+        .sampling = &r->sampling,
+        .max_tokens = r->max_tokens,
+        .min_tokens = r->min_tokens,
+        .stop = r->stop,
+        .stop_count = r->stop_count,
+        .ignore_eos = r->ignore_eos,
+        .entered = p->entered,
+        .deadline_us = p->deadline_us,
+        .reply = { .surface = r->surface,
                    .created_s = clock_wall_us() / 1000000,
-                   .model = f->config.model_name,
-                   .fingerprint = str_from(f->info->model->numerics),
-                   .include_usage = r.include_usage },
-        .id = &id,
+                   .model = p->face->config.model_name,
+                   .fingerprint = str_from(p->face->info->model->numerics),
+                   .include_usage = r->include_usage },
+        .id = &p->id,
     };
-    call_start(f, x, &ask);
+    call_start(p->face, p->x, &ask);
+}
+
+static void generate(struct face *f, struct http_exchange *x, enum openai_surface surface)
+{
+    struct prompt p = { .make = make, .made = made, .r = { .surface = surface } };
+    face_request_id(f, x, &p.id);
+    if (read_deadline(http_exchange_request(x), &p.deadline_us, &p.e) < 0) {
+        p.face = f;
+        p.x = x;
+        refused(&p);
+        return;
+    }
+    prompt_begin(f, x, &p);
 }
 
 void face_chat(struct face *f, struct http_exchange *x)
@@ -294,145 +211,5 @@ void face_models(struct face *f, struct http_exchange *x)
         .context_tokens = f->info ? f->info->context_max : 0,
     };
     openai_models_render(&model, 1, &f->out);
-    face_reply(f, x, 200, buf_view(&f->out));
-}
-
-/* ---- /tokenize and /detokenize ------------------------------------------------------------------- */
-
-struct tokenize_ask {
-    struct buf prompt;
-    bool has_prompt, special;
-    struct chat_ask chat;
-};
-
-static int read_tokenize(struct str body, struct tokenize_ask *ret, struct err *err)
-{
-    struct json_reader r;
-    json_reader_init(&r, body);
-    if (json_next(&r) != JSON_OBJECT) return json_fail(&r, err, "the request");
-    int rc = 0;
-    while (rc == 0 && json_next(&r) == JSON_KEY) {
-        if (json_key_is(&r, "prompt") || json_key_is(&r, "content")) {
-            json_next(&r);
-            buf_clear(&ret->prompt);
-            rc = json_text(&r, &ret->prompt);
-            ret->has_prompt = true;
-        } else if (json_key_is(&r, "messages")) {
-            rc = json_raw_value(&r, &ret->chat.messages);
-        } else if (json_key_is(&r, "tools")) {
-            rc = json_raw_value(&r, &ret->chat.tools);
-        } else if (json_key_is(&r, "add_special_tokens") || json_key_is(&r, "add_special")) {
-            json_next(&r);
-            rc = json_bool(&r, &ret->special);
-        } else if (json_key_is(&r, "add_generation_prompt")) {
-            json_next(&r);
-            rc = json_bool(&r, &ret->chat.generation_prompt);
-        } else {
-            json_skip(&r);
-        }
-    }
-    if (rc < 0 || r.token != JSON_OBJECT_END || json_next(&r) != JSON_END) {
-        return json_fail(&r, err, "the request");
-    }
-    if (!ret->has_prompt == !ret->chat.messages.data) {
-        return err_set(err, -EINVAL, "give either prompt or messages");
-    }
-    return 0;
-}
-
-static void reply_ids(struct face *f, struct http_exchange *x, const struct ids *ids)
-{
-    struct json_writer w;
-    json_writer_init(&w, &f->out);
-    json_object(&w);
-    json_kv_u64(&w, "count", ids->count);
-    json_kv_u64(&w, "max_model_len", f->info->context_max);
-    json_key(&w, "tokens");
-    json_array(&w);
-    for (size_t i = 0; i < ids->count; i++)
-        json_put_u64(&w, ids->data[i]);
-    json_array_end(&w);
-    json_object_end(&w);
-    face_reply(f, x, 200, buf_view(&f->out));
-}
-
-void face_tokenize(struct face *f, struct http_exchange *x)
-{
-    struct tokenize_ask ask = { .special = true, .chat = { .generation_prompt = true } };
-    struct err err = { "" };
-    struct openai_error e;
-    CLEANUP(ids_fini) struct ids ids = { .max = TOKENIZE_IDS_MAX };
-    int rc = read_tokenize(http_exchange_request(x)->body, &ask, &err);
-    if (rc < 0) {
-        openai_error_set(&e, rc, OPENAI_INVALID, NULL, "%s", err_text(&err, rc));
-    } else if (ask.chat.messages.data) {
-        rc = encode_chat(f, &ask.chat, &ids, &e);
-    } else if (ask.special) {
-        rc = encode_prompt(f, buf_view(&ask.prompt), &ids, &e);
-    } else {
-        rc = tokenizer_encode(f->info->model->vocab, buf_view(&ask.prompt), false, &ids, &err);
-        if (rc < 0) openai_error_set(&e, rc, OPENAI_TOO_LARGE, "prompt", "%s", err_text(&err, rc));
-    }
-    buf_fini(&ask.prompt);
-    if (rc < 0) {
-        face_reply_error(f, x, &e);
-    } else {
-        reply_ids(f, x, &ids);
-    }
-}
-
-static int read_detokenize(struct str body, struct ids *ret, struct err *err)
-{
-    struct json_reader r;
-    uint64_t id;
-    json_reader_init(&r, body);
-    if (json_next(&r) != JSON_OBJECT) return json_fail(&r, err, "the request");
-    bool seen = false;
-    while (json_next(&r) == JSON_KEY) {
-        if (!json_key_is(&r, "tokens")) {
-            json_skip(&r);
-            continue;
-        }
-        seen = true;
-        if (json_next(&r) != JSON_ARRAY) return json_fail(&r, err, "tokens");
-        while (json_next(&r) != JSON_ARRAY_END) {
-            if (json_u64(&r, &id) < 0 || id > UINT32_MAX) {
-                return err_set(err, -EINVAL, "tokens: want a list of token ids");
-            }
-            int rc = ids_push(ret, (uint32_t)id);
-            if (rc < 0) return err_set(err, rc, "tokens: more than %u", TOKENIZE_IDS_MAX);
-        }
-    }
-    if (r.token != JSON_OBJECT_END || json_next(&r) != JSON_END) {
-        return json_fail(&r, err, "the request");
-    }
-    return seen ? 0 : err_set(err, -EINVAL, "tokens: missing");
-}
-
-void face_detokenize(struct face *f, struct http_exchange *x)
-{
-    struct err err = { "" };
-    struct openai_error e;
-    CLEANUP(ids_fini) struct ids ids = { .max = TOKENIZE_IDS_MAX }, known = { 0 };
-    CLEANUP(buf_fini) struct buf text = { 0 };
-    int rc = read_detokenize(http_exchange_request(x)->body, &ids, &err);
-    if (rc < 0) {
-        openai_error_set(&e, rc, OPENAI_INVALID, "tokens", "%s", err_text(&err, rc));
-    } else {
-        rc = copy_ids(f, ids.data, (uint32_t)ids.count, &known, &e);
-    }
-    if (rc >= 0) {
-        rc = detok_bytes(f->info->model->vocab, known.data, known.count, false, &text);
-        if (rc < 0) openai_error_set(&e, rc, OPENAI_TOO_LARGE, "tokens", "%s", err_text(NULL, rc));
-    }
-    if (rc < 0) {
-        face_reply_error(f, x, &e);
-        return;
-    }
-    struct json_writer w;
-    json_writer_init(&w, &f->out);
-    json_object(&w);
-    json_kv_str(&w, "prompt", buf_view(&text));
-    json_object_end(&w);
     face_reply(f, x, 200, buf_view(&f->out));
 }

@@ -2,14 +2,17 @@
  *
  *     face.c        listener, routes, guard, health, drain
  *     face_call.c   one generating request: its job, its stream, its end
- *     face_openai.c /v1/chat/completions, /v1/completions, /v1/models, /tokenize, /detokenize
+ *     face_openai.c /v1/chat/completions, /v1/completions, /v1/models
+ *     face_text.c   bodies to ids, on text workers where they are large; /tokenize, /detokenize
  *     face_fleet.c  /internal/...
  *     face_blocks.c streams of block events
  *     face_kv.c     pages of the prefix cache for peers
+ *     face_pulse.c  whether the device makes progress, told to streams and to who asks
  */
 #pragma once
+#include "base/io/text_pool.h"
 #include "base/text/bundle.h"
-#include "base/text/tokenizer.h"
+#include "base/text/encode.h"
 #include "base/wire/generate.h"
 #include "base/wire/openai_reply.h"
 #include "engine/serve/face.h"
@@ -18,6 +21,7 @@
 #define FACE_ID_BYTES_MAX 128
 #define FACE_ARENA_BYTES_MAX ((size_t)32 << 20) /* of one parsed request */
 #define RETRY_AFTER_S "1"
+#define STALLED_TEXT "the engine has work and has made no step for %.0f s"
 
 enum face_state { FACE_LOADING, FACE_READY, FACE_DRAINING };
 
@@ -25,10 +29,12 @@ struct face {
     struct face_config config;
     struct loop *loop;
     struct http_server *server;
+    struct auth_gate gate;
     struct meters *meters;
     struct device *device;
     const struct device_info *info; /* NULL while the model is loaded */
     enum face_state state;
+    bool leaving; /* face_drain: there is no way back */
     void (*on_failed)(void *arg, const char *sentence);
     void *on_failed_arg;
 
@@ -39,6 +45,14 @@ struct face {
     int64_t created_s;
     uint64_t numbered; /* requests so far */
 
+    struct loop_timer pulse_turn;
+    int64_t pulse_due_us, pulse_excused_us;
+    int64_t stalled_us; /* of the device, at the last turn; 0: it is well */
+    bool stalled;       /* and what follows from it was done */
+
+    struct text_pool *texts;
+    struct text_desk desk;
+    struct list prompts; /* at a text worker */
     struct list calls;
     uint32_t call_count;
     struct list watchers; /* of block events */
@@ -78,9 +92,16 @@ struct call_form {
     const char *content_type;
     bool stream;
     bool pings; /* comments are allowed in the stream */
+    bool beats; /* empty lines are; and its reader goes on elsewhere when it is cut */
     void (*begin)(struct call *c);
     void (*tokens)(struct call *c, const struct job_mail *mail);
     void (*end)(struct call *c, const struct job_mail *mail);
+};
+
+/* The exchange's note: what on_head has found. */
+struct face_note {
+    const struct route *route;
+    struct auth_note auth;
 };
 
 struct call {
@@ -112,18 +133,31 @@ struct call_ask {
     bool ignore_eos;
     struct str tenant;
     bool goes_on;
+    bool entered;       /* before a drain began, which then waits for it */
     struct str kv_host; /* empty: nobody is asked for K and V */
     uint16_t kv_port;
+    struct str kv_ticket, kv_key;
+    bool kv_tls;
     int64_t deadline_us; /* 0: the longest allowed */
     uint32_t predicted_p50, predicted_p90, predicted_mean;
     struct openai_reply reply;
     const struct face_id *id;
 };
 
+/* True when no call can begin now, and that was answered: the device has stalled, the engine drains
+ * and it did not enter before, or too many are in it. */
+bool call_refused(struct face *f, struct http_exchange *x, bool entered);
+
 /* Answers in any case, at once or later. */
 void call_start(struct face *f, struct http_exchange *x, const struct call_ask *ask);
 void call_mail(void *face, struct job *job); /* device_events.on_mail */
 void calls_free(struct face *f);             /* after the device has gone */
+void call_beat(struct call *c);              /* the device is well; may free the call */
+void call_let_go(struct call *c);            /* it is not: the client is answered or cut */
+
+/* ---- the device's progress (face_pulse.c) ---- */
+
+int face_pulse_start(struct face *f);
 
 /* ---- handlers ---- */
 
@@ -136,6 +170,7 @@ void face_generate(struct face *f, struct http_exchange *x);
 void face_info(struct face *f, struct http_exchange *x);
 void face_tokenizer(struct face *f, struct http_exchange *x);
 void face_internal_drain(struct face *f, struct http_exchange *x);
+void face_internal_undrain(struct face *f, struct http_exchange *x);
 void face_clock(struct face *f, struct http_exchange *x);
 void face_events(struct face *f, struct http_exchange *x);
 void face_reset_cache(struct face *f, struct http_exchange *x);

@@ -3,7 +3,7 @@
  * One read at a time and no pipeline: a pull shares the device with the steps, and between two
  * takings a step goes on. What lies in memory is one answer a pull.
  *
- * The peer is of our fleet (it knows the secret) and still not believed: digest, numerics, layout
+ * The peer is of our fleet (it knows the key of the ticket) and still not believed: digest, numerics, layout
  * and counts are compared. Every answer that is taken moves the pull forward, so it ends. An answer
  * that is not full is the last: the peer had no more.
  */
@@ -11,8 +11,9 @@
 
 #include "base/core/bits.h"
 #include "base/core/fault.h"
-#include "base/io/http_client.h"
+#include "base/io/credentials.h"
 #include "base/io/log.h"
+#include "base/io/signed_call.h"
 #include "engine/serve/kv_share.h"
 
 #include <stdio.h>
@@ -30,8 +31,8 @@ struct kv_pulls {
     const struct device_info *info;
     struct str digest;
     struct http_client *client;
+    struct signer *signer;
     struct metric_series *ended[KV_PULL_END_COUNT];
-    struct buf bearer; /* a header's value; empty: none */
     struct list pulls;
     uint32_t count;
 };
@@ -41,14 +42,17 @@ struct kv_pull {
     struct kv_pulls *all;
     struct kv_prefix prefix;
     char host[GENERATE_HOST_BYTES_MAX + 1], tenant[TENANT_BYTES_MAX + 1];
+    char ticket[GENERATE_TICKET_BYTES_MAX + 1];
+    struct auth_key key; /* that the ticket came with */
     uint16_t port;
+    bool tls;
     int64_t deadline_us;
     void (*on_end)(void *arg, uint32_t tokens, uint32_t pulled);
     void *arg;
     bool left; /* nobody waits: freed when the device has done with it */
 
-    struct http_call *http;  /* NULL: not reading */
-    struct device_call call; /* under way when not reading */
+    struct signed_call *http; /* NULL: not reading */
+    struct device_call call;  /* under way when not reading */
     int status;
     struct buf answer;
     struct kv_head head; /* of the answer */
@@ -106,7 +110,7 @@ void kv_pull_cancel(struct kv_pull *p)
     count_end(p->all, KV_PULL_LEFT);
     p->left = true;
     if (!p->http) return; /* the device has it: on its return */
-    http_call_cancel(p->http);
+    signed_call_cancel(p->http);
     pull_free(p);
 }
 
@@ -129,7 +133,7 @@ static void on_data(void *arg, struct str data)
     if (p->status != 200) return; /* a sentence for humans */
     int rc = FAULT("kv_pull.answer") ? -ENOMEM : buf_str(&p->answer, data);
     if (rc == 0) return;
-    http_call_cancel(p->http);
+    signed_call_cancel(p->http);
     p->http = NULL;
     finish(p, rc == -E2BIG ? KV_PULL_MISFIT : KV_PULL_FAILED,
            rc == -E2BIG ? "more bytes than one answer may have" : "no memory");
@@ -201,7 +205,11 @@ static void on_end(void *arg, enum http_end end)
     char why[64];
     p->http = NULL;
     if (end != HTTP_END_OK) {
-        finish(p, end == HTTP_END_TIMEOUT ? KV_PULL_LATE : KV_PULL_FAILED, http_end_text(end));
+        finish(p,
+               end == HTTP_END_TIMEOUT ? KV_PULL_LATE
+               : end == HTTP_END_LOCAL ? KV_PULL_BUSY
+                                       : KV_PULL_FAILED,
+               http_end_text(end));
     } else if (p->status != 200) {
         snprintf(why, sizeof why, "status_%d", p->status);
         finish(p, KV_PULL_FAILED, why);
@@ -214,7 +222,7 @@ static void on_end(void *arg, enum http_end end)
     }
 }
 
-static struct http_call *ask_peer(struct kv_pull *p, struct err *err)
+static struct signed_call *ask_peer(struct kv_pull *p, struct err *err)
 {
     struct kv_pulls *all = p->all;
     CLEANUP(buf_fini) struct buf body = { 0 };
@@ -224,11 +232,13 @@ static struct http_call *ask_peer(struct kv_pull *p, struct err *err)
         .tenant = str_from(p->tenant),
         .from = p->now.here * p->prefix.page_tokens,
     };
-    const struct http_header headers[] = {
-        { STR("content-type"), STR("application/json") },
-        { STR("authorization"), buf_view(&all->bearer) },
-    };
+    const struct http_header json = { STR("content-type"), STR("application/json") };
+    const struct signed_as as = { str_from(p->ticket), p->key };
     int rc = kv_read_request_encode(&read, &body);
+    if (rc == 0 && as.id.len == 0 && credentials_held(all->config.held)) {
+        err_set(err, -EACCES, "no ticket came with the request");
+        return NULL;
+    }
     if (rc < 0) {
         err_set(err, rc, "no memory to ask");
         return NULL;
@@ -236,9 +246,10 @@ static struct http_call *ask_peer(struct kv_pull *p, struct err *err)
     const struct http_call_request req = {
         .host = str_from(p->host),
         .port = p->port,
+        .tls = p->tls,
         .path = STR("/internal/kv/read"),
-        .headers = headers,
-        .header_count = all->bearer.len > 0 ? 2 : 1,
+        .headers = &json,
+        .header_count = 1,
         .body = buf_view(&body),
         .deadline_us = p->deadline_us,
         .on_head = on_head,
@@ -246,7 +257,7 @@ static struct http_call *ask_peer(struct kv_pull *p, struct err *err)
         .on_end = on_end,
         .arg = p,
     };
-    return http_call_start(all->client, &req, err);
+    return signed_call_start(all->signer, &req, &as, false, err);
 }
 
 static void read_on(struct kv_pull *p)
@@ -281,6 +292,14 @@ static void looked(struct device_call *call)
     }
 }
 
+/* One that does not fit or has no key is left out: the peer then says what it lacks. */
+static void keep_ticket(struct kv_pull *p, const struct kv_pull_ask *ask)
+{
+    if (ask->ticket.len == 0 || ask->ticket.len >= sizeof p->ticket) return;
+    if (hex_to(ask->key, p->key.byte, sizeof p->key.byte) < 0) return;
+    memcpy(p->ticket, ask->ticket.data, ask->ticket.len);
+}
+
 int kv_pull_start(struct kv_pulls *all, const struct kv_pull_ask *ask, struct kv_pull **ret)
 {
     must(all->device && ask->host.len <= GENERATE_HOST_BYTES_MAX &&
@@ -302,7 +321,9 @@ int kv_pull_start(struct kv_pulls *all, const struct kv_pull_ask *ask, struct kv
     p->all = all;
     memcpy(p->host, ask->host.data, ask->host.len);
     if (ask->tenant.len) memcpy(p->tenant, ask->tenant.data, ask->tenant.len);
+    keep_ticket(p, ask);
     p->port = ask->port;
+    p->tls = ask->tls;
     p->deadline_us = ask->deadline_us > 0 ? min_i64(ask->deadline_us, latest_us) : latest_us;
     p->on_end = ask->on_end;
     p->arg = ask->arg;
@@ -326,13 +347,13 @@ int kv_pulls_new(const struct kv_pulls_config *config, struct kv_pulls **ret, st
         struct str end = str_from(kv_pull_end_names[i]);
         all->ended[i] = metric_series(config->meters->metrics, METER_KV_PULLS, &end);
     }
-    if (config->secret.len > 0)
-        buf_printf(&all->bearer, "Bearer " STR_FMT, STR_ARG(config->secret));
-    if (all->bearer.rc < 0) return all->bearer.rc;
     /* A connection a pull is all that is ever needed; idle ones lie ready for the next. */
     const struct http_client_config client = { .connections_max = 2 * KV_PULLS_MAX,
-                                               .idle_per_host_max = KV_PULLS_MAX };
+                                               .idle_per_host_max = KV_PULLS_MAX,
+                                               .tls = config->tls };
     int rc = http_client_new(config->loop, &client, &all->client, err);
+    const struct signer_config signer = { .loop = config->loop, .client = all->client };
+    if (rc == 0) rc = signer_new(&signer, &all->signer, err);
     if (rc < 0) return rc;
     *ret = TAKE(all);
     return 0;
@@ -352,7 +373,7 @@ void kv_pulls_close(struct kv_pulls *all)
     LIST_EACH_SAFE (&all->pulls, node) {
         struct kv_pull *p = CONTAINER_OF(node, struct kv_pull, link);
         if (!p->http) continue; /* the device has it */
-        http_call_cancel(p->http);
+        signed_call_cancel(p->http);
         pull_free(p);
     }
     http_client_free(all->client);
@@ -365,6 +386,6 @@ void kv_pulls_free(struct kv_pulls *all)
     kv_pulls_close(all);
     LIST_EACH_SAFE (&all->pulls, node)
         pull_free(CONTAINER_OF(node, struct kv_pull, link));
-    buf_fini(&all->bearer);
+    signer_free(all->signer);
     free(all);
 }

@@ -30,7 +30,7 @@ enum kv_pull_end {
     KV_PULL_FAILED, /* the peer did not answer, or with an error */
     KV_PULL_MISFIT, /* the peer serves something else, or says what cannot be */
     KV_PULL_LEFT,   /* nobody waits for it any more */
-    KV_PULL_BUSY,   /* never begun: KV_PULLS_MAX, or no memory */
+    KV_PULL_BUSY,   /* not asked: KV_PULLS_MAX, or no memory or descriptor here */
     KV_PULL_END_COUNT
 };
 extern const char *const kv_pull_end_names[KV_PULL_END_COUNT]; /* whole dry full late ... */
@@ -41,7 +41,8 @@ struct kv_pull;
 struct kv_pulls_config {
     struct loop *loop;
     struct meters *meters;
-    struct str secret; /* the fleet's; empty: none */
+    const struct credentials *held; /* with any, nothing is read without a ticket */
+    struct tls *tls;                /* to peers that speak it */
 };
 
 /* Strings of the config are borrowed. */
@@ -62,7 +63,9 @@ struct kv_pull_ask {
     struct block_key salt; /* and what it makes of it together with all else */
     struct str host;       /* as http_call_request has it: a name asks the resolver and blocks */
     uint16_t port;
-    int64_t deadline_us; /* on the loop's clock; 0: KV_PULL_US_MAX from now */
+    bool tls;
+    struct str ticket, key; /* from the router (generate.h); empty: the peer asks for none */
+    int64_t deadline_us;    /* on the loop's clock; 0: KV_PULL_US_MAX from now */
     void (*on_end)(void *arg, uint32_t tokens, uint32_t pulled);
     void *arg;
 };

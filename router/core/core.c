@@ -30,15 +30,18 @@ int core_new(const struct core_config *config, struct core **ret, struct err *er
     c->predict_state = malloc(config->predict->state_size);
     c->slot = calloc(slots, sizeof *c->slot);
     c->name_hash = calloc(slots, sizeof *c->name_hash);
-    c->hit_blocks = calloc(slots, sizeof *c->hit_blocks);
+    /* A match fills one for each slot that the index has room for, which widens by doubling. */
+    c->hit_blocks = calloc(ROUTE_INSTANCES_MAX, sizeof *c->hit_blocks);
     c->instance = calloc(slots, sizeof *c->instance);
     bool all = c->route_state && c->predict_state && c->slot && c->name_hash && c->hit_blocks;
     if (!all || !c->instance) {
         return err_set(err, -ENOMEM, "router core: no memory for %u endpoints", slots);
     }
     config->predict->init(c->predict_state);
-    int rc = prefix_index_new(config->index_bytes, slots, &c->index, err);
+    int rc =
+        prefix_index_new(config->index_bytes, min_u32(slots, CORE_INDEX_SLOTS), &c->index, err);
     if (rc == 0) rc = ledger_new(config->requests_max, slots, &c->ledger, err);
+    if (rc == 0) rc = quarantine_new(config->quarantine_us, &c->quarantine, err);
     if (rc < 0) return rc;
     *ret = TAKE(c);
     return 0;
@@ -49,6 +52,7 @@ void core_free(struct core *c)
     if (!c) return;
     prefix_index_free(c->index);
     ledger_free(c->ledger);
+    quarantine_free(c->quarantine);
     free(c->route_state);
     free(c->predict_state);
     free(c->slot);
@@ -139,6 +143,9 @@ static void send_to(struct core *c, struct core_request *r, uint32_t slot, int64
     tell_policy(c, r, ROUTE_SENT, r->entry, now_us);
     prefix_index_expect(c->index, slot, r->keys, r->key_count, now_us, now_us + CORE_EXPECT_US);
     r->slot = slot;
+    r->boot = ep->boot;
+    r->suspect = r->acquitted_at > 0;
+    c->slot[slot].suspects += r->suspect;
     r->state = CORE_SENT;
     r->retry.attempts++;
 }
@@ -148,6 +155,7 @@ static void send_to(struct core *c, struct core_request *r, uint32_t slot, int64
 static bool place(struct core *c, struct core_request *r, int64_t now_us)
 {
     struct route_view view;
+    r->acquitted_at = quarantine_suspects(c->quarantine, r->fingerprint, now_us);
     core_view(c, r, false, now_us, &view);
     struct route_req req = { .prompt_tokens = known_tokens(r),
                              .prefix_hash = core_prefix_hash(c, r),
@@ -185,6 +193,22 @@ static bool is_full(const struct core *c)
     return ledger_total(c->ledger) >= c->config.requests_max;
 }
 
+/* For killing engines: of a prompt in quarantine it is said how long that lasts. */
+static struct core_verdict refuse_for_good(struct core *c, struct core_request *r, int64_t now_us)
+{
+    r->state = CORE_ENDED;
+    int64_t left_us = quarantine_left_us(c->quarantine, r->fingerprint, now_us);
+    return (struct core_verdict){ CORE_REFUSE, 422, (double)left_us * 1e-6 };
+}
+
+/* It is no longer one of its slot's suspects. */
+static void suspect_leaves(struct core *c, struct core_request *r)
+{
+    c->slot[r->slot].suspects -= r->suspect;
+    r->suspect = false;
+    r->acquitted_at = 0;
+}
+
 static struct core_verdict place_or_hold(struct core *c, struct core_request *r, int64_t now_us)
 {
     if (is_full(c)) return refuse(c, r, 429);
@@ -218,10 +242,26 @@ struct core_verdict core_arrive(struct core *c, struct core_request *r, int64_t 
     c->config.predict->decide(c->predict_state, &r->features, &r->length);
     retry_budget_earn(&c->budget);
     c->total.arrivals++;
+    if (quarantine_refuses(c->quarantine, r->fingerprint, now_us) > 0) {
+        return refuse_for_good(c, r, now_us);
+    }
     return place_or_hold(c, r, now_us);
 }
 
-void core_tokens(struct core *c, struct core_request *r, uint32_t count, int64_t now_us)
+/* What it has shown of itself and of its engine. True when it was a suspect up to now. */
+static bool acquit(struct core *c, struct core_request *r, bool first)
+{
+    if (first) {
+        quarantine_alive(c->quarantine, c->name_hash[r->slot], r->boot, r->entry->sent_us);
+    }
+    if (!r->suspect || r->generated + r->entry->generated < r->acquitted_at) return false;
+    quarantine_passed(c->quarantine, r->fingerprint);
+    suspect_leaves(c, r);
+    r->retry.crashes = 0;
+    return true;
+}
+
+bool core_tokens(struct core *c, struct core_request *r, uint32_t count, int64_t now_us)
 {
     must(r->state == CORE_SENT);
     c->slot[r->slot].suspend_us = 0;
@@ -237,6 +277,7 @@ void core_tokens(struct core *c, struct core_request *r, uint32_t count, int64_t
     }
     load_note(&c->slot[r->slot].load, ledger_sums(c->ledger, r->slot), now_us);
     if (first) tell_policy(c, r, ROUTE_FIRST_TOKEN, r->entry, now_us);
+    return acquit(c, r, first);
 }
 
 uint32_t core_tokens_known(const struct core_request *r)
@@ -262,7 +303,10 @@ static void count_at(struct core *c, struct core_request *r, uint32_t slot, int6
     if (was.first_us > 0) r->entry->first_us = was.first_us;
     memset(r->route.scratch, 0, sizeof r->route.scratch);
     load_note(&c->slot[slot].load, ledger_sums(c->ledger, slot), now_us);
+    c->slot[r->slot].suspects -= r->suspect;
+    c->slot[slot].suspects += r->suspect;
     r->slot = slot;
+    r->boot = c->slot[slot].ep.boot;
 }
 
 uint32_t core_hand_over(struct core *c, struct core_request *r, int64_t now_us)
@@ -300,6 +344,7 @@ static void attempt_over(struct core *c, struct core_request *r, enum route_even
     ledger_end(c->ledger, r->entry);
     load_note(&c->slot[r->slot].load, ledger_sums(c->ledger, r->slot), now_us);
     r->entry = NULL;
+    suspect_leaves(c, r);
 }
 
 struct core_verdict core_fail(struct core *c, struct core_request *r, enum retry_failure failure,
@@ -307,11 +352,23 @@ struct core_verdict core_fail(struct core *c, struct core_request *r, enum retry
 {
     must(r->state == CORE_SENT);
     attempt_over(c, r, ROUTE_FAILED, now_us);
+    if (failure == RETRY_DIED) {
+        uint64_t name = c->name_hash[r->slot];
+        quarantine_blame(c->quarantine, r->fingerprint, name, r->boot, r->generated, now_us);
+        quarantine_boot(c->quarantine, name, c->slot[r->slot].ep.boot);
+    }
     must(r->tried_count < RETRY_ATTEMPTS_MAX); /* retry_decide ends them there */
     r->tried[r->tried_count++] = r->slot;
-    if (failure == RETRY_UNREACHABLE || failure == RETRY_DIED) suspend(&c->slot[r->slot], now_us);
+    bool gone = failure == RETRY_UNREACHABLE || failure == RETRY_DIED || failure == RETRY_SILENT;
+    if (gone) suspend(&c->slot[r->slot], now_us);
     struct retry_verdict v = retry_decide(&c->budget, &r->retry, failure);
+    if (!v.again && v.status == 422) return refuse_for_good(c, r, now_us);
     if (!v.again) return refuse(c, r, v.status);
+    /* Waiting here holds more of what ran short; only an answer that has begun is worth it. */
+    if (failure == RETRY_LOCAL && r->generated == 0 && !is_full(c)) {
+        if (!place(c, r, now_us)) return refuse(c, r, 503);
+        return (struct core_verdict){ CORE_SEND, 0, 0 };
+    }
     return place_or_hold(c, r, now_us);
 }
 

@@ -8,6 +8,8 @@
  *           (2) every request that arrives ends once: refused, or core_end
  *           (3) a request holds at most one ledger entry, the one of its running attempt
  *           (4) what is held, in flight and indexed is bounded; reaching a bound is an answer
+ *           (5) of requests that may have killed an engine an endpoint has one at a time, until
+ *               that has come past the point of the death: a second one is then its own
  *
  *     arrive ──► SENT ──► (tokens) ──► end       SENT: the caller talks to request->slot
  *        │        │ ▲
@@ -22,9 +24,11 @@
 #include "router/core/ledger.h"
 #include "router/core/load.h"
 #include "router/core/prefix_index.h"
+#include "router/core/quarantine.h"
 #include "router/core/retry.h"
 
-#define CORE_ENDPOINTS 256 /* instances that a core knows when it is not told another number */
+#define CORE_ENDPOINTS 1024  /* known when no other number is told: as many as a controller plans */
+#define CORE_INDEX_SLOTS 256 /* for which the index has room at first; it widens when more come */
 #define CORE_NAME_MAX 64
 #define CORE_SUSPEND_US_MIN 1000000  /* an endpoint that failed rests this long, */
 #define CORE_SUSPEND_US_MAX 30000000 /* doubling up to this */
@@ -42,6 +46,7 @@ struct core_config {
     uint32_t requests_max;  /* in flight */
     uint32_t held_max;      /* waiting for an instance */
     int64_t hold_us_max;
+    int64_t quarantine_us; /* for which a prompt that killed two engines is refused; 0: it is not */
     uint64_t seed;
     const struct core_watch *watch; /* optional: hears of decisions and events; outlives the core */
 };
@@ -81,6 +86,7 @@ struct core_request {
     uint32_t key_count;
     struct predict_features features;
     double slo_ttft_s, slo_tpot_s; /* 0: none promised */
+    uint64_t fingerprint;          /* of model and prompt (quarantine.h); 0: none */
 
     /* The caller's, before core_fail: tokens of the answer that the next attempt goes on from. */
     uint32_t generated;
@@ -97,6 +103,9 @@ struct core_request {
     struct retry_request retry;
     uint32_t tried[RETRY_ATTEMPTS_MAX]; /* slots that failed it */
     uint32_t tried_count;
+    uint32_t acquitted_at; /* tokens with which its fingerprint is; 0: it is no suspect */
+    bool suspect;          /* counted as one at its slot */
+    uint64_t boot;         /* of the engine that its attempt went to */
     struct ledger_entry *entry;
     struct list link;
 };
@@ -106,7 +115,7 @@ enum core_answer { CORE_SEND, CORE_WAIT, CORE_REFUSE };
 struct core_verdict {
     enum core_answer answer;
     int status;           /* when refused; 0: the stream already began, break it */
-    double retry_after_s; /* when refused with 429 or 503 */
+    double retry_after_s; /* when refused with 429 or 503; with 422: for how long, 0: not said */
 };
 
 /* What the controller wants to know; counters run from core_new. */
@@ -130,8 +139,9 @@ void *core_predict_state(struct core *c);
 /* This router is number `index` of `count` that send to the same instances; alone until told. */
 void core_peers_set(struct core *c, uint32_t index, uint32_t count);
 
-/* Adds or updates by name; the slot stays the same until core_endpoint_remove. -ENOSPC when
- * endpoints_max are known. Requests in flight there go on. */
+/* Adds or updates by name; the slot stays the same until core_endpoint_remove, and is the same again
+ * for a name that returns before another has taken it. -ENOSPC when endpoints_max are known,
+ * -ENOMEM when the index cannot widen. Requests in flight there go on. */
 int core_endpoint_put(struct core *c, const struct core_endpoint *ep, uint32_t *ret_slot);
 void core_endpoint_remove(struct core *c, uint32_t slot);
 
@@ -147,14 +157,12 @@ uint32_t core_in_flight(const struct core *c, uint32_t slot);
 
 /* The seconds until an instance is expected for held requests; < 0: nothing is starting. */
 void core_starting_set(struct core *c, double eta_s);
-
 struct prefix_index *core_index(struct core *c);
-
+struct quarantine *core_quarantine(struct core *c);
 struct core_verdict core_arrive(struct core *c, struct core_request *r, int64_t now_us);
-void core_tokens(struct core *c, struct core_request *r, uint32_t count, int64_t now_us);
-
-/* Prompt and answer so far, while SENT. */
-uint32_t core_tokens_known(const struct core_request *r);
+/* True when a suspect was acquitted by them: others that were held for it may go. */
+bool core_tokens(struct core *c, struct core_request *r, uint32_t count, int64_t now_us);
+uint32_t core_tokens_known(const struct core_request *r); /* prompt and answer, while SENT */
 
 /* After the first token of a prefill instance: a decode instance that is to go on. The request
  * counts there from now on. ROUTE_NONE, and all stays as it is, when none accepts. */
@@ -162,7 +170,6 @@ uint32_t core_hand_over(struct core *c, struct core_request *r, int64_t now_us);
 
 /* The request goes on at `slot`, which has its K and V: a migration is over. */
 void core_move(struct core *c, struct core_request *r, uint32_t slot, int64_t now_us);
-
 struct core_verdict core_fail(struct core *c, struct core_request *r, enum retry_failure failure,
                               int64_t now_us);
 
@@ -176,7 +183,6 @@ void core_end(struct core *c, struct core_request *r, uint32_t generated, bool c
  * core_held_deadline_us says (INT64_MAX: nothing is held). */
 struct core_request *core_held_next(struct core *c, int64_t now_us, struct core_verdict *ret);
 int64_t core_held_deadline_us(const struct core *c, int64_t now_us);
-
 void core_demand(const struct core *c, int64_t now_us, struct core_demand *ret);
 
 /* What is held for one model. */

@@ -43,26 +43,52 @@ uint32_t core_endpoint_find(const struct core *c, const char *name)
     return ROUTE_NONE;
 }
 
+/* The slot that an endpoint of this name has left, with whatever it still has in flight. */
+static uint32_t find_left(const struct core *c, const char *name)
+{
+    uint64_t hash = name_hash(name);
+    for (uint32_t i = 0; i < c->config.endpoints_max; i++) {
+        if (c->name_hash[i] != hash || c->slot[i].used) continue;
+        if (strcmp(c->slot[i].ep.name, name) == 0) return i;
+    }
+    return ROUTE_NONE;
+}
+
+/* For a name that has no slot: its old one, else the first that is nobody's. */
+static int slot_take(struct core *c, const char *name, uint32_t *ret)
+{
+    const uint32_t slots = c->config.endpoints_max;
+    uint32_t at = find_left(c, name);
+    bool left = at != ROUTE_NONE;
+    for (at = left ? at : 0; !left && at < slots; at++) {
+        /* A slot whose last requests still end is not given to another endpoint. */
+        if (!c->slot[at].used && ledger_in_flight(c->ledger, at) == 0) break;
+    }
+    if (at == slots) return -ENOSPC;
+    int rc = prefix_index_widen(c->index, at + 1);
+    if (rc < 0) return rc;
+    if (!left) c->slot[at] = (struct slot){ 0 };
+    c->slot[at].used = true;
+    c->name_hash[at] = name_hash(name);
+    c->slots_end = max_u32(c->slots_end, at + 1);
+    c->homes_dealt = false;
+    *ret = at;
+    return left;
+}
+
 int core_endpoint_put(struct core *c, const struct core_endpoint *ep, uint32_t *ret_slot)
 {
     uint32_t at = core_endpoint_find(c, ep->name);
-    if (at == ROUTE_NONE) {
-        const uint32_t slots = c->config.endpoints_max;
-        for (at = 0; at < slots; at++) {
-            /* A slot whose last requests still end is not given to another endpoint. */
-            if (!c->slot[at].used && ledger_in_flight(c->ledger, at) == 0) break;
-        }
-        if (at == slots) return -ENOSPC;
-        c->slot[at] = (struct slot){ .used = true };
-        c->name_hash[at] = name_hash(ep->name);
-        c->slots_end = max_u32(c->slots_end, at + 1);
-        c->homes_dealt = false;
-    } else if (c->slot[at].ep.boot != ep->boot) {
+    int old = 1; /* the slot was this endpoint's before */
+    if (at == ROUTE_NONE) old = slot_take(c, ep->name, &at);
+    if (old < 0) return old;
+    if (old && c->slot[at].ep.boot != ep->boot) {
         prefix_index_drop_slot(c->index, at);
         load_boot(&c->slot[at].load);
         c->slot[at].suspended_until_us = c->slot[at].suspend_us = 0;
     }
     c->slot[at].ep = *ep;
+    quarantine_boot(c->quarantine, c->name_hash[at], ep->boot);
     *ret_slot = at;
     return 0;
 }
@@ -133,6 +159,11 @@ uint32_t core_in_flight(const struct core *c, uint32_t slot)
 void core_starting_set(struct core *c, double eta_s)
 {
     c->starting_eta_s = eta_s;
+}
+
+struct quarantine *core_quarantine(struct core *c)
+{
+    return c->quarantine;
 }
 
 struct prefix_index *core_index(struct core *c)

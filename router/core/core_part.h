@@ -13,6 +13,7 @@ struct slot {
     struct load_meter prompts; /* seconds of prompts' arithmetic sent to it */
     int64_t suspended_until_us;
     int64_t suspend_us; /* the next rest, doubling; 0 after a success */
+    uint32_t suspects;  /* in flight there, of those that may have killed an engine */
 };
 
 /* The work that one model is sent. */
@@ -29,6 +30,7 @@ struct core {
     void *predict_state;
     struct rng rng;
     struct retry_budget budget;
+    struct quarantine *quarantine;
     struct slot *slot;   /* endpoints_max of each */
     uint64_t *name_hash; /* apart, because every look for a name goes through them */
     uint32_t *hit_blocks;

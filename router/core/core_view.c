@@ -18,7 +18,8 @@ static void instance_fill(struct core *c, uint32_t slot, const struct core_reque
     *in = (struct route_instance){
         .id = slot,
         .name_hash = c->name_hash[slot],
-        .accepts = s->ep.ready && s->suspended_until_us <= now_us && !was_tried(r, slot),
+        .accepts = s->ep.ready && s->suspended_until_us <= now_us && !was_tried(r, slot) &&
+                   (r->acquitted_at == 0 || s->suspects == 0),
         .role = s->ep.role,
         .has_perf = s->ep.has_perf,
         .perf = s->ep.perf,

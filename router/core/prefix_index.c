@@ -2,13 +2,15 @@
  *
  * A block's key already names everything before it (base/core/block_key.h), so no tree is needed:
  * the longest shared prefix is found by looking up key after key while some endpoint still holds
- * the whole run. All entries have one size, by the number of slots (48 bytes for 64, 96 for 256),
- * which makes the bound in bytes exact. A radix tree would save entries for unshared tails, but
+ * the whole run. All entries have one size, by the number of slots (48 bytes for 64, 96 for 256, 288
+ * for 1,024), which makes the bound in bytes exact; the index begins narrow, so that a small fleet
+ * does not pay for a large one. A radix tree would save entries for unshared tails, but
  * could not forget the middle of a conversation and keep its head without rewriting nodes.
  */
 #include "router/core/prefix_index.h"
 
 #include "base/core/bits.h"
+#include "base/core/work.h"
 
 #include <stdlib.h>
 
@@ -35,7 +37,7 @@ struct prefix_index {
     uint32_t newest, oldest;
     uint32_t free_head; /* chained through `older` */
     uint64_t evicted;
-    size_t bytes;
+    size_t bytes, bytes_max;
 };
 
 static struct block *block_at(const struct prefix_index *ix, uint32_t at)
@@ -78,31 +80,25 @@ size_t prefix_index_block_bytes(uint32_t slots)
     return sizeof(struct block) + 2 * words_for(slots) * sizeof(uint64_t) + 4 * sizeof(uint32_t);
 }
 
-int prefix_index_new(size_t bytes_max, uint32_t slots, struct prefix_index **ret, struct err *err)
+/* What one number of slots asks for, empty; -EINVAL or -ENOMEM. */
+static int room_take(size_t bytes_max, uint32_t slots, struct prefix_index *ret)
 {
-    must(slots > 0 && slots <= ROUTE_INSTANCES_MAX);
     size_t per_block = prefix_index_block_bytes(slots);
-    if (bytes_max < per_block + sizeof(struct prefix_index)) {
-        return err_set(err, -EINVAL, "prefix index: %zu bytes hold no block; give at least 1 MiB",
-                       bytes_max);
-    }
-    size_t blocks = min_size((bytes_max - sizeof(struct prefix_index)) / per_block, NONE / 4);
+    if (bytes_max < per_block + sizeof *ret) return -EINVAL;
+    size_t blocks = min_size((bytes_max - sizeof *ret) / per_block, NONE / 4);
     uint32_t table = 4;
     while (table < 2 * blocks)
         table *= 2;
-
-    struct prefix_index *ix = calloc(1, sizeof *ix);
     size_t block_bytes = per_block - 4 * sizeof(uint32_t);
     unsigned char *block = calloc(blocks, block_bytes);
     uint32_t *places = malloc(table * sizeof *places);
-    if (!ix || !block || !places) {
-        free(ix);
+    if (!block || !places) {
         free(block);
         free(places);
-        return err_set(err, -ENOMEM, "prefix index: no memory for %zu bytes", bytes_max);
+        return -ENOMEM;
     }
     memset(places, 0xff, table * sizeof *places);
-    *ix = (struct prefix_index){
+    *ret = (struct prefix_index){
         .block = block,
         .block_bytes = block_bytes,
         .slots = slots,
@@ -113,10 +109,26 @@ int prefix_index_new(size_t bytes_max, uint32_t slots, struct prefix_index **ret
         .newest = NONE,
         .oldest = NONE,
         .free_head = NONE,
-        .bytes = sizeof *ix + blocks * block_bytes + table * sizeof *places,
+        .bytes = sizeof *ret + blocks * block_bytes + table * sizeof *places,
+        .bytes_max = bytes_max,
     };
-    *ret = ix;
     return 0;
+}
+
+int prefix_index_new(size_t bytes_max, uint32_t slots, struct prefix_index **ret, struct err *err)
+{
+    must(slots > 0 && slots <= ROUTE_INSTANCES_MAX);
+    struct prefix_index *ix = calloc(1, sizeof *ix);
+    int rc = ix ? room_take(bytes_max, slots, ix) : -ENOMEM;
+    if (rc == 0) {
+        *ret = ix;
+        return 0;
+    }
+    free(ix);
+    if (rc == -EINVAL)
+        return err_set(err, rc, "prefix index: %zu bytes hold no block; give at least 1 MiB",
+                       bytes_max);
+    return err_set(err, rc, "prefix index: no memory for %zu bytes", bytes_max);
 }
 
 void prefix_index_free(struct prefix_index *ix)
@@ -159,13 +171,23 @@ static void touch(struct prefix_index *ix, uint32_t at)
     link_newest(ix, at);
 }
 
-/* The table place of `key`, or the empty place where it would go. Keys are hashes already. */
+/* Keys are hashes already, but of tokens that clients choose, and without a secret under a seed that
+ * they know. */
+static uint32_t home_of(const struct prefix_index *ix, struct block_key key)
+{
+    return (uint32_t)hash_keyed(&key, sizeof key) & ix->table_mask;
+}
+
+/* The table place of `key`, or the empty place where it would go. */
 static uint32_t place_of(const struct prefix_index *ix, struct block_key key)
 {
-    uint32_t place = (uint32_t)key.lo & ix->table_mask;
-    while (ix->table[place] != NONE && !block_key_eq(block_at(ix, ix->table[place])->key, key)) {
+    uint32_t place = home_of(ix, key);
+    uint64_t probes = 1;
+    for (; ix->table[place] != NONE && !block_key_eq(block_at(ix, ix->table[place])->key, key);
+         probes++) {
         place = (place + 1) & ix->table_mask;
     }
+    work_add(probes);
     return place;
 }
 
@@ -176,7 +198,7 @@ static void place_remove(struct prefix_index *ix, uint32_t place)
     for (;;) {
         at = (at + 1) & ix->table_mask;
         if (ix->table[at] == NONE) break;
-        uint32_t home = (uint32_t)block_at(ix, ix->table[at])->key.lo & ix->table_mask;
+        uint32_t home = home_of(ix, block_at(ix, ix->table[at])->key);
         if (((at - home) & ix->table_mask) < ((at - hole) & ix->table_mask)) continue;
         ix->table[hole] = ix->table[at];
         hole = at;
@@ -226,6 +248,32 @@ static struct block *find_or_make(struct prefix_index *ix, struct block_key key)
     link_newest(ix, at);
     ix->blocks++;
     return b;
+}
+
+int prefix_index_widen(struct prefix_index *ix, uint32_t slots)
+{
+    must(slots <= ROUTE_INSTANCES_MAX);
+    if (slots <= ix->slots) return 0;
+    uint32_t wider = ix->slots;
+    while (wider < slots)
+        wider = min_u32(2 * wider, ROUTE_INSTANCES_MAX);
+    struct prefix_index to;
+    int rc = room_take(ix->bytes_max, wider, &to);
+    if (rc < 0) return rc;
+    uint32_t from = ix->newest, kept = 0; /* the oldest that stays is made first */
+    while (from != NONE && ++kept < to.blocks_max && block_at(ix, from)->older != NONE)
+        from = block_at(ix, from)->older;
+    for (uint32_t at = from; at != NONE; at = block_at(ix, at)->newer) {
+        struct block *b = block_at(ix, at), *copy = find_or_make(&to, b->key);
+        copy->expected_until_us = b->expected_until_us;
+        memcpy(copy->word, b->word, ix->words * sizeof *b->word);
+        memcpy(expected(&to, copy), expected(ix, b), ix->words * sizeof *b->word);
+    }
+    to.evicted = ix->evicted + ix->blocks - to.blocks;
+    free(ix->block);
+    free(ix->table);
+    *ix = to;
+    return 0;
 }
 
 void prefix_index_add(struct prefix_index *ix, uint32_t slot, struct block_key key)

@@ -2,8 +2,8 @@
  *
  * Layer:    router/core (base/core, policies/route.h for the bound on slots)
  * Threads:  the decision thread only
- * Lifetime: all memory is taken at new; nothing grows afterwards, and what is never used is never
- *           touched
+ * Lifetime: all memory is taken at new; nothing grows beyond its bound afterwards, and what is
+ *           never used is never touched
  * Rules:    (1) an engine's events are the truth: add and drop set and clear its bit
  *           (2) a request that was just sent adds tentative bits, so that siblings in the same
  *               burst follow it; those of a block that no event confirms end together, when none
@@ -27,6 +27,11 @@ struct prefix_index_stats {
 
 /* For slots below `slots`. -EINVAL when bytes_max is too small for one block, -ENOMEM. */
 int prefix_index_new(size_t bytes_max, uint32_t slots, struct prefix_index **ret, struct err *err);
+
+/* Makes room for slots below `slots`, by doubling: entries become larger and, within the same bound
+ * of bytes, fewer; those that were touched last stay. Copies the whole index, tens of milliseconds
+ * for a million blocks. -ENOMEM, and all stays as it was. */
+int prefix_index_widen(struct prefix_index *ix, uint32_t slots);
 size_t prefix_index_block_bytes(uint32_t slots); /* what each block adds to them */
 void prefix_index_free(struct prefix_index *ix);
 

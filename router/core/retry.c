@@ -6,12 +6,15 @@
 static const struct {
     bool charged;
     bool crash;
+    bool loss; /* of an engine: the first is free */
     int status;
 } rule[RETRY_FAILURE_COUNT] = {
-    [RETRY_UNREACHABLE] = { false, false, 503 },
-    [RETRY_DIED] = { true, true, 502 },
-    [RETRY_OVERLOADED] = { true, false, 503 },
-    [RETRY_ERROR] = { true, false, 502 },
+    [RETRY_UNREACHABLE] = { .status = 503 },
+    [RETRY_DIED] = { .charged = true, .crash = true, .loss = true, .status = 502 },
+    [RETRY_SILENT] = { .charged = true, .loss = true, .status = 502 },
+    [RETRY_OVERLOADED] = { .charged = true, .status = 503 },
+    [RETRY_ERROR] = { .charged = true, .status = 502 },
+    [RETRY_LOCAL] = { .status = 503 },
 };
 
 void retry_budget_init(struct retry_budget *b)
@@ -35,12 +38,16 @@ struct retry_verdict retry_decide(struct retry_budget *b, struct retry_request *
                                   enum retry_failure failure)
 {
     must(failure < RETRY_FAILURE_COUNT);
-    if (rule[failure].crash) r->crashes++;
+    r->crashes += rule[failure].crash;
+    r->deaths += rule[failure].crash;
+    r->losses += rule[failure].loss;
     if (r->answering) return (struct retry_verdict){ false, 0 };
-    if (r->crashes >= RETRY_CRASHES_MAX) return (struct retry_verdict){ false, 422 };
+    if (r->crashes >= RETRY_CRASHES_MAX || r->deaths >= RETRY_DEATHS_MAX)
+        return (struct retry_verdict){ false, 422 };
     if (r->attempts >= RETRY_ATTEMPTS_MAX)
         return (struct retry_verdict){ false, rule[failure].status };
-    if (rule[failure].charged && !pay(b))
+    bool free = rule[failure].loss && r->losses == 1;
+    if (rule[failure].charged && !free && !pay(b))
         return (struct retry_verdict){ false, rule[failure].status };
     return (struct retry_verdict){ true, 0 };
 }

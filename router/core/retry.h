@@ -5,16 +5,21 @@
  * Rules:   (1) nothing is retried once a byte of the answer went to the client, unless what was
  *              generated so far is known: then another engine goes on from there
  *          (2) a connection that was dead before the engine saw the request costs no retry
- *          (3) other retries are paid from a budget that begins with RETRY_FLOOR and grows with
+ *          (3) the first engine that a request loses (died or silent) costs no retry either: all that
+ *              an engine had in hand lose it at once, and each of them once
+ *          (4) other retries are paid from a budget that begins with RETRY_FLOOR and grows with
  *              the traffic by a tenth of it, so that a failing fleet is not buried under repeats
- *          (4) a request that was being computed when two engines died is answered 422: it may be
- *              what kills them
+ *          (5) a request that was being computed when two engines died, and did not come past that
+ *              point between, is answered 422: it may be what kills them. Who stood beside such a
+ *              request at both deaths is told from it by going on (core.h)
  *
  *     failure        charge   counts as crash   when refused
  *     UNREACHABLE    no       no                503
- *     DIED           yes      yes               502, second crash 422
+ *     DIED           (3)      yes               502, second crash 422
+ *     SILENT         (3)      no                502: its network may be what is silent
  *     OVERLOADED     yes      no                503, also for an engine's 429: of us it is not said
  *     ERROR          yes      no                502
+ *     LOCAL          no       no                503: this router ran short, the engine is not asked
  */
 #pragma once
 #include <stdbool.h>
@@ -24,13 +29,16 @@
 #define RETRY_FLOOR 3        /* retries that are there before any traffic */
 #define RETRY_SAVED_MAX 100  /* retries that a time without failures can save up */
 #define RETRY_ATTEMPTS_MAX 8 /* attempts of one request, the free ones included */
-#define RETRY_CRASHES_MAX 2
+#define RETRY_CRASHES_MAX 2  /* without having come past the point of the one before */
+#define RETRY_DEATHS_MAX 4   /* crashes in all: some kill now here, now there */
 
 enum retry_failure {
     RETRY_UNREACHABLE, /* refused, or closed before the request was taken */
     RETRY_DIED,        /* the connection broke while the engine had the request */
+    RETRY_SILENT,      /* said nothing for longer than it may (silence.h) */
     RETRY_OVERLOADED,  /* answered 429 or 503 */
     RETRY_ERROR,       /* answered 5xx, or nonsense */
+    RETRY_LOCAL,       /* no descriptor, port, memory or answer of the resolver here */
     RETRY_FAILURE_COUNT
 };
 
@@ -40,7 +48,9 @@ struct retry_budget {
 
 struct retry_request {
     uint32_t attempts; /* made so far, the failed one included */
-    uint32_t crashes;
+    uint32_t crashes;  /* since the request was last seen to be harmless */
+    uint32_t deaths;   /* crashes in all */
+    uint32_t losses;   /* engines that died or fell silent */
     bool answering; /* a byte of the answer has gone to the client, and nobody can go on from it */
 };
 

@@ -2,22 +2,23 @@
  * the promises of a trace. */
 #include "base/core/bits.h"
 #include "simulator/generate.h"
+#include "tests/fuzz/fuzz.h"
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+const struct fuzz_cost fuzz_cost = { 20000000, 1000 };
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+void fuzz_one(const uint8_t *data, size_t size)
 {
     struct generate_spec spec;
     struct err err = { 0 };
     if (generate_parse(str_of(data, size), &spec, &err) < 0) {
         must(err.text[0]);
-        return 0;
+        return;
     }
     CLEANUP(trace_freep) struct trace *t = NULL;
     spec.n = spec.n > 0 && spec.n < 300 ? spec.n : 300;
     int rc = generate_trace(&spec, 1, &t, &err);
     must(rc == 0 ? t != NULL : t == NULL && err.text[0]);
-    if (rc < 0) return 0;
+    if (rc < 0) return;
     must(t->count > 0 && t->count <= spec.n);
     for (uint32_t i = 0; i < t->count; i++) {
         const struct trace_request *r = &t->request[i];
@@ -26,5 +27,4 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         must(spec.output_max == 0 || r->output_tokens <= spec.output_max);
         must(r->tenant <= spec.tenants);
     }
-    return 0;
 }

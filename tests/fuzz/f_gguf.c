@@ -4,6 +4,7 @@
 #include "engine/model/gguf.h"
 #include "engine/model/model.h"
 #include "engine/model/vocab_gguf.h"
+#include "tests/fuzz/fuzz.h"
 
 #include <fcntl.h>
 #include <stdio.h>
@@ -12,8 +13,6 @@
 #include <unistd.h>
 
 #define LOAD_BYTES_MAX ((size_t)1 << 16) /* of files that are loaded as a model: keeps it fast */
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len);
 
 static int memory_read(void *ctx, uint64_t offset, void *to, size_t len, struct err *err)
 {
@@ -54,7 +53,9 @@ static void load_as_model(const uint8_t *data, size_t len)
     close(fd);
 }
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
+const struct fuzz_cost fuzz_cost = { 100000, 200 };
+
+void fuzz_one(const uint8_t *data, size_t len)
 {
     struct str file = str_of(data, len);
     struct gguf_source source = { "fuzz", len, memory_read, &file };
@@ -62,11 +63,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
     struct err err = { { 0 } };
     int rc = gguf_parse(&source, &g, &err);
     must(rc == 0 ? g != NULL : g == NULL && err.text[0] != 0);
-    if (!g) return 0;
+    if (!g) return;
     check_promises(g, len);
     struct vocab *vocab = NULL;
     if (vocab_from_gguf(g, &vocab, &err) == 0) vocab_free(vocab);
     gguf_free(g);
     if (len <= LOAD_BYTES_MAX) load_as_model(data, len);
-    return 0;
 }

@@ -7,6 +7,7 @@
 #include "base/core/err.h"
 #include "base/core/own.h"
 #include "base/io/http1.h"
+#include "tests/fuzz/fuzz.h"
 
 #include <stdlib.h>
 
@@ -101,9 +102,11 @@ static void check_chunked(struct str in, size_t step, bool refuse)
     must(a.rc == -EINVAL || str_eq(buf_view(&whole), buf_view(&cut)));
 }
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+const struct fuzz_cost fuzz_cost = { 40000, 200 };
+
+void fuzz_one(const uint8_t *data, size_t size)
 {
-    if (size < 2) return 0;
+    if (size < 2) return;
     /* The first byte says where the input is cut; the rest is the message. */
     size_t step = 1 + data[0] % 32;
     struct str in = str_of(data + 1, size - 1);
@@ -116,5 +119,4 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         in = str_of(in.data + whole.len, in.len - whole.len);
     }
     if (in.len > 0) check_chunked(in, step, data[0] & 0x80);
-    return 0;
 }

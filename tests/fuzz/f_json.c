@@ -3,8 +3,7 @@
 #include "base/core/err.h"
 #include "base/core/json.h"
 #include "base/core/own.h"
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len);
+#include "tests/fuzz/fuzz.h"
 
 /* Writes the current token; false when it ends or breaks the text. */
 static bool copy_token(struct json_reader *r, struct json_writer *w, struct buf *text)
@@ -67,7 +66,9 @@ static void same_value(struct json_reader *a, struct json_reader *b, struct buf 
     if (json_f64(a, &v) == 0) must(json_f64(b, &w) == 0 && memcmp(&v, &w, sizeof v) == 0);
 }
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
+const struct fuzz_cost fuzz_cost = { 20000, 400 };
+
+void fuzz_one(const uint8_t *data, size_t len)
 {
     CLEANUP(buf_fini) struct buf copy = { 0 };
     CLEANUP(buf_fini) struct buf x = { 0 };
@@ -84,7 +85,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
     } while (copy_token(&r, &w, &x));
     if (r.token == JSON_ERROR) {
         must(r.problem && json_next(&r) == JSON_ERROR);
-        return 0;
+        return;
     }
 
     json_reader_init(&r, text);
@@ -97,5 +98,4 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
     struct str raw;
     json_reader_init(&r, text);
     must(json_raw_value(&r, &raw) == 0 && json_next(&r) == JSON_END);
-    return 0;
 }

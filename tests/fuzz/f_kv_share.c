@@ -2,10 +2,9 @@
  * head of an answer being one. What is taken is written as it came, or writes the same again. */
 #include "base/core/own.h"
 #include "base/wire/kv_share.h"
+#include "tests/fuzz/fuzz.h"
 
 #define ARENA_BYTES ((size_t)1 << 20)
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len);
 
 #define GO_ROUND(name)                                                           \
     static void name##_round(struct str text, struct arena *arena)               \
@@ -33,7 +32,9 @@ static void head_round(struct str bytes, struct arena *arena)
     must(memcmp(bytes.data, again, sizeof again) == 0);
 }
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
+const struct fuzz_cost fuzz_cost = { 40000, 200 };
+
+void fuzz_one(const uint8_t *data, size_t len)
 {
     static void (*const rounds[])(struct str, struct arena *) = {
         kv_read_request_round,
@@ -41,9 +42,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
         kv_pull_reply_round,
         head_round,
     };
-    if (len == 0 || data[0] < '0' || data[0] > '3') return 0;
+    if (len == 0 || data[0] < '0' || data[0] > '3') return;
     CLEANUP(arena_fini) struct arena arena = { 0 };
     arena_init(&arena, ARENA_BYTES);
     rounds[data[0] - '0'](str_of(data + 1, len - 1), &arena);
-    return 0;
 }

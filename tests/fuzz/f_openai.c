@@ -2,12 +2,12 @@
  * first byte says which. What is accepted must be well-formed and inside its bounds. */
 #include "base/core/json.h"
 #include "base/core/own.h"
+#include "base/wire/generate.h"
 #include "base/wire/openai_reply.h"
 #include "base/wire/sse.h"
+#include "tests/fuzz/fuzz.h"
 
 #define ARENA_BYTES ((size_t)1 << 20)
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len);
 
 static void must_be_json(struct str s, enum json_token last)
 {
@@ -30,6 +30,30 @@ static void check_request(const struct openai_request *q)
     if (q->chat_template_kwargs.len) must_be_json(q->chat_template_kwargs, JSON_OBJECT_END);
 }
 
+/* What the router takes from a client, the engine takes from the router. */
+static void check_passes_on(const struct openai_request *q, struct arena *arena)
+{
+    static const uint32_t ids[] = { 1, 2 };
+    CLEANUP(buf_fini) struct buf text = { 0 };
+    struct generate_request back, g = { .id = STR("r"),
+                                        .ids = ids,
+                                        .id_count = 2,
+                                        .prompt_tokens = 2,
+                                        .sampling = q->sampling,
+                                        .max_tokens = q->max_tokens ? q->max_tokens : 1,
+                                        .min_tokens = q->min_tokens,
+                                        .stop = q->stop,
+                                        .stop_count = q->stop_count,
+                                        .ignore_eos = q->ignore_eos };
+    must(generate_encode(&g, &text) == 0);
+    int rc = generate_decode(buf_view(&text), arena, &back, NULL);
+    must(rc == 0 || rc == -ENOMEM);
+    if (rc < 0) return;
+    must(back.stop_count == q->stop_count);
+    for (uint32_t i = 0; i < back.stop_count; i++)
+        must(str_eq(back.stop[i], q->stop[i]));
+}
+
 static void request(enum openai_surface surface, struct str body)
 {
     CLEANUP(arena_fini) struct arena arena = { 0 };
@@ -39,6 +63,7 @@ static void request(enum openai_surface surface, struct str body)
     arena_init(&arena, ARENA_BYTES);
     if (openai_parse(surface, body, &arena, &req, &e) == 0) {
         check_request(&req);
+        check_passes_on(&req, &arena);
         return;
     }
     must(e.status >= 400 && e.message[0]);
@@ -52,9 +77,11 @@ static int event(void *arg, struct str data)
     return openai_delta_parse(data, arg, &d, NULL);
 }
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
+const struct fuzz_cost fuzz_cost = { 40000, 200 };
+
+void fuzz_one(const uint8_t *data, size_t len)
 {
-    if (len == 0) return 0;
+    if (len == 0) return;
     struct str rest = str_of(data + 1, len - 1);
     CLEANUP(buf_fini) struct buf text = { .max = 4096 };
     struct sse_reader reader;
@@ -76,5 +103,4 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
                             event, &text);
         sse_reader_fini(&reader);
     }
-    return 0;
 }

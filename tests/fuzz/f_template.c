@@ -2,10 +2,11 @@
  *
  * Input: the template, and behind a NUL byte the messages as JSON (else some of ours). */
 #include "base/text/chat_template.h"
+#include "tests/fuzz/fuzz.h"
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len);
+const struct fuzz_cost fuzz_cost = { 3000000, 1000 };
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
+void fuzz_one(const uint8_t *data, size_t len)
 {
     static const struct chat_limits limits = { .steps_max = 20000,
                                                .depth_max = 200,
@@ -25,14 +26,14 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
     struct err err = { 0 };
     int rc = chat_template_compile(source, &t, &err);
     must(rc == 0 || err.text[0] != '\0');
-    if (rc < 0) return 0;
+    if (rc < 0) return;
     struct chat_inputs in = { .messages = messages,
                               .tools = STR("[{\"type\": \"function\", \"n\": 1}]"),
                               .kwargs = STR("{\"x\": \"y\"}"),
                               .bos_token = STR("<s>") };
     rc = chat_template_render(t, &in, &limits, &out, &err);
     must(rc == 0 || rc == -EPROTO || err.text[0] != '\0');
-    if (rc < 0) return 0;
+    if (rc < 0) return;
     must(out.text.len <= limits.output_bytes_max);
     must(str_utf8_valid(buf_view(&out.text)));
     size_t end = 0;
@@ -41,5 +42,4 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
         end = out.content.data[i].start + out.content.data[i].len;
     }
     must(end <= out.text.len);
-    return 0;
 }

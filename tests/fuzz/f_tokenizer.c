@@ -8,12 +8,11 @@
 #include "base/text/byte_alphabet.h"
 #include "base/text/detok.h"
 #include "base/text/tokenizer.h"
+#include "tests/fuzz/fuzz.h"
 
 #include <stdlib.h>
 
 #define CONTROL_COUNT 3
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len);
 
 /* Control tokens, all bytes, and merges of letters and of the markers' own bytes. */
 static struct vocab *build(const char *pre)
@@ -101,17 +100,18 @@ static void check_bundle(const uint8_t *body, size_t len)
         must(err.text[0] != '\0');
 }
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
+const struct fuzz_cost fuzz_cost = { 200000, 3000 };
+
+void fuzz_one(const uint8_t *data, size_t len)
 {
     static struct vocab *vocabs[32];
-    if (len == 0) return 0;
+    if (len == 0) return;
     if (data[0] & 0x80) {
         if (len > 1) check_bundle(data + 1, len - 1);
-        return 0;
+        return;
     }
     size_t pre = data[0] % COUNT_OF(vocabs);
     if (!vocab_pre_name(pre)) pre = 0;
     if (!vocabs[pre]) vocabs[pre] = build(vocab_pre_name(pre)); /* kept for the next input */
     check_text(vocabs[pre], str_of(data + 1, len - 1));
-    return 0;
 }

@@ -1,6 +1,7 @@
 /* f_trace.c - any text is a trace or refused with a sentence; what is read keeps its promises. */
 #include "base/core/bits.h"
 #include "simulator/trace.h"
+#include "tests/fuzz/fuzz.h"
 
 static void check(const struct trace *t)
 {
@@ -14,9 +15,9 @@ static void check(const struct trace *t)
     }
 }
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+const struct fuzz_cost fuzz_cost = { 100000, 200 };
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+void fuzz_one(const uint8_t *data, size_t size)
 {
     for (enum trace_format f = TRACE_AUTO; f < TRACE_FORMAT_COUNT; f++) {
         CLEANUP(trace_freep) struct trace *t = NULL;
@@ -30,5 +31,4 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         check(t);
         must(t->count == 3 * count);
     }
-    return 0;
 }

@@ -4,10 +4,9 @@
 #include "base/wire/events.h"
 #include "base/wire/generate.h"
 #include "base/wire/sync.h"
+#include "tests/fuzz/fuzz.h"
 
 #define ARENA_BYTES ((size_t)1 << 20)
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len);
 
 #define GO_ROUND(name, type)                                                     \
     static void name##_round(struct str text, struct arena *arena)               \
@@ -31,16 +30,17 @@ GO_ROUND(engine_clock, engine_clock)
 GO_ROUND(router_sync, router_sync)
 GO_ROUND(router_rules, router_rules)
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
+const struct fuzz_cost fuzz_cost = { 100000, 200 };
+
+void fuzz_one(const uint8_t *data, size_t len)
 {
     static void (*const rounds[])(struct str, struct arena *) = {
         generate_round,      generate_frame_round, block_event_round,
         engine_report_round, agent_report_round,   agent_reply_round,
         router_sync_round,   router_rules_round,   engine_clock_round,
     };
-    if (len == 0 || data[0] < '0' || data[0] > '8') return 0;
+    if (len == 0 || data[0] < '0' || data[0] > '8') return;
     CLEANUP(arena_fini) struct arena arena = { 0 };
     arena_init(&arena, ARENA_BYTES);
     rounds[data[0] - '0'](str_of(data + 1, len - 1), &arena);
-    return 0;
 }

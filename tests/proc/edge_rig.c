@@ -104,7 +104,7 @@ int edge_status(struct str text)
 void edge_post(struct buf *out, const char *path, struct str body)
 {
     buf_printf(out,
-               "POST %s HTTP/1.1\r\nHost: x\r\nConnection: close\r\n"
+               "POST %s HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
                "Content-Type: application/json\r\nContent-Length: %zu\r\n\r\n",
                path, body.len);
     buf_str(out, body);

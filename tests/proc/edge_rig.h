@@ -8,7 +8,7 @@
 #define CHAT "/v1/chat/completions"
 #define TEXT "/v1/completions"
 #define HELLO "\"messages\":[{\"role\":\"user\",\"content\":\"hi\"}]"
-#define POST "POST " TEXT " HTTP/1.1\r\nHost: x\r\n"
+#define POST "POST " TEXT " HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
 #define RAW(text)                      \
     {                                  \
         "" text "", sizeof "" text - 1 \

@@ -1,11 +1,14 @@
 /* fake_engine.c - an engine that speaks our internal protocol and fails on command.
  *
  *     fake_engine --port P [--tokens N] [--token-ms M] [--fail MODE] [--fail-count K]
- *                 [--context N] [--name NAME] [--crowded] [--pulls]
+ *                 [--context N] [--running-max N] [--name NAME] [--crowded] [--pulls]
+ *                 [--stamped]
  *
  * Token i of a prompt is H(prompt, i), as text "<hash>.", so that a test sees every token that is
- * lost, repeated or another request's. An answer that another engine began goes on: the ids behind
- * the prompt are its first tokens, and must be those that this engine would have made. `--fail` says what happens to the first K generate calls:
+ * lost, repeated or another request's; with --stamped the text is the microsecond of CLOCK_MONOTONIC
+ * at which the token was written. An answer that another engine began goes on: the ids behind
+ * the prompt are its first tokens, and must be those that this engine would have made.
+ * `--fail` says what happens to the first K generate calls:
  *
  *     busy      answered 503                      die_early   the process exits before the head
  *     error     answered 500                      die_late    it exits after three tokens
@@ -20,6 +23,9 @@
  */
 #include "base/core/hash.h"
 #include "base/core/own.h"
+#include "base/io/auth_gate.h"
+#include "base/io/clock.h"
+#include "base/io/credentials.h"
 #include "base/io/http_server.h"
 #include "base/io/opt.h"
 #include "base/text/bundle.h"
@@ -35,6 +41,7 @@
 #include <unistd.h>
 
 #define DIE_AFTER_TOKENS 3
+#define WEIGHTS "none"
 #define PAGES 1024
 #define IDS 256             /* of the vocabulary, those that end nothing */
 #define UNSENT_US 600000000 /* patient: a slow reader is the router's to drop */
@@ -54,10 +61,11 @@ static const char *const fail_names[] = { "none",      "busy",     "error", "gar
                                           "die_early", "die_late", "hang",  NULL };
 
 struct options {
-    int64_t port, tokens, token_ms, fail_count, context;
+    struct str chat_template;
+    int64_t port, tokens, token_ms, fail_count, context, running_max;
     int fail;
-    struct str name;
-    bool untold, crowded, pulls;
+    struct str name, secret_file;
+    bool untold, crowded, pulls, stamped;
 };
 
 struct fake {
@@ -69,6 +77,8 @@ struct fake {
     uint64_t calls, continued, handed, kv_port, pulled;
     int64_t open, left;
     struct http_exchange *events; /* the last reader's */
+    struct credentials held;
+    struct auth_gate gate; /* without a secret: unused */
 };
 
 struct stream {
@@ -162,7 +172,10 @@ static void on_token(void *arg)
     }
     char text[32];
     uint64_t h = token_hash(s, s->sent);
-    snprintf(text, sizeof text, "%08llx.", (unsigned long long)(h & 0xffffffff));
+    if (s->fake->options.stamped)
+        snprintf(text, sizeof text, "%lld.", (long long)clock_mono_us());
+    else
+        snprintf(text, sizeof text, "%08llx.", (unsigned long long)(h & 0xffffffff));
     uint32_t id = (uint32_t)(h % IDS);
     struct generate_frame frame = { .ids = &id, .id_count = 1, .text = str_from(text) };
     write_frame(s, &frame);
@@ -232,7 +245,7 @@ static void on_info(struct fake *f, struct http_exchange *x)
                                .boot = f->boot,
                                .page_tokens = 16,
                                .context_tokens = (uint32_t)f->options.context,
-                               .running_max = 64,
+                               .running_max = (uint32_t)f->options.running_max,
                                .pages_total = PAGES,
                                .pages_free = PAGES,
                                .has_perf = !f->options.untold,
@@ -335,6 +348,7 @@ static void on_request(void *ctx, struct http_exchange *x)
     } else if (str_eq(path, STR("/internal/events"))) {
         on_events(f, x);
     } else if (str_eq(path, STR("/internal/tokenizer"))) {
+        http_reply_header(x, BUNDLE_WEIGHTS_HEADER, STR(WEIGHTS));
         http_reply(x, 200, STR("application/octet-stream"), buf_view(&f->bundle));
     } else if (str_eq(path, STR("/seen"))) {
         on_seen(f, x);
@@ -349,11 +363,12 @@ static int make_bundle(struct fake *f, struct err *err)
 {
     CLEANUP(vocab_freep) struct vocab *v = small_vocab("gpt-2");
     CLEANUP(chat_template_freep) struct chat_template *t = NULL;
-    int rc = chat_template_compile(
-        STR("{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}assistant:"), &t,
-        err);
+    int rc = chat_template_compile(f->options.chat_template, &t, err);
     if (rc < 0) return rc;
-    return bundle_encode(v, t, &f->bundle, f->digest, err);
+    char bundle_digest[SHA256_HEX + 1];
+    rc = bundle_encode(v, t, &f->bundle, bundle_digest, err);
+    if (rc == 0) bundle_identity(STR(WEIGHTS), bundle_digest, f->digest);
+    return rc;
 }
 
 #define AT(member) .offset = offsetof(struct options, member)
@@ -369,8 +384,16 @@ static const struct config_field rows[] = {
       .about = "How calls fail." },
     { .name = "fail_count", .type = CONFIG_INT, .default_text = "0", .min = 0, .max = 1e6,
       AT(fail_count), .about = "Calls that fail." },
+    { .name = "chat_template", .type = CONFIG_TEXT, AT(chat_template),
+      .default_text =
+          "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}assistant:",
+      .about = "The template in the bundle." },
     { .name = "context", .type = CONFIG_INT, .default_text = "4096", .min = 1, .max = 1e7,
       AT(context), .about = "Tokens of prompt and answer together." },
+    { .name = "running_max", .type = CONFIG_INT, .default_text = "64", .min = 1, .max = 1e6,
+      AT(running_max), .about = "Requests that it computes at once." },
+    { .name = "stamped", .type = CONFIG_BOOL, .default_text = "false", AT(stamped),
+      .about = "A token's text is the time at which it was written." },
     { .name = "untold", .type = CONFIG_BOOL, .default_text = "false", AT(untold),
       .about = "Reports say nothing of its speed, as right after a start." },
     { .name = "crowded", .type = CONFIG_BOOL, .default_text = "false", AT(crowded),
@@ -378,12 +401,40 @@ static const struct config_field rows[] = {
     { .name = "pulls", .type = CONFIG_BOOL, .default_text = "false", AT(pulls),
       .about = "Says that it has pulled what it was told to." },
     { .name = "name", .type = CONFIG_TEXT, .default_text = "fake", AT(name), .about = "Boot name." },
+    { .name = "secret_file", .type = CONFIG_TEXT, AT(secret_file),
+      .about = "The fleet's secret: what is asked by a part is signed; others are let in too." },
 };
 // clang-format on
 static const struct config_record record = CONFIG_RECORD_OF(struct options, rows);
 static const struct opt_command usage = { .name = "fake_engine",
                                           .about = "An engine that fails on command.",
                                           .options = &record };
+
+/* A part that does not know our epoch or time is told, as by a real engine. */
+static void on_head(void *ctx, struct http_exchange *x)
+{
+    struct fake *f = ctx;
+    enum auth_who who = auth_gate_head(&f->gate, x, http_exchange_note(x), loop_now_us(f->loop));
+    if (who == AUTH_ASKED_AGAIN) http_reply(x, 401, STR("text/plain"), STR("again\n"));
+}
+
+static void on_reply(void *ctx, struct http_exchange *x, int status, const struct str *body)
+{
+    struct fake *f = ctx;
+    auth_gate_reply(&f->gate, x, http_exchange_note(x), status, body, loop_now_us(f->loop));
+}
+
+static int guard(struct fake *f, struct http_server_config *config, struct err *err)
+{
+    static const char *const ids[] = { "engine/", NULL };
+    if (f->options.secret_file.len == 0) return 0;
+    int rc = credentials_load(f->options.secret_file.data, &f->held, err);
+    if (rc < 0) return rc;
+    auth_gate_init(&f->gate, &f->held, ids, f->boot, loop_now_us(f->loop));
+    config->on_head = on_head;
+    config->on_reply = on_reply;
+    return 0;
+}
 
 int main(int argc, char **argv)
 {
@@ -404,10 +455,12 @@ int main(int argc, char **argv)
         .on_request = on_request,
         .ctx = &f,
     };
+    if (rc == 0) rc = guard(&f, &config, &err);
     if (rc == 0) rc = http_server_new(f.loop, &config, &server, &err);
     if (rc == 0) rc = loop_run(f.loop);
     if (rc < 0) fprintf(stderr, "fake_engine: %s\n", err_text(&err, rc));
     http_server_free(server);
+    if (f.options.secret_file.len > 0) auth_gate_fini(&f.gate);
     loop_free(f.loop);
     buf_fini(&f.bundle);
     opt_parsed_fini(&parsed);

@@ -4,6 +4,7 @@
 #include "base/core/own.h"
 #include "base/io/file.h"
 
+#include <dirent.h>
 #include <stdio.h>
 
 #define SERVICES "/api/v1/services"
@@ -41,11 +42,13 @@ void fleet_open(const char *tick, const char *yaml)
 
 void fleet_scale(int count)
 {
-    char body[64];
+    char body[64], bearer[RIG_BEARER];
+    rig_bearer(fleet_secret, bearer);
     snprintf(body, sizeof body,
              count < 0 ? "{\"pool\":\"only\",\"count\":null}" : "{\"pool\":\"only\",\"count\":%d}",
              count);
-    assert_int_equal(rig_call(controller.port, SERVICES "/tiny/scale", body, NULL), 200);
+    assert_int_equal(rig_call_with(controller.port, SERVICES "/tiny/scale", bearer, body, NULL),
+                     200);
 }
 
 bool fleet_is_at(uint32_t count)
@@ -66,4 +69,73 @@ void fleet_wait(uint32_t count)
     char what[64];
     snprintf(what, sizeof what, "%u instances are ready and no other", count);
     rig_wait(is_at, &count, what);
+}
+
+static int by_name(const void *a, const void *b)
+{
+    return strcmp(a, b);
+}
+
+/* The names of the instances' folders, sorted: how many. */
+static uint32_t instance_names(char name[FLEET_INSTANCES_MAX][64])
+{
+    char path[192];
+    uint32_t count = 0;
+    snprintf(path, sizeof path, "%s/instances", fleet_state);
+    DIR *dir = opendir(path);
+    assert_non_null(dir);
+    for (struct dirent *e; (e = readdir(dir));) {
+        if (strncmp(e->d_name, "i-", 2) != 0) continue;
+        assert_true(count < FLEET_INSTANCES_MAX);
+        snprintf(name[count++], sizeof name[0], "%.60s", e->d_name);
+    }
+    closedir(dir);
+    qsort(name, count, sizeof name[0], by_name);
+    return count;
+}
+
+void fleet_ids(const char *file, struct proc_id *ret, uint32_t count)
+{
+    char name[FLEET_INSTANCES_MAX][64], path[320];
+    assert_int_equal(instance_names(name), count);
+    for (uint32_t i = 0; i < count; i++) {
+        CLEANUP(buf_fini) struct buf text = { 0 };
+        ret[i] = (struct proc_id){ 0 };
+        snprintf(path, sizeof path, "%s/instances/%.63s/%.63s", fleet_state, name[i], file);
+        if (file_read(path, 256, &text, NULL) < 0) continue;
+        struct str rest = buf_view(&text);
+        (void)proc_id_parse(str_trim(str_cut(&rest, '\n')), &ret[i]);
+    }
+}
+
+bool fleet_has_successor(void *arg)
+{
+    const struct fleet_successor *s = arg;
+    char name[FLEET_INSTANCES_MAX][64];
+    struct proc_id now[FLEET_INSTANCES_MAX];
+    fleet_ids(s->file, now, instance_names(name));
+    return now[0].pid && !proc_id_eq(&now[0], &s->before) && proc_is_alive(&now[0]);
+}
+
+static void prompt_body(const struct buf *text, struct buf *body)
+{
+    buf_printf(body, "{\"prompt\":\"%s\",\"max_tokens\":4,\"temperature\":0}", text->data);
+}
+
+void fleet_prompt(uint32_t tokens, struct buf *body)
+{
+    CLEANUP(buf_fini) struct buf text = { 0 };
+    uint32_t count = 0;
+    /* The last word is one token and is not asked for: that prompt may be a deadly one. */
+    while (count < tokens - 1) {
+        CLEANUP(buf_fini) struct buf reply = { 0 }, ask = { 0 };
+        buf_text(&text, count + 10 < tokens ? " house of" : " a");
+        prompt_body(&text, &ask);
+        assert_int_equal(rig_call(router.port, "/v1/completions", ask.data, &reply), 200);
+        const char *at = strstr(reply.data, "\"prompt_tokens\":");
+        assert_true(at && sscanf(at, "\"prompt_tokens\":%u", &count) == 1);
+    }
+    assert_int_equal(count, tokens - 1);
+    buf_text(&text, " a");
+    prompt_body(&text, body);
 }

@@ -22,3 +22,20 @@ void fleet_scale(int count);
 /* This many instances are ready and known to the router, and none comes or goes. */
 bool fleet_is_at(uint32_t count);
 void fleet_wait(uint32_t count);
+
+/* The processes that `file` names in the folders of the fleet's `count` instances, in the order of
+ * the folders' names; pid 0 where it names none. */
+#define FLEET_INSTANCES_MAX 8
+void fleet_ids(const char *file, struct proc_id *ret, uint32_t count);
+
+/* struct fleet_successor *: another living process stands where the first instance's `before`
+ * stood. For rig_wait. */
+struct fleet_successor {
+    const char *file;
+    struct proc_id before;
+};
+bool fleet_has_successor(void *arg);
+
+/* A completion of a few tokens whose prompt has exactly so many, the one that begins every text
+ * included, appended. Shorter ones are asked on the way. */
+void fleet_prompt(uint32_t tokens, struct buf *body);

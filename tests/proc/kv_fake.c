@@ -3,8 +3,11 @@
 
 #include "base/core/bits.h"
 #include "base/core/own.h"
+#include "base/io/auth.h"
+#include "tests/proc/kv_rig.h"
 
 #include <netinet/in.h>
+#include <stdio.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -15,17 +18,39 @@ static size_t body_bytes(const char *head)
 }
 
 /* Reads one request whole: a peer that answers before would be cut off in the middle. */
-static bool read_request(int fd)
+static bool read_request(int fd, struct buf *in)
 {
-    CLEANUP(buf_fini) struct buf in = { 0 };
     for (;;) {
         char chunk[4096];
         ssize_t n = recv(fd, chunk, sizeof chunk, 0);
         if (n <= 0) return false;
-        buf_append(&in, chunk, (size_t)n);
-        const char *end = strstr(in.data, "\r\n\r\n");
-        if (end && in.len >= (size_t)(end - in.data) + 4 + body_bytes(in.data)) return true;
+        buf_append(in, chunk, (size_t)n);
+        const char *end = strstr(in->data, "\r\n\r\n");
+        if (end && in->len >= (size_t)(end - in->data) + 4 + body_bytes(in->data)) return true;
     }
+}
+
+/* The reply as a peer that holds the secret signs it, whatever it says. */
+static void sign(struct str request, struct str reply, struct buf *out)
+{
+    static const struct auth_receiver receiver = { .epoch = 1 };
+    struct auth_request a;
+    struct auth_key key;
+    int status = 0;
+    size_t line = str_find(reply, STR("\r\n")), head = str_find(reply, STR("\r\n\r\n"));
+    const char *at = strstr(request.data, "authorization: ");
+    if (at && head != SIZE_MAX && sscanf(reply.data, "HTTP/1.1 %d", &status) == 1) {
+        struct str value = str_of(at + 15, strcspn(at + 15, "\r"));
+        const struct str body = str_of(reply.data + head + 4, reply.len - head - 4);
+        char text[AUTH_TEXT_BYTES_MAX];
+        if (auth_request_parse(value, &a) == 0 && auth_key_of(kv_rig_secret(), a.id, &key) == 0) {
+            auth_reply_sign(&receiver, &a, &key, status, &body, 1, text);
+            buf_append(out, reply.data, line + 2);
+            buf_printf(out, AUTH_REPLY_HEADER ": %s\r\n", text);
+            reply = str_of(reply.data + line + 2, reply.len - line - 2);
+        }
+    }
+    buf_append(out, reply.data, reply.len);
 }
 
 static void *fake_main(void *arg)
@@ -33,7 +58,8 @@ static void *fake_main(void *arg)
     struct kv_fake *f = arg;
     int fd;
     while ((fd = accept(f->listener, NULL, NULL)) >= 0) {
-        if (!read_request(fd)) {
+        CLEANUP(buf_fini) struct buf in = { 0 }, out = { 0 };
+        if (!read_request(fd, &in)) {
             close(fd);
             continue;
         }
@@ -43,7 +69,8 @@ static void *fake_main(void *arg)
             continue;
         }
         bool again = f->then.len > 0 && atomic_load(&f->asked) > 1;
-        struct str rest = again ? f->then : f->reply;
+        sign(buf_view(&in), again ? f->then : f->reply, &out);
+        struct str rest = buf_view(&out);
         while (rest.len > 0) {
             ssize_t n = send(fd, rest.data, rest.len, MSG_NOSIGNAL);
             if (n <= 0) break;

@@ -1,6 +1,7 @@
 /* kv_rig.c - start, ask, read frames, look at metrics. */
 #include "tests/proc/kv_rig.h"
 
+#include "base/core/bits.h"
 #include "base/core/own.h"
 #include "base/io/clock.h"
 #include "tests/unit/engine/tiny_model.h"
@@ -15,6 +16,8 @@
 char kv_tiny[64], kv_wide[64];
 static int tiny_fd, wide_fd;
 static char secret_path[256], header[160];
+static uint16_t known[64]; /* ports of engines: other peers are not asked who they are */
+static uint32_t known_count;
 
 void kv_rig_open(void)
 {
@@ -43,7 +46,9 @@ struct rig_process kv_engine(const char *model, const char *const *more)
     const char *args[RIG_ARGS_MAX] = { "--model",       model,       "--seed",      "7",
                                        "--secret-file", secret_path, "--log-level", "debug" };
     if (more) rig_add_args(args, 8, more);
-    return rig_server("engine", rig_port(), args);
+    struct rig_process e = rig_server("engine", rig_port(), args);
+    known[known_count++ % COUNT_OF(known)] = e.port;
+    return e;
 }
 
 void kv_engine_stop(struct rig_process *e)
@@ -136,10 +141,45 @@ struct generate_request kv_request(uint32_t count, uint32_t seed)
     return req;
 }
 
+void kv_ticket_make(uint16_t peer_port, struct str tenant, struct kv_ticket *ret)
+{
+    CLEANUP(buf_fini) struct buf info = { 0 };
+    unsigned long long boot = 1; /* of a peer that says nothing of itself */
+    bool is_engine = false;
+    for (size_t i = 0; i < COUNT_OF(known); i++)
+        is_engine |= known[i] == peer_port;
+    if (is_engine && rig_call_with(peer_port, "/internal/info", header, NULL, &info) == 200) {
+        const char *at = strstr(info.data, "\"boot\":\"");
+        assert_non_null(at);
+        assert_int_equal(sscanf(at, "\"boot\":\"%16llx", &boot), 1);
+    }
+    const struct auth_ticket t = {
+        .reader = STR("reader"), .epoch = boot, .until_us = INT64_MAX, .tenant = tenant
+    };
+    struct auth_key key;
+    assert_int_equal(auth_ticket_print(&t, ret->text), 0);
+    assert_int_equal(auth_key_of(STR(SECRET), str_from(ret->text), &key), 0);
+    hex_from(key.byte, sizeof key.byte, ret->key);
+}
+
+void kv_from_port(struct generate_request *req, uint16_t peer_port)
+{
+    static struct kv_ticket ticket;
+    kv_ticket_make(peer_port, req->tenant, &ticket);
+    req->kv_host = STR("127.0.0.1");
+    req->kv_port = peer_port;
+    req->kv_ticket = str_from(ticket.text);
+    req->kv_key = str_from(ticket.key);
+}
+
 void kv_from(struct generate_request *req, const struct rig_process *peer)
 {
-    req->kv_host = STR("127.0.0.1");
-    req->kv_port = peer->port;
+    kv_from_port(req, peer->port);
+}
+
+struct str kv_rig_secret(void)
+{
+    return STR(SECRET);
 }
 
 struct kv_pull_reply kv_pull(const struct rig_process *e, const uint32_t *ids, uint32_t count,
@@ -149,8 +189,16 @@ struct kv_pull_reply kv_pull(const struct rig_process *e, const uint32_t *ids, u
     CLEANUP(buf_fini) struct buf text = { 0 };
     CLEANUP(arena_fini) struct arena arena = { 0 };
     struct kv_pull_reply reply;
-    const struct kv_pull_request req = { ids, count, str_from(tenant), STR("127.0.0.1"),
-                                         peer_port };
+    struct kv_ticket ticket;
+    kv_ticket_make(peer_port, str_from(tenant), &ticket);
+    const struct kv_pull_request req = { ids,
+                                         count,
+                                         str_from(tenant),
+                                         STR("127.0.0.1"),
+                                         peer_port,
+                                         str_from(ticket.text),
+                                         str_from(ticket.key),
+                                         false };
     arena_init(&arena, ARENA_BYTES);
     assert_int_equal(kv_pull_request_encode(&req, &body), 0);
     assert_int_equal(kv_post(e, "/internal/kv/pull", &body, &text), 200);

@@ -4,6 +4,7 @@
  * Threads: one
  */
 #pragma once
+#include "base/io/auth.h"
 #include "base/wire/kv_share.h"
 #include "tests/proc/rig.h"
 
@@ -51,6 +52,18 @@ struct generate_request kv_request(uint32_t count, uint32_t seed);
 
 /* Names the peer that is to be asked for K and V. */
 void kv_from(struct generate_request *req, const struct rig_process *peer);
+
+/* The same by its port. The ticket is static: of the last call. */
+void kv_from_port(struct generate_request *req, uint16_t peer_port);
+
+/* What a router would give for that: the boot of an engine is asked of it; a peer that is none gets
+ * a ticket all the same. */
+struct kv_ticket {
+    char text[AUTH_ID_BYTES_MAX];
+    char key[2 * AUTH_KEY_BYTES + 1];
+};
+void kv_ticket_make(uint16_t peer_port, struct str tenant, struct kv_ticket *ret);
+struct str kv_rig_secret(void);
 
 /* POST /internal/kv/pull, which must work. */
 struct kv_pull_reply kv_pull(const struct rig_process *e, const uint32_t *ids, uint32_t count,

@@ -46,8 +46,11 @@ static void fleet_init(struct fleet *f, const char *name)
     snprintf(script, sizeof script, "%s/engine.sh", f->state);
     write_file(script, 0700,
                "#!/bin/sh\n"
-               "while [ $# -gt 0 ]; do [ \"$1\" = --listen ] && port=${2##*:}; shift; done\n"
-               "exec '%s' --port $port --name $$\n",
+               "while [ $# -gt 0 ]; do\n"
+               "    case $1 in --listen) port=${2##*:} ;; --secret-file) secret=$2 ;; esac\n"
+               "    shift\n"
+               "done\n"
+               "exec '%s' --port $port --name $$ --secret-file \"$secret\"\n",
                getenv("FAKE_ENGINE_BIN"));
     snprintf(f->config, sizeof f->config, "%s/muster.yaml", f->state);
     write_file(f->config, 0600,
@@ -76,9 +79,12 @@ static void start(struct fleet *f, const char *crash_at)
 
 static void scale(struct fleet *f, int count)
 {
-    char body[64];
+    char body[64], secret[160], bearer[RIG_BEARER];
+    snprintf(secret, sizeof secret, "%s/secret", f->state);
+    rig_bearer(secret, bearer);
     snprintf(body, sizeof body, "{\"pool\":\"only\",\"count\":%d}", count);
-    rig_call(f->port, "/api/v1/services/chat/scale", body, NULL); /* it may die of the answer */
+    /* It may die of the answer. */
+    rig_call_with(f->port, "/api/v1/services/chat/scale", bearer, body, NULL);
 }
 
 /* The number behind "key": in the first service, or -1. */

@@ -6,7 +6,6 @@
  */
 #include "base/core/own.h"
 #include "base/io/clock.h"
-#include "base/io/file.h"
 #include "tests/proc/fleet_rig.h"
 
 #include <dirent.h>
@@ -41,47 +40,6 @@ static void expect_no_other_instances(void)
         ended += strncmp(e->d_name, "i-", 2) == 0;
     if (dir) closedir(dir);
     assert_int_equal(ended, 0);
-}
-
-/* The process that `file` names in the folders of the instances, in their order. */
-static void read_ids(const char *file, struct proc_id ret[INSTANCES])
-{
-    char path[192], name[INSTANCES][64];
-    uint32_t count = 0;
-    snprintf(path, sizeof path, "%s/instances", fleet_state);
-    DIR *dir = opendir(path);
-    assert_non_null(dir);
-    for (struct dirent *e; (e = readdir(dir));) {
-        if (strncmp(e->d_name, "i-", 2) != 0) continue;
-        assert_true(count < INSTANCES);
-        snprintf(name[count++], sizeof name[0], "%.60s", e->d_name);
-    }
-    closedir(dir);
-    assert_int_equal(count, INSTANCES);
-    bool swapped = strcmp(name[0], name[1]) > 0;
-    for (uint32_t i = 0; i < INSTANCES; i++) {
-        CLEANUP(buf_fini) struct buf text = { 0 };
-        ret[i] = (struct proc_id){ 0 };
-        snprintf(path, sizeof path, "%s/instances/%s/%s", fleet_state, name[swapped ? 1 - i : i],
-                 file);
-        if (file_read(path, 256, &text, NULL) < 0) continue;
-        struct str rest = buf_view(&text);
-        (void)proc_id_parse(str_trim(str_cut(&rest, '\n')), &ret[i]);
-    }
-}
-
-struct successor {
-    const char *file;
-    struct proc_id before;
-};
-
-/* Another living process stands where the first instance's `before` stood. */
-static bool has_successor(void *arg)
-{
-    const struct successor *s = arg;
-    struct proc_id now[INSTANCES];
-    read_ids(s->file, now);
-    return now[0].pid && !proc_id_eq(&now[0], &s->before) && proc_is_alive(&now[0]);
 }
 
 static int setup(void **state)
@@ -209,10 +167,10 @@ static void an_engine_that_dies_fails_no_request_that_has_not_begun(void **state
     struct proc_id ids[INSTANCES];
     clients_start(24, false);
     wait_for_answers();
-    read_ids("engine.id", ids);
-    struct successor next = { "engine.id", ids[0] };
+    fleet_ids("engine.id", ids, INSTANCES);
+    struct fleet_successor next = { "engine.id", ids[0] };
     kill_nine(&ids[0]);
-    rig_wait(has_successor, &next, "the agent starts another engine");
+    rig_wait(fleet_has_successor, &next, "the agent starts another engine");
     fleet_wait(INSTANCES);
     wait_for_answers();
     clients_end(true);
@@ -224,17 +182,17 @@ static void an_agent_that_dies_is_followed_by_one_that_adopts_the_engine(void **
 {
     (void)state;
     struct proc_id agents[INSTANCES], engines[INSTANCES], after[INSTANCES];
-    read_ids("agent.lock", agents);
-    read_ids("engine.id", engines);
+    fleet_ids("agent.lock", agents, INSTANCES);
+    fleet_ids("engine.id", engines, INSTANCES);
     clients_start(24, false);
     wait_for_answers();
-    struct successor next = { "agent.lock", agents[0] };
+    struct fleet_successor next = { "agent.lock", agents[0] };
     kill_nine(&agents[0]);
-    rig_wait(has_successor, &next, "another agent comes");
+    rig_wait(fleet_has_successor, &next, "another agent comes");
     wait_for_answers();
     fleet_wait(INSTANCES);
     clients_end(false);
-    read_ids("engine.id", after);
+    fleet_ids("engine.id", after, INSTANCES);
     for (uint32_t i = 0; i < INSTANCES; i++)
         assert_true(proc_id_eq(&engines[i], &after[i]) && proc_is_alive(&after[i]));
     expect_no_other_instances();
@@ -244,7 +202,7 @@ static void a_controller_that_dies_is_not_missed_and_knows_its_fleet_again(void 
 {
     (void)state;
     struct proc_id engines[INSTANCES], after[INSTANCES];
-    read_ids("engine.id", engines);
+    fleet_ids("engine.id", engines, INSTANCES);
     clients_start(24, false);
     wait_for_answers();
     rig_kill(&controller);
@@ -253,31 +211,57 @@ static void a_controller_that_dies_is_not_missed_and_knows_its_fleet_again(void 
     fleet_wait(INSTANCES);
     wait_for_answers();
     clients_end(false);
-    read_ids("engine.id", after);
+    fleet_ids("engine.id", after, INSTANCES);
     for (uint32_t i = 0; i < INSTANCES; i++)
         assert_true(proc_id_eq(&engines[i], &after[i]) && proc_is_alive(&after[i]));
     expect_no_other_instances();
 }
 
-/* Everything of one reply, its head too. */
-static int ask_with_key(const char *key, struct buf *reply)
+/* Everything of one reply, its head too. No key: none is sent. */
+static int ask_for(const char *body, const char *key, struct buf *reply)
 {
     CLEANUP(buf_fini) struct buf bytes = { 0 };
     int status = 0;
-    static const char body[] = "{\"prompt\":\"a\",\"max_tokens\":2}";
-    buf_printf(&bytes,
-               "POST " TEXT " HTTP/1.1\r\nHost: x\r\nConnection: close\r\n"
-               "Authorization: Bearer %s\r\nContent-Length: %zu\r\n\r\n%s",
-               key, sizeof body - 1, body);
+    buf_text(&bytes, "POST " TEXT " HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
+                     "Content-Type: application/json\r\n");
+    if (key[0]) buf_printf(&bytes, "Authorization: Bearer %s\r\n", key);
+    buf_printf(&bytes, "Content-Length: %zu\r\n\r\n%s", strlen(body), body);
     assert_int_equal(rig_raw(router.port, buf_view(&bytes), reply), 0);
     assert_int_equal(sscanf(reply->data, "HTTP/1.1 %d", &status), 1);
     return status;
+}
+
+static int ask_with_key(const char *key, struct buf *reply)
+{
+    return ask_for("{\"prompt\":\"a\",\"max_tokens\":2}", key, reply);
+}
+
+/* Of 20,000 letters, which a text worker would tokenise: too long for the model. */
+static int ask_long_with_key(const char *key, struct buf *reply)
+{
+    char body[20100];
+    snprintf(body, sizeof body, "{\"max_tokens\":2,\"prompt\":\"%020000d\"}", 7);
+    return ask_for(body, key, reply);
 }
 
 struct holder {
     char key[64];
     int status;
 };
+
+/* Large bodies that text workers have been through. */
+static int texts_made(void)
+{
+    CLEANUP(buf_fini) struct buf reply = { 0 };
+    char header[RIG_BEARER];
+    int count = -1;
+    rig_bearer(fleet_secret, header);
+    assert_int_equal(rig_call_with(router.port, "/metrics", header, NULL, &reply), 200);
+    const char *at = strstr(reply.data, "\nmuster_router_text_seconds_count ");
+    assert_non_null(at);
+    assert_int_equal(sscanf(at, " muster_router_text_seconds_count %d", &count), 1);
+    return count;
+}
 
 static bool key_gives(void *arg)
 {
@@ -289,7 +273,7 @@ static bool key_gives(void *arg)
 static void a_router_that_dies_serves_again(void **state)
 {
     (void)state;
-    struct holder anybody = { .key = "none", .status = 200 };
+    struct holder anybody = { .status = 200 };
     rig_kill(&router);
     int64_t before_us = clock_mono_us();
     fleet_start_router();
@@ -355,7 +339,9 @@ static void make_tenant(const char *name, uint32_t requests_per_min, struct hold
     char body[128];
     snprintf(body, sizeof body, "{\"name\":\"%s\",\"requests_per_min\":%u}", name,
              requests_per_min);
-    int status = rig_call(controller.port, "/api/v1/tenants", body, &reply);
+    char bearer[RIG_BEARER];
+    rig_bearer(fleet_secret, bearer);
+    int status = rig_call_with(controller.port, "/api/v1/tenants", bearer, body, &reply);
     if (status / 100 != 2) fail_msg("%d %s", status, reply.len ? reply.data : "");
     const char *at = strstr(reply.data, "\"key\":\"");
     assert_non_null(at);
@@ -365,10 +351,12 @@ static void make_tenant(const char *name, uint32_t requests_per_min, struct hold
 static void drop_tenant(const char *name)
 {
     CLEANUP(buf_fini) struct buf bytes = { 0 }, reply = { 0 };
+    char bearer[RIG_BEARER];
+    rig_bearer(fleet_secret, bearer);
     buf_printf(&bytes,
-               "DELETE /api/v1/tenants/%s HTTP/1.1\r\nHost: 127.0.0.1:%u\r\n"
+               "DELETE /api/v1/tenants/%s HTTP/1.1\r\nHost: 127.0.0.1:%u\r\n%s\r\n"
                "Connection: close\r\n\r\n",
-               name, controller.port);
+               name, controller.port, bearer);
     assert_int_equal(rig_raw(controller.port, buf_view(&bytes), &reply), 0);
     if (strncmp(reply.data, "HTTP/1.1 2", 10) != 0) fail_msg("%s", reply.data);
 }
@@ -398,14 +386,29 @@ static void keys_are_made_limited_and_revoked(void **state)
     assert_true(retry_after_s >= 1 && retry_after_s <= 60);
     assert_non_null(strstr(reply.data, "rate_limit_error"));
     assert_int_equal(ask_with_key(wide.key, &reply), 200); /* a limit is one tenant's own */
+    int texts = texts_made();
+    assert_int_equal(ask_long_with_key(narrow.key, &reply), 429); /* and comes before any work */
+    assert_int_equal(texts_made(), texts);
+    assert_int_equal(ask_long_with_key(wide.key, &reply), 400);
+    assert_int_equal(texts_made(), texts + 1);
 
     drop_tenant("narrow");
     narrow.status = 401;
     rig_wait(key_gives, &narrow, "a key that was revoked is refused");
     assert_int_equal(ask_with_key(wide.key, &reply), 200);
+    /* The end of the last key lets nobody in. */
     drop_tenant("wide");
-    struct holder anybody = { .key = "none", .status = 200 };
-    rig_wait(key_gives, &anybody, "without tenants nobody needs a key");
+    wide.status = 401;
+    rig_wait(key_gives, &wide, "the last key is refused");
+    assert_int_equal(ask_with_key("", &reply), 401);
+    assert_int_equal(ask_with_key("no-such-key", &reply), 401);
+    char bearer[RIG_BEARER];
+    rig_bearer(fleet_secret, bearer);
+    assert_int_equal(rig_call_with(controller.port, "/api/v1/keys/open", bearer, "{}", NULL), 200);
+    struct holder anybody = { .status = 200 };
+    rig_wait(key_gives, &anybody, "a person has opened the service");
+    assert_int_equal(ask_with_key(wide.key, &reply),
+                     200); /* as anybody: an open service asks nothing */
 }
 
 static void a_fleet_of_none_holds_a_request_until_an_instance_runs(void **state)
@@ -426,7 +429,7 @@ static void a_fleet_of_none_holds_a_request_until_an_instance_runs(void **state)
 static void signal_all(const char *file)
 {
     struct proc_id ids[INSTANCES];
-    read_ids(file, ids);
+    fleet_ids(file, ids, INSTANCES);
     for (uint32_t i = 0; i < INSTANCES; i++)
         assert_int_equal(proc_signal(&ids[i], SIGTERM, NULL), 0);
 }

@@ -23,8 +23,7 @@ static void answered(uint32_t seed, uint16_t peer_port, uint32_t cached)
     CLEANUP(kv_answer_fini) struct kv_answer got = { 0 };
     struct generate_request req = kv_request(PROMPT, seed);
     kv_generate(&kv_a, &req, &want);
-    req.kv_host = STR("127.0.0.1");
-    req.kv_port = peer_port;
+    kv_from_port(&req, peer_port);
     kv_generate(&kv_b, &req, &got);
     assert_int_equal(got.status, 200);
     assert_int_equal(got.finish, FINISH_LENGTH);
@@ -216,8 +215,7 @@ static void what_came_before_a_failure_is_kept(void **state)
     struct kv_fake f;
     const struct str garbage = STR("HTTP/1.1 200 OK\r\ncontent-length: 7\r\n\r\ngarbage");
     kv_fake_start(&f, buf_view(&reply), garbage);
-    req.kv_host = STR("127.0.0.1");
-    req.kv_port = f.port;
+    kv_from_port(&req, f.port);
     kv_generate(&d, &req, &got);
     assert_int_equal(got.usage.cached_tokens, 512);
     assert_true(kv_metric(&d, PULLED) == 512 && kv_metric(&d, ENDED("misfit")) == 1);
@@ -296,8 +294,7 @@ static int send_generate(const struct rig_process *e, uint32_t seed, uint32_t de
 {
     CLEANUP(buf_fini) struct buf body = { 0 };
     struct generate_request req = kv_request(PROMPT, seed);
-    req.kv_host = STR("127.0.0.1");
-    req.kv_port = peer_port;
+    kv_from_port(&req, peer_port);
     req.deadline_ms = deadline_ms;
     assert_int_equal(generate_encode(&req, &body), 0);
     return send_request(e, "/internal/generate", &body);
@@ -307,8 +304,16 @@ static int send_pull(const struct rig_process *e, uint32_t seed, uint16_t peer_p
 {
     CLEANUP(buf_fini) struct buf body = { 0 };
     struct generate_request req = kv_request(PROMPT, seed);
-    const struct kv_pull_request pull = { req.ids, PROMPT, STR("one"), STR("127.0.0.1"),
-                                          peer_port };
+    struct kv_ticket ticket;
+    kv_ticket_make(peer_port, STR("one"), &ticket);
+    const struct kv_pull_request pull = { req.ids,
+                                          PROMPT,
+                                          STR("one"),
+                                          STR("127.0.0.1"),
+                                          peer_port,
+                                          str_from(ticket.text),
+                                          str_from(ticket.key),
+                                          false };
     assert_int_equal(kv_pull_request_encode(&pull, &body), 0);
     return send_request(e, "/internal/kv/pull", &body);
 }
@@ -381,8 +386,11 @@ static void too_many_pulls_are_not_begun(void **state)
     answered(89, kv_a.port, 0); /* computed at once, though A has it */
     assert_true(kv_metric(&kv_b, ENDED("busy")) == 1);
     struct generate_request req = kv_request(PROMPT, 88);
-    const struct kv_pull_request pull = { req.ids, PROMPT, STR("one"), STR("127.0.0.1"),
-                                          kv_a.port };
+    const struct kv_pull_request pull = { .ids = req.ids,
+                                          .id_count = PROMPT,
+                                          .tenant = STR("one"),
+                                          .host = STR("127.0.0.1"),
+                                          .port = kv_a.port };
     assert_int_equal(kv_pull_request_encode(&pull, &body), 0);
     assert_int_equal(kv_post(&kv_b, "/internal/kv/pull", &body, &reply), 429);
     for (uint32_t i = 0; i < MOST; i++)

@@ -2,6 +2,7 @@
  * and to the byte of text, and an answer handed over is the answer. */
 #include "base/core/bits.h"
 #include "base/core/own.h"
+#include "base/io/http_fetch.h"
 #include "tests/proc/kv_rig.h"
 #include "tests/unit/engine/tiny_model.h"
 
@@ -66,7 +67,7 @@ static void what_was_pulled_answers_as_what_was_computed(void **state)
         assert_true(kv_metric(&kv_b, PULLED) == pulled);
         assert_true(kv_metric(&kv_b, ENDED("whole")) == ++pulls);
         /* It is in the cache for whoever comes. */
-        req.kv_host = (struct str){ 0 };
+        req.kv_host = req.kv_ticket = req.kv_key = (struct str){ 0 };
         req.kv_port = 0;
         kv_generate(&kv_b, &req, &here);
         assert_int_equal(here.usage.cached_tokens, cached[i]);
@@ -91,6 +92,71 @@ static void another_tenant_gets_nothing(void **state)
     same_answer(&x, &y);
     assert_true(kv_metric(&kv_b, ENDED("dry")) == 1);
     assert_true(kv_metric(&kv_a, SENT) == 0);
+}
+
+/* A peer reads what its ticket names: pages of one tenant, of the engine as it runs, until an end. */
+static void a_ticket_opens_one_tenant(void **state)
+{
+    (void)state;
+    CLEANUP(kv_answer_fini) struct kv_answer x = { 0 };
+    CLEANUP(buf_fini) struct buf body = { 0 }, reply = { 0 };
+    struct generate_request req = kv_request(100, 2);
+    kv_generate(&kv_a, &req, &x);
+    static const struct {
+        const char *tenant;
+        bool other_boot, is_over, other_path;
+        int status;
+    } rows[] = {
+        { "one", false, false, false, 200 }, { "two", false, false, false, 403 },
+        { "", false, false, false, 403 },    { "one", true, false, false, 403 },
+        { "one", false, true, false, 403 },  { "one", false, false, true, 401 },
+    };
+    const struct kv_read_request read = { req.ids, req.id_count, STR("one"), 0 };
+    assert_int_equal(kv_read_request_encode(&read, &body), 0);
+    for (size_t i = 0; i < COUNT_OF(rows); i++) {
+        struct kv_ticket ticket;
+        struct auth_ticket t;
+        struct signed_as as;
+        char tenant[AUTH_TENANT_BYTES_MAX];
+        kv_ticket_make(kv_a.port, str_from(rows[i].tenant), &ticket);
+        assert_int_equal(auth_ticket_parse(str_from(ticket.text), tenant, &t), 0);
+        if (rows[i].other_boot) t.epoch ^= 1;
+        if (rows[i].is_over) t.until_us = 1;
+        struct auth_ticket made = t;
+        assert_int_equal(auth_ticket_print(&made, ticket.text), 0);
+        as.id = str_from(ticket.text);
+        assert_int_equal(auth_key_of(kv_rig_secret(), as.id, &as.key), 0);
+        const struct http_header json = { STR("content-type"), STR("application/json") };
+        const struct http_fetch_request ask = {
+            .host = STR("127.0.0.1"),
+            .port = kv_a.port,
+            .path = str_from(rows[i].other_path ? "/internal/kv/pull" : "/internal/kv/read"),
+            .headers = &json,
+            .header_count = 1,
+            .body = buf_view(&body),
+            .as = &as,
+            .timeout_us = RIG_WAIT_US,
+        };
+        int status = 0;
+        buf_clear(&reply);
+        assert_int_equal(http_fetch(&ask, &status, &reply, NULL), 0);
+        if (status != rows[i].status) fail_msg("row %zu: %d %.200s", i, status, reply.data);
+    }
+    /* Whoever changes the ticket has no key for it. */
+    struct kv_ticket ticket;
+    struct signed_as as;
+    kv_ticket_make(kv_a.port, STR("two"), &ticket);
+    assert_int_equal(auth_key_of(kv_rig_secret(), str_from(ticket.text), &as.key), 0);
+    kv_ticket_make(kv_a.port, STR("one"), &ticket);
+    as.id = str_from(ticket.text);
+    const struct http_fetch_request ask = { .host = STR("127.0.0.1"),
+                                            .port = kv_a.port,
+                                            .path = STR("/internal/kv/read"),
+                                            .body = buf_view(&body),
+                                            .as = &as,
+                                            .timeout_us = RIG_WAIT_US };
+    int status = 0;
+    assert_int_equal(http_fetch(&ask, &status, &reply, NULL), -EBADMSG);
 }
 
 static void a_pull_says_what_is_here_and_what_came(void **state)
@@ -428,6 +494,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         CASE(what_was_pulled_answers_as_what_was_computed),
         CASE(another_tenant_gets_nothing),
+        CASE(a_ticket_opens_one_tenant),
         CASE(a_pull_says_what_is_here_and_what_came),
         CASE(routers_hear_of_what_came),
         CASE(a_long_prefix_takes_several_reads),

@@ -109,14 +109,15 @@ static double predicted_p50(void)
     CLEANUP(buf_fini) struct buf reply = { 0 };
     char request[512];
     static const char body[] = "{\"messages\":[{\"role\":\"user\",\"content\":\"Hello\"}]}";
-    int len = snprintf(request, sizeof request,
-                       "POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\nconnection: close\r\n"
-                       "content-length: %zu\r\n\r\n%s",
-                       sizeof body - 1, body);
+    int len =
+        snprintf(request, sizeof request,
+                 "POST /v1/chat/completions HTTP/1.1\r\nhost: 127.0.0.1\r\nconnection: close\r\n"
+                 "content-type: application/json\r\ncontent-length: %zu\r\n\r\n%s",
+                 sizeof body - 1, body);
     assert_int_equal(rig_raw(router.port, str_of(request, (size_t)len), &reply), 0);
     assert_int_equal(buf_byte(&reply, '\0'), 0);
     const char *at = strstr(reply.data, "x-muster-predicted-p50: ");
-    assert_non_null(at);
+    if (!at) fail_msg("%s", reply.data);
     return strtod(at + strlen("x-muster-predicted-p50: "), NULL);
 }
 
@@ -152,6 +153,20 @@ static void a_router_remembers(void **state)
     assert_int_equal(rig_stop(&router), 0);
     assert_int_equal(file_read(file, 1 << 24, &after, NULL), 0);
     assert_true(str_eq(buf_view(&before), buf_view(&after)));
+
+    /* A byte of it changes: it is put aside, and what is learned from then on is kept again. */
+    char aside[520];
+    snprintf(aside, sizeof aside, "%s.damaged", file);
+    before.data[before.len - 1] ^= 1;
+    assert_int_equal(file_write_atomic(file, buf_view(&before), 0600, NULL), 0);
+    start_router("key_table", file);
+    assert_true(rig_metric(router.port, "muster_router_predictor_damaged_total") == 1);
+    assert_true(predicted_p50() > 12);
+    assert_int_equal(access(aside, F_OK), 0);
+    assert_int_equal(rig_stop(&router), 0);
+    start_router("key_table", file);
+    assert_true(rig_metric(router.port, "muster_router_predictor_damaged_total") <= 0);
+    assert_int_equal(rig_stop(&router), 0);
     rig_kill(&engine);
 }
 

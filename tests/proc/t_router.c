@@ -6,6 +6,8 @@
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <stdio.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -111,6 +113,55 @@ static void dead_engines_cost_nothing_before_the_first_byte(void **state)
         assert_int_equal(chat("", &reply), 200);
 }
 
+/* Sends a request on a connection that stays, and reads its whole reply. */
+static int ask_on(int fd, const char *head, const char *body, struct buf *reply)
+{
+    char request[1024];
+    int len = snprintf(request, sizeof request,
+                       "%s HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/json\r\n"
+                       "content-length: %zu\r\n\r\n%s",
+                       head, strlen(body), body);
+    assert_int_equal(send(fd, request, (size_t)len, MSG_NOSIGNAL), len);
+    buf_clear(reply);
+    for (;;) {
+        char part[16384];
+        ssize_t got = recv(fd, part, sizeof part, 0);
+        assert_true(got > 0);
+        buf_append(reply, part, (size_t)got);
+        const char *end = strstr(reply->data, "\r\n\r\n");
+        const char *length = strstr(reply->data, "content-length: ");
+        if (end && length &&
+            reply->len >= (size_t)(end + 4 - reply->data) + strtoul(length + 16, NULL, 10))
+            return (int)strtol(reply->data + strlen("HTTP/1.1 "), NULL, 10);
+    }
+}
+
+/* A router without descriptors says so at once, and thinks no worse of its engines. */
+static void a_shortage_of_descriptors_is_the_routers_own(void **state)
+{
+    (void)state;
+    CLEANUP(buf_fini) struct buf reply = { 0 };
+    start_engine(0, "none", "0");
+    start_before(1, NULL, NULL);
+    int fd = rig_connect(router.port, 0);
+    assert_int_equal(ask_on(fd, "GET /health", "", &reply), 200); /* it is accepted */
+    struct rlimit before, none = { 0 };
+    pid_t pid = (pid_t)router.proc.id.pid;
+    assert_int_equal(prlimit(pid, RLIMIT_NOFILE, NULL, &before), 0);
+    none.rlim_max = before.rlim_max;
+    assert_int_equal(prlimit(pid, RLIMIT_NOFILE, &none, NULL), 0);
+    assert_int_equal(ask_on(fd, "POST " CHAT, HELLO "}", &reply), 503);
+    assert_non_null(strstr(reply.data, "retry-after: "));
+    assert_int_equal(prlimit(pid, RLIMIT_NOFILE, &before, NULL), 0);
+
+    assert_int_equal(ask_on(fd, "POST " CHAT, HELLO "}", &reply), 200);
+    close(fd);
+    assert_int_equal(rig_metric(router.port, "muster_router_retries_total{failure=\"local\"}"), 1);
+    assert_int_equal(rig_metric(router.port, "muster_router_hold_seconds_count"), 0);
+    assert_true(rig_metric(router.port, "muster_router_retries_total{failure=\"unreachable\"}") <=
+                0);
+}
+
 static void a_crash_goes_elsewhere_and_a_second_one_is_422(void **state)
 {
     (void)state;
@@ -151,11 +202,13 @@ static void failures_of_all_kinds_are_retried_before_the_first_byte(void **state
 }
 
 /* Once it is gone on with; of the second crash nobody knows whose fault it is. */
-static void a_stream_that_breaks_twice_ends_with_an_error_and_without_done(void **state)
+/* It goes on three times, each time a few tokens further. */
+static void a_stream_that_breaks_each_time_ends_with_an_error_and_without_done(void **state)
 {
     (void)state;
     CLEANUP(buf_fini) struct buf reply = { 0 };
-    start_engine(0, "cut", "2");
+    start_engine(0, "cut", "4");
+    script(0, "{\"tokens\":100}");
     start_before(1, NULL, NULL);
     chat(",\"stream\":true", &reply);
     assert_non_null(strstr(reply.data, "\"error\":{"));
@@ -172,7 +225,8 @@ static void a_client_that_leaves_is_passed_on(void **state)
     for (uint32_t half = 0; half < 2; half++) {
         char request[512];
         int len = snprintf(request, sizeof request,
-                           "POST " CHAT " HTTP/1.1\r\nhost: x\r\ncontent-length: %zu\r\n\r\n%s",
+                           "POST " CHAT " HTTP/1.1\r\nhost: localhost\r\n"
+                           "content-type: application/json\r\ncontent-length: %zu\r\n\r\n%s",
                            sizeof body - 1, body);
         struct sockaddr_in to = { .sin_family = AF_INET,
                                   .sin_port = htons(router.port),
@@ -208,7 +262,8 @@ static void questions_of_length_are_asked_first(void **state)
     static const char body[] = HELLO "}";
     char request[512];
     int len = snprintf(request, sizeof request,
-                       "POST " CHAT " HTTP/1.1\r\nhost: x\r\ncontent-length: %zu\r\n\r\n%s",
+                       "POST " CHAT " HTTP/1.1\r\nhost: localhost\r\n"
+                       "content-type: application/json\r\ncontent-length: %zu\r\n\r\n%s",
                        sizeof body - 1, body);
     int fd = rig_connect(router.port, 0);
     assert_int_equal(write(fd, request, (size_t)len), len);
@@ -316,8 +371,8 @@ static void routing_policies_change_while_it_runs_for_the_fleet_only(void **stat
 {
     (void)state;
     char path[300], header[RIG_BEARER];
-    start_engine(0, "none", "0");
     snprintf(path, sizeof path, "%s/secret", rig_folder());
+    start_fake(0, ARGS("--secret-file", path));
     start_before(1, "--secret-file", path);
     rig_bearer(path, header);
     assert_int_equal(
@@ -335,9 +390,10 @@ int main(void)
         CASE(whole_and_streamed_answers_have_openai_shapes),
         CASE(bad_requests_get_error_objects),
         CASE(dead_engines_cost_nothing_before_the_first_byte),
+        CASE(a_shortage_of_descriptors_is_the_routers_own),
         CASE(a_crash_goes_elsewhere_and_a_second_one_is_422),
         CASE(failures_of_all_kinds_are_retried_before_the_first_byte),
-        CASE(a_stream_that_breaks_twice_ends_with_an_error_and_without_done),
+        CASE(a_stream_that_breaks_each_time_ends_with_an_error_and_without_done),
         CASE(a_client_that_leaves_is_passed_on),
         CASE(questions_of_length_are_asked_first),
         CASE(decisions_are_recorded_and_put_to_another_row),

@@ -11,13 +11,18 @@
 
 enum check {
     CHECK_ENDS_ONCE,      /* every accepted request ends exactly once */
-    CHECK_WHOLE_ANSWERS,  /* with all of its tokens, or with an error */
+    CHECK_WHOLE_ANSWERS,  /* with all of its tokens, each once and in order, or with an error */
+    CHECK_GAPS,           /* no client waits longer than the limit for a token, or an error */
+    CHECK_KEYS,           /* nobody is served without a key */
+    CHECK_REASONS,        /* no instance is ended without a reason that is true */
+    CHECK_SPEND,          /* what runs costs no more than the budget */
     CHECK_ONE_PER_INTENT, /* at most one machine runs under an intent */
     CHECK_NO_ORPHAN,      /* nothing runs that no live intent stands for, once all is well */
     CHECK_COUNT_BOUNDS,   /* the fleet stays within its maximum */
     CHECK_BUDGET,         /* nothing is launched over the budget, launches under way included */
     CHECK_BLIND_SHRINK,   /* nothing goes down without fresh word of routers and agents */
     CHECK_SERVING_ENDED,  /* nothing that serves is ended before its drain deadline */
+    CHECK_BLAMELESS,      /* no engine rests that gave its router no cause */
     CHECK_RETRIES,        /* retries stay within a tenth of the requests and the floor */
     CHECK_HELD,           /* held requests are bounded in number and time */
     CHECK_LEDGER_EMPTY,   /* when everything ended, nothing is in flight */
@@ -41,7 +46,9 @@ void check_before_tick(struct world *w);
 void check_after_tick(struct world *w);
 void check_router(struct world *w, struct router_node *n);
 void check_retries(struct world *w, struct router_node *n);
+void check_history(struct world *w); /* what clients saw and the fleet did, after each event */
 void check_machine_made(struct world *w, uint32_t index);
+void check_spend(struct world *w);
 void check_removal(struct world *w, const struct agent *a);
 
 /* Of a world without faults. */

@@ -37,7 +37,7 @@ static uint32_t length(struct rng *rng, double median, double sigma, double most
 
 static void leave(struct world *w, const struct event *e)
 {
-    router_leave(w, e->who);
+    router_client_left(w, e->who);
 }
 
 static void arrive(struct world *w)
@@ -46,6 +46,7 @@ static void arrive(struct world *w)
     struct rng *rng = &w->rng_clients;
     struct request *r = &w->request[w->request_count];
     *r = (struct request){ .index = w->request_count++,
+                           .sent_us = w->time.now_us,
                            .router = (uint32_t)rng_below(rng, w->router_count),
                            .output = length(rng, OUTPUT_MEDIAN, OUTPUT_SIGMA, OUTPUT_MAX) };
     r->core.model = w->model;
@@ -54,11 +55,12 @@ static void arrive(struct world *w)
                                                   .prefix = 1 + rng_below(rng, PREFIXES),
                                                   .prompt_tokens = r->core.prompt_tokens,
                                                   .output_max = (uint32_t)OUTPUT_MAX };
-    double patience_s = 120;
+    double patience_s = (double)SIM_PATIENCE_US / 1e6;
     if (faults_hit(w, FAULT_CLIENTS_LEAVE, 0.2)) patience_s = rng_exp(rng, 3);
+    history_expects(&w->history, r->index, r->output, (struct str){ 0 });
+    history_sent(&w->history, r->index, HISTORY_KEY_NOT_ASKED, w->time.now_us);
     router_arrive(w, r);
-    if (r->accepted && !r->ends)
-        timeline_at(&w->time, w->time.now_us + (int64_t)(patience_s * 1e6), leave, r, 0);
+    timeline_at(&w->time, w->time.now_us + (int64_t)(patience_s * 1e6), leave, r, 0);
 }
 
 /* A thinned Poisson process: steps of a tenth of a second, so that phases may change. */

@@ -30,6 +30,11 @@ double cloud_price(const struct world *w, const char *offer)
     return PRICE_NONE;
 }
 
+double cloud_machine_price(const struct world *w, uint32_t index)
+{
+    return cloud_price(w, instance_at(w, index)->offer);
+}
+
 /* ---- machines ---- */
 
 static int64_t boot_us(struct world *w)
@@ -54,6 +59,7 @@ static void follow(struct world *w)
     }
     for (uint32_t i = 0; i < count; i++)
         if (in[i].removed_us || in[i].dead) agent_machine_gone(w, w->agent[i]);
+    check_spend(w);
 }
 
 void cloud_machine_dies(struct world *w, uint32_t index)
@@ -80,12 +86,18 @@ void cloud_gives_notice(struct world *w, uint32_t index, int64_t in_us)
 {
     struct cloud_node *n = &w->cloud;
     if (n->notice_count == SIM_NOTICES_MAX) return;
+    w->agent[index]->noticed = true;
     struct cloud_notice *notice = &n->notice[n->notice_count++];
     snprintf(notice->handle, sizeof notice->handle, "%s", instance_at(w, index)->handle);
     timeline_at(&w->time, w->time.now_us + in_us, taken_away, w, index);
 }
 
 /* ---- the driver ---- */
+
+static bool no_call(struct world *w, double p)
+{
+    return faults_hit(w, FAULT_CLOUD_DOWN, p) || w->time.now_us < w->controller.short_until;
+}
 
 struct late { /* a create that comes through after its caller gave up */
     char intent[NAME_BYTES], service[NAME_BYTES], pool[NAME_BYTES];
@@ -124,11 +136,12 @@ static int create(void *ctx, const struct cloud_request *req, int64_t now_us, st
                   enum offer_error *ret_class, struct err *err)
 {
     struct world *w = ctx;
+    (void)now_us; /* of the caller; the provider has a clock of its own */
     timeline_note(&w->time, "create", req->intent, 0);
     if (w->mutant == MUTANT_SOLD_OUT) return refused(OFFER_CAPACITY, ret_class, err);
     if (faults_hit(w, FAULT_STOCK_OUT, 0.2)) return refused(OFFER_CAPACITY, ret_class, err);
     if (faults_hit(w, FAULT_THROTTLE, 0.2)) return refused(OFFER_THROTTLE, ret_class, err);
-    if (faults_hit(w, FAULT_CLOUD_DOWN, 0.1)) return timed_out(ret_class, err);
+    if (no_call(w, 0.1)) return timed_out(ret_class, err);
     if (faults_hit(w, FAULT_LATE_SUCCESS, 0.2)) {
         struct late *l = calloc(1, sizeof *l);
         must(l);
@@ -137,10 +150,11 @@ static int create(void *ctx, const struct cloud_request *req, int64_t now_us, st
         keep(l->pool, req->spec->pool);
         l->offer = *req->offer;
         int64_t in_us = (int64_t)rng_below(&w->rng_cloud, 20 * SECOND);
-        timeline_carry(&w->time, now_us + in_us, late_success, w, 0, l);
+        timeline_carry(&w->time, w->time.now_us + in_us, late_success, w, 0, l);
         return timed_out(ret_class, err);
     }
-    int rc = w->cloud.inner.driver->create(w->cloud.inner.ctx, req, now_us, ret, ret_class, err);
+    int rc =
+        w->cloud.inner.driver->create(w->cloud.inner.ctx, req, w->time.now_us, ret, ret_class, err);
     follow(w);
     if (rc == 0 && faults_hit(w, FAULT_LOST_REPLY, 0.2)) return timed_out(ret_class, err);
     return rc;
@@ -149,16 +163,19 @@ static int create(void *ctx, const struct cloud_request *req, int64_t now_us, st
 static int get(void *ctx, const char *intent, int64_t now_us, struct listed *ret, struct err *err)
 {
     struct world *w = ctx;
-    return w->cloud.inner.driver->get(w->cloud.inner.ctx, intent, now_us, ret, err);
+    (void)now_us; /* of the caller; the provider has a clock of its own */
+    return w->cloud.inner.driver->get(w->cloud.inner.ctx, intent, w->time.now_us, ret, err);
 }
 
 static int list(void *ctx, int64_t now_us, struct listed *ret, uint32_t max, uint32_t *ret_count,
                 struct err *err)
 {
     struct world *w = ctx;
-    if (faults_hit(w, FAULT_CLOUD_DOWN, 0.1)) return timed_out(NULL, err);
-    int rc = w->cloud.inner.driver->list(w->cloud.inner.ctx, now_us, ret, max, ret_count, err);
-    if (rc == 0 && now_us < w->cloud.list_empty_us) *ret_count = 0;
+    (void)now_us; /* of the caller; the provider has a clock of its own */
+    if (no_call(w, 0.1)) return timed_out(NULL, err);
+    int rc =
+        w->cloud.inner.driver->list(w->cloud.inner.ctx, w->time.now_us, ret, max, ret_count, err);
+    if (rc == 0 && w->time.now_us < w->cloud.list_empty_us) *ret_count = 0;
     return rc;
 }
 
@@ -166,17 +183,20 @@ static int remove_instance(void *ctx, const char *handle, const char *intent, in
                            struct err *err)
 {
     struct world *w = ctx;
+    (void)now_us; /* of the caller; the provider has a clock of its own */
     timeline_note(&w->time, "remove", intent, 0);
     if (w->mutant == MUTANT_REMOVE_DOES_NOT) return 0;
-    if (faults_hit(w, FAULT_CLOUD_DOWN, 0.2)) return timed_out(NULL, err);
+    if (no_call(w, 0.2)) return timed_out(NULL, err);
     uint32_t count;
     const struct fake_instance *in = fake_cloud_instances(w->cloud.fake, &count);
     for (uint32_t i = 0; i < count; i++) {
         bool mine =
             handle[0] ? strcmp(in[i].handle, handle) == 0 : strcmp(in[i].intent, intent) == 0;
         if (mine && cloud_runs(w, i)) check_removal(w, w->agent[i]);
+        if (mine && cloud_runs(w, i)) reasons_removal(w, w->agent[i]);
     }
-    int rc = w->cloud.inner.driver->remove(w->cloud.inner.ctx, handle, intent, now_us, err);
+    const struct cloud *inner = &w->cloud.inner;
+    int rc = inner->driver->remove(inner->ctx, handle, intent, w->time.now_us, err);
     follow(w);
     if (rc == 0 && faults_hit(w, FAULT_LOST_REPLY, 0.2)) return timed_out(NULL, err);
     return rc;
@@ -192,7 +212,7 @@ static int price(void *ctx, const char *offer, int64_t now_us, double *ret_price
                  int64_t *ret_age_us, struct err *err)
 {
     struct world *w = ctx;
-    bool unknown = now_us < w->cloud.price_unknown_us;
+    bool unknown = w->time.now_us < w->cloud.price_unknown_us;
     if (unknown && w->mutant == MUTANT_FREE_PRICE) {
         *ret_price_h = 0;
         *ret_age_us = 0;

@@ -31,4 +31,5 @@ void cloud_gives_notice(struct world *w, uint32_t index, int64_t in_us);
 
 /* A machine that runs, as the provider knows it now. */
 bool cloud_runs(const struct world *w, uint32_t index);
+double cloud_machine_price(const struct world *w, uint32_t index);
 double cloud_price(const struct world *w, const char *offer);

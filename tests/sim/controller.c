@@ -4,6 +4,7 @@
 #include "base/core/bits.h"
 #include "base/core/fault.h"
 #include "base/io/clock.h"
+#include "controller/fleet_clock.h"
 #include "policies/scale_rows.h"
 #include "tests/sim/world.h"
 
@@ -19,6 +20,45 @@ static const struct str engine_args[] = { { "muster", 6 }, { "engine", 6 } };
 
 static void tick(struct world *w, const struct event *e);
 
+int64_t controller_now_us(const struct world *w)
+{
+    const struct node *n = &w->controller.node;
+    if (w->mutant == MUTANT_DATES) return node_date_us(w, n);
+    return node_mono_us(w, n) + w->controller.ahead_us;
+}
+
+/* ---- fleet time, as fleet_clock.c keeps it ---- */
+
+static void keep_time(struct world *w)
+{
+    struct controller_node *n = &w->controller;
+    if (n->kept_us && controller_now_us(w) - n->kept_us < FLEET_CLOCK_KEEP_US) return;
+    CLEANUP(buf_fini) struct buf text = { 0 };
+    uint64_t version;
+    const struct fleet_moment now = node_moment(w, &n->node);
+    struct fleet_record r = fleet_record_at(n->ahead_us, &now);
+    must(fleet_record_encode(&r, &text) == 0);
+    n->kept_us = r.seen_us;
+    (void)store_put_if(n->store, STR("clock"), buf_view(&text), STORE_ANY, &version, NULL);
+}
+
+static void open_time(struct world *w)
+{
+    struct controller_node *n = &w->controller;
+    CLEANUP(buf_fini) struct buf text = { 0 };
+    CLEANUP(arena_fini) struct arena arena;
+    arena_init(&arena, MESSAGE_BYTES_MAX);
+    struct fleet_record last;
+    const struct fleet_moment now = node_moment(w, &n->node);
+    bool known = store_get(n->store, STR("clock"), &text, NULL, NULL) == 0 &&
+                 fleet_record_decode(buf_view(&text), &arena, &last, NULL) == 0;
+    n->ahead_us = fleet_time_ahead(known ? &last : NULL, &now);
+    n->kept_us = 0;
+    keep_time(w);
+}
+
+/* ---- life ---- */
+
 static void new_store(struct controller_node *n)
 {
     store_close(n->store);
@@ -31,14 +71,27 @@ static void start(struct world *w, const struct event *e)
     struct controller_node *n = &w->controller;
     if (e->what != n->life || n->control) return;
     struct err err = { 0 };
+    open_time(w);
     n->setup.seed = rng_u64(&w->rng_controller);
     if (w->mutant == MUTANT_OWN_CLOCK) n->setup.seed += (uint64_t)clock_mono_us();
-    int rc = control_new(&n->setup, w->time.now_us, &n->control, &err);
+    int rc = control_new(&n->setup, controller_now_us(w), &n->control, &err);
+    if (rc == -ENOSPC && faults_are_on(w, FAULT_DISK_FULL)) {
+        /* What cannot be read is copied before it is written over: no room, no start. Whoever
+         * started it starts it again. */
+        timeline_at(&w->time, w->time.now_us + SECOND, start, n, n->life);
+        return;
+    }
     if (rc < 0) {
         check_fail(w, CHECK_RESTORES, "%s", err_text(&err, rc));
         return;
     }
+    if (control_is_degraded(n->control) && !n->was_damaged)
+        check_fail(w, CHECK_RESTORES, "a record is unreadable");
+    if (damage_of_intents(w) > 0 && !control_is_degraded(n->control))
+        check_fail(w, CHECK_RESTORES, "intents cannot be read, and all is said to be well");
+    n->older = faults_hit(w, FAULT_VERSIONS, 0.5);
     n->born_us = w->time.now_us;
+    n->node.stopped_us = 0;
     n->hurried = false;
     timeline_note(&w->time, "controller_up", w->name, (int64_t)n->life);
     timeline_at(&w->time, w->time.now_us, tick, n, n->life << 1);
@@ -59,9 +112,15 @@ void controller_dies(struct world *w, int64_t away_us)
     control_free(n->control);
     n->control = NULL;
     n->deaths++;
+    bool elsewhere = rng_below(&w->rng_nodes, 4) == 0;
+    if (elsewhere) node_start(w, &n->node);
     n->life++;
     fault_disarm();
     if (w->mutant == MUTANT_STORE_DAMAGED) damage(n);
+    if (faults_hit(w, FAULT_DAMAGE, 0.5) || w->mutant == MUTANT_FORGED_RECORD) {
+        damage_one(w);
+        n->was_damaged = true;
+    }
     if (w->mutant == MUTANT_STORE_FORGETS) {
         new_store(n);
         w->cloud.list_empty_us = w->time.now_us + away_us + 10 * SECOND;
@@ -75,6 +134,8 @@ void controller_loses_store(struct world *w)
     if (!n->control) return;
     controller_dies(w, 3 * SECOND);
     new_store(n);
+    damage_end(w);
+    w->damage = (struct damage){ 0 };
     n->store_was_lost = true;
     timeline_note(&w->time, "store_lost", w->name, 0);
 }
@@ -84,16 +145,21 @@ static void tick(struct world *w, const struct event *e)
 {
     struct controller_node *n = &w->controller;
     if (e->what >> 1 != n->life || !n->control) return;
+    if (node_defers(w, &n->node, true)) return;
     bool hurried = e->what & 1;
     if (hurried) n->hurried = false;
     check_before_tick(w);
-    int rc = control_tick(n->control, w->time.now_us);
+    keep_time(w);
+    control_date(n->control, node_date_us(w, &n->node) - controller_now_us(w));
+    int rc = control_tick(n->control, controller_now_us(w));
     check_after_tick(w);
     if (rc < 0) {
         must(rc == -ECANCELED);
         controller_dies(w, 1 * SECOND + (int64_t)rng_below(&w->rng_chaos, 10 * SECOND));
         return;
     }
+    if (faults_hit(w, FAULT_SLOW_STORE, 0.1)) /* its writes held up the loop */
+        node_stop(w, &n->node, (int64_t)rng_below(&w->rng_nodes, 12 * SECOND));
     if (!hurried) timeline_at(&w->time, w->time.now_us + TICK_US, tick, n, e->what);
 }
 
@@ -114,7 +180,7 @@ bool controller_report(struct world *w, struct str text, struct agent_reply *ret
     struct err err = { 0 };
     arena_init(&arena, MESSAGE_BYTES_MAX);
     if (agent_report_decode(text, &arena, &r, &err) < 0) must_failed(err.text, __FILE__, __LINE__);
-    control_report(n->control, &r, w->time.now_us, ret);
+    control_report(n->control, &r, controller_now_us(w), ret);
     hurry(w);
     return true;
 }
@@ -129,7 +195,8 @@ bool controller_sync(struct world *w, struct str text, struct buf *ret_rules)
     struct err err = { 0 };
     arena_init(&arena, SYNC_BYTES_MAX);
     if (router_sync_decode(text, &arena, &s, &err) < 0) must_failed(err.text, __FILE__, __LINE__);
-    must(control_sync(n->control, &s, w->time.now_us, &arena, &rules, &err) == 0);
+    must(control_sync(n->control, &s, controller_now_us(w), &arena, &rules, &err) == 0);
+    if (n->older) rules.has_complete = false;
     must(router_rules_encode(&rules, ret_rules) == 0);
     hurry(w);
     return true;
@@ -186,9 +253,12 @@ void controller_begin(struct world *w)
 {
     struct controller_node *n = &w->controller;
     draw_service(w, &n->service);
+    w->budget_h = n->service.budget_h;
+    if (w->mutant == MUTANT_NO_BUDGET) n->service.budget_h = 0;
     n->cloud = cloud_outer(w);
     for (uint32_t p = 0; p < SCALE_POOLS_MAX; p++)
-        n->launch[0][p] = (struct control_launch){ ENGINE_MUSTER, engine_args, 2 };
+        n->launch[0][p] =
+            (struct control_launch){ .engine_args = engine_args, .engine_arg_count = 2 };
     n->setup =
         (struct control_setup){ .service = &n->service,
                                 .service_count = 1,
@@ -200,6 +270,7 @@ void controller_begin(struct world *w)
                                 .host = STR("127.0.0.1"),
                                 .port = 8090,
                                 .engine_host = STR("127.0.0.1"),
+                                .tick_us = w->mutant == MUTANT_NEVER_LATE ? 0 : TICK_US,
                                 .lease_ms = SIM_LEASE_MS,
                                 .decisions_max = 200 };
     n->setup.merge.boot_us = SIM_BOOT_US;
@@ -208,6 +279,7 @@ void controller_begin(struct world *w)
     n->setup.merge.retry_us = 3 * SECOND;
     n->setup.merge.orphan_us = SIM_ORPHAN_US;
     new_store(n);
+    node_start(w, &n->node);
     timeline_at(&w->time, w->time.now_us, start, n, n->life);
 }
 

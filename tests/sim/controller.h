@@ -7,7 +7,7 @@
 #pragma once
 #include "base/core/buf.h"
 #include "controller/control_state.h"
-#include "tests/sim/timeline.h"
+#include "tests/sim/node.h"
 
 struct controller_node {
     struct plan_service service;
@@ -16,10 +16,15 @@ struct controller_node {
     struct control_setup setup;
     struct store *store;
     struct control *control; /* NULL while it is dead */
+    struct node node;
+    int64_t ahead_us; /* fleet time's, of its boot clock */
+    int64_t kept_us;  /* when the record of that was written; fleet time */
     uint64_t life;
-    int64_t born_us;
+    int64_t born_us;     /* world's time */
+    int64_t short_until; /* of descriptors: it can take no connection and make no call */
     bool hurried;
-    bool store_was_lost;
+    bool store_was_lost, was_damaged;
+    bool older; /* a release that does not say whether its lists are complete */
     uint32_t deaths;
 };
 
@@ -27,6 +32,9 @@ void controller_begin(struct world *w);
 void controller_end(struct world *w);
 void controller_dies(struct world *w, int64_t away_us);
 void controller_loses_store(struct world *w);
+
+/* Fleet time as it reads it: all that it writes and compares. */
+int64_t controller_now_us(const struct world *w);
 
 /* False when nobody is there to hear it. */
 bool controller_report(struct world *w, struct str text, struct agent_reply *ret);

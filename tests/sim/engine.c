@@ -4,6 +4,8 @@
 #include "base/core/bits.h"
 #include "tests/sim/world.h"
 
+#define LOOK_US SECOND
+
 uint32_t engine_running(const struct engine *e)
 {
     return min_u32(e->count, ENGINE_SEQS_MAX);
@@ -29,7 +31,7 @@ static uint32_t stretch(const struct engine *e)
 
 static void begin_turn(struct world *w, struct engine *e)
 {
-    if (e->turning || e->count == 0 || e->phase != ENGINE_SERVING) return;
+    if (e->turning || e->count == 0 || e->phase != ENGINE_SERVING || e->stuck) return;
     uint32_t at = prefill_at(e);
     double seconds;
     if (at != UINT32_MAX) {
@@ -39,6 +41,7 @@ static void begin_turn(struct world *w, struct engine *e)
         seconds = perf_step_s(&e->hidden, &shape) * stretch(e);
     }
     e->turning = true;
+    pulse_step(&e->pulse, w->time.now_us, seconds);
     timeline_at(&w->time, w->time.now_us + (int64_t)(seconds * 1e6), turn_ends, e, e->life);
 }
 
@@ -83,18 +86,47 @@ static void turn_ends(struct world *w, const struct event *ev)
     struct engine *e = ev->who;
     if (ev->what != e->life) return;
     e->turning = false;
-    if (e->phase != ENGINE_SERVING) return; /* hung: the turn is done over when it wakes */
+    if (e->phase != ENGINE_SERVING || e->stuck) return; /* the turn is done over when it wakes */
     e->turns++;
     if (e->count > 0) produce(w, e);
+    if (e->count > 0)
+        pulse_turn(&e->pulse, w->time.now_us);
+    else
+        pulse_idle(&e->pulse);
     end_if_closed(w, e);
     begin_turn(w, e);
+}
+
+/* All streams break: what they have goes on elsewhere. */
+static void cut_streams(struct world *w, struct engine *e)
+{
+    while (e->count > 0) {
+        struct seq s = e->seq[--e->count];
+        agent_engine_out(w, e, &s, ENGINE_DIED, 0);
+    }
+}
+
+/* The loop's look at the device, as face_pulse.c does it. */
+static void look(struct world *w, const struct event *ev)
+{
+    struct engine *e = ev->who;
+    if (ev->what != e->life) return;
+    timeline_at(&w->time, w->time.now_us + LOOK_US, look, e, e->life);
+    if (e->phase != ENGINE_SERVING) return;
+    bool blind = w->mutant == MUTANT_STALLED || !w->continues; /* others have no pulse */
+    bool stalled = pulse_stalled_us(&e->pulse, e->woke_us, w->time.now_us) > 0 && !blind;
+    if (stalled && !e->failing) cut_streams(w, e);
+    e->failing = stalled;
+    if (!stalled) agent_engine_beats(w, e);
+    end_if_closed(w, e);
 }
 
 static void boot_ends(struct world *w, const struct event *ev)
 {
     struct engine *e = ev->who;
-    if (ev->what == e->life && e->phase == ENGINE_BOOTING) e->phase = ENGINE_SERVING;
-    end_if_closed(w, e);
+    if (ev->what != e->life || e->phase != ENGINE_BOOTING) return;
+    e->phase = ENGINE_SERVING;
+    look(w, ev);
 }
 
 static void boot_fails(struct world *w, const struct event *ev)
@@ -107,7 +139,8 @@ void engine_start(struct world *w, struct engine *e, int64_t boot_us, bool fails
 {
     e->life++;
     e->phase = ENGINE_BOOTING;
-    e->closing = e->turning = false;
+    e->closing = e->turning = e->stuck = e->failing = false;
+    e->pulse = (struct pulse){ 0 };
     e->turns = 0;
     timeline_at(&w->time, w->time.now_us + boot_us, fails ? boot_fails : boot_ends, e, e->life);
 }
@@ -118,11 +151,7 @@ void engine_die(struct world *w, struct engine *e)
     e->phase = ENGINE_OFF;
     e->life++;
     e->turning = false;
-    while (e->count > 0) {
-        struct seq s = e->seq[e->count - 1];
-        e->count--;
-        agent_engine_out(w, e, &s, ENGINE_DIED, 0);
-    }
+    cut_streams(w, e);
     agent_engine_exited(w, e);
 }
 
@@ -141,8 +170,27 @@ static void hang_ends(struct world *w, const struct event *ev)
     struct engine *e = ev->who;
     if (ev->what != e->life || e->phase != ENGINE_HUNG) return;
     e->phase = ENGINE_SERVING;
+    e->woke_us = w->time.now_us;
     end_if_closed(w, e);
     begin_turn(w, e);
+}
+
+static void moves_again(struct world *w, const struct event *ev)
+{
+    struct engine *e = ev->who;
+    if (ev->what != e->life || !e->stuck) return;
+    e->stuck = false;
+    e->woke_us = w->time.now_us;
+    if (e->count == 0) pulse_idle(&e->pulse);
+    begin_turn(w, e);
+}
+
+void engine_stick(struct world *w, struct engine *e, int64_t for_us)
+{
+    if (e->phase != ENGINE_SERVING || e->stuck) return;
+    timeline_note(&w->time, "stuck", w->name, for_us);
+    e->stuck = true;
+    timeline_at(&w->time, w->time.now_us + for_us, moves_again, e, e->life);
 }
 
 void engine_hang(struct world *w, struct engine *e, int64_t for_us)
@@ -155,8 +203,9 @@ void engine_hang(struct world *w, struct engine *e, int64_t for_us)
 enum engine_answer engine_submit(struct world *w, struct engine *e, const struct seq *s)
 {
     if (e->phase == ENGINE_OFF || e->phase == ENGINE_BOOTING) return ENGINE_UNREACHABLE;
-    if (e->closing || e->count == ENGINE_QUEUE_MAX) return ENGINE_BUSY;
+    if (e->closing || e->failing || e->count == ENGINE_QUEUE_MAX) return ENGINE_BUSY;
     e->seq[e->count++] = *s;
+    pulse_work(&e->pulse, w->time.now_us);
     begin_turn(w, e);
     return ENGINE_TAKEN;
 }
@@ -166,6 +215,7 @@ void engine_cancel(struct world *w, struct engine *e, const struct request *r, u
     for (uint32_t i = 0; i < e->count; i++) {
         if (e->seq[i].request != r || e->seq[i].attempt != attempt) continue;
         drop(e, i);
+        if (e->count == 0 && !e->turning && !e->stuck) pulse_idle(&e->pulse);
         end_if_closed(w, e);
         return;
     }

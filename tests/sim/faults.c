@@ -5,7 +5,8 @@
 #include "base/core/fault.h"
 #include "tests/sim/world.h"
 
-#define BETWEEN_S 3.0 /* mean time between faults that come by themselves */
+#define BETWEEN_S 20.0 /* mean time between two faults of a kind that come by themselves */
+#define STREAM_FIRST 1000
 
 const char *const fault_names[FAULT_KIND_COUNT] = {
     [FAULT_LOSS] = "loss",
@@ -34,6 +35,18 @@ const char *const fault_names[FAULT_KIND_COUNT] = {
     [FAULT_STORE_LOST] = "store_lost",
     [FAULT_ROUTER_RESTARTS] = "router_restarts",
     [FAULT_CLIENTS_LEAVE] = "clients_leave",
+    [FAULT_CLOCK_SKEW] = "clock_skew",
+    [FAULT_CLOCK_STEP] = "clock_step",
+    [FAULT_STOPPED] = "stopped",
+    [FAULT_STUCK] = "stuck",
+    [FAULT_CUT_TO] = "cut_to",
+    [FAULT_CUT_FROM] = "cut_from",
+    [FAULT_SHORT] = "short",
+    [FAULT_TWICE] = "twice",
+    [FAULT_SLOW_STORE] = "slow_store",
+    [FAULT_DAMAGE] = "damage",
+    [FAULT_RESOLVER] = "resolver",
+    [FAULT_VERSIONS] = "versions",
 };
 
 const struct mutant_row mutant_rows[MUTANT_COUNT] = {
@@ -42,8 +55,9 @@ const struct mutant_row mutant_rows[MUTANT_COUNT] = {
     [MUTANT_KEYLESS] = { "keyless", "one_per_intent" },
     [MUTANT_LOAD_IS_ZERO] = { "load_is_zero", "serving_ended" },
     [MUTANT_REMOVE_DOES_NOT] = { "remove_does_not", "no_orphan" },
-    [MUTANT_LOST_END] = { "lost_end", "ends_once" },
+    [MUTANT_LOST_END] = { "lost_end", "gaps" },
     [MUTANT_LOST_TOKENS] = { "lost_tokens", "whole_answers" },
+    [MUTANT_BEGINS_ANEW] = { "begins_anew", "whole_answers" },
     [MUTANT_LEAVE_FORGOTTEN] = { "leave_forgotten", "ledger_empty" },
     [MUTANT_FREE_RETRIES] = { "free_retries", "retries" },
     [MUTANT_HOLD_FOR_EVER] = { "hold_for_ever", "held" },
@@ -54,12 +68,25 @@ const struct mutant_row mutant_rows[MUTANT_COUNT] = {
     [MUTANT_STORE_FORGETS] = { "store_forgets", "count_bounds" },
     [MUTANT_STORE_DAMAGED] = { "store_damaged", "restores" },
     [MUTANT_OWN_CLOCK] = { "own_clock", "repeats" },
+    [MUTANT_DATES] = { "dates", "converges" },
+    [MUTANT_NEVER_LATE] = { "never_late", "reasons" },
+    [MUTANT_AGENT_PUNCTUAL] = { "agent_punctual", "reasons" },
+    [MUTANT_TWO_ENDS] = { "two_ends", "ends_once" },
+    [MUTANT_STALLED] = { "stalled", "gaps" },
+    [MUTANT_DEAF] = { "deaf", "gaps" },
+    [MUTANT_NO_EXCUSE] = { "no_excuse", "reasons" },
+    [MUTANT_SHORT_IS_FAR] = { "short_is_far", "blameless" },
+    [MUTANT_FORGED_RECORD] = { "forged_record", "reasons" },
+    [MUTANT_NO_BUDGET] = { "no_budget", "spend" },
 };
 
-void faults_draw(struct faults *f, struct rng *rng)
+/* A kind has a stream of its own, so that a world stays what it was when kinds are added. */
+void faults_draw(struct faults *f, uint64_t seed, uint32_t kinds)
 {
-    for (uint32_t k = 0; k < FAULT_KIND_COUNT; k++)
-        f->on[k] = rng_below(rng, 2) == 1;
+    for (uint32_t k = 0; k < FAULT_KIND_COUNT; k++) {
+        rng_stream(&f->rng[k], seed, STREAM_FIRST + k, 0);
+        f->on[k] = rng_below(&f->rng[k], 2) == 1 && k < kinds;
+    }
 }
 
 bool faults_are_on(const struct world *w, enum fault_kind kind)
@@ -147,7 +174,10 @@ static void crash(struct world *w)
 static void hang(struct world *w)
 {
     struct agent *a = some_agent(w);
-    if (a) engine_hang(w, &a->engine, some_us(w, 20 * SECOND));
+    if (!a) return;
+    int64_t for_us = some_us(w, 20 * SECOND);
+    engine_hang(w, &a->engine, for_us);
+    agent_blame(a, SIM_ROUTERS_MAX, w->time.now_us + for_us);
 }
 
 static void controller_killed(struct world *w)
@@ -176,6 +206,84 @@ static void router_restarts(struct world *w)
     if (rng_below(&w->rng_chaos, 4) == 0) router_restart(w, some_router(w));
 }
 
+/* Half of them the controller's: it is the one with records. */
+static void clock_step(struct world *w)
+{
+    int64_t by_us = (int64_t)rng_below(&w->rng_chaos, 7200) * SECOND - 3600 * SECOND;
+    struct agent *a = some_agent(w);
+    struct node *n = rng_below(&w->rng_chaos, 2) ? &w->controller.node : &some_router(w)->node;
+    if (a && rng_below(&w->rng_chaos, 4) == 0) n = &a->node;
+    node_step_date(w, n, by_us);
+}
+
+/* The controller for up to longer than an instance may be silent, the others for as long as
+ * clients and their agents would bear with a machine that is starved. */
+static void stopped(struct world *w)
+{
+    struct agent *a = some_agent(w);
+    switch (rng_below(&w->rng_chaos, 4)) {
+    case 0:
+        node_stop(w, &some_router(w)->node, some_us(w, 15 * SECOND));
+        break;
+    case 1:
+        if (a) node_stop(w, &a->node, some_us(w, 40 * SECOND));
+        break;
+    default:
+        node_stop(w, &w->controller.node, some_us(w, SIM_SILENT_US + 60 * SECOND));
+    }
+}
+
+static void stuck(struct world *w)
+{
+    struct agent *a = some_agent(w);
+    if (!a) return;
+    bool ever = rng_below(&w->rng_chaos, 2) == 0;
+    int64_t for_us = ever ? w->heal_us - w->time.now_us : some_us(w, 60 * SECOND);
+    engine_stick(w, &a->engine, for_us);
+    agent_blame(a, SIM_ROUTERS_MAX, w->time.now_us + for_us);
+}
+
+static void cut_data(struct world *w, bool to)
+{
+    struct agent *a = some_agent(w);
+    uint32_t router = some_router(w)->index;
+    int64_t until_us = w->time.now_us + some_us(w, 40 * SECOND);
+    if (!a) return;
+    *(to ? &a->cut_to_us[router] : &a->cut_from_us[router]) = until_us;
+    agent_blame(a, router, until_us);
+}
+
+static void cut_to(struct world *w)
+{
+    cut_data(w, true);
+}
+
+static void cut_from(struct world *w)
+{
+    cut_data(w, false);
+}
+
+static void runs_short(struct world *w)
+{
+    int64_t until_us = w->time.now_us + some_us(w, 20 * SECOND);
+    struct agent *a = some_agent(w);
+    switch (rng_below(&w->rng_chaos, 3)) {
+    case 0:
+        w->controller.short_until = until_us;
+        break;
+    case 1:
+        some_router(w)->short_until = until_us;
+        break;
+    default:
+        if (a) a->short_until = until_us;
+    }
+}
+
+static void no_names(struct world *w)
+{
+    w->no_names_us = w->time.now_us + some_us(w, 60 * SECOND);
+}
+
 /* The other kinds are asked for at their calls. */
 static void (*const on_time[FAULT_KIND_COUNT])(struct world *w) = {
     [FAULT_CUT_UP] = cut_up,
@@ -191,26 +299,42 @@ static void (*const on_time[FAULT_KIND_COUNT])(struct world *w) = {
     [FAULT_DISK_FULL] = disk_full,
     [FAULT_STORE_LOST] = store_lost,
     [FAULT_ROUTER_RESTARTS] = router_restarts,
+    [FAULT_CLOCK_STEP] = clock_step,
+    [FAULT_STOPPED] = stopped,
+    [FAULT_STUCK] = stuck,
+    [FAULT_CUT_TO] = cut_to,
+    [FAULT_CUT_FROM] = cut_from,
+    [FAULT_SHORT] = runs_short,
+    [FAULT_RESOLVER] = no_names,
 };
+
+static void strike_later(struct world *w, uint32_t kind);
 
 static void strike(struct world *w, const struct event *e)
 {
+    uint32_t kind = (uint32_t)e->what;
+    if (w->time.now_us >= w->heal_us) return;
+    timeline_note(&w->time, "fault", fault_names[kind], 0);
+    on_time[kind](w);
+    strike_later(w, kind);
+}
+
+static void strike_later(struct world *w, uint32_t kind)
+{
+    int64_t in_us = (int64_t)(rng_exp(&w->faults.rng[kind], BETWEEN_S) * 1e6);
+    timeline_at(&w->time, w->time.now_us + in_us, strike, w, kind);
+}
+
+static void healed(struct world *w, const struct event *e)
+{
     (void)e;
-    if (w->time.now_us >= w->heal_us) {
-        fault_disarm();
-        return;
-    }
-    enum fault_kind kind = (enum fault_kind)rng_below(&w->rng_chaos, FAULT_KIND_COUNT);
-    if (on_time[kind] && w->faults.on[kind]) {
-        timeline_note(&w->time, "fault", fault_names[kind], 0);
-        on_time[kind](w);
-    }
-    /* Half of the kinds are off and half have no time of their own: ask that often more. */
-    int64_t next_us = w->time.now_us + (int64_t)(rng_exp(&w->rng_chaos, BETWEEN_S / 4) * 1e6);
-    timeline_at(&w->time, min_i64(next_us, w->heal_us), strike, w, 0);
+    fault_disarm();
+    damage_repair(w);
 }
 
 void faults_begin(struct world *w)
 {
-    timeline_at(&w->time, w->time.now_us + SECOND, strike, w, 0);
+    for (uint32_t k = 0; k < FAULT_KIND_COUNT; k++)
+        if (on_time[k] && w->faults.on[k]) strike_later(w, k);
+    timeline_at(&w->time, w->heal_us, healed, w, 0);
 }

@@ -38,14 +38,29 @@ enum fault_kind {
     FAULT_STORE_LOST,      /* the controller comes back on an empty store */
     FAULT_ROUTER_RESTARTS, /* and forgets everything */
     FAULT_CLIENTS_LEAVE,
+    FAULT_CLOCK_SKEW, /* boot clocks run at other speeds, dates are apart */
+    FAULT_CLOCK_STEP, /* a date is set, by up to an hour in either direction */
+    FAULT_STOPPED,    /* a process does not run for a while (SIGSTOP) */
+    FAULT_STUCK,      /* an engine's device makes no step, its loop answers on */
+    FAULT_CUT_TO,     /* one-way: nothing of one router reaches one engine */
+    FAULT_CUT_FROM,   /* one-way: nothing of one engine reaches one router */
+    FAULT_SHORT,      /* of descriptors: a process can begin no call for a while */
+    FAULT_TWICE,      /* reports and syncs arrive twice, apart from each other */
+    FAULT_SLOW_STORE, /* a write takes seconds, and the controller with it */
+    FAULT_DAMAGE,     /* the controller comes back to a record that is torn or gone */
+    FAULT_RESOLVER,   /* names that a process does not know yet cannot be resolved */
+    FAULT_VERSIONS,   /* peers of a newer release say more, an older controller says less */
     FAULT_KIND_COUNT
 };
 extern const char *const fault_names[FAULT_KIND_COUNT];
 
 struct faults {
     bool on[FAULT_KIND_COUNT];
+    struct rng rng[FAULT_KIND_COUNT]; /* of their times */
 };
-void faults_draw(struct faults *f, struct rng *rng);
+
+/* Kinds from `kinds` on are off: a seed that was kept before they were added. */
+void faults_draw(struct faults *f, uint64_t seed, uint32_t kinds);
 
 enum mutant {
     MUTANT_NONE,
@@ -55,6 +70,7 @@ enum mutant {
     MUTANT_REMOVE_DOES_NOT, /* the provider says removed, and goes on billing */
     MUTANT_LOST_END,        /* the end of a stream never reaches the router, nor does the leaving */
     MUTANT_LOST_TOKENS,     /* a piece in the middle of a stream is lost */
+    MUTANT_BEGINS_ANEW,     /* the next engine begins an answer anew that clients have a part of */
     MUTANT_LEAVE_FORGOTTEN, /* the router forgets to tell its core that a client left */
     MUTANT_FREE_RETRIES,    /* the router takes every failure for one that costs no retry */
     MUTANT_HOLD_FOR_EVER,   /* the router forgets its timer of held requests */
@@ -65,6 +81,16 @@ enum mutant {
     MUTANT_STORE_FORGETS,   /* it is empty after each restart, and listings are for a while */
     MUTANT_STORE_DAMAGED,   /* a record is overwritten */
     MUTANT_OWN_CLOCK,       /* a decision depends on the real clock */
+    MUTANT_DATES,           /* the controller counts in dates */
+    MUTANT_NEVER_LATE,      /* the controller does not know that its ticks come late */
+    MUTANT_AGENT_PUNCTUAL,  /* nor the agents that their looks do */
+    MUTANT_TWO_ENDS,        /* a client is told twice how its request ended */
+    MUTANT_STALLED,         /* an engine makes no step and looks well */
+    MUTANT_DEAF,            /* a router does not mind the silence of engines */
+    MUTANT_NO_EXCUSE,       /* an agent that could not ask takes that for silence */
+    MUTANT_SHORT_IS_FAR,    /* a router that runs short takes the engine for unreachable */
+    MUTANT_FORGED_RECORD,   /* a record is wrong, and can be read */
+    MUTANT_NO_BUDGET,       /* the controller is not told of the budget */
     MUTANT_COUNT
 };
 

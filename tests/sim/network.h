@@ -2,7 +2,8 @@
  *
  * Layer: tests/sim
  * Model: requests to engines and their answers travel on connections: delayed, in order, never
- *        lost, broken when the engine dies. Reports and syncs are calls of their own: they may be
+ *        lost, broken when the engine dies. What is cut off comes when the cut is over, as TCP
+ *        sends it again. Reports and syncs are calls of their own: they may be
  *        lost, late, out of order, or cut off in either direction.
  */
 #pragma once
@@ -19,4 +20,6 @@ void network_sync(struct world *w, struct router_node *r, const struct buf *mess
 /* A request on its way to `instance` (attempt counted), and what comes back. */
 void network_send(struct world *w, struct request *r, const char *instance);
 void network_cancel(struct world *w, const struct request *r);
-void network_answer(struct world *w, const struct seq *s, enum engine_out out, uint32_t count);
+void network_answer(struct world *w, struct agent *a, const struct seq *s, enum engine_out out,
+                    uint32_t count);
+void network_beat(struct world *w, struct agent *a); /* on all streams of its engine */

@@ -16,18 +16,93 @@ static struct router_node *router_of(struct world *w, const struct request *r)
     return &w->router[r->router];
 }
 
+static int64_t now_us(const struct world *w, const struct router_node *n)
+{
+    return node_mono_us(w, &n->node);
+}
+
 /* ---- the end of a request ---- */
 
-static void over(struct world *w, struct request *r, bool ok, int status)
+static void tell_client(struct world *w, struct request *r, enum history_outcome outcome,
+                        int status)
+{
+    r->over = true;
+    r->ok = outcome == HISTORY_FINISHED;
+    r->status = status;
+    if (r->left) return; /* nobody hears it */
+    history_over(&w->history, r->index, outcome, w->time.now_us);
+    if (w->mutant == MUTANT_TWO_ENDS && outcome == HISTORY_FINISHED)
+        history_over(&w->history, r->index, HISTORY_ERROR, w->time.now_us);
+    check_history(w);
+}
+
+static void over(struct world *w, struct request *r, enum history_outcome outcome, int status)
 {
     struct router_node *n = router_of(w, r);
-    r->ends++;
-    r->ok = ok;
-    r->status = status;
+    bool ok = outcome == HISTORY_FINISHED;
+    tell_client(w, r, outcome, status);
     r->attempt++;
     *(ok ? &n->finished_total : &n->failed_total) += 1;
-    if (r->ends > 1) check_fail(w, CHECK_ENDS_ONCE, "request %u ended %u times", r->index, r->ends);
     timeline_note(&w->time, ok ? "finished" : "failed", w->name, r->index * 1000 + status);
+}
+
+/* ---- silence, as upstream.c watches for it ---- */
+
+static const struct silence_config silence_limits = { .head_us = 30 * SECOND,
+                                                      .gap_us = 10 * SECOND,
+                                                      .other_first_us = 60 * SECOND,
+                                                      .other_gap_us = 30 * SECOND };
+
+static void on_silence(struct world *w, const struct event *e);
+static void hear(struct world *w, struct request *r);
+
+static void look_later(struct world *w, struct request *r)
+{
+    r->look++;
+    if (r->silence.look_us == INT64_MAX || w->mutant == MUTANT_DEAF || w->mutant == MUTANT_LOST_END)
+        return;
+    timeline_at(&w->time, node_world_us(&router_of(w, r)->node, r->silence.look_us) + 1, on_silence,
+                r, r->look);
+}
+
+static void on_silence(struct world *w, const struct event *e)
+{
+    struct request *r = e->who;
+    const struct router_node *n = router_of(w, r);
+    if (e->what != r->look || r->over || r->core.state != CORE_SENT) return;
+    if (node_defers(w, &n->node, true)) return;
+    if (r->unread) hear(w, r); /* what was unread is read before a timer fires */
+    r->unread = false;
+    if (!silence_look(&r->silence, &silence_limits, now_us(w, n))) {
+        look_later(w, r);
+        return;
+    }
+    struct agent *a = agent_find(w, r->instance);
+    if (a && !w->continues) agent_blame(a, n->index, w->time.now_us); /* its queue is silent */
+    network_cancel(w, r);
+    router_failed(w, r, r->attempt, RETRY_SILENT);
+}
+
+static void hear(struct world *w, struct request *r)
+{
+    bool first = !r->silence.has_bytes;
+    silence_heard(&r->silence, &silence_limits, now_us(w, router_of(w, r)));
+    if (first) look_later(w, r); /* later ones move the look when it comes */
+}
+
+void router_head(struct world *w, struct request *r, uint32_t attempt)
+{
+    if (r->attempt != attempt || r->over) return;
+    int64_t beat_us = w->continues ? SECOND : 0;
+    silence_head(&r->silence, &silence_limits, beat_us, now_us(w, router_of(w, r)));
+    look_later(w, r);
+}
+
+void router_beat(struct world *w, struct request *r, uint32_t attempt)
+{
+    if (r->attempt != attempt || r->over) return;
+    r->unread = node_is_stopped(w, &router_of(w, r)->node);
+    if (!r->unread) hear(w, r);
 }
 
 /* ---- verdicts ---- */
@@ -39,11 +114,15 @@ static void carry_out(struct world *w, struct request *r, const struct core_verd
         const struct core_endpoint *ep = core_endpoint_at(n->core, r->core.slot);
         must(ep);
         r->attempt++;
-        r->generated = 0;
         r->stream_us = 0;
+        r->unread = false;
+        r->routed_us = w->time.now_us;
+        silence_begin(&r->silence, &silence_limits, w->continues, true, now_us(w, n));
+        look_later(w, r);
+        memcpy(r->instance, ep->name, sizeof r->instance);
         network_send(w, r, ep->name);
     } else if (v->answer == CORE_REFUSE) {
-        over(w, r, false, v->status);
+        over(w, r, HISTORY_ERROR, v->status);
     }
 }
 
@@ -51,10 +130,10 @@ static void held_timer(struct world *w, const struct event *e);
 
 static void set_timer(struct world *w, struct router_node *n)
 {
-    int64_t at = core_held_deadline_us(n->core, w->time.now_us);
+    int64_t at = core_held_deadline_us(n->core, now_us(w, n));
     if (w->mutant == MUTANT_HOLD_FOR_EVER) return;
     if (at != INT64_MAX && at != n->timer_us)
-        timeline_at(&w->time, at, held_timer, n, (uint64_t)at);
+        timeline_at(&w->time, node_world_us(&n->node, at), held_timer, n, (uint64_t)at);
     n->timer_us = at;
 }
 
@@ -63,7 +142,7 @@ static void held_again(struct world *w, struct router_node *n)
     struct core_verdict v;
     struct core_request *c;
     if (w->mutant == MUTANT_HOLD_FOR_EVER) return;
-    while ((c = core_held_next(n->core, w->time.now_us, &v)))
+    while ((c = core_held_next(n->core, now_us(w, n), &v)))
         carry_out(w, CONTAINER_OF(c, struct request, core), &v);
     set_timer(w, n);
 }
@@ -71,7 +150,7 @@ static void held_again(struct world *w, struct router_node *n)
 static void held_timer(struct world *w, const struct event *e)
 {
     struct router_node *n = e->who;
-    if (n->timer_us != (int64_t)e->what) return;
+    if (n->timer_us != (int64_t)e->what || node_defers(w, &n->node, true)) return;
     n->timer_us = INT64_MAX;
     held_again(w, n);
 }
@@ -92,20 +171,22 @@ static void count_arrival(struct world *w, struct router_node *n, const struct r
 
 static void sync_turn(struct world *w, const struct event *e);
 
-void router_arrive(struct world *w, struct request *r)
+static void arrived(struct world *w, const struct event *e)
 {
+    struct request *r = e->who;
     struct router_node *n = router_of(w, r);
+    if (node_defers(w, &n->node, false)) return;
     bool known = n->has_rules && !n->paused;
     bool any = false;
     for (uint32_t i = 0; i < CORE_ENDPOINTS && !any; i++)
         any = core_endpoint_at(n->core, i) != NULL;
     if (!known || !(n->may_start || any)) {
         n->rejected_total++;
-        r->status = 503;
+        tell_client(w, r, HISTORY_ERROR, 503);
         return; /* refused at the door: never accepted */
     }
     r->accepted = true;
-    struct core_verdict v = core_arrive(n->core, &r->core, w->time.now_us);
+    struct core_verdict v = core_arrive(n->core, &r->core, now_us(w, n));
     count_arrival(w, n, r);
     if (v.answer == CORE_WAIT && !n->hurried) {
         n->hurried = true;
@@ -115,42 +196,61 @@ void router_arrive(struct world *w, struct request *r)
     set_timer(w, n);
 }
 
-void router_leave(struct world *w, struct request *r)
+void router_arrive(struct world *w, struct request *r)
 {
-    if (!r->accepted || r->ends || w->mutant == MUTANT_LOST_END) return;
+    timeline_at(&w->time, w->time.now_us, arrived, r, 0);
+}
+
+static void leaving_seen(struct world *w, const struct event *e)
+{
+    struct request *r = e->who;
     struct router_node *n = router_of(w, r);
+    if (!r->accepted || r->over || node_defers(w, &n->node, false)) return;
     if (r->core.state == CORE_SENT) network_cancel(w, r);
     if (w->mutant != MUTANT_LEAVE_FORGOTTEN)
-        core_end(n->core, &r->core, r->generated, true, w->time.now_us);
-    over(w, r, false, 499);
+        core_end(n->core, &r->core, r->generated, true, now_us(w, n));
+    over(w, r, HISTORY_LEFT, 499);
     held_again(w, n);
 }
 
-void router_tokens(struct world *w, struct request *r, uint32_t attempt, uint32_t count,
-                   bool finished)
+void router_client_left(struct world *w, struct request *r)
 {
-    if (r->attempt != attempt || r->ends) return;
+    if (r->over || r->left) return;
+    r->left = true;
+    history_over(&w->history, r->index, HISTORY_LEFT, w->time.now_us);
+    check_history(w);
+    if (w->mutant != MUTANT_LOST_END) timeline_at(&w->time, w->time.now_us, leaving_seen, r, 0);
+}
+
+void router_tokens(struct world *w, struct request *r, uint32_t attempt, uint32_t index,
+                   uint32_t count, bool finished)
+{
+    if (r->attempt != attempt || r->over) return;
     struct router_node *n = router_of(w, r);
+    if (!r->left)
+        history_tokens(&w->history, r->index, index, count, (struct str){ 0 }, w->time.now_us);
+    check_history(w);
+    hear(w, r);
     r->generated += count;
-    r->core.retry.answering = true;
-    core_tokens(n->core, &r->core, count, w->time.now_us);
+    r->core.retry.answering = !w->continues;
+    core_tokens(n->core, &r->core, count, now_us(w, n));
     if (!finished) return;
-    if (r->generated != r->output)
-        check_fail(w, CHECK_WHOLE_ANSWERS, "request %u: %u of %u tokens", r->index, r->generated,
-                   r->output);
-    core_end(n->core, &r->core, r->generated, false, w->time.now_us);
-    over(w, r, true, 200);
+    core_end(n->core, &r->core, r->generated, false, now_us(w, n));
+    over(w, r, HISTORY_FINISHED, 200);
     held_again(w, n);
 }
 
 void router_failed(struct world *w, struct request *r, uint32_t attempt, enum retry_failure f)
 {
-    if (r->attempt != attempt || r->ends) return;
+    if (r->attempt != attempt || r->over) return;
     struct router_node *n = router_of(w, r);
     timeline_note(&w->time, "attempt_failed", w->name, r->index * 10 + f);
-    bool charged = f != RETRY_UNREACHABLE;
+    bool lost = f == RETRY_DIED || f == RETRY_SILENT;
+    bool free = f == RETRY_UNREACHABLE || f == RETRY_LOCAL || (lost && r->core.retry.losses == 0);
+    bool charged = !free;
     if (w->mutant == MUTANT_FREE_RETRIES) f = RETRY_UNREACHABLE;
-    struct core_verdict v = core_fail(n->core, &r->core, f, w->time.now_us);
+    if (w->continues) r->core.generated = r->generated;
+    struct core_verdict v = core_fail(n->core, &r->core, f, now_us(w, n));
     if (v.answer != CORE_REFUSE && charged) n->attempts_charged++;
     if (v.answer == CORE_WAIT) r->attempt++;
     carry_out(w, r, &v);
@@ -163,7 +263,7 @@ void router_failed(struct world *w, struct request *r, uint32_t attempt, enum re
 static void fill_demand(struct world *w, struct router_node *n, struct service_demand *d)
 {
     struct core_demand core;
-    core_demand(n->core, w->time.now_us, &core);
+    core_demand(n->core, now_us(w, n), &core);
     double arrivals = 0, prompt = 0, predicted = 0;
     for (uint32_t i = 0; i < RATE_WINDOW_S; i++) {
         if (w->time.now_us / SECOND - n->bucket[i].second >= RATE_WINDOW_S) continue;
@@ -218,6 +318,7 @@ static void write_sync(struct world *w, struct router_node *n, bool zero, struct
 static void sync_turn(struct world *w, const struct event *e)
 {
     struct router_node *n = e->who;
+    if (node_defers(w, &n->node, true)) return;
     CLEANUP(buf_fini) struct buf text = { 0 };
     CLEANUP(buf_fini) struct buf forged = { 0 };
     n->seq++;
@@ -234,6 +335,7 @@ static void take_endpoint(struct world *w, struct router_node *n, const struct e
     struct core_endpoint ep = { .model = w->model,
                                 .boot = e->boot,
                                 .ready = e->state == ENDPOINT_READY,
+                                .takes_ids = w->continues,
                                 .has_perf = e->has_perf,
                                 .perf = { e->perf.a, e->perf.b, e->perf.c, e->perf.d,
                                           e->perf.samples, e->perf.ratio_p90, e->perf.e },
@@ -275,7 +377,8 @@ void router_hears(struct world *w, struct router_node *n, uint64_t boot, struct 
         take_endpoint(w, n, &rules.endpoints[i]);
     for (uint32_t i = 0; i < CORE_ENDPOINTS; i++) {
         const struct core_endpoint *ep = core_endpoint_at(n->core, i);
-        if (ep && !is_named(&rules, ep->name)) core_endpoint_remove(n->core, i);
+        if (ep && router_rules_complete(&rules) && !is_named(&rules, ep->name))
+            core_endpoint_remove(n->core, i);
     }
     held_again(w, n);
 }
@@ -295,7 +398,7 @@ static void make_core(struct world *w, struct router_node *n)
     n->boot = rng_u64(&w->rng_engine);
     n->seq = 0;
     n->timer_us = INT64_MAX;
-    n->has_rules = false;
+    n->has_rules = n->knows_name = false;
     n->arrivals_total = n->finished_total = n->failed_total = n->rejected_total = 0;
     n->attempts_charged = 0;
     memset(n->bucket, 0, sizeof n->bucket);
@@ -303,6 +406,7 @@ static void make_core(struct world *w, struct router_node *n)
 
 void router_start(struct world *w, struct router_node *n)
 {
+    node_start(w, &n->node);
     make_core(w, n);
     timeline_at(&w->time, w->time.now_us + (int64_t)rng_below(&w->rng_net, SYNC_US), sync_turn, n,
                 0);
@@ -314,10 +418,10 @@ void router_restart(struct world *w, struct router_node *n)
     timeline_note(&w->time, "router_restarts", w->name, n->index);
     for (uint32_t i = 0; i < w->request_count; i++) {
         struct request *r = &w->request[i];
-        if (r->router != n->index || !r->accepted || r->ends) continue;
+        if (r->router != n->index || !r->accepted || r->over) continue;
         if (r->core.state == CORE_SENT) network_cancel(w, r);
         r->core.state = CORE_ENDED;
-        over(w, r, false, 0);
+        over(w, r, HISTORY_ERROR, 0);
     }
     core_free(n->core);
     make_core(w, n);

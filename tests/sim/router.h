@@ -7,9 +7,9 @@
 #pragma once
 #include "base/wire/sync.h"
 #include "router/core/core.h"
-#include "tests/sim/timeline.h"
+#include "router/core/silence.h"
+#include "tests/sim/node.h"
 
-#define SIM_ROUTERS_MAX 2
 #define SIM_HELD_MAX 64
 #define SIM_HOLD_US (30 * SECOND)
 #define RATE_WINDOW_S 10
@@ -17,23 +17,31 @@
 struct request {
     struct core_request core;
     uint32_t index, router;
-    uint32_t output;  /* tokens it will have */
-    uint32_t attempt; /* generation: an answer to an older one is dropped */
-    uint32_t generated;
-    bool accepted, ok;
-    uint32_t ends;     /* must be 1 in the end */
-    int status;        /* told to the client when it failed */
+    int64_t sent_us;    /* by its client, in the world's time */
+    uint32_t output;    /* tokens it will have */
+    uint32_t attempt;   /* generation: an answer to an older one is dropped */
+    uint32_t generated; /* what its client has; the next attempt goes on from there if it can */
+    bool accepted, left, over, ok;
+    int status;                   /* told to the client when it failed */
+    char instance[CORE_NAME_MAX]; /* where it was sent last */
+    int64_t routed_us;            /* there, in the world's time */
+    struct silence silence;
+    bool unread;       /* a beat lies in the kernel of a router that is stopped */
+    uint64_t look;     /* number of the look at it that is due */
     int64_t stream_us; /* of the newest message on its connection */
 };
 
 struct router_node {
     struct core *core;
+    struct node node;
     uint32_t index;
     uint64_t boot, seq;
+    bool knows_name; /* of the controller */
     bool has_rules, may_start, paused, hurried;
     int64_t heard_us; /* when a true sync of it last reached the controller */
     int64_t cut_up_us, cut_down_us;
-    int64_t timer_us; /* of held requests; INT64_MAX: none */
+    int64_t short_until; /* of descriptors: it can begin no call */
+    int64_t timer_us;    /* of held requests, by its own clock; INT64_MAX: none */
     uint64_t arrivals_total, finished_total, failed_total, rejected_total;
     uint64_t attempts_charged; /* retries, as the world saw their causes */
     struct {
@@ -46,9 +54,12 @@ struct router_node {
 void router_start(struct world *w, struct router_node *r);
 void router_restart(struct world *w, struct router_node *r);
 void router_arrive(struct world *w, struct request *r);
-void router_leave(struct world *w, struct request *r); /* its client has gone */
-void router_tokens(struct world *w, struct request *r, uint32_t attempt, uint32_t count,
-                   bool finished);
+void router_client_left(struct world *w, struct request *r);
+/* `index` is the place of the first of them in the whole answer. */
+void router_tokens(struct world *w, struct request *r, uint32_t attempt, uint32_t index,
+                   uint32_t count, bool finished);
+void router_head(struct world *w, struct request *r, uint32_t attempt);
+void router_beat(struct world *w, struct request *r, uint32_t attempt);
 void router_failed(struct world *w, struct request *r, uint32_t attempt, enum retry_failure f);
 void router_hears(struct world *w, struct router_node *r, uint64_t boot, struct str rules);
 

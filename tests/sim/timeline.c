@@ -49,6 +49,11 @@ void timeline_at(struct timeline *t, int64_t at_us, event_fn fn, void *who, uint
     timeline_carry(t, at_us, fn, who, what, NULL);
 }
 
+void timeline_again(struct timeline *t, int64_t at_us)
+{
+    t->again_us = at_us > t->now_us ? at_us : t->now_us;
+}
+
 void timeline_run(struct timeline *t, struct world *w, int64_t until_us, const bool *stop)
 {
     while (!*stop) {
@@ -58,7 +63,12 @@ void timeline_run(struct timeline *t, struct world *w, int64_t until_us, const b
         struct event *e = CONTAINER_OF(n, struct event, node);
         t->now_us = n->key;
         t->events++;
+        t->again_us = 0;
         e->fn(w, e);
+        if (t->again_us) {
+            must(heap_push(&t->heap, &e->node, t->again_us) == 0);
+            continue;
+        }
         free(e->payload);
         e->next_free = t->free;
         t->free = e;

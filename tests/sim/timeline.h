@@ -29,6 +29,7 @@ struct timeline {
     struct heap heap;
     struct event *free;
     int64_t began_us, now_us;
+    int64_t again_us; /* 0: the event that runs is over when it returns */
     uint64_t digest, events;
     bool verbose;
 };
@@ -39,6 +40,9 @@ void timeline_fini(struct timeline *t);
 void timeline_at(struct timeline *t, int64_t at_us, event_fn fn, void *who, uint64_t what);
 void timeline_carry(struct timeline *t, int64_t at_us, event_fn fn, void *who, uint64_t what,
                     void *payload_owned);
+
+/* Called by the event's own function: it comes again then, with its payload. */
+void timeline_again(struct timeline *t, int64_t at_us);
 
 /* Runs events until `until_us` (time stands there then), or *stop. */
 void timeline_run(struct timeline *t, struct world *w, int64_t until_us, const bool *stop);

@@ -6,12 +6,15 @@
  *         be what the plan wants; then silence, within 120 s of which it must be the minimum
  */
 #pragma once
+#include "tests/history/history.h"
 #include "tests/sim/agent.h"
 #include "tests/sim/checks.h"
 #include "tests/sim/cloud.h"
 #include "tests/sim/controller.h"
+#include "tests/sim/damage.h"
 #include "tests/sim/faults.h"
 #include "tests/sim/network.h"
+#include "tests/sim/reasons.h"
 #include "tests/sim/router.h"
 #include "tests/sim/timeline.h"
 
@@ -23,7 +26,10 @@
 #define SIM_DRAIN_US (30 * SECOND)
 #define SIM_BOOT_US (40 * SECOND)
 #define SIM_SILENT_US (60 * SECOND)
+#define SIM_GRACE_US (60 * SECOND) /* idle without a lease */
 #define SIM_ORPHAN_US (20 * SECOND)
+#define SIM_GAP_US (100 * SECOND) /* between two tokens: a silence, a hold, and two heads in vain */
+#define SIM_PATIENCE_US (120 * SECOND)
 
 struct failure {
     enum check check;
@@ -34,7 +40,7 @@ struct failure {
 struct world {
     char name[8];
     struct timeline time;
-    struct rng rng_net, rng_cloud, rng_chaos, rng_clients, rng_engine, rng_controller;
+    struct rng rng_net, rng_cloud, rng_chaos, rng_clients, rng_engine, rng_controller, rng_nodes;
     struct faults faults;
     enum mutant mutant;
     int64_t heal_us, silence_us;
@@ -42,14 +48,19 @@ struct world {
     int64_t converged_us;
     bool failed;
     struct failure failure;
+    struct history history; /* requests by their index */
 
     struct controller_node controller;
+    struct damage damage;
+    int64_t no_names_us; /* until then nobody resolves a name that it does not know yet */
     struct cloud_node cloud;
     struct agent *agent[FAKE_INSTANCES_MAX]; /* parallel to the provider's instances */
     uint32_t agent_count;
     struct router_node router[SIM_ROUTERS_MAX];
     uint32_t router_count;
+    double budget_h; /* 0: none */
     const struct route_policy *route;
+    bool continues; /* engines go on with what another began: they take token ids */
     uint64_t model;
     struct request request[SIM_REQUESTS_MAX];
     uint32_t request_count;
@@ -63,5 +74,12 @@ struct world_result {
     double virtual_s;
 };
 
+struct world_options {
+    uint64_t seed;
+    enum mutant mutant;
+    uint32_t kinds; /* of faults that there may be; 0: all */
+    bool verbose;
+};
+
 /* Runs one seed from its first event to its last check. */
-void world_run(uint64_t seed, enum mutant mutant, bool verbose, struct world_result *ret);
+void world_run(const struct world_options *o, struct world_result *ret);

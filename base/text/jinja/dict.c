@@ -1,8 +1,12 @@
 /* dict.c - a template's dicts: entries in the order of their coming, and an index where there are many.
  *
  * Equal keys are one key, as in Python: True, 1 and 1.0. What can change is no key.
+ *
+ * Keys come from messages, tools and kwargs, so the hash is keyed; and probes are charged like every
+ * other step, so that a collision costs the request its steps and nobody else anything.
  */
 #include "base/core/hash.h"
+#include "base/core/work.h"
 #include "base/text/jinja/run.h"
 #include "base/text/jinja/value.h"
 
@@ -28,7 +32,7 @@ static int hash_key(struct jinja_run *run, const struct jinja_value *key, uint64
 static int hash_text(struct jinja_run *run, const struct jinja_value *key, uint64_t *ret)
 {
     (void)run;
-    *ret = hash64(key->text.data, key->text.len, 1);
+    *ret = hash_keyed(key->text.data, key->text.len);
     return 0;
 }
 
@@ -37,7 +41,7 @@ static int hash_number(struct jinja_run *run, const struct jinja_value *key, uin
 {
     (void)run;
     double number = jinja_as_float(key) + 0.0; /* -0.0 becomes 0.0 */
-    *ret = hash64(&number, sizeof number, 2);
+    *ret = hash_keyed(&number, sizeof number);
     return 0;
 }
 
@@ -83,42 +87,64 @@ static int key_equal(struct jinja_run *run, const struct jinja_entry *e,
     return jinja_equal(run, &e->key, key, ret);
 }
 
+/* A lookup that met `probes` entries or places. */
+static int charge_probes(struct jinja_run *run, size_t probes)
+{
+    work_add(probes);
+    return jinja_charge(run, probes / JINJA_SCAN_STEP);
+}
+
+static int walk_entries(struct jinja_run *run, const struct jinja_dict *d,
+                        const struct jinja_value *key, uint64_t hash, size_t *ret)
+{
+    bool equal = false;
+    size_t at = 0;
+    int rc = 0;
+    for (; at < d->count; at++) {
+        rc = key_equal(run, &d->entries[at], key, hash, &equal);
+        if (rc < 0 || equal) break;
+    }
+    *ret = at;
+    return rc < 0 ? rc : charge_probes(run, at);
+}
+
 /* *ret is the position, or d->count when absent. */
 static int find_entry(struct jinja_run *run, const struct jinja_dict *d,
                       const struct jinja_value *key, uint64_t hash, size_t *ret)
 {
+    if (!d->index) return walk_entries(run, d, key, hash, ret);
     bool equal = false;
-    int rc = 0;
-    *ret = d->count;
-    if (!d->index) {
-        for (size_t i = 0; i < d->count && rc == 0; i++) {
-            rc = key_equal(run, &d->entries[i], key, hash, &equal);
-            if (rc == 0 && equal) {
-                *ret = i;
-                break;
-            }
-        }
-        return rc;
-    }
+    size_t found = d->count, probes = 1;
     for (size_t slot = hash & (d->index_cap - 1); d->index[slot];
-         slot = (slot + 1) & (d->index_cap - 1)) {
+         slot = (slot + 1) & (d->index_cap - 1), probes++) {
         size_t at = d->index[slot] - 1;
-        rc = key_equal(run, &d->entries[at], key, hash, &equal);
+        int rc = key_equal(run, &d->entries[at], key, hash, &equal);
         if (rc < 0) return rc;
-        if (equal) {
-            *ret = at;
-            break;
-        }
+        if (!equal) continue;
+        found = at;
+        break;
     }
-    return rc;
+    *ret = found;
+    return charge_probes(run, probes);
 }
 
-static void index_entry(struct jinja_dict *d, size_t at)
+/* Returns the places it probed. */
+static size_t index_entry(struct jinja_dict *d, size_t at)
 {
-    size_t slot = d->entries[at].hash & (d->index_cap - 1);
-    while (d->index[slot])
+    size_t slot = d->entries[at].hash & (d->index_cap - 1), probes = 1;
+    for (; d->index[slot]; probes++)
         slot = (slot + 1) & (d->index_cap - 1);
     d->index[slot] = (uint32_t)at + 1;
+    return probes;
+}
+
+/* Of all entries, into an index that is empty. */
+static int index_all(struct jinja_run *run, struct jinja_dict *d)
+{
+    size_t probes = 0;
+    for (size_t i = 0; i < d->count; i++)
+        probes += index_entry(d, i);
+    return charge_probes(run, probes);
 }
 
 static int grow_dict(struct jinja_run *run, struct jinja_dict *d)
@@ -133,9 +159,7 @@ static int grow_dict(struct jinja_run *run, struct jinja_dict *d)
     d->cap = cap;
     d->index = index;
     d->index_cap = index ? 2 * cap : 0;
-    for (size_t i = 0; index && i < d->count; i++)
-        index_entry(d, i);
-    return 0;
+    return index ? index_all(run, d) : 0;
 }
 
 int jinja_dict_put(struct jinja_run *run, struct jinja_dict *d, struct jinja_value key,
@@ -153,8 +177,7 @@ int jinja_dict_put(struct jinja_run *run, struct jinja_dict *d, struct jinja_val
     if (d->count == d->cap) rc = grow_dict(run, d);
     if (rc < 0) return rc;
     d->entries[d->count++] = (struct jinja_entry){ hash, key, value };
-    if (d->index) index_entry(d, d->count - 1);
-    return 0;
+    return d->index ? charge_probes(run, index_entry(d, d->count - 1)) : 0;
 }
 
 int jinja_dict_get(struct jinja_run *run, const struct jinja_dict *d, const struct jinja_value *key,
@@ -168,13 +191,11 @@ int jinja_dict_get(struct jinja_run *run, const struct jinja_dict *d, const stru
     return rc;
 }
 
-const struct jinja_value *jinja_dict_find(const struct jinja_dict *d, struct str key)
+int jinja_dict_find(struct jinja_run *run, const struct jinja_dict *d, struct str key,
+                    const struct jinja_value **ret)
 {
     struct jinja_value wanted = jinja_string(jinja_text_of(key));
-    size_t at;
-    /* Comparing strings cannot fail, so no run is needed. */
-    int rc = find_entry(NULL, d, &wanted, hash64(key.data, key.len, 1), &at);
-    return rc == 0 && at < d->count ? &d->entries[at].value : NULL;
+    return jinja_dict_get(run, d, &wanted, ret);
 }
 
 int jinja_dict_set(struct jinja_run *run, struct jinja_dict *d, struct str key,
@@ -183,16 +204,16 @@ int jinja_dict_set(struct jinja_run *run, struct jinja_dict *d, struct str key,
     return jinja_dict_put(run, d, jinja_string(jinja_text_of(key)), value);
 }
 
-void jinja_dict_remove(struct jinja_dict *d, size_t position)
+int jinja_dict_remove(struct jinja_run *run, struct jinja_dict *d, size_t position)
 {
     must(position < d->count);
     d->count--;
     memmove(&d->entries[position], &d->entries[position + 1],
             (d->count - position) * sizeof *d->entries);
-    if (!d->index) return;
+    int rc = charge_probes(run, d->count + d->index_cap);
+    if (rc < 0 || !d->index) return rc;
     memset(d->index, 0, d->index_cap * sizeof *d->index);
-    for (size_t i = 0; i < d->count; i++)
-        index_entry(d, i);
+    return index_all(run, d);
 }
 
 int jinja_dict_pairs(struct jinja_run *run, const struct jinja_dict *d, struct jinja_list **ret)

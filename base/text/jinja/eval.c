@@ -31,7 +31,9 @@ static int eval_name(struct jinja_run *run, struct jinja_scope *scope,
         int rc = jinja_charge(run, s->count / JINJA_SCAN_STEP);
         if (rc < 0) return rc;
     }
-    const struct jinja_value *global = jinja_dict_find(run->globals, node->name);
+    const struct jinja_value *global = NULL;
+    int rc = jinja_dict_find(run, run->globals, node->name, &global);
+    if (rc < 0) return rc;
     *ret = global ? *global : jinja_undefined(node->name);
     return 0;
 }

@@ -259,7 +259,8 @@ static int named_value(struct jinja_builder *b, struct str *s, const struct jinj
     size_t end = str_find(*s, STR(")"));
     if (end == SIZE_MAX || args->kind != JINJA_DICT)
         return jinja_fail(b->run, -EDOM, "%%( needs a name and a mapping");
-    *ret = jinja_dict_find(args->dict, str_of(s->data, end));
+    int rc = jinja_dict_find(b->run, args->dict, str_of(s->data, end), ret);
+    if (rc < 0) return rc;
     *s = str_of(s->data + end + 1, s->len - end - 1);
     return *ret ? 0 : jinja_fail(b->run, -EDOM, "%%( names a key that is not there");
 }

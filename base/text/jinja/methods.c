@@ -203,7 +203,7 @@ static int method_dict_pop(struct jinja_run *run, struct jinja_value *self,
     *ret = found ? *found : args->at[1];
     if (!found) return 0;
     size_t offset = (size_t)((const char *)found - (const char *)&d->entries[0].value);
-    jinja_dict_remove(d, offset / sizeof d->entries[0]);
+    rc = jinja_dict_remove(run, d, offset / sizeof d->entries[0]);
     return jinja_charge(run, d->count / JINJA_SCAN_STEP);
 }
 

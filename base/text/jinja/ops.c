@@ -341,9 +341,10 @@ static int own_attribute(struct jinja_run *run, struct jinja_value *v, struct st
         return 0;
     }
     if (v->kind == JINJA_NAMESPACE) {
-        const struct jinja_value *found = jinja_dict_find(v->dict, name);
-        if (found) *ret = *found;
-        return 0;
+        const struct jinja_value *found = NULL;
+        int rc = jinja_dict_find(run, v->dict, name, &found);
+        if (rc == 0 && found) *ret = *found;
+        return rc;
     }
     if (v->kind == JINJA_LOOP) return loop_attribute(run, v->loop, name, ret);
     if (v->kind == JINJA_CYCLER && str_eq(name, STR("current")))
@@ -366,9 +367,10 @@ int jinja_attribute(struct jinja_run *run, struct jinja_value *v, struct str nam
     missing_attribute(&object, name, ret);
     int rc = own_attribute(run, &object, name, ret);
     if (rc < 0 || ret->kind != JINJA_UNDEFINED || object.kind != JINJA_DICT) return rc;
-    const struct jinja_value *found = jinja_dict_find(object.dict, name);
-    if (found) *ret = *found;
-    return 0;
+    const struct jinja_value *found = NULL;
+    rc = jinja_dict_find(run, object.dict, name, &found);
+    if (rc == 0 && found) *ret = *found;
+    return rc;
 }
 
 int jinja_item(struct jinja_run *run, struct jinja_value *v, const struct jinja_value *key,

@@ -19,7 +19,7 @@ static int parse_body(struct jinja_parser *p, const char *const ends[ENDS_MAX],
 
 uint64_t jinja_name_hash(struct str name)
 {
-    return hash64(name.data, name.len, 1);
+    return hash_keyed(name.data, name.len);
 }
 
 int jinja_parse_fail(struct jinja_parser *p, int code, const char *format, ...)

@@ -7,6 +7,7 @@
 #include "base/text/jinja/value.h"
 
 #include "base/core/bits.h"
+#include "base/core/work.h"
 #include "base/text/jinja/run.h"
 
 #include <stdarg.h>
@@ -40,6 +41,7 @@ int jinja_fail(struct jinja_run *run, int code, const char *format, ...)
 int jinja_charge(struct jinja_run *run, uint64_t steps)
 {
     run->steps += steps;
+    work_add(steps * WORK_STEP);
     if (run->steps <= run->limits.steps_max) return 0;
     return jinja_fail(run, -E2BIG, "more than %llu steps (steps_max)",
                       (unsigned long long)run->limits.steps_max);

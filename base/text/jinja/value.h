@@ -100,10 +100,11 @@ int jinja_dict_put(struct jinja_run *run, struct jinja_dict *d, struct jinja_val
                    struct jinja_value value);
 int jinja_dict_get(struct jinja_run *run, const struct jinja_dict *d, const struct jinja_value *key,
                    const struct jinja_value **ret); /* *ret NULL when absent */
-const struct jinja_value *jinja_dict_find(const struct jinja_dict *d, struct str key);
+int jinja_dict_find(struct jinja_run *run, const struct jinja_dict *d, struct str key,
+                    const struct jinja_value **ret); /* likewise */
 int jinja_dict_set(struct jinja_run *run, struct jinja_dict *d, struct str key,
                    struct jinja_value value); /* `key` must outlive the rendering */
-void jinja_dict_remove(struct jinja_dict *d, size_t position);
+int jinja_dict_remove(struct jinja_run *run, struct jinja_dict *d, size_t position);
 
 /* The tuples (key, value), in order. */
 int jinja_dict_pairs(struct jinja_run *run, const struct jinja_dict *d, struct jinja_list **ret);

@@ -3,15 +3,20 @@
 #include "agent/instance.h"
 #include "base/core/bits.h"
 #include "base/core/own.h"
+#include "base/io/clock.h"
 #include "base/io/file.h"
 #include "tests/unit/unit.h"
 
+#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
+
+#define HOUR_US ((int64_t)3600 * 1000000)
 
 static char folder[64], path[128];
 
@@ -57,9 +62,45 @@ static void the_document_reads_back(void **state)
     assert_true(str_eq(in.spec.folder, str_from(folder))); /* none was said: where it lies */
     assert_int_equal(in.spec.engine_arg_count, 3);
     assert_true(str_eq(in.spec.engine_args[2], STR("exec sleep 60")));
-    assert_int_equal(in.spec.start_wall_us, 77);
-    assert_true(in.born_wall_us > 0);
+    /* no boot clock is told: dates are what there is */
+    assert_true(in.start_us < 0);
+    assert_true(in.born_us <= clock_mono_us());
+    assert_true(in.born_us > clock_mono_us() - HOUR_US);
     instance_close(&in);
+}
+
+/* On the machine that wrote the document, in the same boot, its boot clock counts. */
+static void the_date_moves_nothing(void **state)
+{
+    (void)state;
+    static const struct {
+        uint64_t boot_differs;
+        bool ours;
+    } rows[] = { { 0, true }, { 1, false } };
+    static const struct str args[] = { { "sh", 2 } };
+    for (size_t i = 0; i < COUNT_OF(rows); i++) {
+        struct launch_spec spec = { .instance = STR("i-1"),
+                                    .service = STR("chat"),
+                                    .pool = STR("small"),
+                                    .offer = STR("o"),
+                                    .controller_host = STR("127.0.0.1"),
+                                    .controller_port = 9,
+                                    .engine_host = STR("127.0.0.1"),
+                                    .engine_args = args,
+                                    .engine_arg_count = 1,
+                                    .boot = proc_id_self().boot + rows[i].boot_differs,
+                                    .born_mono_us = 5000,
+                                    .start_mono_us = 7000,
+                                    .start_wall_us = clock_wall_us() + 9 * HOUR_US };
+        CLEANUP(buf_fini) struct buf text = { 0 };
+        must(launch_spec_encode(&spec, &text) == 0);
+        must(file_write_atomic(path, buf_view(&text), 0600, NULL) == 0);
+        struct instance in;
+        assert_int_equal(instance_open(&in, str_from(path), NULL), 0);
+        assert_int_equal(in.born_us == 5000 && in.start_us == 7000, rows[i].ours);
+        if (!rows[i].ours) assert_true(in.start_us > clock_mono_us() + 8 * HOUR_US);
+        instance_close(&in);
+    }
 }
 
 static void damaged_documents_are_refused(void **state)
@@ -131,6 +172,37 @@ static void an_engine_is_known_by_what_it_wrote(void **state)
     instance_close(&in);
 }
 
+static off_t size_of(const char *file)
+{
+    char at[256];
+    struct stat st;
+    snprintf(at, sizeof at, "%s/%s", folder, file);
+    return stat(at, &st) == 0 ? st.st_size : -1;
+}
+
+/* The engine is any program: it appends to its own descriptor and knows nothing of us. */
+static void the_engines_log_is_bounded(void **state)
+{
+    (void)state;
+    struct instance in;
+    char log[256], line[1000];
+    memset(line, 'x', sizeof line);
+    assert_int_equal(instance_open(&in, str_from(path), NULL), 0);
+    instance_bound_log(&in, 65536); /* none yet */
+    snprintf(log, sizeof log, "%s/engine.log", folder);
+    int fd = open(log, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0600);
+    assert_true(fd >= 0);
+    for (int i = 1; i <= 200; i++) {
+        assert_int_equal(write(fd, line, sizeof line), sizeof line);
+        instance_bound_log(&in, 65536);
+        assert_true(size_of("engine.log") < 65536 + (off_t)sizeof line);
+        assert_int_equal(size_of("engine.log"), i % 66 * (off_t)sizeof line);
+        assert_int_equal(size_of("engine.log.1"), i < 66 ? -1 : 66 * (off_t)sizeof line);
+    }
+    close(fd);
+    instance_close(&in);
+}
+
 static void nobody_becomes_the_engine_of_a_folder_that_is_gone(void **state)
 {
     (void)state;
@@ -147,9 +219,11 @@ int main(void)
 #define ROW(fn) cmocka_unit_test_setup_teardown(fn, set_up, tear_down)
     const struct CMUnitTest tests[] = {
         ROW(the_document_reads_back),
+        ROW(the_date_moves_nothing),
         ROW(damaged_documents_are_refused),
         ROW(one_agent_an_instance),
         ROW(an_engine_is_known_by_what_it_wrote),
+        ROW(the_engines_log_is_bounded),
         ROW(nobody_becomes_the_engine_of_a_folder_that_is_gone),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -157,6 +157,93 @@ static void silence_is_sickness(void **state)
     assert_int_equal(s.state, SUP_BACK_OFF);
 }
 
+/* The view of an agent that did not look for `gap`: what it knows of the engine is that old. */
+static struct sup_view view_after(const struct sup *s, int64_t gap, int64_t healthy_us)
+{
+    struct sup_view v = view_at(s->looked_us + gap);
+    v.healthy_us = healthy_us;
+    return v;
+}
+
+/* Looks every second at an engine that was healthy at `healthy_us` last, until something is done:
+ * how long that took. */
+static int64_t silent_until_killed(struct sup *s, const struct sup_config *c, int64_t healthy_us)
+{
+    int64_t from = s->looked_us;
+    for (uint32_t i = 0; i < 1000; i++) {
+        struct sup_view v = view_after(s, SECOND, healthy_us);
+        if (sup_tick(s, c, &v) & SUP_ACT_KILL) return v.now_us - from;
+    }
+    return -1;
+}
+
+static void own_lateness_is_not_sickness(void **state)
+{
+    (void)state;
+    struct sup_config c = config();
+    c.late_us = 2 * SECOND;
+    struct sup s = up_since(SECOND);
+    struct sup_view v = view_after(&s, 60 * SECOND, SECOND);
+    assert_int_equal(sup_tick(&s, &c, &v), 0);
+    assert_int_equal(s.lates, 1);
+    /* An engine that is silent from now on is noticed as if it had been well up to here. */
+    assert_int_equal(silent_until_killed(&s, &c, SECOND), c.sick_us);
+
+    /* A gap that is not late is evidence like any other. */
+    s = up_since(SECOND);
+    v = view_after(&s, c.late_us, SECOND);
+    assert_int_equal(sup_tick(&s, &c, &v), 0);
+    assert_int_equal(s.lates, 0);
+    assert_int_equal(silent_until_killed(&s, &c, SECOND), c.sick_us - c.late_us);
+}
+
+/* While every turn is late nothing is known about the engine. */
+static void late_turns_in_a_row_prove_nothing(void **state)
+{
+    (void)state;
+    struct sup_config c = config();
+    c.late_us = 2 * SECOND;
+    struct sup s = up_since(SECOND);
+    for (uint32_t i = 0; i < 20; i++) {
+        struct sup_view v = view_after(&s, 10 * SECOND, SECOND);
+        assert_int_equal(sup_tick(&s, &c, &v), 0);
+        assert_int_equal(s.state, SUP_UP);
+    }
+    assert_int_equal(s.lates, 20);
+}
+
+/* What a state is given is time in which somebody looked; idleness begins anew. */
+static void deadlines_wait_for_a_late_agent(void **state)
+{
+    (void)state;
+    struct sup_config c = config();
+    c.late_us = 2 * SECOND;
+    struct sup s = { 0 };
+    sup_feed(&s, &c, SUP_WANT_UP, SECOND);
+    struct sup_view v = view_at(SECOND);
+    sup_tick(&s, &c, &v);
+    v = view_after(&s, 2 * c.start_us, 0);
+    assert_int_equal(sup_tick(&s, &c, &v), 0);
+    assert_int_equal(silent_until_killed(&s, &c, 0), c.start_us);
+
+    s = up_since(SECOND);
+    sup_feed(&s, &c, SUP_WANT_DOWN, SECOND);
+    v = view_after(&s, c.stop_us + SECOND, SECOND);
+    assert_int_equal(sup_tick(&s, &c, &v), 0);
+    assert_int_equal(silent_until_killed(&s, &c, SECOND), c.stop_us);
+
+    s = up_since(SECOND);
+    v = view_after(&s, SECOND, 2 * SECOND);
+    v.load_known = true;
+    v.lease_until_us = SECOND;
+    assert_int_equal(sup_tick(&s, &c, &v), 0);
+    v = view_after(&s, 2 * c.grace_us, 2 * SECOND);
+    v.load_known = true;
+    v.lease_until_us = SECOND;
+    assert_int_equal(sup_tick(&s, &c, &v), 0);
+    assert_int_equal(s.state, SUP_UP);
+}
+
 static void a_start_has_a_deadline(void **state)
 {
     (void)state;
@@ -342,6 +429,9 @@ int main(void)
         cmocka_unit_test(back_off_doubles_to_its_cap_and_is_forgiven),
         cmocka_unit_test(hopeless_engines_end_the_instance),
         cmocka_unit_test(silence_is_sickness),
+        cmocka_unit_test(own_lateness_is_not_sickness),
+        cmocka_unit_test(late_turns_in_a_row_prove_nothing),
+        cmocka_unit_test(deadlines_wait_for_a_late_agent),
         cmocka_unit_test(a_start_has_a_deadline),
         cmocka_unit_test(drains_end_empty_or_late),
         cmocka_unit_test(lease_and_age),

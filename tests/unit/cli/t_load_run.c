@@ -137,8 +137,8 @@ static void a_young_router_is_asked_again(void **state)
     assert_int_equal(pthread_create(&thread, NULL, turn, &y), 0);
     double tokens_per_word = 0;
     struct err err = { 0 };
-    int rc = replay_calibrate(STR("127.0.0.1"), http_server_port(s), (struct str){ 0 },
-                              &tokens_per_word, &err);
+    const struct target at = { .host = STR("127.0.0.1"), .port = http_server_port(s) };
+    int rc = replay_calibrate(&at, (struct str){ 0 }, &tokens_per_word, &err);
     loop_stop(y.loop);
     pthread_join(thread, NULL);
     http_server_free(s);

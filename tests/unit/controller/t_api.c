@@ -16,6 +16,7 @@
 
 struct face {
     struct world *w;
+    struct credentials held;
     struct loop *loop;
     struct api *api;
     pthread_t thread;
@@ -46,11 +47,14 @@ static struct face *face(bool require_secret, bool attach)
     world_init(f->w, &plain, 5);
     f->w->service.min = 1;
     world_run(f->w, 5);
+    static struct fleet_clock clock; /* fleet time is the boot clock's here */
+    credentials_of_secret(STR(SECRET), &f->held);
     struct api_config config = { .host = "127.0.0.1",
                                  .require_secret = require_secret,
-                                 .secret = STR(SECRET),
+                                 .held = &f->held,
                                  .hosts = hosts,
                                  .host_count = 1,
+                                 .clock = &clock,
                                  .on_urgent = on_urgent,
                                  .arg = &urgent };
     must(loop_new(&f->loop, NULL) == 0);
@@ -137,6 +141,18 @@ static void the_guard(void **state)
           "a name that begins like ours" },
         { "POST", "/api/v1/services/chat/pause", NULL, NULL, "http://evil.example", NULL, 403,
           "origin", "a stranger's page acts" },
+        { "POST", "/api/v1/services/chat/pause", NULL, NULL, NULL, NULL, 401, "secret",
+          "another user of this machine acts" },
+        { "POST", "/api/v1/services/chat/scale", "{\"pool\":\"small\",\"count\":2}", NULL, NULL,
+          "Bearer wrong", 401, "secret", "with a wrong secret" },
+        { "POST", "/api/v1/tenants", "{\"name\":\"eve\"}", NULL, NULL, NULL, 401, "secret",
+          "makes a key" },
+        { "DELETE", "/api/v1/tenants/eve", NULL, NULL, NULL, NULL, 401, "secret", "ends a key" },
+        { "POST", "/api/v1/keys/open", NULL, NULL, NULL, NULL, 401, "secret", "opens the service" },
+        { "GET", "/api/v1/status", NULL, NULL, "http://localhost", NULL, 403, "origin",
+          "a page of another server of this machine, at port 80" },
+        { "GET", "/api/v1/status", NULL, NULL, "https://127.0.0.1", NULL, 403, "origin",
+          "likewise at port 443" },
         { "POST", "/api/v1/agents/report", REPORT, NULL, NULL, NULL, 401, "secret", "no secret" },
         { "POST", "/api/v1/agents/report", REPORT, NULL, NULL, "Bearer wrong", 401, "secret",
           "a wrong secret" },
@@ -201,7 +217,7 @@ static void everything_needs_the_secret_when_asked(void **state)
     const struct ask rows[] = {
         { "GET", "/health", NULL, NULL, NULL, NULL, 200, NULL, "health is open" },
         { "GET", "/api/v1/status", NULL, NULL, NULL, NULL, 401, NULL, "status" },
-        { "GET", "/", NULL, NULL, NULL, NULL, 401, NULL, "the console" },
+        { "GET", "/", NULL, NULL, NULL, NULL, 200, "<html", "the console is a page without data" },
         { "GET", "/metrics", NULL, NULL, NULL, NULL, 401, NULL, "metrics" },
         { "POST", "/api/v1/services/chat/pause", NULL, NULL, NULL, NULL, 401, NULL, "acts" },
         { "GET", "/api/v1/status", NULL, NULL, NULL, BEARER, 200, NULL, "with the secret" },
@@ -231,36 +247,42 @@ static void acts(void **state)
     static const char scale[] = "/api/v1/services/chat/scale";
     static const char tenants[] = "/api/v1/tenants";
     const struct ask rows[] = {
-        { "POST", "/api/v1/services/chat/pause", NULL, NULL, NULL, NULL, 200, "ok", "pause" },
+        { "POST", "/api/v1/services/chat/pause", NULL, NULL, NULL, BEARER, 200, "ok", "pause" },
         { "GET", "/api/v1/services", NULL, NULL, NULL, NULL, 200, "\"paused\":true", "paused" },
-        { "POST", "/api/v1/services/chat/resume", NULL, NULL, NULL, NULL, 200, "ok", "resume" },
+        { "POST", "/api/v1/services/chat/resume", NULL, NULL, NULL, BEARER, 200, "ok", "resume" },
         { "GET", "/api/v1/services", NULL, NULL, NULL, NULL, 200, "\"paused\":false", "resumed" },
-        { "POST", "/api/v1/services/none/pause", NULL, NULL, NULL, NULL, 404, "no service",
+        { "POST", "/api/v1/services/none/pause", NULL, NULL, NULL, BEARER, 404, "no service",
           "no such service" },
-        { "POST", scale, "{\"pool\":\"small\",\"count\":2}", NULL, NULL, NULL, 200, "ok", "scale" },
+        { "POST", scale, "{\"pool\":\"small\",\"count\":2}", NULL, NULL, BEARER, 200, "ok",
+          "scale" },
         { "GET", "/api/v1/pools", NULL, NULL, NULL, NULL, 200, "\"manual\":2", "scaled" },
-        { "POST", scale, "{\"pool\":\"small\",\"count\":null}", NULL, NULL, NULL, 200, "ok",
+        { "POST", scale, "{\"pool\":\"small\",\"count\":null}", NULL, NULL, BEARER, 200, "ok",
           "given back" },
-        { "POST", scale, "{\"pool\":\"small\",\"count\":99}", NULL, NULL, NULL, 400, "maximum",
+        { "POST", scale, "{\"pool\":\"small\",\"count\":99}", NULL, NULL, BEARER, 400, "maximum",
           "over the maximum" },
-        { "POST", scale, "{\"pool\":\"small\",\"count\":-1}", NULL, NULL, NULL, 400, "count",
+        { "POST", scale, "{\"pool\":\"small\",\"count\":-1}", NULL, NULL, BEARER, 400, "count",
           "negative" },
-        { "POST", scale, "{\"pool\":\"small\"}", NULL, NULL, NULL, 400, "want", "no count" },
-        { "POST", scale, "{\"pool\":\"huge\",\"count\":1}", NULL, NULL, NULL, 404, "no pool",
+        { "POST", scale, "{\"pool\":\"small\"}", NULL, NULL, BEARER, 400, "want", "no count" },
+        { "POST", scale, "{\"pool\":\"huge\",\"count\":1}", NULL, NULL, BEARER, 404, "no pool",
           "no such pool" },
-        { "POST", scale, "{\"pool\":\"small\",\"cuont\":1}", NULL, NULL, NULL, 400, "cuont",
+        { "POST", scale, "{\"pool\":\"small\",\"cuont\":1}", NULL, NULL, BEARER, 400, "cuont",
           "a typing error" },
-        { "POST", scale, "{\"pool\":\"small\",\"count\":1}x", NULL, NULL, NULL, 400, NULL,
+        { "POST", scale, "{\"pool\":\"small\",\"count\":1}x", NULL, NULL, BEARER, 400, NULL,
           "text behind the end" },
-        { "POST", scale, NULL, NULL, NULL, NULL, 400, NULL, "nothing" },
-        { "POST", tenants, "{\"name\":\"acme\",\"concurrency\":3}", NULL, NULL, NULL, 201,
+        { "POST", scale, NULL, NULL, NULL, BEARER, 400, NULL, "nothing" },
+        { "POST", tenants, "{\"name\":\"acme\",\"concurrency\":3}", NULL, NULL, BEARER, 201,
           "\"key\":\"muster-", "a tenant" },
-        { "POST", tenants, "{\"name\":\"acme\"}", NULL, NULL, NULL, 409, "exists", "again" },
-        { "POST", tenants, "{\"name\":\"a/b\"}", NULL, NULL, NULL, 400, "name", "an odd name" },
-        { "POST", tenants, "{}", NULL, NULL, NULL, 400, "name", "no name" },
+        { "POST", tenants, "{\"name\":\"acme\"}", NULL, NULL, BEARER, 409, "exists", "again" },
+        { "POST", tenants, "{\"name\":\"a/b\"}", NULL, NULL, BEARER, 400, "name", "an odd name" },
+        { "POST", tenants, "{}", NULL, NULL, BEARER, 400, "name", "no name" },
         { "GET", tenants, NULL, NULL, NULL, NULL, 200, "\"concurrency\":3", "listed" },
-        { "DELETE", "/api/v1/tenants/acme", NULL, NULL, NULL, NULL, 200, "ok", "removed" },
-        { "DELETE", "/api/v1/tenants/acme", NULL, NULL, NULL, NULL, 404, NULL, "removed twice" },
+        { "GET", tenants, NULL, NULL, NULL, NULL, 200, "\"keys_required\":true", "closed" },
+        { "POST", "/api/v1/keys/open", NULL, NULL, NULL, BEARER, 409, "revoke", "not while" },
+        { "DELETE", "/api/v1/tenants/acme", NULL, NULL, NULL, BEARER, 200, "ok", "removed" },
+        { "DELETE", "/api/v1/tenants/acme", NULL, NULL, NULL, BEARER, 404, NULL, "removed twice" },
+        { "GET", tenants, NULL, NULL, NULL, NULL, 200, "\"keys_required\":true", "still closed" },
+        { "POST", "/api/v1/keys/open", NULL, NULL, NULL, BEARER, 200, "ok", "opened" },
+        { "GET", tenants, NULL, NULL, NULL, NULL, 200, "\"keys_required\":false", "open" },
         { "GET", "/api/v1/decisions", NULL, NULL, NULL, NULL, 200, "\"launch\"", "decisions" },
         { "GET", "/api/v1/decisions?from=1&limit=1", NULL, NULL, NULL, NULL, 200, "\"id\":1",
           "from" },
@@ -275,6 +297,66 @@ static void acts(void **state)
     urgent = 0;
     check(f, rows, COUNT_OF(rows));
     assert_true(urgent >= 3); /* what people do is not kept waiting */
+    face_free(f);
+}
+
+/* "Bearer TOKEN" of a fresh token. */
+static void make_token(const struct face *f, const char *body, char ret[128])
+{
+    CLEANUP(buf_fini) struct buf reply = { 0 };
+    const struct ask make = { .method = "POST",
+                              .path = "/api/v1/tokens",
+                              .body = body,
+                              .authorization = BEARER,
+                              .why = "a token" };
+    assert_int_equal(ask(f, &make, &reply), 201);
+    const char *at = strstr(reply.data, "\"token\":\"");
+    char token[96];
+    assert_non_null(at);
+    assert_int_equal(sscanf(at, "\"token\":\"%95[^\"]", token), 1);
+    snprintf(ret, 128, "Bearer %s", token);
+}
+
+static void tokens_open_what_their_role_may(void **state)
+{
+    (void)state;
+    struct face *f = face(true, true);
+    char admin[128], reader[128];
+    make_token(f, "{\"name\":\"ann\",\"role\":\"admin\"}", admin);
+    make_token(f, "{\"name\":\"prom\",\"role\":\"read\"}", reader);
+    assert_string_not_equal(admin, reader);
+    const struct ask rows[] = {
+        { "GET", "/api/v1/status", NULL, NULL, NULL, reader, 200, NULL, "a reader reads" },
+        { "GET", "/metrics", NULL, NULL, NULL, reader, 200, NULL, "and scrapes" },
+        { "POST", "/api/v1/services/chat/pause", NULL, NULL, NULL, reader, 401, NULL,
+          "and does nothing" },
+        { "POST", "/api/v1/tokens", "{\"name\":\"x\",\"role\":\"admin\"}", NULL, NULL, reader, 401,
+          NULL, "and makes no admin" },
+        { "GET", "/api/v1/tokens", NULL, NULL, NULL, reader, 401, NULL, "nor sees who is one" },
+        { "POST", "/api/v1/keys/open", NULL, NULL, NULL, reader, 401, NULL, "nor opens" },
+        { "POST", "/api/v1/services/chat/pause", NULL, NULL, NULL, admin, 200, NULL,
+          "an admin acts" },
+        { "POST", "/api/v1/routers/sync", SYNC, NULL, NULL, admin, 401, NULL, "but is no router" },
+        { "POST", "/api/v1/agents/report", REPORT, NULL, NULL, admin, 401, NULL, "and no agent" },
+        { "GET", "/api/v1/status", NULL, NULL, NULL, "Bearer muster-admin-00", 401, NULL,
+          "an unknown one" },
+        { "GET", "/api/v1/tokens", NULL, NULL, NULL, admin, 200, "\"role\":\"admin\"", "listed" },
+        { "POST", "/api/v1/tokens", "{\"name\":\"ann\",\"role\":\"read\"}", NULL, NULL, admin, 409,
+          NULL, "again" },
+        { "POST", "/api/v1/tokens", "{\"name\":\"b\",\"role\":\"root\"}", NULL, NULL, admin, 400,
+          NULL, "no such role" },
+        { "POST", "/api/v1/tokens", "{\"name\":\"a b\",\"role\":\"read\"}", NULL, NULL, admin, 400,
+          NULL, "an odd name" },
+        { "DELETE", "/api/v1/tokens/prom", NULL, NULL, NULL, admin, 200, NULL, "revoked" },
+        { "DELETE", "/api/v1/tokens/prom", NULL, NULL, NULL, admin, 404, NULL, "twice" },
+        { "GET", "/api/v1/status", NULL, NULL, NULL, reader, 401, NULL, "a revoked one" },
+    };
+    check(f, rows, COUNT_OF(rows));
+    CLEANUP(buf_fini) struct buf reply = { 0 };
+    const struct ask list = { .method = "GET", .path = "/api/v1/tokens", .authorization = admin };
+    assert_int_equal(ask(f, &list, &reply), 200);
+    assert_null(strstr(reply.data, admin + strlen("Bearer "))); /* neither it nor its digest */
+    assert_null(strstr(reply.data, "hash"));
     face_free(f);
 }
 
@@ -329,6 +411,7 @@ int main(void)
         cmocka_unit_test(everything_needs_the_secret_when_asked),
         cmocka_unit_test(before_the_control_is_there),
         cmocka_unit_test(acts),
+        cmocka_unit_test(tokens_open_what_their_role_may),
         cmocka_unit_test(streams_tell_the_status),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

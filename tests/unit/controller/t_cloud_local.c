@@ -2,6 +2,7 @@
  * controller over it that is killed at every step. */
 #include "base/core/bits.h"
 #include "base/core/fault.h"
+#include "base/io/clock.h"
 #include "base/io/file.h"
 #include "base/io/proc.h"
 #include "controller/cloud/cloud_local.h"
@@ -10,6 +11,7 @@
 #include "policies/scale_rows.h"
 #include "tests/unit/unit.h"
 
+#include <dirent.h>
 #include <limits.h>
 #include <signal.h>
 #include <stdio.h>
@@ -104,7 +106,7 @@ static int create(struct ground *g, const char *intent, const char *offer, struc
                                 .engine_host = STR("127.0.0.1"),
                                 .engine_args = args,
                                 .engine_arg_count = 1 };
-    struct cloud_request req = { intent, &o, &spec };
+    struct cloud_request req = { .intent = intent, .offer = &o, .spec = &spec };
     struct err err;
     return g->cloud.driver->create(g->cloud.ctx, &req, g->now, ret, class, &err);
 }
@@ -176,7 +178,51 @@ static void one_intent_is_one_instance(void **state)
     arena_init(&arena, 2 * LAUNCH_BYTES_MAX);
     struct launch_spec spec;
     assert_int_equal(launch_spec_decode(buf_view(&text), &arena, &spec, NULL), 0);
-    assert_int_equal(spec.start_wall_us, START + 2 * SECOND);
+    assert_int_equal(spec.created_us, START);
+    assert_int_equal(spec.boot, proc_id_self().boot);
+    assert_int_equal(spec.start_mono_us - spec.born_mono_us, 2 * SECOND);
+    assert_true(spec.born_mono_us <= clock_mono_us());
+    assert_int_equal(item[0].created_us, START);
+    ground_free(g);
+}
+
+/* A folder whose document nobody can read hides nothing and stops nothing. */
+static void an_unreadable_document_is_listed_and_left(void **state)
+{
+    (void)state;
+    struct ground *g = ground("serve", 0.6);
+    char path[256];
+    struct listed made, item[32];
+    enum offer_error class;
+    snprintf(path, sizeof path, "%s/i-000000000bad", g->folder);
+    assert_int_equal(file_make_folders(path, 0700, NULL), 0);
+    snprintf(path, sizeof path, "%s/i-000000000bad/spec.json", g->folder);
+    assert_int_equal(file_write_atomic(path, STR("{\"v\":2}"), 0600, NULL), 0);
+    for (int i = 0; i < 3; i++) { /* 0.6 of a core: what does not run takes none of it */
+        char id[16];
+        snprintf(id, sizeof id, "i-%d", i);
+        assert_int_equal(create(g, id, "small", &made, &class), 0);
+        wait_up(g, id);
+    }
+    uint32_t unreadable = 0, count = list(g, item);
+    assert_int_equal(count, 4);
+    for (uint32_t i = 0; i < count; i++) {
+        bool bad = strcmp(item[i].intent, "i-000000000bad") == 0;
+        assert_int_equal(item[i].unreadable, bad);
+        assert_false(item[i].gone);
+        unreadable += bad;
+    }
+    assert_int_equal(unreadable, 1);
+    assert_int_equal(access(path, F_OK), 0);
+
+    /* What runs there takes what the largest offer would. */
+    struct proc_id agent = process(g, "i-2", "agent.lock");
+    snprintf(path, sizeof path, "%s/i-2/spec.json", g->folder);
+    assert_int_equal(file_write_atomic(path, STR("{"), 0600, NULL), 0);
+    assert_int_equal(list(g, item), 4);
+    assert_true(proc_is_alive(&agent));
+    assert_true(create(g, "i-9", "small", &made, &class) < 0);
+    assert_int_equal(class, OFFER_CAPACITY);
     ground_free(g);
 }
 
@@ -272,7 +318,7 @@ static void an_agent_that_never_comes_is_started_again(void **state)
     ground_free(g);
 }
 
-static void what_cannot_be_read_is_an_error_and_no_hole(void **state)
+static void a_folder_without_a_document_is_nothing(void **state)
 {
     (void)state;
     struct ground *g = ground("serve", 1);
@@ -281,13 +327,87 @@ static void what_cannot_be_read_is_an_error_and_no_hole(void **state)
     assert_int_equal(mkdir(path, 0700), 0); /* a create that died early: nothing */
     struct listed item[32];
     assert_int_equal(list(g, item), 0);
+    ground_free(g);
+}
 
-    snprintf(path, sizeof path, "%s/i-empty/spec.json", g->folder);
-    assert_int_equal(file_write_atomic(path, STR("{\"v\":1"), 0600, NULL), 0);
-    uint32_t count;
-    struct err err;
-    assert_true(g->cloud.driver->list(g->cloud.ctx, g->now, item, 32, &count, &err) < 0);
-    unlink(path);
+static uint32_t zombies(void)
+{
+    char path[320], state;
+    uint32_t count = 0;
+    DIR *dir = opendir("/proc");
+    assert_non_null(dir);
+    for (struct dirent *e; (e = readdir(dir));) {
+        long parent = 0;
+        snprintf(path, sizeof path, "/proc/%s/stat", e->d_name);
+        FILE *f = fopen(path, "re");
+        if (!f) continue;
+        bool is = fscanf(f, "%*d (%*[^)]) %c %ld", &state, &parent) == 2;
+        count += is && state == 'Z' && parent == getpid();
+        fclose(f);
+    }
+    closedir(dir);
+    return count;
+}
+
+/* Their ends are collected, also those of agents that nobody asked to end. */
+static void ended_agents_leave_no_zombies(void **state)
+{
+    (void)state;
+    struct ground *g = ground("serve", 1);
+    struct listed made, item[32];
+    enum offer_error class;
+    for (int i = 0; i < 3; i++) {
+        char id[16];
+        snprintf(id, sizeof id, "i-%d", i);
+        assert_int_equal(create(g, id, "small", &made, &class), 0);
+        struct proc_id engine = wait_up(g, id), agent = process(g, id, "agent.lock");
+        end(&engine);
+        end(&agent);
+    }
+    assert_int_equal(zombies(), 3);
+    list(g, item);
+    assert_int_equal(zombies(), 0);
+    remove_all(g);
+    assert_int_equal(zombies(), 0);
+    ground_free(g);
+}
+
+static void make(const char *root, const char *folder, const char *file)
+{
+    char path[256];
+    snprintf(path, sizeof path, "%s/ended/%s", root, folder);
+    assert_int_equal(file_make_folders(path, 0700, NULL), 0);
+    snprintf(path, sizeof path, "%s/ended/%s/%s", root, folder, file);
+    assert_int_equal(file_write_atomic(path, STR("x"), 0600, NULL), 0);
+}
+
+/* A stranger's file keeps its own folder and no other; what a killed writer left, and older logs,
+ * are ours. */
+static void pruning_passes_over_what_it_cannot_remove(void **state)
+{
+    (void)state;
+    struct ground *g = ground("serve", 1);
+    static const char *const ours[] = { "agent.log", "engine.log.1", "spawned.Ab12Xy",
+                                        "spec.json" };
+    make(g->folder, "a-stranger", "notes.txt");
+    for (int i = 0; i < 3 * LOCAL_ENDED_MAX; i++) {
+        char id[16];
+        snprintf(id, sizeof id, "b-%02d", i);
+        make(g->folder, id, ours[(size_t)i % COUNT_OF(ours)]);
+    }
+    struct listed made;
+    enum offer_error class;
+    assert_int_equal(create(g, "i-1", "small", &made, &class), 0);
+    wait_up(g, "i-1");
+    remove_all(g);
+    char command[160];
+    snprintf(command, sizeof command, "test $(ls '%s/ended' | wc -l) -eq %d", g->folder,
+             LOCAL_ENDED_MAX + 1);
+    assert_int_equal(system(command), 0);
+    snprintf(command, sizeof command, "%s/ended/a-stranger/notes.txt", g->folder);
+    assert_int_equal(access(command, F_OK), 0);
+    snprintf(command, sizeof command, "%s/ended/i-1", g->folder);
+    assert_int_equal(access(command, F_OK), 0);
     ground_free(g);
 }
 
@@ -377,8 +497,9 @@ static void killed_at_every_step(void **state)
 {
     (void)state;
     static const struct str args[] = { { "engine", 6 } };
-    static const struct control_launch launch[1][SCALE_POOLS_MAX] = { { { ENGINE_MUSTER, args,
-                                                                          1 } } };
+    static const struct control_launch launch[1][SCALE_POOLS_MAX] = {
+        { { .engine_args = args, .engine_arg_count = 1 } }
+    };
     for (uint32_t s = 0; s < control_step_count; s++)
         for (uint64_t nth = 1; nth <= 2; nth++) {
             struct ground *g = ground("serve", 1);
@@ -444,12 +565,15 @@ int main(int argc, char **argv)
     program = real;
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(one_intent_is_one_instance),
+        cmocka_unit_test(an_unreadable_document_is_listed_and_left),
         cmocka_unit_test(refusals),
         cmocka_unit_test(a_dead_agent_comes_back_to_its_engine),
         cmocka_unit_test(with_both_dead_it_is_gone),
         cmocka_unit_test(remove_without_an_agent_ends_the_engine),
         cmocka_unit_test(an_agent_that_never_comes_is_started_again),
-        cmocka_unit_test(what_cannot_be_read_is_an_error_and_no_hole),
+        cmocka_unit_test(a_folder_without_a_document_is_nothing),
+        cmocka_unit_test(ended_agents_leave_no_zombies),
+        cmocka_unit_test(pruning_passes_over_what_it_cannot_remove),
         cmocka_unit_test(only_the_newest_logs_are_kept),
         cmocka_unit_test(killed_at_every_step),
     };

@@ -1,5 +1,6 @@
 /* t_control.c - a whole controller over a cloud that does as it is told: growing and shrinking, what
  * it finds and replaces, hands, routers, tenants, and what it tells of itself. */
+#include "controller/control_metrics.h"
 #include "tests/unit/controller/world.h"
 #include "tests/unit/unit.h"
 
@@ -193,6 +194,183 @@ static void routers_hear_what_they_need(void **state)
     world_free(w);
 }
 
+static bool hears_a_complete_list(struct world *w, uint32_t *ret_count)
+{
+    static uint64_t seq;
+    CLEANUP(arena_fini) struct arena arena;
+    arena_init(&arena, SYNC_BYTES_MAX);
+    struct router_sync s = { .router = STR("r1"), .boot = 9, .seq = ++seq };
+    struct router_rules rules;
+    assert_int_equal(control_sync(w->control, &s, w->now, &arena, &rules, NULL), 0);
+    *ret_count = rules.endpoint_count;
+    return router_rules_complete(&rules);
+}
+
+/* Who was not heard since the start has an address that nobody has told: that is not its end. */
+static void a_list_is_incomplete_until_everybody_was_heard(void **state)
+{
+    (void)state;
+    static const bool comes_back[] = { true, false };
+    for (size_t i = 0; i < COUNT_OF(comes_back); i++) {
+        struct world *w = world_new(NULL);
+        uint32_t count;
+        w->service.min = w->service.max = 2;
+        world_run(w, 20);
+        assert_true(hears_a_complete_list(w, &count));
+        assert_int_equal(count, 2);
+        world_kill(w);
+        world_start(w);
+        assert_false(hears_a_complete_list(w, &count)); /* nothing was listed yet */
+        w->agents_silent = true;
+        world_run(w, 60);
+        assert_false(hears_a_complete_list(w, &count));
+        assert_int_equal(count, 0);
+        w->agents_silent = !comes_back[i];
+        world_run(w, 2);
+        assert_int_equal(hears_a_complete_list(w, &count), comes_back[i]);
+        assert_int_equal(count, comes_back[i] ? 2 : 0);
+        /* Who stays silent is ended, and the list is complete without it. */
+        for (int left = 700; left > 0 && !hears_a_complete_list(w, &count); left--)
+            world_second(w);
+        assert_true(hears_a_complete_list(w, &count));
+        world_free(w);
+    }
+}
+
+static bool keys_are_required(struct world *w)
+{
+    CLEANUP(arena_fini) struct arena arena;
+    arena_init(&arena, SYNC_BYTES_MAX);
+    struct router_sync s = { .router = STR("r1"), .boot = 9, .seq = 1 };
+    struct router_rules rules;
+    assert_int_equal(control_sync(w->control, &s, w->now, &arena, &rules, NULL), 0);
+    return rules.keys_required;
+}
+
+static void put(struct world *w, const char *key, const char *value)
+{
+    uint64_t version;
+    assert_int_equal(
+        store_put_if(w->store, str_from(key), str_from(value), STORE_ANY, &version, NULL), 0);
+}
+
+static bool holds(struct world *w, const char *key, const char *value)
+{
+    CLEANUP(buf_fini) struct buf text = { 0 };
+    return store_get(w->store, str_from(key), &text, NULL, NULL) == 0 &&
+           str_eq(buf_view(&text), str_from(value));
+}
+
+static bool view_has(struct world *w, enum control_view view, const char *text)
+{
+    CLEANUP(buf_fini) struct buf out = { 0 };
+    assert_int_equal(control_view(w->control, view, w->now, &out), 0);
+    buf_byte(&out, 0);
+    return strstr(out.data, text) != NULL;
+}
+
+/* Of a newer release, or damaged: it stays, it is said, its instance serves and is counted, and
+ * everything else goes on. */
+static void unreadable_records_stop_nothing_else(void **state)
+{
+    (void)state;
+    static const char newer[] = "{\"v\":2,\"is\":\"of a newer release\"}";
+    struct world *w = world_new(NULL);
+    struct tenant_limits none = { 0 };
+    char key[TENANT_KEY_BYTES], intent[NAME_BYTES + 8];
+    w->service.min = 3;
+    w->service.max = 6;
+    world_run(w, 20);
+    assert_int_equal(control_tenant_add(w->control, STR("a"), &none, w->now, key, NULL), 0);
+    assert_int_equal(control_tenant_add(w->control, STR("b"), &none, w->now, key, NULL), 0);
+    assert_false(control_is_degraded(w->control));
+    uint32_t count;
+    const struct fake_instance *in = fake_cloud_instances(w->fake, &count);
+    assert_int_equal(count, 3);
+    snprintf(intent, sizeof intent, "intent/%s", in[0].intent);
+
+    world_kill(w);
+    const char *const damaged[] = { intent, "intent/i-0000000000ff", "tenant/a", "cost" };
+    for (size_t i = 0; i < COUNT_OF(damaged); i++)
+        put(w, damaged[i], newer);
+    world_start(w);
+    assert_true(control_is_degraded(w->control));
+    world_run(w, 20);
+    for (size_t i = 0; i < 3; i++) {
+        assert_true(view_has(w, CONTROL_STATUS, damaged[i]));
+        assert_true(holds(w, damaged[i], newer));
+    }
+    assert_true(holds(w, "aside/cost", newer));
+    assert_true(metric_value(metric_of(control_metrics(w->control), CONTROL_M_UNREADABLE)) == 4);
+    /* Its instance is an endpoint, and counts. */
+    assert_true(hears_a_complete_list(w, &count));
+    assert_int_equal(count, 3);
+    assert_int_equal(world_made(w), 3);
+    assert_true(view_has(w, CONTROL_TENANTS, "\"tenant\":\"b\""));
+    assert_int_equal(control_tenant_remove(w->control, STR("b"), NULL), 0);
+    assert_true(keys_are_required(w)); /* there is a tenant, whose key nobody knows */
+
+    /* The fleet grows and shrinks around it, and never ends it. */
+    w->service.min = 0;
+    assert_int_equal(control_scale(w->control, STR("chat"), STR("small"), 5, NULL), 0);
+    world_run(w, 20);
+    assert_int_equal(world_running(w), 5);
+    assert_int_equal(control_scale(w->control, STR("chat"), STR("small"), 0, NULL), 0);
+    assert_int_equal(control_scale(w->control, STR("chat"), STR("large"), 0, NULL), 0);
+    world_kill(w);
+    world_run(w, 60); /* started again by the world, with the new minimum */
+    assert_int_equal(world_running(w), 1);
+    in = fake_cloud_instances(w->fake, &count);
+    assert_true(in[0].removed_us == 0);
+    assert_true(holds(w, intent, newer));
+    assert_true(view_has(w, CONTROL_INTENTS, in[0].intent));
+    world_free(w);
+}
+
+/* What its policies remember begins anew; the bytes stay for who wants to look. */
+static void damaged_memory_is_set_aside(void **state)
+{
+    (void)state;
+    static const char damaged[] = "muster policy memory 1\ncut here";
+    struct world *w = world_new(NULL);
+    w->service.min = 1;
+    world_run(w, 30); /* memory is written every ten seconds */
+    assert_true(store_get(w->store, STR("memory/chat"), NULL, NULL, NULL) == 0);
+    world_kill(w);
+    put(w, "memory/chat", damaged);
+    world_start(w);
+    assert_true(control_is_degraded(w->control));
+    assert_true(holds(w, "aside/memory/chat", damaged));
+    assert_true(view_has(w, CONTROL_STATUS, "aside/memory/chat"));
+    world_run(w, 30);
+    assert_int_equal(world_running(w), 1);
+    assert_false(holds(w, "memory/chat", damaged));
+    world_free(w);
+}
+
+/* What a person has set and nobody can read: the service stays as it is until somebody says more. */
+static void an_unreadable_order_pauses_its_service(void **state)
+{
+    (void)state;
+    struct world *w = world_new(NULL);
+    w->service.min = 2;
+    world_run(w, 20);
+    world_kill(w);
+    put(w, "hand/chat", "{\"v\":1,\"paused\":fal");
+    w->service.min = 4;
+    world_start(w);
+    world_run(w, 20);
+    assert_int_equal(world_running(w), 2);
+    assert_true(view_has(w, CONTROL_STATUS, "hand/chat"));
+    assert_int_equal(control_pause(w->control, STR("chat"), false, NULL), 0);
+    world_run(w, 20);
+    assert_int_equal(world_running(w), 4);
+    world_kill(w);
+    world_start(w);
+    assert_false(control_is_degraded(w->control));
+    world_free(w);
+}
+
 static void tenants_come_and_go(void **state)
 {
     (void)state;
@@ -243,6 +421,68 @@ static void tenants_come_and_go(void **state)
     assert_non_null(strstr(text.data, "\"requests_total\":9"));
     assert_non_null(strstr(text.data, "\"generated_tokens_total\":140"));
     assert_null(strstr(text.data, key)); /* no key is kept anywhere */
+    world_free(w);
+}
+
+static void tokens_outlive_the_controller_as_digests(void **state)
+{
+    (void)state;
+    struct world *w = world_new(NULL);
+    char token[TOKEN_TEXT_BYTES], other[TOKEN_TEXT_BYTES];
+    enum token_role role = TOKEN_READ;
+    struct err err;
+    world_second(w);
+    assert_int_equal(control_token_add(w->control, STR("ann"), TOKEN_ADMIN, w->now, token, &err),
+                     0);
+    assert_int_equal(control_token_add(w->control, STR("bob"), TOKEN_READ, w->now, other, &err), 0);
+    world_kill(w);
+    world_run(w, 5);
+    assert_true(control_token_find(w->control, str_from(token), &role) && role == TOKEN_ADMIN);
+    assert_true(control_token_find(w->control, str_from(other), &role) && role == TOKEN_READ);
+    assert_false(control_token_find(w->control, STR("muster-admin-0"), &role));
+    assert_false(control_token_find(w->control, (struct str){ 0 }, &role));
+    CLEANUP(buf_fini) struct buf kept = { 0 };
+    assert_int_equal(store_get(w->store, STR("token/ann"), &kept, NULL, NULL), 0);
+    assert_null(strstr(kept.data, token));
+    /* Routers are told the digests. */
+    CLEANUP(arena_fini) struct arena arena;
+    arena_init(&arena, SYNC_BYTES_MAX);
+    struct router_sync s = { .router = STR("r1"), .boot = 9, .seq = 1 };
+    struct router_rules rules;
+    assert_int_equal(control_sync(w->control, &s, w->now, &arena, &rules, &err), 0);
+    assert_int_equal(rules.token_count, 2);
+    assert_int_equal(control_token_remove(w->control, STR("ann"), &err), 0);
+    assert_false(control_token_find(w->control, str_from(token), &role));
+    world_free(w);
+}
+
+/* The service closes with its first tenant, and nothing but a person opens it. */
+static void keys_stay_required(void **state)
+{
+    (void)state;
+    struct world *w = world_new(NULL);
+    char key[TENANT_KEY_BYTES];
+    struct err err;
+    struct tenant_limits limits = { 0 };
+    CLEANUP(arena_fini) struct arena arena;
+    struct router_sync s = { .router = STR("r1"), .boot = 9, .seq = 1 };
+    struct router_rules rules;
+    arena_init(&arena, SYNC_BYTES_MAX);
+    world_second(w);
+    assert_int_equal(control_tenant_add(w->control, STR("a"), &limits, w->now, key, &err), 0);
+    assert_int_equal(control_keys_open(w->control, &err), -EEXIST);
+    assert_int_equal(control_tenant_remove(w->control, STR("a"), &err), 0);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(control_sync(w->control, &s, w->now, &arena, &rules, &err), 0);
+        assert_true(rules.keys_required && !rules.keys_opened);
+        world_kill(w);
+        world_run(w, 5);
+    }
+    assert_int_equal(control_keys_open(w->control, &err), 0);
+    world_kill(w);
+    world_run(w, 5);
+    assert_int_equal(control_sync(w->control, &s, w->now, &arena, &rules, &err), 0);
+    assert_true(!rules.keys_required && rules.keys_opened);
     world_free(w);
 }
 
@@ -316,7 +556,13 @@ int main(void)
         cmocka_unit_test(a_silent_router_stops_the_shrinking),
         cmocka_unit_test(hands_outlive_the_controller),
         cmocka_unit_test(routers_hear_what_they_need),
+        cmocka_unit_test(a_list_is_incomplete_until_everybody_was_heard),
+        cmocka_unit_test(unreadable_records_stop_nothing_else),
+        cmocka_unit_test(damaged_memory_is_set_aside),
+        cmocka_unit_test(an_unreadable_order_pauses_its_service),
         cmocka_unit_test(tenants_come_and_go),
+        cmocka_unit_test(tokens_outlive_the_controller_as_digests),
+        cmocka_unit_test(keys_stay_required),
         cmocka_unit_test(every_view_is_json),
         cmocka_unit_test(tombstones_are_bounded_and_cost_stays),
     };

@@ -143,6 +143,33 @@ static void stored_form_reads_back(void **state)
     assert_true(fabs(back.price_h - i.price_h) < 1e-12);
 }
 
+/* A sentence that was cut within a character reads back, and what reads back is written alike. */
+static void torn_sentences_read_back(void **state)
+{
+    (void)state;
+    static const char *const tails[] = { "\xc3", "\xe2\x82", "\xf0\x9f\x98", "\x80\x80\xff" };
+    for (size_t t = 0; t < COUNT_OF(tails); t++)
+        for (size_t cut = 0; cut <= 8; cut++) {
+            struct intent i = sample();
+            size_t keep = sizeof i.why - 1 - strlen(tails[t]) - cut;
+            memset(i.why, 'x', keep);
+            for (size_t k = keep; k + strlen(tails[t]) < sizeof i.why; k += strlen(tails[t]))
+                memcpy(i.why + k, tails[t], strlen(tails[t]));
+            i.why[sizeof i.why - 1] = 0;
+            CLEANUP(buf_fini) struct buf text = { 0 }, again = { 0 };
+            CLEANUP(arena_fini) struct arena arena;
+            arena_init(&arena, 65536);
+            struct intent back = { 0 };
+            struct err err = { 0 };
+            assert_int_equal(intent_encode(&i, &text), 0);
+            if (intent_decode(buf_view(&text), &arena, &back, &err) < 0)
+                fail_msg("tail %zu, %zu left out: %s", t, cut, err.text);
+            assert_memory_equal(back.why, i.why, keep);
+            assert_int_equal(intent_encode(&back, &again), 0);
+            assert_true(str_eq(buf_view(&text), buf_view(&again)));
+        }
+}
+
 static void every_state_reads_back(void **state)
 {
     (void)state;
@@ -228,6 +255,7 @@ int main(void)
         cmocka_unit_test(times_follow_the_life),
         cmocka_unit_test(refused_intents_cost_nothing),
         cmocka_unit_test(stored_form_reads_back),
+        cmocka_unit_test(torn_sentences_read_back),
         cmocka_unit_test(every_state_reads_back),
         cmocka_unit_test(damaged_records_are_refused),
         cmocka_unit_test(back_off_depends_on_the_error),

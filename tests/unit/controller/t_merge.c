@@ -45,6 +45,7 @@ static const struct row rows[] = {
     { .state = INTENT_REGISTERED, .called = 50, .heard = 1, .agent = AGENT_UP, .listed = true, .event = NONE, .why = "all is well" },
     { .state = INTENT_REGISTERED, .called = 50, .heard = 1, .agent = AGENT_UP, .event = NONE, .why = "a fresh report outweighs a listing" },
     { .state = INTENT_REGISTERED, .called = 50, .heard = 20, .agent = AGENT_UP, .event = INTENT_ABSENT, .why = "silent and not listed" },
+    { .state = INTENT_REGISTERED, .called = 50, .heard = 7, .lag = 8, .agent = AGENT_UP, .event = NONE, .why = "heard after what the listing shows" },
     { .state = INTENT_REGISTERED, .called = 50, .heard = 1, .agent = AGENT_STOPPED, .listed = true, .event = INTENT_DRAINED, .why = "it ended itself" },
     { .state = INTENT_REGISTERED, .called = 900, .heard = 599, .agent = AGENT_UP, .listed = true, .event = NONE, .why = "silent, not for long" },
     { .state = INTENT_REGISTERED, .called = 900, .heard = 600, .agent = AGENT_UP, .listed = true, .event = INTENT_LATE, .why = "silent for too long" },
@@ -101,7 +102,7 @@ static void events_follow_from_the_witnesses(void **state)
                                 .item = r->listed ? &item : NULL,
                                 .may_ask = !r->banned,
                                 .routed = r->routed,
-                                .started_us = NOW - 950 * SECOND };
+                                .listening_us = NOW - 950 * SECOND };
         enum intent_event got = merge_event(&v, &config, NOW);
         if (got != r->event)
             fail_msg("%s (%s): %s", r->why, intent_state_names[r->state],
@@ -121,6 +122,60 @@ static void silence_after_a_restart_is_counted_from_it(void **state)
     struct merge_view v = { &intent, &seen, &listing, &item, true, false, NOW - 5 * SECOND };
     assert_int_equal(merge_event(&v, &config, NOW), NONE);
     assert_int_equal(merge_phase(&intent, &seen, &config, NOW), PHASE_READY);
+}
+
+/* Another machine's date may say that the call before our start was hours ago. */
+static void absence_is_proven_by_listings_since_our_start(void **state)
+{
+    (void)state;
+    const struct merge_config config = MERGE_CONFIG_DEFAULT;
+    struct intent intent = { .state = INTENT_REGISTERED,
+                             .called_us = SECOND,
+                             .registered_us = SECOND };
+    struct sighting seen = { 0 };
+    struct listing listing = { .ok = true, .taken_us = NOW, .lag_us = 8 * SECOND };
+    struct merge_view v = { &intent, &seen, &listing, NULL, true, false, NOW - 5 * SECOND };
+    assert_int_equal(merge_event(&v, &config, NOW), NONE);
+    v.listening_us = NOW - 10 * SECOND;
+    assert_int_equal(merge_event(&v, &config, NOW), INTENT_ABSENT);
+}
+
+/* What was over its limit when a late turn began has its whole limit again. */
+static void our_own_gap_is_no_evidence(void **state)
+{
+    (void)state;
+    static const struct {
+        enum intent_state state;
+        int64_t limit_us;
+        bool listed;
+    } gap[] = {
+        { INTENT_WANTED, 300 * SECOND, false },  { INTENT_CREATING, 300 * SECOND, false },
+        { INTENT_CREATED, 300 * SECOND, true },  { INTENT_REGISTERED, 600 * SECOND, true },
+        { INTENT_DRAINING, 330 * SECOND, true },
+    };
+    const struct merge_config config = MERGE_CONFIG_DEFAULT;
+    for (size_t i = 0; i < COUNT_OF(gap); i++) {
+        struct intent in = { .state = gap[i].state,
+                             .wanted_us = SECOND,
+                             .called_us = SECOND,
+                             .made_us = SECOND,
+                             .registered_us = SECOND,
+                             .drain_us = SECOND };
+        struct sighting seen = { .heard_us = gap[i].state >= INTENT_REGISTERED ? 2 * SECOND : 0,
+                                 .state = AGENT_UP };
+        struct listed item = { 0 };
+        struct listing listing = { .item = &item, .count = gap[i].listed, .ok = true };
+        struct merge_view v = { .intent = &in,
+                                .seen = &seen,
+                                .listing = &listing,
+                                .item = gap[i].listed ? &item : NULL,
+                                .listening_us = NOW };
+        int64_t over_us = NOW + gap[i].limit_us;
+        if (merge_event(&v, &config, NOW) != NONE || merge_event(&v, &config, over_us - 1) != NONE)
+            fail_msg("%s: ended by our own gap", intent_state_names[gap[i].state]);
+        if (merge_event(&v, &config, over_us) != INTENT_LATE)
+            fail_msg("%s: never late", intent_state_names[gap[i].state]);
+    }
 }
 
 static void phases(void **state)
@@ -212,6 +267,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(events_follow_from_the_witnesses),
         cmocka_unit_test(silence_after_a_restart_is_counted_from_it),
+        cmocka_unit_test(absence_is_proven_by_listings_since_our_start),
+        cmocka_unit_test(our_own_gap_is_no_evidence),
         cmocka_unit_test(phases),
         cmocka_unit_test(claims),
     };

@@ -224,6 +224,35 @@ static void engines_are_told_from_four_places(void **state)
         if (!str_eq(l->engine_args[i], str_from(args[i])))
             fail_msg("argument %zu is " STR_FMT, i, STR_ARG(l->engine_args[i]));
     assert_int_equal(l->engine_arg_count, COUNT_OF(args));
+    assert_int_equal(l->tls_certificate.len, 0);
+}
+
+/* Agents are told what an engine's own arguments say last. */
+static void agents_are_told_of_their_engines_tls(void **state)
+{
+    (void)state;
+    CLEANUP(config_freep) struct config *config = NULL;
+    CLEANUP(arena_fini) struct arena arena;
+    arena_init(&arena, 1 << 20);
+    struct err err = { 0 };
+    struct control_setup setup = { 0 };
+    int rc =
+        load(OFFERS "services:\n"
+                    "  - name: chat\n"
+                    "    model: m\n"
+                    "    engine_flags: [--tls-certificate=all.pem, --tls-key, all.key]\n"
+                    "    pools:\n"
+                    "      - { name: a, offers: [small] }\n"
+                    "      - { name: b, offers: [small],\n"
+                    "          engine_flags: [--tls-certificate, own.pem, --tls-key=own.key] }\n",
+             &config, &err);
+    if (rc == 0) rc = set_up(config, &arena, &setup, &err);
+    if (rc < 0) fail_msg("%s", err.text);
+    const struct control_launch *all = &setup.launch[0][0], *own = &setup.launch[0][1];
+    assert_true(str_eq(all->tls_certificate, STR("all.pem")));
+    assert_true(str_eq(all->tls_key, STR("all.key")));
+    assert_true(str_eq(own->tls_certificate, STR("own.pem")));
+    assert_true(str_eq(own->tls_key, STR("own.key")));
 }
 
 #define SERVICE "services:\n  - name: chat\n    model: m\n"
@@ -378,6 +407,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(everything_arrives),
         cmocka_unit_test(engines_are_told_from_four_places),
+        cmocka_unit_test(agents_are_told_of_their_engines_tls),
         cmocka_unit_test(clocks_have_a_row),
         cmocka_unit_test(mistakes_are_named),
         cmocka_unit_test(every_row_is_accepted),

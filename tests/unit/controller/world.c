@@ -74,7 +74,8 @@ void world_init(struct world *w, const struct fake_config *fake, uint64_t seed)
     };
     w->service.scale.zero_after_s = 5;
     for (uint32_t p = 0; p < 2; p++)
-        w->launch[0][p] = (struct control_launch){ ENGINE_MUSTER, engine_args, 2 };
+        w->launch[0][p] =
+            (struct control_launch){ .engine_args = engine_args, .engine_arg_count = 2 };
     w->setup =
         (struct control_setup){ .service = &w->service,
                                 .service_count = 1,
@@ -203,7 +204,7 @@ void world_second(struct world *w)
     const struct fake_instance *in = fake_cloud_instances(w->fake, &count);
     for (uint32_t i = 0; i < count; i++) {
         bool lives = in[i].removed_us == 0 && !in[i].dead && in[i].ready_us <= w->now;
-        if (lives) agent_second(w, &in[i], &w->agent[i]);
+        if (lives && !w->agents_silent) agent_second(w, &in[i], &w->agent[i]);
     }
     if (!w->router_silent) router_second(w);
     int rc = control_tick(w->control, w->now);

@@ -32,7 +32,7 @@ struct world {
     double rate;
     uint32_t held;
     const struct engine_report *engine; /* what every agent says of its engine; NULL: little */
-    bool router_silent;
+    bool router_silent, agents_silent;
     uint32_t crashes;
     uint32_t running_max; /* most instances that ran at once */
     int64_t dead_until;   /* a killed controller stays away so long */

@@ -28,6 +28,34 @@ static void published_digests(void **state)
     assert_true(hash64("a", 1, 1) != hash64("a", 1, 2));
 }
 
+/* The reference implementation's: key 0, 1 .. 15, message 0, 1 .. len - 1. */
+static void published_siphash(void **state)
+{
+    (void)state;
+    static const struct {
+        size_t len;
+        uint64_t hash;
+    } rows[] = {
+        { 0, 0x726fdb47dd0e0e31u },  { 1, 0x74f839c593dc67fdu },  { 2, 0x0d6c8009d9a94f5au },
+        { 3, 0x85676696d7fb7e2du },  { 4, 0xcf2794e0277187b7u },  { 5, 0x18765564cd99a68du },
+        { 6, 0xcbc9466e58fee3ceu },  { 7, 0xab0200f58b01d137u },  { 8, 0x93f5f5799a932462u },
+        { 9, 0x9e0082df0ba9e4b0u },  { 15, 0xa129ca6149be45e5u }, { 16, 0x3f2acc7f57c29bdbu },
+        { 31, 0x32d892fad841c342u }, { 63, 0x958a324ceb064572u },
+    };
+    char bytes[64];
+    struct hash_key key = { { 0x0706050403020100u, 0x0f0e0d0c0b0a0908u } };
+    for (int i = 0; i < 64; i++)
+        bytes[i] = (char)i;
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
+        assert_true(siphash(&key, bytes, rows[i].len) == rows[i].hash);
+
+    uint64_t before = hash_keyed(bytes, 9);
+    hash_key_set(&(struct hash_key){ { 1, 2 } });
+    assert_true(hash_keyed(bytes, 9) != before);
+    hash_key_set(&key);
+    assert_true(hash_keyed(bytes, 9) == rows[9].hash);
+}
+
 static void hexadecimal(void **state)
 {
     (void)state;
@@ -88,9 +116,8 @@ static void key_text(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(published_digests),
-        cmocka_unit_test(hexadecimal),
-        cmocka_unit_test(chains),
+        cmocka_unit_test(published_digests), cmocka_unit_test(published_siphash),
+        cmocka_unit_test(hexadecimal),       cmocka_unit_test(chains),
         cmocka_unit_test(key_text),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -87,13 +87,13 @@ static void depth_is_bounded(void **state)
     while (json_next(&r) == JSON_ARRAY)
         opened++;
     assert_int_equal(opened, JSON_DEPTH_MAX);
-    assert_string_equal(r.problem, "nested too deeply");
+    assert_string_equal(r.problem, "nested deeper than 64 levels");
     for (size_t i = 0; i + 5 <= N; i += 5)
         memcpy(deep + i, "{\"\":\n", 5);
     json_reader_init(&r, str_of(deep, N));
     while (json_next(&r) > JSON_ERROR)
         assert_true(r.depth <= JSON_DEPTH_MAX);
-    assert_string_equal(r.problem, "nested too deeply");
+    assert_string_equal(r.problem, "nested deeper than 64 levels");
     free(deep);
     /* The deepest level is usable, as array and as object. */
     char text[2 * JSON_DEPTH_MAX + 1];

@@ -55,7 +55,7 @@ static void map_equals_model(void **state)
     (void)state;
     for (uint64_t seed = 1; seed <= 8; seed++) {
         CLEANUP(map_fini) struct map m;
-        map_init(&m, sizeof(struct key), sizeof(uint64_t), 250, seed);
+        map_init(&m, sizeof(struct key), sizeof(uint64_t), 250, seed % 2 ? MAP_FOREIGN : MAP_OWN);
         bool there[KEYS] = { false };
         uint64_t value[KEYS] = { 0 };
         size_t count = 0;
@@ -92,7 +92,7 @@ static void map_without_memory(void **state)
     (void)state;
     for (uint64_t n = 1;; n++) {
         CLEANUP(map_fini) struct map m;
-        map_init(&m, 4, 0, SIZE_MAX, 0);
+        map_init(&m, 4, 0, SIZE_MAX, MAP_OWN);
         fault_arm("map.grow", n);
         uint32_t k = 0;
         while (k < 200 && map_put(&m, &k, NULL))

@@ -115,8 +115,8 @@ void engine_close(struct engine *e)
 int ask_with(struct engine *e, const char *method, const char *path, const char *body,
              const char *header, const char *value, struct buf *reply)
 {
-    struct http_header headers[2];
-    size_t count = 0;
+    struct http_header headers[3] = { { STR("content-type"), STR("application/json") } };
+    size_t count = 1;
     int status = 0;
     struct err err = { "" };
     if (e->bearer[0])
@@ -201,11 +201,17 @@ int connect_raw(struct engine *e)
 
 void send_raw(int fd, const char *path, const char *body)
 {
-    char text[2048];
-    int len =
-        snprintf(text, sizeof text, "POST %s HTTP/1.1\r\nhost: x\r\ncontent-length: %zu\r\n\r\n%s",
-                 path, strlen(body), body);
-    assert_int_equal(send(fd, text, (size_t)len, MSG_NOSIGNAL), len);
+    CLEANUP(buf_fini) struct buf text = { 0 };
+    buf_printf(&text,
+               "POST %s HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
+               "content-length: %zu\r\n\r\n",
+               path, strlen(body));
+    buf_text(&text, body);
+    for (size_t at = 0; at < text.len;) {
+        ssize_t sent = send(fd, text.data + at, text.len - at, MSG_NOSIGNAL);
+        assert_true(sent > 0);
+        at += (size_t)sent;
+    }
 }
 
 void read_either_raw(const int fd[2], const char *word, struct buf seen[2])

@@ -246,7 +246,7 @@ static void t_events_replay(void **state)
     struct map known;
     rng_seed(&rng, 3);
     rig_init(&r, 12, 32, "lru", 8);
-    map_init(&known, sizeof(struct block_key), 1, 1000, 0);
+    map_init(&known, sizeof(struct block_key), 1, 1000, MAP_OWN);
     uint64_t seen = 0;
     uint32_t gaps = 0;
     for (int round = 0; round < 400; round++) {
@@ -282,7 +282,7 @@ static void t_events_replay(void **state)
         if (n == -ESTALE) { /* fell behind: a snapshot */
             gaps++;
             map_fini(&known);
-            map_init(&known, sizeof(struct block_key), 1, 1000, 0);
+            map_init(&known, sizeof(struct block_key), 1, 1000, MAP_OWN);
             uint32_t cursor = 0;
             for (struct kv_event e; kv_index_next(&r.index, &cursor, &e); seen = e.seq) {
                 for (uint32_t k = 0; k < e.key_count; k++)

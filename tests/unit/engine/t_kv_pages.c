@@ -57,7 +57,9 @@ static void side_open(struct side *s, uint32_t pages, uint32_t page_tokens)
                    .prefix_cache = true },
         .threads = 1,
     };
-    const struct executor_events events = { on_token, on_end, &s->last };
+    const struct executor_events events = { .on_token = on_token,
+                                            .on_end = on_end,
+                                            .arg = &s->last };
     if (executor_new(model, &config, &events, &s->x, &err) < 0) fail_msg("%s", err.text);
 }
 

@@ -7,7 +7,7 @@
 #include "base/io/http_server.h"
 #include "engine/serve/kv_pull.h"
 #include "tests/unit/engine/tiny_model.h"
-#include "tests/unit/unit.h"
+#include "tests/unit/io/auth_rig.h"
 
 #include <stdio.h>
 #include <unistd.h>
@@ -16,8 +16,10 @@
 #define DIGEST "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
 #define TOKENS 64
 #define SECRET "the fleet's"
+#define TICKET "ticket/0000000000001267/999999999999999/74/i-owner/i-reader"
 
 struct rig {
+    struct auth_rig auth; /* first: auth_rig.h */
     struct loop *loop;
     struct device *device;
     struct meters meters;
@@ -69,7 +71,7 @@ static void peer_answers(void *ctx, struct http_exchange *x)
     uint8_t bytes[KV_HEAD_BYTES];
     arena_init(&arena, 1 << 20);
     const struct http_request *http = http_exchange_request(x);
-    assert_true(str_eq(http_request_header(http, "authorization"), STR("Bearer " SECRET)));
+    assert_true(str_eq(auth_gate_id(http), STR(TICKET)));
     assert_int_equal(kv_read_request_decode(http->body, &arena, &req, NULL), 0);
     r->asked++;
     if (r->silent) {
@@ -107,13 +109,16 @@ static void rig_open(struct rig *r)
         .threads = 1,
     };
     const struct device_events events = { on_ready, on_failed, on_mail, on_blocks, r };
+    auth_rig_init(&r->auth, STR(SECRET));
     assert_int_equal(loop_new(&r->loop, &err), 0);
     assert_int_equal(meters_init(&r->meters, &err), 0);
     const struct http_server_config server = { .host = "127.0.0.1",
+                                               .on_head = auth_rig_on_head,
                                                .on_request = peer_answers,
+                                               .on_reply = auth_rig_on_reply,
                                                .ctx = r };
     assert_int_equal(http_server_new(r->loop, &server, &r->peer, &err), 0);
-    const struct kv_pulls_config pulls = { r->loop, &r->meters, STR(SECRET) };
+    const struct kv_pulls_config pulls = { r->loop, &r->meters, &r->auth.held, NULL };
     assert_int_equal(kv_pulls_new(&pulls, &r->pulls, &err), 0);
     assert_int_equal(device_new(r->loop, &config, &r->meters, &events, &r->device, &err), 0);
     for (int64_t until = clock_mono_us() + WAIT_US; !r->info && clock_mono_us() < until;)
@@ -129,6 +134,7 @@ static void rig_close(struct rig *r)
     device_free(r->device);
     kv_pulls_free(r->pulls);
     http_server_free(r->peer);
+    auth_rig_fini(&r->auth);
     loop_free(r->loop);
     meters_fini(&r->meters);
     close(r->fd);
@@ -147,7 +153,13 @@ static int start(struct rig *r, uint32_t first, int64_t deadline_us, struct kv_p
     uint32_t ids[TOKENS];
     for (uint32_t i = 0; i < TOKENS; i++)
         ids[i] = 6 + (first + i) % 200;
+    struct auth_key key;
+    char key_hex[2 * AUTH_KEY_BYTES + 1];
+    assert_int_equal(credentials_key(&r->auth.held, STR(TICKET), &key), 0);
+    hex_from(key.byte, sizeof key.byte, key_hex);
     const struct kv_pull_ask ask = {
+        .ticket = STR(TICKET),
+        .key = str_from(key_hex),
         .ids = ids,
         .id_count = TOKENS,
         .key_seed = 3,

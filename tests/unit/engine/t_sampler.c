@@ -17,6 +17,7 @@
 #include <cmocka.h>
 
 #define VOCAB 97
+#define VOCAB_MAX 4096
 
 struct ref {
     double p;
@@ -39,9 +40,10 @@ static uint32_t times(const uint32_t *ids, uint32_t from, uint32_t to, uint32_t 
     return n;
 }
 
-static void ref_logits(const struct sampler_params *p, const struct sampler_input *in, float *out)
+static void ref_logits(uint32_t vocab, const struct sampler_params *p,
+                       const struct sampler_input *in, float *out)
 {
-    for (uint32_t id = 0; id < VOCAB; id++) {
+    for (uint32_t id = 0; id < vocab; id++) {
         float l = in->logits[id];
         if (p->repetition_penalty > 0 && times(in->ids, 0, in->count, id)) {
             l = l > 0 ? l / p->repetition_penalty : l * p->repetition_penalty;
@@ -53,18 +55,19 @@ static void ref_logits(const struct sampler_params *p, const struct sampler_inpu
     }
 }
 
-static uint32_t ref_pick(const struct sampler_params *p, const struct sampler_input *in)
+static uint32_t ref_pick(uint32_t vocab, const struct sampler_params *p,
+                         const struct sampler_input *in)
 {
-    float logit[VOCAB];
-    struct ref r[VOCAB];
-    ref_logits(p, in, logit);
-    for (uint32_t i = 0; i < VOCAB; i++)
+    static float logit[VOCAB_MAX];
+    static struct ref r[VOCAB_MAX];
+    ref_logits(vocab, p, in, logit);
+    for (uint32_t i = 0; i < vocab; i++)
         r[i] = (struct ref){ 0, logit[i], i };
-    qsort(r, VOCAB, sizeof *r, by_logit);
+    qsort(r, vocab, sizeof *r, by_logit);
     if (p->temperature < SAMPLER_GREEDY_BELOW) return r[0].id;
 
-    uint32_t n = p->top_k && p->top_k < VOCAB ? p->top_k : VOCAB;
-    bool filtered = n < VOCAB || (p->top_p > 0 && p->top_p < 1) || p->min_p > 0;
+    uint32_t n = p->top_k && p->top_k < vocab ? p->top_k : vocab;
+    bool filtered = n < vocab || (p->top_p > 0 && p->top_p < 1) || p->min_p > 0;
     double sum = 0;
     for (uint32_t i = 0; i < n; i++) {
         r[i].p = exp(((double)r[i].logit - (double)r[0].logit) / (double)p->temperature);
@@ -84,7 +87,7 @@ static uint32_t ref_pick(const struct sampler_params *p, const struct sampler_in
     for (uint32_t i = 0; i < n; i++)
         kept += r[i].p;
     if (!filtered) { /* by id */
-        for (uint32_t id = 0; id < VOCAB; id++) {
+        for (uint32_t id = 0; id < vocab; id++) {
             below += exp(((double)logit[id] - (double)r[0].logit) / (double)p->temperature);
             if (below > u * kept) return id;
         }
@@ -134,14 +137,48 @@ static void t_like_the_reference(void **state)
         };
         struct sampler_result got;
         assert_int_equal(sampler_pick(s, &p, &in, &got), 0);
-        uint32_t want = ref_pick(&p, &in);
+        uint32_t want = ref_pick(VOCAB, &p, &in);
         if (got.chosen.id != want) {
             fail_msg("round %u: %u instead of %u", round, got.chosen.id, want);
         }
         p.temperature = 0;
-        differ_from_greedy += ref_pick(&p, &in) != want;
+        differ_from_greedy += ref_pick(VOCAB, &p, &in) != want;
     }
     assert_true(differ_from_greedy > 5000); /* it does draw */
+    sampler_free(s);
+}
+
+/* Flat distributions, of which top-p, top-k or min-p keep nearly all: what is sorted gives the same
+ * token as what is popped. */
+static void t_like_the_reference_where_nearly_all_are_kept(void **state)
+{
+    (void)state;
+    static float logits[VOCAB_MAX];
+    struct sampler *s = NULL;
+    struct rng rng;
+    uint32_t far = 0;
+    rng_seed(&rng, 2);
+    assert_int_equal(sampler_new(VOCAB_MAX, &s), 0);
+    for (uint32_t round = 0; round < 300; round++) {
+        for (uint32_t i = 0; i < VOCAB_MAX; i++)
+            logits[i] = round % 2 ? (float)(4 * rng_f64(&rng) - 2)
+                                  : (float)((double)rng_below(&rng, 40) / 20 - 1);
+        struct sampler_params p = { .temperature = 2,
+                                    .top_p = round % 3 ? (float)(1 - 0.1 * rng_f64(&rng)) : 1,
+                                    .top_k = round % 5 ? 0 : VOCAB_MAX - 7,
+                                    .min_p = round % 7 ? 0 : 0.01f,
+                                    .seed = rng_u64(&rng) };
+        struct sampler_input in = { .logits = logits, .prompt_count = round, .count = round };
+        struct sampler_result got;
+        assert_int_equal(sampler_pick(s, &p, &in, &got), 0);
+        uint32_t want = ref_pick(VOCAB_MAX, &p, &in), above = 0;
+        if (got.chosen.id != want)
+            fail_msg("round %u: %u instead of %u", round, got.chosen.id, want);
+        for (uint32_t i = 0; i < VOCAB_MAX; i++)
+            above += logits[i] > logits[want];
+        far += above > VOCAB_MAX / 4;
+    }
+    assert_true(far > 50); /* far behind what is popped */
     sampler_free(s);
 }
 
@@ -273,6 +310,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(t_like_the_reference),
+        cmocka_unit_test(t_like_the_reference_where_nearly_all_are_kept),
         cmocka_unit_test(t_draws_follow_the_distribution),
         cmocka_unit_test(t_chance_is_a_function_of_seed_and_position),
         cmocka_unit_test(t_logprobs),

@@ -167,7 +167,7 @@ static void t_block_events(void **state)
     CLEANUP(buf_fini) struct buf seen = { 0 }, r = { 0 }, again = { 0 };
     engine_open(&e, NULL);
     int fd = connect_raw(&e);
-    const char *ask = "GET /internal/events HTTP/1.1\r\nhost: x\r\n\r\n";
+    const char *ask = "GET /internal/events HTTP/1.1\r\nhost: localhost\r\n\r\n";
     assert_int_equal(send(fd, ask, strlen(ask), MSG_NOSIGNAL), (ssize_t)strlen(ask));
     read_raw(fd, "\"snapshot\"", &seen);
     has(&seen, "\"page_tokens\":16");
@@ -185,8 +185,9 @@ static void t_block_events(void **state)
     /* From a known place: no snapshot, only what is missing. */
     fd = connect_raw(&e);
     char line[256];
-    int len = snprintf(line, sizeof line,
-                       "GET /internal/events?boot=%s&from=1 HTTP/1.1\r\nhost: x\r\n\r\n", boot);
+    int len =
+        snprintf(line, sizeof line,
+                 "GET /internal/events?boot=%s&from=1 HTTP/1.1\r\nhost: localhost\r\n\r\n", boot);
     assert_int_equal(send(fd, line, (size_t)len, MSG_NOSIGNAL), len);
     read_raw(fd, "\"kind\":\"add\"", &again);
     assert_null(strstr(again.data, "snapshot"));
@@ -198,7 +199,7 @@ static void t_block_events(void **state)
     /* What it has in total, for those who ask; told because it is not what was told last. */
     fd = connect_raw(&e);
     buf_clear(&again);
-    ask = "GET /internal/events?load=1 HTTP/1.1\r\nhost: x\r\n\r\n";
+    ask = "GET /internal/events?load=1 HTTP/1.1\r\nhost: localhost\r\n\r\n";
     assert_int_equal(send(fd, ask, strlen(ask), MSG_NOSIGNAL), (ssize_t)strlen(ask));
     read_raw(fd, "\"kind\":\"load\"", &again);
     has(&again, "\"uncached_total\":");
@@ -206,10 +207,29 @@ static void t_block_events(void **state)
     close(fd);
 }
 
+static void t_a_tokenizer_is_of_the_digest_that_is_asked_for(void **state)
+{
+    (void)state;
+    struct engine e;
+    CLEANUP(buf_fini) struct buf reply = { 0 };
+    char digest[SHA256_HEX + 1] = "";
+    engine_open(&e, NULL);
+    assert_int_equal(get(&e, "/internal/info", &reply), 200);
+    const char *at = strstr(reply.data, "\"digest\":\"");
+    assert_true(at && sscanf(at, "\"digest\":\"%64[0-9a-f]", digest) == 1);
+    assert_int_equal(ask_with(&e, "GET", "/internal/tokenizer", NULL, "if-match", digest, &reply),
+                     200);
+    digest[0] ^= 1;
+    assert_int_equal(ask_with(&e, "GET", "/internal/tokenizer", NULL, "if-match", digest, &reply),
+                     412);
+    engine_close(&e);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(t_the_fleet_side),
+        cmocka_unit_test(t_a_tokenizer_is_of_the_digest_that_is_asked_for),
         cmocka_unit_test(t_clock),
         cmocka_unit_test(t_block_events),
     };

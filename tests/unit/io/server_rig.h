@@ -67,7 +67,7 @@ static inline struct fixture start(struct http_server_config config)
     struct err err = { 0 };
     assert_int_equal(loop_new(&f.loop, &err), 0);
     if (!config.host) config.host = "127.0.0.1";
-    config.on_request = on_request;
+    if (!config.on_request) config.on_request = on_request;
     if (http_server_new(f.loop, &config, &f.server, &err) < 0) fail_msg("%s", err.text);
     f.port = http_server_port(f.server);
     return f;

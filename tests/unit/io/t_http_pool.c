@@ -1,6 +1,8 @@
 /* t_http_pool.c - connections that are kept, used again, found stale, bounded. */
 #include "tests/unit/io/client_rig.h"
 
+#include <sys/resource.h>
+
 /* One whole call on a connection that stays. */
 static struct peer warm_up(struct fixture *f)
 {
@@ -151,14 +153,15 @@ static void connections_are_bounded_and_idle_ones_make_room(void **state)
 {
     (void)state;
     struct fixture f = begin((struct http_client_config){ .connections_max = 1 });
-    struct seen s = { 0 };
+    struct seen s = { 0 }, late = { 0 };
     struct err err = { 0 };
     call(&f, &s);
     struct peer p = take_request(&f);
-    struct http_call_request req = request_for(&f, &s);
-    assert_null(http_call_start(f.client, &req, &err));
-    assert_true(strstr(err.text, "bound") != NULL);
+    call(&f, &late);
+    TURN_UNTIL(f.loop, late.ends == 1);
+    assert_int_equal(late.end, HTTP_END_LOCAL);
     assert_int_equal(counts(&f).refused, 1);
+    struct http_call_request req = request_for(&f, &s);
     peer_send(f.loop, &p, ok_reply);
     TURN_UNTIL(f.loop, s.ends == 1);
     /* Another address: the idle connection gives way. */
@@ -183,6 +186,82 @@ static void connections_are_bounded_and_idle_ones_make_room(void **state)
     end(&f);
 }
 
+/* A call whose end starts one to another address, when one connection is all there may be. */
+struct chain {
+    struct fixture *f;
+    struct seen first, second;
+    uint16_t port;
+};
+
+static void go_on(void *arg, enum http_end why)
+{
+    struct chain *c = arg;
+    on_end(&c->first, why);
+    struct http_call_request req = request_for(c->f, &c->second);
+    req.port = c->port;
+    c->second.call = http_call_start(c->f->client, &req, NULL);
+}
+
+static void an_end_may_start_a_call_that_closes_its_own_connection(void **state)
+{
+    (void)state;
+    struct fixture f = begin((struct http_client_config){ .connections_max = 1 });
+    struct chain c = { .f = &f };
+    int other = peer_listen(&c.port);
+    struct http_call_request req = request_for(&f, &c.first);
+    req.on_head = NULL;
+    req.on_data = NULL;
+    req.on_end = go_on;
+    req.arg = &c;
+    assert_non_null(http_call_start(f.client, &req, NULL));
+    struct peer p = take_request(&f);
+    peer_send(f.loop, &p, ok_reply);
+    struct peer q;
+    PEER_ACCEPT(f.loop, other, &q);
+    PEER_UNTIL(f.loop, &q, peer_has(&q, "\r\n\r\n"));
+    peer_send(f.loop, &q, ok_reply);
+    TURN_UNTIL(f.loop, c.second.ends == 1);
+    assert_int_equal(c.first.end, HTTP_END_OK);
+    assert_int_equal(c.second.end, HTTP_END_OK);
+    assert_int_equal(counts(&f).connections, 1);
+    peer_close(&p);
+    peer_close(&q);
+    close(other);
+    seen_fini(&c.second);
+    end(&f);
+}
+
+/* Nothing is known of the peer then: neither a first attempt nor a retry blames it. */
+static void without_descriptors_a_call_ends_as_ours(void **state)
+{
+    (void)state;
+    struct fixture f = begin((struct http_client_config){ 0 });
+    struct peer stale = warm_up(&f);
+    struct seen pooled = { 0 }, fresh = { 0 }, after = { 0 };
+    call(&f, &pooled);
+    peer_close(&stale);
+    struct rlimit before, none;
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
+    none = (struct rlimit){ 0, before.rlim_max };
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &none), 0);
+    call(&f, &fresh);
+    TURN_UNTIL(f.loop, pooled.ends == 1 && fresh.ends == 1);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
+    assert_int_equal(counts(&f).stale_retried, 1);
+    assert_int_equal(pooled.end, HTTP_END_LOCAL);
+    assert_int_equal(fresh.end, HTTP_END_LOCAL);
+    assert_int_equal(counts(&f).ended[HTTP_END_LOCAL], 2);
+
+    call(&f, &after);
+    struct peer p = take_request(&f);
+    peer_send(f.loop, &p, ok_reply);
+    TURN_UNTIL(f.loop, after.ends == 1);
+    assert_int_equal(after.end, HTTP_END_OK);
+    peer_close(&p);
+    seen_fini(&after);
+    end(&f);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -194,6 +273,8 @@ int main(void)
         cmocka_unit_test(a_retry_that_finds_nobody_is_a_reset_and_not_a_failed_connect),
         cmocka_unit_test(a_connection_that_answered_a_byte_is_not_stale),
         cmocka_unit_test(connections_are_bounded_and_idle_ones_make_room),
+        cmocka_unit_test(an_end_may_start_a_call_that_closes_its_own_connection),
+        cmocka_unit_test(without_descriptors_a_call_ends_as_ours),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -109,7 +109,7 @@ static void heads_and_bodies_beyond_their_bounds_are_named(void **state)
 static void what_is_refused_and_cut_is_metered(void **state)
 {
     (void)state;
-    enum { CONNECTIONS, REFUSED, CUT, METERS };
+    enum { CONNECTIONS, REFUSED, CUT, CLOSED, METERS };
     static const struct metric_desc table[METERS] = {
         [CONNECTIONS] = { .name = "connections", .type = METRIC_GAUGE, .help = "Open." },
         [REFUSED] = { .name = "refused_total",
@@ -120,21 +120,33 @@ static void what_is_refused_and_cut_is_metered(void **state)
                   .type = METRIC_COUNTER,
                   .labels = { "reason" },
                   .help = "Cut." },
+        [CLOSED] = { .name = "closed_total",
+                     .type = METRIC_COUNTER,
+                     .labels = { "reason" },
+                     .help = "Closed." },
     };
     CLEANUP(metrics_freep) struct metrics *m = NULL;
     assert_int_equal(metrics_new(table, METERS, NULL, 0, &m, NULL), 0);
     struct fixture *f = begin((struct http_limits){ .connections_max = 1 });
-    http_server_meters_set(f->server, &(struct http_server_meters){ m, CONNECTIONS, REFUSED, CUT });
-    struct peer first = peer_connect(f->port);
+    http_server_meters_set(f->server,
+                           &(struct http_server_meters){ m, CONNECTIONS, REFUSED, CUT, CLOSED });
+    struct peer silent = peer_connect(f->port);
     TURN_UNTIL(f->loop, counts(f).connections == 1);
     assert_true(metric_value(metric_of(m, CONNECTIONS)) == 1);
+    struct peer first = peer_connect(f->port);
+    PEER_UNTIL(f->loop, &silent, silent.closed);
+    struct str room = STR("room");
+    assert_true(metric_value(metric_series(m, CLOSED, &room)) == 1);
+    peer_send(f->loop, &first, STR("POST /wait HTTP/1.1\r\n" HOST "Content-Length: 1\r\n\r\n"));
+    TURN_UNTIL(f->loop, counts(f).bytes_in > 0);
     struct peer second = peer_connect(f->port);
     PEER_UNTIL(f->loop, &second, second.closed);
     struct str reason = str_from(http_fault_info(HTTP_FAULT_CONNECTIONS)->name);
     assert_true(metric_value(metric_series(m, REFUSED, &reason)) == 1);
-    peer_send(f->loop, &first, STR(GET("/wait")));
+    peer_send(f->loop, &first, STR("x"));
     TURN_UNTIL(f->loop, counts(f).requests == 1);
     peer_close(&first);
+    peer_close(&silent);
     TURN_UNTIL(f->loop, counts(f).connections == 0);
     assert_true(metric_value(metric_of(m, CONNECTIONS)) == 0);
     reason = STR("client_left");
@@ -143,19 +155,25 @@ static void what_is_refused_and_cut_is_metered(void **state)
     end(f);
 }
 
-static void connections_beyond_the_bound_get_503(void **state)
+static void connections_beyond_the_bound_get_503_while_all_are_busy(void **state)
 {
     (void)state;
     struct fixture *f = begin((struct http_limits){ .connections_max = 2 });
     struct peer p[3];
     for (int i = 0; i < 3; i++) {
         p[i] = peer_connect(f->port);
-        loop_turn(f->loop, 1000);
+        if (i < 2)
+            peer_send(f->loop, &p[i],
+                      i ? STR(GET("/wait"))
+                        : STR("POST /x HTTP/1.1\r\n" HOST "Content-Length: 1\r\n\r\n"));
+        for (int turn = 0; turn < 3; turn++)
+            loop_turn(f->loop, 1000);
     }
     PEER_UNTIL(f->loop, &p[2], p[2].closed);
     assert_true(str_starts(buf_view(&p[2].got), STR("HTTP/1.1 503 ")));
     assert_true(peer_has(&p[2], "\r\nretry-after: 1\r\n"));
     assert_int_equal(counts(f).refused[HTTP_FAULT_CONNECTIONS], 1);
+    assert_int_equal(counts(f).room_closed, 0);
     peer_close(&p[0]);
     TURN_UNTIL(f->loop, counts(f).connections == 1);
     struct peer again = peer_connect(f->port);
@@ -167,25 +185,147 @@ static void connections_beyond_the_bound_get_503(void **state)
     end(f);
 }
 
-static void request_memory_over_all_connections_is_bounded(void **state)
+/* A new client takes the place of the one that has asked nothing for longest, whatever was open
+ * first; one whose request is read or answered is never taken. */
+static void the_longest_idle_connection_makes_room(void **state)
 {
     (void)state;
-    struct fixture *f = begin((struct http_limits){ .held_bytes_max = 200000 });
-    CLEANUP(buf_fini) struct buf raw = { 0 };
-    buf_text(&raw, "POST / HTTP/1.1\r\n" HOST "Content-Length: 150000\r\n\r\n");
-    for (int i = 0; i < 100000; i++)
-        buf_byte(&raw, 'x');
-    struct peer p[2] = { peer_connect(f->port), peer_connect(f->port) };
-    peer_send(f->loop, &p[0], buf_view(&raw)); /* holds its part and stops */
-    for (int i = 0; i < 10; i++)
+    struct fixture *f = begin((struct http_limits){ .connections_max = 4 });
+    struct peer body = peer_connect(f->port);
+    peer_send(f->loop, &body, STR("POST /x HTTP/1.1\r\n" HOST "Content-Length: 2\r\n\r\nh"));
+    struct peer busy = peer_connect(f->port);
+    peer_send(f->loop, &busy, STR(GET("/wait")));
+    TURN_UNTIL(f->loop, f->held != NULL);
+    struct peer used = peer_connect(f->port);
+    TURN_UNTIL(f->loop, counts(f).connections == 3);
+    struct peer silent = peer_connect(f->port);
+    TURN_UNTIL(f->loop, counts(f).connections == 4);
+    peer_send(f->loop, &used, STR(GET("/used"))); /* idle again, but for a shorter time now */
+    PEER_UNTIL(f->loop, &used, peer_has(&used, "<GET /used >"));
+
+    struct peer first = peer_connect(f->port);
+    peer_send(f->loop, &first, STR(GET("/first")));
+    PEER_UNTIL(f->loop, &first, peer_has(&first, "<GET /first >"));
+    PEER_UNTIL(f->loop, &silent, silent.closed);
+    assert_int_equal(silent.got.len, 0);
+    peer_read(&used);
+    assert_false(used.closed);
+
+    struct peer second = peer_connect(f->port);
+    peer_send(f->loop, &second, STR(GET("/second")));
+    PEER_UNTIL(f->loop, &second, peer_has(&second, "<GET /second >"));
+    PEER_UNTIL(f->loop, &used, used.closed);
+    assert_int_equal(counts(f).room_closed, 2);
+    assert_int_equal(counts(f).connections, 4);
+    assert_int_equal(counts(f).refused[HTTP_FAULT_CONNECTIONS], 0);
+
+    peer_send(f->loop, &body, STR("i"));
+    PEER_UNTIL(f->loop, &body, peer_has(&body, "<POST /x hi>"));
+    assert_int_equal(f->aborts, 0);
+    http_reply(f->held, 200, STR("text/plain"), STR("late"));
+    PEER_UNTIL(f->loop, &busy, peer_has(&busy, "late"));
+    struct peer *all[] = { &body, &busy, &used, &silent, &first, &second };
+    for (size_t i = 0; i < COUNT_OF(all); i++)
+        peer_close(all[i]);
+    end(f);
+}
+
+/* Else slow heads would keep everybody out. What was begun first goes, whether it is silent or not: a
+ * connection that has just been accepted stays. */
+static void a_head_that_takes_long_makes_room(void **state)
+{
+    (void)state;
+    struct fixture *f = begin((struct http_limits){ .connections_max = 2 });
+    struct peer slow = peer_connect(f->port);
+    peer_send(f->loop, &slow, STR("GET / HTTP/1.1\r\n"));
+    TURN_UNTIL(f->loop, counts(f).bytes_in > 0);
+    struct peer fresh = peer_connect(f->port);
+    TURN_UNTIL(f->loop, counts(f).connections == 2);
+    struct peer p = peer_connect(f->port);
+    peer_send(f->loop, &p, STR(GET("/a")));
+    PEER_UNTIL(f->loop, &p, peer_has(&p, "<GET /a >"));
+    PEER_UNTIL(f->loop, &slow, slow.closed);
+    assert_true(str_starts(buf_view(&slow.got), STR("HTTP/1.1 408 ")));
+    assert_int_equal(counts(f).room_closed, 1);
+    peer_send(f->loop, &fresh, STR(GET("/fresh")));
+    PEER_UNTIL(f->loop, &fresh, peer_has(&fresh, "<GET /fresh >"));
+    assert_int_equal(f->requests, 2);
+    peer_close(&slow);
+    peer_close(&fresh);
+    peer_close(&p);
+    end(f);
+}
+
+/* All leave and others come, in one turn of the server: nobody is refused for those that have left. */
+static void a_client_that_leaves_has_left_before_the_next_comes(void **state)
+{
+    (void)state;
+    enum { MOST = 4 };
+    struct fixture *f = begin((struct http_limits){ .connections_max = MOST });
+    struct peer p[MOST];
+    for (int round = 0; round < 10; round++) {
+        for (int i = 0; i < MOST; i++) {
+            p[i] = peer_connect(f->port);
+            peer_send(f->loop, &p[i],
+                      STR("POST /x HTTP/1.1\r\n" HOST "Content-Length: 2\r\n\r\nh"));
+        }
+        TURN_UNTIL(f->loop, counts(f).connections == MOST);
+        for (int i = 0; i < MOST; i++)
+            peer_close(&p[i]);
+        struct peer next = peer_connect(f->port);
+        peer_send(f->loop, &next, STR(GET("/a")));
+        PEER_UNTIL(f->loop, &next, next.got.len > 0);
+        assert_true(peer_has(&next, "<GET /a >"));
+        peer_close(&next);
+        TURN_UNTIL(f->loop, counts(f).connections == 0);
+    }
+    end(f);
+}
+
+/* Thrice the bound, all silent: whoever comes and asks is served, each time. */
+static void silent_connections_keep_nobody_out(void **state)
+{
+    (void)state;
+    enum { MOST = 20, SILENT = 60 };
+    struct fixture *f = begin((struct http_limits){ .connections_max = MOST });
+    struct peer silent[SILENT];
+    for (int i = 0; i < SILENT; i++) {
+        silent[i] = peer_connect(f->port);
         loop_turn(f->loop, 1000);
-    (void)!send(p[1].fd, raw.data, raw.len, MSG_NOSIGNAL | MSG_DONTWAIT);
-    PEER_UNTIL(f->loop, &p[1], p[1].got.len > 0);
-    assert_true(str_starts(buf_view(&p[1].got), STR("HTTP/1.1 503 ")));
-    assert_int_equal(counts(f).refused[HTTP_FAULT_MEMORY], 1);
+        if (i % 10 != 9) continue;
+        struct peer p = peer_connect(f->port);
+        peer_send(f->loop, &p, STR(GET("/a")));
+        PEER_UNTIL(f->loop, &p, peer_has(&p, "<GET /a >"));
+        peer_close(&p);
+        assert_true(counts(f).connections <= MOST);
+    }
+    assert_int_equal(counts(f).refused[HTTP_FAULT_CONNECTIONS], 0);
+    for (int i = 0; i < SILENT; i++)
+        peer_close(&silent[i]);
+    end(f);
+}
+
+/* Loopback counts as trusted, so the bound for trusted addresses is the one that shows here; which
+ * addresses are trusted is t_http_peers'. */
+static void one_address_may_not_take_all_connections(void **state)
+{
+    (void)state;
+    struct fixture *f =
+        begin((struct http_limits){ .connections_max = 10, .connections_trusted_max = 2 });
+    struct peer p[2] = { peer_connect(f->port), peer_connect(f->port) };
+    TURN_UNTIL(f->loop, counts(f).connections == 2);
+    struct peer third = peer_connect(f->port);
+    PEER_UNTIL(f->loop, &third, third.closed);
+    assert_true(str_starts(buf_view(&third.got), STR("HTTP/1.1 429 ")));
+    assert_int_equal(counts(f).refused[HTTP_FAULT_ADDRESS], 1);
     peer_close(&p[0]);
+    TURN_UNTIL(f->loop, counts(f).connections == 1);
+    struct peer again = peer_connect(f->port);
+    peer_send(f->loop, &again, STR(GET("/a")));
+    PEER_UNTIL(f->loop, &again, peer_has(&again, "<GET /a >"));
     peer_close(&p[1]);
-    TURN_UNTIL(f->loop, counts(f).held_bytes == 0);
+    peer_close(&third);
+    peer_close(&again);
     end(f);
 }
 
@@ -387,7 +527,8 @@ static void set_descriptors(rlim_t most)
     assert_int_equal(setrlimit(RLIMIT_NOFILE, &limit), 0);
 }
 
-/* First the spare descriptor is given up to turn a client away, which can then try again elsewhere
+/* An idle connection is closed for a client that comes when descriptors are out. When all are busy,
+ * the spare descriptor is given up to turn the client away, which can then try again elsewhere
  * instead of waiting in the queue; without even that the listener rests instead of spinning. */
 static void running_out_of_descriptors_is_survived(void **state)
 {
@@ -395,8 +536,21 @@ static void running_out_of_descriptors_is_survived(void **state)
     struct rlimit before;
     assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
     struct fixture *f = begin((struct http_limits){ 0 });
+    struct peer idle = peer_connect(f->port);
+    TURN_UNTIL(f->loop, counts(f).connections == 1);
     struct peer p = peer_connect(f->port);
     set_descriptors((rlim_t)p.fd + 1); /* given out lowest first: all up to it are taken */
+    peer_send(f->loop, &p, STR(GET("/wait")));
+    TURN_UNTIL(f->loop, f->held != NULL);
+    PEER_UNTIL(f->loop, &idle, idle.closed);
+    assert_int_equal(counts(f).room_closed, 1);
+    assert_int_equal(counts(f).accept_failed, 0);
+    set_descriptors(before.rlim_cur);
+    struct peer busy = p;
+    peer_close(&idle);
+
+    p = peer_connect(f->port);
+    set_descriptors((rlim_t)p.fd + 1);
     PEER_UNTIL(f->loop, &p, p.closed);
     assert_int_equal(counts(f).accept_failed, 1);
     set_descriptors(before.rlim_cur);
@@ -414,6 +568,7 @@ static void running_out_of_descriptors_is_survived(void **state)
     peer_send(f->loop, &p, STR(GET("/a")));
     PEER_UNTIL(f->loop, &p, peer_has(&p, "<GET /a >"));
     peer_close(&p);
+    peer_close(&busy);
     end(f);
 }
 
@@ -446,8 +601,12 @@ int main(void)
         cmocka_unit_test(an_open_exchange_outlives_the_idle_time),
         cmocka_unit_test(heads_and_bodies_beyond_their_bounds_are_named),
         cmocka_unit_test(what_is_refused_and_cut_is_metered),
-        cmocka_unit_test(connections_beyond_the_bound_get_503),
-        cmocka_unit_test(request_memory_over_all_connections_is_bounded),
+        cmocka_unit_test(connections_beyond_the_bound_get_503_while_all_are_busy),
+        cmocka_unit_test(the_longest_idle_connection_makes_room),
+        cmocka_unit_test(a_head_that_takes_long_makes_room),
+        cmocka_unit_test(a_client_that_leaves_has_left_before_the_next_comes),
+        cmocka_unit_test(silent_connections_keep_nobody_out),
+        cmocka_unit_test(one_address_may_not_take_all_connections),
         cmocka_unit_test(refusals_are_rendered_by_the_role),
         cmocka_unit_test(addresses_that_cannot_be_listened_on_are_explained),
         cmocka_unit_test(ipv6_is_served),

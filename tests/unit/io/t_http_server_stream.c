@@ -196,6 +196,36 @@ static void a_client_that_leaves_is_noticed_at_once(void **state)
     end(f);
 }
 
+/* A worker thread may still be reading the body. */
+static void a_pinned_request_outlives_its_client(void **state)
+{
+    (void)state;
+    struct fixture *f = begin((struct http_limits){ 0 });
+    for (int leaves = 0; leaves <= 1; leaves++) {
+        f->held = NULL;
+        struct peer p = peer_connect(f->port);
+        peer_send(f->loop, &p,
+                  STR("POST /wait HTTP/1.1\r\nhost: a\r\ncontent-length: 5\r\n\r\nhello"));
+        TURN_UNTIL(f->loop, f->held != NULL);
+        struct http_exchange *x = f->held;
+        f->aborts = 0;
+        http_exchange_pin(x);
+        if (leaves) {
+            peer_reset(&p);
+            TURN_UNTIL(f->loop, f->aborts == 1);
+            for (int i = 0; i < 5; i++)
+                loop_turn(f->loop, 0);
+        }
+        assert_int_equal(counts(f).connections, 1);
+        assert_true(str_eq(http_exchange_request(x)->body, STR("hello")));
+        http_exchange_unpin(x);
+        if (!leaves) http_reply(x, 200, STR("text/plain"), STR("bye"));
+        peer_close(&p);
+        TURN_UNTIL(f->loop, counts(f).connections == 0);
+    }
+    end(f);
+}
+
 /* Pipelined bytes that nobody reads must not hide the end of the stream behind them. */
 static void a_client_that_leaves_behind_pipelined_bytes_is_noticed(void **state)
 {
@@ -265,6 +295,7 @@ int main(void)
         cmocka_unit_test(a_reader_that_takes_nothing_is_dropped),
         cmocka_unit_test(a_reader_that_trickles_is_dropped_as_well),
         cmocka_unit_test(a_client_that_leaves_is_noticed_at_once),
+        cmocka_unit_test(a_pinned_request_outlives_its_client),
         cmocka_unit_test(a_client_that_leaves_behind_pipelined_bytes_is_noticed),
         cmocka_unit_test(a_client_that_left_before_its_request_was_read_is_noticed),
         cmocka_unit_test(a_half_closed_client_gets_what_is_answered_at_once),

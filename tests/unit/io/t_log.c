@@ -14,6 +14,8 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -215,14 +217,106 @@ static void one_passes_per_interval(void **state)
     assert_int_equal(skipped, 8);
 }
 
+/* ---- files ---- */
+
+static off_t size_of(const char *path, int number)
+{
+    char name[128];
+    struct stat st;
+    snprintf(name, sizeof name, number ? "%s.%d" : "%s", path, number);
+    return stat(name, &st) == 0 ? st.st_size : -1;
+}
+
+static void *fill_file(void *arg)
+{
+    for (int i = 0; i < 2000; i++)
+        log_event(LOG_INFO, "line", "of=%d number=%d", *(const int *)arg, i);
+    return NULL;
+}
+
+#define BOUND 65536
+
+/* The file and the older ones are bounded, and every line that is kept is whole; that threads write
+ * on while one of them turns the file makes it a little larger, and nothing else. */
+static void a_file_is_turned_at_its_bound(void **state)
+{
+    (void)state;
+    char folder[] = "/tmp/t_log_XXXXXX", path[64], other[64];
+    assert_non_null(mkdtemp(folder));
+    snprintf(path, sizeof path, "%s/some.log", folder);
+    int fd = open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0600);
+    assert_true(fd >= 0);
+    log_set_fd(fd);
+    log_set_max(BOUND);
+    for (int t = 0; t < 4; t++)
+        fill_file(&t);
+    assert_true(size_of(path, 0) >= 0 && size_of(path, 0) < BOUND);
+    for (int k = 1; k <= 3; k++)
+        assert_true(size_of(path, k) >= BOUND && size_of(path, k) < BOUND + 256);
+    assert_int_equal(size_of(path, 4), -1);
+    pthread_t thread[4];
+    int number[4];
+    uint64_t lost = log_lost();
+    for (int t = 0; t < 4; t++) {
+        number[t] = t;
+        assert_int_equal(pthread_create(&thread[t], NULL, fill_file, &number[t]), 0);
+    }
+    for (int t = 0; t < 4; t++)
+        pthread_join(thread[t], NULL);
+    for (int k = 1; k <= 3; k++)
+        assert_true(size_of(path, k) >= BOUND);
+    assert_int_equal(log_lost(), lost);
+    for (int k = 0; k <= 3; k++) {
+        char line[256], name[128];
+        int of, n;
+        snprintf(name, sizeof name, k ? "%s.%d" : "%s", path, k);
+        FILE *f = fopen(name, "re");
+        assert_non_null(f);
+        while (fgets(line, sizeof line, f))
+            if (sscanf(line + TIME_BYTES, "info line of=%d number=%d", &of, &n) != 2)
+                fail_msg("%s: %s", name, line);
+        fclose(f);
+    }
+
+    /* Somebody else has moved it: their file is theirs, and we go on writing to it. */
+    snprintf(other, sizeof other, "%s/moved", folder);
+    assert_int_equal(rename(path, other), 0);
+    fill_file(&number[0]);
+    assert_int_equal(size_of(path, 0), -1);
+    assert_true(size_of(other, 0) > BOUND);
+
+    log_set_max(0);
+    log_set_fd(STDERR_FILENO);
+    close(fd);
+    for (int k = 0; k <= 3; k++) {
+        char name[128];
+        snprintf(name, sizeof name, k ? "%s.%d" : "%s", path, k);
+        unlink(name);
+    }
+    unlink(other);
+    rmdir(folder);
+}
+
+/* What is no file has no size to be bounded. */
+static void a_pipe_is_left_alone(void **state)
+{
+    (void)state;
+    log_set_max(1);
+    for (int i = 0; i < 10; i++)
+        log_event(LOG_INFO, "line", "number=%d", i);
+    assert_non_null(strstr(written(), "number=9"));
+    log_set_max(0);
+}
+
 int main(void)
 {
 #define LINE_TEST(name) cmocka_unit_test_setup_teardown(name, open_pipe, close_pipe)
     const struct CMUnitTest tests[] = {
-        LINE_TEST(line_has_its_form),   LINE_TEST(conversions_are_libcs),
-        LINE_TEST(values_cannot_forge), LINE_TEST(level_is_kept),
-        LINE_TEST(long_lines_are_cut),  LINE_TEST(errno_is_kept_and_losses_counted),
-        LINE_TEST(threads_do_not_mix),  LINE_TEST(one_passes_per_interval),
+        LINE_TEST(line_has_its_form),    LINE_TEST(conversions_are_libcs),
+        LINE_TEST(values_cannot_forge),  LINE_TEST(level_is_kept),
+        LINE_TEST(long_lines_are_cut),   LINE_TEST(errno_is_kept_and_losses_counted),
+        LINE_TEST(threads_do_not_mix),   LINE_TEST(one_passes_per_interval),
+        LINE_TEST(a_pipe_is_left_alone), cmocka_unit_test(a_file_is_turned_at_its_bound),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,6 +1,7 @@
 /* t_proc.c - children of ours and of others: identity, signals, ends, what exec refuses. */
 #include "base/core/bits.h"
 #include "base/core/fault.h"
+#include "base/core/hash.h"
 #include "base/core/own.h"
 #include "base/io/clock.h"
 #include "base/io/file.h"
@@ -321,6 +322,20 @@ static void identity_is_text_and_back(void **state)
     assert_int_equal(proc_self_path(path, 4), -ENAMETOOLONG);
 }
 
+static void each_process_has_its_own_hash(void **state)
+{
+    (void)state;
+    uint64_t fixed = hash_keyed("key", 3);
+    assert_int_equal(proc_hash_key_draw(NULL), 0);
+    uint64_t first = hash_keyed("key", 3);
+    assert_true(first != fixed && first == hash_keyed("key", 3));
+    struct err err = { "" };
+    fault_arm("proc.random", 1);
+    assert_int_equal(proc_hash_key_draw(&err), -EIO);
+    fault_disarm();
+    assert_true(err.text[0] && hash_keyed("key", 3) == first);
+}
+
 int main(void)
 {
     if (!mkdtemp(folder)) return 1;
@@ -331,7 +346,7 @@ int main(void)
         PROC_TEST(strangers_get_no_signal),      PROC_TEST(group_dies_with_its_leader),
         PROC_TEST(refusals_are_told_here),       PROC_TEST(no_descriptor_is_lost),
         PROC_TEST(detached_outlives_its_parent), PROC_TEST(signals_start_plain),
-        PROC_TEST(identity_is_text_and_back),
+        PROC_TEST(identity_is_text_and_back),    PROC_TEST(each_process_has_its_own_hash),
     };
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
     clean(NULL);

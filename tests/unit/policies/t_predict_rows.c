@@ -7,6 +7,7 @@
 #include "policies/predict_text.h"
 #include "tests/unit/unit.h"
 
+#include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -315,11 +316,15 @@ static void saved_states_name_their_row(void **state)
     predict_header(row, s, saved);
     memcpy(saved + PREDICT_HEADER_BYTES, s, row->state_size);
     assert_int_equal(predict_header_check(row, bytes), 0);
-    assert_true(predict_header_check(other, bytes) < 0);
+    assert_int_equal(predict_header_check(other, bytes), -EINVAL);
     saved[PREDICT_HEADER_BYTES + 5] ^= 1;
-    assert_true(predict_header_check(row, bytes) < 0);
-    bytes.len--;
-    assert_true(predict_header_check(row, bytes) < 0);
+    assert_int_equal(predict_header_check(row, bytes), -EBADMSG);
+    saved[PREDICT_HEADER_BYTES + 5] ^= 1;
+    for (size_t len = 0; len < bytes.len; len += 7)
+        assert_int_equal(predict_header_check(row, str_of(saved, len)),
+                         len < PREDICT_HEADER_BYTES ? -EINVAL : -EBADMSG);
+    saved[0] ^= 1; /* another version's */
+    assert_int_equal(predict_header_check(row, bytes), -EINVAL);
     free(s);
 }
 

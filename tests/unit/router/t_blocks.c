@@ -3,7 +3,7 @@
 #include "base/io/http_server.h"
 #include "router/blocks.h"
 #include "router/request.h"
-#include "tests/unit/unit.h"
+#include "tests/unit/io/auth_rig.h"
 
 #include <stdio.h>
 
@@ -13,6 +13,9 @@
 
 /* An engine that says what the test tells it to say. */
 struct engine {
+    struct auth_rig auth; /* first: auth_rig.h */
+    struct fleet_link link;
+    struct signer *signer;
     struct loop *loop;
     struct http_server *server;
     struct http_client *client;
@@ -42,17 +45,25 @@ static void on_request(void *ctx, struct http_exchange *x)
 static void start(struct engine *e)
 {
     *e = (struct engine){ 0 };
-    struct http_server_config config = { .host = "127.0.0.1", .on_request = on_request, .ctx = e };
+    struct http_server_config config = { .host = "127.0.0.1",
+                                         .on_head = auth_rig_on_head,
+                                         .on_request = on_request,
+                                         .on_reply = auth_rig_on_reply,
+                                         .ctx = e };
     for (uint64_t i = 0; i < KEYS; i++)
         e->key[i] = (struct block_key){ .lo = 11 * i + 1, .hi = 7 * i + 5 };
     assert_int_equal(loop_new(&e->loop, NULL), 0);
     assert_int_equal(http_server_new(e->loop, &config, &e->server, NULL), 0);
     assert_int_equal(http_client_new(e->loop, NULL, &e->client, NULL), 0);
+    auth_rig_init(&e->auth, STR("secret"));
+    assert_int_equal(fleet_link_init(&e->link, (struct str){ 0 }, false, clock_mono_us(), NULL), 0);
+    credentials_of_secret(STR("secret"), &e->link.held);
+    assert_int_equal(fleet_link_signer(&e->link, e->loop, e->client, &e->signer, NULL), 0);
     assert_int_equal(prefix_index_new(1 << 20, CORE_ENDPOINTS, &e->index, NULL), 0);
     struct target target = { .instance = "i",
                              .host = "127.0.0.1",
                              .port = http_server_port(e->server) };
-    e->feed = block_feed_new(e->loop, e->client, e->index, SLOT, &target, STR("secret"));
+    e->feed = block_feed_new(e->loop, e->signer, e->index, SLOT, &target, &e->link);
     assert_non_null(e->feed);
 }
 
@@ -61,6 +72,9 @@ static void stop(struct engine *e)
     block_feed_free(e->feed);
     http_client_free(e->client);
     http_server_free(e->server);
+    signer_free(e->signer);
+    fleet_link_fini(&e->link);
+    auth_rig_fini(&e->auth);
     prefix_index_free(e->index);
     loop_free(e->loop);
 }

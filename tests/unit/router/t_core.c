@@ -151,6 +151,35 @@ static void an_unreachable_fleet_holds_and_comes_back(void **state)
     core_end(core, &r, 1, false, 2 * SECOND);
 }
 
+/* What ran short is the router's own: the engine takes the next request at once. */
+static void a_shortage_of_ours_rests_no_endpoint_and_waits_for_nothing(void **state)
+{
+    (void)state;
+    endpoint("a", true);
+    endpoint("b", true);
+    struct core_request r = request(), next = request();
+    assert_int_equal(core_arrive(core, &r, 0).answer, CORE_SEND);
+    uint32_t first = r.slot;
+    assert_int_equal(core_fail(core, &r, RETRY_LOCAL, 1).answer, CORE_SEND);
+    assert_int_not_equal(r.slot, first);
+    struct core_verdict v = core_fail(core, &r, RETRY_LOCAL, 2);
+    assert_int_equal(v.answer, CORE_REFUSE);
+    assert_int_equal(v.status, 503);
+    assert_true(v.retry_after_s > 0);
+    assert_int_equal(core_arrive(core, &next, 3).answer, CORE_SEND);
+    first = next.slot;
+    assert_int_equal(core_fail(core, &next, RETRY_OVERLOADED, 3).answer, CORE_SEND);
+    assert_int_not_equal(next.slot, first); /* both are there */
+    core_end(core, &next, 1, false, 3);
+
+    /* An answer that has begun is worth a wait. */
+    struct core_request begun = request();
+    assert_int_equal(core_arrive(core, &begun, 4).answer, CORE_SEND);
+    begun.generated = 5;
+    assert_int_equal(core_fail(core, &begun, RETRY_LOCAL, 5).answer, CORE_WAIT);
+    core_end(core, &begun, 5, true, 6);
+}
+
 static void other_models_are_not_taken(void **state)
 {
     (void)state;
@@ -191,6 +220,36 @@ static void siblings_follow_a_prefix_that_is_still_being_computed(void **state)
     assert_int_equal(blocks[slot], 0);
     core_end(core, &r[0], 1, false, SECOND);
     core_end(core, &r[1], 1, false, SECOND);
+}
+
+/* What comes back under its name finds what it left: requests, rest, and no second slot. */
+static void an_endpoint_that_returns_has_its_slot_again(void **state)
+{
+    (void)state;
+    endpoint("a", true);
+    struct core_request r[2] = { request(), request() };
+    for (uint32_t i = 0; i < 2; i++)
+        assert_int_equal(core_arrive(core, &r[i], 0).answer, CORE_SEND);
+    struct core_verdict v = core_fail(core, &r[1], RETRY_DIED, 0); /* and it rests */
+    assert_int_equal(v.answer, CORE_WAIT);
+    struct core_endpoint ep = *core_endpoint_at(core, 0);
+    for (uint32_t i = 0; i < 3; i++) {
+        core_endpoint_remove(core, 0);
+        assert_null(core_endpoint_at(core, 0));
+        assert_int_equal(endpoint("b", true), 1); /* not the one with a request in flight */
+        core_endpoint_remove(core, 1);
+        assert_int_equal(endpoint_put(&ep), 0);
+        assert_int_equal(core_in_flight(core, 0), 1);
+    }
+    struct core_request after = request();
+    assert_int_equal(core_arrive(core, &after, 0).answer, CORE_WAIT);
+    core_end(core, &after, 0, true, 0);
+    core_end(core, &r[0], 1, false, 0);
+    core_end(core, &r[1], 0, true, 0);
+    /* Empty, its slot is anybody's. */
+    core_endpoint_remove(core, 0);
+    assert_int_equal(endpoint("b", true), 1);
+    assert_int_equal(endpoint("c", true), 0);
 }
 
 static void as_many_endpoints_as_asked_for(void **state)
@@ -455,12 +514,14 @@ int main(void)
         CASE(holds_are_bounded_in_count_and_time),
         CASE(a_failure_goes_elsewhere_and_a_second_crash_is_422),
         CASE(an_unreachable_fleet_holds_and_comes_back),
+        CASE(a_shortage_of_ours_rests_no_endpoint_and_waits_for_nothing),
         CASE(other_models_are_not_taken),
         CASE(siblings_follow_a_prefix_that_is_still_being_computed),
         CASE(rows_may_hold_until_a_time_refuse_and_are_told_outcomes),
         CASE(the_held_wait_for_a_place_in_flight),
         CASE(the_work_of_the_latest_models_is_measured),
         CASE(a_move_begins_a_new_measure_and_keeps_the_past),
+        CASE(an_endpoint_that_returns_has_its_slot_again),
         cmocka_unit_test(as_many_endpoints_as_asked_for),
         CASE(two_routers_begin_at_different_instances),
         CASE(what_others_sent_is_avoided),

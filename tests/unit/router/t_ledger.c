@@ -156,14 +156,23 @@ static void retry_rules(void **state)
         int status;
         const char *why;
     } rows[] = {
-        { { 1, 0, false }, 0, RETRY_UNREACHABLE, true, 0, "a dead connection costs nothing" },
-        { { 1, 0, false }, 1, RETRY_DIED, true, 0, "the first crash goes elsewhere" },
-        { { 2, 1, false }, 9, RETRY_DIED, false, 422, "the second crash is the request's" },
-        { { 1, 0, false }, 0, RETRY_DIED, false, 502, "no budget" },
-        { { 1, 0, true }, 9, RETRY_DIED, false, 0, "the client has a part of the answer" },
-        { { 1, 0, false }, 9, RETRY_OVERLOADED, true, 0, "another may have room" },
-        { { 1, 0, false }, 0, RETRY_OVERLOADED, false, 503, "nor budget" },
-        { { 8, 0, false }, 9, RETRY_UNREACHABLE, false, 503, "attempts are bounded" },
+        { { 1, 0, 0, 0, false }, 0, RETRY_UNREACHABLE, true, 0, "a dead connection costs nothing" },
+        { { 1, 0, 0, 0, false }, 1, RETRY_DIED, true, 0, "the first crash goes elsewhere" },
+        { { 2, 1, 1, 1, false }, 9, RETRY_DIED, false, 422, "the second crash is the request's" },
+        { { 4, 0, 2, 2, false }, 9, RETRY_DIED, true, 0, "it went on after the first two" },
+        { { 4, 0, 3, 3, false }, 9, RETRY_DIED, false, 422, "deaths are bounded" },
+        { { 1, 0, 0, 0, false }, 0, RETRY_DIED, true, 0, "the first engine lost is free" },
+        { { 4, 0, 2, 2, false }, 0, RETRY_DIED, false, 502, "no budget" },
+        { { 1, 0, 0, 0, true }, 9, RETRY_DIED, false, 0, "the client has a part of the answer" },
+        { { 1, 0, 0, 0, false }, 9, RETRY_OVERLOADED, true, 0, "another may have room" },
+        { { 1, 0, 0, 0, false }, 9, RETRY_SILENT, true, 0, "another may speak" },
+        { { 2, 1, 1, 1, false }, 9, RETRY_SILENT, true, 0, "silence is no proof of a crash" },
+        { { 1, 0, 0, 0, false }, 0, RETRY_SILENT, true, 0, "a silent one is lost too" },
+        { { 2, 0, 0, 1, false }, 0, RETRY_SILENT, false, 502, "the second is paid for" },
+        { { 1, 0, 0, 0, false }, 0, RETRY_OVERLOADED, false, 503, "nor budget" },
+        { { 8, 0, 0, 0, false }, 9, RETRY_UNREACHABLE, false, 503, "attempts are bounded" },
+        { { 1, 1, 1, 1, false }, 0, RETRY_LOCAL, true, 0, "what ran short here costs nothing" },
+        { { 1, 0, 0, 0, true }, 9, RETRY_LOCAL, false, 0, "nor does it take back what was sent" },
     };
     for (uint32_t i = 0; i < COUNT_OF(rows); i++) {
         struct retry_budget budget = { .saved = rows[i].retries * RETRY_REQUESTS };

@@ -144,12 +144,56 @@ static void random_operations_agree_with_a_naive_table(void **state)
     compare_with_table(ROUTE_INSTANCES_MAX, 10000);
 }
 
+/* More slots, the same bytes: what was touched last stays, with its holders and expectations. */
+static void a_wider_index_keeps_the_youngest(void **state)
+{
+    (void)state;
+    enum { FEW = 64, MANY = 1024 };
+    struct prefix_index *ix = NULL;
+    assert_int_equal(prefix_index_new(64 << 10, FEW, &ix, NULL), 0);
+    struct prefix_index_stats narrow, wide;
+    prefix_index_stats(ix, &narrow);
+    for (uint64_t n = 0; n < narrow.blocks_max; n++)
+        prefix_index_add(ix, (uint32_t)n % FEW, key_of(n));
+    struct block_key last = key_of(narrow.blocks_max - 1), first = key_of(0);
+    prefix_index_expect(ix, 5, &last, 1, 0, 1000);
+    assert_int_equal(prefix_index_widen(ix, FEW), 0); /* wide enough */
+    prefix_index_stats(ix, &wide);
+    assert_int_equal(wide.blocks, narrow.blocks_max);
+    assert_int_equal(prefix_index_widen(ix, MANY - 100), 0);
+    prefix_index_stats(ix, &wide);
+    assert_true(wide.bytes <= 64 << 10);
+    assert_true(wide.blocks == wide.blocks_max && wide.blocks < narrow.blocks_max);
+    assert_int_equal(wide.evicted, narrow.blocks_max - wide.blocks);
+    static uint32_t blocks[MANY];
+    prefix_index_match(ix, &last, 1, 500, blocks);
+    assert_int_equal(blocks[(narrow.blocks_max - 1) % FEW], 1);
+    assert_int_equal(blocks[5], 1);
+    prefix_index_match(ix, &last, 1, 1500, blocks);
+    assert_int_equal(blocks[5], (narrow.blocks_max - 1) % FEW == 5);
+    prefix_index_match(ix, &first, 1, 0, blocks);
+    for (uint32_t s = 0; s < MANY; s++)
+        assert_int_equal(blocks[s], 0);
+    /* The order of last touch went along: the next to go is the oldest that stayed. */
+    struct block_key oldest = key_of(narrow.blocks_max - wide.blocks);
+    prefix_index_match(ix, &oldest, 1, 0, blocks);
+    assert_int_equal(blocks[(narrow.blocks_max - wide.blocks) % FEW], 1);
+    prefix_index_add(ix, MANY - 1, first);
+    prefix_index_match(ix, &first, 1, 0, blocks);
+    assert_int_equal(blocks[MANY - 1], 1);
+    struct block_key second = key_of(narrow.blocks_max - wide.blocks + 1);
+    prefix_index_match(ix, &second, 1, 0, blocks);
+    assert_int_equal(blocks[(narrow.blocks_max - wide.blocks + 1) % FEW], 0);
+    prefix_index_free(ix);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(run_stops_at_the_first_gap),
         cmocka_unit_test(expectation_ends_unless_confirmed),
         cmocka_unit_test(bound_forgets_the_oldest),
+        cmocka_unit_test(a_wider_index_keeps_the_youngest),
         cmocka_unit_test(random_operations_agree_with_a_naive_table),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -116,6 +116,37 @@ static void requests_of_a_minute_refill_evenly(void **state)
     tenants_free(t);
 }
 
+static void limits_are_looked_at_before_the_prompt(void **state)
+{
+    (void)state;
+    struct tenant_rules r = {
+        .tenant = STR("a"), .requests_per_min = 60, .tokens_per_min = 600, .concurrency = 2
+    };
+    struct tenants *t = with(&r);
+    struct tenant *a = tenants_find(t, "a");
+    const struct usage none = { 0 };
+    double wait_s;
+    int64_t now_us = SECOND * 100;
+    assert_true(tenant_enter(a, now_us, &wait_s) && tenant_enter(a, now_us, &wait_s));
+    assert_false(tenant_enter(a, now_us, &wait_s)); /* two are under way */
+    assert_true(tenant_charge(a, 550, now_us, &wait_s));
+    /* What its tokens refuse counts as if it had not come, but as refused. */
+    assert_false(tenant_charge(a, 100, now_us, &wait_s));
+    assert_float_equal(wait_s, 5, 1e-6);
+    assert_int_equal(a->in_flight, 1);
+    assert_int_equal(a->requests_total, 1);
+    assert_int_equal(a->rejected_total, 2);
+    assert_float_equal(a->requests_left, 59, 1e-6);
+    tenant_end(a, &(struct usage){ .prompt_tokens = 550, .generated_tokens = 110 });
+    /* 60 tokens owed: nobody tokenises for it until they are earned. */
+    assert_false(tenant_enter(a, now_us, &wait_s));
+    assert_float_equal(wait_s, 6, 1e-6);
+    assert_true(tenant_enter(a, now_us + 6 * SECOND, &wait_s));
+    tenant_end(a, &none); /* a prompt that was refused for what it is */
+    assert_int_equal(a->in_flight, 0);
+    tenants_free(t);
+}
+
 static void tokens_are_paid_before_and_after(void **state)
 {
     (void)state;
@@ -245,6 +276,7 @@ int main(void)
         cmocka_unit_test(keys_are_known_by_their_hash),
         cmocka_unit_test(lists_that_cannot_be_right_are_refused),
         cmocka_unit_test(requests_of_a_minute_refill_evenly),
+        cmocka_unit_test(limits_are_looked_at_before_the_prompt),
         cmocka_unit_test(tokens_are_paid_before_and_after),
         cmocka_unit_test(concurrency_is_given_back),
         cmocka_unit_test(unknown_tenants_are_anonymous_and_unlimited),

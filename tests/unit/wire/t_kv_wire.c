@@ -26,15 +26,18 @@ static void requests_there_and_back(void **state)
     assert_memory_equal(r.ids, ids, sizeof ids);
     assert_true(str_eq(r.tenant, STR("t")) && r.from == 32);
 
-    const struct kv_pull_request pull = { ids, COUNT_OF(ids), STR("t"), STR("h"), 8200 };
+    const struct kv_pull_request pull = { ids,  COUNT_OF(ids),   STR("t"),    STR("h"),
+                                          8200, STR("ticket/1"), STR("00ff"), true };
     buf_clear(&text);
     assert_int_equal(kv_pull_request_encode(&pull, &text), 0);
     assert_string_equal(text.data, "{\"v\":1,\"ids\":[1,2,4294967295],\"tenant\":\"t\","
-                                   "\"host\":\"h\",\"port\":8200}");
+                                   "\"host\":\"h\",\"port\":8200,"
+                                   "\"ticket\":\"ticket/1\",\"key\":\"00ff\",\"tls\":true}");
     struct kv_pull_request p;
     assert_int_equal(kv_pull_request_decode(buf_view(&text), &arena, &p, NULL), 0);
     assert_memory_equal(p.ids, ids, sizeof ids);
     assert_true(str_eq(p.tenant, STR("t")) && str_eq(p.host, STR("h")) && p.port == 8200);
+    assert_true(str_eq(p.ticket, STR("ticket/1")) && str_eq(p.key, STR("00ff")) && p.tls);
 
     const struct kv_pull_reply reply = { 64, 48 };
     buf_clear(&text);
@@ -97,7 +100,8 @@ static void memory_may_end_anywhere(void **state)
 {
     (void)state;
     CLEANUP(buf_fini) struct buf text = { 0 };
-    const struct kv_pull_request pull = { ids, COUNT_OF(ids), STR("t"), STR("h"), 8200 };
+    const struct kv_pull_request pull = { ids,  COUNT_OF(ids),   STR("t"),    STR("h"),
+                                          8200, STR("ticket/1"), STR("00ff"), true };
     kv_pull_request_encode(&pull, &text);
     uint64_t reached = 0;
     for (uint64_t n = 1;; n++) {

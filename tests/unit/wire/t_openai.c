@@ -286,6 +286,72 @@ static void ranges_hold_at_their_ends(void **state)
     }
 }
 
+/* `head`, then `count` times `item` with commas between and the number in place of %d, then `tail`. */
+static void repeated(struct buf *out, const char *head, const char *item, int count,
+                     const char *tail)
+{
+    buf_clear(out);
+    buf_text(out, head);
+    for (int i = 0; i < count; i++) {
+        const char *number = strstr(item, "%d");
+        size_t before = number ? (size_t)(number - item) : strlen(item);
+        if (i > 0) buf_text(out, ",");
+        buf_str(out, str_of(item, before));
+        if (number) buf_printf(out, "%d%s", i, number + 2);
+    }
+    buf_text(out, tail);
+}
+
+/* Of each list and object as many as may be, and one more. */
+static void counts_hold_at_their_ends(void **state)
+{
+    struct fixture *f = *state;
+    static const struct {
+        const char *param, *says, *head, *item, *tail;
+        int most;
+    } rows[] = {
+        { "messages", "more than 4096 items", "{\"messages\":[", "{\"role\":\"user\"}", "]}",
+          OPENAI_MESSAGES_MAX },
+        { "messages", "more than 1024 parts", "{\"messages\":[{\"role\":\"user\",\"content\":[",
+          "{\"type\":\"text\",\"text\":\"\"}", "]}]}", OPENAI_PARTS_MAX },
+        { "messages", "more than 1024 keys", "{\"messages\":[{\"role\":\"user\",", "\"k%d\":0",
+          "}]}", JSON_KEYS_MAX - 1 },
+        { "tools", "more than 512 items", "{" M ",\"tools\":[", "{}", "]}", OPENAI_TOOLS_MAX },
+        { "tools", "more than 1024 keys", "{" M ",\"tools\":[{\"function\":{\"parameters\":{",
+          "\"k%d\":0", "}}}]}", JSON_KEYS_MAX },
+        { "chat_template_kwargs", "more than 1024 keys", "{" M ",\"chat_template_kwargs\":{",
+          "\"k%d\":0", "}}", JSON_KEYS_MAX },
+        { "chat_template_kwargs", "more than 1024 keys",
+          "{" M ",\"chat_template_kwargs\":{\"a\":[{", "\"k%d\":0", "}]}}", JSON_KEYS_MAX },
+        { "stop", "more than 16 items", "{" M ",\"stop\":[", "\"s\"", "]}", OPENAI_STOP_MAX },
+        { "", "more than 1024 keys", "{" M ",\"metadata\":{", "\"k%d\":0", "}}", JSON_KEYS_MAX },
+        { "", "more than 1024 keys", "{" M ",", "\"k%d\":0", "}", JSON_KEYS_MAX - 1 },
+    };
+    CLEANUP(buf_fini) struct buf body = { 0 };
+    for (size_t i = 0; i < COUNT_OF(rows); i++) {
+        repeated(&body, rows[i].head, rows[i].item, rows[i].most, rows[i].tail);
+        must_parse(f, OPENAI_CHAT, body.data);
+        repeated(&body, rows[i].head, rows[i].item, rows[i].most + 1, rows[i].tail);
+        check_refused(f, OPENAI_CHAT, &(struct refused){ body.data, rows[i].param, rows[i].says },
+                      1);
+    }
+    /* body, tools, tool, then as many levels of a schema as are left */
+    for (int over = 0; over < 2; over++) {
+        buf_clear(&body);
+        buf_text(&body, "{" M ",\"tools\":[{");
+        for (int level = 3; level < JSON_DEPTH_MAX + over; level++)
+            buf_text(&body, "\"items\":{");
+        for (int level = 3; level < JSON_DEPTH_MAX + over; level++)
+            buf_text(&body, "}");
+        buf_text(&body, "}]}");
+        if (over)
+            check_refused(f, OPENAI_CHAT,
+                          &(struct refused){ body.data, "tools", "nested deeper than 64" }, 1);
+        else
+            must_parse(f, OPENAI_CHAT, body.data);
+    }
+}
+
 static void memory_is_bounded(void **state)
 {
     struct fixture *f = *state;
@@ -353,6 +419,7 @@ int main(void)
         cmocka_unit_test(refuses_chat),
         cmocka_unit_test(refuses_completion),
         cmocka_unit_test(ranges_hold_at_their_ends),
+        cmocka_unit_test(counts_hold_at_their_ends),
         cmocka_unit_test(memory_is_bounded),
         cmocka_unit_test(errors_render),
     };

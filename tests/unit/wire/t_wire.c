@@ -46,7 +46,7 @@ static void members_arrive(void **state)
         "\"max_tokens\":100,\"min_tokens\":1,\"stop\":[\"a\\n\",\"\xc3\xa4\"],"
         "\"ignore_eos\":true,\"tenant\":\"t\",\"deadline_ms\":60000,"
         "\"predicted_p50\":50,\"predicted_p90\":90,\"predicted_mean\":60,\"goes_on\":true,"
-        "\"kv_host\":\"h\",\"kv_port\":8200}");
+        "\"kv_host\":\"h\",\"kv_port\":8200,\"kv_tls\":true}");
     struct generate_request g = { 0 };
     assert_int_equal(generate_decode(buf_view(&text), &arena, &g, NULL), 0);
     assert_memory_equal(g.ids, wire_generate.ids, 4 * sizeof *g.ids);
@@ -76,6 +76,42 @@ static void members_arrive(void **state)
     assert_true(r.endpoints[0].has_perf && r.endpoints[0].perf.ratio_p90 == 6);
     assert_false(r.endpoints[1].has_perf);
     assert_true(str_eq(r.tenants[0].key_hashes[0], STR(DIGEST)));
+    assert_false(router_rules_complete(&r));
+    /* Controllers of older releases name all they have and say nothing. */
+    assert_int_equal(router_rules_decode(STR("{\"v\":1,\"keys_required\":false,\"again_ms\":1}"),
+                                         &arena, &r, NULL),
+                     0);
+    assert_true(router_rules_complete(&r));
+}
+
+/* Whatever a struct holds within its fields' sizes, its text is taken by the other side. */
+static void torn_text_is_taken(void **state)
+{
+    (void)state;
+    struct rng rng;
+    rng_seed(&rng, 7);
+    for (int round = 0; round < 2000; round++) {
+        static const char bytes[] = "a\xc3\xa4\xe2\x82\xac\xf0\x9f\x98\x80\xff\"\\\n";
+        char trouble[REPORT_TEXT_BYTES_MAX + 40];
+        size_t len = rng_below(&rng, sizeof trouble + 1);
+        for (size_t i = 0; i < len; i++)
+            trouble[i] = bytes[rng_below(&rng, sizeof bytes - 1)];
+        struct agent_report r = { .instance = STR("i"),
+                                  .intent = STR("i"),
+                                  .boot = 1,
+                                  .seq = 1,
+                                  .trouble = str_of(trouble, len) },
+                            back;
+        CLEANUP(buf_fini) struct buf text = { 0 }, again = { 0 };
+        CLEANUP(arena_fini) struct arena arena = { 0 };
+        struct err err = { 0 };
+        arena_init(&arena, 1 << 16);
+        assert_int_equal(agent_report_encode(&r, &text), 0);
+        if (agent_report_decode(buf_view(&text), &arena, &back, &err) < 0)
+            fail_msg("round %d: %s", round, err.text);
+        assert_int_equal(agent_report_encode(&back, &again), 0);
+        assert_true(str_eq(buf_view(&text), buf_view(&again)));
+    }
 }
 
 static void absent_is_not_zero(void **state)
@@ -177,9 +213,10 @@ static void mutilated_messages(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(there_and_back),          cmocka_unit_test(members_arrive),
-        cmocka_unit_test(absent_is_not_zero),      cmocka_unit_test(counts_are_bounded),
-        cmocka_unit_test(memory_may_end_anywhere), cmocka_unit_test(mutilated_messages),
+        cmocka_unit_test(there_and_back),     cmocka_unit_test(members_arrive),
+        cmocka_unit_test(torn_text_is_taken), cmocka_unit_test(absent_is_not_zero),
+        cmocka_unit_test(counts_are_bounded), cmocka_unit_test(memory_may_end_anywhere),
+        cmocka_unit_test(mutilated_messages),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

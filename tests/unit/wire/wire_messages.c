@@ -31,6 +31,7 @@ const struct generate_request wire_generate = {
     .goes_on = true,
     .kv_host = { "h", 1 },
     .kv_port = 8200,
+    .kv_tls = true,
     .predicted_p90 = 90,
 };
 static const struct generate_frame frame = {
@@ -171,6 +172,7 @@ static const struct tenant_rules tenants[] = { { { "t", 1 }, hashes, 1, 60, 1000
 const struct router_rules wire_rules = {
     .endpoints = endpoints,
     .endpoint_count = 2,
+    .has_complete = true,
     .starting = starts,
     .starting_count = 1,
     .services = services,

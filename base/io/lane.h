@@ -1,6 +1,6 @@
 /* lane.h - a mailbox between two loops: items queue at most once, mail is merged while it waits.
  *
- * Layer:   router (base/core, base/io)
+ * Layer:   base/io (loop)
  * Threads: lane_send from any thread; `deliver` on the thread of the lane's loop
  * Bound:   an item is queued once, so a lane holds at most as many as there are items (requests);
  *          nothing is allocated and nothing can be refused

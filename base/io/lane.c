@@ -1,5 +1,5 @@
 /* lane.c - one post to the loop for all that is queued meanwhile. */
-#include "router/lane.h"
+#include "base/io/lane.h"
 
 void lane_init(struct lane *l, struct loop *loop,
                void (*deliver)(void *arg, struct lane_item *item), void *arg)

@@ -1,5 +1,5 @@
 /* t_lane.c - two threads, one lane: every word arrives, merged or not, and items may be freed. */
-#include "router/lane.h"
+#include "base/io/lane.h"
 #include "tests/unit/unit.h"
 
 #include <stdlib.h>

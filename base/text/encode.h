@@ -1,0 +1,41 @@
+/* encode.h - what a client asks a model to go on from, as token ids, within the model's context.
+ *
+ * Layer:   base/text (base/core); router and engine share it
+ * Threads: any: a model's vocabulary and template are immutable. Long texts belong on a text worker
+ *          (base/io/text_pool.h)
+ * Bounds:  ids_max ids. A text that cannot fit, because even the longest token repeated has more ids,
+ *          is refused before it is tokenised; every other stops at the first id too many
+ * Errors:  -EFBIG: more than ids_max ids, err names both. -EPROTO: the template's own refusal, or the
+ *          model has none; -EINVAL: not the JSON it should be; -E2BIG: a bound of the template;
+ *          -EDOM: the template failed; -ENOMEM. `out` then holds a prefix.
+ */
+#pragma once
+#include "base/text/chat_template.h"
+#include "base/text/tokenizer.h"
+
+/* Steps of a template where others wait for the thread, about 3 ms: a small body may ask for many in a
+ * template that compares each message with each. Beyond is -E2BIG, and a text worker takes it up. */
+#define ENCODE_INLINE_STEPS 50000
+
+struct encode_model {
+    const struct vocab *vocab;
+    const struct chat_template *chat_template; /* NULL: none */
+};
+
+struct encode_chat {
+    struct str messages, tools, kwargs; /* JSON, as struct chat_inputs */
+    bool generation_prompt;
+    int64_t now_s;
+    uint64_t steps_max; /* 0: the template's own bound */
+};
+
+int encode_chat(const struct encode_model *m, const struct encode_chat *chat, size_t ids_max,
+                struct ids *out, struct err *err);
+
+/* A raw prompt, with begin and end tokens as the vocabulary asks (`special`) or bare. */
+int encode_text(const struct encode_model *m, struct str text, bool special, size_t ids_max,
+                struct ids *out, struct err *err);
+
+/* Ids that a client gives: -EPROTO for one that the model has not. */
+int encode_ids(const struct encode_model *m, const uint32_t *ids, size_t count, size_t ids_max,
+               struct ids *out, struct err *err);

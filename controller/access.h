@@ -1,0 +1,32 @@
+/* access.h - whether requests need API keys, and tokens of people: part of the controller's state.
+ *
+ * Layer: controller, private to it; keys.c and tokens.c own it
+ */
+#pragma once
+#include "controller/control.h"
+
+struct control;
+
+struct token {
+    char name[NAME_BYTES];
+    char hash[65];
+    int role; /* enum token_role */
+    int64_t created_us;
+};
+
+enum keys_state {
+    KEYS_NEVER,  /* no tenant was ever made, and nobody has said anything */
+    KEYS_CLOSED, /* requests need a key */
+    KEYS_OPENED, /* a person has opened the service again */
+    KEYS_STATE_COUNT
+};
+
+/* tokens.c */
+int tokens_restore(struct control *c, struct err *err);
+int tokens_rules(const struct control *c, struct arena *arena, const struct token_rules **ret,
+                 uint32_t *ret_count);
+
+/* keys.c */
+int keys_restore(struct control *c, struct err *err); /* after the tenants */
+int keys_close(struct control *c, struct err *err);   /* durable on return */
+bool keys_needed(const struct control *c);

@@ -1,0 +1,124 @@
+/* aside.c - what cannot be read is kept, said and worked around.
+ *
+ * Refusing to start was the other way: one bad record of a hundred then stops the whole fleet's
+ * controller until a person has found it. Ignoring it silently would end what it stands for. */
+#include "controller/aside.h"
+
+#include "base/core/bits.h"
+#include "controller/control_state.h"
+
+#include <stdio.h>
+#include <string.h>
+
+void control_set_aside(struct control *c, struct str key, const char *error)
+{
+    struct aside *a = &c->aside;
+    a->total++;
+    a->intents += str_starts(key, STR("intent/"));
+    a->tenants += str_starts(key, STR("tenant/"));
+    log_event(LOG_ERROR, "record_unreadable", "key=" STR_FMT " error=%s", STR_ARG(key), error);
+    if (a->count == ASIDE_MAX) {
+        control_bound_reached(c, "records_unreadable");
+        return;
+    }
+    struct aside_record *r = &a->record[a->count++];
+    snprintf(r->key, sizeof r->key, STR_FMT, STR_ARG(key));
+    snprintf(r->error, sizeof r->error, "%s", error);
+}
+
+bool control_is_aside(const struct control *c, const char *kind, const char *name)
+{
+    char key[ASIDE_KEY_BYTES];
+    snprintf(key, sizeof key, "%s%s", kind, name);
+    for (uint32_t i = 0; i < c->aside.count; i++)
+        if (strcmp(c->aside.record[i].key, key) == 0) return true;
+    return false;
+}
+
+/* Of this provider's last listing. */
+static uint32_t unreadable_of(const struct listing *l)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; l->ok && i < l->count; i++)
+        n += l->item[i].unreadable;
+    return n;
+}
+
+uint32_t control_aside_count(const struct control *c)
+{
+    uint32_t n = c->aside.total;
+    for (uint32_t k = 0; k < c->setup.cloud_count; k++)
+        n += unreadable_of(&c->listing[k]);
+    return n;
+}
+
+void control_shadow(struct control *c, uint32_t cloud, const struct listed *item, int64_t now_us)
+{
+    if (item->unreadable || c->count == SLOTS_MAX) return; /* tags that nobody knows */
+    const char *provider = c->cloud[cloud].driver->name;
+    uint32_t offer = control_find_offer(c, provider, item->offer);
+    int64_t made_us = item->created_us ? item->created_us : now_us;
+    struct intent i = { .state = INTENT_REGISTERED,
+                        .adopted = true,
+                        .aside = true,
+                        .price_h = offer == PLAN_NONE ? 0 : c->offer[offer].price_h,
+                        .wanted_us = made_us,
+                        .called_us = made_us,
+                        .made_us = made_us,
+                        .registered_us = now_us,
+                        .state_us = now_us,
+                        .why = "its record cannot be read: it serves, and is not ended" };
+    if (name_copy(i.id, sizeof i.id, str_from(item->intent)) < 0) return;
+    memcpy(i.service, item->service, sizeof i.service);
+    memcpy(i.pool, item->pool, sizeof i.pool);
+    memcpy(i.offer, item->offer, sizeof i.offer);
+    memcpy(i.handle, item->handle, sizeof i.handle);
+    must(name_copy(i.provider, sizeof i.provider, str_from(provider)) == 0);
+    c->intent[c->count] = i;
+    control_place(c, c->count++, now_us);
+    log_event(LOG_WARN, "shadowed", "id=%s service=%s pool=%s", i.id, i.service, i.pool);
+}
+
+static bool is_listed(const struct control *c, const struct intent *i)
+{
+    uint32_t cloud = control_find_cloud(c, i->provider);
+    const struct listing *l = cloud == PLAN_NONE ? NULL : &c->listing[cloud];
+    if (!l || !l->ok) return true; /* nobody says otherwise */
+    for (uint32_t k = 0; k < l->count; k++)
+        if (strcmp(l->item[k].intent, i->id) == 0 && !l->item[k].gone) return true;
+    return false;
+}
+
+void control_drop_shadows(struct control *c)
+{
+    for (uint32_t at = c->count; at-- > 0;) {
+        const struct intent *i = &c->intent[at];
+        if (!i->aside || is_listed(c, i)) continue;
+        log_event(LOG_WARN, "shadow_gone", "id=%s", i->id);
+        control_drop_slot(c, at);
+    }
+}
+
+static void put_one(struct json_writer *w, const char *prefix, const char *name, const char *error)
+{
+    char record[NAME_BYTES + ASIDE_KEY_BYTES];
+    snprintf(record, sizeof record, "%s%s", prefix, name);
+    json_object(w);
+    json_kv_text(w, "record", record);
+    json_kv_text(w, "error", error);
+    json_object_end(w);
+}
+
+void control_put_aside(struct json_writer *w, const struct control *c)
+{
+    json_key(w, "unreadable");
+    json_array(w);
+    for (uint32_t i = 0; i < c->aside.count; i++)
+        put_one(w, "", c->aside.record[i].key, c->aside.record[i].error);
+    for (uint32_t k = 0; k < c->setup.cloud_count; k++)
+        for (uint32_t i = 0; c->listing[k].ok && i < c->listing[k].count; i++)
+            if (c->listing[k].item[i].unreadable)
+                put_one(w, "instance/", c->listing[k].item[i].handle,
+                        "the provider has it, and its launch document cannot be read");
+    json_array_end(w);
+}

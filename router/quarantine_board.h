@@ -1,0 +1,41 @@
+/* quarantine_board.h - the decision thread's quarantine, as byte loops show it and clear it.
+ *
+ * Layer:    router
+ * Threads:  publish and orders belong to the decision thread; render and ask may be called by any
+ * Lifetime: embedded in decide, whose thread has ended before fini
+ */
+#pragma once
+#include "base/core/buf.h"
+#include "router/core/quarantine.h"
+
+#include <pthread.h>
+
+#define QUARANTINE_ORDERS_MAX 16
+
+struct quarantine_board {
+    pthread_mutex_t lock;
+    struct quarantine_item *item; /* QUARANTINE_MAX of them */
+    uint32_t count;
+    int64_t as_of_us;
+    uint64_t changes;                      /* of what was copied */
+    uint64_t order[QUARANTINE_ORDERS_MAX]; /* fingerprints to forget; 0: all */
+    uint32_t order_count;
+};
+
+int quarantine_board_init(struct quarantine_board *b); /* -ENOMEM */
+void quarantine_board_fini(struct quarantine_board *b);
+
+/* Copies what has changed. */
+void quarantine_board_publish(struct quarantine_board *b, const struct quarantine *q,
+                              int64_t now_us);
+/* Carries out what was asked: how many fingerprints were forgotten. */
+uint32_t quarantine_board_orders(struct quarantine_board *b, struct quarantine *q);
+
+/* {"quarantine":[{"fingerprint":...}, ...]} */
+int quarantine_board_render(struct quarantine_board *b, int64_t now_us, struct buf *out);
+
+/* -EAGAIN when QUARANTINE_ORDERS_MAX wait; else the caller wakes the decision thread. */
+int quarantine_board_ask(struct quarantine_board *b, uint64_t fingerprint);
+
+/* A fingerprint as people write it: 16 hexadecimal digits, not all 0. -EINVAL. */
+int quarantine_fingerprint(struct str text, uint64_t *ret);

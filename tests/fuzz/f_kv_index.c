@@ -1,0 +1,194 @@
+/* f_kv_index.c - sequences of operations on the engine's page index beside a list of names.
+ *
+ * The model knows which prompt each page was filled with and by how many it is held. A page that is
+ * given out while somebody holds it, a name that survives its page, a hit on other tokens and a lost
+ * event each differ from it. */
+#include "base/core/bits.h"
+#include "base/core/own.h"
+#include "engine/core/kv_index.h"
+#include "tests/fuzz/fuzz.h"
+
+#define PAGES_MAX 12
+#define PAGE_TOKENS 16
+#define PROMPTS 6
+#define PROMPT_PAGES 4
+#define SESSIONS 4
+#define EVENTS 512 /* behind which the reader never falls: SESSIONS * PROMPT_PAGES a step */
+#define SEED 5
+
+struct prompt {
+    uint32_t ids[PROMPT_PAGES * PAGE_TOKENS];
+    struct block_key key[PROMPT_PAGES];
+};
+
+struct model {
+    struct kv_pool pool;
+    struct kv_index index;
+    uint32_t holders[PAGES_MAX];
+    bool named[PAGES_MAX];                /* as the events said */
+    struct block_key name[PAGES_MAX];     /* what the page was sealed with */
+    struct block_key told[PAGES_MAX * 2]; /* keys that are there, as the events said */
+    uint32_t told_count;
+    uint64_t seq;
+    struct {
+        uint32_t prompt, count;
+        uint32_t page[PROMPT_PAGES];
+    } session[SESSIONS];
+};
+
+static struct block_key salt;
+static struct prompt prompts[PROMPTS];
+
+/* Prompt p differs from p - 1 in one token: of its last page, or of an earlier one. */
+static void make_prompts(void)
+{
+    static const uint32_t differs_at[PROMPTS] = { 0, 63, 40, 20, 3, 63 };
+    salt = block_salt(SEED, STR("weights"), STR(""), STR("tenant"));
+    for (uint32_t p = 0; p < PROMPTS; p++) {
+        for (uint32_t i = 0; i < COUNT_OF(prompts->ids); i++)
+            prompts[p].ids[i] = p ? prompts[p - 1].ids[i] : i;
+        if (p) prompts[p].ids[differs_at[p]] = 100 + p;
+        block_keys(SEED, salt, prompts[p].ids, COUNT_OF(prompts->ids), prompts[p].key,
+                   PROMPT_PAGES);
+    }
+}
+
+static uint32_t told_at(const struct model *m, struct block_key key)
+{
+    uint32_t i = 0;
+    while (i < m->told_count && !block_key_eq(m->told[i], key))
+        i++;
+    return i;
+}
+
+/* Events in their order, without gaps: each name comes once and goes once. */
+static void hear(struct model *m)
+{
+    static struct kv_event events[EVENTS];
+    int count = kv_index_events(&m->index, m->seq, events, EVENTS);
+    must(count >= 0);
+    for (int i = 0; i < count; i++) {
+        must(events[i].seq == ++m->seq && events[i].key_count == 1);
+        uint32_t at = told_at(m, events[i].key[0]);
+        must((at == m->told_count) == events[i].add);
+        if (events[i].add)
+            m->told[m->told_count++] = events[i].key[0];
+        else
+            m->told[at] = m->told[--m->told_count];
+        must(m->told_count <= m->pool.total);
+    }
+    uint32_t cursor = 0, walked = 0;
+    for (struct kv_event e; kv_index_next(&m->index, &cursor, &e); walked++)
+        must(told_at(m, e.key[0]) < m->told_count);
+    must(walked == m->told_count);
+}
+
+static uint32_t take(struct model *m)
+{
+    uint32_t available = kv_index_available(&m->index), page = kv_index_take(&m->index);
+    must((page == KV_PAGE_NONE) == (available == 0));
+    if (page == KV_PAGE_NONE) return page;
+    must(page < m->pool.total && m->holders[page] == 0);
+    m->holders[page] = 1;
+    m->named[page] = false;
+    return page;
+}
+
+/* What a session finds is right by the tokens, and nothing that is named is missed at its end. */
+static uint32_t find(struct model *m, const struct prompt *p, uint32_t *pages)
+{
+    uint32_t count = kv_index_match(&m->index, salt, p->key, p->ids, PROMPT_PAGES, pages);
+    must(count <= PROMPT_PAGES && kv_index_probe(&m->index, p->key, PROMPT_PAGES) >= count);
+    for (uint32_t i = 0; i < count; i++)
+        must(m->named[pages[i]] && block_key_eq(m->name[pages[i]], p->key[i]));
+    must(count == PROMPT_PAGES || told_at(m, p->key[count]) == m->told_count);
+    return count;
+}
+
+static void open_session(struct model *m, uint32_t at, uint32_t prompt, uint32_t want)
+{
+    const struct prompt *p = &prompts[prompt];
+    uint32_t *page = m->session[at].page;
+    uint32_t count = min_u32(find(m, p, page), want), hits = count;
+    for (uint32_t i = 0; i < hits; i++) {
+        kv_index_hit(&m->index, page[i]);
+        m->holders[page[i]]++;
+    }
+    for (; count < want; count++) {
+        page[count] = take(m);
+        if (page[count] == KV_PAGE_NONE) break;
+        bool is_new = told_at(m, p->key[count]) == m->told_count;
+        kv_index_seal(&m->index, page[count], count, count ? p->key[count - 1] : salt,
+                      &p->key[count], p->ids + count * PAGE_TOKENS);
+        if (is_new) {
+            m->named[page[count]] = true;
+            m->name[page[count]] = p->key[count];
+        }
+        hear(m);
+    }
+    m->session[at].prompt = prompt;
+    m->session[at].count = count;
+}
+
+static void close_session(struct model *m, uint32_t at)
+{
+    for (uint32_t i = m->session[at].count; i-- > 0;) {
+        uint32_t page = m->session[at].page[i];
+        kv_index_release(&m->index, page);
+        m->holders[page]--;
+    }
+    m->session[at].count = 0;
+}
+
+static void check(struct model *m)
+{
+    uint32_t held = 0, cached = 0;
+    hear(m);
+    must(kv_pool_check(&m->pool));
+    for (uint32_t i = 0; i < m->pool.total; i++) {
+        must(m->pool.refs[i] == m->holders[i]);
+        if (m->named[i] && told_at(m, m->name[i]) == m->told_count) m->named[i] = false;
+        must(m->pool.indexed[i] == m->named[i]);
+        held += m->holders[i] > 0;
+        cached += m->holders[i] == 0 && m->named[i];
+    }
+    must(m->pool.held_count == held && m->pool.cached_count == cached);
+}
+
+static void step(struct model *m, struct fuzz_choices *c)
+{
+    uint32_t op = fuzz_below(c, 16), at = fuzz_below(c, SESSIONS), pages[PROMPT_PAGES];
+    if (op == 0) {
+        kv_index_clear(&m->index);
+    } else if (op == 1) {
+        find(m, &prompts[fuzz_below(c, PROMPTS)], pages);
+    } else if (m->session[at].count > 0) {
+        close_session(m, at);
+    } else {
+        uint32_t prompt = fuzz_below(c, PROMPTS);
+        open_session(m, at, prompt, 1 + fuzz_below(c, PROMPT_PAGES));
+    }
+}
+
+/* The base is the tables of an index; a step recounts everything. */
+const struct fuzz_cost fuzz_cost = { 400000, 3000 };
+
+void fuzz_one(const uint8_t *data, size_t len)
+{
+    struct fuzz_choices c = { data, len };
+    static struct model m;
+    memset(&m, 0, sizeof m);
+    if (prompts[1].ids[1] == 0) make_prompts();
+    const struct evict_policy *evict = evict_table[fuzz_u8(&c) % evict_count];
+    must(kv_pool_init(&m.pool, 1 + fuzz_below(&c, PAGES_MAX)) == 0);
+    must(kv_index_init(&m.index, &m.pool, PAGE_TOKENS, evict, EVENTS) == 0);
+    while (c.len > 0) {
+        step(&m, &c);
+        check(&m);
+    }
+    for (uint32_t i = 0; i < SESSIONS; i++)
+        close_session(&m, i);
+    must(m.pool.held_count == 0);
+    kv_index_fini(&m.index);
+    kv_pool_fini(&m.pool);
+}

@@ -1,0 +1,80 @@
+/* f_replay.c - any bytes as a router's record of decisions, put to a routing row as `muster replay`
+ * does, and as what a predictor learned.
+ *
+ * Both are structs as they lie in memory, so that every field may hold anything. The first byte says
+ * which: below 128 a record and the row to ask, else a predictor and the state it is to take in, with a
+ * header made right, because a digest would let nothing of it pass. */
+#include "base/core/bits.h"
+#include "base/core/buf.h"
+#include "base/core/own.h"
+#include "cli/judge.h"
+#include "policies/predict.h"
+#include "tests/fuzz/fuzz.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+static void judge(struct str file, uint8_t which)
+{
+    struct judgement j;
+    struct err err = { 0 };
+    int rc = judge_record(file, route_table[which % route_count], 1, &j, &err);
+    must(rc == 0 || err.text[0]);
+    if (rc < 0) return;
+    must(j.decisions > 0 && j.agreed + j.refused <= j.decisions && j.judged <= j.decisions);
+    must(memchr(j.recorded, 0, sizeof j.recorded) != NULL);
+}
+
+static void check_verdict(const struct predict_policy *row, const void *state)
+{
+    const struct predict_features f = { .tenant = 1,
+                                        .prefix = 2,
+                                        .ask = 3,
+                                        .prompt_tokens = 100,
+                                        .output_max = 500,
+                                        .group = 4,
+                                        .text = STR("why") };
+    struct predict_verdict v;
+    row->decide(state, &f, &v);
+    /* NaN fails too. */
+    must(v.mean >= 1 && v.mean <= 500 && v.p50 >= 1 && v.p50 <= 500 && v.p90 >= 1 && v.p90 <= 500);
+}
+
+/* A saved state, as far as the bytes go; the rest is as a new one. */
+static void take_in(struct str bytes, uint8_t which)
+{
+    const struct predict_policy *row = predict_table[which % predict_count];
+    if (row->needs & (PREDICT_TRUTH | PREDICT_HIDDEN)) return;
+    CLEANUP(buf_fini) struct buf saved = { .max = PREDICT_STATE_BYTES_MAX + PREDICT_HEADER_BYTES };
+    uint8_t head[PREDICT_HEADER_BYTES];
+    char *state = calloc(1, row->state_size + 1u), *other = calloc(1, row->state_size + 1u);
+    must(state && other);
+    row->init(state);
+    row->init(other);
+    memcpy(other, bytes.data, min_size(bytes.len, row->state_size));
+    predict_header(row, other, head);
+    buf_append(&saved, head, sizeof head);
+    buf_append(&saved, other, row->state_size);
+    must(saved.rc == 0);
+    if (predict_header_check(row, buf_view(&saved)) == 0) {
+        row->merge(state, other);
+        check_verdict(row, state);
+    }
+    saved.data[saved.len - 1] ^= 1; /* one bit on the way */
+    if (row->state_size > 0) must(predict_header_check(row, buf_view(&saved)) < 0);
+    free(state);
+    free(other);
+}
+
+/* Hundreds of instances are scored for one decision; a state of megabytes is merged for one byte. */
+const struct fuzz_cost fuzz_cost = { 20000000, 20000 };
+
+void fuzz_one(const uint8_t *data, size_t len)
+{
+    if (len < 2) return;
+    struct str rest = str_of(data + 1, len - 1);
+    if (data[0] < 128)
+        judge(rest, data[0]);
+    else
+        take_in(rest, data[0]);
+}

@@ -1,0 +1,20 @@
+/* step_date.c - preloaded into every process of a fleet: moves its date, and nothing else.
+ *
+ * The file that DATE_STEP names holds seconds, read at each look at the date. */
+#include <fcntl.h>
+#include <stdlib.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+int clock_gettime(clockid_t id, struct timespec *ret)
+{
+    if (syscall(SYS_clock_gettime, id, ret) < 0) return -1;
+    const char *path = getenv("DATE_STEP");
+    int fd = id == CLOCK_REALTIME && path ? open(path, O_RDONLY | O_CLOEXEC) : -1;
+    if (fd < 0) return 0;
+    char text[32] = { 0 };
+    if (read(fd, text, sizeof text - 1) > 0) ret->tv_sec += strtoll(text, NULL, 10);
+    close(fd);
+    return 0;
+}
