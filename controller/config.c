@@ -43,7 +43,7 @@ static const struct config_field controller_rows[] = {
       IN(controller_section, lease_us), .about = "What an agent is granted with each answer." },
     { .name = "grace", .type = CONFIG_DURATION, .default_text = "15m", .min = 1e6, .max = DAY_US,
       IN(controller_section, grace_us),
-      .about = "An instance without a lease ends itself once it was idle for so long." },
+      .about = "An instance ends itself once it was idle and without a lease for so long." },
     { .name = "age_max", .type = CONFIG_DURATION, .default_text = "0", .min = 0, .max = 366 * DAY_US,
       IN(controller_section, age_us),
       .about = "Hard limit on an instance's life; 0 for none; it never ends while it serves." },

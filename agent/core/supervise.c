@@ -300,7 +300,8 @@ static enum sup_event self_end_event(const struct sup *s, const struct sup_confi
 {
     if (s->state == SUP_CURING || s->state == SUP_STOPPING || s->state == SUP_ENDED)
         return SUP_EVENT_COUNT;
-    if (v->now_us > v->lease_until_us && idle_for(s, v, c->grace_us)) return SUP_FORSAKEN;
+    if (v->now_us - v->lease_until_us >= c->grace_us && idle_for(s, v, c->grace_us))
+        return SUP_FORSAKEN;
     if (c->age_us > 0 && v->now_us - v->born_us >= c->age_us && idle_for(s, v, c->settle_us))
         return SUP_AGED;
     return SUP_EVENT_COUNT;

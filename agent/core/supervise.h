@@ -8,9 +8,9 @@
  *              engine was up for stable_us; failures_max failures in a row end the instance
  *          (3) a drained engine is stopped once nothing was in flight for settle_us, or at the
  *              drain deadline
- *          (4) without a lease (no controller answers) the instance ends itself once idle for
- *              grace_us; past its age limit once idle for settle_us; never while it serves, and
- *              an unknown load counts as serving (absent is not zero)
+ *          (4) without a lease (no controller answers) the instance ends itself once it had none and
+ *              was idle for grace_us; past its age limit once idle for settle_us; never while it
+ *              serves, and an unknown load counts as serving (absent is not zero)
  *          (5) a look that comes late_us after the one before was itself late (the agent was
  *              stopped, starved or blocked): the time between is no evidence. Silence is counted
  *              from that look on, and deadlines of a state are later by that gap
@@ -54,7 +54,7 @@ enum sup_event {
     SUP_RETRY,      /* the back-off is over */
     SUP_HOPELESS,   /* failures_max failures in a row */
     SUP_STABLE,     /* up for stable_us */
-    SUP_FORSAKEN,   /* no lease, and idle for grace_us */
+    SUP_FORSAKEN,   /* no lease and idle, both for grace_us */
     SUP_AGED,       /* over the age limit, and idle for settle_us */
     SUP_EVENT_COUNT
 };
@@ -79,7 +79,7 @@ struct sup_config {
     int64_t back_off_min_us, back_off_max_us;
     int64_t stable_us;
     uint32_t failures_max;
-    int64_t grace_us; /* idle without a lease */
+    int64_t grace_us; /* without a lease, and idle */
     int64_t age_us;   /* hard limit on the instance's life; 0: none */
     int64_t late_us;  /* between two looks: beyond, the later one came late; 0: never */
 };

@@ -173,6 +173,7 @@ bool sched_give_up(struct scheduler *s, struct session *x, struct session *newco
     if (how == PREEMPT_NOT) return false;
     bool ran = x->state == SESSION_RUNNING, had_pages = x->page_count > 0;
     if (ran) stop_running(s, x);
+    x->reached = max_u32(x->reached, x->computed);
     if (how == PREEMPT_SWAP) {
         swap_out(s, x);
     } else {

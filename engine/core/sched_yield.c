@@ -21,13 +21,23 @@ void sched_return(struct scheduler *s)
     }
 }
 
+#define LOSSES_MAX 3
+
+/* It lost its pages so often that it keeps its place until it is further than it ever was: where
+ * ranks age, two that take each other's place would otherwise compute the same tokens for ever. */
+static bool catches_up(const struct session *x)
+{
+    return x->preemptions >= LOSSES_MAX && x->computed <= x->reached;
+}
+
 /* The running session with the worst rank that yields to `w`; NULL: there is none. */
 static struct session *who_yields(struct scheduler *s, const struct session *w, int64_t now_us)
 {
     struct session *worst = NULL;
     LIST_EACH (&s->running, node) {
         struct session *x = SESSION_OF(node);
-        if (session_stands(x) || !wait_before(&w->wait, &x->wait, now_us)) continue;
+        if (session_stands(x) || catches_up(x)) continue;
+        if (!wait_before(&w->wait, &x->wait, now_us)) continue;
         if (order_rank_at(&w->wait.rank, now_us) >= order_rank_at(&x->wait.rank, now_us)) continue;
         if (worst && wait_before(&x->wait, &worst->wait, now_us)) continue;
         if (s->rows.order->yields) {

@@ -87,6 +87,7 @@ struct session {
     uint32_t total_max;     /* capacity of ids; total reaches it at most */
     uint32_t cached_tokens; /* of the prompt, found in the cache at the first admission */
     uint32_t preemptions;
+    uint32_t reached;         /* tokens it had computed when it lost its pages, at the most */
     uint32_t imported_tokens; /* brought along and not yet written into pages; 0: none */
     uint32_t imported_from;   /* the first that was brought */
     uint32_t import_from;     /* of them, those before it were found in the cache */

@@ -13,6 +13,7 @@
 #include "tests/fuzz/fuzz_net.h"
 
 #include <stdio.h>
+#include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -107,13 +108,18 @@ static void on_head(void *arg, const struct http_response *head)
     act(a, a->on_head);
 }
 
+/* All of it is the letter: each byte is the one before. */
+static bool is_all(struct str data, char letter)
+{
+    return data.data[0] == letter && memcmp(data.data, data.data + 1, data.len - 1) == 0;
+}
+
 static void on_data(void *arg, struct str data)
 {
     struct ask *a = arg;
     check_callback(a);
     must(a->heads == 1 && data.len > 0 && !a->paused);
-    for (size_t i = 0; !a->scene->raw && i < data.len; i++)
-        must(data.data[i] == a->letter);
+    must(a->scene->raw || is_all(data, a->letter));
     a->got += data.len;
     act(a, a->on_data);
 }
@@ -321,7 +327,7 @@ static void finish(struct scene *s)
     net_end();
 }
 
-const struct fuzz_cost fuzz_cost = { 200000, 40000 };
+const struct fuzz_cost fuzz_cost = { 200000, 4000 };
 
 void fuzz_one(const uint8_t *data, size_t len)
 {

@@ -9,15 +9,44 @@
 #include "base/core/own.h"
 #include "cli/judge.h"
 #include "policies/predict.h"
+#include "router/record.h"
 #include "tests/fuzz/fuzz.h"
 
 #include <math.h>
 #include <stdlib.h>
 
+/* Rows index tables by what the reader gives and divide by it. */
+static void check_entry(const struct record_entry *e)
+{
+    must(e->kind < RECORD_KIND_COUNT);
+    if (e->kind == RECORD_ROW) must(memchr(e->row, 0, sizeof e->row) != NULL);
+    if (e->kind == RECORD_EVENT) must(e->event.instance_id < CORE_ENDPOINTS);
+    if (e->kind != RECORD_DECISION) return;
+    must(e->req.prompt_tokens > 0 && e->view.instance_count <= CORE_ENDPOINTS);
+    for (uint32_t i = 0; i < e->view.instance_count; i++) {
+        const struct route_instance *in = &e->view.instance[i];
+        must(in->id < CORE_ENDPOINTS && in->token_budget > 0 && in->seqs_max > 0);
+        must(!in->has_perf || perf_coef_valid(&in->perf));
+    }
+}
+
+static void read_all(struct str file)
+{
+    static struct record_reader r;
+    static struct record_entry e;
+    struct err err = { 0 };
+    int rc = record_read_begin(&r, file, &err);
+    if (rc == 0) rc = record_read(&r, &e, &err);
+    for (; rc == 1; rc = record_read(&r, &e, &err))
+        check_entry(&e);
+    must(rc == 0 || err.text[0]);
+}
+
 static void judge(struct str file, uint8_t which)
 {
     struct judgement j;
     struct err err = { 0 };
+    read_all(file);
     int rc = judge_record(file, route_table[which % route_count], 1, &j, &err);
     must(rc == 0 || err.text[0]);
     if (rc < 0) return;

@@ -12,7 +12,8 @@
 
 #define SENT_MAX 24
 #define LOADS 16
-#define QUIET_STEPS_MAX 2000 /* after the last choice, for the sessions to end */
+#define LAST_STEPS_MAX 20000 /* after the last choice, for the sessions to end */
+#define QUIET_STEPS_MAX 8000 /* of them, without a new token and without an end */
 
 struct life {
     struct rig r;
@@ -110,6 +111,17 @@ static bool is_open(const struct life *f)
     return false;
 }
 
+/* Tokens told and sessions ended: it grows while the sessions get on. */
+static uint64_t had_so_far(const struct life *f)
+{
+    uint64_t n = 0;
+    for (uint32_t i = 0; i < f->sent; i++) {
+        struct session *x = f->l->session[i];
+        n += x ? session_generated(x) : OUTPUT_MAX + 1;
+    }
+    return n;
+}
+
 /* Nobody is held up any more, and time goes on. */
 static void finish(struct life *f)
 {
@@ -118,7 +130,12 @@ static void finish(struct life *f)
         if (x && x->paused) sched_pause(f->r.s, x, false);
         if (x && x->held) sched_hold(f->r.s, x, false);
     }
-    for (uint32_t quiet = 0; quiet < QUIET_STEPS_MAX && is_open(f); quiet++) {
+    uint64_t had = 0;
+    for (uint32_t i = 0, quiet = 0; i < LAST_STEPS_MAX && is_open(f); i++) {
+        uint64_t has = had_so_far(f);
+        quiet = has > had ? 0 : quiet + 1;
+        must(quiet < QUIET_STEPS_MAX);
+        had = has;
         f->now_us += STEP_US;
         step(f, false);
     }

@@ -8,6 +8,8 @@
 #include <unistd.h>
 
 #define SOCKET_BYTES 8192 /* so that a reply of a few KiB does not fit */
+#define RECV_MAX ((size_t)1 << 20)
+#define TORN_RECVS 64 /* of one turn, each time as many bytes at most; then twice as many */
 
 struct net net;
 
@@ -47,7 +49,8 @@ void net_sleep(int64_t us)
 void net_turn(struct loop *l, size_t send_room, size_t recv_most)
 {
     net.send_room = send_room;
-    net.recv_most = recv_most > 0 ? recv_most : 1;
+    net.recv_most = recv_most < RECV_MAX ? recv_most : RECV_MAX;
+    net.recvs = 0;
     must(loop_turn(l, 0) == 0);
 }
 
@@ -158,6 +161,7 @@ ssize_t __wrap_send(int fd, const void *data, size_t len, int flags)
 
 ssize_t __wrap_recv(int fd, void *to, size_t len, int flags)
 {
+    if (++net.recvs % TORN_RECVS == 0 && net.recv_most < RECV_MAX) net.recv_most *= 2;
     return __real_recv(fd, to, len < net.recv_most ? len : net.recv_most, flags);
 }
 

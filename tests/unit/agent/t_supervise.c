@@ -303,8 +303,10 @@ static void lease_and_age(void **state)
     (void)state;
     static const struct lease_row rows[] = {
         { 1000, 0, true, 0, 500, false, "idle with a lease is fine" },
-        { 10, 0, true, 0, 59, false, "no lease, idle, within the grace" },
-        { 10, 0, true, 0, 62, true, "no lease, idle for the grace" },
+        { 10, 0, true, 0, 69, false, "idle for the grace, without a lease for less" },
+        { 10, 0, true, 0, 71, true, "no lease and idle for the grace" },
+        { 0, 0, true, 0, 59, false, "never a lease, idle, within the grace" },
+        { 0, 0, true, 0, 62, true, "never a lease, idle for the grace" },
         { 10, 0, true, 1, 900, false, "no lease, and it serves" },
         { 10, 0, false, 0, 900, false, "no lease, load unknown" },
         { 1000, 100, true, 0, 99, false, "young" },

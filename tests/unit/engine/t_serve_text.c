@@ -105,7 +105,7 @@ static void t_much_work_in_few_bytes_is_a_workers(void **state)
 static void t_the_loop_answers_and_the_queue_is_bounded(void **state)
 {
     (void)state;
-    const char *const args[] = { "--text-queue", "32MiB", NULL };
+    const char *const args[] = { "--text-queue", "16MiB", NULL };
     struct engine e;
     CLEANUP(buf_fini) struct buf body = { 0 }, reply = { 0 };
     int fd[ASKED], refused = 0, meanwhile = 0;
@@ -175,7 +175,11 @@ static void t_a_drain_waits_for_what_is_at_the_workers(void **state)
         fd[i] = connect_raw(&e);
         send_raw(fd[i], "/v1/completions", body.data);
     }
-    while (metric(&e, "muster_engine_text_seconds_count") < 1)
+    /* All are there: at a worker, waiting for one, or answered. */
+    double all = (ASKED - 1) * (double)LARGE + (double)body.len;
+    while (metric(&e, "muster_engine_text_seconds_count") * LARGE +
+               metric(&e, "muster_engine_text_bytes") <
+           all)
         continue;
     kill(e.pid, SIGTERM);
     for (int i = 0; i < ASKED; i++) {
