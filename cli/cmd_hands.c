@@ -2,6 +2,7 @@
 #include "base/core/bits.h"
 #include "base/core/json.h"
 #include "base/core/own.h"
+#include "base/wire/order.h"
 #include "cli/cmd_run.h"
 #include "cli/command.h"
 #include "cli/hands.h"
@@ -88,7 +89,7 @@ static int scale(const void *options, struct err *err)
     CLEANUP(buf_fini) struct buf pool = { 0 };
     struct remote api;
     struct str rest = o->target, service = str_cut(&rest, '/');
-    int64_t count = HANDS_AUTO;
+    int64_t count = ORDER_BY_POLICY;
     if (!str_eq(o->count, STR("auto")) && (str_to_i64(o->count, &count) < 0 || count < 0))
         return err_set(err, COMMAND_MISUSED, "'" STR_FMT "': want a number of instances, or auto",
                        STR_ARG(o->count));
@@ -97,7 +98,7 @@ static int scale(const void *options, struct err *err)
         rc = rest.len > 0 ? buf_str(&pool, rest) : hands_only_pool(&api, service, &pool, err);
     if (rc == 0) rc = hands_scale(&api, service, buf_view(&pool), count, err);
     if (rc < 0) return rc;
-    if (count == HANDS_AUTO)
+    if (count == ORDER_BY_POLICY)
         printf(STR_FMT "/" STR_FMT " follows its policy again.\n", STR_ARG(service),
                STR_ARG(buf_view(&pool)));
     else

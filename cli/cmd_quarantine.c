@@ -4,6 +4,7 @@
 #include "base/core/bits.h"
 #include "base/core/json.h"
 #include "base/core/own.h"
+#include "base/wire/order.h"
 #include "cli/cmd_run.h"
 #include "cli/command.h"
 #include "cli/pick.h"
@@ -91,12 +92,8 @@ static int ask_router(struct walk *walk, const struct remote *router)
         int rc = remote_get(router, PATH, &reply, walk->err);
         return rc < 0 ? rc : pick_each(buf_view(&reply), "quarantine", put_item, walk);
     }
-    struct json_writer w;
-    json_writer_init(&w, &body);
-    json_object(&w);
-    json_kv_str(&w, "fingerprint", walk->o->prompt);
-    json_object_end(&w);
-    if (body.rc < 0) return err_set(walk->err, body.rc, "no memory for the order");
+    if (quarantine_order_encode(walk->o->prompt, &body) < 0)
+        return err_set(walk->err, body.rc, "no memory for the order");
     return remote_call(router, STR(PATH "/clear"), buf_view(&body), &reply, walk->err);
 }
 

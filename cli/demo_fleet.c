@@ -6,6 +6,7 @@
 #include "base/core/own.h"
 #include "base/io/clock.h"
 #include "base/io/http_fetch.h"
+#include "base/wire/order.h"
 #include "cli/parts.h"
 
 #include <signal.h>
@@ -377,21 +378,19 @@ int demo_fleet_events(struct demo_fleet *f, struct err *err)
 int demo_fleet_scale(struct demo_fleet *f, const char *service, const char *pool, int count,
                      struct err *err)
 {
-    char path[160], body[128];
+    char path[160];
+    CLEANUP(buf_fini) struct buf body = { 0 };
+    const struct scale_order order = { str_from(pool), count };
     snprintf(path, sizeof path, "/api/v1/services/%s/scale", service);
-    if (count < 0) {
-        snprintf(body, sizeof body, "{\"pool\":\"%s\",\"count\":null}", pool);
-    } else {
-        snprintf(body, sizeof body, "{\"pool\":\"%s\",\"count\":%d}", pool, count);
-    }
-    return call(f, f->controller_port, path, body, NULL, err);
+    if (scale_order_encode(&order, &body) < 0) return err_set(err, body.rc, "no memory");
+    return call(f, f->controller_port, path, body.data, NULL, err);
 }
 
 int demo_fleet_route(struct demo_fleet *f, const char *policy, struct err *err)
 {
-    char body[128];
-    snprintf(body, sizeof body, "{\"policy\":\"%s\"}", policy);
-    return call(f, f->router_port, "/admin/route", body, NULL, err);
+    CLEANUP(buf_fini) struct buf body = { 0 };
+    if (route_order_encode(str_from(policy), &body) < 0) return err_set(err, body.rc, "no memory");
+    return call(f, f->router_port, "/admin/route", body.data, NULL, err);
 }
 
 int demo_fleet_reset_caches(struct demo_fleet *f, const struct fleet_status *s, struct err *err)

@@ -1,8 +1,8 @@
 /* hands.c - the calls behind pause, resume and scale. */
 #include "cli/hands.h"
 
-#include "base/core/json.h"
 #include "base/core/own.h"
+#include "base/wire/order.h"
 #include "cli/pick.h"
 
 static int post(const struct remote *api, struct str service, const char *act, struct str body,
@@ -25,16 +25,8 @@ int hands_scale(const struct remote *api, struct str service, struct str pool, i
                 struct err *err)
 {
     CLEANUP(buf_fini) struct buf body = { 0 };
-    struct json_writer w;
-    json_writer_init(&w, &body);
-    json_object(&w);
-    json_kv_str(&w, "pool", pool);
-    json_key(&w, "count");
-    if (count == HANDS_AUTO)
-        json_put_null(&w);
-    else
-        json_put_i64(&w, count);
-    json_object_end(&w);
+    const struct scale_order order = { pool, count };
+    scale_order_encode(&order, &body);
     if (body.rc < 0) return err_set(err, body.rc, "no memory for the order");
     return post(api, service, "scale", buf_view(&body), err);
 }

@@ -5,9 +5,8 @@
 #pragma once
 #include "cli/remote.h"
 
-#define HANDS_AUTO (-1) /* back to the policy */
-
 int hands_pause(const struct remote *api, struct str service, bool paused, struct err *err);
+/* `count` may be ORDER_BY_POLICY. */
 int hands_scale(const struct remote *api, struct str service, struct str pool, int64_t count,
                 struct err *err);
 

@@ -4,6 +4,7 @@
 #include "base/core/json.h"
 #include "base/core/own.h"
 #include "base/io/file.h"
+#include "base/wire/order.h"
 #include "cli/hands.h"
 #include "cli/pick.h"
 
@@ -29,7 +30,7 @@ static int set_pool(void *ctx, struct str item)
     if (rc == 0) rc = pick_text(item, "pool", &pool);
     if (rc < 0) return err_set(o->err, -EPROTO, "the list of pools is not understood");
     int64_t count = 0;
-    if (o->back) count = pick_f64(item, "manual", &manual) == 0 ? (int64_t)manual : HANDS_AUTO;
+    if (o->back) count = pick_f64(item, "manual", &manual) == 0 ? (int64_t)manual : ORDER_BY_POLICY;
     rc = hands_scale(o->api, buf_view(&service), buf_view(&pool), count, o->err);
     /* Since it was remembered the file may have lost the pool, or its maximum may have shrunk. */
     return o->back && (rc == -ENOENT || rc == -EINVAL) ? 0 : rc;

@@ -1,6 +1,7 @@
 /* api_orders.c - orders of people: pause, scale, tenants and keys. Each is checked whole, done, answered. */
 #include "base/io/clock.h"
 #include "base/wire/field.h"
+#include "base/wire/order.h"
 #include "controller/api_part.h"
 #include "controller/config.h"
 
@@ -18,54 +19,15 @@ void api_pause_service(struct call *k)
     api_tell_urgent(k->api);
 }
 
-struct scale_order {
-    struct str pool;
-    int64_t count;
-    bool has_count; /* false: null, back to the policy */
-};
-
-/* {"pool": name, "count": number or null}. Read by hand: null means something here. */
-static int read_order(struct call *k, struct scale_order *ret, struct buf *pool, struct err *err)
-{
-    struct json_reader r;
-    json_reader_init(&r, k->req->body);
-    bool has_key = false;
-    if (json_next(&r) != JSON_OBJECT) return json_fail(&r, err, "the order");
-    while (json_next(&r) == JSON_KEY) {
-        int rc = 0;
-        if (json_key_is(&r, "pool")) {
-            json_next(&r);
-            buf_clear(pool);
-            rc = json_text(&r, pool);
-        } else if (json_key_is(&r, "count")) {
-            has_key = true;
-            ret->has_count = json_next(&r) != JSON_NULL;
-            if (ret->has_count) rc = json_i64(&r, &ret->count);
-        } else {
-            return err_set(err, -EINVAL, "unknown member '" STR_FMT "'; known: pool, count",
-                           STR_ARG(r.raw));
-        }
-        if (rc < 0) return json_fail(&r, err, "the order");
-    }
-    if (r.token != JSON_OBJECT_END || json_next(&r) != JSON_END)
-        return json_fail(&r, err, "the order");
-    if (pool->len == 0 || !has_key)
-        return err_set(err, -EINVAL, "want {\"pool\": NAME, \"count\": NUMBER or null}");
-    if (ret->has_count && (ret->count < 0 || ret->count > CONTROL_COUNT_MAX))
-        return err_set(err, -ERANGE, "count: want 0 to %d, or null", CONTROL_COUNT_MAX);
-    ret->pool = buf_view(pool);
-    return 0;
-}
-
 void api_scale_service(struct call *k)
 {
-    struct scale_order order = { 0 };
+    struct scale_order order;
     struct err err = { 0 };
-    CLEANUP(buf_fini) struct buf pool = { 0 };
-    int rc = read_order(k, &order, &pool, &err);
+    int rc = scale_order_decode(k->req->body, &k->api->arena, &order, &err);
+    if (rc == 0 && order.count > CONTROL_COUNT_MAX)
+        rc = err_set(&err, -ERANGE, "count: want 0 to %d, or null", CONTROL_COUNT_MAX);
     if (rc == 0)
-        rc = control_scale(k->api->control, k->part, order.pool,
-                           order.has_count ? (int32_t)order.count : -1, &err);
+        rc = control_scale(k->api->control, k->part, order.pool, (int32_t)order.count, &err);
     if (rc < 0) {
         api_refuse_rc(k, rc, &err);
         return;

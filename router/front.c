@@ -8,6 +8,7 @@
 #include "base/core/own.h"
 #include "base/io/clock.h"
 #include "base/io/http_browser.h"
+#include "base/wire/order.h"
 #include "router/byte_loop.h"
 #include "router/decide.h"
 
@@ -101,33 +102,21 @@ static void on_detokenize(struct asked *a)
     tokens_begin(a->b, a->x, TOKEN_ASK_DETOKENIZE, a->face);
 }
 
-/* The text of one member of the body's object, appended; nothing when it is not there. */
-static void text_member(const struct asked *a, const char *key, struct buf *ret)
-{
-    struct json_reader r;
-    json_reader_init(&r, a->req->body);
-    if (json_next(&r) != JSON_OBJECT) return;
-    while (json_next(&r) == JSON_KEY) {
-        if (json_key_is(&r, key)) {
-            json_next(&r);
-            json_text(&r, ret);
-        } else {
-            json_skip(&r);
-        }
-    }
-}
-
-/* {"policy": name}: the routing row from now on. */
+/* The routing row from now on. */
 static void on_route(struct asked *a)
 {
-    CLEANUP(buf_fini) struct buf name = { 0 };
-    text_member(a, "policy", &name);
-    if (!route_find(buf_view(&name))) {
+    CLEANUP(arena_fini) struct arena arena = { 0 };
+    struct err err = { 0 };
+    struct str name;
+    arena_init(&arena, ORDER_BYTES_MAX);
+    if (route_order_decode(a->req->body, &arena, &name, &err) < 0) {
+        reply_problem(a, OPENAI_INVALID, err.text);
+    } else if (!route_find(name)) {
         reply_problem(a, OPENAI_INVALID, "There is no such routing policy.");
-        return;
+    } else {
+        decide_route_ask(a->b->decide, route_find(name));
+        http_reply(a->x, 200, json_type, STR("{}"));
     }
-    decide_route_ask(a->b->decide, route_find(buf_view(&name)));
-    http_reply(a->x, 200, json_type, STR("{}"));
 }
 
 static void on_quarantine(struct asked *a)
@@ -140,14 +129,16 @@ static void on_quarantine(struct asked *a)
     http_reply(a->x, 200, json_type, buf_view(&body));
 }
 
-/* {"fingerprint": "16 hexadecimal digits" or "all"} */
 static void on_quarantine_clear(struct asked *a)
 {
-    CLEANUP(buf_fini) struct buf name = { 0 };
+    CLEANUP(arena_fini) struct arena arena = { 0 };
+    struct err err = { 0 };
+    struct str name;
     uint64_t fingerprint = 0;
-    text_member(a, "fingerprint", &name);
-    if (!str_eq(buf_view(&name), STR("all")) &&
-        quarantine_fingerprint(buf_view(&name), &fingerprint) < 0) {
+    arena_init(&arena, ORDER_BYTES_MAX);
+    if (quarantine_order_decode(a->req->body, &arena, &name, &err) < 0) {
+        reply_problem(a, OPENAI_INVALID, err.text);
+    } else if (!str_eq(name, STR("all")) && quarantine_fingerprint(name, &fingerprint) < 0) {
         reply_problem(a, OPENAI_INVALID,
                       "Give the \"fingerprint\" of a prompt, 16 hexadecimal digits, or \"all\".");
     } else if (decide_quarantine_clear(a->b->decide, fingerprint) < 0) {

@@ -1,0 +1,114 @@
+/* order.c - small objects, read by hand: null means something here, and nothing unknown passes. */
+#include "base/wire/order.h"
+
+#include "base/core/json.h"
+
+static int unknown(const struct json_reader *r, const char *members, struct err *err)
+{
+    return err_set(err, -EINVAL,
+                   "the order has no member '" STR_FMT "', or has it twice; known: %s",
+                   STR_ARG(r->raw), members);
+}
+
+/* Behind the last member: nothing but the end. */
+static int finish(struct json_reader *r, struct err *err)
+{
+    bool whole = r->token == JSON_OBJECT_END && json_next(r) == JSON_END;
+    return whole ? 0 : json_fail(r, err, "the order");
+}
+
+/* The object's only member, a text. */
+static int read_text(struct str text, const char *member, struct arena *arena, struct str *ret,
+                     struct err *err)
+{
+    struct json_reader r;
+    *ret = (struct str){ 0 };
+    json_reader_init(&r, text);
+    if (json_next(&r) != JSON_OBJECT) return json_fail(&r, err, "the order");
+    while (json_next(&r) == JSON_KEY) {
+        if (!json_key_is(&r, member) || ret->data) return unknown(&r, member, err);
+        json_next(&r);
+        if (json_text_arena(&r, arena, ret) < 0) return json_fail(&r, err, member);
+    }
+    if (finish(&r, err) < 0) return -EINVAL;
+    return ret->len > 0 ? 0 : err_set(err, -EINVAL, "want {\"%s\": TEXT}", member);
+}
+
+static int write_text(const char *member, struct str text, struct buf *out)
+{
+    struct json_writer w;
+    json_writer_init(&w, out);
+    json_object(&w);
+    json_kv_str(&w, member, text);
+    json_object_end(&w);
+    return out->rc;
+}
+
+static int read_count(struct json_reader *r, int64_t *ret, struct err *err)
+{
+    *ret = ORDER_BY_POLICY;
+    if (json_next(r) == JSON_NULL) return 0;
+    if (json_i64(r, ret) < 0) return json_fail(r, err, "count");
+    return *ret >= 0 ? 0 : err_set(err, -EINVAL, "count: want 0 or more, or null for the policy's");
+}
+
+int scale_order_decode(struct str text, struct arena *arena, struct scale_order *ret,
+                       struct err *err)
+{
+    struct json_reader r;
+    bool has_count = false;
+    *ret = (struct scale_order){ 0 };
+    json_reader_init(&r, text);
+    if (json_next(&r) != JSON_OBJECT) return json_fail(&r, err, "the order");
+    while (json_next(&r) == JSON_KEY) {
+        if (json_key_is(&r, "pool") && !ret->pool.data) {
+            json_next(&r);
+            if (json_text_arena(&r, arena, &ret->pool) < 0) return json_fail(&r, err, "pool");
+        } else if (json_key_is(&r, "count") && !has_count) {
+            has_count = true;
+            int rc = read_count(&r, &ret->count, err);
+            if (rc < 0) return rc;
+        } else {
+            return unknown(&r, "pool, count", err);
+        }
+    }
+    if (finish(&r, err) < 0) return -EINVAL;
+    if (ret->pool.len == 0 || !has_count)
+        return err_set(err, -EINVAL, "want {\"pool\": NAME, \"count\": NUMBER or null}");
+    return 0;
+}
+
+int scale_order_encode(const struct scale_order *order, struct buf *out)
+{
+    struct json_writer w;
+    json_writer_init(&w, out);
+    json_object(&w);
+    json_kv_str(&w, "pool", order->pool);
+    json_key(&w, "count");
+    if (order->count == ORDER_BY_POLICY)
+        json_put_null(&w);
+    else
+        json_put_i64(&w, order->count);
+    json_object_end(&w);
+    return out->rc;
+}
+
+int route_order_decode(struct str text, struct arena *arena, struct str *ret, struct err *err)
+{
+    return read_text(text, "policy", arena, ret, err);
+}
+
+int route_order_encode(struct str policy, struct buf *out)
+{
+    return write_text("policy", policy, out);
+}
+
+int quarantine_order_decode(struct str text, struct arena *arena, struct str *ret, struct err *err)
+{
+    return read_text(text, "fingerprint", arena, ret, err);
+}
+
+int quarantine_order_encode(struct str fingerprint, struct buf *out)
+{
+    return write_text("fingerprint", fingerprint, out);
+}

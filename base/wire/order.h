@@ -1,0 +1,37 @@
+/* order.h - what people order of the controller and of routers: written by commands, read where it is
+ * carried out.
+ *
+ * Layer:    base/wire (base/core)
+ * Lifetime: texts that were read live in the arena
+ * Rules:    (1) a member that the order does not have, or one that is there twice, refuses it: an
+ *               order is carried out as it was meant or not at all
+ *           (2) reading checks the form; whether there is such a pool, row or prompt says who
+ *               carries it out
+ *
+ *     scale       {"pool": NAME, "count": NUMBER or null}      null: back to the policy
+ *     route       {"policy": NAME}                             a router's row from now on
+ *     quarantine  {"fingerprint": 16 hexadecimal digits or "all"}   to be let go
+ */
+#pragma once
+#include "base/core/arena.h"
+#include "base/core/buf.h"
+#include "base/core/err.h"
+
+#define ORDER_BYTES_MAX 4096 /* of a body, and of the arena that reading takes */
+#define ORDER_BY_POLICY (-1) /* the count that null stands for */
+
+struct scale_order {
+    struct str pool;
+    int64_t count; /* 0 or more, or ORDER_BY_POLICY */
+};
+
+/* -EINVAL with a sentence; -ENOMEM. */
+int scale_order_decode(struct str text, struct arena *arena, struct scale_order *ret,
+                       struct err *err);
+int route_order_decode(struct str text, struct arena *arena, struct str *ret, struct err *err);
+int quarantine_order_decode(struct str text, struct arena *arena, struct str *ret, struct err *err);
+
+/* Return out->rc. */
+int scale_order_encode(const struct scale_order *order, struct buf *out);
+int route_order_encode(struct str policy, struct buf *out);
+int quarantine_order_encode(struct str fingerprint, struct buf *out);

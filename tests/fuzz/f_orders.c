@@ -1,0 +1,79 @@
+/* f_orders.c - any bytes as what people order of controller and routers: read in one meaning or refused
+ * with a sentence, and what was read is the same after it was written.
+ *
+ * The first byte says which order. What passes has each member once, so that nobody can mean another
+ * pool, row or prompt than the one that is carried out. */
+#include "base/core/json.h"
+#include "base/core/own.h"
+#include "base/wire/order.h"
+#include "router/quarantine_board.h"
+#include "tests/fuzz/fuzz.h"
+
+/* How often the order, an object, says the member. */
+static uint32_t times(struct str text, const char *member)
+{
+    struct json_reader r;
+    uint32_t n = 0;
+    json_reader_init(&r, text);
+    must(json_next(&r) == JSON_OBJECT);
+    while (json_next(&r) == JSON_KEY) {
+        n += json_key_is(&r, member);
+        json_skip(&r);
+    }
+    must(r.token == JSON_OBJECT_END && json_next(&r) == JSON_END);
+    return n;
+}
+
+static void as_scale(struct str text, struct arena *arena)
+{
+    CLEANUP(buf_fini) struct buf out = { 0 };
+    struct scale_order a, b;
+    struct err err = { 0 };
+    int rc = scale_order_decode(text, arena, &a, &err);
+    must(rc == 0 || err.text[0]);
+    if (rc < 0) return;
+    must(a.pool.len > 0 && a.count >= ORDER_BY_POLICY);
+    must(times(text, "pool") == 1 && times(text, "count") == 1);
+    must(scale_order_encode(&a, &out) == 0);
+    must(scale_order_decode(buf_view(&out), arena, &b, &err) == 0);
+    must(b.count == a.count && str_eq(a.pool, b.pool));
+}
+
+typedef int (*decode_fn)(struct str text, struct arena *arena, struct str *ret, struct err *err);
+typedef int (*encode_fn)(struct str value, struct buf *out);
+
+static struct str as_text(struct str text, struct arena *arena, const char *member,
+                          decode_fn decode, encode_fn encode)
+{
+    CLEANUP(buf_fini) struct buf out = { 0 };
+    struct str a, b;
+    struct err err = { 0 };
+    int rc = decode(text, arena, &a, &err);
+    must(rc == 0 || err.text[0]);
+    if (rc < 0) return (struct str){ 0 };
+    must(a.len > 0 && times(text, member) == 1);
+    must(encode(a, &out) == 0 && decode(buf_view(&out), arena, &b, &err) == 0 && str_eq(a, b));
+    return a;
+}
+
+static void as_quarantine(struct str text, struct arena *arena)
+{
+    uint64_t fingerprint = 0;
+    struct str name =
+        as_text(text, arena, "fingerprint", quarantine_order_decode, quarantine_order_encode);
+    if (quarantine_fingerprint(name, &fingerprint) == 0)
+        must(name.len == 16 && fingerprint != 0); /* 0 lets all go */
+}
+
+const struct fuzz_cost fuzz_cost = { 20000, 200 };
+
+void fuzz_one(const uint8_t *data, size_t len)
+{
+    CLEANUP(arena_fini) struct arena arena = { 0 };
+    if (len == 0) return;
+    struct str text = str_of(data + 1, len - 1);
+    arena_init(&arena, 4 * ORDER_BYTES_MAX);
+    if (data[0] == 's') as_scale(text, &arena);
+    if (data[0] == 'r') as_text(text, &arena, "policy", route_order_decode, route_order_encode);
+    if (data[0] == 'q') as_quarantine(text, &arena);
+}
