@@ -13,8 +13,9 @@
 
 #include <stdio.h>
 
+#define SILENT_S 3.0 /* six syncs: a router that is no more, but listed for some minutes */
+
 #define PATH "/admin/quarantine"
-#define FINGERPRINT_DIGITS 16
 
 struct quarantine_options {
     struct remote_place place;
@@ -46,14 +47,16 @@ static const struct opt_command usage = {
     .options = &record,
     .positionals = positionals,
     .positional_count = COUNT_OF(positionals),
-    .notes = "A prompt is refused once two engines died while they computed it, until its time is "
-             "over\n(`router.quarantine`). A suspect was there when one died; it is served, apart "
-             "from others.",
+    .notes =
+        "A prompt is refused once two engines died while they computed it, until its time is "
+        "over\n(`router.quarantine`). A suspect was there when one died; it is served, apart "
+        "from others.\nTold: another router refuses it, or this one did before it started again.",
 };
 
 struct walk {
     const struct remote *api;
     const struct quarantine_options *o;
+    uint64_t prompt; /* 0: all */
     struct buf list; /* of all routers */
     struct json_writer w;
     struct str router;
@@ -92,7 +95,7 @@ static int ask_router(struct walk *walk, const struct remote *router)
         int rc = remote_get(router, PATH, &reply, walk->err);
         return rc < 0 ? rc : pick_each(buf_view(&reply), "quarantine", put_item, walk);
     }
-    if (quarantine_order_encode(walk->o->prompt, &body) < 0)
+    if (quarantine_order_encode(walk->prompt, &body) < 0)
         return err_set(walk->err, body.rc, "no memory for the order");
     return remote_call(router, STR(PATH "/clear"), buf_view(&body), &reply, walk->err);
 }
@@ -104,18 +107,36 @@ static int each_router(void *ctx, struct str item)
     CLEANUP(buf_fini) struct buf name = { 0 };
     CLEANUP(buf_fini) struct buf host = { 0 };
     uint64_t port = 0;
+    double age_s = 0;
     if (pick_text(item, "router", &name) < 0 || pick_text(item, "host", &host) < 0 ||
-        pick_u64(item, "port", &port) < 0 || port == 0 || port > UINT16_MAX ||
-        host.len >= sizeof router.host)
+        pick_u64(item, "port", &port) < 0 || pick_f64(item, "sync_age_s", &age_s) < 0 ||
+        port == 0 || port > UINT16_MAX || host.len >= sizeof router.host)
         return err_set(walk->err, -EPROTO, "the controller's list of routers is not understood");
     memcpy(router.host, host.data, host.len);
     router.host[host.len] = 0;
     router.port = (uint16_t)port;
     router.is_router = true;
     walk->router = buf_view(&name);
-    walk->routers++;
     int rc = ask_router(walk, &router);
+    if (rc < 0 && age_s > SILENT_S) {
+        fprintf(stderr, "Router " STR_FMT ", silent for %.0f s, is left out: %s\n",
+                STR_ARG(walk->router), age_s, walk->err->text);
+        *walk->err = (struct err){ 0 };
+        return 0;
+    }
+    walk->routers++;
     return rc < 0 ? err_prefix(walk->err, rc, "router " STR_FMT, STR_ARG(walk->router)) : 0;
+}
+
+/* What the controller tells routers of each other, or of themselves before they started again. */
+static int clear_told(const struct walk *walk)
+{
+    CLEANUP(buf_fini) struct buf reply = { 0 };
+    CLEANUP(buf_fini) struct buf body = { 0 };
+    if (quarantine_order_encode(walk->prompt, &body) < 0)
+        return err_set(walk->err, body.rc, "no memory for the order");
+    return remote_call(walk->api, STR("/api/v1/quarantine/clear"), buf_view(&body), &reply,
+                       walk->err);
 }
 
 static int show(struct walk *walk, struct err *err)
@@ -135,14 +156,14 @@ static int show(struct walk *walk, struct err *err)
     return command_print(&out, err);
 }
 
-static int check(const struct quarantine_options *o, struct err *err)
+static int check(const struct quarantine_options *o, uint64_t *ret_prompt, struct err *err)
 {
     bool is_list = str_eq(o->act, STR("list"));
     if (!is_list && !str_eq(o->act, STR("clear")))
         return err_set(err, COMMAND_MISUSED, "no action '" STR_FMT "': want list or clear",
                        STR_ARG(o->act));
-    bool named = str_eq(o->prompt, STR("all")) || o->prompt.len == FINGERPRINT_DIGITS;
-    if (!is_list && !named)
+    *ret_prompt = 0;
+    if (!is_list && order_fingerprint(o->prompt, ret_prompt) < 0)
         return err_set(err, COMMAND_MISUSED,
                        "quarantine clear wants a PROMPT as `muster quarantine list` shows it, or "
                        "all");
@@ -154,17 +175,19 @@ static int quarantine(const void *options, struct err *err)
     const struct quarantine_options *o = options;
     struct remote api;
     CLEANUP(buf_fini) struct buf status = { 0 };
-    int rc = check(o, err);
+    uint64_t prompt;
+    int rc = check(o, &prompt, err);
     if (rc != 0) return rc;
     rc = remote_find(&o->place, &api, err);
     if (rc == 0) rc = remote_get(&api, "/api/v1/status", &status, err);
     if (rc < 0) return rc;
-    struct walk walk = { .api = &api, .o = o, .err = err };
+    struct walk walk = { .api = &api, .o = o, .prompt = prompt, .err = err };
     json_writer_init(&walk.w, &walk.list);
     json_array(&walk.w);
     rc = pick_each(buf_view(&status), "routers", each_router, &walk);
     json_array_end(&walk.w);
     if (rc == 0 && str_eq(o->act, STR("list"))) rc = show(&walk, err);
+    if (rc == 0 && !str_eq(o->act, STR("list"))) rc = clear_told(&walk);
     if (rc == 0 && !str_eq(o->act, STR("list")))
         fprintf(stderr, "Cleared at %u router%s.\n", walk.routers, walk.routers == 1 ? "" : "s");
     buf_fini(&walk.list);

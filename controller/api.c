@@ -167,6 +167,7 @@ static const struct route routes[] = {
     { "POST",   "/api/v1/tokens",             GUARD_WRITE, api_add_token,      0 },
     { "DELETE", "/api/v1/tokens/*",           GUARD_WRITE, api_remove_token,   0 },
     { "POST",   "/api/v1/keys/open",          GUARD_WRITE, api_open_keys,      0 },
+    { "POST",   "/api/v1/quarantine/clear",   GUARD_WRITE, api_clear_quarantine, 0 },
     { "GET",    "/api/v1/decisions",          GUARD_READ,  list_decisions, 0 },
     { "GET",    "/api/v1/decisions/*",        GUARD_READ,  show_decision,  0 },
     { "POST",   "/api/v1/services/*/pause",   GUARD_WRITE, api_pause_service,  1 },

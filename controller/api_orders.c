@@ -94,6 +94,19 @@ void api_open_keys(struct call *k)
     api_done(k);
 }
 
+void api_clear_quarantine(struct call *k)
+{
+    struct err err = { 0 };
+    uint64_t fingerprint;
+    int rc = quarantine_order_decode(k->req->body, &k->api->arena, &fingerprint, &err);
+    if (rc < 0) {
+        api_refuse_rc(k, rc, &err);
+        return;
+    }
+    control_quarantine_clear(k->api->control, fingerprint);
+    api_done(k);
+}
+
 struct token_order {
     struct str name;
     enum token_role role;

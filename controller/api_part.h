@@ -63,6 +63,7 @@ void api_scale_service(struct call *k);
 void api_add_tenant(struct call *k);
 void api_remove_tenant(struct call *k);
 void api_open_keys(struct call *k);
+void api_clear_quarantine(struct call *k);
 void api_add_token(struct call *k);
 void api_remove_token(struct call *k);
 

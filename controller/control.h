@@ -98,6 +98,9 @@ int control_pause(struct control *c, struct str service, bool paused, struct err
 int control_scale(struct control *c, struct str service, struct str pool, int32_t count,
                   struct err *err);
 
+/* Prompts that killed engines, as routers told us; 0: all. Routers are cleared by themselves. */
+void control_quarantine_clear(struct control *c, uint64_t fingerprint);
+
 /* Tenants. The key is shown once; its SHA-256 is all that is kept. */
 #define TENANT_KEY_BYTES 48
 struct tenant_limits {

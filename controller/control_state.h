@@ -170,6 +170,11 @@ int tenants_flush(struct control *c, int64_t now_us);
 int tenants_rules(const struct control *c, struct arena *arena, const struct tenant_rules **ret,
                   uint32_t *ret_count);
 
+/* refused.c */
+void refused_take(struct router *r, const struct router_sync *s, int64_t now_us);
+int refused_rules(const struct control *c, const struct router *me, int64_t now_us,
+                  struct arena *arena, struct router_rules *ret); /* -ENOMEM */
+
 bool tenant_name_is_plain(struct str name);
 int tenant_random_hex(char *ret, size_t bytes, struct err *err); /* 2 * bytes + 1 */
 

@@ -1,7 +1,7 @@
 /* router_seen.h - what each router has said, as far as decisions need it.
  *
  * Layer:   controller, private to it
- * Owner:   sync.c writes, demand.c sums and forgets
+ * Owner:   sync.c writes, refused.c its part; demand.c sums and forgets
  */
 #pragma once
 #include "base/wire/sync.h"
@@ -31,6 +31,11 @@ struct router {
     } * endpoint; /* SYNC_ENDPOINTS_MAX */
     uint32_t endpoint_count;
     struct usage_seen *usage; /* CONTROL_TENANTS_MAX, parallel to tenants */
+    struct refused_seen {
+        uint64_t fingerprint, boot; /* of the router that said so: it may have started again */
+        int64_t until_us;
+    } refused[SYNC_REFUSED_MAX];
+    uint32_t refused_count;
 };
 
 /* What routers have counted of a service since we know them. */

@@ -187,6 +187,7 @@ static void keep_sync(struct control *c, struct router *r, const struct router_s
         e->in_flight = s->endpoints[i].in_flight;
         r->endpoint_count++;
     }
+    refused_take(r, s, now_us);
 }
 
 static enum endpoint_state endpoint_state_of(const struct control *c, uint32_t at)
@@ -353,6 +354,7 @@ int control_sync(struct control *c, const struct router_sync *s, int64_t now_us,
                                   .again_ms = SYNC_AGAIN_MS };
     number_router(c, r, now_us, &rules);
     int rc = fill_lists(c, now_us, arena, &rules);
+    if (rc == 0) rc = refused_rules(c, r, now_us, arena, &rules);
     if (rc == 0 && rules.has_tenants)
         rc = tenants_rules(c, arena, &rules.tenants, &rules.tenant_count);
     if (rc == 0 && rules.has_tenants)

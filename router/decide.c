@@ -352,44 +352,6 @@ void decide_route_set(struct decide *d, struct str name)
     }
 }
 
-/* ---- quarantine ---- */
-
-void decide_quarantine_tell(struct decide *d)
-{
-    const struct quarantine *q = core_quarantine(d->core);
-    struct quarantine_counts now, *told = &d->quarantine_told;
-    int64_t now_us = loop_now_us(d->loop);
-    quarantine_counts_get(q, now_us, &now);
-    const struct str refused = STR("refused"), suspect = STR("suspect");
-    metric_set(metric_series(d->metrics, RM_QUARANTINED, &refused), now.refused_now);
-    metric_set(metric_series(d->metrics, RM_QUARANTINED, &suspect), now.suspects);
-    metric_add(metric_of(d->metrics, RM_QUARANTINE_REFUSED),
-               (double)(now.refusals - told->refusals));
-    metric_add(metric_of(d->metrics, RM_QUARANTINE_FORGOTTEN),
-               (double)(now.forgotten - told->forgotten));
-    if (now.caught > told->caught) {
-        log_event(LOG_WARN, "prompts_quarantined", "new=%lu now=%u",
-                  (unsigned long)(now.caught - told->caught), now.refused_now);
-    }
-    *told = now;
-    quarantine_board_publish(&d->quarantine, q, now_us);
-}
-
-static void quarantine_from_ask(void *arg)
-{
-    struct decide *d = arg;
-    uint32_t cleared = quarantine_board_orders(&d->quarantine, core_quarantine(d->core));
-    log_event(LOG_INFO, "quarantine_cleared", "prompts=%u", cleared);
-    decide_quarantine_tell(d);
-    decide_held_again(d);
-}
-
-int decide_quarantine_clear(struct decide *d, uint64_t fingerprint)
-{
-    int rc = quarantine_board_ask(&d->quarantine, fingerprint);
-    return rc < 0 ? rc : loop_post(d->loop, quarantine_from_ask, d);
-}
-
 static void route_from_ask(void *arg)
 {
     struct decide *d = arg;

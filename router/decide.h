@@ -92,7 +92,11 @@ void decide_publish(struct decide *d); /* a new face */
 /* What the thread's own files share. */
 void decide_on_mail(void *decide, struct lane_item *item);
 void decide_on_held(void *decide);
+/* decide_quarantine.c */
 void decide_quarantine_tell(struct decide *d); /* to the board and the metrics */
+uint32_t decide_quarantine_list(struct decide *d,
+                                struct refused_prompt *ret); /* SYNC_REFUSED_MAX */
+void decide_quarantine_told(struct decide *d, const struct router_rules *rules);
 void decide_row_tell(struct decide *d, const char *kind, const char *row, bool decides);
 void decide_tell_move(struct decide *d, struct request *r, uint32_t slot); /* TELL_MOVE */
 /* Names slot `from` to `to` as the one that has K and V; false when `at` is not sent them by it. */

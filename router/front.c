@@ -133,14 +133,10 @@ static void on_quarantine_clear(struct asked *a)
 {
     CLEANUP(arena_fini) struct arena arena = { 0 };
     struct err err = { 0 };
-    struct str name;
-    uint64_t fingerprint = 0;
+    uint64_t fingerprint;
     arena_init(&arena, ORDER_BYTES_MAX);
-    if (quarantine_order_decode(a->req->body, &arena, &name, &err) < 0) {
+    if (quarantine_order_decode(a->req->body, &arena, &fingerprint, &err) < 0) {
         reply_problem(a, OPENAI_INVALID, err.text);
-    } else if (!str_eq(name, STR("all")) && quarantine_fingerprint(name, &fingerprint) < 0) {
-        reply_problem(a, OPENAI_INVALID,
-                      "Give the \"fingerprint\" of a prompt, 16 hexadecimal digits, or \"all\".");
     } else if (decide_quarantine_clear(a->b->decide, fingerprint) < 0) {
         reply_problem(a, OPENAI_OVERLOADED, "Too many orders at once; try again shortly.");
     } else {

@@ -2,7 +2,6 @@
 #include "router/quarantine_board.h"
 
 #include "base/core/bits.h"
-#include "base/core/hash.h"
 #include "base/core/json.h"
 
 #include <stdio.h>
@@ -63,7 +62,7 @@ int quarantine_board_render(struct quarantine_board *b, int64_t now_us, struct b
         snprintf(name, sizeof name, "%016llx", (unsigned long long)item->fingerprint);
         json_object(&w);
         json_kv_text(&w, "fingerprint", name);
-        json_kv_text(&w, "state", item->refused ? "refused" : "suspect");
+        json_kv_text(&w, "state", item->told ? "told" : item->refused ? "refused" : "suspect");
         json_kv_u64(&w, "engines", item->blames);
         json_kv_u64(&w, "proven", item->proven);
         json_kv_u64(&w, "refusals", item->refusals);
@@ -96,16 +95,4 @@ int quarantine_board_ask(struct quarantine_board *b, uint64_t fingerprint)
     }
     pthread_mutex_unlock(&b->lock);
     return rc;
-}
-
-int quarantine_fingerprint(struct str text, uint64_t *ret)
-{
-    uint8_t bytes[sizeof *ret];
-    uint64_t value = 0;
-    if (hex_to(text, bytes, sizeof bytes) < 0) return -EINVAL;
-    for (size_t i = 0; i < sizeof bytes; i++)
-        value = value << 8 | bytes[i];
-    if (value == 0) return -EINVAL;
-    *ret = value;
-    return 0;
 }

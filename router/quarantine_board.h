@@ -36,6 +36,3 @@ int quarantine_board_render(struct quarantine_board *b, int64_t now_us, struct b
 
 /* -EAGAIN when QUARANTINE_ORDERS_MAX wait; else the caller wakes the decision thread. */
 int quarantine_board_ask(struct quarantine_board *b, uint64_t fingerprint);
-
-/* A fingerprint as people write it: 16 hexadecimal digits, not all 0. -EINVAL. */
-int quarantine_fingerprint(struct str text, uint64_t *ret);

@@ -204,6 +204,7 @@ static void apply(struct sync *s)
     s->heard_us = loop_now_us(s->d->loop);
     apply_services(s, &rules);
     apply_tenants(s, &rules);
+    decide_quarantine_told(s->d, &rules);
     apply_endpoints(s);
 }
 
@@ -330,6 +331,7 @@ static int write_message(struct sync *s, struct buf *out)
     struct tenant_usage *usage = calloc(tenants + 1, sizeof *usage);
     int rc = lists && usage ? 0 : -ENOMEM;
     if (rc == 0) {
+        struct refused_prompt refused[SYNC_REFUSED_MAX];
         fill_demand(s, lists);
         struct str host = STR("127.0.0.1");
         uint16_t port;
@@ -348,6 +350,8 @@ static int write_message(struct sync *s, struct buf *out)
             .endpoint_count = lists->endpoint_count,
             .usage = usage,
             .usage_count = fill_usage(s, usage, tenants),
+            .refused = refused,
+            .refused_count = decide_quarantine_list(d, refused),
         };
         rc = router_sync_encode(&message, out);
     }

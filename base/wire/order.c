@@ -1,7 +1,10 @@
 /* order.c - small objects, read by hand: null means something here, and nothing unknown passes. */
 #include "base/wire/order.h"
 
+#include "base/core/hash.h"
 #include "base/core/json.h"
+
+#include <stdio.h>
 
 static int unknown(const struct json_reader *r, const char *members, struct err *err)
 {
@@ -103,12 +106,32 @@ int route_order_encode(struct str policy, struct buf *out)
     return write_text("policy", policy, out);
 }
 
-int quarantine_order_decode(struct str text, struct arena *arena, struct str *ret, struct err *err)
+int order_fingerprint(struct str text, uint64_t *ret)
 {
-    return read_text(text, "fingerprint", arena, ret, err);
+    uint8_t bytes[sizeof *ret];
+    uint64_t value = 0;
+    *ret = 0;
+    if (str_eq(text, STR(ORDER_ALL))) return 0;
+    if (hex_to(text, bytes, sizeof bytes) < 0) return -EINVAL;
+    for (size_t i = 0; i < sizeof bytes; i++)
+        value = value << 8 | bytes[i];
+    *ret = value;
+    return value != 0 ? 0 : -EINVAL;
 }
 
-int quarantine_order_encode(struct str fingerprint, struct buf *out)
+int quarantine_order_decode(struct str text, struct arena *arena, uint64_t *ret, struct err *err)
 {
-    return write_text("fingerprint", fingerprint, out);
+    struct str name;
+    int rc = read_text(text, "fingerprint", arena, &name, err);
+    if (rc < 0) return rc;
+    if (order_fingerprint(name, ret) == 0) return 0;
+    return err_set(err, -EINVAL,
+                   "fingerprint: want 16 hexadecimal digits, not all 0, or \"" ORDER_ALL "\"");
+}
+
+int quarantine_order_encode(uint64_t fingerprint, struct buf *out)
+{
+    char name[17] = ORDER_ALL;
+    if (fingerprint != 0) snprintf(name, sizeof name, "%016llx", (unsigned long long)fingerprint);
+    return write_text("fingerprint", str_from(name), out);
 }

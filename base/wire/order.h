@@ -29,9 +29,14 @@ struct scale_order {
 int scale_order_decode(struct str text, struct arena *arena, struct scale_order *ret,
                        struct err *err);
 int route_order_decode(struct str text, struct arena *arena, struct str *ret, struct err *err);
-int quarantine_order_decode(struct str text, struct arena *arena, struct str *ret, struct err *err);
+int quarantine_order_decode(struct str text, struct arena *arena, uint64_t *ret, struct err *err);
+
+/* A prompt's fingerprint as people write it: 16 hexadecimal digits, not all 0; or ORDER_ALL, which
+ * gives 0. -EINVAL. */
+#define ORDER_ALL "all"
+int order_fingerprint(struct str text, uint64_t *ret);
 
 /* Return out->rc. */
 int scale_order_encode(const struct scale_order *order, struct buf *out);
 int route_order_encode(struct str policy, struct buf *out);
-int quarantine_order_encode(struct str fingerprint, struct buf *out);
+int quarantine_order_encode(uint64_t fingerprint, struct buf *out); /* 0: all */

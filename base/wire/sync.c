@@ -80,6 +80,12 @@ static const struct field usage_rows[] = {
 };
 static const struct field_set usage_set = FIELD_SET(struct tenant_usage, usage_rows);
 
+static const struct field refused_rows[] = {
+    FIELD(struct refused_prompt, fingerprint, FIELD_HEX64, .required = true),
+    FIELD(struct refused_prompt, left_ms, FIELD_U32, .required = true),
+};
+static const struct field_set refused_set = FIELD_SET(struct refused_prompt, refused_rows);
+
 static const struct field sync_rows[] = {
     FIELD_AS("v", struct router_sync, router, FIELD_VERSION),
     FIELD(struct router_sync, router, FIELD_STR, NAME_NEEDED),
@@ -95,6 +101,8 @@ static const struct field sync_rows[] = {
                 SYNC_ENDPOINTS_MAX, .of = &endpoint_demand_set),
     FIELD_ARRAY("usage", struct router_sync, usage, usage_count, FIELD_LIST, SYNC_TENANTS_MAX,
                 .of = &usage_set),
+    FIELD_ARRAY("refused", struct router_sync, refused, refused_count, FIELD_LIST, SYNC_REFUSED_MAX,
+                .of = &refused_set),
 };
 static const struct field_set sync_set = FIELD_SET(struct router_sync, sync_rows);
 
@@ -183,6 +191,8 @@ static const struct field rules_rows[] = {
                 .of = &tenant_set),
     FIELD_ARRAY("tokens", struct router_rules, tokens, token_count, FIELD_LIST, SYNC_TOKENS_MAX,
                 .of = &token_set),
+    FIELD_ARRAY("refused", struct router_rules, refused, refused_count, FIELD_LIST,
+                SYNC_ELSEWHERE_MAX, .of = &refused_set),
     FIELD(struct router_rules, again_ms, FIELD_U32, .required = true, .min = 1, .max = 3600000),
 };
 static const struct field_set rules_set = FIELD_SET(struct router_rules, rules_rows);

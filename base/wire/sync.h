@@ -15,6 +15,8 @@
 #define SYNC_KEYS_MAX 16 /* API keys of one tenant */
 #define SYNC_TOKENS_MAX 100
 #define SYNC_STARTING_MAX 256
+#define SYNC_REFUSED_MAX 64              /* prompts that one router refuses and tells of */
+#define SYNC_ELSEWHERE_MAX 1024          /* and those of all the others */
 #define SYNC_BYTES_MAX ((size_t)8 << 20) /* of one message: bound of body and arena */
 
 struct wire_quantiles {
@@ -64,6 +66,12 @@ struct tenant_usage {
     uint64_t prompt_tokens_total, cached_tokens_total, generated_tokens_total;
 };
 
+/* A prompt that killed engines (router/core/quarantine.h): routers of a fleet give it the same name. */
+struct refused_prompt {
+    uint64_t fingerprint;
+    uint32_t left_ms;
+};
+
 struct router_sync {
     struct str router; /* id, stable over restarts */
     uint64_t boot, seq;
@@ -77,6 +85,8 @@ struct router_sync {
     uint32_t endpoint_count;
     const struct tenant_usage *usage;
     uint32_t usage_count;
+    const struct refused_prompt *refused; /* for what it saw itself */
+    uint32_t refused_count;
 };
 
 int router_sync_encode(const struct router_sync *s, struct buf *out);
@@ -156,6 +166,9 @@ struct router_rules {
     uint32_t tenant_count;
     const struct token_rules *tokens; /* with the tenants */
     uint32_t token_count;
+    const struct refused_prompt
+        *refused; /* by other routers, and by this one before it restarted */
+    uint32_t refused_count;
     uint32_t again_ms; /* when the router should ask again */
 };
 

@@ -9,7 +9,8 @@
  *               one comes out of sched_next_ended exactly once, its pages released already
  *               (those that keep_pages asked for are released by sched_release)
  *           (3) the first running session by the preempt row's rank always gets on: with pages
- *               for one whole context there is no deadlock
+ *               for one whole context there is no deadlock; who lost its pages thrice keeps its
+ *               place until it is further than it ever was, so that none take turns for ever
  *
  * A step: aborts and deadlines -> running sessions whose place the order row gives to a better one
  * -> decoding sessions, one token each -> begun prompts, in chunks -> waiting sessions, by tenant

@@ -8,6 +8,7 @@
 #include "router/core/quarantine.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 struct blame {
     uint64_t instance, boot;
@@ -23,6 +24,13 @@ struct suspect {
     uint64_t refusals;
 };
 
+/* Refused by another router. */
+struct told {
+    uint64_t fingerprint;
+    int64_t until_us;
+    uint64_t refusals;
+};
+
 struct quarantine {
     int64_t expiry_us;
     uint32_t count, unproven; /* unproven: blames that a boot id or a token may still decide */
@@ -30,6 +38,8 @@ struct quarantine {
     struct quarantine_counts total; /* the running counters only */
     uint64_t fingerprint[QUARANTINE_MAX];
     struct suspect suspect[QUARANTINE_MAX];
+    struct told told[QUARANTINE_MAX], next[QUARANTINE_MAX]; /* next: while a list is taken over */
+    uint32_t told_count;
 };
 
 int quarantine_new(int64_t expiry_us, struct quarantine **ret, struct err *err)
@@ -50,6 +60,14 @@ static uint32_t find(const struct quarantine *q, uint64_t fingerprint)
 {
     uint32_t at = 0;
     while (at < q->count && q->fingerprint[at] != fingerprint)
+        at++;
+    return at;
+}
+
+static uint32_t find_told(const struct quarantine *q, uint64_t fingerprint)
+{
+    uint32_t at = 0;
+    while (at < q->told_count && q->told[at].fingerprint != fingerprint)
         at++;
     return at;
 }
@@ -97,22 +115,37 @@ static void expire(struct quarantine *q, int64_t now_us)
         if (q->suspect[at].until_us <= now_us) forget(q, at);
 }
 
+/* Until when it is refused for what was seen here; 0: it is not. */
+static int64_t seen_until(const struct quarantine *q, uint64_t fingerprint)
+{
+    uint32_t at = find(q, fingerprint);
+    return at < q->count && is_refused(&q->suspect[at]) ? q->suspect[at].until_us : 0;
+}
+
+static int64_t told_until(const struct quarantine *q, uint64_t fingerprint)
+{
+    uint32_t at = find_told(q, fingerprint);
+    return at < q->told_count ? q->told[at].until_us : 0;
+}
+
 int64_t quarantine_left_us(const struct quarantine *q, uint64_t fingerprint, int64_t now_us)
 {
-    uint32_t at = fingerprint ? find(q, fingerprint) : q->count;
-    if (at == q->count || !is_refused(&q->suspect[at])) return 0;
-    int64_t left = q->suspect[at].until_us - now_us;
-    return left > 0 ? left : 0;
+    if (fingerprint == 0) return 0;
+    int64_t seen = seen_until(q, fingerprint), told = told_until(q, fingerprint);
+    int64_t until = seen > told ? seen : told;
+    return until > now_us ? until - now_us : 0;
 }
 
 int64_t quarantine_refuses(struct quarantine *q, uint64_t fingerprint, int64_t now_us)
 {
     int64_t left = quarantine_left_us(q, fingerprint, now_us);
-    if (left > 0) {
+    if (left == 0) return 0;
+    if (seen_until(q, fingerprint) > now_us)
         q->suspect[find(q, fingerprint)].refusals++;
-        q->total.refusals++;
-        q->changes++;
-    }
+    else
+        q->told[find_told(q, fingerprint)].refusals++;
+    q->total.refusals++;
+    q->changes++;
     return left;
 }
 
@@ -204,9 +237,34 @@ void quarantine_alive(struct quarantine *q, uint64_t instance, uint64_t boot, in
     }
 }
 
+void quarantine_told(struct quarantine *q, const struct quarantine_item *list, uint32_t count,
+                     int64_t now_us)
+{
+    if (q->expiry_us == 0 || q->told_count + count == 0) return;
+    if (count > QUARANTINE_MAX) count = QUARANTINE_MAX;
+    for (uint32_t i = 0; i < count; i++) {
+        uint32_t at = find_told(q, list[i].fingerprint);
+        q->next[i] = (struct told){ list[i].fingerprint, now_us + list[i].left_us,
+                                    at < q->told_count ? q->told[at].refusals : 0 };
+    }
+    memcpy(q->told, q->next, count * sizeof *q->next);
+    q->told_count = count;
+    q->changes++;
+}
+
+static uint32_t clear_told(struct quarantine *q, uint64_t fingerprint)
+{
+    uint32_t kept = 0, had = q->told_count;
+    for (uint32_t i = 0; i < had; i++)
+        if (fingerprint != 0 && q->told[i].fingerprint != fingerprint) q->told[kept++] = q->told[i];
+    q->told_count = kept;
+    q->changes += kept < had;
+    return had - kept;
+}
+
 uint32_t quarantine_clear(struct quarantine *q, uint64_t fingerprint)
 {
-    uint32_t cleared = 0;
+    uint32_t cleared = clear_told(q, fingerprint);
     for (uint32_t at = q->count; at-- > 0;) {
         if (fingerprint != 0 && q->fingerprint[at] != fingerprint) continue;
         forget(q, at);
@@ -229,6 +287,15 @@ uint32_t quarantine_list(const struct quarantine *q, int64_t now_us, struct quar
                                                  .left_us = s->until_us - now_us,
                                                  .refusals = s->refusals };
     }
+    for (uint32_t i = 0; i < q->told_count && count < max; i++) {
+        const struct told *t = &q->told[i];
+        if (t->until_us <= now_us || seen_until(q, t->fingerprint) > now_us) continue;
+        ret[count++] = (struct quarantine_item){ .fingerprint = t->fingerprint,
+                                                 .refused = true,
+                                                 .told = true,
+                                                 .left_us = t->until_us - now_us,
+                                                 .refusals = t->refusals };
+    }
     return count;
 }
 
@@ -240,6 +307,10 @@ void quarantine_counts_get(const struct quarantine *q, int64_t now_us,
         if (q->suspect[at].until_us <= now_us) continue;
         ret->refused_now += is_refused(&q->suspect[at]);
         ret->suspects += !is_refused(&q->suspect[at]);
+    }
+    for (uint32_t i = 0; i < q->told_count; i++) {
+        const struct told *t = &q->told[i];
+        ret->refused_now += t->until_us > now_us && seen_until(q, t->fingerprint) <= now_us;
     }
 }
 

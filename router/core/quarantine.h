@@ -17,6 +17,7 @@
  *            id, to a request sent later has not, and the blame is dropped
  *        (2) two blames are of two engines: requests that died together at one count once
  *        (3) at QUARANTINE_MAX the stalest suspect makes room, then the stalest of all: counted
+ *        (4) what other routers refuse is refused here too, as long as they say so: told, not seen
  */
 #pragma once
 #include "base/core/err.h"
@@ -39,11 +40,12 @@ struct quarantine_counts {
     uint64_t forgotten; /* at the bound */
 };
 
-/* What people see of one fingerprint. */
+/* What people and other routers see of one fingerprint. */
 struct quarantine_item {
     uint64_t fingerprint;
     uint32_t blames, proven;
     bool refused;
+    bool told;         /* by another router: it was not seen here */
     int64_t left_us;   /* until it is forgotten or let in again */
     uint64_t refusals; /* of its requests */
 };
@@ -70,6 +72,11 @@ void quarantine_blame(struct quarantine *q, uint64_t fingerprint, uint64_t insta
 void quarantine_boot(struct quarantine *q, uint64_t instance, uint64_t boot);
 /* It gave a token, under this boot id, to a request sent then. */
 void quarantine_alive(struct quarantine *q, uint64_t instance, uint64_t boot, int64_t sent_us);
+
+/* What is refused elsewhere, whole: whoever is not in the list is let in again, unless it was seen
+ * here. Of each item the fingerprint and left_us count. */
+void quarantine_told(struct quarantine *q, const struct quarantine_item *list, uint32_t count,
+                     int64_t now_us);
 
 /* Forgets one fingerprint, or all with 0: how many. */
 uint32_t quarantine_clear(struct quarantine *q, uint64_t fingerprint);

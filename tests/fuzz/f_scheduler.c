@@ -13,7 +13,10 @@
 #define SENT_MAX 24
 #define LOADS 16
 #define LAST_STEPS_MAX 20000 /* after the last choice, for the sessions to end */
-#define QUIET_STEPS_MAX 8000 /* of them, without a new token and without an end */
+
+/* Of them, without a new token and without an end: each session may compute all it has as often as it
+ * may lose its pages before it keeps its place (sched_yield.c), and once more. */
+#define QUIET_STEPS_MAX (SENT_MAX * (PROMPT_MAX + OUTPUT_MAX) * 4)
 
 struct life {
     struct rig r;

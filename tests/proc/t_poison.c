@@ -1,5 +1,6 @@
 /* t_poison.c - a prompt that kills every engine which computes it, among others that do not: it
- * costs two engines and no more, and nobody else's answer.
+ * costs two engines and no more, and nobody else's answer. Every router refuses it then, also after it
+ * has started again.
  *
  * Real controller, router, agents and engines with the shipped model. A prompt of DIES_AT tokens
  * ends the process of the engine that computes it.
@@ -10,6 +11,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
+#include <unistd.h>
 
 #define TEXT "/v1/completions"
 #define DIES_AT 61
@@ -113,12 +115,17 @@ static bool two_restarted(void *arg)
     return fleet_is_at(INSTANCES) && restarts() == 2;
 }
 
-static void expect_refused(const struct buf *body)
+static void expect_refused_at(uint16_t port, const struct buf *body)
 {
     CLEANUP(buf_fini) struct buf reply = { 0 };
-    int status = rig_call(router.port, TEXT, body->data, &reply);
+    int status = rig_call(port, TEXT, body->data, &reply);
     if (status != 422 || !strstr(reply.data, "request_crashes_engines"))
         fail_msg("%d %s", status, reply.len ? reply.data : "");
+}
+
+static void expect_refused(const struct buf *body)
+{
+    expect_refused_at(router.port, body);
 }
 
 /* `muster quarantine ACTION [PROMPT]`: its exit status. */
@@ -150,22 +157,81 @@ static void a_prompt_that_kills_costs_two_engines_and_nobody_s_answer(void **sta
     assert_true(rig_metric(router.port, "muster_router_quarantine_refused_total") == 2);
 }
 
+struct row {
+    const char *router, *state;
+};
+
+static bool is_listed(void *arg)
+{
+    const struct row *row = arg;
+    CLEANUP(buf_fini) struct buf out = { 0 };
+    (void)quarantine("list", NULL,
+                     &out); /* fails as long as a router that has just gone is listed */
+    const char *at = out.len ? strstr(out.data, row->router) : NULL;
+    char prompt[17], state[17];
+    return at && sscanf(at, "%*s %16s %16s", prompt, state) == 2 && strcmp(state, row->state) == 0;
+}
+
+/* It knows prompts by their tokens. */
+static bool has_tokenizer(void *arg)
+{
+    return rig_metric(*(const uint16_t *)arg, "muster_router_tokenizers") >= 1;
+}
+
+static void expect_told(const char *name, uint16_t port, const struct buf *body)
+{
+    rig_wait(has_tokenizer, &port, "the router has the tokenizer");
+    rig_wait(is_listed, &(struct row){ name, "told" }, "the router is told");
+    expect_refused_at(port, body);
+}
+
+/* A router that saw no engine die, and one that has forgotten it. */
+static void every_router_refuses_it(void **state)
+{
+    (void)state;
+    CLEANUP(buf_fini) struct buf body = { 0 };
+    struct rig_process second = rig_server(
+        "router", rig_port(),
+        ARGS("--controller", controller.at, "--secret-file", fleet_secret, "--name", "second"));
+    fleet_prompt(DIES_AT, &body);
+    expect_told("second", second.port, &body);
+    rig_stop(&router);
+    fleet_start_router();
+    expect_told("router-0", router.port, &body);
+    assert_int_equal(restarts(), 2);
+    rig_stop(&second);
+}
+
+static bool can_list(void *arg)
+{
+    return quarantine("list", NULL, arg) == 0;
+}
+
+static bool nothing_is_listed(void)
+{
+    CLEANUP(buf_fini) struct buf out = { 0 };
+    assert_int_equal(quarantine("list", NULL, &out), 0);
+    return out.len == 0 || (!strstr(out.data, "refused") && !strstr(out.data, "told"));
+}
+
 static void it_is_shown_and_cleared(void **state)
 {
     (void)state;
     CLEANUP(buf_fini) struct buf out = { 0 };
     char prompt[17] = "";
-    assert_int_equal(quarantine("list", NULL, &out), 0);
+    rig_wait(can_list, &out, "the router that has ended is left out");
     const char *at = strstr(out.data, "router-0");
-    if (!at || !strstr(out.data, "refused")) fail_msg("%s", out.data);
+    if (!at || !strstr(out.data, "told")) fail_msg("%s", out.data);
     assert_int_equal(sscanf(at, "router-0 %16s", prompt), 1);
     assert_true(rig_metric(router.port, "muster_router_quarantined_prompts{state=\"refused\"}") ==
                 1);
     assert_int_equal(quarantine("clear", "0123", &out), 2);
-    assert_int_equal(quarantine("clear", "zzzzzzzzzzzzzzzz", &out), 1);
+    assert_int_equal(quarantine("clear", "zzzzzzzzzzzzzzzz", &out), 2);
     assert_int_equal(quarantine("clear", prompt, &out), 0);
-    assert_int_equal(quarantine("list", NULL, &out), 0);
-    if (strstr(out.data, "refused")) fail_msg("%s", out.data);
+    for (int i = 0; i < 3; i++) { /* nor does the controller bring it back */
+        assert_true(nothing_is_listed());
+        usleep(300000);
+    }
     assert_int_equal(rig_call(router.port, "/admin/quarantine", NULL, NULL), 401);
     assert_int_equal(
         rig_call(router.port, "/admin/quarantine/clear", "{\"fingerprint\":\"all\"}", NULL), 401);
@@ -176,6 +242,7 @@ int main(void)
     if (!rig_can_run(ARGS("MUSTER_BIN", MODEL))) return RIG_SKIP;
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_prompt_that_kills_costs_two_engines_and_nobody_s_answer),
+        cmocka_unit_test(every_router_refuses_it),
         cmocka_unit_test(it_is_shown_and_cleared),
     };
     return rig_end(cmocka_run_group_tests(tests, setup, NULL));

@@ -142,6 +142,36 @@ static void clearing_lets_in_again(void **state)
     assert_true(n.refusals == 1 && n.caught == 3 && n.refused_now == 0);
 }
 
+/* Routers tell each other; what was seen here stays when the others are silent about it. */
+static void what_others_refuse_is_refused_here_too(void **state)
+{
+    (void)state;
+    const struct quarantine_item list[] = { { .fingerprint = POISON, .left_us = 9 * SECOND },
+                                            { .fingerprint = 5, .left_us = HOUR } };
+    struct quarantine_item item[4];
+    struct quarantine_counts n;
+    blame(5, 1, 10, 0);
+    blame(5, 2, 20, 0); /* unproven: refused for less than the hour that the other has proven */
+    quarantine_told(table, list, 2, SECOND);
+    assert_int_equal(left(SECOND), 9 * SECOND);
+    assert_int_equal(quarantine_left_us(table, 5, SECOND), HOUR);
+    assert_true(quarantine_refuses(table, POISON, SECOND) > 0);
+    quarantine_told(table, list, 2, 2 * SECOND); /* again, half a second later */
+    assert_int_equal(quarantine_list(table, 2 * SECOND, item, 4), 2);
+    assert_true(item[0].fingerprint == 5 && !item[0].told && item[0].blames == 2);
+    assert_true(item[1].told && item[1].refused && item[1].refusals == 1 && item[1].blames == 0);
+    quarantine_counts_get(table, 2 * SECOND, &n);
+    assert_true(n.refused_now == 2 && n.caught == 1 && n.suspects == 0);
+    assert_int_equal(left(11 * SECOND), 0);
+    quarantine_told(table, NULL, 0, 3 * SECOND);
+    assert_int_equal(left(3 * SECOND), 0);
+    assert_true(quarantine_left_us(table, 5, 3 * SECOND) > 0);
+    quarantine_told(table, list, 2, 4 * SECOND);
+    assert_int_equal(quarantine_clear(table, POISON), 1);
+    assert_int_equal(left(4 * SECOND), 0);
+    assert_int_equal(quarantine_clear(table, 0), 2); /* 5, as seen and as told */
+}
+
 /* A crowd of suspects does not push out what is known to kill. */
 static void the_bound_forgets_suspects_first(void **state)
 {
@@ -366,6 +396,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_cut_network_is_no_death, fresh_table, drop_table),
         cmocka_unit_test_setup_teardown(going_on_past_the_death_acquits, fresh_table, drop_table),
         cmocka_unit_test_setup_teardown(clearing_lets_in_again, fresh_table, drop_table),
+        cmocka_unit_test_setup_teardown(what_others_refuse_is_refused_here_too, fresh_table,
+                                        drop_table),
         cmocka_unit_test_setup_teardown(the_bound_forgets_suspects_first, fresh_table, drop_table),
         cmocka_unit_test(no_time_is_no_quarantine),
         cmocka_unit_test_setup_teardown(a_prompt_that_killed_two_is_refused_for_everybody, fresh,
