@@ -27,7 +27,8 @@ struct byte_loop {
     struct signer *signer;
     struct lane lane;
     struct text_desk text;   /* where large bodies are worked on */
-    struct list token_calls; /* of tokens.c, at a worker */
+    struct list token_calls; /* of tokens.c, not answered at once */
+    struct lane entered;     /* what those are told of their tenants' limits */
     struct lane *asks;       /* the decision thread's */
     struct decide *decide;
     struct face_board *board;
@@ -63,7 +64,8 @@ void generate_retokenise(struct request *r);
 
 /* tokens.c: /tokenize and /detokenize. */
 void tokens_begin(struct byte_loop *b, struct http_exchange *x, enum token_ask_kind kind,
-                  const struct face *f);
+                  const struct face *f, const struct tenant_name *tenant);
+void tokens_on_mail(void *byte_loop, struct lane_item *item);
 void tokens_free(struct byte_loop *b); /* after the text pool has stopped */
 
 /* upstream.c: one leg at r->target. */

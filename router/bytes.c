@@ -100,6 +100,7 @@ int bytes_new(const struct bytes_config *config, struct byte_loop **ret, struct 
                                                RM_HTTP_REFUSED, RM_HTTP_CUT, RM_HTTP_CLOSED };
     http_server_meters_set(b->server, &meters);
     lane_init(&b->lane, b->loop, generate_on_mail, b);
+    lane_init(&b->entered, b->loop, tokens_on_mail, b);
     text_desk_init(&b->text, config->texts, b->loop);
     *ret = TAKE(b);
     return 0;
@@ -123,6 +124,7 @@ void bytes_free(struct byte_loop *b)
     http_client_free(b->client);
     signer_free(b->signer);
     if (b->lane.loop) lane_fini(&b->lane);
+    if (b->entered.loop) lane_fini(&b->entered);
     text_desk_fini(&b->text);
     loop_free(b->loop);
     pool_fini(&b->requests);

@@ -8,6 +8,7 @@
 #include "base/io/clock.h"
 #include "base/io/log.h"
 #include "router/byte_loop.h"
+#include "router/entry.h"
 #include "router/sync.h"
 
 #include <math.h>
@@ -15,6 +16,18 @@
 struct lane *decide_lane(struct decide *d)
 {
     return &d->lane;
+}
+
+struct lane *decide_entries(struct decide *d)
+{
+    return &d->entries;
+}
+
+void decide_on_entry(void *arg, struct lane_item *item)
+{
+    struct decide *d = arg;
+    if (!entry_decide(&d->entries, item, d->tenants, loop_now_us(d->loop)))
+        metric_inc(metric_of(d->metrics, RM_RATE_LIMITED));
 }
 
 static void held_timer_set(struct decide *d, int64_t now_us);

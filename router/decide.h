@@ -53,7 +53,7 @@ struct decide {
     struct quarantine_board quarantine;
     struct quarantine_counts quarantine_told; /* to the metrics */
     struct bundles_counts bundles_told;
-    struct lane lane;
+    struct lane lane, entries;
     struct loop_timer held_timer;
     struct sync *sync;
     _Atomic(const struct route_policy *) route_asked;
@@ -79,6 +79,7 @@ void decide_stop(struct decide *d);                                      /* any 
 void decide_route_ask(struct decide *d, const struct route_policy *row); /* any thread */
 int decide_quarantine_clear(struct decide *d, uint64_t fingerprint);     /* any thread; -EAGAIN */
 struct lane *decide_lane(struct decide *d);
+struct lane *decide_entries(struct decide *d); /* of entry.h */
 
 /* For sync.c and static endpoints (decide_endpoints.c): what is there now. Endpoints left out of a
  * complete list from decide_endpoints_begin to decide_endpoints_end are removed; what an incomplete
@@ -91,6 +92,7 @@ void decide_publish(struct decide *d); /* a new face */
 
 /* What the thread's own files share. */
 void decide_on_mail(void *decide, struct lane_item *item);
+void decide_on_entry(void *decide, struct lane_item *item);
 void decide_on_held(void *decide);
 /* decide_quarantine.c */
 void decide_quarantine_tell(struct decide *d); /* to the board and the metrics */

@@ -128,6 +128,7 @@ int decide_new(const struct decide_config *config, struct decide **ret, struct e
     decide_row_tell(d, "predict", core.predict->name, true);
     decide_row_tell(d, "migrate", migration_row(d->migration)->name, true);
     lane_init(&d->lane, d->loop, decide_on_mail, d);
+    lane_init(&d->entries, d->loop, decide_on_entry, d);
     bundles_on_ready(d->bundles, on_bundle, d);
     decide_publish(d); /* what is known of keys holds from the first request on */
     *ret = d;
@@ -154,6 +155,7 @@ void decide_free(struct decide *d)
     http_client_free(d->client);
     signer_free(d->signer);
     if (d->lane.loop) lane_fini(&d->lane);
+    if (d->entries.loop) lane_fini(&d->entries);
     loop_free(d->loop);
     free(d);
 }

@@ -94,12 +94,12 @@ static void on_metrics(struct asked *a)
 
 static void on_tokenize(struct asked *a)
 {
-    tokens_begin(a->b, a->x, TOKEN_ASK_TOKENIZE, a->face);
+    tokens_begin(a->b, a->x, TOKEN_ASK_TOKENIZE, a->face, a->tenant);
 }
 
 static void on_detokenize(struct asked *a)
 {
-    tokens_begin(a->b, a->x, TOKEN_ASK_DETOKENIZE, a->face);
+    tokens_begin(a->b, a->x, TOKEN_ASK_DETOKENIZE, a->face, a->tenant);
 }
 
 /* The routing row from now on. */

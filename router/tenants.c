@@ -45,6 +45,7 @@ static int add_tenant(struct tenant_keys *k, const struct tenant_rules *rules, s
             return err_set(err, -EINVAL, "tenant " STR_FMT ": a name is too long",
                            STR_ARG(rules->tenant));
         }
+        name->limited = rules->requests_per_min || rules->tokens_per_min || rules->concurrency;
     }
     return 0;
 }

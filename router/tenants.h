@@ -20,6 +20,7 @@ struct tenant_keys; /* key hash -> tenant name and salt */
 struct tenant_name {
     char name[TENANT_NAME_MAX];
     char salt[TENANT_NAME_MAX];
+    bool limited; /* by requests, tokens or concurrency */
 };
 
 /* From the controller's list; -ENOMEM, -EINVAL for names that are too long. */

@@ -1,15 +1,29 @@
-/* tokens.c - /tokenize and /detokenize: small bodies here, large ones on a text worker. */
+/* tokens.c - /tokenize and /detokenize: small bodies here, large ones on a text worker. Of a tenant
+ * that has limits each call enters first.
+ *
+ *     limited ──► ENTRY_ENTER ──► ENTRY_MAY ──┐            ┌──► reply ──► ENTRY_END, if it entered
+ *     others ─────────────────────────────────┴─► small ───┤
+ *                                              └─► large ──► worker ──► done
+ */
+#include "base/core/bits.h"
 #include "router/byte_loop.h"
+#include "router/decide.h"
+#include "router/entry.h"
 
+#include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 struct token_call {
-    struct list link; /* of the byte loop's, while at a worker */
+    struct list link; /* of the byte loop's */
     struct byte_loop *home;
     struct http_exchange *x; /* NULL: the client has left */
     struct http_exchange *pinned;
     struct text_job job;
-    struct face *face; /* a reference while at a worker */
+    struct entry entry;
+    bool asked, entered; /* asked: an answer of the decision thread is under way */
+    double wait_s;       /* until the tenant may ask again */
+    struct face *face;   /* a reference while at a worker */
     enum token_ask_kind kind;
     struct str body;
     struct openai_error problem; /* status 0: `out` is the reply */
@@ -63,7 +77,10 @@ static void reply(struct token_call *c)
     if (status) {
         buf_clear(&c->out);
         openai_error_render(&c->problem, &c->out);
-        if (status == 429 || status == 503) http_reply_header(c->x, "retry-after", STR("1"));
+        char seconds[24];
+        snprintf(seconds, sizeof seconds, "%.0f", c->wait_s > 1 ? ceil(c->wait_s) : 1);
+        if (status == 429 || status == 503)
+            http_reply_header(c->x, "retry-after", str_from(seconds));
     }
     answer_cors(c->home, c->x);
     http_reply(c->x, status ? status : 200, STR("application/json"), buf_view(&c->out));
@@ -72,9 +89,25 @@ static void reply(struct token_call *c)
 static void call_free(struct token_call *c)
 {
     list_remove(&c->link);
-    face_unref(c->home->board, c->face);
+    if (c->face) face_unref(c->home->board, c->face);
     buf_fini(&c->out);
     free(c);
+}
+
+static void ask(struct token_call *c, enum entry_ask what)
+{
+    c->asked = true;
+    entry_ask(&c->entry, decide_entries(c->home->decide), what);
+}
+
+/* The client has its reply, or has left. */
+static void call_over(struct token_call *c)
+{
+    c->x = NULL;
+    if (c->entered)
+        ask(c, ENTRY_END);
+    else
+        call_free(c);
 }
 
 static void on_abort(void *arg, enum http_abort why)
@@ -82,9 +115,9 @@ static void on_abort(void *arg, enum http_abort why)
     (void)why;
     struct token_call *c = arg;
     c->x = NULL;
-    if (!text_cancel(&c->job)) return; /* the worker is at it */
+    if (c->asked || !text_cancel(&c->job)) return; /* the tenant's limits, or the worker */
     http_exchange_unpin(c->pinned);
-    call_free(c);
+    call_over(c);
 }
 
 static void run(void *arg)
@@ -98,46 +131,114 @@ static void done(void *arg)
     struct token_call *c = arg;
     http_exchange_unpin(c->pinned);
     if (c->x) reply(c);
-    call_free(c);
+    call_over(c);
 }
 
-static void refuse(struct byte_loop *b, struct http_exchange *x)
+static void refuse(struct token_call *c, enum openai_problem problem, const char *sentence)
 {
-    struct token_call c = { .home = b, .x = x };
-    openai_error_set(&c.problem, 0, OPENAI_OVERLOADED, NULL,
-                     "Too many large texts are waiting to be tokenised; try again shortly.");
-    reply(&c);
-    buf_fini(&c.out);
+    openai_error_set(&c->problem, 0, problem, NULL, "%s", sentence);
+    reply(c);
+}
+
+static const char overloaded[] =
+    "Too many large texts are waiting to be tokenised; try again shortly.";
+
+/* A copy that lives until call_free; NULL: the client was told why not. */
+static struct token_call *keep(const struct token_call *with)
+{
+    struct token_call *c = calloc(1, sizeof *c);
+    if (!c) {
+        struct token_call lost = *with;
+        refuse(&lost, OPENAI_OVERLOADED, overloaded);
+        buf_fini(&lost.out);
+        return NULL;
+    }
+    *c = *with;
+    list_push_back(&c->home->token_calls, &c->link);
+    http_exchange_watch(c->x, on_abort, NULL, c);
+    return c;
+}
+
+static void hand_over(struct token_call *c)
+{
+    c->pinned = c->x;
+    c->job = (struct text_job){ .run = run, .done = done, .arg = c, .bytes = c->body.len };
+    c->face = face_get(c->home->board);
+    http_exchange_pin(c->pinned);
+    if (text_submit(&c->home->text, &c->job) == 0) return;
+    http_exchange_unpin(c->pinned);
+    refuse(c, OPENAI_OVERLOADED, overloaded);
+    call_over(c);
+}
+
+/* True when it is answered: little work in few bytes. */
+static bool answer_here(struct token_call *c, const struct face *f)
+{
+    if (c->body.len > TEXT_INLINE_BYTES || make_reply(c, f, ENCODE_INLINE_STEPS) == -E2BIG)
+        return false;
+    reply(c);
+    return true;
 }
 
 void tokens_begin(struct byte_loop *b, struct http_exchange *x, enum token_ask_kind kind,
-                  const struct face *f)
+                  const struct face *f, const struct tenant_name *tenant)
 {
-    struct str body = http_exchange_request(x)->body;
-    if (body.len <= TEXT_INLINE_BYTES) {
-        struct token_call c = { .home = b, .x = x, .kind = kind, .body = body };
-        int rc = make_reply(&c, f, ENCODE_INLINE_STEPS);
-        if (rc != -E2BIG) reply(&c);
-        buf_fini(&c.out);
-        if (rc != -E2BIG) return;
-    }
-    struct token_call *c = calloc(1, sizeof *c);
-    if (!c) {
-        refuse(b, x);
+    bool limited = tenant && tenant->limited;
+    struct token_call now = {
+        .home = b, .x = x, .kind = kind, .body = http_exchange_request(x)->body
+    };
+    if (!limited && answer_here(&now, f)) {
+        buf_fini(&now.out);
         return;
     }
-    *c = (struct token_call){ .home = b, .x = x, .pinned = x, .kind = kind, .body = body };
-    c->job = (struct text_job){ .run = run, .done = done, .arg = c, .bytes = body.len };
-    c->face = face_get(b->board);
-    list_push_back(&b->token_calls, &c->link);
-    http_exchange_pin(x);
-    if (text_submit(&b->text, &c->job) < 0) {
-        http_exchange_unpin(x);
-        call_free(c);
-        refuse(b, x);
+    buf_fini(&now.out);
+    now.problem = (struct openai_error){ 0 };
+    struct token_call *c = keep(&now);
+    if (!c) return;
+    if (!limited) {
+        hand_over(c);
         return;
     }
-    http_exchange_watch(x, on_abort, NULL, c);
+    c->entry.home = &b->entered;
+    memcpy(c->entry.tenant_name, tenant->name, sizeof c->entry.tenant_name);
+    ask(c, ENTRY_ENTER);
+}
+
+static void enter(struct token_call *c)
+{
+    c->entered = true;
+    if (!c->x) {
+        call_over(c);
+        return;
+    }
+    struct face *f = face_get(c->home->board);
+    bool answered = answer_here(c, f);
+    face_unref(c->home->board, f);
+    if (answered) {
+        call_over(c);
+        return;
+    }
+    buf_clear(&c->out);
+    c->problem = (struct openai_error){ 0 };
+    hand_over(c);
+}
+
+void tokens_on_mail(void *arg, struct lane_item *item)
+{
+    struct byte_loop *b = arg;
+    struct token_call *c = CONTAINER_OF(item, struct token_call, entry.tell_item);
+    double wait_s;
+    uint32_t tell = entry_told(&b->entered, item, &wait_s);
+    c->asked = false;
+    if (tell & ENTRY_MAY) {
+        enter(c);
+        return;
+    }
+    if (c->x) {
+        c->wait_s = wait_s;
+        refuse(c, OPENAI_RATE_LIMIT, "The tenant's limit is reached; try again later.");
+    }
+    call_free(c);
 }
 
 void tokens_free(struct byte_loop *b)

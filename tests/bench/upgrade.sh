@@ -141,12 +141,17 @@ curl -s -d '{"pool":"only","count":2}' -H 'content-type: application/json' \
 await "two instances" two
 router "$OLD" "$D/old.yaml" $R1 && R1PID=$RPID
 router "$OLD" "$D/old.yaml" $R2 && R2PID=$RPID
-for c in $(seq "$CLIENTS"); do ask "$c" & done
+CLIENT_PIDS=
+for c in $(seq "$CLIENTS"); do
+    ask "$c" &
+    CLIENT_PIDS="$CLIENT_PIDS $!"
+done
 settle "all is old"
 exchange "$NEW" "$D/new.yaml" new
 exchange "$OLD" "$D/old.yaml" "old again"
 touch "$D/stop"
-sleep 2
+# shellcheck disable=SC2086
+wait $CLIENT_PIDS # what they asked last is answered while the fleet is there
 step "end ($([ -e "$D/again" ] && wc -l <"$D/again" || echo 0) times asked again)"
 [ -e "$D/lost" ] && cat "$D/lost" && exit 1
 exit 0

@@ -8,6 +8,8 @@
 #include "base/wire/order.h"
 #include "tests/fuzz/fuzz.h"
 
+#define ARENA_BYTES ((size_t)1 << 20)
+
 /* How often the order, an object, says the member. */
 static uint32_t times(struct str text, const char *member)
 {
@@ -71,7 +73,7 @@ void fuzz_one(const uint8_t *data, size_t len)
     CLEANUP(arena_fini) struct arena arena = { 0 };
     if (len == 0) return;
     struct str text = str_of(data + 1, len - 1);
-    arena_init(&arena, 4 * ORDER_BYTES_MAX);
+    arena_init(&arena, ARENA_BYTES);
     if (data[0] == 's') as_scale(text, &arena);
     if (data[0] == 'r') as_route(text, &arena);
     if (data[0] == 'q') as_quarantine(text, &arena);

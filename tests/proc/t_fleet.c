@@ -4,6 +4,7 @@
  * One fleet for all tests, in order: controller, router, two instances of a third of a core. The
  * clients are threads that ask one request after the other and remember what went wrong.
  */
+#include "base/core/bits.h"
 #include "base/core/own.h"
 #include "base/io/clock.h"
 #include "tests/proc/fleet_rig.h"
@@ -348,6 +349,23 @@ static void make_tenant(const char *name, uint32_t requests_per_min, struct hold
     assert_int_equal(sscanf(at, "\"key\":\"%63[^\"]", ret->key), 1);
 }
 
+/* Tokens of a short and of a long text, with that key. */
+static void expect_tokenize(const char *key, int status)
+{
+    static const size_t bytes[] = { 1, (size_t)40 << 10 };
+    for (size_t i = 0; i < COUNT_OF(bytes); i++) {
+        CLEANUP(buf_fini) struct buf body = { 0 }, reply = { 0 };
+        char bearer[128];
+        snprintf(bearer, sizeof bearer, "Authorization: Bearer %s", key);
+        buf_text(&body, "{\"prompt\":\"");
+        for (size_t k = 0; k < bytes[i]; k++)
+            buf_byte(&body, "ab "[k % 3]);
+        buf_text(&body, "\"}");
+        int got = rig_call_with(router.port, "/tokenize", bearer, body.data, &reply);
+        if (got != status) fail_msg("%zu bytes: %d %.200s", bytes[i], got, reply.data);
+    }
+}
+
 static void drop_tenant(const char *name)
 {
     CLEANUP(buf_fini) struct buf bytes = { 0 }, reply = { 0 };
@@ -366,6 +384,7 @@ static void keys_are_made_limited_and_revoked(void **state)
     (void)state;
     CLEANUP(buf_fini) struct buf reply = { 0 };
     struct holder wide = { .status = 200 }, narrow = { .status = 429 };
+    struct holder asker = { .status = 200 };
     struct holder nobody = { .key = "no-such-key", .status = 401 };
     /* Lists come whole: who knows the second key knows the first. */
     make_tenant("narrow", 3, &narrow);
@@ -391,7 +410,16 @@ static void keys_are_made_limited_and_revoked(void **state)
     assert_int_equal(texts_made(), texts);
     assert_int_equal(ask_long_with_key(wide.key, &reply), 400);
     assert_int_equal(texts_made(), texts + 1);
+    expect_tokenize(narrow.key, 429);
+    assert_int_equal(texts_made(), texts + 1);
+    expect_tokenize(wide.key, 200);
+    make_tenant("asker", 4, &asker);
+    rig_wait(key_gives, &asker, "a third key is known");
+    expect_tokenize(asker.key, 200);
+    assert_int_equal(ask_with_key(asker.key, &reply), 200);
+    assert_int_equal(ask_with_key(asker.key, &reply), 429); /* the fifth of a minute */
 
+    drop_tenant("asker");
     drop_tenant("narrow");
     narrow.status = 401;
     rig_wait(key_gives, &narrow, "a key that was revoked is refused");
