@@ -94,6 +94,10 @@ void decide_publish(struct decide *d); /* a new face */
 void decide_on_mail(void *decide, struct lane_item *item);
 void decide_on_entry(void *decide, struct lane_item *item);
 void decide_on_held(void *decide);
+/* decide_tenants.c */
+void decide_tenants_heed(struct decide *d, const struct router_rules *rules);
+void decide_tenants_recall(struct decide *d); /* what the controller said last */
+
 /* decide_quarantine.c */
 void decide_quarantine_tell(struct decide *d); /* to the board and the metrics */
 uint32_t decide_quarantine_list(struct decide *d,

@@ -84,53 +84,6 @@ static void apply_services(struct sync *s, const struct router_rules *rules)
         core_peers_set(d->core, rules->router_index, rules->router_count);
 }
 
-/* A list that cannot be used leaves the old one in force. */
-static void take_tenants(struct decide *d, const struct router_rules *rules)
-{
-    struct tenant_keys *keys = NULL;
-    struct err err = { 0 };
-    int rc = tenant_keys_new(rules, &keys, &err);
-    if (rc == 0) rc = tenants_update(d->tenants, rules);
-    if (rc < 0) {
-        log_event(LOG_WARN, "tenants_refused", "error=%s", err_text(&err, rc));
-        tenant_keys_unref(keys);
-        return;
-    }
-    tenant_keys_unref(d->tenant_keys);
-    d->tenant_keys = keys;
-    d->tenants_version = rules->tenants_version;
-}
-
-static void apply_tenants(struct sync *s, const struct router_rules *rules)
-{
-    struct decide *d = s->d;
-    struct err err = { 0 };
-    enum keys_need before = d->keys.need;
-    keys_heed(&d->keys, rules);
-    bool news = rules->has_tenants && rules->tenants_version != d->tenants_version;
-    if (news) take_tenants(d, rules);
-    if (d->keys.need != before)
-        log_event(LOG_INFO, "api_keys", "required=%d opened=%d", d->keys.need == KEYS_REQUIRED,
-                  rules->keys_opened);
-    if (!news) return; /* whoever opens or closes the service changes the list's version too */
-    int rc = keys_remember(&d->keys, rules, &err);
-    if (rc < 0) log_event(LOG_WARN, "keys_not_kept", "error=\"%s\"", err_text(&err, rc));
-}
-
-/* Before the controller is heard: what it said last. */
-static void recall_tenants(struct sync *s)
-{
-    struct decide *d = s->d;
-    struct router_rules rules;
-    struct err err = { 0 };
-    CLEANUP(arena_fini) struct arena arena = { 0 };
-    arena_init(&arena, SYNC_BYTES_MAX);
-    int rc = keys_recall(&d->keys, &arena, &rules, &err);
-    if (rc == 0) take_tenants(d, &rules);
-    if (rc < 0 && rc != -ENOENT)
-        log_event(LOG_WARN, "keys_not_recalled", "error=\"%s\"", err_text(&err, rc));
-}
-
 /* The endpoint that a static engine's own report describes. */
 static struct endpoint endpoint_of(const struct fixed *f)
 {
@@ -203,7 +156,7 @@ static void apply(struct sync *s)
     s->has_rules = true;
     s->heard_us = loop_now_us(s->d->loop);
     apply_services(s, &rules);
-    apply_tenants(s, &rules);
+    decide_tenants_heed(s->d, &rules);
     decide_quarantine_told(s->d, &rules);
     apply_endpoints(s);
 }
@@ -491,7 +444,7 @@ int sync_new(struct decide *d, uint16_t port, struct sync **ret, struct err *err
         sync_free(s);
         return rc;
     }
-    recall_tenants(s);
+    decide_tenants_recall(d);
     *ret = s;
     return 0;
 }
