@@ -71,10 +71,9 @@ static void t_large_is_answered_like_small(void **state)
     engine_close(&e);
 }
 
-/* Few bytes, but a template that looks at each message for each. */
-static void t_much_work_in_few_bytes_is_a_workers(void **state)
+/* An engine whose template looks at each message for each. */
+static void open_quadratic(struct engine *e, const char *text_queue)
 {
-    (void)state;
     static const char template[] =
         "{% for a in messages %}{% for b in messages %}{% if a is sameas b %}{{ a.content }}"
         "{% endif %}{% endfor %}{% endfor %}";
@@ -82,17 +81,31 @@ static void t_much_work_in_few_bytes_is_a_workers(void **state)
     int file = mkstemp(path);
     assert_true(file >= 0 && write(file, template, strlen(template)) > 0);
     close(file);
-    const char *const args[] = { "--chat-template", path, NULL };
+    const char *const args[] = { "--chat-template", path, "--text-queue", text_queue, NULL };
+    engine_open(e, args);
+    unlink(path);
+}
+
+/* So many messages, and blanks. */
+static void messages_of(struct buf *out, int messages, int blanks)
+{
+    buf_clear(out);
+    buf_text(out, "{\"messages\":[");
+    for (int i = 0; i < messages; i++)
+        buf_printf(out, "%s{\"role\":\"user\",\"content\":\"a\"}", i ? "," : "");
+    buf_printf(out, "]%*s}", blanks, "");
+    assert_int_equal(out->rc, 0);
+}
+
+/* In few bytes. */
+static void t_much_work_in_few_bytes_is_a_workers(void **state)
+{
+    (void)state;
     struct engine e;
     CLEANUP(buf_fini) struct buf body = { 0 }, reply = { 0 };
-    engine_open(&e, args);
-    unlink(path);
+    open_quadratic(&e, "64MiB");
     for (int messages = 3; messages <= 300; messages += 297) {
-        buf_clear(&body);
-        buf_text(&body, "{\"messages\":[");
-        for (int i = 0; i < messages; i++)
-            buf_printf(&body, "%s{\"role\":\"user\",\"content\":\"a\"}", i ? "," : "");
-        buf_text(&body, "]}");
+        messages_of(&body, messages, 0);
         assert_true(body.len < 16000);
         assert_int_equal(post(&e, "/tokenize", body.data, &reply), 200);
         assert_true(metric(&e, "muster_engine_text_seconds_count") == (messages > 3 ? 1 : 0));
@@ -102,22 +115,24 @@ static void t_much_work_in_few_bytes_is_a_workers(void **state)
     engine_close(&e);
 }
 
+/* Each body is sent in far less time than a worker needs for it, and two fit into the queue. */
 static void t_the_loop_answers_and_the_queue_is_bounded(void **state)
 {
     (void)state;
-    const char *const args[] = { "--text-queue", "16MiB", NULL };
     struct engine e;
     CLEANUP(buf_fini) struct buf body = { 0 }, reply = { 0 };
     int fd[ASKED], refused = 0, meanwhile = 0;
-    engine_open(&e, args);
-    prompt_of(&body, LARGE);
+    open_quadratic(&e, "16MiB");
+    messages_of(&body, 2000, 3 << 20);
     for (int i = 0; i < ASKED; i++) {
         fd[i] = connect_raw(&e);
-        send_raw(fd[i], i % 2 ? "/tokenize" : "/v1/completions", body.data);
+        send_raw(fd[i], i % 2 ? "/tokenize" : "/v1/chat/completions", body.data);
     }
-    while (metric(&e, "muster_engine_text_bytes") > 0) {
+    while (metric(&e, "muster_engine_text_seconds_count") +
+               metric(&e, "muster_engine_text_refused_total") <
+           ASKED) {
+        meanwhile += metric(&e, "muster_engine_text_bytes") > 0;
         assert_int_equal(get(&e, "/health", &reply), 200);
-        meanwhile++;
     }
     assert_true(meanwhile > 0);
     for (int i = 0; i < ASKED; i++) {
