@@ -7,8 +7,15 @@
 #include "cli/command.h"
 #include "cli/schema.h"
 
+#include <malloc.h>
 #include <stdio.h>
 #include <unistd.h>
+
+/* What is as large as MAPPED_BYTES is a body, a reply or a prompt's tokens: mapped by itself it is the
+ * kernel's again once it is freed. Left alone, glibc raises the line to the largest it has seen, and a
+ * flood of bodies of 8 MB stays in its arenas. TRIM_BYTES is what an arena may keep at its end. */
+#define MAPPED_BYTES (256 << 10)
+#define TRIM_BYTES (4 << 20)
 
 struct role_options {
     struct str config;
@@ -67,6 +74,8 @@ static int run_role(const struct role *role, int argc, char *const *argv)
         return EXIT_USAGE;
     }
     descriptors_raise();
+    mallopt(M_MMAP_THRESHOLD, MAPPED_BYTES);
+    mallopt(M_TRIM_THRESHOLD, TRIM_BYTES);
     rc = role->run ? role->run(config_section_get(config, role->section->name), &err)
                    : role->run_whole(config, &err);
     if (rc < 0) fprintf(stderr, "%s: %s\n", role->command, err_text(&err, rc));

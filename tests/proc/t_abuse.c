@@ -411,9 +411,10 @@ static void no_engine_was_blamed_and_memory_is_given_back(void **state)
         if (failed > 0) fail_msg("%s %.0f", name, failed);
     }
     for (size_t s = 0; s < COUNT_OF(servers); s++) {
+        int64_t after = rig_rss_kib(servers[s].process);
+        print_message("%s: %lld KiB, %lld before\n", servers[s].name, (long long)after,
+                      (long long)rss_before[s]);
         rig_wait(is_given_back, &s, "memory comes back");
-        print_message("%s: %lld KiB, %lld before\n", servers[s].name,
-                      (long long)rig_rss_kib(servers[s].process), (long long)rss_before[s]);
     }
 }
 
