@@ -1,22 +1,29 @@
-/* api_orders.c - orders of people: pause, scale, tenants and keys. Each is checked whole, done, answered. */
+/* api_orders.c - orders of people: pause, scale, tenants, keys, tokens, quarantine. Each is checked
+ * whole, done, answered. */
 #include "base/io/clock.h"
 #include "base/wire/field.h"
 #include "base/wire/order.h"
 #include "controller/api_part.h"
 #include "controller/config.h"
 
+#include <stdio.h>
 #include <string.h>
+
+/* The reply to an order that has nothing to show: done, or why not. True: done. */
+static bool conclude(struct call *k, int rc, const struct err *err)
+{
+    if (rc < 0)
+        api_refuse_rc(k, rc, err);
+    else
+        api_done(k);
+    return rc >= 0;
+}
 
 void api_pause_service(struct call *k)
 {
     struct err err = { 0 };
     int rc = control_pause(k->api->control, k->part, k->arg, &err);
-    if (rc < 0) {
-        api_refuse_rc(k, rc, &err);
-        return;
-    }
-    api_done(k);
-    api_tell_urgent(k->api);
+    if (conclude(k, rc, &err)) api_tell_urgent(k->api);
 }
 
 void api_scale_service(struct call *k)
@@ -28,12 +35,25 @@ void api_scale_service(struct call *k)
         rc = err_set(&err, -ERANGE, "count: want 0 to %d, or null", CONTROL_COUNT_MAX);
     if (rc == 0)
         rc = control_scale(k->api->control, k->part, order.pool, (int32_t)order.count, &err);
-    if (rc < 0) {
-        api_refuse_rc(k, rc, &err);
-        return;
-    }
-    api_done(k);
-    api_tell_urgent(k->api);
+    if (conclude(k, rc, &err)) api_tell_urgent(k->api);
+}
+
+/* A credential, which is shown this once, and what it belongs to. `role` may be NULL. */
+static void show_once(struct call *k, const char *owner, struct str name, const char *role,
+                      const char *kind, char *secret)
+{
+    char note[48];
+    struct json_writer w;
+    snprintf(note, sizeof note, "the %s is shown this once", kind);
+    json_writer_init(&w, &k->api->out);
+    json_object(&w);
+    json_kv_str(&w, owner, name);
+    if (role) json_kv_text(&w, "role", role);
+    json_kv_text(&w, kind, secret);
+    json_kv_text(&w, "note", note);
+    json_object_end(&w);
+    explicit_bzero(secret, strlen(secret));
+    api_answer(k, 201, &k->api->out);
 }
 
 struct tenant_order {
@@ -61,37 +81,21 @@ void api_add_tenant(struct call *k)
         api_refuse_rc(k, rc, &err);
         return;
     }
-    struct json_writer w;
-    json_writer_init(&w, &k->api->out);
-    json_object(&w);
-    json_kv_str(&w, "tenant", t.name);
-    json_kv_text(&w, "key", key);
-    json_kv_text(&w, "note", "the key is shown this once");
-    json_object_end(&w);
-    explicit_bzero(key, sizeof key);
-    api_answer(k, 201, &k->api->out);
+    show_once(k, "tenant", t.name, NULL, "key", key);
 }
 
 void api_remove_tenant(struct call *k)
 {
     struct err err = { 0 };
-    int rc = control_tenant_remove(k->api->control, k->part, &err);
-    if (rc < 0)
-        api_refuse_rc(k, rc, &err);
-    else
-        api_done(k);
+    conclude(k, control_tenant_remove(k->api->control, k->part, &err), &err);
 }
 
 void api_open_keys(struct call *k)
 {
     struct err err = { 0 };
     int rc = control_keys_open(k->api->control, &err);
-    if (rc < 0) {
-        api_refuse_rc(k, rc, &err);
-        return;
-    }
-    log_event(LOG_WARN, "keys_opened_by", "peer=%.*s", STR_ARG(k->req->peer));
-    api_done(k);
+    if (rc == 0) log_event(LOG_WARN, "keys_opened_by", "peer=%.*s", STR_ARG(k->req->peer));
+    conclude(k, rc, &err);
 }
 
 void api_clear_quarantine(struct call *k)
@@ -99,12 +103,8 @@ void api_clear_quarantine(struct call *k)
     struct err err = { 0 };
     uint64_t fingerprint;
     int rc = quarantine_order_decode(k->req->body, &k->api->arena, &fingerprint, &err);
-    if (rc < 0) {
-        api_refuse_rc(k, rc, &err);
-        return;
-    }
-    control_quarantine_clear(k->api->control, fingerprint);
-    api_done(k);
+    if (rc == 0) control_quarantine_clear(k->api->control, fingerprint);
+    conclude(k, rc, &err);
 }
 
 struct token_order {
@@ -131,24 +131,11 @@ void api_add_token(struct call *k)
         api_refuse_rc(k, rc, &err);
         return;
     }
-    struct json_writer w;
-    json_writer_init(&w, &k->api->out);
-    json_object(&w);
-    json_kv_str(&w, "name", t.name);
-    json_kv_text(&w, "role", token_role_names[t.role]);
-    json_kv_text(&w, "token", text);
-    json_kv_text(&w, "note", "the token is shown this once");
-    json_object_end(&w);
-    explicit_bzero(text, sizeof text);
-    api_answer(k, 201, &k->api->out);
+    show_once(k, "name", t.name, token_role_names[t.role], "token", text);
 }
 
 void api_remove_token(struct call *k)
 {
     struct err err = { 0 };
-    int rc = control_token_remove(k->api->control, k->part, &err);
-    if (rc < 0)
-        api_refuse_rc(k, rc, &err);
-    else
-        api_done(k);
+    conclude(k, control_token_remove(k->api->control, k->part, &err), &err);
 }
