@@ -1,25 +1,85 @@
-/* agent.c - the loop around the supervisor: ask the engine, tell the controller, obey the table.
+/* agent.c - runs the loop around the supervisor: asks the engine, reports to the controller, carries
+ * out the supervisor's actions.
  *
- * Once a second: the engine is asked for /internal/info; its answer (or its silence) and the clock
- * go through sup_tick, whose actions are carried out; the controller is told, and its wishes go
- * through sup_feed. The two calls are independent: a controller that is away changes nothing but
- * the lease. Both are in questions.c. */
-#include "agent/agent_part.h"
+ * Once a second the agent asks the engine for /internal/info. The reply (or its absence) and the time
+ * go through sup_tick, and the actions that it returns are carried out. The agent then reports to the
+ * controller, and the wishes in the reply go through sup_feed. The two calls are independent: without
+ * a controller only the lease runs out. Each has one call under way at most.
+ *
+ * The clock that the controller asks for is compared with the engine's own at each reply of either: a
+ * new wish is passed on at once, and passed on again to an engine that has restarted at full clock. */
+#include "agent/agent.h"
+
+#include "agent/core/supervise.h"
+#include "agent/instance.h"
 #include "base/core/bits.h"
 #include "base/core/own.h"
+#include "base/io/auth/credentials.h"
+#include "base/io/auth/peer_call.h"
 #include "base/io/file.h"
+#include "base/io/log.h"
+#include "base/io/net/tls.h"
 
+#include <math.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
 
+#define CALL_US 5000000 /* for one question; the next waits for it */
+#define ANSWER_BYTES_MAX ((size_t)1 << 20)
 #define LOAD_FRESH_US 3000000 /* an engine's word about its load is good for so long */
 #define BRISK_US 100000       /* between questions while somebody waits for the answer */
+#define LEAVE_US 1000000      /* before the machine goes: the end is told, rather than found out */
 #define LATE_US 1000000       /* a turn that comes later than this was late */
+#define LAST_WORDS_US 1000000 /* for the report of the end */
+#define CLOCK_SAME 1e-6       /* a clock that went through JSON is the same */
+#define UNHEARD_US 5000000
+
+struct question {
+    struct peer_call call;
+    struct log_limit log;
+};
+
+struct agent {
+    const struct agent_config *config;
+    struct instance in;
+    struct sup_config sup_config;
+    struct sup sup;
+    struct loop *loop;
+    struct tls *tls;
+    struct http_client *client;
+    struct signer *signer;
+    struct loop_timer tick;
+    struct loop_watch watch; /* the engine's pidfd */
+    struct proc engine;      /* id.pid 0: none */
+    uint16_t engine_port;
+    struct credentials held;
+
+    struct question probe, tell, order;
+    struct arena info_arena[2]; /* of the last good answer, and of the next */
+    uint32_t info_at;
+    struct engine_report info;
+    bool has_info;
+    int64_t healthy_us, load_us; /* 0: not since the spawn */
+    int64_t asked_us;            /* when a probe last said anything of the engine */
+
+    uint64_t boot, seq;
+    int64_t lease_until_us, report_due_us;
+    int64_t leaves_us;   /* the provider takes the machine away then; 0: it has not said so */
+    int64_t adopted_us;  /* when we came and found an engine; 0: we found none */
+    double clock_wished; /* 0: none */
+    double clock_asked;  /* in the order under way */
+    bool drain_wished, started, last_words;
+    char trouble[REPORT_TEXT_BYTES_MAX];
+    int rc;
+    struct err *err;
+};
 
 static void carry_out(struct agent *a, uint32_t actions);
+static void look(struct agent *a);
+static void tell(struct agent *a);
 
 /* ---- the engine's process ---- */
 
@@ -32,12 +92,11 @@ static void forget_engine(struct agent *a)
     a->has_info = false;
     a->healthy_us = a->load_us = 0;
     a->asked_us = loop_now_us(a->loop);
-    if (a->probe.call) signed_call_cancel(a->probe.call);
-    if (a->order.call) signed_call_cancel(a->order.call);
-    a->probe.call = a->order.call = NULL;
+    peer_call_cancel(&a->probe.call);
+    peer_call_cancel(&a->order.call);
 }
 
-void agent_feed(struct agent *a, enum sup_event e)
+static void feed(struct agent *a, enum sup_event e)
 {
     enum sup_state before = a->sup.state;
     uint32_t actions = sup_feed(&a->sup, &a->sup_config, e, loop_now_us(a->loop));
@@ -62,7 +121,7 @@ static void on_engine_end(void *arg, uint32_t events)
     log_event(LOG_WARN, "engine_ended", "instance=%.*s pid=%lld how=%s",
               STR_ARG(a->in.spec.instance), (long long)a->engine.id.pid, a->trouble);
     forget_engine(a);
-    agent_feed(a, SUP_EXITED);
+    feed(a, SUP_EXITED);
 }
 
 static int watch_engine(struct agent *a)
@@ -86,7 +145,7 @@ static void spawn_engine(struct agent *a)
         snprintf(a->trouble, sizeof a->trouble, "%s", err_text(&err, rc));
         log_event(LOG_ERROR, "engine_not_started", "instance=%.*s error=%s",
                   STR_ARG(a->in.spec.instance), a->trouble);
-        agent_feed(a, SUP_EXITED);
+        feed(a, SUP_EXITED);
         return;
     }
     log_event(LOG_INFO, "engine_started", "instance=%.*s pid=%lld port=%u",
@@ -116,17 +175,18 @@ static void carry_out(struct agent *a, uint32_t actions)
     /* -ESRCH: it is gone, and its pidfd says so in this turn or the next. */
     if (actions & SUP_ACT_TERM) (void)proc_signal(&a->engine.id, SIGTERM, NULL);
     if (actions & SUP_ACT_KILL) (void)proc_signal_group(&a->engine.id, SIGKILL, NULL);
-    if (actions & (SUP_ACT_REPORT | SUP_ACT_END)) agent_tell(a);
+    if (actions & (SUP_ACT_REPORT | SUP_ACT_END)) tell(a);
 }
 
 /* ---- time ---- */
 
-void agent_look(struct agent *a)
+static void look(struct agent *a)
 {
     int64_t now = loop_now_us(a->loop);
     struct sup_view v = { .now_us = now,
                           .born_us = a->in.born_us,
                           .lease_until_us = a->lease_until_us,
+                          .leaves_us = a->leaves_us,
                           .healthy_us = a->healthy_us,
                           .load_known = a->load_us && now - a->load_us <= LOAD_FRESH_US,
                           .in_flight = a->info.running + a->info.waiting };
@@ -144,6 +204,204 @@ void agent_look(struct agent *a)
     carry_out(a, actions);
 }
 
+/* ---- calls to the engine and the controller ---- */
+
+static void set_clock(struct agent *a);
+
+/* Why nothing was heard of `q`; at most every UNHEARD_US. */
+static void log_unheard(struct agent *a, const char *event, enum http_end end, struct question *q)
+{
+    uint64_t skipped;
+    if (!log_pass(&q->log, loop_now_us(a->loop), UNHEARD_US, &skipped)) return;
+    log_event(LOG_WARN, event, "instance=%.*s error=%s why=%s skipped=%llu",
+              STR_ARG(a->in.spec.instance), http_end_text(end),
+              q->call.problem ? q->call.problem : "", (unsigned long long)skipped);
+}
+
+/* The agent itself could not ask: the time since it last did is no evidence of the engine. */
+static void excuse(struct agent *a, enum http_end end)
+{
+    int64_t now = loop_now_us(a->loop);
+    if (a->sup.state == SUP_UP || a->sup.state == SUP_DRAINING)
+        a->healthy_us = min_i64(now, max_i64(a->healthy_us, a->sup.since_us) + now - a->asked_us);
+    if (a->sup.state == SUP_STARTING) /* it may have been ready all the time */
+        a->sup.since_us =
+            min_i64(now, a->sup.since_us + now - max_i64(a->asked_us, a->sup.since_us));
+    a->asked_us = now;
+    log_unheard(a, "probe_not_sent", end, &a->probe);
+}
+
+static void on_probe_reply(struct peer_call *call, enum http_end end)
+{
+    struct agent *a = CONTAINER_OF(call, struct agent, probe.call);
+    bool ours = end == HTTP_END_LOCAL || end == HTTP_END_NAME || end == HTTP_END_TLS;
+    if (ours) excuse(a, end);
+    if (ours) return;
+    a->asked_us = loop_now_us(a->loop);
+    if (!peer_call_is_good(call, end)) return;
+    struct arena *next = &a->info_arena[a->info_at ^ 1];
+    struct engine_report r;
+    struct err err = { 0 };
+    arena_reset(next);
+    int rc = engine_report_decode(buf_view(&call->body), next, &r, &err);
+    if (rc < 0) {
+        snprintf(a->trouble, sizeof a->trouble, "the engine's answer: %s", err_text(&err, rc));
+        return;
+    }
+    a->info_at ^= 1;
+    a->info = r;
+    a->info.host = a->in.spec.engine_host;
+    a->info.port = a->engine_port;
+    a->info.tls = a->in.spec.engine_tls;
+    a->info.kind = a->in.spec.kind;
+    a->has_info = true;
+    a->load_us = loop_now_us(a->loop);
+    if (r.health == ENGINE_READY) a->healthy_us = a->load_us;
+    if (r.stalled_s > 0)
+        snprintf(a->trouble, sizeof a->trouble, "the engine made no step for %.0f s", r.stalled_s);
+    if (a->healthy_us && a->sup.state == SUP_STARTING) a->trouble[0] = 0;
+    set_clock(a);
+    look(a); /* ready is told at once: requests may be waiting for it */
+}
+
+/* Who we are to whom: the engine's own key where it is asked, an agent's where we report. An engine
+ * of another kind knows nothing of it. */
+static void sign_as(const struct agent *a, const char *role, bool signs, char id[AUTH_ID_BYTES_MAX],
+                    struct signed_as *ret)
+{
+    snprintf(id, AUTH_ID_BYTES_MAX, "%s/" STR_FMT, role, STR_ARG(a->in.spec.instance));
+    bool knows = signs && credentials_key(&a->held, str_from(id), &ret->key) == 0;
+    ret->id = knows ? str_from(id) : (struct str){ 0 };
+}
+
+/* What could not be sent, for want of memory, is asked again in a second. */
+static void ask(struct agent *a, struct question *q, struct peer_question *what,
+                void (*on_reply)(struct peer_call *call, enum http_end end))
+{
+    char id[AUTH_ID_BYTES_MAX];
+    bool of_engine = q != &a->tell;
+    sign_as(a, of_engine ? "engine" : "agent", !of_engine || a->in.spec.kind == ENGINE_MUSTER, id,
+            &what->as);
+    what->reply_max = ANSWER_BYTES_MAX;
+    (void)peer_call_start(&q->call, a->signer, what, on_reply, NULL);
+}
+
+static struct peer_question of_engine(const struct agent *a, struct str path)
+{
+    return (struct peer_question){ .host = a->in.spec.engine_host,
+                                   .port = a->engine_port,
+                                   .tls = a->in.spec.engine_tls,
+                                   .path = path,
+                                   .deadline_us = loop_now_us(a->loop) + CALL_US };
+}
+
+static void probe(struct agent *a)
+{
+    if (a->engine.id.pid == 0 || a->probe.call.call) return;
+    struct peer_question q = of_engine(a, STR("/internal/info"));
+    ask(a, &a->probe, &q, on_probe_reply);
+    if (!a->probe.call.call) excuse(a, HTTP_END_LOCAL);
+}
+
+/* ---- the clock ---- */
+
+static void on_order_reply(struct peer_call *call, enum http_end end)
+{
+    struct agent *a = CONTAINER_OF(call, struct agent, order.call);
+    if (end == HTTP_END_OK && call->status == 200) {
+        a->info.clock = a->clock_asked;
+        return;
+    }
+    /* Tried again at the next answer of either side. */
+    log_event(LOG_WARN, "clock_not_set", "instance=%.*s clock=%g status=%d",
+              STR_ARG(a->in.spec.instance), a->clock_asked, call->status);
+}
+
+/* An engine that names no clock has none to set. */
+static void set_clock(struct agent *a)
+{
+    if (a->clock_wished <= 0 || !a->has_info || a->info.clock <= 0 || a->order.call.call) return;
+    if (fabs(a->info.clock - a->clock_wished) < CLOCK_SAME) return;
+    CLEANUP(buf_fini) struct buf body = { 0 };
+    const struct engine_clock c = { a->clock_wished };
+    if (engine_clock_encode(&c, &body) < 0) return;
+    struct peer_question q = of_engine(a, STR("/internal/clock"));
+    q.body = buf_view(&body);
+    a->clock_asked = a->clock_wished;
+    ask(a, &a->order, &q, on_order_reply);
+}
+
+/* ---- reports ---- */
+
+static void heed(struct agent *a, const struct agent_reply *r)
+{
+    int64_t now = loop_now_us(a->loop);
+    a->lease_until_us = now + (int64_t)r->lease_ms * 1000;
+    if (!r->known) return; /* it will know us soon; until then nothing changes */
+    if (r->leaves_ms > 0 && !a->leaves_us)
+        log_event(LOG_WARN, "notice", "instance=%.*s leaves_in_s=%.1f",
+                  STR_ARG(a->in.spec.instance), r->leaves_ms / 1e3);
+    if (r->leaves_ms > 0) a->leaves_us = now + (int64_t)r->leaves_ms * 1000;
+    if (r->drain != a->drain_wished) {
+        a->drain_wished = r->drain;
+        feed(a, r->drain ? SUP_DRAIN : SUP_KEEP);
+    }
+    if (r->clock > 0) a->clock_wished = r->clock;
+    set_clock(a);
+    if (r->stop) feed(a, SUP_WANT_DOWN);
+}
+
+static void on_tell_reply(struct peer_call *call, enum http_end end)
+{
+    struct agent *a = CONTAINER_OF(call, struct agent, tell.call);
+    if (end != HTTP_END_OK) log_unheard(a, "report_not_heard", end, &a->tell);
+    struct agent_reply reply;
+    CLEANUP(arena_fini) struct arena arena;
+    arena_init(&arena, ANSWER_BYTES_MAX);
+    bool good = peer_call_is_good(call, end) &&
+                agent_reply_decode(buf_view(&call->body), &arena, &reply, NULL) == 0;
+    if (a->last_words) {
+        loop_stop(a->loop);
+        return;
+    }
+    if (good) heed(a, &reply);
+    if (a->sup.state == SUP_ENDED) tell(a); /* ended while the last report was under way */
+}
+
+static void tell(struct agent *a)
+{
+    bool ended = a->sup.state == SUP_ENDED;
+    if (a->tell.call.call || a->last_words) { /* the next one says it; see on_tell_reply */
+        a->report_due_us = 0;
+        return;
+    }
+    a->report_due_us = loop_now_us(a->loop) + a->config->report_us;
+    struct agent_report r = { .instance = a->in.spec.instance,
+                              .intent = a->in.spec.instance,
+                              .boot = a->boot,
+                              .seq = ++a->seq,
+                              .state = sup_reported(a->sup.state),
+                              .restarts = sup_restarts(&a->sup),
+                              .trouble = str_from(a->trouble),
+                              .has_engine = a->has_info,
+                              .engine = a->info };
+    CLEANUP(buf_fini) struct buf body = { 0 };
+    int64_t now = loop_now_us(a->loop);
+    if (agent_report_encode(&r, &body) == 0) {
+        struct peer_question q = { .host = a->in.spec.controller_host,
+                                   .port = (uint16_t)a->in.spec.controller_port,
+                                   .tls = a->in.spec.controller_tls,
+                                   .path = STR("/api/v1/agents/report"),
+                                   .body = buf_view(&body),
+                                   .deadline_us = now + (ended ? LAST_WORDS_US : CALL_US) };
+        ask(a, &a->tell, &q, on_tell_reply);
+    }
+    a->last_words = ended;
+    if (ended && !a->tell.call.call) loop_stop(a->loop);
+}
+
+/* ---- ticks ---- */
+
 /* An engine that was adopted is as it was until it has answered: a report without it would take its
  * endpoint from the routers, and with it what they know of its cache. */
 static bool is_finding_out(const struct agent *a)
@@ -155,16 +413,17 @@ static bool is_finding_out(const struct agent *a)
 static void on_tick(void *arg)
 {
     struct agent *a = arg;
+    loop_assert_owner(a->loop);
     int64_t now = loop_now_us(a->loop);
     if (!a->started && now >= a->in.start_us) {
         a->started = true;
-        agent_feed(a, SUP_WANT_UP);
+        feed(a, SUP_WANT_UP);
     }
-    agent_look(a);
-    agent_probe(a);
+    look(a);
+    probe(a);
     instance_bound_log(&a->in, (uint64_t)a->config->log_max);
     /* Before its start the machine is not there yet, as far as anybody can see. */
-    if (a->started && now >= a->report_due_us && !is_finding_out(a)) agent_tell(a);
+    if (a->started && now >= a->report_due_us && !is_finding_out(a)) tell(a);
     bool brisk =
         a->sup.state == SUP_STARTING || a->sup.state == SUP_DRAINING || a->report_due_us == 0;
     int64_t wait = brisk ? BRISK_US : a->config->report_us;
@@ -182,7 +441,7 @@ static void on_signal(void *arg, int signo)
     log_event(LOG_INFO, "told_to_end", "instance=%.*s signal=%d", STR_ARG(a->in.spec.instance),
               signo);
     a->started = true;
-    agent_feed(a, SUP_WANT_DOWN);
+    feed(a, SUP_WANT_DOWN);
 }
 
 /* ---- start ---- */
@@ -203,6 +462,7 @@ static int build(struct agent *a, struct err *err)
         .failures_max = (uint32_t)c->failures_max,
         .grace_us = s->grace_ms ? (int64_t)s->grace_ms * 1000 : 900000000,
         .age_us = (int64_t)s->age_ms * 1000,
+        .leave_us = LEAVE_US,
         .late_us = c->report_us + LATE_US,
     };
     int rc = 0;
@@ -227,9 +487,6 @@ static int build(struct agent *a, struct err *err)
     if (rc < 0) return rc;
     for (int i = 0; i < 2; i++)
         arena_init(&a->info_arena[i], ANSWER_BYTES_MAX);
-    buf_init(&a->probe.body, ANSWER_BYTES_MAX);
-    buf_init(&a->tell.body, ANSWER_BYTES_MAX);
-    buf_init(&a->order.body, ANSWER_BYTES_MAX);
     /* The lease of before our start is not known: a whole grace begins now. */
     a->lease_until_us = loop_now_us(a->loop);
     a->tick = (struct loop_timer){ .fn = on_tick, .arg = a };
@@ -239,15 +496,15 @@ static int build(struct agent *a, struct err *err)
 static void teardown(struct agent *a)
 {
     if (a->loop) forget_engine(a); /* our descriptors; an engine lives on */
+    peer_call_fini(&a->tell.call);
+    peer_call_fini(&a->probe.call);
+    peer_call_fini(&a->order.call);
     http_client_free(a->client);
     signer_free(a->signer);
     tls_free(a->tls);
     loop_free(a->loop);
     for (int i = 0; i < 2; i++)
         arena_fini(&a->info_arena[i]);
-    buf_fini(&a->probe.body);
-    buf_fini(&a->tell.body);
-    buf_fini(&a->order.body);
     credentials_wipe(&a->held);
 }
 

@@ -2,6 +2,7 @@
 #include "agent/config.h"
 
 #include "base/io/log.h"
+#include "fleet/periods.h"
 
 #define AT(member) .offset = offsetof(struct agent_config, member)
 
@@ -9,8 +10,8 @@
 static const struct config_field rows[] = {
     { .name = "spec", .type = CONFIG_TEXT, .required = true, AT(spec),
       .about = "Path of the launch document that came with this instance." },
-    { .name = "report", .type = CONFIG_DURATION, .default_text = "1s", .min = 1e5, .max = 6e7,
-      AT(report_us), .about = "How often the engine is asked and the controller is told." },
+    { .name = "report", .type = CONFIG_DURATION, .default_text = REPORT_PERIOD_TEXT, .min = 1e5,
+      .max = 6e7, AT(report_us), .about = "How often the engine is asked and the controller is told." },
     { .name = "start", .type = CONFIG_DURATION, .default_text = "2m", .min = 1e6, .max = 864e8,
       AT(start_us), .about = "Time for an engine from its start to ready; killed beyond." },
     { .name = "sick", .type = CONFIG_DURATION, .default_text = "15s", .min = 1e6, .max = 36e8,

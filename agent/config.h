@@ -3,7 +3,7 @@
  * Layer: agent (base/io)
  */
 #pragma once
-#include "base/io/config.h"
+#include "base/io/config/config.h"
 
 struct agent_config {
     struct str spec; /* the launch document */

@@ -4,9 +4,9 @@
 #include "base/core/bits.h"
 #include "base/core/hash.h"
 #include "base/core/own.h"
-#include "base/io/clock.h"
 #include "base/io/file.h"
 #include "base/io/log.h"
+#include "base/io/loop/clock.h"
 
 #include <fcntl.h>
 #include <limits.h>

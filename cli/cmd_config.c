@@ -1,8 +1,6 @@
 /* cmd_config.c - `muster config`: check a file, show what is in effect, print the schema. */
 #include "base/core/bits.h"
 #include "base/core/own.h"
-#include "cli/check.h"
-#include "cli/cmd_run.h"
 #include "cli/command.h"
 #include "cli/schema.h"
 

@@ -1,11 +1,10 @@
 /* cmd_docs.c - `muster docs`: pages that are made from the tables in the code. */
 #include "base/core/bits.h"
 #include "base/core/own.h"
-#include "cli/cmd_run.h"
 #include "cli/command.h"
 #include "cli/schema.h"
 #include "controller/control_metrics.h"
-#include "engine/serve/meters.h"
+#include "engine/serve/metrics.h"
 #include "router/metrics.h"
 
 struct docs_options {
@@ -36,7 +35,7 @@ static const struct {
     { "Router", "`GET /metrics` of the router, port 8080", router_metric_table, RM_COUNT },
     { "Controller", "`GET /metrics` of the controller, port 8090", control_metric_table,
       CONTROL_M_COUNT },
-    { "Engine", "`GET /metrics` of each engine, ports from 8200", meter_table, METER_COUNT },
+    { "Engine", "`GET /metrics` of each engine, ports from 8200", engine_metric_table, EM_COUNT },
 };
 
 static int put_metrics(struct buf *out)

@@ -1,14 +1,13 @@
 /* cmd_down.c - `muster down`: drain the instances, then stop router and controller. */
 #include "base/core/bits.h"
 #include "base/core/own.h"
-#include "base/io/clock.h"
 #include "base/io/file.h"
-#include "cli/cmd_run.h"
+#include "base/io/loop/clock.h"
 #include "cli/command.h"
-#include "cli/locals.h"
-#include "cli/parts.h"
-#include "cli/pick.h"
-#include "cli/rest.h"
+#include "cli/daemons.h"
+#include "cli/json_path.h"
+#include "cli/local_procs.h"
+#include "cli/scale_to_zero.h"
 
 #include <stdio.h>
 #include <unistd.h>
@@ -26,7 +25,7 @@ struct down_options {
 #define AT(member) .offset = offsetof(struct down_options, member)
 // clang-format off
 static const struct config_field rows[] = {
-    { .name = "state", .type = CONFIG_TEXT, .default_text = STARTED_STATE_DEFAULT, AT(state),
+    { .name = "state", .type = CONFIG_TEXT, .default_text = FLEET_FILE_STATE_DEFAULT, AT(state),
       .about = "State directory of the fleet." },
     { .name = "timeout", .letter = 't', .type = CONFIG_DURATION, .default_text = "1m",
       .min = 1e6, .max = 864e8, AT(timeout_us),
@@ -53,7 +52,7 @@ static int count(void *ctx, struct str instance)
 {
     struct tally *t = ctx;
     CLEANUP(buf_fini) struct buf phase = { 0 };
-    int rc = pick_text(instance, "phase", &phase);
+    int rc = json_path_text(instance, "phase", &phase);
     if (rc < 0) return rc;
     if (str_eq(buf_view(&phase), STR("ready")))
         t->ready++;
@@ -72,7 +71,7 @@ static int wait_empty(const struct remote *api, int64_t timeout_us, struct err *
         CLEANUP(buf_fini) struct buf reply = { 0 };
         struct tally t = { 0 };
         int rc = remote_get(api, "/api/v1/instances", &reply, err);
-        if (rc == 0) rc = pick_each(buf_view(&reply), "instances", count, &t);
+        if (rc == 0) rc = json_path_each(buf_view(&reply), "instances", count, &t);
         if (rc < 0) return rc;
         uint32_t left = t.ready + t.draining + t.other;
         if (memcmp(&t, &said, sizeof t) != 0 && left > 0)
@@ -87,50 +86,50 @@ static int wait_empty(const struct remote *api, int64_t timeout_us, struct err *
 }
 
 /* Draining is what is owed to clients; when it cannot be had the fleet goes down all the same. */
-static void drain(const struct down_options *o, const struct started *s)
+static void drain(const struct down_options *o, const struct fleet_file *s)
 {
     struct remote_place place = { .state = o->state };
     struct remote api;
     struct err err = { 0 };
-    if (!started_lives(&s->controller)) {
+    if (!fleet_file_lives(&s->controller)) {
         fprintf(stderr, "the controller has ended already: instances are stopped undrained\n");
         return;
     }
     int rc = remote_find(&place, &api, &err);
-    if (rc == 0) rc = rest_begin(&api, o->state, &err);
+    if (rc == 0) rc = scale_to_zero_begin(&api, o->state, &err);
     if (rc == 0) rc = wait_empty(&api, o->timeout_us, &err);
     if (rc < 0) fprintf(stderr, "not drained: %s; they are ended now\n", err_text(&err, rc));
 }
 
 /* ---- stopping ---- */
 
-static int stop(const struct down_options *o, const struct started *s, struct err *err)
+static int stop(const struct down_options *o, const struct fleet_file *s, struct err *err)
 {
     uint32_t ended = 0;
-    int rc = parts_stop(&s->router, STOP_US, err);
-    if (rc == 0) rc = parts_stop(&s->controller, STOP_US, err);
-    if (rc == 0) rc = locals_kill(o->state, KILL_US, &ended, err);
+    int rc = daemons_stop(&s->router, STOP_US, err);
+    if (rc == 0) rc = daemons_stop(&s->controller, STOP_US, err);
+    if (rc == 0) rc = local_procs_kill(o->state, KILL_US, &ended, err);
     if (rc == 0 && ended > 0) fprintf(stderr, "%u instance processes were ended by force\n", ended);
     return rc;
 }
 
 static int take_down(const struct down_options *o, struct err *err)
 {
-    struct started s = { 0 };
-    struct locals left;
-    int rc = started_read(o->state, &s, err);
+    struct fleet_file s = { 0 };
+    struct local_procs left;
+    int rc = fleet_file_read(o->state, &s, err);
     if (rc < 0 && rc != -ENOENT) return rc;
     bool found = rc == 0;
-    rc = locals_find(o->state, &left, err);
+    rc = local_procs_find(o->state, &left, err);
     if (rc < 0) return rc;
-    bool lives = started_lives(&s.router) || started_lives(&s.controller);
+    bool lives = fleet_file_lives(&s.router) || fleet_file_lives(&s.controller);
     if (!lives && left.count == 0) {
         printf("Nothing of " STR_FMT " runs.\n", STR_ARG(o->state));
-        return found ? started_remove(o->state, err) : 0;
+        return found ? fleet_file_remove(o->state, err) : 0;
     }
     if (!o->now) drain(o, &s);
     rc = stop(o, &s, err);
-    if (rc == 0) rc = started_remove(o->state, err);
+    if (rc == 0) rc = fleet_file_remove(o->state, err);
     if (rc == 0) printf("The fleet of " STR_FMT " is down.\n", STR_ARG(o->state));
     return rc;
 }
@@ -140,7 +139,7 @@ static int down(const void *options, struct err *err)
     const struct down_options *o = options;
     char path[PATH_MAX];
     int lock;
-    int rc = started_path(o->state, "up.lock", path, err);
+    int rc = fleet_file_path(o->state, "up.lock", path, err);
     if (rc < 0) return rc;
     if (access(o->state.data, F_OK) < 0) {
         printf("Nothing was started from " STR_FMT ".\n", STR_ARG(o->state));

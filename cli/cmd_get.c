@@ -1,12 +1,11 @@
 /* cmd_get.c - `muster get`: what the controller knows, as a table or as its JSON. */
 #include "base/core/bits.h"
 #include "base/core/own.h"
-#include "base/io/clock.h"
-#include "cli/cmd_run.h"
+#include "base/io/loop/clock.h"
 #include "cli/command.h"
-#include "cli/kinds.h"
-#include "cli/pick.h"
+#include "cli/json_path.h"
 #include "cli/remote.h"
+#include "cli/resources.h"
 
 #include <stdio.h>
 
@@ -68,8 +67,8 @@ static int keep_named(void *ctx, struct str item)
     CLEANUP(buf_fini) struct buf id = { 0 };
     if (f->name.len > 0) {
         struct str raw;
-        int rc = pick(item, f->id, &raw);
-        if (rc == 0 && pick_text(item, f->id, &id) < 0) buf_str(&id, raw); /* a number */
+        int rc = json_path(item, f->id, &raw);
+        if (rc == 0 && json_path_text(item, f->id, &id) < 0) buf_str(&id, raw); /* a number */
         if (!str_eq(buf_view(&id), f->name)) return 0;
     }
     if (f->count++ > 0) buf_byte(f->out, ',');
@@ -87,7 +86,7 @@ static int decisions_path(const struct get_options *o, struct buf *path, struct 
     return buf_printf(path, "?from=%llu&limit=1", (unsigned long long)id);
 }
 
-static int show(const struct kind *k, const struct get_options *o, struct str reply,
+static int show(const struct resource *k, const struct get_options *o, struct str reply,
                 struct err *err)
 {
     CLEANUP(buf_fini) struct buf items = { 0 };
@@ -95,7 +94,7 @@ static int show(const struct kind *k, const struct get_options *o, struct str re
     struct filter f = { o->name, k->id, &items, 0 };
     double now_us = (double)clock_wall_us();
     buf_byte(&items, '[');
-    int rc = pick_each(reply, k->list, keep_named, &f);
+    int rc = json_path_each(reply, k->list, keep_named, &f);
     buf_byte(&items, ']');
     if (rc < 0)
         return err_set(err, -EPROTO, "the controller's answer is not a list of %s", k->name);
@@ -110,7 +109,7 @@ static int show(const struct kind *k, const struct get_options *o, struct str re
         fprintf(stderr, "%s\n", k->empty);
         return 0;
     }
-    pick_f64(reply, "now_us", &now_us);
+    json_path_f64(reply, "now_us", &now_us);
     struct table t = { k->column, k->column_count, (int64_t)now_us, colour_wanted(stdout) };
     rc = table_print(&t, buf_view(&items), &text);
     return rc < 0 ? err_set(err, rc, "the table cannot be made") : command_print(&text, err);
@@ -122,7 +121,7 @@ static int get(const void *options, struct err *err)
     CLEANUP(buf_fini) struct buf path = { 0 };
     CLEANUP(buf_fini) struct buf reply = { 0 };
     struct remote api;
-    const struct kind *k = kind_find(o->kind);
+    const struct resource *k = resource_find(o->kind);
     if (!k) return refuse_kind(o->kind, err);
     int rc = remote_find(&o->place, &api, err);
     buf_text(&path, k->path);

@@ -1,13 +1,13 @@
-/* cmd_keys.c - `muster keys`: who may ask, and how much. */
+/* cmd_keys.c - `muster keys`: API keys of tenants and their limits. */
 #include "base/core/bits.h"
 #include "base/core/json.h"
 #include "base/core/own.h"
-#include "base/io/clock.h"
-#include "cli/cmd_run.h"
+#include "base/io/loop/clock.h"
+#include "base/wire/sync.h"
 #include "cli/command.h"
-#include "cli/kinds.h"
-#include "cli/pick.h"
+#include "cli/json_path.h"
 #include "cli/remote.h"
+#include "cli/resources.h"
 
 #include <stdio.h>
 
@@ -15,6 +15,7 @@ struct keys_options {
     struct remote_place place;
     struct str act, name;
     int64_t requests_per_min, tokens_per_min, concurrency;
+    double weight;
     int output;
 };
 
@@ -31,6 +32,10 @@ static const struct config_field rows[] = {
     { .name = "concurrency", .type = CONFIG_INT, .default_text = "0", .min = 0,
       .max = UINT32_MAX, .unit = "requests", AT(concurrency),
       .about = "create: requests at once; 0 for no limit." },
+    { .name = "weight", .type = CONFIG_FLOAT, .default_text = "1", .min = TENANT_WEIGHT_MIN,
+      .max = TENANT_WEIGHT_MAX, AT(weight),
+      .about = "create: share of an engine that serves tenants fairly (engine.fair vtc or dlpm), "
+               "beside the weights of the others." },
     REMOTE_OUTPUT_ROW(struct keys_options, output),
 };
 static const struct opt_positional positionals[] = {
@@ -63,6 +68,7 @@ static int create(const struct remote *api, const struct keys_options *o, struct
     json_kv_i64(&w, "requests_per_min", o->requests_per_min);
     json_kv_i64(&w, "tokens_per_min", o->tokens_per_min);
     json_kv_i64(&w, "concurrency", o->concurrency);
+    json_kv_f64(&w, "weight", o->weight);
     json_object_end(&w);
     if (body.rc < 0) return err_set(err, body.rc, "no memory for the order");
     int rc = remote_call(api, STR("/api/v1/tenants"), buf_view(&body), &reply, err);
@@ -71,7 +77,7 @@ static int create(const struct remote *api, const struct keys_options *o, struct
         buf_byte(&reply, '\n');
         return command_print(&reply, err);
     }
-    rc = pick_text(buf_view(&reply), "key", &key);
+    rc = json_path_text(buf_view(&reply), "key", &key);
     if (rc < 0) return err_set(err, -EPROTO, "the controller's answer holds no key");
     fprintf(stderr,
             "The key of " STR_FMT ", shown this once; send it as `authorization: Bearer "
@@ -108,13 +114,13 @@ static int open_keys(const struct remote *api, struct err *err)
 
 static int list(const struct remote *api, const struct keys_options *o, struct err *err)
 {
-    const struct kind *k = kind_find(STR("tenants"));
+    const struct resource *k = resource_find(STR("tenants"));
     CLEANUP(buf_fini) struct buf reply = { 0 };
     CLEANUP(buf_fini) struct buf out = { 0 };
     struct str tenants;
     int rc = remote_get(api, k->path, &reply, err);
     if (rc < 0) return rc;
-    if (pick(buf_view(&reply), k->list, &tenants) < 0)
+    if (json_path(buf_view(&reply), k->list, &tenants) < 0)
         return err_set(err, -EPROTO, "the controller's list of tenants is not understood");
     if (o->output == REMOTE_JSON) {
         buf_str(&out, tenants);

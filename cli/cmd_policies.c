@@ -2,15 +2,13 @@
 #include "base/core/bits.h"
 #include "base/core/json.h"
 #include "base/core/own.h"
-#include "cli/cmd_run.h"
 #include "cli/command.h"
 #include "cli/remote.h"
 #include "cli/table.h"
-#include "engine/serve/foretell.h"
+#include "engine/serve/predict_engine.h"
 #include "policies/catalog.h"
-#include "policies/place.h"
-#include "policies/predict.h"
-#include "router/features.h"
+#include "policies/predict/predict.h"
+#include "router/generate.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -24,7 +22,7 @@ struct policies_options {
 static const struct config_field rows[] = { REMOTE_OUTPUT_ROW(struct policies_options, output) };
 static const struct opt_positional positionals[] = {
     { .name = "KIND", .offset = offsetof(struct policies_options, kind),
-      .about = "Only this kind: route, predict, scale, forecast, shaper, place, layers, move, load, migrate, "
+      .about = "Only this kind: route, predict, scale, forecast, shaper, place, mix, layers, move, load, migrate, "
                "role, preset, fair, order, admit, preempt, chunk, evict, perf or power." },
 };
 static const struct table_column columns[] = {
@@ -42,7 +40,7 @@ static const struct opt_command usage = {
     .positional_count = COUNT_OF(positionals),
 };
 
-/* Keys of muster.yaml that name a row of each kind; none: nothing that runs acts on it, and `instead`
+/* Keys of muster.yaml that name a policy of each kind; none: nothing that runs acts on it, and `instead`
  * says what does. */
 static const struct {
     const char *kind, *key[2];
@@ -53,6 +51,7 @@ static const struct {
     { "forecast", { "services[].forecast" } },
     { "shaper", { "services[].shaper" } },
     { "place", { "services[].place" } },
+    { "mix", { "services[].mix" } },
     { "layers", { 0 } },
     { "move", { 0 } },
     { "load", { 0 } },
@@ -69,26 +68,25 @@ static const struct {
     { "power", { "services[].power" } },
 };
 
-/* Where no key names a row; of the other kinds `muster simulate --KIND`. */
+/* Where no key names a policy; of the other kinds `muster simulate --KIND`. */
 static const struct {
     const char *kind, *text;
 } instead[] = {
     { "scale", "muster simulate --scale-policy" },
-    { "place", "muster plan --place" },
+    { "mix", "muster plan --mix" },
     { "layers", "planner only: muster plan layers --row" },
     { "move", "planner only: muster plan move --row" },
     { "load", "planner only: muster plan load --row" },
 };
 
-/* Whether the part behind the kind's k-th key has what the row needs. */
+/* Whether the part behind the kind's k-th key has what the policy needs. */
 static bool may_be_named(const struct policy_row *row, size_t k)
 {
     if (row->is_bound) return false;
     if (strcmp(row->kind, "predict") == 0) {
-        uint32_t has = k == 0 ? FEATURES_HAVE : FORETELL_HAVE;
+        uint32_t has = k == 0 ? FEATURES_HAVE : PREDICT_ENGINE_HAVE;
         return !predict_missing(predict_find(str_from(row->name)), has);
     }
-    if (strcmp(row->kind, "place") == 0) return place_find(str_from(row->name))->choose != NULL;
     return true;
 }
 
@@ -117,7 +115,7 @@ static void put_choices(struct json_writer *w, const struct policy_row *row)
 struct listing {
     struct json_writer w;
     struct str kind;
-    bool sourced; /* some row names its source */
+    bool sourced; /* some policy names its source */
 };
 
 static int put_row(void *ctx, const struct policy_row *row)

@@ -2,8 +2,7 @@
 #include "base/core/bits.h"
 #include "base/core/json.h"
 #include "base/core/own.h"
-#include "base/io/clock.h"
-#include "cli/cmd_run.h"
+#include "base/io/loop/clock.h"
 #include "cli/command.h"
 #include "cli/remote.h"
 #include "cli/table.h"
@@ -61,7 +60,7 @@ static const struct opt_command usage = {
     .positionals = positionals,
     .positional_count = COUNT_OF(positionals),
     .notes =
-        "CONCORDANCE is the share of pairs of requests whose order of length was foretold (50% "
+        "CONCORDANCE is the share of pairs of requests whose order of length was predicted (50% "
         "is chance);\nFOLLOW-UPS the same among later turns of conversations; MAE the mean "
         "error of P50 in tokens;\nUS microseconds for one prediction. Every request is "
         "foretold from those that ended before it came.\n",
@@ -149,7 +148,7 @@ static int judge(struct judging *j, const struct predict_policy *row, struct err
     return 0;
 }
 
-static int judge_rows(struct judging *j, struct err *err)
+static int route_replay_rows(struct judging *j, struct err *err)
 {
     struct str names = j->o->names;
     int rc = 0;
@@ -165,7 +164,7 @@ static int judge_rows(struct judging *j, struct err *err)
     return rc;
 }
 
-/* States are one row's: with files there must be one name. */
+/* States are one policy's: with files there must be one name. */
 static int check_one(const struct predict_options *o, struct err *err)
 {
     bool one = o->names.len > 0 && str_find(o->names, STR(",")) == SIZE_MAX;
@@ -187,7 +186,7 @@ static int eval(const struct predict_options *o, struct err *err)
     if (rc < 0) return rc;
     struct judging j = { .o = o, .features = features };
     json_writer_init(&j.w, &json);
-    rc = judge_rows(&j, err);
+    rc = route_replay_rows(&j, err);
     if (rc < 0) return rc;
     if (o->output == REMOTE_JSON) {
         buf_byte(&json, '\n');

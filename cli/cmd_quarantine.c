@@ -5,9 +5,8 @@
 #include "base/core/json.h"
 #include "base/core/own.h"
 #include "base/wire/order.h"
-#include "cli/cmd_run.h"
 #include "cli/command.h"
-#include "cli/pick.h"
+#include "cli/json_path.h"
 #include "cli/remote.h"
 #include "cli/table.h"
 
@@ -70,9 +69,11 @@ static int put_item(void *ctx, struct str item)
     CLEANUP(buf_fini) struct buf name = { 0 };
     CLEANUP(buf_fini) struct buf state = { 0 };
     double engines = 0, proven = 0, refusals = 0, left_s = 0;
-    if (pick_text(item, "fingerprint", &name) < 0 || pick_text(item, "state", &state) < 0 ||
-        pick_f64(item, "engines", &engines) < 0 || pick_f64(item, "proven", &proven) < 0 ||
-        pick_f64(item, "refusals", &refusals) < 0 || pick_f64(item, "left_s", &left_s) < 0)
+    if (json_path_text(item, "fingerprint", &name) < 0 ||
+        json_path_text(item, "state", &state) < 0 || json_path_f64(item, "engines", &engines) < 0 ||
+        json_path_f64(item, "proven", &proven) < 0 ||
+        json_path_f64(item, "refusals", &refusals) < 0 ||
+        json_path_f64(item, "left_s", &left_s) < 0)
         return err_set(walk->err, -EPROTO, "the router's list is not understood");
     json_object(&walk->w);
     json_kv_str(&walk->w, "router", walk->router);
@@ -93,7 +94,7 @@ static int ask_router(struct walk *walk, const struct remote *router)
     CLEANUP(buf_fini) struct buf body = { 0 };
     if (str_eq(walk->o->act, STR("list"))) {
         int rc = remote_get(router, PATH, &reply, walk->err);
-        return rc < 0 ? rc : pick_each(buf_view(&reply), "quarantine", put_item, walk);
+        return rc < 0 ? rc : json_path_each(buf_view(&reply), "quarantine", put_item, walk);
     }
     if (quarantine_order_encode(walk->prompt, &body) < 0)
         return err_set(walk->err, body.rc, "no memory for the order");
@@ -108,8 +109,8 @@ static int each_router(void *ctx, struct str item)
     CLEANUP(buf_fini) struct buf host = { 0 };
     uint64_t port = 0;
     double age_s = 0;
-    if (pick_text(item, "router", &name) < 0 || pick_text(item, "host", &host) < 0 ||
-        pick_u64(item, "port", &port) < 0 || pick_f64(item, "sync_age_s", &age_s) < 0 ||
+    if (json_path_text(item, "router", &name) < 0 || json_path_text(item, "host", &host) < 0 ||
+        json_path_u64(item, "port", &port) < 0 || json_path_f64(item, "sync_age_s", &age_s) < 0 ||
         port == 0 || port > UINT16_MAX || host.len >= sizeof router.host)
         return err_set(walk->err, -EPROTO, "the controller's list of routers is not understood");
     memcpy(router.host, host.data, host.len);
@@ -184,7 +185,7 @@ static int quarantine(const void *options, struct err *err)
     struct walk walk = { .api = &api, .o = o, .prompt = prompt, .err = err };
     json_writer_init(&walk.w, &walk.list);
     json_array(&walk.w);
-    rc = pick_each(buf_view(&status), "routers", each_router, &walk);
+    rc = json_path_each(buf_view(&status), "routers", each_router, &walk);
     json_array_end(&walk.w);
     if (rc == 0 && str_eq(o->act, STR("list"))) rc = show(&walk, err);
     if (rc == 0 && !str_eq(o->act, STR("list"))) rc = clear_told(&walk);

@@ -1,11 +1,17 @@
-/* cmd_role.c - from a command line to a role's configuration. */
-#include "cli/cmd_role.h"
-
+/* cmd_role.c - the commands that run a role: `muster agent`, `controller`, `engine`, `router`.
+ *
+ * Their options are the fields of the role's section of the configuration: a flag comes before the
+ * environment, that before the file, that before the default; --config names the file.
+ */
+#include "agent/agent.h"
 #include "base/core/own.h"
-#include "base/io/descriptors.h"
+#include "base/io/net/descriptors.h"
 #include "base/io/proc.h"
 #include "cli/command.h"
 #include "cli/schema.h"
+#include "controller/controller.h"
+#include "engine/engine.h"
+#include "router/router.h"
 
 #include <malloc.h>
 #include <stdio.h>
@@ -44,17 +50,18 @@ static int load(const struct role_options *options, const struct opt_parsed *par
     return config_require(*ret, section, err);
 }
 
-struct role {
-    const char *command, *about;
+/* One command. Exactly one of run and run_whole is set: the section's struct, or everything. */
+struct role_command {
+    const char *name, *about;
     const struct config_section *section;
-    int (*run)(const void *section, struct err *err); /* one of these two */
+    int (*run)(const void *section, struct err *err);
     int (*run_whole)(const struct config *config, struct err *err);
 };
 
-static int run_role(const struct role *role, int argc, char *const *argv)
+static int role_run(const struct role_command *role, int argc, char *const *argv)
 {
     struct opt_command usage = {
-        .name = role->command, .about = role->about, .options = &record, .section = role->section
+        .name = role->name, .about = role->about, .options = &record, .section = role->section
     };
     struct role_options options;
     CLEANUP(opt_parsed_fini) struct opt_parsed parsed = { 0 };
@@ -65,12 +72,12 @@ static int run_role(const struct role *role, int argc, char *const *argv)
     if (parsed.help) return opt_show_help(&usage);
     rc = proc_hash_key_draw(&err);
     if (rc < 0) {
-        fprintf(stderr, "%s: %s\n", role->command, err_text(&err, rc));
+        fprintf(stderr, "%s: %s\n", role->name, err_text(&err, rc));
         return EXIT_FAILED;
     }
     rc = load(&options, &parsed, role->section->name, &config, &err);
     if (rc < 0) {
-        fprintf(stderr, "%s: %s\n", role->command, err_text(&err, rc));
+        fprintf(stderr, "%s: %s\n", role->name, err_text(&err, rc));
         return EXIT_USAGE;
     }
     descriptors_raise();
@@ -78,21 +85,94 @@ static int run_role(const struct role *role, int argc, char *const *argv)
     mallopt(M_TRIM_THRESHOLD, TRIM_BYTES);
     rc = role->run ? role->run(config_section_get(config, role->section->name), &err)
                    : role->run_whole(config, &err);
-    if (rc < 0) fprintf(stderr, "%s: %s\n", role->command, err_text(&err, rc));
+    if (rc < 0) fprintf(stderr, "%s: %s\n", role->name, err_text(&err, rc));
     return rc < 0 ? EXIT_FAILED : 0;
 }
 
-int role_run(const char *command, const char *about, const struct config_section *section, int argc,
-             char *const *argv, int (*run)(const void *section, struct err *err))
+static int agent(const void *section, struct err *err)
 {
-    struct role role = { .command = command, .about = about, .section = section, .run = run };
-    return run_role(&role, argc, argv);
+    return agent_main(section, err);
 }
 
-int role_run_whole(const char *command, const char *about, const struct config_section *section,
-                   int argc, char *const *argv,
-                   int (*run)(const struct config *config, struct err *err))
+static int controller(const struct config *config, struct err *err)
 {
-    struct role role = { .command = command, .about = about, .section = section, .run_whole = run };
-    return run_role(&role, argc, argv);
+    const struct config_records *services = config_section_get(config, services_section.name);
+    struct controller_config c = {
+        .controller = config_section_get(config, controller_section.name),
+        .service = services->items,
+        .service_count = services->count,
+        .local = config_section_get(config, local_section.name),
+        .whole = config,
+    };
+    return controller_main(&c, err);
 }
+
+static int engine(const void *section, struct err *err)
+{
+    return engine_main(section, err);
+}
+
+static int router(const void *section, struct err *err)
+{
+    return router_main(section, err);
+}
+
+static int run_agent(int argc, char *const *argv)
+{
+    static const struct role_command role = {
+        .name = "muster agent",
+        .about = "Supervise the engine of one instance; the controller's clouds start it.",
+        .section = &agent_section,
+        .run = agent,
+    };
+    return role_run(&role, argc, argv);
+}
+
+static int run_controller(int argc, char *const *argv)
+{
+    static const struct role_command role = {
+        .name = "muster controller",
+        .about = "Keep each service as large as its SLO needs, at the least cost.",
+        .section = &controller_section,
+        .run_whole = controller,
+    };
+    return role_run(&role, argc, argv);
+}
+
+static int run_engine(int argc, char *const *argv)
+{
+    static const struct role_command role = {
+        .name = "muster engine",
+        .about = "Serve one model on this machine.",
+        .section = &engine_section,
+        .run = engine,
+    };
+    return role_run(&role, argc, argv);
+}
+
+static int run_router(int argc, char *const *argv)
+{
+    static const struct role_command role = {
+        .name = "muster router",
+        .about = "Take client requests and send each where it completes at the least cost.",
+        .section = &router_section,
+        .run = router,
+    };
+    return role_run(&role, argc, argv);
+}
+
+// clang-format off
+const struct command command_agent = {
+    .name = "agent", .group = "Roles", .about = "supervise one engine", .run = run_agent,
+};
+const struct command command_controller = {
+    .name = "controller", .group = "Roles",
+    .about = "launch, drain and end instances as demand asks", .run = run_controller,
+};
+const struct command command_engine = {
+    .name = "engine", .group = "Roles", .about = "serve one model", .run = run_engine,
+};
+const struct command command_router = {
+    .name = "router", .group = "Roles", .about = "route requests to engines", .run = run_router,
+};
+// clang-format on

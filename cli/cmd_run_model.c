@@ -3,12 +3,11 @@
  * The engine is a child that the kernel kills when this process ends, however it ends. */
 #include "base/core/bits.h"
 #include "base/core/own.h"
-#include "base/io/clock.h"
-#include "base/io/http_fetch.h"
-#include "cli/chat.h"
-#include "cli/cmd_run.h"
+#include "base/io/http/http_fetch.h"
+#include "base/io/loop/clock.h"
+#include "cli/cmd_chat.h"
 #include "cli/command.h"
-#include "cli/parts.h"
+#include "cli/daemons.h"
 
 #include <signal.h>
 #include <stdio.h>
@@ -69,7 +68,7 @@ static int start(const struct run_options *o, struct private_engine *e, struct e
         argv[count++] = o->engine_flags.items[i].data;
     int rc = proc_self_path(self, sizeof self);
     if (rc < 0) return err_set(err, rc, "the path of this program is not known");
-    e->port = parts_free_port();
+    e->port = daemons_free_port();
     if (e->port == 0) return err_set(err, -EADDRNOTAVAIL, "no port of 127.0.0.1 is free");
     snprintf(listen, sizeof listen, "127.0.0.1:%u", e->port);
     snprintf(e->log, sizeof e->log, "/tmp/muster-run-XXXXXX");
@@ -109,7 +108,7 @@ static int wait_loaded(const struct private_engine *e, int64_t timeout_us, struc
         bool lives = proc_is_alive(&e->proc.id);
         int rc = http_fetch(&req, &status, &reply, NULL);
         if (!lives) {
-            parts_show_log(e->log);
+            daemons_show_log(e->log);
             return err_set(err, -ECHILD, "the engine has ended; its own words are above");
         }
         if (rc == 0 && status == 200) return 0;

@@ -1,10 +1,9 @@
 /* cmd_status.c - `muster status`: the fleet on one screen. */
 #include "base/core/bits.h"
 #include "base/core/own.h"
-#include "base/io/clock.h"
-#include "cli/cmd_run.h"
+#include "base/io/loop/clock.h"
 #include "cli/command.h"
-#include "cli/pick.h"
+#include "cli/json_path.h"
 #include "cli/remote.h"
 #include "cli/table.h"
 
@@ -76,7 +75,7 @@ static int put_latency(void *ctx, struct str service)
 {
     const struct page *p = ctx;
     struct str routers;
-    if (pick(service, "routers", &routers) < 0 || list_is_empty(routers)) return 0;
+    if (json_path(service, "routers", &routers) < 0 || list_is_empty(routers)) return 0;
     put_table(p, latency_columns, COUNT_OF(latency_columns), routers);
     return 0;
 }
@@ -85,8 +84,8 @@ static void put_head(const struct page *p, const struct remote *api, struct str 
 {
     struct buf *out = p->out;
     bool observed = false, complete = true;
-    pick_bool(reply, "observed", &observed);
-    pick_bool(reply, "complete", &complete); /* controllers of older releases do not say */
+    json_path_bool(reply, "observed", &observed);
+    json_path_bool(reply, "complete", &complete); /* controllers of older releases do not say */
     buf_printf(out, "controller  http://%s:%u, up ", api->host, api->port);
     table_cell(TABLE_AGE, reply, "uptime_s", p->now_us, out);
     if (!observed)
@@ -128,17 +127,17 @@ static int put_page(const struct remote *api, struct str reply, struct buf *out)
 {
     double now_us = (double)clock_wall_us();
     struct str services, instances;
-    pick_f64(reply, "now_us", &now_us);
+    json_path_f64(reply, "now_us", &now_us);
     struct page p = { out, (int64_t)now_us, colour_wanted(stdout) };
     put_head(&p, api, reply);
-    int rc = pick_each(reply, "routers", put_router, &p);
-    if (rc == 0 && pick_each(reply, "unreadable", put_unreadable, &p) == -EINVAL) rc = -EINVAL;
-    if (rc == 0) rc = pick(reply, "services", &services);
-    if (rc == 0) rc = pick(reply, "instances", &instances);
+    int rc = json_path_each(reply, "routers", put_router, &p);
+    if (rc == 0 && json_path_each(reply, "unreadable", put_unreadable, &p) == -EINVAL) rc = -EINVAL;
+    if (rc == 0) rc = json_path(reply, "services", &services);
+    if (rc == 0) rc = json_path(reply, "instances", &instances);
     if (rc < 0) return rc;
     if (list_is_empty(services)) return buf_text(out, "\nThe configuration names no service.\n");
     put_table(&p, service_columns, COUNT_OF(service_columns), services);
-    rc = pick_each(services, "", put_latency, &p);
+    rc = json_path_each(services, "", put_latency, &p);
     if (rc < 0) return rc;
     if (list_is_empty(instances)) return buf_text(out, "\nNo instance is there.\n");
     put_table(&p, instance_columns, COUNT_OF(instance_columns), instances);

@@ -2,12 +2,11 @@
 #include "base/core/bits.h"
 #include "base/core/json.h"
 #include "base/core/own.h"
-#include "base/io/clock.h"
-#include "cli/cmd_run.h"
+#include "base/io/loop/clock.h"
 #include "cli/command.h"
-#include "cli/kinds.h"
-#include "cli/pick.h"
+#include "cli/json_path.h"
 #include "cli/remote.h"
+#include "cli/resources.h"
 
 #include <stdio.h>
 
@@ -62,7 +61,7 @@ static int create(const struct remote *api, const struct tokens_options *o, stru
         buf_byte(&reply, '\n');
         return command_print(&reply, err);
     }
-    rc = pick_text(buf_view(&reply), "token", &token);
+    rc = json_path_text(buf_view(&reply), "token", &token);
     if (rc < 0) return err_set(err, -EPROTO, "the controller's answer holds no token");
     fprintf(stderr, "The %s token " STR_FMT ", shown this once.\n", roles[o->role],
             STR_ARG(o->name));
@@ -87,13 +86,13 @@ static int revoke(const struct remote *api, const struct tokens_options *o, stru
 
 static int list(const struct remote *api, const struct tokens_options *o, struct err *err)
 {
-    const struct kind *k = kind_find(STR("tokens"));
+    const struct resource *k = resource_find(STR("tokens"));
     CLEANUP(buf_fini) struct buf reply = { 0 };
     CLEANUP(buf_fini) struct buf out = { 0 };
     struct str tokens;
     int rc = remote_get(api, k->path, &reply, err);
     if (rc < 0) return rc;
-    if (pick(buf_view(&reply), k->list, &tokens) < 0)
+    if (json_path(buf_view(&reply), k->list, &tokens) < 0)
         return err_set(err, -EPROTO, "the controller's list of tokens is not understood");
     if (o->output == REMOTE_JSON) {
         buf_str(&out, tokens);

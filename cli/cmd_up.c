@@ -4,15 +4,14 @@
  * however this command ends. */
 #include "base/core/bits.h"
 #include "base/core/own.h"
-#include "base/io/clock.h"
 #include "base/io/file.h"
-#include "cli/check.h"
-#include "cli/cmd_run.h"
+#include "base/io/loop/clock.h"
 #include "cli/command.h"
-#include "cli/locals.h"
-#include "cli/parts.h"
-#include "cli/pick.h"
-#include "cli/rest.h"
+#include "cli/daemons.h"
+#include "cli/json_path.h"
+#include "cli/local_procs.h"
+#include "cli/scale_to_zero.h"
+#include "cli/schema.h"
 #include "controller/config.h"
 #include "router/config.h"
 
@@ -56,8 +55,8 @@ struct up {
     const struct up_options *o;
     const struct config *config;
     struct str state;
-    struct started started;
-    char controller_listen[STARTED_HOST_BYTES + 16], router_listen[STARTED_HOST_BYTES + 16];
+    struct fleet_file started;
+    char controller_listen[FLEET_FILE_HOST_BYTES + 16], router_listen[FLEET_FILE_HOST_BYTES + 16];
     char origins[256];
     bool new_controller, new_router;
     int64_t until_us;
@@ -65,7 +64,7 @@ struct up {
 
 /* "HOST:PORT" of a flag or the file into a part. */
 static int read_listen(const char *what, struct str flag, struct str file, char *ret_text,
-                       size_t size, struct started_part *ret, struct err *err)
+                       size_t size, struct fleet_file_part *ret, struct err *err)
 {
     struct str text = flag.len > 0 ? flag : file, host;
     uint16_t port;
@@ -96,8 +95,8 @@ static int absolute(struct str path, char ret[PATH_MAX], struct err *err)
 static int find_tls(struct up *u, const struct tls_section *controller,
                     const struct tls_section *router, struct err *err)
 {
-    struct started *s = &u->started;
-    struct started_tls *t = &s->tls;
+    struct fleet_file *s = &u->started;
+    struct fleet_file_tls *t = &s->tls;
     if (s->controller.id.pid == 0) s->controller.tls = controller->certificate.len > 0;
     if (s->router.id.pid == 0) s->router.tls = router->certificate.len > 0;
     t->on = s->controller.tls || s->router.tls;
@@ -114,7 +113,7 @@ static int find_tls(struct up *u, const struct tls_section *controller,
 static int find_secret(struct up *u, const struct controller_section *c, struct err *err)
 {
     char folder[PATH_MAX];
-    struct started *s = &u->started;
+    struct fleet_file *s = &u->started;
     bool named = c->secret_file.len > 0;
     struct str path = named ? c->secret_file : u->state;
     if (!getcwd(folder, sizeof folder)) {
@@ -132,11 +131,11 @@ static int read_places(struct up *u, struct err *err)
 {
     const struct controller_section *c = config_section_get(u->config, controller_section.name);
     const struct router_config *r = config_section_get(u->config, router_section.name);
-    struct started *s = &u->started;
-    int rc = started_read(u->state, s, err);
+    struct fleet_file *s = &u->started;
+    int rc = fleet_file_read(u->state, s, err);
     if (rc < 0 && rc != -ENOENT) return rc;
-    if (!started_lives(&s->controller)) s->controller.id.pid = 0;
-    if (!started_lives(&s->router)) s->router.id.pid = 0;
+    if (!fleet_file_lives(&s->controller)) s->controller.id.pid = 0;
+    if (!fleet_file_lives(&s->router)) s->router.id.pid = 0;
     rc = read_listen("controller.listen", u->o->controller_listen, c->listen, u->controller_listen,
                      sizeof u->controller_listen, &s->controller, err);
     if (rc == 0)
@@ -157,9 +156,9 @@ static int start_controller(struct up *u, struct err *err)
 {
     const char *args[] = { "--config", u->started.config, "--listen", u->controller_listen,
                            "--state",  u->state.data,     NULL };
-    int rc = parts_spawn(u->state, "controller", args, &u->started.controller.id, err);
+    int rc = daemons_spawn(u->state, "controller", args, &u->started.controller.id, err);
     u->new_controller = rc == 0;
-    return rc < 0 ? rc : started_write(u->state, &u->started, err);
+    return rc < 0 ? rc : fleet_file_write(u->state, &u->started, err);
 }
 
 /* The console's pages may call the router, also when the controller listens elsewhere than the
@@ -181,10 +180,10 @@ static void say_origins(struct up *u)
 
 static int start_router(struct up *u, struct err *err)
 {
-    char reach[STARTED_HOST_BYTES + 24];
-    const struct started_part *c = &u->started.controller;
+    char reach[FLEET_FILE_HOST_BYTES + 24];
+    const struct fleet_file_part *c = &u->started.controller;
     CLEANUP(buf_fini) struct buf url = { 0 };
-    started_url(c, &url);
+    fleet_file_url(c, &url);
     snprintf(reach, sizeof reach, "%s", url.data + (c->tls ? 0 : strlen("http://")));
     const char *args[] = {
         "--config", u->started.config, "--listen",        u->router_listen, "--controller",
@@ -193,9 +192,9 @@ static int start_router(struct up *u, struct err *err)
     };
     say_origins(u);
     if (!u->origins[0]) args[8] = NULL;
-    int rc = parts_spawn(u->state, "router", args, &u->started.router.id, err);
+    int rc = daemons_spawn(u->state, "router", args, &u->started.router.id, err);
     u->new_router = rc == 0;
-    return rc < 0 ? rc : started_write(u->state, &u->started, err);
+    return rc < 0 ? rc : fleet_file_write(u->state, &u->started, err);
 }
 
 static int64_t left_us(const struct up *u)
@@ -208,21 +207,21 @@ static int start_parts(struct up *u, struct err *err)
     int rc = 0;
     bool has_controller = u->started.controller.id.pid != 0;
     bool has_router = u->started.router.id.pid != 0;
-    const struct started_place place = { u->state, &u->started.tls };
-    if (!has_controller) rc = parts_check_free(u->controller_listen, "--controller-listen", err);
-    if (rc == 0 && !has_router) rc = parts_check_free(u->router_listen, "--listen", err);
+    const struct fleet_file_place place = { u->state, &u->started.tls };
+    if (!has_controller) rc = daemons_check_free(u->controller_listen, "--controller-listen", err);
+    if (rc == 0 && !has_router) rc = daemons_check_free(u->router_listen, "--listen", err);
     if (rc == 0 && !has_controller) {
         fprintf(stderr, "starting the controller at %s\n", u->controller_listen);
         rc = start_controller(u, err);
     }
     if (rc == 0)
-        rc = parts_wait(&place, "controller", &u->started.controller, true, left_us(u), err);
+        rc = daemons_wait(&place, "controller", &u->started.controller, true, left_us(u), err);
     if (rc == 0 && !has_router) {
         fprintf(stderr, "starting the router at %s\n", u->router_listen);
         rc = start_router(u, err);
     }
     /* A router without an instance answers, and its requests wait for one. */
-    if (rc == 0) rc = parts_wait(&place, "router", &u->started.router, false, left_us(u), err);
+    if (rc == 0) rc = daemons_wait(&place, "router", &u->started.router, false, left_us(u), err);
     return rc;
 }
 
@@ -230,13 +229,13 @@ static int start_parts(struct up *u, struct err *err)
  * instances that the controller launched meanwhile. */
 static void take_back(struct up *u)
 {
-    struct started *s = &u->started;
+    struct fleet_file *s = &u->started;
     uint32_t ended;
-    if (u->new_router) parts_stop(&s->router, STOP_US, NULL);
-    if (u->new_controller && parts_stop(&s->controller, STOP_US, NULL) == 0)
-        locals_kill(u->state, STOP_US, &ended, NULL);
-    if (!started_lives(&s->router) && !started_lives(&s->controller))
-        started_remove(u->state, NULL);
+    if (u->new_router) daemons_stop(&s->router, STOP_US, NULL);
+    if (u->new_controller && daemons_stop(&s->controller, STOP_US, NULL) == 0)
+        local_procs_kill(u->state, STOP_US, &ended, NULL);
+    if (!fleet_file_lives(&s->router) && !fleet_file_lives(&s->controller))
+        fleet_file_remove(u->state, NULL);
 }
 
 /* ---- waiting for instances ---- */
@@ -267,10 +266,10 @@ static int look_at_service(void *ctx, struct str service)
     CLEANUP(buf_fini) struct buf name = { 0 };
     uint64_t ready = 0, starting = 0;
     bool paused = false;
-    int rc = pick_text(service, "service", &name);
-    if (rc == 0) rc = pick_u64(service, "ready", &ready);
-    if (rc == 0) rc = pick_u64(service, "starting", &starting);
-    if (rc == 0) rc = pick_bool(service, "paused", &paused);
+    int rc = json_path_text(service, "service", &name);
+    if (rc == 0) rc = json_path_u64(service, "ready", &ready);
+    if (rc == 0) rc = json_path_u64(service, "starting", &starting);
+    if (rc == 0) rc = json_path_bool(service, "paused", &paused);
     if (rc < 0) return rc;
     if (ready == 0 && !paused && must_run(w, buf_view(&name))) w->missing++;
     return buf_printf(&w->now, STR_FMT ": %llu ready, %llu starting%s\n", STR_ARG(buf_view(&name)),
@@ -283,8 +282,8 @@ static int look_at_instance(void *ctx, struct str instance)
     struct waiting *w = ctx;
     CLEANUP(buf_fini) struct buf name = { 0 };
     CLEANUP(buf_fini) struct buf trouble = { 0 };
-    if (pick_text(instance, "trouble", &trouble) < 0) return 0;
-    int rc = pick_text(instance, "instance", &name);
+    if (json_path_text(instance, "trouble", &trouble) < 0) return 0;
+    int rc = json_path_text(instance, "instance", &name);
     return rc < 0 ? rc
                   : buf_printf(&w->now, "  %s: %s\n", name.data, trouble.data ? trouble.data : "");
 }
@@ -297,8 +296,8 @@ static int look(const struct remote *api, struct waiting *w, struct err *err)
     if (rc < 0) return rc;
     buf_clear(&w->now);
     w->missing = 0;
-    rc = pick_each(buf_view(&reply), "services", look_at_service, w);
-    if (rc == 0) rc = pick_each(buf_view(&reply), "instances", look_at_instance, w);
+    rc = json_path_each(buf_view(&reply), "services", look_at_service, w);
+    if (rc == 0) rc = json_path_each(buf_view(&reply), "instances", look_at_instance, w);
     if (rc < 0) return err_set(err, -EPROTO, "the controller's status is not understood");
     if (!str_eq(buf_view(&w->now), buf_view(&w->said))) {
         fwrite(w->now.data, 1, w->now.len, stderr);
@@ -314,13 +313,13 @@ static int wait_instances(struct up *u, struct err *err)
     struct remote_place place = { .state = u->state };
     struct remote api;
     int rc = remote_find(&place, &api, err);
-    if (rc == 0) rc = rest_end(&api, u->state, err);
+    if (rc == 0) rc = scale_to_zero_end(&api, u->state, err);
     while (rc == 0) {
         rc = look(&api, &w, err);
         if (rc < 0 || w.missing == 0) break;
         if (left_us(u) == 0) {
             char log[PATH_MAX];
-            if (started_path(u->state, "controller.log", log, NULL) == 0) parts_show_log(log);
+            if (fleet_file_path(u->state, "controller.log", log, NULL) == 0) daemons_show_log(log);
             rc = err_set(err, -ETIMEDOUT,
                          "%u services have no instance yet; the fleet goes on starting: see "
                          "`muster status`, " STR_FMT "/controller.log and " STR_FMT
@@ -341,10 +340,10 @@ static void show_places(const struct up *u, bool ran_already)
 {
     CLEANUP(buf_fini) struct buf router = { 0 };
     CLEANUP(buf_fini) struct buf controller = { 0 };
-    bool usual = str_eq(u->state, STR(STARTED_STATE_DEFAULT));
+    bool usual = str_eq(u->state, STR(FLEET_FILE_STATE_DEFAULT));
     char state[PATH_MAX + 16] = "";
-    started_url(&u->started.router, &router);
-    started_url(&u->started.controller, &controller);
+    fleet_file_url(&u->started.router, &router);
+    fleet_file_url(&u->started.controller, &controller);
     if (!usual) snprintf(state, sizeof state, " --state " STR_FMT, STR_ARG(u->state));
     if (ran_already) printf("The fleet of " STR_FMT " already runs.\n\n", STR_ARG(u->state));
     printf("API      %s/v1      (OpenAI; router, pid %lld)\n"
@@ -363,7 +362,7 @@ static int go(struct up *u, struct err *err)
     int lock;
     u->state = u->o->state.len > 0 ? u->o->state : c->state;
     int rc = file_make_folders(u->state.data, 0700, err);
-    if (rc == 0) rc = started_path(u->state, "up.lock", path, err);
+    if (rc == 0) rc = fleet_file_path(u->state, "up.lock", path, err);
     if (rc == 0) rc = file_lock(path, &lock, err);
     if (rc < 0) return rc;
     rc = read_places(u, err);

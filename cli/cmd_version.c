@@ -1,7 +1,6 @@
 /* cmd_version.c - which build this is, and which kernels this machine gets. */
 #include "base/core/json.h"
 #include "base/core/own.h"
-#include "cli/cmd_run.h"
 #include "cli/command.h"
 #include "cli/remote.h"
 #include "engine/kernels/op.h"

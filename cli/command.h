@@ -1,9 +1,11 @@
-/* command.h - a subcommand of the muster binary: one row of main.c's table, one file.
+/* command.h - a subcommand of the muster binary: one line of main.c's table, one file; and the frame that
+ * commands share: options, help, the sentence at the end, the exit status.
  *
- * Layer: cli
+ * Layer: cli (base/io)
  * Exit:  0 done, 1 failed, 2 called wrongly, 3 not ready, 124 timed out
  */
 #pragma once
+#include "base/io/config/opt.h"
 
 #define EXIT_FAILED 1
 #define EXIT_USAGE 2
@@ -22,3 +24,15 @@ extern const struct command command_agent, command_chat, command_config, command
     command_policies, command_predict, command_quarantine, command_replay, command_resume,
     command_router, command_run_model, command_scale, command_simulate, command_status,
     command_tokens, command_up, command_version;
+
+/* What fn returns for arguments that are wrong in a way that the options' schema cannot say. */
+#define COMMAND_MISUSED (-EBADRQC)
+
+/* Parses argv into `options` and calls fn. fn returns an exit status, or a negative errno with a
+ * sentence: that is printed behind the command's name; -ETIMEDOUT exits with EXIT_TIMED_OUT,
+ * COMMAND_MISUSED with EXIT_USAGE, anything else with EXIT_FAILED. */
+int command_run(const struct opt_command *usage, int argc, char *const *argv, void *options,
+                int (*fn)(const void *options, struct err *err));
+
+/* Writes `out` to stdout, whole. -EIO and the like when nobody takes it. */
+int command_print(const struct buf *out, struct err *err);

@@ -2,9 +2,9 @@
 #include "cli/model_file.h"
 
 #include "base/core/own.h"
-#include "base/io/config.h"
+#include "base/io/config/config.h"
 #include "base/io/file.h"
-#include "policies/hardware.h"
+#include "base/perf/hardware.h"
 
 #define SPEC_BYTES_MAX 65536
 #define KEYS_BYTES 256

@@ -4,7 +4,7 @@
  */
 #pragma once
 #include "base/core/buf.h"
-#include "policies/model_spec.h"
+#include "base/perf/model_spec.h"
 
 /* With a '/' in it, or `.spec` behind it, `name` is a file's path. -EINVAL for what is neither such a
  * file's form nor a shipped name, -errno for a file that cannot be read; `name` ends with a NUL. */

@@ -4,8 +4,8 @@
 #include "base/core/bits.h"
 #include "base/core/own.h"
 #include "base/io/file.h"
-#include "base/io/http_fetch.h"
-#include "cli/pick.h"
+#include "base/io/http/http_fetch.h"
+#include "cli/json_path.h"
 
 #include <stdio.h>
 
@@ -36,8 +36,8 @@ static int split(struct str text, char *ret_host, size_t size, uint16_t *ret_por
     return 0;
 }
 
-static int find_address(const struct remote_place *place, const struct started *f, struct remote *a,
-                        struct err *err)
+static int find_address(const struct remote_place *place, const struct fleet_file *f,
+                        struct remote *a, struct err *err)
 {
     struct str named = place->controller;
     if (place->ca.len >= sizeof a->tls.ca) return err_set(err, -ENAMETOOLONG, "--ca: too long");
@@ -57,7 +57,7 @@ static int find_address(const struct remote_place *place, const struct started *
 
 /* Without a file there is no secret to send; a file that cannot be read is an error, because the
  * call would be refused for a reason that is hard to guess. */
-static int find_secret(const struct started *f, struct remote *a, struct err *err)
+static int find_secret(const struct fleet_file *f, struct remote *a, struct err *err)
 {
     CLEANUP(buf_fini) struct buf text = { 0 };
     char path[PATH_MAX];
@@ -65,7 +65,7 @@ static int find_secret(const struct started *f, struct remote *a, struct err *er
     if (f->secret[0])
         snprintf(path, sizeof path, "%s", f->secret);
     else
-        rc = started_path(str_from(a->state), SECRET_NAME, path, err);
+        rc = fleet_file_path(str_from(a->state), SECRET_NAME, path, err);
     if (rc == 0) rc = file_read(path, sizeof a->secret - 1, &text, err);
     if (rc == -ENOENT || rc == -ENOTDIR) return 0;
     if (rc < 0) return rc;
@@ -98,8 +98,8 @@ int remote_find(const struct remote_place *place, struct remote *ret, struct err
     int len = snprintf(a.state, sizeof a.state, STR_FMT, STR_ARG(place->state));
     if (len < 0 || (size_t)len >= sizeof a.state)
         return err_set(err, -ENAMETOOLONG, "--state: longer than %zu bytes", sizeof a.state - 1);
-    struct started f = { 0 };
-    int rc = started_read(place->state, &f, err);
+    struct fleet_file f = { 0 };
+    int rc = fleet_file_read(place->state, &f, err);
     if (rc < 0 && rc != -ENOENT) return rc;
     rc = find_address(place, &f, &a, err);
     if (rc == 0) rc = find_token(place->token, &a, err);
@@ -112,7 +112,7 @@ int remote_find(const struct remote_place *place, struct remote *ret, struct err
 static int refused(const struct remote *a, int status, struct str reply, struct err *err)
 {
     CLEANUP(buf_fini) struct buf why = { 0 };
-    if (pick_text(reply, "error.message", &why) < 0 || why.len == 0)
+    if (json_path_text(reply, "error.message", &why) < 0 || why.len == 0)
         buf_printf(&why, "the controller answered %d", status);
     if (status == 401 || status == 403)
         return err_set(err, -EACCES,
@@ -126,10 +126,6 @@ static int refused(const struct remote *a, int status, struct str reply, struct 
 int remote_request(const struct remote *a, struct str method, struct str path, struct str body,
                    struct buf *reply, struct err *err)
 {
-    char bearer[sizeof a->token + 8];
-    snprintf(bearer, sizeof bearer, "Bearer %s", a->token);
-    const struct http_header header[] = { { STR("content-type"), STR("application/json") },
-                                          { STR("authorization"), str_from(bearer) } };
     char id[sizeof a->host + 16] = "cli";
     bool v6 = a->is_router && str_find(str_from(a->host), STR(":")) != SIZE_MAX;
     if (a->is_router)
@@ -140,12 +136,12 @@ int remote_request(const struct remote *a, struct str method, struct str path, s
     struct http_fetch_request req = { .host = str_from(a->host),
                                       .port = a->port,
                                       .tls = a->tls.on,
-                                      .files = started_files(&a->tls),
+                                      .files = fleet_file_files(&a->tls),
                                       .method = method,
                                       .path = path,
-                                      .headers = header,
-                                      .header_count = a->token[0] ? 2 : 1,
+                                      .bearer = str_from(a->token),
                                       .body = body,
+                                      .json = true,
                                       .as = &as,
                                       .secret = str_from(a->send_secret ? a->secret : ""),
                                       .timeout_us = CALL_US };

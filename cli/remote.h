@@ -7,8 +7,8 @@
  *         is there. A token is sent as it is: across a network use it over TLS
  */
 #pragma once
-#include "base/io/config.h"
-#include "cli/started.h"
+#include "base/io/config/config.h"
+#include "cli/fleet_file.h"
 
 #define REMOTE_DEFAULT "127.0.0.1:8090"
 
@@ -27,7 +27,7 @@ struct remote_place {
       .offset = offsetof(owner, member) + offsetof(struct remote_place, ca),                           \
       .about = "PEM file with the CAs of an https controller; without it what `muster up` used, or the " \
                "system's." },                                                                      \
-    { .name = "state", .type = CONFIG_TEXT, .default_text = STARTED_STATE_DEFAULT,                   \
+    { .name = "state", .type = CONFIG_TEXT, .default_text = FLEET_FILE_STATE_DEFAULT,                   \
       .offset = offsetof(owner, member) + offsetof(struct remote_place, state),                        \
       .about = "State directory of the fleet: its processes, its secret." },                       \
     { .name = "token", .type = CONFIG_TEXT,                                                         \
@@ -46,9 +46,9 @@ enum remote_output { REMOTE_TABLE, REMOTE_JSON };
 extern const char *const remote_outputs[];
 
 struct remote {
-    char host[STARTED_HOST_BYTES];
+    char host[FLEET_FILE_HOST_BYTES];
     uint16_t port;
-    struct started_tls tls;
+    struct fleet_file_tls tls;
     char secret[256];     /* empty: none was found */
     char token[128];      /* sent instead, where there is one */
     bool send_secret;     /* to an older release */

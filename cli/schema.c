@@ -1,10 +1,25 @@
-/* schema.c - one line a section. */
+/* schema.c - the sections of all roles, and a check that asks each of them what it thinks of a file.
+ *
+ * The schema's fields check single values; this file checks what needs two of them, or the machine. All problems are
+ * collected: a file is mended in one go.
+ */
 #include "cli/schema.h"
 
 #include "agent/config.h"
+#include "base/core/own.h"
+#include "base/io/config/opt.h"
 #include "controller/config.h"
+#include "controller/setup.h"
 #include "engine/config.h"
+#include "engine/serve/predict_engine.h"
+#include "policies/catalog.h"
+#include "policies/predict/predict.h"
 #include "router/config.h"
+#include "router/generate.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
 
 static const struct config_section *const sections[] = {
     &controller_section, &services_section, &local_section,
@@ -12,3 +27,181 @@ static const struct config_section *const sections[] = {
 };
 
 const struct config_schema schema = { sections, COUNT_OF(sections), config_absent_policies };
+
+#define ARENA_BYTES ((size_t)4 << 20)
+
+struct checking {
+    const struct config *config;
+    struct buf *out;
+    struct err first;
+    uint32_t count;
+};
+
+static void problem(struct checking *c, const struct err *err, int rc)
+{
+    if (c->count++ == 0) c->first = *err;
+    buf_printf(c->out, "%s\n", err_text(err, rc));
+}
+
+/* Policies that engines are to use must exist, and their predictor must need nothing but what an engine
+ * knows. */
+static int check_row(const char *kind, const char *flag, const char *name, struct err *err)
+{
+    for (size_t i = 0; i < setup_engine_row_count; i++) {
+        if (strcmp(kind, setup_engine_rows[i].kind) != 0 || !name[0]) continue;
+        int rc = policy_check(kind, str_from(name), flag, err);
+        if (rc < 0 || strcmp(kind, "predict") != 0) return rc;
+        const char *missing = predict_missing(predict_find(str_from(name)), PREDICT_ENGINE_HAVE);
+        if (!missing) return 0;
+        return err_set(err, -EINVAL, "%s %s is not applicable: an engine has no %s", flag, name,
+                       missing);
+    }
+    return 0;
+}
+
+/* Checks the command line that an instance will be started with, by the engine's own schema. */
+static void check_launch(struct checking *c, const char *service, const char *pool,
+                         const struct control_launch *launch)
+{
+    const struct opt_command engine = { .name = "muster engine", .section = &engine_section };
+    CLEANUP(opt_parsed_fini) struct opt_parsed parsed = { 0 };
+    struct err err = { 0 };
+    char *argv[LAUNCH_ARGS_MAX];
+    int count = 0;
+    for (uint32_t i = 2; i < launch->engine_arg_count; i++)             /* behind `muster engine` */
+        argv[count++] = (char *)(uintptr_t)launch->engine_args[i].data; /* written into by nobody */
+    int rc = opt_parse(&engine, count, argv, NULL, &parsed, &err);
+    for (size_t i = 0; i < parsed.flag_count && rc == 0; i++) {
+        const char *kind = strchr(parsed.flags[i].path, '.') + 1;
+        char flag[32];
+        snprintf(flag, sizeof flag, "--%s", kind);
+        rc = check_row(kind, flag, parsed.flags[i].value, &err);
+    }
+    if (rc < 0) problem(c, &err, err_prefix(&err, rc, "service %s, pool %s", service, pool));
+}
+
+/* The section `engine` of a file without services, which is an engine's alone. */
+static void check_engine(struct checking *c)
+{
+    const char *engine = config_section_get(c->config, engine_section.name);
+    for (size_t i = 0; i < engine_section.record->field_count; i++) {
+        const struct config_field *f = &engine_section.record->fields[i];
+        if (f->type != CONFIG_TEXT) continue;
+        const struct str *name = (const void *)(engine + f->offset);
+        struct err err = { 0 };
+        char path[64];
+        snprintf(path, sizeof path, "%s.%s", engine_section.name, f->name);
+        int rc = name->len > 0 ? check_row(f->name, path, name->data, &err) : 0;
+        if (rc < 0) problem(c, &err, rc);
+    }
+}
+
+static void check_service(struct checking *c, const struct service_section *s,
+                          const struct control_launch *launch)
+{
+    const struct pool_section *pool = s->pools.items;
+    struct err err = { 0 };
+    if (access(s->model.data, R_OK) < 0) {
+        int rc = -errno;
+        problem(c, &err,
+                err_set(&err, rc, "service %s: the model %s cannot be read: %s", s->name.data,
+                        s->model.data, strerror(-rc)));
+    }
+    if (s->engine_program.len > 0 || !launch) return; /* another program, with flags of its own */
+    for (size_t p = 0; p < s->pools.count; p++)
+        check_launch(c, s->name.data, pool[p].name.data, &launch[p]);
+}
+
+/* What always runs must fit the machine, or `up` would wait for ever. */
+static void check_room(struct checking *c, const struct controller_config *cc,
+                       const struct local_offer *offers, uint32_t offer_count, double cores)
+{
+    double wanted = 0;
+    struct err err = { 0 };
+    for (size_t s = 0; s < cc->service_count; s++) {
+        const struct pool_section *pool = cc->service[s].pools.items;
+        for (size_t p = 0; p < cc->service[s].pools.count; p++)
+            for (uint32_t o = 0; o < offer_count && pool[p].offers.count > 0; o++)
+                if (str_eq(offers[o].name, pool[p].offers.items[0]))
+                    wanted += (double)pool[p].min * offers[o].share;
+    }
+    if (wanted <= cores + 1e-9) return;
+    problem(c, &err,
+            err_set(&err, -EINVAL, "the pools' minima want %.2f cores, local.cores gives %.2f",
+                    wanted, cores));
+}
+
+static void check_fleet(struct checking *c)
+{
+    const struct config_records *services = config_section_get(c->config, services_section.name);
+    struct controller_config cc = {
+        .controller = config_section_get(c->config, controller_section.name),
+        .service = services->items,
+        .service_count = services->count,
+        .local = config_section_get(c->config, local_section.name),
+        .whole = c->config,
+    };
+    CLEANUP(arena_fini) struct arena arena;
+    arena_init(&arena, ARENA_BYTES);
+    struct control_setup setup = { 0 };
+    struct offer offer[LOCAL_OFFERS_MAX] = { 0 };
+    const struct local_offer *local;
+    uint32_t count;
+    double cores;
+    struct err err = { 0 };
+    int rc = setup_local(cc.local, &arena, &local, &count, &cores, &err);
+    for (uint32_t i = 0; rc == 0 && i < count && i < LOCAL_OFFERS_MAX; i++) {
+        rc = name_copy(offer[i].name, sizeof offer[i].name, local[i].name);
+        if (rc == 0) rc = name_copy(offer[i].provider, sizeof offer[i].provider, STR("local"));
+    }
+    if (rc == 0) rc = setup_services(&cc, offer, count, STR("muster"), &arena, &setup, &err);
+    if (rc < 0) problem(c, &err, rc);
+    for (size_t s = 0; s < cc.service_count; s++)
+        check_service(c, &cc.service[s], rc < 0 ? NULL : setup.launch[s]);
+    if (rc == 0) check_room(c, &cc, local, count, cores);
+    if (cc.service_count == 0) check_engine(c);
+}
+
+static void check_router(struct checking *c)
+{
+    const struct router_config *r = config_section_get(c->config, router_section.name);
+    struct err err = { 0 };
+    int rc = policy_check("route", r->route, "router.route", &err);
+    if (rc < 0) problem(c, &err, rc);
+    rc = policy_check("predict", r->predict, "router.predict", &err);
+    if (rc < 0) problem(c, &err, rc);
+    rc = policy_check("migrate", r->migrate, "router.migrate", &err);
+    if (rc < 0) problem(c, &err, rc);
+    for (size_t i = 0; i < r->endpoints.count; i++) {
+        struct router_endpoint at;
+        rc = router_endpoint(r->endpoints.items[i], &at, &err);
+        if (rc < 0) problem(c, &err, err_prefix(&err, rc, "router.endpoints[%zu]", i));
+    }
+    const struct predict_policy *predict = predict_find(r->predict);
+    const char *missing = predict ? predict_missing(predict, FEATURES_HAVE) : NULL;
+    if (missing)
+        problem(c, &err,
+                err_set(&err, -EINVAL, "router.predict: %s is not applicable: a router has no %s",
+                        predict->name, missing));
+}
+
+int check_file(const char *path, struct config **ret, struct buf *problems, struct err *err)
+{
+    CLEANUP(config_freep) struct config *config = NULL;
+    CLEANUP(buf_fini) struct buf unread = { 0 };
+    struct config_problems found = { 0 };
+    struct config_sources sources = { .path = path, .environ = (const char *const *)environ };
+    int rc = config_load(&schema, &sources, &config, &found, err);
+    if (problems && found.text.len > 0) buf_str(problems, buf_view(&found.text));
+    buf_fini(&found.text);
+    if (rc < 0) return rc;
+    struct checking c = { .config = config, .out = problems ? problems : &unread };
+    check_fleet(&c);
+    check_router(&c);
+    if (c.count > 1)
+        return err_set(err, -EINVAL, "%s (and %u more; `muster config check` lists them)",
+                       c.first.text, c.count - 1);
+    if (c.count == 1) return err_set(err, -EINVAL, "%s", c.first.text);
+    *ret = TAKE(config);
+    return 0;
+}

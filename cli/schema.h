@@ -1,8 +1,14 @@
-/* schema.h - the whole configuration: the sections of all roles in one tree.
+/* schema.h - the whole configuration: the sections of all roles in one tree, and a check whether a fleet can be
+ * started from a file.
  *
- * Layer: cli
+ * Layer: cli (every role's configuration)
  */
 #pragma once
-#include "base/io/config.h"
+#include "base/io/config/config.h"
 
 extern const struct config_schema schema;
+
+/* Loads `path` with the environment and checks what the rows alone cannot: that pools, policies
+ * and offers that are named exist and that the models can be read. `problems` (may be NULL)
+ * receives all sentences, one a line; err the first. */
+int check_file(const char *path, struct config **ret, struct buf *problems, struct err *err);

@@ -3,7 +3,7 @@
 
 #include "base/core/bits.h"
 #include "base/core/own.h"
-#include "cli/pick.h"
+#include "cli/json_path.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -52,7 +52,7 @@ static int join_text(void *ctx, struct str item)
 {
     struct buf *out = ctx;
     if (out->len > 0) buf_byte(out, ',');
-    return pick_text(item, "", out);
+    return json_path_text(item, "", out);
 }
 
 static void number_cell(enum table_form form, double v, int64_t now_us, struct buf *out)
@@ -95,12 +95,12 @@ void table_cell(enum table_form form, struct str row, const char *path, int64_t 
     bool yes;
     int rc;
     if (form == TABLE_TEXT || form == TABLE_STATE)
-        rc = pick_text(row, path, &text);
+        rc = json_path_text(row, path, &text);
     else if (form == TABLE_LIST)
-        rc = pick_each(row, path, join_text, &text);
+        rc = json_path_each(row, path, join_text, &text);
     else if (form == TABLE_YES)
-        rc = pick_bool(row, path, &yes) < 0 ? -ENOENT : buf_text(&text, yes ? "yes" : "no");
-    else if ((rc = pick_f64(row, path, &v)) == 0)
+        rc = json_path_bool(row, path, &yes) < 0 ? -ENOENT : buf_text(&text, yes ? "yes" : "no");
+    else if ((rc = json_path_f64(row, path, &v)) == 0)
         number_cell(form, v, now_us, &text);
     for (size_t i = 0; i < text.len; i++) /* a cell is one line, and no terminal's command */
         if ((unsigned char)text.data[i] < ' ' || text.data[i] == 0x7f) text.data[i] = ' ';
@@ -187,7 +187,7 @@ int table_print(const struct table *t, struct str rows, struct buf *out)
     struct cells c = { .t = t };
     for (uint32_t i = 0; i < t->column_count; i++)
         c.width[i] = strlen(t->column[i].title);
-    int rc = pick_each(rows, "", add_row, &c);
+    int rc = json_path_each(rows, "", add_row, &c);
     for (uint32_t i = 0; rc == 0 && i < t->column_count; i++)
         put_cell(t, &c, i, str_from(t->column[i].title), true, out);
     const char *at = c.text.data;

@@ -1,7 +1,7 @@
 /* target.c - parse a server's URL and ask for its model. */
 #include "cli/target.h"
 
-#include "base/io/http_fetch.h"
+#include "base/io/http/http_fetch.h"
 
 #define TIMEOUT_US 10000000
 #define REPLY_BYTES_MAX ((size_t)1 << 20)
@@ -60,17 +60,13 @@ static int first_id(struct str reply, struct buf *ret)
 
 int target_model(const struct target *t, struct str api_key, struct buf *ret, struct err *err)
 {
-    CLEANUP(buf_fini) struct buf bearer = { 0 };
     CLEANUP(buf_fini) struct buf reply = { .max = REPLY_BYTES_MAX };
-    buf_printf(&bearer, "Bearer " STR_FMT, STR_ARG(api_key));
-    struct http_header header = { STR("authorization"), buf_view(&bearer) };
     struct http_fetch_request req = { .host = t->host,
                                       .port = t->port,
                                       .tls = t->tls,
                                       .files = { .ca = t->ca },
                                       .path = STR("/v1/models"),
-                                      .headers = &header,
-                                      .header_count = api_key.len > 0,
+                                      .bearer = api_key,
                                       .timeout_us = TIMEOUT_US };
     int status;
     int rc = http_fetch(&req, &status, &reply, err);

@@ -6,7 +6,7 @@
 #include "base/core/buf.h"
 #include "base/core/err.h"
 #include "base/core/json.h"
-#include "base/io/config.h"
+#include "base/io/config/config.h"
 
 #define TARGET_URL_DEFAULT "http://127.0.0.1:8080"
 

@@ -1,20 +1,209 @@
-/* api.c - from a request to its handler: routes, reports, views and small answers. */
+/* api.c - serves the controller's HTTP API: guard, handlers, event streams, routes.
+ *
+ * A call passes three steps. on_head checks who calls and whether the path exists, so that the body
+ * of a stranger is never read. on_request finds the route again and runs its handler. The handler
+ * ends the call with exactly one of answer, refuse, refuse_rc and done, or keeps it open as an event
+ * stream. */
+#include "controller/api.h"
+
 #include "base/core/bits.h"
-#include "base/io/descriptors.h"
-#include "controller/api_part.h"
+#include "base/core/list.h"
+#include "base/io/http/http_browser.h"
+#include "base/io/log.h"
+#include "base/io/loop/clock.h"
+#include "base/io/net/descriptors.h"
+#include "base/wire/field.h"
+#include "base/wire/order.h"
+#include "base/wire/sync.h"
+#include "controller/config.h"
 #include "controller/console/console.h"
 #include "controller/control_metrics.h"
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/random.h>
 
-#define OPEN_BODY_BYTES_MAX 4096         /* where anybody may ask, there is nothing to say */
-#define BODY_BYTES_MAX ((size_t)8 << 20) /* a sync of a thousand endpoints is under 1 MiB */
+#define API_VIEW_BYTES_MAX ((size_t)16 << 20) /* a thousand instances are under 2 MiB */
+#define OPEN_BODY_BYTES_MAX 4096              /* where anybody may ask, there is nothing to say */
+#define BODY_BYTES_MAX ((size_t)8 << 20)      /* a sync of a thousand endpoints is under 1 MiB */
 #define CONNECTIONS_MAX 2000
-#define CONNECTIONS_SHARE \
-    50 /* hundredths of the descriptors; the rest is for clouds and children */
+#define CONNECTIONS_SHARE 50 /* hundredths of the descriptors; clouds and children get the rest */
 #define STREAM_UNSENT_MAX ((size_t)1 << 20)
+
+struct api {
+    struct loop *loop;
+    struct api_config config;
+    struct http_server *server;
+    struct control *control;
+    struct auth_gate gate;
+    struct arena arena;  /* of one request */
+    struct buf out;      /* of one answer */
+    struct list streams; /* open ones */
+    uint32_t stream_count;
+    struct log_limit refused_limit;
+};
+
+enum guard {
+    GUARD_NONE,   /* /health */
+    GUARD_READ,   /* beyond loopback, or where it is asked for: a person's credential */
+    GUARD_WRITE,  /* that always: other users of this machine reach loopback too */
+    GUARD_AGENT,  /* the agent of an instance, by whatever name it reaches us; never a web page */
+    GUARD_ROUTER, /* likewise */
+};
+
+struct call {
+    struct api *api;
+    struct http_exchange *x;
+    const struct http_request *req;
+    struct str part; /* what stood at '*' in the path */
+    int arg;         /* of the route */
+};
+
+static int64_t api_now(const struct api *a) /* fleet time */
+{
+    return fleet_clock_now(a->config.clock);
+}
+
+/* ---- answers ---- */
+
+static void answer(struct call *k, int status, const struct buf *body)
+{
+    if (body->rc < 0) {
+        http_reply(k->x, 500, STR("application/json"),
+                   STR("{\"error\":{\"code\":500,\"message\":\"the answer does not fit\"}}"));
+        return;
+    }
+    http_reply_header(k->x, "cache-control", STR("no-store"));
+    http_reply(k->x, status, STR("application/json"), buf_view(body));
+}
+
+static void refuse(struct call *k, int status, const char *reason, const char *message)
+{
+    struct api *a = k->api;
+    if (a->control) {
+        struct str label = str_from(reason);
+        metric_inc(metric_series(control_metrics(a->control), CONTROL_M_REFUSED, &label));
+    }
+    uint64_t skipped;
+    if (log_pass(&a->refused_limit, loop_now_us(a->loop), 1000000, &skipped))
+        log_event(LOG_WARN, "refused", "path=%.*s peer=%.*s status=%d reason=%s skipped=%llu",
+                  STR_ARG(k->req->path), STR_ARG(k->req->peer), status, message,
+                  (unsigned long long)skipped);
+    CLEANUP(buf_fini) struct buf body = { 0 };
+    struct json_writer w;
+    json_writer_init(&w, &body);
+    json_object(&w);
+    json_key(&w, "error");
+    json_object(&w);
+    json_kv_i64(&w, "code", status);
+    json_kv_text(&w, "reason", reason);
+    json_kv_text(&w, "message", message);
+    json_object_end(&w);
+    json_object_end(&w);
+    answer(k, status, &body);
+}
+
+static void refuse_rc(struct call *k, int rc, const struct err *err)
+{
+    static const struct {
+        int rc, status;
+        const char *reason;
+    } rows[] = {
+        { -ENOENT, 404, "not_found" }, { -EEXIST, 409, "exists" }, { -EINVAL, 400, "invalid" },
+        { -ERANGE, 400, "range" },     { -ENOSPC, 503, "full" },
+    };
+    for (size_t i = 0; i < COUNT_OF(rows); i++)
+        if (rows[i].rc == rc) {
+            refuse(k, rows[i].status, rows[i].reason, err_text(err, rc));
+            return;
+        }
+    refuse(k, 500, "failed", err_text(err, rc));
+}
+
+static void done(struct call *k)
+{
+    buf_text(&k->api->out, "{\"ok\":true}");
+    answer(k, 200, &k->api->out);
+}
+
+static void tell_urgent(struct api *a)
+{
+    if (control_is_urgent(a->control)) a->config.on_urgent(a->config.arg);
+}
+
+/* ---- who may call ---- */
+
+/* The parts that a signature lets pass. An agent speaks for its instance and does nothing else. */
+static bool part_may(enum guard guard, struct str id)
+{
+    if (guard == GUARD_AGENT) return str_starts(id, STR("agent/"));
+    if (guard == GUARD_ROUTER) return str_eq(id, STR("router"));
+    return str_eq(id, STR("cli"));
+}
+
+static bool may(const struct call *k, enum guard guard)
+{
+    const struct auth_note *note = http_exchange_note(k->x);
+    enum token_role role;
+    if (note->who == AUTH_PERSON) return true;
+    if (note->who == AUTH_NOBODY && guard <= GUARD_WRITE &&
+        control_token_find(k->api->control, auth_bearer(k->req), &role))
+        return role == TOKEN_ADMIN || guard == GUARD_READ;
+    return note->who == AUTH_PART && part_may(guard, auth_gate_id(k->req));
+}
+
+static enum browser_fault page_fault(const struct call *k, enum guard guard)
+{
+    const struct api *a = k->api;
+    const struct http_names names = { .own = str_from(a->config.host),
+                                      .port = http_server_port(a->server),
+                                      .hosts = a->config.hosts,
+                                      .host_count = a->config.host_count };
+    if (guard < GUARD_AGENT) return browser_check_site(&names, k->req);
+    return http_request_header(k->req, "origin").data ? BROWSER_ORIGIN : BROWSER_OK;
+}
+
+static bool refuse_401(struct call *k, const char *reason, const char *sentence)
+{
+    http_reply_header(k->x, "www-authenticate", STR("Bearer"));
+    refuse(k, 401, reason, sentence);
+    return false;
+}
+
+static bool pass(struct call *k, enum guard guard)
+{
+    const struct api *a = k->api;
+    const struct auth_note *note = http_exchange_note(k->x);
+    enum browser_fault fault = page_fault(k, guard);
+    if (fault != BROWSER_OK) {
+        const struct browser_fault_info *why = browser_fault_info(fault);
+        refuse(k, why->status, why->name, why->sentence);
+        return false;
+    }
+    if (note->who == AUTH_ASKED_AGAIN)
+        return refuse_401(k, "signature", "sign for the epoch and the time of this reply");
+    if (guard == GUARD_NONE) return true;
+    if ((guard >= GUARD_WRITE || a->config.require_secret) && !may(k, guard))
+        return refuse_401(
+            k, "secret",
+            "send the fleet's secret, or a token that may do this: authorization: Bearer TOKEN");
+    if (!a->control) {
+        refuse(k, 503, "starting", "the controller is starting");
+        return false;
+    }
+    return true;
+}
+
+static bool is_agent_of(struct call *k, struct str instance)
+{
+    const struct auth_note *note = http_exchange_note(k->x);
+    struct str id = auth_gate_id(k->req), skip = STR("agent/");
+    if (note->who != AUTH_PART) return true; /* a person, or an agent of an older release */
+    if (str_eq(str_of(id.data + skip.len, id.len - skip.len), instance)) return true;
+    refuse(k, 403, "instance", "an agent speaks for its own instance");
+    return false;
+}
 
 /* ---- agents and routers ---- */
 
@@ -25,14 +214,14 @@ static void agents_report(struct call *k)
     struct err err = { 0 };
     int rc = agent_report_decode(k->req->body, &k->api->arena, &r, &err);
     if (rc < 0) {
-        api_refuse(k, 400, "invalid", err_text(&err, rc));
+        refuse(k, 400, "invalid", err_text(&err, rc));
         return;
     }
-    if (!api_is_agent_of(k, r.intent.len ? r.intent : r.instance)) return;
+    if (!is_agent_of(k, r.intent.len ? r.intent : r.instance)) return;
     control_report(k->api->control, &r, api_now(k->api), &reply);
     agent_reply_encode(&reply, &k->api->out);
-    api_answer(k, 200, &k->api->out);
-    api_tell_urgent(k->api);
+    answer(k, 200, &k->api->out);
+    tell_urgent(k->api);
 }
 
 static void routers_sync(struct call *k)
@@ -44,12 +233,12 @@ static void routers_sync(struct call *k)
     if (rc == 0)
         rc = control_sync(k->api->control, &s, api_now(k->api), &k->api->arena, &rules, &err);
     if (rc < 0) {
-        api_refuse_rc(k, rc, &err);
+        refuse_rc(k, rc, &err);
         return;
     }
     router_rules_encode(&rules, &k->api->out);
-    api_answer(k, 200, &k->api->out);
-    api_tell_urgent(k->api);
+    answer(k, 200, &k->api->out);
+    tell_urgent(k->api);
 }
 
 /* ---- looking ---- */
@@ -57,7 +246,7 @@ static void routers_sync(struct call *k)
 static void show_view(struct call *k)
 {
     control_view(k->api->control, (enum control_view)k->arg, api_now(k->api), &k->api->out);
-    api_answer(k, 200, &k->api->out);
+    answer(k, 200, &k->api->out);
 }
 
 /* A number of the query; `fallback` when it is absent. -EINVAL. */
@@ -74,7 +263,7 @@ static void list_decisions(struct call *k)
 {
     uint64_t from, limit;
     if (query_number(k, "from", 1, &from) < 0 || query_number(k, "limit", 100, &limit) < 0) {
-        api_refuse(k, 400, "invalid", "from and limit are whole numbers");
+        refuse(k, 400, "invalid", "from and limit are whole numbers");
         return;
     }
     if (limit > API_DECISIONS_MAX) limit = API_DECISIONS_MAX;
@@ -86,9 +275,9 @@ static void list_decisions(struct call *k)
     struct err err = { 0 };
     int rc = control_decisions(k->api->control, from, limit, &k->api->out, &err);
     if (rc < 0)
-        api_refuse_rc(k, rc, &err);
+        refuse_rc(k, rc, &err);
     else
-        api_answer(k, 200, &k->api->out);
+        answer(k, 200, &k->api->out);
 }
 
 static void show_decision(struct call *k)
@@ -97,14 +286,14 @@ static void show_decision(struct call *k)
     struct err err = { 0 };
     int rc = str_to_u64(k->part, &id);
     if (rc < 0) {
-        api_refuse(k, 400, "invalid", "a decision's id is a whole number");
+        refuse(k, 400, "invalid", "a decision's id is a whole number");
         return;
     }
     rc = control_decision(k->api->control, id, &k->api->out, &err);
     if (rc < 0)
-        api_refuse_rc(k, rc, &err);
+        refuse_rc(k, rc, &err);
     else
-        api_answer(k, 200, &k->api->out);
+        answer(k, 200, &k->api->out);
 }
 
 static void show_metrics(struct call *k)
@@ -112,7 +301,7 @@ static void show_metrics(struct call *k)
     struct metrics *m = control_metrics(k->api->control);
     metric_set(metric_of(m, CONTROL_M_STREAMS), k->api->stream_count);
     if (metrics_render(m, &k->api->out) < 0) {
-        api_refuse(k, 500, "failed", "the metrics do not fit");
+        refuse(k, 500, "failed", "the metrics do not fit");
         return;
     }
     http_reply(k->x, 200, STR(METRICS_CONTENT_TYPE), buf_view(&k->api->out));
@@ -127,7 +316,7 @@ static void health(struct call *k)
                degraded ? "degraded"
                : ready  ? "ok"
                         : "observing");
-    api_answer(k, ready ? 200 : 503, &k->api->out);
+    answer(k, ready ? 200 : 503, &k->api->out);
 }
 
 static void console(struct call *k)
@@ -137,6 +326,223 @@ static void console(struct call *k)
                           "script-src 'unsafe-inline'; connect-src *; img-src data:; "
                           "frame-ancestors 'none'"));
     http_reply(k->x, 200, STR("text/html; charset=utf-8"), console_page());
+}
+
+/* ---- orders of people ---- */
+
+/* The reply to an order that has nothing to show: done, or why not. True: done. */
+static bool conclude(struct call *k, int rc, const struct err *err)
+{
+    if (rc < 0)
+        refuse_rc(k, rc, err);
+    else
+        done(k);
+    return rc >= 0;
+}
+
+static void pause_service(struct call *k)
+{
+    struct err err = { 0 };
+    int rc = control_pause(k->api->control, k->part, k->arg, &err);
+    if (conclude(k, rc, &err)) tell_urgent(k->api);
+}
+
+static void scale_service(struct call *k)
+{
+    struct scale_order order;
+    struct err err = { 0 };
+    int rc = scale_order_decode(k->req->body, &k->api->arena, &order, &err);
+    if (rc == 0 && order.count > CONTROL_COUNT_MAX)
+        rc = err_set(&err, -ERANGE, "count: want 0 to %d, or null", CONTROL_COUNT_MAX);
+    if (rc == 0)
+        rc = control_scale(k->api->control, k->part, order.pool, (int32_t)order.count, &err);
+    if (conclude(k, rc, &err)) tell_urgent(k->api);
+}
+
+/* A credential, which is shown this once, and what it belongs to. `role` may be NULL. */
+static void show_once(struct call *k, const char *owner, struct str name, const char *role,
+                      const char *kind, char *secret)
+{
+    char note[48];
+    struct json_writer w;
+    snprintf(note, sizeof note, "the %s is shown this once", kind);
+    json_writer_init(&w, &k->api->out);
+    json_object(&w);
+    json_kv_str(&w, owner, name);
+    if (role) json_kv_text(&w, "role", role);
+    json_kv_text(&w, kind, secret);
+    json_kv_text(&w, "note", note);
+    json_object_end(&w);
+    explicit_bzero(secret, strlen(secret));
+    answer(k, 201, &k->api->out);
+}
+
+struct tenant_order {
+    struct str name;
+    struct tenant_limits limits;
+};
+
+static const struct field tenant_fields[] = {
+    FIELD(struct tenant_order, name, FIELD_STR, .required = true, .min = 1, .max = NAME_BYTES - 1),
+    FIELD_AS("requests_per_min", struct tenant_order, limits.requests_per_min, FIELD_U32),
+    FIELD_AS("tokens_per_min", struct tenant_order, limits.tokens_per_min, FIELD_U32),
+    FIELD_AS("concurrency", struct tenant_order, limits.concurrency, FIELD_U32),
+    FIELD_AS("weight", struct tenant_order, limits.weight, FIELD_F64, .max = TENANT_WEIGHT_MAX),
+};
+static const struct field_set tenant_set = FIELD_SET(struct tenant_order, tenant_fields);
+
+static void add_tenant(struct call *k)
+{
+    struct tenant_order t = { 0 };
+    struct err err = { 0 };
+    char key[TENANT_KEY_BYTES];
+    int rc = fields_decode(&tenant_set, k->req->body, &k->api->arena, &t, "the tenant", &err);
+    if (rc == 0)
+        rc = control_tenant_add(k->api->control, t.name, &t.limits, clock_wall_us(), key, &err);
+    if (rc < 0) {
+        refuse_rc(k, rc, &err);
+        return;
+    }
+    show_once(k, "tenant", t.name, NULL, "key", key);
+}
+
+static void remove_tenant(struct call *k)
+{
+    struct err err = { 0 };
+    conclude(k, control_tenant_remove(k->api->control, k->part, &err), &err);
+}
+
+static void open_keys(struct call *k)
+{
+    struct err err = { 0 };
+    int rc = control_keys_open(k->api->control, &err);
+    if (rc == 0) log_event(LOG_WARN, "keys_opened_by", "peer=%.*s", STR_ARG(k->req->peer));
+    conclude(k, rc, &err);
+}
+
+static void clear_quarantine(struct call *k)
+{
+    struct err err = { 0 };
+    uint64_t fingerprint;
+    int rc = quarantine_order_decode(k->req->body, &k->api->arena, &fingerprint, &err);
+    if (rc == 0) control_quarantine_clear(k->api->control, fingerprint);
+    conclude(k, rc, &err);
+}
+
+struct token_order {
+    struct str name;
+    enum token_role role;
+};
+
+static const struct field token_fields[] = {
+    FIELD(struct token_order, name, FIELD_STR, .required = true, .min = 1, .max = NAME_BYTES - 1),
+    FIELD(struct token_order, role, FIELD_ENUM, .required = true, .names = token_role_names,
+          .max = TOKEN_ROLE_COUNT),
+};
+static const struct field_set token_set = FIELD_SET(struct token_order, token_fields);
+
+static void add_token(struct call *k)
+{
+    struct token_order t = { 0 };
+    struct err err = { 0 };
+    char text[TOKEN_TEXT_BYTES];
+    int rc = fields_decode(&token_set, k->req->body, &k->api->arena, &t, "the token", &err);
+    if (rc == 0)
+        rc = control_token_add(k->api->control, t.name, t.role, clock_wall_us(), text, &err);
+    if (rc < 0) {
+        refuse_rc(k, rc, &err);
+        return;
+    }
+    show_once(k, "name", t.name, token_role_names[t.role], "token", text);
+}
+
+static void remove_token(struct call *k)
+{
+    struct err err = { 0 };
+    conclude(k, control_token_remove(k->api->control, k->part, &err), &err);
+}
+
+/* ---- event streams ---- */
+
+struct stream {
+    struct list node;
+    struct api *api;
+    struct http_exchange *x;
+    uint64_t told; /* last decision it has heard of */
+};
+
+static void stream_drop(struct stream *s)
+{
+    list_remove(&s->node);
+    s->api->stream_count--;
+    free(s);
+}
+
+static void on_stream_abort(void *arg, enum http_abort why)
+{
+    (void)why;
+    stream_drop(arg);
+}
+
+/* A frame that does not fit is left out: the next status says it all again, and decisions have
+ * ids, so that a client sees the gap and asks. */
+static void stream_send(struct stream *s, const char *event, struct str json)
+{
+    if (http_stream_full(s->x)) return;
+    CLEANUP(buf_fini) struct buf frame = { 0 };
+    buf_printf(&frame, "event: %s\ndata: ", event);
+    buf_str(&frame, json);
+    buf_text(&frame, "\n\n");
+    if (frame.rc == 0) (void)http_stream_write(s->x, frame.data, frame.len);
+}
+
+static void tell_decisions(struct stream *s)
+{
+    struct control *c = s->api->control;
+    uint64_t last = control_decision_last(c);
+    for (; s->told < last && last - s->told <= API_DECISIONS_MAX; s->told++) {
+        CLEANUP(buf_fini) struct buf text = { 0 };
+        if (control_decision(c, s->told + 1, &text, NULL) == 0)
+            stream_send(s, "decision", buf_view(&text));
+    }
+    s->told = last;
+}
+
+void api_broadcast(struct api *a)
+{
+    if (list_empty(&a->streams)) return;
+    CLEANUP(buf_fini) struct buf status = { 0 };
+    buf_init(&status, API_VIEW_BYTES_MAX);
+    if (control_view(a->control, CONTROL_STATUS, api_now(a), &status) < 0) return;
+    LIST_EACH_SAFE (&a->streams, node) {
+        struct stream *s = CONTAINER_OF(node, struct stream, node);
+        stream_send(s, "status", buf_view(&status));
+        tell_decisions(s);
+    }
+}
+
+static void open_stream(struct call *k)
+{
+    struct api *a = k->api;
+    if (a->stream_count == API_STREAMS_MAX) {
+        refuse(k, 503, "full", "too many event streams are open");
+        return;
+    }
+    struct stream *s = calloc(1, sizeof *s);
+    http_reply_header(k->x, "cache-control", STR("no-store"));
+    if (!s || http_stream_begin(k->x, 200, STR("text/event-stream")) < 0) {
+        free(s);
+        refuse(k, 503, "full", "no memory for the stream");
+        return;
+    }
+    s->api = a;
+    s->x = k->x;
+    s->told = control_decision_last(a->control);
+    list_push_back(&a->streams, &s->node);
+    a->stream_count++;
+    http_exchange_watch(k->x, on_stream_abort, NULL, s);
+    if (control_view(a->control, CONTROL_STATUS, api_now(a), &a->out) == 0)
+        stream_send(s, "status", buf_view(&a->out));
 }
 
 /* ---- routes ---- */
@@ -159,21 +565,22 @@ static const struct route routes[] = {
     { "GET",    "/api/v1/instances",          GUARD_READ,  show_view,      CONTROL_INSTANCES },
     { "GET",    "/api/v1/intents",            GUARD_READ,  show_view,      CONTROL_INTENTS },
     { "GET",    "/api/v1/offers",             GUARD_READ,  show_view,      CONTROL_OFFERS },
+    { "GET",    "/api/v1/history",            GUARD_READ,  show_view,      CONTROL_HISTORY },
     { "GET",    "/api/v1/cost",               GUARD_READ,  show_view,      CONTROL_COST },
     { "GET",    "/api/v1/tenants",            GUARD_READ,  show_view,      CONTROL_TENANTS },
-    { "POST",   "/api/v1/tenants",            GUARD_WRITE, api_add_tenant,     0 },
-    { "DELETE", "/api/v1/tenants/*",          GUARD_WRITE, api_remove_tenant,  0 },
+    { "POST",   "/api/v1/tenants",            GUARD_WRITE, add_tenant,     0 },
+    { "DELETE", "/api/v1/tenants/*",          GUARD_WRITE, remove_tenant,  0 },
     { "GET",    "/api/v1/tokens",             GUARD_WRITE, show_view,      CONTROL_TOKENS },
-    { "POST",   "/api/v1/tokens",             GUARD_WRITE, api_add_token,      0 },
-    { "DELETE", "/api/v1/tokens/*",           GUARD_WRITE, api_remove_token,   0 },
-    { "POST",   "/api/v1/keys/open",          GUARD_WRITE, api_open_keys,      0 },
-    { "POST",   "/api/v1/quarantine/clear",   GUARD_WRITE, api_clear_quarantine, 0 },
+    { "POST",   "/api/v1/tokens",             GUARD_WRITE, add_token,      0 },
+    { "DELETE", "/api/v1/tokens/*",           GUARD_WRITE, remove_token,   0 },
+    { "POST",   "/api/v1/keys/open",          GUARD_WRITE, open_keys,      0 },
+    { "POST",   "/api/v1/quarantine/clear",   GUARD_WRITE, clear_quarantine, 0 },
     { "GET",    "/api/v1/decisions",          GUARD_READ,  list_decisions, 0 },
     { "GET",    "/api/v1/decisions/*",        GUARD_READ,  show_decision,  0 },
-    { "POST",   "/api/v1/services/*/pause",   GUARD_WRITE, api_pause_service,  1 },
-    { "POST",   "/api/v1/services/*/resume",  GUARD_WRITE, api_pause_service,  0 },
-    { "POST",   "/api/v1/services/*/scale",   GUARD_WRITE, api_scale_service,  0 },
-    { "GET",    "/api/v1/stream",             GUARD_READ,  api_open_stream,    0 },
+    { "POST",   "/api/v1/services/*/pause",   GUARD_WRITE, pause_service,  1 },
+    { "POST",   "/api/v1/services/*/resume",  GUARD_WRITE, pause_service,  0 },
+    { "POST",   "/api/v1/services/*/scale",   GUARD_WRITE, scale_service,  0 },
+    { "GET",    "/api/v1/stream",             GUARD_READ,  open_stream,    0 },
     { "GET",    "/metrics",                   GUARD_READ,  show_metrics,   0 },
     { "GET",    "/",                          GUARD_NONE,  console,        0 },
 };
@@ -203,7 +610,7 @@ static const struct route *find_route(const struct http_request *req, struct str
         if (!path_matches(routes[i].path, req->path, ret_part)) continue;
         *ret_known = true;
         struct str method = str_from(routes[i].method);
-        bool like_get = head && str_eq(method, STR("GET")) && routes[i].fn != api_open_stream;
+        bool like_get = head && str_eq(method, STR("GET")) && routes[i].fn != open_stream;
         if (str_eq(req->method, method) || like_get) return &routes[i];
     }
     return NULL;
@@ -219,25 +626,26 @@ static void on_head(void *ctx, struct http_exchange *x)
     bool known;
     const struct route *route = find_route(k.req, &k.part, &known);
     if (!route) {
-        if (!api_pass(&k, GUARD_NONE)) return;
+        if (!pass(&k, GUARD_NONE)) return;
         if (known)
-            api_refuse(&k, 405, "method", "this cannot be done with that path");
+            refuse(&k, 405, "method", "this cannot be done with that path");
         else
-            api_refuse(&k, 404, "not_found", "nothing is served at this path");
+            refuse(&k, 404, "not_found", "nothing is served at this path");
         return;
     }
-    if (api_pass(&k, route->guard) && route->guard == GUARD_NONE)
+    if (pass(&k, route->guard) && route->guard == GUARD_NONE)
         http_exchange_body_max(x, OPEN_BODY_BYTES_MAX);
 }
 
 static void on_request(void *ctx, struct http_exchange *x)
 {
     struct api *a = ctx;
+    loop_assert_owner(a->loop);
     struct call k = { .api = a, .x = x, .req = http_exchange_request(x) };
     arena_reset(&a->arena);
     buf_clear(&a->out);
     if (!auth_gate_body(http_exchange_note(x), k.req)) {
-        api_refuse(&k, 401, "signature", "the body is not what was signed");
+        refuse(&k, 401, "signature", "the body is not what was signed");
         return;
     }
     bool known;

@@ -9,7 +9,7 @@
  *          never does.
  *
  *     POST /api/v1/agents/report             POST /api/v1/routers/sync
- *     GET  /api/v1/status services pools instances intents offers cost
+ *     GET  /api/v1/status services pools instances intents offers cost history
  *     GET  /api/v1/decisions?from=N&limit=N  GET  /api/v1/decisions/ID
  *     POST /api/v1/services/NAME/pause       POST /api/v1/services/NAME/resume
  *     POST /api/v1/services/NAME/scale       {"pool":"small","count":2}; null gives it back
@@ -22,7 +22,7 @@
  *     GET  / /health /metrics
  */
 #pragma once
-#include "base/io/auth_gate.h"
+#include "base/io/auth/auth_gate.h"
 #include "controller/control.h"
 #include "controller/fleet_clock.h"
 

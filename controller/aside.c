@@ -12,7 +12,7 @@
 
 void control_set_aside(struct control *c, struct str key, const char *error)
 {
-    struct aside *a = &c->aside;
+    struct aside *a = &c->people.aside;
     a->total++;
     a->intents += str_starts(key, STR("intent/"));
     a->tenants += str_starts(key, STR("tenant/"));
@@ -30,8 +30,8 @@ bool control_is_aside(const struct control *c, const char *kind, const char *nam
 {
     char key[ASIDE_KEY_BYTES];
     snprintf(key, sizeof key, "%s%s", kind, name);
-    for (uint32_t i = 0; i < c->aside.count; i++)
-        if (strcmp(c->aside.record[i].key, key) == 0) return true;
+    for (uint32_t i = 0; i < c->people.aside.count; i++)
+        if (strcmp(c->people.aside.record[i].key, key) == 0) return true;
     return false;
 }
 
@@ -46,22 +46,22 @@ static uint32_t unreadable_of(const struct listing *l)
 
 uint32_t control_aside_count(const struct control *c)
 {
-    uint32_t n = c->aside.total;
+    uint32_t n = c->people.aside.total;
     for (uint32_t k = 0; k < c->setup.cloud_count; k++)
-        n += unreadable_of(&c->listing[k]);
+        n += unreadable_of(&c->observed.provider[k].listing);
     return n;
 }
 
 void control_shadow(struct control *c, uint32_t cloud, const struct listed *item, int64_t now_us)
 {
-    if (item->unreadable || c->count == SLOTS_MAX) return; /* tags that nobody knows */
-    const char *provider = c->cloud[cloud].driver->name;
+    if (item->unreadable || c->money.count == SLOTS_MAX) return; /* tags that nobody knows */
+    const char *provider = c->observed.provider[cloud].cloud.driver->name;
     uint32_t offer = control_find_offer(c, provider, item->offer);
     int64_t made_us = item->created_us ? item->created_us : now_us;
     struct intent i = { .state = INTENT_REGISTERED,
                         .adopted = true,
                         .aside = true,
-                        .price_h = offer == PLAN_NONE ? 0 : c->offer[offer].price_h,
+                        .price_h = offer == PLAN_NONE ? 0 : c->money.offer[offer].price_h,
                         .wanted_us = made_us,
                         .called_us = made_us,
                         .made_us = made_us,
@@ -74,15 +74,15 @@ void control_shadow(struct control *c, uint32_t cloud, const struct listed *item
     memcpy(i.offer, item->offer, sizeof i.offer);
     memcpy(i.handle, item->handle, sizeof i.handle);
     must(name_copy(i.provider, sizeof i.provider, str_from(provider)) == 0);
-    c->intent[c->count] = i;
-    control_place(c, c->count++, now_us);
+    c->money.intent[c->money.count] = i;
+    control_place(c, c->money.count++, now_us);
     log_event(LOG_WARN, "shadowed", "id=%s service=%s pool=%s", i.id, i.service, i.pool);
 }
 
 static bool is_listed(const struct control *c, const struct intent *i)
 {
     uint32_t cloud = control_find_cloud(c, i->provider);
-    const struct listing *l = cloud == PLAN_NONE ? NULL : &c->listing[cloud];
+    const struct listing *l = cloud == PLAN_NONE ? NULL : &c->observed.provider[cloud].listing;
     if (!l || !l->ok) return true; /* nobody says otherwise */
     for (uint32_t k = 0; k < l->count; k++)
         if (strcmp(l->item[k].intent, i->id) == 0 && !l->item[k].gone) return true;
@@ -91,8 +91,8 @@ static bool is_listed(const struct control *c, const struct intent *i)
 
 void control_drop_shadows(struct control *c)
 {
-    for (uint32_t at = c->count; at-- > 0;) {
-        const struct intent *i = &c->intent[at];
+    for (uint32_t at = c->money.count; at-- > 0;) {
+        const struct intent *i = &c->money.intent[at];
         if (!i->aside || is_listed(c, i)) continue;
         log_event(LOG_WARN, "shadow_gone", "id=%s", i->id);
         control_drop_slot(c, at);
@@ -113,12 +113,13 @@ void control_put_aside(struct json_writer *w, const struct control *c)
 {
     json_key(w, "unreadable");
     json_array(w);
-    for (uint32_t i = 0; i < c->aside.count; i++)
-        put_one(w, "", c->aside.record[i].key, c->aside.record[i].error);
+    for (uint32_t i = 0; i < c->people.aside.count; i++)
+        put_one(w, "", c->people.aside.record[i].key, c->people.aside.record[i].error);
     for (uint32_t k = 0; k < c->setup.cloud_count; k++)
-        for (uint32_t i = 0; c->listing[k].ok && i < c->listing[k].count; i++)
-            if (c->listing[k].item[i].unreadable)
-                put_one(w, "instance/", c->listing[k].item[i].handle,
+        for (uint32_t i = 0;
+             c->observed.provider[k].listing.ok && i < c->observed.provider[k].listing.count; i++)
+            if (c->observed.provider[k].listing.item[i].unreadable)
+                put_one(w, "instance/", c->observed.provider[k].listing.item[i].handle,
                         "the provider has it, and its launch document cannot be read");
     json_array_end(w);
 }

@@ -2,7 +2,10 @@
 #include "controller/config.h"
 
 #include "base/io/log.h"
+#include "controller/cloud/cloud_local.h"
 #include "controller/core/plan.h"
+#include "fleet/periods.h"
+#include "policies/route/overload.h"
 
 #define IN(type, member) .offset = offsetof(struct type, member)
 #define NAME .min = 1, .max = NAME_BYTES - 1
@@ -37,7 +40,7 @@ static const struct config_field controller_rows[] = {
     { .name = "require_keys", .type = CONFIG_BOOL, .default_text = "false",
       IN(controller_section, require_keys),
       .about = "Routers refuse requests without an API key even while no tenant exists." },
-    { .name = "tick", .type = CONFIG_DURATION, .default_text = "1s", .min = 1e4, .max = 6e7,
+    { .name = "tick", .type = CONFIG_DURATION, .default_text = TICK_PERIOD_TEXT, .min = 1e4, .max = 6e7,
       IN(controller_section, tick_us), .about = "How often the controller observes and decides." },
     { .name = "lease", .type = CONFIG_DURATION, .default_text = "15s", .min = 1e6, .max = 36e8,
       IN(controller_section, lease_us), .about = "What an agent is granted with each answer." },
@@ -130,6 +133,12 @@ static const struct config_field service_rows[] = {
       IN(service_section, slo_ttft_us), .about = "Promised time to the first token." },
     { .name = "slo_tpot", .type = CONFIG_DURATION, .default_text = "200ms", .min = 100, .max = 36e8,
       IN(service_section, slo_tpot_us), .about = "Promised time for each further token." },
+    { .name = "overload", .type = CONFIG_ENUM, .default_text = "serve", .names = route_overload_names,
+      IN(service_section, overload),
+      .about = "What becomes of a request that no instance is expected to begin within `slo_ttft` while "
+               "the fleet is overloaded, that is, while no instance is without a queue and that has "
+               "lasted for a minute, or more work is sent than the fleet does: "
+               "`serve` queues it, `refuse` answers 429 with Retry-After, so that others are in time." },
     { .name = "budget_per_hour", .type = CONFIG_FLOAT, .default_text = "0", .min = 0, .max = 1e6,
       .unit = "dollars", IN(service_section, budget_h),
       .about = "Ceiling for everything that is billed at once; 0 for none." },
@@ -154,6 +163,9 @@ static const struct config_field service_rows[] = {
     { .name = "row_watts", .type = CONFIG_FLOAT, .default_text = "0", .min = 0, .max = 1e9,
       .unit = "watts", IN(service_section, row_watts),
       .about = "polca: what the breaker before all instances of the service allows; 0 for no limit." },
+    { .name = "mix", .type = CONFIG_TEXT, .default_text = "", IN(service_section, mix),
+      .about = "How many instances of each pool, chosen for the lengths that are expected; `muster policies "
+               "mix` lists the policies. Empty: the scaling policy says." },
     { .name = "place", .type = CONFIG_TEXT, .default_text = PLACE_DEFAULT, IN(service_section, place),
       .about = "Which of a pool's offers an instance comes from; `muster policies place`." },
     { .name = "role", .type = CONFIG_TEXT, .default_text = "", IN(service_section, role),
@@ -263,6 +275,25 @@ static const struct config_field offer_rows[] = {
       .unit = "seconds", IN(offer_section, perf_c), .about = "Prior: a sequence that decodes." },
     { .name = "perf_read", .type = CONFIG_FLOAT, .default_text = "0", .min = 0, .max = 100,
       .unit = "seconds", IN(offer_section, perf_d), .about = "Prior: a cached token that is read." },
+    { .name = "zone", .type = CONFIG_TEXT, .default_text = "", .max = NAME_BYTES - 1,
+      IN(offer_section, zone), .about = "Zone of the offer; losses of one zone come together." },
+    { .name = "spot", .type = CONFIG_BOOL, .default_text = "false", IN(offer_section, spot),
+      .about = "The provider may take instances of this offer away." },
+    { .name = "spot_life", .type = CONFIG_DURATION, .default_text = "0", .min = 0, .max = 864e8,
+      IN(offer_section, spot_life_us),
+      .about = "Script of the local market: an instance is taken away at this age; 0: never." },
+    { .name = "spot_notice", .type = CONFIG_DURATION, .default_text = "30s", .min = 0, .max = 36e8,
+      IN(offer_section, spot_notice_us),
+      .about = "Script: the loss is announced this long before; 0: without notice." },
+    { .name = "spot_outage", .type = CONFIG_DURATION, .default_text = "0", .min = 0, .max = 864e8,
+      IN(offer_section, spot_outage_us),
+      .about = "Script: once a loss is announced the zone sells nothing for this long." },
+    { .name = "spot_prices", .type = CONFIG_TEXTS, .min = 0, .max = LOCAL_PRICES_MAX,
+      IN(offer_section, spot_prices),
+      .about = "Script: dollars an hour, one after the other and round again; none: the price." },
+    { .name = "spot_step", .type = CONFIG_DURATION, .default_text = "10m", .min = 1e6,
+      .max = 864e8, IN(offer_section, spot_step_us),
+      .about = "Script: each of the prices holds for this long." },
 };
 static const struct config_record offer_record =
     CONFIG_LIST_OF(struct offer_section, offer_rows, "name");
@@ -273,6 +304,12 @@ static const struct config_field local_rows[] = {
       .about = "Cores that local instances may use together; 0 for all of the machine." },
     { .name = "offers", .type = CONFIG_RECORDS, .min = 0, .max = 16, .record = &offer_record,
       IN(local_section, offers), .about = "What this machine sells." },
+    { .name = "poll", .type = CONFIG_DURATION, .default_text = "1s", .min = 1e5, .max = 36e8,
+      IN(local_section, poll_us),
+      .about = "Time between two listings of instances; after a call of ours one comes sooner." },
+    { .name = "calls_per_s", .type = CONFIG_FLOAT, .default_text = "20", .min = 0.1, .max = 1e4,
+      .unit = "calls/s", IN(local_section, calls_per_s),
+      .about = "Budget of calls to the cloud: creates, removes, listings and prices together." },
 };
 // clang-format on
 

@@ -3,8 +3,8 @@
  * Layer: controller (base/io)
  */
 #pragma once
-#include "base/io/config.h"
-#include "base/io/tls_rows.h"
+#include "base/io/config/config.h"
+#include "base/io/net/tls_rows.h"
 
 #define CONTROL_COUNT_MAX 256 /* instances of a pool: a router knows as many */
 
@@ -45,9 +45,10 @@ struct engine_rows_section {
 struct service_section {
     struct str name, model;
     int64_t slo_ttft_us, slo_tpot_us;
+    int overload; /* enum route_overload_rule */
     double budget_h;
     int64_t min, max;
-    struct str scale, shaper, forecast, place, role, power;
+    struct str scale, shaper, forecast, mix, place, role, power;
     double row_watts;
     double margin, utilisation_max, attainment, queue_target, concurrency;
     double ongoing_target, qps_target, kv_target;
@@ -65,11 +66,17 @@ struct offer_section {
     double share, price_h;
     int64_t launch_us, lead_us, max_num_seqs;
     double perf_a, perf_b, perf_c, perf_d;
+    struct str zone;
+    bool spot;
+    int64_t spot_life_us, spot_notice_us, spot_outage_us, spot_step_us;
+    struct config_texts spot_prices;
 };
 
 struct local_section {
     double cores;                 /* 0: those of the machine */
     struct config_records offers; /* struct offer_section */
+    int64_t poll_us;
+    double calls_per_s;
 };
 
 /* Policies that people look for at the top of the file or in a service, and why they are not there. */

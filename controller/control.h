@@ -1,7 +1,7 @@
 /* control.h - the controller without its sockets: observe, plan, act over a store and clouds.
  *
  * Layer:    controller (controller/core, controller/cloud, base/io)
- * Threads:  one loop's; calls block for the store's fsync and the drivers' calls
+ * Threads:  one loop's; calls block for the store's fsync, never for a provider (calls.c)
  * Order:    after a start first restore (control_new), then observe (the first good listing of every
  *           provider), and only then plan: nothing is launched or ended before that
  * Rules:    (1) intents are durable before the calls they stand for (intent.h)
@@ -18,7 +18,7 @@
 #pragma once
 #include "base/core/own.h"
 #include "base/io/metrics.h"
-#include "base/io/store.h"
+#include "base/io/store/store.h"
 #include "base/wire/sync.h"
 #include "controller/cloud/cloud.h"
 #include "controller/core/plan.h"
@@ -82,6 +82,13 @@ void control_date(struct control *c, int64_t ahead_us);
  * tried again at the next tick. */
 int control_tick(struct control *c, int64_t now_us);
 
+/* Takes completions of calls to providers and submits calls that are due; a tick does so too. 0, or
+ * -ECANCELED at an armed step. */
+int control_calls(struct control *c, int64_t now_us);
+
+/* Calls fn, from any thread, when a provider has completed a call: then control_calls has work. */
+void control_watch_clouds(struct control *c, void (*fn)(void *arg), void *arg);
+
 /* True when something came that should not wait for the next second. Reading clears it. */
 bool control_is_urgent(struct control *c);
 
@@ -105,6 +112,7 @@ void control_quarantine_clear(struct control *c, uint64_t fingerprint);
 #define TENANT_KEY_BYTES 48
 struct tenant_limits {
     uint32_t requests_per_min, tokens_per_min, concurrency; /* 0: unlimited */
+    double weight; /* share of engines, beside that of others; 0: 1 */
 };
 int control_tenant_add(struct control *c, struct str name, const struct tenant_limits *limits,
                        int64_t date_us, char ret_key[TENANT_KEY_BYTES], struct err *err);
@@ -136,6 +144,7 @@ enum control_view {
     CONTROL_COST,
     CONTROL_TENANTS,
     CONTROL_TOKENS,
+    CONTROL_HISTORY, /* the last hour, for charts */
     CONTROL_VIEW_COUNT
 };
 int control_view(struct control *c, enum control_view view, int64_t now_us, struct buf *out);

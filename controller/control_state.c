@@ -1,7 +1,7 @@
 /* control_state.c - looks up what the controller knows, and counts. */
 #include "controller/control_state.h"
 
-#include "base/io/clock.h"
+#include "base/io/loop/clock.h"
 
 #include <string.h>
 
@@ -9,15 +9,16 @@
 
 uint32_t control_find(const struct control *c, const char *id)
 {
-    for (uint32_t i = 0; i < c->count; i++)
-        if (strcmp(c->intent[i].id, id) == 0) return i;
+    for (uint32_t i = 0; i < c->money.count; i++)
+        if (strcmp(c->money.intent[i].id, id) == 0) return i;
     return UINT32_MAX;
 }
 
 uint32_t control_find_offer(const struct control *c, const char *provider, const char *name)
 {
-    for (uint32_t i = 0; i < c->offer_count; i++)
-        if (strcmp(c->offer[i].name, name) == 0 && strcmp(c->offer[i].provider, provider) == 0)
+    for (uint32_t i = 0; i < c->money.offer_count; i++)
+        if (strcmp(c->money.offer[i].name, name) == 0 &&
+            strcmp(c->money.offer[i].provider, provider) == 0)
             return i;
     return PLAN_NONE;
 }
@@ -25,7 +26,7 @@ uint32_t control_find_offer(const struct control *c, const char *provider, const
 uint32_t control_find_cloud(const struct control *c, const char *provider)
 {
     for (uint32_t i = 0; i < c->setup.cloud_count; i++)
-        if (strcmp(c->cloud[i].driver->name, provider) == 0) return i;
+        if (strcmp(c->observed.provider[i].cloud.driver->name, provider) == 0) return i;
     return PLAN_NONE;
 }
 
@@ -51,13 +52,13 @@ void control_store_failed(struct control *c, const char *event, const char *what
 
 bool control_router_is_fresh(const struct router *r, int64_t now_us)
 {
-    return now_us - r->heard_us <= ROUTER_FRESH_US;
+    return demand_is_fresh(r->heard_us, now_us);
 }
 
 bool control_has_observed(const struct control *c)
 {
     for (uint32_t k = 0; k < c->setup.cloud_count; k++)
-        if (!c->observed[k]) return false;
+        if (!c->observed.provider[k].observed) return false;
     return true;
 }
 
@@ -80,5 +81,5 @@ struct metrics *control_metrics(struct control *c)
 
 uint64_t control_decision_last(const struct control *c)
 {
-    return c->decision_last;
+    return c->desired.decision_last;
 }

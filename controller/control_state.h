@@ -1,11 +1,14 @@
-/* control_state.h - what the files of the controller share: the one struct behind control.h.
+/* control_state.h - the struct behind control.h, in four parts with a writer each.
  *
  * Layer:   controller, private to it
- * Owner:   tick.c makes it; sync.c writes into it what agents and routers say, observe.c what
- *          providers list, demand.c what is wanted, power.c which clocks; act.c is the only one that changes intents;
- *          restore.c and tenants.c own what people set
+ * Owner:   observed: sync.c (agents, routers), calls.c (providers), demand.c, roles.c, power.c
+ *          desired:  carry_out.c decides, restore.c keeps what people set
+ *          money:    act.c is the only one that changes intents, calls.c offers and calls
+ *          people:   tenants.c, tokens.c, keys.c, aside.c
+ *          tick.c makes and frees all of it; a slot of money.intent moves with its observed twins
  */
 #pragma once
+#include "base/core/owner.h"
 #include "base/core/rng.h"
 #include "base/io/log.h"
 #include "controller/access.h"
@@ -13,43 +16,15 @@
 #include "controller/control.h"
 #include "controller/control_metrics.h"
 #include "controller/core/record.h"
+#include "controller/last_hour.h"
+#include "controller/observed.h"
 #include "controller/power.h"
 #include "controller/roles.h"
-#include "controller/router_seen.h"
 
 #define SLOTS_MAX (CONTROL_INSTANCES_MAX + CONTROL_TOMBSTONES_MAX)
 #define TENANT_FLUSH_US 30000000 /* usage counters are written so often */
 #define MEMORY_FLUSH_US 10000000 /* policy state is written so often */
 #define TOMBSTONE_US 3600000000  /* an ended intent is remembered so long */
-
-/* What an agent reported beyond what decisions need. Parallel to intents. */
-struct detail {
-    uint64_t agent_boot, agent_seq;
-    uint32_t restarts;
-    char trouble[REPORT_TEXT_BYTES_MAX + 1];
-    char host[REPORT_NAME_BYTES_MAX + 1];
-    char model[REPORT_TEXT_BYTES_MAX + 1];
-    char digest[REPORT_NAME_BYTES_MAX + 1], numerics[REPORT_NAME_BYTES_MAX + 1];
-    bool has_engine;
-    struct engine_report engine; /* its strings point into this struct */
-    bool lead_learned;
-    bool doomed;            /* the provider has said that it takes it away */
-    uint32_t service, pool; /* PLAN_NONE: not configured */
-    enum phase phase;       /* as the last tick saw it */
-    int64_t phase_us;
-    uint32_t routed;  /* in flight there by the routers' word */
-    uint32_t role_id; /* by which role rows know it: < SLOTS_MAX, of no other instance that lives */
-    enum role role;   /* as routers are told */
-    struct instance_power power;
-};
-
-struct usage {
-    uint64_t requests, rejected, prompt_tokens, cached_tokens, generated_tokens;
-};
-struct usage_seen {
-    uint64_t tenant; /* serial of the tenant this belongs to; 0: none */
-    struct usage last;
-};
 
 struct tenant {
     char name[NAME_BYTES];
@@ -63,48 +38,54 @@ struct tenant {
     bool dirty;       /* usage not written yet */
 };
 
-struct control {
-    struct control_setup setup;
-    struct plan_service service[PLAN_SERVICES_MAX];
-    struct cloud cloud[CONTROL_CLOUDS_MAX];
-    struct rng rng;
-    struct metrics *metrics;
-
-    struct offer offer[PLAN_OFFERS_MAX];
-    struct offer_health health[PLAN_OFFERS_MAX];
-    uint32_t offer_count;
-
-    /* Intents, live and ended, in no order. */
-    struct intent *intent;
-    struct sighting *seen;
+/* What providers, agents and routers last told. Nothing of it is stored. */
+struct observed {
+    struct provider provider[CONTROL_CLOUDS_MAX];
+    struct claimed *claimed; /* of the listing under work */
+    struct sighting *seen;   /* parallel to money.intent, as is the next */
     struct detail *detail;
-    uint32_t count;
-    double folded_cost; /* of intents that are forgotten */
-    uint64_t cost_version;
-
-    struct listed *listed[CONTROL_CLOUDS_MAX];
-    struct listing listing[CONTROL_CLOUDS_MAX];
-    bool observed[CONTROL_CLOUDS_MAX]; /* a good listing that shows the world since our start */
-    struct claimed *claimed;
-
     struct router router[CONTROL_ROUTERS_MAX];
     struct plan_demand demand[PLAN_SERVICES_MAX];
-    struct counted counted[PLAN_SERVICES_MAX];
+    struct demand_counted counted[PLAN_SERVICES_MAX];
     struct service_power power[PLAN_SERVICES_MAX];
     struct power_room *power_room;
-    struct plan_instance *view_instance;
-    uint32_t *view_slot; /* parallel to view_instance */
-
-    struct plan_memory memory[PLAN_SERVICES_MAX];
-    uint64_t memory_version[PLAN_SERVICES_MAX], hand_version[PLAN_SERVICES_MAX];
-    struct record_last last[PLAN_SERVICES_MAX];
     struct roles roles[PLAN_SERVICES_MAX];
     struct role_instance *role_instance; /* of one look; CONTROL_INSTANCES_MAX */
     uint32_t *role_slot;                 /* parallel to it */
+    int64_t listening_us; /* since our start, or since the last tick that came late */
+};
+
+/* What the fleet should be: the configuration, people's overrides, and the plan's decisions. */
+struct desired {
+    struct plan_service service[PLAN_SERVICES_MAX];
+    struct plan_memory memory[PLAN_SERVICES_MAX];
+    uint64_t memory_version[PLAN_SERVICES_MAX], hand_version[PLAN_SERVICES_MAX];
     struct plan plan;
+    struct pool_mix_room *mix_room;
+    struct pool_mix mix[PLAN_SERVICES_MAX];
+    struct plan_instance *view_instance;
+    uint32_t *view_slot; /* parallel to view_instance */
+    struct record_last last[PLAN_SERVICES_MAX];
     uint64_t decision_last;
     struct store_log decision_log;
+};
 
+/* What costs: offers, intents and the calls that make and end instances. */
+struct money {
+    struct offer offer[PLAN_OFFERS_MAX];
+    struct offer_health health[PLAN_OFFERS_MAX];
+    int64_t priced_us[PLAN_OFFERS_MAX]; /* when the provider last said it; 0: never */
+    uint32_t offer_count;
+    struct intent *intent; /* live and ended, in no order */
+    uint32_t count;
+    double folded_cost; /* of intents that are forgotten */
+    uint64_t cost_version;
+    struct cloud_event event; /* the one that is being taken */
+    uint64_t call_last;       /* id of the last call */
+};
+
+/* Who may ask, and who may order. */
+struct people {
     struct aside aside;
     struct tenant *tenant;
     uint32_t tenant_count;
@@ -112,16 +93,40 @@ struct control {
     enum keys_state keys;
     struct token token[CONTROL_TOKENS_MAX];
     uint32_t token_count;
+};
 
+struct control {
+    struct owner owner; /* the thread of the loop */
+    struct control_setup setup;
+    struct observed observed;
+    struct desired desired;
+    struct money money;
+    struct people people;
+    struct rng rng;
+    struct metrics *metrics;
+    struct last_hour last_hour;
     int64_t started_us, memory_us, usage_us, ticked_us;
-    int64_t listening_us;  /* since our start, or since the last tick that came late */
     int64_t date_ahead_us; /* date less fleet time */
     bool date_known;
     struct log_limit store_trouble;
     bool urgent;
 };
 
+/* calls.c */
+
+/* Makes the call as soon as the provider's budget and the intent's earlier call allow. -ECANCELED. */
+int control_call(struct control *c, uint32_t at, enum cloud_op op, int64_t now_us);
+bool control_is_calling(const struct detail *d); /* due, or under way */
+
+/* Removes what no intent stands for. -EAGAIN: not now. */
+int control_call_stray(struct control *c, uint32_t cloud, const struct listed *item,
+                       int64_t now_us);
+
 /* act.c */
+
+/* A named moment between two durable or outward effects. -ECANCELED when a test wants the process
+ * dead here; with crash_at it is. */
+int control_step_at(struct control *c, const char *name);
 
 /* Applies an event to intent `at`: durable first, then the call it asks for, then what the call
  * answered. `handle` (may be NULL) becomes known. */
@@ -169,11 +174,6 @@ void tenants_take_usage(struct control *c, struct router *r, const struct router
 int tenants_flush(struct control *c, int64_t now_us);
 int tenants_rules(const struct control *c, struct arena *arena, const struct tenant_rules **ret,
                   uint32_t *ret_count);
-
-/* refused.c */
-void refused_take(struct router *r, const struct router_sync *s, int64_t now_us);
-int refused_rules(const struct control *c, const struct router *me, int64_t now_us,
-                  struct arena *arena, struct router_rules *ret); /* -ENOMEM */
 
 bool tenant_name_is_plain(struct str name);
 int tenant_random_hex(char *ret, size_t bytes, struct err *err); /* 2 * bytes + 1 */

@@ -2,15 +2,17 @@
 #include "controller/controller.h"
 
 #include "base/core/own.h"
-#include "base/io/addr.h"
-#include "base/io/clock.h"
 #include "base/io/file.h"
 #include "base/io/log.h"
+#include "base/io/loop/clock.h"
+#include "base/io/net/addr.h"
 #include "base/io/proc.h"
 #include "controller/api.h"
 #include "controller/aside.h"
+#include "controller/cloud/cloud_thread.h"
 #include "controller/control_metrics.h"
 #include "controller/fleet_clock.h"
+#include "fleet/periods.h"
 
 #include <limits.h>
 #include <signal.h>
@@ -20,7 +22,6 @@
 #include <sys/random.h>
 
 #define SETUP_ARENA_BYTES ((size_t)4 << 20)
-#define URGENT_US 20000 /* several urgent things within this time make one tick */
 #define STORE_BYTES_MAX ((uint64_t)256 << 20)
 
 struct controller {
@@ -54,6 +55,7 @@ static void tick_at(struct controller *c, int64_t at_us)
 static void on_tick(void *arg)
 {
     struct controller *c = arg;
+    loop_assert_owner(c->loop);
     struct err err = { 0 };
     int rc = fleet_clock_keep(&c->clock, &err);
     if (rc < 0) {
@@ -63,16 +65,31 @@ static void on_tick(void *arg)
     control_date(c->control, fleet_clock_date_ahead(&c->clock));
     (void)control_tick(c->control, fleet_clock_now(&c->clock)); /* no fault is armed here */
     api_broadcast(c->api);
-    int64_t wait = control_is_urgent(c->control) ? URGENT_US : c->config->controller->tick_us;
+    int64_t wait = control_is_urgent(c->control) ? URGENT_TICK_US : c->config->controller->tick_us;
     tick_at(c, loop_now_us(c->loop) + wait);
 }
 
 static void on_urgent(void *arg)
 {
     struct controller *c = arg;
-    int64_t soon = loop_now_us(c->loop) + URGENT_US;
+    int64_t soon = loop_now_us(c->loop) + URGENT_TICK_US;
     if (loop_timer_is_set(&c->tick) && c->tick.node.key <= soon) return;
     tick_at(c, soon);
+}
+
+/* Completions of calls to providers: taken at once, so that the next state is not a tick away. */
+static void on_cloud(void *arg)
+{
+    struct controller *c = arg;
+    (void)control_calls(c->control, fleet_clock_now(&c->clock)); /* no fault is armed here */
+    if (control_is_urgent(c->control)) on_urgent(c);
+}
+
+/* On a thread of a cloud's. A post that is refused is made up for by the next tick. */
+static void wake_for_cloud(void *arg)
+{
+    struct controller *c = arg;
+    (void)loop_post(c->loop, on_cloud, c);
 }
 
 static void on_signal(void *arg, int signo)
@@ -141,7 +158,12 @@ static int open_local(struct controller *c, struct err *err)
                                   NULL };
     local.folder = folder;
     local.agent = agent;
-    return cloud_local_open(&local, &c->cloud, err);
+    void *ctx;
+    rc = cloud_local_open(&local, &ctx, err);
+    if (rc < 0) return rc;
+    const struct cloud pace = { .poll_us = c->config->local->poll_us,
+                                .calls_per_s = c->config->local->calls_per_s };
+    return cloud_thread_new(&cloud_local_backend, ctx, &pace, &c->cloud, err);
 }
 
 /* controller.agents_reach as host and port, behind "https://" or not. */
@@ -271,6 +293,7 @@ static int open_control(struct controller *c, struct err *err)
     if (rc == 0) rc = control_new(&setup, fleet_clock_now(&c->clock), &c->control, err);
     if (rc == 0 && c->clock.unreadable)
         control_set_aside(c->control, STR("clock"), "damaged, or of a newer release");
+    if (rc == 0) control_watch_clouds(c->control, wake_for_cloud, c);
     if (rc == 0) api_attach(c->api, c->control);
     return rc;
 }

@@ -2,7 +2,7 @@
 #include "controller/fleet_clock.h"
 
 #include "base/core/own.h"
-#include "base/io/clock.h"
+#include "base/io/loop/clock.h"
 #include "base/io/proc.h"
 #include "controller/core/fleet_time.h"
 

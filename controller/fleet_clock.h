@@ -6,7 +6,7 @@
  * Record:  "clock", written at the start and once in FLEET_CLOCK_KEEP_US
  */
 #pragma once
-#include "base/io/store.h"
+#include "base/io/store/store.h"
 
 #include <stdbool.h>
 #include <stdint.h>

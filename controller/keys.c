@@ -44,8 +44,8 @@ static int put_state(struct control *c, enum keys_state s, struct err *err)
     int rc = put_file(c, s, err);
     if (rc == 0) rc = put_record(c, s, err);
     if (rc < 0) return rc;
-    c->keys = s;
-    c->tenants_version++; /* routers hear of it with the list */
+    c->people.keys = s;
+    c->people.tenants_version++; /* routers hear of it with the list */
     return 0;
 }
 
@@ -61,17 +61,17 @@ int keys_restore(struct control *c, struct err *err)
     }
     /* A store of before this record was kept has tenants and no word; they count unread too. */
     bool said = stored != KEYS_NEVER || beside != KEYS_NEVER;
-    bool closed = stored == KEYS_CLOSED || beside == KEYS_CLOSED || c->tenant_count > 0 ||
-                  (!said && c->aside.tenants > 0);
+    bool closed = stored == KEYS_CLOSED || beside == KEYS_CLOSED || c->people.tenant_count > 0 ||
+                  (!said && c->people.aside.tenants > 0);
     enum keys_state s = closed ? KEYS_CLOSED : stored == KEYS_OPENED ? stored : beside;
-    c->keys = s;
+    c->people.keys = s;
     bool same = stored == s && (beside == s || !c->setup.keys_file);
     return same ? 0 : put_state(c, s, err);
 }
 
 int keys_close(struct control *c, struct err *err)
 {
-    if (c->keys == KEYS_CLOSED) return 0;
+    if (c->people.keys == KEYS_CLOSED) return 0;
     int rc = put_state(c, KEYS_CLOSED, err);
     if (rc == 0) log_event(LOG_INFO, "keys_closed", "why=tenant");
     return rc;
@@ -79,15 +79,16 @@ int keys_close(struct control *c, struct err *err)
 
 bool keys_needed(const struct control *c)
 {
-    return c->setup.keys_required || c->keys == KEYS_CLOSED;
+    return c->setup.keys_required || c->people.keys == KEYS_CLOSED;
 }
 
 int control_keys_open(struct control *c, struct err *err)
 {
     if (c->setup.keys_required)
         return err_set(err, -EINVAL, "controller.require_keys is set: keys stay required");
-    if (c->tenant_count > 0)
-        return err_set(err, -EEXIST, "%u tenants have keys; revoke them first", c->tenant_count);
+    if (c->people.tenant_count > 0)
+        return err_set(err, -EEXIST, "%u tenants have keys; revoke them first",
+                       c->people.tenant_count);
     int rc = put_state(c, KEYS_OPENED, err);
     if (rc == 0) log_event(LOG_WARN, "keys_opened", "requests without a key are served");
     return rc;

@@ -1,4 +1,7 @@
-/* observe.c - what providers list is brought together with what was written and what is heard. */
+/* observe.c - merges cached listings, stored intents and reports into the events of each intent.
+ *
+ * A listing is as old as its call. It proves nothing once it is stale: an instance that a provider
+ * has not been able to list for a while is neither absent nor gone. */
 #include "base/core/bits.h"
 #include "base/io/log.h"
 #include "controller/control_state.h"
@@ -8,29 +11,12 @@
 
 /* ---- providers ---- */
 
-static void take_listing(struct control *c, uint32_t cloud, int64_t now_us)
+#define STALE_POLLS 3
+#define STALE_US 30000000 /* and a slow provider's latency */
+
+static int64_t stale_after_us(const struct cloud *cl)
 {
-    struct cloud *cl = &c->cloud[cloud];
-    struct listing *l = &c->listing[cloud];
-    struct err err = { 0 };
-    uint32_t count = 0;
-    int rc = cl->driver->list(cl->ctx, now_us, c->listed[cloud], CLOUD_LIST_MAX, &count, &err);
-    l->ok = rc == 0;
-    if (rc < 0) {
-        control_count(c, CONTROL_M_LIST_FAILURES, cl->driver->name);
-        log_event(LOG_WARN, "list_failed", "provider=%s error=%s", cl->driver->name,
-                  err_text(&err, rc));
-        l->count = 0;
-        return;
-    }
-    *l = (struct listing){ .provider = cl->driver->name,
-                           .item = c->listed[cloud],
-                           .count = count,
-                           .ok = true,
-                           .taken_us = now_us,
-                           .lag_us = cl->lag_us };
-    /* A lagging listing shows the world since our start only once the lag has passed. */
-    if (now_us >= c->started_us + cl->lag_us) c->observed[cloud] = true;
+    return cl->poll_us * STALE_POLLS + STALE_US;
 }
 
 static bool pool_is_known(const void *ctx, const char *service, const char *pool,
@@ -38,7 +24,7 @@ static bool pool_is_known(const void *ctx, const char *service, const char *pool
 {
     const struct control *c = ctx;
     for (uint32_t s = 0; s < c->setup.service_count; s++) {
-        const struct plan_service *sv = &c->service[s];
+        const struct plan_service *sv = &c->desired.service[s];
         if (strcmp(sv->name, service) != 0) continue;
         for (uint32_t p = 0; p < sv->pool_count; p++)
             if (strcmp(sv->pool[p].name, pool) == 0)
@@ -49,17 +35,20 @@ static bool pool_is_known(const void *ctx, const char *service, const char *pool
 
 static int settle_strays(struct control *c, uint32_t cloud, int64_t now_us)
 {
-    const struct listing *l = &c->listing[cloud];
-    if (!l->ok) return 0;
-    merge_claims(l, c->intent, c->count, pool_is_known, c, &c->setup.merge, now_us, c->claimed);
+    struct provider *p = &c->observed.provider[cloud];
+    const struct listing *l = &p->listing;
+    if (!l->ok || !p->is_new) return 0;
+    p->is_new = false;
+    const struct merge_fleet fleet = { c->money.intent, c->money.count, pool_is_known, c };
+    merge_claims(l, &fleet, &c->setup.merge, now_us, c->observed.claimed);
     for (uint32_t i = 0; i < l->count; i++) {
         int rc = 0;
-        if (c->claimed[i].owner == UINT32_MAX && !l->item[i].gone &&
+        if (c->observed.claimed[i].owner == UINT32_MAX && !l->item[i].gone &&
             control_is_aside(c, "intent/", l->item[i].intent)) {
             control_shadow(c, cloud, &l->item[i], now_us);
             continue;
         }
-        switch (c->claimed[i].claim) {
+        switch (c->observed.claimed[i].claim) {
         case CLAIM_ADOPT:
             rc = control_adopt(c, cloud, &l->item[i], now_us);
             break;
@@ -92,19 +81,19 @@ static const struct listed *find_item(const struct listing *l, const struct inte
 static bool offer_is_askable(const struct control *c, const struct intent *i, int64_t now_us)
 {
     uint32_t offer = control_find_offer(c, i->provider, i->offer);
-    return offer != PLAN_NONE && offer_may_be_asked(&c->health[offer], now_us);
+    return offer != PLAN_NONE && offer_may_be_asked(&c->money.health[offer], now_us);
 }
 
 /* Launch to ready, once for each instance whose whole way we have seen. */
 static void learn_lead(struct control *c, uint32_t at, int64_t now_us)
 {
-    const struct intent *i = &c->intent[at];
-    struct detail *d = &c->detail[at];
-    if (d->lead_learned || i->called_us < c->listening_us) return;
+    const struct intent *i = &c->money.intent[at];
+    struct detail *d = &c->observed.detail[at];
+    if (d->lead_learned || i->called_us < c->observed.listening_us) return;
     uint32_t offer = control_find_offer(c, i->provider, i->offer);
     if (offer == PLAN_NONE) return;
     d->lead_learned = true;
-    offer_learn_lead(&c->offer[offer], (double)(now_us - i->called_us) / 1e6);
+    offer_learn_lead(&c->money.offer[offer], (double)(now_us - i->called_us) / 1e6);
 }
 
 /* Whether somebody has requests at `at`, as far as anybody knows: without fresh word of every
@@ -114,34 +103,75 @@ static bool may_be_routed(const struct control *c, uint32_t at, int64_t now_us)
 {
     bool heard = false;
     for (uint32_t r = 0; r < CONTROL_ROUTERS_MAX; r++) {
-        if (!c->router[r].id[0]) continue;
-        if (!control_router_is_fresh(&c->router[r], now_us)) return true;
+        if (!c->observed.router[r].id[0]) continue;
+        if (!control_router_is_fresh(&c->observed.router[r], now_us)) return true;
         heard = true;
     }
-    return !heard || c->detail[at].routed > 0;
+    return !heard || c->observed.detail[at].routed > 0;
+}
+
+/* A loss is the provider's doing, counted once for each instance: hazards are learned from it. */
+static void count_loss(struct control *c, uint32_t at, int64_t now_us)
+{
+    const struct intent *i = &c->money.intent[at];
+    struct detail *d = &c->observed.detail[at];
+    if (d->doomed) return;
+    d->doomed = true;
+    uint32_t offer = control_find_offer(c, i->provider, i->offer);
+    if (offer == PLAN_NONE) return;
+    c->money.health[offer].lost++;
+    control_count(c, CONTROL_M_LOST, c->money.offer[offer].name);
+    log_event(LOG_WARN, "taken_away", "id=%s offer=%s zone=%s leaves_in_s=%.0f", i->id, i->offer,
+              c->money.offer[offer].zone,
+              d->leaves_us ? (double)(d->leaves_us - now_us) / 1e6 : 0.0);
+}
+
+/* An instance that goes without a wish of ours and without a word of its agent. */
+static bool was_taken(const struct merge_view *v, const struct offer *o, enum intent_event e)
+{
+    bool served = v->intent->state == INTENT_CREATED || v->intent->state == INTENT_REGISTERED;
+    bool gone = e == INTENT_ABSENT || (e == INTENT_DRAINED && v->item && v->item->gone);
+    return o && o->spot && served && gone && v->seen->state != AGENT_STOPPED;
+}
+
+/* An instance that the provider is about to take away is drained while there is time. */
+static int heed_notice(struct control *c, uint32_t at, const struct listed *item, int64_t now_us)
+{
+    struct detail *d = &c->observed.detail[at];
+    if (!item || !item->leaves_us || d->doomed) return 0;
+    d->leaves_us = item->leaves_us;
+    count_loss(c, at, now_us);
+    return control_apply(c, at, INTENT_DRAIN, "the provider takes it away", NULL, now_us);
 }
 
 static int drive_intent(struct control *c, uint32_t at, int64_t now_us)
 {
-    const struct intent *i = &c->intent[at];
+    const struct intent *i = &c->money.intent[at];
+    struct detail *d = &c->observed.detail[at];
     uint32_t cloud = control_find_cloud(c, i->provider);
-    const struct listing *l = cloud == PLAN_NONE ? NULL : &c->listing[cloud];
+    uint32_t offer = control_find_offer(c, i->provider, i->offer);
+    const struct listing *l = cloud == PLAN_NONE ? NULL : &c->observed.provider[cloud].listing;
     struct merge_view v = { .intent = i,
-                            .seen = &c->seen[at],
+                            .seen = &c->observed.seen[at],
                             .listing = l,
                             .item = find_item(l, i),
                             .may_ask = offer_is_askable(c, i, now_us),
                             .routed = may_be_routed(c, at, now_us),
-                            .listening_us = c->listening_us };
+                            .calling = control_is_calling(d),
+                            .answered_us = d->answered_us,
+                            .listening_us = c->observed.listening_us };
     enum intent_event e = merge_event(&v, &c->setup.merge, now_us);
     const char *handle = v.item ? v.item->handle : NULL;
+    if (was_taken(&v, offer == PLAN_NONE ? NULL : &c->money.offer[offer], e))
+        count_loss(c, at, now_us);
     int rc = e == INTENT_EVENT_COUNT ? 0 : control_apply(c, at, e, NULL, handle, now_us);
+    if (rc == 0) rc = heed_notice(c, at, v.item, now_us);
     if (rc == -ECANCELED) return rc;
 
-    struct detail *d = &c->detail[at];
-    enum phase phase = merge_phase(&c->intent[at], &c->seen[at], &c->setup.merge, now_us);
+    enum phase phase =
+        merge_phase(&c->money.intent[at], &c->observed.seen[at], &c->setup.merge, now_us);
     if (phase != d->phase) {
-        if (phase == PHASE_READY && c->seen[at].heard_us) learn_lead(c, at, now_us);
+        if (phase == PHASE_READY && c->observed.seen[at].heard_us) learn_lead(c, at, now_us);
         d->phase = phase;
         d->phase_us = now_us;
     }
@@ -151,12 +181,14 @@ static int drive_intent(struct control *c, uint32_t at, int64_t now_us)
 int control_observe(struct control *c, int64_t now_us)
 {
     for (uint32_t cloud = 0; cloud < c->setup.cloud_count; cloud++) {
-        take_listing(c, cloud, now_us);
+        struct provider *p = &c->observed.provider[cloud];
+        p->listing.ok =
+            p->listing.taken_us && now_us - p->listing.taken_us <= stale_after_us(&p->cloud);
         int rc = settle_strays(c, cloud, now_us);
         if (rc < 0) return rc;
     }
     control_drop_shadows(c);
-    for (uint32_t at = 0; at < c->count; at++) {
+    for (uint32_t at = 0; at < c->money.count; at++) {
         int rc = drive_intent(c, at, now_us);
         if (rc < 0) return rc;
     }

@@ -10,20 +10,13 @@
  */
 #pragma once
 #include "base/wire/report.h"
-#include "policies/power.h"
-
-#define POWER_WINDOWS 8 /* of tails that are remembered */
-
-struct power_tail { /* of all routers over one of their windows */
-    uint64_t ttft_count, tpot_count;
-    double ttft_s, tpot_s; /* the worst router's: quantiles cannot be added */
-};
+#include "fleet/power_view.h"
+#include "policies/power/power.h"
 
 struct service_power {
     _Alignas(8) char state[POWER_STATE_BYTES_MAX];
-    int64_t due_us, window_us; /* asked again then; the last window was taken then */
-    struct power_tail window[POWER_WINDOWS];
-    uint32_t window_next;
+    int64_t due_us; /* asked again then */
+    struct power_tails tails;
     bool asked;
     uint32_t shown, unmodelled; /* at the last look: of these, without a model of their watts */
     double watts;               /* of all that were shown */

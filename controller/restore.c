@@ -34,16 +34,16 @@ struct restoring {
 
 void control_place(struct control *c, uint32_t at, int64_t now_us)
 {
-    const struct intent *i = &c->intent[at];
+    const struct intent *i = &c->money.intent[at];
     struct detail d = { .service = PLAN_NONE, .pool = PLAN_NONE, .phase_us = now_us };
     for (uint32_t s = 0; s < c->setup.service_count; s++) {
-        if (strcmp(c->service[s].name, i->service) != 0) continue;
+        if (strcmp(c->desired.service[s].name, i->service) != 0) continue;
         d.service = s;
-        for (uint32_t p = 0; p < c->service[s].pool_count; p++)
-            if (strcmp(c->service[s].pool[p].name, i->pool) == 0) d.pool = p;
+        for (uint32_t p = 0; p < c->desired.service[s].pool_count; p++)
+            if (strcmp(c->desired.service[s].pool[p].name, i->pool) == 0) d.pool = p;
     }
-    c->seen[at] = (struct sighting){ 0 };
-    c->detail[at] = d;
+    c->observed.seen[at] = (struct sighting){ 0 };
+    c->observed.detail[at] = d;
     control_first_role(c, at);
 }
 
@@ -61,7 +61,7 @@ static int restore_intent(void *ctx, const struct store_entry *e)
 {
     struct restoring *r = ctx;
     struct control *c = r->c;
-    if (c->count == SLOTS_MAX)
+    if (c->money.count == SLOTS_MAX)
         return err_set(r->err, -ENOSPC, "the store holds more than %d intents", SLOTS_MAX);
     CLEANUP(arena_fini) struct arena arena;
     arena_init(&arena, RECORD_ARENA_BYTES);
@@ -74,8 +74,8 @@ static int restore_intent(void *ctx, const struct store_entry *e)
         return 0;
     }
     take_as_past(&i, r->now_us);
-    uint32_t at = c->count++;
-    c->intent[at] = i;
+    uint32_t at = c->money.count++;
+    c->money.intent[at] = i;
     control_place(c, at, r->now_us);
     return 0;
 }
@@ -143,10 +143,11 @@ static int read_hand(struct str text, struct plan_service *s)
 
 static int restore_hand(struct control *c, uint32_t service, struct err *err)
 {
-    struct plan_service *s = &c->service[service];
+    struct plan_service *s = &c->desired.service[service];
     CLEANUP(buf_fini) struct buf key = { 0 }, text = { 0 };
     buf_printf(&key, "hand/%s", s->name);
-    int rc = store_get(c->setup.store, buf_view(&key), &text, &c->hand_version[service], err);
+    int rc =
+        store_get(c->setup.store, buf_view(&key), &text, &c->desired.hand_version[service], err);
     if (rc == -ENOENT) return 0;
     if (rc < 0) return rc;
     struct plan_service said = *s;
@@ -181,14 +182,14 @@ static int store_hand(struct control *c, uint32_t service, const struct plan_ser
     uint64_t version;
     int rc =
         store_put_if(c->setup.store, buf_view(&key), buf_view(&text), STORE_ANY, &version, err);
-    if (rc == 0) c->hand_version[service] = version;
+    if (rc == 0) c->desired.hand_version[service] = version;
     return rc;
 }
 
 static int find_service(const struct control *c, struct str name, uint32_t *ret, struct err *err)
 {
     for (uint32_t s = 0; s < c->setup.service_count; s++)
-        if (str_eq(str_from(c->service[s].name), name)) {
+        if (str_eq(str_from(c->desired.service[s].name), name)) {
             *ret = s;
             return 0;
         }
@@ -200,11 +201,11 @@ int control_pause(struct control *c, struct str service, bool paused, struct err
     uint32_t s;
     int rc = find_service(c, service, &s, err);
     if (rc < 0) return rc;
-    struct plan_service copy = c->service[s];
+    struct plan_service copy = c->desired.service[s];
     copy.paused = paused;
     rc = store_hand(c, s, &copy, err);
     if (rc < 0) return rc;
-    c->service[s].paused = paused;
+    c->desired.service[s].paused = paused;
     c->urgent = true;
     log_event(LOG_INFO, paused ? "service_paused" : "service_resumed", "service=%s", copy.name);
     return 0;
@@ -216,7 +217,7 @@ int control_scale(struct control *c, struct str service, struct str pool, int32_
     uint32_t s;
     int rc = find_service(c, service, &s, err);
     if (rc < 0) return rc;
-    struct plan_service copy = c->service[s];
+    struct plan_service copy = c->desired.service[s];
     struct plan_pool *p = NULL;
     for (uint32_t i = 0; i < copy.pool_count; i++)
         if (str_eq(str_from(copy.pool[i].name), pool)) p = &copy.pool[i];
@@ -229,7 +230,7 @@ int control_scale(struct control *c, struct str service, struct str pool, int32_
     p->manual = count < 0 ? -1 : count;
     rc = store_hand(c, s, &copy, err);
     if (rc < 0) return rc;
-    c->service[s] = copy;
+    c->desired.service[s] = copy;
     c->urgent = true;
     log_event(LOG_INFO, "pool_in_hand", "service=%s pool=%s count=%d", copy.name, p->name,
               p->manual);
@@ -241,11 +242,11 @@ int control_scale(struct control *c, struct str service, struct str pool, int32_
 /* A damaged record is copied aside, because it will be written over: the service begins without. */
 static int restore_memory(struct control *c, uint32_t service, struct err *err)
 {
-    const struct plan_service *s = &c->service[service];
+    const struct plan_service *s = &c->desired.service[service];
     CLEANUP(buf_fini) struct buf key = { 0 }, value = { 0 };
     buf_printf(&key, "memory/%s", s->name);
     if (store_get(c->setup.store, buf_view(&key), &value, NULL, NULL) < 0) return 0;
-    switch (policy_memory_decode(s, buf_view(&value), &c->memory[service])) {
+    switch (policy_memory_decode(s, buf_view(&value), &c->desired.memory[service])) {
     case POLICY_MEMORY_GOOD:
         break;
     case POLICY_MEMORY_OTHER:
@@ -265,16 +266,16 @@ int control_flush_memory(struct control *c, int64_t now_us)
     for (uint32_t s = 0; s < c->setup.service_count; s++) {
         CLEANUP(buf_fini) struct buf key = { 0 }, value = { 0 };
         struct err err = { 0 };
-        buf_printf(&key, "memory/%s", c->service[s].name);
-        int rc = policy_memory_encode(&c->service[s], &c->memory[s], &value);
+        buf_printf(&key, "memory/%s", c->desired.service[s].name);
+        int rc = policy_memory_encode(&c->desired.service[s], &c->desired.memory[s], &value);
         if (rc == 0) rc = key.rc;
         if (rc == 0)
             rc = store_put_if(c->setup.store, buf_view(&key), buf_view(&value), STORE_ANY,
-                              &c->memory_version[s], &err);
+                              &c->desired.memory_version[s], &err);
         if (rc < 0) {
             control_count(c, CONTROL_M_STORE_FAILURES, NULL);
-            log_event(LOG_WARN, "memory_not_written", "service=%s error=%s", c->service[s].name,
-                      err_text(&err, rc));
+            log_event(LOG_WARN, "memory_not_written", "service=%s error=%s",
+                      c->desired.service[s].name, err_text(&err, rc));
             return rc;
         }
     }
@@ -299,29 +300,29 @@ int control_store_cost(struct control *c, double folded)
     const struct cost_record r = { COST_VERSION, folded };
     int rc = fields_encode(&cost_set, &r, &text);
     if (rc < 0) return rc;
-    return store_put_if(c->setup.store, STR("cost"), buf_view(&text), STORE_ANY, &c->cost_version,
-                        NULL);
+    return store_put_if(c->setup.store, STR("cost"), buf_view(&text), STORE_ANY,
+                        &c->money.cost_version, NULL);
 }
 
 static int restore_cost(struct control *c, struct err *err)
 {
     CLEANUP(buf_fini) struct buf text = { 0 };
-    int rc = store_get(c->setup.store, STR("cost"), &text, &c->cost_version, err);
+    int rc = store_get(c->setup.store, STR("cost"), &text, &c->money.cost_version, err);
     if (rc == -ENOENT) return 0;
     if (rc < 0) return rc;
     CLEANUP(arena_fini) struct arena arena;
     arena_init(&arena, RECORD_ARENA_BYTES);
     struct cost_record r;
     rc = fields_decode(&cost_set, buf_view(&text), &arena, &r, "the stored cost", NULL);
-    if (rc == 0) c->folded_cost = r.folded;
+    if (rc == 0) c->money.folded_cost = r.folded;
     return rc == 0 ? 0 : copy_aside(c, STR("cost"), buf_view(&text), err);
 }
 
 double control_cost_total(const struct control *c, int64_t now_us)
 {
-    double sum = c->folded_cost;
-    for (uint32_t i = 0; i < c->count; i++)
-        sum += intent_cost(&c->intent[i], now_us);
+    double sum = c->money.folded_cost;
+    for (uint32_t i = 0; i < c->money.count; i++)
+        sum += intent_cost(&c->money.intent[i], now_us);
     return sum;
 }
 
@@ -341,10 +342,10 @@ int control_restore(struct control *c, int64_t now_us, struct err *err)
     if (rc == 0) rc = keys_restore(c, err);
     if (rc == 0) rc = tokens_restore(c, err);
     struct store_log_stat stat = { 0 };
-    if (rc == 0) rc = store_log_stat(c->setup.store, &c->decision_log, &stat, err);
+    if (rc == 0) rc = store_log_stat(c->setup.store, &c->desired.decision_log, &stat, err);
     if (rc < 0) return rc;
-    c->decision_last = stat.last;
-    log_event(LOG_INFO, "restored", "intents=%u tenants=%u decisions=%llu", c->count,
-              c->tenant_count, (unsigned long long)stat.count);
+    c->desired.decision_last = stat.last;
+    log_event(LOG_INFO, "restored", "intents=%u tenants=%u decisions=%llu", c->money.count,
+              c->people.tenant_count, (unsigned long long)stat.count);
     return 0;
 }

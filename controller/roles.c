@@ -10,6 +10,7 @@
 #include "base/core/bits.h"
 #include "base/io/log.h"
 #include "controller/control_state.h"
+#include "fleet/role_view.h"
 
 #include <string.h>
 
@@ -18,36 +19,36 @@
 
 static enum role pool_role(const struct control *c, uint32_t at)
 {
-    const struct detail *d = &c->detail[at];
-    return d->pool == PLAN_NONE ? ROLE_BOTH : c->service[d->service].pool[d->pool].role;
+    const struct detail *d = &c->observed.detail[at];
+    return d->pool == PLAN_NONE ? ROLE_BOTH : c->desired.service[d->service].pool[d->pool].role;
 }
 
 void control_first_role(struct control *c, uint32_t at)
 {
     bool taken[SLOTS_MAX] = { false };
     uint32_t id = 0;
-    for (uint32_t i = 0; i < c->count; i++)
-        if (i != at) taken[c->detail[i].role_id] = true;
+    for (uint32_t i = 0; i < c->money.count; i++)
+        if (i != at) taken[c->observed.detail[i].role_id] = true;
     while (taken[id])
         id++;
-    c->detail[at].role_id = id;
-    c->detail[at].role = pool_role(c, at);
+    c->observed.detail[at].role_id = id;
+    c->observed.detail[at].role = pool_role(c, at);
 }
 
 /* ---- what a row is told ---- */
 
 static bool serves(const struct control *c, uint32_t at, int64_t now_us)
 {
-    const struct sighting *s = &c->seen[at];
-    return c->intent[at].state == INTENT_REGISTERED && s->engine_ready && s->state == AGENT_UP &&
-           sighting_is_fresh(s, &c->setup.merge, now_us);
+    const struct sighting *s = &c->observed.seen[at];
+    return c->money.intent[at].state == INTENT_REGISTERED && s->engine_ready &&
+           s->state == AGENT_UP && sighting_is_fresh(s, &c->setup.merge, now_us);
 }
 
 /* An engine that does not say what its K and V weigh hands none over: it serves whole requests. */
 static struct role_instance describe(const struct control *c, uint32_t at, int64_t now_us)
 {
-    const struct sighting *s = &c->seen[at];
-    const struct detail *d = &c->detail[at];
+    const struct sighting *s = &c->observed.seen[at];
+    const struct detail *d = &c->observed.detail[at];
     const struct engine_report *e = &d->engine;
     enum role own = pool_role(c, at);
     bool ready = serves(c, at, now_us), mute = ready && e->kv_token_bytes == 0;
@@ -70,56 +71,36 @@ static struct role_instance describe(const struct control *c, uint32_t at, int64
     };
 }
 
-/* Prompts less what caches held, answers as predicted: what routers expect to come. */
-static struct role_demand demand_of(const struct scale_demand *d)
-{
-    const struct scale_lengths *l = &d->expected;
-    return (struct role_demand){ .present = d->present && l->count > 0,
-                                 .prompt_mean = l->prompt,
-                                 .prompt_m2 = l->prompt_sq,
-                                 .output_mean = l->output,
-                                 .output_m2 = l->output_sq };
-}
-
-/* Who has computed nothing yet does not know its speed: it is taken for as quick as another of its
- * offer, or as the offer's prior says. */
 static void lend_speeds(struct control *c, uint32_t count)
 {
-    const struct perf_coef *of[PLAN_OFFERS_MAX] = { NULL };
+    const struct perf_coef *prior[PLAN_OFFERS_MAX] = { NULL };
     uint32_t offer[CONTROL_INSTANCES_MAX];
-    for (uint32_t o = 0; o < c->offer_count; o++)
-        if (c->offer[o].has_prior) of[o] = &c->offer[o].prior;
+    for (uint32_t o = 0; o < c->money.offer_count; o++)
+        if (c->money.offer[o].has_prior) prior[o] = &c->money.offer[o].prior;
     for (uint32_t i = 0; i < count; i++) {
-        const struct intent *from = &c->intent[c->role_slot[i]];
+        const struct intent *from = &c->money.intent[c->observed.role_slot[i]];
         offer[i] = control_find_offer(c, from->provider, from->offer);
-        bool known = c->role_instance[i].has_perf && offer[i] != PLAN_NONE;
-        if (known) of[offer[i]] = &c->role_instance[i].perf;
     }
-    for (uint32_t i = 0; i < count; i++) {
-        struct role_instance *in = &c->role_instance[i];
-        if (in->has_perf || offer[i] == PLAN_NONE || !of[offer[i]]) continue;
-        in->has_perf = true;
-        in->perf = *of[offer[i]];
-    }
+    role_lend_speeds(c->observed.role_instance, offer, count, prior, PLAN_OFFERS_MAX);
 }
 
 static struct role_view build_view(struct control *c, uint32_t service, int64_t now_us)
 {
-    const struct plan_service *s = &c->service[service];
-    struct role_view v = { .instance = c->role_instance,
-                           .demand = demand_of(&c->demand[service].sum),
+    const struct plan_service *s = &c->desired.service[service];
+    struct role_view v = { .instance = c->observed.role_instance,
+                           .demand = role_demand_of(&c->observed.demand[service].sum),
                            .ttft_slo_s = s->ttft_slo_s,
                            .tpot_slo_s = s->tpot_slo_s,
                            .attainment = ROLE_ATTAINMENT,
                            .link_bytes_s = s->kv_link_bytes_s,
                            .evaluator = &role_closed_form };
-    for (uint32_t at = 0; at < c->count && v.instance_count < CONTROL_INSTANCES_MAX; at++) {
-        const struct detail *d = &c->detail[at];
-        if (d->service != service || !intent_is_live(&c->intent[at])) continue;
+    for (uint32_t at = 0; at < c->money.count && v.instance_count < CONTROL_INSTANCES_MAX; at++) {
+        const struct detail *d = &c->observed.detail[at];
+        if (d->service != service || !intent_is_live(&c->money.intent[at])) continue;
         if (d->has_engine && d->engine.kv_token_bytes > v.token_bytes)
             v.token_bytes = d->engine.kv_token_bytes;
-        c->role_instance[v.instance_count] = describe(c, at, now_us);
-        c->role_slot[v.instance_count++] = at;
+        c->observed.role_instance[v.instance_count] = describe(c, at, now_us);
+        c->observed.role_slot[v.instance_count++] = at;
     }
     if (s->role) lend_speeds(c, v.instance_count);
     return v;
@@ -154,7 +135,8 @@ static void put_inputs(struct json_writer *w, const struct scale_demand *d,
 static bool changes(const struct control *c, const struct role_view *v,
                     const struct role_verdict *verdict, uint32_t i)
 {
-    return v->instance[i].ready && c->detail[c->role_slot[i]].role != verdict->role[i];
+    return v->instance[i].ready &&
+           c->observed.detail[c->observed.role_slot[i]].role != verdict->role[i];
 }
 
 static void put_changes(struct json_writer *w, const struct control *c, const struct role_view *v,
@@ -163,13 +145,13 @@ static void put_changes(struct json_writer *w, const struct control *c, const st
     json_key(w, "actions");
     json_array(w);
     for (uint32_t i = 0; i < v->instance_count; i++) {
-        uint32_t at = c->role_slot[i];
+        uint32_t at = c->observed.role_slot[i];
         if (!changes(c, v, verdict, i)) continue;
         json_object(w);
         json_kv_text(w, "act", "role");
-        json_kv_text(w, "pool", c->intent[at].pool);
-        json_kv_text(w, "instance", c->intent[at].id);
-        json_kv_text(w, "was", role_names[c->detail[at].role]);
+        json_kv_text(w, "pool", c->money.intent[at].pool);
+        json_kv_text(w, "instance", c->money.intent[at].id);
+        json_kv_text(w, "was", role_names[c->observed.detail[at].role]);
         json_kv_text(w, "role", role_names[verdict->role[i]]);
         json_object_end(w);
     }
@@ -180,7 +162,7 @@ static void put_changes(struct json_writer *w, const struct control *c, const st
 static void keep_record(struct control *c, uint32_t service, const struct role_view *v,
                         const struct role_verdict *verdict, int64_t now_us)
 {
-    const struct plan_service *s = &c->service[service];
+    const struct plan_service *s = &c->desired.service[service];
     CLEANUP(buf_fini) struct buf text = { 0 };
     struct json_writer w;
     json_writer_init(&w, &text);
@@ -190,7 +172,7 @@ static void keep_record(struct control *c, uint32_t service, const struct role_v
     json_kv_text(&w, "kind", "role");
     json_kv_text(&w, "policy", s->role ? s->role->name : NULL);
     json_kv_text(&w, "reason", verdict->reason);
-    put_inputs(&w, &c->demand[service].sum, v);
+    put_inputs(&w, &c->observed.demand[service].sum, v);
     put_known(&w, "goodput_rps", verdict->goodput_rps);
     put_known(&w, "runner_up_rps", verdict->runner_up_rps);
     put_changes(&w, c, v, verdict);
@@ -204,7 +186,7 @@ static void keep_record(struct control *c, uint32_t service, const struct role_v
 static void carry_out(struct control *c, uint32_t service, const struct role_view *v,
                       const struct role_verdict *verdict, int64_t now_us)
 {
-    const char *name = c->service[service].name;
+    const char *name = c->desired.service[service].name;
     uint32_t of[ROLE_COUNT] = { 0 }, changed = 0;
     for (uint32_t i = 0; i < v->instance_count; i++)
         changed += changes(c, v, verdict, i);
@@ -214,10 +196,10 @@ static void carry_out(struct control *c, uint32_t service, const struct role_vie
         if (!v->instance[i].ready) continue;
         of[verdict->role[i]]++;
         if (!changes(c, v, verdict, i)) continue;
-        c->detail[c->role_slot[i]].role = verdict->role[i];
+        c->observed.detail[c->observed.role_slot[i]].role = verdict->role[i];
         metric_inc(metric_series(c->metrics, CONTROL_M_ROLE_CHANGES, label));
         log_event(LOG_INFO, "role", "instance=%s service=%s role=%s reason=%s",
-                  c->intent[c->role_slot[i]].id, name, role_names[verdict->role[i]],
+                  c->money.intent[c->observed.role_slot[i]].id, name, role_names[verdict->role[i]],
                   verdict->reason);
     }
     for (uint32_t r = 0; r < ROLE_COUNT; r++) {
@@ -240,8 +222,8 @@ static uint64_t ready_sum(const struct role_view *v)
 static void look(struct control *c, uint32_t service, const struct role_view *v, int64_t now_us,
                  struct role_verdict *ret)
 {
-    const struct role_policy *row = c->service[service].role;
-    struct roles *r = &c->roles[service];
+    const struct role_policy *row = c->desired.service[service].role;
+    struct roles *r = &c->observed.roles[service];
     uint64_t ready = ready_sum(v);
     bool moved = ready != r->ready && now_us >= r->looked_us + ROLE_LOOK_US_MIN;
     if (!row || v->token_bytes <= 0 || (now_us < r->look.again_us && !moved)) {

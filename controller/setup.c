@@ -1,14 +1,185 @@
-/* setup.c - checks that rows alone cannot express. */
+/* setup.c - turns the configuration into services, pools and command lines, with the checks that the
+ * schema alone cannot express.
+ *
+ * The command line of an engine comes from four places of the configuration:
+ *
+ *     muster engine  --the file's `engine` section  --model PATH --served-model-name NAME
+ *                    --slo-ttft, --slo-tpot of the service
+ *                    the service's `engine` policies, its engine_flags, the pool's engine_flags
+ *
+ * The last value of a flag holds, so that the nearer place is the stronger one. Another program gets
+ * no SLO flags: it would not know them. */
 #include "controller/setup.h"
 
 #include "base/core/bits.h"
-#include "controller/setup_launch.h"
+#include "base/core/own.h"
+#include "base/io/config/config_value.h"
 #include "policies/catalog.h"
-#include "policies/scale_forecast.h"
+#include "policies/route/overload.h"
+#include "policies/scale/forecast.h"
 
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
+
+#define SHARED "engine"
+#define PRICE_MAX 1e4 /* dollars an hour, as the schema has it for price_per_hour */
+
+#define ROW(kind)                                                                     \
+    {                                                                                 \
+#        kind, "engine." #        kind, offsetof(struct service_section, engine.kind) \
+    }
+const struct setup_row setup_engine_rows[] = {
+    ROW(preset), ROW(fair),  ROW(order), ROW(admit),   ROW(preempt),
+    ROW(chunk),  ROW(evict), ROW(perf),  ROW(predict),
+};
+const size_t setup_engine_row_count = COUNT_OF(setup_engine_rows);
+
+struct line {
+    struct arena *arena;
+    struct str *arg; /* LAUNCH_ARGS_MAX */
+    size_t count;    /* may be more: then it does not fit */
+    int rc;
+};
+
+static void add(struct line *l, struct str arg)
+{
+    if (l->count < LAUNCH_ARGS_MAX) l->arg[l->count] = arg;
+    l->count++;
+}
+
+/* --the-name=value */
+static void add_flag(struct line *l, const char *name, struct str value)
+{
+    CLEANUP(buf_fini) struct buf text = { 0 };
+    buf_text(&text, "--");
+    for (const char *c = name; *c; c++)
+        buf_byte(&text, *c == '_' ? '-' : *c);
+    buf_byte(&text, '=');
+    buf_str(&text, value);
+    struct str copy = text.rc < 0 ? (struct str){ 0 } : arena_str(l->arena, buf_view(&text));
+    if (!copy.data) l->rc = -ENOMEM;
+    add(l, copy);
+}
+
+/* Every value of the section that somebody said. */
+static void add_shared(struct line *l, const struct config *whole)
+{
+    const struct config_schema *schema = config_schema_of(whole);
+    for (size_t i = 0; i < schema->count; i++) {
+        const struct config_section *s = schema->sections[i];
+        for (size_t k = 0; strcmp(s->name, SHARED) == 0 && k < s->record->field_count; k++) {
+            CLEANUP(buf_fini) struct buf path = { 0 }, value = { 0 }, origin = { 0 };
+            const char *name = s->record->fields[k].name;
+            buf_printf(&path, SHARED ".%s", name);
+            int rc = path.rc < 0 ? path.rc : config_lookup(whole, path.data, &value, &origin, NULL);
+            if (rc < 0) l->rc = rc;
+            if (rc < 0 || str_starts(buf_view(&origin), STR("default"))) continue;
+            add_flag(l, name, buf_view(&value));
+        }
+    }
+}
+
+static void add_promise(struct line *l, const char *name, int64_t us)
+{
+    CLEANUP(buf_fini) struct buf text = { 0 };
+    int rc = duration_print(us, &text);
+    if (rc < 0) l->rc = rc;
+    add_flag(l, name, buf_view(&text));
+}
+
+static void add_texts(struct line *l, const struct config_texts *texts)
+{
+    for (size_t i = 0; i < texts->count; i++)
+        add(l, texts->items[i]);
+}
+
+/* The value of the last --name=VALUE or --name VALUE, which is the one that holds. */
+static struct str last_value(const struct line *l, const char *name)
+{
+    struct str value = { 0 }, flag = str_from(name);
+    for (size_t i = 0; i < l->count; i++) {
+        struct str arg = l->arg[i];
+        if (str_eq(arg, flag) && i + 1 < l->count) value = l->arg[i + 1];
+        if (str_starts(arg, flag) && arg.len > flag.len && arg.data[flag.len] == '=')
+            value = str_of(arg.data + flag.len + 1, arg.len - flag.len - 1);
+    }
+    return value;
+}
+
+int setup_launch(const struct controller_config *config, const struct service_section *s,
+                 const struct pool_section *p, struct str program, struct arena *arena,
+                 struct control_launch *ret, struct err *err)
+{
+    struct line l = { arena, arena_array(arena, LAUNCH_ARGS_MAX, sizeof *l.arg), 0, 0 };
+    if (!l.arg) return err_set(err, -ENOMEM, "no memory for engine flags");
+    bool other = s->engine_program.len > 0;
+    add(&l, other ? s->engine_program : program);
+    if (!other) add(&l, STR("engine"));
+    if (config->whole) add_shared(&l, config->whole);
+    add(&l, STR("--model"));
+    add(&l, s->model);
+    add(&l, STR("--served-model-name"));
+    add(&l, s->name);
+    if (!other) {
+        add_promise(&l, "slo_ttft", s->slo_ttft_us);
+        add_promise(&l, "slo_tpot", s->slo_tpot_us);
+    }
+    for (size_t i = 0; i < setup_engine_row_count; i++) {
+        struct str name = setup_row_name(s, &setup_engine_rows[i]);
+        if (name.len > 0) add_flag(&l, setup_engine_rows[i].kind, name);
+    }
+    add_texts(&l, &s->engine_flags);
+    add_texts(&l, &p->engine_flags);
+    if (l.rc < 0) return err_set(err, l.rc, "no memory for engine flags");
+    if (l.count > LAUNCH_ARGS_MAX)
+        return err_set(err, -E2BIG, "service %s: more than %d engine arguments", s->name.data,
+                       LAUNCH_ARGS_MAX);
+    *ret = (struct control_launch){ .kind = ENGINE_MUSTER,
+                                    .engine_args = l.arg,
+                                    .engine_arg_count = (uint32_t)l.count,
+                                    .tls_certificate = last_value(&l, "--tls-certificate"),
+                                    .tls_key = last_value(&l, "--tls-key") };
+    return 0;
+}
+
+/* A script without a market, and an outage of no zone, would do nothing. */
+static int check_market(const struct offer_section *o, struct err *err)
+{
+    bool scripted = o->spot_life_us > 0 || o->spot_outage_us > 0 || o->spot_prices.count > 0;
+    if (scripted && !o->spot)
+        return err_set(err, -EINVAL,
+                       "local offer " STR_FMT ": spot_life, spot_outage and spot_prices need "
+                       "spot: true",
+                       STR_ARG(o->name));
+    if (o->spot_outage_us > 0 && o->zone.len == 0)
+        return err_set(err, -EINVAL, "local offer " STR_FMT ": spot_outage needs a zone",
+                       STR_ARG(o->name));
+    return 0;
+}
+
+static int fill_market(const struct offer_section *from, struct local_offer *ret, struct err *err)
+{
+    int rc = check_market(from, err);
+    if (rc < 0) return rc;
+    ret->zone = from->zone;
+    ret->spot = from->spot;
+    ret->spot_life_us = from->spot_life_us;
+    ret->spot_notice_us = from->spot_notice_us;
+    ret->spot_outage_us = from->spot_outage_us;
+    ret->spot_step_us = from->spot_step_us;
+    for (size_t k = 0; k < from->spot_prices.count; k++) {
+        struct str text = from->spot_prices.items[k];
+        double price;
+        if (str_to_f64(text, &price) < 0 || !(price >= 0 && price <= PRICE_MAX))
+            return err_set(err, -EINVAL,
+                           "local offer " STR_FMT ": spot_prices: '" STR_FMT
+                           "' is no price; want dollars an hour from 0 to %g",
+                           STR_ARG(from->name), STR_ARG(text), PRICE_MAX);
+        ret->spot_price[ret->spot_price_count++] = price;
+    }
+    return 0;
+}
 
 int setup_local(const struct local_section *local, struct arena *arena,
                 const struct local_offer **ret, uint32_t *ret_count, double *ret_cores,
@@ -18,7 +189,7 @@ int setup_local(const struct local_section *local, struct arena *arena,
     uint32_t count = (uint32_t)local->offers.count;
     struct local_offer *to = arena_array(arena, count, sizeof *to);
     if (!to) return err_set(err, -ENOMEM, "no memory for offers");
-    for (uint32_t i = 0; i < count; i++)
+    for (uint32_t i = 0; i < count; i++) {
         to[i] = (struct local_offer){ .name = from[i].name,
                                       .share = from[i].share,
                                       .price_h = from[i].price_h,
@@ -29,6 +200,9 @@ int setup_local(const struct local_section *local, struct arena *arena,
                                       .perf_b = from[i].perf_b,
                                       .perf_c = from[i].perf_c,
                                       .perf_d = from[i].perf_d };
+        int rc = fill_market(&from[i], &to[i], err);
+        if (rc < 0) return rc;
+    }
     long cores = sysconf(_SC_NPROCESSORS_ONLN);
     *ret = to;
     *ret_count = count;
@@ -76,6 +250,7 @@ static const struct setup_row service_rows[] = {
     { "scale", "scale", offsetof(struct service_section, scale) },
     { "shaper", "shaper", offsetof(struct service_section, shaper) }, /* empty: the scale row's */
     { "forecast", "forecast", offsetof(struct service_section, forecast) },
+    { "mix", "mix", offsetof(struct service_section, mix) }, /* empty: none */
     { "place", "place", offsetof(struct service_section, place) },
     { "role", "role", offsetof(struct service_section, role) },    /* empty: the pools' roles */
     { "power", "power", offsetof(struct service_section, power) }, /* empty: none */
@@ -87,6 +262,7 @@ static int check_row(const struct service_section *from, const struct setup_row 
     char where[NAME_BYTES + 32];
     struct str name = setup_row_name(from, row);
     bool may_be_empty = row->offset == offsetof(struct service_section, shaper) ||
+                        row->offset == offsetof(struct service_section, mix) ||
                         row->offset == offsetof(struct service_section, role) ||
                         row->offset == offsetof(struct service_section, power);
     if (name.len == 0 && may_be_empty) return 0;
@@ -119,13 +295,7 @@ static int check_rows(const struct service_section *from, struct err *err)
     for (size_t i = 0; i < setup_engine_row_count && rc == 0; i++)
         if (setup_row_name(from, &setup_engine_rows[i]).len > 0)
             rc = check_row(from, &setup_engine_rows[i], err);
-    if (rc == 0) rc = check_watts(from, err);
-    if (rc < 0) return rc;
-    const struct place_policy *place = place_find(from->place);
-    if (place->choose) return 0;
-    return err_set(err, -EINVAL,
-                   "service %s: place: '%s' chooses no offers (it is a planner's); %s does",
-                   from->name.data, place->name, PLACE_DEFAULT);
+    return rc < 0 ? rc : check_watts(from, err);
 }
 
 /* The shaper that is named, or the policy's own, with the numbers that it is published with but for
@@ -147,8 +317,10 @@ int setup_scaling(const struct service_section *from, struct plan_service *ret, 
     *ret = (struct plan_service){
         .ttft_slo_s = (double)from->slo_ttft_us / 1e6,
         .tpot_slo_s = (double)from->slo_tpot_us / 1e6,
+        .refuse_late = from->overload == ROUTE_OVERLOAD_REFUSE,
         .budget_h = from->budget_h,
         .policy = scale_find(from->scale),
+        .mix = mix_find(from->mix),
         .place = place_find(from->place),
         .role = role_find(from->role),
         .kv_link_bytes_s = (double)from->kv_link_bytes_s,

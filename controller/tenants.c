@@ -7,6 +7,7 @@
 #include "base/core/hash.h"
 #include "base/io/log.h"
 #include "base/wire/field.h"
+#include "base/wire/sync.h"
 #include "controller/control_state.h"
 
 #include <stdio.h>
@@ -25,6 +26,7 @@ _Static_assert(sizeof "muster-" + 2 * KEY_RANDOM_BYTES <= TENANT_KEY_BYTES, "TEN
 struct record {
     struct str name, key_hash, salt;
     uint32_t v, requests_per_min, tokens_per_min, concurrency;
+    double weight;
     int64_t created_us;
     uint64_t requests, rejected, prompt_tokens, cached_tokens, generated_tokens;
 };
@@ -37,6 +39,7 @@ static const struct field record_fields[] = {
     FIELD(struct record, requests_per_min, FIELD_U32),
     FIELD(struct record, tokens_per_min, FIELD_U32),
     FIELD(struct record, concurrency, FIELD_U32),
+    FIELD(struct record, weight, FIELD_F64, .max = TENANT_WEIGHT_MAX),
     FIELD(struct record, created_us, FIELD_I64, .min = 0, .max = 9e15),
     FIELD(struct record, requests, FIELD_U64),
     FIELD(struct record, rejected, FIELD_U64),
@@ -55,6 +58,7 @@ static int store_tenant(struct control *c, struct tenant *t, struct err *err)
                         .requests_per_min = t->limits.requests_per_min,
                         .tokens_per_min = t->limits.tokens_per_min,
                         .concurrency = t->limits.concurrency,
+                        .weight = t->limits.weight,
                         .created_us = t->created_us,
                         .requests = t->usage.requests,
                         .rejected = t->usage.rejected,
@@ -78,7 +82,7 @@ static int restore_tenant(void *ctx, const struct store_entry *e)
 {
     struct restoring *job = ctx;
     struct control *c = job->c;
-    if (c->tenant_count == CONTROL_TENANTS_MAX)
+    if (c->people.tenant_count == CONTROL_TENANTS_MAX)
         return err_set(job->err, -ENOSPC, "the store holds more than %d tenants",
                        CONTROL_TENANTS_MAX);
     CLEANUP(arena_fini) struct arena arena;
@@ -91,16 +95,16 @@ static int restore_tenant(void *ctx, const struct store_entry *e)
         control_set_aside(c, e->key, err_text(&why, rc));
         return 0;
     }
-    struct tenant t = { .limits = { r.requests_per_min, r.tokens_per_min, r.concurrency },
+    struct tenant t = { .limits = { r.requests_per_min, r.tokens_per_min, r.concurrency, r.weight },
                         .created_us = r.created_us,
                         .usage = { r.requests, r.rejected, r.prompt_tokens, r.cached_tokens,
                                    r.generated_tokens },
-                        .serial = ++c->tenant_serial,
+                        .serial = ++c->people.tenant_serial,
                         .version = e->version };
     must(name_copy(t.name, sizeof t.name, r.name) == 0);
     must(name_copy(t.key_hash, sizeof t.key_hash, r.key_hash) == 0);
     must(name_copy(t.salt, sizeof t.salt, r.salt) == 0);
-    c->tenant[c->tenant_count++] = t;
+    c->people.tenant[c->people.tenant_count++] = t;
     return 0;
 }
 
@@ -108,7 +112,7 @@ static int restore_tenant(void *ctx, const struct store_entry *e)
 int tenants_restore(struct control *c, struct err *err)
 {
     struct restoring job = { c, err };
-    c->tenants_version = (uint64_t)c->started_us;
+    c->people.tenants_version = (uint64_t)c->started_us;
     return store_list(c->setup.store, STR("tenant/"), restore_tenant, &job, err);
 }
 
@@ -116,8 +120,8 @@ int tenants_restore(struct control *c, struct err *err)
 
 static struct tenant *find_tenant(struct control *c, struct str name)
 {
-    for (uint32_t i = 0; i < c->tenant_count; i++)
-        if (str_eq(str_from(c->tenant[i].name), name)) return &c->tenant[i];
+    for (uint32_t i = 0; i < c->people.tenant_count; i++)
+        if (str_eq(str_from(c->people.tenant[i].name), name)) return &c->people.tenant[i];
     return NULL;
 }
 
@@ -154,11 +158,13 @@ int control_tenant_add(struct control *c, struct str name, const struct tenant_l
                        NAME_BYTES - 1);
     if (find_tenant(c, name))
         return err_set(err, -EEXIST, "tenant " STR_FMT " exists already", STR_ARG(name));
-    if (c->tenant_count == CONTROL_TENANTS_MAX) {
+    if (c->people.tenant_count == CONTROL_TENANTS_MAX) {
         control_bound_reached(c, "tenants");
         return err_set(err, -ENOSPC, "%d tenants is the limit", CONTROL_TENANTS_MAX);
     }
-    struct tenant t = { .limits = *limits, .created_us = date_us, .serial = ++c->tenant_serial };
+    struct tenant t = { .limits = *limits,
+                        .created_us = date_us,
+                        .serial = ++c->people.tenant_serial };
     must(name_copy(t.name, sizeof t.name, name) == 0);
     char secret[2 * KEY_RANDOM_BYTES + 1], key[TENANT_KEY_BYTES];
     int rc = tenant_random_hex(secret, KEY_RANDOM_BYTES, err);
@@ -171,8 +177,8 @@ int control_tenant_add(struct control *c, struct str name, const struct tenant_l
     rc = keys_close(c, err);
     if (rc == 0) rc = store_tenant(c, &t, err);
     if (rc < 0) return rc;
-    c->tenant[c->tenant_count++] = t;
-    c->tenants_version++;
+    c->people.tenant[c->people.tenant_count++] = t;
+    c->people.tenants_version++;
     memcpy(ret_key, key, sizeof key);
     log_event(LOG_INFO, "tenant_added", "tenant=%s", t.name);
     return 0;
@@ -187,25 +193,25 @@ int control_tenant_remove(struct control *c, struct str name, struct err *err)
     int rc = key.rc ? key.rc : store_delete_if(c->setup.store, buf_view(&key), STORE_ANY, err);
     if (rc < 0) return rc;
     log_event(LOG_INFO, "tenant_removed", "tenant=%s", t->name);
-    uint32_t at = (uint32_t)(t - c->tenant), last = --c->tenant_count;
-    c->tenant[at] = c->tenant[last];
+    uint32_t at = (uint32_t)(t - c->people.tenant), last = --c->people.tenant_count;
+    c->people.tenant[at] = c->people.tenant[last];
     for (uint32_t r = 0; r < CONTROL_ROUTERS_MAX; r++) { /* what routers counted moves along */
-        struct usage_seen *seen = c->router[r].usage;
+        struct usage_seen *seen = c->observed.router[r].usage;
         seen[at] = seen[last];
         seen[last] = (struct usage_seen){ 0 };
     }
-    c->tenants_version++;
+    c->people.tenants_version++;
     return 0;
 }
 
 int tenants_rules(const struct control *c, struct arena *arena, const struct tenant_rules **ret,
                   uint32_t *ret_count)
 {
-    struct tenant_rules *rules = arena_array(arena, c->tenant_count, sizeof *rules);
-    struct str *hash = arena_array(arena, c->tenant_count, sizeof *hash);
+    struct tenant_rules *rules = arena_array(arena, c->people.tenant_count, sizeof *rules);
+    struct str *hash = arena_array(arena, c->people.tenant_count, sizeof *hash);
     if (!rules || !hash) return -ENOMEM;
-    for (uint32_t i = 0; i < c->tenant_count; i++) {
-        const struct tenant *t = &c->tenant[i];
+    for (uint32_t i = 0; i < c->people.tenant_count; i++) {
+        const struct tenant *t = &c->people.tenant[i];
         hash[i] = str_from(t->key_hash);
         rules[i] = (struct tenant_rules){ .tenant = str_from(t->name),
                                           .key_hashes = &hash[i],
@@ -213,10 +219,11 @@ int tenants_rules(const struct control *c, struct arena *arena, const struct ten
                                           .requests_per_min = t->limits.requests_per_min,
                                           .tokens_per_min = t->limits.tokens_per_min,
                                           .concurrency = t->limits.concurrency,
+                                          .weight = t->limits.weight,
                                           .salt = str_from(t->salt) };
     }
     *ret = rules;
-    *ret_count = c->tenant_count;
+    *ret_count = c->people.tenant_count;
     return 0;
 }
 
@@ -254,7 +261,7 @@ void tenants_take_usage(struct control *c, struct router *r, const struct router
         if (!t) continue;
         struct usage now = { u->requests_total, u->rejected_total, u->prompt_tokens_total,
                              u->cached_tokens_total, u->generated_tokens_total };
-        struct usage_seen *seen = &r->usage[t - c->tenant];
+        struct usage_seen *seen = &r->usage[t - c->people.tenant];
         bool known = seen->tenant == t->serial && same_boot;
         struct usage zero = { 0 };
         if (known)
@@ -269,8 +276,8 @@ int tenants_flush(struct control *c, int64_t now_us)
 {
     if (now_us - c->usage_us < TENANT_FLUSH_US) return 0;
     uint32_t written = 0;
-    for (uint32_t i = 0; i < c->tenant_count; i++) {
-        struct tenant *t = &c->tenant[i];
+    for (uint32_t i = 0; i < c->people.tenant_count; i++) {
+        struct tenant *t = &c->people.tenant[i];
         if (!t->dirty) continue;
         if (written++ == FLUSH_BATCH) return 0; /* the rest with the next tick */
         struct err err = { 0 };

@@ -1,7 +1,7 @@
 /* tick.c - one controller's life: restored, then tick after tick. */
 #include "base/core/bits.h"
-#include "base/io/clock.h"
 #include "base/io/log.h"
+#include "base/io/loop/clock.h"
 #include "controller/control.h"
 #include "controller/control_state.h"
 
@@ -15,11 +15,11 @@ static int load_offers(struct control *c, struct err *err)
 {
     for (uint32_t k = 0; k < c->setup.cloud_count; k++) {
         uint32_t count = 0;
-        struct cloud *cl = &c->cloud[k];
-        int rc = cl->driver->offers(cl->ctx, c->offer + c->offer_count,
-                                    PLAN_OFFERS_MAX - c->offer_count, &count, err);
+        struct cloud *cl = &c->observed.provider[k].cloud;
+        int rc = cl->driver->offers(cl->ctx, c->money.offer + c->money.offer_count,
+                                    PLAN_OFFERS_MAX - c->money.offer_count, &count, err);
         if (rc < 0) return err_prefix(err, rc, "offers of %s", cl->driver->name);
-        c->offer_count += count;
+        c->money.offer_count += count;
     }
     return 0;
 }
@@ -34,25 +34,31 @@ static void *must_alloc(size_t count, size_t size)
 
 static void allocate(struct control *c)
 {
-    c->intent = must_alloc(SLOTS_MAX, sizeof *c->intent);
-    c->seen = must_alloc(SLOTS_MAX, sizeof *c->seen);
-    c->detail = must_alloc(SLOTS_MAX, sizeof *c->detail);
-    c->claimed = must_alloc(CLOUD_LIST_MAX, sizeof *c->claimed);
-    c->view_instance = must_alloc(CONTROL_INSTANCES_MAX, sizeof *c->view_instance);
-    c->view_slot = must_alloc(CONTROL_INSTANCES_MAX, sizeof *c->view_slot);
-    c->role_instance = must_alloc(CONTROL_INSTANCES_MAX, sizeof *c->role_instance);
-    c->role_slot = must_alloc(CONTROL_INSTANCES_MAX, sizeof *c->role_slot);
-    c->power_room = power_room_new();
-    c->tenant = must_alloc(CONTROL_TENANTS_MAX, sizeof *c->tenant);
+    c->money.intent = must_alloc(SLOTS_MAX, sizeof *c->money.intent);
+    c->observed.seen = must_alloc(SLOTS_MAX, sizeof *c->observed.seen);
+    c->observed.detail = must_alloc(SLOTS_MAX, sizeof *c->observed.detail);
+    c->observed.claimed = must_alloc(CLOUD_LIST_MAX, sizeof *c->observed.claimed);
+    c->desired.view_instance = must_alloc(CONTROL_INSTANCES_MAX, sizeof *c->desired.view_instance);
+    c->desired.view_slot = must_alloc(CONTROL_INSTANCES_MAX, sizeof *c->desired.view_slot);
+    c->observed.role_instance =
+        must_alloc(CONTROL_INSTANCES_MAX, sizeof *c->observed.role_instance);
+    c->observed.role_slot = must_alloc(CONTROL_INSTANCES_MAX, sizeof *c->observed.role_slot);
+    c->observed.power_room = power_room_new();
+    c->desired.mix_room = must_alloc(1, sizeof *c->desired.mix_room);
+    c->people.tenant = must_alloc(CONTROL_TENANTS_MAX, sizeof *c->people.tenant);
     for (uint32_t k = 0; k < c->setup.cloud_count; k++) {
-        c->listed[k] = must_alloc(CLOUD_LIST_MAX, sizeof *c->listed[k]);
-        c->listing[k] = (struct listing){ .provider = c->cloud[k].driver->name,
-                                          .item = c->listed[k],
-                                          .lag_us = c->cloud[k].lag_us };
+        struct provider *p = &c->observed.provider[k];
+        p->cloud = c->setup.cloud[k];
+        p->listed = must_alloc(CLOUD_LIST_MAX, sizeof *p->listed);
+        p->listing = (struct listing){ .provider = p->cloud.driver->name,
+                                       .item = p->listed,
+                                       .lag_us = p->cloud.lag_us };
     }
     for (uint32_t r = 0; r < CONTROL_ROUTERS_MAX; r++) {
-        c->router[r].endpoint = must_alloc(SYNC_ENDPOINTS_MAX, sizeof *c->router[r].endpoint);
-        c->router[r].usage = must_alloc(CONTROL_TENANTS_MAX, sizeof *c->router[r].usage);
+        c->observed.router[r].endpoint =
+            must_alloc(SYNC_ENDPOINTS_MAX, sizeof *c->observed.router[r].endpoint);
+        c->observed.router[r].usage =
+            must_alloc(CONTROL_TENANTS_MAX, sizeof *c->observed.router[r].usage);
     }
 }
 
@@ -61,11 +67,11 @@ int control_new(const struct control_setup *setup, int64_t now_us, struct contro
 {
     must(setup->service_count <= PLAN_SERVICES_MAX && setup->cloud_count <= CONTROL_CLOUDS_MAX);
     CLEANUP(control_freep) struct control *c = must_alloc(1, sizeof *c);
+    owner_claim(&c->owner);
     c->setup = *setup;
-    memcpy(c->service, setup->service, setup->service_count * sizeof *setup->service);
-    memcpy(c->cloud, setup->cloud, setup->cloud_count * sizeof *setup->cloud);
-    c->started_us = c->listening_us = c->memory_us = c->usage_us = c->ticked_us = now_us;
-    c->decision_log = (struct store_log){ "decisions", setup->decisions_max };
+    memcpy(c->desired.service, setup->service, setup->service_count * sizeof *setup->service);
+    c->started_us = c->observed.listening_us = c->memory_us = c->usage_us = c->ticked_us = now_us;
+    c->desired.decision_log = (struct store_log){ "decisions", setup->decisions_max };
     rng_seed(&c->rng, setup->seed);
     allocate(c);
     int rc = metrics_new(control_metric_table, CONTROL_M_COUNT, NULL, 0, &c->metrics, err);
@@ -80,97 +86,70 @@ void control_free(struct control *c)
 {
     if (!c) return;
     for (uint32_t r = 0; r < CONTROL_ROUTERS_MAX; r++) {
-        free(c->router[r].endpoint);
-        free(c->router[r].usage);
+        free(c->observed.router[r].endpoint);
+        free(c->observed.router[r].usage);
     }
     for (uint32_t k = 0; k < CONTROL_CLOUDS_MAX; k++)
-        free(c->listed[k]);
-    free(c->tenant);
-    free(c->role_slot);
-    free(c->role_instance);
-    power_room_free(c->power_room);
-    free(c->view_slot);
-    free(c->view_instance);
-    free(c->claimed);
-    free(c->detail);
-    free(c->seen);
-    free(c->intent);
+        free(c->observed.provider[k].listed);
+    free(c->people.tenant);
+    free(c->observed.role_slot);
+    free(c->observed.role_instance);
+    free(c->desired.mix_room);
+    power_room_free(c->observed.power_room);
+    free(c->desired.view_slot);
+    free(c->desired.view_instance);
+    free(c->observed.claimed);
+    free(c->observed.detail);
+    free(c->observed.seen);
+    free(c->money.intent);
     metrics_free(c->metrics);
     free(c);
 }
 
-static void refresh_prices(struct control *c, int64_t now_us)
+static void publish_providers(struct control *c, int64_t now_us)
 {
-    for (uint32_t o = 0; o < c->offer_count; o++) {
-        uint32_t k = control_find_cloud(c, c->offer[o].provider);
-        double price;
-        int64_t age_us;
-        if (k == PLAN_NONE) continue;
-        struct cloud *cl = &c->cloud[k];
-        int rc = cl->driver->price(cl->ctx, c->offer[o].name, now_us, &price, &age_us, NULL);
-        c->offer[o].price_known = rc == 0;
-        if (rc == 0) c->offer[o].price_h = price;
-    }
-}
-
-/* A loss is the provider's doing, told once for each instance: what hazards are learned from. */
-static void count_loss(struct control *c, uint32_t at)
-{
-    const struct intent *i = &c->intent[at];
-    uint32_t offer = control_find_offer(c, i->provider, i->offer);
-    if (offer != PLAN_NONE && !c->detail[at].doomed) c->health[offer].lost++;
-}
-
-/* What a provider is about to take away is drained while there is time. */
-static int heed_notices(struct control *c, int64_t now_us)
-{
-    struct cloud_notice notice[PLAN_ACTIONS_MAX];
     for (uint32_t k = 0; k < c->setup.cloud_count; k++) {
-        struct cloud *cl = &c->cloud[k];
-        uint32_t count = 0;
-        if (!cl->driver->notice) continue;
-        if (cl->driver->notice(cl->ctx, now_us, notice, PLAN_ACTIONS_MAX, &count, NULL) < 0)
-            continue; /* asked again at the next tick */
-        for (uint32_t n = 0; n < count; n++)
-            for (uint32_t at = 0; at < c->count; at++) {
-                if (strcmp(c->intent[at].handle, notice[n].handle) != 0) continue;
-                count_loss(c, at);
-                c->detail[at].doomed = true;
-                int rc =
-                    control_apply(c, at, INTENT_DRAIN, "the provider takes it away", NULL, now_us);
-                if (rc == -ECANCELED) return rc;
-            }
+        const struct provider *p = &c->observed.provider[k];
+        struct str label = str_from(p->cloud.driver->name);
+        uint32_t calls = (p->list_call != 0) + (p->price_call != 0);
+        for (uint32_t at = 0; at < c->money.count; at++)
+            calls += c->observed.detail[at].call != 0 &&
+                     control_find_cloud(c, c->money.intent[at].provider) == k;
+        metric_set(metric_series(c->metrics, CONTROL_M_CALLS_UNDER_WAY, &label), calls);
+        if (p->listing.taken_us)
+            metric_set(metric_series(c->metrics, CONTROL_M_LISTING_AGE, &label),
+                       (double)(now_us - p->listing.taken_us) / 1e6);
     }
-    return 0;
 }
 
 static void publish_metrics(struct control *c, int64_t now_us)
 {
     uint32_t count[PLAN_SERVICES_MAX][SCALE_POOLS_MAX][PHASE_COUNT] = { { { 0 } } };
     double cost[PLAN_SERVICES_MAX] = { 0 };
-    for (uint32_t at = 0; at < c->count; at++) {
-        const struct detail *d = &c->detail[at];
-        if (!intent_is_live(&c->intent[at]) || d->service == PLAN_NONE) continue;
-        if (intent_is_billed(&c->intent[at])) cost[d->service] += c->intent[at].price_h;
+    for (uint32_t at = 0; at < c->money.count; at++) {
+        const struct detail *d = &c->observed.detail[at];
+        if (!intent_is_live(&c->money.intent[at]) || d->service == PLAN_NONE) continue;
+        if (intent_is_billed(&c->money.intent[at])) cost[d->service] += c->money.intent[at].price_h;
         if (d->pool != PLAN_NONE) count[d->service][d->pool][d->phase]++;
     }
     for (uint32_t s = 0; s < c->setup.service_count; s++) {
-        const struct plan_service *sv = &c->service[s];
+        const struct plan_service *sv = &c->desired.service[s];
         struct str label[3] = { str_from(sv->name) };
         metric_set(metric_series(c->metrics, CONTROL_M_COST_PER_HOUR, label), cost[s]);
         for (uint32_t p = 0; p < sv->pool_count; p++) {
             label[1] = str_from(sv->pool[p].name);
-            if (s < c->plan.decision_count)
+            if (s < c->desired.plan.decision_count)
                 metric_set(metric_series(c->metrics, CONTROL_M_TARGET, label),
-                           c->plan.decision[s].target[p]);
+                           c->desired.plan.decision[s].target[p]);
             for (uint32_t ph = 0; ph < PHASE_COUNT; ph++) {
                 label[2] = str_from(phase_names[ph]);
                 metric_set(metric_series(c->metrics, CONTROL_M_INSTANCES, label), count[s][p][ph]);
             }
         }
     }
+    publish_providers(c, now_us);
     metric_set(metric_of(c->metrics, CONTROL_M_COST_TOTAL), control_cost_total(c, now_us));
-    metric_set(metric_of(c->metrics, CONTROL_M_TENANTS), c->tenant_count);
+    metric_set(metric_of(c->metrics, CONTROL_M_TENANTS), c->people.tenant_count);
     metric_set(metric_of(c->metrics, CONTROL_M_UNREADABLE), control_aside_count(c));
     metric_set(metric_of(c->metrics, CONTROL_M_LOG_LOST), (double)log_lost());
 }
@@ -191,7 +170,7 @@ static void note_lateness(struct control *c, int64_t now_us)
     int64_t late_us = now_us - c->ticked_us - c->setup.tick_us;
     c->ticked_us = now_us;
     if (c->setup.tick_us == 0 || late_us <= LATE_US) return;
-    c->listening_us = now_us;
+    c->observed.listening_us = now_us;
     control_count(c, CONTROL_M_LATE, NULL);
     log_event(LOG_WARN, "controller_late", "seconds=%.3f", (double)late_us / 1e6);
 }
@@ -199,12 +178,14 @@ static void note_lateness(struct control *c, int64_t now_us)
 int control_tick(struct control *c, int64_t now_us)
 {
     int64_t began = clock_mono_us();
+    owner_assert(&c->owner);
     note_lateness(c, now_us);
-    refresh_prices(c, now_us);
-    control_sum_demand(c, now_us); /* first: whoever is silent may still be routed to */
-    int rc = control_observe(c, now_us);
-    if (rc == 0) rc = heed_notices(c, now_us);
+    int rc = control_calls(c, now_us);
+    if (rc == -ECANCELED) return rc;
+    control_sum_demand(c, now_us); /* first: a silent instance may still be routed to */
+    rc = control_observe(c, now_us);
     if (rc == 0 && control_has_observed(c)) rc = control_carry_out(c, now_us);
+    if (rc == 0) rc = control_calls(c, now_us);
     if (rc == -ECANCELED) return rc;
     control_give_roles(c, now_us); /* behind the plan: to those that it leaves */
     control_power(c, now_us);
@@ -213,6 +194,7 @@ int control_tick(struct control *c, int64_t now_us)
     (void)control_bury(c, now_us);
     (void)control_flush_memory(c, now_us);
     (void)tenants_flush(c, now_us);
+    last_hour_keep(c, now_us);
     publish_metrics(c, now_us);
     metric_observe(metric_of(c->metrics, CONTROL_M_TICK_SECONDS),
                    (double)(clock_mono_us() - began) / 1e6);

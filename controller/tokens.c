@@ -57,7 +57,7 @@ static int restore_token(void *ctx, const struct store_entry *e)
 {
     struct restoring *job = ctx;
     struct control *c = job->c;
-    if (c->token_count == CONTROL_TOKENS_MAX)
+    if (c->people.token_count == CONTROL_TOKENS_MAX)
         return err_set(job->err, -ENOSPC, "the store holds more than %d tokens",
                        CONTROL_TOKENS_MAX);
     CLEANUP(arena_fini) struct arena arena;
@@ -70,7 +70,7 @@ static int restore_token(void *ctx, const struct store_entry *e)
         control_set_aside(c, e->key, err_text(&why, rc));
         return 0;
     }
-    struct token *t = &c->token[c->token_count++];
+    struct token *t = &c->people.token[c->people.token_count++];
     *t = (struct token){ .role = r.role, .created_us = r.created_us };
     must(name_copy(t->name, sizeof t->name, r.name) == 0);
     must(name_copy(t->hash, sizeof t->hash, r.hash) == 0);
@@ -85,8 +85,8 @@ int tokens_restore(struct control *c, struct err *err)
 
 static struct token *find_token(struct control *c, struct str name)
 {
-    for (uint32_t i = 0; i < c->token_count; i++)
-        if (str_eq(str_from(c->token[i].name), name)) return &c->token[i];
+    for (uint32_t i = 0; i < c->people.token_count; i++)
+        if (str_eq(str_from(c->people.token[i].name), name)) return &c->people.token[i];
     return NULL;
 }
 
@@ -98,7 +98,7 @@ int control_token_add(struct control *c, struct str name, enum token_role role, 
                        NAME_BYTES - 1);
     if (find_token(c, name))
         return err_set(err, -EEXIST, "token " STR_FMT " exists already", STR_ARG(name));
-    if (c->token_count == CONTROL_TOKENS_MAX) {
+    if (c->people.token_count == CONTROL_TOKENS_MAX) {
         control_bound_reached(c, "tokens");
         return err_set(err, -ENOSPC, "%d tokens is the limit", CONTROL_TOKENS_MAX);
     }
@@ -113,8 +113,8 @@ int control_token_add(struct control *c, struct str name, enum token_role role, 
     hex_from(digest, sizeof digest, t.hash);
     rc = store_token(c, &t, err);
     if (rc < 0) return rc;
-    c->token[c->token_count++] = t;
-    c->tenants_version++; /* routers hear of it with the list */
+    c->people.token[c->people.token_count++] = t;
+    c->people.tenants_version++; /* routers hear of it with the list */
     memcpy(ret_token, text, sizeof text);
     explicit_bzero(secret, sizeof secret);
     explicit_bzero(text, sizeof text);
@@ -131,8 +131,8 @@ int control_token_remove(struct control *c, struct str name, struct err *err)
     int rc = key.rc ? key.rc : store_delete_if(c->setup.store, buf_view(&key), STORE_ANY, err);
     if (rc < 0) return rc;
     log_event(LOG_INFO, "token_removed", "name=%s", t->name);
-    *t = c->token[--c->token_count];
-    c->tenants_version++;
+    *t = c->people.token[--c->people.token_count];
+    c->people.tenants_version++;
     return 0;
 }
 
@@ -144,9 +144,9 @@ bool control_token_find(const struct control *c, struct str text, enum token_rol
     if (!c || text.len == 0) return false;
     sha256(text.data, text.len, digest);
     hex_from(digest, sizeof digest, hex);
-    for (uint32_t i = 0; i < c->token_count; i++) {
-        if (!equal_constant_time(hex, c->token[i].hash, SHA256_HEX)) continue;
-        *ret = (enum token_role)c->token[i].role;
+    for (uint32_t i = 0; i < c->people.token_count; i++) {
+        if (!equal_constant_time(hex, c->people.token[i].hash, SHA256_HEX)) continue;
+        *ret = (enum token_role)c->people.token[i].role;
         found = true;
     }
     return found;
@@ -155,12 +155,12 @@ bool control_token_find(const struct control *c, struct str text, enum token_rol
 int tokens_rules(const struct control *c, struct arena *arena, const struct token_rules **ret,
                  uint32_t *ret_count)
 {
-    struct token_rules *rules = arena_array(arena, c->token_count, sizeof *rules);
+    struct token_rules *rules = arena_array(arena, c->people.token_count, sizeof *rules);
     if (!rules) return -ENOMEM;
-    for (uint32_t i = 0; i < c->token_count; i++)
-        rules[i] = (struct token_rules){ .hash = str_from(c->token[i].hash),
-                                         .admin = c->token[i].role == TOKEN_ADMIN };
+    for (uint32_t i = 0; i < c->people.token_count; i++)
+        rules[i] = (struct token_rules){ .hash = str_from(c->people.token[i].hash),
+                                         .admin = c->people.token[i].role == TOKEN_ADMIN };
     *ret = rules;
-    *ret_count = c->token_count;
+    *ret_count = c->people.token_count;
     return 0;
 }

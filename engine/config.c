@@ -2,7 +2,7 @@
 #include "engine/config.h"
 
 #include "base/io/log.h"
-#include "base/io/text_pool.h"
+#include "base/io/loop/text_pool.h"
 
 #define AT(member) .offset = offsetof(struct engine_config, member)
 
@@ -112,6 +112,9 @@ static const struct config_field rows[] = {
     { .name = "predict", .type = CONFIG_TEXT, AT(predict),
       .about = "Predictor of lengths in the engine itself, such as trail, which reads the model's "
                "hidden state; without it the router's word stands." },
+    { .name = "predict_file", .type = CONFIG_TEXT, AT(predict_file),
+      .about = "File that keeps what that predictor learned: merged in at start, written at a clean "
+               "end." },
     { .name = "step_log", .type = CONFIG_TEXT, AT(step_log),
       .about = "File for a line of CSV a step: its shape and seconds, to fit a model of its speed." },
     { .name = "log_level", .type = CONFIG_ENUM, .default_text = "info", .names = log_level_names,

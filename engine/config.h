@@ -4,8 +4,8 @@
  * same.
  */
 #pragma once
-#include "base/io/config.h"
-#include "base/io/tls_rows.h"
+#include "base/io/config/config.h"
+#include "base/io/net/tls_rows.h"
 
 struct engine_config {
     struct str model;
@@ -40,9 +40,10 @@ struct engine_config {
     int64_t request_us_max;
     int64_t ping_us;
     int64_t drain_us;
-    struct str step_log; /* a file; empty: none */
-    struct str predict;  /* a row; empty: the router's word alone */
-    struct str fault;    /* POINT:NTH of base/core/fault.h; empty: none */
+    struct str step_log;     /* a file; empty: none */
+    struct str predict;      /* a row; empty: the router's word alone */
+    struct str predict_file; /* of what it learned; empty: none */
+    struct str fault;        /* POINT:NTH of base/core/fault.h; empty: none */
     int log_level;
     struct tls_section tls;
 };

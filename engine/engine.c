@@ -1,6 +1,6 @@
 /* engine.c - wire the parts together, listen, load, serve, drain.
  *
- *     main thread: loop, HTTP face          device thread: model, scheduler, sampler
+ *     main thread: loop, HTTP API           device thread: model, scheduler, sampler
  *
  * What the configuration says by name (policy rows, addresses, files) is resolved here, once, so
  * that a mistake is a sentence at start and never a surprise under load.
@@ -10,12 +10,11 @@
 #include "base/core/block_key.h"
 #include "base/core/fault.h"
 #include "base/core/hash.h"
-#include "base/io/addr.h"
-#include "base/io/clock.h"
-#include "base/io/descriptors.h"
 #include "base/io/file.h"
 #include "base/io/log.h"
-#include "engine/serve/face.h"
+#include "base/io/loop/clock.h"
+#include "base/io/net/descriptors.h"
+#include "engine/serve/http_api.h"
 #include "engine/serve/throttle.h"
 #include "policies/catalog.h"
 
@@ -33,15 +32,15 @@
 struct engine {
     const struct engine_config *config;
     struct loop *loop;
-    struct face *face;
+    struct http_api *http_api;
     struct device *device;
-    struct meters meters;
+    struct engine_metrics metrics;
     struct addr listen;
     char host[ADDR_TEXT_MAX];
     struct credentials held;
     struct tls *serve, *call; /* NULL: plain HTTP; to peers */
     struct buf key_text, chat_template;
-    struct str keys[FACE_KEYS_MAX];
+    struct str keys[HTTP_API_KEYS_MAX];
     size_t key_count;
     struct loop_timer drain_limit;
     bool draining;
@@ -78,10 +77,10 @@ static int find_hardware(struct str name, const struct hardware **ret, struct er
 FIND_ROW(predict, predict_policy)
 
 /* The engine's own predictor must make do with what an engine knows. */
-static int find_foretell(struct str name, const struct predict_policy **ret, struct err *err)
+static int find_predict_engine(struct str name, const struct predict_policy **ret, struct err *err)
 {
     int rc = find_predict(name, ret, err);
-    const char *missing = rc == 0 && *ret ? predict_missing(*ret, FORETELL_HAVE) : NULL;
+    const char *missing = rc == 0 && *ret ? predict_missing(*ret, PREDICT_ENGINE_HAVE) : NULL;
     if (!missing) return rc;
     return err_set(err, -EINVAL, "--predict " STR_FMT " is not applicable: an engine has no %s",
                    STR_ARG(name), missing);
@@ -108,10 +107,10 @@ static int read_keys(struct engine *e, struct err *err)
         struct str line = str_trim(str_cut(&rest, '\n'));
         if (line.len > 0 && line.data[line.len - 1] == '\r') line.len--;
         if (line.len == 0 || line.data[0] == '#') continue;
-        if (line.len < KEY_BYTES_MIN || e->key_count == FACE_KEYS_MAX) {
+        if (line.len < KEY_BYTES_MIN || e->key_count == HTTP_API_KEYS_MAX) {
             return err_set(err, -EINVAL,
                            "%s: want at most %d keys of at least %d characters, one a line",
-                           e->config->api_key_file.data, FACE_KEYS_MAX, KEY_BYTES_MIN);
+                           e->config->api_key_file.data, HTTP_API_KEYS_MAX, KEY_BYTES_MIN);
         }
         e->keys[e->key_count++] = line;
     }
@@ -185,6 +184,7 @@ static int fill_device(const struct engine_config *c, struct device_config *ret,
         .threads = (uint32_t)c->threads,
         .cpu_share = c->cpu_share,
         .step_log = c->step_log,
+        .predict_file = c->predict_file,
     };
     if (ret->threads == 0) {
         long cores = sysconf(_SC_NPROCESSORS_ONLN);
@@ -199,7 +199,9 @@ static int fill_device(const struct engine_config *c, struct device_config *ret,
     if (rc >= 0 && ret->perf && ret->perf->needs_roofline && !ret->hardware) {
         rc = err_set(err, -EINVAL, "--perf %s needs --hardware", ret->perf->name);
     }
-    if (rc >= 0) rc = find_foretell(c->predict, &ret->predict, err);
+    if (rc >= 0) rc = find_predict_engine(c->predict, &ret->predict, err);
+    if (rc >= 0 && c->predict_file.len > 0 && !ret->predict)
+        rc = err_set(err, -EINVAL, "--predict-file needs --predict: nothing else learns");
     return rc < 0 ? rc : find_rows(c, &ret->sched, err);
 }
 
@@ -208,14 +210,14 @@ static int fill_device(const struct engine_config *c, struct device_config *ret,
 static void on_empty(void *arg)
 {
     struct engine *e = arg;
-    log_event(LOG_INFO, "drained", "in_flight=%u", face_in_flight(e->face));
+    log_event(LOG_INFO, "drained", "in_flight=%u", http_api_in_flight(e->http_api));
     loop_stop(e->loop);
 }
 
 static void on_drain_limit(void *arg)
 {
     struct engine *e = arg;
-    log_event(LOG_WARN, "drain_cut", "in_flight=%u", face_in_flight(e->face));
+    log_event(LOG_WARN, "drain_cut", "in_flight=%u", http_api_in_flight(e->http_api));
     loop_stop(e->loop);
 }
 
@@ -224,10 +226,11 @@ static void on_signal(void *arg, int signo)
     struct engine *e = arg;
     if (e->draining) _exit(128 + signo); /* asked twice: now */
     e->draining = true;
-    log_event(LOG_INFO, "draining", "signal=%d in_flight=%u", signo, face_in_flight(e->face));
+    log_event(LOG_INFO, "draining", "signal=%d in_flight=%u", signo,
+              http_api_in_flight(e->http_api));
     e->drain_limit = (struct loop_timer){ .fn = on_drain_limit, .arg = e };
     loop_timer_set(e->loop, &e->drain_limit, loop_now_us(e->loop) + e->config->drain_us);
-    face_drain(e->face, on_empty, e);
+    http_api_drain(e->http_api, on_empty, e);
 }
 
 static void on_failed(void *arg, const char *sentence)
@@ -239,7 +242,7 @@ static void on_failed(void *arg, const char *sentence)
 
 /* ---- the beginning ------------------------------------------------------------------------------------- */
 
-static int start_face(struct engine *e, struct err *err)
+static int start_http_api(struct engine *e, struct err *err)
 {
     const struct engine_config *c = e->config;
     struct str host = c->listen;
@@ -249,7 +252,7 @@ static int start_face(struct engine *e, struct err *err)
     snprintf(e->host, sizeof e->host, STR_FMT, STR_ARG(host));
     uint64_t seed = (uint64_t)c->seed;
     if (seed == 0 && getrandom(&seed, sizeof seed, 0) != sizeof seed) return -EIO;
-    const struct face_config face = {
+    const struct http_api_config http_api = {
         .host = e->host,
         .port = e->listen.port,
         .host_shown = str_from(e->host),
@@ -272,9 +275,9 @@ static int start_face(struct engine *e, struct err *err)
         .request_us_max = c->request_us_max,
         .ping_us = c->ping_us,
     };
-    int rc = face_new(e->loop, &face, &e->meters, &e->face, err);
+    int rc = http_api_new(e->loop, &http_api, &e->metrics, &e->http_api, err);
     if (rc < 0) return rc;
-    face_on_failed(e->face, on_failed, e);
+    http_api_on_failed(e->http_api, on_failed, e);
     return 0;
 }
 
@@ -284,22 +287,22 @@ static int start(struct engine *e, struct err *err)
     int rc = read_inputs(e, err);
     if (rc >= 0) rc = arm_fault(e, err);
     if (rc >= 0) rc = fill_device(e->config, &device, err);
-    /* The same seed as the face's salts and the router's chains. */
+    /* The same seed as the HTTP API's salts and the router's chains. */
     if (rc >= 0) device.sched.key_seed = e->held.block_seed;
-    if (rc >= 0) rc = meters_init(&e->meters, err);
+    if (rc >= 0) rc = engine_metrics_init(&e->metrics, err);
     if (rc >= 0) rc = loop_new(&e->loop, err);
     /* Before the device thread starts: it inherits the signal mask. */
     if (rc >= 0) rc = loop_signal(e->loop, SIGTERM, on_signal, e, err);
     if (rc >= 0) rc = loop_signal(e->loop, SIGINT, on_signal, e, err);
-    if (rc >= 0) rc = start_face(e, err);
+    if (rc >= 0) rc = start_http_api(e, err);
     if (rc < 0) return rc;
-    const struct device_events events = face_device_events(e->face);
-    rc = device_new(e->loop, &device, &e->meters, &events, &e->device, err);
+    const struct device_events events = http_api_device_events(e->http_api);
+    rc = device_new(e->loop, &device, &e->metrics, &events, &e->device, err);
     if (rc < 0) return rc;
-    face_set_device(e->face, e->device);
+    http_api_set_device(e->http_api, e->device);
     log_event(LOG_INFO, "engine_loading", "instance=%.*s listen=%s:%u model=%.*s pid=%d",
-              STR_ARG(e->config->instance), e->host, face_port(e->face), STR_ARG(e->config->model),
-              (int)getpid());
+              STR_ARG(e->config->instance), e->host, http_api_port(e->http_api),
+              STR_ARG(e->config->model), (int)getpid());
     return 0;
 }
 
@@ -311,13 +314,13 @@ int engine_main(const struct engine_config *config, struct err *err)
     int rc = start(&e, err);
     if (rc >= 0) rc = loop_run(e.loop);
     if (rc >= 0 && e.failure[0]) rc = err_set(err, -EINVAL, "%s", e.failure);
-    if (e.face) face_close(e.face);
+    if (e.http_api) http_api_close(e.http_api);
     device_free(e.device);
-    face_free(e.face);
+    http_api_free(e.http_api);
     tls_free(e.serve);
     tls_free(e.call);
     loop_free(e.loop);
-    meters_fini(&e.meters);
+    engine_metrics_fini(&e.metrics);
     buf_fini(&e.key_text);
     buf_fini(&e.chat_template);
     log_event(LOG_INFO, "engine_stopped", "rc=%d", rc);

@@ -2,23 +2,27 @@
 #include "policies/catalog.h"
 
 #include "base/core/bits.h"
-#include "policies/migrate.h"
-#include "policies/perf_row.h"
-#include "policies/place.h"
-#include "policies/power.h"
-#include "policies/predict.h"
+#include "policies/layers/layers.h"
+#include "policies/load/load.h"
+#include "policies/migrate/migrate.h"
+#include "policies/mix/mix.h"
+#include "policies/move/move.h"
+#include "policies/perf/perf_model.h"
+#include "policies/place/place.h"
+#include "policies/power/power.h"
+#include "policies/predict/predict.h"
 #include "policies/preset.h"
-#include "policies/role.h"
-#include "policies/route.h"
-#include "policies/scale.h"
-#include "policies/scale_bound.h"
-#include "policies/scale_forecast.h"
-#include "policies/scale_shape.h"
+#include "policies/role/role.h"
+#include "policies/route/route.h"
+#include "policies/scale/bound.h"
+#include "policies/scale/forecast.h"
+#include "policies/scale/scale.h"
+#include "policies/scale/shape/shape.h"
 
-const char *const policy_kinds[] = { "route",  "predict", "scale", "forecast", "shaper", "place",
-                                     "layers", "move",    "load",  "migrate",  "role",   "preset",
-                                     "fair",   "order",   "admit", "preempt",  "chunk",  "evict",
-                                     "perf",   "power",   NULL };
+const char *const policy_kinds[] = { "route",  "predict", "scale", "forecast", "shaper",  "place",
+                                     "mix",    "layers",  "move",  "load",     "migrate", "role",
+                                     "preset", "fair",    "order", "admit",    "preempt", "chunk",
+                                     "evict",  "perf",    "power", NULL };
 
 static int row(const char *kind, const char *name, const char *about, const char *source,
                const char *default_name, int (*fn)(void *ctx, const struct policy_row *row),
@@ -49,6 +53,7 @@ int policies_each(int (*fn)(void *ctx, const struct policy_row *row), void *ctx)
     EACH(scale_shape_table, scale_shape_count, "shaper", scale_shape_table[i]->source,
          SCALE_SHAPER_DEFAULT);
     EACH(place_table, place_count, "place", place_table[i]->source, PLACE_DEFAULT);
+    EACH(mix_table, mix_count, "mix", mix_table[i]->source, MIX_DEFAULT);
     EACH(layers_table, layers_count, "layers", layers_table[i]->source, LAYERS_DEFAULT);
     EACH(move_table, move_count, "move", move_table[i]->source, MOVE_DEFAULT);
     EACH(load_table, load_count, "load", load_table[i]->source, LOAD_DEFAULT);

@@ -6,12 +6,12 @@
  *          (2) a row that is named beside a preset goes before it
  */
 #pragma once
-#include "policies/admit.h"
-#include "policies/chunk.h"
-#include "policies/evict.h"
-#include "policies/fair.h"
-#include "policies/order.h"
-#include "policies/preempt.h"
+#include "policies/admit/admit.h"
+#include "policies/chunk/chunk.h"
+#include "policies/evict/evict.h"
+#include "policies/fair/fair.h"
+#include "policies/order/order.h"
+#include "policies/preempt/preempt.h"
 
 struct preset {
     const char *name;

@@ -1,4 +1,4 @@
-/* blocks.c - one long call to GET /internal/events, line by line. */
+/* blocks.c - reads one long reply of GET /internal/events line by line. */
 #include "router/blocks.h"
 
 #include "base/io/log.h"
@@ -26,7 +26,7 @@ struct block_feed {
     bool in_snapshot;
     block_load_fn on_load;
     void *on_load_arg;
-    struct core_load load; /* as told at told_us */
+    struct reported_load load; /* as told at told_us */
     int64_t told_us;
     struct log_limit log; /* an engine that is not understood is tried twice a second */
 };
@@ -64,7 +64,7 @@ static int on_hello(struct block_feed *f, const struct block_event *ev)
     }
     if (ev->boot != f->boot) forget(f);
     f->boot = ev->boot;
-    f->load = (struct core_load){ 0 };
+    f->load = (struct reported_load){ 0 };
     f->told_us = loop_now_us(f->loop);
     return 0;
 }
@@ -95,16 +95,16 @@ static void on_snapshot(struct block_feed *f, const struct block_event *ev)
 
 static void on_load(struct block_feed *f, const struct block_event *ev)
 {
-    f->load = (struct core_load){ .running = ev->running,
-                                  .waiting = ev->waiting,
-                                  .prefill_tokens = ev->prefill_tokens,
-                                  .kv_tokens = ev->kv_tokens,
-                                  .uncached_total = ev->uncached_total };
+    f->load = (struct reported_load){ .running = ev->running,
+                                      .waiting = ev->waiting,
+                                      .prefill_tokens = ev->prefill_tokens,
+                                      .kv_tokens = ev->kv_tokens,
+                                      .uncached_total = ev->uncached_total };
     f->told_us = loop_now_us(f->loop);
     if (f->on_load) f->on_load(f->on_load_arg, f->slot, &f->load);
 }
 
-const struct core_load *block_feed_load(const struct block_feed *f, int64_t *ret_told_us)
+const struct reported_load *block_feed_load(const struct block_feed *f, int64_t *ret_told_us)
 {
     if (f->boot == 0 || !f->on_load) return NULL;
     *ret_told_us = f->told_us;

@@ -1,4 +1,4 @@
-/* blocks.h - follow one engine's KV events into the prefix index.
+/* blocks.h - carries one engine's KV events into the prefix index.
  *
  * Layer:   router (base/io, base/wire, router/core)
  * Threads: the decision thread only
@@ -6,7 +6,7 @@
  *          connects again after BLOCK_FEED_RETRY_US and begins with a snapshot
  */
 #pragma once
-#include "base/io/http_client.h"
+#include "base/io/http/http_client.h"
 #include "base/wire/events.h"
 #include "router/core/load.h"
 #include "router/core/prefix_index.h"
@@ -25,9 +25,9 @@ void block_feed_free(struct block_feed *f);
 
 /* What the engine has in total as it said last; nothing until it says otherwise, which it does when
  * that changes. NULL while it cannot say: its stream is not there, or loads are not asked for. */
-const struct core_load *block_feed_load(const struct block_feed *f, int64_t *ret_told_us);
+const struct reported_load *block_feed_load(const struct block_feed *f, int64_t *ret_told_us);
 
 /* Hears what the engine has in total; without it, loads are not asked for. Set before the first
  * turn of the loop. */
-typedef void (*block_load_fn)(void *arg, uint32_t slot, const struct core_load *load);
+typedef void (*block_load_fn)(void *arg, uint32_t slot, const struct reported_load *load);
 void block_feed_on_load(struct block_feed *f, block_load_fn fn, void *arg);

@@ -1,5 +1,5 @@
-/* bundles.c - one fetch a digest, tried again while an endpoint of it lives; forgotten when nobody
- * holds it and others are wanted.
+/* bundles.c - fetches a tokenizer once for each digest, and again after a failure while an endpoint
+ * of that digest lives. An entry without a pin makes room for others.
  *
  * A table of BUNDLES_MAX places, looked through one by one: a fleet serves few models, and an
  * entry is asked for when an endpoint changes, not for every request.

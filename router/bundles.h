@@ -4,8 +4,8 @@
  * Threads:  fetched and decoded on the decision thread; an entry is immutable once ready and then
  *           read by any
  * Lifetime: an entry lives while somebody holds a pin on it, and while it is among the idle ones
- * Pins:     who keeps a pointer to an entry pins it, with a mask of its own in which each entry is a
- *           bit: endpoints, faces, requests. The decision thread gives entries out, and drops only
+ * Pins:     an owner of pointers to entries pins them, with a mask of its own in which each entry is a
+ *           bit: endpoints, snapshots, requests. The decision thread gives entries out, and drops only
  *           those without a pin: nobody else can have one of them then
  * Bound:    BUNDLES_MAX digests, of which BUNDLES_IDLE_MAX may be without a pin; the one that was
  *           asked for longest ago goes first. When all are pinned, instances of further models take
@@ -13,7 +13,7 @@
  */
 #pragma once
 #include "base/core/block_key.h"
-#include "base/io/http_client.h"
+#include "base/io/http/http_client.h"
 #include "base/text/bundle.h"
 #include "base/wire/sync.h"
 #include "router/fleet_link.h"

@@ -1,22 +1,47 @@
-/* byte_loop.h - what the files that serve a request on its byte loop share.
+/* byte_loop.h - a byte loop reads clients' requests, talks to engines and writes responses.
  *
- * Layer:   router; internal to the byte loop
- * Threads: the loop's own, but `lane`, and `asks`, whose other end is the decision thread
+ * Layer:   router
+ * Threads: one thread a loop; all loops share the port. `lane` and `asks` lead to and from the
+ *          decision thread, which is asked for whatever needs the state of the whole fleet
+ *          (request.h)
  *
- *     front ──► generate ──► question, upstream (legs, move) ──► answer ──► request
- *       └─────► tokens
+ *     http_routes ──► generate ──► question, upstream (move) ──► answer ──► request
+ *          └────────► tokens
  */
 #pragma once
 #include "base/core/pool.h"
 #include "base/core/rng.h"
 #include "base/text/token_ask.h"
 #include "router/config.h"
-#include "router/face.h"
 #include "router/fleet_link.h"
 #include "router/metrics.h"
 #include "router/request.h"
+#include "router/snapshot.h"
 
 struct decide;
+
+struct byte_loop_config {
+    const struct router_config *router;
+    struct fleet_link *link;
+    struct snapshot_board *board;
+    struct metrics *metrics;
+    struct name_book *names;
+    struct tls *serve, *call; /* `serve` NULL: clients speak plain HTTP */
+    struct text_pool *texts;  /* stopped before byte_loop_free */
+    uint16_t port;            /* 0: any free one */
+};
+
+int byte_loop_new(const struct byte_loop_config *config, struct byte_loop **ret, struct err *err);
+void byte_loop_free(struct byte_loop *b); /* after its thread has ended */
+uint16_t byte_loop_port(const struct byte_loop *b);
+
+void byte_loop_attach(struct byte_loop *b, struct decide *d); /* before byte_loop_start */
+int byte_loop_start(struct byte_loop *b, struct err *err);    /* its thread */
+
+/* Any thread: take no new requests, end the thread when the last one is answered; or at once. */
+void byte_loop_drain(struct byte_loop *b);
+void byte_loop_stop(struct byte_loop *b);
+void byte_loop_join(struct byte_loop *b);
 
 struct byte_loop {
     const struct router_config *config;
@@ -30,8 +55,10 @@ struct byte_loop {
     struct list token_calls; /* of tokens.c, not answered at once */
     struct lane entered;     /* what those are told of their tenants' limits */
     struct lane *asks;       /* the decision thread's */
+    struct lane_later asks_later;
+    struct lane_later tells_later; /* the decision thread's, for `lane` */
     struct decide *decide;
-    struct face_board *board;
+    struct snapshot_board *board;
     struct metrics *metrics;
     struct pool requests;
     struct list live;    /* requests not yet given back */
@@ -44,15 +71,16 @@ struct byte_loop {
     bool running;
 };
 
-/* front.c: one request of any path; the head first, then the whole. */
-void front_on_head(void *ctx, struct http_exchange *x);
-void front_on_request(void *ctx, struct http_exchange *x);
-void front_on_reply(void *ctx, struct http_exchange *x, int status, const struct str *body);
-struct str front_render_refusal(void *ctx, const struct http_fault_info *why, struct buf *body);
+/* http_routes.c: one request of any path; the head first, then the whole. */
+void http_routes_on_head(void *ctx, struct http_exchange *x);
+void http_routes_on_request(void *ctx, struct http_exchange *x);
+void http_routes_on_reply(void *ctx, struct http_exchange *x, int status, const struct str *body);
+struct str http_routes_render_refusal(void *ctx, const struct http_fault_info *why,
+                                      struct buf *body);
 
 /* generate.c: chat and completions, from body to ASK_ARRIVE; mail from the decision thread. */
 void generate_begin(struct byte_loop *b, struct http_exchange *x, enum openai_surface surface,
-                    const struct face *f, const struct tenant_name *tenant);
+                    const struct snapshot *f, const struct tenant_name *tenant);
 void generate_on_mail(void *arg, struct lane_item *item);
 
 /* True while a text worker is at it: its end waits for the worker's, which looks at x and deadline.
@@ -64,7 +92,7 @@ void generate_retokenise(struct request *r);
 
 /* tokens.c: /tokenize and /detokenize. */
 void tokens_begin(struct byte_loop *b, struct http_exchange *x, enum token_ask_kind kind,
-                  const struct face *f, const struct tenant_name *tenant);
+                  const struct snapshot *f, const struct tenant_name *tenant);
 void tokens_on_mail(void *byte_loop, struct lane_item *item);
 void tokens_free(struct byte_loop *b); /* after the text pool has stopped */
 
@@ -72,7 +100,7 @@ void tokens_free(struct byte_loop *b); /* after the text pool has stopped */
 void upstream_start(struct request *r);
 void upstream_deadline(void *request); /* ends it, wherever it is */
 
-/* legs.c: what the next leg is to do, and what came of the answer so far. */
+/* What the next leg is to do, and what came of the answer so far. */
 uint32_t leg_generated(const struct request *r);
 /* At r->target. 1: the answer is complete, r->finish says how; -ESTALE: it cannot go on there. */
 int leg_begin(struct request *r);

@@ -1,8 +1,9 @@
-/* config.c - the router's rows of the configuration schema. */
+/* config.c - declares the settings of the router. */
 #include "router/config.h"
 
-#include "base/io/http_peers.h"
-#include "base/io/text_pool.h"
+#include "base/io/http/http_peers.h"
+#include "base/io/loop/text_pool.h"
+#include "fleet/periods.h"
 
 #define AT(member) .offset = offsetof(struct router_config, member)
 
@@ -101,7 +102,7 @@ static const struct config_field rows[] = {
       AT(quarantine_us),
       .about = "For how long a prompt that killed two engines is refused, whoever sends it; 0: it is "
                "not. `muster quarantine` shows and clears." },
-    { .name = "sync", .type = CONFIG_DURATION, .default_text = "500ms", .min = 10000, .max = 6e7,
+    { .name = "sync", .type = CONFIG_DURATION, .default_text = SYNC_PERIOD_TEXT, .min = 10000, .max = 6e7,
       AT(sync_us), .about = "How often the controller is told of demand and asked for endpoints." },
     { .name = "slo_ttft", .type = CONFIG_DURATION, .default_text = "2s", .min = 1, .max = 36e8,
       AT(slo_ttft_us), .about = "TTFT promised where the controller names no other." },
@@ -156,16 +157,15 @@ int router_endpoint(struct str text, struct router_endpoint *ret, struct err *er
     struct str address = str_cut(&role, '/');
     uint32_t named = 0;
     bool has_role = role.len > 0 || str_ends(text, STR("/"));
-    while (has_role && named < ENDPOINT_ROLE_COUNT &&
-           !str_eq(role, str_from(endpoint_role_names[named])))
+    while (has_role && named < ROLE_COUNT && !str_eq(role, str_from(role_names[named])))
         named++;
-    if (named == ENDPOINT_ROLE_COUNT) {
+    if (named == ROLE_COUNT) {
         return err_set(err, -EINVAL,
                        "'" STR_FMT "': no role '" STR_FMT "'; there are both, prefill and decode",
                        STR_ARG(text), STR_ARG(role));
     }
     int rc = router_address(address, &e.host, &e.port, err);
-    e.role = (enum endpoint_role)named;
+    e.role = (enum role)named;
     if (rc == 0) *ret = e;
     return rc;
 }

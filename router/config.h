@@ -3,8 +3,8 @@
  * Layer: router (base/io)
  */
 #pragma once
-#include "base/io/config.h"
-#include "base/io/tls_rows.h"
+#include "base/io/config/config.h"
+#include "base/io/net/tls_rows.h"
 #include "base/wire/sync.h"
 
 struct router_config {
@@ -51,6 +51,6 @@ struct router_endpoint {
     bool tls;
     struct str host;
     uint16_t port;
-    enum endpoint_role role;
+    enum role role;
 };
 int router_endpoint(struct str text, struct router_endpoint *ret, struct err *err);

@@ -1,17 +1,25 @@
-/* decide.c - take mail from the byte loops, ask the core, tell them what to do.
+/* decide.c - takes mail from the byte loops, asks the dispatch and tells the byte loops what to do.
  *
  * After everything that can free an instance for a held request (a new endpoint, an ended
  * request, a rest that is over) the held ones are tried again.
  */
 #include "router/decide.h"
 
-#include "base/io/clock.h"
+#include "base/core/own.h"
 #include "base/io/log.h"
+#include "base/io/loop/clock.h"
+#include "base/io/net/descriptors.h"
+#include "policies/catalog.h"
 #include "router/byte_loop.h"
-#include "router/entry.h"
+#include "router/generate.h"
+#include "router/predict_file.h"
 #include "router/sync.h"
+#include "router/tenants.h"
 
 #include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
 struct lane *decide_lane(struct decide *d)
 {
@@ -32,31 +40,34 @@ void decide_on_entry(void *arg, struct lane_item *item)
 
 static void held_timer_set(struct decide *d, int64_t now_us);
 
-static struct core_request *core_of(struct request *r)
+static struct dispatch_request *dispatch_of(struct request *r)
 {
-    return &r->core;
+    return &r->placed.dispatch;
 }
 
 static void expectations_fill(const struct request *r, struct target *to)
 {
-    to->length_p50 = r->core.length.p50;
-    to->length_p90 = r->core.length.p90;
-    to->length_mean = r->core.length.mean;
-    to->hit_tokens = r->core.hit_tokens;
+    to->length_p50 = r->placed.dispatch.length.p50;
+    to->length_p90 = r->placed.dispatch.length.p90;
+    to->length_mean = r->placed.dispatch.length.mean;
+    to->has_rank = r->placed.dispatch.length.has_rank;
+    to->rank = r->placed.dispatch.length.rank;
+    to->weight = r->placed.tenant ? r->placed.tenant->weight : 0;
+    to->hit_tokens = r->placed.dispatch.hit_tokens;
 }
 
 /* The mail for the byte loop: the next leg is at the request's slot. */
 static void tell_send(struct decide *d, struct request *r, const struct target *to)
 {
-    r->at_serial = d->endpoint[r->core.slot].serial;
+    r->placed.at_serial = d->endpoint[r->placed.dispatch.slot].serial;
     struct lane *lane = &r->home->lane;
     lane_lock(lane);
-    r->tell |= TELL_SEND;
-    r->tell &= ~(uint32_t)TELL_MOVE; /* of a leg that is over */
-    r->tell_target = *to;
-    bundle_pin(&d->board->pins, &r->told_pins, to->bundle);
-    expectations_fill(r, &r->tell_target);
-    lane_send(lane, &r->tell_item);
+    r->mail.tell |= TELL_SEND;
+    r->mail.tell &= ~(uint32_t)TELL_MOVE; /* of a leg that is over */
+    r->mail.tell_target = *to;
+    bundle_pin(&d->board->pins, &r->placed.told_pins, to->bundle);
+    expectations_fill(r, &r->mail.tell_target);
+    lane_send(lane, &r->mail.tell_item);
     lane_unlock(lane);
 }
 
@@ -64,11 +75,11 @@ void decide_tell_move(struct decide *d, struct request *r, uint32_t slot)
 {
     struct lane *lane = &r->home->lane;
     lane_lock(lane);
-    r->tell |= TELL_MOVE;
-    r->tell_move = d->endpoint[slot].target;
-    bundle_pin(&d->board->pins, &r->told_pins, r->tell_move.bundle);
-    expectations_fill(r, &r->tell_move);
-    lane_send(lane, &r->tell_item);
+    r->mail.tell |= TELL_MOVE;
+    r->mail.tell_move = d->endpoint[slot].target;
+    bundle_pin(&d->board->pins, &r->placed.told_pins, r->mail.tell_move.bundle);
+    expectations_fill(r, &r->mail.tell_move);
+    lane_send(lane, &r->mail.tell_item);
     lane_unlock(lane);
 }
 
@@ -76,24 +87,28 @@ static void refuse(struct request *r, int status, double retry_after_s)
 {
     struct lane *lane = &r->home->lane;
     lane_lock(lane);
-    r->tell |= TELL_REFUSE;
-    r->tell_status = status;
-    r->tell_rate_limited = !r->counted;
-    r->tell_retry_after_s = retry_after_s;
-    lane_send(lane, &r->tell_item);
+    r->mail.tell |= TELL_REFUSE;
+    r->mail.tell_status = status;
+    r->mail.tell_rate_limited = !r->placed.counted;
+    r->mail.tell_late = r->placed.dispatch.route.late;
+    r->mail.tell_retry_after_s = retry_after_s;
+    lane_send(lane, &r->mail.tell_item);
     lane_unlock(lane);
 }
 
-/* Where it was routed, with whom that may ask for K and V. */
-static void answer(struct decide *d, struct request *r, const struct core_verdict *v)
+/* Tells the byte loop the verdict: the target, and the engine that has K and V of the prompt. */
+static void answer(struct decide *d, struct request *r, const struct dispatch_verdict *v)
 {
-    if (v->answer == CORE_REFUSE) refuse(r, v->status, v->retry_after_s);
-    if (v->answer != CORE_SEND) return;
-    struct target to = d->endpoint[r->core.slot].target;
-    const struct core_endpoint *ep = core_endpoint_at(d->core, r->core.slot);
-    r->handing = to.hands_over = ep->takes_ids && ep->role == ROLE_PREFILL;
-    uint32_t peer = r->core.route.fetch_from_id;
-    if (peer != ROUTE_NONE && decide_kv_from(d, peer, r->core.slot, &to)) {
+    if (v->answer == DISPATCH_REFUSE) {
+        if (r->placed.dispatch.route.late) metric_inc(metric_of(d->metrics, RM_LATE_REFUSED));
+        refuse(r, v->status, v->retry_after_s);
+    }
+    if (v->answer != DISPATCH_SEND) return;
+    struct target to = d->endpoint[r->placed.dispatch.slot].target;
+    const struct dispatch_endpoint *ep = dispatch_endpoint_at(d->dispatch, r->placed.dispatch.slot);
+    r->placed.handing = to.hands_over = ep->takes_ids && ep->role == ROLE_PREFILL;
+    uint32_t peer = r->placed.dispatch.route.fetch_from_id;
+    if (peer != ROUTE_NONE && decide_kv_from(d, peer, r->placed.dispatch.slot, &to)) {
         metric_inc(metric_of(d->metrics, RM_FETCHES));
     }
     tell_send(d, r, &to);
@@ -109,22 +124,24 @@ static bool can_come(const struct decide *d, const struct service *s)
  * went in. */
 static void queue_in(struct service *s, struct request *r, int64_t now_us)
 {
-    r->told_prompt = (double)(r->core.prompt_tokens - r->core.hit_tokens);
-    r->told_output = r->core.length.mean;
-    r->queued = true;
-    scale_recent_arrived(&s->recent, r->told_prompt, r->told_output, now_us);
+    r->placed.told_prompt =
+        (double)(r->placed.dispatch.prompt_tokens - r->placed.dispatch.hit_tokens);
+    r->placed.told_output = r->placed.dispatch.length.mean;
+    r->placed.queued = true;
+    telemetry_queued(&s->telemetry, r->placed.told_prompt, r->placed.told_output, now_us);
 }
 
 static void queue_out(struct decide *d, struct request *r)
 {
-    struct service *s = r->queued ? services_by_hash(&d->services, r->core.model) : NULL;
-    if (s) scale_recent_left(&s->recent, r->told_prompt, r->told_output);
-    r->queued = false;
+    struct service *s =
+        r->placed.queued ? services_by_hash(&d->services, r->placed.dispatch.model) : NULL;
+    if (s) telemetry_unqueued(&s->telemetry, r->placed.told_prompt, r->placed.told_output);
+    r->placed.queued = false;
 }
 
 static void rate_limit(struct decide *d, struct request *r, double wait_s)
 {
-    r->counted = false;
+    r->placed.counted = false;
     metric_inc(metric_of(d->metrics, RM_RATE_LIMITED));
     refuse(r, 429, wait_s);
 }
@@ -133,16 +150,16 @@ static void rate_limit(struct decide *d, struct request *r, double wait_s)
 static void on_enter(struct decide *d, struct request *r, int64_t now_us)
 {
     double wait_s;
-    r->tenant = tenants_find(d->tenants, r->tenant_name);
-    if (!tenant_enter(r->tenant, now_us, &wait_s)) {
+    r->placed.tenant = tenants_find(d->tenants, r->mail.arrival.tenant_name);
+    if (!tenant_enter(r->placed.tenant, now_us, &wait_s)) {
         rate_limit(d, r, wait_s);
         return;
     }
-    r->counted = true;
+    r->placed.counted = true;
     struct lane *lane = &r->home->lane;
     lane_lock(lane);
-    r->tell |= TELL_TEXT;
-    lane_send(lane, &r->tell_item);
+    r->mail.tell |= TELL_TEXT;
+    lane_send(lane, &r->mail.tell_item);
     lane_unlock(lane);
 }
 
@@ -150,39 +167,55 @@ static void on_enter(struct decide *d, struct request *r, int64_t now_us)
 static bool admit(struct decide *d, struct request *r, int64_t now_us)
 {
     double wait_s;
-    if (!r->counted) r->tenant = tenants_find(d->tenants, r->tenant_name);
-    bool may = r->counted ? tenant_charge(r->tenant, r->core.prompt_tokens, now_us, &wait_s)
-                          : tenant_admit(r->tenant, r->core.prompt_tokens, now_us, &wait_s);
+    if (!r->placed.counted)
+        r->placed.tenant = tenants_find(d->tenants, r->mail.arrival.tenant_name);
+    bool may =
+        r->placed.counted
+            ? tenant_charge(r->placed.tenant, r->placed.dispatch.prompt_tokens, now_us, &wait_s)
+            : tenant_admit(r->placed.tenant, r->placed.dispatch.prompt_tokens, now_us, &wait_s);
     if (!may) rate_limit(d, r, wait_s);
     return may;
 }
 
+/* Mail of ASK_ARRIVE is not written any more, so that it needs no lock. */
+static void take_arrival(struct request *r)
+{
+    const struct request_arrival *a = &r->mail.arrival;
+    r->placed.dispatch = (struct dispatch_request){ .model = a->model,
+                                                    .prompt_tokens = a->prompt_tokens,
+                                                    .keys = a->keys,
+                                                    .key_count = a->key_count,
+                                                    .features = a->features,
+                                                    .fingerprint = a->fingerprint };
+}
+
 static void on_arrive(struct decide *d, struct request *r, int64_t now_us)
 {
-    struct service *s = services_by_hash(&d->services, r->core.model);
-    r->arrived = true;
+    take_arrival(r);
+    struct service *s = services_by_hash(&d->services, r->placed.dispatch.model);
+    r->placed.arrived = true;
     if (!admit(d, r, now_us)) return;
-    r->counted = true;
+    r->placed.counted = true;
     if (!s || s->paused || !can_come(d, s)) {
-        if (s) s->total.rejected_total++;
+        if (s) telemetry_refused(&s->telemetry);
         refuse(r, 503, 1);
         return;
     }
-    r->core.slo_ttft_s = s->slo_ttft_s;
-    r->core.slo_tpot_s = s->slo_tpot_s;
+    r->placed.dispatch.slo_ttft_s = s->slo_ttft_s;
+    r->placed.dispatch.slo_tpot_s = s->slo_tpot_s;
+    r->placed.dispatch.refuse_late = s->refuse_late;
     int64_t before_us = clock_mono_us();
-    struct core_verdict v = core_arrive(d->core, core_of(r), now_us);
+    struct dispatch_verdict v = dispatch_arrive(d->dispatch, dispatch_of(r), now_us);
     metric_observe(metric_of(d->metrics, RM_DECISION_SECONDS),
                    (double)(clock_mono_us() - before_us) * 1e-6);
-    s->total.arrivals_total++;
-    window_add(&s->arrivals, r->core.prompt_tokens, now_us);
-    window_add(&s->predicted, r->core.length.mean, now_us);
+    telemetry_arrived(&s->telemetry, r->placed.dispatch.prompt_tokens,
+                      r->placed.dispatch.length.mean, now_us);
     queue_in(s, r, now_us);
-    if (v.answer == CORE_REFUSE) {
-        s->total.rejected_total++;
+    if (v.answer == DISPATCH_REFUSE) {
+        telemetry_refused(&s->telemetry);
         queue_out(d, r);
     }
-    if (v.answer == CORE_WAIT) sync_hurry(d->sync);
+    if (v.answer == DISPATCH_WAIT) sync_hurry(d->sync);
     answer(d, r, &v);
 }
 
@@ -195,19 +228,21 @@ static void on_failed(struct decide *d, struct request *r, enum retry_failure fa
     };
     struct str label = str_from(name[failure]);
     metric_inc(metric_series(d->metrics, RM_RETRIES, &label));
-    r->core.retry.answering = answering;
-    struct core_verdict v = core_fail(d->core, core_of(r), failure, now_us);
+    r->placed.dispatch.retry.answering = answering;
+    struct dispatch_verdict v = dispatch_fail(d->dispatch, dispatch_of(r), failure, now_us);
     log_event(LOG_INFO, "attempt_failed", "id=%s instance=%s failure=%s again=%d", r->id,
-              d->endpoint[r->core.slot].target.instance, name[failure], v.answer != CORE_REFUSE);
+              d->endpoint[r->placed.dispatch.slot].target.instance, name[failure],
+              v.answer != DISPATCH_REFUSE);
     answer(d, r, &v);
 }
 
 /* Its prompt's leg is over. The same instance goes on where no other takes it. */
 static void on_prefilled(struct decide *d, struct request *r, int64_t now_us)
 {
-    uint32_t from = r->core.slot, to = core_hand_over(d->core, core_of(r), now_us);
-    struct target target = d->endpoint[r->core.slot].target;
-    r->handing = false;
+    uint32_t from = r->placed.dispatch.slot,
+             to = dispatch_pd_handoff(d->dispatch, dispatch_of(r), now_us);
+    struct target target = d->endpoint[r->placed.dispatch.slot].target;
+    r->placed.handing = false;
     if (to != ROUTE_NONE && to != from) {
         decide_kv_from(d, from, to, &target);
         metric_inc(metric_of(d->metrics, RM_HANDOVERS));
@@ -217,97 +252,100 @@ static void on_prefilled(struct decide *d, struct request *r, int64_t now_us)
 
 static void count_outcome(struct decide *d, struct request *r, int64_t now_us)
 {
-    struct service *s = services_by_hash(&d->services, r->core.model);
-    const struct outcome *o = &r->outcome;
+    struct service *s = services_by_hash(&d->services, r->placed.dispatch.model);
+    const struct outcome *o = &r->mail.outcome;
     /* What a tenant may not do, or asks for wrongly, says nothing of the service. */
-    if (!s || !r->counted || !r->arrived) return;
+    if (!s || !r->placed.counted || !r->placed.arrived) return;
     if (r->is_question) return; /* nobody waits for it by itself */
     if (!o->ok) {
-        s->total.failed_total++;
-        s->total.slo_missed_total++;
+        telemetry_failed(&s->telemetry);
         return;
     }
-    s->total.finished_total++;
-    s->total.prompt_tokens_total += o->usage.prompt_tokens;
-    s->total.cached_tokens_total += o->usage.cached_tokens;
-    s->total.generated_tokens_total += o->usage.generated_tokens;
-    double ttft_s = (double)o->ttft_us * 1e-6, tpot_s = (double)o->tpot_us * 1e-6;
-    bool met = ttft_s <= s->slo_ttft_s && tpot_s <= s->slo_tpot_s;
-    *(met ? &s->total.slo_met_total : &s->total.slo_missed_total) += 1;
-    window_add(&s->ttft_s, ttft_s, now_us);
-    if (o->tpot_us > 0) window_add(&s->tpot_s, tpot_s, now_us);
-    window_add(&s->e2e_s, (double)o->e2e_us * 1e-6, now_us);
+    const struct telemetry_outcome ended = { .ttft_s = (double)o->ttft_us * 1e-6,
+                                             .tpot_s = (double)o->tpot_us * 1e-6,
+                                             .e2e_s = (double)o->e2e_us * 1e-6,
+                                             .ttft_slo_s = s->slo_ttft_s,
+                                             .tpot_slo_s = s->slo_tpot_s,
+                                             .prompt_tokens = o->usage.prompt_tokens,
+                                             .cached_tokens = o->usage.cached_tokens,
+                                             .generated_tokens = o->usage.generated_tokens };
+    telemetry_finished(&s->telemetry, &ended, now_us);
 }
 
 /* How far the estimate of the first attempt was from what the client saw. Requests that were held
  * or sent again measured something else. */
 static void judge_estimate(struct decide *d, const struct request *r)
 {
-    const struct core_request *c = &r->core;
+    const struct dispatch_request *c = &r->placed.dispatch;
     if (c->route.estimate_s < 0 || c->held_us > 0 || c->retry.attempts > 1) return;
-    double error_s = fabs(c->route.estimate_s - (double)r->outcome.ttft_us * 1e-6);
+    double error_s = fabs(c->route.estimate_s - (double)r->mail.outcome.ttft_us * 1e-6);
     metric_add(metric_of(d->metrics, RM_TTFT_ERROR), error_s);
 }
 
 static void on_over(struct decide *d, struct request *r, int64_t now_us)
 {
-    struct core_request *c = core_of(r);
+    struct dispatch_request *c = dispatch_of(r);
     queue_out(d, r);
     migration_gone(d->migration, r);
-    bool judged = c->state == CORE_SENT && r->outcome.ok && !r->is_question;
+    bool judged = c->state == DISPATCH_SENT && r->mail.outcome.ok && !r->is_question;
     if (judged) judge_estimate(d, r);
-    if (judged && !r->outcome.cut) {
-        bool within = r->outcome.usage.generated_tokens <= c->length.p90;
+    if (judged && !r->mail.outcome.cut) {
+        bool within = r->mail.outcome.usage.generated_tokens <= c->length.p90;
         struct str label = within ? STR("true") : STR("false");
         metric_inc(metric_series(d->metrics, RM_LENGTH_COVERED, &label));
     }
-    if (c->state == CORE_SENT || c->state == CORE_HELD) {
+    if (c->state == DISPATCH_SENT || c->state == DISPATCH_HELD) {
         /* How long the answer to a question was says nothing of answers. */
-        uint32_t generated = r->is_question ? 0 : r->outcome.usage.generated_tokens;
-        core_end(d->core, c, generated, r->outcome.cut || !r->outcome.ok, now_us);
+        uint32_t generated = r->is_question ? 0 : r->mail.outcome.usage.generated_tokens;
+        dispatch_end(d->dispatch, c, generated, r->mail.outcome.cut || !r->mail.outcome.ok, now_us);
     }
-    if (r->counted) tenant_end(r->tenant, &r->outcome.usage);
+    if (r->placed.counted) tenant_end(r->placed.tenant, &r->mail.outcome.usage);
     count_outcome(d, r, now_us);
     struct lane *lane = &r->home->lane;
+    bundle_unpin(&d->board->pins, &r->placed.told_pins);
     lane_lock(lane);
-    r->tell |= TELL_DONE;
-    lane_send(lane, &r->tell_item);
+    r->mail.tell |= TELL_DONE;
+    if (r->is_question)
+        lane_send(lane, &r->mail.tell_item);
+    else
+        lane_send_later(&r->home->tells_later, &r->mail.tell_item); /* only memory waits for it */
     lane_unlock(lane);
 }
 
 void decide_on_mail(void *arg, struct lane_item *item)
 {
     struct decide *d = arg;
-    struct request *r = CONTAINER_OF(item, struct request, ask_item);
+    struct request *r = CONTAINER_OF(item, struct request, mail.ask_item);
     lane_open(&d->lane, item);
-    uint32_t ask = r->ask, tokens = r->ask_tokens;
-    enum retry_failure failure = r->ask_failure;
-    bool answering = r->ask_answering;
-    uint32_t generated = r->ask_generated;
-    uint64_t fingerprint = r->ask_fingerprint;
-    r->ask = r->ask_tokens = 0;
+    uint32_t ask = r->mail.ask, tokens = r->mail.ask_tokens;
+    enum retry_failure failure = r->mail.ask_failure;
+    bool answering = r->mail.ask_answering;
+    uint32_t generated = r->mail.ask_generated;
+    uint64_t fingerprint = r->mail.ask_fingerprint;
+    r->mail.ask = r->mail.ask_tokens = 0;
     lane_unlock(&d->lane);
 
     int64_t now_us = loop_now_us(d->loop);
     if (ask & ASK_ENTER) on_enter(d, r, now_us);
     if (ask & ASK_ARRIVE) on_arrive(d, r, now_us);
     bool acquitted = false;
-    if (ask & ASK_TOKENS && r->core.state == CORE_SENT) {
+    if (ask & ASK_TOKENS && r->placed.dispatch.state == DISPATCH_SENT) {
         if (tokens > 0) queue_out(d, r);
-        acquitted = core_tokens(d->core, core_of(r), tokens, now_us);
+        acquitted = dispatch_tokens(d->dispatch, dispatch_of(r), tokens, now_us);
         migration_tokens(d->migration, r);
     }
     if (ask & ASK_MOVED) migration_moved(d->migration, r);
     if (ask & ASK_STAYS) migration_stays(d->migration, r);
-    if (ask & ASK_PREFILLED && r->core.state == CORE_SENT) on_prefilled(d, r, now_us);
-    if (ask & ASK_FAILED && r->core.state == CORE_SENT) {
-        r->core.generated = generated;
-        r->core.fingerprint = fingerprint;
+    if (ask & ASK_PREFILLED && r->placed.dispatch.state == DISPATCH_SENT)
+        on_prefilled(d, r, now_us);
+    if (ask & ASK_FAILED && r->placed.dispatch.state == DISPATCH_SENT) {
+        r->placed.dispatch.generated = generated;
+        r->placed.dispatch.fingerprint = fingerprint;
         migration_gone(d->migration, r);
         on_failed(d, r, failure, answering, now_us);
     }
     if (ask & ASK_OVER) on_over(d, r, now_us);
-    bool news = quarantine_changes(core_quarantine(d->core)) != d->quarantine.changes;
+    bool news = quarantine_changes(dispatch_quarantine(d->dispatch)) != d->quarantine.changes;
     if (news) decide_quarantine_tell(d);
     if (acquitted || ask & (ASK_OVER | ASK_FAILED)) {
         decide_held_again(d);
@@ -318,7 +356,7 @@ void decide_on_mail(void *arg, struct lane_item *item)
 
 static void held_timer_set(struct decide *d, int64_t now_us)
 {
-    int64_t at_us = core_held_deadline_us(d->core, now_us);
+    int64_t at_us = dispatch_held_deadline_us(d->dispatch, now_us);
     if (at_us == INT64_MAX) {
         loop_timer_clear(d->loop, &d->held_timer);
     } else {
@@ -329,10 +367,10 @@ static void held_timer_set(struct decide *d, int64_t now_us)
 void decide_held_again(struct decide *d)
 {
     int64_t now_us = loop_now_us(d->loop);
-    struct core_verdict v;
-    struct core_request *c;
-    while ((c = core_held_next(d->core, now_us, &v))) {
-        struct request *r = CONTAINER_OF(c, struct request, core);
+    struct dispatch_verdict v;
+    struct dispatch_request *c;
+    while ((c = dispatch_held_next(d->dispatch, now_us, &v))) {
+        struct request *r = CONTAINER_OF(c, struct request, placed.dispatch);
         metric_observe(metric_of(d->metrics, RM_HOLD_SECONDS),
                        (double)(now_us - c->held_us) * 1e-6);
         answer(d, r, &v);
@@ -356,10 +394,10 @@ void decide_route_set(struct decide *d, struct str name)
     const struct route_policy *row = route_find(name);
     if (!row) {
         log_event(LOG_WARN, "route_unknown", "name=%.*s", STR_ARG(name));
-    } else if (row != core_route(d->core)) {
-        decide_row_tell(d, "route", core_route(d->core)->name, false);
+    } else if (row != dispatch_route(d->dispatch)) {
+        decide_row_tell(d, "route", dispatch_route(d->dispatch)->name, false);
         decide_row_tell(d, "route", row->name, true);
-        core_route_set(d->core, row);
+        dispatch_route_set(d->dispatch, row);
         record_row(d->record, row);
         log_event(LOG_INFO, "route_set", "name=%s", row->name);
     }
@@ -387,4 +425,406 @@ int decide_run(struct decide *d)
 void decide_stop(struct decide *d)
 {
     loop_stop(d->loop);
+}
+
+/* ---- endpoints ---- */
+
+/* Of a step of an engine that does not report its own: a usual size of other engines. */
+#define STEP_TOKENS_GUESS 512
+
+bool decide_has_endpoint(const struct decide *d, const struct service *s)
+{
+    for (uint32_t i = 0; i < DISPATCH_ENDPOINTS; i++) {
+        if (d->endpoint[i].used && d->endpoint[i].service == s->hash) return true;
+    }
+    return false;
+}
+
+/* Copies are within one model's engines, which say so by the same weights. */
+bool decide_kv_from(const struct decide *d, uint32_t from, uint32_t at, struct target *to)
+{
+    const struct endpoint_place *source = &d->endpoint[from];
+    const struct dispatch_endpoint *ep = dispatch_endpoint_at(d->dispatch, at);
+    if (!ep || !(ep->link_bytes_s > 0) || from == at || !source->used) return false;
+    if (!source->target.bundle || source->target.bundle != to->bundle) return false;
+    memcpy(to->kv_host, source->target.host, sizeof to->kv_host);
+    to->kv_port = source->target.port;
+    memcpy(to->kv_instance, source->target.instance, sizeof to->kv_instance);
+    to->kv_tls = source->target.tls;
+    return true;
+}
+
+void decide_endpoints_begin(struct decide *d)
+{
+    for (uint32_t i = 0; i < DISPATCH_ENDPOINTS; i++)
+        d->endpoint[i].seen = false;
+}
+
+static bool copy_text(char *ret, size_t size, struct str s)
+{
+    if (s.len == 0 || s.len >= size) return false;
+    memcpy(ret, s.data, s.len);
+    ret[s.len] = '\0';
+    return true;
+}
+
+static void on_load(void *arg, uint32_t slot, const struct reported_load *load)
+{
+    struct decide *d = arg;
+    int64_t now_us = loop_now_us(d->loop);
+    dispatch_endpoint_report(d->dispatch, slot, load, now_us, now_us);
+}
+
+_Static_assert((int)ROLE_BOTH == ROLE_BOTH && (int)ROLE_PREFILL == ROLE_PREFILL &&
+                   (int)ROLE_DECODE == ROLE_DECODE && (int)ROLE_COUNT == ROLE_COUNT,
+               "the wire's roles are the policies'");
+
+static double link_of(const struct decide *d, const struct service *s)
+{
+    return s->has_kv_link ? s->kv_link_bytes_s : (double)d->config->kv_link;
+}
+
+/* What the wire says, as the dispatch and the byte loops know it. -EINVAL when a name does not fit. */
+static int endpoint_from_wire(const struct endpoint *ep, struct dispatch_endpoint *ret,
+                              struct target *ret_target)
+{
+    *ret = (struct dispatch_endpoint){
+        .boot = ep->boot,
+        .takes_ids = ep->kind == ENGINE_MUSTER,
+        .role = (enum role)ep->role,
+        .has_perf = ep->has_perf,
+        .token_budget = ep->step_tokens > 0 ? ep->step_tokens : STEP_TOKENS_GUESS,
+        .seqs_max = ep->running_max,
+        .kv_tokens_max = (uint64_t)ep->pages_total * ep->page_tokens,
+        .kv_bytes_per_token = ep->kv_token_bytes,
+        .price_per_hour = ep->price_per_h,
+    };
+    *ret_target = (struct target){ .port = (uint16_t)ep->port,
+                                   .tls = ep->tls,
+                                   .kind = ep->kind,
+                                   .context_tokens = ep->context_tokens,
+                                   .page_tokens = ep->page_tokens };
+    if (!copy_text(ret->name, sizeof ret->name, ep->instance) || ep->port > UINT16_MAX ||
+        !copy_text(ret_target->host, sizeof ret_target->host, ep->host))
+        return -EINVAL;
+    memcpy(ret_target->instance, ret->name, sizeof ret_target->instance);
+    if (!ep->has_perf) return 0;
+    ret->perf = ep->clock > 0 ? perf_at_clock(&ep->perf, ep->clock) : ep->perf;
+    ret->has_perf = perf_coef_valid(&ret->perf);
+    return 0;
+}
+
+/* What the decision thread keeps of an endpoint beside the dispatch. */
+static void place_put(struct decide *d, struct endpoint_place *s, const struct endpoint *ep,
+                      const struct target *target)
+{
+    const struct target *was = &s->target;
+    if (s->used && (s->boot != ep->boot || was->port != target->port || was->tls != target->tls ||
+                    strcmp(was->host, target->host) != 0)) {
+        block_feed_free(s->feed);
+        s->feed = NULL;
+    }
+    uint64_t pins = 0;
+    bundle_pin(&d->board->pins, &pins, target->bundle);
+    bundle_unpin(&d->board->pins, &s->pins);
+    if (!s->used) *s = (struct endpoint_place){ .serial = ++d->endpoints_seen };
+    s->pins = pins;
+    s->used = s->seen = true;
+    s->draining = ep->state == ENDPOINT_DRAINING;
+    if (ep->leaves_ms > 0 && !s->leaves_us)
+        log_event(LOG_INFO, "endpoint_leaves", "instance=%s in_s=%.1f", target->instance,
+                  ep->leaves_ms / 1e3);
+    s->leaves_us = ep->leaves_ms > 0 ? loop_now_us(d->loop) + ep->leaves_ms * INT64_C(1000) : 0;
+    s->boot = ep->boot;
+    s->target = *target;
+}
+
+void decide_endpoint_put(struct decide *d, const struct endpoint *ep, struct err *err)
+{
+    struct service *service = services_get(&d->services, ep->service.len ? ep->service : ep->model);
+    struct dispatch_endpoint known;
+    struct target target;
+    if (!service || endpoint_from_wire(ep, &known, &target) < 0) {
+        err_set(err, -EINVAL, "endpoint '" STR_FMT "' is not usable", STR_ARG(ep->instance));
+        return;
+    }
+    known.model = service->hash;
+    if (known.takes_ids) known.link_bytes_s = link_of(d, service);
+    /* An engine of ours takes token ids: without its tokenizer nothing can be sent to it. */
+    if (known.takes_ids) target.bundle = bundles_get(d->bundles, ep);
+    known.ready = ep->state == ENDPOINT_READY && (!known.takes_ids || target.bundle);
+
+    uint32_t slot;
+    int rc = dispatch_endpoint_put(d->dispatch, &known, &slot);
+    if (rc < 0) {
+        metric_inc(metric_of(d->metrics, RM_ENDPOINTS_REFUSED));
+        err_set(err, rc, rc == -ENOSPC ? "more than %d endpoints" : "no memory for %d endpoints",
+                DISPATCH_ENDPOINTS);
+        return;
+    }
+    struct endpoint_place *s = &d->endpoint[slot];
+    place_put(d, s, ep, &target);
+    s->service = service->hash;
+    if (target.bundle && !s->feed && ep->state != ENDPOINT_STARTING) {
+        s->feed =
+            block_feed_new(d->loop, d->signer, dispatch_index(d->dispatch), slot, &target, d->link);
+        if (s->feed) block_feed_on_load(s->feed, on_load, d);
+    }
+}
+
+/* At their bound, deleted services make room for new ones. */
+static void forget_services(struct decide *d)
+{
+    if (d->services.count < SYNC_SERVICES_MAX) return;
+    for (uint32_t i = d->services.count; i-- > 0;) {
+        const struct service *s = &d->services.item[i];
+        if (!s->from_controller && !decide_has_endpoint(d, s)) services_remove(&d->services, i);
+    }
+}
+
+void decide_endpoints_end(struct decide *d, bool complete)
+{
+    double ready = 0, unnamed = 0;
+    for (uint32_t i = 0; i < DISPATCH_ENDPOINTS; i++) {
+        struct endpoint_place *s = &d->endpoint[i];
+        unnamed += s->used && !s->seen;
+        if (s->used && !s->seen && complete) {
+            log_event(LOG_INFO, "endpoint_gone", "instance=%s", s->target.instance);
+            block_feed_free(s->feed);
+            dispatch_endpoint_remove(d->dispatch, i);
+            s->feed = NULL;
+            s->used = false;
+        }
+        if (!s->used && s->pins != 0 && dispatch_in_flight(d->dispatch, i) == 0) {
+            s->target.bundle = NULL; /* nobody asks any more where a request was */
+            bundle_unpin(&d->board->pins, &s->pins);
+        }
+        const struct dispatch_endpoint *ep = s->used ? dispatch_endpoint_at(d->dispatch, i) : NULL;
+        ready += ep && ep->ready;
+    }
+    metric_set(metric_of(d->metrics, RM_ENDPOINTS), ready);
+    metric_set(metric_of(d->metrics, RM_ENDPOINTS_UNNAMED), complete ? 0 : unnamed);
+    forget_services(d);
+    decide_held_again(d);
+}
+
+void decide_publish(struct decide *d)
+{
+    struct snapshot *f = calloc(1, sizeof *f);
+    if (!f) return; /* the old snapshot stays: nothing is lost but freshness */
+    f->keys = d->keys.need;
+    f->tenants = tenant_keys_ref(d->tenant_keys);
+    for (uint32_t i = 0; i < d->services.count; i++) {
+        const struct service *s = &d->services.item[i];
+        if (!s->from_controller && !decide_has_endpoint(d, s)) continue; /* deleted */
+        struct snapshot_model *m = &f->model[f->model_count++];
+        memcpy(m->name, s->name, sizeof m->name);
+        m->service = s->hash;
+        for (uint32_t e = 0; e < DISPATCH_ENDPOINTS; e++) {
+            const struct endpoint_place *ep = &d->endpoint[e];
+            if (!ep->used || ep->service != s->hash || !ep->target.bundle) continue;
+            m->bundle = ep->target.bundle;
+            bundle_pin(&d->board->pins, &f->pins, m->bundle);
+            m->context_tokens = ep->target.context_tokens;
+            break;
+        }
+    }
+    snapshot_publish(d->board, f);
+}
+
+/* ---- tenants ---- */
+
+/* A list that cannot be used leaves the old one in force. */
+static void take_tenants(struct decide *d, const struct router_rules *rules)
+{
+    struct tenant_keys *keys = NULL;
+    struct err err = { 0 };
+    int rc = tenant_keys_new(rules, &keys, &err);
+    if (rc == 0) rc = tenants_update(d->tenants, rules);
+    if (rc < 0) {
+        log_event(LOG_WARN, "tenants_refused", "error=%s", err_text(&err, rc));
+        tenant_keys_unref(keys);
+        return;
+    }
+    tenant_keys_unref(d->tenant_keys);
+    d->tenant_keys = keys;
+    d->tenants_version = rules->tenants_version;
+}
+
+void decide_tenants_heed(struct decide *d, const struct router_rules *rules)
+{
+    struct err err = { 0 };
+    enum keys_need before = d->keys.need;
+    keys_heed(&d->keys, rules);
+    bool news = rules->has_tenants && rules->tenants_version != d->tenants_version;
+    if (news) take_tenants(d, rules);
+    if (d->keys.need != before)
+        log_event(LOG_INFO, "api_keys", "required=%d opened=%d", d->keys.need == KEYS_REQUIRED,
+                  rules->keys_opened);
+    if (!news) return; /* whoever opens or closes the service changes the list's version too */
+    int rc = keys_remember(&d->keys, rules, &err);
+    if (rc < 0) log_event(LOG_WARN, "keys_not_kept", "error=\"%s\"", err_text(&err, rc));
+}
+
+void decide_tenants_recall(struct decide *d)
+{
+    struct router_rules rules;
+    struct err err = { 0 };
+    CLEANUP(arena_fini) struct arena arena = { 0 };
+    arena_init(&arena, SYNC_BYTES_MAX);
+    int rc = keys_recall(&d->keys, &arena, &rules, &err);
+    if (rc == 0) take_tenants(d, &rules);
+    if (rc < 0 && rc != -ENOENT)
+        log_event(LOG_WARN, "keys_not_recalled", "error=\"%s\"", err_text(&err, rc));
+}
+
+/* ---- set up ---- */
+
+#define DECIDE_CONNECTIONS_MAX 10000 /* the controller, and block events of every engine */
+
+static void on_bundle(void *arg)
+{
+    struct decide *d = arg;
+    sync_hurry(d->sync);
+}
+
+static int policies_of(const struct router_config *config, struct dispatch_config *ret,
+                       struct err *err)
+{
+    ret->route = route_find(config->route);
+    ret->predict = predict_find(config->predict);
+    int rc = policy_check("route", config->route, "router.route", err);
+    if (rc == 0) rc = policy_check("predict", config->predict, "router.predict", err);
+    if (rc == 0) rc = policy_check("migrate", config->migrate, "router.migrate", err);
+    if (rc < 0) return rc;
+    const char *missing = predict_missing(ret->predict, FEATURES_HAVE);
+    if (missing) {
+        return err_set(err, -EINVAL, "router.predict: %s is not applicable: a router has no %s",
+                       ret->predict->name, missing);
+    }
+    return 0;
+}
+
+static void remember(struct decide *d)
+{
+    struct err err = { 0 };
+    if (!d->may_remember) return;
+    int rc = predict_file_write(dispatch_predict(d->dispatch), d->config->predict_file.data,
+                                dispatch_predict_state(d->dispatch), &err);
+    if (rc < 0) log_event(LOG_WARN, "predictor_not_saved", "why=\"%s\"", err_text(&err, rc));
+}
+
+/* A damaged file of this predictor makes room: its bytes stay beside, the last such ones. */
+static void set_aside(struct decide *d)
+{
+    CLEANUP(buf_fini) struct buf aside = { 0 };
+    const char *path = d->config->predict_file.data;
+    buf_printf(&aside, "%s.damaged", path);
+    bool moved = aside.rc == 0 && rename(path, aside.data) == 0;
+    metric_inc(metric_of(d->metrics, RM_PREDICTOR_DAMAGED));
+    log_event(LOG_ERROR, "predictor_damaged", "file=%s aside=%s", path, moved ? aside.data : "no");
+    d->may_remember = moved;
+}
+
+/* Another file that cannot be used is left as it is: it may be another predictor's. */
+static void recall(struct decide *d)
+{
+    struct err err = { 0 };
+    if (d->config->predict_file.len == 0) return;
+    int rc = predict_file_merge(dispatch_predict(d->dispatch), d->config->predict_file.data,
+                                dispatch_predict_state(d->dispatch), &err);
+    if (rc == -EBADMSG) {
+        set_aside(d);
+        return;
+    }
+    d->may_remember = rc == 0 || rc == -ENOENT;
+    if (!d->may_remember) {
+        log_event(LOG_WARN, "predictor_not_recalled", "why=\"%s\"", err_text(&err, rc));
+    }
+    if (rc == -ENOENT)
+        remember(d); /* what cannot be written is told now, not when all is learned */
+}
+
+int decide_new(const struct decide_config *config, struct decide **ret, struct err *err)
+{
+    const struct router_config *rc = config->router;
+    struct dispatch_config core = { .index_bytes = (size_t)rc->index_bytes,
+                                    .requests_max = (uint32_t)rc->requests_max,
+                                    .held_max = (uint32_t)rc->held_max,
+                                    .hold_us_max = rc->hold_us_max,
+                                    .quarantine_us = rc->quarantine_us,
+                                    .seed = (uint64_t)rc->seed };
+    int rc2 = policies_of(rc, &core, err);
+    if (rc2 < 0) return rc2;
+    struct decide *d = calloc(1, sizeof *d);
+    if (!d) return err_set(err, -ENOMEM, "router: no memory");
+    d->config = rc;
+    d->link = config->link;
+    d->board = config->board;
+    d->metrics = config->metrics;
+    d->boot = (uint64_t)clock_wall_us();
+    d->held_timer = (struct loop_timer){ .fn = decide_on_held, .arg = d };
+    rc2 = keys_init(&d->keys, rc->keys_file, rc->secret_file, rc->require_key,
+                    rc->controller.len > 0, err);
+    if (rc2 == 0) rc2 = quarantine_board_init(&d->quarantine);
+    if (rc2 == 0) rc2 = loop_new(&d->loop, err);
+    struct http_client_config calls = {
+        .names = config->names,
+        .tls = config->call,
+        .connections_max = descriptors_share(ROUTER_DECIDE_SHARE, 1, DECIDE_CONNECTIONS_MAX),
+    };
+    if (rc2 == 0) rc2 = http_client_new(d->loop, &calls, &d->client, err);
+    if (rc2 == 0) rc2 = fleet_link_signer(d->link, d->loop, d->client, &d->signer, err);
+    if (rc2 == 0 && rc->record.len > 0) {
+        rc2 = record_open(rc->record.data, (uint64_t)rc->record_max, core.route, &d->record, err);
+        core.watch = d->record ? record_watch(d->record) : NULL;
+    }
+    if (rc2 == 0) rc2 = dispatch_new(&core, &d->dispatch, err);
+    if (rc2 == 0) {
+        rc2 = migration_new(d, migrate_find(rc->migrate), core.requests_max, core.seed,
+                            &d->migration, err);
+    }
+    if (rc2 == 0) rc2 = bundles_new(d->loop, d->signer, d->link, &d->board->pins, &d->bundles, err);
+    if (rc2 == 0) rc2 = tenants_new(&d->tenants, err);
+    if (rc2 == 0) rc2 = services_new(&d->services);
+    if (rc2 == 0) rc2 = sync_new(d, config->port, &d->sync, err);
+    if (rc2 < 0) {
+        decide_free(d);
+        return rc2;
+    }
+    recall(d);
+    decide_row_tell(d, "route", core.route->name, true);
+    decide_row_tell(d, "predict", core.predict->name, true);
+    decide_row_tell(d, "migrate", migration_row(d->migration)->name, true);
+    lane_init(&d->lane, d->loop, decide_on_mail, d);
+    lane_init(&d->entries, d->loop, decide_on_entry, d);
+    bundles_on_ready(d->bundles, on_bundle, d);
+    decide_publish(d); /* what is known of keys holds from the first request on */
+    *ret = d;
+    return 0;
+}
+
+void decide_free(struct decide *d)
+{
+    if (!d) return;
+    remember(d);
+    for (uint32_t i = 0; i < DISPATCH_ENDPOINTS; i++)
+        block_feed_free(d->endpoint[i].feed);
+    sync_free(d->sync);
+    bundles_free(d->bundles);
+    tenants_free(d->tenants);
+    tenant_keys_unref(d->tenant_keys);
+    keys_fini(&d->keys);
+    services_fini(&d->services);
+    migration_free(d->migration);
+    dispatch_free(d->dispatch);
+    quarantine_board_fini(&d->quarantine);
+    uint64_t left_out = record_close(d->record);
+    if (left_out > 0) log_event(LOG_WARN, "record_full", "left_out=%lu", (unsigned long)left_out);
+    http_client_free(d->client);
+    signer_free(d->signer);
+    if (d->lane.loop) lane_fini(&d->lane);
+    if (d->entries.loop) lane_fini(&d->entries);
+    loop_free(d->loop);
+    free(d);
 }

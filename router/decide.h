@@ -1,4 +1,4 @@
-/* decide.h - the decision thread: owns the core, the index, limits, and the word of the controller.
+/* decide.h - the decision thread owns the dispatch, the limits of tenants and the controller's rules.
  *
  * Layer:   router
  * Threads: decide_run is the thread; byte loops reach it through decide_lane only
@@ -6,7 +6,6 @@
 #pragma once
 #include "router/blocks.h"
 #include "router/config.h"
-#include "router/face.h"
 #include "router/fleet_link.h"
 #include "router/metrics.h"
 #include "router/migration.h"
@@ -14,14 +13,16 @@
 #include "router/record.h"
 #include "router/request.h"
 #include "router/services.h"
+#include "router/snapshot.h"
 
 #include <stdatomic.h>
 
-/* What belongs to an endpoint beside the core's own slot. */
+/* What belongs to an endpoint beside the dispatch's own slot. */
 struct endpoint_place {
     bool used;
     bool seen; /* in the list that is being applied */
     bool draining;
+    int64_t leaves_us; /* when its provider takes it away, as told last; 0: not told */
     struct target target;
     uint64_t pins; /* of target.bundle */
     uint64_t boot, service;
@@ -38,17 +39,17 @@ struct decide {
     struct loop *loop;
     struct http_client *client;
     struct signer *signer;
-    struct core *core;
+    struct dispatch *dispatch;
     struct migration *migration;
     struct record *record; /* NULL: nothing is recorded */
     struct bundles *bundles;
     struct tenants *tenants;
     struct services services;
-    struct tenant_keys *tenant_keys; /* of the last list; shared with faces */
+    struct tenant_keys *tenant_keys; /* of the last list; shared with snapshots */
     uint64_t tenants_version;
     struct keys keys;
-    struct endpoint_place endpoint[CORE_ENDPOINTS];
-    struct face_board *board;
+    struct endpoint_place endpoint[DISPATCH_ENDPOINTS];
+    struct snapshot_board *board;
     struct metrics *metrics;
     struct quarantine_board quarantine;
     struct quarantine_counts quarantine_told; /* to the metrics */
@@ -66,7 +67,7 @@ struct decide_config {
     const struct router_config *router;
     struct fleet_link *link;
     uint16_t port; /* where clients reach us, for the controller */
-    struct face_board *board;
+    struct snapshot_board *board;
     struct metrics *metrics;
     struct name_book *names;
     struct tls *call;
@@ -88,7 +89,7 @@ void decide_endpoints_begin(struct decide *d);
 void decide_endpoint_put(struct decide *d, const struct endpoint *ep, struct err *err);
 void decide_endpoints_end(struct decide *d, bool complete);
 bool decide_has_endpoint(const struct decide *d, const struct service *s);
-void decide_publish(struct decide *d); /* a new face */
+void decide_publish(struct decide *d); /* a new snapshot */
 
 /* What the thread's own files share. */
 void decide_on_mail(void *decide, struct lane_item *item);

@@ -7,8 +7,8 @@
  *          (3) an engine reads pages from another with a ticket that we make, for one tenant
  */
 #pragma once
-#include "base/io/auth_gate.h"
-#include "base/io/signed_call.h"
+#include "base/io/auth/auth_gate.h"
+#include "base/io/auth/signed_call.h"
 
 #define FLEET_TICKET_US 60000000 /* a pull takes ten seconds at most, and may wait before it */
 #define FLEET_STATIC "static-"   /* begins the names of engines that the configuration lists */
@@ -16,7 +16,7 @@
 struct fleet_link {
     struct credentials held;
     struct auth_peers peers; /* shared by the signers of all threads */
-    struct auth_gate gate;   /* for those who ask the router itself */
+    struct auth_gate gate;   /* for requests to the router's own paths */
     bool send_secret;        /* to parts of an older release */
 };
 

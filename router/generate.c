@@ -1,4 +1,4 @@
-/* generate.c - a chat or completion request from its body to the decision, and the way back.
+/* generate.c - takes a chat or completion request from its body to the decision, and back.
  *
  * A small body is read, rendered and tokenised here and now. A large one enters first: the decision
  * thread looks at its tenant's limits, then a text worker does the work, and only then it arrives.
@@ -8,25 +8,263 @@
  *
  * While a worker has the request nothing here touches it: a client that leaves and a deadline that
  * passes are noted by x and deadline_us, and looked at when the worker is done. */
+#include "router/generate.h"
+
 #include "base/core/bits.h"
+#include "base/core/hash.h"
+#include "base/core/json.h"
 #include "base/core/own.h"
-#include "base/io/clock.h"
+#include "base/io/loop/clock.h"
+#include "base/text/encode.h"
+#include "policies/predict/text.h"
 #include "router/byte_loop.h"
-#include "router/prompt.h"
 #include "router/question.h"
 
+#include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
+
+/* ---- what the length predictor may know ---- */
+
+/* Unescaped, of one message; `role` points into the JSON. */
+struct message {
+    struct str role;
+    struct buf content;
+};
+
+/* The texts of a content's parts, [{"type": "text", "text": ...}, ...], a line each. */
+static void read_parts(struct json_reader *r, struct buf *out)
+{
+    while (json_next(r) == JSON_OBJECT) {
+        while (json_next(r) == JSON_KEY) {
+            if (!json_key_is(r, "text")) {
+                json_skip(r);
+                continue;
+            }
+            enum json_token t = json_next(r);
+            if (t == JSON_STRING) {
+                if (out->len > 0) buf_byte(out, '\n');
+                json_text(r, out);
+            } else if (t == JSON_OBJECT || t == JSON_ARRAY) {
+                json_skip_rest(r);
+            }
+        }
+    }
+}
+
+/* True when it has text. */
+static bool read_message(struct json_reader *r, struct message *m)
+{
+    bool text = false;
+    m->role = (struct str){ 0 };
+    while (json_next(r) == JSON_KEY) {
+        bool role = json_key_is(r, "role");
+        if (!role && !json_key_is(r, "content")) {
+            json_skip(r);
+            continue;
+        }
+        enum json_token t = json_next(r);
+        if (role && t == JSON_STRING) m->role = r->raw;
+        if (!role && (t == JSON_STRING || t == JSON_ARRAY)) {
+            text = true;
+            buf_clear(&m->content);
+            if (t == JSON_STRING) json_text(r, &m->content);
+            if (t == JSON_ARRAY) read_parts(r, &m->content);
+        } else if (t == JSON_OBJECT || t == JSON_ARRAY) {
+            json_skip_rest(r);
+        }
+    }
+    return text;
+}
+
+struct told {
+    size_t previous_bytes; /* of the last answer; 0: none */
+    uint64_t group;
+};
+
+/* Leaves the text of the last message that has any in `out`. */
+static void read_messages(struct str messages, struct buf *out, struct told *ret)
+{
+    CLEANUP(buf_fini) struct buf content = { 0 };
+    struct message m = { 0 };
+    struct json_reader r;
+    json_reader_init(&r, messages);
+    if (json_next(&r) != JSON_ARRAY) return;
+    while (json_next(&r) == JSON_OBJECT) {
+        m.content = content;
+        bool text = read_message(&r, &m);
+        content = m.content;
+        if (!text) continue;
+        if (str_eq(m.role, STR("assistant"))) ret->previous_bytes = content.len;
+        if (str_eq(m.role, STR("system")) || str_eq(m.role, STR("developer"))) {
+            ret->group = hash64(content.data, content.len, 2);
+        }
+        buf_clear(out);
+        buf_str(out, buf_view(&content));
+    }
+}
+
+/* The end of the text, kept with the request: predictors read no more of it. */
+static struct str keep(struct arena *arena, struct str text)
+{
+    if (text.len > TEXT_BYTES_MAX) {
+        text = str_of(text.data + text.len - TEXT_BYTES_MAX, TEXT_BYTES_MAX);
+    }
+    return text.len > 0 ? arena_str(arena, text) : (struct str){ 0 };
+}
+
+void features_of(const struct openai_request *api, struct str tenant, uint32_t prompt_tokens,
+                 struct arena *arena, struct predict_features *ret)
+{
+    CLEANUP(buf_fini) struct buf content = { 0 };
+    struct told told = { 0 };
+    bool chat = api->surface == OPENAI_CHAT;
+    if (chat) read_messages(api->messages, &content, &told);
+    struct str text = chat ? buf_view(&content) : api->prompt;
+    struct str head = chat ? api->messages : api->prompt;
+    size_t bytes = head.len;
+    if (head.len > FEATURE_PREFIX_BYTES) head.len = FEATURE_PREFIX_BYTES;
+    ret->tenant = hash64(tenant.data, tenant.len, 0);
+    ret->prefix = hash64(head.data, head.len, ret->tenant);
+    ret->group = told.group;
+    ret->ask = text_ask(text);
+    ret->text = keep(arena, text);
+    ret->prompt_tokens = prompt_tokens;
+    ret->previous_tokens = 0;
+    if (told.previous_bytes > 0) {
+        double share = (double)told.previous_bytes / (double)bytes;
+        ret->previous_tokens = 1 + (uint32_t)(share * (double)prompt_tokens);
+    }
+}
+
+/* ---- ids, keys ---- */
+
+#define BYTES_PER_TOKEN 4 /* guess where no tokenizer is known yet */
+
+static int make_ids(struct request *r, const struct bundle *bundle, size_t ids_max, struct err *err)
+{
+    const struct encode_model m = { bundle->vocab, bundle->chat_template };
+    if (r->client.api.surface == OPENAI_CHAT) {
+        const struct encode_chat chat = { .messages = r->client.api.messages,
+                                          .tools = r->client.api.tools,
+                                          .kwargs = r->client.api.chat_template_kwargs,
+                                          .generation_prompt = true,
+                                          .now_s = clock_wall_us() / 1000000,
+                                          .steps_max =
+                                              r->client.at_text ? 0 : ENCODE_INLINE_STEPS };
+        return encode_chat(&m, &chat, ids_max, &r->client.ids, err);
+    }
+    if (r->client.api.prompt_ids)
+        return encode_ids(&m, r->client.api.prompt_ids, r->client.api.prompt_id_count, ids_max,
+                          &r->client.ids, err);
+    return encode_text(&m, r->client.api.prompt, true, ids_max, &r->client.ids, err);
+}
+
+/* Of the ids; where they are not known, of the client's bytes. */
+static void set_fingerprint(struct request *r)
+{
+    const struct hash_key key = { { r->home->print_seed, r->mail.arrival.model } };
+    uint64_t print = r->client.bundle
+                         ? siphash(&key, r->client.ids.data,
+                                   r->client.prompt_tokens * sizeof *r->client.ids.data)
+                         : siphash(&key, r->client.body.data, r->client.body.len);
+    r->client.fingerprint = print ? print : 1;
+}
+
+int prompt_tokenize(struct request *r, const struct bundle_entry *bundle, uint32_t context)
+{
+    struct err err = { 0 };
+    ids_clear(&r->client.ids);
+    r->client.prompt_tokens = 0;
+    /* One more than fits tells "too long" from "just fits". */
+    size_t ids_max = context > 0 ? (size_t)context + 1 : OPENAI_PROMPT_IDS_MAX;
+    int rc = make_ids(r, &bundle->bundle, ids_max, &err);
+    const char *param = r->client.api.surface == OPENAI_CHAT ? "messages" : "prompt";
+    if (rc == -ENOMEM) {
+        return openai_error_set(&r->client.problem, rc, OPENAI_INTERNAL, NULL, "out of memory");
+    }
+    if (rc == -EFBIG) {
+        return openai_error_set(&r->client.problem, rc, OPENAI_CONTEXT_LENGTH, param,
+                                "This model's maximum context length is %u tokens, but the prompt "
+                                "has more. Shorten the prompt.",
+                                context > 0 ? context : OPENAI_PROMPT_IDS_MAX);
+    }
+    if (rc == 0 && r->client.ids.count == 0) rc = err_set(&err, -EINVAL, "the prompt is empty");
+    if (rc < 0)
+        return openai_error_set(&r->client.problem, rc, OPENAI_INVALID, param, "%s", err.text);
+    r->client.bundle = bundle;
+    bundle_pin(&r->home->board->pins, &r->client.pins, bundle);
+    r->client.prompt_tokens = (uint32_t)r->client.ids.count;
+    if (r->mail.arrival.model != 0) set_fingerprint(r); /* it arrived before its ids were known */
+    return 0;
+}
+
+int prompt_check_context(struct request *r, uint32_t context)
+{
+    uint32_t prompt = r->client.prompt_tokens;
+    if (context == 0 || prompt + max_u32(r->client.api.max_tokens, 1) <= context) return 0;
+    return openai_error_set(&r->client.problem, -EINVAL, OPENAI_CONTEXT_LENGTH,
+                            r->client.api.surface == OPENAI_CHAT ? "messages" : "prompt",
+                            "This model's maximum context length is %u tokens, but the prompt has "
+                            "%u and %u are asked for. Shorten the prompt or lower max_tokens.",
+                            context, prompt, max_u32(r->client.api.max_tokens, 1));
+}
+
+/* Chained keys of the prompt, so that the dispatch can look them up. */
+static int make_keys(struct request *r, struct str salt)
+{
+    uint32_t count = (uint32_t)r->client.ids.count / BLOCK_TOKENS;
+    if (count == 0) return 0;
+    r->client.keys = malloc(count * sizeof *r->client.keys);
+    if (!r->client.keys)
+        return openai_error_set(&r->client.problem, -ENOMEM, OPENAI_INTERNAL, NULL, "no memory");
+    r->mail.arrival.keys = r->client.keys;
+    r->mail.arrival.key_count =
+        block_keys(r->client.bundle->seed, bundle_salt(r->client.bundle, salt), r->client.ids.data,
+                   (uint32_t)r->client.ids.count, r->client.keys, count);
+    return 0;
+}
+
+static void fill_arrival(struct request *r, const struct snapshot_model *m)
+{
+    struct request_arrival *c = &r->mail.arrival;
+    c->model = m->service;
+    c->prompt_tokens = r->client.bundle
+                           ? (uint32_t)r->client.ids.count
+                           : (uint32_t)max_i64((int64_t)(r->client.body.len / BYTES_PER_TOKEN), 1);
+    features_of(&r->client.api, str_from(r->mail.arrival.tenant_name), c->prompt_tokens,
+                &r->client.arena, &c->features);
+    if (c->key_count > 0) c->features.prefix = c->keys[0].lo;
+    uint32_t context = m->context_tokens ? m->context_tokens : OPENAI_TOKENS_MAX;
+    uint32_t room = context > c->prompt_tokens ? context - c->prompt_tokens : 1;
+    c->features.output_max =
+        r->client.api.max_tokens ? min_u32(r->client.api.max_tokens, room) : room;
+    set_fingerprint(r);
+    c->fingerprint = r->client.fingerprint;
+}
+
+int prompt_ready(struct request *r, const struct snapshot_model *m)
+{
+    int rc = 0;
+    if (m->bundle) {
+        rc = prompt_tokenize(r, m->bundle, m->context_tokens);
+        if (rc == 0) rc = prompt_check_context(r, m->context_tokens);
+        if (rc == 0) rc = make_keys(r, r->client.salt);
+    }
+    if (rc == 0) fill_arrival(r, m);
+    return rc;
+}
 
 /* The client left: stop the engine's work and let go. */
 static void on_abort(void *arg, enum http_abort why)
 {
     (void)why;
     struct request *r = arg;
-    r->x = NULL;
+    r->client.x = NULL;
     if (generate_at_text(r)) return;
-    if (r->call) signed_call_cancel(r->call);
-    r->call = NULL;
-    r->outcome.cut = true;
+    if (r->client.call) signed_call_cancel(r->client.call);
+    r->client.call = NULL;
+    r->client.outcome.cut = true;
     request_over(r);
 }
 
@@ -55,27 +293,29 @@ static void make_id(struct byte_loop *b, const struct http_request *req,
 }
 
 /* Reads the body and makes the prompt: of a large one on a text worker. */
-static int prepare(struct request *r, const struct face *f, const struct face_model **ret)
+static int prepare(struct request *r, const struct snapshot *f, const struct snapshot_model **ret)
 {
-    enum openai_surface surface = r->api.surface;
-    int rc = openai_parse(surface, r->body, &r->arena, &r->api, &r->problem);
+    enum openai_surface surface = r->client.api.surface;
+    int rc =
+        openai_parse(surface, r->client.body, &r->client.arena, &r->client.api, &r->client.problem);
     if (rc < 0) return rc;
     if (f->model_count == 0) { /* nothing has told us of a model: no reason to call it absent */
-        return openai_error_set(&r->problem, -EAGAIN, OPENAI_UNAVAILABLE, NULL,
+        return openai_error_set(&r->client.problem, -EAGAIN, OPENAI_UNAVAILABLE, NULL,
                                 "The router has just started and knows no model yet; try again "
                                 "in a second.");
     }
-    const struct face_model *m = face_model_find(f, r->api.model);
+    const struct snapshot_model *m = snapshot_model_find(f, r->client.api.model);
     if (!m) {
-        return openai_error_set(&r->problem, -ENOENT, OPENAI_MODEL_NOT_FOUND, "model",
-                                "The model '" STR_FMT "' does not exist.", STR_ARG(r->api.model));
+        return openai_error_set(&r->client.problem, -ENOENT, OPENAI_MODEL_NOT_FOUND, "model",
+                                "The model '" STR_FMT "' does not exist.",
+                                STR_ARG(r->client.api.model));
     }
-    struct str model = arena_str(&r->arena, str_from(m->name));
-    r->reply = (struct openai_reply){ .surface = surface,
-                                      .id = str_from(r->id),
-                                      .created_s = clock_wall_us() / 1000000,
-                                      .model = model,
-                                      .include_usage = r->api.include_usage };
+    struct str model = arena_str(&r->client.arena, str_from(m->name));
+    r->client.reply = (struct openai_reply){ .surface = surface,
+                                             .id = str_from(r->id),
+                                             .created_s = clock_wall_us() / 1000000,
+                                             .model = model,
+                                             .include_usage = r->client.api.include_usage };
     *ret = m;
     return prompt_ready(r, m);
 }
@@ -83,51 +323,52 @@ static int prepare(struct request *r, const struct face *f, const struct face_mo
 static int take_tenant(struct request *r, const struct tenant_name *tenant)
 {
     if (!tenant) return 0;
-    memcpy(r->tenant_name, tenant->name, sizeof r->tenant_name);
-    r->salt = arena_str(&r->arena, str_from(tenant->salt));
-    if (r->salt.data) return 0;
+    memcpy(r->mail.arrival.tenant_name, tenant->name, sizeof r->mail.arrival.tenant_name);
+    r->client.salt = arena_str(&r->client.arena, str_from(tenant->salt));
+    if (r->client.salt.data) return 0;
     /* Without its salt a tenant would share the cache of all others. */
-    return openai_error_set(&r->problem, -ENOMEM, OPENAI_INTERNAL, NULL, "out of memory");
+    return openai_error_set(&r->client.problem, -ENOMEM, OPENAI_INTERNAL, NULL, "out of memory");
 }
 
 /* ---- large bodies ---- */
 
 bool generate_at_text(struct request *r)
 {
-    if (!r->at_text) return false;
-    if (!text_cancel(&r->text)) return true;
-    r->at_text = false;
-    http_exchange_unpin(r->pinned);
+    if (!r->client.at_text) return false;
+    if (!text_cancel(&r->client.text)) return true;
+    r->client.at_text = false;
+    http_exchange_unpin(r->client.pinned);
     return false;
 }
 
 static void run_prepare(void *arg)
 {
     struct request *r = arg;
-    r->text_rc = prepare(r, r->face, &r->model);
+    r->client.text_rc = prepare(r, r->client.snapshot, &r->client.model);
 }
 
 static void run_retokenise(void *arg)
 {
     struct request *r = arg;
-    r->text_rc = prompt_tokenize(r, r->target.bundle, r->target.context_tokens);
+    r->client.text_rc =
+        prompt_tokenize(r, r->client.target.bundle, r->client.target.context_tokens);
 }
 
 /* Back from the worker: true when the request goes on. */
 static bool back_from_text(struct request *r)
 {
-    r->at_text = false;
-    http_exchange_unpin(r->pinned);
-    if (!r->x) {
-        r->outcome.cut = true;
+    r->client.at_text = false;
+    http_exchange_unpin(r->client.pinned);
+    if (!r->client.x) {
+        r->client.outcome.cut = true;
         request_over(r);
-    } else if (loop_now_us(r->home->loop) >= r->deadline_us) {
+    } else if (loop_now_us(r->home->loop) >= r->client.deadline_us) {
         upstream_deadline(r);
-    } else if (r->text_rc < 0) {
+    } else if (r->client.text_rc < 0) {
         answer_problem(r, 1);
         request_over(r);
     }
-    return !r->over;
+    return !r->client.over;
 }
 
 static void done_prepare(void *arg)
@@ -144,14 +385,15 @@ static void done_retokenise(void *arg)
 
 static void give_to_worker(struct request *r, void (*run)(void *), void (*done)(void *))
 {
-    r->text = (struct text_job){ .run = run, .done = done, .arg = r, .bytes = r->body.len };
-    r->at_text = true;
-    r->pinned = r->x;
-    http_exchange_pin(r->x);
-    if (text_submit(&r->home->text, &r->text) == 0) return;
-    r->at_text = false;
-    http_exchange_unpin(r->pinned);
-    openai_error_set(&r->problem, 0, OPENAI_OVERLOADED, NULL,
+    r->client.text =
+        (struct text_job){ .run = run, .done = done, .arg = r, .bytes = r->client.body.len };
+    r->client.at_text = true;
+    r->client.pinned = r->client.x;
+    http_exchange_pin(r->client.x);
+    if (text_submit(&r->home->text, &r->client.text) == 0) return;
+    r->client.at_text = false;
+    http_exchange_unpin(r->client.pinned);
+    openai_error_set(&r->client.problem, 0, OPENAI_OVERLOADED, NULL,
                      "Too many large prompts are waiting to be tokenised; try again shortly.");
     answer_problem(r, 1);
     request_over(r);
@@ -177,7 +419,7 @@ static int64_t deadline_of(const struct byte_loop *b, const struct http_request 
 }
 
 void generate_begin(struct byte_loop *b, struct http_exchange *x, enum openai_surface surface,
-                    const struct face *f, const struct tenant_name *tenant)
+                    const struct snapshot *f, const struct tenant_name *tenant)
 {
     const struct http_request *req = http_exchange_request(x);
     struct request *r =
@@ -195,22 +437,22 @@ void generate_begin(struct byte_loop *b, struct http_exchange *x, enum openai_su
         http_reply(x, full.status, STR("application/json"), buf_view(&body));
         return;
     }
-    const struct face_model *model = NULL;
+    const struct snapshot_model *model = NULL;
     bool large = req->body.len > TEXT_INLINE_BYTES;
-    r->x = x;
-    r->body = req->body;
-    r->api.surface = surface;
+    r->client.x = x;
+    r->client.body = req->body;
+    r->client.api.surface = surface;
     make_id(b, req, r->id);
     int rc = take_tenant(r, tenant);
     if (rc == 0 && !large) rc = prepare(r, f, &model);
     if (rc == -E2BIG && !large) { /* in few bytes more work than is done here */
-        r->problem = (struct openai_error){ 0 };
-        r->api = (struct openai_request){ .surface = surface };
+        r->client.problem = (struct openai_error){ 0 };
+        r->client.api = (struct openai_request){ .surface = surface };
         large = true;
         rc = 0;
     }
-    if (rc == 0 && loop_timer_set(b->loop, &r->deadline, r->deadline_us) < 0) {
-        rc = openai_error_set(&r->problem, -ENOMEM, OPENAI_INTERNAL, NULL, "out of memory");
+    if (rc == 0 && loop_timer_set(b->loop, &r->client.deadline, r->client.deadline_us) < 0) {
+        rc = openai_error_set(&r->client.problem, -ENOMEM, OPENAI_INTERNAL, NULL, "out of memory");
     }
     if (rc < 0) {
         struct str label = STR("refused");
@@ -221,38 +463,44 @@ void generate_begin(struct byte_loop *b, struct http_exchange *x, enum openai_su
     }
     http_exchange_watch(x, on_abort, on_drain, r);
     if (large) {
-        r->face = face_get(b->board);
+        r->client.snapshot = snapshot_get(b->board);
         request_enter(r);
     } else if (!question_ask(r, model)) {
         request_arrive(r);
     }
 }
 
-/* The words of a refusal that the core or a limit decided. */
-static void refusal(struct request *r, int status, bool rate_limited, double retry_after_s)
+/* The sentence of a refusal that the dispatch or a limit decided. */
+static void refusal(struct request *r, int status, bool rate_limited, bool late,
+                    double retry_after_s)
 {
     if (status == 422 && retry_after_s > 0) {
-        openai_error_set(&r->problem, 0, OPENAI_POISONOUS, NULL,
+        openai_error_set(&r->client.problem, 0, OPENAI_POISONOUS, NULL,
                          "Two engines failed while they computed this prompt; it is refused for "
                          "another %.0f s. Prompt %016llx in `muster quarantine`.",
-                         retry_after_s, (unsigned long long)r->fingerprint);
+                         retry_after_s, (unsigned long long)r->client.fingerprint);
     } else if (status == 422) {
-        openai_error_set(&r->problem, 0, OPENAI_POISONOUS, NULL,
+        openai_error_set(&r->client.problem, 0, OPENAI_POISONOUS, NULL,
                          "Two engines failed while they computed this request; it is not tried "
                          "again.");
     } else if (status == 429 && rate_limited) {
-        openai_error_set(&r->problem, 0, OPENAI_RATE_LIMIT, NULL,
+        openai_error_set(&r->client.problem, 0, OPENAI_RATE_LIMIT, NULL,
                          "The tenant's limit is reached; try again in %.0f s.",
                          retry_after_s < 1 ? 1 : retry_after_s);
+    } else if (status == 429 && late) {
+        openai_error_set(&r->client.problem, 0, OPENAI_OVERLOADED, NULL,
+                         "The model has more requests than its instances can begin in time; try "
+                         "again in %.0f s.",
+                         ceil(retry_after_s));
     } else if (status == 429) {
-        openai_error_set(&r->problem, 0, OPENAI_OVERLOADED, NULL,
+        openai_error_set(&r->client.problem, 0, OPENAI_OVERLOADED, NULL,
                          "Too many requests are in flight; try again shortly.");
     } else if (status == 503) {
-        openai_error_set(&r->problem, 0, OPENAI_UNAVAILABLE, NULL,
+        openai_error_set(&r->client.problem, 0, OPENAI_UNAVAILABLE, NULL,
                          "No instance can take the request now; try again in %.0f s.",
                          retry_after_s < 1 ? 1 : retry_after_s);
-    } else if (!r->began) { /* a stream that broke has the engine's words, or answer.c's */
-        openai_error_set(&r->problem, 0, OPENAI_UPSTREAM, NULL,
+    } else if (!r->client.began) { /* a stream that broke has the engine's words, or answer.c's */
+        openai_error_set(&r->client.problem, 0, OPENAI_UPSTREAM, NULL,
                          "The engine failed before it answered.");
     }
 }
@@ -260,26 +508,26 @@ static void refusal(struct request *r, int status, bool rate_limited, double ret
 void generate_on_mail(void *arg, struct lane_item *item)
 {
     struct byte_loop *b = arg;
-    struct request *r = CONTAINER_OF(item, struct request, tell_item);
+    struct request *r = CONTAINER_OF(item, struct request, mail.tell_item);
     lane_open(&b->lane, item);
-    uint32_t tell = r->tell;
-    r->tell = 0;
-    struct target target = r->tell_target, move = r->tell_move;
-    int status = r->tell_status;
-    double retry_after_s = r->tell_retry_after_s;
-    bool rate_limited = r->tell_rate_limited;
+    uint32_t tell = r->mail.tell;
+    r->mail.tell = 0;
+    struct target target = r->mail.tell_target, move = r->mail.tell_move;
+    int status = r->mail.tell_status;
+    double retry_after_s = r->mail.tell_retry_after_s;
+    bool rate_limited = r->mail.tell_rate_limited, late = r->mail.tell_late;
     lane_unlock(&b->lane);
 
-    if (!r->over && tell & TELL_SEND) {
+    if (!r->client.over && tell & TELL_SEND) {
         /* Of the cache the first leg's part is kept, and so is what was expected of it. */
-        if (leg_generated(r) > 0) target.hit_tokens = r->target.hit_tokens;
-        r->target = target;
+        if (leg_generated(r) > 0) target.hit_tokens = r->client.target.hit_tokens;
+        r->client.target = target;
         upstream_start(r);
     }
-    if (!r->over && tell & TELL_TEXT) give_to_worker(r, run_prepare, done_prepare);
-    if (!r->over && tell & TELL_MOVE) move_begin(r, &move);
-    if (!r->over && tell & TELL_REFUSE) {
-        refusal(r, status, rate_limited, retry_after_s);
+    if (!r->client.over && tell & TELL_TEXT) give_to_worker(r, run_prepare, done_prepare);
+    if (!r->client.over && tell & TELL_MOVE) move_begin(r, &move);
+    if (!r->client.over && tell & TELL_REFUSE) {
+        refusal(r, status, rate_limited, late, retry_after_s);
         answer_problem(r, retry_after_s);
         request_over(r);
     }

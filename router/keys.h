@@ -1,7 +1,7 @@
-/* keys.h - whether requests need an API key, remembered over a restart of the router.
+/* keys.h - knows if requests need an API key, over a restart of the router too.
  *
  * Layer:   router (base/io, base/wire)
- * Threads: the decision thread's; faces carry `need` to the byte loops
+ * Threads: the decision thread's; snapshots carry `need` to the byte loops
  * Rules:   (1) closed until the controller has spoken: without its word nobody is served without a
  *              key, unless no controller is configured
  *          (2) once keys were needed they stay needed, whatever becomes of the controller and its

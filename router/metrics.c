@@ -102,6 +102,9 @@ const struct metric_desc router_metric_table[RM_COUNT] = {
         .type = METRIC_COUNTER, .help = "Prompts forgotten because too many were suspect." },
     [RM_RATE_LIMITED] = { .name = "muster_router_rate_limited_total", .type = METRIC_COUNTER,
         .help = "Requests refused by their tenant's limits." },
+    [RM_LATE_REFUSED] = { .name = "muster_router_late_refused_total", .type = METRIC_COUNTER,
+        .help = "Requests refused because, in an overloaded fleet, no instance was expected to begin "
+                "them within their SLO." },
     [RM_POLICY] = { .name = "muster_router_policy_info", .type = METRIC_GAUGE,
         .labels = { "kind", "row" }, .series_max = 64,
         .help = "1, labelled with the row of each kind that decides; 0 for one that did before." },

@@ -23,8 +23,8 @@ struct migration {
     uint32_t under_way;
 
     /* Of one look: instances of a group; sessions of all, by their slot. */
-    struct migrate_instance instance[CORE_ENDPOINTS];
-    uint32_t first[CORE_ENDPOINTS + 1];
+    struct migrate_instance instance[DISPATCH_ENDPOINTS];
+    uint32_t first[DISPATCH_ENDPOINTS + 1];
     struct migrate_session *session;
     struct request **request; /* behind each session */
     uint32_t session_max;
@@ -77,51 +77,52 @@ const struct migrate_policy *migration_row(const struct migration *m)
 /* Of the target; NULL when it has gone. Its slot may be another's by now. */
 static struct endpoint_place *target_of(struct migration *m, const struct request *r)
 {
-    struct endpoint_place *place = &m->d->endpoint[r->move_to];
-    return place->used && place->serial == r->move_serial ? place : NULL;
+    struct endpoint_place *place = &m->d->endpoint[r->placed.move_to];
+    return place->used && place->serial == r->placed.move_serial ? place : NULL;
 }
 
 /* False: its endpoint was taken from the list while it went on there. */
 static bool is_listed(const struct migration *m, const struct request *r)
 {
-    const struct endpoint_place *place = &m->d->endpoint[r->core.slot];
-    return place->used && place->serial == r->at_serial;
+    const struct endpoint_place *place = &m->d->endpoint[r->placed.dispatch.slot];
+    return place->used && place->serial == r->placed.at_serial;
 }
 
 /* Its copies are over, one way or the other; it is still counted where it came from. */
 static void sent(struct migration *m, struct request *r)
 {
-    struct endpoint_place *from = &m->d->endpoint[r->core.slot];
+    struct endpoint_place *from = &m->d->endpoint[r->placed.dispatch.slot];
     if (!is_listed(m, r)) return;
-    from->sending_pages -= r->move_pages;
+    from->sending_pages -= r->placed.move_pages;
     from->moved_us = loop_now_us(m->d->loop);
 }
 
 static void end(struct migration *m, struct request *r)
 {
     struct endpoint_place *to = target_of(m, r);
-    if (to) to->incoming_pages -= r->move_pages;
+    if (to) to->incoming_pages -= r->placed.move_pages;
     m->under_way--;
-    r->moves = MOVES_NOT;
+    r->placed.moves = MOVES_NOT;
 }
 
 static void begin(struct migration *m, struct request *r, uint32_t to)
 {
     struct endpoint_place *place = &m->d->endpoint[to];
-    r->moves = MOVES_COPYING;
-    r->move_to = to;
-    r->move_serial = place->serial;
-    r->move_pages = ceil_div_u32(core_tokens_known(&r->core) + 1, place->target.page_tokens);
-    place->incoming_pages += r->move_pages;
-    m->d->endpoint[r->core.slot].sending_pages += r->move_pages;
+    r->placed.moves = MOVES_COPYING;
+    r->placed.move_to = to;
+    r->placed.move_serial = place->serial;
+    r->placed.move_pages =
+        ceil_div_u32(dispatch_tokens_known(&r->placed.dispatch) + 1, place->target.page_tokens);
+    place->incoming_pages += r->placed.move_pages;
+    m->d->endpoint[r->placed.dispatch.slot].sending_pages += r->placed.move_pages;
     m->under_way++;
     decide_tell_move(m->d, r, to);
 }
 
 void migration_tokens(struct migration *m, struct request *r)
 {
-    if (!list_linked(&r->decoding)) list_push_back(&m->decoding, &r->decoding);
-    if (r->moves != MOVES_ARRIVING) return;
+    if (!list_linked(&r->placed.decoding)) list_push_back(&m->decoding, &r->placed.decoding);
+    if (r->placed.moves != MOVES_ARRIVING) return;
     struct endpoint_place *to = target_of(m, r);
     if (to) to->moved_us = loop_now_us(m->d->loop);
     end(m, r);
@@ -129,21 +130,21 @@ void migration_tokens(struct migration *m, struct request *r)
 
 void migration_moved(struct migration *m, struct request *r)
 {
-    if (r->moves != MOVES_COPYING) return;
+    if (r->placed.moves != MOVES_COPYING) return;
     log_event(LOG_INFO, "moved", "id=%s from=%s to=%s", r->id,
-              m->d->endpoint[r->core.slot].target.instance,
-              m->d->endpoint[r->move_to].target.instance);
+              m->d->endpoint[r->placed.dispatch.slot].target.instance,
+              m->d->endpoint[r->placed.move_to].target.instance);
     metric_inc(metric_of(m->d->metrics, RM_MOVES));
     sent(m, r);
-    r->moves = MOVES_ARRIVING;
+    r->placed.moves = MOVES_ARRIVING;
     if (!target_of(m, r)) return;
-    core_move(m->d->core, &r->core, r->move_to, loop_now_us(m->d->loop));
-    r->at_serial = r->move_serial;
+    dispatch_move(m->d->dispatch, &r->placed.dispatch, r->placed.move_to, loop_now_us(m->d->loop));
+    r->placed.at_serial = r->placed.move_serial;
 }
 
 void migration_stays(struct migration *m, struct request *r)
 {
-    if (r->moves != MOVES_COPYING) return;
+    if (r->placed.moves != MOVES_COPYING) return;
     metric_inc(metric_of(m->d->metrics, RM_MOVES_DROPPED));
     sent(m, r);
     end(m, r);
@@ -151,12 +152,12 @@ void migration_stays(struct migration *m, struct request *r)
 
 void migration_gone(struct migration *m, struct request *r)
 {
-    if (list_linked(&r->decoding)) list_remove(&r->decoding);
-    if (r->moves == MOVES_COPYING) {
+    if (list_linked(&r->placed.decoding)) list_remove(&r->placed.decoding);
+    if (r->placed.moves == MOVES_COPYING) {
         metric_inc(metric_of(m->d->metrics, RM_MOVES_DROPPED));
         sent(m, r);
     }
-    if (r->moves != MOVES_NOT) end(m, r);
+    if (r->placed.moves != MOVES_NOT) end(m, r);
 }
 
 /* ---- the look ------------------------------------------------------------------------------- */
@@ -164,25 +165,25 @@ void migration_gone(struct migration *m, struct request *r)
 /* All that decode at endpoints that are listed, ordered by where they are. */
 static void gather(struct migration *m)
 {
-    uint32_t next[CORE_ENDPOINTS];
+    uint32_t next[DISPATCH_ENDPOINTS];
     memset(m->first, 0, sizeof m->first);
     LIST_EACH (&m->decoding, node) {
-        const struct request *r = CONTAINER_OF(node, struct request, decoding);
-        m->first[r->core.slot + 1] += is_listed(m, r);
+        const struct request *r = CONTAINER_OF(node, struct request, placed.decoding);
+        m->first[r->placed.dispatch.slot + 1] += is_listed(m, r);
     }
-    for (uint32_t i = 0; i < CORE_ENDPOINTS; i++)
+    for (uint32_t i = 0; i < DISPATCH_ENDPOINTS; i++)
         m->first[i + 1] += m->first[i];
-    must(m->first[CORE_ENDPOINTS] <= m->session_max); /* as many as the core has in flight */
+    must(m->first[DISPATCH_ENDPOINTS] <= m->session_max); /* as many as the core has in flight */
     memcpy(next, m->first, sizeof next);
     LIST_EACH (&m->decoding, node) {
-        struct request *r = CONTAINER_OF(node, struct request, decoding);
+        struct request *r = CONTAINER_OF(node, struct request, placed.decoding);
         if (!is_listed(m, r)) continue;
-        uint32_t at = next[r->core.slot]++;
+        uint32_t at = next[r->placed.dispatch.slot]++;
         m->request[at] = r;
         m->session[at] = (struct migrate_session){
             .id = at,
-            .tokens = core_tokens_known(&r->core),
-            .movable = r->moves == MOVES_NOT && !r->handing && !r->is_question,
+            .tokens = dispatch_tokens_known(&r->placed.dispatch),
+            .movable = r->placed.moves == MOVES_NOT && !r->placed.handing && !r->is_question,
         };
     }
 }
@@ -190,9 +191,10 @@ static void gather(struct migration *m)
 static void instance_fill(struct migration *m, uint32_t slot, struct migrate_instance *in)
 {
     const struct endpoint_place *place = &m->d->endpoint[slot];
-    struct move_place p = { .ep = core_endpoint_at(m->d->core, slot),
+    struct move_place p = { .ep = dispatch_endpoint_at(m->d->dispatch, slot),
                             .page_tokens = place->target.page_tokens,
                             .draining = place->draining,
+                            .leaves_us = place->leaves_us,
                             .incoming_pages = place->incoming_pages,
                             .sending_pages = place->sending_pages,
                             .moved_us = place->moved_us };
@@ -233,9 +235,9 @@ static int64_t look_at(struct migration *m, uint32_t from)
         if (may_exchange(&d->endpoint[i], first)) return INT64_MAX;
     struct migrate_view view = { .instance = m->instance,
                                  .page_tokens = first->target.page_tokens };
-    for (uint32_t i = from; i < CORE_ENDPOINTS; i++) {
+    for (uint32_t i = from; i < DISPATCH_ENDPOINTS; i++) {
         if (!may_exchange(&d->endpoint[i], first)) continue;
-        const struct core_endpoint *ep = core_endpoint_at(d->core, i);
+        const struct dispatch_endpoint *ep = dispatch_endpoint_at(d->dispatch, i);
         bool slower = view.link_bytes_s <= 0 || ep->link_bytes_s < view.link_bytes_s;
         if (ep->link_bytes_s > 0 && slower) view.link_bytes_s = ep->link_bytes_s;
         view.page_bytes = fmax(view.page_bytes, (double)ep->kv_bytes_per_token * view.page_tokens);
@@ -250,7 +252,7 @@ static void on_look(void *arg)
     struct migrate_view none = { .instance = m->instance, .page_tokens = BLOCK_TOKENS };
     gather(m);
     int64_t again_us = ask(m, &none);
-    for (uint32_t i = 0; i < CORE_ENDPOINTS; i++)
+    for (uint32_t i = 0; i < DISPATCH_ENDPOINTS; i++)
         if (has_pages(&m->d->endpoint[i])) again_us = min_i64(again_us, look_at(m, i));
     if (again_us < INT64_MAX) loop_timer_set(m->d->loop, &m->look, again_us);
 }

@@ -13,7 +13,7 @@
  *                    └─► stays
  */
 #pragma once
-#include "policies/migrate.h"
+#include "policies/migrate/migrate.h"
 #include "router/request.h"
 
 #define MIGRATION_AT_ONCE 16

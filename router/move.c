@@ -12,7 +12,7 @@
 #include "base/core/bits.h"
 #include "base/core/own.h"
 #include "base/wire/kv_share.h"
-#include "policies/migrate.h"
+#include "policies/migrate/migrate.h"
 #include "router/byte_loop.h"
 
 #define REPLY_BYTES_MAX 4096
@@ -20,9 +20,9 @@
 
 void move_forget(struct request *r)
 {
-    if (r->move.call) signed_call_cancel(r->move.call);
-    buf_fini(&r->move.reply);
-    r->move = (struct request_move){ 0 };
+    if (r->client.move.call) signed_call_cancel(r->client.move.call);
+    buf_fini(&r->client.move.reply);
+    r->client.move = (struct request_move){ 0 };
 }
 
 static void stay(struct request *r)
@@ -33,15 +33,15 @@ static void stay(struct request *r)
 
 static void go(struct request *r)
 {
-    struct target from = r->target, to = r->move.to;
-    signed_call_cancel(r->call);
-    r->call = NULL;
+    struct target from = r->client.target, to = r->client.move.to;
+    signed_call_cancel(r->client.call);
+    r->client.call = NULL;
     memcpy(to.kv_host, from.host, sizeof to.kv_host);
     to.kv_port = from.port;
     memcpy(to.kv_instance, from.instance, sizeof to.kv_instance);
     to.kv_tls = from.tls;
     to.hit_tokens = from.hit_tokens;
-    r->target = to;
+    r->client.target = to;
     move_forget(r);
     request_moved(r);
     upstream_start(r);
@@ -49,12 +49,12 @@ static void go(struct request *r)
 
 static void on_head(void *arg, const struct http_response *head)
 {
-    ((struct request *)arg)->move.status = head->status;
+    ((struct request *)arg)->client.move.status = head->status;
 }
 
 static void on_data(void *arg, struct str data)
 {
-    buf_str(&((struct request *)arg)->move.reply, data);
+    buf_str(&((struct request *)arg)->client.move.reply, data);
 }
 
 static void stage(struct request *r);
@@ -62,7 +62,7 @@ static void stage(struct request *r);
 static void on_end(void *arg, enum http_end why)
 {
     struct request *r = arg;
-    struct request_move *m = &r->move;
+    struct request_move *m = &r->client.move;
     struct kv_pull_reply reply;
     CLEANUP(arena_fini) struct arena arena = { 0 };
     arena_init(&arena, REPLY_BYTES_MAX);
@@ -70,7 +70,7 @@ static void on_end(void *arg, enum http_end why)
     bool answered = why == HTTP_END_OK && m->status == 200 && m->reply.rc == 0 &&
                     kv_pull_reply_decode(buf_view(&m->reply), &arena, &reply, NULL) == 0;
     /* Without any progress the rest would be computed, which the source has done already. */
-    if (!answered || !r->call || reply.tokens <= m->copied_tokens) {
+    if (!answered || !r->client.call || reply.tokens <= m->copied_tokens) {
         stay(r);
         return;
     }
@@ -81,21 +81,22 @@ static void on_end(void *arg, enum http_end why)
 static bool pull(struct request *r)
 {
     struct byte_loop *b = r->home;
-    struct request_move *m = &r->move;
+    struct request_move *m = &r->client.move;
     CLEANUP(buf_fini) struct buf body = { 0 };
     struct fleet_id id;
     struct fleet_ticket ticket;
-    if (!fleet_ticket_make(b->link, r->target.instance, r->target.host, r->target.port,
-                           m->to.instance, r->salt, loop_now_us(b->loop), &ticket))
+    if (!fleet_ticket_make(b->link, r->client.target.instance, r->client.target.host,
+                           r->client.target.port, m->to.instance, r->client.salt,
+                           loop_now_us(b->loop), &ticket))
         return false;
-    const struct kv_pull_request ask = { .ids = r->ids.data,
-                                         .id_count = (uint32_t)r->ids.count,
-                                         .tenant = r->salt,
-                                         .host = str_from(r->target.host),
-                                         .port = r->target.port,
+    const struct kv_pull_request ask = { .ids = r->client.ids.data,
+                                         .id_count = (uint32_t)r->client.ids.count,
+                                         .tenant = r->client.salt,
+                                         .host = str_from(r->client.target.host),
+                                         .port = r->client.target.port,
                                          .ticket = str_from(ticket.text),
                                          .key = str_from(ticket.key),
-                                         .tls = r->target.tls };
+                                         .tls = r->client.target.tls };
     buf_fini(&m->reply);
     buf_init(&m->reply, REPLY_BYTES_MAX);
     struct http_header header = { STR("content-type"), STR("application/json") };
@@ -123,9 +124,9 @@ static bool pull(struct request *r)
 /* The last token's K and V are not computed yet. */
 static void stage(struct request *r)
 {
-    struct request_move *m = &r->move;
+    struct request_move *m = &r->client.move;
     const struct migrate_config config = migrate_config_for(m->to.page_tokens);
-    uint32_t pages = ceil_div_u32((uint32_t)r->ids.count - 1, m->to.page_tokens);
+    uint32_t pages = ceil_div_u32((uint32_t)r->client.ids.count - 1, m->to.page_tokens);
     uint32_t copied = min_u32(m->copied_tokens / m->to.page_tokens, pages);
     if (migrate_stops(&config, m->stage++, pages - copied)) {
         go(r);
@@ -136,9 +137,10 @@ static void stage(struct request *r)
 
 void move_begin(struct request *r, const struct target *to)
 {
-    bool can = r->call && !r->leg_hands && !r->ids_lost && r->bundle == to->bundle;
+    bool can = r->client.call && !r->client.leg_hands && !r->client.ids_lost &&
+               r->client.bundle == to->bundle;
     move_forget(r);
-    r->move.to = *to;
+    r->client.move.to = *to;
     if (can && leg_generated(r) > 0) {
         stage(r);
     } else {

@@ -1,11 +1,11 @@
-/* predict_file.h - what a predictor learned, in a file.
+/* predict_file.h - keeps the state of a predictor in a file.
  *
  * Layer:   router (policies, base/io)
  * Threads: the caller's; both block on the disk
  */
 #pragma once
 #include "base/core/err.h"
-#include "policies/predict.h"
+#include "policies/predict/predict.h"
 
 /* Takes the file's state in: what `state` already knows is kept. -ENOENT when there is no file,
  * -EINVAL when it is another row's, another version's, or broken. */

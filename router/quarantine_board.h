@@ -1,8 +1,8 @@
-/* quarantine_board.h - the decision thread's quarantine, as byte loops show it and clear it.
+/* quarantine_board.h - shows the decision thread's quarantine to byte loops and takes their orders.
  *
  * Layer:    router
  * Threads:  publish and orders belong to the decision thread; render and ask may be called by any
- * Lifetime: embedded in decide, whose thread has ended before fini
+ * Lifetime: embedded in struct decide; its thread has ended before fini
  */
 #pragma once
 #include "base/core/buf.h"

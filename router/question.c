@@ -1,11 +1,12 @@
-/* question.c - a second user message, eight tokens at temperature 0, the first number in them. */
+/* question.c - appends a second user message, generates eight tokens at temperature 0 and reads the first
+ * number in them. */
 #include "router/question.h"
 
 #include "base/core/bits.h"
 #include "base/core/json.h"
 #include "base/core/own.h"
 #include "router/byte_loop.h"
-#include "router/prompt.h"
+#include "router/generate.h"
 
 #include <stdio.h>
 
@@ -28,36 +29,40 @@ static struct str with_question(struct arena *arena, const struct openai_request
 }
 
 /* What the question needs is copied: the client may leave with what the request points into. */
-static bool fill(struct request *q, const struct request *r, const struct face_model *m)
+static bool fill(struct request *q, const struct request *r, const struct snapshot_model *m)
 {
-    struct str text = with_question(&q->arena, &r->api);
-    q->api = (struct openai_request){ .surface = r->api.surface,
-                                      .sampling = SAMPLING_DEFAULT,
-                                      .max_tokens = QUESTION_TOKENS_MAX };
-    q->api.sampling.temperature = 0;
-    q->api.chat_template_kwargs = arena_str(&q->arena, r->api.chat_template_kwargs);
-    *(r->api.surface == OPENAI_CHAT ? &q->api.messages : &q->api.prompt) = text;
-    q->salt = arena_str(&q->arena, r->salt);
-    memcpy(q->tenant_name, r->tenant_name, sizeof q->tenant_name);
+    struct str text = with_question(&q->client.arena, &r->client.api);
+    q->client.api = (struct openai_request){ .surface = r->client.api.surface,
+                                             .sampling = SAMPLING_DEFAULT,
+                                             .max_tokens = QUESTION_TOKENS_MAX };
+    q->client.api.sampling.temperature = 0;
+    q->client.api.chat_template_kwargs =
+        arena_str(&q->client.arena, r->client.api.chat_template_kwargs);
+    *(r->client.api.surface == OPENAI_CHAT ? &q->client.api.messages : &q->client.api.prompt) =
+        text;
+    q->client.salt = arena_str(&q->client.arena, r->client.salt);
+    memcpy(q->mail.arrival.tenant_name, r->mail.arrival.tenant_name,
+           sizeof q->mail.arrival.tenant_name);
     snprintf(q->id, sizeof q->id, "q-%.*s", REQUEST_ID_MAX - 2, r->id);
     return text.len > 0 && prompt_ready(q, m) == 0;
 }
 
-bool question_ask(struct request *r, const struct face_model *m)
+bool question_ask(struct request *r, const struct snapshot_model *m)
 {
     struct byte_loop *b = r->home;
-    if (!b->asks_lengths || !r->bundle || r->api.prompt_ids) return false;
-    if (r->body.len > TEXT_INLINE_BYTES) return false;
-    struct request *q = request_take(b, min_i64(r->deadline_us, r->arrived_us + QUESTION_US_MAX),
-                                     upstream_deadline);
+    if (!b->asks_lengths || !r->client.bundle || r->client.api.prompt_ids) return false;
+    if (r->client.body.len > TEXT_INLINE_BYTES) return false;
+    struct request *q =
+        request_take(b, min_i64(r->client.deadline_us, r->client.arrived_us + QUESTION_US_MAX),
+                     upstream_deadline);
     if (!q) return false;
     q->is_question = true;
-    if (!fill(q, r, m) || loop_timer_set(b->loop, &q->deadline, q->deadline_us) < 0) {
+    if (!fill(q, r, m) || loop_timer_set(b->loop, &q->client.deadline, q->client.deadline_us) < 0) {
         request_release(q);
         return false;
     }
-    q->asker = r;
-    r->question = q;
+    q->client.asker = r;
+    r->client.question = q;
     request_arrive(q);
     return true;
 }
@@ -79,10 +84,11 @@ static uint32_t first_number(struct str text)
 void question_answered(struct request *q)
 {
     metric_add(metric_of(q->home->metrics, RM_QUESTION_TOKENS),
-               q->usage.prompt_tokens + q->usage.generated_tokens);
-    struct request *r = q->asker;
+               q->client.usage.prompt_tokens + q->client.usage.generated_tokens);
+    struct request *r = q->client.asker;
     if (!r) return;
-    q->asker = r->question = NULL;
-    if (q->outcome.ok) r->core.features.reported_tokens = first_number(buf_view(&q->answer));
+    q->client.asker = r->client.question = NULL;
+    if (q->client.outcome.ok)
+        r->mail.arrival.features.reported_tokens = first_number(buf_view(&q->client.answer));
     request_arrive(r);
 }

@@ -11,8 +11,8 @@
  *               the predictor nothing; its tokens are counted by RM_QUESTION_TOKENS
  */
 #pragma once
-#include "router/face.h"
 #include "router/request.h"
+#include "router/snapshot.h"
 
 #define QUESTION_TOKENS_MAX 8   /* of the model's answer */
 #define QUESTION_US_MAX 5000000 /* then the request goes without */
@@ -20,7 +20,7 @@
     "Before you answer: how many tokens will your answer have? Reply with one number only."
 
 /* True when it was asked: the request arrives by itself once the answer is there. */
-bool question_ask(struct request *r, const struct face_model *m);
+bool question_ask(struct request *r, const struct snapshot_model *m);
 
 /* `q` is over; the one that asked, if it still waits, arrives. */
 void question_answered(struct request *q);

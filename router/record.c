@@ -45,7 +45,7 @@ struct scene {
 struct record {
     FILE *file;
     uint64_t bytes, bytes_max, left_out;
-    struct core_watch watch;
+    struct dispatch_watch watch;
 };
 
 /* Room for the whole entry, or it is left out: half an entry would end the reading. */
@@ -107,7 +107,7 @@ int record_open(const char *path, uint64_t bytes_max, const struct route_policy 
         return err_set(err, -ENOMEM, "%s: no memory", path);
     }
     *r = (struct record){ .file = file, .bytes_max = bytes_max };
-    r->watch = (struct core_watch){ .arg = r, .decided = on_decided, .event = on_event };
+    r->watch = (struct dispatch_watch){ .arg = r, .decided = on_decided, .event = on_event };
     struct head h = { .version = VERSION,
                       .instance_bytes = sizeof(struct route_instance),
                       .req_bytes = sizeof(struct route_req),
@@ -130,7 +130,7 @@ uint64_t record_close(struct record *r)
     return left_out;
 }
 
-const struct core_watch *record_watch(struct record *r)
+const struct dispatch_watch *record_watch(struct record *r)
 {
     return &r->watch;
 }
@@ -181,7 +181,7 @@ static bool is_role(const enum role *role)
 static bool instance_is_sound(const struct route_instance *in)
 {
     return is_bool(&in->accepts) && is_bool(&in->has_perf) && is_role(&in->role) &&
-           in->id < CORE_ENDPOINTS && in->token_budget > 0 && in->seqs_max > 0 &&
+           in->id < DISPATCH_ENDPOINTS && in->token_budget > 0 && in->seqs_max > 0 &&
            (!in->has_perf || perf_coef_valid(&in->perf));
 }
 
@@ -189,7 +189,7 @@ static bool take_decision(struct record_reader *r, struct str *body, struct reco
 {
     struct scene s;
     if (!take(body, &s, sizeof s) || !take(body, &ret->req, sizeof ret->req) ||
-        !take(body, &ret->verdict, sizeof ret->verdict) || s.instance_count > CORE_ENDPOINTS ||
+        !take(body, &ret->verdict, sizeof ret->verdict) || s.instance_count > DISPATCH_ENDPOINTS ||
         ret->req.prompt_tokens == 0 || !is_bool(&ret->verdict.reject)) {
         return false;
     }
@@ -207,7 +207,7 @@ static bool take_decision(struct record_reader *r, struct str *body, struct reco
 
 static bool event_is_sound(const struct route_event *ev)
 {
-    return ev->kind < ROUTE_EVENT_COUNT && ev->instance_id < CORE_ENDPOINTS &&
+    return ev->kind < ROUTE_EVENT_COUNT && ev->instance_id < DISPATCH_ENDPOINTS &&
            ev->hit_tokens <= ev->prompt_tokens;
 }
 

@@ -1,4 +1,4 @@
-/* record.h - a bounded file of routing decisions: what the policy saw, what it said, what it met.
+/* record.h - writes routing decisions to a bounded file: view, verdict and outcome of each.
  *
  * Layer:    router (router/core, base/io)
  * Threads:  written by the decision thread, through a buffer; read by `muster replay`
@@ -11,7 +11,7 @@
 #include "base/core/err.h"
 #include "base/core/own.h"
 #include "base/core/str.h"
-#include "router/core/core.h"
+#include "router/core/dispatch.h"
 
 struct record;
 
@@ -19,7 +19,7 @@ struct record;
 int record_open(const char *path, uint64_t bytes_max, const struct route_policy *row,
                 struct record **ret, struct err *err);
 uint64_t record_close(struct record *r); /* how many entries were left out; NULL: 0 */
-const struct core_watch *record_watch(struct record *r);
+const struct dispatch_watch *record_watch(struct record *r);
 
 /* The row that decides from now on. */
 void record_row(struct record *r, const struct route_policy *row);
@@ -43,7 +43,7 @@ struct record_entry {
 struct record_reader {
     struct str rest;
     bool torn; /* the file ended within an entry: its writer was killed, or still writes */
-    struct route_instance instance[CORE_ENDPOINTS];
+    struct route_instance instance[DISPATCH_ENDPOINTS];
 };
 
 /* `file` is the whole file and stays. -EINVAL when it is not a record of this version. */

@@ -1,4 +1,4 @@
-/* request.c - a request on its byte loop: taken, what is said of it to the decision thread, given back. */
+/* request.c - takes a request from the pool, sends its mail to the decision thread, and gives it back. */
 #include "router/request.h"
 
 #include "base/core/bits.h"
@@ -11,12 +11,12 @@ struct request *request_take(struct byte_loop *b, int64_t deadline_us, void (*on
     struct request *r = pool_take(&b->requests);
     if (!r) return NULL;
     r->home = b;
-    list_push_back(&b->live, &r->link);
-    r->arrived_us = loop_now_us(b->loop);
-    r->deadline_us = deadline_us;
-    r->deadline = (struct loop_timer){ .fn = on_deadline, .arg = r };
-    arena_init(&r->arena, REQUEST_ARENA_BYTES_MAX);
-    arena_init(&r->frame_arena, REQUEST_ARENA_BYTES_MAX);
+    list_push_back(&b->live, &r->client.link);
+    r->client.arrived_us = loop_now_us(b->loop);
+    r->client.deadline_us = deadline_us;
+    r->client.deadline = (struct loop_timer){ .fn = on_deadline, .arg = r };
+    arena_init(&r->client.arena, REQUEST_ARENA_BYTES_MAX);
+    arena_init(&r->client.frame_arena, REQUEST_ARENA_BYTES_MAX);
     return r;
 }
 
@@ -24,8 +24,8 @@ static void ask(struct request *r, uint32_t what)
 {
     struct lane *lane = r->home->asks;
     lane_lock(lane);
-    r->ask |= what;
-    lane_send(lane, &r->ask_item);
+    r->mail.ask |= what;
+    lane_send(lane, &r->mail.ask_item);
     lane_unlock(lane);
 }
 
@@ -41,37 +41,42 @@ void request_arrive(struct request *r)
 
 void request_tokens(struct request *r, uint32_t count)
 {
-    must(!r->over);
+    must(!r->client.over);
     int64_t now_us = loop_now_us(r->home->loop);
-    if (r->first_us == 0) r->first_us = now_us;
-    r->last_us = now_us;
+    bool first = r->client.first_us == 0;
+    if (first) r->client.first_us = now_us;
+    r->client.last_us = now_us;
     struct lane *lane = r->home->asks;
     lane_lock(lane);
-    r->ask |= ASK_TOKENS;
-    r->ask_tokens += count;
-    lane_send(lane, &r->ask_item);
+    r->mail.ask |= ASK_TOKENS;
+    r->mail.ask_tokens += count;
+    /* How long the first one took is measured; the others are only counted. */
+    if (first)
+        lane_send(lane, &r->mail.ask_item);
+    else
+        lane_send_later(&r->home->asks_later, &r->mail.ask_item);
     lane_unlock(lane);
 }
 
 void request_failed(struct request *r, enum retry_failure failure)
 {
-    must(!r->over);
-    r->broken = true;
+    must(!r->client.over);
+    r->client.broken = true;
     move_forget(r);
     struct lane *lane = r->home->asks;
     lane_lock(lane);
-    r->ask |= ASK_FAILED;
-    r->ask_failure = failure;
-    r->ask_generated = r->ids_lost ? 0 : leg_generated(r);
-    r->ask_fingerprint = r->fingerprint;
-    r->ask_answering = r->began && r->ask_generated == 0;
-    lane_send(lane, &r->ask_item);
+    r->mail.ask |= ASK_FAILED;
+    r->mail.ask_failure = failure;
+    r->mail.ask_generated = r->client.ids_lost ? 0 : leg_generated(r);
+    r->mail.ask_fingerprint = r->client.fingerprint;
+    r->mail.ask_answering = r->client.began && r->mail.ask_generated == 0;
+    lane_send(lane, &r->mail.ask_item);
     lane_unlock(lane);
 }
 
 void request_prefilled(struct request *r)
 {
-    must(!r->over);
+    must(!r->client.over);
     ask(r, ASK_PREFILLED);
 }
 
@@ -88,10 +93,11 @@ void request_stays(struct request *r)
 static void observe(struct request *r)
 {
     struct metrics *m = r->home->metrics;
-    const struct outcome *o = &r->outcome;
-    struct str label = o->ok ? STR("ok") : r->began ? STR("broken") : STR("failed");
-    if (!o->ok && r->problem.status >= 400 && r->problem.status < 500) label = STR("refused");
-    if (!o->ok && r->problem.status == 0) label = STR("client_left");
+    const struct outcome *o = &r->client.outcome;
+    struct str label = o->ok ? STR("ok") : r->client.began ? STR("broken") : STR("failed");
+    if (!o->ok && r->client.problem.status >= 400 && r->client.problem.status < 500)
+        label = STR("refused");
+    if (!o->ok && r->client.problem.status == 0) label = STR("client_left");
     metric_inc(metric_series(m, RM_REQUESTS, &label));
     if (!o->ok) return;
     metric_observe(metric_of(m, RM_TTFT), (double)o->ttft_us * 1e-6);
@@ -99,61 +105,66 @@ static void observe(struct request *r)
     metric_observe(metric_of(m, RM_E2E), (double)o->e2e_us * 1e-6);
     metric_add(metric_of(m, RM_PROMPT_TOKENS), o->usage.prompt_tokens);
     metric_add(metric_of(m, RM_CACHED_TOKENS), o->usage.cached_tokens);
-    metric_add(metric_of(m, RM_EXPECTED_TOKENS), r->target.hit_tokens);
+    metric_add(metric_of(m, RM_EXPECTED_TOKENS), r->client.target.hit_tokens);
     metric_add(metric_of(m, RM_GENERATED_TOKENS), o->usage.generated_tokens);
 }
 
 /* Its end, which the decision thread may still be asked for, needs nobody any more. */
 static void drop_question(struct request *r)
 {
-    struct request *q = r->question;
+    struct request *q = r->client.question;
     if (!q) return;
-    q->asker = r->question = NULL;
-    if (q->over) return; /* its end is under way */
-    if (q->call) signed_call_cancel(q->call);
-    q->call = NULL;
-    q->outcome.cut = true;
+    q->client.asker = r->client.question = NULL;
+    if (q->client.over) return; /* its end is under way */
+    if (q->client.call) signed_call_cancel(q->client.call);
+    q->client.call = NULL;
+    q->client.outcome.cut = true;
     request_over(q);
 }
 
 void request_over(struct request *r)
 {
-    if (r->over) return;
-    r->over = true;
-    loop_timer_clear(r->home->loop, &r->deadline);
-    loop_timer_clear(r->home->loop, &r->silence_timer);
-    struct outcome *o = &r->outcome;
-    o->usage = r->usage;
-    if (r->first_us > 0) {
-        o->ttft_us = r->first_us - r->arrived_us;
-        o->e2e_us = r->last_us - r->arrived_us;
-        uint32_t gaps = max_u32(r->usage.generated_tokens, 1) - 1;
-        o->tpot_us = gaps > 0 ? (r->last_us - r->first_us) / gaps : 0;
+    if (r->client.over) return;
+    r->client.over = true;
+    loop_timer_clear(r->home->loop, &r->client.deadline);
+    loop_timer_clear(r->home->loop, &r->client.silence_timer);
+    struct outcome *o = &r->client.outcome;
+    o->usage = r->client.usage;
+    if (r->client.first_us > 0) {
+        o->ttft_us = r->client.first_us - r->client.arrived_us;
+        o->e2e_us = r->client.last_us - r->client.arrived_us;
+        uint32_t gaps = max_u32(r->client.usage.generated_tokens, 1) - 1;
+        o->tpot_us = gaps > 0 ? (r->client.last_us - r->client.first_us) / gaps : 0;
     }
     if (!r->is_question) observe(r);
     drop_question(r);
     move_forget(r);
-    ask(r, ASK_OVER);
+    struct lane *lane = r->home->asks;
+    lane_lock(lane);
+    r->mail.outcome = *o;
+    r->mail.ask |= ASK_OVER;
+    lane_send(lane, &r->mail.ask_item);
+    lane_unlock(lane);
 }
 
 void request_release(struct request *r)
 {
     struct byte_loop *b = r->home;
-    must(!r->x && !r->call && !r->question && !r->asker);
-    if (r->face) face_unref(b->board, r->face);
-    loop_timer_clear(b->loop, &r->deadline);
+    must(!r->client.x && !r->client.call && !r->client.question && !r->client.asker);
+    if (r->client.snapshot) snapshot_unref(b->board, r->client.snapshot);
+    loop_timer_clear(b->loop, &r->client.deadline);
     move_forget(r);
-    bundle_unpin(&b->board->pins, &r->pins);
-    bundle_unpin(&b->board->pins, &r->told_pins);
-    list_remove(&r->link);
-    ids_fini(&r->ids);
-    free(r->keys);
-    arena_fini(&r->arena);
-    arena_fini(&r->frame_arena);
-    line_reader_fini(&r->lines);
-    sse_reader_fini(&r->events);
-    buf_fini(&r->answer);
-    buf_fini(&r->refusal);
-    buf_fini(&r->out);
+    bundle_unpin(&b->board->pins, &r->client.pins);
+    list_remove(&r->client.link);
+    ids_fini(&r->client.ids);
+    free(r->client.keys);
+    arena_fini(&r->client.arena);
+    arena_fini(&r->client.frame_arena);
+    line_reader_fini(&r->client.lines);
+    sse_reader_fini(&r->client.events);
+    buf_fini(&r->client.answer);
+    buf_fini(&r->client.refusal);
+    buf_fini(&r->client.out);
+    buf_fini(&r->client.form.bytes);
     pool_give(&b->requests, r);
 }

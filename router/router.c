@@ -1,4 +1,4 @@
-/* router.c - start the threads, wait for a signal, drain, end.
+/* router.c - starts the threads, waits for a signal, drains and ends.
  *
  * The calling thread becomes the decision thread's parent and waits on its own small loop for
  * signals only, so that draining never competes with traffic.
@@ -6,24 +6,23 @@
 #include "router/router.h"
 
 #include "base/core/own.h"
-#include "base/io/addr.h"
-#include "base/io/clock.h"
 #include "base/io/log.h"
+#include "base/io/loop/clock.h"
+#include "base/io/net/addr.h"
 #include "router/byte_loop.h"
-#include "router/bytes.h"
 #include "router/decide.h"
-#include "router/wires.h"
+#include "router/loop_metrics.h"
 
 #include <signal.h>
 #include <stdlib.h>
 
 #define BYTE_LOOPS_MAX 64
-_Static_assert(BYTE_LOOPS_MAX + 1 <= WIRES_MAX, "each loop has its wire");
+_Static_assert(BYTE_LOOPS_MAX + 1 <= LOOP_METRICS_MAX, "each loop has its wire");
 
 struct router {
     const struct router_config *config;
     struct fleet_link link;
-    struct face_board board;
+    struct snapshot_board board;
     struct metrics *metrics;
     struct text_pool *texts;
     struct decide *decide;
@@ -32,7 +31,7 @@ struct router {
     struct name_book *names;
     struct tls *serve, *call; /* by clients, and to engines and controller */
     struct loop *signals;
-    struct wires wires;
+    struct loop_metrics loop_metrics;
     pthread_t decide_thread, reaper;
     bool draining, deciding;
 };
@@ -48,7 +47,7 @@ static void *wait_for_byte_loops(void *arg)
 {
     struct router *r = arg;
     for (uint32_t i = 0; i < r->byte_count; i++)
-        bytes_join(r->byte[i]);
+        byte_loop_join(r->byte[i]);
     loop_stop(r->signals);
     return NULL;
 }
@@ -59,9 +58,9 @@ static void on_signal(void *arg, int signo)
     log_event(LOG_INFO, r->draining ? "stopping" : "draining", "signal=%d", signo);
     for (uint32_t i = 0; i < r->byte_count; i++) {
         if (r->draining) {
-            bytes_stop(r->byte[i]);
+            byte_loop_stop(r->byte[i]);
         } else {
-            bytes_drain(r->byte[i]);
+            byte_loop_drain(r->byte[i]);
         }
     }
     r->draining = true;
@@ -80,7 +79,7 @@ static int build(struct router *r, struct err *err)
                        STR_ARG(c->listen));
     }
     rc = fleet_link_init(&r->link, c->secret_file, c->send_secret, clock_mono_us(), err);
-    if (rc == 0) rc = face_board_init(&r->board);
+    if (rc == 0) rc = snapshot_board_init(&r->board);
     if (rc == 0) {
         struct metric_target slo[] = { { RM_TTFT, (double)c->slo_ttft_us * 1e-6 },
                                        { RM_TPOT, (double)c->slo_tpot_us * 1e-6 } };
@@ -102,18 +101,18 @@ static int build(struct router *r, struct err *err)
         .meters = { r->metrics, RM_TEXT_BYTES, RM_TEXT_REFUSED, RM_TEXT_SECONDS },
     };
     if (rc == 0) rc = text_pool_new(&texts, &r->texts, err);
-    struct bytes_config bytes = { .router = c,
-                                  .link = &r->link,
-                                  .board = &r->board,
-                                  .metrics = r->metrics,
-                                  .names = r->names,
-                                  .texts = r->texts,
-                                  .serve = r->serve,
-                                  .call = r->call };
+    struct byte_loop_config bytes = { .router = c,
+                                      .link = &r->link,
+                                      .board = &r->board,
+                                      .metrics = r->metrics,
+                                      .names = r->names,
+                                      .texts = r->texts,
+                                      .serve = r->serve,
+                                      .call = r->call };
     for (int64_t i = 0; rc == 0 && i < c->threads; i++) {
-        rc = bytes_new(&bytes, &r->byte[i], err);
+        rc = byte_loop_new(&bytes, &r->byte[i], err);
         if (rc == 0) r->byte_count++;
-        if (rc == 0) bytes.port = bytes_port(r->byte[0]);
+        if (rc == 0) bytes.port = byte_loop_port(r->byte[0]);
     }
     struct decide_config decide = { .router = c,
                                     .link = &r->link,
@@ -128,20 +127,22 @@ static int build(struct router *r, struct err *err)
 
 static int start(struct router *r, struct err *err)
 {
-    r->wires.metrics = r->metrics;
+    r->loop_metrics.metrics = r->metrics;
     for (uint32_t i = 0; i < r->byte_count; i++)
-        wires_add(&r->wires,
-                  &(struct wire){ r->byte[i]->loop, r->byte[i]->client, r->byte[i]->server });
-    wires_add(&r->wires, &(struct wire){ r->decide->loop, r->decide->client, NULL });
-    int rc = wires_start(&r->wires, r->signals);
+        loop_metrics_add(&r->loop_metrics,
+                         &(struct loop_metrics_source){ r->byte[i]->loop, r->byte[i]->client,
+                                                        r->byte[i]->server });
+    loop_metrics_add(&r->loop_metrics,
+                     &(struct loop_metrics_source){ r->decide->loop, r->decide->client, NULL });
+    int rc = loop_metrics_start(&r->loop_metrics, r->signals);
     if (rc < 0) return err_set(err, rc, "router: no memory for a timer");
     if (pthread_create(&r->decide_thread, NULL, run_decide, r) != 0) {
         return err_set(err, -EAGAIN, "router: cannot start a thread");
     }
     r->deciding = true;
     for (uint32_t i = 0; i < r->byte_count; i++) {
-        bytes_attach(r->byte[i], r->decide);
-        rc = bytes_start(r->byte[i], err);
+        byte_loop_attach(r->byte[i], r->decide);
+        rc = byte_loop_start(r->byte[i], err);
         if (rc < 0) return rc;
     }
     if (pthread_create(&r->reaper, NULL, wait_for_byte_loops, r) != 0) {
@@ -153,8 +154,8 @@ static int start(struct router *r, struct err *err)
 static void teardown(struct router *r)
 {
     for (uint32_t i = 0; i < r->byte_count; i++) {
-        if (r->byte[i]->running) bytes_stop(r->byte[i]);
-        bytes_join(r->byte[i]);
+        if (r->byte[i]->running) byte_loop_stop(r->byte[i]);
+        byte_loop_join(r->byte[i]);
     }
     if (r->texts) text_pool_stop(r->texts);
     if (r->deciding) {
@@ -163,14 +164,14 @@ static void teardown(struct router *r)
     }
     decide_free(r->decide);
     for (uint32_t i = 0; i < r->byte_count; i++)
-        bytes_free(r->byte[i]);
+        byte_loop_free(r->byte[i]);
     name_book_free(r->names);
     tls_free(r->serve);
     tls_free(r->call);
     text_pool_free(r->texts);
     fleet_link_fini(&r->link);
     metrics_free(r->metrics);
-    face_board_fini(&r->board);
+    snapshot_board_fini(&r->board);
     loop_free(r->signals);
 }
 
@@ -185,7 +186,7 @@ int router_main(const struct router_config *config, struct err *err)
     if (rc == 0) rc = start(r, err);
     if (rc == 0) {
         log_event(LOG_INFO, "router_ready", "listen=%.*s port=%u threads=%u",
-                  STR_ARG(config->listen), bytes_port(r->byte[0]), r->byte_count);
+                  STR_ARG(config->listen), byte_loop_port(r->byte[0]), r->byte_count);
         rc = loop_run(r->signals);
         pthread_join(r->reaper, NULL);
     }

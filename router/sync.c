@@ -1,4 +1,4 @@
-/* sync.c - one call a turn: demand out, rules back; or a poll of static endpoints.
+/* sync.c - sends demand to the controller and gets rules back, or polls static endpoints.
  *
  * Static endpoints answer GET /internal/info with what an agent would report. Both sources fill one
  * list, so that an endpoint that neither names is gone.
@@ -21,7 +21,7 @@
 struct fixed {
     struct sync *owner;
     struct router_endpoint at;
-    char name[CORE_NAME_MAX];
+    char name[DISPATCH_NAME_MAX];
     struct signed_call *call;
     struct buf body;
     struct arena arena; /* of the last good answer */
@@ -59,7 +59,7 @@ static void apply_services(struct sync *s, const struct router_rules *rules)
     for (uint32_t i = 0; i < d->services.count; i++) {
         d->services.item[i].from_controller = false;
         d->services.item[i].may_start = d->services.item[i].paused = false;
-        d->services.item[i].has_kv_link = false;
+        d->services.item[i].has_kv_link = d->services.item[i].refuse_late = false;
     }
     for (uint32_t i = 0; i < rules->service_count; i++) {
         const struct service_rules *r = &rules->services[i];
@@ -70,6 +70,7 @@ static void apply_services(struct sync *s, const struct router_rules *rules)
         one->may_start = r->may_start;
         one->has_kv_link = r->has_kv_link;
         one->kv_link_bytes_s = r->kv_link_bytes_s;
+        one->refuse_late = r->refuse_late;
         one->slo_ttft_s = r->slo_ttft_s > 0 ? r->slo_ttft_s : (double)d->config->slo_ttft_us * 1e-6;
         one->slo_tpot_s = r->slo_tpot_s > 0 ? r->slo_tpot_s : (double)d->config->slo_tpot_us * 1e-6;
         if (r->policy.len > 0) decide_route_set(d, r->policy);
@@ -79,9 +80,9 @@ static void apply_services(struct sync *s, const struct router_rules *rules)
         double one_s = (double)rules->starting[i].eta_ms * 1e-3;
         if (eta_s < 0 || one_s < eta_s) eta_s = one_s;
     }
-    core_starting_set(d->core, eta_s);
+    dispatch_starting_set(d->dispatch, eta_s);
     if (rules->router_index < rules->router_count)
-        core_peers_set(d->core, rules->router_index, rules->router_count);
+        dispatch_peers_set(d->dispatch, rules->router_index, rules->router_count);
 }
 
 /* The endpoint that a static engine's own report describes. */
@@ -202,8 +203,8 @@ static void on_end(void *arg, enum http_end why)
 
 struct demand_lists {
     struct service_demand service[SYNC_SERVICES_MAX];
-    struct service_bins bins[SYNC_SERVICES_MAX];
-    struct endpoint_demand endpoint[CORE_ENDPOINTS];
+    struct telemetry_bins bins[SYNC_SERVICES_MAX];
+    struct endpoint_demand endpoint[DISPATCH_ENDPOINTS];
     uint32_t service_count, endpoint_count;
 };
 
@@ -211,29 +212,30 @@ static void fill_demand(struct sync *s, struct demand_lists *lists)
 {
     struct decide *d = s->d;
     int64_t now_us = loop_now_us(d->loop);
-    struct core_demand held;
-    core_demand(d->core, now_us, &held);
-    for (uint32_t i = 0; i < CORE_ENDPOINTS; i++) {
+    struct dispatch_demand held;
+    dispatch_demand(d->dispatch, now_us, &held);
+    for (uint32_t i = 0; i < DISPATCH_ENDPOINTS; i++) {
         const struct endpoint_place *e = &d->endpoint[i];
         if (!e->used) continue;
         lists->endpoint[lists->endpoint_count++] = (struct endpoint_demand){
             .instance = str_from(e->target.instance),
-            .in_flight = core_in_flight(d->core, i),
+            .in_flight = dispatch_in_flight(d->dispatch, i),
         };
     }
     for (uint32_t i = 0; i < d->services.count; i++) {
         const struct service *one = &d->services.item[i];
         struct service_demand *to = &lists->service[lists->service_count++];
-        service_demand_fill(one, now_us, &lists->bins[i], to);
-        struct core_held waiting;
-        core_held_of(d->core, one->hash, now_us, &waiting);
+        telemetry_report(&one->telemetry, now_us, &lists->bins[i], to);
+        to->service = str_from(one->name);
+        struct dispatch_held waiting;
+        dispatch_held_of(d->dispatch, one->hash, now_us, &waiting);
         to->held = waiting.count;
         to->held_prompt_tokens = waiting.prompt_tokens;
         to->held_oldest_s = (double)waiting.oldest_us * 1e-6;
-        for (uint32_t e = 0; e < CORE_ENDPOINTS; e++) {
+        for (uint32_t e = 0; e < DISPATCH_ENDPOINTS; e++) {
             if (!d->endpoint[e].used || d->endpoint[e].service != one->hash) continue;
-            to->in_flight += core_in_flight(d->core, e);
-            to->queued_s += core_queued_s(d->core, e, now_us);
+            to->in_flight += dispatch_in_flight(d->dispatch, e);
+            to->queued_s += dispatch_queued_s(d->dispatch, e, now_us);
         }
     }
     decide_quarantine_tell(d);
@@ -246,7 +248,7 @@ static void fill_demand(struct sync *s, struct demand_lists *lists)
                (double)(tokenizers.evicted - d->bundles_told.evicted));
     d->bundles_told = tokenizers;
     struct prefix_index_stats ix;
-    prefix_index_stats(core_index(d->core), &ix);
+    prefix_index_stats(dispatch_index(d->dispatch), &ix);
     metric_set(metric_of(d->metrics, RM_HELD), held.held);
     metric_set(metric_of(d->metrics, RM_IN_FLIGHT), held.in_flight);
     metric_set(metric_of(d->metrics, RM_INDEX_BYTES), (double)ix.bytes);
@@ -295,7 +297,7 @@ static int write_message(struct sync *s, struct buf *out)
             .seq = ++s->seq,
             .host = host,
             .port = s->port,
-            .window_s = (double)WINDOW_US * 1e-6,
+            .window_s = (double)TELEMETRY_WINDOW_US * 1e-6,
             .tenants_version = d->tenants_version,
             .services = lists->service,
             .service_count = lists->service_count,

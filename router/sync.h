@@ -1,4 +1,4 @@
-/* sync.h - talk with the controller, and ask engines that the configuration names.
+/* sync.h - talks with the controller, and asks the engines that the configuration names.
  *
  * Layer:   router
  * Threads: the decision thread only

@@ -1,4 +1,4 @@
-/* tenants.h - who a key belongs to, and how much that tenant may do.
+/* tenants.h - finds the tenant of an API key and keeps its limits.
  *
  * Layer:    router (base/core, base/wire)
  * Threads:  struct tenant_keys is an immutable snapshot that byte loops share by reference count;
@@ -10,6 +10,7 @@
 #pragma once
 #include "base/core/hash.h"
 #include "base/core/map.h"
+#include "base/io/loop/lane.h"
 #include "base/wire/sync.h"
 #include "base/wire/usage.h"
 
@@ -36,6 +37,7 @@ struct tenant {
     struct tenant_name id;
     bool named;                                             /* in the last list */
     uint32_t requests_per_min, tokens_per_min, concurrency; /* 0: unlimited */
+    double weight; /* share of engines, for their fair policy; 0: 1 */
     double requests_left, tokens_left;
     int64_t filled_us;
     uint32_t in_flight;
@@ -67,3 +69,33 @@ bool tenant_admit(struct tenant *t, uint32_t prompt_tokens, int64_t now_us, doub
 
 /* Ends what tenant_enter began. Generated tokens are paid afterwards. */
 void tenant_end(struct tenant *t, const struct usage *usage);
+
+/* A tenant's leave to have work done by the router itself, which no engine sees.
+ * Threads: a byte loop asks, the decision thread, which holds the limits, answers by mail; each has
+ *          a lane of its own for entries
+ * Rules:   (1) ENTRY_ENTER is answered by ENTRY_MAY or ENTRY_REFUSED, and ENTRY_END, asked once after
+ *              ENTRY_MAY, by ENTRY_OVER
+ *          (2) the memory is the asker's, and stays until ENTRY_REFUSED or ENTRY_OVER has come
+ *          (3) it counts as a request of its tenant and as one in flight; its tokens are nobody's,
+ *              because no model computes them
+  */
+enum entry_ask { ENTRY_ENTER = 1, ENTRY_END = 2 };
+enum entry_tell { ENTRY_MAY = 1, ENTRY_REFUSED = 2, ENTRY_OVER = 4 };
+
+struct entry {
+    struct lane_item ask_item, tell_item;
+    struct lane *home; /* the asker's, for what is told */
+    char tenant_name[TENANT_NAME_MAX];
+    uint32_t ask, tell;
+    double wait_s;         /* with ENTRY_REFUSED: until it may */
+    struct tenant *tenant; /* the decision thread's */
+};
+
+/* By the asker: `to` is the decision thread's lane. */
+void entry_ask(struct entry *e, struct lane *to, enum entry_ask what);
+/* By the asker, for an item of its lane: what was told, and the seconds. */
+uint32_t entry_told(struct lane *home, struct lane_item *item, double *ret_wait_s);
+
+/* By the decision thread, for an item of its lane. False: the tenant may not. */
+bool entry_decide(struct lane *from, struct lane_item *item, struct tenants *tenants,
+                  int64_t now_us);

@@ -8,7 +8,7 @@
 #include "base/core/bits.h"
 #include "router/byte_loop.h"
 #include "router/decide.h"
-#include "router/entry.h"
+#include "router/tenants.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -21,19 +21,20 @@ struct token_call {
     struct http_exchange *pinned;
     struct text_job job;
     struct entry entry;
-    bool asked, entered; /* asked: an answer of the decision thread is under way */
-    double wait_s;       /* until the tenant may ask again */
-    struct face *face;   /* a reference while at a worker */
+    bool asked, entered;       /* asked: an answer of the decision thread is under way */
+    double wait_s;             /* until the tenant may ask again */
+    struct snapshot *snapshot; /* a reference while at a worker */
     enum token_ask_kind kind;
     struct str body;
     struct openai_error problem; /* status 0: `out` is the reply */
     struct buf out;
 };
 
-static int find_and_answer(struct token_call *c, const struct face *f, const struct token_ask *ask)
+static int find_and_answer(struct token_call *c, const struct snapshot *f,
+                           const struct token_ask *ask)
 {
     struct err err = { 0 };
-    const struct face_model *m = face_model_find(f, buf_view(&ask->model));
+    const struct snapshot_model *m = snapshot_model_find(f, buf_view(&ask->model));
     if (!m) {
         return openai_error_set(&c->problem, -ENOENT, OPENAI_MODEL_NOT_FOUND, "model",
                                 "There is no such model.");
@@ -53,7 +54,7 @@ static int find_and_answer(struct token_call *c, const struct face *f, const str
 }
 
 /* Any thread. -E2BIG: more than `steps_max` steps of a template (0: its own bound). */
-static int make_reply(struct token_call *c, const struct face *f, uint64_t steps_max)
+static int make_reply(struct token_call *c, const struct snapshot *f, uint64_t steps_max)
 {
     struct err err = { 0 };
     struct token_ask ask;
@@ -89,7 +90,7 @@ static void reply(struct token_call *c)
 static void call_free(struct token_call *c)
 {
     list_remove(&c->link);
-    if (c->face) face_unref(c->home->board, c->face);
+    if (c->snapshot) snapshot_unref(c->home->board, c->snapshot);
     buf_fini(&c->out);
     free(c);
 }
@@ -123,7 +124,7 @@ static void on_abort(void *arg, enum http_abort why)
 static void run(void *arg)
 {
     struct token_call *c = arg;
-    make_reply(c, c->face, 0);
+    make_reply(c, c->snapshot, 0);
 }
 
 static void done(void *arg)
@@ -163,7 +164,7 @@ static void hand_over(struct token_call *c)
 {
     c->pinned = c->x;
     c->job = (struct text_job){ .run = run, .done = done, .arg = c, .bytes = c->body.len };
-    c->face = face_get(c->home->board);
+    c->snapshot = snapshot_get(c->home->board);
     http_exchange_pin(c->pinned);
     if (text_submit(&c->home->text, &c->job) == 0) return;
     http_exchange_unpin(c->pinned);
@@ -172,7 +173,7 @@ static void hand_over(struct token_call *c)
 }
 
 /* True when it is answered: little work in few bytes. */
-static bool answer_here(struct token_call *c, const struct face *f)
+static bool answer_here(struct token_call *c, const struct snapshot *f)
 {
     if (c->body.len > TEXT_INLINE_BYTES || make_reply(c, f, ENCODE_INLINE_STEPS) == -E2BIG)
         return false;
@@ -181,7 +182,7 @@ static bool answer_here(struct token_call *c, const struct face *f)
 }
 
 void tokens_begin(struct byte_loop *b, struct http_exchange *x, enum token_ask_kind kind,
-                  const struct face *f, const struct tenant_name *tenant)
+                  const struct snapshot *f, const struct tenant_name *tenant)
 {
     bool limited = tenant && tenant->limited;
     struct token_call now = {
@@ -211,9 +212,9 @@ static void enter(struct token_call *c)
         call_over(c);
         return;
     }
-    struct face *f = face_get(c->home->board);
+    struct snapshot *f = snapshot_get(c->home->board);
     bool answered = answer_here(c, f);
-    face_unref(c->home->board, f);
+    snapshot_unref(c->home->board, f);
     if (answered) {
         call_over(c);
         return;

@@ -1,13 +1,169 @@
-/* upstream.c - one leg at an engine: token ids and frames with ours, the client's JSON with others.
+/* upstream.c - sends a request to an engine, and on to the next one: token ids and frames with
+ * engines of ours, the client's JSON with others.
+ *
+ * A leg is one call to one engine. What it generated is kept as ids behind the prompt's, so that
+ * the next leg goes on from there: after a failure, after a prompt that another instance computed,
+ * after a move. An engine primes its detokeniser and its stop strings with those ids, so text goes
+ * on where it stopped. Kept are counts and times of the whole answer, and of the cache what the
+ * first leg found.
  *
  * A failed leg says nothing to the client: the decision thread sends the request elsewhere or
- * refuses it. At an engine of ours an answer goes on from where it stopped (legs.c); what another
+ * refuses it. At an engine of ours an answer goes on from where it stopped; what another
  * engine began to stream cannot be taken back.
  */
 #include "base/core/bits.h"
+#include "base/core/hash.h"
 #include "base/io/log.h"
 #include "router/byte_loop.h"
-#include "router/prompt.h"
+#include "router/generate.h"
+
+/* ---- what a leg is to do, and what came of the answer so far ---- */
+
+#define WHOLE_BYTES_MAX ((size_t)64 << 20) /* of an answer that is sent whole */
+#define REFUSAL_BYTES_MAX ((size_t)64 << 10)
+#define EVENT_BYTES_MAX ((size_t)1 << 20)
+
+uint32_t leg_generated(const struct request *r)
+{
+    return (uint32_t)r->client.ids.count - r->client.prompt_tokens;
+}
+
+/* Tokens that the answer may still have. */
+static uint32_t left(const struct request *r)
+{
+    uint32_t prompt = r->client.prompt_tokens, generated = leg_generated(r);
+    uint32_t context =
+        r->client.target.context_tokens ? r->client.target.context_tokens : OPENAI_TOKENS_MAX;
+    uint32_t most = context > prompt ? context - prompt : 1;
+    if (r->client.api.max_tokens > 0) most = min_u32(most, r->client.api.max_tokens);
+    return most > generated ? most - generated : 0;
+}
+
+/* The engine went between its last token and its last word. What it held back of the text, a
+ * character that is not complete or the beginning of a stop string, went with it. */
+static bool is_complete(struct request *r)
+{
+    if (leg_generated(r) == 0) return false;
+    const struct vocab_special *special = vocab_special(r->client.bundle->bundle.vocab);
+    uint32_t last = r->client.ids.data[r->client.ids.count - 1];
+    if (!r->client.api.ignore_eos && (last == special->eos || last == special->eot)) {
+        r->client.finish = FINISH_STOP;
+        return true;
+    }
+    r->client.finish = left(r) == 0 ? FINISH_LENGTH : FINISH_NONE;
+    return r->client.finish != FINISH_NONE;
+}
+
+/* As if it had just come, but for its seed: every attempt would answer alike. */
+static void forget(struct request *r)
+{
+    r->client.ids.count = r->client.prompt_tokens;
+    r->client.ids_lost = false;
+    buf_fini(&r->client.answer);
+    buf_init(&r->client.answer, WHOLE_BYTES_MAX);
+    r->client.usage = (struct usage){ 0 };
+    if (!r->client.began) r->client.first_us = 0;
+}
+
+int leg_begin(struct request *r)
+{
+    bool same =
+        r->client.target.kind == ENGINE_MUSTER && r->client.target.bundle == r->client.bundle;
+    line_reader_fini(&r->client.lines);
+    sse_reader_fini(&r->client.events);
+    buf_fini(&r->client.refusal);
+    line_reader_init(&r->client.lines, GENERATE_FRAME_BYTES_MAX);
+    sse_reader_init(&r->client.events, EVENT_BYTES_MAX);
+    buf_init(&r->client.refusal, REFUSAL_BYTES_MAX);
+    r->client.finish = FINISH_NONE;
+    r->client.upstream_status = 0;
+    r->client.paused = r->client.leg_hands = false;
+    if (!r->client.api.sampling.has_seed) {
+        r->client.api.sampling.has_seed = true;
+        r->client.api.sampling.seed =
+            rng_u64(&r->home->rng) >> 11; /* exact in JSON of any reader */
+    }
+    bool goes_on = leg_generated(r) > 0 && same && !r->client.ids_lost;
+    if (!goes_on && leg_generated(r) > 0 && r->client.began) return -ESTALE;
+    if (!goes_on) forget(r);
+    if (goes_on && r->client.broken) metric_inc(metric_of(r->home->metrics, RM_CONTINUED));
+    r->client.broken = false;
+    r->client.leg_from = leg_generated(r);
+    r->client.usage.generated_tokens = r->client.leg_from;
+    return is_complete(r);
+}
+
+static uint32_t still(double predicted, uint32_t generated)
+{
+    uint32_t tokens = (uint32_t)predicted;
+    if (tokens == 0 || generated == 0) return tokens;
+    return tokens > generated ? tokens - generated : 1;
+}
+
+/* Groups of two tenants are never the same, whatever they are called. */
+static uint64_t request_group(const struct request *r)
+{
+    struct str name = r->client.api.group;
+    return name.len > 0
+               ? hash64(name.data, name.len, hash64(r->client.salt.data, r->client.salt.len, 0)) | 1
+               : 0;
+}
+
+int leg_body(struct request *r, struct buf *out)
+{
+    const struct target *t = &r->client.target;
+    uint32_t generated = leg_generated(r);
+    int64_t left_us = r->client.deadline_us - loop_now_us(r->home->loop);
+    r->client.leg_hands = t->hands_over && !r->is_question && left(r) > 1;
+    struct fleet_ticket ticket = { 0 };
+    bool reads = t->kv_port > 0 && fleet_ticket_make(r->home->link, t->kv_instance, t->kv_host,
+                                                     t->kv_port, t->instance, r->client.salt,
+                                                     loop_now_us(r->home->loop), &ticket);
+    struct generate_request g = {
+        .id = str_from(r->id),
+        .ids = r->client.ids.data,
+        .id_count = (uint32_t)r->client.ids.count,
+        .prompt_tokens = r->client.prompt_tokens,
+        .sampling = r->client.api.sampling,
+        .max_tokens = r->client.leg_hands ? 1 : max_u32(left(r), 1),
+        .min_tokens = r->client.api.min_tokens,
+        .stop = r->client.api.stop,
+        .stop_count = r->client.api.stop_count,
+        .ignore_eos = r->client.api.ignore_eos,
+        .tenant = r->client.salt,
+        .deadline_ms = (uint32_t)max_i64(left_us / 1000, 1),
+        .predicted_p50 = still(t->length_p50, generated),
+        .predicted_p90 = still(t->length_p90, generated),
+        .predicted_mean = still(t->length_mean, generated),
+        .has_rank = t->has_rank,
+        .rank = t->rank,
+        .group = request_group(r),
+        .weight = t->weight,
+        .goes_on = r->client.leg_hands,
+        .kv_host = str_from(reads ? t->kv_host : ""),
+        .kv_port = reads ? t->kv_port : 0,
+        .kv_ticket = str_from(ticket.text),
+        .kv_key = str_from(ticket.key),
+        .kv_tls = t->kv_tls,
+    };
+    return generate_encode(&g, out);
+}
+
+void leg_frame(struct request *r, const struct generate_frame *frame)
+{
+    bool first = r->client.leg_from == 0;
+    for (uint32_t i = 0; i < frame->id_count && !r->client.ids_lost; i++)
+        r->client.ids_lost = ids_push(&r->client.ids, frame->ids[i]) < 0;
+    if (frame->id_count > 0) {
+        /* Counted as they come, for clients that leave before the engine's own count. */
+        r->client.usage.prompt_tokens = r->client.prompt_tokens;
+        r->client.usage.generated_tokens += frame->id_count;
+        request_tokens(r, frame->id_count);
+    }
+    if (!frame->has_usage) return;
+    if (first) r->client.usage = frame->usage;
+    r->client.usage.generated_tokens = r->client.leg_from + frame->usage.generated_tokens;
+}
 
 #define BEAT_MS_MAX 60000 /* what an engine may name */
 
@@ -22,11 +178,11 @@ static struct silence_config silence_config(const struct byte_loop *b)
 
 static void silence_timer(struct request *r)
 {
-    if (r->silence.look_us == INT64_MAX) {
-        loop_timer_clear(r->home->loop, &r->silence_timer);
+    if (r->client.silence.look_us == INT64_MAX) {
+        loop_timer_clear(r->home->loop, &r->client.silence_timer);
     } else {
         /* Without memory for it the request's deadline is left. */
-        (void)loop_timer_set(r->home->loop, &r->silence_timer, r->silence.look_us);
+        (void)loop_timer_set(r->home->loop, &r->client.silence_timer, r->client.silence.look_us);
     }
 }
 
@@ -37,15 +193,15 @@ static void on_silence(void *arg)
     struct request *r = arg;
     const struct silence_config c = silence_config(r->home);
     int64_t now_us = loop_now_us(r->home->loop);
-    if (r->over || !r->call) return;
-    if (r->paused) silence_heard(&r->silence, &c, now_us);
-    if (!silence_look(&r->silence, &c, now_us)) {
+    if (r->client.over || !r->client.call) return;
+    if (r->client.paused) silence_heard(&r->client.silence, &c, now_us);
+    if (!silence_look(&r->client.silence, &c, now_us)) {
         silence_timer(r);
         return;
     }
     log_event(LOG_WARN, "engine_silent", "id=%s instance=%s seconds=%.1f head=%d", r->id,
-              r->target.instance, (double)(now_us - r->silence.heard_us) * 1e-6,
-              r->silence.has_head);
+              r->client.target.instance, (double)(now_us - r->client.silence.heard_us) * 1e-6,
+              r->client.silence.has_head);
     attempt_failed(r, RETRY_SILENT);
 }
 
@@ -57,10 +213,10 @@ static void hear(struct request *r, const struct http_response *head)
     if (head) {
         struct str beat = http_response_header(head, GENERATE_BEAT_HEADER);
         if (str_to_u64(beat, &ms) < 0 || ms > BEAT_MS_MAX) ms = 0;
-        silence_head(&r->silence, &c, (int64_t)ms * 1000, now_us);
+        silence_head(&r->client.silence, &c, (int64_t)ms * 1000, now_us);
     } else {
-        bool first = !r->silence.has_bytes;
-        silence_heard(&r->silence, &c, now_us);
+        bool first = !r->client.silence.has_bytes;
+        silence_heard(&r->client.silence, &c, now_us);
         if (!first) return; /* the look moves itself */
     }
     silence_timer(r);
@@ -70,20 +226,21 @@ static void hear(struct request *r, const struct http_response *head)
 
 static void attempt_failed(struct request *r, enum retry_failure failure)
 {
-    if (r->call) signed_call_cancel(r->call);
-    r->call = NULL;
-    loop_timer_clear(r->home->loop, &r->silence_timer);
+    if (r->client.call) signed_call_cancel(r->client.call);
+    r->client.call = NULL;
+    loop_timer_clear(r->home->loop, &r->client.silence_timer);
     request_failed(r, failure);
 }
 
 /* The answer is complete: hand it over and let go. */
 static void attempt_done(struct request *r)
 {
-    r->call = NULL;
-    r->outcome.ok = r->finish == FINISH_STOP || r->finish == FINISH_LENGTH;
-    r->outcome.cut = r->finish == FINISH_LENGTH;
-    if (r->first_us == 0) request_tokens(r, 0); /* an answer without text has its end as TTFT */
-    if (r->x) {
+    r->client.call = NULL;
+    r->client.outcome.ok = r->client.finish == FINISH_STOP || r->client.finish == FINISH_LENGTH;
+    r->client.outcome.cut = r->client.finish == FINISH_LENGTH;
+    if (r->client.first_us == 0)
+        request_tokens(r, 0); /* an answer without text has its end as TTFT */
+    if (r->client.x) {
         answer_finish(r);
     } else {
         request_over(r);
@@ -95,20 +252,21 @@ static int on_frame(void *arg, struct str line)
     struct request *r = arg;
     struct generate_frame frame;
     struct err err = { 0 };
-    if (r->over) return -ECANCELED; /* an earlier line of this slice found the client gone */
+    if (r->client.over) return -ECANCELED; /* an earlier line of this slice found the client gone */
     if (line.len == 0) return 0;
-    arena_reset(&r->frame_arena);
-    int rc = generate_frame_decode(line, &r->frame_arena, &frame, &err);
+    arena_reset(&r->client.frame_arena);
+    int rc = generate_frame_decode(line, &r->client.frame_arena, &frame, &err);
     if (rc < 0) {
         log_event(LOG_WARN, "frame_malformed", "id=%s instance=%s error=%s", r->id,
-                  r->target.instance, err.text);
+                  r->client.target.instance, err.text);
         return rc;
     }
     leg_frame(r, &frame);
     if (frame.text.len > 0) answer_text(r, frame.text);
-    if (frame.finish != FINISH_NONE) r->finish = frame.finish;
+    if (frame.finish != FINISH_NONE) r->client.finish = frame.finish;
     if (frame.error.len > 0) {
-        openai_error_set(&r->problem, 0, OPENAI_UPSTREAM, NULL, STR_FMT, STR_ARG(frame.error));
+        openai_error_set(&r->client.problem, 0, OPENAI_UPSTREAM, NULL, STR_FMT,
+                         STR_ARG(frame.error));
     }
     return 0;
 }
@@ -116,28 +274,28 @@ static int on_frame(void *arg, struct str line)
 static int on_event(void *arg, struct str data)
 {
     struct request *r = arg;
-    if (r->over) return -ECANCELED;
+    if (r->client.over) return -ECANCELED;
     if (str_eq(data, SSE_DONE)) return 0;
     struct openai_delta delta;
     CLEANUP(buf_fini) struct buf text = { 0 };
     int rc = openai_delta_parse(data, &text, &delta, NULL);
     if (rc < 0 || delta.has_error) return -EPROTO;
-    if (delta.has_usage) r->usage = delta.usage;
+    if (delta.has_usage) r->client.usage = delta.usage;
     if (delta.has_text) {
         request_tokens(r, 1);
-        r->usage.generated_tokens += !delta.has_usage;
+        r->client.usage.generated_tokens += !delta.has_usage;
         answer_text(r, buf_view(&text));
     } else if (delta.finish != FINISH_NONE) {
         request_tokens(r, 0); /* the end token has no text, but took its time */
     }
-    if (delta.finish != FINISH_NONE) r->finish = delta.finish;
+    if (delta.finish != FINISH_NONE) r->client.finish = delta.finish;
     return 0;
 }
 
 static void on_head(void *arg, const struct http_response *head)
 {
     struct request *r = arg;
-    r->upstream_status = head->status;
+    r->client.upstream_status = head->status;
     hear(r, head);
 }
 
@@ -146,27 +304,28 @@ static void on_data(void *arg, struct str data)
     struct request *r = arg;
     int rc;
     hear(r, NULL);
-    if (r->upstream_status != 200) {
-        buf_str(&r->refusal, data);
+    if (r->client.upstream_status != 200) {
+        buf_str(&r->client.refusal, data);
         return;
     }
-    if (r->target.kind == ENGINE_MUSTER) {
-        rc = line_reader_feed(&r->lines, data, on_frame, r);
-    } else if (r->api.stream) {
-        rc = sse_reader_feed(&r->events, data, on_event, r);
+    if (r->client.target.kind == ENGINE_MUSTER) {
+        rc = line_reader_feed(&r->client.lines, data, on_frame, r);
+    } else if (r->client.api.stream) {
+        rc = sse_reader_feed(&r->client.events, data, on_event, r);
     } else {
-        rc = buf_str(&r->answer, data);
+        rc = buf_str(&r->client.answer, data);
     }
-    if (rc < 0 && !r->over) attempt_failed(r, RETRY_ERROR);
+    if (rc < 0 && !r->client.over) attempt_failed(r, RETRY_ERROR);
 }
 
 void upstream_deadline(void *request)
 {
     struct request *r = request;
-    if (r->over || r->ending || generate_at_text(r)) return;
-    if (r->call) signed_call_cancel(r->call);
-    r->call = NULL;
-    openai_error_set(&r->problem, 0, OPENAI_DEADLINE, NULL, "The request's deadline passed.");
+    if (r->client.over || r->client.ending || generate_at_text(r)) return;
+    if (r->client.call) signed_call_cancel(r->client.call);
+    r->client.call = NULL;
+    openai_error_set(&r->client.problem, 0, OPENAI_DEADLINE, NULL,
+                     "The request's deadline passed.");
     answer_problem(r, 1);
     request_over(r);
 }
@@ -174,16 +333,16 @@ void upstream_deadline(void *request)
 /* Status other than 200: the engine is full, refuses the request itself, or is in trouble. */
 static void on_refusal(struct request *r)
 {
-    int status = r->upstream_status;
+    int status = r->client.upstream_status;
     if (status == 429 || status == 503) {
         attempt_failed(r, RETRY_OVERLOADED);
-    } else if (status >= 400 && status < 500 && r->refusal.rc == 0 && status != 401 &&
-               r->leg_from == 0) {
+    } else if (status >= 400 && status < 500 && r->client.refusal.rc == 0 && status != 401 &&
+               r->client.leg_from == 0) {
         /* The request's own fault: the engine's words go to the client. */
-        struct str words = str_trim(buf_view(&r->refusal));
-        openai_error_set(&r->problem, 0, OPENAI_INVALID, NULL,
+        struct str words = str_trim(buf_view(&r->client.refusal));
+        openai_error_set(&r->client.problem, 0, OPENAI_INVALID, NULL,
                          "The engine refused the request with status %d.", status);
-        r->problem.status = status;
+        r->client.problem.status = status;
         if (str_starts(words, STR("{"))) {
             answer_relay(r, status, STR("application/json"), words);
         } else {
@@ -192,7 +351,7 @@ static void on_refusal(struct request *r)
         request_over(r);
     } else {
         log_event(LOG_WARN, "engine_error", "id=%s instance=%s status=%d", r->id,
-                  r->target.instance, status);
+                  r->client.target.instance, status);
         attempt_failed(r, RETRY_ERROR);
     }
 }
@@ -202,16 +361,17 @@ static void on_whole(struct request *r)
 {
     struct openai_delta delta;
     CLEANUP(buf_fini) struct buf text = { 0 };
-    if (openai_delta_parse(buf_view(&r->answer), &text, &delta, NULL) < 0 || delta.has_error) {
+    if (openai_delta_parse(buf_view(&r->client.answer), &text, &delta, NULL) < 0 ||
+        delta.has_error) {
         attempt_failed(r, RETRY_ERROR);
         return;
     }
-    if (delta.has_usage) r->usage = delta.usage;
-    r->finish = delta.finish;
-    r->outcome.ok = true;
-    r->outcome.cut = r->finish == FINISH_LENGTH;
-    request_tokens(r, r->usage.generated_tokens);
-    answer_relay(r, 200, STR("application/json"), buf_view(&r->answer));
+    if (delta.has_usage) r->client.usage = delta.usage;
+    r->client.finish = delta.finish;
+    r->client.outcome.ok = true;
+    r->client.outcome.cut = r->client.finish == FINISH_LENGTH;
+    request_tokens(r, r->client.usage.generated_tokens);
+    answer_relay(r, 200, STR("application/json"), buf_view(&r->client.answer));
     request_over(r);
 }
 
@@ -220,23 +380,23 @@ static void on_end(void *arg, enum http_end why)
     struct request *r = arg;
     if (why == HTTP_END_TLS)
         log_event(LOG_WARN, "engine_tls_failed", "id=%s instance=%s error=%s", r->id,
-                  r->target.instance, signed_call_problem(r->call));
-    r->call = NULL;
-    loop_timer_clear(r->home->loop, &r->silence_timer);
+                  r->client.target.instance, signed_call_problem(r->client.call));
+    r->client.call = NULL;
+    loop_timer_clear(r->home->loop, &r->client.silence_timer);
     switch (why) {
     case HTTP_END_OK:
-        if (r->upstream_status != 200) {
+        if (r->client.upstream_status != 200) {
             on_refusal(r);
-        } else if (r->target.kind != ENGINE_MUSTER && !r->api.stream) {
+        } else if (r->client.target.kind != ENGINE_MUSTER && !r->client.api.stream) {
             on_whole(r);
-        } else if (r->finish == FINISH_LENGTH && r->leg_hands) {
-            r->finish = FINISH_NONE;
+        } else if (r->client.finish == FINISH_LENGTH && r->client.leg_hands) {
+            r->client.finish = FINISH_NONE;
             request_prefilled(r);
-        } else if (r->finish == FINISH_STOP || r->finish == FINISH_LENGTH) {
+        } else if (r->client.finish == FINISH_STOP || r->client.finish == FINISH_LENGTH) {
             attempt_done(r);
         } else {
             /* FINISH_ERROR or FINISH_ABORT, or an end without one: the engine gave up. */
-            attempt_failed(r, r->finish == FINISH_NONE ? RETRY_DIED : RETRY_ERROR);
+            attempt_failed(r, r->client.finish == FINISH_NONE ? RETRY_DIED : RETRY_ERROR);
         }
         break;
     case HTTP_END_TLS:
@@ -261,68 +421,86 @@ static void on_end(void *arg, enum http_end why)
     }
 }
 
-void upstream_start(struct request *r)
+/* The ids and the body of the call to an engine of ours. False when the leg ends here, or waits for
+ * a text worker. */
+static bool make_body(struct request *r, struct buf *body)
 {
-    struct byte_loop *b = r->home;
-    bool ours = r->target.kind == ENGINE_MUSTER;
-    CLEANUP(buf_fini) struct buf body = { 0 };
-    int rc = leg_begin(r);
-    if (rc != 0) {
-        if (rc < 0) request_failed(r, RETRY_ERROR);
-        if (rc > 0) attempt_done(r);
-        return;
+    struct client_stream *c = &r->client;
+    int rc = 0;
+    if (c->bundle != c->target.bundle) {
+        bool large = c->body.len > TEXT_INLINE_BYTES;
+        rc = large ? -E2BIG : prompt_tokenize(r, c->target.bundle, c->target.context_tokens);
     }
-    if (r->is_question && !ours) { /* another engine would get the client's own request */
-        request_over(r);
-        return;
+    if (rc == -E2BIG) {
+        c->problem = (struct openai_error){ 0 };
+        generate_retokenise(r);
+        return false;
     }
-    if (ours && r->bundle != r->target.bundle) {
-        bool large = r->body.len > TEXT_INLINE_BYTES;
-        rc = large ? -E2BIG : prompt_tokenize(r, r->target.bundle, r->target.context_tokens);
-        if (rc == -E2BIG) {
-            r->problem = (struct openai_error){ 0 };
-            generate_retokenise(r);
-            return;
-        }
-    }
-    if (ours && rc == 0) rc = prompt_check_context(r, r->target.context_tokens);
+    if (rc == 0) rc = prompt_check_context(r, c->target.context_tokens);
     if (rc < 0) {
         answer_problem(r, 1);
         request_over(r);
-        return;
+        return false;
     }
-    if (ours && leg_body(r, &body) < 0) {
-        request_failed(r, RETRY_ERROR);
-        return;
-    }
+    if (leg_body(r, body) == 0) return true;
+    request_failed(r, RETRY_ERROR);
+    return false;
+}
+
+static struct str path_of(const struct client_stream *c)
+{
+    if (c->target.kind == ENGINE_MUSTER) return STR("/internal/generate");
+    return c->api.surface == OPENAI_CHAT ? STR("/v1/chat/completions") : STR("/v1/completions");
+}
+
+static void call_engine(struct request *r, struct str body)
+{
+    struct byte_loop *b = r->home;
+    struct client_stream *c = &r->client;
+    bool ours = c->target.kind == ENGINE_MUSTER;
     struct http_header header[2] = { { STR("content-type"), STR("application/json") },
                                      { STR("x-request-id"), str_from(r->id) } };
-    struct str path = ours                            ? STR("/internal/generate")
-                      : r->api.surface == OPENAI_CHAT ? STR("/v1/chat/completions")
-                                                      : STR("/v1/completions");
     struct http_call_request call = {
-        .host = str_from(r->target.host),
-        .port = r->target.port,
-        .tls = r->target.tls,
-        .path = path,
+        .host = str_from(c->target.host),
+        .port = c->target.port,
+        .tls = c->target.tls,
+        .path = path_of(c),
         .headers = header,
         .header_count = COUNT_OF(header),
-        .body = ours ? buf_view(&body) : r->body,
+        .body = body,
         .on_head = on_head,
         .on_data = on_data,
         .on_end = on_end,
         .arg = r,
     };
     struct fleet_id id = { 0 };
-    if (ours) fleet_id_engine(b->link, r->target.instance, &id);
-    r->call = signed_call_start(b->signer, &call, &id.as, true, NULL);
-    if (!r->call) {
+    if (ours) fleet_id_engine(b->link, c->target.instance, &id);
+    c->call = signed_call_start(b->signer, &call, &id.as, true, NULL);
+    if (!c->call) {
         request_failed(r, RETRY_LOCAL);
         return;
     }
     const struct silence_config limits = silence_config(b);
-    silence_begin(&r->silence, &limits, ours, r->api.stream, loop_now_us(b->loop));
-    r->silence_timer.fn = on_silence;
-    r->silence_timer.arg = r;
+    silence_begin(&c->silence, &limits, ours, c->api.stream, loop_now_us(b->loop));
+    c->silence_timer.fn = on_silence;
+    c->silence_timer.arg = r;
     silence_timer(r);
+}
+
+void upstream_start(struct request *r)
+{
+    bool ours = r->client.target.kind == ENGINE_MUSTER;
+    CLEANUP(buf_fini) struct buf body = { 0 };
+    int rc = leg_begin(r);
+    if (rc < 0) {
+        request_failed(r, RETRY_ERROR);
+    } else if (rc > 0) {
+        attempt_done(r);
+    } else if (!ours && r->is_question) { /* the engine would get the client's own request */
+        request_over(r);
+    } else if (!ours) {
+        call_engine(r, r->client.body);
+    } else if (make_body(r, &body)) {
+        call_engine(r, buf_view(&body));
+    }
 }

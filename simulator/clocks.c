@@ -1,46 +1,25 @@
 /* clocks.c - the power row in a run: what it is shown, and the clocks that it chooses.
  *
- * It is asked when it wanted to be. An instance's mean step and busy share are of the time since it
- * was last asked; tails are of the last requests of the whole fleet, since a promise is the
- * service's. A new clock holds from the next step on.
+ * It is shown what the controller shows it (fleet/power_view.h): the mean step and busy share of each
+ * instance since the last look, and tails as routers report them, in windows of theirs. A new clock
+ * holds from the next step on.
  */
 #include "base/core/bits.h"
+#include "fleet/periods.h"
 #include "simulator/run.h"
 
 #include <math.h>
 #include <stdlib.h>
-#include <string.h>
 
-#define TAIL_MIN 100 /* fewer answers say nothing of one in a hundred */
-
-static void remember(struct run_tail *t, double seconds)
+/* Of every router and service: one policy sets the clocks of the whole fleet here. */
+static struct power_tail tail_now(struct run *run)
 {
-    t->seconds[t->count++ % RUN_TAIL] = seconds;
-}
-
-static int by_value(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-/* False: too few. */
-static bool tail_p99(const struct run_tail *t, double *ret)
-{
-    uint32_t n = min_u32(t->count, RUN_TAIL);
-    if (n < TAIL_MIN) return false;
-    double sorted[RUN_TAIL];
-    memcpy(sorted, t->seconds, n * sizeof *sorted);
-    qsort(sorted, n, sizeof *sorted, by_value);
-    *ret = sorted[n * 99 / 100];
-    return true;
-}
-
-void clocks_answered(struct run *run, const struct flight *f)
-{
-    remember(&run->clocks.ttft, (double)(f->first_us - f->arrival_us) * 1e-6);
-    if (f->generated < 2) return;
-    remember(&run->clocks.tpot, (double)(f->last_us - f->first_us) * 1e-6 / (f->generated - 1));
+    const struct service_demand *report = demand_report(run);
+    struct power_tail t = { 0 };
+    for (uint32_t r = 0; r < run->router_count; r++)
+        for (uint32_t s = 0; s < run->demand.services; s++)
+            power_tail_add(&t, &report[r * SIM_SERVICES_MAX + s]);
+    return t;
 }
 
 int clocks_start(struct run *run, struct err *err)
@@ -62,31 +41,32 @@ void clocks_stop(struct run *run)
 
 static uint32_t show(struct run *run, struct power_instance *ret, struct instance **who)
 {
-    double ttft_s = 0, tpot_s = 0;
-    bool known = tail_p99(&run->clocks.ttft, &ttft_s) && tail_p99(&run->clocks.tpot, &tpot_s);
+    const struct power_tail now = tail_now(run);
+    struct power_tail tail;
+    bool known = power_tails_merge(&run->clocks.tails, &now, &tail);
     uint32_t n = 0;
     for (uint32_t i = 0; i < run->places; i++) {
         struct instance *in = run->instance[i];
-        if (!in || in->state == INSTANCE_STARTING || !in->kind->window) continue;
-        struct instance_window w;
+        if (!in || in->state == INSTANCE_STARTING || !in->kind->work) continue;
+        struct instance_work w;
         struct instance_load load;
-        in->kind->window(in, run->now_us, &w);
+        in->kind->work(in, run->now_us, &w);
         in->kind->load(in, run->now_us, &load);
         who[n] = in;
-        ret[n++] = (struct power_instance){ .roofline = w.roofline,
-                                            .shape = w.shape,
-                                            .busy = w.busy,
-                                            .clock = in->clock,
-                                            .tail_known = known,
-                                            .ttft_s = ttft_s,
-                                            .tpot_s = tpot_s,
-                                            .waiting = load.waiting,
-                                            .priority = in->config.pool->priority };
+        ret[n] = (struct power_instance){ .roofline = w.roofline,
+                                          .clock = in->clock,
+                                          .tail_known = known,
+                                          .ttft_s = tail.ttft_s,
+                                          .tpot_s = tail.tpot_s,
+                                          .waiting = load.waiting,
+                                          .priority = in->config.pool->priority };
+        power_work_since(&w.work, &in->work_seen, &ret[n++]);
+        in->work_seen = w.work;
     }
     return n;
 }
 
-/* A row judges by the tail of all answers: what every service was promised. */
+/* A policy judges by the tail of all responses: the SLO that every service keeps. */
 static struct sim_promise tightest(const struct sim_config *c)
 {
     struct sim_promise least = sim_promise(c, c->pool[0].service);
@@ -98,7 +78,7 @@ static struct sim_promise tightest(const struct sim_config *c)
     return least;
 }
 
-void clocks_due(struct run *run)
+static void look(struct run *run)
 {
     struct run_clocks *c = &run->clocks;
     struct sim_promise promise = tightest(&run->config);
@@ -114,5 +94,17 @@ void clocks_due(struct run *run)
     for (uint32_t i = 0; i < view.count; i++)
         c->who[i]->clock = c->clock[i];
     if (view.row_watts_max > 0 && view.row_watts > view.row_watts_max) run->result->trips++;
-    run_at(run, &c->due, max_i64(v.again_us, run->now_us + 1), RANK_POWER);
+    c->due_us = power_again_us(v.again_us, run->now_us);
+}
+
+/* As often as the controller ticks. */
+void clocks_due(struct run *run)
+{
+    struct run_clocks *c = &run->clocks;
+    if (power_tails_due(&c->tails, run->now_us)) {
+        const struct power_tail now = tail_now(run);
+        power_tails_take(&c->tails, &now, run->now_us);
+    }
+    if (power_is_due(c->due_us, run->now_us)) look(run);
+    run_at(run, &c->tick, run->now_us + TICK_PERIOD_US, RANK_POWER);
 }

@@ -16,8 +16,8 @@ struct machine {
     enum machine_stage stage;
     bool doomed, fails;
     int64_t launched_us, stage_us;
-    int64_t due_us;              /* starting: ready or failed; else: lost; INT64_MAX: never */
-    const struct sim_load *load; /* while a view is being built */
+    int64_t due_us;       /* starting: ready or failed; else: lost; INT64_MAX: never */
+    struct sighting seen; /* its agent's last report */
 };
 
 struct zone {

@@ -2,7 +2,7 @@
 #include "simulator/config.h"
 
 #include "base/core/bits.h"
-#include "policies/roofline.h"
+#include "base/perf/roofline.h"
 
 #define REPORT_US 1000000 /* how often engines say what they learned of their speed */
 #define LINK_BYTES_S 25e9 /* a 200 Gb/s port */

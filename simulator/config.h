@@ -3,22 +3,23 @@
  * Layer: simulator
  */
 #pragma once
-#include "policies/hardware.h"
-#include "policies/migrate.h"
-#include "policies/model_spec.h"
-#include "policies/perf_row.h"
-#include "policies/power.h"
-#include "policies/predict.h"
+#include "base/perf/hardware.h"
+#include "base/perf/model_spec.h"
+#include "policies/migrate/migrate.h"
+#include "policies/perf/perf_model.h"
+#include "policies/power/power.h"
+#include "policies/predict/predict.h"
 #include "policies/preset.h"
-#include "policies/role.h"
-#include "policies/route.h"
-#include "policies/scale.h"
+#include "policies/role/role.h"
+#include "policies/route/route.h"
+#include "policies/scale/scale.h"
 #include "simulator/control.h"
 #include "simulator/trace.h"
 
 #define SIM_POOLS_MAX SCALE_POOLS_MAX
 #define SIM_INSTANCES_MAX 4096
 #define SIM_ROUTERS_MAX 16
+#define SIM_TENANT_WEIGHTS_MAX 64
 
 /* Instances of one kind; `8xh100` is one of these. */
 struct sim_pool {
@@ -44,6 +45,7 @@ static inline bool sim_pool_is_serial(const struct sim_pool *p)
 
 struct sim_promise {
     double ttft_s, tpot_s;
+    bool refuse_late; /* while the fleet is overloaded */
 };
 
 struct sim_config {
@@ -70,6 +72,10 @@ struct sim_config {
     int64_t report_delay_us; /* how old an engine's report is when a router uses it */
     int64_t event_lag_us;    /* how long a block event takes to a router */
 
+    /* Of tenants 1, 2, ..., for the fair policy; those beyond weigh 1. */
+    double tenant_weight[SIM_TENANT_WEIGHTS_MAX];
+    uint32_t tenant_weight_count;
+
     /* Engine limits; 0: from the hardware and the model. */
     uint32_t seqs_max, batch_tokens_max, page_tokens;
     uint64_t kv_tokens;
@@ -79,6 +85,7 @@ struct sim_config {
 
     double bias_sigma, residual_sigma; /* of the world, lognormal; 0: the model is exact */
     double slo_ttft_s, slo_tpot_s;
+    bool refuse_late; /* every service's routers do, while its fleet is overloaded */
     struct sim_promise promise[SIM_SERVICES_MAX]; /* of a service, instead of that; zeros: none */
 
     /* How the fleet follows its demand; NULL: it stays. Of its pools, parallel to `pool`, the
@@ -99,7 +106,8 @@ static inline struct sim_promise sim_promise(const struct sim_config *c, uint32_
 {
     const struct sim_promise *own = &c->promise[service];
     return (struct sim_promise){ own->ttft_s > 0 ? own->ttft_s : c->slo_ttft_s,
-                                 own->tpot_s > 0 ? own->tpot_s : c->slo_tpot_s };
+                                 own->tpot_s > 0 ? own->tpot_s : c->slo_tpot_s,
+                                 own->refuse_late || c->refuse_late };
 }
 
 /* -EINVAL with a sentence on what cannot be. */

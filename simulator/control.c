@@ -1,36 +1,51 @@
-/* control.c - what the real plan sees of a simulated fleet, and what becomes of its actions.
+/* control.c - the real plan over a simulated fleet, and what becomes of its actions.
  *
- * Some services (control_service.c) at one provider (cloud.c). What plan() sees is built here as
- * controller/observe.c builds it from reports; the windows that routers keep are in
- * control_window.c. */
+ * Some services (control_service.c) at one provider (cloud.c). Routers and agents report in the
+ * periods of fleet/periods.h; what they say goes through the code of fleet/ and controller/core that
+ * the controller feeds, so that the plan sees here what it sees there, as old as it is there. A
+ * decision comes with every tick, and soon after what the controller calls urgent: a router begins
+ * to hold requests, an instance becomes ready. */
 #include "simulator/control.h"
 
 #include "base/core/bits.h"
+#include "controller/core/plan_view.h"
+#include "fleet/demand.h"
+#include "fleet/periods.h"
 #include "simulator/cloud.h"
 #include "simulator/control_service.h"
-#include "simulator/control_window.h"
 #include "simulator/foresight.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 
-#define SECOND ((int64_t)1000000)
 #define PURPOSE_PLAN 105 /* cloud.c has those before it */
+
+/* What the controller has heard of one service from one router. */
+struct told {
+    struct demand_seen seen;
+    int64_t heard_us;
+    bool heard;
+};
 
 struct sim_control {
     struct sim_control_setup setup;
     struct control_services services;
     struct sim_cloud cloud;
     struct offer_health health[SCALE_POOLS_MAX];
-    struct control_window *window[SIM_SERVICES_MAX]; /* of each service, as are the next two */
-    struct plan_memory *memory;
+    struct told *told;          /* [router * services.count + service] */
+    int64_t *sync_us;           /* of each router: its next report */
+    struct plan_memory *memory; /* of each service, as are the next two */
     struct plan_demand demand[SIM_SERVICES_MAX];
+    struct demand_counted counted[SIM_SERVICES_MAX];
     struct foresight foresight; /* of service 0 */
     struct plan plan;
+    struct pool_mix_room *mix_room;
+    struct pool_mix *mix; /* parallel to the services */
     struct rng rng;
     struct plan_instance *view;
     uint32_t *view_number; /* parallel to view */
     int64_t tick_us;       /* next decision */
+    int64_t report_us;     /* next reports of agents */
 };
 
 /* ---- the view ---- */
@@ -44,35 +59,101 @@ static enum phase phase_of(const struct machine *m)
     return phases[m->stage];
 }
 
-/* `l`: what it reports; NULL: nothing. */
-static void show_machine(const struct sim_control *c, uint32_t number, const struct sim_load *l,
+static void show_machine(const struct sim_control *c, uint32_t number, int64_t now_us,
                          struct plan_instance *ret)
 {
+    const struct merge_config merge = MERGE_CONFIG_DEFAULT;
     const struct machine *m = &c->cloud.machine[number];
     const struct sim_control_pool *p = &c->setup.pool[m->pool];
-    *ret = (struct plan_instance){ .service = p->service,
-                                   .pool = c->services.group[m->pool],
-                                   .offer = m->pool,
-                                   .phase = phase_of(m),
-                                   .fresh = l || m->stage == MACHINE_STARTING,
-                                   .doomed = m->doomed,
-                                   .seqs_max = p->seqs_max,
-                                   .price_h = p->price_h,
-                                   .context_tokens = p->context_tokens,
-                                   .since_us = m->stage_us,
-                                   .load = { .id = number, .kv_tokens_max = p->kv_tokens_max } };
-    snprintf(ret->id, sizeof ret->id, "i-%u", number);
-    if (!l) return;
-    ret->in_flight = l->running + l->waiting;
-    ret->pages_cached = (uint32_t)min_u64(l->pages_cached, UINT32_MAX);
-    ret->has_perf = l->has_perf;
-    ret->perf = l->perf;
-    ret->load.running = l->running;
-    ret->load.waiting = l->waiting;
-    ret->load.kv_tokens = l->kv_tokens;
-    ret->load.prefill_known = true;
-    ret->load.prefill_tokens = l->prefill_tokens;
+    char id[INTENT_ID_BYTES];
+    snprintf(id, sizeof id, "i-%u", number);
+    const struct instance_facts facts = {
+        .id = id,
+        .number = number,
+        .service = p->service,
+        .pool = c->services.group[m->pool],
+        .offer = m->pool,
+        .phase = phase_of(m),
+        .fresh = sighting_is_fresh(&m->seen, &merge, now_us) || m->stage == MACHINE_STARTING,
+        .doomed = m->doomed,
+        .price_h = p->price_h,
+        .lead_s = c->services.offer[m->pool].lead_s,
+        .since_us = m->stage_us,
+        .context_tokens = p->context_tokens,
+        .step_tokens = p->step_tokens,
+    };
+    plan_instance_see(&facts, &m->seen, ret);
 }
+
+static void be_urgent(struct sim_control *c, int64_t now_us)
+{
+    c->tick_us = min_i64(c->tick_us, now_us + URGENT_TICK_US);
+}
+
+/* ---- reports ---- */
+
+static void hear_instance(struct sim_control *c, const struct sim_load *l, int64_t now_us)
+{
+    struct machine *m = &c->cloud.machine[l->number];
+    const struct sim_control_pool *p = &c->setup.pool[m->pool];
+    uint32_t page = l->page_tokens ? l->page_tokens : 1;
+    uint32_t total = (uint32_t)min_u64(p->kv_tokens_max / page, UINT32_MAX);
+    uint32_t held = (uint32_t)min_u64((l->kv_tokens + page - 1) / page, total);
+    uint32_t cached = (uint32_t)min_u64(l->pages_cached, total - held);
+    const struct engine_report e = { .health = ENGINE_READY,
+                                     .running = l->running,
+                                     .waiting = l->waiting,
+                                     .running_max = p->seqs_max,
+                                     .page_tokens = page,
+                                     .pages_total = total,
+                                     .pages_free = total - held - cached,
+                                     .pages_cached = cached,
+                                     .context_tokens = p->context_tokens,
+                                     .step_tokens = p->step_tokens,
+                                     .has_owed = true,
+                                     .owed = { l->prefill_tokens },
+                                     .has_perf = l->has_perf,
+                                     .perf = l->perf };
+    /* Zero is the run's first moment here, and in a sighting "never". */
+    m->seen = (struct sighting){ .heard_us = max_i64(now_us, 1), .state = AGENT_UP };
+    sighting_take(&m->seen, &e);
+}
+
+static void hear_agents(struct sim_control *c, const struct sim_control_input *in, int64_t now_us)
+{
+    for (uint32_t i = 0; i < in->load_count; i++)
+        hear_instance(c, &in->load[i], now_us);
+    c->report_us = now_us + REPORT_PERIOD_US;
+}
+
+/* An agent whose engine has become ready says so at once. */
+static void hear_new_ones(struct sim_control *c, int64_t now_us)
+{
+    for (uint32_t i = 0; i < c->cloud.live_count; i++) {
+        uint32_t number = c->cloud.live[i];
+        const struct machine *m = &c->cloud.machine[number];
+        if (m->stage != MACHINE_READY || m->seen.heard_us > 0) continue;
+        const struct sim_load idle = { .number = number };
+        hear_instance(c, &idle, now_us);
+        be_urgent(c, now_us);
+    }
+}
+
+static void hear_router(struct sim_control *c, uint32_t router, const struct sim_control_input *in,
+                        int64_t now_us)
+{
+    for (uint32_t k = 0; k < c->services.count; k++) {
+        struct told *t = &c->told[router * c->services.count + k];
+        const struct service_demand *d = &in->demand[router * SIM_SERVICES_MAX + k];
+        if (d->held > 0 && t->seen.last.held == 0) be_urgent(c, now_us);
+        demand_heard(&t->seen, &c->counted[k], d, true, now_us);
+        t->heard_us = now_us;
+        t->heard = true;
+    }
+    c->sync_us[router] = now_us + SYNC_PERIOD_US;
+}
+
+/* ---- decisions ---- */
 
 static void carry_out(struct sim_control *c, int64_t now_us)
 {
@@ -94,41 +175,38 @@ static void carry_out(struct sim_control *c, int64_t now_us)
     }
 }
 
-/* Everything but what only instances know. */
-static void show_demand(struct sim_control *c, int64_t now_us, const struct sim_control_input *in)
+static void show_demand(struct sim_control *c, int64_t now_us)
 {
+    uint32_t waiting[SIM_SERVICES_MAX] = { 0 };
+    for (uint32_t i = 0; i < c->cloud.live_count; i++) {
+        const struct machine *m = &c->cloud.machine[c->cloud.live[i]];
+        waiting[c->setup.pool[m->pool].service] += m->seen.waiting;
+    }
     for (uint32_t k = 0; k < c->services.count; k++) {
-        struct plan_demand *d = &c->demand[k];
-        *d = (struct plan_demand){ .all_fresh = true };
-        control_window_demand(c->window[k], now_us, &d->sum);
-        d->sum.held = in->held[k].requests;
-        d->sum.held_prompt_tokens = in->held[k].prompt_tokens;
+        struct demand_source source[SIM_CONTROL_ROUTERS_MAX];
+        uint32_t count = 0;
+        for (uint32_t r = 0; r < c->setup.routers; r++) {
+            const struct told *t = &c->told[r * c->services.count + k];
+            if (t->heard) source[count++] = (struct demand_source){ &t->seen, t->heard_us };
+        }
+        c->demand[k].all_fresh =
+            demand_merge(source, count, &c->counted[k], waiting[k], now_us, &c->demand[k].sum);
     }
 }
 
-static void show_fleet(struct sim_control *c, const struct sim_control_input *in)
+static void show_fleet(struct sim_control *c, int64_t now_us)
 {
-    for (uint32_t i = 0; i < in->load_count; i++) {
-        const struct sim_load *l = &in->load[i];
-        struct machine *m = &c->cloud.machine[l->number];
-        struct scale_demand *d = &c->demand[c->setup.pool[m->pool].service].sum;
-        d->waiting += l->waiting;
-        d->in_flight += l->running + l->waiting;
-        m->load = l;
-    }
     for (uint32_t i = 0; i < c->cloud.live_count; i++) {
         uint32_t number = c->cloud.live[i];
         c->view_number[i] = number;
-        show_machine(c, number, c->cloud.machine[number].load, &c->view[i]);
+        show_machine(c, number, now_us, &c->view[i]);
     }
-    for (uint32_t i = 0; i < in->load_count; i++)
-        c->cloud.machine[in->load[i].number].load = NULL;
 }
 
-static void decide(struct sim_control *c, int64_t now_us, const struct sim_control_input *in)
+static void decide(struct sim_control *c, int64_t now_us)
 {
-    show_demand(c, now_us, in);
-    show_fleet(c, in);
+    show_demand(c, now_us);
+    show_fleet(c, now_us);
     if (c->foresight.need) foresight_set(&c->foresight, &c->services.plan[0], now_us);
     struct plan_view view = { .service = c->services.plan,
                               .service_count = c->services.count,
@@ -137,9 +215,12 @@ static void decide(struct sim_control *c, int64_t now_us, const struct sim_contr
                               .instance = c->view,
                               .instance_count = c->cloud.live_count,
                               .demand = c->demand,
-                              .room = c->setup.instances_max - c->cloud.live_count };
+                              .room = c->setup.instances_max - c->cloud.live_count,
+                              .mix_room = c->mix_room,
+                              .mix = c->mix };
     plan(&view, c->memory, now_us, &c->rng, &c->plan);
     carry_out(c, now_us);
+    if (c->plan.action_count > 0) be_urgent(c, now_us); /* states of instances have changed */
 }
 
 /* ---- the public functions ---- */
@@ -152,15 +233,19 @@ int sim_control_new(const struct sim_control_setup *setup, struct sim_control **
     CLEANUP(sim_control_freep) struct sim_control *c = calloc(1, sizeof *c);
     if (!c) return err_set(err, -ENOMEM, "no memory for the controller");
     c->setup = *setup;
-    if (c->setup.tick_us <= 0) c->setup.tick_us = SECOND;
+    if (c->setup.tick_us <= 0) c->setup.tick_us = TICK_PERIOD_US;
+    if (c->setup.routers == 0) c->setup.routers = 1;
     if (c->setup.instances_max == 0) c->setup.instances_max = PLAN_INSTANCES_MAX;
     c->view = calloc(c->setup.instances_max, sizeof *c->view);
     c->view_number = calloc(c->setup.instances_max, sizeof *c->view_number);
     control_services_init(&c->services, &c->setup);
     c->memory = calloc(c->services.count, sizeof *c->memory);
-    bool there = c->view && c->view_number && c->memory;
-    for (uint32_t k = 0; k < c->services.count && there; k++)
-        there = (c->window[k] = control_window_new()) != NULL;
+    c->told = calloc((size_t)c->setup.routers * c->services.count, sizeof *c->told);
+    c->sync_us = calloc(c->setup.routers, sizeof *c->sync_us);
+    c->mix_room = calloc(1, sizeof *c->mix_room);
+    c->mix = calloc(c->services.count, sizeof *c->mix);
+    bool there =
+        c->view && c->view_number && c->memory && c->told && c->sync_us && c->mix_room && c->mix;
     if (!there) return err_set(err, -ENOMEM, "no memory for the controller");
     rng_stream(&c->rng, setup->seed, 0, PURPOSE_PLAN);
     if (setup->future) rc = foresight_init(&c->foresight, &c->setup, err);
@@ -174,51 +259,47 @@ int sim_control_new(const struct sim_control_setup *setup, struct sim_control **
 void sim_control_free(struct sim_control *c)
 {
     if (!c) return;
-    for (uint32_t k = 0; k < SIM_SERVICES_MAX; k++)
-        control_window_free(c->window[k]);
+    free(c->told);
+    free(c->sync_us);
     sim_cloud_fini(&c->cloud);
     foresight_fini(&c->foresight);
+    free(c->mix);
+    free(c->mix_room);
     free(c->memory);
     free(c->view);
     free(c->view_number);
     free(c);
 }
 
-void sim_control_arrived(struct sim_control *c, uint32_t service, uint32_t prompt, double predicted,
-                         int64_t now_us)
+void sim_control_hurry(struct sim_control *c, uint32_t router, int64_t now_us)
 {
-    control_window_arrived(c->window[service], prompt, predicted, now_us);
+    for (uint32_t k = 0; k < c->services.count; k++)
+        if (c->told[router * c->services.count + k].seen.last.held > 0) return;
+    c->sync_us[router] = min_i64(c->sync_us[router], now_us);
 }
 
-void sim_control_began(struct sim_control *c, uint32_t service, uint32_t prompt, double predicted,
-                       double ttft_s, int64_t now_us)
+static int64_t next_sync_us(const struct sim_control *c)
 {
-    struct control_window *w = c->window[service];
-    control_window_left(w, prompt, predicted);
-    control_window_ttft(w, ttft_s, now_us);
-    if (ttft_s > c->setup.service[service].ttft_slo_s) control_window_judged(w, false);
-}
-
-void sim_control_dropped(struct sim_control *c, uint32_t service, uint32_t prompt, double predicted)
-{
-    control_window_left(c->window[service], prompt, predicted);
-}
-
-void sim_control_ended(struct sim_control *c, uint32_t service, double tpot_s, int64_t now_us)
-{
-    struct control_window *w = c->window[service];
-    if (tpot_s >= 0) control_window_tpot(w, tpot_s, now_us);
-    control_window_judged(w, tpot_s <= c->setup.service[service].tpot_slo_s);
+    int64_t at_us = INT64_MAX;
+    for (uint32_t r = 0; r < c->setup.routers; r++)
+        at_us = min_i64(at_us, c->sync_us[r]);
+    return at_us;
 }
 
 int64_t sim_control_next_us(const struct sim_control *c)
 {
-    return min_i64(c->tick_us, sim_cloud_next_us(&c->cloud));
+    int64_t heard_us = min_i64(c->report_us, next_sync_us(c));
+    return min_i64(min_i64(c->tick_us, heard_us), sim_cloud_next_us(&c->cloud));
 }
 
 bool sim_control_wants_loads(const struct sim_control *c, int64_t now_us)
 {
-    return now_us >= c->tick_us;
+    return now_us >= c->report_us;
+}
+
+bool sim_control_wants_demand(const struct sim_control *c, int64_t now_us)
+{
+    return now_us >= next_sync_us(c);
 }
 
 uint32_t sim_control_advance(struct sim_control *c, int64_t now_us,
@@ -226,9 +307,13 @@ uint32_t sim_control_advance(struct sim_control *c, int64_t now_us,
                              struct sim_control_action ret[SIM_CONTROL_ACTIONS_MAX])
 {
     sim_cloud_begin(&c->cloud, now_us);
+    hear_new_ones(c, now_us);
+    if (now_us >= c->report_us) hear_agents(c, in, now_us);
+    for (uint32_t r = 0; r < c->setup.routers; r++)
+        if (now_us >= c->sync_us[r]) hear_router(c, r, in, now_us);
     if (now_us >= c->tick_us) {
-        decide(c, now_us, in);
         c->tick_us = now_us + c->setup.tick_us;
+        decide(c, now_us);
     }
     return sim_cloud_finish(&c->cloud, now_us, ret);
 }

@@ -4,8 +4,9 @@
  * Layer:    simulator (controller/core, policies, base/core)
  * Time:     integer microseconds of the run
  * Chance:   streams keyed by (seed, instance number, purpose): two policies meet the same leads
- * Rules:    (1) the plan sees what routers and agents would have told it, nothing of the future; the
- *               bound `clairvoyant` gets the future through its own pointer and is no row
+ * Rules:    (1) the plan sees what routers and agents have reported, with its age, through the code
+ *               of fleet/ and controller/core that ships, and nothing of the future; the bound
+ *               `clairvoyant` gets the future through its own pointer and is no policy
  *           (2) an instance costs its price from launch to termination, start-up and drain included
  *           (3) numbers of instances are never used twice
  *
@@ -13,10 +14,12 @@
  *
  *     sim_control_new(&setup, &c, err);           instances of `start` are ready: drain the actions
  *                                                 of a first sim_control_advance(c, 0, ...)
- *     at each event of a request                  sim_control_arrived / _began / _ended / _dropped
+ *     when a router begins to hold requests       sim_control_hurry(c, router, now)
  *     next = sim_control_next_us(c)               put it in the event heap; at that time:
  *     if (sim_control_wants_loads(c, now))        fill in->load[k] for each instance that serves or
  *                                                 drains, in any order; number says whose
+ *     if (sim_control_wants_demand(c, now))       fill in->demand for each router and service, as
+ *                                                 telemetry_report() does
  *     n = sim_control_advance(c, now, &in, act, SIM_CONTROL_ACTIONS_MAX)
  *         SIM_LAUNCH   `number` of `pool` is on its way and costs money (SIM_SERVE or SIM_GONE
  *                      follows)
@@ -29,11 +32,13 @@
  */
 #pragma once
 #include "base/core/own.h"
+#include "base/wire/sync.h"
 #include "controller/core/plan.h"
-#include "policies/scale_bound.h"
+#include "policies/scale/bound.h"
 
 #define SIM_CONTROL_ACTIONS_MAX 512 /* of one call; the rest come with the next */
 #define SIM_SERVICES_MAX PLAN_SERVICES_MAX
+#define SIM_CONTROL_ROUTERS_MAX 64
 
 /* Instances of one kind, from one offer. Zero means none, unless said otherwise. */
 struct sim_control_pool {
@@ -76,28 +81,25 @@ struct sim_control_setup {
     struct sim_zone zone[SIM_ZONES_MAX];
     double notice_s;                   /* between a spot instance's notice and its end */
     double lead_sigma;                 /* spread of each phase, lognormal; 0: exact */
+    uint32_t routers;                  /* 0: one */
     uint32_t instances_max;            /* at once, drains included; 0: PLAN_INSTANCES_MAX */
-    int64_t tick_us;                   /* between decisions; 0: one second */
+    int64_t tick_us;                   /* between decisions; 0: TICK_PERIOD_US */
     const struct scale_future *future; /* not NULL: the clairvoyant bound decides; of one service */
 };
 
-/* What a ready or draining instance would report. */
+/* What the agent of a ready or draining instance reports. */
 struct sim_load {
     uint32_t number;
     uint32_t running, waiting;
     uint64_t kv_tokens, prefill_tokens, pages_cached;
+    uint32_t page_tokens; /* 0: 1 */
     bool has_perf;
     struct perf_coef perf;
 };
 
-/* Requests that routers keep. */
-struct sim_held {
-    uint32_t requests;
-    uint64_t prompt_tokens;
-};
-
 struct sim_control_input {
-    struct sim_held held[SIM_SERVICES_MAX];
+    const struct service_demand
+        *demand; /* [router * SIM_SERVICES_MAX + service]: what each reports */
     const struct sim_load *load;
     uint32_t load_count;
 };
@@ -127,21 +129,12 @@ int sim_control_new(const struct sim_control_setup *setup, struct sim_control **
 void sim_control_free(struct sim_control *c);
 CLEANUP_FREEP(sim_control, struct sim_control)
 
-/* A request for `service` came: its prompt less what caches held, its answer as predicted. The same two numbers
- * go with it until its first token, or until it is given up before one. */
-void sim_control_arrived(struct sim_control *c, uint32_t service, uint32_t prompt, double predicted,
-                         int64_t now_us);
-void sim_control_began(struct sim_control *c, uint32_t service, uint32_t prompt, double predicted,
-                       double ttft_s, int64_t now_us);
-void sim_control_dropped(struct sim_control *c, uint32_t service, uint32_t prompt,
-                         double predicted);
-
-/* An answer ended; tpot_s < 0 when it had one token. (A first token that came late was a miss then
- * already: what is counted of the promise is a little kind to those that miss both ways.) */
-void sim_control_ended(struct sim_control *c, uint32_t service, double tpot_s, int64_t now_us);
+/* A request is held where none was: the router reports at once. */
+void sim_control_hurry(struct sim_control *c, uint32_t router, int64_t now_us);
 
 int64_t sim_control_next_us(const struct sim_control *c);
 bool sim_control_wants_loads(const struct sim_control *c, int64_t now_us);
+bool sim_control_wants_demand(const struct sim_control *c, int64_t now_us);
 
 /* Everything that is due. Returns the number of actions, at most SIM_CONTROL_ACTIONS_MAX: what does
  * not fit comes with the next call, which is then due at once. */

@@ -54,8 +54,11 @@ static bool are_alike(const struct sim_control_pool *a, const struct sim_control
 {
     const struct perf_coef *f = &a->prior, *g = &b->prior;
     if (a->service != b->service) return false;
-    bool alike = !(f->a < g->a) && !(f->a > g->a) && !(f->b < g->b) && !(f->b > g->b);
-    alike &= !(f->c < g->c) && !(f->c > g->c) && !(f->d < g->d) && !(f->d > g->d);
+    bool alike = !(f->step_s < g->step_s) && !(f->step_s > g->step_s) &&
+                 !(f->prefill_token_s < g->prefill_token_s) &&
+                 !(f->prefill_token_s > g->prefill_token_s);
+    alike &= !(f->decode_seq_s < g->decode_seq_s) && !(f->decode_seq_s > g->decode_seq_s) &&
+             !(f->kv_read_s < g->kv_read_s) && !(f->kv_read_s > g->kv_read_s);
     return alike && a->seqs_max == b->seqs_max && a->kv_tokens_max == b->kv_tokens_max &&
            a->context_tokens == b->context_tokens;
 }

@@ -8,7 +8,7 @@
  * as clouds bill.
  */
 #include "base/core/bits.h"
-#include "policies/roofline.h"
+#include "base/perf/roofline.h"
 #include "simulator/run.h"
 
 #include <math.h>
@@ -34,7 +34,6 @@ static void on_ended(void *arg, struct flight *f, int64_t now_us)
     struct run *run = arg;
     list_remove(&f->on_instance);
     moves_forget(run, f);
-    clocks_answered(run, f);
     struct instance *in = run->instance[f->instance];
     in->in_flight--;
     routers_ended(run, f);

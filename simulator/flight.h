@@ -7,7 +7,7 @@
 #include "base/core/block_key.h"
 #include "base/core/heap.h"
 #include "engine/core/session.h"
-#include "router/core/core.h"
+#include "router/core/dispatch.h"
 #include "simulator/trace.h"
 
 enum flight_move {
@@ -22,7 +22,7 @@ enum flight_move {
 struct flight {
     struct list link;        /* free, in an instance's queue, or stranded */
     struct list on_instance; /* among the flights of the instance it is at */
-    struct core_request core;
+    struct dispatch_request core;
     uint32_t request;                          /* index in the trace */
     uint32_t router, instance, first_instance; /* the first token's */
     uint32_t generated, cached_tokens;
@@ -31,8 +31,9 @@ struct flight {
     struct block_key *keys;                /* what the router matches; keys_max places */
     uint32_t key_count, keys_max;
     struct block_key salt;
-    uint32_t told_prompt; /* what the controller was told of it */
-    double told_output;
+    /* Its lengths in the router's telemetry, while it is queued. */
+    double told_prompt, told_output;
+    bool queued;
     struct session *session;
     uint32_t imported_tokens; /* whose K and V come with it to its next instance, */
     uint32_t imported_from;   /* from this one on */

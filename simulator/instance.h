@@ -10,7 +10,8 @@
  */
 #pragma once
 #include "base/core/heap.h"
-#include "policies/migrate.h"
+#include "base/wire/report.h"
+#include "policies/migrate/migrate.h"
 #include "simulator/flight.h"
 #include "simulator/world.h"
 
@@ -41,11 +42,10 @@ struct instance_stats {
     bool extrapolated; /* steps that no measured table stands behind */
 };
 
-/* Since it was last asked; for the power row. */
-struct instance_window {
+/* For the power policy. */
+struct instance_work {
     const struct roofline *roofline; /* as data sheets and fits say, not as the world is */
-    struct perf_shape shape;         /* mean step; empty: nothing was computed */
-    double busy;
+    struct wire_work work;           /* as an engine reports it */
 };
 
 struct instance_config {
@@ -66,7 +66,7 @@ struct instance_kind {
     void (*stats)(struct instance *in, struct instance_stats *ret);
     void (*free)(struct instance *in);
 
-    void (*window)(struct instance *in, int64_t now_us, struct instance_window *ret); /* optional */
+    void (*work)(struct instance *in, int64_t now_us, struct instance_work *ret); /* optional */
 
     /* For moves of a session's K and V; NULL where the kind has none. `view` fills what a migration
      * row sees, with at most `max` sessions and the flights behind them. */
@@ -91,10 +91,11 @@ struct instance {
     enum instance_state state;
     enum role role; /* its pool's at first */
     int64_t launched_us, ready_us;
-    int64_t leaves_us;   /* when its provider takes it away, as told; 0: not told */
-    double clock;        /* share of the full one; from the next step on */
-    uint32_t number;     /* the controller's name for it */
-    struct list flights; /* sent here and not ended */
+    int64_t leaves_us;          /* when its provider takes it away, as told; 0: not told */
+    double clock;               /* share of the full one; from the next step on */
+    struct wire_work work_seen; /* when the power policy was last shown it */
+    uint32_t number;            /* the controller's name for it */
+    struct list flights;        /* sent here and not ended */
     uint32_t in_flight;
     uint32_t incoming;       /* moves on their way here, */
     uint32_t incoming_pages; /* and pages of those that are migrations */

@@ -104,7 +104,7 @@ static void deliver(struct run *run, struct flight *f)
     if (from->in_flight == 0 && from->state == INSTANCE_DRAINING) run->drained = true;
     run->result->stall_s += (double)(run->now_us - f->held_us) * 1e-6;
     if (f->move == FLIGHT_STOPPED) {
-        core_move(run->router[f->router].core, &f->core, f->move_to, run->now_us);
+        dispatch_move(run->router[f->router].core, &f->core, f->move_to, run->now_us);
         run->result->migrations++;
     } else {
         run->result->handoffs += f->move_to != f->instance;
@@ -126,12 +126,12 @@ static void deliver(struct run *run, struct flight *f)
 static void count_at_source(struct run *run, struct flight *f)
 {
     if (f->core.slot == f->instance) return;
-    core_move(run->router[f->router].core, &f->core, f->instance, run->now_us);
+    dispatch_move(run->router[f->router].core, &f->core, f->instance, run->now_us);
 }
 
 void moves_prefilled(struct run *run, struct flight *f)
 {
-    uint32_t place = core_hand_over(run->router[f->router].core, &f->core, run->now_us);
+    uint32_t place = dispatch_pd_handoff(run->router[f->router].core, &f->core, run->now_us);
     f->move = FLIGHT_HANDED_OVER;
     if (place == ROUTE_NONE) {
         count_at_source(run, f);

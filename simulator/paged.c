@@ -8,8 +8,9 @@
  * product; the world's roofline, bias and residual stay on the other side of world_step_us.
  */
 #include "base/core/bits.h"
+#include "base/core/hash.h"
 #include "engine/core/scheduler.h"
-#include "policies/perf_row.h"
+#include "policies/perf/perf_model.h"
 #include "simulator/instance.h"
 #include "simulator/prompt.h"
 
@@ -21,13 +22,6 @@
 #define EVENTS_READ 64
 #define CONTEXT_MAX 262144
 #define COEF_STEPS 16 /* coefficients change slowly; asking the row for them costs a microsecond */
-
-/* Sums over the steps since the power row last looked. */
-struct window {
-    int64_t since_us;
-    double busy_s, prefill_tokens, prefill_chunks, decoding_seqs, kv_tokens, kv_tokens_decoding;
-    uint32_t steps;
-};
 
 struct paged {
     struct instance base;
@@ -49,9 +43,9 @@ struct paged {
     bool copied;       /* pages in the step under way */
     double step_clock; /* of the step under way */
     struct instance_stats stats;
-    struct window window;
-    struct list kept;  /* ended sessions whose pages are being copied */
-    uint32_t stopping; /* flights that stand still from the end of the step on */
+    struct wire_work work; /* since it became ready, without its span */
+    struct list kept;      /* ended sessions whose pages are being copied */
+    uint32_t stopping;     /* flights that stand still from the end of the step on */
 };
 
 static struct paged *paged_of(struct instance *in)
@@ -168,35 +162,25 @@ static void tell_blocks(struct paged *p, int64_t now_us)
 /* A copy, or a clock below the full one, says nothing of the engine's own speed. */
 static void learn(struct paged *p, double seconds)
 {
-    struct window *w = &p->window;
+    struct wire_work *w = &p->work;
     w->busy_s += seconds;
     w->prefill_tokens += p->shape.prefill_tokens;
     w->prefill_chunks += p->shape.prefill_chunks;
     w->decoding_seqs += p->shape.decoding_seqs;
-    w->kv_tokens += (double)p->shape.kv_tokens_read;
-    w->kv_tokens_decoding += (double)p->shape.kv_tokens_decoding;
+    w->kv_tokens += p->shape.kv_tokens_read;
+    w->kv_tokens_decoding += p->shape.kv_tokens_decoding;
     w->steps++;
     if (p->copied || p->step_clock < 1) return;
     p->perf->observe(p->perf_state, &p->shape, seconds);
     if (p->stats.steps % COEF_STEPS == 0) p->perf->coef(p->perf_state, &p->coef);
 }
 
-static void window(struct instance *in, int64_t now_us, struct instance_window *ret)
+static void work(struct instance *in, int64_t now_us, struct instance_work *ret)
 {
-    struct paged *p = paged_of(in);
-    struct window *w = &p->window;
-    int64_t since_us = max_i64(w->since_us, in->ready_us); /* there was no step before that */
-    double span_s = (double)(now_us - since_us) * 1e-6, n = w->steps ? w->steps : 1;
-    *ret = (struct instance_window){
-        .roofline = p->world.has_step ? NULL : &p->world.roofline,
-        .shape = { .prefill_tokens = (uint32_t)(w->prefill_tokens / n),
-                   .prefill_chunks = (uint32_t)(w->prefill_chunks / n),
-                   .decoding_seqs = (uint32_t)(w->decoding_seqs / n),
-                   .kv_tokens_read = (uint64_t)(w->kv_tokens / n),
-                   .kv_tokens_decoding = (uint64_t)(w->kv_tokens_decoding / n) },
-        .busy = span_s > 0 ? fmin(w->busy_s / span_s, 1) : 0,
-    };
-    *w = (struct window){ .since_us = now_us };
+    const struct paged *p = paged_of(in);
+    *ret = (struct instance_work){ .roofline = p->world.has_step ? NULL : &p->world.roofline,
+                                   .work = p->work };
+    ret->work.span_s = (double)(now_us - in->ready_us) * 1e-6;
 }
 
 static void advance(struct instance *in, int64_t now_us)
@@ -212,6 +196,11 @@ static void advance(struct instance *in, int64_t now_us)
     tell_ends(p, now_us);
     tell_stands(p, now_us);
     begin_step(p, now_us);
+}
+
+static double weight_of(const struct sim_config *c, uint32_t tenant)
+{
+    return tenant > 0 && tenant <= c->tenant_weight_count ? c->tenant_weight[tenant - 1] : 1;
 }
 
 static int submit(struct instance *in, struct flight *f, int64_t now_us, struct err *err)
@@ -240,7 +229,11 @@ static int submit(struct instance *in, struct flight *f, int64_t now_us, struct 
         .predicted_p50 = (uint32_t)fmin(f->core.length.p50, UINT32_MAX),
         .predicted_p90 = (uint32_t)fmin(f->core.length.p90, UINT32_MAX),
         .predicted_mean = (uint32_t)fmin(f->core.length.mean, UINT32_MAX),
+        .has_rank = f->core.length.has_rank,
+        .rank = f->core.length.rank,
         .tenant = r->tenant,
+        .weight = weight_of(in->config.sim, r->tenant),
+        .group = r->group ? hash64(&r->group, sizeof r->group, f->salt.lo) | 1 : 0,
     };
     int rc = sched_submit(p->sched, &req, &f->session, err);
     if (rc < 0) return rc;
@@ -377,7 +370,7 @@ static const struct instance_kind kind = {
     .load = load,
     .stats = stats,
     .free = free_paged,
-    .window = window,
+    .work = work,
     .view = view,
     .cached = cached,
     .hold = hold,

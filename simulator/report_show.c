@@ -276,8 +276,8 @@ int report_table(const struct report *r, struct buf *out)
     if (r->cpu_s > 0) {
         buf_printf(out, ", %.0f requests a core-minute", 60 * r->offered / r->cpu_s);
     }
-    buf_text(out, r->extrapolated ? "\nextrapolated: hardware or ranges that no measured table "
-                                    "stands behind\n"
+    buf_text(out, r->extrapolated ? "\nextrapolated: some step times come from no measured table "
+                                    "(hardware, attention, links, ranges)\n"
                                   : "\n");
     return out->rc;
 }

@@ -2,17 +2,16 @@
  *
  * A role changes at once and without a reload: the weights are the same. What an instance has begun it
  * goes on with: a former decode instance answers its sessions to their end, a former prefill
- * instance hands over what it has computed. Demand is what was seen to arrive and to end, with a
- * half-life of a minute; truths of requests under way stay with the world. Instances of a pool that has
- * a role keep it, and count for those that are chosen.
+ * instance hands over what it has computed. Demand is what routers report of lengths (demand.c), as
+ * the controller is told it; truths of requests under way stay with the world. Instances of a pool
+ * that has a role keep it, and count for those that are chosen.
  */
 #include "base/core/bits.h"
+#include "fleet/role_view.h"
 #include "simulator/run.h"
 
-#include <math.h>
 #include <stdlib.h>
 
-#define HALF_LIFE_S 60.0
 #define FIRST_LOOK_US 5000000 /* enough arrivals to know the mixture by */
 
 int roles_start(struct run *run, struct err *err)
@@ -21,7 +20,8 @@ int roles_start(struct run *run, struct err *err)
     s->look.row = run->config.role;
     if (!s->look.row) return 0;
     s->instance = calloc(run->places_max, sizeof *s->instance);
-    if (!s->instance) return err_set(err, -ENOMEM, "simulator: no memory for roles");
+    s->seen = calloc(run->config.routers, sizeof *s->seen);
+    if (!s->instance || !s->seen) return err_set(err, -ENOMEM, "simulator: no memory for roles");
     rng_stream(&s->look.rng, run->config.seed, 0, WORLD_ROLES);
     s->looked_us = run->now_us;
     run_at(run, &s->timer, run->now_us + FIRST_LOOK_US, RANK_ROLES);
@@ -31,6 +31,7 @@ int roles_start(struct run *run, struct err *err)
 void roles_stop(struct run *run)
 {
     free(run->roles.instance);
+    free(run->roles.seen);
 }
 
 /* Somebody serves or does no longer: the row is asked at once, as the controller asks it. The first look
@@ -44,15 +45,20 @@ void roles_moved(struct run *run)
     run_at(run, &s->timer, soon_us, RANK_ROLES);
 }
 
-static void age(struct roles *s, int64_t now_us)
+/* The demand of the service as the controller would merge it now. */
+static struct role_demand demand_now(struct run *run)
 {
-    double keep = exp2(-(double)(now_us - s->looked_us) * 1e-6 / HALF_LIFE_S);
-    double *const sum[] = {
-        &s->arrivals, &s->prompt, &s->prompt2, &s->ends, &s->output, &s->output2
-    };
-    s->looked_us = now_us;
-    for (size_t i = 0; i < COUNT_OF(sum); i++)
-        *sum[i] *= keep;
+    const struct service_demand *report = demand_report(run);
+    struct scale_demand sum;
+    struct demand_seen *seen = run->roles.seen;
+    struct demand_source source[SIM_ROUTERS_MAX];
+    struct demand_counted counted = { 0 };
+    for (uint32_t r = 0; r < run->router_count; r++) {
+        demand_heard(&seen[r], &counted, &report[r * SIM_SERVICES_MAX], true, run->now_us);
+        source[r] = (struct demand_source){ &seen[r], run->now_us };
+    }
+    demand_merge(source, run->router_count, &counted, 0, run->now_us, &sum);
+    return role_demand_of(&sum);
 }
 
 static struct role_instance describe(struct run *run, struct instance *in)
@@ -90,20 +96,14 @@ void roles_look(struct run *run)
     struct roles *s = &run->roles;
     struct sim_promise promise = sim_promise(&run->config, 0);
     struct role_view view = { .instance = s->instance,
+                              .demand = demand_now(run),
                               .ttft_slo_s = promise.ttft_s,
                               .tpot_slo_s = promise.tpot_s,
                               .link_bytes_s = run->config.link_bytes_s,
                               .attainment = ROLE_ATTAINMENT,
                               .token_bytes = model_spec_kv_token_bytes(&run->config.model),
                               .evaluator = &role_closed_form };
-    age(s, run->now_us);
-    if (s->arrivals > 0 && s->ends > 0) {
-        view.demand = (struct role_demand){ .present = true,
-                                            .prompt_mean = s->prompt / s->arrivals,
-                                            .prompt_m2 = s->prompt2 / s->arrivals,
-                                            .output_mean = s->output / s->ends,
-                                            .output_m2 = s->output2 / s->ends };
-    }
+    s->looked_us = run->now_us;
     for (uint32_t i = 0; i < run->places; i++)
         if (run->instance[i]) s->instance[view.instance_count++] = describe(run, run->instance[i]);
     struct role_verdict v;

@@ -3,7 +3,8 @@
  * Layer: simulator; internal to a run
  */
 #pragma once
-#include "policies/role_look.h"
+#include "fleet/demand.h"
+#include "policies/role/look.h"
 #include "simulator/flight.h"
 
 struct roles {
@@ -11,8 +12,7 @@ struct roles {
     struct heap_node timer;         /* of the next look */
     struct role_instance *instance; /* of one look; as many as places */
     int64_t looked_us;
-    double arrivals, prompt, prompt2; /* sums of the demand, aged at every look */
-    double ends, output, output2;
+    struct demand_seen *seen; /* what each router has reported */
 };
 
 struct run;

@@ -43,7 +43,7 @@ int routers_start(struct run *run, struct err *err)
 {
     const struct sim_config *sim = &run->config;
     for (uint32_t i = 0; i < sim->routers; i++) {
-        struct core_config config = {
+        struct dispatch_config config = {
             .route = sim->route,
             .predict = sim->predict,
             .index_bytes = index_bytes(run),
@@ -54,9 +54,9 @@ int routers_start(struct run *run, struct err *err)
             .key_tokens = run->block_tokens,
             .seed = rng_at(sim->seed, ((uint64_t)WORLD_TIES << 32) + i),
         };
-        int rc = core_new(&config, &run->router[i].core, err);
+        int rc = dispatch_new(&config, &run->router[i].core, err);
         if (rc < 0) return rc;
-        core_peers_set(run->router[i].core, i, sim->routers);
+        dispatch_peers_set(run->router[i].core, i, sim->routers);
         run->router_count++;
     }
     return 0;
@@ -65,12 +65,12 @@ int routers_start(struct run *run, struct err *err)
 void routers_stop(struct run *run)
 {
     for (uint32_t i = 0; i < run->router_count; i++)
-        core_free(run->router[i].core);
+        dispatch_free(run->router[i].core);
 }
 
-static void name_of(const struct instance *in, char ret[CORE_NAME_MAX])
+static void name_of(const struct instance *in, char ret[DISPATCH_NAME_MAX])
 {
-    snprintf(ret, CORE_NAME_MAX, "i%u", in->config.serial);
+    snprintf(ret, DISPATCH_NAME_MAX, "i%u", in->config.serial);
 }
 
 void routers_endpoint(struct run *run, struct instance *in)
@@ -81,7 +81,7 @@ void routers_endpoint(struct run *run, struct instance *in)
     struct instance_load load;
     instance_limits_get(sim, pool, &limits);
     in->kind->load(in, run->now_us, &load);
-    struct core_endpoint ep = {
+    struct dispatch_endpoint ep = {
         .model = routers_model(pool->service),
         .boot = 1 + (uint64_t)in->config.serial,
         .ready = in->state == INSTANCE_READY,
@@ -99,7 +99,7 @@ void routers_endpoint(struct run *run, struct instance *in)
     name_of(in, ep.name);
     for (uint32_t i = 0; i < run->router_count; i++) {
         uint32_t slot;
-        must(core_endpoint_put(run->router[i].core, &ep, &slot) == 0);
+        must(dispatch_endpoint_put(run->router[i].core, &ep, &slot) == 0);
         must(slot == in->config.place); /* routers see launches and ends in one order */
     }
 }
@@ -107,7 +107,7 @@ void routers_endpoint(struct run *run, struct instance *in)
 void routers_endpoint_gone(struct run *run, const struct instance *in)
 {
     for (uint32_t i = 0; i < run->router_count; i++)
-        core_endpoint_remove(run->router[i].core, in->config.place);
+        dispatch_endpoint_remove(run->router[i].core, in->config.place);
 }
 
 /* What an engine has in total, which tells a router what the others sent. */
@@ -117,14 +117,14 @@ static void report(struct run *run, struct instance *in)
     struct instance_stats stats;
     in->kind->load(in, run->now_us, &load);
     in->kind->stats(in, &stats);
-    const struct core_load said = { .running = load.running,
-                                    .waiting = load.waiting,
-                                    .prefill_tokens = load.prefill_tokens,
-                                    .kv_tokens = load.kv_tokens,
-                                    .uncached_total = stats.prompt_tokens - stats.hit_tokens };
+    const struct reported_load said = { .running = load.running,
+                                        .waiting = load.waiting,
+                                        .prefill_tokens = load.prefill_tokens,
+                                        .kv_tokens = load.kv_tokens,
+                                        .uncached_total = stats.prompt_tokens - stats.hit_tokens };
     for (uint32_t i = 0; i < run->router_count; i++)
-        core_endpoint_report(run->router[i].core, in->config.place, &said, run->now_us,
-                             run->now_us);
+        dispatch_endpoint_report(run->router[i].core, in->config.place, &said, run->now_us,
+                                 run->now_us);
 }
 
 /* A router that is alone knows all of it from its own ledger. */
@@ -146,7 +146,7 @@ static void deliver_blocks(struct run *run)
         const struct instance *in = run->instance[ev.place];
         if (!in || in->config.serial != ev.serial) continue; /* its cache died with it */
         for (uint32_t i = 0; i < run->router_count; i++) {
-            struct prefix_index *ix = core_index(run->router[i].core);
+            struct prefix_index *ix = dispatch_index(run->router[i].core);
             if (ev.add) {
                 prefix_index_add(ix, ev.place, ev.key);
             } else {
@@ -167,7 +167,7 @@ static void finish(struct run *run, struct flight *f, enum sim_end end)
 static void set_held_timer(struct run *run, uint32_t router)
 {
     struct run_router *r = &run->router[router];
-    int64_t at_us = core_held_deadline_us(r->core, run->now_us);
+    int64_t at_us = dispatch_held_deadline_us(r->core, run->now_us);
     if (heap_has(&r->held)) heap_remove(&run->events, &r->held);
     if (at_us != INT64_MAX)
         run_at(run, &r->held, max_i64(at_us, run->now_us), RANK_ROUTER + router);
@@ -185,25 +185,26 @@ static bool submit(struct run *run, struct flight *f)
 }
 
 /* Follows the core's answers until the request is somewhere: sent, held or refused. */
-static void follow(struct run *run, struct flight *f, struct core_verdict v)
+static void follow(struct run *run, struct flight *f, struct dispatch_verdict v)
 {
-    while (v.answer == CORE_SEND) {
+    while (v.answer == DISPATCH_SEND) {
         f->instance = f->core.slot;
         if (moves_fetch(run, f) || submit(run, f)) return;
-        v = core_fail(run->router[f->router].core, &f->core, RETRY_OVERLOADED, run->now_us);
+        v = dispatch_fail(run->router[f->router].core, &f->core, RETRY_OVERLOADED, run->now_us);
     }
-    if (v.answer == CORE_REFUSE) {
+    if (v.answer == DISPATCH_REFUSE) {
         finish(run, f, f->generated > 0 ? SIM_FAILED : SIM_REJECTED);
     } else {
         set_held_timer(run, f->router);
+        if (run->control) scaling_hurry(run, f->router);
     }
 }
 
 void routers_look_at_held(struct run *run, uint32_t router)
 {
-    struct core_verdict v;
-    struct core_request *c;
-    while ((c = core_held_next(run->router[router].core, run->now_us, &v)))
+    struct dispatch_verdict v;
+    struct dispatch_request *c;
+    while ((c = dispatch_held_next(run->router[router].core, run->now_us, &v)))
         follow(run, CONTAINER_OF(c, struct flight, core), v);
     set_held_timer(run, router);
 }
@@ -231,7 +232,7 @@ static bool set_keys(struct run *run, struct flight *f, const struct trace_reque
 
 static void describe(const struct run *run, struct flight *f, const struct trace_request *r)
 {
-    struct core_request *c = &f->core;
+    struct dispatch_request *c = &f->core;
     c->model = routers_model(r->service);
     c->prompt_tokens = r->prompt_tokens;
     c->keys = f->keys;
@@ -239,6 +240,7 @@ static void describe(const struct run *run, struct flight *f, const struct trace
     struct sim_promise promise = sim_promise(&run->config, r->service);
     c->slo_ttft_s = promise.ttft_s;
     c->slo_tpot_s = promise.tpot_s;
+    c->refuse_late = promise.refuse_late;
     trace_features_of(run->features, f->request, f->key_count ? f->keys[0].lo : 0, &c->features);
 }
 
@@ -257,14 +259,14 @@ void routers_arrive(struct run *run, uint32_t request)
     must(set_keys(run, f, r));
     describe(run, f, r);
     f->router = (uint32_t)(rng_at(run->config.seed ^ WORLD_ROUTER, request) % run->router_count);
-    struct core_verdict v = core_arrive(run->router[f->router].core, &f->core, run->now_us);
+    struct dispatch_verdict v = dispatch_arrive(run->router[f->router].core, &f->core, run->now_us);
     demand_arrived(run, f);
     follow(run, f, v);
 }
 
 void routers_tokens(struct run *run, struct flight *f, uint32_t count)
 {
-    core_tokens(run->router[f->router].core, &f->core, count, run->now_us);
+    dispatch_tokens(run->router[f->router].core, &f->core, count, run->now_us);
 }
 
 void routers_ended(struct run *run, struct flight *f)
@@ -272,7 +274,7 @@ void routers_ended(struct run *run, struct flight *f)
     uint32_t router = f->router;
     const struct trace_request *r = &run->trace->request[f->request];
     bool cut = r->output_max && f->generated >= r->output_max;
-    core_end(run->router[router].core, &f->core, f->generated, cut, run->now_us);
+    dispatch_end(run->router[router].core, &f->core, f->generated, cut, run->now_us);
     finish(run, f, SIM_COMPLETED);
     routers_look_at_held(run, router);
 }
@@ -280,13 +282,13 @@ void routers_ended(struct run *run, struct flight *f)
 void routers_deliver(struct run *run, struct flight *f)
 {
     if (submit(run, f)) return;
-    struct core *core = run->router[f->router].core;
-    follow(run, f, core_fail(core, &f->core, RETRY_OVERLOADED, run->now_us));
+    struct dispatch *core = run->router[f->router].core;
+    follow(run, f, dispatch_fail(core, &f->core, RETRY_OVERLOADED, run->now_us));
 }
 
 void routers_lost(struct run *run, struct flight *f)
 {
-    core_end(run->router[f->router].core, &f->core, f->generated, true, run->now_us);
+    dispatch_end(run->router[f->router].core, &f->core, f->generated, true, run->now_us);
     finish(run, f, SIM_FAILED);
 }
 
@@ -294,9 +296,9 @@ void routers_lost(struct run *run, struct flight *f)
 void routers_died(struct run *run, struct flight *f)
 {
     f->core.generated = f->generated;
-    struct core *core = run->router[f->router].core;
-    struct core_verdict v = core_fail(core, &f->core, RETRY_DIED, run->now_us);
-    if (f->generated > 0 && v.answer != CORE_REFUSE) {
+    struct dispatch *core = run->router[f->router].core;
+    struct dispatch_verdict v = dispatch_fail(core, &f->core, RETRY_DIED, run->now_us);
+    if (f->generated > 0 && v.answer != DISPATCH_REFUSE) {
         run->result->resumed++;
         run->result->resumed_tokens += f->core.prompt_tokens + f->generated;
     }

@@ -7,6 +7,8 @@
  */
 #pragma once
 #include "base/core/heap.h"
+#include "fleet/power_view.h"
+#include "fleet/telemetry.h"
 #include "simulator/control.h"
 #include "simulator/feed.h"
 #include "simulator/instance.h"
@@ -31,25 +33,27 @@ _Static_assert((int)RANK_POWER < RUN_RANKS, "a key is a time and a rank");
 _Static_assert(RUN_RANKS <= INT64_MAX / 1100000000000000,
                "a step of STEP_US_MAX ends before the clock");
 
-#define RUN_TAIL 512 /* last values that a tail is taken over */
-
-struct run_tail {
-    double seconds[RUN_TAIL]; /* ring */
-    uint32_t count;
-};
-
 /* What the power row is shown and says; as many of each as places. */
 struct run_clocks {
-    struct heap_node due;
+    struct heap_node tick;
+    int64_t due_us; /* of the next look */
     struct power_instance *shown;
     struct instance **who;
     double *clock;
-    struct run_tail ttft, tpot;
+    struct power_tails tails;
     _Alignas(8) char state[POWER_STATE_BYTES_MAX];
 };
 
+/* What routers measure; [router * services + service], reports with SIM_SERVICES_MAX a router. */
+struct run_demand {
+    struct telemetry *telemetry;
+    struct service_demand *report;
+    struct telemetry_bins *bins;
+    uint32_t services;
+};
+
 struct run_router {
-    struct core *core;
+    struct dispatch *core;
     struct heap_node held; /* when a held request must be looked at again */
 };
 
@@ -71,6 +75,7 @@ struct run {
     bool drained; /* some draining instance has become empty */
     struct run_router router[SIM_ROUTERS_MAX];
     uint32_t router_count;
+    struct run_demand demand;
     struct flights flights;
     struct feed feed;
     struct moves moves;
@@ -116,19 +121,23 @@ void fleet_sweep(struct run *run);                     /* removes what has drain
 /* scaling.c; each but scaling_due does nothing while the fleet stays as it is */
 int scaling_start(struct run *run, struct err *err);
 void scaling_stop(struct run *run);
-void scaling_due(struct run *run); /* the controller's time has come */
+void scaling_due(struct run *run);                    /* the controller's time has come */
+void scaling_hurry(struct run *run, uint32_t router); /* it holds a request */
 void scaling_sum_up(struct run *run);
 
 /* demand.c */
+int demand_start(struct run *run, struct err *err);
+void demand_stop(struct run *run);
 void demand_arrived(struct run *run, struct flight *f);
-void demand_began(struct run *run, const struct flight *f); /* its first token is there */
-void demand_ended(struct run *run, const struct flight *f, enum sim_end end);
+void demand_began(struct run *run, struct flight *f); /* its first token is there */
+void demand_ended(struct run *run, struct flight *f, enum sim_end end);
+/* What every router reports now; valid until the next call. */
+const struct service_demand *demand_report(struct run *run);
 
 /* clocks.c */
 int clocks_start(struct run *run, struct err *err);
 void clocks_stop(struct run *run);
-void clocks_answered(struct run *run, const struct flight *f);
-void clocks_due(struct run *run); /* the power row's time has come */
+void clocks_due(struct run *run);
 
 /* routers.c */
 int routers_start(struct run *run, struct err *err);

@@ -50,6 +50,7 @@ int scaling_start(struct run *run, struct err *err)
     run->load = calloc(run->places_max, sizeof *run->load);
     if (!run->load) return err_set(err, -ENOMEM, "simulator: no memory for loads");
     setup.instances_max = run->places_max;
+    setup.routers = run->config.routers;
     int rc = sim_control_new(&setup, &run->control, err);
     if (rc < 0) return rc;
     scaling_due(run);
@@ -85,6 +86,7 @@ static uint32_t fill_loads(struct run *run, struct sim_load *ret)
             .kv_tokens = load.kv_tokens,
             .prefill_tokens = load.prefill_tokens,
             .pages_cached = load.pages_cached,
+            .page_tokens = run->config.page_tokens,
             .has_perf = load.perf.samples > 0,
             .perf = load.perf,
         };
@@ -125,15 +127,11 @@ static void act(struct run *run, const struct sim_control_action *a)
     }
 }
 
-static void fill_held(const struct run *run, uint32_t service, struct sim_held *ret)
+static void set_timer(struct run *run)
 {
-    *ret = (struct sim_held){ 0 };
-    for (uint32_t i = 0; i < run->router_count; i++) {
-        struct core_held h;
-        core_held_of(run->router[i].core, routers_model(service), run->now_us, &h);
-        ret->requests += h.count;
-        ret->prompt_tokens += h.prompt_tokens;
-    }
+    int64_t next_us = sim_control_next_us(run->control);
+    if (next_us != INT64_MAX) next_us += run->trace->request[0].at_us;
+    run_at(run, &run->control_event, max_i64(next_us, run->now_us), RANK_CONTROL);
 }
 
 void scaling_due(struct run *run)
@@ -141,15 +139,18 @@ void scaling_due(struct run *run)
     struct sim_control_input in = { .load = run->load };
     if (sim_control_wants_loads(run->control, run_elapsed_us(run)))
         in.load_count = fill_loads(run, run->load);
-    for (uint32_t p = 0; p < run->config.pool_count; p++)
-        fill_held(run, run->config.pool[p].service, &in.held[run->config.pool[p].service]);
+    if (sim_control_wants_demand(run->control, run_elapsed_us(run))) in.demand = demand_report(run);
     struct sim_control_action action[SIM_CONTROL_ACTIONS_MAX];
     uint32_t n = sim_control_advance(run->control, run_elapsed_us(run), &in, action);
     for (uint32_t i = 0; i < n; i++)
         act(run, &action[i]);
-    int64_t next_us = sim_control_next_us(run->control);
-    if (next_us != INT64_MAX) next_us += run->trace->request[0].at_us;
-    run_at(run, &run->control_event, max_i64(next_us, run->now_us), RANK_CONTROL);
+    set_timer(run);
+}
+
+void scaling_hurry(struct run *run, uint32_t router)
+{
+    sim_control_hurry(run->control, router, run_elapsed_us(run));
+    set_timer(run);
 }
 
 void scaling_sum_up(struct run *run)

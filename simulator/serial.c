@@ -137,7 +137,7 @@ static void load(struct instance *in, int64_t now_us, struct instance_load *ret)
         .running = in->in_flight,
         .prefill_tokens = (uint64_t)max_i64(s->free_us - now_us, 0) * PREFILL_TOKENS_S / 1000000,
         .kv_tokens_max = (uint64_t)CACHE_BLOCKS * max_u32(in->config.block_tokens, 1),
-        .perf = { .b = 1.0 / PREFILL_TOKENS_S, .samples = 1, .ratio_p90 = 1 },
+        .perf = { .prefill_token_s = 1.0 / PREFILL_TOKENS_S, .samples = 1, .ratio_p90 = 1 },
     };
 }
 
@@ -168,7 +168,7 @@ void serial_limits(struct instance_limits *ret)
         .seqs_max = UINT32_MAX,
         .batch_tokens_max = UINT32_MAX,
         .kv_tokens = (uint64_t)CACHE_BLOCKS * 512, /* of the published setting */
-        .prior = { .b = 1.0 / PREFILL_TOKENS_S, .samples = 1, .ratio_p90 = 1 },
+        .prior = { .prefill_token_s = 1.0 / PREFILL_TOKENS_S, .samples = 1, .ratio_p90 = 1 },
     };
 }
 

@@ -32,7 +32,8 @@ static uint32_t places_for(const struct sim_config *c)
 
 static int start_fleet(struct run *run, struct err *err)
 {
-    int rc = moves_start(run, err);
+    int rc = demand_start(run, err);
+    if (rc == 0) rc = moves_start(run, err);
     if (rc == 0) rc = roles_start(run, err);
     if (rc == 0) rc = clocks_start(run, err);
     if (rc == 0) rc = routers_start(run, err);
@@ -77,6 +78,7 @@ static void stop(struct run *run)
 {
     fleet_stop(run);
     routers_stop(run);
+    demand_stop(run);
     scaling_stop(run);
     moves_stop(run);
     roles_stop(run);
@@ -156,7 +158,7 @@ static void loop(struct run *run)
     const struct trace *t = run->trace;
     int64_t end_us = last_us(run);
     run_at(run, &run->report, t->request[0].at_us, RANK_REPORT);
-    run_at(run, &run->clocks.due, t->request[0].at_us, RANK_POWER);
+    run_at(run, &run->clocks.tick, t->request[0].at_us, RANK_POWER);
     for (uint32_t next = 0; next < t->count || run->flights.taken > 0;) {
         struct heap_node *node = heap_peek(&run->events);
         int64_t event_us = node ? node->key / RUN_RANKS : INT64_MAX;

@@ -3,7 +3,7 @@
 
 #include "base/core/hash.h"
 #include "base/core/map.h"
-#include "policies/predict_text.h"
+#include "policies/predict/text.h"
 
 #include <stdlib.h>
 

@@ -10,7 +10,7 @@
  * from the second on: the first is a system prompt that strangers share.
  */
 #pragma once
-#include "policies/predict.h"
+#include "policies/predict/predict.h"
 #include "simulator/trace.h"
 
 struct trace_features {

@@ -8,8 +8,8 @@
  *     step seconds = roofline(shape) * exp(bias of the instance + residual of the step)
  */
 #pragma once
-#include "policies/roofline.h"
-#include "policies/scale_bound.h"
+#include "base/perf/roofline.h"
+#include "policies/scale/bound.h"
 #include "simulator/config.h"
 
 enum world_purpose {

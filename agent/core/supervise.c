@@ -277,6 +277,7 @@ static enum sup_event state_event(const struct sup *s, const struct sup_config *
         if (is_sick(s, c, v)) return SUP_SICK;
         if (idle_for(s, v, c->settle_us)) return SUP_EMPTY;
         if (in_state_for(s, v, c->drain_us)) return SUP_DRAIN_LATE;
+        if (v->leaves_us && v->now_us >= v->leaves_us - c->leave_us) return SUP_DRAIN_LATE;
         break;
     case SUP_CURING:
     case SUP_STOPPING:

@@ -81,6 +81,7 @@ struct sup_config {
     uint32_t failures_max;
     int64_t grace_us; /* without a lease, and idle */
     int64_t age_us;   /* hard limit on the instance's life; 0: none */
+    int64_t leave_us; /* before the machine is taken away a drain has to be over */
     int64_t late_us;  /* between two looks: beyond, the later one came late; 0: never */
 };
 
@@ -95,6 +96,7 @@ struct sup_config {
                           .back_off_max_us = 30000000, \
                           .stable_us = 60000000,       \
                           .failures_max = 8,           \
+                          .leave_us = 1000000,         \
                           .grace_us = 900000000 })
 
 struct sup {
@@ -122,6 +124,7 @@ struct sup_view {
     int64_t now_us;
     int64_t born_us;        /* of the instance, for the age limit */
     int64_t lease_until_us; /* what the controller granted last; 0: never */
+    int64_t leaves_us;      /* the provider takes the machine away then; 0: it has not said so */
     int64_t healthy_us;     /* last answer that said ready; 0: none since the spawn */
     bool load_known;        /* in_flight is of this second */
     uint32_t in_flight;

@@ -1,4 +1,4 @@
-/* banned.h - functions that nobody calls here, and what to call instead.
+/* banned.h - libc functions that are forbidden here, and their replacements.
  *
  * Layer: base/core (nothing)
  * Use:   tests/lint/banned.sh reads the names from these lines and refuses a call of any of them in

@@ -1,4 +1,4 @@
-/* block_key.h - the name of a run of tokens in a KV cache, the same for engine and router.
+/* block_key.h - names of token blocks in a KV cache, equal in engine and router.
  *
  * Layer: base/core (xxHash)
  *

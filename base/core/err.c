@@ -1,4 +1,4 @@
-/* err.c - sentences for people, and the loud end for our own bugs.
+/* err.c - formats error sentences, and aborts when must() fails.
  *
  * The text is a fixed array in the caller's frame: making an error can neither fail nor leak, and
  * costs nothing until it happens. */

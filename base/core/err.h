@@ -1,4 +1,4 @@
-/* err.h - the sentence that travels beside a negative errno, and the check for our own bugs.
+/* err.h - error sentences beside a negative errno, and must() for our own bugs.
  *
  * Layer:   base/core (libc)
  * Threads: a struct err belongs to its caller

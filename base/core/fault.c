@@ -1,8 +1,14 @@
-/* fault.c - one armed point at a time. The name and the number are published by the release store
- * of fault_armed, and read behind an acquire load of it. */
+/* fault.c - instruments of tests: points that fail (fault.h), and a count of work (work.h).
+ *
+ * One point is armed at a time. The name and the number are published by the release store of
+ * fault_armed, and read behind an acquire load of it. */
 #include "base/core/fault.h"
 
+#include "base/core/work.h"
+
 #include <string.h>
+
+_Thread_local uint64_t work_units;
 
 bool fault_armed;
 

@@ -1,4 +1,4 @@
-/* rng.h - chance as an argument: every random number comes from a seed somebody chose.
+/* rng.h - random numbers from a seed that the caller chooses.
  *
  * Layer: base/core (libc). struct rng is xoshiro256** (Blackman and Vigna 2018) seeded by
  * splitmix64; rng_at is stateless, for numbers that must be a function of (seed, position).

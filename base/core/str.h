@@ -1,4 +1,4 @@
-/* str.h - borrowed text with a length: never owns, never ends with a promise of NUL.
+/* str.h - borrowed text with a length; it owns nothing and need not end in NUL.
  *
  * Layer: base/core (libc). All functions are pure; numbers are parsed strictly (whole
  * string, no leading blanks, no locale), so "12x" is an error and not 12.

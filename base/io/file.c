@@ -221,7 +221,7 @@ static int secret_read(const char *path, char ret[2 * FILE_SECRET_BYTES + 1], st
     return 0;
 }
 
-/* link() instead of rename(): it fails when another maker was first, and then his is the one. */
+/* link() instead of rename(): it fails when another process was first; its file is used then. */
 static int secret_make(const char *path, struct err *err)
 {
     uint8_t bytes[FILE_SECRET_BYTES];

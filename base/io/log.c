@@ -10,12 +10,17 @@
 #include "base/core/bits.h"
 #include "base/core/err.h"
 #include "base/core/str.h"
-#include "base/io/clock.h"
-#include "base/io/log_file.h"
+#include "base/io/loop/clock.h"
+#include "base/io/loop/lock.h"
 
+#include <fcntl.h>
+#include <limits.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -38,6 +43,98 @@ struct args {
     va_list ap; /* in a struct, so that helpers advance the caller's */
 };
 
+/* ---- the file ----
+ *
+ * The log's own writer keeps the file within its bound: FILE, FILE.1, FILE.2, ... There is nobody
+ * else to do it: the command that started us has ended, and a fleet on a laptop has no logrotate.
+ * The writer counts its bytes, and once the count may have reached the bound it asks for the size,
+ * because a process may share the file with its children. The new file takes the number of the old
+ * descriptor, so that every line goes on through the same number.
+ *
+ *   (1) only a regular file is turned: a pipe, a terminal and the journal keep their own
+ *   (2) a file that somebody else has renamed or removed is left alone
+ *   (3) no line is lost or halved: what was being written ends up in FILE.1
+ *   (4) any thread may write; one of them renames, the others go on writing to the old file */
+
+#define LOG_FILE_COUNT 3 /* older files that are kept beside the one being written */
+
+static struct {
+    struct lock lock; /* over the turn */
+    int fd;
+    char path[PATH_MAX];
+    uint64_t bytes_max; /* atomic; 0: nothing is watched */
+    int64_t left;       /* atomic: bytes until the size is looked at */
+} file = { .lock = LOCK_INIT };
+
+/* Watches the file behind `fd` from now on; 0 bytes: never again. Before other threads log. */
+static void file_keep(int fd, uint64_t bytes_max)
+{
+    struct stat st;
+    char link[32], path[PATH_MAX];
+    snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+    ssize_t n = readlink(link, path, sizeof path - 1);
+    bool ours = bytes_max > 0 && n > 0 && fstat(fd, &st) == 0 && S_ISREG(st.st_mode);
+    file.fd = fd;
+    if (ours) memcpy(file.path, path, (size_t)n);
+    if (ours) file.path[n] = 0;
+    __atomic_store_n(&file.left, 0, __ATOMIC_RELAXED);
+    __atomic_store_n(&file.bytes_max, ours ? bytes_max : 0, __ATOMIC_RELEASE);
+}
+
+/* "PATH.N", or PATH itself for 0. */
+static bool file_name(char ret[PATH_MAX], int number)
+{
+    int n = number ? snprintf(ret, PATH_MAX, "%s.%d", file.path, number)
+                   : snprintf(ret, PATH_MAX, "%s", file.path);
+    return n > 0 && n < PATH_MAX;
+}
+
+/* True when the path still names what `st` describes. */
+static bool is_there(const struct stat *st)
+{
+    struct stat now;
+    return stat(file.path, &now) == 0 && now.st_dev == st->st_dev && now.st_ino == st->st_ino;
+}
+
+/* What fails leaves the old file in use; it is tried again when as much was written once more. */
+static void turn(const struct stat *st)
+{
+    char from[PATH_MAX], to[PATH_MAX];
+    if (!is_there(st)) return;
+    for (int k = LOG_FILE_COUNT; k > 0; k--)
+        if (file_name(from, k - 1) && file_name(to, k)) (void)rename(from, to);
+    int fd = open(file.path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (fd < 0) return;
+    struct stat out;
+    bool both = file.fd != STDOUT_FILENO && fstat(STDOUT_FILENO, &out) == 0 &&
+                out.st_dev == st->st_dev && out.st_ino == st->st_ino;
+    if (both) (void)dup2(fd, STDOUT_FILENO);
+    (void)dup2(fd, file.fd);
+    close(fd);
+}
+
+static void look(uint64_t bytes_max)
+{
+    struct stat st;
+    if (fstat(file.fd, &st) < 0) return;
+    uint64_t size = (uint64_t)st.st_size;
+    /* Before the turn: what others write meanwhile counts for the file that comes. */
+    int64_t left = (int64_t)(size < bytes_max ? bytes_max - size : bytes_max);
+    __atomic_store_n(&file.left, left, __ATOMIC_RELAXED);
+    if (size >= bytes_max) turn(&st);
+}
+
+/* Counts bytes that were written to it; almost always an addition. */
+static void file_wrote(size_t bytes)
+{
+    uint64_t bytes_max = __atomic_load_n(&file.bytes_max, __ATOMIC_ACQUIRE);
+    if (bytes_max == 0) return;
+    if (__atomic_sub_fetch(&file.left, (int64_t)bytes, __ATOMIC_RELAXED) > 0) return;
+    if (!lock_try(&file.lock)) return; /* another thread is at it */
+    look(bytes_max);
+    lock_drop(&file.lock);
+}
+
 void log_set_level(enum log_level least)
 {
     __atomic_store_n(&level_least, (int)least, __ATOMIC_RELAXED);
@@ -50,7 +147,7 @@ void log_set_fd(int fd)
 
 void log_set_max(uint64_t bytes_max)
 {
-    log_file_keep(__atomic_load_n(&log_fd, __ATOMIC_RELAXED), bytes_max);
+    file_keep(__atomic_load_n(&log_fd, __ATOMIC_RELAXED), bytes_max);
 }
 
 static bool log_enabled(enum log_level level)
@@ -259,7 +356,7 @@ static void line_write(struct line *l)
         n = write(__atomic_load_n(&log_fd, __ATOMIC_RELAXED), l->text, l->len);
     while (n < 0 && errno == EINTR);
     if (n != (ssize_t)l->len) __atomic_fetch_add(&lost, 1, __ATOMIC_RELAXED);
-    log_file_wrote(l->len);
+    file_wrote(l->len);
 }
 
 void log_event(enum log_level level, const char *event, const char *format, ...)

@@ -23,7 +23,7 @@ extern const char *const log_level_names[LOG_LEVEL_COUNT + 1]; /* for a CONFIG_E
 void log_set_level(enum log_level least); /* LOG_INFO until said otherwise */
 void log_set_fd(int fd);                  /* 2 until said otherwise */
 
-/* The file behind that descriptor is turned at so many bytes (log_file.h); 0: never. */
+/* The file behind that descriptor becomes FILE.1 at so many bytes, and a new one begins; 0: never. */
 void log_set_max(uint64_t bytes_max);
 
 /* Conversions: d i u x X o c s f g e p and %%, with flags, width, precision (also .*), and the

@@ -11,10 +11,10 @@
 #include "base/core/bits.h"
 #include "base/core/fault.h"
 #include "base/core/own.h"
+#include "base/io/loop/lock.h"
 
 #include <inttypes.h>
 #include <math.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -47,7 +47,7 @@ struct metric {
 struct metrics {
     struct metric *metrics;
     uint32_t count;
-    pthread_mutex_t lock; /* the lists of series */
+    struct lock lock; /* the lists of series */
 };
 
 static double bits_double(uint64_t bits)
@@ -171,7 +171,7 @@ int metrics_new(const struct metric_desc *table, uint32_t count,
     CLEANUP(metrics_freep) struct metrics *m = calloc(1, sizeof *m);
     if (m) m->metrics = calloc(count, sizeof *m->metrics);
     if (!m || (!m->metrics && count > 0)) return err_set(err, -ENOMEM, "no memory for metrics");
-    pthread_mutex_init(&m->lock, NULL);
+    lock_init(&m->lock);
     m->count = count;
     for (uint32_t i = 0; i < count; i++) {
         for (uint32_t j = 0; j < i; j++)
@@ -202,7 +202,7 @@ void metrics_free(struct metrics *m)
         }
         series_free(one->other);
     }
-    if (m->metrics) pthread_mutex_destroy(&m->lock);
+    if (m->metrics) lock_fini(&m->lock);
     free(m->metrics);
     free(m);
 }
@@ -220,9 +220,12 @@ static bool labels_eq(const struct metric_series *s, const struct str *values, u
     return true;
 }
 
-/* With the lock held. */
-static struct metric_series *series_find_or_make(struct metric *m, const struct str *values)
+/* Returns the series of these labels, made if there is room, else the one called other. */
+static struct metric_series *series_find_or_make(struct metrics *all, uint32_t metric,
+                                                 const struct str *values)
 {
+    lock_assert_held(&all->lock);
+    struct metric *m = &all->metrics[metric];
     struct metric_series **at = &m->series;
     for (; *at; at = &(*at)->next)
         if (labels_eq(*at, values, m->label_count)) return *at;
@@ -242,9 +245,9 @@ static struct metric_series *series_find_or_make(struct metric *m, const struct 
 struct metric_series *metric_series(struct metrics *m, uint32_t metric, const struct str *values)
 {
     must(metric < m->count && m->metrics[metric].label_count > 0);
-    pthread_mutex_lock(&m->lock);
-    struct metric_series *s = series_find_or_make(&m->metrics[metric], values);
-    pthread_mutex_unlock(&m->lock);
+    lock_take(&m->lock);
+    struct metric_series *s = series_find_or_make(m, metric, values);
+    lock_drop(&m->lock);
     return s;
 }
 
@@ -425,11 +428,11 @@ static void put_overflows(struct buf *out, const struct metrics *m)
 
 int metrics_render(struct metrics *m, struct buf *out)
 {
-    pthread_mutex_lock(&m->lock);
+    lock_take(&m->lock);
     for (uint32_t i = 0; i < m->count; i++)
         put_metric(out, &m->metrics[i]);
     put_overflows(out, m);
-    pthread_mutex_unlock(&m->lock);
+    lock_drop(&m->lock);
     return out->rc;
 }
 

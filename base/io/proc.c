@@ -15,7 +15,7 @@
 #include "base/core/fault.h"
 #include "base/core/hash.h"
 #include "base/core/own.h"
-#include "base/io/clock.h"
+#include "base/io/loop/clock.h"
 
 #include <fcntl.h>
 #include <inttypes.h>

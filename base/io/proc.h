@@ -54,8 +54,8 @@ void proc_close(struct proc *p); /* our descriptor only; the process runs on */
 /* After pidfd became readable: collects the status of a child. -EAGAIN while it runs. */
 int proc_reap(struct proc *p, struct proc_exit *ret);
 
-/* Collects every child that has ended, whoever they are: for a process that starts others and waits
- * for none of them. Returns how many. */
+/* Reaps every child that has ended, for a process that starts others and waits for none of them.
+ * Returns how many. */
 uint32_t proc_reap_all(void);
 
 /* Waits for the end, then reaps. -ETIMEDOUT. */

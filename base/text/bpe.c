@@ -75,11 +75,8 @@ static void rate(const struct vocab *v, struct bpe_scratch *s, uint32_t at)
     struct bpe_symbol *left = &s->symbols[at];
     left->rank = BPE_NO_RANK;
     if (left->next == NOWHERE) return;
-    uint32_t pair[2] = { left->id, s->symbols[left->next].id };
-    const uint32_t *rank = map_get(&v->pair_rank, pair);
-    if (!rank) return;
-    left->rank = *rank;
-    push(s, (uint64_t)*rank << 32 | at);
+    left->rank = vocab_pair_rank(v, left->id, s->symbols[left->next].id);
+    if (left->rank != BPE_NO_RANK) push(s, (uint64_t)left->rank << 32 | at);
 }
 
 static void join(const struct vocab *v, struct bpe_scratch *s, uint32_t at)

@@ -1,4 +1,4 @@
-/* bundle.h - vocabulary and chat template as one blob with a digest: what an engine hands out
+/* bundle.h - vocabulary and chat template as one blob with a digest, as an engine exports it
  * so that a router can tokenise for it.
  *
  * Layer:  base/text (base/core)

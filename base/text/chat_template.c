@@ -1,14 +1,14 @@
 /* chat_template.c - compile, set up the variables, render, collect the spans of content.
  *
- * What counts as content: every string of messages, tools and kwargs, keys too. The one exception
- * is a message's role when it is on the list below: templates put it between the halves of a
- * marker, and a name of the list can do no more than the client could by naming that role.
+ * Every string of messages, tools and kwargs is content, keys included. The one exception is the role
+ * of a message when it is on the list below: templates put it between the halves of a marker, and a
+ * listed name can do no more than the client could by naming that role.
  */
 #include "base/text/chat_template.h"
 
 #include "base/core/bits.h"
 #include "base/text/jinja/eval.h"
-#include "base/text/jinja/parse.h"
+#include "base/text/jinja/lex.h"
 
 #include <stdlib.h>
 

@@ -1,4 +1,4 @@
-/* encode.c - template, then tokens, each with its bound checked before the work. */
+/* encode.c - renders the template, then tokenises; each bound is checked before the work. */
 #include "base/text/encode.h"
 
 static int too_many(size_t ids_max, struct err *err)

@@ -1,10 +1,10 @@
-/* encode.h - what a client asks a model to go on from, as token ids, within the model's context.
+/* encode.h - the prompt of a request as token ids, within the model's context.
  *
  * Layer:   base/text (base/core); router and engine share it
  * Threads: any: a model's vocabulary and template are immutable. Long texts belong on a text worker
- *          (base/io/text_pool.h)
- * Bounds:  ids_max ids. A text that cannot fit, because even the longest token repeated has more ids,
- *          is refused before it is tokenised; every other stops at the first id too many
+ *          (base/io/loop/text_pool.h)
+ * Bounds:  ids_max ids. A text that cannot fit, because even its shortest encoding has more ids, is
+ *          refused before it is tokenised; any other stops at the first id too many
  * Errors:  -EFBIG: more than ids_max ids, err names both. -EPROTO: the template's own refusal, or the
  *          model has none; -EINVAL: not the JSON it should be; -E2BIG: a bound of the template;
  *          -EDOM: the template failed; -ENOMEM. `out` then holds a prefix.

@@ -39,12 +39,21 @@ static size_t char_at(struct str text, size_t at, uint32_t *cp, uint32_t *classe
     return len;
 }
 
+static bool is_ascii_of(char c, uint32_t wanted)
+{
+    return (unsigned char)c < 128 && unicode_ascii[(unsigned char)c] & wanted;
+}
+
 /* Bytes of the run of characters from `at` that have one of `wanted`, at most `max` of them. */
 static size_t run_of(struct str text, size_t at, uint32_t wanted, size_t max)
 {
     size_t end = at;
     for (size_t i = 0; i < max; i++) {
         uint32_t cp, classes;
+        for (; i < max && end < text.len && is_ascii_of(text.data[end], wanted); i++)
+            end++;
+        if (i == max) break;
+        if (end < text.len && (unsigned char)text.data[end] < 128) break;
         size_t len = char_at(text, end, &cp, &classes);
         if (len == 0 || !(classes & wanted)) break;
         end += len;

@@ -1,4 +1,4 @@
-/* token_ask.c - read, bound, convert, write. */
+/* token_ask.c - reads a body, checks its bounds, converts, and writes the reply. */
 #include "base/text/token_ask.h"
 
 #include "base/core/json.h"

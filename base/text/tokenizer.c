@@ -9,9 +9,9 @@
  */
 #include "base/text/tokenizer.h"
 
+#include "base/core/hash.h"
 #include "base/core/work.h"
 #include "base/text/bpe.h"
-#include "base/text/byte_alphabet.h"
 #include "base/text/vocab_tables.h"
 
 #include <stdlib.h>
@@ -42,8 +42,17 @@ int ids_push(struct ids *ids, uint32_t id)
     return 0;
 }
 
+#define PENDING 8 /* words whose places are being fetched */
+
+struct pending {
+    struct str word;
+    uint64_t hash;
+};
+
 struct encoder {
     const struct vocab *v;
+    struct pending pending[PENDING];
+    uint32_t first, last;
     struct ids *out;
     struct bpe_scratch scratch;
     bool control; /* control tokens are recognised outside of content */
@@ -107,22 +116,8 @@ static size_t cut_length(struct str word)
     return len > 0 ? len : TOKENIZER_WORD_BYTES_MAX;
 }
 
-/* The token that is the whole word, for pre-tokenizers that ask for it first. */
-static uint32_t whole_word(const struct vocab *v, struct str word)
+static int merge_word(struct encoder *e, struct str word)
 {
-    char text[2 * VOCAB_TOKEN_BYTES_MAX];
-    if (word.len > v->word_bytes_max || word.len > VOCAB_TOKEN_BYTES_MAX) return VOCAB_NONE;
-    uint32_t id = vocab_find(v, byte_alphabet_encode(word, text));
-    return id != VOCAB_NONE && v->tokens[id].type == TOKEN_NORMAL ? id : VOCAB_NONE;
-}
-
-static int encode_word(void *arg, struct str word)
-{
-    struct encoder *e = arg;
-    if (e->v->pre->whole_word_first) {
-        uint32_t id = whole_word(e->v, word);
-        if (id != VOCAB_NONE) return ids_push(e->out, id);
-    }
     int rc = 0;
     while (rc == 0 && word.len > 0) {
         size_t len = cut_length(word);
@@ -132,9 +127,79 @@ static int encode_word(void *arg, struct str word)
     return rc;
 }
 
+/* Only its first writer fills a memo, which then never changes: a text of many made-up words can fill
+ * them all, and gains nothing but that their merging is not saved. */
+static void remember(struct vocab_memo *memo, struct str word, const uint32_t *ids, size_t count)
+{
+    uint8_t empty = MEMO_EMPTY;
+    if (word.len > VOCAB_MEMO_BYTES || count > VOCAB_MEMO_IDS) return;
+    if (!atomic_compare_exchange_strong(&memo->state, &empty, MEMO_WRITTEN)) return;
+    memo->len = (uint8_t)word.len;
+    memo->count = (uint8_t)count;
+    memcpy(memo->word, word.data, word.len);
+    memcpy(memo->ids, ids, count * sizeof *ids);
+    atomic_store_explicit(&memo->state, MEMO_READY, memory_order_release);
+}
+
+static bool is_of(struct vocab_memo *memo, struct str word)
+{
+    return atomic_load_explicit(&memo->state, memory_order_acquire) == MEMO_READY &&
+           str_eq(str_of(memo->word, memo->len), word);
+}
+
+/* Most words of a text are a token each. Merging tells once whether it gives that token; from then on
+ * it is looked up, as the ids of other words are. Some pre-tokenizers ask for the whole word first,
+ * whatever merging gives. */
+static int encode_word(struct encoder *e, struct str word, uint64_t hash)
+{
+    const struct vocab *v = e->v;
+    uint32_t id = vocab_word(v, word, hash);
+    _Atomic uint8_t *state = id == VOCAB_NONE ? NULL : &v->word_state[id];
+    uint8_t known = state ? atomic_load_explicit(state, memory_order_relaxed) : WORD_IN_PARTS;
+    if (state && (v->pre->whole_word_first || known == WORD_WHOLE)) return ids_push(e->out, id);
+
+    struct vocab_memo *memo = vocab_memo(v, hash);
+    int rc = 0;
+    if (is_of(memo, word)) {
+        for (uint8_t i = 0; i < memo->count && rc == 0; i++)
+            rc = ids_push(e->out, memo->ids[i]);
+        return rc;
+    }
+    size_t before = e->out->count;
+    rc = merge_word(e, word);
+    if (rc < 0) return rc;
+    const uint32_t *made = e->out->data + before;
+    bool whole = state && e->out->count == before + 1 && made[0] == id;
+    if (known == WORD_UNKNOWN)
+        atomic_store_explicit(state, whole ? WORD_WHOLE : WORD_IN_PARTS, memory_order_relaxed);
+    if (!whole) remember(memo, word, made, e->out->count - before);
+    return 0;
+}
+
+static int encode_first(struct encoder *e)
+{
+    const struct pending *p = &e->pending[e->first++ % PENDING];
+    return encode_word(e, p->word, p->hash);
+}
+
+/* Words wait a little between the asking for their places in the tables and the looking: places are
+ * spread over megabytes, and eight misses of the cache at once take as long as one. */
+static int take_word(void *arg, struct str word)
+{
+    struct encoder *e = arg;
+    uint64_t hash = hash64(word.data, word.len, 0);
+    vocab_word_fetch(e->v, hash);
+    int rc = e->last - e->first == PENDING ? encode_first(e) : 0;
+    e->pending[e->last++ % PENDING] = (struct pending){ word, hash };
+    return rc;
+}
+
 static int encode_words(struct encoder *e, struct str text)
 {
-    return pretokenizer_run(e->v->pre, text, encode_word, e);
+    int rc = pretokenizer_run(e->v->pre, text, take_word, e);
+    while (rc == 0 && e->first != e->last)
+        rc = encode_first(e);
+    return rc;
 }
 
 static int encode_all(struct encoder *e, struct str text)

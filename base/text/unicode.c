@@ -1,78 +1,158 @@
-/* unicode.c - binary search over the rows of unicode_table.c.
+/* unicode.c - the one file that includes utf8proc.
  *
- * A two-level page table would save a few comparisons and cost 60 KB of generated source; the
- * tokenizer meets ASCII first of all, which has its own table.
+ * Classes come from the general category (utf8proc 2.8: Unicode 15). A table of ASCII stands before
+ * it, because the tokenizers meet ASCII first of all. utf8proc maps one character to one; the 102
+ * that become several in capitals (Unicode's SpecialCasing) are listed here, as Python has them.
  */
 #include "base/text/unicode.h"
+
+#include "base/core/bits.h"
+
+#include <utf8proc.h>
+
+#define L (UNICODE_LETTER | UNICODE_PRINTABLE)
+#define M (UNICODE_MARK | UNICODE_PRINTABLE)
+#define N (UNICODE_NUMBER | UNICODE_PRINTABLE)
+#define P (UNICODE_PUNCTUATION | UNICODE_PRINTABLE)
+#define S (UNICODE_SYMBOL | UNICODE_PRINTABLE)
+#define B UNICODE_SPACE
+#define W (UNICODE_WHITE | UNICODE_SPACE)
+#define V (W | UNICODE_PRINTABLE)
+
+// clang-format off
+const uint8_t unicode_ascii[128] = {
+    0, 0, 0, 0, 0, 0, 0, 0, 0, W, W, W, W, W, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, B, B, B, B,
+    V, P, P, P, S, P, P, P, P, P, P, S, P, P, P, P, N, N, N, N, N, N, N, N, N, N, P, P, S, S, S, P,
+    P, L, L, L, L, L, L, L, L, L, L, L, L, L, L, L, L, L, L, L, L, L, L, L, L, L, L, P, P, P, S, P,
+    S, L, L, L, L, L, L, L, L, L, L, L, L, L, L, L, L, L, L, L, L, L, L, L, L, L, L, P, S, P, S, 0,
+};
+
+/* By utf8proc's category; the others have no class. */
+static const uint8_t category_classes[UTF8PROC_CATEGORY_CO + 1] = {
+    [UTF8PROC_CATEGORY_LU] = L, [UTF8PROC_CATEGORY_LL] = L, [UTF8PROC_CATEGORY_LT] = L,
+    [UTF8PROC_CATEGORY_LM] = L, [UTF8PROC_CATEGORY_LO] = L,
+    [UTF8PROC_CATEGORY_MN] = M, [UTF8PROC_CATEGORY_MC] = M, [UTF8PROC_CATEGORY_ME] = M,
+    [UTF8PROC_CATEGORY_ND] = N, [UTF8PROC_CATEGORY_NL] = N, [UTF8PROC_CATEGORY_NO] = N,
+    [UTF8PROC_CATEGORY_PC] = P, [UTF8PROC_CATEGORY_PD] = P, [UTF8PROC_CATEGORY_PS] = P,
+    [UTF8PROC_CATEGORY_PE] = P, [UTF8PROC_CATEGORY_PI] = P, [UTF8PROC_CATEGORY_PF] = P,
+    [UTF8PROC_CATEGORY_PO] = P,
+    [UTF8PROC_CATEGORY_SM] = S, [UTF8PROC_CATEGORY_SC] = S, [UTF8PROC_CATEGORY_SK] = S,
+    [UTF8PROC_CATEGORY_SO] = S,
+    [UTF8PROC_CATEGORY_ZS] = W, [UTF8PROC_CATEGORY_ZL] = W, [UTF8PROC_CATEGORY_ZP] = W,
+};
+
+/* What becomes several characters in capitals, and with a capital first. */
+static const struct {
+    uint16_t from, upper[UNICODE_CASE_MAX], title[UNICODE_CASE_MAX]; /* 0 where shorter */
+} several[] = {
+    {0xdf,{0x53,0x53},{0x53,0x73}}, {0x149,{0x2bc,0x4e},{0x2bc,0x4e}},
+    {0x1f0,{0x4a,0x30c},{0x4a,0x30c}}, {0x390,{0x399,0x308,0x301},{0x399,0x308,0x301}},
+    {0x3b0,{0x3a5,0x308,0x301},{0x3a5,0x308,0x301}}, {0x587,{0x535,0x552},{0x535,0x582}},
+    {0x1e96,{0x48,0x331},{0x48,0x331}}, {0x1e97,{0x54,0x308},{0x54,0x308}},
+    {0x1e98,{0x57,0x30a},{0x57,0x30a}}, {0x1e99,{0x59,0x30a},{0x59,0x30a}},
+    {0x1e9a,{0x41,0x2be},{0x41,0x2be}}, {0x1f50,{0x3a5,0x313},{0x3a5,0x313}},
+    {0x1f52,{0x3a5,0x313,0x300},{0x3a5,0x313,0x300}},
+    {0x1f54,{0x3a5,0x313,0x301},{0x3a5,0x313,0x301}},
+    {0x1f56,{0x3a5,0x313,0x342},{0x3a5,0x313,0x342}}, {0x1f80,{0x1f08,0x399},{0x1f88}},
+    {0x1f81,{0x1f09,0x399},{0x1f89}}, {0x1f82,{0x1f0a,0x399},{0x1f8a}},
+    {0x1f83,{0x1f0b,0x399},{0x1f8b}}, {0x1f84,{0x1f0c,0x399},{0x1f8c}},
+    {0x1f85,{0x1f0d,0x399},{0x1f8d}}, {0x1f86,{0x1f0e,0x399},{0x1f8e}},
+    {0x1f87,{0x1f0f,0x399},{0x1f8f}}, {0x1f88,{0x1f08,0x399},{0x1f88}},
+    {0x1f89,{0x1f09,0x399},{0x1f89}}, {0x1f8a,{0x1f0a,0x399},{0x1f8a}},
+    {0x1f8b,{0x1f0b,0x399},{0x1f8b}}, {0x1f8c,{0x1f0c,0x399},{0x1f8c}},
+    {0x1f8d,{0x1f0d,0x399},{0x1f8d}}, {0x1f8e,{0x1f0e,0x399},{0x1f8e}},
+    {0x1f8f,{0x1f0f,0x399},{0x1f8f}}, {0x1f90,{0x1f28,0x399},{0x1f98}},
+    {0x1f91,{0x1f29,0x399},{0x1f99}}, {0x1f92,{0x1f2a,0x399},{0x1f9a}},
+    {0x1f93,{0x1f2b,0x399},{0x1f9b}}, {0x1f94,{0x1f2c,0x399},{0x1f9c}},
+    {0x1f95,{0x1f2d,0x399},{0x1f9d}}, {0x1f96,{0x1f2e,0x399},{0x1f9e}},
+    {0x1f97,{0x1f2f,0x399},{0x1f9f}}, {0x1f98,{0x1f28,0x399},{0x1f98}},
+    {0x1f99,{0x1f29,0x399},{0x1f99}}, {0x1f9a,{0x1f2a,0x399},{0x1f9a}},
+    {0x1f9b,{0x1f2b,0x399},{0x1f9b}}, {0x1f9c,{0x1f2c,0x399},{0x1f9c}},
+    {0x1f9d,{0x1f2d,0x399},{0x1f9d}}, {0x1f9e,{0x1f2e,0x399},{0x1f9e}},
+    {0x1f9f,{0x1f2f,0x399},{0x1f9f}}, {0x1fa0,{0x1f68,0x399},{0x1fa8}},
+    {0x1fa1,{0x1f69,0x399},{0x1fa9}}, {0x1fa2,{0x1f6a,0x399},{0x1faa}},
+    {0x1fa3,{0x1f6b,0x399},{0x1fab}}, {0x1fa4,{0x1f6c,0x399},{0x1fac}},
+    {0x1fa5,{0x1f6d,0x399},{0x1fad}}, {0x1fa6,{0x1f6e,0x399},{0x1fae}},
+    {0x1fa7,{0x1f6f,0x399},{0x1faf}}, {0x1fa8,{0x1f68,0x399},{0x1fa8}},
+    {0x1fa9,{0x1f69,0x399},{0x1fa9}}, {0x1faa,{0x1f6a,0x399},{0x1faa}},
+    {0x1fab,{0x1f6b,0x399},{0x1fab}}, {0x1fac,{0x1f6c,0x399},{0x1fac}},
+    {0x1fad,{0x1f6d,0x399},{0x1fad}}, {0x1fae,{0x1f6e,0x399},{0x1fae}},
+    {0x1faf,{0x1f6f,0x399},{0x1faf}}, {0x1fb2,{0x1fba,0x399},{0x1fba,0x345}},
+    {0x1fb3,{0x391,0x399},{0x1fbc}}, {0x1fb4,{0x386,0x399},{0x386,0x345}},
+    {0x1fb6,{0x391,0x342},{0x391,0x342}}, {0x1fb7,{0x391,0x342,0x399},{0x391,0x342,0x345}},
+    {0x1fbc,{0x391,0x399},{0x1fbc}}, {0x1fc2,{0x1fca,0x399},{0x1fca,0x345}},
+    {0x1fc3,{0x397,0x399},{0x1fcc}}, {0x1fc4,{0x389,0x399},{0x389,0x345}},
+    {0x1fc6,{0x397,0x342},{0x397,0x342}}, {0x1fc7,{0x397,0x342,0x399},{0x397,0x342,0x345}},
+    {0x1fcc,{0x397,0x399},{0x1fcc}}, {0x1fd2,{0x399,0x308,0x300},{0x399,0x308,0x300}},
+    {0x1fd3,{0x399,0x308,0x301},{0x399,0x308,0x301}}, {0x1fd6,{0x399,0x342},{0x399,0x342}},
+    {0x1fd7,{0x399,0x308,0x342},{0x399,0x308,0x342}},
+    {0x1fe2,{0x3a5,0x308,0x300},{0x3a5,0x308,0x300}},
+    {0x1fe3,{0x3a5,0x308,0x301},{0x3a5,0x308,0x301}}, {0x1fe4,{0x3a1,0x313},{0x3a1,0x313}},
+    {0x1fe6,{0x3a5,0x342},{0x3a5,0x342}}, {0x1fe7,{0x3a5,0x308,0x342},{0x3a5,0x308,0x342}},
+    {0x1ff2,{0x1ffa,0x399},{0x1ffa,0x345}}, {0x1ff3,{0x3a9,0x399},{0x1ffc}},
+    {0x1ff4,{0x38f,0x399},{0x38f,0x345}}, {0x1ff6,{0x3a9,0x342},{0x3a9,0x342}},
+    {0x1ff7,{0x3a9,0x342,0x399},{0x3a9,0x342,0x345}}, {0x1ffc,{0x3a9,0x399},{0x1ffc}},
+    {0xfb00,{0x46,0x46},{0x46,0x66}}, {0xfb01,{0x46,0x49},{0x46,0x69}},
+    {0xfb02,{0x46,0x4c},{0x46,0x6c}}, {0xfb03,{0x46,0x46,0x49},{0x46,0x66,0x69}},
+    {0xfb04,{0x46,0x46,0x4c},{0x46,0x66,0x6c}}, {0xfb05,{0x53,0x54},{0x53,0x74}},
+    {0xfb06,{0x53,0x54},{0x53,0x74}}, {0xfb13,{0x544,0x546},{0x544,0x576}},
+    {0xfb14,{0x544,0x535},{0x544,0x565}}, {0xfb15,{0x544,0x53b},{0x544,0x56b}},
+    {0xfb16,{0x54e,0x546},{0x54e,0x576}}, {0xfb17,{0x544,0x53d},{0x544,0x56d}}
+};
+// clang-format on
+
+#define NEXT_LINE 0x85 /* a control character that is White_Space */
+#define DOTTED_I 0x130 /* the one that becomes several in lower case: i and a dot above */
+#define DOT_ABOVE 0x307
 
 uint32_t unicode_classes_slow(uint32_t cp)
 {
     if (cp > 0x10FFFF) return 0;
-    size_t low = 0, high = unicode_class_rows_count; /* row low starts at or before cp */
-    while (high - low > 1) {
-        size_t middle = low + (high - low) / 2;
-        if (unicode_class_rows[middle].first <= cp)
-            low = middle;
-        else
-            high = middle;
-    }
-    return unicode_class_rows[low].classes;
+    if (cp == NEXT_LINE) return W;
+    return category_classes[utf8proc_category((utf8proc_int32_t)cp)];
 }
 
-static const struct unicode_case_row *case_row(const struct unicode_case_row *rows, size_t count,
-                                               uint32_t cp)
+/* The several characters of `cp`; NULL when it becomes one. */
+static const uint16_t *several_of(enum unicode_case to, uint32_t cp)
 {
-    size_t low = 0, high = count;
+    size_t low = 0, high = COUNT_OF(several);
     while (low < high) {
         size_t middle = low + (high - low) / 2;
-        const struct unicode_case_row *row = &rows[middle];
-        if (cp < row->first)
-            high = middle;
-        else if (cp > row->last)
+        if (several[middle].from == cp)
+            return to == UNICODE_UPPER ? several[middle].upper : several[middle].title;
+        if (several[middle].from < cp)
             low = middle + 1;
         else
-            return (cp - row->first) % row->step == 0 ? row : NULL;
+            high = middle;
     }
     return NULL;
 }
 
 size_t unicode_to_case(enum unicode_case to, uint32_t cp, uint32_t ret[UNICODE_CASE_MAX])
 {
-    const struct {
-        const struct unicode_case_row *rows;
-        size_t row_count;
-        const struct unicode_case_special *specials;
-        size_t special_count;
-    } tables[UNICODE_CASE_COUNT] = {
-        [UNICODE_UPPER] = { unicode_upper_rows, unicode_upper_rows_count, unicode_upper_specials,
-                            unicode_upper_specials_count },
-        [UNICODE_LOWER] = { unicode_lower_rows, unicode_lower_rows_count, unicode_lower_specials,
-                            unicode_lower_specials_count },
-        [UNICODE_TITLE] = { unicode_title_rows, unicode_title_rows_count, unicode_title_specials,
-                            unicode_title_specials_count },
-    };
+    utf8proc_int32_t c = (utf8proc_int32_t)cp;
     ret[0] = cp;
-    const struct unicode_case_row *row = case_row(tables[to].rows, tables[to].row_count, cp);
-    if (row) {
-        ret[0] = (uint32_t)((int32_t)cp + row->delta);
+    if (cp > 0x10FFFF) return 1;
+    if (to == UNICODE_LOWER) {
+        ret[0] = cp == DOTTED_I ? 'i' : (uint32_t)utf8proc_tolower(c);
+        ret[1] = DOT_ABOVE;
+        return cp == DOTTED_I ? 2 : 1;
+    }
+    const uint16_t *made = several_of(to, cp);
+    if (!made) {
+        ret[0] = (uint32_t)(to == UNICODE_UPPER ? utf8proc_toupper(c) : utf8proc_totitle(c));
         return 1;
     }
-    for (size_t i = 0; cp >= 0x80 && i < tables[to].special_count; i++) {
-        if (tables[to].specials[i].from != cp) continue;
-        size_t len = 0;
-        for (; len < UNICODE_CASE_MAX && tables[to].specials[i].to[len] != 0; len++)
-            ret[len] = tables[to].specials[i].to[len];
-        return len;
-    }
-    return 1;
+    size_t len = 0;
+    for (; len < UNICODE_CASE_MAX && made[len]; len++)
+        ret[len] = made[len];
+    return len;
 }
 
-bool unicode_is_lower(uint32_t cp)
+bool unicode_is_cased(uint32_t cp)
 {
-    return case_row(unicode_is_lower_rows, unicode_is_lower_rows_count, cp) != NULL;
-}
-
-bool unicode_is_upper(uint32_t cp)
-{
-    return case_row(unicode_is_upper_rows, unicode_is_upper_rows_count, cp) != NULL;
+    utf8proc_int32_t c = (utf8proc_int32_t)cp;
+    if (cp > 0x10FFFF) return false;
+    return utf8proc_islower(c) || utf8proc_isupper(c) ||
+           utf8proc_category(c) == UTF8PROC_CATEGORY_LT;
 }

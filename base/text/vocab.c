@@ -8,6 +8,7 @@
 
 #include "base/core/bits.h"
 #include "base/core/hash.h"
+#include "base/core/work.h"
 #include "base/text/byte_alphabet.h"
 #include "base/text/vocab_tables.h"
 
@@ -291,6 +292,105 @@ static bool is_word_part(const struct vocab *v, uint32_t id)
     return v->tokens[id].type == TOKEN_NORMAL;
 }
 
+static uint64_t pair_of(uint32_t left, uint32_t right)
+{
+    return (uint64_t)left << VOCAB_ID_BITS | right;
+}
+
+/* The slot that holds the pair, or the empty one where it would go. */
+static uint64_t *pair_slot(const struct vocab *v, uint64_t pair)
+{
+    size_t mask = (UINT64_C(1) << (64 - v->pair_shift)) - 1;
+    size_t at = (size_t)((pair * UINT64_C(0x9E3779B97F4A7C15)) >> v->pair_shift);
+    uint64_t probes = 1;
+    while (v->pairs[at] != VOCAB_PAIR_NONE && v->pairs[at] >> VOCAB_RANK_BITS != pair) {
+        at = (at + 1) & mask;
+        probes++;
+    }
+    work_add(probes);
+    return &v->pairs[at];
+}
+
+uint32_t vocab_pair_rank(const struct vocab *v, uint32_t left, uint32_t right)
+{
+    uint64_t found = *pair_slot(v, pair_of(left, right));
+    return found == VOCAB_PAIR_NONE ? UINT32_MAX : found & ((1u << VOCAB_RANK_BITS) - 1);
+}
+
+/* One word of memory a pair: a look for a pair that may not be joined, which most are, costs one
+ * line of the cache. */
+static int index_pairs(struct vocab *v, struct err *err)
+{
+    uint32_t bits = 4;
+    while (UINT64_C(1) << bits < 2 * (uint64_t)v->merge_count)
+        bits++;
+    v->pair_shift = 64 - bits;
+    v->pairs = arena_array(&v->arena, (size_t)1 << bits, sizeof *v->pairs);
+    if (!v->pairs) return err_set(err, -ENOMEM, "no memory for the merges");
+    memset(v->pairs, 0xFF, sizeof *v->pairs << bits);
+    for (uint32_t i = 0; i < v->merge_count; i++) {
+        const struct vocab_merge *m = &v->merges[i];
+        if (!is_word_part(v, m->left) || !is_word_part(v, m->right) || !is_word_part(v, m->joined))
+            continue;
+        uint64_t pair = pair_of(m->left, m->right), *slot = pair_slot(v, pair);
+        if (*slot == VOCAB_PAIR_NONE) /* of two equal pairs the better rank counts */
+            *slot = pair << VOCAB_RANK_BITS | i;
+    }
+    return 0;
+}
+
+static struct vocab_word word_of(struct str word, uint32_t id)
+{
+    struct vocab_word w = { .id = id, .len = (uint8_t)min_size(word.len, VOCAB_WORD_HEAD + 1) };
+    memcpy(w.head, word.data, min_size(word.len, VOCAB_WORD_HEAD));
+    return w;
+}
+
+/* The slot that holds the word, or the empty one where it would go. */
+static struct vocab_word *word_slot(const struct vocab *v, struct str word, uint64_t hash)
+{
+    const struct vocab_word wanted = word_of(word, 0);
+    uint64_t probes = 1;
+    uint32_t at = (uint32_t)hash & v->word_mask;
+    for (;; at = (at + 1) & v->word_mask, probes++) {
+        struct vocab_word *w = &v->words[at];
+        if (w->id == VOCAB_NONE) break;
+        if (memcmp(&w->len, &wanted.len, 1 + VOCAB_WORD_HEAD) != 0) continue;
+        if (word.len <= VOCAB_WORD_HEAD || str_eq(vocab_bytes(v, w->id), word)) break;
+    }
+    work_add(probes);
+    return &v->words[at];
+}
+
+uint32_t vocab_word(const struct vocab *v, struct str word, uint64_t hash)
+{
+    return word.len > v->word_bytes_max ? VOCAB_NONE : word_slot(v, word, hash)->id;
+}
+
+static int index_words(struct vocab *v, struct err *err)
+{
+    uint32_t slots = 4;
+    while (slots < 2 * v->token_count)
+        slots *= 2;
+    v->words = arena_array(&v->arena, slots, sizeof *v->words);
+    v->word_state = arena_array(&v->arena, v->token_count, sizeof *v->word_state);
+    v->memos = arena_array(&v->arena, VOCAB_MEMOS, sizeof *v->memos);
+    if (!v->words || !v->word_state || !v->memos)
+        return err_set(err, -ENOMEM, "no memory for the vocabulary");
+    memset(v->words, 0xFF, slots * sizeof *v->words);
+    v->word_mask = slots - 1;
+    memset(v->memos, 0, VOCAB_MEMOS * sizeof *v->memos);
+    for (uint32_t i = 0; i < v->token_count; i++) {
+        const struct vocab_token *t = &v->tokens[i];
+        atomic_init(&v->word_state[i], WORD_UNKNOWN);
+        /* One that is not written in the alphabet stands for what it says: no merge makes it. */
+        if (t->type != TOKEN_NORMAL || t->bytes == t->text) continue;
+        struct str word = vocab_bytes(v, i);
+        *word_slot(v, word, hash64(word.data, word.len, 0)) = word_of(word, i);
+    }
+    return 0;
+}
+
 /* Tokens of one byte start every word; pairs lead from there. Only normal tokens take part, so
  * no sequence of merges ends in a control token. */
 static int finish_gpt2(struct vocab *v, struct err *err)
@@ -309,18 +409,8 @@ static int finish_gpt2(struct vocab *v, struct err *err)
     for (size_t i = 0; i < sizeof replacement; i++)
         if (v->byte_token[replacement[i]] == VOCAB_NONE)
             return err_set(err, -EINVAL, "no token for the byte %02x", replacement[i]);
-    map_init(&v->pair_rank, 8, sizeof(uint32_t), v->merge_count, MAP_OWN);
-    for (uint32_t i = 0; i < v->merge_count; i++) {
-        const struct vocab_merge *m = &v->merges[i];
-        if (!is_word_part(v, m->left) || !is_word_part(v, m->right) || !is_word_part(v, m->joined))
-            continue;
-        uint32_t pair[2] = { m->left, m->right };
-        bool is_new;
-        uint32_t *rank = map_put(&v->pair_rank, pair, &is_new);
-        if (!rank) return err_set(err, -ENOMEM, "no memory for the merges");
-        if (is_new) *rank = i; /* of two equal pairs the better rank counts */
-    }
-    return 0;
+    int rc = index_pairs(v, err);
+    return rc < 0 ? rc : index_words(v, err);
 }
 
 static void put_u32(struct buf *out, uint32_t value)
@@ -367,7 +457,8 @@ static size_t arena_bound(const struct vocab_parts *p)
     size_t text = 0;
     for (size_t i = 0; i < p->token_count; i++)
         text += 2 * p->tokens[i].len;
-    return text + p->token_count * 256 + p->merge_count * sizeof(struct vocab_merge) + (1u << 20);
+    size_t merge = sizeof(struct vocab_merge) + 4 * sizeof(uint64_t);
+    return text + p->token_count * 352 + p->merge_count * merge + (1u << 20);
 }
 
 int vocab_build(const struct vocab_parts *parts, struct vocab **ret, struct err *err)
@@ -392,7 +483,6 @@ int vocab_build(const struct vocab_parts *parts, struct vocab **ret, struct err 
 void vocab_free(struct vocab *v)
 {
     if (!v) return;
-    map_fini(&v->pair_rank);
     arena_fini(&v->arena);
     free(v);
 }

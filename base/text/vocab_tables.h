@@ -1,13 +1,14 @@
-/* vocab_tables.h - the inside of a vocab, for the files that encode with it.
+/* vocab_tables.h - the tables of a vocab, for the files that encode with it.
  *
  * Layer: base/text, private: included by vocab.c, tokenizer.c, bundle.c and their tests only
  */
 #pragma once
 #include "base/core/arena.h"
 #include "base/core/buf.h"
-#include "base/core/map.h"
 #include "base/text/pretokenizer.h"
 #include "base/text/vocab.h"
+
+#include <stdatomic.h>
 
 struct vocab_token {
     const char *text, *bytes;
@@ -28,6 +29,34 @@ struct vocab_merge {
     uint32_t left, right, joined;
 };
 
+#define VOCAB_WORD_HEAD 11
+
+/* A token that has the bytes of a whole word. Short words are compared here, in one line of the cache. */
+struct vocab_word {
+    uint32_t id; /* VOCAB_NONE: empty */
+    uint8_t len; /* of longer words VOCAB_WORD_HEAD + 1 */
+    char head[VOCAB_WORD_HEAD];
+};
+
+#define VOCAB_MEMOS 4096 /* a power of two; words beyond them are merged each time */
+#define VOCAB_MEMO_BYTES 21
+#define VOCAB_MEMO_IDS 10
+
+/* The ids of a word that is no token, kept when it is first merged and for good. */
+struct vocab_memo {
+    _Atomic uint8_t state; /* enum vocab_memo_state */
+    uint8_t len, count;
+    char word[VOCAB_MEMO_BYTES];
+    uint32_t ids[VOCAB_MEMO_IDS];
+};
+_Static_assert(sizeof(struct vocab_memo) == 64, "a memo is one line of the cache");
+
+enum vocab_memo_state { MEMO_EMPTY, MEMO_WRITTEN, MEMO_READY };
+
+/* Whether merging a token's bytes gives that token again. Found out when a text first has the word, by
+ * any thread; all of them find the same. */
+enum vocab_word_state { WORD_UNKNOWN, WORD_WHOLE, WORD_IN_PARTS };
+
 struct vocab {
     struct arena arena; /* all below that is not a map */
     const struct vocab_kind *kind;
@@ -41,7 +70,12 @@ struct vocab {
 
     uint32_t *by_text; /* open addressing: token ids, VOCAB_NONE where empty */
     uint32_t by_text_mask;
-    struct map pair_rank;     /* {left id, right id} -> uint32_t rank, pairs that may be joined */
+    uint64_t *pairs; /* open addressing: VOCAB_PAIR of pairs that may be joined, with their ranks */
+    uint32_t pair_shift;
+    struct vocab_word *words; /* open addressing: normal tokens by their bytes */
+    uint32_t word_mask;
+    _Atomic uint8_t *word_state; /* of each token: enum vocab_word_state */
+    struct vocab_memo *memos;
     uint32_t byte_token[256]; /* VOCAB_NONE where the vocabulary has no token for the byte */
     uint32_t word_bytes_max;  /* of the longest normal token */
     uint32_t token_bytes_max; /* of the longest of all, at least 1 */
@@ -51,6 +85,29 @@ struct vocab {
     uint32_t marker_count;
     bool marker_starts[256]; /* some marker begins with that byte */
 };
+
+#define VOCAB_ID_BITS 20
+#define VOCAB_RANK_BITS 21
+#define VOCAB_PAIR_NONE UINT64_MAX
+_Static_assert(VOCAB_TOKENS_MAX <= 1u << VOCAB_ID_BITS, "an id fits into a pair");
+_Static_assert(VOCAB_MERGES_MAX <= 1u << VOCAB_RANK_BITS, "a rank fits behind a pair");
+
+/* The rank of a pair of neighbours, or UINT32_MAX: they may not be joined. */
+uint32_t vocab_pair_rank(const struct vocab *v, uint32_t left, uint32_t right);
+
+/* The normal token whose bytes are `word`, or VOCAB_NONE. The hash is hash64's with seed 0. */
+uint32_t vocab_word(const struct vocab *v, struct str word, uint64_t hash);
+
+/* Asks for the places of a word of that hash, without waiting for them. */
+static inline void vocab_word_fetch(const struct vocab *v, uint64_t hash)
+{
+    __builtin_prefetch(&v->words[(uint32_t)hash & v->word_mask]);
+}
+
+static inline struct vocab_memo *vocab_memo(const struct vocab *v, uint64_t hash)
+{
+    return &v->memos[hash >> 32 & (VOCAB_MEMOS - 1)];
+}
 
 /* The canonical contents, as the bundle carries them: equal for equal vocabularies. */
 int vocab_write(const struct vocab *v, struct buf *out);

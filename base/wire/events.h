@@ -1,10 +1,10 @@
-/* events.h - what an engine holds in its KV cache, told to routers as it changes.
+/* events.h - changes of an engine's KV cache, streamed to routers.
  *
  * Layer:    base/wire (base/core)
  * Path:     GET /internal/events?boot=HEX&from=SEQ[&load=1]; lines of JSON without end
  * Lifetime: decoded keys and strings live in the arena
  *
- *     hello                       once: who speaks and in which units
+ *     hello                       once: boot id and units of the engine
  *     snapshot ... snapshot       when the boot id differs or `from` is no longer remembered:
  *                                 all keys, in as many lines as needed (`more` on all but the last)
  *     add, drop ...               one a change, seq rising by one
@@ -27,7 +27,7 @@ enum event_kind {
     EVENT_SNAPSHOT, /* the keys are all there are, after the last line of it */
     EVENT_ADD,      /* the keys were added; ordered parent first */
     EVENT_DROP,     /* the keys are gone */
-    EVENT_LOAD,     /* told to readers that asked for it: older ones do not know the word */
+    EVENT_LOAD,     /* sent only to readers that asked for it: older ones do not know it */
     EVENT_KIND_COUNT
 };
 
@@ -40,7 +40,7 @@ struct block_event {
 
     /* hello */
     uint64_t boot;         /* drawn at each start */
-    uint32_t block_tokens; /* BLOCK_TOKENS of the speaker */
+    uint32_t block_tokens; /* BLOCK_TOKENS of the engine */
     uint32_t page_tokens;  /* a whole number of blocks */
     struct str digest;     /* of the weights: part of the salt */
     struct str salt_check; /* hex of block_salt(seed, digest, "", ""): equal seeds, equal salts */

@@ -23,6 +23,17 @@ struct decode {
     struct err *err;
 };
 
+/* One type of field. `ret` and `in` are the struct that holds the member; `at` is one item. */
+struct kind {
+    int (*decode)(struct decode *d, const struct field *f, char *ret);
+    void (*encode)(const struct field *f, const char *in, struct json_writer *w);
+    /* of arrays: */
+    int (*decode_item)(struct decode *d, const struct field *f, char *at);
+    void (*encode_item)(const struct field *f, const char *at, struct json_writer *w);
+    size_t item_bytes; /* 0: the row says it */
+};
+static const struct kind kinds[FIELD_TYPE_COUNT];
+
 static int decode_object(struct decode *d, const struct field_set *set, char *ret);
 
 /* "f: 12 is out of range", or what else the reader's current token suffers from. */
@@ -44,33 +55,57 @@ static bool in_range(const struct field *f, double v)
     return f->max <= 0 || (v >= f->min && v <= f->max);
 }
 
-static int decode_number(struct decode *d, const struct field *f, char *at)
+/* *ret is within the row's bounds, and below `most`. */
+static int whole_number(struct decode *d, const struct field *f, uint64_t most, uint64_t *ret)
 {
-    uint64_t u = 0;
-    int64_t i = 0;
+    int rc = json_u64(d->r, ret);
+    if (rc == 0 && (*ret > most || !in_range(f, (double)*ret))) rc = -ERANGE;
+    return rc < 0 ? refuse(d, f, rc, "a whole number") : 0;
+}
+
+static int decode_u32(struct decode *d, const struct field *f, char *ret)
+{
+    uint64_t v = 0;
+    int rc = whole_number(d, f, UINT32_MAX, &v);
+    if (rc == 0) memcpy(ret + f->offset, &(uint32_t){ (uint32_t)v }, sizeof(uint32_t));
+    return rc;
+}
+
+static int decode_u64(struct decode *d, const struct field *f, char *ret)
+{
+    uint64_t v = 0;
+    int rc = whole_number(d, f, UINT64_MAX, &v);
+    if (rc == 0) memcpy(ret + f->offset, &v, sizeof v);
+    return rc;
+}
+
+static int decode_i64(struct decode *d, const struct field *f, char *ret)
+{
+    int64_t v = 0;
+    int rc = json_i64(d->r, &v);
+    if (rc == 0 && !in_range(f, (double)v)) rc = -ERANGE;
+    if (rc < 0) return refuse(d, f, rc, "a whole number");
+    memcpy(ret + f->offset, &v, sizeof v);
+    return 0;
+}
+
+static int decode_f64(struct decode *d, const struct field *f, char *ret)
+{
     double v = 0;
-    int rc;
-    if (f->type == FIELD_F64) {
-        rc = json_f64(d->r, &v);
-        if (rc == 0 && !in_range(f, v)) rc = -ERANGE;
-        if (rc < 0) return refuse(d, f, rc, "a number");
-        memcpy(at, &v, sizeof v);
-    } else if (f->type == FIELD_I64) {
-        rc = json_i64(d->r, &i);
-        if (rc == 0 && !in_range(f, (double)i)) rc = -ERANGE;
-        if (rc < 0) return refuse(d, f, rc, "a whole number");
-        memcpy(at, &i, sizeof i);
-    } else {
-        rc = json_u64(d->r, &u);
-        if (rc == 0 && !in_range(f, (double)u)) rc = -ERANGE;
-        if (rc == 0 && f->type == FIELD_U32 && u > UINT32_MAX) rc = -ERANGE;
-        if (rc < 0) return refuse(d, f, rc, "a whole number");
-        uint32_t narrow = (uint32_t)u;
-        if (f->type == FIELD_U32)
-            memcpy(at, &narrow, sizeof narrow);
-        else
-            memcpy(at, &u, sizeof u);
-    }
+    int rc = json_f64(d->r, &v);
+    if (rc == 0 && !in_range(f, v)) rc = -ERANGE;
+    if (rc < 0) return refuse(d, f, rc, "a number");
+    memcpy(ret + f->offset, &v, sizeof v);
+    return 0;
+}
+
+static int decode_bool(struct decode *d, const struct field *f, char *ret)
+{
+    bool v = false;
+    int rc = json_bool(d->r, &v);
+    if (rc < 0) return refuse(d, f, rc, "true or false");
+    memcpy(ret + f->offset, &v, sizeof v);
+    if (f->present_offset) memcpy(ret + f->present_offset, &(bool){ true }, sizeof(bool));
     return 0;
 }
 
@@ -92,25 +127,33 @@ static int text_of(struct decode *d, const struct field *f, double bytes_min, do
     return 0;
 }
 
-static int decode_enum(struct decode *d, const struct field *f, char *at)
+static int decode_str(struct decode *d, const struct field *f, char *ret)
+{
+    struct str text;
+    int rc = text_of(d, f, f->min, f->max, &text);
+    if (rc == 0) memcpy(ret + f->offset, &text, sizeof text);
+    return rc;
+}
+
+static int decode_enum(struct decode *d, const struct field *f, char *ret)
 {
     if (d->r->token != JSON_STRING) return refuse(d, f, -EINVAL, "a name");
     for (uint32_t i = 0; i < (uint32_t)f->max; i++) {
         if (d->r->escaped || !str_eq(d->r->raw, str_from(f->names[i]))) continue;
-        memcpy(at, &i, sizeof i);
+        memcpy(ret + f->offset, &i, sizeof i);
         return 0;
     }
     return err_set(d->err, -EINVAL, "%s: unknown name \"%.*s\"", f->name,
                    (int)min_size(d->r->raw.len, 32), d->r->raw.data);
 }
 
-static int decode_hex64(struct decode *d, const struct field *f, char *at)
+static int decode_hex64(struct decode *d, const struct field *f, char *ret)
 {
     uint8_t bytes[8];
     if (d->r->token != JSON_STRING || d->r->escaped || hex_to(d->r->raw, bytes, sizeof bytes) < 0)
         return refuse(d, f, -EINVAL, "16 hexadecimal digits");
     uint64_t v = __builtin_bswap64(load_u64(bytes)); /* most significant digit first */
-    memcpy(at, &v, sizeof v);
+    memcpy(ret + f->offset, &v, sizeof v);
     return 0;
 }
 
@@ -131,38 +174,40 @@ static int count_items(struct decode *d, const struct field *f, uint32_t *ret)
     return 0;
 }
 
-static size_t item_bytes(const struct field *f)
+static int decode_struct_item(struct decode *d, const struct field *f, char *at)
 {
-    if (f->type == FIELD_LIST) return f->of->size;
-    if (f->type == FIELD_STRS) return sizeof(struct str);
-    if (f->type == FIELD_IDS) return sizeof(uint32_t);
-    return sizeof(struct block_key);
+    return decode_object(d, f->of, at);
 }
 
-static int decode_item(struct decode *d, const struct field *f, char *at)
+static int decode_str_item(struct decode *d, const struct field *f, char *at)
 {
-    json_next(d->r);
-    if (f->type == FIELD_LIST) return decode_object(d, f->of, at);
-    if (f->type == FIELD_STRS) {
-        struct str text;
-        int rc = text_of(d, f, 0, (double)f->each_bytes_max, &text);
-        if (rc == 0) memcpy(at, &text, sizeof text);
-        return rc;
-    }
-    if (f->type == FIELD_IDS) {
-        uint64_t id;
-        int rc = json_u64(d->r, &id);
-        if (rc == 0 && id > UINT32_MAX) rc = -ERANGE;
-        if (rc < 0) return err_set(d->err, -EINVAL, "%s: holds what is no token id", f->name);
-        uint32_t narrow = (uint32_t)id;
-        memcpy(at, &narrow, sizeof narrow);
-        return 0;
-    }
+    struct str text;
+    int rc = text_of(d, f, 0, (double)f->each_bytes_max, &text);
+    if (rc == 0) memcpy(at, &text, sizeof text);
+    return rc;
+}
+
+static int decode_id_item(struct decode *d, const struct field *f, char *at)
+{
+    uint64_t id;
+    if (json_u64(d->r, &id) < 0 || id > UINT32_MAX)
+        return err_set(d->err, -EINVAL, "%s: holds what is no token id", f->name);
+    memcpy(at, &(uint32_t){ (uint32_t)id }, sizeof(uint32_t));
+    return 0;
+}
+
+static int decode_key_item(struct decode *d, const struct field *f, char *at)
+{
     struct block_key key;
     if (d->r->token != JSON_STRING || block_key_parse(d->r->raw, &key) < 0)
         return err_set(d->err, -EINVAL, "%s: holds what is no block key", f->name);
     memcpy(at, &key, sizeof key);
     return 0;
+}
+
+static size_t item_bytes(const struct field *f)
+{
+    return f->type == FIELD_LIST ? f->of->size : kinds[f->type].item_bytes;
 }
 
 static int decode_array(struct decode *d, const struct field *f, char *ret)
@@ -177,7 +222,8 @@ static int decode_array(struct decode *d, const struct field *f, char *ret)
     char *items = arena_array(d->arena, count, each);
     if (!items) return refuse(d, f, -ENOMEM, "");
     for (uint32_t i = 0; i < count; i++) {
-        rc = decode_item(d, f, items + i * each);
+        json_next(d->r);
+        rc = kinds[f->type].decode_item(d, f, items + i * each);
         if (rc < 0)
             return f->type == FIELD_LIST ? err_prefix(d->err, rc, "%s[%u]", f->name, i) : rc;
     }
@@ -196,58 +242,62 @@ static int decode_nested(struct decode *d, const struct field *f, char *ret)
     return 0;
 }
 
-static int check_version(struct decode *d)
+static const char token_digits[64] =
+    "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+
+#define TOKEN_CHARS 4
+#define TOKEN_CHAR_BITS 6
+
+/* 0..63, or 255 for what is no digit. */
+static void token_values(uint8_t ret[256])
 {
-    uint64_t v = 0;
-    if (json_u64(d->r, &v) == 0 && v == WIRE_VERSION) return 0;
-    return err_set(
-        d->err, -EPROTO,
-        "speaks protocol version %.*s and this Muster speaks %d: run the same release on "
-        "both sides",
-        (int)min_size(d->r->raw.len, 16), d->r->raw.data, WIRE_VERSION);
+    memset(ret, 255, 256);
+    for (uint8_t i = 0; i < 64; i++)
+        ret[(unsigned char)token_digits[i]] = i;
 }
 
-/* The value of `f` is the reader's current token; it is not null. */
-static int decode_value(struct decode *d, const struct field *f, char *ret)
+static int decode_tokens(struct decode *d, const struct field *f, char *ret)
 {
-    char *at = ret + f->offset;
-    struct str text;
-    bool yes;
-    int rc;
-    switch (f->type) {
-    case FIELD_VERSION:
-        return check_version(d);
-    case FIELD_U32:
-    case FIELD_U64:
-    case FIELD_I64:
-    case FIELD_F64:
-        return decode_number(d, f, at);
-    case FIELD_BOOL:
-        rc = json_bool(d->r, &yes);
-        if (rc < 0) return refuse(d, f, rc, "true or false");
-        memcpy(at, &yes, sizeof yes);
-        if (f->present_offset) memcpy(ret + f->present_offset, &(bool){ true }, sizeof(bool));
-        return 0;
-    case FIELD_HEX64:
-        return decode_hex64(d, f, at);
-    case FIELD_STR:
-        rc = text_of(d, f, f->min, f->max, &text);
-        if (rc == 0) memcpy(at, &text, sizeof text);
-        return rc;
-    case FIELD_ENUM:
-        return decode_enum(d, f, at);
-    case FIELD_OBJECT:
-        return decode_nested(d, f, ret);
-    case FIELD_LIST:
-    case FIELD_STRS:
-    case FIELD_IDS:
-    case FIELD_KEYS:
-        return decode_array(d, f, ret);
-    case FIELD_TYPE_COUNT:
-        break;
+    uint8_t value[256];
+    if (d->r->token != JSON_STRING) return refuse(d, f, -EINVAL, "a string of token ids");
+    const unsigned char *from = (const unsigned char *)d->r->raw.data;
+    size_t chars = d->r->raw.len, count = chars / TOKEN_CHARS;
+    if (chars % TOKEN_CHARS != 0)
+        return err_set(d->err, -EINVAL, "%s: %zu characters are no token ids", f->name, chars);
+    if ((double)count < f->min) return err_set(d->err, -EINVAL, "%s: may not be empty", f->name);
+    if ((double)count > f->max)
+        return err_set(d->err, -EINVAL, "%s: more than %.15g items", f->name, f->max);
+    uint32_t *ids = arena_array(d->arena, count, sizeof *ids), narrow = (uint32_t)count;
+    if (!ids) return refuse(d, f, -ENOMEM, "");
+    token_values(value);
+    unsigned bad = 0;
+    for (size_t i = 0; i < count; i++, from += TOKEN_CHARS) {
+        uint8_t a = value[from[0]], b = value[from[1]], c = value[from[2]], e = value[from[3]];
+        bad |= a | b | c | e;
+        ids[i] = (uint32_t)a << 3 * TOKEN_CHAR_BITS | (uint32_t)b << 2 * TOKEN_CHAR_BITS |
+                 (uint32_t)c << TOKEN_CHAR_BITS | e;
     }
-    must(f->type < FIELD_TYPE_COUNT); /* fails: no table has such a row */
-    return -EINVAL;
+    if (bad > 63) return err_set(d->err, -EINVAL, "%s: holds what is no token id", f->name);
+    memcpy(ret + f->offset, &ids, sizeof ids);
+    memcpy(ret + f->count_offset, &narrow, sizeof narrow);
+    return 0;
+}
+
+static uint64_t version_of(const struct field *f)
+{
+    return f->max > 0 ? (uint64_t)f->max : WIRE_VERSION;
+}
+
+static int decode_version(struct decode *d, const struct field *f, char *ret)
+{
+    (void)ret;
+    uint64_t v = 0;
+    if (json_u64(d->r, &v) == 0 && v == version_of(f)) return 0;
+    return err_set(
+        d->err, -EPROTO,
+        "speaks protocol version %.*s and this Muster speaks %llu: run the same release on "
+        "both sides",
+        (int)min_size(d->r->raw.len, 16), d->r->raw.data, (unsigned long long)version_of(f));
 }
 
 static int check_required(struct decode *d, const struct field_set *set, uint64_t seen)
@@ -279,7 +329,7 @@ static int decode_object(struct decode *d, const struct field_set *set, char *re
         if (seen >> i & 1)
             return err_set(d->err, -EINVAL, "\"%s\" stands there twice", set->field[i].name);
         if (json_next(r) == JSON_NULL) continue;
-        int rc = decode_value(d, &set->field[i], ret);
+        int rc = kinds[set->field[i].type].decode(d, &set->field[i], ret);
         if (rc < 0) return rc;
         seen |= (uint64_t)1 << i;
     }
@@ -322,55 +372,6 @@ static struct str text_within(struct str s, double bytes_max)
     return str_of(s.data, at);
 }
 
-static void encode_items(const struct field *f, const char *items, uint32_t count,
-                         struct json_writer *w)
-{
-    size_t each = item_bytes(f);
-    json_key(w, f->name);
-    json_array(w);
-    for (uint32_t i = 0; i < count; i++) {
-        const char *at = items + i * each;
-        struct str text;
-        struct block_key key;
-        char hex[BLOCK_KEY_HEX + 1];
-        if (f->type == FIELD_LIST) {
-            encode_object(f->of, at, w);
-        } else if (f->type == FIELD_STRS) {
-            memcpy(&text, at, sizeof text);
-            json_put_str(w, text_within(text, (double)f->each_bytes_max));
-        } else if (f->type == FIELD_IDS) {
-            json_put_u64(w, load_u32(at));
-        } else {
-            memcpy(&key, at, sizeof key);
-            block_key_hex(key, hex);
-            json_put_text(w, hex);
-        }
-    }
-    json_array_end(w);
-}
-
-static void encode_number(const struct field *f, const char *at, struct json_writer *w)
-{
-    double v;
-    int64_t i;
-    char hex[17];
-    if (f->type == FIELD_F64) {
-        memcpy(&v, at, sizeof v);
-        if (isfinite(v)) json_kv_f64(w, f->name, v);
-    } else if (f->type == FIELD_I64) {
-        memcpy(&i, at, sizeof i);
-        json_kv_i64(w, f->name, i);
-    } else if (f->type == FIELD_U32) {
-        json_kv_u64(w, f->name, load_u32(at));
-    } else if (f->type == FIELD_U64) {
-        json_kv_u64(w, f->name, load_u64(at));
-    } else {
-        uint64_t v64 = __builtin_bswap64(load_u64(at)); /* most significant digit first */
-        hex_from((const uint8_t *)&v64, sizeof v64, hex);
-        json_kv_text(w, f->name, hex);
-    }
-}
-
 static bool flag_at(const char *in, size_t offset)
 {
     bool yes;
@@ -378,57 +379,139 @@ static bool flag_at(const char *in, size_t offset)
     return yes;
 }
 
-static void encode_field(const struct field *f, const char *in, struct json_writer *w)
+static void encode_version(const struct field *f, const char *in, struct json_writer *w)
 {
-    const char *at = in + f->offset, *items;
+    (void)in;
+    json_kv_u64(w, f->name, version_of(f));
+}
+
+static void encode_u32(const struct field *f, const char *in, struct json_writer *w)
+{
+    json_kv_u64(w, f->name, load_u32(in + f->offset));
+}
+
+static void encode_u64(const struct field *f, const char *in, struct json_writer *w)
+{
+    json_kv_u64(w, f->name, load_u64(in + f->offset));
+}
+
+static void encode_i64(const struct field *f, const char *in, struct json_writer *w)
+{
+    json_kv_i64(w, f->name, (int64_t)load_u64(in + f->offset));
+}
+
+static void encode_f64(const struct field *f, const char *in, struct json_writer *w)
+{
+    double v;
+    memcpy(&v, in + f->offset, sizeof v);
+    if (isfinite(v)) json_kv_f64(w, f->name, v);
+}
+
+static void encode_bool(const struct field *f, const char *in, struct json_writer *w)
+{
+    if (f->present_offset && !flag_at(in, f->present_offset)) return;
+    json_kv_bool(w, f->name, flag_at(in, f->offset));
+}
+
+static void encode_hex64(const struct field *f, const char *in, struct json_writer *w)
+{
+    char hex[17];
+    uint64_t v = __builtin_bswap64(load_u64(in + f->offset)); /* most significant digit first */
+    hex_from((const uint8_t *)&v, sizeof v, hex);
+    json_kv_text(w, f->name, hex);
+}
+
+static void encode_str(const struct field *f, const char *in, struct json_writer *w)
+{
     struct str text;
-    switch (f->type) {
-    case FIELD_VERSION:
-        json_kv_u64(w, f->name, WIRE_VERSION);
-        return;
-    case FIELD_U32:
-    case FIELD_U64:
-    case FIELD_I64:
-    case FIELD_F64:
-    case FIELD_HEX64:
-        encode_number(f, at, w);
-        return;
-    case FIELD_BOOL:
-        if (f->present_offset && !flag_at(in, f->present_offset)) return;
-        json_kv_bool(w, f->name, flag_at(in, f->offset));
-        return;
-    case FIELD_STR:
-        memcpy(&text, at, sizeof text);
-        if (text.len) json_kv_str(w, f->name, text_within(text, f->max));
-        return;
-    case FIELD_ENUM:
-        must(load_u32(at) < (uint32_t)f->max);
-        json_kv_text(w, f->name, f->names[load_u32(at)]);
-        return;
-    case FIELD_OBJECT:
-        if (f->present_offset && !flag_at(in, f->present_offset)) return;
-        json_key(w, f->name);
-        encode_object(f->of, at, w);
-        return;
-    case FIELD_LIST:
-    case FIELD_STRS:
-    case FIELD_IDS:
-    case FIELD_KEYS:
-        memcpy(&items, at, sizeof items);
-        if (load_u32(in + f->count_offset))
-            encode_items(f, items, load_u32(in + f->count_offset), w);
-        return;
-    case FIELD_TYPE_COUNT:
-        break;
+    memcpy(&text, in + f->offset, sizeof text);
+    if (text.len) json_kv_str(w, f->name, text_within(text, f->max));
+}
+
+static void encode_enum(const struct field *f, const char *in, struct json_writer *w)
+{
+    uint32_t v = load_u32(in + f->offset);
+    must(v < (uint32_t)f->max);
+    json_kv_text(w, f->name, f->names[v]);
+}
+
+static void encode_nested(const struct field *f, const char *in, struct json_writer *w)
+{
+    if (f->present_offset && !flag_at(in, f->present_offset)) return;
+    json_key(w, f->name);
+    encode_object(f->of, in + f->offset, w);
+}
+
+static void encode_struct_item(const struct field *f, const char *at, struct json_writer *w)
+{
+    encode_object(f->of, at, w);
+}
+
+static void encode_str_item(const struct field *f, const char *at, struct json_writer *w)
+{
+    struct str text;
+    memcpy(&text, at, sizeof text);
+    json_put_str(w, text_within(text, (double)f->each_bytes_max));
+}
+
+static void encode_id_item(const struct field *f, const char *at, struct json_writer *w)
+{
+    (void)f;
+    json_put_u64(w, load_u32(at));
+}
+
+static void encode_key_item(const struct field *f, const char *at, struct json_writer *w)
+{
+    (void)f;
+    struct block_key key;
+    char hex[BLOCK_KEY_HEX + 1];
+    memcpy(&key, at, sizeof key);
+    block_key_hex(key, hex);
+    json_put_text(w, hex);
+}
+
+static void encode_tokens(const struct field *f, const char *in, struct json_writer *w)
+{
+    uint32_t count = load_u32(in + f->count_offset);
+    struct buf *out = w->out;
+    const char *ids;
+    memcpy(&ids, in + f->offset, sizeof ids);
+    if (count == 0) return;
+    json_key(w, f->name);
+    json_put_raw(w, STR("\""));
+    if (buf_reserve(out, (size_t)count * TOKEN_CHARS + 1) < 0) return;
+    char *to = out->data + out->len;
+    for (uint32_t i = 0; i < count; i++, to += TOKEN_CHARS) {
+        uint32_t id = load_u32(ids + (size_t)i * sizeof id);
+        must(id < 1u << TOKEN_CHARS * TOKEN_CHAR_BITS);
+        to[0] = token_digits[id >> 3 * TOKEN_CHAR_BITS];
+        to[1] = token_digits[id >> 2 * TOKEN_CHAR_BITS & 63];
+        to[2] = token_digits[id >> TOKEN_CHAR_BITS & 63];
+        to[3] = token_digits[id & 63];
     }
-    must(f->type < FIELD_TYPE_COUNT); /* fails: no table has such a row */
+    out->len += (size_t)count * TOKEN_CHARS;
+    buf_byte(out, '"');
+}
+
+static void encode_array(const struct field *f, const char *in, struct json_writer *w)
+{
+    uint32_t count = load_u32(in + f->count_offset);
+    size_t each = item_bytes(f);
+    const char *items;
+    memcpy(&items, in + f->offset, sizeof items);
+    if (count == 0) return;
+    json_key(w, f->name);
+    json_array(w);
+    for (uint32_t i = 0; i < count; i++)
+        kinds[f->type].encode_item(f, items + i * each, w);
+    json_array_end(w);
 }
 
 static void encode_object(const struct field_set *set, const char *in, struct json_writer *w)
 {
     json_object(w);
     for (uint32_t i = 0; i < set->count; i++)
-        encode_field(&set->field[i], in, w);
+        kinds[set->field[i].type].encode(&set->field[i], in, w);
     json_object_end(w);
 }
 
@@ -439,3 +522,23 @@ int fields_encode(const struct field_set *set, const void *in, struct buf *out)
     encode_object(set, in, &w);
     return out->rc;
 }
+
+// clang-format off
+static const struct kind kinds[FIELD_TYPE_COUNT] = {
+    [FIELD_VERSION] = { decode_version, encode_version, NULL, NULL, 0 },
+    [FIELD_U32]     = { decode_u32,     encode_u32,     NULL, NULL, 0 },
+    [FIELD_U64]     = { decode_u64,     encode_u64,     NULL, NULL, 0 },
+    [FIELD_I64]     = { decode_i64,     encode_i64,     NULL, NULL, 0 },
+    [FIELD_F64]     = { decode_f64,     encode_f64,     NULL, NULL, 0 },
+    [FIELD_BOOL]    = { decode_bool,    encode_bool,    NULL, NULL, 0 },
+    [FIELD_HEX64]   = { decode_hex64,   encode_hex64,   NULL, NULL, 0 },
+    [FIELD_STR]     = { decode_str,     encode_str,     NULL, NULL, 0 },
+    [FIELD_ENUM]    = { decode_enum,    encode_enum,    NULL, NULL, 0 },
+    [FIELD_OBJECT]  = { decode_nested,  encode_nested,  NULL, NULL, 0 },
+    [FIELD_LIST]    = { decode_array,   encode_array,   decode_struct_item, encode_struct_item, 0 },
+    [FIELD_STRS]    = { decode_array,   encode_array,   decode_str_item,    encode_str_item,    sizeof(struct str) },
+    [FIELD_IDS]     = { decode_array,   encode_array,   decode_id_item,     encode_id_item,     sizeof(uint32_t) },
+    [FIELD_TOKENS]  = { decode_tokens,  encode_tokens,  NULL, NULL, sizeof(uint32_t) },
+    [FIELD_KEYS]    = { decode_array,   encode_array,   decode_key_item,    encode_key_item,    sizeof(struct block_key) },
+};
+// clang-format on

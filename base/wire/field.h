@@ -17,20 +17,22 @@
 #define FIELDS_MAX 64  /* fields in one table */
 
 enum field_type {
-    FIELD_VERSION, /* "v": no member; must equal WIRE_VERSION, and must be there */
+    FIELD_VERSION, /* "v": no member; must be there and equal WIRE_VERSION, or `max` where it is set */
     FIELD_U32,     /* uint32_t */
     FIELD_U64,     /* uint64_t */
     FIELD_I64,     /* int64_t */
     FIELD_F64,     /* double, finite */
     FIELD_BOOL,    /* bool */
-    FIELD_HEX64,   /* uint64_t as 16 hexadecimal digits: ids that other languages would round */
-    FIELD_STR,     /* struct str; no NUL inside, unless the row allows it */
-    FIELD_ENUM,    /* an enum, by its name */
-    FIELD_OBJECT,  /* nested struct */
-    FIELD_LIST,    /* array of structs: pointer and uint32_t count, as the following three */
-    FIELD_STRS,    /* array of struct str */
-    FIELD_IDS,     /* array of uint32_t */
-    FIELD_KEYS,    /* array of struct block_key, hexadecimal */
+    FIELD_HEX64,  /* uint64_t as 16 hexadecimal digits: ids that other languages would round */
+    FIELD_STR,    /* struct str; no NUL inside, unless the row allows it */
+    FIELD_ENUM,   /* an enum, by its name */
+    FIELD_OBJECT, /* nested struct */
+    FIELD_LIST,   /* array of structs: pointer and uint32_t count, as the following three */
+    FIELD_STRS,   /* array of struct str */
+    FIELD_IDS,    /* array of uint32_t */
+    FIELD_TOKENS, /* array of uint32_t below 2^24, as a string of four base64 characters each:
+                      a tenth of the work of decimal digits */
+    FIELD_KEYS,   /* array of struct block_key, hexadecimal */
     FIELD_TYPE_COUNT
 };
 

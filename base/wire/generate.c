@@ -2,6 +2,9 @@
 #include "base/wire/generate.h"
 
 #include "base/core/bits.h"
+#include "base/wire/sync.h"
+
+const char *const finish_names[FINISH_COUNT] = { "none", "stop", "length", "abort", "error" };
 
 /* The ranges of openai.c again, wide enough for all it lets through: an engine trusts no peer. */
 static const struct field sampling_rows[] = {
@@ -19,9 +22,9 @@ static const struct field sampling_rows[] = {
 static const struct field_set sampling_set = FIELD_SET(struct sampling, sampling_rows);
 
 static const struct field request_rows[] = {
-    FIELD_AS("v", struct generate_request, id, FIELD_VERSION),
+    FIELD_AS("v", struct generate_request, id, FIELD_VERSION, .max = GENERATE_VERSION),
     FIELD(struct generate_request, id, FIELD_STR, .required = true, .min = 1, .max = 128),
-    FIELD_ARRAY("ids", struct generate_request, ids, id_count, FIELD_IDS, GENERATE_IDS_MAX,
+    FIELD_ARRAY("ids", struct generate_request, ids, id_count, FIELD_TOKENS, GENERATE_IDS_MAX,
                 .required = true, .min = 1),
     FIELD(struct generate_request, prompt_tokens, FIELD_U32, .required = true, .min = 1,
           .max = GENERATE_IDS_MAX),
@@ -37,6 +40,11 @@ static const struct field request_rows[] = {
     FIELD(struct generate_request, predicted_p50, FIELD_U32),
     FIELD(struct generate_request, predicted_p90, FIELD_U32),
     FIELD(struct generate_request, predicted_mean, FIELD_U32),
+    FIELD(struct generate_request, has_rank, FIELD_BOOL),
+    FIELD(struct generate_request, rank, FIELD_F64, .min = -GENERATE_RANK_MAX,
+          .max = GENERATE_RANK_MAX),
+    FIELD(struct generate_request, group, FIELD_HEX64),
+    FIELD(struct generate_request, weight, FIELD_F64, .max = TENANT_WEIGHT_MAX),
     FIELD(struct generate_request, goes_on, FIELD_BOOL),
     FIELD(struct generate_request, kv_host, FIELD_STR, .max = GENERATE_HOST_BYTES_MAX),
     FIELD(struct generate_request, kv_port, FIELD_U32, .max = UINT16_MAX),
@@ -54,7 +62,7 @@ static const struct field usage_rows[] = {
 static const struct field_set usage_set = FIELD_SET(struct usage, usage_rows);
 
 static const struct field frame_rows[] = {
-    FIELD_ARRAY("ids", struct generate_frame, ids, id_count, FIELD_IDS, GENERATE_FRAME_IDS_MAX),
+    FIELD_ARRAY("ids", struct generate_frame, ids, id_count, FIELD_TOKENS, GENERATE_FRAME_IDS_MAX),
     FIELD(struct generate_frame, text, FIELD_STR, .max = GENERATE_FRAME_BYTES_MAX, .nul = true),
     FIELD(struct generate_frame, finish, FIELD_ENUM, .names = finish_names, .max = FINISH_COUNT),
     FIELD(struct generate_frame, usage, FIELD_OBJECT, .of = &usage_set,

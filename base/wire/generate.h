@@ -8,21 +8,23 @@
  * generated so far, prompt_tokens says where the prompt ends, and only new tokens come back. The
  * seed is always set, so that the sampler's numbers, keyed by (seed, position), go on as before.
  *
- * An answer may also be handed from engine to engine on purpose: the first computes the prompt with
- * `goes_on` and a max_tokens of 1, or is cut off where it stands; the next is told by kv_host and
- * kv_port whom to ask for the K and V of what it did not compute. What it does not get it computes.
+ * A request may also move between engines on purpose: the first computes the prompt with `goes_on` and
+ * a max_tokens of 1, or is cut off where it stands; kv_host and kv_port name the engine from which
+ * the next one fetches the K and V that it lacks. Pages that do not arrive are computed.
  */
 #pragma once
 #include "base/wire/field.h"
 #include "base/wire/sampling.h"
 #include "base/wire/usage.h"
 
+#define GENERATE_VERSION 2 /* of the call: 1 had the ids in decimal digits */
 #define GENERATE_IDS_MAX (1u << 20)
 #define GENERATE_STOP_MAX 16
 #define GENERATE_STOP_BYTES_MAX 256
 #define GENERATE_HOST_BYTES_MAX 255
 #define GENERATE_TICKET_BYTES_MAX 640 /* as auth.h has it */
 #define GENERATE_KEY_HEX 64
+#define GENERATE_RANK_MAX 1e18         /* of a rank, and below 0 */
 #define GENERATE_FRAME_IDS_MAX 4096    /* new tokens in one frame */
 #define GENERATE_FRAME_BYTES_MAX 65536 /* of one line: bound of the reader */
 
@@ -40,7 +42,7 @@ struct generate_request {
     uint32_t prompt_tokens; /* 1..id_count; the rest of ids was generated before */
     struct sampling sampling;
     uint32_t max_tokens; /* still to generate; at least 1 */
-    uint32_t min_tokens; /* of the whole answer, before an end is allowed */
+    uint32_t min_tokens; /* of the whole output, before an end is allowed */
     const struct str *stop;
     uint32_t stop_count;
     bool ignore_eos;
@@ -48,11 +50,16 @@ struct generate_request {
     uint32_t deadline_ms;   /* from now on; 0: none. Relative, because clocks differ */
     uint32_t predicted_p50; /* tokens this request will generate; 0: not predicted */
     uint32_t predicted_p90, predicted_mean;
-    bool goes_on;       /* elsewhere, after max_tokens: text held back at that end stays untold */
+    bool has_rank; /* the predictor orders requests: `rank` is its score, lower is shorter */
+    double rank;
+    uint64_t group; /* of requests that share the beginning of their prompts; 0: none is named */
+    double weight;  /* the tenant's share of the engine; 0: 1 */
+    bool goes_on; /* on another engine, after max_tokens: text held back at that end is not sent */
     struct str kv_host; /* an engine that may hold K and V of the ids' beginning; empty: none */
     uint32_t kv_port;
-    struct str kv_ticket, kv_key; /* what lets the pages be read there, in a fleet with a secret */
-    bool kv_tls;                  /* it speaks TLS there */
+    struct str kv_ticket,
+        kv_key;  /* credential for reading the pages there, in a fleet with a secret */
+    bool kv_tls; /* it speaks TLS there */
 };
 
 int generate_encode(const struct generate_request *req, struct buf *out);

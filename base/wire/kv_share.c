@@ -1,4 +1,4 @@
-/* kv_share.c - tables of what is asked, and the head of pages on their way.
+/* kv_share.c - tables of the KV transfer messages, and the binary head before the pages.
  *
  * The answer is bytes and not JSON: pages are megabytes, and both sides hold them in one layout. */
 #include "base/wire/kv_share.h"

@@ -1,18 +1,18 @@
-/* kv_share.h - K and V that one engine asks another for: what is asked, and the head of the answer.
+/* kv_share.h - KV transfer between engines: the request, and the head of the response.
  *
  * Layer:    base/wire (base/core)
  * Path:     POST /internal/kv/read and /internal/kv/pull of an engine
  * Lifetime: decoded strings and ids live in the arena; a head borrows nothing
  *
- * A read is answered with a head and, behind it, whole pages as they lie in the owner's memory: the
- * tokens [first, first + tokens) of the ids asked for. No token is a valid answer. The head says
- * what the pages are of, because they are of use only where all of it is the same.
+ * The response is a head and, behind it, whole pages as they lie in the owner's memory: the tokens
+ * [first, first + tokens) of the requested ids. Zero tokens is a valid response. The head describes
+ * model and layout of the pages, because they can be used only where both are the same.
  */
 #pragma once
 #include "base/core/hash.h"
 #include "base/wire/generate.h"
 
-#define KV_READ_BYTES_MAX ((size_t)8 << 20) /* of pages in one answer, unless a page is larger */
+#define KV_READ_BYTES_MAX ((size_t)8 << 20) /* of pages in one response, unless a page is larger */
 #define KV_NUMERICS_BYTES 64
 #define KV_HEAD_VERSION 1 /* raised when pages or head are laid out in another way */
 #define KV_HEAD_BYTES (8 + 8 * 4 + SHA256_HEX + KV_NUMERICS_BYTES)
@@ -21,22 +21,22 @@ struct kv_read_request {
     const uint32_t *ids;
     uint32_t id_count;
     struct str tenant; /* as in generate.h */
-    uint32_t from;     /* token; pages before it are there already */
+    uint32_t from;     /* first token wanted; earlier pages are there already */
 };
 
 struct kv_pull_request {
     const uint32_t *ids;
     uint32_t id_count;
     struct str tenant;
-    struct str host; /* of the engine that may hold them */
+    struct str host; /* engine that may hold the pages */
     uint32_t port;
     struct str ticket, key; /* as kv_ticket and kv_key of generate.h */
     bool tls;               /* it speaks TLS there */
 };
 
 struct kv_pull_reply {
-    uint32_t tokens; /* of ids that are in the cache now, from the first on */
-    uint32_t pulled; /* of them, those that came just now */
+    uint32_t tokens; /* leading ids whose KV is in the cache now */
+    uint32_t pulled; /* of them, transferred by this call */
 };
 
 int kv_read_request_encode(const struct kv_read_request *req, struct buf *out);

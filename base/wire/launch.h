@@ -1,4 +1,4 @@
-/* launch.h - what an instance is told at birth: the document that its agent reads.
+/* launch.h - the launch document: settings of a new instance, read by its agent.
  *
  * Layer:    base/wire (base/core)
  * Use:      the controller writes it, a cloud driver hands it on (as a file, or as user data), the
@@ -12,8 +12,8 @@
 #define LAUNCH_ARG_BYTES_MAX 4096
 #define LAUNCH_BYTES_MAX ((size_t)256 << 10)
 
-/* Of the document alone, which outlives the release that wrote it: raised when an older agent must
- * not guess; what it can do without is added under the same number. */
+/* Version of the document alone, which outlives the release that wrote it. Raised when an older agent
+ * must not guess; members that it can do without are added under the same number. */
 #define LAUNCH_VERSION 1
 
 struct launch_spec {

@@ -4,9 +4,27 @@
  * that would change the answer and are not served are rows too, with the values that ask for
  * nothing; any other value is refused by name, because an answer to a different question is worse
  * than none. All other keys are ignored. */
+#include "base/wire/openai.h"
+
 #include "base/core/bits.h"
 #include "base/core/json.h"
-#include "base/wire/openai_part.h"
+
+#include <stdarg.h>
+
+struct openai_walk {
+    struct json_reader r;
+    struct arena *arena;
+    struct openai_error *e;
+    struct openai_request req;
+    const char *key;                /* of the body, whose value is being read; NULL: none of ours */
+    uint32_t max_completion_tokens; /* 0: absent */
+    bool has_stream_options;
+    bool tools_off; /* tool_choice "none" */
+};
+
+#define INVALID(p, param, ...) openai_error_set((p)->e, -EINVAL, OPENAI_INVALID, param, __VA_ARGS__)
+#define UNSERVED(p, param, ...) \
+    openai_error_set((p)->e, -EINVAL, OPENAI_UNSUPPORTED, param, __VA_ARGS__)
 
 #define ON_CHAT (1u << OPENAI_CHAT)
 #define ON_COMPLETION (1u << OPENAI_COMPLETION)
@@ -22,7 +40,7 @@ struct key {
     const char *only; /* take_nothing: raw values that ask for nothing, separated by | */
 };
 
-int openai_broken_json(struct openai_walk *p)
+static int broken_json(struct openai_walk *p)
 {
     const char *problem = p->r.problem ? p->r.problem : "not what belongs here";
     if (p->r.beyond)
@@ -31,13 +49,13 @@ int openai_broken_json(struct openai_walk *p)
     return INVALID(p, NULL, "The body is not valid JSON: %s at byte %zu.", problem, p->r.start);
 }
 
-int openai_wrong_type(struct openai_walk *p, const char *name, const char *wanted)
+static int wrong_type(struct openai_walk *p, const char *name, const char *wanted)
 {
-    if (p->r.token == JSON_ERROR) return openai_broken_json(p);
+    if (p->r.token == JSON_ERROR) return broken_json(p);
     return INVALID(p, name, "%s must be %s.", name, wanted);
 }
 
-int openai_no_memory(struct openai_walk *p, const char *name)
+static int no_memory(struct openai_walk *p, const char *name)
 {
     return openai_error_set(p->e, -ENOMEM, OPENAI_TOO_LARGE, name,
                             "%s needs more memory than one request may use.", name);
@@ -53,7 +71,7 @@ static int take_f64(struct openai_walk *p, const struct key *k)
 {
     double v = 0;
     int rc = json_f64(&p->r, &v);
-    if (rc == -EINVAL) return openai_wrong_type(p, k->name, "a number");
+    if (rc == -EINVAL) return wrong_type(p, k->name, "a number");
     if (rc < 0 || v < k->min || v > k->max) return out_of_range(p, k);
     memcpy((char *)p + k->offset, &v, sizeof v);
     return 0;
@@ -63,7 +81,7 @@ static int whole_number(struct openai_walk *p, const struct key *k, int64_t *ret
 {
     int64_t v = 0;
     int rc = json_i64(&p->r, &v);
-    if (rc == -EINVAL) return openai_wrong_type(p, k->name, "a whole number");
+    if (rc == -EINVAL) return wrong_type(p, k->name, "a whole number");
     if (rc < 0 || (double)v < k->min || (double)v > k->max) return out_of_range(p, k);
     *ret = v;
     return 0;
@@ -93,7 +111,7 @@ static int take_seed(struct openai_walk *p, const struct key *k)
 static int take_bool(struct openai_walk *p, const struct key *k)
 {
     bool v;
-    if (json_bool(&p->r, &v) < 0) return openai_wrong_type(p, k->name, "true or false");
+    if (json_bool(&p->r, &v) < 0) return wrong_type(p, k->name, "true or false");
     memcpy((char *)p + k->offset, &v, sizeof v);
     return 0;
 }
@@ -104,8 +122,8 @@ static int string_of(struct openai_walk *p, const char *name, double bytes_min, 
 {
     struct str text;
     int rc = json_text_arena(&p->r, p->arena, &text);
-    if (rc == -ENOMEM) return openai_no_memory(p, name);
-    if (rc < 0) return openai_wrong_type(p, name, "a string");
+    if (rc == -ENOMEM) return no_memory(p, name);
+    if (rc < 0) return wrong_type(p, name, "a string");
     if ((double)text.len < bytes_min || (double)text.len > bytes_max)
         return INVALID(p, name, "%s: %zu bytes are outside %.15g..%.15g.", name, text.len,
                        bytes_min, bytes_max);
@@ -125,7 +143,7 @@ static int take_str(struct openai_walk *p, const struct key *k)
 static int raw_of(struct openai_walk *p, struct str *ret)
 {
     size_t start = p->r.start;
-    if (json_skip_rest(&p->r) == JSON_ERROR) return openai_broken_json(p);
+    if (json_skip_rest(&p->r) == JSON_ERROR) return broken_json(p);
     *ret = str_of(p->r.text.data + start, p->r.pos - start);
     return 0;
 }
@@ -142,7 +160,7 @@ static int take_nothing(struct openai_walk *p, const struct key *k)
 }
 
 /* Items of the array whose opening bracket is the current token. */
-int openai_count_items(struct openai_walk *p, const char *name, uint32_t most, uint32_t *ret)
+static int count_items(struct openai_walk *p, const char *name, uint32_t most, uint32_t *ret)
 {
     struct json_reader ahead = p->r;
     uint32_t inside = ahead.depth, count = 0;
@@ -150,7 +168,7 @@ int openai_count_items(struct openai_walk *p, const char *name, uint32_t most, u
         if (++count > most) return INVALID(p, name, "%s: more than %u items.", name, most);
     if (ahead.token == JSON_ERROR) {
         p->r = ahead;
-        return openai_broken_json(p);
+        return broken_json(p);
     }
     *ret = count;
     return 0;
@@ -161,11 +179,11 @@ static int take_stop(struct openai_walk *p, const struct key *k)
     uint32_t count = 1;
     bool array = p->r.token == JSON_ARRAY;
     if (!array && p->r.token != JSON_STRING)
-        return openai_wrong_type(p, k->name, "a string or an array of strings");
-    int rc = array ? openai_count_items(p, k->name, OPENAI_STOP_MAX, &count) : 0;
+        return wrong_type(p, k->name, "a string or an array of strings");
+    int rc = array ? count_items(p, k->name, OPENAI_STOP_MAX, &count) : 0;
     if (rc < 0) return rc;
     struct str *stop = arena_array(p->arena, count, sizeof *stop);
-    if (!stop) return openai_no_memory(p, k->name);
+    if (!stop) return no_memory(p, k->name);
     for (uint32_t i = 0; i < count; i++) {
         if (array) json_next(&p->r);
         rc = string_of(p, k->name, k->min, k->max, &stop[i]);
@@ -181,11 +199,11 @@ static int take_stop(struct openai_walk *p, const struct key *k)
 static int take_prompt_ids(struct openai_walk *p, const struct key *k)
 {
     uint32_t count = 0;
-    int rc = openai_count_items(p, k->name, OPENAI_PROMPT_IDS_MAX, &count);
+    int rc = count_items(p, k->name, OPENAI_PROMPT_IDS_MAX, &count);
     if (rc < 0) return rc;
     if (count == 0) return INVALID(p, k->name, "prompt may not be empty.");
     uint32_t *ids = arena_array(p->arena, count, sizeof *ids);
-    if (!ids) return openai_no_memory(p, k->name);
+    if (!ids) return no_memory(p, k->name);
     for (uint32_t i = 0; i < count; i++) {
         uint64_t id;
         json_next(&p->r);
@@ -204,12 +222,12 @@ static int take_prompt(struct openai_walk *p, const struct key *k)
 {
     static const char wanted[] = "a string, an array of token ids, or an array of one of these";
     if (p->r.token == JSON_STRING) return take_str(p, k);
-    if (p->r.token != JSON_ARRAY) return openai_wrong_type(p, k->name, wanted);
+    if (p->r.token != JSON_ARRAY) return wrong_type(p, k->name, wanted);
     struct json_reader ahead = p->r;
     enum json_token first = json_next(&ahead);
     if (first == JSON_NUMBER) return take_prompt_ids(p, k);
     uint32_t count = 0;
-    int rc = openai_count_items(p, k->name, OPENAI_PROMPT_IDS_MAX, &count);
+    int rc = count_items(p, k->name, OPENAI_PROMPT_IDS_MAX, &count);
     if (rc < 0) return rc;
     if (count == 0) return INVALID(p, k->name, "prompt may not be empty.");
     if (count > 1)
@@ -220,28 +238,28 @@ static int take_prompt(struct openai_walk *p, const struct key *k)
     else if (first == JSON_ARRAY)
         rc = take_prompt_ids(p, k);
     else
-        rc = openai_wrong_type(p, k->name, wanted);
+        rc = wrong_type(p, k->name, wanted);
     if (rc == 0) json_next(&p->r); /* the outer closing bracket */
     return rc;
 }
 
 static int take_stream_options(struct openai_walk *p, const struct key *k)
 {
-    if (p->r.token != JSON_OBJECT) return openai_wrong_type(p, k->name, "an object");
+    if (p->r.token != JSON_OBJECT) return wrong_type(p, k->name, "an object");
     p->has_stream_options = true;
     while (json_next(&p->r) == JSON_KEY) {
         bool wanted = json_key_is(&p->r, "include_usage");
         json_skip(&p->r);
         if (!wanted || p->r.token == JSON_NULL) continue;
         if (json_bool(&p->r, &p->req.include_usage) < 0)
-            return openai_wrong_type(p, "stream_options.include_usage", "true or false");
+            return wrong_type(p, "stream_options.include_usage", "true or false");
     }
-    return p->r.token == JSON_OBJECT_END ? 0 : openai_broken_json(p);
+    return p->r.token == JSON_OBJECT_END ? 0 : broken_json(p);
 }
 
 static int take_tools(struct openai_walk *p, const struct key *k)
 {
-    if (p->r.token != JSON_ARRAY) return openai_wrong_type(p, k->name, "an array");
+    if (p->r.token != JSON_ARRAY) return wrong_type(p, k->name, "an array");
     size_t start = p->r.start;
     uint32_t inside = p->r.depth, count = 0;
     while (json_next(&p->r) == JSON_OBJECT) {
@@ -249,7 +267,7 @@ static int take_tools(struct openai_walk *p, const struct key *k)
             return INVALID(p, k->name, "tools: more than %d items.", OPENAI_TOOLS_MAX);
         json_skip_rest(&p->r);
     }
-    if (p->r.token == JSON_ERROR) return openai_broken_json(p);
+    if (p->r.token == JSON_ERROR) return broken_json(p);
     if (p->r.depth >= inside) return INVALID(p, k->name, "tools must hold objects only.");
     if (count > 0) p->req.tools = str_of(p->r.text.data + start, p->r.pos - start);
     return 0;
@@ -269,17 +287,146 @@ static int take_tool_choice(struct openai_walk *p, const struct key *k)
 static int take_object(struct openai_walk *p, const struct key *k)
 {
     struct str raw;
-    if (p->r.token != JSON_OBJECT) return openai_wrong_type(p, k->name, "an object");
+    if (p->r.token != JSON_OBJECT) return wrong_type(p, k->name, "an object");
     int rc = raw_of(p, &raw);
     if (rc == 0) memcpy((char *)p + k->offset, &raw, sizeof raw);
     return rc;
 }
 
+/* ---- messages ---- */
+
+/* The messages of a chat request: checked, and content as one string.
+ *
+ * Messages stay JSON (the chat template reads them), with one change: content given as parts of
+ * text becomes one string, parts joined by a line break, because templates expect strings. The
+ * joined form is never longer than the parts were, so it is built in one arena block by copying
+ * slices that are already escaped. */
+
+/* Messages with the content parts joined: what was copied of the body so far, and to where. */
+struct rewrite {
+    char *out; /* NULL: nothing had to be changed yet */
+    size_t len;
+    size_t from; /* offset in the body that is copied next */
+};
+
+static void rewrite_put(struct rewrite *w, struct str s)
+{
+    memcpy(w->out + w->len, s.data, s.len);
+    w->len += s.len;
+}
+
+static void rewrite_copy_to(struct rewrite *w, struct str body, size_t end)
+{
+    rewrite_put(w, str_of(body.data + w->from, end - w->from));
+    w->from = end;
+}
+
+/* One part, its opening bracket the current token; *ret is its text, still escaped. */
+static int text_part(struct openai_walk *p, uint32_t index, struct str *ret)
+{
+    struct json_reader *r = &p->r;
+    struct str type = { 0 }, text = { 0 };
+    if (r->token != JSON_OBJECT)
+        return INVALID(p, "messages", "messages[%u].content: a part must be an object.", index);
+    while (json_next(r) == JSON_KEY) {
+        struct str *to = json_key_is(r, "type") ? &type : json_key_is(r, "text") ? &text : NULL;
+        enum json_token t = json_skip(r);
+        /* An empty string has data, too: its quotes stand in the body. */
+        if (to && t == JSON_STRING) *to = r->raw;
+    }
+    if (r->token != JSON_OBJECT_END) return broken_json(p);
+    if (!str_eq(type, STR("text")))
+        return UNSERVED(p, "messages",
+                        "messages[%u].content: parts of type \"%.*s\" are not served, text is.",
+                        index, (int)min_size(type.len, 32), type.data ? type.data : "");
+    if (!text.data)
+        return INVALID(p, "messages", "messages[%u].content: a part without text.", index);
+    *ret = text;
+    return 0;
+}
+
+/* An array of parts, its opening bracket the current token, becomes one string. */
+static int join_parts(struct openai_walk *p, uint32_t index, struct str body, struct rewrite *w)
+{
+    if (!w->out) w->out = arena_alloc(p->arena, body.len);
+    if (!w->out) return no_memory(p, "messages");
+    rewrite_copy_to(w, body, p->r.start);
+    rewrite_put(w, STR("\""));
+    for (uint32_t count = 0; json_next(&p->r) != JSON_ARRAY_END; count++) {
+        struct str text = { 0 };
+        if (count == OPENAI_PARTS_MAX)
+            return INVALID(p, "messages", "messages[%u].content: more than %d parts.", index,
+                           OPENAI_PARTS_MAX);
+        int rc = p->r.token == JSON_ERROR ? broken_json(p) : text_part(p, index, &text);
+        if (rc < 0) return rc;
+        if (count > 0) rewrite_put(w, STR("\\n"));
+        rewrite_put(w, text);
+    }
+    rewrite_put(w, STR("\""));
+    w->from = p->r.pos;
+    return 0;
+}
+
+static int take_content(struct openai_walk *p, uint32_t index, struct str body, struct rewrite *w)
+{
+    enum json_token t = json_next(&p->r);
+    if (t == JSON_STRING || t == JSON_NULL) return 0;
+    if (t == JSON_ARRAY) return join_parts(p, index, body, w);
+    if (t == JSON_ERROR) return broken_json(p);
+    return INVALID(p, "messages", "messages[%u].content must be a string or an array of parts.",
+                   index);
+}
+
+/* One message, its opening bracket the current token. */
+static int take_message(struct openai_walk *p, uint32_t index, struct str body, struct rewrite *w)
+{
+    struct json_reader *r = &p->r;
+    bool has_role = false, has_content = false;
+    if (r->token == JSON_ERROR) return broken_json(p);
+    if (r->token != JSON_OBJECT)
+        return INVALID(p, "messages", "messages[%u] must be an object.", index);
+    while (json_next(r) == JSON_KEY) {
+        bool role = json_key_is(r, "role"), content = json_key_is(r, "content");
+        if ((role && has_role) || (content && has_content))
+            return INVALID(p, "messages", "messages[%u]: \"%s\" stands there twice.", index,
+                           role ? "role" : "content");
+        has_role = has_role || role;
+        has_content = has_content || content;
+        if (content) {
+            int rc = take_content(p, index, body, w);
+            if (rc < 0) return rc;
+        } else if (json_skip(r) != JSON_STRING && role) {
+            return wrong_type(p, "messages", "an array of objects whose role is a string");
+        }
+    }
+    if (r->token != JSON_OBJECT_END) return broken_json(p);
+    if (!has_role) return INVALID(p, "messages", "messages[%u] has no role.", index);
+    return 0;
+}
+
 static int take_messages(struct openai_walk *p, const struct key *k)
 {
     (void)k;
-    return openai_take_messages(p);
+    uint32_t count = 0;
+    if (p->r.token != JSON_ARRAY) return wrong_type(p, "messages", "an array");
+    int rc = count_items(p, "messages", OPENAI_MESSAGES_MAX, &count);
+    if (rc < 0) return rc;
+    if (count == 0) return INVALID(p, "messages", "messages may not be empty.");
+    size_t start = p->r.start;
+    struct rewrite w = { .from = start };
+    for (uint32_t i = 0; i < count; i++) {
+        json_next(&p->r);
+        rc = take_message(p, i, p->r.text, &w);
+        if (rc < 0) return rc;
+    }
+    json_next(&p->r); /* the closing bracket */
+    if (w.out) rewrite_copy_to(&w, p->r.text, p->r.pos);
+    p->req.messages =
+        w.out ? str_of(w.out, w.len) : str_of(p->r.text.data + start, p->r.pos - start);
+    return 0;
 }
+
+/* ---- the body ---- */
 
 #define AT(member) offsetof(struct openai_walk, req.member)
 
@@ -288,6 +435,7 @@ static const struct key keys[] = {
     /* name                    where          how                  to                             min   max */
     { "model",                 ON_BOTH,       take_str,            AT(model),                     0,    OPENAI_MODEL_BYTES_MAX, NULL },
     { "user",                  ON_BOTH,       take_str,            AT(user),                      0,    OPENAI_USER_BYTES_MAX, NULL },
+    { "prompt_cache_key",      ON_BOTH,       take_str,            AT(group),                     0,    OPENAI_GROUP_BYTES_MAX, NULL },
     { "messages",              ON_CHAT,       take_messages,       0,                             0,    0,    NULL },
     { "tools",                 ON_CHAT,       take_tools,          0,                             0,    0,    NULL },
     { "tool_choice",           ON_CHAT,       take_tool_choice,    0,                             0,    0,    NULL },
@@ -360,7 +508,7 @@ static int walk(struct openai_walk *p)
 {
     bool seen[COUNT_OF(keys)] = { false };
     json_next(&p->r);
-    if (p->r.token == JSON_ERROR) return openai_broken_json(p);
+    if (p->r.token == JSON_ERROR) return broken_json(p);
     if (p->r.token != JSON_OBJECT) return INVALID(p, NULL, "The body must be a JSON object.");
     while (json_next(&p->r) == JSON_KEY) {
         const struct key *k = find_key(p);
@@ -372,12 +520,12 @@ static int walk(struct openai_walk *p)
         if (seen[k - keys]) return INVALID(p, k->name, "%s stands there twice.", k->name);
         seen[k - keys] = true;
         if (json_next(&p->r) == JSON_NULL) continue;
-        if (p->r.token == JSON_ERROR) return openai_broken_json(p);
+        if (p->r.token == JSON_ERROR) return broken_json(p);
         int rc = k->take(p, k);
         if (rc < 0) return rc;
         p->key = NULL;
     }
-    if (p->r.token != JSON_OBJECT_END || json_next(&p->r) != JSON_END) return openai_broken_json(p);
+    if (p->r.token != JSON_OBJECT_END || json_next(&p->r) != JSON_END) return broken_json(p);
     return 0;
 }
 
@@ -416,4 +564,73 @@ int openai_parse(enum openai_surface surface, struct str body, struct arena *are
     if (rc == 0) rc = settle(&p);
     if (rc == 0) *ret = p.req;
     return rc;
+}
+
+/* ---- errors ---- */
+
+/* The catalogue of what can be wrong, and its JSON.
+ *
+ * Status, type and code come from the table only, so that the same mistake looks the same on every
+ * path. `type` and `code` follow OpenAI where they have a name for it. */
+
+static const struct {
+    int status;
+    const char *type, *code;
+} catalogue[OPENAI_PROBLEM_COUNT] = {
+    /* clang-format off */
+    [OPENAI_INVALID]            = { 400, "invalid_request_error", NULL },
+    [OPENAI_UNSUPPORTED]        = { 400, "invalid_request_error", "unsupported_parameter" },
+    [OPENAI_CONTEXT_LENGTH]     = { 400, "invalid_request_error", "context_length_exceeded" },
+    [OPENAI_UNAUTHENTICATED]    = { 401, "authentication_error",  "invalid_api_key" },
+    [OPENAI_FORBIDDEN]          = { 403, "permission_error",      NULL },
+    [OPENAI_MODEL_NOT_FOUND]    = { 404, "not_found_error",       "model_not_found" },
+    [OPENAI_URL_NOT_FOUND]      = { 404, "not_found_error",       "unknown_url" },
+    [OPENAI_METHOD_NOT_ALLOWED] = { 405, "invalid_request_error", "method_not_allowed" },
+    [OPENAI_DEADLINE]           = { 408, "timeout_error",         "deadline_exceeded" },
+    [OPENAI_TOO_LARGE]          = { 413, "invalid_request_error", "request_too_large" },
+    [OPENAI_CONTENT_TYPE]       = { 415, "invalid_request_error", "unsupported_content_type" },
+    [OPENAI_POISONOUS]          = { 422, "invalid_request_error", "request_crashes_engines" },
+    [OPENAI_RATE_LIMIT]         = { 429, "rate_limit_error",      "rate_limit_exceeded" },
+    [OPENAI_OVERLOADED]         = { 429, "rate_limit_error",      "overloaded" },
+    [OPENAI_INTERNAL]           = { 500, "server_error",          NULL },
+    [OPENAI_UPSTREAM]           = { 502, "server_error",          "upstream_failed" },
+    [OPENAI_UNAVAILABLE]        = { 503, "unavailable_error",     "no_instance" },
+    [OPENAI_LOADING]            = { 503, "unavailable_error",     "loading" },
+    /* clang-format on */
+};
+
+int openai_error_set(struct openai_error *e, int rc, enum openai_problem problem, const char *param,
+                     const char *format, ...)
+{
+    *e = (struct openai_error){
+        .status = catalogue[problem].status,
+        .type = catalogue[problem].type,
+        .code = catalogue[problem].code,
+    };
+    size_t len = param ? strnlen(param, OPENAI_PARAM_BYTES_MAX) : 0;
+    if (len) memcpy(e->param, param, len);
+
+    struct err sentence = { 0 };
+    va_list ap;
+    va_start(ap, format);
+    err_vset(&sentence, rc, format, ap);
+    va_end(ap);
+    memcpy(e->message, sentence.text, sizeof e->message);
+    return rc;
+}
+
+int openai_error_render(const struct openai_error *e, struct buf *out)
+{
+    struct json_writer w;
+    json_writer_init(&w, out);
+    json_object(&w);
+    json_key(&w, "error");
+    json_object(&w);
+    json_kv_text(&w, "message", e->message);
+    json_kv_text(&w, "type", e->type);
+    json_kv_text(&w, "param", e->param[0] ? e->param : NULL);
+    json_kv_text(&w, "code", e->code);
+    json_object_end(&w);
+    json_object_end(&w);
+    return out->rc;
 }

@@ -20,6 +20,7 @@
 #define OPENAI_STOP_BYTES_MAX 256 /* of one */
 #define OPENAI_MODEL_BYTES_MAX 256
 #define OPENAI_USER_BYTES_MAX 512
+#define OPENAI_GROUP_BYTES_MAX 512
 #define OPENAI_MESSAGES_MAX 4096
 #define OPENAI_PARTS_MAX 1024 /* of one message's content */
 #define OPENAI_TOOLS_MAX 512
@@ -36,6 +37,7 @@ struct openai_request {
     enum openai_surface surface;
     struct str model; /* empty: absent, the service's only model is meant */
     struct str user;
+    struct str group; /* prompt_cache_key: requests that begin alike name the same one; or empty */
 
     /* chat */
     struct str messages;             /* JSON array; each has a role; content parts are joined */
@@ -58,7 +60,7 @@ struct openai_request {
     bool include_usage; /* stream_options.include_usage */
 };
 
-/* What can be wrong, each with its HTTP status, type and code (openai_error.c). */
+/* What can be wrong, each with its HTTP status, type and code. */
 enum openai_problem {
     OPENAI_INVALID,            /* 400 invalid_request_error */
     OPENAI_UNSUPPORTED,        /* 400 invalid_request_error, unsupported_parameter */

@@ -34,6 +34,15 @@ int openai_chunk_usage(const struct openai_reply *r, const struct usage *usage, 
 int openai_chunk_error(const struct openai_error *e, struct buf *out);
 int openai_chunk_done(struct buf *out); /* data: [DONE] */
 
+/* The same chunk of text as openai_chunk_text's, of which all but the text is rendered once for an
+ * answer: `bytes` before and behind the text, which stands at `head`. */
+struct openai_text_form {
+    struct buf bytes;
+    size_t head;
+};
+int openai_text_form_make(const struct openai_reply *r, struct openai_text_form *ret);
+int openai_text_form_put(const struct openai_text_form *f, struct str text, struct buf *out);
+
 struct openai_model {
     struct str id;
     int64_t created_s;

@@ -1,24 +1,24 @@
-/* order.h - what people order of the controller and of routers: written by commands, read where it is
- * carried out.
+/* order.h - manual overrides of the controller and of routers: encoded by commands, decoded by the
+ * process that applies them.
  *
  * Layer:    base/wire (base/core)
  * Lifetime: texts that were read live in the arena
- * Rules:    (1) a member that the order does not have, or one that is there twice, refuses it: an
- *               order is carried out as it was meant or not at all
- *           (2) reading checks the form; whether there is such a pool, row or prompt says who
- *               carries it out
+ * Rules:    (1) an unknown or repeated member refuses the order: it is applied as it was meant or
+ *               not at all
+ *           (2) decoding checks the form; the process that applies the order checks that the pool,
+ *               policy or prompt exists
  *
  *     scale       {"pool": NAME, "count": NUMBER or null}      null: back to the policy
- *     route       {"policy": NAME}                             a router's row from now on
- *     quarantine  {"fingerprint": 16 hexadecimal digits or "all"}   to be let go
+ *     route       {"policy": NAME}                             a router's policy from now on
+ *     quarantine  {"fingerprint": 16 hexadecimal digits or "all"}   release it
  */
 #pragma once
 #include "base/core/arena.h"
 #include "base/core/buf.h"
 #include "base/core/err.h"
 
-#define ORDER_BYTES_MAX 4096 /* of a body, and of the arena that reading takes */
-#define ORDER_BY_POLICY (-1) /* the count that null stands for */
+#define ORDER_BYTES_MAX 4096 /* of a body, and of the arena for decoding */
+#define ORDER_BY_POLICY (-1) /* count for null */
 
 struct scale_order {
     struct str pool;

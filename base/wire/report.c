@@ -11,15 +11,15 @@ const char *const agent_state_names[AGENT_STATE_COUNT] = { "down",     "starting
                                                            "draining", "waiting",  "stopped" };
 
 static const struct field perf_rows[] = {
-    FIELD(struct wire_perf, a, FIELD_F64, .required = true, FIELD_POSITIVE),
-    FIELD(struct wire_perf, b, FIELD_F64, .required = true, FIELD_POSITIVE),
-    FIELD(struct wire_perf, c, FIELD_F64, .required = true, FIELD_POSITIVE),
-    FIELD(struct wire_perf, d, FIELD_F64, .required = true, FIELD_POSITIVE),
-    FIELD(struct wire_perf, samples, FIELD_F64, FIELD_POSITIVE),
-    FIELD(struct wire_perf, ratio_p90, FIELD_F64, FIELD_POSITIVE),
-    FIELD(struct wire_perf, e, FIELD_F64, FIELD_POSITIVE),
+    FIELD_AS("a", struct perf_coef, step_s, FIELD_F64, .required = true, FIELD_POSITIVE),
+    FIELD_AS("b", struct perf_coef, prefill_token_s, FIELD_F64, .required = true, FIELD_POSITIVE),
+    FIELD_AS("c", struct perf_coef, decode_seq_s, FIELD_F64, .required = true, FIELD_POSITIVE),
+    FIELD_AS("d", struct perf_coef, kv_read_s, FIELD_F64, .required = true, FIELD_POSITIVE),
+    FIELD(struct perf_coef, samples, FIELD_F64, FIELD_POSITIVE),
+    FIELD(struct perf_coef, ratio_p90, FIELD_F64, FIELD_POSITIVE),
+    FIELD_AS("e", struct perf_coef, attend_s, FIELD_F64, FIELD_POSITIVE),
 };
-const struct field_set wire_perf_set = FIELD_SET(struct wire_perf, perf_rows);
+const struct field_set wire_perf_set = FIELD_SET(struct perf_coef, perf_rows);
 
 static const struct field owed_rows[] = {
     FIELD(struct wire_owed, prompt_tokens, FIELD_U64, .required = true),
@@ -40,7 +40,7 @@ static const struct field_set work_set = FIELD_SET(struct wire_work, work_rows);
 
 /* Bounds as those of model_spec.c: seconds are computed from these. */
 #define SPEC_COUNT_OF(member, most) \
-    FIELD(struct wire_spec, member, FIELD_U32, .required = true, .min = 1, .max = (most))
+    FIELD(struct model_spec, member, FIELD_U32, .required = true, .min = 1, .max = (most))
 static const struct field spec_rows[] = {
     SPEC_COUNT_OF(layers, 1024),
     SPEC_COUNT_OF(hidden, 1 << 20),
@@ -49,11 +49,11 @@ static const struct field spec_rows[] = {
     SPEC_COUNT_OF(head_dim, 4096),
     SPEC_COUNT_OF(ffn, 1 << 22),
     SPEC_COUNT_OF(vocab, 1 << 24),
-    FIELD(struct wire_spec, gated, FIELD_BOOL),
-    FIELD(struct wire_spec, weight_bytes, FIELD_F64, .required = true, .min = 0.1, .max = 8),
-    FIELD(struct wire_spec, kv_element_bytes, FIELD_F64, .required = true, .min = 0.1, .max = 8),
+    FIELD(struct model_spec, gated, FIELD_BOOL),
+    FIELD(struct model_spec, weight_bytes, FIELD_F64, .required = true, .min = 0.1, .max = 8),
+    FIELD(struct model_spec, kv_element_bytes, FIELD_F64, .required = true, .min = 0.1, .max = 8),
 };
-static const struct field_set spec_set = FIELD_SET(struct wire_spec, spec_rows);
+static const struct field_set spec_set = FIELD_SET(struct model_spec, spec_rows);
 
 static const struct field engine_rows[] = {
     FIELD_AS("v", struct engine_report, host, FIELD_VERSION),
@@ -126,6 +126,7 @@ static const struct field reply_rows[] = {
     FIELD(struct agent_reply, stop, FIELD_BOOL),
     FIELD(struct agent_reply, clock, FIELD_F64, .max = 1),
     FIELD(struct agent_reply, lease_ms, FIELD_U32, .required = true),
+    FIELD(struct agent_reply, leaves_ms, FIELD_U32),
 };
 static const struct field_set reply_set = FIELD_SET(struct agent_reply, reply_rows);
 

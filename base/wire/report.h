@@ -1,45 +1,30 @@
-/* report.h - what an agent tells the controller once a second, and what it hears back.
+/* report.h - the report of an agent to the controller, once a second, and the reply.
  *
- * Layer:    base/wire (base/core)
+ * Layer:    base/wire (base/perf, base/core)
  * Path:     POST /api/v1/agents/report
  * Lifetime: decoded strings live in the arena
  */
 #pragma once
+#include "base/perf/model_spec.h"
+#include "base/perf/perf.h"
 #include "base/wire/field.h"
 
 #define REPORT_NAME_BYTES_MAX 128 /* of ids and names */
 #define REPORT_TEXT_BYTES_MAX 512 /* of a sentence */
 
-/* Coefficients of the step-time model; the members are those of perf_coef (policies/perf.h), which
- * this layer does not know. */
-struct wire_perf {
-    double a, b, c, d; /* seconds: a step, a prefilled token, a decoding session, a KV token read */
-    double samples;    /* steps behind them */
-    double ratio_p90;  /* nine steps in ten took at most this many times the estimate */
-    double e;          /* seconds: a prompt token attending to one token */
-};
-
-/* What an engine owes to requests that it has accepted. Other engines may not say. */
+/* Work that an engine has accepted and not done. Optional for other engines. */
 struct wire_owed {
-    uint64_t prompt_tokens; /* of prompts, not computed yet and not held by its cache */
+    uint64_t prompt_tokens; /* prompt tokens neither computed nor cached */
 };
 
-/* What an engine has computed since its start: sums over its steps, which only rise, so that any
- * two reports say what lay between them. */
+/* Sums over all steps since the engine's start. They only rise, so two reports give the work between
+ * them. */
 struct wire_work {
     double span_s; /* since the start */
-    double busy_s; /* of it, that steps took; what is slept off after a step is part of it */
+    double busy_s; /* of it, spent in steps, throttling sleep included */
     uint64_t steps;
     uint64_t prefill_tokens, prefill_chunks, decoding_seqs; /* members of perf_shape */
     uint64_t kv_tokens, kv_tokens_decoding;
-};
-
-/* The model's shape; the members are those of model_spec (policies/model_spec.h), which this layer
- * does not know. */
-struct wire_spec {
-    uint32_t layers, hidden, heads, kv_heads, head_dim, ffn, vocab;
-    bool gated;
-    double weight_bytes, kv_element_bytes;
 };
 
 #define WIRE_CLOCK_MIN 0.2 /* the least share of full speed that is asked for */
@@ -83,7 +68,7 @@ struct engine_report {
     uint32_t running, running_max, waiting;
     uint32_t pages_total, pages_free, pages_cached; /* cached: held by no session, reusable */
     bool has_perf; /* false: the model of its steps is not fitted yet */
-    struct wire_perf perf;
+    struct perf_coef perf;
     bool has_owed; /* false: this engine does not say */
     struct wire_owed owed;
     double clock;            /* share of full speed in force; 0: this engine has none to set */
@@ -91,7 +76,7 @@ struct engine_report {
     struct str hardware;     /* row of the hardware table that it was told; empty: none */
     bool has_work, has_spec; /* false: this engine does not say */
     struct wire_work work;
-    struct wire_spec spec;
+    struct model_spec spec;
     uint64_t requests_total, prompt_tokens_total, cached_tokens_total,
         generated_tokens_total; /* since boot */
 };
@@ -125,13 +110,14 @@ int engine_clock_encode(const struct engine_clock *c, struct buf *out);
 int engine_clock_decode(struct str text, struct arena *arena, struct engine_clock *ret,
                         struct err *err);
 
-/* What the controller wishes. Wishes are levels, not events: every reply repeats them. */
+/* Desired state from the controller. Every reply repeats it in full. */
 struct agent_reply {
-    bool known;        /* false: the controller has no such intent; keep serving, keep reporting */
-    bool drain;        /* take no new work, finish what runs, then stop the engine */
-    bool stop;         /* stop now */
-    double clock;      /* share of full speed; 0: not said, and it stays what it is */
-    uint32_t lease_ms; /* from arrival; without a newer one the rule of the lease applies */
+    bool known;         /* false: the controller has no such intent; keep serving, keep reporting */
+    bool drain;         /* take no new work, finish what runs, then stop the engine */
+    bool stop;          /* stop now */
+    double clock;       /* share of full speed; 0: not said, and it stays what it is */
+    uint32_t lease_ms;  /* from arrival; without a newer one the rule of the lease applies */
+    uint32_t leaves_ms; /* the provider takes the machine away then; 0: it has not said so */
 };
 
 int agent_reply_encode(const struct agent_reply *r, struct buf *out);

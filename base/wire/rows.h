@@ -5,4 +5,4 @@
 #pragma once
 #include "base/wire/field.h"
 
-extern const struct field_set wire_perf_set; /* struct wire_perf (report.c) */
+extern const struct field_set wire_perf_set; /* struct perf_coef (report.c) */

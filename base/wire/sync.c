@@ -10,7 +10,6 @@
 #define MODEL .max = REPORT_TEXT_BYTES_MAX
 
 const char *const endpoint_state_names[ENDPOINT_STATE_COUNT] = { "starting", "ready", "draining" };
-const char *const endpoint_role_names[ENDPOINT_ROLE_COUNT] = { "both", "prefill", "decode" };
 
 static const struct field quantile_rows[] = {
     FIELD(struct wire_quantiles, count, FIELD_U64, .required = true),
@@ -120,8 +119,7 @@ static const struct field endpoint_rows[] = {
     FIELD(struct endpoint, state, FIELD_ENUM, .required = true, .names = endpoint_state_names,
           .max = ENDPOINT_STATE_COUNT),
     FIELD(struct endpoint, boot, FIELD_HEX64),
-    FIELD(struct endpoint, role, FIELD_ENUM, .names = endpoint_role_names,
-          .max = ENDPOINT_ROLE_COUNT),
+    FIELD(struct endpoint, role, FIELD_ENUM, .names = role_names, .max = ROLE_COUNT),
     FIELD(struct endpoint, price_per_h, FIELD_F64, FIELD_POSITIVE),
     FIELD(struct endpoint, context_tokens, FIELD_U32),
     FIELD(struct endpoint, page_tokens, FIELD_U32),
@@ -132,6 +130,7 @@ static const struct field endpoint_rows[] = {
     FIELD(struct endpoint, perf, FIELD_OBJECT, .of = &wire_perf_set,
           .present_offset = offsetof(struct endpoint, has_perf)),
     FIELD(struct endpoint, clock, FIELD_F64, .max = 1),
+    FIELD(struct endpoint, leaves_ms, FIELD_U32),
 };
 static const struct field_set endpoint_set = FIELD_SET(struct endpoint, endpoint_rows);
 
@@ -148,6 +147,7 @@ static const struct field service_rows[] = {
     FIELD(struct service_rules, may_start, FIELD_BOOL),
     FIELD(struct service_rules, slo_ttft_s, FIELD_F64, FIELD_POSITIVE),
     FIELD(struct service_rules, slo_tpot_s, FIELD_F64, FIELD_POSITIVE),
+    FIELD(struct service_rules, refuse_late, FIELD_BOOL),
     FIELD(struct service_rules, has_kv_link, FIELD_BOOL),
     FIELD(struct service_rules, kv_link_bytes_s, FIELD_F64, FIELD_POSITIVE),
 };
@@ -161,6 +161,7 @@ static const struct field tenant_rows[] = {
     FIELD(struct tenant_rules, tokens_per_min, FIELD_U32),
     FIELD(struct tenant_rules, concurrency, FIELD_U32),
     FIELD(struct tenant_rules, salt, FIELD_STR, NAME),
+    FIELD(struct tenant_rules, weight, FIELD_F64, .max = TENANT_WEIGHT_MAX),
 };
 static const struct field_set tenant_set = FIELD_SET(struct tenant_rules, tenant_rows);
 

@@ -1,4 +1,4 @@
-/* sync.h - a router tells the controller what is demanded and hears where to send it.
+/* sync.h - demand from a router to the controller, endpoints and rules back.
  *
  * Layer:    base/wire (base/core)
  * Path:     POST /api/v1/routers/sync, every half second and at once when a first request is held
@@ -7,6 +7,8 @@
  *           starts them at zero. Quantiles cover the window and are absent with count 0.
  */
 #pragma once
+#include "base/perf/lengths.h"
+#include "base/perf/role.h"
 #include "base/wire/report.h"
 
 #define SYNC_SERVICES_MAX 64
@@ -15,8 +17,8 @@
 #define SYNC_KEYS_MAX 16 /* API keys of one tenant */
 #define SYNC_TOKENS_MAX 100
 #define SYNC_STARTING_MAX 256
-#define SYNC_REFUSED_MAX 64              /* prompts that one router refuses and tells of */
-#define SYNC_ELSEWHERE_MAX 1024          /* and those of all the others */
+#define SYNC_REFUSED_MAX 64              /* quarantined prompts reported by one router */
+#define SYNC_ELSEWHERE_MAX 1024          /* and by all other routers */
 #define SYNC_BYTES_MAX ((size_t)8 << 20) /* of one message: bound of body and arena */
 
 struct wire_quantiles {
@@ -24,13 +26,12 @@ struct wire_quantiles {
     double mean, p50, p90, p99;
 };
 
-#define WIRE_LENGTH_BINS 12 /* the k-th holds lengths in [16 * 2^k, 32 * 2^k); the first from 1 */
-#define WIRE_LENGTH_PLACES (WIRE_LENGTH_BINS * WIRE_LENGTH_BINS)
+#define WIRE_LENGTH_PLACES (LENGTH_BINS * LENGTH_BINS)
 
-/* Lengths of requests; the members are those of scale_lengths (policies/scale_view.h), which this
- * layer does not know. Refused when the bins do not hold what the count says. */
+/* struct lengths (base/perf/lengths.h) as a message carries it: its bins are whole requests, in a list.
+ * Refused when the bins do not hold what the count says. */
 struct wire_lengths {
-    double count, age_s;                /* requests behind it; of the newest */
+    double count, age_s;                /* requests counted; age of the newest */
     double prompt, output;              /* means */
     double prompt_sq, output_sq, cross; /* means of P^2, O^2 and P O */
     const uint32_t *bins;               /* requests, by prompt and then by output */
@@ -44,7 +45,7 @@ struct service_demand {
     uint64_t slo_met_total, slo_missed_total;
     double arrival_per_s;                             /* over the window */
     double prompt_tokens_mean, predicted_tokens_mean; /* of arrivals in the window */
-    uint32_t in_flight;                               /* sent and not answered */
+    uint32_t in_flight;                               /* sent, response not complete */
     uint32_t held;                                    /* waiting in the router for an instance */
     uint64_t held_prompt_tokens;
     double held_oldest_s;
@@ -85,7 +86,7 @@ struct router_sync {
     uint32_t endpoint_count;
     const struct tenant_usage *usage;
     uint32_t usage_count;
-    const struct refused_prompt *refused; /* for what it saw itself */
+    const struct refused_prompt *refused; /* for prompts that it saw itself */
     uint32_t refused_count;
 };
 
@@ -96,10 +97,6 @@ int router_sync_decode(struct str text, struct arena *arena, struct router_sync 
 enum endpoint_state { ENDPOINT_STARTING, ENDPOINT_READY, ENDPOINT_DRAINING, ENDPOINT_STATE_COUNT };
 extern const char *const endpoint_state_names[ENDPOINT_STATE_COUNT];
 
-/* The members are those of enum role (policies/role.h), which this layer does not know. */
-enum endpoint_role { ENDPOINT_BOTH, ENDPOINT_PREFILL, ENDPOINT_DECODE, ENDPOINT_ROLE_COUNT };
-extern const char *const endpoint_role_names[ENDPOINT_ROLE_COUNT]; /* both prefill decode */
-
 /* Where a router may send to. */
 struct endpoint {
     struct str instance, service, pool, model, digest, host;
@@ -107,18 +104,19 @@ struct endpoint {
     bool tls; /* it speaks TLS there */
     enum engine_kind kind;
     enum endpoint_state state;
-    enum endpoint_role role;
+    enum role role;
     uint64_t boot;
     double price_per_h;
     uint32_t context_tokens, page_tokens, pages_total, running_max;
     uint32_t step_tokens;    /* of the engine's report; 0: not said */
     uint32_t kv_token_bytes; /* likewise */
     bool has_perf;
-    struct wire_perf perf; /* at full speed */
+    struct perf_coef perf; /* at full speed */
     double clock;          /* share of it that is in force; 0: it has none to set */
+    uint32_t leaves_ms;    /* the provider takes it away then; 0: it has not said so */
 };
 
-/* An instance that is on its way: why holding a request may be right, and for how long. */
+/* A launching instance: tells the router whether and how long to hold requests. */
 struct starting {
     struct str service;
     uint32_t eta_ms;
@@ -126,13 +124,18 @@ struct starting {
 
 struct service_rules {
     struct str service; /* the model name that clients send */
-    struct str policy;  /* routing row; empty: the router's own configuration */
+    struct str policy;  /* routing policy; empty: the router's own configuration */
     bool paused;        /* hold nothing, answer 503 */
     bool may_start;     /* an instance would be started for held work; false: 503 at once */
     double slo_ttft_s, slo_tpot_s; /* 0: none promised */
+    bool refuse_late;              /* requests that are, while its fleet is overloaded */
     bool has_kv_link;              /* the next is said; false: the router's own word */
     double kv_link_bytes_s;        /* at which engines copy K and V; 0: they do not */
 };
+
+/* Shares further apart than these would let the weight of one tenant hide what others do. */
+#define TENANT_WEIGHT_MIN 1e-6
+#define TENANT_WEIGHT_MAX 1e6
 
 struct tenant_rules {
     struct str tenant;
@@ -140,6 +143,7 @@ struct tenant_rules {
     uint32_t key_hash_count;
     uint32_t requests_per_min, tokens_per_min, concurrency; /* 0: unlimited */
     struct str salt;                                        /* of its cache blocks */
+    double weight; /* its share of engines, beside that of others; 0: 1 */
 };
 
 /* Of people and programs that may look, or act, at the router itself. */

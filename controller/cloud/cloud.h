@@ -1,25 +1,37 @@
-/* cloud.h - what the controller asks of whoever has machines.
+/* cloud.h - the interface between the controller and a provider of machines.
  *
- * Layer:    controller/cloud (controller/core, base/io)
- * Threads:  the controller's loop; a call blocks for a second at most
- * Rules:    (1) create is idempotent by intent id: asked twice it makes one instance and answers
+ * Layer:    controller/cloud (controller/core)
+ * Threads:  the controller's loop calls; nothing here waits. A client library that waits is a
+ *           cloud_backend and runs behind cloud_thread.h
+ * Rules:    (1) submit takes a call and returns at once. Every call that was taken completes exactly
+ *               once, with an event that next() hands out; a driver ends a call that its provider
+ *               does not answer with OFFER_TRANSIENT
+ *           (2) one listing and one request for prices are under way at a time
+ *           (3) create is idempotent by intent id: asked twice it makes one instance and completes
  *               with it. A provider without idempotency keys puts the id into the instance's name
- *               and looks it up first; what slips through, the merge finds (a duplicate).
- *           (2) everything created carries the intent, service, pool and offer as tags from the
+ *               and looks it up first; what slips through, the merge finds (a duplicate)
+ *           (4) everything created carries the intent, service, pool and offer as tags from the
  *               first moment it is listed
- *           (3) an error says whether something may have been made: only OFFER_TRANSIENT leaves
+ *           (5) an error says whether something may have been made: only OFFER_TRANSIENT leaves
  *               that open
- *           (4) list shows everything under our tag, however it came to be; it may lag by lag_us
- *           (5) remove is idempotent: what is gone is removed
- *           (6) prices are asked for, never written into code; an unknown price is not zero
- *           (7) time is an argument (fleet time, controller/core/fleet_time.h)
+ *           (6) a listing shows everything under our tag, however it came to be; it may lag by
+ *               lag_us behind the moment at which it was submitted
+ *           (7) remove is idempotent: an instance that is gone is removed
+ *           (8) prices are asked for, never written into code; an unknown price is not zero
+ *           (9) time is an argument (fleet time, controller/core/fleet_time.h)
  */
 #pragma once
 #include "base/wire/launch.h"
 #include "controller/core/merge.h"
 #include "controller/core/offer.h"
 
-#define CLOUD_LIST_MAX 1024 /* instances of one listing; more is an error, not a cut */
+#define CLOUD_LIST_MAX 1024   /* instances of one listing; more is an error, not a cut */
+#define CLOUD_CALLS_MAX 64    /* under way at one provider */
+#define CLOUD_PRICES_MAX 64   /* offers of one provider */
+#define CLOUD_POLL_US 1000000 /* between listings, unless the configuration says otherwise */
+
+enum cloud_op { CLOUD_NONE, CLOUD_CREATE, CLOUD_REMOVE, CLOUD_LIST, CLOUD_PRICES, CLOUD_OP_COUNT };
+extern const char *const cloud_op_names[CLOUD_OP_COUNT];
 
 struct cloud_request {
     const char *intent; /* the idempotency key and the tag */
@@ -29,8 +41,32 @@ struct cloud_request {
                        spec.secret_file is the fleet's own */
 };
 
-struct cloud_notice { /* the provider will take an instance away */
-    char handle[NAME_BYTES];
+/* One call; everything it points to is borrowed until submit returns. */
+struct cloud_call {
+    enum cloud_op op;
+    uint64_t id;                 /* the caller's; the event carries it */
+    struct cloud_request create; /* CREATE */
+    const char *handle;          /* REMOVE; empty: by the intent's tag, its create reply was lost */
+    const char *intent;          /* REMOVE */
+};
+
+struct cloud_price {
+    char offer[NAME_BYTES];
+    bool known; /* false: the provider does not say */
+    double price_h;
+};
+
+/* The end of a call. */
+struct cloud_event {
+    uint64_t id;
+    enum cloud_op op;
+    int rc;                 /* 0, or a negative errno */
+    enum offer_error class; /* CREATE, when rc < 0 */
+    struct err err;
+    struct listed made;        /* CREATE */
+    const struct listed *item; /* LIST: until the next listing is submitted */
+    uint32_t count;            /* LIST, PRICES */
+    struct cloud_price price[CLOUD_PRICES_MAX];
 };
 
 struct cloud_driver {
@@ -39,39 +75,29 @@ struct cloud_driver {
 
     void (*close)(void *ctx);
 
-    /* What may be bought: writes up to `max`, sets *ret_count. */
+    /* What may be bought, from the configuration or the driver's own table: no call to the provider.
+     * Writes up to `max`, sets *ret_count. */
     int (*offers)(void *ctx, struct offer *ret, uint32_t max, uint32_t *ret_count, struct err *err);
 
-    /* 0 and *ret, or a negative errno, *ret_class and a sentence. */
-    int (*create)(void *ctx, const struct cloud_request *req, int64_t now_us, struct listed *ret,
-                  enum offer_error *ret_class, struct err *err);
+    /* Takes a copy of the call. -EBUSY: CLOUD_CALLS_MAX are under way; -ENOMEM. Either way the
+     * caller asks again later. */
+    int (*submit)(void *ctx, const struct cloud_call *call, int64_t now_us, struct err *err);
 
-    /* One instance by its intent; -ENOENT. */
-    int (*get)(void *ctx, const char *intent, int64_t now_us, struct listed *ret, struct err *err);
+    /* The next completion, or false. */
+    bool (*next)(void *ctx, int64_t now_us, struct cloud_event *ret);
 
-    /* All under our tag. -E2BIG beyond `max`. */
-    int (*list)(void *ctx, int64_t now_us, struct listed *ret, uint32_t max, uint32_t *ret_count,
-                struct err *err);
-
-    /* By handle, or by the intent's tag where the handle is empty (its create reply was lost).
-     * 0: gone or going; the listing tells when. */
-    int (*remove)(void *ctx, const char *handle, const char *intent, int64_t now_us,
-                  struct err *err);
-
-    /* Dollars an hour and how old that knowledge is. -ENOENT: nobody knows. */
-    int (*price)(void *ctx, const char *offer, int64_t now_us, double *ret_price_h,
-                 int64_t *ret_age_us, struct err *err);
-
-    /* Instances that will be taken away; optional. */
-    int (*notice)(void *ctx, int64_t now_us, struct cloud_notice *ret, uint32_t max,
-                  uint32_t *ret_count, struct err *err);
+    /* Names a function to be called, from any thread, when an event has come; optional: a driver
+     * without it is asked at each tick. fn NULL: no longer. */
+    void (*watch)(void *ctx, void (*fn)(void *arg), void *arg);
 };
 
-/* A driver with its state. */
+/* A driver with its state and its pace. */
 struct cloud {
     const struct cloud_driver *driver;
     void *ctx;
-    int64_t lag_us; /* of its listings */
+    int64_t lag_us;     /* of its listings */
+    int64_t poll_us;    /* between two listings; 0: one with each tick */
+    double calls_per_s; /* budget for all its calls together; 0: unlimited */
 };
 
 static inline void cloud_close(struct cloud *c)
@@ -80,3 +106,26 @@ static inline void cloud_close(struct cloud *c)
     c->driver = NULL;
     c->ctx = NULL;
 }
+
+/* A provider's client that waits for each reply: the same calls as functions. Run by
+ * cloud_thread.h, and in tests by cloud_delay.h. One thread at a time calls, but for offers. */
+struct cloud_backend {
+    const char *name, *about;
+    void (*close)(void *ctx);
+    int (*offers)(void *ctx, struct offer *ret, uint32_t max, uint32_t *ret_count, struct err *err);
+
+    /* 0 and *ret, or a negative errno, *ret_class and a sentence. */
+    int (*create)(void *ctx, const struct cloud_request *req, int64_t now_us, struct listed *ret,
+                  enum offer_error *ret_class, struct err *err);
+
+    /* All under our tag. -E2BIG beyond `max`. */
+    int (*list)(void *ctx, int64_t now_us, struct listed *ret, uint32_t max, uint32_t *ret_count,
+                struct err *err);
+
+    /* 0: gone or going; the listing tells when. */
+    int (*remove)(void *ctx, const char *handle, const char *intent, int64_t now_us,
+                  struct err *err);
+
+    int (*prices)(void *ctx, int64_t now_us, struct cloud_price *ret, uint32_t max,
+                  uint32_t *ret_count, struct err *err);
+};

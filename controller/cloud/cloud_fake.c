@@ -5,6 +5,7 @@
 #include "controller/cloud/cloud_fake.h"
 
 #include "base/core/bits.h"
+#include "controller/cloud/cloud_delay.h"
 #include "controller/core/plan.h"
 
 #include <stdio.h>
@@ -17,9 +18,28 @@ struct fake_cloud {
     uint32_t offer_count;
     struct fake_instance instance[FAKE_INSTANCES_MAX];
     uint32_t count;
-    uint32_t calls[FAKE_OP_COUNT];
+    uint32_t asked[FAKE_OP_COUNT];        /* calls submitted */
+    uint32_t calls[FAKE_OP_COUNT];        /* and made */
     uint32_t step_calls[FAKE_SCRIPT_MAX]; /* calls that a step with an offer has seen */
+    struct cloud_delay *delay;
 };
+
+static const struct cloud_backend backend;
+
+static int64_t latency(void *ctx, const struct cloud_call *call)
+{
+    static const enum fake_op ops[CLOUD_OP_COUNT] = { [CLOUD_CREATE] = FAKE_CREATE,
+                                                      [CLOUD_REMOVE] = FAKE_REMOVE,
+                                                      [CLOUD_LIST] = FAKE_LIST,
+                                                      [CLOUD_PRICES] = FAKE_PRICES };
+    struct fake_cloud *f = ctx;
+    uint32_t nth = ++f->asked[ops[call->op]];
+    for (uint32_t i = 0; i < f->config.slow_count; i++) {
+        const struct fake_slow *s = &f->config.slow[i];
+        if (s->op == ops[call->op] && (s->nth == 0 || s->nth == nth)) return s->latency_us;
+    }
+    return 0;
+}
 
 int fake_cloud_new(const struct fake_config *config, const struct offer *offers,
                    uint32_t offer_count, struct fake_cloud **ret)
@@ -30,13 +50,34 @@ int fake_cloud_new(const struct fake_config *config, const struct offer *offers,
     f->config = *config;
     memcpy(f->offer, offers, offer_count * sizeof *offers);
     f->offer_count = offer_count;
+    if (cloud_delay_new(&backend, f, latency, &f->delay) < 0) {
+        free(f);
+        return -ENOMEM;
+    }
     *ret = f;
     return 0;
 }
 
 void fake_cloud_free(struct fake_cloud *f)
 {
+    if (!f) return;
+    cloud_delay_free(f->delay);
     free(f);
+}
+
+void fake_cloud_turn(struct fake_cloud *f, int64_t now_us)
+{
+    for (uint32_t m = 0; m < f->config.market_count; m++) {
+        const struct fake_market *k = &f->config.market[m];
+        if (!k->takes || now_us < k->at_us - k->notice_us) continue;
+        for (uint32_t i = 0; i < f->count; i++) {
+            struct fake_instance *in = &f->instance[i];
+            bool there = strcmp(in->offer, k->offer) == 0 && in->removed_us == 0 && !in->dead;
+            if (!there || in->made_us >= k->at_us - k->notice_us) continue; /* sold since */
+            if (k->notice_us > 0) in->leaves_us = k->at_us;
+            in->dead = now_us >= k->at_us;
+        }
+    }
 }
 
 /* The fault that the script has for this call. */
@@ -64,7 +105,8 @@ static bool exists(const struct fake_instance *in, int64_t at_us)
 
 static void fill_listed(const struct fake_instance *in, struct listed *ret)
 {
-    *ret = (struct listed){ .created_us = in->made_us, .gone = in->dead };
+    *ret =
+        (struct listed){ .created_us = in->made_us, .leaves_us = in->leaves_us, .gone = in->dead };
     memcpy(ret->handle, in->handle, sizeof ret->handle);
     memcpy(ret->intent, in->intent, sizeof ret->intent);
     memcpy(ret->service, in->service, sizeof ret->service);
@@ -149,6 +191,7 @@ static int list(void *ctx, int64_t now_us, struct listed *ret, uint32_t max, uin
                 struct err *err)
 {
     struct fake_cloud *f = ctx;
+    fake_cloud_turn(f, now_us);
     struct fake_step step = next_step(f, FAKE_LIST, NULL);
     if (step.fault != FAKE_FINE) return refuse(step.fault, NULL, err);
     uint32_t n = 0;
@@ -158,15 +201,6 @@ static int list(void *ctx, int64_t now_us, struct listed *ret, uint32_t max, uin
         fill_listed(&f->instance[i], &ret[n++]);
     }
     *ret_count = n;
-    return 0;
-}
-
-static int get(void *ctx, const char *intent, int64_t now_us, struct listed *ret, struct err *err)
-{
-    struct fake_cloud *f = ctx;
-    struct fake_instance *in = find_key(f, intent);
-    if (!in || !exists(in, now_us)) return err_set(err, -ENOENT, "no instance of %s", intent);
-    fill_listed(in, ret);
     return 0;
 }
 
@@ -195,18 +229,26 @@ static int offers(void *ctx, struct offer *ret, uint32_t max, uint32_t *ret_coun
     return 0;
 }
 
-static int price(void *ctx, const char *offer, int64_t now_us, double *ret_price_h,
-                 int64_t *ret_age_us, struct err *err)
+/* The price of the last market entry that has come; an offer without a price stays without. */
+static int prices(void *ctx, int64_t now_us, struct cloud_price *ret, uint32_t max,
+                  uint32_t *ret_count, struct err *err)
 {
     struct fake_cloud *f = ctx;
-    (void)now_us;
+    struct fake_step step = next_step(f, FAKE_PRICES, NULL);
+    if (step.fault != FAKE_FINE) return refuse(step.fault, NULL, err);
+    must(f->offer_count <= max);
     for (uint32_t i = 0; i < f->offer_count; i++) {
-        if (strcmp(f->offer[i].name, offer) != 0 || !f->offer[i].price_known) continue;
-        *ret_price_h = f->offer[i].price_h;
-        *ret_age_us = 0;
-        return 0;
+        const struct offer *o = &f->offer[i];
+        ret[i] = (struct cloud_price){ .known = o->price_known, .price_h = o->price_h };
+        memcpy(ret[i].offer, o->name, sizeof ret[i].offer);
+        for (uint32_t m = 0; m < f->config.market_count; m++) {
+            const struct fake_market *k = &f->config.market[m];
+            if (k->takes || now_us < k->at_us || strcmp(k->offer, o->name) != 0) continue;
+            ret[i].price_h = k->price_h;
+        }
     }
-    return err_set(err, -ENOENT, "no price of %s", offer);
+    *ret_count = f->offer_count;
+    return 0;
 }
 
 static void close_nothing(void *ctx)
@@ -214,21 +256,38 @@ static void close_nothing(void *ctx)
     (void)ctx;
 }
 
-static const struct cloud_driver driver = {
+static const struct cloud_backend backend = {
     .name = "fake",
     .about = "a scripted cloud in memory, for tests",
     .close = close_nothing,
     .offers = offers,
     .create = create,
-    .get = get,
     .list = list,
     .remove = remove_instance,
-    .price = price,
+    .prices = prices,
 };
 
 struct cloud fake_cloud(struct fake_cloud *f)
 {
-    return (struct cloud){ &driver, f, f->config.lag_us };
+    const struct cloud pace = { .lag_us = f->config.lag_us,
+                                .poll_us = f->config.poll_us,
+                                .calls_per_s = f->config.calls_per_s };
+    return cloud_delay_cloud(f->delay, &pace);
+}
+
+const struct cloud_backend *fake_cloud_backend(void)
+{
+    return &backend;
+}
+
+void fake_cloud_cut(struct fake_cloud *f, int64_t now_us)
+{
+    cloud_delay_cut(f->delay, true, now_us);
+}
+
+uint32_t fake_cloud_under_way(const struct fake_cloud *f)
+{
+    return cloud_delay_under_way(f->delay);
 }
 
 const struct fake_instance *fake_cloud_instances(const struct fake_cloud *f, uint32_t *ret_count)

@@ -1,16 +1,19 @@
-/* cloud_fake.h - a cloud in memory that fails as told: for tests and the simulator.
+/* cloud_fake.h - a cloud in memory that fails, is slow and takes instances away as told: for tests.
  *
  * Layer:   controller/cloud
- * Script:  { operation, nth call of it, fault }: the rest goes well. Instances are what a provider
- *          knows: they outlive every controller that is tested against it.
+ * Script:  { operation, nth call of it, fault }: the other calls succeed. { operation, nth call,
+ *          latency }: the other calls complete at once. { offer, time, price or loss }: a spot market
+ * Truth:   instances are the provider's knowledge: they outlive every controller under test
  */
 #pragma once
 #include "controller/cloud/cloud.h"
 
 #define FAKE_INSTANCES_MAX 1024
 #define FAKE_SCRIPT_MAX 64
+#define FAKE_SLOW_MAX 16
+#define FAKE_MARKET_MAX 32
 
-enum fake_op { FAKE_CREATE, FAKE_LIST, FAKE_REMOVE, FAKE_OP_COUNT };
+enum fake_op { FAKE_CREATE, FAKE_LIST, FAKE_REMOVE, FAKE_PRICES, FAKE_OP_COUNT };
 
 enum fake_fault {
     FAKE_FINE,
@@ -34,12 +37,32 @@ struct fake_step {
     const char *offer; /* create: only for this offer (counted for it alone); NULL: any */
 };
 
+struct fake_slow {
+    enum fake_op op;
+    uint32_t nth; /* 1-based, of the calls submitted; 0: every call */
+    int64_t latency_us;
+};
+
+struct fake_market { /* at `at_us` (fleet time) the offer's price changes, or its instances go */
+    const char *offer;
+    int64_t at_us;
+    double price_h; /* the new price, where `takes` is false */
+    bool takes;
+    int64_t notice_us; /* listings say so this long before */
+};
+
 struct fake_config {
     int64_t boot_us; /* from create to the first report of the agent */
     int64_t lag_us;  /* listings show the world of then */
     bool keyless;    /* the provider knows no idempotency keys: a second create makes a second */
     struct fake_step script[FAKE_SCRIPT_MAX];
     uint32_t step_count;
+    struct fake_slow slow[FAKE_SLOW_MAX];
+    uint32_t slow_count;
+    struct fake_market market[FAKE_MARKET_MAX];
+    uint32_t market_count;
+    int64_t poll_us; /* 0: a listing with each tick */
+    double calls_per_s;
 };
 
 struct fake_cloud;
@@ -50,6 +73,15 @@ int fake_cloud_new(const struct fake_config *config, const struct offer *offers,
 void fake_cloud_free(struct fake_cloud *f);
 struct cloud fake_cloud(struct fake_cloud *f); /* close does nothing: the world stays */
 
+/* Its calls one by one, with a struct fake_cloud as ctx. */
+const struct cloud_backend *fake_cloud_backend(void);
+
+/* The controller's process has died: nobody hears of the calls under way, which the provider has got. */
+void fake_cloud_cut(struct fake_cloud *f, int64_t now_us);
+
+/* Takes instances away whose time has come; each call of the driver does so too. */
+void fake_cloud_turn(struct fake_cloud *f, int64_t now_us);
+
 /* The truth, for oracles. */
 struct fake_instance {
     char handle[NAME_BYTES];
@@ -57,11 +89,13 @@ struct fake_instance {
     int64_t made_us;    /* may lie in the future: late success */
     int64_t ready_us;   /* its agent reports from then on */
     int64_t removed_us; /* 0: it runs */
-    bool dead;          /* ended by itself */
+    int64_t leaves_us;  /* the market takes it away then; 0: not announced */
+    bool dead;          /* ended by itself, or taken away */
 };
 const struct fake_instance *fake_cloud_instances(const struct fake_cloud *f, uint32_t *ret_count);
 uint32_t fake_cloud_running(const struct fake_cloud *f, int64_t now_us);
-uint32_t fake_cloud_calls(const struct fake_cloud *f, enum fake_op op);
+uint32_t fake_cloud_calls(const struct fake_cloud *f, enum fake_op op); /* made */
+uint32_t fake_cloud_under_way(const struct fake_cloud *f);
 
 /* A machine dies, or the provider takes it (index of fake_cloud_instances). */
 void fake_cloud_kill(struct fake_cloud *f, uint32_t index);

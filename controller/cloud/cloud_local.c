@@ -1,4 +1,4 @@
-/* cloud_local.c - agents as processes, folders as intents.
+/* cloud_local.c - sells processes on this machine: an agent is a process, an intent a folder.
  *
  * A create is: make the folder, write spec.json, spawn the agent. A crash before spec.json leaves
  * an empty folder, which is nothing; a crash behind it leaves an instance whose agent never came
@@ -7,34 +7,362 @@
  * LOCAL_SPAWN_US no second one is tried, and if it is, the lock lets one of them through. */
 #include "controller/cloud/cloud_local.h"
 
+#include "base/core/bits.h"
+#include "base/core/own.h"
 #include "base/io/file.h"
+#include "base/io/loop/clock.h"
 #include "base/io/proc.h"
-#include "controller/cloud/cloud_local_folder.h"
 
+#include <dirent.h>
 #include <math.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
+#define MARK_BYTES_MAX 256
 #define AGENT_WORDS_MAX 16
+#define ZONES ".zones" /* no id of an instance begins so */
+
+/* One instance as its folder shows it. */
+struct sight {
+    struct listed listed;
+    double share;
+    struct proc_id agent, engine; /* pid 0: none alive */
+    bool agent_was;               /* an agent held the lock once */
+    int64_t spawned_us;           /* the last try; 0: none */
+    int64_t removed_us;           /* the wish; 0: none */
+};
+
+static int path_of(const char *root, const char *intent, const char *file, char ret[PATH_MAX],
+                   struct err *err)
+{
+    int n = snprintf(ret, PATH_MAX, "%s/%s%s%s", root, intent, file ? "/" : "", file ? file : "");
+    if (n < 0 || n >= PATH_MAX) return err_set(err, -ENAMETOOLONG, "%s: path too long", root);
+    return 0;
+}
+
+static bool id_is_plain(const char *id)
+{
+    size_t len = strlen(id);
+    return len > 0 && len < INTENT_ID_BYTES &&
+           strspn(id, "abcdefghijklmnopqrstuvwxyz0123456789-") == len && id[0] != '-';
+}
+
+/* ---- what a folder says ---- */
+
+/* Reads a small file; -ENOENT when it is not there. */
+static int read_mark(const char *root, const char *intent, const char *file, struct buf *text)
+{
+    char path[PATH_MAX];
+    int rc = path_of(root, intent, file, path, NULL);
+    if (rc < 0) return rc;
+    return file_read(path, MARK_BYTES_MAX, text, NULL);
+}
+
+static int64_t read_time(const char *root, const char *intent, const char *file)
+{
+    CLEANUP(buf_fini) struct buf text = { 0 };
+    int64_t us;
+    if (read_mark(root, intent, file, &text) < 0 || str_to_i64(buf_view(&text), &us) < 0) return 0;
+    return us;
+}
+
+/* The living process that a file names in its first line, else pid 0. *ret_was: the file names
+ * one at all. */
+static struct proc_id read_process(const char *root, const char *intent, const char *file,
+                                   bool *ret_was)
+{
+    CLEANUP(buf_fini) struct buf text = { 0 };
+    struct proc_id id = { 0 };
+    *ret_was = false;
+    if (read_mark(root, intent, file, &text) < 0) return id;
+    struct str rest = buf_view(&text);
+    if (proc_id_parse(str_trim(str_cut(&rest, '\n')), &id) < 0) return (struct proc_id){ 0 };
+    *ret_was = true;
+    return proc_is_alive(&id) ? id : (struct proc_id){ 0 };
+}
+
+static int read_spec(const char *root, const char *intent, struct sight *s, struct err *err)
+{
+    char path[PATH_MAX];
+    int rc = path_of(root, intent, "spec.json", path, err);
+    if (rc < 0) return rc;
+    CLEANUP(buf_fini) struct buf text = { 0 };
+    rc = file_read(path, LAUNCH_BYTES_MAX, &text, err);
+    if (rc < 0) return rc;
+
+    CLEANUP(arena_fini) struct arena arena;
+    arena_init(&arena, 2 * LAUNCH_BYTES_MAX);
+    struct launch_spec spec;
+    rc = launch_spec_decode(buf_view(&text), &arena, &spec, err);
+    if (rc < 0) return rc;
+    struct stat st;
+    if (stat(path, &st) < 0) return err_set(err, -errno, "%s: %s", path, strerror(errno));
+
+    struct listed *out = &s->listed;
+    rc = name_copy(out->service, sizeof out->service, spec.service);
+    if (rc == 0) rc = name_copy(out->pool, sizeof out->pool, spec.pool);
+    if (rc == 0) rc = name_copy(out->offer, sizeof out->offer, spec.offer);
+    if (rc < 0) return err_set(err, -EINVAL, "%s: a name is too long", path);
+    /* Older releases wrote no time of their own. */
+    int64_t written_us = (int64_t)st.st_mtim.tv_sec * 1000000 + st.st_mtim.tv_nsec / 1000;
+    out->created_us = spec.created_us ? spec.created_us : written_us;
+    s->share = spec.share;
+    return 0;
+}
+
+static int look(const char *root, const char *intent, struct sight *ret, struct err *err)
+{
+    struct sight s = { 0 };
+    if (!id_is_plain(intent)) return err_set(err, -ENOENT, "'%s' is no instance's name", intent);
+    int rc = read_spec(root, intent, &s, err);
+    /* What there is and cannot be read is not absent: a hole would end what is only hidden. */
+    if (rc < 0 && (rc == -ENOENT || rc == -ENOTDIR || rc == -ENOMEM)) return rc;
+    if (rc < 0) s = (struct sight){ .listed = { .unreadable = true } };
+    must(name_copy(s.listed.handle, sizeof s.listed.handle, str_from(intent)) == 0);
+    must(name_copy(s.listed.intent, sizeof s.listed.intent, str_from(intent)) == 0);
+    bool engine_was;
+    s.agent = read_process(root, intent, "agent.lock", &s.agent_was);
+    s.engine = read_process(root, intent, "engine.id", &engine_was);
+    s.spawned_us = read_time(root, intent, "spawned");
+    s.removed_us = read_time(root, intent, "removed");
+    *ret = s;
+    return 0;
+}
+
+static bool is_dead(const struct sight *s, int64_t now_us)
+{
+    if (s->agent.pid || s->engine.pid) return false;
+    if (s->agent_was) return true;
+    return s->removed_us && now_us - s->spawned_us >= LOCAL_SPAWN_US;
+}
+
+static int each_instance(const char *root,
+                         int (*fn)(void *arg, const struct sight *s, struct err *err), void *arg,
+                         struct err *err)
+{
+    DIR *dir = opendir(root);
+    if (!dir) return err_set(err, -errno, "%s: %s", root, strerror(errno));
+    int rc = 0;
+    for (struct dirent *e; rc == 0 && (e = readdir(dir));) {
+        if (e->d_name[0] == '.' || strcmp(e->d_name, "ended") == 0) continue;
+        struct sight s;
+        if (!id_is_plain(e->d_name)) continue;
+        rc = look(root, e->d_name, &s, err);
+        if (rc == -ENOENT || rc == -ENOTDIR)
+            rc = 0; /* being made, being buried, or no folder */
+        else if (rc == 0)
+            rc = fn(arg, &s, err);
+    }
+    closedir(dir);
+    return rc;
+}
+
+/* ---- changes ---- */
+
+static int write_mark(const char *root, const char *intent, const char *file, int64_t now_us,
+                      struct err *err)
+{
+    char path[PATH_MAX], text[32];
+    int rc = path_of(root, intent, file, path, err);
+    if (rc < 0) return rc;
+    snprintf(text, sizeof text, "%lld", (long long)now_us);
+    return file_write_atomic(path, str_from(text), 0600, err);
+}
+
+static int write_spec(const char *root, const struct cloud_request *req, double share,
+                      int64_t now_us, int64_t launch_us, struct err *err)
+{
+    char folder[PATH_MAX], path[PATH_MAX], key[PATH_MAX];
+    int rc = path_of(root, req->intent, NULL, folder, err);
+    if (rc == 0) rc = path_of(root, req->intent, "spec.json", path, err);
+    if (rc == 0) rc = path_of(root, req->intent, "key", key, err);
+    if (rc == 0) rc = file_make_folders(folder, 0700, err);
+    if (rc == 0 && req->key.len > 0) rc = file_write_atomic(key, req->key, 0600, err);
+    if (rc < 0) return rc;
+    struct launch_spec spec = *req->spec;
+    if (req->key.len > 0) spec.secret_file = str_from(key);
+    spec.folder = str_from(folder);
+    spec.share = share;
+    spec.created_us = now_us;
+    spec.boot = proc_id_self().boot;
+    spec.born_mono_us = clock_mono_us();
+    spec.start_mono_us = spec.born_mono_us + launch_us;
+    spec.start_wall_us = clock_wall_us() + launch_us; /* for agents of older releases */
+    CLEANUP(buf_fini) struct buf text = { 0 };
+    rc = launch_spec_encode(&spec, &text);
+    if (rc < 0) return err_set(err, rc, "the launch document of %s", req->intent);
+    return file_write_atomic(path, buf_view(&text), 0600, err);
+}
+
+static const char *const leftovers[] = { "spec.json", "key",     "agent.lock", "engine.id",
+                                         "removed",   "spawned", "agent.log",  "engine.log" };
+
+/* A file of ours: one of those names, or one of them with more behind a dot, as temporaries of a
+ * writer that was killed and older logs have. */
+static bool is_leftover(const char *file)
+{
+    for (size_t i = 0; i < COUNT_OF(leftovers); i++) {
+        size_t len = strlen(leftovers[i]);
+        if (strncmp(file, leftovers[i], len) == 0 && (file[len] == 0 || file[len] == '.'))
+            return true;
+    }
+    return false;
+}
+
+static void erase(const char *folder)
+{
+    char path[PATH_MAX];
+    DIR *dir = opendir(folder);
+    if (!dir) return;
+    for (struct dirent *e; (e = readdir(dir));) {
+        int n = snprintf(path, sizeof path, "%s/%s", folder, e->d_name);
+        if (is_leftover(e->d_name) && n > 0 && n < PATH_MAX) unlink(path);
+    }
+    closedir(dir);
+    rmdir(folder);
+}
+
+/* One folder of ended/, by its age and then by its name. */
+struct aged {
+    int64_t at_us;
+    char name[INTENT_ID_BYTES];
+};
+
+static bool is_older(const struct aged *a, const struct aged *b)
+{
+    return a->at_us != b->at_us ? a->at_us < b->at_us : strcmp(a->name, b->name) < 0;
+}
+
+/* The oldest folder that is younger than *after, and how many there are of these. */
+static uint32_t oldest_after(const char *ended, const struct aged *after, struct aged *ret)
+{
+    uint32_t count = 0;
+    DIR *dir = opendir(ended);
+    for (struct dirent *e; dir && (e = readdir(dir));) {
+        char path[PATH_MAX];
+        struct stat st;
+        struct aged one;
+        int n = snprintf(path, sizeof path, "%s/%s", ended, e->d_name);
+        if (!id_is_plain(e->d_name) || n >= PATH_MAX || stat(path, &st) < 0) continue;
+        one.at_us = (int64_t)st.st_mtim.tv_sec * 1000000 + st.st_mtim.tv_nsec / 1000;
+        must(name_copy(one.name, sizeof one.name, str_from(e->d_name)) == 0);
+        if (!is_older(after, &one)) continue;
+        if (count++ == 0 || is_older(&one, ret)) *ret = one;
+    }
+    if (dir) closedir(dir);
+    return count;
+}
+
+/* Keeps the newest LOCAL_ENDED_MAX - 1 folders of ended/. One that cannot be removed, because a
+ * stranger's file is in it, stays and is passed over. */
+static void prune_ended(const char *ended)
+{
+    struct aged last = { .at_us = INT64_MIN }, oldest;
+    char path[PATH_MAX];
+    while (oldest_after(ended, &last, &oldest) >= LOCAL_ENDED_MAX) {
+        int n = snprintf(path, sizeof path, "%s/%s", ended, oldest.name);
+        if (n < PATH_MAX) erase(path);
+        last = oldest;
+    }
+}
+
+static int bury(const char *root, const char *intent, struct err *err)
+{
+    char from[PATH_MAX], ended[PATH_MAX], to[PATH_MAX];
+    int rc = path_of(root, intent, NULL, from, err);
+    if (rc == 0) rc = path_of(root, "ended", NULL, ended, err);
+    if (rc == 0) rc = path_of(root, "ended", intent, to, err);
+    if (rc == 0) rc = file_make_folders(ended, 0700, err);
+    if (rc < 0) return rc;
+    prune_ended(ended);
+    if (rename(from, to) == 0 || errno == ENOENT) return 0;
+    erase(from); /* ended/ has one of that name, or the disk refuses */
+    return 0;
+}
 
 struct local {
     char *folder;
     char *word[AGENT_WORDS_MAX + 1];
     double machine_share;
     struct offer offer[LOCAL_OFFERS_MAX];
-    int64_t launch_us[LOCAL_OFFERS_MAX];
+    struct local_offer sold[LOCAL_OFFERS_MAX]; /* parallel; its texts are not kept */
     uint32_t offer_count;
 };
+
+/* ---- the spot market ---- */
+
+static const struct offer *find_offer(const struct local *l, const char *name, uint32_t *ret_index)
+{
+    for (uint32_t i = 0; i < l->offer_count; i++)
+        if (strcmp(l->offer[i].name, name) == 0) {
+            *ret_index = i;
+            return &l->offer[i];
+        }
+    return NULL;
+}
+
+static double price_at(const struct local *l, uint32_t index, int64_t now_us)
+{
+    const struct local_offer *o = &l->sold[index];
+    if (o->spot_price_count == 0 || o->spot_step_us <= 0) return o->price_h;
+    return o->spot_price[(uint64_t)(now_us / o->spot_step_us) % o->spot_price_count];
+}
+
+/* When the market takes the instance away; 0: never. */
+static int64_t leaves_us(const struct local *l, const struct sight *s)
+{
+    uint32_t index;
+    if (s->listed.unreadable || !find_offer(l, s->listed.offer, &index)) return 0;
+    int64_t life_us = l->sold[index].spot_life_us;
+    return life_us > 0 ? s->listed.created_us + life_us : 0;
+}
+
+static int64_t notice_us(const struct local *l, const struct sight *s)
+{
+    uint32_t index;
+    return find_offer(l, s->listed.offer, &index) ? l->sold[index].spot_notice_us : 0;
+}
+
+/* Notes when a zone began to lose instances: for a while it has none to sell. */
+static void note_loss(const struct local *l, const struct sight *s, int64_t since_us)
+{
+    uint32_t index;
+    char folder[PATH_MAX];
+    const struct offer *o = find_offer(l, s->listed.offer, &index);
+    if (!o || !o->zone[0] || read_time(l->folder, ZONES, o->zone) >= since_us) return;
+    /* A mark that cannot be written lets the zone sell again too early: nothing else follows. */
+    if (path_of(l->folder, ZONES, NULL, folder, NULL) == 0 &&
+        file_make_folders(folder, 0700, NULL) == 0)
+        (void)write_mark(l->folder, ZONES, o->zone, since_us, NULL);
+}
+
+static bool zone_is_out(const struct local *l, uint32_t index, int64_t now_us)
+{
+    const struct offer *o = &l->offer[index];
+    int64_t lost_us = o->zone[0] ? read_time(l->folder, ZONES, o->zone) : 0;
+    return lost_us && now_us - lost_us < l->sold[index].spot_outage_us;
+}
+
+/* Ends the machine at once, as a provider does: no signal that could be heeded. */
+static void take_away(const struct sight *s)
+{
+    /* -ESRCH: it has just ended by itself. */
+    if (s->agent.pid) (void)proc_signal(&s->agent, SIGKILL, NULL);
+    if (s->engine.pid) (void)proc_signal_group(&s->engine, SIGKILL, NULL);
+}
 
 /* ---- agents ---- */
 
 static int spawn_agent(const struct local *l, const char *intent, int64_t now_us, struct err *err)
 {
     char spec[PATH_MAX], log[PATH_MAX];
-    int rc = local_path(l->folder, intent, "spec.json", spec, err);
-    if (rc == 0) rc = local_path(l->folder, intent, "agent.log", log, err);
-    if (rc == 0) rc = local_write_mark(l->folder, intent, "spawned", now_us, err);
+    int rc = path_of(l->folder, intent, "spec.json", spec, err);
+    if (rc == 0) rc = path_of(l->folder, intent, "agent.log", log, err);
+    if (rc == 0) rc = write_mark(l->folder, intent, "spawned", now_us, err);
     if (rc < 0) return rc;
 
     const char *argv[AGENT_WORDS_MAX + 3];
@@ -55,7 +383,7 @@ static int spawn_agent(const struct local *l, const char *intent, int64_t now_us
 }
 
 /* Rule (2): brings back what should not be dead. */
-static void revive(const struct local *l, const struct local_sight *s, int64_t now_us)
+static void revive(const struct local *l, const struct sight *s, int64_t now_us)
 {
     bool orphaned_engine = !s->agent.pid && s->engine.pid;
     bool never_came = !s->agent.pid && !s->agent_was;
@@ -65,30 +393,20 @@ static void revive(const struct local *l, const struct local_sight *s, int64_t n
     (void)spawn_agent(l, s->listed.intent, now_us, NULL);
 }
 
-/* ---- the driver's calls ---- */
-
-static const struct offer *find_offer(const struct local *l, const char *name, uint32_t *ret_index)
-{
-    for (uint32_t i = 0; i < l->offer_count; i++)
-        if (strcmp(l->offer[i].name, name) == 0) {
-            *ret_index = i;
-            return &l->offer[i];
-        }
-    return NULL;
-}
+/* ---- the backend's calls ---- */
 
 struct share_sum {
     double share, largest; /* of the offers: what is unreadable may have any */
     int64_t now_us;
 };
 
-static int add_share(void *arg, const struct local_sight *s, struct err *err)
+static int add_share(void *arg, const struct sight *s, struct err *err)
 {
     (void)err;
     struct share_sum *sum = arg;
     bool runs = s->agent.pid || s->engine.pid;
     if (s->listed.unreadable && runs) sum->share += sum->largest;
-    if (!s->listed.unreadable && !local_is_dead(s, sum->now_us)) sum->share += s->share;
+    if (!s->listed.unreadable && !is_dead(s, sum->now_us)) sum->share += s->share;
     return 0;
 }
 
@@ -96,11 +414,11 @@ static int create(void *ctx, const struct cloud_request *req, int64_t now_us, st
                   enum offer_error *ret_class, struct err *err)
 {
     struct local *l = ctx;
-    struct local_sight s;
+    struct sight s;
     *ret_class = OFFER_INVALID;
-    if (!local_id_is_plain(req->intent))
+    if (!id_is_plain(req->intent))
         return err_set(err, -EINVAL, "'%s' cannot name an instance", req->intent);
-    int rc = local_look(l->folder, req->intent, &s, err);
+    int rc = look(l->folder, req->intent, &s, err);
     if (rc == 0) { /* asked before: the same instance */
         revive(l, &s, now_us);
         *ret = s.listed;
@@ -111,36 +429,28 @@ static int create(void *ctx, const struct cloud_request *req, int64_t now_us, st
     uint32_t index;
     const struct offer *o = find_offer(l, req->offer->name, &index);
     if (!o) return err_set(err, -EINVAL, "no local offer is named %s", req->offer->name);
+    if (zone_is_out(l, index, now_us)) {
+        *ret_class = OFFER_CAPACITY;
+        return err_set(err, -EBUSY, "zone %s has nothing to sell since it lost instances", o->zone);
+    }
     *ret_class = OFFER_TRANSIENT;
     struct share_sum sum = { .now_us = now_us };
     for (uint32_t i = 0; i < l->offer_count; i++)
         sum.largest = fmax(sum.largest, l->offer[i].share);
-    rc = local_each(l->folder, add_share, &sum, err);
+    rc = each_instance(l->folder, add_share, &sum, err);
     if (rc < 0) return rc;
     if (sum.share + o->share > l->machine_share + 1e-9) {
         *ret_class = OFFER_CAPACITY;
         return err_set(err, -EBUSY, "%g of %g cores are given out, %s needs %g", sum.share,
                        l->machine_share, o->name, o->share);
     }
-    rc = local_write_spec(l->folder, req, o->share, now_us, l->launch_us[index], err);
+    rc = write_spec(l->folder, req, o->share, now_us, l->sold[index].launch_us, err);
     if (rc < 0) return rc;
     rc = spawn_agent(l, req->intent, now_us, err);
     if (rc < 0) return rc; /* the folder stands: the next listing tries again */
-    rc = local_look(l->folder, req->intent, &s, err);
+    rc = look(l->folder, req->intent, &s, err);
     if (rc < 0) return rc;
     *ret = s.listed;
-    return 0;
-}
-
-static int get(void *ctx, const char *intent, int64_t now_us, struct listed *ret, struct err *err)
-{
-    struct local *l = ctx;
-    struct local_sight s;
-    int rc = local_look(l->folder, intent, &s, err);
-    if (rc < 0) return rc;
-    revive(l, &s, now_us);
-    *ret = s.listed;
-    ret->gone = local_is_dead(&s, now_us);
     return 0;
 }
 
@@ -151,15 +461,26 @@ struct list_job {
     int64_t now_us;
 };
 
-static int list_one(void *arg, const struct local_sight *s, struct err *err)
+static int list_one(void *arg, const struct sight *s, struct err *err)
 {
     struct list_job *j = arg;
-    bool dead = local_is_dead(s, j->now_us);
-    if (dead && s->removed_us) return local_bury(j->l->folder, s->listed.intent, err);
-    revive(j->l, s, j->now_us);
+    int64_t leave_us = leaves_us(j->l, s);
+    bool taken = leave_us && j->now_us >= leave_us;
+    bool dead = is_dead(s, j->now_us) || (taken && !s->agent.pid && !s->engine.pid);
+    if (dead && s->removed_us) return bury(j->l->folder, s->listed.intent, err);
+    if (taken)
+        take_away(s);
+    else
+        revive(j->l, s, j->now_us);
     if (j->count == j->max) return err_set(err, -E2BIG, "more than %u instances", j->max);
-    j->ret[j->count] = s->listed;
-    j->ret[j->count++].gone = dead;
+    struct listed *out = &j->ret[j->count++];
+    *out = s->listed;
+    out->gone = dead;
+    int64_t told_us = leave_us - notice_us(j->l, s);
+    if (leave_us && j->now_us >= told_us) {
+        out->leaves_us = leave_us;
+        note_loss(j->l, s, told_us);
+    }
     return 0;
 }
 
@@ -169,7 +490,7 @@ static int list(void *ctx, int64_t now_us, struct listed *ret, uint32_t max, uin
     const struct local *l = ctx;
     (void)proc_reap_all(); /* agents that ended: nobody else of this process has children */
     struct list_job j = { l, ret, 0, max, now_us };
-    int rc = local_each(l->folder, list_one, &j, err);
+    int rc = each_instance(l->folder, list_one, &j, err);
     if (rc < 0) return rc;
     *ret_count = j.count;
     return 0;
@@ -181,16 +502,16 @@ static int remove_instance(void *ctx, const char *handle, const char *intent, in
 {
     struct local *l = ctx;
     const char *id = handle[0] ? handle : intent;
-    struct local_sight s;
-    int rc = local_look(l->folder, id, &s, err);
+    struct sight s;
+    int rc = look(l->folder, id, &s, err);
     if (rc == -ENOENT) return 0;
     if (rc < 0) return rc;
     if (s.removed_us == 0) {
-        rc = local_write_mark(l->folder, id, "removed", now_us, err);
+        rc = write_mark(l->folder, id, "removed", now_us, err);
         if (rc < 0) return rc;
         s.removed_us = now_us;
     }
-    if (local_is_dead(&s, now_us)) return local_bury(l->folder, id, err);
+    if (is_dead(&s, now_us)) return bury(l->folder, id, err);
     bool late = now_us - s.removed_us >= LOCAL_KILL_US;
     /* -ESRCH: it ended between the look and the signal, which is what was wanted. */
     if (s.agent.pid) (void)proc_signal(&s.agent, late ? SIGKILL : SIGTERM, NULL);
@@ -208,16 +529,16 @@ static int offers(void *ctx, struct offer *ret, uint32_t max, uint32_t *ret_coun
     return 0;
 }
 
-/* Local prices are the configuration's: as old as the process at most, which is as good as new. */
-static int price(void *ctx, const char *offer, int64_t now_us, double *ret_price_h,
-                 int64_t *ret_age_us, struct err *err)
+static int prices(void *ctx, int64_t now_us, struct cloud_price *ret, uint32_t max,
+                  uint32_t *ret_count, struct err *err)
 {
-    (void)now_us;
-    uint32_t index;
-    const struct offer *o = find_offer(ctx, offer, &index);
-    if (!o) return err_set(err, -ENOENT, "no local offer is named %s", offer);
-    *ret_price_h = o->price_h;
-    *ret_age_us = 0;
+    const struct local *l = ctx;
+    if (l->offer_count > max) return err_set(err, -E2BIG, "more than %u offers", max);
+    for (uint32_t i = 0; i < l->offer_count; i++) {
+        ret[i] = (struct cloud_price){ .known = true, .price_h = price_at(l, i, now_us) };
+        memcpy(ret[i].offer, l->offer[i].name, sizeof ret[i].offer);
+    }
+    *ret_count = l->offer_count;
     return 0;
 }
 
@@ -230,16 +551,15 @@ static void close_local(void *ctx)
     free(l);
 }
 
-static const struct cloud_driver driver = {
+const struct cloud_backend cloud_local_backend = {
     .name = "local",
     .about = "processes on this machine, each with a share of a core",
     .close = close_local,
     .offers = offers,
     .create = create,
-    .get = get,
     .list = list,
     .remove = remove_instance,
-    .price = price,
+    .prices = prices,
 };
 
 static int take_offer(struct local *l, const struct local_offer *from, struct err *err)
@@ -254,15 +574,23 @@ static int take_offer(struct local *l, const struct local_offer *from, struct er
     o->share = from->share;
     o->lead_s = (double)(from->launch_us + from->lead_us) / 1e6;
     o->seqs_max = from->seqs_max > 0 ? (uint32_t)from->seqs_max : LOCAL_SEQS_MAX;
-    o->prior = (struct perf_coef){
-        .a = from->perf_a, .b = from->perf_b, .c = from->perf_c, .d = from->perf_d
-    };
+    o->prior = (struct perf_coef){ .step_s = from->perf_a,
+                                   .prefill_token_s = from->perf_b,
+                                   .decode_seq_s = from->perf_c,
+                                   .kv_read_s = from->perf_d };
     o->has_prior = perf_coef_valid(&o->prior);
-    l->launch_us[l->offer_count++] = from->launch_us;
+    o->spot = from->spot;
+    if (name_copy(o->zone, sizeof o->zone, from->zone) < 0 || (o->zone[0] && !id_is_plain(o->zone)))
+        return err_set(err, -EINVAL,
+                       "zone '" STR_FMT "' of offer %s: want small letters, digits, '-'",
+                       STR_ARG(from->zone), o->name);
+    l->sold[l->offer_count] = *from;
+    l->sold[l->offer_count].name = l->sold[l->offer_count].zone = (struct str){ 0 };
+    l->offer_count++;
     return 0;
 }
 
-int cloud_local_open(const struct local_config *config, struct cloud *ret, struct err *err)
+int cloud_local_open(const struct local_config *config, void **ret_ctx, struct err *err)
 {
     int rc = file_make_folders(config->folder, 0700, err);
     if (rc < 0) return rc;
@@ -284,6 +612,6 @@ int cloud_local_open(const struct local_config *config, struct cloud *ret, struc
         close_local(l);
         return rc;
     }
-    *ret = (struct cloud){ &driver, l, 0 };
+    *ret_ctx = l;
     return 0;
 }

@@ -1,6 +1,7 @@
 /* cloud_local.h - this machine as a cloud: an instance is a `muster agent` with its engine.
  *
  * Layer:   controller/cloud (base/io)
+ * Threads: one at a time: each call reads and writes files, and a create forks (cloud_thread.h)
  * Folder:  one folder an intent, under `folder`:
  *              spec.json   the launch document; its presence is the instance (written atomically)
  *              agent.lock  held by the living agent, with its identity (base/io/file.h)
@@ -16,12 +17,18 @@
  *              instance is gone, as a machine is after a power cut.
  *          (3) agents and engines live in sessions of their own: they outlive the controller
  *          (4) the shares of what runs stay below machine_share; beyond it: OFFER_CAPACITY
+ * Spot:    an offer with `spot` has a scripted market, so that a laptop shows what a cloud does: each
+ *          instance is taken away at the age `spot_life`, announced `spot_notice` before; its zone
+ *          sells nothing for `spot_outage` from then on (.zones/NAME holds the time); prices
+ *          go round `spot_price`, one every `spot_step`. The script depends on fleet time and on the
+ *          instance's own age alone, so that a controller that restarts sees the same market
  */
 #pragma once
 #include "controller/cloud/cloud.h"
 
 #define LOCAL_OFFERS_MAX 16
 #define LOCAL_ENDED_MAX 16
+#define LOCAL_PRICES_MAX 16    /* of an offer's script */
 #define LOCAL_SPAWN_US 5000000 /* from the spawn of an agent to its lock */
 #define LOCAL_KILL_US 40000000 /* from the wish to remove to SIGKILL */
 #define LOCAL_SEQS_MAX 16      /* sequences of an engine when the offer says nothing */
@@ -34,6 +41,12 @@ struct local_offer {
     int64_t lead_us;   /* until it serves: the first guess, learned later */
     int64_t seqs_max;
     double perf_a, perf_b, perf_c, perf_d; /* prior of its step-time model; all 0: none */
+    struct str zone;                       /* empty: none is named */
+    bool spot;
+    int64_t spot_life_us, spot_notice_us, spot_outage_us; /* 0: never, none, none */
+    double spot_price[LOCAL_PRICES_MAX];
+    uint32_t spot_price_count; /* 0: always price_h */
+    int64_t spot_step_us;
 };
 
 struct local_config {
@@ -44,5 +57,6 @@ struct local_config {
     uint32_t offer_count;
 };
 
-/* Everything in `config` is copied. *ret is closed with cloud_close; what runs goes on. */
-int cloud_local_open(const struct local_config *config, struct cloud *ret, struct err *err);
+/* Everything in `config` is copied. The backend's close frees *ret_ctx; what runs goes on. */
+extern const struct cloud_backend cloud_local_backend;
+int cloud_local_open(const struct local_config *config, void **ret_ctx, struct err *err);

@@ -12,6 +12,23 @@ const char *const phase_names[PHASE_COUNT] = {
     [PHASE_ENDING] = "ending",
 };
 
+void sighting_take(struct sighting *s, const struct engine_report *e)
+{
+    s->engine_ready = e->health == ENGINE_READY;
+    s->in_flight = e->running + e->waiting;
+    s->running = e->running;
+    s->waiting = e->waiting;
+    uint64_t idle = (uint64_t)e->pages_free + e->pages_cached;
+    s->kv_tokens_max = (uint64_t)e->pages_total * e->page_tokens;
+    s->kv_tokens = idle < e->pages_total ? (e->pages_total - idle) * e->page_tokens : 0;
+    s->pages_cached = e->pages_cached;
+    s->prefill_known = e->has_owed;
+    s->prefill_tokens = e->owed.prompt_tokens;
+    s->seqs_max = e->running_max;
+    s->perf = e->perf;
+    s->has_perf = e->has_perf && perf_coef_valid(&s->perf);
+}
+
 bool sighting_is_fresh(const struct sighting *s, const struct merge_config *config, int64_t now_us)
 {
     return s->heard_us != 0 && now_us - s->heard_us <= config->fresh_us;
@@ -23,6 +40,7 @@ bool sighting_is_fresh(const struct sighting *s, const struct merge_config *conf
 static int64_t last_sign_us(const struct merge_view *v)
 {
     int64_t call_us = max_i64(v->intent->called_us, v->intent->removed_us);
+    call_us = max_i64(call_us, v->answered_us);
     int64_t heard_us = v->seen->state == AGENT_STOPPED ? 0 : v->seen->heard_us;
     int64_t known_us = max_i64(heard_us, v->intent->registered_us);
     return max_i64(max_i64(call_us, known_us), v->listening_us);
@@ -33,7 +51,7 @@ static bool absence_is_proven(const struct merge_view *v, const struct merge_con
                               int64_t now_us)
 {
     const struct listing *l = v->listing;
-    if (!l || !l->ok || v->item) return false;
+    if (!l || !l->ok || v->item || v->calling) return false;
     if (sighting_is_fresh(v->seen, c, now_us) && v->seen->state != AGENT_STOPPED) return false;
     return l->taken_us >= last_sign_us(v) + l->lag_us + c->settle_us;
 }
@@ -64,7 +82,7 @@ static enum intent_event event_while_coming(const struct merge_view *v,
     if (v->item) return INTENT_LISTED;
     /* Counted from the first wish: repeated calls must not put the deadline off. */
     if (is_over(v, i->wanted_us, c->boot_us, now_us)) return INTENT_LATE;
-    if (!v->may_ask || !v->listing) return INTENT_EVENT_COUNT;
+    if (!v->may_ask || !v->listing || v->calling) return INTENT_EVENT_COUNT;
     if (i->state == INTENT_WANTED) return INTENT_GO;
     return absence_is_proven(v, c, now_us) ? INTENT_ABSENT : INTENT_EVENT_COUNT;
 }
@@ -90,11 +108,15 @@ static enum intent_event event_while_serving(const struct merge_view *v,
 static enum intent_event event_while_ending(const struct merge_view *v,
                                             const struct merge_config *c, int64_t now_us)
 {
+    if (v->calling) return INTENT_EVENT_COUNT;
     if (absence_is_proven(v, c, now_us)) return INTENT_ABSENT;
     /* Asked again only once a listing could have shown what the last call did: a call that comes
-     * sooner would put that proof off for ever. */
-    int64_t shown_us = v->listing ? v->listing->lag_us + c->settle_us : 0;
-    if (now_us - v->intent->removed_us < max_i64(c->retry_us, shown_us)) return INTENT_EVENT_COUNT;
+     * sooner would put that proof off for ever, and use up the budget that the listing needs. */
+    int64_t asked_us = max_i64(v->intent->removed_us, v->answered_us);
+    int64_t lag_us = v->listing ? v->listing->lag_us : 0;
+    bool unseen = v->listing && v->listing->ok && v->listing->taken_us <= asked_us + lag_us;
+    if (unseen || now_us - asked_us < max_i64(c->retry_us, lag_us + c->settle_us))
+        return INTENT_EVENT_COUNT;
     return v->item ? INTENT_LISTED : INTENT_LATE;
 }
 
@@ -164,25 +186,29 @@ static bool is_duplicate(const struct listing *l, uint32_t at, const struct inte
     return false;
 }
 
-void merge_claims(const struct listing *listing, const struct intent *intents,
-                  uint32_t intent_count, pool_known_fn known, const void *ctx,
+/* An entry whose intent nobody knows. */
+static enum claim claim_of_orphan(const struct listed *item, const char *provider,
+                                  const struct merge_fleet *fleet,
+                                  const struct merge_config *config, int64_t now_us)
+{
+    if (item->unreadable) return CLAIM_WAIT;
+    bool named = item->intent[0] && strlen(item->intent) < INTENT_ID_BYTES;
+    if (!item->gone && named && fleet->known(fleet->ctx, item->service, item->pool, provider))
+        return CLAIM_ADOPT;
+    return now_us - item->created_us >= config->orphan_us ? CLAIM_END : CLAIM_WAIT;
+}
+
+void merge_claims(const struct listing *listing, const struct merge_fleet *fleet,
                   const struct merge_config *config, int64_t now_us, struct claimed *ret)
 {
     for (uint32_t i = 0; i < listing->count; i++) {
         const struct listed *item = &listing->item[i];
-        uint32_t owner = find_intent(intents, intent_count, item->intent);
-        if (owner != UINT32_MAX) {
-            bool twice = is_duplicate(listing, i, &intents[owner]);
-            ret[i] = (struct claimed){ twice ? CLAIM_DUPLICATE : CLAIM_OWN, owner };
-            continue;
-        }
-        if (item->unreadable) {
-            ret[i] = (struct claimed){ CLAIM_WAIT, UINT32_MAX };
-            continue;
-        }
-        bool adopt = !item->gone && item->intent[0] && strlen(item->intent) < INTENT_ID_BYTES &&
-                     known(ctx, item->service, item->pool, listing->provider);
-        bool old = now_us - item->created_us >= config->orphan_us;
-        ret[i] = (struct claimed){ adopt ? CLAIM_ADOPT : old ? CLAIM_END : CLAIM_WAIT, UINT32_MAX };
+        uint32_t owner = find_intent(fleet->intent, fleet->intent_count, item->intent);
+        enum claim claim = CLAIM_OWN;
+        if (owner == UINT32_MAX)
+            claim = claim_of_orphan(item, listing->provider, fleet, config, now_us);
+        else if (is_duplicate(listing, i, &fleet->intent[owner]))
+            claim = CLAIM_DUPLICATE;
+        ret[i] = (struct claimed){ claim, owner };
     }
 }

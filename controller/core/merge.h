@@ -1,11 +1,11 @@
-/* merge.h - three witnesses of one fleet: what we asked for, what the provider lists, what agents
- * say.
+/* merge.h - merges three witnesses of one fleet: stored intents, the provider's listing, reports of
+ * agents.
  *
  * Layer:   controller/core (base/wire, base/core)
  * Threads: pure; the controller's loop or the simulator calls
  * Rules:   (1) a listing may lag: it proves an absence only when it was taken lag_us + settle_us
  *              after the last call about that instance, and after the last that was heard of it
- *          (2) a listing that failed proves nothing
+ *          (2) a listing that is missing or stale proves nothing and ends nothing
  *          (3) a fresh report outweighs a listing that lacks the instance
  *          (4) listed under our tag without an intent (an orphan: the store was lost, or a create
  *              call came through late for an intent that is long forgotten): adopted at once when
@@ -16,9 +16,9 @@
  *              first listed), the others are removed
  */
 #pragma once
+#include "base/perf/perf.h"
 #include "base/wire/report.h"
 #include "controller/core/intent.h"
-#include "policies/perf.h"
 
 /* One instance as a provider lists it. */
 struct listed {
@@ -26,6 +26,7 @@ struct listed {
     char intent[NAME_BYTES]; /* our tag; empty when it is missing */
     char service[NAME_BYTES], pool[NAME_BYTES], offer[NAME_BYTES];
     int64_t created_us; /* as the provider says; 0: it does not */
+    int64_t leaves_us;  /* the provider takes it away then; 0: it has not said so */
     bool gone;          /* it ended by itself; remove clears it away */
     bool unreadable;    /* it exists, and of its tags only the intent is known: never removed */
 };
@@ -34,8 +35,8 @@ struct listing {
     const char *provider;
     const struct listed *item;
     uint32_t count;
-    bool ok;          /* false: the last call failed, item is of an older one or empty */
-    int64_t taken_us; /* when the call was made */
+    bool ok;          /* false: there is none, or it is too old to prove anything */
+    int64_t taken_us; /* when the call was submitted */
     int64_t lag_us;   /* how old its content may be, as the driver promises */
 };
 
@@ -81,12 +82,17 @@ struct merge_view {
     const struct listed *item;     /* its entry there, or NULL */
     bool may_ask;                  /* its offer is not in back-off */
     bool routed;                   /* a router has requests there, or one may have */
+    bool calling;                  /* a call about it is due or under way: no other is wanted */
+    int64_t answered_us;  /* when the last call about it completed; 0: none since our start */
     int64_t listening_us; /* since when we listen without a gap: before, silence was ours */
 };
 
 /* The event that this view calls for, or INTENT_EVENT_COUNT. */
 enum intent_event merge_event(const struct merge_view *view, const struct merge_config *config,
                               int64_t now_us);
+
+/* Takes the engine's part of an agent's report. */
+void sighting_take(struct sighting *s, const struct engine_report *e);
 
 bool sighting_is_fresh(const struct sighting *s, const struct merge_config *config, int64_t now_us);
 
@@ -119,7 +125,14 @@ struct claimed {
 typedef bool (*pool_known_fn)(const void *ctx, const char *service, const char *pool,
                               const char *provider);
 
+/* What a listing is compared with. */
+struct merge_fleet {
+    const struct intent *intent;
+    uint32_t intent_count;
+    pool_known_fn known;
+    const void *ctx; /* of `known` */
+};
+
 /* Writes listing->count answers. */
-void merge_claims(const struct listing *listing, const struct intent *intents,
-                  uint32_t intent_count, pool_known_fn known, const void *ctx,
+void merge_claims(const struct listing *listing, const struct merge_fleet *fleet,
                   const struct merge_config *config, int64_t now_us, struct claimed *ret);

@@ -1,14 +1,14 @@
 /* offer.h - what a provider sells, and what we remember of its refusals.
  *
- * Layer:   controller/core (base/core, policies/perf.h)
+ * Layer:   controller/core (base/core, base/perf/perf.h)
  * Threads: pure
  * Rules:   each class of error has its own back-off: a sold-out type is asked again after a while,
  *          a wrong credential is not worth asking for long, a throttle passes within seconds. A
  *          success forgets all but what is counted.
  */
 #pragma once
+#include "base/perf/perf.h"
 #include "controller/core/intent.h"
-#include "policies/perf.h"
 
 enum offer_error {
     OFFER_OK,
@@ -24,6 +24,7 @@ extern const char *const offer_error_names[OFFER_ERROR_COUNT];
 
 struct offer {
     char name[NAME_BYTES], provider[NAME_BYTES];
+    char zone[NAME_BYTES]; /* losses of one zone come together; empty: the provider's only one */
     double price_h;
     bool price_known;
     bool spot;     /* the provider may take it away */

@@ -2,9 +2,9 @@
  *
  * Layer:   controller/core (policies, base/core)
  * Threads: pure; the controller's loop or the simulator calls
- * Steps:   signal (a row of scale_table) -> hands (pause, manual counts) -> bounds of the service
- *          -> shaper -> proof (nothing goes down without fresh telemetry) -> actions within the
- *          budget
+ * Steps:   signal (a scaling policy; with a mix policy its counts of each pool) -> bounds of the
+ *          service -> shaper -> override (pause, manual counts) -> proof (nothing goes down without
+ *          fresh telemetry) -> actions within the budget
  * Rules:   (1) scale-down needs a report within fresh_us of at least FRESH_SHARE of the ready
  *              instances and fresh word of every router; to zero also that no router has a request
  *          (2) the price of everything that may be billed, launches under way and drains
@@ -20,11 +20,12 @@
 #pragma once
 #include "controller/core/merge.h"
 #include "controller/core/offer.h"
-#include "policies/place.h"
-#include "policies/power.h"
-#include "policies/role.h"
-#include "policies/scale.h"
-#include "policies/scale_shape.h"
+#include "controller/core/pool_mix.h"
+#include "policies/place/place.h"
+#include "policies/power/power.h"
+#include "policies/role/role.h"
+#include "policies/scale/scale.h"
+#include "policies/scale/shape/shape.h"
 
 #define PLAN_OFFERS_MAX 64     /* all providers */
 #define PLAN_POOL_OFFERS_MAX 8 /* of one pool, in order of preference */
@@ -53,12 +54,14 @@ struct plan_service {
     uint32_t pool_count;
     uint32_t min, max; /* of all its pools together */
     double ttft_slo_s, tpot_slo_s;
-    double budget_h; /* dollars an hour; 0: none */
-    bool paused;     /* the fleet stays as it is */
+    bool refuse_late; /* its routers do, while its fleet is overloaded */
+    double budget_h;  /* dollars an hour; 0: none */
+    bool paused;      /* the fleet stays as it is */
     const struct scale_policy *policy;
     struct scale_config scale;
     const struct scale_shaper *shaper; /* NULL: window */
     struct scale_shape_config shape;
+    const struct mix_policy *mix;     /* NULL: the scaling policy says how many of each pool */
     const struct place_policy *place; /* has `choose` */
     const struct role_policy *role;   /* NULL: roles stay as the pools have them */
     double kv_link_bytes_s;           /* at which its engines copy K and V; 0: they do not */
@@ -102,6 +105,8 @@ struct plan_view {
     uint32_t instance_count;
     const struct plan_demand *demand; /* parallel to service */
     uint32_t room;                    /* intents that may still be written */
+    struct pool_mix_room *mix_room;   /* work memory; NULL: no service has a mix policy */
+    struct pool_mix *mix;             /* parallel to service, likewise; written */
 };
 
 /* What a service remembers between decisions; plain bytes, stored with the fleet. */
@@ -158,6 +163,10 @@ struct plan {
     struct plan_decision decision[PLAN_SERVICES_MAX];
     uint32_t decision_count;
     uint32_t dropped; /* actions beyond PLAN_ACTIONS_MAX or `room` */
+
+    /* Scratch of plan(), here because 330 kB are too much for a stack. */
+    struct scale_instance seen[PLAN_INSTANCES_MAX];
+    bool taken[PLAN_INSTANCES_MAX];
 };
 
 /* `memory` is parallel to view->service. */

@@ -14,7 +14,7 @@ static void put_counts(struct json_writer *w, const char *name, const struct pla
     json_object_end(w);
 }
 
-void record_put_lengths(struct json_writer *w, const char *name, const struct scale_lengths *l)
+void record_put_lengths(struct json_writer *w, const char *name, const struct lengths *l)
 {
     json_key(w, name);
     if (l->count <= 0) {
@@ -25,11 +25,11 @@ void record_put_lengths(struct json_writer *w, const char *name, const struct sc
     json_kv_f64(w, "count", l->count);
     json_kv_f64(w, "age_s", l->age_s);
     json_kv_f64(w, "prompt_tokens_mean", l->prompt);
-    json_kv_f64(w, "prompt_tokens_p50", scale_prompt_quantile(l, 0.5));
-    json_kv_f64(w, "prompt_tokens_p90", scale_prompt_quantile(l, 0.9));
+    json_kv_f64(w, "prompt_tokens_p50", lengths_prompt_quantile(l, 0.5));
+    json_kv_f64(w, "prompt_tokens_p90", lengths_prompt_quantile(l, 0.9));
     json_kv_f64(w, "output_tokens_mean", l->output);
-    json_kv_f64(w, "output_tokens_p50", scale_output_quantile(l, 0.5));
-    json_kv_f64(w, "output_tokens_p90", scale_output_quantile(l, 0.9));
+    json_kv_f64(w, "output_tokens_p50", lengths_output_quantile(l, 0.5));
+    json_kv_f64(w, "output_tokens_p90", lengths_output_quantile(l, 0.9));
     json_object_end(w);
 }
 

@@ -17,7 +17,7 @@ void record_put_demand(struct json_writer *w, const struct scale_demand *d);
 
 /* A member of the open object: a distribution in a few numbers, as its bins would be most of a record;
  * null when there is none. */
-void record_put_lengths(struct json_writer *w, const char *name, const struct scale_lengths *l);
+void record_put_lengths(struct json_writer *w, const char *name, const struct lengths *l);
 
 /* True when the decision is worth keeping: it acts, or what it says is new. `last` is the reason
  * and hindrance kept before for this service (NULL members at first), and is brought up to date when the answer is true. */

@@ -1,6 +1,6 @@
 /* kv_index.h - find pages that already hold a prompt's beginning, by chained block keys.
  *
- * Layer:    engine/core (base/core, policies/evict.h)
+ * Layer:    engine/core (base/core, policies/evict/evict.h)
  * Threads:  the device thread, or the simulator
  * Lifetime: beside a kv_pool, which it borrows
  * Rules:    (1) only full pages are named; a page is named by the key of its last granule
@@ -15,7 +15,7 @@
 #include "base/core/heap.h"
 #include "base/core/map.h"
 #include "engine/core/kv_pool.h"
-#include "policies/evict.h"
+#include "policies/evict/evict.h"
 
 #define KV_INDEX_TOKENS_MAX 64
 #define KV_GRANULES_MAX (KV_INDEX_TOKENS_MAX / BLOCK_TOKENS)

@@ -1,4 +1,4 @@
-/* sched_queue.c - who waits, by tenant and rank, and what the rows are told.
+/* sched_queue.c - waiting sessions by tenant and rank, and the events that policies hear.
  *
  * Ranks are asked for when a session begins to wait, when its row set a time, when a row says that
  * they changed, and for all when the machine has changed by a quarter: the seconds that ranks are
@@ -7,23 +7,50 @@
  */
 #include "base/core/bits.h"
 #include "base/core/hash.h"
-#include "engine/core/sched_part.h"
+#include "engine/core/sched_state.h"
 
 #include <math.h>
+#include <stdlib.h>
 
 #define DRIFT 0.25              /* of a coefficient or of the batch, after which all are ranked */
 #define PROBES_A_PLAN 8         /* for rows whose order hangs on what is cached */
 #define GROUP_PREFIX_TOKENS 128 /* requests without a group that share so much have one */
 
+int sched_queue_init(struct scheduler *s)
+{
+    struct sched_queue *q = &s->queue;
+    list_init(&q->unranked);
+    list_init(&q->probing);
+    heap_init(&q->again, (size_t)s->config.waiting_max + s->config.seqs_max);
+    q->ranked_batch = -1;
+    /* A policy without state gets a byte, so that NULL always means no memory. */
+    q->fair_state = calloc(1, max_u32(s->rows.fair->state_size, 1));
+    q->order_state = calloc(1, max_u32(s->rows.order->state_size, 1));
+    q->tenant_count = s->rows.fair->pick ? FAIR_TENANTS_MAX : 1;
+    q->tenant = calloc(q->tenant_count, sizeof *q->tenant);
+    return q->fair_state && q->order_state && q->tenant ? 0 : -ENOMEM;
+}
+
+void sched_queue_fini(struct scheduler *s)
+{
+    struct sched_queue *q = &s->queue;
+    heap_fini(&q->again); /* before the sessions, in which its nodes lie */
+    for (uint32_t i = 0; q->tenant && i < q->tenant_count; i++)
+        wait_queue_fini(&q->tenant[i].queue);
+    free(q->tenant);
+    free(q->fair_state);
+    free(q->order_state);
+}
+
 /* ---- tenants -------------------------------------------------------------------------------- */
 
 uint32_t sched_tenant_slot(struct scheduler *s, uint64_t tenant, double weight)
 {
-    if (s->tenant_count == 1) return 0;
-    uint32_t from = (uint32_t)(hash64(&tenant, sizeof tenant, 0) % s->tenant_count);
+    if (s->queue.tenant_count == 1) return 0;
+    uint32_t from = (uint32_t)(hash64(&tenant, sizeof tenant, 0) % s->queue.tenant_count);
     struct tenant_queue *own = NULL, *unused = NULL, *idle = NULL;
-    for (uint32_t i = 0; i < s->tenant_count && !own; i++) {
-        struct tenant_queue *t = &s->tenant[(from + i) % s->tenant_count];
+    for (uint32_t i = 0; i < s->queue.tenant_count && !own; i++) {
+        struct tenant_queue *t = &s->queue.tenant[(from + i) % s->queue.tenant_count];
         bool used = t->weight > 0;
         if (used && t->tenant == tenant) own = t;
         if (!used && !unused) unused = t;
@@ -34,15 +61,38 @@ uint32_t sched_tenant_slot(struct scheduler *s, uint64_t tenant, double weight)
     t->is_new |= !own;
     t->tenant = tenant;
     t->weight = weight;
-    return (uint32_t)(t - s->tenant);
+    return (uint32_t)(t - s->queue.tenant);
 }
 
 static struct tenant_queue *queue_of(struct scheduler *s, const struct session *x)
 {
-    return &s->tenant[x->tenant_slot];
+    return &s->queue.tenant[x->tenant_slot];
 }
 
-/* ---- what the rows see ---------------------------------------------------------------------- */
+int sched_tenant_reserve(struct scheduler *s, uint32_t slot)
+{
+    struct tenant_queue *t = &s->queue.tenant[slot];
+    return wait_queue_reserve(&t->queue, t->members + 1);
+}
+
+void sched_tenant_join(struct scheduler *s, struct session *x, uint32_t slot)
+{
+    x->tenant_slot = slot;
+    s->queue.tenant[slot].members++;
+}
+
+void sched_tenant_leave(struct scheduler *s, const struct session *x)
+{
+    s->queue.tenant[x->tenant_slot].members--;
+}
+
+void sched_tenant_run(struct scheduler *s, const struct session *x, bool runs)
+{
+    uint32_t *running = &s->queue.tenant[x->tenant_slot].running;
+    *running = runs ? *running + 1 : *running - 1;
+}
+
+/* ---- what policies see ---------------------------------------------------------------------- */
 
 static double remaining_tokens(const struct scheduler *s, const struct session *x)
 {
@@ -77,9 +127,10 @@ struct step_session sched_view(const struct scheduler *s, struct session *x)
         .scratch = &x->scratch,
     };
     double uncached = (double)v.uncached, total = (double)x->total;
-    v.prefill_s = uncached * (s->perf.b + s->perf.e * (total - uncached / 2));
+    v.prefill_s = uncached * (s->perf.prefill_token_s + s->perf.attend_s * (total - uncached / 2));
     /* The fixed cost of a step is shared by those that run in it. */
-    double step_s = s->perf.c + s->perf.a / fmax(1, s->batch_mean) + s->perf.d * total;
+    double step_s =
+        s->perf.decode_seq_s + s->perf.step_s / fmax(1, s->batch_mean) + s->perf.kv_read_s * total;
     v.decode_s = v.remaining * step_s;
     v.work_s = fmax(1e-9, v.prefill_s + v.decode_s);
     return v;
@@ -90,7 +141,7 @@ uint32_t sched_expected_total(const struct scheduler *s, struct session *x)
     uint32_t output;
     if (s->rows.admit->reserve) {
         struct step_session v = sched_view(s, x);
-        output = s->rows.admit->reserve(s->admit_state, &v);
+        output = s->rows.admit->reserve(s->memory.admit_state, &v);
     } else {
         output = session_generated(x) + (uint32_t)remaining_tokens(s, x);
     }
@@ -111,14 +162,14 @@ static void tell_fair(struct scheduler *s, struct session *x, const struct step_
     };
     bool active[FAIR_TENANTS_MAX];
     if (ev->kind == STEP_ARRIVED) {
-        for (uint32_t i = 0; i < s->tenant_count; i++)
-            active[i] = s->tenant[i].running > 0 || s->tenant[i].queue.count > 0;
+        for (uint32_t i = 0; i < s->queue.tenant_count; i++)
+            active[i] = s->queue.tenant[i].running > 0 || s->queue.tenant[i].queue.count > 0;
         fe.was_idle = !active[x->tenant_slot];
         fe.is_new = t->is_new;
         t->is_new = false;
         fe.active = active;
     }
-    s->rows.fair->observe(s->fair_state, &fe);
+    s->rows.fair->observe(s->queue.fair_state, &fe);
 }
 
 void sched_tell(struct scheduler *s, struct session *x, struct step_event ev)
@@ -134,9 +185,10 @@ void sched_tell(struct scheduler *s, struct session *x, struct step_event ev)
         view = sched_view(s, x);
         ev.session = &view;
     }
-    if (s->rows.admit->observe) s->rows.admit->observe(s->admit_state, &ev);
+    if (s->rows.admit->observe) s->rows.admit->observe(s->memory.admit_state, &ev);
     /* The next plan asks for every rank. */
-    if (s->rows.order->observe && s->rows.order->observe(s->order_state, &ev)) s->ranked_batch = -1;
+    if (s->rows.order->observe && s->rows.order->observe(s->queue.order_state, &ev))
+        s->queue.ranked_batch = -1;
 }
 
 /* ---- the queue ------------------------------------------------------------------------------ */
@@ -145,7 +197,7 @@ static void ask_rank(struct scheduler *s, struct session *x, int64_t now_us)
 {
     struct step_session view = sched_view(s, x);
     x->wait.id = x->id;
-    order_rank_of(s->rows.order, s->order_state, &view, now_us, &x->wait.rank);
+    order_rank_of(s->rows.order, s->queue.order_state, &view, now_us, &x->wait.rank);
 }
 
 static void put(struct scheduler *s, struct session *x, int64_t now_us)
@@ -153,21 +205,22 @@ static void put(struct scheduler *s, struct session *x, int64_t now_us)
     ask_rank(s, x, now_us);
     wait_queue_put(&queue_of(s, x)->queue, &x->wait);
     if (s->rows.order->uses_hits && x->page_count == 0 && !list_linked(&x->probing))
-        list_push_back(&s->probing, &x->probing);
+        list_push_back(&s->queue.probing, &x->probing);
     /* Without memory for the heap the session keeps this rank until something else renews it. */
-    if (x->wait.rank.again_us < INT64_MAX) heap_push(&s->again, &x->again, x->wait.rank.again_us);
+    if (x->wait.rank.again_us < INT64_MAX)
+        heap_push(&s->queue.again, &x->again, x->wait.rank.again_us);
 }
 
 static void take(struct scheduler *s, struct session *x)
 {
     if (x->wait.slot) wait_queue_remove(&queue_of(s, x)->queue, &x->wait);
-    if (heap_has(&x->again)) heap_remove(&s->again, &x->again);
+    if (heap_has(&x->again)) heap_remove(&s->queue.again, &x->again);
 }
 
 void sched_enqueue_later(struct scheduler *s, struct session *x)
 {
     if (!session_stands(x) && !list_linked(&x->unranked))
-        list_push_back(&s->unranked, &x->unranked);
+        list_push_back(&s->queue.unranked, &x->unranked);
 }
 
 void sched_dequeue(struct scheduler *s, struct session *x)
@@ -182,7 +235,8 @@ static void probe(struct scheduler *s, struct session *x)
 {
     if (!s->config.prefix_cache) return;
     session_extend_keys(x, s->config.key_seed);
-    uint32_t pages = kv_index_probe(&s->index, x->keys, x->key_count / s->index.granules);
+    uint32_t pages =
+        kv_index_probe(&s->memory.index, x->keys, x->key_count / s->memory.index.granules);
     x->hit_tokens = min_u32(pages * s->config.page_tokens, x->total - 1);
 }
 
@@ -197,7 +251,7 @@ static void arrive(struct scheduler *s, struct session *x)
 
 void sched_rank_unranked(struct scheduler *s, int64_t now_us)
 {
-    for (struct list *node; (node = list_pop_front(&s->unranked));) {
+    for (struct list *node; (node = list_pop_front(&s->queue.unranked));) {
         struct session *x = CONTAINER_OF(node, struct session, unranked);
         if (x->computed == 0) probe(s, x);
         if (!x->arrived) arrive(s, x);
@@ -222,19 +276,21 @@ static bool drifted(double was, double is)
 
 static bool machine_changed(const struct scheduler *s)
 {
-    const struct perf_coef *was = &s->ranked_perf, *is = &s->perf;
-    return s->ranked_batch < 0 || drifted(was->a, is->a) || drifted(was->b, is->b) ||
-           drifted(was->c, is->c) || drifted(was->d, is->d) || drifted(was->e, is->e) ||
-           drifted(s->ranked_batch, s->batch_mean);
+    const struct perf_coef *was = &s->queue.ranked_perf, *is = &s->perf;
+    return s->queue.ranked_batch < 0 || drifted(was->step_s, is->step_s) ||
+           drifted(was->prefill_token_s, is->prefill_token_s) ||
+           drifted(was->decode_seq_s, is->decode_seq_s) || drifted(was->kv_read_s, is->kv_read_s) ||
+           drifted(was->attend_s, is->attend_s) || drifted(s->queue.ranked_batch, s->batch_mean);
 }
 
 /* What is cached changes with every step; for rows that live by it some are looked up again, in
  * turns. */
 static void probe_some(struct scheduler *s, int64_t now_us)
 {
-    for (uint32_t left = PROBES_A_PLAN; left > 0 && !list_empty(&s->probing); left--) {
-        struct session *x = CONTAINER_OF(list_pop_front(&s->probing), struct session, probing);
-        list_push_back(&s->probing, &x->probing);
+    for (uint32_t left = PROBES_A_PLAN; left > 0 && !list_empty(&s->queue.probing); left--) {
+        struct session *x =
+            CONTAINER_OF(list_pop_front(&s->queue.probing), struct session, probing);
+        list_push_back(&s->queue.probing, &x->probing);
         uint32_t before = x->hit_tokens;
         probe(s, x);
         if (x->hit_tokens == before) continue;
@@ -247,12 +303,12 @@ void sched_refresh_ranks(struct scheduler *s, int64_t now_us)
 {
     if (s->counts.waiting == 0) return;
     if (machine_changed(s)) {
-        s->ranked_perf = s->perf;
-        s->ranked_batch = s->batch_mean;
+        s->queue.ranked_perf = s->perf;
+        s->queue.ranked_batch = s->batch_mean;
         rank_list(s, &s->waiting, now_us);
         rank_list(s, &s->parked, now_us);
     }
-    for (struct heap_node *n; (n = heap_peek(&s->again)) && n->key <= now_us;) {
+    for (struct heap_node *n; (n = heap_peek(&s->queue.again)) && n->key <= now_us;) {
         struct session *x = CONTAINER_OF(n, struct session, again);
         take(s, x);
         put(s, x, now_us);
@@ -265,12 +321,12 @@ struct session *sched_next_waiting(struct scheduler *s, int64_t now_us)
 {
     struct wait_node *first = NULL;
     if (!s->rows.fair->pick) {
-        first = wait_queue_first(&s->tenant[0].queue, now_us);
+        first = wait_queue_first(&s->queue.tenant[0].queue, now_us);
     } else {
         struct fair_tenant tenants[FAIR_TENANTS_MAX];
         uint32_t count = 0;
-        for (uint32_t i = 0; i < s->tenant_count; i++) {
-            struct tenant_queue *t = &s->tenant[i];
+        for (uint32_t i = 0; i < s->queue.tenant_count; i++) {
+            struct tenant_queue *t = &s->queue.tenant[i];
             if (t->queue.count == 0) continue;
             struct fair_tenant *ft = &tenants[count++];
             *ft = (struct fair_tenant){ .slot = i, .weight = t->weight };
@@ -278,24 +334,24 @@ struct session *sched_next_waiting(struct scheduler *s, int64_t now_us)
             ft->head_rank = order_rank_at(&wait_queue_first(&t->queue, now_us)->rank, now_us);
         }
         if (count == 0) return NULL;
-        uint32_t at = s->rows.fair->pick(s->fair_state, tenants, count);
+        uint32_t at = s->rows.fair->pick(s->queue.fair_state, tenants, count);
         must(at < count);
-        first = wait_queue_first(&s->tenant[tenants[at].slot].queue, now_us);
+        first = wait_queue_first(&s->queue.tenant[tenants[at].slot].queue, now_us);
     }
     return first ? CONTAINER_OF(first, struct session, wait) : NULL;
 }
 
 void sched_set_aside(struct scheduler *s, struct session *x)
 {
-    must(s->aside_count < SCHED_ASIDE_MAX);
+    must(s->queue.aside_count < SCHED_ASIDE_MAX);
     wait_queue_remove(&queue_of(s, x)->queue, &x->wait);
-    s->aside[s->aside_count++] = x;
+    s->queue.aside[s->queue.aside_count++] = x;
 }
 
 void sched_put_back(struct scheduler *s)
 {
-    while (s->aside_count > 0) {
-        struct session *x = s->aside[--s->aside_count];
+    while (s->queue.aside_count > 0) {
+        struct session *x = s->queue.aside[--s->queue.aside_count];
         /* Unless it lost its pages meanwhile and is to be ranked anew. */
         if (!list_linked(&x->unranked)) wait_queue_put(&queue_of(s, x)->queue, &x->wait);
     }

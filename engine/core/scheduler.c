@@ -3,24 +3,220 @@
  * Follows vLLM's V1 scheduler in having no phases, and differs in four points. Decoding sessions
  * are served before begun prompts, so that a long prompt never delays a token that is due
  * (Sarathi-Serve's order). Admission asks whether the answers will fit as well, because
- * preempting by recompute loses more than waiting does once memory is short. Who loses his place
- * keeps his pages until somebody needs them. A full hit shares the last page too and copies it on
+ * preempting by recompute loses more than waiting does once memory is short. A session that loses
+ * its place keeps its pages until they are needed. A full hit shares the last page too and copies it on
  * write, instead of recomputing a whole page for the sake of one token.
  *
  * Running sessions are walked from end to end each step: they are at most seqs_max. Waiting ones
  * never are, there may be thousands: see sched_queue.c.
  */
 #include "base/core/bits.h"
-#include "engine/core/sched_part.h"
+#include "engine/core/sched_state.h"
 
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
-#define OUTPUT_MEAN_RATE 0.05 /* of the running mean of answer lengths */
-#define BATCH_MEAN_RATE 0.02  /* of the running mean of sessions in a step */
-#define WEIGHT_MIN 1e-6       /* of a tenant: tokens over less would swallow what others add */
+#define WAITING_SHOWN_MAX 256    /* to the chunk row */
+#define OUTPUT_PRIOR_TOKENS 64.0 /* mean answer before any was seen */
+#define ARRIVALS_S 60.0          /* over which arrivals are averaged, each weighed by exp(-age) */
+#define OWED_STEPS 64            /* budgets; who stands behind so much work is not shown */
+#define OUTPUT_MEAN_RATE 0.05    /* of the running mean of answer lengths */
+#define BATCH_MEAN_RATE 0.02     /* of the running mean of sessions in a step */
+#define WEIGHT_MIN 1e-6          /* of a tenant: tokens over less would swallow what others add */
 #define WEIGHT_MAX 1e6
-#define SWAP_FREE_PART 10 /* with less than a tenth of the swap space free nothing begins */
+#define LOSSES_MAX 3
+
+static int config_check(const struct sched_config *c, struct err *err)
+{
+    if (c->page_tokens == 0 || c->page_tokens % BLOCK_TOKENS ||
+        c->page_tokens > KV_INDEX_TOKENS_MAX) {
+        return err_set(err, -EINVAL, "page size %u tokens: must be a multiple of %d up to %d",
+                       c->page_tokens, BLOCK_TOKENS, KV_INDEX_TOKENS_MAX);
+    }
+    if (c->seqs_max == 0 || c->waiting_max == 0 || c->context_max < 2 || c->events_max == 0) {
+        return err_set(err, -EINVAL, "a scheduler needs room for at least one session of 2 tokens");
+    }
+    if (c->batch_tokens_max < c->seqs_max) {
+        return err_set(err, -EINVAL,
+                       "%u batched tokens a step are fewer than %u sessions: each needs one",
+                       c->batch_tokens_max, c->seqs_max);
+    }
+    if ((uint64_t)c->pages * c->page_tokens < c->context_max) {
+        return err_set(err, -EINVAL,
+                       "%u pages of %u tokens cannot hold one context of %u tokens: give the KV "
+                       "cache more memory or shorten the context",
+                       c->pages, c->page_tokens, c->context_max);
+    }
+    if (c->swap_pages > KV_PAGES_MAX) {
+        return err_set(err, -EINVAL, "a swap space of %u pages; at most %u", c->swap_pages,
+                       KV_PAGES_MAX);
+    }
+    return 0;
+}
+
+/* A row that aims needs both promises; without them it does as rows that do not. */
+static int new_pending(struct scheduler *s)
+{
+    const struct sched_config *c = &s->config;
+    if (!s->rows.chunk->aim || c->ttft_s_max <= 0 || c->step_s_max <= 0) return 0;
+    s->pending_max = c->seqs_max + min_u32(c->waiting_max, WAITING_SHOWN_MAX);
+    s->pending = calloc(s->pending_max, sizeof *s->pending);
+    return s->pending ? 0 : -ENOMEM;
+}
+
+static int new_batch(struct scheduler *s)
+{
+    s->batch.item = calloc(s->config.seqs_max, sizeof *s->batch.item);
+    return s->batch.item ? 0 : -ENOMEM;
+}
+
+int sched_new(const struct sched_config *config, struct scheduler **ret, struct err *err)
+{
+    int rc = config_check(config, err);
+    if (rc < 0) return rc;
+    CLEANUP(sched_freep) struct scheduler *s = calloc(1, sizeof *s);
+    if (!s) return -ENOMEM;
+    struct list *lists[] = { &s->waiting, &s->parked, &s->running, &s->ended, &s->aborting };
+    for (size_t i = 0; i < COUNT_OF(lists); i++)
+        list_init(lists[i]);
+    s->config = *config;
+    s->rows = config->rows;
+    preset_fill(config->preset, &s->rows);
+    if (s->config.swap_pages == 0 && config->preset) {
+        double pages = config->preset->swap_ratio * (double)config->pages;
+        s->config.swap_pages = pages < KV_PAGES_MAX ? (uint32_t)pages : KV_PAGES_MAX;
+    }
+    s->watched = s->rows.fair->observe || s->rows.order->observe || s->rows.admit->observe;
+    s->output_mean = OUTPUT_PRIOR_TOKENS;
+    heap_init(&s->due, (size_t)config->waiting_max + config->seqs_max);
+    if (sched_queue_init(s) < 0 || new_pending(s) < 0 || new_batch(s) < 0) return -ENOMEM;
+    rc = sched_memory_init(s, err);
+    if (rc < 0) return rc;
+    *ret = TAKE(s);
+    return 0;
+}
+
+static void free_all(struct list *head)
+{
+    for (struct list *node; (node = list_pop_front(head));)
+        session_free(SESSION_OF(node));
+}
+
+void sched_free(struct scheduler *s)
+{
+    if (!s) return;
+    heap_fini(&s->due); /* before the sessions, in which their nodes lie */
+    sched_queue_fini(s);
+    free_all(&s->waiting);
+    free_all(&s->parked);
+    free_all(&s->running);
+    free_all(&s->ended);
+    sched_memory_fini(s);
+    free(s->pending);
+    free(s->batch.item);
+    free(s);
+}
+
+/* ---- chunks --------------------------------------------------------------------------------- */
+
+static void count_arrival(struct scheduler *s, const struct sched_request *req)
+{
+    double age = (double)(req->arrival_us - s->arrived_us) * 1e-6 / ARRIVALS_S;
+    if (age > 0) { /* who was sent on brings an arrival of the past */
+        s->arrivals_s *= exp(-age);
+        s->arrived_owed_s *= exp(-age);
+        s->arrived_us = req->arrival_us;
+    }
+    s->arrivals_s += 1 / ARRIVALS_S;
+    s->arrived_owed_s += (req->prompt_tokens - req->imported_tokens) / ARRIVALS_S;
+}
+
+static struct chunk_session pending_of(const struct scheduler *s, const struct session *x)
+{
+    uint32_t generated = session_generated(x);
+    double ttft_s = s->config.ttft_s_max;
+    struct chunk_session ret = { .answer = x->predicted_mean ? x->predicted_mean : s->output_mean };
+    ret.answer = fmax(1, ret.answer);
+    if (generated > 0) {
+        bool late = (double)(x->first_token_us - x->arrival_us) * 1e-6 > ttft_s;
+        double used_s = (double)(s->now_us - x->first_token_us) * 1e-6;
+        ret.hand_s = late ? -(double)INFINITY : s->config.step_s_max * generated - used_s;
+        return ret;
+    }
+    ret.owed = x->prompt_tokens - min_u32(session_known(x), x->prompt_tokens - 1);
+    ret.hand_s = ttft_s - (double)(s->now_us - x->arrival_us) * 1e-6;
+    return ret;
+}
+
+static void add_pending(const struct scheduler *s, const struct list *sessions,
+                        struct chunk_scene *ret)
+{
+    double most = (double)OWED_STEPS * s->config.batch_tokens_max;
+    LIST_EACH (sessions, node) {
+        const struct session *x = SESSION_OF(node);
+        if (ret->count == s->pending_max || ret->owed >= most) return;
+        if (session_stands(x)) continue;
+        s->pending[ret->count] = pending_of(s, x);
+        ret->owed += s->pending[ret->count++].owed;
+    }
+}
+
+static uint32_t aim(struct scheduler *s, const struct chunk_view *view)
+{
+    double age = fmax(0, (double)(s->now_us - s->arrived_us) * 1e-6 / ARRIVALS_S);
+    struct chunk_scene scene = { .session = s->pending,
+                                 .ttft_s_max = s->config.ttft_s_max,
+                                 .arrivals_s = s->arrivals_s * exp(-age),
+                                 .arrived_owed_s = s->arrived_owed_s * exp(-age),
+                                 .answer = fmax(1, s->output_mean) };
+    add_pending(s, &s->running, &scene);
+    add_pending(s, &s->parked, &scene);
+    add_pending(s, &s->waiting, &scene);
+    return s->rows.chunk->aim(view, &scene);
+}
+
+static void fill_shape(struct sched_batch *b)
+{
+    b->shape = (struct perf_shape){ 0 };
+    for (uint32_t i = 0; i < b->count; i++) {
+        uint64_t start = b->item[i].start, n = b->item[i].count;
+        if (n == 1) {
+            b->shape.decoding_seqs++;
+            b->shape.kv_tokens_decoding += start + 1;
+        } else {
+            b->shape.prefill_tokens += (uint32_t)n;
+            b->shape.prefill_chunks++;
+        }
+        b->shape.kv_tokens_read += n * start + n * (n + 1) / 2;
+    }
+}
+
+static uint32_t chunk_tokens(struct scheduler *s, const struct session *session)
+{
+    uint32_t budget = s->config.batch_tokens_max - s->batch.tokens;
+    if (budget == 0) return 0;
+    if (session->total - session->computed == 1) return 1; /* decodes: it is no prompt */
+    fill_shape(&s->batch);
+    struct chunk_view view = {
+        .tokens_left = session->total - session->computed,
+        .budget_left = budget,
+        .computed = session->computed,
+        .planned = s->batch.shape,
+        .perf = s->perf,
+        .step_s_max = s->config.step_s_max,
+    };
+    if (s->pending && !s->aimed) {
+        s->aim = aim(s, &view);
+        s->aimed = true;
+    }
+    view.aim = s->aim;
+    uint32_t n = s->rows.chunk->decide(&view);
+    must(n <= view.tokens_left && n <= budget && (n > 0 || s->batch.count > 0));
+    return n;
+}
+
+/* ---- requests ------------------------------------------------------------------------------- */
 
 static double share_of(const struct sched_request *req)
 {
@@ -48,19 +244,17 @@ int sched_submit(struct scheduler *s, const struct sched_request *req, struct se
     uint32_t room = s->config.context_max - req->prompt_tokens;
     uint32_t total_max = req->prompt_tokens + min_u32(room, req->output_max);
     uint32_t slot = sched_tenant_slot(s, req->tenant, share_of(req));
-    struct tenant_queue *tenant = &s->tenant[slot];
     CLEANUP(session_freep)
     struct session *session = session_new(req, total_max, s->config.page_tokens);
-    int rc = session ? wait_queue_reserve(&tenant->queue, tenant->members + 1) : -ENOMEM;
+    int rc = session ? sched_tenant_reserve(s, slot) : -ENOMEM;
     if (rc == 0 && req->deadline_us) rc = heap_push(&s->due, &session->due, req->deadline_us);
     if (rc < 0) return err_set(err, -ENOMEM, "no memory for %u tokens", total_max);
 
     session->state = SESSION_WAITING;
-    session->tenant_slot = slot;
-    tenant->members++;
+    sched_tenant_join(s, session, slot);
     list_push_back(&s->waiting, &session->link);
     sched_enqueue_later(s, session);
-    sched_arrived(s, req);
+    count_arrival(s, req);
     s->counts.waiting++;
     s->counts.submitted++;
     *ret = TAKE(session);
@@ -127,6 +321,32 @@ static void batch_add(struct scheduler *s, struct session *session, uint32_t cou
     b->tokens += count;
 }
 
+void sched_batch_remove(struct scheduler *s, struct session *x)
+{
+    if (x->item == 0) return;
+    struct sched_batch *b = &s->batch;
+    uint32_t at = x->item - 1;
+    b->tokens -= b->item[at].count;
+    b->count--;
+    for (uint32_t i = at; i < b->count; i++) {
+        b->item[i] = b->item[i + 1];
+        b->item[i].session->item = i + 1;
+    }
+    x->item = 0;
+}
+
+/* From running to waiting, with whatever pages it has that hold something. */
+void sched_stop_running(struct scheduler *s, struct session *x)
+{
+    if (x->imported_tokens > 0) sched_release_pages(s, x); /* nothing was written there yet */
+    sched_batch_remove(s, x);
+    x->state = SESSION_WAITING;
+    x->waiting_us = s->now_us;
+    s->counts.running--;
+    s->counts.waiting++;
+    sched_tenant_run(s, x, false);
+}
+
 /* A clock may be set back; ours then stands until it has caught up, so that no wait is negative and
  * no line of a rank is read before the moment it was last read at (wait_queue.h). */
 static int64_t clock_at(struct scheduler *s, int64_t now_us)
@@ -147,7 +367,7 @@ static void end_session(struct scheduler *s, struct session *session, enum sessi
     }
     sched_batch_remove(s, session);
     if (session->keep_pages && !session->swapped) {
-        s->kept += session->page_count;
+        sched_keep_pages(s, session);
     } else {
         sched_release_pages(s, session);
     }
@@ -158,11 +378,11 @@ static void end_session(struct scheduler *s, struct session *session, enum sessi
     if (heap_has(&session->due)) heap_remove(&s->due, &session->due);
     if (session->state == SESSION_RUNNING) {
         s->counts.running--;
-        s->tenant[session->tenant_slot].running--;
+        sched_tenant_run(s, session, false);
     } else {
         s->counts.waiting--;
     }
-    s->tenant[session->tenant_slot].members--;
+    sched_tenant_leave(s, session);
     session->state = SESSION_ENDED;
     session->end = why;
     session->ended_us = now_us;
@@ -184,6 +404,104 @@ static void end_due(struct scheduler *s, int64_t now_us)
     }
     for (struct heap_node *n; (n = heap_peek(&s->due)) && n->key <= now_us;)
         end_session(s, CONTAINER_OF(n, struct session, due), SESSION_END_DEADLINE, now_us);
+}
+
+/* ---- running sessions that give way --------------------------------------------------------- */
+
+static uint32_t count_queued(const struct scheduler *s)
+{
+    uint32_t standing = s->standing; /* of those that wait */
+    LIST_EACH (&s->running, node)
+        standing -= session_stands(SESSION_OF(node));
+    return s->counts.waiting - standing;
+}
+
+static void return_running(struct scheduler *s)
+{
+    uint32_t slice = s->rows.chunk->slice_tokens;
+    bool (*outgrown)(void *, const struct step_session *) = s->rows.admit->outgrown;
+    if (count_queued(s) == 0) slice = 0;
+    if (!slice && !outgrown) return;
+    LIST_EACH_SAFE (&s->running, node) {
+        struct session *x = SESSION_OF(node);
+        if (x->held) continue;
+        if (slice && session_generated(x) - x->slice_from >= slice) {
+            sched_park(s, x);
+        } else if (outgrown) {
+            struct step_session view = sched_view(s, x);
+            if (outgrown(s->memory.admit_state, &view)) sched_give_up(s, x, NULL);
+        }
+    }
+}
+
+/* It lost its pages so often that it keeps its place until it is further than it ever was: where
+ * ranks age, two that take each other's place would otherwise compute the same tokens for ever. */
+static bool catches_up(const struct session *x)
+{
+    return x->preemptions >= LOSSES_MAX && x->computed <= x->reached;
+}
+
+/* The running session with the worst rank that yields to `w`; NULL: there is none. */
+static struct session *who_yields(struct scheduler *s, const struct session *w, int64_t now_us)
+{
+    struct session *worst = NULL;
+    LIST_EACH (&s->running, node) {
+        struct session *x = SESSION_OF(node);
+        if (session_stands(x) || catches_up(x)) continue;
+        if (!wait_before(&w->wait, &x->wait, now_us)) continue;
+        if (order_rank_at(&w->wait.rank, now_us) >= order_rank_at(&x->wait.rank, now_us)) continue;
+        if (worst && wait_before(&x->wait, &worst->wait, now_us)) continue;
+        if (s->rows.order->yields) {
+            struct step_session view = sched_view(s, x);
+            if (!s->rows.order->yields(s->queue.order_state, &view)) continue;
+        }
+        worst = x;
+    }
+    return worst;
+}
+
+static void rank_running(struct scheduler *s, int64_t now_us)
+{
+    LIST_EACH (&s->running, node) {
+        struct session *x = SESSION_OF(node);
+        struct step_session view = sched_view(s, x);
+        x->wait.id = x->id;
+        order_rank_of(s->rows.order, s->queue.order_state, &view, now_us, &x->wait.rank);
+    }
+}
+
+static void reorder_running(struct scheduler *s, int64_t now_us)
+{
+    uint32_t places = s->config.seqs_max - s->counts.running, tokens = 0;
+    if (s->counts.running > 0) rank_running(s, now_us);
+    sched_sum_demand(s);
+    while (s->queue.aside_count < SCHED_ASIDE_MAX && tokens < s->config.batch_tokens_max) {
+        struct session *w = sched_next_waiting(s, now_us);
+        if (!w) break;
+        struct sched_need need;
+        uint32_t hits;
+        bool fits = sched_find_need(s, w, &need, &hits);
+        if (places > 0 && fits) {
+            places--;
+            tokens += w->total - min_u32(w->total - 1, session_known(w));
+            sched_add_demand(s, w);
+            sched_set_aside(s, w);
+            continue;
+        }
+        if (!fits && sched_reclaim(s, w)) continue;
+        struct session *out = who_yields(s, w, now_us);
+        if (!out) break;
+        if (fits) {
+            sched_park(s, out);
+        } else if (!sched_give_up(s, out, w)) {
+            break;
+        }
+        places++;
+        sched_sum_demand(s);
+        for (uint32_t i = 0; i < s->queue.aside_count; i++)
+            sched_add_demand(s, s->queue.aside[i]);
+    }
+    sched_put_back(s);
 }
 
 /* ---- the stages of a plan ------------------------------------------------------------------ */
@@ -214,7 +532,7 @@ static void plan_begun(struct scheduler *s)
         LIST_EACH (&s->running, node) {
             struct session *session = SESSION_OF(node);
             if (session_stands(session) || session->item) continue;
-            uint32_t n = sched_chunk_tokens(s, session);
+            uint32_t n = chunk_tokens(s, session);
             if (n == 0) return;
             uint32_t before = s->counts.running;
             if (sched_force_room(s, session, session->computed + n)) batch_add(s, session, n);
@@ -236,17 +554,9 @@ static struct session *best_parked(struct scheduler *s, int64_t now_us)
     return best;
 }
 
-/* FastServe begins nothing while the swap space is nearly full. */
-static bool swap_is_short(const struct scheduler *s, const struct session *x)
-{
-    return s->rows.order->swaps_early && x->page_count == 0 && s->counts.running > 0 &&
-           s->config.swap_pages > 0 &&
-           (uint64_t)s->swap_free_count * SWAP_FREE_PART < s->config.swap_pages;
-}
-
-/* Room for who was just admitted: by the pages of those who cannot run, then, alone, of those that
- * park, whatever their row says. False when it takes more than the admit row thought; then he waits
- * again. */
+/* Makes room for a session that was just admitted: from pages of paused sessions, then, if it is the
+ * only one that runs, of parked ones, whatever the preempt policy says. False when it takes more than
+ * the admit policy estimated; the session then waits again. */
 static bool first_room(struct scheduler *s, struct session *x, uint32_t upto)
 {
     bool room = sched_make_room(s, x, upto);
@@ -277,7 +587,7 @@ static bool import(struct scheduler *s, struct session *x)
 static bool give_first_tokens(struct scheduler *s, struct session *x)
 {
     if (!import(s, x)) return false;
-    uint32_t n = sched_chunk_tokens(s, x);
+    uint32_t n = chunk_tokens(s, x);
     if (n == 0) return false; /* no time */
     if (!first_room(s, x, x->computed + n)) return false;
     batch_add(s, x, n);
@@ -298,14 +608,18 @@ static void plan_waiting(struct scheduler *s, int64_t now_us)
         struct sched_need need;
         uint32_t hits;
         bool place = s->counts.running < s->config.seqs_max;
-        if (place && x->computed + x->imported_tokens == 0 && sched_chunk_tokens(s, x) == 0) break;
-        if (place && !swap_is_short(s, x) && sched_find_need(s, x, &need, &hits) &&
+        if (place && x->computed + x->imported_tokens == 0 && chunk_tokens(s, x) == 0) break;
+        if (!parked_only && sched_swap_waits(s, x)) {
+            parked_only = true;
+            continue;
+        }
+        if (place && sched_find_need(s, x, &need, &hits) &&
             sched_admit(s, x, &need, hits, now_us)) {
             if (!give_first_tokens(s, x)) break;
             continue;
         }
         struct session *out = sched_victim(s, true);
-        if (out) { /* who cannot run makes way for who can */
+        if (out) { /* a paused session makes way for one that can run */
             sched_give_up(s, out, NULL);
             sched_sum_demand(s);
             continue;
@@ -313,7 +627,7 @@ static void plan_waiting(struct scheduler *s, int64_t now_us)
         if (!place) break;
         if (!parked_only && sched_reclaim(s, x)) continue;
         if (parked_only) break;
-        if (s->rows.admit->first_fit && s->aside_count < SCHED_ASIDE_MAX) {
+        if (s->rows.admit->first_fit && s->queue.aside_count < SCHED_ASIDE_MAX) {
             sched_set_aside(s, x);
         } else {
             parked_only = true;
@@ -331,21 +645,21 @@ const struct sched_batch *sched_plan(struct scheduler *s, int64_t now_us,
     now_us = clock_at(s, now_us);
     s->aimed = false;
     s->aim = 0;
-    s->index.depth_cost = perf->b > 0 ? perf->e / perf->b : 0;
+    sched_memory_perf(s);
     s->batch_mean += BATCH_MEAN_RATE * ((double)s->counts.running - s->batch_mean);
     b->count = b->tokens = b->move_count = b->swapped_out = b->swapped_in = 0;
     end_due(s, now_us);
     sched_refresh_ranks(s, now_us);
-    if (s->rows.chunk->slice_tokens || s->rows.admit->outgrown) sched_return(s);
-    if (s->rows.order->preempts && s->counts.waiting > 0) sched_reorder(s, now_us);
+    if (s->rows.chunk->slice_tokens || s->rows.admit->outgrown) return_running(s);
+    if (s->rows.order->preempts && s->counts.waiting > 0) reorder_running(s, now_us);
 
     uint64_t preempted = s->counts.preemptions;
     plan_decoding(s);
     plan_begun(s);
-    /* Who lost his pages in this step must not find them given to a newcomer. */
+    /* Pages lost in this step must not go to a newcomer. */
     if (s->counts.preemptions == preempted) plan_waiting(s, now_us);
     if (s->rows.order->swaps_early) sched_swap_early(s);
-    sched_batch_shape(b);
+    fill_shape(b);
     s->planned = b->count > 0;
 #ifdef MUSTER_DEBUG
     must(sched_check(s));
@@ -363,9 +677,10 @@ static void seal_full_pages(struct scheduler *s, struct session *session)
     session_extend_keys(session, s->config.key_seed);
     for (; session->sealed_pages < full; session->sealed_pages++) {
         uint32_t i = session->sealed_pages;
-        kv_index_seal(&s->index, session->pages[i], i,
-                      session_parent_key(session, i, s->index.granules),
-                      session->keys + (size_t)i * s->index.granules, session->ids + (size_t)i * pt);
+        kv_index_seal(&s->memory.index, session->pages[i], i,
+                      session_parent_key(session, i, s->memory.index.granules),
+                      session->keys + (size_t)i * s->memory.index.granules,
+                      session->ids + (size_t)i * pt);
     }
 }
 
@@ -408,7 +723,10 @@ void sched_commit(struct scheduler *s, const struct sched_result *results, int64
     }
     s->batch.count = 0;
     if (s->watched) {
-        sched_tell(s, NULL, (struct step_event){ .kind = STEP_DONE, .seconds = seconds });
+        sched_tell(s, NULL,
+                   (struct step_event){
+                       .kind = STEP_DONE, .seconds = seconds, .preempt_s = s->preempt_s });
+        s->preempt_s = 0;
     }
 }
 
@@ -431,7 +749,93 @@ struct session *sched_next_ended(struct scheduler *s)
 void sched_release(struct scheduler *s, struct session *session)
 {
     must(session->state == SESSION_ENDED && !list_linked(&session->link));
-    s->kept -= session->page_count;
+    sched_unkeep_pages(s, session);
     sched_release_pages(s, session);
     session_free(session);
+}
+
+/* ---- questions ------------------------------------------------------------------------------ */
+
+bool sched_has_work(const struct scheduler *s)
+{
+    if (!list_empty(&s->aborting)) return true;
+    LIST_EACH (&s->running, node) {
+        if (!session_stands(SESSION_OF(node))) return true;
+    }
+    return count_queued(s) > 0;
+}
+
+int64_t sched_next_deadline_us(const struct scheduler *s)
+{
+    const struct heap_node *n = heap_peek(&s->due);
+    return n ? n->key : INT64_MAX;
+}
+
+void sched_counts_get(const struct scheduler *s, struct sched_counts *ret)
+{
+    *ret = s->counts;
+}
+
+static uint64_t owed(const struct list *sessions)
+{
+    uint64_t tokens = 0;
+    LIST_EACH (sessions, node) {
+        const struct session *x = SESSION_OF(node);
+        tokens += x->prompt_tokens - min_u32(session_known(x), x->prompt_tokens);
+    }
+    return tokens;
+}
+
+uint64_t sched_prefill_owed(const struct scheduler *s)
+{
+    return owed(&s->running) + owed(&s->waiting) + owed(&s->parked);
+}
+
+const struct step_rows *sched_rows(const struct scheduler *s)
+{
+    return &s->rows;
+}
+
+struct kv_index *sched_index(struct scheduler *s)
+{
+    return &s->memory.index;
+}
+
+static bool session_check(const struct scheduler *s, const struct session *x, uint64_t *held,
+                          uint64_t *swapped)
+{
+    *(x->swapped ? swapped : held) += x->page_count;
+    if ((uint64_t)x->page_count * s->config.page_tokens < x->computed) return false;
+    if (x->computed >= x->total || x->total > x->total_max) return false;
+    if (x->swapped && x->state != SESSION_WAITING) return false;
+    return x->page_count > 0 || x->computed == 0;
+}
+
+bool sched_check(const struct scheduler *s)
+{
+    if (!kv_pool_check(&s->memory.pool)) return false;
+    uint64_t held = s->memory.kept, swapped = 0, refs = 0;
+    uint32_t running = 0, waiting = 0, queued = 0, standing = 0, standing_waiting = 0;
+    LIST_EACH (&s->running, node) {
+        running++;
+        standing += session_stands(SESSION_OF(node));
+        if (!session_check(s, SESSION_OF(node), &held, &swapped)) return false;
+    }
+    const struct list *const heads[] = { &s->waiting, &s->parked };
+    for (size_t i = 0; i < COUNT_OF(heads); i++) {
+        LIST_EACH (heads[i], node) {
+            const struct session *x = SESSION_OF(node);
+            waiting++;
+            standing_waiting += session_stands(x);
+            queued += x->wait.slot > 0 || list_linked(&x->unranked);
+            if (!session_check(s, x, &held, &swapped)) return false;
+            if (session_is_parked(x) != (i == 1)) return false;
+        }
+    }
+    for (uint32_t i = 0; i < s->memory.pool.total; i++)
+        refs += s->memory.pool.refs[i];
+    return held == refs && running == s->counts.running && waiting == s->counts.waiting &&
+           queued == waiting - standing_waiting && standing + standing_waiting == s->standing &&
+           running <= s->config.seqs_max &&
+           swapped + s->memory.swap_free_count == s->config.swap_pages;
 }

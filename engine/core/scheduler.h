@@ -9,8 +9,9 @@
  *               one comes out of sched_next_ended exactly once, its pages released already
  *               (those that keep_pages asked for are released by sched_release)
  *           (3) the first running session by the preempt row's rank always gets on: with pages
- *               for one whole context there is no deadlock; who lost its pages thrice keeps its
- *               place until it is further than it ever was, so that none take turns for ever
+ *               for one whole context there is no deadlock; a session that lost its pages thrice
+ *               keeps its place until it is further than it ever was, so that none take turns
+ *               for ever
  *
  * A step: aborts and deadlines -> running sessions whose place the order row gives to a better one
  * -> decoding sessions, one token each -> begun prompts, in chunks -> waiting sessions, by tenant
@@ -21,9 +22,9 @@
 #pragma once
 #include "base/core/err.h"
 #include "base/core/own.h"
+#include "base/perf/perf.h"
 #include "engine/core/kv_index.h"
 #include "engine/core/session.h"
-#include "policies/perf.h"
 #include "policies/preset.h"
 
 struct sched_config {

@@ -1,6 +1,6 @@
 /* wait_queue.h - who waits, and who is first now: a kinetic tournament over ranks that are lines.
  *
- * Layer:    engine/core (policies/order.h, base/core)
+ * Layer:    engine/core (policies/order/order.h, base/core)
  * Threads:  the device thread, or the simulator
  * Lifetime: nodes are embedded in sessions; a queue neither frees nor keeps them
  * Rules:    (1) the first is what a walk over all nodes with order_rank_at, tie and id would find,
@@ -8,7 +8,7 @@
  *           (2) only wait_queue_reserve takes memory; put never fails
  */
 #pragma once
-#include "policies/order.h"
+#include "policies/order/order.h"
 
 #define WAIT_NONE UINT32_MAX
 

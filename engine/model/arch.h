@@ -57,3 +57,11 @@ struct model_arch {
 
 extern const struct model_arch arch_llama;
 extern const struct model_arch *const arch_table[]; /* NULL behind the last */
+
+/* Folds a token's hidden state into a few numbers, for predictors of length:
+ *
+ *     ret[i mod MODEL_HIDDEN] += sign(i) * x[i],   sign from a fixed hash of i
+ *
+ * A count sketch (Charikar 2002): inner products are kept in expectation, and no matrix is
+ * stored. */
+void hidden_fold(const float *x, uint32_t count, float ret[MODEL_HIDDEN]);

@@ -12,8 +12,6 @@
  * tokens whose logits somebody wants: a sixth of the prefill of a model of six layers. */
 #include "engine/model/arch_llama.h"
 
-#include "engine/model/hidden.h"
-
 #include <math.h>
 #include <stdlib.h>
 #include <sys/mman.h>

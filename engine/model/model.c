@@ -10,6 +10,8 @@
 
 #define MODEL_ARENA_BYTES_MAX ((size_t)64 << 20) /* names, template, layer tables; not weights */
 
+const struct model_arch *const arch_table[] = { &arch_llama, NULL };
+
 static int choose_kernels(struct model *m, const char *name, struct err *err)
 {
     m->ops = name ? ops_find(str_from(name)) : ops_best();
@@ -126,4 +128,17 @@ void model_free(struct model *m)
 const struct model_info *model_info(const struct model *m)
 {
     return &m->info;
+}
+
+/* The top bit of a multiplicative hash (Knuth): signs of neighbours are unrelated. */
+static float sign_of(uint32_t i)
+{
+    return (i * 2654435761u ^ (i * 40503u) >> 7) & 0x80000000u ? -1.0f : 1.0f;
+}
+
+void hidden_fold(const float *x, uint32_t count, float ret[MODEL_HIDDEN])
+{
+    memset(ret, 0, MODEL_HIDDEN * sizeof *ret);
+    for (uint32_t i = 0; i < count; i++)
+        ret[i % MODEL_HIDDEN] += sign_of(i) * x[i];
 }

@@ -27,6 +27,7 @@ struct model_runner;
 #define KV_PAGE_GRANULE KV_BLOCK /* page_tokens is a multiple of this: 16 */
 #define KV_PAGE_TOKENS_MAX 1024
 #define MODEL_THREADS_MAX 256
+#define MODEL_HIDDEN 32 /* numbers that a token's hidden state is folded into */
 
 const char *kv_type_name(enum kv_type type); /* "f16", "f32" */
 

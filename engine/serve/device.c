@@ -13,12 +13,17 @@
  * Steps below full speed are not learned from. The engine plans by what it has learned, stretched by
  * its clock; it reports both, so that scaling does not take a low clock for a slow machine.
  */
+#include "engine/serve/device.h"
+
 #include "base/core/bits.h"
 #include "base/core/fault.h"
-#include "base/io/clock.h"
 #include "base/io/log.h"
-#include "engine/serve/device_part.h"
+#include "base/io/loop/clock.h"
+#include "engine/serve/step_log.h"
+#include "engine/serve/throttle.h"
 
+#include <math.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
@@ -27,6 +32,68 @@
 #define EVENTS_A_COPY 64   /* block events copied at once */
 #define POST_RETRY_US 2000 /* the loop's queue was full: try again after */
 #define HANG_LOOK_US 10000
+
+struct device {
+    struct device_config config;
+    struct device_events events;
+    struct engine_metrics *metrics;
+    struct loop *loop;
+    pthread_t thread;
+
+    pthread_mutex_t lock; /* guards all below up to `blocks` */
+    pthread_cond_t wake;
+    bool stop;
+    struct list in;    /* jobs with a submit or an abort */
+    struct list calls; /* device_call */
+    struct list out;   /* jobs with mail */
+    struct list done;  /* calls that have run */
+    bool posted;
+    bool blocks_new;
+    struct device_stats stats;
+    double clock;            /* wished; 0: none, full speed */
+    struct wire_work work;   /* without its span */
+    struct kv_event *blocks; /* ring of the last events, place seq % DEVICE_EVENTS_MAX */
+
+    struct pulse pulse; /* atomic */
+
+    /* device thread only */
+    struct model *model;
+    struct executor *x;
+    struct list active; /* jobs with a session */
+    struct throttle throttle;
+    struct step_log step_log;
+    struct sched_counts metered; /* what the metrics have heard of */
+    uint64_t evictions;          /* likewise */
+    struct device_info info;
+    int64_t began_us; /* constant */
+    char failure[ERR_TEXT_MAX];
+};
+
+/* ---- mail to the loop's thread --------------------------------------------------------------- */
+
+static void device_deliver(void *arg)
+{
+    struct device *d = arg;
+    pthread_mutex_lock(&d->lock);
+    d->posted = false;
+    struct list *node;
+    while ((node = list_pop_front(&d->out))) {
+        struct job *job = CONTAINER_OF(node, struct job, link.to_http);
+        pthread_mutex_unlock(&d->lock);
+        d->events.on_mail(d->events.arg, job);
+        pthread_mutex_lock(&d->lock);
+    }
+    while ((node = list_pop_front(&d->done))) {
+        struct device_call *call = CONTAINER_OF(node, struct device_call, link);
+        pthread_mutex_unlock(&d->lock);
+        call->done(call);
+        pthread_mutex_lock(&d->lock);
+    }
+    bool blocks_new = d->blocks_new;
+    d->blocks_new = false;
+    pthread_mutex_unlock(&d->lock);
+    if (blocks_new) d->events.on_blocks(d->events.arg);
+}
 
 /* ---- the device's side: from the mailbox to the scheduler ------------------------------------ */
 
@@ -50,7 +117,7 @@ static bool begin(struct device *d, struct job *job)
     const struct job_ask *a = &job->ask;
     struct sched_request req = {
         .id = a->number,
-        .owner = &job->device.answer,
+        .owner = &job->device.output,
         .ids = a->ids,
         .prompt_tokens = a->id_count,
         .output_max = a->output_max,
@@ -61,10 +128,14 @@ static bool begin(struct device *d, struct job *job)
         .predicted_p50 = a->predicted_p50,
         .predicted_p90 = a->predicted_p90,
         .predicted_mean = a->predicted_mean,
+        .has_rank = a->has_rank,
+        .rank = a->rank,
+        .group = a->group,
+        .weight = a->weight,
     };
-    int rc = answer_init(&job->device.answer, d->info.model->vocab, &a->spec, a->ids, a->id_count);
+    int rc = output_init(&job->device.output, d->info.model->vocab, &a->spec, a->ids, a->id_count);
     if (rc >= 0) rc = sched_submit(executor_sched(d->x), &req, &job->device.session, &err);
-    if (rc < 0) answer_fini(&job->device.answer);
+    if (rc < 0) output_fini(&job->device.output);
     pthread_mutex_lock(&d->lock);
     if (rc >= 0) {
         list_push_back(&d->active, &job->device.active);
@@ -139,22 +210,22 @@ static void read_mailbox(struct device *d)
 
 /* ---- what a step says ------------------------------------------------------------------------ */
 
-static struct job *job_of(struct answer *answer)
+static struct job *job_of(struct output *output)
 {
-    return CONTAINER_OF(answer, struct job, device.answer);
+    return CONTAINER_OF(output, struct job, device.output);
 }
 
 /* With the lock. Text is moved even where no token came: an end flushes what was held back. */
 static void publish(struct device *d, struct job *job, const uint32_t *id)
 {
     struct job_mail *mail = &job->mail;
-    struct buf *text = &job->device.answer.text;
+    struct buf *text = &job->device.output.text;
     if (id) {
         must(mail->id_count < JOB_MAIL_TOKENS);
         mail->ids[mail->id_count++] = *id;
     }
     if (text->len > 0 && buf_str(&mail->text, buf_view(text)) < 0) {
-        job->device.answer.failed = -ENOMEM;
+        job->device.output.failed = -ENOMEM;
         sched_abort(executor_sched(d->x), job->device.session);
     }
     buf_clear(text);
@@ -187,17 +258,17 @@ static void on_step(void *arg, double predicted_s)
     if (FAULT("device.hang")) hang();
 }
 
-static void on_token(void *arg, struct answer *answer, const struct session *session, uint32_t id)
+static void on_token(void *arg, struct output *output, const struct session *session, uint32_t id)
 {
     struct device *d = arg;
-    struct job *job = job_of(answer);
+    struct job *job = job_of(output);
     int64_t now_us = clock_mono_us();
     if (__atomic_load_n(&fault_armed, __ATOMIC_RELAXED)) fail_at_prompt(session);
     if (session_generated(session) == 0) {
-        metric_observe(meter_of(d->meters, METER_TTFT),
+        metric_observe(engine_metric(d->metrics, EM_TTFT),
                        (double)(now_us - session->arrival_us) * 1e-6);
     } else {
-        metric_observe(meter_of(d->meters, METER_ITL),
+        metric_observe(engine_metric(d->metrics, EM_ITL),
                        (double)(now_us - job->device.last_token_us) * 1e-6);
     }
     job->device.last_token_us = now_us;
@@ -207,32 +278,32 @@ static void on_token(void *arg, struct answer *answer, const struct session *ses
     pthread_mutex_unlock(&d->lock);
 }
 
-static void on_end(void *arg, struct answer *answer, const struct session *session)
+static void on_end(void *arg, struct output *output, const struct session *session)
 {
     struct device *d = arg;
-    struct job *job = job_of(answer);
-    meters_ended(d->meters, session, job->device.last_token_us);
+    struct job *job = job_of(output);
+    engine_metrics_ended(d->metrics, session, job->device.last_token_us);
     /* Who goes on is primed with the ids and has the same text held back. Where the context ends
      * nobody can. */
     bool goes_on = job->ask.goes_on && session->end == SESSION_END_LENGTH &&
                    session->total < d->info.context_max;
-    if (session->end != SESSION_END_STOP && !goes_on) answer_close(answer);
+    if (session->end != SESSION_END_STOP && !goes_on) output_close(output);
     pthread_mutex_lock(&d->lock);
     publish(d, job, NULL);
     struct job_mail *mail = &job->mail;
     mail->end = session->end;
     mail->generated = session_generated(session);
     mail->cached_tokens = session->cached_tokens;
-    if (answer->failed) {
+    if (output->failed) {
         mail->end = SESSION_END_ERROR;
         snprintf(mail->error, sizeof mail->error, "%s",
-                 answer->failed == -EDOM ? "the model gave no usable logits for this request"
+                 output->failed == -EDOM ? "the model gave no usable logits for this request"
                                          : "no memory for the text of the answer");
     } else if (mail->end == SESSION_END_ERROR) {
         snprintf(mail->error, sizeof mail->error, "the model failed; the engine's log says why");
     }
     list_remove(&job->device.active);
-    answer_fini(answer);
+    output_fini(output);
     job->device.session = NULL;
     mail_end(d, job);
     pthread_mutex_unlock(&d->lock);
@@ -265,25 +336,25 @@ static void publish_state(struct device *d)
     d->stats = now;
     pthread_mutex_unlock(&d->lock);
 
-    struct meters *m = d->meters;
-    meters_counts(m, &d->metered, &now.counts);
+    struct engine_metrics *m = d->metrics;
+    engine_metrics_counts(m, &d->metered, &now.counts);
     d->metered = now.counts;
     if (index->evictions > d->evictions) {
-        metric_add(meter_of(m, METER_EVICTIONS), (double)(index->evictions - d->evictions));
+        metric_add(engine_metric(m, EM_EVICTIONS), (double)(index->evictions - d->evictions));
     }
     d->evictions = index->evictions;
     metric_set(m->pages[0], now.pages_free);
     metric_set(m->pages[1], now.pages_held);
     metric_set(m->pages[2], now.pages_cached);
-    metric_set(meter_of(m, METER_OWED), (double)now.prefill_owed);
-    metric_set(meter_of(m, METER_KV_USAGE), (double)now.pages_held / index->pool->total);
-    metric_set(m->perf[0], now.perf.a);
-    metric_set(m->perf[1], now.perf.b);
-    metric_set(m->perf[2], now.perf.c);
-    metric_set(m->perf[3], now.perf.d);
-    metric_set(m->perf[4], now.perf.e);
-    metric_set(meter_of(m, METER_PERF_SAMPLES), now.perf.samples);
-    metric_set(meter_of(m, METER_PERF_RATIO), now.perf.ratio_p90);
+    metric_set(engine_metric(m, EM_OWED), (double)now.prefill_owed);
+    metric_set(engine_metric(m, EM_KV_USAGE), (double)now.pages_held / index->pool->total);
+    metric_set(m->perf[0], now.perf.step_s);
+    metric_set(m->perf[1], now.perf.prefill_token_s);
+    metric_set(m->perf[2], now.perf.decode_seq_s);
+    metric_set(m->perf[3], now.perf.kv_read_s);
+    metric_set(m->perf[4], now.perf.attend_s);
+    metric_set(engine_metric(m, EM_PERF_SAMPLES), now.perf.samples);
+    metric_set(engine_metric(m, EM_PERF_RATIO), now.perf.ratio_p90);
 }
 
 /* ---- the thread ------------------------------------------------------------------------------ */
@@ -323,7 +394,7 @@ static void keep_share(struct device *d)
     while (!d->stop && clock_mono_us() < until_us)
         wait_until(d, until_us);
     pthread_mutex_unlock(&d->lock);
-    metric_add(meter_of(d->meters, METER_THROTTLED), (double)wait_us * 1e-6);
+    metric_add(engine_metric(d->metrics, EM_THROTTLED), (double)wait_us * 1e-6);
 }
 
 /* True when there is something to do; false to stop. */
@@ -388,9 +459,109 @@ static void one_step(struct device *d)
         executor_observe(d->x, &step.shape, seconds);
         step_log_add(&d->step_log, &step.shape, seconds);
     }
-    metric_observe(meter_of(d->meters, METER_STEP), seconds);
-    metric_observe(meter_of(d->meters, METER_STEP_TOKENS), step.tokens);
+    metric_observe(engine_metric(d->metrics, EM_STEP), seconds);
+    metric_observe(engine_metric(d->metrics, EM_STEP_TOKENS), step.tokens);
 }
+
+/* ---- from a configuration to a model with its pages ------------------------------------------ */
+
+#define MEMORY_PART 4 /* KV pages take at most this part of the memory by default */
+
+static uint32_t pages_wanted(const struct device *d, size_t page_bytes)
+{
+    const struct sched_config *sc = &d->config.sched;
+    uint64_t bytes = d->config.kv_bytes;
+    uint64_t context_pages = ceil_div_u32(sc->context_max, sc->page_tokens);
+    uint64_t pages = context_pages * sc->seqs_max;
+    if (bytes > 0) {
+        pages = bytes / page_bytes;
+    } else {
+        uint64_t memory = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGE_SIZE);
+        uint64_t most = memory / MEMORY_PART / page_bytes;
+        if (pages > most) pages = most > context_pages ? most : context_pages;
+    }
+    return pages < KV_PAGES_MAX ? (uint32_t)pages : KV_PAGES_MAX;
+}
+
+/* By the flag; without it what the preset asks for, within the same part of the machine's memory
+ * that the pages may have. */
+static uint32_t swap_pages(const struct device *d, size_t page_bytes)
+{
+    const struct sched_config *sc = &d->config.sched;
+    uint64_t pages = d->config.swap_bytes / page_bytes;
+    if (d->config.swap_bytes == 0 && sc->preset) {
+        uint64_t memory = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGE_SIZE);
+        pages = min_size((size_t)(sc->preset->swap_ratio * (double)sc->pages),
+                         memory / MEMORY_PART / page_bytes);
+    }
+    return pages < KV_PAGES_MAX ? (uint32_t)pages : KV_PAGES_MAX;
+}
+
+static void tell_rows(struct device *d)
+{
+    const struct step_rows *r = sched_rows(executor_sched(d->x));
+    const struct preset *preset = d->config.sched.preset;
+    const struct predict_policy *predict = d->config.predict;
+    engine_metrics_policy(d->metrics, "preset", preset ? preset->name : NULL);
+    engine_metrics_policy(d->metrics, "fair", r->fair->name);
+    engine_metrics_policy(d->metrics, "order", r->order->name);
+    engine_metrics_policy(d->metrics, "admit", r->admit->name);
+    engine_metrics_policy(d->metrics, "preempt", r->preempt->name);
+    engine_metrics_policy(d->metrics, "chunk", r->chunk->name);
+    engine_metrics_policy(d->metrics, "evict", r->evict->name);
+    engine_metrics_policy(d->metrics, "perf", executor_perf_row(d->x)->name);
+    engine_metrics_policy(d->metrics, "predict", predict ? predict->name : NULL);
+}
+
+static int device_load(struct device *d, const struct executor_events *events, struct err *err)
+{
+    int64_t from_us = clock_mono_us();
+    int rc = step_log_open(&d->step_log, d->config.step_log, err);
+    if (rc == 0) rc = model_load(d->config.model_path.data, &d->config.load, &d->model, err);
+    if (rc < 0) return rc;
+    const struct model_info *info = model_info(d->model);
+    struct sched_config *sc = &d->config.sched;
+    if (sc->context_max == 0) sc->context_max = info->context_length;
+    if (sc->context_max > info->context_length) {
+        return err_set(err, -EINVAL,
+                       "--max-model-len %u is more than the %u tokens this model was made for",
+                       sc->context_max, info->context_length);
+    }
+    if (sc->batch_tokens_max < sc->seqs_max) sc->batch_tokens_max = sc->seqs_max;
+    size_t page_bytes = info->kv_bytes_per_token * sc->page_tokens;
+    if (sc->pages == 0) sc->pages = pages_wanted(d, page_bytes);
+    if (sc->pages == 0) {
+        return err_set(err, -EINVAL, "--kv-cache-memory-bytes %lu holds no page of %zu bytes",
+                       (unsigned long)d->config.kv_bytes, page_bytes);
+    }
+    sc->swap_pages = swap_pages(d, page_bytes);
+    const struct executor_config config = { .sched = *sc,
+                                            .threads = d->config.threads,
+                                            .cpu_share = d->config.cpu_share,
+                                            .perf = d->config.perf,
+                                            .hardware = d->config.hardware,
+                                            .predict = d->config.predict,
+                                            .predict_file = d->config.predict_file };
+    rc = executor_new(d->model, &config, events, &d->x, err);
+    if (rc < 0) return rc;
+    d->info = (struct device_info){
+        .model = info,
+        .context_max = sc->context_max,
+        .page_tokens = sc->page_tokens,
+        .pages = sc->pages,
+        .step_tokens = sc->batch_tokens_max,
+        .kv_bytes = (uint64_t)sc->pages * page_bytes,
+        .kv = *kv_store_layout(executor_kv(d->x)),
+        .prefix_cache = sc->prefix_cache,
+        .cores = d->config.threads,
+        .hardware = d->config.hardware,
+        .load_s = (double)(clock_mono_us() - from_us) * 1e-6,
+    };
+    if (d->config.cpu_share > 0) d->info.cores = fmin(d->info.cores, d->config.cpu_share);
+    tell_rows(d);
+    return 0;
+}
+/* ---- start and end --------------------------------------------------------------------------- */
 
 static void tell_ready(void *arg)
 {
@@ -422,21 +593,23 @@ static void *device_main(void *arg)
         one_step(d);
     }
     step_log_close(&d->step_log);
+    executor_save(d->x);
     return NULL;
 }
 
-int device_new(struct loop *loop, const struct device_config *config, struct meters *meters,
-               const struct device_events *events, struct device **ret, struct err *err)
+int device_new(struct loop *loop, const struct device_config *config,
+               struct engine_metrics *metrics, const struct device_events *events,
+               struct device **ret, struct err *err)
 {
     struct device *d = calloc(1, sizeof *d);
     if (!d) return -ENOMEM;
     d->config = *config;
     d->events = *events;
-    d->meters = meters;
+    d->metrics = metrics;
     d->loop = loop;
     d->throttle = (struct throttle){ .share = config->cpu_share, .cores = config->threads };
     d->began_us = clock_mono_us();
-    metric_set(meter_of(meters, METER_CLOCK), 1);
+    metric_set(engine_metric(metrics, EM_CLOCK), 1);
     d->blocks = calloc(DEVICE_EVENTS_MAX, sizeof *d->blocks);
     /* No event has this number; see kv_index_init for why it is written. */
     for (uint32_t i = 0; d->blocks && i < DEVICE_EVENTS_MAX; i++)
@@ -472,11 +645,148 @@ void device_free(struct device *d)
     pthread_join(d->thread, NULL);
     executor_free(d->x);
     LIST_EACH (&d->active, node) {
-        answer_fini(&CONTAINER_OF(node, struct job, device.active)->device.answer);
+        output_fini(&CONTAINER_OF(node, struct job, device.active)->device.output);
     }
     model_free(d->model);
     pthread_mutex_destroy(&d->lock);
     pthread_cond_destroy(&d->wake);
     free(d->blocks);
     free(d);
+}
+
+/* ---- calls of the loop's thread -------------------------------------------------------------- */
+
+/* With the lock: between its look at the lists and its rest the device thread holds it too. */
+static void wake(struct device *d)
+{
+    pulse_work(&d->pulse, clock_mono_us());
+    pthread_cond_signal(&d->wake);
+}
+
+static void ask(struct device *d, struct job *job)
+{
+    if (!list_linked(&job->link.to_device)) list_push_back(&d->in, &job->link.to_device);
+    wake(d);
+}
+
+void device_submit(struct device *d, struct job *job)
+{
+    pthread_mutex_lock(&d->lock);
+    job->link.submit = true;
+    ask(d, job);
+    pthread_mutex_unlock(&d->lock);
+}
+
+void device_abort(struct device *d, struct job *job)
+{
+    pthread_mutex_lock(&d->lock);
+    job->link.abort = true;
+    ask(d, job);
+    pthread_mutex_unlock(&d->lock);
+}
+
+bool device_take_mail(struct device *d, struct job *job, struct job_mail *mail)
+{
+    pthread_mutex_lock(&d->lock);
+    struct job_mail *from = &job->mail;
+    bool some = from->id_count > 0 || from->text.len > 0 || from->accepted || from->ended;
+    if (some) {
+        struct buf text = mail->text;
+        *mail = *from;
+        buf_clear(&text);
+        /* What the session has said of itself stays said. */
+        *from = (struct job_mail){ .text = text, .cached_tokens = mail->cached_tokens };
+        pthread_cond_signal(&d->wake); /* it may have been paused for this */
+    }
+    if (mail->ended && some) {
+        if (list_linked(&job->link.to_http)) list_remove(&job->link.to_http);
+        if (list_linked(&job->link.to_device)) list_remove(&job->link.to_device);
+    }
+    pthread_mutex_unlock(&d->lock);
+    return some;
+}
+
+void device_stats_get(struct device *d, struct device_stats *ret)
+{
+    pthread_mutex_lock(&d->lock);
+    *ret = d->stats;
+    ret->clock = d->clock > 0 ? d->clock : 1;
+    ret->work = d->work;
+    pthread_mutex_unlock(&d->lock);
+    ret->work.span_s = (double)(clock_mono_us() - d->began_us) * 1e-6;
+}
+
+const struct pulse *device_pulse(const struct device *d)
+{
+    return &d->pulse;
+}
+
+void device_clock_set(struct device *d, double clock)
+{
+    pthread_mutex_lock(&d->lock);
+    d->clock = clock;
+    pthread_mutex_unlock(&d->lock);
+    metric_set(engine_metric(d->metrics, EM_CLOCK), clock);
+}
+
+int device_blocks(struct device *d, uint64_t after, struct kv_event *ret, uint32_t max)
+{
+    int rc = -ESTALE;
+    pthread_mutex_lock(&d->lock);
+    uint64_t last = d->stats.event_seq;
+    if (after >= last) {
+        rc = 0;
+    } else if (last - after <= DEVICE_EVENTS_MAX) {
+        uint32_t count = min_u32((uint32_t)(last - after), max);
+        rc = (int)count;
+        for (uint32_t i = 0; i < count && rc >= 0; i++) {
+            ret[i] = d->blocks[(after + 1 + i) % DEVICE_EVENTS_MAX];
+            if (ret[i].seq != after + 1 + i) rc = -ESTALE; /* lost on the way here */
+        }
+    }
+    pthread_mutex_unlock(&d->lock);
+    return rc;
+}
+
+void device_call(struct device *d, struct device_call *call)
+{
+    pthread_mutex_lock(&d->lock);
+    list_push_back(&d->calls, &call->link);
+    wake(d);
+    pthread_mutex_unlock(&d->lock);
+}
+
+/* ---- jobs ------------------------------------------------------------------------------------ */
+
+struct job *job_new(void)
+{
+    return calloc(1, sizeof(struct job));
+}
+
+void job_free(struct job *job)
+{
+    if (!job) return;
+    free(job->ask.ids);
+    job_mail_fini(&job->mail);
+    free(job);
+}
+
+int job_set_stop(struct job *job, const struct str *stop, uint32_t count)
+{
+    size_t used = 0;
+    if (count > OUTPUT_STOP_MAX) return -E2BIG;
+    for (uint32_t i = 0; i < count; i++) {
+        if (stop[i].len > sizeof job->ask.stop_bytes - used) return -E2BIG;
+        memcpy(job->ask.stop_bytes + used, stop[i].data, stop[i].len);
+        job->ask.stop_store[i] = str_of(job->ask.stop_bytes + used, stop[i].len);
+        used += stop[i].len;
+    }
+    job->ask.spec.stop = job->ask.stop_store;
+    job->ask.spec.stop_count = count;
+    return 0;
+}
+
+void job_mail_fini(struct job_mail *mail)
+{
+    buf_fini(&mail->text);
 }

@@ -1,4 +1,4 @@
-/* device.h - the thread that computes: loads the model, steps, hands out tokens.
+/* device.h - the device thread: loads the model, runs steps, publishes tokens.
  *
  * Layer:    engine/serve
  * Threads:  device_* are called by the loop's thread; events come on the loop's thread
@@ -8,13 +8,13 @@
  *           JOB_MAIL_TOKENS: a session whose mail is not read is paused, not buffered.
  */
 #pragma once
-#include "base/io/loop.h"
+#include "base/io/loop/loop.h"
 #include "base/wire/report.h"
 #include "engine/core/kv_index.h"
 #include "engine/model/model.h"
 #include "engine/serve/executor.h"
 #include "engine/serve/job.h"
-#include "engine/serve/meters.h"
+#include "engine/serve/metrics.h"
 #include "engine/serve/pulse.h"
 
 #define DEVICE_EVENTS_MAX 4096 /* block events that wait for readers; beyond: a snapshot */
@@ -30,6 +30,7 @@ struct device_config {
     const struct perf_policy *perf;       /* as in executor.h */
     const struct hardware *hardware;      /* as in executor.h */
     const struct predict_policy *predict; /* as in executor.h */
+    struct str predict_file;              /* as in executor.h */
     struct str step_log;                  /* path; empty: none */
 };
 
@@ -67,8 +68,9 @@ struct device_events {
 
 struct device;
 
-int device_new(struct loop *loop, const struct device_config *config, struct meters *meters,
-               const struct device_events *events, struct device **ret, struct err *err);
+int device_new(struct loop *loop, const struct device_config *config,
+               struct engine_metrics *metrics, const struct device_events *events,
+               struct device **ret, struct err *err);
 void device_free(struct device *d);
 CLEANUP_FREEP(device, struct device)
 

@@ -24,7 +24,7 @@ struct executor {
     struct perf_coef coef_now; /* at `clock`, a share of full speed */
     double clock;
     double swap_page_s; /* running mean; 0: nothing was swapped yet */
-    struct foretell *foretell;
+    struct predict_engine *predict_engine;
 };
 
 #define SWAP_RATE 0.1
@@ -39,11 +39,11 @@ static struct perf_coef guess_perf(const struct model_info *m, const struct exec
     double share = c->cpu_share > 0 ? fmin(c->cpu_share / threads, 1) : 1;
     double speed = threads * share;
     return (struct perf_coef){
-        .a = (1e-4 + (double)m->weight_bytes / read_s) / speed,
-        .b = 2 * (double)m->parameters / compute_s / speed,
-        .c = (5e-5 + 10e-9 * (double)m->vocab_size) / share,
-        .d = (double)m->kv_bytes_per_token / read_s / speed,
-        .e = (double)m->kv_bytes_per_token / read_s / speed,
+        .step_s = (1e-4 + (double)m->weight_bytes / read_s) / speed,
+        .prefill_token_s = 2 * (double)m->parameters / compute_s / speed,
+        .decode_seq_s = (5e-5 + 10e-9 * (double)m->vocab_size) / share,
+        .kv_read_s = (double)m->kv_bytes_per_token / read_s / speed,
+        .attend_s = (double)m->kv_bytes_per_token / read_s / speed,
     };
 }
 
@@ -134,7 +134,9 @@ int executor_new(struct model *model, const struct executor_config *config,
     if (!x->item || !x->result || !x->logits) {
         return err_set(err, -ENOMEM, "no memory for the logits of %u sessions", sc->seqs_max);
     }
-    rc = config->predict ? foretell_new(config->predict, &x->foretell, err) : 0;
+    rc = config->predict
+             ? predict_engine_new(config->predict, config->predict_file, &x->predict_engine, err)
+             : 0;
     if (rc < 0) return rc;
     *ret = TAKE(x);
     return 0;
@@ -152,8 +154,13 @@ void executor_free(struct executor *x)
     free(x->result);
     free(x->logits);
     free(x->perf_state);
-    foretell_free(x->foretell);
+    predict_engine_free(x->predict_engine);
     free(x);
+}
+
+void executor_save(struct executor *x)
+{
+    if (x->predict_engine) predict_engine_save(x->predict_engine);
 }
 
 struct scheduler *executor_sched(struct executor *x)
@@ -167,11 +174,11 @@ struct kv_store *executor_kv(struct executor *x)
 }
 
 /* What ended since the last look goes back to its owner. */
-static void hand_back(struct executor *x)
+static void return_ended(struct executor *x)
 {
     for (struct session *s; (s = sched_next_ended(x->sched));) {
-        const struct answer *answer = s->owner;
-        if (x->foretell) foretell_end(x->foretell, s, answer->hidden);
+        const struct output *output = s->owner;
+        if (x->predict_engine) predict_engine_end(x->predict_engine, s, output->hidden);
         x->events.on_end(x->events.arg, s->owner, s);
         sched_release(x->sched, s);
     }
@@ -199,9 +206,9 @@ static void prepare(struct executor *x, const struct sched_batch *batch)
 {
     for (uint32_t i = 0; i < batch->count; i++) {
         const struct sched_item *from = &batch->item[i];
-        struct answer *answer = from->session->owner;
-        bool pools = x->foretell && foretell_wants_hidden(x->foretell) && from->sample &&
-                     session_generated(from->session) == 0;
+        struct output *output = from->session->owner;
+        bool pools = x->predict_engine && predict_engine_wants_hidden(x->predict_engine) &&
+                     from->sample && session_generated(from->session) == 0;
         x->item[i] = (struct batch_item){
             .ids = from->session->ids + from->start,
             .count = from->count,
@@ -210,7 +217,7 @@ static void prepare(struct executor *x, const struct sched_batch *batch)
             .pages = from->session->page_count,
             .want_logits = from->sample,
             .logits = x->logits + (size_t)i * x->vocab_size,
-            .hidden = pools ? answer->hidden : NULL,
+            .hidden = pools ? output->hidden : NULL,
         };
     }
 }
@@ -218,19 +225,19 @@ static void prepare(struct executor *x, const struct sched_batch *batch)
 static void sample_one(struct executor *x, const struct sched_item *item, uint32_t at)
 {
     struct session *session = item->session;
-    struct answer *answer = session->owner;
+    struct output *output = session->owner;
     struct sampler_result got = { 0 };
-    if (x->foretell && session_generated(session) == 0) {
-        foretell_prompt(x->foretell, session, answer->hidden);
-    } else if (x->foretell) {
-        foretell_token(x->foretell, session, answer->hidden);
+    if (x->predict_engine && session_generated(session) == 0) {
+        predict_engine_prompt(x->predict_engine, session, output->hidden);
+    } else if (x->predict_engine) {
+        predict_engine_token(x->predict_engine, session, output->hidden);
     }
-    int rc = answer_pick(answer, x->sampler, x->logits + (size_t)at * x->vocab_size, session->ids,
+    int rc = output_pick(output, x->sampler, x->logits + (size_t)at * x->vocab_size, session->ids,
                          session->total, &got);
-    if (rc >= 0) rc = answer_take(answer, got.chosen.id);
-    if (rc < 0) answer->failed = rc;
+    if (rc >= 0) rc = output_take(output, got.chosen.id);
+    if (rc < 0) output->failed = rc;
     x->result[at] = (struct sched_result){ .id = got.chosen.id, .stop = rc != 0 };
-    if (rc >= 0) x->events.on_token(x->events.arg, answer, session, got.chosen.id);
+    if (rc >= 0) x->events.on_token(x->events.arg, output, session, got.chosen.id);
 }
 
 static void tell_step(const struct executor *x, const struct sched_batch *batch)
@@ -248,7 +255,7 @@ int executor_step(struct executor *x, int64_t (*clock)(void), struct executor_st
     tell_step(x, batch);
     move_pages(x, batch, clock);
     if (batch->count == 0) {
-        hand_back(x);
+        return_ended(x);
         return 0;
     }
     prepare(x, batch);
@@ -263,7 +270,7 @@ int executor_step(struct executor *x, int64_t (*clock)(void), struct executor_st
     } else {
         sched_commit(x->sched, x->result, clock());
     }
-    hand_back(x);
+    return_ended(x);
     return rc < 0 ? rc : 1;
 }
 

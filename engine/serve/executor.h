@@ -11,24 +11,25 @@
 #pragma once
 #include "engine/core/scheduler.h"
 #include "engine/model/model.h"
-#include "engine/serve/answer.h"
-#include "engine/serve/foretell.h"
-#include "policies/perf_row.h"
+#include "engine/serve/output.h"
+#include "engine/serve/predict_engine.h"
+#include "policies/perf/perf_model.h"
 
 struct executor_config {
     struct sched_config sched; /* pages and seqs_max included */
     uint32_t threads;
     const struct predict_policy *predict; /* the engine's own word on lengths; NULL: none */
+    struct str predict_file;              /* of its state, NUL-terminated; empty: none */
     double cpu_share; /* what the caller will throttle to, for the first estimates; 0: not */
     const struct perf_policy *perf;  /* NULL: the default for what is known */
     const struct hardware *hardware; /* NULL: not known */
 };
 
-/* What the owner of an answer hears, on the device thread. on_token comes right after answer_take
+/* What the owner of an answer hears, on the device thread. on_token comes right after output_take
  * and before the token is part of session->ids; its text is in answer->text. */
 struct executor_events {
-    void (*on_token)(void *arg, struct answer *answer, const struct session *session, uint32_t id);
-    void (*on_end)(void *arg, struct answer *answer, const struct session *session);
+    void (*on_token)(void *arg, struct output *output, const struct session *session, uint32_t id);
+    void (*on_end)(void *arg, struct output *output, const struct session *session);
     void (*on_step)(void *arg, double predicted_s); /* before a batch is computed; optional */
     void *arg;
 };
@@ -43,6 +44,7 @@ int executor_new(struct model *model, const struct executor_config *config,
 void executor_free(struct executor *x); /* on_end is not called for what is still open */
 CLEANUP_FREEP(executor, struct executor)
 
+void executor_save(struct executor *x); /* what the predictor learned, at a clean end */
 struct scheduler *executor_sched(struct executor *x); /* to submit, abort and pause */
 struct kv_store *executor_kv(struct executor *x);     /* the pages' bytes, between steps */
 

@@ -9,7 +9,7 @@
 #include "base/core/block_key.h"
 #include "base/core/list.h"
 #include "engine/core/session.h"
-#include "engine/serve/answer.h"
+#include "engine/serve/output.h"
 
 #define JOB_MAIL_TOKENS 64      /* tokens that may lie unread */
 #define JOB_PAUSE_TOKENS 32     /* from here on the session takes no step */
@@ -34,22 +34,26 @@ struct job_ask {
     uint64_t number;
     uint32_t *ids; /* owned */
     uint32_t id_count;
-    struct answer_spec spec; /* its stop strings lie in stop_store */
+    struct output_spec spec; /* its stop strings lie in stop_store */
     uint32_t output_max;
     bool goes_on; /* elsewhere, when output_max tokens are there */
     struct block_key salt;
     uint64_t tenant; /* 0: none is named */
     int64_t arrival_us, deadline_us;
     uint32_t predicted_p50, predicted_p90, predicted_mean;
-    void *owner; /* the HTTP side's */
-    struct str stop_store[ANSWER_STOP_MAX];
+    bool has_rank;
+    double rank;    /* with has_rank */
+    uint64_t group; /* 0: none is named */
+    double weight;  /* of the tenant; 0: 1 */
+    void *owner;    /* the HTTP side's */
+    struct str stop_store[OUTPUT_STOP_MAX];
     char stop_bytes[JOB_STOP_BYTES_MAX];
 };
 
 struct job {
     struct job_ask ask;
     struct {
-        struct answer answer;
+        struct output output;
         struct session *session;
         struct list active;
         int64_t last_token_us;

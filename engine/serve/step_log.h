@@ -1,6 +1,6 @@
 /* step_log.h - every step's shape and seconds as a line of CSV: what a performance model is fitted to.
  *
- * Layer:    engine/serve (policies/perf.h, libc)
+ * Layer:    engine/serve (base/perf/perf.h, libc)
  * Threads:  the device thread
  * Rules:    (1) at most STEP_LOG_LINES; later steps are not written, and a log line says so once
  *           (2) a disk that fails ends the log, never the engine
@@ -10,7 +10,7 @@
 #pragma once
 #include "base/core/err.h"
 #include "base/core/str.h"
-#include "policies/perf.h"
+#include "base/perf/perf.h"
 
 #include <stdio.h>
 

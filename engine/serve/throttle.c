@@ -1,4 +1,5 @@
-/* throttle.c - the bucket. Sleeping itself is time that fills it, so the wait is debt / rate. */
+/* throttle.c - token bucket that limits CPU use; tokens accrue while the thread sleeps, so the wait
+ * is debt / rate. */
 #include "engine/serve/throttle.h"
 
 double throttle_rate(const struct throttle *t)

@@ -1,4 +1,4 @@
-/* ledger.c - lists of requests in flight by endpoint, and the work they still owe.
+/* ledger.c - lists the requests in flight at each endpoint and sums the work that is left of them.
  *
  * Sums are kept as entries change, so a view costs no walk except where slots are full and the
  * next free one has to be foretold.
@@ -149,9 +149,10 @@ static uint64_t head_progress(const struct account *a, int64_t now_us,
     if (!in->has_perf || list_empty(&a->waiting)) return 0;
     const struct ledger_entry *head = CONTAINER_OF(a->waiting.next, struct ledger_entry, link);
     double since_s = (double)(now_us - max_i64(head->sent_us, a->last_first_us)) * 1e-6;
-    double step_s = in->perf.a + in->perf.c * (double)(a->sums.in_flight - a->sums.waiting) +
-                    in->perf.d * (double)a->sums.kv_tokens;
-    double token_s = in->perf.b + step_s / (double)in->token_budget;
+    double step_s = in->perf.step_s +
+                    in->perf.decode_seq_s * (double)(a->sums.in_flight - a->sums.waiting) +
+                    in->perf.kv_read_s * (double)a->sums.kv_tokens;
+    double token_s = in->perf.prefill_token_s + step_s / (double)in->token_budget;
     if (since_s <= 0 || token_s <= 0) return 0;
     /* One token stays owed: the first token has not come, whatever the estimate says. */
     double done = since_s / token_s, most = (double)uncached(head) - 1;
@@ -202,7 +203,8 @@ static double slot_wait_s(const struct account *a, const struct route_instance *
     count = collect_left(&a->waiting, left, count);
     uint32_t ends = min_u32(a->sums.in_flight - in->seqs_max, count - 1);
     double running = (double)min_u32(a->sums.in_flight, in->seqs_max);
-    double tpot_s = in->perf.a + in->perf.c * running + in->perf.d * (double)a->sums.kv_tokens;
+    double tpot_s = in->perf.step_s + in->perf.decode_seq_s * running +
+                    in->perf.kv_read_s * (double)a->sums.kv_tokens;
     return nth_smallest(left, count, ends) * tpot_s;
 }
 

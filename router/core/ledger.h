@@ -1,4 +1,4 @@
-/* ledger.h - what the router has sent to each endpoint and not got back: its own truth of load.
+/* ledger.h - records the requests that the router has sent to each endpoint and not got back.
  *
  * Layer:    router/core (base/core, policies)
  * Threads:  the decision thread only
@@ -12,8 +12,8 @@
 #pragma once
 #include "base/core/err.h"
 #include "base/core/list.h"
-#include "policies/predict.h"
-#include "policies/route.h"
+#include "policies/predict/predict.h"
+#include "policies/route/route.h"
 
 struct ledger;
 
@@ -54,7 +54,7 @@ struct ledger_entry *ledger_send(struct ledger *l, uint32_t slot, const struct l
 void ledger_tokens(struct ledger *l, struct ledger_entry *e, uint32_t count, int64_t now_us);
 void ledger_end(struct ledger *l, struct ledger_entry *e);
 
-/* What is expected of it in all, now that so much of it is there. */
+/* Updates the expected total output length from the tokens generated so far. */
 void ledger_expect(struct ledger *l, struct ledger_entry *e, double output_expected);
 
 /* Fills what the ledger knows of `in` (in_flight, waiting, tenant_waiting of `tenant`, decoding,

@@ -1,4 +1,4 @@
-/* load.c - the own past in a ring, the last report, and an average of work.
+/* load.c - compares an engine's last report with the ledger of that moment, and averages work.
  *
  * A report is a second old when it comes. Comparing it with the ledger of now would take the
  * router's own latest requests for work that has vanished, and what ended meanwhile for work of
@@ -49,20 +49,20 @@ static struct ledger_sums own_at(const struct load *l, int64_t at_us, struct led
     return found;
 }
 
-static struct core_load bounded(const struct core_load *report)
+static struct reported_load bounded(const struct reported_load *report)
 {
-    return (struct core_load){ .running = min_u32(report->running, SEQS_MAX),
-                               .waiting = min_u32(report->waiting, SEQS_MAX),
-                               .prefill_tokens = min_u64(report->prefill_tokens, TOKENS_MAX),
-                               .kv_tokens = min_u64(report->kv_tokens, TOKENS_MAX),
-                               .uncached_total = min_u64(report->uncached_total, TOKENS_MAX) };
+    return (struct reported_load){ .running = min_u32(report->running, SEQS_MAX),
+                                   .waiting = min_u32(report->waiting, SEQS_MAX),
+                                   .prefill_tokens = min_u64(report->prefill_tokens, TOKENS_MAX),
+                                   .kv_tokens = min_u64(report->kv_tokens, TOKENS_MAX),
+                                   .uncached_total = min_u64(report->uncached_total, TOKENS_MAX) };
 }
 
-uint64_t load_report(struct load *l, const struct core_load *said, struct ledger_sums own,
+uint64_t load_report(struct load *l, const struct reported_load *said, struct ledger_sums own,
                      int64_t as_of_us)
 {
     if (l->reported && as_of_us < l->as_of_us) return 0; /* an older one that came late */
-    const struct core_load report = bounded(said);
+    const struct reported_load report = bounded(said);
     if (l->reported && report.uncached_total < l->report.uncached_total) {
         l->counting = false; /* the engine counts anew: the old height is never reached again */
     }
@@ -97,7 +97,7 @@ static double weight(const struct load *l, int64_t now_us)
 static void add_others(const struct load *l, struct ledger_sums own, double part, int64_t now_us,
                        struct route_instance *in)
 {
-    const struct core_load *r = &l->report;
+    const struct reported_load *r = &l->report;
     uint64_t total = above((uint64_t)r->running + r->waiting, l->own_then.in_flight);
     uint64_t waiting = min_u64(above(r->waiting, l->own_then.waiting), total);
     uint32_t others = (uint32_t)(part * (double)total);
@@ -109,9 +109,9 @@ static void add_others(const struct load *l, struct ledger_sums own, double part
     in->kv_tokens += kv;
     in->active_tokens += kv;
 
-    double step_s =
-        in->perf.a + in->perf.c * (double)in->decoding + in->perf.d * (double)in->kv_tokens;
-    double token_s = in->perf.b + step_s / (double)in->token_budget;
+    double step_s = in->perf.step_s + in->perf.decode_seq_s * (double)in->decoding +
+                    in->perf.kv_read_s * (double)in->kv_tokens;
+    double token_s = in->perf.prefill_token_s + step_s / (double)in->token_budget;
     if (!in->has_perf || token_s <= 0) return;
     double computed = (double)(now_us - l->as_of_us) * 1e-6 / token_s;
     double owed = fmax((double)r->prefill_tokens - computed, 0) * part;

@@ -1,6 +1,6 @@
-/* load.h - what an endpoint has from everybody, and how many seconds of work a second it is sent.
+/* load.h - estimates the load of an endpoint from all routers, and the work that it is sent a second.
  *
- * Layer:    router/core (base/core, policies/route.h)
+ * Layer:    router/core (base/core, policies/route/route.h)
  * Threads:  the decision thread only
  * Lifetime: fixed memory within the core
  * Rules:    (1) what the router sent itself comes from its ledger; a report only adds the others'
@@ -25,7 +25,7 @@
 #define LOAD_STALE_US 15000000 /* from fresh to here a report fades out */
 
 /* What an engine says it has in total. */
-struct core_load {
+struct reported_load {
     uint32_t running, waiting; /* sequences admitted; requests queued */
     uint64_t prefill_tokens;   /* known and not computed, hits taken off */
     uint64_t kv_tokens;        /* held by sequences */
@@ -43,7 +43,7 @@ struct load {
 
     bool reported;
     int64_t as_of_us;
-    struct core_load report;
+    struct reported_load report;
     struct ledger_sums own_then;
     bool counting;       /* others_most is set */
     int64_t others_most; /* the most they were seen to have sent, by the engine's counter */
@@ -60,7 +60,7 @@ void load_boot(struct load *l);                                         /* its e
 void load_note(struct load *l, struct ledger_sums own, int64_t now_us); /* the ledger changed */
 
 /* Returns the uncached prompt tokens of others that it shows for the first time. */
-uint64_t load_report(struct load *l, const struct core_load *said, struct ledger_sums own,
+uint64_t load_report(struct load *l, const struct reported_load *said, struct ledger_sums own,
                      int64_t as_of_us);
 
 /* Adds the others' part to what the ledger filled. */

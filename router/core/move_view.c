@@ -9,7 +9,7 @@
 
 static uint32_t queue_pages(const struct move_place *p)
 {
-    const struct core_load *load = p->load;
+    const struct reported_load *load = p->load;
     if (load->waiting == 0) return 0;
     uint64_t tokens = min_u64(load->prefill_tokens / load->waiting, p->ep->kv_tokens_max);
     return (uint32_t)(tokens / p->page_tokens) + 1;
@@ -17,11 +17,12 @@ static uint32_t queue_pages(const struct move_place *p)
 
 void move_view_fill(const struct move_place *p, int64_t now_us, struct migrate_instance *ret)
 {
-    const struct core_endpoint *ep = p->ep;
-    const struct core_load *load = p->load;
+    const struct dispatch_endpoint *ep = p->ep;
+    const struct reported_load *load = p->load;
     ret->present = false;
     ret->accepts = ep->ready && ep->role != ROLE_PREFILL;
     ret->draining = p->draining;
+    ret->leaves_us = p->leaves_us;
     ret->receiving_pages = p->incoming_pages;
     ret->sending_pages = p->sending_pages;
     ret->pages_free = ret->queue_pages = ret->running = 0;
@@ -36,7 +37,7 @@ void move_view_fill(const struct move_place *p, int64_t now_us, struct migrate_i
     ret->running = load->running;
     ret->queue_pages = queue_pages(p);
     if (ep->has_perf) {
-        ret->step_s =
-            ep->perf.a + ep->perf.c * (double)load->running + ep->perf.d * (double)load->kv_tokens;
+        ret->step_s = ep->perf.step_s + ep->perf.decode_seq_s * (double)load->running +
+                      ep->perf.kv_read_s * (double)load->kv_tokens;
     }
 }

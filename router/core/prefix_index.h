@@ -1,6 +1,6 @@
-/* prefix_index.h - which endpoints hold which blocks of KV, within a bound of bytes.
+/* prefix_index.h - finds the endpoints that hold blocks of KV, within a bound of bytes.
  *
- * Layer:    router/core (base/core, policies/route.h for the bound on slots)
+ * Layer:    router/core (base/core, policies/route/route.h for the bound on slots)
  * Threads:  the decision thread only
  * Lifetime: all memory is taken at new; nothing grows beyond its bound afterwards, and what is
  *           never used is never touched
@@ -14,7 +14,7 @@
 #pragma once
 #include "base/core/block_key.h"
 #include "base/core/err.h"
-#include "policies/route.h"
+#include "policies/route/route.h"
 
 struct prefix_index;
 

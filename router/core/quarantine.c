@@ -1,4 +1,4 @@
-/* quarantine.c - a table of at most QUARANTINE_MAX fingerprints.
+/* quarantine.c - keeps at most QUARANTINE_MAX fingerprints in a table.
  *
  * Walked, not hashed: it is empty but for the minutes after an engine died, fingerprints lie side by
  * side, and a thousand of them are read within a microsecond.

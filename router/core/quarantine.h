@@ -1,4 +1,4 @@
-/* quarantine.h - prompts that kill engines: who is under suspicion, and who is refused.
+/* quarantine.h - suspects and refuses prompts that kill engines.
  *
  * Layer:    router/core (base/core)
  * Threads:  pure; the decision thread only. Time comes in

@@ -1,4 +1,4 @@
-/* retry.h - after a failed attempt: send the request elsewhere, or answer the client?
+/* retry.h - decides after a failed attempt if the request is sent elsewhere or refused.
  *
  * Layer:   router/core (base/core)
  * Threads: the decision thread only

@@ -1,4 +1,4 @@
-/* silence.c - the limit in force and the time of the next look. */
+/* silence.c - keeps the limit in force and the time of the next look. */
 #include "router/core/silence.h"
 
 static int64_t limit_us(const struct silence *s, const struct silence_config *c)

@@ -1,4 +1,4 @@
-/* silence.h - how long an engine may say nothing before the answer goes on elsewhere.
+/* silence.h - decides when a silent engine is taken for hung, so that the request goes elsewhere.
  *
  * Layer:   router/core (base/core)
  * Threads: pure; a byte loop calls

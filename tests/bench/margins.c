@@ -137,7 +137,6 @@ int main(int argc, char **argv)
                         "ROW[,ROW...]\n");
         return 2;
     }
-    gate_need_data();
     char command[256];
     unsigned scale = (unsigned)strtoul(argv[1], NULL, 10);
     snprintf(command, sizeof command,

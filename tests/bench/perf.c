@@ -5,10 +5,10 @@
  * Errors are prequential: each step is estimated before it is observed. */
 #include "base/core/bits.h"
 #include "base/core/rng.h"
-#include "base/io/clock.h"
 #include "base/io/file.h"
-#include "cli/perf_table.h"
-#include "policies/perf_row.h"
+#include "base/io/loop/clock.h"
+#include "cli/plan/perf_table.h"
+#include "policies/perf/perf_model.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -1,7 +1,7 @@
 /* place.c - how long planners take: the exact solver at 4 types x 64 slices, and each row that lays
  * 80 layers on 24 devices. Processor seconds of this thread: other processes do not count. */
 #include "base/core/bits.h"
-#include "policies/place_rows.h"
+#include "policies/layers/layers.h"
 #include "tests/unit/policies/place_cases.h"
 
 #include <math.h>
@@ -47,13 +47,13 @@ static void time_solver(void)
 
 static void time_layouts(void)
 {
-    static struct place_layers_work work;
-    const struct place_policy *rows[] = { &place_gpipe, &place_pipedream, &place_hexgen,
-                                          &place_helix };
-    struct place_layers p;
+    static struct layers_memory work;
+    const struct layers_policy *rows[] = { &layers_gpipe, &layers_pipedream, &layers_hexgen,
+                                           &layers_helix };
+    struct layers_problem p;
     place_case_helix(&p);
     for (size_t i = 0; i < COUNT_OF(rows); i++) {
-        struct place_layout r;
+        struct layers_layout r;
         struct rng rng;
         rng_seed(&rng, 1);
         double from = seconds();

@@ -5,7 +5,7 @@
 #     tests/bench/power.sh
 #
 # Four services of one instance each, the first two with half a core, the others with 0.3; the same
-# trace for both of a pair, at the same time. Watts are those of the model (row cpu of policies/hardware.c, which nobody has fitted to a
+# trace for both of a pair, at the same time. Watts are those of the model (row cpu of base/perf/hardware.c, which nobody has fitted to a
 # meter), once every five seconds. Needs a built build/muster and about seven minutes.
 set -eu
 cd "$(dirname "$0")/../.."

@@ -6,8 +6,8 @@
  * a hundred, which somebody else's work does not move.
  */
 #include "base/core/rng.h"
-#include "base/io/clock.h"
 #include "base/io/file.h"
+#include "base/io/loop/clock.h"
 #include "simulator/trace_features.h"
 
 #include <stdio.h>

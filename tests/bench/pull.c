@@ -7,7 +7,7 @@
  * request's JSON included; of ROUNDS prompts the median is printed. CSV on stdout. */
 #include "base/core/bits.h"
 #include "base/core/own.h"
-#include "base/io/clock.h"
+#include "base/io/loop/clock.h"
 #include "tests/proc/kv_rig.h"
 
 #include <stdio.h>

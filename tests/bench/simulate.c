@@ -15,7 +15,6 @@ static int by_value(const void *a, const void *b)
 
 int main(void)
 {
-    gate_need_data();
     struct gate g = gate_run(WORKLOAD);
     double rate[5], steps[5];
     for (uint32_t i = 0; i < g.arms.seeds; i++) {

@@ -10,7 +10,7 @@
  * stderr. Exits 1 when a request failed. */
 #include "base/core/bits.h"
 #include "base/core/own.h"
-#include "base/io/clock.h"
+#include "base/io/loop/clock.h"
 #include "tests/proc/rig.h"
 #include "tests/proc/streams.h"
 

@@ -9,7 +9,7 @@
  * another reads a stream of a token each 5 ms and a third asks GET /health each 10 ms. CSV on stdout. */
 #include "base/core/bits.h"
 #include "base/core/own.h"
-#include "base/io/clock.h"
+#include "base/io/loop/clock.h"
 #include "base/text/token_ask.h"
 #include "base/wire/openai.h"
 #include "tests/proc/rig.h"

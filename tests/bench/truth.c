@@ -137,11 +137,11 @@ static struct perf_coef fit(const char *path)
         solve_allowed(&n, best);
         rows = n.rows;
     }
-    return (struct perf_coef){ .a = best[0],
-                               .b = best[1],
-                               .c = best[2],
-                               .d = best[3],
-                               .e = best[4],
+    return (struct perf_coef){ .step_s = best[0],
+                               .prefill_token_s = best[1],
+                               .decode_seq_s = best[2],
+                               .kv_read_s = best[3],
+                               .attend_s = best[4],
                                .samples = (double)rows,
                                .ratio_p90 = 1 };
 }
@@ -291,7 +291,8 @@ int main(int argc, char **argv)
     double front_s = fit_front(&fitted, &step, seqs, batch_tokens);
     struct means sim = simulated(tested.trace, &step, seqs, batch_tokens, front_s);
     printf("step: a %.3g  b %.3g  c %.3g  d %.3g  e %.3g s of %.0f steps; before it %.2f ms\n",
-           step.a, step.b, step.c, step.d, step.e, step.samples, front_s * 1e3);
+           step.step_s, step.prefill_token_s, step.decode_seq_s, step.kv_read_s, step.attend_s,
+           step.samples, front_s * 1e3);
     printf("ms     simulated       real  real again   error       real again / real\n");
     print_row("TTFT", sim.ttft_s, tested.real.ttft_s, again.real.ttft_s);
     print_row("TPOT", sim.tpot_s, tested.real.tpot_s, again.real.tpot_s);

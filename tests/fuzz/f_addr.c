@@ -1,6 +1,6 @@
 /* f_addr.c - any text as a host and as HOST:PORT: an address or a refusal, and an address that is
  * written out is read as the same one. No resolver is asked: names end at the wrapped getaddrinfo. */
-#include "base/io/addr.h"
+#include "base/io/net/addr.h"
 #include "tests/fuzz/fuzz.h"
 
 #include <netdb.h>

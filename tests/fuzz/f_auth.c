@@ -1,6 +1,6 @@
 /* f_auth.c - any text as the header of a signed request, of a signed reply and as a ticket: read in one
  * form or refused, and never believed without the key. */
-#include "base/io/auth.h"
+#include "base/io/auth/auth.h"
 #include "tests/fuzz/fuzz.h"
 
 #include <string.h>

@@ -6,7 +6,7 @@
 #include "base/core/buf.h"
 #include "base/core/err.h"
 #include "base/core/own.h"
-#include "base/io/http1.h"
+#include "base/io/http/http1.h"
 #include "tests/fuzz/fuzz.h"
 
 #include <stdlib.h>

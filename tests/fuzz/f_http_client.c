@@ -7,7 +7,7 @@
  * and the client's counts agree. Where a peer sent bytes as they come, the replies' contents are
  * nobody's promise, and the rest still is. */
 #include "base/core/bits.h"
-#include "base/io/http_client.h"
+#include "base/io/http/http_client.h"
 #include "base/io/log.h"
 #include "tests/fuzz/fuzz.h"
 #include "tests/fuzz/fuzz_net.h"

@@ -6,7 +6,7 @@
  * and nothing behind a last one; every exchange ends once; and when all have left and time has
  * passed, nothing is held and nobody is connected. */
 #include "base/core/bits.h"
-#include "base/io/http_server.h"
+#include "base/io/http/http_server.h"
 #include "base/io/log.h"
 #include "tests/fuzz/fuzz.h"
 #include "tests/fuzz/fuzz_net.h"

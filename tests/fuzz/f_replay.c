@@ -7,8 +7,8 @@
 #include "base/core/bits.h"
 #include "base/core/buf.h"
 #include "base/core/own.h"
-#include "cli/judge.h"
-#include "policies/predict.h"
+#include "cli/load/cmd_replay.h"
+#include "policies/predict/predict.h"
 #include "router/record.h"
 #include "tests/fuzz/fuzz.h"
 
@@ -20,12 +20,12 @@ static void check_entry(const struct record_entry *e)
 {
     must(e->kind < RECORD_KIND_COUNT);
     if (e->kind == RECORD_ROW) must(memchr(e->row, 0, sizeof e->row) != NULL);
-    if (e->kind == RECORD_EVENT) must(e->event.instance_id < CORE_ENDPOINTS);
+    if (e->kind == RECORD_EVENT) must(e->event.instance_id < DISPATCH_ENDPOINTS);
     if (e->kind != RECORD_DECISION) return;
-    must(e->req.prompt_tokens > 0 && e->view.instance_count <= CORE_ENDPOINTS);
+    must(e->req.prompt_tokens > 0 && e->view.instance_count <= DISPATCH_ENDPOINTS);
     for (uint32_t i = 0; i < e->view.instance_count; i++) {
         const struct route_instance *in = &e->view.instance[i];
-        must(in->id < CORE_ENDPOINTS && in->token_budget > 0 && in->seqs_max > 0);
+        must(in->id < DISPATCH_ENDPOINTS && in->token_budget > 0 && in->seqs_max > 0);
         must(!in->has_perf || perf_coef_valid(&in->perf));
     }
 }
@@ -47,7 +47,7 @@ static void judge(struct str file, uint8_t which)
     struct judgement j;
     struct err err = { 0 };
     read_all(file);
-    int rc = judge_record(file, route_table[which % route_count], 1, &j, &err);
+    int rc = route_replay_record(file, route_table[which % route_count], 1, &j, &err);
     must(rc == 0 || err.text[0]);
     if (rc < 0) return;
     must(j.decisions > 0 && j.agreed + j.refused <= j.decisions && j.judged <= j.decisions);

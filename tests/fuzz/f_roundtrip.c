@@ -88,14 +88,15 @@ static struct str draw_text(struct fill *f, const struct field *row, size_t leas
 static bool is_array(const struct field *row)
 {
     return row->type == FIELD_LIST || row->type == FIELD_STRS || row->type == FIELD_IDS ||
-           row->type == FIELD_KEYS;
+           row->type == FIELD_TOKENS || row->type == FIELD_KEYS;
 }
 
 static size_t bytes_of(const struct field *row)
 {
     if (row->type == FIELD_LIST) return row->of->size;
     if (row->type == FIELD_STRS) return sizeof(struct str);
-    return row->type == FIELD_IDS ? sizeof(uint32_t) : sizeof(struct block_key);
+    return row->type == FIELD_IDS || row->type == FIELD_TOKENS ? sizeof(uint32_t)
+                                                               : sizeof(struct block_key);
 }
 
 static void fill_item(struct fill *f, const struct field *row, char *at)
@@ -107,6 +108,7 @@ static void fill_item(struct fill *f, const struct field *row, char *at)
         memcpy(at, &text, sizeof text);
     } else {
         uint64_t words[2] = { draw_u64(f), draw_u64(f) };
+        if (row->type == FIELD_TOKENS) words[0] &= 0xffffff;
         memcpy(at, words, bytes_of(row));
     }
 }

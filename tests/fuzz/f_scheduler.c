@@ -16,7 +16,7 @@
 #define COUNT_EVERY 64       /* of them: pages are counted again */
 
 /* Of them, without a new token and without an end: each session may compute all it has as often as it
- * may lose its pages before it keeps its place (sched_yield.c), and once more. */
+ * may lose its pages before it keeps its place (scheduler.c), and once more. */
 #define QUIET_STEPS_MAX (SENT_MAX * (PROMPT_MAX + OUTPUT_MAX) * 4)
 
 struct life {
@@ -160,7 +160,7 @@ static void check_answers(const struct life *f)
         bool whole = l->end[i] == SESSION_END_STOP || l->end[i] == SESSION_END_LENGTH;
         must(l->ended[i] == 1 && (whole || l->cut[i]));
         must(whole ? l->answer_count[i] == n : l->answer_count[i] <= n);
-        must(memcmp(l->answer[i], want, l->answer_count[i] * sizeof *want) == 0);
+        must(memcmp(l->output[i], want, l->answer_count[i] * sizeof *want) == 0);
     }
 }
 

@@ -11,8 +11,8 @@
  *              reads the more a recv gives, so that a run's cost is its bytes', not its tearing's
  */
 #pragma once
-#include "base/io/addr.h"
-#include "base/io/loop.h"
+#include "base/io/loop/loop.h"
+#include "base/io/net/addr.h"
 
 #define NET_PORT 8080
 #define NET_QUEUE_MAX 16 /* connections that nobody has accepted yet */

@@ -1,8 +1,8 @@
 #!/bin/sh
 # docs.sh ROOT MUSTER - the documents speak of what is there.
 #
-# The generated pages are what the binary prints; every row that `muster policies` lists is named in
-# docs/systems.md; links, files, tests and benches named there exist; commands have the options that
+# The generated pages are what the binary prints; every policy that `muster policies` lists is named in
+# docs/systems.md, whose cells stay short; links, files, tests and benches named there exist; commands have the options that
 # they are written with, and a shell takes them as they stand.
 set -eu
 cd "$1"
@@ -22,7 +22,7 @@ done
 [ "$(wc -l <"$work/rows")" -gt 100 ] || echo "muster policies lists too little" >>"$bad"
 while read -r kind name; do
     grep -qE "(^|[^a-z_])(${kind}_)?$name([^a-z_]|\$)" docs/systems.md ||
-        echo "docs/systems.md does not name the $kind row $name" >>"$bad"
+        echo "docs/systems.md does not name the $kind policy $name" >>"$bad"
 done <"$work/rows"
 
 for page in $pages; do
@@ -32,20 +32,29 @@ for page in $pages; do
     done
 done >>"$bad"
 
-# The second column of docs/systems.md: `folder/one, two` are two files of that folder.
-awk -F' [|] ' '/^\| /{ print $2 }' docs/systems.md | awk '{
-    gsub(/`[^`]*`|\([^)]*\)/, "")
-    folder = ""
-    n = split($0, word, /[ ,;]+/)
-    if (word[1] !~ /^[a-z]+\//) next
-    for (i = 1; i <= n; i++) {
-        if (word[i] ~ /\//) { folder = word[i]; sub(/[^\/]*$/, "", folder); print word[i] }
-        else if (word[i] ~ /_/ && folder == "policies/") print folder word[i]
-    }
-}' | sort -u | while read -r path; do
+# docs/systems.md stays readable: no cell of any table is long, a figure least of all, and every
+# technique with a figure links to a heading that is there.
+awk -F' *[|] *' '
+    /^\|/ { for (i = 2; i < NF; i++) if (length($i) > 200)
+        print FILENAME ":" FNR ": a cell of " length($i) " characters, 200 at most" }
+    /^\|/ && FILENAME == "docs/systems.md" && NF == 7 && length($5) > 80 {
+        print FILENAME ":" FNR ": a figure of " length($5) " characters, 80 at most" }
+' docs/systems.md docs/systems/*.md >>"$bad"
+
+# slugs FILE: the anchors of its headings.
+slugs() {
+    sed -n 's/^##* //p' "$1" | tr 'A-Z' 'a-z' | sed "s/[^a-z0-9 _-]//g; s/ /-/g"
+}
+grep -oE 'systems/[a-z-]+\.md#[^)]+' docs/systems.md | sort -u | while IFS='#' read -r page anchor; do
+    slugs "docs/$page" | grep -qxF -- "$anchor" || echo "docs/systems.md links to $page#$anchor"
+done >>"$bad"
+
+# The line "Code:" of a technique: `folder/one, folder/two` are files or folders.
+awk 'BEGIN { RS = "" } /^Code: /' docs/systems/*.md | sed 's/^Code: //; s/`[^`]*`//g; s/([^)]*)//g' |
+    tr ' ,;' '\n\n\n' | sed 's/\.$//' | grep -E '^[a-z_]+/' | sort -u | while read -r path; do
     # shellcheck disable=SC2086
     set -- $path*
-    [ -e "$1" ] || echo "docs/systems.md says that something lives in $path"
+    [ -e "$1" ] || echo "docs/systems says that something lives in $path"
 done >>"$bad"
 
 # shellcheck disable=SC2086

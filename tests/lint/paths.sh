@@ -17,8 +17,9 @@ trap 'rm -f "$patterns"' EXIT
         *) echo "$around/" ;;
     esac
     for home in home Users; do echo "/$home/"; done
-} >"$patterns"
-found=$(sources . '*' | tr '\n' '\0' | xargs -0 grep -InF -f "$patterns" -- /dev/null || true)
+} | sed -e 's/[].[*^$+?(){}|\\]/\\&/g' -e 's/^/(^|[^[:alnum:]_.-])/' >"$patterns"
+# A path of the tree may hold such a name further on; one of the machine starts with it.
+found=$(sources . '*' | tr '\n' '\0' | xargs -0 grep -InE -f "$patterns" -- /dev/null || true)
 [ -z "$found" ] && exit 0
 echo "$found"
 exit 1

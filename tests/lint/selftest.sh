@@ -16,7 +16,7 @@ excuses=$tree/lint/sizes.txt
 fresh() {
     rm -rf "$tree/t"
     mkdir -p "$tree/t/base/core" "$tree/t/base/io" "$tree/t/policies" "$tree/t/router/core" \
-        "$tree/t/engine" "$tree/t/cli" "$tree/t/build/x"
+        "$tree/t/engine" "$tree/t/cli" "$tree/t/build/x" "$tree/t/muster-state/x"
     cd "$tree/t"
     cp "$here/../../base/core/banned.h" base/core/
     printf '#pragma once\n#include <stdint.h>\nuint32_t a(void);\n' >base/core/a.h
@@ -25,6 +25,7 @@ fresh() {
     printf '#include "policies/p.h"\n#include "base/io/x.h"\n' >router/r.c
     printf '#include "router/r.h"\n#include "engine/e.h"\n' >cli/c.c
     printf '#include "nowhere.h"\nstrcpy(a, b);\n' >build/x/generated.c
+    cp build/x/generated.c muster-state/x/left_behind.c
 }
 
 # expect LINT passes|fails WHY

@@ -2,7 +2,7 @@
  *
  *     fake_engine --port P [--tokens N] [--token-ms M] [--fail MODE] [--fail-count K]
  *                 [--context N] [--running-max N] [--name NAME] [--crowded] [--pulls]
- *                 [--stamped]
+ *                 [--stamped] [--vocab FILE.gguf]
  *
  * Token i of a prompt is H(prompt, i), as text "<hash>.", so that a test sees every token that is
  * lost, repeated or another request's; with --stamped the text is the microsecond of CLOCK_MONOTONIC
@@ -23,16 +23,17 @@
  */
 #include "base/core/hash.h"
 #include "base/core/own.h"
-#include "base/io/auth_gate.h"
-#include "base/io/clock.h"
-#include "base/io/credentials.h"
-#include "base/io/http_server.h"
-#include "base/io/opt.h"
+#include "base/io/auth/auth_gate.h"
+#include "base/io/auth/credentials.h"
+#include "base/io/config/opt.h"
+#include "base/io/http/http_server.h"
+#include "base/io/loop/clock.h"
 #include "base/text/bundle.h"
 #include "base/wire/events.h"
 #include "base/wire/generate.h"
 #include "base/wire/kv_share.h"
 #include "base/wire/report.h"
+#include "tests/unit/text/gguf_vocab.h"
 #include "tests/unit/text/small_vocab.h"
 
 #include <signal.h>
@@ -61,7 +62,7 @@ static const char *const fail_names[] = { "none",      "busy",     "error", "gar
                                           "die_early", "die_late", "hang",  NULL };
 
 struct options {
-    struct str chat_template;
+    struct str chat_template, vocab;
     int64_t port, tokens, token_ms, fail_count, context, running_max;
     int fail;
     struct str name, secret_file;
@@ -75,6 +76,8 @@ struct fake {
     char digest[SHA256_HEX + 1];
     uint64_t boot;
     uint64_t calls, continued, handed, kv_port, pulled;
+    uint64_t ranked, group; /* calls with a rank; the last call's group, and its weight */
+    double weight;
     int64_t open, left;
     struct http_exchange *events; /* the last reader's */
     struct credentials held;
@@ -226,6 +229,9 @@ static void on_generate(struct fake *f, struct http_exchange *x)
     f->continued += s->before > 0;
     f->handed += g.goes_on;
     if (g.kv_port > 0) f->kv_port = g.kv_port;
+    f->ranked += g.has_rank;
+    f->group = g.group;
+    f->weight = g.weight;
     f->open++;
     tell_load(f);
     http_exchange_watch(x, on_left, on_token, s);
@@ -236,20 +242,22 @@ static void on_generate(struct fake *f, struct http_exchange *x)
 
 static void on_info(struct fake *f, struct http_exchange *x)
 {
-    struct engine_report r = { .host = STR("127.0.0.1"),
-                               .port = (uint32_t)f->options.port,
-                               .kind = ENGINE_MUSTER,
-                               .health = ENGINE_READY,
-                               .model = STR("fake"),
-                               .digest = str_from(f->digest),
-                               .boot = f->boot,
-                               .page_tokens = 16,
-                               .context_tokens = (uint32_t)f->options.context,
-                               .running_max = (uint32_t)f->options.running_max,
-                               .pages_total = PAGES,
-                               .pages_free = PAGES,
-                               .has_perf = !f->options.untold,
-                               .perf = { .a = 0.001, .b = 1e-5, .c = 1e-4, .samples = 10 } };
+    struct engine_report r = {
+        .host = STR("127.0.0.1"),
+        .port = (uint32_t)f->options.port,
+        .kind = ENGINE_MUSTER,
+        .health = ENGINE_READY,
+        .model = STR("fake"),
+        .digest = str_from(f->digest),
+        .boot = f->boot,
+        .page_tokens = 16,
+        .context_tokens = (uint32_t)f->options.context,
+        .running_max = (uint32_t)f->options.running_max,
+        .pages_total = PAGES,
+        .pages_free = PAGES,
+        .has_perf = !f->options.untold,
+        .perf = { .step_s = 0.001, .prefill_token_s = 1e-5, .decode_seq_s = 1e-4, .samples = 10 }
+    };
     CLEANUP(buf_fini) struct buf out = { 0 };
     engine_report_encode(&r, &out);
     http_reply(x, 200, STR("application/json"), buf_view(&out));
@@ -306,10 +314,11 @@ static void on_seen(struct fake *f, struct http_exchange *x)
     char text[256];
     snprintf(text, sizeof text,
              "{\"calls\":%llu,\"open\":%lld,\"left\":%lld,\"continued\":%llu,\"handed\":%llu,"
-             "\"kv_port\":%llu,\"pulls\":%llu}",
+             "\"kv_port\":%llu,\"pulls\":%llu,\"ranked\":%llu,\"group\":%llu,\"weight\":%.0f}",
              (unsigned long long)f->calls, (long long)f->open, (long long)f->left,
              (unsigned long long)f->continued, (unsigned long long)f->handed,
-             (unsigned long long)f->kv_port, (unsigned long long)f->pulled);
+             (unsigned long long)f->kv_port, (unsigned long long)f->pulled,
+             (unsigned long long)f->ranked, (unsigned long long)(f->group >> 12), f->weight);
     http_reply(x, 200, STR("application/json"), str_from(text));
 }
 
@@ -361,7 +370,10 @@ static void on_request(void *ctx, struct http_exchange *x)
 
 static int make_bundle(struct fake *f, struct err *err)
 {
-    CLEANUP(vocab_freep) struct vocab *v = small_vocab("gpt-2");
+    CLEANUP(vocab_freep)
+    struct vocab *v =
+        f->options.vocab.len > 0 ? gguf_vocab_load(f->options.vocab.data) : small_vocab("gpt-2");
+    if (!v) return err_set(err, -EINVAL, "no vocabulary in '%s'", f->options.vocab.data);
     CLEANUP(chat_template_freep) struct chat_template *t = NULL;
     int rc = chat_template_compile(f->options.chat_template, &t, err);
     if (rc < 0) return rc;
@@ -388,6 +400,8 @@ static const struct config_field rows[] = {
       .default_text =
           "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}assistant:",
       .about = "The template in the bundle." },
+    { .name = "vocab", .type = CONFIG_TEXT, AT(vocab),
+      .about = "GGUF file with the vocabulary of the bundle; none: a small one." },
     { .name = "context", .type = CONFIG_INT, .default_text = "4096", .min = 1, .max = 1e7,
       AT(context), .about = "Tokens of prompt and answer together." },
     { .name = "running_max", .type = CONFIG_INT, .default_text = "64", .min = 1, .max = 1e6,

@@ -94,9 +94,17 @@ static uint32_t instance_names(char name[FLEET_INSTANCES_MAX][64])
     return count;
 }
 
+static bool has_folders(void *arg)
+{
+    char name[FLEET_INSTANCES_MAX][64];
+    return instance_names(name) == *(const uint32_t *)arg;
+}
+
+/* The folder of an instance that has ended goes some time after it. */
 void fleet_ids(const char *file, struct proc_id *ret, uint32_t count)
 {
     char name[FLEET_INSTANCES_MAX][64], path[320];
+    rig_wait(has_folders, &count, "there are as many folders as instances");
     assert_int_equal(instance_names(name), count);
     for (uint32_t i = 0; i < count; i++) {
         CLEANUP(buf_fini) struct buf text = { 0 };

@@ -3,7 +3,7 @@
 
 #include "base/core/bits.h"
 #include "base/core/own.h"
-#include "base/io/auth.h"
+#include "base/io/auth/auth.h"
 #include "tests/proc/kv_rig.h"
 
 #include <netinet/in.h>

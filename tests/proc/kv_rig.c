@@ -3,7 +3,7 @@
 
 #include "base/core/bits.h"
 #include "base/core/own.h"
-#include "base/io/clock.h"
+#include "base/io/loop/clock.h"
 #include "tests/unit/engine/tiny_model.h"
 
 #include <stdio.h>

@@ -4,7 +4,7 @@
  * Threads: one
  */
 #pragma once
-#include "base/io/auth.h"
+#include "base/io/auth/auth.h"
 #include "base/wire/kv_share.h"
 #include "tests/proc/rig.h"
 

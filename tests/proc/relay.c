@@ -11,8 +11,8 @@
 
 #include "base/core/bits.h"
 #include "base/core/list.h"
-#include "base/io/clock.h"
-#include "base/io/loop.h"
+#include "base/io/loop/clock.h"
+#include "base/io/loop/loop.h"
 #include "tests/proc/rig.h"
 
 #include <arpa/inet.h>

@@ -2,9 +2,9 @@
 #include "tests/proc/rig.h"
 
 #include "base/core/own.h"
-#include "base/io/addr.h"
-#include "base/io/clock.h"
 #include "base/io/file.h"
+#include "base/io/loop/clock.h"
+#include "base/io/net/addr.h"
 
 #include <dirent.h>
 #include <errno.h>

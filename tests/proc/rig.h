@@ -5,7 +5,7 @@
  */
 #pragma once
 #include "base/core/buf.h"
-#include "base/io/http_fetch.h"
+#include "base/io/http/http_fetch.h"
 #include "base/io/proc.h"
 
 #include <setjmp.h>

@@ -3,8 +3,8 @@
 
 #include "base/core/bits.h"
 #include "base/core/json.h"
-#include "base/io/clock.h"
-#include "base/io/http_client.h"
+#include "base/io/http/http_client.h"
+#include "base/io/loop/clock.h"
 #include "base/wire/generate.h"
 #include "base/wire/sse.h"
 #include "tests/proc/rig.h"

@@ -8,7 +8,7 @@
  */
 #include "base/core/bits.h"
 #include "base/core/own.h"
-#include "base/io/clock.h"
+#include "base/io/loop/clock.h"
 #include "tests/proc/collide.h"
 #include "tests/proc/edge_rig.h"
 

@@ -4,8 +4,8 @@
  * Real binary, real model. Nothing is timed: what must come about is waited for. */
 #include "base/core/bits.h"
 #include "base/core/own.h"
-#include "base/io/clock.h"
 #include "base/io/file.h"
+#include "base/io/loop/clock.h"
 #include "tests/proc/up_rig.h"
 
 #include <signal.h>

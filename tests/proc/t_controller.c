@@ -1,8 +1,8 @@
 /* t_controller.c - the real controller, real agents and fake engines on this machine; each of them
  * is killed with -9, the controller at every step of a launch and of an end. */
 #include "base/core/own.h"
-#include "base/io/clock.h"
 #include "base/io/file.h"
+#include "base/io/loop/clock.h"
 #include "tests/proc/rig.h"
 
 #include <dirent.h>

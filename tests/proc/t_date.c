@@ -6,8 +6,8 @@
  * process of the fleet (step_date.c). */
 #include "base/core/bits.h"
 #include "base/core/own.h"
-#include "base/io/clock.h"
 #include "base/io/file.h"
+#include "base/io/loop/clock.h"
 #include "tests/proc/fleet_rig.h"
 
 #include <pthread.h>

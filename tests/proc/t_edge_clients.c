@@ -2,7 +2,7 @@
  * for them has an end, and nobody else waits. */
 #include "base/core/bits.h"
 #include "base/core/own.h"
-#include "base/io/clock.h"
+#include "base/io/loop/clock.h"
 #include "tests/proc/edge_rig.h"
 
 #include <errno.h>
@@ -10,7 +10,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-/* Both have these for good, from base/io/http_server.h; the slack only ends a test that hangs. */
+/* Both have these for good, from base/io/http/http_server.h; the slack only ends a test that hangs. */
 #define HEAD_US 10000000
 #define BODY_US 30000000
 #define UNSENT_US 30000000

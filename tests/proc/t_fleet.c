@@ -6,7 +6,7 @@
  */
 #include "base/core/bits.h"
 #include "base/core/own.h"
-#include "base/io/clock.h"
+#include "base/io/loop/clock.h"
 #include "tests/proc/fleet_rig.h"
 
 #include <dirent.h>

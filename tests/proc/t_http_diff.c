@@ -11,9 +11,9 @@
  * request and printed. nginx and haproxy run on loopback as whoever runs the test, with files in the
  * test's folder only; absent, they are left out with a sentence. */
 #include "base/core/bits.h"
-#include "base/io/clock.h"
-#include "base/io/http_server.h"
+#include "base/io/http/http_server.h"
 #include "base/io/log.h"
+#include "base/io/loop/clock.h"
 #include "tests/proc/http_draw.h"
 #include "tests/proc/rig.h"
 

@@ -5,8 +5,8 @@
  */
 #include "base/core/bits.h"
 #include "base/core/own.h"
-#include "base/io/clock.h"
 #include "base/io/file.h"
+#include "base/io/loop/clock.h"
 #include "tests/proc/fleet_rig.h"
 
 #include <stdio.h>

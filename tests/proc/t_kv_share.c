@@ -2,7 +2,7 @@
  * and to the byte of text, and an answer handed over is the answer. */
 #include "base/core/bits.h"
 #include "base/core/own.h"
-#include "base/io/http_fetch.h"
+#include "base/io/http/http_fetch.h"
 #include "tests/proc/kv_rig.h"
 #include "tests/unit/engine/tiny_model.h"
 

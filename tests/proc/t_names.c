@@ -5,7 +5,7 @@
  * nobody's name.
  */
 #include "base/core/own.h"
-#include "base/io/clock.h"
+#include "base/io/loop/clock.h"
 #include "tests/proc/fleet_rig.h"
 
 #include <stdio.h>

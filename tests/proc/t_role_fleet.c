@@ -4,7 +4,7 @@
  * Real binary, real model. The promises are so loose that distserve always finds a split. */
 #include "base/core/bits.h"
 #include "base/core/own.h"
-#include "base/io/clock.h"
+#include "base/io/loop/clock.h"
 #include "tests/proc/up_rig.h"
 
 #include <stdio.h>

@@ -1,6 +1,6 @@
 /* t_router.c - the real router before scripted engines: what they do to it, and what clients see. */
 #include "base/core/own.h"
-#include "base/io/clock.h"
+#include "base/io/loop/clock.h"
 #include "tests/proc/router_rig.h"
 
 #include <arpa/inet.h>

@@ -123,9 +123,10 @@ static void much_work_in_few_bytes_is_a_workers(void **state)
     (void)state;
     CLEANUP(buf_fini) struct buf body = { 0 }, reply = { 0 };
     const char *const role[ENGINES] = { "" };
-    start_fake(0, ARGS("--chat-template",
-                       "{% for a in messages %}{% for b in messages %}{% if a is sameas b %}"
-                       "{{ a.content }}{% endif %}{% endfor %}{% endfor %}"));
+    start_fake(0,
+               ARGS("--chat-template",
+                    "{% for a in messages %}{% set n = loop.index %}{% for b in messages %}"
+                    "{% if loop.index == n %}{{ b.content }}{% endif %}{% endfor %}{% endfor %}"));
     start_router(role, ARGS(NULL));
     for (int messages = 3; messages <= 300; messages += 297) {
         buf_clear(&body);

@@ -5,8 +5,8 @@
 #include "base/core/bits.h"
 #include "base/core/json.h"
 #include "base/core/own.h"
-#include "base/io/clock.h"
 #include "base/io/file.h"
+#include "base/io/loop/clock.h"
 #include "tests/proc/rig.h"
 
 #include <stdio.h>
@@ -147,7 +147,7 @@ static void other_names_are_refused_with_the_reason(void **state)
         { "router.predict", "oracle", "a router has no true lengths" },
         { "router.predict", "trail", "a router has no" },
         { "services[].engine.predict", "oracle", "an engine has no true lengths" },
-        { "services[].place", "melange", "chooses no offers" },
+        { "services[].place", "melange", "is no place row; there are joint, " },
         { "services[].scale", "clairvoyant", "is no scale row; there are work, " },
     };
     for (size_t i = 0; i < COUNT_OF(rows); i++) {
@@ -208,6 +208,7 @@ static const char *const service_keys[][2] = {
     { "services[].scale", "policy" },      { "services[].shaper", "shaper" },
     { "services[].forecast", "forecast" }, { "services[].place", "place" },
     { "services[].role", "role" },         { "services[].power", "power" },
+    { "services[].mix", "mix" },
 };
 static const char *const engine_kinds[] = { "preset", "fair",  "order", "admit",  "preempt",
                                             "chunk",  "evict", "perf",  "predict" };

@@ -40,7 +40,7 @@ static void mistakes_are_explained(void **state)
         { "--trace " GENERATED " --fleet 2xl4:prefill", 1, "serves nobody" },
         { "--trace " GENERATED " --forecast holt", 2, "--forecast needs --scale-policy" },
         { "--trace " GENERATED " --scale-policy werk", 2, "did you mean 'work'?" },
-        { "--trace " GENERATED " --scale-policy work --place melange", 2, "ask `muster plan`" },
+        { "--trace " GENERATED " --scale-policy work --place melange", 2, "melange" },
         { "--trace " GENERATED " --routers 99", 2, "--routers" },
         { "--trace " GENERATED " --scale-policy nosuch", 2, "--scale-policy: no row 'nosuch'" },
         { "--trace " GENERATED " --scale-policy clairvoyent", 2, "did you mean 'clairvoyant'?" },

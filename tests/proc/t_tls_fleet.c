@@ -4,7 +4,7 @@
  * Parts show certificates to each other too (client_ca). curl is the client that did not come from
  * here; without it or the openssl command the test is skipped. */
 #include "base/core/own.h"
-#include "base/io/clock.h"
+#include "base/io/loop/clock.h"
 #include "tests/certs.h"
 #include "tests/proc/up_rig.h"
 

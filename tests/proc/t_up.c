@@ -4,7 +4,7 @@
  * back from a file, as a person's pipe would. */
 #include "base/core/bits.h"
 #include "base/core/own.h"
-#include "base/io/clock.h"
+#include "base/io/loop/clock.h"
 #include "tests/proc/up_rig.h"
 
 #include <stdio.h>

@@ -2,8 +2,8 @@
 #include "tests/proc/up_rig.h"
 
 #include "base/core/own.h"
-#include "base/io/clock.h"
 #include "base/io/file.h"
+#include "base/io/loop/clock.h"
 
 #include <stdio.h>
 #include <unistd.h>

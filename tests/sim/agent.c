@@ -90,7 +90,12 @@ static void fill_engine(struct world *w, const struct agent *a, struct engine_re
         .running_max = ENGINE_SEQS_MAX,
         .waiting = a->engine.count - running,
         .has_perf = a->engine.turns >= PERF_TURNS && !faults_are_on(w, FAULT_NO_PERF),
-        .perf = { p->a, p->b, p->c, p->d, (double)a->engine.turns, 1 },
+        .perf = { .step_s = p->step_s,
+                  .prefill_token_s = p->prefill_token_s,
+                  .decode_seq_s = p->decode_seq_s,
+                  .kv_read_s = p->kv_read_s,
+                  .samples = (double)a->engine.turns,
+                  .ratio_p90 = 1 },
     };
 }
 
@@ -238,7 +243,9 @@ void agent_made(struct world *w, uint32_t index, const char *id, double speed, i
     a->late = reasons_is_late(w, a);
     a->engine.owner = a;
     double s = speed * (0.7 + 0.7 * rng_f64(&w->rng_engine));
-    a->engine.hidden = (struct perf_coef){ .a = 0.01 / s, .b = 0.0005 / s, .c = 0.001 / s };
+    a->engine.hidden = (struct perf_coef){ .step_s = 0.01 / s,
+                                           .prefill_token_s = 0.0005 / s,
+                                           .decode_seq_s = 0.001 / s };
     timeline_note(&w->time, "machine_made", a->id, index);
     timeline_at(&w->time, ready_us, boot, a, 0);
 }

@@ -35,6 +35,7 @@ struct agent {
     int64_t short_until;                /* of descriptors: it can begin no call */
     int64_t asked_us;                   /* when a probe last said anything, by its own clock */
     bool noticed;                       /* the provider has said that it takes it */
+    bool judged;                        /* its removal is under way and was looked at */
     bool unwanted;                      /* the plan wants it gone */
     bool late;                          /* made after its intent was over */
     const char *end_reason;             /* why it is being removed; NULL: it is not */

@@ -87,7 +87,8 @@ void cloud_gives_notice(struct world *w, uint32_t index, int64_t in_us)
     struct cloud_node *n = &w->cloud;
     if (n->notice_count == SIM_NOTICES_MAX) return;
     w->agent[index]->noticed = true;
-    struct cloud_notice *notice = &n->notice[n->notice_count++];
+    struct sim_notice *notice = &n->notice[n->notice_count++];
+    notice->leaves_us = w->time.now_us + in_us;
     snprintf(notice->handle, sizeof notice->handle, "%s", instance_at(w, index)->handle);
     timeline_at(&w->time, w->time.now_us + in_us, taken_away, w, index);
 }
@@ -116,7 +117,7 @@ static void late_success(struct world *w, const struct event *e)
     struct cloud_request req = { .intent = l->intent, .offer = &l->offer, .spec = &spec };
     struct listed made;
     enum offer_error class;
-    w->cloud.inner.driver->create(w->cloud.inner.ctx, &req, w->time.now_us, &made, &class, NULL);
+    fake_cloud_backend()->create(w->cloud.fake, &req, w->time.now_us, &made, &class, NULL);
     follow(w);
 }
 
@@ -153,18 +154,20 @@ static int create(void *ctx, const struct cloud_request *req, int64_t now_us, st
         timeline_carry(&w->time, w->time.now_us + in_us, late_success, w, 0, l);
         return timed_out(ret_class, err);
     }
-    int rc =
-        w->cloud.inner.driver->create(w->cloud.inner.ctx, req, w->time.now_us, ret, ret_class, err);
+    int rc = fake_cloud_backend()->create(w->cloud.fake, req, w->time.now_us, ret, ret_class, err);
     follow(w);
     if (rc == 0 && faults_hit(w, FAULT_LOST_REPLY, 0.2)) return timed_out(ret_class, err);
     return rc;
 }
 
-static int get(void *ctx, const char *intent, int64_t now_us, struct listed *ret, struct err *err)
+/* The listing says in the controller's own time when a machine will be taken away. */
+static void put_notices(struct world *w, struct listed *item, uint32_t count)
 {
-    struct world *w = ctx;
-    (void)now_us; /* of the caller; the provider has a clock of its own */
-    return w->cloud.inner.driver->get(w->cloud.inner.ctx, intent, w->time.now_us, ret, err);
+    int64_t ahead_us = controller_now_us(w) - w->time.now_us;
+    for (uint32_t n = 0; n < w->cloud.notice_count; n++)
+        for (uint32_t i = 0; i < count; i++)
+            if (strcmp(item[i].handle, w->cloud.notice[n].handle) == 0)
+                item[i].leaves_us = w->cloud.notice[n].leaves_us + ahead_us;
 }
 
 static int list(void *ctx, int64_t now_us, struct listed *ret, uint32_t max, uint32_t *ret_count,
@@ -173,10 +176,34 @@ static int list(void *ctx, int64_t now_us, struct listed *ret, uint32_t max, uin
     struct world *w = ctx;
     (void)now_us; /* of the caller; the provider has a clock of its own */
     if (no_call(w, 0.1)) return timed_out(NULL, err);
-    int rc =
-        w->cloud.inner.driver->list(w->cloud.inner.ctx, w->time.now_us, ret, max, ret_count, err);
+    int rc = fake_cloud_backend()->list(w->cloud.fake, w->time.now_us, ret, max, ret_count, err);
     if (rc == 0 && w->time.now_us < w->cloud.list_empty_us) *ret_count = 0;
+    if (rc == 0) put_notices(w, ret, *ret_count);
     return rc;
+}
+
+/* A removal is judged by the knowledge of the controller that asked for it, at the latest when it is
+ * made: a call that takes long is judged when it is submitted. */
+static void judge_removal(struct world *w, const char *handle, const char *intent)
+{
+    uint32_t count;
+    const struct fake_instance *in = fake_cloud_instances(w->cloud.fake, &count);
+    for (uint32_t i = 0; i < count; i++) {
+        bool mine =
+            handle[0] ? strcmp(in[i].handle, handle) == 0 : strcmp(in[i].intent, intent) == 0;
+        if (!mine || !cloud_runs(w, i) || w->agent[i]->judged) continue;
+        check_removal(w, w->agent[i]);
+        reasons_removal(w, w->agent[i]);
+    }
+}
+
+static void judge_late_removal(struct world *w, const struct cloud_call *call)
+{
+    uint32_t count;
+    const struct fake_instance *in = fake_cloud_instances(w->cloud.fake, &count);
+    judge_removal(w, call->handle, call->intent);
+    for (uint32_t i = 0; i < count; i++)
+        if (strcmp(in[i].intent, call->intent) == 0) w->agent[i]->judged = true;
 }
 
 static int remove_instance(void *ctx, const char *handle, const char *intent, int64_t now_us,
@@ -187,16 +214,8 @@ static int remove_instance(void *ctx, const char *handle, const char *intent, in
     timeline_note(&w->time, "remove", intent, 0);
     if (w->mutant == MUTANT_REMOVE_DOES_NOT) return 0;
     if (no_call(w, 0.2)) return timed_out(NULL, err);
-    uint32_t count;
-    const struct fake_instance *in = fake_cloud_instances(w->cloud.fake, &count);
-    for (uint32_t i = 0; i < count; i++) {
-        bool mine =
-            handle[0] ? strcmp(in[i].handle, handle) == 0 : strcmp(in[i].intent, intent) == 0;
-        if (mine && cloud_runs(w, i)) check_removal(w, w->agent[i]);
-        if (mine && cloud_runs(w, i)) reasons_removal(w, w->agent[i]);
-    }
-    const struct cloud *inner = &w->cloud.inner;
-    int rc = inner->driver->remove(inner->ctx, handle, intent, w->time.now_us, err);
+    judge_removal(w, handle, intent);
+    int rc = fake_cloud_backend()->remove(w->cloud.fake, handle, intent, w->time.now_us, err);
     follow(w);
     if (rc == 0 && faults_hit(w, FAULT_LOST_REPLY, 0.2)) return timed_out(NULL, err);
     return rc;
@@ -205,32 +224,35 @@ static int remove_instance(void *ctx, const char *handle, const char *intent, in
 static int offers(void *ctx, struct offer *ret, uint32_t max, uint32_t *ret_count, struct err *err)
 {
     struct world *w = ctx;
-    return w->cloud.inner.driver->offers(w->cloud.inner.ctx, ret, max, ret_count, err);
+    return fake_cloud_backend()->offers(w->cloud.fake, ret, max, ret_count, err);
 }
 
-static int price(void *ctx, const char *offer, int64_t now_us, double *ret_price_h,
-                 int64_t *ret_age_us, struct err *err)
-{
-    struct world *w = ctx;
-    bool unknown = w->time.now_us < w->cloud.price_unknown_us;
-    if (unknown && w->mutant == MUTANT_FREE_PRICE) {
-        *ret_price_h = 0;
-        *ret_age_us = 0;
-        return 0;
-    }
-    if (unknown) return err_set(err, -ENOENT, "no price now");
-    return w->cloud.inner.driver->price(w->cloud.inner.ctx, offer, now_us, ret_price_h, ret_age_us,
-                                        err);
-}
-
-static int notice(void *ctx, int64_t now_us, struct cloud_notice *ret, uint32_t max,
+static int prices(void *ctx, int64_t now_us, struct cloud_price *ret, uint32_t max,
                   uint32_t *ret_count, struct err *err)
 {
     struct world *w = ctx;
-    (void)now_us, (void)err;
-    *ret_count = min_u32(w->cloud.notice_count, max);
-    memcpy(ret, w->cloud.notice, *ret_count * sizeof *ret);
-    return 0;
+    int rc = fake_cloud_backend()->prices(w->cloud.fake, now_us, ret, max, ret_count, err);
+    bool unknown = w->time.now_us < w->cloud.price_unknown_us;
+    for (uint32_t i = 0; rc == 0 && unknown && i < *ret_count; i++) {
+        ret[i].known = w->mutant == MUTANT_FREE_PRICE;
+        ret[i].price_h = 0;
+    }
+    return rc;
+}
+
+/* How long a call takes. */
+static int64_t latency(void *ctx, const struct cloud_call *call)
+{
+    struct world *w = ctx;
+    if (!faults_hit(w, FAULT_SLOW_CLOUD, 0.5)) return 0;
+    if (call->op == CLOUD_REMOVE) judge_late_removal(w, call);
+    return (int64_t)rng_below(&w->rng_cloud, SIM_CALL_US);
+}
+
+void cloud_cut(struct world *w)
+{
+    bool slow = w->faults.on[FAULT_SLOW_CLOUD]; /* otherwise nothing is under way */
+    cloud_delay_cut(w->cloud.delay, slow && rng_below(&w->rng_cloud, 2) == 0, w->time.now_us);
 }
 
 static void close_nothing(void *ctx)
@@ -238,22 +260,24 @@ static void close_nothing(void *ctx)
     (void)ctx;
 }
 
-static const struct cloud_driver driver = {
+static const struct cloud_backend backend = {
     .name = "sim",
     .about = "the scripted cloud with faults by chance",
     .close = close_nothing,
     .offers = offers,
     .create = create,
-    .get = get,
     .list = list,
     .remove = remove_instance,
-    .price = price,
-    .notice = notice,
+    .prices = prices,
 };
 
 struct cloud cloud_outer(struct world *w)
 {
-    return (struct cloud){ &driver, w, w->cloud.lag_us };
+    const struct cloud_node *n = &w->cloud;
+    const struct cloud pace = { .lag_us = n->lag_us,
+                                .poll_us = n->poll_us,
+                                .calls_per_s = n->calls_per_s };
+    return cloud_delay_cloud(n->delay, &pace);
 }
 
 void cloud_begin(struct world *w)
@@ -269,9 +293,9 @@ void cloud_begin(struct world *w)
                                       .lead_s = 5,
                                       .seqs_max = ENGINE_SEQS_MAX,
                                       .has_prior = true,
-                                      .prior = { .a = 0.01 / rows[o].speed,
-                                                 .b = 0.0005 / rows[o].speed,
-                                                 .c = 0.001 / rows[o].speed } };
+                                      .prior = { .step_s = 0.01 / rows[o].speed,
+                                                 .prefill_token_s = 0.0005 / rows[o].speed,
+                                                 .decode_seq_s = 0.001 / rows[o].speed } };
         n->speed[o] = rows[o].speed;
         keep(n->offer[o].name, str_from(rows[o].name));
         keep(n->offer[o].provider, STR("sim"));
@@ -279,10 +303,14 @@ void cloud_begin(struct world *w)
     if (w->faults.on[FAULT_LISTING_LAG]) n->lag_us = (int64_t)rng_below(&w->rng_cloud, 8) * SECOND;
     struct fake_config config = { .lag_us = n->lag_us, .keyless = w->mutant == MUTANT_KEYLESS };
     must(fake_cloud_new(&config, n->offer, SIM_OFFERS, &n->fake) == 0);
-    n->inner = fake_cloud(n->fake);
+    must(cloud_delay_new(&backend, w, latency, &n->delay) == 0);
+    if (!w->faults.on[FAULT_SLOW_CLOUD]) return;
+    n->poll_us = (int64_t)rng_below(&w->rng_cloud, 6) * SECOND;
+    n->calls_per_s = 0.5 + (double)rng_below(&w->rng_cloud, 4);
 }
 
 void cloud_end(struct world *w)
 {
+    cloud_delay_free(w->cloud.delay);
     fake_cloud_free(w->cloud.fake);
 }

@@ -1,31 +1,38 @@
 /* cloud.h - the scripted cloud of the product's tests, with faults by chance in front of it.
  *
  * Layer: tests/sim
- * Truth: controller/cloud/cloud_fake keeps what the provider knows; this driver decides which call
- *        goes through, and lets a machine boot its agent
+ * Truth: controller/cloud/cloud_fake keeps the provider's knowledge; this driver decides which call
+ *        goes through and how long it takes, and lets a machine boot its agent
  */
 #pragma once
+#include "controller/cloud/cloud_delay.h"
 #include "controller/cloud/cloud_fake.h"
 #include "tests/sim/timeline.h"
 
 #define SIM_OFFERS 3
 #define SIM_NOTICES_MAX 8
+#define SIM_CALL_US (40 * SECOND) /* the slowest call */
 
 struct cloud_node {
     struct fake_cloud *fake;
-    struct cloud inner;
+    struct cloud_delay *delay;
     struct offer offer[SIM_OFFERS];
     double speed[SIM_OFFERS];
-    int64_t lag_us;
+    int64_t lag_us, poll_us;
+    double calls_per_s;
     int64_t price_unknown_us; /* until then */
     int64_t list_empty_us;    /* a mutant: until then listings show nothing */
-    struct cloud_notice notice[SIM_NOTICES_MAX];
+    struct sim_notice {
+        char handle[NAME_BYTES];
+        int64_t leaves_us;
+    } notice[SIM_NOTICES_MAX];
     uint32_t notice_count;
 };
 
 void cloud_begin(struct world *w);
 void cloud_end(struct world *w);
 struct cloud cloud_outer(struct world *w);
+void cloud_cut(struct world *w); /* the controller's process is gone, its calls are under way */
 void cloud_machine_dies(struct world *w, uint32_t index);
 void cloud_gives_notice(struct world *w, uint32_t index, int64_t in_us);
 

@@ -3,9 +3,9 @@
 
 #include "base/core/bits.h"
 #include "base/core/fault.h"
-#include "base/io/clock.h"
+#include "base/io/loop/clock.h"
 #include "controller/fleet_clock.h"
-#include "policies/scale_rows.h"
+#include "policies/scale/scale.h"
 #include "tests/sim/world.h"
 
 #include <stdio.h>
@@ -111,6 +111,7 @@ void controller_dies(struct world *w, int64_t away_us)
     timeline_note(&w->time, "controller_dies", w->name, away_us);
     control_free(n->control);
     n->control = NULL;
+    cloud_cut(w);
     n->deaths++;
     bool elsewhere = rng_below(&w->rng_nodes, 4) == 0;
     if (elsewhere) node_start(w, &n->node);
@@ -204,15 +205,6 @@ bool controller_sync(struct world *w, struct str text, struct buf *ret_rules)
 
 /* ---- what is wanted, drawn by the seed ---- */
 
-/* One of the rows that choose offers. */
-static const struct place_policy *some_placement(struct rng *rng)
-{
-    for (;;) {
-        const struct place_policy *p = place_table[rng_below(rng, place_count)];
-        if (p->choose) return p;
-    }
-}
-
 static void draw_service(struct world *w, struct plan_service *s)
 {
     struct rng *rng = &w->rng_controller;
@@ -228,7 +220,7 @@ static void draw_service(struct world *w, struct plan_service *s)
         .ttft_slo_s = 2,
         .tpot_slo_s = 0.1,
         .policy = rows[rng_below(rng, COUNT_OF(rows))],
-        .place = some_placement(rng),
+        .place = place_table[rng_below(rng, place_count)],
         .scale = SCALE_CONFIG_DEFAULT,
         .shape = { .down_window_s = 10, .down_step_max = (uint32_t)rng_below(rng, 2) },
         .pool = { { .name = "small",

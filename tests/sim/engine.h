@@ -7,8 +7,8 @@
  *        routers: what happens comes out through engine_out.
  */
 #pragma once
+#include "base/perf/perf.h"
 #include "engine/serve/pulse.h"
-#include "policies/perf.h"
 #include "tests/sim/timeline.h"
 
 #define ENGINE_SEQS_MAX 16    /* decoding at once */

@@ -46,6 +46,7 @@ const char *const fault_names[FAULT_KIND_COUNT] = {
     [FAULT_SLOW_STORE] = "slow_store",
     [FAULT_DAMAGE] = "damage",
     [FAULT_RESOLVER] = "resolver",
+    [FAULT_SLOW_CLOUD] = "slow_cloud",
     [FAULT_VERSIONS] = "versions",
 };
 
@@ -239,6 +240,7 @@ static void stuck(struct world *w)
     if (!a) return;
     bool ever = rng_below(&w->rng_chaos, 2) == 0;
     int64_t for_us = ever ? w->heal_us - w->time.now_us : some_us(w, 60 * SECOND);
+    if (w->mutant == MUTANT_STALLED) for_us += SIM_GAP_US; /* nobody sees it, so it is not cured */
     engine_stick(w, &a->engine, for_us);
     agent_blame(a, SIM_ROUTERS_MAX, w->time.now_us + for_us);
 }

@@ -50,6 +50,7 @@ enum fault_kind {
     FAULT_DAMAGE,     /* the controller comes back to a record that is torn or gone */
     FAULT_RESOLVER,   /* names that a process does not know yet cannot be resolved */
     FAULT_VERSIONS,   /* peers of a newer release say more, an older controller says less */
+    FAULT_SLOW_CLOUD, /* calls take up to 40 s, listings are seldom and the budget is small */
     FAULT_KIND_COUNT
 };
 extern const char *const fault_names[FAULT_KIND_COUNT];

@@ -12,17 +12,17 @@ static const struct intent *intent_of(const struct world *w, const struct agent 
 {
     const struct control *c = w->controller.control;
     uint32_t at = c ? control_find(c, a->id) : UINT32_MAX;
-    return at == UINT32_MAX ? NULL : &c->intent[at];
+    return at == UINT32_MAX ? NULL : &c->money.intent[at];
 }
 
 /* Which of them the plan wants gone: it may be long before they are. */
 static void keep_wishes(struct world *w)
 {
     const struct control *c = w->controller.control;
-    for (uint32_t i = 0; i < c->plan.action_count; i++) {
-        const struct plan_action *p = &c->plan.action[i];
+    for (uint32_t i = 0; i < c->desired.plan.action_count; i++) {
+        const struct plan_action *p = &c->desired.plan.action[i];
         if (p->act == PLAN_LAUNCH) continue;
-        const char *id = c->intent[c->view_slot[p->instance]].id;
+        const char *id = c->money.intent[c->desired.view_slot[p->instance]].id;
         for (uint32_t k = 0; k < w->agent_count; k++)
             if (strcmp(w->agent[k]->id, id) == 0) w->agent[k]->unwanted = p->act != PLAN_KEEP;
     }
@@ -60,6 +60,8 @@ static const char *removal_reason(const struct world *w, const struct agent *a)
     if (a->sup.state == SUP_ENDED) return "its agent has ended";
     if (has_twin(w, a)) return "a second one of the same intent";
     if (a->late) return "made after its intent was over";
+    if (!i->made_us && controller_now_us(w) - i->wanted_us >= m->boot_us)
+        return "its create call was not confirmed within the boot deadline";
     int64_t deadline_us = i->registered_us ? m->silent_us : m->boot_us;
     return silence_us(w, a) >= deadline_us - SLACK_US ? "silent for too long" : NULL;
 }

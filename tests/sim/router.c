@@ -69,7 +69,7 @@ static void on_silence(struct world *w, const struct event *e)
 {
     struct request *r = e->who;
     const struct router_node *n = router_of(w, r);
-    if (e->what != r->look || r->over || r->core.state != CORE_SENT) return;
+    if (e->what != r->look || r->over || r->core.state != DISPATCH_SENT) return;
     if (node_defers(w, &n->node, true)) return;
     if (r->unread) hear(w, r); /* what was unread is read before a timer fires */
     r->unread = false;
@@ -107,11 +107,11 @@ void router_beat(struct world *w, struct request *r, uint32_t attempt)
 
 /* ---- verdicts ---- */
 
-static void carry_out(struct world *w, struct request *r, const struct core_verdict *v)
+static void carry_out(struct world *w, struct request *r, const struct dispatch_verdict *v)
 {
     struct router_node *n = router_of(w, r);
-    if (v->answer == CORE_SEND) {
-        const struct core_endpoint *ep = core_endpoint_at(n->core, r->core.slot);
+    if (v->answer == DISPATCH_SEND) {
+        const struct dispatch_endpoint *ep = dispatch_endpoint_at(n->core, r->core.slot);
         must(ep);
         r->attempt++;
         r->stream_us = 0;
@@ -121,7 +121,7 @@ static void carry_out(struct world *w, struct request *r, const struct core_verd
         look_later(w, r);
         memcpy(r->instance, ep->name, sizeof r->instance);
         network_send(w, r, ep->name);
-    } else if (v->answer == CORE_REFUSE) {
+    } else if (v->answer == DISPATCH_REFUSE) {
         over(w, r, HISTORY_ERROR, v->status);
     }
 }
@@ -130,7 +130,7 @@ static void held_timer(struct world *w, const struct event *e);
 
 static void set_timer(struct world *w, struct router_node *n)
 {
-    int64_t at = core_held_deadline_us(n->core, now_us(w, n));
+    int64_t at = dispatch_held_deadline_us(n->core, now_us(w, n));
     if (w->mutant == MUTANT_HOLD_FOR_EVER) return;
     if (at != INT64_MAX && at != n->timer_us)
         timeline_at(&w->time, node_world_us(&n->node, at), held_timer, n, (uint64_t)at);
@@ -139,10 +139,10 @@ static void set_timer(struct world *w, struct router_node *n)
 
 static void held_again(struct world *w, struct router_node *n)
 {
-    struct core_verdict v;
-    struct core_request *c;
+    struct dispatch_verdict v;
+    struct dispatch_request *c;
     if (w->mutant == MUTANT_HOLD_FOR_EVER) return;
-    while ((c = core_held_next(n->core, now_us(w, n), &v)))
+    while ((c = dispatch_held_next(n->core, now_us(w, n), &v)))
         carry_out(w, CONTAINER_OF(c, struct request, core), &v);
     set_timer(w, n);
 }
@@ -178,17 +178,17 @@ static void arrived(struct world *w, const struct event *e)
     if (node_defers(w, &n->node, false)) return;
     bool known = n->has_rules && !n->paused;
     bool any = false;
-    for (uint32_t i = 0; i < CORE_ENDPOINTS && !any; i++)
-        any = core_endpoint_at(n->core, i) != NULL;
+    for (uint32_t i = 0; i < DISPATCH_ENDPOINTS && !any; i++)
+        any = dispatch_endpoint_at(n->core, i) != NULL;
     if (!known || !(n->may_start || any)) {
         n->rejected_total++;
         tell_client(w, r, HISTORY_ERROR, 503);
         return; /* refused at the door: never accepted */
     }
     r->accepted = true;
-    struct core_verdict v = core_arrive(n->core, &r->core, now_us(w, n));
+    struct dispatch_verdict v = dispatch_arrive(n->core, &r->core, now_us(w, n));
     count_arrival(w, n, r);
-    if (v.answer == CORE_WAIT && !n->hurried) {
+    if (v.answer == DISPATCH_WAIT && !n->hurried) {
         n->hurried = true;
         timeline_at(&w->time, w->time.now_us + HURRY_US, sync_turn, n, 1);
     }
@@ -206,9 +206,9 @@ static void leaving_seen(struct world *w, const struct event *e)
     struct request *r = e->who;
     struct router_node *n = router_of(w, r);
     if (!r->accepted || r->over || node_defers(w, &n->node, false)) return;
-    if (r->core.state == CORE_SENT) network_cancel(w, r);
+    if (r->core.state == DISPATCH_SENT) network_cancel(w, r);
     if (w->mutant != MUTANT_LEAVE_FORGOTTEN)
-        core_end(n->core, &r->core, r->generated, true, now_us(w, n));
+        dispatch_end(n->core, &r->core, r->generated, true, now_us(w, n));
     over(w, r, HISTORY_LEFT, 499);
     held_again(w, n);
 }
@@ -233,9 +233,9 @@ void router_tokens(struct world *w, struct request *r, uint32_t attempt, uint32_
     hear(w, r);
     r->generated += count;
     r->core.retry.answering = !w->continues;
-    core_tokens(n->core, &r->core, count, now_us(w, n));
+    dispatch_tokens(n->core, &r->core, count, now_us(w, n));
     if (!finished) return;
-    core_end(n->core, &r->core, r->generated, false, now_us(w, n));
+    dispatch_end(n->core, &r->core, r->generated, false, now_us(w, n));
     over(w, r, HISTORY_FINISHED, 200);
     held_again(w, n);
 }
@@ -250,9 +250,9 @@ void router_failed(struct world *w, struct request *r, uint32_t attempt, enum re
     bool charged = !free;
     if (w->mutant == MUTANT_FREE_RETRIES) f = RETRY_UNREACHABLE;
     if (w->continues) r->core.generated = r->generated;
-    struct core_verdict v = core_fail(n->core, &r->core, f, now_us(w, n));
-    if (v.answer != CORE_REFUSE && charged) n->attempts_charged++;
-    if (v.answer == CORE_WAIT) r->attempt++;
+    struct dispatch_verdict v = dispatch_fail(n->core, &r->core, f, now_us(w, n));
+    if (v.answer != DISPATCH_REFUSE && charged) n->attempts_charged++;
+    if (v.answer == DISPATCH_WAIT) r->attempt++;
     carry_out(w, r, &v);
     held_again(w, n);
     check_retries(w, n);
@@ -262,8 +262,8 @@ void router_failed(struct world *w, struct request *r, uint32_t attempt, enum re
 
 static void fill_demand(struct world *w, struct router_node *n, struct service_demand *d)
 {
-    struct core_demand core;
-    core_demand(n->core, now_us(w, n), &core);
+    struct dispatch_demand core;
+    dispatch_demand(n->core, now_us(w, n), &core);
     double arrivals = 0, prompt = 0, predicted = 0;
     for (uint32_t i = 0; i < RATE_WINDOW_S; i++) {
         if (w->time.now_us / SECOND - n->bucket[i].second >= RATE_WINDOW_S) continue;
@@ -288,17 +288,17 @@ static void fill_demand(struct world *w, struct router_node *n, struct service_d
 static void write_sync(struct world *w, struct router_node *n, bool zero, struct buf *out)
 {
     struct service_demand d;
-    struct endpoint_demand endpoint[CORE_ENDPOINTS];
+    struct endpoint_demand endpoint[DISPATCH_ENDPOINTS];
     uint32_t count = 0;
     fill_demand(w, n, &d);
     if (w->mutant == MUTANT_PHANTOM_HELD) d.held++;
     if (zero)
         d = (struct service_demand){ .service = STR("chat"), .arrivals_total = n->arrivals_total };
-    for (uint32_t i = 0; i < CORE_ENDPOINTS && !zero; i++) {
-        const struct core_endpoint *ep = core_endpoint_at(n->core, i);
+    for (uint32_t i = 0; i < DISPATCH_ENDPOINTS && !zero; i++) {
+        const struct dispatch_endpoint *ep = dispatch_endpoint_at(n->core, i);
         if (!ep) continue;
         endpoint[count++] = (struct endpoint_demand){ .instance = str_from(ep->name),
-                                                      .in_flight = core_in_flight(n->core, i) };
+                                                      .in_flight = dispatch_in_flight(n->core, i) };
     }
     char id[8];
     snprintf(id, sizeof id, "r%u", n->index);
@@ -332,19 +332,18 @@ static void sync_turn(struct world *w, const struct event *e)
 
 static void take_endpoint(struct world *w, struct router_node *n, const struct endpoint *e)
 {
-    struct core_endpoint ep = { .model = w->model,
-                                .boot = e->boot,
-                                .ready = e->state == ENDPOINT_READY,
-                                .takes_ids = w->continues,
-                                .has_perf = e->has_perf,
-                                .perf = { e->perf.a, e->perf.b, e->perf.c, e->perf.d,
-                                          e->perf.samples, e->perf.ratio_p90, e->perf.e },
-                                .token_budget = TOKEN_BUDGET,
-                                .seqs_max = e->running_max,
-                                .price_per_hour = e->price_per_h };
+    struct dispatch_endpoint ep = { .model = w->model,
+                                    .boot = e->boot,
+                                    .ready = e->state == ENDPOINT_READY,
+                                    .takes_ids = w->continues,
+                                    .has_perf = e->has_perf,
+                                    .perf = e->perf,
+                                    .token_budget = TOKEN_BUDGET,
+                                    .seqs_max = e->running_max,
+                                    .price_per_hour = e->price_per_h };
     uint32_t slot;
     must(name_copy(ep.name, sizeof ep.name, e->instance) == 0);
-    must(core_endpoint_put(n->core, &ep, &slot) == 0);
+    must(dispatch_endpoint_put(n->core, &ep, &slot) == 0);
 }
 
 static bool is_named(const struct router_rules *rules, const char *name)
@@ -372,13 +371,13 @@ void router_hears(struct world *w, struct router_node *n, uint64_t boot, struct 
         double one_s = (double)rules.starting[i].eta_ms * 1e-3;
         if (eta_s < 0 || one_s < eta_s) eta_s = one_s;
     }
-    core_starting_set(n->core, eta_s);
+    dispatch_starting_set(n->core, eta_s);
     for (uint32_t i = 0; i < rules.endpoint_count; i++)
         take_endpoint(w, n, &rules.endpoints[i]);
-    for (uint32_t i = 0; i < CORE_ENDPOINTS; i++) {
-        const struct core_endpoint *ep = core_endpoint_at(n->core, i);
+    for (uint32_t i = 0; i < DISPATCH_ENDPOINTS; i++) {
+        const struct dispatch_endpoint *ep = dispatch_endpoint_at(n->core, i);
         if (ep && router_rules_complete(&rules) && !is_named(&rules, ep->name))
-            core_endpoint_remove(n->core, i);
+            dispatch_endpoint_remove(n->core, i);
     }
     held_again(w, n);
 }
@@ -387,14 +386,14 @@ void router_hears(struct world *w, struct router_node *n, uint64_t boot, struct 
 
 static void make_core(struct world *w, struct router_node *n)
 {
-    struct core_config config = { .route = w->route,
-                                  .predict = predict_find(STR(PREDICT_DEFAULT)),
-                                  .index_bytes = 1 << 16,
-                                  .requests_max = SIM_REQUESTS_MAX,
-                                  .held_max = SIM_HELD_MAX,
-                                  .hold_us_max = SIM_HOLD_US,
-                                  .seed = rng_u64(&w->rng_engine) };
-    must(core_new(&config, &n->core, NULL) == 0);
+    struct dispatch_config config = { .route = w->route,
+                                      .predict = predict_find(STR(PREDICT_DEFAULT)),
+                                      .index_bytes = 1 << 16,
+                                      .requests_max = SIM_REQUESTS_MAX,
+                                      .held_max = SIM_HELD_MAX,
+                                      .hold_us_max = SIM_HOLD_US,
+                                      .seed = rng_u64(&w->rng_engine) };
+    must(dispatch_new(&config, &n->core, NULL) == 0);
     n->boot = rng_u64(&w->rng_engine);
     n->seq = 0;
     n->timer_us = INT64_MAX;
@@ -419,10 +418,10 @@ void router_restart(struct world *w, struct router_node *n)
     for (uint32_t i = 0; i < w->request_count; i++) {
         struct request *r = &w->request[i];
         if (r->router != n->index || !r->accepted || r->over) continue;
-        if (r->core.state == CORE_SENT) network_cancel(w, r);
-        r->core.state = CORE_ENDED;
+        if (r->core.state == DISPATCH_SENT) network_cancel(w, r);
+        r->core.state = DISPATCH_ENDED;
         over(w, r, HISTORY_ERROR, 0);
     }
-    core_free(n->core);
+    dispatch_free(n->core);
     make_core(w, n);
 }

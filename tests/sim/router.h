@@ -1,12 +1,12 @@
 /* router.h - the product's router core behind a shell of events; and the clients before it.
  *
  * Layer: tests/sim
- * Role:  carries what core_arrive, core_fail and core_held_next decide, syncs with the controller
+ * Role:  carries what dispatch_arrive, dispatch_fail and dispatch_held_next decide, syncs with the controller
  *        twice a second and at once when a first request is held; nothing here chooses anything
  */
 #pragma once
 #include "base/wire/sync.h"
-#include "router/core/core.h"
+#include "router/core/dispatch.h"
 #include "router/core/silence.h"
 #include "tests/sim/node.h"
 
@@ -15,16 +15,16 @@
 #define RATE_WINDOW_S 10
 
 struct request {
-    struct core_request core;
+    struct dispatch_request core;
     uint32_t index, router;
     int64_t sent_us;    /* by its client, in the world's time */
     uint32_t output;    /* tokens it will have */
     uint32_t attempt;   /* generation: an answer to an older one is dropped */
     uint32_t generated; /* what its client has; the next attempt goes on from there if it can */
     bool accepted, left, over, ok;
-    int status;                   /* told to the client when it failed */
-    char instance[CORE_NAME_MAX]; /* where it was sent last */
-    int64_t routed_us;            /* there, in the world's time */
+    int status;                       /* told to the client when it failed */
+    char instance[DISPATCH_NAME_MAX]; /* where it was sent last */
+    int64_t routed_us;                /* there, in the world's time */
     struct silence silence;
     bool unread;       /* a beat lies in the kernel of a router that is stopped */
     uint64_t look;     /* number of the look at it that is due */
@@ -32,7 +32,7 @@ struct request {
 };
 
 struct router_node {
-    struct core *core;
+    struct dispatch *core;
     struct node node;
     uint32_t index;
     uint64_t boot, seq;

@@ -7,7 +7,7 @@
  *     sim_faults --mutant NAME ...               any of the above with that bug
  */
 #include "base/core/bits.h"
-#include "base/io/clock.h"
+#include "base/io/loop/clock.h"
 #include "tests/sim/world.h"
 
 #include <inttypes.h>

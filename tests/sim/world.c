@@ -63,8 +63,8 @@ static void wait_for_offers(struct world *w)
                        (double)BACK_OFF_US / 1e6);
         waits = w->controller.control == NULL;
         const struct control *c = w->controller.control;
-        for (uint32_t o = 0; c && o < c->offer_count; o++)
-            waits |= !offer_may_be_asked(&c->health[o], controller_now_us(w));
+        for (uint32_t o = 0; c && o < c->money.offer_count; o++)
+            waits |= !offer_may_be_asked(&c->money.health[o], controller_now_us(w));
         if (waits && w->mutant != MUTANT_SOLD_OUT) run_for(w, SECOND);
         if (w->mutant == MUTANT_SOLD_OUT) return;
     }
@@ -92,7 +92,7 @@ static void end(struct world *w)
     damage_end(w);
     controller_end(w);
     for (uint32_t r = 0; r < w->router_count; r++)
-        core_free(w->router[r].core);
+        dispatch_free(w->router[r].core);
     timeline_fini(&w->time);
     history_fini(&w->history);
     for (uint32_t i = 0; i < w->agent_count; i++)

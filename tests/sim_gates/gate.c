@@ -6,58 +6,18 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <unistd.h>
 
 #define WORDS_MAX 128
 #define SEEDS_MAX 1000
-#define SKIPPED 77 /* to ctest */
 
 static const struct opt_command usage = { .name = "gate", .options = &sim_options_record };
-
-static void trace_path(const char *name, char *ret, size_t size)
-{
-    const char *shared = getenv("MUSTER_SHARED");
-    snprintf(ret, size, "%s/data/traces/%s", shared ? shared : "../shared", name);
-}
-
-void gate_need_data(void)
-{
-    char path[512];
-    trace_path("azure-2023-conv.csv", path, sizeof path);
-    if (access(path, R_OK) == 0) return;
-    printf("skipped: %s is not here (set MUSTER_SHARED)\n", path);
-    exit(SKIPPED);
-}
-
-/* "--trace NAME" of a shared trace becomes its path. */
-static char *expand(const char *command)
-{
-    CLEANUP(buf_fini) struct buf out = { 0 };
-    struct str rest = str_from(command), word, before = { 0 };
-    while (rest.len > 0) {
-        word = str_cut(&rest, ' ');
-        if (word.len == 0) continue;
-        bool is_name = str_find(word, STR("/")) == SIZE_MAX && !str_starts(word, STR("gen:"));
-        if (str_eq(before, STR("--trace")) && is_name) {
-            char name[256], path[512];
-            snprintf(name, sizeof name, STR_FMT, STR_ARG(word));
-            trace_path(name, path, sizeof path);
-            buf_text(&out, path);
-        } else {
-            buf_str(&out, word);
-        }
-        buf_byte(&out, ' ');
-        before = word;
-    }
-    char *text = strdup(out.data);
-    assert_non_null(text);
-    return text;
-}
 
 static int cut_words(char *text, char **ret)
 {
     int count = 0;
     for (char *at = text; *at;) {
+        at += strspn(at, " ");
+        if (!*at) break;
         assert_true(count < WORDS_MAX);
         ret[count++] = at;
         at += strcspn(at, " ");
@@ -68,9 +28,10 @@ static int cut_words(char *text, char **ret)
 
 struct gate gate_prepare(const char *command)
 {
-    struct gate g = { .words = expand(command) };
+    struct gate g = { .words = strdup(command) };
     struct err err = { 0 };
     char *word[WORDS_MAX];
+    assert_non_null(g.words);
     int count = cut_words(g.words, word);
     printf("\nmuster simulate %s\n", command);
     int rc = opt_parse(&usage, count, word, &g.options, &g.parsed, &err);
@@ -148,15 +109,32 @@ double gate_relative(const struct gate *g, const char *arm, const char *metric)
     return gate_difference(g, arm, metric).mean / gate_mean(g, NULL, metric).mean;
 }
 
-struct stats_mean gate_share(const struct gate *g, const char *arm, const char *against,
-                             const char *metric)
+struct stats_mean gate_share_between(const struct gate *g, const char *arm, const struct gate *h,
+                                     const char *against, const char *metric)
 {
     double value[SEEDS_MAX], base[SEEDS_MAX];
+    assert_int_equal(g->arms.seeds, h->arms.seeds);
     values(g, arm_of(g, arm), metric, value);
-    values(g, arm_of(g, against), metric, base);
+    values(h, arm_of(h, against), metric, base);
     for (uint32_t s = 0; s < g->arms.seeds; s++)
         value[s] = (value[s] - base[s]) / base[s];
     return stats_mean(value, g->arms.seeds);
+}
+
+struct stats_mean gate_share(const struct gate *g, const char *arm, const char *against,
+                             const char *metric)
+{
+    return gate_share_between(g, arm, g, against, metric);
+}
+
+const char *gate_highest(const struct gate *g, const char *metric)
+{
+    const char *best = NULL;
+    for (uint32_t i = 0; i < g->arms.count; i++) {
+        const char *name = g->arms.arm[i].name.data;
+        if (!best || gate_mean(g, name, metric).mean > gate_mean(g, best, metric).mean) best = name;
+    }
+    return best;
 }
 
 void gate_within(const char *what, double value, double wanted, double share)

@@ -9,7 +9,7 @@
  * Figures are named as in report_metrics. Every check prints what it found; failures end the test.
  */
 #pragma once
-#include "cli/sim_arms.h"
+#include "cli/simulate/sim_arms.h"
 #include "simulator/stats.h"
 #include "tests/unit/unit.h"
 
@@ -20,11 +20,7 @@ struct gate {
     char *words;
 };
 
-/* Ends the program with 77, "skipped", where the shared traces are not: call it first in main. */
-void gate_need_data(void);
-
-/* Words are cut at blanks; a trace that is neither generated nor a path lies with the shared ones.
- * Prints the table. */
+/* Words are cut at blanks; the trace is one that is generated or shipped in traces/. Prints the table. */
 struct gate gate_run(const char *command);
 
 /* The two halves of it: in between arms may be given what no option says. */
@@ -43,6 +39,13 @@ double gate_relative(const struct gate *g, const char *arm, const char *metric);
 /* (arm - against) / against, seed by seed. */
 struct stats_mean gate_share(const struct gate *g, const char *arm, const char *against,
                              const char *metric);
+
+/* The same across two runs of the same seeds. */
+struct stats_mean gate_share_between(const struct gate *g, const char *arm, const struct gate *h,
+                                     const char *against, const char *metric);
+
+/* The arm whose mean is highest. Lives as long as g. */
+const char *gate_highest(const struct gate *g, const char *metric);
 
 void gate_within(const char *what, double value, double wanted, double share);
 void gate_below(const char *what, double value, double bound);

@@ -34,7 +34,6 @@ static void the_default_keeps_the_most_promises(void **state)
 
 int main(void)
 {
-    gate_need_data();
     const struct CMUnitTest tests[] = { cmocka_unit_test(the_default_keeps_the_most_promises) };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

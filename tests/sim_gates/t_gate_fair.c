@@ -1,6 +1,7 @@
 /* t_gate_fair.c - what tenants are served when more is asked for than there is, and what fairness costs
- * the cache. Ten paired seeds of generated load; service is prompt + 2 * answer tokens of what ended
- * while requests still came.
+ * the cache. Ten paired seeds of generated load; service is what was computed, uncached prompt tokens
+ * + 2 * output tokens, of requests that ended while others still came. VTC counts cached tokens as
+ * well, but its load shares no prefix; DLPM's own measure leaves them out, because they cost nothing.
  */
 #include "base/core/bits.h"
 #include "simulator/sim.h"
@@ -32,7 +33,8 @@ static struct service serve_tenants(const struct gate *g, uint32_t arm, uint32_t
         const struct trace_request *q = &t->request[i];
         assert_in_range(q->tenant, 1, TENANTS_MAX);
         if (r.outcome[i].end != SIM_COMPLETED || r.outcome[i].last_us > last_us) continue;
-        ret.tokens[q->tenant] += q->prompt_tokens + 2.0 * q->output_tokens;
+        ret.tokens[q->tenant] +=
+            q->prompt_tokens - r.outcome[i].cached_tokens + 2.0 * q->output_tokens;
     }
     ret.hit_ratio = (double)r.hit_tokens / (double)r.prompt_tokens;
     sim_result_fini(&r);
@@ -87,14 +89,30 @@ static void counters_share_out_service(void **state)
 {
     (void)state;
     static struct service arm[2][SEEDS];
-    serve_all("--trace gen:poisson,rate=120,prompt=lognormal(300,1),output=lognormal(60,1),n=4000,"
+    serve_all("--trace gen:poisson,rate=120,prompt=lognormal(300,1),output=lognormal(60,1),n=16000,"
               "tenants=2,heavy=3 --fleet 1xa100 --compare preset=vllm,vtc",
               2, arm);
     struct stats_mean none = judge("first come, first served", ratio, arm[0], NULL);
     struct stats_mean vtc = judge("vtc", ratio, arm[1], NULL);
     gate_above("without counters the heavy one has", none.mean - none.half, 2.5);
-    gate_below("with them", vtc.mean + vtc.half, 1.05);
-    gate_above("and not less", vtc.mean - vtc.half, 0.95);
+    gate_below("with them", vtc.mean + vtc.half, 1.02); /* measured .997 +- .004 */
+    gate_above("and not less", vtc.mean - vtc.half, 0.98);
+}
+
+/* Both offer alike, and more than there is: they are served as they weigh. */
+static void weights_share_out_service(void **state)
+{
+    (void)state;
+    static struct service arm[2][SEEDS];
+    serve_all("--trace gen:poisson,rate=120,prompt=lognormal(300,1),output=lognormal(60,1),n=8000,"
+              "tenants=2 --fleet 1xa100 --tenant-weights 2,1 --compare fair=vtc,dlpm",
+              2, arm);
+    struct stats_mean vtc = judge("vtc, weights 2 to 1", ratio, arm[0], NULL);
+    struct stats_mean dlpm = judge("dlpm, weights 2 to 1", ratio, arm[1], NULL);
+    gate_above("vtc serves the heavier", vtc.mean - vtc.half, 1.95);
+    gate_below("and no more", vtc.mean + vtc.half, 2.05);
+    gate_above("dlpm serves the heavier", dlpm.mean - dlpm.half, 1.95);
+    gate_below("and no more", dlpm.mean + dlpm.half, 2.05);
 }
 
 /* Eight system prompts that fill the cache, so that who runs drives some of them out; one tenant sends
@@ -112,16 +130,19 @@ static void deficits_keep_locality(void **state)
     struct stats_mean even = judge("Jain's index of dlpm", fairness, arm[1], NULL);
     struct stats_mean uneven = judge("Jain's index of none", fairness, arm[0], NULL);
     judge("Jain's index of vtc", fairness, arm[2], NULL);
-    gate_above("locality is kept", kept.mean - kept.half, 0.93);
+    gate_above("locality is kept", kept.mean - kept.half, 0.95); /* measured .963 +- .004 */
     gate_above("counters alone lose it", more.mean - more.half, 1.15);
-    gate_above("and service is even", even.mean - even.half, 0.90);
-    gate_below("where longest prefix alone is not", uneven.mean + uneven.half, 0.85);
+    gate_above("and service is even", even.mean - even.half, 0.98); /* measured .994 +- .002 */
+    /* 0.85 while tokens were counted as asked; of computed ones, which dlpm shares out, longest prefix
+     * alone has .831 +- .029. */
+    gate_below("where longest prefix alone is not", uneven.mean + uneven.half, 0.87);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(counters_share_out_service),
+        cmocka_unit_test(weights_share_out_service),
         cmocka_unit_test(deficits_keep_locality),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

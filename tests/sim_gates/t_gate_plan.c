@@ -2,7 +2,7 @@
  * an instance, nine requests in ten keep the promise (TTFT 1 s, TPOT 50 ms). Poisson arrivals,
  * lognormal lengths with C2 of 0.3 (prompts) and 0.5 (answers). */
 #include "base/core/bits.h"
-#include "policies/place_eval.h"
+#include "policies/mix/eval.h"
 #include "tests/sim_gates/gate.h"
 
 #include <stdio.h>
@@ -25,8 +25,8 @@ static void rates_keep_the_promise(void **state)
     assert_int_equal(model_spec_find(STR("llama-3-8b"), &model, NULL), 0);
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
         char command[512];
-        struct place_bucket work = { cases[i].prompt, cases[i].output, 1 };
-        struct place_score score;
+        struct mix_bucket work = { cases[i].prompt, cases[i].output, 1 };
+        struct mix_score score;
         const struct hardware *h = hardware_find(str_from(cases[i].hardware));
         assert_true(roofline_init(&fleet.type[0], h, &model, 1));
         eval_score(&fleet, 0, &work, &score);

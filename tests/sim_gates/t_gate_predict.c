@@ -28,7 +28,7 @@ static void reading_the_text_shortens_the_wait(void **state)
 }
 
 /* Rows that look at words gain, rows that know less than the key table lose: on this trace words
- * decide. Trail and self_report need a model that runs: t_foretell's and t_router's. */
+ * decide. Trail and self_report need a model that runs: t_predict_engine's and t_router's. */
 static const struct gate_effects effects[] = {
     { "shortest answer first by each predictor's word, four places",
       "--trace traces/text-5000.jsonl --speed 0.65 --fleet 1xl4 --seqs-max 4 --order sjf_output "

@@ -30,7 +30,6 @@ static void routing_figures_are_repeated(void **state)
 
 int main(void)
 {
-    gate_need_data();
     const struct CMUnitTest tests[] = { cmocka_unit_test(routing_figures_are_repeated) };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

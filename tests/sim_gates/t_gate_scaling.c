@@ -77,21 +77,23 @@ static void run(const char *row, double lead_s, uint64_t seed, bool poisson, str
 {
     struct sim_control_setup scaling = { .service = { { .scale = SCALE_CONFIG_DEFAULT } },
                                          .pool = { { .lead_s = lead_s, .min = 3, .max = 8 } } };
-    struct sim_config c = { .seed = seed,
-                            .pool_count = 1,
-                            .pool = { { .has_step = true,
-                                        .step = { .a = 0.022, .b = 56e-6, .c = 0.00023 },
-                                        .count = 3,
-                                        .price_h = 1 } },
-                            .routers = 1,
-                            .kv_tokens = 480000,
-                            .batch_tokens_max = 2048,
-                            .seqs_max = 256,
-                            .bias_sigma = 0.05,
-                            .residual_sigma = 0.05,
-                            .slo_ttft_s = 3,
-                            .slo_tpot_s = 0.1,
-                            .scaling = &scaling };
+    struct sim_config c = {
+        .seed = seed,
+        .pool_count = 1,
+        .pool = { { .has_step = true,
+                    .step = { .step_s = 0.022, .prefill_token_s = 56e-6, .decode_seq_s = 0.00023 },
+                    .count = 3,
+                    .price_h = 1 } },
+        .routers = 1,
+        .kv_tokens = 480000,
+        .batch_tokens_max = 2048,
+        .seqs_max = 256,
+        .bias_sigma = 0.05,
+        .residual_sigma = 0.05,
+        .slo_ttft_s = 3,
+        .slo_tpot_s = 0.1,
+        .scaling = &scaling
+    };
     c.scaling_clairvoyant = row == NULL;
     if (row) scaling.service[0].policy = scale_find(str_from(row));
     struct trace *t = episode(seed, poisson);

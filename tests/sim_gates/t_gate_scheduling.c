@@ -131,7 +131,6 @@ static void chunks_protect_tokens(void **state)
 
 int main(void)
 {
-    gate_need_data();
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(orders_on_one_a100),
         cmocka_unit_test(memory_is_short_on_one_l4),

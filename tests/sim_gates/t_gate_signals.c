@@ -40,7 +40,9 @@ static const struct gate_effects effects[] = {
           { "scale-policy=clairvoyant", "scale-policy=static", "cost_usd", -0.40 },
           { "scale-policy=wva_v1", "scale-policy=keda_queue", "cost_usd", -0.20 },
           { "scale-policy=wva_v1", "scale-policy=keda_queue", "slo.attainment", -0.02 },
-          { "scale-policy=wva_v2", "scale-policy=wva_v1", "cost_usd", -0.10 },
+          /* 0.10 and, for dynamo_load below, 0.05 while policies saw windows of a minute; with
+           * routers' fifteen seconds -7.7 +-3.8 and +9.7 +-7.6 % were measured. */
+          { "scale-policy=wva_v2", "scale-policy=wva_v1", "cost_usd", -0.03 },
           { "scale-policy=chiron", "scale-policy=keda_queue", "cost_usd", -0.30 },
           { "scale-policy=chiron", "scale-policy=keda_queue", "slo.attainment", -0.10 },
           { "scale-policy=aibrix_apa", "scale-policy=keda_queue", "slo.attainment", -0.25 },
@@ -48,7 +50,7 @@ static const struct gate_effects effects[] = {
       } },
     { "the same with a tight promise: thresholds do not know it, estimates do",
       TIDE "--slo-ttft 1s --lead-time 30s --compare scale-policy=dynamo_static,dynamo_load",
-      { { "scale-policy=dynamo_load", "scale-policy=dynamo_static", "slo.attainment", 0.05 } } },
+      { { "scale-policy=dynamo_load", "scale-policy=dynamo_static", "slo.attainment", 0.01 } } },
     { "thresholds against two held all the time, which cost about as much",
       TIDE "--slo-ttft 3s --lead-time 30s --scale-count 2 "
            "--compare scale-policy=static,dynamo_static",

@@ -25,7 +25,7 @@ enum jinja_node_kind {
     JINJA_GETATTR, /* a, name */
     JINJA_GETITEM, /* a, b */
     JINJA_SLICE,   /* a, b, c, each may be NULL; only as b of GETITEM */
-    JINJA_CALL,    /* a, list of arguments, other: KEYWORDs, b: *args, c: **kwargs */
+    JINJA_CALL,    /* a, list of arguments, other: KEYWORDs */
     JINJA_KEYWORD, /* name, a */
     JINJA_FILTER,  /* a (NULL: the block's text), name, row, arguments as CALL */
     JINJA_TEST,    /* a, name, row, arguments as CALL */
@@ -38,10 +38,8 @@ enum jinja_node_kind {
     JINJA_SET,          /* target b, a */
     JINJA_SET_BLOCK,    /* target b, a: filter or NULL, list: body */
     JINJA_NSREF,        /* name, attribute: a target only */
-    JINJA_WITH,         /* other: KEYWORDs, list: body */
     JINJA_SCOPE,        /* list: body (generation) */
-    JINJA_MACRO_DEF,    /* name, other: parameters as KEYWORD (a: default), list: body, uses */
-    JINJA_CALL_BLOCK,   /* a: the call, other: parameters, list: body, uses */
+    JINJA_MACRO_DEF,    /* name, other: parameters as KEYWORD (a: default), list: body */
     JINJA_FILTER_BLOCK, /* a: filter, list: body */
     JINJA_BREAK_LOOP,
     JINJA_CONTINUE_LOOP,
@@ -61,7 +59,6 @@ enum jinja_op {
     OP_DIV,
     OP_FLOORDIV,
     OP_MOD,
-    OP_POW,
     OP_EQ,
     OP_NE,
     OP_LT,
@@ -72,14 +69,10 @@ enum jinja_op {
     OP_NOT_IN,
 };
 
-/* What a macro's body reads besides its parameters. */
-enum { JINJA_USES_VARARGS = 1, JINJA_USES_KWARGS = 2, JINJA_USES_CALLER = 4 };
-
 struct jinja_node {
     enum jinja_node_kind kind;
     enum jinja_op op;
     uint32_t line;
-    uint8_t uses;
     struct jinja_node *next;
     struct jinja_node *a, *b, *c, *list, *other;
     struct str name, attribute;
@@ -95,3 +88,8 @@ struct chat_template {
 };
 
 uint64_t jinja_name_hash(struct str name);
+
+struct jinja_tokens;
+
+/* Parses all of `tokens` into template->body. -EINVAL, -ENOTSUP, -E2BIG or -ENOMEM. */
+int jinja_parse(struct chat_template *template, const struct jinja_tokens *tokens, struct err *err);

@@ -57,14 +57,6 @@ int jinja_call_row(struct jinja_run *run, const struct jinja_row *row, struct ji
     return row->fn(run, self, &all, ret);
 }
 
-static int call_joiner(struct jinja_joiner *joiner, struct jinja_value *ret)
-{
-    struct jinja_text nothing = { .data = "" };
-    *ret = jinja_string(joiner->used ? joiner->separator : nothing);
-    joiner->used = true;
-    return 0;
-}
-
 int jinja_call_value(struct jinja_run *run, struct jinja_value *callee,
                      const struct jinja_args *args, struct jinja_value *ret)
 {
@@ -81,6 +73,5 @@ int jinja_call_value(struct jinja_run *run, struct jinja_value *callee,
         struct jinja_value self = callee->bound->self;
         return jinja_call_row(run, callee->bound->method, &self, args, ret);
     }
-    if (callee->kind == JINJA_JOINER) return call_joiner(callee->joiner, ret);
     return jinja_type_error(run, "only functions, methods and macros can be called", callee);
 }

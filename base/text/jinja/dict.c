@@ -52,27 +52,10 @@ static int hash_kind(struct jinja_run *run, const struct jinja_value *key, uint6
     return 0;
 }
 
-static int hash_tuple(struct jinja_run *run, const struct jinja_value *key, uint64_t *ret)
-{
-    const struct jinja_list *items = key->list;
-    uint64_t sum = 3;
-    int rc = jinja_enter(run);
-    if (rc < 0) return rc;
-    for (size_t i = 0; i < items->count && rc == 0; i++) {
-        uint64_t hash = 0;
-        rc = hash_key(run, &items->items[i], &hash);
-        sum = (sum ^ hash) * 0x9E3779B97F4A7C15u;
-    }
-    jinja_leave(run);
-    *ret = sum;
-    return rc;
-}
-
 /* An empty cell: what can change, or is no value, is no key. */
 static const hash_fn hashes[JINJA_KIND_COUNT] = {
     [JINJA_STRING] = hash_text,  [JINJA_BOOL] = hash_number,    [JINJA_INT] = hash_number,
     [JINJA_FLOAT] = hash_number, [JINJA_UNDEFINED] = hash_kind, [JINJA_NONE] = hash_kind,
-    [JINJA_RANGE] = hash_kind,   [JINJA_TUPLE] = hash_tuple,
 };
 
 static int key_equal(struct jinja_run *run, const struct jinja_entry *e,
@@ -202,18 +185,6 @@ int jinja_dict_set(struct jinja_run *run, struct jinja_dict *d, struct str key,
                    struct jinja_value value)
 {
     return jinja_dict_put(run, d, jinja_string(jinja_text_of(key)), value);
-}
-
-int jinja_dict_remove(struct jinja_run *run, struct jinja_dict *d, size_t position)
-{
-    must(position < d->count);
-    d->count--;
-    memmove(&d->entries[position], &d->entries[position + 1],
-            (d->count - position) * sizeof *d->entries);
-    int rc = charge_probes(run, d->count + d->index_cap);
-    if (rc < 0 || !d->index) return rc;
-    memset(d->index, 0, d->index_cap * sizeof *d->index);
-    return index_all(run, d);
 }
 
 int jinja_dict_pairs(struct jinja_run *run, const struct jinja_dict *d, struct jinja_list **ret)

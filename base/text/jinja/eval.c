@@ -182,34 +182,6 @@ static int eval_item(struct jinja_run *run, struct jinja_scope *scope,
     return rc < 0 ? rc : jinja_slice_value(run, &object, &key, &stop, &step, ret);
 }
 
-static int spread_list(struct jinja_run *run, struct jinja_scope *scope,
-                       const struct jinja_node *node, struct jinja_list *into)
-{
-    struct jinja_value v;
-    struct jinja_list *items = NULL;
-    int rc = jinja_eval(run, scope, node, &v);
-    if (rc == 0) rc = jinja_items(run, &v, &items);
-    for (size_t i = 0; rc == 0 && i < items->count; i++)
-        rc = jinja_list_push(run, into, items->items[i]);
-    return rc;
-}
-
-static int spread_dict(struct jinja_run *run, struct jinja_scope *scope,
-                       const struct jinja_node *node, struct jinja_dict *into)
-{
-    struct jinja_value v;
-    int rc = jinja_eval(run, scope, node, &v);
-    if (rc < 0) return rc;
-    if (v.kind != JINJA_DICT) return jinja_type_error(run, "** needs a mapping", &v);
-    for (size_t i = 0; rc == 0 && i < v.dict->count; i++) {
-        const struct jinja_entry *e = &v.dict->entries[i];
-        if (e->key.kind != JINJA_STRING)
-            return jinja_type_error(run, "** needs names as keys", &e->key);
-        rc = jinja_dict_put(run, into, e->key, e->value);
-    }
-    return rc;
-}
-
 static int named_args(struct jinja_run *run, const struct jinja_dict *dict, struct jinja_args *ret)
 {
     void *named;
@@ -230,7 +202,7 @@ int jinja_eval_args(struct jinja_run *run, struct jinja_scope *scope, const stru
     struct jinja_list *list = NULL;
     struct jinja_dict *dict = NULL;
     *ret = (struct jinja_args){ 0 };
-    if (!node->list && !node->other && !node->b && !node->c) return 0;
+    if (!node->list && !node->other) return 0;
     int rc = jinja_list_new(run, 4, &list);
     if (rc == 0) rc = jinja_dict_new(run, &dict);
     for (const struct jinja_node *n = node->list; n && rc == 0; n = n->next) {
@@ -243,8 +215,6 @@ int jinja_eval_args(struct jinja_run *run, struct jinja_scope *scope, const stru
         rc = jinja_eval(run, scope, n->a, &v);
         if (rc == 0) rc = jinja_dict_set(run, dict, n->name, v);
     }
-    if (rc == 0 && node->b) rc = spread_list(run, scope, node->b, list);
-    if (rc == 0 && node->c) rc = spread_dict(run, scope, node->c, dict);
     if (rc < 0) return rc;
     ret->at = list->items;
     ret->count = list->count;

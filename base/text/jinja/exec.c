@@ -1,6 +1,6 @@
 /* exec.c - statements, scopes and macros.
  *
- * Scopes are jinja2's: a loop's round, a macro, a with and a captured block each have their own;
+ * Scopes are jinja2's: a loop's round, a macro and a captured block each have their own;
  * an if has none. Assigning writes to the innermost, reading goes outwards, so what a loop sets
  * is gone with the round: templates carry things out of loops in a namespace.
  */
@@ -225,19 +225,6 @@ static int exec_filter_block(struct jinja_run *run, struct jinja_scope *scope,
     return run->out->rc;
 }
 
-static int exec_with(struct jinja_run *run, struct jinja_scope *scope,
-                     const struct jinja_node *node)
-{
-    struct jinja_scope *inner = NULL;
-    int rc = jinja_scope_new(run, scope, &inner);
-    for (const struct jinja_node *n = node->other; n && rc == 0; n = n->next) {
-        struct jinja_value v;
-        rc = jinja_eval(run, scope, n->a, &v); /* the bindings do not see each other */
-        if (rc == 0) rc = jinja_scope_set(run, inner, n->name, n->hash, v);
-    }
-    return rc < 0 ? rc : jinja_exec(run, inner, node->list);
-}
-
 static int exec_scope(struct jinja_run *run, struct jinja_scope *scope,
                       const struct jinja_node *node)
 {
@@ -246,45 +233,16 @@ static int exec_scope(struct jinja_run *run, struct jinja_scope *scope,
     return rc < 0 ? rc : jinja_exec(run, inner, node->list);
 }
 
-static int new_macro(struct jinja_run *run, struct jinja_scope *scope,
-                     const struct jinja_node *node, struct jinja_value *ret)
+static int exec_macro(struct jinja_run *run, struct jinja_scope *scope,
+                      const struct jinja_node *node)
 {
     void *memory;
     int rc = jinja_alloc(run, 1, sizeof(struct jinja_macro), &memory);
     if (rc < 0) return rc;
     struct jinja_macro *macro = memory;
     *macro = (struct jinja_macro){ node, scope };
-    *ret = (struct jinja_value){ .kind = JINJA_MACRO, .macro = macro };
-    return 0;
-}
-
-static int exec_macro(struct jinja_run *run, struct jinja_scope *scope,
-                      const struct jinja_node *node)
-{
-    struct jinja_value v;
-    int rc = new_macro(run, scope, node, &v);
-    return rc < 0 ? rc : jinja_scope_set(run, scope, node->name, node->hash, v);
-}
-
-/* {% call f(x) %}body{% endcall %}: f gets the body as the macro `caller`. */
-static int exec_call_block(struct jinja_run *run, struct jinja_scope *scope,
-                           const struct jinja_node *node)
-{
-    struct jinja_value callee, caller, out;
-    struct jinja_args args;
-    void *named;
-    int rc = jinja_eval(run, scope, node->a->a, &callee);
-    if (rc == 0) rc = jinja_eval_args(run, scope, node->a, &args);
-    if (rc == 0) rc = new_macro(run, scope, node, &caller);
-    if (rc == 0) rc = jinja_alloc(run, args.named_count + 1, sizeof *args.named, &named);
-    if (rc < 0) return rc;
-    if (args.named_count > 0) memcpy(named, args.named, args.named_count * sizeof *args.named);
-    args.named = named;
-    args.named[args.named_count++] = (struct jinja_named){ STR("caller"), caller };
-    rc = jinja_call_value(run, &callee, &args, &out);
-    if (rc < 0) return rc;
-    jinja_put_value(run->out, &out);
-    return run->out->rc;
+    return jinja_scope_set(run, scope, node->name, node->hash,
+                           (struct jinja_value){ .kind = JINJA_MACRO, .macro = macro });
 }
 
 static int exec_break(struct jinja_run *run, struct jinja_scope *scope,
@@ -302,10 +260,8 @@ static const exec_fn table[JINJA_NODE_KIND_COUNT] = {
     [JINJA_FOR] = exec_for,
     [JINJA_SET] = exec_set,
     [JINJA_SET_BLOCK] = exec_set_block,
-    [JINJA_WITH] = exec_with,
     [JINJA_SCOPE] = exec_scope,
     [JINJA_MACRO_DEF] = exec_macro,
-    [JINJA_CALL_BLOCK] = exec_call_block,
     [JINJA_FILTER_BLOCK] = exec_filter_block,
     [JINJA_BREAK_LOOP] = exec_break,
     [JINJA_CONTINUE_LOOP] = exec_break,
@@ -360,47 +316,18 @@ static int set_params(struct jinja_run *run, const struct jinja_node *node,
     return rc;
 }
 
-static int set_special(struct jinja_run *run, struct jinja_scope *scope, const char *name,
-                       struct jinja_value v)
+/* What is given must have a parameter. */
+static int check_args(struct jinja_run *run, const struct jinja_node *node,
+                      const struct jinja_args *args, size_t param_count)
 {
-    struct str s = str_from(name);
-    return jinja_scope_set(run, scope, s, jinja_name_hash(s), v);
-}
-
-/* What the body may use besides its parameters: varargs, kwargs, caller. */
-static int set_rest(struct jinja_run *run, const struct jinja_node *node,
-                    const struct jinja_args *args, size_t param_count, struct jinja_scope *scope)
-{
-    struct jinja_list *varargs = NULL;
-    struct jinja_dict *kwargs = NULL;
-    struct jinja_value caller = jinja_undefined(STR("caller"));
-    int rc = jinja_list_new(run, 0, &varargs);
-    if (rc == 0) rc = jinja_dict_new(run, &kwargs);
-    for (size_t i = param_count; rc == 0 && i < args->count; i++)
-        rc = jinja_list_push(run, varargs, args->at[i]);
-    for (size_t i = 0; rc == 0 && i < args->named_count; i++) {
-        struct str name = args->named[i].name;
-        if (has_param(node, name)) continue;
-        if (str_eq(name, STR("caller")) && (node->uses & JINJA_USES_CALLER))
-            caller = args->named[i].value;
-        else
-            rc = jinja_dict_set(run, kwargs, name, args->named[i].value);
-    }
-    if (rc < 0) return rc;
-    if (varargs->count > 0 && !(node->uses & JINJA_USES_VARARGS))
+    if (args->count > param_count)
         return jinja_fail(run, -EDOM, "macro '%.*s' takes not more than %zu arguments",
                           STR_ARG(node->name), param_count);
-    if (kwargs->count > 0 && !(node->uses & JINJA_USES_KWARGS))
-        return jinja_fail(run, -EDOM, "macro '%.*s' has no parameter '%.*s'", STR_ARG(node->name),
-                          STR_ARG(jinja_bytes(kwargs->entries[0].key.text)));
-    if (node->uses & JINJA_USES_VARARGS)
-        rc = set_special(run, scope, "varargs", jinja_list_value(JINJA_TUPLE, varargs));
-    if (rc == 0 && (node->uses & JINJA_USES_KWARGS))
-        rc = set_special(run, scope, "kwargs",
-                         (struct jinja_value){ .kind = JINJA_DICT, .dict = kwargs });
-    if (rc == 0 && (node->uses & JINJA_USES_CALLER) && !has_param(node, STR("caller")))
-        rc = set_special(run, scope, "caller", caller);
-    return rc;
+    for (size_t i = 0; i < args->named_count; i++)
+        if (!has_param(node, args->named[i].name))
+            return jinja_fail(run, -EDOM, "macro '%.*s' has no parameter '%.*s'",
+                              STR_ARG(node->name), STR_ARG(args->named[i].name));
+    return 0;
 }
 
 int jinja_call_macro(struct jinja_run *run, const struct jinja_macro *macro,
@@ -410,7 +337,7 @@ int jinja_call_macro(struct jinja_run *run, const struct jinja_macro *macro,
     size_t param_count;
     int rc = jinja_scope_new(run, macro->scope, &scope);
     if (rc == 0) rc = set_params(run, macro->node, args, scope, &param_count);
-    if (rc == 0) rc = set_rest(run, macro->node, args, param_count, scope);
+    if (rc == 0) rc = check_args(run, macro->node, args, param_count);
     if (rc < 0) return rc;
     return jinja_capture(run, scope, macro->node->list, ret);
 }

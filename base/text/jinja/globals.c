@@ -1,14 +1,24 @@
-/* globals.c - functions that every template has. */
+/* globals.c - functions that every template has.
+ *
+ * range() is a list at once, not lazy: it prints as one. strftime_now formats a UTC moment, in
+ * English, without a clock or a locale, because a prompt must not depend on the machine that renders
+ * it; days become dates by the era method (400 Gregorian years are 146,097 days).
+ */
 #include "base/core/bits.h"
-#include "base/text/jinja/calendar.h"
 #include "base/text/jinja/text.h"
 
-#define RANGE_MAX 100000 /* jinja2's sandbox allows as many */
+#include <inttypes.h>
+#include <stdio.h>
 
-static int fn_range(struct jinja_run *run, struct jinja_value *self, const struct jinja_args *args,
-                    struct jinja_value *ret)
+#define RANGE_MAX 100000 /* jinja2's sandbox allows as many */
+#define DAY_S 86400
+#define ERA_DAYS 146097
+#define ERA_YEARS 400
+#define EPOCH_DAYS 719468                 /* from 0000-03-01 to 1970-01-01 */
+#define SECONDS_MAX INT64_C(253402300799) /* end of the year 9999, where Python's dates end */
+
+JINJA_FN(fn_range)
 {
-    (void)self;
     int64_t a = 0, b = 0, step = 1;
     bool two = jinja_arg_given(args, 1);
     int rc = jinja_arg_int(run, args, 0, 0, two ? &a : &b);
@@ -20,8 +30,12 @@ static int fn_range(struct jinja_run *run, struct jinja_value *self, const struc
     __int128 stride = step > 0 ? step : -(__int128)step;
     __int128 count = span > 0 ? (span + stride - 1) / stride : 0;
     if (count > RANGE_MAX) return jinja_fail(run, -E2BIG, "a range of more than %d", RANGE_MAX);
-    *ret = (struct jinja_value){ .kind = JINJA_RANGE, .range = { a, b, step, (int64_t)count } };
-    return 0;
+    struct jinja_list *list = NULL;
+    rc = jinja_list_new(run, (size_t)count, &list);
+    for (int64_t i = 0; i < count && rc == 0; i++)
+        rc = jinja_list_push(run, list, jinja_int(a + i * step));
+    if (rc == 0) *ret = jinja_list_value(JINJA_LIST, list);
+    return rc;
 }
 
 /* dict(mapping, a=1) and namespace(mapping, a=1) */
@@ -42,57 +56,18 @@ static int new_mapping(struct jinja_run *run, const struct jinja_args *args, enu
     return rc;
 }
 
-static int fn_dict(struct jinja_run *run, struct jinja_value *self, const struct jinja_args *args,
-                   struct jinja_value *ret)
+JINJA_FN(fn_dict)
 {
-    (void)self;
     return new_mapping(run, args, JINJA_DICT, ret);
 }
 
-static int fn_namespace(struct jinja_run *run, struct jinja_value *self,
-                        const struct jinja_args *args, struct jinja_value *ret)
+JINJA_FN(fn_namespace)
 {
-    (void)self;
     return new_mapping(run, args, JINJA_NAMESPACE, ret);
 }
 
-static int fn_cycler(struct jinja_run *run, struct jinja_value *self, const struct jinja_args *args,
-                     struct jinja_value *ret)
+JINJA_FN(fn_raise)
 {
-    (void)self;
-    void *memory;
-    struct jinja_list *items = NULL;
-    int rc = jinja_alloc(run, 1, sizeof(struct jinja_cycler), &memory);
-    if (rc == 0) rc = jinja_list_new(run, args->count, &items);
-    for (size_t i = 0; rc == 0 && i < args->count; i++)
-        rc = jinja_list_push(run, items, args->at[i]);
-    if (rc < 0) return rc;
-    if (args->count == 0) return jinja_fail(run, -EDOM, "cycler needs at least one item");
-    struct jinja_cycler *cycler = memory;
-    cycler->items = items;
-    *ret = (struct jinja_value){ .kind = JINJA_CYCLER, .cycler = cycler };
-    return 0;
-}
-
-static int fn_joiner(struct jinja_run *run, struct jinja_value *self, const struct jinja_args *args,
-                     struct jinja_value *ret)
-{
-    (void)self;
-    void *memory;
-    struct jinja_text separator = jinja_text_of(STR(", "));
-    int rc = jinja_alloc(run, 1, sizeof(struct jinja_joiner), &memory);
-    if (rc == 0 && jinja_arg_given(args, 0)) rc = jinja_arg_text(run, args, 0, &separator);
-    if (rc < 0) return rc;
-    struct jinja_joiner *joiner = memory;
-    joiner->separator = separator;
-    *ret = (struct jinja_value){ .kind = JINJA_JOINER, .joiner = joiner };
-    return 0;
-}
-
-static int fn_raise(struct jinja_run *run, struct jinja_value *self, const struct jinja_args *args,
-                    struct jinja_value *ret)
-{
-    (void)self, (void)ret;
     struct jinja_text message;
     int rc = jinja_to_text(run, &args->at[0], &message);
     if (rc < 0 || run->failed) return rc;
@@ -101,29 +76,96 @@ static int fn_raise(struct jinja_run *run, struct jinja_value *self, const struc
                    message.data ? message.data : "");
 }
 
-static int fn_strftime(struct jinja_run *run, struct jinja_value *self,
-                       const struct jinja_args *args, struct jinja_value *ret)
+/* ---- strftime_now ---- */
+
+struct moment {
+    int64_t year;
+    int month, day; /* 1..12, 1..31 */
+    int weekday;    /* Sunday 0 */
+    int second;     /* of the day */
+};
+
+/* Years begin in March here, so that the leap day is their last. */
+static struct moment moment_of(int64_t now_s)
 {
-    (void)self;
-    struct jinja_text form;
+    int64_t days = now_s / DAY_S + EPOCH_DAYS;
+    int64_t era = days / ERA_DAYS, in_era = days % ERA_DAYS;
+    int64_t year = (in_era - in_era / 1460 + in_era / 36524 - in_era / 146096) / 365;
+    int in_year = (int)(in_era - (365 * year + year / 4 - year / 100));
+    int month = (5 * in_year + 2) / 153; /* 0: March */
+    struct moment m = { .second = (int)(now_s % DAY_S) };
+    m.day = in_year - (153 * month + 2) / 5 + 1;
+    m.month = month < 10 ? month + 3 : month - 9;
+    m.year = year + era * ERA_YEARS + (m.month <= 2);
+    m.weekday = (int)((days + 3) % 7); /* 0000-03-01 was a Wednesday */
+    return m;
+}
+
+/* One directive as text; false for one that is not known. */
+static bool put_directive(struct jinja_builder *b, char directive, const struct moment *m)
+{
+    static const char *const days[] = { "Sunday",   "Monday", "Tuesday", "Wednesday",
+                                        "Thursday", "Friday", "Saturday" };
+    static const char *const months[] = { "January",   "February", "March",    "April",
+                                          "May",       "June",     "July",     "August",
+                                          "September", "October",  "November", "December" };
+    const struct {
+        char directive;
+        int64_t number;
+        const char *name; /* NULL: the number, with at least two digits */
+        int letters;      /* of the name */
+    } table[] = {
+        { 'Y', m->year, NULL, 0 },
+        { 'm', m->month, NULL, 0 },
+        { 'd', m->day, NULL, 0 },
+        { 'H', m->second / 3600, NULL, 0 },
+        { 'M', m->second / 60 % 60, NULL, 0 },
+        { 'S', m->second % 60, NULL, 0 },
+        { 'A', 0, days[m->weekday], 9 },
+        { 'a', 0, days[m->weekday], 3 },
+        { 'B', 0, months[m->month - 1], 9 },
+        { 'b', 0, months[m->month - 1], 3 },
+    };
+    char text[32];
+    for (size_t i = 0; i < COUNT_OF(table); i++) {
+        if (table[i].directive != directive) continue;
+        if (table[i].name)
+            snprintf(text, sizeof text, "%.*s", table[i].letters, table[i].name);
+        else
+            snprintf(text, sizeof text, "%02" PRId64, table[i].number);
+        jinja_put_text(b, text);
+        return true;
+    }
+    return false;
+}
+
+JINJA_FN(fn_strftime)
+{
+    struct jinja_text given;
     struct jinja_value time;
     struct jinja_builder plain = { .run = run }, b = { .run = run };
-    int rc = jinja_arg_text(run, args, 0, &form);
+    int rc = jinja_arg_text(run, args, 0, &given);
     if (rc < 0) return rc;
-    jinja_put_time(&plain, jinja_bytes(form), run->now_s);
+    struct moment m = moment_of(max_i64(0, min_i64(run->now_s, SECONDS_MAX)));
+    for (struct str form = jinja_bytes(given); form.len > 0 && plain.rc == 0;) {
+        size_t at = min_size(str_find(form, STR("%")), form.len);
+        jinja_put_str(&plain, str_of(form.data, at));
+        form = str_of(form.data + at, form.len - at);
+        if (form.len == 0) break;
+        char directive = form.len > 1 ? form.data[1] : '%';
+        if (!put_directive(&plain, directive, &m))
+            return jinja_fail(run, -EDOM, "strftime_now: no directive %%%c here", directive);
+        form = str_of(form.data + 2, form.len - 2);
+    }
     rc = jinja_built(&plain, &time);
     if (rc < 0) return rc;
-    jinja_put_marked(&b, jinja_bytes(time.text), jinja_is_marked(form));
+    jinja_put_marked(&b, jinja_bytes(time.text), jinja_is_marked(given));
     return jinja_built(&b, ret);
 }
 
 static const struct jinja_row table[] = {
-    { "range", "start,stop,step", 1, fn_range },
-    { "dict", NULL, 0, fn_dict },
-    { "namespace", NULL, 0, fn_namespace },
-    { "cycler", NULL, 0, fn_cycler },
-    { "joiner", "sep", 0, fn_joiner },
-    { "raise_exception", "message", 1, fn_raise },
+    { "range", "start,stop,step", 1, fn_range },  { "dict", NULL, 0, fn_dict },
+    { "namespace", NULL, 0, fn_namespace },       { "raise_exception", "message", 1, fn_raise },
     { "strftime_now", "format", 1, fn_strftime },
 };
 

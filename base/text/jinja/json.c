@@ -16,7 +16,6 @@
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 
 struct loader {
     struct jinja_run *run;
@@ -97,31 +96,14 @@ static int load_value(struct loader *l, struct jinja_value *ret)
 {
     int rc = jinja_charge(l->run, 1);
     if (rc < 0) return rc;
-    switch (l->reader.token) {
-    case JSON_STRING:
-        return load_text(l, ret);
-    case JSON_NUMBER:
-        return load_number(l, ret);
-    case JSON_ARRAY:
-        return load_array(l, ret);
-    case JSON_OBJECT:
-        return load_object(l, ret);
-    case JSON_TRUE:
-    case JSON_FALSE:
-        *ret = jinja_bool(l->reader.token == JSON_TRUE);
-        return 0;
-    case JSON_NULL:
-        *ret = jinja_none();
-        return 0;
-    case JSON_ERROR:
-    case JSON_OBJECT_END:
-    case JSON_ARRAY_END:
-    case JSON_KEY:
-    case JSON_END:
-    case JSON_TOKEN_COUNT:
-        break;
-    }
-    return -EINVAL;
+    enum json_token token = l->reader.token;
+    if (token == JSON_STRING) return load_text(l, ret);
+    if (token == JSON_NUMBER) return load_number(l, ret);
+    if (token == JSON_ARRAY) return load_array(l, ret);
+    if (token == JSON_OBJECT) return load_object(l, ret);
+    if (token != JSON_TRUE && token != JSON_FALSE && token != JSON_NULL) return -EINVAL;
+    *ret = token == JSON_NULL ? jinja_none() : jinja_bool(token == JSON_TRUE);
+    return 0;
 }
 
 static int make_ones(struct jinja_run *run, size_t len, const uint8_t **ret)
@@ -222,22 +204,16 @@ static bool scalar_text(const struct jinja_value *v, char out[JINJA_FLOAT_LEN])
 
 static void new_line(struct dumper *d)
 {
-    const struct jinja_value *indent = &d->style->indent;
-    if (indent->kind == JINJA_NONE) return;
+    if (d->style->indent < 0) return;
     jinja_put_text(&d->out, "\n");
-    for (uint32_t i = 0; i < d->level && d->out.rc == 0; i++) {
-        if (indent->kind == JINJA_STRING) jinja_put(&d->out, indent->text);
-        for (int64_t k = 0; indent->kind == JINJA_INT && k < indent->integer && d->out.rc == 0; k++)
+    for (uint32_t i = 0; i < d->level; i++)
+        for (int64_t k = 0; k < d->style->indent && d->out.rc == 0; k++)
             jinja_put_text(&d->out, " ");
-    }
 }
 
 static void separate(struct dumper *d, bool first)
 {
-    const struct jinja_json_style *s = d->style;
-    if (!first && s->item_separator.data) jinja_put_str(&d->out, s->item_separator);
-    if (!first && !s->item_separator.data)
-        jinja_put_text(&d->out, s->indent.kind == JINJA_NONE ? ", " : ",");
+    if (!first) jinja_put_text(&d->out, d->style->indent < 0 ? ", " : ",");
     new_line(d);
 }
 
@@ -263,38 +239,17 @@ static void dump_entry(struct dumper *d, const struct jinja_entry *e)
         dump_text(d, str_from(text));
     else
         d->out.rc = jinja_type_error(d->out.run, "a JSON key must be a string", &e->key);
-    if (d->style->key_separator.data)
-        jinja_put_str(&d->out, d->style->key_separator);
-    else
-        jinja_put_text(&d->out, ": ");
+    jinja_put_text(&d->out, ": ");
     dump(d, &e->value);
-}
-
-static int compare_entries(const void *a, const void *b, void *context)
-{
-    const struct jinja_entry *x = a, *y = b;
-    int order = 0, *rc = ((void **)context)[1];
-    if (*rc == 0) *rc = jinja_order(((void **)context)[0], &x->key, &y->key, &order);
-    return order;
 }
 
 static void dump_dict(struct dumper *d, const struct jinja_dict *dict)
 {
-    const struct jinja_entry *entries = dict->entries;
-    if (d->style->sort_keys && dict->count > 1) {
-        void *sorted;
-        void *context[] = { d->out.run, &d->out.rc };
-        d->out.rc = jinja_alloc(d->out.run, dict->count, sizeof *entries, &sorted);
-        if (d->out.rc < 0) return;
-        memcpy(sorted, entries, dict->count * sizeof *entries);
-        qsort_r(sorted, dict->count, sizeof *entries, compare_entries, context);
-        entries = sorted;
-    }
     jinja_put_text(&d->out, "{");
     d->level++;
     for (size_t i = 0; i < dict->count && d->out.rc == 0; i++) {
         separate(d, i == 0);
-        dump_entry(d, &entries[i]);
+        dump_entry(d, &dict->entries[i]);
     }
     d->level--;
     if (dict->count > 0) new_line(d);

@@ -1,4 +1,4 @@
-/* kinds.h - what a template computes with: JSON-like data with Python's behaviour, and our own
+/* kinds.h - the values of a template: JSON-like data with Python's behaviour, and our own
  * callable things. No host object exists among the kinds.
  *
  * Layer:    base/text/jinja, private to the chat template
@@ -28,7 +28,6 @@ enum jinja_kind {
     JINJA_LIST,
     JINJA_TUPLE,
     JINJA_DICT,
-    JINJA_RANGE,
     JINJA_VIEW,     /* dict.items() and the like: has a length, no index */
     JINJA_ITERATOR, /* map, select, ...: always true, no length, runs once */
     JINJA_NAMESPACE,
@@ -36,8 +35,6 @@ enum jinja_kind {
     JINJA_FUNCTION, /* a global of ours */
     JINJA_METHOD,   /* bound to its object */
     JINJA_LOOP,
-    JINJA_CYCLER,
-    JINJA_JOINER,
     JINJA_KIND_COUNT
 };
 
@@ -46,10 +43,6 @@ struct jinja_text {
     const uint8_t *mark;
     size_t len;
     bool safe; /* markupsafe's Markup: adding to it escapes HTML */
-};
-
-struct jinja_range {
-    int64_t start, stop, step, count;
 };
 
 struct jinja_missing {
@@ -65,15 +58,12 @@ struct jinja_value {
         double real;
         struct jinja_text text;
         struct jinja_missing missing;
-        struct jinja_range range;
         struct jinja_list *list; /* LIST TUPLE VIEW ITERATOR */
         struct jinja_dict *dict; /* DICT NAMESPACE */
         struct jinja_macro *macro;
         const struct jinja_row *function;
         struct jinja_bound *bound;
         struct jinja_loop *loop;
-        struct jinja_cycler *cycler;
-        struct jinja_joiner *joiner;
     };
 };
 
@@ -110,15 +100,4 @@ struct jinja_bound {
 struct jinja_loop {
     struct jinja_list *items;
     size_t index0;
-    struct jinja_value last_changed; /* ABSENT before loop.changed() was asked */
-};
-
-struct jinja_cycler {
-    struct jinja_list *items;
-    size_t pos;
-};
-
-struct jinja_joiner {
-    struct jinja_text separator;
-    bool used;
 };

@@ -12,6 +12,7 @@
 #include "base/text/jinja/lex.h"
 
 #include "base/core/bits.h"
+#include "base/core/hash.h"
 #include "base/text/unicode.h"
 
 #include <stdlib.h>
@@ -140,43 +141,6 @@ static int skip_comment(struct lexer *x)
     return 0;
 }
 
-/* Length of `{% raw %}` (or endraw) at the position; 0: none. *sign is the one behind {%. */
-static size_t raw_tag(const struct lexer *x, const char *word, char *sign)
-{
-    if (!looking_at(x, 0, "{%")) return 0;
-    size_t at = 2;
-    *sign = peek(x, at);
-    if (*sign == '-' || *sign == '+') at++;
-    at += blanks_at(x, at);
-    if (!looking_at(x, at, word)) return 0;
-    at += strlen(word);
-    at += blanks_at(x, at);
-    if (strcmp(word, "endraw") == 0) {
-        size_t end = tag_end(x, at, "%}");
-        return end ? at + end : 0;
-    }
-    if (looking_at(x, at, "-%}")) return at + 3 + blanks_at(x, at + 3);
-    return looking_at(x, at, "%}") ? at + 2 : 0;
-}
-
-static int lex_raw(struct lexer *x, size_t tag_len)
-{
-    advance(x, tag_len);
-    size_t from = x->pos;
-    bool line_starts = x->line_starts;
-    char sign = '\0';
-    size_t len = 0;
-    size_t at = x->pos;
-    struct lexer ahead = *x; /* looks for the end before data is put with its line */
-    while (ahead.pos < ahead.src.len && (len = raw_tag(&ahead, "endraw", &sign)) == 0)
-        advance(&ahead, 1);
-    if (len == 0) return fail(x, "{% raw %} has no {% endraw %}");
-    at = ahead.pos;
-    int rc = put_data(x, from, at, sign, false, line_starts);
-    advance(x, at - x->pos + len);
-    return rc;
-}
-
 static bool is_name_byte(char c)
 {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' ||
@@ -188,110 +152,54 @@ static bool is_digit(char c)
     return c >= '0' && c <= '9';
 }
 
-static size_t digits_at(const struct lexer *x, size_t ahead)
-{
-    size_t len = 0;
-    while (is_digit(peek(x, ahead + len)) ||
-           (len > 0 && peek(x, ahead + len) == '_' && is_digit(peek(x, ahead + len + 1))))
-        len++;
-    return len;
-}
-
-/* Length of the part ".5", "e10", ".5e-3" behind the digits; 0: the number is whole. */
-static size_t fraction_at(const struct lexer *x, size_t ahead)
-{
-    size_t len = 0;
-    if (peek(x, ahead) == '.' && is_digit(peek(x, ahead + 1))) len = 1 + digits_at(x, ahead + 1);
-    if ((peek(x, ahead + len) | 32) != 'e') return len;
-    size_t mark = ahead + len + 1;
-    if (peek(x, mark) == '+' || peek(x, mark) == '-') mark++;
-    size_t digits = digits_at(x, mark);
-    return digits > 0 ? mark + digits - ahead : len;
-}
-
+/* 7, 2.5. What else Python allows (0xff, 1e9, 1_000) is malformed here. */
 static int lex_number(struct lexer *x)
 {
-    char text[64], prefix = (char)(peek(x, 1) | 32);
-    int base = 10;
-    if (peek(x, 0) == '0' && (prefix == 'x' || prefix == 'o' || prefix == 'b'))
-        base = prefix == 'x' ? 16 : prefix == 'o' ? 8 : 2;
-    bool after_dot = x->pos > 0 && x->src.data[x->pos - 1] == '.';
-    size_t whole = digits_at(x, 0), fraction = 0;
-    if (base != 10) {
-        for (whole = 2; is_name_byte(peek(x, whole)) && (unsigned char)peek(x, whole) < 0x80;)
-            whole++;
-    } else if (!after_dot) {
-        fraction = fraction_at(x, whole);
+    size_t len = 0, point = 0;
+    bool after_dot = x->pos > 0 && x->src.data[x->pos - 1] == '.'; /* a.0.5: two indices */
+    while (is_digit(peek(x, len)) ||
+           (peek(x, len) == '.' && !point && !after_dot && is_digit(peek(x, len + 1)))) {
+        if (peek(x, len) == '.') point = len;
+        len++;
     }
-    size_t len = 0;
-    for (size_t i = base == 10 ? 0 : 2; i < whole + fraction; i++) {
-        if (peek(x, i) == '_') continue;
-        if (len + 1 >= sizeof text) return fail(x, "a number is too long");
-        text[len++] = peek(x, i);
-    }
+    char text[64], *end = text;
+    if (len >= sizeof text || is_name_byte(peek(x, len))) return fail(x, "a number is malformed");
+    memcpy(text, x->src.data + x->pos, len);
     text[len] = '\0';
-    struct jinja_token t = { .kind = fraction ? JINJA_TOKEN_FLOAT : JINJA_TOKEN_INT };
-    char *end = text;
+    struct jinja_token t = { .kind = point ? JINJA_TOKEN_FLOAT : JINJA_TOKEN_INT };
     errno = 0;
-    if (fraction)
+    if (point)
         t.real = strtod(text, &end);
     else
-        t.integer = strtoll(text, &end, base);
-    if (*end || len == 0) return fail(x, "a number is malformed");
-    if (errno == ERANGE && !fraction) return fail(x, "an integer has more than 64 bits");
+        t.integer = strtoll(text, &end, 10);
+    if (errno == ERANGE) return fail(x, "a number has more than 64 bits");
     int rc = push(x, t);
-    advance(x, whole + fraction);
+    advance(x, len);
     return rc;
 }
 
-static size_t hex_escape(struct str raw, size_t at, size_t digits, char *out, size_t *ret_len)
+/* The character that 4 hexadecimal digits name; false for others and for half a pair. */
+static bool hex_escape(struct str raw, size_t at, char *out, size_t *ret_len)
 {
-    uint32_t cp = 0;
-    if (digits > raw.len - at) return 0;
-    for (size_t i = 0; i < digits; i++) {
-        char c = raw.data[at + i], lower = (char)(c | 32);
-        if (is_digit(c))
-            cp = cp * 16 + (uint32_t)(c - '0');
-        else if (lower >= 'a' && lower <= 'f')
-            cp = cp * 16 + (uint32_t)(lower - 'a' + 10);
-        else
-            return 0;
-    }
-    if (cp > 0x10FFFF || (cp >= 0xD800 && cp < 0xE000)) return 0;
+    uint8_t bytes[2];
+    if (raw.len - at < 4 || hex_to(str_of(raw.data + at, 4), bytes, 2) < 0) return false;
+    uint32_t cp = (uint32_t)bytes[0] << 8 | bytes[1];
+    if (cp >= 0xD800 && cp < 0xE000) return false;
     *ret_len = utf8_encode(cp, out);
-    return digits;
+    return true;
 }
 
-/* One escape behind the backslash at raw[at - 1]: bytes taken, or 0 when it is malformed. */
+/* One escape behind the backslash at raw[at - 1]: bytes taken, or 0 when it is not known. */
 static size_t escape(struct str raw, size_t at, char *out, size_t *ret_len)
 {
     static const char letters[] = "\\'\"abfnrtv", values[] = "\\'\"\a\b\f\n\r\t\v";
     char c = raw.data[at];
     const char *letter = c ? strchr(letters, c) : NULL;
     *ret_len = 1;
-    if (letter) {
-        *out = values[letter - letters];
-        return 1;
-    }
-    if (c == '\n') {
-        *ret_len = 0;
-        return 1;
-    }
-    if (c == 'x' || c == 'u' || c == 'U') {
-        size_t digits = c == 'x' ? 2 : c == 'u' ? 4 : 8;
-        size_t used = hex_escape(raw, at + 1, digits, out, ret_len);
-        return used ? 1 + used : 0;
-    }
-    if (c >= '0' && c <= '7') {
-        uint32_t cp = 0;
-        size_t used = 0;
-        while (used < 3 && at + used < raw.len && raw.data[at + used] >= '0' &&
-               raw.data[at + used] <= '7')
-            cp = cp * 8 + (uint32_t)(raw.data[at + used++] - '0');
-        *ret_len = utf8_encode(cp, out);
-        return used;
-    }
-    if (c == 'N') return 0;
+    if (letter) *out = values[letter - letters];
+    if (letter) return 1;
+    if (c == 'u') return hex_escape(raw, at + 1, out, ret_len) ? 5 : 0;
+    if (strchr("xUN01234567\n", c)) return 0;
     out[0] = '\\', out[1] = c; /* unknown: the backslash stays, as in Python */
     *ret_len = 2;
     return 1;
@@ -319,7 +227,7 @@ static int lex_string(struct lexer *x)
                 continue;
             }
             size_t made, used = escape(raw, at + 1, text + out, &made);
-            if (used == 0) return fail(x, "a string has a malformed escape");
+            if (used == 0) return fail(x, "a string has an escape that is not known here");
             out += made;
             at += 1 + used;
         }
@@ -347,7 +255,7 @@ static int track_bracket(struct lexer *x, char c)
 
 static int lex_operator(struct lexer *x)
 {
-    static const char *const pairs[] = { "//", "**", "==", "!=", ">=", "<=" };
+    static const char *const pairs[] = { "//", "==", "!=", ">=", "<=" };
     static const char singles[] = "+-/*%~[](){}><=.:|,;";
     size_t len = 0;
     for (size_t i = 0; i < COUNT_OF(pairs); i++)
@@ -428,14 +336,9 @@ static int lex_next(struct lexer *x)
     }
     char kind = x->src.data[at + 1];
     char sign = at + 2 < x->src.len ? x->src.data[at + 2] : '\0';
-    struct lexer ahead = *x;
-    ahead.pos = at;
-    char raw_sign;
-    size_t raw = raw_tag(&ahead, "raw", &raw_sign);
     int rc = put_data(x, from, at, sign, kind == '{', line_starts);
     advance(x, at - from);
     if (rc < 0) return rc;
-    if (raw > 0) return lex_raw(x, raw);
     advance(x, sign == '-' || sign == '+' ? 3 : 2);
     return kind == '#' ? skip_comment(x) : lex_tag(x, kind == '{');
 }

@@ -18,7 +18,7 @@ enum jinja_token_kind {
     JINJA_TOKEN_STRING,    /* text: unescaped */
     JINJA_TOKEN_INT,       /* integer */
     JINJA_TOKEN_FLOAT,     /* real */
-    JINJA_TOKEN_OPERATOR, /* text: one of + - / // * % ** ~ [ ] ( ) { } == != > >= < <= = . : | , ; */
+    JINJA_TOKEN_OPERATOR,  /* text: one of + - / // * % ~ [ ] ( ) { } == != > >= < <= = . : | , ; */
 };
 
 struct jinja_token {

@@ -1,10 +1,10 @@
-/* ops.c - operators, comparison, membership, attributes, items and slices as Python has them. */
+/* ops.c - operators, comparison, membership, attributes, items and slices as Python has them.
+ *
+ * Left out, because no chat template of current models uses them: powers, // and % of fractions,
+ * repeated lists and text formatted by %. Each is an error that names its operands. */
 #include "base/core/bits.h"
 #include "base/text/jinja/ast.h"
 #include "base/text/jinja/row.h"
-
-#include <math.h>
-#include <stdlib.h>
 
 static int overflow(struct jinja_run *run)
 {
@@ -31,29 +31,11 @@ static int divide_ints(struct jinja_run *run, enum jinja_op op, int64_t a, int64
     return 0;
 }
 
-static int power_ints(struct jinja_run *run, int64_t base, int64_t exponent,
-                      struct jinja_value *ret)
-{
-    if (exponent < 0) {
-        if (base == 0) return jinja_fail(run, -EDOM, "division by zero");
-        *ret = jinja_float(pow((double)base, (double)exponent));
-        return 0;
-    }
-    int64_t result = 1;
-    for (; exponent > 0; exponent >>= 1) {
-        if ((exponent & 1) && __builtin_mul_overflow(result, base, &result)) return overflow(run);
-        if (exponent > 1 && __builtin_mul_overflow(base, base, &base)) return overflow(run);
-    }
-    *ret = jinja_int(result);
-    return 0;
-}
-
 static int arithmetic_ints(struct jinja_run *run, enum jinja_op op, int64_t a, int64_t b,
                            struct jinja_value *ret)
 {
     int64_t result;
     if (op == OP_FLOORDIV || op == OP_MOD) return divide_ints(run, op, a, b, ret);
-    if (op == OP_POW) return power_ints(run, a, b, ret);
     if (op == OP_DIV) {
         if (b == 0) return jinja_fail(run, -EDOM, "division by zero");
         *ret = jinja_float((double)a / (double)b);
@@ -70,19 +52,10 @@ static int arithmetic_ints(struct jinja_run *run, enum jinja_op op, int64_t a, i
 static int arithmetic_floats(struct jinja_run *run, enum jinja_op op, double a, double b,
                              struct jinja_value *ret)
 {
-    if (a == 0 && b < 0 && op == OP_POW) return jinja_fail(run, -EDOM, "division by zero");
-    if (b == 0 && (op == OP_DIV || op == OP_FLOORDIV || op == OP_MOD))
-        return jinja_fail(run, -EDOM, "division by zero");
-    double rest = fmod(a, b);
-    if (rest != 0 && (rest < 0) != (b < 0)) rest += b;
-    double result = op == OP_ADD   ? a + b
-                    : op == OP_SUB ? a - b
-                    : op == OP_MUL ? a * b
-                    : op == OP_DIV ? a / b
-                    : op == OP_FLOORDIV
-                        ? round((a - rest) / b) /* 3 // 0.1 is 29: not floor(a / b) */
-                    : op == OP_MOD ? rest
-                                   : pow(a, b);
+    if (op == OP_FLOORDIV || op == OP_MOD)
+        return jinja_fail(run, -EDOM, "// and %% are for integers here");
+    if (b == 0 && op == OP_DIV) return jinja_fail(run, -EDOM, "division by zero");
+    double result = op == OP_ADD ? a + b : op == OP_SUB ? a - b : op == OP_MUL ? a * b : a / b;
     *ret = jinja_float(result);
     return 0;
 }
@@ -100,18 +73,6 @@ static void put_escaped(struct jinja_builder *b, struct jinja_text t)
         done = i + 1;
     }
     jinja_put(b, jinja_slice(t, done, t.len - done));
-}
-
-int jinja_escape(struct jinja_run *run, struct jinja_text t, struct jinja_value *ret)
-{
-    struct jinja_builder b = { .run = run };
-    if (t.safe)
-        jinja_put(&b, t);
-    else
-        put_escaped(&b, t);
-    int rc = jinja_built(&b, ret);
-    if (rc == 0) ret->text.safe = true;
-    return rc;
 }
 
 /* Markup + str escapes the str, as markupsafe does. */
@@ -145,23 +106,13 @@ static int add_lists(struct jinja_run *run, const struct jinja_value *a,
     return rc;
 }
 
-static int repeat(struct jinja_run *run, const struct jinja_value *v, int64_t times,
+static int repeat(struct jinja_run *run, struct jinja_text t, int64_t times,
                   struct jinja_value *ret)
 {
-    int rc = 0;
-    if (v->kind == JINJA_STRING) {
-        struct jinja_builder b = { .run = run };
-        for (int64_t i = 0; i < times && v->text.len > 0 && b.rc == 0; i++)
-            jinja_put(&b, v->text);
-        return jinja_built(&b, ret);
-    }
-    struct jinja_list *list = NULL;
-    rc = jinja_list_new(run, 0, &list);
-    for (int64_t i = 0; i < times && v->list->count > 0 && rc == 0; i++)
-        for (size_t k = 0; k < v->list->count && rc == 0; k++)
-            rc = jinja_list_push(run, list, v->list->items[k]);
-    if (rc == 0) *ret = jinja_list_value(v->kind, list);
-    return rc;
+    struct jinja_builder b = { .run = run };
+    for (int64_t i = 0; i < times && t.len > 0 && b.rc == 0; i++)
+        jinja_put(&b, t);
+    return jinja_built(&b, ret);
 }
 
 static bool is_sequence(const struct jinja_value *v)
@@ -173,20 +124,19 @@ int jinja_arithmetic(struct jinja_run *run, int operation, struct jinja_value *a
                      struct jinja_value *b, struct jinja_value *ret)
 {
     static const char *const signs[] = {
-        [OP_ADD] = "+",       [OP_SUB] = "-", [OP_MUL] = "*",  [OP_DIV] = "/",
-        [OP_FLOORDIV] = "//", [OP_MOD] = "%", [OP_POW] = "**",
+        [OP_ADD] = "+", [OP_SUB] = "-",       [OP_MUL] = "*",
+        [OP_DIV] = "/", [OP_FLOORDIV] = "//", [OP_MOD] = "%",
     };
     enum jinja_op op = (enum jinja_op)operation;
     int64_t i, j;
     if (jinja_as_int(a, &i) && jinja_as_int(b, &j)) return arithmetic_ints(run, op, i, j, ret);
     if (jinja_is_number(a) && jinja_is_number(b))
         return arithmetic_floats(run, op, jinja_as_float(a), jinja_as_float(b), ret);
-    if (op == OP_MOD && a->kind == JINJA_STRING) return jinja_percent(run, a->text, b, ret);
     if (op == OP_ADD && a->kind == b->kind && a->kind == JINJA_STRING)
         return add_texts(run, a->text, b->text, ret);
     if (op == OP_ADD && a->kind == b->kind && is_sequence(a)) return add_lists(run, a, b, ret);
-    if (op == OP_MUL && is_sequence(a) && jinja_as_int(b, &j)) return repeat(run, a, j, ret);
-    if (op == OP_MUL && is_sequence(b) && jinja_as_int(a, &i)) return repeat(run, b, i, ret);
+    if (op == OP_MUL && a->kind == JINJA_STRING && jinja_as_int(b, &j))
+        return repeat(run, a->text, j, ret);
     if (a->kind == JINJA_UNDEFINED) return jinja_undefined_error(run, a);
     if (b->kind == JINJA_UNDEFINED) return jinja_undefined_error(run, b);
     return jinja_fail(run, -EDOM, "'%s' %s '%s' is not possible", jinja_type_name(a), signs[op],
@@ -206,7 +156,6 @@ static int contains_item(struct jinja_run *run, const struct jinja_list *items,
 static int contains(struct jinja_run *run, struct jinja_value *container,
                     const struct jinja_value *item, bool *ret)
 {
-    int64_t i;
     if (container->kind == JINJA_STRING) {
         if (item->kind != JINJA_STRING)
             return jinja_type_error(run, "'in' a string needs a string", item);
@@ -218,12 +167,6 @@ static int contains(struct jinja_run *run, struct jinja_value *container,
         int rc = jinja_dict_get(run, container->dict, item, &found);
         *ret = found != NULL;
         return rc;
-    }
-    if (container->kind == JINJA_RANGE && jinja_as_int(item, &i)) {
-        const struct jinja_range *r = &container->range;
-        __int128 offset = (__int128)i - r->start;
-        *ret = offset % r->step == 0 && offset / r->step >= 0 && offset / r->step < r->count;
-        return 0;
     }
     struct jinja_list *items = NULL;
     int rc = jinja_items(run, container, &items);
@@ -285,16 +228,9 @@ static int numbered_item(struct jinja_run *run, const struct jinja_value *v, int
     }
     if (v->kind == JINJA_STRING)
         *ret = jinja_string(char_range(v->text, (size_t)index, 1));
-    else if (v->kind == JINJA_RANGE)
-        *ret = jinja_int(v->range.start + index * v->range.step);
     else
         *ret = v->list->items[index];
     return 0;
-}
-
-static bool has_numbered_items(const struct jinja_value *v)
-{
-    return is_sequence(v) || v->kind == JINJA_RANGE;
 }
 
 static int loop_attribute(struct jinja_run *run, const struct jinja_loop *loop, struct str name,
@@ -312,8 +248,6 @@ static int loop_attribute(struct jinja_run *run, const struct jinja_loop *loop, 
         { "length", jinja_int(count) },
         { "first", jinja_bool(index == 0) },
         { "last", jinja_bool(index + 1 >= count) },
-        { "depth0", jinja_int(0) }, /* they count recursive calls only, which we do not have */
-        { "depth", jinja_int(1) },
     };
     (void)run;
     for (size_t i = 0; i < COUNT_OF(attributes); i++)
@@ -347,10 +281,6 @@ static int own_attribute(struct jinja_run *run, struct jinja_value *v, struct st
         return rc;
     }
     if (v->kind == JINJA_LOOP) return loop_attribute(run, v->loop, name, ret);
-    if (v->kind == JINJA_CYCLER && str_eq(name, STR("current")))
-        *ret = v->cycler->items->items[v->cycler->pos];
-    if (v->kind == JINJA_MACRO && str_eq(name, STR("name")))
-        *ret = jinja_string(jinja_text_of(v->macro->node->name));
     return 0;
 }
 
@@ -379,7 +309,7 @@ int jinja_item(struct jinja_run *run, struct jinja_value *v, const struct jinja_
     int64_t index;
     if (v->kind == JINJA_UNDEFINED) return jinja_undefined_error(run, v);
     struct jinja_value object = *v, wanted = *key;
-    if (has_numbered_items(&object) && jinja_as_int(&wanted, &index))
+    if (is_sequence(&object) && jinja_as_int(&wanted, &index))
         return numbered_item(run, &object, index, ret);
     bool hashable = wanted.kind != JINJA_LIST && wanted.kind != JINJA_DICT;
     if (object.kind == JINJA_DICT && hashable) {
@@ -426,27 +356,13 @@ static int slice_text(struct jinja_run *run, struct jinja_text t, int64_t start,
     return rc < 0 ? rc : jinja_built(&b, ret);
 }
 
-static int slice_range(struct jinja_run *run, const struct jinja_range *r, int64_t from, int64_t to,
-                       int64_t by, int64_t count, struct jinja_value *ret)
-{
-    struct jinja_range part = { .count = count };
-    bool wraps = __builtin_mul_overflow(r->step, by, &part.step) ||
-                 __builtin_mul_overflow(r->step, from, &part.start) ||
-                 __builtin_add_overflow(r->start, part.start, &part.start) ||
-                 __builtin_mul_overflow(r->step, to, &part.stop) ||
-                 __builtin_add_overflow(r->start, part.stop, &part.stop);
-    if (wraps) return overflow(run);
-    *ret = (struct jinja_value){ .kind = JINJA_RANGE, .range = part };
-    return 0;
-}
-
 int jinja_slice_value(struct jinja_run *run, const struct jinja_value *v,
                       const struct jinja_value *start, const struct jinja_value *stop,
                       const struct jinja_value *step, struct jinja_value *ret)
 {
     int64_t len = 0, from = 0, to = 0, by = 1;
     if (v->kind == JINJA_UNDEFINED) return jinja_undefined_error(run, v);
-    if (!has_numbered_items(v)) return jinja_type_error(run, "only sequences have slices", v);
+    if (!is_sequence(v)) return jinja_type_error(run, "only sequences have slices", v);
     int rc = jinja_length(run, v, &len);
     if (rc < 0) return rc;
     if (step->kind != JINJA_NONE && !jinja_as_int(step, &by))
@@ -461,9 +377,8 @@ int jinja_slice_value(struct jinja_run *run, const struct jinja_value *v,
         up ? (to > from ? (uint64_t)(to - from) : 0) : (from > to ? (uint64_t)(from - to) : 0);
     uint64_t stride = up ? (uint64_t)by : 0 - (uint64_t)by;
     int64_t count = width ? (int64_t)((width - 1) / stride + 1) : 0;
-    if (count <= 1 && v->kind != JINJA_RANGE) by = 1; /* a huge stride is never multiplied */
+    if (count <= 1) by = 1; /* a huge stride is never multiplied */
     if (v->kind == JINJA_STRING) return slice_text(run, v->text, from, count, by, ret);
-    if (v->kind == JINJA_RANGE) return slice_range(run, &v->range, from, to, by, count, ret);
     struct jinja_list *list = NULL;
     rc = jinja_list_new(run, (size_t)count, &list);
     for (int64_t i = 0; i < count && rc == 0; i++) {

@@ -207,18 +207,6 @@ static void put_dict(struct jinja_builder *b, const struct jinja_dict *d)
     jinja_put_text(b, "}");
 }
 
-static void put_range(struct jinja_builder *b, const struct jinja_value *v)
-{
-    const struct jinja_range *r = &v->range;
-    char text[80];
-    int len =
-        r->step == 1
-            ? snprintf(text, sizeof text, "range(%" PRId64 ", %" PRId64 ")", r->start, r->stop)
-            : snprintf(text, sizeof text, "range(%" PRId64 ", %" PRId64 ", %" PRId64 ")", r->start,
-                       r->stop, r->step);
-    jinja_put_str(b, str_of(text, (size_t)len));
-}
-
 static void put_container(struct jinja_builder *b, const struct jinja_value *v)
 {
     if (b->rc == 0) b->rc = jinja_charge(b->run, 1);
@@ -226,10 +214,6 @@ static void put_container(struct jinja_builder *b, const struct jinja_value *v)
     if (b->rc < 0) return;
     if (v->kind == JINJA_DICT) {
         put_dict(b, v->dict);
-    } else if (v->kind == JINJA_NAMESPACE) {
-        jinja_put_text(b, "<Namespace ");
-        put_dict(b, v->dict);
-        jinja_put_text(b, ">");
     } else if (v->kind == JINJA_VIEW) {
         jinja_put_text(b, v->list->view);
         jinja_put_text(b, "([");
@@ -262,11 +246,10 @@ static void put_scalar(struct jinja_builder *b, const struct jinja_value *v)
 /* An empty cell: an object of ours, of which only the type is told. */
 static void (*const reprs[JINJA_KIND_COUNT])(struct jinja_builder *b,
                                              const struct jinja_value *v) = {
-    [JINJA_ABSENT] = put_scalar,       [JINJA_UNDEFINED] = put_scalar, [JINJA_NONE] = put_scalar,
-    [JINJA_BOOL] = put_scalar,         [JINJA_INT] = put_scalar,       [JINJA_FLOAT] = put_scalar,
-    [JINJA_STRING] = put_text_repr,    [JINJA_RANGE] = put_range,      [JINJA_LIST] = put_container,
-    [JINJA_TUPLE] = put_container,     [JINJA_DICT] = put_container,   [JINJA_VIEW] = put_container,
-    [JINJA_NAMESPACE] = put_container,
+    [JINJA_ABSENT] = put_scalar,    [JINJA_UNDEFINED] = put_scalar, [JINJA_NONE] = put_scalar,
+    [JINJA_BOOL] = put_scalar,      [JINJA_INT] = put_scalar,       [JINJA_FLOAT] = put_scalar,
+    [JINJA_STRING] = put_text_repr, [JINJA_LIST] = put_container,   [JINJA_TUPLE] = put_container,
+    [JINJA_DICT] = put_container,   [JINJA_VIEW] = put_container,
 };
 
 void jinja_put_repr(struct jinja_builder *b, const struct jinja_value *v)

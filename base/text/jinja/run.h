@@ -1,4 +1,4 @@
-/* run.h - one rendering: its memory, its bounds, where it stands.
+/* run.h - the state of one rendering: memory, limits, position.
  *
  * Layer:   base/text/jinja, private to the chat template
  * Errors:  functions return 0 or a negative errno after jinja_fail has written the sentence

@@ -45,34 +45,10 @@ struct jinja_text jinja_strip(struct jinja_text t, struct str chars, int sides)
     return t;
 }
 
-struct jinja_text jinja_head(struct jinja_text t, size_t count)
-{
-    size_t at = 0;
-    while (at < t.len && count-- > 0)
-        at += char_length(t, at);
-    return jinja_slice(t, 0, at);
-}
-
-static int replace_nothing(struct jinja_run *run, struct jinja_text t, struct jinja_text to,
-                           int64_t count, struct jinja_value *ret)
-{
-    struct jinja_builder b = { .run = run };
-    size_t at = 0;
-    for (; count != 0 && b.rc == 0; count--) {
-        jinja_put(&b, to);
-        if (at == t.len) break;
-        size_t len = char_length(t, at);
-        jinja_put(&b, jinja_slice(t, at, len));
-        at += len;
-    }
-    jinja_put(&b, jinja_slice(t, at, t.len - at));
-    return jinja_built(&b, ret);
-}
-
 int jinja_replace(struct jinja_run *run, struct jinja_text t, struct jinja_text from,
                   struct jinja_text to, int64_t count, struct jinja_value *ret)
 {
-    if (from.len == 0) return replace_nothing(run, t, to, count, ret);
+    if (from.len == 0) return jinja_fail(run, -EDOM, "replace needs a text to look for");
     struct jinja_builder b = { .run = run };
     int rc = jinja_charge(run, t.len / JINJA_STEP_BYTES);
     if (rc < 0) return rc;
@@ -92,19 +68,11 @@ int jinja_replace(struct jinja_run *run, struct jinja_text t, struct jinja_text 
 #define SMALL_SIGMA 0x3C3u
 #define FINAL_SIGMA 0x3C2u
 
-static bool is_cased(uint32_t cp)
-{
-    return cp != UNICODE_BAD && (unicode_is_lower(cp) || unicode_is_upper(cp));
-}
-
 /* The case that this character takes. */
-static enum unicode_case case_for(enum jinja_case to, uint32_t cp, bool first, bool after_cased)
+static enum unicode_case case_for(enum jinja_case to, bool first)
 {
     if (to == JINJA_UPPER) return UNICODE_UPPER;
-    if (to == JINJA_LOWER) return UNICODE_LOWER;
-    if (to == JINJA_SWAP) return unicode_is_upper(cp) ? UNICODE_LOWER : UNICODE_UPPER;
-    bool starts = to == JINJA_TITLE ? !after_cased : first;
-    return starts ? UNICODE_TITLE : UNICODE_LOWER;
+    return to == JINJA_CAPITALIZE && first ? UNICODE_TITLE : UNICODE_LOWER;
 }
 
 int jinja_change_case(struct jinja_run *run, struct jinja_text t, enum jinja_case to,
@@ -116,32 +84,20 @@ int jinja_change_case(struct jinja_run *run, struct jinja_text t, enum jinja_cas
         uint32_t cp, next = UNICODE_BAD, made[UNICODE_CASE_MAX];
         size_t len = unicode_next(str_of(t.data + at, t.len - at), &cp);
         if (at + len < t.len) unicode_next(str_of(t.data + at + len, t.len - at - len), &next);
-        enum unicode_case target = case_for(to, cp, at == 0, after_cased);
+        enum unicode_case target = case_for(to, at == 0);
         size_t count = unicode_to_case(target, cp, made);
         /* The one rule of lower case that looks around: sigma at the end of a word. */
         if (cp == SIGMA && target == UNICODE_LOWER)
-            made[0] = after_cased && !is_cased(next) ? FINAL_SIGMA : SMALL_SIGMA;
+            made[0] = after_cased && !unicode_is_cased(next) ? FINAL_SIGMA : SMALL_SIGMA;
         for (size_t i = 0; i < count; i++) {
             char text[4];
             size_t made_len = utf8_encode(made[i], text);
             jinja_put_marked(&b, str_of(text, made_len), t.mark && t.mark[at]);
         }
-        after_cased = is_cased(cp);
+        after_cased = unicode_is_cased(cp);
         at += len;
     }
     return jinja_built(&b, ret);
-}
-
-bool jinja_is_case(struct jinja_text t, bool upper)
-{
-    bool any = false;
-    for (size_t at = 0; at < t.len;) {
-        uint32_t cp;
-        at += unicode_next(str_of(t.data + at, t.len - at), &cp);
-        if (upper ? unicode_is_lower(cp) : unicode_is_upper(cp)) return false;
-        any = any || (upper ? unicode_is_upper(cp) : unicode_is_lower(cp));
-    }
-    return any;
 }
 
 static bool is_line_end(uint32_t cp)
@@ -150,8 +106,7 @@ static bool is_line_end(uint32_t cp)
            cp == 0x2029;
 }
 
-int jinja_split_lines(struct jinja_run *run, struct jinja_text t, bool keep_ends,
-                      struct jinja_list **ret)
+int jinja_split_lines(struct jinja_run *run, struct jinja_text t, struct jinja_list **ret)
 {
     struct jinja_list *lines = NULL;
     int rc = jinja_list_new(run, 0, &lines);
@@ -163,7 +118,6 @@ int jinja_split_lines(struct jinja_run *run, struct jinja_text t, bool keep_ends
         at += len;
         if (!is_line_end(cp)) continue;
         if (cp == '\r' && at < t.len && t.data[at] == '\n') at++;
-        if (keep_ends) end = at;
         rc = jinja_list_push(run, lines, jinja_string(jinja_slice(t, start, end - start)));
         start = at;
     }
@@ -171,35 +125,4 @@ int jinja_split_lines(struct jinja_run *run, struct jinja_text t, bool keep_ends
         rc = jinja_list_push(run, lines, jinja_string(jinja_slice(t, start, t.len - start)));
     if (rc == 0) *ret = lines;
     return rc;
-}
-
-int jinja_pad(struct jinja_run *run, struct jinja_text t, int64_t width, struct jinja_text fill,
-              char align, struct jinja_value *ret)
-{
-    int64_t len = (int64_t)jinja_text_length(t);
-    int64_t room = width > len ? width - len : 0;
-    /* Python's center puts the odd blank left only when the width is odd too. */
-    int64_t before = align == '<' ? 0 : align == '>' ? room : room / 2 + (room & width & 1);
-    struct jinja_builder b = { .run = run };
-    for (int64_t i = 0; i < before && b.rc == 0; i++)
-        jinja_put(&b, fill);
-    jinja_put(&b, t);
-    for (int64_t i = before; i < room && b.rc == 0; i++)
-        jinja_put(&b, fill);
-    return jinja_built(&b, ret);
-}
-
-int jinja_join(struct jinja_run *run, struct jinja_text between, const struct jinja_list *items,
-               bool any, struct jinja_value *ret)
-{
-    struct jinja_builder b = { .run = run };
-    int rc = jinja_charge(run, items->count / JINJA_SCAN_STEP);
-    for (size_t i = 0; i < items->count && rc == 0; i++) {
-        if (!any && items->items[i].kind != JINJA_STRING)
-            return jinja_type_error(run, "join needs strings", &items->items[i]);
-        if (i > 0) jinja_put(&b, between);
-        jinja_put_value(&b, &items->items[i]);
-        rc = b.rc;
-    }
-    return rc < 0 ? rc : jinja_built(&b, ret);
 }

@@ -87,39 +87,12 @@ int jinja_alloc(struct jinja_run *run, size_t count, size_t size, void **ret)
 
 bool jinja_truth(const struct jinja_value *v)
 {
-    switch (v->kind) {
-    case JINJA_BOOL:
-        return v->boolean;
-    case JINJA_INT:
-        return v->integer != 0;
-    case JINJA_FLOAT:
-        return v->real != 0;
-    case JINJA_STRING:
-        return v->text.len > 0;
-    case JINJA_LIST:
-    case JINJA_TUPLE:
-    case JINJA_VIEW:
+    if (jinja_is_number(v)) return jinja_as_float(v) != 0;
+    if (v->kind == JINJA_STRING) return v->text.len > 0;
+    if (v->kind == JINJA_LIST || v->kind == JINJA_TUPLE || v->kind == JINJA_VIEW)
         return v->list->count > 0;
-    case JINJA_DICT:
-        return v->dict->count > 0;
-    case JINJA_RANGE:
-        return v->range.count > 0;
-    case JINJA_ABSENT:
-    case JINJA_UNDEFINED:
-    case JINJA_NONE:
-    case JINJA_KIND_COUNT:
-        return false;
-    case JINJA_ITERATOR:
-    case JINJA_NAMESPACE:
-    case JINJA_MACRO:
-    case JINJA_FUNCTION:
-    case JINJA_METHOD:
-    case JINJA_LOOP:
-    case JINJA_CYCLER:
-    case JINJA_JOINER:
-        break;
-    }
-    return true;
+    if (v->kind == JINJA_DICT) return v->dict->count > 0;
+    return v->kind != JINJA_ABSENT && v->kind != JINJA_UNDEFINED && v->kind != JINJA_NONE;
 }
 
 int jinja_list_new(struct jinja_run *run, size_t cap, struct jinja_list **ret)
@@ -195,10 +168,6 @@ static bool equal_numbers(const struct jinja_value *a, const struct jinja_value 
 static bool equal_identity(const struct jinja_value *a, const struct jinja_value *b)
 {
     if (a->kind == JINJA_UNDEFINED || a->kind == JINJA_NONE) return true;
-    if (a->kind == JINJA_RANGE)
-        return a->range.count == b->range.count &&
-               (a->range.count == 0 || (a->range.start == b->range.start &&
-                                        (a->range.count == 1 || a->range.step == b->range.step)));
     return a->list == b->list; /* any of the union's pointers */
 }
 
@@ -304,17 +273,6 @@ static int dict_keys(struct jinja_run *run, const struct jinja_value *v, struct 
     return rc;
 }
 
-static int range_items(struct jinja_run *run, const struct jinja_value *v, struct jinja_list **ret)
-{
-    const struct jinja_range *r = &v->range;
-    struct jinja_list *list;
-    int rc = jinja_list_new(run, (size_t)r->count, &list);
-    for (int64_t i = 0; i < r->count && rc == 0; i++)
-        rc = jinja_list_push(run, list, jinja_int(r->start + i * r->step));
-    if (rc == 0) *ret = list;
-    return rc;
-}
-
 static int rest_of(struct jinja_run *run, const struct jinja_value *v, struct jinja_list **ret)
 {
     struct jinja_list *list, *iterator = v->list;
@@ -375,13 +333,6 @@ static int dict_length(struct jinja_run *run, const struct jinja_value *v, int64
     return 0;
 }
 
-static int range_length(struct jinja_run *run, const struct jinja_value *v, int64_t *ret)
-{
-    (void)run;
-    *ret = v->range.count;
-    return 0;
-}
-
 static int loop_length(struct jinja_run *run, const struct jinja_value *v, int64_t *ret)
 {
     (void)run;
@@ -415,7 +366,6 @@ static const struct type types[JINJA_KIND_COUNT] = {
     [JINJA_LIST]      = { "list",        own_items,   list_length },
     [JINJA_TUPLE]     = { "tuple",       own_items,   list_length },
     [JINJA_DICT]      = { "dict",        dict_keys,   dict_length },
-    [JINJA_RANGE]     = { "range",       range_items, range_length },
     [JINJA_VIEW]      = { "dict view",   own_items,   list_length },
     [JINJA_ITERATOR]  = { "generator",   rest_of,     NULL },
     [JINJA_NAMESPACE] = { "Namespace",   NULL,        NULL },
@@ -423,7 +373,5 @@ static const struct type types[JINJA_KIND_COUNT] = {
     [JINJA_FUNCTION]  = { "function",    NULL,        NULL },
     [JINJA_METHOD]    = { "method",      NULL,        NULL },
     [JINJA_LOOP]      = { "LoopContext", NULL,        loop_length },
-    [JINJA_CYCLER]    = { "Cycler",      NULL,        NULL },
-    [JINJA_JOINER]    = { "Joiner",      NULL,        NULL },
 };
 // clang-format on

@@ -94,8 +94,7 @@ int jinja_pair(struct jinja_run *run, struct jinja_value a, struct jinja_value b
 
 int jinja_dict_new(struct jinja_run *run, struct jinja_dict **ret);
 
-/* Keys are none, booleans, numbers, strings and ranges (and tuples of them); -EDOM for others, as
- * Python's "unhashable type". Put replaces the value of an equal key. */
+/* Keys are none, booleans, numbers and strings; -EDOM for others. Put replaces the value of an equal key. */
 int jinja_dict_put(struct jinja_run *run, struct jinja_dict *d, struct jinja_value key,
                    struct jinja_value value);
 int jinja_dict_get(struct jinja_run *run, const struct jinja_dict *d, const struct jinja_value *key,
@@ -104,7 +103,6 @@ int jinja_dict_find(struct jinja_run *run, const struct jinja_dict *d, struct st
                     const struct jinja_value **ret); /* likewise */
 int jinja_dict_set(struct jinja_run *run, struct jinja_dict *d, struct str key,
                    struct jinja_value value); /* `key` must outlive the rendering */
-int jinja_dict_remove(struct jinja_run *run, struct jinja_dict *d, size_t position);
 
 /* The tuples (key, value), in order. */
 int jinja_dict_pairs(struct jinja_run *run, const struct jinja_dict *d, struct jinja_list **ret);

@@ -3,8 +3,8 @@
 #include "agent/instance.h"
 #include "base/core/bits.h"
 #include "base/core/own.h"
-#include "base/io/clock.h"
 #include "base/io/file.h"
+#include "base/io/loop/clock.h"
 #include "tests/unit/unit.h"
 
 #include <fcntl.h>

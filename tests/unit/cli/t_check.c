@@ -2,7 +2,7 @@
 #include "base/core/bits.h"
 #include "base/core/own.h"
 #include "base/io/file.h"
-#include "cli/check.h"
+#include "cli/schema.h"
 #include "tests/unit/unit.h"
 
 #include <stdio.h>
@@ -56,7 +56,7 @@ static void every_mistake_has_its_sentence(void **state)
         { "", "", ", engine_flags: [\"--evict\", \"lfu\"]", "", "--evict: 'lfu' is no evict row" },
         { "engine: { fair: vtc, chunk: sarathi }", "", "", "", NULL },
         { "engine: { fair: vct }", "", "", "", "--fair: 'vct' is no fair row; did you mean vtc?" },
-        { "", "", ", place: melange", "", "'melange' chooses no offers (it is a planner's)" },
+        { "", "", ", place: melange", "", "'melange' is no place row; there are joint" },
         { "", "", ", migrate: llumnix", "", "put it below `router`" },
         { "power: polca", "", "", "", "put it into one of `services`" },
         { "order: fcfs", "", "", "", "put it below `engine` of a service" },

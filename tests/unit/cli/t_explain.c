@@ -1,7 +1,7 @@
 /* t_explain.c - decisions in words: what is known is told, what is not is said to be unknown. */
 #include "base/core/bits.h"
 #include "base/core/own.h"
-#include "cli/explain.h"
+#include "cli/cmd_explain.h"
 #include "tests/unit/unit.h"
 
 /* As /api/v1/decisions has them. */

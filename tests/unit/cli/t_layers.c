@@ -1,7 +1,7 @@
 /* t_layers.c - what `muster plan layers` asks: speeds, machines, links, room, and layouts whose KV has
  * room. */
 #include "base/core/bits.h"
-#include "cli/layers.h"
+#include "cli/plan/layers.h"
 #include "tests/unit/unit.h"
 
 #include <math.h>
@@ -26,7 +26,7 @@ static int question(const char *devices, const struct layers_work *w, struct err
     while (rest.len > 0 && count < COUNT_OF(item))
         item[count++] = str_cut(&rest, ',');
     int rc = layers_devices(&plan, item, count, w, err);
-    return rc < 0 ? rc : layers_problem(&plan, err);
+    return rc < 0 ? rc : layers_fill(&plan, err);
 }
 
 static struct layers_answer ask(const char *row)
@@ -42,7 +42,7 @@ static void devices_stand_in_machines_of_their_item(void **state)
     struct layers_work w = work_of("llama-3-70b", 8);
     assert_int_equal(question("4xa100,2xl4,12xt4", &w, NULL), 0);
     static const uint32_t machine[] = { 0, 0, 0, 0, 1, 1, 2, 2, 2, 2, 2, 2, 2, 2, 3, 3, 3, 3 };
-    const struct place_layers *p = &plan.problem;
+    const struct layers_problem *p = &plan.problem;
     assert_int_equal(p->device_count, COUNT_OF(machine));
     double sum = 0;
     for (uint32_t a = 0; a < p->device_count; a++) {
@@ -70,9 +70,9 @@ static void one_device_does_what_its_steps_do(void **state)
     struct perf_shape shape = { .decoding_seqs = 8,
                                 .kv_tokens_read = (uint64_t)8 * 1024,
                                 .kv_tokens_decoding = (uint64_t)8 * 1024 };
-    assert_true(roofline_init(&r, hardware_find(STR("h100")), &w.model, 1));
+    assert_true(roofline_init(&r, hardware_find(STR("rtxpro6000")), &w.model, 1));
     double step_s = roofline_step_s(&r, &shape);
-    assert_int_equal(question("1xh100", &w, NULL), 0);
+    assert_int_equal(question("1xrtxpro6000", &w, NULL), 0);
     assert_false(plan.extrapolated);
     for (uint32_t i = 0; i < layers_count; i++) {
         struct layers_answer a = ask(layers_table[i]->name);

@@ -1,9 +1,9 @@
 /* t_load_run.c - what a client measures of an answer: its end is the end token's, which has no text;
  * and what it asks of a router before. */
 #include "base/core/own.h"
-#include "base/io/http_server.h"
-#include "cli/load_run.h"
-#include "cli/replay.h"
+#include "base/io/http/http_server.h"
+#include "cli/load/load_run.h"
+#include "cli/load/replay.h"
 
 #include <pthread.h>
 #include <setjmp.h>

@@ -1,7 +1,7 @@
 /* t_offers.c - the price list: a file's dates, and how old a price is. */
 #include "base/core/own.h"
 #include "base/io/file.h"
-#include "cli/offers.h"
+#include "cli/cmd_offers.h"
 #include "tests/unit/unit.h"
 
 #include <stdio.h>

@@ -1,8 +1,8 @@
 /* t_perf_fit.c - tables are read strictly, and a fit finds the constants that made them. */
 #include "base/core/bits.h"
 #include "base/core/buf.h"
-#include "cli/perf_fit.h"
-#include "policies/roofline.h"
+#include "base/perf/roofline.h"
+#include "cli/plan/perf_fit.h"
 #include "tests/unit/unit.h"
 
 #include <math.h>

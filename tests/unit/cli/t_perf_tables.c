@@ -5,7 +5,7 @@
  * degree, and that of a model that the constants were not fitted to. */
 #include "base/core/bits.h"
 #include "base/io/file.h"
-#include "cli/perf_fit.h"
+#include "cli/plan/perf_fit.h"
 #include "tests/unit/unit.h"
 
 #include <stdio.h>

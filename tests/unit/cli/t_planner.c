@@ -1,5 +1,5 @@
 /* t_planner.c - what `muster plan` asks: buckets of a trace, types of a price list, the answers. */
-#include "cli/planner.h"
+#include "cli/plan/planner.h"
 #include "tests/unit/unit.h"
 
 #include <math.h>
@@ -44,8 +44,8 @@ static void the_cheapest_offer_of_each_kind_is_asked(void **state)
     assert_int_equal(types("llama-3-8b", &promise, &err), 0);
     assert_int_equal(planner.mix.type_count, without + 1);
 
-    struct place_mix_verdict answer, second;
-    planner_ask(&planner, place_find(STR("joint")), &answer, &second);
+    struct mix_verdict answer, second;
+    planner_ask(&planner, &mix_joint, &answer, &second);
     assert_true(answer.found && second.found);
     assert_true(second.cost_h >= answer.cost_h); /* without what carries most of the cost */
     assert_true(answer.cost_h > 0);
@@ -56,17 +56,17 @@ static void what_is_lacking_is_said(void **state)
 {
     (void)state;
     struct err err = { 0 };
-    struct place_mix_verdict answer, second;
+    struct mix_verdict answer, second;
     struct planner_promise promise = { .slo_ttft_s = 1, .slo_tpot_s = 0.05 };
     planner_lengths(&planner, 1000, 200, 1e6);
     assert_int_equal(types("llama-3-8b", &promise, &err), 0);
-    planner_ask(&planner, place_find(STR("joint")), &answer, &second);
+    planner_ask(&planner, &mix_joint, &answer, &second);
     assert_false(answer.found);
     assert_string_equal(answer.why, "it takes more instances of these types than can be asked for");
     promise.slo_tpot_s = 1e-4;
     planner_lengths(&planner, 1000, 200, 1);
     assert_int_equal(types("llama-3-8b", &promise, &err), 0);
-    planner_ask(&planner, place_find(STR("joint")), &answer, &second);
+    planner_ask(&planner, &mix_joint, &answer, &second);
     assert_false(answer.found);
     assert_string_equal(answer.why, "no type serves the work in time");
 }
@@ -109,7 +109,7 @@ static void buckets_keep_rate_and_lengths(void **state)
     planner_trace(&planner, trace, 25);
     double rate = 0, prompt = 0, output = 0;
     for (uint32_t b = 0; b < planner.mix.bucket_count; b++) {
-        const struct place_bucket *k = &planner.mix.bucket[b];
+        const struct mix_bucket *k = &planner.mix.bucket[b];
         rate += k->rate_s;
         prompt += k->rate_s * k->prompt_tokens;
         output += k->rate_s * k->output_tokens;

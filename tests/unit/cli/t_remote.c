@@ -37,10 +37,10 @@ static void put(const char *name, const char *text)
     assert_int_equal(file_write_atomic(path, str_from(text), 0600, NULL), 0);
 }
 
-static struct started sample(void)
+static struct fleet_file sample(void)
 {
-    struct started s = { .controller = { proc_id_self(), "127.0.0.1", 4001 },
-                         .router = { proc_id_self(), "::1", 4002 } };
+    struct fleet_file s = { .controller = { proc_id_self(), "127.0.0.1", 4001 },
+                            .router = { proc_id_self(), "::1", 4002 } };
     snprintf(s.config, sizeof s.config, "/somewhere/muster.yaml");
     snprintf(s.secret, sizeof s.secret, "%s/other", folder);
     return s;
@@ -48,23 +48,23 @@ static struct started sample(void)
 
 static void the_file_reads_back(void **state)
 {
-    struct started s = sample(), back;
+    struct fleet_file s = sample(), back;
     (void)state;
-    assert_int_equal(started_write(str_from(folder), &s, NULL), 0);
-    assert_int_equal(started_read(str_from(folder), &back, NULL), 0);
+    assert_int_equal(fleet_file_write(str_from(folder), &s, NULL), 0);
+    assert_int_equal(fleet_file_read(str_from(folder), &back, NULL), 0);
     assert_true(proc_id_eq(&s.controller.id, &back.controller.id));
-    assert_true(started_lives(&back.controller));
+    assert_true(fleet_file_lives(&back.controller));
     assert_string_equal(back.router.host, "::1");
     assert_int_equal(back.router.port, 4002);
     assert_string_equal(back.config, s.config);
     assert_string_equal(back.secret, s.secret);
     s.router.id.pid = 0; /* was not started */
-    assert_int_equal(started_write(str_from(folder), &s, NULL), 0);
-    assert_int_equal(started_read(str_from(folder), &back, NULL), 0);
+    assert_int_equal(fleet_file_write(str_from(folder), &s, NULL), 0);
+    assert_int_equal(fleet_file_read(str_from(folder), &back, NULL), 0);
     assert_int_equal(back.router.id.pid, 0);
-    assert_int_equal(started_remove(str_from(folder), NULL), 0);
-    assert_int_equal(started_read(str_from(folder), &back, NULL), -ENOENT);
-    assert_int_equal(started_remove(str_from(folder), NULL), 0); /* gone is gone */
+    assert_int_equal(fleet_file_remove(str_from(folder), NULL), 0);
+    assert_int_equal(fleet_file_read(str_from(folder), &back, NULL), -ENOENT);
+    assert_int_equal(fleet_file_remove(str_from(folder), NULL), 0); /* gone is gone */
 }
 
 static void damaged_files_are_named(void **state)
@@ -88,10 +88,10 @@ static void damaged_files_are_named(void **state)
     };
     (void)state;
     for (size_t i = 0; i < COUNT_OF(rows); i++) {
-        struct started s;
+        struct fleet_file s;
         struct err err = { 0 };
         put("fleet.json", rows[i].text);
-        int rc = started_read(str_from(folder), &s, &err);
+        int rc = fleet_file_read(str_from(folder), &s, &err);
         if (rc != rows[i].rc) fail_msg("%s: %d", rows[i].why, rc);
         assert_non_null(strstr(err.text, "fleet.json"));
     }
@@ -99,7 +99,7 @@ static void damaged_files_are_named(void **state)
 
 static void the_nearest_place_wins(void **state)
 {
-    struct started s = sample();
+    struct fleet_file s = sample();
     struct remote r;
     struct remote_place place = { .state = str_from(folder) };
     (void)state;
@@ -113,7 +113,7 @@ static void the_nearest_place_wins(void **state)
     assert_string_equal(r.secret, "abc");
 
     put("other", "def");
-    assert_int_equal(started_write(str_from(folder), &s, NULL), 0);
+    assert_int_equal(fleet_file_write(str_from(folder), &s, NULL), 0);
     assert_int_equal(remote_find(&place, &r, NULL), 0);
     assert_int_equal(r.port, 4001);
     assert_string_equal(r.secret, "def"); /* the file that up wrote down */
@@ -159,9 +159,9 @@ static void urls_can_be_opened(void **state)
     (void)state;
     for (size_t i = 0; i < COUNT_OF(rows); i++) {
         CLEANUP(buf_fini) struct buf url = { 0 };
-        struct started_part p = { .port = 80 };
+        struct fleet_file_part p = { .port = 80 };
         snprintf(p.host, sizeof p.host, "%s", rows[i].host);
-        started_url(&p, &url);
+        fleet_file_url(&p, &url);
         assert_string_equal(url.data, rows[i].url);
     }
 }

@@ -1,8 +1,8 @@
 /* t_replay.c - prompts share what the trace shares, reports are exact. */
 #include "base/core/bits.h"
 #include "base/core/own.h"
-#include "cli/load_report.h"
-#include "cli/replay.h"
+#include "cli/load/load_report.h"
+#include "cli/load/replay.h"
 
 #include <math.h>
 #include <setjmp.h>

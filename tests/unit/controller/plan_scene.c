@@ -2,8 +2,8 @@
 #include "tests/unit/controller/plan_scene.h"
 
 #include "base/core/own.h"
-#include "policies/place_rows.h"
-#include "policies/scale_rows.h"
+#include "policies/place/place.h"
+#include "policies/scale/scale.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -30,9 +30,9 @@ struct scene *scene_new(void)
         o->lead_s = 20;
         o->seqs_max = 16;
         o->has_prior = true;
-        o->prior = (struct perf_coef){ .a = 0.01 / offers[i].speed,
-                                       .b = 0.0005 / offers[i].speed,
-                                       .c = 0.001 / offers[i].speed };
+        o->prior = (struct perf_coef){ .step_s = 0.01 / offers[i].speed,
+                                       .prefill_token_s = 0.0005 / offers[i].speed,
+                                       .decode_seq_s = 0.001 / offers[i].speed };
     }
     s->service = (struct plan_service){
         .pool_count = 2,

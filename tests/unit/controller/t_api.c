@@ -1,6 +1,6 @@
 /* t_api.c - the HTTP face: who gets in, what is refused, what acts do, what streams say. */
 #include "base/core/bits.h"
-#include "base/io/http_fetch.h"
+#include "base/io/http/http_fetch.h"
 #include "controller/api.h"
 #include "controller/console/console.h"
 #include "tests/unit/controller/world.h"
@@ -293,6 +293,7 @@ static void acts(void **state)
         { "GET", "/api/v1/intents", NULL, NULL, NULL, NULL, 200, "\"registered\"", "intents" },
         { "GET", "/api/v1/offers", NULL, NULL, NULL, NULL, 200, "\"price_per_h\"", "offers" },
         { "GET", "/api/v1/cost", NULL, NULL, NULL, NULL, 200, "\"total\"", "cost" },
+        { "GET", "/api/v1/history", NULL, NULL, NULL, NULL, 200, "\"samples\"", "the last hour" },
     };
     urgent = 0;
     check(f, rows, COUNT_OF(rows));

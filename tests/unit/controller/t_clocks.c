@@ -2,7 +2,7 @@
 #include "base/core/bits.h"
 #include "base/core/own.h"
 #include "controller/control_state.h"
-#include "policies/scale_rows.h"
+#include "policies/scale/scale.h"
 #include "tests/unit/controller/world.h"
 #include "tests/unit/unit.h"
 
@@ -25,7 +25,16 @@ static struct engine_report busy_engine(void)
                                    .hardware = STR("cpu"),
                                    .has_work = true,
                                    .has_spec = true,
-                                   .spec = { 4, 128, 4, 2, 32, 512, 4096, true, 1.0625, 2 } };
+                                   .spec = { .layers = 4,
+                                             .hidden = 128,
+                                             .heads = 4,
+                                             .kv_heads = 2,
+                                             .head_dim = 32,
+                                             .ffn = 512,
+                                             .vocab = 4096,
+                                             .gated = true,
+                                             .weight_bytes = 1.0625,
+                                             .kv_element_bytes = 2 } };
 }
 
 static void compute(struct engine_report *e, double busy)
@@ -159,7 +168,7 @@ static void nothing_is_wished_before_the_first_word(void **state)
     says(f, CONTROL_INSTANCES, "\"clock\":1,\"watts\":");
     world_kill(&f->w); /* a new controller on the same store */
     world_start(&f->w);
-    assert_int_equal(f->w.control->count, 1);
+    assert_int_equal(f->w.control->money.count, 1);
     assert_true(is(control_clock(f->w.control, 0), 0));
     fleet_free(f);
 }
@@ -224,7 +233,7 @@ static double full_watts(void)
 {
     struct fleet *f = fleet_new("max", 0);
     run(f, 70);
-    double watts = f->w.control->power[0].watts;
+    double watts = f->w.control->observed.power[0].watts;
     assert_true(is(metric(f, CONTROL_M_WATTS), watts));
     assert_true(watts > 10 && watts < 32); /* between idle and the limit of one core */
     fleet_free(f);
@@ -243,7 +252,7 @@ static void a_cap_holds_the_row_below_its_breaker(void **state)
     run(f, 30);
     for (int i = 0; i < 30; i++) {
         run(f, 1);
-        assert_true(f->w.control->power[0].watts < limit);
+        assert_true(f->w.control->observed.power[0].watts < limit);
         assert_true(is(f->engine.clock, 0.95));
     }
     assert_true(is(metric(f, CONTROL_M_BREAKER), 1));
@@ -291,13 +300,21 @@ static void wild_words_do_no_harm(void **state)
         { 5e9, 1, 4, 2, 0, UINT64_MAX, 6, 6 },
     };
     struct fleet *f = fleet_new("polca", 20);
-    f->engine.spec =
-        (struct wire_spec){ 1024, 1 << 20, 4096, 4096, 4096, 1 << 22, 1 << 24, true, 8, 8 };
+    f->engine.spec = (struct model_spec){ .layers = 1024,
+                                          .hidden = 1 << 20,
+                                          .heads = 4096,
+                                          .kv_heads = 4096,
+                                          .head_dim = 4096,
+                                          .ffn = 1 << 22,
+                                          .vocab = 1 << 24,
+                                          .gated = true,
+                                          .weight_bytes = 8,
+                                          .kv_element_bytes = 8 };
     for (size_t i = 0; i < COUNT_OF(wild) * 2; i++) {
         f->engine.work = wild[i % COUNT_OF(wild)];
         f->engine.boot = 1 + i / 3; /* started again now and then */
         run(f, 6);
-        double watts = f->w.control->power[0].watts;
+        double watts = f->w.control->observed.power[0].watts;
         assert_true(isfinite(watts) && watts >= 0 && watts <= 32);
         assert_true(f->told == 0 || (f->told >= POWER_CLOCK_MIN && f->told <= 1));
     }

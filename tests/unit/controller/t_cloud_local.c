@@ -2,13 +2,14 @@
  * controller over it that is killed at every step. */
 #include "base/core/bits.h"
 #include "base/core/fault.h"
-#include "base/io/clock.h"
 #include "base/io/file.h"
+#include "base/io/loop/clock.h"
 #include "base/io/proc.h"
+#include "controller/cloud/cloud_delay.h"
 #include "controller/cloud/cloud_local.h"
 #include "controller/control.h"
-#include "policies/place_rows.h"
-#include "policies/scale_rows.h"
+#include "policies/place/place.h"
+#include "policies/scale/scale.h"
 #include "tests/unit/unit.h"
 
 #include <dirent.h>
@@ -28,7 +29,7 @@ static const char *program; /* fake_agent, beside us */
 
 struct ground {
     char folder[64];
-    struct cloud cloud;
+    void *local;
     int64_t now;
 };
 
@@ -45,7 +46,7 @@ static void open_cloud(struct ground *g, const char *mode, double cores)
                                    .offer = offers,
                                    .offer_count = 2 };
     struct err err;
-    if (cloud_local_open(&config, &g->cloud, &err) < 0) fail_msg("%s", err.text);
+    if (cloud_local_open(&config, &g->local, &err) < 0) fail_msg("%s", err.text);
 }
 
 static struct ground *ground(const char *mode, double cores)
@@ -63,7 +64,7 @@ static uint32_t list(struct ground *g, struct listed *ret)
 {
     uint32_t count = 0;
     struct err err;
-    if (g->cloud.driver->list(g->cloud.ctx, g->now, ret, 32, &count, &err) < 0)
+    if (cloud_local_backend.list(g->local, g->now, ret, 32, &count, &err) < 0)
         fail_msg("%s", err.text);
     return count;
 }
@@ -74,7 +75,7 @@ static void remove_all(struct ground *g)
     int64_t until = WAIT_US / 10000;
     for (uint32_t n; (n = list(g, item)) > 0 && until > 0; until--) {
         for (uint32_t i = 0; i < n; i++)
-            g->cloud.driver->remove(g->cloud.ctx, item[i].handle, item[i].intent, g->now, NULL);
+            cloud_local_backend.remove(g->local, item[i].handle, item[i].intent, g->now, NULL);
         g->now += SECOND;
         usleep(10000);
     }
@@ -84,7 +85,7 @@ static void remove_all(struct ground *g)
 static void ground_free(struct ground *g)
 {
     remove_all(g);
-    cloud_close(&g->cloud);
+    cloud_local_backend.close(g->local);
     char command[128];
     snprintf(command, sizeof command, "rm -rf '%s'", g->folder);
     assert_int_equal(system(command), 0);
@@ -108,7 +109,7 @@ static int create(struct ground *g, const char *intent, const char *offer, struc
                                 .engine_arg_count = 1 };
     struct cloud_request req = { .intent = intent, .offer = &o, .spec = &spec };
     struct err err;
-    return g->cloud.driver->create(g->cloud.ctx, &req, g->now, ret, class, &err);
+    return cloud_local_backend.create(g->local, &req, g->now, ret, class, &err);
 }
 
 static struct proc_id process(const struct ground *g, const char *intent, const char *file)
@@ -279,9 +280,9 @@ static void with_both_dead_it_is_gone(void **state)
     assert_int_equal(list(g, item), 1);
     assert_true(item[0].gone);
     assert_int_equal(process(g, "i-1", "agent.lock").pid, 0); /* nobody was started */
-    assert_int_equal(g->cloud.driver->remove(g->cloud.ctx, "i-1", "i-1", g->now, NULL), 0);
+    assert_int_equal(cloud_local_backend.remove(g->local, "i-1", "i-1", g->now, NULL), 0);
     assert_int_equal(list(g, item), 0);
-    assert_int_equal(g->cloud.driver->remove(g->cloud.ctx, "i-1", "i-1", g->now, NULL), 0);
+    assert_int_equal(cloud_local_backend.remove(g->local, "i-1", "i-1", g->now, NULL), 0);
     ground_free(g);
 }
 
@@ -294,7 +295,7 @@ static void remove_without_an_agent_ends_the_engine(void **state)
     assert_int_equal(create(g, "i-1", "small", &made, &class), 0);
     struct proc_id engine = wait_up(g, "i-1"), agent = process(g, "i-1", "agent.lock");
     end(&agent);
-    assert_int_equal(g->cloud.driver->remove(g->cloud.ctx, "", "i-1", g->now, NULL), 0);
+    assert_int_equal(cloud_local_backend.remove(g->local, "", "i-1", g->now, NULL), 0);
     wait_dead(&engine);
     assert_int_equal(list(g, item), 0);
     ground_free(g);
@@ -307,7 +308,7 @@ static void an_agent_that_never_comes_is_started_again(void **state)
     struct listed made, item[32];
     enum offer_error class;
     assert_int_equal(create(g, "i-1", "small", &made, &class), 0);
-    cloud_close(&g->cloud);
+    cloud_local_backend.close(g->local);
     open_cloud(g, "serve", 1); /* what kept it from coming is mended */
     assert_int_equal(list(g, item), 1);
     usleep(100000);
@@ -493,6 +494,12 @@ static int second(struct ground *g, struct control *c)
     return control_tick(c, g->now);
 }
 
+static int64_t no_latency(void *ctx, const struct cloud_call *call)
+{
+    (void)ctx, (void)call;
+    return 0;
+}
+
 static void killed_at_every_step(void **state)
 {
     (void)state;
@@ -506,10 +513,13 @@ static void killed_at_every_step(void **state)
             struct plan_service sv = service();
             struct store *store;
             must(store_memory_open(1000, &store, NULL) == 0);
+            struct cloud_delay *delay;
+            must(cloud_delay_new(&cloud_local_backend, g->local, no_latency, &delay) == 0);
+            struct cloud cloud = cloud_delay_cloud(delay, &(struct cloud){ 0 });
             struct control_setup setup = { .service = &sv,
                                            .service_count = 1,
                                            .launch = launch,
-                                           .cloud = &g->cloud,
+                                           .cloud = &cloud,
                                            .cloud_count = 1,
                                            .store = store,
                                            .merge = MERGE_CONFIG_DEFAULT,
@@ -530,6 +540,7 @@ static void killed_at_every_step(void **state)
                 if (second(g, c) == -ECANCELED) {
                     crashes++;
                     control_free(c);
+                    cloud_delay_cut(delay, true, g->now);
                     setup.seed += 100;
                     must(control_new(&setup, g->now, &c, NULL) == 0);
                 }
@@ -549,6 +560,7 @@ static void killed_at_every_step(void **state)
             snprintf(command, sizeof command, "test $(ls '%s/ended' | wc -l) -eq 2", g->folder);
             if (system(command) != 0) fail_msg("%s: a second launch", control_steps[s]);
             control_free(c);
+            cloud_delay_free(delay);
             store_close(store);
             ground_free(g);
         }

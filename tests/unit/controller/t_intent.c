@@ -17,10 +17,10 @@ static const char *const expected[INTENT_STATE_COUNT] = {
     /*                      go   made refu unsu list abse repo drain keep done end  late */
     [INTENT_WANTED]     = " CGc  -    -    -    CD   WA   RG   EN    WA   EDr  EN   EN",
     [INTENT_CREATING]   = " CG   CD   EN   CG   CD   CGc  RG   EDr   CG   EDr  EDr  EDr",
-    [INTENT_CREATED]    = " CD   CD   -    -    CD   EN   RG   EDr   CD   EDr  EDr  EDr",
-    [INTENT_REGISTERED] = " RG   RG   -    -    RG   EN   RG   DR    RG   EDr  EDr  EDr",
-    [INTENT_DRAINING]   = " DR   DR   -    -    DR   EN   DR   DR    RG   EDr  EDr  EDr",
-    [INTENT_ENDING]     = " ED   EDr  -    -    EDr  EN   ED   ED    ED   ED   ED   EDr",
+    [INTENT_CREATED]    = " CD   CD   CD   CD   CD   EN   RG   EDr   CD   EDr  EDr  EDr",
+    [INTENT_REGISTERED] = " RG   RG   RG   RG   RG   EN   RG   DR    RG   EDr  EDr  EDr",
+    [INTENT_DRAINING]   = " DR   DR   DR   DR   DR   EN   DR   DR    RG   EDr  EDr  EDr",
+    [INTENT_ENDING]     = " ED   EDr  ED   ED   EDr  EN   ED   ED    ED   ED   ED   EDr",
     [INTENT_ENDED]      = " EN   EDr  EN   EN   EDr  EN   EDr  EN    EN   EN   EN   EN",
 };
 static const char *const letters[INTENT_STATE_COUNT] = {

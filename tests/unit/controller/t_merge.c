@@ -119,7 +119,12 @@ static void silence_after_a_restart_is_counted_from_it(void **state)
     struct sighting seen = { 0 };
     struct listed item = { 0 };
     struct listing listing = { .item = &item, .count = 1, .ok = true, .taken_us = NOW };
-    struct merge_view v = { &intent, &seen, &listing, &item, true, false, NOW - 5 * SECOND };
+    struct merge_view v = { .intent = &intent,
+                            .seen = &seen,
+                            .listing = &listing,
+                            .item = &item,
+                            .may_ask = true,
+                            .listening_us = NOW - 5 * SECOND };
     assert_int_equal(merge_event(&v, &config, NOW), NONE);
     assert_int_equal(merge_phase(&intent, &seen, &config, NOW), PHASE_READY);
 }
@@ -134,7 +139,12 @@ static void absence_is_proven_by_listings_since_our_start(void **state)
                              .registered_us = SECOND };
     struct sighting seen = { 0 };
     struct listing listing = { .ok = true, .taken_us = NOW, .lag_us = 8 * SECOND };
-    struct merge_view v = { &intent, &seen, &listing, NULL, true, false, NOW - 5 * SECOND };
+    struct merge_view v = { .intent = &intent,
+                            .seen = &seen,
+                            .listing = &listing,
+                            .item = NULL,
+                            .may_ask = true,
+                            .listening_us = NOW - 5 * SECOND };
     assert_int_equal(merge_event(&v, &config, NOW), NONE);
     v.listening_us = NOW - 10 * SECOND;
     assert_int_equal(merge_event(&v, &config, NOW), INTENT_ABSENT);
@@ -256,7 +266,8 @@ static void claims(void **state)
     struct listing l = { .provider = "local", .item = items, .count = COUNT_OF(r), .ok = true };
     struct claimed got[COUNT_OF(r)];
     const struct merge_config config = MERGE_CONFIG_DEFAULT;
-    merge_claims(&l, intents, 2, chat_is_known, NULL, &config, NOW, got);
+    const struct merge_fleet fleet = { intents, 2, chat_is_known, NULL };
+    merge_claims(&l, &fleet, &config, NOW, got);
     for (size_t i = 0; i < COUNT_OF(r); i++)
         if (got[i].claim != r[i].claimed.claim || got[i].owner != r[i].claimed.owner)
             fail_msg("%s: claim %d", r[i].why, got[i].claim);

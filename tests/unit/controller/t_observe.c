@@ -2,7 +2,7 @@
 #include "base/core/bits.h"
 #include "base/core/own.h"
 #include "controller/control_state.h"
-#include "policies/scale_rows.h"
+#include "policies/scale/scale.h"
 #include "tests/unit/controller/world.h"
 #include "tests/unit/unit.h"
 
@@ -44,9 +44,9 @@ static void say(struct world *w, const struct engine_report *engine)
         .host = STR("127.0.0.1"), .port = 8200, .health = ENGINE_READY, .model = STR("chat"),    \
         .running = 3, .waiting = 2, .running_max = 16, .step_tokens = 64, .page_tokens = 16,     \
         .pages_total = 1000, .pages_free = 700, .pages_cached = 100, .has_perf = true, .perf = { \
-            .a = 0.01,                                                                           \
-            .b = 0.0005,                                                                         \
-            .c = 0.001,                                                                          \
+            .step_s = 0.01,                                                                      \
+            .prefill_token_s = 0.0005,                                                           \
+            .decode_seq_s = 0.001,                                                               \
             .samples = 50,                                                                       \
             .ratio_p90 = 1.2                                                                     \
         }                                                                                        \
@@ -186,13 +186,13 @@ static void lengths_of_two_routers_are_joined(void **state)
     (void)state;
     struct world *w = world_with_one(&scale_work);
     uint32_t bins[3][WIRE_LENGTH_PLACES];
-    w->now += ROUTER_FRESH_US + SECOND; /* the world's own router is stale: none of it counts */
+    w->now += DEMAND_FRESH_US + SECOND; /* the world's own router is stale: none of it counts */
     assert_false(demand_seen(w)->present);
     struct service_demand a = { .service = STR("chat"), .has_expected = true, .has_queued = true };
     struct service_demand b = { .service = STR("chat"), .has_expected = true };
-    tell_lengths(30, 100, 40, 1, bins[0], 2 * SCALE_LENGTH_BINS + 1, &a.expected);
-    tell_lengths(4, 5000, 10, 0, bins[1], 8 * SCALE_LENGTH_BINS, &a.queued);
-    tell_lengths(10, 2000, 600, 3, bins[2], 6 * SCALE_LENGTH_BINS + 5, &b.expected);
+    tell_lengths(30, 100, 40, 1, bins[0], 2 * LENGTH_BINS + 1, &a.expected);
+    tell_lengths(4, 5000, 10, 0, bins[1], 8 * LENGTH_BINS, &a.queued);
+    tell_lengths(10, 2000, 600, 3, bins[2], 6 * LENGTH_BINS + 5, &b.expected);
     sync_router(w, "r1", &a);
     w->now += SECOND;
     sync_router(w, "r2", &b);
@@ -225,7 +225,7 @@ static void lengths_of_two_routers_are_joined(void **state)
     d = demand_seen(w);
     assert_true(is_near(d->expected.count, 40) && d->queued.count <= 0);
     services_say(w, "\"queued\":null");
-    w->now += ROUTER_FRESH_US + 1; /* silent routers say nothing */
+    w->now += DEMAND_FRESH_US + 1; /* silent routers say nothing */
     d = demand_seen(w);
     assert_true(!d->present && d->expected.count <= 0);
     world_free(w);
@@ -234,7 +234,7 @@ static void lengths_of_two_routers_are_joined(void **state)
 static bool remembers(const struct world *w)
 {
     static const struct plan_memory none;
-    return memcmp(&w->control->memory[0], &none, sizeof none) != 0;
+    return memcmp(&w->control->desired.memory[0], &none, sizeof none) != 0;
 }
 
 static void start_again(struct world *w)
@@ -252,13 +252,13 @@ static void memory_is_of_its_rows_and_pools(void **state)
     w->service.shaper = &scale_shape_hpa;
     start_again(w);
     world_run(w, 30);
-    struct plan_memory before = w->control->memory[0];
+    struct plan_memory before = w->control->desired.memory[0];
     start_again(w);
     assert_true(remembers(w));
     world_run(w, 30);
     start_again(w);
     assert_true(remembers(w));
-    assert_memory_not_equal(&before, &w->control->memory[0], sizeof before);
+    assert_memory_not_equal(&before, &w->control->desired.memory[0], sizeof before);
 
     w->service.policy = &scale_work;
     start_again(w);

@@ -1,7 +1,7 @@
 /* t_plan.c - how many instances, and when: plans for small fleets whose right answer can be read
  * off, and random ones whose rules must hold. */
 #include "base/core/bits.h"
-#include "policies/scale_rows.h"
+#include "policies/scale/scale.h"
 #include "tests/unit/controller/plan_scene.h"
 #include "tests/unit/unit.h"
 
@@ -258,7 +258,7 @@ static void learned_speed_replaces_the_prior(void **state)
     uint32_t by_prior = s->plan.decision[0].target[0];
     in->has_perf = true;
     in->perf = s->offer[0].prior;
-    in->perf.b /= 4, in->perf.c /= 4, in->perf.a /= 4;
+    in->perf.prefill_token_s /= 4, in->perf.decode_seq_s /= 4, in->perf.step_s /= 4;
     memset(&s->memory, 0, sizeof s->memory);
     scene_decide(s);
     assert_true(s->plan.decision[0].target[0] < by_prior);

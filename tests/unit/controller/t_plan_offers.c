@@ -1,5 +1,5 @@
 /* t_plan_offers.c - which offer a plan launches from: what is sold out, learned, spot, too dear. */
-#include "policies/place_rows.h"
+#include "policies/place/place.h"
 #include "tests/unit/controller/plan_scene.h"
 #include "tests/unit/unit.h"
 

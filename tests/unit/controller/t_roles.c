@@ -25,7 +25,12 @@ static const struct engine_report engine = {
     .pages_total = 12500,
     .pages_free = 12500,
     .has_perf = true,
-    .perf = { .a = 0.016, .b = 1.1e-4, .c = 1e-4, .d = 4.5e-7, .e = 1e-8, .samples = 50 },
+    .perf = { .step_s = 0.016,
+              .prefill_token_s = 1.1e-4,
+              .decode_seq_s = 1e-4,
+              .kv_read_s = 4.5e-7,
+              .attend_s = 1e-8,
+              .samples = 50 },
     .has_owed = true,
 };
 
@@ -33,8 +38,8 @@ struct fleet {
     struct world *w;
     uint64_t seq, arrivals;
     bool demand;
-    uint32_t of[ENDPOINT_ROLE_COUNT]; /* ready endpoints in what the router heard last */
-    uint32_t large[ENDPOINT_ROLE_COUNT];
+    uint32_t of[ROLE_COUNT]; /* ready endpoints in what the router heard last */
+    uint32_t large[ROLE_COUNT];
     bool link_said;
     double link_bytes_s;
 };
@@ -110,9 +115,7 @@ static void want(const struct fleet *f, uint32_t both, uint32_t prefill, uint32_
                  const char *why)
 {
     const uint32_t *of = f->of;
-    if (of[ENDPOINT_BOTH] == both && of[ENDPOINT_PREFILL] == prefill &&
-        of[ENDPOINT_DECODE] == decode)
-        return;
+    if (of[ROLE_BOTH] == both && of[ROLE_PREFILL] == prefill && of[ROLE_DECODE] == decode) return;
     fail_msg("%s: %u both, %u prefill, %u decode", why, of[0], of[1], of[2]);
 }
 
@@ -154,7 +157,7 @@ static void what_pools_say_reaches_routers(void **state)
     f.w->service.pool[1].role = ROLE_DECODE;
     run(&f, 12);
     want(&f, 0, 1, 2, "two pools");
-    assert_int_equal(f.large[ENDPOINT_DECODE], 2);
+    assert_int_equal(f.large[ROLE_DECODE], 2);
     assert_true(f.link_said && fabs(f.link_bytes_s - 25e9) < 1);
     says(&f, CONTROL_INSTANCES, "\"role\":\"prefill\"");
     says(&f, CONTROL_POOLS, "\"role\":\"decode\"");
@@ -200,9 +203,9 @@ static void a_row_gives_roles(void **state)
     struct fleet f = a_fleet(0, 4);
     f.w->service.role = role_find(STR("distserve"));
     run(&f, 20);
-    if (f.of[ENDPOINT_BOTH] || !f.of[ENDPOINT_PREFILL] || !f.of[ENDPOINT_DECODE])
+    if (f.of[ROLE_BOTH] || !f.of[ROLE_PREFILL] || !f.of[ROLE_DECODE])
         want(&f, 0, 2, 2, "parted, somehow");
-    uint32_t prefill = f.of[ENDPOINT_PREFILL];
+    uint32_t prefill = f.of[ROLE_PREFILL];
     says(&f, CONTROL_SERVICES, "\"role\":\"distserve\",\"role_reason\":\"as many of each");
     says(&f, CONTROL_SERVICES, "\"role_goodput_rps\":");
     assert_true(kept(&f, "\"kind\":\"role\",\"policy\":\"distserve\"") > 0);
@@ -233,7 +236,7 @@ static void who_comes_is_given_a_role(void **state)
     assert_int_equal(control_scale(f.w->control, STR("chat"), STR("large"), 4, NULL), 0);
     run(&f, 10);
     assert_int_equal(f.of[0] + f.of[1] + f.of[2], 4);
-    assert_int_equal(f.of[ENDPOINT_BOTH], 0);
+    assert_int_equal(f.of[ROLE_BOTH], 0);
     fleet_free(&f);
 }
 
@@ -249,7 +252,7 @@ static void what_a_pool_says_no_row_changes(void **state)
         run(&f, 30);
         uint32_t large = f.large[0] + f.large[1] + f.large[2];
         assert_int_equal(large, 3);
-        if (f.of[ENDPOINT_DECODE] != 1 + f.large[ENDPOINT_DECODE]) fail_msg("%s", rows[i]);
+        if (f.of[ROLE_DECODE] != 1 + f.large[ROLE_DECODE]) fail_msg("%s", rows[i]);
         if (i == 0) want(&f, 3, 0, 1, "colocated");
         fleet_free(&f);
     }
@@ -290,27 +293,30 @@ static void speeds_are_lent_within_an_offer(void **state)
     f.w->engine = &idle;
     f.w->service.role = role_find(STR("distserve"));
     world_second(f.w);
-    f.w->control->offer[2].has_prior = false;
+    f.w->control->money.offer[2].has_prior = false;
     run(&f, 20);
     want(&f, 4, 0, 0, "nobody knows his speed");
 
     struct control *c = f.w->control;
-    c->seen[2].has_perf = true;
-    c->seen[2].perf =
-        (struct perf_coef){ .a = 0.016, .b = 1.1e-4, .c = 1e-4, .d = 4.5e-7, .e = 1e-8 };
-    c->roles[0].look.again_us = 0;
+    c->observed.seen[2].has_perf = true;
+    c->observed.seen[2].perf = (struct perf_coef){ .step_s = 0.016,
+                                                   .prefill_token_s = 1.1e-4,
+                                                   .decode_seq_s = 1e-4,
+                                                   .kv_read_s = 4.5e-7,
+                                                   .attend_s = 1e-8 };
+    c->observed.roles[0].look.again_us = 0;
     control_give_roles(c, f.w->now);
     sync_router(&f);
-    assert_int_equal(f.of[ENDPOINT_BOTH], 0); /* one does, and the others are like it */
-    assert_true(f.of[ENDPOINT_PREFILL] > 0 && f.of[ENDPOINT_DECODE] > 0);
-    assert_false(c->seen[0].has_perf);
+    assert_int_equal(f.of[ROLE_BOTH], 0); /* one does, and the others are like it */
+    assert_true(f.of[ROLE_PREFILL] > 0 && f.of[ROLE_DECODE] > 0);
+    assert_false(c->observed.seen[0].has_perf);
     fleet_free(&f);
 
     f = a_fleet(0, 4);
     f.w->engine = &idle;
     f.w->service.role = role_find(STR("distserve"));
     run(&f, 20);
-    assert_int_equal(f.of[ENDPOINT_BOTH], 0); /* the offer's prior */
+    assert_int_equal(f.of[ROLE_BOTH], 0); /* the offer's prior */
     fleet_free(&f);
 }
 
@@ -339,9 +345,9 @@ static void role_ids_are_of_one_instance(void **state)
         assert_int_equal(control_scale(f.w->control, STR("chat"), STR("large"), count, NULL), 0);
         run(&f, 15);
         bool taken[SLOTS_MAX] = { false };
-        for (uint32_t at = 0; at < f.w->control->count; at++) {
-            uint32_t id = f.w->control->detail[at].role_id;
-            assert_true(id < f.w->control->count && !taken[id]);
+        for (uint32_t at = 0; at < f.w->control->money.count; at++) {
+            uint32_t id = f.w->control->observed.detail[at].role_id;
+            assert_true(id < f.w->control->money.count && !taken[id]);
             taken[id] = true;
         }
     }

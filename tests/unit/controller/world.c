@@ -4,8 +4,8 @@
 #include "base/core/bits.h"
 #include "base/core/fault.h"
 #include "base/io/log.h"
-#include "policies/place_rows.h"
-#include "policies/scale_rows.h"
+#include "policies/place/place.h"
+#include "policies/scale/scale.h"
 #include "tests/unit/unit.h"
 
 #include <stdio.h>
@@ -32,9 +32,9 @@ static void fill_offers(struct offer offer[3])
         offer[i].lead_s = 5;
         offer[i].seqs_max = 16;
         offer[i].has_prior = true;
-        offer[i].prior = (struct perf_coef){ .a = 0.01 / rows[i].speed,
-                                             .b = 0.0005 / rows[i].speed,
-                                             .c = 0.001 / rows[i].speed };
+        offer[i].prior = (struct perf_coef){ .step_s = 0.01 / rows[i].speed,
+                                             .prefill_token_s = 0.0005 / rows[i].speed,
+                                             .decode_seq_s = 0.001 / rows[i].speed };
     }
 }
 
@@ -131,6 +131,7 @@ void world_kill(struct world *w)
 {
     control_free(w->control);
     w->control = NULL;
+    fake_cloud_cut(w->fake, w->now);
     if (!w->path) return;
     store_close(w->store);
     w->store = NULL;
@@ -200,6 +201,7 @@ void world_second(struct world *w)
         if (w->now < w->dead_until) return;
         world_start(w);
     }
+    fake_cloud_turn(w->fake, w->now);
     uint32_t count;
     const struct fake_instance *in = fake_cloud_instances(w->fake, &count);
     for (uint32_t i = 0; i < count; i++) {

@@ -8,7 +8,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-const struct perf_coef rig_perf = { .a = 2e-3, .b = 1e-4, .c = 3e-4, .d = 1e-7, .e = 1e-7 };
+const struct perf_coef rig_perf = { .step_s = 2e-3,
+                                    .prefill_token_s = 1e-4,
+                                    .decode_seq_s = 3e-4,
+                                    .kv_read_s = 1e-7,
+                                    .attend_s = 1e-7 };
 
 static uint64_t chain(uint64_t before, uint32_t id)
 {
@@ -149,7 +153,7 @@ void load_collect(struct rig *r, struct load *l)
         l->ended[i]++;
         l->end[i] = s->end;
         l->answer_count[i] = session_generated(s);
-        memcpy(l->answer[i], s->ids + s->prompt_tokens, l->answer_count[i] * sizeof(uint32_t));
+        memcpy(l->output[i], s->ids + s->prompt_tokens, l->answer_count[i] * sizeof(uint32_t));
         l->session[i] = NULL;
         sched_release(r->s, s);
     }
@@ -184,7 +188,7 @@ void load_check(struct rig *r, const struct load *l, const char *why)
         if (whole ? l->answer_count[i] != n : l->answer_count[i] > n) {
             fail_msg("%s: request %u answered %u tokens of %u", why, i, l->answer_count[i], n);
         }
-        if (memcmp(l->answer[i], want, l->answer_count[i] * sizeof *want) != 0) {
+        if (memcmp(l->output[i], want, l->answer_count[i] * sizeof *want) != 0) {
             fail_msg("%s: request %u answered other tokens", why, i);
         }
     }

@@ -51,7 +51,7 @@ struct load {
     uint8_t ended[REQUESTS];
     enum session_end end[REQUESTS];
     bool cut[REQUESTS]; /* aborted or given a deadline: its answer may be a prefix */
-    uint32_t answer[REQUESTS][OUTPUT_MAX], answer_count[REQUESTS];
+    uint32_t output[REQUESTS][OUTPUT_MAX], answer_count[REQUESTS];
 };
 
 void load_fill(struct load *l, uint64_t seed);

@@ -1,8 +1,8 @@
 /* serve_rig.c - spawn, wait, ask, hang up. */
 #include "tests/unit/engine/serve_rig.h"
 
-#include "base/io/clock.h"
-#include "base/io/http_fetch.h"
+#include "base/io/http/http_fetch.h"
+#include "base/io/loop/clock.h"
 #include "tests/unit/engine/tiny_model.h"
 
 #include <arpa/inet.h>

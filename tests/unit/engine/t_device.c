@@ -1,6 +1,6 @@
 /* t_device.c - the two threads: mail, back-pressure, aborts, bounds, block events. */
 #include "base/core/bits.h"
-#include "base/io/clock.h"
+#include "base/io/loop/clock.h"
 #include "engine/serve/device.h"
 #include "tests/unit/engine/tiny_model.h"
 #include "tests/unit/unit.h"
@@ -14,7 +14,7 @@
 struct rig {
     struct loop *loop;
     struct device *device;
-    struct meters meters;
+    struct engine_metrics metrics;
     const struct device_info *info;
     char failure[256];
     uint32_t mails, blocks;
@@ -66,8 +66,8 @@ static void rig_open(struct rig *r, uint32_t waiting_max, const char *path)
     };
     const struct device_events events = { on_ready, on_failed, on_mail, on_blocks, r };
     assert_int_equal(loop_new(&r->loop, &err), 0);
-    assert_int_equal(meters_init(&r->meters, &err), 0);
-    assert_int_equal(device_new(r->loop, &config, &r->meters, &events, &r->device, &err), 0);
+    assert_int_equal(engine_metrics_init(&r->metrics, &err), 0);
+    assert_int_equal(device_new(r->loop, &config, &r->metrics, &events, &r->device, &err), 0);
     int64_t until = clock_mono_us() + WAIT_US;
     while (!r->info && !r->failure[0] && clock_mono_us() < until)
         turn(r);
@@ -77,7 +77,7 @@ static void rig_close(struct rig *r)
 {
     device_free(r->device);
     loop_free(r->loop);
-    meters_fini(&r->meters);
+    engine_metrics_fini(&r->metrics);
     if (r->fd >= 0) close(r->fd);
 }
 
@@ -137,7 +137,7 @@ static void t_a_job_from_end_to_end(void **state)
     assert_int_equal(t.mail.cached_tokens, 0);
     assert_true(r.mails > 0 && r.blocks > 0);
     job_free(job);
-    assert_true(metric_value(meter_of(&r.meters, METER_GENERATED_TOKENS)) == 30);
+    assert_true(metric_value(engine_metric(&r.metrics, EM_GENERATED_TOKENS)) == 30);
 
     struct told again = { 0 };
     job = make(40, 5);
@@ -263,7 +263,7 @@ static void t_too_many_are_refused(void **state)
         told_fini(&t);
     }
     assert_true(refused >= 6 && served >= 2);
-    assert_true(metric_value(meter_of(&r.meters, METER_REFUSED)) == refused);
+    assert_true(metric_value(engine_metric(&r.metrics, EM_REFUSED)) == refused);
     rig_close(&r);
 }
 
@@ -316,9 +316,9 @@ static void t_closing_with_work_under_way(void **state)
 static void what_the_scheduler_counts_is_told(void **state)
 {
     (void)state;
-    struct meters m;
+    struct engine_metrics m;
     struct err err;
-    assert_int_equal(meters_init(&m, &err), 0);
+    assert_int_equal(engine_metrics_init(&m, &err), 0);
     const struct sched_counts before = { .parked = 2, .swaps = 1, .swapped_out = 7 };
     const struct sched_counts now = { .preemptions = 4,
                                       .parked = 5,
@@ -326,22 +326,24 @@ static void what_the_scheduler_counts_is_told(void **state)
                                       .swapped_out = 19,
                                       .swapped_in = 11,
                                       .ended = { [SESSION_END_STOP] = 3 } };
-    meters_counts(&m, &before, &now);
-    meters_counts(&m, &now, &now);
+    engine_metrics_counts(&m, &before, &now);
+    engine_metrics_counts(&m, &now, &now);
     const struct {
-        enum meter meter;
+        enum engine_metric meter;
         const char *label;
         double value;
-    } rows[] = { { METER_PREEMPTIONS, NULL, 4 }, { METER_PARKED, NULL, 3 },
-                 { METER_SWAPS, NULL, 1 },       { METER_SWAPPED, "out", 12 },
-                 { METER_SWAPPED, "in", 11 },    { METER_FINISHED, "stop", 3 } };
+    } rows[] = {
+        { EM_PREEMPTIONS, NULL, 4 }, { EM_PARKED, NULL, 3 },   { EM_SWAPS, NULL, 1 },
+        { EM_SWAPPED, "out", 12 },   { EM_SWAPPED, "in", 11 }, { EM_FINISHED, "stop", 3 }
+    };
     for (size_t i = 0; i < COUNT_OF(rows); i++) {
         struct str label = str_from(rows[i].label ? rows[i].label : "");
         double value = metric_value(rows[i].label ? metric_series(m.metrics, rows[i].meter, &label)
-                                                  : meter_of(&m, rows[i].meter));
-        if (value != rows[i].value) fail_msg("%s: %g", meter_table[rows[i].meter].name, value);
+                                                  : engine_metric(&m, rows[i].meter));
+        if (value != rows[i].value)
+            fail_msg("%s: %g", engine_metric_table[rows[i].meter].name, value);
     }
-    meters_fini(&m);
+    engine_metrics_fini(&m);
 }
 
 int main(void)

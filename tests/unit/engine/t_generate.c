@@ -22,9 +22,9 @@
 
 struct request {
     struct ids ids;
-    struct answer_spec spec;
+    struct output_spec spec;
     struct str stop[1];
-    struct answer answer;
+    struct output output;
     uint32_t output_max;
     uint32_t got[OUTPUT], got_count;
     struct buf text;
@@ -35,27 +35,27 @@ struct request {
 static struct model *model;
 static struct request truth[REQUESTS];
 
-static void on_token(void *arg, struct answer *answer, const struct session *session, uint32_t id)
+static void on_token(void *arg, struct output *output, const struct session *session, uint32_t id)
 {
     (void)arg, (void)session;
-    struct request *r = CONTAINER_OF(answer, struct request, answer);
+    struct request *r = CONTAINER_OF(output, struct request, output);
     must(r->got_count < OUTPUT);
     r->got[r->got_count++] = id;
-    buf_str(&r->text, buf_view(&answer->text));
-    buf_clear(&answer->text);
+    buf_str(&r->text, buf_view(&output->text));
+    buf_clear(&output->text);
 }
 
-static void on_end(void *arg, struct answer *answer, const struct session *session)
+static void on_end(void *arg, struct output *output, const struct session *session)
 {
-    struct request *r = CONTAINER_OF(answer, struct request, answer);
+    struct request *r = CONTAINER_OF(output, struct request, output);
     uint32_t *open = arg;
-    if (session->end != SESSION_END_STOP) answer_close(answer);
-    buf_str(&r->text, buf_view(&answer->text));
+    if (session->end != SESSION_END_STOP) output_close(output);
+    buf_str(&r->text, buf_view(&output->text));
     r->end = session->end;
     r->cached = session->cached_tokens;
     r->preemptions = session->preemptions;
     must(session_generated(session) == r->got_count);
-    answer_fini(answer);
+    output_fini(output);
     (*open)--;
 }
 
@@ -174,13 +174,13 @@ static void run(const struct setup *s, struct request *requests, uint32_t count)
         struct session *session;
         struct sched_request req = {
             .id = i,
-            .owner = &r->answer,
+            .owner = &r->output,
             .ids = r->ids.data,
             .prompt_tokens = (uint32_t)r->ids.count,
             .output_max = r->output_max,
             .arrival_us = i + 1,
         };
-        assert_int_equal(answer_init(&r->answer, model_info(model)->vocab, &r->spec, r->ids.data,
+        assert_int_equal(output_init(&r->output, model_info(model)->vocab, &r->spec, r->ids.data,
                                      (uint32_t)r->ids.count),
                          0);
         assert_int_equal(sched_submit(executor_sched(x), &req, &session, &err), 0);

@@ -3,7 +3,7 @@
 #include "base/core/bits.h"
 #include "base/core/fault.h"
 #include "base/core/rng.h"
-#include "engine/serve/kv_share.h"
+#include "engine/serve/kv_prefix.h"
 #include "tests/unit/engine/tiny_model.h"
 #include "tests/unit/unit.h"
 
@@ -21,18 +21,18 @@ static int64_t step_clock(void)
     return now_us += 1000;
 }
 
-static void on_token(void *arg, struct answer *answer, const struct session *session, uint32_t id)
+static void on_token(void *arg, struct output *output, const struct session *session, uint32_t id)
 {
     uint32_t *last = arg;
     (void)session;
     *last = id;
-    buf_clear(&answer->text);
+    buf_clear(&output->text);
 }
 
-static void on_end(void *arg, struct answer *answer, const struct session *session)
+static void on_end(void *arg, struct output *output, const struct session *session)
 {
     (void)arg, (void)session;
-    answer_fini(answer);
+    output_fini(output);
 }
 
 struct side {
@@ -94,24 +94,24 @@ static struct kv_prefix prefix_of(uint32_t first, uint32_t count, uint32_t page_
     return p;
 }
 
-/* Begins a session that generates `output` tokens; it stays with the scheduler until its end. */
-static struct session *submit(struct side *s, struct answer *answer, uint32_t first, uint32_t count,
-                              uint32_t output)
+/* Begins a session that generates `tokens` tokens; it stays with the scheduler until its end. */
+static struct session *submit(struct side *s, struct output *output, uint32_t first, uint32_t count,
+                              uint32_t tokens)
 {
     uint32_t ids[TINY_CONTEXT];
     struct session *session;
     ids_of(first, count, ids);
-    const struct answer_spec spec = { .prompt_tokens = count, .ignore_eos = true };
+    const struct output_spec spec = { .prompt_tokens = count, .ignore_eos = true };
     const struct sched_request req = {
         .id = ++s->number,
-        .owner = answer,
+        .owner = output,
         .ids = ids,
         .prompt_tokens = count,
-        .output_max = output,
+        .output_max = tokens,
         .salt = salt_of("t"),
         .arrival_us = (int64_t)s->number,
     };
-    assert_int_equal(answer_init(answer, model_info(model)->vocab, &spec, ids, count), 0);
+    assert_int_equal(output_init(output, model_info(model)->vocab, &spec, ids, count), 0);
     assert_int_equal(sched_submit(executor_sched(s->x), &req, &session, NULL), 0);
     return session;
 }
@@ -124,12 +124,12 @@ static uint64_t hits(struct side *s)
 }
 
 /* Runs a request to its end: the token it drew last. */
-static uint32_t compute(struct side *s, uint32_t first, uint32_t count, uint32_t output)
+static uint32_t compute(struct side *s, uint32_t first, uint32_t count, uint32_t tokens)
 {
-    struct answer answer;
+    struct output output;
     struct executor_step_info info;
     struct err err = { "" };
-    submit(s, &answer, first, count, output);
+    submit(s, &output, first, count, tokens);
     while (sched_has_work(executor_sched(s->x)))
         assert_true(executor_step(s->x, step_clock, &info, &err) >= 0);
     return s->last;
@@ -139,14 +139,14 @@ static uint32_t compute(struct side *s, uint32_t first, uint32_t count, uint32_t
 static struct kv_adopted carry(struct side *from, struct side *to, struct kv_prefix *p,
                                size_t bytes_max)
 {
-    struct kv_adopted now = { .here = kv_share_here(to->x, p) }, all = now;
+    struct kv_adopted now = { .here = kv_prefix_here(to->x, p) }, all = now;
     for (;;) {
         CLEANUP(buf_fini) struct buf bytes = { 0 };
-        int n = kv_share_read(from->x, p, now.here, bytes_max, &bytes);
+        int n = kv_prefix_read(from->x, p, now.here, bytes_max, &bytes);
         assert_true(n >= 0);
         if (n == 0) return all;
         uint32_t before = now.here;
-        now = kv_share_adopt(to->x, p, before, bytes.data, (uint32_t)n);
+        now = kv_prefix_adopt(to->x, p, before, bytes.data, (uint32_t)n);
         sound(to, 0);
         all.here = now.here;
         all.came += now.came;
@@ -220,7 +220,7 @@ static void t_beside_what_runs(void **state)
 {
     (void)state;
     struct side a, b;
-    struct answer source, other;
+    struct output source, other;
     struct executor_step_info info;
     side_open(&a, 20, PAGE);
     side_open(&b, 18, PAGE);
@@ -234,8 +234,8 @@ static void t_beside_what_runs(void **state)
     uint32_t held = index_of(&b)->pool->held_count;
     assert_true(held >= 6 && index_of(&a)->pool->held_count >= 8);
     CLEANUP(buf_fini) struct buf bytes = { 0 };
-    assert_int_equal(kv_share_read(a.x, &p, 0, SIZE_MAX, &bytes), 6);
-    struct kv_adopted got = kv_share_adopt(b.x, &p, 0, bytes.data, 6);
+    assert_int_equal(kv_prefix_read(a.x, &p, 0, SIZE_MAX, &bytes), 6);
+    struct kv_adopted got = kv_prefix_adopt(b.x, &p, 0, bytes.data, 6);
     assert_true(got.here == 6 && got.came == 6);
     sound(&b, held);
     assert_true(sched_check(executor_sched(a.x)));
@@ -244,7 +244,7 @@ static void t_beside_what_runs(void **state)
     sound(&b, 0);
     kv_prefix_fini(&p);
     executor_free(a.x); /* in the middle of its answer */
-    answer_fini(&source);
+    output_fini(&source);
     executor_free(b.x);
 }
 
@@ -254,7 +254,7 @@ static void t_room_ends(void **state)
 {
     (void)state;
     struct pair t;
-    struct answer other;
+    struct output other;
     struct executor_step_info info;
     pair_open(&t, 16, 240);
     submit(&t.b, &other, 500, 70, 2000); /* to the end of the context */
@@ -262,19 +262,19 @@ static void t_room_ends(void **state)
         assert_true(executor_step(t.b.x, step_clock, &info, NULL) > 0);
     uint32_t held = index_of(&t.b)->pool->held_count;
     CLEANUP(buf_fini) struct buf bytes = { 0 };
-    assert_int_equal(kv_share_read(t.a.x, &t.p, 0, SIZE_MAX, &bytes), 15);
-    struct kv_adopted got = kv_share_adopt(t.b.x, &t.p, 0, bytes.data, 15);
+    assert_int_equal(kv_prefix_read(t.a.x, &t.p, 0, SIZE_MAX, &bytes), 15);
+    struct kv_adopted got = kv_prefix_adopt(t.b.x, &t.p, 0, bytes.data, 15);
     assert_int_equal(got.here, 16 - held);
     assert_int_equal(got.came, 16 - held);
     sound(&t.b, held);
-    assert_int_equal(kv_share_here(t.b.x, &t.p), 16 - held);
+    assert_int_equal(kv_prefix_here(t.b.x, &t.p), 16 - held);
     /* Again, page by page behind them: all room is the prefix's own. */
     size_t at = got.here * page_bytes(&t.b);
-    got = kv_share_adopt(t.b.x, &t.p, got.here, bytes.data + at, 1);
+    got = kv_prefix_adopt(t.b.x, &t.p, got.here, bytes.data + at, 1);
     assert_true(got.here == 16 - held && got.came == 0);
     sound(&t.b, held);
     pair_close(&t);
-    answer_fini(&other);
+    output_fini(&other);
 }
 
 static void t_cached_pages_of_others_give_way(void **state)
@@ -284,11 +284,11 @@ static void t_cached_pages_of_others_give_way(void **state)
     pair_open(&t, 16, 240);
     compute(&t.b, 500, 200, 2);
     struct kv_prefix old = prefix_of(500, 200, PAGE);
-    assert_int_equal(kv_share_here(t.b.x, &old), 12);
+    assert_int_equal(kv_prefix_here(t.b.x, &old), 12);
     struct kv_adopted got = carry(&t.a, &t.b, &t.p, 4 * page_bytes(&t.a));
     assert_true(got.here == 15 && got.came == 15);
-    assert_int_equal(kv_share_here(t.b.x, &t.p), 15);
-    assert_true(kv_share_here(t.b.x, &old) <= 1);
+    assert_int_equal(kv_prefix_here(t.b.x, &t.p), 15);
+    assert_true(kv_prefix_here(t.b.x, &old) <= 1);
     kv_prefix_fini(&old);
     pair_close(&t);
 }
@@ -300,26 +300,26 @@ static void t_no_gap_and_nothing_twice(void **state)
     pair_open(&t, 20, 160);
     struct kv_prefix half = prefix_of(1, 80, PAGE);
     CLEANUP(buf_fini) struct buf bytes = { 0 };
-    assert_int_equal(kv_share_read(t.a.x, &t.p, 4, SIZE_MAX, &bytes), 6);
-    struct kv_adopted got = kv_share_adopt(t.b.x, &t.p, 4, bytes.data, 6);
+    assert_int_equal(kv_prefix_read(t.a.x, &t.p, 4, SIZE_MAX, &bytes), 6);
+    struct kv_adopted got = kv_prefix_adopt(t.b.x, &t.p, 4, bytes.data, 6);
     assert_true(got.here == 0 && got.came == 0); /* those before them are not here */
     assert_int_equal(index_of(&t.b)->pool->cached_count, 0);
     got = carry(&t.a, &t.b, &half, SIZE_MAX);
     assert_int_equal(got.here, 5);
     /* Asked from 4 on, of which one has come meanwhile. */
-    got = kv_share_adopt(t.b.x, &t.p, 4, bytes.data, 6);
+    got = kv_prefix_adopt(t.b.x, &t.p, 4, bytes.data, 6);
     assert_true(got.here == 10 && got.came == 5);
-    got = kv_share_adopt(t.b.x, &t.p, 4, bytes.data, 6);
+    got = kv_prefix_adopt(t.b.x, &t.p, 4, bytes.data, 6);
     assert_true(got.here == 10 && got.came == 0);
     sound(&t.b, 0);
     /* Reads behind the end, of other ids, of another tenant. */
     buf_clear(&bytes);
-    assert_int_equal(kv_share_read(t.a.x, &t.p, 10, SIZE_MAX, &bytes), 0);
-    assert_int_equal(kv_share_read(t.a.x, &t.p, 1000, SIZE_MAX, &bytes), 0);
+    assert_int_equal(kv_prefix_read(t.a.x, &t.p, 10, SIZE_MAX, &bytes), 0);
+    assert_int_equal(kv_prefix_read(t.a.x, &t.p, 1000, SIZE_MAX, &bytes), 0);
     struct kv_prefix other = prefix_of(2, 160, PAGE), none = prefix_of(1, 15, PAGE);
-    assert_int_equal(kv_share_read(t.a.x, &other, 0, SIZE_MAX, &bytes), 0);
-    assert_int_equal(kv_share_read(t.a.x, &none, 0, SIZE_MAX, &bytes), 0);
-    assert_int_equal(kv_share_here(t.a.x, &none), 0);
+    assert_int_equal(kv_prefix_read(t.a.x, &other, 0, SIZE_MAX, &bytes), 0);
+    assert_int_equal(kv_prefix_read(t.a.x, &none, 0, SIZE_MAX, &bytes), 0);
+    assert_int_equal(kv_prefix_here(t.a.x, &none), 0);
     assert_int_equal(bytes.len, 0);
     kv_prefix_fini(&half);
     kv_prefix_fini(&other);
@@ -334,14 +334,14 @@ static void t_a_tail_without_its_head_is_found_again(void **state)
     struct pair t;
     pair_open(&t, 20, 64);
     CLEANUP(buf_fini) struct buf bytes = { 0 };
-    assert_int_equal(kv_share_read(t.a.x, &t.p, 0, SIZE_MAX, &bytes), 4);
+    assert_int_equal(kv_prefix_read(t.a.x, &t.p, 0, SIZE_MAX, &bytes), 4);
     struct kv_index *index = index_of(&t.b);
     uint32_t page = kv_index_take(index);
     kv_store_write_page(executor_kv(t.b.x), page, bytes.data + 2 * page_bytes(&t.b));
     kv_index_seal(index, page, 2, t.p.keys[1], t.p.keys + 2, t.p.ids + 2 * PAGE);
     kv_index_release(index, page);
-    assert_int_equal(kv_share_here(t.b.x, &t.p), 0);
-    struct kv_adopted got = kv_share_adopt(t.b.x, &t.p, 0, bytes.data, 4);
+    assert_int_equal(kv_prefix_here(t.b.x, &t.p), 0);
+    struct kv_adopted got = kv_prefix_adopt(t.b.x, &t.p, 0, bytes.data, 4);
     assert_true(got.here == 4 && got.came == 3);
     assert_int_equal(index->pool->cached_count, 4);
     sound(&t.b, 0);
@@ -364,10 +364,10 @@ static void t_memory_may_end(void **state)
     compute(&a, 1, 64, 2);
     p = prefix_of(1, 64, PAGE);
     fault_arm("kv_share.read", 1);
-    assert_int_equal(kv_share_read(a.x, &p, 0, SIZE_MAX, &bytes), -ENOMEM);
+    assert_int_equal(kv_prefix_read(a.x, &p, 0, SIZE_MAX, &bytes), -ENOMEM);
     fault_disarm();
     bytes.max = page_bytes(&a); /* less than was asked for */
-    assert_int_equal(kv_share_read(a.x, &p, 0, SIZE_MAX, &bytes), -ENOMEM);
+    assert_int_equal(kv_prefix_read(a.x, &p, 0, SIZE_MAX, &bytes), -ENOMEM);
     sound(&a, 0);
     kv_prefix_fini(&p);
     executor_free(a.x);

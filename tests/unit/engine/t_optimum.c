@@ -25,7 +25,9 @@
 #define REQUESTS_MAX 8
 #define PAGE 16
 
-static const struct perf_coef perf = { .a = 1e-3, .b = 1e-4, .c = 2e-4 };
+static const struct perf_coef perf = { .step_s = 1e-3,
+                                       .prefill_token_s = 1e-4,
+                                       .decode_seq_s = 2e-4 };
 
 struct job {
     uint32_t prompt, output;

@@ -37,7 +37,7 @@ static void t_paused_keeps_pages_until_others_need_them(void **state)
     for (uint32_t i = 0; i < 2; i++) {
         uint32_t want[OUTPUT_MAX];
         assert_int_equal(rig_truth(l.ids[i], 100, 20, want), l.answer_count[i]);
-        assert_memory_equal(want, l.answer[i], l.answer_count[i] * sizeof *want);
+        assert_memory_equal(want, l.output[i], l.answer_count[i] * sizeof *want);
     }
     rig_fini(&r);
 }
@@ -262,7 +262,7 @@ static void t_held_keeps_pages_and_takes_no_step(void **state)
         uint32_t want[OUTPUT_MAX], n = rig_truth(l.ids[i], 60, OUTPUT_MAX, want);
         assert_int_equal(l.ended[i], 1);
         assert_int_equal(l.answer_count[i], n);
-        assert_memory_equal(l.answer[i], want, n * sizeof *want);
+        assert_memory_equal(l.output[i], want, n * sizeof *want);
     }
     rig_fini(&r);
 }
@@ -314,7 +314,7 @@ static void t_pages_of_who_stands_aside_leave_early(void **state)
     for (uint32_t i = 0; i < 3; i++) { /* and come back with what was in them */
         uint32_t want[OUTPUT_MAX], n = rig_truth(l.ids[i], l.count[i], OUTPUT_MAX, want);
         assert_int_equal(l.answer_count[i], n);
-        assert_memory_equal(l.answer[i], want, n * sizeof *want);
+        assert_memory_equal(l.output[i], want, n * sizeof *want);
     }
     rig_fini(&r);
 }

@@ -171,8 +171,9 @@ static void tick(struct scene *c)
 
 static void step(struct scene *c)
 {
-    static const struct perf_coef odd[] = { { 0 },
-                                            { .a = 1e-3, .b = 1e-300, .e = 1, .ratio_p90 = 1e9 } };
+    static const struct perf_coef odd[] = {
+        { 0 }, { .step_s = 1e-3, .prefill_token_s = 1e-300, .attend_s = 1, .ratio_p90 = 1e9 }
+    };
     struct rig *r = &c->r;
     bool known = !c->tells || below(c, 4);
     tick(c);
@@ -210,7 +211,7 @@ static void check_ends(struct scene *c)
         bool whole = l->end[i] == SESSION_END_STOP || l->end[i] == SESSION_END_LENGTH;
         if (l->ended[i] != 1 || (!whole && !l->cut[i]) || l->answer_count[i] > n ||
             (whole && l->answer_count[i] < n) ||
-            memcmp(l->answer[i], want, l->answer_count[i] * sizeof *want) != 0)
+            memcmp(l->output[i], want, l->answer_count[i] * sizeof *want) != 0)
             fail_msg("%s: request %u", c->why, i);
     }
     struct sched_counts n;

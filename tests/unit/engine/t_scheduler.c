@@ -226,7 +226,7 @@ static void t_hits_leave_one_token(void **state)
         sched_commit(r.s, r.result, r.now_us);
         load_collect(&r, &l);
     }
-    assert_memory_equal(l.answer[0], l.answer[1], sizeof(uint32_t));
+    assert_memory_equal(l.output[0], l.output[1], sizeof(uint32_t));
     rig_fini(&r);
 }
 

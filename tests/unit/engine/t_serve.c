@@ -198,7 +198,9 @@ static void t_refusals(void **state)
         { "detokenize with words", "POST", "/detokenize", "{\"tokens\":[\"a\"]}", 400, "tokens" },
         { "detokenize out of range", "POST", "/detokenize", "{\"tokens\":[4000000000]}", 400,
           "4000000000" },
-        { "generate by a stranger", "POST", "/internal/generate", "{\"v\":1}", 400, "error" },
+        { "generate by a stranger", "POST", "/internal/generate", "{\"v\":2}", 400, "error" },
+        { "generate by an older router", "POST", "/internal/generate", "{\"v\":1}", 503,
+          "run the same release" },
     };
     for (size_t i = 0; i < COUNT_OF(rows); i++) {
         int status = ask_with(&e, rows[i].method, rows[i].path, rows[i].body, NULL, NULL, &r);

@@ -1,6 +1,6 @@
 /* t_serve_clients.c - clients that leave, that have no time, that are too many, that wait. */
 #include "base/core/own.h"
-#include "base/io/clock.h"
+#include "base/io/loop/clock.h"
 #include "tests/unit/engine/serve_rig.h"
 
 #include <sys/socket.h>

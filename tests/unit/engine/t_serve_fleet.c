@@ -95,11 +95,53 @@ static void t_the_fleet_side(void **state)
     rmdir(folder);
 }
 
+/* One place: of two that wait, the one with the lower rank is first, although it came second. Steps
+ * are slow, so that neither waits through the 200 after which its policy lifts it. */
+static void t_a_rank_orders_those_that_wait(void **state)
+{
+    (void)state;
+    static const char *const args[] = { "--order", "learned_rank", "--max-num-seqs",
+                                        "1",       "--cpu-share",  SLOW,
+                                        NULL };
+    static const uint32_t ids[] = { 30, 31, 32, 33 };
+    struct engine e;
+    struct buf seen[2] = { { 0 }, { 0 } };
+    CLEANUP(buf_fini) struct buf blocked = { 0 };
+    engine_open(&e, args);
+    int blocker = connect_raw(&e), waits[2] = { connect_raw(&e), connect_raw(&e) };
+    send_raw(blocker, "/v1/completions", ENDLESS_STREAM);
+    read_raw(blocker, "data: ", &blocked);
+    for (int i = 0; i < 2; i++) {
+        CLEANUP(buf_fini) struct buf body = { 0 };
+        const struct generate_request req = { .id = i == 0 ? STR("long") : STR("short"),
+                                              .ids = ids,
+                                              .id_count = COUNT_OF(ids),
+                                              .prompt_tokens = COUNT_OF(ids),
+                                              .sampling = SAMPLING_DEFAULT,
+                                              .max_tokens = 2,
+                                              .ignore_eos = true,
+                                              .has_rank = true,
+                                              .rank = i == 0 ? 2 : -2 };
+        assert_int_equal(generate_encode(&req, &body), 0);
+        send_raw(waits[i], "/internal/generate", body.data);
+        until_metric(&e, "muster_engine_requests_waiting", i + 1);
+    }
+    close(blocker);
+    read_either_raw(waits, "\"finish\"", seen);
+    assert_null(seen[0].data ? strstr(seen[0].data, "\"finish\"") : NULL);
+    assert_non_null(strstr(seen[1].data, "\"finish\""));
+    for (int i = 0; i < 2; i++) {
+        close(waits[i]);
+        buf_fini(&seen[i]);
+    }
+    engine_close(&e);
+}
+
 #define ASK_SAME \
     "{\"prompt\":\"once upon a time\",\"max_tokens\":64,\"ignore_eos\":true,\"temperature\":0}"
 
 /* The text of a whole answer. */
-static void answer(struct engine *e, struct buf *text)
+static void output(struct engine *e, struct buf *text)
 {
     CLEANUP(buf_fini) struct buf r = { 0 };
     buf_clear(text);
@@ -133,7 +175,7 @@ static void t_clock(void **state)
     assert_true(before.clock >= 1 && before.has_work && before.has_spec);
     assert_true(str_eq(before.hardware, STR("cpu")) && before.cores > 0.79 && before.cores < 0.81);
     assert_int_equal(before.spec.vocab > 0, 1);
-    answer(&e, &whole);
+    output(&e, &whole);
 
     assert_int_equal(post(&e, "/internal/clock", "{\"v\":1,\"clock\":0.1}", &r), 400);
     has(&r, "clock: 0.1 is outside 0.2..1");
@@ -145,7 +187,7 @@ static void t_clock(void **state)
     double slept_s = metric(&e, "muster_engine_throttled_seconds_total");
     double samples = metric(&e, "muster_engine_perf_samples");
     while (metric(&e, "muster_engine_throttled_seconds_total") <= slept_s + 0.05) {
-        answer(&e, &slow);
+        output(&e, &slow);
         assert_true(str_eq(buf_view(&slow), buf_view(&whole)));
     }
     /* Not its speed; the gauge is a step behind. */
@@ -231,6 +273,7 @@ int main(void)
         cmocka_unit_test(t_the_fleet_side),
         cmocka_unit_test(t_a_tokenizer_is_of_the_digest_that_is_asked_for),
         cmocka_unit_test(t_clock),
+        cmocka_unit_test(t_a_rank_orders_those_that_wait),
         cmocka_unit_test(t_block_events),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

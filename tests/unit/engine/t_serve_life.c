@@ -1,7 +1,7 @@
 /* t_serve_life.c - how an engine starts, what it does not start with, its share, and how it ends. */
 #include "base/core/bits.h"
 #include "base/core/own.h"
-#include "base/io/clock.h"
+#include "base/io/loop/clock.h"
 #include "tests/unit/engine/serve_rig.h"
 #include "tests/unit/engine/tiny_model.h"
 

@@ -2,8 +2,8 @@
  * what it answers. The server's ctx is a struct whose first member is a struct auth_rig.
  */
 #pragma once
-#include "base/io/auth_gate.h"
-#include "base/io/clock.h"
+#include "base/io/auth/auth_gate.h"
+#include "base/io/loop/clock.h"
 #include "tests/unit/unit.h"
 
 struct auth_rig {

@@ -1,7 +1,7 @@
 /* client_rig.h - a client, a listening socket that the test answers for, and what a call reported. */
 #pragma once
 #include "base/core/bits.h"
-#include "base/io/http_client.h"
+#include "base/io/http/http_client.h"
 #include "tests/unit/io/raw_peer.h"
 
 struct fixture {

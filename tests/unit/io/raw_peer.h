@@ -5,9 +5,9 @@
 #pragma once
 #include "base/core/buf.h"
 #include "base/core/err.h"
-#include "base/io/addr.h"
-#include "base/io/clock.h"
-#include "base/io/loop.h"
+#include "base/io/loop/clock.h"
+#include "base/io/loop/loop.h"
+#include "base/io/net/addr.h"
 
 #include <arpa/inet.h>
 #include <fcntl.h>

@@ -1,6 +1,6 @@
 /* sample_schema.h - a schema with every type, nesting and bound, for the t_config tests and f_config. */
 #pragma once
-#include "base/io/config.h"
+#include "base/io/config/config.h"
 
 struct sample_kv {
     int64_t page_tokens;

@@ -3,7 +3,7 @@
  * The handler answers every path with what it was asked, but /wait and /stream: those are kept in
  * `held` for the test to answer. */
 #pragma once
-#include "base/io/http_server.h"
+#include "base/io/http/http_server.h"
 #include "tests/unit/io/raw_peer.h"
 
 struct fixture {

@@ -1,7 +1,7 @@
 /* t_auth.c - signatures: vectors computed by Python's hmac, replays, windows, changes, tickets. */
 #include "base/core/bits.h"
 #include "base/core/rng.h"
-#include "base/io/auth.h"
+#include "base/io/auth/auth.h"
 #include "tests/unit/unit.h"
 
 #include <errno.h>

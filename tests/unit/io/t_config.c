@@ -1,6 +1,6 @@
 /* t_config.c - settings that arrive: from a file, from stronger sources, as defaults, with units. */
 #include "base/core/fault.h"
-#include "base/io/config_value.h"
+#include "base/io/config/config_value.h"
 #include "tests/unit/io/sample_config.h"
 
 static void assert_str(struct str s, const char *text)

@@ -1,7 +1,7 @@
 /* t_descriptors.c - the limit is raised to what the system allows, and divided with a reserve. */
 #include "base/core/bits.h"
-#include "base/io/descriptors.h"
 #include "base/io/log.h"
+#include "base/io/net/descriptors.h"
 #include "tests/unit/unit.h"
 
 #include <fcntl.h>

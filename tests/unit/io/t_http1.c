@@ -2,7 +2,7 @@
  * byte. */
 #include "base/core/bits.h"
 #include "base/core/own.h"
-#include "base/io/http1.h"
+#include "base/io/http/http1.h"
 #include "tests/unit/io/http1_text.h"
 
 #include <errno.h>

@@ -1,7 +1,7 @@
 /* t_http1_body.c - bodies, counted and in chunks, however they are cut; percent signs and queries. */
 #include "base/core/bits.h"
 #include "base/core/own.h"
-#include "base/io/http1.h"
+#include "base/io/http/http1.h"
 #include "tests/unit/io/http1_text.h"
 
 #include <errno.h>

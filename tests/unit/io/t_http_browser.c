@@ -1,6 +1,6 @@
 /* t_http_browser.c - pages of other sites, rebound names, plain requests, and who is local. */
 #include "base/core/bits.h"
-#include "base/io/http_browser.h"
+#include "base/io/http/http_browser.h"
 #include "tests/unit/unit.h"
 
 #include <stdio.h>

@@ -1,6 +1,6 @@
 /* t_http_fetch.c - blocking fetches from our own server, and the addresses they take. */
-#include "base/io/http_fetch.h"
-#include "base/io/http_server.h"
+#include "base/io/http/http_fetch.h"
+#include "base/io/http/http_server.h"
 #include "tests/unit/io/client_rig.h"
 
 #include <pthread.h>

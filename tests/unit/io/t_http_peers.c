@@ -1,6 +1,6 @@
 /* t_http_peers.c - which address counts as whom, and how often it may come. */
 #include "base/core/bits.h"
-#include "base/io/http_peers.h"
+#include "base/io/http/http_peers.h"
 #include "tests/unit/unit.h"
 
 #include <string.h>

@@ -1,5 +1,5 @@
 /* t_lane.c - two threads, one lane: every word arrives, merged or not, and items may be freed. */
-#include "base/io/lane.h"
+#include "base/io/loop/lane.h"
 #include "tests/unit/unit.h"
 
 #include <stdlib.h>
@@ -61,6 +61,44 @@ static void every_word_arrives_and_none_twice(void **state)
     for (int i = 0; i < ITEMS; i++)
         assert_int_equal(p.parcel[i].heard, WORDS);
     assert_true(p.deliveries <= ITEMS * WORDS);
+    lane_fini(&p.lane);
+    loop_free(p.loop);
+}
+
+static uint32_t deliveries_after_turn(struct post *p)
+{
+    assert_int_equal(loop_turn(p->loop, 0), 0);
+    return p->deliveries;
+}
+
+/* Mail that may wait wakes nobody: it comes along with mail that may not, or when its time is up. */
+static void later_mail_waits_for_company_or_its_time(void **state)
+{
+    (void)state;
+    struct post p = { .open = 1 };
+    struct lane_later later;
+    struct loop_counts counts;
+    assert_int_equal(loop_new(&p.loop, NULL), 0);
+    lane_init(&p.lane, p.loop, on_parcel, &p);
+    lane_later_init(&later, &p.lane, p.loop);
+    for (uint32_t round = 0; round < 2; round++) {
+        lane_lock(&p.lane);
+        p.parcel[0].words++;
+        lane_send_later(&later, &p.parcel[0].item);
+        lane_unlock(&p.lane);
+        loop_counts_get(p.loop, &counts);
+        assert_int_equal(counts.posts, round);
+        if (round == 0) {
+            lane_lock(&p.lane);
+            p.parcel[1].words++;
+            lane_send(&p.lane, &p.parcel[1].item);
+            lane_unlock(&p.lane);
+            assert_int_equal(deliveries_after_turn(&p), 2);
+        }
+        while (p.deliveries < 2 + round)
+            assert_int_equal(loop_turn(p.loop, -1), 0); /* ends by the lane's own timer */
+    }
+    assert_int_equal(p.parcel[0].heard, 2);
     lane_fini(&p.lane);
     loop_free(p.loop);
 }
@@ -178,6 +216,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_word_arrives_and_none_twice),
         cmocka_unit_test(mail_that_waits_is_one_delivery_and_one_post),
+        cmocka_unit_test(later_mail_waits_for_company_or_its_time),
         cmocka_unit_test(an_item_may_be_freed_with_its_last_word),
         cmocka_unit_test(a_word_that_crosses_the_delivery_does_not_queue_again),
     };

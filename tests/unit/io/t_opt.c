@@ -1,7 +1,7 @@
 /* t_opt.c - every form of an option, sentences that name it, flags that reach the configuration. */
 #include "base/core/fault.h"
 #include "base/core/own.h"
-#include "base/io/opt.h"
+#include "base/io/config/opt.h"
 #include "tests/unit/io/sample_schema.h"
 
 #include <setjmp.h>

@@ -3,8 +3,8 @@
 #include "base/core/fault.h"
 #include "base/core/hash.h"
 #include "base/core/own.h"
-#include "base/io/clock.h"
 #include "base/io/file.h"
+#include "base/io/loop/clock.h"
 #include "base/io/proc.h"
 
 #include <dirent.h>

@@ -2,7 +2,7 @@
  * fails or hangs, and what is not known is bounded.
  *
  * getaddrinfo is this file's own: it answers as told, or does not come back until it is released. */
-#include "base/io/resolver.h"
+#include "base/io/net/resolver.h"
 #include "tests/unit/io/client_rig.h"
 
 #include <netdb.h>

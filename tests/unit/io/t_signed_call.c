@@ -2,7 +2,7 @@
  * that are somebody else's. */
 #include "base/core/bits.h"
 #include "base/core/own.h"
-#include "base/io/signed_call.h"
+#include "base/io/auth/signed_call.h"
 #include "tests/unit/io/auth_rig.h"
 
 #include <stdio.h>

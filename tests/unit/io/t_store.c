@@ -5,7 +5,7 @@
 #include "base/core/own.h"
 #include "base/core/rng.h"
 #include "base/io/file.h"
-#include "base/io/store.h"
+#include "base/io/store/store.h"
 
 #include <setjmp.h>
 #include <signal.h>

@@ -1,7 +1,7 @@
 /* t_text_pool.c - work leaves its loop and comes back, within a bound, and may be taken back before. */
 #include "base/core/bits.h"
 #include "base/core/fault.h"
-#include "base/io/text_pool.h"
+#include "base/io/loop/text_pool.h"
 #include "tests/unit/unit.h"
 
 #include <semaphore.h>

@@ -3,8 +3,8 @@
  * Certificates are made at the start by the openssl command, which is also the stranger among the
  * clients; without it the test is skipped. */
 #include "base/core/own.h"
-#include "base/io/http_server.h"
-#include "base/io/tls.h"
+#include "base/io/http/http_server.h"
+#include "base/io/net/tls.h"
 #include "tests/certs.h"
 #include "tests/unit/io/client_rig.h"
 

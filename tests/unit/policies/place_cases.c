@@ -3,7 +3,7 @@
 
 #include "base/core/bits.h"
 #include "base/core/err.h"
-#include "policies/roofline.h"
+#include "base/perf/roofline.h"
 
 #include <math.h>
 
@@ -33,32 +33,52 @@ void place_case_big(struct rng *rng, uint32_t i, struct solver_problem *p)
     place_case_slices(rng, 4, distinct ? 64 : 16, distinct ? 1 : 4, 0.05 + rng_f64(rng), p);
 }
 
-void place_case_helix(struct place_layers *p)
+struct kind {
+    const char *name;
+    uint32_t count, region;
+};
+
+/* llama-2-70b on devices of several kinds; links of 10 Gb/s within a region. */
+static void cluster(const struct kind *kinds, size_t kind_count, double between_bytes_s,
+                    struct layers_problem *p)
 {
-    static const struct {
-        const char *name;
-        uint32_t count;
-    } kinds[] = { { "a100", 4 }, { "l4", 8 }, { "t4", 12 } };
     struct model_spec m;
+    uint32_t region[LAYERS_DEVICES_MAX];
     must(model_spec_find(STR("llama-2-70b"), &m, NULL) == 0);
-    *p = (struct place_layers){ .layers = m.layers,
-                                .token_bytes = 2.0 * m.hidden,
-                                .split_efficiency = 0.9 };
+    *p = (struct layers_problem){ .layers = m.layers,
+                                  .token_bytes = 2.0 * m.hidden,
+                                  .split_efficiency = 0.9 };
     for (uint32_t l = 0; l < p->layers; l++)
         p->cost[l] = 1;
     double layer_bytes = model_spec_weights(&m) * m.weight_bytes / m.layers;
-    for (size_t k = 0; k < COUNT_OF(kinds); k++) {
+    for (size_t k = 0; k < kind_count; k++) {
         const struct hardware *h = hardware_find(str_from(kinds[k].name));
         struct roofline r;
         must(roofline_init(&r, h, &m, 1));
-        for (uint32_t i = 0; i < kinds[k].count; i++)
+        for (uint32_t i = 0; i < kinds[k].count; i++) {
+            region[p->device_count] = kinds[k].region;
             p->device[p->device_count++] = (struct layers_device){
                 .layer_tokens_s = 64 / roofline_layer_s(&r, 64),
                 .layers_max = (uint32_t)(0.6 * h->mem_bytes / layer_bytes), /* the rest for KV */
                 .machine = p->device_count,
             };
+        }
     }
     for (uint32_t a = 0; a < p->device_count; a++)
         for (uint32_t b = 0; b < p->device_count; b++)
-            p->bytes_s[a][b] = 1.25e9;
+            p->bytes_s[a][b] = region[a] == region[b] ? 1.25e9 : between_bytes_s;
+}
+
+void place_case_helix(struct layers_problem *p)
+{
+    static const struct kind kinds[] = { { "a100", 4, 0 }, { "l4", 8, 0 }, { "t4", 12, 0 } };
+    cluster(kinds, COUNT_OF(kinds), 1.25e9, p);
+}
+
+void place_case_regions(struct layers_problem *p)
+{
+    static const struct kind kinds[] = {
+        { "a100", 4, 0 }, { "l4", 2, 1 }, { "t4", 8, 1 }, { "l4", 6, 2 }, { "t4", 4, 2 },
+    };
+    cluster(kinds, COUNT_OF(kinds), 12.5e6, p);
 }

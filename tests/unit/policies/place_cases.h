@@ -4,8 +4,8 @@
  * Threads: pure */
 #pragma once
 #include "base/core/rng.h"
-#include "policies/place_layers.h"
-#include "policies/place_solver.h"
+#include "policies/layers/layers.h"
+#include "policies/mix/solver.h"
 
 /* Loads as profiles give them: a type has a speed, a slice a size (exponential, mean `scale`), and
  * types differ by what they are good at. One in ten slices fits no instance of some type. */
@@ -17,4 +17,7 @@ void place_case_slices(struct rng *rng, uint32_t types, uint32_t groups, uint32_
 void place_case_big(struct rng *rng, uint32_t i, struct solver_problem *ret);
 
 /* The single cluster of Helix's evaluation: 4 A100, 8 L4, 12 T4 for 70B, 10 Gb/s between them. */
-void place_case_helix(struct place_layers *ret);
+void place_case_helix(struct layers_problem *ret);
+
+/* Its distributed cluster: the same 24 devices in three regions, 100 Mb/s between those. */
+void place_case_regions(struct layers_problem *ret);

@@ -1,6 +1,6 @@
 /* place_rig.h - what tests of placement among a pool's offers share: a pool, a question, its answer. */
 #pragma once
-#include "policies/place_rows.h"
+#include "policies/place/place.h"
 #include "tests/unit/unit.h"
 
 #define SECOND ((int64_t)1000000)

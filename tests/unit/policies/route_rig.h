@@ -1,7 +1,7 @@
 /* route_rig.h - what tests of routing rows share: instances, one question, its answer. */
 #pragma once
 #include "base/core/bits.h"
-#include "policies/route.h"
+#include "policies/route/route.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -24,13 +24,15 @@ struct route_rig {
 
 static inline struct route_instance route_rig_instance(uint32_t id)
 {
-    return (struct route_instance){ .id = id,
-                                    .name_hash = id * 7919 + 1,
-                                    .accepts = true,
-                                    .has_perf = true,
-                                    .perf = { .a = 0.01, .b = 0.001, .c = 0.002 },
-                                    .token_budget = 512,
-                                    .seqs_max = 8 };
+    return (struct route_instance){
+        .id = id,
+        .name_hash = id * 7919 + 1,
+        .accepts = true,
+        .has_perf = true,
+        .perf = { .step_s = 0.01, .prefill_token_s = 0.001, .decode_seq_s = 0.002 },
+        .token_budget = 512,
+        .seqs_max = 8
+    };
 }
 
 /* `count` like instances, numbered from 0; returns them, for the test to tell them apart. */

@@ -4,7 +4,7 @@
  * Layer: tests
  */
 #pragma once
-#include "policies/scale_rows.h"
+#include "policies/scale/scale.h"
 #include "tests/unit/unit.h"
 
 #include <string.h>
@@ -31,7 +31,10 @@ static inline struct scale_pool rig_pool(double price_h)
         .price_h = price_h,
         .lead_s = 20,
         .perf_known = true,
-        .perf = { .a = 0.010, .b = 0.0005, .c = 0.001, .d = 1e-6 },
+        .perf = { .step_s = 0.010,
+                  .prefill_token_s = 0.0005,
+                  .decode_seq_s = 0.001,
+                  .kv_read_s = 1e-6 },
         .seqs_max = 256,
         .kv_tokens_max = RIG_KV,
         .context_tokens = 1000,

@@ -2,7 +2,7 @@
  * and what they learn. */
 #include "base/core/bits.h"
 #include "base/core/err.h"
-#include "policies/admit.h"
+#include "policies/admit/admit.h"
 #include "tests/unit/unit.h"
 
 #include <string.h>

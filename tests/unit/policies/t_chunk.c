@@ -1,6 +1,6 @@
 /* t_chunk.c - the rows that size a prompt's part of the engine's step: at and around their edges. */
 #include "base/core/bits.h"
-#include "policies/chunk.h"
+#include "policies/chunk/chunk.h"
 #include "tests/unit/unit.h"
 
 #include <math.h>
@@ -49,7 +49,7 @@ static void t_chunk_fixed(void **state)
           900 },
         { "scls: fills the budget", "scls", { .tokens_left = 9, .budget_left = 5 }, 5 },
     };
-    const struct perf_coef perf = { .a = 10e-3, .b = 1e-3 };
+    const struct perf_coef perf = { .step_s = 10e-3, .prefill_token_s = 1e-3 };
     check_chunks(rows, COUNT_OF(rows), &perf);
     assert_int_equal(chunk_find(STR("scls"))->slice_tokens, 128);
     assert_int_equal(chunk_find(STR(CHUNK_DEFAULT))->slice_tokens, 0);
@@ -58,7 +58,11 @@ static void t_chunk_fixed(void **state)
 static void t_chunk(void **state)
 {
     (void)state;
-    const struct perf_coef perf = { .a = 10e-3, .b = 1e-3, .c = 2e-3, .d = 1e-6, .e = 1e-6 };
+    const struct perf_coef perf = { .step_s = 10e-3,
+                                    .prefill_token_s = 1e-3,
+                                    .decode_seq_s = 2e-3,
+                                    .kv_read_s = 1e-6,
+                                    .attend_s = 1e-6 };
     static const struct chunk_row rows[] = {
         { "budget: what is left of the prompt",
           "budget",
@@ -117,7 +121,7 @@ static uint32_t aim_of(const struct chunk_scene *scene, uint32_t decoding)
     const struct chunk_view view = { .tokens_left = 900,
                                      .budget_left = 2048,
                                      .planned.decoding_seqs = decoding,
-                                     .perf = { .a = 20e-3, .b = 0.1e-3 },
+                                     .perf = { .step_s = 20e-3, .prefill_token_s = 0.1e-3 },
                                      .step_s_max = 0.05 };
     return chunk_find(STR("deadline"))->aim(&view, scene);
 }
@@ -166,7 +170,7 @@ static void t_chunk_deadline_aims(void **state)
 static void t_chunk_deadline(void **state)
 {
     (void)state;
-    const struct perf_coef perf = { .a = 20e-3, .b = 0.1e-3 };
+    const struct perf_coef perf = { .step_s = 20e-3, .prefill_token_s = 0.1e-3 };
     static const struct chunk_row rows[] = {
         { "deadline: nobody decodes, nobody is delayed",
           "deadline",

@@ -6,10 +6,10 @@
  * t_power, t_migrate.) */
 #include "base/core/bits.h"
 #include "base/core/rng.h"
-#include "policies/migrate.h"
-#include "policies/perf_row.h"
-#include "policies/place_rows.h"
-#include "policies/role.h"
+#include "policies/migrate/migrate.h"
+#include "policies/perf/perf_model.h"
+#include "policies/place/place.h"
+#include "policies/role/role.h"
 #include "tests/unit/unit.h"
 
 #include <math.h>
@@ -110,7 +110,6 @@ static void place_rows_serve_the_target(void **state)
     (void)state;
     for (uint32_t p = 0; p < place_count; p++) {
         const struct place_policy *row = place_table[p];
-        if (!row->choose) continue;
         for (uint64_t seed = 0; seed < 20; seed++) {
             _Alignas(8) char bytes[PLACE_STATE_BYTES_MAX] = { 0 }, copy[PLACE_STATE_BYTES_MAX];
             _Alignas(
@@ -165,11 +164,11 @@ static void draw_roles(struct rng *r, struct role_view *v, struct role_instance 
                                         .pinned = chance(r, 0.1),
                                         .role = (enum role)rng_below(r, ROLE_COUNT),
                                         .has_perf = chance(r, 0.9),
-                                        .perf = { .a = 0.01 * speed,
-                                                  .b = 1e-4 * speed,
-                                                  .c = 1e-4,
-                                                  .d = 4e-7 * speed,
-                                                  .e = 1e-8 },
+                                        .perf = { .step_s = 0.01 * speed,
+                                                  .prefill_token_s = 1e-4 * speed,
+                                                  .decode_seq_s = 1e-4,
+                                                  .kv_read_s = 4e-7 * speed,
+                                                  .attend_s = 1e-8 },
                                         .token_budget = 2048,
                                         .seqs_max = 256,
                                         .kv_tokens_max = chance(r, 0.9) ? 200000 : 0,

@@ -1,5 +1,5 @@
 /* t_handoff.c - which instance goes on after a prefill instance: the one whose step slows the least. */
-#include "policies/handoff.h"
+#include "policies/route/pd_handoff.h"
 #include "tests/unit/policies/role_rig.h"
 
 static void the_least_slowed_goes_on(void **state)
@@ -20,7 +20,7 @@ static void the_least_slowed_goes_on(void **state)
     in[1].kv_tokens = 4000;
     assert_int_equal(handoff_pick(&view, &req, &rng), 1);
     in[1].in_flight = 8; /* no slot */
-    in[2].perf.a *= 0.5;
+    in[2].perf.step_s *= 0.5;
     assert_int_equal(handoff_pick(&view, &req, &rng), 2);
     in[2].accepts = false;
     assert_int_equal(handoff_pick(&view, &req, &rng), 0);

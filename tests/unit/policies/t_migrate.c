@@ -1,6 +1,6 @@
 /* t_migrate.c - which session moves where, and what its copy costs. */
 #include "base/core/bits.h"
-#include "policies/migrate.h"
+#include "policies/migrate/migrate.h"
 #include "tests/unit/unit.h"
 
 #include <math.h>

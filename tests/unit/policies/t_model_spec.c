@@ -1,6 +1,6 @@
 /* t_model_spec.c - a model's shape is read strictly, and the shipped ones have their known sizes. */
 #include "base/core/bits.h"
-#include "policies/model_spec.h"
+#include "base/perf/model_spec.h"
 #include "tests/unit/unit.h"
 
 #include <math.h>

@@ -2,8 +2,8 @@
 #include "base/core/bits.h"
 #include "base/core/err.h"
 #include "base/core/rng.h"
-#include "policies/fair.h"
-#include "policies/order.h"
+#include "policies/fair/fair.h"
+#include "policies/order/order.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -254,6 +254,33 @@ static void t_learned_rank_guard(void **state)
     assert_true(rank_of(row, x, NOW).base == 7);
 }
 
+/* Promotions and preemptions end where what they cost passes a twentieth of the time, and go on when
+ * the cost is forgotten. */
+static void t_mlfq_guards_its_cost(void **state)
+{
+    (void)state;
+    const struct order_policy *row = order_find(STR("mlfq"));
+    struct step_scratch scratch = { 0 };
+    struct step_session waits = { .prefill_s = 1,
+                                  .waiting_us = NOW - 4000000,
+                                  .scratch = &scratch };
+    struct order_rank rank;
+    memset(memory, 0, sizeof memory);
+    assert_true(row->yields(memory, &waits));
+    row->observe(memory,
+                 &(struct step_event){ .kind = STEP_DONE, .seconds = 1, .preempt_s = 0.04 });
+    assert_true(row->yields(memory, &waits));
+    row->observe(memory, &(struct step_event){ .kind = STEP_DONE, .seconds = 1, .preempt_s = 0.5 });
+    assert_false(row->yields(memory, &waits));
+    order_rank_of(row, memory, &waits, NOW, &rank);
+    assert_true(rank.base > 0 && rank.again_us > NOW); /* not promoted; asked again */
+    for (int i = 0; i < 60; i++)
+        row->observe(memory, &(struct step_event){ .kind = STEP_DONE, .seconds = 1 });
+    assert_true(row->yields(memory, &waits));
+    order_rank_of(row, memory, &waits, NOW, &rank);
+    assert_true(rank.base <= 0);
+}
+
 static void t_skip_predict_classes(void **state)
 {
     (void)state;
@@ -414,6 +441,7 @@ int main(void)
         cmocka_unit_test(t_nobody_starves),
         cmocka_unit_test(t_ranks_never_rise),
         cmocka_unit_test(t_mlfq_levels),
+        cmocka_unit_test(t_mlfq_guards_its_cost),
         cmocka_unit_test(t_trail_yields),
         cmocka_unit_test(t_learned_rank_guard),
         cmocka_unit_test(t_skip_predict_classes),

@@ -1,7 +1,7 @@
 /* t_perf.c - the step-time model finds hidden coefficients, keeps them and follows changes. */
 #include "base/core/bits.h"
 #include "base/core/rng.h"
-#include "policies/perf_linear.h"
+#include "policies/perf/linear.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -10,7 +10,11 @@
 
 #include <cmocka.h>
 
-static const struct perf_coef truth = { .a = 4e-3, .b = 3e-4, .c = 8e-4, .d = 5e-7, .e = 3e-8 };
+static const struct perf_coef truth = { .step_s = 4e-3,
+                                        .prefill_token_s = 3e-4,
+                                        .decode_seq_s = 8e-4,
+                                        .kv_read_s = 5e-7,
+                                        .attend_s = 3e-8 };
 
 static struct perf_shape any_shape(struct rng *rng)
 {
@@ -87,7 +91,8 @@ static void t_follows_a_change(void **state)
             perf_linear_observe(&fit, &s, noisy(&truth, &s, &rng, 0.05));
         }
         struct perf_coef later = truth;
-        later.a *= factors[i], later.b *= factors[i], later.c *= factors[i], later.d *= factors[i];
+        later.step_s *= factors[i], later.prefill_token_s *= factors[i],
+            later.decode_seq_s *= factors[i], later.kv_read_s *= factors[i];
         for (int n = 0; n < 600; n++) {
             struct perf_shape s = any_shape(&rng);
             perf_linear_observe(&fit, &s, noisy(&later, &s, &rng, 0.05));
@@ -114,7 +119,7 @@ static void t_decoding_alone_keeps_the_prefill_term(void **state)
                                 .kv_tokens_decoding = 200 };
         perf_linear_observe(&fit, &s, noisy(&truth, &s, &rng, 0.02));
     }
-    assert_true(fabs(fit.coef.b / truth.b - 1) < 0.15);
+    assert_true(fabs(fit.coef.prefill_token_s / truth.prefill_token_s - 1) < 0.15);
     assert_true(perf_coef_valid(&fit.coef));
 }
 
@@ -194,13 +199,15 @@ static void t_nonsense_is_refused(void **state)
         struct perf_coef coef;
         bool valid;
     } rows[] = {
-        { "the truth", { .a = 1e-3, .b = 1e-4, .c = 1e-4, .d = 1e-7 }, true },
-        { "one term is enough", { .a = 1e-3 }, true },
-        { "all zero is no model", { .a = 0 }, false },
-        { "negative", { .a = 1, .b = -1e-9 }, false },
-        { "infinite", { .a = (double)INFINITY }, false },
-        { "not a number", { .a = 1, .c = (double)NAN }, false },
-        { "negative samples", { .a = 1, .samples = -1 }, false },
+        { "the truth",
+          { .step_s = 1e-3, .prefill_token_s = 1e-4, .decode_seq_s = 1e-4, .kv_read_s = 1e-7 },
+          true },
+        { "one term is enough", { .step_s = 1e-3 }, true },
+        { "all zero is no model", { .step_s = 0 }, false },
+        { "negative", { .step_s = 1, .prefill_token_s = -1e-9 }, false },
+        { "infinite", { .step_s = (double)INFINITY }, false },
+        { "not a number", { .step_s = 1, .decode_seq_s = (double)NAN }, false },
+        { "negative samples", { .step_s = 1, .samples = -1 }, false },
     };
     for (size_t i = 0; i < COUNT_OF(rows); i++) {
         if (perf_coef_valid(&rows[i].coef) != rows[i].valid) fail_msg("%s", rows[i].why);
@@ -210,7 +217,7 @@ static void t_nonsense_is_refused(void **state)
 static void steps_stretch_with_the_clock(void **state)
 {
     (void)state;
-    const struct perf_coef full = { 1, 2, 3, 4, 100, 1.5, 5 }, half = { 2, 4, 6, 8, 100, 1.5, 10 };
+    const struct perf_coef full = { 1, 2, 3, 4, 5, 100, 1.5 }, half = { 2, 4, 6, 8, 10, 100, 1.5 };
     struct perf_coef now = perf_at_clock(&full, 0.5);
     assert_memory_equal(&now, &half, sizeof half);
     now = perf_at_clock(&full, 1);

@@ -1,7 +1,7 @@
 /* t_perf_rows.c - every performance row: learns hidden seconds, keeps its state in its bytes. */
 #include "base/core/bits.h"
 #include "base/core/rng.h"
-#include "policies/perf_row.h"
+#include "policies/perf/perf_model.h"
 #include "tests/unit/unit.h"
 
 #include <math.h>

@@ -1,6 +1,10 @@
 /* t_place.c - placement among a pool's offers: rows on hand-made views, and what holds for all. */
 #include "base/core/bits.h"
-#include "policies/place_hazard.h"
+#include "policies/layers/layers.h"
+#include "policies/load/load.h"
+#include "policies/mix/mix.h"
+#include "policies/move/move.h"
+#include "policies/place/hazard.h"
 #include "tests/unit/policies/place_rig.h"
 
 #include <math.h>
@@ -226,8 +230,7 @@ static void promises_of_all_rows(void **state)
     for (uint32_t k = 0; k < place_count; k++) {
         const struct place_policy *p = place_table[k];
         assert_ptr_equal(place_find(str_from(p->name)), p);
-        assert_true(p->about && p->source && p->state_size <= PLACE_STATE_BYTES_MAX);
-        if (!p->choose) continue;
+        assert_true(p->choose && p->about && p->source && p->state_size <= PLACE_STATE_BYTES_MAX);
         struct place_memory s = { { 0 } }, copy;
         struct place_view v = { 0 };
         struct rng rng;
@@ -252,26 +255,28 @@ static void promises_of_all_rows(void **state)
             assert_true(a.reason != NULL);
         }
     }
-    assert_non_null(place_find(str_from(PLACE_DEFAULT))->choose);
+    assert_non_null(place_find(str_from(PLACE_DEFAULT)));
     assert_null(place_find(STR("joints")));
 }
 
-/* Planner-only rows are found by kind, and answer what their kind asks. */
-static void planners_answer_their_question(void **state)
+#define CHECK_KIND(kind, KIND, slot)                                                               \
+    do {                                                                                           \
+        assert_non_null(kind##_find(STR(KIND##_DEFAULT)));                                         \
+        assert_null(kind##_find(STR("nosuch")));                                                   \
+        for (uint32_t k = 0; k < kind##_count; k++) {                                              \
+            assert_true(kind##_table[k]->slot &&kind##_table[k]->about &&kind##_table[k]->source); \
+            assert_ptr_equal(kind##_find(str_from(kind##_table[k]->name)), kind##_table[k]);       \
+        }                                                                                          \
+    } while (0)
+
+/* Each kind's table is complete, and its policies are found by their names. */
+static void planners_are_found_by_name(void **state)
 {
     (void)state;
-    for (uint32_t k = 0; k < layers_count; k++) {
-        const struct place_policy *p = layers_table[k];
-        assert_ptr_equal(layers_find(str_from(p->name)), p);
-        assert_true(p->lay && p->about && p->source && !p->choose && !p->mix);
-        assert_null(place_find(str_from(p->name)));
-    }
-    for (uint32_t k = 0; k < move_count; k++) {
-        const struct place_policy *p = move_table[k];
-        assert_true((p->move || p->load) && p->about && p->source && !p->choose && !p->lay);
-    }
-    assert_non_null(layers_find(str_from(LAYERS_DEFAULT)));
-    assert_null(layers_find(STR("joint")));
+    CHECK_KIND(mix, MIX, choose);
+    CHECK_KIND(layers, LAYERS, lay);
+    CHECK_KIND(move, MOVE, map);
+    CHECK_KIND(load, LOAD, choose);
 }
 
 int main(void)
@@ -287,7 +292,7 @@ int main(void)
         cmocka_unit_test(a_hazard_is_learned_and_its_zone_left),
         cmocka_unit_test(hazard_is_a_posterior_mean),
         cmocka_unit_test(promises_of_all_rows),
-        cmocka_unit_test(planners_answer_their_question),
+        cmocka_unit_test(planners_are_found_by_name),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,53 +1,53 @@
 /* t_place_mix.c - rows that choose a mix, the evaluator behind them, and the list of prices. */
 #include "base/core/bits.h"
-#include "policies/place_eval.h"
-#include "policies/place_rows.h"
-#include "policies/prices.h"
+#include "base/core/rng.h"
+#include "base/perf/prices.h"
+#include "policies/mix/eval.h"
+#include "policies/mix/mix.h"
 #include "tests/unit/unit.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-static struct place_mix_work work;
+static struct mix_memory memory;
 
 /* Types that differ by what they are good at: prompts or answers. */
 struct speeds {
-    double prompt[PLACE_TYPES_MAX], answer[PLACE_TYPES_MAX];
+    double prompt[MIX_TYPES_MAX], answer[MIX_TYPES_MAX];
 };
 
-static void score(const void *ctx, uint32_t type, const struct place_bucket *b,
-                  struct place_score *ret)
+static void score(const void *ctx, uint32_t type, const struct mix_bucket *b, struct mix_score *ret)
 {
     const struct speeds *s = ctx;
     double seconds = b->prompt_tokens / s->prompt[type] + b->output_tokens / s->answer[type];
-    *ret = (struct place_score){ .rate_s = 1 / seconds, .ttft_s = seconds, .tpot_s = 0.01 };
+    *ret = (struct mix_score){ .rate_s = 1 / seconds, .ttft_s = seconds, .tpot_s = 0.01 };
 }
 
-static void draw(struct rng *rng, struct place_mix *m, struct speeds *s)
+static void draw(struct rng *rng, struct mix_problem *m, struct speeds *s)
 {
-    *m = (struct place_mix){ .eval = score,
-                             .ctx = s,
-                             .type_count = 2 + (uint32_t)rng_below(rng, 3) };
+    *m = (struct mix_problem){ .eval = score,
+                               .ctx = s,
+                               .type_count = 2 + (uint32_t)rng_below(rng, 3) };
     for (uint32_t t = 0; t < m->type_count; t++) {
         double size = 1 + 5 * rng_f64(rng);
         s->prompt[t] = 8000 * size * (0.5 + rng_f64(rng));
         s->answer[t] = 800 * size * (0.5 + rng_f64(rng));
         m->type[t] =
-            (struct place_type){ .price_h = round(100 * size * (0.7 + 0.6 * rng_f64(rng))) / 100,
-                                 .max = SOLVER_COUNT_MAX };
+            (struct mix_type){ .price_h = round(100 * size * (0.7 + 0.6 * rng_f64(rng))) / 100,
+                               .max = SOLVER_COUNT_MAX };
     }
     m->bucket_count = 1 + (uint32_t)rng_below(rng, 12);
     for (uint32_t b = 0; b < m->bucket_count; b++)
-        m->bucket[b] = (struct place_bucket){ 32 * pow(2, 8 * rng_f64(rng)),
-                                              16 * pow(2, 6 * rng_f64(rng)), 4 * rng_f64(rng) };
+        m->bucket[b] = (struct mix_bucket){ 32 * pow(2, 8 * rng_f64(rng)),
+                                            16 * pow(2, 6 * rng_f64(rng)), 4 * rng_f64(rng) };
 }
 
-static double load_on(const struct place_mix *m, const struct place_mix_verdict *v, uint32_t t)
+static double load_on(const struct mix_problem *m, const struct mix_verdict *v, uint32_t t)
 {
     double load = 0;
     for (uint32_t b = 0; b < m->bucket_count; b++) {
-        struct place_score s;
+        struct mix_score s;
         m->eval(m->ctx, t, &m->bucket[b], &s);
         load += v->share[b][t] * m->bucket[b].rate_s / s.rate_s;
     }
@@ -62,13 +62,13 @@ static void a_mix_is_never_dearer_than_one_type(void **state)
     double saved = 0, most = 0;
     enum { RUNS = 200 };
     for (int i = 0; i < RUNS; i++) {
-        struct place_mix m;
+        struct mix_problem m;
         struct speeds s;
-        struct place_mix_verdict mix, one, again;
+        struct mix_verdict mix, one, again;
         draw(&rng, &m, &s);
-        place_melange.mix(&m, &work, &mix);
-        place_melange.mix(&m, &work, &again);
-        place_single_type.mix(&m, &work, &one);
+        mix_melange.choose(&m, &memory, &mix);
+        mix_melange.choose(&m, &memory, &again);
+        mix_single_type.choose(&m, &memory, &one);
         assert_true(mix.found && one.found && mix.optimal);
         assert_memory_equal(&mix, &again, sizeof mix);
         assert_true(mix.cost_h <= one.cost_h + 1e-9);
@@ -80,7 +80,7 @@ static void a_mix_is_never_dearer_than_one_type(void **state)
     print_message("melange against the best single type: %.1f %% cheaper in the mean, %.1f %% at "
                   "most, over %d workloads\n",
                   100 * saved / RUNS, 100 * most, RUNS);
-    assert_true(saved > 0);
+    assert_true(saved / RUNS > 0.025); /* 3.6 % when it was set */
 }
 
 static void joint_keeps_to_the_budget_and_takes_spot(void **state)
@@ -89,16 +89,16 @@ static void joint_keeps_to_the_budget_and_takes_spot(void **state)
     struct rng rng;
     rng_seed(&rng, 4);
     for (int i = 0; i < 100; i++) {
-        struct place_mix m;
+        struct mix_problem m;
         struct speeds s;
-        struct place_mix_verdict free, bound, again;
+        struct mix_verdict free, bound, again;
         draw(&rng, &m, &s);
-        place_joint.mix(&m, &work, &free);
-        place_joint.mix(&m, &work, &again);
+        mix_joint.choose(&m, &memory, &free);
+        mix_joint.choose(&m, &memory, &again);
         assert_memory_equal(&free, &again, sizeof free);
         assert_true(free.found && free.served >= 1);
         m.budget_h = free.cost_h * (0.3 + 0.6 * rng_f64(&rng));
-        place_joint.mix(&m, &work, &bound);
+        mix_joint.choose(&m, &memory, &bound);
         assert_true(bound.cost_h <= m.budget_h + 1e-9);
         assert_true(bound.served < 1);
         m.budget_h = 0;
@@ -111,37 +111,37 @@ static void joint_keeps_to_the_budget_and_takes_spot(void **state)
         m.type[spot].lead_s = 120;
         s.prompt[spot] = s.prompt[0];
         s.answer[spot] = s.answer[0];
-        struct place_mix_verdict with;
-        place_joint.mix(&m, &work, &with);
+        struct mix_verdict with;
+        mix_joint.choose(&m, &memory, &with);
         assert_int_equal(with.count[0], 0);
         assert_true(with.cost_h <= free.cost_h + 1e-9);
         m.type[spot].hazard_h = 2; /* too often away for the promise */
-        place_joint.mix(&m, &work, &with);
+        mix_joint.choose(&m, &memory, &with);
         assert_int_equal(with.count[spot], 0);
     }
 }
 
-static void half_a_request(const void *ctx, uint32_t type, const struct place_bucket *b,
-                           struct place_score *ret)
+static void half_a_request(const void *ctx, uint32_t type, const struct mix_bucket *b,
+                           struct mix_score *ret)
 {
     (void)ctx, (void)type, (void)b;
-    *ret = (struct place_score){ .rate_s = 0.5, .ttft_s = 0.1, .tpot_s = 0.01 };
+    *ret = (struct mix_score){ .rate_s = 0.5, .ttft_s = 0.1, .tpot_s = 0.01 };
 }
 
 /* In binary three times 3.43 is a little more than 10.29. */
 static void a_budget_of_whole_instances_is_used_up(void **state)
 {
     (void)state;
-    struct place_mix m = { .eval = half_a_request, .type_count = 1, .bucket_count = 1 };
-    struct place_mix_verdict v;
-    m.type[0] = (struct place_type){ .price_h = 3.43, .max = 10 };
-    m.bucket[0] = (struct place_bucket){ .prompt_tokens = 1, .output_tokens = 1, .rate_s = 1.5 };
+    struct mix_problem m = { .eval = half_a_request, .type_count = 1, .bucket_count = 1 };
+    struct mix_verdict v;
+    m.type[0] = (struct mix_type){ .price_h = 3.43, .max = 10 };
+    m.bucket[0] = (struct mix_bucket){ .prompt_tokens = 1, .output_tokens = 1, .rate_s = 1.5 };
     m.budget_h = 10.29;
-    place_joint.mix(&m, &work, &v);
+    mix_joint.choose(&m, &memory, &v);
     assert_true(v.found && v.served >= 1);
     assert_int_equal(v.count[0], 3);
     m.budget_h = 10.28;
-    place_joint.mix(&m, &work, &v);
+    mix_joint.choose(&m, &memory, &v);
     assert_true(v.served < 1 && v.cost_h < 10.28);
 }
 
@@ -152,8 +152,8 @@ static void the_evaluator_is_monotone_and_keeps_the_promise(void **state)
     assert_int_equal(model_spec_find(STR("llama-3-8b"), &model, NULL), 0);
     struct eval_fleet f = { .slo_ttft_s = 1, .slo_tpot_s = 0.05 };
     assert_true(roofline_init(&f.type[0], hardware_find(STR("a100")), &model, 1));
-    struct place_bucket w = { 1155, 211, 1 };
-    struct place_score best, at;
+    struct mix_bucket w = { 1155, 211, 1 };
+    struct mix_score best, at;
     eval_score(&f, 0, &w, &best);
     assert_true(best.rate_s > 1 && best.ttft_s <= 1 && best.tpot_s <= 0.05);
     assert_true(!eval_at(&f.type[0], &w, best.rate_s * 1.02, &at) || at.ttft_s > 1 ||
@@ -165,7 +165,7 @@ static void the_evaluator_is_monotone_and_keeps_the_promise(void **state)
         ttft = at.ttft_s;
         tpot = at.tpot_s;
     }
-    struct place_score tighter, longer;
+    struct mix_score tighter, longer;
     f.slo_tpot_s = 0.02;
     eval_score(&f, 0, &w, &tighter);
     assert_true(tighter.rate_s < best.rate_s);

@@ -1,7 +1,7 @@
 /* t_power.c - clocks by slack, by predicted energy and by the row's limit, on hand-made views. */
 #include "base/core/bits.h"
 #include "base/core/rng.h"
-#include "policies/power.h"
+#include "policies/power/power.h"
 #include "tests/unit/unit.h"
 
 #include <math.h>
@@ -254,7 +254,7 @@ static void t_polca(void **state)
     }
 }
 
-/* A quarter more servers than the breaker carries at full clock, all at full load: after some
+/* A ninth more servers than the breaker carries at full clock, all at full load: after some
  * decisions the row is below its limit, and stays there. */
 static void t_polca_holds(void **state)
 {

@@ -1,6 +1,6 @@
 /* t_predict.c - the length predictor learns, backs off, stays calibrated and bounded. */
 #include "base/core/rng.h"
-#include "policies/predict.h"
+#include "policies/predict/predict.h"
 
 #include <math.h>
 #include <setjmp.h>

@@ -3,7 +3,7 @@
  * behind is forgotten, and few ends are enough not to be far off. */
 #include "base/core/bits.h"
 #include "base/core/rng.h"
-#include "policies/predict.h"
+#include "policies/predict/predict.h"
 #include "tests/unit/unit.h"
 
 #include <math.h>

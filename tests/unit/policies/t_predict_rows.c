@@ -2,9 +2,9 @@
  * one-sided ends, calibration; and that no row but the oracles knows the truth. */
 #include "base/core/bits.h"
 #include "base/core/rng.h"
-#include "policies/predict.h"
-#include "policies/predict_lengths.h"
-#include "policies/predict_text.h"
+#include "policies/predict/lengths.h"
+#include "policies/predict/predict.h"
+#include "policies/predict/text.h"
 #include "tests/unit/unit.h"
 
 #include <errno.h>

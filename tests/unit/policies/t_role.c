@@ -32,7 +32,7 @@ static void goodput_moves_the_right_way(void **state)
     v->link_bytes_s = 0;
     assert_true(role_rig_goodput(v, 0, 0) == together && role_rig_goodput(v, 1, 3) == 0);
     v->link_bytes_s = 25e9;
-    f.instance[0].perf.b *= 2;
+    f.instance[0].perf.prefill_token_s *= 2;
     assert_true(role_rig_goodput(v, 0, 0) < together);
     f.instance[0].ready = false;
     assert_true(fabs(role_rig_goodput(v, 0, 0) - together * 3 / 4) < 1e-6);
@@ -49,9 +49,9 @@ static void the_decode_rate_is_the_formulas(void **state)
     v->tpot_slo_s = 0.05;
     v->link_bytes_s = 1e15;
     double rate = role_decode_rps(v, &f.instance[0]);
-    double each = p->c + p->d * (1000 + 7e4 / 400);
-    double batch = rate * 200 * p->a / (1 - rate * 200 * each);
-    assert_true(fabs(p->a + each * (batch + 1.2816 * sqrt(batch)) - 0.05) < 1e-4);
+    double each = p->decode_seq_s + p->kv_read_s * (1000 + 7e4 / 400);
+    double batch = rate * 200 * p->step_s / (1 - rate * 200 * each);
+    assert_true(fabs(p->step_s + each * (batch + 1.2816 * sqrt(batch)) - 0.05) < 1e-4);
     f.instance[0].seqs_max = 8;
     assert_true(role_decode_rps(v, &f.instance[0]) < rate);
     f.instance[0].seqs_max = 256;
@@ -214,7 +214,7 @@ static void the_order_is_not_the_views(void **state)
     uint32_t order[ROLE_INSTANCES_MAX], first[7];
     static const uint32_t mixed[7] = { 3, 6, 0, 5, 2, 4, 1 };
     for (uint32_t i = 0; i < 7; i++) {
-        f.instance[i].perf.b *= 1 + 0.03 * i;
+        f.instance[i].perf.prefill_token_s *= 1 + 0.03 * i;
         f.instance[i].role = i % 2 ? ROLE_PREFILL : ROLE_DECODE;
     }
     assert_int_equal(role_order(v, order), 7);

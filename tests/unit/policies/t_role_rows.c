@@ -91,6 +91,33 @@ static void pd_serve_keeps_the_ratio(void **state)
     assert_int_equal(got.changes, 1);
 }
 
+/* What outputs grow to is followed, one machine a minute; what the row knows is in its bytes. */
+static void splitwise_sizes_its_pools_anew(void **state)
+{
+    (void)state;
+    struct role_fleet f;
+    const struct role_policy *p = role_find(STR("splitwise"));
+    _Alignas(8) unsigned char bytes[ROLE_STATE_BYTES_MAX] = { 0 };
+    struct role_view *v = role_rig_fleet(&f, 8);
+    struct role_verdict got;
+    struct rng rng;
+    rng_seed(&rng, 1);
+    v->demand.output_mean = 20;
+    role_decide(p, bytes, v, SECOND, &rng, &got);
+    uint32_t first = role_rig_count(v, &got, ROLE_DECODE), now = first;
+    v->demand.output_mean = 400;
+    for (int64_t at = 2; at <= 200; at++) {
+        for (uint32_t i = 0; i < 8; i++)
+            f.instance[i].role = got.role[i];
+        role_decide(p, bytes, v, at * SECOND, &rng, &got);
+        now = role_rig_count(v, &got, ROLE_DECODE);
+        assert_int_equal(now, first + (uint32_t)((at - 1) / 60));
+    }
+    assert_int_equal(now, first + 3);
+    role_decide(p, bytes, v, SECOND, &rng, &got); /* the clock is set back: a minute from there */
+    assert_int_equal(got.changes, 0);
+}
+
 static void splitwise_borrows_and_gives_back(void **state)
 {
     (void)state;
@@ -194,9 +221,9 @@ static void thunderserve_is_near_the_best_of_all_phases(void **state)
         v->tpot_slo_s = 0.06;
         for (uint32_t i = 0; i < 6; i++) {
             double compute = 0.5 + rng_f64(&rng) * 2, memory = 0.5 + rng_f64(&rng) * 2;
-            f.instance[i].perf.b *= compute;
-            f.instance[i].perf.a *= memory;
-            f.instance[i].perf.d *= memory;
+            f.instance[i].perf.prefill_token_s *= compute;
+            f.instance[i].perf.step_s *= memory;
+            f.instance[i].perf.kv_read_s *= memory;
             f.instance[i].role = i < 3 ? ROLE_PREFILL : ROLE_DECODE;
         }
         struct role_verdict got = role_rig_decide("thunderserve", v, NULL);
@@ -222,6 +249,7 @@ int main(void)
         cmocka_unit_test(the_planner_stays_where_it_is_near_the_best),
         cmocka_unit_test(distserve_matches_the_phases),
         cmocka_unit_test(pd_serve_keeps_the_ratio),
+        cmocka_unit_test(splitwise_sizes_its_pools_anew),
         cmocka_unit_test(splitwise_borrows_and_gives_back),
         cmocka_unit_test(dynamo_trades_when_one_asks_and_the_other_allows),
         cmocka_unit_test(thunderserve_is_near_the_best_of_all_phases),

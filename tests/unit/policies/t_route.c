@@ -1,6 +1,6 @@
 /* t_route.c - every routing row on small views whose right answer can be read off. */
 #include "base/core/bits.h"
-#include "policies/route.h"
+#include "policies/route/route.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -9,7 +9,7 @@
 
 #include <cmocka.h>
 
-#define PERF ((struct perf_coef){ .a = 0.01, .b = 0.001, .c = 0.002 })
+#define PERF ((struct perf_coef){ .step_s = 0.01, .prefill_token_s = 0.001, .decode_seq_s = 0.002 })
 
 static struct route_instance instance(uint32_t id)
 {

@@ -6,7 +6,7 @@ static void completion_is_the_shortest_ttft_while_nothing_is_loaded(void **state
     (void)state;
     struct route_rig rig;
     struct route_instance *in = route_rig_init(&rig, "completion", 2);
-    in[0].perf = in[1].perf = (struct perf_coef){ .b = 1e-3 };
+    in[0].perf = in[1].perf = (struct perf_coef){ .prefill_token_s = 1e-3 };
     in[0].hit_tokens = 600;
     in[0].prefill_tokens = 700; /* 1.1 s against 1.0 s */
     ASSERT_ROUTED(&rig, 1);
@@ -19,7 +19,7 @@ static void completion_values_avoided_work_more_under_load(void **state)
     (void)state;
     struct route_rig rig;
     struct route_instance *in = route_rig_init(&rig, "completion", 2);
-    in[0].perf = in[1].perf = (struct perf_coef){ .b = 1e-3 };
+    in[0].perf = in[1].perf = (struct perf_coef){ .prefill_token_s = 1e-3 };
     rig.view.has_load = true;
     in[0].hit_tokens = 600;
     /* .4 / (1 - r) + wait against 1 / (1 - r): even at a wait of .6 / (1 - r). */
@@ -53,7 +53,8 @@ static void completion_weighs_decoding_where_it_contends(void **state)
     in[1].prefill_tokens = 1500;
     in[1].prompt_load = 0.8; /* and prompts stretch every gap there five times */
     ASSERT_ROUTED(&rig, 0);
-    in[0].perf.c = in[1].perf.c = 0; /* nothing contends: only the queue is left */
+    in[0].perf.decode_seq_s = in[1].perf.decode_seq_s =
+        0; /* nothing contends: only the queue is left */
     in[1].prefill_tokens = 0;
     in[0].prefill_tokens = 5;
     ASSERT_ROUTED(&rig, 1);
@@ -72,7 +73,8 @@ static void completion_counts_what_a_prompt_itself_stretches(void **state)
     ASSERT_ROUTED(&rig, 0);
     in[0].prefill_tokens = 6500;
     ASSERT_ROUTED(&rig, 1);
-    in[0].perf.c = in[1].perf.c = 0; /* nobody's tokens wait for prompts: 6 s against 5 */
+    in[0].perf.decode_seq_s = in[1].perf.decode_seq_s =
+        0; /* nobody's tokens wait for prompts: 6 s against 5 */
     in[0].prefill_tokens = 5000;
     ASSERT_ROUTED(&rig, 1);
 }
@@ -96,41 +98,54 @@ static void completion_computes_nothing_again_beside_many(void **state)
     ASSERT_ROUTED(&rig, 1);
 }
 
-/* Two seconds promised, of which two in five count: .8 s. */
-static void completion_sends_who_is_late_anyhow_where_few_are_held_up(void **state)
+static void completion_weighs_decoding_by_the_slos(void **state)
 {
     (void)state;
     struct route_rig rig;
     struct route_instance *in = route_rig_init(&rig, "completion", 2);
-    in[0].perf = in[1].perf = (struct perf_coef){ .b = 1e-3 };
-    rig.req.slo_ttft_s = 2;
-    rig.view.has_load = true;
-    static const struct {
-        uint32_t prompt, queued[2];
-        double load;
-        uint32_t expected;
-    } rows[] = {
-        { 500, { 250, 1500 }, 0.5, 0 },  /* begins within .75 s there */
-        { 500, { 700, 1500 }, 0.5, 1 },  /* nowhere within .8 s: the later of two */
-        { 500, { 700, 9000 }, 0.5, 0 },  /* but no later than 8 s */
-        { 1000, { 700, 1500 }, 0.5, 0 }, /* a prompt of a second is late by its own work */
-        { 500, { 700, 1500 }, 1.2, 0 },  /* more than the fleet can do: no queue gets shorter */
-    };
-    for (size_t i = 0; i < COUNT_OF(rows); i++) {
-        rig.req.prompt_tokens = rows[i].prompt;
-        rig.view.load = rows[i].load;
-        for (int k = 0; k < 2; k++)
-            in[k].prefill_tokens = rows[i].queued[k];
-        if (route_rig_ask(&rig).instance_id != rows[i].expected) fail_msg("row %zu", i);
-    }
-    rig.view.load = 0.5;
-    in[0].hit_tokens = 100; /* at 1 a quarter more would have to be computed */
-    in[0].prefill_tokens = 800;
-    ASSERT_ROUTED(&rig, 0);
-    in[1].hit_tokens = 80; /* a twentieth */
+    rig.req.prompt_tokens = 10;
+    in[0].in_flight = in[0].decoding = 6;
+    in[0].output_left = 600;     /* 1.2 s of its own decoding more, 1.2 s of theirs */
+    in[1].prefill_tokens = 1500; /* 1.5 s of queue */
     ASSERT_ROUTED(&rig, 1);
-    rig.req.slo_ttft_s = 0; /* nothing was promised */
+    rig.req.slo_ttft_s = 2;
+    rig.req.slo_tpot_s = 0.05; /* 2 s against 5 s: decoding counts 0.4 of its seconds */
     ASSERT_ROUTED(&rig, 0);
+    rig.req.slo_ttft_s = 5; /* alike, */
+    ASSERT_ROUTED(&rig, 1);
+    rig.req.slo_ttft_s = 600; /* and never more than a second is */
+    in[1].prefill_tokens = 3000;
+    ASSERT_ROUTED(&rig, 0);
+    in[1].prefill_tokens = 1500;
+    rig.req.slo_ttft_s = 2;
+    rig.req.slo_tpot_s = 0; /* nothing is said of decoding */
+    ASSERT_ROUTED(&rig, 1);
+}
+
+/* Queues of chance, most of them longer than the SLO, which moves no request where nothing else is
+ * weighed by it. */
+static void completion_places_a_late_request_like_any_other(void **state)
+{
+    (void)state;
+    struct route_rig rig;
+    struct route_instance *in = route_rig_init(&rig, "completion", 4);
+    struct rng chance;
+    rng_seed(&chance, 15);
+    for (int i = 0; i < 4; i++)
+        in[i].perf = (struct perf_coef){ .prefill_token_s = 1e-3 };
+    rig.view.has_load = true;
+    for (int round = 0; round < 500; round++) {
+        rig.view.load = 1.2 * rng_f64(&chance);
+        for (int i = 0; i < 4; i++) {
+            in[i].prefill_tokens = (uint32_t)rng_below(&chance, 20000);
+            in[i].hit_tokens = (uint32_t)rng_below(&chance, 1000);
+            in[i].decoding = in[i].in_flight = (uint32_t)rng_below(&chance, 8);
+        }
+        rig.req.slo_ttft_s = rig.req.slo_tpot_s = 0;
+        uint32_t without = route_rig_ask(&rig).instance_id;
+        rig.req.slo_ttft_s = 2, rig.req.slo_tpot_s = 0.1;
+        ASSERT_ROUTED(&rig, without);
+    }
 }
 
 static void completion_takes_the_cheaper_of_equals(void **state)
@@ -289,7 +304,8 @@ int main(void)
         cmocka_unit_test(completion_weighs_decoding_where_it_contends),
         cmocka_unit_test(completion_counts_what_a_prompt_itself_stretches),
         cmocka_unit_test(completion_computes_nothing_again_beside_many),
-        cmocka_unit_test(completion_sends_who_is_late_anyhow_where_few_are_held_up),
+        cmocka_unit_test(completion_weighs_decoding_by_the_slos),
+        cmocka_unit_test(completion_places_a_late_request_like_any_other),
         cmocka_unit_test(completion_takes_the_cheaper_of_equals),
         cmocka_unit_test(completion_keeps_a_greedy_tenant_behind_itself),
         cmocka_unit_test(min_ttft_refuses_what_cannot_be_kept),

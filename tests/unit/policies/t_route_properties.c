@@ -29,10 +29,10 @@ static double wild_length(struct rng *rng)
 /* What perf_coef_valid lets through: no term below 0, not all of them 0. */
 static struct perf_coef wild_perf(struct rng *rng)
 {
-    struct perf_coef p = { .b = 1e-5 + rng_f64(rng) * 1e-3 };
-    if (rng_below(rng, 4)) p.a = rng_f64(rng) * 0.05;
-    if (rng_below(rng, 4)) p.c = rng_f64(rng) * 0.01;
-    if (rng_below(rng, 4)) p.d = rng_f64(rng) * 1e-7;
+    struct perf_coef p = { .prefill_token_s = 1e-5 + rng_f64(rng) * 1e-3 };
+    if (rng_below(rng, 4)) p.step_s = rng_f64(rng) * 0.05;
+    if (rng_below(rng, 4)) p.decode_seq_s = rng_f64(rng) * 0.01;
+    if (rng_below(rng, 4)) p.kv_read_s = rng_f64(rng) * 1e-7;
     return p;
 }
 

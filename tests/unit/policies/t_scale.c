@@ -1,10 +1,10 @@
 /* t_scale.c - the default scaling row: against a simulated engine, against brute force, and on views
  * made by hand. The other rows are t_scale_signals.c's and t_scale_steps.c's. */
 #include "base/core/bits.h"
-#include "policies/scale_capacity.h"
-#include "policies/scale_mix.h"
-#include "policies/scale_outlook.h"
-#include "policies/scale_rows.h"
+#include "policies/scale/capacity.h"
+#include "policies/scale/parts/forecast_paths.h"
+#include "policies/scale/parts/mix.h"
+#include "policies/scale/scale.h"
 #include "tests/unit/unit.h"
 
 #include <math.h>
@@ -21,7 +21,10 @@ static struct scale_pool a_pool(double price_h, double speed)
         .price_h = price_h,
         .lead_s = 20,
         .perf_known = true,
-        .perf = { .a = 0.010 / speed, .b = 0.0005 / speed, .c = 0.001 / speed, .d = 1e-6 / speed },
+        .perf = { .step_s = 0.010 / speed,
+                  .prefill_token_s = 0.0005 / speed,
+                  .decode_seq_s = 0.001 / speed,
+                  .kv_read_s = 1e-6 / speed },
         .seqs_max = 16,
     };
 }
@@ -47,9 +50,9 @@ static void *work_state(void)
 
 static void load_one(const struct scale_view *v, uint32_t pool, struct scale_load *ret)
 {
-    struct scale_lengths l = { 0 };
-    scale_lengths_add(&l, v->demand.prompt_tokens, v->demand.output_tokens, 1);
-    scale_lengths_mean(&l);
+    struct lengths l = { 0 };
+    lengths_add(&l, v->demand.prompt_tokens, v->demand.output_tokens, 1);
+    lengths_mean(&l);
     scale_load_of(&v->pool[pool], &l, ret);
 }
 
@@ -169,7 +172,8 @@ static void slots_bound_the_rate(void **state)
     double narrow = rate_at(&v, 0, 0.85);
     assert_true(narrow < wide);
     /* one slot: a request alone takes output * a + w seconds */
-    double w = (200 * v.pool[0].perf.b + 100 * (v.pool[0].perf.c + v.pool[0].perf.d * 250));
+    double w = (200 * v.pool[0].perf.prefill_token_s +
+                100 * (v.pool[0].perf.decode_seq_s + v.pool[0].perf.kv_read_s * 250));
     assert_true(fabs(narrow - 0.85 / (100 * 0.010 + 0.85 * w)) < 1e-9);
 }
 

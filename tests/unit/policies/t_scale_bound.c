@@ -1,7 +1,7 @@
 /* t_scale_bound.c - what a clairvoyant needs, on futures written down by hand. */
 #include "base/core/bits.h"
 #include "base/core/rng.h"
-#include "policies/scale_bound.h"
+#include "policies/scale/bound.h"
 #include "tests/unit/unit.h"
 
 #include <math.h>
@@ -71,7 +71,9 @@ static void need_is_the_rate_over_what_one_serves(void **state)
         output[i] = 100;
     }
     const struct scale_future f = { at_us, prompt, output, COUNT };
-    struct scale_pool p = { .perf = { .a = 0.01, .b = 1e-4, .c = 1e-4 }, .seqs_max = 256 };
+    struct scale_pool p = {
+        .perf = { .step_s = 0.01, .prefill_token_s = 1e-4, .decode_seq_s = 1e-4 }, .seqs_max = 256
+    };
     double each = scale_bound_need(&f, &p, 1, 0.1, 5 * SECOND, 2);
     assert_true(each > 0 && isfinite(each));
     /* Behind the last request half of the window is empty, and behind that all of it. */

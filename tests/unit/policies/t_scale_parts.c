@@ -1,9 +1,9 @@
 /* t_scale_parts.c - the parts of the row `work` on their own: outlook, pace, allowance, belief. */
 #include "base/core/rng.h"
-#include "policies/scale_allowance.h"
-#include "policies/scale_belief.h"
-#include "policies/scale_outlook.h"
-#include "policies/scale_pace.h"
+#include "policies/scale/parts/error_budget.h"
+#include "policies/scale/parts/forecast_paths.h"
+#include "policies/scale/parts/load_correction.h"
+#include "policies/scale/parts/speed_average.h"
 #include "tests/unit/unit.h"
 
 #include <math.h>
@@ -123,8 +123,8 @@ static struct scale_view a_pool(double step_s)
 {
     struct scale_view v = { .pool_count = 1 };
     v.pool[0].perf_known = true;
-    v.pool[0].perf.a = step_s;
-    v.pool[0].perf.c = step_s / 10;
+    v.pool[0].perf.step_s = step_s;
+    v.pool[0].perf.decode_seq_s = step_s / 10;
     return v;
 }
 
@@ -138,17 +138,17 @@ static void pace_is_the_mean_of_minutes(void **state)
         struct scale_view v = a_pool(t % 2 ? 0.02 : 0.04);
         pace_observe(&p, &v, t * SECOND);
     }
-    assert_true(fabs(p.pool[0].perf.a - 0.03) < 0.002);
+    assert_true(fabs(p.pool[0].perf.step_s - 0.03) < 0.002);
     struct scale_view slow = a_pool(0.09), unknown = { .pool_count = 1 };
     for (int64_t t = 11; t <= 130; t++)
         pace_observe(&p, &slow, t * SECOND);
-    assert_true(p.pool[0].perf.a > 0.05 && p.pool[0].perf.a < 0.09);
+    assert_true(p.pool[0].perf.step_s > 0.05 && p.pool[0].perf.step_s < 0.09);
     for (int64_t t = 131; t <= 900; t++)
         pace_observe(&p, &slow, t * SECOND);
-    assert_true(fabs(p.pool[0].perf.a - 0.09) < 0.001);
-    assert_true(fabs(p.pool[0].perf.c - 0.009) < 0.0001);
+    assert_true(fabs(p.pool[0].perf.step_s - 0.09) < 0.001);
+    assert_true(fabs(p.pool[0].perf.decode_seq_s - 0.009) < 0.0001);
     pace_observe(&p, &unknown, 901 * SECOND);
-    assert_true(fabs(p.pool[0].perf.a - 0.09) < 0.001);
+    assert_true(fabs(p.pool[0].perf.step_s - 0.09) < 0.001);
 }
 
 /* A claim that is wrong by a factor of ten is gone with the first measurement. */
@@ -161,10 +161,10 @@ static void what_is_measured_replaces_what_is_claimed(void **state)
     for (int64_t t = 1; t <= 300; t++)
         pace_observe(&p, &claimed, t * SECOND);
     pace_observe(&p, &measured, 301 * SECOND);
-    assert_true(fabs(p.pool[0].perf.a - 0.02) < 1e-12);
-    measured.pool[0].perf.a = 0.04;
+    assert_true(fabs(p.pool[0].perf.step_s - 0.02) < 1e-12);
+    measured.pool[0].perf.step_s = 0.04;
     pace_observe(&p, &measured, 302 * SECOND);
-    assert_true(fabs(p.pool[0].perf.a - 0.03) < 1e-9);
+    assert_true(fabs(p.pool[0].perf.step_s - 0.03) < 1e-9);
 }
 
 /* A clock that went back, and one that stands, leave finite numbers. */
@@ -176,7 +176,7 @@ static void pace_survives_clocks(void **state)
     pace_observe(&p, &v, 50 * SECOND);
     pace_observe(&p, &v, 50 * SECOND);
     pace_observe(&p, &v, 10 * SECOND);
-    assert_true(fabs(p.pool[0].perf.a - 0.02) < 1e-12);
+    assert_true(fabs(p.pool[0].perf.step_s - 0.02) < 1e-12);
 }
 
 /* p parts for so long draw p - 1 of them from what is saved, and no more than there is; a little of

@@ -6,8 +6,8 @@
  * bounds.
  */
 #include "base/core/bits.h"
-#include "policies/scale_rows.h"
-#include "policies/scale_shape.h"
+#include "policies/scale/scale.h"
+#include "policies/scale/shape/shape.h"
 #include "tests/unit/unit.h"
 
 #include <math.h>
@@ -84,10 +84,10 @@ static struct scale_pool any_pool(struct rng *rng)
                             .price_h = once_in(rng, 8) ? 0 : within(rng, 0.5, 4),
                             .lead_s = lead_s[below(rng, COUNT_OF(lead_s))],
                             .perf_known = !once_in(rng, 6),
-                            .perf = { .a = once_in(rng, 8) ? 0 : 0.011 / speed,
-                                      .b = 7e-5 / speed,
-                                      .c = once_in(rng, 8) ? 0 : 1.2e-4 / speed,
-                                      .d = 1e-7 / speed },
+                            .perf = { .step_s = once_in(rng, 8) ? 0 : 0.011 / speed,
+                                      .prefill_token_s = 7e-5 / speed,
+                                      .decode_seq_s = once_in(rng, 8) ? 0 : 1.2e-4 / speed,
+                                      .kv_read_s = 1e-7 / speed },
                             .seqs_max = 1 + below(rng, 256),
                             .kv_tokens_max = once_in(rng, 4) ? 0 : 20000 + rng_below(rng, 500000),
                             .step_tokens = once_in(rng, 4) ? 0 : 512 + below(rng, 4096),
@@ -112,12 +112,12 @@ static void any_service(uint64_t seed, struct service *s)
         s->v.pool[i] = any_pool(&s->rng);
 }
 
-static void fill_lengths(struct rng *rng, struct scale_lengths *l)
+static void fill_lengths(struct rng *rng, struct lengths *l)
 {
-    *l = (struct scale_lengths){ 0 };
+    *l = (struct lengths){ 0 };
     for (uint32_t n = below(rng, 4); n > 0; n--)
-        scale_lengths_add(l, within(rng, 0, 4000), within(rng, 0, 800), 1 + below(rng, 30));
-    scale_lengths_mean(l);
+        lengths_add(l, within(rng, 0, 4000), within(rng, 0, 800), 1 + below(rng, 30));
+    lengths_mean(l);
 }
 
 static void fill_instances(struct service *s)
@@ -232,32 +232,32 @@ static uint64_t wild_count(struct rng *rng)
     return ends[below(rng, COUNT_OF(ends))];
 }
 
-static void wild_lengths(struct rng *rng, struct scale_lengths *l)
+static void wild_lengths(struct rng *rng, struct lengths *l)
 {
-    *l = (struct scale_lengths){ .count = wild(rng),
-                                 .age_s = wild(rng),
-                                 .prompt = wild(rng),
-                                 .output = wild(rng),
-                                 .prompt_sq = wild(rng),
-                                 .output_sq = wild(rng),
-                                 .cross = wild(rng) };
+    *l = (struct lengths){ .count = wild(rng),
+                           .age_s = wild(rng),
+                           .prompt = wild(rng),
+                           .output = wild(rng),
+                           .prompt_sq = wild(rng),
+                           .output_sq = wild(rng),
+                           .cross = wild(rng) };
 }
 
 static void wild_pool(struct rng *rng, struct scale_pool *p)
 {
-    *p =
-        (struct scale_pool){ .min = below(rng, 3),
-                             .ready = below(rng, 3) * below(rng, 2000),
-                             .starting = below(rng, 3),
-                             .available = !once_in(rng, 4),
-                             .price_h = wild(rng),
-                             .lead_s = wild(rng),
-                             .left_s = wild(rng),
-                             .perf = { wild(rng), wild(rng), wild(rng), wild(rng), .e = wild(rng) },
-                             .seqs_max = 1 + (uint32_t)(wild_count(rng) / 2),
-                             .kv_tokens_max = wild_count(rng),
-                             .step_tokens = (uint32_t)wild_count(rng),
-                             .context_tokens = (uint32_t)wild_count(rng) };
+    *p = (struct scale_pool){ .min = below(rng, 3),
+                              .ready = below(rng, 3) * below(rng, 2000),
+                              .starting = below(rng, 3),
+                              .available = !once_in(rng, 4),
+                              .price_h = wild(rng),
+                              .lead_s = wild(rng),
+                              .left_s = wild(rng),
+                              .perf = { wild(rng), wild(rng), wild(rng), wild(rng),
+                                        .attend_s = wild(rng) },
+                              .seqs_max = 1 + (uint32_t)(wild_count(rng) / 2),
+                              .kv_tokens_max = wild_count(rng),
+                              .step_tokens = (uint32_t)wild_count(rng),
+                              .context_tokens = (uint32_t)wild_count(rng) };
     p->max = once_in(rng, 3) ? SCALE_COUNT_MAX : p->min + below(rng, 6);
     p->perf_known = perf_coef_valid(&p->perf);
 }

@@ -2,7 +2,7 @@
  * never later: the middle of the row `work`, on views made by hand and by chance. */
 #include "base/core/bits.h"
 #include "base/core/rng.h"
-#include "policies/scale_scene.h"
+#include "policies/scale/parts/lateness_model.h"
 #include "tests/unit/unit.h"
 
 #include <math.h>
@@ -11,15 +11,17 @@
 
 static struct scale_pool a_pool(double price_h, uint32_t ready, uint32_t max)
 {
-    return (struct scale_pool){ .max = max,
-                                .ready = ready,
-                                .available = true,
-                                .price_h = price_h,
-                                .lead_s = 100,
-                                .perf_known = true,
-                                .perf = { .a = 0.011, .b = 7e-5, .c = 0.00012 },
-                                .seqs_max = 256,
-                                .step_tokens = 2048 };
+    return (struct scale_pool){
+        .max = max,
+        .ready = ready,
+        .available = true,
+        .price_h = price_h,
+        .lead_s = 100,
+        .perf_known = true,
+        .perf = { .step_s = 0.011, .prefill_token_s = 7e-5, .decode_seq_s = 0.00012 },
+        .seqs_max = 256,
+        .step_tokens = 2048
+    };
 }
 
 static struct scale_view a_view(uint32_t pools)
@@ -37,9 +39,9 @@ static void build(struct scene *s, const struct scale_view *v)
     static const struct scale_config config = SCALE_CONFIG_DEFAULT;
     static struct outlook outlook; /* nothing was counted: the routers' rate stands */
     struct pace pace = { 0 };
-    struct scale_lengths l = { 0 };
-    scale_lengths_add(&l, 1150, 200, 1);
-    scale_lengths_mean(&l);
+    struct lengths l = { 0 };
+    lengths_add(&l, 1150, 200, 1);
+    lengths_mean(&l);
     pace_observe(&pace, v, SECOND);
     *s = (struct scene){ 0 };
     scene_level(s, &config, v, &outlook);
@@ -85,17 +87,18 @@ static void pools_are_counted_in_the_main_one(void **state)
     (void)state;
     static struct scene s;
     struct scale_view v = a_view(2);
-    v.pool[1].perf = (struct perf_coef){ .a = 0.0055, .b = 3.5e-5, .c = 0.00006 };
+    v.pool[1].perf =
+        (struct perf_coef){ .step_s = 0.0055, .prefill_token_s = 3.5e-5, .decode_seq_s = 0.00006 };
     v.pool[1].price_h = 9;
     build(&s, &v);
     assert_int_equal(s.main, 0);
     assert_true(scene_worth(&s, 1) > 1.9 && scene_worth(&s, 1) < 2.6);
     assert_true(s.promised);
     assert_true(fabs(scene_have(&s) - 2 - 2 * scene_worth(&s, 1)) < 1e-5);
-    v.pool[1].perf.a = 0.06; /* a step alone is longer than TPOT */
+    v.pool[1].perf.step_s = 0.06; /* a step alone is longer than TPOT */
     build(&s, &v);
     assert_true(s.promised && s.rate[1] <= 0 && fabs(scene_have(&s) - 2) < 1e-9);
-    v.pool[0].perf.a = 0.06;
+    v.pool[0].perf.step_s = 0.06;
     build(&s, &v);
     assert_true(!s.promised && s.rate[0] > 0 && s.rate[1] > 0);
 }

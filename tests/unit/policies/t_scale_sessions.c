@@ -1,9 +1,9 @@
 /* t_scale_sessions.c - the length of answers told by the sessions there are, and what `work` does
  * with it: against fleets that are simulated session by session. */
 #include "base/core/bits.h"
-#include "policies/scale_fluid.h"
-#include "policies/scale_rows.h"
-#include "policies/scale_sessions.h"
+#include "policies/scale/parts/fluid.h"
+#include "policies/scale/parts/littles_law.h"
+#include "policies/scale/scale.h"
 #include "tests/unit/unit.h"
 
 #include <math.h>
@@ -146,15 +146,17 @@ static void short_answers_are_late_before_the_steps_are(void **state)
 static struct scale_view a_view(uint32_t ready)
 {
     struct scale_view v = { .pool_count = 1, .ttft_slo_s = 1, .tpot_slo_s = 0.05 };
-    v.pool[0] = (struct scale_pool){ .max = 40,
-                                     .ready = ready,
-                                     .available = true,
-                                     .price_h = 3,
-                                     .lead_s = 100,
-                                     .perf_known = true,
-                                     .perf = { .a = 0.011, .b = 7e-5, .c = 0.00012 },
-                                     .seqs_max = 256,
-                                     .step_tokens = 2048 };
+    v.pool[0] = (struct scale_pool){
+        .max = 40,
+        .ready = ready,
+        .available = true,
+        .price_h = 3,
+        .lead_s = 100,
+        .perf_known = true,
+        .perf = { .step_s = 0.011, .prefill_token_s = 7e-5, .decode_seq_s = 0.00012 },
+        .seqs_max = 256,
+        .step_tokens = 2048
+    };
     v.demand =
         (struct scale_demand){ .present = true, .prompt_tokens = 1150, .output_tokens = 200 };
     return v;

@@ -1,6 +1,6 @@
 /* t_scale_shape.c - shapers: the same wishes, and what each allows of them when. */
 #include "base/core/bits.h"
-#include "policies/scale_shape.h"
+#include "policies/scale/shape/shape.h"
 #include "tests/unit/unit.h"
 
 #include <string.h>

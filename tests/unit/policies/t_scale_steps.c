@@ -1,8 +1,8 @@
 /* t_scale_steps.c - signals that go step by step, learn a capacity or forecast: on views whose right
  * answer is their source's formula worked out by hand. */
 #include "base/core/bits.h"
-#include "policies/scale_capacity.h"
-#include "policies/scale_forecast.h"
+#include "policies/scale/capacity.h"
+#include "policies/scale/forecast.h"
 #include "tests/unit/policies/scale_rig.h"
 
 #include <math.h>
@@ -15,10 +15,10 @@ static void near(double got, double want)
 /* What one instance of the rig serves of its mean lengths. */
 static double rig_rate(const struct rig *r)
 {
-    struct scale_lengths mean = { 0 };
+    struct lengths mean = { 0 };
     struct scale_load load;
-    scale_lengths_add(&mean, r->v.demand.prompt_tokens, r->v.demand.output_tokens, 1);
-    scale_lengths_mean(&mean);
+    lengths_add(&mean, r->v.demand.prompt_tokens, r->v.demand.output_tokens, 1);
+    lengths_mean(&mean);
     scale_load_of(&r->v.pool[0], &mean, &load);
     return scale_load_rate(&load, r->v.ttft_slo_s, r->v.tpot_slo_s, 1);
 }

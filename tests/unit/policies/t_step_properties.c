@@ -6,12 +6,12 @@
 #include "base/core/bits.h"
 #include "base/core/err.h"
 #include "base/core/rng.h"
-#include "policies/admit.h"
-#include "policies/chunk.h"
-#include "policies/evict.h"
-#include "policies/fair.h"
-#include "policies/order.h"
-#include "policies/preempt.h"
+#include "policies/admit/admit.h"
+#include "policies/chunk/chunk.h"
+#include "policies/evict/evict.h"
+#include "policies/fair/fair.h"
+#include "policies/order/order.h"
+#include "policies/preempt/preempt.h"
 #include "tests/unit/unit.h"
 
 #include <math.h>
@@ -180,7 +180,11 @@ static void t_chunks_keep_the_budget(void **state)
         struct chunk_view v = { .tokens_left = 1 + (uint32_t)rng_below(&rng, 9000),
                                 .budget_left = 1 + (uint32_t)rng_below(&rng, 4096),
                                 .computed = (uint32_t)rng_below(&rng, 20000),
-                                .perf = { .a = 2e-3, .b = 1e-5, .c = 3e-4, .d = 1e-8, .e = 1e-9 },
+                                .perf = { .step_s = 2e-3,
+                                          .prefill_token_s = 1e-5,
+                                          .decode_seq_s = 3e-4,
+                                          .kv_read_s = 1e-8,
+                                          .attend_s = 1e-9 },
                                 .step_s_max = 0.01 * (double)rng_below(&rng, 9),
                                 .aim = (uint32_t)rng_below(&rng, 4096) };
         if (k % 3) {
@@ -219,13 +223,14 @@ static void t_aims_keep_the_budget(void **state)
                                                  1 + (double)rng_below(&rng, 900) };
             scene.owed += session[i].owed;
         }
-        const struct chunk_view v = {
-            .tokens_left = 1,
-            .budget_left = 1 + (uint32_t)rng_below(&rng, 4096),
-            .planned.decoding_seqs = (uint32_t)rng_below(&rng, 200),
-            .perf = { .a = 2e-3, .b = 1e-6 * (double)rng_below(&rng, 300), .c = 1e-4 },
-            .step_s_max = 0.01 * (double)rng_below(&rng, 9)
-        };
+        const struct chunk_view v = { .tokens_left = 1,
+                                      .budget_left = 1 + (uint32_t)rng_below(&rng, 4096),
+                                      .planned.decoding_seqs = (uint32_t)rng_below(&rng, 200),
+                                      .perf = { .step_s = 2e-3,
+                                                .prefill_token_s =
+                                                    1e-6 * (double)rng_below(&rng, 300),
+                                                .decode_seq_s = 1e-4 },
+                                      .step_s_max = 0.01 * (double)rng_below(&rng, 9) };
         for (uint32_t i = 0; i < chunk_count; i++) {
             if (!chunk_table[i]->aim) continue;
             uint32_t n = chunk_table[i]->aim(&v, &scene);

@@ -1,6 +1,6 @@
 /* t_blocks.c - an engine's KV events over a real connection into the prefix index. */
-#include "base/io/clock.h"
-#include "base/io/http_server.h"
+#include "base/io/http/http_server.h"
+#include "base/io/loop/clock.h"
 #include "router/blocks.h"
 #include "router/request.h"
 #include "tests/unit/io/auth_rig.h"
@@ -59,7 +59,7 @@ static void start(struct engine *e)
     assert_int_equal(fleet_link_init(&e->link, (struct str){ 0 }, false, clock_mono_us(), NULL), 0);
     credentials_of_secret(STR("secret"), &e->link.held);
     assert_int_equal(fleet_link_signer(&e->link, e->loop, e->client, &e->signer, NULL), 0);
-    assert_int_equal(prefix_index_new(1 << 20, CORE_ENDPOINTS, &e->index, NULL), 0);
+    assert_int_equal(prefix_index_new(1 << 20, DISPATCH_ENDPOINTS, &e->index, NULL), 0);
     struct target target = { .instance = "i",
                              .host = "127.0.0.1",
                              .port = http_server_port(e->server) };
@@ -123,7 +123,7 @@ static void change(struct engine *e, enum event_kind kind, uint64_t seq, uint32_
 
 static uint32_t held(struct engine *e)
 {
-    static uint32_t blocks[CORE_ENDPOINTS];
+    static uint32_t blocks[DISPATCH_ENDPOINTS];
     prefix_index_match(e->index, e->key, KEYS, 1, blocks);
     return blocks[SLOT];
 }
@@ -158,11 +158,11 @@ static void events_reach_the_index(void **state)
 }
 
 struct kept {
-    struct core_load load;
+    struct reported_load load;
     uint32_t count;
 };
 
-static void keep_load(void *arg, uint32_t slot, const struct core_load *load)
+static void keep_load(void *arg, uint32_t slot, const struct reported_load *load)
 {
     struct kept *kept = arg;
     assert_int_equal(slot, SLOT);
@@ -184,7 +184,7 @@ static void loads_are_heard_by_those_who_ask(void **state)
     hello(&e, 77);
     change(&e, EVENT_SNAPSHOT, 5, 0, 2);
     wait_held(&e, 2, "a snapshot");
-    const struct core_load *none = block_feed_load(e.feed, &told_us);
+    const struct reported_load *none = block_feed_load(e.feed, &told_us);
     assert_non_null(none); /* it has said nothing: it has nothing */
     assert_int_equal(none->running, 0);
     say(&e, &(struct block_event){ .kind = EVENT_LOAD,

@@ -1,7 +1,7 @@
 /* t_bundles.c - tokenizers over a real connection: one fetch a digest, again after a failure, none of
  * another digest, and versions of models that come and go without end. */
-#include "base/io/clock.h"
-#include "base/io/http_server.h"
+#include "base/io/http/http_server.h"
+#include "base/io/loop/clock.h"
 #include "router/bundles.h"
 #include "tests/unit/io/auth_rig.h"
 #include "tests/unit/text/small_vocab.h"

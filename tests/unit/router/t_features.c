@@ -1,5 +1,5 @@
 /* t_features.c - questions of one kind share a key, of two kinds do not; any JSON is survived. */
-#include "router/features.h"
+#include "router/generate.h"
 #include "tests/unit/unit.h"
 
 static struct arena arena;

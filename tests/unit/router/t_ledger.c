@@ -15,7 +15,7 @@ static struct route_instance instance(void)
 {
     return (struct route_instance){
         .has_perf = true,
-        .perf = { .a = 0.01, .b = 0.001, .c = 0.002 },
+        .perf = { .step_s = 0.01, .prefill_token_s = 0.001, .decode_seq_s = 0.002 },
         .token_budget = 100,
         .seqs_max = 2,
     };
@@ -107,7 +107,7 @@ static void the_next_free_slot_is_the_nth_end(void **state)
         struct route_instance in = instance();
         uint32_t count = 1 + (uint32_t)rng_below(&rng, COUNT), spread = round % 3 ? 1000 : 4;
         in.seqs_max = 1 + (uint32_t)rng_below(&rng, count);
-        in.perf = (struct perf_coef){ .a = 1 }; /* a second a token */
+        in.perf = (struct perf_coef){ .step_s = 1 }; /* a second a token */
         assert_int_equal(ledger_new(COUNT, 1, &l, NULL), 0);
         struct ledger_entry *e[COUNT];
         for (uint32_t i = 0; i < count; i++) {

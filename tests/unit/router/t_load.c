@@ -13,7 +13,9 @@
 
 static struct route_instance instance(void)
 {
-    return (struct route_instance){ .has_perf = true, .perf = { .b = 1e-3 }, .token_budget = 512 };
+    return (struct route_instance){ .has_perf = true,
+                                    .perf = { .prefill_token_s = 1e-3 },
+                                    .token_budget = 512 };
 }
 
 static void without_a_report_nothing_is_added(void **state)
@@ -43,7 +45,7 @@ static void a_report_is_compared_with_the_ledger_of_then(void **state)
     later.in_flight = later.waiting = 4;
     later.uncached_total = 1400;
     load_note(&l, later, 2 * SECOND);
-    struct core_load report = {
+    struct reported_load report = {
         .running = 3, .waiting = 2, .prefill_tokens = 900, .kv_tokens = 1500, .uncached_total = 5000
     };
     assert_int_equal(load_report(&l, &report, later, SECOND + 1000), 0); /* counting begins */
@@ -69,7 +71,7 @@ static void old_reports_fade_and_late_ones_are_dropped(void **state)
     (void)state;
     struct load l = { 0 };
     struct ledger_sums none = { 0 };
-    struct core_load report = { .running = 10 };
+    struct reported_load report = { .running = 10 };
     load_report(&l, &report, none, 10 * SECOND);
     report.running = 99;
     load_report(&l, &report, none, 9 * SECOND);
@@ -93,7 +95,7 @@ static void others_work_is_counted_once(void **state)
     (void)state;
     struct load l = { 0 };
     struct ledger_sums own = { 0 };
-    struct core_load report = { .uncached_total = 7000 };
+    struct reported_load report = { .uncached_total = 7000 };
     assert_int_equal(load_report(&l, &report, own, SECOND), 0);
     own.uncached_total = 500; /* own prompts on their way: the difference falls, then comes back */
     load_note(&l, own, 2 * SECOND);
@@ -110,14 +112,14 @@ static void no_report_freezes_or_floods(void **state)
     (void)state;
     struct load l = { 0 };
     struct ledger_sums own = { .uncached_total = 100 };
-    struct core_load report = { .uncached_total = 1000000 };
+    struct reported_load report = { .uncached_total = 1000000 };
     load_report(&l, &report, own, SECOND);
     report.uncached_total = 50;
     assert_int_equal(load_report(&l, &report, own, 2 * SECOND), 0);
     report.uncached_total = 450;
     assert_int_equal(load_report(&l, &report, own, 3 * SECOND), 400);
 
-    report = (struct core_load){ UINT32_MAX, UINT32_MAX, UINT64_MAX, UINT64_MAX, UINT64_MAX };
+    report = (struct reported_load){ UINT32_MAX, UINT32_MAX, UINT64_MAX, UINT64_MAX, UINT64_MAX };
     load_report(&l, &report, own, 4 * SECOND);
     struct route_instance in = instance();
     in.in_flight = in.waiting = 7;
@@ -137,7 +139,7 @@ static void a_clock_that_is_set_back_freezes_nothing(void **state)
     load_note(&l, own, SECOND);
     own.in_flight = 3;
     load_note(&l, own, 2 * SECOND);
-    struct core_load report = { .running = 3 };
+    struct reported_load report = { .running = 3 };
     load_report(&l, &report, own, 3 * SECOND);
     assert_int_equal(l.own_then.in_flight, 3);
     load_report(&l, &report, own, 3 * SECOND);

@@ -10,12 +10,14 @@
 
 #define SECOND 1000000
 
-static struct core_endpoint endpoint(void)
+static struct dispatch_endpoint endpoint(void)
 {
-    return (struct core_endpoint){ .ready = true,
-                                   .has_perf = true,
-                                   .perf = { .a = 0.01, .c = 0.001, .d = 1e-6 },
-                                   .kv_tokens_max = 1600 };
+    return (struct dispatch_endpoint){
+        .ready = true,
+        .has_perf = true,
+        .perf = { .step_s = 0.01, .decode_seq_s = 0.001, .kv_read_s = 1e-6 },
+        .kv_tokens_max = 1600
+    };
 }
 
 static void pages_are_what_the_engine_says(void **state)
@@ -23,7 +25,7 @@ static void pages_are_what_the_engine_says(void **state)
     (void)state;
     static const struct {
         const char *why;
-        struct core_load load;
+        struct reported_load load;
         uint32_t free, queue, running;
     } rows[] = {
         { "nothing runs", { 0 }, 100, 0, 0 },
@@ -47,7 +49,7 @@ static void pages_are_what_the_engine_says(void **state)
           4 },
         { "nonsense of a peer", { .waiting = 1, .prefill_tokens = UINT64_MAX }, 100, 101, 0 },
     };
-    struct core_endpoint ep = endpoint();
+    struct dispatch_endpoint ep = endpoint();
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         struct move_place p = { .ep = &ep,
                                 .page_tokens = 16,
@@ -69,10 +71,10 @@ static void pages_are_what_the_engine_says(void **state)
 static void who_does_not_tell_is_not_present(void **state)
 {
     (void)state;
-    static const struct core_load busy = { .running = 1, .kv_tokens = 160 }, idle = { 0 };
+    static const struct reported_load busy = { .running = 1, .kv_tokens = 160 }, idle = { 0 };
     static const struct {
         const char *why;
-        const struct core_load *load;
+        const struct reported_load *load;
         int64_t told_us, moved_us, now_us;
         bool present;
     } rows[] = {
@@ -84,7 +86,7 @@ static void who_does_not_tell_is_not_present(void **state)
         { "told after it", &busy, SECOND + 2, SECOND + 1, SECOND + 2, true },
         { "nothing new since", &idle, SECOND, SECOND + 1, 2 * SECOND + 2, true },
     };
-    struct core_endpoint ep = endpoint();
+    struct dispatch_endpoint ep = endpoint();
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         struct move_place p = { .ep = &ep,
                                 .page_tokens = 16,
@@ -106,10 +108,10 @@ static void who_does_not_tell_is_not_present(void **state)
 static void roles_and_drains_say_who_takes(void **state)
 {
     (void)state;
-    static const struct core_load busy = { .running = 2, .kv_tokens = 160 };
+    static const struct reported_load busy = { .running = 2, .kv_tokens = 160 };
     for (uint32_t role = 0; role < ROLE_COUNT; role++) {
         for (uint32_t drains = 0; drains < 2; drains++) {
-            struct core_endpoint ep = endpoint();
+            struct dispatch_endpoint ep = endpoint();
             ep.role = (enum role)role;
             ep.ready = !drains;
             struct move_place p = {

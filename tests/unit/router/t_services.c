@@ -1,109 +1,9 @@
-/* t_services.c - sliding windows against a plain sort, rates beyond the window, the bound. */
-#include "base/core/own.h"
-#include "base/core/rng.h"
+/* t_services.c - services by name and by hash, up to the bound. */
 #include "router/services.h"
 #include "tests/unit/unit.h"
 
-#include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
-
-#define SECOND 1000000
-
-static void insertion_sort(double *v, uint32_t n)
-{
-    for (uint32_t i = 1; i < n; i++) {
-        double one = v[i];
-        uint32_t at = i;
-        for (; at > 0 && v[at - 1] > one; at--)
-            v[at] = v[at - 1];
-        v[at] = one;
-    }
-}
-
-/* The oracle keeps everything ever added and looks at the last WINDOW_SAMPLES_MAX of it. */
-static void quantiles_are_those_of_a_sort(void **state)
-{
-    (void)state;
-    enum { ADDED = 3000 };
-    static double value[ADDED];
-    static int64_t at_us[ADDED];
-    static struct window w;
-    struct rng rng;
-    rng_seed(&rng, 5);
-    int64_t now_us = SECOND;
-    for (uint32_t i = 0; i < ADDED; i++) {
-        now_us += (int64_t)(rng_u64(&rng) % 40000);
-        value[i] = (double)(rng_u64(&rng) % 1000) * 0.25;
-        at_us[i] = now_us;
-        window_add(&w, value[i], now_us);
-        if (i % 97 != 0) continue;
-        double recent[ADDED], sum = 0;
-        uint32_t n = 0;
-        uint32_t first = i + 1 > WINDOW_SAMPLES_MAX ? i + 1 - WINDOW_SAMPLES_MAX : 0;
-        for (uint32_t k = first; k <= i; k++) {
-            if (now_us - at_us[k] > WINDOW_US) continue;
-            recent[n++] = value[k];
-            sum += value[k];
-        }
-        insertion_sort(recent, n);
-        struct wire_quantiles q;
-        window_quantiles(&w, now_us, &q);
-        assert_int_equal(q.count, n);
-        assert_true(fabs(q.mean - sum / (double)n) < 1e-9);
-        assert_float_equal(q.p50, recent[(n - 1) / 2], 0);
-        assert_float_equal(q.p90, recent[(n - 1) * 9 / 10], 0);
-        assert_float_equal(q.p99, recent[(n - 1) * 99 / 100], 0);
-    }
-}
-
-static void values_leave_the_window(void **state)
-{
-    (void)state;
-    static struct window w;
-    struct wire_quantiles q;
-    window_quantiles(&w, 0, &q);
-    assert_int_equal(q.count, 0);
-    window_add(&w, 3, SECOND);
-    window_add(&w, 5, 2 * SECOND);
-    window_quantiles(&w, SECOND + WINDOW_US, &q);
-    assert_int_equal(q.count, 2);
-    window_quantiles(&w, SECOND + WINDOW_US + 1, &q);
-    assert_int_equal(q.count, 1);
-    assert_float_equal(q.p50, 5, 0);
-    window_quantiles(&w, 3 * SECOND + WINDOW_US, &q);
-    assert_int_equal(q.count, 0);
-    assert_float_equal(q.mean, 0, 0);
-}
-
-static void rates_are_right_below_and_above_the_windows_size(void **state)
-{
-    (void)state;
-    const struct {
-        int64_t every_us;
-        double per_s;
-        const char *why;
-    } rows[] = {
-        { 500000, 2, "a few" },
-        { 20000, 50, "many, all in the window" },
-        { 1000, 1000, "more than the window holds" },
-        { 100, 10000, "a flood" },
-    };
-    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
-        struct window *w = calloc(1, sizeof *w);
-        int64_t now_us = 0;
-        while (now_us < 2 * WINDOW_US)
-            window_add(w, 1, now_us += rows[i].every_us);
-        double got = window_per_s(w, now_us);
-        /* Both ends belong to the window: one sample more may fall into it. */
-        double most = 0.03 * rows[i].per_s + 1e6 / WINDOW_US;
-        if (fabs(got - rows[i].per_s) > most) {
-            fail_msg("%s: %.1f a second instead of %.1f", rows[i].why, got, rows[i].per_s);
-        }
-        assert_float_equal(window_per_s(w, now_us + 2 * WINDOW_US), 0, 0);
-        free(w);
-    }
-}
+#include <string.h>
 
 static void services_are_found_by_name_up_to_the_bound(void **state)
 {
@@ -126,7 +26,7 @@ static void services_are_found_by_name_up_to_the_bound(void **state)
     assert_non_null(services_by_hash(&s, last));
     struct service *new_one = services_get(&s, STR("one-more"));
     assert_non_null(new_one);
-    assert_int_equal(new_one->total.arrivals_total, 0);
+    assert_int_equal(new_one->telemetry.total.arrivals_total, 0);
     services_remove(&s, SYNC_SERVICES_MAX - 1);
     memset(name, 'x', SERVICE_NAME_MAX);
     name[SERVICE_NAME_MAX] = '\0';
@@ -135,82 +35,10 @@ static void services_are_found_by_name_up_to_the_bound(void **state)
     services_fini(&s);
 }
 
-static void demand_carries_rates_means_and_counters(void **state)
-{
-    (void)state;
-    struct services s;
-    assert_int_equal(services_new(&s), 0);
-    struct service *one = services_get(&s, STR("m"));
-    one->total.arrivals_total = 30;
-    for (int i = 0; i < 30; i++) {
-        window_add(&one->arrivals, 100 + i % 2 * 20, SECOND * (int64_t)10);
-        window_add(&one->predicted, 8, SECOND * (int64_t)10);
-        window_add(&one->ttft_s, 0.5, SECOND * (int64_t)10);
-    }
-    struct service_demand d;
-    struct service_bins bins;
-    service_demand_fill(one, SECOND * (int64_t)11, &bins, &d);
-    assert_true(str_eq(d.service, STR("m")));
-    assert_int_equal(d.arrivals_total, 30);
-    assert_float_equal(d.arrival_per_s, 2, 1e-9);
-    assert_float_equal(d.prompt_tokens_mean, 110, 1e-9);
-    assert_float_equal(d.predicted_tokens_mean, 8, 1e-9);
-    assert_int_equal(d.ttft_s.count, 30);
-    assert_float_equal(d.ttft_s.p99, 0.5, 0);
-    assert_int_equal(d.e2e_s.count, 0);
-    services_fini(&s);
-}
-
-/* From what the router counts to what the controller reads: whole requests, and moments that hold
- * together however often sums rose and fell. */
-static void lengths_are_told_as_they_were_counted(void **state)
-{
-    (void)state;
-    enum { COUNT = 3000 };
-    struct services s;
-    struct service_bins bins;
-    struct service_demand d;
-    struct err err = { 0 };
-    int64_t now_us = (int64_t)100 * SECOND;
-    assert_int_equal(services_new(&s), 0);
-    struct service *one = services_get(&s, STR("m"));
-    service_demand_fill(one, now_us, &bins, &d);
-    assert_false(d.has_expected || d.has_queued); /* absent, not a distribution of nothing */
-    for (uint32_t i = 0; i < COUNT; i++)
-        scale_recent_arrived(&one->recent, 1e6 / (i + 1.3), 77.7 / (i + 1), now_us);
-    for (uint32_t i = 0; i < COUNT - 1; i++)
-        scale_recent_left(&one->recent, 1e6 / (i + 1.3), 77.7 / (i + 1));
-    now_us += (int64_t)2 * SECOND;
-    service_demand_fill(one, now_us, &bins, &d);
-    assert_true(d.has_expected && d.has_queued);
-    assert_float_equal(d.expected.count, COUNT, 0);
-    assert_float_equal(d.expected.age_s, 2, 1e-9);
-    assert_float_equal(d.queued.count, 1, 0);
-    assert_true(fabs(d.queued.prompt - 1e6 / (COUNT + 0.3)) < 1e-3);
-    assert_true(d.queued.prompt_sq >= d.queued.prompt * d.queued.prompt);
-    assert_true(d.queued.output_sq >= d.queued.output * d.queued.output && d.queued.cross >= 0);
-
-    CLEANUP(buf_fini) struct buf text = { 0 };
-    CLEANUP(arena_fini) struct arena arena;
-    arena_init(&arena, 1 << 20);
-    struct router_sync out = { .router = STR("r"), .boot = 1, .services = &d, .service_count = 1 };
-    struct router_sync in;
-    assert_int_equal(router_sync_encode(&out, &text), 0);
-    if (router_sync_decode(buf_view(&text), &arena, &in, &err) < 0) fail_msg("%s", err.text);
-    assert_memory_equal(in.services[0].expected.bins, bins.expected, sizeof bins.expected);
-    assert_memory_equal(in.services[0].queued.bins, bins.queued, sizeof bins.queued);
-    services_fini(&s);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(quantiles_are_those_of_a_sort),
-        cmocka_unit_test(values_leave_the_window),
-        cmocka_unit_test(rates_are_right_below_and_above_the_windows_size),
         cmocka_unit_test(services_are_found_by_name_up_to_the_bound),
-        cmocka_unit_test(demand_carries_rates_means_and_counters),
-        cmocka_unit_test(lengths_are_told_as_they_were_counted),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -216,9 +216,14 @@ static void what_no_table_stands_behind_is_said(void **state)
         uint32_t tp, batch_tokens;
         bool extrapolated;
     } rows[] = {
-        { "a100", "llama-3-8b", 1, 8192, false },  { "a100", "llama-3-8b", 2, 2048, false },
-        { "h100", "llama-3-8b", 1, 2048, false },  { "h100", "llama-3-8b", 1, 8192, true },
-        { "a40", "llama-3-8b", 2, 2048, true },    { "l4", "llama-3-8b", 1, 2048, true },
+        { "rtx4090", "llama-3.2-3b", 1, 2048, false },
+        { "rtx4090", "llama-3.2-3b", 1, 4096, true },
+        { "rtxpro6000", "llama-3-8b", 1, 2048, false },
+        { "rtxpro6000", "llama-3-8b", 2, 2048, true }, /* its links were not measured */
+        { "a100", "llama-3-8b", 1, 2048, true },       /* nor the attention of these */
+        { "h100", "llama-3-8b", 1, 2048, true },
+        { "a40", "llama-3-8b", 1, 2048, true },
+        { "l4", "llama-3-8b", 1, 2048, true },
         { "a100", "mixtral-8x7b", 4, 2048, true },
     };
     CLEANUP(trace_freep) struct trace *t = make_trace(40, 100, false);

@@ -36,7 +36,10 @@ static struct sim_config fleet_of(uint32_t count)
     c.pool[0] = (struct sim_pool){ .count = count,
                                    .tp = 1,
                                    .has_step = true,
-                                   .step = { .a = 0.02, .b = 1e-4, .c = 5e-4, .d = 1e-7 },
+                                   .step = { .step_s = 0.02,
+                                             .prefill_token_s = 1e-4,
+                                             .decode_seq_s = 5e-4,
+                                             .kv_read_s = 1e-7 },
                                    .price_h = 1 };
     assert_int_equal(model_spec_find(STR("llama-3-8b"), &c.model, NULL), 0);
     return c;

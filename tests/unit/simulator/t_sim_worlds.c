@@ -62,7 +62,11 @@ static void draw_pool(struct rng *r, struct sim_config *c, uint32_t service, boo
     if (serial) return;
     if (chance(r, 0.2)) {
         p->has_step = true;
-        p->step = (struct perf_coef){ .a = 0.02, .b = 1e-4, .c = 5e-4, .d = 1e-7, .e = 1e-9 };
+        p->step = (struct perf_coef){ .step_s = 0.02,
+                                      .prefill_token_s = 1e-4,
+                                      .decode_seq_s = 5e-4,
+                                      .kv_read_s = 1e-7,
+                                      .attend_s = 1e-9 };
     } else {
         p->hardware = hardware_find(str_from(names[rng_below(r, COUNT_OF(names))]));
     }
@@ -97,7 +101,7 @@ static void draw_scaling(struct rng *r, struct world_case *w)
         s->service[k].scale = SCALE_CONFIG_DEFAULT;
         s->service[k].policy = scale_table[rng_below(r, scale_count)];
         uint32_t place = (uint32_t)rng_below(r, place_count);
-        s->service[k].place = place_table[place]->choose ? place_table[place] : NULL;
+        s->service[k].place = place_table[place];
     }
     for (uint32_t p = 0; p < w->config.pool_count; p++)
         s->pool[p] = (struct sim_control_pool){ .min = chance(r, 0.5),

@@ -6,6 +6,7 @@
 #include "tests/unit/simulator/toy_fleet.h"
 
 #include "base/core/bits.h"
+#include "fleet/telemetry.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -39,6 +40,7 @@ struct replica {
 struct fleet {
     const struct toy_setup *setup;
     struct sim_control *control;
+    struct telemetry *telemetry; /* of its one router */
     struct replica *replica;
     uint32_t *held; /* requests kept because nothing serves */
     uint32_t held_count;
@@ -121,7 +123,8 @@ static void begin_step(struct fleet *f, struct replica *r)
         return;
     }
     const struct perf_coef *c = perf(f);
-    double s = c->a + c->b * r->chunk_now + c->c * r->batch + c->d * r->kv_read;
+    double s = c->step_s + c->prefill_token_s * r->chunk_now + c->decode_seq_s * r->batch +
+               c->kv_read_s * r->kv_read;
     r->next_us = f->now_us + max_i64(1, (int64_t)(s * 1e6));
 }
 
@@ -140,7 +143,14 @@ static void end_session(struct fleet *f, struct replica *r, uint32_t request)
     double ttft = (double)(f->first_us[request] - q->at_us) / 1e6;
     double tpot =
         q->output > 1 ? (double)(f->now_us - f->first_us[request]) / 1e6 / (q->output - 1) : -1;
-    sim_control_ended(f->control, 0, tpot, f->now_us);
+    const struct telemetry_outcome ended = { .ttft_s = ttft,
+                                             .tpot_s = fmax(tpot, 0),
+                                             .e2e_s = (double)(f->now_us - q->at_us) / 1e6,
+                                             .ttft_slo_s = s->ttft_slo_s,
+                                             .tpot_slo_s = s->tpot_slo_s,
+                                             .prompt_tokens = q->prompt,
+                                             .generated_tokens = q->output };
+    telemetry_finished(f->telemetry, &ended, f->now_us);
     f->ended++;
     f->mean_output += ((double)q->output - f->mean_output) / fmin((double)f->ended, 1000);
     bool a = ttft <= s->ttft_slo_s, b = tpot <= s->tpot_slo_s;
@@ -167,8 +177,7 @@ static void finish_step(struct fleet *f, struct replica *r)
             uint32_t request = r->filling;
             r->filling = UINT32_MAX;
             f->first_us[request] = f->now_us;
-            sim_control_began(f->control, 0, q->prompt, f->predicted[request],
-                              (double)(f->now_us - q->at_us) / 1e6, f->now_us);
+            telemetry_unqueued(f->telemetry, q->prompt, f->predicted[request]);
             r->kv_read += (double)q->prompt + 1;
             if (q->output <= 1)
                 end_session(f, r, request);
@@ -208,6 +217,7 @@ static void submit(struct fleet *f, uint32_t request)
     struct replica *r = pick(f);
     if (!r) {
         f->held[f->held_count++] = request;
+        sim_control_hurry(f->control, 0, f->now_us);
         return;
     }
     enqueue(r, &f->setup->request[request], request);
@@ -234,11 +244,16 @@ static void gone(struct fleet *f, struct replica *r)
 {
     for (uint32_t i = 0; i < r->queued; i++) {
         uint32_t k = r->queue[(r->head + i) % r->room];
-        sim_control_dropped(f->control, 0, f->setup->request[k].prompt, f->predicted[k]);
+        telemetry_unqueued(f->telemetry, f->setup->request[k].prompt, f->predicted[k]);
+        telemetry_failed(f->telemetry);
     }
-    if (r->filling != UINT32_MAX)
-        sim_control_dropped(f->control, 0, f->setup->request[r->filling].prompt,
-                            f->predicted[r->filling]);
+    if (r->filling != UINT32_MAX) {
+        telemetry_unqueued(f->telemetry, f->setup->request[r->filling].prompt,
+                           f->predicted[r->filling]);
+        telemetry_failed(f->telemetry);
+    }
+    for (uint32_t i = 0; i < r->batch; i++)
+        telemetry_failed(f->telemetry);
     free(r->queue);
     memset(r, 0, sizeof *r);
 }
@@ -285,12 +300,17 @@ static void drop_drained(struct fleet *f)
 static void control(struct fleet *f)
 {
     static struct sim_load load[REPLICAS_MAX];
-    struct sim_control_input in = { .held = { { f->held_count, 0 } }, .load = load };
+    static struct telemetry_bins bins;
+    static struct service_demand demand;
+    telemetry_report(f->telemetry, f->now_us, &bins, &demand);
+    demand.held = f->held_count;
     for (uint32_t i = 0; i < f->held_count; i++)
-        in.held[0].prompt_tokens += f->setup->request[f->held[i]].prompt;
+        demand.held_prompt_tokens += f->setup->request[f->held[i]].prompt;
+    struct sim_control_input in = { .demand = &demand, .load = load };
     for (uint32_t i = 0; i < REPLICAS_MAX; i++) {
         const struct replica *r = &f->replica[i];
         if (!r->used || !r->serves) continue;
+        demand.in_flight += r->batch + (r->filling != UINT32_MAX) + r->queued;
         load[in.load_count++] = (struct sim_load){ .number = r->number,
                                                    .running = r->batch + (r->filling != UINT32_MAX),
                                                    .waiting = r->queued,
@@ -345,10 +365,11 @@ int toy_run(const struct toy_setup *setup, struct toy_result *ret)
     f->setup = setup;
     f->ret = ret;
     f->replica = calloc(REPLICAS_MAX, sizeof *f->replica);
+    f->telemetry = calloc(1, sizeof *f->telemetry);
     f->held = calloc(setup->count + 1, sizeof *f->held);
     f->first_us = calloc(setup->count + 1, sizeof *f->first_us);
     f->predicted = calloc(setup->count + 1, sizeof *f->predicted);
-    must(f->replica && f->held && f->first_us && f->predicted);
+    must(f->replica && f->telemetry && f->held && f->first_us && f->predicted);
     f->mean_output = setup->count ? setup->request[0].output : 1;
     struct err err = { 0 };
     int rc = sim_control_new(&setup->control, &f->control, &err);
@@ -362,8 +383,10 @@ int toy_run(const struct toy_setup *setup, struct toy_result *ret)
         f->now_us = max_i64(f->now_us, at);
         while (next < setup->count && setup->request[next].at_us <= f->now_us) {
             f->predicted[next] = f->mean_output;
-            sim_control_arrived(f->control, 0, setup->request[next].prompt, f->predicted[next],
-                                f->now_us);
+            telemetry_arrived(f->telemetry, setup->request[next].prompt, f->predicted[next],
+                              f->now_us);
+            telemetry_queued(f->telemetry, setup->request[next].prompt, f->predicted[next],
+                             f->now_us);
             submit(f, next++);
             busy = true;
         }
@@ -380,6 +403,7 @@ int toy_run(const struct toy_setup *setup, struct toy_result *ret)
     for (uint32_t i = 0; i < REPLICAS_MAX; i++)
         free(f->replica[i].queue);
     free(f->replica);
+    free(f->telemetry);
     free(f->held);
     free(f->first_us);
     free(f->predicted);

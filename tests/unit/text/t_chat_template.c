@@ -66,7 +66,6 @@ static void test_content_is_marked(void **state)
           "          " },
         { "printed in a list", "{{ [c, 1] }}", "['Ab Cd', 1]", "  xxxxx     " },
         { "a key of it", "{% for k in m.k %}{{ k }}{% endfor %}", "x", "x" },
-        { "formatted", "{{ '%s!' % c }}{{ '{}?'.format(c) }}", "Ab Cd!Ab Cd?", "xxxxx xxxxx " },
         { "through a macro", "{% macro f(a) %}({{ a }}){% endmacro %}{{ f(c) }}", "(Ab Cd)",
           " xxxxx " },
         { "through a block", "{% set b %}[{{ c }}]{% endset %}{{ b }}", "[Ab Cd]", " xxxxx " },
@@ -76,7 +75,7 @@ static void test_content_is_marked(void **state)
         { "through a namespace", "{% set n = namespace(v='') %}{% set n.v = n.v + c %}{{ n.v }}.",
           "Ab Cd.", "xxxxx " },
         { "its length is ours", "{{ c | length }}", "5", " " },
-        { "escaped", "{{ (c ~ '<') | e }}", "Ab Cd&lt;", "xxxxx    " },
+        { "escaped", "{{ ('<b>' | safe) + '<' + c }}", "<b>&lt;Ab Cd", "       xxxxx" },
         { "its characters", "{% for x in c %}{{ x }}.{% endfor %}", "A.b. .C.d.", "x x x x x " },
         { "a role of the list is not content", "<|{{ r }}|>", "<|user|>", "        " },
     };
@@ -187,10 +186,7 @@ static void test_bounds(void **state)
           { 0 },
           "_max" },
         { "a range", "{{ range(100001) | list | length }}", { 0 }, "range" },
-        { "width of a format", "{{ '%99999d' % 1 }}", { 0 }, "width" },
         { "repeating", "{{ 'ab' * 9223372036854775807 }}", { 0 }, "output_bytes_max" },
-        { "repeating a list", "{{ [0] * 9223372036854775807 }}", { 0 }, "_max" },
-        { "padding", "{{ 'a'.ljust(9223372036854775807) }}", { 0 }, "output_bytes_max" },
         { "inputs count", "x", { .memory_bytes_max = 64 }, "memory_bytes_max" },
     };
     for (size_t i = 0; i < COUNT_OF(rows); i++) {
@@ -220,7 +216,6 @@ static void test_refusals(void **state)
         { "and is reached", "{% if 1 %}{{ 1 | nope }}{% endif %}", -EDOM, "'nope'" },
         { "tags that need other files", "{% extends 'x' %}", -ENOTSUP, "line 1" },
         { "recursive loops", "{% for x in y recursive %}{% endfor %}", -ENOTSUP, "recursive" },
-        { "a way out of the sandbox", "{{ '{0.x}'.format(1) }}", -EDOM, "'0.x'" },
         { "attributes of Python", "{{ ''.__class__.__mro__ }}", -EDOM, "'__class__'" },
         { "an integer that does not fit", "{{ 9223372036854775807 + 1 }}", -EDOM, "64 bits" },
         { "nor as a literal", "{{ 9223372036854775808 }}", -EINVAL, "64 bits" },
@@ -230,10 +225,33 @@ static void test_refusals(void **state)
         { "a lone bracket", "{{ (1 }}", -EINVAL, "line 1" },
         { "a string without end", "{{ 'abc }}", -EINVAL, "string" },
         { "a comment without end", "x {# abc", -EINVAL, "comment" },
-        { "raw without end", "{% raw %} {{ x", -EINVAL, "raw" },
         { "an end without start", "{% endif %}", -EINVAL, "'endif'" },
         { "break outside of a loop", "{% break %}", -EINVAL, "loop" },
         { "not UTF-8", "\xFF", -EILSEQ, "UTF-8" },
+        { "a filter that is left out", "{{ x | groupby('a') }}", -ENOTSUP, "'groupby'" },
+        { "a test that is left out", "{{ 1 is divisibleby 3 }}", -ENOTSUP, "'divisibleby'" },
+        { "a tag that is left out", "{% with x = 1 %}{% endwith %}", -ENOTSUP, "'with'" },
+        { "a caller's body", "{% call f() %}{% endcall %}", -ENOTSUP, "'call'" },
+        { "raw text", "{% raw %}x{% endraw %}", -ENOTSUP, "'raw'" },
+        { "a method that is left out", "{{ 'a'.format(1) }}", -EDOM, "'format'" },
+        { "one of lists", "{{ [1].extend([2]) }}", -EDOM, "'extend'" },
+        { "one of dicts", "{{ {}.update(a=1) }}", -EDOM, "'update'" },
+        { "one of loops", "{% for x in [1] %}{{ loop.cycle(1) }}{% endfor %}", -EDOM, "'cycle'" },
+        { "a function that is left out", "{{ cycler(1) }}", -EDOM, "'cycler'" },
+        { "an argument that is left out", "{{ [1] | tojson(sort_keys=true) }}", -EDOM,
+          "'sort_keys'" },
+        { "text formatted by %", "{{ '%s' % 1 }}", -EDOM, "'str' % 'int'" },
+        { "a power", "{{ 2 ** 3 }}", -EINVAL, "'*'" },
+        { "a list repeated", "{{ [0] * 2 }}", -EDOM, "'list' * 'int'" },
+        { "the remainder of a fraction", "{{ 7.5 % 2 }}", -EDOM, "integers" },
+        { "a directive of a date", "{{ strftime_now('%j') }}", -EDOM, "%j" },
+        { "arguments from a list", "{{ f(*[1]) }}", -EINVAL, "'*'" },
+        { "what a macro does not name", "{% macro f() %}{% endmacro %}{{ f(1) }}", -EDOM, "'f'" },
+        { "strings side by side", "{{ 'a' 'b' }}", -EINVAL, "a string" },
+        { "a hexadecimal number", "{{ 0x1f }}", -EINVAL, "number" },
+        { "an octal escape", "{{ '\\101' }}", -EINVAL, "escape" },
+        { "sorting by two attributes", "{{ [{}] | sort(attribute='a,b') }}", -EDOM,
+          "one attribute" },
         { "what the template says itself", "{{ raise_exception('no ' ~ 5) }}", -EPROTO, "no 5" },
     };
     for (size_t i = 0; i < COUNT_OF(rows); i++) {
@@ -296,7 +314,7 @@ static void test_deep_templates(void **state)
         if (rc != -E2BIG && rc != -EINVAL) fail_msg("%s: rc %d", forms[i].open, rc);
     }
     /* Flat to write but deep as a tree: long chains of one operator. */
-    static const char *const chains[] = { " + 1", " | abs", ".x", "[0]", " and 1" };
+    static const char *const chains[] = { " + 1", " | trim", ".x", "[0]", " and 1" };
     for (size_t i = 0; i < COUNT_OF(chains); i++) {
         CLEANUP(buf_fini) struct buf chain = { 0 };
         CLEANUP(chat_output_fini) struct chat_output out = { 0 };
@@ -338,21 +356,22 @@ static void test_dates(void **state)
         int64_t now_s;
         const char *want;
     } rows[] = {
-        { 0, "Thursday 1970-01-01 00:00:00 001" },
-        { 951782399, "Monday 2000-02-28 23:59:59 059" },
-        { 951782400, "Tuesday 2000-02-29 00:00:00 060" },
-        { 951868800, "Wednesday 2000-03-01 00:00:00 061" },
-        { 978307199, "Sunday 2000-12-31 23:59:59 366" },
-        { 4107542400, "Monday 2100-03-01 00:00:00 060" },
-        { 253402300799, "Friday 9999-12-31 23:59:59 365" },
-        { INT64_MAX, "Friday 9999-12-31 23:59:59 365" },
-        { -1, "Thursday 1970-01-01 00:00:00 001" },
+        { 0, "Thursday 1970-01-01 00:00:00" },
+        { 951782399, "Monday 2000-02-28 23:59:59" },
+        { 951782400, "Tuesday 2000-02-29 00:00:00" },
+        { 951868800, "Wednesday 2000-03-01 00:00:00" },
+        { 978307199, "Sunday 2000-12-31 23:59:59" },
+        { 4107542400, "Monday 2100-03-01 00:00:00" },
+        { 253402300799, "Friday 9999-12-31 23:59:59" },
+        { INT64_MAX, "Friday 9999-12-31 23:59:59" },
+        { -1, "Thursday 1970-01-01 00:00:00" },
     };
     for (size_t i = 0; i < COUNT_OF(rows); i++) {
         CLEANUP(chat_output_fini) struct chat_output out = { 0 };
         struct chat_inputs in = inputs("[]");
         in.now_s = rows[i].now_s;
-        assert_int_equal(render("{{ strftime_now('%A %F %T %j') }}", &in, NULL, &out, NULL), 0);
+        assert_int_equal(
+            render("{{ strftime_now('%A %Y-%m-%d %H:%M:%S') }}", &in, NULL, &out, NULL), 0);
         assert_string_equal(out.text.data, rows[i].want);
     }
 }

@@ -76,31 +76,11 @@ static void probes_are_steps(void **state)
     assert_true(flood_work < plain_work + 2 * steps_max * WORK_STEP + 128 * steps_max);
 }
 
-static void popping_pays_for_the_index(void **state)
-{
-    (void)state;
-    CLEANUP(chat_template_freep) struct chat_template *t = NULL;
-    CLEANUP(chat_output_fini) struct chat_output out = { 0 };
-    CLEANUP(buf_fini) struct buf kwargs = { 0 };
-    struct err err = { "" };
-    buf_text(&kwargs, "{\"d\":");
-    object_of(harmless, &kwargs);
-    buf_text(&kwargs, "}");
-    assert_int_equal(
-        chat_template_compile(STR("{% for k in d | list %}{% set x = d.pop(k) %}{% endfor %}"), &t,
-                              &err),
-        0);
-    const struct chat_inputs in = { .messages = STR("[]"), .kwargs = buf_view(&kwargs) };
-    const struct chat_limits limits = { .steps_max = 20 * KEYS };
-    assert_int_equal(chat_template_render(t, &in, &limits, &out, &err), -E2BIG);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(known_collisions_are_like_other_keys),
         cmocka_unit_test(probes_are_steps),
-        cmocka_unit_test(popping_pays_for_the_index),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -81,6 +81,11 @@ static void test_merges_equal_reference(void **state)
         reference_word(v, merge, merge_count, str_of(word, len), &slow);
         assert_int_equal(fast.count, slow.count);
         assert_memory_equal(fast.data, slow.data, fast.count * sizeof *fast.data);
+        /* From the second time on the word may be looked up. */
+        ids_clear(&fast);
+        assert_int_equal(tokenizer_encode(v, str_of(word, len), false, &fast, NULL), 0);
+        assert_int_equal(fast.count, slow.count);
+        assert_memory_equal(fast.data, slow.data, fast.count * sizeof *fast.data);
     }
 }
 

@@ -134,6 +134,27 @@ static int hear(void *arg, struct str data)
     return rc;
 }
 
+/* The form that is rendered once gives the bytes of the chunk that is rendered anew. */
+static void text_forms_equal_chunks(void **state)
+{
+    (void)state;
+    static const char *const text[] = { "", "x", "a\nb \"q\" \xC3\xA4", "\"content\":\"\"" };
+    for (int i = 0; i < 4; i++) {
+        struct openai_reply r = reply(i % 2 ? OPENAI_COMPLETION : OPENAI_CHAT);
+        CLEANUP(buf_fini) struct buf slow = { 0 }, fast = { 0 };
+        struct openai_text_form form = { 0 };
+        r.include_usage = i > 1;
+        r.model = STR("\"content\":\"\" \"text\":\"\"");
+        assert_int_equal(openai_text_form_make(&r, &form), 0);
+        for (size_t t = 0; t < sizeof text / sizeof *text; t++) {
+            assert_int_equal(openai_chunk_text(&r, str_from(text[t]), &slow), 0);
+            assert_int_equal(openai_text_form_put(&form, str_from(text[t]), &fast), 0);
+        }
+        assert_string_equal(fast.data, slow.data);
+        buf_fini(&form.bytes);
+    }
+}
+
 /* What we write, our own client reads back, however the bytes are cut. */
 static void streams_go_round(void **state)
 {
@@ -277,10 +298,15 @@ static void a_callback_may_stop_the_feed(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(whole_replies),     cmocka_unit_test(chat_stream),
-        cmocka_unit_test(completion_stream), cmocka_unit_test(models),
-        cmocka_unit_test(streams_go_round),  cmocka_unit_test(foreign_replies),
-        cmocka_unit_test(framing),           cmocka_unit_test(a_callback_may_stop_the_feed),
+        cmocka_unit_test(whole_replies),
+        cmocka_unit_test(chat_stream),
+        cmocka_unit_test(completion_stream),
+        cmocka_unit_test(models),
+        cmocka_unit_test(streams_go_round),
+        cmocka_unit_test(text_forms_equal_chunks),
+        cmocka_unit_test(foreign_replies),
+        cmocka_unit_test(framing),
+        cmocka_unit_test(a_callback_may_stop_the_feed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -39,13 +39,14 @@ static void members_arrive(void **state)
     generate_encode(&wire_generate, &text);
     assert_string_equal(
         text.data,
-        "{\"v\":1,\"id\":\"req-1\",\"ids\":[1,2,3,4294967295],\"prompt_tokens\":3,"
+        "{\"v\":2,\"id\":\"req-1\",\"ids\":\"AAABAAACAAAD////\",\"prompt_tokens\":3,"
         "\"sampling\":{\"temperature\":0.7,\"top_p\":0.95,\"min_p\":0.01,"
         "\"presence_penalty\":-1,\"frequency_penalty\":2,\"repetition_penalty\":1.1,"
         "\"top_k\":40,\"has_seed\":true,\"seed\":18446744073709551615},"
         "\"max_tokens\":100,\"min_tokens\":1,\"stop\":[\"a\\n\",\"\xc3\xa4\"],"
         "\"ignore_eos\":true,\"tenant\":\"t\",\"deadline_ms\":60000,"
-        "\"predicted_p50\":50,\"predicted_p90\":90,\"predicted_mean\":60,\"goes_on\":true,"
+        "\"predicted_p50\":50,\"predicted_p90\":90,\"predicted_mean\":60,\"has_rank\":true,"
+        "\"rank\":-1.5,\"group\":\"00000000000000ff\",\"weight\":3,\"goes_on\":true,"
         "\"kv_host\":\"h\",\"kv_port\":8200,\"kv_tls\":true}");
     struct generate_request g = { 0 };
     assert_int_equal(generate_decode(buf_view(&text), &arena, &g, NULL), 0);

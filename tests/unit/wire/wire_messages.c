@@ -1,7 +1,7 @@
 /* wire_messages.c - see wire_messages.h. */
 #include "tests/unit/wire/wire_messages.h"
 
-static const uint32_t ids[] = { 1, 2, 3, UINT32_MAX };
+static const uint32_t ids[] = { 1, 2, 3, 0xffffff };
 static const struct str stops[] = { { "a\n", 2 }, { "\xc3\xa4", 2 } };
 static const struct block_key block_list[] = { { 1, 2 }, { UINT64_MAX, 3 } };
 
@@ -28,6 +28,10 @@ const struct generate_request wire_generate = {
     .deadline_ms = 60000,
     .predicted_p50 = 50,
     .predicted_mean = 60,
+    .has_rank = true,
+    .rank = -1.5,
+    .group = 255,
+    .weight = 3,
     .goes_on = true,
     .kv_host = { "h", 1 },
     .kv_port = 8200,
@@ -68,17 +72,27 @@ static const struct block_event load = {
     .kv_tokens = 5000000000,
     .uncached_total = 7,
 };
-#define ENGINE                                                                                   \
-    {                                                                                            \
-        .host = { "127.0.0.1", 9 }, .port = 8200, .kind = ENGINE_OPENAI, .health = ENGINE_READY, \
-        .model = { "m", 1 }, .digest = { "d", 1 }, .numerics = { "avx2", 4 }, .boot = 7,         \
-        .page_tokens = 32, .context_tokens = 2048, .step_tokens = 256, .kv_token_bytes = 1024,   \
-        .running = 1, .running_max = 8, .waiting = 2, .pages_total = 100, .pages_free = 60,      \
-        .pages_cached = 40, .has_perf = true, .perf = { 0.001, 1e-4, 2e-4, 3e-7, 1000, 1.25 },   \
-        .has_owed = true, .owed = { 900 }, .clock = 0.5, .cores = 2, .hardware = { "cpu", 3 },   \
-        .has_work = true, .work = { 9.5, 4.5, 3, 100, 2, 7, 900, 800 }, .has_spec = true,        \
-        .spec = { 4, 128, 8, 2, 16, 512, 4096, true, 1.0625, 2 }, .requests_total = 1,           \
-        .prompt_tokens_total = 2, .cached_tokens_total = 3, .generated_tokens_total = 4,         \
+#define ENGINE                                                                                    \
+    {                                                                                             \
+        .host = { "127.0.0.1", 9 }, .port = 8200, .kind = ENGINE_OPENAI, .health = ENGINE_READY,  \
+        .model = { "m", 1 }, .digest = { "d", 1 }, .numerics = { "avx2", 4 }, .boot = 7,          \
+        .page_tokens = 32, .context_tokens = 2048, .step_tokens = 256, .kv_token_bytes = 1024,    \
+        .running = 1, .running_max = 8, .waiting = 2, .pages_total = 100, .pages_free = 60,       \
+        .pages_cached = 40, .has_perf = true, .perf = { 0.001, 1e-4, 2e-4, 3e-7, 0, 1000, 1.25 }, \
+        .has_owed = true, .owed = { 900 }, .clock = 0.5, .cores = 2, .hardware = { "cpu", 3 },    \
+        .has_work = true, .work = { 9.5, 4.5, 3, 100, 2, 7, 900, 800 }, .has_spec = true,         \
+        .spec = { .layers = 4,                                                                    \
+                  .hidden = 128,                                                                  \
+                  .heads = 8,                                                                     \
+                  .kv_heads = 2,                                                                  \
+                  .head_dim = 16,                                                                 \
+                  .ffn = 512,                                                                     \
+                  .vocab = 4096,                                                                  \
+                  .gated = true,                                                                  \
+                  .weight_bytes = 1.0625,                                                         \
+                  .kv_element_bytes = 2 },                                                        \
+        .requests_total = 1, .prompt_tokens_total = 2, .cached_tokens_total = 3,                  \
+        .generated_tokens_total = 4,                                                              \
     }
 static const struct engine_report engine = ENGINE;
 static const struct agent_report agent = {
@@ -149,7 +163,7 @@ static const struct endpoint endpoints[] = {
       .port = 1,
       .kind = ENGINE_MUSTER,
       .state = ENDPOINT_DRAINING,
-      .role = ENDPOINT_DECODE,
+      .role = ROLE_DECODE,
       .boot = 2,
       .price_per_h = 0.25,
       .context_tokens = 3,
@@ -159,16 +173,18 @@ static const struct endpoint endpoints[] = {
       .step_tokens = 8,
       .kv_token_bytes = 9,
       .has_perf = true,
-      .perf = { 1, 2, 3, 4, 5, 6 },
+      .perf = { 1, 2, 3, 4, 0, 5, 6 },
       .clock = 0.5 },
     { .instance = { "i-2", 3 }, .service = { "m", 1 }, .host = { "h", 1 }, .port = 65535 },
 };
 static const struct starting starts[] = { { { "m", 1 }, 4000 } };
 static const struct service_rules services[] = {
-    { { "m", 1 }, { "random", 6 }, true, true, 2, 0.1, true, 1e9 }
+    { { "m", 1 }, { "random", 6 }, true, true, 2, 0.1, true, true, 1e9 }
 };
 static const struct str hashes[] = { { DIGEST, 64 } };
-static const struct tenant_rules tenants[] = { { { "t", 1 }, hashes, 1, 60, 1000, 2, { "s", 1 } } };
+static const struct tenant_rules tenants[] = {
+    { { "t", 1 }, hashes, 1, 60, 1000, 2, { "s", 1 }, 3 }
+};
 const struct router_rules wire_rules = {
     .endpoints = endpoints,
     .endpoint_count = 2,

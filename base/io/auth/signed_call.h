@@ -1,0 +1,60 @@
+/* signed_call.h - HTTP calls with signed requests and verified replies.
+ *
+ * Layer:   base/io (http_client, auth)
+ * Threads: a signer and its calls are one loop's; struct auth_peers is shared and has a lock
+ * Life:    as http_call's: a call lives until on_end returns or signed_call_cancel; callbacks may
+ *          cancel, pause or resume it
+ * Replies: on_head is called when the signature of the head holds. The body is passed on as it
+ *          arrives, and must not be used before HTTP_END_OK confirms its digest.
+ *          HTTP_END_UNTRUSTED: the reply is not the receiver's, or was changed. Of a stream only
+ *          the head is signed: it authenticates the connection that carries the body.
+ * Again:   a receiver answers an unknown epoch or time with a signed 401; the call is repeated
+ *          once, and on_head is called for the second reply only
+ */
+#pragma once
+#include "base/io/auth/auth.h"
+#include "base/io/http/http_client.h"
+#include "base/io/loop/lock.h"
+
+#define AUTH_PEERS_MAX 4096 /* receivers that are remembered; beyond it the table starts empty */
+
+/* Receivers known to the senders of one process. */
+struct auth_peers {
+    struct lock lock;
+    struct map map;
+};
+void auth_peers_init(struct auth_peers *p);
+void auth_peers_fini(struct auth_peers *p);
+
+/* Returns false for an unknown receiver. `id` is ours, as in signed_as. */
+bool auth_peers_get(struct auth_peers *p, struct str id, struct str host, uint16_t port,
+                    struct auth_peer *ret);
+
+struct signer_config {
+    struct loop *loop;
+    struct http_client *client;
+    struct auth_peers *peers; /* NULL: of its own */
+    struct str
+        secret; /* sent in clear to receivers of an older release; empty, the default: never */
+};
+
+struct signer;
+int signer_new(const struct signer_config *config, struct signer **ret, struct err *err);
+void signer_free(struct signer *s); /* its calls must have ended */
+CLEANUP_FREEP(signer, struct signer)
+
+/* Identity and key of the caller. An empty id: the call is not signed and any reply accepted. */
+struct signed_as {
+    struct str id;
+    struct auth_key key;
+};
+
+struct signed_call;
+
+/* As http_call_start; `streams`: the reply may be a stream. */
+struct signed_call *signed_call_start(struct signer *s, const struct http_call_request *req,
+                                      const struct signed_as *as, bool streams, struct err *err);
+void signed_call_cancel(struct signed_call *c);
+const char *signed_call_problem(const struct signed_call *c); /* as http_call_problem */
+void signed_call_pause(struct signed_call *c);
+void signed_call_resume(struct signed_call *c);

@@ -1,0 +1,64 @@
+/* opt.h - a command's options are rows of the same kind as the configuration's.
+ *
+ * Layer:    base/io (base/core, config)
+ * Forms:    --name value  --name=value  --flag  --no-flag  -x value  -xvalue  -abc (flags)  --
+ *           options and positional arguments may alternate; lists take a,b or repetition
+ * Lifetime: texts point into argv or the command's table; lists live until opt_parsed_fini
+ * Exit:     a usage mistake ends the program with OPT_EXIT_USAGE
+ *
+ *     struct load_options { struct str trace; double speed; struct config_texts urls; };
+ *     static const struct config_field rows[] = { { .name = "speed", .letter = 's', ... } };
+ *     static const struct config_record record = CONFIG_RECORD_OF(struct load_options, rows);
+ */
+#pragma once
+#include "base/core/arena.h"
+#include "base/io/config/config.h"
+
+#define OPT_EXIT_USAGE 2
+#define OPT_OPTIONS_MAX 128      /* own options of one command */
+#define OPT_CONFIG_FLAGS_MAX 128 /* configuration values given as flags at once */
+#define OPT_MEMORY_BYTES_MAX ((size_t)1 << 20)
+
+struct opt_positional {
+    const char *name; /* "MODEL" */
+    const char *about;
+    bool required;
+    bool many;     /* the last one only: the rest, a struct config_texts; otherwise a struct str */
+    size_t offset; /* in the options struct */
+};
+
+struct opt_command {
+    const char *name; /* as typed: "muster engine" */
+    const char *about;
+    const struct config_record *options; /* own options, perhaps 0 rows; NULL: no struct at all */
+    const struct opt_positional *positionals;
+    size_t positional_count;
+    const struct config_section *section; /* its values are flags of this command too; or NULL */
+    const char *notes;                    /* behind the options in --help; or NULL */
+};
+
+struct opt_parsed {
+    bool help; /* -h or --help was given: nothing else was checked */
+    struct config_flag flags[OPT_CONFIG_FLAGS_MAX]; /* for struct config_sources */
+    size_t flag_count;
+    bool said[OPT_OPTIONS_MAX]; /* own options that were given, by their order in `options` */
+    struct arena arena;
+};
+
+/* Parses argv[0..argc) (without the command's own words) into `values`, a struct of
+ * options->size bytes that is filled with defaults first (NULL when options is NULL; then there
+ * are no positionals). Of a repeated option the last counts, lists grow. -EINVAL with a sentence
+ * naming the option and the range or the nearest option.
+ * Call opt_parsed_fini also after a failure. */
+int opt_parse(const struct opt_command *cmd, int argc, char *const *argv, void *values,
+              struct opt_parsed *ret, struct err *err);
+void opt_parsed_fini(struct opt_parsed *p);
+
+int opt_help(const struct opt_command *cmd, struct buf *out);
+
+/* The usual end of a command that was called wrongly: the sentence and where help is, to
+ * stderr; returns OPT_EXIT_USAGE. */
+int opt_fail(const struct opt_command *cmd, const struct err *err);
+
+/* Prints the help to stdout; returns 0, the exit status of `--help`. */
+int opt_show_help(const struct opt_command *cmd);

@@ -1,0 +1,30 @@
+/* store_backend.h - the operations of a backend; store.c checks arguments and dispatches to them.
+ *
+ * Layer: base/io, store*.c only. A backend may trust sizes and names: store.c checked them.
+ */
+#pragma once
+#include "base/io/store/store.h"
+
+struct store_ops {
+    void (*close)(struct store *s);
+    int (*get)(struct store *s, struct str key, struct buf *value, uint64_t *ret_version,
+               struct err *err);
+    int (*put_if)(struct store *s, struct str key, struct str value, uint64_t expected,
+                  uint64_t *ret_version, struct err *err);
+    int (*delete_if)(struct store *s, struct str key, uint64_t expected, struct err *err);
+    int (*list)(struct store *s, struct str prefix, store_entry_fn fn, void *ctx, struct err *err);
+    int (*append)(struct store *s, const struct store_log *log, struct str value, uint64_t *ret_seq,
+                  struct err *err);
+    int (*log_read)(struct store *s, const struct store_log *log, uint64_t from_seq, uint64_t max,
+                    store_record_fn fn, void *ctx, struct err *err);
+    int (*log_stat)(struct store *s, const struct store_log *log, struct store_log_stat *ret,
+                    struct err *err);
+};
+
+struct store {
+    const struct store_ops *ops;
+};
+
+/* The rule of put_if and delete_if, the same for every backend: `version` is what is there, 0 for
+ * nothing. 0, or the refusal with its sentence. */
+int store_version_check(struct str key, uint64_t version, uint64_t expected, struct err *err);

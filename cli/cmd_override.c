@@ -1,0 +1,213 @@
+/* cmd_override.c - `muster scale`, `pause` and `resume`: counts that a person sets over the policy's. */
+#include "cli/cmd_override.h"
+
+#include "base/core/bits.h"
+#include "base/core/json.h"
+#include "base/core/own.h"
+#include "base/wire/order.h"
+#include "cli/command.h"
+#include "cli/json_path.h"
+
+#include <stdio.h>
+
+static int post(const struct remote *api, struct str service, const char *act, struct str body,
+                struct err *err)
+{
+    CLEANUP(buf_fini) struct buf path = { 0 };
+    CLEANUP(buf_fini) struct buf reply = { 0 };
+    buf_text(&path, "/api/v1/services/");
+    remote_segment(&path, service);
+    buf_printf(&path, "/%s", act);
+    return remote_call(api, buf_view(&path), body, &reply, err);
+}
+
+int override_pause(const struct remote *api, struct str service, bool paused, struct err *err)
+{
+    return post(api, service, paused ? "pause" : "resume", STR("{}"), err);
+}
+
+int override_scale(const struct remote *api, struct str service, struct str pool, int64_t count,
+                   struct err *err)
+{
+    CLEANUP(buf_fini) struct buf body = { 0 };
+    const struct scale_order order = { pool, count };
+    scale_order_encode(&order, &body);
+    if (body.rc < 0) return err_set(err, body.rc, "no memory for the order");
+    return post(api, service, "scale", buf_view(&body), err);
+}
+
+struct pools {
+    struct str service;
+    struct buf names; /* joined by ", " */
+    uint32_t count;
+};
+
+static int add_pool(void *ctx, struct str item)
+{
+    struct pools *p = ctx;
+    CLEANUP(buf_fini) struct buf service = { 0 };
+    int rc = json_path_text(item, "service", &service);
+    if (rc < 0 || !str_eq(buf_view(&service), p->service)) return rc;
+    if (p->count++ > 0) buf_text(&p->names, ", ");
+    return json_path_text(item, "pool", &p->names);
+}
+
+int override_only_pool(const struct remote *api, struct str service, struct buf *ret,
+                       struct err *err)
+{
+    CLEANUP(buf_fini) struct buf reply = { 0 };
+    struct pools p = { .service = service };
+    int rc = remote_get(api, "/api/v1/pools", &reply, err);
+    if (rc < 0) return rc;
+    rc = json_path_each(buf_view(&reply), "pools", add_pool, &p);
+    if (rc < 0)
+        rc = err_set(err, -EPROTO, "the controller's list of pools is not understood");
+    else if (p.count == 0)
+        rc = err_set(err, -ENOENT, "no service '" STR_FMT "'; `muster get services` lists them",
+                     STR_ARG(service));
+    else if (p.count > 1)
+        rc = err_set(err, -EINVAL,
+                     STR_FMT " has several pools: name one of " STR_FMT " as " STR_FMT "/POOL",
+                     STR_ARG(service), STR_ARG(buf_view(&p.names)), STR_ARG(service));
+    else
+        rc = buf_str(ret, buf_view(&p.names));
+    buf_fini(&p.names);
+    return rc;
+}
+
+struct pause_options {
+    struct remote_place place;
+    struct str service;
+};
+
+struct scale_options {
+    struct remote_place place;
+    struct str target, count;
+};
+
+// clang-format off
+static const struct config_field pause_rows[] = { REMOTE_ROWS(struct pause_options, place) };
+static const struct opt_positional pause_positionals[] = {
+    { .name = "SERVICE", .required = true, .offset = offsetof(struct pause_options, service),
+      .about = "Name of the service." },
+};
+static const struct config_field scale_rows[] = { REMOTE_ROWS(struct scale_options, place) };
+static const struct opt_positional scale_positionals[] = {
+    { .name = "SERVICE[/POOL]", .required = true, .offset = offsetof(struct scale_options, target),
+      .about = "The pool; it may be left out where the service has only one." },
+    { .name = "COUNT", .required = true, .offset = offsetof(struct scale_options, count),
+      .about = "Instances, or auto: back to the policy." },
+};
+// clang-format on
+static const struct config_record pause_record = CONFIG_RECORD_OF(struct pause_options, pause_rows);
+static const struct config_record scale_record = CONFIG_RECORD_OF(struct scale_options, scale_rows);
+static const struct opt_command pause_usage = {
+    .name = "muster pause",
+    .about = "Keep a service's fleet as it is, whatever the load does.",
+    .options = &pause_record,
+    .positionals = pause_positionals,
+    .positional_count = COUNT_OF(pause_positionals),
+};
+static const struct opt_command resume_usage = {
+    .name = "muster resume",
+    .about = "Let a paused service follow its load again.",
+    .options = &pause_record,
+    .positionals = pause_positionals,
+    .positional_count = COUNT_OF(pause_positionals),
+};
+static const struct opt_command scale_usage = {
+    .name = "muster scale",
+    .about = "Set how many instances a pool has, until it is set to auto.",
+    .options = &scale_record,
+    .positionals = scale_positionals,
+    .positional_count = COUNT_OF(scale_positionals),
+    .notes = "The count stays over restarts of the controller. What is too much is drained, not "
+             "cut off.",
+};
+
+static int order(const struct pause_options *o, bool paused, struct err *err)
+{
+    struct remote api;
+    int rc = remote_find(&o->place, &api, err);
+    if (rc == 0) rc = override_pause(&api, o->service, paused, err);
+    if (rc < 0) return rc;
+    printf(paused ? STR_FMT " is paused: its fleet stays as it is until `muster resume " STR_FMT
+                            "`.\n"
+                  : STR_FMT " follows its load again; `muster get pools` shows what " STR_FMT
+                            " has.\n",
+           STR_ARG(o->service), STR_ARG(o->service));
+    return 0;
+}
+
+static int pause_it(const void *options, struct err *err)
+{
+    return order(options, true, err);
+}
+
+static int resume_it(const void *options, struct err *err)
+{
+    return order(options, false, err);
+}
+
+static int scale(const void *options, struct err *err)
+{
+    const struct scale_options *o = options;
+    CLEANUP(buf_fini) struct buf pool = { 0 };
+    struct remote api;
+    struct str rest = o->target, service = str_cut(&rest, '/');
+    int64_t count = ORDER_BY_POLICY;
+    if (!str_eq(o->count, STR("auto")) && (str_to_i64(o->count, &count) < 0 || count < 0))
+        return err_set(err, COMMAND_MISUSED, "'" STR_FMT "': want a number of instances, or auto",
+                       STR_ARG(o->count));
+    int rc = remote_find(&o->place, &api, err);
+    if (rc == 0)
+        rc = rest.len > 0 ? buf_str(&pool, rest) : override_only_pool(&api, service, &pool, err);
+    if (rc == 0) rc = override_scale(&api, service, buf_view(&pool), count, err);
+    if (rc < 0) return rc;
+    if (count == ORDER_BY_POLICY)
+        printf(STR_FMT "/" STR_FMT " follows its policy again.\n", STR_ARG(service),
+               STR_ARG(buf_view(&pool)));
+    else
+        printf(STR_FMT "/" STR_FMT " is set to %lld, until `muster scale " STR_FMT "/" STR_FMT
+                       " auto`.\n",
+               STR_ARG(service), STR_ARG(buf_view(&pool)), (long long)count, STR_ARG(service),
+               STR_ARG(buf_view(&pool)));
+    return 0;
+}
+
+static int run_pause(int argc, char *const *argv)
+{
+    struct pause_options options;
+    return command_run(&pause_usage, argc, argv, &options, pause_it);
+}
+
+static int run_resume(int argc, char *const *argv)
+{
+    struct pause_options options;
+    return command_run(&resume_usage, argc, argv, &options, resume_it);
+}
+
+static int run_scale(int argc, char *const *argv)
+{
+    struct scale_options options;
+    return command_run(&scale_usage, argc, argv, &options, scale);
+}
+
+const struct command command_pause = {
+    .name = "pause",
+    .group = "Act",
+    .about = "keep a service's fleet as it is",
+    .run = run_pause,
+};
+const struct command command_resume = {
+    .name = "resume",
+    .group = "Act",
+    .about = "let a paused service follow its load again",
+    .run = run_resume,
+};
+const struct command command_scale = {
+    .name = "scale",
+    .group = "Act",
+    .about = "set how many instances a pool has",
+    .run = run_scale,
+};

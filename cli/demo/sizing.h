@@ -1,0 +1,51 @@
+/* sizing.h - fit the demo's fleet and load to the machine that was measured.
+ *
+ * Layer: cli (simulator/trace, cli/demo/measure.h); pure
+ */
+#pragma once
+#include "cli/demo/measure.h"
+#include "simulator/trace.h"
+
+#define DEMO_PROMPT_MAX 1700 /* with DEMO_OUTPUT_MAX below the model's context of 2,048 */
+#define DEMO_OUTPUT_MAX 200
+#define DEMO_DIVIDE_MIN 16 /* a 512-token block of the trace becomes 32 */
+#define DEMO_DIVIDE_MAX 256
+
+/* The fleet as the configuration has it, in cores. */
+struct demo_shape {
+    double largest;  /* every pool at its maximum */
+    double fixed;    /* the instances of the comparison */
+    double smallest; /* the smallest instance */
+    double slo_ttft_s;
+};
+
+/* How the lengths of the trace become those of the demo. */
+struct demo_lengths {
+    uint32_t divide;     /* prompts and their shared blocks */
+    uint32_t tokens_max; /* longer prompts are cut */
+};
+
+struct demo_sizing {
+    double share; /* the configuration's shares and cores are multiplied by this, 1 at most */
+    struct demo_lengths lengths;
+};
+
+struct demo_sizing demo_size(const struct demo_machine *m, const struct demo_shape *shape);
+
+/* CPU seconds of the request of the trace with these lengths, when nothing is cached. */
+double demo_request_s(const struct demo_machine *m, const struct demo_lengths *lengths,
+                      uint32_t prompt_tokens);
+
+/* How many times as fast the arrivals of the trace from request `first` must come for `span_us` of the
+ * replay to need `cores` in the mean. */
+double demo_speed(const struct demo_machine *m, const struct demo_lengths *lengths,
+                  const struct trace *trace, uint32_t first, int64_t span_us, double cores);
+
+/* Arrivals of the growing phase: slow for BEFORE, then ever faster over RAMP, then at full speed. Maps
+ * the time at which a request is due at full speed to the time at which it is sent. */
+#define DEMO_BEFORE_US 10000000
+#define DEMO_RAMP_US 15000000
+#define DEMO_BEFORE_RATE 0.2 /* of the full speed */
+int64_t demo_ramp_us(int64_t full_speed_us);
+/* The inverse: how much of the full-speed time has passed. */
+int64_t demo_ramp_passed_us(int64_t us);

@@ -1,0 +1,299 @@
+/* cmd_plan.c - `muster plan`: which accelerators a workload needs, and what they cost. */
+#include "cli/plan/cmd_plan.h"
+
+#include "base/core/bits.h"
+#include "base/core/json.h"
+#include "base/core/own.h"
+#include "cli/command.h"
+#include "cli/model_file.h"
+#include "cli/plan/planner.h"
+#include "cli/remote.h"
+#include "cli/trace_file.h"
+#include "policies/catalog.h"
+
+#include <math.h>
+#include <stdio.h>
+
+#define ROWS_MAX 8
+#define PROMPT_TOKENS 1024 /* of a workload that nobody describes further */
+#define OUTPUT_TOKENS 256
+
+struct plan_options {
+    struct str model, trace, mix, place, prices;
+    double rate_s, prompt_tokens, output_tokens, budget_h;
+    int64_t slo_ttft_us, slo_tpot_us;
+    struct config_texts compare, hardware;
+    bool spot;
+    int output;
+};
+
+#define AT(member) .offset = offsetof(struct plan_options, member)
+// clang-format off
+static const struct config_field rows[] = {
+    { .name = "model", .letter = 'm', .type = CONFIG_TEXT, .default_text = "llama-3-8b", AT(model),
+      .about = "Shipped model, or a file with a model's shape, as ./my.spec (models/README.md)." },
+    { .name = "trace", .letter = 't', .type = CONFIG_TEXT, AT(trace),
+      .about = "Trace whose lengths and rate are planned for: Azure CSV, Mooncake or text JSONL." },
+    { .name = "rate", .letter = 'r', .type = CONFIG_FLOAT, .default_text = "0", .min = 0,
+      .max = 1e6, .unit = "requests a second", AT(rate_s),
+      .about = "Rate to plan for; 0 for the trace's mean." },
+    { .name = "prompt", .type = CONFIG_FLOAT, .default_text = "0", .min = 0, .max = 1e7,
+      .unit = "tokens", AT(prompt_tokens),
+      .about = "Mean prompt, without a trace; 0 for 1,024." },
+    { .name = "answer", .type = CONFIG_FLOAT, .default_text = "0", .min = 0, .max = 1e7,
+      .unit = "tokens", AT(output_tokens),
+      .about = "Mean answer, without a trace; 0 for 256." },
+    { .name = "slo_ttft", .type = CONFIG_DURATION, .default_text = "1s", .min = 1000, .max = 36e8,
+      AT(slo_ttft_us), .about = "Promised time to the first token." },
+    { .name = "slo_tpot", .type = CONFIG_DURATION, .default_text = "50ms", .min = 100, .max = 36e8,
+      AT(slo_tpot_us), .about = "Promised time for each further token." },
+    { .name = "budget", .type = CONFIG_FLOAT, .default_text = "0", .min = 0, .max = 1e7,
+      .unit = "dollars an hour", AT(budget_h), .about = "Ceiling; 0 for none. `joint` heeds it." },
+    { .name = "mix", .type = CONFIG_TEXT, .default_text = MIX_DEFAULT, AT(mix),
+      .about = "Policy that chooses; `muster policies mix` lists them." },
+    { .name = "place", .letter = 'p', .type = CONFIG_TEXT, AT(place),
+      .about = "Former name of --mix, read in this release for the last time." },
+    { .name = "compare", .type = CONFIG_TEXTS, AT(compare), .max = ROWS_MAX,
+      .about = "Policies to compare with it." },
+    { .name = "hardware", .type = CONFIG_TEXTS, AT(hardware), .max = 32,
+      .about = "Only these accelerators." },
+    { .name = "spot", .type = CONFIG_BOOL, .default_text = "false", AT(spot),
+      .about = "Offers that the provider may take away are asked too." },
+    { .name = "prices", .type = CONFIG_TEXT, AT(prices),
+      .about = "File of prices in place of the list that is compiled in." },
+    REMOTE_OUTPUT_ROW(struct plan_options, output),
+};
+// clang-format on
+static const struct config_record record = CONFIG_RECORD_OF(struct plan_options, rows);
+static const struct opt_command usage = {
+    .name = "muster plan",
+    .about = "Choose accelerators for a model and a workload at least cost within its promise.",
+    .options = &record,
+    .notes =
+        "Rates come from the performance model in closed form (policies/mix/eval.h) for nine\n"
+        "requests in ten, prices from a dated list (`muster offers`). A plan is for a steady\n"
+        "rate: `muster simulate` replays bursts over the fleet that it names.\n"
+        "`muster plan layers` lays one model's layers on devices of several kinds; `muster plan "
+        "move`\n"
+        "maps the devices that a loss leaves to a new layout; `muster plan load` chooses the "
+        "machine\n"
+        "at which a model's weights are loaded.\n",
+};
+
+static int find_policy(const char *option, struct str name, const struct mix_policy **ret,
+                       struct err *err)
+{
+    if (policy_check("mix", name, option, err) < 0) return COMMAND_MISUSED;
+    *ret = mix_find(name);
+    return 0;
+}
+
+static int check_hardware(const struct config_texts *names, struct err *err)
+{
+    for (size_t i = 0; i < names->count; i++) {
+        if (hardware_find(names->items[i])) continue;
+        hardware_unknown(names->items[i], err);
+        return err_prefix(err, COMMAND_MISUSED, "--hardware");
+    }
+    return 0;
+}
+
+static int read_workload(const struct plan_options *o, struct planner *p, struct err *err)
+{
+    if (o->trace.len == 0) {
+        if (o->rate_s <= 0) return err_set(err, COMMAND_MISUSED, "--trace or --rate is needed");
+        planner_lengths(p, o->prompt_tokens > 0 ? fmax(1, o->prompt_tokens) : PROMPT_TOKENS,
+                        o->output_tokens > 0 ? fmax(1, o->output_tokens) : OUTPUT_TOKENS,
+                        o->rate_s);
+        return 0;
+    }
+    if (o->prompt_tokens > 0 || o->output_tokens > 0)
+        return err_set(err, COMMAND_MISUSED,
+                       "--trace has its own lengths: leave out --prompt and "
+                       "--answer");
+    CLEANUP(trace_freep) struct trace *trace = NULL;
+    int rc = trace_file_load(o->trace.data, TRACE_AUTO, &trace, err);
+    if (rc < 0) return rc;
+    if (o->rate_s <= 0 && trace->request[trace->count - 1].at_us == 0) {
+        return err_set(err, COMMAND_MISUSED,
+                       "--trace: all its requests come at once, which is "
+                       "no rate to plan for: give one with --rate");
+    }
+    planner_trace(p, trace, o->rate_s);
+    return 0;
+}
+
+/* ---- what is printed ---- */
+
+static void put_mix(struct json_writer *w, const struct planner *p, const struct mix_verdict *v)
+{
+    json_object(w);
+    json_kv_bool(w, "found", v->found);
+    json_kv_bool(w, "proven", v->found && v->optimal);
+    json_kv_text(w, "why", v->why);
+    json_key(w, "cost_per_h");
+    if (v->found)
+        json_put_f64(w, v->cost_h);
+    else
+        json_put_null(w);
+    json_kv_f64(w, "served", v->served);
+    json_key(w, "types");
+    json_array(w);
+    for (uint32_t t = 0; v->found && t < p->mix.type_count; t++) {
+        if (v->count[t] == 0) continue;
+        const struct planner_type *type = &p->type[t];
+        json_object(w);
+        json_kv_u64(w, "count", v->count[t]);
+        json_kv_text(w, "hardware", type->price->hardware);
+        json_kv_u64(w, "tp", type->tp);
+        json_kv_text(w, "provider", type->price->provider);
+        json_kv_text(w, "purchase", type->price->spot ? "spot" : "on_demand");
+        json_kv_f64(w, "price_per_h", p->mix.type[t].price_h);
+        json_kv_f64(w, "rate_alone_rps", type->rate_alone);
+        json_kv_bool(w, "extrapolated", type->extrapolated);
+        json_object_end(w);
+    }
+    json_array_end(w);
+    json_object_end(w);
+}
+
+static void say_mix(struct buf *out, const struct planner *p, const char *what,
+                    const struct mix_verdict *v)
+{
+    buf_printf(out, "%-14s", what);
+    if (!v->found) {
+        buf_printf(out, "none: %s\n", v->why);
+        return;
+    }
+    buf_printf(out, "$%.2f an hour", v->cost_h);
+    if (v->served < 1) buf_printf(out, " for %.0f %% of the work", 100 * v->served);
+    buf_printf(out, " (%s)\n", v->why);
+    for (uint32_t t = 0; t < p->mix.type_count; t++) {
+        if (v->count[t] == 0) continue;
+        const struct planner_type *type = &p->type[t];
+        buf_printf(out, "%14s%u x %s", "", v->count[t], type->price->hardware);
+        if (type->tp > 1) buf_printf(out, ":tp%u", type->tp);
+        buf_printf(out, " %s %s, $%.2f each, %.2f requests/s alone%s\n", type->price->provider,
+                   type->price->spot ? "spot" : "on demand", p->mix.type[t].price_h,
+                   type->rate_alone, type->extrapolated ? ", extrapolated" : "");
+    }
+}
+
+struct answers {
+    const struct mix_policy *row[ROWS_MAX + 1];
+    struct mix_verdict verdict[ROWS_MAX + 1], runner_up, single;
+    uint32_t count;
+};
+
+static void write_json(const struct plan_options *o, const struct planner *p,
+                       const struct answers *a, struct buf *out)
+{
+    struct json_writer w;
+    json_writer_init(&w, out);
+    json_object(&w);
+    json_kv_str(&w, "model", o->model);
+    json_kv_f64(&w, "rate_rps", p->mean.rate_s);
+    json_kv_f64(&w, "prompt_tokens_mean", p->mean.prompt_tokens);
+    json_kv_f64(&w, "output_tokens_mean", p->mean.output_tokens);
+    json_kv_u64(&w, "buckets", p->mix.bucket_count);
+    json_kv_text(&w, "mix", a->row[0]->name);
+    json_kv_text(&w, "place", a->row[0]->name); /* its former name, as --place */
+    json_key(&w, "choice");
+    put_mix(&w, p, &a->verdict[0]);
+    json_key(&w, "runner_up");
+    put_mix(&w, p, &a->runner_up);
+    json_key(&w, "single_type");
+    put_mix(&w, p, &a->single);
+    json_key(&w, "compare");
+    json_object(&w);
+    for (uint32_t i = 1; i < a->count; i++) {
+        json_key(&w, a->row[i]->name);
+        put_mix(&w, p, &a->verdict[i]);
+    }
+    json_object_end(&w);
+    json_object_end(&w);
+    buf_byte(out, '\n');
+}
+
+static void write_text(const struct plan_options *o, const struct planner *p,
+                       const struct answers *a, struct buf *out)
+{
+    buf_printf(out, STR_FMT ": %.2f requests/s, mean prompt %.0f, mean answer %.0f, %u buckets\n",
+               STR_ARG(o->model), p->mean.rate_s, p->mean.prompt_tokens, p->mean.output_tokens,
+               p->mix.bucket_count);
+    for (uint32_t i = 0; i < a->count; i++)
+        say_mix(out, p, a->row[i]->name, &a->verdict[i]);
+    say_mix(out, p, "runner-up", &a->runner_up);
+    say_mix(out, p, "single type", &a->single);
+}
+
+static int ask(const struct plan_options *o, struct planner *p, struct answers *a, struct err *err)
+{
+    bool old = o->place.len > 0;
+    if (old) fputs("muster plan: --place is now --mix; it is read in this release only\n", stderr);
+    int rc =
+        find_policy(old ? "--place" : "--mix", old ? o->place : o->mix, &a->row[a->count++], err);
+    for (size_t i = 0; i < o->compare.count && rc == 0; i++)
+        rc = find_policy("--compare", o->compare.items[i], &a->row[a->count++], err);
+    if (rc < 0) return rc;
+    struct mix_verdict unused;
+    for (uint32_t i = 0; i < a->count; i++)
+        planner_ask(p, a->row[i], &a->verdict[i], i == 0 ? &a->runner_up : &unused);
+    mix_single_type.choose(&p->mix, &p->memory, &a->single);
+    return 0;
+}
+
+static int plan_fleet(const void *options, struct err *err)
+{
+    const struct plan_options *o = options;
+    CLEANUP(buf_fini) struct buf out = { 0 };
+    static struct planner planner; /* large: one a process */
+    static struct prices prices;
+    struct answers answers = { 0 };
+    struct model_spec model;
+    int rc = model_file_find(o->model, &model, err);
+    if (rc < 0) return err_prefix(err, rc == -EINVAL ? COMMAND_MISUSED : rc, "--model");
+    rc = check_hardware(&o->hardware, err);
+    if (rc == 0) rc = offers_load(o->prices, &prices, err);
+    if (rc == 0) rc = read_workload(o, &planner, err);
+    if (rc < 0) return rc;
+    struct planner_promise promise = { (double)o->slo_ttft_us / 1e6, (double)o->slo_tpot_us / 1e6,
+                                       o->budget_h, o->spot };
+    rc = planner_types(&planner, &prices, &model, o->hardware.items, o->hardware.count, &promise,
+                       err);
+    if (rc == 0) rc = ask(o, &planner, &answers, err);
+    if (rc < 0) return rc;
+    if (o->output == REMOTE_JSON)
+        write_json(o, &planner, &answers, &out);
+    else
+        write_text(o, &planner, &answers, &out);
+    rc = command_print(&out, err);
+    if (rc < 0) return rc;
+    const struct mix_verdict *chosen = &answers.verdict[0];
+    return chosen->found && chosen->served > 0 ? 0 : EXIT_FAILED;
+}
+
+static const struct {
+    const char *name;
+    int (*run)(int argc, char *const *argv);
+} subcommands[] = {
+    { "layers", plan_layers_run },
+    { "move", plan_move_run },
+    { "load", plan_load_run },
+};
+
+static int run(int argc, char *const *argv)
+{
+    struct plan_options options;
+    for (size_t i = 0; argc > 0 && i < COUNT_OF(subcommands); i++)
+        if (str_eq(str_from(argv[0]), str_from(subcommands[i].name)))
+            return subcommands[i].run(argc - 1, argv + 1);
+    return command_run(&usage, argc, argv, &options, plan_fleet);
+}
+
+const struct command command_plan = {
+    .name = "plan",
+    .group = "Measure",
+    .about = "which accelerators a workload needs, and what they cost",
+    .run = run,
+};

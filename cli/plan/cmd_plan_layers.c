@@ -1,0 +1,241 @@
+/* cmd_plan_layers.c - `muster plan layers`: which layers of a model lie on which unequal devices. */
+#include "base/core/json.h"
+#include "base/core/own.h"
+#include "cli/command.h"
+#include "cli/model_file.h"
+#include "cli/plan/cmd_plan.h"
+#include "cli/plan/layers.h"
+#include "cli/plan/plan_rows.h"
+#include "cli/remote.h"
+
+#include <stdio.h>
+
+struct layers_options {
+    struct str model, row;
+    struct config_texts devices, compare;
+    int64_t batch, context_tokens, machine_devices, link_bytes_s;
+    int output;
+};
+
+#define AT(member) .offset = offsetof(struct layers_options, member)
+// clang-format off
+static const struct config_field rows[] = {
+    { .name = "devices", .letter = 'd', .type = CONFIG_TEXTS, .required = true, AT(devices),
+      .max = LAYERS_DEVICES_MAX,
+      .about = "What there is, as 4xa100,8xl4: COUNTxHARDWARE, at most 32 devices in all." },
+    { .name = "model", .letter = 'm', .type = CONFIG_TEXT, .default_text = "llama-3-70b", AT(model),
+      .about = "Shipped model, or a file with a model's shape, as ./my.spec (models/README.md)." },
+    { .name = "row", .type = CONFIG_TEXT, .default_text = LAYERS_DEFAULT, AT(row),
+      .about = "Row that lays; `muster policies layers` lists them." },
+    { .name = "compare", .type = CONFIG_TEXTS, AT(compare), .max = PLAN_COMPARE_MAX,
+      .about = "Rows to ask beside it." },
+    { .name = "batch", .letter = 'b', .type = CONFIG_INT, .default_text = "8", .min = 1,
+      .max = 65536, AT(batch),
+      .about = "Sequences that decode in one step of a device." },
+    { .name = "context", .type = CONFIG_INT, .default_text = "1024", .min = 1, .max = 1e7,
+      .unit = "tokens", AT(context_tokens), .about = "Mean context of a sequence, whose KV is kept." },
+    { .name = "machine", .type = CONFIG_INT, .default_text = "8", .min = 1,
+      .max = LAYERS_DEVICES_MAX, AT(machine_devices),
+      .about = "Most devices of one item that stand in one machine and may share layers." },
+    { .name = "link", .type = CONFIG_BYTES, .default_text = "1.25GB", .min = 1e3, .max = 1e13,
+      AT(link_bytes_s),
+      .about = "Bytes a second between machines; within one the hardware's own link counts." },
+    REMOTE_OUTPUT_ROW(struct layers_options, output),
+};
+// clang-format on
+static const struct config_record record = CONFIG_RECORD_OF(struct layers_options, rows);
+static const struct opt_command usage = {
+    .name = "muster plan layers",
+    .about = "Lay the layers of one model on unequal devices so that most tokens flow through.",
+    .options = &record,
+    .notes =
+        "A planner only: no engine runs stages yet. Speeds are of decode steps, by the step-time\n"
+        "model at --batch and --context; beside its layers a device keeps the KV of all batches\n"
+        "that are under way, more of them the longer the pipelines are. The share is of what all\n"
+        "devices could do if each were busy all the time. Rows agree on how\n"
+        "tokens flow: from the end of one range into any range that holds the next layer, no more\n"
+        "than a device computes or a link carries.\n",
+};
+
+#define KIND "layers"
+
+struct answers {
+    const struct layers_plan *plan;
+    struct plan_rows rows;
+    struct layers_answer answer[PLAN_ROWS_MAX];
+};
+
+static double share(const struct layers_plan *p, const struct layers_answer *a)
+{
+    return a->layout.rate_s / p->most_s;
+}
+
+static uint32_t devices_used(const struct layers_answer *a)
+{
+    uint32_t used = 0;
+    for (uint32_t s = 0; s < a->stage_count; s++)
+        used |= a->layout.part[a->stage[s]].devices;
+    return (uint32_t)__builtin_popcount(used);
+}
+
+/* ---- what is printed -------------------------------------------------------------------------- */
+
+static void put_next(struct json_writer *w, const struct layers_answer *a, uint32_t part)
+{
+    json_key(w, "next");
+    json_array(w);
+    for (uint32_t s = 0; s < a->stage_count; s++) {
+        double flow = a->layout.flow[part][a->stage[s]];
+        if (flow <= 0) continue;
+        json_object(w);
+        json_kv_u64(w, "stage", s);
+        json_kv_f64(w, "tokens_per_s", flow);
+        json_object_end(w);
+    }
+    json_array_end(w);
+    json_kv_f64(w, "to_clients_tokens_per_s", a->layout.flow_out[part]);
+}
+
+static void put_stage(struct json_writer *w, const struct layers_plan *p,
+                      const struct layers_answer *a, uint32_t part)
+{
+    const struct layers_part *at = &a->layout.part[part];
+    uint32_t device = (uint32_t)__builtin_ctz(at->devices);
+    json_object(w);
+    json_kv_u64(w, "first_layer", at->first);
+    json_kv_u64(w, "layers", at->count);
+    json_kv_text(w, "hardware", p->hardware[device]->name);
+    json_kv_u64(w, "machine", p->machine[device]);
+    json_key(w, "devices");
+    json_array(w);
+    for (uint32_t d = 0; d < p->problem.device_count; d++)
+        if (at->devices >> d & 1) json_put_u64(w, d);
+    json_array_end(w);
+    json_kv_f64(w, "tokens_per_s", a->through_s[part]);
+    json_kv_f64(w, "tokens_per_s_max", a->most_s[part]);
+    put_next(w, a, part);
+    json_object_end(w);
+}
+
+static void put_answer(struct json_writer *w, const void *ctx, uint32_t i)
+{
+    const struct answers *answers = ctx;
+    const struct layers_plan *p = answers->plan;
+    const struct layers_answer *a = &answers->answer[i];
+    json_object(w);
+    json_kv_bool(w, "found", a->layout.found);
+    json_kv_text(w, "why", a->layout.why);
+    json_kv_u64(w, "kv_batches", a->batches);
+    json_kv_f64(w, "tokens_per_s", a->layout.rate_s);
+    json_kv_f64(w, "share", share(p, a));
+    json_kv_f64(w, "token_s", a->token_s);
+    json_kv_u64(w, "devices_used", devices_used(a));
+    json_key(w, "stages");
+    json_array(w);
+    for (uint32_t s = 0; s < a->stage_count; s++)
+        put_stage(w, p, a, a->stage[s]);
+    json_array_end(w);
+    json_object_end(w);
+}
+
+static void write_json(const struct answers *a, struct buf *out)
+{
+    const struct layers_plan *p = a->plan;
+    struct json_writer w;
+    json_writer_init(&w, out);
+    json_object(&w);
+    json_kv_text(&w, "model", p->work.model.name);
+    json_kv_u64(&w, "layers", p->problem.layers);
+    json_kv_u64(&w, "devices", p->problem.device_count);
+    json_kv_u64(&w, "batch", p->work.batch);
+    json_kv_u64(&w, "context_tokens", p->work.context_tokens);
+    json_kv_f64(&w, "tokens_per_s_all_busy", p->most_s);
+    json_kv_f64(&w, "split_efficiency", p->problem.split_efficiency);
+    json_kv_bool(&w, "extrapolated", p->extrapolated);
+    plan_rows_json(&w, &a->rows, put_answer, a);
+    json_object_end(&w);
+    buf_byte(out, '\n');
+}
+
+static void say_answer(struct buf *out, const struct layers_plan *p, const char *name,
+                       const struct layers_answer *a)
+{
+    buf_printf(out, "%-10s ", name);
+    if (a->layout.found)
+        buf_printf(out, "%.0f tokens/s, %.1f %% of that, a token in at most %.0f ms, %u devices: ",
+                   a->layout.rate_s, 100 * share(p, a), 1e3 * a->token_s, devices_used(a));
+    else
+        buf_text(out, "none: ");
+    buf_printf(out, "%s (KV of %u batch%s)\n", a->layout.why, a->batches,
+               a->batches == 1 ? "" : "es");
+}
+
+static void say_stages(struct buf *out, const struct layers_plan *p, const struct layers_answer *a)
+{
+    buf_printf(out, "%12s  %-17s %8s %9s %9s\n", "LAYERS", "DEVICES", "MACHINE", "TOKENS/S",
+               "AT MOST");
+    for (uint32_t s = 0; s < a->stage_count; s++) {
+        const struct layers_part *at = &a->layout.part[a->stage[s]];
+        uint32_t device = (uint32_t)__builtin_ctz(at->devices);
+        char layers[32], devices[64];
+        snprintf(layers, sizeof layers, "%u-%u", at->first, at->first + at->count - 1);
+        snprintf(devices, sizeof devices, "%d x %s", __builtin_popcount(at->devices),
+                 p->hardware[device]->name);
+        buf_printf(out, "%12s  %-17s %8u %9.0f %9.0f\n", layers, devices, p->machine[device],
+                   a->through_s[a->stage[s]], a->most_s[a->stage[s]]);
+    }
+}
+
+static void write_text(const struct answers *a, struct buf *out)
+{
+    const struct layers_plan *p = a->plan;
+    buf_printf(out,
+               "%s: %u layers, batches of %u sequences with %u tokens each; all %u devices busy "
+               "all the time%s: %.0f tokens/s\n",
+               p->work.model.name, p->problem.layers, p->work.batch, p->work.context_tokens,
+               p->problem.device_count, p->extrapolated ? " (extrapolated)" : "", p->most_s);
+    for (uint32_t i = 0; i < a->rows.count; i++)
+        say_answer(out, p, a->rows.name[i], &a->answer[i]);
+    if (a->answer[0].layout.found) say_stages(out, p, &a->answer[0]);
+}
+
+/* ---- the command ------------------------------------------------------------------------------ */
+
+static int read_question(const struct layers_options *o, struct layers_plan *p, struct err *err)
+{
+    struct layers_work work = { .batch = (uint32_t)o->batch,
+                                .context_tokens = (uint32_t)o->context_tokens,
+                                .link_bytes_s = (double)o->link_bytes_s,
+                                .machine_devices = (uint32_t)o->machine_devices };
+    int rc = model_file_find(o->model, &work.model, err);
+    if (rc < 0) return err_prefix(err, rc == -EINVAL ? COMMAND_MISUSED : rc, "--model");
+    rc = layers_devices(p, o->devices.items, o->devices.count, &work, err);
+    return rc == -EINVAL ? COMMAND_MISUSED : layers_fill(p, err);
+}
+
+static int plan_layers(const void *options, struct err *err)
+{
+    const struct layers_options *o = options;
+    CLEANUP(buf_fini) struct buf out = { 0 };
+    static struct layers_plan plan; /* large: one a process */
+    static struct answers answers;
+    int rc = plan_rows_find(KIND, o->row, &o->compare, &answers.rows, err);
+    if (rc == 0) rc = read_question(o, &plan, err);
+    if (rc < 0) return rc;
+    answers.plan = &plan;
+    for (uint32_t i = 0; i < answers.rows.count; i++)
+        layers_ask(&plan, layers_table[answers.rows.at[i]], &answers.answer[i]);
+    if (o->output == REMOTE_JSON)
+        write_json(&answers, &out);
+    else
+        write_text(&answers, &out);
+    rc = command_print(&out, err);
+    if (rc < 0) return rc;
+    return answers.answer[0].layout.found ? 0 : EXIT_FAILED;
+}
+
+int plan_layers_run(int argc, char *const *argv)
+{
+    struct layers_options options;
+    return command_run(&usage, argc, argv, &options, plan_layers);
+}

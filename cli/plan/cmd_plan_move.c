@@ -1,0 +1,250 @@
+/* cmd_plan_move.c - `muster plan move`: after a loss, which device takes which place of the new layout. */
+#include "base/core/json.h"
+#include "base/core/own.h"
+#include "cli/command.h"
+#include "cli/model_file.h"
+#include "cli/plan/cmd_plan.h"
+#include "cli/plan/layout_move.h"
+#include "cli/plan/plan_rows.h"
+#include "cli/remote.h"
+
+struct move_options {
+    struct str model, hardware, row;
+    struct config_texts compare;
+    int64_t devices, stages, stages_after, lost, batch, context_tokens, link_bytes_s, notice_us;
+    int64_t draws, seed;
+    int output;
+};
+
+#define AT(member) .offset = offsetof(struct move_options, member)
+// clang-format off
+static const struct config_field rows[] = {
+    { .name = "model", .letter = 'm', .type = CONFIG_TEXT, .default_text = "llama-3-70b", AT(model),
+      .about = "Shipped model, or a file with a model's shape, as ./my.spec (models/README.md)." },
+    { .name = "hardware", .type = CONFIG_TEXT, .default_text = "a100", AT(hardware),
+      .about = "What the devices are." },
+    { .name = "devices", .letter = 'd', .type = CONFIG_INT, .default_text = "16", .min = 2,
+      .max = MOVE_MAX, AT(devices), .about = "Devices before the loss." },
+    { .name = "stages", .type = CONFIG_INT, .default_text = "4", .min = 1, .max = MOVE_MAX, AT(stages),
+      .about = "Devices of one pipeline before the loss; each has an even share of the layers." },
+    { .name = "lost", .letter = 'l', .type = CONFIG_INT, .default_text = "3", .min = 0,
+      .max = MOVE_MAX, AT(lost), .about = "Devices that are taken away." },
+    { .name = "stages_after", .type = CONFIG_INT, .default_text = "0", .min = 0, .max = MOVE_MAX,
+      AT(stages_after),
+      .about = "Devices of one pipeline after the loss; 0 for the number with the most tokens a second." },
+    { .name = "row", .type = CONFIG_TEXT, .default_text = MOVE_DEFAULT, AT(row),
+      .about = "Row that maps; `muster policies move` lists them." },
+    { .name = "compare", .type = CONFIG_TEXTS, AT(compare), .max = PLAN_COMPARE_MAX,
+      .about = "Rows to ask beside it; without it all others." },
+    { .name = "batch", .letter = 'b', .type = CONFIG_INT, .default_text = "8", .min = 1,
+      .max = 65536, AT(batch),
+      .about = "Sequences that decode in one step of a device." },
+    { .name = "context", .type = CONFIG_INT, .default_text = "1024", .min = 1, .max = 1e7,
+      .unit = "tokens", AT(context_tokens), .about = "Mean context of a sequence, whose KV is kept." },
+    { .name = "link", .type = CONFIG_BYTES, .default_text = "1.25GB", .min = 1e3, .max = 1e13,
+      AT(link_bytes_s), .about = "Bytes a second that each device can be sent." },
+    { .name = "notice", .type = CONFIG_DURATION, .default_text = "30s", .min = 0, .max = 864e8,
+      AT(notice_us), .about = "How long before the loss the provider tells." },
+    { .name = "draws", .type = CONFIG_INT, .default_text = "200", .min = 1, .max = LAYOUT_MOVE_DRAWS_MAX,
+      AT(draws), .about = "Of which devices are lost." },
+    { .name = "seed", .type = CONFIG_INT, .default_text = "1", .min = 0, .max = 1e15, AT(seed),
+      .about = "Of the draws." },
+    REMOTE_OUTPUT_ROW(struct move_options, output),
+};
+// clang-format on
+static const struct config_record record = CONFIG_RECORD_OF(struct move_options, rows);
+static const struct opt_command usage = {
+    .name = "muster plan move",
+    .about =
+        "After a loss, give the places of the new layout to the devices that stay so that least "
+        "is sent.",
+    .options = &record,
+    .notes = "A planner only: no engine takes over another's weights yet. Before the loss the "
+             "devices are\n"
+             "pipelines of --stages, each with the KV of --batch sequences a stage; after it, "
+             "pipelines of\n"
+             "--stages-after. What a device holds of its new place, weights and KV of a pipeline "
+             "that lost\n"
+             "nothing, need not be sent. A restart sends all weights and no KV: all sequences are "
+             "computed\n"
+             "again. Means are over --draws of the devices lost, which all rows meet alike; "
+             "`\u00b1` is 95 %.\n",
+};
+
+#define KIND "move"
+
+struct answers {
+    const struct layout_move *remap;
+    struct plan_rows rows;
+    struct layout_move_answer answer[PLAN_ROWS_MAX];
+};
+
+/* ---- what is printed -------------------------------------------------------------------------- */
+
+static void put_places(struct json_writer *w, const struct layout_move *r,
+                       const struct layout_move_answer *a)
+{
+    json_key(w, "first_draw");
+    json_array(w);
+    for (uint32_t i = 0; i < a->count; i++) {
+        json_object(w);
+        json_kv_u64(w, "device", a->device[i]);
+        json_kv_u64(w, "pipeline", a->device[i] / r->stages);
+        json_kv_u64(w, "stage", a->device[i] % r->stages);
+        json_kv_bool(w, "needed", a->to[i] != MOVE_NONE);
+        if (a->to[i] != MOVE_NONE) {
+            json_kv_u64(w, "pipeline_after", a->to[i] / r->stages_after);
+            json_kv_u64(w, "stage_after", a->to[i] % r->stages_after);
+        }
+        json_object_end(w);
+    }
+    json_array_end(w);
+}
+
+static void put_answer(struct json_writer *w, const void *ctx, uint32_t i)
+{
+    const struct answers *answers = ctx;
+    const struct layout_move *r = answers->remap;
+    const struct layout_move_answer *a = &answers->answer[i], *first = answers->answer;
+    json_object(w);
+    stats_mean_json(w, "sent_bytes", stats_mean(a->sent_bytes, r->draws));
+    stats_mean_json(w, "reused_bytes", stats_mean(a->reused_bytes, r->draws));
+    stats_mean_json(w, "seconds", stats_mean(a->seconds, r->draws));
+    json_kv_f64(w, "in_notice", (double)a->in_notice / r->draws);
+    if (a != first) {
+        stats_mean_json(w, "sent_bytes_difference",
+                        stats_paired(a->sent_bytes, first->sent_bytes, r->draws));
+        stats_mean_json(w, "seconds_difference",
+                        stats_paired(a->seconds, first->seconds, r->draws));
+    }
+    put_places(w, r, a);
+    json_object_end(w);
+}
+
+static double restart_s(const struct layout_move *r)
+{
+    uint32_t layers = (r->model.layers + r->stages_after - 1) / r->stages_after;
+    return layers * r->layer_bytes / r->link_bytes_s;
+}
+
+static void write_json(const struct answers *a, struct buf *out)
+{
+    const struct layout_move *r = a->remap;
+    struct json_writer w;
+    json_writer_init(&w, out);
+    json_object(&w);
+    json_kv_text(&w, "model", r->model.name);
+    json_kv_text(&w, "hardware", r->hardware->name);
+    json_kv_u64(&w, "devices", r->devices);
+    json_kv_u64(&w, "lost", r->lost);
+    json_kv_u64(&w, "stages", r->stages);
+    json_kv_u64(&w, "pipelines", r->pipelines);
+    json_kv_u64(&w, "stages_after", r->stages_after);
+    json_kv_u64(&w, "pipelines_after", r->pipelines_after);
+    json_kv_u64(&w, "draws", r->draws);
+    json_key(&w, "restart");
+    json_object(&w);
+    json_kv_f64(&w, "sent_bytes", r->restart_bytes);
+    json_kv_f64(&w, "seconds", restart_s(r));
+    json_object_end(&w);
+    plan_rows_json(&w, &a->rows, put_answer, a);
+    json_object_end(&w);
+    buf_byte(out, '\n');
+}
+
+static void say_answer(struct buf *out, const struct layout_move *r, const char *name,
+                       const struct layout_move_answer *a, const struct layout_move_answer *first)
+{
+    buf_printf(out, "%-10s ", name);
+    stats_mean_text(out, stats_mean(a->sent_bytes, r->draws), 1e-9, 1, false);
+    buf_text(out, " GB are sent, ");
+    stats_mean_text(out, stats_mean(a->reused_bytes, r->draws), 1e-9, 1, false);
+    buf_text(out, " GB lie right; ready in ");
+    stats_mean_text(out, stats_mean(a->seconds, r->draws), 1, 1, false);
+    buf_printf(out, " s, within the notice in %.1f %%", 100.0 * a->in_notice / r->draws);
+    if (a != first) {
+        buf_text(out, "; sends more: ");
+        stats_mean_text(out, stats_paired(a->sent_bytes, first->sent_bytes, r->draws), 1e-9, 1,
+                        false);
+        buf_text(out, " GB");
+    }
+    buf_byte(out, '\n');
+}
+
+static void say_places(struct buf *out, const struct layout_move *r,
+                       const struct layout_move_answer *a)
+{
+    buf_printf(out, "%10s %10s %7s    %s\n", "DEVICE", "PIPELINE", "STAGE", "BECOMES");
+    for (uint32_t i = 0; i < a->count; i++) {
+        buf_printf(out, "%10u %10u %7u    ", a->device[i], a->device[i] / r->stages,
+                   a->device[i] % r->stages);
+        if (a->to[i] == MOVE_NONE)
+            buf_text(out, "not needed\n");
+        else
+            buf_printf(out, "pipeline %u, stage %u\n", a->to[i] / r->stages_after,
+                       a->to[i] % r->stages_after);
+    }
+}
+
+static void write_text(const struct answers *a, struct buf *out)
+{
+    const struct layout_move *r = a->remap;
+    buf_printf(out, "%s on %u x %s: %u pipelines of %u stages; %u lost, then %u of %u; %u draws\n",
+               r->model.name, r->devices, r->hardware->name, r->pipelines, r->stages, r->lost,
+               r->pipelines_after, r->stages_after, r->draws);
+    buf_printf(out, "%-10s %.1f GB of weights are sent, ready in %.1f s; all KV is lost\n",
+               "restart", r->restart_bytes / 1e9, restart_s(r));
+    for (uint32_t i = 0; i < a->rows.count; i++)
+        say_answer(out, r, a->rows.name[i], &a->answer[i], &a->answer[0]);
+    say_places(out, r, &a->answer[0]);
+}
+
+/* ---- the command ------------------------------------------------------------------------------ */
+
+static int read_question(const struct move_options *o, struct layout_move *r, struct err *err)
+{
+    *r = (struct layout_move){ .hardware = hardware_find(o->hardware),
+                               .devices = (uint32_t)o->devices,
+                               .stages = (uint32_t)o->stages,
+                               .stages_after = (uint32_t)o->stages_after,
+                               .lost = (uint32_t)o->lost,
+                               .batch = (uint32_t)o->batch,
+                               .context_tokens = (uint32_t)o->context_tokens,
+                               .link_bytes_s = (double)o->link_bytes_s,
+                               .notice_s = (double)o->notice_us / 1e6,
+                               .seed = (uint64_t)o->seed,
+                               .draws = (uint32_t)o->draws };
+    if (!r->hardware) {
+        hardware_unknown(o->hardware, err);
+        return err_prefix(err, COMMAND_MISUSED, "--hardware");
+    }
+    int rc = model_file_find(o->model, &r->model, err);
+    if (rc < 0) return err_prefix(err, rc == -EINVAL ? COMMAND_MISUSED : rc, "--model");
+    return layout_move_init(r, err) < 0 ? COMMAND_MISUSED : 0;
+}
+
+static int plan_move(const void *options, struct err *err)
+{
+    const struct move_options *o = options;
+    CLEANUP(buf_fini) struct buf out = { 0 };
+    static struct layout_move remap; /* large: one a process */
+    static struct answers answers;
+    int rc = plan_rows_find(KIND, o->row, &o->compare, &answers.rows, err);
+    if (rc == 0) rc = read_question(o, &remap, err);
+    if (rc < 0) return rc;
+    answers.remap = &remap;
+    if (o->compare.count == 0) plan_rows_others(KIND, &answers.rows);
+    for (uint32_t i = 0; i < answers.rows.count; i++)
+        layout_move_ask(&remap, move_table[answers.rows.at[i]], &answers.answer[i]);
+    if (o->output == REMOTE_JSON)
+        write_json(&answers, &out);
+    else
+        write_text(&answers, &out);
+    return command_print(&out, err);
+}
+
+int plan_move_run(int argc, char *const *argv)
+{
+    struct move_options options;
+    return command_run(&usage, argc, argv, &options, plan_move);
+}

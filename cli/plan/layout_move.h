@@ -1,0 +1,52 @@
+/* layout_move.h - from a fleet of pipelines that lost devices to the question that the policies of move_table
+ * answer.
+ *
+ * Layer: cli (policies)
+ * Rules: (1) before the loss device i holds stage i % stages of pipeline i / stages; a stage is an even
+ *            share of the layers, and beside their weights it keeps the KV of its pipeline's sequences:
+ *            `batch` for each stage, as many as keep all stages busy
+ *        (2) after it, pipelines of stages_after stages, as many as there are devices for; 0 takes
+ *            the number with the most tokens a second, by the step-time model, that holds model and
+ *            KV; the smaller one on equal terms
+ *        (3) new pipeline q takes on the sequences of the q-th pipeline that lost nothing. What a
+ *            broken pipeline was at is computed again, whoever stands where
+ */
+#pragma once
+#include "base/perf/hardware.h"
+#include "base/perf/model_spec.h"
+#include "policies/move/move.h"
+#include "simulator/stats.h"
+
+#define LAYOUT_MOVE_DRAWS_MAX 10000
+
+struct layout_move {
+    struct model_spec model;
+    const struct hardware *hardware;
+    uint32_t devices, stages, stages_after; /* stages_after: 0 until layout_move_init has chosen */
+    uint32_t lost;
+    uint32_t batch, context_tokens;
+    double link_bytes_s, notice_s;
+    uint64_t seed;
+    uint32_t draws; /* of which devices go */
+
+    /* By layout_move_init. */
+    uint32_t pipelines, pipelines_after;
+    double layer_bytes, layer_kv_bytes; /* weights of a layer; KV of a pipeline's sequences in it */
+    double restart_bytes; /* weights of all places: what is loaded where nobody stays */
+    struct move_memory work;
+};
+
+/* What a policy did in all draws, and in the first of them. */
+struct layout_move_answer {
+    double sent_bytes[LAYOUT_MOVE_DRAWS_MAX], reused_bytes[LAYOUT_MOVE_DRAWS_MAX],
+        seconds[LAYOUT_MOVE_DRAWS_MAX];
+    uint32_t in_notice; /* draws in which the last place was filled within notice_s */
+    uint32_t device[MOVE_MAX], to[MOVE_MAX], count; /* of the first draw: who stays, as what */
+};
+
+/* -EINVAL with a sentence: the devices are no whole pipelines, cannot hold the model, or too few stay. */
+int layout_move_init(struct layout_move *r, struct err *err);
+
+/* Every policy meets the same losses. */
+void layout_move_ask(struct layout_move *r, const struct move_policy *row,
+                     struct layout_move_answer *ret);

@@ -1,0 +1,48 @@
+/* sim_arms.h - several runs side by side: an arm for each choice, a run for each arm and seed.
+ *
+ * Layer:   cli (simulator, base/io)
+ * Threads: runs are pure and independent; workers take them in order and write to places of their
+ *          own, so results are the same however many there are
+ */
+#pragma once
+#include "cli/simulate/sim_options.h"
+#include "simulator/generate.h"
+#include "simulator/report.h"
+
+#define SIM_ARMS_MAX 256
+
+struct sim_arm {
+    struct buf name; /* "route=a order=b"; empty when nothing is compared */
+    char **word;     /* its command line, which texts of the options point into */
+    int word_count, word_given;
+    struct sim_options options;
+    struct opt_parsed parsed;
+    struct sim_config config;
+    struct sim_control_setup control; /* what config points to where the fleet scales */
+    const struct trace *trace; /* shared with an earlier arm where it can be; NULL: generated */
+    struct trace *trace_owned;
+    struct generate_spec generate;
+    struct report *run; /* one a seed */
+    struct err missing; /* why the arm is not applicable to its trace; empty: it is */
+};
+
+struct sim_arms {
+    struct sim_arm *arm;
+    uint32_t count, seeds;
+};
+
+/* Parses argv once for every combination of the compared values. -EINVAL with a sentence. */
+int sim_arms_init(struct sim_arms *a, const struct opt_command *usage, int argc, char *const *argv,
+                  const struct sim_options *first, struct err *err);
+void sim_arms_fini(struct sim_arms *a);
+
+/* Reads the files that the arms name. */
+int sim_arms_load(struct sim_arms *a, struct err *err);
+
+/* Runs them all, `jobs` at once (0: one a core). The first failure in order is returned; an arm that
+ * is not applicable to its trace is none beside others. */
+int sim_arms_run(struct sim_arms *a, uint32_t jobs, struct err *err);
+
+/* One run: its report. More: means, intervals, and differences to the first arm. */
+int sim_arms_json(const struct sim_arms *a, struct buf *out);
+int sim_arms_table(const struct sim_arms *a, struct buf *out);

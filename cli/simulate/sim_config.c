@@ -1,0 +1,400 @@
+/* sim_config.c - from options to a simulation: a flag beats the preset, the preset beats --config.
+ *
+ * A fleet is written COUNTxHARDWARE[:SUFFIX...][@DOLLARS_AN_INSTANCE_HOUR], joined by commas or plus
+ * signs. COUNT may be MIN-MAX or MIN-START-MAX where the fleet scales; suffixes are tpN, a role, spot,
+ * zoneN.
+ */
+#include "cli/simulate/sim_config.h"
+
+#include "base/core/bits.h"
+#include "base/perf/prices.h"
+#include "base/wire/sync.h"
+#include "cli/model_file.h"
+#include "cli/simulate/sim_file.h"
+#include "cli/simulate/sim_options.h"
+#include "cli/simulate/sim_scaling.h"
+#include "policies/route/overload.h"
+
+#define TP_MAX 64
+#define STEP_PART_S_MAX 1000.0 /* of a measured step's coefficients */
+#define PRICE_H_MAX 1e6
+
+/* The two that are no policies of the table are said where it names no near one. */
+static int no_hardware(struct str name, struct err *err)
+{
+    static const char *const more[] = { "ref8000", "measured" };
+    const char *near = str_nearest(name, more, COUNT_OF(more));
+    if (near) {
+        return err_set(err, -EINVAL, "--fleet: no hardware '" STR_FMT "', did you mean '%s'?",
+                       STR_ARG(name), near);
+    }
+    hardware_unknown(name, err);
+    return err_prefix(err, -EINVAL, "--fleet");
+}
+
+static bool read_numbered(struct str text, struct str prefix, uint32_t max, uint32_t *ret)
+{
+    uint64_t v;
+    if (!str_starts(text, prefix)) return false;
+    struct str digits = str_of(text.data + prefix.len, text.len - prefix.len);
+    if (str_to_u64(digits, &v) < 0 || v > max) return false;
+    *ret = (uint32_t)v;
+    return true;
+}
+
+/* "b=56e-6": a coefficient of a step that was measured, in seconds. -EINVAL: something else. */
+static int read_step(struct str text, struct sim_pool *pool, struct err *err)
+{
+    double *const coef[] = { &pool->step.step_s, &pool->step.prefill_token_s,
+                             &pool->step.decode_seq_s, &pool->step.kv_read_s,
+                             &pool->step.attend_s };
+    double v;
+    if (!pool->has_step || text.len < 3 || text.data[1] != '=') return -EINVAL;
+    uint32_t i = (uint32_t)(text.data[0] - 'a');
+    if (i >= COUNT_OF(coef) || str_to_f64(str_of(text.data + 2, text.len - 2), &v) < 0)
+        return -EINVAL;
+    if (v < 0 || v > STEP_PART_S_MAX) {
+        return err_set(err, -ERANGE, "--fleet: ':" STR_FMT "' is out of range 0..%g seconds",
+                       STR_ARG(text), STEP_PART_S_MAX);
+    }
+    *coef[i] = v;
+    return 0;
+}
+
+/* What a suffix says; of a pool each once. A step's coefficients follow PART_STEP. */
+enum part {
+    PART_TP,
+    PART_ZONE,
+    PART_SPOT,
+    PART_ROLE,
+    PART_PRIORITY,
+    PART_SERVICE,
+    PART_MODEL,
+    PART_STEP
+};
+
+static int read_suffix(struct str text, struct sim_pool *pool, struct sim_control_pool *control,
+                       uint32_t *ret_part, struct err *err)
+{
+    *ret_part = PART_TP;
+    if (read_numbered(text, STR("tp"), TP_MAX, &pool->tp) && pool->tp > 0) return 0;
+    *ret_part = PART_ZONE;
+    if (read_numbered(text, STR("zone"), SIM_ZONES_MAX - 1, &control->zone)) return 0;
+    *ret_part = PART_STEP + (text.len > 0 ? (uint32_t)(text.data[0] - 'a') : 0);
+    int rc = read_step(text, pool, err);
+    if (rc != -EINVAL) return rc == 0 ? 0 : -EINVAL;
+    *ret_part = PART_SPOT;
+    control->spot |= str_eq(text, STR("spot"));
+    if (str_eq(text, STR("spot"))) return 0;
+    *ret_part = PART_ROLE;
+    for (uint32_t r = 0; r < ROLE_COUNT; r++) {
+        if (!str_eq(text, str_from(role_names[r]))) continue;
+        pool->role = (enum role)r;
+        pool->has_role = true;
+        return 0;
+    }
+    *ret_part = PART_PRIORITY;
+    for (uint32_t p = 0; p < PRIORITY_COUNT; p++) {
+        if (!str_eq(text, str_from(priority_names[p]))) continue;
+        pool->priority = (enum priority)p;
+        pool->has_priority = true;
+        return 0;
+    }
+    *ret_part = PART_SERVICE;
+    if (read_numbered(text, STR("service"), SIM_SERVICES_MAX - 1, &pool->service)) return 0;
+    *ret_part = PART_MODEL;
+    if (model_spec_find(text, &pool->model, NULL) == 0) return pool->has_model = true, 0;
+    return err_set(
+        err, -EINVAL,
+        "--fleet: ':" STR_FMT "' is not tp1 to tp%d, %s, %s, high, low, spot, zone0 to zone%d, "
+        "service0 to service%d, a shipped model, or (of measured) a=SECONDS to e=SECONDS",
+        STR_ARG(text), TP_MAX, role_names[ROLE_PREFILL], role_names[ROLE_DECODE], SIM_ZONES_MAX - 1,
+        SIM_SERVICES_MAX - 1);
+}
+
+/* "8"; "1-24": the fleet begins with the least; "1-8-24": with 8. */
+static int read_count(struct str text, struct sim_pool *pool, struct sim_control_pool *control)
+{
+    uint64_t least, start, most;
+    struct str top = text, low = str_cut(&top, '-'), middle = str_cut(&top, '-');
+    struct str begin = top.data ? middle : low, high = top.data ? top : middle.data ? middle : low;
+    if (str_to_u64(low, &least) < 0 || str_to_u64(begin, &start) < 0) return -EINVAL;
+    if (str_to_u64(high, &most) < 0) return -EINVAL;
+    if (least > start || start > most || most > SIM_INSTANCES_MAX) return -EINVAL;
+    pool->count = control->start = (uint32_t)start;
+    control->min = (uint32_t)least;
+    control->max = (uint32_t)most;
+    return 0;
+}
+
+static int read_suffixes(struct str rest, struct sim_pool *pool, struct sim_control_pool *control,
+                         struct err *err)
+{
+    uint32_t said = 0;
+    while (rest.data) { /* what stands behind a last colon too: nothing, which is refused */
+        struct str text = str_cut(&rest, ':');
+        uint32_t part = 0;
+        int rc = read_suffix(text, pool, control, &part, err);
+        if (rc < 0) return rc;
+        if (said & (1u << part))
+            return err_set(err, -EINVAL,
+                           "--fleet: ':" STR_FMT "' says again what stands before it; a pool has "
+                           "one tp, role, priority, zone, service and model",
+                           STR_ARG(text));
+        said |= 1u << part;
+    }
+    return 0;
+}
+
+static int read_kind(struct str text, struct sim_pool *pool, struct sim_control_pool *control,
+                     struct err *err)
+{
+    struct str rest = text, count = str_cut(&rest, 'x'), name = str_cut(&rest, ':');
+    *pool = (struct sim_pool){ .tp = 1 };
+    if (read_count(count, pool, control) < 0 || name.len == 0) {
+        return err_set(err, -EINVAL,
+                       "--fleet: '" STR_FMT "' is not COUNTxHARDWARE, as 8xa100 or, of a pool that "
+                       "scales, 1-24xa100 (1-8-24xa100 begins with 8); at most %d",
+                       STR_ARG(text), SIM_INSTANCES_MAX);
+    }
+    pool->has_step = str_eq(name, STR("measured"));
+    if (!pool->has_step && !str_eq(name, STR("ref8000"))) {
+        pool->hardware = hardware_find(name);
+        if (!pool->hardware) return no_hardware(name, err);
+    }
+    return read_suffixes(rest, pool, control, err);
+}
+
+/* "@list" is the cheapest offer of the compiled-in list, "@aws" the cheapest of one provider. */
+static int list_price(struct str provider, bool spot, struct sim_pool *pool, struct err *err)
+{
+    struct prices list;
+    double best = 0;
+    int rc = prices_parse(prices_text(), &list, err);
+    if (rc < 0) return rc;
+    for (uint32_t i = 0; pool->hardware && i < list.count; i++) {
+        const struct price *p = &list.row[i];
+        bool asked = str_eq(provider, STR("list")) || str_eq(provider, str_from(p->provider));
+        if (!asked || p->spot != spot || strcmp(p->hardware, pool->hardware->name) != 0) continue;
+        if (best == 0 || p->price_h < best) best = p->price_h;
+    }
+    if (best == 0) {
+        return err_set(err, -EINVAL,
+                       "--fleet: '@" STR_FMT "' is neither dollars an instance-hour nor a provider "
+                       "with %s %s in the price list (`muster offers`)",
+                       STR_ARG(provider), spot ? "spot" : "on-demand",
+                       pool->hardware ? pool->hardware->name : "ref8000");
+    }
+    pool->price_h = best * pool->tp;
+    return 0;
+}
+
+static int read_pool(struct str text, struct sim_pool *ret, struct sim_control_pool *control,
+                     struct err *err)
+{
+    struct str price = text, kind = str_cut(&price, '@');
+    int rc = read_kind(kind, ret, control, err);
+    if (rc < 0 || !price.data) return rc;
+    if (str_to_f64(price, &ret->price_h) == 0) {
+        if (ret->price_h >= 0 && ret->price_h <= PRICE_H_MAX) return 0;
+        return err_set(err, -EINVAL,
+                       "--fleet: '@" STR_FMT "' is out of range 0..%g dollars an hour",
+                       STR_ARG(price), PRICE_H_MAX);
+    }
+    return list_price(price, control->spot, ret, err);
+}
+
+static struct str cut_pool(struct str *rest)
+{
+    size_t comma = str_find(*rest, STR(",")), plus = str_find(*rest, STR("+"));
+    return str_cut(rest, plus < comma ? '+' : ',');
+}
+
+static int sim_fleet_parse(struct str text, struct sim_config *ret,
+                           struct sim_control_setup *control, struct err *err)
+{
+    struct str rest = text;
+    uint32_t count = 0;
+    do {
+        if (count == SIM_POOLS_MAX) {
+            return err_set(err, -EINVAL, "--fleet: at most %d kinds of instances", SIM_POOLS_MAX);
+        }
+        struct str pool = str_trim(cut_pool(&rest));
+        if (pool.len == 0) {
+            return err_set(err, -EINVAL,
+                           "--fleet '" STR_FMT "': a kind of instances is missing; write "
+                           "COUNTxHARDWARE, as in 8xa100,2xl4",
+                           STR_ARG(text));
+        }
+        int rc = read_pool(pool, &ret->pool[count], &control->pool[count], err);
+        if (rc < 0) return rc;
+        count++;
+    } while (rest.data);
+    ret->pool_count = count;
+    return 0;
+}
+
+#define PICK(rows, kind, text)                                       \
+    if (rc == 0 && (text).len > 0) {                                 \
+        (rows)->kind = kind##_find(text);                            \
+        if (!(rows)->kind) rc = sim_no_row(#kind, #kind, text, err); \
+    }
+
+struct row_names {
+    struct str route, predict, fair, order, admit, preempt, chunk, evict;
+};
+
+static int pick_rows(const struct row_names *n, struct sim_config *c, struct err *err)
+{
+    int rc = 0;
+    PICK(c, route, n->route)
+    PICK(c, predict, n->predict)
+    PICK(&c->step, fair, n->fair)
+    PICK(&c->step, order, n->order)
+    PICK(&c->step, admit, n->admit)
+    PICK(&c->step, preempt, n->preempt)
+    PICK(&c->step, chunk, n->chunk)
+    PICK(&c->step, evict, n->evict)
+    return rc;
+}
+
+static int pick_fleet_rows(const struct sim_options *o, struct sim_config *c, struct err *err)
+{
+    int rc = 0;
+    PICK(c, migrate, o->migrate)
+    PICK(c, role, o->role)
+    PICK(c, perf, o->perf)
+    PICK(c, power, o->power)
+    return rc;
+}
+
+/* A limit that nobody keeps, and a keeper without a limit, would do nothing. Where policies are compared
+ * the limit is for the arm that keeps it. That of a file is for the file's own policy. */
+static int check_power(const struct sim_options *o, struct sim_config *c, struct err *err)
+{
+    bool keeps = c->power && strcmp(c->power->name, "polca") == 0;
+    if (o->row_watts > 0) c->row_watts_max = o->row_watts;
+    if (!keeps && o->row_watts <= 0 && o->compare.count == 0) c->row_watts_max = 0;
+    bool limited = c->row_watts_max > 0;
+    for (uint32_t p = 0; p < c->pool_count && !keeps && o->compare.count == 0; p++)
+        if (c->pool[p].has_priority && c->pool[p].priority == PRIORITY_LOW)
+            return err_set(err, -EINVAL,
+                           "--fleet: ':low' needs --power polca, which alone tells it apart");
+    if (keeps == limited || (limited && o->compare.count > 0)) return 0;
+    return err_set(err, -EINVAL,
+                   keeps ? "--power polca needs --row-watts" : "--row-watts needs --power polca");
+}
+
+static int take_weights(const struct sim_options *o, struct sim_config *c, struct err *err)
+{
+    struct str rest = o->tenant_weights;
+    struct step_rows policies = c->step;
+    preset_fill(c->preset, &policies);
+    bool compared = o->compare.count > 0, shares = policies.fair->observe != NULL;
+    if (rest.len > 0 && !shares && !compared)
+        return err_set(err, -EINVAL,
+                       "--tenant-weights needs --fair vtc or dlpm, which share by them");
+    while (rest.len > 0) {
+        struct str word = str_cut(&rest, ',');
+        double weight;
+        if (c->tenant_weight_count == SIM_TENANT_WEIGHTS_MAX)
+            return err_set(err, -EINVAL, "--tenant-weights: at most %d", SIM_TENANT_WEIGHTS_MAX);
+        if (str_to_f64(word, &weight) < 0 || weight < TENANT_WEIGHT_MIN ||
+            weight > TENANT_WEIGHT_MAX)
+            return err_set(err, -EINVAL,
+                           "--tenant-weights: '" STR_FMT "' is not a number from %g to %g",
+                           STR_ARG(word), TENANT_WEIGHT_MIN, TENANT_WEIGHT_MAX);
+        c->tenant_weight[c->tenant_weight_count++] = weight;
+    }
+    return 0;
+}
+
+/* Zero is nothing, as a limit, a size or a spread. */
+static bool is_nought(const struct sim_options *o, const struct config_field *f)
+{
+    const void *value = sim_option_value(o, f);
+    return f->type == CONFIG_FLOAT ? *(const double *)value <= 0 : *(const int64_t *)value == 0;
+}
+
+/* ref8000 has no engine's step, no memory to share and no chance: what decides of them is refused,
+ * except where it says what the preset of its published setting says. */
+static int check_reference(const struct sim_options *o, const struct sim_config *c, struct err *err)
+{
+    static const struct {
+        const char *option, *allowed, *what;
+    } none[] = {
+        { "fair", "none", "decide" },      { "order", "fcfs", "decide" },
+        { "tenant_weights", "", "share" }, { "admit", "all", "decide" },
+        { "preempt", "newest", "decide" }, { "chunk", "whole", "decide" },
+        { "evict", "lru", "decide" },      { "preset", "ref", "decide" },
+        { "perf", "", "foretell" },        { "power", "max", "decide" },
+        { "migrate", "none", "move" },     { "swap_space", NULL, "hold" },
+        { "swap_rate", NULL, "copy" },     { "seqs_max", NULL, "limit" },
+        { "batch_tokens", NULL, "limit" }, { "kv_tokens", NULL, "limit" },
+        { "output_max", NULL, "limit" },   { "link", NULL, "copy" },
+        { "link_latency", NULL, "copy" },  { "bias", NULL, "change" },
+        { "residual", NULL, "change" },
+    };
+    if (!sim_pool_is_serial(&c->pool[0])) return 0;
+    for (uint32_t p = 0; p < c->pool_count; p++) {
+        if (c->pool[p].tp == 1 && c->pool[p].role == ROLE_BOTH && !c->pool[p].has_model) continue;
+        return err_set(err, -EINVAL, "--fleet: ref8000 takes no tpN, no role and no model");
+    }
+    for (size_t i = 0; i < COUNT_OF(none); i++) {
+        if (!sim_option_is_set(o, none[i].option)) continue;
+        const struct config_field *f = sim_option_field(none[i].option);
+        if (f->type == CONFIG_TEXT &&
+            str_eq(*(const struct str *)sim_option_value(o, f), str_from(none[i].allowed)))
+            continue;
+        if (f->type != CONFIG_TEXT && is_nought(o, f)) continue;
+        char flag[SIM_FLAG_BYTES];
+        sim_option_flag(none[i].option, flag);
+        return err_set(err, -EINVAL,
+                       "ref8000 computes one prompt after another: --%s has nothing to %s there",
+                       flag, none[i].what);
+    }
+    return 0;
+}
+
+int sim_config_make(const struct sim_options *o, struct sim_config *ret,
+                    struct sim_control_setup *control, struct err *err)
+{
+    struct sim_config c = {
+        .seed = (uint64_t)o->seed,
+        .exact = o->exact,
+        .routers = (uint32_t)o->routers,
+        .report_delay_us = o->report_delay_us,
+        .event_lag_us = o->event_lag_us,
+        .link_bytes_s = (double)o->link_bytes_s,
+        .link_us = o->link_us,
+        .kv_tokens = (uint64_t)o->kv_tokens,
+        .output_max = (uint32_t)o->output_max,
+        .bias_sigma = o->bias,
+        .residual_sigma = o->residual,
+        .slo_ttft_s = (double)o->slo_ttft_us / 1e6,
+        .slo_tpot_s = (double)o->slo_tpot_us / 1e6,
+        .refuse_late = o->overload == ROUTE_OVERLOAD_REFUSE,
+        .drain_s = (double)o->drain_us / 1e6,
+    };
+    struct row_names names = { o->route, o->predict, o->fair,  o->order,
+                               o->admit, o->preempt, o->chunk, o->evict };
+    int rc = model_file_find(o->model, &c.model, err);
+    if (rc < 0) return err_prefix(err, rc, "--model");
+    rc = sim_fleet_parse(o->fleet, &c, control, err);
+    if (rc == 0 && o->config.len > 0) rc = sim_file_take(o->config.data, &c, err);
+    if (sim_option_is_set(o, "link")) c.link_bytes_s = (double)o->link_bytes_s;
+    if (rc == 0 && o->preset.len > 0) rc = sim_take_preset(o->preset, &c, err);
+    if (rc == 0) rc = pick_rows(&names, &c, err);
+    if (rc == 0) rc = pick_fleet_rows(o, &c, err);
+    if (rc == 0) rc = check_reference(o, &c, err);
+    if (rc == 0) rc = check_power(o, &c, err);
+    if (rc == 0) rc = take_weights(o, &c, err);
+    if (rc == 0) rc = sim_scaling_config(o, &c, control, err);
+    if (rc < 0) return rc;
+    if (o->swap_space > 0) c.swap_bytes = (uint64_t)o->swap_space;
+    c.swap_bps = (double)o->swap_rate;
+    if (o->seqs_max > 0) c.seqs_max = (uint32_t)o->seqs_max;
+    if (o->batch_tokens > 0) c.batch_tokens_max = (uint32_t)o->batch_tokens;
+    *ret = c;
+    return 0;
+}

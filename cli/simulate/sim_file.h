@@ -1,0 +1,31 @@
+/* sim_file.h - a fleet's file, as far as a simulation takes it.
+ *
+ * Layer: cli (simulator, base/io, schema of every role)
+ */
+#pragma once
+#include "base/core/buf.h"
+#include "base/io/config/config.h"
+#include "simulator/sim.h"
+
+int sim_file_load(const char *path, struct config **ret, struct err *err);
+
+struct service_section;
+/* The service of that number, in the file's order; NULL when there is none, or no file. */
+const struct service_section *sim_file_service(const struct config *file, uint32_t service);
+
+/* From order to service of what the service's pool buys first, of the local offers; false: the file
+ * does not say. */
+bool sim_file_lead(const struct config *file, const struct service_section *service, uint32_t pool,
+                   double *ret_s);
+
+/* What the file says of policies and limits; the policies live for ever. */
+int sim_file_take(const char *path, struct sim_config *c, struct err *err);
+
+/* A line that names what is taken of the file and what is not: policies and limits of engines only where
+ * the fleet has any (not of ref8000), scaling only where it scales. */
+struct sim_file_uses {
+    bool engines, scaling;
+    bool leads;                       /* of pools; else a flag says them */
+    uint32_t pools[SIM_SERVICES_MAX]; /* that the fleet has for each service */
+};
+int sim_file_note(const char *path, struct sim_file_uses uses, struct buf *out, struct err *err);

@@ -1,0 +1,393 @@
+/* calls.c - the only place where providers are called: within their budget, never waited for.
+ *
+ *     act.c: due ──► submit ──► driver ──► event ──► the intent's next state (act.c)
+ *     poll, own calls ──► listing or prices ──► event ──► the cached listing, the offers
+ *
+ * An intent has one call at a time: `due` from the moment at which it is wanted, `call` while it is
+ * under way. A call that does not fit the provider's budget stays due and is made at a later turn.
+ * A listing that is late comes first: without it nothing can be proven, an end neither, and removes
+ * that are asked again would use up the budget for ever. Removes come next, because they end a cost.
+ *
+ * A call without an event for OVERDUE_US is given up: the driver has broken its promise, and what
+ * became of the call is for the listing to show. An event that comes even later belongs to no call
+ * and changes nothing. */
+#include "base/core/bits.h"
+#include "base/io/auth/credentials.h"
+#include "base/io/log.h"
+#include "controller/control_state.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#define OVERDUE_US 120000000 /* the longest call of a provider we know takes under a minute */
+#define BUDGET_S 5           /* seconds of the budget that may be saved up */
+#define PRICE_POLLS 10       /* listings for one request for prices */
+#define PRICE_STALE_US ((int64_t)900 * 1000000) /* older, a price is not known */
+#define LATE_POLLS 2 /* a listing that so many polls have waited for goes first */
+
+static void count_call(struct control *c, const char *provider, const char *call,
+                       const char *result)
+{
+    struct str labels[3] = { str_from(provider), str_from(call), str_from(result) };
+    metric_inc(metric_series(c->metrics, CONTROL_M_CALLS, labels));
+}
+
+/* ---- the budget ---- */
+
+/* Takes a call out of the provider's budget, a token bucket. */
+static bool take_token(struct provider *p, int64_t now_us)
+{
+    double rate = p->cloud.calls_per_s;
+    if (rate <= 0) return true;
+    double most = fmax(1, rate * BUDGET_S);
+    double added = rate * (double)(now_us - p->filled_us) / 1e6;
+    p->tokens = p->filled_us ? fmin(most, p->tokens + added) : most;
+    p->filled_us = now_us;
+    if (p->tokens < 1) return false;
+    p->tokens--;
+    return true;
+}
+
+/* Submits within the budget. -EAGAIN: later. */
+static int submit(struct control *c, struct provider *p, const struct cloud_call *call,
+                  int64_t now_us)
+{
+    struct err err = { 0 };
+    if (!take_token(p, now_us)) {
+        control_count(c, CONTROL_M_CALLS_DEFERRED, p->cloud.driver->name);
+        return -EAGAIN;
+    }
+    int rc = p->cloud.driver->submit(p->cloud.ctx, call, now_us, &err);
+    if (rc == 0) return 0;
+    control_count(c, CONTROL_M_CALLS_DEFERRED, p->cloud.driver->name);
+    if (rc != -EBUSY)
+        log_event(LOG_WARN, "call_not_made", "provider=%s call=%s error=%s", p->cloud.driver->name,
+                  cloud_op_names[call->op], err_text(&err, rc));
+    return -EAGAIN;
+}
+
+/* ---- calls about one intent ---- */
+
+/* The document for the instance, from its service and pool. -ENOENT: not configured any more. */
+static int fill_spec(struct control *c, const struct intent *i, const struct detail *d,
+                     struct launch_spec *ret)
+{
+    if (d->service == PLAN_NONE || d->pool == PLAN_NONE) return -ENOENT;
+    const struct control_setup *s = &c->setup;
+    const struct control_launch *l = &s->launch[d->service][d->pool];
+    *ret = (struct launch_spec){ .instance = str_from(i->id),
+                                 .service = str_from(i->service),
+                                 .pool = str_from(i->pool),
+                                 .offer = str_from(i->offer),
+                                 .controller_host = s->host,
+                                 .controller_port = s->port,
+                                 .controller_tls = s->tls,
+                                 .engine_tls = l->tls_certificate.len > 0,
+                                 .tls_ca = s->tls_ca,
+                                 .tls_certificate = l->tls_certificate,
+                                 .tls_key = l->tls_key,
+                                 .secret_file = s->secret_file,
+                                 .kind = l->kind,
+                                 .engine_host = s->engine_host,
+                                 .engine_args = l->engine_args,
+                                 .engine_arg_count = l->engine_arg_count,
+                                 .grace_ms = s->grace_ms,
+                                 .age_ms = s->age_ms,
+                                 .drain_ms = s->drain_ms };
+    return 0;
+}
+
+static void sent(struct control *c, uint32_t at, uint64_t id, int64_t now_us)
+{
+    struct detail *d = &c->observed.detail[at];
+    d->due = CLOUD_NONE;
+    d->call = id;
+    d->call_us = now_us;
+}
+
+static int submit_create(struct control *c, uint32_t at, int64_t now_us)
+{
+    const struct intent *i = &c->money.intent[at];
+    uint32_t cloud = control_find_cloud(c, i->provider);
+    uint32_t offer = control_find_offer(c, i->provider, i->offer);
+    struct launch_spec spec;
+    if (cloud == PLAN_NONE || offer == PLAN_NONE ||
+        fill_spec(c, i, &c->observed.detail[at], &spec) < 0) {
+        c->observed.detail[at].due = CLOUD_NONE;
+        return control_apply(c, at, INTENT_END, "its offer is not configured any more", NULL,
+                             now_us);
+    }
+    CLEANUP(buf_fini) struct buf key = { 0 };
+    if (c->setup.secret.len > 0 &&
+        credentials_print_instance(c->setup.secret, str_from(i->id), &key) < 0)
+        return 0; /* no memory: it stays due */
+    struct cloud_call call = {
+        .op = CLOUD_CREATE,
+        .id = ++c->money.call_last,
+        .create = { .intent = i->id,
+                    .offer = &c->money.offer[offer],
+                    .spec = &spec,
+                    .key = buf_view(&key) },
+    };
+    if (submit(c, &c->observed.provider[cloud], &call, now_us) == 0) sent(c, at, call.id, now_us);
+    return 0;
+}
+
+static int submit_remove(struct control *c, uint32_t at, int64_t now_us)
+{
+    const struct intent *i = &c->money.intent[at];
+    uint32_t cloud = control_find_cloud(c, i->provider);
+    if (cloud == PLAN_NONE) { /* asked again once the provider is configured */
+        log_event(LOG_ERROR, "remove_impossible", "id=%s provider=%s", i->id, i->provider);
+        c->observed.detail[at].due = CLOUD_NONE;
+        return 0;
+    }
+    struct cloud_call call = {
+        .op = CLOUD_REMOVE, .id = ++c->money.call_last, .handle = i->handle, .intent = i->id
+    };
+    if (submit(c, &c->observed.provider[cloud], &call, now_us) == 0) sent(c, at, call.id, now_us);
+    return 0;
+}
+
+int control_call(struct control *c, uint32_t at, enum cloud_op op, int64_t now_us)
+{
+    struct detail *d = &c->observed.detail[at];
+    d->due = op;
+    if (d->call) return 0; /* made when the one under way has ended */
+    return op == CLOUD_CREATE ? submit_create(c, at, now_us) : submit_remove(c, at, now_us);
+}
+
+bool control_is_calling(const struct detail *d)
+{
+    return d->call != 0 || d->due != CLOUD_NONE;
+}
+
+int control_call_stray(struct control *c, uint32_t cloud, const struct listed *item, int64_t now_us)
+{
+    struct cloud_call call = { .op = CLOUD_REMOVE,
+                               .id = ++c->money.call_last,
+                               .handle = item->handle,
+                               .intent = item->intent };
+    return submit(c, &c->observed.provider[cloud], &call, now_us);
+}
+
+/* ---- events ---- */
+
+static int take_created(struct control *c, uint32_t at, const struct cloud_event *e, int64_t now_us)
+{
+    int stop = control_step_at(c, "create.called");
+    if (stop < 0) return stop;
+    const struct intent *i = &c->money.intent[at];
+    uint32_t offer = control_find_offer(c, i->provider, i->offer);
+    count_call(c, i->provider, "create", offer_error_names[e->class]);
+    if (offer != PLAN_NONE) offer_answered(&c->money.health[offer], e->class, e->err.text, now_us);
+    if (e->rc == 0) return control_apply(c, at, INTENT_MADE, NULL, e->made.handle, now_us);
+    log_event(LOG_WARN, "create_failed", "id=%s offer=%s class=%s error=%s", i->id, i->offer,
+              offer_error_names[e->class], err_text(&e->err, e->rc));
+    char why[INTENT_WHY_BYTES];
+    snprintf(why, sizeof why, "%s: %s", offer_error_names[e->class], err_text(&e->err, e->rc));
+    return control_apply(c, at, e->class == OFFER_TRANSIENT ? INTENT_UNSURE : INTENT_REFUSED, why,
+                         NULL, now_us);
+}
+
+static int take_removed(struct control *c, uint32_t at, const struct cloud_event *e)
+{
+    int stop = control_step_at(c, "end.called");
+    if (stop < 0) return stop;
+    const struct intent *i = &c->money.intent[at];
+    count_call(c, i->provider, "remove", e->rc < 0 ? "failed" : "ok");
+    if (e->rc < 0)
+        log_event(LOG_WARN, "remove_failed", "id=%s error=%s", i->id, err_text(&e->err, e->rc));
+    return 0; /* the listing tells whether it is gone; until then it is asked again */
+}
+
+static int take_of_intent(struct control *c, const struct cloud_event *e, int64_t now_us)
+{
+    for (uint32_t at = 0; at < c->money.count; at++) {
+        struct detail *d = &c->observed.detail[at];
+        if (d->call != e->id) continue;
+        d->call = 0;
+        d->answered_us = now_us;
+        int rc = e->op == CLOUD_CREATE ? take_created(c, at, e, now_us) : take_removed(c, at, e);
+        return rc == -ECANCELED ? rc : 0; /* a record that was not written was logged and counted */
+    }
+    return 0;
+}
+
+static void take_listing(struct control *c, uint32_t cloud, const struct cloud_event *e)
+{
+    struct provider *p = &c->observed.provider[cloud];
+    const char *name = p->cloud.driver->name;
+    if (e->id != p->list_call) return;
+    p->list_call = 0;
+    count_call(c, name, "list", e->rc < 0 ? "failed" : "ok");
+    if (e->rc < 0) { /* the cached one stands, and grows old */
+        control_count(c, CONTROL_M_LIST_FAILURES, name);
+        log_event(LOG_WARN, "list_failed", "provider=%s error=%s", name, err_text(&e->err, e->rc));
+        return;
+    }
+    memcpy(p->listed, e->item, e->count * sizeof *e->item);
+    p->listing.count = e->count;
+    p->listing.taken_us = p->list_sent_us;
+    p->is_new = true;
+    /* A lagging listing shows the world since our start only once the lag has passed. */
+    if (p->list_sent_us >= c->started_us + p->cloud.lag_us) p->observed = true;
+}
+
+static void take_prices(struct control *c, uint32_t cloud, const struct cloud_event *e,
+                        int64_t now_us)
+{
+    struct provider *p = &c->observed.provider[cloud];
+    if (e->id != p->price_call) return;
+    p->price_call = 0;
+    count_call(c, p->cloud.driver->name, "prices", e->rc < 0 ? "failed" : "ok");
+    if (e->rc < 0) {
+        log_event(LOG_WARN, "prices_failed", "provider=%s error=%s", p->cloud.driver->name,
+                  err_text(&e->err, e->rc));
+        return;
+    }
+    for (uint32_t i = 0; i < e->count; i++) {
+        uint32_t o = control_find_offer(c, p->cloud.driver->name, e->price[i].offer);
+        if (o == PLAN_NONE) continue;
+        c->money.offer[o].price_known = e->price[i].known;
+        if (e->price[i].known) c->money.offer[o].price_h = e->price[i].price_h;
+        c->money.priced_us[o] = now_us;
+    }
+}
+
+static int take_events(struct control *c, int64_t now_us)
+{
+    for (uint32_t k = 0; k < c->setup.cloud_count; k++) {
+        struct provider *p = &c->observed.provider[k];
+        while (p->cloud.driver->next(p->cloud.ctx, now_us, &c->money.event)) {
+            int rc = 0;
+            switch (c->money.event.op) {
+            case CLOUD_CREATE:
+            case CLOUD_REMOVE:
+                rc = take_of_intent(c, &c->money.event, now_us);
+                p->list_soon = true;
+                c->urgent = true;
+                break;
+            case CLOUD_LIST:
+                take_listing(c, k, &c->money.event);
+                break;
+            case CLOUD_PRICES:
+                take_prices(c, k, &c->money.event, now_us);
+                break;
+            case CLOUD_NONE:
+            case CLOUD_OP_COUNT:
+                break;
+            }
+            if (rc < 0) return rc;
+        }
+    }
+    return 0;
+}
+
+/* ---- the turn ---- */
+
+static int64_t listing_age_us(const struct provider *p, int64_t now_us)
+{
+    return now_us - p->list_sent_us;
+}
+
+/* Between two listings at least, so that they take half of the budget at most. */
+static int64_t share_us(const struct provider *p)
+{
+    return p->cloud.calls_per_s > 0 ? (int64_t)(2e6 / p->cloud.calls_per_s) : 0;
+}
+
+static int64_t poll_us(const struct provider *p)
+{
+    return max_i64(p->cloud.poll_us, share_us(p));
+}
+
+static void submit_listing(struct control *c, struct provider *p, int64_t now_us)
+{
+    struct cloud_call call = { .op = CLOUD_LIST, .id = ++c->money.call_last };
+    if (p->list_call || submit(c, p, &call, now_us) < 0) return;
+    p->list_call = call.id;
+    p->list_sent_us = now_us;
+    p->list_soon = false;
+}
+
+static void submit_prices(struct control *c, struct provider *p, int64_t now_us)
+{
+    int64_t every_us = poll_us(p) * PRICE_POLLS;
+    if (p->price_call || (p->price_sent_us && now_us - p->price_sent_us < every_us)) return;
+    struct cloud_call call = { .op = CLOUD_PRICES, .id = ++c->money.call_last };
+    if (submit(c, p, &call, now_us) < 0) return;
+    p->price_call = call.id;
+    p->price_sent_us = now_us;
+}
+
+/* Makes the calls of this kind that are due and whose intent has none under way. */
+static int submit_due(struct control *c, enum cloud_op op, int64_t now_us)
+{
+    for (uint32_t at = 0; at < c->money.count; at++) {
+        const struct detail *d = &c->observed.detail[at];
+        if (d->due != op || d->call) continue;
+        int rc = control_call(c, at, op, now_us);
+        if (rc == -ECANCELED) return rc;
+    }
+    return 0;
+}
+
+/* Gives up calls whose driver has not completed them. */
+static void drop_overdue(struct control *c, int64_t now_us)
+{
+    for (uint32_t at = 0; at < c->money.count; at++) {
+        struct detail *d = &c->observed.detail[at];
+        if (!d->call || now_us - d->call_us < OVERDUE_US) continue;
+        d->call = 0;
+        d->answered_us = now_us;
+        count_call(c, c->money.intent[at].provider, "any", "overdue");
+        log_event(LOG_ERROR, "call_overdue", "id=%s provider=%s", c->money.intent[at].id,
+                  c->money.intent[at].provider);
+    }
+    for (uint32_t k = 0; k < c->setup.cloud_count; k++) {
+        struct provider *p = &c->observed.provider[k];
+        if (p->list_call && now_us - p->list_sent_us >= OVERDUE_US) p->list_call = 0;
+        if (p->price_call && now_us - p->price_sent_us >= OVERDUE_US) p->price_call = 0;
+    }
+}
+
+static void age_prices(struct control *c, int64_t now_us)
+{
+    for (uint32_t o = 0; o < c->money.offer_count; o++)
+        if (c->money.priced_us[o] && now_us - c->money.priced_us[o] > PRICE_STALE_US)
+            c->money.offer[o].price_known = false;
+}
+
+int control_calls(struct control *c, int64_t now_us)
+{
+    owner_assert(&c->owner);
+    int rc = take_events(c, now_us);
+    if (rc < 0) return rc;
+    drop_overdue(c, now_us);
+    age_prices(c, now_us);
+    for (uint32_t k = 0; k < c->setup.cloud_count; k++) {
+        struct provider *p = &c->observed.provider[k];
+        int64_t late_us = poll_us(p) * LATE_POLLS;
+        if (!p->list_sent_us || listing_age_us(p, now_us) > late_us) submit_listing(c, p, now_us);
+    }
+    rc = submit_due(c, CLOUD_REMOVE, now_us);
+    if (rc == 0) rc = submit_due(c, CLOUD_CREATE, now_us);
+    for (uint32_t k = 0; rc == 0 && k < c->setup.cloud_count; k++) {
+        struct provider *p = &c->observed.provider[k];
+        int64_t every_us = p->list_soon ? share_us(p) : poll_us(p);
+        bool due = listing_age_us(p, now_us) >= every_us;
+        if (due && p->list_sent_us != now_us) submit_listing(c, p, now_us);
+        submit_prices(c, p, now_us);
+    }
+    return rc < 0 ? rc : take_events(c, now_us);
+}
+
+void control_watch_clouds(struct control *c, void (*fn)(void *arg), void *arg)
+{
+    for (uint32_t k = 0; k < c->setup.cloud_count; k++) {
+        const struct cloud *cl = &c->observed.provider[k].cloud;
+        if (cl->driver->watch) cl->driver->watch(cl->ctx, fn, arg);
+    }
+}

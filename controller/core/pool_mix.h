@@ -1,0 +1,37 @@
+/* pool_mix.h - how many instances of each pool the expected load needs, by a mix policy.
+ *
+ * Layer:   controller/core (policies)
+ * Threads: pure; the room belongs to the caller
+ * Rules:   (1) a pool is a type: its speed is the one its instances have measured (or the offer's
+ *              prior), its price that of the offer that may be asked now. Which of a pool's offers
+ *              is taken stays the placement policy's choice
+ *          (2) without expected lengths, without arrivals, or when no mix serves the load, there is
+ *              no answer, and the scaling policy's choice stands
+ *          (3) solved again every POOL_MIX_EVERY_US at most: a mix is for minutes, backlogs are the
+ *              scaling policy's
+ */
+#pragma once
+#include "policies/mix/mix.h"
+#include "policies/scale/scale.h"
+
+#define POOL_MIX_EVERY_US 10000000
+#define POOL_MIX_NODES_MAX 500 /* of the solver: a decision stays within milliseconds */
+
+/* The last answer for one service. */
+struct pool_mix {
+    int64_t solved_us; /* 0: never */
+    bool found;
+    uint32_t want[SCALE_POOLS_MAX];
+};
+
+/* Work memory of all services of one plan; over a megabyte, so it is the caller's. */
+struct pool_mix_room {
+    struct mix_problem problem;
+    struct mix_verdict verdict;
+    struct mix_memory memory;
+};
+
+/* Brings *last up to date. */
+void pool_mix_solve(const struct mix_policy *policy, const struct scale_view *view,
+                    const struct scale_config *config, int64_t now_us, struct pool_mix_room *room,
+                    struct pool_mix *last);

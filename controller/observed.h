@@ -1,0 +1,89 @@
+/* observed.h - the state of the fleet as its witnesses last told it: providers, agents, routers.
+ *
+ * Layer:   controller, private to it
+ * Owner:   calls.c writes providers, sync.c agents and routers; demand.c sums and forgets routers
+ * Rules:   nothing here is stored: a controller that starts again hears it all anew
+ */
+#pragma once
+#include "base/wire/sync.h"
+#include "controller/cloud/cloud.h"
+#include "controller/core/plan.h"
+#include "controller/power.h"
+#include "fleet/demand.h"
+
+/* ---- providers ---- */
+
+/* One provider: its driver, its budget and its last good listing. */
+struct provider {
+    struct cloud cloud;
+    double tokens; /* of the budget */
+    int64_t filled_us;
+
+    struct listed *listed; /* CLOUD_LIST_MAX */
+    struct listing listing;
+    bool observed; /* the listing shows the world since our start */
+    bool is_new;   /* the listing has come since the last tick */
+    bool list_soon;
+    uint64_t list_call, price_call; /* under way; 0: none */
+    int64_t list_sent_us, price_sent_us;
+};
+
+/* ---- agents ---- */
+
+/* What an agent reported beyond what decisions need. Parallel to intents. */
+struct detail {
+    uint64_t agent_boot, agent_seq;
+    uint32_t restarts;
+    char trouble[REPORT_TEXT_BYTES_MAX + 1];
+    char host[REPORT_NAME_BYTES_MAX + 1];
+    char model[REPORT_TEXT_BYTES_MAX + 1];
+    char digest[REPORT_NAME_BYTES_MAX + 1], numerics[REPORT_NAME_BYTES_MAX + 1];
+    bool has_engine;
+    struct engine_report engine; /* its strings point into this struct */
+    bool lead_learned;
+    bool doomed;            /* the provider takes it away, or has taken it */
+    int64_t leaves_us;      /* when, as the provider says; 0: not said */
+    enum cloud_op due;      /* a call that is wanted and not submitted */
+    uint64_t call;          /* under way; 0: none */
+    int64_t call_us;        /* when it was submitted */
+    int64_t answered_us;    /* when the last one completed; 0: none since our start */
+    uint32_t service, pool; /* PLAN_NONE: not configured */
+    enum phase phase;       /* as the last tick saw it */
+    int64_t phase_us;
+    uint32_t routed;  /* in flight there by the routers' word */
+    uint32_t role_id; /* by which role rows know it: < SLOTS_MAX, of no other instance that lives */
+    enum role role;   /* as routers are told */
+    struct instance_power power;
+};
+
+/* ---- routers ---- */
+
+struct usage {
+    uint64_t requests, rejected, prompt_tokens, cached_tokens, generated_tokens;
+};
+struct usage_seen {
+    uint64_t tenant; /* serial of the tenant this belongs to; 0: none */
+    struct usage last;
+};
+
+#define ROUTER_FORGET_US 300000000 /* a router that is silent for so long is no router any more */
+
+struct router {
+    char id[REPORT_NAME_BYTES_MAX + 1]; /* empty: a free place */
+    char host[REPORT_NAME_BYTES_MAX + 1];
+    uint32_t port;
+    uint64_t boot, seq;
+    int64_t heard_us;
+    struct demand_seen demand[PLAN_SERVICES_MAX];
+    struct routed {
+        char instance[INTENT_ID_BYTES];
+        uint32_t in_flight;
+    } * endpoint; /* SYNC_ENDPOINTS_MAX */
+    uint32_t endpoint_count;
+    struct usage_seen *usage; /* CONTROL_TENANTS_MAX, parallel to tenants */
+    struct refused_seen {
+        uint64_t fingerprint, boot; /* of the router that said so: it may have started again */
+        int64_t until_us;
+    } refused[SYNC_REFUSED_MAX];
+    uint32_t refused_count;
+};

@@ -1,0 +1,450 @@
+/* sched_memory.c - KV pages taken, given up, swapped out and in; admission.
+ *
+ * Moves are recorded in the order in which they were decided and done in that order before the
+ * step, so that one plan may swap a page out, give it to another session and fill it from the swap
+ * space. A session is swapped whole: its shared pages are copied too, because nothing guarantees
+ * that they are still cached when it comes back. Pages that are cached then are shared again
+ * instead of copied.
+ */
+#include "base/core/bits.h"
+#include "engine/core/sched_state.h"
+
+#include <stdlib.h>
+
+#define SWAP_FREE_PART 10 /* with less than this part of the swap space free nothing begins */
+
+int sched_memory_init(struct scheduler *s, struct err *err)
+{
+    const struct sched_config *c = &s->config;
+    struct sched_memory *m = &s->memory;
+    m->moves_max = c->swap_pages ? c->seqs_max + 2 * c->pages : c->seqs_max * 2;
+    s->batch.move = calloc(m->moves_max, sizeof *s->batch.move);
+    m->match = calloc(sched_pages_for(s, c->context_max), sizeof *m->match);
+    m->swap_free = calloc((size_t)c->swap_pages + 1, sizeof *m->swap_free);
+    m->admit_state = calloc(1, max_u32(s->rows.admit->state_size, 1));
+    if (!s->batch.move || !m->match || !m->swap_free || !m->admit_state) return -ENOMEM;
+    for (uint32_t i = c->swap_pages; i-- > 0;)
+        m->swap_free[m->swap_free_count++] = i;
+    int rc = kv_pool_init(&m->pool, c->pages);
+    if (rc < 0) return err_set(err, rc, "KV pool of %u pages", c->pages);
+    rc = kv_index_init(&m->index, &m->pool, c->page_tokens, s->rows.evict, c->events_max);
+    return rc < 0 ? err_set(err, rc, "index of %u KV pages", c->pages) : 0;
+}
+
+void sched_memory_fini(struct scheduler *s)
+{
+    struct sched_memory *m = &s->memory;
+    kv_index_fini(&m->index);
+    kv_pool_fini(&m->pool);
+    free(s->batch.move);
+    free(m->match);
+    free(m->swap_free);
+    free(m->admit_state);
+}
+
+void sched_memory_perf(struct scheduler *s)
+{
+    const struct perf_coef *perf = &s->perf;
+    s->memory.index.depth_cost =
+        perf->prefill_token_s > 0 ? perf->attend_s / perf->prefill_token_s : 0;
+}
+
+void sched_keep_pages(struct scheduler *s, const struct session *x)
+{
+    s->memory.kept += x->page_count;
+}
+
+void sched_unkeep_pages(struct scheduler *s, const struct session *x)
+{
+    s->memory.kept -= x->page_count;
+}
+
+uint32_t sched_pages_for(const struct scheduler *s, uint32_t tokens)
+{
+    return ceil_div_u32(tokens, s->config.page_tokens);
+}
+
+static void add_move(struct scheduler *s, enum sched_move_kind kind, uint32_t from, uint32_t to)
+{
+    must(s->batch.move_count < s->memory.moves_max);
+    s->batch.move[s->batch.move_count++] = (struct sched_move){ kind, from, to };
+}
+
+void sched_release_pages(struct scheduler *s, struct session *x)
+{
+    /* Tail first: under a clock of releases the tail is then the first to be evicted. */
+    while (x->page_count > 0) {
+        uint32_t page = x->pages[--x->page_count];
+        if (x->swapped) {
+            s->memory.swap_free[s->memory.swap_free_count++] = page;
+        } else {
+            kv_index_release(&s->memory.index, page);
+        }
+    }
+    x->swapped = false;
+    x->computed = x->sealed_pages = 0;
+}
+
+/* Only a page that was found whole, for a session short of its last token, is written while shared. */
+static bool copies_first(const struct scheduler *s, const struct session *x)
+{
+    uint32_t pt = s->config.page_tokens;
+    return x->computed < x->sealed_pages * pt &&
+           kv_pool_shared(&s->memory.pool, x->pages[x->computed / pt]);
+}
+
+bool sched_make_room(struct scheduler *s, struct session *x, uint32_t upto)
+{
+    bool copy = copies_first(s, x);
+    uint32_t whole = max_u32(sched_pages_for(s, upto), x->page_count);
+    if (kv_index_available(&s->memory.index) < whole - x->page_count + copy) return false;
+    if (copy) {
+        uint32_t first = x->computed / s->config.page_tokens, from = x->pages[first];
+        if (s->batch.move_count == s->memory.moves_max) return false;
+        x->pages[first] = kv_index_take(&s->memory.index);
+        add_move(s, SCHED_COPY, from, x->pages[first]);
+        s->counts.pages_copied++;
+        kv_index_release(&s->memory.index, from);
+    }
+    while (x->page_count < whole)
+        x->pages[x->page_count++] = kv_index_take(&s->memory.index);
+    return true;
+}
+
+static uint32_t find_pages(struct scheduler *s, struct session *x, uint32_t *ret_pages)
+{
+    *ret_pages = 0;
+    if (!s->config.prefix_cache) return 0;
+    session_extend_keys(x, s->config.key_seed);
+    *ret_pages = kv_index_match(&s->memory.index, x->salt, x->keys, x->ids,
+                                x->total / s->config.page_tokens, s->memory.match);
+    return min_u32(*ret_pages * s->config.page_tokens, x->total - 1);
+}
+
+/* ---- giving up ------------------------------------------------------------------------------- */
+
+static void swap_out(struct scheduler *s, struct session *x)
+{
+    uint32_t full = sched_pages_for(s, x->computed);
+    while (x->page_count > full)
+        kv_index_release(&s->memory.index, x->pages[--x->page_count]);
+    for (uint32_t i = full; i-- > 0;) {
+        uint32_t place = s->memory.swap_free[--s->memory.swap_free_count];
+        add_move(s, SCHED_SWAP_OUT, x->pages[i], place);
+        kv_index_release(&s->memory.index, x->pages[i]);
+        x->pages[i] = place;
+    }
+    x->swapped = true;
+    s->counts.swaps++;
+    s->batch.swapped_out += full;
+    s->counts.swapped_out += full;
+}
+
+static bool swap_in(struct scheduler *s, struct session *x)
+{
+    uint32_t hits, whole = x->computed / s->config.page_tokens;
+    find_pages(s, x, &hits);
+    if (hits > whole) hits = whole;
+    uint32_t idle_hits = 0, missing = x->page_count - hits;
+    for (uint32_t i = 0; i < hits; i++)
+        idle_hits += s->memory.pool.refs[s->memory.match[i]] == 0;
+    if (kv_index_available(&s->memory.index) < idle_hits + missing) return false;
+    if (s->batch.move_count + missing > s->memory.moves_max) return false;
+    for (uint32_t i = 0; i < hits; i++) {
+        kv_index_hit(&s->memory.index, s->memory.match[i]);
+        s->memory.swap_free[s->memory.swap_free_count++] = x->pages[i];
+        x->pages[i] = s->memory.match[i];
+    }
+    for (uint32_t i = hits; i < x->page_count; i++) {
+        uint32_t page = kv_index_take(&s->memory.index);
+        must(page != KV_PAGE_NONE);
+        add_move(s, SCHED_SWAP_IN, x->pages[i], page);
+        s->memory.swap_free[s->memory.swap_free_count++] = x->pages[i];
+        x->pages[i] = page;
+    }
+    x->swapped = false;
+    s->batch.swapped_in += missing;
+    s->counts.swapped_in += missing;
+    return true;
+}
+
+static enum preempt_how how_to(struct scheduler *s, struct session *x, struct session *newcomer,
+                               double *ret_cost_s)
+{
+    struct step_session victim = sched_view(s, x), other;
+    if (newcomer) other = sched_view(s, newcomer);
+    uint32_t pages = sched_pages_for(s, x->computed);
+    double tokens = (double)x->computed;
+    struct preempt_view view = {
+        .victim = &victim,
+        .newcomer = newcomer ? &other : NULL,
+        .can_swap = pages > 0 && pages <= s->memory.swap_free_count &&
+                    s->batch.move_count + pages <= s->memory.moves_max,
+        .swap_s = 2 * (double)pages * s->config.swap_page_s,
+        .recompute_s = tokens * (s->perf.prefill_token_s + s->perf.attend_s * tokens / 2),
+        .running = s->counts.running,
+    };
+    enum preempt_how how =
+        s->rows.preempt->how ? s->rows.preempt->how(&view) : preempt_cheaper(&view);
+    if (how == PREEMPT_SWAP && !view.can_swap) how = PREEMPT_RECOMPUTE;
+    if (how == PREEMPT_NOT && !newcomer) how = PREEMPT_RECOMPUTE;
+    *ret_cost_s = how == PREEMPT_SWAP ? view.swap_s : view.recompute_s;
+    return how;
+}
+
+bool sched_give_up(struct scheduler *s, struct session *x, struct session *newcomer)
+{
+    double cost_s;
+    enum preempt_how how = how_to(s, x, newcomer, &cost_s);
+    if (how == PREEMPT_NOT) return false;
+    s->preempt_s += cost_s;
+    bool ran = x->state == SESSION_RUNNING, had_pages = x->page_count > 0;
+    if (ran) sched_stop_running(s, x);
+    x->reached = max_u32(x->reached, x->computed);
+    if (how == PREEMPT_SWAP) {
+        swap_out(s, x);
+    } else {
+        sched_release_pages(s, x);
+    }
+    x->preemptions += had_pages; /* a session admitted without room lost nothing */
+    s->counts.preemptions += had_pages;
+    list_remove(&x->link);
+    list_push_front(&s->waiting, &x->link);
+    sched_dequeue(s, x); /* its rank is another now */
+    sched_enqueue_later(s, x);
+    if (ran) sched_tell(s, x, (struct step_event){ .kind = STEP_PREEMPTED });
+    return true;
+}
+
+void sched_park(struct scheduler *s, struct session *x)
+{
+    sched_stop_running(s, x);
+    list_remove(&x->link);
+    list_push_back(x->page_count > 0 ? &s->parked : &s->waiting, &x->link);
+    s->counts.parked++;
+    sched_enqueue_later(s, x);
+    sched_tell(s, x, (struct step_event){ .kind = STEP_PREEMPTED });
+}
+
+/* Returns the parked session with the worst rank; those that parked in this plan, or whose reader is
+ * slow, come first. */
+static struct session *worst_parked(struct scheduler *s)
+{
+    struct session *worst = NULL;
+    LIST_EACH (&s->parked, node) {
+        struct session *x = SESSION_OF(node);
+        if (x->held) continue;
+        if (x->paused || list_linked(&x->unranked)) return x;
+        if (!worst || wait_before(&worst->wait, &x->wait, s->now_us)) worst = x;
+    }
+    return worst;
+}
+
+bool sched_reclaim(struct scheduler *s, struct session *newcomer)
+{
+    struct session *x = worst_parked(s);
+    if (!x || x == newcomer) return false;
+    bool ranked = !x->paused && !list_linked(&x->unranked);
+    if (ranked && !wait_before(&newcomer->wait, &x->wait, s->now_us)) return false;
+    return sched_give_up(s, x, newcomer);
+}
+
+void sched_swap_early(struct scheduler *s)
+{
+    while (kv_index_available(&s->memory.index) < s->config.seqs_max) {
+        struct session *x = worst_parked(s);
+        if (!x) return;
+        uint32_t pages = sched_pages_for(s, x->computed);
+        if (pages > s->memory.swap_free_count || s->batch.move_count + pages > s->memory.moves_max)
+            return;
+        if (!sched_give_up(s, x, NULL)) return;
+    }
+}
+
+/* FastServe's two rules: nothing is swapped in during a step that swaps out, and nothing new begins
+ * while the swap space is nearly full. */
+bool sched_swap_waits(const struct scheduler *s, const struct session *x)
+{
+    if (!s->rows.order->swaps_early || s->config.swap_pages == 0 || s->counts.running == 0)
+        return false;
+    if (x->swapped) return s->batch.swapped_out > 0;
+    return x->page_count == 0 &&
+           (uint64_t)s->memory.swap_free_count * SWAP_FREE_PART < s->config.swap_pages;
+}
+
+/* Whether `a` is a better victim than `b`. A paused session cannot use its pages now. */
+static bool worse(struct scheduler *s, struct session *a, struct session *b)
+{
+    if (a->paused != b->paused) return a->paused;
+    struct step_session va = sched_view(s, a), vb = sched_view(s, b);
+    double ra = s->rows.preempt->rank(&va), rb = s->rows.preempt->rank(&vb);
+    if (ra > rb || ra < rb) return ra > rb;
+    if (a->arrival_us != b->arrival_us) return a->arrival_us > b->arrival_us;
+    return a->id > b->id;
+}
+
+struct session *sched_victim(struct scheduler *s, bool paused_only)
+{
+    struct session *worst = NULL;
+    LIST_EACH (&s->running, node) {
+        struct session *x = SESSION_OF(node);
+        if (x->held || (paused_only && !x->paused)) continue;
+        if (!worst || worse(s, x, worst)) worst = x;
+    }
+    return worst;
+}
+
+bool sched_force_room(struct scheduler *s, struct session *x, uint32_t upto)
+{
+    while (!sched_make_room(s, x, upto)) {
+        struct session *out = worst_parked(s);
+        if (!out) out = sched_victim(s, false);
+        sched_give_up(s, out, NULL);
+        if (out == x) return false;
+    }
+    return true;
+}
+
+/* ---- admission ------------------------------------------------------------------------------ */
+
+static uint32_t growth_bin(uint32_t pages)
+{
+    if (pages < 16) return pages;
+    uint32_t octave = 31 - (uint32_t)__builtin_clz(pages);
+    uint32_t bin = 16 + (octave - 4) * 4 + ((pages >> (octave - 2)) & 3);
+    return min_u32(bin, GROWTH_BINS - 1);
+}
+
+static uint64_t growth_most(uint32_t bin) /* pages of what is in it */
+{
+    if (bin < 16) return bin;
+    uint32_t octave = 4 + (bin - 16) / 4, quarter = (bin - 16) % 4;
+    return ((uint64_t)(5 + quarter) << (octave - 2)) - 1;
+}
+
+/* Answers grow side by side, and who ends gives everything back: when all still alive have grown by
+ * `t` pages the pool holds  alive(t) * t - held by those that ended  more than now. The most that
+ * this will be, with `pages` more held by one who is to grow by `growth`. */
+static uint32_t peak_growth(const struct scheduler *s, uint32_t growth, uint32_t pages)
+{
+    uint64_t alive = s->memory.growing.sessions + 1, given_back = 0, peak = 0;
+    uint32_t own = growth_bin(growth);
+    for (uint32_t bin = 0; bin < GROWTH_BINS && alive > 0; bin++) {
+        uint32_t here = s->memory.growing.count[bin] + (bin == own);
+        if (here == 0) continue;
+        uint64_t grown = alive * growth_most(bin);
+        if (grown > given_back + peak) peak = grown - given_back;
+        given_back += s->memory.growing.held[bin] + (bin == own ? pages : 0);
+        alive -= min_u32(here, (uint32_t)alive);
+    }
+    return (uint32_t)min_size(peak, UINT32_MAX);
+}
+
+/* Pages that the known tokens still need, and those that the expected answer needs beyond. */
+void sched_add_demand(struct scheduler *s, struct session *x)
+{
+    uint32_t known = max_u32(sched_pages_for(s, x->total), x->page_count);
+    uint32_t grown = max_u32(sched_pages_for(s, sched_expected_total(s, x)), known);
+    s->memory.promised += known - x->page_count;
+    s->memory.growth += grown - known;
+    uint32_t bin = growth_bin(grown - known);
+    s->memory.growing.count[bin]++;
+    s->memory.growing.held[bin] += known;
+    s->memory.growing.sessions++;
+}
+
+void sched_sum_demand(struct scheduler *s)
+{
+    s->memory.promised = s->memory.growth = 0;
+    s->memory.growing = (struct growth){ 0 };
+    LIST_EACH (&s->running, node)
+        sched_add_demand(s, SESSION_OF(node));
+}
+
+static bool may_admit(struct scheduler *s, struct session *x, const struct sched_need *n)
+{
+    uint64_t taken = n->idle_hits + s->memory.promised;
+    uint32_t available = kv_index_available(&s->memory.index);
+    uint32_t needed = sched_pages_for(s, x->total);
+    uint32_t held = n->hit_pages + (x->swapped ? 0 : x->page_count);
+    struct admit_view view = {
+        .pages_available = available > taken ? available - (uint32_t)taken : 0,
+        .pages_needed = (needed > held ? needed - held : 0) + n->copied,
+        .pages_growth = max_u32(sched_pages_for(s, sched_expected_total(s, x)), needed) - needed,
+        .running = s->memory.growing.sessions,
+        .running_growth = (uint32_t)min_size(s->memory.growth, UINT32_MAX),
+    };
+    /* The sum of all growth is above its peak, and needs no walk: often it fits as well. */
+    uint64_t sum = s->memory.growth + view.pages_growth;
+    bool ample = view.pages_needed + sum + view.running <= view.pages_available;
+    view.peak_growth = ample ? (uint32_t)sum : peak_growth(s, view.pages_growth, needed);
+    /* Alone it may have every page but those that are being copied elsewhere: for them it waits. */
+    bool alone = s->counts.running == 0 &&
+                 (s->memory.kept == 0 || view.pages_needed <= view.pages_available);
+    bool yes = s->rows.admit->decide(s->memory.admit_state, &view);
+    return yes || alone;
+}
+
+/* First by an estimate that can only be too good, so that a no costs a few probes. */
+bool sched_find_need(struct scheduler *s, struct session *x, struct sched_need *ret,
+                     uint32_t *ret_hits)
+{
+    *ret = (struct sched_need){ 0 };
+    *ret_hits = 0;
+    if (session_is_parked(x)) return may_admit(s, x, ret);
+    if (!s->config.prefix_cache) return may_admit(s, x, ret);
+    session_extend_keys(x, s->config.key_seed);
+    uint32_t pages_max = x->total / s->config.page_tokens;
+    ret->hit_pages = kv_index_probe(&s->memory.index, x->keys, pages_max);
+    if (!may_admit(s, x, ret)) return false;
+    if (ret->hit_pages == 0) return true;
+    *ret_hits = find_pages(s, x, &ret->hit_pages);
+    for (uint32_t i = 0; i < ret->hit_pages; i++)
+        ret->idle_hits += s->memory.pool.refs[s->memory.match[i]] == 0;
+    ret->copied = *ret_hits % s->config.page_tokens != 0 && ret->hit_pages > 0;
+    return may_admit(s, x, ret);
+}
+
+static void count_first_admission(struct scheduler *s, struct session *x, uint32_t hit_tokens,
+                                  int64_t now_us)
+{
+    x->admitted_once = true;
+    x->admitted_us = now_us;
+    x->cached_tokens = hit_tokens;
+    s->counts.prompt_tokens += x->prompt_tokens;
+    s->counts.query_tokens += x->prompt_tokens;
+    s->counts.hit_tokens += hit_tokens;
+}
+
+bool sched_admit(struct scheduler *s, struct session *x, const struct sched_need *need,
+                 uint32_t hit_tokens, int64_t now_us)
+{
+    if (x->swapped) {
+        if (!swap_in(s, x)) return false;
+    } else if (!session_is_parked(x)) {
+        for (uint32_t i = 0; i < need->hit_pages; i++) {
+            kv_index_hit(&s->memory.index, s->memory.match[i]);
+            x->pages[i] = s->memory.match[i];
+        }
+        x->page_count = need->hit_pages;
+        x->computed = hit_tokens;
+        x->sealed_pages = need->hit_pages;
+    }
+    bool first = !x->admitted_once;
+    if (first) count_first_admission(s, x, hit_tokens, now_us);
+    sched_dequeue(s, x);
+    x->state = SESSION_RUNNING;
+    x->slice_from = session_generated(x);
+    list_remove(&x->link);
+    list_push_back(&s->running, &x->link);
+    s->counts.waiting--;
+    s->counts.running++;
+    sched_tenant_run(s, x, true);
+    if (s->watched) {
+        sched_tell(s, x,
+                   (struct step_event){ .kind = STEP_ADMITTED,
+                                        .input_tokens = first ? x->prompt_tokens : 0,
+                                        .cached_tokens = first ? hit_tokens : 0 });
+    }
+    return true;
+}

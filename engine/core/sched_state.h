@@ -1,0 +1,55 @@
+/* sched_state.h - the members of a scheduler.
+ *
+ * Layer:    engine/core, private to scheduler.c, sched_queue.c and sched_memory.c
+ * Rules:    `queue` is written by sched_queue.c alone, `memory` by sched_memory.c alone; lists of
+ *           sessions, counts and batch by the scheduler and, where a session gives up its place,
+ *           by sched_memory.c
+ */
+#pragma once
+#include "engine/core/sched_memory.h"
+#include "engine/core/sched_queue.h"
+#include "engine/core/scheduler.h"
+
+#define SESSION_OF(node) CONTAINER_OF(node, struct session, link)
+
+struct scheduler {
+    struct sched_config config;
+    struct step_rows rows;
+    struct sched_queue queue;
+    struct sched_memory memory;
+    struct list waiting, parked, running, ended;
+    struct list aborting;
+    struct heap due;
+    struct sched_batch batch;
+    struct sched_counts counts;
+    int64_t now_us;        /* of the last call with a time; never goes back */
+    struct perf_coef perf; /* of the current plan */
+    struct chunk_session
+        *pending; /* scratch of pending_max, for a chunk policy that aims; or NULL */
+    uint32_t pending_max;
+    uint32_t aim; /* of the current plan, once computed */
+    bool aimed;
+    double arrivals_s, arrived_owed_s; /* running means: requests and prompt tokens a second */
+    int64_t arrived_us;
+    double batch_mean;  /* running mean of running sessions */
+    double output_mean; /* running mean of outputs that ended by stop or length */
+    double preempt_s;   /* expected cost of preemptions since the last step */
+    uint32_t standing;  /* paused or held sessions: no step, and in no queue */
+    bool watched;       /* a policy observes every session in every step */
+    bool planned;       /* between plan and commit */
+};
+
+static inline bool session_stands(const struct session *x)
+{
+    return x->paused || x->held;
+}
+
+static inline bool session_is_parked(const struct session *x)
+{
+    return x->state == SESSION_WAITING && x->page_count > 0 && !x->swapped;
+}
+
+/* ---- scheduler.c ---- */
+
+void sched_batch_remove(struct scheduler *s, struct session *x);
+void sched_stop_running(struct scheduler *s, struct session *x); /* from running to waiting */

@@ -1,0 +1,67 @@
+/* http_api.h - the engine's HTTP API for clients, routers and agents.
+ *
+ * Layer:    engine/serve (base/io, base/wire, base/text)
+ * Threads:  the loop's
+ * Lifetime: listens from face_new on, before the model is loaded. The end: face_close cuts what is
+ *           open, device_free, face_free
+ * Guard:    with a secret or API keys, everything but /health needs one of them; with neither, the
+ *           Host, the Origin and the content type must be those of no page of another site.
+ *           /internal/ and /reset_prefix_cache take the fleet's secret, never an API key and never
+ *           a request that a web page sent; with neither secret nor keys, what comes from this
+ *           machine
+ *
+ *     POST /v1/chat/completions /v1/completions     GET /v1/models
+ *     POST /tokenize /detokenize /reset_prefix_cache
+ *     GET  /health /metrics /version
+ *     POST /internal/generate /internal/drain /internal/undrain /internal/clock
+ *          /internal/kv/read /internal/kv/pull
+ *     GET  /internal/info /internal/events /internal/tokenizer
+ */
+#pragma once
+#include "base/io/auth/auth_gate.h"
+#include "engine/serve/device.h"
+
+#define HTTP_API_KEYS_MAX 64
+
+struct http_api_config {
+    const char *host;
+    uint16_t port;
+    struct str host_shown;          /* in /internal/info: where routers reach it */
+    struct str model_name;          /* as requests name it */
+    struct str chat_template;       /* source instead of the model's; empty: the model's */
+    const struct credentials *held; /* what the fleet gave us */
+    const struct str *keys;         /* API keys */
+    size_t key_count;
+    const struct str *hosts; /* further names by which requests may call us */
+    size_t host_count;
+    struct tls *serve, *call; /* by its clients (NULL: plain HTTP), and to its peers */
+    uint64_t seed;            /* of requests that name none */
+    uint32_t requests_max;    /* in the engine at once: 429 beyond */
+    uint32_t seqs_max;
+    uint32_t text_threads;                             /* as text_pool_config */
+    size_t text_queue_bytes;                           /* likewise */
+    uint32_t connections_max, connections_address_max; /* as http_limits */
+    int64_t request_us_max, ping_us;
+};
+
+struct http_api;
+
+/* Strings of the config are borrowed for the life of the API. `device` events go to the functions
+ * below. */
+int http_api_new(struct loop *loop, const struct http_api_config *config,
+                 struct engine_metrics *metrics, struct http_api **ret, struct err *err);
+void http_api_close(struct http_api *api);
+void http_api_free(struct http_api *api);
+CLEANUP_FREEP(http_api, struct http_api)
+
+uint16_t http_api_port(const struct http_api *api);
+struct device_events http_api_device_events(struct http_api *api);
+void http_api_set_device(struct http_api *api, struct device *device);
+
+/* The model cannot be served: it does not load, or its template does not compile. */
+void http_api_on_failed(struct http_api *api, void (*fn)(void *arg, const char *sentence),
+                        void *arg);
+
+/* No new work and no new connections; on_empty(arg) when the last connection has gone. */
+void http_api_drain(struct http_api *api, void (*on_empty)(void *arg), void *arg);
+uint32_t http_api_in_flight(const struct http_api *api);

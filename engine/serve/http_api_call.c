@@ -1,0 +1,372 @@
+/* http_api_call.c - one generating request from its checked form to its last byte.
+ *
+ *     call_start ── device_submit ──► accepted ──► tokens ... ──► ended
+ *          │              ▲              │            │
+ *          └─ kv_pull ────┘              │            └─ the client left: device_abort, then ended
+ *             (or the client left)       │
+ *          refused: 429, 400 ◄───────────┘
+ *
+ * A call that names a peer to ask for K and V is submitted when that pull has ended, whatever came
+ * of it: then its prefix cache holds what could be had, and the rest is computed.
+ *
+ * The head of a stream is sent when the device has accepted the request, not before: until then an
+ * error still has its own status. While the client's socket is full the job's mail is left lying;
+ * the device sees that and pauses the session, so a slow reader costs pages, not memory.
+ */
+#include "engine/serve/http_api_call.h"
+
+#include "base/core/bits.h"
+#include "base/io/log.h"
+#include "base/io/loop/clock.h"
+#include "base/wire/sse.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+static void call_free(struct call *c)
+{
+    struct http_api *api = c->api;
+    loop_timer_clear(api->loop, &c->ping);
+    list_remove(&c->link);
+    api->call_count--;
+    job_free(c->job);
+    buf_fini(&c->text);
+    free(c);
+}
+
+/* Sends what the form has written to f->out. A client that cannot be written to is gone. */
+static void send_out(struct call *c)
+{
+    struct http_api *api = c->api;
+    if (!c->x || api->out.len == 0) return;
+    if (api->out.rc == 0 && http_stream_write(c->x, api->out.data, api->out.len) == 0) {
+        c->written_us = loop_now_us(api->loop);
+    } else {
+        http_exchange_abort(c->x);
+        c->x = NULL;
+        device_abort(api->device, c->job);
+    }
+    buf_clear(&api->out);
+}
+
+static void on_ping(void *arg)
+{
+    struct call *c = arg;
+    struct http_api *api = c->api;
+    int64_t quiet_from = c->written_us;
+    if (!c->x) return;
+    if (loop_now_us(api->loop) - quiet_from >= api->config.ping_us && !http_stream_full(c->x)) {
+        buf_clear(&api->out);
+        sse_comment(&api->out, STR("ping"));
+        send_out(c);
+        quiet_from = loop_now_us(api->loop);
+    }
+    if (c->x) loop_timer_set(api->loop, &c->ping, quiet_from + api->config.ping_us);
+}
+
+void call_beat(struct call *c)
+{
+    struct http_api *api = c->api;
+    if (!c->form->beats || !c->begun || !c->x || http_stream_full(c->x)) return;
+    if (loop_now_us(api->loop) - c->written_us < GENERATE_BEAT_US / 2) return;
+    buf_clear(&api->out);
+    buf_byte(&api->out, '\n');
+    send_out(c);
+}
+
+static void begin_stream(struct call *c)
+{
+    struct http_api *api = c->api;
+    c->begun = true;
+    if (c->form->beats) http_reply_header(c->x, GENERATE_BEAT_HEADER, STR(GENERATE_BEAT_MS));
+    http_reply_header(c->x, "cache-control", STR("no-cache"));
+    /* Tells reverse proxies of nginx's kind not to collect the stream. */
+    http_reply_header(c->x, "x-accel-buffering", STR("no"));
+    http_api_count(api, c->x, 200);
+    if (http_stream_begin(c->x, 200, str_from(c->form->content_type)) < 0) {
+        http_exchange_abort(c->x);
+        c->x = NULL;
+        device_abort(api->device, c->job);
+        return;
+    }
+    c->written_us = loop_now_us(api->loop);
+    if (c->form->begin) c->form->begin(c);
+    send_out(c);
+    c->ping.fn = on_ping;
+    c->ping.arg = c;
+    if (c->x && c->form->pings) {
+        loop_timer_set(api->loop, &c->ping, c->written_us + api->config.ping_us);
+    }
+}
+
+static void refuse(struct call *c, const struct job_mail *mail)
+{
+    enum openai_problem problem = OPENAI_INTERNAL;
+    const char *param = NULL;
+    if (mail->refused == -EAGAIN) {
+        problem = OPENAI_OVERLOADED;
+    } else if (mail->refused == -ENOMEM) {
+        problem = OPENAI_UNAVAILABLE;
+    } else if (mail->refused == -E2BIG) {
+        problem = OPENAI_CONTEXT_LENGTH;
+        param = "messages";
+    }
+    http_api_refuse(c->api, c->x, problem, param, "%s", mail->error);
+    c->x = NULL;
+}
+
+/* A whole reply that has not begun can still say in its status what went wrong. */
+static bool end_as_error(struct call *c, const struct job_mail *mail)
+{
+    if (c->form->stream && c->begun) return false;
+    switch (mail->end) {
+    case SESSION_END_DEADLINE:
+        http_api_refuse(c->api, c->x, OPENAI_DEADLINE, NULL,
+                        "the request was not done within its time (%u tokens generated)",
+                        mail->generated);
+        break;
+    case SESSION_END_ERROR:
+        http_api_refuse(c->api, c->x, OPENAI_INTERNAL, NULL, "%s", mail->error);
+        break;
+    case SESSION_END_ABORT:
+        http_api_refuse(c->api, c->x, OPENAI_UNAVAILABLE, NULL, "the engine is shutting down");
+        break;
+    case SESSION_END_NONE:
+    case SESSION_END_STOP:
+    case SESSION_END_LENGTH:
+    case SESSION_END_COUNT:
+        return false;
+    }
+    c->x = NULL;
+    return true;
+}
+
+/* The job stays until the device gives it back, which may be never. A stream whose reader can go on
+ * elsewhere is cut, as if the engine had died; others are told. */
+void call_let_go(struct call *c)
+{
+    struct http_api *api = c->api;
+    struct job_mail mail = { .end = SESSION_END_ERROR };
+    if (!c->x || c->pull) return;
+    snprintf(mail.error, sizeof mail.error, STALLED_TEXT, (double)api->stalled_us * 1e-6);
+    if (!c->begun || !c->form->stream) {
+        http_api_refuse(api, c->x, OPENAI_UNAVAILABLE, NULL, "%s", mail.error);
+    } else if (c->form->beats) {
+        http_exchange_abort(c->x);
+    } else {
+        buf_clear(&api->out);
+        c->form->end(c, &mail);
+        send_out(c);
+        if (c->x) http_stream_end(c->x);
+    }
+    c->x = NULL;
+    device_abort(api->device, c->job);
+}
+
+static void end_call(struct call *c, const struct job_mail *mail)
+{
+    if (c->x && mail->refused) refuse(c, mail);
+    if (c->x && !end_as_error(c, mail)) {
+        c->form->end(c, mail);
+        if (c->form->stream) {
+            send_out(c);
+            if (c->x) http_stream_end(c->x);
+        }
+    }
+    log_event(LOG_DEBUG, "request_ended", "id=%s end=%s prompt=%u cached=%u generated=%u",
+              c->id.text, mail->refused ? "refused" : session_end_name(mail->end), c->prompt_tokens,
+              mail->cached_tokens, mail->generated);
+    call_free(c);
+}
+
+/* Takes mail as long as the client takes bytes. May free the call. */
+static void pump(struct call *c)
+{
+    struct http_api *api = c->api;
+    struct job_mail *mail = &api->mail;
+    while (!c->x || !c->form->stream || !c->begun || !http_stream_full(c->x)) {
+        if (!device_take_mail(api->device, c->job, mail)) return;
+        buf_clear(&api->out);
+        bool run = mail->accepted || mail->id_count > 0 || mail->text.len > 0;
+        if (c->x && run && !mail->refused && !c->begun && c->form->stream) begin_stream(c);
+        if (c->x && (mail->id_count > 0 || mail->text.len > 0)) {
+            c->form->tokens(c, mail);
+            if (c->form->stream) send_out(c);
+        }
+        if (mail->ended) {
+            end_call(c, mail);
+            return;
+        }
+    }
+}
+
+void call_mail(void *http_api, struct job *job)
+{
+    (void)http_api;
+    pump(job->ask.owner);
+}
+
+static void on_abort(void *arg, enum http_abort why)
+{
+    struct call *c = arg;
+    c->x = NULL;
+    log_event(LOG_DEBUG, "client_left", "id=%s slow=%d", c->id.text, why == HTTP_ABORT_SLOW_READER);
+    if (c->pull) { /* the device has not heard of it */
+        kv_fetch_cancel(c->pull);
+        call_free(c);
+        return;
+    }
+    device_abort(c->api->device, c->job);
+    pump(c); /* what lay unread for a slow reader is taken, or the job would stay paused */
+}
+
+static void on_drain(void *arg)
+{
+    pump(arg);
+}
+
+/* ---- start --------------------------------------------------------------------------------------- */
+
+struct block_key http_api_salt(const struct http_api *api, struct str tenant)
+{
+    return block_salt(api->key_seed, str_from(api->digest), (struct str){ 0 }, tenant);
+}
+
+static struct job *make_job(struct http_api *api, const struct http_request *req,
+                            const struct call_ask *ask)
+{
+    struct job *job = job_new();
+    if (!job) return NULL;
+    struct job_ask *a = &job->ask;
+    const struct sampling *s = ask->sampling;
+    uint32_t room = api->info->context_max - (uint32_t)ask->ids->count;
+    a->number = ++api->numbered;
+    a->id_count = (uint32_t)ask->ids->count;
+    a->ids = TAKE(ask->ids->data);
+    *ask->ids = (struct ids){ 0 };
+    a->spec = (struct output_spec){
+        .sampling = { .temperature = (float)s->temperature,
+                      .top_k = s->top_k,
+                      .top_p = (float)s->top_p,
+                      .min_p = (float)s->min_p,
+                      .repetition_penalty = (float)s->repetition_penalty,
+                      .presence_penalty = (float)s->presence_penalty,
+                      .frequency_penalty = (float)s->frequency_penalty,
+                      .seed = s->has_seed
+                                  ? s->seed
+                                  : hash64(&a->number, sizeof a->number, api->config.seed) },
+        .prompt_tokens = ask->prompt_tokens,
+        .min_tokens = ask->min_tokens,
+        .ignore_eos = ask->ignore_eos,
+    };
+    a->output_max = ask->max_tokens ? min_u32(ask->max_tokens, room) : room;
+    a->goes_on = ask->goes_on;
+    a->salt = http_api_salt(api, ask->tenant);
+    a->tenant = ask->tenant.len > 0 ? hash64(ask->tenant.data, ask->tenant.len, 0) : 0;
+    a->arrival_us = req->received_us;
+    a->deadline_us = req->received_us + api->config.request_us_max;
+    if (ask->deadline_us) a->deadline_us = min_i64(a->deadline_us, ask->deadline_us);
+    a->predicted_p50 = ask->predicted_p50;
+    a->predicted_p90 = ask->predicted_p90;
+    a->predicted_mean = ask->predicted_mean;
+    a->has_rank = ask->has_rank;
+    a->rank = ask->rank;
+    a->group = ask->group;
+    a->weight = ask->weight;
+    if (job_set_stop(job, ask->stop, ask->stop_count) == 0) return job;
+    job_free(job);
+    return NULL;
+}
+
+bool call_refused(struct http_api *api, struct http_exchange *x, bool entered)
+{
+    if (api->stalled) {
+        http_api_refuse(api, x, OPENAI_UNAVAILABLE, NULL, STALLED_TEXT,
+                        (double)api->stalled_us * 1e-6);
+    } else if (api->state == HTTP_API_DRAINING && !entered) {
+        http_api_refuse(api, x, OPENAI_UNAVAILABLE, NULL, "draining: no new requests are taken");
+    } else if (api->call_count >= api->config.requests_max) {
+        metric_inc(engine_metric(api->metrics, EM_REFUSED));
+        http_api_refuse(api, x, OPENAI_OVERLOADED, NULL, "%u requests are in the engine already",
+                        api->call_count);
+    } else {
+        return false;
+    }
+    return true;
+}
+
+/* True when it does not fit and was answered. */
+static bool too_long(struct http_api *api, struct http_exchange *x, const struct call_ask *ask)
+{
+    if (ask->ids->count < api->info->context_max) return false;
+    http_api_refuse(
+        api, x, OPENAI_CONTEXT_LENGTH, "messages",
+        "the prompt has %zu tokens, but the context of this model is %u tokens and one is "
+        "needed to answer",
+        ask->ids->count, api->info->context_max);
+    return true;
+}
+
+static void on_pulled(void *arg, uint32_t tokens, uint32_t pulled)
+{
+    struct call *c = arg;
+    (void)tokens, (void)pulled; /* the prefix cache knows */
+    c->pull = NULL;
+    device_submit(c->api->device, c->job);
+}
+
+/* False when nothing is pulled: nobody is named, or too many pulls are under way. */
+static bool pull_first(struct call *c, const struct call_ask *ask)
+{
+    if (ask->kv_host.len == 0) return false;
+    const struct job_ask *a = &c->job->ask;
+    const struct kv_fetch_ask pull = {
+        .ids = a->ids,
+        .id_count = a->id_count,
+        .key_seed = c->api->key_seed,
+        .tenant = ask->tenant,
+        .salt = a->salt,
+        .host = ask->kv_host,
+        .port = ask->kv_port,
+        .ticket = ask->kv_ticket,
+        .key = ask->kv_key,
+        .tls = ask->kv_tls,
+        .deadline_us = a->deadline_us,
+        .on_end = on_pulled,
+        .arg = c,
+    };
+    return kv_fetch_start(c->api->pulls, &pull, &c->pull) == 0;
+}
+
+void call_start(struct http_api *api, struct http_exchange *x, const struct call_ask *ask)
+{
+    http_reply_header(x, "x-request-id", str_from(ask->id->text));
+    if (call_refused(api, x, ask->entered) || too_long(api, x, ask)) return;
+    struct call *c = calloc(1, sizeof *c);
+    struct job *job = c ? make_job(api, http_exchange_request(x), ask) : NULL;
+    if (!job) {
+        free(c);
+        http_api_refuse(api, x, OPENAI_UNAVAILABLE, NULL, "no memory for the request");
+        return;
+    }
+    c->api = api;
+    c->x = x;
+    c->form = ask->form;
+    c->job = job;
+    c->id = *ask->id;
+    c->reply = ask->reply;
+    c->reply.id = str_from(c->id.text);
+    c->prompt_tokens = ask->prompt_tokens;
+    job->ask.owner = c;
+    list_push_back(&api->calls, &c->link);
+    api->call_count++;
+    http_exchange_watch(x, on_abort, on_drain, c);
+    if (!pull_first(c, ask)) device_submit(api->device, job);
+}
+
+void calls_free(struct http_api *api)
+{
+    LIST_EACH_SAFE (&api->calls, node) {
+        call_free(CONTAINER_OF(node, struct call, link));
+    }
+}

@@ -1,0 +1,460 @@
+/* http_api_text.c - turns request bodies into token ids: small ones here, large ones on a text worker.
+ *
+ *     small ──────────────────────────────► make ──► made: a call, or a reply
+ *     large ──► waiting ──► worker: make ──► made
+ *                  │
+ *                  └─ the client left: taken back, or dropped when the worker is done
+ *
+ * `make` reads the body, the model's vocabulary and template and nothing else of the API: all of
+ * that stays as it is while a worker reads it. */
+#include "base/core/bits.h"
+#include "base/core/json.h"
+#include "base/io/loop/clock.h"
+#include "base/text/token_ask.h"
+#include "base/wire/sse.h"
+#include "engine/serve/http_api_call.h"
+
+#include <stdlib.h>
+
+/* A body on its way to ids or to a reply. */
+struct prompt {
+    int (*make)(struct prompt *p);  /* any thread: negative with `e` filled */
+    void (*made)(struct prompt *p); /* on the loop: answers x */
+    struct http_api *api;
+    struct http_exchange *x;      /* NULL: the client has left */
+    struct http_exchange *pinned; /* whose bytes a worker reads */
+    struct list link;
+    struct text_job job;
+    struct str body;
+    struct arena arena; /* what `r` points into, beside the body */
+    bool entered;       /* was at a worker */
+    int rc;             /* of make */
+    struct openai_error e;
+
+    /* chat and completions */
+    struct openai_request r;
+    struct request_id id;
+    int64_t deadline_us; /* 0: none named */
+    struct ids ids;
+
+    /* /tokenize and /detokenize */
+    enum token_ask_kind kind;
+    struct buf out;
+};
+
+static void prompt_fini(struct prompt *p)
+{
+    ids_fini(&p->ids);
+    buf_fini(&p->out);
+    arena_fini(&p->arena);
+}
+
+static void prompt_free(struct prompt *p)
+{
+    list_remove(&p->link);
+    prompt_fini(p);
+    free(p);
+}
+
+static void run(void *arg)
+{
+    struct prompt *p = arg;
+    p->rc = p->make(p);
+}
+
+static void done(void *arg)
+{
+    struct prompt *p = arg;
+    http_exchange_unpin(p->pinned);
+    if (p->x) p->made(p);
+    prompt_free(p);
+}
+
+static void on_abort(void *arg, enum http_abort why)
+{
+    (void)why;
+    struct prompt *p = arg;
+    p->x = NULL;
+    if (!text_cancel(&p->job)) return; /* the worker is at it */
+    http_exchange_unpin(p->pinned);
+    prompt_free(p);
+}
+
+static void to_worker(struct http_api *api, struct http_exchange *x, const struct prompt *with)
+{
+    if (call_refused(api, x, false)) return;
+    struct prompt *p = calloc(1, sizeof *p);
+    if (!p) {
+        http_api_refuse(api, x, OPENAI_UNAVAILABLE, NULL, "no memory for the request");
+        return;
+    }
+    *p = *with;
+    p->pinned = x;
+    p->entered = true;
+    p->job = (struct text_job){ .run = run, .done = done, .arg = p, .bytes = p->body.len };
+    list_push_back(&api->prompts, &p->link);
+    http_exchange_pin(x);
+    if (text_submit(&api->desk, &p->job) < 0) {
+        http_exchange_unpin(x);
+        prompt_free(p);
+        metric_inc(engine_metric(api->metrics, EM_REFUSED));
+        http_api_refuse(api, x, OPENAI_OVERLOADED, NULL,
+                        "too many large prompts are waiting to be tokenised; try again shortly");
+        return;
+    }
+    http_exchange_watch(x, on_abort, NULL, p);
+}
+
+static struct prompt new_prompt(struct http_api *api, struct http_exchange *x,
+                                const struct prompt *with)
+{
+    struct prompt p = *with;
+    p.api = api;
+    p.x = x;
+    p.body = http_exchange_request(x)->body;
+    arena_init(&p.arena, HTTP_API_ARENA_BYTES_MAX);
+    return p;
+}
+
+static void prompt_begin(struct http_api *api, struct http_exchange *x, const struct prompt *with)
+{
+    struct prompt p = new_prompt(api, x, with);
+    bool small = p.body.len <= TEXT_INLINE_BYTES;
+    if (small) p.rc = p.make(&p);
+    if (small && p.rc != -E2BIG) {
+        p.made(&p);
+        prompt_fini(&p);
+        return;
+    }
+    prompt_fini(&p); /* large, or in few bytes more work than is done here */
+    p = new_prompt(api, x, with);
+    to_worker(api, x, &p);
+}
+
+/* ---- chat and completions ---------------------------------------------------------------------- */
+
+static struct encode_model encode_model_of(const struct http_api *api)
+{
+    return (struct encode_model){ api->info->model->vocab, api->chat_template };
+}
+
+static int prompt_failed(const struct prompt *p, int rc, const struct err *err,
+                         struct openai_error *e)
+{
+    const char *param = p->r.surface == OPENAI_CHAT ? "messages" : "prompt";
+    switch (rc) {
+    case -EFBIG:
+        return openai_error_set(e, rc, OPENAI_CONTEXT_LENGTH, param,
+                                "the prompt is longer than the context of this model, %u tokens",
+                                p->api->info->context_max);
+    case -E2BIG:
+        return openai_error_set(e, rc, OPENAI_CONTEXT_LENGTH, param, "%s", err->text);
+    case -EPROTO: /* the template's own refusal: its sentence is for the client */
+    case -EINVAL:
+        return openai_error_set(e, rc, OPENAI_INVALID, param, "%s", err->text);
+    case -ENOMEM:
+        return openai_error_set(e, rc, OPENAI_UNAVAILABLE, NULL, "no memory for the prompt");
+    default:
+        return openai_error_set(e, rc, OPENAI_INTERNAL, NULL, "the chat template failed: %s",
+                                err->text);
+    }
+}
+
+/* A worker goes as far as the template's own bound. */
+static uint64_t steps_max(const struct prompt *p)
+{
+    return p->entered ? 0 : ENCODE_INLINE_STEPS;
+}
+
+static int prompt_encode(struct prompt *p)
+{
+    const struct openai_request *r = &p->r;
+    const struct encode_model m = encode_model_of(p->api);
+    struct err err = { "" };
+    /* One more than fits tells "too long" from "just fits". */
+    size_t ids_max = (size_t)p->api->info->context_max + 1;
+    int rc;
+    if (r->surface == OPENAI_CHAT) {
+        const struct encode_chat chat = { .messages = r->messages,
+                                          .tools = r->tools,
+                                          .kwargs = r->chat_template_kwargs,
+                                          .generation_prompt = true,
+                                          .now_s = clock_wall_us() / 1000000,
+                                          .steps_max = steps_max(p) };
+        rc = encode_chat(&m, &chat, ids_max, &p->ids, &err);
+    } else if (r->prompt_ids) {
+        rc = encode_ids(&m, r->prompt_ids, r->prompt_id_count, ids_max, &p->ids, &err);
+    } else {
+        rc = encode_text(&m, r->prompt, true, ids_max, &p->ids, &err);
+    }
+    return rc < 0 ? prompt_failed(p, rc, &err, &p->e) : 0;
+}
+
+#define TIMEOUT_MS_MAX 86400000 /* of x-request-timeout-ms: a day */
+
+/* ---- how answers are written ------------------------------------------------------------------ */
+
+static struct usage usage_of(const struct call *c, const struct job_mail *mail)
+{
+    return (struct usage){
+        .prompt_tokens = c->prompt_tokens,
+        .cached_tokens = min_u32(mail->cached_tokens, c->prompt_tokens),
+        .generated_tokens = mail->generated,
+    };
+}
+
+static enum finish finish_of(enum session_end end)
+{
+    return end == SESSION_END_STOP ? FINISH_STOP : FINISH_LENGTH;
+}
+
+static void stream_begin(struct call *c)
+{
+    if (c->reply.surface == OPENAI_CHAT) openai_chunk_role(&c->reply, &c->api->out);
+}
+
+static void stream_tokens(struct call *c, const struct job_mail *mail)
+{
+    /* Half a character or the beginning of a stop string makes no chunk. */
+    if (mail->text.len > 0) openai_chunk_text(&c->reply, buf_view(&mail->text), &c->api->out);
+}
+
+static void stream_error(struct call *c, const struct job_mail *mail)
+{
+    struct openai_error e;
+    if (mail->end == SESSION_END_DEADLINE) {
+        openai_error_set(&e, 0, OPENAI_DEADLINE, NULL, "the request was not done within its time");
+    } else {
+        openai_error_set(&e, 0, OPENAI_INTERNAL, NULL, "%s",
+                         mail->end == SESSION_END_ABORT ? "the engine is shutting down"
+                                                        : mail->error);
+    }
+    openai_chunk_error(&e, &c->api->out);
+}
+
+static void stream_end(struct call *c, const struct job_mail *mail)
+{
+    struct buf *out = &c->api->out;
+    if (mail->end == SESSION_END_STOP || mail->end == SESSION_END_LENGTH) {
+        openai_chunk_finish(&c->reply, finish_of(mail->end), out);
+        struct usage usage = usage_of(c, mail);
+        if (c->reply.include_usage) openai_chunk_usage(&c->reply, &usage, out);
+    } else {
+        stream_error(c, mail);
+    }
+    openai_chunk_done(out);
+}
+
+static const struct call_form stream_form = {
+    .content_type = "text/event-stream",
+    .stream = true,
+    .pings = true,
+    .begin = stream_begin,
+    .tokens = stream_tokens,
+    .end = stream_end,
+};
+
+static void whole_tokens(struct call *c, const struct job_mail *mail)
+{
+    buf_str(&c->text, buf_view(&mail->text)); /* sticky: looked at in the end */
+}
+
+static void whole_end(struct call *c, const struct job_mail *mail)
+{
+    struct http_api *api = c->api;
+    struct usage usage = usage_of(c, mail);
+    if (c->text.rc < 0) {
+        http_api_refuse(api, c->x, OPENAI_UNAVAILABLE, NULL, "no memory for the answer");
+    } else {
+        buf_clear(&api->out);
+        openai_reply_whole(&c->reply, buf_view(&c->text), finish_of(mail->end), &usage, &api->out);
+        http_api_reply(api, c->x, 200, buf_view(&api->out));
+    }
+    c->x = NULL;
+}
+
+static const struct call_form whole_form = { .tokens = whole_tokens, .end = whole_end };
+
+/* ---- generating endpoints ---------------------------------------------------------------------- */
+
+static int check_model(const struct http_api *api, struct str model, struct openai_error *e)
+{
+    if (model.len == 0 || str_eq(model, api->config.model_name)) return 0;
+    return openai_error_set(e, -ENOENT, OPENAI_MODEL_NOT_FOUND, "model",
+                            "the model '" STR_FMT "' does not exist; this engine serves '" STR_FMT
+                            "'",
+                            STR_ARG(model), STR_ARG(api->config.model_name));
+}
+
+static int read_deadline(const struct http_request *req, int64_t *ret, struct openai_error *e)
+{
+    struct str text = http_request_header(req, "x-request-timeout-ms");
+    uint64_t ms;
+    if (!text.data) return 0;
+    if (str_to_u64(text, &ms) < 0 || ms == 0 || ms > TIMEOUT_MS_MAX) {
+        return openai_error_set(e, -EINVAL, OPENAI_INVALID, "x-request-timeout-ms",
+                                "x-request-timeout-ms must be a number from 1 to %d",
+                                TIMEOUT_MS_MAX);
+    }
+    *ret = req->received_us + (int64_t)ms * 1000;
+    return 0;
+}
+
+/* As the router refuses: an answer cut short of what was asked for would look like a choice. A
+ * prompt that fills the context alone is call_start's to refuse. */
+static int check_room(const struct http_api *api, const struct openai_request *r, size_t prompt,
+                      struct openai_error *e)
+{
+    uint32_t context = api->info->context_max;
+    if (prompt >= context || r->max_tokens <= context - prompt) return 0;
+    return openai_error_set(e, -EINVAL, OPENAI_CONTEXT_LENGTH, "max_tokens",
+                            "the context of this model is %u tokens, but the prompt has %zu and "
+                            "max_tokens asks for %u; lower it or leave it out",
+                            context, prompt, r->max_tokens);
+}
+
+/* Any thread. */
+static int make(struct prompt *p)
+{
+    const struct http_api *api = p->api;
+    int rc = openai_parse(p->r.surface, p->body, &p->arena, &p->r, &p->e);
+    if (rc == 0) rc = check_model(api, p->r.model, &p->e);
+    if (rc == 0) rc = prompt_encode(p);
+    if (rc == 0 && p->ids.count == 0)
+        rc = openai_error_set(&p->e, -EINVAL, OPENAI_INVALID, "prompt", "the prompt is empty");
+    if (rc == 0) rc = check_room(api, &p->r, p->ids.count, &p->e);
+    return rc;
+}
+
+static void refused(struct prompt *p)
+{
+    http_reply_header(p->x, "x-request-id", str_from(p->id.text));
+    http_api_reply_error(p->api, p->x, &p->e);
+}
+
+static void made(struct prompt *p)
+{
+    const struct openai_request *r = &p->r;
+    if (p->rc < 0) {
+        refused(p);
+        return;
+    }
+    const struct call_ask ask = {
+        .form = r->stream ? &stream_form : &whole_form,
+        .ids = &p->ids,
+        .prompt_tokens = (uint32_t)p->ids.count,
+        .sampling = &r->sampling,
+        .max_tokens = r->max_tokens,
+        .min_tokens = r->min_tokens,
+        .stop = r->stop,
+        .stop_count = r->stop_count,
+        .ignore_eos = r->ignore_eos,
+        .entered = p->entered,
+        .group = r->group.len > 0 ? hash64(r->group.data, r->group.len, 0) | 1 : 0,
+        .deadline_us = p->deadline_us,
+        .reply = { .surface = r->surface,
+                   .created_s = clock_wall_us() / 1000000,
+                   .model = p->api->config.model_name,
+                   .fingerprint = str_from(p->api->info->model->numerics),
+                   .include_usage = r->include_usage },
+        .id = &p->id,
+    };
+    call_start(p->api, p->x, &ask);
+}
+
+static void generate(struct http_api *api, struct http_exchange *x, enum openai_surface surface)
+{
+    struct prompt p = { .make = make, .made = made, .r = { .surface = surface } };
+    http_api_request_id(api, x, &p.id);
+    if (read_deadline(http_exchange_request(x), &p.deadline_us, &p.e) < 0) {
+        p.api = api;
+        p.x = x;
+        refused(&p);
+        return;
+    }
+    prompt_begin(api, x, &p);
+}
+
+void handle_chat(struct http_api *api, struct http_exchange *x)
+{
+    generate(api, x, OPENAI_CHAT);
+}
+
+void handle_completions(struct http_api *api, struct http_exchange *x)
+{
+    generate(api, x, OPENAI_COMPLETION);
+}
+
+void handle_models(struct http_api *api, struct http_exchange *x)
+{
+    const struct openai_model model = {
+        .id = api->config.model_name,
+        .created_s = api->created_s,
+        .context_tokens = api->info ? api->info->context_max : 0,
+    };
+    openai_models_render(&model, 1, &api->out);
+    http_api_reply(api, x, 200, buf_view(&api->out));
+}
+
+/* ---- /tokenize and /detokenize ------------------------------------------------------------------- */
+
+static int make_tokens(struct prompt *p)
+{
+    const struct encode_model m = encode_model_of(p->api);
+    struct token_ask ask;
+    struct err err = { "" };
+    int rc = token_ask_read(p->kind, p->body, &ask, &err);
+    ask.chat.steps_max = steps_max(p);
+    if (rc == 0) rc = token_ask_answer(&ask, &m, p->api->info->context_max, &p->out, &err);
+    token_ask_fini(&ask);
+    if (rc == -EFBIG || rc == -E2BIG) /* not of a model's context: of one call */
+        return openai_error_set(&p->e, rc, OPENAI_TOO_LARGE, NULL, "%s", err_text(&err, rc));
+    return rc < 0 ? prompt_failed(p, rc, &err, &p->e) : 0;
+}
+
+static void tokens_made(struct prompt *p)
+{
+    if (p->rc < 0)
+        http_api_reply_error(p->api, p->x, &p->e);
+    else
+        http_api_reply(p->api, p->x, 200, buf_view(&p->out));
+}
+
+void handle_tokenize(struct http_api *api, struct http_exchange *x)
+{
+    prompt_begin(
+        api, x,
+        &(struct prompt){ .make = make_tokens, .made = tokens_made, .kind = TOKEN_ASK_TOKENIZE });
+}
+
+void handle_detokenize(struct http_api *api, struct http_exchange *x)
+{
+    prompt_begin(
+        api, x,
+        &(struct prompt){ .make = make_tokens, .made = tokens_made, .kind = TOKEN_ASK_DETOKENIZE });
+}
+
+/* ---- life ------------------------------------------------------------------------------------------ */
+
+int prompts_init(struct http_api *api, struct err *err)
+{
+    const struct text_pool_config config = {
+        .threads = api->config.text_threads,
+        .queue_bytes = api->config.text_queue_bytes,
+        .meters = { api->metrics->metrics, EM_TEXT_BYTES, EM_TEXT_REFUSED, EM_TEXT_SECONDS },
+    };
+    list_init(&api->prompts);
+    int rc = text_pool_new(&config, &api->texts, err);
+    if (rc == 0) text_desk_init(&api->desk, api->texts, api->loop);
+    return rc;
+}
+
+void prompts_free(struct http_api *api)
+{
+    LIST_EACH_SAFE (&api->prompts, node) {
+        prompt_free(CONTAINER_OF(node, struct prompt, link));
+    }
+    text_desk_fini(&api->desk);
+    text_pool_free(api->texts);
+    api->texts = NULL;
+}

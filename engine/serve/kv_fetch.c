@@ -1,0 +1,392 @@
+/* kv_fetch.c - reads a prefix from a peer, one answer after the other, and takes each in.
+ *
+ * One read at a time and no pipeline: a pull shares the device with the steps, and between two
+ * takings a step goes on. What lies in memory is one answer a pull.
+ *
+ * The peer is of our fleet (it knows the key of the ticket) and still not believed: digest, numerics, layout
+ * and counts are compared. Every answer that is taken moves the pull forward, so it ends. An answer
+ * that is not full is the last: the peer had no more.
+ */
+#include "engine/serve/kv_fetch.h"
+
+#include "base/core/bits.h"
+#include "base/core/fault.h"
+#include "base/io/auth/credentials.h"
+#include "base/io/auth/signed_call.h"
+#include "base/io/log.h"
+#include "engine/serve/kv_prefix.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#define TENANT_BYTES_MAX 128 /* as in generate.c */
+
+const char *const kv_fetch_end_names[KV_FETCH_END_COUNT] = {
+    "whole", "dry", "full", "late", "failed", "misfit", "left", "busy",
+};
+
+struct kv_fetches {
+    struct kv_fetches_config config;
+    struct device *device;
+    const struct device_info *info;
+    struct str digest;
+    struct http_client *client;
+    struct signer *signer;
+    struct metric_series *ended[KV_FETCH_END_COUNT];
+    struct list pulls;
+    uint32_t count;
+};
+
+struct kv_fetch {
+    struct list link;
+    struct kv_fetches *all;
+    struct kv_prefix prefix;
+    char host[GENERATE_HOST_BYTES_MAX + 1], tenant[TENANT_BYTES_MAX + 1];
+    char ticket[GENERATE_TICKET_BYTES_MAX + 1];
+    struct auth_key key; /* that the ticket came with */
+    uint16_t port;
+    bool tls;
+    int64_t deadline_us;
+    void (*on_end)(void *arg, uint32_t tokens, uint32_t pulled);
+    void *arg;
+    bool left; /* nobody waits: freed when the device has done with it */
+
+    struct signed_call *http; /* NULL: not reading */
+    struct device_call call;  /* under way when not reading */
+    int status;
+    struct buf response;
+    struct kv_head head; /* of the answer */
+    struct kv_adopted now;
+    uint32_t came; /* pages, in all */
+};
+
+void kv_head_of(const struct device_info *info, struct str digest, uint32_t first, uint32_t tokens,
+                struct kv_head *ret)
+{
+    *ret = (struct kv_head){
+        .kv_type = info->kv.type,
+        .layers = info->kv.n_layers,
+        .kv_heads = info->kv.n_kv_heads,
+        .head_dim = info->kv.head_dim,
+        .page_tokens = info->kv.page_tokens,
+        .first = first,
+        .tokens = tokens,
+    };
+    memcpy(ret->digest, digest.data, min_size(digest.len, SHA256_HEX));
+    memcpy(ret->numerics, info->model->numerics,
+           strnlen(info->model->numerics, KV_NUMERICS_BYTES - 1));
+}
+
+/* ---- the end ---------------------------------------------------------------------------------- */
+
+static void fetch_free(struct kv_fetch *p)
+{
+    list_remove(&p->link);
+    p->all->count--;
+    kv_prefix_fini(&p->prefix);
+    buf_fini(&p->response);
+    free(p);
+}
+
+static void count_end(struct kv_fetches *all, enum kv_fetch_end end)
+{
+    metric_inc(all->ended[end]);
+}
+
+static void finish(struct kv_fetch *p, enum kv_fetch_end end, const char *why)
+{
+    uint32_t page_tokens = p->prefix.page_tokens;
+    log_event(end == KV_FETCH_FAILED || end == KV_FETCH_MISFIT ? LOG_WARN : LOG_DEBUG, "kv_pull",
+              "peer=%s:%u end=%s tokens=%u pulled=%u why=%s", p->host, p->port,
+              kv_fetch_end_names[end], p->now.here * page_tokens, p->came * page_tokens, why);
+    count_end(p->all, end);
+    p->on_end(p->arg, p->now.here * page_tokens, min_u32(p->came, p->now.here) * page_tokens);
+    fetch_free(p);
+}
+
+void kv_fetch_cancel(struct kv_fetch *p)
+{
+    if (!p) return;
+    count_end(p->all, KV_FETCH_LEFT);
+    p->left = true;
+    if (!p->http) return; /* the device has it: on its return */
+    signed_call_cancel(p->http);
+    fetch_free(p);
+}
+
+/* ---- one read --------------------------------------------------------------------------------- */
+
+static uint32_t response_pages(const struct kv_fetches *all)
+{
+    return max_u32(1, (uint32_t)(KV_READ_BYTES_MAX / kv_page_bytes(&all->info->kv)));
+}
+
+static void on_head(void *arg, const struct http_response *head)
+{
+    struct kv_fetch *p = arg;
+    p->status = head->status;
+}
+
+static void on_data(void *arg, struct str data)
+{
+    struct kv_fetch *p = arg;
+    if (p->status != 200) return; /* a sentence for humans */
+    int rc = FAULT("kv_pull.answer") ? -ENOMEM : buf_str(&p->response, data);
+    if (rc == 0) return;
+    signed_call_cancel(p->http);
+    p->http = NULL;
+    finish(p, rc == -E2BIG ? KV_FETCH_MISFIT : KV_FETCH_FAILED,
+           rc == -E2BIG ? "more bytes than one answer may have" : "no memory");
+}
+
+/* Returns true if the reply is for this model, covers the requested pages and is complete. */
+static int check_answer(struct kv_fetch *p, struct err *err)
+{
+    struct kv_head ours, *h = &p->head;
+    int rc = kv_head_decode(buf_view(&p->response), h, err);
+    if (rc < 0) return rc;
+    kv_head_of(p->all->info, p->all->digest, h->first, h->tokens, &ours);
+    if (memcmp(h->digest, ours.digest, sizeof ours.digest) != 0)
+        return err_set(err, -EINVAL, "it serves %.12s, not %.12s", h->digest, ours.digest);
+    if (strncmp(h->numerics, ours.numerics, KV_NUMERICS_BYTES) != 0)
+        return err_set(err, -EINVAL, "it computes by %.64s, not %.64s", h->numerics, ours.numerics);
+    if (h->kv_type != ours.kv_type || h->layers != ours.layers || h->kv_heads != ours.kv_heads ||
+        h->head_dim != ours.head_dim || h->page_tokens != ours.page_tokens)
+        return err_set(err, -EINVAL, "its pages are laid out in another way");
+    uint32_t from = p->now.here * ours.page_tokens, pages = h->tokens / ours.page_tokens;
+    if (h->first != from || pages > p->prefix.pages - p->now.here)
+        return err_set(err, -EINVAL, "tokens %u and %u more came, asked from %u to %u", h->first,
+                       h->tokens, from, p->prefix.pages * ours.page_tokens);
+    if (p->response.len != KV_HEAD_BYTES + pages * kv_page_bytes(&p->all->info->kv))
+        return err_set(err, -EINVAL, "%zu bytes are not those of %u tokens", p->response.len,
+                       h->tokens);
+    return 0;
+}
+
+static void take_in(struct device_call *call, struct executor *x)
+{
+    struct kv_fetch *p = call->arg;
+    uint32_t count = p->head.tokens / p->prefix.page_tokens;
+    p->now = kv_prefix_adopt(x, &p->prefix, p->now.here, p->response.data + KV_HEAD_BYTES, count);
+}
+
+static void read_on(struct kv_fetch *p);
+
+static void taken_in(struct device_call *call)
+{
+    struct kv_fetch *p = call->arg;
+    uint32_t page_tokens = p->prefix.page_tokens;
+    uint32_t came = p->head.tokens / page_tokens, upto = p->head.first / page_tokens + came;
+    p->came += p->now.came;
+    metric_add(engine_metric(p->all->config.metrics, EM_KV_PULLED),
+               (double)p->now.came * page_tokens);
+    buf_clear(&p->response);
+    if (p->left) {
+        fetch_free(p);
+    } else if (p->now.here < upto) {
+        finish(p, KV_FETCH_FULL, "no_room");
+    } else if (p->now.here < p->prefix.pages && came < response_pages(p->all)) {
+        finish(p, KV_FETCH_DRY, "peer_has_no_more");
+    } else {
+        read_on(p);
+    }
+}
+
+static void to_device(struct kv_fetch *p, void (*fn)(struct device_call *, struct executor *),
+                      void (*done)(struct device_call *))
+{
+    p->call = (struct device_call){ .fn = fn, .done = done, .arg = p };
+    device_call(p->all->device, &p->call);
+}
+
+static void on_end(void *arg, enum http_end end)
+{
+    struct kv_fetch *p = arg;
+    struct err err = { "" };
+    char why[64];
+    p->http = NULL;
+    if (end != HTTP_END_OK) {
+        finish(p,
+               end == HTTP_END_TIMEOUT ? KV_FETCH_LATE
+               : end == HTTP_END_LOCAL ? KV_FETCH_BUSY
+                                       : KV_FETCH_FAILED,
+               http_end_text(end));
+    } else if (p->status != 200) {
+        snprintf(why, sizeof why, "status_%d", p->status);
+        finish(p, KV_FETCH_FAILED, why);
+    } else if (check_answer(p, &err) < 0) {
+        finish(p, KV_FETCH_MISFIT, err.text);
+    } else if (p->head.tokens == 0) {
+        finish(p, KV_FETCH_DRY, "peer_has_no_more");
+    } else {
+        to_device(p, take_in, taken_in);
+    }
+}
+
+static struct signed_call *ask_peer(struct kv_fetch *p, struct err *err)
+{
+    struct kv_fetches *all = p->all;
+    CLEANUP(buf_fini) struct buf body = { 0 };
+    const struct kv_read_request read = {
+        .ids = p->prefix.ids,
+        .id_count = p->prefix.pages * p->prefix.page_tokens,
+        .tenant = str_from(p->tenant),
+        .from = p->now.here * p->prefix.page_tokens,
+    };
+    const struct http_header json = { STR("content-type"), STR("application/json") };
+    const struct signed_as as = { str_from(p->ticket), p->key };
+    int rc = kv_read_request_encode(&read, &body);
+    if (rc == 0 && as.id.len == 0 && credentials_held(all->config.held)) {
+        err_set(err, -EACCES, "no ticket came with the request");
+        return NULL;
+    }
+    if (rc < 0) {
+        err_set(err, rc, "no memory to ask");
+        return NULL;
+    }
+    const struct http_call_request req = {
+        .host = str_from(p->host),
+        .port = p->port,
+        .tls = p->tls,
+        .path = STR("/internal/kv/read"),
+        .headers = &json,
+        .header_count = 1,
+        .body = buf_view(&body),
+        .deadline_us = p->deadline_us,
+        .on_head = on_head,
+        .on_data = on_data,
+        .on_end = on_end,
+        .arg = p,
+    };
+    return signed_call_start(all->signer, &req, &as, false, err);
+}
+
+static void read_on(struct kv_fetch *p)
+{
+    struct err err = { "" };
+    if (p->now.here >= p->prefix.pages) {
+        finish(p, KV_FETCH_WHOLE, "all_is_here");
+    } else if (loop_now_us(p->all->config.loop) >= p->deadline_us) {
+        finish(p, KV_FETCH_LATE, "time_is_up");
+    } else {
+        p->status = 0;
+        p->http = ask_peer(p, &err);
+        if (!p->http) finish(p, KV_FETCH_FAILED, err.text);
+    }
+}
+
+/* ---- the beginning ---------------------------------------------------------------------------- */
+
+static void look(struct device_call *call, struct executor *x)
+{
+    struct kv_fetch *p = call->arg;
+    p->now.here = kv_prefix_here(x, &p->prefix);
+}
+
+static void looked(struct device_call *call)
+{
+    struct kv_fetch *p = call->arg;
+    if (p->left) {
+        fetch_free(p);
+    } else {
+        read_on(p);
+    }
+}
+
+/* One that does not fit or has no key is left out: the peer then says what it lacks. */
+static void keep_ticket(struct kv_fetch *p, const struct kv_fetch_ask *ask)
+{
+    if (ask->ticket.len == 0 || ask->ticket.len >= sizeof p->ticket) return;
+    if (hex_to(ask->key, p->key.byte, sizeof p->key.byte) < 0) return;
+    memcpy(p->ticket, ask->ticket.data, ask->ticket.len);
+}
+
+int kv_fetch_start(struct kv_fetches *all, const struct kv_fetch_ask *ask, struct kv_fetch **ret)
+{
+    must(all->device && ask->host.len <= GENERATE_HOST_BYTES_MAX &&
+         ask->tenant.len <= TENANT_BYTES_MAX);
+    int rc = all->count >= KV_FETCHES_MAX ? -EAGAIN : 0;
+    struct kv_fetch *p = rc == 0 && !FAULT("kv_pull.start") ? calloc(1, sizeof *p) : NULL;
+    if (rc == 0 && !p) rc = -ENOMEM;
+    /* Without a prefix cache nothing would be found again. */
+    uint32_t count = all->info->prefix_cache ? ask->id_count : 0;
+    if (rc == 0)
+        rc = kv_prefix_init(&p->prefix, ask->key_seed, ask->salt, ask->ids, count,
+                            all->info->page_tokens);
+    if (rc < 0) {
+        count_end(all, KV_FETCH_BUSY);
+        free(p);
+        return rc;
+    }
+    int64_t latest_us = loop_now_us(all->config.loop) + KV_FETCH_US_MAX;
+    p->all = all;
+    memcpy(p->host, ask->host.data, ask->host.len);
+    if (ask->tenant.len) memcpy(p->tenant, ask->tenant.data, ask->tenant.len);
+    keep_ticket(p, ask);
+    p->port = ask->port;
+    p->tls = ask->tls;
+    p->deadline_us = ask->deadline_us > 0 ? min_i64(ask->deadline_us, latest_us) : latest_us;
+    p->on_end = ask->on_end;
+    p->arg = ask->arg;
+    buf_init(&p->response, KV_HEAD_BYTES + response_pages(all) * kv_page_bytes(&all->info->kv));
+    list_push_back(&all->pulls, &p->link);
+    all->count++;
+    to_device(p, look, looked);
+    *ret = p;
+    return 0;
+}
+
+/* ---- all of them ------------------------------------------------------------------------------ */
+
+int kv_fetches_new(const struct kv_fetches_config *config, struct kv_fetches **ret, struct err *err)
+{
+    CLEANUP(kv_fetches_freep) struct kv_fetches *all = calloc(1, sizeof *all);
+    if (!all) return -ENOMEM;
+    all->config = *config;
+    list_init(&all->pulls);
+    for (int i = 0; i < KV_FETCH_END_COUNT; i++) {
+        struct str end = str_from(kv_fetch_end_names[i]);
+        all->ended[i] = metric_series(config->metrics->metrics, EM_KV_PULLS, &end);
+    }
+    /* A connection a pull is all that is ever needed; idle ones lie ready for the next. */
+    const struct http_client_config client = { .connections_max = 2 * KV_FETCHES_MAX,
+                                               .idle_per_host_max = KV_FETCHES_MAX,
+                                               .tls = config->tls };
+    int rc = http_client_new(config->loop, &client, &all->client, err);
+    const struct signer_config signer = { .loop = config->loop, .client = all->client };
+    if (rc == 0) rc = signer_new(&signer, &all->signer, err);
+    if (rc < 0) return rc;
+    *ret = TAKE(all);
+    return 0;
+}
+
+void kv_fetches_set_device(struct kv_fetches *all, struct device *device,
+                           const struct device_info *info, struct str digest)
+{
+    all->device = device;
+    all->info = info;
+    all->digest = digest;
+}
+
+void kv_fetches_close(struct kv_fetches *all)
+{
+    if (!all) return;
+    LIST_EACH_SAFE (&all->pulls, node) {
+        struct kv_fetch *p = CONTAINER_OF(node, struct kv_fetch, link);
+        if (!p->http) continue; /* the device has it */
+        signed_call_cancel(p->http);
+        fetch_free(p);
+    }
+    http_client_free(all->client);
+    all->client = NULL;
+}
+
+void kv_fetches_free(struct kv_fetches *all)
+{
+    if (!all) return;
+    kv_fetches_close(all);
+    LIST_EACH_SAFE (&all->pulls, node)
+        fetch_free(CONTAINER_OF(node, struct kv_fetch, link));
+    signer_free(all->signer);
+    free(all);
+}

@@ -1,0 +1,97 @@
+/* metrics.h - the engine's metrics: one table, handles made at start.
+ *
+ * Layer:   engine/serve (base/io/metrics.h)
+ * Threads: engine_metrics_* from any thread (the metrics are atomic)
+ */
+#pragma once
+#include "base/io/metrics.h"
+#include "engine/core/scheduler.h"
+
+enum engine_metric {
+    EM_TTFT,
+    EM_ITL,
+    EM_TPOT,
+    EM_E2E,
+    EM_QUEUE,
+    EM_PREFILL,
+    EM_DECODE,
+    EM_PROMPT_LENGTH,
+    EM_OUTPUT_LENGTH,
+    EM_STEP,
+    EM_STEP_TOKENS,
+    EM_PROMPT_TOKENS,
+    EM_GENERATED_TOKENS,
+    EM_PREFIX_QUERIES,
+    EM_PREFIX_HITS,
+    EM_PREEMPTIONS,
+    EM_PARKED,
+    EM_PAGES_COPIED,
+    EM_SWAPS,
+    EM_SWAPPED,
+    EM_EVICTIONS,
+    EM_KV_PULLS,
+    EM_KV_PULLED,
+    EM_KV_SENT,
+    EM_FINISHED,
+    EM_REFUSED,
+    EM_TEXT_BYTES,
+    EM_TEXT_REFUSED,
+    EM_TEXT_SECONDS,
+    EM_HTTP_REQUESTS,
+    EM_HTTP_CONNECTIONS,
+    EM_HTTP_REFUSED,
+    EM_HTTP_CUT,
+    EM_SIGNED,
+    EM_HTTP_CLOSED,
+    EM_LOG_LOST,
+    EM_RUNNING,
+    EM_WAITING,
+    EM_PAUSED,
+    EM_OWED,
+    EM_KV_USAGE,
+    EM_KV_PAGES,
+    EM_PERF,
+    EM_PERF_SAMPLES,
+    EM_PERF_RATIO,
+    EM_STALLS,
+    EM_STALLED,
+    EM_THROTTLED,
+    EM_CLOCK,
+    EM_INFO,
+    EM_POLICY,
+    EM_COUNT
+};
+
+extern const struct metric_desc engine_metric_table[EM_COUNT];
+
+struct engine_metrics {
+    struct metrics *metrics;
+    struct metric_series *finished[SESSION_END_COUNT];
+    struct metric_series *pages[3];   /* free, held, cached */
+    struct metric_series *swapped[2]; /* out, in */
+    struct metric_series *perf[5];    /* a b c d e */
+};
+
+int engine_metrics_init(struct engine_metrics *m, struct err *err);
+void engine_metrics_fini(struct engine_metrics *m);
+
+static inline struct metric_series *engine_metric(const struct engine_metrics *m,
+                                                  enum engine_metric which)
+{
+    return metric_of(m->metrics, which);
+}
+
+/* What the scheduler has counted since `before`, and its gauges. */
+void engine_metrics_counts(struct engine_metrics *m, const struct sched_counts *before,
+                           const struct sched_counts *now);
+
+/* Times of a session that has ended; first_us and last_us are of its tokens, 0 for none. */
+void engine_metrics_ended(struct engine_metrics *m, const struct session *session, int64_t last_us);
+
+/* Says which row of a kind decides here; NULL: none, and nothing is said. */
+void engine_metrics_policy(struct engine_metrics *m, const char *kind, const char *row);
+
+void engine_metrics_http(struct engine_metrics *m, struct str path, int status);
+
+/* The names that vLLM's dashboards, scalers and endpoint pickers read. */
+int engine_metrics_render_vllm(const struct engine_metrics *m, struct str model, struct buf *out);

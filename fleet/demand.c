@@ -1,0 +1,131 @@
+/* demand.c - reports of routers, kept and summed. */
+#include "fleet/demand.h"
+
+#include "base/core/bits.h"
+
+#include <math.h>
+
+#define CACHED_WEIGHT 0.2 /* of the newest report in the share of cached prompt tokens */
+#define RATE_LEAST 1e-9   /* arrivals a second: weight of a router without any */
+
+/* ---- one router ---- */
+
+/* What rose since the last report. */
+static void count(struct demand_counted *c, const struct demand_seen *d,
+                  const struct service_demand *now, bool same_boot)
+{
+    static const struct service_demand nothing;
+    if (!d->present) return;
+    const struct service_demand *last = same_boot ? &d->last : &nothing;
+    if (now->arrivals_total > last->arrivals_total)
+        c->arrivals += now->arrivals_total - last->arrivals_total;
+    if (now->slo_met_total > last->slo_met_total)
+        c->met += now->slo_met_total - last->slo_met_total;
+    if (now->slo_missed_total > last->slo_missed_total)
+        c->missed += now->slo_missed_total - last->slo_missed_total;
+}
+
+static void keep_lengths(bool has, const struct wire_lengths *w, struct lengths *ret)
+{
+    *ret = (struct lengths){ 0 };
+    if (!has) return;
+    *ret = (struct lengths){ .count = w->count,
+                             .age_s = w->age_s,
+                             .prompt = w->prompt,
+                             .output = w->output,
+                             .prompt_sq = w->prompt_sq,
+                             .output_sq = w->output_sq,
+                             .cross = w->cross };
+    for (uint32_t i = 0; i < w->bin_count; i++)
+        ret->bin[i / LENGTH_BINS][i % LENGTH_BINS] = (float)w->bins[i];
+}
+
+void demand_heard(struct demand_seen *d, struct demand_counted *counted,
+                  const struct service_demand *report, bool same_boot, int64_t now_us)
+{
+    bool known = d->present && same_boot;
+    count(counted, d, report, same_boot);
+    /* What arrived before the first report is taken as of now: the careful side. */
+    if (!known || report->arrivals_total != d->last.arrivals_total || report->held > 0)
+        d->arrived_us = now_us;
+    if (known && report->prompt_tokens_total > d->last.prompt_tokens_total) {
+        double prompt = (double)(report->prompt_tokens_total - d->last.prompt_tokens_total);
+        double cached = report->cached_tokens_total > d->last.cached_tokens_total
+                            ? (double)(report->cached_tokens_total - d->last.cached_tokens_total)
+                            : 0;
+        double share = cached < prompt ? cached / prompt : 1;
+        d->cached_share += CACHED_WEIGHT * (share - d->cached_share);
+    }
+    d->last = *report;
+    keep_lengths(report->has_expected, &report->expected, &d->expected);
+    keep_lengths(report->has_queued, &report->queued, &d->queued);
+    d->last.service = (struct str){ 0 };
+    d->last.expected.bins = d->last.queued.bins = NULL;
+    d->present = true;
+}
+
+/* ---- all routers ---- */
+
+/* Joined to the lengths of other routers; they have aged since they were sent. */
+static void add_lengths(struct lengths *sum, const struct lengths *l, double age_s)
+{
+    struct lengths aged = *l;
+    aged.age_s += age_s;
+    if (aged.count > 0) lengths_join(sum, &aged, sum);
+}
+
+static void add_tail(const struct wire_quantiles *q, bool *known, double *worst_s)
+{
+    if (q->count < DEMAND_COUNT_MIN) return;
+    *known = true;
+    *worst_s = fmax(*worst_s, q->p90);
+}
+
+static void add(struct scale_demand *sum, double *weight, const struct demand_seen *d, double age_s,
+                int64_t now_us)
+{
+    const struct service_demand *s = &d->last;
+    double n = s->arrival_per_s > 0 ? s->arrival_per_s : RATE_LEAST;
+    double idle = (double)(now_us - d->arrived_us) / 1e6;
+    sum->arrivals_s += s->arrival_per_s;
+    sum->prompt_tokens += n * s->prompt_tokens_mean * (1 - d->cached_share);
+    sum->output_tokens += n * s->predicted_tokens_mean;
+    sum->in_flight += s->in_flight;
+    sum->held += s->held;
+    sum->idle_s = sum->present ? fmin(sum->idle_s, idle) : idle;
+    sum->held_prompt_tokens += s->held_prompt_tokens;
+    sum->age_s = fmax(sum->age_s, age_s);
+    add_lengths(&sum->expected, &d->expected, age_s);
+    add_lengths(&sum->queued, &d->queued, age_s);
+    add_tail(&s->tpot_s, &sum->tpot_known, &sum->tpot_s);
+    add_tail(&s->ttft_s, &sum->ttft_known, &sum->ttft_s);
+    sum->present = true;
+    *weight += n;
+}
+
+bool demand_merge(const struct demand_source *source, uint32_t source_count,
+                  const struct demand_counted *counted, uint32_t waiting, int64_t now_us,
+                  struct scale_demand *ret)
+{
+    struct scale_demand sum = { 0 };
+    double weight = 0;
+    bool all_fresh = true;
+    for (uint32_t i = 0; i < source_count; i++) {
+        double age_s = (double)(now_us - source[i].heard_us) / 1e6;
+        if (!demand_is_fresh(source[i].heard_us, now_us))
+            all_fresh = false;
+        else if (source[i].seen->present)
+            add(&sum, &weight, source[i].seen, age_s, now_us);
+    }
+    if (weight > 0) {
+        sum.prompt_tokens /= weight;
+        sum.output_tokens /= weight;
+    }
+    sum.arrivals_total = counted->arrivals;
+    sum.slo_known = sum.present;
+    sum.slo_met_total = counted->met;
+    sum.slo_missed_total = counted->missed;
+    sum.waiting = min_u32(waiting, sum.in_flight);
+    *ret = sum;
+    return all_fresh;
+}

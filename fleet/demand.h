@@ -1,0 +1,51 @@
+/* demand.h - the demand for a service as its routers report it, and as policies see it.
+ *
+ * Layer:   fleet (policies, base/wire, base/perf)
+ * Threads: pure functions over the caller's structs
+ * Rules:   (1) absent is not zero: a router that is silent for longer than DEMAND_FRESH_US adds
+ *              nothing, and a demand to which no router adds is not present
+ *          (2) quantiles cannot be added: the worst router's counts
+ *          (3) a router's counters begin at zero with each boot; what it counted before it was
+ *              first heard is not counted
+ */
+#pragma once
+#include "base/wire/sync.h"
+#include "policies/scale/view.h"
+
+#define DEMAND_FRESH_US ((int64_t)3000000) /* six syncs */
+#define DEMAND_COUNT_MIN 10 /* responses in a window before their P90 means anything */
+
+/* One service through one router. */
+struct demand_seen {
+    struct service_demand last; /* without its strings and bins */
+    bool present;
+    int64_t arrived_us;              /* when its arrivals last rose */
+    double cached_share;             /* of prompt tokens, decayed mean */
+    struct lengths expected, queued; /* of `last` */
+};
+
+/* What routers have counted for a service since they were first heard. */
+struct demand_counted {
+    uint64_t arrivals, met, missed;
+};
+
+/* Takes a report; same_boot: the router has not started again since the last. */
+void demand_heard(struct demand_seen *d, struct demand_counted *counted,
+                  const struct service_demand *report, bool same_boot, int64_t now_us);
+
+/* What one router last reported for the service, and when it was last heard. */
+struct demand_source {
+    const struct demand_seen *seen;
+    int64_t heard_us;
+};
+
+static inline bool demand_is_fresh(int64_t heard_us, int64_t now_us)
+{
+    return now_us - heard_us <= DEMAND_FRESH_US;
+}
+
+/* The demand over all routers. `waiting`: requests that engines have accepted and do not compute
+ * yet. Returns true when no source is stale. */
+bool demand_merge(const struct demand_source *source, uint32_t count,
+                  const struct demand_counted *counted, uint32_t waiting, int64_t now_us,
+                  struct scale_demand *ret);

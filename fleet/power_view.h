@@ -1,0 +1,46 @@
+/* power_view.h - the view of power policies: tails of latency, and the mean step of an instance.
+ *
+ * Layer:   fleet (policies/power, base/wire)
+ * Threads: pure functions over the caller's structs
+ *
+ * Tails: one response in a hundred shows only among a hundred. A router's window is short, so the
+ * windows of the last two minutes are put together: the largest of their P99 is at least the P99 of
+ * all, which errs on the side of the SLO.
+ */
+#pragma once
+#include "base/wire/sync.h"
+#include "policies/power/power.h"
+
+#define POWER_TAIL_WINDOWS 8
+
+struct power_tail { /* of all routers over one of their windows */
+    uint64_t ttft_count, tpot_count;
+    double ttft_s, tpot_s; /* P99 of the worst router: quantiles cannot be added */
+};
+
+/* The last windows of a service; zeroed bytes are none. */
+struct power_tails {
+    struct power_tail window[POWER_TAIL_WINDOWS];
+    uint32_t next;
+    int64_t taken_us;
+};
+
+void power_tail_add(struct power_tail *t, const struct service_demand *report); /* of one router */
+
+/* A window is taken when the last one has passed. */
+bool power_tails_due(const struct power_tails *t, int64_t now_us);
+void power_tails_take(struct power_tails *t, const struct power_tail *now, int64_t now_us);
+
+/* The windows put together, and the one under way, which may hold responses of the last again: of
+ * its own it counts only where it is enough. False: too few responses. */
+bool power_tails_merge(const struct power_tails *t, const struct power_tail *now,
+                       struct power_tail *ret);
+
+/* Mean step and busy share between two reports, or since the engine's start where its counters
+ * have begun anew. */
+void power_work_since(const struct wire_work *now, const struct wire_work *seen,
+                      struct power_instance *ret);
+
+/* When a policy that wants to be asked at `again_us` is asked. */
+int64_t power_again_us(int64_t again_us, int64_t now_us);
+bool power_is_due(int64_t due_us, int64_t now_us);

@@ -1,0 +1,17 @@
+/* all.c - admit whoever is next, as long as there is a place in the batch.
+ *
+ * For settings in which memory is no concern; elsewhere the preemption row has much to do. */
+#include "policies/admit/admit.h"
+
+static bool decide(void *state, const struct admit_view *view)
+{
+    (void)state, (void)view;
+    return true;
+}
+
+const struct admit_policy admit_all = {
+    .name = "all",
+    .about = "admit whoever is next; only places in the batch are counted",
+    .source = "the baseline of simulations without memory",
+    .decide = decide,
+};

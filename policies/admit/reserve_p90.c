@@ -1,0 +1,30 @@
+/* reserve_p90.c - admit only what will still fit when every answer has grown to its P90.
+ *
+ *     needed + peak growth + running <= available,   growth to the predicted P90
+ *
+ * As reserve, on the safe side: hardly anybody is preempted, and many wait who need not have. Without
+ * a prediction the P90 of an exponential about what is expected to come stands in. */
+#include "policies/admit/admit.h"
+
+#define P90_RATIO 2.3026 /* P90 over mean of an exponential: ln 10 */
+
+static bool decide(void *state, const struct admit_view *view)
+{
+    (void)state;
+    return admit_fits_peak(view);
+}
+
+static uint32_t reserve(const void *state, const struct step_session *session)
+{
+    (void)state;
+    if (session->predicted_p90) return session->predicted_p90;
+    return (uint32_t)(P90_RATIO * ((double)session->generated + session->remaining));
+}
+
+const struct admit_policy admit_reserve_p90 = {
+    .name = "reserve_p90",
+    .about = "admit what fits at the worst moment with every answer at its predicted P90 length",
+    .source = "our own, as reserve",
+    .decide = decide,
+    .reserve = reserve,
+};

@@ -1,0 +1,174 @@
+/* deadline.c - as much prompt as breaks the fewest promises.
+ *
+ * A promise is a time to the first token and a mean time per token after it. Small chunks
+ * (chunk_slack) never break the second and lose the first when prompts come faster than they
+ * compute them, since each pays the weights and all cached tokens again; large ones lose the second
+ * for whoever answers beside them. Which is the less depends on load, hardware and promise, so it
+ * is counted: for n from what `slack` gives to the whole budget, each 1.5 times the last,
+ *
+ *     step_s = decodes alone + token_s * n        rate = n / step_s
+ *     late_s = max(0, step_s - promised per token)
+ *     clear_s = owed / (rate - tokens arriving a second), at most HORIZON_S
+ *
+ *     broken(n) = sum over who waits of     1 - (1 - P(first token late)) * (1 - P(slow))
+ *               + sum over who answers of   P(slow)
+ *               + who will come until the queue is short enough for their first token
+ *               + P(slow) of those who come from then until it is gone
+ *
+ *     P(first token late) of one before whom `ahead` tokens are owed, his own among them, with
+ *         `left` seconds: more than rate * left come to be computed. Half of who comes goes before him
+ *         (orders prefer short prompts); the sum is taken for normal, sizes with C2 1, and the normal
+ *         for a logistic.
+ *     P(slow) of one with `hand` seconds in hand, while clear_s / step_s steps are late: his answer
+ *         ends after those steps have used up his hand, and before the shorter steps behind them
+ *         have given it back. What is left of an answer is Erlang-2 with the expected length as its
+ *         mean, however long it has been: lengths are spread so widely that this says little.
+ *
+ * and the least n is taken that breaks at most TOLERANCE more than the best does: a model that sees
+ * one burst at a time thinks long steps cheaper than they are. Who is beyond help is not counted,
+ * but what he owes is. Beyond `slack` a step is filled by whole prompts once it is half full: a part
+ * of one delays who is in the step and gives nobody a token.
+ *
+ * Chunks as in Sarathi-Serve (arXiv 2403.02310), the count of broken promises is our own. Decision
+ * 0005 has the comparison. */
+#include "base/core/bits.h"
+#include "policies/chunk/chunk.h"
+
+#include <math.h>
+
+#define TOKENS_MIN 64 /* below it a long prompt would pay the fixed cost of a step too often */
+#define GROWTH 1.5
+#define SIZES_MAX 32    /* GROWTH^30 * TOKENS_MIN is over ten million, the largest budget */
+#define HORIZON_S 600.0 /* how long a load beyond what small chunks compute is thought to last */
+#define TOLERANCE 0.04  /* promises */
+#define AHEAD_PART 0.5  /* of who comes later and is computed earlier */
+#define MISS_MAX 2.0    /* as in chunk_slack */
+#define LOGISTIC 1.7    /* a logistic of 1.7 x is within 0.01 of the normal distribution */
+#define REGAIN_PART_MIN 0.02 /* of the promised time per token: a full machine gives little back */
+#define LOAD_MAX 0.95 /* of prompts, to reckon steps without a queue by: above it they diverge */
+#define FULL_PART 0.5
+
+struct plan {
+    const struct chunk_scene *scene;
+    double decode_s, token_s, step_s_max;
+    double regain_s;                      /* in hand, of each step when the queue is gone */
+    double rate, step_s, late_s, clear_s; /* with the size that is looked at */
+};
+
+static double above(double tokens, double mean) /* P(an Erlang-2 length is more) */
+{
+    double x = 2 * tokens / mean;
+    return exp(-x) * (1 + x);
+}
+
+/* P(slow) of one whom `seconds` of late steps await. */
+static double slow(const struct plan *p, double hand_s, double answer, double seconds)
+{
+    double steps = seconds / p->step_s, lost_s = p->late_s * steps;
+    if (p->late_s <= 0 || steps <= 0 || lost_s <= hand_s) return 0;
+    double from = fmax(0, hand_s) / p->late_s, to = steps + (lost_s - hand_s) / p->regain_s;
+    return above(from, answer) - above(to, answer);
+}
+
+static double waiting(const struct plan *p, const struct chunk_session *x, double ahead)
+{
+    const struct chunk_scene *s = p->scene;
+    double arriving = AHEAD_PART * s->arrived_owed_s;
+    double size = s->arrivals_s > 0 ? s->arrived_owed_s / s->arrivals_s : 0;
+    double spread = size * sqrt(AHEAD_PART * s->arrivals_s * x->hand_s * 2) + 1;
+    double spare = (p->rate - arriving) * x->hand_s - ahead;
+    double late = 1 / (1 + exp(LOGISTIC * spare / spread));
+    double begins_s = ahead / fmax(p->rate - arriving, p->rate / 10);
+    return late + (1 - late) * slow(p, 0, x->answer, p->clear_s - begins_s);
+}
+
+static double answering(const struct plan *p, const struct chunk_session *x)
+{
+    double mend_s = x->answer / 2 * p->regain_s;
+    return x->hand_s + mend_s < 0 ? 0 : slow(p, fmax(0, x->hand_s), x->answer, p->clear_s);
+}
+
+/* Of those to come: until when they are too late for their first token, then those who are slow. */
+static double coming(const struct plan *p)
+{
+    const struct chunk_scene *s = p->scene;
+    double over = s->owed - s->ttft_s_max * p->rate, drain = p->rate - s->arrived_owed_s;
+    double late_s = over > 0    ? (drain > 0 ? fmin(HORIZON_S, over / drain) : HORIZON_S)
+                    : drain < 0 ? fmax(0, HORIZON_S + over / -drain)
+                                : 0;
+    double after_s = fmax(0, p->clear_s - late_s);
+    return s->arrivals_s * (late_s + after_s * slow(p, 0, s->answer, after_s / 2));
+}
+
+static double broken(struct plan *p, double tokens)
+{
+    const struct chunk_scene *s = p->scene;
+    p->step_s = p->decode_s + tokens * p->token_s;
+    p->rate = tokens / p->step_s;
+    p->late_s = fmax(0, p->step_s - p->step_s_max);
+    double drain = p->rate - s->arrived_owed_s;
+    p->clear_s = drain > 0 ? fmin(HORIZON_S, s->owed / drain) : HORIZON_S;
+    double sum = coming(p), ahead = 0;
+    for (uint32_t i = 0; i < s->count; i++) {
+        const struct chunk_session *x = &s->session[i];
+        ahead += x->owed;
+        if (x->owed == 0)
+            sum += answering(p, x);
+        else if (x->hand_s > 0)
+            sum += waiting(p, x, ahead);
+    }
+    return sum;
+}
+
+static double decodes_s(const struct chunk_view *view)
+{
+    const struct perf_shape decodes = { .decoding_seqs = view->planned.decoding_seqs,
+                                        .kv_tokens_read = view->planned.kv_tokens_decoding,
+                                        .kv_tokens_decoding = view->planned.kv_tokens_decoding };
+    return perf_step_s(&view->perf, &decodes);
+}
+
+static uint32_t aim(const struct chunk_view *view, const struct chunk_scene *scene)
+{
+    double most = view->budget_left, token_s = view->perf.prefill_token_s,
+           decode_s = decodes_s(view);
+    if (view->planned.decoding_seqs == 0 || view->step_s_max <= 0 || token_s <= 0) return 0;
+    double miss = fmax(1, fmin(view->perf.ratio_p90, MISS_MAX));
+    double small = fmax(TOKENS_MIN, (view->step_s_max / miss - decode_s) / token_s);
+    if (scene->owed <= small || small >= most) return 0;
+
+    double load = fmin(scene->arrived_owed_s * token_s, LOAD_MAX);
+    struct plan p = {
+        .scene = scene, .decode_s = decode_s, .token_s = token_s, .step_s_max = view->step_s_max
+    };
+    p.regain_s = fmax(p.step_s_max - decode_s / (1 - load), REGAIN_PART_MIN * p.step_s_max);
+    double cost[SIZES_MAX], size[SIZES_MAX], least = (double)INFINITY;
+    uint32_t count = 0;
+    for (double n = small; count < SIZES_MAX && n < most * GROWTH; n *= GROWTH, count++) {
+        size[count] = fmin(n, most);
+        cost[count] = broken(&p, size[count]);
+        least = fmin(least, cost[count]);
+    }
+    uint32_t best = 0;
+    while (cost[best] > least + TOLERANCE)
+        best++;
+    return best == 0 ? 0 : (uint32_t)size[best];
+}
+
+static uint32_t decide(const struct chunk_view *view)
+{
+    uint32_t most = min_u32(view->tokens_left, view->budget_left);
+    uint32_t planned = view->planned.prefill_tokens;
+    uint32_t left = view->aim > planned ? view->aim - planned : 0;
+    if (view->tokens_left <= min_u32(left, view->budget_left)) return view->tokens_left;
+    if (planned < FULL_PART * view->aim) return min_u32(left, most);
+    return chunk_slack.decide(view);
+}
+
+const struct chunk_policy chunk_deadline = {
+    .name = "deadline",
+    .about = "as much prompt as breaks the fewest promises of TTFT and TPOT",
+    .source = "our own, after Sarathi-Serve (arXiv 2403.02310)",
+    .aim = aim,
+    .decide = decide,
+};

@@ -1,0 +1,19 @@
+/* evict.c - the table of eviction rows. */
+#include "policies/evict/evict.h"
+
+#include "base/core/bits.h"
+
+const struct evict_policy *const evict_table[] = {
+#define POLICY(name) &evict_##name,
+#include "policies/evict/evict.def"
+#undef POLICY
+};
+const uint32_t evict_count = COUNT_OF(evict_table);
+
+const struct evict_policy *evict_find(struct str name)
+{
+    for (uint32_t i = 0; i < evict_count; i++) {
+        if (str_eq(str_from(evict_table[i]->name), name)) return evict_table[i];
+    }
+    return NULL;
+}

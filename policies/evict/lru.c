@@ -1,0 +1,14 @@
+/* lru.c - least recently released first. */
+#include "policies/evict/evict.h"
+
+static int64_t rank(const struct evict_page *page)
+{
+    return (int64_t)page->clock;
+}
+
+const struct evict_policy evict_lru = {
+    .name = "lru",
+    .about = "least recently used first",
+    .source = "vLLM, SGLang by default",
+    .rank = rank,
+};

@@ -1,0 +1,20 @@
+/* probation_2hit.c - pages that were never found again go before pages that were.
+ *
+ *     rank = clock + (hits > 0 ? pages_total : 0)
+ *
+ * Most prompts are met once; under plain LRU a burst of them flushes the system prompts that
+ * everybody shares. A page that was hit outlives one whole turnover of the pool, not for ever:
+ * a prefix that fell out of use still leaves. */
+#include "policies/evict/evict.h"
+
+static int64_t rank(const struct evict_page *page)
+{
+    return (int64_t)(page->clock + (page->hits > 0 ? page->pages_total : 0));
+}
+
+const struct evict_policy evict_probation_2hit = {
+    .name = "probation_2hit",
+    .about = "pages never found again first; others outlive one turnover",
+    .source = "our own, after 2Q (VLDB 1994)",
+    .rank = rank,
+};

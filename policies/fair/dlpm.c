@@ -1,0 +1,68 @@
+/* dlpm.c - deficits bound how long locality may go before fairness (DLPM, arXiv 2501.14312).
+ *
+ *     deficit[tenant] -= uncached prompt tokens at admission + 2 * tokens answered
+ *     next: among waiting tenants with deficit > 0 the one whose head ranks first
+ *     nobody has: every waiting tenant gets quanta * weight until one has
+ *
+ * With order longest_prefix the head that ranks first has the longest cached beginning, so the
+ * tree in the cache is used up to the quantum before another tenant's turn; within a quantum the
+ * hit rate is that of longest prefix alone. Cached tokens are free, which vtc does not grant. A
+ * tenant that idled starts at 0: neither credit nor debt is kept. */
+#include "policies/fair/fair.h"
+
+#include <math.h>
+
+#define QUANTUM_TOKENS 4096.0
+#define OUTPUT_PRICE 2.0
+
+struct deficits {
+    double of[FAIR_TENANTS_MAX];
+};
+
+static void observe(void *state, const struct fair_event *e)
+{
+    struct deficits *d = state;
+    if (e->kind == STEP_ARRIVED) {
+        if (e->was_idle) d->of[e->slot] = 0;
+    } else if (e->kind == STEP_ADMITTED) {
+        d->of[e->slot] -= (double)(e->input_tokens - e->cached_tokens);
+    } else {
+        d->of[e->slot] -= OUTPUT_PRICE * (double)e->output_tokens;
+    }
+}
+
+/* As many quanta for all as give the one that needs the fewest something to spend. */
+static void refill(struct deficits *d, const struct fair_tenant *tenant, uint32_t count)
+{
+    double rounds = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        double quantum = QUANTUM_TOKENS * tenant[i].weight, has = d->of[tenant[i].slot];
+        if (has > 0) return;
+        double needs = floor(-has / quantum) + 1;
+        if (i == 0 || needs < rounds) rounds = needs;
+    }
+    for (uint32_t i = 0; i < count; i++)
+        d->of[tenant[i].slot] += rounds * QUANTUM_TOKENS * tenant[i].weight;
+}
+
+static uint32_t pick(void *state, const struct fair_tenant *tenant, uint32_t count)
+{
+    struct deficits *d = state;
+    refill(d, tenant, count);
+    uint32_t best = count;
+    for (uint32_t i = 0; i < count; i++) {
+        if (!(d->of[tenant[i].slot] > 0)) continue;
+        if (best == count || tenant[i].head_rank < tenant[best].head_rank) best = i;
+    }
+    return best < count ? best : 0;
+}
+
+const struct fair_policy fair_dlpm = {
+    .name = "dlpm",
+    .about = "best-ranked head among tenants within their deficit quanta; cached tokens are free",
+    .source = "DLPM (arXiv 2501.14312)",
+    .state_size = sizeof(struct deficits),
+    .uses_heads = true,
+    .pick = pick,
+    .observe = observe,
+};

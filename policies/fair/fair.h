@@ -1,0 +1,51 @@
+/* fair.h - the interface of fairness rows: whose waiting sessions are looked at first?
+ *
+ * Layer:   policies (base/core)
+ * Threads: pure; the engine's device thread or the simulator calls
+ * Rules:   (1) a tenant is a slot below FAIR_TENANTS_MAX; who is idle may be forgotten and his slot
+ *              given to another, which `is_new` announces: nothing of the former's is his
+ *          (2) pick chooses among tenants with waiting sessions, in the order of their slots; the
+ *              order row then chooses within that tenant
+ *          (3) requests that name no tenant are one tenant
+ */
+#pragma once
+#include "policies/step.h"
+
+#define FAIR_TENANTS_MAX 256
+
+struct fair_tenant {
+    uint32_t slot;
+    double weight;    /* its share, > 0 */
+    double head_rank; /* of its best waiting session, now; only for rows with uses_heads */
+};
+
+struct fair_event {
+    enum step_event_kind kind; /* STEP_ARRIVED, STEP_ADMITTED or STEP_RAN */
+    uint32_t slot;
+    double weight;
+    bool was_idle; /* STEP_ARRIVED: it had nothing waiting or running */
+    bool is_new;   /* STEP_ARRIVED: the slot was nobody's, or another's; was_idle as well */
+    uint32_t input_tokens, cached_tokens, output_tokens;
+    const bool *active; /* STEP_ARRIVED: by slot, who has something waiting or running */
+};
+
+struct fair_policy {
+    const char *name;
+    const char *about;
+    const char *source;
+    uint32_t state_size;
+    bool uses_heads;
+    /* Both NULL for the row without fairness: all sessions are one queue. Returns an index. */
+    uint32_t (*pick)(void *state, const struct fair_tenant *tenant, uint32_t count);
+    void (*observe)(void *state, const struct fair_event *event);
+};
+
+#define POLICY(name) extern const struct fair_policy fair_##name;
+#include "policies/fair/fair.def"
+#undef POLICY
+
+extern const struct fair_policy *const fair_table[];
+extern const uint32_t fair_count;
+#define FAIR_DEFAULT "none"
+
+const struct fair_policy *fair_find(struct str name); /* NULL when there is none */

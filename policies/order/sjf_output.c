@@ -1,0 +1,23 @@
+/* sjf_output.c - shortest predicted answer first, aged.
+ *
+ *     rank = decode_s - wait_s / ORDER_AGE
+ *
+ * The order of SSJF and of all length predictors: by what remains of the answer alone, here in
+ * seconds of the performance model. Without a prediction the running mean of answers stands for
+ * every session, and the order is that of arrival. */
+#include "policies/order/order.h"
+
+static void rank(void *state, const struct step_session *session, int64_t now_us,
+                 struct order_rank *ret)
+{
+    (void)state, (void)now_us;
+    ret->base = session->decode_s;
+    ret->slope = -1 / ORDER_AGE;
+}
+
+const struct order_policy order_sjf_output = {
+    .name = "sjf_output",
+    .about = "shortest predicted answer first, with ageing",
+    .source = "SSJF (arXiv 2404.08509)",
+    .rank = rank,
+};

@@ -1,0 +1,56 @@
+/* perf_model.h - the interface of performance rows: how long will a step of this shape take?
+ *
+ * Layer:   policies (base/core, libm)
+ * Threads: pure; the engine's device thread, a router's or planner's, or the simulator calls
+ * Rules:   (1) state is plain bytes of a fixed size, without pointers: it can be saved and copied,
+ *              and only init and observe write it
+ *          (2) observe does nothing with an empty shape or seconds that are no positive number
+ *          (3) coef is what others are told, who cannot ask the row: the linear surrogate
+ */
+#pragma once
+#include "base/perf/perf.h"
+#include "base/perf/roofline.h"
+
+#define PERF_STATE_BYTES_MAX 8192
+
+/* What may be known before the first step. */
+struct perf_setup {
+    const struct roofline *roofline; /* NULL: hardware or model is not known */
+    const struct perf_coef *prior;   /* NULL: the row's own */
+};
+
+struct perf_policy {
+    const char *name;
+    const char *about;
+    const char *source;
+    uint32_t state_size; /* at most PERF_STATE_BYTES_MAX */
+    bool needs_roofline;
+    void (*init)(void *state, const struct perf_setup *setup);
+    void (*observe)(void *state, const struct perf_shape *shape, double seconds);
+    double (*step_s)(const void *state, const struct perf_shape *shape);
+    void (*coef)(const void *state, struct perf_coef *ret);
+    /* Mean watts at a clock in (0, 1]; NULL: the row does not know (optional). */
+    double (*watts)(const void *state, const struct perf_shape *shape, double clock);
+};
+
+#define POLICY(name) extern const struct perf_policy perf_##name;
+#include "policies/perf/perf.def"
+#undef POLICY
+
+extern const struct perf_policy *const perf_table[];
+extern const uint32_t perf_count;
+#define PERF_DEFAULT "roofline_residual"
+#define PERF_DEFAULT_UNKNOWN "linear" /* where the hardware is not known */
+
+const struct perf_policy *perf_find(struct str name); /* NULL when there is none */
+
+/* What rows share (perf.c). */
+
+/* The running 0.9 quantile of observed / estimated seconds, one observation further (Robbins and
+ * Monro): up by nine tenths of a step when exceeded, else down by one. Starts at 1. */
+void perf_track_p90(double *p90, double ratio);
+
+static inline bool perf_shape_empty(const struct perf_shape *s)
+{
+    return s->prefill_tokens == 0 && s->decoding_seqs == 0;
+}

@@ -1,0 +1,364 @@
+/* joint.c - the arrangement over zones, spot and on demand that costs least, gaps included.
+ *
+ * Arrangements of N instances, with hazard l and gap g (lead and reaction) of each zone:
+ *
+ *     one zone    N there                                      felt l g
+ *     k zones     N k / (k - 1), evenly: any one may go        felt (shared + second) g
+ *                 shared = 4 q (1 - (k + 1) / 2^k) mean(l)     several go at once
+ *                 second = sum over pairs l_i g l_j            one goes while another is replaced
+ *     on demand   N at the cheapest                            felt 0
+ *     patch       what stands, and the rest beside it          felt sum(l g)
+ *
+ * q is the chance that another zone goes when one does, learned like the hazards (place_hazard.h);
+ * shared reads it as shocks of which each strikes a zone with one half. The least of
+ *
+ *     cost of what is wanted, start-ups included  +  N kappa felt
+ *
+ * is taken, kappa being the price of a missing hour. It is not a setting but follows the promise:
+ * with `missed` the share of the last day (of a younger fleet: of its life) that was really short
+ * after losses,
+ *
+ *     kappa = price on demand * FINE / (1 - availability) * exp(GAIN * (missed / b - 1)),
+ *     b = (1 - availability) * SAFETY
+ *
+ * so that shaky zones are used bare as long as the promise leaves room for them, and with spares
+ * for as long as it does not. On demand comes last: spares over k zones cost 1 / (k - 1) of spot.
+ * SkyServe's zones know one bit and forget it for all zones together; its spare is a constant.
+ *
+ * A refusal costs nothing, so that a zone that may be asked counts as one to rely on: its answer
+ * says what it is. While instances are missing, several zones are asked at once, on demand with
+ * them where all may refuse, and what is too much is ended when the answers are in. A replacement
+ * is started before what it replaces is given up. While any offer may be asked nothing stays
+ * unserved. */
+#include "base/core/bits.h"
+#include "policies/place/hazard.h"
+#include "policies/place/place.h"
+
+#include <float.h>
+#include <math.h>
+#include <string.h>
+
+#define SAFETY 0.8
+#define FINE 0.07 /* missing all that may be missed costs this share of on demand */
+#define GAIN 3.0
+#define GAIN_MAX 3.0 /* of the exponent, either way */
+#define MEMORY_H 24.0
+#define PRIOR_H 2.5 /* that the first `missed`, all that may be missed, is believed as much as */
+#define PAIRS_PRIOR 5.0    /* losses that the chance of going together is believed as much as */
+#define TOGETHER_PRIOR 0.5 /* of those */
+#define STAY 0.05          /* relative: what runs is not exchanged for less */
+#define HORIZON_S 3600.0   /* how long a new instance is expected to be of use */
+#define SURE 0.95          /* chance of capacity from which on nothing is started beside it */
+#define PATIENCE_US \
+    (120 * (int64_t)1000000) /* with what is asked for and neither comes nor is refused */
+#define GAP_H_MAX 0.25       /* a longer pause between questions is no time of holding */
+#define HOUR_S 3600.0
+
+struct joint {
+    int64_t last_us, asked_us; /* asked_us: since when an answer is waited for */
+    double missed;             /* share of time short of the target after losses, see above */
+    double watched_h;          /* time that it is a share of */
+    bool after_loss;           /* short of it now, and by a loss */
+    float pairs, together;     /* other zones held when one was lost; those lost with it */
+    struct hazard zone[PLACE_OFFERS_MAX];
+};
+_Static_assert(sizeof(struct joint) <= PLACE_STATE_BYTES_MAX, "state of place_joint");
+
+struct arrangement {
+    uint32_t want[PLACE_OFFERS_MAX];
+    double cost_h, missing;
+    bool on_demand;
+    const char *reason;
+};
+
+/* One question under work. */
+struct desk {
+    const struct place_view *view;
+    const struct joint *memory;
+    int64_t now_us;
+    double up[PLACE_OFFERS_MAX];      /* chance of capacity now */
+    double hazard[PLACE_OFFERS_MAX];  /* losses an hour */
+    double gap_h[PLACE_OFFERS_MAX];   /* from a loss until another instance serves */
+    double price[PLACE_OFFERS_MAX];   /* with the start-ups that are paid and serve nobody */
+    uint32_t order[PLACE_OFFERS_MAX]; /* spot zones to rely on, the best first */
+    uint32_t zones;
+    double dear;        /* price on demand, an hour */
+    double kappa;       /* dollars that a missing instance-hour costs */
+    double with;        /* chance that another zone goes when one does */
+    bool is_short;      /* fewer are ready than should be */
+    uint32_t on_demand; /* the cheapest offer that stays and may be asked, or PLACE_NONE */
+    struct arrangement best;
+    bool has_best;
+};
+
+static bool holds(const struct desk *d, uint32_t i)
+{
+    return place_have(&d->view->offer[i]) > 0;
+}
+
+static void learn(struct joint *m, const struct place_view *view, int64_t now_us)
+{
+    double dt_h = m->last_us > 0 ? (double)(now_us - m->last_us) / (HOUR_S * 1e6) : 0;
+    dt_h = fmin(fmax(dt_h, 0), GAP_H_MAX);
+    if (m->last_us == 0) {
+        m->missed = (1 - view->availability) * SAFETY; /* till proof of other */
+        m->asked_us = now_us;
+    }
+    if (m->asked_us > now_us) m->asked_us = now_us; /* a wall clock that went back */
+    double part = m->after_loss ? 1 : 0;
+    m->watched_h += dt_h;
+    m->missed += (part - m->missed) * (1 - exp(-dt_h / fmin(MEMORY_H, PRIOR_H + m->watched_h)));
+    uint32_t ready = 0, held = 0, lost = 0;
+    for (uint32_t i = 0; i < view->offer_count; i++) {
+        ready += view->offer[i].ready;
+        if (!view->offer[i].spot) continue;
+        held += m->zone[i].ready > 0;
+        lost += m->zone[i].ready > 0 && view->offer[i].lost > m->zone[i].lost;
+        hazard_observe(&m->zone[i], &view->offer[i], dt_h, now_us);
+    }
+    if (lost > 0) {
+        m->pairs += (float)(lost * (held - 1));
+        m->together += (float)(lost * (lost - 1));
+    }
+    m->after_loss = ready < view->target && (m->after_loss || lost > 0);
+    m->last_us = now_us;
+}
+
+static void price_gaps(struct desk *d)
+{
+    const struct place_view *v = d->view;
+    const struct joint *m = d->memory;
+    double allowed = fmax(1 - v->availability, DBL_EPSILON);
+    double push = GAIN * (m->missed / (allowed * SAFETY) - 1);
+    uint32_t ready = 0;
+    d->on_demand = PLACE_NONE;
+    for (uint32_t i = 0; i < v->offer_count; i++) {
+        const struct place_offer *o = &v->offer[i];
+        ready += o->ready;
+        d->dear = fmax(d->dear, o->price_h);
+        if (o->spot || !o->usable) continue;
+        if (d->on_demand == PLACE_NONE || o->price_h < v->offer[d->on_demand].price_h)
+            d->on_demand = i;
+    }
+    if (d->on_demand != PLACE_NONE) d->dear = v->offer[d->on_demand].price_h;
+    d->is_short = ready < v->target;
+    d->kappa = d->dear * FINE / allowed * exp(fmin(fmax(push, -GAIN_MAX), GAIN_MAX));
+    d->with = (TOGETHER_PRIOR + (double)m->together) / (PAIRS_PRIOR + (double)m->pairs);
+}
+
+/* What an instance costs there, its gaps included. */
+static double value(const struct desk *d, uint32_t i)
+{
+    return d->price[i] + d->kappa * d->hazard[i] * d->gap_h[i];
+}
+
+/* By which zones are preferred. In need, one that may refuse is worth what stands in for it. */
+static double rank(const struct desk *d, uint32_t i)
+{
+    if (holds(d, i)) return value(d, i) * (1 - STAY);
+    return d->is_short ? value(d, i) * d->up[i] + d->dear * (1 - d->up[i]) : value(d, i);
+}
+
+/* Zones in the order of what they cost, losses included; ties as listed. */
+static void weigh(struct desk *d)
+{
+    for (uint32_t i = 0; i < d->view->offer_count; i++) {
+        const struct place_offer *o = &d->view->offer[i];
+        d->price[i] = o->price_h;
+        d->up[i] = 1;
+        if (!o->spot) continue;
+        d->hazard[i] = hazard_rate_h(&d->memory->zone[i]);
+        d->up[i] = hazard_up(&d->memory->zone[i], d->now_us);
+        d->gap_h[i] = hazard_gap_h(o->lead_s);
+        d->price[i] = o->price_h * (1 + d->hazard[i] * o->lead_s / HOUR_S);
+        if (!holds(d, i) && !o->usable) continue;
+        uint32_t at = d->zones++;
+        for (; at > 0; at--) {
+            uint32_t before = d->order[at - 1];
+            if (rank(d, before) <= rank(d, i)) break;
+            d->order[at] = before;
+        }
+        d->order[at] = i;
+    }
+}
+
+static void weigh_in(struct desk *d, struct arrangement *a)
+{
+    for (uint32_t i = 0; i < d->view->offer_count; i++) {
+        const struct place_offer *o = &d->view->offer[i];
+        uint32_t have = place_have(o), fresh = a->want[i] > have ? a->want[i] - have : 0;
+        a->cost_h += a->want[i] * d->price[i];
+        a->cost_h += fresh * o->price_h * (o->lead_s / HORIZON_S + STAY);
+    }
+    a->cost_h += d->kappa * d->view->target * a->missing;
+    if (d->has_best && a->cost_h >= d->best.cost_h) return;
+    d->best = *a;
+    d->has_best = true;
+}
+
+/* Share of time that losses of these k zones are felt: of one alone each; of several those that two
+ * share, and those that come while the spares of the last are not replaced. */
+static double felt(const struct desk *d, const uint32_t *zone, uint32_t k)
+{
+    double all = 0, gap_h = 0, twice = 0;
+    for (uint32_t i = 0; i < k; i++)
+        all += d->hazard[zone[i]];
+    for (uint32_t i = 0; i < k; i++) {
+        uint32_t z = zone[i];
+        gap_h += d->gap_h[z] / k;
+        twice += d->hazard[z] * d->gap_h[z] * (all - d->hazard[z]);
+    }
+    if (k == 1) return all * gap_h;
+    double shared = 4 * d->with * (1 - (k + 1) * exp2(-(double)k)) * all / k;
+    return (shared + twice) * gap_h;
+}
+
+/* The first k of `zone`, if they have room for it. */
+static void try_zones(struct desk *d, const uint32_t *zone, uint32_t k)
+{
+    struct arrangement a = { .reason = k == 1 ? "the cheapest zone, its losses included, suffices"
+                                              : "no zone alone is there often enough: several and "
+                                                "spares for the loss of one" };
+    uint32_t count = d->view->target;
+    if (k > 1) count = ceil_div_u32(count * k, k - 1);
+    for (uint32_t i = 0; i < k; i++) {
+        a.want[zone[i]] = count / k + (i < count % k);
+        const struct place_offer *o = &d->view->offer[zone[i]];
+        if (!o->usable && a.want[zone[i]] > place_have(o)) return;
+    }
+    a.missing = felt(d, zone, k);
+    weigh_in(d, &a);
+}
+
+/* As many zones as are worth it, the best first; those that can give no more must not stand before
+ * the others, so that these are tried by themselves too. */
+static void try_all_zones(struct desk *d)
+{
+    uint32_t able[PLACE_OFFERS_MAX], ables = 0;
+    for (uint32_t i = 0; i < d->zones; i++)
+        if (d->view->offer[d->order[i]].usable) able[ables++] = d->order[i];
+    for (uint32_t k = 1; k <= d->zones && k <= d->view->target + 1; k++)
+        try_zones(d, d->order, k);
+    if (ables == d->zones) return;
+    for (uint32_t k = 1; k <= ables && k <= d->view->target + 1; k++)
+        try_zones(d, able, k);
+}
+
+static void try_on_demand(struct desk *d)
+{
+    const struct place_view *view = d->view;
+    struct arrangement a = { .on_demand = true,
+                             .reason =
+                                 "no spot zone is likely to be there often enough: on demand" };
+    uint32_t best = PLACE_NONE;
+    for (uint32_t i = 0; i < view->offer_count; i++) {
+        if (view->offer[i].spot || !view->offer[i].usable) continue;
+        if (best == PLACE_NONE || d->price[i] < d->price[best]) best = i;
+    }
+    uint32_t left = view->target;
+    for (uint32_t i = 0; i < view->offer_count; i++) { /* what runs stays, unless it is dear */
+        if (view->offer[i].spot) continue;
+        if (best != PLACE_NONE && d->price[i] * (1 - STAY) > d->price[best]) continue;
+        a.want[i] = min_u32(place_have(&view->offer[i]), left);
+        left -= a.want[i];
+    }
+    if (best != PLACE_NONE) a.want[best] += left;
+    if (best == PLACE_NONE && left > 0) return;
+    weigh_in(d, &a);
+}
+
+/* What stands stays where it is and the rest is put beside it. */
+static void try_patch(struct desk *d)
+{
+    struct arrangement a = { .reason = "what runs stays, the rest comes from where it can be had" };
+    uint32_t left = d->view->target, at = PLACE_NONE;
+    for (uint32_t i = 0; i < d->view->offer_count; i++) {
+        a.want[i] = min_u32(place_have(&d->view->offer[i]), left);
+        left -= a.want[i];
+    }
+    for (uint32_t i = 0; i < d->zones && at == PLACE_NONE; i++)
+        if (d->view->offer[d->order[i]].usable) at = d->order[i];
+    if (at == PLACE_NONE) at = d->on_demand;
+    if (left > 0 && at != PLACE_NONE) a.want[at] += left;
+    if (left > 0 && at == PLACE_NONE) {
+        a.reason = "no offer of the pool can be had now";
+        a.missing = 1;
+    }
+    for (uint32_t i = 0; i < d->view->offer_count; i++)
+        if (a.want[i] > 0) a.missing += d->hazard[i] * d->gap_h[i];
+    weigh_in(d, &a);
+}
+
+/* While instances are missing and it is not known whether the zones have capacity: other zones are
+ * asked beside them, and on demand where even all zones together may have none. */
+static void ask_beside(const struct desk *d, struct place_verdict *v)
+{
+    if (!d->is_short || d->best.on_demand) return;
+    uint32_t there = 0;
+    double none = 1;
+    for (uint32_t i = 0; i < d->view->offer_count; i++) {
+        there += place_have(&d->view->offer[i]);
+        if (d->best.want[i] > 0 && !holds(d, i)) none *= 1 - d->up[i];
+    }
+    if (there >= d->view->target) return;
+    uint32_t missing = d->view->target - there;
+    for (uint32_t i = 0; i < d->zones && none > 1 - SURE; i++) {
+        uint32_t zone = d->order[i];
+        if (holds(d, zone) || d->best.want[zone] > 0 || !d->view->offer[zone].usable) continue;
+        v->want[zone] += missing;
+        none *= 1 - d->up[zone];
+    }
+    if (none > 1 - SURE && d->on_demand != PLACE_NONE) v->want[d->on_demand] += missing;
+}
+
+/* What the arrangement replaces stays until the new instances are ready; what still starts, until
+ * they are promised. Where no answer comes, only as much stays as is missing. */
+static void keep_until_ready(const struct desk *d, struct joint *m, struct place_verdict *v)
+{
+    bool promised = true;
+    uint32_t missing = 0;
+    for (uint32_t i = 0; i < d->view->offer_count; i++) {
+        const struct place_offer *o = &d->view->offer[i];
+        promised &= v->want[i] <= place_have(o);
+        missing += v->want[i] > o->ready ? v->want[i] - o->ready : 0;
+    }
+    if (promised) m->asked_us = d->now_us;
+    if (missing > 0 && d->now_us - m->asked_us <= PATIENCE_US) missing = UINT32_MAX;
+    for (uint32_t i = 0; i < d->view->offer_count; i++) {
+        const struct place_offer *o = &d->view->offer[i];
+        uint32_t there = promised ? o->ready : place_have(o);
+        uint32_t kept = min_u32(there > v->want[i] ? there - v->want[i] : 0, missing);
+        v->want[i] += kept;
+        missing -= kept;
+    }
+}
+
+static void choose(void *state, const struct place_view *view, int64_t now_us, struct rng *rng,
+                   struct place_verdict *ret)
+{
+    (void)rng;
+    struct joint *memory = state;
+    learn(memory, view, now_us);
+    struct desk d = { .view = view, .memory = memory, .now_us = now_us };
+    price_gaps(&d);
+    weigh(&d);
+    try_all_zones(&d);
+    try_on_demand(&d);
+    try_patch(&d);
+
+    struct place_verdict v = { .reason = d.best.reason, .missing = d.best.missing };
+    memcpy(v.want, d.best.want, sizeof v.want);
+    ask_beside(&d, &v);
+    keep_until_ready(&d, memory, &v);
+    place_finish(view, &v);
+    *ret = v;
+}
+
+const struct place_policy place_joint = {
+    .name = "joint",
+    .about =
+        "count x type x provider x spot at least cost under SLO and budget; hazards are learned",
+    .source = "this project",
+    .state_size = sizeof(struct joint),
+    .choose = choose,
+};

@@ -1,0 +1,81 @@
+/* place.h - the interface of placement policies: at which of a pool's offers instances stand.
+ *
+ * Layer:   policies (base/core)
+ * Threads: pure; the controller's loop or the simulator calls
+ * Rules:   (1) an offer is a type in a zone, on demand or spot; a pool's offers are of one kind of
+ *              instance, so that only price, lead and risk tell them apart
+ *          (2) state is plain bytes of a fixed size that only choose writes
+ *          (3) the controller asks at each of its turns: no policy sets a timer
+ *
+ * Units are seconds and dollars an hour.
+ */
+#pragma once
+#include "base/core/rng.h"
+#include "base/core/str.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#define PLACE_OFFERS_MAX 8
+#define PLACE_STATE_BYTES_MAX 1024
+#define PLACE_NONE UINT32_MAX
+
+/* One offer of a pool: a type in a zone, on demand or spot. */
+struct place_offer {
+    bool usable; /* may be asked now: no back-off forbids it, its price is known and affordable */
+    bool spot;   /* cheaper, and may be taken away */
+    double price_h, lead_s;
+    uint32_t ready, starting;
+    uint32_t lost;    /* instances that the provider took away, counted since we know the offer */
+    uint32_t refused; /* launches that it had no capacity for, counted likewise */
+};
+
+struct place_view {
+    struct place_offer offer[PLACE_OFFERS_MAX];
+    uint32_t offer_count;
+    uint32_t target;     /* instances that should be ready at any time */
+    double availability; /* share of time in which they should; (0, 1) */
+};
+
+struct place_verdict {
+    uint32_t want[PLACE_OFFERS_MAX]; /* instances that should stand at each offer; their sum is the
+                                      * target, or more: spares and replacements under way */
+    uint32_t next;                   /* the offer to ask first; PLACE_NONE when none can be had */
+    double cost_h;                   /* of want */
+    double missing;     /* predicted share of time below the target; < 0 when unknown */
+    const char *reason; /* static sentence */
+};
+
+struct place_policy {
+    const char *name;    /* as in muster.yaml */
+    const char *about;   /* --help and the documents */
+    const char *source;  /* where the rule comes from */
+    uint32_t state_size; /* zeroed bytes are the first state */
+    void (*choose)(void *state, const struct place_view *view, int64_t now_us, struct rng *rng,
+                   struct place_verdict *ret);
+};
+
+#define POLICY(name) extern const struct place_policy place_##name;
+#include "policies/place/place.def"
+#undef POLICY
+
+extern const struct place_policy *const place_table[];
+extern const uint32_t place_count;
+#define PLACE_DEFAULT "joint"
+
+const struct place_policy *place_find(struct str name); /* NULL when there is none */
+
+/* What policies share (place.c). */
+
+static inline uint32_t place_have(const struct place_offer *o)
+{
+    return o->ready + o->starting;
+}
+
+/* The cheapest offer that `fits` (NULL: all) of those that may be asked; the earlier on equal
+ * prices; PLACE_NONE when there is none. */
+uint32_t place_cheapest(const struct place_view *view, const bool *fits);
+
+/* Fills next (the cheapest offer that something is missing at, the earlier on ties) and cost_h from
+ * want. */
+void place_finish(const struct place_view *view, struct place_verdict *ret);

@@ -1,0 +1,95 @@
+/* power.h - the interface of power rows: at which clock should each instance run?
+ *
+ * Layer:   policies (base/core, libm)
+ * Threads: pure; the controller's loop or the simulator calls
+ * Rules:   (1) a clock is a share of the full one, from POWER_CLOCK_MIN to 1, and a rung of the
+ *              ladder: arithmetic slows down with it, memory does not, except where idle time is
+ *              injected: there all of a step does
+ *          (2) an instance whose seconds are not known from a roofline keeps the full clock, unless
+ *              a cap of the row's power says otherwise
+ *          (3) absent is not zero: without a known tail nothing is slowed down further
+ *          (4) state is plain bytes of a fixed size; zeroed bytes are the first state
+ *
+ * A row (of racks) is what shares a breaker; here all instances of the view do.
+ */
+#pragma once
+#include "base/perf/roofline.h"
+
+#define POWER_STATE_BYTES_MAX 256
+#define POWER_CLOCK_MIN 0.2
+#define POWER_RUNG 0.05 /* of the ladder of clocks */
+
+/* Of an instance's work. */
+enum priority {
+    PRIORITY_HIGH,
+    PRIORITY_LOW, /* is capped first: batch work, loose promises */
+    PRIORITY_COUNT
+};
+extern const char *const priority_names[PRIORITY_COUNT + 1]; /* high low, NULL */
+
+/* One instance over the last window. */
+struct power_instance {
+    const struct roofline *roofline; /* NULL: not known */
+    struct perf_shape shape;         /* of its mean step; empty: it computed nothing */
+    double busy;                     /* share of the window that steps took, at `clock` */
+    double clock;                    /* in force now */
+    bool injects_idle;               /* its clock is the share of time in which it computes: watts
+                                        fall as the clock does, not as its cube */
+    bool tail_known;                 /* enough answers for the two below */
+    double ttft_s, tpot_s;           /* 99 requests in 100 had at most this */
+    uint32_t waiting;                /* requests not yet computing */
+    enum priority priority;
+};
+
+struct power_view {
+    const struct power_instance *instance;
+    uint32_t count;
+    double ttft_slo_s, tpot_slo_s; /* > 0 */
+    double row_watts_max;          /* what the breaker allows; 0: none */
+    double row_watts;              /* now, of everything behind it */
+};
+
+struct power_verdict {
+    double *clock;      /* the caller's, one for each instance: written */
+    const char *reason; /* static sentence */
+    int64_t again_us;   /* ask again no later than this */
+};
+
+struct power_policy {
+    const char *name;
+    const char *about;
+    const char *source;
+    uint32_t state_size; /* at most POWER_STATE_BYTES_MAX; may be 0 */
+    void (*decide)(void *state, const struct power_view *view, int64_t now_us,
+                   struct power_verdict *ret);
+};
+
+#define POLICY(name) extern const struct power_policy power_##name;
+#include "policies/power/power.def"
+#undef POLICY
+
+extern const struct power_policy *const power_table[];
+extern const uint32_t power_count;
+#define POWER_DEFAULT "max"
+
+const struct power_policy *power_find(struct str name); /* NULL when there is none */
+
+/* Asks the row, puts its clocks on the ladder (upwards). */
+void power_decide(const struct power_policy *p, void *state, const struct power_view *view,
+                  int64_t now_us, struct power_verdict *ret);
+
+/* What rows share (power.c). */
+
+/* The steady state of an instance at another clock, with the same requests arriving. Where steps
+ * follow each other without a pause, slower steps meet more sessions: the mean step grows until it
+ * is as long as the work of its own duration. */
+struct power_point {
+    double stretch; /* step seconds, times those now */
+    double busy;    /* share of time */
+    double load;    /* d ln step / d ln work: towards 1 the queue grows without end */
+    double watts;   /* mean; 0 without a roofline */
+    bool stable;    /* there is one, with a step of at most twice the sessions */
+};
+void power_point_at(const struct power_instance *in, double clock, struct power_point *ret);
+
+double power_watts(const struct power_instance *in, double clock); /* of that point */

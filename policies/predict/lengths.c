@@ -1,0 +1,190 @@
+/* lengths.c - histograms of lengths, and bounds that keep their share of answers. */
+#include "policies/predict/lengths.h"
+
+#include <math.h>
+
+#define OFFSET_STEP 0.02 /* of the logarithm, an end: 39 ends above P90 in a row double it */
+#define OFFSET_BOUND 2.0 /* an offset stays within exp(+-2) */
+#define P90_FIRST 0.69   /* log 2: before anything finished, P90 is twice the estimate */
+
+static double bin_start(uint32_t b)
+{
+    /* A table, because a quantile is read for every request. */
+    static const double start[LENGTH_BINS + 1] = {
+        1.0,
+        1.75,
+        3.0625,
+        5.359375,
+        9.37890625,
+        16.4130859375,
+        28.722900390625,
+        50.26507568359375,
+        87.96388244628906,
+        153.93679428100586,
+        269.38938999176025,
+        471.43143248558044,
+        825.0050068497658,
+        1443.75876198709,
+        2526.577833477408,
+        4421.511208585464,
+        7737.644615024561,
+    };
+    return start[b];
+}
+
+static uint32_t bin_of(double tokens)
+{
+    uint32_t b = 0;
+    while (b + 1 < LENGTH_BINS && tokens >= bin_start(b + 1))
+        b++;
+    return b;
+}
+
+void length_learn(struct length_hist *h, double tokens)
+{
+    if ((double)h->count >= LENGTH_COUNT_MAX) {
+        float keep = (float)((LENGTH_COUNT_MAX - 1) / LENGTH_COUNT_MAX);
+        h->count *= keep;
+        for (uint32_t b = 0; b < LENGTH_BINS; b++)
+            h->bin[b] *= keep;
+    }
+    h->count += 1;
+    h->mean += ((float)tokens - h->mean) / h->count;
+    h->bin[bin_of(tokens)] += 1;
+}
+
+void length_merge(struct length_hist *h, const struct length_hist *other)
+{
+    float count = h->count + other->count;
+    if (count <= 0) return;
+    h->mean = (h->mean * h->count + other->mean * other->count) / count;
+    /* Together they may know more than one key is allowed to remember. */
+    float keep = count > (float)LENGTH_COUNT_MAX ? (float)LENGTH_COUNT_MAX / count : 1;
+    h->count = count * keep;
+    for (uint32_t b = 0; b < LENGTH_BINS; b++)
+        h->bin[b] = (h->bin[b] + other->bin[b]) * keep;
+}
+
+/* Lengths spread evenly over the bins up to twice the first guess. */
+void length_prior(struct length_estimate *e)
+{
+    *e = (struct length_estimate){ .mean = LENGTH_FIRST_GUESS };
+    uint32_t top = bin_of(2 * LENGTH_FIRST_GUESS);
+    for (uint32_t b = 0; b <= top; b++)
+        e->bin[b] = 1.0 / (double)(top + 1);
+}
+
+void length_shrink(struct length_estimate *e, const struct length_hist *own)
+{
+    double n = (double)own->count, all = n + LENGTH_SHRINK;
+    e->mean = (n * (double)own->mean + LENGTH_SHRINK * e->mean) / all;
+    for (uint32_t b = 0; b < LENGTH_BINS; b++)
+        e->bin[b] = ((double)own->bin[b] + LENGTH_SHRINK * e->bin[b]) / all;
+    e->samples = n;
+}
+
+/* Within a bin, log-linear. */
+static double quantile(const struct length_estimate *e, double q)
+{
+    double below = 0;
+    for (uint32_t b = 0; b < LENGTH_BINS; b++) {
+        if (below + e->bin[b] >= q && e->bin[b] > 0) {
+            return bin_start(b) * pow(LENGTH_GROWTH, (q - below) / e->bin[b]);
+        }
+        below += e->bin[b];
+    }
+    return bin_start(LENGTH_BINS);
+}
+
+double length_clamp(double tokens, uint32_t output_max)
+{
+    if (!(tokens >= 1)) return 1;
+    return tokens < (double)output_max ? tokens : (double)output_max;
+}
+
+void length_tail(const double bin[LENGTH_BINS], double above, double *ret_share, double *ret_mean)
+{
+    double mass = 0, sum = 0;
+    for (uint32_t b = 0; b < LENGTH_BINS; b++) {
+        double from = bin_start(b), to = bin_start(b + 1), share = 1;
+        if (to <= above) continue;
+        if (from < above) {
+            share = log(to / above) / log(LENGTH_GROWTH);
+            from = above;
+        }
+        mass += share * bin[b];
+        sum += share * bin[b] * sqrt(from * to); /* the geometric middle stands for a bin */
+    }
+    *ret_share = mass;
+    *ret_mean = mass > 0 ? sum / mass : above;
+}
+
+double length_left(const struct length_estimate *e, uint32_t output_max, uint32_t generated)
+{
+    double share, mean;
+    length_tail(e->bin, (double)generated, &share, &mean);
+    if (share < 1e-6) mean = (double)generated * LENGTH_GROWTH;
+    double left = length_clamp(mean, output_max) - (double)generated;
+    return left > 1 ? left : 1;
+}
+
+double length_to_learn(const struct length_estimate *e, double p50, uint32_t tokens, bool censored)
+{
+    if (!censored) return (double)tokens;
+    if ((double)tokens < p50) return 0;
+    return (double)tokens + length_left(e, UINT32_MAX, tokens);
+}
+
+void length_offset_observe(struct length_offset *o, double q, double bound, double tokens,
+                           bool censored)
+{
+    bool above = tokens > bound;
+    if (censored && !above) return; /* a cut answer tells only when it already passed the bound */
+    double value = (double)o->value + OFFSET_STEP * (above ? q : q - 1);
+    o->value = (float)fmax(-OFFSET_BOUND, fmin(OFFSET_BOUND, value));
+}
+
+void length_offset_merge(struct length_offset *o, const struct length_offset *other)
+{
+    o->value = (o->value + other->value) / 2;
+}
+
+void length_verdict(const struct length_estimate *e, const struct length_offset *p90,
+                    uint32_t output_max, struct predict_verdict *ret)
+{
+    *ret = (struct predict_verdict){
+        .mean = length_clamp(e->mean, output_max),
+        .p50 = length_clamp(quantile(e, 0.5), output_max),
+        .p90 = length_clamp(quantile(e, 0.9) * exp((double)p90->value), output_max),
+        .samples = e->samples,
+    };
+    if (ret->p90 < ret->p50) ret->p90 = ret->p50;
+}
+
+void length_band_init(struct length_band *b)
+{
+    *b = (struct length_band){ .p90 = { (float)P90_FIRST } };
+}
+
+void length_band_verdict(const struct length_band *b, double tokens, uint32_t output_max,
+                         struct predict_verdict *ret)
+{
+    *ret = (struct predict_verdict){
+        .mean = length_clamp(tokens, output_max),
+        .p50 = length_clamp(tokens * exp((double)b->p50.value), output_max),
+        .p90 = length_clamp(tokens * exp((double)b->p90.value), output_max),
+    };
+    if (ret->p90 < ret->p50) ret->p90 = ret->p50;
+}
+
+void length_band_observe(struct length_band *b, double estimate, double tokens, bool censored)
+{
+    length_offset_observe(&b->p50, 0.5, estimate * exp((double)b->p50.value), tokens, censored);
+    length_offset_observe(&b->p90, 0.9, estimate * exp((double)b->p90.value), tokens, censored);
+}
+
+void length_band_merge(struct length_band *b, const struct length_band *other)
+{
+    length_offset_merge(&b->p50, &other->p50);
+    length_offset_merge(&b->p90, &other->p90);
+}

@@ -1,0 +1,72 @@
+/* lengths.h - what rows of predict share: histograms of lengths, their tails, calibration.
+ *
+ * Layer:   policies (base/core)
+ * Threads: pure
+ *
+ * A histogram has 16 bins, bin b beginning at 1.75^b, so 16 bins reach 4,421 tokens and beyond. An
+ * estimate is a mean and a probability for each bin; a key's own histogram is mixed into what more
+ * general keys say with the weight of its samples:
+ *
+ *     estimate = (n * own + LENGTH_SHRINK * parent's estimate) / (n + LENGTH_SHRINK)
+ */
+#pragma once
+#include "policies/predict/predict.h"
+
+#define LENGTH_BINS 16
+#define LENGTH_GROWTH 1.75
+#define LENGTH_SHRINK 4.0
+#define LENGTH_COUNT_MAX 64.0    /* older finishes fade once a key has seen this many */
+#define LENGTH_FIRST_GUESS 128.0 /* tokens, before anything finished */
+
+struct length_hist {
+    float count, mean;
+    float bin[LENGTH_BINS];
+};
+
+struct length_estimate {
+    double mean, samples;
+    double bin[LENGTH_BINS]; /* probabilities */
+};
+
+void length_learn(struct length_hist *h, double tokens);
+void length_merge(struct length_hist *h, const struct length_hist *other);
+
+void length_prior(struct length_estimate *e); /* before anything finished */
+void length_shrink(struct length_estimate *e, const struct length_hist *own);
+
+/* P(L > above) and E[L | L > above] of a histogram; within a bin, log-linear. */
+void length_tail(const double bin[LENGTH_BINS], double above, double *ret_share, double *ret_mean);
+
+/* E[L | L > generated] - generated from the histogram, at least 1. */
+double length_left(const struct length_estimate *e, uint32_t output_max, uint32_t generated);
+
+/* The length to learn from an end: the tokens themselves, or of a censored one what is expected of
+ * answers that got this far; 0 when the cut came below `p50` and says nothing. */
+double length_to_learn(const struct length_estimate *e, double p50, uint32_t tokens, bool censored);
+
+double length_clamp(double tokens, uint32_t output_max);
+
+/* Keeps a share of answers below a bound: the offset is added to the logarithm of the bound and
+ * moved after every answer, up by step * q when it ended above, down by step * (1 - q) when not
+ * (adaptive conformal inference, Gibbs and Candes 2021). */
+struct length_offset {
+    float value;
+};
+void length_offset_observe(struct length_offset *o, double q, double bound, double tokens,
+                           bool censored);
+void length_offset_merge(struct length_offset *o, const struct length_offset *other);
+
+/* Turns an estimate into a verdict: quantiles of the histogram, P90 moved by the offset. */
+void length_verdict(const struct length_estimate *e, const struct length_offset *p90,
+                    uint32_t output_max, struct predict_verdict *ret);
+
+/* For rows that estimate one number: P50 and P90 are that number times a factor each, and the
+ * factors keep their shares. */
+struct length_band {
+    struct length_offset p50, p90;
+};
+void length_band_init(struct length_band *b);
+void length_band_verdict(const struct length_band *b, double tokens, uint32_t output_max,
+                         struct predict_verdict *ret);
+void length_band_observe(struct length_band *b, double estimate, double tokens, bool censored);
+void length_band_merge(struct length_band *b, const struct length_band *other);

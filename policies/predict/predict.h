@@ -1,0 +1,106 @@
+/* predict.h - the interface of output-length predictors: how long will the answer be?
+ *
+ * Layer:   policies (base/core)
+ * Threads: pure; the router's decision thread, the engine's device thread or the simulator calls
+ * Rules:   (1) predictors learn at finish time only (observe), never from the future
+ *          (2) an answer cut by its limit or by a client that left is a lower bound (censored)
+ *          (3) the state is plain bytes of a fixed size: it can be saved, copied, and merged with
+ *              what another router learned
+ *          (4) a row whose `needs` the caller cannot feed is not applicable and refused by name
+ *
+ * Lengths are tokens. Hashes are 64-bit and salted by the caller; 0 means absent.
+ */
+#pragma once
+#include "base/core/str.h"
+
+#include <stdint.h>
+
+#define PREDICT_HIDDEN_DIMS 32
+#define PREDICT_STATE_BYTES_MAX (8u << 20)
+
+/* What a row cannot do without. The prompt's length and limit are always known. */
+enum predict_need {
+    PREDICT_TEXT = 1,      /* the text asked last */
+    PREDICT_TENANT = 2,    /* who asks */
+    PREDICT_PREVIOUS = 4,  /* how long the answer before was, in a conversation */
+    PREDICT_GROUP = 8,     /* the task: what many prompts begin with */
+    PREDICT_HIDDEN = 16,   /* the model's pooled hidden state: the engine alone has it */
+    PREDICT_REPORTED = 32, /* the model's own answer to "how long will it be?" */
+    PREDICT_TRUTH = 64,    /* the true length: the simulator's oracles */
+};
+#define PREDICT_NEEDS 7
+
+struct predict_features {
+    uint64_t tenant;
+    uint64_t prefix; /* the first block of the prompt: system prompt or conversation */
+    uint64_t ask;    /* the first words of what is asked last */
+    uint32_t prompt_tokens;
+    uint32_t output_max; /* the request's own limit; at least 1 */
+
+    uint64_t group;           /* the task or system prompt */
+    uint32_t previous_tokens; /* of the answer before in this conversation; 0: none */
+    struct str text;          /* asked last; borrowed for the call */
+    const float *hidden;      /* PREDICT_HIDDEN_DIMS numbers; NULL: absent */
+    uint32_t reported_tokens; /* what the model said of itself; 0: not asked, or no number */
+
+    /* The simulator's alone, 0 elsewhere: a row without PREDICT_TRUTH must not read it (t_predict
+     * feeds two worlds that differ in it and compares every verdict). */
+    uint32_t truth_tokens;
+};
+
+struct predict_verdict {
+    double mean, p50, p90; /* within [1, output_max] */
+    double samples;        /* decayed finishes behind the most specific key that knew this one */
+    bool costly;           /* of a row with two stages: the second one was asked */
+    bool has_rank;         /* the policy learns an order: `rank` is its score */
+    double rank;           /* without a unit; lower is shorter */
+
+    /* What this prediction costs the engine itself, before the request's own tokens. */
+    uint32_t extra_prompt_tokens, extra_output_tokens;
+};
+
+struct predict_policy {
+    const char *name;
+    const char *about;
+    const char *source;
+    uint32_t needs; /* of enum predict_need */
+    uint32_t state_size;
+    void (*init)(void *state);
+    void (*decide)(const void *state, const struct predict_features *f,
+                   struct predict_verdict *ret);
+    void (*observe)(void *state, const struct predict_features *f, uint32_t tokens, bool censored);
+
+    /* Takes in what `other`, a state of the same row, learned elsewhere. Ends that both have
+     * learned count twice: states that were merged before are not merged again. */
+    void (*merge)(void *state, const void *other);
+
+    /* Optional: expected tokens still to come after `generated` were seen; call it through
+     * predict_remaining. */
+    double (*remaining)(const void *state, const struct predict_features *f, uint32_t generated);
+};
+
+#define POLICY(name) extern const struct predict_policy predict_##name;
+#include "policies/predict/predict.def"
+#undef POLICY
+
+extern const struct predict_policy *const predict_table[];
+extern const uint32_t predict_count;
+#define PREDICT_DEFAULT "key_table"
+
+const struct predict_policy *predict_find(struct str name); /* NULL when there is none */
+
+/* The first of the row's needs that is not in `have`, as "text"; NULL when there is none. */
+const char *predict_missing(const struct predict_policy *row, uint32_t have);
+
+/* E[L | L > generated] - generated, at least 1: the row's own, or that of a lognormal through the
+ * verdict's P50 and P90. */
+double predict_remaining(const struct predict_policy *row, const void *state,
+                         const struct predict_features *f, uint32_t generated);
+
+/* A saved state is this header and the state's bytes. Bytes of another row, size, byte order or
+ * version are refused (-EINVAL); those of this one that are not what was written, or not all of it,
+ * are damaged (-EBADMSG). */
+#define PREDICT_HEADER_BYTES 64
+void predict_header(const struct predict_policy *row, const void *state,
+                    uint8_t ret[PREDICT_HEADER_BYTES]);
+int predict_header_check(const struct predict_policy *row, struct str saved);

@@ -1,0 +1,51 @@
+/* self_report.c - ask the model itself how long its answer will be.
+ *
+ *     log length = a + b log(the number it said)
+ *
+ * Response Length Perception (Zheng 2023) asks first and pays for it: the prompt and
+ * QUESTION_TOKENS more are read, REPORT_TOKENS are written, for every request. The verdict says so,
+ * for whoever schedules or prices it. The paper tunes the model by LoRA to answer well; ours is
+ * asked as it is, and a line fitted on line (predict_line.h) makes of its number what it is worth.
+ * An answer without a number counts as none.
+ */
+#include "policies/predict/line.h"
+#include "policies/predict/predict.h"
+
+#define QUESTION_TOKENS 24
+#define REPORT_TOKENS 8
+
+static void init(void *state)
+{
+    length_line_init(state);
+}
+
+static void decide(const void *state, const struct predict_features *f, struct predict_verdict *ret)
+{
+    const struct length_line *l = state;
+    length_band_verdict(&l->band, length_line_at(l, f->reported_tokens), f->output_max, ret);
+    ret->samples = f->reported_tokens ? l->n : l->none_n;
+    ret->extra_prompt_tokens = f->prompt_tokens + QUESTION_TOKENS;
+    ret->extra_output_tokens = REPORT_TOKENS;
+}
+
+static void observe(void *state, const struct predict_features *f, uint32_t tokens, bool censored)
+{
+    length_line_observe(state, f->reported_tokens, tokens, censored);
+}
+
+static void merge(void *state, const void *other)
+{
+    length_line_merge(state, other);
+}
+
+const struct predict_policy predict_self_report = {
+    .name = "self_report",
+    .about = "asks the model for a number first, and pays for the tokens",
+    .source = "Response Length Perception (2305.13144), without its tuning",
+    .needs = PREDICT_REPORTED,
+    .state_size = sizeof(struct length_line),
+    .init = init,
+    .decide = decide,
+    .observe = observe,
+    .merge = merge,
+};

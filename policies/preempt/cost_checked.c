@@ -1,0 +1,32 @@
+/* cost_checked.c - the most work left gives way, and only where that pays.
+ *
+ *     for one who waits:  by swap, if  victim's work_s - newcomer's work_s > swap_s * (1 + running)
+ *     for one who runs:   the cheaper of swap and recompute
+ *
+ * Letting a shorter session go first saves it the difference in work; the copies hold up every
+ * session of the step, out and in. Recompute under memory pressure never pays: tokens computed
+ * twice are capacity that is missing when it is scarcest, so without swap space nobody is
+ * preempted for one who waits. */
+#include "policies/preempt/preempt.h"
+
+static double rank(const struct step_session *session)
+{
+    return session->work_s;
+}
+
+static enum preempt_how how(const struct preempt_view *view)
+{
+    if (!view->newcomer) return preempt_cheaper(view);
+    if (!view->can_swap) return PREEMPT_NOT;
+    double saved_s = view->victim->work_s - view->newcomer->work_s;
+    double cost_s = view->swap_s * (1 + (double)view->running);
+    return saved_s > cost_s ? PREEMPT_SWAP : PREEMPT_NOT;
+}
+
+const struct preempt_policy preempt_cost_checked = {
+    .name = "cost_checked",
+    .about = "the most work left, by swap, and only if the saved wait exceeds the copies",
+    .source = "our own",
+    .rank = rank,
+    .how = how,
+};

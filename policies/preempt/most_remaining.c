@@ -1,0 +1,19 @@
+/* most_remaining.c - the session with the most work left gives way.
+ *
+ *     rank = work_s
+ *
+ * The counterpart of shortest remaining time: pages go to who will give them back first. The one
+ * with the least work left is never a victim and therefore finishes. */
+#include "policies/preempt/preempt.h"
+
+static double rank(const struct step_session *session)
+{
+    return session->work_s;
+}
+
+const struct preempt_policy preempt_most_remaining = {
+    .name = "most_remaining",
+    .about = "the session with the most predicted work left",
+    .source = "shortest remaining time first, seen from the other end",
+    .rank = rank,
+};

@@ -1,0 +1,45 @@
+/* preempt.h - the interface of preemption rows: who gives his pages back, and how?
+ *
+ * Layer:   policies (base/core)
+ * Threads: pure; the engine's device thread or the simulator calls
+ * Rules:   (1) sessions that hold pages without running go first, then a paused one, then the
+ *              highest rank; equal ranks: the later arrival, then the higher id
+ *          (2) at least one running session keeps a rank below all others until it is done, else
+ *              two sessions could take each other's pages for ever
+ *          (3) `not` is heeded only where pages are wanted for one who waits; who runs gets his
+ */
+#pragma once
+#include "policies/step.h"
+
+enum preempt_how { PREEMPT_NOT, PREEMPT_RECOMPUTE, PREEMPT_SWAP };
+
+struct preempt_view {
+    const struct step_session *victim;
+    const struct step_session *newcomer; /* who waits for the pages; NULL: one who runs */
+    bool can_swap;                       /* there is room in the swap space */
+    double swap_s;      /* to copy the victim's pages out and in again; every running session waits
+                         * for both */
+    double recompute_s; /* to compute its tokens again */
+    uint32_t running;   /* sessions that run */
+};
+
+struct preempt_policy {
+    const char *name;
+    const char *about;
+    const char *source;
+    double (*rank)(const struct step_session *session);
+    enum preempt_how (*how)(const struct preempt_view *view); /* optional: preempt_cheaper */
+};
+
+#define POLICY(name) extern const struct preempt_policy preempt_##name;
+#include "policies/preempt/preempt.def"
+#undef POLICY
+
+extern const struct preempt_policy *const preempt_table[];
+extern const uint32_t preempt_count;
+#define PREEMPT_DEFAULT "newest"
+
+const struct preempt_policy *preempt_find(struct str name); /* NULL when there is none */
+
+/* Swap where it is possible and costs less than computing again. */
+enum preempt_how preempt_cheaper(const struct preempt_view *view);

@@ -1,0 +1,187 @@
+/* route.h - the interface of routing policies: which instance gets a request.
+ *
+ * Layer:   policies (base/core)
+ * Threads: pure; the router's decision thread or the simulator calls
+ * Rules:   (1) everything known comes in through (view, req, now_us, rng), everything decided
+ *              goes out through the verdict
+ *          (2) an instance with accepts == false never gets a request
+ *          (3) absent is not zero: has_perf says whether `perf` means anything
+ *          (4) equal estimates are broken by chance, so that routers with one view do not herd
+ *
+ * Units are seconds and tokens. The router fills the view from its own ledger and prefix index;
+ * reports of the engines only correct it.
+ */
+#pragma once
+#include "base/core/rng.h"
+#include "base/core/str.h"
+#include "base/perf/perf.h"
+#include "policies/role/role.h"
+
+#define ROUTE_INSTANCES_MAX 4096 /* instances one view can hold */
+#define ROUTE_STATE_BYTES_MAX 65536
+#define ROUTE_SCRATCH 8        /* floats of its own that a row may keep with a request */
+#define ROUTE_HEAVY_TOKENS 128 /* an answer predicted longer than this is a heavy decode */
+#define ROUTE_NONE UINT32_MAX
+
+struct route_instance {
+    /* The router's slot for the endpoint, < ROUTE_INSTANCES_MAX; given to another when this one is
+     * gone, so what a row remembers of an id has to fade. */
+    uint32_t id;
+    uint64_t name_hash;      /* stable across restarts of the router; for consistent hashing */
+    bool accepts;            /* ready, not draining, circuit closed */
+    enum role role;          /* ROLE_DECODE gets no new request, only handed-over ones */
+    bool has_perf;           /* perf was reported or learned */
+    struct perf_coef perf;   /* step-time model of this instance */
+    uint32_t token_budget;   /* tokens one step may carry; at least 1 */
+    uint32_t seqs_max;       /* sequences it runs at once; at least 1 */
+    uint32_t in_flight;      /* requests sent and not ended, by anybody as far as is known */
+    uint32_t waiting;        /* of those, before their first token */
+    uint32_t tenant_waiting; /* of those, of this request's tenant */
+    uint32_t decoding;       /* past their first token */
+    uint32_t heavy;          /* in flight and predicted longer than ROUTE_HEAVY_TOKENS */
+    uint64_t kv_tokens;      /* tokens that decoding sequences hold, for the read term of perf */
+    uint64_t active_tokens;  /* prompt and answer so far of all in flight */
+    uint64_t kv_tokens_max;  /* tokens its KV memory holds; 0: unknown */
+    double output_left;      /* tokens that those in flight are predicted still to generate */
+    uint64_t prefill_tokens; /* uncached prompt tokens sent and not yet computed */
+    double slot_wait_s;      /* predicted seconds until a sequence slot is free; 0 when one is */
+    uint32_t hit_tokens;     /* tokens of this request's prompt it should hold on the device */
+    double prompt_load; /* seconds of prompts' arithmetic a second sent to it in the last 10 s */
+    double price_per_hour;
+};
+
+struct route_view {
+    const struct route_instance *instance;
+    uint32_t instance_count;
+    bool has_load;
+    double load;         /* seconds of work a second sent lately, per instance that accepts */
+    double link_bytes_s; /* between instances, for KV; 0: they cannot fetch */
+    uint32_t kv_bytes_per_token; /* 0: unknown */
+};
+
+struct route_req {
+    uint32_t prompt_tokens; /* at least 1 */
+    uint64_t prefix_hash;   /* of the first blocks (or bytes) of the prompt, salted by tenant */
+    uint64_t tenant;        /* hash of its name */
+    double output_mean;     /* predicted output length */
+    double output_p50;
+    double output_p90;
+    double slo_ttft_s, slo_tpot_s; /* 0: none promised */
+};
+
+struct route_verdict {
+    uint32_t instance_id; /* ROUTE_NONE: no instance takes it now; hold or refuse the request */
+    double estimate_s;    /* predicted TTFT there; < 0 when the policy has no estimate */
+    uint32_t runner_up_id;
+    double runner_up_s;
+    uint32_t fetch_from_id; /* whose KV instance_id fetches first; ROUTE_NONE: nobody's */
+    uint32_t fetch_tokens;
+    uint32_t decode_id;    /* who goes on after the first token; ROUTE_NONE: instance_id */
+    bool reject;           /* with instance_id ROUTE_NONE: 429 rather than hold */
+    bool late;             /* with reject: for its SLO, in an overloaded fleet (overload.h) */
+    double retry_after_s;  /* with reject */
+    int64_t hold_until_us; /* with instance_id ROUTE_NONE: ask again then; 0: on any change */
+    float scratch[ROUTE_SCRATCH]; /* comes back with the request's events; zeros once it moved */
+};
+
+enum route_event_kind {
+    ROUTE_SENT,
+    ROUTE_FIRST_TOKEN, /* ttft_s is known */
+    ROUTE_FINISHED,    /* answered whole; generated and tpot_s are known */
+    ROUTE_FAILED,      /* the attempt ended otherwise */
+    ROUTE_EVENT_COUNT
+};
+
+struct route_event {
+    enum route_event_kind kind;
+    uint32_t instance_id;
+    uint64_t tenant;
+    uint32_t prompt_tokens, hit_tokens; /* as believed when it was sent */
+    uint32_t generated;
+    double ttft_s; /* from sending to the first token; < 0: none yet */
+    double tpot_s; /* per further token on this instance; < 0: not measured */
+    double work_s; /* machine seconds it was expected to take (route_work_s) */
+    int64_t at_us;
+    float scratch[ROUTE_SCRATCH];
+};
+
+/* `observe` and `decide` alone write the state, which is zeros at first. */
+struct route_policy {
+    const char *name;    /* as in muster.yaml */
+    const char *about;   /* --help and the documents */
+    const char *source;  /* where the rule comes from */
+    uint32_t state_size; /* fixed, serialisable, at most ROUTE_STATE_BYTES_MAX; 0 for none */
+    void (*observe)(void *state, const struct route_event *ev); /* optional */
+    void (*decide)(void *state, const struct route_view *view, const struct route_req *req,
+                   int64_t now_us, struct rng *rng, struct route_verdict *ret);
+};
+
+#define POLICY(name) extern const struct route_policy route_##name;
+#include "policies/route/route.def"
+#undef POLICY
+
+extern const struct route_policy *const route_table[];
+extern const uint32_t route_count;
+#define ROUTE_DEFAULT "completion"
+
+const struct route_policy *route_find(struct str name); /* NULL when there is none */
+
+/* What every row shares (route.c). */
+
+/* Predicted seconds to this request's first token on `in`:
+ *
+ *     tokens = prefill_tokens queued + uncached part of the prompt
+ *     steps  = ceil(tokens / token_budget)
+ *     ttft   = slot_wait + steps * (step_s + decode_seq_s * decoding + kv_read_s * kv_tokens) + prefill_token_s * tokens
+ *
+ * -1 when in->has_perf is false. */
+double route_ttft_s(const struct route_instance *in, const struct route_req *req);
+
+/* Takes new requests: accepts, and is not kept for decoding only. */
+bool route_takes(const struct route_instance *in);
+
+/* Highest random weight: the larger, the earlier in this prompt beginning's order of instances. */
+double route_hash_weight(const struct route_instance *in, const struct route_req *req);
+
+/* Seconds of the machine that a request takes: its prompt's arithmetic and its share of the steps
+ * that carry it, and what each of its output tokens adds to a step.
+ *
+ *     uncached * (prefill_token_s + step_s / token_budget) + output * (decode_seq_s + kv_read_s * (prompt + output / 2))
+ */
+double route_work_s(const struct perf_coef *perf, uint32_t token_budget, uint32_t prompt_tokens,
+                    uint32_t hit_tokens, double output_tokens);
+
+/* Mean coefficients of the accepting instances that report some; false when none does. */
+bool route_fleet_perf(const struct route_view *view, struct perf_coef *ret);
+
+/* The instance with its own speed, or with `fleet` where it reported none: so a fresh one gets its
+ * share at once. `fleet` NULL: nobody reported any. */
+struct route_instance route_known(const struct route_instance *in, const struct perf_coef *fleet);
+
+/* Its TTFT at that speed; where nobody's is known, tokens stand in for seconds: those queued, one
+ * for each that decodes, and the uncached part of the prompt. */
+double route_wait_s(const struct route_instance *in, const struct route_req *req,
+                    const struct perf_coef *fleet);
+
+/* What is left of `sum`, which was brought up to date at `at_us`, of a past that fades
+ * exponentially with a mean age of `window_us`. Before at_us nothing of it has faded. */
+double route_faded(double sum, int64_t at_us, int64_t now_us, double window_us);
+
+/* Hit tokens that can count: the index lags, so a claim may exceed prompt - 1. */
+uint32_t route_hit_tokens(const struct route_instance *in, const struct route_req *req);
+
+/* Keeps the least score seen, ties broken evenly by chance (reservoir of one), and the runner-up.
+ * A score that is no number is the worst. Start with ROUTE_BEST_INIT. */
+struct route_best {
+    uint32_t index;
+    double score;
+    uint32_t ties;
+    uint32_t second_index;
+    double second_score;
+};
+#define ROUTE_BEST_INIT ((struct route_best){ .index = ROUTE_NONE, .second_index = ROUTE_NONE })
+void route_best_offer(struct route_best *best, uint32_t index, double score, struct rng *rng);
+
+/* Turns view indices into a verdict with TTFT estimates; ROUTE_NONE indices are fine. */
+void route_answer(const struct route_view *view, const struct route_req *req, uint32_t index,
+                  uint32_t second_index, struct route_verdict *ret);

@@ -1,0 +1,77 @@
+/* lateness_model.h - how many requests would be late with a fleet of n, over the paths that demand may
+ * take.
+ *
+ * Layer: policies (base/core)
+ * Rules: a scene is built anew for each decision and keeps nothing
+ *
+ * One pool stands for all in the fluid (scale_fluid.h), the *main* one: the cheapest for its rate
+ * of those that can grow. What others do is counted in its instances. A fleet of n is what there is
+ * until the lead of new instances has passed, and n then; if n is fewer, the rest leave at once.
+ * What is late is told over the *look*: SCENE_LOOK_STEPS from the lead on, or from clear_s later,
+ * on SCENE_PATHS paths of demand (scale_outlook.h) whose level is spread by its own error. A lead
+ * of more than SCENE_LEAD_STEPS_MAX (37 minutes) is planned for as if it were that.
+ *
+ * A scene that is all zero is filled in three steps, each of which needs what those before it
+ * found: scene_level, scene_pools, scene_look.
+ */
+#pragma once
+#include "policies/scale/parts/fluid.h"
+#include "policies/scale/parts/forecast_paths.h"
+#include "policies/scale/parts/speed_average.h"
+#include "policies/scale/scale.h"
+
+#define SCENE_PATHS 24
+#define SCENE_NO_POOL UINT32_MAX
+#define SCENE_LOOK_STEPS 4       /* of FLUID_STEP_S: 20 s */
+#define SCENE_CLEAR_STEPS_MAX 60 /* of clear_s: five minutes */
+#define SCENE_LEAD_STEPS_MAX (FLUID_STEPS_MAX - SCENE_LOOK_STEPS - SCENE_CLEAR_STEPS_MAX)
+
+struct scene {
+    const struct scale_config *config;
+    const struct scale_view *view;
+    const struct outlook *outlook;
+    /* scene_level */
+    double level; /* requests a second now */
+    bool counted; /* level and paths are from counts; else the routers' rate stands for both */
+    /* scene_pools */
+    struct scale_load load[SCALE_POOLS_MAX];
+    double rate[SCALE_POOLS_MAX]; /* requests a second of an instance; 0: of no use */
+    bool promised;                /* they are within the promise; else no pool can keep it */
+    uint32_t main;                /* or SCENE_NO_POOL */
+    /* scene_look; by step of FLUID_STEP_S from now on */
+    double lead_s; /* of the main pool */
+    uint32_t lead_steps, clear_steps, steps;
+    uint32_t look_from;                         /* lead_steps, or later */
+    float demand[SCENE_PATHS][FLUID_STEPS_MAX]; /* requests a second */
+    float existing[FLUID_STEPS_MAX];            /* instances of the main pool's kind that serve */
+};
+
+void scene_level(struct scene *s, const struct scale_config *config, const struct scale_view *view,
+                 const struct outlook *outlook);
+void scene_pools(struct scene *s, const struct lengths *lengths, const struct pace *pace);
+
+/* Requests a second that ready and starting instances do. */
+double scene_fleet_rate(const struct scene *s);
+
+/* Predicted TTFT when arrivals are spread over so many instances of each pool in proportion to their
+ * rates; < 0: they do not keep up. */
+double scene_ttft_s(const struct scene *s, const uint32_t want[SCALE_POOLS_MAX]);
+
+/* Needs a main pool. `factor`: what the work of a request is multiplied by. */
+void scene_look(struct scene *s, double factor);
+
+/* Instances of the main pool that do what one of `pool` does. */
+double scene_worth(const struct scene *s, uint32_t pool);
+
+/* Instances of the main pool's kind at the end of the look; what starts later is not counted. */
+double scene_have(const struct scene *s);
+
+/* Share of requests late with n over the look: from look_from on, or from now on. */
+double scene_late(const struct scene *s, double n, bool from_now);
+
+/* Requests that are late from now on with `n` and not with `most`, mean of the worst paths. */
+double scene_worst_loss(const struct scene *s, double n, double most);
+
+/* Share of requests that are late with what is ready at the level of now, work multiplied by
+ * `factor`. Needs a main pool and no scene_look. */
+double scene_late_now(const struct scene *s, double factor);

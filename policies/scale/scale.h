@@ -1,0 +1,153 @@
+/* scale.h - the interface of scaling policies: how many instances should each pool have?
+ *
+ * Layer:   policies (base/core)
+ * Threads: pure; the controller's loop or the simulator calls
+ * Rules:   (1) two stages: a row of the table is the *signal* (what does the demand of this moment
+ *              ask for?), a row of scale_shape.h is the *shaper* (when may the fleet follow?);
+ *              each signal names the shaper that it is published with
+ *          (2) a signal counts instances that are ready or starting, never draining ones
+ *          (3) absent is not zero: with demand.present == false a signal asks for what there is,
+ *              and so does one whose own input nobody has reported
+ *          (4) min <= want <= max of every pool, except that nothing is added to a pool whose
+ *              offers cannot be had now (available == false)
+ *          (5) state is plain bytes of a fixed size: it can be saved and copied
+ *          (6) what will come is in no view: the one row that knows it (scale_bound.h) is no row
+ *              of this table
+ *          (7) now_us is never negative; it is a wall clock's and may go back, and no row waits
+ *              until it has caught up
+ *
+ * Units are seconds, tokens and dollars an hour.
+ */
+#pragma once
+#include "base/core/rng.h"
+#include "base/core/str.h"
+#include "base/perf/perf.h"
+#include "policies/scale/view.h"
+
+#define SCALE_STATE_BYTES_MAX 16384
+
+struct scale_shape_config; /* scale_shape.h */
+struct scale_forecast;     /* scale_forecast.h */
+
+struct scale_config {
+    double margin;          /* every row: measured load is multiplied by it; 1: as published */
+    double utilisation_max; /* work: the share of an instance's seconds that may be planned */
+    double clear_s;         /* work: seconds within which a backlog should be gone */
+    double life_s;          /* work: how long a new instance is expected to be of use */
+    double attainment;      /* work: share of requests that should keep the promise */
+    double zero_after_s;    /* silence after which a pool may go below one */
+    double queue_target;    /* keda_queue: waiting requests an instance may have */
+    double concurrency;     /* kpa: requests an instance should run at once */
+    double ongoing_target;  /* ray_serve: requests an instance has under way */
+    double qps_target;      /* skyserve: requests a second an instance serves */
+    double kv_target;       /* aibrix_apa, apa_fixed: share of KV memory in use */
+    uint32_t count;         /* static: instances */
+    const struct scale_forecast *forecast; /* dynamo_throughput, sageserve; NULL: the row's own */
+};
+
+/* What a row starts from when the configuration says nothing. */
+#define SCALE_CONFIG_DEFAULT                         \
+    ((struct scale_config){ .margin = 1,             \
+                            .utilisation_max = 0.85, \
+                            .clear_s = 10,           \
+                            .life_s = 600,           \
+                            .attainment = 0.99,      \
+                            .zero_after_s = 60,      \
+                            .queue_target = 5,       \
+                            .concurrency = 100,      \
+                            .ongoing_target = 2,     \
+                            .qps_target = 1,         \
+                            .kv_target = 0.5,        \
+                            .count = 1 })
+
+struct scale_choice {
+    uint32_t want[SCALE_POOLS_MAX];
+    double cost_h; /* of all of it */
+};
+
+struct scale_verdict {
+    struct scale_choice choice;
+    struct scale_choice runner_up;
+    bool has_runner_up;
+    const char *reason;     /* static sentence */
+    const char *runner_why; /* static: why the runner-up lost; NULL without one */
+    double load;            /* the signal's own number, in instances of the first pool asked */
+    double estimate_s;      /* predicted TTFT once the choice is ready; < 0 when unknown */
+    int64_t again_us;       /* ask again no later than this */
+};
+
+/* What a row cannot do without; without it the row keeps what there is (scale_missing). */
+enum scale_need {
+    SCALE_NEEDS_KV = 1 << 0,      /* KV tokens of instances */
+    SCALE_NEEDS_PREFILL = 1 << 1, /* prompt tokens that instances have not computed */
+    SCALE_NEEDS_TPOT = 1 << 2,    /* measured TPOT */
+    SCALE_NEEDS_SPEED = 1 << 3,   /* the step-time model of at least one pool */
+};
+
+struct scale_policy {
+    const char *name;   /* as in muster.yaml */
+    const char *about;  /* --help and the documents */
+    const char *source; /* where the rule comes from */
+    const char *shaper; /* the row of scale_shape_table that it is published with */
+    const struct scale_shape_config *shape; /* and its numbers; NULL: the shaper's own */
+    uint32_t needs;                         /* bits of enum scale_need */
+    uint32_t state_size; /* at most SCALE_STATE_BYTES_MAX; zeroed bytes are the first state */
+    void (*decide)(void *state, const struct scale_config *config, const struct scale_view *view,
+                   int64_t now_us, struct rng *rng, struct scale_verdict *ret);
+};
+
+#define POLICY(name) extern const struct scale_policy scale_##name;
+#include "policies/scale/scale.def"
+#undef POLICY
+
+extern const struct scale_policy *const scale_table[];
+extern const uint32_t scale_count;
+#define SCALE_DEFAULT "work"
+
+const struct scale_policy *scale_find(struct str name); /* NULL when there is none */
+
+/* The first input in `needs` that a system which has only `has` lacks, as words; NULL: none. */
+const char *scale_missing(uint32_t needs, uint32_t has);
+
+/* What rows share (scale.c). */
+
+/* Ready plus starting. */
+uint32_t scale_have(const struct scale_pool *pool);
+
+/* The same over all pools. */
+uint32_t scale_have_all(const struct scale_view *view);
+uint32_t scale_ready_all(const struct scale_view *view);
+uint32_t scale_starting_all(const struct scale_view *view);
+
+/* The most this pool can have soon: max, or what it has while nothing can be bought. */
+uint32_t scale_reach(const struct scale_pool *pool);
+
+double scale_cost_h(const struct scale_view *view, const uint32_t want[SCALE_POOLS_MAX]);
+
+/* Whether the budget, if there is one, covers so much. */
+bool scale_affords(const struct scale_view *view, double cost_h);
+
+/* Spreads `total` instances: every pool's minimum first, then the cheapest pools up to their
+ * reach and the budget. For signals that only know a number. */
+void scale_spread(const struct scale_view *view, uint32_t total, struct scale_choice *ret);
+
+/* The fleet as it is, plus one on the cheapest pool or minus one of the dearest; `settled`: only
+ * pools where nothing starts. For signals that go step by step. */
+void scale_nudge(const struct scale_view *view, int by, bool settled, struct scale_choice *ret);
+
+/* The fleet as it is: the answer to absent demand. */
+void scale_keep(const struct scale_view *view, const char *reason, struct scale_verdict *ret);
+
+/* The answer of a signal that knows a number: at least one while somebody asks. */
+void scale_answer(const struct scale_config *config, const struct scale_view *view, double total,
+                  const char *reason, struct scale_verdict *ret);
+
+/* True when at least one instance is wanted: somebody asks, or somebody asked within zero_after_s
+ * and something runs (recent silence keeps an instance, it does not buy one). */
+bool scale_is_awake(const struct scale_config *config, const struct scale_view *view);
+
+/* What the HPA makes of a load in instances: ceil, or `have` while it is within a tenth of that. */
+double scale_hpa_count(double load, uint32_t have);
+
+/* True once a period: rows of a slow loop keep their answer in between. `*next_us` is theirs. */
+bool scale_due(int64_t *next_us, double period_s, int64_t now_us);

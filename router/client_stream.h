@@ -1,0 +1,86 @@
+/* client_stream.h - a request's part on its byte loop: the client, its engine, the output so far.
+ *
+ * Layer:   router
+ * Threads: the byte loop's; while `at_text` a text worker has all above it but x and deadline
+ */
+#pragma once
+#include "base/core/arena.h"
+#include "base/io/auth/signed_call.h"
+#include "base/io/http/http_server.h"
+#include "base/io/loop/text_pool.h"
+#include "base/text/tokenizer.h"
+#include "base/wire/openai_reply.h"
+#include "base/wire/sse.h"
+#include "router/core/silence.h"
+#include "router/target.h"
+
+#define REQUEST_ARENA_BYTES_MAX ((size_t)32 << 20) /* of one parsed request */
+
+struct request;
+
+/* How it ended, for usage, windows and the predictor. */
+struct outcome {
+    bool ok, cut; /* answered whole; ended by its limit or by a client that left */
+    struct usage usage;
+    int64_t ttft_us, tpot_us, e2e_us; /* 0: not measured */
+};
+
+/* A move that is under way, on the byte loop (move.c). */
+struct request_move {
+    struct target to;
+    struct signed_call *call; /* of a stage */
+    struct buf reply;
+    int status;
+    uint32_t stage, copied_tokens;
+};
+
+struct client_stream {
+    struct list link;        /* of the byte loop's live requests */
+    struct http_exchange *x; /* NULL once answered, or when the client has left */
+    struct arena arena;
+    struct openai_request api;
+    struct openai_error problem; /* the response when it is refused */
+    struct openai_reply reply;
+    struct str body;                   /* of the client, until the exchange is answered */
+    struct str salt;                   /* of the tenant's cache blocks */
+    struct ids ids;                    /* of the prompt, and what was generated so far */
+    uint32_t prompt_tokens;            /* of them */
+    bool ids_lost;                     /* some generated ids are missing: no engine can go on */
+    uint64_t fingerprint;              /* of model and prompt (quarantine.h) */
+    uint64_t pins;                     /* of the tokenizers that it was made with */
+    const struct bundle_entry *bundle; /* that `ids` were made with; NULL: not yet */
+    struct block_key *keys;
+    int64_t arrived_us, first_us, last_us, deadline_us;
+    struct loop_timer deadline; /* at deadline_us, whether held, sent or between attempts */
+    struct target target;
+    uint32_t leg_from; /* tokens of the output that were there when this leg began */
+    bool leg_hands;    /* this leg ends with its first token */
+    bool broken;       /* the last leg failed */
+    struct request_move move;
+    struct text_job text; /* of a large body */
+    bool at_text;         /* a text worker has this part: all above but x and deadline is its */
+    int text_rc;
+    struct snapshot *snapshot;          /* for the text worker that reads the body; else NULL */
+    const struct snapshot_model *model; /* of that snapshot */
+    struct http_exchange *pinned;       /* whose bytes the worker reads */
+    struct signed_call *call;
+    struct silence silence; /* of the engine that `call` is to */
+    struct loop_timer silence_timer;
+    struct line_reader lines; /* of an internal reply */
+    struct sse_reader events; /* of another engine's streamed reply */
+    struct arena frame_arena;
+    struct buf answer;  /* text of a whole response */
+    struct buf refusal; /* an engine's words with another status than 200 */
+    struct buf out;     /* what is being rendered */
+    struct openai_text_form form;
+    struct usage usage;
+    enum finish finish;
+    int upstream_status;
+    bool began;               /* a byte of the response is on its way to the client */
+    bool paused;              /* the client reads slower than the engine writes */
+    bool ending;              /* the response is rendered to its end */
+    bool over;                /* ASK_OVER was said */
+    struct request *question; /* asked for this one and still open */
+    struct request *asker; /* of a question: the request that waits for it; NULL: none any more */
+    struct outcome outcome;
+};

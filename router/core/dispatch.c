@@ -1,0 +1,823 @@
+/* dispatch.c - takes a request from arrival to end: predicts, places or holds it, counts it.
+ *
+ * One request's view of the instances brings the prefix index, the ledger and the engines' reports
+ * together. Endpoints stay in their slots while a request is in flight there.
+ *
+ * Held requests wait in order of arrival and are tried again as a whole queue: when one cannot go,
+ * later ones of another model still may.
+ */
+#include "router/core/dispatch.h"
+
+#include "base/core/bits.h"
+#include "base/core/hash.h"
+#include "base/core/own.h"
+#include "policies/route/overload.h"
+#include "policies/route/pd_handoff.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+#define INDEX_SLOTS 256 /* for which the index has room at first; it widens when more come */
+#define SUSPEND_US_MIN \
+    1000000                /* the first rest of an endpoint that failed; each next one doubles */
+#define EXPECT_US 30000000 /* an unconfirmed block is believed this long */
+#define PREFIX_TOKENS 256  /* a prompt's beginning: at least so many, two keys at least */
+
+struct slot {
+    bool used;
+    struct dispatch_endpoint ep;
+    bool home; /* among several routers, one that this router fills first */
+    struct load load;
+    struct load_meter prompts; /* seconds of prompts' arithmetic sent to it */
+    int64_t suspended_until_us;
+    int64_t suspend_us; /* the next rest, doubling; 0 after a success */
+    uint32_t suspects;  /* in flight there, of those that may have killed an engine */
+};
+
+/* The work that one model is sent. */
+struct model {
+    uint64_t name;
+    struct load_meter meter;
+    struct route_overload overload;
+};
+
+struct dispatch {
+    struct dispatch_config config;
+    struct prefix_index *index;
+    struct ledger *ledger;
+    void *route_state;
+    void *predict_state;
+    struct rng rng;
+    struct retry_budget budget;
+    struct quarantine *quarantine;
+    struct slot *slot;   /* endpoints_max of each */
+    uint64_t *name_hash; /* apart, because every look for a name goes through them */
+    uint32_t *hit_blocks;
+    struct route_instance *instance;
+    uint32_t slots_end; /* no slot from here on is used */
+    bool homes_dealt;
+    struct model model[DISPATCH_MODELS_MAX];
+    uint32_t model_count;
+    uint64_t decisions;
+    uint32_t peer_index, peer_count;
+    struct list held;
+    uint32_t held_count;
+    uint64_t held_tokens;
+    double starting_eta_s;
+    struct dispatch_demand total; /* the running counters only */
+};
+
+CLEANUP_FREEP(dispatch, struct dispatch)
+
+int dispatch_new(const struct dispatch_config *config, struct dispatch **ret, struct err *err)
+{
+    CLEANUP(dispatch_freep) struct dispatch *c = calloc(1, sizeof *c);
+    if (!c) return err_set(err, -ENOMEM, "router: no memory");
+    c->config = *config;
+    if (c->config.key_tokens == 0) c->config.key_tokens = BLOCK_TOKENS;
+    if (c->config.endpoints_max == 0) c->config.endpoints_max = DISPATCH_ENDPOINTS;
+    const uint32_t slots = c->config.endpoints_max;
+    must(slots <= ROUTE_INSTANCES_MAX);
+    c->starting_eta_s = -1;
+    list_init(&c->held);
+    rng_seed(&c->rng, config->seed);
+    retry_budget_init(&c->budget);
+    c->route_state = calloc(1, ROUTE_STATE_BYTES_MAX);
+    c->predict_state = malloc(config->predict->state_size);
+    c->slot = calloc(slots, sizeof *c->slot);
+    c->name_hash = calloc(slots, sizeof *c->name_hash);
+    /* A match fills one for each slot that the index has room for, which widens by doubling. */
+    c->hit_blocks = calloc(ROUTE_INSTANCES_MAX, sizeof *c->hit_blocks);
+    c->instance = calloc(slots, sizeof *c->instance);
+    bool all = c->route_state && c->predict_state && c->slot && c->name_hash && c->hit_blocks;
+    if (!all || !c->instance) {
+        return err_set(err, -ENOMEM, "router: no memory for %u endpoints", slots);
+    }
+    config->predict->init(c->predict_state);
+    int rc = prefix_index_new(config->index_bytes, min_u32(slots, INDEX_SLOTS), &c->index, err);
+    if (rc == 0) rc = ledger_new(config->requests_max, slots, &c->ledger, err);
+    if (rc == 0) rc = quarantine_new(config->quarantine_us, &c->quarantine, err);
+    if (rc < 0) return rc;
+    *ret = TAKE(c);
+    return 0;
+}
+
+void dispatch_free(struct dispatch *c)
+{
+    if (!c) return;
+    prefix_index_free(c->index);
+    ledger_free(c->ledger);
+    quarantine_free(c->quarantine);
+    free(c->route_state);
+    free(c->predict_state);
+    free(c->slot);
+    free(c->name_hash);
+    free(c->hit_blocks);
+    free(c->instance);
+    free(c);
+}
+
+void dispatch_route_set(struct dispatch *c, const struct route_policy *route)
+{
+    must(route->state_size <= ROUTE_STATE_BYTES_MAX);
+    c->config.route = route;
+    memset(c->route_state, 0, ROUTE_STATE_BYTES_MAX);
+}
+
+const struct route_policy *dispatch_route(const struct dispatch *c)
+{
+    return c->config.route;
+}
+
+const struct predict_policy *dispatch_predict(const struct dispatch *c)
+{
+    return c->config.predict;
+}
+
+void *dispatch_predict_state(struct dispatch *c)
+{
+    return c->predict_state;
+}
+
+/* ---- endpoints: slots, reports, the work that models are sent ---- */
+
+/* Instances are dealt out to the routers in the order of their names' hashes, so that every router
+ * that knows the same instances deals alike and each gets its even share. */
+static void deal_homes(struct dispatch *c)
+{
+    c->homes_dealt = true;
+    for (uint32_t i = 0; i < c->slots_end; i++) {
+        struct slot *s = &c->slot[i];
+        uint32_t before = 0;
+        for (uint32_t k = 0; k < c->slots_end; k++) {
+            const struct slot *o = &c->slot[k];
+            before += o->used && o->ep.model == s->ep.model && c->name_hash[k] < c->name_hash[i];
+        }
+        s->home = before % c->peer_count == c->peer_index;
+    }
+}
+
+void dispatch_peers_set(struct dispatch *c, uint32_t index, uint32_t count)
+{
+    if (c->peer_index == index && c->peer_count == count) return;
+    c->peer_index = index;
+    c->peer_count = count;
+    c->homes_dealt = false;
+}
+
+static uint64_t name_hash(const char *name)
+{
+    return hash64(name, strlen(name), 0);
+}
+
+uint32_t dispatch_endpoint_find(const struct dispatch *c, const char *name)
+{
+    uint64_t hash = name_hash(name);
+    for (uint32_t i = 0; i < c->slots_end; i++) {
+        if (c->name_hash[i] != hash || !c->slot[i].used) continue;
+        if (strcmp(c->slot[i].ep.name, name) == 0) return i;
+    }
+    return ROUTE_NONE;
+}
+
+/* The slot that an endpoint of this name has left, with whatever it still has in flight. */
+static uint32_t find_left(const struct dispatch *c, const char *name)
+{
+    uint64_t hash = name_hash(name);
+    for (uint32_t i = 0; i < c->config.endpoints_max; i++) {
+        if (c->name_hash[i] != hash || c->slot[i].used) continue;
+        if (strcmp(c->slot[i].ep.name, name) == 0) return i;
+    }
+    return ROUTE_NONE;
+}
+
+/* For a name that has no slot: its old one, else the first that is nobody's. */
+static int slot_take(struct dispatch *c, const char *name, uint32_t *ret)
+{
+    const uint32_t slots = c->config.endpoints_max;
+    uint32_t at = find_left(c, name);
+    bool left = at != ROUTE_NONE;
+    for (at = left ? at : 0; !left && at < slots; at++) {
+        /* A slot whose last requests still end is not given to another endpoint. */
+        if (!c->slot[at].used && ledger_in_flight(c->ledger, at) == 0) break;
+    }
+    if (at == slots) return -ENOSPC;
+    int rc = prefix_index_widen(c->index, at + 1);
+    if (rc < 0) return rc;
+    if (!left) c->slot[at] = (struct slot){ 0 };
+    c->slot[at].used = true;
+    c->name_hash[at] = name_hash(name);
+    c->slots_end = max_u32(c->slots_end, at + 1);
+    c->homes_dealt = false;
+    *ret = at;
+    return left;
+}
+
+int dispatch_endpoint_put(struct dispatch *c, const struct dispatch_endpoint *ep,
+                          uint32_t *ret_slot)
+{
+    uint32_t at = dispatch_endpoint_find(c, ep->name);
+    int old = 1; /* the slot was this endpoint's before */
+    if (at == ROUTE_NONE) old = slot_take(c, ep->name, &at);
+    if (old < 0) return old;
+    if (old && c->slot[at].ep.boot != ep->boot) {
+        prefix_index_drop_slot(c->index, at);
+        load_boot(&c->slot[at].load);
+        c->slot[at].suspended_until_us = c->slot[at].suspend_us = 0;
+    }
+    c->slot[at].ep = *ep;
+    quarantine_boot(c->quarantine, c->name_hash[at], ep->boot);
+    *ret_slot = at;
+    return 0;
+}
+
+void dispatch_endpoint_remove(struct dispatch *c, uint32_t slot)
+{
+    must(slot < c->config.endpoints_max);
+    if (!c->slot[slot].used) return;
+    c->slot[slot].used = false;
+    while (c->slots_end > 0 && !c->slot[c->slots_end - 1].used)
+        c->slots_end--;
+    c->homes_dealt = false;
+    prefix_index_drop_slot(c->index, slot);
+}
+
+/* The model's place; a new one beyond DISPATCH_MODELS_MAX replaces the one that was sent work longest ago. */
+static struct model *model_of(struct dispatch *c, uint64_t name)
+{
+    struct model *stalest = c->model;
+    for (uint32_t i = 0; i < c->model_count; i++) {
+        struct model *m = &c->model[i];
+        if (m->name == name) return m;
+        if (m->meter.at_us < stalest->meter.at_us) stalest = m;
+    }
+    struct model *m = c->model_count < DISPATCH_MODELS_MAX ? &c->model[c->model_count++] : stalest;
+    *m = (struct model){ .name = name };
+    return m;
+}
+
+static void count_work(struct dispatch *c, uint64_t model, double work_s, int64_t now_us)
+{
+    if (work_s > 0) load_meter_add(&model_of(c, model)->meter, LOAD_US, work_s, now_us);
+}
+
+double dispatch_work_rate(const struct dispatch *c, uint64_t model, int64_t now_us)
+{
+    for (uint32_t i = 0; i < c->model_count; i++) {
+        if (c->model[i].name == model) return load_meter_rate(&c->model[i].meter, LOAD_US, now_us);
+    }
+    return -1;
+}
+
+void dispatch_endpoint_report(struct dispatch *c, uint32_t slot, const struct reported_load *load,
+                              int64_t as_of_us, int64_t now_us)
+{
+    must(slot < c->config.endpoints_max);
+    struct slot *s = &c->slot[slot];
+    if (!s->used) return;
+    uint64_t tokens =
+        load_report(&s->load, load, ledger_sums(c->ledger, slot), min_i64(as_of_us, now_us));
+    if (tokens == 0 || !s->ep.has_perf) return;
+    load_meter_add(&s->prompts, LOAD_PROMPTS_US, (double)tokens * s->ep.perf.prefill_token_s,
+                   now_us);
+    double token_s =
+        s->ep.perf.prefill_token_s + s->ep.perf.step_s / (double)max_u32(s->ep.token_budget, 1);
+    count_work(c, s->ep.model, (double)tokens * token_s, now_us);
+}
+
+const struct dispatch_endpoint *dispatch_endpoint_at(const struct dispatch *c, uint32_t slot)
+{
+    must(slot < c->config.endpoints_max);
+    return c->slot[slot].used ? &c->slot[slot].ep : NULL;
+}
+
+uint32_t dispatch_in_flight(const struct dispatch *c, uint32_t slot)
+{
+    return ledger_in_flight(c->ledger, slot);
+}
+
+int64_t dispatch_rests_until_us(const struct dispatch *c, uint32_t slot)
+{
+    must(slot < c->config.endpoints_max);
+    return c->slot[slot].suspended_until_us;
+}
+
+void dispatch_starting_set(struct dispatch *c, double eta_s)
+{
+    c->starting_eta_s = eta_s;
+}
+
+struct quarantine *dispatch_quarantine(struct dispatch *c)
+{
+    return c->quarantine;
+}
+
+struct prefix_index *dispatch_index(struct dispatch *c)
+{
+    return c->index;
+}
+
+/* ---- one request's view of the instances ---- */
+
+#define PEER_PART 0.5 /* of what another router sent lately, on its own instances */
+
+static bool was_tried(const struct dispatch_request *r, uint32_t slot)
+{
+    for (uint32_t i = 0; i < r->tried_count; i++)
+        if (r->tried[i] == slot) return true;
+    return false;
+}
+
+static void instance_fill(struct dispatch *c, uint32_t slot, const struct dispatch_request *r,
+                          int64_t now_us, struct route_instance *in)
+{
+    const struct slot *s = &c->slot[slot];
+    *in = (struct route_instance){
+        .id = slot,
+        .name_hash = c->name_hash[slot],
+        .accepts = s->ep.ready && s->suspended_until_us <= now_us && !was_tried(r, slot) &&
+                   (r->acquitted_at == 0 || s->suspects == 0),
+        .role = s->ep.role,
+        .has_perf = s->ep.has_perf,
+        .perf = s->ep.perf,
+        .token_budget = max_u32(s->ep.token_budget, 1),
+        .seqs_max = max_u32(s->ep.seqs_max, 1),
+        .kv_tokens_max = s->ep.kv_tokens_max,
+        .hit_tokens = c->hit_blocks[slot] * c->config.key_tokens,
+        .prompt_load = load_meter_rate(&s->prompts, LOAD_PROMPTS_US, now_us),
+        .price_per_hour = s->ep.price_per_hour,
+    };
+    ledger_view(c->ledger, slot, r->features.tenant, now_us, in);
+    load_view(&s->load, ledger_sums(c->ledger, slot), now_us, in);
+}
+
+/* What the other routers have sent since the last reports is not known. That each does as this one
+ * does is the best guess: it met the same burst, is about to send one like this, and fills its own
+ * instances first, where about half of what it sends ends up. */
+static void expect_peers(struct dispatch *c, uint32_t count, const struct dispatch_request *r)
+{
+    if (c->peer_count < 2) return;
+    if (!c->homes_dealt) deal_homes(c);
+    double mine = 0, away = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        const struct route_instance *in = &c->instance[i];
+        mine += (double)load_unreported(&c->slot[in->id].load, ledger_sums(c->ledger, in->id));
+        away += !c->slot[in->id].home;
+    }
+
+    mine = PEER_PART * mine + (double)r->prompt_tokens;
+    if (away == 0) return;
+    double each = mine * (double)(c->peer_count - 1) / away;
+    for (uint32_t i = 0; i < count; i++) {
+        struct route_instance *in = &c->instance[i];
+        if (!c->slot[in->id].home) in->prefill_tokens += (uint64_t)each;
+    }
+}
+
+/* The slowest link that any of them has, and what a token of their model takes. */
+static void link_fill(const struct dispatch *c, struct route_view *view)
+{
+    for (uint32_t i = 0; i < view->instance_count; i++) {
+        const struct dispatch_endpoint *ep = &c->slot[view->instance[i].id].ep;
+        bool slower = view->link_bytes_s <= 0 || ep->link_bytes_s < view->link_bytes_s;
+        if (ep->link_bytes_s > 0 && slower) view->link_bytes_s = ep->link_bytes_s;
+        view->kv_bytes_per_token = max_u32(view->kv_bytes_per_token, ep->kv_bytes_per_token);
+    }
+}
+
+static void view_fill(struct dispatch *c, const struct dispatch_request *r, bool handed_over,
+                      int64_t now_us, struct route_view *ret)
+{
+    prefix_index_match(c->index, r->keys, r->key_count, now_us, c->hit_blocks);
+    uint32_t count = 0, accept = 0;
+    for (uint32_t i = 0; i < c->slots_end; i++) {
+        if (!c->slot[i].used || c->slot[i].ep.model != r->model) continue;
+        struct route_instance *in = &c->instance[count++];
+        instance_fill(c, i, r, now_us, in);
+        if (handed_over) in->accepts = in->accepts && in->role != ROLE_PREFILL;
+        if (handed_over || r->generated > 0) in->accepts &= c->slot[i].ep.takes_ids;
+        accept += route_takes(in);
+    }
+    expect_peers(c, count, r);
+    double rate = dispatch_work_rate(c, r->model, now_us);
+    *ret = (struct route_view){ .instance = c->instance,
+                                .instance_count = count,
+                                .has_load = rate >= 0 && accept > 0,
+                                .load = accept > 0 ? rate / (double)accept : 0 };
+    link_fill(c, ret);
+}
+
+static uint64_t prefix_hash(const struct dispatch *c, const struct dispatch_request *r)
+{
+    if (r->key_count == 0) return r->features.prefix;
+    uint32_t keys = max_u32(PREFIX_TOKENS / c->config.key_tokens, 2);
+    return r->keys[min_u32(keys, r->key_count) - 1].lo;
+}
+
+/* ---- a request from arrival to end ---- */
+
+static void tell_policy(struct dispatch *c, const struct dispatch_request *r,
+                        enum route_event_kind kind, const struct ledger_entry *e, int64_t now_us)
+{
+    const struct route_policy *row = c->config.route;
+    if (!row->observe && !c->config.watch) return;
+    struct route_event ev = { .kind = kind,
+                              .instance_id = e->slot,
+                              .tenant = e->sent.tenant,
+                              .prompt_tokens = e->sent.prompt_tokens,
+                              .hit_tokens = r->hit_tokens,
+                              .generated = e->generated,
+                              .ttft_s = -1,
+                              .tpot_s = -1,
+                              .work_s = e->sent.work_s,
+                              .at_us = now_us };
+    memcpy(ev.scratch, r->route.scratch, sizeof ev.scratch);
+    if (e->first_us > 0) ev.ttft_s = (double)(e->first_us - e->sent_us) * 1e-6;
+    if (kind == ROUTE_FINISHED && e->first_us > 0 && e->generated > e->measured_tokens) {
+        double tokens = (double)(e->generated - e->measured_tokens);
+        ev.tpot_s = (double)(now_us - e->measured_us) * 1e-6 / tokens;
+    }
+    if (row->observe) row->observe(c->route_state, &ev);
+    if (c->config.watch) c->config.watch->event(c->config.watch->arg, r->decision, &ev);
+}
+
+/* What an engine computes before the next token. */
+static uint32_t known_tokens(const struct dispatch_request *r)
+{
+    return r->prompt_tokens + r->generated;
+}
+
+static double still_to_come(const struct dispatch_request *r, double output)
+{
+    return r->generated > 0 ? fmax(output - (double)r->generated, 1) : output;
+}
+
+static void send_to(struct dispatch *c, struct dispatch_request *r, uint32_t slot, int64_t now_us)
+{
+    const struct dispatch_endpoint *ep = &c->slot[slot].ep;
+    uint32_t hit = c->hit_blocks[slot] * c->config.key_tokens + r->route.fetch_tokens;
+    uint32_t known = known_tokens(r);
+    struct ledger_sending s = { .prompt_tokens = known,
+                                .hit_tokens = min_u32(hit, known - 1),
+                                .output_expected = still_to_come(r, r->length.mean),
+                                .tenant = r->features.tenant };
+    if (ep->has_perf) {
+        s.work_s = route_work_s(&ep->perf, max_u32(ep->token_budget, 1), s.prompt_tokens,
+                                s.hit_tokens, s.output_expected);
+        load_meter_add(&c->slot[slot].prompts, LOAD_PROMPTS_US,
+                       (double)(s.prompt_tokens - s.hit_tokens) * ep->perf.prefill_token_s, now_us);
+    }
+    r->entry = ledger_send(c->ledger, slot, &s, now_us);
+    must(r->entry); /* is_full was asked */
+    r->hit_tokens = s.hit_tokens;
+    load_note(&c->slot[slot].load, ledger_sums(c->ledger, slot), now_us);
+    count_work(c, ep->model, s.work_s, now_us);
+    tell_policy(c, r, ROUTE_SENT, r->entry, now_us);
+    prefix_index_expect(c->index, slot, r->keys, r->key_count, now_us, now_us + EXPECT_US);
+    r->slot = slot;
+    r->boot = ep->boot;
+    r->suspect = r->acquitted_at > 0;
+    c->slot[slot].suspects += r->suspect;
+    r->state = DISPATCH_SENT;
+    r->retry.attempts++;
+}
+
+/* Takes the verdict back where the service refuses late requests and the fleet is overloaded. An
+ * output that has begun goes on. */
+static void refuse_late(struct dispatch *c, struct dispatch_request *r,
+                        const struct route_view *view, const struct route_req *req, int64_t now_us)
+{
+    if (!r->refuse_late) return;
+    struct route_overload *o = &model_of(c, r->model)->overload;
+    route_overload_observe(o, view, now_us);
+    if (r->generated == 0 && route_is_overloaded(o, view, now_us))
+        route_refuse_late(view, req, &r->route);
+}
+
+/* Tries to place the request now; false when no instance accepts it: r->route says whether to hold
+ * or to reject it. */
+static bool place(struct dispatch *c, struct dispatch_request *r, int64_t now_us)
+{
+    struct route_view view;
+    r->acquitted_at = quarantine_suspects(c->quarantine, r->fingerprint, now_us);
+    view_fill(c, r, false, now_us, &view);
+    struct route_req req = { .prompt_tokens = known_tokens(r),
+                             .prefix_hash = prefix_hash(c, r),
+                             .tenant = r->features.tenant,
+                             .output_mean = still_to_come(r, r->length.mean),
+                             .output_p50 = still_to_come(r, r->length.p50),
+                             .output_p90 = still_to_come(r, r->length.p90),
+                             .slo_ttft_s = r->slo_ttft_s,
+                             .slo_tpot_s = r->slo_tpot_s };
+    c->config.route->decide(c->route_state, &view, &req, now_us, &c->rng, &r->route);
+    refuse_late(c, r, &view, &req, now_us);
+    r->decision = ++c->decisions;
+    const struct dispatch_watch *w = c->config.watch;
+    if (w) w->decided(w->arg, r->decision, &view, &req, &r->route, now_us);
+    if (r->route.instance_id == ROUTE_NONE) return false;
+    send_to(c, r, r->route.instance_id, now_us);
+    return true;
+}
+
+/* What a refused client is told to wait: the start that is under way, or a second and another for
+ * every ten that are held, whichever is longer. */
+static double retry_after_s(const struct dispatch *c)
+{
+    double queue_s = 1 + (double)c->held_count / 10;
+    return c->starting_eta_s > queue_s ? c->starting_eta_s : queue_s;
+}
+
+static struct dispatch_verdict refuse(struct dispatch *c, struct dispatch_request *r, int status)
+{
+    r->state = DISPATCH_ENDED;
+    return (struct dispatch_verdict){ DISPATCH_REFUSE, status, retry_after_s(c) };
+}
+
+static bool is_full(const struct dispatch *c)
+{
+    return ledger_total(c->ledger) >= c->config.requests_max;
+}
+
+/* For killing engines: of a prompt in quarantine it is said how long that lasts. */
+static struct dispatch_verdict refuse_for_good(struct dispatch *c, struct dispatch_request *r,
+                                               int64_t now_us)
+{
+    r->state = DISPATCH_ENDED;
+    int64_t left_us = quarantine_left_us(c->quarantine, r->fingerprint, now_us);
+    return (struct dispatch_verdict){ DISPATCH_REFUSE, 422, (double)left_us * 1e-6 };
+}
+
+/* It is no longer one of its slot's suspects. */
+static void suspect_leaves(struct dispatch *c, struct dispatch_request *r)
+{
+    c->slot[r->slot].suspects -= r->suspect;
+    r->suspect = false;
+    r->acquitted_at = 0;
+}
+
+static struct dispatch_verdict place_or_hold(struct dispatch *c, struct dispatch_request *r,
+                                             int64_t now_us)
+{
+    if (is_full(c)) return refuse(c, r, 429);
+    if (place(c, r, now_us)) return (struct dispatch_verdict){ DISPATCH_SEND, 0, 0 };
+    if (r->route.reject) {
+        r->state = DISPATCH_ENDED;
+        return (struct dispatch_verdict){ DISPATCH_REFUSE, 429, r->route.retry_after_s };
+    }
+    if (c->held_count >= c->config.held_max) return refuse(c, r, 503);
+    r->state = DISPATCH_HELD;
+    r->hold_until_us = r->route.hold_until_us;
+    if (r->held_us == 0) r->held_us = now_us;
+    r->tried_count = 0; /* after a wait every endpoint is worth a try again */
+    list_push_back(&c->held, &r->link);
+    c->held_count++;
+    c->held_tokens += r->prompt_tokens;
+    return (struct dispatch_verdict){ DISPATCH_WAIT, 0, 0 };
+}
+
+static void unhold(struct dispatch *c, struct dispatch_request *r)
+{
+    list_remove(&r->link);
+    c->held_count--;
+    c->held_tokens -= r->prompt_tokens;
+}
+
+struct dispatch_verdict dispatch_arrive(struct dispatch *c, struct dispatch_request *r,
+                                        int64_t now_us)
+{
+    must(r->state == DISPATCH_NEW && r->prompt_tokens > 0);
+    r->arrived_us = now_us;
+    c->config.predict->decide(c->predict_state, &r->features, &r->length);
+    retry_budget_earn(&c->budget);
+    c->total.arrivals++;
+    if (quarantine_refuses(c->quarantine, r->fingerprint, now_us) > 0) {
+        return refuse_for_good(c, r, now_us);
+    }
+    return place_or_hold(c, r, now_us);
+}
+
+/* What it has shown of itself and of its engine. True when it was a suspect up to now. */
+static bool acquit(struct dispatch *c, struct dispatch_request *r, bool first)
+{
+    if (first) {
+        quarantine_alive(c->quarantine, c->name_hash[r->slot], r->boot, r->entry->sent_us);
+    }
+    if (!r->suspect || r->generated + r->entry->generated < r->acquitted_at) return false;
+    quarantine_passed(c->quarantine, r->fingerprint);
+    suspect_leaves(c, r);
+    r->retry.crashes = 0;
+    return true;
+}
+
+bool dispatch_tokens(struct dispatch *c, struct dispatch_request *r, uint32_t count, int64_t now_us)
+{
+    must(r->state == DISPATCH_SENT);
+    c->slot[r->slot].suspend_us = 0;
+    bool first = r->entry->first_us == 0;
+    uint32_t looks = r->entry->generated / DISPATCH_REFINE_TOKENS;
+    ledger_tokens(c->ledger, r->entry, count, now_us);
+    uint32_t generated = r->entry->generated;
+    if (generated / DISPATCH_REFINE_TOKENS != looks) {
+        /* What an answer has come to says more of it than its prompt did. */
+        double left = predict_remaining(c->config.predict, c->predict_state, &r->features,
+                                        r->generated + generated);
+        ledger_expect(c->ledger, r->entry, (double)generated + left);
+    }
+    load_note(&c->slot[r->slot].load, ledger_sums(c->ledger, r->slot), now_us);
+    if (first) tell_policy(c, r, ROUTE_FIRST_TOKEN, r->entry, now_us);
+    return acquit(c, r, first);
+}
+
+uint32_t dispatch_tokens_known(const struct dispatch_request *r)
+{
+    must(r->state == DISPATCH_SENT);
+    return known_tokens(r) + r->entry->generated;
+}
+
+/* With its tokens so far, and nothing of the prompt left to compute. What the row noted of the
+ * instance it chose says nothing of this one. */
+static void count_at(struct dispatch *c, struct dispatch_request *r, uint32_t slot, int64_t now_us)
+{
+    const struct ledger_entry was = *r->entry;
+    ledger_end(c->ledger, r->entry);
+    load_note(&c->slot[r->slot].load, ledger_sums(c->ledger, r->slot), now_us);
+    struct ledger_sending s = was.sent;
+    s.hit_tokens = s.prompt_tokens - 1;
+    r->entry = ledger_send(c->ledger, slot, &s, now_us);
+    must(r->entry != NULL); /* one was given back just now */
+    ledger_tokens(c->ledger, r->entry, was.generated, now_us);
+    ledger_expect(c->ledger, r->entry, was.output_expected);
+    r->entry->sent_us = was.sent_us;
+    if (was.first_us > 0) r->entry->first_us = was.first_us;
+    memset(r->route.scratch, 0, sizeof r->route.scratch);
+    load_note(&c->slot[slot].load, ledger_sums(c->ledger, slot), now_us);
+    c->slot[r->slot].suspects -= r->suspect;
+    c->slot[slot].suspects += r->suspect;
+    r->slot = slot;
+    r->boot = c->slot[slot].ep.boot;
+}
+
+uint32_t dispatch_pd_handoff(struct dispatch *c, struct dispatch_request *r, int64_t now_us)
+{
+    must(r->state == DISPATCH_SENT);
+    struct route_view view;
+    view_fill(c, r, true, now_us, &view);
+    const struct route_req req = { .prompt_tokens = known_tokens(r) };
+    uint32_t at = handoff_pick(&view, &req, &c->rng);
+    if (at == ROUTE_NONE) return ROUTE_NONE;
+    /* A routing row that has chosen the decode instance as well is followed while that accepts. */
+    for (uint32_t i = 0; i < view.instance_count; i++) {
+        if (view.instance[i].id == r->route.decode_id && view.instance[i].accepts) at = i;
+    }
+    count_at(c, r, view.instance[at].id, now_us);
+    return r->slot;
+}
+
+void dispatch_move(struct dispatch *c, struct dispatch_request *r, uint32_t slot, int64_t now_us)
+{
+    must(r->state == DISPATCH_SENT && slot < c->config.endpoints_max);
+    count_at(c, r, slot, now_us);
+}
+
+static void suspend(struct slot *s, int64_t now_us)
+{
+    s->suspend_us = min_i64(max_i64(2 * s->suspend_us, SUSPEND_US_MIN), DISPATCH_SUSPEND_US_MAX);
+    s->suspended_until_us = now_us + s->suspend_us;
+}
+
+static void attempt_over(struct dispatch *c, struct dispatch_request *r, enum route_event_kind kind,
+                         int64_t now_us)
+{
+    tell_policy(c, r, kind, r->entry, now_us);
+    ledger_end(c->ledger, r->entry);
+    load_note(&c->slot[r->slot].load, ledger_sums(c->ledger, r->slot), now_us);
+    r->entry = NULL;
+    suspect_leaves(c, r);
+}
+
+struct dispatch_verdict dispatch_fail(struct dispatch *c, struct dispatch_request *r,
+                                      enum retry_failure failure, int64_t now_us)
+{
+    must(r->state == DISPATCH_SENT);
+    attempt_over(c, r, ROUTE_FAILED, now_us);
+    if (failure == RETRY_DIED) {
+        uint64_t name = c->name_hash[r->slot];
+        quarantine_blame(c->quarantine, r->fingerprint, name, r->boot, r->generated, now_us);
+        quarantine_boot(c->quarantine, name, c->slot[r->slot].ep.boot);
+    }
+    must(r->tried_count < RETRY_ATTEMPTS_MAX); /* retry_decide ends them there */
+    r->tried[r->tried_count++] = r->slot;
+    bool gone = failure == RETRY_UNREACHABLE || failure == RETRY_DIED || failure == RETRY_SILENT;
+    if (gone) suspend(&c->slot[r->slot], now_us);
+    struct retry_verdict v = retry_decide(&c->budget, &r->retry, failure);
+    if (!v.again && v.status == 422) return refuse_for_good(c, r, now_us);
+    if (!v.again) return refuse(c, r, v.status);
+    /* Waiting here holds more of what ran short; only an answer that has begun is worth it. */
+    if (failure == RETRY_LOCAL && r->generated == 0 && !is_full(c)) {
+        if (!place(c, r, now_us)) return refuse(c, r, 503);
+        return (struct dispatch_verdict){ DISPATCH_SEND, 0, 0 };
+    }
+    return place_or_hold(c, r, now_us);
+}
+
+void dispatch_end(struct dispatch *c, struct dispatch_request *r, uint32_t generated, bool censored,
+                  int64_t now_us)
+{
+    must(r->state == DISPATCH_SENT || r->state == DISPATCH_HELD);
+    if (r->state == DISPATCH_HELD) {
+        unhold(c, r);
+    } else {
+        attempt_over(c, r, censored || generated == 0 ? ROUTE_FAILED : ROUTE_FINISHED, now_us);
+        if (generated > 0) {
+            c->config.predict->observe(c->predict_state, &r->features, generated, censored);
+        }
+    }
+    r->state = DISPATCH_ENDED;
+}
+
+struct dispatch_request *dispatch_held_next(struct dispatch *c, int64_t now_us,
+                                            struct dispatch_verdict *ret)
+{
+    LIST_EACH_SAFE (&c->held, node) {
+        struct dispatch_request *r = CONTAINER_OF(node, struct dispatch_request, link);
+        const bool asked = !is_full(c); /* when it is, the end of one in flight is waited for */
+        if (asked && place(c, r, now_us)) {
+            unhold(c, r);
+            *ret = (struct dispatch_verdict){ DISPATCH_SEND, 0, 0 };
+            return r;
+        }
+        if (asked && r->route.reject) {
+            unhold(c, r);
+            r->state = DISPATCH_ENDED;
+            *ret = (struct dispatch_verdict){ DISPATCH_REFUSE, 429, r->route.retry_after_s };
+            return r;
+        }
+        r->hold_until_us = r->route.hold_until_us;
+        if (now_us - r->held_us >= c->config.hold_us_max) {
+            unhold(c, r);
+            *ret = refuse(c, r, 503);
+            return r;
+        }
+    }
+    return NULL;
+}
+
+int64_t dispatch_held_deadline_us(const struct dispatch *c, int64_t now_us)
+{
+    int64_t deadline = INT64_MAX;
+    LIST_EACH (&c->held, node) {
+        const struct dispatch_request *r = CONTAINER_OF(node, struct dispatch_request, link);
+        deadline = min_i64(deadline, r->held_us + c->config.hold_us_max);
+        if (r->hold_until_us > now_us) deadline = min_i64(deadline, r->hold_until_us);
+    }
+    if (deadline == INT64_MAX) return deadline;
+    /* A rest that ends earlier frees them earlier. */
+    for (uint32_t i = 0; i < c->slots_end; i++) {
+        const struct slot *s = &c->slot[i];
+        if (s->used && s->suspended_until_us > now_us) {
+            deadline = min_i64(deadline, s->suspended_until_us);
+        }
+    }
+    return deadline;
+}
+
+void dispatch_demand(const struct dispatch *c, int64_t now_us, struct dispatch_demand *ret)
+{
+    *ret = c->total;
+    ret->held = c->held_count;
+    ret->held_tokens = c->held_tokens;
+    ret->in_flight = ledger_total(c->ledger);
+    ret->held_oldest_us = 0;
+    LIST_EACH (&c->held, node) {
+        const struct dispatch_request *r = CONTAINER_OF(node, struct dispatch_request, link);
+        ret->held_oldest_us = max_i64(ret->held_oldest_us, now_us - r->held_us);
+    }
+}
+
+void dispatch_held_of(const struct dispatch *c, uint64_t model, int64_t now_us,
+                      struct dispatch_held *ret)
+{
+    *ret = (struct dispatch_held){ 0 };
+    LIST_EACH (&c->held, node) {
+        const struct dispatch_request *r = CONTAINER_OF(node, struct dispatch_request, link);
+        if (r->model != model) continue;
+        ret->count++;
+        ret->prompt_tokens += r->prompt_tokens;
+        ret->oldest_us = max_i64(ret->oldest_us, now_us - r->held_us);
+    }
+}
+
+double dispatch_queued_s(struct dispatch *c, uint32_t slot, int64_t now_us)
+{
+    const struct dispatch_endpoint *ep = dispatch_endpoint_at(c, slot);
+    if (!ep || !ep->has_perf) return 0;
+    struct route_instance in = { .has_perf = true,
+                                 .perf = ep->perf,
+                                 .token_budget = max_u32(ep->token_budget, 1),
+                                 .seqs_max = max_u32(ep->seqs_max, 1) };
+    ledger_view(c->ledger, slot, 0, now_us, &in);
+    double steps = in.output_left / (double)max_u32(in.decoding, 1);
+    double step_s = in.perf.step_s + in.perf.decode_seq_s * (double)in.decoding +
+                    in.perf.kv_read_s * (double)in.kv_tokens;
+    return in.perf.prefill_token_s * (double)in.prefill_tokens + steps * step_s;
+}

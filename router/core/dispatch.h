@@ -1,0 +1,200 @@
+/* dispatch.h - decides where a request goes, how long it waits, and where it goes after a failure.
+ *
+ * Layer:    router/core (base/core, policies)
+ * Threads:  the decision thread only; the simulator drives the same functions
+ * Lifetime: dispatch_new takes all memory; a dispatch_request is the caller's and stays put from
+ *           dispatch_arrive until it was refused or dispatch_end was called
+ * Rules:    (1) no I/O, no clock, no log: time comes in, answers go out
+ *           (2) every request that arrives ends once: refused, or dispatch_end
+ *           (3) a request holds at most one ledger entry, the one of its running attempt
+ *           (4) what is held, in flight and indexed is bounded; reaching a bound is an answer
+ *           (5) an endpoint gets one request at a time of those that may have killed an engine
+ *
+ *     arrive ──► SENT ──► (tokens) ──► end       SENT: the caller talks to request->slot
+ *        │        │ ▲
+ *        │        ▼ │ fail: elsewhere, held, or refused; what was generated may go along
+ *        └────► HELD ──► refused after hold_us_max
+ */
+#pragma once
+#include "base/core/list.h"
+#include "policies/predict/predict.h"
+#include "policies/route/route.h"
+#include "router/core/ledger.h"
+#include "router/core/load.h"
+#include "router/core/prefix_index.h"
+#include "router/core/quarantine.h"
+#include "router/core/retry.h"
+
+#define DISPATCH_ENDPOINTS 1024 /* by default: as many as a controller plans */
+#define DISPATCH_NAME_MAX 64
+#define DISPATCH_SUSPEND_US_MAX 30000000 /* the longest rest of an endpoint that failed */
+#define DISPATCH_MODELS_MAX 64 /* models with a measured load; a further one replaces the stalest */
+#define DISPATCH_REFINE_TOKENS 32 /* between two estimates of what is left of an answer */
+
+struct dispatch_config {
+    const struct route_policy *route;
+    const struct predict_policy *predict;
+    size_t index_bytes;
+    uint32_t key_tokens;    /* a key covers so many; 0: BLOCK_TOKENS */
+    uint32_t endpoints_max; /* known at once, at most ROUTE_INSTANCES_MAX; 0: DISPATCH_ENDPOINTS */
+    uint32_t requests_max;  /* in flight */
+    uint32_t held_max;      /* waiting for an instance */
+    int64_t hold_us_max;
+    int64_t quarantine_us; /* for which a prompt that killed two engines is refused; 0: it is not */
+    uint64_t seed;
+    const struct dispatch_watch *watch; /* optional; outlives the dispatch */
+};
+
+/* Hears what the policy was asked, answered and told; changes nothing. `id` counts decisions. */
+struct dispatch_watch {
+    void *arg;
+    void (*decided)(void *arg, uint64_t id, const struct route_view *view,
+                    const struct route_req *req, const struct route_verdict *verdict,
+                    int64_t now_us);
+    void (*event)(void *arg, uint64_t id, const struct route_event *ev);
+};
+
+struct dispatch_endpoint {
+    char name[DISPATCH_NAME_MAX]; /* the instance's; names it across updates */
+    uint64_t model;               /* hash of the served model's name; requests match on it */
+    uint64_t boot;                /* the engine's boot id: another one means its blocks are gone */
+    bool ready;                   /* not starting, not draining */
+    bool takes_ids; /* may go on with what another began: its prompt and answer as ids */
+    enum role role; /* a decode instance gets only what others hand over */
+    bool has_perf;
+    struct perf_coef perf;
+    uint32_t token_budget, seqs_max;
+    uint64_t kv_tokens_max;      /* 0: unknown */
+    double link_bytes_s;         /* at which it is sent its peers' K and V; 0: it is not */
+    uint32_t kv_bytes_per_token; /* 0: unknown */
+    double price_per_hour;
+};
+
+enum dispatch_state {
+    DISPATCH_NEW,
+    DISPATCH_HELD,
+    DISPATCH_SENT,
+    DISPATCH_ENDED,
+    DISPATCH_STATE_COUNT
+};
+
+struct dispatch_request {
+    /* The caller's, before dispatch_arrive. */
+    uint64_t model;
+    uint32_t prompt_tokens; /* at least 1; an estimate where ids are not known */
+    const struct block_key *keys;
+    uint32_t key_count;
+    struct predict_features features;
+    double slo_ttft_s, slo_tpot_s; /* 0: none promised */
+    bool refuse_late;              /* while its fleet is overloaded (policies/route/overload.h) */
+    uint64_t fingerprint;          /* of model and prompt (quarantine.h); 0: none */
+
+    uint32_t generated; /* the caller's, before dispatch_fail: the next attempt goes on there */
+
+    /* The core's. */
+    enum dispatch_state state;
+    uint32_t slot; /* while SENT */
+    struct predict_verdict length;
+    struct route_verdict route;
+    uint32_t hit_tokens; /* believed to be cached where it went */
+    int64_t arrived_us, held_us;
+    int64_t hold_until_us; /* while HELD: the policy wants to be asked again then; 0: on a change */
+    uint64_t decision;     /* number of the decision that sent it */
+    struct retry_request retry;
+    uint32_t tried[RETRY_ATTEMPTS_MAX]; /* slots that failed it */
+    uint32_t tried_count;
+    uint32_t acquitted_at; /* tokens with which its fingerprint is; 0: it is no suspect */
+    bool suspect;          /* counted as one at its slot */
+    uint64_t boot;         /* of the engine that its attempt went to */
+    struct ledger_entry *entry;
+    struct list link;
+};
+
+enum dispatch_answer { DISPATCH_SEND, DISPATCH_WAIT, DISPATCH_REFUSE };
+
+struct dispatch_verdict {
+    enum dispatch_answer answer;
+    int status;           /* when refused; 0: the stream already began, break it */
+    double retry_after_s; /* when refused with 429 or 503; with 422: for how long, 0: not said */
+};
+
+struct dispatch_demand { /* counters run from dispatch_new */
+    uint64_t arrivals;
+    uint32_t held, in_flight;
+    uint64_t held_tokens;
+    int64_t held_oldest_us; /* age; 0 when nothing is held */
+};
+struct dispatch;
+int dispatch_new(const struct dispatch_config *config, struct dispatch **ret, struct err *err);
+void dispatch_free(struct dispatch *c);
+void dispatch_route_set(struct dispatch *c, const struct route_policy *route); /* from now on */
+const struct route_policy *dispatch_route(const struct dispatch *c);
+
+/* The predictor and its state, to be saved or merged with another's. */
+const struct predict_policy *dispatch_predict(const struct dispatch *c);
+void *dispatch_predict_state(struct dispatch *c);
+
+/* This router is number `index` of `count` that send to the same instances; alone until told. */
+void dispatch_peers_set(struct dispatch *c, uint32_t index, uint32_t count);
+
+/* Adds or updates by name. A removed name gets its old slot back unless another has taken it.
+ * -ENOSPC when endpoints_max are known, -ENOMEM when the index cannot widen. */
+int dispatch_endpoint_put(struct dispatch *c, const struct dispatch_endpoint *ep,
+                          uint32_t *ret_slot);
+void dispatch_endpoint_remove(struct dispatch *c, uint32_t slot);
+
+/* What the engine says it had at as_of_us (router's clock): the part of others is added to the view
+ * until the report is stale. Reports older than the last are dropped. */
+void dispatch_endpoint_report(struct dispatch *c, uint32_t slot, const struct reported_load *load,
+                              int64_t as_of_us, int64_t now_us);
+/* Seconds of work a second that were sent lately to the instances of a model; < 0: none yet. */
+double dispatch_work_rate(const struct dispatch *c, uint64_t model, int64_t now_us);
+uint32_t dispatch_endpoint_find(const struct dispatch *c, const char *name); /* ROUTE_NONE */
+/* NULL: no endpoint has the slot. */
+const struct dispatch_endpoint *dispatch_endpoint_at(const struct dispatch *c, uint32_t slot);
+uint32_t dispatch_in_flight(const struct dispatch *c, uint32_t slot);
+/* Until when it gets no requests after a failure; a past time: it may have some. */
+int64_t dispatch_rests_until_us(const struct dispatch *c, uint32_t slot);
+
+void dispatch_starting_set(struct dispatch *c, double eta_s); /* < 0: no instance is starting */
+struct prefix_index *dispatch_index(struct dispatch *c);
+struct quarantine *dispatch_quarantine(struct dispatch *c);
+struct dispatch_verdict dispatch_arrive(struct dispatch *c, struct dispatch_request *r,
+                                        int64_t now_us);
+/* True when a suspect was acquitted by them: others that were held for it may go. */
+bool dispatch_tokens(struct dispatch *c, struct dispatch_request *r, uint32_t count,
+                     int64_t now_us);
+uint32_t dispatch_tokens_known(const struct dispatch_request *r); /* prompt, answer; while SENT */
+
+/* After the first token of a prefill instance: a decode instance that is to go on. The request
+ * counts there from now on. ROUTE_NONE, and all stays as it is, when none accepts. */
+uint32_t dispatch_pd_handoff(struct dispatch *c, struct dispatch_request *r, int64_t now_us);
+
+/* A migration is over: the request goes on at `slot`, which has its K and V. */
+void dispatch_move(struct dispatch *c, struct dispatch_request *r, uint32_t slot, int64_t now_us);
+struct dispatch_verdict dispatch_fail(struct dispatch *c, struct dispatch_request *r,
+                                      enum retry_failure failure, int64_t now_us);
+
+/* Ends a request, SENT or HELD: censored where it hit its limit or its client left. `generated` 0
+ * teaches the predictor nothing. */
+void dispatch_end(struct dispatch *c, struct dispatch_request *r, uint32_t generated, bool censored,
+                  int64_t now_us);
+
+/* One held request that can go now (SENT on return) or has waited too long (refused, with its
+ * verdict); NULL when neither. Call after endpoints changed, requests ended, and at the time
+ * dispatch_held_deadline_us says (INT64_MAX: nothing is held). */
+struct dispatch_request *dispatch_held_next(struct dispatch *c, int64_t now_us,
+                                            struct dispatch_verdict *ret);
+int64_t dispatch_held_deadline_us(const struct dispatch *c, int64_t now_us);
+void dispatch_demand(const struct dispatch *c, int64_t now_us, struct dispatch_demand *ret);
+
+struct dispatch_held { /* for one model */
+    uint32_t count;
+    uint64_t prompt_tokens;
+    int64_t oldest_us; /* age */
+};
+void dispatch_held_of(const struct dispatch *c, uint64_t model, int64_t now_us,
+                      struct dispatch_held *ret);
+
+/* Of the work that is in flight at an endpoint; 0 while its speed is unknown. */
+double dispatch_queued_s(struct dispatch *c, uint32_t slot, int64_t now_us);

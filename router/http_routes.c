@@ -1,0 +1,341 @@
+/* http_routes.c - lists every path of the router in one table, with its access rule.
+ *
+ * Authorisation is decided on the head, before a byte of the body is read: a path that is not in
+ * the table is refused like a wrong key. A client's key is looked up once more when the body is
+ * there, because it may have been revoked meanwhile.
+ */
+#include "base/core/bits.h"
+#include "base/core/own.h"
+#include "base/io/http/http_browser.h"
+#include "base/io/loop/clock.h"
+#include "base/wire/order.h"
+#include "router/byte_loop.h"
+#include "router/decide.h"
+
+#include <stdio.h>
+
+enum access {
+    ACCESS_OPEN,    /* health: anybody */
+    ACCESS_CLIENT,  /* an API key where keys are required, or the fleet's secret */
+    ACCESS_METRICS, /* secret, token; who is on this machine; where no keys are required, anybody */
+    ACCESS_FLEET,   /* the fleet's secret, a command's signature, an admin's token */
+};
+
+#define OPEN_BODY_BYTES_MAX 4096 /* where anybody may ask, there is nothing to say */
+
+/* The exchange's note: what on_head has found. */
+struct passed {
+    bool fleet; /* the fleet's secret was there, or a command's signature */
+    struct auth_note auth;
+};
+
+struct asked {
+    struct byte_loop *b;
+    struct http_exchange *x;
+    const struct http_request *req;
+    struct passed *passed;
+    const struct snapshot *snapshot;
+    const struct tenant_name *tenant; /* NULL: anonymous */
+};
+
+static const struct str json_type = { "application/json", 16 };
+
+static void reply_problem(struct asked *a, enum openai_problem problem, const char *message)
+{
+    struct openai_error e = { 0 };
+    CLEANUP(buf_fini) struct buf body = { 0 };
+    openai_error_set(&e, 0, problem, NULL, "%s", message);
+    openai_error_render(&e, &body);
+    answer_cors(a->b, a->x);
+    http_reply(a->x, e.status, json_type, buf_view(&body));
+}
+
+static void on_chat(struct asked *a)
+{
+    generate_begin(a->b, a->x, OPENAI_CHAT, a->snapshot, a->tenant);
+}
+
+static void on_completion(struct asked *a)
+{
+    generate_begin(a->b, a->x, OPENAI_COMPLETION, a->snapshot, a->tenant);
+}
+
+static void on_models(struct asked *a)
+{
+    struct openai_model models[SYNC_SERVICES_MAX];
+    CLEANUP(buf_fini) struct buf body = { 0 };
+    for (uint32_t i = 0; i < a->snapshot->model_count; i++) {
+        models[i] = (struct openai_model){ .id = str_from(a->snapshot->model[i].name),
+                                           .created_s = clock_wall_us() / 1000000,
+                                           .context_tokens = a->snapshot->model[i].context_tokens };
+    }
+    openai_models_render(models, a->snapshot->model_count, &body);
+    answer_cors(a->b, a->x);
+    http_reply(a->x, 200, json_type, buf_view(&body));
+}
+
+static void on_health(struct asked *a)
+{
+    answer_cors(a->b, a->x);
+    http_reply(a->x, 200, json_type, STR("{\"status\":\"ok\"}"));
+}
+
+static void on_version(struct asked *a)
+{
+    http_reply(a->x, 200, json_type, STR("{\"version\":\"" MUSTER_VERSION "\"}"));
+}
+
+static void on_metrics(struct asked *a)
+{
+    CLEANUP(buf_fini) struct buf body = { .max = METRICS_TEXT_BYTES_MAX };
+    metrics_render(a->b->metrics, &body);
+    http_reply(a->x, 200, STR(METRICS_CONTENT_TYPE), buf_view(&body));
+}
+
+static void on_tokenize(struct asked *a)
+{
+    tokens_begin(a->b, a->x, TOKEN_ASK_TOKENIZE, a->snapshot, a->tenant);
+}
+
+static void on_detokenize(struct asked *a)
+{
+    tokens_begin(a->b, a->x, TOKEN_ASK_DETOKENIZE, a->snapshot, a->tenant);
+}
+
+/* The routing row from now on. */
+static void on_route(struct asked *a)
+{
+    CLEANUP(arena_fini) struct arena arena = { 0 };
+    struct err err = { 0 };
+    struct str name;
+    arena_init(&arena, ORDER_BYTES_MAX);
+    if (route_order_decode(a->req->body, &arena, &name, &err) < 0) {
+        reply_problem(a, OPENAI_INVALID, err.text);
+    } else if (!route_find(name)) {
+        reply_problem(a, OPENAI_INVALID, "There is no such routing policy.");
+    } else {
+        decide_route_ask(a->b->decide, route_find(name));
+        http_reply(a->x, 200, json_type, STR("{}"));
+    }
+}
+
+static void on_quarantine(struct asked *a)
+{
+    CLEANUP(buf_fini) struct buf body = { 0 };
+    if (quarantine_board_render(&a->b->decide->quarantine, loop_now_us(a->b->loop), &body) < 0) {
+        reply_problem(a, OPENAI_INTERNAL, "out of memory");
+        return;
+    }
+    http_reply(a->x, 200, json_type, buf_view(&body));
+}
+
+static void on_quarantine_clear(struct asked *a)
+{
+    CLEANUP(arena_fini) struct arena arena = { 0 };
+    struct err err = { 0 };
+    uint64_t fingerprint;
+    arena_init(&arena, ORDER_BYTES_MAX);
+    if (quarantine_order_decode(a->req->body, &arena, &fingerprint, &err) < 0) {
+        reply_problem(a, OPENAI_INVALID, err.text);
+    } else if (decide_quarantine_clear(a->b->decide, fingerprint) < 0) {
+        reply_problem(a, OPENAI_OVERLOADED, "Too many orders at once; try again shortly.");
+    } else {
+        http_reply(a->x, 200, json_type, STR("{}"));
+    }
+}
+
+// clang-format off
+static const struct path {
+    struct str method, path;
+    enum access access;
+    void (*fn)(struct asked *a);
+} paths[] = {
+    { STR("POST"),  STR("/v1/chat/completions"),   ACCESS_CLIENT,  on_chat },
+    { STR("POST"),  STR("/v1/completions"),        ACCESS_CLIENT,  on_completion },
+    { STR("GET"),   STR("/v1/models"),             ACCESS_CLIENT,  on_models },
+    { STR("POST"),  STR("/tokenize"),              ACCESS_CLIENT,  on_tokenize },
+    { STR("POST"),  STR("/detokenize"),            ACCESS_CLIENT,  on_detokenize },
+    { STR("GET"),   STR("/health"),                ACCESS_OPEN,    on_health },
+    { STR("GET"),   STR("/version"),               ACCESS_CLIENT,  on_version },
+    { STR("GET"),   STR("/metrics"),               ACCESS_METRICS, on_metrics },
+    { STR("POST"),  STR("/admin/route"),           ACCESS_FLEET,   on_route },
+    { STR("GET"),   STR("/admin/quarantine"),      ACCESS_FLEET,   on_quarantine },
+    { STR("POST"),  STR("/admin/quarantine/clear"), ACCESS_FLEET,   on_quarantine_clear },
+};
+// clang-format on
+
+/* What was presented as a credential; no data: nothing was. A scheme without anything behind it is
+ * what client libraries send that were given an empty key. */
+static struct str presented(const struct http_request *req)
+{
+    struct str value = str_trim(http_request_header(req, "authorization")), rest = value;
+    struct str scheme = str_cut(&rest, ' ');
+    if (!str_eq_nocase(scheme, STR("bearer"))) return value.len ? value : (struct str){ 0 };
+    rest = str_trim(rest);
+    return rest.len ? rest : (struct str){ 0 };
+}
+
+static bool refuse_key(struct asked *a, const char *sentence)
+{
+    reply_problem(a, OPENAI_UNAUTHENTICATED, sentence);
+    return false;
+}
+
+static struct http_names names_of(const struct byte_loop *b)
+{
+    return (struct http_names){ .own = str_from(b->host),
+                                .port = http_server_port(b->server),
+                                .hosts = b->config->hosts.items,
+                                .host_count = b->config->hosts.count,
+                                .origins = b->config->cors_origins.items,
+                                .origin_count = b->config->cors_origins.count };
+}
+
+/* A command names where it goes, so that what it signed for one router is nothing to another. */
+static bool is_fleet(const struct asked *a)
+{
+    const struct http_names names = names_of(a->b);
+    struct str id = auth_gate_id(a->req), skip = STR("cli/");
+    if (a->passed->auth.who == AUTH_PERSON) return true;
+    return a->passed->auth.who == AUTH_PART &&
+           browser_host_is_ours(&names, str_of(id.data + skip.len, id.len - skip.len));
+}
+
+/* Where no key is asked for, a browser must not be able to ask for somebody else. */
+static bool pass_open(struct asked *a)
+{
+    const struct http_names names = names_of(a->b);
+    enum browser_fault fault = browser_check(&names, a->req);
+    if (fault == BROWSER_OK) return true;
+    reply_problem(a, fault == BROWSER_TYPE ? OPENAI_CONTENT_TYPE : OPENAI_FORBIDDEN,
+                  browser_fault_info(fault)->sentence);
+    return false;
+}
+
+static enum keys_need need_of(const struct asked *a)
+{
+    return a->b->loopback ? a->snapshot->keys : KEYS_REQUIRED;
+}
+
+static bool pass_without_key(struct asked *a, bool is_metrics)
+{
+    enum keys_need need = need_of(a);
+    if (need == KEYS_NONE) return pass_open(a);
+    if (is_metrics && browser_peer_is_local(a->req)) return pass_open(a);
+    if (need == KEYS_REQUIRED)
+        return refuse_key(a, "An API key is needed: send 'Authorization: Bearer KEY'.");
+    reply_problem(a, OPENAI_UNAVAILABLE,
+                  "The controller has not said yet whether API keys are needed.");
+    return false;
+}
+
+/* True when the caller may; else the reply was sent. A service that was never closed, or was opened
+ * by a person, takes the placeholders that client libraries insist on for what they are. */
+static bool authorise(struct asked *a, enum access access)
+{
+    if (access == ACCESS_OPEN) return true;
+    if (a->passed->fleet) return true;
+    struct str given = presented(a->req);
+    bool is_admin = false;
+    if (access != ACCESS_CLIENT && tenant_keys_token(a->snapshot->tenants, given, &is_admin) &&
+        (is_admin || access == ACCESS_METRICS))
+        return true;
+    if (access == ACCESS_FLEET) return refuse_key(a, "This path is for the fleet's own parts.");
+    if (!given.data) return pass_without_key(a, access == ACCESS_METRICS);
+    const struct tenant_name *tenant = tenant_keys_find(a->snapshot->tenants, given);
+    if (!tenant && need_of(a) == KEYS_NONE) return pass_open(a);
+    if (!tenant) return refuse_key(a, "The API key is not known.");
+    if (access == ACCESS_METRICS) {
+        reply_problem(a, OPENAI_FORBIDDEN, "An API key does not open this path.");
+        return false;
+    }
+    a->tenant = tenant;
+    return true;
+}
+
+static void on_preflight(struct asked *a)
+{
+    answer_cors(a->b, a->x);
+    http_reply_header(a->x, "access-control-allow-methods", STR("GET, POST"));
+    http_reply_header(a->x, "access-control-allow-headers",
+                      STR("authorization, content-type, x-request-id"));
+    http_reply_header(a->x, "access-control-max-age", STR("600"));
+    http_reply(a->x, 204, (struct str){ 0 }, (struct str){ 0 });
+}
+
+/* The path that is asked for and may be; NULL when the reply was sent. */
+static const struct path *admit(struct asked *a)
+{
+    if (str_eq(a->req->method, STR("OPTIONS"))) {
+        on_preflight(a);
+        return NULL;
+    }
+    bool known = false;
+    for (size_t i = 0; i < COUNT_OF(paths); i++) {
+        if (!str_eq(a->req->path, paths[i].path)) continue;
+        known = true;
+        if (!str_eq(a->req->method, paths[i].method)) continue;
+        return authorise(a, paths[i].access) ? &paths[i] : NULL;
+    }
+    if (!authorise(a, ACCESS_CLIENT)) return NULL;
+    reply_problem(a, known ? OPENAI_METHOD_NOT_ALLOWED : OPENAI_URL_NOT_FOUND,
+                  known ? "The path exists, the method does not." : "There is no such path.");
+    return NULL;
+}
+
+static struct asked asked_of(struct byte_loop *b, struct http_exchange *x,
+                             const struct snapshot *snapshot)
+{
+    _Static_assert(sizeof(struct passed) <= HTTP_NOTE_BYTES, "a note holds it");
+    return (struct asked){ .b = b,
+                           .x = x,
+                           .req = http_exchange_request(x),
+                           .passed = http_exchange_note(x),
+                           .snapshot = snapshot };
+}
+
+void http_routes_on_head(void *ctx, struct http_exchange *x)
+{
+    struct byte_loop *b = ctx;
+    struct snapshot *snapshot = snapshot_get(b->board);
+    struct asked a = asked_of(b, x, snapshot);
+    auth_gate_head(&b->link->gate, x, &a.passed->auth, loop_now_us(b->loop));
+    a.passed->fleet = is_fleet(&a);
+    const struct path *path = admit(&a);
+    if (path && path->access == ACCESS_OPEN) http_exchange_body_max(x, OPEN_BODY_BYTES_MAX);
+    snapshot_unref(b->board, snapshot);
+}
+
+void http_routes_on_request(void *ctx, struct http_exchange *x)
+{
+    struct byte_loop *b = ctx;
+    struct snapshot *snapshot = snapshot_get(b->board);
+    struct asked a = asked_of(b, x, snapshot);
+    if (!auth_gate_body(&a.passed->auth, a.req)) {
+        refuse_key(&a, "The body is not what was signed.");
+        snapshot_unref(b->board, snapshot);
+        return;
+    }
+    const struct path *path = admit(&a);
+    if (path) path->fn(&a);
+    snapshot_unref(b->board, snapshot);
+}
+
+void http_routes_on_reply(void *ctx, struct http_exchange *x, int status, const struct str *body)
+{
+    struct byte_loop *b = ctx;
+    const struct passed *passed = http_exchange_note(x);
+    auth_gate_reply(&b->link->gate, x, &passed->auth, status, body, loop_now_us(b->loop));
+}
+
+struct str http_routes_render_refusal(void *ctx, const struct http_fault_info *why,
+                                      struct buf *body)
+{
+    (void)ctx;
+    struct openai_error e = { .status = why->status,
+                              .type = "invalid_request_error",
+                              .code = why->name };
+    snprintf(e.message, sizeof e.message, "%s", why->sentence);
+    openai_error_render(&e, body);
+    return json_type;
+}

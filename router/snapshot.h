@@ -1,0 +1,45 @@
+/* snapshot.h - gives byte loops an immutable view of models, tokenizers and API keys.
+ *
+ * Layer:    router (base/core)
+ * Threads:  a snapshot is immutable; the board hands out references under a lock
+ * Lifetime: a reference is good until snapshot_unref
+ */
+#pragma once
+#include "router/bundles.h"
+#include "router/keys.h"
+#include "router/services.h"
+#include "router/tenants.h"
+
+#include <pthread.h>
+
+struct snapshot_model {
+    char name[SERVICE_NAME_MAX];
+    uint64_t service;                  /* hash, as dispatch_request.model */
+    uint32_t context_tokens;           /* 0: no instance has said yet */
+    const struct bundle_entry *bundle; /* NULL: not known yet */
+};
+
+struct snapshot {
+    uint32_t refs; /* under the board's lock */
+    enum keys_need keys;
+    struct tenant_keys *tenants; /* NULL: none are known */
+    uint64_t pins;               /* of the models' tokenizers */
+    uint32_t model_count;
+    struct snapshot_model model[SYNC_SERVICES_MAX];
+};
+
+struct snapshot_board {
+    struct bundle_pins pins; /* outlives every holder of a pin */
+    pthread_mutex_t lock;
+    struct snapshot *current;
+};
+
+int snapshot_board_init(struct snapshot_board *b); /* -ENOMEM; starts with an empty snapshot */
+void snapshot_board_fini(struct snapshot_board *b);
+
+struct snapshot *snapshot_get(struct snapshot_board *b); /* a reference */
+void snapshot_unref(struct snapshot_board *b, struct snapshot *f);
+void snapshot_publish(struct snapshot_board *b, struct snapshot *owned);
+
+/* The model a client named; an empty name means the only one. NULL: there is none. */
+const struct snapshot_model *snapshot_model_find(const struct snapshot *f, struct str name);

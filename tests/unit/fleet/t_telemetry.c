@@ -1,0 +1,192 @@
+/* t_telemetry.c - sliding windows against a plain sort, rates beyond the window, reports. */
+#include "base/core/own.h"
+#include "base/core/rng.h"
+#include "fleet/telemetry.h"
+#include "tests/unit/unit.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#define SECOND 1000000
+
+static void telemetry_free(struct telemetry *t)
+{
+    free(t);
+}
+CLEANUP_FREEP(telemetry, struct telemetry)
+
+static void insertion_sort(double *v, uint32_t n)
+{
+    for (uint32_t i = 1; i < n; i++) {
+        double one = v[i];
+        uint32_t at = i;
+        for (; at > 0 && v[at - 1] > one; at--)
+            v[at] = v[at - 1];
+        v[at] = one;
+    }
+}
+
+/* The oracle keeps everything ever added and looks at the last TELEMETRY_SAMPLES_MAX of it. */
+static void quantiles_are_those_of_a_sort(void **state)
+{
+    (void)state;
+    enum { ADDED = 3000 };
+    static double value[ADDED];
+    static int64_t at_us[ADDED];
+    static struct value_window w;
+    struct rng rng;
+    rng_seed(&rng, 5);
+    int64_t now_us = SECOND;
+    for (uint32_t i = 0; i < ADDED; i++) {
+        now_us += (int64_t)(rng_u64(&rng) % 40000);
+        value[i] = (double)(rng_u64(&rng) % 1000) * 0.25;
+        at_us[i] = now_us;
+        value_window_add(&w, value[i], now_us);
+        if (i % 97 != 0) continue;
+        double recent[ADDED], sum = 0;
+        uint32_t n = 0;
+        uint32_t first = i + 1 > TELEMETRY_SAMPLES_MAX ? i + 1 - TELEMETRY_SAMPLES_MAX : 0;
+        for (uint32_t k = first; k <= i; k++) {
+            if (now_us - at_us[k] > TELEMETRY_WINDOW_US) continue;
+            recent[n++] = value[k];
+            sum += value[k];
+        }
+        insertion_sort(recent, n);
+        struct wire_quantiles q;
+        value_window_quantiles(&w, now_us, &q);
+        assert_int_equal(q.count, n);
+        assert_true(fabs(q.mean - sum / (double)n) < 1e-9);
+        assert_float_equal(q.p50, recent[(n - 1) / 2], 0);
+        assert_float_equal(q.p90, recent[(n - 1) * 9 / 10], 0);
+        assert_float_equal(q.p99, recent[(n - 1) * 99 / 100], 0);
+    }
+}
+
+static void values_leave_the_window(void **state)
+{
+    (void)state;
+    static struct value_window w;
+    struct wire_quantiles q;
+    value_window_quantiles(&w, 0, &q);
+    assert_int_equal(q.count, 0);
+    value_window_add(&w, 3, SECOND);
+    value_window_add(&w, 5, 2 * SECOND);
+    value_window_quantiles(&w, SECOND + TELEMETRY_WINDOW_US, &q);
+    assert_int_equal(q.count, 2);
+    value_window_quantiles(&w, SECOND + TELEMETRY_WINDOW_US + 1, &q);
+    assert_int_equal(q.count, 1);
+    assert_float_equal(q.p50, 5, 0);
+    value_window_quantiles(&w, 3 * SECOND + TELEMETRY_WINDOW_US, &q);
+    assert_int_equal(q.count, 0);
+    assert_float_equal(q.mean, 0, 0);
+}
+
+static void rates_are_right_below_and_above_the_windows_size(void **state)
+{
+    (void)state;
+    const struct {
+        int64_t every_us;
+        double per_s;
+        const char *why;
+    } rows[] = {
+        { 500000, 2, "a few" },
+        { 20000, 50, "many, all in the window" },
+        { 1000, 1000, "more than the window holds" },
+        { 100, 10000, "a flood" },
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        struct value_window *w = calloc(1, sizeof *w);
+        int64_t now_us = 0;
+        while (now_us < 2 * TELEMETRY_WINDOW_US)
+            value_window_add(w, 1, now_us += rows[i].every_us);
+        double got = value_window_per_s(w, now_us);
+        /* Both ends belong to the window: one sample more may fall into it. */
+        double most = 0.03 * rows[i].per_s + 1e6 / TELEMETRY_WINDOW_US;
+        if (fabs(got - rows[i].per_s) > most) {
+            fail_msg("%s: %.1f a second instead of %.1f", rows[i].why, got, rows[i].per_s);
+        }
+        assert_float_equal(value_window_per_s(w, now_us + 2 * TELEMETRY_WINDOW_US), 0, 0);
+        free(w);
+    }
+}
+
+static void a_report_carries_rates_means_and_counters(void **state)
+{
+    (void)state;
+    CLEANUP(telemetry_freep) struct telemetry *one = calloc(1, sizeof *one);
+    assert_non_null(one);
+    for (uint32_t i = 0; i < 30; i++) {
+        telemetry_arrived(one, 100 + i % 2 * 20, 8, SECOND * (int64_t)10);
+        const struct telemetry_outcome ended = {
+            .ttft_s = 0.5, .e2e_s = 0.75, .ttft_slo_s = i % 3 ? 1 : 0.4, .generated_tokens = 1
+        };
+        telemetry_finished(one, &ended, SECOND * (int64_t)10);
+    }
+    struct service_demand d;
+    struct telemetry_bins bins;
+    telemetry_report(one, SECOND * (int64_t)11, &bins, &d);
+    assert_int_equal(d.arrivals_total, 30);
+    assert_float_equal(d.arrival_per_s, 2, 1e-9);
+    assert_float_equal(d.prompt_tokens_mean, 110, 1e-9);
+    assert_float_equal(d.predicted_tokens_mean, 8, 1e-9);
+    assert_int_equal(d.ttft_s.count, 30);
+    assert_float_equal(d.ttft_s.p99, 0.5, 0);
+    assert_float_equal(d.e2e_s.p50, 0.75, 0);
+    assert_int_equal(d.tpot_s.count, 0); /* one token has no time per further token */
+    assert_int_equal(d.finished_total, 30);
+    assert_int_equal(d.slo_met_total, 20);
+    assert_int_equal(d.slo_missed_total, 10);
+}
+
+/* From what the router counts to what the controller reads: whole requests, and moments that hold
+ * together however often sums rose and fell. */
+static void lengths_are_told_as_they_were_counted(void **state)
+{
+    (void)state;
+    enum { COUNT = 3000 };
+    struct telemetry_bins bins;
+    struct service_demand d;
+    struct err err = { 0 };
+    CLEANUP(telemetry_freep) struct telemetry *one = calloc(1, sizeof *one);
+    int64_t now_us = (int64_t)100 * SECOND;
+    assert_non_null(one);
+    telemetry_report(one, now_us, &bins, &d);
+    assert_false(d.has_expected || d.has_queued); /* absent, not a distribution of nothing */
+    for (uint32_t i = 0; i < COUNT; i++)
+        telemetry_queued(one, 1e6 / (i + 1.3), 77.7 / (i + 1), now_us);
+    for (uint32_t i = 0; i < COUNT - 1; i++)
+        telemetry_unqueued(one, 1e6 / (i + 1.3), 77.7 / (i + 1));
+    now_us += (int64_t)2 * SECOND;
+    telemetry_report(one, now_us, &bins, &d);
+    assert_true(d.has_expected && d.has_queued);
+    assert_float_equal(d.expected.count, COUNT, 0);
+    assert_float_equal(d.expected.age_s, 2, 1e-9);
+    assert_float_equal(d.queued.count, 1, 0);
+    assert_true(fabs(d.queued.prompt - 1e6 / (COUNT + 0.3)) < 1e-3);
+    assert_true(d.queued.prompt_sq >= d.queued.prompt * d.queued.prompt);
+    assert_true(d.queued.output_sq >= d.queued.output * d.queued.output && d.queued.cross >= 0);
+
+    d.service = STR("m");
+    CLEANUP(buf_fini) struct buf text = { 0 };
+    CLEANUP(arena_fini) struct arena arena;
+    arena_init(&arena, 1 << 20);
+    struct router_sync out = { .router = STR("r"), .boot = 1, .services = &d, .service_count = 1 };
+    struct router_sync in;
+    assert_int_equal(router_sync_encode(&out, &text), 0);
+    if (router_sync_decode(buf_view(&text), &arena, &in, &err) < 0) fail_msg("%s", err.text);
+    assert_memory_equal(in.services[0].expected.bins, bins.expected, sizeof bins.expected);
+    assert_memory_equal(in.services[0].queued.bins, bins.queued, sizeof bins.queued);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(quantiles_are_those_of_a_sort),
+        cmocka_unit_test(values_leave_the_window),
+        cmocka_unit_test(rates_are_right_below_and_above_the_windows_size),
+        cmocka_unit_test(a_report_carries_rates_means_and_counters),
+        cmocka_unit_test(lengths_are_told_as_they_were_counted),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

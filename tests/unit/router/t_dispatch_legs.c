@@ -1,0 +1,186 @@
+/* t_dispatch_legs.c - requests that go on at another endpoint: who may take them, as what they count
+ * there, and at which speed K and V are said to follow. */
+#include "tests/unit/router/dispatch_rig.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+
+/* What the policy was asked last. */
+static struct {
+    double link_bytes_s;
+    uint32_t kv_bytes_per_token, instances, accept;
+    struct route_req req;
+} asked;
+
+static void on_decided(void *arg, uint64_t id, const struct route_view *view,
+                       const struct route_req *req, const struct route_verdict *verdict,
+                       int64_t now_us)
+{
+    (void)arg, (void)id, (void)verdict, (void)now_us;
+    asked.link_bytes_s = view->link_bytes_s;
+    asked.kv_bytes_per_token = view->kv_bytes_per_token;
+    asked.instances = view->instance_count;
+    asked.req = *req;
+    asked.accept = 0;
+    for (uint32_t i = 0; i < view->instance_count; i++)
+        asked.accept += view->instance[i].accepts;
+}
+
+static void on_event(void *arg, uint64_t id, const struct route_event *ev)
+{
+    (void)arg, (void)id, (void)ev;
+}
+
+static int fresh(void **state)
+{
+    (void)state;
+    static const struct dispatch_watch watch = { .decided = on_decided, .event = on_event };
+    struct dispatch_config c = dispatch_config_default();
+    c.route = route_find(STR("mooncake_fetch"));
+    c.watch = &watch;
+    return core_open(&c);
+}
+
+static struct dispatch_endpoint endpoint(const char *name)
+{
+    struct dispatch_endpoint ep = endpoint_of(name);
+    ep.takes_ids = true;
+    return ep;
+}
+
+static struct dispatch_request request(void)
+{
+    return request_of(640);
+}
+
+/* A view has the slowest link of its model's endpoints that have one, and their bytes of a token. */
+static void links_are_those_of_the_model_s_endpoints(void **state)
+{
+    (void)state;
+    static const struct {
+        double link[3];
+        uint32_t bytes[3];
+        double want;
+        uint32_t want_bytes;
+    } rows[] = {
+        { { 0, 0, 5e9 }, { 0, 0, 7 }, 0, 0 },
+        { { 2e9, 1e9, 5e8 }, { 100, 100, 7 }, 1e9, 100 },
+        { { 0, 3e9, 5e8 }, { 0, 100, 7 }, 3e9, 100 },
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        for (uint32_t k = 0; k < 3; k++) {
+            char name[8];
+            snprintf(name, sizeof name, "e%u", k);
+            struct dispatch_endpoint ep = endpoint(name);
+            ep.model = 1 + k / 2;
+            ep.link_bytes_s = rows[i].link[k];
+            ep.kv_bytes_per_token = rows[i].bytes[k];
+            endpoint_put(&ep);
+        }
+        struct dispatch_request r = request();
+        assert_int_equal(dispatch_arrive(core, &r, 0).answer, DISPATCH_SEND);
+        assert_int_equal(asked.instances, 2);
+        assert_true(asked.link_bytes_s == rows[i].want);
+        assert_int_equal(asked.kv_bytes_per_token, rows[i].want_bytes);
+        dispatch_end(core, &r, 1, false, 0);
+    }
+}
+
+/* What a peer holds is fetched where an endpoint has a link, and the hit counts as its own. */
+static void a_peer_s_run_is_fetched_over_the_link(void **state)
+{
+    (void)state;
+    struct block_key keys[40];
+    for (uint64_t i = 0; i < 40; i++)
+        keys[i] = (struct block_key){ i + 1, 2 * i + 1 };
+    for (uint32_t linked = 0; linked < 2; linked++) {
+        struct dispatch_endpoint a = endpoint("a"), b = endpoint("b");
+        a.link_bytes_s = b.link_bytes_s = linked ? 1e9 : 0;
+        a.kv_bytes_per_token = b.kv_bytes_per_token = 1000;
+        uint32_t holder = endpoint_put(&a), other = endpoint_put(&b);
+        for (uint32_t i = 0; i < 40; i++)
+            prefix_index_add(dispatch_index(core), holder, keys[i]);
+        struct dispatch_request r = request();
+        const struct reported_load full = { .running = 8, .waiting = 50, .prefill_tokens = 100000 };
+        dispatch_endpoint_report(core, holder, &full, 0, 0);
+        r.keys = keys;
+        r.key_count = 40;
+        assert_int_equal(dispatch_arrive(core, &r, 0).answer, DISPATCH_SEND);
+        assert_int_equal(r.slot, other);
+        assert_int_equal(r.route.fetch_from_id, linked ? holder : ROUTE_NONE);
+        assert_int_equal(r.hit_tokens, linked ? 639 : 0);
+        dispatch_end(core, &r, 1, false, 0);
+        dispatch_endpoint_remove(core, holder);
+        dispatch_endpoint_remove(core, other);
+    }
+}
+
+/* After a failure its tokens are prompt: computed once more, foretold no more, and by nobody who
+ * cannot take them. Without any it begins anew, anywhere. */
+static void an_answer_goes_on_where_ids_are_taken(void **state)
+{
+    (void)state;
+    struct dispatch_endpoint a = endpoint("a"), b = endpoint("b");
+    b.takes_ids = false;
+    uint32_t first = endpoint_put(&a);
+    struct dispatch_request r = request(), other = request();
+    assert_int_equal(dispatch_arrive(core, &r, 0).answer, DISPATCH_SEND);
+    assert_int_equal(dispatch_arrive(core, &other, 0).answer, DISPATCH_SEND);
+    uint32_t rest = endpoint_put(&b);
+    dispatch_tokens(core, &r, 5, 1);
+    dispatch_tokens(core, &other, 5, 1);
+    double mean = r.length.mean;
+    r.generated = 5;
+    assert_int_equal(dispatch_fail(core, &r, RETRY_DIED, 2).answer, DISPATCH_WAIT);
+    assert_int_equal(dispatch_fail(core, &other, RETRY_DIED, 2).answer, DISPATCH_SEND);
+    assert_int_equal(other.slot, rest);
+    assert_int_equal(asked.req.prompt_tokens, 640);
+    struct dispatch_verdict v;
+    assert_ptr_equal(dispatch_held_next(core, 4000000, &v), &r);
+    assert_int_equal(r.slot, first);
+    assert_int_equal(asked.req.prompt_tokens, 645);
+    assert_true(asked.req.output_mean == mean - 5);
+    dispatch_tokens(core, &r, 1, 4000001);
+    dispatch_end(core, &r, 6, false, 4000001);
+    dispatch_end(core, &other, 5, false, 4000001);
+}
+
+/* A prompt's instance hands over to one that decodes and takes ids; to none of another kind. */
+static void only_those_who_take_ids_are_handed_answers(void **state)
+{
+    (void)state;
+    struct dispatch_endpoint prompts = endpoint("p"), others = endpoint("o"),
+                             decodes = endpoint("d");
+    prompts.role = ROLE_PREFILL;
+    others.role = decodes.role = ROLE_DECODE;
+    others.takes_ids = false;
+    uint32_t from = endpoint_put(&prompts);
+    endpoint_put(&others);
+    struct dispatch_request r = request();
+    assert_int_equal(dispatch_arrive(core, &r, 0).answer, DISPATCH_SEND);
+    assert_int_equal(r.slot, from);
+    dispatch_tokens(core, &r, 1, 1);
+    assert_int_equal(dispatch_pd_handoff(core, &r, 1), ROUTE_NONE);
+    assert_int_equal(r.slot, from);
+    uint32_t to = endpoint_put(&decodes);
+    assert_int_equal(dispatch_pd_handoff(core, &r, 2), to);
+    assert_int_equal(dispatch_in_flight(core, from), 0);
+    assert_int_equal(dispatch_in_flight(core, to), 1);
+    dispatch_end(core, &r, 2, false, 3);
+}
+
+int main(void)
+{
+#define CASE(fn) cmocka_unit_test_setup_teardown(fn, fresh, core_drop)
+    const struct CMUnitTest tests[] = {
+        CASE(links_are_those_of_the_model_s_endpoints),
+        CASE(a_peer_s_run_is_fetched_over_the_link),
+        CASE(an_answer_goes_on_where_ids_are_taken),
+        CASE(only_those_who_take_ids_are_handed_answers),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
