@@ -74,6 +74,9 @@ int control_new(const struct control_setup *setup, int64_t now_us, struct contro
 void control_free(struct control *c); /* writes nothing: what matters is durable already */
 CLEANUP_FREEP(control, struct control)
 
+/* From now on only the calling thread uses it; debug builds check that. */
+void control_claim(struct control *c);
+
 /* The date less fleet time, before a tick: for what people are shown. A step is logged and counted;
  * nothing else follows from it. */
 void control_date(struct control *c, int64_t ahead_us);

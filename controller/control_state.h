@@ -96,7 +96,7 @@ struct people {
 };
 
 struct control {
-    struct owner owner; /* the thread of the loop */
+    struct owner owner; /* the thread of the loop, once that runs */
     struct control_setup setup;
     struct observed observed;
     struct desired desired;

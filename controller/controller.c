@@ -337,6 +337,7 @@ int controller_main(const struct controller_config *config, struct err *err)
         log_event(LOG_INFO, "controller_ready", "host=%s port=%u state=%s services=%zu",
                   c->listen_host, api_port(c->api), config->controller->state.data,
                   config->service_count);
+        control_claim(c->control);
         rc = loop_run(c->loop);
         if (c->failed) rc = err_set(err, -ENOMEM, "the controller's clock cannot be set");
     }

@@ -67,7 +67,6 @@ int control_new(const struct control_setup *setup, int64_t now_us, struct contro
 {
     must(setup->service_count <= PLAN_SERVICES_MAX && setup->cloud_count <= CONTROL_CLOUDS_MAX);
     CLEANUP(control_freep) struct control *c = must_alloc(1, sizeof *c);
-    owner_claim(&c->owner);
     c->setup = *setup;
     memcpy(c->desired.service, setup->service, setup->service_count * sizeof *setup->service);
     c->started_us = c->observed.listening_us = c->memory_us = c->usage_us = c->ticked_us = now_us;
@@ -80,6 +79,11 @@ int control_new(const struct control_setup *setup, int64_t now_us, struct contro
     if (rc < 0) return rc;
     *ret = TAKE(c);
     return 0;
+}
+
+void control_claim(struct control *c)
+{
+    owner_claim(&c->owner);
 }
 
 void control_free(struct control *c)
