@@ -136,6 +136,12 @@ static int quarantine(const char *action, const char *prompt, struct buf *out)
                              fleet_state, prompt));
 }
 
+/* Until then a router knows prompts by their text: the same prompt would be another one later. */
+static bool has_tokenizer(void *arg)
+{
+    return rig_metric(*(const uint16_t *)arg, "muster_router_tokenizers") >= 1;
+}
+
 static void a_prompt_that_kills_costs_two_engines_and_nobody_s_answer(void **state)
 {
     (void)state;
@@ -146,6 +152,7 @@ static void a_prompt_that_kills_costs_two_engines_and_nobody_s_answer(void **sta
         assert_int_equal(pthread_create(&clients[i].thread, NULL, client_run, &clients[i]), 0);
     }
     wait_for_answers(WARM_UP);
+    rig_wait(has_tokenizer, &router.port, "the router has the tokenizer");
     expect_refused(&body);
     /* The client tries again, and so do others, while the engines come back and when they are. */
     expect_refused(&body);
@@ -170,12 +177,6 @@ static bool is_listed(void *arg)
     const char *at = out.len ? strstr(out.data, row->router) : NULL;
     char prompt[17], state[17];
     return at && sscanf(at, "%*s %16s %16s", prompt, state) == 2 && strcmp(state, row->state) == 0;
-}
-
-/* It knows prompts by their tokens. */
-static bool has_tokenizer(void *arg)
-{
-    return rig_metric(*(const uint16_t *)arg, "muster_router_tokenizers") >= 1;
 }
 
 static void expect_told(const char *name, uint16_t port, const struct buf *body)
