@@ -432,3 +432,22 @@ double rig_metric(uint16_t port, const char *name)
     }
     return -1;
 }
+
+struct counter {
+    uint16_t port;
+    const char *name;
+    double wanted;
+};
+
+static bool has_reached(void *arg)
+{
+    const struct counter *c = arg;
+    return rig_metric(c->port, c->name) >= c->wanted;
+}
+
+void rig_wait_more(uint16_t port, const char *name, double more)
+{
+    double before = rig_metric(port, name);
+    struct counter c = { port, name, (before > 0 ? before : 0) + more };
+    rig_wait(has_reached, &c, name);
+}

@@ -125,3 +125,7 @@ void rig_wait_number(uint16_t port, const char *path, const char *key, int64_t w
 
 /* The value of a Prometheus sample line that starts with `name`, or -1. */
 double rig_metric(uint16_t port, const char *name);
+
+/* Waits until the counter `name` has grown by `more`, so that a test may say what did not happen
+ * meanwhile. */
+void rig_wait_more(uint16_t port, const char *name, double more);

@@ -328,7 +328,8 @@ static void router_and_engines_name_blocks_alike(void **state)
         usleep(50000);
         known = rig_metric(router.port, "muster_router_index_blocks");
     }
-    usleep(500000); /* the engine's own names would have come by now */
+    /* The engine's own names would have come by now. */
+    rig_wait_more(controller.port, "muster_controller_router_syncs_total", 3);
     known = rig_metric(router.port, "muster_router_index_blocks");
     print_message("%.0f blocks sent, %.0f known\n", blocks, known);
     assert_true(known >= blocks - 1 && known <= blocks + 2);

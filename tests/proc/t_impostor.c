@@ -18,6 +18,7 @@
 
 #define TEXT "/v1/completions"
 #define KEPT_MAX 64
+#define LIES_MORE 8 /* several reports and syncs */
 #define LIES "lies of an impostor"
 
 /* ---- the impostor ---- */
@@ -111,6 +112,26 @@ static bool heard(struct impostor *m, const char *what)
     bool found = m->heard.len > 0 && str_find(buf_view(&m->heard), str_from(what)) != SIZE_MAX;
     pthread_mutex_unlock(&m->lock);
     return found;
+}
+
+/* Requests that it has answered. */
+static uint32_t answered(struct impostor *m)
+{
+    pthread_mutex_lock(&m->lock);
+    uint32_t count = m->count;
+    pthread_mutex_unlock(&m->lock);
+    return count;
+}
+
+struct patience {
+    struct impostor *m;
+    uint32_t wanted;
+};
+
+static bool has_lied(void *arg)
+{
+    const struct patience *p = arg;
+    return answered(p->m) >= p->wanted;
 }
 
 struct hearing {
@@ -223,7 +244,8 @@ static void a_dead_controller_s_port(void **state)
     assert_int_not_equal(rig_run(&out, ARGS("scale", "tiny", "0", "--controller", controller.at,
                                             "--state", fleet_state)),
                          0);
-    usleep(1500000); /* several reports and syncs, all lied to */
+    struct patience lies = { &m, min_u32(answered(&m) + LIES_MORE, KEPT_MAX) };
+    rig_wait(has_lied, &lies, "several reports and syncs are lied to");
     expect_nothing_useful(&m);
     read_id("engine.id", &after);
     assert_true(proc_id_eq(&engine, &after) && proc_is_alive(&after));

@@ -113,6 +113,11 @@ static void restart_router(void)
     fleet_start_router();
 }
 
+static void wait_syncs(void)
+{
+    rig_wait_more(controller.port, "muster_controller_router_syncs_total", 4);
+}
+
 static void restart_controller(void)
 {
     rig_kill(&controller);
@@ -141,10 +146,10 @@ static void the_end_of_the_last_key_opens_nothing(void **state)
     restart_router();
     expect_closed("router restarted");
     restart_controller();
-    usleep(400000); /* some syncs */
+    wait_syncs();
     expect_closed("controller restarted");
     restart_router();
-    usleep(400000);
+    wait_syncs();
     expect_closed("both restarted");
 }
 
@@ -177,10 +182,10 @@ static void a_lost_store_opens_nothing(void **state)
     fleet_start_controller();
     assert_int_equal(rig_call(controller.port, "/api/v1/tenants", NULL, &listed), 200);
     assert_non_null(strstr(listed.data, "\"keys_required\":false"));
-    usleep(400000);
+    wait_syncs();
     expect_closed("everything lost");
     restart_router();
-    usleep(400000);
+    wait_syncs();
     expect_closed("everything lost, router restarted");
 }
 
