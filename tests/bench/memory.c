@@ -1,6 +1,6 @@
 /* memory.c - what requests leave behind: growth of resident memory, in KB per 1,000 requests.
  *
- *     MUSTER_BIN=build/muster FAKE_ENGINE_BIN=build/tests/proc/fake_engine bench_memory
+ *     MUSTER_BIN=build/muster FAKE_ENGINE_BIN=build/tests/proc/rig/fake_engine bench_memory
  *
  * Each row starts a server anew, warms it with 2,000 requests (pools, arenas and caches reach their
  * size), asks 10,000 more and compares. "again": 50 prompts over and over, so that growth is a
@@ -8,7 +8,7 @@
  * index, predictor, usage) fill too. Requests alternate between whole and streamed, on connections
  * of their own, from CLIENTS threads. CSV on stdout; one column is the lesser half's growth, because
  * a leak goes on and a memory that fills ends. */
-#include "tests/proc/rig.h"
+#include "tests/proc/rig/rig.h"
 
 #include <pthread.h>
 #include <stdatomic.h>

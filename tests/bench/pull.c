@@ -8,7 +8,7 @@
 #include "base/core/bits.h"
 #include "base/core/own.h"
 #include "base/io/loop/clock.h"
-#include "tests/proc/kv_rig.h"
+#include "tests/proc/kv/kv_rig.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -1,7 +1,7 @@
 /* router.c - measures the CPU time of the router for a request and for a streamed chunk, beside nginx
  * and haproxy.
  *
- *     MUSTER_SHARED=../shared MUSTER_BIN=build/muster FAKE_ENGINE_BIN=build/tests/proc/fake_engine \
+ *     MUSTER_SHARED=../shared MUSTER_BIN=build/muster FAKE_ENGINE_BIN=build/tests/proc/rig/fake_engine \
  *         build/tests/bench/bench_router [ROUNDS [both|requests|chunks [VOCABULARY.gguf]]]
  *
  * Requests: 64 connections ask one request after the other, a chat of 2 KB of English whose answer is
@@ -18,7 +18,7 @@
 #include "base/io/file.h"
 #include "base/io/http/http_server.h"
 #include "base/io/loop/clock.h"
-#include "tests/proc/rig.h"
+#include "tests/proc/rig/rig.h"
 
 #include <fcntl.h>
 #include <stdio.h>

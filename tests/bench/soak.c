@@ -1,6 +1,6 @@
 /* soak.c - thousands of streams through one router for half an hour.
  *
- *     MUSTER_BIN=build/muster FAKE_ENGINE_BIN=build/tests/proc/fake_engine \
+ *     MUSTER_BIN=build/muster FAKE_ENGINE_BIN=build/tests/proc/rig/fake_engine \
  *         build/tests/bench/bench_soak [MINUTES [STREAMS]]
  *
  * Scripted engines write into every token the time at which they wrote it, so a client knows how
@@ -11,8 +11,8 @@
 #include "base/core/bits.h"
 #include "base/core/own.h"
 #include "base/io/loop/clock.h"
-#include "tests/proc/rig.h"
-#include "tests/proc/streams.h"
+#include "tests/proc/faults/streams.h"
+#include "tests/proc/rig/rig.h"
 
 #include <stdio.h>
 #include <unistd.h>

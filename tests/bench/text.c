@@ -1,6 +1,6 @@
 /* text.c - what a request's bytes cost, and what others notice of it.
  *
- *     MUSTER_BIN=build/muster FAKE_ENGINE_BIN=build/tests/proc/fake_engine \
+ *     MUSTER_BIN=build/muster FAKE_ENGINE_BIN=build/tests/proc/rig/fake_engine \
  *         build/tests/bench/bench_text [SECONDS]
  *
  * First table: nanoseconds of CPU a byte for each kind of body, with the shipped model's vocabulary: at
@@ -12,7 +12,7 @@
 #include "base/io/loop/clock.h"
 #include "base/text/token_ask.h"
 #include "base/wire/openai.h"
-#include "tests/proc/rig.h"
+#include "tests/proc/rig/rig.h"
 #include "tests/unit/text/collisions.h"
 #include "tests/unit/text/gguf_vocab.h"
 

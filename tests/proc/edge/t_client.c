@@ -1,0 +1,42 @@
+/* t_client.c - the official Python client against a router and a real engine, where it is there. */
+#include "base/core/own.h"
+#include "base/io/file.h"
+#include "tests/proc/rig/rig.h"
+
+#include <stdio.h>
+
+static struct rig_process engine, router;
+
+static void the_official_client_is_served(void **state)
+{
+    (void)state;
+    char url[64];
+    engine = rig_server("engine", rig_port(),
+                        ARGS("--model", MODEL, "--served-model-name", "muster-tiny"));
+    router = rig_server("router", rig_port(), ARGS("--endpoints", engine.at));
+    rig_wait_endpoints(&router, 1);
+    snprintf(url, sizeof url, "http://%s", router.at);
+    const char *argv[] = { "python3", "tests/proc/edge/openai_client.py", url, NULL };
+    struct rig_process client = rig_start("openai_client", argv, 1, NULL, 0);
+    struct proc_exit how = { 0 };
+    CLEANUP(buf_fini) struct buf log = { 0 };
+    assert_int_equal(proc_wait(&client.proc, 2 * (int64_t)RIG_WAIT_US, &how), 0);
+    proc_close(&client.proc);
+    assert_int_equal(file_read(client.log, 1 << 20, &log, NULL), 0);
+    print_message("%.*s", (int)log.len, log.data);
+    int engine_code = rig_stop(&engine), router_code = rig_stop(&router);
+    assert_true(!how.killed && how.code == 0);
+    assert_int_equal(engine_code, 0);
+    assert_int_equal(router_code, 0);
+}
+
+int main(void)
+{
+    if (!rig_can_run(ARGS("MUSTER_BIN", MODEL))) return RIG_SKIP;
+    if (system("python3 -c 'import openai' 2>/dev/null") != 0) {
+        print_message("skipped: the Python package openai is not installed\n");
+        return RIG_SKIP;
+    }
+    const struct CMUnitTest tests[] = { cmocka_unit_test(the_official_client_is_served) };
+    return rig_end(cmocka_run_group_tests(tests, NULL, NULL));
+}

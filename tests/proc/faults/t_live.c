@@ -1,0 +1,115 @@
+/* t_live.c - which silence is a sick engine and which is not: a fleet of one instance whose
+ * processes are stopped and go on, and whose device hangs behind a loop that answers.
+ *
+ * Real controller, router, agent and engine with the shipped model; the agent gives an engine two
+ * seconds. A prompt of HANGS_AT tokens hangs the device of each engine that computes it.
+ */
+#include "base/core/own.h"
+#include "tests/proc/rig/fleet_rig.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <unistd.h>
+
+#define TEXT "/v1/completions"
+#define HANGS_AT 61
+#define HANGS_AT_TEXT "device.hang_at_61:1"
+#define STOPPED_US 5000000 /* more than twice what an engine's silence may last */
+
+static struct proc_id engine, agent;
+
+static int setup(void **state)
+{
+    (void)state;
+    setenv("MUSTER_AGENT_SICK", "2s", 1);
+    fleet_open("200ms", "router: { sync: 100ms }\n"
+                        "local:\n"
+                        "  cores: 1\n"
+                        "  offers:\n"
+                        "    - { name: third, share: 0.33, price_per_hour: 1, max_num_seqs: 4 }\n"
+                        "services:\n"
+                        "  - name: tiny\n"
+                        "    model: " MODEL "\n"
+                        "    stabilisation: 1s\n"
+                        "    engine_flags: ['--max-num-seqs', '4', '--threads', '1', '--fault',\n"
+                        "                   '" HANGS_AT_TEXT "']\n"
+                        "    pools: [ { name: only, offers: [third], max: 1 } ]\n");
+    fleet_scale(1);
+    fleet_wait(1);
+    return 0;
+}
+
+static bool is_answered(void *arg)
+{
+    (void)arg;
+    return rig_call(router.port, TEXT, "{\"prompt\":\"a\",\"max_tokens\":2}", NULL) == 200;
+}
+
+/* The controller has its word of this second. */
+static bool agent_speaks(void *arg)
+{
+    (void)arg;
+    return rig_number(controller.port, "/api/v1/instances", "report_age_s") == 0;
+}
+
+/* The agent wakes and finds that it has heard nothing for longer than an engine may be silent. It
+ * slept, not the engine. */
+static void a_stopped_agent_takes_its_engine_for_well(void **state)
+{
+    (void)state;
+    struct proc_id now;
+    fleet_ids("engine.id", &engine, 1);
+    fleet_ids("agent.lock", &agent, 1);
+    assert_int_equal(proc_signal(&agent, SIGSTOP, NULL), 0);
+    usleep(STOPPED_US);
+    assert_false(agent_speaks(NULL));
+    assert_true(is_answered(NULL));
+    assert_int_equal(proc_signal(&agent, SIGCONT, NULL), 0);
+    rig_wait(agent_speaks, NULL, "the agent speaks again");
+    rig_wait(is_answered, NULL, "the engine serves");
+    fleet_wait(1);
+    fleet_ids("engine.id", &now, 1);
+    assert_true(proc_id_eq(&now, &engine) && proc_is_alive(&engine));
+    assert_int_equal(rig_number(controller.port, "/api/v1/instances", "restarts"), 0);
+}
+
+static void a_stopped_engine_is_killed_and_started_again(void **state)
+{
+    (void)state;
+    fleet_ids("engine.id", &engine, 1);
+    struct fleet_successor next = { "engine.id", engine };
+    assert_int_equal(proc_signal(&engine, SIGSTOP, NULL), 0);
+    rig_wait(fleet_has_successor, &next, "the agent starts another engine");
+    rig_wait(is_answered, NULL, "the next engine serves");
+    assert_false(proc_is_alive(&engine));
+    fleet_wait(1);
+}
+
+/* The device hangs and the loop goes on answering. The engine says so itself, the agent kills it,
+ * and a request that did so to two engines is tried no more. */
+static void a_hung_device_is_killed_and_its_request_tried_once_more(void **state)
+{
+    (void)state;
+    CLEANUP(buf_fini) struct buf body = { 0 }, reply = { 0 };
+    fleet_ids("engine.id", &engine, 1);
+    int64_t restarts = rig_number(controller.port, "/api/v1/instances", "restarts");
+    fleet_prompt(HANGS_AT, &body);
+    int status = rig_call(router.port, TEXT, body.data, &reply);
+    if (status != 422) fail_msg("%d %s", status, reply.len ? reply.data : "");
+    struct fleet_successor next = { "engine.id", engine };
+    rig_wait(fleet_has_successor, &next, "the agent starts another engine");
+    rig_wait(is_answered, NULL, "the next engine serves");
+    fleet_wait(1);
+    rig_wait_number(controller.port, "/api/v1/instances", "restarts", restarts + 2);
+}
+
+int main(void)
+{
+    if (!rig_can_run(ARGS("MUSTER_BIN", MODEL))) return RIG_SKIP;
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_stopped_agent_takes_its_engine_for_well),
+        cmocka_unit_test(a_stopped_engine_is_killed_and_started_again),
+        cmocka_unit_test(a_hung_device_is_killed_and_its_request_tried_once_more),
+    };
+    return rig_end(cmocka_run_group_tests(tests, setup, NULL));
+}

@@ -1,0 +1,509 @@
+/* t_kv_share.c - K and V from engine to engine: what came is worth what was computed, to the token
+ * and to the byte of text, and an answer handed over is the answer. */
+#include "base/core/bits.h"
+#include "base/core/own.h"
+#include "base/io/http/http_fetch.h"
+#include "tests/proc/kv/kv_rig.h"
+#include "tests/unit/engine/tiny_model.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#define ENDED(how) "muster_engine_kv_pulls_total{end=\"" how "\"}"
+#define PULLED "muster_engine_kv_pulled_tokens_total"
+#define SENT "muster_engine_kv_sent_bytes_total"
+#define READS "muster_engine_http_requests_total{path=\"/internal/kv/read\",status=\"200\"}"
+#define HEAD 24 /* tokens of an answer that is cut at each place */
+
+static void same_answer(const struct kv_answer *x, const struct kv_answer *y)
+{
+    assert_int_equal(x->status, 200);
+    assert_int_equal(y->status, 200);
+    assert_int_equal(x->count, y->count);
+    assert_memory_equal(x->ids, y->ids, x->count * sizeof *x->ids);
+    assert_string_equal(x->text.data, y->text.data);
+    assert_int_equal(x->finish, y->finish);
+}
+
+static void what_was_pulled_answers_as_what_was_computed(void **state)
+{
+    (void)state;
+    static const struct sampling how[] = {
+        { .top_p = 1, .repetition_penalty = 1 },
+        { .temperature = 0.8, .top_p = 0.9, .repetition_penalty = 1 },
+        { .temperature = 1.5,
+          .top_p = 1,
+          .min_p = 0.01,
+          .top_k = 40,
+          .repetition_penalty = 1.2,
+          .frequency_penalty = 0.5 },
+    };
+    CLEANUP(kv_answer_fini) struct kv_answer alone = { 0 };
+    CLEANUP(kv_answer_fini) struct kv_answer there = { 0 };
+    CLEANUP(kv_answer_fini) struct kv_answer here = { 0 };
+    /* The last hit leaves one token to compute: of a prompt of whole pages too. */
+    const uint32_t prompts[] = { 100, 96, 17 }, cached[] = { 96, 95, 16 };
+    double pulled = 0, pulls = 0;
+    for (uint32_t i = 0; i < COUNT_OF(how); i++) {
+        struct generate_request req = kv_request(prompts[i], 1 + i);
+        req.sampling = how[i];
+        req.sampling.has_seed = true;
+        req.sampling.seed = i;
+        req.max_tokens = 30;
+        kv_generate(&kv_a, &req, &there);
+        assert_int_equal(there.usage.cached_tokens, 0);
+        req.tenant = STR("alone");
+        kv_generate(&kv_b, &req, &alone);
+        assert_int_equal(alone.usage.cached_tokens, 0);
+        same_answer(&alone, &there);
+        req.tenant = STR("one");
+        kv_from(&req, &kv_a);
+        kv_generate(&kv_b, &req, &here);
+        assert_int_equal(here.usage.cached_tokens, cached[i]);
+        same_answer(&alone, &here);
+        pulled += prompts[i] / KV_RIG_PAGE * KV_RIG_PAGE;
+        assert_true(kv_metric(&kv_b, PULLED) == pulled);
+        assert_true(kv_metric(&kv_b, ENDED("whole")) == ++pulls);
+        /* It is in the cache for whoever comes. */
+        req.kv_host = req.kv_ticket = req.kv_key = (struct str){ 0 };
+        req.kv_port = 0;
+        kv_generate(&kv_b, &req, &here);
+        assert_int_equal(here.usage.cached_tokens, cached[i]);
+        same_answer(&alone, &here);
+    }
+    int64_t token_bytes = 2 * 2 * 16 * 2 * 2; /* layers, heads, their width, K and V, F16 */
+    assert_true(kv_metric(&kv_a, SENT) == pulled * (double)token_bytes);
+    assert_true(kv_metric(&kv_a, PULLED) == 0 && kv_metric(&kv_b, SENT) == 0);
+}
+
+static void another_tenant_gets_nothing(void **state)
+{
+    (void)state;
+    CLEANUP(kv_answer_fini) struct kv_answer x = { 0 };
+    CLEANUP(kv_answer_fini) struct kv_answer y = { 0 };
+    struct generate_request req = kv_request(100, 1);
+    kv_generate(&kv_a, &req, &x);
+    req.tenant = STR("two");
+    kv_from(&req, &kv_a);
+    kv_generate(&kv_b, &req, &y);
+    assert_int_equal(y.usage.cached_tokens, 0);
+    same_answer(&x, &y);
+    assert_true(kv_metric(&kv_b, ENDED("dry")) == 1);
+    assert_true(kv_metric(&kv_a, SENT) == 0);
+}
+
+/* A peer reads what its ticket names: pages of one tenant, of the engine as it runs, until an end. */
+static void a_ticket_opens_one_tenant(void **state)
+{
+    (void)state;
+    CLEANUP(kv_answer_fini) struct kv_answer x = { 0 };
+    CLEANUP(buf_fini) struct buf body = { 0 }, reply = { 0 };
+    struct generate_request req = kv_request(100, 2);
+    kv_generate(&kv_a, &req, &x);
+    static const struct {
+        const char *tenant;
+        bool other_boot, is_over, other_path;
+        int status;
+    } rows[] = {
+        { "one", false, false, false, 200 }, { "two", false, false, false, 403 },
+        { "", false, false, false, 403 },    { "one", true, false, false, 403 },
+        { "one", false, true, false, 403 },  { "one", false, false, true, 401 },
+    };
+    const struct kv_read_request read = { req.ids, req.id_count, STR("one"), 0 };
+    assert_int_equal(kv_read_request_encode(&read, &body), 0);
+    for (size_t i = 0; i < COUNT_OF(rows); i++) {
+        struct kv_ticket ticket;
+        struct auth_ticket t;
+        struct signed_as as;
+        char tenant[AUTH_TENANT_BYTES_MAX];
+        kv_ticket_make(kv_a.port, str_from(rows[i].tenant), &ticket);
+        assert_int_equal(auth_ticket_parse(str_from(ticket.text), tenant, &t), 0);
+        if (rows[i].other_boot) t.epoch ^= 1;
+        if (rows[i].is_over) t.until_us = 1;
+        struct auth_ticket made = t;
+        assert_int_equal(auth_ticket_print(&made, ticket.text), 0);
+        as.id = str_from(ticket.text);
+        assert_int_equal(auth_key_of(kv_rig_secret(), as.id, &as.key), 0);
+        const struct http_header json = { STR("content-type"), STR("application/json") };
+        const struct http_fetch_request ask = {
+            .host = STR("127.0.0.1"),
+            .port = kv_a.port,
+            .path = str_from(rows[i].other_path ? "/internal/kv/pull" : "/internal/kv/read"),
+            .headers = &json,
+            .header_count = 1,
+            .body = buf_view(&body),
+            .as = &as,
+            .timeout_us = RIG_WAIT_US,
+        };
+        int status = 0;
+        buf_clear(&reply);
+        assert_int_equal(http_fetch(&ask, &status, &reply, NULL), 0);
+        if (status != rows[i].status) fail_msg("row %zu: %d %.200s", i, status, reply.data);
+    }
+    /* Whoever changes the ticket has no key for it. */
+    struct kv_ticket ticket;
+    struct signed_as as;
+    kv_ticket_make(kv_a.port, STR("two"), &ticket);
+    assert_int_equal(auth_key_of(kv_rig_secret(), str_from(ticket.text), &as.key), 0);
+    kv_ticket_make(kv_a.port, STR("one"), &ticket);
+    as.id = str_from(ticket.text);
+    const struct http_fetch_request ask = { .host = STR("127.0.0.1"),
+                                            .port = kv_a.port,
+                                            .path = STR("/internal/kv/read"),
+                                            .body = buf_view(&body),
+                                            .as = &as,
+                                            .timeout_us = RIG_WAIT_US };
+    int status = 0;
+    assert_int_equal(http_fetch(&ask, &status, &reply, NULL), -EBADMSG);
+}
+
+static void a_pull_says_what_is_here_and_what_came(void **state)
+{
+    (void)state;
+    CLEANUP(kv_answer_fini) struct kv_answer x = { 0 };
+    struct generate_request req = kv_request(100, 3);
+    struct kv_pull_reply got = kv_pull(&kv_b, req.ids, 100, "one", kv_a.port);
+    assert_true(got.tokens == 0 && got.pulled == 0);
+    kv_generate(&kv_a, &req, &x);
+    got = kv_pull(&kv_b, req.ids, 50, "one", kv_a.port); /* three whole pages of them */
+    assert_true(got.tokens == 48 && got.pulled == 48);
+    got = kv_pull(&kv_b, req.ids, 100, "one", kv_a.port);
+    assert_true(got.tokens == 96 && got.pulled == 48);
+    got = kv_pull(&kv_b, req.ids, 100, "one", kv_a.port);
+    assert_true(got.tokens == 96 && got.pulled == 0);
+    got = kv_pull(&kv_b, req.ids, 100, "two", kv_a.port);
+    assert_true(got.tokens == 0 && got.pulled == 0);
+    got = kv_pull(&kv_b, req.ids, 100, "one", kv_b.port); /* of itself */
+    assert_true(got.tokens == 96 && got.pulled == 0);
+    got = kv_pull(&kv_b, req.ids, 15, "one", kv_a.port); /* less than a page */
+    assert_true(got.tokens == 0 && got.pulled == 0);
+    /* Held by nobody, and pulled on from where they are now. */
+    assert_true(kv_metric(&kv_b, "muster_engine_kv_pages{state=\"held\"}") == 0);
+    assert_true(kv_metric(&kv_b, "muster_engine_kv_pages{state=\"cached\"}") == 6);
+    struct rig_process c = kv_engine(kv_tiny, NULL);
+    got = kv_pull(&c, req.ids, 100, "one", kv_b.port);
+    assert_true(got.tokens == 96 && got.pulled == 96);
+    kv_engine_stop(&c);
+}
+
+/* Routers learn of pages that came as of those that were computed. */
+static void routers_hear_of_what_came(void **state)
+{
+    (void)state;
+    CLEANUP(kv_answer_fini) struct kv_answer x = { 0 };
+    CLEANUP(buf_fini) struct buf seen = { 0 };
+    char ask[256];
+    struct generate_request req = kv_request(64, 4);
+    kv_generate(&kv_a, &req, &x);
+    int fd = rig_connect(kv_b.port, 0);
+    int len = snprintf(ask, sizeof ask, "GET /internal/events HTTP/1.1\r\nhost: x\r\n%s\r\n\r\n",
+                       kv_rig_header());
+    assert_int_equal(send(fd, ask, (size_t)len, MSG_NOSIGNAL), len);
+    struct kv_pull_reply got = kv_pull(&kv_b, req.ids, 64, "one", kv_a.port);
+    assert_int_equal(got.pulled, 64);
+    while (!seen.data || !strstr(seen.data, "\"seq\":4")) {
+        char chunk[4096];
+        ssize_t n = recv(fd, chunk, sizeof chunk, 0);
+        assert_true(n > 0);
+        buf_append(&seen, chunk, (size_t)n);
+    }
+    close(fd);
+}
+
+/* More than one answer can carry: 1200 tokens of 16 KiB are 18.75 MiB, so three reads, each from
+ * where the last one ended. */
+static void a_long_prefix_takes_several_reads(void **state)
+{
+    (void)state;
+    const char *const args[] = { "--kv-cache-dtype", "f32", "--kv-cache-memory-bytes", "80MiB",
+                                 NULL };
+    CLEANUP(kv_answer_fini) struct kv_answer there = { 0 };
+    CLEANUP(kv_answer_fini) struct kv_answer here = { 0 };
+    struct rig_process c = kv_engine(kv_wide, args), d = kv_engine(kv_wide, args);
+    struct generate_request req = kv_request(1200, 5);
+    assert_int_equal(KV_READ_BYTES_MAX / WIDE_KV_BYTES, 512);
+    kv_generate(&c, &req, &there);
+    kv_from(&req, &c);
+    kv_generate(&d, &req, &here);
+    assert_int_equal(here.usage.cached_tokens, 1199);
+    same_answer(&there, &here);
+    assert_true(kv_metric(&c, READS) == 3);
+    assert_true(kv_metric(&c, SENT) == 1200.0 * WIDE_KV_BYTES);
+    assert_true(kv_metric(&d, ENDED("whole")) == 1);
+    /* F16 here, F32 there: of no use, and known as that. */
+    struct rig_process e = kv_engine(kv_wide, NULL);
+    struct kv_pull_reply got = kv_pull(&e, req.ids, 1200, "one", c.port);
+    assert_true(got.tokens == 0 && got.pulled == 0);
+    assert_true(kv_metric(&e, ENDED("misfit")) == 1);
+    kv_engine_stop(&c);
+    kv_engine_stop(&d);
+    kv_engine_stop(&e);
+}
+
+/* ---- answers handed over ---------------------------------------------------------------------- */
+
+/* The whole answer at A, its first `cut` tokens at A and the rest at B, which asks A for K and V. */
+static void cut_at(struct generate_request req, uint32_t cut, const struct kv_answer *whole)
+{
+    CLEANUP(kv_answer_fini) struct kv_answer first = { 0 };
+    CLEANUP(kv_answer_fini) struct kv_answer rest = { 0 };
+    CLEANUP(buf_fini) struct buf text = { 0 };
+    uint32_t ids[KV_RIG_IDS_MAX], all = req.max_tokens, prompt = req.id_count;
+    req.goes_on = true;
+    req.max_tokens = cut;
+    kv_generate(&kv_a, &req, &first);
+    buf_str(&text, buf_view(&first.text));
+    if (first.finish == FINISH_LENGTH) {
+        assert_int_equal(first.count, cut);
+        memcpy(ids, req.ids, prompt * sizeof *ids);
+        memcpy(ids + prompt, first.ids, cut * sizeof *ids);
+        req.goes_on = false;
+        req.ids = ids;
+        req.id_count = prompt + cut;
+        req.max_tokens = all - cut;
+        kv_from(&req, &kv_a);
+        kv_generate(&kv_b, &req, &rest);
+        assert_int_equal(rest.status, 200);
+        /* A has computed the whole answer before: all but the last token can be had. */
+        uint32_t there = (prompt + cut) / KV_RIG_PAGE * KV_RIG_PAGE;
+        assert_int_equal(rest.usage.cached_tokens, min_u32(there, prompt));
+        buf_str(&text, buf_view(&rest.text));
+    }
+    enum finish finish = first.finish == FINISH_LENGTH ? rest.finish : first.finish;
+    assert_int_equal(first.count + rest.count, whole->count);
+    assert_memory_equal(first.ids, whole->ids, first.count * sizeof *first.ids);
+    assert_memory_equal(rest.ids, whole->ids + first.count, rest.count * sizeof *rest.ids);
+    buf_text(&text, "");
+    assert_string_equal(text.data, whole->text.data);
+    assert_int_equal(finish, whole->finish);
+}
+
+/* The place of a character of several bytes that was drawn byte by byte, or SIZE_MAX. */
+static size_t find_wide(const struct buf *text)
+{
+    for (size_t i = 1; i + 1 < text->len; i++) {
+        uint8_t lead = (uint8_t)text->data[i];
+        bool replaced = text->len - i >= 3 && memcmp(text->data + i, "\xef\xbf\xbd", 3) == 0;
+        if (lead >= 0xc2 && !replaced) return i;
+        if (replaced) i += 2;
+    }
+    return SIZE_MAX;
+}
+
+/* Of a prompt that no page boundary ends, drawn so hot that every byte comes up. */
+static struct generate_request wide_request(uint32_t seed)
+{
+    struct generate_request req = kv_request(70, 9);
+    req.sampling.temperature = 3;
+    req.sampling.seed = seed;
+    req.max_tokens = HEAD;
+    return req;
+}
+
+static uint32_t find_wide_seed(struct kv_answer *whole, size_t *ret_at)
+{
+    for (uint32_t seed = 1; seed < 200; seed++) {
+        const struct generate_request req = wide_request(seed);
+        kv_generate(&kv_a, &req, whole);
+        *ret_at = find_wide(&whole->text);
+        if (*ret_at != SIZE_MAX) return seed;
+    }
+    fail_msg("no answer has a character of several bytes");
+    return 0;
+}
+
+static void an_answer_in_two_legs_is_the_answer(void **state)
+{
+    (void)state;
+    CLEANUP(kv_answer_fini) struct kv_answer whole = { 0 };
+    size_t at;
+    const struct generate_request req = wide_request(find_wide_seed(&whole, &at));
+    uint32_t lagging = 0;
+    for (uint32_t cut = 1; cut < HEAD; cut++) {
+        cut_at(req, cut, &whole);
+        /* Some cut must have gone through a character, or this test proves nothing. */
+        CLEANUP(kv_answer_fini) struct kv_answer flushed = { 0 };
+        CLEANUP(kv_answer_fini) struct kv_answer held = { 0 };
+        struct generate_request first = req;
+        first.max_tokens = cut;
+        kv_generate(&kv_a, &first, &flushed);
+        first.goes_on = true;
+        kv_generate(&kv_a, &first, &held);
+        assert_true(held.text.len <= flushed.text.len);
+        lagging += held.text.len < flushed.text.len;
+    }
+    assert_true(lagging > 0);
+}
+
+static void a_stop_string_may_straddle_the_cut(void **state)
+{
+    (void)state;
+    CLEANUP(kv_answer_fini) struct kv_answer whole = { 0 };
+    CLEANUP(kv_answer_fini) struct kv_answer stopped = { 0 };
+    size_t at;
+    struct generate_request req = wide_request(find_wide_seed(&whole, &at));
+    char bytes[16];
+    /* From the character before to the end of this one: three tokens at least. */
+    size_t from = at - 1, upto = at + 1;
+    while (from > 0 && ((uint8_t)whole.text.data[from] & 0xc0) == 0x80)
+        from--;
+    while (((uint8_t)whole.text.data[upto] & 0xc0) == 0x80)
+        upto++;
+    size_t len = upto - from;
+    memcpy(bytes, whole.text.data + from, len);
+    /* And one that is begun all the time and never met. */
+    const struct str stop[] = { { bytes, len }, { "\xef\xbf\xbd never met", 13 } };
+    req.stop = stop;
+    req.stop_count = COUNT_OF(stop);
+    kv_generate(&kv_a, &req, &stopped);
+    assert_int_equal(stopped.finish, FINISH_STOP);
+    assert_true(stopped.text.len < whole.text.len);
+    for (uint32_t cut = 1; cut < stopped.count; cut++)
+        cut_at(req, cut, &stopped);
+    /* Before min_tokens none counts: nothing is held back here, and nothing told twice there. */
+    req.min_tokens = HEAD;
+    kv_generate(&kv_a, &req, &stopped);
+    assert_int_equal(stopped.count, HEAD);
+    for (uint32_t cut = 1; cut < HEAD; cut++)
+        cut_at(req, cut, &stopped);
+    /* Also where they are used up at the cut, in the middle of what a stop begins with. */
+    for (req.min_tokens = 1; req.min_tokens < HEAD; req.min_tokens++) {
+        kv_generate(&kv_a, &req, &stopped);
+        for (uint32_t more = 0; more < 2 && req.min_tokens + more < stopped.count; more++)
+            cut_at(req, req.min_tokens + more, &stopped);
+    }
+}
+
+struct running {
+    struct {
+        uint32_t id[512];
+        uint32_t count;
+    } seen;
+    struct buf text, line;
+    uint32_t until; /* leaves when so many tokens have come */
+    const uint32_t *prompt;
+    uint32_t prompt_count, pulled_first;
+};
+
+/* Frames as they come. Half way through, what is known so far is pulled while the source goes on. */
+static int on_stream(void *arg, struct str data)
+{
+    struct running *r = arg;
+    CLEANUP(arena_fini) struct arena arena = { 0 };
+    arena_init(&arena, 1 << 20);
+    buf_str(&r->line, data);
+    for (;;) {
+        struct generate_frame frame;
+        struct str all = buf_view(&r->line);
+        size_t end = str_find(all, STR("\n"));
+        if (end == SIZE_MAX) return 0;
+        assert_int_equal(generate_frame_decode(str_of(all.data, end), &arena, &frame, NULL), 0);
+        assert_int_equal(frame.finish, FINISH_NONE);
+        for (uint32_t i = 0; i < frame.id_count; i++)
+            r->seen.id[r->seen.count++] = frame.ids[i];
+        buf_str(&r->text, frame.text);
+        buf_consume(&r->line, end + 1);
+        if (r->seen.count >= r->until) return 1;
+        if (r->pulled_first > 0 || r->seen.count < r->until / 2) continue;
+        uint32_t ids[1024];
+        memcpy(ids, r->prompt, r->prompt_count * sizeof *ids);
+        memcpy(ids + r->prompt_count, r->seen.id, r->seen.count * sizeof *ids);
+        uint32_t known = r->prompt_count + r->seen.count;
+        struct kv_pull_reply got = kv_pull(&kv_b, ids, known, "one", kv_a.port);
+        r->pulled_first = got.pulled;
+        /* All but what is being written: the last page, or the last token of it. */
+        assert_true(got.tokens >= (known - 1) / KV_RIG_PAGE * KV_RIG_PAGE);
+    }
+}
+
+/* An answer moves while it runs: most of its K and V in the background, then it is cut off at the
+ * source and goes on where the rest is fetched too. */
+static void a_running_answer_moves(void **state)
+{
+    (void)state;
+    CLEANUP(kv_answer_fini) struct kv_answer whole = { 0 };
+    CLEANUP(kv_answer_fini) struct kv_answer rest = { 0 };
+    CLEANUP(buf_fini) struct buf body = { 0 };
+    struct rig_process alone = kv_engine(kv_tiny, NULL);
+    struct generate_request req = kv_request(200, 6);
+    req.sampling.temperature = 0.9;
+    req.max_tokens = 300;
+    kv_generate(&alone, &req, &whole);
+    kv_engine_stop(&alone);
+    struct running run = { .until = 120, .prompt = req.ids, .prompt_count = 200 };
+    assert_int_equal(generate_encode(&req, &body), 0);
+    struct str value = str_from(kv_rig_header());
+    const struct http_header header = { str_cut(&value, ':'), str_trim(value) };
+    const struct http_fetch_request fetch = { .host = STR("127.0.0.1"),
+                                              .port = kv_a.port,
+                                              .path = STR("/internal/generate"),
+                                              .headers = &header,
+                                              .header_count = 1,
+                                              .body = buf_view(&body),
+                                              .timeout_us = RIG_WAIT_US };
+    int status;
+    assert_int_equal(http_fetch_stream(&fetch, &status, NULL, on_stream, &run, NULL), 1);
+    assert_true(run.pulled_first >= 240);
+    uint32_t ids[1024];
+    memcpy(ids, req.ids, 200 * sizeof *ids);
+    memcpy(ids + 200, run.seen.id, run.seen.count * sizeof *ids);
+    req.ids = ids;
+    req.id_count = 200 + run.seen.count;
+    req.max_tokens = 300 - run.seen.count;
+    kv_from(&req, &kv_a);
+    kv_generate(&kv_b, &req, &rest);
+    assert_int_equal(rest.usage.cached_tokens, 200);
+    assert_true(kv_metric(&kv_b, "muster_engine_prefix_cache_hits_total") >=
+                (req.id_count - 1) / KV_RIG_PAGE * KV_RIG_PAGE);
+    assert_int_equal(run.seen.count + rest.count, whole.count);
+    assert_memory_equal(run.seen.id, whole.ids, run.seen.count * sizeof *ids);
+    assert_memory_equal(rest.ids, whole.ids + run.seen.count, rest.count * sizeof *ids);
+    buf_str(&run.text, buf_view(&rest.text));
+    assert_string_equal(run.text.data, whole.text.data);
+    kv_wait_metric(&kv_a, "muster_engine_requests_running", 0); /* the source noticed */
+    buf_fini(&run.text);
+    buf_fini(&run.line);
+}
+
+/* Where the context ends nobody can go on: what was held back is told. */
+static void the_end_of_the_context_is_an_end(void **state)
+{
+    (void)state;
+    const char *const args[] = { "--max-model-len", "80", NULL };
+    CLEANUP(kv_answer_fini) struct kv_answer plain = { 0 };
+    CLEANUP(kv_answer_fini) struct kv_answer on = { 0 };
+    struct rig_process c = kv_engine(kv_tiny, args);
+    for (uint32_t seed = 1; seed < 30; seed++) {
+        struct generate_request req = wide_request(seed);
+        kv_generate(&c, &req, &plain);
+        req.goes_on = true;
+        kv_generate(&c, &req, &on);
+        assert_int_equal(on.count, 10);
+        same_answer(&plain, &on);
+    }
+    kv_engine_stop(&c);
+}
+
+int main(void)
+{
+    if (!rig_can_run(ARGS("MUSTER_BIN"))) return RIG_SKIP;
+    kv_rig_open();
+#define CASE(fn) cmocka_unit_test_setup_teardown(fn, kv_two_open, kv_two_close)
+    const struct CMUnitTest tests[] = {
+        CASE(what_was_pulled_answers_as_what_was_computed),
+        CASE(another_tenant_gets_nothing),
+        CASE(a_ticket_opens_one_tenant),
+        CASE(a_pull_says_what_is_here_and_what_came),
+        CASE(routers_hear_of_what_came),
+        CASE(a_long_prefix_takes_several_reads),
+        CASE(an_answer_in_two_legs_is_the_answer),
+        CASE(a_stop_string_may_straddle_the_cut),
+        CASE(a_running_answer_moves),
+        CASE(the_end_of_the_context_is_an_end),
+    };
+    int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    kv_rig_close();
+    return rig_end(failed);
+}

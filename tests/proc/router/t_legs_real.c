@@ -1,0 +1,189 @@
+/* t_legs_real.c - answers that go on at another engine, with real ones and the shipped model:
+ * sampled, so that a lost seed or position would be seen in the text. */
+#include "base/core/own.h"
+#include "tests/proc/router/router_rig.h"
+
+#include <stdio.h>
+#include <unistd.h>
+
+static const char *const prompts[] = {
+    "Once upon a time there was a king",
+    "Tell me of the moon and of the sun. Tell me of the sea and of the ships that sail on it, of "
+    "those who row and of those who watch the stars, and of the long way home that they all take.",
+    "List three fruits:",
+    "\\u00e4\\u00f6\\u00fc \\u4f60\\u597d",
+};
+#define REAL_TOKENS 60
+#define LONG_TOKENS 600
+
+/* Of a core, for engines that shall not be done before another one is up. */
+#ifdef __SANITIZE_ADDRESS__
+#    define SHARE "0"
+#else
+#    define SHARE "0.2"
+#endif
+
+static void start_real(uint32_t i, const char *kv_bytes, const char *share)
+{
+    if (engine[i].port == 0) engine[i].port = rig_port();
+    engine[i] = rig_server("engine", engine[i].port,
+                           ARGS("--model", MODEL, "--threads", "1", "--max-num-seqs", "8",
+                                "--hardware", "cpu", "--seed", "1", "--kv-cache-memory-bytes",
+                                kv_bytes, "--cpu-share", share));
+}
+
+static void real_alone(struct buf text[COUNT_OF(prompts)])
+{
+    CLEANUP(buf_fini) struct buf reply = { 0 };
+    for (size_t i = 0; i < COUNT_OF(prompts); i++)
+        ask_at(engine[0].port, prompts[i], REAL_TOKENS, i % 2, &text[i], &reply);
+}
+
+static double generated_by(uint32_t i)
+{
+    return rig_metric(engine[i].port, "muster_engine_generation_tokens_total");
+}
+
+static double pulled_by(uint32_t i)
+{
+    return rig_metric(engine[i].port, "muster_engine_kv_pulled_tokens_total");
+}
+
+static void real_engines_split_a_request_and_say_what_one_says(void **state)
+{
+    (void)state;
+    static const char *const split[ENGINES] = { "prefill", "decode" };
+    struct buf alone[COUNT_OF(prompts)] = { 0 };
+    start_real(0, "16MiB", "0");
+    start_real(1, "16MiB", "0");
+    real_alone(alone);
+    start_router(split, ARGS(NULL));
+    double before[2] = { generated_by(0), generated_by(1) }, pulled = pulled_by(1);
+    for (size_t i = 0; i < 2 * COUNT_OF(prompts); i++)
+        expect(prompts[i / 2], REAL_TOKENS, i % 2, &alone[i / 2]);
+    assert_true(counted("handovers") == 2 * COUNT_OF(prompts));
+    assert_true(pulled_by(1) - pulled >= 16); /* the second prompt has whole pages */
+    assert_true(generated_by(0) - before[0] == 2 * COUNT_OF(prompts));
+    assert_true(generated_by(1) - before[1] == 2 * COUNT_OF(prompts) * (REAL_TOKENS - 1));
+    for (size_t i = 0; i < COUNT_OF(prompts); i++)
+        buf_fini(&alone[i]);
+}
+
+static bool is_decoding(void *arg)
+{
+    return generated_by(1) > *(const double *)arg + 5;
+}
+
+/* The decoding one is killed in the midst of an answer: the prompt's instance goes on itself. */
+static void an_answer_outlives_a_real_instance_too(void **state)
+{
+    (void)state;
+    static const char *const split[ENGINES] = { "prefill", "decode" };
+    static struct asker a;
+    for (uint32_t i = 0; i < 2; i++) {
+        a = (struct asker){ .number = i, .tokens = LONG_TOKENS, .prompt = prompts[1] };
+        CLEANUP(buf_fini) struct buf reply = { 0 };
+        start_real(0, "16MiB", "0");
+        start_real(1, "16MiB", SHARE);
+        ask_at(engine[0].port, a.prompt, a.tokens, i, &a.alone, &reply);
+        start_router(split, ARGS(NULL));
+        double before = generated_by(1);
+        assert_int_equal(pthread_create(&a.thread, NULL, asker_run, &a), 0);
+        rig_wait(is_decoding, &before, "the second engine decodes");
+        rig_kill(&engine[1]);
+        pthread_join(a.thread, NULL);
+        assert_true(a.whole);
+        assert_string_equal(a.text.data, a.alone.data);
+        assert_true(counted("continued") == 1);
+        asker_fini(&a);
+        cleanup(NULL);
+    }
+}
+
+/* A long prompt that the prompts' instance has lost and the other one still holds: it is fetched. */
+static void a_peer_s_cache_is_fetched(void **state)
+{
+    (void)state;
+    static const char *const split[ENGINES] = { "prefill", "decode" };
+    CLEANUP(buf_fini) struct buf prompt = { 0 };
+    CLEANUP(buf_fini) struct buf alone = { 0 };
+    CLEANUP(buf_fini) struct buf reply = { 0 };
+    for (uint32_t i = 0; i < 60; i++)
+        buf_printf(&prompt, "%u ships sail over the sea to the moon and the sun. ", i);
+    buf_byte(&prompt, 0);
+    start_real(0, "16MiB", "0");
+    start_real(1, "16MiB", "0");
+    ask_at(engine[0].port, prompt.data, REAL_TOKENS, false, &alone, &reply);
+    start_router(split, ARGS("--route", "mooncake_fetch"));
+    for (uint32_t i = 0; i < TRIES && counted("fetches") < 1; i++) {
+        expect(prompt.data, REAL_TOKENS, i % 2, &alone);
+        assert_int_equal(rig_call(engine[0].port, "/reset_prefix_cache", "{}", NULL), 200);
+        usleep(300000); /* the router hears of speeds and of blocks that are gone */
+    }
+    assert_true(counted("fetches") >= 1);
+    assert_true(pulled_by(0) >= 16);
+}
+
+/* ---- moves ----------------------------------------------------------------------------------- */
+
+#define ASKERS 6
+
+static bool all_run(void *arg)
+{
+    (void)arg;
+    return rig_number(engine[0].port, "/internal/info", "running") +
+               rig_number(engine[0].port, "/internal/info", "waiting") ==
+           ASKERS;
+}
+
+/* More answers than the first engine has pages for; then a second one comes up. What moves there is
+ * gone on with from its pages, and every text is the one that it is alone. */
+static void answers_move_from_where_there_is_no_room(void **state)
+{
+    (void)state;
+    static const char *const both[ENGINES] = { "", "" };
+    static struct asker asker[ASKERS];
+    char prompt[ASKERS][64];
+    start_real(0, "24MiB", "0");
+    for (uint32_t i = 0; i < ASKERS; i++) {
+        struct asker *a = &asker[i];
+        *a = (struct asker){ .number = i, .tokens = LONG_TOKENS, .prompt = prompt[i] };
+        snprintf(prompt[i], sizeof prompt[i], "%u brothers lived in a house by the sea", i + 2);
+        ask_at(engine[0].port, a->prompt, LONG_TOKENS, a->number % 2, &a->alone, &a->reply);
+    }
+    rig_kill(&engine[0]);
+    start_real(0, "7MiB", SHARE);
+    engine[1].port = rig_port();
+    start_router(both, ARGS("--migrate", "llumnix"));
+    for (uint32_t i = 0; i < ASKERS; i++)
+        assert_int_equal(pthread_create(&asker[i].thread, NULL, asker_run, &asker[i]), 0);
+    rig_wait(all_run, NULL, "all answers are at the first engine");
+    start_real(1, "24MiB", SHARE);
+    for (uint32_t i = 0; i < ASKERS; i++)
+        pthread_join(asker[i].thread, NULL);
+    print_message("moves %.0f, dropped %.0f, continued %.0f, pulled %.0f tokens\n",
+                  counted("moves"), counted("moves_dropped"), counted("continued"),
+                  rig_metric(engine[1].port, "muster_engine_kv_pulled_tokens_total"));
+    for (uint32_t i = 0; i < ASKERS; i++) {
+        struct asker *a = &asker[i];
+        if (!a->whole) fail_msg("%u: %s", i, a->reply.len ? a->reply.data : "no reply");
+        assert_string_equal(a->text.data, a->alone.data);
+        asker_fini(a);
+    }
+    assert_true(counted("moves") >= 1);
+    assert_true(generated_by(1) > 0);
+    assert_true(generated_by(0) + generated_by(1) >= ASKERS * LONG_TOKENS);
+}
+
+int main(void)
+{
+    if (!rig_can_run(ARGS("MUSTER_BIN", MODEL))) return RIG_SKIP;
+#define CASE(fn) cmocka_unit_test_teardown(fn, cleanup)
+    const struct CMUnitTest tests[] = {
+        CASE(real_engines_split_a_request_and_say_what_one_says),
+        CASE(an_answer_outlives_a_real_instance_too),
+        CASE(a_peer_s_cache_is_fetched),
+        CASE(answers_move_from_where_there_is_no_room),
+    };
+    return rig_end(cmocka_run_group_tests(tests, NULL, NULL));
+}
