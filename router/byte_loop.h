@@ -5,7 +5,7 @@
  *          decision thread, which is asked for whatever needs the state of the whole fleet
  *          (request.h)
  *
- *     http_routes ──► generate ──► question, upstream (move) ──► answer ──► request
+ *     http_routes ──► generate ──► question, upstream (migrate_request) ──► answer ──► request
  *          └────────► tokens
  */
 #pragma once
@@ -107,9 +107,9 @@ int leg_begin(struct request *r);
 int leg_body(struct request *r, struct buf *out);
 void leg_frame(struct request *r, const struct generate_frame *frame); /* tokens and usage of it */
 
-/* move.c: from r->target to another, while the answer goes on; ends with ASK_MOVED or ASK_STAYS. */
-void move_begin(struct request *r, const struct target *to);
-void move_forget(struct request *r); /* without a word */
+/* migrate_request.c: from r->target to another, while the answer goes on; ends with ASK_MIGRATED or ASK_STAYS. */
+void migrate_request_begin(struct request *r, const struct target *to);
+void migrate_request_forget(struct request *r); /* without a word */
 
 /* answer.c: bytes to the client. Each may find that the client has left (r->x NULL). */
 void answer_text(struct request *r, struct str text);

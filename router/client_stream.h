@@ -25,8 +25,8 @@ struct outcome {
     int64_t ttft_us, tpot_us, e2e_us; /* 0: not measured */
 };
 
-/* A move that is under way, on the byte loop (move.c). */
-struct request_move {
+/* A move that is under way, on the byte loop (migrate_request.c). */
+struct request_migrate {
     struct target to;
     struct signed_call *call; /* of a stage */
     struct buf reply;
@@ -54,9 +54,9 @@ struct client_stream {
     struct loop_timer deadline; /* at deadline_us, whether held, sent or between attempts */
     struct target target;
     uint32_t leg_from; /* tokens of the output that were there when this leg began */
-    bool leg_hands;    /* this leg ends with its first token */
+    bool leg_prefills; /* this leg ends with its first token */
     bool broken;       /* the last leg failed */
-    struct request_move move;
+    struct request_migrate move;
     struct text_job text; /* of a large body */
     bool at_text;         /* a text worker has this part: all above but x and deadline is its */
     int text_rc;

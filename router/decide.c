@@ -63,7 +63,7 @@ static void tell_send(struct decide *d, struct request *r, const struct target *
     struct lane *lane = &r->home->lane;
     lane_lock(lane);
     r->mail.tell |= TELL_SEND;
-    r->mail.tell &= ~(uint32_t)TELL_MOVE; /* of a leg that is over */
+    r->mail.tell &= ~(uint32_t)TELL_MIGRATE; /* of a leg that is over */
     r->mail.tell_target = *to;
     bundle_pin(&d->board->pins, &r->placed.told_pins, to->bundle);
     expectations_fill(r, &r->mail.tell_target);
@@ -71,14 +71,14 @@ static void tell_send(struct decide *d, struct request *r, const struct target *
     lane_unlock(lane);
 }
 
-void decide_tell_move(struct decide *d, struct request *r, uint32_t slot)
+void decide_tell_migrate(struct decide *d, struct request *r, uint32_t slot)
 {
     struct lane *lane = &r->home->lane;
     lane_lock(lane);
-    r->mail.tell |= TELL_MOVE;
-    r->mail.tell_move = d->endpoint[slot].target;
-    bundle_pin(&d->board->pins, &r->placed.told_pins, r->mail.tell_move.bundle);
-    expectations_fill(r, &r->mail.tell_move);
+    r->mail.tell |= TELL_MIGRATE;
+    r->mail.tell_migrate = d->endpoint[slot].target;
+    bundle_pin(&d->board->pins, &r->placed.told_pins, r->mail.tell_migrate.bundle);
+    expectations_fill(r, &r->mail.tell_migrate);
     lane_send(lane, &r->mail.tell_item);
     lane_unlock(lane);
 }
@@ -106,10 +106,10 @@ static void answer(struct decide *d, struct request *r, const struct dispatch_ve
     if (v->answer != DISPATCH_SEND) return;
     struct target to = d->endpoint[r->placed.dispatch.slot].target;
     const struct dispatch_endpoint *ep = dispatch_endpoint_at(d->dispatch, r->placed.dispatch.slot);
-    r->placed.handing = to.hands_over = ep->takes_ids && ep->role == ROLE_PREFILL;
+    r->placed.handing = to.pd_handoff = ep->takes_ids && ep->role == ROLE_PREFILL;
     uint32_t peer = r->placed.dispatch.route.fetch_from_id;
     if (peer != ROUTE_NONE && decide_kv_from(d, peer, r->placed.dispatch.slot, &to)) {
-        metric_inc(metric_of(d->metrics, RM_FETCHES));
+        metric_inc(metric_of(d->metrics, RM_KV_FETCHES));
     }
     tell_send(d, r, &to);
 }
@@ -245,7 +245,7 @@ static void on_prefilled(struct decide *d, struct request *r, int64_t now_us)
     r->placed.handing = false;
     if (to != ROUTE_NONE && to != from) {
         decide_kv_from(d, from, to, &target);
-        metric_inc(metric_of(d->metrics, RM_HANDOVERS));
+        metric_inc(metric_of(d->metrics, RM_PD_HANDOFFS));
     }
     tell_send(d, r, &target);
 }
@@ -286,7 +286,7 @@ static void on_over(struct decide *d, struct request *r, int64_t now_us)
 {
     struct dispatch_request *c = dispatch_of(r);
     queue_out(d, r);
-    migration_gone(d->migration, r);
+    migrate_plan_gone(d->migrate, r);
     bool judged = c->state == DISPATCH_SENT && r->mail.outcome.ok && !r->is_question;
     if (judged) judge_estimate(d, r);
     if (judged && !r->mail.outcome.cut) {
@@ -332,16 +332,16 @@ void decide_on_mail(void *arg, struct lane_item *item)
     if (ask & ASK_TOKENS && r->placed.dispatch.state == DISPATCH_SENT) {
         if (tokens > 0) queue_out(d, r);
         acquitted = dispatch_tokens(d->dispatch, dispatch_of(r), tokens, now_us);
-        migration_tokens(d->migration, r);
+        migrate_plan_tokens(d->migrate, r);
     }
-    if (ask & ASK_MOVED) migration_moved(d->migration, r);
-    if (ask & ASK_STAYS) migration_stays(d->migration, r);
+    if (ask & ASK_MIGRATED) migrate_plan_arrives(d->migrate, r);
+    if (ask & ASK_STAYS) migrate_plan_stays(d->migrate, r);
     if (ask & ASK_PREFILLED && r->placed.dispatch.state == DISPATCH_SENT)
         on_prefilled(d, r, now_us);
     if (ask & ASK_FAILED && r->placed.dispatch.state == DISPATCH_SENT) {
         r->placed.dispatch.generated = generated;
         r->placed.dispatch.fingerprint = fingerprint;
-        migration_gone(d->migration, r);
+        migrate_plan_gone(d->migrate, r);
         on_failed(d, r, failure, answering, now_us);
     }
     if (ask & ASK_OVER) on_over(d, r, now_us);
@@ -781,8 +781,8 @@ int decide_new(const struct decide_config *config, struct decide **ret, struct e
     }
     if (rc2 == 0) rc2 = dispatch_new(&core, &d->dispatch, err);
     if (rc2 == 0) {
-        rc2 = migration_new(d, migrate_find(rc->migrate), core.requests_max, core.seed,
-                            &d->migration, err);
+        rc2 = migrate_plan_new(d, migrate_find(rc->migrate), core.requests_max, core.seed,
+                               &d->migrate, err);
     }
     if (rc2 == 0) rc2 = bundles_new(d->loop, d->signer, d->link, &d->board->pins, &d->bundles, err);
     if (rc2 == 0) rc2 = tenants_new(&d->tenants, err);
@@ -795,7 +795,7 @@ int decide_new(const struct decide_config *config, struct decide **ret, struct e
     recall(d);
     decide_row_tell(d, "route", core.route->name, true);
     decide_row_tell(d, "predict", core.predict->name, true);
-    decide_row_tell(d, "migrate", migration_row(d->migration)->name, true);
+    decide_row_tell(d, "migrate", migrate_plan_policy(d->migrate)->name, true);
     lane_init(&d->lane, d->loop, decide_on_mail, d);
     lane_init(&d->entries, d->loop, decide_on_entry, d);
     bundles_on_ready(d->bundles, on_bundle, d);
@@ -816,7 +816,7 @@ void decide_free(struct decide *d)
     tenant_keys_unref(d->tenant_keys);
     keys_fini(&d->keys);
     services_fini(&d->services);
-    migration_free(d->migration);
+    migrate_plan_free(d->migrate);
     dispatch_free(d->dispatch);
     quarantine_board_fini(&d->quarantine);
     uint64_t left_out = record_close(d->record);

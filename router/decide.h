@@ -8,7 +8,7 @@
 #include "router/config.h"
 #include "router/fleet_link.h"
 #include "router/metrics.h"
-#include "router/migration.h"
+#include "router/migrate_plan.h"
 #include "router/quarantine_board.h"
 #include "router/record.h"
 #include "router/request.h"
@@ -40,7 +40,7 @@ struct decide {
     struct http_client *client;
     struct signer *signer;
     struct dispatch *dispatch;
-    struct migration *migration;
+    struct migrate_plan *migrate;
     struct record *record; /* NULL: nothing is recorded */
     struct bundles *bundles;
     struct tenants *tenants;
@@ -105,7 +105,7 @@ uint32_t decide_quarantine_list(struct decide *d,
                                 struct refused_prompt *ret); /* SYNC_REFUSED_MAX */
 void decide_quarantine_told(struct decide *d, const struct router_rules *rules);
 void decide_row_tell(struct decide *d, const char *kind, const char *row, bool decides);
-void decide_tell_move(struct decide *d, struct request *r, uint32_t slot); /* TELL_MOVE */
+void decide_tell_migrate(struct decide *d, struct request *r, uint32_t slot); /* TELL_MIGRATE */
 /* Names slot `from` to `to` as the one that has K and V; false when `at` is not sent them by it. */
 bool decide_kv_from(const struct decide *d, uint32_t from, uint32_t at, struct target *to);
 

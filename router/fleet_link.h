@@ -10,7 +10,7 @@
 #include "base/io/auth/auth_gate.h"
 #include "base/io/auth/signed_call.h"
 
-#define FLEET_TICKET_US 60000000 /* a pull takes ten seconds at most, and may wait before it */
+#define FLEET_TICKET_US 60000000 /* a fetch takes ten seconds at most, and may wait before it */
 #define FLEET_STATIC "static-"   /* begins the names of engines that the configuration lists */
 
 struct fleet_link {

@@ -8,7 +8,7 @@
 
 struct tenant;
 
-/* The same as the decision thread knows it (migration.h). */
+/* The same as the decision thread knows it (migrate_plan.h). */
 enum request_moves { MOVES_NOT, MOVES_COPYING, MOVES_ARRIVING };
 
 struct placement {

@@ -62,7 +62,7 @@ void request_failed(struct request *r, enum retry_failure failure)
 {
     must(!r->client.over);
     r->client.broken = true;
-    move_forget(r);
+    migrate_request_forget(r);
     struct lane *lane = r->home->asks;
     lane_lock(lane);
     r->mail.ask |= ASK_FAILED;
@@ -80,9 +80,9 @@ void request_prefilled(struct request *r)
     ask(r, ASK_PREFILLED);
 }
 
-void request_moved(struct request *r)
+void request_migrated(struct request *r)
 {
-    ask(r, ASK_MOVED);
+    ask(r, ASK_MIGRATED);
 }
 
 void request_stays(struct request *r)
@@ -138,7 +138,7 @@ void request_over(struct request *r)
     }
     if (!r->is_question) observe(r);
     drop_question(r);
-    move_forget(r);
+    migrate_request_forget(r);
     struct lane *lane = r->home->asks;
     lane_lock(lane);
     r->mail.outcome = *o;
@@ -153,7 +153,7 @@ void request_release(struct request *r)
     must(!r->client.x && !r->client.call && !r->client.question && !r->client.asker);
     if (r->client.snapshot) snapshot_unref(b->board, r->client.snapshot);
     loop_timer_clear(b->loop, &r->client.deadline);
-    move_forget(r);
+    migrate_request_forget(r);
     bundle_unpin(&b->board->pins, &r->client.pins);
     list_remove(&r->client.link);
     ids_fini(&r->client.ids);

@@ -15,8 +15,8 @@
  *                 ◄──────  TELL_SEND | TELL_REFUSE
  *     ASK_PREFILLED ────►  the first token is there: pick a decode instance
  *                 ◄──────  TELL_SEND
- *                 ◄──────  TELL_MOVE (target): the answer goes on there when most of its K and V are
- *     ASK_MOVED   ──────►  it counts there now; or ASK_STAYS: it was dropped
+ *                 ◄──────  TELL_MIGRATE (target): the answer goes on there when most of its K and V are
+ *     ASK_MIGRATED   ──────►  it counts there now; or ASK_STAYS: it was dropped
  *     ASK_OVER    ──────►  end: predictor, usage, limits
  *                 ◄──────  TELL_DONE
  */
@@ -33,7 +33,7 @@ enum request_ask {
     ASK_FAILED = 4,
     ASK_OVER = 8,
     ASK_PREFILLED = 16,
-    ASK_MOVED = 32,
+    ASK_MIGRATED = 32,
     ASK_STAYS = 64,
     ASK_ENTER = 128,
 };
@@ -42,7 +42,7 @@ enum request_tell {
     TELL_SEND = 1,
     TELL_REFUSE = 2,
     TELL_DONE = 4,
-    TELL_MOVE = 8,
+    TELL_MIGRATE = 8,
     TELL_TEXT = 16,
 };
 
@@ -71,7 +71,7 @@ struct request_mail {
 
     struct lane_item tell_item; /* to the byte loop */
     uint32_t tell;
-    struct target tell_target, tell_move;
+    struct target tell_target, tell_migrate;
     int tell_status;
     double tell_retry_after_s;
     bool tell_rate_limited; /* refused by the tenant's limits, not for want of instances */
@@ -98,7 +98,7 @@ void request_arrive(struct request *r);                             /* ASK_ARRIV
 void request_tokens(struct request *r, uint32_t count);             /* ASK_TOKENS, and times */
 void request_failed(struct request *r, enum retry_failure failure); /* ASK_FAILED */
 void request_prefilled(struct request *r);                          /* ASK_PREFILLED */
-void request_moved(struct request *r);                              /* ASK_MOVED */
+void request_migrated(struct request *r);                           /* ASK_MIGRATED */
 void request_stays(struct request *r);                              /* ASK_STAYS */
 
 /* Says ASK_OVER, once, and ends a question that is still open. r->outcome is filled. */

@@ -77,7 +77,7 @@ int leg_begin(struct request *r)
     buf_init(&r->client.refusal, REFUSAL_BYTES_MAX);
     r->client.finish = FINISH_NONE;
     r->client.upstream_status = 0;
-    r->client.paused = r->client.leg_hands = false;
+    r->client.paused = r->client.leg_prefills = false;
     if (!r->client.api.sampling.has_seed) {
         r->client.api.sampling.has_seed = true;
         r->client.api.sampling.seed =
@@ -114,7 +114,7 @@ int leg_body(struct request *r, struct buf *out)
     const struct target *t = &r->client.target;
     uint32_t generated = leg_generated(r);
     int64_t left_us = r->client.deadline_us - loop_now_us(r->home->loop);
-    r->client.leg_hands = t->hands_over && !r->is_question && left(r) > 1;
+    r->client.leg_prefills = t->pd_handoff && !r->is_question && left(r) > 1;
     struct fleet_ticket ticket = { 0 };
     bool reads = t->kv_port > 0 && fleet_ticket_make(r->home->link, t->kv_instance, t->kv_host,
                                                      t->kv_port, t->instance, r->client.salt,
@@ -125,7 +125,7 @@ int leg_body(struct request *r, struct buf *out)
         .id_count = (uint32_t)r->client.ids.count,
         .prompt_tokens = r->client.prompt_tokens,
         .sampling = r->client.api.sampling,
-        .max_tokens = r->client.leg_hands ? 1 : max_u32(left(r), 1),
+        .max_tokens = r->client.leg_prefills ? 1 : max_u32(left(r), 1),
         .min_tokens = r->client.api.min_tokens,
         .stop = r->client.api.stop,
         .stop_count = r->client.api.stop_count,
@@ -139,7 +139,7 @@ int leg_body(struct request *r, struct buf *out)
         .rank = t->rank,
         .group = request_group(r),
         .weight = t->weight,
-        .goes_on = r->client.leg_hands,
+        .goes_on = r->client.leg_prefills,
         .kv_host = str_from(reads ? t->kv_host : ""),
         .kv_port = reads ? t->kv_port : 0,
         .kv_ticket = str_from(ticket.text),
@@ -389,7 +389,7 @@ static void on_end(void *arg, enum http_end why)
             on_refusal(r);
         } else if (r->client.target.kind != ENGINE_MUSTER && !r->client.api.stream) {
             on_whole(r);
-        } else if (r->client.finish == FINISH_LENGTH && r->client.leg_hands) {
+        } else if (r->client.finish == FINISH_LENGTH && r->client.leg_prefills) {
             r->client.finish = FINISH_NONE;
             request_prefilled(r);
         } else if (r->client.finish == FINISH_STOP || r->client.finish == FINISH_LENGTH) {

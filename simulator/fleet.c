@@ -33,7 +33,7 @@ static void on_ended(void *arg, struct flight *f, int64_t now_us)
     (void)now_us;
     struct run *run = arg;
     list_remove(&f->on_instance);
-    moves_forget(run, f);
+    kv_transfers_forget(run, f);
     struct instance *in = run->instance[f->instance];
     in->in_flight--;
     routers_ended(run, f);
@@ -43,13 +43,13 @@ static void on_ended(void *arg, struct flight *f, int64_t now_us)
 static void on_prefilled(void *arg, struct flight *f, int64_t now_us)
 {
     f->held_us = now_us;
-    moves_prefilled(arg, f);
+    kv_transfers_prefilled(arg, f);
 }
 
 static void on_stands(void *arg, struct flight *f, int64_t now_us)
 {
     (void)now_us;
-    moves_stands(arg, f);
+    kv_transfers_stands(arg, f);
 }
 
 /* Nothing is there and nothing comes. */
@@ -102,7 +102,7 @@ int fleet_launch(struct run *run, uint32_t pool, struct instance **ret, struct e
     in->ready_us = NEVER_READY;
     run->launched++;
     run->instance[place] = in;
-    transfers_port_new(&run->moves.transfers, place);
+    kv_link_port_new(&run->kv.link, place);
     run->places = max_u32(run->places, place + 1);
     run->alive++;
     run->result->instances_max = max_u32(run->result->instances_max, run->alive);
@@ -191,7 +191,7 @@ static void retire(struct run *run, struct instance *in)
 static void leave(struct run *run, struct instance *in)
 {
     in->state = INSTANCE_GONE;
-    moves_instance_gone(run, in);
+    kv_transfers_instance_gone(run, in);
     if (run->control) sim_control_emptied(run->control, in->number, run_elapsed_us(run));
     retire(run, in);
 }
@@ -202,12 +202,12 @@ void fleet_kill(struct run *run, struct instance *in)
     roles_moved(run);
     routers_endpoint(run, in);
     run_at(run, &in->event, INT64_MAX, 0);
-    moves_instance_gone(run, in);
+    kv_transfers_instance_gone(run, in);
     while (!list_empty(&in->flights)) {
         struct flight *f = CONTAINER_OF(in->flights.next, struct flight, on_instance);
         list_remove(&f->on_instance);
         in->in_flight--;
-        moves_forget(run, f);
+        kv_transfers_forget(run, f);
         routers_died(run, f);
     }
     retire(run, in);

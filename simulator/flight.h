@@ -38,7 +38,7 @@ struct flight {
     uint32_t imported_tokens; /* whose K and V come with it to its next instance, */
     uint32_t imported_from;   /* from this one on */
 
-    /* On its way to another instance (moves.c). */
+    /* On its way to another instance (kv_transfers.c). */
     struct heap_node copy;
     enum flight_move move;
     uint32_t move_to, move_serial, move_pages;

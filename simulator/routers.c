@@ -189,7 +189,7 @@ static void follow(struct run *run, struct flight *f, struct dispatch_verdict v)
 {
     while (v.answer == DISPATCH_SEND) {
         f->instance = f->core.slot;
-        if (moves_fetch(run, f) || submit(run, f)) return;
+        if (kv_transfers_fetch(run, f) || submit(run, f)) return;
         v = dispatch_fail(run->router[f->router].core, &f->core, RETRY_OVERLOADED, run->now_us);
     }
     if (v.answer == DISPATCH_REFUSE) {

@@ -12,7 +12,7 @@
 #include "simulator/control.h"
 #include "simulator/feed.h"
 #include "simulator/instance.h"
-#include "simulator/moves.h"
+#include "simulator/kv_transfers.h"
 #include "simulator/roles.h"
 #include "simulator/tally.h"
 #include "simulator/trace_features.h"
@@ -78,7 +78,7 @@ struct run {
     struct run_demand demand;
     struct flights flights;
     struct feed feed;
-    struct moves moves;
+    struct kv_transfers kv;
     struct roles roles;
     struct run_clocks clocks;
     /* For the hotspot index, of instances that are gone: prompt tokens, seconds, the highest rate. */

@@ -33,7 +33,7 @@ static uint32_t places_for(const struct sim_config *c)
 static int start_fleet(struct run *run, struct err *err)
 {
     int rc = demand_start(run, err);
-    if (rc == 0) rc = moves_start(run, err);
+    if (rc == 0) rc = kv_transfers_start(run, err);
     if (rc == 0) rc = roles_start(run, err);
     if (rc == 0) rc = clocks_start(run, err);
     if (rc == 0) rc = routers_start(run, err);
@@ -80,7 +80,7 @@ static void stop(struct run *run)
     routers_stop(run);
     demand_stop(run);
     scaling_stop(run);
-    moves_stop(run);
+    kv_transfers_stop(run);
     roles_stop(run);
     clocks_stop(run);
     flights_fini(&run->flights);
@@ -96,7 +96,7 @@ static void stop(struct run *run)
 static void report_due(struct run *run)
 {
     routers_report(run);
-    moves_stranded(run);
+    kv_transfers_stranded(run);
     run_at(run, &run->report, run->now_us + run->config.report_delay_us, RANK_REPORT);
 }
 
@@ -127,9 +127,9 @@ static void happen(struct run *run, struct heap_node *node, int64_t until_us)
     if (rank < RANK_COPY) {
         advance(run, rank, until_us);
     } else if (rank == RANK_COPY) {
-        moves_arrived(run);
+        kv_transfers_arrived(run);
     } else if (rank == RANK_LOOK) {
-        moves_look(run);
+        kv_transfers_look(run);
     } else if (rank == RANK_ROLES) {
         roles_look(run);
     } else if (rank < RANK_REPORT) {

@@ -55,7 +55,7 @@ static const struct route routes[] = {
     { "POST", "/internal/drain",      GUARD_FLEET, false, handle_drain },
     { "POST", "/internal/undrain",    GUARD_FLEET, false, handle_undrain },
     { "POST", "/internal/kv/read",    GUARD_FLEET, true,  handle_kv_read },
-    { "POST", "/internal/kv/pull",    GUARD_FLEET, true,  handle_kv_pull },
+    { "POST", "/internal/kv/pull",    GUARD_FLEET, true,  handle_kv_fetch },
     { "POST", "/internal/clock",      GUARD_FLEET, false, handle_clock },
 };
 // clang-format on
@@ -369,7 +369,7 @@ static void on_ready(void *arg, const struct device_info *info)
         on_failed(api, err_text(&err, rc));
         return;
     }
-    kv_fetches_set_device(api->pulls, api->device, info, str_from(api->digest));
+    kv_fetches_set_device(api->fetches, api->device, info, str_from(api->digest));
     if (api->state == HTTP_API_LOADING) api->state = HTTP_API_READY;
     const struct str labels[] = { api->config.model_name, str_from(api->digest),
                                   str_from(info->model->numerics), STR(MUSTER_VERSION) };
@@ -429,7 +429,7 @@ static void begin_stall(struct http_api *api, int64_t stalled_us)
               api->call_count);
 }
 
-/* Each turn again: calls may have come since, from a pull of K and V that has ended. */
+/* Each turn again: calls may have come since, from a fetch of K and V that has ended. */
 static void tell_calls(struct http_api *api)
 {
     LIST_EACH_SAFE (&api->calls, node) {
@@ -492,8 +492,8 @@ int http_api_new(struct loop *loop, const struct http_api_config *config,
     auth_gate_meters(&api->gate, metrics->metrics, EM_SIGNED);
     int rc = prompts_init(api, err);
     if (rc < 0) return rc;
-    const struct kv_fetches_config pulls = { loop, metrics, config->held, config->call };
-    rc = kv_fetches_new(&pulls, &api->pulls, err);
+    const struct kv_fetches_config fetches = { loop, metrics, config->held, config->call };
+    rc = kv_fetches_new(&fetches, &api->fetches, err);
     if (rc < 0) return rc;
     const struct http_server_config server = {
         .host = config->host,
@@ -524,7 +524,7 @@ void http_api_close(struct http_api *api)
     if (api->texts) text_pool_stop(api->texts); /* they read what the server holds */
     http_server_free(api->server);
     api->server = NULL;
-    kv_fetches_close(api->pulls);
+    kv_fetches_close(api->fetches);
 }
 
 void http_api_free(struct http_api *api)

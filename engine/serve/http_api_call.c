@@ -2,11 +2,11 @@
  *
  *     call_start ── device_submit ──► accepted ──► tokens ... ──► ended
  *          │              ▲              │            │
- *          └─ kv_pull ────┘              │            └─ the client left: device_abort, then ended
+ *          └─ kv_fetch ───┘              │            └─ the client left: device_abort, then ended
  *             (or the client left)       │
  *          refused: 429, 400 ◄───────────┘
  *
- * A call that names a peer to ask for K and V is submitted when that pull has ended, whatever came
+ * A call that names a peer to ask for K and V is submitted when that fetch has ended, whatever came
  * of it: then its prefix cache holds what could be had, and the rest is computed.
  *
  * The head of a stream is sent when the device has accepted the request, not before: until then an
@@ -147,7 +147,7 @@ void call_let_go(struct call *c)
 {
     struct http_api *api = c->api;
     struct job_mail mail = { .end = SESSION_END_ERROR };
-    if (!c->x || c->pull) return;
+    if (!c->x || c->fetch) return;
     snprintf(mail.error, sizeof mail.error, STALLED_TEXT, (double)api->stalled_us * 1e-6);
     if (!c->begun || !c->form->stream) {
         http_api_refuse(api, c->x, OPENAI_UNAVAILABLE, NULL, "%s", mail.error);
@@ -211,8 +211,8 @@ static void on_abort(void *arg, enum http_abort why)
     struct call *c = arg;
     c->x = NULL;
     log_event(LOG_DEBUG, "client_left", "id=%s slow=%d", c->id.text, why == HTTP_ABORT_SLOW_READER);
-    if (c->pull) { /* the device has not heard of it */
-        kv_fetch_cancel(c->pull);
+    if (c->fetch) { /* the device has not heard of it */
+        kv_fetch_cancel(c->fetch);
         call_free(c);
         return;
     }
@@ -307,20 +307,20 @@ static bool too_long(struct http_api *api, struct http_exchange *x, const struct
     return true;
 }
 
-static void on_pulled(void *arg, uint32_t tokens, uint32_t pulled)
+static void on_fetched(void *arg, uint32_t tokens, uint32_t pulled)
 {
     struct call *c = arg;
     (void)tokens, (void)pulled; /* the prefix cache knows */
-    c->pull = NULL;
+    c->fetch = NULL;
     device_submit(c->api->device, c->job);
 }
 
-/* False when nothing is pulled: nobody is named, or too many pulls are under way. */
-static bool pull_first(struct call *c, const struct call_ask *ask)
+/* False when nothing is fetched: nobody is named, or too many fetches are under way. */
+static bool fetch_first(struct call *c, const struct call_ask *ask)
 {
     if (ask->kv_host.len == 0) return false;
     const struct job_ask *a = &c->job->ask;
-    const struct kv_fetch_ask pull = {
+    const struct kv_fetch_ask fetch = {
         .ids = a->ids,
         .id_count = a->id_count,
         .key_seed = c->api->key_seed,
@@ -332,10 +332,10 @@ static bool pull_first(struct call *c, const struct call_ask *ask)
         .key = ask->kv_key,
         .tls = ask->kv_tls,
         .deadline_us = a->deadline_us,
-        .on_end = on_pulled,
+        .on_end = on_fetched,
         .arg = c,
     };
-    return kv_fetch_start(c->api->pulls, &pull, &c->pull) == 0;
+    return kv_fetch_start(c->api->fetches, &fetch, &c->fetch) == 0;
 }
 
 void call_start(struct http_api *api, struct http_exchange *x, const struct call_ask *ask)
@@ -361,7 +361,7 @@ void call_start(struct http_api *api, struct http_exchange *x, const struct call
     list_push_back(&api->calls, &c->link);
     api->call_count++;
     http_exchange_watch(x, on_abort, on_drain, c);
-    if (!pull_first(c, ask)) device_submit(api->device, job);
+    if (!fetch_first(c, ask)) device_submit(api->device, job);
 }
 
 void calls_free(struct http_api *api)

@@ -31,7 +31,7 @@ struct call {
     struct http_exchange *x; /* NULL: the client has left */
     const struct call_form *form;
     struct job *job;
-    struct kv_fetch *pull; /* before the job is submitted; NULL: it is */
+    struct kv_fetch *fetch; /* before the job is submitted; NULL: it is */
     struct request_id id;
     struct openai_reply reply; /* ids and names point into the call and the API */
     bool begun, told_usage;

@@ -144,7 +144,7 @@ struct kv_fetch_call {
     struct list link;
     struct http_api *api;
     struct http_exchange *x;
-    struct kv_fetch *pull;
+    struct kv_fetch *fetch;
 };
 
 static void ask_free(struct kv_fetch_call *a)
@@ -153,13 +153,13 @@ static void ask_free(struct kv_fetch_call *a)
     free(a);
 }
 
-static void pull_ended(void *arg, uint32_t tokens, uint32_t pulled)
+static void fetch_ended(void *arg, uint32_t tokens, uint32_t pulled)
 {
     struct kv_fetch_call *a = arg;
     struct http_api *api = a->api;
-    const struct kv_pull_reply reply = { tokens, pulled };
+    const struct kv_fetch_reply reply = { tokens, pulled };
     buf_clear(&api->out);
-    if (kv_pull_reply_encode(&reply, &api->out) < 0) {
+    if (kv_fetch_reply_encode(&reply, &api->out) < 0) {
         http_api_refuse(api, a->x, OPENAI_UNAVAILABLE, NULL, "no memory for the reply");
     } else {
         http_api_reply(api, a->x, 200, buf_view(&api->out));
@@ -167,19 +167,19 @@ static void pull_ended(void *arg, uint32_t tokens, uint32_t pulled)
     ask_free(a);
 }
 
-static void pull_left(void *arg, enum http_abort why)
+static void fetch_left(void *arg, enum http_abort why)
 {
     struct kv_fetch_call *a = arg;
     (void)why;
-    kv_fetch_cancel(a->pull);
+    kv_fetch_cancel(a->fetch);
     ask_free(a);
 }
 
-void handle_kv_pull(struct http_api *api, struct http_exchange *x)
+void handle_kv_fetch(struct http_api *api, struct http_exchange *x)
 {
-    struct kv_pull_request req;
+    struct kv_fetch_request req;
     struct err err = { "" };
-    int rc = kv_pull_request_decode(http_exchange_request(x)->body, &api->arena, &req, &err);
+    int rc = kv_fetch_request_decode(http_exchange_request(x)->body, &api->arena, &req, &err);
     if (rc < 0) {
         http_api_refuse(api, x, OPENAI_INVALID, NULL, "%s", err_text(&err, rc));
         return;
@@ -201,21 +201,21 @@ void handle_kv_pull(struct http_api *api, struct http_exchange *x)
         .ticket = req.ticket,
         .key = req.key,
         .tls = req.tls,
-        .on_end = pull_ended,
+        .on_end = fetch_ended,
         .arg = a,
     };
-    rc = a ? kv_fetch_start(api->pulls, &ask, &a->pull) : -ENOMEM;
+    rc = a ? kv_fetch_start(api->fetches, &ask, &a->fetch) : -ENOMEM;
     if (rc < 0) {
         free(a);
         http_api_refuse(api, x, rc == -EAGAIN ? OPENAI_OVERLOADED : OPENAI_UNAVAILABLE, NULL,
-                        rc == -EAGAIN ? "%d pulls are under way" : "no memory for the request",
+                        rc == -EAGAIN ? "%d fetches are under way" : "no memory for the request",
                         KV_FETCHES_MAX);
         return;
     }
     a->api = api;
     a->x = x;
     list_push_back(&api->kv_asks, &a->link);
-    http_exchange_watch(x, pull_left, NULL, a);
+    http_exchange_watch(x, fetch_left, NULL, a);
 }
 
 void kv_free(struct http_api *api)
@@ -224,5 +224,5 @@ void kv_free(struct http_api *api)
         read_free(CONTAINER_OF(node, struct kv_read_call, link));
     LIST_EACH_SAFE (&api->kv_asks, node)
         ask_free(CONTAINER_OF(node, struct kv_fetch_call, link));
-    kv_fetches_free(api->pulls);
+    kv_fetches_free(api->fetches);
 }

@@ -59,9 +59,9 @@ struct http_api {
     uint32_t call_count;
     struct list watchers; /* of block events */
     struct list kv_reads; /* peers that read pages */
-    struct list kv_asks;  /* those who asked for a pull, and wait */
+    struct list kv_asks;  /* those who asked for a fetch, and wait */
     uint32_t kv_read_count;
-    struct kv_fetches *pulls;
+    struct kv_fetches *fetches;
     struct arena arena;   /* of the request at hand; reset before each */
     struct job_mail mail; /* of the job at hand */
     struct buf out;       /* of the reply at hand */
@@ -104,7 +104,7 @@ void handle_clock(struct http_api *api, struct http_exchange *x);
 void handle_events(struct http_api *api, struct http_exchange *x);
 void handle_reset_cache(struct http_api *api, struct http_exchange *x);
 void handle_kv_read(struct http_api *api, struct http_exchange *x);
-void handle_kv_pull(struct http_api *api, struct http_exchange *x);
+void handle_kv_fetch(struct http_api *api, struct http_exchange *x);
 
 void blocks_changed(void *http_api); /* device_events.on_blocks */
 void blocks_end_all(struct http_api *api);

@@ -1,10 +1,10 @@
 /* kv_fetch.c - reads a prefix from a peer, one answer after the other, and takes each in.
  *
- * One read at a time and no pipeline: a pull shares the device with the steps, and between two
- * takings a step goes on. What lies in memory is one answer a pull.
+ * One read at a time and no pipeline: a fetch shares the device with the steps, and between two
+ * takings a step goes on. What lies in memory is one answer a fetch.
  *
  * The peer is of our fleet (it knows the key of the ticket) and still not believed: digest, numerics, layout
- * and counts are compared. Every answer that is taken moves the pull forward, so it ends. An answer
+ * and counts are compared. Every answer that is taken moves the fetch forward, so it ends. An answer
  * that is not full is the last: the peer had no more.
  */
 #include "engine/serve/kv_fetch.h"
@@ -33,7 +33,7 @@ struct kv_fetches {
     struct http_client *client;
     struct signer *signer;
     struct metric_series *ended[KV_FETCH_END_COUNT];
-    struct list pulls;
+    struct list fetches;
     uint32_t count;
 };
 
@@ -96,7 +96,7 @@ static void count_end(struct kv_fetches *all, enum kv_fetch_end end)
 static void finish(struct kv_fetch *p, enum kv_fetch_end end, const char *why)
 {
     uint32_t page_tokens = p->prefix.page_tokens;
-    log_event(end == KV_FETCH_FAILED || end == KV_FETCH_MISFIT ? LOG_WARN : LOG_DEBUG, "kv_pull",
+    log_event(end == KV_FETCH_FAILED || end == KV_FETCH_MISFIT ? LOG_WARN : LOG_DEBUG, "kv_fetch",
               "peer=%s:%u end=%s tokens=%u pulled=%u why=%s", p->host, p->port,
               kv_fetch_end_names[end], p->now.here * page_tokens, p->came * page_tokens, why);
     count_end(p->all, end);
@@ -131,7 +131,7 @@ static void on_data(void *arg, struct str data)
 {
     struct kv_fetch *p = arg;
     if (p->status != 200) return; /* a sentence for humans */
-    int rc = FAULT("kv_pull.answer") ? -ENOMEM : buf_str(&p->response, data);
+    int rc = FAULT("kv_fetch.answer") ? -ENOMEM : buf_str(&p->response, data);
     if (rc == 0) return;
     signed_call_cancel(p->http);
     p->http = NULL;
@@ -178,7 +178,7 @@ static void taken_in(struct device_call *call)
     uint32_t page_tokens = p->prefix.page_tokens;
     uint32_t came = p->head.tokens / page_tokens, upto = p->head.first / page_tokens + came;
     p->came += p->now.came;
-    metric_add(engine_metric(p->all->config.metrics, EM_KV_PULLED),
+    metric_add(engine_metric(p->all->config.metrics, EM_KV_FETCHED),
                (double)p->now.came * page_tokens);
     buf_clear(&p->response);
     if (p->left) {
@@ -306,7 +306,7 @@ int kv_fetch_start(struct kv_fetches *all, const struct kv_fetch_ask *ask, struc
     must(all->device && ask->host.len <= GENERATE_HOST_BYTES_MAX &&
          ask->tenant.len <= TENANT_BYTES_MAX);
     int rc = all->count >= KV_FETCHES_MAX ? -EAGAIN : 0;
-    struct kv_fetch *p = rc == 0 && !FAULT("kv_pull.start") ? calloc(1, sizeof *p) : NULL;
+    struct kv_fetch *p = rc == 0 && !FAULT("kv_fetch.start") ? calloc(1, sizeof *p) : NULL;
     if (rc == 0 && !p) rc = -ENOMEM;
     /* Without a prefix cache nothing would be found again. */
     uint32_t count = all->info->prefix_cache ? ask->id_count : 0;
@@ -329,7 +329,7 @@ int kv_fetch_start(struct kv_fetches *all, const struct kv_fetch_ask *ask, struc
     p->on_end = ask->on_end;
     p->arg = ask->arg;
     buf_init(&p->response, KV_HEAD_BYTES + response_pages(all) * kv_page_bytes(&all->info->kv));
-    list_push_back(&all->pulls, &p->link);
+    list_push_back(&all->fetches, &p->link);
     all->count++;
     to_device(p, look, looked);
     *ret = p;
@@ -343,12 +343,12 @@ int kv_fetches_new(const struct kv_fetches_config *config, struct kv_fetches **r
     CLEANUP(kv_fetches_freep) struct kv_fetches *all = calloc(1, sizeof *all);
     if (!all) return -ENOMEM;
     all->config = *config;
-    list_init(&all->pulls);
+    list_init(&all->fetches);
     for (int i = 0; i < KV_FETCH_END_COUNT; i++) {
         struct str end = str_from(kv_fetch_end_names[i]);
-        all->ended[i] = metric_series(config->metrics->metrics, EM_KV_PULLS, &end);
+        all->ended[i] = metric_series(config->metrics->metrics, EM_KV_FETCHES, &end);
     }
-    /* A connection a pull is all that is ever needed; idle ones lie ready for the next. */
+    /* A connection a fetch is all that is ever needed; idle ones lie ready for the next. */
     const struct http_client_config client = { .connections_max = 2 * KV_FETCHES_MAX,
                                                .idle_per_host_max = KV_FETCHES_MAX,
                                                .tls = config->tls };
@@ -371,7 +371,7 @@ void kv_fetches_set_device(struct kv_fetches *all, struct device *device,
 void kv_fetches_close(struct kv_fetches *all)
 {
     if (!all) return;
-    LIST_EACH_SAFE (&all->pulls, node) {
+    LIST_EACH_SAFE (&all->fetches, node) {
         struct kv_fetch *p = CONTAINER_OF(node, struct kv_fetch, link);
         if (!p->http) continue; /* the device has it */
         signed_call_cancel(p->http);
@@ -385,7 +385,7 @@ void kv_fetches_free(struct kv_fetches *all)
 {
     if (!all) return;
     kv_fetches_close(all);
-    LIST_EACH_SAFE (&all->pulls, node)
+    LIST_EACH_SAFE (&all->fetches, node)
         fetch_free(CONTAINER_OF(node, struct kv_fetch, link));
     signer_free(all->signer);
     free(all);

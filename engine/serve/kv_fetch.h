@@ -2,10 +2,10 @@
  *
  * Layer:    engine/serve (base/io)
  * Threads:  the loop's
- * Lifetime: kv_fetches_close before the device is freed, kv_fetches_free after it. A pull lives from
+ * Lifetime: kv_fetches_close before the device is freed, kv_fetches_free after it. A fetch lives from
  *           kv_fetch_start until on_end, which never comes from inside kv_fetch_start, or
  *           kv_fetch_cancel
- * Rules:    (1) what a peer does wrong ends the pull and nothing else: what came before is kept,
+ * Rules:    (1) what a peer does wrong ends the fetch and nothing else: what came before is kept,
  *               what did not come is computed
  *           (2) at most KV_FETCHES_MAX at once; one takes KV_FETCH_US_MAX at most, and a step of the
  *               device more
@@ -16,7 +16,7 @@
  */
 #pragma once
 #include "base/io/loop/loop.h"
-#include "base/wire/kv_share.h"
+#include "base/wire/kv_wire.h"
 #include "engine/serve/device.h"
 
 #define KV_FETCHES_MAX 16 /* each holds one answer of a peer, KV_READ_BYTES_MAX */
@@ -52,7 +52,7 @@ void kv_fetches_close(struct kv_fetches *all); /* no on_end comes any more */
 void kv_fetches_free(struct kv_fetches *all);
 CLEANUP_FREEP(kv_fetches, struct kv_fetches)
 
-/* Before the first pull, when the model is there. Borrowed; so is the digest. */
+/* Before the first fetch, when the model is there. Borrowed; so is the digest. */
 void kv_fetches_set_device(struct kv_fetches *all, struct device *device,
                            const struct device_info *info, struct str digest);
 
@@ -72,7 +72,7 @@ struct kv_fetch_ask {
 };
 
 /* on_end hears how many tokens of the ids are cached here then, and how many of them came by this
- * pull. -EAGAIN: KV_FETCHES_MAX; -ENOMEM. */
+ * fetch. -EAGAIN: KV_FETCHES_MAX; -ENOMEM. */
 int kv_fetch_start(struct kv_fetches *all, const struct kv_fetch_ask *ask, struct kv_fetch **ret);
 void kv_fetch_cancel(struct kv_fetch *p); /* NULL is fine */
 

@@ -81,7 +81,7 @@ int kv_prefix_read(struct executor *x, struct kv_prefix *p, uint32_t from, size_
     if (from >= p->pages) return 0;
     uint32_t upto = look(x, p, from + min_u32(most, p->pages - from));
     if (upto <= from) return 0;
-    if (FAULT("kv_share.read") || buf_reserve(out, (upto - from) * page_bytes) < 0) return -ENOMEM;
+    if (FAULT("kv_serve.read") || buf_reserve(out, (upto - from) * page_bytes) < 0) return -ENOMEM;
     for (uint32_t i = from; i < upto; i++)
         buf_append(out, kv_store_page(kv, p->found[i]), page_bytes);
     return (int)(upto - from);

@@ -673,10 +673,10 @@ uint32_t dispatch_pd_handoff(struct dispatch *c, struct dispatch_request *r, int
     return r->slot;
 }
 
-void dispatch_move(struct dispatch *c, struct dispatch_request *r, uint32_t slot, int64_t now_us)
+void dispatch_migrate(struct dispatch *c, struct dispatch_request *r, uint32_t to, int64_t now_us)
 {
-    must(r->state == DISPATCH_SENT && slot < c->config.endpoints_max);
-    count_at(c, r, slot, now_us);
+    must(r->state == DISPATCH_SENT && to < c->config.endpoints_max);
+    count_at(c, r, to, now_us);
 }
 
 static void suspend(struct slot *s, int64_t now_us)

@@ -170,8 +170,8 @@ uint32_t dispatch_tokens_known(const struct dispatch_request *r); /* prompt, ans
  * counts there from now on. ROUTE_NONE, and all stays as it is, when none accepts. */
 uint32_t dispatch_pd_handoff(struct dispatch *c, struct dispatch_request *r, int64_t now_us);
 
-/* A migration is over: the request goes on at `slot`, which has its K and V. */
-void dispatch_move(struct dispatch *c, struct dispatch_request *r, uint32_t slot, int64_t now_us);
+/* A migration is over: the request goes on at `to`, which has its K and V. */
+void dispatch_migrate(struct dispatch *c, struct dispatch_request *r, uint32_t to, int64_t now_us);
 struct dispatch_verdict dispatch_fail(struct dispatch *c, struct dispatch_request *r,
                                       enum retry_failure failure, int64_t now_us);
 

@@ -9,7 +9,7 @@
 #include "base/core/own.h"
 #include "base/wire/events.h"
 #include "base/wire/generate.h"
-#include "base/wire/kv_share.h"
+#include "base/wire/kv_wire.h"
 #include "base/wire/launch.h"
 #include "base/wire/sync.h"
 #include "tests/fuzz/fuzz.h"
@@ -282,7 +282,7 @@ static void mend_agent_reply(struct agent_reply *m)
     if (m->clock > 0 && m->clock < WIRE_CLOCK_MIN) m->clock = 1;
 }
 
-static void mend_kv_pull_reply(struct kv_pull_reply *m)
+static void mend_kv_fetch_reply(struct kv_fetch_reply *m)
 {
     if (m->pulled > m->tokens) m->pulled = m->tokens;
 }
@@ -321,7 +321,7 @@ static void mend_nothing(void *m)
 #define mend_generate_frame mend_nothing
 #define mend_engine_clock mend_nothing
 #define mend_kv_read_request mend_nothing
-#define mend_kv_pull_request mend_nothing
+#define mend_kv_fetch_request mend_nothing
 #define mend_launch_spec mend_nothing
 
 #define GO_ROUND(name, type, draw_kind)                                                     \
@@ -358,8 +358,8 @@ GO_ROUND(engine_clock, engine_clock, )
 GO_ROUND(router_sync, router_sync, )
 GO_ROUND(router_rules, router_rules, )
 GO_ROUND(kv_read_request, kv_read_request, )
-GO_ROUND(kv_pull_request, kv_pull_request, )
-GO_ROUND(kv_pull_reply, kv_pull_reply, )
+GO_ROUND(kv_fetch_request, kv_fetch_request, )
+GO_ROUND(kv_fetch_reply, kv_fetch_reply, )
 GO_ROUND(launch_spec, launch_spec, )
 
 /* Its table hangs on its kind. */
@@ -379,9 +379,10 @@ const struct fuzz_cost fuzz_cost = { 2000000, 4000 };
 void fuzz_one(const uint8_t *data, size_t len)
 {
     static void (*const rounds[])(struct fill *) = {
-        generate_round,     generate_frame_round,  event_round,           engine_report_round,
-        agent_report_round, agent_reply_round,     engine_clock_round,    router_sync_round,
-        router_rules_round, kv_read_request_round, kv_pull_request_round, kv_pull_reply_round,
+        generate_round,        generate_frame_round,   event_round,
+        engine_report_round,   agent_report_round,     agent_reply_round,
+        engine_clock_round,    router_sync_round,      router_rules_round,
+        kv_read_request_round, kv_fetch_request_round, kv_fetch_reply_round,
         launch_spec_round,
     };
     CLEANUP(arena_fini) struct arena arena = { 0 };

@@ -97,8 +97,8 @@ static void answers_leave_an_instance_that_is_to_end(void **state)
     for (uint32_t i = 0; i < ASKERS; i++)
         pthread_join(asker[i].thread, NULL);
     print_message("%.0f moves, %.0f dropped, %.0f of %d still ran when the instance had ended\n",
-                  rig_metric(router.port, "muster_router_moves_total"),
-                  rig_metric(router.port, "muster_router_moves_dropped_total"), still, ASKERS);
+                  rig_metric(router.port, "muster_router_migrations_total"),
+                  rig_metric(router.port, "muster_router_migrations_dropped_total"), still, ASKERS);
     for (uint32_t i = 0; i < ASKERS; i++) {
         struct asker *a = &asker[i];
         assert_int_equal(a->status, 200);
@@ -106,7 +106,7 @@ static void answers_leave_an_instance_that_is_to_end(void **state)
         buf_fini(&a->alone);
         buf_fini(&a->reply);
     }
-    assert_true(rig_metric(router.port, "muster_router_moves_total") >= 1);
+    assert_true(rig_metric(router.port, "muster_router_migrations_total") >= 1);
     assert_int_equal(rig_stop(&router), 0);
     assert_int_equal(rig_stop(&controller), 0);
 }

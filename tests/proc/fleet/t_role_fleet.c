@@ -89,20 +89,20 @@ static void await_roles(uint32_t both, uint32_t prefill, uint32_t decode)
     }
 }
 
-static double handovers(void)
+static double pd_handoffs(void)
 {
-    return rig_metric(places.router_port, "muster_router_handovers_total");
+    return rig_metric(places.router_port, "muster_router_pd_handoffs_total");
 }
 
 /* Asks until a request went to two engines: the router hears of roles half a second later. */
 static void ask_until_handed_over(const char *service)
 {
     int64_t until_us = clock_mono_us() + RIG_WAIT_US;
-    double before = handovers();
+    double before = pd_handoffs();
     do {
         ask(service);
         if (clock_mono_us() > until_us) fail_msg("no request to %s was handed over", service);
-    } while (handovers() < before + 1);
+    } while (pd_handoffs() < before + 1);
 }
 
 static void roles_reach_the_fleet(void **state)
@@ -132,9 +132,9 @@ static void roles_reach_the_fleet(void **state)
     /* And requests go that way: a first token here, the rest there, with K and V from here. */
     ask_until_handed_over("row");
     ask_until_handed_over("pools");
-    assert_true(engine_metric("back", "muster_engine_kv_pulled_tokens_total") > 0);
+    assert_true(engine_metric("back", "muster_engine_kv_fetched_tokens_total") > 0);
     assert_true(engine_metric("front", "muster_engine_kv_sent_bytes_total") > 0);
-    assert_true(engine_metric("front", "muster_engine_kv_pulled_tokens_total") <= 0);
+    assert_true(engine_metric("front", "muster_engine_kv_fetched_tokens_total") <= 0);
 }
 
 /* What cannot be is told in a sentence, by the check and by the start alike. */

@@ -128,7 +128,7 @@ static void losses_in_two_zones_lose_no_answer(void **state)
         answers += asker[i].answers;
         buf_fini(&asker[i].first);
     }
-    double moves = rig_metric(router.port, "muster_router_moves_total");
+    double moves = rig_metric(router.port, "muster_router_migrations_total");
     double continued = rig_metric(router.port, "muster_router_continued_total");
     print_message("%u answers, %.0f moved, %.0f continued\n", answers, moves, continued);
     assert_true(answers >= ASKERS);

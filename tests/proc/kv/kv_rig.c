@@ -182,27 +182,27 @@ struct str kv_rig_secret(void)
     return STR(SECRET);
 }
 
-struct kv_pull_reply kv_pull(const struct rig_process *e, const uint32_t *ids, uint32_t count,
-                             const char *tenant, uint16_t peer_port)
+struct kv_fetch_reply kv_fetch_now(const struct rig_process *e, const uint32_t *ids, uint32_t count,
+                                   const char *tenant, uint16_t peer_port)
 {
     CLEANUP(buf_fini) struct buf body = { 0 };
     CLEANUP(buf_fini) struct buf text = { 0 };
     CLEANUP(arena_fini) struct arena arena = { 0 };
-    struct kv_pull_reply reply;
+    struct kv_fetch_reply reply;
     struct kv_ticket ticket;
     kv_ticket_make(peer_port, str_from(tenant), &ticket);
-    const struct kv_pull_request req = { ids,
-                                         count,
-                                         str_from(tenant),
-                                         STR("127.0.0.1"),
-                                         peer_port,
-                                         str_from(ticket.text),
-                                         str_from(ticket.key),
-                                         false };
+    const struct kv_fetch_request req = { ids,
+                                          count,
+                                          str_from(tenant),
+                                          STR("127.0.0.1"),
+                                          peer_port,
+                                          str_from(ticket.text),
+                                          str_from(ticket.key),
+                                          false };
     arena_init(&arena, ARENA_BYTES);
-    assert_int_equal(kv_pull_request_encode(&req, &body), 0);
+    assert_int_equal(kv_fetch_request_encode(&req, &body), 0);
     assert_int_equal(kv_post(e, "/internal/kv/pull", &body, &text), 200);
-    assert_int_equal(kv_pull_reply_decode(buf_view(&text), &arena, &reply, NULL), 0);
+    assert_int_equal(kv_fetch_reply_decode(buf_view(&text), &arena, &reply, NULL), 0);
     return reply;
 }
 

@@ -5,7 +5,7 @@
  */
 #pragma once
 #include "base/io/auth/auth.h"
-#include "base/wire/kv_share.h"
+#include "base/wire/kv_wire.h"
 #include "tests/proc/rig/rig.h"
 
 #define KV_RIG_IDS_MAX 4096
@@ -66,8 +66,8 @@ void kv_ticket_make(uint16_t peer_port, struct str tenant, struct kv_ticket *ret
 struct str kv_rig_secret(void);
 
 /* POST /internal/kv/pull, which must work. */
-struct kv_pull_reply kv_pull(const struct rig_process *e, const uint32_t *ids, uint32_t count,
-                             const char *tenant, uint16_t peer_port);
+struct kv_fetch_reply kv_fetch_now(const struct rig_process *e, const uint32_t *ids, uint32_t count,
+                                   const char *tenant, uint16_t peer_port);
 
 /* POST with the secret; the status. */
 int kv_post(const struct rig_process *e, const char *path, const struct buf *body,

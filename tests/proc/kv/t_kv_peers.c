@@ -10,8 +10,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#define ENDED(how) "muster_engine_kv_pulls_total{end=\"" how "\"}"
-#define PULLED "muster_engine_kv_pulled_tokens_total"
+#define ENDED(how) "muster_engine_kv_fetches_total{end=\"" how "\"}"
+#define FETCHED "muster_engine_kv_fetched_tokens_total"
 #define PROMPT 100
 
 static const struct str nothing;
@@ -38,7 +38,7 @@ static void a_dead_peer_costs_nothing_but_its_work(void **state)
     answered(1, rig_port(), 0);
     assert_true(kv_metric(&kv_b, ENDED("failed")) == 1);
     struct generate_request req = kv_request(PROMPT, 2);
-    struct kv_pull_reply got = kv_pull(&kv_b, req.ids, PROMPT, "one", rig_port());
+    struct kv_fetch_reply got = kv_fetch_now(&kv_b, req.ids, PROMPT, "one", rig_port());
     assert_true(got.tokens == 0 && got.pulled == 0);
     assert_true(kv_metric(&kv_b, ENDED("failed")) == 2);
 }
@@ -87,7 +87,7 @@ static void without_a_prefix_cache_nothing_is_fetched(void **state)
     kv_from(&req, &kv_a);
     kv_generate(&c, &req, &x);
     assert_true(x.status == 200 && x.usage.cached_tokens == 0);
-    struct kv_pull_reply got = kv_pull(&c, req.ids, PROMPT, "one", kv_a.port);
+    struct kv_fetch_reply got = kv_fetch_now(&c, req.ids, PROMPT, "one", kv_a.port);
     assert_true(got.tokens == 0 && got.pulled == 0);
     assert_true(kv_metric(&c, "muster_engine_kv_pages{state=\"cached\"}") == 0);
     kv_engine_stop(&c);
@@ -163,7 +163,7 @@ static void lies_are_left_unused(void **state)
         if (!(kv_metric(&kv_b, ENDED("misfit")) == ++misfits))
             fail_msg("%s was taken", rows[i].why);
     }
-    assert_true(kv_metric(&kv_b, PULLED) == 0);
+    assert_true(kv_metric(&kv_b, FETCHED) == 0);
     assert_true(kv_metric(&kv_b, "muster_engine_kv_pages{state=\"held\"}") == 0);
 }
 
@@ -218,7 +218,7 @@ static void what_came_before_a_failure_is_kept(void **state)
     kv_from_port(&req, f.port);
     kv_generate(&d, &req, &got);
     assert_int_equal(got.usage.cached_tokens, 512);
-    assert_true(kv_metric(&d, PULLED) == 512 && kv_metric(&d, ENDED("misfit")) == 1);
+    assert_true(kv_metric(&d, FETCHED) == 512 && kv_metric(&d, ENDED("misfit")) == 1);
     assert_true(got.count == want.count && got.finish == want.finish);
     assert_memory_equal(got.ids, want.ids, want.count * sizeof *want.ids);
     kv_fake_stop(&f);
@@ -241,9 +241,9 @@ static void a_short_answer_is_the_last(void **state)
     answered(71, f.port, 48);
     assert_int_equal(kv_fake_asked(&f), 1);
     kv_fake_stop(&f);
-    assert_true(kv_metric(&kv_b, PULLED) == 48 && kv_metric(&kv_b, ENDED("dry")) == 1);
+    assert_true(kv_metric(&kv_b, FETCHED) == 48 && kv_metric(&kv_b, ENDED("dry")) == 1);
     struct generate_request req = kv_request(PROMPT, 71);
-    assert_int_equal(kv_pull(&kv_b, req.ids, PROMPT, "one", kv_a.port).tokens, 96);
+    assert_int_equal(kv_fetch_now(&kv_b, req.ids, PROMPT, "one", kv_a.port).tokens, 96);
 }
 
 static void requests_of_strangers_are_refused(void **state)
@@ -254,7 +254,7 @@ static void requests_of_strangers_are_refused(void **state)
     } rows[] = {
         { "/internal/kv/read", "{}", "is missing" },
         { "/internal/kv/read", "{\"v\":1,\"ids\":[999999]}", "token id 999999" },
-        { "/internal/kv/pull", "[", "kv pull" },
+        { "/internal/kv/pull", "[", "kv fetch" },
         { "/internal/kv/pull", "{\"v\":1,\"ids\":[1,2],\"host\":\"h\"}",
           "\\\"port\\\" is missing" },
         { "/internal/kv/pull", "{\"v\":1,\"ids\":[999999],\"host\":\"h\",\"port\":1}", "999999" },
@@ -300,21 +300,21 @@ static int send_generate(const struct rig_process *e, uint32_t seed, uint32_t de
     return send_request(e, "/internal/generate", &body);
 }
 
-static int send_pull(const struct rig_process *e, uint32_t seed, uint16_t peer_port)
+static int send_fetch(const struct rig_process *e, uint32_t seed, uint16_t peer_port)
 {
     CLEANUP(buf_fini) struct buf body = { 0 };
     struct generate_request req = kv_request(PROMPT, seed);
     struct kv_ticket ticket;
     kv_ticket_make(peer_port, STR("one"), &ticket);
-    const struct kv_pull_request pull = { req.ids,
-                                          PROMPT,
-                                          STR("one"),
-                                          STR("127.0.0.1"),
-                                          peer_port,
-                                          str_from(ticket.text),
-                                          str_from(ticket.key),
-                                          false };
-    assert_int_equal(kv_pull_request_encode(&pull, &body), 0);
+    const struct kv_fetch_request fetch = { req.ids,
+                                            PROMPT,
+                                            STR("one"),
+                                            STR("127.0.0.1"),
+                                            peer_port,
+                                            str_from(ticket.text),
+                                            str_from(ticket.key),
+                                            false };
+    assert_int_equal(kv_fetch_request_encode(&fetch, &body), 0);
     return send_request(e, "/internal/kv/pull", &body);
 }
 
@@ -329,16 +329,16 @@ static int64_t in_flight(const struct rig_process *e)
     return strtoll(at + 12, NULL, 10);
 }
 
-static void clients_leave_during_a_pull(void **state)
+static void clients_leave_during_a_fetch(void **state)
 {
     (void)state;
     struct kv_fake f;
     kv_fake_start(&f, nothing, nothing);
-    int generate = send_generate(&kv_b, 80, 0, f.port), pull = send_pull(&kv_b, 81, f.port);
+    int generate = send_generate(&kv_b, 80, 0, f.port), fetch = send_fetch(&kv_b, 81, f.port);
     kv_fake_wait(&f, 2);
     assert_true(kv_metric(&kv_b, "muster_engine_requests_running") == 0);
     close(generate);
-    close(pull);
+    close(fetch);
     kv_wait_metric(&kv_b, ENDED("left"), 2);
     assert_int_equal(in_flight(&kv_b), 0);
     kv_fake_stop(&f);
@@ -371,7 +371,7 @@ static void a_deadline_holds_and_a_drain_counts(void **state)
     kv_fake_stop(&g);
 }
 
-static void too_many_pulls_are_not_begun(void **state)
+static void too_many_fetches_are_not_begun(void **state)
 {
     (void)state;
     enum { MOST = 16 }; /* KV_FETCHES_MAX of engine/serve/kv_fetch.h */
@@ -381,17 +381,17 @@ static void too_many_pulls_are_not_begun(void **state)
     int fd[MOST];
     kv_fake_start(&f, nothing, nothing);
     for (uint32_t i = 0; i < MOST; i++)
-        fd[i] = send_pull(&kv_b, 90 + i, f.port);
+        fd[i] = send_fetch(&kv_b, 90 + i, f.port);
     kv_fake_wait(&f, MOST);
     answered(89, kv_a.port, 0); /* computed at once, though A has it */
     assert_true(kv_metric(&kv_b, ENDED("busy")) == 1);
     struct generate_request req = kv_request(PROMPT, 88);
-    const struct kv_pull_request pull = { .ids = req.ids,
-                                          .id_count = PROMPT,
-                                          .tenant = STR("one"),
-                                          .host = STR("127.0.0.1"),
-                                          .port = kv_a.port };
-    assert_int_equal(kv_pull_request_encode(&pull, &body), 0);
+    const struct kv_fetch_request fetch = { .ids = req.ids,
+                                            .id_count = PROMPT,
+                                            .tenant = STR("one"),
+                                            .host = STR("127.0.0.1"),
+                                            .port = kv_a.port };
+    assert_int_equal(kv_fetch_request_encode(&fetch, &body), 0);
     assert_int_equal(kv_post(&kv_b, "/internal/kv/pull", &body, &reply), 429);
     for (uint32_t i = 0; i < MOST; i++)
         close(fd[i]);
@@ -400,19 +400,19 @@ static void too_many_pulls_are_not_begun(void **state)
     kv_fake_stop(&f);
 }
 
-/* The engine goes while a pull waits for its peer, and while one is read from it. */
-static void an_engine_may_end_during_a_pull(void **state)
+/* The engine goes while a fetch waits for its peer, and while one is read from it. */
+static void an_engine_may_end_during_a_fetch(void **state)
 {
     (void)state;
     const char *const args[] = { "--drain", "0", NULL };
     struct kv_fake f;
     kv_fake_start(&f, nothing, nothing);
     struct rig_process c = kv_engine(kv_tiny, args);
-    int generate = send_generate(&c, 83, 0, f.port), pull = send_pull(&c, 84, f.port);
+    int generate = send_generate(&c, 83, 0, f.port), fetch = send_fetch(&c, 84, f.port);
     kv_fake_wait(&f, 2);
     kv_engine_stop(&c);
     close(generate);
-    close(pull);
+    close(fetch);
     kv_fake_stop(&f);
 }
 
@@ -431,10 +431,10 @@ int main(void)
         CASE(what_came_before_a_failure_is_kept),
         CASE(a_short_answer_is_the_last),
         CASE(requests_of_strangers_are_refused),
-        CASE(clients_leave_during_a_pull),
+        CASE(clients_leave_during_a_fetch),
         CASE(a_deadline_holds_and_a_drain_counts),
-        CASE(too_many_pulls_are_not_begun),
-        CASE(an_engine_may_end_during_a_pull),
+        CASE(too_many_fetches_are_not_begun),
+        CASE(an_engine_may_end_during_a_fetch),
     };
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
     kv_rig_close();

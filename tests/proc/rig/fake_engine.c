@@ -31,7 +31,7 @@
 #include "base/text/bundle.h"
 #include "base/wire/events.h"
 #include "base/wire/generate.h"
-#include "base/wire/kv_share.h"
+#include "base/wire/kv_wire.h"
 #include "base/wire/report.h"
 #include "tests/unit/text/gguf_vocab.h"
 #include "tests/unit/text/small_vocab.h"
@@ -268,16 +268,16 @@ static void on_pull(struct fake *f, struct http_exchange *x)
 {
     CLEANUP(arena_fini) struct arena arena = { 0 };
     CLEANUP(buf_fini) struct buf out = { 0 };
-    struct kv_pull_request ask;
+    struct kv_fetch_request ask;
     arena_init(&arena, 64 << 20);
     f->pulled++;
     if (!f->options.pulls ||
-        kv_pull_request_decode(http_exchange_request(x)->body, &arena, &ask, NULL) < 0) {
+        kv_fetch_request_decode(http_exchange_request(x)->body, &arena, &ask, NULL) < 0) {
         http_reply(x, 404, STR("text/plain"), STR("no such path"));
         return;
     }
-    const struct kv_pull_reply reply = { ask.id_count - 1, ask.id_count - 1 };
-    kv_pull_reply_encode(&reply, &out);
+    const struct kv_fetch_reply reply = { ask.id_count - 1, ask.id_count - 1 };
+    kv_fetch_reply_encode(&reply, &out);
     http_reply(x, 200, STR("application/json"), buf_view(&out));
 }
 

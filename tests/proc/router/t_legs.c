@@ -60,7 +60,7 @@ static void a_prompt_s_instance_hands_over_after_the_first_token(void **state)
     }
     assert_int_equal(seen(1, "kv_port"), engine[0].port);
     assert_int_equal(seen(0, "kv_port"), 0);
-    assert_true(counted("handovers") == 4);
+    assert_true(counted("pd_handoffs") == 4);
     /* An answer of one token is whole with the prompt. */
     CLEANUP(buf_fini) struct buf text = { 0 };
     CLEANUP(buf_fini) struct buf reply = { 0 };
@@ -83,7 +83,7 @@ static void without_anybody_who_decodes_the_prompt_s_instance_goes_on(void **sta
     assert_int_equal(seen(0, "handed"), 2);
     assert_int_equal(seen(0, "continued"), 2);
     assert_int_equal(seen(0, "kv_port"), 0);
-    assert_true(counted("handovers") == 0);
+    assert_true(counted("pd_handoffs") == 0);
 }
 
 static void an_answer_outlives_the_instance_that_decodes_it(void **state)
@@ -158,8 +158,8 @@ static void a_move_that_comes_to_nothing_costs_nothing(void **state)
         assert_int_equal(seen(1, "continued"), pulls);
         assert_int_equal(seen(0, "left"), pulls);
         assert_int_equal(seen(1, "kv_port"), pulls ? engine[0].port : 0);
-        assert_true(counted("moves") == pulls);
-        assert_int_equal(counted("moves_dropped") >= 1, !pulls);
+        assert_true(counted("migrations") == pulls);
+        assert_int_equal(counted("migrations_dropped") >= 1, !pulls);
         asker_fini(&a);
         cleanup(NULL);
     }

@@ -44,9 +44,9 @@ static double generated_by(uint32_t i)
     return rig_metric(engine[i].port, "muster_engine_generation_tokens_total");
 }
 
-static double pulled_by(uint32_t i)
+static double fetched_by(uint32_t i)
 {
-    return rig_metric(engine[i].port, "muster_engine_kv_pulled_tokens_total");
+    return rig_metric(engine[i].port, "muster_engine_kv_fetched_tokens_total");
 }
 
 static void real_engines_split_a_request_and_say_what_one_says(void **state)
@@ -58,11 +58,11 @@ static void real_engines_split_a_request_and_say_what_one_says(void **state)
     start_real(1, "16MiB", "0");
     real_alone(alone);
     start_router(split, ARGS(NULL));
-    double before[2] = { generated_by(0), generated_by(1) }, pulled = pulled_by(1);
+    double before[2] = { generated_by(0), generated_by(1) }, pulled = fetched_by(1);
     for (size_t i = 0; i < 2 * COUNT_OF(prompts); i++)
         expect(prompts[i / 2], REAL_TOKENS, i % 2, &alone[i / 2]);
-    assert_true(counted("handovers") == 2 * COUNT_OF(prompts));
-    assert_true(pulled_by(1) - pulled >= 16); /* the second prompt has whole pages */
+    assert_true(counted("pd_handoffs") == 2 * COUNT_OF(prompts));
+    assert_true(fetched_by(1) - pulled >= 16); /* the second prompt has whole pages */
     assert_true(generated_by(0) - before[0] == 2 * COUNT_OF(prompts));
     assert_true(generated_by(1) - before[1] == 2 * COUNT_OF(prompts) * (REAL_TOKENS - 1));
     for (size_t i = 0; i < COUNT_OF(prompts); i++)
@@ -115,13 +115,13 @@ static void a_peer_s_cache_is_fetched(void **state)
     start_real(1, "16MiB", "0");
     ask_at(engine[0].port, prompt.data, REAL_TOKENS, false, &alone, &reply);
     start_router(split, ARGS("--route", "mooncake_fetch"));
-    for (uint32_t i = 0; i < TRIES && counted("fetches") < 1; i++) {
+    for (uint32_t i = 0; i < TRIES && counted("kv_fetches") < 1; i++) {
         expect(prompt.data, REAL_TOKENS, i % 2, &alone);
         assert_int_equal(rig_call(engine[0].port, "/reset_prefix_cache", "{}", NULL), 200);
         usleep(300000); /* the router hears of speeds and of blocks that are gone */
     }
-    assert_true(counted("fetches") >= 1);
-    assert_true(pulled_by(0) >= 16);
+    assert_true(counted("kv_fetches") >= 1);
+    assert_true(fetched_by(0) >= 16);
 }
 
 /* ---- moves ----------------------------------------------------------------------------------- */
@@ -162,15 +162,15 @@ static void answers_move_from_where_there_is_no_room(void **state)
     for (uint32_t i = 0; i < ASKERS; i++)
         pthread_join(asker[i].thread, NULL);
     print_message("moves %.0f, dropped %.0f, continued %.0f, pulled %.0f tokens\n",
-                  counted("moves"), counted("moves_dropped"), counted("continued"),
-                  rig_metric(engine[1].port, "muster_engine_kv_pulled_tokens_total"));
+                  counted("migrations"), counted("migrations_dropped"), counted("continued"),
+                  rig_metric(engine[1].port, "muster_engine_kv_fetched_tokens_total"));
     for (uint32_t i = 0; i < ASKERS; i++) {
         struct asker *a = &asker[i];
         if (!a->whole) fail_msg("%u: %s", i, a->reply.len ? a->reply.data : "no reply");
         assert_string_equal(a->text.data, a->alone.data);
         asker_fini(a);
     }
-    assert_true(counted("moves") >= 1);
+    assert_true(counted("migrations") >= 1);
     assert_true(generated_by(1) > 0);
     assert_true(generated_by(0) + generated_by(1) >= ASKERS * LONG_TOKENS);
 }

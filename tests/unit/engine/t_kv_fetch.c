@@ -1,4 +1,4 @@
-/* t_kv_pull.c - the life of a pull beside its device: cancelled at each stage, refused, out of
+/* t_kv_fetch.c - the life of a fetch beside its device: cancelled at each stage, refused, out of
  * memory or of time, and an engine that ends meanwhile. The peer is a server on the same loop. */
 #include "base/core/bits.h"
 #include "base/core/fault.h"
@@ -24,7 +24,7 @@ struct rig {
     struct device *device;
     struct engine_metrics metrics;
     const struct device_info *info;
-    struct kv_fetches *pulls;
+    struct kv_fetches *fetches;
     struct http_server *peer;
     struct http_exchange *open; /* the peer has not answered it */
     bool silent;                /* the peer does not answer */
@@ -118,21 +118,21 @@ static void rig_open(struct rig *r)
                                                .on_reply = auth_rig_on_reply,
                                                .ctx = r };
     assert_int_equal(http_server_new(r->loop, &server, &r->peer, &err), 0);
-    const struct kv_fetches_config pulls = { r->loop, &r->metrics, &r->auth.held, NULL };
-    assert_int_equal(kv_fetches_new(&pulls, &r->pulls, &err), 0);
+    const struct kv_fetches_config fetches = { r->loop, &r->metrics, &r->auth.held, NULL };
+    assert_int_equal(kv_fetches_new(&fetches, &r->fetches, &err), 0);
     assert_int_equal(device_new(r->loop, &config, &r->metrics, &events, &r->device, &err), 0);
     for (int64_t until = clock_mono_us() + WAIT_US; !r->info && clock_mono_us() < until;)
         turn(r);
     assert_non_null(r->info);
-    kv_fetches_set_device(r->pulls, r->device, r->info, STR(DIGEST));
+    kv_fetches_set_device(r->fetches, r->device, r->info, STR(DIGEST));
 }
 
 /* In the order of an engine's end. */
 static void rig_close(struct rig *r)
 {
-    kv_fetches_close(r->pulls);
+    kv_fetches_close(r->fetches);
     device_free(r->device);
-    kv_fetches_free(r->pulls);
+    kv_fetches_free(r->fetches);
     http_server_free(r->peer);
     auth_rig_fini(&r->auth);
     loop_free(r->loop);
@@ -171,13 +171,13 @@ static int start(struct rig *r, uint32_t first, int64_t deadline_us, struct kv_f
         .on_end = on_end,
         .arg = r,
     };
-    return kv_fetch_start(r->pulls, &ask, ret);
+    return kv_fetch_start(r->fetches, &ask, ret);
 }
 
 static double ended_as(struct rig *r, enum kv_fetch_end end)
 {
     struct str label = str_from(kv_fetch_end_names[end]);
-    return metric_value(metric_series(r->metrics.metrics, EM_KV_PULLS, &label));
+    return metric_value(metric_series(r->metrics.metrics, EM_KV_FETCHES, &label));
 }
 
 static void until_ended(struct rig *r, uint32_t times)
@@ -207,7 +207,7 @@ static void until_cached(struct rig *r, uint32_t pages)
     fail_msg("%u pages are cached, not %u", s.pages_cached, pages);
 }
 
-static void t_a_pull_from_end_to_end(void **state)
+static void t_a_fetch_from_end_to_end(void **state)
 {
     (void)state;
     struct rig r;
@@ -233,7 +233,7 @@ static void t_a_pull_from_end_to_end(void **state)
     assert_int_equal(start(&r, 100, 0, &p), 0);
     until_ended(&r, 4);
     assert_true(r.tokens == 16 && r.pulled == 0);
-    assert_true(metric_value(engine_metric(&r.metrics, EM_KV_PULLED)) == TOKENS + 16);
+    assert_true(metric_value(engine_metric(&r.metrics, EM_KV_FETCHED)) == TOKENS + 16);
     rig_close(&r);
 }
 
@@ -281,7 +281,7 @@ static void t_cancelled_at_each_stage(void **state)
     rig_close(&r);
 }
 
-/* The engine ends with pulls in the device's hands and in the peer's. */
+/* The engine ends with fetches in the device's hands and in the peer's. */
 static void t_the_end_of_an_engine(void **state)
 {
     (void)state;
@@ -304,14 +304,14 @@ static void t_bounds_and_memory(void **state)
     struct rig r;
     struct kv_fetch *p, *many[KV_FETCHES_MAX];
     rig_open(&r);
-    const char *const points[] = { "kv_pull.start", "kv_prefix.init" };
+    const char *const points[] = { "kv_fetch.start", "kv_prefix.init" };
     for (size_t i = 0; i < COUNT_OF(points); i++) {
         fault_arm(points[i], 1);
         assert_int_equal(start(&r, 1, 0, &p), -ENOMEM);
         fault_disarm();
     }
     assert_true(ended_as(&r, KV_FETCH_BUSY) == 2);
-    fault_arm("kv_pull.answer", 1);
+    fault_arm("kv_fetch.answer", 1);
     assert_int_equal(start(&r, 1, 0, &p), 0);
     until_ended(&r, 1);
     fault_disarm();
@@ -335,7 +335,7 @@ static void t_bounds_and_memory(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(t_a_pull_from_end_to_end),
+        cmocka_unit_test(t_a_fetch_from_end_to_end),
         cmocka_unit_test(t_cancelled_at_each_stage),
         cmocka_unit_test(t_the_end_of_an_engine),
         cmocka_unit_test(t_bounds_and_memory),

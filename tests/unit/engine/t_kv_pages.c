@@ -363,7 +363,7 @@ static void t_memory_may_end(void **state)
     side_open(&a, 20, PAGE);
     compute(&a, 1, 64, 2);
     p = prefix_of(1, 64, PAGE);
-    fault_arm("kv_share.read", 1);
+    fault_arm("kv_serve.read", 1);
     assert_int_equal(kv_prefix_read(a.x, &p, 0, SIZE_MAX, &bytes), -ENOMEM);
     fault_disarm();
     bytes.max = page_bytes(&a); /* less than was asked for */

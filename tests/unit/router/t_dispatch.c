@@ -391,7 +391,7 @@ static void a_move_begins_a_new_measure_and_keeps_the_past(void **state)
     r.route.scratch[0] = 1;
     dispatch_tokens(core, &r, 1, 3 * SECOND);
     dispatch_tokens(core, &r, 4, 5 * SECOND);
-    dispatch_move(core, &r, slot[1 - r.slot], 5 * SECOND);
+    dispatch_migrate(core, &r, slot[1 - r.slot], 5 * SECOND);
     dispatch_tokens(core, &r, 10, 6 * SECOND);
     dispatch_end(core, &r, 15, false, 6 * SECOND);
     assert_int_equal(finished.instance_id, r.slot);

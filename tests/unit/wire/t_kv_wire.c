@@ -3,7 +3,7 @@
 #include "base/core/fault.h"
 #include "base/core/own.h"
 #include "base/core/rng.h"
-#include "base/wire/kv_share.h"
+#include "base/wire/kv_wire.h"
 #include "tests/unit/unit.h"
 
 #define DIGEST "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
@@ -26,43 +26,43 @@ static void requests_there_and_back(void **state)
     assert_memory_equal(r.ids, ids, sizeof ids);
     assert_true(str_eq(r.tenant, STR("t")) && r.from == 32);
 
-    const struct kv_pull_request pull = { ids,  COUNT_OF(ids),   STR("t"),    STR("h"),
-                                          8200, STR("ticket/1"), STR("00ff"), true };
+    const struct kv_fetch_request fetch = { ids,  COUNT_OF(ids),   STR("t"),    STR("h"),
+                                            8200, STR("ticket/1"), STR("00ff"), true };
     buf_clear(&text);
-    assert_int_equal(kv_pull_request_encode(&pull, &text), 0);
+    assert_int_equal(kv_fetch_request_encode(&fetch, &text), 0);
     assert_string_equal(text.data, "{\"v\":1,\"ids\":[1,2,4294967295],\"tenant\":\"t\","
                                    "\"host\":\"h\",\"port\":8200,"
                                    "\"ticket\":\"ticket/1\",\"key\":\"00ff\",\"tls\":true}");
-    struct kv_pull_request p;
-    assert_int_equal(kv_pull_request_decode(buf_view(&text), &arena, &p, NULL), 0);
+    struct kv_fetch_request p;
+    assert_int_equal(kv_fetch_request_decode(buf_view(&text), &arena, &p, NULL), 0);
     assert_memory_equal(p.ids, ids, sizeof ids);
     assert_true(str_eq(p.tenant, STR("t")) && str_eq(p.host, STR("h")) && p.port == 8200);
     assert_true(str_eq(p.ticket, STR("ticket/1")) && str_eq(p.key, STR("00ff")) && p.tls);
 
-    const struct kv_pull_reply reply = { 64, 48 };
+    const struct kv_fetch_reply reply = { 64, 48 };
     buf_clear(&text);
-    assert_int_equal(kv_pull_reply_encode(&reply, &text), 0);
+    assert_int_equal(kv_fetch_reply_encode(&reply, &text), 0);
     assert_string_equal(text.data, "{\"v\":1,\"tokens\":64,\"pulled\":48}");
-    struct kv_pull_reply back;
-    assert_int_equal(kv_pull_reply_decode(buf_view(&text), &arena, &back, NULL), 0);
+    struct kv_fetch_reply back;
+    assert_int_equal(kv_fetch_reply_decode(buf_view(&text), &arena, &back, NULL), 0);
     assert_true(back.tokens == 64 && back.pulled == 48);
     /* Nothing is a valid answer, and said. */
     buf_clear(&text);
-    assert_int_equal(kv_pull_reply_encode(&(struct kv_pull_reply){ 0 }, &text), 0);
-    assert_int_equal(kv_pull_reply_decode(buf_view(&text), &arena, &back, NULL), 0);
+    assert_int_equal(kv_fetch_reply_encode(&(struct kv_fetch_reply){ 0 }, &text), 0);
+    assert_int_equal(kv_fetch_reply_decode(buf_view(&text), &arena, &back, NULL), 0);
     assert_true(back.tokens == 0 && back.pulled == 0);
 }
 
-enum which { READ, PULL, REPLY };
+enum which { READ, FETCH, REPLY };
 
 static int decode(enum which which, struct str text, struct arena *arena, struct err *err)
 {
     struct kv_read_request r;
-    struct kv_pull_request p;
-    struct kv_pull_reply reply;
+    struct kv_fetch_request p;
+    struct kv_fetch_reply reply;
     if (which == READ) return kv_read_request_decode(text, arena, &r, err);
-    if (which == PULL) return kv_pull_request_decode(text, arena, &p, err);
-    return kv_pull_reply_decode(text, arena, &reply, err);
+    if (which == FETCH) return kv_fetch_request_decode(text, arena, &p, err);
+    return kv_fetch_reply_decode(text, arena, &reply, err);
 }
 
 static void refusals(void **state)
@@ -78,11 +78,11 @@ static void refusals(void **state)
         { READ, "{\"v\":1,\"ids\":[]}", "ids: may not be empty" },
         { READ, "{\"v\":1,\"ids\":[1],\"from\":-1}", "from: -1 is outside" },
         { READ, "{\"v\":1,\"ids\":[1],\"from\":1048577}", "from: 1048577 is outside" },
-        { PULL, "{\"v\":1,\"ids\":[1],\"port\":1}", "kv pull: \"host\" is missing" },
-        { PULL, "{\"v\":1,\"ids\":[1],\"host\":\"h\"}", "\"port\" is missing" },
-        { PULL, "{\"v\":1,\"ids\":[1],\"host\":\"\",\"port\":1}", "host: 0 bytes are outside" },
-        { PULL, "{\"v\":1,\"ids\":[1],\"host\":\"h\",\"port\":0}", "port: 0 is outside" },
-        { PULL, "{\"v\":1,\"ids\":[1],\"host\":\"h\",\"port\":65536}", "port: 65536 is outside" },
+        { FETCH, "{\"v\":1,\"ids\":[1],\"port\":1}", "kv fetch: \"host\" is missing" },
+        { FETCH, "{\"v\":1,\"ids\":[1],\"host\":\"h\"}", "\"port\" is missing" },
+        { FETCH, "{\"v\":1,\"ids\":[1],\"host\":\"\",\"port\":1}", "host: 0 bytes are outside" },
+        { FETCH, "{\"v\":1,\"ids\":[1],\"host\":\"h\",\"port\":0}", "port: 0 is outside" },
+        { FETCH, "{\"v\":1,\"ids\":[1],\"host\":\"h\",\"port\":65536}", "port: 65536 is outside" },
         { REPLY, "{\"v\":1,\"tokens\":1}", "\"pulled\" is missing" },
         { REPLY, "{\"v\":1,\"tokens\":16,\"pulled\":17}", "17 tokens pulled, but only 16" },
     };
@@ -100,15 +100,15 @@ static void memory_may_end_anywhere(void **state)
 {
     (void)state;
     CLEANUP(buf_fini) struct buf text = { 0 };
-    const struct kv_pull_request pull = { ids,  COUNT_OF(ids),   STR("t"),    STR("h"),
-                                          8200, STR("ticket/1"), STR("00ff"), true };
-    kv_pull_request_encode(&pull, &text);
+    const struct kv_fetch_request fetch = { ids,  COUNT_OF(ids),   STR("t"),    STR("h"),
+                                            8200, STR("ticket/1"), STR("00ff"), true };
+    kv_fetch_request_encode(&fetch, &text);
     uint64_t reached = 0;
     for (uint64_t n = 1;; n++) {
         CLEANUP(arena_fini) struct arena arena = { 0 };
         arena_init(&arena, 1 << 16);
         fault_arm("arena.alloc", n);
-        int rc = decode(PULL, buf_view(&text), &arena, NULL);
+        int rc = decode(FETCH, buf_view(&text), &arena, NULL);
         bool hit = fault_hits() >= n;
         fault_disarm();
         assert_int_equal(rc, hit ? -ENOMEM : 0);

@@ -1,33 +1,33 @@
-/* move.c - a running answer goes on at another engine, its K and V copied while it still runs here.
+/* migrate_request.c - a running answer goes on at another engine, its K and V copied while it still runs here.
  *
- *     TELL_MOVE ──► all of it ──► what was added ──► ... ──► little is left: stop here, go on there
+ *     TELL_MIGRATE ──► all of it ──► what was added ──► ... ──► little is left: stop here, go on there
  *                       │                │
  *                       └────────────────┴─► ASK_STAYS: nothing came, or the answer has ended
  *
- * The target pulls, stage by stage, from the source's cache; the last stage is the pull that its
+ * The target fetches, stage by stage, from the source's cache; the last stage is the fetch that its
  * own generate call begins with. Only then is the source told to stop, so a move that comes to
  * nothing costs the answer nothing. What the target refuses after that is a leg that failed: the
  * answer goes on wherever the decision thread says.
  */
 #include "base/core/bits.h"
 #include "base/core/own.h"
-#include "base/wire/kv_share.h"
+#include "base/wire/kv_wire.h"
 #include "policies/migrate/migrate.h"
 #include "router/byte_loop.h"
 
 #define REPLY_BYTES_MAX 4096
-#define STAGE_US_MAX 15000000 /* an engine gives up its pull after ten seconds */
+#define STAGE_US_MAX 15000000 /* an engine gives up its fetch after ten seconds */
 
-void move_forget(struct request *r)
+void migrate_request_forget(struct request *r)
 {
     if (r->client.move.call) signed_call_cancel(r->client.move.call);
     buf_fini(&r->client.move.reply);
-    r->client.move = (struct request_move){ 0 };
+    r->client.move = (struct request_migrate){ 0 };
 }
 
 static void stay(struct request *r)
 {
-    move_forget(r);
+    migrate_request_forget(r);
     request_stays(r);
 }
 
@@ -42,8 +42,8 @@ static void go(struct request *r)
     to.kv_tls = from.tls;
     to.hit_tokens = from.hit_tokens;
     r->client.target = to;
-    move_forget(r);
-    request_moved(r);
+    migrate_request_forget(r);
+    request_migrated(r);
     upstream_start(r);
 }
 
@@ -62,13 +62,13 @@ static void stage(struct request *r);
 static void on_end(void *arg, enum http_end why)
 {
     struct request *r = arg;
-    struct request_move *m = &r->client.move;
-    struct kv_pull_reply reply;
+    struct request_migrate *m = &r->client.move;
+    struct kv_fetch_reply reply;
     CLEANUP(arena_fini) struct arena arena = { 0 };
     arena_init(&arena, REPLY_BYTES_MAX);
     m->call = NULL;
     bool answered = why == HTTP_END_OK && m->status == 200 && m->reply.rc == 0 &&
-                    kv_pull_reply_decode(buf_view(&m->reply), &arena, &reply, NULL) == 0;
+                    kv_fetch_reply_decode(buf_view(&m->reply), &arena, &reply, NULL) == 0;
     /* Without any progress the rest would be computed, which the source has done already. */
     if (!answered || !r->client.call || reply.tokens <= m->copied_tokens) {
         stay(r);
@@ -78,10 +78,10 @@ static void on_end(void *arg, enum http_end why)
     stage(r);
 }
 
-static bool pull(struct request *r)
+static bool fetch(struct request *r)
 {
     struct byte_loop *b = r->home;
-    struct request_move *m = &r->client.move;
+    struct request_migrate *m = &r->client.move;
     CLEANUP(buf_fini) struct buf body = { 0 };
     struct fleet_id id;
     struct fleet_ticket ticket;
@@ -89,14 +89,14 @@ static bool pull(struct request *r)
                            r->client.target.port, m->to.instance, r->client.salt,
                            loop_now_us(b->loop), &ticket))
         return false;
-    const struct kv_pull_request ask = { .ids = r->client.ids.data,
-                                         .id_count = (uint32_t)r->client.ids.count,
-                                         .tenant = r->client.salt,
-                                         .host = str_from(r->client.target.host),
-                                         .port = r->client.target.port,
-                                         .ticket = str_from(ticket.text),
-                                         .key = str_from(ticket.key),
-                                         .tls = r->client.target.tls };
+    const struct kv_fetch_request ask = { .ids = r->client.ids.data,
+                                          .id_count = (uint32_t)r->client.ids.count,
+                                          .tenant = r->client.salt,
+                                          .host = str_from(r->client.target.host),
+                                          .port = r->client.target.port,
+                                          .ticket = str_from(ticket.text),
+                                          .key = str_from(ticket.key),
+                                          .tls = r->client.target.tls };
     buf_fini(&m->reply);
     buf_init(&m->reply, REPLY_BYTES_MAX);
     struct http_header header = { STR("content-type"), STR("application/json") };
@@ -113,7 +113,7 @@ static bool pull(struct request *r)
         .on_end = on_end,
         .arg = r,
     };
-    if (kv_pull_request_encode(&ask, &body) < 0) return false;
+    if (kv_fetch_request_encode(&ask, &body) < 0) return false;
     call.body = buf_view(&body);
     m->status = 0;
     fleet_id_engine(b->link, m->to.instance, &id);
@@ -124,22 +124,22 @@ static bool pull(struct request *r)
 /* The last token's K and V are not computed yet. */
 static void stage(struct request *r)
 {
-    struct request_move *m = &r->client.move;
+    struct request_migrate *m = &r->client.move;
     const struct migrate_config config = migrate_config_for(m->to.page_tokens);
     uint32_t pages = ceil_div_u32((uint32_t)r->client.ids.count - 1, m->to.page_tokens);
     uint32_t copied = min_u32(m->copied_tokens / m->to.page_tokens, pages);
     if (migrate_stops(&config, m->stage++, pages - copied)) {
         go(r);
-    } else if (!pull(r)) {
+    } else if (!fetch(r)) {
         stay(r);
     }
 }
 
-void move_begin(struct request *r, const struct target *to)
+void migrate_request_begin(struct request *r, const struct target *to)
 {
-    bool can = r->client.call && !r->client.leg_hands && !r->client.ids_lost &&
+    bool can = r->client.call && !r->client.leg_prefills && !r->client.ids_lost &&
                r->client.bundle == to->bundle;
-    move_forget(r);
+    migrate_request_forget(r);
     r->client.move.to = *to;
     if (can && leg_generated(r) > 0) {
         stage(r);

@@ -1,4 +1,4 @@
-/* kv_share.h - KV transfer between engines: the request, and the head of the response.
+/* kv_wire.h - KV transfer between engines: the request, and the head of the response.
  *
  * Layer:    base/wire (base/core)
  * Path:     POST /internal/kv/read and /internal/kv/pull of an engine
@@ -24,7 +24,7 @@ struct kv_read_request {
     uint32_t from;     /* first token wanted; earlier pages are there already */
 };
 
-struct kv_pull_request {
+struct kv_fetch_request {
     const uint32_t *ids;
     uint32_t id_count;
     struct str tenant;
@@ -34,7 +34,7 @@ struct kv_pull_request {
     bool tls;               /* it speaks TLS there */
 };
 
-struct kv_pull_reply {
+struct kv_fetch_reply {
     uint32_t tokens; /* leading ids whose KV is in the cache now */
     uint32_t pulled; /* of them, transferred by this call */
 };
@@ -42,12 +42,12 @@ struct kv_pull_reply {
 int kv_read_request_encode(const struct kv_read_request *req, struct buf *out);
 int kv_read_request_decode(struct str text, struct arena *arena, struct kv_read_request *ret,
                            struct err *err);
-int kv_pull_request_encode(const struct kv_pull_request *req, struct buf *out);
-int kv_pull_request_decode(struct str text, struct arena *arena, struct kv_pull_request *ret,
-                           struct err *err);
-int kv_pull_reply_encode(const struct kv_pull_reply *reply, struct buf *out);
-int kv_pull_reply_decode(struct str text, struct arena *arena, struct kv_pull_reply *ret,
-                         struct err *err);
+int kv_fetch_request_encode(const struct kv_fetch_request *req, struct buf *out);
+int kv_fetch_request_decode(struct str text, struct arena *arena, struct kv_fetch_request *ret,
+                            struct err *err);
+int kv_fetch_reply_encode(const struct kv_fetch_reply *reply, struct buf *out);
+int kv_fetch_reply_decode(struct str text, struct arena *arena, struct kv_fetch_reply *ret,
+                          struct err *err);
 
 /* On the wire: "musterKV", then version, kv_type, layers, kv_heads, head_dim, page_tokens, first
  * and tokens, each 32 bits, little-endian; the digest as hexadecimal digits; numerics, filled up

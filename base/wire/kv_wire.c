@@ -1,7 +1,7 @@
-/* kv_share.c - tables of the KV transfer messages, and the binary head before the pages.
+/* kv_wire.c - tables of the KV transfer messages, and the binary head before the pages.
  *
  * The answer is bytes and not JSON: pages are megabytes, and both sides hold them in one layout. */
-#include "base/wire/kv_share.h"
+#include "base/wire/kv_wire.h"
 
 #include "base/core/bits.h"
 
@@ -18,26 +18,26 @@ static const struct field read_rows[] = {
 };
 static const struct field_set read_set = FIELD_SET(struct kv_read_request, read_rows);
 
-static const struct field pull_rows[] = {
-    FIELD_AS("v", struct kv_pull_request, ids, FIELD_VERSION),
-    FIELD_ARRAY("ids", struct kv_pull_request, ids, id_count, FIELD_IDS, GENERATE_IDS_MAX,
+static const struct field fetch_rows[] = {
+    FIELD_AS("v", struct kv_fetch_request, ids, FIELD_VERSION),
+    FIELD_ARRAY("ids", struct kv_fetch_request, ids, id_count, FIELD_IDS, GENERATE_IDS_MAX,
                 .required = true, .min = 1),
-    FIELD(struct kv_pull_request, tenant, FIELD_STR, .max = TENANT_BYTES_MAX),
-    FIELD(struct kv_pull_request, host, FIELD_STR, .required = true, .min = 1,
+    FIELD(struct kv_fetch_request, tenant, FIELD_STR, .max = TENANT_BYTES_MAX),
+    FIELD(struct kv_fetch_request, host, FIELD_STR, .required = true, .min = 1,
           .max = GENERATE_HOST_BYTES_MAX),
-    FIELD(struct kv_pull_request, port, FIELD_U32, .required = true, .min = 1, .max = UINT16_MAX),
-    FIELD(struct kv_pull_request, ticket, FIELD_STR, .max = GENERATE_TICKET_BYTES_MAX),
-    FIELD(struct kv_pull_request, key, FIELD_STR, .max = GENERATE_KEY_HEX),
-    FIELD(struct kv_pull_request, tls, FIELD_BOOL),
+    FIELD(struct kv_fetch_request, port, FIELD_U32, .required = true, .min = 1, .max = UINT16_MAX),
+    FIELD(struct kv_fetch_request, ticket, FIELD_STR, .max = GENERATE_TICKET_BYTES_MAX),
+    FIELD(struct kv_fetch_request, key, FIELD_STR, .max = GENERATE_KEY_HEX),
+    FIELD(struct kv_fetch_request, tls, FIELD_BOOL),
 };
-static const struct field_set pull_set = FIELD_SET(struct kv_pull_request, pull_rows);
+static const struct field_set fetch_set = FIELD_SET(struct kv_fetch_request, fetch_rows);
 
 static const struct field reply_rows[] = {
-    FIELD_AS("v", struct kv_pull_reply, tokens, FIELD_VERSION),
-    FIELD(struct kv_pull_reply, tokens, FIELD_U32, .required = true, .max = GENERATE_IDS_MAX),
-    FIELD(struct kv_pull_reply, pulled, FIELD_U32, .required = true, .max = GENERATE_IDS_MAX),
+    FIELD_AS("v", struct kv_fetch_reply, tokens, FIELD_VERSION),
+    FIELD(struct kv_fetch_reply, tokens, FIELD_U32, .required = true, .max = GENERATE_IDS_MAX),
+    FIELD(struct kv_fetch_reply, pulled, FIELD_U32, .required = true, .max = GENERATE_IDS_MAX),
 };
-static const struct field_set reply_set = FIELD_SET(struct kv_pull_reply, reply_rows);
+static const struct field_set reply_set = FIELD_SET(struct kv_fetch_reply, reply_rows);
 
 int kv_read_request_encode(const struct kv_read_request *req, struct buf *out)
 {
@@ -50,30 +50,30 @@ int kv_read_request_decode(struct str text, struct arena *arena, struct kv_read_
     return fields_decode(&read_set, text, arena, ret, "kv read", err);
 }
 
-int kv_pull_request_encode(const struct kv_pull_request *req, struct buf *out)
+int kv_fetch_request_encode(const struct kv_fetch_request *req, struct buf *out)
 {
-    return fields_encode(&pull_set, req, out);
+    return fields_encode(&fetch_set, req, out);
 }
 
-int kv_pull_request_decode(struct str text, struct arena *arena, struct kv_pull_request *ret,
-                           struct err *err)
+int kv_fetch_request_decode(struct str text, struct arena *arena, struct kv_fetch_request *ret,
+                            struct err *err)
 {
-    return fields_decode(&pull_set, text, arena, ret, "kv pull", err);
+    return fields_decode(&fetch_set, text, arena, ret, "kv fetch", err);
 }
 
-int kv_pull_reply_encode(const struct kv_pull_reply *reply, struct buf *out)
+int kv_fetch_reply_encode(const struct kv_fetch_reply *reply, struct buf *out)
 {
     return fields_encode(&reply_set, reply, out);
 }
 
-int kv_pull_reply_decode(struct str text, struct arena *arena, struct kv_pull_reply *ret,
-                         struct err *err)
+int kv_fetch_reply_decode(struct str text, struct arena *arena, struct kv_fetch_reply *ret,
+                          struct err *err)
 {
-    struct kv_pull_reply reply;
-    int rc = fields_decode(&reply_set, text, arena, &reply, "kv pull reply", err);
+    struct kv_fetch_reply reply;
+    int rc = fields_decode(&reply_set, text, arena, &reply, "kv fetch reply", err);
     if (rc < 0) return rc;
     if (reply.pulled > reply.tokens)
-        return err_set(err, -EINVAL, "kv pull reply: %u tokens pulled, but only %u are there",
+        return err_set(err, -EINVAL, "kv fetch reply: %u tokens pulled, but only %u are there",
                        reply.pulled, reply.tokens);
     *ret = reply;
     return 0;

@@ -1,10 +1,10 @@
-/* migration.c - looks at the engines as their loads tell them, and at the router's own requests.
+/* migrate_plan.c - looks at the engines as their loads tell them, and at the router's own requests.
  *
  * A look is one verdict for every group of engines that may exchange sessions. What it wants is told
- * to the byte loops, which carry it out (move.c) and say what came of it. Pages count as on their
+ * to the byte loops, which carry it out (migrate_request.c) and say what came of it. Pages count as on their
  * way until the first token at the target: only then does its load hold them.
  */
-#include "router/migration.h"
+#include "router/migrate_plan.h"
 
 #include "base/core/bits.h"
 #include "base/io/log.h"
@@ -14,7 +14,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-struct migration {
+struct migrate_plan {
     struct decide *d;
     const struct migrate_policy *row;
     struct loop_timer look;
@@ -29,15 +29,15 @@ struct migration {
     struct request **request; /* behind each session */
     uint32_t session_max;
 
-    _Alignas(8) unsigned char state[MIGRATION_STATE_BYTES];
+    _Alignas(8) unsigned char state[MIGRATE_STATE_BYTES];
 };
 
 static void on_look(void *arg);
 
-int migration_new(struct decide *d, const struct migrate_policy *row, uint32_t requests_max,
-                  uint64_t seed, struct migration **ret, struct err *err)
+int migrate_plan_new(struct decide *d, const struct migrate_policy *row, uint32_t requests_max,
+                     uint64_t seed, struct migrate_plan **ret, struct err *err)
 {
-    struct migration *m = calloc(1, sizeof *m);
+    struct migrate_plan *m = calloc(1, sizeof *m);
     if (!m) return err_set(err, -ENOMEM, "router: no memory");
     must(row->state_size <= sizeof m->state);
     m->d = d;
@@ -51,14 +51,14 @@ int migration_new(struct decide *d, const struct migrate_policy *row, uint32_t r
     int rc = m->session && m->request ? 0 : -ENOMEM;
     if (rc == 0) rc = loop_timer_set(d->loop, &m->look, 0);
     if (rc < 0) {
-        migration_free(m);
+        migrate_plan_free(m);
         return err_set(err, rc, "router: no memory for %u requests", requests_max);
     }
     *ret = m;
     return 0;
 }
 
-void migration_free(struct migration *m)
+void migrate_plan_free(struct migrate_plan *m)
 {
     if (!m) return;
     loop_timer_clear(m->d->loop, &m->look);
@@ -67,7 +67,7 @@ void migration_free(struct migration *m)
     free(m);
 }
 
-const struct migrate_policy *migration_row(const struct migration *m)
+const struct migrate_policy *migrate_plan_policy(const struct migrate_plan *m)
 {
     return m->row;
 }
@@ -75,21 +75,21 @@ const struct migrate_policy *migration_row(const struct migration *m)
 /* ---- moves ---------------------------------------------------------------------------------- */
 
 /* Of the target; NULL when it has gone. Its slot may be another's by now. */
-static struct endpoint_place *target_of(struct migration *m, const struct request *r)
+static struct endpoint_place *target_of(struct migrate_plan *m, const struct request *r)
 {
     struct endpoint_place *place = &m->d->endpoint[r->placed.move_to];
     return place->used && place->serial == r->placed.move_serial ? place : NULL;
 }
 
 /* False: its endpoint was taken from the list while it went on there. */
-static bool is_listed(const struct migration *m, const struct request *r)
+static bool is_listed(const struct migrate_plan *m, const struct request *r)
 {
     const struct endpoint_place *place = &m->d->endpoint[r->placed.dispatch.slot];
     return place->used && place->serial == r->placed.at_serial;
 }
 
 /* Its copies are over, one way or the other; it is still counted where it came from. */
-static void sent(struct migration *m, struct request *r)
+static void sent(struct migrate_plan *m, struct request *r)
 {
     struct endpoint_place *from = &m->d->endpoint[r->placed.dispatch.slot];
     if (!is_listed(m, r)) return;
@@ -97,7 +97,7 @@ static void sent(struct migration *m, struct request *r)
     from->moved_us = loop_now_us(m->d->loop);
 }
 
-static void end(struct migration *m, struct request *r)
+static void end(struct migrate_plan *m, struct request *r)
 {
     struct endpoint_place *to = target_of(m, r);
     if (to) to->incoming_pages -= r->placed.move_pages;
@@ -105,7 +105,7 @@ static void end(struct migration *m, struct request *r)
     r->placed.moves = MOVES_NOT;
 }
 
-static void begin(struct migration *m, struct request *r, uint32_t to)
+static void begin(struct migrate_plan *m, struct request *r, uint32_t to)
 {
     struct endpoint_place *place = &m->d->endpoint[to];
     r->placed.moves = MOVES_COPYING;
@@ -116,10 +116,10 @@ static void begin(struct migration *m, struct request *r, uint32_t to)
     place->incoming_pages += r->placed.move_pages;
     m->d->endpoint[r->placed.dispatch.slot].sending_pages += r->placed.move_pages;
     m->under_way++;
-    decide_tell_move(m->d, r, to);
+    decide_tell_migrate(m->d, r, to);
 }
 
-void migration_tokens(struct migration *m, struct request *r)
+void migrate_plan_tokens(struct migrate_plan *m, struct request *r)
 {
     if (!list_linked(&r->placed.decoding)) list_push_back(&m->decoding, &r->placed.decoding);
     if (r->placed.moves != MOVES_ARRIVING) return;
@@ -128,33 +128,34 @@ void migration_tokens(struct migration *m, struct request *r)
     end(m, r);
 }
 
-void migration_moved(struct migration *m, struct request *r)
+void migrate_plan_arrives(struct migrate_plan *m, struct request *r)
 {
     if (r->placed.moves != MOVES_COPYING) return;
     log_event(LOG_INFO, "moved", "id=%s from=%s to=%s", r->id,
               m->d->endpoint[r->placed.dispatch.slot].target.instance,
               m->d->endpoint[r->placed.move_to].target.instance);
-    metric_inc(metric_of(m->d->metrics, RM_MOVES));
+    metric_inc(metric_of(m->d->metrics, RM_MIGRATIONS));
     sent(m, r);
     r->placed.moves = MOVES_ARRIVING;
     if (!target_of(m, r)) return;
-    dispatch_move(m->d->dispatch, &r->placed.dispatch, r->placed.move_to, loop_now_us(m->d->loop));
+    dispatch_migrate(m->d->dispatch, &r->placed.dispatch, r->placed.move_to,
+                     loop_now_us(m->d->loop));
     r->placed.at_serial = r->placed.move_serial;
 }
 
-void migration_stays(struct migration *m, struct request *r)
+void migrate_plan_stays(struct migrate_plan *m, struct request *r)
 {
     if (r->placed.moves != MOVES_COPYING) return;
-    metric_inc(metric_of(m->d->metrics, RM_MOVES_DROPPED));
+    metric_inc(metric_of(m->d->metrics, RM_MIGRATIONS_DROPPED));
     sent(m, r);
     end(m, r);
 }
 
-void migration_gone(struct migration *m, struct request *r)
+void migrate_plan_gone(struct migrate_plan *m, struct request *r)
 {
     if (list_linked(&r->placed.decoding)) list_remove(&r->placed.decoding);
     if (r->placed.moves == MOVES_COPYING) {
-        metric_inc(metric_of(m->d->metrics, RM_MOVES_DROPPED));
+        metric_inc(metric_of(m->d->metrics, RM_MIGRATIONS_DROPPED));
         sent(m, r);
     }
     if (r->placed.moves != MOVES_NOT) end(m, r);
@@ -163,7 +164,7 @@ void migration_gone(struct migration *m, struct request *r)
 /* ---- the look ------------------------------------------------------------------------------- */
 
 /* All that decode at endpoints that are listed, ordered by where they are. */
-static void gather(struct migration *m)
+static void gather(struct migrate_plan *m)
 {
     uint32_t next[DISPATCH_ENDPOINTS];
     memset(m->first, 0, sizeof m->first);
@@ -188,7 +189,7 @@ static void gather(struct migration *m)
     }
 }
 
-static void instance_fill(struct migration *m, uint32_t slot, struct migrate_instance *in)
+static void instance_fill(struct migrate_plan *m, uint32_t slot, struct migrate_instance *in)
 {
     const struct endpoint_place *place = &m->d->endpoint[slot];
     struct move_place p = { .ep = dispatch_endpoint_at(m->d->dispatch, slot),
@@ -216,18 +217,18 @@ static bool may_exchange(const struct endpoint_place *a, const struct endpoint_p
            a->target.bundle == b->target.bundle && a->target.page_tokens == b->target.page_tokens;
 }
 
-static int64_t ask(struct migration *m, struct migrate_view *view)
+static int64_t ask(struct migrate_plan *m, struct migrate_view *view)
 {
     const struct migrate_config config = migrate_config_for(view->page_tokens);
     struct migrate_verdict v;
     m->row->decide(m->state, &config, view, loop_now_us(m->d->loop), &m->rng, &v);
-    for (uint32_t i = 0; i < v.count && m->under_way < MIGRATION_AT_ONCE; i++)
+    for (uint32_t i = 0; i < v.count && m->under_way < MIGRATE_AT_ONCE; i++)
         begin(m, m->request[v.move[i].session], v.move[i].to);
     return v.again_us;
 }
 
 /* Those that slot `from` may exchange sessions with, and it, unless a slot before it has done so. */
-static int64_t look_at(struct migration *m, uint32_t from)
+static int64_t look_at(struct migrate_plan *m, uint32_t from)
 {
     const struct decide *d = m->d;
     const struct endpoint_place *first = &d->endpoint[from];
@@ -248,7 +249,7 @@ static int64_t look_at(struct migration *m, uint32_t from)
 
 static void on_look(void *arg)
 {
-    struct migration *m = arg;
+    struct migrate_plan *m = arg;
     struct migrate_view none = { .instance = m->instance, .page_tokens = BLOCK_TOKENS };
     gather(m);
     int64_t again_us = ask(m, &none);

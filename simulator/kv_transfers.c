@@ -1,4 +1,4 @@
-/* moves.c - copies of K and V, and what follows when they arrive.
+/* kv_transfers.c - copies of K and V, and what follows when they arrive.
  *
  *     fetch       a peer's cached beginning ──► the request goes where it was sent
  *     hand-over   prompt done ──► copy all ──► decode instance goes on
@@ -10,35 +10,35 @@
  * target's pages are taken when the session is admitted there, not before: what a migration row
  * counted as under way may have been given away, and then the session waits first in the queue.
  */
-#include "simulator/moves.h"
+#include "simulator/kv_transfers.h"
 
 #include "base/core/bits.h"
 #include "simulator/run.h"
 
 #include <stdlib.h>
 
-int moves_start(struct run *run, struct err *err)
+int kv_transfers_start(struct run *run, struct err *err)
 {
-    struct moves *m = &run->moves;
+    struct kv_transfers *m = &run->kv;
     const struct sim_config *sim = &run->config;
     list_init(&m->stranded);
-    bool all = transfers_init(&m->transfers, run->places_max, sim->link_bytes_s, sim->link_us);
+    bool all = kv_link_init(&m->link, run->places_max, sim->link_bytes_s, sim->link_us);
     m->instance = calloc(run->places_max, sizeof *m->instance);
     if (!all || !m->instance) return err_set(err, -ENOMEM, "simulator: no memory for what moves");
     m->row = sim->migrate;
     m->config = migrate_config_for(sim->page_tokens);
-    must(m->row->state_size <= MOVES_STATE_BYTES);
+    must(m->row->state_size <= KV_TRANSFERS_STATE_BYTES);
     rng_stream(&m->rng, sim->seed, 0, WORLD_MIGRATE);
     run_at(run, &m->look, run->now_us, RANK_LOOK);
     return 0;
 }
 
-void moves_stop(struct run *run)
+void kv_transfers_stop(struct run *run)
 {
-    transfers_fini(&run->moves.transfers);
-    free(run->moves.instance);
-    free(run->moves.session);
-    free(run->moves.flight);
+    kv_link_fini(&run->kv.link);
+    free(run->kv.instance);
+    free(run->kv.session);
+    free(run->kv.flight);
 }
 
 /* ---- copies --------------------------------------------------------------------------------- */
@@ -57,12 +57,12 @@ static double token_bytes(const struct run *run, const struct sim_pool *pool)
 
 static void copy_tokens(struct run *run, struct flight *f, uint32_t from, uint32_t tokens)
 {
-    struct moves *m = &run->moves;
+    struct kv_transfers *m = &run->kv;
     const struct sim_pool *pool = run->instance[f->move_to]->config.pool;
-    must(transfer_begin(&m->transfers, &f->copy, from, f->move_to, tokens * token_bytes(run, pool),
-                        run->now_us));
-    run->result->link_bytes = m->transfers.bytes;
-    run_at(run, &m->due, transfers_next_us(&m->transfers), RANK_COPY);
+    must(kv_link_begin(&m->link, &f->copy, from, f->move_to, tokens * token_bytes(run, pool),
+                       run->now_us));
+    run->result->link_bytes = m->link.bytes;
+    run_at(run, &m->due, kv_link_next_us(&m->link), RANK_COPY);
 }
 
 static void aim(struct run *run, struct flight *f, uint32_t place, uint32_t pages)
@@ -78,8 +78,8 @@ static void aim(struct run *run, struct flight *f, uint32_t place, uint32_t page
 static void unaim(struct run *run, struct flight *f)
 {
     struct instance *to = target_of(run, f);
-    transfer_drop(&run->moves.transfers, &f->copy);
-    run_at(run, &run->moves.due, transfers_next_us(&run->moves.transfers), RANK_COPY);
+    kv_link_drop(&run->kv.link, &f->copy);
+    run_at(run, &run->kv.due, kv_link_next_us(&run->kv.link), RANK_COPY);
     f->move = FLIGHT_STAYS;
     if (!to) return;
     to->incoming--;
@@ -104,7 +104,7 @@ static void deliver(struct run *run, struct flight *f)
     if (from->in_flight == 0 && from->state == INSTANCE_DRAINING) run->drained = true;
     run->result->stall_s += (double)(run->now_us - f->held_us) * 1e-6;
     if (f->move == FLIGHT_STOPPED) {
-        dispatch_move(run->router[f->router].core, &f->core, f->move_to, run->now_us);
+        dispatch_migrate(run->router[f->router].core, &f->core, f->move_to, run->now_us);
         run->result->migrations++;
     } else {
         run->result->handoffs += f->move_to != f->instance;
@@ -126,16 +126,16 @@ static void deliver(struct run *run, struct flight *f)
 static void count_at_source(struct run *run, struct flight *f)
 {
     if (f->core.slot == f->instance) return;
-    dispatch_move(run->router[f->router].core, &f->core, f->instance, run->now_us);
+    dispatch_migrate(run->router[f->router].core, &f->core, f->instance, run->now_us);
 }
 
-void moves_prefilled(struct run *run, struct flight *f)
+void kv_transfers_prefilled(struct run *run, struct flight *f)
 {
     uint32_t place = dispatch_pd_handoff(run->router[f->router].core, &f->core, run->now_us);
     f->move = FLIGHT_HANDED_OVER;
     if (place == ROUTE_NONE) {
         count_at_source(run, f);
-        list_push_back(&run->moves.stranded, &f->link);
+        list_push_back(&run->kv.stranded, &f->link);
         return;
     }
     aim(run, f, place, 0);
@@ -146,13 +146,13 @@ void moves_prefilled(struct run *run, struct flight *f)
     copy_tokens(run, f, f->instance, whole_pages(run, f) * run->config.page_tokens);
 }
 
-void moves_stranded(struct run *run)
+void kv_transfers_stranded(struct run *run)
 {
-    struct list *last = run->moves.stranded.prev; /* who is stranded again comes behind it */
-    for (bool more = !list_empty(&run->moves.stranded); more;) {
-        struct list *node = list_pop_front(&run->moves.stranded);
+    struct list *last = run->kv.stranded.prev; /* who is stranded again comes behind it */
+    for (bool more = !list_empty(&run->kv.stranded); more;) {
+        struct list *node = list_pop_front(&run->kv.stranded);
         more = node != last;
-        moves_prefilled(run, CONTAINER_OF(node, struct flight, link));
+        kv_transfers_prefilled(run, CONTAINER_OF(node, struct flight, link));
     }
 }
 
@@ -160,7 +160,7 @@ void moves_stranded(struct run *run)
 
 /* What was cached there when the router last heard may be gone. The pages are copied as they are
  * now; that they are evicted under way does not matter. */
-bool moves_fetch(struct run *run, struct flight *f)
+bool kv_transfers_fetch(struct run *run, struct flight *f)
 {
     const struct route_verdict *v = &f->core.route;
     if (v->fetch_from_id == ROUTE_NONE || v->fetch_from_id == f->instance) return false;
@@ -204,7 +204,7 @@ static void next_stage(struct run *run, struct flight *f)
 {
     uint32_t pages = whole_pages(run, f), left = pages - f->copied_pages;
     struct instance *from = run->instance[f->instance];
-    if (migrate_stops(&run->moves.config, f->stage++, left)) {
+    if (migrate_stops(&run->kv.config, f->stage++, left)) {
         f->move = FLIGHT_STOPPING;
         from->kind->hold(from, f, run->now_us);
         return;
@@ -214,7 +214,7 @@ static void next_stage(struct run *run, struct flight *f)
     copy_tokens(run, f, f->instance, left * run->config.page_tokens);
 }
 
-void moves_stands(struct run *run, struct flight *f)
+void kv_transfers_stands(struct run *run, struct flight *f)
 {
     f->held_us = run->now_us;
     if (!goes_on(run, f)) {
@@ -229,7 +229,7 @@ void moves_stands(struct run *run, struct flight *f)
 /* Room for every session of the fleet. */
 static void reserve(struct run *run)
 {
-    struct moves *m = &run->moves;
+    struct kv_transfers *m = &run->kv;
     uint32_t all = 0;
     for (uint32_t i = 0; i < run->places; i++)
         all += run->instance[i] ? run->instance[i]->in_flight : 0;
@@ -250,14 +250,14 @@ static double sending_pages(const struct instance *in)
     return pages;
 }
 
-void moves_look(struct run *run)
+void kv_transfers_look(struct run *run)
 {
-    struct moves *m = &run->moves;
+    struct kv_transfers *m = &run->kv;
     struct migrate_view view = { .instance = m->instance,
                                  .page_tokens = run->config.page_tokens,
                                  .page_bytes = run->config.page_tokens *
                                                token_bytes(run, &run->config.pool[0]),
-                                 .link_bytes_s = m->transfers.bytes_s };
+                                 .link_bytes_s = m->link.bytes_s };
     uint32_t used = 0;
     reserve(run);
     for (uint32_t i = 0; i < run->places; i++) {
@@ -290,10 +290,10 @@ void moves_look(struct run *run)
 
 /* ---- what happens to copies ----------------------------------------------------------------- */
 
-void moves_arrived(struct run *run)
+void kv_transfers_arrived(struct run *run)
 {
     struct heap_node *node;
-    while ((node = transfer_arrived(&run->moves.transfers, run->now_us))) {
+    while ((node = kv_link_arrived(&run->kv.link, run->now_us))) {
         struct flight *f = CONTAINER_OF(node, struct flight, copy);
         if (f->move == FLIGHT_FETCHING) {
             unaim(run, f);
@@ -306,10 +306,10 @@ void moves_arrived(struct run *run)
             deliver(run, f);
         }
     }
-    run_at(run, &run->moves.due, transfers_next_us(&run->moves.transfers), RANK_COPY);
+    run_at(run, &run->kv.due, kv_link_next_us(&run->kv.link), RANK_COPY);
 }
 
-void moves_forget(struct run *run, struct flight *f)
+void kv_transfers_forget(struct run *run, struct flight *f)
 {
     if (f->move == FLIGHT_STAYS) return;
     if (list_linked(&f->link)) {
@@ -327,9 +327,9 @@ void moves_forget(struct run *run, struct flight *f)
 
 /* A session that stands for its last step's end is looked at then; what leaves `in` by a hand-over or
  * a migration is among its flights, which are looked after one by one. */
-void moves_instance_gone(struct run *run, const struct instance *in)
+void kv_transfers_instance_gone(struct run *run, const struct instance *in)
 {
-    struct heap *under_way = &run->moves.transfers.under_way;
+    struct heap *under_way = &run->kv.link.under_way;
     for (size_t i = 0; i < under_way->count;) {
         struct flight *f = CONTAINER_OF(under_way->node[i], struct flight, copy);
         bool from_it = f->move == FLIGHT_FETCHING && f->fetch_from == in->config.place;
@@ -347,7 +347,7 @@ void moves_instance_gone(struct run *run, const struct instance *in)
             routers_died(run, f);
         } else if (f->move == FLIGHT_HANDED_OVER) {
             unaim(run, f);
-            moves_prefilled(run, f);
+            kv_transfers_prefilled(run, f);
         } else {
             drop(run, f);
         }

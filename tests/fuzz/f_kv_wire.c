@@ -1,7 +1,7 @@
-/* f_kv_share.c - what engines ask each other for K and V; the first byte says which message, the
+/* f_kv_wire.c - what engines ask each other for K and V; the first byte says which message, the
  * head of an answer being one. What is taken is written as it came, or writes the same again. */
 #include "base/core/own.h"
-#include "base/wire/kv_share.h"
+#include "base/wire/kv_wire.h"
 #include "tests/fuzz/fuzz.h"
 
 #define ARENA_BYTES ((size_t)1 << 20)
@@ -19,8 +19,8 @@
         must(str_eq(buf_view(&first), buf_view(&second)));                       \
     }
 GO_ROUND(kv_read_request)
-GO_ROUND(kv_pull_request)
-GO_ROUND(kv_pull_reply)
+GO_ROUND(kv_fetch_request)
+GO_ROUND(kv_fetch_reply)
 
 static void head_round(struct str bytes, struct arena *arena)
 {
@@ -39,8 +39,8 @@ void fuzz_one(const uint8_t *data, size_t len)
 {
     static void (*const rounds[])(struct str, struct arena *) = {
         kv_read_request_round,
-        kv_pull_request_round,
-        kv_pull_reply_round,
+        kv_fetch_request_round,
+        kv_fetch_reply_round,
         head_round,
     };
     if (len == 0 || data[0] < '0' || data[0] > '3') return;

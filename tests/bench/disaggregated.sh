@@ -1,7 +1,7 @@
 #!/bin/sh
-# parted.sh - two real engines: both serve whole requests, or one computes prompts and one decodes.
+# disaggregated.sh - two real engines: both serve whole requests, or one computes prompts and one decodes.
 #
-#     tests/bench/parted.sh [ROUNDS [SPEED]]     default 5 rounds at the trace's own speed
+#     tests/bench/disaggregated.sh [ROUNDS [SPEED]]     default 5 rounds at the trace's own speed
 #
 # Each round replays the same requests in both arms, one after the other, with fresh engines that may
 # use .8 of a core each; the figures are medians over the rounds. Needs build/muster and two quiet cores.

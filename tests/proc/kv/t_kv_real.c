@@ -1,4 +1,4 @@
-/* t_kv_share.c - K and V from engine to engine: what came is worth what was computed, to the token
+/* t_kv_real.c - K and V from engine to engine: what came is worth what was computed, to the token
  * and to the byte of text, and an answer handed over is the answer. */
 #include "base/core/bits.h"
 #include "base/core/own.h"
@@ -11,8 +11,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#define ENDED(how) "muster_engine_kv_pulls_total{end=\"" how "\"}"
-#define PULLED "muster_engine_kv_pulled_tokens_total"
+#define ENDED(how) "muster_engine_kv_fetches_total{end=\"" how "\"}"
+#define FETCHED "muster_engine_kv_fetched_tokens_total"
 #define SENT "muster_engine_kv_sent_bytes_total"
 #define READS "muster_engine_http_requests_total{path=\"/internal/kv/read\",status=\"200\"}"
 #define HEAD 24 /* tokens of an answer that is cut at each place */
@@ -27,7 +27,7 @@ static void same_answer(const struct kv_answer *x, const struct kv_answer *y)
     assert_int_equal(x->finish, y->finish);
 }
 
-static void what_was_pulled_answers_as_what_was_computed(void **state)
+static void what_was_fetched_answers_as_what_was_computed(void **state)
 {
     (void)state;
     static const struct sampling how[] = {
@@ -45,7 +45,7 @@ static void what_was_pulled_answers_as_what_was_computed(void **state)
     CLEANUP(kv_answer_fini) struct kv_answer here = { 0 };
     /* The last hit leaves one token to compute: of a prompt of whole pages too. */
     const uint32_t prompts[] = { 100, 96, 17 }, cached[] = { 96, 95, 16 };
-    double pulled = 0, pulls = 0;
+    double pulled = 0, fetches = 0;
     for (uint32_t i = 0; i < COUNT_OF(how); i++) {
         struct generate_request req = kv_request(prompts[i], 1 + i);
         req.sampling = how[i];
@@ -64,8 +64,8 @@ static void what_was_pulled_answers_as_what_was_computed(void **state)
         assert_int_equal(here.usage.cached_tokens, cached[i]);
         same_answer(&alone, &here);
         pulled += prompts[i] / KV_RIG_PAGE * KV_RIG_PAGE;
-        assert_true(kv_metric(&kv_b, PULLED) == pulled);
-        assert_true(kv_metric(&kv_b, ENDED("whole")) == ++pulls);
+        assert_true(kv_metric(&kv_b, FETCHED) == pulled);
+        assert_true(kv_metric(&kv_b, ENDED("whole")) == ++fetches);
         /* It is in the cache for whoever comes. */
         req.kv_host = req.kv_ticket = req.kv_key = (struct str){ 0 };
         req.kv_port = 0;
@@ -75,7 +75,7 @@ static void what_was_pulled_answers_as_what_was_computed(void **state)
     }
     int64_t token_bytes = 2 * 2 * 16 * 2 * 2; /* layers, heads, their width, K and V, F16 */
     assert_true(kv_metric(&kv_a, SENT) == pulled * (double)token_bytes);
-    assert_true(kv_metric(&kv_a, PULLED) == 0 && kv_metric(&kv_b, SENT) == 0);
+    assert_true(kv_metric(&kv_a, FETCHED) == 0 && kv_metric(&kv_b, SENT) == 0);
 }
 
 static void another_tenant_gets_nothing(void **state)
@@ -159,31 +159,31 @@ static void a_ticket_opens_one_tenant(void **state)
     assert_int_equal(http_fetch(&ask, &status, &reply, NULL), -EBADMSG);
 }
 
-static void a_pull_says_what_is_here_and_what_came(void **state)
+static void a_fetch_says_what_is_here_and_what_came(void **state)
 {
     (void)state;
     CLEANUP(kv_answer_fini) struct kv_answer x = { 0 };
     struct generate_request req = kv_request(100, 3);
-    struct kv_pull_reply got = kv_pull(&kv_b, req.ids, 100, "one", kv_a.port);
+    struct kv_fetch_reply got = kv_fetch_now(&kv_b, req.ids, 100, "one", kv_a.port);
     assert_true(got.tokens == 0 && got.pulled == 0);
     kv_generate(&kv_a, &req, &x);
-    got = kv_pull(&kv_b, req.ids, 50, "one", kv_a.port); /* three whole pages of them */
+    got = kv_fetch_now(&kv_b, req.ids, 50, "one", kv_a.port); /* three whole pages of them */
     assert_true(got.tokens == 48 && got.pulled == 48);
-    got = kv_pull(&kv_b, req.ids, 100, "one", kv_a.port);
+    got = kv_fetch_now(&kv_b, req.ids, 100, "one", kv_a.port);
     assert_true(got.tokens == 96 && got.pulled == 48);
-    got = kv_pull(&kv_b, req.ids, 100, "one", kv_a.port);
+    got = kv_fetch_now(&kv_b, req.ids, 100, "one", kv_a.port);
     assert_true(got.tokens == 96 && got.pulled == 0);
-    got = kv_pull(&kv_b, req.ids, 100, "two", kv_a.port);
+    got = kv_fetch_now(&kv_b, req.ids, 100, "two", kv_a.port);
     assert_true(got.tokens == 0 && got.pulled == 0);
-    got = kv_pull(&kv_b, req.ids, 100, "one", kv_b.port); /* of itself */
+    got = kv_fetch_now(&kv_b, req.ids, 100, "one", kv_b.port); /* of itself */
     assert_true(got.tokens == 96 && got.pulled == 0);
-    got = kv_pull(&kv_b, req.ids, 15, "one", kv_a.port); /* less than a page */
+    got = kv_fetch_now(&kv_b, req.ids, 15, "one", kv_a.port); /* less than a page */
     assert_true(got.tokens == 0 && got.pulled == 0);
     /* Held by nobody, and pulled on from where they are now. */
     assert_true(kv_metric(&kv_b, "muster_engine_kv_pages{state=\"held\"}") == 0);
     assert_true(kv_metric(&kv_b, "muster_engine_kv_pages{state=\"cached\"}") == 6);
     struct rig_process c = kv_engine(kv_tiny, NULL);
-    got = kv_pull(&c, req.ids, 100, "one", kv_b.port);
+    got = kv_fetch_now(&c, req.ids, 100, "one", kv_b.port);
     assert_true(got.tokens == 96 && got.pulled == 96);
     kv_engine_stop(&c);
 }
@@ -201,7 +201,7 @@ static void routers_hear_of_what_came(void **state)
     int len = snprintf(ask, sizeof ask, "GET /internal/events HTTP/1.1\r\nhost: x\r\n%s\r\n\r\n",
                        kv_rig_header());
     assert_int_equal(send(fd, ask, (size_t)len, MSG_NOSIGNAL), len);
-    struct kv_pull_reply got = kv_pull(&kv_b, req.ids, 64, "one", kv_a.port);
+    struct kv_fetch_reply got = kv_fetch_now(&kv_b, req.ids, 64, "one", kv_a.port);
     assert_int_equal(got.pulled, 64);
     while (!seen.data || !strstr(seen.data, "\"seq\":4")) {
         char chunk[4096];
@@ -234,7 +234,7 @@ static void a_long_prefix_takes_several_reads(void **state)
     assert_true(kv_metric(&d, ENDED("whole")) == 1);
     /* F16 here, F32 there: of no use, and known as that. */
     struct rig_process e = kv_engine(kv_wide, NULL);
-    struct kv_pull_reply got = kv_pull(&e, req.ids, 1200, "one", c.port);
+    struct kv_fetch_reply got = kv_fetch_now(&e, req.ids, 1200, "one", c.port);
     assert_true(got.tokens == 0 && got.pulled == 0);
     assert_true(kv_metric(&e, ENDED("misfit")) == 1);
     kv_engine_stop(&c);
@@ -384,7 +384,7 @@ struct running {
     struct buf text, line;
     uint32_t until; /* leaves when so many tokens have come */
     const uint32_t *prompt;
-    uint32_t prompt_count, pulled_first;
+    uint32_t prompt_count, fetched_first;
 };
 
 /* Frames as they come. Half way through, what is known so far is pulled while the source goes on. */
@@ -406,13 +406,13 @@ static int on_stream(void *arg, struct str data)
         buf_str(&r->text, frame.text);
         buf_consume(&r->line, end + 1);
         if (r->seen.count >= r->until) return 1;
-        if (r->pulled_first > 0 || r->seen.count < r->until / 2) continue;
+        if (r->fetched_first > 0 || r->seen.count < r->until / 2) continue;
         uint32_t ids[1024];
         memcpy(ids, r->prompt, r->prompt_count * sizeof *ids);
         memcpy(ids + r->prompt_count, r->seen.id, r->seen.count * sizeof *ids);
         uint32_t known = r->prompt_count + r->seen.count;
-        struct kv_pull_reply got = kv_pull(&kv_b, ids, known, "one", kv_a.port);
-        r->pulled_first = got.pulled;
+        struct kv_fetch_reply got = kv_fetch_now(&kv_b, ids, known, "one", kv_a.port);
+        r->fetched_first = got.pulled;
         /* All but what is being written: the last page, or the last token of it. */
         assert_true(got.tokens >= (known - 1) / KV_RIG_PAGE * KV_RIG_PAGE);
     }
@@ -445,7 +445,7 @@ static void a_running_answer_moves(void **state)
                                               .timeout_us = RIG_WAIT_US };
     int status;
     assert_int_equal(http_fetch_stream(&fetch, &status, NULL, on_stream, &run, NULL), 1);
-    assert_true(run.pulled_first >= 240);
+    assert_true(run.fetched_first >= 240);
     uint32_t ids[1024];
     memcpy(ids, req.ids, 200 * sizeof *ids);
     memcpy(ids + 200, run.seen.id, run.seen.count * sizeof *ids);
@@ -492,10 +492,10 @@ int main(void)
     kv_rig_open();
 #define CASE(fn) cmocka_unit_test_setup_teardown(fn, kv_two_open, kv_two_close)
     const struct CMUnitTest tests[] = {
-        CASE(what_was_pulled_answers_as_what_was_computed),
+        CASE(what_was_fetched_answers_as_what_was_computed),
         CASE(another_tenant_gets_nothing),
         CASE(a_ticket_opens_one_tenant),
-        CASE(a_pull_says_what_is_here_and_what_came),
+        CASE(a_fetch_says_what_is_here_and_what_came),
         CASE(routers_hear_of_what_came),
         CASE(a_long_prefix_takes_several_reads),
         CASE(an_answer_in_two_legs_is_the_answer),

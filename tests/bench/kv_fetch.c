@@ -1,9 +1,9 @@
-/* pull.c - K and V of a prompt fetched from an engine on the same machine, against computing them.
+/* fetch.c - K and V of a prompt fetched from an engine on the same machine, against computing them.
  *
- *     MUSTER_BIN=build/muster build/tests/bench/bench_pull
+ *     MUSTER_BIN=build/muster build/tests/bench/bench_kv_fetch
  *
  * For each model two engines with one thread each. The first computes a prompt that nobody knows
- * and one token; the second pulls the prompt's pages from it. What a client waits for is timed, the
+ * and one token; the second fetches the prompt's pages from it. What a client waits for is timed, the
  * request's JSON included; of ROUNDS prompts the median is printed. CSV on stdout. */
 #include "base/core/bits.h"
 #include "base/core/own.h"
@@ -33,7 +33,7 @@ static void measure(const char *name, const char *model, uint32_t tokens, const 
                                  "warn",      NULL };
     struct rig_process a = kv_engine(model, args), b = kv_engine(model, args);
     CLEANUP(kv_answer_fini) struct kv_answer answer = { 0 };
-    double computed_s[ROUNDS], pulled_s[ROUNDS];
+    double computed_s[ROUNDS], fetched_s[ROUNDS];
     for (uint32_t i = 0; i < ROUNDS; i++) {
         struct generate_request req = kv_request(tokens, 100 + i);
         req.max_tokens = 1;
@@ -41,19 +41,19 @@ static void measure(const char *name, const char *model, uint32_t tokens, const 
         kv_generate(&a, &req, &answer);
         computed_s[i] = (double)(clock_mono_us() - from_us) * 1e-6;
         from_us = clock_mono_us();
-        struct kv_pull_reply got = kv_pull(&b, req.ids, tokens, "one", a.port);
-        pulled_s[i] = (double)(clock_mono_us() - from_us) * 1e-6;
+        struct kv_fetch_reply got = kv_fetch_now(&b, req.ids, tokens, "one", a.port);
+        fetched_s[i] = (double)(clock_mono_us() - from_us) * 1e-6;
         assert_int_equal(got.pulled, tokens);
     }
     double bytes = kv_metric(&a, "muster_engine_kv_sent_bytes_total") / ROUNDS;
-    double computed = median(computed_s), pulled = median(pulled_s);
+    double computed = median(computed_s), pulled = median(fetched_s);
     printf("%s,%u,%.0f,%.1f,%.1f,%.0f,%.0f\n", name, tokens, bytes / 1024, computed * 1e3,
            pulled * 1e3, tokens / computed, tokens / pulled);
     kv_engine_stop(&a);
     kv_engine_stop(&b);
 }
 
-static void pulls(void **state)
+static void fetches(void **state)
 {
     (void)state;
     printf("model,tokens,kv_kib,computed_ms,pulled_ms,computed_tokens_per_s,pulled_tokens_per_s\n");
@@ -66,7 +66,7 @@ static void pulls(void **state)
 int main(void)
 {
     kv_rig_open();
-    const struct CMUnitTest tests[] = { cmocka_unit_test(pulls) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(fetches) };
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
     kv_rig_close();
     return rig_end(failed);

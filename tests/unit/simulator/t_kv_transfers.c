@@ -1,8 +1,8 @@
-/* t_moves.c - ports, hand-overs between prefill and decode instances, live migrations. */
+/* t_kv_transfers.c - ports, hand-overs between prefill and decode instances, live migrations. */
 #include "base/core/bits.h"
 #include "base/core/rng.h"
+#include "simulator/kv_link.h"
 #include "simulator/sim.h"
-#include "simulator/transfer.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -63,34 +63,34 @@ static struct sim_result run(const struct sim_config *c, const struct trace *t)
 static void copies_wait_for_both_ports_in_order(void **state)
 {
     (void)state;
-    struct transfers t;
+    struct kv_link t;
     struct heap_node copy[4] = { 0 };
-    assert_true(transfers_init(&t, 4, 1e6, 10)); /* a byte a microsecond */
-    assert_true(transfers_next_us(&t) == INT64_MAX);
-    assert_true(transfer_begin(&t, &copy[0], 0, 1, 1000, 100));
-    assert_true(transfer_begin(&t, &copy[1], 0, 2, 500, 100)); /* waits for 0's way out */
-    assert_true(transfer_begin(&t, &copy[2], 3, 2, 100, 100)); /* and this one for 2's way in */
-    assert_true(transfer_begin(&t, &copy[3], 1, 0, 100, 100)); /* the other way is free */
+    assert_true(kv_link_init(&t, 4, 1e6, 10)); /* a byte a microsecond */
+    assert_true(kv_link_next_us(&t) == INT64_MAX);
+    assert_true(kv_link_begin(&t, &copy[0], 0, 1, 1000, 100));
+    assert_true(kv_link_begin(&t, &copy[1], 0, 2, 500, 100)); /* waits for 0's way out */
+    assert_true(kv_link_begin(&t, &copy[2], 3, 2, 100, 100)); /* and this one for 2's way in */
+    assert_true(kv_link_begin(&t, &copy[3], 1, 0, 100, 100)); /* the other way is free */
     const struct {
         uint32_t which;
         int64_t at_us;
     } expected[] = { { 3, 210 }, { 0, 1110 }, { 1, 1610 }, { 2, 1710 } };
     for (size_t i = 0; i < COUNT_OF(expected); i++) {
-        assert_int_equal(transfers_next_us(&t), expected[i].at_us);
-        assert_null(transfer_arrived(&t, expected[i].at_us - 1));
-        assert_ptr_equal(transfer_arrived(&t, expected[i].at_us), &copy[expected[i].which]);
+        assert_int_equal(kv_link_next_us(&t), expected[i].at_us);
+        assert_null(kv_link_arrived(&t, expected[i].at_us - 1));
+        assert_ptr_equal(kv_link_arrived(&t, expected[i].at_us), &copy[expected[i].which]);
     }
     assert_true(t.bytes == 1700);
-    assert_true(transfer_begin(&t, &copy[0], 0, 1, 1000, 5000));
-    transfer_drop(&t, &copy[0]);
-    assert_true(transfers_next_us(&t) == INT64_MAX);
-    assert_true(transfer_begin(&t, &copy[1], 0, 1, 1, 5000)); /* its bytes still take their time */
-    assert_int_equal(transfers_next_us(&t), 6011);
-    transfers_port_new(&t, 0); /* whose they were is gone, and so are they for its successor */
-    transfers_port_new(&t, 1);
-    assert_true(transfer_begin(&t, &copy[2], 0, 1, 1, 5000));
-    assert_int_equal(transfers_next_us(&t), 5011);
-    transfers_fini(&t);
+    assert_true(kv_link_begin(&t, &copy[0], 0, 1, 1000, 5000));
+    kv_link_drop(&t, &copy[0]);
+    assert_true(kv_link_next_us(&t) == INT64_MAX);
+    assert_true(kv_link_begin(&t, &copy[1], 0, 1, 1, 5000)); /* its bytes still take their time */
+    assert_int_equal(kv_link_next_us(&t), 6011);
+    kv_link_port_new(&t, 0); /* whose they were is gone, and so are they for its successor */
+    kv_link_port_new(&t, 1);
+    assert_true(kv_link_begin(&t, &copy[2], 0, 1, 1, 5000));
+    assert_int_equal(kv_link_next_us(&t), 5011);
+    kv_link_fini(&t);
 }
 
 /* ---- hand-overs ---- */
