@@ -10,7 +10,7 @@
 #include "base/core/bits.h"
 #include "base/io/log.h"
 #include "controller/control_state.h"
-#include "fleet/role_view.h"
+#include "fleet/demand.h"
 
 #include <string.h>
 

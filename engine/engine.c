@@ -15,7 +15,7 @@
 #include "base/io/loop/clock.h"
 #include "base/io/net/descriptors.h"
 #include "engine/serve/http_api.h"
-#include "engine/serve/throttle.h"
+#include "engine/serve/pace.h"
 #include "policies/catalog.h"
 
 #include <signal.h>

@@ -10,6 +10,7 @@
  */
 #pragma once
 #include "base/wire/sync.h"
+#include "policies/role/role.h"
 #include "policies/scale/view.h"
 
 #define DEMAND_FRESH_US ((int64_t)3000000) /* six syncs */
@@ -49,3 +50,18 @@ static inline bool demand_is_fresh(int64_t heard_us, int64_t now_us)
 bool demand_merge(const struct demand_source *source, uint32_t count,
                   const struct demand_counted *counted, uint32_t waiting, int64_t now_us,
                   struct scale_demand *ret);
+
+/* The view of role policies: the demand, and speeds lent to instances without one.
+ *
+ * Threads: pure
+ */
+
+/* Prompts less what caches held, outputs as predicted: the lengths that routers expect to come. */
+struct role_demand role_demand_of(const struct scale_demand *d);
+
+/* An instance that has computed nothing yet does not know its speed: it is taken for as fast as
+ * another instance of its offer, or as the offer's prior says. `offer` is parallel to `instance`,
+ * UINT32_MAX for an unknown one; `prior` has offer_count places, NULL where there is none, and is
+ * overwritten. */
+void role_lend_speeds(struct role_instance *instance, const uint32_t *offer, uint32_t count,
+                      const struct perf_coef **prior, uint32_t offer_count);

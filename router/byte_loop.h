@@ -9,9 +9,9 @@
  *          └────────► tokens
  */
 #pragma once
-#include "base/core/pool.h"
+#include "base/core/arena.h"
 #include "base/core/rng.h"
-#include "base/text/token_ask.h"
+#include "base/text/encode.h"
 #include "router/config.h"
 #include "router/fleet_link.h"
 #include "router/metrics.h"

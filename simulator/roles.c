@@ -7,7 +7,7 @@
  * that has a role keep it, and count for those that are chosen.
  */
 #include "base/core/bits.h"
-#include "fleet/role_view.h"
+#include "fleet/demand.h"
 #include "simulator/run.h"
 
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-/* arena.h - memory that is dropped whole: a request's, a tick's.
+/* arena.h - memory that is dropped whole (a request's, a tick's), and pools of objects of one size.
  *
  * Layer:    base/core (libc)
  * Lifetime: arena_reset frees what was handed out and keeps the first chunk
@@ -6,6 +6,9 @@
  */
 #pragma once
 #include "base/core/str.h"
+
+#include <stddef.h>
+#include <stdint.h>
 
 struct arena_chunk;
 
@@ -26,3 +29,26 @@ void *arena_array(struct arena *a, size_t count, size_t size);
 
 /* A copy with a NUL behind it; data is NULL when there was no memory. */
 struct str arena_str(struct arena *a, struct str s);
+
+/* A fixed number of objects of one size, taken and given back without malloc.
+ *
+ * Lifetime: all memory is taken at init; an object is zeroed when taken
+ * Threads:  the owner's only
+ */
+
+struct pool {
+    char *memory;
+    uint32_t *free_next; /* index of the next free object, behind each object */
+    size_t object_bytes;
+    uint32_t count;
+    uint32_t used;
+    uint32_t free_head;
+};
+
+/* 0, or -ENOMEM. */
+int pool_init(struct pool *p, size_t object_bytes, uint32_t count);
+void pool_fini(struct pool *p);
+void *pool_take(struct pool *p);              /* NULL when all are out */
+void pool_give(struct pool *p, void *object); /* must be one of ours and out */
+uint32_t pool_index(const struct pool *p, const void *object);
+void *pool_at(struct pool *p, uint32_t index); /* whether in use or not */

@@ -27,3 +27,11 @@ bool perf_coef_valid(const struct perf_coef *coef)
     }
     return sum > 0 && isfinite(sum) && isfinite(coef->samples) && coef->samples >= 0;
 }
+
+/* The names of the roles, as configuration and API write them. */
+
+const char *const role_names[ROLE_COUNT + 1] = {
+    [ROLE_BOTH] = "both",
+    [ROLE_PREFILL] = "prefill",
+    [ROLE_DECODE] = "decode",
+};

@@ -1,4 +1,5 @@
-/* perf.h - how long a step takes: the one model that engine, router, planner and simulator share.
+/* perf.h - how long a step takes, the one model that engine, router, planner and simulator share; and the
+ * phases that an instance serves.
  *
  * Layer:   policies (base/core)
  * Threads: pure functions over coefficients that are copied by value
@@ -68,3 +69,8 @@ static inline double perf_prefill_s(const struct perf_coef *coef, uint32_t token
 /* True when the numbers can be used at all: finite, none negative, not all zero. They may come
  * from a peer. */
 bool perf_coef_valid(const struct perf_coef *coef);
+
+/* The phases of a request that an instance serves. */
+
+enum role { ROLE_BOTH, ROLE_PREFILL, ROLE_DECODE, ROLE_COUNT };
+extern const char *const role_names[ROLE_COUNT + 1]; /* ends with NULL */

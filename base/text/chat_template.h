@@ -18,7 +18,7 @@
 #include "base/core/buf.h"
 #include "base/core/err.h"
 #include "base/core/own.h"
-#include "base/text/span.h"
+#include "base/text/tokenizer.h"
 
 #define CHAT_TEMPLATE_BYTES_MAX ((size_t)256 << 10) /* the largest known has 17 KB */
 

@@ -9,6 +9,7 @@
  */
 #include "base/text/tokenizer.h"
 
+#include "base/core/err.h"
 #include "base/core/hash.h"
 #include "base/core/work.h"
 #include "base/text/bpe.h"
@@ -264,4 +265,35 @@ int tokenizer_encode_prompt(const struct vocab *v, struct str text, struct ids *
     if (rc < 0 || !s->add_eos) return rc;
     rc = ids_push(out, s->eos);
     return rc < 0 ? err_set(err, rc, "no room for the end token") : 0;
+}
+
+/* Append to a list of byte ranges. */
+
+void text_spans_fini(struct text_spans *s)
+{
+    free(s->data);
+    *s = (struct text_spans){ 0 };
+}
+
+int text_spans_add(struct text_spans *s, size_t start, size_t len)
+{
+    if (len == 0) return 0;
+    if (s->count > 0) {
+        struct text_span *last = &s->data[s->count - 1];
+        must(start >= last->start + last->len);
+        if (start == last->start + last->len) {
+            last->len += len;
+            return 0;
+        }
+    }
+    if (s->count == TEXT_SPANS_MAX) return -E2BIG;
+    if (s->count == s->cap) {
+        size_t cap = s->cap ? 2 * s->cap : 16;
+        struct text_span *data = realloc(s->data, cap * sizeof *data);
+        if (!data) return -ENOMEM;
+        s->data = data;
+        s->cap = cap;
+    }
+    s->data[s->count++] = (struct text_span){ start, len };
+    return 0;
 }

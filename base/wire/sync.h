@@ -8,7 +8,7 @@
  */
 #pragma once
 #include "base/perf/lengths.h"
-#include "base/perf/role.h"
+#include "base/perf/perf.h"
 #include "base/wire/report.h"
 
 #define SYNC_SERVICES_MAX 64

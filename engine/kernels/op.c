@@ -4,8 +4,6 @@
  * instruction set that the answer is about. */
 #include "engine/kernels/op.h"
 
-#include "engine/kernels/op_supported.h"
-
 #ifdef MUSTER_X86
 #    include <cpuid.h>
 

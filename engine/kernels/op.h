@@ -16,6 +16,8 @@
 #include "engine/kernels/kv_layout.h"
 #include "engine/kernels/weight.h"
 
+#include <stdbool.h>
+
 #define ATTEND_ROWS_MAX 12 /* of any row of the table: what fits the registers of AVX-512 */
 
 static inline size_t activation_stride(uint32_t n)
@@ -99,3 +101,8 @@ extern const struct ops *const ops_table[];
 
 const struct ops *ops_best(void);
 const struct ops *ops_find(struct str name); /* NULL: no such row; ask supported() yourself */
+
+/* May this processor run a row of ops_table? */
+
+bool op_avx2_supported(void);
+bool op_avx512_supported(void);

@@ -19,8 +19,8 @@
 #include "base/core/fault.h"
 #include "base/io/log.h"
 #include "base/io/loop/clock.h"
-#include "engine/serve/step_log.h"
-#include "engine/serve/throttle.h"
+#include "engine/serve/metrics.h"
+#include "engine/serve/pace.h"
 
 #include <math.h>
 #include <pthread.h>

@@ -15,7 +15,7 @@
 #include "engine/serve/executor.h"
 #include "engine/serve/job.h"
 #include "engine/serve/metrics.h"
-#include "engine/serve/pulse.h"
+#include "engine/serve/pace.h"
 
 #define DEVICE_EVENTS_MAX 4096 /* block events that wait for readers; beyond: a snapshot */
 

@@ -10,7 +10,7 @@
 #include "base/core/bits.h"
 #include "base/core/json.h"
 #include "base/io/loop/clock.h"
-#include "base/text/token_ask.h"
+#include "base/text/encode.h"
 #include "base/wire/sse.h"
 #include "engine/serve/http_api_call.h"
 

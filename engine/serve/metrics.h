@@ -1,11 +1,16 @@
-/* metrics.h - the engine's metrics: one table, handles made at start.
+/* metrics.h - the engine's metrics, one table with handles made at start; and the log of steps.
  *
  * Layer:   engine/serve (base/io/metrics.h)
  * Threads: engine_metrics_* from any thread (the metrics are atomic)
  */
 #pragma once
+#include "base/core/err.h"
+#include "base/core/str.h"
 #include "base/io/metrics.h"
+#include "base/perf/perf.h"
 #include "engine/core/scheduler.h"
+
+#include <stdio.h>
 
 enum engine_metric {
     EM_TTFT,
@@ -95,3 +100,24 @@ void engine_metrics_http(struct engine_metrics *m, struct str path, int status);
 
 /* The names that vLLM's dashboards, scalers and endpoint pickers read. */
 int engine_metrics_render_vllm(const struct engine_metrics *m, struct str model, struct buf *out);
+
+/* Every step's shape and seconds as a line of CSV: what a performance model is fitted to.
+ *
+ * Threads:  the device thread
+ * Rules:    (1) at most STEP_LOG_LINES; later steps are not written, and a log line says so once
+ *           (2) a disk that fails ends the log, never the engine
+ *
+ *     prefill_tokens,prefill_chunks,decoding_seqs,kv_tokens_read,kv_tokens_decoding,seconds
+ */
+
+#define STEP_LOG_LINES 1000000
+
+struct step_log {
+    FILE *file; /* NULL: off */
+    uint32_t lines;
+};
+
+/* An empty path: off. The file is overwritten. */
+int step_log_open(struct step_log *log, struct str path, struct err *err);
+void step_log_add(struct step_log *log, const struct perf_shape *shape, double seconds);
+void step_log_close(struct step_log *log);

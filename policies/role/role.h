@@ -19,7 +19,6 @@
 #include "base/core/rng.h"
 #include "base/core/str.h"
 #include "base/perf/perf.h"
-#include "base/perf/role.h"
 
 #define ROLE_INSTANCES_MAX 4096
 #define ROLE_STATE_BYTES_MAX 4608

@@ -5,8 +5,8 @@
  */
 #include "router/core/ledger.h"
 
+#include "base/core/arena.h"
 #include "base/core/bits.h"
-#include "base/core/pool.h"
 
 #include <stdlib.h>
 

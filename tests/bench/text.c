@@ -10,7 +10,7 @@
 #include "base/core/bits.h"
 #include "base/core/own.h"
 #include "base/io/loop/clock.h"
-#include "base/text/token_ask.h"
+#include "base/text/encode.h"
 #include "base/wire/openai.h"
 #include "tests/proc/rig/rig.h"
 #include "tests/unit/text/collisions.h"

@@ -5,9 +5,9 @@
 #include "base/core/arena.h"
 #include "base/core/bits.h"
 #include "base/text/bundle.h"
-#include "base/text/byte_alphabet.h"
 #include "base/text/detok.h"
 #include "base/text/tokenizer.h"
+#include "base/text/vocab.h"
 #include "tests/fuzz/fuzz.h"
 
 #include <stdlib.h>

@@ -3,12 +3,12 @@
  * Layer: tests/sim
  * Model: sequential prefill, then all running sequences decode together; a turn takes what
  *        perf_step_s says with the instance's hidden coefficients. Its loop looks at the device each
- *        second (engine/serve/pulse.h) and beats the streams while it is well. It knows nothing of agents or
+ *        second (engine/serve/pace.h) and beats the streams while it is well. It knows nothing of agents or
  *        routers: what happens comes out through engine_out.
  */
 #pragma once
 #include "base/perf/perf.h"
-#include "engine/serve/pulse.h"
+#include "engine/serve/pace.h"
 #include "tests/sim/timeline.h"
 
 #define ENGINE_SEQS_MAX 16    /* decoding at once */

@@ -5,7 +5,7 @@
 #include "engine/kernels/cpu/attend.h"
 #include "engine/kernels/cpu/element.h"
 #include "engine/kernels/cpu/product.h"
-#include "engine/kernels/op_supported.h"
+#include "engine/kernels/op.h"
 
 const struct ops op_avx2 = {
     .name = "avx2",

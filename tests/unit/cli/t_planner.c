@@ -1,9 +1,16 @@
 /* t_planner.c - what `muster plan` asks: buckets of a trace, types of a price list, the answers. */
+#include "base/core/own.h"
+#include "base/io/file.h"
+#include "cli/cmd_offers.h"
 #include "cli/plan/planner.h"
 #include "tests/unit/unit.h"
 
 #include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <time.h>
+#include <unistd.h>
 
 static struct planner planner;
 static struct prices prices;
@@ -120,6 +127,58 @@ static void buckets_keep_rate_and_lengths(void **state)
     assert_true(fabs(output / rate - planner.mean.output_tokens) < 1e-6 * output);
 }
 
+/* The price price_list: a file's dates, and how old a price is. */
+
+#define DAY_S 86400
+
+static struct prices price_list;
+
+/* What offers_load says of a file with this text. */
+static int load(const char *text, struct err *err)
+{
+    char folder[] = "/tmp/muster-offers-XXXXXX", path[64];
+    assert_non_null(mkdtemp(folder));
+    snprintf(path, sizeof path, "%s/prices.txt", folder);
+    assert_int_equal(file_write_atomic(path, str_from(text), 0600, NULL), 0);
+    int rc = offers_load(str_from(path), &price_list, err);
+    unlink(path);
+    rmdir(folder);
+    return rc;
+}
+
+static void a_date_to_come_is_refused(void **state)
+{
+    (void)state;
+    struct err err = { 0 };
+    assert_int_equal(load("h100 aws - on_demand 6.88 2026-11-09 x\n", &err), 0);
+    price_list.count = 7;
+    assert_int_equal(load("h100 aws - on_demand 6.88 2026-11-09 x\n"
+                          "l4 gcp - on_demand 0.71 2999-01-01 x\n",
+                          &err),
+                     -EINVAL);
+    assert_non_null(
+        strstr(err_text(&err, -EINVAL), "prices.txt: the price of l4 at gcp is dated "));
+    assert_non_null(strstr(err_text(&err, -EINVAL), " days after today"));
+    assert_int_equal(price_list.count, 7); /* untouched */
+    assert_int_equal(offers_load((struct str){ 0 }, &price_list, &err), 0);
+}
+
+static void ages_are_whole_seconds_or_unknown(void **state)
+{
+    (void)state;
+    int64_t now_s = (int64_t)time(NULL);
+    int32_t today = (int32_t)(now_s / DAY_S);
+    struct price p = { .day = today - 30 };
+    int64_t age_s = offers_age_s(&p);
+    assert_in_range(age_s, now_s - (today - 30) * (int64_t)DAY_S, 32 * DAY_S);
+    p.day = today + 1; /* it may be today where the price_list was written */
+    assert_int_equal(offers_age_s(&p), 0);
+    p.day = today + 30; /* the compiled-in price_list under a clock that is behind */
+    assert_int_equal(offers_age_s(&p), -1);
+    p.day = PRICE_DATE_UNKNOWN;
+    assert_int_equal(offers_age_s(&p), -1);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -127,6 +186,8 @@ int main(void)
         cmocka_unit_test(what_is_lacking_is_said),
         cmocka_unit_test(a_large_model_is_split),
         cmocka_unit_test(buckets_keep_rate_and_lengths),
+        cmocka_unit_test(a_date_to_come_is_refused),
+        cmocka_unit_test(ages_are_whole_seconds_or_unknown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

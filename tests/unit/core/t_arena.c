@@ -3,7 +3,6 @@
 #include "base/core/err.h"
 #include "base/core/fault.h"
 #include "base/core/own.h"
-#include "base/core/pool.h"
 #include "base/core/rng.h"
 
 #include <setjmp.h>

@@ -6,6 +6,7 @@
 #include "base/core/bits.h"
 #include "base/core/rng.h"
 #include "engine/core/sampler.h"
+#include "tests/unit/unit.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -306,6 +307,86 @@ static void t_odd_logits(void **state)
     sampler_free(s);
 }
 
+/* The ranking against a plain sort, and what it costs in moves. */
+
+#define RANKED_VOCAB 50000
+
+static int by_rank(const void *a, const void *b)
+{
+    const struct ranked *x = a, *y = b;
+    if (x->logit > y->logit || x->logit < y->logit) return x->logit > y->logit ? -1 : 1;
+    return x->id < y->id ? -1 : 1;
+}
+
+/* Kinds of logits, those with awkward bits among them. */
+static float draw(struct rng *rng, uint32_t kind)
+{
+    static const float odd[] = { 0.0f,   -0.0f,    1e-40f,    -1e-40f, 3e38f,
+                                 -3e38f, INFINITY, -INFINITY, NAN };
+    switch (kind) {
+    case 0:
+        return (float)(20 * rng_f64(rng) - 10);
+    case 1:
+        return (float)rng_below(rng, 5); /* ties */
+    case 2:
+        return 1.5f;
+    default:
+        return odd[rng_below(rng, COUNT_OF(odd))];
+    }
+}
+
+static void t_order_is_that_of_a_sort(void **state)
+{
+    (void)state;
+    static const uint32_t sizes[] = { 1, 2, 63, 64, 97, 1000, 5000 };
+    struct rng rng;
+    rng_seed(&rng, 1);
+    for (size_t k = 0; k < COUNT_OF(sizes) * 4; k++) {
+        uint32_t size = sizes[k / 4], count = 0;
+        float *logit = calloc(size, sizeof *logit);
+        struct ranked *sorted = calloc(size, sizeof *sorted);
+        struct ranking r;
+        assert_int_equal(ranking_init(&r, size), 0);
+        for (uint32_t again = 0; again < 2; again++) {
+            count = 0;
+            for (uint32_t i = 0; i < size; i++) {
+                logit[i] = draw(&rng, k % 4);
+                if (logit[i] > -INFINITY) sorted[count++] = (struct ranked){ logit[i], i };
+            }
+            qsort(sorted, count, sizeof *sorted, by_rank);
+            assert_int_equal(ranking_begin(&r, logit), count);
+            for (uint32_t i = 0; i < count; i++)
+                assert_int_equal(ranking_next(&r).id, sorted[i].id);
+        }
+        ranking_fini(&r);
+        free(logit);
+        free(sorted);
+    }
+}
+
+/* All of a flat distribution, which a heap alone would take log2(RANKED_VOCAB) moves a token for. */
+static void t_all_of_it_costs_a_constant_a_token(void **state)
+{
+    (void)state;
+    static float logit[RANKED_VOCAB];
+    struct rng rng;
+    struct ranking r;
+    rng_seed(&rng, 1);
+    for (uint32_t i = 0; i < RANKED_VOCAB; i++)
+        logit[i] = (float)rng_f64(&rng);
+    assert_int_equal(ranking_init(&r, RANKED_VOCAB), 0);
+    uint32_t count = ranking_begin(&r, logit);
+    uint64_t built = r.moves;
+    for (uint32_t i = 0; i < 20; i++)
+        ranking_next(&r);
+    assert_true(r.moves - built < 20 * 20); /* a few are popped, not sorted */
+    for (uint32_t i = 20; i < count; i++)
+        ranking_next(&r);
+    print_message("%.2f moves a token\n", (double)r.moves / RANKED_VOCAB);
+    assert_true(r.moves <= (uint64_t)RANKING_MOVES_MAX * RANKED_VOCAB);
+    ranking_fini(&r);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -315,6 +396,8 @@ int main(void)
         cmocka_unit_test(t_chance_is_a_function_of_seed_and_position),
         cmocka_unit_test(t_logprobs),
         cmocka_unit_test(t_odd_logits),
+        cmocka_unit_test(t_order_is_that_of_a_sort),
+        cmocka_unit_test(t_all_of_it_costs_a_constant_a_token),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -2,6 +2,7 @@
 #include "base/core/bits.h"
 #include "base/core/own.h"
 #include "base/io/loop/clock.h"
+#include "base/wire/generate.h"
 #include "tests/unit/engine/serve_rig.h"
 #include "tests/unit/engine/tiny_model.h"
 
@@ -9,6 +10,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -137,6 +139,177 @@ static void t_sigterm_drains(void **state)
     engine_fini(&e);
 }
 
+/* The real engine whose device thread stops: what each client hears of it, and
+ * that a queue that is merely long is told from it. */
+
+#define BEAT "\r\n1\r\n\n\r\n" /* a chunk that holds an empty line */
+
+static void send_generate(int fd)
+{
+    CLEANUP(buf_fini) struct buf body = { 0 };
+    uint32_t ids[37];
+    for (uint32_t i = 0; i < COUNT_OF(ids); i++)
+        ids[i] = 30 + i;
+    const struct generate_request g = {
+        .id = STR("g"),
+        .ids = ids,
+        .id_count = COUNT_OF(ids),
+        .prompt_tokens = COUNT_OF(ids),
+        .sampling = { .top_p = 1, .repetition_penalty = 1 },
+        .max_tokens = 500,
+        .ignore_eos = true,
+    };
+    assert_int_equal(generate_encode(&g, &body), 0);
+    send_raw(fd, "/internal/generate", body.data);
+}
+
+static uint32_t count_of(const struct buf *seen, const char *word)
+{
+    uint32_t count = 0;
+    for (const char *at = seen->data; (at = strstr(at, word)); at++)
+        count++;
+    return count;
+}
+
+/* False at the end of the connection. */
+static bool read_more(int fd, struct buf *seen)
+{
+    char some[4096];
+    ssize_t n = read(fd, some, sizeof some);
+    return n > 0 && buf_append(seen, some, (size_t)n) == 0;
+}
+
+/* Streams of clients end with a sentence, those of routers are cut; whoever asks is told. */
+static void t_a_stalled_device_is_told(void **state)
+{
+    (void)state;
+    struct engine e;
+    CLEANUP(buf_fini) struct buf seen = { 0 }, frames = { 0 }, reply = { 0 };
+    engine_open(&e, (const char *const[]){ "--fault", "device.hang_at_37:1", NULL });
+    assert_int_equal(get(&e, "/health", &reply), 200);
+    int client = connect_raw(&e), router = connect_raw(&e);
+    send_raw(client, "/v1/completions", ENDLESS_STREAM);
+    read_raw(client, "data: ", &seen);
+    send_generate(router); /* the device hangs while it computes this prompt */
+    read_raw(router, GENERATE_BEAT_HEADER, &frames);
+    read_raw(client, "[DONE]", &seen);
+    has(&seen, "made no step");
+    assert_int_equal(get(&e, "/health", &reply), 503);
+    has(&reply, "made no step");
+    assert_int_equal(get(&e, "/internal/info", &reply), 200);
+    has(&reply, "\"health\":\"failing\"");
+    has(&reply, "\"stalled_s\":");
+    assert_int_equal(post(&e, "/v1/completions", "{\"prompt\":\"x\"}", &reply), 503);
+    assert_true(metric(&e, "muster_engine_stalls_total") == 1);
+    assert_true(metric(&e, "muster_engine_stalled_seconds") >= 5);
+    while (read_more(router, &frames))
+        continue;
+    assert_null(strstr(frames.data, "\r\n0\r\n")); /* cut, not ended */
+    assert_null(strstr(frames.data, "\"finish\""));
+    close(client);
+    close(router);
+    kill(e.pid, SIGKILL);
+    assert_int_equal(engine_wait(&e), 1000 + SIGKILL);
+    engine_fini(&e);
+}
+
+static void t_a_request_that_waits_is_alive(void **state)
+{
+    (void)state;
+    struct engine e;
+    CLEANUP(buf_fini) struct buf seen = { 0 }, frames = { 0 };
+    engine_open(&e, (const char *const[]){ "--max-num-seqs", "1", "--cpu-share", SLOW, NULL });
+    int first = connect_raw(&e), second = connect_raw(&e);
+    send_raw(first, "/v1/completions", ENDLESS_STREAM);
+    read_raw(first, "data: ", &seen);
+    send_generate(second);
+    read_raw(second, GENERATE_BEAT_HEADER ": " GENERATE_BEAT_MS, &frames);
+    while (count_of(&frames, BEAT) < 2)
+        assert_true(read_more(second, &frames));
+    assert_null(strstr(frames.data, "\"ids\""));
+    close(first);
+    close(second);
+    engine_close(&e);
+}
+
+/* Clients that leave, that have no time, that are too many, that wait. */
+
+static void t_leaving_frees_the_pages(void **state)
+{
+    (void)state;
+    const char *const args[] = { "--cpu-share", SLOW, NULL };
+    struct engine e;
+    CLEANUP(buf_fini) struct buf seen = { 0 };
+    engine_open(&e, args);
+    for (int way = 0; way < 3; way++) {
+        int fd = connect_raw(&e);
+        buf_clear(&seen);
+        send_raw(fd, "/v1/completions", ENDLESS_STREAM);
+        read_raw(fd, "data: ", &seen);
+        assert_true(metric(&e, "muster_engine_kv_pages{state=\"held\"}") > 0);
+        if (way == 0) close(fd);             /* leaves */
+        if (way == 1) shutdown(fd, SHUT_WR); /* half-closes */
+        if (way == 2) {                      /* resets */
+            struct linger now = { .l_onoff = 1, .l_linger = 0 };
+            setsockopt(fd, SOL_SOCKET, SO_LINGER, &now, sizeof now);
+            close(fd);
+        }
+        until_metric(&e, "muster_engine_requests_finished_total{reason=\"abort\"}", way + 1);
+        until_metric(&e, "muster_engine_kv_pages{state=\"held\"}", 0);
+        if (way == 1) close(fd);
+    }
+    assert_true(metric(&e, "muster_engine_generation_tokens_total") < ENDLESS_TOKENS);
+    engine_close(&e);
+}
+
+static void t_deadline_is_408(void **state)
+{
+    (void)state;
+    const char *const args[] = { "--cpu-share", SLOW, NULL };
+    struct engine e;
+    CLEANUP(buf_fini) struct buf r = { 0 };
+    engine_open(&e, args);
+    const char *body = "{\"prompt\":\"x\",\"max_tokens\":4000,\"ignore_eos\":true}";
+    int64_t from = clock_mono_us();
+    assert_int_equal(
+        ask_with(&e, "POST", "/v1/completions", body, "x-request-timeout-ms", "100", &r), 408);
+    has(&r, "deadline_exceeded");
+    assert_true(clock_mono_us() - from >= 100000);
+    until_metric(&e, "muster_engine_requests_finished_total{reason=\"deadline\"}", 1);
+    until_metric(&e, "muster_engine_kv_pages{state=\"held\"}", 0);
+    engine_close(&e);
+}
+
+static void t_full_is_429_and_waiting_streams_are_pinged(void **state)
+{
+    (void)state;
+    const char *const args[] = { "--cpu-share", SLOW,     "--max-num-seqs", "1", "--max-waiting",
+                                 "1",           "--ping", "100ms",          NULL };
+    struct engine e;
+    CLEANUP(buf_fini) struct buf r = { 0 };
+    struct buf seen[2] = { 0 };
+    engine_open(&e, args);
+    int both[2] = { connect_raw(&e), connect_raw(&e) };
+    send_raw(both[0], "/v1/completions", ENDLESS_STREAM);
+    read_raw(both[0], "data: ", &seen[0]);
+    send_raw(both[1], "/v1/completions", ENDLESS_STREAM);
+    /* Mostly the second; the first where we read so slowly that it lost its place. */
+    read_either_raw(both, ": ping", seen);
+    int fd = connect_raw(&e);
+    send_raw(fd, "/v1/completions", ENDLESS_STREAM);
+    read_raw(fd, "\"code\":\"overloaded\"", &r);
+    has(&r, "HTTP/1.1 429");
+    has(&r, "retry-after: 1");
+    close(fd);
+    assert_true(metric(&e, "muster_engine_requests_refused_total") > 0);
+    close(both[0]);
+    read_raw(both[1], "data: ", &seen[1]); /* its turn */
+    close(both[1]);
+    buf_fini(&seen[0]);
+    buf_fini(&seen[1]);
+    engine_close(&e);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -144,6 +317,11 @@ int main(void)
         cmocka_unit_test(t_wrong_starts),
         cmocka_unit_test(t_cpu_share_is_kept),
         cmocka_unit_test(t_sigterm_drains),
+        cmocka_unit_test(t_a_stalled_device_is_told),
+        cmocka_unit_test(t_a_request_that_waits_is_alive),
+        cmocka_unit_test(t_leaving_frees_the_pages),
+        cmocka_unit_test(t_deadline_is_408),
+        cmocka_unit_test(t_full_is_429_and_waiting_streams_are_pinged),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,7 +1,7 @@
 /* t_stop.c - whatever the split into tokens, the text is that of a search over the whole. */
 #include "base/core/bits.h"
 #include "base/core/rng.h"
-#include "engine/core/stop.h"
+#include "engine/serve/output.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

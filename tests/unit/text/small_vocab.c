@@ -2,7 +2,7 @@
 #include "tests/unit/text/small_vocab.h"
 
 #include "base/core/bits.h"
-#include "base/text/byte_alphabet.h"
+#include "base/text/vocab.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,7 +1,7 @@
 /* t_encode.c - prompts within a model's context, and the bodies of /tokenize and /detokenize. */
 #include "base/core/bits.h"
 #include "base/core/work.h"
-#include "base/text/token_ask.h"
+#include "base/text/encode.h"
 #include "tests/unit/text/small_vocab.h"
 #include "tests/unit/unit.h"
 
