@@ -3,11 +3,10 @@
 #include "base/core/own.h"
 #include "base/io/file.h"
 #include "base/io/loop/clock.h"
+#include "cli/cmd_override.h"
 #include "cli/command.h"
 #include "cli/daemons.h"
 #include "cli/json_path.h"
-#include "cli/local_procs.h"
-#include "cli/scale_to_zero.h"
 
 #include <stdio.h>
 #include <unistd.h>

@@ -4,9 +4,9 @@
 #include "base/core/own.h"
 #include "base/io/loop/clock.h"
 #include "cli/command.h"
+#include "cli/input_file.h"
 #include "cli/remote.h"
 #include "cli/table.h"
-#include "cli/trace_file.h"
 #include "router/predict_file.h"
 #include "simulator/predict_trial.h"
 

@@ -1,9 +1,12 @@
-/* daemons.h - controller and router as background processes: start, wait, stop.
+/* daemons.h - controller, router and local instances as background processes: start, wait, find, stop.
  *
  * Layer: cli (base/io)
  */
 #pragma once
+#include "base/io/proc.h"
 #include "cli/fleet_file.h"
+
+#include <stdint.h>
 
 /* Starts `muster ROLE args...` detached, with its output appended to STATE/ROLE.log. args is
  * NULL-terminated. */
@@ -33,3 +36,23 @@ void daemons_show_log(const char *path);
 /* A port of 127.0.0.1 that is free now; 0 when there is none. Another process may take it before
  * ours does: then that one fails with its own words. */
 uint16_t daemons_free_port(void);
+
+/* The processes of local instances, found by what they wrote into the state directory.
+ *
+ * Use:   after the controller has ended: while it lives it would start again what is ended here
+ */
+
+#define LOCALS_MAX 512 /* processes; two an instance */
+
+struct local_procs {
+    struct proc_id id[LOCALS_MAX];
+    uint32_t count;
+    uint32_t dropped; /* beyond LOCALS_MAX */
+};
+
+/* Living agents first, then living engines. A state directory without instances has none. */
+int local_procs_find(struct str state, struct local_procs *ret, struct err *err);
+
+/* SIGKILL to agents, then to engines, until none is left or timeout_us has passed: -ETIMEDOUT and
+ * their pids. *ret_ended counts processes that were ended. */
+int local_procs_kill(struct str state, int64_t timeout_us, uint32_t *ret_ended, struct err *err);

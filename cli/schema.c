@@ -5,7 +5,7 @@
  */
 #include "cli/schema.h"
 
-#include "agent/config.h"
+#include "agent/agent.h"
 #include "base/core/own.h"
 #include "base/io/config/opt.h"
 #include "controller/config.h"

@@ -3,7 +3,7 @@
  *     intent/ID        one JSON record each (core/intent.h), written by act.c
  *     tenant/NAME      tenants.c
  *     hand/SERVICE     {"v":1,"paused":bool,"manual":{"POOL":N}}: what a person has set
- *     memory/SERVICE   what its policies remember (core/policy_memory.h): of use only to the same
+ *     memory/SERVICE   what its policies remember (core/record.h): of use only to the same
  *                      rows and pools, ignored otherwise
  *     cost             {"v":1,"folded":dollars}: of instances that are forgotten
  *     clock            fleet_clock.c
@@ -16,7 +16,7 @@
 #include "base/wire/field.h"
 #include "controller/config.h"
 #include "controller/control_state.h"
-#include "controller/core/policy_memory.h"
+#include "controller/core/record.h"
 
 #include <string.h>
 

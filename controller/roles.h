@@ -3,7 +3,7 @@
  * Layer: controller, private to it; part of control_state.h
  */
 #pragma once
-#include "policies/role/look.h"
+#include "policies/role/role.h"
 
 /* What the role row of a service was asked and said last. */
 struct roles {

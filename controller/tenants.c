@@ -5,6 +5,7 @@
  * restart, so that it is added up by differences for each router. */
 #include "base/core/bits.h"
 #include "base/core/hash.h"
+#include "base/io/file.h"
 #include "base/io/log.h"
 #include "base/wire/field.h"
 #include "base/wire/sync.h"
@@ -291,5 +292,258 @@ int tenants_flush(struct control *c, int64_t now_us)
         t->dirty = false;
     }
     c->usage_us = now_us;
+    return 0;
+}
+
+/* Whether requests need API keys: durable, and closed in doubt.
+ *
+ * The first tenant closes the service. From then on only a person opens it again: not the end of
+ * the last tenant, not a lost store. The state stands in the store and in a file beside it, which
+ * outlives a store that somebody moves away; either of them saying "closed" is enough. Closing is
+ * therefore written before the tenant that it is for, and opening is done when both are written. */
+
+#define KEYS_RECORD STR("keys")
+#define KEYS_TEXT_BYTES_MAX 64
+
+static const char *const texts[KEYS_STATE_COUNT] = {
+    [KEYS_NEVER] = "",
+    [KEYS_CLOSED] = "muster-keys 1 closed\n",
+    [KEYS_OPENED] = "muster-keys 1 opened\n",
+};
+
+/* What nobody can read counts as closed. */
+static enum keys_state state_of(int rc, struct str text, const char *where)
+{
+    if (rc == -ENOENT) return KEYS_NEVER;
+    for (int s = KEYS_CLOSED; rc == 0 && s < KEYS_STATE_COUNT; s++)
+        if (str_eq(text, str_from(texts[s]))) return (enum keys_state)s;
+    log_event(LOG_ERROR, "keys_unreadable", "where=%s error=%s", where, err_text(NULL, rc));
+    return KEYS_CLOSED;
+}
+
+static int put_record(struct control *c, enum keys_state s, struct err *err)
+{
+    return store_put_if(c->setup.store, KEYS_RECORD, str_from(texts[s]), STORE_ANY, NULL, err);
+}
+
+static int put_file(struct control *c, enum keys_state s, struct err *err)
+{
+    if (!c->setup.keys_file) return 0;
+    return file_write_atomic(c->setup.keys_file, str_from(texts[s]), 0600, err);
+}
+
+/* In memory once it is durable in both places. */
+static int put_state(struct control *c, enum keys_state s, struct err *err)
+{
+    int rc = put_file(c, s, err);
+    if (rc == 0) rc = put_record(c, s, err);
+    if (rc < 0) return rc;
+    c->people.keys = s;
+    c->people.tenants_version++; /* routers hear of it with the list */
+    return 0;
+}
+
+int keys_restore(struct control *c, struct err *err)
+{
+    CLEANUP(buf_fini) struct buf record = { 0 }, file = { 0 };
+    int rc = store_get(c->setup.store, KEYS_RECORD, &record, NULL, err);
+    if (rc < 0 && rc != -ENOENT) return rc;
+    enum keys_state stored = state_of(rc, buf_view(&record), "store"), beside = KEYS_NEVER;
+    if (c->setup.keys_file) {
+        rc = file_read(c->setup.keys_file, KEYS_TEXT_BYTES_MAX, &file, err);
+        beside = state_of(rc, buf_view(&file), c->setup.keys_file);
+    }
+    /* A store of before this record was kept has tenants and no word; they count unread too. */
+    bool said = stored != KEYS_NEVER || beside != KEYS_NEVER;
+    bool closed = stored == KEYS_CLOSED || beside == KEYS_CLOSED || c->people.tenant_count > 0 ||
+                  (!said && c->people.aside.tenants > 0);
+    enum keys_state s = closed ? KEYS_CLOSED : stored == KEYS_OPENED ? stored : beside;
+    c->people.keys = s;
+    bool same = stored == s && (beside == s || !c->setup.keys_file);
+    return same ? 0 : put_state(c, s, err);
+}
+
+int keys_close(struct control *c, struct err *err)
+{
+    if (c->people.keys == KEYS_CLOSED) return 0;
+    int rc = put_state(c, KEYS_CLOSED, err);
+    if (rc == 0) log_event(LOG_INFO, "keys_closed", "why=tenant");
+    return rc;
+}
+
+bool keys_needed(const struct control *c)
+{
+    return c->setup.keys_required || c->people.keys == KEYS_CLOSED;
+}
+
+int control_keys_open(struct control *c, struct err *err)
+{
+    if (c->setup.keys_required)
+        return err_set(err, -EINVAL, "controller.require_keys is set: keys stay required");
+    if (c->people.tenant_count > 0)
+        return err_set(err, -EEXIST, "%u tenants have keys; revoke them first",
+                       c->people.tenant_count);
+    int rc = put_state(c, KEYS_OPENED, err);
+    if (rc == 0) log_event(LOG_WARN, "keys_opened", "requests without a key are served");
+    return rc;
+}
+
+/* Credentials of people and programs: admin and read-only tokens, kept as digests.
+ *
+ * A token is 160 random bits, as a tenant's key is, and its SHA-256 is all that is kept. Who loses one
+ * revokes it by name; the fleet's secret stays what it is. */
+
+#define TOKEN_RANDOM_BYTES 20
+#define TOKEN_RECORD_VERSION 1 /* of a stored token, whatever the wire's is */
+
+const char *const token_role_names[] = { "read", "admin", NULL };
+
+struct token_record {
+    uint32_t v;
+    struct str name, hash;
+    int role;
+    int64_t created_us;
+};
+
+static const struct field token_fields[] = {
+    FIELD(struct token_record, v, FIELD_U32, .required = true, .min = 1,
+          .max = TOKEN_RECORD_VERSION),
+    FIELD(struct token_record, name, FIELD_STR, .required = true, .min = 1, .max = NAME_BYTES - 1),
+    FIELD(struct token_record, hash, FIELD_STR, .required = true, .min = SHA256_HEX,
+          .max = SHA256_HEX),
+    FIELD(struct token_record, role, FIELD_ENUM, .required = true, .names = token_role_names,
+          .max = TOKEN_ROLE_COUNT),
+    FIELD(struct token_record, created_us, FIELD_I64, .min = 0, .max = 9e15),
+};
+static const struct field_set token_set = FIELD_SET(struct token_record, token_fields);
+
+static int store_token(struct control *c, struct token *t, struct err *err)
+{
+    struct token_record r = { .v = TOKEN_RECORD_VERSION,
+                              .name = str_from(t->name),
+                              .hash = str_from(t->hash),
+                              .role = t->role,
+                              .created_us = t->created_us };
+    CLEANUP(buf_fini) struct buf key = { 0 }, text = { 0 };
+    buf_printf(&key, "token/%s", t->name);
+    int rc = key.rc ? key.rc : fields_encode(&token_set, &r, &text);
+    if (rc < 0) return err_set(err, rc, "no memory for token %s", t->name);
+    return store_put_if(c->setup.store, buf_view(&key), buf_view(&text), STORE_ABSENT, NULL, err);
+}
+
+struct token_restoring {
+    struct control *c;
+    struct err *err;
+};
+
+static int restore_token(void *ctx, const struct store_entry *e)
+{
+    struct token_restoring *job = ctx;
+    struct control *c = job->c;
+    if (c->people.token_count == CONTROL_TOKENS_MAX)
+        return err_set(job->err, -ENOSPC, "the store holds more than %d tokens",
+                       CONTROL_TOKENS_MAX);
+    CLEANUP(arena_fini) struct arena arena;
+    arena_init(&arena, 16384);
+    struct token_record r = { 0 };
+    struct err why = { 0 };
+    int rc = fields_decode(&token_set, e->value, &arena, &r, "the stored token", &why);
+    if (rc == -ENOMEM) return err_set(job->err, rc, "%s", err_text(&why, rc));
+    if (rc < 0) { /* it opens nothing until somebody can read it */
+        control_set_aside(c, e->key, err_text(&why, rc));
+        return 0;
+    }
+    struct token *t = &c->people.token[c->people.token_count++];
+    *t = (struct token){ .role = r.role, .created_us = r.created_us };
+    must(name_copy(t->name, sizeof t->name, r.name) == 0);
+    must(name_copy(t->hash, sizeof t->hash, r.hash) == 0);
+    return 0;
+}
+
+int tokens_restore(struct control *c, struct err *err)
+{
+    struct token_restoring job = { c, err };
+    return store_list(c->setup.store, STR("token/"), restore_token, &job, err);
+}
+
+static struct token *find_token(struct control *c, struct str name)
+{
+    for (uint32_t i = 0; i < c->people.token_count; i++)
+        if (str_eq(str_from(c->people.token[i].name), name)) return &c->people.token[i];
+    return NULL;
+}
+
+int control_token_add(struct control *c, struct str name, enum token_role role, int64_t now_us,
+                      char ret_token[TOKEN_TEXT_BYTES], struct err *err)
+{
+    if (!tenant_name_is_plain(name))
+        return err_set(err, -EINVAL, "a token's name has 1 to %d letters, digits, '-', '_' and '.'",
+                       NAME_BYTES - 1);
+    if (find_token(c, name))
+        return err_set(err, -EEXIST, "token " STR_FMT " exists already", STR_ARG(name));
+    if (c->people.token_count == CONTROL_TOKENS_MAX) {
+        control_bound_reached(c, "tokens");
+        return err_set(err, -ENOSPC, "%d tokens is the limit", CONTROL_TOKENS_MAX);
+    }
+    struct token t = { .role = role, .created_us = now_us };
+    must(name_copy(t.name, sizeof t.name, name) == 0);
+    char secret[2 * TOKEN_RANDOM_BYTES + 1], text[TOKEN_TEXT_BYTES];
+    int rc = tenant_random_hex(secret, TOKEN_RANDOM_BYTES, err);
+    if (rc < 0) return rc;
+    int len = snprintf(text, sizeof text, "muster-%s-%s", token_role_names[role], secret);
+    uint8_t digest[SHA256_BYTES];
+    sha256(text, (size_t)len, digest);
+    hex_from(digest, sizeof digest, t.hash);
+    rc = store_token(c, &t, err);
+    if (rc < 0) return rc;
+    c->people.token[c->people.token_count++] = t;
+    c->people.tenants_version++; /* routers hear of it with the list */
+    memcpy(ret_token, text, sizeof text);
+    explicit_bzero(secret, sizeof secret);
+    explicit_bzero(text, sizeof text);
+    log_event(LOG_INFO, "token_added", "name=%s role=%s", t.name, token_role_names[role]);
+    return 0;
+}
+
+int control_token_remove(struct control *c, struct str name, struct err *err)
+{
+    struct token *t = find_token(c, name);
+    if (!t) return err_set(err, -ENOENT, "there is no token '" STR_FMT "'", STR_ARG(name));
+    CLEANUP(buf_fini) struct buf key = { 0 };
+    buf_printf(&key, "token/%s", t->name);
+    int rc = key.rc ? key.rc : store_delete_if(c->setup.store, buf_view(&key), STORE_ANY, err);
+    if (rc < 0) return rc;
+    log_event(LOG_INFO, "token_removed", "name=%s", t->name);
+    *t = c->people.token[--c->people.token_count];
+    c->people.tenants_version++;
+    return 0;
+}
+
+bool control_token_find(const struct control *c, struct str text, enum token_role *ret)
+{
+    uint8_t digest[SHA256_BYTES];
+    char hex[SHA256_HEX + 1];
+    bool found = false;
+    if (!c || text.len == 0) return false;
+    sha256(text.data, text.len, digest);
+    hex_from(digest, sizeof digest, hex);
+    for (uint32_t i = 0; i < c->people.token_count; i++) {
+        if (!equal_constant_time(hex, c->people.token[i].hash, SHA256_HEX)) continue;
+        *ret = (enum token_role)c->people.token[i].role;
+        found = true;
+    }
+    return found;
+}
+
+int tokens_rules(const struct control *c, struct arena *arena, const struct token_rules **ret,
+                 uint32_t *ret_count)
+{
+    struct token_rules *rules = arena_array(arena, c->people.token_count, sizeof *rules);
+    if (!rules) return -ENOMEM;
+    for (uint32_t i = 0; i < c->people.token_count; i++)
+        rules[i] = (struct token_rules){ .hash = str_from(c->people.token[i].hash),
+                                         .admin = c->people.token[i].role == TOKEN_ADMIN };
+    *ret = rules;
+    *ret_count = c->people.token_count;
     return 0;
 }

@@ -11,7 +11,7 @@
 #include "base/text/tokenizer.h"
 #include "base/wire/openai_reply.h"
 #include "base/wire/sse.h"
-#include "router/core/silence.h"
+#include "router/core/failure.h"
 #include "router/target.h"
 
 #define REQUEST_ARENA_BYTES_MAX ((size_t)32 << 20) /* of one parsed request */

@@ -12,7 +12,6 @@
 #include "router/quarantine_board.h"
 #include "router/record.h"
 #include "router/request.h"
-#include "router/services.h"
 #include "router/snapshot.h"
 
 #include <stdatomic.h>

@@ -11,7 +11,7 @@
 #include "base/io/net/addr.h"
 #include "router/byte_loop.h"
 #include "router/decide.h"
-#include "router/loop_metrics.h"
+#include "router/metrics.h"
 
 #include <signal.h>
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-/* tenants.h - finds the tenant of an API key and keeps its limits.
+/* tenants.h - finds the tenant of an API key and keeps its limits; whether requests need a key.
  *
  * Layer:    router (base/core, base/wire)
  * Threads:  struct tenant_keys is an immutable snapshot that byte loops share by reference count;
@@ -8,6 +8,8 @@
  *           (3) requests without a key belong to the anonymous tenant "", which has no limits
  */
 #pragma once
+#include "base/core/buf.h"
+#include "base/core/err.h"
 #include "base/core/hash.h"
 #include "base/core/map.h"
 #include "base/io/loop/lane.h"
@@ -99,3 +101,41 @@ uint32_t entry_told(struct lane *home, struct lane_item *item, double *ret_wait_
 /* By the decision thread, for an item of its lane. False: the tenant may not. */
 bool entry_decide(struct lane *from, struct lane_item *item, struct tenants *tenants,
                   int64_t now_us);
+
+/* Knows if requests need an API key, over a restart of the router too.
+ *
+ * Threads: the decision thread's; snapshots carry `need` to the byte loops
+ * Rules:   (1) closed until the controller has spoken: without its word nobody is served without a
+ *              key, unless no controller is configured
+ *          (2) once keys were needed they stay needed, whatever becomes of the controller and its
+ *              store, until a controller says that a person has opened the service (keys_opened)
+ *          (3) the file holds no key, only digests, and is as private as the secret
+ */
+
+enum keys_need {
+    KEYS_UNKNOWN, /* the controller has not spoken yet */
+    KEYS_NONE,
+    KEYS_REQUIRED,
+};
+
+struct keys {
+    enum keys_need need;
+    bool always;      /* the configuration requires them */
+    struct buf path;  /* of the file, with NUL; empty: nothing is remembered */
+    struct buf saved; /* what the file holds */
+};
+
+/* `file` empty: router.keys beside `secret_file`, where there is one. -ENAMETOOLONG. */
+int keys_init(struct keys *k, struct str file, struct str secret_file, bool always,
+              bool has_controller, struct err *err);
+void keys_fini(struct keys *k);
+
+/* What was remembered: -ENOENT: nothing. Otherwise keys are needed from now on where they were, and
+ * where the file cannot be read or understood; 0: *ret (in `arena`) has the tenants too. */
+int keys_recall(struct keys *k, struct arena *arena, struct router_rules *ret, struct err *err);
+
+/* The controller's word. */
+void keys_heed(struct keys *k, const struct router_rules *rules);
+
+/* Writes down what holds now with the tenants of `rules`, when it is not what the file says. */
+int keys_remember(struct keys *k, const struct router_rules *rules, struct err *err);

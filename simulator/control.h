@@ -144,3 +144,40 @@ uint32_t sim_control_advance(struct sim_control *c, int64_t now_us,
 void sim_control_emptied(struct sim_control *c, uint32_t number, int64_t now_us);
 
 void sim_control_finish(struct sim_control *c, int64_t end_us, struct sim_control_totals *ret);
+
+/* A simulated fleet as the plan's services.
+ *
+ * Rules: pools of one service whose instances are alike (same step times and limits) are one pool of
+ *        the plan with an offer each, which the placement row chooses among
+ */
+
+struct control_services {
+    const struct sim_control_setup *setup; /* borrowed */
+    struct plan_service plan[SIM_SERVICES_MAX];
+    uint32_t count;
+    struct offer offer[SCALE_POOLS_MAX]; /* a place a pool of the setup */
+    uint32_t group[SCALE_POOLS_MAX];     /* its service's pool that it is an offer of */
+    uint32_t floor;                      /* the least instances that the fleet may have */
+};
+
+/* -EINVAL with a sentence. */
+int control_services_check(const struct sim_control_setup *setup, struct err *err);
+
+void control_services_init(struct control_services *s, const struct sim_control_setup *setup);
+
+/* What the clairvoyant bound would have, from all that will come.
+ *
+ * Rules: no policy sees it; it is set as a person's hand would set a count, past signal and shaper
+ */
+
+struct foresight {
+    uint16_t *need; /* by second; NULL: nobody foresees anything */
+    uint32_t count;
+};
+
+/* From setup->future. -ENOMEM. */
+int foresight_init(struct foresight *ret, const struct sim_control_setup *setup, struct err *err);
+void foresight_fini(struct foresight *f);
+
+/* Sets the counts of the service's pools; what the first cannot have goes to the next. */
+void foresight_set(const struct foresight *f, struct plan_service *service, int64_t now_us);

@@ -61,3 +61,16 @@ void flight_give(struct flights *fs, struct flight *f);
 
 /* Room for `count` keys; false without memory. */
 bool flight_keys_reserve(struct flight *f, uint32_t count);
+
+/* The token ids that a trace's blocks stand for, and the keys a router chains of them.
+ *
+ * Rule:  equal blocks give equal ids, so that router, index and cache see exactly the sharing that
+ *        the trace names; prompts without blocks share nothing and need no ids
+ */
+
+/* `ret` has room for the request's prompt_tokens. */
+void prompt_ids(const struct trace *t, const struct trace_request *r, uint32_t *ret);
+
+/* One key for each block of the trace, chained; for engines whose cache has pages of that size. */
+void prompt_block_keys(const struct trace *t, const struct trace_request *r, uint64_t seed,
+                       struct block_key salt, struct block_key *ret);

@@ -1,7 +1,6 @@
 /* generate_spec.c - the sentence a generated trace is asked for with, and its help, from two tables. */
 #include "base/core/bits.h"
 #include "simulator/generate.h"
-#include "simulator/generate_draw.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -1,4 +1,4 @@
-/* instance.h - one simulated engine behind one interface: what a router may send to.
+/* instance.h - one simulated engine behind one interface: what a router may send to, and its block events.
  *
  * Layer:    simulator (engine/core, policies, base/core)
  * Lifetime: made by its kind, freed by instance_free; flights belong to the run
@@ -9,11 +9,14 @@
  * published routing comparisons (one prompt after another, decoding without contention).
  */
 #pragma once
+#include "base/core/block_key.h"
 #include "base/core/heap.h"
 #include "base/wire/report.h"
 #include "policies/migrate/migrate.h"
 #include "simulator/flight.h"
 #include "simulator/world.h"
+
+#include <stdint.h>
 
 struct instance;
 
@@ -123,3 +126,21 @@ int serial_new(const struct instance_config *config, struct instance **ret, stru
 /* The kind that the pool's hardware asks for. */
 int instance_new(const struct instance_config *config, struct instance **ret, struct err *err);
 void instance_free(struct instance *in);
+
+/* Block events on their way from engines to routers, all equally late. */
+
+struct feed_event {
+    int64_t due_us;
+    struct block_key key;
+    uint32_t serial, place; /* of the instance */
+    bool add;
+};
+
+struct feed {
+    struct feed_event *event; /* ring */
+    size_t first, count, capacity;
+};
+
+void feed_fini(struct feed *f);
+bool feed_push(struct feed *f, const struct feed_event *ev);           /* false without memory */
+bool feed_pop(struct feed *f, int64_t now_us, struct feed_event *ret); /* false: none is due */

@@ -11,8 +11,8 @@
 #include "base/core/hash.h"
 #include "engine/core/scheduler.h"
 #include "policies/perf/perf_model.h"
+#include "simulator/flight.h"
 #include "simulator/instance.h"
-#include "simulator/prompt.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -1,9 +1,10 @@
-/* result.h - what a run of the simulator came to: what became of every request, and the sums.
+/* result.h - what a run of the simulator came to: counts every request as it ends, and the sums.
  *
  * Layer: simulator
  */
 #pragma once
 #include "simulator/config.h"
+#include "simulator/flight.h"
 
 #define SIM_HISTOGRAM_BINS 2048
 
@@ -83,3 +84,15 @@ void sim_histogram_add(struct sim_histogram *h, double us, uint64_t count);
 
 /* The q-th quantile (0..1) of a histogram, in seconds. */
 double sim_histogram_quantile_s(const struct sim_histogram *h, double q);
+
+/* What became of every request, counted as it happens. */
+
+int tally_init(struct sim_result *r, const struct trace *trace, struct err *err);
+
+/* `count` tokens evenly spaced from first_us to last_us; the very first has no gap before it. */
+void tally_tokens(struct sim_result *r, struct flight *f, uint32_t count, int64_t first_us,
+                  int64_t last_us);
+void tally_end(struct sim_result *r, const struct flight *f, enum sim_end end);
+
+/* Requests that never arrived or never ended are unfinished; then the digest. */
+void tally_close(struct sim_result *r);

@@ -4,7 +4,7 @@
  */
 #pragma once
 #include "fleet/demand.h"
-#include "policies/role/look.h"
+#include "policies/role/role.h"
 #include "simulator/flight.h"
 
 struct roles {

@@ -6,7 +6,7 @@
  */
 #include "base/core/bits.h"
 #include "base/core/hash.h"
-#include "simulator/prompt.h"
+#include "simulator/flight.h"
 #include "simulator/run.h"
 
 #include <stdio.h>

@@ -10,11 +10,10 @@
 #include "fleet/power_view.h"
 #include "fleet/telemetry.h"
 #include "simulator/control.h"
-#include "simulator/feed.h"
 #include "simulator/instance.h"
 #include "simulator/kv_transfers.h"
+#include "simulator/result.h"
 #include "simulator/roles.h"
-#include "simulator/tally.h"
 #include "simulator/trace_features.h"
 
 #define RUN_RANKS (2 * SIM_INSTANCES_MAX) /* events of one microsecond that can be told apart */

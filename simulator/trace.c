@@ -7,9 +7,11 @@
 
 #include "base/core/bits.h"
 #include "base/core/heap.h"
+#include "base/core/json.h"
 #include "base/core/rng.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 /* A growing array doubles until the bound ends it. */
 static int grow(void **array, size_t count, size_t *capacity, size_t item, size_t count_max)
@@ -230,4 +232,298 @@ void trace_stats_get(const struct trace *t, struct trace_stats *ret)
     }
     ret->span_s = (double)(t->request[t->count - 1].at_us - t->request[0].at_us) * 1e-6;
     if (ret->span_s > 0) ret->rate_s = (count - 1) / ret->span_s;
+}
+
+/* Azure's and Mooncake's files and our text traces, every line checked.
+ *
+ * A line is read whole into one struct before it is appended, so a refused line leaves nothing. A
+ * refusal names the member or column, what it takes, and what stood there. */
+
+#define LINE_BLOCKS_MAX 1000000 /* of one prompt: 512 million tokens */
+
+const char *const trace_format_names[TRACE_FORMAT_COUNT + 1] = { "auto", "azure", "mooncake",
+                                                                 "text" };
+
+enum { AZURE_WHEN, AZURE_PROMPT, AZURE_OUTPUT, AZURE_COLUMNS };
+#define AZURE_WIDTH_MAX 16 /* columns of a file, of which three are read */
+#define AZURE_NAMES "TIMESTAMP,ContextTokens,GeneratedTokens"
+#define NOT_AZURE "not " AZURE_NAMES
+#define SHOWN_BYTES 40 /* of a field that is refused */
+
+static const char *const azure_names[AZURE_COLUMNS] = { "TIMESTAMP", "ContextTokens",
+                                                        "GeneratedTokens" };
+
+struct parser {
+    struct trace *trace;
+    enum trace_format format;
+    struct buf block; /* of this line, 8 bytes each */
+    struct buf text;  /* of this line */
+    bool has_text;
+    int64_t first_us;
+    uint32_t column[AZURE_COLUMNS]; /* where the header has them */
+    uint32_t width;                 /* columns of the header */
+};
+
+static int add(struct parser *p, struct trace_request *r, struct err *err)
+{
+    if (p->trace->count == 0) p->first_us = r->at_us;
+    if (r->at_us < p->first_us)
+        return err_set(err, -EINVAL, "the time goes back: sort the lines by it");
+    r->at_us -= p->first_us;
+    r->block_count = (uint32_t)(p->block.len / sizeof(uint64_t));
+    if (r->block_count > 0) p->trace->block_tokens = TRACE_MOONCAKE_BLOCK;
+    /* A buffer's memory comes from realloc and is aligned for any type. */
+    const uint64_t *blocks = (const uint64_t *)(const void *)p->block.data;
+    return trace_append(p->trace, r, blocks, buf_view(&p->text), err);
+}
+
+static int read_ids(struct parser *p, struct json_reader *json)
+{
+    if (json_next(json) != JSON_ARRAY) return -EINVAL;
+    while (json_next(json) == JSON_NUMBER) {
+        uint64_t id;
+        int rc = json_u64(json, &id);
+        if (rc == 0) rc = buf_append(&p->block, &id, sizeof id);
+        if (rc < 0) return rc;
+    }
+    return json->token == JSON_ARRAY_END ? 0 : -EINVAL;
+}
+
+static int read_u32(struct json_reader *json, uint32_t *ret)
+{
+    uint64_t v;
+    json_next(json);
+    int rc = json_u64(json, &v);
+    if (rc == 0 && v > UINT32_MAX) rc = -ERANGE;
+    if (rc == 0) *ret = (uint32_t)v;
+    return rc;
+}
+
+static int read_text(struct parser *p, struct json_reader *json)
+{
+    if (json_next(json) != JSON_STRING) return -EINVAL;
+    p->has_text = true;
+    return json_text(json, &p->text);
+}
+
+enum { READ_MS, READ_COUNT, READ_IDS, READ_TEXT, READ_KINDS };
+
+static const char *const takes[READ_KINDS] = {
+    [READ_MS] = "milliseconds from 0 to 1e12",
+    [READ_COUNT] = "a whole number from 0 to 4294967295",
+    [READ_IDS] = "a list of whole numbers from 0 on",
+    [READ_TEXT] = "a text",
+};
+
+#define AT(member) offsetof(struct trace_request, member)
+static const struct member {
+    const char *name;
+    uint8_t kind;
+    bool needed;
+    size_t offset; /* of a READ_COUNT */
+} members[] = {
+    { "timestamp", READ_MS, true, 0 },
+    { "input_length", READ_COUNT, true, AT(prompt_tokens) },
+    { "output_length", READ_COUNT, true, AT(output_tokens) },
+    { "hash_ids", READ_IDS, false, 0 },
+    { "prompt", READ_TEXT, false, 0 },
+    { "output_max", READ_COUNT, false, AT(output_max) },
+    { "tenant", READ_COUNT, false, AT(tenant) },
+    { "service", READ_COUNT, false, AT(service) },
+    { "session", READ_COUNT, false, AT(session) },
+    { "turn", READ_COUNT, false, AT(turn) },
+    { "group", READ_COUNT, false, AT(group) },
+};
+
+static int read_value(struct parser *p, struct json_reader *json, const struct member *m,
+                      struct trace_request *r)
+{
+    if (m->kind == READ_IDS) return read_ids(p, json);
+    if (m->kind == READ_TEXT) return read_text(p, json);
+    if (m->kind == READ_COUNT) {
+        return read_u32(json, (uint32_t *)(void *)((char *)r + m->offset));
+    }
+    double at_ms;
+    json_next(json);
+    int rc = json_f64(json, &at_ms);
+    if (rc == 0 && !(at_ms >= 0 && at_ms <= 1e12)) rc = -ERANGE;
+    if (rc == 0) r->at_us = (int64_t)(at_ms * 1000);
+    return rc;
+}
+
+/* The value behind the current key; seen has a bit for each member that was read. */
+static int read_member(struct parser *p, struct json_reader *json, struct trace_request *r,
+                       uint32_t *seen, struct err *err)
+{
+    for (size_t i = 0; i < COUNT_OF(members); i++) {
+        const struct member *m = &members[i];
+        if (!json_key_is(json, m->name)) continue;
+        if (m->kind == READ_TEXT && p->format == TRACE_MOONCAKE) break;
+        if (*seen & (1u << i)) return err_set(err, -EINVAL, "%s is given twice", m->name);
+        *seen |= 1u << i;
+        int rc = read_value(p, json, m, r);
+        if ((rc == -EINVAL || rc == -ERANGE) && !json->problem)
+            return err_set(err, rc, "%s takes %s", m->name, takes[m->kind]);
+        return rc;
+    }
+    json_skip(json);
+    return 0;
+}
+
+static int read_json(struct parser *p, struct str line, struct err *err)
+{
+    struct json_reader json;
+    json_reader_init(&json, line);
+    struct trace_request r = { 0 };
+    uint32_t seen = 0;
+    struct err said = { 0 };
+    int rc = json_next(&json) == JSON_OBJECT ? 0 : -EINVAL;
+    while (rc == 0 && json_next(&json) == JSON_KEY)
+        rc = read_member(p, &json, &r, &seen, &said);
+    if (rc < 0 && said.text[0]) return err_set(err, -EINVAL, "%s", said.text);
+    if (rc == 0 && (json.token != JSON_OBJECT_END || json_next(&json) != JSON_END)) rc = -EINVAL;
+    if (rc == -EINVAL) {
+        return json_fail(&json, err,
+                         p->format == TRACE_TEXT ? "not a text record" : "not a Mooncake record");
+    }
+    if (rc < 0) return rc;
+    if (p->format == TRACE_AUTO) p->format = p->has_text ? TRACE_TEXT : TRACE_MOONCAKE;
+    if (p->format == TRACE_TEXT && !p->has_text) return err_set(err, -EINVAL, "no prompt");
+    for (size_t i = 0; i < COUNT_OF(members); i++) {
+        if (members[i].needed && !(seen & (1u << i)))
+            return err_set(err, -EINVAL, "%s is missing", members[i].name);
+    }
+    return add(p, &r, err);
+}
+
+/* Microseconds of "2023-11-16 18:15:46.6805900"; days are counted by the civil calendar. */
+static int read_date(struct str text, int64_t *ret)
+{
+    static const struct {
+        char sep;
+        int64_t min, max;
+    } rows[] = {
+        { '-', 1970, 9999 }, { '-', 1, 12 }, { ' ', 1, 31 }, { ':', 0, 23 }, { ':', 0, 59 }
+    };
+    int64_t part[5];
+    for (size_t i = 0; i < COUNT_OF(rows); i++) {
+        if (str_to_i64(str_cut(&text, rows[i].sep), &part[i]) < 0) return -EINVAL;
+        if (part[i] < rows[i].min || part[i] > rows[i].max) return -EINVAL;
+    }
+    /* 30 days have September, ...: of a leap year February has 29. */
+    bool leap = part[0] % 4 == 0 && (part[0] % 100 != 0 || part[0] % 400 == 0);
+    int64_t days_max = part[1] == 2 ? 28 + leap : 30 + (part[1] + part[1] / 8) % 2;
+    if (part[2] > days_max) return -EINVAL;
+    double seconds;
+    if (str_ends(text, STR("+00:00"))) text.len -= strlen("+00:00");
+    if (str_to_f64(text, &seconds) < 0 || seconds < 0 || seconds >= 61) return -EINVAL;
+    /* Days since 0000-03-01: years begin in March, so that the leap day is the last. */
+    int64_t year = part[0] - (part[1] <= 2), month = (part[1] + 9) % 12;
+    int64_t days =
+        365 * year + year / 4 - year / 100 + year / 400 + (153 * month + 2) / 5 + part[2];
+    *ret = ((days * 24 + part[3]) * 60 + part[4]) * 60000000 + (int64_t)(seconds * 1e6 + 0.5);
+    return 0;
+}
+
+/* The parts of a line, trimmed; those that it does not have are empty. */
+static uint32_t split(struct str line, struct str ret[AZURE_WIDTH_MAX])
+{
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < AZURE_WIDTH_MAX; i++) {
+        count += line.len > 0;
+        ret[i] = str_trim(str_cut(&line, ','));
+    }
+    return count;
+}
+
+/* Columns go by their names, so that another order is not read as this one. */
+static int read_azure_names(struct parser *p, struct str line, struct err *err)
+{
+    struct str part[AZURE_WIDTH_MAX];
+    uint32_t count = split(line, part);
+    for (uint32_t c = 0; c < AZURE_COLUMNS; c++) {
+        uint32_t at = 0;
+        while (at < count && !str_eq(part[at], str_from(azure_names[c])))
+            at++;
+        if (at == count && p->format == TRACE_AUTO)
+            return err_set(err, -EINVAL,
+                           "not a trace: neither JSON lines, {...} each, nor Azure's CSV with the "
+                           "columns " AZURE_NAMES " (%s is missing)",
+                           azure_names[c]);
+        if (at == count) return err_set(err, -EINVAL, NOT_AZURE ": no column %s", azure_names[c]);
+        p->column[c] = at;
+    }
+    p->width = count;
+    return 0;
+}
+
+/* Why column c does not take `part`. */
+static int not_taken(uint32_t c, struct str part, struct err *err)
+{
+    if (part.len == 0) return err_set(err, -EINVAL, "%s is missing", azure_names[c]);
+    if (part.len > SHOWN_BYTES) part.len = SHOWN_BYTES;
+    return err_set(err, -EINVAL, "%s takes %s, not '" STR_FMT "'", azure_names[c],
+                   c == AZURE_WHEN ? "a time such as 2023-11-16 18:15:46.68" : takes[READ_COUNT],
+                   STR_ARG(part));
+}
+
+static int read_azure(struct parser *p, struct str line, struct err *err)
+{
+    struct trace_request r = { 0 };
+    uint32_t *const value[AZURE_COLUMNS] = { NULL, &r.prompt_tokens, &r.output_tokens };
+    struct str part[AZURE_WIDTH_MAX];
+    uint32_t count = split(line, part);
+    if (count > p->width)
+        return err_set(err, -EINVAL, "%u fields, the first line names %u", count, p->width);
+    for (uint32_t c = 0; c < AZURE_COLUMNS; c++) {
+        struct str text = part[p->column[c]];
+        uint64_t v = 0;
+        int rc = c == AZURE_WHEN ? read_date(text, &r.at_us) : str_to_u64(text, &v);
+        if (rc < 0 || v > UINT32_MAX) return not_taken(c, text, err);
+        if (value[c]) *value[c] = (uint32_t)v;
+    }
+    return add(p, &r, err);
+}
+
+static int read_lines(struct parser *p, struct str text, struct err *err)
+{
+    if (str_starts(text, STR("\xef\xbb\xbf"))) str_cut(&text, '\xbf'); /* of some editors */
+    bool azure = p->format == TRACE_AZURE ||
+                 (p->format == TRACE_AUTO && text.len > 0 && text.data[0] != '{');
+    uint32_t number = 0;
+    while (text.len > 0) {
+        struct str line = str_cut(&text, '\n');
+        number++;
+        if (str_ends(line, STR("\r"))) line.len--;
+        if (line.len == 0) continue;
+        buf_clear(&p->block);
+        buf_clear(&p->text);
+        p->has_text = false;
+        int rc = !azure        ? read_json(p, line, err)
+                 : number == 1 ? read_azure_names(p, line, err)
+                               : read_azure(p, line, err);
+        if (rc < 0) {
+            if (err && !err->text[0]) err_set(err, rc, "larger than this program reads");
+            return err_prefix(err, rc, "line %u", number);
+        }
+    }
+    if (p->trace->count == 0) return err_set(err, -EINVAL, "no requests in it");
+    return 0;
+}
+
+int trace_parse(struct str text, enum trace_format format, struct trace **ret, struct err *err)
+{
+    CLEANUP(trace_freep) struct trace *t = NULL;
+    struct err said = { 0 };
+    int rc = trace_new(&t, err);
+    if (rc < 0) return rc;
+    struct parser p = { .trace = t,
+                        .format = format,
+                        .block = { .max = LINE_BLOCKS_MAX * sizeof(uint64_t) } };
+    rc = read_lines(&p, text, &said);
+    buf_fini(&p.block);
+    buf_fini(&p.text);
+    if (rc < 0) return err_set(err, rc, "%s", err_text(&said, rc));
+    *ret = TAKE(t);
+    return 0;
 }

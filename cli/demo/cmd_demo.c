@@ -13,9 +13,9 @@
 #include "base/io/loop/clock.h"
 #include "cli/command.h"
 #include "cli/demo/demo.h"
+#include "cli/input_file.h"
 #include "cli/load/replay.h"
 #include "cli/schema.h"
-#include "cli/trace_file.h"
 #include "policies/route/route.h"
 
 #include <math.h>

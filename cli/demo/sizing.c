@@ -12,8 +12,15 @@
 #include "cli/demo/sizing.h"
 
 #include "base/core/bits.h"
+#include "base/io/loop/clock.h"
+#include "engine/model/model.h"
 
+#include <errno.h>
 #include <math.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <time.h>
 
 #define PART 0.6
 #define SHARE_LEAST 0.05 /* of a core: an engine refuses less */
@@ -90,4 +97,157 @@ int64_t demo_ramp_us(int64_t full_speed_us)
     double t =
         (sqrt(DEMO_BEFORE_RATE * DEMO_BEFORE_RATE + 2 * slope * x) - DEMO_BEFORE_RATE) / slope;
     return (int64_t)(DEMO_BEFORE_US + t);
+}
+
+/* Time steps of the model in CPU seconds, and count the cores that busy threads get.
+ *
+ *     prefill_token_s = CPU of a step of PROMPT tokens / PROMPT
+ *     decode_seq_s    = (CPU of a step of SEQS sequences - CPU of a step of one) / (SEQS - 1)
+ *     step_s          = CPU of a step of one sequence - decode_seq_s
+ *     cores           = CPU of all threads / wall time
+ *
+ * CPU seconds say how fast the processor is, however many others want it; `cores` says how much of it
+ * is left. Each figure is the median of its steps: one that was interrupted by cold caches does not
+ * count. Rejected: the throughput of one thread by the wall, which takes a machine with one free core
+ * for one with many.
+ */
+
+#define PROMPT 128
+#define SEQS 4
+#define PAGE_TOKENS 64
+#define SEQ_PAGES 3    /* PROMPT tokens and what is decoded behind them */
+#define SPAN_US 400000 /* for each of the two kinds of steps */
+#define STEPS_MAX 512
+
+struct bench {
+    struct model *model;
+    struct kv_store *kv;
+    struct model_runner *runner;
+    uint32_t ids[PROMPT];
+    uint32_t pages[SEQS][SEQ_PAGES];
+    float *logits; /* SEQS vocabularies */
+    atomic_bool stop;
+};
+
+static double cpu_s(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+/* Keeps a core busy; its CPU time is its result. */
+static void *spin(void *arg)
+{
+    struct bench *b = arg;
+    double *used_s = malloc(sizeof *used_s);
+    double before_s = cpu_s();
+    while (!atomic_load_explicit(&b->stop, memory_order_relaxed)) {
+    }
+    if (used_s) *used_s = cpu_s() - before_s;
+    return used_s;
+}
+
+static int by_value(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* One step of `count` sequences from `first`, with `tokens` tokens each; its CPU seconds. */
+static int step(struct bench *b, uint32_t first, uint32_t count, uint32_t tokens, double *ret_s,
+                struct err *err)
+{
+    struct batch_item item[SEQS];
+    uint32_t vocab = model_info(b->model)->vocab_size;
+    for (uint32_t i = 0; i < count; i++) {
+        item[i] = (struct batch_item){ .ids = b->ids,
+                                       .count = tokens,
+                                       .position = tokens == 1 ? PROMPT : 0,
+                                       .page_table = b->pages[first + i],
+                                       .pages = SEQ_PAGES,
+                                       .want_logits = true,
+                                       .logits = b->logits + (size_t)i * vocab };
+    }
+    double before_s = cpu_s();
+    int rc = model_step(b->runner, item, count, err);
+    *ret_s = cpu_s() - before_s;
+    return rc;
+}
+
+/* The median of such steps over `span_us`, of three at least. */
+static int median(struct bench *b, uint32_t count, uint32_t tokens, int64_t span_us, double *ret_s,
+                  struct err *err)
+{
+    double value[STEPS_MAX];
+    uint32_t n = 0;
+    int64_t until_us = clock_mono_us() + span_us;
+    int rc = 0;
+    while (rc == 0 && n < STEPS_MAX && (n < 3 || clock_mono_us() < until_us))
+        rc = step(b, 0, count, tokens, &value[n++], err);
+    if (rc < 0) return rc;
+    qsort(value, n, sizeof *value, by_value);
+    *ret_s = value[n / 2];
+    return 0;
+}
+
+static int time_steps(struct bench *b, struct demo_machine *ret, struct err *err)
+{
+    double unused_s, prompt_s, one_s, all_s;
+    int rc = 0;
+    for (uint32_t i = 1; rc == 0 && i < SEQS; i++) /* K and V for the steps that decode */
+        rc = step(b, i, 1, PROMPT, &unused_s, err);
+    if (rc == 0) rc = median(b, 1, PROMPT, SPAN_US, &prompt_s, err);
+    if (rc == 0) rc = median(b, 1, 1, SPAN_US / 2, &one_s, err);
+    if (rc == 0) rc = median(b, SEQS, 1, SPAN_US / 2, &all_s, err);
+    if (rc < 0) return rc;
+    ret->decode_seq_s = fmax((all_s - one_s) / (SEQS - 1), 0);
+    ret->step_s = fmax(one_s - ret->decode_seq_s, 0);
+    ret->prefill_token_s = prompt_s / PROMPT;
+    return 0;
+}
+
+static int measure(struct bench *b, struct demo_machine *ret, struct err *err)
+{
+    pthread_t thread[DEMO_THREADS - 1];
+    uint32_t started = 0;
+    while (started < COUNT_OF(thread) && pthread_create(&thread[started], NULL, spin, b) == 0)
+        started++;
+    int64_t before_us = clock_mono_us();
+    double used_s = cpu_s();
+    int rc = time_steps(b, ret, err);
+    double wall_s = (double)(clock_mono_us() - before_us) * 1e-6;
+    used_s = cpu_s() - used_s;
+    atomic_store(&b->stop, true);
+    for (uint32_t i = 0; i < started; i++) {
+        double *more_s = NULL;
+        pthread_join(thread[i], (void **)&more_s);
+        if (more_s) used_s += *more_s;
+        free(more_s);
+    }
+    if (rc == 0) ret->cores = used_s / wall_s;
+    return rc;
+}
+
+int demo_measure(const char *path, struct demo_machine *ret, struct err *err)
+{
+    const struct model_runner_options options = { .tokens_max = PROMPT, .seqs_max = SEQS };
+    struct bench b = { 0 };
+    int rc = model_load(path, NULL, &b.model, err);
+    if (rc == 0) rc = kv_store_new(b.model, SEQS * SEQ_PAGES, PAGE_TOKENS, &b.kv, err);
+    if (rc == 0) rc = model_runner_new(b.model, b.kv, &options, &b.runner, err);
+    if (rc == 0) {
+        uint32_t vocab = model_info(b.model)->vocab_size;
+        for (uint32_t i = 0; i < PROMPT; i++)
+            b.ids[i] = (i * 7 + 1) % vocab;
+        for (uint32_t i = 0; i < SEQS * SEQ_PAGES; i++)
+            b.pages[i / SEQ_PAGES][i % SEQ_PAGES] = i;
+        b.logits = calloc((size_t)SEQS * vocab, sizeof *b.logits);
+        rc = b.logits ? measure(&b, ret, err) : err_set(err, -ENOMEM, "no memory to measure");
+    }
+    free(b.logits);
+    model_runner_freep(&b.runner);
+    kv_store_freep(&b.kv);
+    model_freep(&b.model);
+    return rc;
 }

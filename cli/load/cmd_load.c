@@ -9,10 +9,10 @@
 #include "base/core/json.h"
 #include "base/io/file.h"
 #include "cli/command.h"
+#include "cli/input_file.h"
 #include "cli/load/load_report.h"
 #include "cli/load/replay.h"
 #include "cli/target.h"
-#include "cli/trace_file.h"
 
 #include <signal.h>
 #include <stdio.h>

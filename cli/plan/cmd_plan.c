@@ -5,10 +5,9 @@
 #include "base/core/json.h"
 #include "base/core/own.h"
 #include "cli/command.h"
-#include "cli/model_file.h"
+#include "cli/input_file.h"
 #include "cli/plan/planner.h"
 #include "cli/remote.h"
-#include "cli/trace_file.h"
 #include "policies/catalog.h"
 
 #include <math.h>
@@ -297,3 +296,58 @@ const struct command command_plan = {
     .about = "which accelerators a workload needs, and what they cost",
     .run = run,
 };
+
+/* Policies by the names that people type, and their answers as JSON. */
+
+static void put(const char *const *name, uint32_t at, struct plan_policies *policies)
+{
+    policies->name[policies->count] = name[at];
+    policies->at[policies->count++] = at;
+}
+
+static int add(const char *kind, struct str name, const char *option,
+               struct plan_policies *policies, struct err *err)
+{
+    const char *names[POLICY_NAMES_MAX];
+    uint32_t count = policy_names(kind, names);
+    if (policy_check(kind, name, option, err) < 0) return COMMAND_MISUSED;
+    for (uint32_t i = 0; i < count; i++)
+        if (str_eq(name, str_from(names[i]))) put(names, i, policies);
+    return 0;
+}
+
+int plan_policies_find(const char *kind, struct str row, const struct config_texts *compare,
+                       struct plan_policies *ret, struct err *err)
+{
+    must(compare->count <= PLAN_COMPARE_MAX); /* the options say so */
+    struct plan_policies policies = { 0 };
+    int rc = add(kind, row, "--row", &policies, err);
+    for (size_t i = 0; i < compare->count && rc == 0; i++)
+        rc = add(kind, compare->items[i], "--compare", &policies, err);
+    if (rc == 0) *ret = policies;
+    return rc;
+}
+
+void plan_policies_others(const char *kind, struct plan_policies *policies)
+{
+    const char *names[POLICY_NAMES_MAX];
+    uint32_t count = policy_names(kind, names), chosen = policies->at[0];
+    for (uint32_t i = 0; i < count && policies->count < PLAN_POLICIES_MAX; i++)
+        if (i != chosen) put(names, i, policies);
+}
+
+void plan_policies_json(struct json_writer *w, const struct plan_policies *policies,
+                        void (*put_answer)(struct json_writer *w, const void *ctx, uint32_t i),
+                        const void *ctx)
+{
+    json_kv_text(w, "row", policies->name[0]);
+    json_key(w, "choice");
+    put_answer(w, ctx, 0);
+    json_key(w, "compare");
+    json_object(w);
+    for (uint32_t i = 1; i < policies->count; i++) {
+        json_key(w, policies->name[i]);
+        put_answer(w, ctx, i);
+    }
+    json_object_end(w);
+}

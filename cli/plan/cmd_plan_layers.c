@@ -2,10 +2,9 @@
 #include "base/core/json.h"
 #include "base/core/own.h"
 #include "cli/command.h"
-#include "cli/model_file.h"
+#include "cli/input_file.h"
 #include "cli/plan/cmd_plan.h"
 #include "cli/plan/layers.h"
-#include "cli/plan/plan_rows.h"
 #include "cli/remote.h"
 
 #include <stdio.h>
@@ -61,8 +60,8 @@ static const struct opt_command usage = {
 
 struct answers {
     const struct layers_plan *plan;
-    struct plan_rows rows;
-    struct layers_answer answer[PLAN_ROWS_MAX];
+    struct plan_policies policies;
+    struct layers_answer answer[PLAN_POLICIES_MAX];
 };
 
 static double share(const struct layers_plan *p, const struct layers_answer *a)
@@ -152,7 +151,7 @@ static void write_json(const struct answers *a, struct buf *out)
     json_kv_f64(&w, "tokens_per_s_all_busy", p->most_s);
     json_kv_f64(&w, "split_efficiency", p->problem.split_efficiency);
     json_kv_bool(&w, "extrapolated", p->extrapolated);
-    plan_rows_json(&w, &a->rows, put_answer, a);
+    plan_policies_json(&w, &a->policies, put_answer, a);
     json_object_end(&w);
     buf_byte(out, '\n');
 }
@@ -194,8 +193,8 @@ static void write_text(const struct answers *a, struct buf *out)
                "all the time%s: %.0f tokens/s\n",
                p->work.model.name, p->problem.layers, p->work.batch, p->work.context_tokens,
                p->problem.device_count, p->extrapolated ? " (extrapolated)" : "", p->most_s);
-    for (uint32_t i = 0; i < a->rows.count; i++)
-        say_answer(out, p, a->rows.name[i], &a->answer[i]);
+    for (uint32_t i = 0; i < a->policies.count; i++)
+        say_answer(out, p, a->policies.name[i], &a->answer[i]);
     if (a->answer[0].layout.found) say_stages(out, p, &a->answer[0]);
 }
 
@@ -219,12 +218,12 @@ static int plan_layers(const void *options, struct err *err)
     CLEANUP(buf_fini) struct buf out = { 0 };
     static struct layers_plan plan; /* large: one a process */
     static struct answers answers;
-    int rc = plan_rows_find(KIND, o->row, &o->compare, &answers.rows, err);
+    int rc = plan_policies_find(KIND, o->row, &o->compare, &answers.policies, err);
     if (rc == 0) rc = read_question(o, &plan, err);
     if (rc < 0) return rc;
     answers.plan = &plan;
-    for (uint32_t i = 0; i < answers.rows.count; i++)
-        layers_ask(&plan, layers_table[answers.rows.at[i]], &answers.answer[i]);
+    for (uint32_t i = 0; i < answers.policies.count; i++)
+        layers_ask(&plan, layers_table[answers.policies.at[i]], &answers.answer[i]);
     if (o->output == REMOTE_JSON)
         write_json(&answers, &out);
     else

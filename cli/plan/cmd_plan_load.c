@@ -2,9 +2,8 @@
 #include "base/core/json.h"
 #include "base/core/own.h"
 #include "cli/command.h"
-#include "cli/model_file.h"
+#include "cli/input_file.h"
 #include "cli/plan/cmd_plan.h"
-#include "cli/plan/plan_rows.h"
 #include "cli/plan/weight_loads.h"
 #include "cli/remote.h"
 
@@ -80,8 +79,8 @@ static const char *const figure_names[FIGURE_COUNT] = { "mean_s",      "p50_s", 
 #define KIND "load"
 
 struct answers {
-    struct plan_rows rows;
-    double figure[PLAN_ROWS_MAX][FIGURE_COUNT][SEEDS_MAX];
+    struct plan_policies policies;
+    double figure[PLAN_POLICIES_MAX][FIGURE_COUNT][SEEDS_MAX];
     uint32_t seeds;
 };
 
@@ -120,14 +119,14 @@ static void write_json(const struct load_options *o, const struct weight_loads_w
     json_kv_u64(&w, "machines", work->machines);
     json_kv_f64(&w, "weight_loads_per_s", work->rate_s);
     json_kv_u64(&w, "seeds", a->seeds);
-    plan_rows_json(&w, &a->rows, put_answer, a);
+    plan_policies_json(&w, &a->policies, put_answer, a);
     json_object_end(&w);
     buf_byte(out, '\n');
 }
 
 static void say_answer(struct buf *out, const struct answers *a, uint32_t row)
 {
-    buf_printf(out, "%-14s ready in ", a->rows.name[row]);
+    buf_printf(out, "%-14s ready in ", a->policies.name[row]);
     stats_mean_text(out, mean_of(a, row, MEAN), 1, 2, false);
     buf_text(out, " s, P99 ");
     stats_mean_text(out, mean_of(a, row, P99), 1, 2, false);
@@ -151,7 +150,7 @@ static void write_text(const struct load_options *o, const struct weight_loads_w
                "%.2f loads a second, %u x %u loads\n",
                work->models, STR_ARG(o->model), work->model_bytes / 1e9, work->machines,
                work->in_memory, work->on_disk, work->rate_s, a->seeds, work->loads);
-    for (uint32_t i = 0; i < a->rows.count; i++)
+    for (uint32_t i = 0; i < a->policies.count; i++)
         say_answer(out, a, i);
 }
 
@@ -179,10 +178,10 @@ static int read_work(const struct load_options *o, struct weight_loads_work *w, 
 
 static int ask(const struct weight_loads_work *w, uint64_t seed, struct answers *a, struct err *err)
 {
-    for (uint32_t i = 0; i < a->rows.count; i++)
+    for (uint32_t i = 0; i < a->policies.count; i++)
         for (uint32_t k = 0; k < a->seeds; k++) {
             struct weight_loads_result r;
-            int rc = weight_loads_run(w, load_table[a->rows.at[i]], seed + k, &r, err);
+            int rc = weight_loads_run(w, load_table[a->policies.at[i]], seed + k, &r, err);
             if (rc < 0) return rc;
             const double figure[FIGURE_COUNT] = { r.start_s.mean,     r.start_s.p50,
                                                   r.start_s.p99,      r.share[LOAD_MEMORY],
@@ -200,8 +199,8 @@ static int plan_load(const void *options, struct err *err)
     static struct answers answers;
     struct weight_loads_work work;
     answers.seeds = (uint32_t)o->seeds;
-    int rc = plan_rows_find(KIND, o->row, &o->compare, &answers.rows, err);
-    if (rc == 0 && o->compare.count == 0) plan_rows_others(KIND, &answers.rows);
+    int rc = plan_policies_find(KIND, o->row, &o->compare, &answers.policies, err);
+    if (rc == 0 && o->compare.count == 0) plan_policies_others(KIND, &answers.policies);
     if (rc == 0) rc = read_work(o, &work, err);
     if (rc == 0) rc = ask(&work, (uint64_t)o->seed, &answers, err);
     if (rc < 0) return rc;

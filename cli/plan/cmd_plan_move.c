@@ -2,10 +2,9 @@
 #include "base/core/json.h"
 #include "base/core/own.h"
 #include "cli/command.h"
-#include "cli/model_file.h"
+#include "cli/input_file.h"
 #include "cli/plan/cmd_plan.h"
 #include "cli/plan/layout_move.h"
-#include "cli/plan/plan_rows.h"
 #include "cli/remote.h"
 
 struct move_options {
@@ -75,8 +74,8 @@ static const struct opt_command usage = {
 
 struct answers {
     const struct layout_move *remap;
-    struct plan_rows rows;
-    struct layout_move_answer answer[PLAN_ROWS_MAX];
+    struct plan_policies policies;
+    struct layout_move_answer answer[PLAN_POLICIES_MAX];
 };
 
 /* ---- what is printed -------------------------------------------------------------------------- */
@@ -147,7 +146,7 @@ static void write_json(const struct answers *a, struct buf *out)
     json_kv_f64(&w, "sent_bytes", r->restart_bytes);
     json_kv_f64(&w, "seconds", restart_s(r));
     json_object_end(&w);
-    plan_rows_json(&w, &a->rows, put_answer, a);
+    plan_policies_json(&w, &a->policies, put_answer, a);
     json_object_end(&w);
     buf_byte(out, '\n');
 }
@@ -194,8 +193,8 @@ static void write_text(const struct answers *a, struct buf *out)
                r->pipelines_after, r->stages_after, r->draws);
     buf_printf(out, "%-10s %.1f GB of weights are sent, ready in %.1f s; all KV is lost\n",
                "restart", r->restart_bytes / 1e9, restart_s(r));
-    for (uint32_t i = 0; i < a->rows.count; i++)
-        say_answer(out, r, a->rows.name[i], &a->answer[i], &a->answer[0]);
+    for (uint32_t i = 0; i < a->policies.count; i++)
+        say_answer(out, r, a->policies.name[i], &a->answer[i], &a->answer[0]);
     say_places(out, r, &a->answer[0]);
 }
 
@@ -229,13 +228,13 @@ static int plan_move(const void *options, struct err *err)
     CLEANUP(buf_fini) struct buf out = { 0 };
     static struct layout_move remap; /* large: one a process */
     static struct answers answers;
-    int rc = plan_rows_find(KIND, o->row, &o->compare, &answers.rows, err);
+    int rc = plan_policies_find(KIND, o->row, &o->compare, &answers.policies, err);
     if (rc == 0) rc = read_question(o, &remap, err);
     if (rc < 0) return rc;
     answers.remap = &remap;
-    if (o->compare.count == 0) plan_rows_others(KIND, &answers.rows);
-    for (uint32_t i = 0; i < answers.rows.count; i++)
-        layout_move_ask(&remap, move_table[answers.rows.at[i]], &answers.answer[i]);
+    if (o->compare.count == 0) plan_policies_others(KIND, &answers.policies);
+    for (uint32_t i = 0; i < answers.policies.count; i++)
+        layout_move_ask(&remap, move_table[answers.policies.at[i]], &answers.answer[i]);
     if (o->output == REMOTE_JSON)
         write_json(&answers, &out);
     else

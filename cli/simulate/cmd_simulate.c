@@ -1,6 +1,6 @@
 /* cmd_simulate.c - `muster simulate`: replay a trace over a fleet in virtual time. */
 #include "cli/command.h"
-#include "cli/model_file.h"
+#include "cli/input_file.h"
 #include "cli/simulate/sim_arms.h"
 #include "cli/simulate/sim_file.h"
 

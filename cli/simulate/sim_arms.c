@@ -7,9 +7,9 @@
 #include "cli/simulate/sim_arms.h"
 
 #include "base/core/bits.h"
+#include "cli/input_file.h"
 #include "cli/simulate/sim_config.h"
 #include "cli/simulate/sim_scaling.h"
-#include "cli/trace_file.h"
 #include "simulator/stats.h"
 
 #include <math.h>

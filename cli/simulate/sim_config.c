@@ -9,7 +9,7 @@
 #include "base/core/bits.h"
 #include "base/perf/prices.h"
 #include "base/wire/sync.h"
-#include "cli/model_file.h"
+#include "cli/input_file.h"
 #include "cli/simulate/sim_file.h"
 #include "cli/simulate/sim_options.h"
 #include "cli/simulate/sim_scaling.h"

@@ -2,6 +2,7 @@
 #include "policies/role/role.h"
 
 #include "base/core/bits.h"
+#include "base/core/err.h"
 
 #include <stdlib.h>
 
@@ -161,4 +162,14 @@ void role_answer(const struct role_view *view, const char *reason, int64_t again
     ret->runner_up_rps = -1;
     ret->reason = reason;
     ret->again_us = again_us;
+}
+
+/* One look. */
+
+void role_look(struct role_look *l, const struct role_view *view, int64_t now_us,
+               struct role_verdict *ret)
+{
+    must(l->row->state_size <= sizeof l->state);
+    role_decide(l->row, l->state, view, now_us, &l->rng, ret);
+    l->again_us = max_i64(ret->again_us, now_us + ROLE_LOOK_US_MIN);
 }

@@ -137,3 +137,23 @@ extern const struct role_evaluator role_closed_form;
 /* Requests a second that one instance sustains within one SLO: prompts alone, answers alone. */
 double role_prefill_rps(const struct role_view *view, const struct role_instance *in);
 double role_decode_rps(const struct role_view *view, const struct role_instance *in);
+
+/* Somebody who asks a role row again and again: the controller for each of its
+ * services, the simulator for its fleet.
+ *
+ * Threads: pure, as role.h
+ */
+
+#define ROLE_LOOK_US_MIN 1000000 /* between two looks */
+#define ROLE_ATTAINMENT 0.9      /* share of requests that a choice of roles shall serve in time */
+
+struct role_look {
+    const struct role_policy *row;
+    struct rng rng;
+    int64_t again_us; /* when to ask again */
+    _Alignas(8) unsigned char state[ROLE_STATE_BYTES_MAX];
+};
+
+/* Asks the row. */
+void role_look(struct role_look *l, const struct role_view *view, int64_t now_us,
+               struct role_verdict *ret);

@@ -48,9 +48,7 @@
  * and paths.
  */
 #include "base/core/bits.h"
-#include "policies/scale/parts/error_budget.h"
 #include "policies/scale/parts/lateness_model.h"
-#include "policies/scale/parts/littles_law.h"
 #include "policies/scale/parts/load_correction.h"
 #include "policies/scale/parts/mix.h"
 #include "policies/scale/scale.h"

@@ -19,11 +19,11 @@
 #include "base/core/list.h"
 #include "policies/predict/predict.h"
 #include "policies/route/route.h"
+#include "router/core/failure.h"
 #include "router/core/ledger.h"
 #include "router/core/load.h"
 #include "router/core/prefix_index.h"
 #include "router/core/quarantine.h"
-#include "router/core/retry.h"
 
 #define DISPATCH_ENDPOINTS 1024 /* by default: as many as a controller plans */
 #define DISPATCH_NAME_MAX 64

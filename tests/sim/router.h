@@ -7,7 +7,7 @@
 #pragma once
 #include "base/wire/sync.h"
 #include "router/core/dispatch.h"
-#include "router/core/silence.h"
+#include "router/core/failure.h"
 #include "tests/sim/node.h"
 
 #define SIM_HELD_MAX 64

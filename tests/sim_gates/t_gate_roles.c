@@ -6,7 +6,7 @@
  * which nine requests in ten meet both SLOs. */
 #include "base/core/bits.h"
 #include "base/core/own.h"
-#include "cli/trace_file.h"
+#include "cli/input_file.h"
 #include "policies/role/role.h"
 #include "simulator/report.h"
 #include "simulator/sim.h"

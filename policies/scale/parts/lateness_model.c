@@ -1,6 +1,7 @@
 /* lateness_model.c - pools as one kind of instance, paths of demand, and their lateness. */
 #include "policies/scale/parts/lateness_model.h"
 
+#include <float.h>
 #include <math.h>
 
 #define PATH_STRIDE 7 /* neighbours in time get unlike deviations */
@@ -242,4 +243,147 @@ double scene_late_now(const struct scene *s, double factor)
     ask.instances = fleet;
     fluid_late(&ask, 0, &late, &all);
     return all > 0 ? late / all : 0;
+}
+
+/* A running mean, each reading weighted by the time that it stands for. */
+
+#define PACE_S 120.0 /* a speed that changed for good is followed within minutes */
+#define FIRST_S 1.0  /* what the first reading stands for, and one whose clock went back */
+#define LEAST_S 1e-6 /* what two readings at one moment stand for */
+
+static void follow(double *mean, double value, double weight)
+{
+    *mean += weight * (value - *mean);
+}
+
+static void follow_pool(struct pace_mean *m, const struct perf_coef *now, double passed_s)
+{
+    m->seen_s += passed_s;
+    double weight = passed_s / fmin(m->seen_s, PACE_S);
+    follow(&m->perf.step_s, now->step_s, weight);
+    follow(&m->perf.prefill_token_s, now->prefill_token_s, weight);
+    follow(&m->perf.decode_seq_s, now->decode_seq_s, weight);
+    follow(&m->perf.kv_read_s, now->kv_read_s, weight);
+    follow(&m->perf.attend_s, now->attend_s, weight);
+}
+
+void pace_observe(struct pace *p, const struct scale_view *view, int64_t now_us)
+{
+    double passed_s = (double)(now_us - p->read_us) / 1e6;
+    if (p->read_us == 0 || passed_s < 0) passed_s = FIRST_S;
+    p->read_us = now_us;
+    for (uint32_t i = 0; i < view->pool_count; i++) {
+        const struct scale_pool *pool = &view->pool[i];
+        struct pace_mean *m = &p->pool[i];
+        if (!pool->perf_known) continue;
+        bool learned = pool->perf.samples > 0;
+        if (m->seen_s <= 0 || learned != m->learned)
+            *m = (struct pace_mean){ .learned = learned, .perf = pool->perf };
+        follow_pool(m, &pool->perf, fmin(fmax(passed_s, LEAST_S), PACE_S));
+    }
+}
+
+/* A fleet followed as a fluid with chance about it. */
+
+#define RHO_MAX 0.98    /* share of its time that an instance may give to prompts */
+#define SHORT_SHARE 0.5 /* of the mean answer: the short ones are late first */
+#define NOBODY 1e-3     /* instances; fractions above it serve in proportion */
+#define HALF_STEP 0.5   /* that passes before the first chunk */
+
+/* Sessions an instance may have before its steps take longer than TPOT, at r prompts a second. */
+static double tpot_sessions(const struct scale_load *l, double tpot_slo_s, double r)
+{
+    double left = fmax(1 - r * l->prefill_s, 1 - RHO_MAX);
+    return fmax((tpot_slo_s * left - l->step_s) / fmax(l->seq_s, DBL_MIN), 0);
+}
+
+/* Phi(-z). */
+static double tail(double z)
+{
+    return 0.5 * erfc(z * M_SQRT1_2);
+}
+
+/* Share of requests in whose life more prompts come than leave TPOT for the steps. */
+static double answer_late(const struct fluid_ask *a, double n, double r, double batch)
+{
+    const struct scale_load *l = a->load;
+    double left = a->tpot_slo_s * (1 - r * l->prefill_s) - l->step_s - l->seq_s * batch;
+    double prompts = r * l->prefill_s * l->prefill_s * (1 + l->prefill_scv);
+    double life_s = fmax(SHORT_SHARE * l->output * a->tpot_slo_s, DBL_MIN);
+    double spread = a->tpot_slo_s * sqrt(prompts / life_s / sqrt(fmax(n, 1)));
+    return tail(left / fmax(spread, DBL_MIN));
+}
+
+/* Share of requests whose prompt waits longer than the promise leaves. */
+static double prompt_late(const struct fluid_ask *a, double n, double r, double batch)
+{
+    const struct scale_load *l = a->load;
+    double s = scale_load_prompt_s(l, batch, HALF_STEP);
+    double rho = fmin(r * s, RHO_MAX), x = a->ttft_slo_s - s;
+    if (x <= 0) return 1;
+    double busy = pow(rho, sqrt(2 * (n + 1)));
+    return busy * exp(-x * 2 * n * (1 - rho) / (s * (1 + l->prefill_scv)));
+}
+
+/* Where the fluid is at the end of a step. */
+struct flow {
+    double sessions, waiting;
+    double out; /* ended a second */
+};
+
+/* Sessions of all that fit. */
+static double room_of(const struct fluid_ask *a, double n, double r)
+{
+    return n * fmin(a->load->seqs_max, tpot_sessions(a->load, a->tpot_slo_s, r));
+}
+
+/* A step in which `rate` a second arrive at n instances. */
+static void advance(const struct fluid_ask *a, struct flow *f, double n, double rate)
+{
+    const struct scale_load *l = a->load;
+    if (n < NOBODY) {
+        f->waiting += rate * FLUID_STEP_S;
+        return;
+    }
+    double r = rate / n, batch = f->sessions / n, room = room_of(a, n, r);
+    double step = scale_load_step_s(l, batch, fmin(r, RHO_MAX / fmax(l->prefill_s, DBL_MIN)));
+    /* Towards what it would be in the end, by the time that a session takes: stable for sessions
+     * shorter than a step of ours. */
+    double session_s = fmax(l->output * step, DBL_MIN), decay = exp(-FLUID_STEP_S / session_s);
+    double each = scale_load_prompt_s(l, batch, 0);
+    double prompts = n * RHO_MAX / fmax(each, DBL_MIN);
+    double in = fmin(rate + f->waiting / FLUID_STEP_S, prompts);
+    double fits = fmax(0, room - f->sessions * decay) / (session_s * (1 - decay));
+    in = fmin(in, fits);
+    f->waiting = fmax(0, f->waiting + (rate - in) * FLUID_STEP_S);
+    f->sessions = in * session_s * (1 - decay) + f->sessions * decay;
+    f->out = f->sessions / session_s;
+}
+
+/* Of those who arrived in the step that ends with f, the share that is late. */
+static double late_of(const struct fluid_ask *a, const struct flow *f, double n, double rate)
+{
+    if (n < NOBODY) return 1;
+    const struct scale_load *l = a->load;
+    double r = rate / n, batch = f->sessions / n, room = room_of(a, n, r);
+    double spread = f->sessions * (l->step_s + l->seq_s * batch) / fmax(l->step_s, DBL_MIN);
+    double slack = room + f->out * fmax(0, a->ttft_slo_s - l->prefill_s) - f->sessions - f->waiting;
+    double p = tail(slack / sqrt(fmax(spread, 1))) + prompt_late(a, n, r, batch);
+    p += answer_late(a, n, r, batch);
+    return fmin(p, 1);
+}
+
+void fluid_late(const struct fluid_ask *ask, uint32_t from, double *ret_late, double *ret_all)
+{
+    struct flow f = { ask->sessions, ask->waiting, 0 };
+    double late = 0, all = 0;
+    for (uint32_t k = 0; k < ask->steps; k++) {
+        double rate = (double)ask->rate[k], n = (double)ask->instances[k];
+        advance(ask, &f, n, rate);
+        if (k < from) continue;
+        late += late_of(ask, &f, n, rate) * rate * FLUID_STEP_S;
+        all += rate * FLUID_STEP_S;
+    }
+    *ret_late = late;
+    *ret_all = all;
 }

@@ -1,4 +1,4 @@
-/* load_correction.h - how much heavier requests are than the model of the fleet says, told by misses.
+/* load_correction.h - corrects the work and the number of requests by what was counted: misses, sessions, budget.
  *
  * Layer: policies (base/core)
  * Rules: state is plain bytes of a fixed size
@@ -15,6 +15,8 @@
  * for one in ten thousand where it expected none must not be believed slower hour by hour.
  */
 #pragma once
+#include "policies/scale/capacity.h"
+
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -39,3 +41,76 @@ void belief_observe(struct belief *b, const struct belief_reading *r);
 
 /* f; 1 at first. */
 double belief_factor(const struct belief *b);
+
+/* Misses that the promise allows and that have not happened: an error budget.
+ *
+ * Rules: state is plain bytes of a fixed size
+ *
+ * A promise kept for a share A of requests allows (1 - A) of them to miss it. What is allowed and
+ * not used is saved, what is used beyond is owed, in requests:
+ *
+ *     saved += COUNTED (1 - A) ended - missed,     |saved| <= (1 - A) level ALLOWANCE_S
+ *
+ * After adaptive conformal inference (Gibbs and Candes, 2021), which moves its level by the errors
+ * it made: what a plan may let be late follows from what was late, whatever the model of the fleet
+ * got wrong. With p times the allowed share late, p - 1 parts of what is allowed are drawn from the
+ * budget, so over a time in which a = (1 - A) level seconds are allowed a budget pays for
+ *
+ *     p = 1 + budget / a,     at most ALLOWANCE_PARTS_MAX
+ *
+ * Below 1 the budget is owed; below 0 there is nothing to spend.
+ */
+
+/* Whatever is saved: with 99 % promised, a plan that leaves 4 % late is none. */
+#define ALLOWANCE_PARTS_MAX 4.0
+
+struct allowance {
+    double saved; /* requests; negative: owed */
+};
+
+/* A reading: requests that ended since the last and those of them that missed the promise, while
+ * `level` came a second; `allowed`: 1 - A. */
+void allowance_observe(struct allowance *a, uint32_t ended, uint32_t missed, double level,
+                       double allowed);
+
+/* p, for a time in which `allowed` requests may be late. */
+double allowance_parts(double budget, double allowed);
+
+/* The answers' mean length, told by the sessions there are.
+ *
+ * Rules: state is plain bytes of a fixed size
+ *
+ * A predictor that has just begun knows only answers that have ended, and short ones end first. By
+ * Little's law the sessions that run say it without a bias,
+ *
+ *     E[O] = N / (X s)        N sessions running, X begun or ended a second, s seconds of a step
+ *
+ * X is the mean of what arrives and what ends: while N grows one is too much and the other too
+ * little. Both sides are sums over time that fade over SESSIONS_MEMORY_S.
+ */
+
+#define SESSIONS_MEMORY_S 60.0
+#define SESSIONS_GAP_S 10.0 /* between readings: what ran meanwhile is not what runs at its end */
+
+struct sessions {
+    bool known;              /* the totals were read */
+    uint64_t arrived, ended; /* totals, as read last */
+    double held_s, passed_s; /* sums of N dt and of X s dt */
+    double seen_s;           /* sum of dt */
+};
+
+/* A reading, dt_s after the last: totals of requests, `running` of them decoding on `ready`
+ * instances like `load`. One that is the first, after a gap or of new totals teaches nothing. */
+struct sessions_reading {
+    uint64_t arrived, ended;
+    double running, ready, dt_s;
+    bool backlog; /* arrivals wait: they are not what begins, nothing is learned */
+};
+void sessions_observe(struct sessions *s, const struct scale_load *load,
+                      const struct sessions_reading *r);
+
+/* The factor on predicted answers: a mean of what the sessions say and of what was predicted,
+ * weighted by how many sessions there are, from 1 (a predictor that has begun says too little,
+ * never too much) to SESSIONS_FACTOR_MAX. */
+double sessions_factor(const struct sessions *s, double predicted);
+#define SESSIONS_FACTOR_MAX 4.0

@@ -3,7 +3,6 @@
 #include "base/core/bits.h"
 #include "base/core/hash.h"
 #include "base/core/own.h"
-#include "controller/core/policy_memory.h"
 #include "controller/core/record.h"
 #include "tests/unit/controller/plan_scene.h"
 #include "tests/unit/unit.h"

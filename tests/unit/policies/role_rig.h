@@ -1,6 +1,6 @@
 /* role_rig.h - what tests of roles share: a fleet of equal instances, and what a row makes of it. */
 #pragma once
-#include "policies/role/look.h"
+#include "policies/role/role.h"
 #include "tests/unit/unit.h"
 
 #define ROLE_RIG_FLEET 4

@@ -1,11 +1,9 @@
 /* t_scale_parts.c - the parts of the row `work` on their own: outlook, pace, allowance, belief. */
 #include "base/core/bits.h"
 #include "base/core/rng.h"
-#include "policies/scale/parts/error_budget.h"
 #include "policies/scale/parts/forecast_paths.h"
 #include "policies/scale/parts/lateness_model.h"
 #include "policies/scale/parts/load_correction.h"
-#include "policies/scale/parts/speed_average.h"
 #include "tests/unit/unit.h"
 
 #include <math.h>

@@ -1,8 +1,8 @@
 /* t_scale_sessions.c - the length of answers told by the sessions there are, and what `work` does
  * with it: against fleets that are simulated session by session. */
 #include "base/core/bits.h"
-#include "policies/scale/parts/fluid.h"
-#include "policies/scale/parts/littles_law.h"
+#include "policies/scale/parts/lateness_model.h"
+#include "policies/scale/parts/load_correction.h"
 #include "policies/scale/scale.h"
 #include "tests/unit/unit.h"
 

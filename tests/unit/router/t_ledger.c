@@ -1,8 +1,8 @@
 /* t_ledger.c - sums follow entries, owed prefill shrinks with time, full slots foretell a wait;
  * and the retry rules row by row. */
 #include "base/core/bits.h"
+#include "router/core/failure.h"
 #include "router/core/ledger.h"
-#include "router/core/retry.h"
 
 #include <math.h>
 #include <setjmp.h>

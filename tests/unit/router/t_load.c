@@ -1,7 +1,7 @@
 /* t_load.c - reports add what others sent, compared with the own past; meters see ramps at once. */
 #include "base/core/bits.h"
+#include "router/core/failure.h"
 #include "router/core/load.h"
-#include "router/core/silence.h"
 #include "tests/unit/unit.h"
 
 #include <math.h>

@@ -1,6 +1,6 @@
 /* t_loop_metrics.c - counts of all loops are told once, and gauges as they stand. */
 #include "base/core/bits.h"
-#include "router/loop_metrics.h"
+#include "router/metrics.h"
 #include "tests/unit/io/server_rig.h"
 
 #define LOOPS 3

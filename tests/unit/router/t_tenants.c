@@ -1,7 +1,7 @@
 /* t_tenants.c - keys by their hash, limits that refill, and a table at its bound. */
 #include "base/core/bits.h"
 #include "base/core/own.h"
-#include "router/services.h"
+#include "router/snapshot.h"
 #include "router/tenants.h"
 #include "tests/unit/unit.h"
 

@@ -2,7 +2,7 @@
  * traces predictors order requests as their documents say. */
 #include "base/core/bits.h"
 #include "base/core/own.h"
-#include "cli/trace_file.h"
+#include "cli/input_file.h"
 #include "simulator/predict_trial.h"
 #include "tests/unit/unit.h"
 

@@ -1,8 +1,8 @@
-/* t_trace_file.c - a packed trace reads as its text, and a broken or endless one is refused. */
+/* t_input_file.c - a packed trace reads as its text, and a broken or endless one is refused. */
 #include "base/core/bits.h"
 #include "base/core/own.h"
 #include "base/io/file.h"
-#include "cli/trace_file.h"
+#include "cli/input_file.h"
 #include "tests/unit/unit.h"
 
 #include <stdio.h>
@@ -17,7 +17,7 @@ static char path[64];
 static int setup(void **state)
 {
     (void)state;
-    snprintf(path, sizeof path, "/tmp/t_trace_file.%d", (int)getpid());
+    snprintf(path, sizeof path, "/tmp/t_input_file.%d", (int)getpid());
     return 0;
 }
 

@@ -1,6 +1,50 @@
-/* retry.h - decides after a failed attempt if the request is sent elsewhere or refused.
+/* failure.h - decides when a silent engine is taken for hung, and whether a failed attempt is made again.
  *
  * Layer:   router/core (base/core)
+ * Threads: pure; a byte loop calls
+ * Rules:   (1) an engine of ours that names a heartbeat sends one while its device makes progress,
+ *              so that a long queue is no silence; several beats in a row are missed before it counts
+ *          (2) one of ours that names none (an older one) is given the head's limit only
+ *          (3) another engine is silent while a request waits in its queue: its limits are longer
+ *              and are for streamed answers; a whole one comes at once, at its end
+ *          (4) what comes late because this side was late, or did not read, is no silence
+ */
+#pragma once
+#include <stdbool.h>
+#include <stdint.h>
+
+#define SILENCE_BEATS 4        /* of those that an engine names, missed in a row, at least */
+#define SILENCE_LATE_US 500000 /* a look that comes later than this was late itself */
+
+struct silence_config {
+    int64_t head_us;        /* ours: to the head of its reply */
+    int64_t gap_us;         /* ours: between bytes of it */
+    int64_t other_first_us; /* another's streamed answer: to its first byte */
+    int64_t other_gap_us;   /* and between bytes */
+};
+
+struct silence {
+    bool ours, streams;
+    bool has_head;    /* the reply's head is there */
+    bool has_bytes;   /* and some of its body */
+    int64_t beat_us;  /* named by the engine; 0: none */
+    int64_t heard_us; /* last byte, or the beginning of the call */
+    int64_t look_us; /* when silence_look wants to be asked again; INT64_MAX: not before a change */
+};
+
+/* The call begins. */
+void silence_begin(struct silence *s, const struct silence_config *c, bool ours, bool streams,
+                   int64_t now_us);
+void silence_head(struct silence *s, const struct silence_config *c, int64_t beat_us,
+                  int64_t now_us);
+/* Bytes came; or none could, because this side did not read. */
+void silence_heard(struct silence *s, const struct silence_config *c, int64_t now_us);
+
+/* True when the engine was silent for too long. Else look_us is the time of the next look. */
+bool silence_look(struct silence *s, const struct silence_config *c, int64_t now_us);
+
+/* Decides after a failed attempt if the request is sent elsewhere or refused.
+ *
  * Threads: the decision thread only
  * Rules:   (1) nothing is retried once a byte of the answer went to the client, unless what was
  *              generated so far is known: then another engine goes on from there
@@ -21,9 +65,6 @@
  *     ERROR          yes      no                502
  *     LOCAL          no       no                503: this router ran short, the engine is not asked
  */
-#pragma once
-#include <stdbool.h>
-#include <stdint.h>
 
 #define RETRY_REQUESTS 10    /* that earn one retry together */
 #define RETRY_FLOOR 3        /* retries that are there before any traffic */
@@ -35,7 +76,7 @@
 enum retry_failure {
     RETRY_UNREACHABLE, /* refused, or closed before the request was taken */
     RETRY_DIED,        /* the connection broke while the engine had the request */
-    RETRY_SILENT,      /* said nothing for longer than it may (silence.h) */
+    RETRY_SILENT,      /* said nothing for longer than it may (silence_look) */
     RETRY_OVERLOADED,  /* answered 429 or 503 */
     RETRY_ERROR,       /* answered 5xx, or nonsense */
     RETRY_LOCAL,       /* no descriptor, port, memory or answer of the resolver here */

@@ -1,9 +1,10 @@
-/* trace_file.h - read a trace from a file, packed by zstd or plain.
+/* input_file.h - reads what an option names: a trace, packed by zstd or plain, or the shape of a model.
  *
  * Layer: cli (simulator/trace, base/io)
  */
 #pragma once
 #include "base/core/buf.h"
+#include "base/perf/model_spec.h"
 #include "simulator/trace.h"
 
 #define TRACE_FILE_BYTES_MAX ((size_t)1 << 30)
@@ -17,3 +18,12 @@ int trace_file_read(const char *path, struct buf *out, struct err *err);
 /* As trace_parse; errors name the file. */
 int trace_file_load(const char *path, enum trace_format format, struct trace **ret,
                     struct err *err);
+
+/* The shape of a model that an option names: a shipped one's, or a file's. */
+
+/* With a '/' in it, or `.spec` behind it, `name` is a file's path. -EINVAL for what is neither such a
+ * file's form nor a shipped name, -errno for a file that cannot be read; `name` ends with a NUL. */
+int model_file_find(struct str name, struct model_spec *ret, struct err *err);
+
+/* For --help: the shipped models, the keys of a file, the known hardware. */
+void model_file_help(struct buf *out);
