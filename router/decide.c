@@ -223,16 +223,22 @@ static void on_failed(struct decide *d, struct request *r, enum retry_failure fa
                       bool answering, int64_t now_us)
 {
     static const char *const name[RETRY_FAILURE_COUNT] = {
-        [RETRY_UNREACHABLE] = "unreachable", [RETRY_DIED] = "died",   [RETRY_SILENT] = "silent",
-        [RETRY_OVERLOADED] = "overloaded",   [RETRY_ERROR] = "error", [RETRY_LOCAL] = "local",
+        [RETRY_UNREACHABLE] = "unreachable",
+        [RETRY_DIED] = "died",
+        [RETRY_TAKEN] = "taken",
+        [RETRY_SILENT] = "silent",
+        [RETRY_OVERLOADED] = "overloaded",
+        [RETRY_ERROR] = "error",
+        [RETRY_LOCAL] = "local",
     };
+    const struct endpoint_place *at = &d->endpoint[r->placed.dispatch.slot];
+    if (failure == RETRY_DIED && at->leaves_us > 0) failure = RETRY_TAKEN;
     struct str label = str_from(name[failure]);
     metric_inc(metric_series(d->metrics, RM_RETRIES, &label));
     r->placed.dispatch.retry.answering = answering;
     struct dispatch_verdict v = dispatch_fail(d->dispatch, dispatch_of(r), failure, now_us);
     log_event(LOG_INFO, "attempt_failed", "id=%s instance=%s failure=%s again=%d", r->id,
-              d->endpoint[r->placed.dispatch.slot].target.instance, name[failure],
-              v.answer != DISPATCH_REFUSE);
+              at->target.instance, name[failure], v.answer != DISPATCH_REFUSE);
     answer(d, r, &v);
 }
 

@@ -707,7 +707,8 @@ struct dispatch_verdict dispatch_fail(struct dispatch *c, struct dispatch_reques
     }
     must(r->tried_count < RETRY_ATTEMPTS_MAX); /* retry_decide ends them there */
     r->tried[r->tried_count++] = r->slot;
-    bool gone = failure == RETRY_UNREACHABLE || failure == RETRY_DIED || failure == RETRY_SILENT;
+    bool gone = failure == RETRY_UNREACHABLE || failure == RETRY_DIED || failure == RETRY_TAKEN ||
+                failure == RETRY_SILENT;
     if (gone) suspend(&c->slot[r->slot], now_us);
     struct retry_verdict v = retry_decide(&c->budget, &r->retry, failure);
     if (!v.again && v.status == 422) return refuse_for_good(c, r, now_us);

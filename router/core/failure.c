@@ -60,6 +60,7 @@ static const struct {
 } rule[RETRY_FAILURE_COUNT] = {
     [RETRY_UNREACHABLE] = { .status = 503 },
     [RETRY_DIED] = { .charged = true, .crash = true, .loss = true, .status = 502 },
+    [RETRY_TAKEN] = { .charged = true, .loss = true, .status = 502 },
     [RETRY_SILENT] = { .charged = true, .loss = true, .status = 502 },
     [RETRY_OVERLOADED] = { .charged = true, .status = 503 },
     [RETRY_ERROR] = { .charged = true, .status = 502 },

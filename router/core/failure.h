@@ -49,8 +49,8 @@ bool silence_look(struct silence *s, const struct silence_config *c, int64_t now
  * Rules:   (1) nothing is retried once a byte of the answer went to the client, unless what was
  *              generated so far is known: then another engine goes on from there
  *          (2) a connection that was dead before the engine saw the request costs no retry
- *          (3) the first engine that a request loses (died or silent) costs no retry either: all that
- *              an engine had in hand lose it at once, and each of them once
+ *          (3) the first engine that a request loses (died, taken or silent) costs no retry either:
+ *              all that an engine had in hand lose it at once, and each of them once
  *          (4) other retries are paid from a budget that begins with RETRY_FLOOR and grows with
  *              the traffic by a tenth of it, so that a failing fleet is not buried under repeats
  *          (5) a request that was being computed when two engines died, and did not come past that
@@ -60,6 +60,7 @@ bool silence_look(struct silence *s, const struct silence_config *c, int64_t now
  *     failure        charge   counts as crash   when refused
  *     UNREACHABLE    no       no                503
  *     DIED           (3)      yes               502, second crash 422
+ *     TAKEN          (3)      no                502: its provider ended it, not the request
  *     SILENT         (3)      no                502: its network may be what is silent
  *     OVERLOADED     yes      no                503, also for an engine's 429: of us it is not said
  *     ERROR          yes      no                502
@@ -76,6 +77,7 @@ bool silence_look(struct silence *s, const struct silence_config *c, int64_t now
 enum retry_failure {
     RETRY_UNREACHABLE, /* refused, or closed before the request was taken */
     RETRY_DIED,        /* the connection broke while the engine had the request */
+    RETRY_TAKEN,       /* the same, of an instance that its provider said it takes away */
     RETRY_SILENT,      /* said nothing for longer than it may (silence_look) */
     RETRY_OVERLOADED,  /* answered 429 or 503 */
     RETRY_ERROR,       /* answered 5xx, or nonsense */
@@ -91,7 +93,7 @@ struct retry_request {
     uint32_t attempts; /* made so far, the failed one included */
     uint32_t crashes;  /* since the request was last seen to be harmless */
     uint32_t deaths;   /* crashes in all */
-    uint32_t losses;   /* engines that died or fell silent */
+    uint32_t losses;   /* engines that died, were taken or fell silent */
     bool answering; /* a byte of the answer has gone to the client, and nobody can go on from it */
 };
 

@@ -95,8 +95,9 @@ static void t_the_fleet_side(void **state)
     rmdir(folder);
 }
 
-/* One place: of two that wait, the one with the lower rank is first, although it came second. Steps
- * are slow, so that neither waits through the 200 after which its policy lifts it. */
+/* One place: of two that wait, the one with the lower rank is first, although it came second. The
+ * other never ends: behind it the short one would come to no end either. Steps are slow, so that
+ * neither waits through the 200 after which its policy lifts it. */
 static void t_a_rank_orders_those_that_wait(void **state)
 {
     (void)state;
@@ -118,7 +119,7 @@ static void t_a_rank_orders_those_that_wait(void **state)
                                               .id_count = COUNT_OF(ids),
                                               .prompt_tokens = COUNT_OF(ids),
                                               .sampling = SAMPLING_DEFAULT,
-                                              .max_tokens = 2,
+                                              .max_tokens = i == 0 ? ENDLESS_TOKENS : 2,
                                               .ignore_eos = true,
                                               .has_rank = true,
                                               .rank = i == 0 ? 2 : -2 };

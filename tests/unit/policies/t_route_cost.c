@@ -41,12 +41,12 @@ static void completion_weighs_decoding_where_it_contends(void **state)
     (void)state;
     struct route_rig rig;
     struct route_instance *in = route_rig_init(&rig, "completion", 2);
-    rig.req.prompt_tokens = 10;
+    rig.req.prompt_tokens = 1000;
     in[0].in_flight = in[0].decoding = 6;
     in[0].output_left = 600;
     ASSERT_ROUTED(&rig, 1);
-    in[1].prefill_tokens =
-        1500; /* 1.5 s of queue; six decoders: 1.2 s of its own, 1.2 s of theirs */
+    /* 1.5 s of queue; six decoders: 1.5 s of its own, 1.2 s of theirs */
+    in[1].prefill_tokens = 1500;
     ASSERT_ROUTED(&rig, 1);
     in[1].prefill_tokens = 3000;
     ASSERT_ROUTED(&rig, 0);
@@ -103,9 +103,9 @@ static void completion_weighs_decoding_by_the_slos(void **state)
     (void)state;
     struct route_rig rig;
     struct route_instance *in = route_rig_init(&rig, "completion", 2);
-    rig.req.prompt_tokens = 10;
+    rig.req.prompt_tokens = 1000;
     in[0].in_flight = in[0].decoding = 6;
-    in[0].output_left = 600;     /* 1.2 s of its own decoding more, 1.2 s of theirs */
+    in[0].output_left = 600;     /* 1.5 s of its own decoding more, 1.2 s of theirs */
     in[1].prefill_tokens = 1500; /* 1.5 s of queue */
     ASSERT_ROUTED(&rig, 1);
     rig.req.slo_ttft_s = 2;
@@ -119,6 +119,22 @@ static void completion_weighs_decoding_by_the_slos(void **state)
     in[1].prefill_tokens = 1500;
     rig.req.slo_ttft_s = 2;
     rig.req.slo_tpot_s = 0; /* nothing is said of decoding */
+    ASSERT_ROUTED(&rig, 1);
+}
+
+/* A first token after 0.03 s, where decoding takes 1.2 s at best: 2.4 s of decoding more are worth a
+ * queue of 0.06 s. */
+static void completion_weighs_decoding_by_what_the_phases_take(void **state)
+{
+    (void)state;
+    struct route_rig rig;
+    struct route_instance *in = route_rig_init(&rig, "completion", 2);
+    rig.req.prompt_tokens = 10;
+    in[0].in_flight = in[0].decoding = 6;
+    in[0].output_left = 600;
+    in[1].prefill_tokens = 200;
+    ASSERT_ROUTED(&rig, 0);
+    in[1].prefill_tokens = 40;
     ASSERT_ROUTED(&rig, 1);
 }
 
@@ -305,6 +321,7 @@ int main(void)
         cmocka_unit_test(completion_counts_what_a_prompt_itself_stretches),
         cmocka_unit_test(completion_computes_nothing_again_beside_many),
         cmocka_unit_test(completion_weighs_decoding_by_the_slos),
+        cmocka_unit_test(completion_weighs_decoding_by_what_the_phases_take),
         cmocka_unit_test(completion_places_a_late_request_like_any_other),
         cmocka_unit_test(completion_takes_the_cheaper_of_equals),
         cmocka_unit_test(completion_keeps_a_greedy_tenant_behind_itself),
