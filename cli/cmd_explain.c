@@ -1,8 +1,8 @@
-/* cmd_explain.c - `muster explain`: what was seen, what followed from it, what else was possible, what it
- * costs.
+/* cmd_explain.c - `muster explain`: what was seen, what followed from it, what else was possible,
+ * what it costs.
  *
- * Every sentence stands only when its facts are there: what the controller did not know is said to be
- * unknown, not shown as zero.
+ * Every sentence stands only when its facts are there: what the controller did not know is said
+ * to be unknown, not shown as zero.
  */
 #include "cli/cmd_explain.h"
 
@@ -197,7 +197,7 @@ static int tell_roles(struct teller *t, struct str actions)
     say(t, " bytes, ", TABLE_COUNT, "inputs.link_bytes_per_s");
     say(t, " of them copied in a second\nreason     ", TABLE_TEXT, "reason");
     if (has(t, "policy")) {
-        say(t, " (role row ", TABLE_TEXT, "policy");
+        say(t, " (role policy ", TABLE_TEXT, "policy");
         buf_byte(t->out, ')');
     }
     buf_byte(t->out, '\n');

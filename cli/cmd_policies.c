@@ -80,7 +80,7 @@ static const struct {
 };
 
 /* Whether the part behind the kind's k-th key has what the policy needs. */
-static bool may_be_named(const struct policy_row *row, size_t k)
+static bool may_be_named(const struct policy_info *row, size_t k)
 {
     if (row->is_bound) return false;
     if (strcmp(row->kind, "predict") == 0) {
@@ -90,7 +90,7 @@ static bool may_be_named(const struct policy_row *row, size_t k)
     return true;
 }
 
-static void put_choices(struct json_writer *w, const struct policy_row *row)
+static void put_choices(struct json_writer *w, const struct policy_info *row)
 {
     bool any = false;
     json_key(w, "chosen_in");
@@ -118,7 +118,7 @@ struct listing {
     bool sourced; /* some policy names its source */
 };
 
-static int put_row(void *ctx, const struct policy_row *row)
+static int put_row(void *ctx, const struct policy_info *row)
 {
     struct listing *l = ctx;
     if (l->kind.len > 0 && !str_eq(l->kind, str_from(row->kind))) return 0;

@@ -32,7 +32,7 @@ static const struct config_field rows[] = {
     { .name = "delay", .type = CONFIG_DURATION, .default_text = "10s", .min = 0, .max = 864e8,
       AT(delay_us), .about = "eval: from a request's coming until its end is learned." },
     { .name = "save", .type = CONFIG_TEXT, AT(save),
-      .about = "File for what one row learned (eval) or what the files know together (merge)." },
+      .about = "File for what one policy learned (eval) or what the files know together (merge)." },
     REMOTE_OUTPUT_ROW(struct predict_options, output),
 };
 static const struct opt_positional positionals[] = {
@@ -72,7 +72,7 @@ struct judging {
     struct json_writer w;
 };
 
-static int find_row(struct str name, const struct predict_policy **ret, struct err *err)
+static int find_policy(struct str name, const struct predict_policy **ret, struct err *err)
 {
     const char *names[64];
     *ret = predict_find(name);
@@ -157,7 +157,7 @@ static int route_replay_rows(struct judging *j, struct err *err)
         rc = judge(j, predict_table[i], err);
     while (rc == 0 && names.len > 0) {
         const struct predict_policy *row;
-        rc = find_row(str_cut(&names, ','), &row, err);
+        rc = find_policy(str_cut(&names, ','), &row, err);
         if (rc == 0) rc = judge(j, row, err);
     }
     json_array_end(&j->w);
@@ -169,7 +169,7 @@ static int check_one(const struct predict_options *o, struct err *err)
 {
     bool one = o->names.len > 0 && str_find(o->names, STR(",")) == SIZE_MAX;
     if (one || (o->files.count == 0 && o->save.len == 0)) return 0;
-    return err_set(err, COMMAND_MISUSED, "saved states want one row: --predict NAME");
+    return err_set(err, COMMAND_MISUSED, "saved states want one policy: --predict NAME");
 }
 
 static int eval(const struct predict_options *o, struct err *err)
@@ -207,7 +207,7 @@ static int merge(const struct predict_options *o, struct err *err)
         return err_set(err, COMMAND_MISUSED, "predict merge wants --predict, --save and STATE...");
     }
     int rc = check_one(o, err);
-    if (rc == 0) rc = find_row(o->names, &row, err);
+    if (rc == 0) rc = find_policy(o->names, &row, err);
     if (rc == 0) rc = state_of(row, &o->files, &state, err);
     if (rc < 0) return rc;
     rc = predict_file_write(row, o->save.data, state, err);

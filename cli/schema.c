@@ -45,10 +45,10 @@ static void problem(struct checking *c, const struct err *err, int rc)
 
 /* Policies that engines are to use must exist, and their predictor must need nothing but what an engine
  * knows. */
-static int check_row(const char *kind, const char *flag, const char *name, struct err *err)
+static int check_policy(const char *kind, const char *flag, const char *name, struct err *err)
 {
-    for (size_t i = 0; i < setup_engine_row_count; i++) {
-        if (strcmp(kind, setup_engine_rows[i].kind) != 0 || !name[0]) continue;
+    for (size_t i = 0; i < setup_engine_policy_count; i++) {
+        if (strcmp(kind, setup_engine_policies[i].kind) != 0 || !name[0]) continue;
         int rc = policy_check(kind, str_from(name), flag, err);
         if (rc < 0 || strcmp(kind, "predict") != 0) return rc;
         const char *missing = predict_missing(predict_find(str_from(name)), PREDICT_ENGINE_HAVE);
@@ -75,7 +75,7 @@ static void check_launch(struct checking *c, const char *service, const char *po
         const char *kind = strchr(parsed.flags[i].path, '.') + 1;
         char flag[32];
         snprintf(flag, sizeof flag, "--%s", kind);
-        rc = check_row(kind, flag, parsed.flags[i].value, &err);
+        rc = check_policy(kind, flag, parsed.flags[i].value, &err);
     }
     if (rc < 0) problem(c, &err, err_prefix(&err, rc, "service %s, pool %s", service, pool));
 }
@@ -91,7 +91,7 @@ static void check_engine(struct checking *c)
         struct err err = { 0 };
         char path[64];
         snprintf(path, sizeof path, "%s.%s", engine_section.name, f->name);
-        int rc = name->len > 0 ? check_row(f->name, path, name->data, &err) : 0;
+        int rc = name->len > 0 ? check_policy(f->name, path, name->data, &err) : 0;
         if (rc < 0) problem(c, &err, rc);
     }
 }

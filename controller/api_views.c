@@ -148,7 +148,7 @@ static void put_pools(struct json_writer *w, const struct control *c)
     json_array_end(w);
 }
 
-/* The power row and what it saw and said last. */
+/* The power policy and what it saw and said last. */
 static void put_power(struct json_writer *w, const struct control *c, uint32_t service)
 {
     const struct plan_service *sv = &c->desired.service[service];

@@ -94,10 +94,7 @@ static const struct config_field pool_rows[] = {
     { .name = "role", .type = CONFIG_ENUM, .default_text = "both", .names = role_names,
       IN(pool_section, role),
       .about = "What its instances compute: `prefill` prompts and first tokens, `decode` the rest, "
-               "`both` whole requests. An instance of a pool of role prefill or decode keeps that role: "
-               "a row at the service's `role` chooses among the others alone. While no instance is ready "
-               "that computes the other phase, it serves whole requests. Scaling rows know no roles: such "
-               "a pool wants a `min` of its own." },
+               "`both` whole requests, or what the service's `role` policy says. Other roles want a `min`." },
     { .name = "priority", .type = CONFIG_ENUM, .default_text = "high", .names = priority_names,
       IN(pool_section, priority),
       .about = "polca: instances of priority `low` are capped first, those of priority `high` when that "
@@ -109,8 +106,8 @@ static const struct config_record pool_record = CONFIG_LIST_OF(struct pool_secti
     { .name = #kind, .type = CONFIG_TEXT, .default_text = "", \
       IN(engine_rows_section, kind), .about = text " `muster policies " #kind "` lists them." }
 static const struct config_field engine_rows[] = {
-    ENGINE_ROW(preset, "A row of each kind of the step under one name; the kinds below replace single "
-                       "rows of it."),
+    ENGINE_ROW(preset, "A policy of each kind of the step under one name; the kinds below replace single "
+                       "policies of it."),
     ENGINE_ROW(fair, "Whose requests are looked at first."),
     ENGINE_ROW(order, "Who is admitted next."),
     ENGINE_ROW(admit, "When a session may start."),
@@ -118,7 +115,7 @@ static const struct config_field engine_rows[] = {
     ENGINE_ROW(chunk, "How much of a prompt goes into a step."),
     ENGINE_ROW(evict, "Which cached page is dropped first."),
     ENGINE_ROW(perf, "How step times are estimated."),
-    ENGINE_ROW(predict, "Predictor of lengths in the engine itself, for rows that read the model's "
+    ENGINE_ROW(predict, "Predictor of lengths in the engine itself, for policies that read the model's "
                         "hidden state; empty: the router's word stands."),
 };
 static const struct config_record engine_record =
@@ -135,10 +132,8 @@ static const struct config_field service_rows[] = {
       IN(service_section, slo_tpot_us), .about = "Promised time for each further token." },
     { .name = "overload", .type = CONFIG_ENUM, .default_text = "serve", .names = route_overload_names,
       IN(service_section, overload),
-      .about = "What becomes of a request that no instance is expected to begin within `slo_ttft` while "
-               "the fleet is overloaded, that is, while no instance is without a queue and that has "
-               "lasted for a minute, or more work is sent than the fleet does: "
-               "`serve` queues it, `refuse` answers 429 with Retry-After, so that others are in time." },
+      .about = "While the fleet is overloaded, a request that is surely late for `slo_ttft`: `serve` queues it, "
+               "`refuse` answers 429 with Retry-After, so that others are in time." },
     { .name = "budget_per_hour", .type = CONFIG_FLOAT, .default_text = "0", .min = 0, .max = 1e6,
       .unit = "dollars", IN(service_section, budget_h),
       .about = "Ceiling for everything that is billed at once; 0 for none." },
@@ -148,9 +143,8 @@ static const struct config_field service_rows[] = {
       .max = CONTROL_COUNT_MAX, .unit = "instances", IN(service_section, max),
       .about = "Instances over all pools at most." },
     { .name = "scale", .type = CONFIG_TEXT, .default_text = SCALE_DEFAULT, IN(service_section, scale),
-      .about = "Scaling policy; `muster policies scale` lists them. What an engine does not report is "
-               "absent, not zero: a row that needs it keeps what there is, and `policy_lacks` of "
-               "`muster get services -o json` says what." },
+      .about = "Scaling policy; `muster policies scale` lists them. Without a value that it needs it "
+               "keeps the fleet; `policy_lacks` of `muster get services -o json` names the value." },
     { .name = "shaper", .type = CONFIG_TEXT, .default_text = "", IN(service_section, shaper),
       .about = "When the fleet may follow: window, hpa, kpa or none; empty: what the scaling policy "
                "is published with." },
@@ -159,7 +153,7 @@ static const struct config_field service_rows[] = {
       .about = "Load is multiplied by it before the scaling policy sees it." },
     { .name = "power", .type = CONFIG_TEXT, .default_text = "", IN(service_section, power),
       .about = "At which clock its engines run, a share of full speed that they keep by injecting idle "
-               "time; `muster policies power` lists the rows. Empty: all at full speed." },
+               "time; `muster policies power` lists the policies. Empty: all at full speed." },
     { .name = "row_watts", .type = CONFIG_FLOAT, .default_text = "0", .min = 0, .max = 1e9,
       .unit = "watts", IN(service_section, row_watts),
       .about = "polca: what the breaker before all instances of the service allows; 0 for no limit." },
@@ -173,7 +167,7 @@ static const struct config_field service_rows[] = {
                "`muster policies role`; empty: all of them serve whole requests." },
     { .name = "kv_link", .type = CONFIG_BYTES, .default_text = "1GB", .min = 0, .max = 1e13,
       IN(service_section, kv_link_bytes_s),
-      .about = "K and V that one of its engines copies from another in a second, as routers and the row "
+      .about = "K and V that one of its engines copies from another in a second, as routers and the policy "
                "at `role` reckon with; 0: its engines copy none." },
     { .name = "utilisation_max", .type = CONFIG_FLOAT, .default_text = "0.85", .min = 0.05,
       .max = 0.99, IN(service_section, utilisation_max),

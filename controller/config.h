@@ -37,7 +37,7 @@ struct pool_section {
     int priority; /* enum priority */
 };
 
-/* Rows of the engine's kinds by name; empty: the engine's own default. */
+/* Policies of the engine's kinds by name; empty: the engine's own default. */
 struct engine_rows_section {
     struct str preset, fair, order, admit, preempt, chunk, evict, perf, predict;
 };
@@ -79,7 +79,8 @@ struct local_section {
     double calls_per_s;
 };
 
-/* Policies that people look for at the top of the file or in a service, and why they are not there. */
+/* Policies that people look for at the top of the file or in a service, and why they are not
+ * there. */
 extern const struct config_absent config_absent_policies[];
 
 extern const struct config_section controller_section;

@@ -50,9 +50,10 @@ struct detail {
     uint32_t service, pool; /* PLAN_NONE: not configured */
     enum phase phase;       /* as the last tick saw it */
     int64_t phase_us;
-    uint32_t routed;  /* in flight there by the routers' word */
-    uint32_t role_id; /* by which role rows know it: < SLOTS_MAX, of no other instance that lives */
-    enum role role;   /* as routers are told */
+    uint32_t routed; /* in flight there by the routers' word */
+    uint32_t
+        role_id; /* by which role policies know it: < SLOTS_MAX, of no other instance that lives */
+    enum role role; /* as routers are told */
     struct instance_power power;
 };
 

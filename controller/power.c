@@ -1,12 +1,12 @@
-/* power.c - the power row of each service, in its time.
+/* power.c - the power policy of each service, in its time.
  *
  *     reports ── work between two looks ──► busy share, mean step ┐
  *     reports ── hardware, cores, model ──► roofline              ├─► power_decide ─► clocks
  *     routers ── p99 of their windows ────► tails of the service  ┘
  *
- * The hardware is the row that the engine was told, else, where its offer is a share of a core, the
- * row of a CPU. Watts are those of the cores that an instance may use. Engines keep a clock by
- * injecting idle time.
+ * The hardware is the row that the engine was told, else, where its offer is a share of a
+ * core, the row of a CPU. Watts are those of the cores that an instance may use. Engines keep
+ * a clock by injecting idle time.
  */
 #include "controller/power.h"
 
@@ -27,7 +27,8 @@ struct power_room {
 
 struct power_room *power_room_new(void)
 {
-    must(WIRE_CLOCK_MIN == POWER_CLOCK_MIN); /* of the wire and of the rows; no constant to clang */
+    must(WIRE_CLOCK_MIN ==
+         POWER_CLOCK_MIN); /* of the wire and of the policies; no constant to clang */
     struct power_room *r = calloc(1, sizeof *r);
     must(r);
     return r;

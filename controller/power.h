@@ -1,12 +1,12 @@
-/* power.h - the clocks of a service's instances: what its power row is shown, what it chose.
+/* power.h - the clocks of a service's instances: what its power policy is shown, what it chose.
  *
  * Layer: controller, private to it (policies, base/wire)
  * Owner: power.c; the choice rides on the answers to agents (sync.c)
  * Rules: (1) an instance that says neither its clock nor its work is not shown and not ordered:
- *            its watts are not part of the row's, and `unmodelled` counts it
- *        (2) what was chosen stays wished until the row says otherwise; nothing is wished before
+ *            its watts are not part of the policy's, and `unmodelled` counts it
+ *        (2) what was chosen stays wished until the policy says otherwise; nothing is wished before
  *            its first word, so that a controller that starts again changes no clock by itself
- *        (3) state lives as long as the process: a row begins anew with the next one
+ *        (3) state lives as long as the process: a policy begins anew with the next one
  */
 #pragma once
 #include "base/wire/report.h"
@@ -36,10 +36,10 @@ struct control;
 struct power_room;
 
 struct power_room *
-power_room_new(void); /* what a row is shown is put there; aborts without memory */
+power_room_new(void); /* what a policy is shown is put there; aborts without memory */
 void power_room_free(struct power_room *r);
 
-/* Asks the rows whose time has come. */
+/* Asks the policies whose time has come. */
 void control_power(struct control *c, int64_t now_us);
 
 /* What the agent of instance `at` is told; 0: nothing. */

@@ -4,7 +4,7 @@
  *     tenant/NAME      tenants.c
  *     hand/SERVICE     {"v":1,"paused":bool,"manual":{"POOL":N}}: what a person has set
  *     memory/SERVICE   what its policies remember (core/record.h): of use only to the same
- *                      rows and pools, ignored otherwise
+ *                      policies and pools, ignored otherwise
  *     cost             {"v":1,"folded":dollars}: of instances that are forgotten
  *     clock            fleet_clock.c
  *     aside/KEY        a copy of what could not be read under KEY (aside.h)

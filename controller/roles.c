@@ -1,12 +1,14 @@
 /* roles.c - which instances of a service compute prompts, which decode.
  *
- * A service without a role row leaves its instances the roles of their pools. With one the row is
- * asked when it wants to be, and at once when somebody has come or gone; an instance of a pool with
- * a role of its own is told of and keeps it. In both cases role.h's first rule holds at every tick:
- * what is left alone in one phase serves whole requests until there is somebody for the other.
+ * A service without a role policy leaves its instances the roles of their pools. With one the
+ * policy is asked when it wants to be, and at once when somebody has come or gone; an instance of
+ * a pool with a role of its own is told of and keeps it. In both cases role.h's first rule holds
+ * at every tick: what is left alone in one phase serves whole requests until there is somebody
+ * for the other.
  *
  * A role is told to routers with their next sync and kept nowhere: after a restart the pools' roles
- * hold until the row has spoken. It changes at once; what an instance has begun it goes on with. */
+ * hold until the policy has spoken. It changes at once; what an instance has begun it goes on
+ * with. */
 #include "base/core/bits.h"
 #include "base/io/log.h"
 #include "controller/control_state.h"
@@ -35,7 +37,7 @@ void control_first_role(struct control *c, uint32_t at)
     c->observed.detail[at].role = pool_role(c, at);
 }
 
-/* ---- what a row is told ---- */
+/* ---- what a policy is told ---- */
 
 static bool serves(const struct control *c, uint32_t at, int64_t now_us)
 {

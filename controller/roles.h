@@ -5,13 +5,13 @@
 #pragma once
 #include "policies/role/role.h"
 
-/* What the role row of a service was asked and said last. */
+/* What the role policy of a service was asked and said last. */
 struct roles {
     struct role_look look;
     int64_t looked_us;
     uint64_t ready;     /* who was there and knew its speed, as a sum */
     const char *reason; /* static; NULL: nobody has looked */
-    double goodput_rps; /* foreseen; < 0: the row asked nobody */
+    double goodput_rps; /* foreseen; < 0: the policy asked nobody */
 };
 
 struct control;

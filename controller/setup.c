@@ -1,5 +1,5 @@
-/* setup.c - turns the configuration into services, pools and command lines, with the checks that the
- * schema alone cannot express.
+/* setup.c - turns the configuration into services, pools and command lines, with the checks that
+ * the schema alone cannot express.
  *
  * The command line of an engine comes from four places of the configuration:
  *
@@ -7,8 +7,8 @@
  *                    --slo-ttft, --slo-tpot of the service
  *                    the service's `engine` policies, its engine_flags, the pool's engine_flags
  *
- * The last value of a flag holds, so that the nearer place is the stronger one. Another program gets
- * no SLO flags: it would not know them. */
+ * The last value of a flag holds, so that the nearer place is the stronger one. Another program
+ * gets no SLO flags: it would not know them. */
 #include "controller/setup.h"
 
 #include "base/core/bits.h"
@@ -29,11 +29,11 @@
     {                                                                                 \
 #        kind, "engine." #        kind, offsetof(struct service_section, engine.kind) \
     }
-const struct setup_row setup_engine_rows[] = {
+const struct setup_policy setup_engine_policies[] = {
     ROW(preset), ROW(fair),  ROW(order), ROW(admit),   ROW(preempt),
     ROW(chunk),  ROW(evict), ROW(perf),  ROW(predict),
 };
-const size_t setup_engine_row_count = COUNT_OF(setup_engine_rows);
+const size_t setup_engine_policy_count = COUNT_OF(setup_engine_policies);
 
 struct line {
     struct arena *arena;
@@ -125,9 +125,9 @@ int setup_launch(const struct controller_config *config, const struct service_se
         add_promise(&l, "slo_ttft", s->slo_ttft_us);
         add_promise(&l, "slo_tpot", s->slo_tpot_us);
     }
-    for (size_t i = 0; i < setup_engine_row_count; i++) {
-        struct str name = setup_row_name(s, &setup_engine_rows[i]);
-        if (name.len > 0) add_flag(&l, setup_engine_rows[i].kind, name);
+    for (size_t i = 0; i < setup_engine_policy_count; i++) {
+        struct str name = setup_policy_name(s, &setup_engine_policies[i]);
+        if (name.len > 0) add_flag(&l, setup_engine_policies[i].kind, name);
     }
     add_texts(&l, &s->engine_flags);
     add_texts(&l, &p->engine_flags);
@@ -245,10 +245,11 @@ static int fill_pool(const struct service_section *s, const struct pool_section 
     return 0;
 }
 
-/* Rows of the service itself; those of its engines are in setup_engine_rows. */
-static const struct setup_row service_rows[] = {
+/* Policies of the service itself; those of its engines are in setup_engine_policies. */
+static const struct setup_policy service_policies[] = {
     { "scale", "scale", offsetof(struct service_section, scale) },
-    { "shaper", "shaper", offsetof(struct service_section, shaper) }, /* empty: the scale row's */
+    { "shaper", "shaper",
+      offsetof(struct service_section, shaper) }, /* empty: the scale policy's */
     { "forecast", "forecast", offsetof(struct service_section, forecast) },
     { "mix", "mix", offsetof(struct service_section, mix) }, /* empty: none */
     { "place", "place", offsetof(struct service_section, place) },
@@ -256,11 +257,11 @@ static const struct setup_row service_rows[] = {
     { "power", "power", offsetof(struct service_section, power) }, /* empty: none */
 };
 
-static int check_row(const struct service_section *from, const struct setup_row *row,
-                     struct err *err)
+static int check_policy(const struct service_section *from, const struct setup_policy *row,
+                        struct err *err)
 {
     char where[NAME_BYTES + 32];
-    struct str name = setup_row_name(from, row);
+    struct str name = setup_policy_name(from, row);
     bool may_be_empty = row->offset == offsetof(struct service_section, shaper) ||
                         row->offset == offsetof(struct service_section, mix) ||
                         row->offset == offsetof(struct service_section, role) ||
@@ -290,11 +291,11 @@ static int check_watts(const struct service_section *from, struct err *err)
 static int check_rows(const struct service_section *from, struct err *err)
 {
     int rc = 0;
-    for (size_t i = 0; i < COUNT_OF(service_rows) && rc == 0; i++)
-        rc = check_row(from, &service_rows[i], err);
-    for (size_t i = 0; i < setup_engine_row_count && rc == 0; i++)
-        if (setup_row_name(from, &setup_engine_rows[i]).len > 0)
-            rc = check_row(from, &setup_engine_rows[i], err);
+    for (size_t i = 0; i < COUNT_OF(service_policies) && rc == 0; i++)
+        rc = check_policy(from, &service_policies[i], err);
+    for (size_t i = 0; i < setup_engine_policy_count && rc == 0; i++)
+        if (setup_policy_name(from, &setup_engine_policies[i]).len > 0)
+            rc = check_policy(from, &setup_engine_policies[i], err);
     return rc < 0 ? rc : check_watts(from, err);
 }
 

@@ -13,8 +13,8 @@ int setup_local(const struct local_section *local, struct arena *arena,
                 const struct local_offer **ret, uint32_t *ret_count, double *ret_cores,
                 struct err *err);
 
-/* What a service says of its scaling: rows, their numbers, promise and budget. -EINVAL names the row
- * that there is not. */
+/* What a service says of its scaling: policies, their numbers, promise and budget. -EINVAL names
+ * the policy that there is not. */
 int setup_scaling(const struct service_section *s, struct plan_service *ret, struct err *err);
 
 /* Fills setup->service and setup->launch. `offers` are those of all clouds in the order in which
@@ -25,14 +25,15 @@ int setup_services(const struct controller_config *config, const struct offer *o
                    struct control_setup *setup, struct err *err);
 
 /* A policy that a service names: its kind, its key there, and where the name is. */
-struct setup_row {
+struct setup_policy {
     const char *kind, *key;
     size_t offset; /* in struct service_section */
 };
-extern const struct setup_row setup_engine_rows[];
-extern const size_t setup_engine_row_count;
+extern const struct setup_policy setup_engine_policies[];
+extern const size_t setup_engine_policy_count;
 
-static inline struct str setup_row_name(const struct service_section *s, const struct setup_row *r)
+static inline struct str setup_policy_name(const struct service_section *s,
+                                           const struct setup_policy *r)
 {
     return *(const struct str *)((const char *)s + r->offset);
 }

@@ -69,10 +69,10 @@ static const struct config_field rows[] = {
     { .name = "seed", .type = CONFIG_INT, .default_text = "0", .min = 0, .max = 9e15, AT(seed),
       .about = "Seed from which requests without one get theirs; 0 draws it at start." },
     { .name = "preset", .type = CONFIG_TEXT, AT(preset),
-      .about = "A row of each kind below under one name; `muster policies preset` lists them." },
+      .about = "A policy of each kind below under one name; `muster policies preset` lists them." },
     { .name = "fair", .type = CONFIG_TEXT, AT(fair),
       .about = "Whose requests are looked at first; `muster policies fair`. Without it, and so in "
-               "all below, the preset's row; without a preset the kind's default." },
+               "all below, the preset's policy; without a preset the kind's default." },
     { .name = "order", .type = CONFIG_TEXT, AT(order),
       .about = "Who is admitted next; `muster policies order`." },
     { .name = "admit", .type = CONFIG_TEXT, AT(admit),
@@ -95,12 +95,12 @@ static const struct config_field rows[] = {
                "with a guess." },
     { .name = "slo_ttft", .type = CONFIG_DURATION, .default_text = "2s", .min = 1000, .max = 36e8,
       AT(slo_ttft_us),
-      .about = "Promised time to the first token, which the chunk row deadline weighs; engines of a "
+      .about = "Promised time to the first token, which the chunk policy deadline weighs; engines of a "
                "service are told the service's." },
     { .name = "slo_tpot", .type = CONFIG_DURATION, .default_text = "200ms", .min = 100, .max = 36e8,
       AT(slo_tpot_us),
       .about = "Promised time for each further token, and so what a step may take while sessions "
-               "decode, for the chunk rows deadline and slack." },
+               "decode, for the chunk policies deadline and slack." },
     { .name = "request_max", .type = CONFIG_DURATION, .default_text = "10m", .min = 1000,
       .max = 864e8, AT(request_us_max),
       .about = "The longest a request may take; a client may ask for less by the header "
@@ -123,9 +123,8 @@ static const struct config_field rows[] = {
     TLS_ROW(struct engine_config, tls, ca, "PEM file with the CAs of engines that K and V are "
             "copied from, where they speak TLS; without it the system's."),
     { .name = "fault", .type = CONFIG_TEXT, .max = 63, .debug = true, AT(fault),
-      .about = "Make the engine fail on demand: POINT:NTH, as device.hang:20 (the device thread "
-               "stops for ever at its 20th step), device.die_at_37:1 (the process ends at a prompt "
-               "of 37 tokens), device.hang_at_37:1." },
+      .about = "Make the engine fail on demand: POINT:NTH, as device.hang:20 (the device stops at its "
+               "20th step), device.die_at_37:1 or device.hang_at_37:1 (at a prompt of 37 tokens)." },
     { .name = "kernels", .type = CONFIG_TEXT, .debug = true, AT(kernels),
       .about = "Row of the kernel table to use (ref, avx2, avx512) instead of the best." },
 };

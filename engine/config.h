@@ -35,13 +35,13 @@ struct engine_config {
     struct str preset, fair, order, admit, preempt, chunk, evict; /* empty: the preset's */
     struct str perf, hardware;                                    /* empty: default; not known */
     int64_t swap_space;                                           /* bytes; 0: the preset's */
-    int64_t slo_ttft_us, slo_tpot_us;                             /* for the chunk row */
+    int64_t slo_ttft_us, slo_tpot_us;                             /* for the chunk policy */
 
     int64_t request_us_max;
     int64_t ping_us;
     int64_t drain_us;
     struct str step_log;     /* a file; empty: none */
-    struct str predict;      /* a row; empty: the router's word alone */
+    struct str predict;      /* a policy; empty: the router's word alone */
     struct str predict_file; /* of what it learned; empty: none */
     struct str fault;        /* POINT:NTH of base/core/fault.h; empty: none */
     int log_level;

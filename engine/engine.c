@@ -2,8 +2,8 @@
  *
  *     main thread: loop, HTTP API           device thread: model, scheduler, sampler
  *
- * What the configuration says by name (policy rows, addresses, files) is resolved here, once, so
- * that a mistake is a sentence at start and never a surprise under load.
+ * What the configuration says by name (policies, addresses, files) is resolved here, once,
+ * so that a mistake is a sentence at start and never a surprise under load.
  */
 #include "engine/engine.h"
 
@@ -50,7 +50,7 @@ struct engine {
 
 /* ---- from names to things -------------------------------------------------------------------------- */
 
-/* An empty name leaves the row to the preset. */
+/* An empty name leaves the policy to the preset. */
 #define FIND_ROW(kind, type)                                                          \
     static int find_##kind(struct str name, const struct type **ret, struct err *err) \
     {                                                                                 \
@@ -86,15 +86,15 @@ static int find_predict_engine(struct str name, const struct predict_policy **re
                    STR_ARG(name), missing);
 }
 
-static int find_rows(const struct engine_config *c, struct sched_config *ret, struct err *err)
+static int find_policies(const struct engine_config *c, struct sched_config *ret, struct err *err)
 {
     int rc = find_preset(c->preset, &ret->preset, err);
-    if (rc >= 0) rc = find_fair(c->fair, &ret->rows.fair, err);
-    if (rc >= 0) rc = find_order(c->order, &ret->rows.order, err);
-    if (rc >= 0) rc = find_admit(c->admit, &ret->rows.admit, err);
-    if (rc >= 0) rc = find_preempt(c->preempt, &ret->rows.preempt, err);
-    if (rc >= 0) rc = find_chunk(c->chunk, &ret->rows.chunk, err);
-    if (rc >= 0) rc = find_evict(c->evict, &ret->rows.evict, err);
+    if (rc >= 0) rc = find_fair(c->fair, &ret->policies.fair, err);
+    if (rc >= 0) rc = find_order(c->order, &ret->policies.order, err);
+    if (rc >= 0) rc = find_admit(c->admit, &ret->policies.admit, err);
+    if (rc >= 0) rc = find_preempt(c->preempt, &ret->policies.preempt, err);
+    if (rc >= 0) rc = find_chunk(c->chunk, &ret->policies.chunk, err);
+    if (rc >= 0) rc = find_evict(c->evict, &ret->policies.evict, err);
     return rc;
 }
 
@@ -202,7 +202,7 @@ static int fill_device(const struct engine_config *c, struct device_config *ret,
     if (rc >= 0) rc = find_predict_engine(c->predict, &ret->predict, err);
     if (rc >= 0 && c->predict_file.len > 0 && !ret->predict)
         rc = err_set(err, -EINVAL, "--predict-file needs --predict: nothing else learns");
-    return rc < 0 ? rc : find_rows(c, &ret->sched, err);
+    return rc < 0 ? rc : find_policies(c, &ret->sched, err);
 }
 
 /* ---- the end ------------------------------------------------------------------------------------------ */

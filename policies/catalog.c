@@ -25,10 +25,10 @@ const char *const policy_kinds[] = { "route",  "predict", "scale", "forecast", "
                                      "evict",  "perf",    "power", NULL };
 
 static int row(const char *kind, const char *name, const char *about, const char *source,
-               const char *default_name, int (*fn)(void *ctx, const struct policy_row *row),
+               const char *default_name, int (*fn)(void *ctx, const struct policy_info *row),
                void *ctx)
 {
-    struct policy_row r = {
+    struct policy_info r = {
         kind, name, about, source, str_eq(str_from(name), str_from(default_name)), false
     };
     return fn(ctx, &r);
@@ -38,13 +38,13 @@ static int row(const char *kind, const char *name, const char *about, const char
     for (uint32_t i = 0; rc == 0 && i < (count); i++)  \
     rc = row(kind, (table)[i]->name, (table)[i]->about, source, default_name, fn, ctx)
 
-int policies_each(int (*fn)(void *ctx, const struct policy_row *row), void *ctx)
+int policies_each(int (*fn)(void *ctx, const struct policy_info *row), void *ctx)
 {
     int rc = 0;
     EACH(route_table, route_count, "route", route_table[i]->source, ROUTE_DEFAULT);
     EACH(predict_table, predict_count, "predict", predict_table[i]->source, PREDICT_DEFAULT);
     EACH(scale_table, scale_count, "scale", scale_table[i]->source, SCALE_DEFAULT);
-    const struct policy_row bound = {
+    const struct policy_info bound = {
         "scale", SCALE_BOUND_NAME, SCALE_BOUND_ABOUT, SCALE_BOUND_SOURCE, false, true
     };
     if (rc == 0) rc = fn(ctx, &bound);
@@ -77,7 +77,7 @@ struct names {
     uint32_t count;
 };
 
-static int collect(void *ctx, const struct policy_row *r)
+static int collect(void *ctx, const struct policy_info *r)
 {
     struct names *n = ctx;
     if (r->is_bound || !str_eq(str_from(r->kind), str_from(n->kind))) return 0;
@@ -102,7 +102,7 @@ int policy_check(const char *kind, struct str name, const char *where, struct er
         if (str_eq(name, str_from(names[i]))) return 0;
     const char *near = str_nearest(name, names, count);
     str_list(names, count, list, sizeof list);
-    return err_set(err, -EINVAL, "%s: '" STR_FMT "' is no %s row%s%s%s; there are %s", where,
+    return err_set(err, -EINVAL, "%s: '" STR_FMT "' is no %s policy%s%s%s; there are %s", where,
                    STR_ARG(name), kind, near ? "; did you mean " : "", near ? near : "",
                    near ? "?" : "", list);
 }

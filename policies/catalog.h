@@ -6,7 +6,7 @@
 #include "base/core/err.h"
 #include "base/core/str.h"
 
-struct policy_row {
+struct policy_info {
     const char *kind, *name, *about;
     const char *source; /* NULL: its kind names none */
     bool is_default;    /* taken where none is named; a kind that nobody asks has none */
@@ -14,7 +14,7 @@ struct policy_row {
 };
 
 /* Rows in the order of the tables; calls fn for each. Stops at and returns what is not 0. */
-int policies_each(int (*fn)(void *ctx, const struct policy_row *row), void *ctx);
+int policies_each(int (*fn)(void *ctx, const struct policy_info *row), void *ctx);
 
 /* The kinds in order; NULL-terminated. */
 extern const char *const policy_kinds[];

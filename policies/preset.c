@@ -1,11 +1,11 @@
-/* preset.c - the table of presets: systems of others as rows of ours. */
+/* preset.c - the table of presets: systems of others as policies of ours. */
 #include "policies/preset.h"
 
 #include "base/core/bits.h"
 
 // clang-format off
 static const struct preset muster = {
-    .name = "muster", .about = "the default row of every kind", .source = "our own",
+    .name = "muster", .about = "the default policy of every kind", .source = "our own",
 };
 static const struct preset ref = {
     .name = "ref", .about = "first come first served, whole prompts, admit all, plain LRU",
@@ -131,13 +131,13 @@ static struct str name_of(const char *named, const char *otherwise)
     return str_from(named ? named : otherwise);
 }
 
-void preset_fill(const struct preset *preset, struct step_rows *rows)
+void preset_fill(const struct preset *preset, struct step_policies *policies)
 {
     const struct preset *p = preset ? preset : &muster;
-    if (!rows->fair) rows->fair = fair_find(name_of(p->fair, FAIR_DEFAULT));
-    if (!rows->order) rows->order = order_find(name_of(p->order, ORDER_DEFAULT));
-    if (!rows->admit) rows->admit = admit_find(name_of(p->admit, ADMIT_DEFAULT));
-    if (!rows->preempt) rows->preempt = preempt_find(name_of(p->preempt, PREEMPT_DEFAULT));
-    if (!rows->chunk) rows->chunk = chunk_find(name_of(p->chunk, CHUNK_DEFAULT));
-    if (!rows->evict) rows->evict = evict_find(name_of(p->evict, EVICT_DEFAULT));
+    if (!policies->fair) policies->fair = fair_find(name_of(p->fair, FAIR_DEFAULT));
+    if (!policies->order) policies->order = order_find(name_of(p->order, ORDER_DEFAULT));
+    if (!policies->admit) policies->admit = admit_find(name_of(p->admit, ADMIT_DEFAULT));
+    if (!policies->preempt) policies->preempt = preempt_find(name_of(p->preempt, PREEMPT_DEFAULT));
+    if (!policies->chunk) policies->chunk = chunk_find(name_of(p->chunk, CHUNK_DEFAULT));
+    if (!policies->evict) policies->evict = evict_find(name_of(p->evict, EVICT_DEFAULT));
 }

@@ -1,9 +1,9 @@
-/* preset.h - a row of each kind of the engine's step, under one name.
+/* preset.h - a policy of each kind of the engine's step, under one name.
  *
  * Layer:   policies (base/core)
  * Threads: constant tables
- * Rules:   (1) what a preset leaves NULL is the kind's default row
- *          (2) a row that is named beside a preset goes before it
+ * Rules:   (1) what a preset leaves NULL is the kind's default policy
+ *          (2) a policy that is named beside a preset goes before it
  */
 #pragma once
 #include "policies/admit/admit.h"
@@ -27,7 +27,7 @@ extern const uint32_t preset_count;
 
 const struct preset *preset_find(struct str name); /* NULL when there is none */
 
-struct step_rows {
+struct step_policies {
     const struct fair_policy *fair;
     const struct order_policy *order;
     const struct admit_policy *admit;
@@ -36,5 +36,5 @@ struct step_rows {
     const struct evict_policy *evict;
 };
 
-/* The rows that a preset names, where *rows has none yet; NULL: the default rows. */
-void preset_fill(const struct preset *preset, struct step_rows *rows);
+/* The policies that a preset names, where *policies has none yet; NULL: the default policies. */
+void preset_fill(const struct preset *preset, struct step_policies *policies);

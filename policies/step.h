@@ -1,12 +1,12 @@
-/* step.h - what the rows of the engine's step may know about a session, and what they hear.
+/* step.h - what the policies of the engine's step may know about a session, and what they hear.
  *
  * Layer: policies (base/core)
- * Rules: (1) a state of all zeros is a new one; it is plain bytes of the row's fixed size
+ * Rules: (1) a state of all zeros is a new one; it is plain bytes of the policy's fixed size
  *        (2) a request carries 32 bytes of scratch; each kind writes its own part
  *        (3) absent is not zero: see has_rank, and the fields whose 0 says "absent"
  *
  * The step is one fixed pipeline: fair -> order -> admit -> preempt -> chunk, and evict where a
- * page is needed. Each stage asks one row; none of them knows the scheduler's own structs.
+ * page is needed. Each stage asks one policy; none of them knows the scheduler's own structs.
  */
 #pragma once
 #include "base/core/str.h"

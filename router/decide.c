@@ -389,7 +389,7 @@ void decide_on_held(void *arg)
     decide_held_again(arg);
 }
 
-void decide_row_tell(struct decide *d, const char *kind, const char *row, bool decides)
+void decide_policy_tell(struct decide *d, const char *kind, const char *row, bool decides)
 {
     const struct str labels[] = { str_from(kind), str_from(row) };
     metric_set(metric_series(d->metrics, RM_POLICY, labels), decides);
@@ -401,8 +401,8 @@ void decide_route_set(struct decide *d, struct str name)
     if (!row) {
         log_event(LOG_WARN, "route_unknown", "name=%.*s", STR_ARG(name));
     } else if (row != dispatch_route(d->dispatch)) {
-        decide_row_tell(d, "route", dispatch_route(d->dispatch)->name, false);
-        decide_row_tell(d, "route", row->name, true);
+        decide_policy_tell(d, "route", dispatch_route(d->dispatch)->name, false);
+        decide_policy_tell(d, "route", row->name, true);
         dispatch_route_set(d->dispatch, row);
         record_row(d->record, row);
         log_event(LOG_INFO, "route_set", "name=%s", row->name);
@@ -799,9 +799,9 @@ int decide_new(const struct decide_config *config, struct decide **ret, struct e
         return rc2;
     }
     recall(d);
-    decide_row_tell(d, "route", core.route->name, true);
-    decide_row_tell(d, "predict", core.predict->name, true);
-    decide_row_tell(d, "migrate", migrate_plan_policy(d->migrate)->name, true);
+    decide_policy_tell(d, "route", core.route->name, true);
+    decide_policy_tell(d, "predict", core.predict->name, true);
+    decide_policy_tell(d, "migrate", migrate_plan_policy(d->migrate)->name, true);
     lane_init(&d->lane, d->loop, decide_on_mail, d);
     lane_init(&d->entries, d->loop, decide_on_entry, d);
     bundles_on_ready(d->bundles, on_bundle, d);

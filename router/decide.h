@@ -103,7 +103,7 @@ void decide_quarantine_tell(struct decide *d); /* to the board and the metrics *
 uint32_t decide_quarantine_list(struct decide *d,
                                 struct refused_prompt *ret); /* SYNC_REFUSED_MAX */
 void decide_quarantine_told(struct decide *d, const struct router_rules *rules);
-void decide_row_tell(struct decide *d, const char *kind, const char *row, bool decides);
+void decide_policy_tell(struct decide *d, const char *kind, const char *row, bool decides);
 void decide_tell_migrate(struct decide *d, struct request *r, uint32_t slot); /* TELL_MIGRATE */
 /* Names slot `from` to `to` as the one that has K and V; false when `at` is not sent them by it. */
 bool decide_kv_from(const struct decide *d, uint32_t from, uint32_t at, struct target *to);

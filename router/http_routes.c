@@ -102,7 +102,7 @@ static void on_detokenize(struct asked *a)
     tokens_begin(a->b, a->x, TOKEN_ASK_DETOKENIZE, a->snapshot, a->tenant);
 }
 
-/* The routing row from now on. */
+/* The routing policy from now on. */
 static void on_route(struct asked *a)
 {
     CLEANUP(arena_fini) struct arena arena = { 0 };

@@ -107,7 +107,7 @@ const struct metric_desc router_metric_table[RM_COUNT] = {
                 "them within their SLO." },
     [RM_POLICY] = { .name = "muster_router_policy_info", .type = METRIC_GAUGE,
         .labels = { "kind", "row" }, .series_max = 64,
-        .help = "1, labelled with the row of each kind that decides; 0 for one that did before." },
+        .help = "1, labelled with the policy of each kind that decides; 0 for one that did before." },
     [RM_TEXT_BYTES] = { .name = "muster_router_text_bytes", .type = METRIC_GAUGE,
         .unit = "bytes", .help = "Large bodies that wait for a text worker or are at one." },
     [RM_TEXT_REFUSED] = { .name = "muster_router_text_refused_total", .type = METRIC_COUNTER,

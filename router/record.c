@@ -2,14 +2,14 @@
  *
  *     head      magic, version, sizes of the four structs
  *     entry     kind, bytes, decision, time
- *       row       name, 64 bytes
+ *       policy       name, 64 bytes
  *       decision  view without its pointer, request, verdict, instances
  *       event     as told to the policy
  *
  * Structs are written as they lie in memory: a record is read by the build that wrote it, or by one
- * with the same layout, which the sizes in the head make sure of well enough. A row that wants to
- * be asked again needs every field anyway, and encoding a view of 256 instances field by field would
- * cost more than deciding.
+ * with the same layout, which the sizes in the head make sure of well enough. A policy that wants
+ * to be asked again needs every field anyway, and encoding a view of 256 instances field by field
+ * would cost more than deciding.
  */
 #include "router/record.h"
 
@@ -177,7 +177,7 @@ static bool is_role(const enum role *role)
     return value < ROLE_COUNT;
 }
 
-/* Rows index tables by id and divide by budgets: the file may come from anywhere. */
+/* Policies index tables by id and divide by budgets: the file may come from anywhere. */
 static bool instance_is_sound(const struct route_instance *in)
 {
     return is_bool(&in->accepts) && is_bool(&in->has_perf) && is_role(&in->role) &&

@@ -3,7 +3,7 @@
  * Layer:    router (router/core, base/io)
  * Threads:  written by the decision thread, through a buffer; read by `muster replay`
  * Rules:    (1) views, requests as the policy sees them (lengths and hashes, no text), verdicts and
- *               the events told to policies; what a row needs to be asked again
+ *               the events told to policies; what a policy needs to be asked again
  *           (2) at bytes_max nothing more is written; what is left out is counted
  *           (3) a reader of another layout refuses the file: its head carries version and sizes
  */
@@ -15,13 +15,13 @@
 
 struct record;
 
-/* Truncates `path`, mode 0600. -errno with a sentence. `row` is the routing row at the start. */
+/* Truncates `path`, mode 0600. -errno with a sentence. `row` is the routing policy at the start. */
 int record_open(const char *path, uint64_t bytes_max, const struct route_policy *row,
                 struct record **ret, struct err *err);
 uint64_t record_close(struct record *r); /* how many entries were left out; NULL: 0 */
 const struct dispatch_watch *record_watch(struct record *r);
 
-/* The row that decides from now on. */
+/* The policy that decides from now on. */
 void record_row(struct record *r, const struct route_policy *row);
 
 enum record_kind { RECORD_ROW, RECORD_DECISION, RECORD_EVENT, RECORD_KIND_COUNT };

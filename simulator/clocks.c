@@ -1,8 +1,8 @@
-/* clocks.c - the power row in a run: what it is shown, and the clocks that it chooses.
+/* clocks.c - the power policy in a run: what it is shown, and the clocks that it chooses.
  *
- * It is shown what the controller shows it (fleet/power_view.h): the mean step and busy share of each
- * instance since the last look, and tails as routers report them, in windows of theirs. A new clock
- * holds from the next step on.
+ * It is shown what the controller shows it (fleet/power_view.h): the mean step and busy share of
+ * each instance since the last look, and tails as routers report them, in windows of theirs. A
+ * new clock holds from the next step on.
  */
 #include "base/core/bits.h"
 #include "fleet/periods.h"

@@ -45,7 +45,7 @@ static int pool_check(const struct sim_config *c, const struct sim_pool *p, stru
     return 0;
 }
 
-/* Somebody computes prompts, and somebody answers; a role row would see to both. */
+/* Somebody computes prompts, and somebody answers; a role policy would see to both. */
 static int roles_check(const struct sim_config *c, struct err *err)
 {
     uint64_t prefills = 0, decodes = 0;

@@ -1,4 +1,4 @@
-/* config.h - what a run of the simulator is asked for: fleet, rows, limits, world and promise.
+/* config.h - what a run of the simulator is asked for: fleet, policies, limits, world and promise.
  *
  * Layer: simulator
  */
@@ -55,11 +55,11 @@ struct sim_config {
     uint32_t pool_count;
     struct model_spec model;
 
-    /* The rows; NULL is the default of its kind. */
+    /* The policies; NULL is the default of its kind. */
     const struct route_policy *route;
     const struct predict_policy *predict;
     const struct preset *preset; /* for those of the step that are NULL */
-    struct step_rows step;
+    struct step_policies step;
     const struct migrate_policy *migrate;
     const struct role_policy *role; /* NULL: roles stay as the pools have them */
     const struct perf_policy *perf; /* what engines believe of their speed */
@@ -91,7 +91,7 @@ struct sim_config {
     /* How the fleet follows its demand; NULL: it stays. Of its pools, parallel to `pool`, the
      * limits, leads and risks count; what is zero of the rest is filled in by the run. */
     const struct sim_control_setup *scaling;
-    bool scaling_clairvoyant; /* the bound decides, not the row */
+    bool scaling_clairvoyant; /* the bound decides, not the policy */
     double drain_s;           /* after the last arrival; what is not done by then is unfinished */
     uint32_t misses_max;      /* one more, and the run ends, the rest unfinished; 0: it goes on */
 };

@@ -147,8 +147,8 @@ void sim_control_finish(struct sim_control *c, int64_t end_us, struct sim_contro
 
 /* A simulated fleet as the plan's services.
  *
- * Rules: pools of one service whose instances are alike (same step times and limits) are one pool of
- *        the plan with an offer each, which the placement row chooses among
+ * Rules: pools of one service whose instances are alike (same step times and limits) are one pool
+ *        of the plan with an offer each, which the placement policy chooses among
  */
 
 struct control_services {

@@ -1,4 +1,5 @@
-/* instance.h - one simulated engine behind one interface: what a router may send to, and its block events.
+/* instance.h - one simulated engine behind one interface: what a router may send to, and its
+ * block events.
  *
  * Layer:    simulator (engine/core, policies, base/core)
  * Lifetime: made by its kind, freed by instance_free; flights belong to the run
@@ -72,7 +73,7 @@ struct instance_kind {
     void (*work)(struct instance *in, int64_t now_us, struct instance_work *ret); /* optional */
 
     /* For moves of a session's K and V; NULL where the kind has none. `view` fills what a migration
-     * row sees, with at most `max` sessions and the flights behind them. */
+     * policy sees, with at most `max` sessions and the flights behind them. */
     void (*view)(struct instance *in, struct migrate_instance *ret, struct migrate_session *session,
                  struct flight **flight, uint32_t max);
     uint32_t (*cached)(struct instance *in, const struct flight *f);     /* tokens of its prompt */

@@ -426,7 +426,7 @@ static int make_scheduler(struct paged *p, const struct instance_limits *l, stru
         .swap_pages = (uint32_t)fmin(swap_pages, KV_PAGES_MAX),
         .swap_page_s = page_bytes / sim->swap_bps,
         .preset = sim->preset,
-        .rows = sim->step,
+        .policies = sim->step,
     };
     p->page_s = config.swap_page_s;
     return sched_new(&config, &p->sched, err);

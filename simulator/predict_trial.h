@@ -1,8 +1,9 @@
-/* predict_trial.h - how well does a predictor foretell a trace? Each request is foretold, then told.
+/* predict_trial.h - how well does a predictor foretell a trace? Each request is foretold, then
+ * told.
  *
  * Layer: simulator (policies, base/core)
  * Rules: (1) prequential: a request is foretold from what had ended `delay_us` before it came
- *        (2) all rows are judged on all requests, the first included
+ *        (2) all policies are judged on all requests, the first included
  *        (3) an answer that its limit cut counts for time, not for judgement
  */
 #pragma once
@@ -16,12 +17,12 @@ struct predict_trial {
     double mae_tokens, true_mean_tokens;
     double p90_coverage;
     double decide_us, observe_us;      /* each, on average; 0 without a clock */
-    double costly_share;               /* of rows with two stages */
+    double costly_share;               /* of policies with two stages */
     double extra_prompt, extra_output; /* tokens a request, on average */
 };
 
-/* `now_us` may be NULL. `state` receives what was learned: row->state_size bytes, initialised by the
- * caller, so that a saved state can go on learning. */
+/* `now_us` may be NULL. `state` receives what was learned: row->state_size bytes, initialised by
+ * the caller, so that a saved state can go on learning. */
 int predict_trial_run(const struct trace_features *f, const struct predict_policy *row,
                       int64_t delay_us, int64_t (*now_us)(void), void *state,
                       struct predict_trial *ret, struct err *err);

@@ -48,7 +48,7 @@ struct sim_result {
     uint64_t handoffs, migrations, migrations_dropped, fetches, fetched_tokens, role_changes;
     uint64_t resumed, resumed_tokens; /* answers whose instance died under them, and all they had */
     const char
-        *role_reason; /* of the role row's last look, with what it foresaw of its choice and */
+        *role_reason; /* of the role policy's last look, with what it foresaw of its choice and */
     double role_rps, role_runner_up_rps; /* of the next best, < 0: it did not ask; NULL: no look */
     double link_bytes, stall_s;          /* K and V copied; moved sessions without a token */
     /* Prompt tokens a ready second of the busiest instance, over the mean of all: in a fleet that
@@ -62,7 +62,7 @@ struct sim_result {
     struct sim_share service[SIM_SERVICES_MAX]; /* of the instances, what was each service's */
     uint32_t launches, launches_failed, lost;   /* instances, where the fleet scales */
     double phase_s[SIM_PHASE_COUNT];            /* drawn for all launches */
-    uint32_t trips; /* looks of the power row at which the breaker was overdrawn */
+    uint32_t trips; /* looks of the power policy at which the breaker was overdrawn */
     /* Until the fleet was back at its floor for good; 0 where nothing scales. */
     double floor_s, floor_instance_seconds;
     uint64_t digest; /* over (id, instance, first, last) of every request */

@@ -1,10 +1,10 @@
-/* roles.c - a role row looks at the fleet and gives its instances new roles.
+/* roles.c - a role policy looks at the fleet and gives its instances new roles.
  *
- * A role changes at once and without a reload: the weights are the same. What an instance has begun it
- * goes on with: a former decode instance answers its sessions to their end, a former prefill
- * instance hands over what it has computed. Demand is what routers report of lengths (demand.c), as
- * the controller is told it; truths of requests under way stay with the world. Instances of a pool
- * that has a role keep it, and count for those that are chosen.
+ * A role changes at once and without a reload: the weights are the same. What an instance has
+ * begun it goes on with: a former decode instance answers its sessions to their end, a former
+ * prefill instance hands over what it has computed. Demand is what routers report of lengths
+ * (demand.c), as the controller is told it; truths of requests under way stay with the world.
+ * Instances of a pool that has a role keep it, and count for those that are chosen.
  */
 #include "base/core/bits.h"
 #include "fleet/demand.h"
@@ -34,8 +34,8 @@ void roles_stop(struct run *run)
     free(run->roles.seen);
 }
 
-/* Somebody serves or does no longer: the row is asked at once, as the controller asks it. The first look
- * waits for its demand all the same. */
+/* Somebody serves or does no longer: the policy is asked at once, as the controller asks it. The
+ * first look waits for its demand all the same. */
 void roles_moved(struct run *run)
 {
     struct roles *s = &run->roles;

@@ -1,4 +1,4 @@
-/* roles.h - what a role row is told of a run, and when it looks.
+/* roles.h - what a role policy is told of a run, and when it looks.
  *
  * Layer: simulator; internal to a run
  */
@@ -8,7 +8,7 @@
 #include "simulator/flight.h"
 
 struct roles {
-    struct role_look look;          /* without a row roles stay as the pools have them */
+    struct role_look look;          /* without a policy roles stay as the pools have them */
     struct heap_node timer;         /* of the next look */
     struct role_instance *instance; /* of one look; as many as places */
     int64_t looked_us;

@@ -2,8 +2,8 @@
  *
  * Layer:    simulator; internal to it
  * Order:    of events at one microsecond: instances by place, then copies, then looks at migration
- *           and at roles, then routers' timers, then reports, then the controller, the power row,
- *           then arrivals in the trace's order; a run depends on its inputs alone
+ *           and at roles, then routers' timers, then reports, then the controller, the power
+ *           policy, then arrivals in the trace's order; a run depends on its inputs alone
  */
 #pragma once
 #include "base/core/heap.h"
@@ -32,7 +32,7 @@ _Static_assert((int)RANK_POWER < RUN_RANKS, "a key is a time and a rank");
 _Static_assert(RUN_RANKS <= INT64_MAX / 1100000000000000,
                "a step of STEP_US_MAX ends before the clock");
 
-/* What the power row is shown and says; as many of each as places. */
+/* What the power policy is shown and says; as many of each as places. */
 struct run_clocks {
     struct heap_node tick;
     int64_t due_us; /* of the next look */
@@ -80,7 +80,8 @@ struct run {
     struct kv_transfers kv;
     struct roles roles;
     struct run_clocks clocks;
-    /* For the hotspot index, of instances that are gone: prompt tokens, seconds, the highest rate. */
+    /* For the hotspot index, of instances that are gone: prompt tokens, seconds, the highest
+     * rate. */
     uint64_t routed_tokens;
     double ready_s, hottest;
     uint64_t key_seed;

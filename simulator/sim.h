@@ -17,6 +17,7 @@
 #include "simulator/config.h"
 #include "simulator/result.h"
 
-/* -EINVAL with a sentence; -ENODATA when the trace lacks what a row needs; -ENOMEM. The result is the caller's: sim_result_fini. */
+/* -EINVAL with a sentence; -ENODATA when the trace lacks what a policy needs; -ENOMEM. The result
+ * is the caller's: sim_result_fini. */
 int sim_run(const struct sim_config *config, const struct trace *trace, struct sim_result *ret,
             struct err *err);

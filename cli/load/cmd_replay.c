@@ -209,9 +209,9 @@ struct replay_options {
 // clang-format off
 static const struct config_field rows[] = {
     { .name = "route", .letter = 'r', .type = CONFIG_TEXT, .default_text = ROUTE_DEFAULT, AT(route),
-      .about = "Routing row to ask; `muster policies route` lists them." },
+      .about = "Routing policy to ask; `muster policies route` lists them." },
     { .name = "seed", .type = CONFIG_INT, .default_text = "1", .min = 0, .max = 9e15, AT(seed),
-      .about = "Seed of the row's chance." },
+      .about = "Seed of the policy's chance." },
     REMOTE_OUTPUT_ROW(struct replay_options, output),
 };
 static const struct opt_positional positionals[] = {
@@ -222,13 +222,13 @@ static const struct opt_positional positionals[] = {
 static const struct config_record record = CONFIG_RECORD_OF(struct replay_options, rows);
 static const struct opt_command usage = {
     .name = "muster replay",
-    .about = "Ask another routing row what it would have done with each recorded decision.",
+    .about = "Ask another routing policy what it would have done with each recorded decision.",
     .options = &record,
     .positionals = positionals,
     .positional_count = COUNT_OF(positionals),
     .notes =
         "One step only: each view is of the world that the recorded choices made, so nothing "
-        "is said of\nthe times that the other row would have reached; `muster simulate` does "
+        "is said of\nthe times that the other policy would have reached; `muster simulate` does "
         "that. Regret is the\npredicted TTFT of a choice less the least in the same view, and "
         "absent (- in the table, null\nin JSON) where no decision could be judged. A record that "
         "ends within an entry, its router\nhaving been killed or still writing, is judged as far "
@@ -309,7 +309,7 @@ static void put_table(const struct judgement *j, const char *route, struct buf *
     buf_byte(out, '\n');
 }
 
-static int find_row(struct str name, const struct route_policy **ret, struct err *err)
+static int find_policy(struct str name, const struct route_policy **ret, struct err *err)
 {
     const char *names[64];
     *ret = route_find(name);
@@ -318,8 +318,8 @@ static int find_row(struct str name, const struct route_policy **ret, struct err
         names[i] = route_table[i]->name;
     const char *near = str_nearest(name, names, route_count);
     return err_set(err, COMMAND_MISUSED,
-                   "no routing row '" STR_FMT "'%s%s; see `muster policies route`", STR_ARG(name),
-                   near ? ", did you mean " : "", near ? near : "");
+                   "no routing policy '" STR_FMT "'%s%s; see `muster policies route`",
+                   STR_ARG(name), near ? ", did you mean " : "", near ? near : "");
 }
 
 static int replay(const void *options, struct err *err)
@@ -329,7 +329,7 @@ static int replay(const void *options, struct err *err)
     CLEANUP(buf_fini) struct buf out = { 0 };
     const struct route_policy *row;
     struct judgement j;
-    int rc = find_row(o->route, &row, err);
+    int rc = find_policy(o->route, &row, err);
     if (rc == 0) rc = file_read(o->file.data, RECORD_BYTES_MAX, &file, err);
     if (rc < 0) return rc;
     rc = route_replay_record(buf_view(&file), row, (uint64_t)o->seed, &j, err);
@@ -355,6 +355,6 @@ static int run(int argc, char *const *argv)
 const struct command command_replay = {
     .name = "replay",
     .group = "Measure",
-    .about = "ask another routing row about recorded decisions",
+    .about = "ask another routing policy about recorded decisions",
     .run = run,
 };

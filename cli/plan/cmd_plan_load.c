@@ -50,7 +50,7 @@ static const struct config_field rows[] = {
     { .name = "compare", .type = CONFIG_TEXTS, AT(compare), .max = PLAN_COMPARE_MAX,
       .about = "Rows to ask beside it; without it all others." },
     { .name = "seeds", .type = CONFIG_INT, .default_text = "5", .min = 1, .max = SEEDS_MAX, AT(seeds),
-      .about = "Runs with seeds of their own, the same for all rows." },
+      .about = "Runs with seeds of their own, the same for all policies." },
     { .name = "seed", .type = CONFIG_INT, .default_text = "1", .min = 0, .max = 1e15, AT(seed),
       .about = "The first of them." },
     REMOTE_OUTPUT_ROW(struct load_options, output),

@@ -1,4 +1,5 @@
-/* cmd_plan_move.c - `muster plan move`: after a loss, which device takes which place of the new layout. */
+/* cmd_plan_move.c - `muster plan move`: after a loss, which device takes which place of the new
+ * layout. */
 #include "base/core/json.h"
 #include "base/core/own.h"
 #include "cli/command.h"
@@ -66,7 +67,7 @@ static const struct opt_command usage = {
              "that lost\n"
              "nothing, need not be sent. A restart sends all weights and no KV: all sequences are "
              "computed\n"
-             "again. Means are over --draws of the devices lost, which all rows meet alike; "
+             "again. Means are over --draws of the devices lost, which all policies meet alike; "
              "`\u00b1` is 95 %.\n",
 };
 

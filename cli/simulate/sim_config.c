@@ -234,17 +234,17 @@ static int sim_fleet_parse(struct str text, struct sim_config *ret,
     return 0;
 }
 
-#define PICK(rows, kind, text)                                       \
-    if (rc == 0 && (text).len > 0) {                                 \
-        (rows)->kind = kind##_find(text);                            \
-        if (!(rows)->kind) rc = sim_no_row(#kind, #kind, text, err); \
+#define PICK(rows, kind, text)                                          \
+    if (rc == 0 && (text).len > 0) {                                    \
+        (rows)->kind = kind##_find(text);                               \
+        if (!(rows)->kind) rc = sim_no_policy(#kind, #kind, text, err); \
     }
 
-struct row_names {
+struct named_policies {
     struct str route, predict, fair, order, admit, preempt, chunk, evict;
 };
 
-static int pick_rows(const struct row_names *n, struct sim_config *c, struct err *err)
+static int pick_policies(const struct named_policies *n, struct sim_config *c, struct err *err)
 {
     int rc = 0;
     PICK(c, route, n->route)
@@ -288,7 +288,7 @@ static int check_power(const struct sim_options *o, struct sim_config *c, struct
 static int take_weights(const struct sim_options *o, struct sim_config *c, struct err *err)
 {
     struct str rest = o->tenant_weights;
-    struct step_rows policies = c->step;
+    struct step_policies policies = c->step;
     preset_fill(c->preset, &policies);
     bool compared = o->compare.count > 0, shares = policies.fair->observe != NULL;
     if (rest.len > 0 && !shares && !compared)
@@ -376,15 +376,15 @@ int sim_config_make(const struct sim_options *o, struct sim_config *ret,
         .refuse_late = o->overload == ROUTE_OVERLOAD_REFUSE,
         .drain_s = (double)o->drain_us / 1e6,
     };
-    struct row_names names = { o->route, o->predict, o->fair,  o->order,
-                               o->admit, o->preempt, o->chunk, o->evict };
+    struct named_policies names = { o->route, o->predict, o->fair,  o->order,
+                                    o->admit, o->preempt, o->chunk, o->evict };
     int rc = model_file_find(o->model, &c.model, err);
     if (rc < 0) return err_prefix(err, rc, "--model");
     rc = sim_fleet_parse(o->fleet, &c, control, err);
     if (rc == 0 && o->config.len > 0) rc = sim_file_take(o->config.data, &c, err);
     if (sim_option_is_set(o, "link")) c.link_bytes_s = (double)o->link_bytes_s;
     if (rc == 0 && o->preset.len > 0) rc = sim_take_preset(o->preset, &c, err);
-    if (rc == 0) rc = pick_rows(&names, &c, err);
+    if (rc == 0) rc = pick_policies(&names, &c, err);
     if (rc == 0) rc = pick_fleet_rows(o, &c, err);
     if (rc == 0) rc = check_reference(o, &c, err);
     if (rc == 0) rc = check_power(o, &c, err);

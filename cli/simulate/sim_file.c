@@ -244,15 +244,15 @@ static void tell_scaling(const struct config *file, uint32_t number, struct note
     }
 }
 
-static void tell_engine_rows(const struct config *file, uint32_t number, struct note *n)
+static void tell_engine_policies(const struct config *file, uint32_t number, struct note *n)
 {
     const struct service_section *service = sim_file_service(file, number);
     bool taken_here = n->uses.engines && service == only_service(file);
-    for (size_t i = 0; i < setup_engine_row_count; i++) {
+    for (size_t i = 0; i < setup_engine_policy_count; i++) {
         char key[64];
-        bool used = taken_here && strcmp(setup_engine_rows[i].kind, "predict") != 0;
-        snprintf(key, sizeof key, "services[%u].%s", number, setup_engine_rows[i].key);
-        if (setup_row_name(service, &setup_engine_rows[i]).len > 0)
+        bool used = taken_here && strcmp(setup_engine_policies[i].kind, "predict") != 0;
+        snprintf(key, sizeof key, "services[%u].%s", number, setup_engine_policies[i].key);
+        if (setup_policy_name(service, &setup_engine_policies[i]).len > 0)
             add(used ? n->used : n->left, key);
     }
 }
@@ -306,7 +306,7 @@ int sim_file_note(const char *path, struct sim_file_uses uses, struct buf *out, 
         if (list ? list->count > 0 : tell_section(file, s, &n)) add(&left, s->name);
     }
     for (uint32_t k = 0; k < SIM_SERVICES_MAX && sim_file_service(file, k); k++) {
-        tell_engine_rows(file, k, &n);
+        tell_engine_policies(file, k, &n);
         tell_power(file, k, &n);
         if (uses.scaling && uses.pools[k] > 0) tell_scaling(file, k, &n);
     }

@@ -37,11 +37,11 @@ static const struct config_field rows[] = {
                "measured:a=S:b=S:c=S:d=S:e=S a machine by its step: seconds fixed, of a prompt token, "
                "a sequence, a token read, a token attended to." },
     { .name = "config", .letter = 'c', .type = CONFIG_TEXT, AT(config),
-      .about = "muster.yaml whose rows of router and engines, limits of engines that it says and, where "
+      .about = "muster.yaml whose policies of router and engines, limits of engines that it says and, where "
                "the fleet scales, scaling of its services are taken where no flag says another. The "
                "rest is left, and named." },
     { .name = "preset", .type = CONFIG_TEXT, AT(preset),
-      .about = "A row of each kind of the engine's step; `muster policies preset` lists them, `ref` "
+      .about = "A policy of each kind of the engine's step; `muster policies preset` lists them, `ref` "
                "is the setting of published routing comparisons." },
     ROW_OPTION(route), ROW_OPTION(predict), ROW_OPTION(fair), ROW_OPTION(order),
     ROW_OPTION(admit), ROW_OPTION(preempt), ROW_OPTION(chunk), ROW_OPTION(evict),
@@ -52,23 +52,23 @@ static const struct config_field rows[] = {
     ROW_OPTION(perf), ROW_OPTION(power),
     { .name = "row_watts", .type = CONFIG_FLOAT, .default_text = "0", .min = 0, .max = 1e9,
       .unit = "W", AT(row_watts),
-      .about = "What the breaker before all instances allows, for the power row polca; 0: no limit." },
+      .about = "What the breaker before all instances allows, for the power policy polca; 0: no limit." },
     { .name = "tenant_weights", .type = CONFIG_TEXT, AT(tenant_weights),
       .about = "Shares of the trace's tenants 1, 2, ... for the fair policy, as 3,1; tenants beyond "
                "the list weigh 1." },
     { .name = "scale_policy", .type = CONFIG_TEXT, AT(scale_policy),
-      .about = "The fleet follows its demand by this row, or by `clairvoyant`, a bound; pools that "
+      .about = "The fleet follows its demand by this policy, or by `clairvoyant`, a bound; pools that "
                "scale are written 1-24xl4, or 1-8-24xl4 to begin with 8." },
     { .name = "forecast", .type = CONFIG_TEXT, AT(forecast),
-      .about = "What the scaling rows dynamo_throughput and sageserve forecast with; `muster policies "
+      .about = "What the scaling policies dynamo_throughput and sageserve forecast with; `muster policies "
                "forecast` lists them." },
     { .name = "shaper", .type = CONFIG_TEXT, AT(shaper),
-      .about = "Shaper behind the scaling row; without it the one it is published with." },
+      .about = "Shaper behind the scaling policy; without it the one it is published with." },
     { .name = "scale_margin", .type = CONFIG_FLOAT, .default_text = "1", .min = 0.01, .max = 100,
-      AT(scale_margin), .about = "The scaling row's measured load is multiplied by this." },
+      AT(scale_margin), .about = "The scaling policy's measured load is multiplied by this." },
     { .name = "scale_count", .type = CONFIG_INT, .default_text = "1", .min = 0,
       .max = SIM_INSTANCES_MAX, .unit = "instances", AT(scale_count),
-      .about = "What the scaling row `static` keeps." },
+      .about = "What the scaling policy `static` keeps." },
     { .name = "place", .type = CONFIG_TEXT, AT(place),
       .about = "Row that chooses among pools; `muster policies place` lists them." },
     { .name = "budget", .type = CONFIG_FLOAT, .default_text = "0", .min = 0, .max = 1e9,
@@ -180,30 +180,30 @@ struct names {
     size_t count;
 };
 
-static int collect(void *ctx, const struct policy_row *row)
+static int collect(void *ctx, const struct policy_info *row)
 {
     struct names *n = ctx;
     if (strcmp(row->kind, n->kind) == 0 && n->count < ROWS_MAX) n->name[n->count++] = row->name;
     return 0;
 }
 
-int sim_no_row(const char *option, const char *kind, struct str name, struct err *err)
+int sim_no_policy(const char *option, const char *kind, struct str name, struct err *err)
 {
     struct names n = { .kind = kind };
     policies_each(collect, &n);
     const char *near = str_nearest(name, n.name, n.count);
     if (near) {
-        return err_set(err, -EINVAL, "--%s: no row '" STR_FMT "', did you mean '%s'?", option,
+        return err_set(err, -EINVAL, "--%s: no policy '" STR_FMT "', did you mean '%s'?", option,
                        STR_ARG(name), near);
     }
-    return err_set(err, -EINVAL, "--%s: no row '" STR_FMT "'; see `muster policies %s`", option,
+    return err_set(err, -EINVAL, "--%s: no policy '" STR_FMT "'; see `muster policies %s`", option,
                    STR_ARG(name), kind);
 }
 
 int sim_take_preset(struct str name, struct sim_config *c, struct err *err)
 {
     c->preset = preset_find(name);
-    if (!c->preset) return sim_no_row("preset", "preset", name, err);
+    if (!c->preset) return sim_no_policy("preset", "preset", name, err);
     if (str_eq(name, STR("ref"))) c->bias_sigma = c->residual_sigma = 0;
     return 0;
 }

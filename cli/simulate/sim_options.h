@@ -41,8 +41,8 @@ const struct config_field *sim_option_field(const char *name);
 const void *sim_option_value(const struct sim_options *o, const struct config_field *f);
 
 /* "--OPTION: no policy 'NAME', did you mean 'NEAR'?"; -EINVAL. */
-int sim_no_row(const char *option, const char *kind, struct str name, struct err *err);
+int sim_no_policy(const char *option, const char *kind, struct str name, struct err *err);
 
-/* Rows of a preset, which stand behind those that flags or the file name. `ref` is for comparing
- * routers, in a world without chance in the engines. */
+/* Policies of a preset, which stand behind those that flags or the file name. `ref` is for
+ * comparing routers, in a world without chance in the engines. */
 int sim_take_preset(struct str name, struct sim_config *c, struct err *err);

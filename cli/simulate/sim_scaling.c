@@ -1,9 +1,10 @@
 /* sim_scaling.c - how the fleet follows its demand: flags, then the fleet's file, then defaults.
  *
- * Of each of the file's services that the fleet has all is taken that the controller would begin with,
- * its defaults included: the policies, their numbers, the promise, the budget, and as the leads of the
- * fleet's pools for it, one after the other, those of what the service's pools buy. The file's services
- * are numbered in their order. Which instances there may be is the fleet's word. */
+ * Of each of the file's services that the fleet has all is taken that the controller would begin
+ * with, its defaults included: the policies, their numbers, the promise, the budget, and as the
+ * leads of the fleet's pools for it, one after the other, those of what the service's pools buy.
+ * The file's services are numbered in their order. Which instances there may be is the fleet's
+ * word. */
 #include "cli/simulate/sim_scaling.h"
 
 #include "base/core/bits.h"
@@ -17,25 +18,25 @@
 
 #include <string.h>
 
-static int pick_rows(const struct sim_options *o, struct sim_config *config,
-                     struct sim_control_service *s, struct err *err)
+static int pick_policies(const struct sim_options *o, struct sim_config *config,
+                         struct sim_control_service *s, struct err *err)
 {
     config->scaling_clairvoyant = str_eq(o->scale_policy, STR(SCALE_BOUND_NAME));
     if (o->scale_policy.len > 0 && !config->scaling_clairvoyant) {
         s->policy = scale_find(o->scale_policy);
-        if (!s->policy) return sim_no_row("scale-policy", "scale", o->scale_policy, err);
+        if (!s->policy) return sim_no_policy("scale-policy", "scale", o->scale_policy, err);
     }
     if (o->shaper.len > 0) {
         s->shaper = scale_shape_find(o->shaper);
-        if (!s->shaper) return sim_no_row("shaper", "shaper", o->shaper, err);
+        if (!s->shaper) return sim_no_policy("shaper", "shaper", o->shaper, err);
     }
     if (o->forecast.len > 0) {
         s->scale.forecast = scale_forecast_find(o->forecast);
-        if (!s->scale.forecast) return sim_no_row("forecast", "forecast", o->forecast, err);
+        if (!s->scale.forecast) return sim_no_policy("forecast", "forecast", o->forecast, err);
     }
     if (o->place.len > 0) {
         s->place = place_find(o->place);
-        if (!s->place) return sim_no_row("place", "place", o->place, err);
+        if (!s->place) return sim_no_policy("place", "place", o->place, err);
     }
     return 0;
 }
@@ -171,7 +172,7 @@ int sim_scaling_config(const struct sim_options *o, struct sim_config *config,
     flags.scale.margin = o->scale_margin;
     flags.scale.count = (uint32_t)o->scale_count;
     set_world(o, config, s);
-    rc = pick_rows(o, config, &flags, err);
+    rc = pick_policies(o, config, &flags, err);
     for (uint32_t k = 0; k < SIM_SERVICES_MAX && rc == 0; k++)
         if (pools_of(config, k) > 0) rc = set_service(o, file, k, &flags, config, s, err);
     config->scaling = s;
@@ -180,7 +181,7 @@ int sim_scaling_config(const struct sim_options *o, struct sim_config *config,
 
 /* ---- what has nothing to do ------------------------------------------------------------------ */
 
-static bool has_row(const struct sim_config *c, const char *name)
+static bool has_policy(const struct sim_config *c, const char *name)
 {
     for (uint32_t k = 0; k < SIM_SERVICES_MAX && !c->scaling_clairvoyant; k++) {
         const struct scale_policy *row = c->scaling->service[k].policy;
@@ -191,12 +192,12 @@ static bool has_row(const struct sim_config *c, const char *name)
 
 static bool has_static(const struct sim_config *c)
 {
-    return has_row(c, "static");
+    return has_policy(c, "static");
 }
 
 static bool has_forecast(const struct sim_config *c)
 {
-    return has_row(c, "dynamo_throughput") || has_row(c, "sageserve");
+    return has_policy(c, "dynamo_throughput") || has_policy(c, "sageserve");
 }
 
 static bool has_rule(const struct sim_config *c)
@@ -221,15 +222,15 @@ static bool has_spot(const struct sim_config *c)
 }
 
 #define SPOT "spot pools, as 1-24xl4:spot:zone1"
-#define RULE "rows that decide: " SCALE_BOUND_NAME " knows"
+#define RULE "policies that decide: " SCALE_BOUND_NAME " knows"
 
 static const struct {
     const char *option;
     bool (*used)(const struct sim_config *c);
     const char *who;
 } uses[] = {
-    { "scale_count", has_static, "the scaling row static" },
-    { "forecast", has_forecast, "the scaling rows dynamo_throughput and sageserve" },
+    { "scale_count", has_static, "the scaling policy static" },
+    { "forecast", has_forecast, "the scaling policies dynamo_throughput and sageserve" },
     { "shaper", has_rule, RULE },
     { "place", has_rule, RULE },
     { "budget", has_price, "pools with a price, as 1-24xl4@0.8, and " RULE },

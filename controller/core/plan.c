@@ -242,9 +242,9 @@ static void see(struct desk *d)
 
 /* ---- where the next instances come from ---- */
 
-/* The cheapest offer that the row wants more of, less what was launched since; the earlier on equal
- * prices. A row may want more than the target (spares, something beside): the target bounds what is
- * launched, so that the dearer of it is left out. */
+/* The cheapest offer that the policy wants more of, less what was launched since; the earlier on
+ * equal prices. A policy may want more than the target (spares, something beside): the target
+ * bounds what is launched, so that the dearer of it is left out. */
 static uint32_t take_next_offer(struct desk *d, uint32_t pool)
 {
     struct place_verdict *v = &d->where[pool];
@@ -271,9 +271,9 @@ static bool may_be_taken(const struct desk *d, uint32_t pool)
     return false;
 }
 
-/* A pool with spot offers follows its row beyond the count: what stands where the row wants it is
- * kept, spares and replacements under way included, and while nothing else is under way all that the
- * row misses is started. What it replaces is surplus then, and goes first. */
+/* A pool with spot offers follows its policy beyond the count: what stands where the policy wants
+ * it is kept, spares and replacements under way included, and while nothing else is under way all
+ * that the policy misses is started. What it replaces is surplus then, and goes first. */
 static void follow_row(struct desk *d, uint32_t pool, const struct place_view *v)
 {
     struct plan_decision *r = d->decision;
@@ -300,8 +300,8 @@ static void follow_row(struct desk *d, uint32_t pool, const struct place_view *v
     r->reason = w->reason;
 }
 
-/* What the row is asked to place: what is needed, not what the shaper still holds up, or spares would
- * be bought for spares. */
+/* What the policy is asked to place: what is needed, not what the shaper still holds up, or
+ * spares would be bought for spares. */
 static uint32_t needed(const struct desk *d, uint32_t pool)
 {
     uint32_t target = d->decision->target[pool];
@@ -521,8 +521,8 @@ static void grow(struct desk *d, uint32_t pool)
     }
 }
 
-/* What work costs on an instance, as a number that grows by one every ALIKE: of instances of one kind
- * some are slower than others. */
+/* What work costs on an instance, as a number that grows by one every ALIKE: of instances of one
+ * kind some are slower than others. */
 static int work_class(const struct plan_instance *in)
 {
     double cost = perf_read_s(&in->perf) * fmax(in->price_h, PRICE_LEAST);

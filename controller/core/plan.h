@@ -9,9 +9,9 @@
  *              instances and fresh word of every router; to zero also that no router has a request
  *          (2) the price of everything that may be billed, launches under way and drains
  *              included, stays within the budget; what a budget forbids is said, not forgotten
- *          (3) an offer in back-off is not asked; which of the others is, says the placement row. In
- *              a pool with spot offers its spares and replacements are followed too, when nothing
- *              else is under way
+ *          (3) an offer in back-off is not asked; which of the others is, says the placement
+ *              policy. In a pool with spot offers its spares and replacements are followed too,
+ *              when nothing else is under way
  *          (4) a draining instance that is wanted again is kept before another is bought
  *          (5) launches are cancelled before ready instances are drained; the first victim is
  *              the one whose work costs the most (its speed and its price), then serves the
@@ -43,7 +43,7 @@ struct plan_pool {
     uint32_t offer_count;
     uint32_t min, max;
     int32_t manual; /* instances a person asked for; -1: none */
-    enum role role; /* not `both`: said for good, no row chooses it */
+    enum role role; /* not `both`: said for good, no policy chooses it */
     enum priority priority;
 };
 
@@ -132,7 +132,7 @@ struct plan_action {
     const char *why;               /* static */
 };
 
-/* What the placement row said of one pool. */
+/* What the placement policy said of one pool. */
 struct plan_placed {
     const char *reason; /* static */
     double cost_h;      /* of what should stand */

@@ -6,7 +6,7 @@
  *              (policies/scale/capacity.h), from the step-time model that instances have reported
  *
  * Buckets below LEAST_SHARE are left out and their share goes to the others: each costs the solver
- * a row, and together they are less than the load moves within a minute. */
+ * a policy, and together they are less than the load moves within a minute. */
 #include "controller/core/pool_mix.h"
 
 #include "base/core/bits.h"

@@ -16,12 +16,13 @@ int record_encode(const struct plan_view *view, const struct plan *plan,
 /* Members of the open object: what is asked of a service, everything that all who show it say. */
 void record_put_demand(struct json_writer *w, const struct scale_demand *d);
 
-/* A member of the open object: a distribution in a few numbers, as its bins would be most of a record;
- * null when there is none. */
+/* A member of the open object: a distribution in a few numbers, as its bins would be most of a
+ * record; null when there is none. */
 void record_put_lengths(struct json_writer *w, const char *name, const struct lengths *l);
 
 /* True when the decision is worth keeping: it acts, or what it says is new. `last` is the reason
- * and hindrance kept before for this service (NULL members at first), and is brought up to date when the answer is true. */
+ * and hindrance kept before for this service (NULL members at first), and is brought up to date
+ * when the answer is true. */
 struct record_last {
     const char *reason, *blocked;
 };
@@ -30,18 +31,19 @@ bool record_is_news(struct record_last *last, const struct plan_decision *decisi
 /* What the policies of a service remember, as it is stored.
  *
  * Threads: pure
- * Format:  "muster policy memory 1\n", a line that says of what (rows, sizes of their states, pools),
- *          the digest of that line and of the bytes as 16 hexadecimal digits and "\n", the bytes
- * Version: POLICY_MEMORY_VERSION rises when a state's members change their meaning; t_policy_memory
- *          knows the sizes that belong to it. Records of before format 1 (the release "0.1.0", a
- *          line that begins so and the same bytes, no digest) are read too
+ * Format:  "muster policy memory 1\n", a line that says of what (policies, sizes of their states,
+ *          pools), the digest of that line and of the bytes as 16 hexadecimal digits and "\n",
+ *          the bytes
+ * Version: POLICY_MEMORY_VERSION rises when a state's members change their meaning;
+ *          t_policy_memory knows the sizes that belong to it. Records of before format 1 (the
+ *          release "0.1.0", a line that begins so and the same bytes, no digest) are read too
  */
 
 #define POLICY_MEMORY_VERSION 1
 
 enum policy_memory_kind {
     POLICY_MEMORY_GOOD,
-    POLICY_MEMORY_OTHER,   /* of other rows or pools, or another version: of no use, and no fault */
+    POLICY_MEMORY_OTHER, /* of other policies or pools, or another version: of no use, and no fault */
     POLICY_MEMORY_DAMAGED, /* it says that it is ours, and is not what was written */
 };
 

@@ -2,7 +2,7 @@
  *
  * A radix tree was rejected: with keys that cover everything before them a flat map finds the
  * longest run with one probe a page, and router, tiers and events speak the same keys. Eviction
- * is a heap ranked once at release rather than a linked list, so that a row of the evict table
+ * is a heap ranked once at release rather than a linked list, so that a policy of the evict table
  * can be any function of a page's history at the cost of O(log pages).
  *
  * A page whose parent was evicted stays named though no lookup reaches it. Releasing tails first
@@ -109,7 +109,7 @@ uint32_t kv_index_take(struct kv_index *x)
 }
 
 /* The page released just before stands behind this one and is found through it alone: whatever the
- * row says, a head must not go before its tail. */
+ * policy says, a head must not go before its tail. */
 static int64_t rank_of(const struct kv_index *x, const struct kv_entry *e,
                        const struct evict_page *view)
 {

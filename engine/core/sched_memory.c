@@ -21,13 +21,13 @@ int sched_memory_init(struct scheduler *s, struct err *err)
     s->batch.move = calloc(m->moves_max, sizeof *s->batch.move);
     m->match = calloc(sched_pages_for(s, c->context_max), sizeof *m->match);
     m->swap_free = calloc((size_t)c->swap_pages + 1, sizeof *m->swap_free);
-    m->admit_state = calloc(1, max_u32(s->rows.admit->state_size, 1));
+    m->admit_state = calloc(1, max_u32(s->policies.admit->state_size, 1));
     if (!s->batch.move || !m->match || !m->swap_free || !m->admit_state) return -ENOMEM;
     for (uint32_t i = c->swap_pages; i-- > 0;)
         m->swap_free[m->swap_free_count++] = i;
     int rc = kv_pool_init(&m->pool, c->pages);
     if (rc < 0) return err_set(err, rc, "KV pool of %u pages", c->pages);
-    rc = kv_index_init(&m->index, &m->pool, c->page_tokens, s->rows.evict, c->events_max);
+    rc = kv_index_init(&m->index, &m->pool, c->page_tokens, s->policies.evict, c->events_max);
     return rc < 0 ? err_set(err, rc, "index of %u KV pages", c->pages) : 0;
 }
 
@@ -185,7 +185,7 @@ static enum preempt_how how_to(struct scheduler *s, struct session *x, struct se
         .running = s->counts.running,
     };
     enum preempt_how how =
-        s->rows.preempt->how ? s->rows.preempt->how(&view) : preempt_cheaper(&view);
+        s->policies.preempt->how ? s->policies.preempt->how(&view) : preempt_cheaper(&view);
     if (how == PREEMPT_SWAP && !view.can_swap) how = PREEMPT_RECOMPUTE;
     if (how == PREEMPT_NOT && !newcomer) how = PREEMPT_RECOMPUTE;
     *ret_cost_s = how == PREEMPT_SWAP ? view.swap_s : view.recompute_s;
@@ -265,7 +265,7 @@ void sched_swap_early(struct scheduler *s)
  * while the swap space is nearly full. */
 bool sched_swap_waits(const struct scheduler *s, const struct session *x)
 {
-    if (!s->rows.order->swaps_early || s->config.swap_pages == 0 || s->counts.running == 0)
+    if (!s->policies.order->swaps_early || s->config.swap_pages == 0 || s->counts.running == 0)
         return false;
     if (x->swapped) return s->batch.swapped_out > 0;
     return x->page_count == 0 &&
@@ -277,7 +277,7 @@ static bool worse(struct scheduler *s, struct session *a, struct session *b)
 {
     if (a->paused != b->paused) return a->paused;
     struct step_session va = sched_view(s, a), vb = sched_view(s, b);
-    double ra = s->rows.preempt->rank(&va), rb = s->rows.preempt->rank(&vb);
+    double ra = s->policies.preempt->rank(&va), rb = s->policies.preempt->rank(&vb);
     if (ra > rb || ra < rb) return ra > rb;
     if (a->arrival_us != b->arrival_us) return a->arrival_us > b->arrival_us;
     return a->id > b->id;
@@ -381,7 +381,7 @@ static bool may_admit(struct scheduler *s, struct session *x, const struct sched
     /* Alone it may have every page but those that are being copied elsewhere: for them it waits. */
     bool alone = s->counts.running == 0 &&
                  (s->memory.kept == 0 || view.pages_needed <= view.pages_available);
-    bool yes = s->rows.admit->decide(s->memory.admit_state, &view);
+    bool yes = s->policies.admit->decide(s->memory.admit_state, &view);
     return yes || alone;
 }
 

@@ -1,9 +1,9 @@
 /* sched_queue.c - waiting sessions by tenant and rank, and the events that policies hear.
  *
- * Ranks are asked for when a session begins to wait, when its row set a time, when a row says that
- * they changed, and for all when the machine has changed by a quarter: the seconds that ranks are
- * made of move with the fitted model and with how many sessions share a step. Between, the queue
- * keeps the order (wait_queue.h), so that an admission costs O(log waiting).
+ * Ranks are asked for when a session begins to wait, when its policy set a time, when a policy
+ * says that they changed, and for all when the machine has changed by a quarter: the seconds that
+ * ranks are made of move with the fitted model and with how many sessions share a step. Between,
+ * the queue keeps the order (wait_queue.h), so that an admission costs O(log waiting).
  */
 #include "base/core/bits.h"
 #include "base/core/hash.h"
@@ -13,7 +13,7 @@
 #include <stdlib.h>
 
 #define DRIFT 0.25              /* of a coefficient or of the batch, after which all are ranked */
-#define PROBES_A_PLAN 8         /* for rows whose order hangs on what is cached */
+#define PROBES_A_PLAN 8         /* for policies whose order hangs on what is cached */
 #define GROUP_PREFIX_TOKENS 128 /* requests without a group that share so much have one */
 
 int sched_queue_init(struct scheduler *s)
@@ -24,9 +24,9 @@ int sched_queue_init(struct scheduler *s)
     heap_init(&q->again, (size_t)s->config.waiting_max + s->config.seqs_max);
     q->ranked_batch = -1;
     /* A policy without state gets a byte, so that NULL always means no memory. */
-    q->fair_state = calloc(1, max_u32(s->rows.fair->state_size, 1));
-    q->order_state = calloc(1, max_u32(s->rows.order->state_size, 1));
-    q->tenant_count = s->rows.fair->pick ? FAIR_TENANTS_MAX : 1;
+    q->fair_state = calloc(1, max_u32(s->policies.fair->state_size, 1));
+    q->order_state = calloc(1, max_u32(s->policies.order->state_size, 1));
+    q->tenant_count = s->policies.fair->pick ? FAIR_TENANTS_MAX : 1;
     q->tenant = calloc(q->tenant_count, sizeof *q->tenant);
     return q->fair_state && q->order_state && q->tenant ? 0 : -ENOMEM;
 }
@@ -139,9 +139,9 @@ struct step_session sched_view(const struct scheduler *s, struct session *x)
 uint32_t sched_expected_total(const struct scheduler *s, struct session *x)
 {
     uint32_t output;
-    if (s->rows.admit->reserve) {
+    if (s->policies.admit->reserve) {
         struct step_session v = sched_view(s, x);
-        output = s->rows.admit->reserve(s->memory.admit_state, &v);
+        output = s->policies.admit->reserve(s->memory.admit_state, &v);
     } else {
         output = session_generated(x) + (uint32_t)remaining_tokens(s, x);
     }
@@ -169,25 +169,25 @@ static void tell_fair(struct scheduler *s, struct session *x, const struct step_
         t->is_new = false;
         fe.active = active;
     }
-    s->rows.fair->observe(s->queue.fair_state, &fe);
+    s->policies.fair->observe(s->queue.fair_state, &fe);
 }
 
 void sched_tell(struct scheduler *s, struct session *x, struct step_event ev)
 {
-    if (x && s->rows.fair->observe &&
+    if (x && s->policies.fair->observe &&
         (ev.kind == STEP_ARRIVED || ev.kind == STEP_ADMITTED ||
          (ev.kind == STEP_RAN && ev.output_tokens > 0))) {
         tell_fair(s, x, &ev);
     }
-    if (!s->rows.order->observe && !s->rows.admit->observe) return;
+    if (!s->policies.order->observe && !s->policies.admit->observe) return;
     struct step_session view;
     if (x) {
         view = sched_view(s, x);
         ev.session = &view;
     }
-    if (s->rows.admit->observe) s->rows.admit->observe(s->memory.admit_state, &ev);
+    if (s->policies.admit->observe) s->policies.admit->observe(s->memory.admit_state, &ev);
     /* The next plan asks for every rank. */
-    if (s->rows.order->observe && s->rows.order->observe(s->queue.order_state, &ev))
+    if (s->policies.order->observe && s->policies.order->observe(s->queue.order_state, &ev))
         s->queue.ranked_batch = -1;
 }
 
@@ -197,14 +197,14 @@ static void ask_rank(struct scheduler *s, struct session *x, int64_t now_us)
 {
     struct step_session view = sched_view(s, x);
     x->wait.id = x->id;
-    order_rank_of(s->rows.order, s->queue.order_state, &view, now_us, &x->wait.rank);
+    order_rank_of(s->policies.order, s->queue.order_state, &view, now_us, &x->wait.rank);
 }
 
 static void put(struct scheduler *s, struct session *x, int64_t now_us)
 {
     ask_rank(s, x, now_us);
     wait_queue_put(&queue_of(s, x)->queue, &x->wait);
-    if (s->rows.order->uses_hits && x->page_count == 0 && !list_linked(&x->probing))
+    if (s->policies.order->uses_hits && x->page_count == 0 && !list_linked(&x->probing))
         list_push_back(&s->queue.probing, &x->probing);
     /* Without memory for the heap the session keeps this rank until something else renews it. */
     if (x->wait.rank.again_us < INT64_MAX)
@@ -283,7 +283,7 @@ static bool machine_changed(const struct scheduler *s)
            drifted(was->attend_s, is->attend_s) || drifted(s->queue.ranked_batch, s->batch_mean);
 }
 
-/* What is cached changes with every step; for rows that live by it some are looked up again, in
+/* What is cached changes with every step; for policies that live by it some are looked up again, in
  * turns. */
 static void probe_some(struct scheduler *s, int64_t now_us)
 {
@@ -313,14 +313,14 @@ void sched_refresh_ranks(struct scheduler *s, int64_t now_us)
         take(s, x);
         put(s, x, now_us);
     }
-    if (s->rows.order->uses_hits) probe_some(s, now_us);
+    if (s->policies.order->uses_hits) probe_some(s, now_us);
     sched_rank_unranked(s, now_us);
 }
 
 struct session *sched_next_waiting(struct scheduler *s, int64_t now_us)
 {
     struct wait_node *first = NULL;
-    if (!s->rows.fair->pick) {
+    if (!s->policies.fair->pick) {
         first = wait_queue_first(&s->queue.tenant[0].queue, now_us);
     } else {
         struct fair_tenant tenants[FAIR_TENANTS_MAX];
@@ -330,11 +330,11 @@ struct session *sched_next_waiting(struct scheduler *s, int64_t now_us)
             if (t->queue.count == 0) continue;
             struct fair_tenant *ft = &tenants[count++];
             *ft = (struct fair_tenant){ .slot = i, .weight = t->weight };
-            if (!s->rows.fair->uses_heads) continue;
+            if (!s->policies.fair->uses_heads) continue;
             ft->head_rank = order_rank_at(&wait_queue_first(&t->queue, now_us)->rank, now_us);
         }
         if (count == 0) return NULL;
-        uint32_t at = s->rows.fair->pick(s->queue.fair_state, tenants, count);
+        uint32_t at = s->policies.fair->pick(s->queue.fair_state, tenants, count);
         must(at < count);
         first = wait_queue_first(&s->queue.tenant[tenants[at].slot].queue, now_us);
     }

@@ -14,7 +14,7 @@
 
 struct scheduler {
     struct sched_config config;
-    struct step_rows rows;
+    struct step_policies policies;
     struct sched_queue queue;
     struct sched_memory memory;
     struct list waiting, parked, running, ended;

@@ -4,8 +4,8 @@
  * are served before begun prompts, so that a long prompt never delays a token that is due
  * (Sarathi-Serve's order). Admission asks whether the answers will fit as well, because
  * preempting by recompute loses more than waiting does once memory is short. A session that loses
- * its place keeps its pages until they are needed. A full hit shares the last page too and copies it on
- * write, instead of recomputing a whole page for the sake of one token.
+ * its place keeps its pages until they are needed. A full hit shares the last page too and copies
+ * it on write, instead of recomputing a whole page for the sake of one token.
  *
  * Running sessions are walked from end to end each step: they are at most seqs_max. Waiting ones
  * never are, there may be thousands: see sched_queue.c.
@@ -17,7 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define WAITING_SHOWN_MAX 256    /* to the chunk row */
+#define WAITING_SHOWN_MAX 256    /* to the chunk policy */
 #define OUTPUT_PRIOR_TOKENS 64.0 /* mean answer before any was seen */
 #define ARRIVALS_S 60.0          /* over which arrivals are averaged, each weighed by exp(-age) */
 #define OWED_STEPS 64            /* budgets; who stands behind so much work is not shown */
@@ -55,11 +55,11 @@ static int config_check(const struct sched_config *c, struct err *err)
     return 0;
 }
 
-/* A row that aims needs both promises; without them it does as rows that do not. */
+/* A policy that aims needs both promises; without them it does as policies that do not. */
 static int new_pending(struct scheduler *s)
 {
     const struct sched_config *c = &s->config;
-    if (!s->rows.chunk->aim || c->ttft_s_max <= 0 || c->step_s_max <= 0) return 0;
+    if (!s->policies.chunk->aim || c->ttft_s_max <= 0 || c->step_s_max <= 0) return 0;
     s->pending_max = c->seqs_max + min_u32(c->waiting_max, WAITING_SHOWN_MAX);
     s->pending = calloc(s->pending_max, sizeof *s->pending);
     return s->pending ? 0 : -ENOMEM;
@@ -81,13 +81,14 @@ int sched_new(const struct sched_config *config, struct scheduler **ret, struct 
     for (size_t i = 0; i < COUNT_OF(lists); i++)
         list_init(lists[i]);
     s->config = *config;
-    s->rows = config->rows;
-    preset_fill(config->preset, &s->rows);
+    s->policies = config->policies;
+    preset_fill(config->preset, &s->policies);
     if (s->config.swap_pages == 0 && config->preset) {
         double pages = config->preset->swap_ratio * (double)config->pages;
         s->config.swap_pages = pages < KV_PAGES_MAX ? (uint32_t)pages : KV_PAGES_MAX;
     }
-    s->watched = s->rows.fair->observe || s->rows.order->observe || s->rows.admit->observe;
+    s->watched =
+        s->policies.fair->observe || s->policies.order->observe || s->policies.admit->observe;
     s->output_mean = OUTPUT_PRIOR_TOKENS;
     heap_init(&s->due, (size_t)config->waiting_max + config->seqs_max);
     if (sched_queue_init(s) < 0 || new_pending(s) < 0 || new_batch(s) < 0) return -ENOMEM;
@@ -173,7 +174,7 @@ static uint32_t aim(struct scheduler *s, const struct chunk_view *view)
     add_pending(s, &s->running, &scene);
     add_pending(s, &s->parked, &scene);
     add_pending(s, &s->waiting, &scene);
-    return s->rows.chunk->aim(view, &scene);
+    return s->policies.chunk->aim(view, &scene);
 }
 
 static void fill_shape(struct sched_batch *b)
@@ -211,7 +212,7 @@ static uint32_t chunk_tokens(struct scheduler *s, const struct session *session)
         s->aimed = true;
     }
     view.aim = s->aim;
-    uint32_t n = s->rows.chunk->decide(&view);
+    uint32_t n = s->policies.chunk->decide(&view);
     must(n <= view.tokens_left && n <= budget && (n > 0 || s->batch.count > 0));
     return n;
 }
@@ -418,8 +419,8 @@ static uint32_t count_queued(const struct scheduler *s)
 
 static void return_running(struct scheduler *s)
 {
-    uint32_t slice = s->rows.chunk->slice_tokens;
-    bool (*outgrown)(void *, const struct step_session *) = s->rows.admit->outgrown;
+    uint32_t slice = s->policies.chunk->slice_tokens;
+    bool (*outgrown)(void *, const struct step_session *) = s->policies.admit->outgrown;
     if (count_queued(s) == 0) slice = 0;
     if (!slice && !outgrown) return;
     LIST_EACH_SAFE (&s->running, node) {
@@ -451,9 +452,9 @@ static struct session *who_yields(struct scheduler *s, const struct session *w, 
         if (!wait_before(&w->wait, &x->wait, now_us)) continue;
         if (order_rank_at(&w->wait.rank, now_us) >= order_rank_at(&x->wait.rank, now_us)) continue;
         if (worst && wait_before(&x->wait, &worst->wait, now_us)) continue;
-        if (s->rows.order->yields) {
+        if (s->policies.order->yields) {
             struct step_session view = sched_view(s, x);
-            if (!s->rows.order->yields(s->queue.order_state, &view)) continue;
+            if (!s->policies.order->yields(s->queue.order_state, &view)) continue;
         }
         worst = x;
     }
@@ -466,7 +467,7 @@ static void rank_running(struct scheduler *s, int64_t now_us)
         struct session *x = SESSION_OF(node);
         struct step_session view = sched_view(s, x);
         x->wait.id = x->id;
-        order_rank_of(s->rows.order, s->queue.order_state, &view, now_us, &x->wait.rank);
+        order_rank_of(s->policies.order, s->queue.order_state, &view, now_us, &x->wait.rank);
     }
 }
 
@@ -554,9 +555,9 @@ static struct session *best_parked(struct scheduler *s, int64_t now_us)
     return best;
 }
 
-/* Makes room for a session that was just admitted: from pages of paused sessions, then, if it is the
- * only one that runs, of parked ones, whatever the preempt policy says. False when it takes more than
- * the admit policy estimated; the session then waits again. */
+/* Makes room for a session that was just admitted: from pages of paused sessions, then, if it is
+ * the only one that runs, of parked ones, whatever the preempt policy says. False when it takes
+ * more than the admit policy estimated; the session then waits again. */
 static bool first_room(struct scheduler *s, struct session *x, uint32_t upto)
 {
     bool room = sched_make_room(s, x, upto);
@@ -627,7 +628,7 @@ static void plan_waiting(struct scheduler *s, int64_t now_us)
         if (!place) break;
         if (!parked_only && sched_reclaim(s, x)) continue;
         if (parked_only) break;
-        if (s->rows.admit->first_fit && s->queue.aside_count < SCHED_ASIDE_MAX) {
+        if (s->policies.admit->first_fit && s->queue.aside_count < SCHED_ASIDE_MAX) {
             sched_set_aside(s, x);
         } else {
             parked_only = true;
@@ -650,15 +651,15 @@ const struct sched_batch *sched_plan(struct scheduler *s, int64_t now_us,
     b->count = b->tokens = b->move_count = b->swapped_out = b->swapped_in = 0;
     end_due(s, now_us);
     sched_refresh_ranks(s, now_us);
-    if (s->rows.chunk->slice_tokens || s->rows.admit->outgrown) return_running(s);
-    if (s->rows.order->preempts && s->counts.waiting > 0) reorder_running(s, now_us);
+    if (s->policies.chunk->slice_tokens || s->policies.admit->outgrown) return_running(s);
+    if (s->policies.order->preempts && s->counts.waiting > 0) reorder_running(s, now_us);
 
     uint64_t preempted = s->counts.preemptions;
     plan_decoding(s);
     plan_begun(s);
     /* Pages lost in this step must not go to a newcomer. */
     if (s->counts.preemptions == preempted) plan_waiting(s, now_us);
-    if (s->rows.order->swaps_early) sched_swap_early(s);
+    if (s->policies.order->swaps_early) sched_swap_early(s);
     fill_shape(b);
     s->planned = b->count > 0;
 #ifdef MUSTER_DEBUG
@@ -791,9 +792,9 @@ uint64_t sched_prefill_owed(const struct scheduler *s)
     return owed(&s->running) + owed(&s->waiting) + owed(&s->parked);
 }
 
-const struct step_rows *sched_rows(const struct scheduler *s)
+const struct step_policies *sched_policies(const struct scheduler *s)
 {
-    return &s->rows;
+    return &s->policies;
 }
 
 struct kv_index *sched_index(struct scheduler *s)

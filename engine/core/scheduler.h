@@ -8,16 +8,16 @@
  *           (2) sessions end in sched_plan (abort, deadline) and in commit or discard; every
  *               one comes out of sched_next_ended exactly once, its pages released already
  *               (those that keep_pages asked for are released by sched_release)
- *           (3) the first running session by the preempt row's rank always gets on: with pages
+ *           (3) the first running session by the preempt policy's rank always gets on: with pages
  *               for one whole context there is no deadlock; a session that lost its pages thrice
  *               keeps its place until it is further than it ever was, so that none take turns
  *               for ever
  *
- * A step: aborts and deadlines -> running sessions whose place the order row gives to a better one
- * -> decoding sessions, one token each -> begun prompts, in chunks -> waiting sessions, by tenant
- * (fair) and in order, while they are admitted. A preempted session keeps its tokens and, parked,
- * its pages until somebody needs them; then they go to the swap space or are dropped, and what the
- * prefix cache does not hold is computed again.
+ * A step: aborts and deadlines -> running sessions whose place the order policy gives to a better
+ * one -> decoding sessions, one token each -> begun prompts, in chunks -> waiting sessions, by
+ * tenant (fair) and in order, while they are admitted. A preempted session keeps its tokens and,
+ * parked, its pages until somebody needs them; then they go to the swap space or are dropped, and
+ * what the prefix cache does not hold is computed again.
  */
 #pragma once
 #include "base/core/err.h"
@@ -36,12 +36,12 @@ struct sched_config {
     uint32_t events_max; /* block events kept */
     bool prefix_cache;
     uint64_t key_seed;
-    double ttft_s_max;           /* promised to requests, for the chunk row; 0: nothing is */
+    double ttft_s_max;           /* promised to requests, for the chunk policy; 0: nothing is */
     double step_s_max;           /* and for each token after the first; 0: nothing is */
     uint32_t swap_pages;         /* places of the swap space; 0: the preset's, often none */
     double swap_page_s;          /* to copy a page one way; 0: not known, taken for nothing */
-    const struct preset *preset; /* for the rows that are NULL; NULL: the default rows */
-    struct step_rows rows;
+    const struct preset *preset; /* for the policies that are NULL; NULL: the default policies */
+    struct step_policies policies;
 };
 
 /* Consecutive known tokens of one session. `sample`: they reach its last known token, so the
@@ -134,7 +134,7 @@ void sched_counts_get(const struct scheduler *s, struct sched_counts *ret);
  * behind. */
 uint64_t sched_prefill_owed(const struct scheduler *s);
 
-/* The rows that decide, after preset and defaults. */
-const struct step_rows *sched_rows(const struct scheduler *s);
+/* The policies that decide, after preset and defaults. */
+const struct step_policies *sched_policies(const struct scheduler *s);
 struct kv_index *sched_index(struct scheduler *s); /* events, snapshot, clear, page counts */
 bool sched_check(const struct scheduler *s);       /* recounts every page; for tests and debug */

@@ -53,7 +53,7 @@ struct sched_request {
     uint32_t predicted_mean;
     bool has_rank;
     double rank;              /* of a learned ranker, with has_rank */
-    uint64_t tenant;          /* who pays, for the fair row; 0: nobody is named */
+    uint64_t tenant;          /* who pays, for the fair policy; 0: nobody is named */
     double weight;            /* the tenant's share, from 1e-6 to 1e6; 0: 1 */
     uint64_t group;           /* requests that share the beginning of their prompts */
     uint32_t imported_tokens; /* of ids: their K and V come with the request; < prompt_tokens */
@@ -65,7 +65,7 @@ struct session {
     struct list link;     /* in the waiting, parked, running or ended list */
     struct list unranked; /* waits for its rank in the next plan */
     struct list aborting;
-    struct list probing;    /* without pages and in a queue whose row lives by what is cached */
+    struct list probing;    /* without pages and in a queue whose policy lives by what is cached */
     struct heap_node due;   /* by deadline */
     struct heap_node again; /* by the time its rank is asked for again */
     struct wait_node wait;
@@ -78,7 +78,7 @@ struct session {
     bool held;   /* its pages are being copied for the last time: no step, and nobody takes them */
     bool abort_asked;
     bool swapped; /* `pages` are places of the swap space; `computed` tokens lie there */
-    bool arrived; /* the rows have heard of it */
+    bool arrived; /* the policies have heard of it */
     bool has_rank;
 
     uint32_t *ids; /* prompt, then what was generated */

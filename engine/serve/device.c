@@ -497,9 +497,9 @@ static uint32_t swap_pages(const struct device *d, size_t page_bytes)
     return pages < KV_PAGES_MAX ? (uint32_t)pages : KV_PAGES_MAX;
 }
 
-static void tell_rows(struct device *d)
+static void tell_policies(struct device *d)
 {
-    const struct step_rows *r = sched_rows(executor_sched(d->x));
+    const struct step_policies *r = sched_policies(executor_sched(d->x));
     const struct preset *preset = d->config.sched.preset;
     const struct predict_policy *predict = d->config.predict;
     engine_metrics_policy(d->metrics, "preset", preset ? preset->name : NULL);
@@ -509,7 +509,7 @@ static void tell_rows(struct device *d)
     engine_metrics_policy(d->metrics, "preempt", r->preempt->name);
     engine_metrics_policy(d->metrics, "chunk", r->chunk->name);
     engine_metrics_policy(d->metrics, "evict", r->evict->name);
-    engine_metrics_policy(d->metrics, "perf", executor_perf_row(d->x)->name);
+    engine_metrics_policy(d->metrics, "perf", executor_perf_policy(d->x)->name);
     engine_metrics_policy(d->metrics, "predict", predict ? predict->name : NULL);
 }
 
@@ -558,7 +558,7 @@ static int device_load(struct device *d, const struct executor_events *events, s
         .load_s = (double)(clock_mono_us() - from_us) * 1e-6,
     };
     if (d->config.cpu_share > 0) d->info.cores = fmin(d->info.cores, d->config.cpu_share);
-    tell_rows(d);
+    tell_policies(d);
     return 0;
 }
 /* ---- start and end --------------------------------------------------------------------------- */

@@ -68,4 +68,4 @@ const struct perf_coef *executor_perf(const struct executor *x);
  * executor_perf_now. Only steps at full speed are to be observed. */
 void executor_clock_set(struct executor *x, double clock);
 const struct perf_coef *executor_perf_now(const struct executor *x);
-const struct perf_policy *executor_perf_row(const struct executor *x);
+const struct perf_policy *executor_perf_policy(const struct executor *x);

@@ -129,7 +129,7 @@ const struct metric_desc engine_metric_table[EM_COUNT] = {
                      .help = "1, labelled with what is served.",
                      .labels = { "model", "digest", "numerics", "version" } },
     [EM_POLICY] = { .name = "muster_engine_policy_info", .type = METRIC_GAUGE,
-                       .help = "1, labelled with the row of each kind that decides.",
+                       .help = "1, labelled with the policy of each kind that decides.",
                        .labels = { "kind", "row" } },
 };
 // clang-format on

@@ -93,7 +93,7 @@ void engine_metrics_counts(struct engine_metrics *m, const struct sched_counts *
 /* Times of a session that has ended; first_us and last_us are of its tokens, 0 for none. */
 void engine_metrics_ended(struct engine_metrics *m, const struct session *session, int64_t last_us);
 
-/* Says which row of a kind decides here; NULL: none, and nothing is said. */
+/* Says which policy of a kind decides here; NULL: none, and nothing is said. */
 void engine_metrics_policy(struct engine_metrics *m, const char *kind, const char *row);
 
 void engine_metrics_http(struct engine_metrics *m, struct str path, int status);

@@ -1,4 +1,4 @@
-/* admit.c - the table of admission rows. */
+/* admit.c - the table of admission policies. */
 #include "policies/admit/admit.h"
 
 #include "base/core/bits.h"

@@ -1,9 +1,9 @@
-/* admit.h - the interface of admission rows: may this session start now?
+/* admit.h - the interface of admission policies: may this session start now?
  *
  * Layer:   policies (base/core)
  * Threads: pure; the engine's device thread or the simulator calls
- * Rules:   (1) asked in order; the first no ends the admissions of this step, except for rows that
- *              try the next (first_fit)
+ * Rules:   (1) asked in order; the first no ends the admissions of this step, except for policies
+ *              that try the next (first_fit)
  *          (2) with nothing running a session is admitted whatever the answer: it always fits an
  *              empty engine; while pages of ended ones are copied elsewhere, if they leave room
  *          (3) more pages available never turn a yes into a no
@@ -14,9 +14,9 @@
 struct admit_view {
     uint32_t pages_available; /* free, or cached and evictable, less what this one hits */
     uint32_t pages_needed;    /* for the tokens this session already has, less its hits */
-    uint32_t pages_growth;    /* it will need later, by what the row reserves */
+    uint32_t pages_growth;    /* it will need later, by what the policy reserves */
     uint32_t running;         /* sessions running now */
-    uint32_t running_growth;  /* pages those will need later, by what the row reserves */
+    uint32_t running_growth;  /* pages those will need later, by what the policy reserves */
     uint32_t peak_growth;     /* the most that these and this one will need at one time, beyond now:
                                * who ends gives his pages back before others have grown */
 };

@@ -1,4 +1,4 @@
-/* chunk.c - the table of chunk rows. */
+/* chunk.c - the table of chunk policies. */
 #include "policies/chunk/chunk.h"
 
 #include "base/core/bits.h"

@@ -1,4 +1,4 @@
-/* chunk.h - the interface of chunk rows: how many tokens of a prompt go into this step?
+/* chunk.h - the interface of chunk policies: how many tokens of a prompt go into this step?
  *
  * Layer:   policies (base/core)
  * Threads: pure; the engine's device thread or the simulator calls
@@ -17,7 +17,7 @@ struct chunk_view {
     struct perf_shape planned; /* what the step holds already */
     struct perf_coef perf;
     double step_s_max; /* promised time for each token of an answer; 0: nothing is */
-    uint32_t aim;      /* what the row's `aim` said for this step; 0 without one */
+    uint32_t aim;      /* what the policy's `aim` said for this step; 0 without one */
 };
 
 /* One session's promise. Before its first token: `owed` prompt tokens are to be computed within
@@ -47,8 +47,8 @@ struct chunk_policy {
     /* A session that answered so many tokens since it was admitted goes back to the queue when
      * somebody waits; 0: it runs to its end. */
     uint32_t slice_tokens;
-    /* Optional: prompt tokens that this step should hold, 0 for no wish. Asked once a step, with the
-     * view of the first prompt in it, where a time to the first token is promised. */
+    /* Optional: prompt tokens that this step should hold, 0 for no wish. Asked once a step, with
+     * the view of the first prompt in it, where a time to the first token is promised. */
     uint32_t (*aim)(const struct chunk_view *view, const struct chunk_scene *scene);
     uint32_t (*decide)(const struct chunk_view *view);
 };

@@ -3,7 +3,7 @@
  *     n = 512 - tokens planned already
  *
  * The fixed size is the default of the paper's code. All decodes go first, then prompts that are
- * begun, then new ones, which is the scheduler's order with every row. */
+ * begun, then new ones, which is the scheduler's order with every policy. */
 #include "base/core/bits.h"
 #include "policies/chunk/chunk.h"
 

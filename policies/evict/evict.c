@@ -1,4 +1,4 @@
-/* evict.c - the table of eviction rows. */
+/* evict.c - the table of eviction policies. */
 #include "policies/evict/evict.h"
 
 #include "base/core/bits.h"

@@ -1,4 +1,4 @@
-/* evict.h - the interface of eviction rows: which cached page is dropped first?
+/* evict.h - the interface of eviction policies: which cached page is dropped first?
  *
  * Layer:   policies (base/core)
  * Threads: pure; the engine's device thread or the simulator calls

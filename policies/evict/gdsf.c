@@ -7,7 +7,7 @@
  * frequency of LFU under such aging. */
 #include "policies/evict/evict.h"
 
-#define STEP 1000 /* as in gdsf_cost, which is this row where all pages cost alike */
+#define STEP 1000 /* as in gdsf_cost, which is this policy where all pages cost alike */
 
 static int64_t rank(const struct evict_page *page)
 {

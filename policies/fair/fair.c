@@ -1,4 +1,4 @@
-/* fair.c - the table of fairness rows. */
+/* fair.c - the table of fairness policies. */
 #include "policies/fair/fair.h"
 
 #include "base/core/bits.h"

@@ -1,11 +1,11 @@
-/* fair.h - the interface of fairness rows: whose waiting sessions are looked at first?
+/* fair.h - the interface of fairness policies: whose waiting sessions are looked at first?
  *
  * Layer:   policies (base/core)
  * Threads: pure; the engine's device thread or the simulator calls
  * Rules:   (1) a tenant is a slot below FAIR_TENANTS_MAX; who is idle may be forgotten and his slot
  *              given to another, which `is_new` announces: nothing of the former's is his
  *          (2) pick chooses among tenants with waiting sessions, in the order of their slots; the
- *              order row then chooses within that tenant
+ *              order policy then chooses within that tenant
  *          (3) requests that name no tenant are one tenant
  */
 #pragma once
@@ -16,7 +16,7 @@
 struct fair_tenant {
     uint32_t slot;
     double weight;    /* its share, > 0 */
-    double head_rank; /* of its best waiting session, now; only for rows with uses_heads */
+    double head_rank; /* of its best waiting session, now; only for policies with uses_heads */
 };
 
 struct fair_event {
@@ -35,7 +35,7 @@ struct fair_policy {
     const char *source;
     uint32_t state_size;
     bool uses_heads;
-    /* Both NULL for the row without fairness: all sessions are one queue. Returns an index. */
+    /* Both NULL for the policy without fairness: all sessions are one queue. Returns an index. */
     uint32_t (*pick)(void *state, const struct fair_tenant *tenant, uint32_t count);
     void (*observe)(void *state, const struct fair_event *event);
 };

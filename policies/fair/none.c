@@ -1,4 +1,4 @@
-/* none.c - tenants are not told apart: one queue, and the order row alone. */
+/* none.c - tenants are not told apart: one queue, and the order policy alone. */
 #include "policies/fair/fair.h"
 
 const struct fair_policy fair_none = {

@@ -7,7 +7,7 @@
  *
  * The service of two backlogged tenants then differs by a bound that does not grow with time:
  * 2 * max(1 * longest prompt, 2 * tokens that run at once). A cached prompt counts whole, as in
- * the paper; dlpm is the row that counts what was computed. The paper's artifact lifts over
+ * the paper; dlpm is the policy that counts what was computed. The paper's artifact lifts over
  * waiting tenants only; ours over those waiting or running. */
 #include "policies/fair/fair.h"
 

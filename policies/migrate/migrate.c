@@ -1,4 +1,4 @@
-/* migrate.c - the table of migration rows, and what a live copy is made of. */
+/* migrate.c - the table of migration policies, and what a live copy is made of. */
 #include "policies/migrate/migrate.h"
 
 #include "base/core/bits.h"

@@ -60,8 +60,8 @@ struct migrate_config {
     uint32_t stages_max; /* the stop counted */
 };
 
-/* Llumnix's numbers, which count blocks of 16 tokens, for pages of `page_tokens`: a threshold of 3, a
- * stop at 16, 3 stages; a look every 100 ms. */
+/* Llumnix's numbers, which count blocks of 16 tokens, for pages of `page_tokens`: a threshold of
+ * 3, a stop at 16, 3 stages; a look every 100 ms. */
 struct migrate_config migrate_config_for(uint32_t page_tokens);
 
 struct migrate_move {
@@ -98,7 +98,7 @@ extern const uint32_t migrate_count;
 
 const struct migrate_policy *migrate_find(struct str name); /* NULL when there is none */
 
-/* What rows and those who carry moves out share (migrate.c). */
+/* What policies and those who carry moves out share (migrate.c). */
 
 /* Whether the session stands still while stage number `stage` (from 0) copies the `left` pages that
  * are not copied yet; it is at its target afterwards. */

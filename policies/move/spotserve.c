@@ -3,8 +3,8 @@
  *
  *     max  sum over pairs of reused_bytes[from][to],   each device and each place at most once
  *
- * SpotServe (ASPLOS 2024, section 3.3): device mapping by the Kuhn-Munkres method on the weights and
- * the KV that survive; here with potentials and shortest augmenting paths (O(n^3)). Devices and
+ * SpotServe (ASPLOS 2024, section 3.3): device mapping by the Kuhn-Munkres method on the weights
+ * and the KV that survive; here with potentials and shortest augmenting paths (O(n^3)). Devices and
  * places may differ in number; the surplus stays without a partner. */
 #include "base/core/bits.h"
 #include "policies/move/move.h"
@@ -12,7 +12,8 @@
 #include <float.h>
 #include <math.h>
 
-/* Rows 1..n are devices, columns 1..n places, both filled up to a square with pairs worth nothing. */
+/* Rows 1..n are devices, columns 1..n places, both filled up to a square with pairs worth
+ * nothing. */
 static double cost(const struct move_problem *p, uint32_t from, uint32_t to)
 {
     if (from > p->from_count || to > p->to_count) return 0;

@@ -2,8 +2,9 @@
  *
  *     rank = -(prompt + expected answer) - wait_s * 1000
  *
- * Bins fill best when the large pieces go in first; with an admission row that tries the next when
- * one does not fit (s3) this is decreasing first fit. It packs memory; it does not shorten waits. */
+ * Bins fill best when the large pieces go in first; with an admission policy that tries the next
+ * when one does not fit (s3) this is decreasing first fit. It packs memory; it does not shorten
+ * waits. */
 #include "policies/order/order.h"
 
 #define AGE_TOKENS 1000.0

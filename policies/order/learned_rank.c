@@ -6,9 +6,10 @@
  *
  * The router's predictor gives the score with the request (predict/ngram_rank, ssjf_pairwise):
  * ranking is relative, so any monotone scale does, but scores are compared with scores: a request
- * that came past the router has tokens in place of one. Static rank with preemption loses badly when pages are short, so this row only orders admissions, and the
- * boost protects a session that is preempted for want of pages. The guard's numbers are those of
- * the paper's scripts. Steps are counted by re-asking after the time so many steps usually take. */
+ * that came past the router has tokens in place of one. Static rank with preemption loses badly
+ * when pages are short, so this policy only orders admissions, and the boost protects a session
+ * that is preempted for want of pages. The guard's numbers are those of the paper's scripts.
+ * Steps are counted by re-asking after the time so many steps usually take. */
 #include "policies/order/order.h"
 
 #include <math.h>

@@ -3,7 +3,7 @@
  *     rank = -(known tokens - uncached tokens)
  *
  * Keeps what is cached in use while it is there, and starves who shares nothing: that is why fair
- * rows (dlpm) stand before it. Ours ages by a thousand tokens a second of waiting. */
+ * policies (dlpm) stand before it. Ours ages by a thousand tokens a second of waiting. */
 #include "policies/order/order.h"
 
 #define AGE_TOKENS 1000.0

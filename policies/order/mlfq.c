@@ -13,8 +13,8 @@
  * nothing is swapped in during a step that swapped out; the scheduler sees to these.
  *
  * Deviation: sessions are promoted and preempted only while what preemptions cost, in copying pages
- * or computing them again, is below COST_SHARE of the time of the last steps. Without this the row
- * spends an overloaded engine's time on moving pages. */
+ * or computing them again, is below COST_SHARE of the time of the last steps. Without this the
+ * policy spends an overloaded engine's time on moving pages. */
 #include "policies/order/order.h"
 
 #include <math.h>

@@ -1,4 +1,4 @@
-/* order.c - the table of order rows. */
+/* order.c - the table of order policies. */
 #include "policies/order/order.h"
 
 #include "base/core/bits.h"

@@ -1,11 +1,11 @@
-/* order.h - the interface of order rows: which waiting session is admitted next?
+/* order.h - the interface of order policies: which waiting session is admitted next?
  *
  * Layer:   policies (base/core)
  * Threads: pure; the engine's device thread or the simulator calls
  * Rules:   (1) the lowest rank goes first; equal ranks go by tie, then by id
  *          (2) a rank is a line in time that never rises, so that waiting can only help; what else
  *              changes it is asked for again at again_us, or after observe said so
- *          (3) a row that preempts has its running sessions ranked too: the worst that yields
+ *          (3) a policy that preempts has its running sessions ranked too: the worst that yields
  *              gives its place to a waiting one that is strictly better
  */
 #pragma once
@@ -52,7 +52,7 @@ extern const uint32_t order_count;
 
 const struct order_policy *order_find(struct str name); /* NULL when there is none */
 
-/* Asks the row, with *ret prepared as it expects. */
+/* Asks the policy, with *ret prepared as it expects. */
 void order_rank_of(const struct order_policy *row, void *state, const struct step_session *session,
                    int64_t now_us, struct order_rank *ret);
 
@@ -61,7 +61,7 @@ static inline double order_rank_at(const struct order_rank *r, int64_t now_us)
     return r->base + r->slope * (double)(now_us - r->from_us) * 1e-6;
 }
 
-/* Quantum levels, shared by the rows with feedback queues (order_mlfq.c). */
+/* Quantum levels, shared by the policies with feedback queues (order_mlfq.c). */
 #define MLFQ_LEVELS 24
 uint32_t mlfq_level(const struct step_session *session);
 void mlfq_start(const struct step_session *session, uint32_t level);

@@ -1,4 +1,4 @@
-/* grid.c - the row `table`: seconds measured at the knots of a grid, and interpolated.
+/* grid.c - the policy `table`: seconds measured at the knots of a grid, and interpolated.
  *
  *     step_s = sum over the 8 corners of weight(corner) * seconds[corner]
  *     axes: prompt tokens, decoding sessions, cached tokens of each (attended to, where nobody

@@ -1,8 +1,8 @@
-/* linear.c - the row `linear`: coefficients of tokens, sessions and cached tokens, learnt.
+/* linear.c - the policy `linear`: coefficients of tokens, sessions and cached tokens, learnt.
  *
  *     step_s = a + b prefill + c decoding + d read by decoding + e attended to by chunks
  *
- * Needs to know nothing of hardware or model, and is what others are told of any row. Source:
+ * Needs to know nothing of hardware or model, and is what others are told of any policy. Source:
  * ours; least squares as in perf_rls.c. */
 #include "policies/perf/linear.h"
 

@@ -1,11 +1,11 @@
-/* perf_model.h - the interface of performance rows: how long will a step of this shape take?
+/* perf_model.h - the interface of performance policies: how long will a step of this shape take?
  *
  * Layer:   policies (base/core, libm)
  * Threads: pure; the engine's device thread, a router's or planner's, or the simulator calls
  * Rules:   (1) state is plain bytes of a fixed size, without pointers: it can be saved and copied,
  *              and only init and observe write it
  *          (2) observe does nothing with an empty shape or seconds that are no positive number
- *          (3) coef is what others are told, who cannot ask the row: the linear surrogate
+ *          (3) coef is what others are told, who cannot ask the policy: the linear surrogate
  */
 #pragma once
 #include "base/perf/perf.h"
@@ -16,7 +16,7 @@
 /* What may be known before the first step. */
 struct perf_setup {
     const struct roofline *roofline; /* NULL: hardware or model is not known */
-    const struct perf_coef *prior;   /* NULL: the row's own */
+    const struct perf_coef *prior;   /* NULL: the policy's own */
 };
 
 struct perf_policy {
@@ -29,7 +29,7 @@ struct perf_policy {
     void (*observe)(void *state, const struct perf_shape *shape, double seconds);
     double (*step_s)(const void *state, const struct perf_shape *shape);
     void (*coef)(const void *state, struct perf_coef *ret);
-    /* Mean watts at a clock in (0, 1]; NULL: the row does not know (optional). */
+    /* Mean watts at a clock in (0, 1]; NULL: the policy does not know (optional). */
     double (*watts)(const void *state, const struct perf_shape *shape, double clock);
 };
 
@@ -44,7 +44,7 @@ extern const uint32_t perf_count;
 
 const struct perf_policy *perf_find(struct str name); /* NULL when there is none */
 
-/* What rows share (perf.c). */
+/* What policies share (perf.c). */
 
 /* The running 0.9 quantile of observed / estimated seconds, one observation further (Robbins and
  * Monro): up by nine tenths of a step when exceeded, else down by one. Starts at 1. */

@@ -5,7 +5,7 @@
  *
  *     seconds = value[0] x[0] + ... + value[4] x[4],   no value below 0
  *
- * What the terms are is the row's: counts of tokens (perf_linear), parts of a roofline
+ * What the terms are is the policy's: counts of tokens (perf_linear), parts of a roofline
  * (perf_roofline_residual). They are scaled so that values are of one size.
  */
 #pragma once

@@ -1,4 +1,4 @@
-/* roofline.c - the row `roofline`: the closed form as it is, whatever steps say.
+/* roofline.c - the policy `roofline`: the closed form as it is, whatever steps say.
  *
  *     step_s = roofline(shape)
  *

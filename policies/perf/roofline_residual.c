@@ -1,4 +1,4 @@
-/* roofline_residual.c - the row `roofline_residual`: the closed form, corrected by the steps.
+/* roofline_residual.c - the policy `roofline_residual`: the closed form, corrected by the steps.
  *
  *     step_s = sum over parts of k_part * roofline_part(shape)
  *     parts: matrices and small kernels; reading for decoding; attention of chunks; host; sessions

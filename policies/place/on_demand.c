@@ -1,7 +1,8 @@
 /* on_demand.c - all instances at the cheapest offer that nobody takes away.
  *
- * The baseline of the spot rows: never interrupted, at the full price. What runs stays. Where no such
- * offer may be asked now the cheapest of the others serves, beside what runs there, until one may. */
+ * The baseline of the spot policies: never interrupted, at the full price. What runs stays. Where
+ * no such offer may be asked now the cheapest of the others serves, beside what runs there, until
+ * one may. */
 #include "base/core/bits.h"
 #include "policies/place/place.h"
 

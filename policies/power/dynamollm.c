@@ -1,4 +1,4 @@
-/* dynamollm.c - the row `dynamollm`: the clock of least energy among those that keep the SLO.
+/* dynamollm.c - the policy `dynamollm`: the clock of least energy among those that keep the SLO.
  *
  *     point(c) = steady state at clock c with the same requests arriving (power.h)
  *     tpot(c)  = tpot * stretch(c)

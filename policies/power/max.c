@@ -1,4 +1,4 @@
-/* max.c - the row `max`: every instance at its full clock, always.
+/* max.c - the policy `max`: every instance at its full clock, always.
  *
  *     clock = 1
  *

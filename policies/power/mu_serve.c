@@ -1,4 +1,4 @@
-/* mu_serve.c - the row `mu_serve`: feed the SLO's slack back into the clock.
+/* mu_serve.c - the policy `mu_serve`: feed the SLO's slack back into the clock.
  *
  *     slack = min(1 - ttft / ttft_slo, 1 - tpot / tpot_slo), of each instance
  *     slack < 0.2, or requests wait:                  clock = 1, and for ten minutes nobody's is

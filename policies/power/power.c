@@ -1,4 +1,4 @@
-/* power.c - the table of power rows, and what they share. */
+/* power.c - the table of power policies, and what they share. */
 #include "policies/power/power.h"
 
 #include "base/core/bits.h"

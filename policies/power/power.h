@@ -1,4 +1,4 @@
-/* power.h - the interface of power rows: at which clock should each instance run?
+/* power.h - the interface of power policies: at which clock should each instance run?
  *
  * Layer:   policies (base/core, libm)
  * Threads: pure; the controller's loop or the simulator calls
@@ -6,7 +6,7 @@
  *              ladder: arithmetic slows down with it, memory does not, except where idle time is
  *              injected: there all of a step does
  *          (2) an instance whose seconds are not known from a roofline keeps the full clock, unless
- *              a cap of the row's power says otherwise
+ *              a cap of the policy's power says otherwise
  *          (3) absent is not zero: without a known tail nothing is slowed down further
  *          (4) state is plain bytes of a fixed size; zeroed bytes are the first state
  *
@@ -74,11 +74,11 @@ extern const uint32_t power_count;
 
 const struct power_policy *power_find(struct str name); /* NULL when there is none */
 
-/* Asks the row, puts its clocks on the ladder (upwards). */
+/* Asks the policy, puts its clocks on the ladder (upwards). */
 void power_decide(const struct power_policy *p, void *state, const struct power_view *view,
                   int64_t now_us, struct power_verdict *ret);
 
-/* What rows share (power.c). */
+/* What policies share (power.c). */
 
 /* The steady state of an instance at another clock, with the same requests arriving. Where steps
  * follow each other without a pause, slower steps meet more sessions: the mean step grows until it

@@ -1,4 +1,4 @@
-/* classes.h - which class of lengths will the answer be in? For rows that classify.
+/* classes.h - which class of lengths will the answer be in? For policies that classify.
  *
  * Layer:   policies (base/core)
  * Threads: pure
@@ -6,7 +6,8 @@
  * One linear score a class over hashed words (predict_text.h), softmax, cross entropy, AdaGrad.
  * Each class keeps a histogram of the lengths that fell into it; the estimate mixes them by
  * probability. (The papers take the likeliest class; all requests of a class then tie, and ties
- * order nothing.) The rows differ in where classes end: fixed edges, or quantiles followed on line.
+ * order nothing.) The policies differ in where classes end: fixed edges, or quantiles followed on
+ * line.
  */
 #pragma once
 #include "policies/predict/lengths.h"
@@ -26,7 +27,7 @@ struct class_model {
     struct length_hist all, hist[CLASSES_MAX];
 };
 
-/* What is alike in all rows of classes; `init` sets the edges. */
+/* What is alike in all policies of classes; `init` sets the edges. */
 #define CLASS_ROW                                                                  \
     .needs = PREDICT_TEXT, .state_size = sizeof(struct class_model), .init = init, \
     .decide = class_decide, .merge = class_merge, .remaining = class_remaining

@@ -1,4 +1,4 @@
-/* key_table.h - the default predictor's state, for rows that are built on it.
+/* key_table.h - the default predictor's state, for policies that are built on it.
  *
  * Layer:   policies (base/core)
  * Threads: pure

@@ -1,4 +1,4 @@
-/* lengths.h - what rows of predict share: histograms of lengths, their tails, calibration.
+/* lengths.h - what policies of predict share: histograms of lengths, their tails, calibration.
  *
  * Layer:   policies (base/core)
  * Threads: pure
@@ -60,7 +60,7 @@ void length_offset_merge(struct length_offset *o, const struct length_offset *ot
 void length_verdict(const struct length_estimate *e, const struct length_offset *p90,
                     uint32_t output_max, struct predict_verdict *ret);
 
-/* For rows that estimate one number: P50 and P90 are that number times a factor each, and the
+/* For policies that estimate one number: P50 and P90 are that number times a factor each, and the
  * factors keep their shares. */
 struct length_band {
     struct length_offset p50, p90;

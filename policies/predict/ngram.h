@@ -1,4 +1,4 @@
-/* ngram.h - the n-gram model's state, for rows that are built on it.
+/* ngram.h - the n-gram model's state, for policies that are built on it.
  *
  * Layer:   policies (base/core)
  * Threads: pure

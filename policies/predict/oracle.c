@@ -1,22 +1,6 @@
-/* oracle.c - the true length, and the true length times lognormal noise: bounds, in the
- * simulator alone.
- *
- *     noisy_oracle: truth * exp(SIGMA * N(0, 1)), SIGMA = 0.9, P90 at the matching quantile
- *
- * SIGMA is the deviation of the logarithm at which a good prompt-only predictor orders chat
- * traffic. The noise is a function of the request, so a request asked about twice is foretold
- * alike.
- */
-#include "base/core/hash.h"
-#include "base/core/rng.h"
+/* oracle.c - predicts the true length: a bound, in the simulator alone. */
 #include "policies/predict/lengths.h"
 #include "policies/predict/predict.h"
-
-#include <math.h>
-
-#define SIGMA 0.9
-#define NORMAL_P90 1.2815515655446004
-#define NOISE_SEED 0x6f7261636c65ULL
 
 struct nothing {
     uint32_t unused; /* a state of no bytes could not be saved */
@@ -32,22 +16,6 @@ static void decide(const void *state, const struct predict_features *f, struct p
     (void)state;
     double tokens = length_clamp((double)f->truth_tokens, f->output_max);
     *ret = (struct predict_verdict){ .mean = tokens, .p50 = tokens, .p90 = tokens, .samples = 1 };
-}
-
-static void decide_noisy(const void *state, const struct predict_features *f,
-                         struct predict_verdict *ret)
-{
-    (void)state;
-    const uint64_t part[] = { f->truth_tokens, f->prompt_tokens, f->tenant, f->prefix, f->ask };
-    struct rng rng;
-    rng_seed(&rng, hash64(part, sizeof part, hash64(f->text.data, f->text.len, NOISE_SEED)));
-    double p50 = (double)f->truth_tokens * exp(SIGMA * rng_normal(&rng));
-    *ret = (struct predict_verdict){
-        .mean = length_clamp(p50, f->output_max),
-        .p50 = length_clamp(p50, f->output_max),
-        .p90 = length_clamp(p50 * exp(SIGMA * NORMAL_P90), f->output_max),
-        .samples = 1,
-    };
 }
 
 static double remaining(const void *state, const struct predict_features *f, uint32_t generated)
@@ -78,16 +46,4 @@ const struct predict_policy predict_oracle = {
     .observe = observe,
     .merge = merge,
     .remaining = remaining,
-};
-
-const struct predict_policy predict_noisy_oracle = {
-    .name = "noisy_oracle",
-    .about = "the true length times lognormal noise of deviation 0.9, in the simulator alone",
-    .source = "a bound",
-    .needs = PREDICT_TRUTH,
-    .state_size = sizeof(struct nothing),
-    .init = init,
-    .decide = decide_noisy,
-    .observe = observe,
-    .merge = merge,
 };

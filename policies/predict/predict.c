@@ -7,7 +7,7 @@
 #include <errno.h>
 #include <math.h>
 
-/* "MPREDCT2" as bytes, lowest first. The digit goes up when the bytes of any row come to mean
+/* "MPREDCT2" as bytes, lowest first. The digit goes up when the bytes of any policy come to mean
  * something else: the size alone does not tell. */
 #define STATE_MAGIC 0x325443444552504dULL
 #define NORMAL_P90 1.2815515655446004

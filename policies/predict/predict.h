@@ -6,7 +6,7 @@
  *          (2) an answer cut by its limit or by a client that left is a lower bound (censored)
  *          (3) the state is plain bytes of a fixed size: it can be saved, copied, and merged with
  *              what another router learned
- *          (4) a row whose `needs` the caller cannot feed is not applicable and refused by name
+ *          (4) a policy whose `needs` the caller cannot feed is not applicable and refused by name
  *
  * Lengths are tokens. Hashes are 64-bit and salted by the caller; 0 means absent.
  */
@@ -18,7 +18,7 @@
 #define PREDICT_HIDDEN_DIMS 32
 #define PREDICT_STATE_BYTES_MAX (8u << 20)
 
-/* What a row cannot do without. The prompt's length and limit are always known. */
+/* What a policy cannot do without. The prompt's length and limit are always known. */
 enum predict_need {
     PREDICT_TEXT = 1,      /* the text asked last */
     PREDICT_TENANT = 2,    /* who asks */
@@ -43,15 +43,15 @@ struct predict_features {
     const float *hidden;      /* PREDICT_HIDDEN_DIMS numbers; NULL: absent */
     uint32_t reported_tokens; /* what the model said of itself; 0: not asked, or no number */
 
-    /* The simulator's alone, 0 elsewhere: a row without PREDICT_TRUTH must not read it (t_predict
-     * feeds two worlds that differ in it and compares every verdict). */
+    /* The simulator's alone, 0 elsewhere: a policy without PREDICT_TRUTH must not read it
+     * (t_predict feeds two worlds that differ in it and compares every verdict). */
     uint32_t truth_tokens;
 };
 
 struct predict_verdict {
     double mean, p50, p90; /* within [1, output_max] */
     double samples;        /* decayed finishes behind the most specific key that knew this one */
-    bool costly;           /* of a row with two stages: the second one was asked */
+    bool costly;           /* of a policy with two stages: the second one was asked */
     bool has_rank;         /* the policy learns an order: `rank` is its score */
     double rank;           /* without a unit; lower is shorter */
 
@@ -70,7 +70,7 @@ struct predict_policy {
                    struct predict_verdict *ret);
     void (*observe)(void *state, const struct predict_features *f, uint32_t tokens, bool censored);
 
-    /* Takes in what `other`, a state of the same row, learned elsewhere. Ends that both have
+    /* Takes in what `other`, a state of the same policy, learned elsewhere. Ends that both have
      * learned count twice: states that were merged before are not merged again. */
     void (*merge)(void *state, const void *other);
 
@@ -89,15 +89,15 @@ extern const uint32_t predict_count;
 
 const struct predict_policy *predict_find(struct str name); /* NULL when there is none */
 
-/* The first of the row's needs that is not in `have`, as "text"; NULL when there is none. */
+/* The first of the policy's needs that is not in `have`, as "text"; NULL when there is none. */
 const char *predict_missing(const struct predict_policy *row, uint32_t have);
 
-/* E[L | L > generated] - generated, at least 1: the row's own, or that of a lognormal through the
- * verdict's P50 and P90. */
+/* E[L | L > generated] - generated, at least 1: the policy's own, or that of a lognormal through
+ * the verdict's P50 and P90. */
 double predict_remaining(const struct predict_policy *row, const void *state,
                          const struct predict_features *f, uint32_t generated);
 
-/* A saved state is this header and the state's bytes. Bytes of another row, size, byte order or
+/* A saved state is this header and the state's bytes. Bytes of another policy, size, byte order or
  * version are refused (-EINVAL); those of this one that are not what was written, or not all of it,
  * are damaged (-EBADMSG). */
 #define PREDICT_HEADER_BYTES 64

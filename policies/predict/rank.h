@@ -32,7 +32,7 @@ struct rank_model {
 
 double rank_score(const struct rank_model *m, const struct text_features *t);
 
-/* A row's functions; its state is a rank_model. */
+/* A policy's functions; its state is a rank_model. */
 void rank_init(void *state);
 void rank_decide(const void *state, const struct predict_features *f, struct predict_verdict *ret);
 void rank_merge(void *state, const void *from);

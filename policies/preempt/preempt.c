@@ -1,4 +1,4 @@
-/* preempt.c - the table of preemption rows. */
+/* preempt.c - the table of preemption policies. */
 #include "policies/preempt/preempt.h"
 
 #include "base/core/bits.h"

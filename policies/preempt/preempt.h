@@ -1,4 +1,4 @@
-/* preempt.h - the interface of preemption rows: who gives his pages back, and how?
+/* preempt.h - the interface of preemption policies: who gives his pages back, and how?
  *
  * Layer:   policies (base/core)
  * Threads: pure; the engine's device thread or the simulator calls

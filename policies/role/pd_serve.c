@@ -4,7 +4,7 @@
  *
  * The rates are those of instances at work, whatever the SLO says of waiting; the batch is the
  * largest within the TPOT and the KV memory. P/D-Serve (2024) adjusts one instance at a time as
- * the measured rates drift, and so does this row. */
+ * the measured rates drift, and so does this policy. */
 #include "base/core/bits.h"
 #include "policies/role/role.h"
 

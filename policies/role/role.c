@@ -1,4 +1,4 @@
-/* role.c - what the role rows share, and their table. */
+/* role.c - what the role policies share, and their table. */
 #include "policies/role/role.h"
 
 #include "base/core/bits.h"

@@ -27,7 +27,7 @@ struct role_instance {
     uint32_t id; /* < ROLE_INSTANCES_MAX */
     bool ready;
     bool changing; /* a change of its role is under way */
-    bool pinned;   /* its role is said: no row chooses it, who chooses counts with it */
+    bool pinned;   /* its role is said: no policy chooses it, who chooses counts with it */
     enum role role;
     bool has_perf;
     struct perf_coef perf;
@@ -93,7 +93,7 @@ extern const uint32_t role_count;
 
 const struct role_policy *role_find(struct str name); /* NULL when there is none */
 
-/* Asks the row, and sees to rule 1. */
+/* Asks the policy, and sees to rule 1. */
 void role_decide(const struct role_policy *p, void *state, const struct role_view *view,
                  int64_t now_us, struct rng *rng, struct role_verdict *ret);
 
@@ -101,9 +101,9 @@ void role_decide(const struct role_policy *p, void *state, const struct role_vie
 void role_hold(const struct role_view *view, const char *reason, int64_t now_us,
                struct role_verdict *ret);
 
-/* What rows share (role.c). */
+/* What policies share (role.c). */
 
-/* Of those the rows choose. */
+/* Of those the policies choose. */
 static inline bool role_is_free(const struct role_instance *in)
 {
     return in->ready && !in->changing && !in->pinned;
@@ -138,7 +138,7 @@ extern const struct role_evaluator role_closed_form;
 double role_prefill_rps(const struct role_view *view, const struct role_instance *in);
 double role_decode_rps(const struct role_view *view, const struct role_instance *in);
 
-/* Somebody who asks a role row again and again: the controller for each of its
+/* Somebody who asks a role policy again and again: the controller for each of its
  * services, the simulator for its fleet.
  *
  * Threads: pure, as role.h
@@ -154,6 +154,6 @@ struct role_look {
     _Alignas(8) unsigned char state[ROLE_STATE_BYTES_MAX];
 };
 
-/* Asks the row. */
+/* Asks the policy. */
 void role_look(struct role_look *l, const struct role_view *view, int64_t now_us,
                struct role_verdict *ret);

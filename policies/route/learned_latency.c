@@ -137,7 +137,7 @@ static void observe(void *state, const struct route_event *ev)
 {
     struct model *m = state;
     start(m);
-    if (!(ev->scratch[F_ONE] > 0)) return; /* not a request that this row has sent */
+    if (!(ev->scratch[F_ONE] > 0)) return; /* not a request that this policy has sent */
     if (ev->kind == ROUTE_FIRST_TOKEN && ev->ttft_s >= 0 && isfinite(ev->ttft_s))
         learn_at(&m->ttft, ttft_terms, TTFT_TERMS, &m->ttft_pace[ev->instance_id], ev->scratch,
                  ev->ttft_s);

@@ -19,13 +19,13 @@
 
 #define ROUTE_INSTANCES_MAX 4096 /* instances one view can hold */
 #define ROUTE_STATE_BYTES_MAX 65536
-#define ROUTE_SCRATCH 8        /* floats of its own that a row may keep with a request */
+#define ROUTE_SCRATCH 8        /* floats of its own that a policy may keep with a request */
 #define ROUTE_HEAVY_TOKENS 128 /* an answer predicted longer than this is a heavy decode */
 #define ROUTE_NONE UINT32_MAX
 
 struct route_instance {
     /* The router's slot for the endpoint, < ROUTE_INSTANCES_MAX; given to another when this one is
-     * gone, so what a row remembers of an id has to fade. */
+     * gone, so what a policy remembers of an id has to fade. */
     uint32_t id;
     uint64_t name_hash;      /* stable across restarts of the router; for consistent hashing */
     bool accepts;            /* ready, not draining, circuit closed */
@@ -126,13 +126,14 @@ extern const uint32_t route_count;
 
 const struct route_policy *route_find(struct str name); /* NULL when there is none */
 
-/* What every row shares (route.c). */
+/* What every policy shares (route.c). */
 
 /* Predicted seconds to this request's first token on `in`:
  *
  *     tokens = prefill_tokens queued + uncached part of the prompt
  *     steps  = ceil(tokens / token_budget)
- *     ttft   = slot_wait + steps * (step_s + decode_seq_s * decoding + kv_read_s * kv_tokens) + prefill_token_s * tokens
+ *     ttft   = slot_wait + steps * (step_s + decode_seq_s * decoding + kv_read_s * kv_tokens) +
+ *     prefill_token_s * tokens
  *
  * -1 when in->has_perf is false. */
 double route_ttft_s(const struct route_instance *in, const struct route_req *req);
@@ -146,7 +147,8 @@ double route_hash_weight(const struct route_instance *in, const struct route_req
 /* Seconds of the machine that a request takes: its prompt's arithmetic and its share of the steps
  * that carry it, and what each of its output tokens adds to a step.
  *
- *     uncached * (prefill_token_s + step_s / token_budget) + output * (decode_seq_s + kv_read_s * (prompt + output / 2))
+ *     uncached * (prefill_token_s + step_s / token_budget) + output * (decode_seq_s + kv_read_s *
+ *     (prompt + output / 2))
  */
 double route_work_s(const struct perf_coef *perf, uint32_t token_budget, uint32_t prompt_tokens,
                     uint32_t hit_tokens, double output_tokens);

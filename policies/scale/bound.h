@@ -2,7 +2,7 @@
  *
  * Layer: policies (base/core)
  * Rules: the future comes through this pointer alone, which only the simulator can make; no view
- *        holds it and no row of scale_table takes it
+ *        holds it and no policy of scale_table takes it
  *
  *     need(t) = ceil(arrivals a second around t / what one instance serves), with the lengths
  *               that really come, using the whole promise and no margin

@@ -84,7 +84,7 @@ bool scale_affords(const struct scale_view *view, double cost_h)
     return view->budget_h <= 0 || cost_h <= view->budget_h * (1 + NEAR);
 }
 
-/* The pool to grow next: cheapest first, the earlier row on equal prices. */
+/* The pool to grow next: cheapest first, the earlier one on equal prices. */
 static uint32_t next_pool(const struct scale_view *view, bool settled, const struct scale_choice *c)
 {
     uint32_t best = SCALE_POOLS_MAX;
@@ -131,7 +131,7 @@ void scale_keep(const struct scale_view *view, const char *reason, struct scale_
     *ret = (struct scale_verdict){ .choice = c, .reason = reason, .estimate_s = -1 };
 }
 
-/* The dearest pool above its minimum; the later row on equal prices. */
+/* The dearest pool above its minimum; the later one on equal prices. */
 static uint32_t dearest(const struct scale_view *view, bool settled, const struct scale_choice *c)
 {
     uint32_t best = SCALE_POOLS_MAX;

@@ -3,7 +3,7 @@
  * Layer:   policies (base/core)
  * Threads: pure; the controller's loop or the simulator calls
  * Rules:   (1) two stages: a row of the table is the *signal* (what does the demand of this moment
- *              ask for?), a row of scale_shape.h is the *shaper* (when may the fleet follow?);
+ *              ask for?), a policy of scale_shape.h is the *shaper* (when may the fleet follow?);
  *              each signal names the shaper that it is published with
  *          (2) a signal counts instances that are ready or starting, never draining ones
  *          (3) absent is not zero: with demand.present == false a signal asks for what there is,
@@ -11,9 +11,9 @@
  *          (4) min <= want <= max of every pool, except that nothing is added to a pool whose
  *              offers cannot be had now (available == false)
  *          (5) state is plain bytes of a fixed size: it can be saved and copied
- *          (6) what will come is in no view: the one row that knows it (scale_bound.h) is no row
- *              of this table
- *          (7) now_us is never negative; it is a wall clock's and may go back, and no row waits
+ *          (6) what will come is in no view: the one policy that knows it (scale_bound.h) is no
+ *              policy of this table
+ *          (7) now_us is never negative; it is a wall clock's and may go back, and no policy waits
  *              until it has caught up
  *
  * Units are seconds, tokens and dollars an hour.
@@ -30,7 +30,7 @@ struct scale_shape_config; /* scale_shape.h */
 struct scale_forecast;     /* scale_forecast.h */
 
 struct scale_config {
-    double margin;          /* every row: measured load is multiplied by it; 1: as published */
+    double margin;          /* every policy: measured load is multiplied by it; 1: as published */
     double utilisation_max; /* work: the share of an instance's seconds that may be planned */
     double clear_s;         /* work: seconds within which a backlog should be gone */
     double life_s;          /* work: how long a new instance is expected to be of use */
@@ -42,10 +42,11 @@ struct scale_config {
     double qps_target;      /* skyserve: requests a second an instance serves */
     double kv_target;       /* aibrix_apa, apa_fixed: share of KV memory in use */
     uint32_t count;         /* static: instances */
-    const struct scale_forecast *forecast; /* dynamo_throughput, sageserve; NULL: the row's own */
+    const struct scale_forecast
+        *forecast; /* dynamo_throughput, sageserve; NULL: the policy's own */
 };
 
-/* What a row starts from when the configuration says nothing. */
+/* What a policy starts from when the configuration says nothing. */
 #define SCALE_CONFIG_DEFAULT                         \
     ((struct scale_config){ .margin = 1,             \
                             .utilisation_max = 0.85, \
@@ -76,7 +77,7 @@ struct scale_verdict {
     int64_t again_us;       /* ask again no later than this */
 };
 
-/* What a row cannot do without; without it the row keeps what there is (scale_missing). */
+/* What a policy cannot do without; without it the policy keeps what there is (scale_missing). */
 enum scale_need {
     SCALE_NEEDS_KV = 1 << 0,      /* KV tokens of instances */
     SCALE_NEEDS_PREFILL = 1 << 1, /* prompt tokens that instances have not computed */
@@ -88,7 +89,7 @@ struct scale_policy {
     const char *name;   /* as in muster.yaml */
     const char *about;  /* --help and the documents */
     const char *source; /* where the rule comes from */
-    const char *shaper; /* the row of scale_shape_table that it is published with */
+    const char *shaper; /* the policy of scale_shape_table that it is published with */
     const struct scale_shape_config *shape; /* and its numbers; NULL: the shaper's own */
     uint32_t needs;                         /* bits of enum scale_need */
     uint32_t state_size; /* at most SCALE_STATE_BYTES_MAX; zeroed bytes are the first state */
@@ -109,7 +110,7 @@ const struct scale_policy *scale_find(struct str name); /* NULL when there is no
 /* The first input in `needs` that a system which has only `has` lacks, as words; NULL: none. */
 const char *scale_missing(uint32_t needs, uint32_t has);
 
-/* What rows share (scale.c). */
+/* What policies share (scale.c). */
 
 /* Ready plus starting. */
 uint32_t scale_have(const struct scale_pool *pool);
@@ -149,5 +150,6 @@ bool scale_is_awake(const struct scale_config *config, const struct scale_view *
 /* What the HPA makes of a load in instances: ceil, or `have` while it is within a tenth of that. */
 double scale_hpa_count(double load, uint32_t have);
 
-/* True once a period: rows of a slow loop keep their answer in between. `*next_us` is theirs. */
+/* True once a period: policies of a slow loop keep their answer in between. `*next_us` is theirs.
+ * */
 bool scale_due(int64_t *next_us, double period_s, int64_t now_us);

@@ -2,7 +2,7 @@
  *
  *     want = count
  *
- * The baseline that every other row must beat, and the honest choice for hardware that is paid
+ * The baseline that every other policy must beat, and the honest choice for hardware that is paid
  * for anyway. With the count that the peak needs it is the static peak of comparisons. */
 #include "policies/scale/scale.h"
 

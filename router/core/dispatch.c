@@ -242,7 +242,8 @@ void dispatch_endpoint_remove(struct dispatch *c, uint32_t slot)
     prefix_index_drop_slot(c->index, slot);
 }
 
-/* The model's place; a new one beyond DISPATCH_MODELS_MAX replaces the one that was sent work longest ago. */
+/* The model's place; a new one beyond DISPATCH_MODELS_MAX replaces the one that was sent work
+ * longest ago. */
 static struct model *model_of(struct dispatch *c, uint64_t name)
 {
     struct model *stalest = c->model;
@@ -634,7 +635,7 @@ uint32_t dispatch_tokens_known(const struct dispatch_request *r)
     return known_tokens(r) + r->entry->generated;
 }
 
-/* With its tokens so far, and nothing of the prompt left to compute. What the row noted of the
+/* With its tokens so far, and nothing of the prompt left to compute. What the policy noted of the
  * instance it chose says nothing of this one. */
 static void count_at(struct dispatch *c, struct dispatch_request *r, uint32_t slot, int64_t now_us)
 {
@@ -665,7 +666,8 @@ uint32_t dispatch_pd_handoff(struct dispatch *c, struct dispatch_request *r, int
     const struct route_req req = { .prompt_tokens = known_tokens(r) };
     uint32_t at = handoff_pick(&view, &req, &c->rng);
     if (at == ROUTE_NONE) return ROUTE_NONE;
-    /* A routing row that has chosen the decode instance as well is followed while that accepts. */
+    /* A routing policy that has chosen the decode instance as well is followed while that
+     * accepts. */
     for (uint32_t i = 0; i < view.instance_count; i++) {
         if (view.instance[i].id == r->route.decode_id && view.instance[i].accepts) at = i;
     }

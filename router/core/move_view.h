@@ -1,4 +1,4 @@
-/* move_view.h - what the migrate row sees of one endpoint: pages by what its engine says.
+/* move_view.h - what the migrate policy sees of one endpoint: pages by what its engine says.
  *
  * Layer:   router/core (policies/migrate/migrate.h)
  * Threads: pure

@@ -29,12 +29,12 @@ struct life {
 static struct sched_config draw_config(struct fuzz_choices *c)
 {
     struct sched_config config = rig_config();
-    config.rows = (struct step_rows){ .fair = fair_table[fuzz_u8(c) % fair_count],
-                                      .order = order_table[fuzz_u8(c) % order_count],
-                                      .admit = admit_table[fuzz_u8(c) % admit_count],
-                                      .preempt = preempt_table[fuzz_u8(c) % preempt_count],
-                                      .chunk = chunk_table[fuzz_u8(c) % chunk_count],
-                                      .evict = evict_table[fuzz_u8(c) % evict_count] };
+    config.policies = (struct step_policies){ .fair = fair_table[fuzz_u8(c) % fair_count],
+                                              .order = order_table[fuzz_u8(c) % order_count],
+                                              .admit = admit_table[fuzz_u8(c) % admit_count],
+                                              .preempt = preempt_table[fuzz_u8(c) % preempt_count],
+                                              .chunk = chunk_table[fuzz_u8(c) % chunk_count],
+                                              .evict = evict_table[fuzz_u8(c) % evict_count] };
     config.pages = 10 + fuzz_below(c, 40);
     config.seqs_max = 1 + fuzz_below(c, 8);
     config.batch_tokens_max = config.seqs_max + fuzz_below(c, 120);

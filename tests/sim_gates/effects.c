@@ -46,7 +46,7 @@ struct rows_search {
 };
 
 /* "order=fcfs fair=none" names the row fcfs of kind order. */
-static bool arm_names(const char *arm, const char *option, const struct policy_row *row)
+static bool arm_names(const char *arm, const char *option, const struct policy_info *row)
 {
     CLEANUP(buf_fini) struct buf wanted = { 0 };
     buf_printf(&wanted, "%s=%s", option, row->name);
@@ -56,7 +56,7 @@ static bool arm_names(const char *arm, const char *option, const struct policy_r
     return false;
 }
 
-static int find_row(void *ctx, const struct policy_row *row)
+static int find_policy(void *ctx, const struct policy_info *row)
 {
     struct rows_search *s = ctx;
     struct str option = str_from(s->kind);
@@ -75,6 +75,6 @@ static int find_row(void *ctx, const struct policy_row *row)
 uint32_t gate_rows_missed(const struct gate_effects *effects, size_t count, const char *kind)
 {
     struct rows_search s = { .effects = effects, .count = count, .kind = kind };
-    policies_each(find_row, &s);
+    policies_each(find_policy, &s);
     return s.missed;
 }

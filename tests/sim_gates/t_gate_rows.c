@@ -94,14 +94,14 @@ struct rows {
 };
 
 /* The default first: it is what the others are compared with. */
-static int add_default(void *ctx, const struct policy_row *row)
+static int add_default(void *ctx, const struct policy_info *row)
 {
     struct rows *r = ctx;
     if (str_eq(str_from(row->kind), r->kind) && row->is_default) buf_text(&r->list, row->name);
     return 0;
 }
 
-static int add_other(void *ctx, const struct policy_row *row)
+static int add_other(void *ctx, const struct policy_info *row)
 {
     struct rows *r = ctx;
     if (str_eq(str_from(row->kind), r->kind) && !row->is_default)

@@ -58,7 +58,7 @@ const struct scale_shaper *scale_shape_find(struct str name); /* NULL when there
 #include "policies/scale/shape/shape.def"
 #undef POLICY
 
-/* What rows share (scale_shape.c): extremes of what was asked for, by bucket and pool. */
+/* What policies share (scale_shape.c): extremes of what was asked for, by bucket and pool. */
 struct shape_ring {
     int64_t first_us; /* of the unbroken history; 0: none yet */
     int64_t last_us;

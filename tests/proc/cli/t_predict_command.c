@@ -90,7 +90,7 @@ static void mistakes_have_sentences(void **state)
         { "judge", 2, "want eval or merge" },
         { "eval -t " TEXTS " -p ngrm", 2, "did you mean ngram" },
         { "eval -t /nowhere", 1, "/nowhere" },
-        { "eval -t " TEXTS " --save x", 2, "want one row" },
+        { "eval -t " TEXTS " --save x", 2, "want one policy" },
         { "merge -p ngram", 2, "merge wants" },
     };
     rig_expect("predict", rows, COUNT_OF(rows));

@@ -128,7 +128,7 @@ static void roles_reach_the_fleet(void **state)
     assert_true(rig_metric(places.controller_port,
                            "muster_controller_role_instances{service=\"row\","
                            "role=\"decode\"}") > 0);
-    WANT(0, "(role row distserve)", "explain", "--last", "500", STATE);
+    WANT(0, "(role policy distserve)", "explain", "--last", "500", STATE);
     /* And requests go that way: a first token here, the rest there, with K and V from here. */
     ask_until_handed_over("row");
     ask_until_handed_over("pools");

@@ -147,8 +147,8 @@ static void other_names_are_refused_with_the_reason(void **state)
         { "router.predict", "oracle", "a router has no true lengths" },
         { "router.predict", "trail", "a router has no" },
         { "services[].engine.predict", "oracle", "an engine has no true lengths" },
-        { "services[].place", "melange", "is no place row; there are joint, " },
-        { "services[].scale", "clairvoyant", "is no scale row; there are work, " },
+        { "services[].place", "melange", "is no place policy; there are joint, " },
+        { "services[].scale", "clairvoyant", "is no scale policy; there are work, " },
     };
     for (size_t i = 0; i < COUNT_OF(rows); i++) {
         int rc = check(rows[i].key, rows[i].name, &out);

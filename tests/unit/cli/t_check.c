@@ -36,10 +36,11 @@ static void every_mistake_has_its_sentence(void **state)
     } rows[] = {
         { "", "", "", "", NULL },
         { "", "", "", ", min: 5, max: 5", NULL },
-        { "router: { route: shortest }", "", "", "", "router.route: 'shortest' is no route row" },
+        { "router: { route: shortest }", "", "", "",
+          "router.route: 'shortest' is no route policy" },
         { "router: { route: shortest }", "", "", "", "there are completion, shortest_ttft," },
         { "router: { predict: seer }", "", "", "",
-          "router.predict: 'seer' is no predict row; there are key_table," },
+          "router.predict: 'seer' is no predict policy; there are key_table," },
         { "router: { predict: oracle }", "", "", "", "a router has no true lengths" },
         { "router: { migrate: lumnix }", "", "", "", "did you mean llumnix?" },
         { "router: { endpoints: ['127.0.0.1:8200/prefill', '127.0.0.1:8201'] }", "", "", "", NULL },
@@ -50,13 +51,15 @@ static void every_mistake_has_its_sentence(void **state)
         { "", "", ", scale: wurk", "", "did you mean work?" },
         { "", "", ", engine: { order: fcfs, preset: vllm, predict: trail }", "", NULL },
         { "", "", ", engine: { order: fcsf }", "",
-          "engine.order: 'fcsf' is no order row; did you" },
+          "engine.order: 'fcsf' is no order policy; did you" },
         { "", "", ", engine: { chunk: all }", "", "there are deadline, slack, budget, sarathi," },
         { "", "", ", engine: { predict: oracle }", "", "an engine has no true lengths" },
-        { "", "", ", engine_flags: [\"--evict\", \"lfu\"]", "", "--evict: 'lfu' is no evict row" },
+        { "", "", ", engine_flags: [\"--evict\", \"lfu\"]", "",
+          "--evict: 'lfu' is no evict policy" },
         { "engine: { fair: vtc, chunk: sarathi }", "", "", "", NULL },
-        { "engine: { fair: vct }", "", "", "", "--fair: 'vct' is no fair row; did you mean vtc?" },
-        { "", "", ", place: melange", "", "'melange' is no place row; there are joint" },
+        { "engine: { fair: vct }", "", "", "",
+          "--fair: 'vct' is no fair policy; did you mean vtc?" },
+        { "", "", ", place: melange", "", "'melange' is no place policy; there are joint" },
         { "", "", ", migrate: llumnix", "", "put it below `router`" },
         { "power: polca", "", "", "", "put it into one of `services`" },
         { "order: fcfs", "", "", "", "put it below `engine` of a service" },
@@ -107,7 +110,8 @@ static void rows_are_checked_without_services(void **state)
         const char *text, *says; /* NULL: valid */
     } rows[] = {
         { "engine: { order: srtf, preset: vllm }", NULL },
-        { "engine: { order: fcsf }", "engine.order: 'fcsf' is no order row; did you mean fcfs?" },
+        { "engine: { order: fcsf }",
+          "engine.order: 'fcsf' is no order policy; did you mean fcfs?" },
         { "engine: { predict: oracle }", "engine.predict oracle is not applicable: an engine has" },
     };
     (void)state;

@@ -124,7 +124,7 @@ static void roles_are_told(void **state)
         "decision 9 for chat, 1m00s ago",
         "seen       2.50 requests a second of 100 uncached prompt tokens",
         "K and V of a token are 2048 bytes, 1000000000 of them copied in a second\n",
-        "reason     as many of each (role row distserve)\n",
+        "reason     as many of each (role policy distserve)\n",
         "expected   3.50 requests a second within the promise; 3.25 by the next best\n",
         "           i-1 in pool large: prefill, was both\n",
     };
@@ -138,7 +138,7 @@ static void roles_are_told(void **state)
     says(&out, "seen       no demand: no router had reported lately");
     says(&out, "reason     as the pools have them\n");
     assert_null(strstr(out.data, "expected"));
-    assert_null(strstr(out.data, "role row"));
+    assert_null(strstr(out.data, "role policy"));
 }
 
 int main(void)

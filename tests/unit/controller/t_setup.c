@@ -151,7 +151,7 @@ static void clocks_have_a_row(void **state)
         { "power: max, row_watts: 900", NULL, "service chat: row_watts needs power: polca", 0 },
         { "row_watts: 900", NULL, "service chat: row_watts needs power: polca", 0 },
         { "power: mu_serv", NULL,
-          "service chat: power: 'mu_serv' is no power row; did you mean "
+          "service chat: power: 'mu_serv' is no power policy; did you mean "
           "mu_serve?; there are max, mu_serve, dynamollm",
           0 },
     };

@@ -160,8 +160,8 @@ static void run(const struct setup *s, struct request *requests, uint32_t count)
                    .step_s_max = 1e-4,
                    .swap_pages = s->swap,
                    .preset = s->preset ? preset_find(str_from(s->preset)) : NULL,
-                   .rows = { .chunk = chunk_find(str_from(s->chunk)),
-                             .admit = admit_find(STR("fit")) } },
+                   .policies = { .chunk = chunk_find(str_from(s->chunk)),
+                                 .admit = admit_find(STR("fit")) } },
         .threads = s->threads,
         .perf = perf_table[s->seqs % perf_count], /* an estimate never changes a token */
         .hardware = hardware_find(STR("cpu")),

@@ -118,8 +118,8 @@ static double scheduled_s(const struct puzzle *p, const struct preset *preset, c
         .waiting_max = REQUESTS_MAX,
         .events_max = 8,
         .preset = preset,
-        .rows.order = order ? order_find(str_from(order)) : NULL,
-        .rows.chunk = chunk_find(STR("whole")),
+        .policies.order = order ? order_find(str_from(order)) : NULL,
+        .policies.chunk = chunk_find(STR("whole")),
     };
     struct scheduler *s = NULL;
     static const uint32_t ids[4096];

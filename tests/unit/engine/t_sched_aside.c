@@ -103,7 +103,7 @@ static void pages_under_way(const char *admit)
     struct rig r;
     struct sched_config config = rig_config();
     config.pages = 10;
-    config.rows.admit = admit_find(str_from(admit));
+    config.policies.admit = admit_find(str_from(admit));
     rig_init(&r, &config);
     uint32_t ids[PROMPT_MAX] = { 0 };
     struct session *first, *large, *small;
@@ -164,7 +164,7 @@ static void t_who_had_no_pages_is_not_preempted(void **state)
     struct rig r;
     struct sched_config config = rig_config();
     config.pages = 10;
-    config.rows.admit = admit_find(STR("all"));
+    config.policies.admit = admit_find(STR("all"));
     rig_init(&r, &config);
     uint32_t ids[160] = { 0 };
     struct session *first, *next;
@@ -279,8 +279,8 @@ static uint64_t swapped_before_need(bool early, struct rig *r, struct load *l)
     config.seqs_max = 2;
     config.swap_pages = 32;
     config.swap_page_s = 1e-6;
-    config.rows.order = &order;
-    config.rows.admit = admit_find(STR("all"));
+    config.policies.order = &order;
+    config.policies.admit = admit_find(STR("all"));
     rig_init(r, &config);
     load_fill(l, 22);
     for (uint32_t i = 0; i < 3; i++)

@@ -43,12 +43,12 @@ static uint32_t below(struct scene *c, uint32_t bound)
 static struct sched_config draw_config(struct scene *c)
 {
     struct sched_config config = rig_config();
-    config.rows = (struct step_rows){ .fair = fair_table[below(c, fair_count)],
-                                      .order = order_table[below(c, order_count)],
-                                      .admit = admit_table[below(c, admit_count)],
-                                      .preempt = preempt_table[below(c, preempt_count)],
-                                      .chunk = chunk_table[below(c, chunk_count)],
-                                      .evict = evict_table[below(c, evict_count)] };
+    config.policies = (struct step_policies){ .fair = fair_table[below(c, fair_count)],
+                                              .order = order_table[below(c, order_count)],
+                                              .admit = admit_table[below(c, admit_count)],
+                                              .preempt = preempt_table[below(c, preempt_count)],
+                                              .chunk = chunk_table[below(c, chunk_count)],
+                                              .evict = evict_table[below(c, evict_count)] };
     config.pages = 10 + below(c, 40);
     config.seqs_max = 1 + below(c, 8);
     config.batch_tokens_max = config.seqs_max + below(c, 120);
@@ -240,10 +240,10 @@ static uint64_t play(uint64_t seed, struct sched_counts *sum)
     memset(&c, 0, sizeof c);
     rng_seed(&c.rng, seed);
     struct sched_config config = draw_config(&c);
-    const struct step_rows *rows = &config.rows;
+    const struct step_policies *policies = &config.policies;
     snprintf(c.why, sizeof c.why, "seed %lu: %s, %s, %s, %s, %s, %s", (unsigned long)seed,
-             rows->fair->name, rows->order->name, rows->admit->name, rows->preempt->name,
-             rows->chunk->name, rows->evict->name);
+             policies->fair->name, policies->order->name, policies->admit->name,
+             policies->preempt->name, policies->chunk->name, policies->evict->name);
     load_fill(&c.l, seed);
     rig_init(&c.r, &config);
     c.now_us = 10000000;
@@ -304,7 +304,7 @@ static uint32_t answered_after(const struct order_policy *order, bool to_end)
     bool large_first = str_eq(str_from(order->name), STR("largest_first"));
     uint32_t short_prompt = large_first ? PROMPT_MAX : 4, short_output = large_first ? 9 : 2;
     config.seqs_max = 1;
-    config.rows.order = order;
+    config.policies.order = order;
     config.prefix_cache = false;
     rig_init(&r, &config);
     ask(&r, short_prompt, short_output);

@@ -100,11 +100,11 @@ static void t_every_way_the_same_tokens(void **state)
     };
     for (size_t i = 0; i < COUNT_OF(rows); i++) {
         struct sched_config config = rig_config();
-        config.rows.order = order_find(str_from(rows[i].order));
-        config.rows.admit = admit_find(str_from(rows[i].admit));
-        config.rows.preempt = preempt_find(str_from(rows[i].preempt));
-        config.rows.chunk = chunk_find(str_from(rows[i].chunk));
-        config.rows.evict = evict_find(str_from(rows[i].evict));
+        config.policies.order = order_find(str_from(rows[i].order));
+        config.policies.admit = admit_find(str_from(rows[i].admit));
+        config.policies.preempt = preempt_find(str_from(rows[i].preempt));
+        config.policies.chunk = chunk_find(str_from(rows[i].chunk));
+        config.policies.evict = evict_find(str_from(rows[i].evict));
         config.pages = rows[i].pages;
         config.page_tokens = rows[i].page_tokens;
         config.seqs_max = rows[i].seqs;
@@ -152,8 +152,8 @@ static void t_every_row_the_same_tokens(void **state)
             config.step_s_max = 5e-3;
             const char *why;
             if (row < order_count) {
-                config.rows.order = order_table[row];
-                config.rows.admit = i % 2 ? admit_find(STR("fit")) : NULL;
+                config.policies.order = order_table[row];
+                config.policies.admit = i % 2 ? admit_find(STR("fit")) : NULL;
                 why = order_table[row]->name;
             } else {
                 config.preset = preset_table[row - order_count];
@@ -340,7 +340,7 @@ static void t_a_failed_step_ends_its_sessions(void **state)
     static struct load l;
     struct sched_config config = rig_config();
     config.seqs_max = 2;
-    config.rows.order = order_find(STR("fcfs"));
+    config.policies.order = order_find(STR("fcfs"));
     load_fill(&l, 14);
     rig_init(&r, &config);
     for (uint32_t i = 0; i < 3; i++) {

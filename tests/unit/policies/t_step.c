@@ -67,10 +67,10 @@ static void t_no_two_presets_are_one(void **state)
 {
     (void)state;
     for (uint32_t i = 0; i < preset_count; i++) {
-        struct step_rows rows = { 0 };
+        struct step_policies rows = { 0 };
         preset_fill(preset_table[i], &rows);
         for (uint32_t k = 0; k < i; k++) {
-            struct step_rows other = { 0 };
+            struct step_policies other = { 0 };
             preset_fill(preset_table[k], &other);
             bool same = rows.fair == other.fair && rows.order == other.order &&
                         rows.admit == other.admit && rows.preempt == other.preempt &&
@@ -85,16 +85,16 @@ static void t_presets(void **state)
 {
     (void)state;
     for (uint32_t i = 0; i < preset_count; i++) {
-        struct step_rows rows = { 0 };
+        struct step_policies rows = { 0 };
         preset_fill(preset_table[i], &rows);
         if (!rows.fair || !rows.order || !rows.admit || !rows.preempt || !rows.chunk || !rows.evict)
             fail_msg("%s names a row that is not there", preset_table[i]->name);
         assert_ptr_equal(preset_find(str_from(preset_table[i]->name)), preset_table[i]);
     }
-    struct step_rows rows = { .order = order_find(STR("fcfs")) };
+    struct step_policies rows = { .order = order_find(STR("fcfs")) };
     preset_fill(preset_find(STR("fastserve")), &rows);
     assert_string_equal(rows.order->name, "fcfs"); /* named beside it: goes before it */
-    rows = (struct step_rows){ 0 };
+    rows = (struct step_policies){ 0 };
     preset_fill(NULL, &rows);
     assert_string_equal(rows.order->name, ORDER_DEFAULT);
     assert_string_equal(rows.chunk->name, CHUNK_DEFAULT);
