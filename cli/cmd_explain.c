@@ -203,7 +203,7 @@ static int tell_roles(struct teller *t, struct str actions)
     buf_byte(t->out, '\n');
     if (has(t, "goodput_rps")) {
         say(t, "expected   ", TABLE_DECIMAL, "goodput_rps");
-        buf_text(t->out, " requests a second within the promise");
+        buf_text(t->out, " requests a second within the SLO");
         if (has(t, "runner_up_rps")) {
             say(t, "; ", TABLE_DECIMAL, "runner_up_rps");
             buf_text(t->out, " by the next best");

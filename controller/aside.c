@@ -1,7 +1,8 @@
-/* aside.c - what cannot be read is kept, said and worked around.
+/* aside.c - sets records aside that cannot be read: they are kept, reported, and the rest goes on.
  *
- * Refusing to start was the other way: one bad record of a hundred then stops the whole fleet's
- * controller until a person has found it. Ignoring it silently would end what it stands for. */
+ * Rejected: refusing to start, because one bad record of a hundred would stop the controller of the
+ * whole fleet until a person has found it; ignoring the record, because the instance or tenant that
+ * it stands for would end. */
 #include "controller/aside.h"
 
 #include "base/core/bits.h"

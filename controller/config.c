@@ -174,7 +174,7 @@ static const struct config_field service_rows[] = {
       .about = "work: share of an instance's time that may be planned." },
     { .name = "attainment", .type = CONFIG_FLOAT, .default_text = "0.99", .min = 0.5, .max = 0.9999,
       IN(service_section, attainment),
-      .about = "work: share of requests that should keep the promise." },
+      .about = "work: share of requests that should keep the SLO." },
     { .name = "clear", .type = CONFIG_DURATION, .default_text = "10s", .min = 1e5, .max = 36e8,
       IN(service_section, clear_us), .about = "work: a backlog should be gone within this time." },
     { .name = "life", .type = CONFIG_DURATION, .default_text = "10m", .min = 1e6, .max = DAY_US,
@@ -313,13 +313,13 @@ static const struct config_record local_record = CONFIG_RECORD_OF(struct local_s
 
 const struct config_section controller_section = {
     .name = "controller",
-    .about = "The part that keeps the fleet as large as the promise needs.",
+    .about = "The part that keeps the fleet as large as the SLO needs.",
     .record = &controller_record,
 };
 
 const struct config_section services_section = {
     .name = "services",
-    .about = "Models to serve, each with its promise, its budget and its pools.",
+    .about = "Models to serve, each with its SLO, its budget and its pools.",
     .record = &service_record,
     .list = true,
 };

@@ -1,11 +1,11 @@
-/* restore.c - what the store remembers: read back at the start, written as it changes.
+/* restore.c - reads the controller's records back at its start, and writes them as they change.
  *
  *     intent/ID        one JSON record each (core/intent.h), written by act.c
  *     tenant/NAME      tenants.c
- *     hand/SERVICE     {"v":1,"paused":bool,"manual":{"POOL":N}}: what a person has set
- *     memory/SERVICE   what its policies remember (core/record.h): of use only to the same
- *                      policies and pools, ignored otherwise
- *     cost             {"v":1,"folded":dollars}: of instances that are forgotten
+ *     hand/SERVICE     {"v":1,"paused":bool,"manual":{"POOL":N}}: a service's overrides
+ *     memory/SERVICE   the state of its policies (core/record.h); ignored when its policies or
+ *                      pools are others
+ *     cost             {"v":1,"folded":dollars}: the cost of instances that are forgotten
  *     clock            fleet_clock.c
  *     aside/KEY        a copy of what could not be read under KEY (aside.h)
  */
@@ -47,8 +47,9 @@ void control_place(struct control *c, uint32_t at, int64_t now_us)
     control_first_role(c, at);
 }
 
-/* What was done was done by now. Fleet time begins anew where its record cannot be read, and may be
- * behind what it was: a time to come would put every proof and deadline off until then. */
+/* Moves times of the future to now. Fleet time begins anew where its record cannot be read, and may
+ * then be behind the times that records hold; a time in the future would put off every proof and
+ * deadline until then. */
 static void take_as_past(struct intent *i, int64_t now_us)
 {
     int64_t *const times[] = { &i->wanted_us, &i->called_us,  &i->made_us,  &i->registered_us,
@@ -80,7 +81,7 @@ static int restore_intent(void *ctx, const struct store_entry *e)
     return 0;
 }
 
-/* What was copied here, because we go on writing under its own key. */
+/* The key of a damaged record's copy; its own key goes on being written. */
 static int restore_aside(void *ctx, const struct store_entry *e)
 {
     struct restoring *r = ctx;
@@ -88,7 +89,7 @@ static int restore_aside(void *ctx, const struct store_entry *e)
     return 0;
 }
 
-/* `text` under `key` cannot be read and will be written over: a copy stays. */
+/* Copies `text`, which cannot be read, from `key`: the record under `key` will be overwritten. */
 static int copy_aside(struct control *c, struct str key, struct str text, struct err *err)
 {
     CLEANUP(buf_fini) struct buf name = { 0 };
@@ -98,7 +99,7 @@ static int copy_aside(struct control *c, struct str key, struct str text, struct
     return store_put_if(c->setup.store, buf_view(&name), text, STORE_ANY, &version, err);
 }
 
-/* ---- hands ---- */
+/* ---- overrides ---- */
 
 static int read_manual(struct json_reader *r, struct plan_service *s)
 {
@@ -156,7 +157,7 @@ static int restore_hand(struct control *c, uint32_t service, struct err *err)
         *s = said;
         return 0;
     }
-    /* A person had said something. Until somebody says it again, the fleet stays as it is. */
+    /* An override is lost. Until a person sets it again, the fleet keeps its size. */
     s->paused = true;
     control_set_aside(c, buf_view(&key), "damaged: the service is paused until it is resumed");
     return 0;
@@ -237,9 +238,9 @@ int control_scale(struct control *c, struct str service, struct str pool, int32_
     return 0;
 }
 
-/* ---- what policies remember ---- */
+/* ---- state of policies ---- */
 
-/* A damaged record is copied aside, because it will be written over: the service begins without. */
+/* Copies a damaged record aside, because it will be overwritten; the service begins without it. */
 static int restore_memory(struct control *c, uint32_t service, struct err *err)
 {
     const struct plan_service *s = &c->desired.service[service];

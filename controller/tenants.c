@@ -1,8 +1,9 @@
-/* tenants.c - who may ask, how much, and what they have used.
+/* tenants.c - keeps tenants with their keys, limits and usage; whether keys are needed; access
+ * tokens.
  *
- * A key is 32 random bytes; its SHA-256 is kept, which is enough for a key that nobody can guess (a
- * slow hash protects short passwords, and this is none). Usage comes as counters of routers that
- * restart, so that it is added up by differences for each router. */
+ * A key is KEY_RANDOM_BYTES random bytes, and the store holds its SHA-256. A slow hash would
+ * protect short passwords; a random key needs none. Routers report usage as counters that begin
+ * at zero when they restart, so usage is the sum of their differences, router by router. */
 #include "base/core/bits.h"
 #include "base/core/hash.h"
 #include "base/io/file.h"
@@ -109,7 +110,8 @@ static int restore_tenant(void *ctx, const struct store_entry *e)
     return 0;
 }
 
-/* The list's version must differ from one of before a restart: it starts at fleet time. */
+/* The list's version starts at fleet time, so that it differs from every version before a
+ * restart. */
 int tenants_restore(struct control *c, struct err *err)
 {
     struct restoring job = { c, err };
@@ -126,7 +128,7 @@ static struct tenant *find_tenant(struct control *c, struct str name)
     return NULL;
 }
 
-/* Names go into labels, keys and salts: plain ones only. */
+/* A name is part of labels, keys and salts, so only plain ones are accepted. */
 bool tenant_name_is_plain(struct str name)
 {
     if (name.len == 0 || name.len >= NAME_BYTES) return false;
@@ -247,10 +249,10 @@ static void add_usage(struct tenant *t, const struct usage *now, const struct us
     if (u->requests + u->rejected != sum) t->dirty = true;
 }
 
-/* Called before the router's boot and sequence are brought up to date. Counters that we meet for
- * the first time after our own restart are taken as seen already when the router is older than we
- * are to it: what was not flushed before a crash is lost, at most TENANT_FLUSH_US of it, rather
- * than all of a router's life counted twice. */
+/* Adds the difference of a router's counters to the usage of their tenants. It is called before the
+ * router's boot and sequence are updated. The first counters after our own restart count as seen
+ * when the router is older than this process: at most TENANT_FLUSH_US of usage is lost then, where
+ * the other choice would count the whole life of the router twice. */
 void tenants_take_usage(struct control *c, struct router *r, const struct router_sync *s)
 {
     bool same_boot = r->heard_us && r->boot == s->boot;
@@ -295,7 +297,7 @@ int tenants_flush(struct control *c, int64_t now_us)
     return 0;
 }
 
-/* Whether requests need API keys: durable, and closed in doubt.
+/* The state of API keys says whether requests need one. It is durable, and closed in doubt.
  *
  * The first tenant closes the service. From then on only a person opens it again: not the end of
  * the last tenant, not a lost store. The state stands in the store and in a file beside it, which
@@ -311,7 +313,7 @@ static const char *const texts[KEYS_STATE_COUNT] = {
     [KEYS_OPENED] = "muster-keys 1 opened\n",
 };
 
-/* What nobody can read counts as closed. */
+/* A record that cannot be read counts as closed. */
 static enum keys_state state_of(int rc, struct str text, const char *where)
 {
     if (rc == -ENOENT) return KEYS_NEVER;
@@ -332,7 +334,7 @@ static int put_file(struct control *c, enum keys_state s, struct err *err)
     return file_write_atomic(c->setup.keys_file, str_from(texts[s]), 0600, err);
 }
 
-/* In memory once it is durable in both places. */
+/* Writes the state to both places, then to memory. */
 static int put_state(struct control *c, enum keys_state s, struct err *err)
 {
     int rc = put_file(c, s, err);
@@ -388,10 +390,10 @@ int control_keys_open(struct control *c, struct err *err)
     return rc;
 }
 
-/* Credentials of people and programs: admin and read-only tokens, kept as digests.
+/* Access tokens are the credentials of people and programs, admin or read-only, kept as digests.
  *
- * A token is 160 random bits, as a tenant's key is, and its SHA-256 is all that is kept. Who loses one
- * revokes it by name; the fleet's secret stays what it is. */
+ * A token is 160 random bits, as a tenant's key is, and its SHA-256 is all that is kept. A lost
+ * token is revoked by its name; the fleet's secret does not change. */
 
 #define TOKEN_RANDOM_BYTES 20
 #define TOKEN_RECORD_VERSION 1 /* of a stored token, whatever the wire's is */

@@ -67,11 +67,11 @@ static uint32_t show(struct run *run, struct power_instance *ret, struct instanc
 }
 
 /* A policy judges by the tail of all responses: the SLO that every service keeps. */
-static struct sim_promise tightest(const struct sim_config *c)
+static struct sim_slo tightest(const struct sim_config *c)
 {
-    struct sim_promise least = sim_promise(c, c->pool[0].service);
+    struct sim_slo least = sim_slo_of(c, c->pool[0].service);
     for (uint32_t p = 1; p < c->pool_count; p++) {
-        struct sim_promise own = sim_promise(c, c->pool[p].service);
+        struct sim_slo own = sim_slo_of(c, c->pool[p].service);
         least.ttft_s = fmin(least.ttft_s, own.ttft_s);
         least.tpot_s = fmin(least.tpot_s, own.tpot_s);
     }
@@ -81,11 +81,11 @@ static struct sim_promise tightest(const struct sim_config *c)
 static void look(struct run *run)
 {
     struct run_clocks *c = &run->clocks;
-    struct sim_promise promise = tightest(&run->config);
+    struct sim_slo slo = tightest(&run->config);
     struct power_view view = { .instance = c->shown,
                                .count = show(run, c->shown, c->who),
-                               .ttft_slo_s = promise.ttft_s,
-                               .tpot_slo_s = promise.tpot_s,
+                               .ttft_slo_s = slo.ttft_s,
+                               .tpot_slo_s = slo.tpot_s,
                                .row_watts_max = run->config.row_watts_max };
     for (uint32_t i = 0; i < view.count; i++)
         view.row_watts += power_watts(&c->shown[i], c->shown[i].clock);

@@ -1,4 +1,4 @@
-/* config.h - what a run of the simulator is asked for: fleet, policies, limits, world and promise.
+/* config.h - what a run of the simulator is asked for: fleet, policies, limits, world and SLO.
  *
  * Layer: simulator
  */
@@ -43,7 +43,7 @@ static inline bool sim_pool_is_serial(const struct sim_pool *p)
     return !p->hardware && !p->has_step;
 }
 
-struct sim_promise {
+struct sim_slo {
     double ttft_s, tpot_s;
     bool refuse_late; /* while the fleet is overloaded */
 };
@@ -86,7 +86,7 @@ struct sim_config {
     double bias_sigma, residual_sigma; /* of the world, lognormal; 0: the model is exact */
     double slo_ttft_s, slo_tpot_s;
     bool refuse_late; /* every service's routers do, while its fleet is overloaded */
-    struct sim_promise promise[SIM_SERVICES_MAX]; /* of a service, instead of that; zeros: none */
+    struct sim_slo slo[SIM_SERVICES_MAX]; /* of a service, instead of that; zeros: none */
 
     /* How the fleet follows its demand; NULL: it stays. Of its pools, parallel to `pool`, the
      * limits, leads and risks count; what is zero of the rest is filled in by the run. */
@@ -102,12 +102,12 @@ static inline const struct model_spec *sim_pool_model(const struct sim_config *c
     return p->has_model ? &p->model : &c->model;
 }
 
-static inline struct sim_promise sim_promise(const struct sim_config *c, uint32_t service)
+static inline struct sim_slo sim_slo_of(const struct sim_config *c, uint32_t service)
 {
-    const struct sim_promise *own = &c->promise[service];
-    return (struct sim_promise){ own->ttft_s > 0 ? own->ttft_s : c->slo_ttft_s,
-                                 own->tpot_s > 0 ? own->tpot_s : c->slo_tpot_s,
-                                 own->refuse_late || c->refuse_late };
+    const struct sim_slo *own = &c->slo[service];
+    return (struct sim_slo){ own->ttft_s > 0 ? own->ttft_s : c->slo_ttft_s,
+                             own->tpot_s > 0 ? own->tpot_s : c->slo_tpot_s,
+                             own->refuse_late || c->refuse_late };
 }
 
 /* -EINVAL with a sentence on what cannot be. */

@@ -348,7 +348,7 @@ static int check_service(const struct sim_control_setup *s, uint32_t service, st
                        service);
     }
     if (!(s->service[service].ttft_slo_s > 0) || !(s->service[service].tpot_slo_s > 0))
-        return err_set(err, -EINVAL, "scaling needs a promise: TTFT and TPOT");
+        return err_set(err, -EINVAL, "scaling needs an SLO: TTFT and TPOT");
     return 0;
 }
 

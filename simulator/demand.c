@@ -71,7 +71,7 @@ void demand_ended(struct run *run, struct flight *f, enum sim_end end)
     if (end == SIM_FAILED) telemetry_failed(t);
     if (end != SIM_COMPLETED) return;
     const struct trace_request *r = &run->trace->request[f->request];
-    struct sim_promise slo = sim_promise(&run->config, r->service);
+    struct sim_slo slo = sim_slo_of(&run->config, r->service);
     double decode_s = (double)(f->last_us - f->first_us) * 1e-6;
     const struct telemetry_outcome ended = {
         .ttft_s = (double)(f->first_us - f->arrival_us) * 1e-6,

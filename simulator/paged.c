@@ -410,7 +410,7 @@ static int make_scheduler(struct paged *p, const struct instance_limits *l, stru
     bool named = p->base.config.block_tokens > 0;
     uint32_t pages = (uint32_t)(l->kv_tokens / l->page_tokens);
     double swap_pages = page_bytes > 0 ? (double)sim->swap_bytes / page_bytes : 0;
-    struct sim_promise promise = sim_promise(sim, p->base.config.pool->service);
+    struct sim_slo slo = sim_slo_of(sim, p->base.config.pool->service);
     struct sched_config config = {
         .pages = pages,
         .page_tokens = l->page_tokens,
@@ -421,8 +421,8 @@ static int make_scheduler(struct paged *p, const struct instance_limits *l, stru
         .events_max = named ? max_u32(EVENTS_MAX, 2 * pages) : 1,
         .prefix_cache = named,
         .key_seed = p->base.config.key_seed,
-        .step_s_max = p->base.config.pool->role == ROLE_PREFILL ? 0 : promise.tpot_s,
-        .ttft_s_max = promise.ttft_s,
+        .step_s_max = p->base.config.pool->role == ROLE_PREFILL ? 0 : slo.tpot_s,
+        .ttft_s_max = slo.ttft_s,
         .swap_pages = (uint32_t)fmin(swap_pages, KV_PAGES_MAX),
         .swap_page_s = page_bytes / sim->swap_bps,
         .preset = sim->preset,

@@ -31,7 +31,7 @@ static struct stats_quantiles summarise(struct series *s, uint32_t misses)
     return q;
 }
 
-/* Fills the series; how many requests of each service kept its promise. */
+/* Fills the series; how many requests of each service kept its SLO. */
 static void measure(const struct sim_config *config, const struct sim_result *result,
                     struct series *ttft, struct series *tpot, struct series *jct,
                     uint32_t ret[SIM_SERVICES_MAX])
@@ -149,7 +149,7 @@ static void copy_services(const struct sim_config *c, const struct sim_result *s
         struct report_service *v = &ret->service[ret->service_count++];
         *v = of[k];
         v->number = k;
-        v->slo = sim_promise(c, k);
+        v->slo = sim_slo_of(c, k);
         v->attainment = v->offered > 0 ? (double)good[k] / v->offered : (double)NAN;
         v->instances_max = s->service[k].instances_max;
         v->instances_mean =
@@ -283,7 +283,7 @@ static void put_sim(struct json_writer *w, const struct report *r)
     json_object_end(w);
 }
 
-static void put_slo(struct json_writer *w, const struct sim_promise *slo, double attainment)
+static void put_slo(struct json_writer *w, const struct sim_slo *slo, double attainment)
 {
     json_key(w, "slo");
     json_object(w);

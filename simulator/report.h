@@ -19,7 +19,7 @@
 struct report_service {
     uint32_t number;
     uint32_t offered, completed;
-    struct sim_promise slo;
+    struct sim_slo slo;
     double attainment;
     double instances_mean, instances_max;
 };
@@ -27,7 +27,7 @@ struct report_service {
 struct report {
     uint32_t offered, completed, rejected, unfinished, too_long, failed;
     struct stats_quantiles ttft_s, tpot_s, itl_s, jct_s;
-    struct sim_promise slo; /* NAN where services have different ones */
+    struct sim_slo slo; /* NAN where services have different ones */
     struct report_service service[SIM_SERVICES_MAX];
     uint32_t service_count;
     double attainment, goodput_rps;

@@ -26,7 +26,7 @@ double sim_outcome_tpot_s(const struct sim_outcome *o)
 
 bool sim_outcome_kept(const struct sim_outcome *o, const struct sim_config *c)
 {
-    struct sim_promise slo = sim_promise(c, o->service);
+    struct sim_slo slo = sim_slo_of(c, o->service);
     return o->end == SIM_COMPLETED && sim_outcome_ttft_s(o) <= slo.ttft_s &&
            sim_outcome_tpot_s(o) <= slo.tpot_s;
 }

@@ -72,7 +72,7 @@ struct sim_result {
 
 void sim_result_fini(struct sim_result *r);
 
-/* It was answered within its service's promise. */
+/* It was answered within its service's SLO. */
 bool sim_outcome_kept(const struct sim_outcome *o, const struct sim_config *c);
 
 double sim_outcome_ttft_s(const struct sim_outcome *o);

@@ -94,11 +94,11 @@ static struct role_instance describe(struct run *run, struct instance *in)
 void roles_look(struct run *run)
 {
     struct roles *s = &run->roles;
-    struct sim_promise promise = sim_promise(&run->config, 0);
+    struct sim_slo slo = sim_slo_of(&run->config, 0);
     struct role_view view = { .instance = s->instance,
                               .demand = demand_now(run),
-                              .ttft_slo_s = promise.ttft_s,
-                              .tpot_slo_s = promise.tpot_s,
+                              .ttft_slo_s = slo.ttft_s,
+                              .tpot_slo_s = slo.tpot_s,
                               .link_bytes_s = run->config.link_bytes_s,
                               .attainment = ROLE_ATTAINMENT,
                               .token_bytes = model_spec_kv_token_bytes(&run->config.model),

@@ -237,10 +237,10 @@ static void describe(const struct run *run, struct flight *f, const struct trace
     c->prompt_tokens = r->prompt_tokens;
     c->keys = f->keys;
     c->key_count = f->key_count;
-    struct sim_promise promise = sim_promise(&run->config, r->service);
-    c->slo_ttft_s = promise.ttft_s;
-    c->slo_tpot_s = promise.tpot_s;
-    c->refuse_late = promise.refuse_late;
+    struct sim_slo slo = sim_slo_of(&run->config, r->service);
+    c->slo_ttft_s = slo.ttft_s;
+    c->slo_tpot_s = slo.tpot_s;
+    c->refuse_late = slo.refuse_late;
     trace_features_of(run->features, f->request, f->key_count ? f->keys[0].lo : 0, &c->features);
 }
 

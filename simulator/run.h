@@ -87,7 +87,7 @@ struct run {
     uint64_t key_seed;
     uint32_t *ids; /* of one prompt; context_max places */
     uint64_t event_count;
-    uint32_t misses;       /* of the promise, by what has ended */
+    uint32_t misses;       /* of the SLO, by what has ended */
     uint32_t block_tokens; /* of a router's key; 0: prompts share nothing */
     uint32_t context_max;  /* of the largest instance */
     int64_t now_us;

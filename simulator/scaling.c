@@ -27,9 +27,9 @@ static void set_pool(const struct run *run, uint32_t p, struct sim_control_pool 
 static void set_promise(const struct sim_config *c, uint32_t service,
                         struct sim_control_service *ret)
 {
-    struct sim_promise promise = sim_promise(c, service);
-    if (ret->ttft_slo_s <= 0) ret->ttft_slo_s = promise.ttft_s;
-    if (ret->tpot_slo_s <= 0) ret->tpot_slo_s = promise.tpot_s;
+    struct sim_slo slo = sim_slo_of(c, service);
+    if (ret->ttft_slo_s <= 0) ret->ttft_slo_s = slo.ttft_s;
+    if (ret->tpot_slo_s <= 0) ret->tpot_slo_s = slo.tpot_s;
 }
 
 int scaling_start(struct run *run, struct err *err)

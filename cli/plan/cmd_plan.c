@@ -66,7 +66,7 @@ static const struct config_field rows[] = {
 static const struct config_record record = CONFIG_RECORD_OF(struct plan_options, rows);
 static const struct opt_command usage = {
     .name = "muster plan",
-    .about = "Choose accelerators for a model and a workload at least cost within its promise.",
+    .about = "Choose accelerators for a model and a workload at least cost within its SLO.",
     .options = &record,
     .notes =
         "Rates come from the performance model in closed form (policies/mix/eval.h) for nine\n"
@@ -256,10 +256,9 @@ static int plan_fleet(const void *options, struct err *err)
     if (rc == 0) rc = offers_load(o->prices, &prices, err);
     if (rc == 0) rc = read_workload(o, &planner, err);
     if (rc < 0) return rc;
-    struct planner_promise promise = { (double)o->slo_ttft_us / 1e6, (double)o->slo_tpot_us / 1e6,
-                                       o->budget_h, o->spot };
-    rc = planner_types(&planner, &prices, &model, o->hardware.items, o->hardware.count, &promise,
-                       err);
+    struct planner_slo slo = { (double)o->slo_ttft_us / 1e6, (double)o->slo_tpot_us / 1e6,
+                               o->budget_h, o->spot };
+    rc = planner_types(&planner, &prices, &model, o->hardware.items, o->hardware.count, &slo, err);
     if (rc == 0) rc = ask(o, &planner, &answers, err);
     if (rc < 0) return rc;
     if (o->output == REMOTE_JSON)

@@ -96,20 +96,20 @@ static bool is_cheapest(const struct prices *prices, uint32_t at)
 }
 
 int planner_types(struct planner *p, const struct prices *prices, const struct model_spec *model,
-                  const struct str *only, size_t only_count, const struct planner_promise *promise,
+                  const struct str *only, size_t only_count, const struct planner_slo *slo,
                   struct err *err)
 {
     struct mix_problem *m = &p->mix;
-    p->fleet.slo_ttft_s = promise->slo_ttft_s;
-    p->fleet.slo_tpot_s = promise->slo_tpot_s;
-    m->budget_h = promise->budget_h;
+    p->fleet.slo_ttft_s = slo->slo_ttft_s;
+    p->fleet.slo_tpot_s = slo->slo_tpot_s;
+    m->budget_h = slo->budget_h;
     m->eval = eval_score;
     m->ctx = &p->fleet;
     m->type_count = 0;
     bool any = false;
     for (uint32_t i = 0; i < prices->count && m->type_count < MIX_TYPES_MAX; i++) {
         const struct price *price = &prices->row[i];
-        if ((price->spot && !promise->spot) || !is_wanted(price, only, only_count)) continue;
+        if ((price->spot && !slo->spot) || !is_wanted(price, only, only_count)) continue;
         any = true;
         if (!is_cheapest(prices, i) || !best_split(p, m->type_count, price, model)) continue;
         m->type[m->type_count] =
@@ -122,7 +122,7 @@ int planner_types(struct planner *p, const struct prices *prices, const struct m
     }
     if (!any)
         return err_set(err, -ENOENT, "the price list has no offer of what is asked for, %s",
-                       promise->spot ? "spot or on demand" : "on demand");
+                       slo->spot ? "spot or on demand" : "on demand");
     if (m->type_count == 0)
         return err_set(err, -ENOENT, "no accelerator of the price list holds %s", model->name);
     return 0;

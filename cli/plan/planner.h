@@ -23,7 +23,7 @@ struct planner {
     struct mix_memory memory;
 };
 
-struct planner_promise {
+struct planner_slo {
     double slo_ttft_s, slo_tpot_s, budget_h;
     bool spot; /* offers that may be taken away are asked too */
 };
@@ -38,7 +38,7 @@ void planner_lengths(struct planner *p, double prompt_tokens, double output_toke
  * all). After the workload. -ENOENT when there is no such offer or none can hold
  * the model. */
 int planner_types(struct planner *p, const struct prices *prices, const struct model_spec *model,
-                  const struct str *only, size_t only_count, const struct planner_promise *promise,
+                  const struct str *only, size_t only_count, const struct planner_slo *slo,
                   struct err *err);
 
 /* The policy's answer, and the same without the type that carries most of its cost. */

@@ -1,7 +1,7 @@
 /* sim_scaling.c - how the fleet follows its demand: flags, then the fleet's file, then defaults.
  *
  * Of each of the file's services that the fleet has all is taken that the controller would begin
- * with, its defaults included: the policies, their numbers, the promise, the budget, and as the
+ * with, its defaults included: the policies, their numbers, the SLO, the budget, and as the
  * leads of the fleet's pools for it, one after the other, those of what the service's pools buy.
  * The file's services are numbered in their order. Which instances there may be is the fleet's
  * word. */
@@ -90,7 +90,7 @@ static void put_flags(const struct sim_options *o, const struct sim_control_serv
 }
 
 static int take_service(const struct sim_options *o, const struct service_section *from,
-                        struct sim_control_service *s, struct sim_promise *promise, struct err *err)
+                        struct sim_control_service *s, struct sim_slo *slo, struct err *err)
 {
     struct service_section v = *from;
     struct plan_service plan;
@@ -104,7 +104,7 @@ static int take_service(const struct sim_options *o, const struct service_sectio
     s->place = plan.place;
     s->scale = plan.scale;
     s->budget_h = plan.budget_h;
-    *promise = (struct sim_promise){ plan.ttft_slo_s, plan.tpot_slo_s, plan.refuse_late };
+    *slo = (struct sim_slo){ plan.ttft_slo_s, plan.tpot_slo_s, plan.refuse_late };
     return 0;
 }
 
@@ -136,7 +136,7 @@ static int set_service(const struct sim_options *o, const struct config *file, u
     *to = *flags;
     if (from) {
         take_leads(o, file, service, config, s);
-        return take_service(o, from, to, &config->promise[service], err);
+        return take_service(o, from, to, &config->slo[service], err);
     }
     if (o->scale_policy.len > 0) return 0;
     return err_set(err, -EINVAL, "--fleet has service%u, of which %s says nothing", service,

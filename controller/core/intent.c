@@ -1,7 +1,7 @@
-/* intent.c - the table of an intent's life, and its stored form.
+/* intent.c - holds the table of an intent's states and events, and its stored form.
  *
- * What the provider says can come at any time and late, so every event has an answer in every
- * state; the few impossible cells are those that only our own call can raise. */
+ * A provider may report at any time, and late, so nearly every event has a transition in every
+ * state. The few empty cells are events that only our own call can raise. */
 #include "controller/core/intent.h"
 
 #include "base/core/bits.h"
@@ -190,7 +190,8 @@ enum intent_action intent_step(struct intent *i, enum intent_event e, const char
     return cell.action;
 }
 
-/* From the moment the provider may have started to count; until it is known to be gone. */
+/* Returns true from the moment that the provider may bill the instance until it is known to be
+ * gone. */
 double intent_cost(const struct intent *i, int64_t now_us)
 {
     int64_t from = i->made_us ? i->made_us : i->called_us;
@@ -209,9 +210,9 @@ int name_copy(char *to, size_t size, struct str from)
     return 0;
 }
 
-/* Of the stored record alone: messages may change while it stays. A member that older releases can do
- * without is added under the same number, for they skip what they do not know. Raise it only when
- * they must not guess, and translate the number before in intent_decode. */
+/* The version of the stored record; messages have their own. A new member that older releases
+ * can do without keeps the number, because they skip unknown members. Raise the number only when
+ * an older release must not read the record, and translate the previous number in intent_decode. */
 #define RECORD_VERSION 1
 
 /* The stored record: names as borrowed strings, so that the tables of base/wire serve here too. */

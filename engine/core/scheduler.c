@@ -55,7 +55,7 @@ static int config_check(const struct sched_config *c, struct err *err)
     return 0;
 }
 
-/* A policy that aims needs both promises; without them it does as policies that do not. */
+/* A policy that aims needs both SLOs; without them it does as policies that do not. */
 static int new_pending(struct scheduler *s)
 {
     const struct sched_config *c = &s->config;

@@ -1,11 +1,12 @@
-/* kv_fetch.c - reads a prefix from a peer, one answer after the other, and takes each in.
+/* kv_fetch.c - reads the pages of a prefix from a peer, one response after the other, and
+ * imports them.
  *
- * One read at a time and no pipeline: a fetch shares the device with the steps, and between two
- * takings a step goes on. What lies in memory is one answer a fetch.
+ * A fetch has one read under way and no pipeline: it shares the device with the steps, and a
+ * step runs between two imports. So a fetch holds one response in memory.
  *
- * The peer is of our fleet (it knows the key of the ticket) and still not believed: digest, numerics, layout
- * and counts are compared. Every answer that is taken moves the fetch forward, so it ends. An answer
- * that is not full is the last: the peer had no more.
+ * The peer belongs to the fleet (it knows the key of the ticket) and is checked all the same:
+ * digest, numerics, layout and counts are compared. Every imported response moves the fetch
+ * forward, so it ends. A response that is not full is the last one: the peer had no more pages.
  */
 #include "engine/serve/kv_fetch.h"
 
@@ -293,7 +294,7 @@ static void looked(struct device_call *call)
     }
 }
 
-/* One that does not fit or has no key is left out: the peer then says what it lacks. */
+/* Keeps the ticket, unless it does not fit or has no key: the peer then names what it lacks. */
 static void keep_ticket(struct kv_fetch *p, const struct kv_fetch_ask *ask)
 {
     if (ask->ticket.len == 0 || ask->ticket.len >= sizeof p->ticket) return;
@@ -308,7 +309,7 @@ int kv_fetch_start(struct kv_fetches *all, const struct kv_fetch_ask *ask, struc
     int rc = all->count >= KV_FETCHES_MAX ? -EAGAIN : 0;
     struct kv_fetch *p = rc == 0 && !FAULT("kv_fetch.start") ? calloc(1, sizeof *p) : NULL;
     if (rc == 0 && !p) rc = -ENOMEM;
-    /* Without a prefix cache nothing would be found again. */
+    /* Without a prefix cache no page would be found again. */
     uint32_t count = all->info->prefix_cache ? ask->id_count : 0;
     if (rc == 0)
         rc = kv_prefix_init(&p->prefix, ask->key_seed, ask->salt, ask->ids, count,
@@ -348,7 +349,7 @@ int kv_fetches_new(const struct kv_fetches_config *config, struct kv_fetches **r
         struct str end = str_from(kv_fetch_end_names[i]);
         all->ended[i] = metric_series(config->metrics->metrics, EM_KV_FETCHES, &end);
     }
-    /* A connection a fetch is all that is ever needed; idle ones lie ready for the next. */
+    /* A fetch needs one connection; idle connections are kept for the next fetch. */
     const struct http_client_config client = { .connections_max = 2 * KV_FETCHES_MAX,
                                                .idle_per_host_max = KV_FETCHES_MAX,
                                                .tls = config->tls };

@@ -20,7 +20,7 @@ struct chunk_view {
     uint32_t aim;      /* what the policy's `aim` said for this step; 0 without one */
 };
 
-/* One session's promise. Before its first token: `owed` prompt tokens are to be computed within
+/* One session's SLO. Before its first token: `owed` prompt tokens are to be computed within
  * `hand_s`, below 0 when it is too late. After it owed is 0, and hand_s is what the mean time per
  * token leaves until it is more than promised; -INFINITY when the first token came too late. */
 struct chunk_session {
@@ -29,7 +29,7 @@ struct chunk_session {
     double answer; /* its expected length, tokens; at least 1 */
 };
 
-/* All promises of an engine; of who waits, in the order they came, as many as the engine shows. */
+/* All SLOs of an engine; of who waits, in the order they came, as many as the engine shows. */
 struct chunk_scene {
     const struct chunk_session *session;
     uint32_t count;

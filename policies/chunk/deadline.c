@@ -1,9 +1,9 @@
-/* deadline.c - as much prompt as breaks the fewest promises.
+/* deadline.c - as much prompt as misses the fewest SLOs.
  *
- * A promise is a time to the first token and a mean time per token after it. Small chunks
+ * An SLO is a time to the first token and a mean time per token after it. Small chunks
  * (chunk_slack) never break the second and lose the first when prompts come faster than they
  * compute them, since each pays the weights and all cached tokens again; large ones lose the second
- * for whoever answers beside them. Which is the less depends on load, hardware and promise, so it
+ * for whoever answers beside them. Which is the less depends on load, hardware and SLO, so it
  * is counted: for n from what `slack` gives to the whole budget, each 1.5 times the last,
  *
  *     step_s = decodes alone + token_s * n        rate = n / step_s
@@ -29,7 +29,7 @@
  * but what he owes is. Beyond `slack` a step is filled by whole prompts once it is half full: a part
  * of one delays who is in the step and gives nobody a token.
  *
- * Chunks as in Sarathi-Serve (arXiv 2403.02310), the count of broken promises is our own. Decision
+ * Chunks as in Sarathi-Serve (arXiv 2403.02310), the count of missed SLOs is our own. Decision
  * 0005 has the comparison. */
 #include "base/core/bits.h"
 #include "policies/chunk/chunk.h"
@@ -167,7 +167,7 @@ static uint32_t decide(const struct chunk_view *view)
 
 const struct chunk_policy chunk_deadline = {
     .name = "deadline",
-    .about = "as much prompt as breaks the fewest promises of TTFT and TPOT",
+    .about = "as much prompt as misses the fewest SLOs of TTFT and TPOT",
     .source = "our own, after Sarathi-Serve (arXiv 2403.02310)",
     .aim = aim,
     .decide = decide,

@@ -1,4 +1,4 @@
-/* eval.h - the evaluator of plans: how much one instance serves within a promise, in closed
+/* eval.h - the evaluator of plans: how much one instance serves within an SLO, in closed
  * form.
  *
  * Layer:   policies (base/core, libm)
@@ -10,7 +10,7 @@
  *
  *     s = step_seconds(q prompt tokens, n sessions, their KV)         the smallest fixed point
  *
- * The promise is kept for nine requests in ten (EVAL_QUANTILE). Requests come in bunches, so that the
+ * The SLO is kept for nine requests in ten (EVAL_QUANTILE). Requests come in bunches, so that the
  * step s' is that of the rate which nine lives T = O s in ten stay below,
  *
  *     r' = r + 1.28 sqrt(2 r / T)       Poisson arrivals whose requests differ in work, C2 = 1

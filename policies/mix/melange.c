@@ -1,6 +1,6 @@
 /* melange.c - the cheapest mix of types for a workload in buckets of lengths, exactly.
  *
- *     load(bucket, type) = rate / (SLICES * profiled highest rate of the type under the promise)
+ *     load(bucket, type) = rate / (SLICES * profiled highest rate of the type under the SLO)
  *     min sum price y   s.t.  each slice on one type,  sum of loads on a type <= y
  *
  * Melange (arXiv 2404.14527): buckets of (prompt, output) lengths, slice factor 4. Its integer

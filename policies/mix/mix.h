@@ -28,7 +28,7 @@ struct mix_bucket {
     double rate_s;
 };
 
-/* One instance that serves only such requests within the promise. */
+/* One instance that serves only such requests within the SLO. */
 struct mix_score {
     double rate_s;         /* at most; 0: not even one */
     double ttft_s, tpot_s; /* at that rate */

@@ -22,7 +22,7 @@
 /* Of an instance's work. */
 enum priority {
     PRIORITY_HIGH,
-    PRIORITY_LOW, /* is capped first: batch work, loose promises */
+    PRIORITY_LOW, /* is capped first: batch work, loose SLOs */
     PRIORITY_COUNT
 };
 extern const char *const priority_names[PRIORITY_COUNT + 1]; /* high low, NULL */

@@ -24,7 +24,7 @@
  * Decoding: prompts that take a share of the seconds stretch a gap between tokens to itl / (1 -
  * prompts). The stretch is counted twice: for this answer, and in place of what this prompt does to
  * those who decode. Counting that directly, as n * b * uncached, is right for the mean and wrong
- * for the promise: it drives prompts and answers to different instances, and short answers among
+ * for the SLO: it drives prompts and answers to different instances, and short answers among
  * the prompts past their time per token (measured: Azure conversations, eight A100). Where nothing
  * contends (c = d = 0) only L * a is left, which tells slow hardware from fast. But what is cached
  * elsewhere need not be computed at all: that part, and only that, is counted directly, for each

@@ -3,7 +3,7 @@
  *     ttft_i = queue_i + prefill_i(prompt - cached_i);   take the least
  *     least ttft > TTFT promised, or the gap between tokens there > TPOT promised: reject
  *
- * With no promise it decides as shortest_ttft does. The rejected client is told to come back when
+ * With no SLO it decides as shortest_ttft does. The rejected client is told to come back when
  * the queue has shrunk by what is missing, or after one promised gap where only the gap is too
  * long: when a sequence there ends is not foretold.
  * Deviations: the paper predicts with an offline fit for each prefill length, we with the
@@ -35,7 +35,7 @@ static void decide(void *state, const struct route_view *view, const struct rout
 
 const struct route_policy route_min_ttft = {
     .name = "min_ttft",
-    .about = "least predicted TTFT; refuses what cannot keep its promise",
+    .about = "least predicted TTFT; refuses what cannot keep its SLO",
     .source = "Mooncake (FAST'25), algorithm 1 without transfers",
     .decide = decide,
 };

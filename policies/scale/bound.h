@@ -5,7 +5,7 @@
  *        holds it and no policy of scale_table takes it
  *
  *     need(t) = ceil(arrivals a second around t / what one instance serves), with the lengths
- *               that really come, using the whole promise and no margin
+ *               that really come, using the whole SLO and no margin
  *     want(t) = the most needed within [t, t + lead]: launched exactly so early that it is ready
  *
  * It pays start-up like everybody else, and so keeps an instance over a gap that is shorter than a

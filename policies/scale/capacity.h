@@ -1,4 +1,4 @@
-/* capacity.h - what one instance serves within the promise, from the lengths that come.
+/* capacity.h - what one instance serves within the SLO, from the lengths that come.
  *
  * Layer: policies (base/core)
  *
@@ -17,7 +17,7 @@
  *     u / S(N)                   prompts: S seconds each beside N that decode, in chunks of what
  *                                a step carries
  *
- * and nothing where u' is not positive: alone it breaks the promise.
+ * and nothing where u' is not positive: alone it misses the SLO.
  */
 #pragma once
 #include "policies/scale/view.h"
@@ -40,11 +40,11 @@ struct scale_load {
 void scale_load_of(const struct scale_pool *pool, const struct lengths *lengths,
                    struct scale_load *ret);
 
-/* Requests a second within TTFT and TPOT, as above; 0: alone it breaks the promise. */
+/* Requests a second within TTFT and TPOT, as above; 0: alone it misses the SLO. */
 double scale_load_rate(const struct scale_load *l, double ttft_slo_s, double tpot_slo_s,
                        double utilisation_max);
 
-/* Requests a second at the share utilisation_max of its time whatever the promise, as late as they
+/* Requests a second at the share utilisation_max of its time whatever the SLO, as late as they
  * are: for where no pool can keep it. */
 double scale_load_effort(const struct scale_load *l, double utilisation_max);
 

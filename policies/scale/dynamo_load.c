@@ -1,9 +1,9 @@
-/* dynamo_load.c - up when every engine is estimated to miss the promise, down when none is
+/* dynamo_load.c - up when every engine is estimated to miss the SLO, down when none is
  * near.
  *
  *     TTFT of an engine = seconds of its prompt tokens in line and of one mean prompt more
  *     ITL of an engine  = a + c running + d KV tokens
- *     up one    if all engines' estimates exceed the promise (either of the two)
+ *     up one    if all engines' estimates exceed the SLO (either of the two)
  *     down one  if all are below 0.80 of it (both)
  *     every 5 s, nothing while a change is in progress
  *
@@ -21,7 +21,7 @@ struct load {
     int64_t next_us;
 };
 
-/* The larger of the two estimates over their promise. */
+/* The larger of the two estimates over their SLO. */
 static double strain(const struct scale_view *view, const struct scale_instance *in)
 {
     const struct perf_coef *f = &view->pool[in->pool].perf;
@@ -44,7 +44,7 @@ static void decide(void *state, const struct scale_config *config, const struct 
         least = fmin(least, s);
         most = fmax(most, s);
     }
-    const char *reason = "some engines keep the promise and none has much to spare";
+    const char *reason = "some engines keep the SLO and none has much to spare";
     int by = 0;
     bool awake = view->demand.present && scale_is_awake(config, view);
     if (awake && scale_have_all(view) == 0) {
@@ -56,8 +56,8 @@ static void decide(void *state, const struct scale_config *config, const struct 
         reason = "a change is in progress";
     } else if (scale_due(&l->next_us, PERIOD_S, now_us)) {
         by = least > 1 ? 1 : most < DOWN_SHARE && scale_have_all(view) > 1 ? -1 : 0;
-        if (by > 0) reason = "every engine is estimated to miss the promise";
-        if (by < 0) reason = "every engine is below 0.80 of the promise";
+        if (by > 0) reason = "every engine is estimated to miss the SLO";
+        if (by < 0) reason = "every engine is below 0.80 of the SLO";
     }
     *ret = (struct scale_verdict){ .reason = reason,
                                    .load = isinf(least) ? 0 : most,

@@ -1,4 +1,4 @@
-/* dynamo_throughput.c - the forecast rate over what one engine serves within the promise.
+/* dynamo_throughput.c - the forecast rate over what one engine serves within the SLO.
  *
  *     each 180 s: requests, mean prompt, mean answer of the interval; the next of each forecast
  *     want = ceil(requests / 180 s / engine_rps(prompt, answer))

@@ -8,7 +8,7 @@
  *
  * SageServe. With one model and one region its programme has a closed form: n + D is the least
  * count that covers the forecast. Tokens a second are forecast from means of five minutes by ARIMA,
- * and TPS is what an instance does within the promise by the step-time model. Reclaiming from spot
+ * and TPS is what an instance does within the SLO by the step-time model. Reclaiming from spot
  * (65 s) needs a second kind of instance and is left out. */
 #include "base/core/bits.h"
 #include "policies/scale/capacity.h"

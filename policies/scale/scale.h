@@ -34,7 +34,7 @@ struct scale_config {
     double utilisation_max; /* work: the share of an instance's seconds that may be planned */
     double clear_s;         /* work: seconds within which a backlog should be gone */
     double life_s;          /* work: how long a new instance is expected to be of use */
-    double attainment;      /* work: share of requests that should keep the promise */
+    double attainment;      /* work: share of requests that should keep the SLO */
     double zero_after_s;    /* silence after which a pool may go below one */
     double queue_target;    /* keda_queue: waiting requests an instance may have */
     double concurrency;     /* kpa: requests an instance should run at once */

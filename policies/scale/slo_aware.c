@@ -1,4 +1,4 @@
-/* slo_aware.c - measured latency against the promise.
+/* slo_aware.c - measured latency against the SLO.
  *
  *     s = mean over 45 s of min(max(P90 TTFT / SLO, P90 TPOT / SLO), 2), on windows of a minute
  *     s > 0.55: n + ceil(n (s c / 0.55 - 1)),  c = ready / n;  never below n
@@ -73,9 +73,9 @@ static void decide(void *state, const struct scale_config *config, const struct 
         if (s > UP_ABOVE) want = n + fmax(0, ceil(n * (s * c / UP_ABOVE - 1)));
         if (s < DOWN_BELOW) want = n - floor(n * (1 - fmax(s, 0) / DOWN_BELOW));
         scale_answer(config, view, want,
-                     want > n   ? "latency is above 0.55 of the promise"
-                     : want < n ? "latency is below 0.40 of the promise"
-                                : "latency is between 0.40 and 0.55 of the promise",
+                     want > n   ? "latency is above 0.55 of the SLO"
+                     : want < n ? "latency is below 0.40 of the SLO"
+                                : "latency is between 0.40 and 0.55 of the SLO",
                      ret);
         ret->load = fmax(s, 0);
     }
@@ -84,7 +84,7 @@ static void decide(void *state, const struct scale_config *config, const struct 
 
 const struct scale_policy scale_slo_aware = {
     .name = "slo_aware",
-    .about = "P90 latency over the promise, between 0.40 and 0.55",
+    .about = "P90 latency over the SLO, between 0.40 and 0.55",
     .source = "llm-d SLO-aware KEDA rules",
     .shaper = "hpa",
     .shape = &shape,

@@ -1,4 +1,4 @@
-/* work.c - the cheapest fleet that keeps the promise when what is bought now is ready.
+/* work.c - the cheapest fleet that keeps the SLO when what is bought now is ready.
  *
  * Nothing that is decided now serves before now + lead. So the fleet is sized for then. A decision,
  * in its order:
@@ -7,13 +7,13 @@
  *              pool, the mean of minutes (scale_pace.h). Lengths: the moments of what waits and of
  *              what came lately, answers no shorter than the sessions there are say
  *              (scale_sessions.h)
- *   2 pools    what an instance of each serves within the promise (scale_capacity.h). The main
+ *   2 pools    what an instance of each serves within the SLO (scale_capacity.h). The main
  *              pool, the cheapest that can grow, stands for all, and its lead is the lead
  *              (scale_scene.h)
  *   3 learn    each second, from what ended. Belief: work is multiplied by a factor that moves
  *              until the misses expected are those that are counted (scale_belief.h); it stands
  *              while help for expected misses is on its way, and after a backlog or a change of the
- *              fleet. Allowance: misses that the promise allows and that have not happened are
+ *              fleet. Allowance: misses that the SLO allows and that have not happened are
  *              saved (scale_allowance.h)
  *   4 need     the capacity C, below: by the share of requests that would be late, fleet and demand
  *              followed as a fluid with chance about it (scale_scene.h, scale_fluid.h), so that
@@ -374,12 +374,12 @@ static const char *reason_of(const struct scene *s, const struct scale_mixed *m)
     uint32_t have = scale_have_all(s->view), want = 0;
     for (uint32_t i = 0; i < s->view->pool_count; i++)
         want += m->best.want[i];
-    if (!s->promised) return "no pool can keep the promise at these lengths: best effort";
+    if (!s->promised) return "no pool can keep the SLO at these lengths: best effort";
     if (!m->covers) return "the pools, their offers or the budget give no more than this";
     if (want == 0) return "no request for longer than zero_after_s";
     if (have == 0) return "requests came and nothing runs";
     if (want > have) return "too many would be late once what is bought now is ready";
-    if (want < have) return "a smaller fleet keeps the promise until another could be ready";
+    if (want < have) return "a smaller fleet keeps the SLO until another could be ready";
     return "the fleet fits the work";
 }
 
@@ -443,7 +443,7 @@ static const struct scale_shape_config shape = { .down_window_s = 20 };
 
 const struct scale_policy scale_work = {
     .name = "work",
-    .about = "the cheapest mix that keeps the promise a lead time from now",
+    .about = "the cheapest mix that keeps the SLO a lead time from now",
     .source = "this project; the mix as in Melange, the lead time as a decision variable",
     .shaper = "window",
     .shape = &shape,

@@ -58,7 +58,7 @@ void scene_pools(struct scene *s, const struct lengths *lengths, const struct pa
             scale_load_rate(&s->load[i], v->ttft_slo_s, v->tpot_slo_s, s->config->utilisation_max);
         s->promised |= s->rate[i] > 0;
     }
-    /* A pool that cannot keep the promise even alone is used only when none can. */
+    /* A pool that cannot keep the SLO even alone is used only when none can. */
     for (uint32_t i = 0; i < v->pool_count && !s->promised; i++)
         if (v->pool[i].perf_known)
             s->rate[i] = scale_load_effort(&s->load[i], s->config->utilisation_max);
@@ -314,7 +314,7 @@ static double answer_late(const struct fluid_ask *a, double n, double r, double 
     return tail(left / fmax(spread, DBL_MIN));
 }
 
-/* Share of requests whose prompt waits longer than the promise leaves. */
+/* Share of requests whose prompt waits longer than the SLO leaves. */
 static double prompt_late(const struct fluid_ask *a, double n, double r, double batch)
 {
     const struct scale_load *l = a->load;

@@ -3,14 +3,14 @@
  * Layer: policies (base/core)
  * Rules: state is plain bytes of a fixed size
  *
- * The model says which share of requests misses the promise with the fleet there is; the routers
+ * The model says which share of requests misses the SLO with the fleet there is; the routers
  * count how many did. Over the last BELIEF_READINGS seconds of one and the same fleet, with m
  * missed where e were expected, the work of a request is corrected by a factor f,
  *
  *     f += BELIEF_GAIN log(max(m, p) / max(e, p))       each second,   0.85 <= f <= 2
  *
  * so that it comes to rest where the model's misses are those that are counted: lateness grows
- * about exponentially with load, therefore the logarithm. p are the misses that the promise allows,
+ * about exponentially with load, therefore the logarithm. p are the misses that the SLO allows,
  * and a few at least: how wrong the model is below that does not matter, and a fleet that is late
  * for one in ten thousand where it expected none must not be believed slower hour by hour.
  */
@@ -29,7 +29,7 @@ struct belief {
     double more;                                              /* f - 1 */
 };
 
-/* About a second: requests that ended in it, those of them that missed the promise, the share that
+/* About a second: requests that ended in it, those of them that missed the SLO, the share that
  * the model expected to, corrected by belief_factor, and the share that may. */
 struct belief_reading {
     uint32_t ended, missed;
@@ -42,11 +42,11 @@ void belief_observe(struct belief *b, const struct belief_reading *r);
 /* f; 1 at first. */
 double belief_factor(const struct belief *b);
 
-/* Misses that the promise allows and that have not happened: an error budget.
+/* Misses that the SLO allows and that have not happened: an error budget.
  *
  * Rules: state is plain bytes of a fixed size
  *
- * A promise kept for a share A of requests allows (1 - A) of them to miss it. What is allowed and
+ * An SLO kept for a share A of requests allows (1 - A) of them to miss it. What is allowed and
  * not used is saved, what is used beyond is owed, in requests:
  *
  *     saved += COUNTED (1 - A) ended - missed,     |saved| <= (1 - A) level ALLOWANCE_S
@@ -68,7 +68,7 @@ struct allowance {
     double saved; /* requests; negative: owed */
 };
 
-/* A reading: requests that ended since the last and those of them that missed the promise, while
+/* A reading: requests that ended since the last and those of them that missed the SLO, while
  * `level` came a second; `allowed`: 1 - A. */
 void allowance_observe(struct allowance *a, uint32_t ended, uint32_t missed, double level,
                        double allowed);

@@ -125,7 +125,7 @@ static void roles_are_told(void **state)
         "seen       2.50 requests a second of 100 uncached prompt tokens",
         "K and V of a token are 2048 bytes, 1000000000 of them copied in a second\n",
         "reason     as many of each (role policy distserve)\n",
-        "expected   3.50 requests a second within the promise; 3.25 by the next best\n",
+        "expected   3.50 requests a second within the SLO; 3.25 by the next best\n",
         "           i-1 in pool large: prefill, was both\n",
     };
     CLEANUP(buf_fini) struct buf out = { 0 };

@@ -28,27 +28,27 @@ static struct model_spec model_of(const char *name)
     return m;
 }
 
-static int types(const char *model, const struct planner_promise *promise, struct err *err)
+static int types(const char *model, const struct planner_slo *slo, struct err *err)
 {
     struct model_spec m = model_of(model);
     assert_int_equal(prices_parse(str_from(list), &prices, err), 0);
-    return planner_types(&planner, &prices, &m, NULL, 0, promise, err);
+    return planner_types(&planner, &prices, &m, NULL, 0, slo, err);
 }
 
 static void the_cheapest_offer_of_each_kind_is_asked(void **state)
 {
     (void)state;
     struct err err = { 0 };
-    struct planner_promise promise = { .slo_ttft_s = 1, .slo_tpot_s = 0.05 };
+    struct planner_slo slo = { .slo_ttft_s = 1, .slo_tpot_s = 0.05 };
     planner_lengths(&planner, 1000, 200, 40);
-    assert_int_equal(types("llama-3-8b", &promise, &err), 0);
+    assert_int_equal(types("llama-3-8b", &slo, &err), 0);
     for (uint32_t t = 0; t < planner.mix.type_count; t++) {
         assert_string_not_equal(planner.type[t].price->provider, "dear");
         assert_false(planner.type[t].price->spot);
     }
     uint32_t without = planner.mix.type_count;
-    promise.spot = true;
-    assert_int_equal(types("llama-3-8b", &promise, &err), 0);
+    slo.spot = true;
+    assert_int_equal(types("llama-3-8b", &slo, &err), 0);
     assert_int_equal(planner.mix.type_count, without + 1);
 
     struct mix_verdict answer, second;
@@ -64,15 +64,15 @@ static void what_is_lacking_is_said(void **state)
     (void)state;
     struct err err = { 0 };
     struct mix_verdict answer, second;
-    struct planner_promise promise = { .slo_ttft_s = 1, .slo_tpot_s = 0.05 };
+    struct planner_slo slo = { .slo_ttft_s = 1, .slo_tpot_s = 0.05 };
     planner_lengths(&planner, 1000, 200, 1e6);
-    assert_int_equal(types("llama-3-8b", &promise, &err), 0);
+    assert_int_equal(types("llama-3-8b", &slo, &err), 0);
     planner_ask(&planner, &mix_joint, &answer, &second);
     assert_false(answer.found);
     assert_string_equal(answer.why, "it takes more instances of these types than can be asked for");
-    promise.slo_tpot_s = 1e-4;
+    slo.slo_tpot_s = 1e-4;
     planner_lengths(&planner, 1000, 200, 1);
-    assert_int_equal(types("llama-3-8b", &promise, &err), 0);
+    assert_int_equal(types("llama-3-8b", &slo, &err), 0);
     planner_ask(&planner, &mix_joint, &answer, &second);
     assert_false(answer.found);
     assert_string_equal(answer.why, "no type serves the work in time");
@@ -82,9 +82,9 @@ static void a_large_model_is_split(void **state)
 {
     (void)state;
     struct err err = { 0 };
-    struct planner_promise promise = { .slo_ttft_s = 5, .slo_tpot_s = 0.2 };
+    struct planner_slo slo = { .slo_ttft_s = 5, .slo_tpot_s = 0.2 };
     planner_lengths(&planner, 1000, 200, 1);
-    assert_int_equal(types("llama-2-70b", &promise, &err), 0);
+    assert_int_equal(types("llama-2-70b", &slo, &err), 0);
     for (uint32_t t = 0; t < planner.mix.type_count; t++) {
         assert_true(planner.type[t].tp > 1);
         assert_true(fabs(planner.mix.type[t].price_h -
@@ -92,11 +92,11 @@ static void a_large_model_is_split(void **state)
     }
     struct str only[] = { STR("t4") };
     struct model_spec m = model_of("llama-2-70b");
-    int rc = planner_types(&planner, &prices, &m, only, 1, &promise, &err);
+    int rc = planner_types(&planner, &prices, &m, only, 1, &slo, &err);
     assert_int_equal(rc, -ENOENT);
     assert_non_null(strstr(err.text, "holds llama-2-70b"));
     only[0] = STR("l4"); /* known, and in no line of the list */
-    rc = planner_types(&planner, &prices, &m, only, 1, &promise, &err);
+    rc = planner_types(&planner, &prices, &m, only, 1, &slo, &err);
     assert_int_equal(rc, -ENOENT);
     assert_non_null(strstr(err.text, "no offer of what is asked for, on demand"));
 }

@@ -139,7 +139,7 @@ static void services_are_judged_each_by_its_promise(void **state)
     result.ended[SIM_COMPLETED] = 3, result.ended[SIM_FAILED] = 1;
     result.service[0] = (struct sim_share){ 6, 2 };
     result.service[3] = (struct sim_share){ 4, 1 };
-    config.promise[3].ttft_s = 2;
+    config.slo[3].ttft_s = 2;
     struct report r;
     assert_int_equal(report_make(&config, &result, &r), 0);
     assert_true(close_to(r.attainment, 0.5) && isnan(r.slo.ttft_s) && close_to(r.slo.tpot_s, 0.05));

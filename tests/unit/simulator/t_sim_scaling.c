@@ -136,7 +136,7 @@ static void set_two(struct sim_config *c, struct sim_control_setup *setup, uint3
     c->pool[1] = c->pool[0];
     c->pool[1].service = 1;
     c->pool_count = 2;
-    c->promise[1 - follows] = (struct sim_promise){ .ttft_s = 30, .tpot_s = 1 };
+    c->slo[1 - follows] = (struct sim_slo){ .ttft_s = 30, .tpot_s = 1 };
 }
 
 static struct trace *make_shared(void)
