@@ -354,25 +354,25 @@ static int check_roles(const struct plan_service *s, struct err *err)
     uint32_t of[ROLE_COUNT] = { 0 };
     for (uint32_t p = 0; p < s->pool_count; p++)
         if (s->pool[p].max > 0) of[s->pool[p].role]++;
-    uint32_t parted = of[ROLE_PREFILL] + of[ROLE_DECODE];
+    uint32_t with_role = of[ROLE_PREFILL] + of[ROLE_DECODE];
     for (enum role only = ROLE_PREFILL; only <= ROLE_DECODE; only++)
-        if (of[only] > 0 && of[only] == parted && of[ROLE_BOTH] == 0)
+        if (of[only] > 0 && of[only] == with_role && of[ROLE_BOTH] == 0)
             return err_set(err, -EINVAL,
                            "service %s: pools of role %s alone answer no request: add a pool of "
                            "role %s or both",
                            s->name, role_names[only], wants[only]);
-    if (s->role && parted > 0 && of[ROLE_BOTH] == 0)
+    if (s->role && with_role > 0 && of[ROLE_BOTH] == 0)
         return err_set(
             err, -EINVAL,
             "service %s: role: %s has nobody to choose for: each of its pools has a role "
             "of its own",
             s->name, s->role->name);
-    if (s->kv_link_bytes_s > 0 || (parted == 0 && !s->role)) return 0;
+    if (s->kv_link_bytes_s > 0 || (with_role == 0 && !s->role)) return 0;
     return err_set(
         err, -EINVAL,
         "service %s: kv_link is 0, so that its engines copy no K and V; %s%s needs them to",
-        s->name, parted > 0 ? "a pool of role prefill or decode" : "role: ",
-        parted > 0 ? "" : s->role->name);
+        s->name, with_role > 0 ? "a pool of role prefill or decode" : "role: ",
+        with_role > 0 ? "" : s->role->name);
 }
 
 static int fill_service(const struct service_section *from, const struct offer *offers,

@@ -28,7 +28,7 @@ static void decide(void *state, const struct role_view *view, int64_t now_us, st
     }
     if (count < 2 || !(prefill_rps > 0) || !(decode_rps > 0)) {
         role_assign(view, order, count, 0, 0, ret->role);
-        role_answer(view, "the phases cannot be parted within the SLO", now_us + AGAIN_US, ret);
+        role_answer(view, "no split of the phases keeps the SLO", now_us + AGAIN_US, ret);
         return;
     }
     double ideal = count * decode_rps / (prefill_rps + decode_rps);

@@ -38,19 +38,19 @@ static void decide(void *state, const struct role_view *view, int64_t now_us, st
         return;
     }
     double prefill = 0, decode = 0;
-    uint32_t now = 0, parted = 0;
+    uint32_t now = 0, disaggregated = 0;
     for (uint32_t i = 0; i < count; i++) {
         const struct role_instance *in = &view->instance[order[i]];
         prefill += prefill_mu(view, in);
         decode += decode_mu(view, in);
         now += in->role == ROLE_PREFILL;
-        parted += in->role != ROLE_BOTH;
+        disaggregated += in->role != ROLE_BOTH;
     }
     double part = decode / (prefill + decode); /* rates without end have no ratio: halves */
     uint32_t want = (uint32_t)lround(count * (part >= 0 ? part : 0.5));
     want = min_u32(max_u32(want, 1), count - 1);
     /* A fleet that is split already follows one instance at a time. */
-    if (parted == count && now > 0) want = want > now ? now + 1 : want < now ? now - 1 : now;
+    if (disaggregated == count && now > 0) want = want > now ? now + 1 : want < now ? now - 1 : now;
     role_assign(view, order, count, want, count - want, ret->role);
     role_answer(view, "both sides work at one rate", now_us + AGAIN_US, ret);
 }

@@ -101,12 +101,12 @@ static void decide(void *state, const struct role_view *view, int64_t now_us, st
     /* Colocated ones have no phase yet: halves to start from. */
     role_keep(view, "no flip promises two per cent more", now_us, ret);
     memcpy(s.role, ret->role, view->instance_count * sizeof *s.role);
-    bool parted = true;
+    bool disaggregated = true;
     for (uint32_t i = 0; i < s.count; i++) {
-        parted &= s.role[s.order[i]] != ROLE_BOTH;
+        disaggregated &= s.role[s.order[i]] != ROLE_BOTH;
         s.prefill += s.role[s.order[i]] == ROLE_PREFILL;
     }
-    if (!parted || s.prefill == 0 || s.prefill == s.count) {
+    if (!disaggregated || s.prefill == 0 || s.prefill == s.count) {
         s.prefill = s.count / 2;
         role_assign(view, s.order, s.count, s.prefill, s.count - s.prefill, s.role);
         memcpy(ret->role, s.role, view->instance_count * sizeof *s.role);
