@@ -19,7 +19,7 @@
 #include "base/io/file.h"
 #include "base/io/log.h"
 #include "base/io/net/tls.h"
-#include "fleet/periods.h"
+#include "fleet/defaults.h"
 
 #include <math.h>
 #include <signal.h>

@@ -4,7 +4,7 @@
 #include "base/io/log.h"
 #include "controller/cloud/cloud_local.h"
 #include "controller/core/plan.h"
-#include "fleet/periods.h"
+#include "fleet/defaults.h"
 #include "policies/route/overload.h"
 
 #define IN(type, member) .offset = offsetof(struct type, member)

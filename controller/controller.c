@@ -12,7 +12,7 @@
 #include "controller/cloud/cloud_thread.h"
 #include "controller/control_metrics.h"
 #include "controller/fleet_clock.h"
-#include "fleet/periods.h"
+#include "fleet/defaults.h"
 
 #include <limits.h>
 #include <signal.h>

@@ -112,14 +112,12 @@ static void show(struct control *c, uint32_t service, int64_t now_us)
         if (!modelled) p->unmodelled++;
         if (!clocked) continue;
         struct power_instance *in = &room->instance[n];
-        *in = (struct power_instance){ .roofline = modelled ? &room->roofline[n] : NULL,
-                                       .clock = d->engine.clock,
-                                       .injects_idle = true,
-                                       .tail_known = known,
-                                       .ttft_s = tail.ttft_s,
-                                       .tpot_s = tail.tpot_s,
-                                       .waiting = d->engine.waiting,
-                                       .priority = priority_of(c, d) };
+        const struct power_facts facts = { .roofline = modelled ? &room->roofline[n] : NULL,
+                                           .clock = d->engine.clock,
+                                           .injects_idle = true,
+                                           .waiting = d->engine.waiting,
+                                           .priority = priority_of(c, d) };
+        power_instance_see(&facts, known ? &tail : NULL, in);
         static const struct wire_work none;
         power_work_since(&d->engine.work, d->power.boot == d->engine.boot ? &d->power.seen : &none,
                          in);

@@ -12,6 +12,7 @@
 #include "base/core/bits.h"
 #include "base/io/log.h"
 #include "controller/control_state.h"
+#include "controller/core/plan_view.h"
 #include "fleet/demand.h"
 
 #include <string.h>
@@ -47,30 +48,18 @@ static bool serves(const struct control *c, uint32_t at, int64_t now_us)
 }
 
 /* An engine that does not say what its K and V weigh hands none over: it serves whole requests. */
-static struct role_instance describe(const struct control *c, uint32_t at, int64_t now_us)
+static void describe(const struct control *c, uint32_t at, int64_t now_us,
+                     struct role_instance *ret)
 {
-    const struct sighting *s = &c->observed.seen[at];
     const struct detail *d = &c->observed.detail[at];
-    const struct engine_report *e = &d->engine;
-    enum role own = pool_role(c, at);
-    bool ready = serves(c, at, now_us), mute = ready && e->kv_token_bytes == 0;
-    return (struct role_instance){
-        .id = d->role_id,
-        .ready = ready,
-        .pinned = own != ROLE_BOTH || mute,
-        .role = mute               ? ROLE_BOTH
-                : own != ROLE_BOTH ? own
-                                   : d->role,
-        .has_perf = s->has_perf,
-        .perf = s->perf,
-        /* Who does not say how much fits into a step takes a prompt whole. */
-        .token_budget = max_u32(e->step_tokens ? e->step_tokens : e->context_tokens, 1),
-        .seqs_max = max_u32(s->seqs_max, 1),
-        .kv_tokens_max = s->kv_tokens_max,
-        .prompt_pending = s->prefill_known ? s->prefill_tokens : 0,
-        .decode_pending = s->kv_tokens,
-        .decoding = s->running,
-    };
+    const struct role_facts facts = { .id = d->role_id,
+                                      .ready = serves(c, at, now_us),
+                                      .moves_kv = d->engine.kv_token_bytes > 0,
+                                      .pool_role = pool_role(c, at),
+                                      .role = d->role,
+                                      .step_tokens = d->engine.step_tokens,
+                                      .context_tokens = d->engine.context_tokens };
+    role_instance_see(&facts, &c->observed.seen[at], ret);
 }
 
 static void lend_speeds(struct control *c, uint32_t count)
@@ -101,7 +90,7 @@ static struct role_view build_view(struct control *c, uint32_t service, int64_t 
         if (d->service != service || !intent_is_live(&c->money.intent[at])) continue;
         if (d->has_engine && d->engine.kv_token_bytes > v.token_bytes)
             v.token_bytes = d->engine.kv_token_bytes;
-        c->observed.role_instance[v.instance_count] = describe(c, at, now_us);
+        describe(c, at, now_us, &c->observed.role_instance[v.instance_count]);
         c->observed.role_slot[v.instance_count++] = at;
     }
     if (s->role) lend_speeds(c, v.instance_count);

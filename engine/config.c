@@ -3,6 +3,7 @@
 
 #include "base/io/log.h"
 #include "base/io/loop/text_pool.h"
+#include "fleet/defaults.h"
 
 #define AT(member) .offset = offsetof(struct engine_config, member)
 
@@ -34,8 +35,8 @@ static const struct config_field rows[] = {
     { .name = "max_num_batched_tokens", .type = CONFIG_INT, .default_text = "256", .min = 1,
       .max = 1 << 20, .unit = "tokens", AT(max_num_batched_tokens),
       .about = "Tokens computed in one step; long prompts are cut into chunks of it." },
-    { .name = "max_waiting", .type = CONFIG_INT, .default_text = "256", .min = 1, .max = 100000,
-      .unit = "requests", AT(max_waiting), .about = "Requests that may wait; 429 beyond." },
+    { .name = "max_waiting", .type = CONFIG_INT, .default_text = DEFAULT_TEXT(ENGINE_WAITING_MAX),
+      .min = 1, .max = 100000, .unit = "requests", AT(max_waiting), .about = "Requests that may wait; 429 beyond." },
     { .name = "text_threads", .type = CONFIG_INT, .default_text = "1", .min = 1,
       .max = TEXT_THREADS_MAX, .unit = "threads", AT(text_threads),
       .about = "Threads that read, render and tokenise bodies above 16 KiB of direct clients." },

@@ -25,21 +25,6 @@ static void count(struct demand_counted *c, const struct demand_seen *d,
         c->missed += now->slo_missed_total - last->slo_missed_total;
 }
 
-static void keep_lengths(bool has, const struct wire_lengths *w, struct lengths *ret)
-{
-    *ret = (struct lengths){ 0 };
-    if (!has) return;
-    *ret = (struct lengths){ .count = w->count,
-                             .age_s = w->age_s,
-                             .prompt = w->prompt,
-                             .output = w->output,
-                             .prompt_sq = w->prompt_sq,
-                             .output_sq = w->output_sq,
-                             .cross = w->cross };
-    for (uint32_t i = 0; i < w->bin_count; i++)
-        ret->bin[i / LENGTH_BINS][i % LENGTH_BINS] = (float)w->bins[i];
-}
-
 void demand_heard(struct demand_seen *d, struct demand_counted *counted,
                   const struct service_demand *report, bool same_boot, int64_t now_us)
 {
@@ -57,10 +42,7 @@ void demand_heard(struct demand_seen *d, struct demand_counted *counted,
         d->cached_share += CACHED_WEIGHT * (share - d->cached_share);
     }
     d->last = *report;
-    keep_lengths(report->has_expected, &report->expected, &d->expected);
-    keep_lengths(report->has_queued, &report->queued, &d->queued);
     d->last.service = (struct str){ 0 };
-    d->last.expected.bins = d->last.queued.bins = NULL;
     d->present = true;
 }
 
@@ -95,8 +77,8 @@ static void add(struct scale_demand *sum, double *weight, const struct demand_se
     sum->idle_s = sum->present ? fmin(sum->idle_s, idle) : idle;
     sum->held_prompt_tokens += s->held_prompt_tokens;
     sum->age_s = fmax(sum->age_s, age_s);
-    add_lengths(&sum->expected, &d->expected, age_s);
-    add_lengths(&sum->queued, &d->queued, age_s);
+    if (s->has_expected) add_lengths(&sum->expected, &s->expected, age_s);
+    if (s->has_queued) add_lengths(&sum->queued, &s->queued, age_s);
     add_tail(&s->tpot_s, &sum->tpot_known, &sum->tpot_s);
     add_tail(&s->ttft_s, &sum->ttft_known, &sum->ttft_s);
     sum->present = true;

@@ -18,11 +18,10 @@
 
 /* One service through one router. */
 struct demand_seen {
-    struct service_demand last; /* without its strings and bins */
+    struct service_demand last; /* without its strings */
     bool present;
-    int64_t arrived_us;              /* when its arrivals last rose */
-    double cached_share;             /* of prompt tokens, decayed mean */
-    struct lengths expected, queued; /* of `last` */
+    int64_t arrived_us;  /* when its arrivals last rose */
+    double cached_share; /* of prompt tokens, decayed mean */
 };
 
 /* What routers have counted for a service since they were first heard. */

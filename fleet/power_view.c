@@ -98,3 +98,16 @@ bool power_is_due(int64_t due_us, int64_t now_us)
 {
     return now_us >= due_us || due_us - now_us > AGAIN_US_MAX;
 }
+
+void power_instance_see(const struct power_facts *f, const struct power_tail *tail,
+                        struct power_instance *ret)
+{
+    *ret = (struct power_instance){ .roofline = f->roofline,
+                                    .clock = f->clock,
+                                    .injects_idle = f->injects_idle,
+                                    .tail_known = tail != NULL,
+                                    .ttft_s = tail ? tail->ttft_s : 0,
+                                    .tpot_s = tail ? tail->tpot_s : 0,
+                                    .waiting = f->waiting,
+                                    .priority = f->priority };
+}

@@ -41,6 +41,19 @@ bool power_tails_merge(const struct power_tails *t, const struct power_tail *now
 void power_work_since(const struct wire_work *now, const struct wire_work *seen,
                       struct power_instance *ret);
 
+/* What is known of an instance beside its steps. */
+struct power_facts {
+    const struct roofline *roofline; /* NULL: not known */
+    double clock;                    /* as its engine reported it */
+    bool injects_idle;
+    uint32_t waiting;
+    enum priority priority;
+};
+
+/* `tail`: NULL when it is not known. */
+void power_instance_see(const struct power_facts *f, const struct power_tail *tail,
+                        struct power_instance *ret);
+
 /* When a policy that wants to be asked at `again_us` is asked. */
 int64_t power_again_us(int64_t again_us, int64_t now_us);
 bool power_is_due(int64_t due_us, int64_t now_us);

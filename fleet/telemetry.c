@@ -82,14 +82,18 @@ void telemetry_arrived(struct telemetry *t, uint32_t prompt_tokens, double predi
     value_window_add(&t->predicted, predicted_tokens, now_us);
 }
 
-void telemetry_queued(struct telemetry *t, double prompt, double output, int64_t now_us)
+void telemetry_queued(struct telemetry *t, struct telemetry_place *place, double prompt,
+                      double output, int64_t now_us)
 {
+    *place = (struct telemetry_place){ prompt, output, true };
     length_window_arrived(&t->lengths, prompt, output, now_us);
 }
 
-void telemetry_unqueued(struct telemetry *t, double prompt, double output)
+void telemetry_unqueued(struct telemetry *t, struct telemetry_place *place)
 {
-    length_window_left(&t->lengths, prompt, output);
+    if (!place->queued) return;
+    place->queued = false;
+    length_window_left(&t->lengths, place->prompt, place->output);
 }
 
 void telemetry_refused(struct telemetry *t)
@@ -119,29 +123,26 @@ void telemetry_finished(struct telemetry *t, const struct telemetry_outcome *o, 
 /* ---- the report ---- */
 
 /* Whole requests, and no moment below what its mean allows: sums that rise and fall are rounded. */
-static bool lengths_fill(const struct lengths *l, uint32_t bins[WIRE_LENGTH_PLACES],
-                         struct wire_lengths *ret)
+static bool lengths_fill(const struct lengths *l, struct lengths *ret)
 {
-    uint64_t count = 0;
-    for (uint32_t i = 0; i < WIRE_LENGTH_PLACES; i++) {
-        bins[i] = (uint32_t)lround(fmax(0, (double)l->bin[i / LENGTH_BINS][i % LENGTH_BINS]));
-        count += bins[i];
-    }
     double prompt = fmax(0, l->prompt), output = fmax(0, l->output);
-    *ret = (struct wire_lengths){ .count = (double)count,
-                                  .age_s = fmax(0, l->age_s),
-                                  .prompt = prompt,
-                                  .output = output,
-                                  .prompt_sq = fmax(prompt * prompt, l->prompt_sq),
-                                  .output_sq = fmax(output * output, l->output_sq),
-                                  .cross = fmax(0, l->cross),
-                                  .bins = bins,
-                                  .bin_count = WIRE_LENGTH_PLACES };
-    return count > 0;
+    struct lengths r = { .age_s = fmax(0, l->age_s),
+                         .prompt = prompt,
+                         .output = output,
+                         .prompt_sq = fmax(prompt * prompt, l->prompt_sq),
+                         .output_sq = fmax(output * output, l->output_sq),
+                         .cross = fmax(0, l->cross) };
+    for (uint32_t i = 0; i < LENGTH_BINS; i++) {
+        for (uint32_t k = 0; k < LENGTH_BINS; k++) {
+            r.bin[i][k] = roundf(fmaxf(0, l->bin[i][k]));
+            r.count += (double)r.bin[i][k];
+        }
+    }
+    *ret = r.count > 0 ? r : (struct lengths){ 0 };
+    return r.count > 0;
 }
 
-void telemetry_report(const struct telemetry *t, int64_t now_us, struct telemetry_bins *bins,
-                      struct service_demand *ret)
+void telemetry_report(const struct telemetry *t, int64_t now_us, struct service_demand *ret)
 {
     struct wire_quantiles arrivals, predicted;
     value_window_quantiles(&t->arrivals, now_us, &arrivals);
@@ -155,7 +156,7 @@ void telemetry_report(const struct telemetry *t, int64_t now_us, struct telemetr
     value_window_quantiles(&t->e2e_s, now_us, &ret->e2e_s);
     struct lengths lengths;
     length_window_expected(&t->lengths, LENGTH_BUCKETS, now_us, &lengths);
-    ret->has_expected = lengths_fill(&lengths, bins->expected, &ret->expected);
+    ret->has_expected = lengths_fill(&lengths, &ret->expected);
     length_window_queued(&t->lengths, &lengths);
-    ret->has_queued = lengths_fill(&lengths, bins->queued, &ret->queued);
+    ret->has_queued = lengths_fill(&lengths, &ret->queued);
 }

@@ -6,7 +6,7 @@
  *          (2) quantiles and rates cover the last TELEMETRY_WINDOW_US; a window keeps the newest
  *              TELEMETRY_SAMPLES_MAX values, and faster arrivals are measured over the shorter time
  *              that these fill
- *          (3) a request is queued once and leaves the queue once, with the same two lengths
+ *          (3) a request is queued once and leaves the queue once (telemetry_place)
  *          (4) counters rise as long as the telemetry lives
  */
 #pragma once
@@ -45,19 +45,23 @@ struct telemetry_outcome {
 
 void telemetry_arrived(struct telemetry *t, uint32_t prompt_tokens, double predicted_tokens,
                        int64_t now_us);
-/* `prompt`: tokens that no cache is believed to hold; `output`: as predicted. */
-void telemetry_queued(struct telemetry *t, double prompt, double output, int64_t now_us);
-void telemetry_unqueued(struct telemetry *t, double prompt, double output);
-void telemetry_refused(struct telemetry *t);
-void telemetry_failed(struct telemetry *t);
-void telemetry_finished(struct telemetry *t, const struct telemetry_outcome *o, int64_t now_us);
 
-/* Room for the bins of one message. */
-struct telemetry_bins {
-    uint32_t expected[WIRE_LENGTH_PLACES], queued[WIRE_LENGTH_PLACES];
+/* A request's place in the queue: what goes out is what went in. Zeroed bytes: not in it. */
+struct telemetry_place {
+    double prompt, output;
+    bool queued;
 };
 
-/* The service's part of a sync message; its name, held and in-flight figures are the caller's. The
- * message borrows `bins`. */
-void telemetry_report(const struct telemetry *t, int64_t now_us, struct telemetry_bins *bins,
-                      struct service_demand *ret);
+/* `prompt`: tokens that no cache is believed to hold; `output`: as predicted. */
+void telemetry_queued(struct telemetry *t, struct telemetry_place *place, double prompt,
+                      double output, int64_t now_us);
+/* At its first token or its end, whichever is first; again: nothing. */
+void telemetry_unqueued(struct telemetry *t, struct telemetry_place *place);
+
+void telemetry_refused(struct telemetry *t); /* as it arrived; telemetry_failed follows */
+void telemetry_failed(struct telemetry *t);  /* every request that ended otherwise than well */
+void telemetry_finished(struct telemetry *t, const struct telemetry_outcome *o, int64_t now_us);
+
+/* The service's part of a sync message; its name is the caller's, held and in-flight figures are the
+ * dispatch's. */
+void telemetry_report(const struct telemetry *t, int64_t now_us, struct service_demand *ret);

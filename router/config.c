@@ -3,7 +3,7 @@
 
 #include "base/io/http/http_peers.h"
 #include "base/io/loop/text_pool.h"
-#include "fleet/periods.h"
+#include "fleet/defaults.h"
 
 #define AT(member) .offset = offsetof(struct router_config, member)
 
@@ -60,8 +60,8 @@ static const struct config_field rows[] = {
       AT(log_max),
       .about = "A log file is renamed to FILE.1 at this size and three older ones are kept; what "
                "goes to a pipe or the journal is left alone." },
-    { .name = "requests_max", .type = CONFIG_INT, .default_text = "4096", .min = 1, .max = 100000,
-      .unit = "requests", AT(requests_max),
+    { .name = "requests_max", .type = CONFIG_INT, .default_text = DEFAULT_TEXT(ROUTER_REQUESTS_MAX),
+      .min = 1, .max = 100000, .unit = "requests", AT(requests_max),
       .about = "Requests in the router at once; 429 beyond." },
     { .name = "connections_max", .type = CONFIG_INT, .default_text = "10000", .min = 1,
       .max = 1000000, .unit = "connections", AT(connections_max),
@@ -75,12 +75,12 @@ static const struct config_field rows[] = {
     { .name = "proxies", .type = CONFIG_TEXTS, .min = 0, .max = HTTP_PROXIES_MAX, AT(proxies),
       .about = "Addresses or networks (`10.0.0.0/8`) of proxies: all clients come from there, so "
                "`connections_address_max` does not hold for them." },
-    { .name = "held_max", .type = CONFIG_INT, .default_text = "512", .min = 0, .max = 100000,
-      .unit = "requests", AT(held_max),
+    { .name = "held_max", .type = CONFIG_INT, .default_text = DEFAULT_TEXT(ROUTER_HELD_MAX), .min = 0,
+      .max = 100000, .unit = "requests", AT(held_max),
       .about = "Requests that wait for an instance to start; 503 beyond." },
-    { .name = "hold_max", .type = CONFIG_DURATION, .default_text = "60s", .min = 0, .max = 36e8,
+    { .name = "hold_max", .type = CONFIG_DURATION, .default_text = ROUTER_HOLD_TEXT, .min = 0, .max = 36e8,
       AT(hold_us_max), .about = "The longest a request waits for an instance." },
-    { .name = "index_bytes", .type = CONFIG_BYTES, .default_text = "64MiB", .min = 65536,
+    { .name = "index_bytes", .type = CONFIG_BYTES, .default_text = ROUTER_INDEX_TEXT, .min = 65536,
       .max = 64e9, AT(index_bytes), .about = "Memory of the prefix index." },
     { .name = "request_max", .type = CONFIG_DURATION, .default_text = "10m", .min = 1000,
       .max = 864e8, AT(request_us_max), .about = "The longest a request may take in all." },

@@ -120,23 +120,19 @@ static bool can_come(const struct decide *d, const struct service *s)
     return s->may_start || decide_has_endpoint(d, s);
 }
 
-/* The lengths as they are believed now stay with the request: what goes out of the queue is what
- * went in. */
 static void queue_in(struct service *s, struct request *r, int64_t now_us)
 {
-    r->placed.told_prompt =
-        (double)(r->placed.dispatch.prompt_tokens - r->placed.dispatch.hit_tokens);
-    r->placed.told_output = r->placed.dispatch.length.mean;
-    r->placed.queued = true;
-    telemetry_queued(&s->telemetry, r->placed.told_prompt, r->placed.told_output, now_us);
+    const struct dispatch_request *c = dispatch_of(r);
+    telemetry_queued(&s->telemetry, &r->placed.told, c->prompt_tokens - c->hit_tokens,
+                     c->length.mean, now_us);
 }
 
 static void queue_out(struct decide *d, struct request *r)
 {
     struct service *s =
-        r->placed.queued ? services_by_hash(&d->services, r->placed.dispatch.model) : NULL;
-    if (s) telemetry_unqueued(&s->telemetry, r->placed.told_prompt, r->placed.told_output);
-    r->placed.queued = false;
+        r->placed.told.queued ? services_by_hash(&d->services, r->placed.dispatch.model) : NULL;
+    if (s) telemetry_unqueued(&s->telemetry, &r->placed.told);
+    r->placed.told.queued = false; /* of a service that is gone, too */
 }
 
 static void rate_limit(struct decide *d, struct request *r, double wait_s)

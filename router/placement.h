@@ -4,6 +4,7 @@
  * Threads: the decision thread's
  */
 #pragma once
+#include "fleet/telemetry.h"
 #include "router/core/dispatch.h"
 
 struct tenant;
@@ -14,12 +15,11 @@ enum request_moves { MOVES_NOT, MOVES_COPYING, MOVES_ARRIVING };
 struct placement {
     struct dispatch_request dispatch;
     struct tenant *tenant;
-    bool counted; /* in its tenant's concurrency and requests */
-    bool arrived; /* ASK_ARRIVE was heard */
-    bool queued;  /* in its service's lengths of what waits, with the next two */
-    double told_prompt, told_output;
-    bool handing;         /* it was sent where it shall not stay */
-    struct list decoding; /* of the migration's */
+    bool counted;                /* in its tenant's concurrency and requests */
+    bool arrived;                /* ASK_ARRIVE was heard */
+    struct telemetry_place told; /* in its service's telemetry */
+    bool handing;                /* it was sent where it shall not stay */
+    struct list decoding;        /* of the migration's */
     enum request_moves moves;
     uint64_t told_pins;              /* of the tokenizers of targets that the byte loop was told */
     uint32_t move_to, move_pages;    /* slot, unless MOVES_NOT; with the next one */

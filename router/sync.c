@@ -7,13 +7,13 @@
 
 #include "base/core/bits.h"
 #include "base/io/log.h"
+#include "fleet/defaults.h"
 #include "router/decide.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 
 #define CALL_US 5000000
-#define HURRY_US 20000 /* several held requests make one hurried sync */
 #define STATIC_MAX 64
 #define INFO_BYTES_MAX 65536
 
@@ -203,7 +203,6 @@ static void on_end(void *arg, enum http_end why)
 
 struct demand_lists {
     struct service_demand service[SYNC_SERVICES_MAX];
-    struct telemetry_bins bins[SYNC_SERVICES_MAX];
     struct endpoint_demand endpoint[DISPATCH_ENDPOINTS];
     uint32_t service_count, endpoint_count;
 };
@@ -225,18 +224,9 @@ static void fill_demand(struct sync *s, struct demand_lists *lists)
     for (uint32_t i = 0; i < d->services.count; i++) {
         const struct service *one = &d->services.item[i];
         struct service_demand *to = &lists->service[lists->service_count++];
-        telemetry_report(&one->telemetry, now_us, &lists->bins[i], to);
+        telemetry_report(&one->telemetry, now_us, to);
         to->service = str_from(one->name);
-        struct dispatch_held waiting;
-        dispatch_held_of(d->dispatch, one->hash, now_us, &waiting);
-        to->held = waiting.count;
-        to->held_prompt_tokens = waiting.prompt_tokens;
-        to->held_oldest_s = (double)waiting.oldest_us * 1e-6;
-        for (uint32_t e = 0; e < DISPATCH_ENDPOINTS; e++) {
-            if (!d->endpoint[e].used || d->endpoint[e].service != one->hash) continue;
-            to->in_flight += dispatch_in_flight(d->dispatch, e);
-            to->queued_s += dispatch_queued_s(d->dispatch, e, now_us);
-        }
+        dispatch_report(d->dispatch, one->hash, now_us, to);
     }
     decide_quarantine_tell(d);
     struct bundles_counts tokenizers;
@@ -411,7 +401,7 @@ static void turn(void *arg)
 void sync_hurry(struct sync *s)
 {
     if (s->call) return; /* its answer comes in a moment, and the next turn after it */
-    int64_t soon_us = loop_now_us(s->d->loop) + HURRY_US;
+    int64_t soon_us = loop_now_us(s->d->loop) + URGENT_SYNC_US;
     if (loop_timer_is_set(&s->timer) && s->timer.node.key <= soon_us) return;
     loop_timer_set(s->d->loop, &s->timer, soon_us);
 }

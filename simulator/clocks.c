@@ -1,24 +1,27 @@
 /* clocks.c - the power policy in a run: what it is shown, and the clocks that it chooses.
  *
- * It is shown what the controller shows it (fleet/power_view.h): the mean step and busy share of
- * each instance since the last look, and tails as routers report them, in windows of theirs. A
- * new clock holds from the next step on.
+ * It is shown what the controller shows it (fleet/power_view.h) of what it has heard (heard.h): the
+ * mean step and busy share of each instance between two reports, and tails as routers reported them. A new clock
+ * holds from the next step on.
  */
 #include "base/core/bits.h"
-#include "fleet/periods.h"
+#include "fleet/defaults.h"
 #include "simulator/run.h"
 
 #include <math.h>
 #include <stdlib.h>
 
 /* Of every router and service: one policy sets the clocks of the whole fleet here. */
-static struct power_tail tail_now(struct run *run)
+static struct power_tail tail_now(const struct run *run)
 {
-    const struct service_demand *report = demand_report(run);
     struct power_tail t = { 0 };
-    for (uint32_t r = 0; r < run->router_count; r++)
-        for (uint32_t s = 0; s < run->demand.services; s++)
-            power_tail_add(&t, &report[r * SIM_SERVICES_MAX + s]);
+    struct demand_source source[SIM_ROUTERS_MAX];
+    for (uint32_t s = 0; s < run->demand.services; s++) {
+        uint32_t count = heard_demand(run, s, source);
+        for (uint32_t i = 0; i < count; i++)
+            if (demand_is_fresh(source[i].heard_us, run->now_us))
+                power_tail_add(&t, &source[i].seen->last);
+    }
     return t;
 }
 
@@ -39,29 +42,28 @@ void clocks_stop(struct run *run)
     free(run->clocks.clock);
 }
 
-static uint32_t show(struct run *run, struct power_instance *ret, struct instance **who)
+static uint32_t show(const struct run *run, struct power_instance *ret, struct instance **who)
 {
     const struct power_tail now = tail_now(run);
     struct power_tail tail;
     bool known = power_tails_merge(&run->clocks.tails, &now, &tail);
     uint32_t n = 0;
+    static const struct merge_config merge = MERGE_CONFIG_DEFAULT;
     for (uint32_t i = 0; i < run->places; i++) {
         struct instance *in = run->instance[i];
         if (!in || in->state == INSTANCE_STARTING || !in->kind->work) continue;
+        const struct heard_agent *a = heard_agent(run, in);
+        if (!a || !sighting_is_fresh(&a->seen, &merge, run->now_us)) continue;
         struct instance_work w;
-        struct instance_load load;
         in->kind->work(in, run->now_us, &w);
-        in->kind->load(in, run->now_us, &load);
+        const struct power_facts facts = { .roofline = w.roofline,
+                                           .clock = a->clock,
+                                           .waiting = a->seen.waiting,
+                                           .priority = in->config.pool->priority };
         who[n] = in;
-        ret[n] = (struct power_instance){ .roofline = w.roofline,
-                                          .clock = in->clock,
-                                          .tail_known = known,
-                                          .ttft_s = tail.ttft_s,
-                                          .tpot_s = tail.tpot_s,
-                                          .waiting = load.waiting,
-                                          .priority = in->config.pool->priority };
-        power_work_since(&w.work, &in->work_seen, &ret[n++]);
-        in->work_seen = w.work;
+        power_instance_see(&facts, known ? &tail : NULL, &ret[n]);
+        power_work_since(&a->work, &in->work_seen, &ret[n++]);
+        in->work_seen = a->work;
     }
     return n;
 }

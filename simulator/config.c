@@ -3,8 +3,8 @@
 
 #include "base/core/bits.h"
 #include "base/perf/roofline.h"
+#include "fleet/defaults.h"
 
-#define REPORT_US 1000000 /* how often engines say what they learned of their speed */
 #define LINK_BYTES_S 25e9 /* a 200 Gb/s port */
 #define LINK_US 500
 #define DAY_S 86400.0
@@ -15,6 +15,12 @@
 #define OUTPUT_MAX 8192
 #define PAGE_TOKENS 16
 #define PAGE_TOKENS_SHARED 64
+
+const struct sim_bounds sim_bounds_default = { .requests_max = ROUTER_REQUESTS_MAX,
+                                               .held_max = ROUTER_HELD_MAX,
+                                               .hold_us_max = ROUTER_HOLD_US_MAX,
+                                               .index_bytes = ROUTER_INDEX_BYTES,
+                                               .waiting_max = ENGINE_WAITING_MAX };
 
 static int pool_check(const struct sim_config *c, const struct sim_pool *p, struct err *err)
 {
@@ -139,7 +145,8 @@ struct sim_config sim_config_resolved(const struct sim_config *config, const str
     if (c.batch_tokens_max == 0) c.batch_tokens_max = BATCH_TOKENS_MAX;
     if (c.output_max == 0) c.output_max = OUTPUT_MAX;
     if (c.page_tokens == 0) c.page_tokens = trace->block_tokens ? PAGE_TOKENS_SHARED : PAGE_TOKENS;
-    if (c.report_delay_us == 0) c.report_delay_us = REPORT_US;
+    if (c.report_delay_us == 0) c.report_delay_us = REPORT_PERIOD_US;
+    if (!c.has_bounds) c.bounds = sim_bounds_default;
     if (c.drain_s <= 0) c.drain_s = DRAIN_S;
     if (c.misses_max == 0) c.misses_max = UINT32_MAX;
     return c;

@@ -48,6 +48,15 @@ struct sim_slo {
     bool refuse_late; /* while the fleet is overloaded */
 };
 
+/* Of a router and of an engine; reaching one is answered as the product answers it. */
+struct sim_bounds {
+    uint32_t requests_max, held_max; /* in a router at once, and of them waiting for an instance */
+    int64_t hold_us_max;             /* so long at most */
+    uint64_t index_bytes;            /* of its prefix index */
+    uint32_t waiting_max;            /* in an engine's queue */
+};
+extern const struct sim_bounds sim_bounds_default; /* those of fleet/defaults.h */
+
 struct sim_config {
     uint64_t seed;
     bool exact;
@@ -69,7 +78,7 @@ struct sim_config {
     double link_bytes_s;     /* of an instance's port, each way, for K and V; 0: 25e9 */
     int64_t link_us;         /* before the first byte; 0: 500 */
     uint32_t routers;        /* at least 1 */
-    int64_t report_delay_us; /* how old an engine's report is when a router uses it */
+    int64_t report_delay_us; /* between an engine's reports to routers; 0: REPORT_PERIOD_US */
     int64_t event_lag_us;    /* how long a block event takes to a router */
 
     /* Of tenants 1, 2, ..., for the fair policy; those beyond weigh 1. */
@@ -82,6 +91,9 @@ struct sim_config {
     uint64_t swap_bytes; /* of host memory an instance; 0: what the preset asks for */
     double swap_bps;     /* bytes a second between host and device; 0: 25e9 */
     uint32_t output_max; /* an engine's own limit on an answer; 0: 8,192 */
+
+    bool has_bounds; /* they are `bounds`, else the default ones */
+    struct sim_bounds bounds;
 
     double bias_sigma, residual_sigma; /* of the world, lognormal; 0: the model is exact */
     double slo_ttft_s, slo_tpot_s;

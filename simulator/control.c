@@ -1,7 +1,7 @@
 /* control.c - the real plan over a simulated fleet, and what becomes of its actions.
  *
  * Some services (control_service.c) at one provider (cloud.c). Routers and agents report in the
- * periods of fleet/periods.h; what they say goes through the code of fleet/ and controller/core that
+ * periods of fleet/defaults.h; what they say goes through the code of fleet/ and controller/core that
  * the controller feeds, so that the plan sees here what it sees there, as old as it is there. A
  * decision comes with every tick, and soon after what the controller calls urgent: a router begins
  * to hold requests, an instance becomes ready. */
@@ -9,8 +9,8 @@
 
 #include "base/core/bits.h"
 #include "controller/core/plan_view.h"
+#include "fleet/defaults.h"
 #include "fleet/demand.h"
-#include "fleet/periods.h"
 #include "simulator/cloud.h"
 
 #include <math.h>
@@ -91,28 +91,40 @@ static void be_urgent(struct sim_control *c, int64_t now_us)
 
 /* ---- reports ---- */
 
+void sim_engine_report(const struct sim_load *l, const struct sim_engine *e,
+                       struct engine_report *ret)
+{
+    uint32_t page = l->page_tokens ? l->page_tokens : 1;
+    uint32_t total = (uint32_t)min_u64(e->kv_tokens_max / page, UINT32_MAX);
+    uint32_t held = (uint32_t)min_u64((l->kv_tokens + page - 1) / page, total);
+    uint32_t cached = (uint32_t)min_u64(l->pages_cached, total - held);
+    *ret = (struct engine_report){ .health = ENGINE_READY,
+                                   .running = l->running,
+                                   .waiting = l->waiting,
+                                   .running_max = e->seqs_max,
+                                   .page_tokens = page,
+                                   .pages_total = total,
+                                   .pages_free = total - held - cached,
+                                   .pages_cached = cached,
+                                   .context_tokens = e->context_tokens,
+                                   .step_tokens = e->step_tokens,
+                                   .has_owed = true,
+                                   .owed = { l->prefill_tokens },
+                                   .has_perf = l->has_perf,
+                                   .perf = l->perf };
+}
+
 static void hear_instance(struct sim_control *c, const struct sim_load *l, int64_t now_us)
 {
     struct machine *m = &c->cloud.machine[l->number];
     const struct sim_control_pool *p = &c->setup.pool[m->pool];
-    uint32_t page = l->page_tokens ? l->page_tokens : 1;
-    uint32_t total = (uint32_t)min_u64(p->kv_tokens_max / page, UINT32_MAX);
-    uint32_t held = (uint32_t)min_u64((l->kv_tokens + page - 1) / page, total);
-    uint32_t cached = (uint32_t)min_u64(l->pages_cached, total - held);
-    const struct engine_report e = { .health = ENGINE_READY,
-                                     .running = l->running,
-                                     .waiting = l->waiting,
-                                     .running_max = p->seqs_max,
-                                     .page_tokens = page,
-                                     .pages_total = total,
-                                     .pages_free = total - held - cached,
-                                     .pages_cached = cached,
-                                     .context_tokens = p->context_tokens,
-                                     .step_tokens = p->step_tokens,
-                                     .has_owed = true,
-                                     .owed = { l->prefill_tokens },
-                                     .has_perf = l->has_perf,
-                                     .perf = l->perf };
+    struct engine_report e;
+    sim_engine_report(l,
+                      &(struct sim_engine){ .seqs_max = p->seqs_max,
+                                            .context_tokens = p->context_tokens,
+                                            .step_tokens = p->step_tokens,
+                                            .kv_tokens_max = p->kv_tokens_max },
+                      &e);
     /* Zero is the run's first moment here, and in a sighting "never". */
     m->seen = (struct sighting){ .heard_us = max_i64(now_us, 1), .state = AGENT_UP };
     sighting_take(&m->seen, &e);
@@ -272,9 +284,7 @@ void sim_control_free(struct sim_control *c)
 
 void sim_control_hurry(struct sim_control *c, uint32_t router, int64_t now_us)
 {
-    for (uint32_t k = 0; k < c->services.count; k++)
-        if (c->told[router * c->services.count + k].seen.last.held > 0) return;
-    c->sync_us[router] = min_i64(c->sync_us[router], now_us);
+    c->sync_us[router] = min_i64(c->sync_us[router], now_us + URGENT_SYNC_US);
 }
 
 static int64_t next_sync_us(const struct sim_control *c)

@@ -14,7 +14,7 @@
  *
  *     sim_control_new(&setup, &c, err);           instances of `start` are ready: drain the actions
  *                                                 of a first sim_control_advance(c, 0, ...)
- *     when a router begins to hold requests       sim_control_hurry(c, router, now)
+ *     when a router holds a request               sim_control_hurry(c, router, now)
  *     next = sim_control_next_us(c)               put it in the event heap; at that time:
  *     if (sim_control_wants_loads(c, now))        fill in->load[k] for each instance that serves or
  *                                                 drains, in any order; number says whose
@@ -32,6 +32,7 @@
  */
 #pragma once
 #include "base/core/own.h"
+#include "base/wire/report.h"
 #include "base/wire/sync.h"
 #include "controller/core/plan.h"
 #include "policies/scale/bound.h"
@@ -97,6 +98,16 @@ struct sim_load {
     struct perf_coef perf;
 };
 
+/* What an engine says of itself besides. */
+struct sim_engine {
+    uint32_t seqs_max, context_tokens, step_tokens;
+    uint64_t kv_tokens_max;
+};
+
+/* The engine's part of its agent's report. */
+void sim_engine_report(const struct sim_load *l, const struct sim_engine *e,
+                       struct engine_report *ret);
+
 struct sim_control_input {
     const struct service_demand
         *demand; /* [router * SIM_SERVICES_MAX + service]: what each reports */
@@ -129,7 +140,7 @@ int sim_control_new(const struct sim_control_setup *setup, struct sim_control **
 void sim_control_free(struct sim_control *c);
 CLEANUP_FREEP(sim_control, struct sim_control)
 
-/* A request is held where none was: the router reports at once. */
+/* A request is held: the router reports URGENT_SYNC_US later, or earlier where that is due. */
 void sim_control_hurry(struct sim_control *c, uint32_t router, int64_t now_us);
 
 int64_t sim_control_next_us(const struct sim_control *c);

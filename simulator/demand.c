@@ -26,8 +26,7 @@ int demand_start(struct run *run, struct err *err)
         d->services = max_u32(d->services, run->config.pool[p].service + 1);
     d->telemetry = calloc((size_t)run->config.routers * d->services, sizeof *d->telemetry);
     d->report = calloc(reports, sizeof *d->report);
-    d->bins = calloc(reports, sizeof *d->bins);
-    if (d->telemetry && d->report && d->bins) return 0;
+    if (d->telemetry && d->report) return 0;
     return err_set(err, -ENOMEM, "simulator: no memory for demand");
 }
 
@@ -35,30 +34,25 @@ void demand_stop(struct run *run)
 {
     free(run->demand.telemetry);
     free(run->demand.report);
-    free(run->demand.bins);
 }
 
 void demand_arrived(struct run *run, struct flight *f)
 {
     struct telemetry *t = telemetry_of(run, f);
     int64_t now_us = run_elapsed_us(run);
-    f->told_prompt = f->core.prompt_tokens - f->core.hit_tokens;
-    f->told_output = f->core.length.mean;
-    f->queued = true;
     telemetry_arrived(t, f->core.prompt_tokens, f->core.length.mean, now_us);
-    telemetry_queued(t, f->told_prompt, f->told_output, now_us);
-}
-
-static void leave_queue(struct run *run, struct flight *f)
-{
-    if (!f->queued) return;
-    f->queued = false;
-    telemetry_unqueued(telemetry_of(run, f), f->told_prompt, f->told_output);
+    telemetry_queued(t, &f->told, f->core.prompt_tokens - f->core.hit_tokens, f->core.length.mean,
+                     now_us);
 }
 
 void demand_began(struct run *run, struct flight *f)
 {
-    leave_queue(run, f);
+    telemetry_unqueued(telemetry_of(run, f), &f->told);
+}
+
+void demand_refused(struct run *run, const struct flight *f)
+{
+    telemetry_refused(telemetry_of(run, f));
 }
 
 void demand_ended(struct run *run, struct flight *f, enum sim_end end)
@@ -66,16 +60,17 @@ void demand_ended(struct run *run, struct flight *f, enum sim_end end)
     /* A request that is too long for every instance was refused before it was counted. */
     if (end == SIM_TOO_LONG) return;
     struct telemetry *t = telemetry_of(run, f);
-    leave_queue(run, f);
-    if (end == SIM_REJECTED) telemetry_refused(t);
-    if (end == SIM_FAILED) telemetry_failed(t);
-    if (end != SIM_COMPLETED) return;
+    telemetry_unqueued(t, &f->told);
+    if (end != SIM_COMPLETED) {
+        telemetry_failed(t);
+        return;
+    }
     const struct trace_request *r = &run->trace->request[f->request];
     struct sim_slo slo = sim_slo_of(&run->config, r->service);
-    double decode_s = (double)(f->last_us - f->first_us) * 1e-6;
+    int64_t decode_us = f->last_us - f->first_us; /* whole microseconds, as in the router */
     const struct telemetry_outcome ended = {
         .ttft_s = (double)(f->first_us - f->arrival_us) * 1e-6,
-        .tpot_s = f->generated > 1 ? decode_s / (f->generated - 1) : 0,
+        .tpot_s = f->generated > 1 ? (double)(decode_us / (f->generated - 1)) * 1e-6 : 0,
         .e2e_s = (double)(f->last_us - f->arrival_us) * 1e-6,
         .ttft_slo_s = slo.ttft_s,
         .tpot_slo_s = slo.tpot_s,
@@ -88,20 +83,9 @@ void demand_ended(struct run *run, struct flight *f, enum sim_end end)
 
 static void report(struct run *run, uint32_t router, uint32_t service)
 {
-    uint32_t at = router * SIM_SERVICES_MAX + service;
-    struct service_demand *d = &run->demand.report[at];
-    const struct dispatch *core = run->router[router].core;
-    telemetry_report(telemetry_at(run, router, service), run_elapsed_us(run), &run->demand.bins[at],
-                     d);
-    struct dispatch_held held;
-    dispatch_held_of(core, routers_model(service), run->now_us, &held);
-    d->held = held.count;
-    d->held_prompt_tokens = held.prompt_tokens;
-    d->held_oldest_s = (double)held.oldest_us * 1e-6;
-    for (uint32_t i = 0; i < run->places; i++) {
-        const struct instance *in = run->instance[i];
-        if (in && in->config.pool->service == service) d->in_flight += dispatch_in_flight(core, i);
-    }
+    struct service_demand *d = &run->demand.report[router * SIM_SERVICES_MAX + service];
+    telemetry_report(telemetry_at(run, router, service), run_elapsed_us(run), d);
+    dispatch_report(run->router[router].core, routers_model(service), run->now_us, d);
 }
 
 const struct service_demand *demand_report(struct run *run)

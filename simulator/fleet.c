@@ -127,6 +127,7 @@ static void serve(struct run *run, struct instance *in)
 void fleet_ready(struct run *run, struct instance *in)
 {
     in->ready_us = run->now_us;
+    heard_ready(run, in);
     serve(run, in);
 }
 

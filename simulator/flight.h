@@ -7,6 +7,7 @@
 #include "base/core/block_key.h"
 #include "base/core/heap.h"
 #include "engine/core/session.h"
+#include "fleet/telemetry.h"
 #include "router/core/dispatch.h"
 #include "simulator/trace.h"
 
@@ -31,9 +32,7 @@ struct flight {
     struct block_key *keys;                /* what the router matches; keys_max places */
     uint32_t key_count, keys_max;
     struct block_key salt;
-    /* Its lengths in the router's telemetry, while it is queued. */
-    double told_prompt, told_output;
-    bool queued;
+    struct telemetry_place told; /* in its router's telemetry */
     struct session *session;
     uint32_t imported_tokens; /* whose K and V come with it to its next instance, */
     uint32_t imported_from;   /* from this one on */

@@ -17,7 +17,6 @@
 #include <math.h>
 #include <stdlib.h>
 
-#define WAITING_MAX (1u << 20)
 #define EVENTS_MAX 4096
 #define EVENTS_READ 64
 #define CONTEXT_MAX 262144
@@ -417,7 +416,7 @@ static int make_scheduler(struct paged *p, const struct instance_limits *l, stru
         .context_max = l->context_max,
         .seqs_max = l->seqs_max,
         .batch_tokens_max = l->batch_tokens_max,
-        .waiting_max = WAITING_MAX,
+        .waiting_max = sim->bounds.waiting_max,
         .events_max = named ? max_u32(EVENTS_MAX, 2 * pages) : 1,
         .prefix_cache = named,
         .key_seed = p->base.config.key_seed,

@@ -78,6 +78,8 @@ static struct report copy_figures(const struct sim_config *c, const struct sim_r
         .offered = s->offered,
         .completed = s->ended[SIM_COMPLETED],
         .rejected = s->ended[SIM_REJECTED],
+        .refused_429 = s->refused_429,
+        .refused_503 = s->refused_503,
         .unfinished = s->ended[SIM_UNFINISHED],
         .too_long = s->ended[SIM_TOO_LONG],
         .failed = s->ended[SIM_FAILED],
@@ -199,6 +201,7 @@ METRIC(attainment, r->attainment)
 METRIC(goodput, r->goodput_rps)
 METRIC(hits, r->token_hit_ratio)
 METRIC(hotspot, r->hotspot)
+METRIC(rejected, (double)r->rejected)
 METRIC(failed, (double)r->failed)
 METRIC(preemptions, (double)r->preemptions)
 METRIC(migrations, (double)r->migrations)
@@ -220,6 +223,7 @@ const struct report_metric report_metrics[] = {
     { "goodput_rps", "goodput/s", 1, 3, true, false, goodput },
     { "token_hit_ratio", "hit %", 100, 1, true, true, hits },
     { "hotspot", "hotspot", 1, 2, false, false, hotspot },
+    { "requests.rejected", "rejected", 1, 1, false, false, rejected },
     { "requests.failed", "failed", 1, 1, false, false, failed },
     { "preemptions", "preemptions", 1, 0, false, false, preemptions },
     { "migrations", "migrations", 1, 1, false, false, migrations },
@@ -249,6 +253,8 @@ static void put_requests(struct json_writer *w, const struct report *r)
     json_kv_u64(w, "offered", r->offered);
     json_kv_u64(w, "completed", r->completed);
     json_kv_u64(w, "rejected", r->rejected);
+    json_kv_u64(w, "rejected_429", r->refused_429);
+    json_kv_u64(w, "rejected_503", r->refused_503);
     json_kv_u64(w, "unfinished", r->unfinished);
     json_kv_u64(w, "too_long", r->too_long);
     json_kv_u64(w, "failed", r->failed);
@@ -399,7 +405,9 @@ static void put_row(struct buf *out, const char *name, const struct stats_quanti
 static void put_counts(struct buf *out, const struct report *r)
 {
     buf_printf(out, "requests  %u offered, %u completed", r->offered, r->completed);
-    if (r->rejected) buf_printf(out, ", %u rejected", r->rejected);
+    if (r->rejected)
+        buf_printf(out, ", %u rejected (429: %llu, 503: %llu)", r->rejected,
+                   (unsigned long long)r->refused_429, (unsigned long long)r->refused_503);
     if (r->unfinished) buf_printf(out, ", %u unfinished", r->unfinished);
     if (r->too_long) buf_printf(out, ", %u too long", r->too_long);
     if (r->failed) buf_printf(out, ", %u failed", r->failed);

@@ -26,6 +26,7 @@ struct report_service {
 
 struct report {
     uint32_t offered, completed, rejected, unfinished, too_long, failed;
+    uint64_t refused_429, refused_503; /* what was rejected, by its answer */
     struct stats_quantiles ttft_s, tpot_s, itl_s, jct_s;
     struct sim_slo slo; /* NAN where services have different ones */
     struct report_service service[SIM_SERVICES_MAX];

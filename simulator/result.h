@@ -43,6 +43,7 @@ struct sim_share {
 struct sim_result {
     struct sim_outcome *outcome; /* one a request, in the trace's order */
     uint32_t offered, ended[SIM_END_COUNT];
+    uint64_t refused_429, refused_503; /* how those were answered that were refused at a bound */
     struct sim_histogram itl;
     uint64_t prompt_tokens, hit_tokens, preemptions, steps, events, swaps;
     uint64_t handoffs, migrations, migrations_dropped, fetches, fetched_tokens, role_changes;

@@ -1,18 +1,18 @@
 /* roles.c - a role policy looks at the fleet and gives its instances new roles.
  *
- * A role changes at once and without a reload: the weights are the same. What an instance has
- * begun it goes on with: a former decode instance answers its sessions to their end, a former
- * prefill instance hands over what it has computed. Demand is what routers report of lengths
- * (demand.c), as the controller is told it; truths of requests under way stay with the world.
- * Instances of a pool that has a role keep it, and count for those that are chosen.
+ * A role changes at once and without a reload: the weights are the same. What an instance has begun it
+ * goes on with: a former decode instance answers its sessions to their end, a former prefill
+ * instance hands over what it has computed. Demand and loads are what routers and agents have
+ * reported (heard.h); truths of requests under way stay with the world. Instances of a pool
+ * that has a role keep it, and count for those that are chosen.
  */
 #include "base/core/bits.h"
+#include "controller/core/plan_view.h"
+#include "fleet/defaults.h"
 #include "fleet/demand.h"
 #include "simulator/run.h"
 
 #include <stdlib.h>
-
-#define FIRST_LOOK_US 5000000 /* enough arrivals to know the mixture by */
 
 int roles_start(struct run *run, struct err *err)
 {
@@ -20,18 +20,18 @@ int roles_start(struct run *run, struct err *err)
     s->look.row = run->config.role;
     if (!s->look.row) return 0;
     s->instance = calloc(run->places_max, sizeof *s->instance);
-    s->seen = calloc(run->config.routers, sizeof *s->seen);
-    if (!s->instance || !s->seen) return err_set(err, -ENOMEM, "simulator: no memory for roles");
+    s->offer = calloc(run->places_max, sizeof *s->offer);
+    if (!s->instance || !s->offer) return err_set(err, -ENOMEM, "simulator: no memory for roles");
     rng_stream(&s->look.rng, run->config.seed, 0, WORLD_ROLES);
     s->looked_us = run->now_us;
-    run_at(run, &s->timer, run->now_us + FIRST_LOOK_US, RANK_ROLES);
+    run_at(run, &s->timer, run->now_us + TICK_PERIOD_US, RANK_ROLES);
     return 0;
 }
 
 void roles_stop(struct run *run)
 {
     free(run->roles.instance);
-    free(run->roles.seen);
+    free(run->roles.offer);
 }
 
 /* Somebody serves or does no longer: the policy is asked at once, as the controller asks it. The
@@ -45,50 +45,51 @@ void roles_moved(struct run *run)
     run_at(run, &s->timer, soon_us, RANK_ROLES);
 }
 
-/* The demand of the service as the controller would merge it now. */
-static struct role_demand demand_now(struct run *run)
+/* The demand of the service as the controller merges it now. */
+static struct role_demand demand_now(const struct run *run)
 {
-    const struct service_demand *report = demand_report(run);
     struct scale_demand sum;
-    struct demand_seen *seen = run->roles.seen;
     struct demand_source source[SIM_ROUTERS_MAX];
-    struct demand_counted counted = { 0 };
-    for (uint32_t r = 0; r < run->router_count; r++) {
-        demand_heard(&seen[r], &counted, &report[r * SIM_SERVICES_MAX], true, run->now_us);
-        source[r] = (struct demand_source){ &seen[r], run->now_us };
-    }
-    demand_merge(source, run->router_count, &counted, 0, run->now_us, &sum);
+    uint32_t count = heard_demand(run, 0, source);
+    demand_merge(source, count, run->heard.counted, 0, run->now_us, &sum);
     return role_demand_of(&sum);
 }
 
-static struct role_instance describe(struct run *run, struct instance *in)
+static void describe(const struct run *run, const struct instance *in, struct role_instance *ret)
 {
+    static const struct merge_config merge = MERGE_CONFIG_DEFAULT;
+    static const struct sighting nothing;
+    const struct heard_agent *a = heard_agent(run, in);
+    const struct sighting *seen = a ? &a->seen : &nothing;
     struct instance_limits limits;
-    struct instance_load load;
     instance_limits_get(&run->config, in->config.pool, &limits);
-    in->kind->load(in, run->now_us, &load);
-    struct role_instance r = {
+    const struct role_facts facts = {
         .id = in->config.place,
-        .ready = in->state == INSTANCE_READY,
-        .pinned = in->config.pool->role != ROLE_BOTH,
-        .role = in->config.pool->role != ROLE_BOTH ? in->config.pool->role : in->role,
-        .has_perf = true,
-        .perf = load.perf,
-        .token_budget = limits.batch_tokens_max,
-        .seqs_max = limits.seqs_max,
-        .kv_tokens_max = limits.kv_tokens,
+        .ready = in->state == INSTANCE_READY && seen->engine_ready &&
+                 sighting_is_fresh(seen, &merge, run->now_us),
+        .moves_kv = true,
+        .pool_role = in->config.pool->role,
+        .role = in->role,
+        .step_tokens = limits.batch_tokens_max,
+        .context_tokens = limits.context_max,
     };
-    LIST_EACH (&in->flights, node) {
-        const struct session *x = CONTAINER_OF(node, struct flight, on_instance)->session;
-        if (!x || x->state == SESSION_ENDED) continue;
-        if (x->total - x->computed > 1) {
-            r.prompt_pending += x->total - x->computed;
-        } else {
-            r.decode_pending += x->computed;
-            r.decoding++;
-        }
+    role_instance_see(&facts, seen, ret);
+}
+
+/* Instances that have computed nothing yet are taken for as fast as another of their pool. */
+static void lend_speeds(struct run *run, uint32_t count)
+{
+    const struct perf_coef *prior[SIM_POOLS_MAX];
+    struct instance_limits limits[SIM_POOLS_MAX];
+    for (uint32_t p = 0; p < run->config.pool_count; p++) {
+        instance_limits_get(&run->config, &run->config.pool[p], &limits[p]);
+        prior[p] = perf_coef_valid(&limits[p].prior) ? &limits[p].prior : NULL;
     }
-    return r;
+    for (uint32_t i = 0; i < count; i++) {
+        const struct sim_pool *pool = run->instance[run->roles.instance[i].id]->config.pool;
+        run->roles.offer[i] = (uint32_t)(pool - run->config.pool);
+    }
+    role_lend_speeds(run->roles.instance, run->roles.offer, count, prior, run->config.pool_count);
 }
 
 void roles_look(struct run *run)
@@ -105,7 +106,8 @@ void roles_look(struct run *run)
                               .evaluator = &role_closed_form };
     s->looked_us = run->now_us;
     for (uint32_t i = 0; i < run->places; i++)
-        if (run->instance[i]) s->instance[view.instance_count++] = describe(run, run->instance[i]);
+        if (run->instance[i]) describe(run, run->instance[i], &s->instance[view.instance_count++]);
+    lend_speeds(run, view.instance_count);
     struct role_verdict v;
     role_look(&s->look, &view, run->now_us, &v);
     for (uint32_t i = 0; i < view.instance_count; i++) {

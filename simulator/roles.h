@@ -3,7 +3,6 @@
  * Layer: simulator; internal to a run
  */
 #pragma once
-#include "fleet/demand.h"
 #include "policies/role/role.h"
 #include "simulator/flight.h"
 
@@ -12,7 +11,7 @@ struct roles {
     struct heap_node timer;         /* of the next look */
     struct role_instance *instance; /* of one look; as many as places */
     int64_t looked_us;
-    struct demand_seen *seen; /* what each router has reported */
+    uint32_t *offer; /* parallel to instance: its pool */
 };
 
 struct run;

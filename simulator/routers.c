@@ -11,33 +11,12 @@
 
 #include <stdio.h>
 
-#define REQUESTS_MAX (1u << 18)
-#define HELD_MAX (1u << 16)
-#define HOLD_US_MAX 60000000
-#define INDEX_BYTES_MIN ((size_t)1 << 20)
-#define INDEX_BYTES_MAX ((size_t)2 << 30)
-
 uint64_t routers_model(uint32_t service)
 {
     return hash64(&service, sizeof service, 0x5e71);
 }
 
 /* ---- start ---------------------------------------------------------------------------------- */
-
-/* Every block that the caches of the fleet can hold, and as many that are only expected. */
-static size_t index_bytes(const struct run *run)
-{
-    const struct sim_config *sim = &run->config;
-    if (run->block_tokens == 0) return INDEX_BYTES_MIN;
-    uint64_t blocks = 0;
-    for (uint32_t p = 0; p < sim->pool_count; p++) {
-        struct instance_limits limits;
-        instance_limits_get(sim, &sim->pool[p], &limits);
-        blocks += max_u32(sim->pool[p].count, 8) * (limits.kv_tokens / run->block_tokens);
-    }
-    uint64_t bytes = 2 * blocks * prefix_index_block_bytes(run->places_max) + INDEX_BYTES_MIN;
-    return (size_t)min_u64(bytes, INDEX_BYTES_MAX);
-}
 
 int routers_start(struct run *run, struct err *err)
 {
@@ -46,11 +25,11 @@ int routers_start(struct run *run, struct err *err)
         struct dispatch_config config = {
             .route = sim->route,
             .predict = sim->predict,
-            .index_bytes = index_bytes(run),
+            .index_bytes = sim->bounds.index_bytes,
             .endpoints_max = run->places_max,
-            .requests_max = min_u32(run->trace->count + 1, REQUESTS_MAX),
-            .held_max = HELD_MAX,
-            .hold_us_max = HOLD_US_MAX,
+            .requests_max = sim->bounds.requests_max,
+            .held_max = sim->bounds.held_max,
+            .hold_us_max = sim->bounds.hold_us_max,
             .key_tokens = run->block_tokens,
             .seed = rng_at(sim->seed, ((uint64_t)WORLD_TIES << 32) + i),
         };
@@ -161,7 +140,22 @@ static void finish(struct run *run, struct flight *f, enum sim_end end)
     demand_ended(run, f, end);
     tally_end(run->result, f, end);
     run->misses += !sim_outcome_kept(&run->result->outcome[f->request], &run->config);
+    run->router[f->router].requests--;
     flight_give(&run->flights, f);
+}
+
+static void count_refused(struct run *run, int status)
+{
+    run->result->refused_429 += status == 429;
+    run->result->refused_503 += status == 503;
+}
+
+/* A router that is full answers before it looks at the request: nobody else hears of it. */
+static void turn_away(struct run *run, uint32_t request)
+{
+    run->result->outcome[request].end = SIM_REJECTED;
+    run->misses++;
+    count_refused(run, 429);
 }
 
 static void set_held_timer(struct run *run, uint32_t router)
@@ -193,10 +187,10 @@ static void follow(struct run *run, struct flight *f, struct dispatch_verdict v)
         v = dispatch_fail(run->router[f->router].core, &f->core, RETRY_OVERLOADED, run->now_us);
     }
     if (v.answer == DISPATCH_REFUSE) {
+        count_refused(run, v.status);
         finish(run, f, f->generated > 0 ? SIM_FAILED : SIM_REJECTED);
     } else {
         set_held_timer(run, f->router);
-        if (run->control) scaling_hurry(run, f->router);
     }
 }
 
@@ -244,23 +238,39 @@ static void describe(const struct run *run, struct flight *f, const struct trace
     trace_features_of(run->features, f->request, f->key_count ? f->keys[0].lo : 0, &c->features);
 }
 
+/* The router tells the controller soon. */
+static void hurry(struct run *run, uint32_t router)
+{
+    if (run->control) scaling_hurry(run, router);
+    heard_hurry(run, router);
+}
+
 void routers_arrive(struct run *run, uint32_t request)
 {
     const struct trace_request *r = &run->trace->request[request];
     deliver_blocks(run);
+    uint32_t router =
+        (uint32_t)(rng_at(run->config.seed ^ WORLD_ROUTER, request) % run->router_count);
+    if (run->router[router].requests == run->config.bounds.requests_max) {
+        turn_away(run, request);
+        return;
+    }
     struct flight *f = flight_take(&run->flights);
     must(f != NULL);
     f->request = request;
+    f->router = router;
     f->arrival_us = run->now_us;
+    run->router[router].requests++;
     if (r->prompt_tokens >= run->context_max) {
         finish(run, f, SIM_TOO_LONG);
         return;
     }
     must(set_keys(run, f, r));
     describe(run, f, r);
-    f->router = (uint32_t)(rng_at(run->config.seed ^ WORLD_ROUTER, request) % run->router_count);
     struct dispatch_verdict v = dispatch_arrive(run->router[f->router].core, &f->core, run->now_us);
     demand_arrived(run, f);
+    if (v.answer == DISPATCH_REFUSE) demand_refused(run, f);
+    if (v.answer == DISPATCH_WAIT) hurry(run, router);
     follow(run, f, v);
 }
 

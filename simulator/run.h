@@ -1,15 +1,17 @@
 /* run.h - one run of the simulator: its parts, and what they tell each other.
  *
  * Layer:    simulator; internal to it
- * Order:    of events at one microsecond: instances by place, then copies, then looks at migration
- *           and at roles, then routers' timers, then reports, then the controller, the power
- *           policy, then arrivals in the trace's order; a run depends on its inputs alone
+ * Order:    of events at one microsecond: instances by place, then copies, then reports of engines and
+ *           of routers, then looks at migration and at roles, then routers' timers, then the
+ *           controller, the power policy, then arrivals in the trace's order; a run depends on its
+ *           inputs alone
  */
 #pragma once
 #include "base/core/heap.h"
 #include "fleet/power_view.h"
 #include "fleet/telemetry.h"
 #include "simulator/control.h"
+#include "simulator/heard.h"
 #include "simulator/instance.h"
 #include "simulator/kv_transfers.h"
 #include "simulator/result.h"
@@ -21,11 +23,12 @@
 enum run_rank {
     RANK_INSTANCE = 0,
     RANK_COPY = SIM_INSTANCES_MAX,
+    RANK_REPORT,
+    RANK_SYNC,
     RANK_LOOK,
     RANK_ROLES,
     RANK_ROUTER,
-    RANK_REPORT = RANK_ROUTER + SIM_ROUTERS_MAX,
-    RANK_CONTROL,
+    RANK_CONTROL = RANK_ROUTER + SIM_ROUTERS_MAX,
     RANK_POWER,
 };
 _Static_assert((int)RANK_POWER < RUN_RANKS, "a key is a time and a rank");
@@ -47,12 +50,12 @@ struct run_clocks {
 struct run_demand {
     struct telemetry *telemetry;
     struct service_demand *report;
-    struct telemetry_bins *bins;
     uint32_t services;
 };
 
 struct run_router {
     struct dispatch *core;
+    uint32_t requests;     /* in it now */
     struct heap_node held; /* when a held request must be looked at again */
 };
 
@@ -75,6 +78,7 @@ struct run {
     struct run_router router[SIM_ROUTERS_MAX];
     uint32_t router_count;
     struct run_demand demand;
+    struct heard heard;
     struct flights flights;
     struct feed feed;
     struct kv_transfers kv;
@@ -108,6 +112,12 @@ static inline void run_at(struct run *run, struct heap_node *node, int64_t at_us
     must(heap_push(&run->events, node, at_us * RUN_RANKS + rank) == 0);
 }
 
+/* sim.c; `config`, `trace` and `result` are set */
+int run_start(struct run *run, struct err *err);
+void run_stop(struct run *run); /* also after a start that failed */
+/* The event of the heap's node; an instance may skip ahead to until_us. */
+void run_happen(struct run *run, struct heap_node *node, int64_t until_us);
+
 /* fleet.c */
 int fleet_start(struct run *run, struct err *err);
 void fleet_stop(struct run *run); /* accounts for what is still there */
@@ -124,12 +134,15 @@ void scaling_stop(struct run *run);
 void scaling_due(struct run *run);                    /* the controller's time has come */
 void scaling_hurry(struct run *run, uint32_t router); /* it holds a request */
 void scaling_sum_up(struct run *run);
+/* What an engine reports of its load. */
+void scaling_load(const struct run *run, struct instance *in, struct sim_load *ret);
 
 /* demand.c */
 int demand_start(struct run *run, struct err *err);
 void demand_stop(struct run *run);
 void demand_arrived(struct run *run, struct flight *f);
-void demand_began(struct run *run, struct flight *f); /* its first token is there */
+void demand_began(struct run *run, struct flight *f);         /* its first token is there */
+void demand_refused(struct run *run, const struct flight *f); /* as it arrived */
 void demand_ended(struct run *run, struct flight *f, enum sim_end end);
 /* What every router reports now; valid until the next call. */
 const struct service_demand *demand_report(struct run *run);

@@ -71,25 +71,27 @@ static struct instance *by_number(const struct run *run, uint32_t number)
     return NULL;
 }
 
+void scaling_load(const struct run *run, struct instance *in, struct sim_load *ret)
+{
+    struct instance_load load;
+    in->kind->load(in, run->now_us, &load);
+    *ret = (struct sim_load){ .number = in->number,
+                              .running = load.running,
+                              .waiting = load.waiting,
+                              .kv_tokens = load.kv_tokens,
+                              .prefill_tokens = load.prefill_tokens,
+                              .pages_cached = load.pages_cached,
+                              .page_tokens = run->config.page_tokens,
+                              .has_perf = load.perf.samples > 0,
+                              .perf = load.perf };
+}
+
 static uint32_t fill_loads(struct run *run, struct sim_load *ret)
 {
     uint32_t count = 0;
     for (uint32_t i = 0; i < run->places; i++) {
         struct instance *in = run->instance[i];
-        if (!in || in->state == INSTANCE_STARTING) continue;
-        struct instance_load load;
-        in->kind->load(in, run->now_us, &load);
-        ret[count++] = (struct sim_load){
-            .number = in->number,
-            .running = load.running,
-            .waiting = load.waiting,
-            .kv_tokens = load.kv_tokens,
-            .prefill_tokens = load.prefill_tokens,
-            .pages_cached = load.pages_cached,
-            .page_tokens = run->config.page_tokens,
-            .has_perf = load.perf.samples > 0,
-            .perf = load.perf,
-        };
+        if (in && in->state != INSTANCE_STARTING) scaling_load(run, in, &ret[count++]);
     }
     return count;
 }

@@ -33,6 +33,7 @@ static uint32_t places_for(const struct sim_config *c)
 static int start_fleet(struct run *run, struct err *err)
 {
     int rc = demand_start(run, err);
+    if (rc == 0) rc = heard_start(run, err);
     if (rc == 0) rc = kv_transfers_start(run, err);
     if (rc == 0) rc = roles_start(run, err);
     if (rc == 0) rc = clocks_start(run, err);
@@ -41,7 +42,7 @@ static int start_fleet(struct run *run, struct err *err)
     return rc < 0 ? rc : fleet_start(run, err);
 }
 
-static int start(struct run *run, struct err *err)
+int run_start(struct run *run, struct err *err)
 {
     const struct sim_config *sim = &run->config;
     run->world = (struct world){ .trace = run->trace,
@@ -74,11 +75,12 @@ static int start(struct run *run, struct err *err)
     return start_fleet(run, err);
 }
 
-static void stop(struct run *run)
+void run_stop(struct run *run)
 {
     fleet_stop(run);
     routers_stop(run);
     demand_stop(run);
+    heard_stop(run);
     scaling_stop(run);
     kv_transfers_stop(run);
     roles_stop(run);
@@ -96,6 +98,7 @@ static void stop(struct run *run)
 static void report_due(struct run *run)
 {
     routers_report(run);
+    heard_report(run);
     kv_transfers_stranded(run);
     run_at(run, &run->report, run->now_us + run->config.report_delay_us, RANK_REPORT);
 }
@@ -118,7 +121,7 @@ static void advance(struct run *run, uint32_t place, int64_t until_us)
     run_at(run, &in->event, in->next_us, place);
 }
 
-static void happen(struct run *run, struct heap_node *node, int64_t until_us)
+void run_happen(struct run *run, struct heap_node *node, int64_t until_us)
 {
     uint32_t rank = (uint32_t)(node->key % RUN_RANKS);
     run->now_us = node->key / RUN_RANKS;
@@ -128,11 +131,13 @@ static void happen(struct run *run, struct heap_node *node, int64_t until_us)
         advance(run, rank, until_us);
     } else if (rank == RANK_COPY) {
         kv_transfers_arrived(run);
+    } else if (rank == RANK_SYNC) {
+        heard_sync(run);
     } else if (rank == RANK_LOOK) {
         kv_transfers_look(run);
     } else if (rank == RANK_ROLES) {
         roles_look(run);
-    } else if (rank < RANK_REPORT) {
+    } else if (rank >= RANK_ROUTER && rank < RANK_CONTROL) {
         routers_look_at_held(run, rank - RANK_ROUTER);
     } else if (rank == RANK_CONTROL) {
         scaling_due(run);
@@ -166,7 +171,7 @@ static void loop(struct run *run)
         if (min_i64(event_us, arrival_us) > end_us) return;
         if (run->misses > run->config.misses_max) return;
         if (event_us <= arrival_us) {
-            happen(run, node, min_i64(arrival_us, end_us));
+            run_happen(run, node, min_i64(arrival_us, end_us));
         } else {
             run->now_us = arrival_us;
             run->event_count++;
@@ -202,7 +207,7 @@ int sim_run(const struct sim_config *config, const struct trace *trace, struct s
     run->config = sim_config_resolved(config, trace);
     run->trace = trace;
     run->result = &result;
-    rc = start(run, err);
+    rc = run_start(run, err);
     if (rc == 0) {
         loop(run);
         sum_up(run);
@@ -210,7 +215,7 @@ int sim_run(const struct sim_config *config, const struct trace *trace, struct s
     } else {
         sim_result_fini(&result);
     }
-    stop(run);
+    run_stop(run);
     free(run);
     return rc;
 }

@@ -233,6 +233,26 @@ static int decode_array(struct decode *d, const struct field *f, char *ret)
     return 0;
 }
 
+#define COUNT_MAX (1u << 24) /* a float holds every whole number up to it */
+
+static int decode_counts(struct decode *d, const struct field *f, char *ret)
+{
+    uint32_t count = 0, whole;
+    int rc = count_items(d, f, &count);
+    if (rc < 0) return rc;
+    if (count < f->max) return err_set(d->err, -EINVAL, "%s: fewer than %g items", f->name, f->max);
+    for (uint32_t i = 0; i < count; i++) {
+        json_next(d->r);
+        rc = decode_id_item(d, f, (char *)&whole);
+        if (rc == 0 && whole > COUNT_MAX) rc = refuse(d, f, -ERANGE, "at most 2^24");
+        if (rc < 0) return rc;
+        float value = (float)whole;
+        memcpy(ret + f->offset + i * sizeof value, &value, sizeof value);
+    }
+    json_next(d->r); /* the closing bracket */
+    return 0;
+}
+
 static int decode_nested(struct decode *d, const struct field *f, char *ret)
 {
     int rc = decode_object(d, f->of, ret + f->offset);
@@ -507,6 +527,18 @@ static void encode_array(const struct field *f, const char *in, struct json_writ
     json_array_end(w);
 }
 
+static void encode_counts(const struct field *f, const char *in, struct json_writer *w)
+{
+    json_key(w, f->name);
+    json_array(w);
+    for (uint32_t i = 0; i < (uint32_t)f->max; i++) {
+        float value;
+        memcpy(&value, in + f->offset + i * sizeof value, sizeof value);
+        json_put_u64(w, value > 0 ? min_u64((uint64_t)value, COUNT_MAX) : 0);
+    }
+    json_array_end(w);
+}
+
 static void encode_object(const struct field_set *set, const char *in, struct json_writer *w)
 {
     json_object(w);
@@ -539,6 +571,7 @@ static const struct kind kinds[FIELD_TYPE_COUNT] = {
     [FIELD_STRS]    = { decode_array,   encode_array,   decode_str_item,    encode_str_item,    sizeof(struct str) },
     [FIELD_IDS]     = { decode_array,   encode_array,   decode_id_item,     encode_id_item,     sizeof(uint32_t) },
     [FIELD_TOKENS]  = { decode_tokens,  encode_tokens,  NULL, NULL, sizeof(uint32_t) },
+    [FIELD_COUNTS]  = { decode_counts,  encode_counts,  NULL, NULL, 0 },
     [FIELD_KEYS]    = { decode_array,   encode_array,   decode_key_item,    encode_key_item,    sizeof(struct block_key) },
 };
 // clang-format on

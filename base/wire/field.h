@@ -33,6 +33,7 @@ enum field_type {
     FIELD_TOKENS, /* array of uint32_t below 2^24, as a string of four base64 characters each:
                       a tenth of the work of decimal digits */
     FIELD_KEYS,   /* array of struct block_key, hexadecimal */
+    FIELD_COUNTS, /* `max` floats in the struct itself, whole numbers up to 2^24: all of them */
     FIELD_TYPE_COUNT
 };
 

@@ -21,17 +21,17 @@ static const struct field quantile_rows[] = {
 static const struct field_set quantile_set = FIELD_SET(struct wire_quantiles, quantile_rows);
 
 static const struct field length_rows[] = {
-    FIELD(struct wire_lengths, count, FIELD_F64, .required = true, FIELD_POSITIVE),
-    FIELD(struct wire_lengths, age_s, FIELD_F64, FIELD_POSITIVE),
-    FIELD(struct wire_lengths, prompt, FIELD_F64, .required = true, FIELD_POSITIVE),
-    FIELD(struct wire_lengths, output, FIELD_F64, .required = true, FIELD_POSITIVE),
-    FIELD(struct wire_lengths, prompt_sq, FIELD_F64, .required = true, FIELD_POSITIVE),
-    FIELD(struct wire_lengths, output_sq, FIELD_F64, .required = true, FIELD_POSITIVE),
-    FIELD(struct wire_lengths, cross, FIELD_F64, .required = true, FIELD_POSITIVE),
-    FIELD_ARRAY("bins", struct wire_lengths, bins, bin_count, FIELD_IDS, WIRE_LENGTH_PLACES,
-                .required = true, .min = WIRE_LENGTH_PLACES),
+    FIELD(struct lengths, count, FIELD_F64, .required = true, FIELD_POSITIVE),
+    FIELD(struct lengths, age_s, FIELD_F64, FIELD_POSITIVE),
+    FIELD(struct lengths, prompt, FIELD_F64, .required = true, FIELD_POSITIVE),
+    FIELD(struct lengths, output, FIELD_F64, .required = true, FIELD_POSITIVE),
+    FIELD(struct lengths, prompt_sq, FIELD_F64, .required = true, FIELD_POSITIVE),
+    FIELD(struct lengths, output_sq, FIELD_F64, .required = true, FIELD_POSITIVE),
+    FIELD(struct lengths, cross, FIELD_F64, .required = true, FIELD_POSITIVE),
+    FIELD_AS("bins", struct lengths, bin, FIELD_COUNTS, .required = true,
+             .max = LENGTH_BINS * LENGTH_BINS),
 };
-static const struct field_set length_set = FIELD_SET(struct wire_lengths, length_rows);
+static const struct field_set length_set = FIELD_SET(struct lengths, length_rows);
 
 static const struct field demand_rows[] = {
     FIELD(struct service_demand, service, FIELD_STR, .required = true, .min = 1, MODEL),
@@ -204,12 +204,13 @@ int router_sync_encode(const struct router_sync *s, struct buf *out)
 }
 
 /* A distribution that holds more or less than it says would be planned with as if it were true. */
-static int check_lengths(const struct wire_lengths *l, uint32_t service, const char *what,
+static int check_lengths(const struct lengths *l, uint32_t service, const char *what,
                          struct err *err)
 {
     double sum = 0;
-    for (uint32_t i = 0; i < l->bin_count; i++)
-        sum += l->bins[i];
+    for (uint32_t i = 0; i < LENGTH_BINS; i++)
+        for (uint32_t k = 0; k < LENGTH_BINS; k++)
+            sum += (double)l->bin[i][k];
     if (sum > l->count - 0.5 && sum < l->count + 0.5) return 0;
     return err_set(err, -EINVAL, "router sync: services[%u]: %s: %g requests in the bins, not %g",
                    service, what, sum, l->count);

@@ -26,18 +26,6 @@ struct wire_quantiles {
     double mean, p50, p90, p99;
 };
 
-#define WIRE_LENGTH_PLACES (LENGTH_BINS * LENGTH_BINS)
-
-/* struct lengths (base/perf/lengths.h) as a message carries it: its bins are whole requests, in a list.
- * Refused when the bins do not hold what the count says. */
-struct wire_lengths {
-    double count, age_s;                /* requests counted; age of the newest */
-    double prompt, output;              /* means */
-    double prompt_sq, output_sq, cross; /* means of P^2, O^2 and P O */
-    const uint32_t *bins;               /* requests, by prompt and then by output */
-    uint32_t bin_count;                 /* WIRE_LENGTH_PLACES */
-};
-
 struct service_demand {
     struct str service;
     uint64_t arrivals_total, finished_total, failed_total, rejected_total;
@@ -52,8 +40,9 @@ struct service_demand {
     double queued_s; /* predicted seconds of work that is in flight, all endpoints */
     struct wire_quantiles ttft_s, tpot_s, e2e_s;
     bool has_expected, has_queued; /* false: nothing came lately; nothing waits */
-    struct wire_lengths expected;  /* of what arrived in the last five minutes */
-    struct wire_lengths queued;    /* of what is held, or sent and without a first token */
+    /* Bins are whole requests; a message whose bins do not hold what the count says is refused. */
+    struct lengths expected; /* of what arrived in the last five minutes */
+    struct lengths queued;   /* of what is held, or sent and without a first token */
 };
 
 struct endpoint_demand {

@@ -331,9 +331,9 @@ static int check_reference(const struct sim_options *o, const struct sim_config 
         { "migrate", "none", "move" },     { "swap_space", NULL, "hold" },
         { "swap_rate", NULL, "copy" },     { "seqs_max", NULL, "limit" },
         { "batch_tokens", NULL, "limit" }, { "kv_tokens", NULL, "limit" },
-        { "output_max", NULL, "limit" },   { "link", NULL, "copy" },
-        { "link_latency", NULL, "copy" },  { "bias", NULL, "change" },
-        { "residual", NULL, "change" },
+        { "output_max", NULL, "limit" },   { "max_waiting", NULL, "bound" },
+        { "link", NULL, "copy" },          { "link_latency", NULL, "copy" },
+        { "bias", NULL, "change" },        { "residual", NULL, "change" },
     };
     if (!sim_pool_is_serial(&c->pool[0])) return 0;
     for (uint32_t p = 0; p < c->pool_count; p++) {
@@ -356,6 +356,15 @@ static int check_reference(const struct sim_options *o, const struct sim_config 
     return 0;
 }
 
+static void take_bounds(const struct sim_options *o, struct sim_bounds *ret)
+{
+    if (sim_option_is_set(o, "requests_max")) ret->requests_max = (uint32_t)o->requests_max;
+    if (sim_option_is_set(o, "held_max")) ret->held_max = (uint32_t)o->held_max;
+    if (sim_option_is_set(o, "hold_max")) ret->hold_us_max = o->hold_us_max;
+    if (sim_option_is_set(o, "index_bytes")) ret->index_bytes = (uint64_t)o->index_bytes;
+    if (sim_option_is_set(o, "max_waiting")) ret->waiting_max = (uint32_t)o->max_waiting;
+}
+
 int sim_config_make(const struct sim_options *o, struct sim_config *ret,
                     struct sim_control_setup *control, struct err *err)
 {
@@ -375,6 +384,8 @@ int sim_config_make(const struct sim_options *o, struct sim_config *ret,
         .slo_tpot_s = (double)o->slo_tpot_us / 1e6,
         .refuse_late = o->overload == ROUTE_OVERLOAD_REFUSE,
         .drain_s = (double)o->drain_us / 1e6,
+        .has_bounds = true,
+        .bounds = sim_bounds_default,
     };
     struct named_policies names = { o->route, o->predict, o->fair,  o->order,
                                     o->admit, o->preempt, o->chunk, o->evict };
@@ -391,6 +402,7 @@ int sim_config_make(const struct sim_options *o, struct sim_config *ret,
     if (rc == 0) rc = take_weights(o, &c, err);
     if (rc == 0) rc = sim_scaling_config(o, &c, control, err);
     if (rc < 0) return rc;
+    take_bounds(o, &c.bounds);
     if (o->swap_space > 0) c.swap_bytes = (uint64_t)o->swap_space;
     c.swap_bps = (double)o->swap_rate;
     if (o->seqs_max > 0) c.seqs_max = (uint32_t)o->seqs_max;

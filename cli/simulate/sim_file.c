@@ -1,6 +1,6 @@
 /* sim_file.c - what `muster simulate --config` takes of a fleet's file, and what it leaves.
  *
- * Taken: the router's policies; the engines' policies and limits, of the section `engine` and, where the file
+ * Taken: the router's policies and bounds; the engines' policies, limits and bound, of the section `engine` and, where the file
  * has one service, of that service's `engine`, which is stronger (all engines of a run have the same);
  * of that service its power policy with its limit, its role policy, its link and, where the fleet has as
  * many pools, their priorities and roles; the router's migrate policy where the fleet serves one service
@@ -28,6 +28,9 @@ static const char *const taken[] = {
     "engine.chunk",        "engine.evict",
     "engine.perf",         "engine.swap_space",
     "engine.max_num_seqs", "engine.max_num_batched_tokens",
+    "engine.max_waiting",  "router.requests_max",
+    "router.held_max",     "router.hold_max",
+    "router.index_bytes",
 };
 
 /* Of the service, where the fleet scales (sim_scaling.c). */
@@ -184,6 +187,12 @@ int sim_file_take(const char *path, struct sim_config *c, struct err *err)
     if (is_said(file, "engine.max_num_seqs")) c->seqs_max = (uint32_t)engine->max_num_seqs;
     if (is_said(file, "engine.max_num_batched_tokens"))
         c->batch_tokens_max = (uint32_t)engine->max_num_batched_tokens;
+    const struct router_config *router = config_section_get(file, router_section.name);
+    c->bounds = (struct sim_bounds){ .requests_max = (uint32_t)router->requests_max,
+                                     .held_max = (uint32_t)router->held_max,
+                                     .hold_us_max = router->hold_us_max,
+                                     .index_bytes = (uint64_t)router->index_bytes,
+                                     .waiting_max = (uint32_t)engine->max_waiting };
     if (is_said(file, "engine.swap_space")) c->swap_bytes = (uint64_t)engine->swap_space;
     rc = take_rows(file, c, err);
     if (rc == 0) rc = take_moves(file, c, err);

@@ -1,6 +1,7 @@
 /* sim_options.c - the options of `muster simulate`, and policies by the names that people type. */
 #include "cli/simulate/sim_options.h"
 
+#include "fleet/defaults.h"
 #include "policies/catalog.h"
 #include "policies/route/overload.h"
 #include "simulator/sim.h"
@@ -103,8 +104,8 @@ static const struct config_field rows[] = {
                "--slo-ttft are served late or refused." },
     { .name = "routers", .type = CONFIG_INT, .default_text = "1", .min = 1, .max = SIM_ROUTERS_MAX,
       AT(routers), .about = "Routers that share the requests, each with its own view." },
-    { .name = "report_delay", .type = CONFIG_DURATION, .default_text = "1s", .min = 1000, .max = 1e10,
-      AT(report_delay_us), .about = "Age of an engine's report when a router uses it." },
+    { .name = "report_delay", .type = CONFIG_DURATION, .default_text = REPORT_PERIOD_TEXT,
+      .min = 1000, .max = 1e10, AT(report_delay_us), .about = "Age of an engine's report when a router uses it." },
     { .name = "event_lag", .type = CONFIG_DURATION, .default_text = "0", .min = 0, .max = 1e10,
       AT(event_lag_us), .about = "Time that a block event takes to a router." },
     { .name = "link", .type = CONFIG_BYTES, .default_text = "25GB", .min = 1e6, .max = 1e13,
@@ -120,6 +121,19 @@ static const struct config_field rows[] = {
       .about = "KV that an instance holds; 0 for what its memory leaves." },
     { .name = "output_max", .type = CONFIG_INT, .default_text = "0", .min = 0, .max = 1e7,
       .unit = "tokens", AT(output_max), .about = "An engine's limit on an answer; 0 for 8,192." },
+    { .name = "requests_max", .type = CONFIG_INT, .default_text = DEFAULT_TEXT(ROUTER_REQUESTS_MAX),
+      .min = 1, .max = 1e8, .unit = "requests", AT(requests_max),
+      .about = "Requests in a router at once; 429 beyond." },
+    { .name = "held_max", .type = CONFIG_INT, .default_text = DEFAULT_TEXT(ROUTER_HELD_MAX),
+      .min = 0, .max = 1e8, .unit = "requests", AT(held_max),
+      .about = "Of them those that wait for an instance; 503 beyond." },
+    { .name = "hold_max", .type = CONFIG_DURATION, .default_text = ROUTER_HOLD_TEXT, .min = 0,
+      .max = 1e12, AT(hold_us_max), .about = "The longest a request waits for an instance." },
+    { .name = "index_bytes", .type = CONFIG_BYTES, .default_text = ROUTER_INDEX_TEXT, .min = 65536,
+      .max = 64e9, AT(index_bytes), .about = "Memory of a router's prefix index." },
+    { .name = "max_waiting", .type = CONFIG_INT, .default_text = DEFAULT_TEXT(ENGINE_WAITING_MAX),
+      .min = 1, .max = 1e8, .unit = "requests", AT(max_waiting),
+      .about = "Requests that may wait in an engine; 429 beyond." },
     { .name = "bias", .type = CONFIG_FLOAT, .default_text = "0.05", .min = 0, .max = 2, AT(bias),
       .about = "Hidden speed of each instance about the model's: sigma of its logarithm." },
     { .name = "residual", .type = CONFIG_FLOAT, .default_text = "0.05", .min = 0, .max = 2,

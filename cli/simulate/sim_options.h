@@ -19,6 +19,7 @@ struct sim_options {
     int64_t slo_ttft_us, slo_tpot_us, report_delay_us, event_lag_us, drain_us;
     int64_t link_bytes_s, link_us;
     int64_t seqs_max, batch_tokens, kv_tokens, output_max, swap_space, swap_rate;
+    int64_t requests_max, held_max, hold_us_max, index_bytes, max_waiting;
     bool exact;
     int format, output;
     const bool *said; /* of the parse, which must live on: what was given, by row */

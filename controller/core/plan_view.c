@@ -38,3 +38,26 @@ void plan_instance_see(const struct instance_facts *f, const struct sighting *s,
     must(bytes <= sizeof ret->id);
     memcpy(ret->id, f->id, bytes);
 }
+
+void role_instance_see(const struct role_facts *f, const struct sighting *s,
+                       struct role_instance *ret)
+{
+    bool mute = f->ready && !f->moves_kv;
+    *ret = (struct role_instance){
+        .id = f->id,
+        .ready = f->ready,
+        .pinned = f->pool_role != ROLE_BOTH || mute,
+        .role = mute                        ? ROLE_BOTH
+                : f->pool_role != ROLE_BOTH ? f->pool_role
+                                            : f->role,
+        .has_perf = s->has_perf,
+        .perf = s->perf,
+        /* An engine that does not say how much fits into a step takes a prompt whole. */
+        .token_budget = max_u32(f->step_tokens ? f->step_tokens : f->context_tokens, 1),
+        .seqs_max = max_u32(s->seqs_max, 1),
+        .kv_tokens_max = s->kv_tokens_max,
+        .prompt_pending = s->prefill_known ? s->prefill_tokens : 0,
+        .decode_pending = s->kv_tokens,
+        .decoding = s->running,
+    };
+}

@@ -1,4 +1,5 @@
-/* plan_view.h - an instance as the plan sees it: its intent, its agent's last report, the routers.
+/* plan_view.h - an instance as the plan and as role policies see it: its intent, its agent's last
+ * report, the routers.
  *
  * Layer:   controller/core (base/wire, base/core)
  * Threads: pure
@@ -23,3 +24,16 @@ struct instance_facts {
 
 void plan_instance_see(const struct instance_facts *f, const struct sighting *s,
                        struct plan_instance *ret);
+
+/* What a role policy is told of an instance beside its agent's report. */
+struct role_facts {
+    uint32_t id;         /* by which role policies know it */
+    bool ready;          /* routers may send to it, and its agent reported within fresh_us */
+    bool moves_kv;       /* its K and V can be copied; false: it serves whole requests */
+    enum role pool_role; /* not `both`: said for good */
+    enum role role;      /* as routers are told */
+    uint32_t step_tokens, context_tokens; /* 0: not said */
+};
+
+void role_instance_see(const struct role_facts *f, const struct sighting *s,
+                       struct role_instance *ret);

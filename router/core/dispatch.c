@@ -797,19 +797,6 @@ void dispatch_demand(const struct dispatch *c, int64_t now_us, struct dispatch_d
     }
 }
 
-void dispatch_held_of(const struct dispatch *c, uint64_t model, int64_t now_us,
-                      struct dispatch_held *ret)
-{
-    *ret = (struct dispatch_held){ 0 };
-    LIST_EACH (&c->held, node) {
-        const struct dispatch_request *r = CONTAINER_OF(node, struct dispatch_request, link);
-        if (r->model != model) continue;
-        ret->count++;
-        ret->prompt_tokens += r->prompt_tokens;
-        ret->oldest_us = max_i64(ret->oldest_us, now_us - r->held_us);
-    }
-}
-
 double dispatch_queued_s(struct dispatch *c, uint32_t slot, int64_t now_us)
 {
     const struct dispatch_endpoint *ep = dispatch_endpoint_at(c, slot);
@@ -823,4 +810,20 @@ double dispatch_queued_s(struct dispatch *c, uint32_t slot, int64_t now_us)
     double step_s = in.perf.step_s + in.perf.decode_seq_s * (double)in.decoding +
                     in.perf.kv_read_s * (double)in.kv_tokens;
     return in.perf.prefill_token_s * (double)in.prefill_tokens + steps * step_s;
+}
+
+void dispatch_report(struct dispatch *c, uint64_t model, int64_t now_us, struct service_demand *ret)
+{
+    LIST_EACH (&c->held, node) {
+        const struct dispatch_request *r = CONTAINER_OF(node, struct dispatch_request, link);
+        if (r->model != model) continue;
+        ret->held++;
+        ret->held_prompt_tokens += r->prompt_tokens;
+        ret->held_oldest_s = fmax(ret->held_oldest_s, (double)(now_us - r->held_us) * 1e-6);
+    }
+    for (uint32_t i = 0; i < c->slots_end; i++) {
+        if (!c->slot[i].used || c->slot[i].ep.model != model) continue;
+        ret->in_flight += ledger_in_flight(c->ledger, i);
+        ret->queued_s += dispatch_queued_s(c, i, now_us);
+    }
 }

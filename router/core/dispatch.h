@@ -17,6 +17,7 @@
  */
 #pragma once
 #include "base/core/list.h"
+#include "base/wire/sync.h"
 #include "policies/predict/predict.h"
 #include "policies/route/route.h"
 #include "router/core/failure.h"
@@ -188,13 +189,9 @@ struct dispatch_request *dispatch_held_next(struct dispatch *c, int64_t now_us,
 int64_t dispatch_held_deadline_us(const struct dispatch *c, int64_t now_us);
 void dispatch_demand(const struct dispatch *c, int64_t now_us, struct dispatch_demand *ret);
 
-struct dispatch_held { /* for one model */
-    uint32_t count;
-    uint64_t prompt_tokens;
-    int64_t oldest_us; /* age */
-};
-void dispatch_held_of(const struct dispatch *c, uint64_t model, int64_t now_us,
-                      struct dispatch_held *ret);
+/* Adds to a service's report what the dispatch knows: held, in flight, queued seconds. */
+void dispatch_report(struct dispatch *c, uint64_t model, int64_t now_us,
+                     struct service_demand *ret);
 
 /* Of the work that is in flight at an endpoint; 0 while its speed is unknown. */
 double dispatch_queued_s(struct dispatch *c, uint32_t slot, int64_t now_us);

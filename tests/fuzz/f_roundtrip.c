@@ -143,6 +143,14 @@ static void fill_number(struct fill *f, const struct field *row, char *at)
     }
 }
 
+static void fill_counts(struct fill *f, const struct field *row, char *at)
+{
+    for (uint32_t i = 0; i < (uint32_t)row->max; i++) {
+        float v = (float)(draw_u64(f) & 0xffffff);
+        memcpy(at + i * sizeof v, &v, sizeof v);
+    }
+}
+
 static void fill_field(struct fill *f, const struct field *row, char *in)
 {
     char *at = in + row->offset;
@@ -165,6 +173,8 @@ static void fill_field(struct fill *f, const struct field *row, char *in)
         fill_set(f, row->of, at);
     } else if (is_array(row)) {
         fill_array(f, row, in);
+    } else if (row->type == FIELD_COUNTS) {
+        fill_counts(f, row, at);
     } else if (row->type != FIELD_VERSION) {
         fill_number(f, row, at);
     }
@@ -235,6 +245,8 @@ static void same_field(const struct field *row, const char *a, const char *b)
         same_set(row->of, a + row->offset, b + row->offset);
     else if (is_array(row))
         same_array(row, a, b);
+    else if (row->type == FIELD_COUNTS)
+        must(memcmp(a + row->offset, b + row->offset, (size_t)row->max * sizeof(float)) == 0);
     else
         must(memcmp(a + row->offset, b + row->offset, sizes[row->type]) == 0);
 }
@@ -287,13 +299,14 @@ static void mend_kv_fetch_reply(struct kv_fetch_reply *m)
     if (m->pulled > m->tokens) m->pulled = m->tokens;
 }
 
-static void mend_lengths(const struct wire_lengths *from)
+static void mend_lengths(const struct lengths *from)
 {
-    struct wire_lengths l;
+    struct lengths l;
     memcpy(&l, from, sizeof l);
     l.count = 0;
-    for (uint32_t i = 0; i < l.bin_count; i++)
-        l.count += l.bins[i];
+    for (uint32_t i = 0; i < LENGTH_BINS; i++)
+        for (uint32_t k = 0; k < LENGTH_BINS; k++)
+            l.count += (double)l.bin[i][k];
     memcpy((void *)(uintptr_t)from, &l, sizeof l);
 }
 

@@ -16,7 +16,7 @@ excuses=$tree/lint/sizes.txt
 fresh() {
     rm -rf "$tree/t"
     mkdir -p "$tree/t/base/core" "$tree/t/base/io" "$tree/t/policies" "$tree/t/router/core" \
-        "$tree/t/engine" "$tree/t/cli" "$tree/t/build/x" "$tree/t/muster-state/x"
+        "$tree/t/engine" "$tree/t/simulator" "$tree/t/cli" "$tree/t/build/x" "$tree/t/muster-state/x"
     cd "$tree/t"
     cp "$here/../../base/core/banned.h" base/core/
     printf '#pragma once\n#include <stdint.h>\nuint32_t a(void);\n' >base/core/a.h
@@ -45,7 +45,7 @@ plant() {
 }
 
 fresh
-for lint in layers headers banned sizes paths truth; do expect $lint passes 'a tree without faults'; done
+for lint in layers headers banned sizes paths truth windows; do expect $lint passes 'a tree without faults'; done
 
 plant layers 'base may not know policies' base/core/a.c '#include "policies/p.h"\n'
 plant layers 'a core may not know its shell' router/core/c.c '#include "router/r.h"\n'
@@ -56,6 +56,9 @@ plant layers 'a vendor header has its one place' router/r.c '#include <openssl/e
 plant layers 'a folder that no layer covers' stray.c '#include "base/core/a.h"\n'
 plant layers 'a header named from its own folder' base/core/a.c '#include "a.h"\n'
 plant truth 'a policy that reads the true length' policies/p.c 'int x = f->truth_tokens;\n'
+plant windows 'a second window' router/r.c '#define MEAN_WINDOW_US 15000000\n'
+plant windows 'a period of the simulator alone' simulator/s.c '  # define REPORT_US 1000000\n'
+plant windows 'a bound of the simulator alone' simulator/s.c '#define WAITING_MAX (1u << 20)\n'
 plant headers 'a type that was not included' base/core/a.h 'size_t b(void);\n'
 plant banned 'banned everywhere' cli/c.c 'void f(void) { strcpy(a, b); }\n'
 plant banned 'banned, with a space' cli/c.c 'int v = atoi (x);\n'

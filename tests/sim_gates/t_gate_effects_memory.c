@@ -22,6 +22,10 @@
     "--trace gen:poisson,rate=2,prompt=lognormal(300,1),output=lognormal(211,0.6),n=600," \
     "output_max=1000 --fleet 1xa100 --seqs-max 32 --seeds 10 --drain 9h "
 
+/* What waits beyond memory is the subject there; the product's 256 would refuse it, the more the
+ * slower a policy is, and what is refused is in no mean. */
+#define UNBOUNDED "--max-waiting 1000000 --requests-max 1000000 "
+
 static const struct gate_effects effects[] = {
     { "admission, first come first served",
       "--trace gen:poisson,rate=0.6," SHORT
@@ -34,8 +38,9 @@ static const struct gate_effects effects[] = {
           { "admit=all", "admit=fit", "jct_s.mean", 2 },
           { "admit=max_reserve", "admit=fit", "jct_s.mean", 5 },
       } },
-    { "more than memory lets pass: being on the safe side costs waits that paging does not",
-      "--trace gen:poisson,rate=0.9," SHORT
+    { "unbounded queue, more than memory lets pass: being on the safe side costs waits that paging "
+      "does not",
+      "--trace gen:poisson,rate=0.9," SHORT UNBOUNDED
       "--order fcfs --compare admit=fit,reserve,reserve_p90,infermax",
       {
           { "admit=infermax", "admit=fit", "jct_s.mean", 0.01 },
@@ -52,30 +57,33 @@ static const struct gate_effects effects[] = {
     { "long answers, lengths learned: means keep what the safe side loses",
       LONG "--order fcfs --compare admit=reserve_p90,reserve",
       { { "admit=reserve", "admit=reserve_p90", "jct_s.mean", -0.10 } } },
-    { "who gives way, by recompute, first come first served",
-      "--trace gen:poisson,rate=0.9," SHORT
+    { "unbounded queue, who gives way, by recompute, first come first served",
+      "--trace gen:poisson,rate=0.9," SHORT UNBOUNDED
       "--order fcfs --admit fit --compare preempt=newest,least_computed,most_remaining",
       {
           { "preempt=least_computed", "preempt=newest", "jct_s.mean", -0.02 },
           { "preempt=most_remaining", "preempt=newest", "jct_s.mean", 0.02 },
       } },
-    { "shortest remaining first, by recompute: most preemptions are not worth it",
-      "--trace gen:poisson,rate=0.9," SHORT
+    { "unbounded queue, shortest remaining first, by recompute: most preemptions are not worth it",
+      "--trace gen:poisson,rate=0.9," SHORT UNBOUNDED
       "--order srtf --admit fit --compare preempt=most_remaining,newest,cost_checked",
       {
           { "preempt=cost_checked", "preempt=most_remaining", "jct_s.mean", -0.10 },
           { "preempt=cost_checked", "preempt=newest", "jct_s.mean", -0.10 },
           { "preempt=cost_checked", "preempt=most_remaining", "preemptions", -0.70 },
       } },
-    { "the same as presets, with what else they choose",
-      "--trace gen:poisson,rate=0.9," SHORT "--compare preset=vllm,infermax,trail,trail_swap,s3",
+    { "unbounded queue, the same as presets, with what else they choose",
+      "--trace gen:poisson,rate=0.9," SHORT UNBOUNDED
+      "--compare preset=vllm,infermax,trail,trail_swap,s3",
       {
           { "preset=infermax", "preset=vllm", "jct_s.mean", -0.01 },
           { "preset=trail_swap", "preset=vllm", "jct_s.mean", -0.50 },
           { "preset=trail_swap", "preset=trail", "jct_s.mean", -0.10 },
       } },
-    { "more than memory lets pass: who preempts for every newcomer does little else",
-      "--trace gen:poisson,rate=0.9," SHORT "--compare preset=vllm,fastserve,skip_predict",
+    { "unbounded queue, more than memory lets pass: who preempts for every newcomer does little "
+      "else",
+      "--trace gen:poisson,rate=0.9," SHORT UNBOUNDED
+      "--compare preset=vllm,fastserve,skip_predict",
       {
           { "preset=fastserve", "preset=skip_predict", "jct_s.mean", -0.5 }, /* measured -68 % */
           { "preset=skip_predict", "preset=vllm", "jct_s.mean", 1 },
@@ -93,10 +101,11 @@ static const struct gate_effects effects[] = {
     { "a preset that does not refill",
       BATCHES "--compare preset=static_batch,orca",
       { { "preset=orca", "preset=static_batch", "jct_s.mean", -0.90 } } },
-    { "bins packed by decreasing size, all there at once: neither the mean nor the end is sooner",
+    { "unbounded queue, bins packed by decreasing size, all there at once: neither the mean nor "
+      "the end is sooner",
       "--trace gen:poisson,rate=2000,prompt=lognormal(300,1),output=lognormal(211,1),n=500,"
-      "output_max=1000 --fleet 1xl4 --kv-tokens 20000 --admit s3 --predict oracle --seeds 10 "
-      "--compare order=fcfs,largest_first",
+      "output_max=1000 --fleet 1xl4 --kv-tokens 20000 --admit s3 --predict oracle --seeds "
+      "10 " UNBOUNDED "--compare order=fcfs,largest_first",
       {
           { "order=largest_first", "order=fcfs", "jct_s.mean", 0.50 },
           { "order=largest_first", "order=fcfs", "jct_s.p99", 0.005 },

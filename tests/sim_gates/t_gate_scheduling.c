@@ -14,9 +14,11 @@
 #include <stdio.h>
 
 #define THIRD (1.0 / 3)
+/* The study's engine queued without a bound; at a speed of 1.2 the product's 256 refuse a third. */
+#define UNBOUNDED "--max-waiting 1000000 --requests-max 1000000 "
 #define STUDY                                                                                     \
     "--trace azure-2023-conv.csv --chunk budget --batch-tokens 576 --admit fit --predict oracle " \
-    "--bias 0 --residual 0 --drain 9h "
+    "--bias 0 --residual 0 --drain 9h " UNBOUNDED
 
 /* The command in the study's world. */
 static struct gate study_run(const char *command)
@@ -40,7 +42,7 @@ static double jct(const struct gate *g, const char *arm)
     return gate_mean(g, arm, "jct_s.mean").mean;
 }
 
-static void orders_on_one_a100(void **state)
+static void orders_on_one_a100_with_an_unbounded_queue(void **state)
 {
     (void)state;
     static const char *const order[] = { "order=fcfs", "order=sjf_output", "order=sjf_prompt",
@@ -70,7 +72,7 @@ static void orders_on_one_a100(void **state)
     }
 }
 
-static void memory_is_short_on_one_l4(void **state)
+static void memory_is_short_on_one_l4_with_an_unbounded_queue(void **state)
 {
     (void)state;
     struct gate g = study_run(STUDY "--fleet 1xl4 --kv-tokens 35000 --speed 0.18 "
@@ -132,8 +134,8 @@ static void chunks_protect_tokens(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(orders_on_one_a100),
-        cmocka_unit_test(memory_is_short_on_one_l4),
+        cmocka_unit_test(orders_on_one_a100_with_an_unbounded_queue),
+        cmocka_unit_test(memory_is_short_on_one_l4_with_an_unbounded_queue),
         cmocka_unit_test(feedback_queues_want_variance),
         cmocka_unit_test(chunks_protect_tokens),
     };

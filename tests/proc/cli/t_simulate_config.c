@@ -64,9 +64,9 @@ static void a_fleets_file_is_taken_in_part_and_says_so(void **state)
              "    pools: [ { name: a, offers: [a] } ]\n");
     simulate_digest(digest[0], &out, "--trace " GENERATED " --fleet 2xl4 --config %s", path);
     static const char *const says[] = {
-        "taken: router.route, engine.max_num_seqs, engine.order, engine.chunk, "
+        "taken: router.route, router.hold_max, engine.max_num_seqs, engine.order, engine.chunk, "
         "services[0].engine.order;",
-        "left, where the command's own words count: controller, services, local, router.hold_max, "
+        "left, where the command's own words count: controller, services, local, "
         "services[0].engine.predict\n",
     };
     for (size_t i = 0; i < COUNT_OF(says); i++)
@@ -82,14 +82,13 @@ static void a_fleets_file_is_taken_in_part_and_says_so(void **state)
     assert_string_not_equal(digest[0], digest[2]); /* the service's row is the stronger one */
     assert_string_not_equal(digest[0], digest[3]);
     assert_int_equal(simulate(&out, "--trace " GENERATED REFERENCE "--config %s", path), 0);
-    expect(&out, "taken: router.route; left, where the command's own words count "
+    expect(&out, "taken: router.route, router.hold_max; left, where the command's own words count "
                  "and ref8000 has no engine: controller, services, local, "
-                 "router.hold_max, engine.max_num_seqs, engine.order, "
-                 "engine.chunk, services[0].engine.order");
+                 "engine.max_num_seqs, engine.order, engine.chunk, services[0].engine.order");
 
     assert_int_equal(simulate(&out, "--trace " GENERATED " --fleet 2xl4 --config muster.yaml"), 0);
     expect(&out, "muster.yaml: taken: router.route, router.predict, "
-                 "router.migrate, services[0].engine.order; left, "
+                 "router.migrate, router.hold_max, services[0].engine.order; left, "
                  "where the command's own words count: controller, services, "
                  "local, router.listen, router.");
 }

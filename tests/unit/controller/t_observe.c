@@ -132,21 +132,17 @@ static void the_rows_that_read_it_act_on_it(void **state)
 }
 
 /* Requests of (prompt, output), all alike, as one router tells them. */
-static void tell_lengths(uint32_t count, double prompt, double output, double age_s,
-                         uint32_t bins[WIRE_LENGTH_PLACES], uint32_t place,
-                         struct wire_lengths *ret)
+static void tell_lengths(uint32_t count, double prompt, double output, double age_s, uint32_t place,
+                         struct lengths *ret)
 {
-    memset(bins, 0, WIRE_LENGTH_PLACES * sizeof *bins);
-    bins[place] = count;
-    *ret = (struct wire_lengths){ .count = count,
-                                  .age_s = age_s,
-                                  .prompt = prompt,
-                                  .output = output,
-                                  .prompt_sq = prompt * prompt,
-                                  .output_sq = output * output,
-                                  .cross = prompt * output,
-                                  .bins = bins,
-                                  .bin_count = WIRE_LENGTH_PLACES };
+    *ret = (struct lengths){ .count = count,
+                             .age_s = age_s,
+                             .prompt = prompt,
+                             .output = output,
+                             .prompt_sq = prompt * prompt,
+                             .output_sq = output * output,
+                             .cross = prompt * output };
+    ret->bin[place / LENGTH_BINS][place % LENGTH_BINS] = (float)count;
 }
 
 static void sync_router(struct world *w, const char *name, struct service_demand *d)
@@ -185,14 +181,13 @@ static void lengths_of_two_routers_are_joined(void **state)
 {
     (void)state;
     struct world *w = world_with_one(&scale_work);
-    uint32_t bins[3][WIRE_LENGTH_PLACES];
     w->now += DEMAND_FRESH_US + SECOND; /* the world's own router is stale: none of it counts */
     assert_false(demand_seen(w)->present);
     struct service_demand a = { .service = STR("chat"), .has_expected = true, .has_queued = true };
     struct service_demand b = { .service = STR("chat"), .has_expected = true };
-    tell_lengths(30, 100, 40, 1, bins[0], 2 * LENGTH_BINS + 1, &a.expected);
-    tell_lengths(4, 5000, 10, 0, bins[1], 8 * LENGTH_BINS, &a.queued);
-    tell_lengths(10, 2000, 600, 3, bins[2], 6 * LENGTH_BINS + 5, &b.expected);
+    tell_lengths(30, 100, 40, 1, 2 * LENGTH_BINS + 1, &a.expected);
+    tell_lengths(4, 5000, 10, 0, 8 * LENGTH_BINS, &a.queued);
+    tell_lengths(10, 2000, 600, 3, 6 * LENGTH_BINS + 5, &b.expected);
     sync_router(w, "r1", &a);
     w->now += SECOND;
     sync_router(w, "r2", &b);

@@ -66,7 +66,6 @@ static void fleet_free(struct fleet *f)
 /* A second router, which says what lengths are expected and hears the roles. */
 static void sync_router(struct fleet *f)
 {
-    uint32_t bins[WIRE_LENGTH_PLACES] = { 50 };
     CLEANUP(arena_fini) struct arena arena;
     arena_init(&arena, SYNC_BYTES_MAX);
     struct service_demand d = { .service = STR("chat"),
@@ -80,8 +79,7 @@ static void sync_router(struct fleet *f)
                                               .prompt_sq = 2e6,
                                               .output_sq = 7e4,
                                               .cross = 2e5,
-                                              .bins = bins,
-                                              .bin_count = WIRE_LENGTH_PLACES } };
+                                              .bin = { { 50 } } } };
     struct router_sync s = { .router = STR("r1"),
                              .boot = 1,
                              .seq = ++f->seq,

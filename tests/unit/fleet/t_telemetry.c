@@ -124,8 +124,7 @@ static void a_report_carries_rates_means_and_counters(void **state)
         telemetry_finished(one, &ended, SECOND * (int64_t)10);
     }
     struct service_demand d;
-    struct telemetry_bins bins;
-    telemetry_report(one, SECOND * (int64_t)11, &bins, &d);
+    telemetry_report(one, SECOND * (int64_t)11, &d);
     assert_int_equal(d.arrivals_total, 30);
     assert_float_equal(d.arrival_per_s, 2, 1e-9);
     assert_float_equal(d.prompt_tokens_mean, 110, 1e-9);
@@ -145,20 +144,21 @@ static void lengths_are_told_as_they_were_counted(void **state)
 {
     (void)state;
     enum { COUNT = 3000 };
-    struct telemetry_bins bins;
+    static struct telemetry_place place[COUNT];
     struct service_demand d;
     struct err err = { 0 };
     CLEANUP(telemetry_freep) struct telemetry *one = calloc(1, sizeof *one);
     int64_t now_us = (int64_t)100 * SECOND;
     assert_non_null(one);
-    telemetry_report(one, now_us, &bins, &d);
+    telemetry_report(one, now_us, &d);
     assert_false(d.has_expected || d.has_queued); /* absent, not a distribution of nothing */
     for (uint32_t i = 0; i < COUNT; i++)
-        telemetry_queued(one, 1e6 / (i + 1.3), 77.7 / (i + 1), now_us);
+        telemetry_queued(one, &place[i], 1e6 / (i + 1.3), 77.7 / (i + 1), now_us);
     for (uint32_t i = 0; i < COUNT - 1; i++)
-        telemetry_unqueued(one, 1e6 / (i + 1.3), 77.7 / (i + 1));
+        telemetry_unqueued(one, &place[i]);
+    telemetry_unqueued(one, &place[0]); /* left already */
     now_us += (int64_t)2 * SECOND;
-    telemetry_report(one, now_us, &bins, &d);
+    telemetry_report(one, now_us, &d);
     assert_true(d.has_expected && d.has_queued);
     assert_float_equal(d.expected.count, COUNT, 0);
     assert_float_equal(d.expected.age_s, 2, 1e-9);
@@ -175,8 +175,8 @@ static void lengths_are_told_as_they_were_counted(void **state)
     struct router_sync in;
     assert_int_equal(router_sync_encode(&out, &text), 0);
     if (router_sync_decode(buf_view(&text), &arena, &in, &err) < 0) fail_msg("%s", err.text);
-    assert_memory_equal(in.services[0].expected.bins, bins.expected, sizeof bins.expected);
-    assert_memory_equal(in.services[0].queued.bins, bins.queued, sizeof bins.queued);
+    assert_memory_equal(&in.services[0].expected, &d.expected, sizeof d.expected);
+    assert_memory_equal(&in.services[0].queued, &d.queued, sizeof d.queued);
 }
 
 int main(void)

@@ -45,7 +45,7 @@ struct fleet {
     uint32_t *held; /* requests kept because nothing serves */
     uint32_t held_count;
     int64_t *first_us;
-    double *predicted;
+    struct telemetry_place *place;
     double mean_output;
     uint64_t ended;
     struct toy_result *ret;
@@ -177,7 +177,7 @@ static void finish_step(struct fleet *f, struct replica *r)
             uint32_t request = r->filling;
             r->filling = UINT32_MAX;
             f->first_us[request] = f->now_us;
-            telemetry_unqueued(f->telemetry, q->prompt, f->predicted[request]);
+            telemetry_unqueued(f->telemetry, &f->place[request]);
             r->kv_read += (double)q->prompt + 1;
             if (q->output <= 1)
                 end_session(f, r, request);
@@ -244,12 +244,11 @@ static void gone(struct fleet *f, struct replica *r)
 {
     for (uint32_t i = 0; i < r->queued; i++) {
         uint32_t k = r->queue[(r->head + i) % r->room];
-        telemetry_unqueued(f->telemetry, f->setup->request[k].prompt, f->predicted[k]);
+        telemetry_unqueued(f->telemetry, &f->place[k]);
         telemetry_failed(f->telemetry);
     }
     if (r->filling != UINT32_MAX) {
-        telemetry_unqueued(f->telemetry, f->setup->request[r->filling].prompt,
-                           f->predicted[r->filling]);
+        telemetry_unqueued(f->telemetry, &f->place[r->filling]);
         telemetry_failed(f->telemetry);
     }
     for (uint32_t i = 0; i < r->batch; i++)
@@ -300,9 +299,8 @@ static void drop_drained(struct fleet *f)
 static void control(struct fleet *f)
 {
     static struct sim_load load[REPLICAS_MAX];
-    static struct telemetry_bins bins;
     static struct service_demand demand;
-    telemetry_report(f->telemetry, f->now_us, &bins, &demand);
+    telemetry_report(f->telemetry, f->now_us, &demand);
     demand.held = f->held_count;
     for (uint32_t i = 0; i < f->held_count; i++)
         demand.held_prompt_tokens += f->setup->request[f->held[i]].prompt;
@@ -368,8 +366,8 @@ int toy_run(const struct toy_setup *setup, struct toy_result *ret)
     f->telemetry = calloc(1, sizeof *f->telemetry);
     f->held = calloc(setup->count + 1, sizeof *f->held);
     f->first_us = calloc(setup->count + 1, sizeof *f->first_us);
-    f->predicted = calloc(setup->count + 1, sizeof *f->predicted);
-    must(f->replica && f->telemetry && f->held && f->first_us && f->predicted);
+    f->place = calloc(setup->count + 1, sizeof *f->place);
+    must(f->replica && f->telemetry && f->held && f->first_us && f->place);
     f->mean_output = setup->count ? setup->request[0].output : 1;
     struct err err = { 0 };
     int rc = sim_control_new(&setup->control, &f->control, &err);
@@ -382,11 +380,9 @@ int toy_run(const struct toy_setup *setup, struct toy_result *ret)
         if (next < setup->count) at = min_i64(at, setup->request[next].at_us);
         f->now_us = max_i64(f->now_us, at);
         while (next < setup->count && setup->request[next].at_us <= f->now_us) {
-            f->predicted[next] = f->mean_output;
-            telemetry_arrived(f->telemetry, setup->request[next].prompt, f->predicted[next],
-                              f->now_us);
-            telemetry_queued(f->telemetry, setup->request[next].prompt, f->predicted[next],
-                             f->now_us);
+            uint32_t prompt = setup->request[next].prompt;
+            telemetry_arrived(f->telemetry, prompt, f->mean_output, f->now_us);
+            telemetry_queued(f->telemetry, &f->place[next], prompt, f->mean_output, f->now_us);
             submit(f, next++);
             busy = true;
         }
@@ -406,7 +402,7 @@ int toy_run(const struct toy_setup *setup, struct toy_result *ret)
     free(f->telemetry);
     free(f->held);
     free(f->first_us);
-    free(f->predicted);
+    free(f->place);
     free(f);
     return rc;
 }

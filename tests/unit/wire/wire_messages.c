@@ -110,7 +110,6 @@ static const struct agent_reply wishes = {
     .known = true, .drain = true, .clock = 0.85, .lease_ms = 15000
 };
 static const struct engine_clock engine_clock = { 0.2 };
-static const uint32_t length_bins[WIRE_LENGTH_PLACES] = { [0] = 2, [13] = 1 };
 static const struct service_demand demands[] = { {
     .service = { "m", 1 },
     .arrivals_total = 1,
@@ -134,7 +133,7 @@ static const struct service_demand demands[] = { {
     .tpot_s = { 6, 7, 8, 9, 10 },
     .e2e_s = { 0 },
     .has_queued = true,
-    .queued = { 3, 0.5, 30, 40, 1000, 2000, 1300, length_bins, WIRE_LENGTH_PLACES },
+    .queued = { 3, 0.5, 30, 40, 1000, 2000, 1300, { { 2 }, { 0, 1 } } },
 } };
 static const struct endpoint_demand sent[] = { { { "i-1", 3 }, 1 } };
 static const struct tenant_usage tenants_used[] = { { { "t", 1 }, 1, 2, 3, 4, 5 } };

@@ -1,0 +1,57 @@
+/* hosts.h - a stream of events, and the two hosts that are fed with it.
+ *
+ * The stream is drawn from a seed: arrivals at two routers, first and further tokens, ends, broken
+ * connections, loads and work of three engines, at every whole second.
+ */
+#pragma once
+#include "base/wire/report.h"
+#include "simulator/trace.h"
+#include "tests/unit/hosts/probes.h"
+
+#define SECOND ((int64_t)1000000)
+enum { HOST_ROUTERS = 2, HOST_INSTANCES = 3, HOST_REQUESTS = 900, HOST_SECONDS = 90 };
+#define HOST_FROM_US (2 * SECOND) /* views before are left out */
+#define HOST_KV_TOKENS 200000
+#define HOST_PAGE 16
+#define HOST_LEAD_S 5
+#define HOST_SLO_TTFT_S 2.0
+#define HOST_SLO_TPOT_S 0.1
+
+enum event_kind { ARRIVES, TOKENS, ENDS, BREAKS };
+
+struct event {
+    int64_t at_us; /* never a whole millisecond: no timer is due then */
+    enum event_kind kind;
+    uint32_t request, count, nth;
+};
+
+struct stream {
+    struct event event[8 * HOST_REQUESTS];
+    uint32_t count;
+    struct trace *trace;
+    uint64_t seed;
+};
+
+struct stream *stream_new(uint64_t seed);
+void stream_free(struct stream *s);
+
+/* Prompt tokens that a request finds in a cache. */
+uint32_t stream_cached(const struct stream *s, uint32_t request);
+
+/* What an engine has at a whole second. */
+struct stream_load {
+    uint32_t running, waiting;
+    uint64_t prefill_tokens, kv_tokens, pages_cached;
+    struct perf_coef perf;
+    struct wire_work work;
+    uint64_t
+        uncached_total; /* prompt tokens taken in and not found in the cache, since its start */
+};
+void stream_load(const struct stream *s, uint32_t instance, int64_t second,
+                 struct stream_load *ret);
+
+/* To which router the run's chance sends a request. */
+uint32_t simulator_router(uint32_t request);
+
+void feed_simulator(const struct stream *s, struct probe_log *log);
+void feed_product(const struct stream *s, struct probe_log *log);

@@ -1,0 +1,166 @@
+/* simulator_host.c - the simulator's hosts (run.h: routers, demand, heard, control, roles, clocks), fed
+ * through instances that do what the stream says. */
+#include "base/core/bits.h"
+#include "base/core/own.h"
+#include "base/perf/roofline.h"
+#include "simulator/run.h"
+#include "tests/unit/hosts/hosts.h"
+#include "tests/unit/unit.h"
+
+#include <stdlib.h>
+
+#define SEED 1
+
+struct sim_host {
+    const struct stream *stream;
+    struct run run;
+    struct sim_result result;
+    struct sim_control_setup scaling;
+    const struct instance_kind *engine; /* that the scripted one stands before */
+    struct flight *flight[HOST_REQUESTS];
+    struct roofline roofline;
+};
+
+static struct sim_host *sim; /* what the scripted instances reach */
+
+static int take(struct instance *in, struct flight *f, int64_t now_us, struct err *err)
+{
+    (void)in, (void)now_us, (void)err;
+    sim->flight[f->request] = f;
+    return 0;
+}
+
+static struct stream_load load_now(const struct instance *in, int64_t now_us)
+{
+    struct stream_load l;
+    stream_load(sim->stream, in->config.place, now_us / SECOND, &l);
+    return l;
+}
+
+static void load(struct instance *in, int64_t now_us, struct instance_load *ret)
+{
+    const struct stream_load l = load_now(in, now_us);
+    *ret = (struct instance_load){ .running = l.running,
+                                   .waiting = l.waiting,
+                                   .prefill_tokens = l.prefill_tokens,
+                                   .kv_tokens = l.kv_tokens,
+                                   .kv_tokens_max = HOST_KV_TOKENS,
+                                   .pages_cached = l.pages_cached,
+                                   .perf = l.perf };
+}
+
+static void stats(struct instance *in, struct instance_stats *ret)
+{
+    const struct stream_load l = load_now(in, sim->run.now_us);
+    *ret = (struct instance_stats){ .prompt_tokens = l.uncached_total + 7, .hit_tokens = 7 };
+}
+
+static void work(struct instance *in, int64_t now_us, struct instance_work *ret)
+{
+    *ret = (struct instance_work){ &sim->roofline, load_now(in, now_us).work };
+}
+
+static void leave(struct instance *in)
+{
+    sim->engine->free(in);
+}
+
+static const struct instance_kind scripted = {
+    .submit = take, .load = load, .stats = stats, .work = work, .free = leave
+};
+
+static void sim_start(struct sim_host *h, const struct stream *s)
+{
+    struct sim_config config = { .seed = SEED,
+                                 .pool_count = 1,
+                                 .route = &probe_route,
+                                 .role = &probe_role,
+                                 .power = &probe_power,
+                                 .routers = HOST_ROUTERS,
+                                 .kv_tokens = HOST_KV_TOKENS,
+                                 .page_tokens = HOST_PAGE,
+                                 .slo_ttft_s = HOST_SLO_TTFT_S,
+                                 .slo_tpot_s = HOST_SLO_TPOT_S,
+                                 .scaling = &h->scaling };
+    config.pool[0] = (struct sim_pool){
+        .hardware = hardware_find(STR("a100")), .tp = 1, .count = HOST_INSTANCES, .price_h = 1
+    };
+    assert_int_equal(model_spec_find(STR("llama-3-8b"), &config.model, NULL), 0);
+    h->scaling.pool[0] = (struct sim_control_pool){ .max = HOST_INSTANCES,
+                                                    .start = HOST_INSTANCES,
+                                                    .lead_s = HOST_LEAD_S };
+    h->scaling.service[0] = (struct sim_control_service){ .policy = &probe_scale,
+                                                          .shaper = &scale_shape_none,
+                                                          .place = &probe_place,
+                                                          .scale = SCALE_CONFIG_DEFAULT };
+    h->stream = s;
+    struct err err = { 0 };
+    if (sim_config_check(&config, s->trace, &err) < 0) fail_msg("%s", err.text);
+    h->run.config = sim_config_resolved(&config, s->trace);
+    h->run.trace = s->trace;
+    h->run.result = &h->result;
+    assert_true(roofline_init(&h->roofline, config.pool[0].hardware, &config.model, 1));
+    if (run_start(&h->run, &err) < 0) fail_msg("%s", err.text);
+    run_at(&h->run, &h->run.report, 0, RANK_REPORT);
+    run_at(&h->run, &h->run.clocks.tick, 0, RANK_POWER);
+    for (uint32_t i = 0; i < HOST_INSTANCES; i++) {
+        h->engine = h->run.instance[i]->kind;
+        h->run.instance[i]->kind = &scripted;
+    }
+}
+
+static void sim_timers(struct sim_host *h, int64_t until_us)
+{
+    for (struct heap_node *node; (node = heap_peek(&h->run.events));) {
+        if (node->key / RUN_RANKS >= until_us) return;
+        run_happen(&h->run, node, until_us);
+    }
+}
+
+static void sim_event(struct sim_host *h, const struct event *e)
+{
+    struct run *run = &h->run;
+    run->now_us = e->at_us;
+    if (e->kind == ARRIVES) {
+        routers_arrive(run, e->request);
+        return;
+    }
+    struct flight *f = h->flight[e->request];
+    if (!f || f->core.state != DISPATCH_SENT) return;
+    struct instance *in = run->instance[f->instance];
+    const struct instance_hooks *hooks = &in->config.hooks;
+    if (e->kind == TOKENS) {
+        if (f->generated == 0) f->cached_tokens = stream_cached(h->stream, e->request);
+        hooks->tokens(hooks->arg, f, e->count, run->now_us, run->now_us);
+    } else if (e->kind == ENDS) {
+        h->flight[e->request] = NULL;
+        hooks->ended(hooks->arg, f, run->now_us);
+    } else {
+        h->flight[e->request] = NULL;
+        list_remove(&f->on_instance);
+        in->in_flight--;
+        routers_died(run, f);
+    }
+}
+
+void feed_simulator(const struct stream *s, struct probe_log *log)
+{
+    sim = calloc(1, sizeof *sim);
+    must(sim);
+    log->from_us = HOST_FROM_US;
+    probe_log_set(log);
+    sim_start(sim, s);
+    for (uint32_t i = 0; i < s->count; i++) {
+        sim_timers(sim, s->event[i].at_us);
+        sim_event(sim, &s->event[i]);
+    }
+    probe_log_set(NULL);
+    run_stop(&sim->run);
+    sim_result_fini(&sim->result);
+    free(sim);
+}
+
+uint32_t simulator_router(uint32_t request)
+{
+    return (uint32_t)(rng_at(SEED ^ WORLD_ROUTER, request) % HOST_ROUTERS);
+}

@@ -1,0 +1,67 @@
+/* t_same_views.c - one stream of events gives byte-equal views in the simulator and in the product.
+ *
+ * The stream is drawn from a seed: arrivals at two routers, first and further tokens, ends, broken
+ * connections, loads and work of three engines. It is fed twice. The simulator's hosts get it through
+ * instances that do what it says (simulator_host.c). The product
+ * gets it through what runs there: the routers' dispatch and telemetry, the
+ * wire, the controller (product_host.c), in the periods that the configuration has by default. Probes take the place of policies of every kind and write down
+ * each view; the texts must be equal. A window, period, bound, quantile or merge that is not the
+ * other host's shows as the first line that differs.
+ *
+ * Not compared: what names a host's own things (probes.h), and the first two seconds, in which the
+ * controller of the product knows its fleet and that of the simulator meets it.
+ */
+#include "tests/unit/hosts/hosts.h"
+#include "tests/unit/unit.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* The line in which the two differ first, with the moment before it. */
+static void differ(enum probe_kind kind, const char *a, const char *b)
+{
+    const char *line = a, *moment = a;
+    size_t at = 0;
+    for (; a[at] && a[at] == b[at]; at++) {
+        if (a[at] != '\n') continue;
+        line = a + at + 1;
+        if (*line != ' ') moment = line;
+    }
+    const char *other = b + (line - a);
+    fail_msg("%s views differ, %.*s:\n  product   %.*s\n  simulator %.*s", probe_names[kind],
+             (int)strcspn(moment, "\n"), moment, (int)strcspn(line, "\n"), line,
+             (int)strcspn(other, "\n"), other);
+}
+
+static void views_of_every_kind_are_equal(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 1; seed <= 3; seed++) {
+        struct stream *s = stream_new(seed);
+        struct probe_log product = { 0 }, simulator = { 0 };
+        feed_product(s, &product);
+        feed_simulator(s, &simulator);
+        for (uint32_t k = 0; k < PROBE_KIND_COUNT; k++) {
+            buf_byte(&product.text[k], 0);
+            buf_byte(&simulator.text[k], 0);
+            assert_true(product.text[k].rc == 0 && simulator.text[k].rc == 0);
+            printf("seed %u: %u views of %s, %zu bytes\n", (unsigned)seed, product.count[k],
+                   probe_names[k], product.text[k].len);
+            assert_true(product.count[k] >= 15);
+            if (product.text[k].len != simulator.text[k].len ||
+                memcmp(product.text[k].data, simulator.text[k].data, product.text[k].len) != 0)
+                differ((enum probe_kind)k, product.text[k].data, simulator.text[k].data);
+        }
+        probe_log_fini(&product);
+        probe_log_fini(&simulator);
+        stream_free(s);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(views_of_every_kind_are_equal),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
