@@ -53,13 +53,16 @@ static void on_ping(void *arg)
 {
     struct call *c = arg;
     struct http_api *api = c->api;
-    int64_t quiet_from = c->written_us;
+    int64_t quiet_from = c->written_us, now_us = loop_now_us(api->loop);
     if (!c->x) return;
-    if (loop_now_us(api->loop) - quiet_from >= api->config.ping_us && !http_stream_full(c->x)) {
-        buf_clear(&api->out);
-        sse_comment(&api->out, STR("ping"));
-        send_out(c);
-        quiet_from = loop_now_us(api->loop);
+    if (now_us - quiet_from >= api->config.ping_us) {
+        /* Of a full stream too: with a timer in the past the loop would never wait. */
+        quiet_from = now_us;
+        if (!http_stream_full(c->x)) {
+            buf_clear(&api->out);
+            sse_comment(&api->out, STR("ping"));
+            send_out(c);
+        }
     }
     if (c->x) loop_timer_set(api->loop, &c->ping, quiet_from + api->config.ping_us);
 }

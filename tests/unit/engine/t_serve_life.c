@@ -310,6 +310,43 @@ static void t_full_is_429_and_waiting_streams_are_pinged(void **state)
     engine_close(&e);
 }
 
+/* CPU time of the process so far, in microseconds. */
+static int64_t cpu_us(const struct engine *e)
+{
+    char path[64], text[1024] = "";
+    unsigned long user = 0, system = 0;
+    snprintf(path, sizeof path, "/proc/%d/stat", (int)e->pid);
+    FILE *file = fopen(path, "r");
+    assert_non_null(file);
+    size_t len = fread(text, 1, sizeof text - 1, file);
+    fclose(file);
+    assert_true(len > 0);
+    const char *rest = strrchr(text, ')');
+    assert_int_equal(
+        sscanf(rest, ") %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %lu %lu", &user, &system), 2);
+    return (int64_t)(user + system) * 1000000 / sysconf(_SC_CLK_TCK);
+}
+
+/* Its stream is full and no ping can be written: the loop waits until it reads again. */
+static void t_a_client_that_never_reads_costs_no_cpu(void **state)
+{
+    (void)state;
+    struct engine e;
+    engine_open(&e, (const char *const[]){ "--ping", "100ms", NULL });
+    int fd = connect_raw(&e);
+    send_raw(fd, "/v1/completions", ENDLESS_STREAM);
+    double last = -1;
+    for (double now = 0; now == 0 || now > last; usleep(200000)) {
+        last = now;
+        now = metric(&e, "muster_engine_generation_tokens_total");
+    }
+    int64_t before_us = cpu_us(&e);
+    usleep(1000000); /* the fault is what happens while nothing does */
+    assert_true(cpu_us(&e) - before_us < 100000);
+    close(fd);
+    engine_close(&e);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -317,6 +354,7 @@ int main(void)
         cmocka_unit_test(t_wrong_starts),
         cmocka_unit_test(t_cpu_share_is_kept),
         cmocka_unit_test(t_sigterm_drains),
+        cmocka_unit_test(t_a_client_that_never_reads_costs_no_cpu),
         cmocka_unit_test(t_a_stalled_device_is_told),
         cmocka_unit_test(t_a_request_that_waits_is_alive),
         cmocka_unit_test(t_leaving_frees_the_pages),
