@@ -33,3 +33,5 @@
 /* A number as the default of a setting. */
 #define DEFAULT_TEXT_(number) #number
 #define DEFAULT_TEXT(number) DEFAULT_TEXT_(number)
+#define TOLD_FRESH_US \
+    5000000 /* for so long the word of an engine to a router about its load holds */

@@ -11,6 +11,7 @@
 #include "base/text/tokenizer.h"
 #include "base/wire/openai_reply.h"
 #include "base/wire/sse.h"
+#include "fleet/kv_transfer.h"
 #include "router/core/failure.h"
 #include "router/target.h"
 
@@ -25,13 +26,13 @@ struct outcome {
     int64_t ttft_us, tpot_us, e2e_us; /* 0: not measured */
 };
 
-/* A move that is under way, on the byte loop (migrate_request.c). */
+/* A migration that is under way, on the byte loop (migrate_request.c). */
 struct request_migrate {
+    struct kv_transfer kv; /* as this thread sees it: the stages */
     struct target to;
     struct signed_call *call; /* of a stage */
     struct buf reply;
     int status;
-    uint32_t stage, copied_tokens;
 };
 
 struct client_stream {
@@ -56,7 +57,7 @@ struct client_stream {
     uint32_t leg_from; /* tokens of the output that were there when this leg began */
     bool leg_prefills; /* this leg ends with its first token */
     bool broken;       /* the last leg failed */
-    struct request_migrate move;
+    struct request_migrate migrate;
     struct text_job text; /* of a large body */
     bool at_text;         /* a text worker has this part: all above but x and deadline is its */
     int text_rc;

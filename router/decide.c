@@ -59,7 +59,6 @@ static void expectations_fill(const struct request *r, struct target *to)
 /* The mail for the byte loop: the next leg is at the request's slot. */
 static void tell_send(struct decide *d, struct request *r, const struct target *to)
 {
-    r->placed.at_serial = d->endpoint[r->placed.dispatch.slot].serial;
     struct lane *lane = &r->home->lane;
     lane_lock(lane);
     r->mail.tell |= TELL_SEND;
@@ -106,7 +105,8 @@ static void answer(struct decide *d, struct request *r, const struct dispatch_ve
     if (v->answer != DISPATCH_SEND) return;
     struct target to = d->endpoint[r->placed.dispatch.slot].target;
     const struct dispatch_endpoint *ep = dispatch_endpoint_at(d->dispatch, r->placed.dispatch.slot);
-    r->placed.handing = to.pd_handoff = ep->takes_ids && ep->role == ROLE_PREFILL;
+    to.pd_handoff = ep->takes_ids && ep->role == ROLE_PREFILL;
+    migrate_plan_sent(d->migrate, r, to.pd_handoff);
     uint32_t peer = r->placed.dispatch.route.fetch_from_id;
     if (peer != ROUTE_NONE && decide_kv_from(d, peer, r->placed.dispatch.slot, &to)) {
         metric_inc(metric_of(d->metrics, RM_KV_FETCHES));
@@ -244,7 +244,7 @@ static void on_prefilled(struct decide *d, struct request *r, int64_t now_us)
     uint32_t from = r->placed.dispatch.slot,
              to = dispatch_pd_handoff(d->dispatch, dispatch_of(r), now_us);
     struct target target = d->endpoint[r->placed.dispatch.slot].target;
-    r->placed.handing = false;
+    migrate_plan_prefilled(d->migrate, r, to == ROUTE_NONE ? from : to);
     if (to != ROUTE_NONE && to != from) {
         decide_kv_from(d, from, to, &target);
         metric_inc(metric_of(d->metrics, RM_PD_HANDOFFS));
@@ -539,6 +539,7 @@ static void place_put(struct decide *d, struct endpoint_place *s, const struct e
     s->leaves_us = ep->leaves_ms > 0 ? loop_now_us(d->loop) + ep->leaves_ms * INT64_C(1000) : 0;
     s->boot = ep->boot;
     s->target = *target;
+    migrate_plan_endpoint(d->migrate, (uint32_t)(s - d->endpoint), s->serial);
 }
 
 void decide_endpoint_put(struct decide *d, const struct endpoint *ep, struct err *err)
@@ -596,6 +597,7 @@ void decide_endpoints_end(struct decide *d, bool complete)
             dispatch_endpoint_remove(d->dispatch, i);
             s->feed = NULL;
             s->used = false;
+            migrate_plan_endpoint(d->migrate, i, 0);
         }
         if (!s->used && s->pins != 0 && dispatch_in_flight(d->dispatch, i) == 0) {
             s->target.bundle = NULL; /* nobody asks any more where a request was */

@@ -26,9 +26,6 @@ struct endpoint_place {
     uint64_t pins; /* of target.bundle */
     uint64_t boot, service;
     uint64_t serial;         /* no other endpoint's, in this slot or another */
-    uint32_t incoming_pages; /* of moves on their way here, */
-    uint32_t sending_pages;  /* and from here */
-    int64_t moved_us;        /* when the last move from or to it ended */
     struct block_feed *feed; /* of its KV events; NULL for other engines */
 };
 

@@ -512,7 +512,7 @@ void generate_on_mail(void *arg, struct lane_item *item)
     lane_open(&b->lane, item);
     uint32_t tell = r->mail.tell;
     r->mail.tell = 0;
-    struct target target = r->mail.tell_target, move = r->mail.tell_migrate;
+    struct target target = r->mail.tell_target, migrate = r->mail.tell_migrate;
     int status = r->mail.tell_status;
     double retry_after_s = r->mail.tell_retry_after_s;
     bool rate_limited = r->mail.tell_rate_limited, late = r->mail.tell_late;
@@ -525,7 +525,7 @@ void generate_on_mail(void *arg, struct lane_item *item)
         upstream_start(r);
     }
     if (!r->client.over && tell & TELL_TEXT) give_to_worker(r, run_prepare, done_prepare);
-    if (!r->client.over && tell & TELL_MIGRATE) migrate_request_begin(r, &move);
+    if (!r->client.over && tell & TELL_MIGRATE) migrate_request_begin(r, &migrate);
     if (!r->client.over && tell & TELL_REFUSE) {
         refusal(r, status, rate_limited, late, retry_after_s);
         answer_problem(r, retry_after_s);

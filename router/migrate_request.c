@@ -1,28 +1,27 @@
-/* migrate_request.c - a running answer goes on at another engine, its K and V copied while it still runs here.
+/* migrate_request.c - the byte loop's part of a migration: a running output goes on at another engine, its K
+ * and V copied while it still runs here.
  *
  *     TELL_MIGRATE ──► all of it ──► what was added ──► ... ──► little is left: stop here, go on there
  *                       │                │
- *                       └────────────────┴─► ASK_STAYS: nothing came, or the answer has ended
+ *                       └────────────────┴─► ASK_STAYS: nothing came, or the output has ended
  *
- * The target fetches, stage by stage, from the source's cache; the last stage is the fetch that its
- * own generate call begins with. Only then is the source told to stop, so a move that comes to
- * nothing costs the answer nothing. What the target refuses after that is a leg that failed: the
- * answer goes on wherever the decision thread says.
+ * fleet/kv_transfer.c says what comes next. The target fetches, stage by stage, from the source's
+ * cache; the last stage is the fetch that its own generate call begins with. Only then is the source
+ * told to stop, so a migration that comes to nothing costs the output nothing. What the target refuses
+ * after that is a leg that failed: the output goes on wherever the decision thread says.
  */
 #include "base/core/bits.h"
 #include "base/core/own.h"
 #include "base/wire/kv_wire.h"
-#include "policies/migrate/migrate.h"
 #include "router/byte_loop.h"
 
 #define REPLY_BYTES_MAX 4096
-#define STAGE_US_MAX 15000000 /* an engine gives up its fetch after ten seconds */
 
 void migrate_request_forget(struct request *r)
 {
-    if (r->client.move.call) signed_call_cancel(r->client.move.call);
-    buf_fini(&r->client.move.reply);
-    r->client.move = (struct request_migrate){ 0 };
+    if (r->client.migrate.call) signed_call_cancel(r->client.migrate.call);
+    buf_fini(&r->client.migrate.reply);
+    r->client.migrate = (struct request_migrate){ 0 };
 }
 
 static void stay(struct request *r)
@@ -33,7 +32,7 @@ static void stay(struct request *r)
 
 static void go(struct request *r)
 {
-    struct target from = r->client.target, to = r->client.move.to;
+    struct target from = r->client.target, to = r->client.migrate.to;
     signed_call_cancel(r->client.call);
     r->client.call = NULL;
     memcpy(to.kv_host, from.host, sizeof to.kv_host);
@@ -49,39 +48,34 @@ static void go(struct request *r)
 
 static void on_head(void *arg, const struct http_response *head)
 {
-    ((struct request *)arg)->client.move.status = head->status;
+    ((struct request *)arg)->client.migrate.status = head->status;
 }
 
 static void on_data(void *arg, struct str data)
 {
-    buf_str(&((struct request *)arg)->client.move.reply, data);
+    buf_str(&((struct request *)arg)->client.migrate.reply, data);
 }
 
-static void stage(struct request *r);
+static void advance(struct request *r, enum kv_transfer_event event, uint32_t copied_tokens);
 
 static void on_end(void *arg, enum http_end why)
 {
     struct request *r = arg;
-    struct request_migrate *m = &r->client.move;
+    struct request_migrate *m = &r->client.migrate;
     struct kv_fetch_reply reply;
     CLEANUP(arena_fini) struct arena arena = { 0 };
     arena_init(&arena, REPLY_BYTES_MAX);
     m->call = NULL;
     bool answered = why == HTTP_END_OK && m->status == 200 && m->reply.rc == 0 &&
                     kv_fetch_reply_decode(buf_view(&m->reply), &arena, &reply, NULL) == 0;
-    /* Without any progress the rest would be computed, which the source has done already. */
-    if (!answered || !r->client.call || reply.tokens <= m->copied_tokens) {
-        stay(r);
-        return;
-    }
-    m->copied_tokens = reply.tokens;
-    stage(r);
+    bool goes_on = answered && r->client.call; /* not between two legs */
+    advance(r, goes_on ? KVT_COPIED : KVT_LOST, goes_on ? reply.tokens : 0);
 }
 
 static bool fetch(struct request *r)
 {
     struct byte_loop *b = r->home;
-    struct request_migrate *m = &r->client.move;
+    struct request_migrate *m = &r->client.migrate;
     CLEANUP(buf_fini) struct buf body = { 0 };
     struct fleet_id id;
     struct fleet_ticket ticket;
@@ -107,7 +101,7 @@ static bool fetch(struct request *r)
         .path = STR("/internal/kv/pull"),
         .headers = &header,
         .header_count = 1,
-        .deadline_us = loop_now_us(b->loop) + STAGE_US_MAX,
+        .deadline_us = loop_now_us(b->loop) + KVT_STAGE_US_MAX,
         .on_head = on_head,
         .on_data = on_data,
         .on_end = on_end,
@@ -122,15 +116,18 @@ static bool fetch(struct request *r)
 }
 
 /* The last token's K and V are not computed yet. */
-static void stage(struct request *r)
+static void advance(struct request *r, enum kv_transfer_event event, uint32_t copied_tokens)
 {
-    struct request_migrate *m = &r->client.move;
-    const struct migrate_config config = migrate_config_for(m->to.page_tokens);
-    uint32_t pages = ceil_div_u32((uint32_t)r->client.ids.count - 1, m->to.page_tokens);
-    uint32_t copied = min_u32(m->copied_tokens / m->to.page_tokens, pages);
-    if (migrate_stops(&config, m->stage++, pages - copied)) {
+    struct request_migrate *m = &r->client.migrate;
+    uint32_t tokens = (uint32_t)r->client.ids.count - 1, page_tokens = m->to.page_tokens;
+    const struct kv_transfer_input in = { .tokens = tokens,
+                                          .pages = tokens / page_tokens,
+                                          .copied = copied_tokens / page_tokens,
+                                          .page_tokens = page_tokens };
+    enum kv_transfer_act act = kv_transfer_on(&m->kv, event, &in);
+    if (act == KVT_STOP) {
         go(r);
-    } else if (!fetch(r)) {
+    } else if (act != KVT_COPY || !fetch(r)) {
         stay(r);
     }
 }
@@ -140,9 +137,9 @@ void migrate_request_begin(struct request *r, const struct target *to)
     bool can = r->client.call && !r->client.leg_prefills && !r->client.ids_lost &&
                r->client.bundle == to->bundle;
     migrate_request_forget(r);
-    r->client.move.to = *to;
+    r->client.migrate.to = *to;
     if (can && leg_generated(r) > 0) {
-        stage(r);
+        advance(r, KVT_MIGRATE, 0);
     } else {
         stay(r);
     }

@@ -53,9 +53,9 @@ static void on_stands(void *arg, struct flight *f, int64_t now_us)
 }
 
 /* Nothing is there and nothing comes. */
-static bool is_empty(const struct instance *in)
+static bool is_empty(const struct run *run, const struct instance *in)
 {
-    return in->in_flight == 0 && in->incoming == 0;
+    return in->in_flight == 0 && kv_transfers_incoming(run, in) == 0;
 }
 
 static void on_block(void *arg, const struct instance *in, struct block_key key, bool add,
@@ -102,7 +102,7 @@ int fleet_launch(struct run *run, uint32_t pool, struct instance **ret, struct e
     in->ready_us = NEVER_READY;
     run->launched++;
     run->instance[place] = in;
-    kv_link_port_new(&run->kv.link, place);
+    kv_transfers_instance_new(run, in);
     run->places = max_u32(run->places, place + 1);
     run->alive++;
     run->result->instances_max = max_u32(run->result->instances_max, run->alive);
@@ -219,7 +219,7 @@ void fleet_sweep(struct run *run)
     run->drained = false;
     for (uint32_t i = 0; i < run->places; i++) {
         struct instance *in = run->instance[i];
-        if (in && in->state == INSTANCE_DRAINING && is_empty(in)) leave(run, in);
+        if (in && in->state == INSTANCE_DRAINING && is_empty(run, in)) leave(run, in);
     }
 }
 

@@ -1,27 +1,20 @@
 /* flight.h - a request under way: what router, engine and tally each keep of it.
  *
- * Layer:    simulator (router/core, engine/core, base/core)
+ * Layer:    simulator (router/core, engine/core, fleet, base/core)
  * Lifetime: taken when the request arrives, given back when it has ended; buffers are reused
  */
 #pragma once
 #include "base/core/block_key.h"
 #include "base/core/heap.h"
 #include "engine/core/session.h"
+#include "fleet/kv_transfer.h"
 #include "fleet/telemetry.h"
 #include "router/core/dispatch.h"
+#include "simulator/kv_link.h"
 #include "simulator/trace.h"
 
-enum flight_move {
-    FLIGHT_STAYS,
-    FLIGHT_FETCHING,    /* not at its instance yet: a peer's cached beginning comes first */
-    FLIGHT_HANDED_OVER, /* its prompt is done, and all of it is being copied */
-    FLIGHT_COPYING,     /* a stage of a live migration */
-    FLIGHT_STOPPING,    /* the last stage waits for the end of the step */
-    FLIGHT_STOPPED,     /* the last stage */
-};
-
 struct flight {
-    struct list link;        /* free, in an instance's queue, or stranded */
+    struct list link;        /* free, or in an instance's queue */
     struct list on_instance; /* among the flights of the instance it is at */
     struct dispatch_request core;
     uint32_t request;                          /* index in the trace */
@@ -38,12 +31,11 @@ struct flight {
     uint32_t imported_from;   /* from this one on */
 
     /* On its way to another instance (kv_transfers.c). */
-    struct heap_node copy;
-    enum flight_move move;
-    uint32_t move_to, move_serial, move_pages;
-    uint32_t fetch_from; /* the place of the peer, while it is FLIGHT_FETCHING */
-    uint32_t stage, copied_pages, preemptions;
-    int64_t held_us; /* since it stands still, or its prompt was done */
+    struct kv_transfer kv;
+    struct kv_copy copy;
+    uint32_t copy_tokens; /* of the copy that is under way */
+    uint32_t preemptions; /* when its migration began */
+    int64_t held_us;      /* since it stands still, or its prompt was done */
 };
 
 struct flights {

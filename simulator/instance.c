@@ -23,6 +23,19 @@ void instance_limits_get(const struct sim_config *sim, const struct sim_pool *po
     }
 }
 
+void instance_report(struct instance *in, int64_t now_us, struct reported_load *ret)
+{
+    struct instance_load load;
+    struct instance_stats stats;
+    in->kind->load(in, now_us, &load);
+    in->kind->stats(in, &stats);
+    *ret = (struct reported_load){ .running = load.running,
+                                   .waiting = load.waiting,
+                                   .prefill_tokens = load.prefill_tokens,
+                                   .kv_tokens = load.kv_tokens,
+                                   .uncached_total = stats.prompt_tokens - stats.hit_tokens };
+}
+
 void instance_free(struct instance *in)
 {
     if (in) in->kind->free(in);

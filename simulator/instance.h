@@ -12,8 +12,8 @@
 #pragma once
 #include "base/core/block_key.h"
 #include "base/core/heap.h"
+#include "base/wire/events.h"
 #include "base/wire/report.h"
-#include "policies/migrate/migrate.h"
 #include "simulator/flight.h"
 #include "simulator/world.h"
 
@@ -72,10 +72,7 @@ struct instance_kind {
 
     void (*work)(struct instance *in, int64_t now_us, struct instance_work *ret); /* optional */
 
-    /* For moves of a session's K and V; NULL where the kind has none. `view` fills what a migration
-     * policy sees, with at most `max` sessions and the flights behind them. */
-    void (*view)(struct instance *in, struct migrate_instance *ret, struct migrate_session *session,
-                 struct flight **flight, uint32_t max);
+    /* For KV transfers; NULL where the kind has none. */
     uint32_t (*cached)(struct instance *in, const struct flight *f);     /* tokens of its prompt */
     void (*hold)(struct instance *in, struct flight *f, int64_t now_us); /* hooks.stands follows */
     void (*resume)(struct instance *in, struct flight *f, int64_t now_us);
@@ -101,9 +98,7 @@ struct instance {
     uint32_t number;            /* the controller's name for it */
     struct list flights;        /* sent here and not ended */
     uint32_t in_flight;
-    uint32_t incoming;       /* moves on their way here, */
-    uint32_t incoming_pages; /* and pages of those that are migrations */
-    uint64_t routed_tokens;  /* prompt tokens sent here */
+    uint64_t routed_tokens; /* prompt tokens sent here */
     struct heap_node event;
     int64_t next_us; /* INT64_MAX: idle */
 };
@@ -123,6 +118,9 @@ void paged_limits(const struct sim_config *sim, const struct sim_pool *pool,
 void serial_limits(struct instance_limits *ret);
 int paged_new(const struct instance_config *config, struct instance **ret, struct err *err);
 int serial_new(const struct instance_config *config, struct instance **ret, struct err *err);
+
+/* What it tells routers of its load. */
+void instance_report(struct instance *in, int64_t now_us, struct reported_load *ret);
 
 /* The kind that the pool's hardware asks for. */
 int instance_new(const struct instance_config *config, struct instance **ret, struct err *err);

@@ -8,6 +8,7 @@
 
 #include "base/core/bits.h"
 #include "base/core/err.h"
+#include "base/core/list.h"
 
 #include <stdlib.h>
 
@@ -29,20 +30,22 @@ void kv_link_fini(struct kv_link *t)
     free(t->in_free_us);
 }
 
-bool kv_link_begin(struct kv_link *t, struct heap_node *copy, uint32_t from, uint32_t to,
-                   double bytes, int64_t now_us)
+bool kv_link_begin(struct kv_link *t, struct kv_copy *copy, uint32_t from, uint32_t to,
+                   double bytes, int64_t now_us, int64_t until_us)
 {
     must(from < t->ports && to < t->ports && from != to);
     int64_t start_us = max_i64(now_us, max_i64(t->out_free_us[from], t->in_free_us[to]));
     int64_t end_us = start_us + max_i64(1, (int64_t)(bytes / t->bytes_s * 1e6));
     t->out_free_us[from] = t->in_free_us[to] = end_us;
     t->bytes += bytes;
-    return heap_push(&t->under_way, copy, end_us + t->latency_us) == 0;
+    copy->first_us = start_us + t->latency_us;
+    copy->last_us = end_us + t->latency_us;
+    return heap_push(&t->under_way, &copy->node, min_i64(copy->last_us, until_us)) == 0;
 }
 
-void kv_link_drop(struct kv_link *t, struct heap_node *copy)
+void kv_link_drop(struct kv_link *t, struct kv_copy *copy)
 {
-    if (heap_has(copy)) heap_remove(&t->under_way, copy);
+    if (heap_has(&copy->node)) heap_remove(&t->under_way, &copy->node);
 }
 
 void kv_link_port_new(struct kv_link *t, uint32_t port)
@@ -50,10 +53,18 @@ void kv_link_port_new(struct kv_link *t, uint32_t port)
     t->out_free_us[port] = t->in_free_us[port] = 0;
 }
 
-struct heap_node *kv_link_arrived(struct kv_link *t, int64_t now_us)
+struct kv_copy *kv_link_over(struct kv_link *t, int64_t now_us)
 {
     struct heap_node *first = heap_peek(&t->under_way);
-    return first && first->key <= now_us ? heap_pop(&t->under_way) : NULL;
+    if (!first || first->key > now_us) return NULL;
+    return CONTAINER_OF(heap_pop(&t->under_way), struct kv_copy, node);
+}
+
+double kv_copy_share(const struct kv_copy *copy, int64_t now_us)
+{
+    if (now_us >= copy->last_us) return 1;
+    if (now_us <= copy->first_us) return 0;
+    return (double)(now_us - copy->first_us) / (double)(copy->last_us - copy->first_us);
 }
 
 int64_t kv_link_next_us(const struct kv_link *t)

@@ -1,90 +1,87 @@
-/* kv_transfers.c - copies of K and V, and what follows when they arrive.
+/* kv_transfers.c - carries out what fleet/kv_transfer.c says, over the modelled link.
  *
- *     fetch       a peer's cached beginning ──► the request goes where it was sent
- *     hand-over   prompt done ──► copy all ──► decode instance goes on
- *     migration   copy all ──► copy what was added ──► ... ──► stop, copy the rest ──► target goes on
- *
- * A session's pages stay at its source until the last byte has arrived. A migration whose session
- * ends, is preempted or loses its target meanwhile is dropped: the session simply stays. A fetch
- * whose peer goes is dropped too: the prompt is computed where it was sent. The
- * target's pages are taken when the session is admitted there, not before: what a migration row
- * counted as under way may have been given away, and then the session waits first in the queue.
+ * A session's pages stay at its source until the last byte has arrived. The target's pages are taken
+ * when the session is admitted there, not before: what counts as on its way may have been given
+ * away, and then the session waits first in the queue. As engines do, a target asks its peer for
+ * KV_FETCH_US_MAX and computes what has not come by then.
  */
 #include "simulator/kv_transfers.h"
 
 #include "base/core/bits.h"
+#include "base/wire/kv_wire.h"
 #include "simulator/run.h"
 
 #include <stdlib.h>
+
+#define TELL_US (EVENT_LOAD_MS * INT64_C(1000))
 
 int kv_transfers_start(struct run *run, struct err *err)
 {
     struct kv_transfers *m = &run->kv;
     const struct sim_config *sim = &run->config;
-    list_init(&m->stranded);
     bool all = kv_link_init(&m->link, run->places_max, sim->link_bytes_s, sim->link_us);
-    m->instance = calloc(run->places_max, sizeof *m->instance);
-    if (!all || !m->instance) return err_set(err, -ENOMEM, "simulator: no memory for what moves");
-    m->row = sim->migrate;
-    m->config = migrate_config_for(sim->page_tokens);
-    must(m->row->state_size <= KV_TRANSFERS_STATE_BYTES);
-    rng_stream(&m->rng, sim->seed, 0, WORLD_MIGRATE);
-    run_at(run, &m->look, run->now_us, RANK_LOOK);
+    m->told = calloc(run->places_max, sizeof *m->told);
+    for (uint32_t i = 0; i < sim->routers; i++) {
+        m->memory[i] = calloc(1, migrate_look_bytes(run->places_max, run->trace->count));
+        all &= m->memory[i] != NULL;
+    }
+    if (!all || !m->told) return err_set(err, -ENOMEM, "simulator: no memory for KV transfers");
+    for (uint32_t i = 0; i < sim->routers; i++) {
+        migrate_look_init(&m->look[i], sim->migrate, run->places_max, run->trace->count,
+                          rng_at(sim->seed, ((uint64_t)WORLD_MIGRATE << 32) + i), m->memory[i]);
+    }
+    run_at(run, &m->look_at, run->now_us, RANK_LOOK);
+    if (sim->migrate != migrate_find(STR(MIGRATE_DEFAULT)))
+        run_at(run, &m->tell, run->now_us, RANK_TELL);
     return 0;
 }
 
 void kv_transfers_stop(struct run *run)
 {
     kv_link_fini(&run->kv.link);
-    free(run->kv.instance);
-    free(run->kv.session);
-    free(run->kv.flight);
+    free(run->kv.told);
+    for (uint32_t i = 0; i < SIM_ROUTERS_MAX; i++)
+        free(run->kv.memory[i]);
 }
 
-/* ---- copies --------------------------------------------------------------------------------- */
-
-static struct instance *target_of(const struct run *run, const struct flight *f)
+void kv_transfers_instance_new(struct run *run, const struct instance *in)
 {
-    struct instance *in = run->instance[f->move_to];
-    return in && in->config.serial == f->move_serial ? in : NULL;
+    uint32_t place = in->config.place;
+    kv_link_port_new(&run->kv.link, place);
+    run->kv.told[place] = (struct kv_told){ 0 };
+    for (uint32_t i = 0; i < run->config.routers; i++)
+        run->kv.look[i].port[place] = (struct kv_port){ .serial = 1 + (uint64_t)in->config.serial };
 }
+
+uint32_t kv_transfers_incoming(const struct run *run, const struct instance *in)
+{
+    uint32_t incoming = 0;
+    for (uint32_t i = 0; i < run->config.routers; i++)
+        incoming += run->kv.look[i].port[in->config.place].incoming;
+    return incoming;
+}
+
+static struct migrate_look *look_of(struct run *run, const struct flight *f)
+{
+    return &run->kv.look[f->router];
+}
+
+static struct kv_end end_at(struct run *run, const struct flight *f, uint32_t place)
+{
+    return (struct kv_end){ place, look_of(run, f)->port[place].serial };
+}
+
+static void set_due(struct run *run)
+{
+    run_at(run, &run->kv.due, kv_link_next_us(&run->kv.link), RANK_COPY);
+}
+
+/* ---- what is done --------------------------------------------------------------------------- */
 
 /* K and V of one token, as the model of this place has it. */
 static double token_bytes(const struct run *run, const struct sim_pool *pool)
 {
     return model_spec_kv_token_bytes(pool->has_model ? &pool->model : &run->config.model);
-}
-
-static void copy_tokens(struct run *run, struct flight *f, uint32_t from, uint32_t tokens)
-{
-    struct kv_transfers *m = &run->kv;
-    const struct sim_pool *pool = run->instance[f->move_to]->config.pool;
-    must(kv_link_begin(&m->link, &f->copy, from, f->move_to, tokens * token_bytes(run, pool),
-                       run->now_us));
-    run->result->link_bytes = m->link.bytes;
-    run_at(run, &m->due, kv_link_next_us(&m->link), RANK_COPY);
-}
-
-static void aim(struct run *run, struct flight *f, uint32_t place, uint32_t pages)
-{
-    f->move_to = place;
-    f->move_serial = run->instance[place]->config.serial;
-    f->move_pages = pages;
-    run->instance[place]->incoming++;
-    run->instance[place]->incoming_pages += pages;
-}
-
-/* The flight has no target any more. */
-static void unaim(struct run *run, struct flight *f)
-{
-    struct instance *to = target_of(run, f);
-    kv_link_drop(&run->kv.link, &f->copy);
-    run_at(run, &run->kv.due, kv_link_next_us(&run->kv.link), RANK_COPY);
-    f->move = FLIGHT_STAYS;
-    if (!to) return;
-    to->incoming--;
-    to->incoming_pages -= f->move_pages;
-    if (to->incoming == 0 && to->state == INSTANCE_DRAINING) run->drained = true;
 }
 
 /* Of what is computed: the rest of a page stays behind and is computed again. */
@@ -93,70 +90,146 @@ static uint32_t whole_pages(const struct run *run, const struct flight *f)
     return f->session->computed / run->config.page_tokens;
 }
 
-static void deliver(struct run *run, struct flight *f)
+static void copy(struct run *run, struct flight *f, uint32_t tokens)
 {
-    struct instance *from = run->instance[f->instance], *to = target_of(run, f);
-    f->imported_tokens = whole_pages(run, f) * run->config.page_tokens;
+    struct kv_link *link = &run->kv.link;
+    const struct sim_pool *pool = run->instance[f->kv.to.slot]->config.pool;
+    f->copy_tokens = tokens;
+    must(kv_link_begin(link, &f->copy, f->kv.from.slot, f->kv.to.slot,
+                       tokens * token_bytes(run, pool), run->now_us,
+                       run->now_us + KV_FETCH_US_MAX));
+    run->result->link_bytes = link->bytes;
+    set_due(run);
+}
+
+/* Tokens of its copy that are there. */
+static uint32_t copied_tokens(const struct run *run, const struct flight *f)
+{
+    uint32_t page_tokens = run->config.page_tokens;
+    if (f->copy_tokens == 0 || run->now_us >= f->copy.last_us) return f->copy_tokens;
+    double there = f->copy_tokens * kv_copy_share(&f->copy, run->now_us);
+    return (uint32_t)there / page_tokens * page_tokens;
+}
+
+/* False: its instance is gone, and looks after what it had. */
+static bool leave(struct run *run, struct flight *f)
+{
+    struct instance *from = run->instance[f->instance];
+    bool here = from && list_linked(&f->on_instance);
+    if (here && from->state == INSTANCE_GONE) return false;
+    if (!here) return true;
     list_remove(&f->on_instance);
     from->in_flight--;
     from->kind->give(from, f, run->now_us);
     run_at(run, &from->event, from->next_us, RANK_INSTANCE + f->instance);
     if (from->in_flight == 0 && from->state == INSTANCE_DRAINING) run->drained = true;
-    run->result->stall_s += (double)(run->now_us - f->held_us) * 1e-6;
-    if (f->move == FLIGHT_STOPPED) {
-        dispatch_migrate(run->router[f->router].core, &f->core, f->move_to, run->now_us);
-        run->result->migrations++;
-    } else {
-        run->result->handoffs += f->move_to != f->instance;
-    }
-    unaim(run, f);
-    f->instance = f->move_to;
-    if (to->kind->submit(to, f, run->now_us, NULL) < 0) {
-        routers_lost(run, f);
-        return;
-    }
-    list_push_back(&to->flights, &f->on_instance);
-    to->in_flight++;
-    run_at(run, &to->event, to->next_us, RANK_INSTANCE + f->instance);
+    return true;
 }
 
-/* ---- hand-overs ----------------------------------------------------------------------------- */
-
-/* Its target is gone, or what it had at its source: for the router it is where its pages are. */
-static void count_at_source(struct run *run, struct flight *f)
+/* It goes on at its target, with the pages that are there. */
+static void begin(struct run *run, struct flight *f)
 {
-    if (f->core.slot == f->instance) return;
-    dispatch_migrate(run->router[f->router].core, &f->core, f->instance, run->now_us);
+    bool fetched = !list_linked(&f->on_instance);
+    if (!fetched) {
+        f->imported_tokens = f->kv.copied * run->config.page_tokens;
+        run->result->stall_s += (double)(run->now_us - f->held_us) * 1e-6;
+        if (!leave(run, f)) {
+            list_remove(&f->on_instance);
+            run->instance[f->instance]->in_flight--;
+        }
+    }
+    f->instance = f->kv.to.slot;
+    if (fetched) kv_transfers_sent(run, f);
+    routers_deliver(run, f);
+}
+
+/* The router decides anew, once nobody has it any more. */
+static void reroute(struct run *run, struct flight *f)
+{
+    f->imported_tokens = f->imported_from = 0;
+    if (!leave(run, f)) return;
+    migrate_look_gone(&f->kv);
+    routers_died(run, f);
+}
+
+static void resume(struct run *run, struct flight *f)
+{
+    struct instance *from = run->instance[f->instance];
+    from->kind->resume(from, f, run->now_us);
+    run_at(run, &from->event, from->next_us, RANK_INSTANCE + f->instance);
+}
+
+/* ---- events --------------------------------------------------------------------------------- */
+
+static void feed(struct run *run, struct flight *f, enum kv_transfer_event event,
+                 struct kv_transfer_input in)
+{
+    struct kv_transfer *x = &f->kv;
+    bool was = x->state != KVT_IDLE, migrates = x->state == KVT_COPYING || x->state == KVT_STOPPING;
+    bool copies = event != KVT_TOKENS || x->state == KVT_WAITING;
+    const struct instance *to = run->instance[x->to.slot];
+    in.page_tokens = run->config.page_tokens;
+    in.now_us = run->now_us;
+    enum kv_transfer_act act = migrate_look_on(look_of(run, f), x, event, in);
+    if (copies) kv_link_drop(&run->kv.link, &f->copy);
+    if (copies) set_due(run);
+    run->result->migrations_dropped += migrates && x->state == KVT_IDLE;
+    if (was && x->state == KVT_IDLE && to && to->state == INSTANCE_DRAINING) run->drained = true;
+    switch (act) {
+    case KVT_COPY:
+        copy(run, f,
+             event == KVT_FETCH ? f->imported_tokens - f->imported_from
+                                : (x->wanted - min_u32(x->copied, x->wanted)) * in.page_tokens);
+        break;
+    case KVT_STOP:
+        run->instance[f->instance]->kind->hold(run->instance[f->instance], f, run->now_us);
+        break;
+    case KVT_BEGIN:
+        begin(run, f);
+        break;
+    case KVT_RESUME:
+        resume(run, f);
+        break;
+    case KVT_REROUTE:
+        reroute(run, f);
+        break;
+    case KVT_NOTHING:
+    case KVT_STAY:
+        break;
+    }
+}
+
+void kv_transfers_sent(struct run *run, struct flight *f)
+{
+    const struct dispatch *core = run->router[f->router].core;
+    kv_transfer_at(&f->kv, end_at(run, f, f->instance));
+    if (dispatch_endpoint_at(core, f->instance)->role == ROLE_PREFILL)
+        feed(run, f, KVT_PREFILL, (struct kv_transfer_input){ 0 });
+}
+
+void kv_transfers_tokens(struct run *run, struct flight *f)
+{
+    f->kv.tokens = dispatch_tokens_known(&f->core);
+    migrate_look_tokens(look_of(run, f), &f->kv);
+    if (f->kv.state != KVT_IDLE) feed(run, f, KVT_TOKENS, (struct kv_transfer_input){ 0 });
+}
+
+void kv_transfers_forget(struct run *run, struct flight *f)
+{
+    migrate_look_gone(&f->kv);
+    f->imported_tokens = f->imported_from = 0;
+    feed(run, f, KVT_ENDED, (struct kv_transfer_input){ 0 });
 }
 
 void kv_transfers_prefilled(struct run *run, struct flight *f)
 {
+    struct kv_transfer_input in = { .pages = whole_pages(run, f) };
     uint32_t place = dispatch_pd_handoff(run->router[f->router].core, &f->core, run->now_us);
-    f->move = FLIGHT_HANDED_OVER;
-    if (place == ROUTE_NONE) {
-        count_at_source(run, f);
-        list_push_back(&run->kv.stranded, &f->link);
-        return;
-    }
-    aim(run, f, place, 0);
-    if (place == f->instance) { /* its role has changed meanwhile: all of it is there */
-        deliver(run, f);
-        return;
-    }
-    copy_tokens(run, f, f->instance, whole_pages(run, f) * run->config.page_tokens);
+    bool elsewhere = place != ROUTE_NONE && place != f->instance;
+    if (elsewhere) in.to = end_at(run, f, place);
+    run->result->handoffs += elsewhere;
+    feed(run, f, elsewhere ? KVT_PREFILLED : KVT_UNPLACED, in);
 }
-
-void kv_transfers_stranded(struct run *run)
-{
-    struct list *last = run->kv.stranded.prev; /* who is stranded again comes behind it */
-    for (bool more = !list_empty(&run->kv.stranded); more;) {
-        struct list *node = list_pop_front(&run->kv.stranded);
-        more = node != last;
-        kv_transfers_prefilled(run, CONTAINER_OF(node, struct flight, link));
-    }
-}
-
-/* ---- peers' caches -------------------------------------------------------------------------- */
 
 /* What was cached there when the router last heard may be gone. The pages are copied as they are
  * now; that they are evicted under way does not matter. */
@@ -171,186 +244,150 @@ bool kv_transfers_fetch(struct run *run, struct flight *f)
     if (held <= local) return false;
     f->imported_from = local;
     f->imported_tokens = held;
-    aim(run, f, f->instance, 0);
-    f->move = FLIGHT_FETCHING;
-    f->fetch_from = v->fetch_from_id;
     run->result->fetches++;
     run->result->fetched_tokens += held - local;
-    copy_tokens(run, f, v->fetch_from_id, held - local);
+    const struct kv_transfer_input in = { .from = end_at(run, f, v->fetch_from_id),
+                                          .to = end_at(run, f, f->instance),
+                                          .pages = held / run->config.page_tokens,
+                                          .copied = local / run->config.page_tokens };
+    feed(run, f, KVT_FETCH, in);
     return true;
 }
 
-/* ---- live migration ------------------------------------------------------------------------- */
-
-/* Its copy can go on: it decodes, as when the copy began, and the target is there. */
-static bool goes_on(const struct run *run, const struct flight *f)
+/* Its copy can go on: it decodes, as when the copy began. */
+static bool goes_on(const struct flight *f)
 {
     const struct session *s = f->session;
     return s->state == SESSION_RUNNING && s->total - s->computed == 1 &&
-           s->preemptions == f->preemptions && target_of(run, f);
-}
-
-static void drop(struct run *run, struct flight *f)
-{
-    struct instance *from = run->instance[f->instance];
-    run->result->migrations_dropped++;
-    unaim(run, f);
-    if (!f->session->held) return;
-    from->kind->resume(from, f, run->now_us);
-    run_at(run, &from->event, from->next_us, RANK_INSTANCE + f->instance);
-}
-
-static void next_stage(struct run *run, struct flight *f)
-{
-    uint32_t pages = whole_pages(run, f), left = pages - f->copied_pages;
-    struct instance *from = run->instance[f->instance];
-    if (migrate_stops(&run->kv.config, f->stage++, left)) {
-        f->move = FLIGHT_STOPPING;
-        from->kind->hold(from, f, run->now_us);
-        return;
-    }
-    f->move = FLIGHT_COPYING;
-    f->copied_pages = pages; /* once this stage has arrived */
-    copy_tokens(run, f, f->instance, left * run->config.page_tokens);
+           s->preemptions == f->preemptions;
 }
 
 void kv_transfers_stands(struct run *run, struct flight *f)
 {
     f->held_us = run->now_us;
-    if (!goes_on(run, f)) {
-        drop(run, f);
+    const struct kv_transfer_input in = { .pages = whole_pages(run, f) };
+    if (!kv_port_of(look_of(run, f)->port, f->kv.to)) {
+        feed(run, f, KVT_TARGET_GONE, in);
+    } else if (!goes_on(f)) {
+        feed(run, f, KVT_LOST, in);
+    } else {
+        struct dispatch *core = run->router[f->router].core;
+        run->result->migrations++;
+        dispatch_migrate(core, &f->core, f->kv.to.slot, run->now_us);
+        feed(run, f, KVT_STOPPED, in);
+    }
+}
+
+/* ---- looks ---------------------------------------------------------------------------------- */
+
+void kv_transfers_tell(struct run *run)
+{
+    for (uint32_t i = 0; i < run->places; i++) {
+        struct instance *in = run->instance[i];
+        if (!in || in->state == INSTANCE_STARTING) continue;
+        struct kv_told *told = &run->kv.told[i];
+        *told = (struct kv_told){ .told = true, .at_us = run->now_us };
+        instance_report(in, run->now_us, &told->load);
+    }
+    run_at(run, &run->kv.tell, run->now_us + TELL_US, RANK_TELL);
+}
+
+struct looking {
+    struct run *run;
+    uint32_t router;
+};
+
+static bool endpoint(void *arg, uint32_t slot, struct migrate_endpoint *ret)
+{
+    const struct looking *l = arg;
+    const struct instance *in = l->run->instance[slot];
+    const struct kv_told *told = &l->run->kv.told[slot];
+    if (!in || !in->kind->hold) return false;
+    const struct dispatch_endpoint *ep = dispatch_endpoint_at(l->run->router[l->router].core, slot);
+    *ret = (struct migrate_endpoint){ .group = 1 + (uint64_t)in->config.pool->service,
+                                      .page_tokens = l->run->config.page_tokens,
+                                      .kv_bytes_per_token = ep->kv_bytes_per_token,
+                                      .link_bytes_s = ep->link_bytes_s,
+                                      .role = ep->role,
+                                      .ready = ep->ready,
+                                      .draining = in->state == INSTANCE_DRAINING,
+                                      .leaves_us = in->leaves_us,
+                                      .kv_tokens_max = ep->kv_tokens_max,
+                                      .perf = ep->has_perf ? &ep->perf : NULL,
+                                      .load = told->told ? &told->load : NULL,
+                                      .told_us = told->at_us };
+    return true;
+}
+
+/* A session whose pages were taken meanwhile, which its router does not see, has nothing to copy. */
+static void migrate(void *arg, struct kv_transfer *x, uint32_t to)
+{
+    const struct looking *l = arg;
+    struct flight *f = CONTAINER_OF(x, struct flight, kv);
+    struct kv_transfer_input in = { .to = end_at(l->run, f, to),
+                                    .tokens = x->tokens,
+                                    .pages = whole_pages(l->run, f),
+                                    .page_tokens = l->run->config.page_tokens,
+                                    .now_us = l->run->now_us };
+    f->preemptions = f->session->preemptions;
+    if (goes_on(f)) {
+        feed(l->run, f, KVT_MIGRATE, in);
         return;
     }
-    f->move = FLIGHT_STOPPED;
-    copy_tokens(run, f, f->instance,
-                (whole_pages(run, f) - f->copied_pages) * run->config.page_tokens);
-}
-
-/* Room for every session of the fleet. */
-static void reserve(struct run *run)
-{
-    struct kv_transfers *m = &run->kv;
-    uint32_t all = 0;
-    for (uint32_t i = 0; i < run->places; i++)
-        all += run->instance[i] ? run->instance[i]->in_flight : 0;
-    if (all <= m->session_max) return;
-    m->session_max = 2 * all;
-    m->session = realloc(m->session, m->session_max * sizeof *m->session);
-    m->flight = realloc(m->flight, m->session_max * sizeof(struct flight *));
-    must(m->session && m->flight);
-}
-
-static double sending_pages(const struct instance *in)
-{
-    double pages = 0;
-    LIST_EACH (&in->flights, node) {
-        const struct flight *f = CONTAINER_OF(node, struct flight, on_instance);
-        if (f->move != FLIGHT_STAYS && f->move != FLIGHT_FETCHING) pages += f->move_pages;
-    }
-    return pages;
+    migrate_look_on(look_of(l->run, f), x, KVT_MIGRATE, in);
+    migrate_look_on(look_of(l->run, f), x, KVT_LOST, in);
+    l->run->result->migrations_dropped++;
 }
 
 void kv_transfers_look(struct run *run)
 {
-    struct kv_transfers *m = &run->kv;
-    struct migrate_view view = { .instance = m->instance,
-                                 .page_tokens = run->config.page_tokens,
-                                 .page_bytes = run->config.page_tokens *
-                                               token_bytes(run, &run->config.pool[0]),
-                                 .link_bytes_s = m->link.bytes_s };
-    uint32_t used = 0;
-    reserve(run);
-    for (uint32_t i = 0; i < run->places; i++) {
-        struct instance *in = run->instance[i];
-        if (!in || !in->kind->view || in->state == INSTANCE_STARTING) continue;
-        struct migrate_instance *at = &m->instance[view.instance_count++];
-        in->kind->view(in, at, &m->session[used], &m->flight[used], m->session_max - used);
-        at->id = i;
-        at->draining = in->state == INSTANCE_DRAINING;
-        at->accepts &= !at->draining;
-        at->receiving_pages = in->incoming_pages;
-        at->sending_pages = sending_pages(in);
-        at->leaves_us = in->leaves_us;
-        for (uint32_t k = 0; k < at->session_count; k++)
-            m->session[used + k].id = used + k;
-        used += at->session_count;
+    int64_t again_us = INT64_MAX;
+    for (uint32_t i = 0; i < run->router_count; i++) {
+        struct looking looking = { run, i };
+        const struct migrate_host host = { &looking, endpoint, migrate };
+        again_us = min_i64(again_us, migrate_look(&run->kv.look[i], &host, run->now_us));
     }
-    struct migrate_verdict v;
-    m->row->decide(m->state, &m->config, &view, run->now_us, &m->rng, &v);
-    for (uint32_t i = 0; i < v.count; i++) {
-        struct flight *f = m->flight[v.move[i].session];
-        must(f->instance == v.move[i].from && f->move == FLIGHT_STAYS);
-        f->stage = f->copied_pages = 0;
-        f->preemptions = f->session->preemptions;
-        aim(run, f, v.move[i].to, ceil_div_u32(f->session->computed + 1, view.page_tokens));
-        next_stage(run, f);
-    }
-    run_at(run, &m->look, v.again_us, RANK_LOOK);
+    run_at(run, &run->kv.look_at, again_us, RANK_LOOK);
 }
 
 /* ---- what happens to copies ----------------------------------------------------------------- */
 
-void kv_transfers_arrived(struct run *run)
+/* What came counts: a copy may be over because its time is up, or because its source is gone. */
+static void over(struct run *run, struct flight *f, enum kv_transfer_event event)
 {
-    struct heap_node *node;
-    while ((node = kv_link_arrived(&run->kv.link, run->now_us))) {
-        struct flight *f = CONTAINER_OF(node, struct flight, copy);
-        if (f->move == FLIGHT_FETCHING) {
-            unaim(run, f);
-            routers_deliver(run, f);
-        } else if (f->move != FLIGHT_HANDED_OVER && !goes_on(run, f)) {
-            drop(run, f);
-        } else if (f->move == FLIGHT_COPYING) {
-            next_stage(run, f);
-        } else {
-            deliver(run, f);
-        }
-    }
-    run_at(run, &run->kv.due, kv_link_next_us(&run->kv.link), RANK_COPY);
+    uint32_t tokens = copied_tokens(run, f);
+    bool fetching = f->kv.state == KVT_FETCHING;
+    if (fetching && tokens == 0) f->imported_from = 0;
+    if (fetching) f->imported_tokens = tokens > 0 ? f->imported_from + tokens : 0;
+    if (f->kv.state == KVT_COPYING && event == KVT_COPIED && !goes_on(f)) event = KVT_LOST;
+    const struct kv_transfer_input in = { .pages = fetching ? 0 : whole_pages(run, f),
+                                          .copied =
+                                              f->kv.copied + tokens / run->config.page_tokens };
+    feed(run, f, event, in);
 }
 
-void kv_transfers_forget(struct run *run, struct flight *f)
+void kv_transfers_over(struct run *run)
 {
-    if (f->move == FLIGHT_STAYS) return;
-    if (list_linked(&f->link)) {
-        list_remove(&f->link);
-        f->move = FLIGHT_STAYS;
-        return;
-    }
-    if (f->move == FLIGHT_HANDED_OVER) {
-        count_at_source(run, f);
-    } else {
-        run->result->migrations_dropped++;
-    }
-    unaim(run, f);
+    struct kv_copy *c;
+    while ((c = kv_link_over(&run->kv.link, run->now_us)))
+        over(run, CONTAINER_OF(c, struct flight, copy), KVT_COPIED);
+    set_due(run);
 }
 
-/* A session that stands for its last step's end is looked at then; what leaves `in` by a hand-over or
- * a migration is among its flights, which are looked after one by one. */
+/* A session that stands for its last step's end is looked at then; what else is at `in` is among its
+ * flights, which are looked after one by one. */
 void kv_transfers_instance_gone(struct run *run, const struct instance *in)
 {
+    uint32_t place = in->config.place;
     struct heap *under_way = &run->kv.link.under_way;
     for (size_t i = 0; i < under_way->count;) {
-        struct flight *f = CONTAINER_OF(under_way->node[i], struct flight, copy);
-        bool from_it = f->move == FLIGHT_FETCHING && f->fetch_from == in->config.place;
-        if (target_of(run, f) != in && !from_it) {
-            i++;
-            continue;
-        }
-        if (from_it) { /* computed anew where it was sent */
-            unaim(run, f);
-            f->imported_tokens = f->imported_from = 0;
-            routers_deliver(run, f);
-        } else if (f->move == FLIGHT_FETCHING) {
-            unaim(run, f);
-            f->imported_tokens = f->imported_from = 0;
-            routers_died(run, f);
-        } else if (f->move == FLIGHT_HANDED_OVER) {
-            unaim(run, f);
-            kv_transfers_prefilled(run, f);
-        } else {
-            drop(run, f);
-        }
+        struct kv_copy *c = CONTAINER_OF(under_way->node[i], struct kv_copy, node);
+        struct flight *f = CONTAINER_OF(c, struct flight, copy);
+        i++;
+        if (f->kv.from.slot != place && f->kv.to.slot != place) continue;
+        over(run, f, f->kv.from.slot == place ? KVT_SOURCE_GONE : KVT_TARGET_GONE);
         i = 0; /* their places in the heap have changed */
     }
+    for (uint32_t i = 0; i < run->config.routers; i++)
+        run->kv.look[i].port[place].serial = 0;
 }

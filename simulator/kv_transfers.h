@@ -1,43 +1,51 @@
-/* kv_transfers.h - sessions that go on elsewhere: handed over after their prompt, or migrated live.
+/* kv_transfers.h - time and network of KV transfers: fetches, handoffs and migrations of a run.
  *
  * Layer: simulator; internal to a run
+ *
+ * What happens to a transfer is decided in fleet/kv_transfer.h, which sessions migrate by the view of
+ * fleet/migrate_view.h: every router looks at its own requests and at the loads that it was told.
  */
 #pragma once
+#include "fleet/migrate_view.h"
+#include "simulator/config.h"
 #include "simulator/flight.h"
 #include "simulator/instance.h"
 #include "simulator/kv_link.h"
 
-#define KV_TRANSFERS_STATE_BYTES 1024 /* of a migration row */
+/* An engine's load as its stream of events told it last. */
+struct kv_told {
+    bool told;
+    int64_t at_us;
+    struct reported_load load;
+};
 
 struct kv_transfers {
     struct kv_link link;
-    struct heap_node due, look; /* the run's events: a copy arrives; a migration row looks */
-    struct list stranded;       /* prompts that no decode instance takes yet */
-    const struct migrate_policy *row;
-    struct migrate_config config;
-    struct rng rng;
-    struct migrate_instance *instance; /* of one look; as many as places */
-    struct migrate_session *session;   /* of one look, with the flights behind them */
-    struct flight **flight;
-    uint32_t session_max;
-    _Alignas(8) unsigned char state[KV_TRANSFERS_STATE_BYTES];
+    struct heap_node due, look_at,
+        tell; /* the run's events: a copy is over, a look, loads are told */
+    struct migrate_look look[SIM_ROUTERS_MAX];
+    void *memory[SIM_ROUTERS_MAX]; /* of the looks */
+    struct kv_told *told;          /* by place */
 };
 
 struct run;
 int kv_transfers_start(struct run *run, struct err *err);
 void kv_transfers_stop(struct run *run);
-void kv_transfers_arrived(struct run *run); /* copies whose last byte is there */
-void kv_transfers_look(struct run *run);    /* what the migration row wants */
-void kv_transfers_stranded(struct run *run);
+void kv_transfers_over(struct run *run); /* copies that are there, or whose time is up */
+void kv_transfers_tell(struct run *run); /* engines tell their loads */
+void kv_transfers_look(struct run *run); /* what the migrate policy wants */
 
 /* Whether the verdict's peer has something to send first; if so the flight follows it. */
 bool kv_transfers_fetch(struct run *run, struct flight *f);
+void kv_transfers_sent(struct run *run, struct flight *f);   /* to its instance, by its router */
+void kv_transfers_tokens(struct run *run, struct flight *f); /* some came */
+void kv_transfers_forget(struct run *run, struct flight *f); /* it is over, or its attempt is */
 
 /* What instances tell. */
 void kv_transfers_prefilled(struct run *run, struct flight *f);
 void kv_transfers_stands(struct run *run, struct flight *f);
 
-/* The request is over, or its instance is. */
-void kv_transfers_forget(struct run *run, struct flight *f);
-/* Copies to it find another target, or their sessions stay; who fetched from it goes without. */
+/* Its place is its own from now on; it is gone; transfers on their way to it. */
+void kv_transfers_instance_new(struct run *run, const struct instance *in);
 void kv_transfers_instance_gone(struct run *run, const struct instance *in);
+uint32_t kv_transfers_incoming(const struct run *run, const struct instance *in);

@@ -108,7 +108,7 @@ static uint32_t answer_max(const struct paged *p, const struct flight *f)
 
 static void forget(struct paged *p, struct flight *f)
 {
-    if (f->move == FLIGHT_STOPPING) p->stopping--;
+    if (f->kv.state == KVT_STOPPING) p->stopping--;
     f->session = NULL;
 }
 
@@ -136,7 +136,7 @@ static void tell_stands(struct paged *p, int64_t now_us)
     for (; p->stopping > 0; p->stopping--) {
         LIST_EACH (&p->base.flights, node) {
             struct flight *f = CONTAINER_OF(node, struct flight, on_instance);
-            if (f->move != FLIGHT_STOPPING) continue;
+            if (f->kv.state != KVT_STOPPING) continue;
             h->stands(h->arg, f, now_us);
             break;
         }
@@ -207,7 +207,7 @@ static int submit(struct instance *in, struct flight *f, int64_t now_us, struct 
     struct paged *p = paged_of(in);
     const struct trace *t = in->config.world->trace;
     const struct trace_request *r = &t->request[f->request];
-    bool prefill_only = in->role == ROLE_PREFILL;
+    bool prefill_only = f->kv.state == KVT_PREFILLING;
     if (r->prompt_tokens + f->generated >= p->context_max) {
         return err_set(err, -E2BIG, "simulator: a context of %u tokens", p->context_max);
     }
@@ -272,37 +272,7 @@ static void stats(struct instance *in, struct instance_stats *ret)
     ret->hit_tokens = c.hit_tokens;
 }
 
-/* ---- moves ---------------------------------------------------------------------------------- */
-
-static void view(struct instance *in, struct migrate_instance *ret, struct migrate_session *session,
-                 struct flight **flight, uint32_t max)
-{
-    const struct paged *p = paged_of(in);
-    const struct kv_index *x = sched_index(p->sched);
-    struct sched_counts c;
-    sched_counts_get(p->sched, &c);
-    *ret = (struct migrate_instance){
-        .present = true,
-        .accepts = in->role != ROLE_PREFILL,
-        .pages_free = kv_index_available(x),
-        .running = c.running,
-        .step_s = (double)p->step_us * 1e-6,
-        .session = session,
-    };
-    if (!ret->accepts) return; /* its sessions leave by themselves */
-    LIST_EACH (&in->flights, node) {
-        struct flight *f = CONTAINER_OF(node, struct flight, on_instance);
-        const struct session *s = f->session;
-        if (s->state == SESSION_WAITING && ret->queue_pages == 0)
-            ret->queue_pages = ceil_div_u32(s->total, x->page_tokens);
-        if (s->state != SESSION_RUNNING || ret->session_count == max) continue;
-        flight[ret->session_count] = f;
-        session[ret->session_count++] = (struct migrate_session){
-            .tokens = s->computed,
-            .movable = s->total - s->computed == 1 && f->move == FLIGHT_STAYS,
-        };
-    }
-}
+/* ---- KV transfer ------------------------------------------------------------------------------ */
 
 static uint32_t cached(struct instance *in, const struct flight *f)
 {
@@ -370,7 +340,6 @@ static const struct instance_kind kind = {
     .stats = stats,
     .free = free_paged,
     .work = work,
-    .view = view,
     .cached = cached,
     .hold = hold,
     .resume = resume,

@@ -120,7 +120,6 @@ void roles_look(struct run *run)
     run->result->role_reason = v.reason;
     run->result->role_rps = v.goodput_rps;
     run->result->role_runner_up_rps = v.runner_up_rps;
-    kv_transfers_stranded(run);
     for (uint32_t r = 0; r < run->router_count; r++)
         routers_look_at_held(run, r);
     run_at(run, &s->timer, s->look.again_us, RANK_ROLES);

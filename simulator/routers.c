@@ -89,18 +89,11 @@ void routers_endpoint_gone(struct run *run, const struct instance *in)
         dispatch_endpoint_remove(run->router[i].core, in->config.place);
 }
 
-/* What an engine has in total, which tells a router what the others sent. */
+/* Tells a router what the others sent. */
 static void report(struct run *run, struct instance *in)
 {
-    struct instance_load load;
-    struct instance_stats stats;
-    in->kind->load(in, run->now_us, &load);
-    in->kind->stats(in, &stats);
-    const struct reported_load said = { .running = load.running,
-                                        .waiting = load.waiting,
-                                        .prefill_tokens = load.prefill_tokens,
-                                        .kv_tokens = load.kv_tokens,
-                                        .uncached_total = stats.prompt_tokens - stats.hit_tokens };
+    struct reported_load said;
+    instance_report(in, run->now_us, &said);
     for (uint32_t i = 0; i < run->router_count; i++)
         dispatch_endpoint_report(run->router[i].core, in->config.place, &said, run->now_us,
                                  run->now_us);
@@ -173,9 +166,16 @@ static bool submit(struct run *run, struct flight *f)
     if (in->kind->submit(in, f, run->now_us, NULL) < 0) return false;
     list_push_back(&in->flights, &f->on_instance);
     in->in_flight++;
-    in->routed_tokens += f->core.prompt_tokens;
     run_at(run, &in->event, in->next_us, RANK_INSTANCE + f->instance);
     return true;
+}
+
+/* With a peer's pages first, where the verdict names one. */
+static bool send_out(struct run *run, struct flight *f)
+{
+    if (kv_transfers_fetch(run, f)) return true;
+    kv_transfers_sent(run, f);
+    return submit(run, f);
 }
 
 /* Follows the core's answers until the request is somewhere: sent, held or refused. */
@@ -183,7 +183,11 @@ static void follow(struct run *run, struct flight *f, struct dispatch_verdict v)
 {
     while (v.answer == DISPATCH_SEND) {
         f->instance = f->core.slot;
-        if (kv_transfers_fetch(run, f) || submit(run, f)) return;
+        if (send_out(run, f)) {
+            run->instance[f->instance]->routed_tokens += f->core.prompt_tokens;
+            return;
+        }
+        kv_transfers_forget(run, f);
         v = dispatch_fail(run->router[f->router].core, &f->core, RETRY_OVERLOADED, run->now_us);
     }
     if (v.answer == DISPATCH_REFUSE) {
@@ -277,6 +281,7 @@ void routers_arrive(struct run *run, uint32_t request)
 void routers_tokens(struct run *run, struct flight *f, uint32_t count)
 {
     dispatch_tokens(run->router[f->router].core, &f->core, count, run->now_us);
+    kv_transfers_tokens(run, f);
 }
 
 void routers_ended(struct run *run, struct flight *f)
@@ -293,13 +298,9 @@ void routers_deliver(struct run *run, struct flight *f)
 {
     if (submit(run, f)) return;
     struct dispatch *core = run->router[f->router].core;
+    kv_transfers_forget(run, f);
+    f->core.generated = f->generated;
     follow(run, f, dispatch_fail(core, &f->core, RETRY_OVERLOADED, run->now_us));
-}
-
-void routers_lost(struct run *run, struct flight *f)
-{
-    dispatch_end(run->router[f->router].core, &f->core, f->generated, true, run->now_us);
-    finish(run, f, SIM_FAILED);
 }
 
 /* What is told of its answer goes along: the next instance computes it behind the prompt. */

@@ -2,7 +2,7 @@
  *
  * Layer:    simulator; internal to it
  * Order:    of events at one microsecond: instances by place, then copies, then reports of engines and
- *           of routers, then looks at migration and at roles, then routers' timers, then the
+ *           of routers, then told loads, then looks at migration and at roles, then routers' timers, then the
  *           controller, the power policy, then arrivals in the trace's order; a run depends on its
  *           inputs alone
  */
@@ -25,6 +25,7 @@ enum run_rank {
     RANK_COPY = SIM_INSTANCES_MAX,
     RANK_REPORT,
     RANK_SYNC,
+    RANK_TELL,
     RANK_LOOK,
     RANK_ROLES,
     RANK_ROUTER,
@@ -164,5 +165,4 @@ void routers_tokens(struct run *run, struct flight *f, uint32_t count);
 void routers_ended(struct run *run, struct flight *f);
 void routers_died(struct run *run, struct flight *f);    /* its instance is gone */
 void routers_deliver(struct run *run, struct flight *f); /* to the instance it is for */
-void routers_lost(struct run *run, struct flight *f);    /* no instance can go on with it */
 void routers_look_at_held(struct run *run, uint32_t router);

@@ -99,7 +99,6 @@ static void report_due(struct run *run)
 {
     routers_report(run);
     heard_report(run);
-    kv_transfers_stranded(run);
     run_at(run, &run->report, run->now_us + run->config.report_delay_us, RANK_REPORT);
 }
 
@@ -130,9 +129,11 @@ void run_happen(struct run *run, struct heap_node *node, int64_t until_us)
     if (rank < RANK_COPY) {
         advance(run, rank, until_us);
     } else if (rank == RANK_COPY) {
-        kv_transfers_arrived(run);
+        kv_transfers_over(run);
     } else if (rank == RANK_SYNC) {
         heard_sync(run);
+    } else if (rank == RANK_TELL) {
+        kv_transfers_tell(run);
     } else if (rank == RANK_LOOK) {
         kv_transfers_look(run);
     } else if (rank == RANK_ROLES) {

@@ -52,6 +52,14 @@ struct block_event {
     uint64_t uncached_total;   /* prompt tokens admitted since boot that were not cached */
 };
 
+/* What an engine says it has in total: an EVENT_LOAD, or its part of a report. */
+struct reported_load {
+    uint32_t running, waiting; /* sequences admitted; requests queued */
+    uint64_t prefill_tokens;   /* known and not computed, hits taken off */
+    uint64_t kv_tokens;        /* held by sequences */
+    uint64_t uncached_total;   /* prompt tokens taken in since boot, hits taken off */
+};
+
 int block_event_encode(const struct block_event *ev, struct buf *out); /* ends in \n */
 int block_event_decode(struct str line, struct arena *arena, struct block_event *ret,
                        struct err *err);

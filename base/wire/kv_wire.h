@@ -13,6 +13,8 @@
 #include "base/wire/generate.h"
 
 #define KV_READ_BYTES_MAX ((size_t)8 << 20) /* of pages in one response, unless a page is larger */
+#define KV_FETCHES_MAX 16        /* of an engine at once; each holds KV_READ_BYTES_MAX of a peer */
+#define KV_FETCH_US_MAX 10000000 /* an engine asks its peer no longer; what came is kept */
 #define KV_NUMERICS_BYTES 64
 #define KV_HEAD_VERSION 1 /* raised when pages or head are laid out in another way */
 #define KV_HEAD_BYTES (8 + 8 * 4 + SHA256_HEX + KV_NUMERICS_BYTES)

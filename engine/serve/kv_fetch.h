@@ -19,9 +19,6 @@
 #include "base/wire/kv_wire.h"
 #include "engine/serve/device.h"
 
-#define KV_FETCHES_MAX 16 /* each holds one answer of a peer, KV_READ_BYTES_MAX */
-#define KV_FETCH_US_MAX 10000000
-
 enum kv_fetch_end {
     KV_FETCH_WHOLE,  /* all whole pages are here */
     KV_FETCH_DRY,    /* the peer has no more */

@@ -90,8 +90,8 @@ static uint64_t above(uint64_t reported, uint64_t own)
 static double weight(const struct load *l, int64_t now_us)
 {
     if (!l->reported) return 0;
-    double old = (double)(now_us - l->as_of_us - LOAD_FRESH_US);
-    return fmin(fmax(1 - old / (LOAD_STALE_US - LOAD_FRESH_US), 0), 1);
+    double old = (double)(now_us - l->as_of_us - TOLD_FRESH_US);
+    return fmin(fmax(1 - old / (LOAD_STALE_US - TOLD_FRESH_US), 0), 1);
 }
 
 static void add_others(const struct load *l, struct ledger_sums own, double part, int64_t now_us,

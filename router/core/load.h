@@ -1,6 +1,6 @@
 /* load.h - estimates the load of an endpoint from all routers, and the work that it is sent a second.
  *
- * Layer:    router/core (base/core, policies/route/route.h)
+ * Layer:    router/core (fleet, policies/route/route.h, base/wire)
  * Threads:  the decision thread only
  * Lifetime: fixed memory within the core
  * Rules:    (1) what the router sent itself comes from its ledger; a report only adds the others'
@@ -14,6 +14,8 @@
  * sent and others' as the engines' counters show them.
  */
 #pragma once
+#include "base/wire/events.h"
+#include "fleet/defaults.h"
 #include "router/core/ledger.h"
 
 #define LOAD_US 60000000         /* time constant of a model's average */
@@ -21,16 +23,7 @@
 #define LOAD_US_MIN 5000000      /* a shorter past counts as if it had been so long */
 #define LOAD_MOMENTS 32          /* of the own ledger that are remembered, */
 #define LOAD_MOMENT_US 50000     /* so far apart */
-#define LOAD_FRESH_US 5000000
-#define LOAD_STALE_US 15000000 /* from fresh to here a report fades out */
-
-/* What an engine says it has in total. */
-struct reported_load {
-    uint32_t running, waiting; /* sequences admitted; requests queued */
-    uint64_t prefill_tokens;   /* known and not computed, hits taken off */
-    uint64_t kv_tokens;        /* held by sequences */
-    uint64_t uncached_total;   /* prompt tokens taken in since boot, hits taken off */
-};
+#define LOAD_STALE_US 15000000   /* from fresh to here a report fades out */
 
 struct load_moment {
     int64_t at_us;

@@ -38,15 +38,15 @@ static void a_notice_is_enough_where_the_link_is_fast(void **state)
     gate_free(&g);
 }
 
-/* Copies begun all at once come too late, all of them. */
+/* That llumnix, which begins all copies at once, has more cut off is no claim any more (+0.4 +- 8.2 %): the bound
+ * of -0.2 stood while the simulator let any number of copies go to one engine. Engines and routers let
+ * 16, so that fewer of llumnix's are in vain. */
 static void what_cannot_arrive_is_not_begun(void **state)
 {
     (void)state;
     struct gate g = run("250MB", "10s");
     struct stats_mean none = gate_share(&g, "migrate=spotserve", "migrate=none", "resumed");
-    struct stats_mean llumnix = gate_share(&g, "migrate=spotserve", "migrate=llumnix", "resumed");
     gate_below("cut off by spotserve against none", none.mean + none.half, -0.2);
-    gate_below("cut off by spotserve against llumnix", llumnix.mean + llumnix.half, -0.2);
     gate_free(&g);
 }
 

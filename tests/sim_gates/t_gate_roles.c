@@ -21,6 +21,10 @@
 #define REQUESTS 3000
 #define GPUS 4
 
+/* Lowered from -0.90, -0.50 and -0.50 (mean TTFT): the simulator showed the policy each scheduler as it was
+ * at that microsecond. It now has the router's view, which hears of loads every 250 ms, not from an
+ * instance that a migration has just left or reached, and does not know what the head of a queue
+ * needs. The mean TTFT falls by 37 +- 43 % and is no claim any more. */
 static void migration_ends_preemptions_and_shortens_the_tail(void **state)
 {
     (void)state;
@@ -30,8 +34,8 @@ static void migration_ends_preemptions_and_shortens_the_tail(void **state)
         "--slo-ttft 5s --slo-tpot 200ms --compare migrate=none,llumnix --seeds 10");
     static const struct {
         const char *metric;
-        double bound; /* -0.98, -0.87, -0.71 when they were set */
-    } falls[] = { { "preemptions", -0.90 }, { "ttft_s.p99", -0.50 }, { "ttft_s.mean", -0.50 } };
+        double bound; /* -0.90, -0.10 when they were set */
+    } falls[] = { { "preemptions", -0.80 }, { "ttft_s.p99", 0 } };
     for (size_t i = 0; i < COUNT_OF(falls); i++) {
         struct stats_mean share =
             gate_share(&g, "migrate=llumnix", "migrate=none", falls[i].metric);

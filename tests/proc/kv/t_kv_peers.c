@@ -374,7 +374,7 @@ static void a_deadline_holds_and_a_drain_counts(void **state)
 static void too_many_fetches_are_not_begun(void **state)
 {
     (void)state;
-    enum { MOST = 16 }; /* KV_FETCHES_MAX of engine/serve/kv_fetch.h */
+    enum { MOST = 16 }; /* KV_FETCHES_MAX of base/wire/kv_wire.h */
     CLEANUP(buf_fini) struct buf body = { 0 };
     CLEANUP(buf_fini) struct buf reply = { 0 };
     struct kv_fake f;

@@ -17,11 +17,11 @@ enum { HOST_ROUTERS = 2, HOST_INSTANCES = 3, HOST_REQUESTS = 900, HOST_SECONDS =
 #define HOST_SLO_TTFT_S 2.0
 #define HOST_SLO_TPOT_S 0.1
 
-enum event_kind { ARRIVES, TOKENS, ENDS, BREAKS };
+enum host_event_kind { ARRIVES, TOKENS, ENDS, BREAKS };
 
 struct event {
     int64_t at_us; /* never a whole millisecond: no timer is due then */
-    enum event_kind kind;
+    enum host_event_kind kind;
     uint32_t request, count, nth;
 };
 

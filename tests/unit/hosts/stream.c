@@ -13,7 +13,7 @@ static int by_time(const void *a, const void *b)
     return x->nth < y->nth ? -1 : x->nth > y->nth;
 }
 
-static void push(struct stream *s, int64_t at_us, enum event_kind kind, uint32_t request,
+static void push(struct stream *s, int64_t at_us, enum host_event_kind kind, uint32_t request,
                  uint32_t count)
 {
     must(s->count < COUNT_OF(s->event));

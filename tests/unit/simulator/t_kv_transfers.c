@@ -1,4 +1,4 @@
-/* t_kv_transfers.c - ports, hand-overs between prefill and decode instances, live migrations. */
+/* t_kv_transfers.c - ports, handoffs between prefill and decode instances, live migrations. */
 #include "base/core/bits.h"
 #include "base/core/rng.h"
 #include "simulator/kv_link.h"
@@ -58,42 +58,46 @@ static struct sim_result run(const struct sim_config *c, const struct trace *t)
     return r;
 }
 
+#define NEVER INT64_MAX
+
 /* ---- ports ---- */
 
 static void copies_wait_for_both_ports_in_order(void **state)
 {
     (void)state;
     struct kv_link t;
-    struct heap_node copy[4] = { 0 };
+    struct kv_copy copy[4] = { 0 };
     assert_true(kv_link_init(&t, 4, 1e6, 10)); /* a byte a microsecond */
     assert_true(kv_link_next_us(&t) == INT64_MAX);
-    assert_true(kv_link_begin(&t, &copy[0], 0, 1, 1000, 100));
-    assert_true(kv_link_begin(&t, &copy[1], 0, 2, 500, 100)); /* waits for 0's way out */
-    assert_true(kv_link_begin(&t, &copy[2], 3, 2, 100, 100)); /* and this one for 2's way in */
-    assert_true(kv_link_begin(&t, &copy[3], 1, 0, 100, 100)); /* the other way is free */
+    assert_true(kv_link_begin(&t, &copy[0], 0, 1, 1000, 100, NEVER));
+    assert_true(kv_link_begin(&t, &copy[1], 0, 2, 500, 100, NEVER)); /* waits for 0's way out */
+    assert_true(
+        kv_link_begin(&t, &copy[2], 3, 2, 100, 100, NEVER)); /* and this one for 2's way in */
+    assert_true(kv_link_begin(&t, &copy[3], 1, 0, 100, 100, NEVER)); /* the other way is free */
     const struct {
         uint32_t which;
         int64_t at_us;
     } expected[] = { { 3, 210 }, { 0, 1110 }, { 1, 1610 }, { 2, 1710 } };
     for (size_t i = 0; i < COUNT_OF(expected); i++) {
         assert_int_equal(kv_link_next_us(&t), expected[i].at_us);
-        assert_null(kv_link_arrived(&t, expected[i].at_us - 1));
-        assert_ptr_equal(kv_link_arrived(&t, expected[i].at_us), &copy[expected[i].which]);
+        assert_null(kv_link_over(&t, expected[i].at_us - 1));
+        assert_ptr_equal(kv_link_over(&t, expected[i].at_us), &copy[expected[i].which]);
     }
     assert_true(t.bytes == 1700);
-    assert_true(kv_link_begin(&t, &copy[0], 0, 1, 1000, 5000));
+    assert_true(kv_link_begin(&t, &copy[0], 0, 1, 1000, 5000, NEVER));
     kv_link_drop(&t, &copy[0]);
     assert_true(kv_link_next_us(&t) == INT64_MAX);
-    assert_true(kv_link_begin(&t, &copy[1], 0, 1, 1, 5000)); /* its bytes still take their time */
+    assert_true(
+        kv_link_begin(&t, &copy[1], 0, 1, 1, 5000, NEVER)); /* its bytes still take their time */
     assert_int_equal(kv_link_next_us(&t), 6011);
     kv_link_port_new(&t, 0); /* whose they were is gone, and so are they for its successor */
     kv_link_port_new(&t, 1);
-    assert_true(kv_link_begin(&t, &copy[2], 0, 1, 1, 5000));
+    assert_true(kv_link_begin(&t, &copy[2], 0, 1, 1, 5000, NEVER));
     assert_int_equal(kv_link_next_us(&t), 5011);
     kv_link_fini(&t);
 }
 
-/* ---- hand-overs ---- */
+/* ---- handoffs ---- */
 
 static void a_prompt_is_computed_here_and_answered_there(void **state)
 {
@@ -230,7 +234,7 @@ static void a_copy_that_lost_its_session_is_dropped(void **state)
     sim_result_fini(&r);
 }
 
-/* Migration and hand-over at once: only decode instances exchange sessions. */
+/* Migration and handoff at once: only decode instances exchange sessions. */
 static void decode_instances_balance_among_themselves(void **state)
 {
     (void)state;
@@ -276,7 +280,7 @@ static void roles_change_while_it_serves(void **state)
         assert_non_null(a.role_reason);
         bool splits = c.role != role_find(STR("colocated"));
         if ((a.handoffs > 0) != splits || (a.role_changes > 0) != splits)
-            fail_msg("%s: %lu changes, %lu hand-overs", c.role->name, (unsigned long)a.role_changes,
+            fail_msg("%s: %lu changes, %lu handoffs", c.role->name, (unsigned long)a.role_changes,
                      (unsigned long)a.handoffs);
         sim_result_fini(&a);
         sim_result_fini(&b);

@@ -1,0 +1,78 @@
+/* migrate_view.h - the view of migrate policies: endpoints by what their engines tell, a router's own sessions.
+ *
+ * Layer:    fleet (policies/migrate, base/wire)
+ * Threads:  pure functions over the caller's structs
+ * Lifetime: migrate_look_init takes the caller's arrays; a transfer is known from its first token to
+ *           migrate_look_gone
+ * Rules:    (1) only the router's own sessions move, and only between engines that serve the same
+ *               weights in pages of the same size
+ *           (2) absent is not zero: an engine that does not tell its load is neither source nor
+ *               target, nor is one that has not told it since a migration there or from there ended
+ *           (3) an idle engine tells nothing new: its last word stays true
+ *           (4) at most KV_FETCHES_MAX transfers are on their way to an engine: it would refuse more
+ */
+#pragma once
+#include "base/perf/perf.h"
+#include "base/wire/events.h"
+#include "base/wire/kv_wire.h"
+#include "fleet/kv_transfer.h"
+
+#define MIGRATE_STATE_BYTES 1024  /* of a policy */
+#define MIGRATE_SETTLE_US 1000000 /* an engine that has told nothing new for so long has nothing */
+
+/* One endpoint as its router knows it. */
+struct migrate_endpoint {
+    uint64_t group;       /* sessions go only between those of one group; 0: none from or to here */
+    uint32_t page_tokens; /* at least 1 */
+    uint32_t kv_bytes_per_token;
+    double link_bytes_s; /* 0: it is not sent its peers' K and V */
+    enum role role;
+    bool ready, draining;
+    int64_t leaves_us;                /* when it is taken away, as told; 0: not told */
+    uint64_t kv_tokens_max;           /* 0: unknown */
+    const struct perf_coef *perf;     /* NULL: unknown */
+    const struct reported_load *load; /* told last, at told_us; NULL: it cannot tell */
+    int64_t told_us;
+};
+
+/* All members but id and sessions, which stay as they are. */
+void migrate_view_fill(const struct migrate_endpoint *ep, const struct kv_port *port,
+                       int64_t now_us, struct migrate_instance *ret);
+
+/* The host's part of a look. */
+struct migrate_host {
+    void *arg;
+    /* False: no endpoint has the slot. Pointers live until the look is over. */
+    bool (*endpoint)(void *arg, uint32_t slot, struct migrate_endpoint *ret);
+    /* Begins: KVT_MIGRATE is to be fed to `x`, towards slot `to`. */
+    void (*migrate)(void *arg, struct kv_transfer *x, uint32_t to);
+};
+
+struct migrate_look {
+    const struct migrate_policy *policy;
+    struct rng rng;
+    struct list decoding; /* transfers of sessions with a first token, by `decoding` */
+    uint32_t slots, sessions_max;
+    struct kv_port *port; /* slots */
+    /* Of one look: instances of a group; sessions of all, by their slot. */
+    struct migrate_endpoint *endpoint; /* slots */
+    struct migrate_instance *instance; /* slots */
+    uint32_t *first, *next;            /* slots + 1 */
+    struct migrate_session *session;   /* sessions_max, as the next one */
+    struct kv_transfer **transfer;
+    _Alignas(8) unsigned char state[MIGRATE_STATE_BYTES];
+};
+
+/* Sizes in bytes of what migrate_look_init divides up: aligned memory, zeroed, the caller's. */
+size_t migrate_look_bytes(uint32_t slots, uint32_t sessions_max);
+void migrate_look_init(struct migrate_look *l, const struct migrate_policy *policy, uint32_t slots,
+                       uint32_t sessions_max, uint64_t seed, void *memory);
+
+/* kv_transfer_on, with the look's ports. */
+enum kv_transfer_act migrate_look_on(struct migrate_look *l, struct kv_transfer *x,
+                                     enum kv_transfer_event event, struct kv_transfer_input in);
+void migrate_look_tokens(struct migrate_look *l, struct kv_transfer *x); /* it has some */
+void migrate_look_gone(struct kv_transfer *x);                           /* it decodes no more */
+
+/* One verdict for every group. Returns when to look again; INT64_MAX: never. */
+int64_t migrate_look(struct migrate_look *l, const struct migrate_host *host, int64_t now_us);
