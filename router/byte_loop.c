@@ -135,8 +135,8 @@ void byte_loop_attach(struct byte_loop *b, struct decide *d)
 {
     b->decide = d;
     b->asks = decide_lane(d);
-    lane_later_init(&b->asks_later, b->asks, b->loop);
-    lane_later_init(&b->tells_later, &b->lane, d->loop);
+    lane_sender_init(&b->asking, b->asks, b->loop);
+    lane_sender_init(&b->telling, &b->lane, d->loop);
 }
 
 static void *run(void *arg)

@@ -55,8 +55,8 @@ struct byte_loop {
     struct list token_calls; /* of tokens.c, not answered at once */
     struct lane entered;     /* what those are told of their tenants' limits */
     struct lane *asks;       /* the decision thread's */
-    struct lane_later asks_later;
-    struct lane_later tells_later; /* the decision thread's, for `lane` */
+    struct lane_sender asking;
+    struct lane_sender telling; /* the decision thread's, for `lane` */
     struct decide *decide;
     struct snapshot_board *board;
     struct metrics *metrics;

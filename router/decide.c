@@ -66,7 +66,7 @@ static void tell_send(struct decide *d, struct request *r, const struct target *
     r->mail.tell_target = *to;
     bundle_pin(&d->board->pins, &r->placed.told_pins, to->bundle);
     expectations_fill(r, &r->mail.tell_target);
-    lane_send(lane, &r->mail.tell_item);
+    lane_send_turn(&r->home->telling, &r->mail.tell_item);
     lane_unlock(lane);
 }
 
@@ -78,7 +78,7 @@ void decide_tell_migrate(struct decide *d, struct request *r, uint32_t slot)
     r->mail.tell_migrate = d->endpoint[slot].target;
     bundle_pin(&d->board->pins, &r->placed.told_pins, r->mail.tell_migrate.bundle);
     expectations_fill(r, &r->mail.tell_migrate);
-    lane_send(lane, &r->mail.tell_item);
+    lane_send_turn(&r->home->telling, &r->mail.tell_item);
     lane_unlock(lane);
 }
 
@@ -91,7 +91,7 @@ static void refuse(struct request *r, int status, double retry_after_s)
     r->mail.tell_rate_limited = !r->placed.counted;
     r->mail.tell_late = r->placed.dispatch.route.late;
     r->mail.tell_retry_after_s = retry_after_s;
-    lane_send(lane, &r->mail.tell_item);
+    lane_send_turn(&r->home->telling, &r->mail.tell_item);
     lane_unlock(lane);
 }
 
@@ -155,7 +155,7 @@ static void on_enter(struct decide *d, struct request *r, int64_t now_us)
     struct lane *lane = &r->home->lane;
     lane_lock(lane);
     r->mail.tell |= TELL_TEXT;
-    lane_send(lane, &r->mail.tell_item);
+    lane_send_turn(&r->home->telling, &r->mail.tell_item);
     lane_unlock(lane);
 }
 
@@ -308,9 +308,9 @@ static void on_over(struct decide *d, struct request *r, int64_t now_us)
     lane_lock(lane);
     r->mail.tell |= TELL_DONE;
     if (r->is_question)
-        lane_send(lane, &r->mail.tell_item);
+        lane_send_turn(&r->home->telling, &r->mail.tell_item);
     else
-        lane_send_later(&r->home->tells_later, &r->mail.tell_item); /* only memory waits for it */
+        lane_send_later(&r->home->telling, &r->mail.tell_item); /* only memory waits for it */
     lane_unlock(lane);
 }
 

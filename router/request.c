@@ -25,7 +25,7 @@ static void ask(struct request *r, uint32_t what)
     struct lane *lane = r->home->asks;
     lane_lock(lane);
     r->mail.ask |= what;
-    lane_send(lane, &r->mail.ask_item);
+    lane_send_turn(&r->home->asking, &r->mail.ask_item);
     lane_unlock(lane);
 }
 
@@ -52,9 +52,9 @@ void request_tokens(struct request *r, uint32_t count)
     r->mail.ask_tokens += count;
     /* How long the first one took is measured; the others are only counted. */
     if (first)
-        lane_send(lane, &r->mail.ask_item);
+        lane_send_turn(&r->home->asking, &r->mail.ask_item);
     else
-        lane_send_later(&r->home->asks_later, &r->mail.ask_item);
+        lane_send_later(&r->home->asking, &r->mail.ask_item);
     lane_unlock(lane);
 }
 
@@ -70,7 +70,7 @@ void request_failed(struct request *r, enum retry_failure failure)
     r->mail.ask_generated = r->client.ids_lost ? 0 : leg_generated(r);
     r->mail.ask_fingerprint = r->client.fingerprint;
     r->mail.ask_answering = r->client.began && r->mail.ask_generated == 0;
-    lane_send(lane, &r->mail.ask_item);
+    lane_send_turn(&r->home->asking, &r->mail.ask_item);
     lane_unlock(lane);
 }
 
@@ -143,7 +143,7 @@ void request_over(struct request *r)
     lane_lock(lane);
     r->mail.outcome = *o;
     r->mail.ask |= ASK_OVER;
-    lane_send(lane, &r->mail.ask_item);
+    lane_send_turn(&r->home->asking, &r->mail.ask_item);
     lane_unlock(lane);
 }
 

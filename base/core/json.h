@@ -83,6 +83,15 @@ int json_bool(const struct json_reader *r, bool *ret);
 /* err: "what: problem at byte N"; returns -EINVAL. */
 int json_fail(const struct json_reader *r, struct err *err, const char *what);
 
+/* True for a byte that stands in a string as it is: ASCII, no control, quote or backslash. */
+static inline bool json_is_plain(char c)
+{
+    return c >= 0x20 && c != '"' && c != '\\' && (unsigned char)c < 0x80;
+}
+
+/* Bytes at the start of `s` that are plain, eight at a time. */
+size_t json_plain(struct str s);
+
 /* Bytes 0..255 of one char unescaped into `out`: for callers that hold a raw slice. */
 int json_unescape(struct str raw, struct buf *out);
 

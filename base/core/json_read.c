@@ -113,13 +113,34 @@ static size_t escape(struct str s, char out[4], size_t *ret_len)
     return 12;
 }
 
+#define EACH_BYTE UINT64_C(0x0101010101010101)
+#define HIGH_BITS (0x80 * EACH_BYTE)
+
+/* The high bit of the lowest byte of `w` that is not plain, and perhaps of bytes above it: a borrow only
+ * goes upwards. A byte that equals c is 0 in w ^ c, and below 0x20 it borrows from 0x20. */
+static uint64_t not_plain(uint64_t w)
+{
+    uint64_t quote = w ^ ('"' * EACH_BYTE), slash = w ^ ('\\' * EACH_BYTE);
+    uint64_t below = (quote - EACH_BYTE) | (slash - EACH_BYTE) | (w - 0x20 * EACH_BYTE);
+    return (below | w) & HIGH_BITS;
+}
+
+size_t json_plain(struct str s)
+{
+    size_t at = 0;
+    for (; at + 8 <= s.len; at += 8) {
+        uint64_t found = not_plain(load_u64(s.data + at));
+        if (found) return at + (size_t)__builtin_ctzll(found) / 8;
+    }
+    while (at < s.len && json_is_plain(s.data[at]))
+        at++;
+    return at;
+}
+
 /* Moves pos over bytes that need no look inside a string: most of most texts. */
 static void skip_plain(struct json_reader *r)
 {
-    const char *at = r->text.data + r->pos, *end = r->text.data + r->text.len;
-    while (at < end && (uint8_t)*at >= 0x20 && (uint8_t)*at < 0x80 && *at != '"' && *at != '\\')
-        at++;
-    r->pos = (size_t)(at - r->text.data);
+    r->pos += json_plain(str_of(r->text.data + r->pos, r->text.len - r->pos));
 }
 
 /* Reads the string whose opening quote is at pos; false after fail(). */
@@ -359,11 +380,12 @@ int json_text_arena(const struct json_reader *r, struct arena *a, struct str *re
     if (!copy) return -ENOMEM;
     size_t len = 0;
     while (raw.len) {
-        size_t n = 1, written = 1;
-        if (raw.data[0] == '\\')
-            n = escape(raw, copy + len, &written);
+        const char *slash = r->escaped ? memchr(raw.data, '\\', raw.len) : NULL;
+        size_t n = slash ? (size_t)(slash - raw.data) : raw.len, written = n;
+        if (n > 0)
+            memcpy(copy + len, raw.data, n);
         else
-            copy[len] = raw.data[0];
+            n = escape(raw, copy + len, &written);
         len += written;
         raw = str_of(raw.data + n, raw.len - n);
     }

@@ -65,14 +65,13 @@ void json_array_end(struct json_writer *w)
 /* Bytes at the start of `s` that may stand in a JSON string as they are. */
 static size_t plain_run(struct str s)
 {
-    size_t i = 0;
-    while (i < s.len) {
-        uint8_t c = (uint8_t)s.data[i];
-        if (c < 0x20 || c == '"' || c == '\\') break;
+    size_t i = json_plain(s);
+    while (i < s.len && (uint8_t)s.data[i] >= 0x80) {
         uint32_t ignored;
-        size_t n = c < 0x80 ? 1 : utf8_decode(str_of(s.data + i, s.len - i), &ignored);
+        size_t n = utf8_decode(str_of(s.data + i, s.len - i), &ignored);
         if (n == 0) break;
         i += n;
+        i += json_plain(str_of(s.data + i, s.len - i));
     }
     return i;
 }
@@ -96,6 +95,7 @@ static size_t put_special(struct buf *out, struct str s)
 
 static void put_quoted(struct buf *out, struct str s)
 {
+    if (buf_reserve(out, s.len + 2) < 0) return; /* it is at least so long */
     buf_byte(out, '"');
     while (s.len) {
         size_t n = plain_run(s);
@@ -161,10 +161,16 @@ void json_put_u64(struct json_writer *w, uint64_t v)
     put_decimal(w->out, false, v);
 }
 
+#define WHOLE_MAX 1e15 /* %.15g writes whole numbers below it without an exponent */
+
 void json_put_f64(struct json_writer *w, double v)
 {
     if (!isfinite(v)) {
         json_put_null(w);
+        return;
+    }
+    if (v == floor(v) && fabs(v) < WHOLE_MAX && !(v == 0 && signbit(v))) {
+        json_put_i64(w, (int64_t)v);
         return;
     }
     /* Any decimal of up to 15 digits survives the way through a double, so a form that is

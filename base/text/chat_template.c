@@ -135,8 +135,8 @@ static int add_spans(struct chat_output *out, const struct jinja_builder *page)
     for (size_t at = 0; page->mark && at < page->len && rc == 0;) {
         size_t start = at;
         bool marked = page->mark[at];
-        while (at < page->len && page->mark[at] == marked)
-            at++;
+        const uint8_t *other = memchr(page->mark + at, !marked, page->len - at);
+        at = other ? (size_t)(other - page->mark) : page->len;
         if (marked) rc = text_spans_add(&out->content, start, at - start);
     }
     return rc;

@@ -44,10 +44,28 @@ static bool is_ascii_of(char c, uint32_t wanted)
     return (unsigned char)c < 128 && unicode_ascii[(unsigned char)c] & wanted;
 }
 
+#define EACH_BYTE UINT64_C(0x0101010101010101)
+
+/* Bytes at the start of `text` that are ASCII letters, eight at a time: a loop over bytes is left at a
+ * place that no processor foresees, once a word. */
+static size_t ascii_letters(const char *text, size_t len)
+{
+    size_t at = 0;
+    for (; at + 8 <= len; at += 8) {
+        uint64_t w = load_u64(text + at), small = (w | 0x20 * EACH_BYTE) & 0x7F * EACH_BYTE;
+        uint64_t from_a = small + (0x80 - 'a') * EACH_BYTE,
+                 above_z = small + (0x7F - 'z') * EACH_BYTE;
+        uint64_t other = (~from_a | above_z | w) & 0x80 * EACH_BYTE;
+        if (other) return at + (size_t)__builtin_ctzll(other) / 8;
+    }
+    return at;
+}
+
 /* Bytes of the run of characters from `at` that have one of `wanted`, at most `max` of them. */
 static size_t run_of(struct str text, size_t at, uint32_t wanted, size_t max)
 {
     size_t end = at;
+    if (wanted & LETTER && max == SIZE_MAX) end += ascii_letters(text.data + at, text.len - at);
     for (size_t i = 0; i < max; i++) {
         uint32_t cp, classes;
         for (; i < max && end < text.len && is_ascii_of(text.data[end], wanted); i++)
@@ -387,19 +405,28 @@ const struct pretokenizer *pretokenizer_find(struct str name)
 }
 
 static int run_stage(const struct pretokenizer *p, size_t stage, struct str text,
+                     pretokenizer_word_fn word, void *arg);
+
+/* A piece that `stage` has left: the last one's are words. */
+static inline int pass_on(const struct pretokenizer *p, size_t stage, struct str piece,
+                          pretokenizer_word_fn word, void *arg)
+{
+    if (piece.len == 0) return 0;
+    if (stage + 1 == PRETOKENIZER_STAGES_MAX || !p->stages[stage + 1]) return word(arg, piece);
+    return run_stage(p, stage + 1, piece, word, arg);
+}
+
+static int run_stage(const struct pretokenizer *p, size_t stage, struct str text,
                      pretokenizer_word_fn word, void *arg)
 {
-    if (text.len == 0) return 0;
-    if (stage == PRETOKENIZER_STAGES_MAX || !p->stages[stage]) return word(arg, text);
     size_t at = 0, start, end;
     int rc = 0;
     while (rc == 0 && at < text.len && p->stages[stage](text, at, &start, &end)) {
-        rc = run_stage(p, stage + 1, str_of(text.data + at, start - at), word, arg);
-        if (rc == 0)
-            rc = run_stage(p, stage + 1, str_of(text.data + start, end - start), word, arg);
+        rc = pass_on(p, stage, str_of(text.data + at, start - at), word, arg);
+        if (rc == 0) rc = pass_on(p, stage, str_of(text.data + start, end - start), word, arg);
         at = end;
     }
-    if (rc == 0) rc = run_stage(p, stage + 1, str_of(text.data + at, text.len - at), word, arg);
+    if (rc == 0) rc = pass_on(p, stage, str_of(text.data + at, text.len - at), word, arg);
     return rc;
 }
 

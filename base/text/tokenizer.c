@@ -10,7 +10,6 @@
 #include "base/text/tokenizer.h"
 
 #include "base/core/err.h"
-#include "base/core/hash.h"
 #include "base/core/work.h"
 #include "base/text/bpe.h"
 #include "base/text/vocab_tables.h"
@@ -47,7 +46,7 @@ int ids_push(struct ids *ids, uint32_t id)
 
 struct pending {
     struct str word;
-    uint64_t hash;
+    struct vocab_key key;
 };
 
 struct encoder {
@@ -148,39 +147,46 @@ static bool is_of(struct vocab_memo *memo, struct str word)
            str_eq(str_of(memo->word, memo->len), word);
 }
 
-/* Most words of a text are a token each. Merging tells once whether it gives that token; from then on
- * it is looked up, as the ids of other words are. Some pre-tokenizers ask for the whole word first,
- * whatever merging gives. */
-static int encode_word(struct encoder *e, struct str word, uint64_t hash)
+static int push_all(struct ids *out, const uint32_t *ids, size_t count)
 {
-    const struct vocab *v = e->v;
-    uint32_t id = vocab_word(v, word, hash);
-    _Atomic uint8_t *state = id == VOCAB_NONE ? NULL : &v->word_state[id];
-    uint8_t known = state ? atomic_load_explicit(state, memory_order_relaxed) : WORD_IN_PARTS;
-    if (state && (v->pre->whole_word_first || known == WORD_WHOLE)) return ids_push(e->out, id);
-
-    struct vocab_memo *memo = vocab_memo(v, hash);
     int rc = 0;
-    if (is_of(memo, word)) {
-        for (uint8_t i = 0; i < memo->count && rc == 0; i++)
-            rc = ids_push(e->out, memo->ids[i]);
-        return rc;
-    }
+    for (size_t i = 0; i < count && rc == 0; i++)
+        rc = ids_push(out, ids[i]);
+    return rc;
+}
+
+/* A word that is no token, or one that merging does not give, or that has not been merged before. */
+static int encode_merged(struct encoder *e, struct str word, uint64_t hash, struct vocab_word *w,
+                         uint32_t token)
+{
+    struct vocab_memo *memo = vocab_memo(e->v, hash);
+    if (is_of(memo, word)) return push_all(e->out, memo->ids, memo->count);
     size_t before = e->out->count;
-    rc = merge_word(e, word);
+    int rc = merge_word(e, word);
     if (rc < 0) return rc;
-    const uint32_t *made = e->out->data + before;
-    bool whole = state && e->out->count == before + 1 && made[0] == id;
-    if (known == WORD_UNKNOWN)
-        atomic_store_explicit(state, whole ? WORD_WHOLE : WORD_IN_PARTS, memory_order_relaxed);
+    const uint32_t *made = e->out->data + before, id = token & VOCAB_WORD_ID_MASK;
+    bool whole = w && e->out->count == before + 1 && made[0] == id;
+    uint32_t state = whole ? WORD_WHOLE : WORD_IN_PARTS;
+    if (w) atomic_store_explicit(&w->token, id | state << VOCAB_STATE_SHIFT, memory_order_relaxed);
     if (!whole) remember(memo, word, made, e->out->count - before);
     return 0;
 }
 
+/* Most words of a text are a token each. Merging tells once whether it gives that token; from then on
+ * it is looked up, as the ids of other words are. Some pre-tokenizers ask for the whole word first,
+ * whatever merging gives. */
+static int encode_word(struct encoder *e, const struct pending *p)
+{
+    struct vocab_word *w = vocab_word(e->v, p->word, &p->key);
+    uint32_t token = w ? atomic_load_explicit(&w->token, memory_order_relaxed) : VOCAB_NONE;
+    if (w && (e->v->pre->whole_word_first || token >> VOCAB_STATE_SHIFT == WORD_WHOLE))
+        return ids_push(e->out, token & VOCAB_WORD_ID_MASK);
+    return encode_merged(e, p->word, p->key.hash, w, token);
+}
+
 static int encode_first(struct encoder *e)
 {
-    const struct pending *p = &e->pending[e->first++ % PENDING];
-    return encode_word(e, p->word, p->hash);
+    return encode_word(e, &e->pending[e->first++ % PENDING]);
 }
 
 /* Words wait a little between the asking for their places in the tables and the looking: places are
@@ -188,10 +194,10 @@ static int encode_first(struct encoder *e)
 static int take_word(void *arg, struct str word)
 {
     struct encoder *e = arg;
-    uint64_t hash = hash64(word.data, word.len, 0);
-    vocab_word_fetch(e->v, hash);
+    const struct vocab_key key = vocab_key_of(word);
+    vocab_word_fetch(e->v, key.hash);
     int rc = e->last - e->first == PENDING ? encode_first(e) : 0;
-    e->pending[e->last++ % PENDING] = (struct pending){ word, hash };
+    e->pending[e->last++ % PENDING] = (struct pending){ word, key };
     return rc;
 }
 

@@ -338,32 +338,64 @@ static int index_pairs(struct vocab *v, struct err *err)
     return 0;
 }
 
-static struct vocab_word word_of(struct str word, uint32_t id)
+/* The last bytes of a word of more than eight are read together with some before them, never beyond
+ * its end. */
+struct vocab_key vocab_key_of(struct str word)
 {
-    struct vocab_word w = { .id = id, .len = (uint8_t)min_size(word.len, VOCAB_WORD_HEAD + 1) };
-    memcpy(w.head, word.data, min_size(word.len, VOCAB_WORD_HEAD));
-    return w;
+    const char *at = word.data;
+    const size_t len = word.len;
+    struct vocab_key k = { .tail = (uint32_t)min_size(len, VOCAB_WORD_HEAD + 1) << 24 };
+    if (len > VOCAB_WORD_HEAD) {
+        k.head = load_u64(at);
+        k.tail |= load_u32(at + 8) & 0xFFFFFF;
+        k.hash = hash64(at, len, 0);
+        return k;
+    }
+    if (len > 8) {
+        k.head = load_u64(at);
+        k.tail |= (uint32_t)(load_u64(at + len - 8) >> 8 * (16 - len));
+    } else if (len >= 4) {
+        k.head = load_u32(at) | (uint64_t)load_u32(at + len - 4) << 8 * (len - 4);
+    } else {
+        k.head = (unsigned char)at[0] | (uint64_t)(unsigned char)at[len / 2] << 8 * (len / 2) |
+                 (uint64_t)(unsigned char)at[len - 1] << 8 * (len - 1);
+    }
+    /* Strangers choose words, but none enters the table: a bad hash costs them nothing to find and us
+     * a longest run of the vocabulary's own. */
+    unsigned __int128 product = (unsigned __int128)(k.head ^ UINT64_C(0x9E3779B97F4A7C15)) *
+                                (k.tail ^ UINT64_C(0xD6E8FEB86659FD93));
+    k.hash = (uint64_t)product ^ (uint64_t)(product >> 64);
+    return k;
+}
+
+static uint32_t word_token(const struct vocab_word *w)
+{
+    return atomic_load_explicit(&w->token, memory_order_relaxed);
 }
 
 /* The slot that holds the word, or the empty one where it would go. */
-static struct vocab_word *word_slot(const struct vocab *v, struct str word, uint64_t hash)
+static struct vocab_word *word_slot(const struct vocab *v, struct str word,
+                                    const struct vocab_key *key)
 {
-    const struct vocab_word wanted = word_of(word, 0);
     uint64_t probes = 1;
-    uint32_t at = (uint32_t)hash & v->word_mask;
+    uint32_t at = (uint32_t)key->hash & v->word_mask;
     for (;; at = (at + 1) & v->word_mask, probes++) {
         struct vocab_word *w = &v->words[at];
-        if (w->id == VOCAB_NONE) break;
-        if (memcmp(&w->len, &wanted.len, 1 + VOCAB_WORD_HEAD) != 0) continue;
-        if (word.len <= VOCAB_WORD_HEAD || str_eq(vocab_bytes(v, w->id), word)) break;
+        const uint32_t token = word_token(w);
+        if (token == VOCAB_NONE) break;
+        if (w->head != key->head || w->tail != key->tail) continue;
+        if (word.len <= VOCAB_WORD_HEAD) break;
+        if (str_eq(vocab_bytes(v, token & VOCAB_WORD_ID_MASK), word)) break;
     }
     work_add(probes);
     return &v->words[at];
 }
 
-uint32_t vocab_word(const struct vocab *v, struct str word, uint64_t hash)
+struct vocab_word *vocab_word(const struct vocab *v, struct str word, const struct vocab_key *key)
 {
-    return word.len > v->word_bytes_max ? VOCAB_NONE : word_slot(v, word, hash)->id;
+    if (word.len > v->word_bytes_max) return NULL;
+    struct vocab_word *w = word_slot(v, word, key);
+    return word_token(w) == VOCAB_NONE ? NULL : w;
 }
 
 static int index_words(struct vocab *v, struct err *err)
@@ -372,20 +404,21 @@ static int index_words(struct vocab *v, struct err *err)
     while (slots < 2 * v->token_count)
         slots *= 2;
     v->words = arena_array(&v->arena, slots, sizeof *v->words);
-    v->word_state = arena_array(&v->arena, v->token_count, sizeof *v->word_state);
     v->memos = arena_array(&v->arena, VOCAB_MEMOS, sizeof *v->memos);
-    if (!v->words || !v->word_state || !v->memos)
-        return err_set(err, -ENOMEM, "no memory for the vocabulary");
+    if (!v->words || !v->memos) return err_set(err, -ENOMEM, "no memory for the vocabulary");
     memset(v->words, 0xFF, slots * sizeof *v->words);
     v->word_mask = slots - 1;
     memset(v->memos, 0, VOCAB_MEMOS * sizeof *v->memos);
     for (uint32_t i = 0; i < v->token_count; i++) {
         const struct vocab_token *t = &v->tokens[i];
-        atomic_init(&v->word_state[i], WORD_UNKNOWN);
         /* One that is not written in the alphabet stands for what it says: no merge makes it. */
         if (t->type != TOKEN_NORMAL || t->bytes == t->text) continue;
         struct str word = vocab_bytes(v, i);
-        *word_slot(v, word, hash64(word.data, word.len, 0)) = word_of(word, i);
+        if (word.len == 0) continue;
+        const struct vocab_key key = vocab_key_of(word);
+        struct vocab_word *w = word_slot(v, word, &key);
+        *w = (struct vocab_word){ .tail = key.tail, .head = key.head };
+        atomic_init(&w->token, i | (uint32_t)WORD_UNKNOWN << VOCAB_STATE_SHIFT);
     }
     return 0;
 }

@@ -31,12 +31,22 @@ struct vocab_merge {
 
 #define VOCAB_WORD_HEAD 11
 
-/* A token that has the bytes of a whole word. Short words are compared here, in one line of the cache. */
-struct vocab_word {
-    uint32_t id; /* VOCAB_NONE: empty */
-    uint8_t len; /* of longer words VOCAB_WORD_HEAD + 1 */
-    char head[VOCAB_WORD_HEAD];
+/* A word as the table compares it. Of longer words `tail` says VOCAB_WORD_HEAD + 1, and their bytes are
+ * compared too. */
+struct vocab_key {
+    uint64_t head; /* the first eight bytes */
+    uint32_t tail; /* the next three, and the length */
+    uint64_t hash;
 };
+
+/* A token that has the bytes of a whole word. Short words are compared here, and what is known of the
+ * token stands here, in one line of the cache. */
+struct vocab_word {
+    _Atomic uint32_t token; /* id and state; VOCAB_NONE: empty */
+    uint32_t tail;
+    uint64_t head;
+};
+_Static_assert(sizeof(struct vocab_word) == 16, "four words in a line of the cache");
 
 #define VOCAB_MEMOS 4096 /* a power of two; words beyond them are merged each time */
 #define VOCAB_MEMO_BYTES 21
@@ -57,6 +67,9 @@ enum vocab_memo_state { MEMO_EMPTY, MEMO_WRITTEN, MEMO_READY };
  * any thread; all of them find the same. */
 enum vocab_word_state { WORD_UNKNOWN, WORD_WHOLE, WORD_IN_PARTS };
 
+#define VOCAB_STATE_SHIFT 30 /* of the state in vocab_word.token, above the id */
+#define VOCAB_WORD_ID_MASK ((1u << VOCAB_STATE_SHIFT) - 1)
+
 struct vocab {
     struct arena arena; /* all below that is not a map */
     const struct vocab_kind *kind;
@@ -74,7 +87,6 @@ struct vocab {
     uint32_t pair_shift;
     struct vocab_word *words; /* open addressing: normal tokens by their bytes */
     uint32_t word_mask;
-    _Atomic uint8_t *word_state; /* of each token: enum vocab_word_state */
     struct vocab_memo *memos;
     uint32_t byte_token[256]; /* VOCAB_NONE where the vocabulary has no token for the byte */
     uint32_t word_bytes_max;  /* of the longest normal token */
@@ -95,10 +107,13 @@ _Static_assert(VOCAB_MERGES_MAX <= 1u << VOCAB_RANK_BITS, "a rank fits behind a 
 /* The rank of a pair of neighbours, or UINT32_MAX: they may not be joined. */
 uint32_t vocab_pair_rank(const struct vocab *v, uint32_t left, uint32_t right);
 
-/* The normal token whose bytes are `word`, or VOCAB_NONE. The hash is hash64's with seed 0. */
-uint32_t vocab_word(const struct vocab *v, struct str word, uint64_t hash);
+/* `word` has at least one byte. */
+struct vocab_key vocab_key_of(struct str word);
 
-/* Asks for the places of a word of that hash, without waiting for them. */
+/* The place of the normal token whose bytes are `word`, or NULL. */
+struct vocab_word *vocab_word(const struct vocab *v, struct str word, const struct vocab_key *key);
+
+/* Asks for the place of a word of that hash, without waiting for it. */
 static inline void vocab_word_fetch(const struct vocab *v, uint64_t hash)
 {
     __builtin_prefetch(&v->words[(uint32_t)hash & v->word_mask]);

@@ -19,10 +19,15 @@ void lane_lock(struct lane *l)
     lock_take(&l->lock);
 }
 
-void lane_send(struct lane *l, struct lane_item *item)
+static void enqueue(struct lane *l, struct lane_item *item)
 {
     lock_assert_held(&l->lock);
     if (!list_linked(&item->link)) list_push_back(&l->waiting, &item->link);
+}
+
+void lane_send(struct lane *l, struct lane_item *item)
+{
+    enqueue(l, item);
     l->hurry = true;
 }
 
@@ -57,26 +62,33 @@ void lane_unlock(struct lane *l)
     if (wake) must(loop_post(l->loop, run, l) == 0);
 }
 
-static void on_later(void *arg)
+/* What this loop has sent may wait no longer. */
+static void hurry(void *arg)
 {
-    struct lane_later *later = arg;
-    lane_lock(later->lane);
-    later->lane->hurry = true;
-    lane_unlock(later->lane);
+    struct lane_sender *s = arg;
+    lane_lock(s->lane);
+    if (!list_empty(&s->lane->waiting)) s->lane->hurry = true;
+    lane_unlock(s->lane);
 }
 
-void lane_later_init(struct lane_later *later, struct lane *l, struct loop *loop)
+void lane_sender_init(struct lane_sender *s, struct lane *l, struct loop *loop)
 {
-    *later = (struct lane_later){ .timer = { .fn = on_later }, .lane = l, .loop = loop };
-    later->timer.arg = later;
+    *s = (struct lane_sender){ .timer = { .fn = hurry }, .lane = l, .loop = loop };
+    s->timer.arg = s;
+    s->task = (struct loop_task){ .fn = hurry, .arg = s };
 }
 
-void lane_send_later(struct lane_later *later, struct lane_item *item)
+void lane_send_turn(struct lane_sender *s, struct lane_item *item)
 {
-    struct lane *l = later->lane;
-    lock_assert_held(&l->lock);
-    if (!list_linked(&item->link)) list_push_back(&l->waiting, &item->link);
-    if (l->hurry || loop_timer_is_set(&later->timer)) return;
-    int64_t at_us = loop_now_us(later->loop) + LANE_LATER_US;
-    if (loop_timer_set(later->loop, &later->timer, at_us) < 0) l->hurry = true;
+    enqueue(s->lane, item);
+    if (!s->lane->hurry) loop_defer_last(s->loop, &s->task);
+}
+
+void lane_send_later(struct lane_sender *s, struct lane_item *item)
+{
+    struct lane *l = s->lane;
+    enqueue(l, item);
+    if (l->hurry || loop_timer_is_set(&s->timer)) return;
+    int64_t at_us = loop_now_us(s->loop) + LANE_LATER_US;
+    if (loop_timer_set(s->loop, &s->timer, at_us) < 0) l->hurry = true;
 }

@@ -1,8 +1,8 @@
 /* lane.h - a mailbox between two loops: items queue at most once, mail is merged while it waits.
  *
  * Layer:   base/io (loop)
- * Threads: lane_send from any thread, which holds the lane's lock; `deliver` on the thread of the
- *          lane's loop
+ * Threads: lane_send from any thread, the sender's other two on the thread of the sender's loop; the
+ *          lane's lock is held; `deliver` on the thread of the lane's loop
  * Bound:   an item is queued once, so a lane holds at most as many as there are items (requests);
  *          nothing is allocated and nothing can be refused
  *
@@ -14,9 +14,10 @@
  *
  *     lane_open(l, item); mail = r->ask; r->ask = 0; lane_unlock(l);
  *
- * A receiver that sleeps is woken by a system call, and wakes a sender's processor time away. Mail
- * that may wait goes with lane_send_later: it arrives with the next mail that may not, or when
- * LANE_LATER_US have passed.
+ * A receiver that sleeps is woken by a system call, which takes the sender as long as writing the mail
+ * takes many times over. A sender that is a loop wakes it once for all mail of a turn (lane_send_turn).
+ * Mail that may wait longer goes with lane_send_later: it arrives with the next mail that may not, or
+ * when LANE_LATER_US have passed.
  */
 #pragma once
 #include "base/core/list.h"
@@ -48,11 +49,13 @@ void lane_send(struct lane *l, struct lane_item *item); /* with the lock held */
 void lane_open(struct lane *l, struct lane_item *item); /* locks, for the receiver */
 void lane_unlock(struct lane *l);                       /* wakes the receiver */
 
-/* A sender's own timer for mail that may wait; belongs to the thread of `loop`. */
-struct lane_later {
+/* A loop that sends to a lane; belongs to the thread of `loop`. */
+struct lane_sender {
     struct loop_timer timer;
+    struct loop_task task;
     struct lane *lane;
     struct loop *loop;
 };
-void lane_later_init(struct lane_later *later, struct lane *l, struct loop *loop);
-void lane_send_later(struct lane_later *later, struct lane_item *item); /* with the lock held */
+void lane_sender_init(struct lane_sender *s, struct lane *l, struct loop *loop);
+void lane_send_turn(struct lane_sender *s, struct lane_item *item);  /* with the lock held */
+void lane_send_later(struct lane_sender *s, struct lane_item *item); /* with the lock held */

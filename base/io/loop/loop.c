@@ -48,6 +48,7 @@ struct loop {
     struct heap timers;
     struct list tasks;
     struct list task_mark; /* on the list while tasks run: where this turn's end */
+    struct list last;      /* tasks that run behind those */
 
     struct epoll_event events[LOOP_EVENTS_MAX];
     int event_pos, event_count; /* the batch being handed out */
@@ -92,6 +93,7 @@ int loop_new(struct loop **ret, struct err *err)
     l->signals = (struct loop_watch){ .fd = -1, .fn = on_signals, .arg = l };
     heap_init(&l->timers, LOOP_TIMERS_MAX);
     list_init(&l->tasks);
+    list_init(&l->last);
     lock_init(&l->lock);
     sigemptyset(&l->signal_set);
     l->now_us = clock_mono_us();
@@ -208,6 +210,12 @@ void loop_defer(struct loop *l, struct loop_task *t)
     if (!list_linked(&t->node)) list_push_back(&l->tasks, &t->node);
 }
 
+void loop_defer_last(struct loop *l, struct loop_task *t)
+{
+    loop_assert_owner(l);
+    if (!list_linked(&t->node)) list_push_back(&l->last, &t->node);
+}
+
 void loop_defer_clear(struct loop *l, struct loop_task *t)
 {
     loop_assert_owner(l);
@@ -216,11 +224,11 @@ void loop_defer_clear(struct loop *l, struct loop_task *t)
 
 /* Only those that are waiting now; what they defer comes next turn. The mark is where the list
  * ended, so that a task which clears another one disturbs nothing. */
-static void run_tasks(struct loop *l)
+static void run_tasks(struct loop *l, struct list *tasks)
 {
-    list_push_back(&l->tasks, &l->task_mark);
+    list_push_back(tasks, &l->task_mark);
     struct list *node;
-    while ((node = list_pop_front(&l->tasks)) && node != &l->task_mark) {
+    while ((node = list_pop_front(tasks)) && node != &l->task_mark) {
         struct loop_task *t = CONTAINER_OF(node, struct loop_task, node);
         t->fn(t->arg);
     }
@@ -290,7 +298,7 @@ static void run_posts(struct loop *l)
 
 static int wait_ms(const struct loop *l, int64_t wait_us)
 {
-    if (!list_empty(&l->tasks)) return 0;
+    if (!list_empty(&l->tasks) || !list_empty(&l->last)) return 0;
     const struct heap_node *n = heap_peek(&l->timers);
     if (n) {
         int64_t due_us = max_i64(0, n->key - clock_mono_us());
@@ -318,7 +326,8 @@ int loop_turn(struct loop *l, int64_t wait_us)
     l->event_pos = l->event_count = 0;
     run_timers(l);
     run_posts(l);
-    run_tasks(l);
+    run_tasks(l, &l->tasks);
+    run_tasks(l, &l->last);
     return 0;
 }
 

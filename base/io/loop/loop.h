@@ -4,8 +4,8 @@
  * Threads: everything belongs to the thread that runs the loop, except loop_post and loop_stop,
  *          which any thread may call. While loop_run runs, debug, ASan and TSan builds abort when
  *          another thread sets a timer, a watch or a task
- * Turn:    wait -> watches -> timers that are due -> posts -> deferred tasks. loop_now_us is read
- *          once a turn.
+ * Turn:    wait -> watches -> timers that are due -> posts -> deferred tasks -> last tasks.
+ *          loop_now_us is read once a turn.
  * Rules:   (1) after loop_watch_del, loop_timer_clear or loop_defer_clear returns, fn is not
  *              called again, not even for an event that the kernel had already reported in this
  *              turn: the object may be freed
@@ -90,6 +90,7 @@ struct loop_task {
     void *arg;
 };
 void loop_defer(struct loop *l, struct loop_task *t);
+void loop_defer_last(struct loop *l, struct loop_task *t); /* behind all of those, in this turn */
 void loop_defer_clear(struct loop *l, struct loop_task *t);
 
 /* Calls fn(arg) on the loop's thread, in the order of the posts of one thread. -EAGAIN when

@@ -4,6 +4,7 @@
 #include "base/core/err.h"
 #include "base/core/json.h"
 #include "base/core/own.h"
+#include "base/core/rng.h"
 
 #include <dirent.h>
 #include <setjmp.h>
@@ -239,6 +240,41 @@ static void keys_and_escapes(void **state)
     buf_fini(&small);
 }
 
+/* One byte at a time, the truth that json_plain must find eight at a time. */
+static size_t plain_slowly(struct str s)
+{
+    size_t at = 0;
+    while (at < s.len && json_is_plain(s.data[at]))
+        at++;
+    return at;
+}
+
+static void plain_runs(void **state)
+{
+    (void)state;
+    char text[40];
+    for (size_t at = 0; at < sizeof text; at++) {
+        for (int byte = 0; byte < 256; byte++) {
+            memset(text, 'a' + (int)at % 26, sizeof text);
+            text[at] = (char)byte;
+            for (size_t from = 0; from <= at && from < 9; from++) {
+                struct str s = str_of(text + from, sizeof text - from - at % 3);
+                assert_int_equal(json_plain(s), plain_slowly(s));
+            }
+        }
+    }
+    struct rng rng;
+    rng_seed(&rng, 14);
+    for (int i = 0; i < 200000; i++) {
+        size_t len = rng_below(&rng, sizeof text + 1);
+        uint64_t plainness = 1 + rng_below(&rng, 16);
+        for (size_t k = 0; k < len; k++)
+            text[k] = (char)(rng_below(&rng, plainness) ? ' ' + (int)rng_below(&rng, 96)
+                                                        : (int)rng_below(&rng, 256));
+        assert_int_equal(json_plain(str_of(text, len)), plain_slowly(str_of(text, len)));
+    }
+}
+
 /* JSONTestSuite: every y_ file is accepted, every n_ file refused, and no i_ file
  * does harm. Each text is read again cut short at every length, and again from an allocation that
  * ends where the text ends, so that a sanitizer sees any step beyond it. */
@@ -310,7 +346,8 @@ int main(void)
         cmocka_unit_test(tokens_in_order),  cmocka_unit_test(refusals_name_the_place),
         cmocka_unit_test(depth_is_bounded), cmocka_unit_test(integers),
         cmocka_unit_test(other_values),     cmocka_unit_test(skipping_and_slices),
-        cmocka_unit_test(keys_and_escapes), cmocka_unit_test(whole_suite),
+        cmocka_unit_test(keys_and_escapes), cmocka_unit_test(plain_runs),
+        cmocka_unit_test(whole_suite),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

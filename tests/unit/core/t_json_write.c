@@ -141,6 +141,9 @@ static void doubles_read_back(void **state)
         { 0.1, "0.1" },
         { 1, "1" },
         { 100, "100" },
+        { -17, "-17" },
+        { 999999999999999, "999999999999999" },
+        { -999999999999999, "-999999999999999" },
         { 1e15, "1e+15" },
         { 1e22, "1e+22" },
         { 1.0 / 3, "0.3333333333333333" },
@@ -172,6 +175,13 @@ static void doubles_read_back(void **state)
         int digits = digits_of(out.data);
         snprintf(less, sizeof less, "%.*g", digits - 1, any.v);
         if (digits > 1) assert_true(strtod(less, NULL) != any.v);
+    }
+    for (int i = 0; i < 100000; i++) {
+        /* Whole numbers, which are written as integers, come as printf writes them. */
+        char slow[32];
+        double v = (double)rng_below(&rng, UINT64_C(1) << rng_below(&rng, 56));
+        snprintf(slow, sizeof slow, "%.15g", v);
+        if (v < 1e15) assert_true(str_eq(written(&out, v), str_from(slow)));
     }
     for (int i = 0; i < 100000; i++) {
         /* A short decimal comes back as it was typed. */

@@ -76,11 +76,11 @@ static void later_mail_waits_for_company_or_its_time(void **state)
 {
     (void)state;
     struct post p = { .open = 1 };
-    struct lane_later later;
+    struct lane_sender later;
     struct loop_counts counts;
     assert_int_equal(loop_new(&p.loop, NULL), 0);
     lane_init(&p.lane, p.loop, on_parcel, &p);
-    lane_later_init(&later, &p.lane, p.loop);
+    lane_sender_init(&later, &p.lane, p.loop);
     for (uint32_t round = 0; round < 2; round++) {
         lane_lock(&p.lane);
         p.parcel[0].words++;
@@ -125,6 +125,61 @@ static void mail_that_waits_is_one_delivery_and_one_post(void **state)
     assert_int_equal(loop_turn(p.loop, 0), 0);
     assert_int_equal(p.deliveries, 2);
     lane_fini(&p.lane);
+    loop_free(p.loop);
+}
+
+/* ---- a loop that sends: one wake-up a turn ---- */
+
+struct busy_turn {
+    struct post *to;
+    struct lane_sender sender;
+    struct loop_task task[ITEMS];
+};
+
+static void send_in_turn(void *arg)
+{
+    struct busy_turn *b = arg;
+    struct loop_counts counts;
+    for (uint32_t i = 0; i < ITEMS; i++) {
+        lane_lock(&b->to->lane);
+        b->to->parcel[i].words++;
+        lane_send_turn(&b->sender, &b->to->parcel[i].item);
+        lane_unlock(&b->to->lane);
+    }
+    loop_counts_get(b->to->loop, &counts);
+    assert_int_equal(counts.posts, 0);
+}
+
+static void mail_of_a_turn_is_one_post(void **state)
+{
+    (void)state;
+    struct post p = { .open = ITEMS };
+    struct busy_turn b = { .to = &p };
+    struct loop *from = NULL;
+    struct loop_counts counts;
+    assert_int_equal(loop_new(&p.loop, NULL), 0);
+    assert_int_equal(loop_new(&from, NULL), 0);
+    lane_init(&p.lane, p.loop, on_parcel, &p);
+    lane_sender_init(&b.sender, &p.lane, from);
+    for (uint32_t i = 0; i < ITEMS; i++) {
+        b.task[i] = (struct loop_task){ .fn = send_in_turn, .arg = &b };
+        loop_defer(from, &b.task[i]);
+    }
+    assert_int_equal(loop_turn(from, 0), 0);
+    loop_counts_get(p.loop, &counts);
+    assert_int_equal(counts.posts, 1);
+    assert_int_equal(deliveries_after_turn(&p), ITEMS);
+    for (uint32_t i = 0; i < ITEMS; i++)
+        assert_int_equal(p.parcel[i].heard, ITEMS);
+    /* From outside of a turn: the next one does not wait, and sends it. */
+    lane_lock(&p.lane);
+    p.parcel[0].words++;
+    lane_send_turn(&b.sender, &p.parcel[0].item);
+    lane_unlock(&p.lane);
+    assert_int_equal(loop_turn(from, -1), 0);
+    assert_int_equal(deliveries_after_turn(&p), ITEMS + 1);
+    lane_fini(&p.lane);
+    loop_free(from);
     loop_free(p.loop);
 }
 
@@ -217,6 +272,7 @@ int main(void)
         cmocka_unit_test(every_word_arrives_and_none_twice),
         cmocka_unit_test(mail_that_waits_is_one_delivery_and_one_post),
         cmocka_unit_test(later_mail_waits_for_company_or_its_time),
+        cmocka_unit_test(mail_of_a_turn_is_one_post),
         cmocka_unit_test(an_item_may_be_freed_with_its_last_word),
         cmocka_unit_test(a_word_that_crosses_the_delivery_does_not_queue_again),
     };

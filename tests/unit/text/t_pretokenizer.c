@@ -77,6 +77,34 @@ static int stop_at_second(void *arg, struct str word)
     return --*left == 0 ? -7 : 0;
 }
 
+static int take_first(void *arg, struct str word)
+{
+    struct str *first = arg;
+    if (!first->data) *first = word;
+    return 0;
+}
+
+/* Letters are looked for eight at a time: a run ends before any byte that is none, wherever it stands. */
+static void test_runs_of_letters(void **state)
+{
+    (void)state;
+    const struct pretokenizer *p = pretokenizer_find(STR("gpt-2"));
+    for (size_t letters = 1; letters < 40; letters++) {
+        for (int byte = 0; byte < 128; byte++) {
+            char text[64];
+            for (size_t i = 0; i < sizeof text; i++)
+                text[i] = (char)((i % 3 ? 'a' : 'A') + (int)((i * 7 + letters) % 26));
+            text[letters] = (char)byte;
+            bool letter = (byte | 32) >= 'a' && (byte | 32) <= 'z';
+            size_t want = letter ? letters + 1 + letters % 3 : letters;
+            struct str first = { 0 };
+            struct str all = str_of(text, letters + 1 + letters % 3);
+            assert_int_equal(pretokenizer_run(p, all, take_first, &first), 0);
+            assert_int_equal(first.len, want);
+        }
+    }
+}
+
 static void test_stops_when_told(void **state)
 {
     (void)state;
@@ -102,6 +130,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_words_of_regex_engine),
+        cmocka_unit_test(test_runs_of_letters),
         cmocka_unit_test(test_stops_when_told),
         cmocka_unit_test(test_names),
     };
