@@ -99,8 +99,9 @@ static void read_messages(struct str messages, struct buf *out, struct told *ret
         if (str_eq(m.role, STR("system")) || str_eq(m.role, STR("developer"))) {
             ret->group = hash64(content.data, content.len, 2);
         }
-        buf_clear(out);
-        buf_str(out, buf_view(&content));
+        struct buf last = content;
+        content = *out;
+        *out = last;
     }
 }
 

@@ -58,7 +58,8 @@ int buf_reserve(struct buf *b, size_t more)
 
 int buf_append(struct buf *b, const void *data, size_t len)
 {
-    int rc = buf_reserve(b, len);
+    /* cap is at most the bound and the NUL, so that what fits is within the bound. */
+    int rc = b->rc == 0 && len < b->cap - b->len ? 0 : buf_reserve(b, len);
     if (rc < 0) return rc;
     if (len) memcpy(b->data + b->len, data, len);
     b->len += len;

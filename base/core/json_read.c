@@ -90,11 +90,12 @@ static int hex4(struct str s)
  * it is malformed; *ret_len says how many bytes were written. */
 static size_t escape(struct str s, char out[4], size_t *ret_len)
 {
-    static const char name[] = "\"\\/bfnrt", value[] = "\"\\/\b\f\n\r\t";
+    static const char value[256] = { ['"'] = '"',  ['\\'] = '\\', ['/'] = '/',  ['b'] = '\b',
+                                     ['f'] = '\f', ['n'] = '\n',  ['r'] = '\r', ['t'] = '\t' };
     if (s.len < 2) return 0;
-    const char *plain = memchr(name, s.data[1], sizeof name - 1);
+    const char plain = value[(unsigned char)s.data[1]];
     if (plain) {
-        out[0] = value[plain - name];
+        out[0] = plain;
         *ret_len = 1;
         return 2;
     }

@@ -117,9 +117,18 @@ void json_key_str(struct json_writer *w, struct str name)
 {
     must(w->depth > 0 && !w->after_key);
     item(w);
-    put_quoted(w->out, name);
-    buf_byte(w->out, ':');
     w->after_key = true;
+    struct buf *out = w->out;
+    if (json_plain(name) < name.len) {
+        put_quoted(out, name);
+        buf_byte(out, ':');
+    } else if (buf_reserve(out, name.len + 3) == 0) {
+        char *to = out->data + out->len;
+        *to++ = '"';
+        if (name.len) memcpy(to, name.data, name.len);
+        memcpy(to + name.len, "\":", 3);
+        out->len += name.len + 3;
+    }
 }
 
 void json_put_str(struct json_writer *w, struct str s)

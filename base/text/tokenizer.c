@@ -42,7 +42,8 @@ int ids_push(struct ids *ids, uint32_t id)
     return 0;
 }
 
-#define PENDING 8 /* words whose places are being fetched */
+#define BYTES_PER_ID 3 /* a little less than English text has */
+#define PENDING 8      /* words whose places are being fetched */
 
 struct pending {
     struct str word;
@@ -128,17 +129,17 @@ static int merge_word(struct encoder *e, struct str word)
 }
 
 /* Only its first writer fills a memo, which then never changes: a text of many made-up words can fill
- * them all, and gains nothing but that their merging is not saved. */
-static void remember(struct vocab_memo *memo, struct str word, const uint32_t *ids, size_t count)
+ * them all, and gains nothing but that their merging is not saved. False where another was first. */
+static bool remember(struct vocab_memo *memo, struct str word, const uint32_t *ids, size_t count)
 {
     uint8_t empty = MEMO_EMPTY;
-    if (word.len > VOCAB_MEMO_BYTES || count > VOCAB_MEMO_IDS) return;
-    if (!atomic_compare_exchange_strong(&memo->state, &empty, MEMO_WRITTEN)) return;
+    if (!atomic_compare_exchange_strong(&memo->state, &empty, MEMO_WRITTEN)) return false;
     memo->len = (uint8_t)word.len;
     memo->count = (uint8_t)count;
     memcpy(memo->word, word.data, word.len);
     memcpy(memo->ids, ids, count * sizeof *ids);
     atomic_store_explicit(&memo->state, MEMO_READY, memory_order_release);
+    return true;
 }
 
 static bool is_of(struct vocab_memo *memo, struct str word)
@@ -159,8 +160,10 @@ static int push_all(struct ids *out, const uint32_t *ids, size_t count)
 static int encode_merged(struct encoder *e, struct str word, uint64_t hash, struct vocab_word *w,
                          uint32_t token)
 {
-    struct vocab_memo *memo = vocab_memo(e->v, hash);
-    if (is_of(memo, word)) return push_all(e->out, memo->ids, memo->count);
+    for (uint32_t way = 0; way < 2; way++) {
+        struct vocab_memo *memo = vocab_memo(e->v, hash, way);
+        if (is_of(memo, word)) return push_all(e->out, memo->ids, memo->count);
+    }
     size_t before = e->out->count;
     int rc = merge_word(e, word);
     if (rc < 0) return rc;
@@ -168,7 +171,10 @@ static int encode_merged(struct encoder *e, struct str word, uint64_t hash, stru
     bool whole = w && e->out->count == before + 1 && made[0] == id;
     uint32_t state = whole ? WORD_WHOLE : WORD_IN_PARTS;
     if (w) atomic_store_explicit(&w->token, id | state << VOCAB_STATE_SHIFT, memory_order_relaxed);
-    if (!whole) remember(memo, word, made, e->out->count - before);
+    size_t count = e->out->count - before;
+    if (whole || word.len > VOCAB_MEMO_BYTES || count > VOCAB_MEMO_IDS) return 0;
+    if (!remember(vocab_memo(e->v, hash, 0), word, made, count))
+        (void)remember(vocab_memo(e->v, hash, 1), word, made, count);
     return 0;
 }
 
@@ -209,14 +215,26 @@ static int encode_words(struct encoder *e, struct str text)
     return rc;
 }
 
+/* The first place from `at` where a marker may begin; in most vocabularies all begin with '<'. */
+static size_t next_start(const struct vocab *v, struct str text, size_t at)
+{
+    if (v->marker_start_count == 1) {
+        const char *found = memchr(text.data + at, v->marker_start, text.len - at);
+        return found ? (size_t)(found - text.data) : text.len;
+    }
+    while (at < text.len && !v->marker_starts[(unsigned char)text.data[at]])
+        at++;
+    return at;
+}
+
 static int encode_all(struct encoder *e, struct str text)
 {
     size_t done = 0;
     int rc = 0;
     work_add(text.len);
-    for (size_t at = 0; at < text.len && rc == 0;) {
-        bool may_start = e->v->marker_starts[(unsigned char)text.data[at]];
-        uint32_t marker = may_start ? marker_at(e, text, at) : VOCAB_NONE;
+    for (size_t at = next_start(e->v, text, 0); at < text.len && rc == 0;
+         at = next_start(e->v, text, at)) {
+        uint32_t marker = marker_at(e, text, at);
         if (marker == VOCAB_NONE) {
             at++;
             continue;
@@ -230,11 +248,23 @@ static int encode_all(struct encoder *e, struct str text)
     return rc;
 }
 
+/* Room for the ids of common text at once, instead of by doubling; without it they grow as they come. */
+static void expect_ids(struct ids *out, size_t bytes)
+{
+    size_t max = out->max ? out->max : IDS_MAX, count = out->count + bytes / BYTES_PER_ID + 16;
+    if (count > max || count <= out->cap) return;
+    uint32_t *data = realloc(out->data, count * sizeof *data);
+    if (!data) return;
+    out->data = data;
+    out->cap = count;
+}
+
 static int encode(struct encoder *e, struct str text, struct err *err)
 {
     if (text.len > TOKENIZER_TEXT_BYTES_MAX)
         return err_set(err, -E2BIG, "a text of %zu bytes: at most %zu", text.len,
                        TOKENIZER_TEXT_BYTES_MAX);
+    expect_ids(e->out, text.len);
     int rc = encode_all(e, text);
     bpe_scratch_fini(&e->scratch);
     if (rc == -E2BIG)

@@ -280,7 +280,9 @@ static int sort_markers(struct vocab *v, struct err *err)
     for (uint32_t i = 0; i < v->token_count; i++) {
         if (!is_marker(&v->tokens[i])) continue;
         v->markers[count++] = i;
-        v->marker_starts[(unsigned char)v->tokens[i].text[0]] = true;
+        v->marker_start = (unsigned char)v->tokens[i].text[0];
+        v->marker_start_count += !v->marker_starts[v->marker_start];
+        v->marker_starts[v->marker_start] = true;
     }
     qsort_r(v->markers, count, sizeof *v->markers, compare_markers, v);
     return 0;

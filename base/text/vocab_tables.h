@@ -96,6 +96,8 @@ struct vocab {
     uint32_t *markers;
     uint32_t marker_count;
     bool marker_starts[256]; /* some marker begins with that byte */
+    unsigned marker_start_count;
+    unsigned char marker_start; /* one of them */
 };
 
 #define VOCAB_ID_BITS 20
@@ -119,9 +121,10 @@ static inline void vocab_word_fetch(const struct vocab *v, uint64_t hash)
     __builtin_prefetch(&v->words[(uint32_t)hash & v->word_mask]);
 }
 
-static inline struct vocab_memo *vocab_memo(const struct vocab *v, uint64_t hash)
+/* A word has two places, neighbours: `way` is 0 or 1. */
+static inline struct vocab_memo *vocab_memo(const struct vocab *v, uint64_t hash, uint32_t way)
 {
-    return &v->memos[hash >> 32 & (VOCAB_MEMOS - 1)];
+    return &v->memos[(hash >> 32 & (VOCAB_MEMOS - 1)) ^ way];
 }
 
 /* The canonical contents, as the bundle carries them: equal for equal vocabularies. */

@@ -268,17 +268,22 @@ static const char token_digits[64] =
 #define TOKEN_CHARS 4
 #define TOKEN_CHAR_BITS 6
 
-/* 0..63, or 255 for what is no digit. */
-static void token_values(uint8_t ret[256])
-{
-    memset(ret, 255, 256);
-    for (uint8_t i = 0; i < 64; i++)
-        ret[(unsigned char)token_digits[i]] = i;
-}
+/* One more than the digit's value; 0 for what is no digit. */
+// clang-format off
+static const uint8_t token_value[256] = {
+    ['A'] = 1, ['B'] = 2, ['C'] = 3, ['D'] = 4, ['E'] = 5, ['F'] = 6, ['G'] = 7, ['H'] = 8,
+    ['I'] = 9, ['J'] = 10, ['K'] = 11, ['L'] = 12, ['M'] = 13, ['N'] = 14, ['O'] = 15, ['P'] = 16,
+    ['Q'] = 17, ['R'] = 18, ['S'] = 19, ['T'] = 20, ['U'] = 21, ['V'] = 22, ['W'] = 23, ['X'] = 24,
+    ['Y'] = 25, ['Z'] = 26, ['a'] = 27, ['b'] = 28, ['c'] = 29, ['d'] = 30, ['e'] = 31, ['f'] = 32,
+    ['g'] = 33, ['h'] = 34, ['i'] = 35, ['j'] = 36, ['k'] = 37, ['l'] = 38, ['m'] = 39, ['n'] = 40,
+    ['o'] = 41, ['p'] = 42, ['q'] = 43, ['r'] = 44, ['s'] = 45, ['t'] = 46, ['u'] = 47, ['v'] = 48,
+    ['w'] = 49, ['x'] = 50, ['y'] = 51, ['z'] = 52, ['0'] = 53, ['1'] = 54, ['2'] = 55, ['3'] = 56,
+    ['4'] = 57, ['5'] = 58, ['6'] = 59, ['7'] = 60, ['8'] = 61, ['9'] = 62, ['+'] = 63, ['/'] = 64,
+};
+// clang-format on
 
 static int decode_tokens(struct decode *d, const struct field *f, char *ret)
 {
-    uint8_t value[256];
     if (d->r->token != JSON_STRING) return refuse(d, f, -EINVAL, "a string of token ids");
     const unsigned char *from = (const unsigned char *)d->r->raw.data;
     size_t chars = d->r->raw.len, count = chars / TOKEN_CHARS;
@@ -289,13 +294,12 @@ static int decode_tokens(struct decode *d, const struct field *f, char *ret)
         return err_set(d->err, -EINVAL, "%s: more than %.15g items", f->name, f->max);
     uint32_t *ids = arena_array(d->arena, count, sizeof *ids), narrow = (uint32_t)count;
     if (!ids) return refuse(d, f, -ENOMEM, "");
-    token_values(value);
     unsigned bad = 0;
     for (size_t i = 0; i < count; i++, from += TOKEN_CHARS) {
-        uint8_t a = value[from[0]], b = value[from[1]], c = value[from[2]], e = value[from[3]];
+        unsigned a = token_value[from[0]] - 1u, b = token_value[from[1]] - 1u;
+        unsigned c = token_value[from[2]] - 1u, e = token_value[from[3]] - 1u;
         bad |= a | b | c | e;
-        ids[i] = (uint32_t)a << 3 * TOKEN_CHAR_BITS | (uint32_t)b << 2 * TOKEN_CHAR_BITS |
-                 (uint32_t)c << TOKEN_CHAR_BITS | e;
+        ids[i] = a << 3 * TOKEN_CHAR_BITS | b << 2 * TOKEN_CHAR_BITS | c << TOKEN_CHAR_BITS | e;
     }
     if (bad > 63) return err_set(d->err, -EINVAL, "%s: holds what is no token id", f->name);
     memcpy(ret + f->offset, &ids, sizeof ids);

@@ -17,6 +17,7 @@
 #define WORDS_MAX (ROUTE_INSTANCES_MAX / 64)
 #define NONE UINT32_MAX
 #define FETCH_MAX 64 /* keys that are looked up together */
+#define MET_MAX 256  /* blocks of one prompt whose places are kept between two walks */
 
 /* Behind it `words` of the slots that hold it, confirmed by events, and as many of those that are
  * expected to, until expected_until_us. */
@@ -343,11 +344,12 @@ void prefix_index_match(struct prefix_index *ix, const struct block_key *keys, u
     memset(ret_blocks, 0, ix->slots * sizeof *ret_blocks);
     uint64_t run[WORDS_MAX]; /* slots that hold every block so far */
     memset(run, 0xff, ix->words * sizeof *run);
-    uint32_t met = 0;
+    uint32_t met = 0, met_at[MET_MAX];
     for (uint64_t any = 1; met < count && any; met += any != 0) {
         if (met % FETCH_MAX == 0) fetch_ahead(ix, keys + met, min_u32(count - met, FETCH_MAX));
         uint32_t at = find(ix, keys[met]);
         if (at == NONE) break;
+        if (met < MET_MAX) met_at[met] = at;
         struct block *b = block_at(ix, at);
         uint64_t believed = b->expected_until_us > now_us ? UINT64_MAX : 0;
         const uint64_t *holds = b->word, *may = expected(ix, b);
@@ -360,7 +362,7 @@ void prefix_index_match(struct prefix_index *ix, const struct block_key *keys, u
         }
     }
     for (uint32_t i = met; i-- > 0;)
-        touch(ix, find(ix, keys[i]));
+        touch(ix, i < MET_MAX ? met_at[i] : find(ix, keys[i]));
 }
 
 void prefix_index_stats(const struct prefix_index *ix, struct prefix_index_stats *ret)
