@@ -2,7 +2,6 @@
 #include "tests/sim_gates/effects.h"
 
 #include "base/core/bits.h"
-#include "policies/catalog.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -36,45 +35,4 @@ uint32_t gate_effects_missed(const struct gate_effects *effects, size_t count)
         gate_free(&g);
     }
     return missed;
-}
-
-struct rows_search {
-    const struct gate_effects *effects;
-    size_t count;
-    const char *kind;
-    uint32_t missed;
-};
-
-/* "order=fcfs fair=none" names the row fcfs of kind order. */
-static bool arm_names(const char *arm, const char *option, const struct policy_info *row)
-{
-    CLEANUP(buf_fini) struct buf wanted = { 0 };
-    buf_printf(&wanted, "%s=%s", option, row->name);
-    struct str rest = str_from(arm ? arm : "");
-    while (rest.len > 0)
-        if (str_eq(str_cut(&rest, ' '), buf_view(&wanted))) return true;
-    return false;
-}
-
-static int find_policy(void *ctx, const struct policy_info *row)
-{
-    struct rows_search *s = ctx;
-    struct str option = str_from(s->kind);
-    if (!str_eq(str_from(row->kind), str_cut(&option, '-'))) return 0;
-    for (size_t i = 0; i < s->count; i++) {
-        for (size_t k = 0; k < GATE_EFFECTS_MAX; k++) {
-            const struct gate_effect *e = &s->effects[i].effect[k];
-            if (arm_names(e->arm, s->kind, row) || arm_names(e->against, s->kind, row)) return 0;
-        }
-    }
-    printf("no effect of %s=%s is held against anything\n", row->kind, row->name);
-    s->missed++;
-    return 0;
-}
-
-uint32_t gate_rows_missed(const struct gate_effects *effects, size_t count, const char *kind)
-{
-    struct rows_search s = { .effects = effects, .count = count, .kind = kind };
-    policies_each(find_policy, &s);
-    return s.missed;
 }

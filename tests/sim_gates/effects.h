@@ -17,7 +17,7 @@ struct gate_effect {
 
 #define GATE_BEST "the best of the others"
 
-#define GATE_EFFECTS_MAX 12
+#define GATE_EFFECTS_MAX 16
 
 struct gate_effects {
     const char *why;
@@ -28,7 +28,3 @@ struct gate_effects {
 
 /* Runs all and prints every effect; how many do not hold. */
 uint32_t gate_effects_missed(const struct gate_effects *effects, size_t count);
-
-/* How many rows of `kind` are neither judged nor judged against by any of them; prints those. The
- * kind is that of the option, which may go on behind a "-": scale-policy. */
-uint32_t gate_rows_missed(const struct gate_effects *effects, size_t count, const char *kind);

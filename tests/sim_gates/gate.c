@@ -2,6 +2,7 @@
 #include "tests/sim_gates/gate.h"
 
 #include "base/core/bits.h"
+#include "tests/sim_gates/judged.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -75,6 +76,8 @@ static const struct report_metric *metric_of(const char *name)
 
 static const struct sim_arm *arm_of(const struct gate *g, const char *name)
 {
+    if (!name) name = g->arms.arm[0].name.data;
+    if (name) judged_add(name);
     for (uint32_t i = 0; name && i < g->arms.count; i++)
         if (str_eq(buf_view(&g->arms.arm[i].name), str_from(name))) return &g->arms.arm[i];
     if (name) fail_msg("no arm '%s'", name);
@@ -100,7 +103,7 @@ struct stats_mean gate_difference(const struct gate *g, const char *arm, const c
 {
     double value[SEEDS_MAX], base[SEEDS_MAX];
     values(g, arm_of(g, arm), metric, value);
-    values(g, g->arms.arm, metric, base);
+    values(g, arm_of(g, NULL), metric, base);
     return stats_paired(value, base, g->arms.seeds);
 }
 

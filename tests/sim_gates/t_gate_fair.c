@@ -6,6 +6,7 @@
 #include "base/core/bits.h"
 #include "simulator/sim.h"
 #include "tests/sim_gates/gate.h"
+#include "tests/sim_gates/judged.h"
 
 #include <stdio.h>
 
@@ -78,9 +79,11 @@ static void serve_all(const char *command, uint32_t arms, struct service ret[][S
 {
     struct gate g = gate_prepare(command);
     assert_int_equal(g.arms.count, arms);
-    for (uint32_t a = 0; a < arms; a++)
+    for (uint32_t a = 0; a < arms; a++) {
+        judged_add(g.arms.arm[a].name.data);
         for (uint32_t s = 0; s < SEEDS; s++)
             ret[a][s] = serve_tenants(&g, a, s);
+    }
     gate_free(&g);
 }
 
@@ -110,7 +113,8 @@ static void weights_share_out_service_of_an_unbounded_queue(void **state)
     (void)state;
     static struct service arm[2][SEEDS];
     serve_all("--trace gen:poisson,rate=120,prompt=lognormal(300,1),output=lognormal(60,1),n=8000,"
-              "tenants=2 --fleet 1xa100 --tenant-weights 2,1 " UNBOUNDED "--compare fair=vtc,dlpm",
+              "tenants=2 --fleet 1xa100 --tenant-weights 2,1 " UNBOUNDED
+              "--compare preset=vtc,dlpm",
               2, arm);
     struct stats_mean vtc = judge("vtc, weights 2 to 1", ratio, arm[0], NULL);
     struct stats_mean dlpm = judge("dlpm, weights 2 to 1", ratio, arm[1], NULL);
@@ -143,12 +147,19 @@ static void deficits_keep_locality_of_an_unbounded_queue(void **state)
     gate_below("where longest prefix alone is not", uneven.mean + uneven.half, 0.87);
 }
 
+static void every_policy_is_held_against_something(void **state)
+{
+    (void)state;
+    assert_int_equal(judged_missed("fair", NULL), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(counters_share_out_service_of_an_unbounded_queue),
         cmocka_unit_test(weights_share_out_service_of_an_unbounded_queue),
         cmocka_unit_test(deficits_keep_locality_of_an_unbounded_queue),
+        cmocka_unit_test(every_policy_is_held_against_something),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -4,6 +4,7 @@
  * some twenty seconds. What had begun and is cut off goes on at another machine, which computes all of
  * it again. */
 #include "tests/sim_gates/gate.h"
+#include "tests/sim_gates/judged.h"
 
 #include <stdio.h>
 
@@ -50,11 +51,18 @@ static void what_cannot_arrive_is_not_begun(void **state)
     gate_free(&g);
 }
 
+static void every_policy_is_held_against_something(void **state)
+{
+    (void)state;
+    assert_int_equal(judged_missed("migrate", NULL), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_notice_is_enough_where_the_link_is_fast),
         cmocka_unit_test(what_cannot_arrive_is_not_begun),
+        cmocka_unit_test(every_policy_is_held_against_something),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -82,7 +82,7 @@ static const struct workload workloads[] = {
 static const struct {
     const char *kind, *why;
 } not_simulated[] = {
-    { "mix", "planner only: `muster plan`; t_place_mix compares what the mixes cost" },
+    { "mix", "chosen before a fleet runs: `muster plan`; t_gate_mix simulates the fleets" },
     { "layers", "planner only: no engine runs stages; t_place_layers compares the layouts" },
     { "move", "planner only: no engine takes over weights; t_remap compares the moves" },
     { "load", "planner only: no driver loads by machine; t_loads compares the starts" },

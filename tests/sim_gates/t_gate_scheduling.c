@@ -42,7 +42,7 @@ static double jct(const struct gate *g, const char *arm)
     return gate_mean(g, arm, "jct_s.mean").mean;
 }
 
-static void orders_on_one_a100_with_an_unbounded_queue(void **state)
+static void the_study_of_orders_with_an_unbounded_queue_known_speeds_and_lengths(void **state)
 {
     (void)state;
     static const char *const order[] = { "order=fcfs", "order=sjf_output", "order=sjf_prompt",
@@ -72,7 +72,7 @@ static void orders_on_one_a100_with_an_unbounded_queue(void **state)
     }
 }
 
-static void memory_is_short_on_one_l4_with_an_unbounded_queue(void **state)
+static void the_study_of_short_memory_with_an_unbounded_queue_known_speeds_and_lengths(void **state)
 {
     (void)state;
     struct gate g = study_run(STUDY "--fleet 1xl4 --kv-tokens 35000 --speed 0.18 "
@@ -112,7 +112,8 @@ static void feedback_queues_want_variance(void **state)
     }
 }
 
-static void chunks_protect_tokens(void **state)
+/* As the study had it; t_gate_effects_real has the same policies where speeds are hidden. */
+static void chunks_protect_tokens_where_speeds_are_known(void **state)
 {
     (void)state;
     struct gate g = gate_run("--trace azure-2023-conv.csv --fleet 1xa100 --speed 0.8 --order fcfs "
@@ -134,10 +135,11 @@ static void chunks_protect_tokens(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(orders_on_one_a100_with_an_unbounded_queue),
-        cmocka_unit_test(memory_is_short_on_one_l4_with_an_unbounded_queue),
+        cmocka_unit_test(the_study_of_orders_with_an_unbounded_queue_known_speeds_and_lengths),
+        cmocka_unit_test(
+            the_study_of_short_memory_with_an_unbounded_queue_known_speeds_and_lengths),
         cmocka_unit_test(feedback_queues_want_variance),
-        cmocka_unit_test(chunks_protect_tokens),
+        cmocka_unit_test(chunks_protect_tokens_where_speeds_are_known),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
