@@ -40,6 +40,7 @@ struct desk {
     bool *taken;                                         /* by index in the view: has an action */
     struct place_verdict where[SCALE_POOLS_MAX];         /* want: instances missing at each offer */
     uint32_t surplus[SCALE_POOLS_MAX][PLACE_OFFERS_MAX]; /* instances beyond what is wanted there */
+    uint32_t next[SCALE_POOLS_MAX]; /* which of the pool's offers is taken next; or PLACE_NONE */
 };
 
 static bool is_mine(const struct desk *d, const struct plan_instance *in, uint32_t pool)
@@ -185,6 +186,9 @@ static void fill_pool(struct desk *d, uint32_t pool)
     uint32_t usable =
         offer_of_next(d->view, d->index, pool, d->memory->place[pool], d->now_us, d->rng);
     uint32_t shown = usable != PLAN_NONE ? usable : p->offer_count ? p->offer[0] : PLAN_NONE;
+    d->next[pool] = PLACE_NONE;
+    for (uint32_t i = 0; i < p->offer_count && usable != PLAN_NONE; i++)
+        if (p->offer[i] == usable) d->next[pool] = i;
     const struct offer *o = shown == PLAN_NONE ? NULL : &d->view->offer[shown];
     *s = (struct scale_pool){ .min = p->min, .max = p->max, .available = usable != PLAN_NONE };
     if (o) {
@@ -611,6 +615,17 @@ static void retire(struct desk *d)
 
 /* ---- one decision ---- */
 
+static void watch_zones(struct desk *d, struct pool_mix *mix)
+{
+    double dt_h = mix->watched_us ? fmax(0, (double)(d->now_us - mix->watched_us) / 3600e6) : 0;
+    for (uint32_t p = 0; p < d->service->pool_count; p++) {
+        struct place_view offers;
+        fill_place_view(d->view, d->index, p, 0, d->now_us, &offers);
+        pool_mix_watch(mix, p, &offers, d->next[p], dt_h, d->now_us);
+    }
+    mix->watched_us = d->now_us;
+}
+
 /* A mix policy's counts take the place of the scaling policy's. A service that the scaling policy
  * wants asleep stays so, and requests that wait for a first instance are answered as it says. */
 static void apply_mix(struct desk *d)
@@ -620,6 +635,7 @@ static void apply_mix(struct desk *d)
     if (!d->service->mix) return;
     must(d->view->mix_room && d->view->mix);
     struct pool_mix *mix = &d->view->mix[d->index];
+    watch_zones(d, mix);
     pool_mix_solve(d->service->mix, &d->scale, &d->service->scale, d->now_us, d->view->mix_room,
                    mix);
     for (uint32_t p = 0; p < d->service->pool_count; p++)

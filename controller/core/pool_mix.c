@@ -81,7 +81,17 @@ static void fill_buckets(const struct lengths *l, double rate_s, struct mix_prob
     }
 }
 
-static void fill_types(const struct scale_view *v, struct mix_problem *m)
+void pool_mix_watch(struct pool_mix *last, uint32_t pool, const struct place_view *offers,
+                    uint32_t next, double dt_h, int64_t now_us)
+{
+    for (uint32_t i = 0; i < offers->offer_count; i++)
+        hazard_observe(&last->zone[pool][i], &offers->offer[i], dt_h, now_us);
+    bool is_spot = next != PLACE_NONE && offers->offer[next].spot;
+    last->hazard_h[pool] = is_spot ? hazard_rate_h(&last->zone[pool][next]) : 0;
+}
+
+static void fill_types(const struct scale_view *v, const double hazard_h[SCALE_POOLS_MAX],
+                       struct mix_problem *m)
 {
     m->type_count = v->pool_count;
     for (uint32_t p = 0; p < v->pool_count; p++) {
@@ -89,6 +99,8 @@ static void fill_types(const struct scale_view *v, struct mix_problem *m)
         uint32_t reach = s->available ? s->max : min_u32(s->max, s->ready + s->starting);
         m->type[p] = (struct mix_type){ .price_h = fmax(s->price_h, 1e-6),
                                         .max = s->perf_known ? min_u32(reach, SOLVER_COUNT_MAX) : 0,
+                                        .spot = hazard_h[p] > 0,
+                                        .hazard_h = hazard_h[p],
                                         .lead_s = s->lead_s };
     }
 }
@@ -100,7 +112,8 @@ void pool_mix_solve(const struct mix_policy *policy, const struct scale_view *vi
     const struct scale_demand *d = &view->demand;
     bool asked = d->present && d->arrivals_s > 0 && d->expected.count > 0;
     if (!asked) {
-        *last = (struct pool_mix){ 0 };
+        last->solved_us = 0;
+        last->found = false;
         return;
     }
     if (last->solved_us && now_us - last->solved_us < POOL_MIX_EVERY_US) return;
@@ -110,9 +123,10 @@ void pool_mix_solve(const struct mix_policy *policy, const struct scale_view *vi
         .budget_h = view->budget_h, .eval = score, .ctx = &ctx, .nodes_max = POOL_MIX_NODES_MAX
     };
     fill_buckets(&d->expected, d->arrivals_s * config->margin, m);
-    fill_types(view, m);
+    fill_types(view, last->hazard_h, m);
     policy->choose(m, &room->memory, &room->verdict);
-    *last = (struct pool_mix){ .solved_us = now_us, .found = room->verdict.found };
+    last->solved_us = now_us;
+    last->found = room->verdict.found;
     memcpy(last->want, room->verdict.count, view->pool_count * sizeof *last->want);
     m->ctx = NULL; /* it ends with this call */
 }

@@ -7,18 +7,24 @@
  *              is taken stays the placement policy's choice
  *          (2) without expected lengths, without arrivals, or when no mix serves the load, there is
  *              no answer, and the scaling policy's choice stands
- *          (3) solved again every POOL_MIX_EVERY_US at most: a mix is for minutes, backlogs are the
+ *          (3) a pool whose next instance is spot counts with the losses an hour that its zone has
+ *              shown since the controller started, as the placement policy joint learns them
+ *          (4) solved again every POOL_MIX_EVERY_US at most: a mix is for minutes, backlogs are the
  *              scaling policy's
  */
 #pragma once
 #include "policies/mix/mix.h"
+#include "policies/place/hazard.h"
 #include "policies/scale/scale.h"
 
 #define POOL_MIX_EVERY_US 10000000
 #define POOL_MIX_NODES_MAX 500 /* of the solver: a decision stays within milliseconds */
 
-/* The last answer for one service. */
+/* The last answer for one service, and what was learned of its zones. */
 struct pool_mix {
+    struct hazard zone[SCALE_POOLS_MAX][PLACE_OFFERS_MAX]; /* by pool and its offers */
+    double hazard_h[SCALE_POOLS_MAX]; /* of the offer that is taken next; 0: that is not spot */
+    int64_t watched_us;
     int64_t solved_us; /* 0: never */
     bool found;
     uint32_t want[SCALE_POOLS_MAX];
@@ -30,6 +36,11 @@ struct pool_mix_room {
     struct mix_verdict verdict;
     struct mix_memory memory;
 };
+
+/* What a pool's offers show now, and which of them is taken next (PLACE_NONE: none); `dt_h` hours
+ * after they were watched last. */
+void pool_mix_watch(struct pool_mix *last, uint32_t pool, const struct place_view *offers,
+                    uint32_t next, double dt_h, int64_t now_us);
 
 /* Brings *last up to date. */
 void pool_mix_solve(const struct mix_policy *policy, const struct scale_view *view,

@@ -74,6 +74,48 @@ static void a_mix_is_cheaper_than_one_type(void **state)
     scene_free(s);
 }
 
+/* On demand counts as sure, a new zone with the prior, and one that was lost with what it showed. */
+static void zones_are_watched(void **state)
+{
+    (void)state;
+    static struct pool_mix mix;
+    struct place_view offers = { .offer_count = 2 };
+    offers.offer[1] = (struct place_offer){ .spot = true, .ready = 1 };
+    pool_mix_watch(&mix, 0, &offers, 0, 0, 1);
+    assert_float_equal(mix.hazard_h[0], 0, 0);
+    pool_mix_watch(&mix, 0, &offers, 1, 0, 1);
+    double first = mix.hazard_h[0];
+    assert_true(fabs(first - 1 / HAZARD_PRIOR_H) < 1e-9);
+    for (int i = 0; i < 4; i++) {
+        offers.offer[1].lost++;
+        pool_mix_watch(&mix, 0, &offers, 1, 0.5, 2 + i);
+    }
+    assert_true(fabs(mix.hazard_h[0] - (1 + 4) / (HAZARD_PRIOR_H + 4 * 0.5)) < 1e-9);
+    pool_mix_watch(&mix, 0, &offers, PLACE_NONE, 0, 9);
+    assert_float_equal(mix.hazard_h[0], 0, 0);
+}
+
+/* In the plan: what a spot zone lost reaches the mix, and survives a time without demand. */
+static void the_plan_tells_a_mix_of_losses(void **state)
+{
+    (void)state;
+    struct scene *s = two_kinds(20, 1);
+    s->offer[0].spot = s->offer[1].spot = true;
+    planned(s, &mix_joint);
+    double before = s->view.mix[0].hazard_h[0];
+    assert_true(before > 0);
+    assert_float_equal(s->view.mix[0].hazard_h[1], 0, 0); /* the large pool is on demand */
+    s->health[0].lost += 2;
+    s->health[1].lost += 2;
+    scene_decide(s);
+    assert_true(s->view.mix[0].hazard_h[0] > before);
+    s->demand.sum.expected.count = 0;
+    scene_decide(s);
+    assert_false(s->view.mix[0].found);
+    assert_true(s->view.mix[0].hazard_h[0] > before);
+    scene_free(s);
+}
+
 static void more_load_needs_more(void **state)
 {
     (void)state;
@@ -313,6 +355,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_mix_is_cheaper_than_one_type),
+        cmocka_unit_test(zones_are_watched),
+        cmocka_unit_test(the_plan_tells_a_mix_of_losses),
         cmocka_unit_test(more_load_needs_more),
         cmocka_unit_test(it_is_solved_now_and_then),
         cmocka_unit_test(without_an_answer_the_scaling_policy_decides),
