@@ -70,6 +70,11 @@ static void tell_demand(struct teller *t)
         say(t, " before,\n           as routers told it at most ", TABLE_AGE,
             "inputs.demand_age_s");
         buf_text(t->out, " before\n");
+        if (has(t, "inputs.late_refused_per_s")) {
+            say(t, "           ", TABLE_DECIMAL, "inputs.late_refused_per_s");
+            buf_text(t->out, " of them a second were refused, because the fleet is overloaded and "
+                             "they would have been late\n");
+        }
         if (has(t, "inputs.expected")) {
             say(t, "           lengths of ", TABLE_COUNT, "inputs.expected.count");
             say(t, " in five minutes: nine in ten prompts below ", TABLE_COUNT,

@@ -70,6 +70,7 @@ static void add(struct scale_demand *sum, double *weight, const struct demand_se
     double n = s->arrival_per_s > 0 ? s->arrival_per_s : RATE_LEAST;
     double idle = (double)(now_us - d->arrived_us) / 1e6;
     sum->arrivals_s += s->arrival_per_s;
+    sum->late_refused_s += s->late_refused_per_s;
     sum->prompt_tokens += n * s->prompt_tokens_mean * (1 - d->cached_share);
     sum->output_tokens += n * s->predicted_tokens_mean;
     sum->in_flight += s->in_flight;

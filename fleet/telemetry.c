@@ -101,6 +101,12 @@ void telemetry_refused(struct telemetry *t)
     t->total.rejected_total++;
 }
 
+void telemetry_refused_late(struct telemetry *t, double ttft_s, int64_t now_us)
+{
+    telemetry_refused(t);
+    value_window_add(&t->late, ttft_s, now_us);
+}
+
 void telemetry_failed(struct telemetry *t)
 {
     t->total.failed_total++;
@@ -149,6 +155,7 @@ void telemetry_report(const struct telemetry *t, int64_t now_us, struct service_
     value_window_quantiles(&t->predicted, now_us, &predicted);
     *ret = t->total;
     ret->arrival_per_s = value_window_per_s(&t->arrivals, now_us);
+    ret->late_refused_per_s = value_window_per_s(&t->late, now_us);
     ret->prompt_tokens_mean = arrivals.mean;
     ret->predicted_tokens_mean = predicted.mean;
     value_window_quantiles(&t->ttft_s, now_us, &ret->ttft_s);

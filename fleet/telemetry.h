@@ -32,6 +32,7 @@ struct telemetry {
     struct service_demand total;   /* the _total counters */
     struct value_window arrivals;  /* prompt tokens of each */
     struct value_window predicted; /* predicted output tokens of each */
+    struct value_window late; /* seconds to the first token of those that were refused for it */
     struct value_window ttft_s, tpot_s, e2e_s;
     struct length_window lengths; /* of what arrived lately, and of what waits */
 };
@@ -59,7 +60,9 @@ void telemetry_queued(struct telemetry *t, struct telemetry_place *place, double
 void telemetry_unqueued(struct telemetry *t, struct telemetry_place *place);
 
 void telemetry_refused(struct telemetry *t); /* as it arrived; telemetry_failed follows */
-void telemetry_failed(struct telemetry *t);  /* every request that ended otherwise than well */
+/* The same, by overload control: its first token was expected after ttft_s. */
+void telemetry_refused_late(struct telemetry *t, double ttft_s, int64_t now_us);
+void telemetry_failed(struct telemetry *t); /* every request that ended otherwise than well */
 void telemetry_finished(struct telemetry *t, const struct telemetry_outcome *o, int64_t now_us);
 
 /* The service's part of a sync message; its name is the caller's, held and in-flight figures are the

@@ -208,7 +208,11 @@ static void on_arrive(struct decide *d, struct request *r, int64_t now_us)
                       r->placed.dispatch.length.mean, now_us);
     queue_in(s, r, now_us);
     if (v.answer == DISPATCH_REFUSE) {
-        telemetry_refused(&s->telemetry);
+        const struct route_verdict *why = &r->placed.dispatch.route;
+        if (why->late)
+            telemetry_refused_late(&s->telemetry, why->estimate_s, now_us);
+        else
+            telemetry_refused(&s->telemetry);
         queue_out(d, r);
     }
     if (v.answer == DISPATCH_WAIT) sync_hurry(d->sync);

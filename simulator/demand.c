@@ -52,7 +52,11 @@ void demand_began(struct run *run, struct flight *f)
 
 void demand_refused(struct run *run, const struct flight *f)
 {
-    telemetry_refused(telemetry_of(run, f));
+    struct telemetry *t = telemetry_of(run, f);
+    if (f->core.route.late)
+        telemetry_refused_late(t, f->core.route.estimate_s, run_elapsed_us(run));
+    else
+        telemetry_refused(t);
 }
 
 void demand_ended(struct run *run, struct flight *f, enum sim_end end)

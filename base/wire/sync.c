@@ -45,6 +45,7 @@ static const struct field demand_rows[] = {
     FIELD(struct service_demand, slo_met_total, FIELD_U64),
     FIELD(struct service_demand, slo_missed_total, FIELD_U64),
     FIELD(struct service_demand, arrival_per_s, FIELD_F64, FIELD_POSITIVE),
+    FIELD(struct service_demand, late_refused_per_s, FIELD_F64, FIELD_POSITIVE),
     FIELD(struct service_demand, prompt_tokens_mean, FIELD_F64, FIELD_POSITIVE),
     FIELD(struct service_demand, predicted_tokens_mean, FIELD_F64, FIELD_POSITIVE),
     FIELD(struct service_demand, in_flight, FIELD_U32),

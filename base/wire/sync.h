@@ -31,7 +31,8 @@ struct service_demand {
     uint64_t arrivals_total, finished_total, failed_total, rejected_total;
     uint64_t prompt_tokens_total, cached_tokens_total, generated_tokens_total; /* of the finished */
     uint64_t slo_met_total, slo_missed_total;
-    double arrival_per_s;                             /* over the window */
+    double arrival_per_s;      /* over the window */
+    double late_refused_per_s; /* of those, by overload control: they would have been late */
     double prompt_tokens_mean, predicted_tokens_mean; /* of arrivals in the window */
     uint32_t in_flight;                               /* sent, response not complete */
     uint32_t held;                                    /* waiting in the router for an instance */

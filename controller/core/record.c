@@ -42,6 +42,7 @@ void record_put_lengths(struct json_writer *w, const char *name, const struct le
 void record_put_demand(struct json_writer *w, const struct scale_demand *d)
 {
     json_kv_f64(w, "arrivals_per_s", d->arrivals_s);
+    if (d->late_refused_s > 0) json_kv_f64(w, "late_refused_per_s", d->late_refused_s);
     json_kv_f64(w, "uncached_prompt_tokens_mean", d->prompt_tokens);
     json_kv_f64(w, "output_tokens_mean", d->output_tokens);
     json_kv_u64(w, "in_flight", d->in_flight);

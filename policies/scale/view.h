@@ -42,20 +42,21 @@ struct scale_instance {
 };
 
 struct scale_demand {
-    bool present;         /* false: no router has reported lately; nothing below means anything */
-    double age_s;         /* of the oldest report in it */
-    double arrivals_s;    /* requests a second over the routers' window */
-    double prompt_tokens; /* mean per request, less what caches held */
-    double output_tokens; /* mean per request, as predicted */
-    uint32_t in_flight;   /* sent to instances and not ended */
-    uint32_t waiting;     /* of those, not yet computing */
-    uint32_t held;        /* kept by routers because no instance could take them */
-    double idle_s;        /* since the last arrival */
-    bool ttft_known;      /* enough answers began within the window */
-    double ttft_s;        /* nine in ten had their first token within this time */
-    bool tpot_known;      /* enough answers ended within the window */
-    double tpot_s;        /* nine in ten took no longer for each further token */
-    bool slo_known;       /* the next two are counted */
+    bool present;          /* false: no router has reported lately; nothing below means anything */
+    double age_s;          /* of the oldest report in it */
+    double arrivals_s;     /* requests a second over the routers' window */
+    double late_refused_s; /* of those, refused by overload control */
+    double prompt_tokens;  /* mean per request, less what caches held */
+    double output_tokens;  /* mean per request, as predicted */
+    uint32_t in_flight;    /* sent to instances and not ended */
+    uint32_t waiting;      /* of those, not yet computing */
+    uint32_t held;         /* kept by routers because no instance could take them */
+    double idle_s;         /* since the last arrival */
+    bool ttft_known;       /* enough answers began within the window */
+    double ttft_s;         /* nine in ten had their first token within this time */
+    bool tpot_known;       /* enough answers ended within the window */
+    double tpot_s;         /* nine in ten took no longer for each further token */
+    bool slo_known;        /* the next two are counted */
     uint64_t slo_met_total, slo_missed_total; /* requests, since the same time */
     uint64_t arrivals_total;                  /* since the controller first heard of the service */
     uint64_t held_prompt_tokens;              /* of what routers keep */

@@ -8,7 +8,8 @@
 static const char whole[] =
     "{\"id\":7,\"decision\":{\"at_us\":1000000,\"service\":\"chat\",\"policy\":\"work\","
     "\"reason\":\"work exceeds the fleet\",\"blocked\":\"the budget\",\"hold_s\":12,"
-    "\"inputs\":{\"demand_known\":true,\"arrivals_per_s\":2.5,\"uncached_prompt_tokens_mean\":100,"
+    "\"inputs\":{\"demand_known\":true,\"arrivals_per_s\":2.5,\"late_refused_per_s\":0.4,"
+    "\"uncached_prompt_tokens_mean\":100,"
     "\"output_tokens_mean\":40,\"in_flight\":3,\"waiting\":1,\"held\":0,\"idle_s\":0.2,\"demand_"
     "age_s\":1.5,"
     "\"expected\":{\"count\":30,\"prompt_tokens_p90\":400,\"output_tokens_p90\":90},\"queued\":"
@@ -57,6 +58,7 @@ static void everything_known_is_told(void **state)
 {
     static const char *const parts[] = {
         "decision 7 for chat, 1m00s ago",
+        "0.40 of them a second were refused, because the fleet is overloaded",
         "2.50 requests a second of 100 uncached prompt tokens and 40 expected answer tokens",
         "3 in flight, 1 of them waiting, 0 held for an instance; last arrival 0.2s before,",
         "as routers told it at most 1.5s before\n",

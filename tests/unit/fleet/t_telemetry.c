@@ -123,9 +123,14 @@ static void a_report_carries_rates_means_and_counters(void **state)
         };
         telemetry_finished(one, &ended, SECOND * (int64_t)10);
     }
+    telemetry_refused(one);
+    for (uint32_t i = 0; i < 6; i++)
+        telemetry_refused_late(one, 9, SECOND * (int64_t)10);
     struct service_demand d;
     telemetry_report(one, SECOND * (int64_t)11, &d);
     assert_int_equal(d.arrivals_total, 30);
+    assert_int_equal(d.rejected_total, 7);
+    assert_float_equal(d.late_refused_per_s, 0.4, 1e-9);
     assert_float_equal(d.arrival_per_s, 2, 1e-9);
     assert_float_equal(d.prompt_tokens_mean, 110, 1e-9);
     assert_float_equal(d.predicted_tokens_mean, 8, 1e-9);

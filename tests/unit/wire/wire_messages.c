@@ -122,6 +122,7 @@ static const struct service_demand demands[] = { {
     .slo_met_total = 8,
     .slo_missed_total = 9,
     .arrival_per_s = 0.1,
+    .late_refused_per_s = 0.05,
     .prompt_tokens_mean = 11,
     .predicted_tokens_mean = 12,
     .in_flight = 13,
