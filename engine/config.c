@@ -115,7 +115,15 @@ static const struct config_field rows[] = {
                "hidden state; without it the router's word stands." },
     { .name = "predict_file", .type = CONFIG_TEXT, AT(predict_file),
       .about = "File that keeps what that predictor learned: merged in at start, written at a clean "
-               "end." },
+               "end. A file for each model and layer." },
+    { .name = "predict_layer", .type = CONFIG_INT, .default_text = "0", .min = 0, .max = 1024,
+      AT(predict_layer),
+      .about = "Layer whose hidden state that predictor reads, counted from 1; 0: as deep as the 11th "
+               "of 32." },
+    { .name = "predict_every", .type = CONFIG_INT, .default_text = "16", .min = 0, .max = 65536,
+      .unit = "tokens", AT(predict_every),
+      .about = "Output tokens between two looks of that predictor at the hidden state of a running "
+               "request; 0: it is read at the prompt's end alone." },
     { .name = "step_log", .type = CONFIG_TEXT, AT(step_log),
       .about = "File for a line of CSV a step: its shape and seconds, to fit a model of its speed." },
     { .name = "log_level", .type = CONFIG_ENUM, .default_text = "info", .names = log_level_names,

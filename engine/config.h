@@ -43,7 +43,8 @@ struct engine_config {
     struct str step_log;     /* a file; empty: none */
     struct str predict;      /* a policy; empty: the router's word alone */
     struct str predict_file; /* of what it learned; empty: none */
-    struct str fault;        /* POINT:NTH of base/core/fault.h; empty: none */
+    int64_t predict_layer, predict_every;
+    struct str fault; /* POINT:NTH of base/core/fault.h; empty: none */
     int log_level;
     struct tls_section tls;
 };

@@ -185,6 +185,8 @@ static int fill_device(const struct engine_config *c, struct device_config *ret,
         .cpu_share = c->cpu_share,
         .step_log = c->step_log,
         .predict_file = c->predict_file,
+        .predict_layer = (uint32_t)c->predict_layer,
+        .predict_every = (uint32_t)c->predict_every,
     };
     if (ret->threads == 0) {
         long cores = sysconf(_SC_NPROCESSORS_ONLN);

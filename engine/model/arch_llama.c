@@ -438,6 +438,17 @@ static void keep_wanted(struct llama_state *s)
     find_runs(s);
 }
 
+/* The last token's state of every item that asks for it. */
+static void fold_hidden(const struct llama_state *s, const float *rows)
+{
+    for (uint32_t i = 0; i < s->run_count; i++) {
+        const struct llama_run *run = &s->runs[i];
+        float *hidden = s->step->items[run->item].hidden;
+        size_t last = run->row + run->count - 1;
+        if (hidden) hidden_fold(rows + last * s->embd_stride, s->model->info.n_embd, hidden);
+    }
+}
+
 static void layer_step(struct llama_state *s, uint32_t index)
 {
     s->layer = &s->llama->layers[index];
@@ -452,6 +463,8 @@ static void layer_step(struct llama_state *s, uint32_t index)
     workers_run(s->step->workers, s->attend_units, attend_unit, s);
     project_back(s, &s->layer->out, s->attended, s->q_stride);
     feed_forward(s);
+    bool is_last = index + 1 == s->model->info.n_layers;
+    if (!is_last && index + 1 == s->step->hidden_layer) fold_hidden(s, s->x);
 }
 
 static void output_norm_unit(void *arg, uint32_t unit, uint32_t thread)
@@ -465,10 +478,7 @@ static void write_logits(struct llama_state *s)
 {
     uint32_t rows = s->row_count;
     each_row(s, output_norm_unit);
-    for (uint32_t r = 0; r < rows; r++) {
-        float *hidden = s->step->items[s->rows[r].item].hidden;
-        if (hidden) hidden_fold(s->norm + r * s->embd_stride, s->model->info.n_embd, hidden);
-    }
+    if (s->step->hidden_layer == s->model->info.n_layers) fold_hidden(s, s->norm);
     for (uint32_t first = 0; first < rows; first += LOGIT_ROWS) {
         s->row_count = min_u32(LOGIT_ROWS, rows - first);
         struct gemm_loop l = { .s = s, .count = 1 };

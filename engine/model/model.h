@@ -100,13 +100,14 @@ struct batch_item {
     uint32_t pages;   /* entries of page_table */
     bool want_logits; /* of the last of the tokens */
     float *logits;    /* vocab_size floats, the caller's; written when want_logits */
-    float *hidden;    /* MODEL_HIDDEN floats (hidden.h) of the same token, or NULL */
+    float *hidden;    /* MODEL_HIDDEN floats of the same token behind the runner's layer, or NULL */
 };
 
 struct model_runner_options {
-    uint32_t tokens_max; /* tokens of all items of one step; at least seqs_max */
-    uint32_t seqs_max;   /* items of one step */
-    uint32_t threads;    /* with the calling thread; 0 and 1: no worker threads */
+    uint32_t tokens_max;   /* tokens of all items of one step; at least seqs_max */
+    uint32_t seqs_max;     /* items of one step */
+    uint32_t threads;      /* with the calling thread; 0 and 1: no worker threads */
+    uint32_t hidden_layer; /* whose output items may ask for, from 1; 0: the last, normalised */
 };
 
 /* Takes all scratch memory of a step, so that model_step does not allocate. */

@@ -39,6 +39,9 @@ int model_runner_new(const struct model *m, struct kv_store *kv,
     if (opt->threads > MODEL_THREADS_MAX)
         return err_set(err, -EINVAL, "%u threads, at most %d are possible", opt->threads,
                        MODEL_THREADS_MAX);
+    if (opt->hidden_layer > m->info.n_layers)
+        return err_set(err, -EINVAL, "hidden states of layer %u: the model has %u layers",
+                       opt->hidden_layer, m->info.n_layers);
     CLEANUP(model_runner_freep) struct model_runner *r = calloc(1, sizeof *r);
     if (!r) return err_set(err, -ENOMEM, "no memory for a model runner");
     r->model = m;
@@ -117,8 +120,14 @@ int model_step(struct model_runner *r, const struct batch_item *items, uint32_t 
         if (rc < 0) return rc;
     }
     if (count == 0) return 0;
+    uint32_t layers = r->model->info.n_layers;
     const struct arch_step step = {
-        .kv = r->kv, .workers = r->workers, .scratch = r->scratch, .items = items, .count = count
+        .kv = r->kv,
+        .workers = r->workers,
+        .scratch = r->scratch,
+        .items = items,
+        .count = count,
+        .hidden_layer = r->opt.hidden_layer > 0 ? r->opt.hidden_layer : layers,
     };
     r->model->arch->step(r->model, r->state, &step);
     return 0;

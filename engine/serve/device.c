@@ -541,7 +541,9 @@ static int device_load(struct device *d, const struct executor_events *events, s
                                             .perf = d->config.perf,
                                             .hardware = d->config.hardware,
                                             .predict = d->config.predict,
-                                            .predict_file = d->config.predict_file };
+                                            .predict_file = d->config.predict_file,
+                                            .predict_layer = d->config.predict_layer,
+                                            .predict_every = d->config.predict_every };
     rc = executor_new(d->model, &config, events, &d->x, err);
     if (rc < 0) return rc;
     d->info = (struct device_info){

@@ -30,8 +30,9 @@ struct device_config {
     const struct perf_policy *perf;       /* as in executor.h */
     const struct hardware *hardware;      /* as in executor.h */
     const struct predict_policy *predict; /* as in executor.h */
-    struct str predict_file;              /* as in executor.h */
-    struct str step_log;                  /* path; empty: none */
+    struct str predict_file;              /* as in executor.h, and so the two below */
+    uint32_t predict_layer, predict_every;
+    struct str step_log; /* path; empty: none */
 };
 
 /* Constant from on_ready on. */

@@ -124,6 +124,8 @@ int executor_new(struct model *model, const struct executor_config *config,
         .tokens_max = sc->batch_tokens_max,
         .seqs_max = sc->seqs_max,
         .threads = config->threads,
+        .hidden_layer = config->predict_layer > 0 ? config->predict_layer
+                                                  : predict_engine_layer(info->n_layers),
     };
     rc = model_runner_new(model, x->kv, &opt, &x->runner, err);
     if (rc < 0) return rc;
@@ -135,9 +137,9 @@ int executor_new(struct model *model, const struct executor_config *config,
     if (!x->item || !x->result || !x->logits) {
         return err_set(err, -ENOMEM, "no memory for the logits of %u sessions", sc->seqs_max);
     }
-    rc = config->predict
-             ? predict_engine_new(config->predict, config->predict_file, &x->predict_engine, err)
-             : 0;
+    rc = config->predict ? predict_engine_new(config->predict, config->predict_file,
+                                              config->predict_every, &x->predict_engine, err)
+                         : 0;
     if (rc < 0) return rc;
     *ret = TAKE(x);
     return 0;
@@ -179,7 +181,7 @@ static void return_ended(struct executor *x)
 {
     for (struct session *s; (s = sched_next_ended(x->sched));) {
         const struct output *output = s->owner;
-        if (x->predict_engine) predict_engine_end(x->predict_engine, s, output->hidden);
+        if (x->predict_engine) predict_engine_end(x->predict_engine, s, &output->looks);
         x->events.on_end(x->events.arg, s->owner, s);
         sched_release(x->sched, s);
     }
@@ -208,8 +210,8 @@ static void prepare(struct executor *x, const struct sched_batch *batch)
     for (uint32_t i = 0; i < batch->count; i++) {
         const struct sched_item *from = &batch->item[i];
         struct output *output = from->session->owner;
-        bool pools = x->predict_engine && predict_engine_wants_hidden(x->predict_engine) &&
-                     from->sample && session_generated(from->session) == 0;
+        bool reads = x->predict_engine && from->sample &&
+                     predict_engine_reads(x->predict_engine, from->session);
         x->item[i] = (struct batch_item){
             .ids = from->session->ids + from->start,
             .count = from->count,
@@ -218,7 +220,7 @@ static void prepare(struct executor *x, const struct sched_batch *batch)
             .pages = from->session->page_count,
             .want_logits = from->sample,
             .logits = x->logits + (size_t)i * x->vocab_size,
-            .hidden = pools ? output->hidden : NULL,
+            .hidden = reads ? output->looks.now : NULL,
         };
     }
 }
@@ -228,11 +230,7 @@ static void sample_one(struct executor *x, const struct sched_item *item, uint32
     struct session *session = item->session;
     struct output *output = session->owner;
     struct sampler_result got = { 0 };
-    if (x->predict_engine && session_generated(session) == 0) {
-        predict_engine_prompt(x->predict_engine, session, output->hidden);
-    } else if (x->predict_engine) {
-        predict_engine_token(x->predict_engine, session, output->hidden);
-    }
+    if (x->predict_engine) predict_engine_look(x->predict_engine, session, &output->looks);
     int rc = output_pick(output, x->sampler, x->logits + (size_t)at * x->vocab_size, session->ids,
                          session->total, &got);
     if (rc >= 0) rc = output_take(output, got.chosen.id);

@@ -20,7 +20,9 @@ struct executor_config {
     uint32_t threads;
     const struct predict_policy *predict; /* the engine's own word on lengths; NULL: none */
     struct str predict_file;              /* of its state, NUL-terminated; empty: none */
-    double cpu_share; /* what the caller will throttle to, for the first estimates; 0: not */
+    uint32_t predict_layer; /* whose hidden state it reads, from 1; 0: PREDICT_ENGINE_LAYER */
+    uint32_t predict_every; /* output tokens between two looks at it; 0: only the prompt's end */
+    double cpu_share;       /* what the caller will throttle to, for the first estimates; 0: not */
     const struct perf_policy *perf;  /* NULL: the default for what is known */
     const struct hardware *hardware; /* NULL: not known */
 };

@@ -13,6 +13,7 @@
 #include "base/text/detok.h"
 #include "engine/core/sampler.h"
 #include "engine/model/model.h"
+#include "engine/serve/predict_looks.h"
 
 /* End an answer at a stop string, and never show a part of one.
  *
@@ -62,7 +63,7 @@ struct output {
     uint32_t generated; /* elsewhere and here */
     int failed;         /* why it ended by itself; 0: it did not */
     uint32_t ends[OUTPUT_ENDS_MAX], end_count;
-    float hidden[MODEL_HIDDEN]; /* the model's state at the prompt's end, where somebody asked */
+    struct predict_looks looks; /* of the engine's own predictor, where there is one */
 };
 
 /* `ids`: prompt and what was generated elsewhere. -ENOMEM. Call output_fini also then. */

@@ -1,13 +1,16 @@
 /* predict_engine.c - runs a length predictor beside the scheduler.
  *
- * The state is pooled once, where the first token is drawn: it has seen the whole prompt and nothing
- * of the answer, so what is learned of it at the end was known at the beginning. While decoding the
- * row's E[L | L > generated] replaces the mean, and P50 and P90 are kept from falling behind what is
- * there already.
+ * The first state is read where the first token is drawn: it has seen the whole prompt and nothing of
+ * the output. TRAIL averages a layer over the prompt's tokens; a prefix that was found in the cache has
+ * no states to average, so this is the last token's alone. While decoding the state of every
+ * `every`-th token refines the mean, and P50 and P90 are kept from falling behind what is there
+ * already. What a state at token g is worth is learned at the end, when the tokens that were left
+ * are known.
  */
 #include "engine/serve/predict_engine.h"
 
 #include "base/core/bits.h"
+#include "base/core/rng.h"
 #include "base/io/file.h"
 #include "base/io/log.h"
 
@@ -16,12 +19,16 @@
 
 #define FILE_BYTES_MAX ((size_t)PREDICT_STATE_BYTES_MAX + PREDICT_HEADER_BYTES)
 
+#define PAPER_LAYER 11u
+#define PAPER_LAYERS 32u
+
 _Static_assert(MODEL_HIDDEN == PREDICT_HIDDEN_DIMS, "the fold is what the row takes");
 
 struct predict_engine {
     const struct predict_policy *row;
     void *state;
     uint64_t ends;
+    uint32_t every;
     struct str path;
     bool may_save;
 };
@@ -43,7 +50,12 @@ static void recall(struct predict_engine *f)
     }
 }
 
-int predict_engine_new(const struct predict_policy *row, struct str path,
+uint32_t predict_engine_layer(uint32_t layers)
+{
+    return max_u32((layers * PAPER_LAYER + PAPER_LAYERS / 2) / PAPER_LAYERS, 1);
+}
+
+int predict_engine_new(const struct predict_policy *row, struct str path, uint32_t every,
                        struct predict_engine **ret, struct err *err)
 {
     CLEANUP(predict_engine_freep) struct predict_engine *f = calloc(1, sizeof *f);
@@ -51,6 +63,7 @@ int predict_engine_new(const struct predict_policy *row, struct str path,
     if (!f || !f->state) return err_set(err, -ENOMEM, "no memory for predictor %s", row->name);
     f->row = row;
     f->path = path;
+    f->every = every;
     row->init(f->state);
     if (path.len > 0) recall(f);
     *ret = TAKE(f);
@@ -78,9 +91,11 @@ void predict_engine_free(struct predict_engine *f)
     free(f);
 }
 
-bool predict_engine_wants_hidden(const struct predict_engine *f)
+bool predict_engine_reads(const struct predict_engine *f, const struct session *s)
 {
-    return f->row->needs & PREDICT_HIDDEN;
+    uint32_t generated = session_generated(s);
+    if (!(f->row->needs & PREDICT_HIDDEN)) return false;
+    return generated == 0 || (f->every > 0 && generated % f->every == 0);
 }
 
 static struct predict_features features_of(const struct session *s, const float *hidden)
@@ -99,37 +114,69 @@ static uint32_t whole(double tokens)
     return (uint32_t)fmax(1, fmin(tokens + 0.5, UINT32_MAX));
 }
 
-void predict_engine_prompt(struct predict_engine *f, struct session *s,
-                           const float hidden[MODEL_HIDDEN])
+/* Reservoir sampling (Vitter's algorithm R) behind the first, which always stays. */
+static void keep_look(struct predict_looks *looks, const struct session *s, uint32_t generated)
 {
-    if (f->ends < PREDICT_ENGINE_ENDS) return;
-    struct predict_features features = features_of(s, hidden);
+    uint64_t at = looks->count;
+    if (looks->count == PREDICT_LOOKS_MAX)
+        at = 1 + rng_at(s->id, looks->seen) % looks->seen;
+    else
+        looks->count++;
+    looks->seen++;
+    if (at >= PREDICT_LOOKS_MAX) return;
+    memcpy(looks->look[at].hidden, looks->now, sizeof looks->now);
+    looks->look[at].generated = generated;
+}
+
+static void predict_first(struct predict_engine *f, struct session *s, struct predict_looks *looks)
+{
+    struct predict_features features = features_of(s, looks->now);
     struct predict_verdict v;
+    features.belief = &looks->belief;
     f->row->decide(f->state, &features, &v);
     s->predicted_mean = whole(v.mean);
     s->predicted_p50 = whole(v.p50);
     s->predicted_p90 = whole(v.p90);
 }
 
-void predict_engine_token(struct predict_engine *f, struct session *s,
-                          const float hidden[MODEL_HIDDEN])
+/* `read`: looks->now is this token's state; else that of the prompt's end is what there is. */
+static void refine(struct predict_engine *f, struct session *s, struct predict_looks *looks,
+                   bool read)
 {
     uint32_t generated = session_generated(s);
-    if (f->ends < PREDICT_ENGINE_ENDS || generated == 0 || generated % PREDICT_ENGINE_TOKENS != 0)
-        return;
-    struct predict_features features = features_of(s, hidden);
+    struct predict_features features = features_of(s, read ? looks->now : looks->look[0].hidden);
+    features.belief = &looks->belief;
+    features.hidden_at = read ? generated : 0;
     double left = predict_remaining(f->row, f->state, &features, generated);
     s->predicted_mean = whole((double)generated + left);
     s->predicted_p50 = max_u32(s->predicted_p50, generated + 1);
     s->predicted_p90 = max_u32(s->predicted_p90, s->predicted_mean);
 }
 
-void predict_engine_end(struct predict_engine *f, const struct session *s,
-                        const float hidden[MODEL_HIDDEN])
+void predict_engine_look(struct predict_engine *f, struct session *s, struct predict_looks *looks)
 {
     uint32_t generated = session_generated(s);
+    bool read = predict_engine_reads(f, s);
+    if (read) keep_look(looks, s, generated);
+    if (f->ends < PREDICT_ENGINE_ENDS) return;
+    if (generated == 0)
+        predict_first(f, s, looks);
+    else if (read || (f->every == 0 && generated % PREDICT_ENGINE_TOKENS == 0))
+        refine(f, s, looks, read);
+}
+
+void predict_engine_end(struct predict_engine *f, const struct session *s,
+                        const struct predict_looks *looks)
+{
+    uint32_t generated = session_generated(s);
+    bool censored = s->end != SESSION_END_STOP;
     if (generated == 0 || s->end == SESSION_END_ERROR) return;
-    struct predict_features features = features_of(s, hidden);
-    f->row->observe(f->state, &features, generated, s->end != SESSION_END_STOP);
+    struct predict_features features = features_of(s, looks->look[0].hidden);
+    f->row->observe(f->state, &features, generated, censored);
+    for (uint32_t i = 1; f->row->observe_look && i < looks->count; i++) {
+        features.hidden = looks->look[i].hidden;
+        features.hidden_at = looks->look[i].generated;
+        f->row->observe_look(f->state, &features, generated, censored);
+    }
     f->ends++;
 }

@@ -1,5 +1,5 @@
 /* predict_engine.h - predicts output lengths in the engine, from the model's hidden state at the end
- * of the prompt and while it decodes.
+ * of the prompt and at every so many tokens while it decodes.
  *
  * Layer:    engine/serve (policies, engine/core)
  * Threads:  the device thread
@@ -12,37 +12,35 @@
 #include "base/core/err.h"
 #include "base/core/own.h"
 #include "engine/core/session.h"
-#include "engine/model/model.h"
-#include "policies/predict/predict.h"
+#include "engine/serve/predict_looks.h"
 
 #define PREDICT_ENGINE_ENDS 64
-#define PREDICT_ENGINE_TOKENS 32 /* between two looks at a running answer */
+#define PREDICT_ENGINE_TOKENS 32 /* between two refinements where no state is read while decoding */
 
 /* What an engine can feed; a row that needs more is refused where it is named. */
 #define PREDICT_ENGINE_HAVE PREDICT_HIDDEN
 
 struct predict_engine;
 
+/* The layer that is read where none is named: as deep as the paper's 11th of 32. */
+uint32_t predict_engine_layer(uint32_t layers);
+
 /* `path`, NUL-terminated, is borrowed; empty: nothing is kept. A file of another predictor, or one that
- * cannot be read, is left as it is and named in the log; so is a damaged one. */
-int predict_engine_new(const struct predict_policy *row, struct str path,
+ * cannot be read, is left as it is and named in the log; so is a damaged one. `every`: tokens between
+ * two looks at the hidden state while decoding; 0: none is read after the prompt's end. */
+int predict_engine_new(const struct predict_policy *row, struct str path, uint32_t every,
                        struct predict_engine **ret, struct err *err);
 /* Writes what was learned, if enough ended to predict by. */
 void predict_engine_save(const struct predict_engine *f);
 void predict_engine_free(struct predict_engine *f);
 CLEANUP_FREEP(predict_engine, struct predict_engine)
 
-/* True when the row reads the hidden state. */
-bool predict_engine_wants_hidden(const struct predict_engine *f);
+/* True when the state of the session's next token is to be written to looks->now. */
+bool predict_engine_reads(const struct predict_engine *f, const struct session *s);
 
-/* The prompt is computed; `hidden` is its last token's state. */
-void predict_engine_prompt(struct predict_engine *f, struct session *s,
-                           const float hidden[MODEL_HIDDEN]);
-
-/* A token came; looks again at every PREDICT_ENGINE_TOKENS-th. */
-void predict_engine_token(struct predict_engine *f, struct session *s,
-                          const float hidden[MODEL_HIDDEN]);
+/* The logits of the next token are there: predicts at the prompt's end, and anew when it is time. */
+void predict_engine_look(struct predict_engine *f, struct session *s, struct predict_looks *looks);
 
 /* It ended. Ends by limit, deadline or abort are lower bounds; errors teach nothing. */
 void predict_engine_end(struct predict_engine *f, const struct session *s,
-                        const float hidden[MODEL_HIDDEN]);
+                        const struct predict_looks *looks);

@@ -17,6 +17,7 @@
 
 #define PREDICT_HIDDEN_DIMS 32
 #define PREDICT_STATE_BYTES_MAX (8u << 20)
+#define PREDICT_BELIEFS 20
 
 /* What a policy cannot do without. The prompt's length and limit are always known. */
 enum predict_need {
@@ -30,6 +31,14 @@ enum predict_need {
 };
 #define PREDICT_NEEDS 7
 
+/* What a policy that refines a running output remembers of it between two looks; the caller's memory,
+ * zeros at first. */
+struct predict_belief {
+    float share[PREDICT_BELIEFS];
+    uint32_t looks; /* at states of the running output */
+    bool held;
+};
+
 struct predict_features {
     uint64_t tenant;
     uint64_t prefix; /* the first block of the prompt: system prompt or conversation */
@@ -37,11 +46,13 @@ struct predict_features {
     uint32_t prompt_tokens;
     uint32_t output_max; /* the request's own limit; at least 1 */
 
-    uint64_t group;           /* the task or system prompt */
-    uint32_t previous_tokens; /* of the answer before in this conversation; 0: none */
-    struct str text;          /* asked last; borrowed for the call */
-    const float *hidden;      /* PREDICT_HIDDEN_DIMS numbers; NULL: absent */
-    uint32_t reported_tokens; /* what the model said of itself; 0: not asked, or no number */
+    uint64_t group;                /* the task or system prompt */
+    uint32_t previous_tokens;      /* of the answer before in this conversation; 0: none */
+    struct str text;               /* asked last; borrowed for the call */
+    const float *hidden;           /* PREDICT_HIDDEN_DIMS numbers; NULL: absent */
+    uint32_t hidden_at;            /* output tokens when `hidden` was read; 0: the prompt's end */
+    struct predict_belief *belief; /* NULL: nothing is remembered; decide and remaining write it */
+    uint32_t reported_tokens;      /* what the model said of itself; 0: not asked, or no number */
 
     /* The simulator's alone, 0 elsewhere: a policy without PREDICT_TRUTH must not read it
      * (t_predict feeds two worlds that differ in it and compares every verdict). */
@@ -69,6 +80,10 @@ struct predict_policy {
     void (*decide)(const void *state, const struct predict_features *f,
                    struct predict_verdict *ret);
     void (*observe)(void *state, const struct predict_features *f, uint32_t tokens, bool censored);
+
+    /* Optional: an output of `tokens` ended that had `hidden` at its hidden_at-th; after observe. */
+    void (*observe_look)(void *state, const struct predict_features *f, uint32_t tokens,
+                         bool censored);
 
     /* Takes in what `other`, a state of the same policy, learned elsewhere. Ends that both have
      * learned count twice: states that were merged before are not merged again. */
