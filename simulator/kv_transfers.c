@@ -13,8 +13,6 @@
 
 #include <stdlib.h>
 
-#define TELL_US (EVENT_LOAD_MS * INT64_C(1000))
-
 int kv_transfers_start(struct run *run, struct err *err)
 {
     struct kv_transfers *m = &run->kv;
@@ -289,7 +287,7 @@ void kv_transfers_tell(struct run *run)
         *told = (struct kv_told){ .told = true, .at_us = run->now_us };
         instance_report(in, run->now_us, &told->load);
     }
-    run_at(run, &run->kv.tell, run->now_us + TELL_US, RANK_TELL);
+    run_at(run, &run->kv.tell, run->now_us + EVENT_LOAD_MS * INT64_C(1000), RANK_TELL);
 }
 
 struct looking {
