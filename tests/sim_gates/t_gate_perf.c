@@ -3,31 +3,36 @@
  * Each instance is faster or slower than its hardware by a lognormal factor with a sigma of 0.3.
  * Routing, chunks and admission live on the estimates. Three of the models learn from steps; they
  * differ from each other by less than the interval (docs/systems/performance-model.md).
+ *
+ * What is claimed is the mean JCT. The SLO was, until the default routing policy weighed decoding by
+ * what the phases take: wrong estimates then cost little of the SLO on equal hardware (+1.1 +-1.8 %
+ * by learning, was +9.6 +-3.4), and on mixed hardware worlds differ too much (+23 +-23 %).
  */
 #include "base/core/bits.h"
 #include "tests/sim_gates/effects.h"
 #include "tests/sim_gates/judged.h"
 
 #define MODELS "--bias 0.3 --seeds 10 --compare perf=roofline,roofline_residual,linear,table"
-#define WITHIN "slo.attainment"
+#define JCT "jct_s.mean"
 
 static const struct gate_effects effects[] = {
     { "equal hardware: the closed form corrected by steps, or learned from them",
       "--trace azure-2023-conv.csv --fleet 8xa100 --speed 7 " MODELS,
       {
-          { "perf=roofline_residual", "perf=roofline", WITHIN, 0.03, .measured = 0.096 },
-          { "perf=linear", "perf=roofline", WITHIN, 0.03, .measured = 0.09 },
-          { "perf=table", "perf=roofline", WITHIN, 0.03, .measured = 0.09 },
+          { "perf=roofline_residual", "perf=roofline", JCT, -0.08, .measured = -0.16 },
+          { "perf=linear", "perf=roofline", JCT, -0.08, .measured = -0.15 },
+          { "perf=table", "perf=roofline", JCT, -0.08, .measured = -0.16 },
       } },
     { "mixed hardware",
       "--trace azure-2023-conv.csv --fleet 4xa100,8xl4 --speed 5 " MODELS,
       {
-          { "perf=roofline_residual", "perf=roofline", WITHIN, 0.10, .measured = 0.41 },
-          { "perf=linear", "perf=roofline", WITHIN, 0.10, .measured = 0.39 },
+          { "perf=roofline_residual", "perf=roofline", JCT, -0.08, .measured = -0.24 },
+          { "perf=linear", "perf=roofline", JCT, -0.08, .measured = -0.24 },
+          { "perf=table", "perf=roofline", JCT, -0.08, .measured = -0.28 },
       } },
 };
 
-static void learning_from_steps_keeps_more_promises(void **state)
+static void learning_from_steps_makes_outputs_end_sooner(void **state)
 {
     (void)state;
     assert_int_equal(gate_effects_missed(effects, COUNT_OF(effects)), 0);
@@ -36,6 +41,7 @@ static void learning_from_steps_keeps_more_promises(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(learning_from_steps_keeps_more_promises) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(
+        learning_from_steps_makes_outputs_end_sooner) };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
