@@ -58,8 +58,9 @@ int buf_reserve(struct buf *b, size_t more)
 
 int buf_append(struct buf *b, const void *data, size_t len)
 {
-    /* cap is at most the bound and the NUL, so that what fits is within the bound. */
-    int rc = b->rc == 0 && len < b->cap - b->len ? 0 : buf_reserve(b, len);
+    /* The bound may have been lowered since cap was taken. */
+    bool fits = len < b->cap - b->len && b->len + len <= (b->max ? b->max : BUF_BYTES_MAX);
+    int rc = b->rc == 0 && fits ? 0 : buf_reserve(b, len);
     if (rc < 0) return rc;
     if (len) memcpy(b->data + b->len, data, len);
     b->len += len;

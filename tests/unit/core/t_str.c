@@ -243,6 +243,19 @@ static void grows_to_its_bound(void **state)
     assert_int_equal(buf_append(&b, "", SIZE_MAX), -E2BIG); /* the sum would wrap */
 }
 
+/* A buffer that is used again may hold more than its next bound. */
+static void a_bound_that_is_lowered_counts(void **state)
+{
+    (void)state;
+    CLEANUP(buf_fini) struct buf b = { .max = 100 };
+    assert_int_equal(buf_text(&b, "more than eight"), 0);
+    buf_clear(&b);
+    b.max = 8;
+    assert_int_equal(buf_text(&b, "eight..."), 0);
+    assert_int_equal(buf_text(&b, "!"), -E2BIG);
+    assert_string_equal(b.data, "eight...");
+}
+
 static void printf_fits_exactly(void **state)
 {
     (void)state;
@@ -324,6 +337,7 @@ int main(void)
         cmocka_unit_test(nearest_name),
         cmocka_unit_test(lists_end_before_what_does_not_fit),
         cmocka_unit_test(grows_to_its_bound),
+        cmocka_unit_test(a_bound_that_is_lowered_counts),
         cmocka_unit_test(printf_fits_exactly),
         cmocka_unit_test(consume_moves_the_rest),
         cmocka_unit_test(no_memory_is_an_answer),
