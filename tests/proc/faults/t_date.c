@@ -29,7 +29,8 @@ static int64_t opened_us;
 
 static atomic_bool client_stops;
 static atomic_uint client_whole, client_cut;
-static char client_says[256];
+#define TAIL 600 /* bytes of a reply that was cut: what cut it stands at its end */
+static char client_says[TAIL + 32];
 static pthread_t client;
 
 static void *ask(void *arg)
@@ -41,12 +42,15 @@ static void *ask(void *arg)
                               "{\"prompt\":\"the king of the house\",\"max_tokens\":40,"
                               "\"ignore_eos\":true,\"stream\":true}",
                               &reply);
-        bool whole = status == 200 && strstr(reply.data, "[DONE]") && !strstr(reply.data, "error");
+        bool whole =
+            status == 200 && strstr(reply.data, "[DONE]") && !strstr(reply.data, "\"error\":");
         if (whole)
             client_whole++;
-        else if (client_cut++ == 0)
-            snprintf(client_says, sizeof client_says, "%d %.200s", status,
-                     reply.len ? reply.data : "");
+        else if (client_cut++ == 0) {
+            size_t tail = reply.len > TAIL ? reply.len - TAIL : 0;
+            snprintf(client_says, sizeof client_says, "%d ... %s", status,
+                     reply.len ? reply.data + tail : "");
+        }
     }
     return NULL;
 }
