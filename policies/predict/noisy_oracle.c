@@ -16,15 +16,6 @@
 #define NORMAL_P90 1.2815515655446004
 #define NOISE_SEED 0x6f7261636c65ULL
 
-struct nothing {
-    uint32_t unused; /* a state of no bytes could not be saved */
-};
-
-static void init(void *state)
-{
-    memset(state, 0, sizeof(struct nothing));
-}
-
 static void decide(const void *state, const struct predict_features *f, struct predict_verdict *ret)
 {
     (void)state;
@@ -40,24 +31,14 @@ static void decide(const void *state, const struct predict_features *f, struct p
     };
 }
 
-static void observe(void *state, const struct predict_features *f, uint32_t tokens, bool censored)
-{
-    (void)state, (void)f, (void)tokens, (void)censored; /* nothing to learn */
-}
-
-static void merge(void *state, const void *other)
-{
-    (void)state, (void)other;
-}
-
 const struct predict_policy predict_noisy_oracle = {
     .name = "noisy_oracle",
     .about = "the true length times lognormal noise of deviation 0.9, in the simulator alone",
     .source = "a bound",
     .needs = PREDICT_TRUTH,
-    .state_size = sizeof(struct nothing),
-    .init = init,
+    .state_size = sizeof(struct predict_nothing),
+    .init = predict_init_nothing,
     .decide = decide,
-    .observe = observe,
-    .merge = merge,
+    .observe = predict_observe_nothing,
+    .merge = predict_merge_nothing,
 };

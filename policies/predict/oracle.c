@@ -2,15 +2,6 @@
 #include "policies/predict/lengths.h"
 #include "policies/predict/predict.h"
 
-struct nothing {
-    uint32_t unused; /* a state of no bytes could not be saved */
-};
-
-static void init(void *state)
-{
-    memset(state, 0, sizeof(struct nothing));
-}
-
 static void decide(const void *state, const struct predict_features *f, struct predict_verdict *ret)
 {
     (void)state;
@@ -25,25 +16,15 @@ static double remaining(const void *state, const struct predict_features *f, uin
     return left > 1 ? left : 1;
 }
 
-static void observe(void *state, const struct predict_features *f, uint32_t tokens, bool censored)
-{
-    (void)state, (void)f, (void)tokens, (void)censored; /* nothing to learn */
-}
-
-static void merge(void *state, const void *other)
-{
-    (void)state, (void)other;
-}
-
 const struct predict_policy predict_oracle = {
     .name = "oracle",
     .about = "the true length: a bound, in the simulator alone",
     .source = "a bound",
     .needs = PREDICT_TRUTH,
-    .state_size = sizeof(struct nothing),
-    .init = init,
+    .state_size = sizeof(struct predict_nothing),
+    .init = predict_init_nothing,
     .decide = decide,
-    .observe = observe,
-    .merge = merge,
+    .observe = predict_observe_nothing,
+    .merge = predict_merge_nothing,
     .remaining = remaining,
 };

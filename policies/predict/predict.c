@@ -65,6 +65,22 @@ double predict_remaining(const struct predict_policy *row, const void *state,
     return fmax(1, fmin(left, room));
 }
 
+void predict_init_nothing(void *state)
+{
+    *(struct predict_nothing *)state = (struct predict_nothing){ 0 };
+}
+
+void predict_observe_nothing(void *state, const struct predict_features *f, uint32_t tokens,
+                             bool censored)
+{
+    (void)state, (void)f, (void)tokens, (void)censored;
+}
+
+void predict_merge_nothing(void *state, const void *other)
+{
+    (void)state, (void)other;
+}
+
 struct header {
     uint64_t magic, size, digest;
     char name[PREDICT_HEADER_BYTES - 24];

@@ -112,6 +112,15 @@ const char *predict_missing(const struct predict_policy *row, uint32_t have);
 double predict_remaining(const struct predict_policy *row, const void *state,
                          const struct predict_features *f, uint32_t generated);
 
+/* For policies that learn nothing: a state of no bytes could not be saved. */
+struct predict_nothing {
+    uint32_t unused;
+};
+void predict_init_nothing(void *state);
+void predict_observe_nothing(void *state, const struct predict_features *f, uint32_t tokens,
+                             bool censored);
+void predict_merge_nothing(void *state, const void *other);
+
 /* A saved state is this header and the state's bytes. Bytes of another policy, size, byte order or
  * version are refused (-EINVAL); those of this one that are not what was written, or not all of it,
  * are damaged (-EBADMSG). */

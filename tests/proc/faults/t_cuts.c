@@ -65,20 +65,7 @@ static int setup(void **state)
     (void)state;
     read_seconds();
     relay_open();
-    fleet_open("200ms",
-               "router: { sync: 100ms }\n"
-               "local:\n"
-               "  cores: 1\n"
-               "  offers:\n"
-               "    - { name: third, share: 0.33, price_per_hour: 1, launch_delay: 200ms,\n"
-               "        max_num_seqs: 4 }\n"
-               "services:\n"
-               "  - name: tiny\n"
-               "    model: " MODEL "\n"
-               "    zero_after: 1s\n"
-               "    stabilisation: 1s\n"
-               "    engine_flags: ['--max-num-seqs', '4', '--threads', '1']\n"
-               "    pools: [ { name: only, offers: [third], max: 2 } ]\n");
+    fleet_open("200ms", FLEET_OF_THIRDS);
     relay_knows(PART_CONTROLLER, controller.port);
     relay_knows(PART_ROUTER, router.port);
     fleet_scale(INSTANCES);

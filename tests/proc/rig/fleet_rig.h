@@ -12,6 +12,22 @@ extern char fleet_state[128], fleet_secret[160]; /* the state folder; the secret
 /* Writes the configuration, of which `yaml` is all but the controller's part, and starts both. */
 void fleet_open(const char *tick, const char *yaml);
 
+/* One service of at most two instances, each of a third of a core and four requests. */
+#define FLEET_OF_THIRDS                                                           \
+    "router: { sync: 100ms }\n"                                                   \
+    "local:\n"                                                                    \
+    "  cores: 1\n"                                                                \
+    "  offers:\n"                                                                 \
+    "    - { name: third, share: 0.33, price_per_hour: 1, launch_delay: 200ms,\n" \
+    "        max_num_seqs: 4 }\n"                                                 \
+    "services:\n"                                                                 \
+    "  - name: tiny\n"                                                            \
+    "    model: " MODEL "\n"                                                      \
+    "    zero_after: 1s\n"                                                        \
+    "    stabilisation: 1s\n"                                                     \
+    "    engine_flags: ['--max-num-seqs', '4', '--threads', '1']\n"               \
+    "    pools: [ { name: only, offers: [third], max: 2 } ]\n"
+
 /* At their ports again once they have them. */
 void fleet_start_controller(void);
 void fleet_start_router(void);
