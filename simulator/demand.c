@@ -40,9 +40,9 @@ void demand_arrived(struct run *run, struct flight *f)
 {
     struct telemetry *t = telemetry_of(run, f);
     int64_t now_us = run_elapsed_us(run);
-    telemetry_arrived(t, f->core.prompt_tokens, f->core.length.mean, now_us);
-    telemetry_queued(t, &f->told, f->core.prompt_tokens - f->core.hit_tokens, f->core.length.mean,
-                     now_us);
+    telemetry_arrived(t, f->dispatch.prompt_tokens, f->dispatch.length.mean, now_us);
+    telemetry_queued(t, &f->told, f->dispatch.prompt_tokens - f->dispatch.hit_tokens,
+                     f->dispatch.length.mean, now_us);
 }
 
 void demand_began(struct run *run, struct flight *f)
@@ -53,8 +53,8 @@ void demand_began(struct run *run, struct flight *f)
 void demand_refused(struct run *run, const struct flight *f)
 {
     struct telemetry *t = telemetry_of(run, f);
-    if (f->core.route.late)
-        telemetry_refused_late(t, f->core.route.estimate_s, run_elapsed_us(run));
+    if (f->dispatch.route.late)
+        telemetry_refused_late(t, f->dispatch.route.estimate_s, run_elapsed_us(run));
     else
         telemetry_refused(t);
 }
@@ -78,7 +78,7 @@ void demand_ended(struct run *run, struct flight *f, enum sim_end end)
         .e2e_s = (double)(f->last_us - f->arrival_us) * 1e-6,
         .ttft_slo_s = slo.ttft_s,
         .tpot_slo_s = slo.tpot_s,
-        .prompt_tokens = f->core.prompt_tokens,
+        .prompt_tokens = f->dispatch.prompt_tokens,
         .cached_tokens = f->cached_tokens,
         .generated_tokens = f->generated,
     };
@@ -89,7 +89,7 @@ static void report(struct run *run, uint32_t router, uint32_t service)
 {
     struct service_demand *d = &run->demand.report[router * SIM_SERVICES_MAX + service];
     telemetry_report(telemetry_at(run, router, service), run_elapsed_us(run), d);
-    dispatch_report(run->router[router].core, routers_model(service), run->now_us, d);
+    dispatch_report(run->router[router].dispatch, routers_model(service), run->now_us, d);
 }
 
 const struct service_demand *demand_report(struct run *run)

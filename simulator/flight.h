@@ -16,7 +16,7 @@
 struct flight {
     struct list link;        /* free, or in an instance's queue */
     struct list on_instance; /* among the flights of the instance it is at */
-    struct dispatch_request core;
+    struct dispatch_request dispatch;
     uint32_t request;                          /* index in the trace */
     uint32_t router, instance, first_instance; /* the first token's */
     uint32_t generated, cached_tokens;

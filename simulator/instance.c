@@ -126,7 +126,7 @@ static int submit(struct instance *in, struct flight *f, int64_t now_us, struct 
 {
     (void)err;
     struct serial *s = CONTAINER_OF(in, struct serial, base);
-    uint32_t prompt = f->core.prompt_tokens + f->generated; /* of an instance that died */
+    uint32_t prompt = f->dispatch.prompt_tokens + f->generated; /* of an instance that died */
     uint32_t block_tokens = in->config.block_tokens;
     uint32_t hits = use_blocks(s, f, now_us);
     uint32_t cached = min_u32(hits * block_tokens, prompt - 1), uncached = prompt - cached;

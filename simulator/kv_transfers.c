@@ -199,15 +199,15 @@ static void feed(struct run *run, struct flight *f, enum kv_transfer_event event
 
 void kv_transfers_sent(struct run *run, struct flight *f)
 {
-    const struct dispatch *core = run->router[f->router].core;
+    const struct dispatch *dispatch = run->router[f->router].dispatch;
     kv_transfer_at(&f->kv, end_at(run, f, f->instance));
-    if (dispatch_endpoint_at(core, f->instance)->role == ROLE_PREFILL)
+    if (dispatch_endpoint_at(dispatch, f->instance)->role == ROLE_PREFILL)
         feed(run, f, KVT_PREFILL, (struct kv_transfer_input){ 0 });
 }
 
 void kv_transfers_tokens(struct run *run, struct flight *f)
 {
-    f->kv.tokens = dispatch_tokens_known(&f->core);
+    f->kv.tokens = dispatch_tokens_known(&f->dispatch);
     migrate_look_tokens(look_of(run, f), &f->kv);
     if (f->kv.state != KVT_IDLE) feed(run, f, KVT_TOKENS, (struct kv_transfer_input){ 0 });
 }
@@ -222,7 +222,8 @@ void kv_transfers_forget(struct run *run, struct flight *f)
 void kv_transfers_prefilled(struct run *run, struct flight *f)
 {
     struct kv_transfer_input in = { .pages = whole_pages(run, f) };
-    uint32_t place = dispatch_pd_handoff(run->router[f->router].core, &f->core, run->now_us);
+    uint32_t place =
+        dispatch_pd_handoff(run->router[f->router].dispatch, &f->dispatch, run->now_us);
     bool elsewhere = place != ROUTE_NONE && place != f->instance;
     if (elsewhere) in.to = end_at(run, f, place);
     run->result->handoffs += elsewhere;
@@ -233,7 +234,7 @@ void kv_transfers_prefilled(struct run *run, struct flight *f)
  * now; that they are evicted under way does not matter. */
 bool kv_transfers_fetch(struct run *run, struct flight *f)
 {
-    const struct route_verdict *v = &f->core.route;
+    const struct route_verdict *v = &f->dispatch.route;
     if (v->fetch_from_id == ROUTE_NONE || v->fetch_from_id == f->instance) return false;
     struct instance *from = run->instance[v->fetch_from_id], *to = run->instance[f->instance];
     if (!from || from->state == INSTANCE_GONE || !from->kind->cached || !to->kind->cached)
@@ -269,9 +270,9 @@ void kv_transfers_stands(struct run *run, struct flight *f)
     } else if (!goes_on(f)) {
         feed(run, f, KVT_LOST, in);
     } else {
-        struct dispatch *core = run->router[f->router].core;
+        struct dispatch *dispatch = run->router[f->router].dispatch;
         run->result->migrations++;
-        dispatch_migrate(core, &f->core, f->kv.to.slot, run->now_us);
+        dispatch_migrate(dispatch, &f->dispatch, f->kv.to.slot, run->now_us);
         feed(run, f, KVT_STOPPED, in);
     }
 }
@@ -301,7 +302,8 @@ static bool endpoint(void *arg, uint32_t slot, struct migrate_endpoint *ret)
     const struct instance *in = l->run->instance[slot];
     const struct kv_told *told = &l->run->kv.told[slot];
     if (!in || !in->kind->hold) return false;
-    const struct dispatch_endpoint *ep = dispatch_endpoint_at(l->run->router[l->router].core, slot);
+    const struct dispatch_endpoint *ep =
+        dispatch_endpoint_at(l->run->router[l->router].dispatch, slot);
     *ret = (struct migrate_endpoint){ .group = 1 + (uint64_t)in->config.pool->service,
                                       .page_tokens = l->run->config.page_tokens,
                                       .kv_bytes_per_token = ep->kv_bytes_per_token,

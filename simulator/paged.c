@@ -225,11 +225,11 @@ static int submit(struct instance *in, struct flight *f, int64_t now_us, struct 
         .imported_from = f->imported_from,
         .salt = f->salt,
         .arrival_us = f->generated ? f->arrival_us : now_us,
-        .predicted_p50 = (uint32_t)fmin(f->core.length.p50, UINT32_MAX),
-        .predicted_p90 = (uint32_t)fmin(f->core.length.p90, UINT32_MAX),
-        .predicted_mean = (uint32_t)fmin(f->core.length.mean, UINT32_MAX),
-        .has_rank = f->core.length.has_rank,
-        .rank = f->core.length.rank,
+        .predicted_p50 = (uint32_t)fmin(f->dispatch.length.p50, UINT32_MAX),
+        .predicted_p90 = (uint32_t)fmin(f->dispatch.length.p90, UINT32_MAX),
+        .predicted_mean = (uint32_t)fmin(f->dispatch.length.mean, UINT32_MAX),
+        .has_rank = f->dispatch.length.has_rank,
+        .rank = f->dispatch.length.rank,
         .tenant = r->tenant,
         .weight = weight_of(in->config.sim, r->tenant),
         .group = r->group ? hash64(&r->group, sizeof r->group, f->salt.lo) | 1 : 0,
@@ -282,7 +282,7 @@ static uint32_t cached(struct instance *in, const struct flight *f)
     prompt_ids(in->config.world->trace, &in->config.world->trace->request[f->request], p->ids);
     uint32_t pages =
         kv_index_match(x, f->salt, f->keys, p->ids, f->key_count / x->granules, p->match);
-    return min_u32(pages * x->page_tokens, f->core.prompt_tokens - 1);
+    return min_u32(pages * x->page_tokens, f->dispatch.prompt_tokens - 1);
 }
 
 static void hold(struct instance *in, struct flight *f, int64_t now_us)

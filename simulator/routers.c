@@ -1,7 +1,7 @@
 /* routers.c - the product's router cores: what they are told, and what they answer.
  *
- * Every router has its own core, ledger, index and predictor, as in the product; requests fall on
- * them by chance. A core learns of tokens as they stream through it, of blocks after event_lag_us
+ * Every router has its own dispatch, ledger, index and predictor, as in the product; requests fall on
+ * them by chance. A dispatch learns of tokens as they stream through it, of blocks after event_lag_us
  * and of everything else from reports.
  */
 #include "base/core/bits.h"
@@ -33,9 +33,9 @@ int routers_start(struct run *run, struct err *err)
             .key_tokens = run->block_tokens,
             .seed = rng_at(sim->seed, ((uint64_t)WORLD_TIES << 32) + i),
         };
-        int rc = dispatch_new(&config, &run->router[i].core, err);
+        int rc = dispatch_new(&config, &run->router[i].dispatch, err);
         if (rc < 0) return rc;
-        dispatch_peers_set(run->router[i].core, i, sim->routers);
+        dispatch_peers_set(run->router[i].dispatch, i, sim->routers);
         run->router_count++;
     }
     return 0;
@@ -44,7 +44,7 @@ int routers_start(struct run *run, struct err *err)
 void routers_stop(struct run *run)
 {
     for (uint32_t i = 0; i < run->router_count; i++)
-        dispatch_free(run->router[i].core);
+        dispatch_free(run->router[i].dispatch);
 }
 
 static void name_of(const struct instance *in, char ret[DISPATCH_NAME_MAX])
@@ -78,7 +78,7 @@ void routers_endpoint(struct run *run, struct instance *in)
     name_of(in, ep.name);
     for (uint32_t i = 0; i < run->router_count; i++) {
         uint32_t slot;
-        must(dispatch_endpoint_put(run->router[i].core, &ep, &slot) == 0);
+        must(dispatch_endpoint_put(run->router[i].dispatch, &ep, &slot) == 0);
         must(slot == in->config.place); /* routers see launches and ends in one order */
     }
 }
@@ -86,7 +86,7 @@ void routers_endpoint(struct run *run, struct instance *in)
 void routers_endpoint_gone(struct run *run, const struct instance *in)
 {
     for (uint32_t i = 0; i < run->router_count; i++)
-        dispatch_endpoint_remove(run->router[i].core, in->config.place);
+        dispatch_endpoint_remove(run->router[i].dispatch, in->config.place);
 }
 
 /* Tells a router what the others sent. */
@@ -95,7 +95,7 @@ static void report(struct run *run, struct instance *in)
     struct reported_load said;
     instance_report(in, run->now_us, &said);
     for (uint32_t i = 0; i < run->router_count; i++)
-        dispatch_endpoint_report(run->router[i].core, in->config.place, &said, run->now_us,
+        dispatch_endpoint_report(run->router[i].dispatch, in->config.place, &said, run->now_us,
                                  run->now_us);
 }
 
@@ -118,7 +118,7 @@ static void deliver_blocks(struct run *run)
         const struct instance *in = run->instance[ev.place];
         if (!in || in->config.serial != ev.serial) continue; /* its cache died with it */
         for (uint32_t i = 0; i < run->router_count; i++) {
-            struct prefix_index *ix = dispatch_index(run->router[i].core);
+            struct prefix_index *ix = dispatch_index(run->router[i].dispatch);
             if (ev.add) {
                 prefix_index_add(ix, ev.place, ev.key);
             } else {
@@ -154,7 +154,7 @@ static void turn_away(struct run *run, uint32_t request)
 static void set_held_timer(struct run *run, uint32_t router)
 {
     struct run_router *r = &run->router[router];
-    int64_t at_us = dispatch_held_deadline_us(r->core, run->now_us);
+    int64_t at_us = dispatch_held_deadline_us(r->dispatch, run->now_us);
     if (heap_has(&r->held)) heap_remove(&run->events, &r->held);
     if (at_us != INT64_MAX)
         run_at(run, &r->held, max_i64(at_us, run->now_us), RANK_ROUTER + router);
@@ -178,17 +178,18 @@ static bool send_out(struct run *run, struct flight *f)
     return submit(run, f);
 }
 
-/* Follows the core's answers until the request is somewhere: sent, held or refused. */
+/* Follows the dispatch's answers until the request is somewhere: sent, held or refused. */
 static void follow(struct run *run, struct flight *f, struct dispatch_verdict v)
 {
     while (v.answer == DISPATCH_SEND) {
-        f->instance = f->core.slot;
+        f->instance = f->dispatch.slot;
         if (send_out(run, f)) {
-            run->instance[f->instance]->routed_tokens += f->core.prompt_tokens;
+            run->instance[f->instance]->routed_tokens += f->dispatch.prompt_tokens;
             return;
         }
         kv_transfers_forget(run, f);
-        v = dispatch_fail(run->router[f->router].core, &f->core, RETRY_OVERLOADED, run->now_us);
+        v = dispatch_fail(run->router[f->router].dispatch, &f->dispatch, RETRY_OVERLOADED,
+                          run->now_us);
     }
     if (v.answer == DISPATCH_REFUSE) {
         count_refused(run, v.status);
@@ -202,8 +203,8 @@ void routers_look_at_held(struct run *run, uint32_t router)
 {
     struct dispatch_verdict v;
     struct dispatch_request *c;
-    while ((c = dispatch_held_next(run->router[router].core, run->now_us, &v)))
-        follow(run, CONTAINER_OF(c, struct flight, core), v);
+    while ((c = dispatch_held_next(run->router[router].dispatch, run->now_us, &v)))
+        follow(run, CONTAINER_OF(c, struct flight, dispatch), v);
     set_held_timer(run, router);
 }
 
@@ -230,7 +231,7 @@ static bool set_keys(struct run *run, struct flight *f, const struct trace_reque
 
 static void describe(const struct run *run, struct flight *f, const struct trace_request *r)
 {
-    struct dispatch_request *c = &f->core;
+    struct dispatch_request *c = &f->dispatch;
     c->model = routers_model(r->service);
     c->prompt_tokens = r->prompt_tokens;
     c->keys = f->keys;
@@ -271,7 +272,8 @@ void routers_arrive(struct run *run, uint32_t request)
     }
     must(set_keys(run, f, r));
     describe(run, f, r);
-    struct dispatch_verdict v = dispatch_arrive(run->router[f->router].core, &f->core, run->now_us);
+    struct dispatch_verdict v =
+        dispatch_arrive(run->router[f->router].dispatch, &f->dispatch, run->now_us);
     demand_arrived(run, f);
     if (v.answer == DISPATCH_REFUSE) demand_refused(run, f);
     if (v.answer == DISPATCH_WAIT) hurry(run, router);
@@ -280,7 +282,7 @@ void routers_arrive(struct run *run, uint32_t request)
 
 void routers_tokens(struct run *run, struct flight *f, uint32_t count)
 {
-    dispatch_tokens(run->router[f->router].core, &f->core, count, run->now_us);
+    dispatch_tokens(run->router[f->router].dispatch, &f->dispatch, count, run->now_us);
     kv_transfers_tokens(run, f);
 }
 
@@ -289,7 +291,7 @@ void routers_ended(struct run *run, struct flight *f)
     uint32_t router = f->router;
     const struct trace_request *r = &run->trace->request[f->request];
     bool cut = r->output_max && f->generated >= r->output_max;
-    dispatch_end(run->router[router].core, &f->core, f->generated, cut, run->now_us);
+    dispatch_end(run->router[router].dispatch, &f->dispatch, f->generated, cut, run->now_us);
     finish(run, f, SIM_COMPLETED);
     routers_look_at_held(run, router);
 }
@@ -297,21 +299,21 @@ void routers_ended(struct run *run, struct flight *f)
 void routers_deliver(struct run *run, struct flight *f)
 {
     if (submit(run, f)) return;
-    struct dispatch *core = run->router[f->router].core;
+    struct dispatch *dispatch = run->router[f->router].dispatch;
     kv_transfers_forget(run, f);
-    f->core.generated = f->generated;
-    follow(run, f, dispatch_fail(core, &f->core, RETRY_OVERLOADED, run->now_us));
+    f->dispatch.generated = f->generated;
+    follow(run, f, dispatch_fail(dispatch, &f->dispatch, RETRY_OVERLOADED, run->now_us));
 }
 
 /* What is told of its answer goes along: the next instance computes it behind the prompt. */
 void routers_died(struct run *run, struct flight *f)
 {
-    f->core.generated = f->generated;
-    struct dispatch *core = run->router[f->router].core;
-    struct dispatch_verdict v = dispatch_fail(core, &f->core, RETRY_DIED, run->now_us);
+    f->dispatch.generated = f->generated;
+    struct dispatch *dispatch = run->router[f->router].dispatch;
+    struct dispatch_verdict v = dispatch_fail(dispatch, &f->dispatch, RETRY_DIED, run->now_us);
     if (f->generated > 0 && v.answer != DISPATCH_REFUSE) {
         run->result->resumed++;
-        run->result->resumed_tokens += f->core.prompt_tokens + f->generated;
+        run->result->resumed_tokens += f->dispatch.prompt_tokens + f->generated;
     }
     follow(run, f, v);
 }

@@ -55,7 +55,7 @@ struct run_demand {
 };
 
 struct run_router {
-    struct dispatch *core;
+    struct dispatch *dispatch;
     uint32_t requests;     /* in it now */
     struct heap_node held; /* when a held request must be looked at again */
 };

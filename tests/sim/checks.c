@@ -280,8 +280,8 @@ void check_after_tick(struct world *w)
 static void check_rests(struct world *w, struct router_node *n)
 {
     for (uint32_t i = 0; i < DISPATCH_ENDPOINTS; i++) {
-        const struct dispatch_endpoint *ep = dispatch_endpoint_at(n->core, i);
-        if (!ep || dispatch_rests_until_us(n->core, i) <= node_mono_us(w, &n->node)) continue;
+        const struct dispatch_endpoint *ep = dispatch_endpoint_at(n->dispatch, i);
+        if (!ep || dispatch_rests_until_us(n->dispatch, i) <= node_mono_us(w, &n->node)) continue;
         const struct agent *a = agent_find(w, ep->name);
         int64_t since_us = w->time.now_us - DISPATCH_SUSPEND_US_MAX - BLAME_SLACK_US;
         if (a && a->blamed_us[n->index] < max_i64(since_us, a->made_us))
@@ -294,7 +294,7 @@ void check_router(struct world *w, struct router_node *n)
 {
     struct dispatch_demand d;
     if (w->time.now_us < n->node.stopped_until + WAKING_US) return; /* its timers come now */
-    dispatch_demand(n->core, node_mono_us(w, &n->node), &d);
+    dispatch_demand(n->dispatch, node_mono_us(w, &n->node), &d);
     check_rests(w, n);
     if (d.held > SIM_HELD_MAX) check_fail(w, CHECK_HELD, "%u requests are held", d.held);
     if (d.held_oldest_us > SIM_HOLD_US + HELD_SLACK)
@@ -350,7 +350,7 @@ void check_end(struct world *w)
             check_fail(w, CHECK_ENDS_ONCE, "request %u has no end in its router", i);
     for (uint32_t r = 0; r < w->router_count; r++) {
         struct dispatch_demand d;
-        dispatch_demand(w->router[r].core, node_mono_us(w, &w->router[r].node), &d);
+        dispatch_demand(w->router[r].dispatch, node_mono_us(w, &w->router[r].node), &d);
         if (d.in_flight || d.held)
             check_fail(w, CHECK_LEDGER_EMPTY, "router %u: %u in flight, %u held", r, d.in_flight,
                        d.held);

@@ -72,7 +72,7 @@ enum mutant {
     MUTANT_LOST_END,        /* the end of a stream never reaches the router, nor does the leaving */
     MUTANT_LOST_TOKENS,     /* a piece in the middle of a stream is lost */
     MUTANT_BEGINS_ANEW,     /* the next engine begins an answer anew that clients have a part of */
-    MUTANT_LEAVE_FORGOTTEN, /* the router forgets to tell its core that a client left */
+    MUTANT_LEAVE_FORGOTTEN, /* the router forgets to tell its dispatch that a client left */
     MUTANT_FREE_RETRIES,    /* the router takes every failure for one that costs no retry */
     MUTANT_HOLD_FOR_EVER,   /* the router forgets its timer of held requests */
     MUTANT_SOLD_OUT,        /* no offer can be had, ever */

@@ -69,7 +69,7 @@ static void on_silence(struct world *w, const struct event *e)
 {
     struct request *r = e->who;
     const struct router_node *n = router_of(w, r);
-    if (e->what != r->look || r->over || r->core.state != DISPATCH_SENT) return;
+    if (e->what != r->look || r->over || r->dispatch.state != DISPATCH_SENT) return;
     if (node_defers(w, &n->node, true)) return;
     if (r->unread) hear(w, r); /* what was unread is read before a timer fires */
     r->unread = false;
@@ -111,7 +111,7 @@ static void carry_out(struct world *w, struct request *r, const struct dispatch_
 {
     struct router_node *n = router_of(w, r);
     if (v->answer == DISPATCH_SEND) {
-        const struct dispatch_endpoint *ep = dispatch_endpoint_at(n->core, r->core.slot);
+        const struct dispatch_endpoint *ep = dispatch_endpoint_at(n->dispatch, r->dispatch.slot);
         must(ep);
         r->attempt++;
         r->stream_us = 0;
@@ -130,7 +130,7 @@ static void held_timer(struct world *w, const struct event *e);
 
 static void set_timer(struct world *w, struct router_node *n)
 {
-    int64_t at = dispatch_held_deadline_us(n->core, now_us(w, n));
+    int64_t at = dispatch_held_deadline_us(n->dispatch, now_us(w, n));
     if (w->mutant == MUTANT_HOLD_FOR_EVER) return;
     if (at != INT64_MAX && at != n->timer_us)
         timeline_at(&w->time, node_world_us(&n->node, at), held_timer, n, (uint64_t)at);
@@ -142,8 +142,8 @@ static void held_again(struct world *w, struct router_node *n)
     struct dispatch_verdict v;
     struct dispatch_request *c;
     if (w->mutant == MUTANT_HOLD_FOR_EVER) return;
-    while ((c = dispatch_held_next(n->core, now_us(w, n), &v)))
-        carry_out(w, CONTAINER_OF(c, struct request, core), &v);
+    while ((c = dispatch_held_next(n->dispatch, now_us(w, n), &v)))
+        carry_out(w, CONTAINER_OF(c, struct request, dispatch), &v);
     set_timer(w, n);
 }
 
@@ -164,8 +164,8 @@ static void count_arrival(struct world *w, struct router_node *n, const struct r
     if (n->bucket[at].second != second) memset(&n->bucket[at], 0, sizeof n->bucket[at]);
     n->bucket[at].second = second;
     n->bucket[at].arrivals++;
-    n->bucket[at].prompt += r->core.prompt_tokens;
-    n->bucket[at].predicted += r->core.length.mean;
+    n->bucket[at].prompt += r->dispatch.prompt_tokens;
+    n->bucket[at].predicted += r->dispatch.length.mean;
     n->arrivals_total++;
 }
 
@@ -179,14 +179,14 @@ static void arrived(struct world *w, const struct event *e)
     bool known = n->has_rules && !n->paused;
     bool any = false;
     for (uint32_t i = 0; i < DISPATCH_ENDPOINTS && !any; i++)
-        any = dispatch_endpoint_at(n->core, i) != NULL;
+        any = dispatch_endpoint_at(n->dispatch, i) != NULL;
     if (!known || !(n->may_start || any)) {
         n->rejected_total++;
         tell_client(w, r, HISTORY_ERROR, 503);
         return; /* refused at the door: never accepted */
     }
     r->accepted = true;
-    struct dispatch_verdict v = dispatch_arrive(n->core, &r->core, now_us(w, n));
+    struct dispatch_verdict v = dispatch_arrive(n->dispatch, &r->dispatch, now_us(w, n));
     count_arrival(w, n, r);
     if (v.answer == DISPATCH_WAIT && !n->hurried) {
         n->hurried = true;
@@ -206,9 +206,9 @@ static void leaving_seen(struct world *w, const struct event *e)
     struct request *r = e->who;
     struct router_node *n = router_of(w, r);
     if (!r->accepted || r->over || node_defers(w, &n->node, false)) return;
-    if (r->core.state == DISPATCH_SENT) network_cancel(w, r);
+    if (r->dispatch.state == DISPATCH_SENT) network_cancel(w, r);
     if (w->mutant != MUTANT_LEAVE_FORGOTTEN)
-        dispatch_end(n->core, &r->core, r->generated, true, now_us(w, n));
+        dispatch_end(n->dispatch, &r->dispatch, r->generated, true, now_us(w, n));
     over(w, r, HISTORY_LEFT, 499);
     held_again(w, n);
 }
@@ -232,10 +232,10 @@ void router_tokens(struct world *w, struct request *r, uint32_t attempt, uint32_
     check_history(w);
     hear(w, r);
     r->generated += count;
-    r->core.retry.answering = !w->continues;
-    dispatch_tokens(n->core, &r->core, count, now_us(w, n));
+    r->dispatch.retry.answering = !w->continues;
+    dispatch_tokens(n->dispatch, &r->dispatch, count, now_us(w, n));
     if (!finished) return;
-    dispatch_end(n->core, &r->core, r->generated, false, now_us(w, n));
+    dispatch_end(n->dispatch, &r->dispatch, r->generated, false, now_us(w, n));
     over(w, r, HISTORY_FINISHED, 200);
     held_again(w, n);
 }
@@ -246,11 +246,12 @@ void router_failed(struct world *w, struct request *r, uint32_t attempt, enum re
     struct router_node *n = router_of(w, r);
     timeline_note(&w->time, "attempt_failed", w->name, r->index * 10 + f);
     bool lost = f == RETRY_DIED || f == RETRY_SILENT;
-    bool free = f == RETRY_UNREACHABLE || f == RETRY_LOCAL || (lost && r->core.retry.losses == 0);
+    bool free =
+        f == RETRY_UNREACHABLE || f == RETRY_LOCAL || (lost && r->dispatch.retry.losses == 0);
     bool charged = !free;
     if (w->mutant == MUTANT_FREE_RETRIES) f = RETRY_UNREACHABLE;
-    if (w->continues) r->core.generated = r->generated;
-    struct dispatch_verdict v = dispatch_fail(n->core, &r->core, f, now_us(w, n));
+    if (w->continues) r->dispatch.generated = r->generated;
+    struct dispatch_verdict v = dispatch_fail(n->dispatch, &r->dispatch, f, now_us(w, n));
     if (v.answer != DISPATCH_REFUSE && charged) n->attempts_charged++;
     if (v.answer == DISPATCH_WAIT) r->attempt++;
     carry_out(w, r, &v);
@@ -262,8 +263,8 @@ void router_failed(struct world *w, struct request *r, uint32_t attempt, enum re
 
 static void fill_demand(struct world *w, struct router_node *n, struct service_demand *d)
 {
-    struct dispatch_demand core;
-    dispatch_demand(n->core, now_us(w, n), &core);
+    struct dispatch_demand dispatch;
+    dispatch_demand(n->dispatch, now_us(w, n), &dispatch);
     double arrivals = 0, prompt = 0, predicted = 0;
     for (uint32_t i = 0; i < RATE_WINDOW_S; i++) {
         if (w->time.now_us / SECOND - n->bucket[i].second >= RATE_WINDOW_S) continue;
@@ -279,10 +280,10 @@ static void fill_demand(struct world *w, struct router_node *n, struct service_d
                                   .arrival_per_s = arrivals / RATE_WINDOW_S,
                                   .prompt_tokens_mean = arrivals > 0 ? prompt / arrivals : 0,
                                   .predicted_tokens_mean = arrivals > 0 ? predicted / arrivals : 0,
-                                  .in_flight = core.in_flight,
-                                  .held = core.held,
-                                  .held_prompt_tokens = core.held_tokens,
-                                  .held_oldest_s = (double)core.held_oldest_us * 1e-6 };
+                                  .in_flight = dispatch.in_flight,
+                                  .held = dispatch.held,
+                                  .held_prompt_tokens = dispatch.held_tokens,
+                                  .held_oldest_s = (double)dispatch.held_oldest_us * 1e-6 };
 }
 
 static void write_sync(struct world *w, struct router_node *n, bool zero, struct buf *out)
@@ -295,10 +296,11 @@ static void write_sync(struct world *w, struct router_node *n, bool zero, struct
     if (zero)
         d = (struct service_demand){ .service = STR("chat"), .arrivals_total = n->arrivals_total };
     for (uint32_t i = 0; i < DISPATCH_ENDPOINTS && !zero; i++) {
-        const struct dispatch_endpoint *ep = dispatch_endpoint_at(n->core, i);
+        const struct dispatch_endpoint *ep = dispatch_endpoint_at(n->dispatch, i);
         if (!ep) continue;
-        endpoint[count++] = (struct endpoint_demand){ .instance = str_from(ep->name),
-                                                      .in_flight = dispatch_in_flight(n->core, i) };
+        endpoint[count++] =
+            (struct endpoint_demand){ .instance = str_from(ep->name),
+                                      .in_flight = dispatch_in_flight(n->dispatch, i) };
     }
     char id[8];
     snprintf(id, sizeof id, "r%u", n->index);
@@ -343,7 +345,7 @@ static void take_endpoint(struct world *w, struct router_node *n, const struct e
                                     .price_per_hour = e->price_per_h };
     uint32_t slot;
     must(name_copy(ep.name, sizeof ep.name, e->instance) == 0);
-    must(dispatch_endpoint_put(n->core, &ep, &slot) == 0);
+    must(dispatch_endpoint_put(n->dispatch, &ep, &slot) == 0);
 }
 
 static bool is_named(const struct router_rules *rules, const char *name)
@@ -371,13 +373,13 @@ void router_hears(struct world *w, struct router_node *n, uint64_t boot, struct 
         double one_s = (double)rules.starting[i].eta_ms * 1e-3;
         if (eta_s < 0 || one_s < eta_s) eta_s = one_s;
     }
-    dispatch_starting_set(n->core, eta_s);
+    dispatch_starting_set(n->dispatch, eta_s);
     for (uint32_t i = 0; i < rules.endpoint_count; i++)
         take_endpoint(w, n, &rules.endpoints[i]);
     for (uint32_t i = 0; i < DISPATCH_ENDPOINTS; i++) {
-        const struct dispatch_endpoint *ep = dispatch_endpoint_at(n->core, i);
+        const struct dispatch_endpoint *ep = dispatch_endpoint_at(n->dispatch, i);
         if (ep && router_rules_complete(&rules) && !is_named(&rules, ep->name))
-            dispatch_endpoint_remove(n->core, i);
+            dispatch_endpoint_remove(n->dispatch, i);
     }
     held_again(w, n);
 }
@@ -393,7 +395,7 @@ static void make_core(struct world *w, struct router_node *n)
                                       .held_max = SIM_HELD_MAX,
                                       .hold_us_max = SIM_HOLD_US,
                                       .seed = rng_u64(&w->rng_engine) };
-    must(dispatch_new(&config, &n->core, NULL) == 0);
+    must(dispatch_new(&config, &n->dispatch, NULL) == 0);
     n->boot = rng_u64(&w->rng_engine);
     n->seq = 0;
     n->timer_us = INT64_MAX;
@@ -418,10 +420,10 @@ void router_restart(struct world *w, struct router_node *n)
     for (uint32_t i = 0; i < w->request_count; i++) {
         struct request *r = &w->request[i];
         if (r->router != n->index || !r->accepted || r->over) continue;
-        if (r->core.state == DISPATCH_SENT) network_cancel(w, r);
-        r->core.state = DISPATCH_ENDED;
+        if (r->dispatch.state == DISPATCH_SENT) network_cancel(w, r);
+        r->dispatch.state = DISPATCH_ENDED;
         over(w, r, HISTORY_ERROR, 0);
     }
-    dispatch_free(n->core);
+    dispatch_free(n->dispatch);
     make_core(w, n);
 }

@@ -1,4 +1,4 @@
-/* router.h - the product's router core behind a shell of events; and the clients before it.
+/* router.h - the product's dispatch behind a shell of events; and the clients before it.
  *
  * Layer: tests/sim
  * Role:  carries what dispatch_arrive, dispatch_fail and dispatch_held_next decide, syncs with the controller
@@ -15,7 +15,7 @@
 #define RATE_WINDOW_S 10
 
 struct request {
-    struct dispatch_request core;
+    struct dispatch_request dispatch;
     uint32_t index, router;
     int64_t sent_us;    /* by its client, in the world's time */
     uint32_t output;    /* tokens it will have */
@@ -32,7 +32,7 @@ struct request {
 };
 
 struct router_node {
-    struct dispatch *core;
+    struct dispatch *dispatch;
     struct node node;
     uint32_t index;
     uint64_t boot, seq;

@@ -92,7 +92,7 @@ static void end(struct world *w)
     damage_end(w);
     controller_end(w);
     for (uint32_t r = 0; r < w->router_count; r++)
-        dispatch_free(w->router[r].core);
+        dispatch_free(w->router[r].dispatch);
     timeline_fini(&w->time);
     history_fini(&w->history);
     for (uint32_t i = 0; i < w->agent_count; i++)

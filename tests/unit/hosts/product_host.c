@@ -22,7 +22,7 @@
 #define PRE_ROLL_S 40 /* until the fleet stands */
 
 struct product_request {
-    struct dispatch_request core;
+    struct dispatch_request dispatch;
     struct telemetry_place told;
     struct predict_features features;
     uint32_t router, generated;
@@ -34,7 +34,7 @@ struct product {
     struct world *w;
     struct config *defaults;
     struct trace_features *features;
-    struct dispatch *core[HOST_ROUTERS];
+    struct dispatch *dispatch[HOST_ROUTERS];
     struct telemetry telemetry[HOST_ROUTERS];
     struct product_request request[HOST_REQUESTS];
     uint64_t model, seq, agent_seq;
@@ -117,7 +117,7 @@ static void put_endpoints(struct product *p, uint32_t router, const struct route
         };
         snprintf(ep.name, sizeof ep.name, "i%u", e->port - 8200);
         uint32_t slot;
-        assert_int_equal(dispatch_endpoint_put(p->core[router], &ep, &slot), 0);
+        assert_int_equal(dispatch_endpoint_put(p->dispatch[router], &ep, &slot), 0);
     }
 }
 
@@ -131,7 +131,7 @@ static void sync(struct product *p, uint32_t router)
     snprintf(name, sizeof name, "r%u", router);
     struct service_demand d;
     telemetry_report(&p->telemetry[router], p->w->now, &d);
-    dispatch_report(p->core[router], p->model, p->w->now, &d);
+    dispatch_report(p->dispatch[router], p->model, p->w->now, &d);
     d.service = STR("chat");
     struct router_sync in, out = { .router = str_from(name),
                                    .boot = 5,
@@ -160,8 +160,8 @@ static void make_routers(struct product *p)
             .hold_us_max = c->hold_us_max,
             .seed = 1 + i,
         };
-        assert_int_equal(dispatch_new(&config, &p->core[i], NULL), 0);
-        dispatch_peers_set(p->core[i], i, HOST_ROUTERS);
+        assert_int_equal(dispatch_new(&config, &p->dispatch[i], NULL), 0);
+        dispatch_peers_set(p->dispatch[i], i, HOST_ROUTERS);
     }
 }
 
@@ -209,7 +209,7 @@ static struct product *product_start(const struct stream *s)
 static void product_free(struct product *p)
 {
     for (uint32_t i = 0; i < HOST_ROUTERS; i++)
-        dispatch_free(p->core[i]);
+        dispatch_free(p->dispatch[i]);
     trace_features_free(p->features);
     config_free(p->defaults);
     world_free(p->w);
@@ -228,7 +228,7 @@ static void tell_loads(struct product *p)
                                             .kv_tokens = l.kv_tokens,
                                             .uncached_total = l.uncached_total };
         for (uint32_t r = 0; r < HOST_ROUTERS; r++)
-            dispatch_endpoint_report(p->core[r], i, &said, p->w->now, p->w->now);
+            dispatch_endpoint_report(p->dispatch[r], i, &said, p->w->now, p->w->now);
     }
 }
 
@@ -273,23 +273,23 @@ static void arrive(struct product *p, const struct event *e)
     r->router = simulator_router(e->request);
     telemetry = &p->telemetry[r->router];
     r->arrived_us = p->w->now;
-    r->core = (struct dispatch_request){ .model = p->model,
-                                         .prompt_tokens = t->prompt_tokens,
-                                         .slo_ttft_s = HOST_SLO_TTFT_S,
-                                         .slo_tpot_s = HOST_SLO_TPOT_S };
-    trace_features_of(p->features, e->request, 0, &r->core.features);
-    struct dispatch_verdict v = dispatch_arrive(p->core[r->router], &r->core, p->w->now);
+    r->dispatch = (struct dispatch_request){ .model = p->model,
+                                             .prompt_tokens = t->prompt_tokens,
+                                             .slo_ttft_s = HOST_SLO_TTFT_S,
+                                             .slo_tpot_s = HOST_SLO_TPOT_S };
+    trace_features_of(p->features, e->request, 0, &r->dispatch.features);
+    struct dispatch_verdict v = dispatch_arrive(p->dispatch[r->router], &r->dispatch, p->w->now);
     assert_int_equal(v.answer, DISPATCH_SEND);
-    telemetry_arrived(telemetry, t->prompt_tokens, r->core.length.mean, p->w->now);
-    telemetry_queued(telemetry, &r->told, r->core.prompt_tokens - r->core.hit_tokens,
-                     r->core.length.mean, p->w->now);
+    telemetry_arrived(telemetry, t->prompt_tokens, r->dispatch.length.mean, p->w->now);
+    telemetry_queued(telemetry, &r->told, r->dispatch.prompt_tokens - r->dispatch.hit_tokens,
+                     r->dispatch.length.mean, p->w->now);
 }
 
 static void end(struct product *p, const struct event *e, struct product_request *r)
 {
     struct telemetry *t = &p->telemetry[r->router];
     telemetry_unqueued(t, &r->told);
-    dispatch_end(p->core[r->router], &r->core, r->generated, false, p->w->now);
+    dispatch_end(p->dispatch[r->router], &r->dispatch, r->generated, false, p->w->now);
     int64_t gaps = r->generated - 1;
     const struct telemetry_outcome o = {
         .ttft_s = (double)(r->first_us - r->arrived_us) * 1e-6,
@@ -297,7 +297,7 @@ static void end(struct product *p, const struct event *e, struct product_request
         .e2e_s = (double)(r->last_us - r->arrived_us) * 1e-6,
         .ttft_slo_s = HOST_SLO_TTFT_S,
         .tpot_slo_s = HOST_SLO_TPOT_S,
-        .prompt_tokens = r->core.prompt_tokens,
+        .prompt_tokens = r->dispatch.prompt_tokens,
         .cached_tokens = stream_cached(p->stream, e->request),
         .generated_tokens = r->generated,
     };
@@ -312,19 +312,19 @@ static void product_event(struct product *p, const struct event *e)
         arrive(p, e);
         return;
     }
-    if (r->core.state != DISPATCH_SENT) return;
+    if (r->dispatch.state != DISPATCH_SENT) return;
     if (e->kind == TOKENS) {
         if (r->generated == 0) r->first_us = p->w->now;
         r->generated += e->count;
         r->last_us = p->w->now;
         telemetry_unqueued(&p->telemetry[r->router], &r->told);
-        dispatch_tokens(p->core[r->router], &r->core, e->count, p->w->now);
+        dispatch_tokens(p->dispatch[r->router], &r->dispatch, e->count, p->w->now);
     } else if (e->kind == ENDS) {
         end(p, e, r);
     } else {
-        r->core.generated = r->generated;
+        r->dispatch.generated = r->generated;
         struct dispatch_verdict v =
-            dispatch_fail(p->core[r->router], &r->core, RETRY_DIED, p->w->now);
+            dispatch_fail(p->dispatch[r->router], &r->dispatch, RETRY_DIED, p->w->now);
         assert_int_equal(v.answer, DISPATCH_SEND); /* no request is held: the periods stay even */
     }
 }

@@ -8,7 +8,7 @@
 
 #include <cmocka.h>
 
-struct dispatch *core;
+struct dispatch *dispatch;
 
 struct dispatch_config dispatch_config_default(void)
 {
@@ -23,18 +23,18 @@ struct dispatch_config dispatch_config_default(void)
 
 int core_open(const struct dispatch_config *c)
 {
-    core = NULL;
-    return dispatch_new(c, &core, NULL);
+    dispatch = NULL;
+    return dispatch_new(c, &dispatch, NULL);
 }
 
 int core_drop(void **state)
 {
     (void)state;
     struct dispatch_demand d;
-    dispatch_demand(core, 0, &d);
+    dispatch_demand(dispatch, 0, &d);
     assert_int_equal(d.in_flight, 0);
     assert_int_equal(d.held, 0);
-    dispatch_free(core);
+    dispatch_free(dispatch);
     return 0;
 }
 
@@ -56,7 +56,7 @@ struct dispatch_endpoint endpoint_of(const char *name)
 uint32_t endpoint_put(const struct dispatch_endpoint *ep)
 {
     uint32_t slot = ROUTE_NONE;
-    assert_int_equal(dispatch_endpoint_put(core, ep, &slot), 0);
+    assert_int_equal(dispatch_endpoint_put(dispatch, ep, &slot), 0);
     return slot;
 }
 

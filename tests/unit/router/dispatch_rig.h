@@ -1,4 +1,4 @@
-/* dispatch_rig.h - one core of the router, with endpoints and requests made by hand.
+/* dispatch_rig.h - one dispatch, with endpoints and requests made by hand.
  *
  * core_open and core_drop stand around every test: nothing may be in flight or held at its end.
  */
@@ -7,7 +7,7 @@
 
 #define SECOND 1000000
 
-extern struct dispatch *core;
+extern struct dispatch *dispatch;
 
 /* The rows that a router has by default, and room for 64 requests of which 4 are held for 10 s. */
 struct dispatch_config dispatch_config_default(void);

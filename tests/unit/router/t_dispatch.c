@@ -32,17 +32,17 @@ static void held_until_an_instance_is_ready(void **state)
 {
     (void)state;
     struct dispatch_request r = request();
-    struct dispatch_verdict v = dispatch_arrive(core, &r, 0);
+    struct dispatch_verdict v = dispatch_arrive(dispatch, &r, 0);
     assert_int_equal(v.answer, DISPATCH_WAIT);
-    assert_null(dispatch_held_next(core, SECOND, &v));
-    assert_int_equal(dispatch_held_deadline_us(core, SECOND), 10 * SECOND);
+    assert_null(dispatch_held_next(dispatch, SECOND, &v));
+    assert_int_equal(dispatch_held_deadline_us(dispatch, SECOND), 10 * SECOND);
     endpoint("a", false);
-    assert_null(dispatch_held_next(core, SECOND, &v));
+    assert_null(dispatch_held_next(dispatch, SECOND, &v));
     uint32_t slot = endpoint("a", true);
-    assert_ptr_equal(dispatch_held_next(core, SECOND, &v), &r);
+    assert_ptr_equal(dispatch_held_next(dispatch, SECOND, &v), &r);
     assert_int_equal(v.answer, DISPATCH_SEND);
     assert_int_equal(r.slot, slot);
-    dispatch_end(core, &r, 5, false, 2 * SECOND);
+    dispatch_end(dispatch, &r, 5, false, 2 * SECOND);
 }
 
 static void a_service_that_says_so_refuses_late_requests_in_an_overload(void **state)
@@ -52,17 +52,17 @@ static void a_service_that_says_so_refuses_late_requests_in_an_overload(void **s
     struct dispatch_request first = request_of(200000), late = request(), patient = request();
     first.slo_ttft_s = late.slo_ttft_s = patient.slo_ttft_s = 2;
     first.refuse_late = late.refuse_late = true;
-    struct dispatch_verdict v = dispatch_arrive(core, &first, 0);
+    struct dispatch_verdict v = dispatch_arrive(dispatch, &first, 0);
     assert_int_equal(v.answer, DISPATCH_SEND); /* late by its own length, but nobody waits */
-    v = dispatch_arrive(core, &late, SECOND);
+    v = dispatch_arrive(dispatch, &late, SECOND);
     assert_int_equal(v.answer, DISPATCH_REFUSE);
     assert_int_equal(v.status, 429);
     assert_true(late.route.late);
     assert_true(v.retry_after_s > 150 && v.retry_after_s < 250); /* what is queued, less the SLO */
-    v = dispatch_arrive(core, &patient, SECOND);
+    v = dispatch_arrive(dispatch, &patient, SECOND);
     assert_int_equal(v.answer, DISPATCH_SEND);
-    dispatch_end(core, &first, 5, false, 2 * SECOND);
-    dispatch_end(core, &patient, 5, false, 2 * SECOND);
+    dispatch_end(dispatch, &first, 5, false, 2 * SECOND);
+    dispatch_end(dispatch, &patient, 5, false, 2 * SECOND);
 }
 
 static void holds_are_bounded_in_count_and_time(void **state)
@@ -72,19 +72,19 @@ static void holds_are_bounded_in_count_and_time(void **state)
     struct dispatch_verdict v;
     for (uint32_t i = 0; i < 5; i++) {
         r[i] = request();
-        v = dispatch_arrive(core, &r[i], 0);
+        v = dispatch_arrive(dispatch, &r[i], 0);
     }
     assert_int_equal(v.answer, DISPATCH_REFUSE);
     assert_int_equal(v.status, 503);
     assert_true(v.retry_after_s >= 1);
-    dispatch_starting_set(core, 7);
-    dispatch_end(core, &r[0], 0, true, 0); /* its client left */
+    dispatch_starting_set(dispatch, 7);
+    dispatch_end(dispatch, &r[0], 0, true, 0); /* its client left */
     for (uint32_t i = 1; i < 4; i++) {
-        assert_ptr_equal(dispatch_held_next(core, 10 * SECOND, &v), &r[i]);
+        assert_ptr_equal(dispatch_held_next(dispatch, 10 * SECOND, &v), &r[i]);
         assert_int_equal(v.status, 503);
         assert_true(v.retry_after_s == 7);
     }
-    assert_null(dispatch_held_next(core, 10 * SECOND, &v));
+    assert_null(dispatch_held_next(dispatch, 10 * SECOND, &v));
 }
 
 /* All places are taken by one model's requests when another model's instance comes up: who is held
@@ -99,25 +99,25 @@ static void the_held_wait_for_a_place_in_flight(void **state)
     r[0].model = r[1].model = 2;
     endpoint("a", true);
     for (uint32_t i = 0; i < 2; i++)
-        assert_int_equal(dispatch_arrive(core, &r[i], 0).answer, DISPATCH_WAIT);
+        assert_int_equal(dispatch_arrive(dispatch, &r[i], 0).answer, DISPATCH_WAIT);
     for (uint32_t i = 0; i < PLACES; i++) {
         busy[i] = request();
-        assert_int_equal(dispatch_arrive(core, &busy[i], 0).answer, DISPATCH_SEND);
+        assert_int_equal(dispatch_arrive(dispatch, &busy[i], 0).answer, DISPATCH_SEND);
     }
-    struct dispatch_endpoint ep = *dispatch_endpoint_at(core, 0);
+    struct dispatch_endpoint ep = *dispatch_endpoint_at(dispatch, 0);
     ep.model = 2;
     snprintf(ep.name, sizeof ep.name, "b");
     endpoint_put(&ep);
-    assert_null(dispatch_held_next(core, SECOND, &v));
-    dispatch_end(core, &busy[0], 1, false, SECOND);
-    assert_ptr_equal(dispatch_held_next(core, SECOND, &v), &r[0]);
+    assert_null(dispatch_held_next(dispatch, SECOND, &v));
+    dispatch_end(dispatch, &busy[0], 1, false, SECOND);
+    assert_ptr_equal(dispatch_held_next(dispatch, SECOND, &v), &r[0]);
     assert_int_equal(v.answer, DISPATCH_SEND);
-    assert_null(dispatch_held_next(core, SECOND, &v));
-    assert_ptr_equal(dispatch_held_next(core, 10 * SECOND, &v), &r[1]);
+    assert_null(dispatch_held_next(dispatch, SECOND, &v));
+    assert_ptr_equal(dispatch_held_next(dispatch, 10 * SECOND, &v), &r[1]);
     assert_int_equal(v.status, 503);
-    dispatch_end(core, &r[0], 1, false, SECOND);
+    dispatch_end(dispatch, &r[0], 1, false, SECOND);
     for (uint32_t i = 1; i < PLACES; i++)
-        dispatch_end(core, &busy[i], 1, false, SECOND);
+        dispatch_end(dispatch, &busy[i], 1, false, SECOND);
 }
 
 /* Of more models than places the one that was sent work longest ago is no longer measured. */
@@ -131,13 +131,13 @@ static void the_work_of_the_latest_models_is_measured(void **state)
         struct dispatch_request r = request();
         r.model = ep.model = 100 + i;
         endpoint_put(&ep);
-        assert_int_equal(dispatch_arrive(core, &r, i * 1000).answer, DISPATCH_SEND);
-        dispatch_end(core, &r, 1, false, i * 1000);
+        assert_int_equal(dispatch_arrive(dispatch, &r, i * 1000).answer, DISPATCH_SEND);
+        dispatch_end(dispatch, &r, 1, false, i * 1000);
     }
     const int64_t now_us = DISPATCH_MODELS_MAX * 1000;
-    assert_true(dispatch_work_rate(core, 100, now_us) < 0);
+    assert_true(dispatch_work_rate(dispatch, 100, now_us) < 0);
     for (uint32_t i = 1; i <= DISPATCH_MODELS_MAX; i++)
-        assert_true(dispatch_work_rate(core, 100 + i, now_us) > 0);
+        assert_true(dispatch_work_rate(dispatch, 100 + i, now_us) > 0);
 }
 
 static void a_failure_goes_elsewhere_and_a_second_crash_is_422(void **state)
@@ -147,11 +147,11 @@ static void a_failure_goes_elsewhere_and_a_second_crash_is_422(void **state)
     endpoint("b", true);
     endpoint("c", true);
     struct dispatch_request r = request();
-    assert_int_equal(dispatch_arrive(core, &r, 0).answer, DISPATCH_SEND);
+    assert_int_equal(dispatch_arrive(dispatch, &r, 0).answer, DISPATCH_SEND);
     uint32_t first = r.slot;
-    assert_int_equal(dispatch_fail(core, &r, RETRY_DIED, 1).answer, DISPATCH_SEND);
+    assert_int_equal(dispatch_fail(dispatch, &r, RETRY_DIED, 1).answer, DISPATCH_SEND);
     assert_int_not_equal(r.slot, first);
-    struct dispatch_verdict v = dispatch_fail(core, &r, RETRY_DIED, 2);
+    struct dispatch_verdict v = dispatch_fail(dispatch, &r, RETRY_DIED, 2);
     assert_int_equal(v.answer, DISPATCH_REFUSE);
     assert_int_equal(v.status, 422);
 }
@@ -161,14 +161,15 @@ static void an_unreachable_fleet_holds_and_comes_back(void **state)
     (void)state;
     uint32_t slot = endpoint("a", true);
     struct dispatch_request r = request();
-    struct dispatch_verdict v = dispatch_arrive(core, &r, 0);
-    v = dispatch_fail(core, &r, RETRY_UNREACHABLE, SECOND);
+    struct dispatch_verdict v = dispatch_arrive(dispatch, &r, 0);
+    v = dispatch_fail(dispatch, &r, RETRY_UNREACHABLE, SECOND);
     assert_int_equal(v.answer, DISPATCH_WAIT);
-    assert_int_equal(dispatch_held_deadline_us(core, SECOND), 2 * SECOND); /* the end of its rest */
-    assert_null(dispatch_held_next(core, 2 * SECOND - 1, &v));
-    assert_ptr_equal(dispatch_held_next(core, 2 * SECOND, &v), &r);
+    assert_int_equal(dispatch_held_deadline_us(dispatch, SECOND),
+                     2 * SECOND); /* the end of its rest */
+    assert_null(dispatch_held_next(dispatch, 2 * SECOND - 1, &v));
+    assert_ptr_equal(dispatch_held_next(dispatch, 2 * SECOND, &v), &r);
     assert_int_equal(r.slot, slot);
-    dispatch_end(core, &r, 1, false, 2 * SECOND);
+    dispatch_end(dispatch, &r, 1, false, 2 * SECOND);
 }
 
 /* What ran short is the router's own: the engine takes the next request at once. */
@@ -178,26 +179,26 @@ static void a_shortage_of_ours_rests_no_endpoint_and_waits_for_nothing(void **st
     endpoint("a", true);
     endpoint("b", true);
     struct dispatch_request r = request(), next = request();
-    assert_int_equal(dispatch_arrive(core, &r, 0).answer, DISPATCH_SEND);
+    assert_int_equal(dispatch_arrive(dispatch, &r, 0).answer, DISPATCH_SEND);
     uint32_t first = r.slot;
-    assert_int_equal(dispatch_fail(core, &r, RETRY_LOCAL, 1).answer, DISPATCH_SEND);
+    assert_int_equal(dispatch_fail(dispatch, &r, RETRY_LOCAL, 1).answer, DISPATCH_SEND);
     assert_int_not_equal(r.slot, first);
-    struct dispatch_verdict v = dispatch_fail(core, &r, RETRY_LOCAL, 2);
+    struct dispatch_verdict v = dispatch_fail(dispatch, &r, RETRY_LOCAL, 2);
     assert_int_equal(v.answer, DISPATCH_REFUSE);
     assert_int_equal(v.status, 503);
     assert_true(v.retry_after_s > 0);
-    assert_int_equal(dispatch_arrive(core, &next, 3).answer, DISPATCH_SEND);
+    assert_int_equal(dispatch_arrive(dispatch, &next, 3).answer, DISPATCH_SEND);
     first = next.slot;
-    assert_int_equal(dispatch_fail(core, &next, RETRY_OVERLOADED, 3).answer, DISPATCH_SEND);
+    assert_int_equal(dispatch_fail(dispatch, &next, RETRY_OVERLOADED, 3).answer, DISPATCH_SEND);
     assert_int_not_equal(next.slot, first); /* both are there */
-    dispatch_end(core, &next, 1, false, 3);
+    dispatch_end(dispatch, &next, 1, false, 3);
 
     /* An answer that has begun is worth a wait. */
     struct dispatch_request begun = request();
-    assert_int_equal(dispatch_arrive(core, &begun, 4).answer, DISPATCH_SEND);
+    assert_int_equal(dispatch_arrive(dispatch, &begun, 4).answer, DISPATCH_SEND);
     begun.generated = 5;
-    assert_int_equal(dispatch_fail(core, &begun, RETRY_LOCAL, 5).answer, DISPATCH_WAIT);
-    dispatch_end(core, &begun, 5, true, 6);
+    assert_int_equal(dispatch_fail(dispatch, &begun, RETRY_LOCAL, 5).answer, DISPATCH_WAIT);
+    dispatch_end(dispatch, &begun, 5, true, 6);
 }
 
 static void other_models_are_not_taken(void **state)
@@ -206,16 +207,16 @@ static void other_models_are_not_taken(void **state)
     endpoint("a", true);
     struct dispatch_request other = request(), mine = request();
     other.model = 9;
-    assert_int_equal(dispatch_arrive(core, &other, 0).answer, DISPATCH_WAIT);
-    assert_int_equal(dispatch_arrive(core, &mine, 0).answer, DISPATCH_SEND);
-    dispatch_end(core, &other, 0, true, 0);
-    dispatch_end(core, &mine, 1, false, 0);
+    assert_int_equal(dispatch_arrive(dispatch, &other, 0).answer, DISPATCH_WAIT);
+    assert_int_equal(dispatch_arrive(dispatch, &mine, 0).answer, DISPATCH_SEND);
+    dispatch_end(dispatch, &other, 0, true, 0);
+    dispatch_end(dispatch, &mine, 1, false, 0);
 }
 
 static void siblings_follow_a_prefix_that_is_still_being_computed(void **state)
 {
     (void)state;
-    dispatch_route_set(core, route_find(STR("shortest_ttft")));
+    dispatch_route_set(dispatch, route_find(STR("shortest_ttft")));
     endpoint("a", true);
     endpoint("b", true);
     struct block_key keys[6];
@@ -226,20 +227,20 @@ static void siblings_follow_a_prefix_that_is_still_being_computed(void **state)
         r[i].keys = keys;
         r[i].key_count = 6;
     }
-    assert_int_equal(dispatch_arrive(core, &r[0], 0).answer, DISPATCH_SEND);
-    dispatch_tokens(core, &r[0], 1, SECOND);
-    assert_int_equal(dispatch_arrive(core, &r[1], SECOND).answer, DISPATCH_SEND);
+    assert_int_equal(dispatch_arrive(dispatch, &r[0], 0).answer, DISPATCH_SEND);
+    dispatch_tokens(dispatch, &r[0], 1, SECOND);
+    assert_int_equal(dispatch_arrive(dispatch, &r[1], SECOND).answer, DISPATCH_SEND);
     assert_int_equal(r[1].slot, r[0].slot);
     assert_int_equal(r[1].hit_tokens, 96);
     /* A new boot of the engine has nothing of it any more. */
-    struct dispatch_endpoint ep = *dispatch_endpoint_at(core, r[0].slot);
+    struct dispatch_endpoint ep = *dispatch_endpoint_at(dispatch, r[0].slot);
     ep.boot = 2;
     uint32_t slot, blocks[DISPATCH_ENDPOINTS];
-    dispatch_endpoint_put(core, &ep, &slot);
-    prefix_index_match(dispatch_index(core), keys, 6, SECOND, blocks);
+    dispatch_endpoint_put(dispatch, &ep, &slot);
+    prefix_index_match(dispatch_index(dispatch), keys, 6, SECOND, blocks);
     assert_int_equal(blocks[slot], 0);
-    dispatch_end(core, &r[0], 1, false, SECOND);
-    dispatch_end(core, &r[1], 1, false, SECOND);
+    dispatch_end(dispatch, &r[0], 1, false, SECOND);
+    dispatch_end(dispatch, &r[1], 1, false, SECOND);
 }
 
 /* What comes back under its name finds what it left: requests, rest, and no second slot. */
@@ -249,25 +250,25 @@ static void an_endpoint_that_returns_has_its_slot_again(void **state)
     endpoint("a", true);
     struct dispatch_request r[2] = { request(), request() };
     for (uint32_t i = 0; i < 2; i++)
-        assert_int_equal(dispatch_arrive(core, &r[i], 0).answer, DISPATCH_SEND);
-    struct dispatch_verdict v = dispatch_fail(core, &r[1], RETRY_DIED, 0); /* and it rests */
+        assert_int_equal(dispatch_arrive(dispatch, &r[i], 0).answer, DISPATCH_SEND);
+    struct dispatch_verdict v = dispatch_fail(dispatch, &r[1], RETRY_DIED, 0); /* and it rests */
     assert_int_equal(v.answer, DISPATCH_WAIT);
-    struct dispatch_endpoint ep = *dispatch_endpoint_at(core, 0);
+    struct dispatch_endpoint ep = *dispatch_endpoint_at(dispatch, 0);
     for (uint32_t i = 0; i < 3; i++) {
-        dispatch_endpoint_remove(core, 0);
-        assert_null(dispatch_endpoint_at(core, 0));
+        dispatch_endpoint_remove(dispatch, 0);
+        assert_null(dispatch_endpoint_at(dispatch, 0));
         assert_int_equal(endpoint("b", true), 1); /* not the one with a request in flight */
-        dispatch_endpoint_remove(core, 1);
+        dispatch_endpoint_remove(dispatch, 1);
         assert_int_equal(endpoint_put(&ep), 0);
-        assert_int_equal(dispatch_in_flight(core, 0), 1);
+        assert_int_equal(dispatch_in_flight(dispatch, 0), 1);
     }
     struct dispatch_request after = request();
-    assert_int_equal(dispatch_arrive(core, &after, 0).answer, DISPATCH_WAIT);
-    dispatch_end(core, &after, 0, true, 0);
-    dispatch_end(core, &r[0], 1, false, 0);
-    dispatch_end(core, &r[1], 0, true, 0);
+    assert_int_equal(dispatch_arrive(dispatch, &after, 0).answer, DISPATCH_WAIT);
+    dispatch_end(dispatch, &after, 0, true, 0);
+    dispatch_end(dispatch, &r[0], 1, false, 0);
+    dispatch_end(dispatch, &r[1], 0, true, 0);
     /* Empty, its slot is anybody's. */
-    dispatch_endpoint_remove(core, 0);
+    dispatch_endpoint_remove(dispatch, 0);
     assert_int_equal(endpoint("b", true), 1);
     assert_int_equal(endpoint("c", true), 0);
 }
@@ -345,25 +346,25 @@ static void rows_may_hold_until_a_time_refuse_and_are_told_outcomes(void **state
                                              .decide = odd_decide,
                                              .observe = odd_observe };
     odd = (struct odd){ 0 };
-    dispatch_route_set(core, &row);
+    dispatch_route_set(dispatch, &row);
     endpoint("a", true);
     struct dispatch_request r = request();
-    assert_int_equal(dispatch_arrive(core, &r, 0).answer, DISPATCH_WAIT);
-    assert_int_equal(dispatch_held_deadline_us(core, 0), SECOND);
+    assert_int_equal(dispatch_arrive(dispatch, &r, 0).answer, DISPATCH_WAIT);
+    assert_int_equal(dispatch_held_deadline_us(dispatch, 0), SECOND);
     struct dispatch_verdict v;
-    assert_ptr_equal(dispatch_held_next(core, SECOND, &v), &r);
+    assert_ptr_equal(dispatch_held_next(dispatch, SECOND, &v), &r);
     assert_int_equal(v.answer, DISPATCH_REFUSE);
     assert_int_equal(v.status, 429);
     assert_true(v.retry_after_s > 6.9);
 
     r = request();
-    assert_int_equal(dispatch_arrive(core, &r, SECOND).answer, DISPATCH_SEND);
-    dispatch_tokens(core, &r, 1, 2 * SECOND);
-    dispatch_tokens(core, &r, 2, 3 * SECOND);
-    dispatch_end(core, &r, 3, false, 3 * SECOND);
+    assert_int_equal(dispatch_arrive(dispatch, &r, SECOND).answer, DISPATCH_SEND);
+    dispatch_tokens(dispatch, &r, 1, 2 * SECOND);
+    dispatch_tokens(dispatch, &r, 2, 3 * SECOND);
+    dispatch_end(dispatch, &r, 3, false, 3 * SECOND);
     r = request();
-    dispatch_arrive(core, &r, 4 * SECOND);
-    dispatch_end(core, &r, 0, true, 4 * SECOND); /* the client left */
+    dispatch_arrive(dispatch, &r, 4 * SECOND);
+    dispatch_end(dispatch, &r, 0, true, 4 * SECOND); /* the client left */
     assert_int_equal(odd.told[ROUTE_SENT], 2);
     assert_int_equal(odd.told[ROUTE_FIRST_TOKEN], 1);
     assert_int_equal(odd.told[ROUTE_FINISHED], 1);
@@ -384,16 +385,16 @@ static void a_move_begins_a_new_measure_and_keeps_the_past(void **state)
     (void)state;
     struct route_policy row = *route_find(STR("round_robin"));
     row.observe = note_finished;
-    dispatch_route_set(core, &row);
+    dispatch_route_set(dispatch, &row);
     uint32_t slot[2] = { endpoint("a", true), endpoint("b", true) };
     struct dispatch_request r = request();
-    assert_int_equal(dispatch_arrive(core, &r, SECOND).answer, DISPATCH_SEND);
+    assert_int_equal(dispatch_arrive(dispatch, &r, SECOND).answer, DISPATCH_SEND);
     r.route.scratch[0] = 1;
-    dispatch_tokens(core, &r, 1, 3 * SECOND);
-    dispatch_tokens(core, &r, 4, 5 * SECOND);
-    dispatch_migrate(core, &r, slot[1 - r.slot], 5 * SECOND);
-    dispatch_tokens(core, &r, 10, 6 * SECOND);
-    dispatch_end(core, &r, 15, false, 6 * SECOND);
+    dispatch_tokens(dispatch, &r, 1, 3 * SECOND);
+    dispatch_tokens(dispatch, &r, 4, 5 * SECOND);
+    dispatch_migrate(dispatch, &r, slot[1 - r.slot], 5 * SECOND);
+    dispatch_tokens(dispatch, &r, 10, 6 * SECOND);
+    dispatch_end(dispatch, &r, 15, false, 6 * SECOND);
     assert_int_equal(finished.instance_id, r.slot);
     assert_int_equal(finished.generated, 15);
     assert_int_equal(finished.hit_tokens, 0);
@@ -412,18 +413,18 @@ static void two_routers_begin_at_different_instances(void **state)
         const struct dispatch_config c = dispatch_config_default();
         struct dispatch *one = NULL;
         assert_int_equal(dispatch_new(&c, &one, NULL), 0);
-        dispatch_free(core);
-        core = one;
-        dispatch_peers_set(core, who, 2);
+        dispatch_free(dispatch);
+        dispatch = one;
+        dispatch_peers_set(dispatch, who, 2);
         for (uint32_t i = 0; i < 4; i++)
             endpoint(&"a\0b\0c\0d"[2 * i], true);
         struct dispatch_request r[2] = { request(), request() };
         for (uint32_t i = 0; i < 2; i++) {
-            assert_int_equal(dispatch_arrive(core, &r[i], 0).answer, DISPATCH_SEND);
+            assert_int_equal(dispatch_arrive(dispatch, &r[i], 0).answer, DISPATCH_SEND);
             first[who] |= 1u << r[i].slot;
         }
         for (uint32_t i = 0; i < 2; i++)
-            dispatch_end(core, &r[i], 1, false, 0);
+            dispatch_end(dispatch, &r[i], 1, false, 0);
     }
     assert_int_equal(first[0] | first[1], 15);
 }
@@ -433,20 +434,20 @@ static void what_others_sent_is_avoided(void **state)
     (void)state;
     uint32_t a = endpoint("a", true), b = endpoint("b", true);
     struct reported_load load = { .waiting = 3, .prefill_tokens = 3000 };
-    dispatch_endpoint_report(core, a, &load, 0, 0);
+    dispatch_endpoint_report(dispatch, a, &load, 0, 0);
     struct dispatch_request r[3] = { request(), request(), request() };
     for (uint32_t i = 0; i < 3; i++) {
-        assert_int_equal(dispatch_arrive(core, &r[i], 1000).answer, DISPATCH_SEND);
+        assert_int_equal(dispatch_arrive(dispatch, &r[i], 1000).answer, DISPATCH_SEND);
         assert_int_equal(r[i].slot, b);
-        dispatch_end(core, &r[i], 1, false, 1000);
+        dispatch_end(dispatch, &r[i], 1, false, 1000);
     }
-    assert_true(dispatch_work_rate(core, 1, 1000) > 0);
-    assert_true(dispatch_work_rate(core, 2, 1000) < 0); /* of a model that nobody asked for */
+    assert_true(dispatch_work_rate(dispatch, 1, 1000) > 0);
+    assert_true(dispatch_work_rate(dispatch, 2, 1000) < 0); /* of a model that nobody asked for */
 }
 
 enum { RANDOM_REQUESTS = 40 };
 
-/* One random step of the outside world; what it does to requests is checked by the core's must()s
+/* One random step of the outside world; what it does to requests is checked by the dispatch's must()s
  * and, at the end, by everything being empty. */
 static void random_step(struct rng *rng, struct dispatch_request *r, int64_t now_us,
                         uint32_t *ended)
@@ -455,25 +456,25 @@ static void random_step(struct rng *rng, struct dispatch_request *r, int64_t now
     struct dispatch_request *one = &r[rng_below(rng, RANDOM_REQUESTS)];
     uint64_t what = rng_below(rng, 10);
     if (one->state == DISPATCH_NEW) {
-        *ended += dispatch_arrive(core, one, now_us).answer == DISPATCH_REFUSE;
+        *ended += dispatch_arrive(dispatch, one, now_us).answer == DISPATCH_REFUSE;
     } else if (one->state == DISPATCH_SENT && what < 3) {
-        dispatch_tokens(core, one, 1, now_us);
+        dispatch_tokens(dispatch, one, 1, now_us);
     } else if (one->state == DISPATCH_SENT && what < 6) {
         enum retry_failure f = (enum retry_failure)rng_below(rng, RETRY_FAILURE_COUNT);
-        *ended += dispatch_fail(core, one, f, now_us).answer == DISPATCH_REFUSE;
+        *ended += dispatch_fail(dispatch, one, f, now_us).answer == DISPATCH_REFUSE;
     } else if (one->state == DISPATCH_SENT || (one->state == DISPATCH_HELD && what < 2)) {
-        dispatch_end(core, one, (uint32_t)what, what & 1, now_us);
+        dispatch_end(dispatch, one, (uint32_t)what, what & 1, now_us);
         (*ended)++;
     } else if (one->state == DISPATCH_ENDED) {
         *one = request();
     }
     if (what == 9) endpoint(names[rng_below(rng, 3)], rng_below(rng, 3) > 0);
     if (what == 8) {
-        uint32_t slot = dispatch_endpoint_find(core, names[rng_below(rng, 3)]);
-        if (slot != ROUTE_NONE) dispatch_endpoint_remove(core, slot);
+        uint32_t slot = dispatch_endpoint_find(dispatch, names[rng_below(rng, 3)]);
+        if (slot != ROUTE_NONE) dispatch_endpoint_remove(dispatch, slot);
     }
     struct dispatch_verdict v;
-    while (dispatch_held_next(core, now_us, &v))
+    while (dispatch_held_next(dispatch, now_us, &v))
         *ended += v.answer == DISPATCH_REFUSE;
 }
 
@@ -493,12 +494,12 @@ static void random_worlds_end_every_request_once(void **state)
     }
     for (uint32_t i = 0; i < RANDOM_REQUESTS; i++) {
         if (r[i].state == DISPATCH_SENT || r[i].state == DISPATCH_HELD) {
-            dispatch_end(core, &r[i], 0, true, now_us);
+            dispatch_end(dispatch, &r[i], 0, true, now_us);
             ended++;
         }
     }
     struct dispatch_demand d;
-    dispatch_demand(core, now_us, &d);
+    dispatch_demand(dispatch, now_us, &d);
     assert_int_equal(d.arrivals, ended);
 }
 
@@ -511,22 +512,22 @@ static void what_an_answer_has_come_to_refines_what_is_left(void **state)
     for (uint32_t i = 0; i < 40; i++) {
         r = request();
         r.features.output_max = 1000;
-        dispatch_arrive(core, &r, 0);
-        dispatch_end(core, &r, i % 2 ? 400 : 8, false, 0);
+        dispatch_arrive(dispatch, &r, 0);
+        dispatch_end(dispatch, &r, i % 2 ? 400 : 8, false, 0);
     }
     r = request();
     r.features.output_max = 1000;
-    assert_int_equal(dispatch_arrive(core, &r, 0).answer, DISPATCH_SEND);
-    dispatch_tokens(core, &r, 1, 0);
-    double before_s = dispatch_queued_s(core, slot, 0);
-    dispatch_tokens(core, &r, DISPATCH_REFINE_TOKENS - 2, 0);
-    double still_s = dispatch_queued_s(core, slot, 0);
-    dispatch_tokens(core, &r, 1, 0);
-    double after_s = dispatch_queued_s(core, slot, 0);
+    assert_int_equal(dispatch_arrive(dispatch, &r, 0).answer, DISPATCH_SEND);
+    dispatch_tokens(dispatch, &r, 1, 0);
+    double before_s = dispatch_queued_s(dispatch, slot, 0);
+    dispatch_tokens(dispatch, &r, DISPATCH_REFINE_TOKENS - 2, 0);
+    double still_s = dispatch_queued_s(dispatch, slot, 0);
+    dispatch_tokens(dispatch, &r, 1, 0);
+    double after_s = dispatch_queued_s(dispatch, slot, 0);
     assert_true(still_s < before_s); /* what came is no longer left */
     assert_true(after_s > 1.3 * before_s);
-    dispatch_end(core, &r, DISPATCH_REFINE_TOKENS, false, 0);
-    assert_true(dispatch_queued_s(core, slot, 0) < 1e-9);
+    dispatch_end(dispatch, &r, DISPATCH_REFINE_TOKENS, false, 0);
+    assert_true(dispatch_queued_s(dispatch, slot, 0) < 1e-9);
 }
 
 int main(void)

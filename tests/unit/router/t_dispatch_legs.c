@@ -82,11 +82,11 @@ static void links_are_those_of_the_model_s_endpoints(void **state)
             endpoint_put(&ep);
         }
         struct dispatch_request r = request();
-        assert_int_equal(dispatch_arrive(core, &r, 0).answer, DISPATCH_SEND);
+        assert_int_equal(dispatch_arrive(dispatch, &r, 0).answer, DISPATCH_SEND);
         assert_int_equal(asked.instances, 2);
         assert_true(asked.link_bytes_s == rows[i].want);
         assert_int_equal(asked.kv_bytes_per_token, rows[i].want_bytes);
-        dispatch_end(core, &r, 1, false, 0);
+        dispatch_end(dispatch, &r, 1, false, 0);
     }
 }
 
@@ -103,19 +103,19 @@ static void a_peer_s_run_is_fetched_over_the_link(void **state)
         a.kv_bytes_per_token = b.kv_bytes_per_token = 1000;
         uint32_t holder = endpoint_put(&a), other = endpoint_put(&b);
         for (uint32_t i = 0; i < 40; i++)
-            prefix_index_add(dispatch_index(core), holder, keys[i]);
+            prefix_index_add(dispatch_index(dispatch), holder, keys[i]);
         struct dispatch_request r = request();
         const struct reported_load full = { .running = 8, .waiting = 50, .prefill_tokens = 100000 };
-        dispatch_endpoint_report(core, holder, &full, 0, 0);
+        dispatch_endpoint_report(dispatch, holder, &full, 0, 0);
         r.keys = keys;
         r.key_count = 40;
-        assert_int_equal(dispatch_arrive(core, &r, 0).answer, DISPATCH_SEND);
+        assert_int_equal(dispatch_arrive(dispatch, &r, 0).answer, DISPATCH_SEND);
         assert_int_equal(r.slot, other);
         assert_int_equal(r.route.fetch_from_id, linked ? holder : ROUTE_NONE);
         assert_int_equal(r.hit_tokens, linked ? 639 : 0);
-        dispatch_end(core, &r, 1, false, 0);
-        dispatch_endpoint_remove(core, holder);
-        dispatch_endpoint_remove(core, other);
+        dispatch_end(dispatch, &r, 1, false, 0);
+        dispatch_endpoint_remove(dispatch, holder);
+        dispatch_endpoint_remove(dispatch, other);
     }
 }
 
@@ -128,25 +128,25 @@ static void an_answer_goes_on_where_ids_are_taken(void **state)
     b.takes_ids = false;
     uint32_t first = endpoint_put(&a);
     struct dispatch_request r = request(), other = request();
-    assert_int_equal(dispatch_arrive(core, &r, 0).answer, DISPATCH_SEND);
-    assert_int_equal(dispatch_arrive(core, &other, 0).answer, DISPATCH_SEND);
+    assert_int_equal(dispatch_arrive(dispatch, &r, 0).answer, DISPATCH_SEND);
+    assert_int_equal(dispatch_arrive(dispatch, &other, 0).answer, DISPATCH_SEND);
     uint32_t rest = endpoint_put(&b);
-    dispatch_tokens(core, &r, 5, 1);
-    dispatch_tokens(core, &other, 5, 1);
+    dispatch_tokens(dispatch, &r, 5, 1);
+    dispatch_tokens(dispatch, &other, 5, 1);
     double mean = r.length.mean;
     r.generated = 5;
-    assert_int_equal(dispatch_fail(core, &r, RETRY_DIED, 2).answer, DISPATCH_WAIT);
-    assert_int_equal(dispatch_fail(core, &other, RETRY_DIED, 2).answer, DISPATCH_SEND);
+    assert_int_equal(dispatch_fail(dispatch, &r, RETRY_DIED, 2).answer, DISPATCH_WAIT);
+    assert_int_equal(dispatch_fail(dispatch, &other, RETRY_DIED, 2).answer, DISPATCH_SEND);
     assert_int_equal(other.slot, rest);
     assert_int_equal(asked.req.prompt_tokens, 640);
     struct dispatch_verdict v;
-    assert_ptr_equal(dispatch_held_next(core, 4000000, &v), &r);
+    assert_ptr_equal(dispatch_held_next(dispatch, 4000000, &v), &r);
     assert_int_equal(r.slot, first);
     assert_int_equal(asked.req.prompt_tokens, 645);
     assert_true(asked.req.output_mean == mean - 5);
-    dispatch_tokens(core, &r, 1, 4000001);
-    dispatch_end(core, &r, 6, false, 4000001);
-    dispatch_end(core, &other, 5, false, 4000001);
+    dispatch_tokens(dispatch, &r, 1, 4000001);
+    dispatch_end(dispatch, &r, 6, false, 4000001);
+    dispatch_end(dispatch, &other, 5, false, 4000001);
 }
 
 /* A prompt's instance hands over to one that decodes and takes ids; to none of another kind. */
@@ -161,16 +161,16 @@ static void only_those_who_take_ids_are_handed_answers(void **state)
     uint32_t from = endpoint_put(&prompts);
     endpoint_put(&others);
     struct dispatch_request r = request();
-    assert_int_equal(dispatch_arrive(core, &r, 0).answer, DISPATCH_SEND);
+    assert_int_equal(dispatch_arrive(dispatch, &r, 0).answer, DISPATCH_SEND);
     assert_int_equal(r.slot, from);
-    dispatch_tokens(core, &r, 1, 1);
-    assert_int_equal(dispatch_pd_handoff(core, &r, 1), ROUTE_NONE);
+    dispatch_tokens(dispatch, &r, 1, 1);
+    assert_int_equal(dispatch_pd_handoff(dispatch, &r, 1), ROUTE_NONE);
     assert_int_equal(r.slot, from);
     uint32_t to = endpoint_put(&decodes);
-    assert_int_equal(dispatch_pd_handoff(core, &r, 2), to);
-    assert_int_equal(dispatch_in_flight(core, from), 0);
-    assert_int_equal(dispatch_in_flight(core, to), 1);
-    dispatch_end(core, &r, 2, false, 3);
+    assert_int_equal(dispatch_pd_handoff(dispatch, &r, 2), to);
+    assert_int_equal(dispatch_in_flight(dispatch, from), 0);
+    assert_int_equal(dispatch_in_flight(dispatch, to), 1);
+    dispatch_end(dispatch, &r, 2, false, 3);
 }
 
 int main(void)

@@ -1,4 +1,4 @@
-/* t_quarantine.c - prompts that kill engines: the table of them, and the core that isolates suspects
+/* t_quarantine.c - prompts that kill engines: the table of them, and the dispatch that isolates suspects
  * so that of two deaths the guilty is known. */
 #include "base/core/bits.h"
 #include "tests/unit/router/dispatch_rig.h"
@@ -201,7 +201,7 @@ static void no_time_is_no_quarantine(void **state)
     quarantine_free(off);
 }
 
-/* ---- the core ---- */
+/* ---- the dispatch ---- */
 
 static int fresh(void **state)
 {
@@ -231,23 +231,23 @@ static void a_prompt_that_killed_two_is_refused_for_everybody(void **state)
     engine_up("a", 1);
     engine_up("b", 1);
     struct dispatch_request r = asks(POISON), again = asks(POISON), other = asks(POISON + 1);
-    assert_int_equal(dispatch_arrive(core, &r, 0).answer, DISPATCH_SEND);
-    assert_int_equal(dispatch_fail(core, &r, RETRY_DIED, SECOND).answer, DISPATCH_SEND);
-    struct dispatch_verdict v = dispatch_fail(core, &r, RETRY_DIED, 2 * SECOND);
+    assert_int_equal(dispatch_arrive(dispatch, &r, 0).answer, DISPATCH_SEND);
+    assert_int_equal(dispatch_fail(dispatch, &r, RETRY_DIED, SECOND).answer, DISPATCH_SEND);
+    struct dispatch_verdict v = dispatch_fail(dispatch, &r, RETRY_DIED, 2 * SECOND);
     assert_int_equal(v.answer, DISPATCH_REFUSE);
     assert_int_equal(v.status, 422);
     assert_true(v.retry_after_s > 0);
-    v = dispatch_arrive(core, &again, 3 * SECOND);
+    v = dispatch_arrive(dispatch, &again, 3 * SECOND);
     assert_int_equal(v.answer, DISPATCH_REFUSE);
     assert_int_equal(v.status, 422);
     engine_up("a", 2);
     engine_up("b", 2);
-    assert_int_equal(dispatch_arrive(core, &other, 4 * SECOND).answer, DISPATCH_SEND);
-    dispatch_end(core, &other, 3, false, 5 * SECOND);
+    assert_int_equal(dispatch_arrive(dispatch, &other, 4 * SECOND).answer, DISPATCH_SEND);
+    dispatch_end(dispatch, &other, 3, false, 5 * SECOND);
     struct dispatch_request later = asks(POISON), after = asks(POISON);
-    assert_int_equal(dispatch_arrive(core, &later, HOUR).status, 422);
-    assert_int_equal(dispatch_arrive(core, &after, HOUR + 3 * SECOND).answer, DISPATCH_SEND);
-    dispatch_end(core, &after, 3, false, HOUR + 4 * SECOND);
+    assert_int_equal(dispatch_arrive(dispatch, &later, HOUR).status, 422);
+    assert_int_equal(dispatch_arrive(dispatch, &after, HOUR + 3 * SECOND).answer, DISPATCH_SEND);
+    dispatch_end(dispatch, &after, 3, false, HOUR + 4 * SECOND);
 }
 
 /* Traffic that pays for one retry: budgets are not what is tested here. */
@@ -256,8 +256,8 @@ static void earn_retry(void)
     for (uint32_t i = 0; i < RETRY_REQUESTS; i++) {
         struct dispatch_request one = asks(1);
         one.model = 2; /* held, as nobody serves it, and gone */
-        assert_int_equal(dispatch_arrive(core, &one, 0).answer, DISPATCH_WAIT);
-        dispatch_end(core, &one, 0, true, 0);
+        assert_int_equal(dispatch_arrive(dispatch, &one, 0).answer, DISPATCH_WAIT);
+        dispatch_end(dispatch, &one, 0, true, 0);
     }
 }
 
@@ -271,10 +271,10 @@ static void other_failures_are_no_blame(void **state)
     for (size_t i = 0; i < COUNT_OF(failures); i++) {
         int64_t now = (int64_t)(i + 1) * 60 * SECOND;
         struct dispatch_request r = asks(POISON);
-        assert_int_equal(dispatch_arrive(core, &r, now).answer, DISPATCH_SEND);
-        struct dispatch_verdict v = dispatch_fail(core, &r, failures[i], now + 1);
-        assert_int_equal(quarantine_suspects(dispatch_quarantine(core), POISON, now + 2), 0);
-        if (v.answer != DISPATCH_REFUSE) dispatch_end(core, &r, 0, true, now + 2);
+        assert_int_equal(dispatch_arrive(dispatch, &r, now).answer, DISPATCH_SEND);
+        struct dispatch_verdict v = dispatch_fail(dispatch, &r, failures[i], now + 1);
+        assert_int_equal(quarantine_suspects(dispatch_quarantine(dispatch), POISON, now + 2), 0);
+        if (v.answer != DISPATCH_REFUSE) dispatch_end(dispatch, &r, 0, true, now + 2);
     }
 }
 
@@ -290,17 +290,17 @@ static void the_guilty_is_found_among_four(void **state)
         earn_retry();
     for (uint64_t i = 0; i < COUNT; i++) {
         r[i] = asks(POISON + i);
-        assert_int_equal(dispatch_arrive(core, &r[i], 0).answer, DISPATCH_SEND);
+        assert_int_equal(dispatch_arrive(dispatch, &r[i], 0).answer, DISPATCH_SEND);
     }
     uint32_t b = engine_up("b", 1);
     uint32_t sent = 0;
     for (uint64_t i = 0; i < COUNT; i++)
-        sent += dispatch_fail(core, &r[i], RETRY_DIED, SECOND).answer == DISPATCH_SEND;
+        sent += dispatch_fail(dispatch, &r[i], RETRY_DIED, SECOND).answer == DISPATCH_SEND;
     assert_int_equal(sent, 1);
-    assert_int_equal(dispatch_in_flight(core, b), 1);
+    assert_int_equal(dispatch_in_flight(dispatch, b), 1);
     /* What was never near a death is not held up. */
     struct dispatch_request stranger = asks(1);
-    assert_int_equal(dispatch_arrive(core, &stranger, SECOND + 1).answer, DISPATCH_SEND);
+    assert_int_equal(dispatch_arrive(dispatch, &stranger, SECOND + 1).answer, DISPATCH_SEND);
 
     int64_t now = 2 * SECOND;
     uint32_t answered = 0, refused = 0;
@@ -309,27 +309,27 @@ static void the_guilty_is_found_among_four(void **state)
         struct dispatch_verdict v;
         now += SECOND;
         if (next->fingerprint == POISON + 2) {
-            v = dispatch_fail(core, next, RETRY_DIED, now);
+            v = dispatch_fail(dispatch, next, RETRY_DIED, now);
             assert_int_equal(v.status, 422);
             refused++;
             engine_up("b", 2);
             now += SECOND;
         } else {
-            assert_true(dispatch_tokens(core, next, 1, now));
+            assert_true(dispatch_tokens(dispatch, next, 1, now));
             answered++;
         }
-        next = dispatch_held_next(core, now, &v);
+        next = dispatch_held_next(dispatch, now, &v);
     }
     assert_int_equal(answered, COUNT - 1);
     assert_int_equal(refused, 1);
     for (uint64_t i = 0; i < COUNT; i++) {
-        if (r[i].state == DISPATCH_SENT) dispatch_end(core, &r[i], 5, false, now);
+        if (r[i].state == DISPATCH_SENT) dispatch_end(dispatch, &r[i], 5, false, now);
         struct dispatch_request again = asks(POISON + i);
-        struct dispatch_verdict v = dispatch_arrive(core, &again, now);
+        struct dispatch_verdict v = dispatch_arrive(dispatch, &again, now);
         assert_int_equal(v.answer, i == 2 ? DISPATCH_REFUSE : DISPATCH_SEND);
-        if (v.answer == DISPATCH_SEND) dispatch_end(core, &again, 5, false, now);
+        if (v.answer == DISPATCH_SEND) dispatch_end(dispatch, &again, 5, false, now);
     }
-    dispatch_end(core, &stranger, 5, false, now);
+    dispatch_end(dispatch, &stranger, 5, false, now);
 }
 
 /* A suspect is one until it has come past the token at which the engine died. */
@@ -338,23 +338,23 @@ static void a_suspect_keeps_others_away_until_it_has_passed(void **state)
     (void)state;
     struct dispatch_request r = asks(POISON), peer = asks(POISON + 1);
     engine_up("a", 1);
-    assert_int_equal(dispatch_arrive(core, &r, 0).answer, DISPATCH_SEND);
-    assert_int_equal(dispatch_arrive(core, &peer, 0).answer, DISPATCH_SEND);
-    dispatch_tokens(core, &r, 10, 1);
+    assert_int_equal(dispatch_arrive(dispatch, &r, 0).answer, DISPATCH_SEND);
+    assert_int_equal(dispatch_arrive(dispatch, &peer, 0).answer, DISPATCH_SEND);
+    dispatch_tokens(dispatch, &r, 10, 1);
     struct dispatch_endpoint ep = endpoint_of("b");
     ep.takes_ids = true;
     endpoint_put(&ep);
     r.generated = 10;
-    assert_int_equal(dispatch_fail(core, &r, RETRY_DIED, SECOND).answer, DISPATCH_SEND);
-    assert_int_equal(dispatch_fail(core, &peer, RETRY_DIED, SECOND).answer, DISPATCH_WAIT);
-    assert_true(dispatch_tokens(core, &r, 1, 2 * SECOND));
+    assert_int_equal(dispatch_fail(dispatch, &r, RETRY_DIED, SECOND).answer, DISPATCH_SEND);
+    assert_int_equal(dispatch_fail(dispatch, &peer, RETRY_DIED, SECOND).answer, DISPATCH_WAIT);
+    assert_true(dispatch_tokens(dispatch, &r, 1, 2 * SECOND));
     struct dispatch_verdict v;
-    assert_ptr_equal(dispatch_held_next(core, 2 * SECOND, &v), &peer);
-    dispatch_end(core, &r, 11, false, 3 * SECOND);
-    dispatch_end(core, &peer, 1, true, 3 * SECOND); /* its client left: nothing stays behind */
+    assert_ptr_equal(dispatch_held_next(dispatch, 2 * SECOND, &v), &peer);
+    dispatch_end(dispatch, &r, 11, false, 3 * SECOND);
+    dispatch_end(dispatch, &peer, 1, true, 3 * SECOND); /* its client left: nothing stays behind */
     struct dispatch_request third = asks(POISON + 1);
-    assert_int_equal(dispatch_arrive(core, &third, 4 * SECOND).answer, DISPATCH_SEND);
-    dispatch_end(core, &third, 1, false, 5 * SECOND);
+    assert_int_equal(dispatch_arrive(dispatch, &third, 4 * SECOND).answer, DISPATCH_SEND);
+    dispatch_end(dispatch, &third, 1, false, 5 * SECOND);
 }
 
 /* Deaths that it went on after each time are not its own, but there is an end to it. */
@@ -365,13 +365,13 @@ static void who_goes_on_each_time_is_tried_again_up_to_a_bound(void **state)
     ep.takes_ids = true;
     endpoint_put(&ep);
     struct dispatch_request r = asks(POISON);
-    assert_int_equal(dispatch_arrive(core, &r, 0).answer, DISPATCH_SEND);
+    assert_int_equal(dispatch_arrive(dispatch, &r, 0).answer, DISPATCH_SEND);
     int64_t now = SECOND;
     for (uint32_t death = 1; death <= RETRY_DEATHS_MAX; death++) {
-        dispatch_tokens(core, &r, 5, now);
+        dispatch_tokens(dispatch, &r, 5, now);
         r.generated += 5;
         earn_retry();
-        struct dispatch_verdict v = dispatch_fail(core, &r, RETRY_DIED, now);
+        struct dispatch_verdict v = dispatch_fail(dispatch, &r, RETRY_DIED, now);
         if (death == RETRY_DEATHS_MAX) {
             assert_int_equal(v.status, 422);
             break;
@@ -380,7 +380,7 @@ static void who_goes_on_each_time_is_tried_again_up_to_a_bound(void **state)
         ep.boot++;
         endpoint_put(&ep);
         now += SECOND;
-        assert_ptr_equal(dispatch_held_next(core, now, &v), &r);
+        assert_ptr_equal(dispatch_held_next(dispatch, now, &v), &r);
     }
 }
 
