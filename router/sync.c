@@ -6,6 +6,7 @@
 #include "router/sync.h"
 
 #include "base/core/bits.h"
+#include "base/io/auth/peer_call.h"
 #include "base/io/log.h"
 #include "fleet/defaults.h"
 #include "router/decide.h"
@@ -22,11 +23,9 @@ struct fixed {
     struct sync *owner;
     struct router_endpoint at;
     char name[DISPATCH_NAME_MAX];
-    struct signed_call *call;
-    struct buf body;
-    struct arena arena; /* of the last good answer */
+    struct peer_call call;
+    struct arena arena; /* of the last good reply */
     bool known;
-    int status;
     struct engine_report report;
 };
 
@@ -36,13 +35,11 @@ struct sync {
     uint16_t controller_port, port;
     bool controller_tls;
     struct loop_timer timer;
-    struct signed_call *call;
-    struct buf body;
-    struct arena arena;       /* of the answer being applied and of the message being written */
+    struct peer_call call;
+    struct arena arena;       /* of the reply being applied and of the message being written */
     struct arena rules_arena; /* of the rules that hold */
     struct router_rules rules;
     bool has_rules;
-    int status;
     uint64_t seq;
     int64_t heard_us;
     struct log_limit log;
@@ -144,7 +141,7 @@ static void apply(struct sync *s)
     struct err err = { 0 };
     struct router_rules rules;
     arena_reset(&s->arena);
-    int rc = router_rules_decode(buf_view(&s->body), &s->arena, &rules, &err);
+    int rc = router_rules_decode(buf_view(&s->call.body), &s->arena, &rules, &err);
     if (rc < 0) {
         log_event(LOG_WARN, "rules_malformed", "error=%s", err_text(&err, rc));
         return;
@@ -162,16 +159,6 @@ static void apply(struct sync *s)
     apply_endpoints(s);
 }
 
-static void on_head(void *arg, const struct http_response *head)
-{
-    ((struct sync *)arg)->status = head->status;
-}
-
-static void on_data(void *arg, struct str data)
-{
-    buf_str(&((struct sync *)arg)->body, data);
-}
-
 static void again(struct sync *s)
 {
     int64_t wait_us = s->d->config->sync_us;
@@ -181,23 +168,19 @@ static void again(struct sync *s)
     loop_timer_set(s->d->loop, &s->timer, loop_now_us(s->d->loop) + wait_us);
 }
 
-static void on_end(void *arg, enum http_end why)
+static void on_rules(struct peer_call *call, enum http_end end)
 {
-    struct sync *s = arg;
-    char problem[TLS_PROBLEM_BYTES];
-    snprintf(problem, sizeof problem, "%s", signed_call_problem(s->call));
-    s->call = NULL;
-    if (why == HTTP_END_OK && s->status == 200 && s->body.rc == 0) {
+    struct sync *s = CONTAINER_OF(call, struct sync, call);
+    if (peer_call_is_good(call, end)) {
         apply(s);
     } else {
         uint64_t skipped;
         if (log_pass(&s->log, loop_now_us(s->d->loop), 5000000, &skipped)) {
             log_event(LOG_WARN, "controller_silent", "end=%s why=%s status=%d skipped=%lu",
-                      http_end_text(why), problem, s->status, (unsigned long)skipped);
+                      http_end_text(end), call->problem, call->status, (unsigned long)skipped);
         }
         apply_endpoints(s); /* last good list: tokenizers may have come meanwhile */
     }
-    buf_clear(&s->body);
     again(s);
 }
 
@@ -308,79 +291,60 @@ static int write_message(struct sync *s, struct buf *out)
 static void ask_controller(struct sync *s)
 {
     CLEANUP(buf_fini) struct buf message = { .max = SYNC_BYTES_MAX };
-    struct http_header header = { STR("content-type"), STR("application/json") };
     struct fleet_id id;
-    struct http_call_request call = {
+    fleet_id_controller(s->d->link, &id);
+    if (write_message(s, &message) < 0) {
+        again(s);
+        return;
+    }
+    const struct peer_question question = {
         .host = s->host,
         .port = s->controller_port,
         .tls = s->controller_tls,
+        .as = id.as,
         .path = STR("/api/v1/routers/sync"),
-        .headers = &header,
-        .header_count = 1,
+        .body = buf_view(&message),
+        .reply_max = SYNC_BYTES_MAX,
         .deadline_us = loop_now_us(s->d->loop) + CALL_US,
-        .on_head = on_head,
-        .on_data = on_data,
-        .on_end = on_end,
-        .arg = s,
     };
-    s->status = 0;
-    if (write_message(s, &message) == 0) {
-        call.body = buf_view(&message);
-        fleet_id_controller(s->d->link, &id);
-        s->call = signed_call_start(s->d->signer, &call, &id.as, false, NULL);
-    }
-    if (!s->call) again(s);
+    if (peer_call_start(&s->call, s->d->signer, &question, on_rules, NULL) < 0) again(s);
 }
 
-static void on_info_head(void *arg, const struct http_response *head)
+static void on_info(struct peer_call *call, enum http_end end)
 {
-    ((struct fixed *)arg)->status = head->status;
-}
-
-static void on_info_data(void *arg, struct str data)
-{
-    buf_str(&((struct fixed *)arg)->body, data);
-}
-
-static void on_info_end(void *arg, enum http_end why)
-{
-    struct fixed *f = arg;
-    f->call = NULL;
+    struct fixed *f = CONTAINER_OF(call, struct fixed, call);
     struct engine_report report;
     CLEANUP(arena_fini) struct arena arena = { 0 };
     arena_init(&arena, INFO_BYTES_MAX);
     /* An engine that does not answer stays listed as it was: its requests say whether it lives. */
-    if (why == HTTP_END_OK && f->status == 200 && f->body.rc == 0 &&
-        engine_report_decode(buf_view(&f->body), &arena, &report, NULL) == 0) {
+    if (peer_call_is_good(call, end) &&
+        engine_report_decode(buf_view(&call->body), &arena, &report, NULL) == 0) {
         struct arena before = f->arena;
         f->arena = arena;
         arena = before;
         f->report = report;
         f->known = true;
     }
-    buf_clear(&f->body);
     if (f->owner->host.len == 0) apply_endpoints(f->owner);
 }
 
 static void ask_fixed(struct fixed *f)
 {
     struct sync *s = f->owner;
-    if (f->call) return;
+    if (f->call.call) return;
     struct fleet_id id;
-    struct http_call_request call = {
+    fleet_id_engine(s->d->link, f->name, &id);
+    const struct peer_question question = {
         .host = f->at.host,
         .port = f->at.port,
         .tls = f->at.tls,
+        .as = id.as,
         .path = STR("/internal/info"),
+        .reply_max = INFO_BYTES_MAX,
         .deadline_us = loop_now_us(s->d->loop) + CALL_US,
-        .on_head = on_info_head,
-        .on_data = on_info_data,
-        .on_end = on_info_end,
-        .arg = f,
     };
-    f->status = 0;
-    fleet_id_engine(s->d->link, f->name, &id);
-    f->call = signed_call_start(s->d->signer, &call, &id.as, false, NULL);
+    (void)peer_call_start(&f->call, s->d->signer, &question, on_info,
+                          NULL); /* again at the next turn */
 }
 
 static void turn(void *arg)
@@ -393,14 +357,14 @@ static void turn(void *arg)
         CLEANUP(buf_fini) struct buf unsent = { .max = SYNC_BYTES_MAX };
         write_message(s, &unsent);
         again(s);
-    } else if (!s->call) {
+    } else if (!s->call.call) {
         ask_controller(s);
     }
 }
 
 void sync_hurry(struct sync *s)
 {
-    if (s->call) return; /* its answer comes in a moment, and the next turn after it */
+    if (s->call.call) return; /* its reply comes in a moment, and the next turn after it */
     int64_t soon_us = loop_now_us(s->d->loop) + URGENT_SYNC_US;
     if (loop_timer_is_set(&s->timer) && s->timer.node.key <= soon_us) return;
     loop_timer_set(s->d->loop, &s->timer, soon_us);
@@ -413,7 +377,6 @@ int sync_new(struct decide *d, uint16_t port, struct sync **ret, struct err *err
     s->d = d;
     s->port = port;
     s->timer = (struct loop_timer){ .fn = turn, .arg = s };
-    buf_init(&s->body, SYNC_BYTES_MAX);
     arena_init(&s->arena, SYNC_BYTES_MAX);
     arena_init(&s->rules_arena, SYNC_BYTES_MAX);
     int rc = 0;
@@ -426,7 +389,6 @@ int sync_new(struct decide *d, uint16_t port, struct sync **ret, struct err *err
     for (size_t i = 0; rc == 0 && i < min_size(d->config->endpoints.count, STATIC_MAX); i++) {
         struct fixed *f = &s->fixed[s->fixed_count++];
         f->owner = s;
-        buf_init(&f->body, INFO_BYTES_MAX);
         snprintf(f->name, sizeof f->name, FLEET_STATIC "%zu", i);
         rc = router_endpoint(d->config->endpoints.items[i], &f->at, err);
         if (rc < 0) err_prefix(err, rc, "router.endpoints[%zu]", i);
@@ -444,15 +406,13 @@ int sync_new(struct decide *d, uint16_t port, struct sync **ret, struct err *err
 void sync_free(struct sync *s)
 {
     if (!s) return;
-    if (s->call) signed_call_cancel(s->call);
+    peer_call_fini(&s->call);
     for (uint32_t i = 0; i < s->fixed_count; i++) {
-        if (s->fixed[i].call) signed_call_cancel(s->fixed[i].call);
-        buf_fini(&s->fixed[i].body);
+        peer_call_fini(&s->fixed[i].call);
         arena_fini(&s->fixed[i].arena);
     }
     loop_timer_clear(s->d->loop, &s->timer);
     arena_fini(&s->arena);
     arena_fini(&s->rules_arena);
-    buf_fini(&s->body);
     free(s);
 }
