@@ -8,8 +8,8 @@
 
 /* The whole 95 % interval of gate_share lies beyond `bound`: below it when it is negative, above it
  * when it is positive. Never 0: no effect is no pass. Where a policy is to come close to the best of
- * what nobody knows beforehand, `behind_max` stands in its place: the whole interval lies above
- * -behind_max. `measured`: the mean when the bound was set. */
+ * what nobody knows beforehand, `behind_max` stands in its place: the whole interval of gate_shortfall
+ * lies below it. `measured`: the mean of the share when the bound was set. */
 struct gate_effect {
     const char *arm, *against, *metric; /* against GATE_BEST: the best arm of `beside` */
     double bound, behind_max, measured;

@@ -112,22 +112,28 @@ double gate_relative(const struct gate *g, const char *arm, const char *metric)
     return gate_difference(g, arm, metric).mean / gate_mean(g, NULL, metric).mean;
 }
 
-struct stats_mean gate_share_between(const struct gate *g, const char *arm, const struct gate *h,
-                                     const char *against, const char *metric)
+struct stats_mean gate_shortfall(const struct gate *g, const char *arm, const struct gate *h,
+                                 const char *against, const char *metric)
 {
     double value[SEEDS_MAX], base[SEEDS_MAX];
     assert_int_equal(g->arms.seeds, h->arms.seeds);
     values(g, arm_of(g, arm), metric, value);
     values(h, arm_of(h, against), metric, base);
+    double mean = stats_mean(base, g->arms.seeds).mean;
     for (uint32_t s = 0; s < g->arms.seeds; s++)
-        value[s] = (value[s] - base[s]) / base[s];
+        value[s] = fmax(base[s] - value[s], 0) / mean;
     return stats_mean(value, g->arms.seeds);
 }
 
 struct stats_mean gate_share(const struct gate *g, const char *arm, const char *against,
                              const char *metric)
 {
-    return gate_share_between(g, arm, g, against, metric);
+    double value[SEEDS_MAX], base[SEEDS_MAX];
+    values(g, arm_of(g, arm), metric, value);
+    values(g, arm_of(g, against), metric, base);
+    for (uint32_t s = 0; s < g->arms.seeds; s++)
+        value[s] = (value[s] - base[s]) / base[s];
+    return stats_mean(value, g->arms.seeds);
 }
 
 const char *gate_highest(const struct gate *g, const char *metric)

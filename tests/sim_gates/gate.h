@@ -40,9 +40,10 @@ double gate_relative(const struct gate *g, const char *arm, const char *metric);
 struct stats_mean gate_share(const struct gate *g, const char *arm, const char *against,
                              const char *metric);
 
-/* The same across two runs of the same seeds. */
-struct stats_mean gate_share_between(const struct gate *g, const char *arm, const struct gate *h,
-                                     const char *against, const char *metric);
+/* How far the arm stays behind one of another run of the same seeds, seed by seed, as a share of that
+ * one's mean: 0 where it is ahead, so that no world makes up for another. */
+struct stats_mean gate_shortfall(const struct gate *g, const char *arm, const struct gate *h,
+                                 const char *against, const char *metric);
 
 /* The arm whose mean is highest. Lives as long as g. */
 const char *gate_highest(const struct gate *g, const char *metric);
