@@ -66,8 +66,7 @@ struct model_spec executor_spec(const struct model_info *m)
 }
 
 /* Estimates begin with the closed form where the hardware is known and with a guess where not;
- * of a CPU's row, whose peaks are those of all its cores, the share that this process may use.
- * */
+ * of a CPU's row, whose peaks are those of all its cores, the share that this process may use. */
 static int start_perf(struct executor *x, const struct model_info *m,
                       const struct executor_config *c, struct err *err)
 {

@@ -24,8 +24,7 @@ struct text_features {
 void text_features(const struct predict_features *f, struct text_features *ret);
 
 /* The first TEXT_ASK_WORDS words of the last line: in lower case, one '0' for every digit, single
- * blanks. So "Count to 12" and "Count to 37" are one question, "Count to 3700" is another. 0: none.
- * */
+ * blanks. So "Count to 12" and "Count to 37" are one question, "Count to 3700" is another. 0: none. */
 #define TEXT_ASK_WORDS 3
 uint64_t text_ask(struct str text);
 

@@ -69,8 +69,7 @@ struct pass {
     double x[INPUTS], unit[UNITS + 1], p[BINS];
 };
 
-/* NULL also for a state with a number that is none: learned once, its mean would be none for ever.
- * */
+/* NULL also for a state with a number that is none: once learned, its mean would stay none. */
 static const float *hidden_of(const struct predict_features *f)
 {
     if (!f->hidden) return NULL;

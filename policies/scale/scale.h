@@ -150,6 +150,5 @@ bool scale_is_awake(const struct scale_config *config, const struct scale_view *
 /* What the HPA makes of a load in instances: ceil, or `have` while it is within a tenth of that. */
 double scale_hpa_count(double load, uint32_t have);
 
-/* True once a period: policies of a slow loop keep their answer in between. `*next_us` is theirs.
- * */
+/* True once a period: policies of a slow loop keep their answer in between. `*next_us` is theirs. */
 bool scale_due(int64_t *next_us, double period_s, int64_t now_us);

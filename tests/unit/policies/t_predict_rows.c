@@ -196,8 +196,7 @@ static struct score score_of(const struct predict_policy *row, const void *state
     return s;
 }
 
-/* tetri's classes of 200 tokens cannot tell this world's short answers apart: it must beat chance.
- * */
+/* tetri's classes of 200 tokens cannot tell this world's short answers apart: it must beat chance. */
 static void every_row_learns_the_order_and_its_p90(void **state)
 {
     (void)state;
