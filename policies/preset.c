@@ -80,9 +80,9 @@ static const struct preset batch_llm = {
     .chunk = "budget", .evict = "lru",
 };
 static const struct preset scls = {
-    .name = "scls", .about = "answers in slices of 128 tokens",
+    .name = "scls", .about = "static batches of slices of 128 tokens, formed of all that waits",
     .source = "SCLS (arXiv 2406.13511)",
-    .fair = "none", .order = "round_robin", .admit = "fit", .preempt = "newest", .chunk = "scls",
+    .fair = "none", .order = "round_robin", .admit = "scls", .preempt = "newest", .chunk = "scls",
     .evict = "lru", .swap_ratio = 4,
 };
 static const struct preset s3 = {

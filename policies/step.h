@@ -28,6 +28,7 @@ struct step_session {
     uint32_t computed;      /* tokens whose K and V are in pages now */
     uint32_t uncached;      /* known tokens that are still to be computed, less expected hits */
     uint32_t output_max;    /* the request's own limit */
+    uint32_t slice_left;    /* tokens that its limit, or its slice, still allows; at least 1 */
     uint32_t predicted_p50; /* output tokens; 0: nobody predicted, and below */
     uint32_t predicted_p90;
     uint32_t predicted_mean;

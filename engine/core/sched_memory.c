@@ -433,6 +433,7 @@ bool sched_admit(struct scheduler *s, struct session *x, const struct sched_need
     bool first = !x->admitted_once;
     if (first) count_first_admission(s, x, hit_tokens, now_us);
     sched_dequeue(s, x);
+    sched_round_leave(s, x);
     x->state = SESSION_RUNNING;
     x->slice_from = session_generated(x);
     list_remove(&x->link);

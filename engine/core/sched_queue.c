@@ -104,6 +104,17 @@ static double remaining_tokens(const struct scheduler *s, const struct session *
     return fmax(1, fmin(left, most));
 }
 
+/* Where the chunk policy has no slices, the session's limit counts alone. While nothing waits a slice
+ * that is over begins anew. */
+static uint32_t slice_left(const struct scheduler *s, const struct session *x)
+{
+    uint32_t left = max_u32(x->total_max - x->total, 1), slice = s->policies.chunk->slice_tokens;
+    if (slice == 0) return left;
+    uint32_t used =
+        x->state == SESSION_RUNNING ? (session_generated(x) - x->slice_from) % slice : 0;
+    return min_u32(left, slice - used);
+}
+
 struct step_session sched_view(const struct scheduler *s, struct session *x)
 {
     struct step_session v = {
@@ -116,6 +127,7 @@ struct step_session sched_view(const struct scheduler *s, struct session *x)
         .computed = x->computed,
         .uncached = x->total - min_u32(session_known(x), x->total - 1),
         .output_max = x->total_max - x->prompt_tokens,
+        .slice_left = slice_left(s, x),
         .predicted_p50 = x->predicted_p50,
         .predicted_p90 = x->predicted_p90,
         .predicted_mean = x->predicted_mean,
@@ -339,6 +351,19 @@ struct session *sched_next_waiting(struct scheduler *s, int64_t now_us)
         first = wait_queue_first(&s->queue.tenant[tenants[at].slot].queue, now_us);
     }
     return first ? CONTAINER_OF(first, struct session, wait) : NULL;
+}
+
+uint32_t sched_first_waiting(struct scheduler *s, int64_t now_us, uint32_t count,
+                             struct session **ret)
+{
+    uint32_t found = 0;
+    for (struct session *x; found < count && (x = sched_next_waiting(s, now_us));) {
+        wait_queue_remove(&queue_of(s, x)->queue, &x->wait);
+        ret[found++] = x;
+    }
+    for (uint32_t i = 0; i < found; i++)
+        wait_queue_put(&queue_of(s, ret[i])->queue, &ret[i]->wait);
+    return found;
 }
 
 void sched_set_aside(struct scheduler *s, struct session *x)

@@ -60,6 +60,9 @@ void sched_rank_unranked(struct scheduler *s, int64_t now_us);
 void sched_enqueue_later(struct scheduler *s, struct session *x); /* waits from now on */
 void sched_dequeue(struct scheduler *s, struct session *x);
 struct session *sched_next_waiting(struct scheduler *s, int64_t now_us);
+/* The first `count` in the order in which they would be admitted; returns how many there are. */
+uint32_t sched_first_waiting(struct scheduler *s, int64_t now_us, uint32_t count,
+                             struct session **ret);
 void sched_set_aside(struct scheduler *s, struct session *x);
 void sched_put_back(struct scheduler *s);
 

@@ -1,13 +1,14 @@
 /* sched_state.h - the members of a scheduler.
  *
- * Layer:    engine/core, private to scheduler.c, sched_queue.c and sched_memory.c
- * Rules:    `queue` is written by sched_queue.c alone, `memory` by sched_memory.c alone; lists of
- *           sessions, counts and batch by the scheduler and, where a session gives up its place,
- *           by sched_memory.c
+ * Layer:    engine/core, private to scheduler.c, sched_queue.c, sched_memory.c and sched_round.c
+ * Rules:    `queue` is written by sched_queue.c alone, `memory` by sched_memory.c alone, `round` by
+ *           sched_round.c alone; lists of sessions, counts and batch by the scheduler and, where a
+ *           session gives up its place, by sched_memory.c
  */
 #pragma once
 #include "engine/core/sched_memory.h"
 #include "engine/core/sched_queue.h"
+#include "engine/core/sched_round.h"
 #include "engine/core/scheduler.h"
 
 #define SESSION_OF(node) CONTAINER_OF(node, struct session, link)
@@ -17,6 +18,7 @@ struct scheduler {
     struct step_policies policies;
     struct sched_queue queue;
     struct sched_memory memory;
+    struct sched_round round; /* for an admit policy that forms batches */
     struct list waiting, parked, running, ended;
     struct list aborting;
     struct heap due;

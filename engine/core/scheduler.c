@@ -92,6 +92,7 @@ int sched_new(const struct sched_config *config, struct scheduler **ret, struct 
     s->output_mean = OUTPUT_PRIOR_TOKENS;
     heap_init(&s->due, (size_t)config->waiting_max + config->seqs_max);
     if (sched_queue_init(s) < 0 || new_pending(s) < 0 || new_batch(s) < 0) return -ENOMEM;
+    if (sched_round_init(s) < 0) return -ENOMEM;
     rc = sched_memory_init(s, err);
     if (rc < 0) return rc;
     *ret = TAKE(s);
@@ -114,6 +115,7 @@ void sched_free(struct scheduler *s)
     free_all(&s->running);
     free_all(&s->ended);
     sched_memory_fini(s);
+    sched_round_fini(s);
     free(s->pending);
     free(s->batch.item);
     free(s);
@@ -375,6 +377,7 @@ static void end_session(struct scheduler *s, struct session *session, enum sessi
     sched_pause(s, session, false);
     sched_hold(s, session, false);
     sched_dequeue(s, session);
+    sched_round_leave(s, session);
     if (list_linked(&session->aborting)) list_remove(&session->aborting);
     if (heap_has(&session->due)) heap_remove(&s->due, &session->due);
     if (session->state == SESSION_RUNNING) {
@@ -637,6 +640,42 @@ static void plan_waiting(struct scheduler *s, int64_t now_us)
     sched_put_back(s);
 }
 
+static bool anybody_takes_steps(const struct scheduler *s)
+{
+    LIST_EACH (&s->running, node)
+        if (!session_stands(SESSION_OF(node))) return true;
+    return false;
+}
+
+/* Admits members of the open batch; a new one opens when nothing runs. A member that does not fit,
+ * because pages of paused or held sessions are missing, waits for the places of those before it. */
+static void plan_closed(struct scheduler *s, int64_t now_us)
+{
+    if (s->counts.waiting == 0) return;
+    sched_rank_unranked(s, now_us);
+    sched_sum_demand(s);
+    if (!anybody_takes_steps(s)) sched_round_open(s, now_us);
+    for (struct session *x;
+         s->batch.tokens < s->config.batch_tokens_max && (x = sched_round_head(s));) {
+        struct sched_need need;
+        uint32_t hits;
+        bool place = s->counts.running < s->config.seqs_max;
+        if (place && x->computed + x->imported_tokens == 0 && chunk_tokens(s, x) == 0) break;
+        if (place && sched_find_need(s, x, &need, &hits) &&
+            sched_admit(s, x, &need, hits, now_us)) {
+            if (!give_first_tokens(s, x)) break;
+            continue;
+        }
+        struct session *out = sched_victim(s, true);
+        if (out) { /* a paused session makes way */
+            sched_give_up(s, out, NULL);
+            sched_sum_demand(s);
+        } else if (!place || !sched_round_reclaim(s)) {
+            break;
+        }
+    }
+}
+
 const struct sched_batch *sched_plan(struct scheduler *s, int64_t now_us,
                                      const struct perf_coef *perf)
 {
@@ -652,13 +691,20 @@ const struct sched_batch *sched_plan(struct scheduler *s, int64_t now_us,
     end_due(s, now_us);
     sched_refresh_ranks(s, now_us);
     if (s->policies.chunk->slice_tokens || s->policies.admit->outgrown) return_running(s);
-    if (s->policies.order->preempts && s->counts.waiting > 0) reorder_running(s, now_us);
+    const bool closed = s->policies.admit->batch != NULL; /* nobody takes a place in the batch */
+    if (s->policies.order->preempts && !closed && s->counts.waiting > 0) reorder_running(s, now_us);
 
     uint64_t preempted = s->counts.preemptions;
     plan_decoding(s);
     plan_begun(s);
     /* Pages lost in this step must not go to a newcomer. */
-    if (s->counts.preemptions == preempted) plan_waiting(s, now_us);
+    if (s->counts.preemptions == preempted) {
+        if (closed) {
+            plan_closed(s, now_us);
+        } else {
+            plan_waiting(s, now_us);
+        }
+    }
     if (s->policies.order->swaps_early) sched_swap_early(s);
     fill_shape(b);
     s->planned = b->count > 0;
@@ -814,7 +860,7 @@ static bool session_check(const struct scheduler *s, const struct session *x, ui
 
 bool sched_check(const struct scheduler *s)
 {
-    if (!kv_pool_check(&s->memory.pool)) return false;
+    if (!kv_pool_check(&s->memory.pool) || !sched_round_check(s)) return false;
     uint64_t held = s->memory.kept, swapped = 0, refs = 0;
     uint32_t running = 0, waiting = 0, queued = 0, standing = 0, standing_waiting = 0;
     LIST_EACH (&s->running, node) {

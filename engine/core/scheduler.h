@@ -15,7 +15,8 @@
  *
  * A step: aborts and deadlines -> running sessions whose place the order policy gives to a better
  * one -> decoding sessions, one token each -> begun prompts, in chunks -> waiting sessions, by
- * tenant (fair) and in order, while they are admitted. A preempted session keeps its tokens and,
+ * tenant (fair) and in order, while they are admitted; or, where the admit policy forms batches, the
+ * members of the open one (sched_round.h). A preempted session keeps its tokens and,
  * parked, its pages until somebody needs them; then they go to the swap space or are dropped, and
  * what the prefix cache does not hold is computed again.
  */

@@ -110,7 +110,8 @@ struct session {
     uint32_t tenant_slot; /* of the scheduler */
     double rank;
     uint64_t tenant, group;
-    uint32_t item; /* place in the current batch plus 1; 0: not in it */
+    uint32_t item;  /* place in the current batch plus 1; 0: not in it */
+    uint32_t round; /* place in the round of closed batches plus 1; 0: not in it */
     bool admitted_once;
     bool keep_pages;
 };

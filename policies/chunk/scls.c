@@ -2,9 +2,9 @@
  * (slice-level scheduling, SCLS, arXiv 2406.13511).
  *
  * A slice bounds the time and the pages that an admission can cost, whatever the length of the
- * answer. The paper batches slices statically over sorted lengths; on a continuous batch only the
- * return to the queue is left of it, as a quantum of fairness (pages stay while there is room).
- * Prompts fill the token budget. */
+ * answer. With admit scls the batches are the paper's: closed, formed of all that waits. With an
+ * admission that refills places only the return to the queue is left of it, as a quantum of fairness
+ * (pages stay while there is room). Prompts fill the token budget. */
 #include "base/core/bits.h"
 #include "policies/chunk/chunk.h"
 

@@ -70,6 +70,9 @@ static const struct gate_effects effects[] = {
     { "a new batch each step against one that is not refilled",
       BATCHES "--order fcfs --compare admit=static_batch,max_reserve",
       { { "admit=max_reserve", "admit=static_batch", "jct_s.mean", -0.90 } } },
+    { "static batches of slices: of all that waits, against the first that come",
+      BATCHES "--preset scls --compare admit=static_batch,scls",
+      { { "admit=scls", "admit=static_batch", "jct_s.mean", -0.03, .measured = -0.063 } } },
     { "system prompts that many share, among prompts that come once",
       "--trace gen:poisson,rate=4,prompt=lognormal(1000,1),output=lognormal(100,1),n=2000,"
       "tenants=40,zipf=1,system=512,systems=40 --fleet 1xa100 --kv-tokens 40000 --seeds 10 "

@@ -23,6 +23,14 @@ static const struct gate_effects effects[] = {
           { "order=sjf_work", "order=fcfs", "ttft_s.mean", -0.25 },
           { "order=sjf_work", "order=sjf_output", "ttft_s.mean", -0.25 },
       } },
+    { "batches formed of slices, where memory and places bound them, against static batches",
+      CONV
+      "--fleet 1xa100 --speed 0.5 --requests 3000 --drain 9h --compare preset=static_batch,scls",
+      { { "preset=scls", "preset=static_batch", "jct_s.mean", -0.90, .measured = -0.99 } } },
+    { "slices alone, and the batches that they make possible",
+      CONV "--fleet 1xa100 --speed 0.5 --requests 3000 --drain 9h --preset scls "
+           "--compare admit=static_batch,scls",
+      { { "admit=scls", "admit=static_batch", "jct_s.mean", -0.85, .measured = -0.96 } } },
     { "chunks on conversations",
       CONV "--fleet 1xa100 --speed 0.8 --requests 3000 --batch-tokens 16384 --order fcfs "
            "--compare chunk=whole,sarathi,slack,deadline",
