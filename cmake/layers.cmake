@@ -9,6 +9,18 @@ endfunction()
 # on two idle cores, so a machine a quarter as fast that is shared by four passes too.
 set(MUSTER_TEST_TIMEOUT 7200)
 
+# Tests of a quarter of a minute and more, which start first: the last to end is then a short one.
+set(MUSTER_LONG_TESTS
+    t_abuse t_clock_fleet t_control_faults t_controller t_drain t_edge_clients t_fleet t_generate t_hung
+    t_legs_real t_live t_llama t_plan_command t_poison t_predict_engine t_predict_rows t_resolver t_restart
+    t_rows t_serve_life t_sim_fleet t_sim_worlds t_simulate t_solver t_spot t_up)
+function(muster_test_properties name)
+    set_tests_properties(${name} PROPERTIES TIMEOUT ${MUSTER_TEST_TIMEOUT} SKIP_RETURN_CODE 77)
+    if(name IN_LIST MUSTER_LONG_TESTS)
+        set_tests_properties(${name} PROPERTIES COST 15)
+    endif()
+endfunction()
+
 # muster_unit(t_name DEPENDS layer...): one cmocka program a file, one ctest entry.
 function(muster_unit name)
     cmake_parse_arguments(U "" "" "SOURCES;DEPENDS" ${ARGN})
@@ -16,7 +28,7 @@ function(muster_unit name)
     target_link_libraries(${name} PRIVATE ${U_DEPENDS} PkgConfig::CMOCKA)
     target_compile_options(${name} PRIVATE -Wno-missing-prototypes)
     add_test(NAME ${name} COMMAND ${name} WORKING_DIRECTORY ${CMAKE_SOURCE_DIR})
-    set_tests_properties(${name} PROPERTIES TIMEOUT ${MUSTER_TEST_TIMEOUT} SKIP_RETURN_CODE 77)
+    muster_test_properties(${name})
 endfunction()
 
 # muster_fuzz(f_name [SOURCES a.c] [WRAP function...] DEPENDS layer...): a libFuzzer target with clang

@@ -33,12 +33,13 @@ struct scheduler {
     bool aimed;
     double arrivals_s, arrived_owed_s; /* running means: requests and prompt tokens a second */
     int64_t arrived_us;
-    double batch_mean;  /* running mean of running sessions */
-    double output_mean; /* running mean of outputs that ended by stop or length */
-    double preempt_s;   /* expected cost of preemptions since the last step */
-    uint32_t standing;  /* paused or held sessions: no step, and in no queue */
-    bool watched;       /* a policy observes every session in every step */
-    bool planned;       /* between plan and commit */
+    double batch_mean;        /* running mean of running sessions */
+    double output_mean;       /* running mean of outputs that ended by stop or length */
+    double preempt_s;         /* expected cost of preemptions since the last step */
+    uint32_t standing;        /* paused or held sessions: no step, and in no queue */
+    bool watched;             /* a policy observes every session in every step */
+    bool planned;             /* between plan and commit */
+    uint32_t unchecked_steps; /* since a debug build recounted all pages */
 };
 
 static inline bool session_stands(const struct session *x)

@@ -29,8 +29,17 @@ static void start(const char *context, const char *const *more)
     start_router(role, more);
 }
 
-/* A connection that has sent a whole request and waits for its answer. */
-static int ask(const char *path, const struct buf *body)
+static void send_all(int fd, const char *data, size_t len)
+{
+    for (size_t at = 0; at < len;) {
+        ssize_t sent = send(fd, data + at, len - at, MSG_NOSIGNAL);
+        assert_true(sent > 0);
+        at += (size_t)sent;
+    }
+}
+
+/* A connection that has sent a request but for its last byte. */
+static int begin_to_ask(const char *path, const struct buf *body)
 {
     CLEANUP(buf_fini) struct buf text = { 0 };
     buf_printf(&text,
@@ -39,11 +48,15 @@ static int ask(const char *path, const struct buf *body)
                path, body->len);
     buf_str(&text, buf_view(body));
     int fd = rig_connect(router.port, 0);
-    for (size_t at = 0; at < text.len;) {
-        ssize_t sent = send(fd, text.data + at, text.len - at, MSG_NOSIGNAL);
-        assert_true(sent > 0);
-        at += (size_t)sent;
-    }
+    send_all(fd, text.data, text.len - 1);
+    return fd;
+}
+
+/* A connection that has sent a whole request and waits for its answer. */
+static int ask(const char *path, const struct buf *body)
+{
+    int fd = begin_to_ask(path, body);
+    send_all(fd, body->data + body->len - 1, 1);
     return fd;
 }
 
@@ -191,22 +204,27 @@ static void the_loop_answers_while_workers_work(void **state)
     }
 }
 
+/* The bodies end at once, where a worker may still be quicker than the loop: then they come again. */
 static void beyond_the_queue_is_429(void **state)
 {
     (void)state;
     enum { ASKED = 8 };
     CLEANUP(buf_fini) struct buf body = { 0 };
-    int fd[ASKED], count[600] = { 0 };
+    int fd[ASKED], count[600] = { 0 }, asked = 0;
     start("1000000", ARGS("--text-threads", "1", "--text-queue", "32MiB"));
     prompt_of(&body, LARGE, "");
-    for (int i = 0; i < ASKED; i++)
-        fd[i] = ask(i % 2 ? "/tokenize" : COMPLETIONS, &body);
-    for (int i = 0; i < ASKED; i++) {
-        count[status_of(fd[i])]++;
-        close(fd[i]);
+    for (; count[429] == 0; asked += ASKED) {
+        for (int i = 0; i < ASKED; i++)
+            fd[i] = begin_to_ask(i % 2 ? "/tokenize" : COMPLETIONS, &body);
+        for (int i = 0; i < ASKED; i++)
+            send_all(fd[i], body.data + body.len - 1, 1);
+        for (int i = 0; i < ASKED; i++) {
+            count[status_of(fd[i])]++;
+            close(fd[i]);
+        }
     }
-    assert_true(count[429] > 0 && count[400] + count[413] >= 2);
-    assert_int_equal(count[429] + count[400] + count[413], ASKED);
+    assert_true(count[400] + count[413] >= 2);
+    assert_int_equal(count[429] + count[400] + count[413], asked);
     assert_true(counted("text_refused") == count[429]);
     rig_wait(is_idle, NULL, "what was refused is not in flight");
 }
