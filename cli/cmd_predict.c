@@ -25,7 +25,7 @@ static const struct config_field rows[] = {
     { .name = "trace", .letter = 't', .type = CONFIG_TEXT, AT(trace),
       .about = "eval: trace to foretell: Mooncake or text JSONL, or Azure CSV." },
     { .name = "predict", .letter = 'p', .type = CONFIG_TEXT, AT(names),
-      .about = "Rows, with commas between; eval takes all without it, merge wants one." },
+      .about = "Policies, with commas between; eval takes all without it, merge wants one." },
     { .name = "requests", .letter = 'n', .type = CONFIG_INT, .default_text = "0", .min = 0,
       .max = TRACE_REQUESTS_MAX, .unit = "requests", AT(requests),
       .about = "eval: requests to take; 0 for all." },

@@ -25,9 +25,9 @@ static const struct config_field rows[] = {
     { .name = "model", .letter = 'm', .type = CONFIG_TEXT, .default_text = "llama-3-70b", AT(model),
       .about = "Shipped model, or a file with a model's shape, as ./my.spec (models/README.md)." },
     { .name = "row", .type = CONFIG_TEXT, .default_text = LAYERS_DEFAULT, AT(row),
-      .about = "Row that lays; `muster policies layers` lists them." },
+      .about = "Policy that lays; `muster policies layers` lists them." },
     { .name = "compare", .type = CONFIG_TEXTS, AT(compare), .max = PLAN_COMPARE_MAX,
-      .about = "Rows to ask beside it." },
+      .about = "Policies to ask beside it." },
     { .name = "batch", .letter = 'b', .type = CONFIG_INT, .default_text = "8", .min = 1,
       .max = 65536, AT(batch),
       .about = "Sequences that decode in one step of a device." },
@@ -51,7 +51,7 @@ static const struct opt_command usage = {
         "A planner only: no engine runs stages yet. Speeds are of decode steps, by the step-time\n"
         "model at --batch and --context; beside its layers a device keeps the KV of all batches\n"
         "that are under way, more of them the longer the pipelines are. The share is of what all\n"
-        "devices could do if each were busy all the time. Rows agree on how\n"
+        "devices could do if each were busy all the time. Policies agree on how\n"
         "tokens flow: from the end of one range into any range that holds the next layer, no more\n"
         "than a device computes or a link carries.\n",
 };

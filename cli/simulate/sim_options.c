@@ -9,10 +9,10 @@
 
 static const char *const output_names[] = { "table", "json", NULL };
 #define AT(member) .offset = offsetof(struct sim_options, member)
-#define ROW_OPTION(kind)                                                     \
-    {                                                                        \
-        .name = #kind, .type = CONFIG_TEXT, AT(kind),                        \
-        .about = "Row of this kind; `muster policies " #kind "` lists them." \
+#define ROW_OPTION(kind)                                                        \
+    {                                                                           \
+        .name = #kind, .type = CONFIG_TEXT, AT(kind),                           \
+        .about = "Policy of this kind; `muster policies " #kind "` lists them." \
     }
 
 // clang-format off
@@ -48,7 +48,7 @@ static const struct config_field rows[] = {
     ROW_OPTION(admit), ROW_OPTION(preempt), ROW_OPTION(chunk), ROW_OPTION(evict),
     ROW_OPTION(migrate),
     { .name = "role", .type = CONFIG_TEXT, AT(role),
-      .about = "Row that gives instances their roles as demand is seen; without it they keep those "
+      .about = "Policy that gives instances their roles as demand is seen; without it they keep those "
                "of --fleet. `muster policies role` lists them." },
     ROW_OPTION(perf), ROW_OPTION(power),
     { .name = "row_watts", .type = CONFIG_FLOAT, .default_text = "0", .min = 0, .max = 1e9,
@@ -71,7 +71,7 @@ static const struct config_field rows[] = {
       .max = SIM_INSTANCES_MAX, .unit = "instances", AT(scale_count),
       .about = "What the scaling policy `static` keeps." },
     { .name = "place", .type = CONFIG_TEXT, AT(place),
-      .about = "Row that chooses among pools; `muster policies place` lists them." },
+      .about = "Policy that chooses among pools; `muster policies place` lists them." },
     { .name = "budget", .type = CONFIG_FLOAT, .default_text = "0", .min = 0, .max = 1e9,
       AT(budget_h), .about = "Most dollars an hour that the fleet may cost; 0 for no limit." },
     { .name = "lead_time", .type = CONFIG_DURATION, .default_text = "100s", .min = 0, .max = 1e11,
