@@ -29,7 +29,7 @@ struct chunk_session {
     double answer; /* its expected length, tokens; at least 1 */
 };
 
-/* All SLOs of an engine; of who waits, in the order they came, as many as the engine shows. */
+/* All SLOs of an engine; of the waiting sessions, in the order of arrival, as many as it shows. */
 struct chunk_scene {
     const struct chunk_session *session;
     uint32_t count;

@@ -3,31 +3,31 @@
  * An SLO is a time to the first token and a mean time per token after it. Small chunks
  * (chunk_slack) never break the second and lose the first when prompts come faster than they
  * compute them, since each pays the weights and all cached tokens again; large ones lose the second
- * for whoever answers beside them. Which is the less depends on load, hardware and SLO, so it
+ * for the sequences that decode beside them. Which is the less depends on load, hardware and SLO, so it
  * is counted: for n from what `slack` gives to the whole budget, each 1.5 times the last,
  *
  *     step_s = decodes alone + token_s * n        rate = n / step_s
  *     late_s = max(0, step_s - promised per token)
  *     clear_s = owed / (rate - tokens arriving a second), at most HORIZON_S
  *
- *     broken(n) = sum over who waits of     1 - (1 - P(first token late)) * (1 - P(slow))
- *               + sum over who answers of   P(slow)
- *               + who will come until the queue is short enough for their first token
- *               + P(slow) of those who come from then until it is gone
+ *     broken(n) = sum over waiting sessions of   1 - (1 - P(first token late)) * (1 - P(slow))
+ *               + sum over decoding sessions of  P(slow)
+ *               + arrivals until the queue is short enough for their first token
+ *               + P(slow) of arrivals from then until the queue is gone
  *
- *     P(first token late) of one before whom `ahead` tokens are owed, his own among them, with
- *         `left` seconds: more than rate * left come to be computed. Half of who comes goes before him
+ *     P(first token late) of a session with `ahead` tokens owed before and in its prompt and `left`
+ *         seconds: more than rate * left come to be computed. Half of the arrivals go before it
  *         (orders prefer short prompts); the sum is taken for normal, sizes with C2 1, and the normal
  *         for a logistic.
- *     P(slow) of one with `hand` seconds in hand, while clear_s / step_s steps are late: his answer
- *         ends after those steps have used up his hand, and before the shorter steps behind them
- *         have given it back. What is left of an answer is Erlang-2 with the expected length as its
+ *     P(slow) of a session with `hand` seconds in hand, while clear_s / step_s steps are late: its
+ *         output ends after those steps have used up its hand, and before the shorter steps behind
+ *         them have given it back. What is left of an output is Erlang-2 with the expected length as its
  *         mean, however long it has been: lengths are spread so widely that this says little.
  *
  * and the least n is taken that breaks at most TOLERANCE more than the best does: a model that sees
- * one burst at a time thinks long steps cheaper than they are. Who is beyond help is not counted,
- * but what he owes is. Beyond `slack` a step is filled by whole prompts once it is half full: a part
- * of one delays who is in the step and gives nobody a token.
+ * one burst at a time thinks long steps cheaper than they are. A session that is surely
+ * late is not counted, but what it owes is. Beyond `slack` a step is filled by whole prompts once it
+ * is half full: a part of one delays the sequences of the step and gives no token.
  *
  * Chunks as in Sarathi-Serve (arXiv 2403.02310), the count of missed SLOs is our own. Decision
  * 0005 has the comparison. */
@@ -41,7 +41,7 @@
 #define SIZES_MAX 32    /* GROWTH^30 * TOKENS_MIN is over ten million, the largest budget */
 #define HORIZON_S 600.0 /* how long a load beyond what small chunks compute is thought to last */
 #define TOLERANCE 0.04  /* promises */
-#define AHEAD_PART 0.5  /* of who comes later and is computed earlier */
+#define AHEAD_PART 0.5  /* of arrivals that are computed earlier */
 #define MISS_MAX 2.0    /* as in chunk_slack */
 #define LOGISTIC 1.7    /* a logistic of 1.7 x is within 0.01 of the normal distribution */
 #define REGAIN_PART_MIN 0.02 /* of the promised time per token: a full machine gives little back */
@@ -61,7 +61,7 @@ static double above(double tokens, double mean) /* P(an Erlang-2 length is more)
     return exp(-x) * (1 + x);
 }
 
-/* P(slow) of one whom `seconds` of late steps await. */
+/* P(slow) of a session that `seconds` of late steps await. */
 static double slow(const struct plan *p, double hand_s, double answer, double seconds)
 {
     double steps = seconds / p->step_s, lost_s = p->late_s * steps;
@@ -88,7 +88,7 @@ static double answering(const struct plan *p, const struct chunk_session *x)
     return x->hand_s + mend_s < 0 ? 0 : slow(p, fmax(0, x->hand_s), x->answer, p->clear_s);
 }
 
-/* Of those to come: until when they are too late for their first token, then those who are slow. */
+/* Of arrivals: first those too late for their first token, then those that are slow. */
 static double coming(const struct plan *p)
 {
     const struct chunk_scene *s = p->scene;

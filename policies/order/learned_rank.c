@@ -63,7 +63,7 @@ static bool observe(void *state, const struct step_event *event)
 
 const struct order_policy order_learned_rank = {
     .name = "learned_rank",
-    .about = "by a learned rank; who waited through 200 steps goes first for 10",
+    .about = "by a learned rank; a session that waited through 200 steps goes first for 10",
     .source = "Learning to Rank (arXiv 2408.15792), vllm-ltr",
     .state_size = sizeof(struct ranker),
     .rank = rank,

@@ -2,8 +2,8 @@
  *
  *     rank = -(known tokens - uncached tokens)
  *
- * Keeps what is cached in use while it is there, and starves who shares nothing: that is why fair
- * policies (dlpm) stand before it. Ours ages by a thousand tokens a second of waiting. */
+ * Keeps what is cached in use while it is there, and starves sessions that share nothing: that is why
+ * fair policies (dlpm) stand before it. Ours ages by a thousand tokens a second of waiting. */
 #include "policies/order/order.h"
 
 #define AGE_TOKENS 1000.0

@@ -6,8 +6,8 @@
  *
  * Made for split pools: a prefill instance holds only sessions of the first kind and so runs
  * shortest uncached prompt first, a decode instance only those of the second. A session with a
- * large KV starts low because every token of it reads all of that. Who proposed the pair is not
- * known to us; LAPS and Kairos are close. On an instance that does both, decodes starve while
+ * large KV starts low because every token of it reads all of that. The survey names no
+ * source for the pair; LAPS and Kairos are close. On an instance that does both, decodes starve while
  * prompts keep coming: promotion moves them among themselves only. */
 #include "policies/order/order.h"
 

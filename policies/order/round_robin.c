@@ -1,4 +1,4 @@
-/* round_robin.c - who has waited longest since it last ran: the pool of slice-level scheduling.
+/* round_robin.c - the session first that has waited longest since it ran: the pool of slice-level scheduling.
  *
  * All ranks are equal; the tie is when a session last began to wait. For those that wait for the
  * first time this is arrival; one that comes back from a slice (chunk scls) stands at the end, where
@@ -14,7 +14,7 @@ static void rank(void *state, const struct step_session *session, int64_t now_us
 
 const struct order_policy order_round_robin = {
     .name = "round_robin",
-    .about = "who has waited longest since it last ran; for answers in slices",
+    .about = "the longest wait since the session last ran first; for outputs in slices",
     .source = "SCLS (arXiv 2406.13511)",
     .rank = rank,
 };

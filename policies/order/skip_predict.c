@@ -4,13 +4,13 @@
  *     long:   rank = 1 + remaining tokens - wait_s * 100, since it last began to wait
  *
  * One cheap bit decides for most sessions; only the long ones need a prediction worth its price.
- * The bit is taken when a session is first ranked and stays: were it to follow the mean, who
- * waits as a short one would run as a long one and give way at once. Shorts preempt longs and
+ * The bit is taken when a session is first ranked and stays: were it to follow the mean, a
+ * session that waits as a short one would run as a long one and give way at once. Shorts preempt longs and
  * never yield.
  *
  * Longs age by a hundred tokens a second, which the paper does without, so that they do not starve;
- * after a long wait they go before the shorts. Who runs is as young as at its arrival and so gives
- * way to shorts at once; that is what the policy gains by, and where memory is short what it
+ * after a long wait they go before the shorts. A running long does not age and so
+ * gives way to shorts at once; that is what the policy gains by, and where memory is short what it
  * loses by. A session without any prediction counts as short: it cannot be told apart. */
 #include "policies/order/order.h"
 

@@ -5,8 +5,8 @@
  *
  * Preempting a session near its end frees its pages a moment before it would have freed them
  * itself; the ratio C = 0.8 is the paper's. Two deviations: remaining seconds instead of remaining
- * tokens, as in sjf_work, and the ageing term, without which a long session may starve; who runs
- * keeps his age, or he would give way again a step later. Without a prediction a session is taken
+ * tokens, as in sjf_work, and the ageing term, without which a long session may starve; a running
+ * session keeps its age, or it would give way again a step later. Without a prediction a session is taken
  * for a mean one, and so never yields after 0.8 of the mean. */
 #include "policies/order/order.h"
 

@@ -5,7 +5,7 @@
  * Rules:   (1) state is plain bytes of a fixed size, without pointers: it can be saved and copied,
  *              and only init and observe write it
  *          (2) observe does nothing with an empty shape or seconds that are no positive number
- *          (3) coef is what others are told, who cannot ask the policy: the linear surrogate
+ *          (3) coef is for others, which cannot ask the policy: the linear surrogate
  */
 #pragma once
 #include "base/perf/perf.h"

@@ -22,7 +22,7 @@
 /* What a policy cannot do without. The prompt's length and limit are always known. */
 enum predict_need {
     PREDICT_TEXT = 1,      /* the text asked last */
-    PREDICT_TENANT = 2,    /* who asks */
+    PREDICT_TENANT = 2,    /* of the request */
     PREDICT_PREVIOUS = 4,  /* how long the answer before was, in a conversation */
     PREDICT_GROUP = 8,     /* the task: what many prompts begin with */
     PREDICT_HIDDEN = 16,   /* the model's pooled hidden state: the engine alone has it */

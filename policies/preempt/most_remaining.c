@@ -2,7 +2,7 @@
  *
  *     rank = work_s
  *
- * The counterpart of shortest remaining time: pages go to who will give them back first. The one
+ * The counterpart of shortest remaining time: pages go to the session that gives them back first. The one
  * with the least work left is never a victim and therefore finishes. */
 #include "policies/preempt/preempt.h"
 

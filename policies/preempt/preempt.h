@@ -1,4 +1,4 @@
-/* preempt.h - the interface of preemption policies: who gives his pages back, and how?
+/* preempt.h - the interface of preemption policies: which session gives its pages back, and how?
  *
  * Layer:   policies (base/core)
  * Threads: pure; the engine's device thread or the simulator calls
@@ -6,7 +6,7 @@
  *              highest rank; equal ranks: the later arrival, then the higher id
  *          (2) at least one running session keeps a rank below all others until it is done, else
  *              two sessions could take each other's pages for ever
- *          (3) `not` is heeded only where pages are wanted for one who waits; who runs gets his
+ *          (3) PREEMPT_NOT counts only where a waiting session wants pages; a running one gets them
  */
 #pragma once
 #include "policies/step.h"
@@ -15,8 +15,9 @@ enum preempt_how { PREEMPT_NOT, PREEMPT_RECOMPUTE, PREEMPT_SWAP };
 
 struct preempt_view {
     const struct step_session *victim;
-    const struct step_session *newcomer; /* who waits for the pages; NULL: one who runs */
-    bool can_swap;                       /* there is room in the swap space */
+    const struct step_session
+        *newcomer;      /* waits for the pages; NULL: a running session wants them */
+    bool can_swap;      /* there is room in the swap space */
     double swap_s;      /* to copy the victim's pages out and in again; every running session waits
                          * for both */
     double recompute_s; /* to compute its tokens again */

@@ -27,7 +27,7 @@ struct role_instance {
     uint32_t id; /* < ROLE_INSTANCES_MAX */
     bool ready;
     bool changing; /* a change of its role is under way */
-    bool pinned;   /* its role is said: no policy chooses it, who chooses counts with it */
+    bool pinned;   /* its role is configured: no policy changes it, but policies count it */
     enum role role;
     bool has_perf;
     struct perf_coef perf;
@@ -138,8 +138,8 @@ extern const struct role_evaluator role_closed_form;
 double role_prefill_rps(const struct role_view *view, const struct role_instance *in);
 double role_decode_rps(const struct role_view *view, const struct role_instance *in);
 
-/* Somebody who asks a role policy again and again: the controller for each of its
- * services, the simulator for its fleet.
+/* A role policy that is asked again and again: by the controller for each of its
+ * services, by the simulator for its fleet.
  *
  * Threads: pure, as role.h
  */

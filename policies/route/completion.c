@@ -14,21 +14,21 @@
  *     prompts  share of the instance's seconds that prompts took lately, with this one
  *     L        predicted answer, ctx = prompt + L / 2, left = tokens the n have yet to generate
  *
- * Why own / (1 - load): of whatever a request brings, those who come while it is worked off pay
+ * Why own / (1 - load): requests that come while this one is worked off wait longer
  * too. A second of work lengthens a busy period of a server at load r by 1 / (1 - r) seconds
  * (M/G/1), and the arrivals of that time wait behind it. So an idle fleet routes by the shortest
  * time to first token, and a loaded one prefers the instance where the prompt is cached even when
  * its queue is longer: work that is avoided is worth more than a place in a queue. The fleet's
- * load and not the instance's own is meant, because those who follow go where it is shortest.
+ * load and not the instance's own is meant, because later requests go where the queue is shortest.
  *
  * Decoding: prompts that take a share of the seconds stretch a gap between tokens to itl / (1 -
  * prompts). The stretch is counted twice: for this answer, and in place of what this prompt does to
- * those who decode. Counting that directly, as n * b * uncached, is right for the mean and wrong
+ * the sequences that decode. Counting that directly, as n * b * uncached, is right for the mean and wrong
  * for the SLO: it drives prompts and answers to different instances, and short answers among
  * the prompts past their time per token (measured: Azure conversations, eight A100). Where nothing
  * contends (c = d = 0) only L * a is left, which tells slow hardware from fast. But what is cached
  * elsewhere need not be computed at all: that part, and only that, is counted directly, for each
- * who decodes where it would be.
+ * sequence that decodes there.
  *
  * Weight: a second before the first token is a part 1 / slo_ttft of what is allowed there, one of
  * decoding 1 / (L * slo_tpot). An SLO says what is allowed, not what is usual: where first tokens take
@@ -71,7 +71,7 @@
 #define FAIR_US 60000000  /* a tenant's share is of the work of about so long */
 #define FAIR_SLOTS 256    /* tenants told apart; two in one slot share their share */
 #define FAIR_EXCESS_MAX 4.0
-#define FAIR_S_MIN 1e-3 /* who had less lately is owed no reproach */
+#define FAIR_S_MIN 1e-3 /* below it a tenant's share is not held against it */
 
 struct shares {
     double work_s[FAIR_SLOTS]; /* decayed, each to its own at_us */
@@ -146,7 +146,7 @@ static uint32_t least_uncached(const struct route_view *view, const struct route
     return least;
 }
 
-/* Seconds of decoding beside those who are there, if no prompt comes between. */
+/* Seconds of decoding beside the sequences that are there, if no prompt comes between. */
 static double alone_s(const struct route_instance *at, const struct route_req *req)
 {
     double output = fmax(req->output_mean, 1);
@@ -241,7 +241,8 @@ static void decide(void *state, const struct route_view *view, const struct rout
 
 const struct route_policy route_completion = {
     .name = "completion",
-    .about = "least seconds it costs everybody: wait, its work and who follows, decoding, price",
+    .about =
+        "least seconds it costs all requests: wait, its work, those that follow, decoding, price",
     .source = "ours; M/G/1 busy period, first policy iteration (Hyytia et al., EJOR 2012)",
     .state_size = sizeof(struct shares),
     .observe = observe,

@@ -14,10 +14,10 @@ uint32_t handoff_pick(const struct route_view *view, const struct route_req *req
         const struct route_instance *in = &view->instance[i];
         if (!in->accepts) continue;
         double kv_tokens = (double)in->kv_tokens + (double)req->prompt_tokens + 1;
-        double step_s = in->has_perf ? in->perf.step_s +
-                                           in->perf.decode_seq_s * (double)(in->in_flight + 1) +
-                                           in->perf.kv_read_s * kv_tokens
-                                     : kv_tokens; /* unknown: behind all who are known, by tokens */
+        double step_s =
+            in->has_perf ? in->perf.step_s + in->perf.decode_seq_s * (double)(in->in_flight + 1) +
+                               in->perf.kv_read_s * kv_tokens
+                         : kv_tokens; /* unknown: behind all that are known, by tokens */
         route_best_offer(&any, i, step_s, rng);
         if (in->in_flight < in->seqs_max) route_best_offer(&free_slot, i, step_s, rng);
     }

@@ -1,4 +1,4 @@
-/* pd_handoff.h - who goes on decoding after a prefill instance gave the first token?
+/* pd_handoff.h - which instance decodes after a prefill instance gave the first token?
  *
  * Layer:   policies (base/core)
  * Threads: pure; the router's decision thread or the simulator calls
@@ -10,6 +10,6 @@
  *
  *     step = step_s + decode_seq_s * (decoding + 1) + kv_read_s * (kv_tokens + prompt + 1)
  *
- * among those that accept and, where any has, those with a slot free. One whose speed is not known
- * comes behind those whose is, by its tokens. Ties by chance; ROUTE_NONE when none accepts. */
+ * among those that accept and, where any has, those with a slot free. Instances
+ * of unknown speed come last, by their tokens. Ties by chance; ROUTE_NONE when none accepts. */
 uint32_t handoff_pick(const struct route_view *view, const struct route_req *req, struct rng *rng);

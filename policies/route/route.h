@@ -76,7 +76,7 @@ struct route_verdict {
     double runner_up_s;
     uint32_t fetch_from_id; /* whose KV instance_id fetches first; ROUTE_NONE: nobody's */
     uint32_t fetch_tokens;
-    uint32_t decode_id;    /* who goes on after the first token; ROUTE_NONE: instance_id */
+    uint32_t decode_id;    /* goes on after the first token; ROUTE_NONE: instance_id */
     bool reject;           /* with instance_id ROUTE_NONE: 429 rather than hold */
     bool late;             /* with reject: for its SLO, in an overloaded fleet (overload.h) */
     double retry_after_s;  /* with reject */

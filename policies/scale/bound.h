@@ -1,4 +1,4 @@
-/* bound.h - the fleet of somebody who knows what will come: a bound, not a policy.
+/* bound.h - the fleet that knows what will come: a bound, not a policy.
  *
  * Layer: policies (base/core)
  * Rules: the future comes through this pointer alone, which only the simulator can make; no view

@@ -3,7 +3,7 @@
  *     stable = mean of (in_flight + held) over 60 s,  panic = the same over 6 s
  *     ds = ceil(stable / (0.7 * concurrency)),  dp = ceil(panic / (0.7 * concurrency))
  *     panic begins when dp / max(ready, 1) >= 2 and lasts until 60 s after the last such moment;
- *     in panic the count never falls; who begins beside more than one ready begins in panic
+ *     in panic the count never falls; a state that begins with more than one ready begins in panic
  *
  * The published algorithm of Knative's pod autoscaler, target 100 as shipped; its rates are the
  * shaper kpa. The windows are rings of one-second means,

@@ -7,7 +7,7 @@
  *              each signal names the shaper that it is published with
  *          (2) a signal counts instances that are ready or starting, never draining ones
  *          (3) absent is not zero: with demand.present == false a signal asks for what there is,
- *              and so does one whose own input nobody has reported
+ *              and so does one whose own input is missing from the reports
  *          (4) min <= want <= max of every pool, except that nothing is added to a pool whose
  *              offers cannot be had now (available == false)
  *          (5) state is plain bytes of a fixed size: it can be saved and copied

@@ -360,7 +360,7 @@ static void advance(const struct fluid_ask *a, struct flow *f, double n, double 
     f->out = f->sessions / session_s;
 }
 
-/* Of those who arrived in the step that ends with f, the share that is late. */
+/* Of the requests that arrived in the step that ends with f, the share that is late. */
 static double late_of(const struct fluid_ask *a, const struct flow *f, double n, double rate)
 {
     if (n < NOBODY) return 1;

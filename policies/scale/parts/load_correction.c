@@ -5,8 +5,8 @@
 #include <string.h>
 
 #define BELIEF_GAIN 5e-4   /* ten times the misses expected for a minute: 7 % heavier */
-#define MORE_LEAST (-0.15) /* closer than MORE_MOST: who believes requests light breaks promises */
-#define MORE_MOST 1.0      /* who misses with twice the fleet does so for another reason */
+#define MORE_LEAST (-0.15) /* closer than MORE_MOST: taking requests for light breaks SLOs */
+#define MORE_MOST 1.0      /* misses with twice the fleet have another reason */
 #define MISSES_MIN 5.0     /* fewer within the readings tell little */
 #define ENDED_MIN 20.0     /* requests within the readings */
 
