@@ -268,7 +268,9 @@ static int start_http_api(struct engine *e, struct err *err)
         .serve = e->serve,
         .call = e->call,
         .seed = seed,
-        .requests_max = (uint32_t)(c->max_waiting + c->max_num_seqs),
+        /* Which request a full queue refuses is the scheduler's to say: as many again may be on their way
+         * there or back. */
+        .requests_max = (uint32_t)(2 * c->max_waiting + c->max_num_seqs),
         .seqs_max = (uint32_t)c->max_num_seqs,
         .text_threads = (uint32_t)c->text_threads,
         .text_queue_bytes = (size_t)c->text_queue,

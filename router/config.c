@@ -77,7 +77,8 @@ static const struct config_field rows[] = {
                "`connections_address_max` does not hold for them." },
     { .name = "held_max", .type = CONFIG_INT, .default_text = DEFAULT_TEXT(ROUTER_HELD_MAX), .min = 0,
       .max = 100000, .unit = "requests", AT(held_max),
-      .about = "Requests that wait for an instance to start; 503 beyond." },
+      .about = "Requests that wait for an instance to start; beyond, the last of the tenant that has "
+               "most gives way to one that has fewer; 503." },
     { .name = "hold_max", .type = CONFIG_DURATION, .default_text = ROUTER_HOLD_TEXT, .min = 0, .max = 36e8,
       AT(hold_us_max), .about = "The longest a request waits for an instance." },
     { .name = "index_bytes", .type = CONFIG_BYTES, .default_text = ROUTER_INDEX_TEXT, .min = 65536,

@@ -95,8 +95,23 @@ static void refuse(struct request *r, int status, double retry_after_s)
     lane_unlock(lane);
 }
 
-/* Tells the byte loop the verdict: the target, and the engine that has K and V of the prompt. */
+static void tell_verdict(struct decide *d, struct request *r, const struct dispatch_verdict *v);
+
+/* A held request that gave its place up is answered before the one that has it. */
 static void answer(struct decide *d, struct request *r, const struct dispatch_verdict *v)
+{
+    struct dispatch_verdict lost;
+    struct dispatch_request *out =
+        v->answer == DISPATCH_WAIT ? dispatch_displaced(d->dispatch, &lost) : NULL;
+    if (out) {
+        metric_inc(metric_of(d->metrics, RM_DISPLACED));
+        tell_verdict(d, CONTAINER_OF(out, struct request, placed.dispatch), &lost);
+    }
+    tell_verdict(d, r, v);
+}
+
+/* Tells the byte loop the verdict: the target, and the engine that has K and V of the prompt. */
+static void tell_verdict(struct decide *d, struct request *r, const struct dispatch_verdict *v)
 {
     if (v->answer == DISPATCH_REFUSE) {
         if (r->placed.dispatch.route.late) metric_inc(metric_of(d->metrics, RM_LATE_REFUSED));
@@ -200,6 +215,7 @@ static void on_arrive(struct decide *d, struct request *r, int64_t now_us)
     r->placed.dispatch.slo_ttft_s = s->slo_ttft_s;
     r->placed.dispatch.slo_tpot_s = s->slo_tpot_s;
     r->placed.dispatch.refuse_late = s->refuse_late;
+    r->placed.dispatch.weight = r->placed.tenant ? r->placed.tenant->weight : 0;
     int64_t before_us = clock_mono_us();
     struct dispatch_verdict v = dispatch_arrive(d->dispatch, dispatch_of(r), now_us);
     metric_observe(metric_of(d->metrics, RM_DECISION_SECONDS),

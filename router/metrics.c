@@ -105,6 +105,8 @@ const struct metric_desc router_metric_table[RM_COUNT] = {
     [RM_LATE_REFUSED] = { .name = "muster_router_late_refused_total", .type = METRIC_COUNTER,
         .help = "Requests refused because, in an overloaded fleet, no instance was expected to begin "
                 "them within their SLO." },
+    [RM_DISPLACED] = { .name = "muster_router_held_displaced_total", .type = METRIC_COUNTER,
+        .help = "Held requests that gave their places to those of tenants that hold less (503)." },
     [RM_POLICY] = { .name = "muster_router_policy_info", .type = METRIC_GAUGE,
         .labels = { "kind", "row" }, .series_max = 64,
         .help = "1, labelled with the policy of each kind that decides; 0 for one that did before." },

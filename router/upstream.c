@@ -261,6 +261,10 @@ static int on_frame(void *arg, struct str line)
                   r->client.target.instance, err.text);
         return rc;
     }
+    if (frame.finish == FINISH_REFUSED) { /* as if it had never been taken */
+        r->client.finish = FINISH_REFUSED;
+        return 0;
+    }
     leg_frame(r, &frame);
     if (frame.text.len > 0) answer_text(r, frame.text);
     if (frame.finish != FINISH_NONE) r->client.finish = frame.finish;
@@ -396,7 +400,9 @@ static void on_end(void *arg, enum http_end why)
             attempt_done(r);
         } else {
             /* FINISH_ERROR or FINISH_ABORT, or an end without one: the engine gave up. */
-            attempt_failed(r, r->client.finish == FINISH_NONE ? RETRY_DIED : RETRY_ERROR);
+            attempt_failed(r, r->client.finish == FINISH_NONE      ? RETRY_DIED
+                              : r->client.finish == FINISH_REFUSED ? RETRY_OVERLOADED
+                                                                   : RETRY_ERROR);
         }
         break;
     case HTTP_END_TLS:

@@ -114,6 +114,12 @@ static inline const struct model_spec *sim_pool_model(const struct sim_config *c
     return p->has_model ? &p->model : &c->model;
 }
 
+/* A tenant's share, for what serves and what holds its requests. */
+static inline double sim_tenant_weight(const struct sim_config *c, uint32_t tenant)
+{
+    return tenant > 0 && tenant <= c->tenant_weight_count ? c->tenant_weight[tenant - 1] : 1;
+}
+
 static inline struct sim_slo sim_slo_of(const struct sim_config *c, uint32_t service)
 {
     const struct sim_slo *own = &c->slo[service];

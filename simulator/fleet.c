@@ -40,6 +40,17 @@ static void on_ended(void *arg, struct flight *f, int64_t now_us)
     if (in->in_flight == 0 && in->state == INSTANCE_DRAINING) run->drained = true;
 }
 
+static void on_displaced(void *arg, struct flight *f, int64_t now_us)
+{
+    (void)now_us;
+    struct run *run = arg;
+    struct instance *in = run->instance[f->instance];
+    list_remove(&f->on_instance);
+    in->in_flight--;
+    routers_displaced(run, f);
+    if (in->in_flight == 0 && in->state == INSTANCE_DRAINING) run->drained = true;
+}
+
 static void on_prefilled(void *arg, struct flight *f, int64_t now_us)
 {
     f->held_us = now_us;
@@ -92,7 +103,7 @@ int fleet_launch(struct run *run, uint32_t pool, struct instance **ret, struct e
         .place = place,
         .key_seed = run->key_seed,
         .block_tokens = run->trace->block_tokens,
-        .hooks = { run, on_tokens, on_ended, on_prefilled, on_stands, on_block },
+        .hooks = { run, on_tokens, on_ended, on_displaced, on_prefilled, on_stands, on_block },
     };
     struct instance *in;
     int rc = instance_new(&config, &in, err);

@@ -26,6 +26,8 @@ struct instance_hooks {
     void *arg;
     void (*tokens)(void *arg, struct flight *f, uint32_t count, int64_t first_us, int64_t last_us);
     void (*ended)(void *arg, struct flight *f, int64_t now_us);
+    /* It lost its place in the full queue and never ran. */
+    void (*displaced)(void *arg, struct flight *f, int64_t now_us);
     void (*prefilled)(void *arg, struct flight *f, int64_t now_us); /* to be handed over */
     void (*stands)(void *arg, struct flight *f, int64_t now_us);    /* as asked with hold */
     void (*block)(void *arg, const struct instance *in, struct block_key key, bool add,

@@ -122,10 +122,15 @@ static void tell_ends(struct paged *p, int64_t now_us)
             h->prefilled(h->arg, f, now_us);
             continue;
         }
+        bool displaced = s->end == SESSION_END_DISPLACED;
         sched_release(p->sched, s);
         if (!f) continue; /* it went on elsewhere */
         forget(p, f);
-        h->ended(h->arg, f, now_us);
+        if (displaced) {
+            h->displaced(h->arg, f, now_us);
+        } else {
+            h->ended(h->arg, f, now_us);
+        }
     }
 }
 
@@ -197,11 +202,6 @@ static void advance(struct instance *in, int64_t now_us)
     begin_step(p, now_us);
 }
 
-static double weight_of(const struct sim_config *c, uint32_t tenant)
-{
-    return tenant > 0 && tenant <= c->tenant_weight_count ? c->tenant_weight[tenant - 1] : 1;
-}
-
 static int submit(struct instance *in, struct flight *f, int64_t now_us, struct err *err)
 {
     struct paged *p = paged_of(in);
@@ -231,7 +231,8 @@ static int submit(struct instance *in, struct flight *f, int64_t now_us, struct 
         .has_rank = f->dispatch.length.has_rank,
         .rank = f->dispatch.length.rank,
         .tenant = r->tenant,
-        .weight = weight_of(in->config.sim, r->tenant),
+        .weight = sim_tenant_weight(in->config.sim, r->tenant),
+        .begun = f->generated > 0,
         .group = r->group ? hash64(&r->group, sizeof r->group, f->salt.lo) | 1 : 0,
     };
     int rc = sched_submit(p->sched, &req, &f->session, err);

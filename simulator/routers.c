@@ -195,6 +195,11 @@ static void follow(struct run *run, struct flight *f, struct dispatch_verdict v)
         count_refused(run, v.status);
         finish(run, f, f->generated > 0 ? SIM_FAILED : SIM_REJECTED);
     } else {
+        struct dispatch_request *out = dispatch_displaced(run->router[f->router].dispatch, &v);
+        if (out) {
+            count_refused(run, v.status);
+            finish(run, CONTAINER_OF(out, struct flight, dispatch), SIM_REJECTED);
+        }
         set_held_timer(run, f->router);
     }
 }
@@ -240,6 +245,7 @@ static void describe(const struct run *run, struct flight *f, const struct trace
     c->slo_ttft_s = slo.ttft_s;
     c->slo_tpot_s = slo.tpot_s;
     c->refuse_late = slo.refuse_late;
+    c->weight = sim_tenant_weight(&run->config, r->tenant);
     trace_features_of(run->features, f->request, f->key_count ? f->keys[0].lo : 0, &c->features);
 }
 
@@ -296,13 +302,18 @@ void routers_ended(struct run *run, struct flight *f)
     routers_look_at_held(run, router);
 }
 
-void routers_deliver(struct run *run, struct flight *f)
+/* The engine did not take it, or took it and let it go before it ran. */
+void routers_displaced(struct run *run, struct flight *f)
 {
-    if (submit(run, f)) return;
     struct dispatch *dispatch = run->router[f->router].dispatch;
     kv_transfers_forget(run, f);
     f->dispatch.generated = f->generated;
     follow(run, f, dispatch_fail(dispatch, &f->dispatch, RETRY_OVERLOADED, run->now_us));
+}
+
+void routers_deliver(struct run *run, struct flight *f)
+{
+    if (!submit(run, f)) routers_displaced(run, f);
 }
 
 /* What is told of its answer goes along: the next instance computes it behind the prompt. */

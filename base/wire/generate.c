@@ -4,7 +4,8 @@
 #include "base/core/bits.h"
 #include "base/wire/sync.h"
 
-const char *const finish_names[FINISH_COUNT] = { "none", "stop", "length", "abort", "error" };
+const char *const finish_names[FINISH_COUNT] = { "none",  "stop",  "length",
+                                                 "abort", "error", "refused" };
 
 /* The ranges of openai.c again, wide enough for all it lets through: an engine trusts no peer. */
 static const struct field sampling_rows[] = {

@@ -21,7 +21,7 @@ struct openai_reply {
     bool include_usage;     /* other chunks then carry "usage":null, as OpenAI's do */
 };
 
-/* FINISH_ABORT and FINISH_ERROR have no name at OpenAI: a whole reply is an error object instead,
+/* FINISH_ABORT, FINISH_ERROR and FINISH_REFUSED have no name at OpenAI: a whole reply is an error object instead,
  * and a broken stream ends with openai_chunk_error. */
 const char *openai_finish_name(enum finish finish); /* "stop", "length"; NULL for the others */
 

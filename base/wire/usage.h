@@ -12,11 +12,12 @@ struct usage {
 };
 
 enum finish {
-    FINISH_NONE,   /* still going */
-    FINISH_STOP,   /* end token or stop string */
-    FINISH_LENGTH, /* max_tokens or the end of the context */
-    FINISH_ABORT,  /* cancelled or past its deadline */
-    FINISH_ERROR,  /* the engine gave up; an error says why */
+    FINISH_NONE,    /* still going */
+    FINISH_STOP,    /* end token or stop string */
+    FINISH_LENGTH,  /* max_tokens or the end of the context */
+    FINISH_ABORT,   /* cancelled or past its deadline */
+    FINISH_ERROR,   /* the engine gave up; an error says why */
+    FINISH_REFUSED, /* it lost its place in the engine's queue and never ran: as a 429 */
     FINISH_COUNT
 };
 

@@ -92,6 +92,30 @@ void sched_tenant_run(struct scheduler *s, const struct session *x, bool runs)
     *running = runs ? *running + 1 : *running - 1;
 }
 
+/* What was admitted once has tokens or pages that its loss would throw away; what stands is being moved. */
+static bool gives_way(const struct session *x)
+{
+    return !x->begun && !x->admitted_once && !x->abort_asked && !session_stands(x);
+}
+
+struct session *sched_tenant_displace(const struct scheduler *s, uint32_t newcomer)
+{
+    const struct sched_queue *q = &s->queue;
+    if (!s->policies.fair->displace) return NULL;
+    struct session *last[FAIR_TENANTS_MAX] = { NULL };
+    struct fair_holding holding[FAIR_TENANTS_MAX];
+    LIST_EACH (&s->waiting, node) { /* in order of arrival, as far as they give way */
+        struct session *x = SESSION_OF(node);
+        if (gives_way(x)) last[x->tenant_slot] = x;
+    }
+    for (uint32_t i = 0; i < q->tenant_count; i++) {
+        const struct tenant_queue *t = &q->tenant[i];
+        holding[i] = (struct fair_holding){ t->members - t->running, t->weight, last[i] != NULL };
+    }
+    uint32_t at = s->policies.fair->displace(holding, q->tenant_count, newcomer);
+    return at < q->tenant_count ? last[at] : NULL;
+}
+
 /* ---- what policies see ---------------------------------------------------------------------- */
 
 static double remaining_tokens(const struct scheduler *s, const struct session *x)

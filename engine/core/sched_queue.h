@@ -49,6 +49,9 @@ uint32_t sched_tenant_slot(struct scheduler *s, uint64_t tenant, double weight);
 int sched_tenant_reserve(struct scheduler *s, uint32_t slot); /* room for one more; -ENOMEM */
 void sched_tenant_join(struct scheduler *s, struct session *x, uint32_t slot);
 void sched_tenant_leave(struct scheduler *s, const struct session *x); /* it has ended */
+/* For a request of slot `newcomer` that meets a full queue: the session that the fair policy takes out, one that
+ * never ran here or elsewhere; NULL: none, and the newcomer is refused. */
+struct session *sched_tenant_displace(const struct scheduler *s, uint32_t newcomer);
 void sched_tenant_run(struct scheduler *s, const struct session *x, bool runs);
 
 struct step_session sched_view(const struct scheduler *s, struct session *x);

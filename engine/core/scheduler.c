@@ -227,6 +227,9 @@ static double share_of(const struct sched_request *req)
     return req->weight > 0 ? fmin(fmax(req->weight, WEIGHT_MIN), WEIGHT_MAX) : 1;
 }
 
+static void end_session(struct scheduler *s, struct session *session, enum session_end why,
+                        int64_t now_us);
+
 int sched_submit(struct scheduler *s, const struct sched_request *req, struct session **ret,
                  struct err *err)
 {
@@ -241,16 +244,19 @@ int sched_submit(struct scheduler *s, const struct sched_request *req, struct se
         return err_set(err, -E2BIG, "a prompt of %u tokens leaves no room in a context of %u",
                        req->prompt_tokens, s->config.context_max);
     }
-    if (s->counts.waiting >= s->config.waiting_max) {
-        s->counts.refused++;
-        return err_set(err, -EAGAIN, "%u requests are waiting already", s->counts.waiting);
-    }
     uint32_t room = s->config.context_max - req->prompt_tokens;
     uint32_t total_max = req->prompt_tokens + min_u32(room, req->output_max);
     uint32_t slot = sched_tenant_slot(s, req->tenant, share_of(req));
+    bool full = s->counts.waiting >= s->config.waiting_max;
+    struct session *displaced = full ? sched_tenant_displace(s, slot) : NULL;
+    if (full && !displaced) {
+        s->counts.refused++;
+        return err_set(err, -EAGAIN, "%u requests are waiting already", s->counts.waiting);
+    }
     CLEANUP(session_freep)
     struct session *session = session_new(req, total_max, s->config.page_tokens);
     int rc = session ? sched_tenant_reserve(s, slot) : -ENOMEM;
+    if (rc == 0 && displaced) end_session(s, displaced, SESSION_END_DISPLACED, s->now_us);
     if (rc == 0 && req->deadline_us) rc = heap_push(&s->due, &session->due, req->deadline_us);
     if (rc < 0) return err_set(err, -ENOMEM, "no memory for %u tokens", total_max);
 

@@ -5,8 +5,8 @@
  * Lifetime: sessions belong to the scheduler until sched_release
  * Rules:    (1) one loop: sched_plan -> the executor computes the batch -> sched_commit (or
  *               sched_discard when it failed). Never two plans in a row without one of them.
- *           (2) sessions end in sched_plan (abort, deadline) and in commit or discard; every
- *               one comes out of sched_next_ended exactly once, its pages released already
+ *           (2) sessions end in sched_plan (abort, deadline), in commit or discard, and in sched_submit
+ *               where the fair policy gives a place in the full queue to another tenant; every one comes out of sched_next_ended exactly once, its pages released already
  *               (those that keep_pages asked for are released by sched_release)
  *           (3) the first running session by the preempt policy's rank always gets on: with pages
  *               for one whole context there is no deadlock; a session that lost its pages thrice
@@ -81,7 +81,7 @@ struct sched_result {
 };
 
 struct sched_counts {
-    uint64_t submitted, refused; /* refused: waiting_max */
+    uint64_t submitted, refused; /* refused: waiting_max; who gave way: ended */
     uint64_t ended[SESSION_END_COUNT];
     uint64_t preemptions;             /* sessions that lost their pages */
     uint64_t parked;                  /* and that lost their place only */
@@ -101,7 +101,7 @@ int sched_new(const struct sched_config *config, struct scheduler **ret, struct 
 void sched_free(struct scheduler *s); /* frees sessions that were not released as well */
 CLEANUP_FREEP(sched, struct scheduler)
 
-/* -EAGAIN: waiting_max are waiting (answer 429). -E2BIG: prompt and one token exceed the
+/* -EAGAIN: waiting_max are waiting (answer 429), and the fair policy, if any, lets none of them give way. -E2BIG: prompt and one token exceed the
  * context. -EINVAL: empty prompt, output_max 0 or all of the prompt imported. -ENOMEM. */
 int sched_submit(struct scheduler *s, const struct sched_request *req, struct session **ret,
                  struct err *err);

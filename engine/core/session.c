@@ -10,9 +10,10 @@
 #include <string.h>
 
 static const char *const end_names[SESSION_END_COUNT] = {
-    [SESSION_END_NONE] = "none",         [SESSION_END_STOP] = "stop",
-    [SESSION_END_LENGTH] = "length",     [SESSION_END_ABORT] = "abort",
-    [SESSION_END_DEADLINE] = "deadline", [SESSION_END_ERROR] = "error",
+    [SESSION_END_NONE] = "none",           [SESSION_END_STOP] = "stop",
+    [SESSION_END_LENGTH] = "length",       [SESSION_END_ABORT] = "abort",
+    [SESSION_END_DEADLINE] = "deadline",   [SESSION_END_ERROR] = "error",
+    [SESSION_END_DISPLACED] = "displaced",
 };
 
 const char *session_end_name(enum session_end why)
@@ -48,6 +49,7 @@ struct session *session_new(const struct sched_request *req, uint32_t total_max,
     s->imported_tokens = req->imported_tokens;
     s->imported_from = req->imported_from;
     s->keep_pages = req->keep_pages;
+    s->begun = req->begun;
     s->predicted_mean = req->predicted_mean;
     s->has_rank = req->has_rank && isfinite(req->rank); /* what is none would order nobody */
     s->rank = req->rank;

@@ -7,7 +7,7 @@
  *                  admit                     finish, abort, deadline
  *     WAITING ───────────────► RUNNING ─────────────────────────────► ENDED
  *        ▲                        │
- *        └────── preempted ───────┘            (WAITING ends by abort and deadline as well)
+ *        └────── preempted ───────┘            (WAITING ends by abort, deadline and displaced as well)
  *
  * A preempted session is parked (it keeps its pages while there is room), swapped (they lie in the
  * swap space) or bare (they are gone and computed again).
@@ -34,6 +34,7 @@ enum session_end {
     SESSION_END_ABORT,    /* the client left, or asked for it */
     SESSION_END_DEADLINE, /* its time was up */
     SESSION_END_ERROR,    /* the executor failed */
+    SESSION_END_DISPLACED, /* it never ran; another tenant's request has its place in the full queue */
     SESSION_END_COUNT
 };
 
@@ -58,6 +59,7 @@ struct sched_request {
     uint64_t group;           /* requests that share the beginning of their prompts */
     uint32_t imported_tokens; /* of ids: their K and V come with the request; < prompt_tokens */
     uint32_t imported_from;   /* but not those before it: worth nothing unless they are cached */
+    bool begun;               /* elsewhere: it keeps its place in a full queue */
     bool keep_pages;          /* at its end, until sched_release: they are being copied elsewhere */
 };
 
@@ -113,6 +115,7 @@ struct session {
     uint32_t item;  /* place in the current batch plus 1; 0: not in it */
     uint32_t round; /* place in the round of closed batches plus 1; 0: not in it */
     bool admitted_once;
+    bool begun; /* its client has tokens of it from elsewhere */
     bool keep_pages;
 };
 

@@ -132,6 +132,7 @@ static bool begin(struct device *d, struct job *job)
         .rank = a->rank,
         .group = a->group,
         .weight = a->weight,
+        .begun = a->id_count > a->spec.prompt_tokens,
     };
     int rc = output_init(&job->device.output, d->info.model->vocab, &a->spec, a->ids, a->id_count);
     if (rc >= 0) rc = sched_submit(executor_sched(d->x), &req, &job->device.session, &err);
@@ -294,7 +295,11 @@ static void on_end(void *arg, struct output *output, const struct session *sessi
     mail->end = session->end;
     mail->generated = session_generated(session);
     mail->cached_tokens = session->cached_tokens;
-    if (output->failed) {
+    if (mail->end == SESSION_END_DISPLACED) {
+        mail->refused = -EAGAIN;
+        snprintf(mail->error, sizeof mail->error,
+                 "the queue is full, and another tenant has fewer requests in it");
+    } else if (output->failed) {
         mail->end = SESSION_END_ERROR;
         snprintf(mail->error, sizeof mail->error, "%s",
                  output->failed == -EDOM ? "the model gave no usable logits for this request"

@@ -4,13 +4,14 @@
  *          │              ▲              │            │
  *          └─ kv_fetch ───┘              │            └─ the client left: device_abort, then ended
  *             (or the client left)       │
- *          refused: 429, 400 ◄───────────┘
+ *          refused: 429, 400 ◄───────────┘   (also an accepted one that was displaced in the queue)
  *
  * A call that names a peer to ask for K and V is submitted when that fetch has ended, whatever came
  * of it: then its prefix cache holds what could be had, and the rest is computed.
  *
  * The head of a stream is sent when the device has accepted the request, not before: until then an
- * error still has its own status. While the client's socket is full the job's mail is left lying;
+ * error still has its own status. A displaced request whose head was sent says so in its last frame or
+ * event. While the client's socket is full the job's mail is left lying;
  * the device sees that and pauses the session, so a slow reader costs pages, not memory.
  */
 #include "engine/serve/http_api_call.h"
@@ -137,6 +138,7 @@ static bool end_as_error(struct call *c, const struct job_mail *mail)
     case SESSION_END_NONE:
     case SESSION_END_STOP:
     case SESSION_END_LENGTH:
+    case SESSION_END_DISPLACED: /* a reply that has not begun was refused */
     case SESSION_END_COUNT:
         return false;
     }
@@ -168,7 +170,7 @@ void call_let_go(struct call *c)
 
 static void end_call(struct call *c, const struct job_mail *mail)
 {
-    if (c->x && mail->refused) refuse(c, mail);
+    if (c->x && mail->refused && !c->begun) refuse(c, mail);
     if (c->x && !end_as_error(c, mail)) {
         c->form->end(c, mail);
         if (c->form->stream) {

@@ -40,12 +40,12 @@ static void frame_end(struct call *c, const struct job_mail *mail)
     static const enum finish finishes[SESSION_END_COUNT] = {
         [SESSION_END_STOP] = FINISH_STOP,      [SESSION_END_LENGTH] = FINISH_LENGTH,
         [SESSION_END_ABORT] = FINISH_ABORT,    [SESSION_END_ERROR] = FINISH_ERROR,
-        [SESSION_END_DEADLINE] = FINISH_ABORT,
+        [SESSION_END_DEADLINE] = FINISH_ABORT, [SESSION_END_DISPLACED] = FINISH_REFUSED,
     };
     const char *error = mail->end == SESSION_END_DEADLINE ? "the request's time was up"
                         : mail->end == SESSION_END_ABORT  ? "the request was cancelled"
                                                           : mail->error;
-    bool failed = finishes[mail->end] == FINISH_ABORT || finishes[mail->end] == FINISH_ERROR;
+    bool failed = mail->end != SESSION_END_STOP && mail->end != SESSION_END_LENGTH;
     struct generate_frame frame = {
         .finish = finishes[mail->end],
         .has_usage = true,

@@ -224,6 +224,8 @@ static void stream_error(struct call *c, const struct job_mail *mail)
     struct openai_error e;
     if (mail->end == SESSION_END_DEADLINE) {
         openai_error_set(&e, 0, OPENAI_DEADLINE, NULL, "the request was not done within its time");
+    } else if (mail->end == SESSION_END_DISPLACED) {
+        openai_error_set(&e, 0, OPENAI_OVERLOADED, NULL, "%s", mail->error);
     } else {
         openai_error_set(&e, 0, OPENAI_INTERNAL, NULL, "%s",
                          mail->end == SESSION_END_ABORT ? "the engine is shutting down"

@@ -24,7 +24,7 @@ struct job_mail {
     bool accepted; /* waits or runs */
     bool ended;    /* nothing comes after this */
     enum session_end end;
-    int refused;              /* with ended: why it was never accepted (errors of sched_submit) */
+    int refused; /* with ended: why it never ran: an error of sched_submit, or -EAGAIN when displaced */
     uint32_t cached_tokens;   /* known with the first token */
     uint32_t generated;       /* with ended */
     char error[ERR_TEXT_MAX]; /* with `refused` and SESSION_END_ERROR */

@@ -65,4 +65,5 @@ const struct fair_policy fair_dlpm = {
     .uses_heads = true,
     .pick = pick,
     .observe = observe,
+    .displace = fair_longest_queue,
 };

@@ -1,4 +1,13 @@
-/* fair.c - the table of fairness policies. */
+/* fair.c - the table of fairness policies, and who gives way in a full queue.
+ *
+ *     places[tenant] = requests[tenant] / weight[tenant]
+ *     the tenant with the most places loses its last one if places > (requests[newcomer] + 1) / weight[newcomer]
+ *
+ * Longest-queue drop (McKenney 1990; Suter, Lakshman, Stiliadis and Choudhury, INFOCOM 1998): a queue that
+ * refuses its newcomers fills with the requests of the tenant that sends most, and a policy that shares out
+ * what is queued has nothing of the others to serve. With it every tenant that asks for more than its share
+ * keeps its share of the places. The comparison is strict, so that two tenants never take the same place from
+ * each other in turns. */
 #include "policies/fair/fair.h"
 
 #include "base/core/bits.h"
@@ -16,4 +25,18 @@ const struct fair_policy *fair_find(struct str name)
         if (str_eq(str_from(fair_table[i]->name), name)) return fair_table[i];
     }
     return NULL;
+}
+
+uint32_t fair_longest_queue(const struct fair_holding *tenant, uint32_t count, uint32_t newcomer)
+{
+    uint32_t most = count;
+    double places = (tenant[newcomer].requests + 1.0) / tenant[newcomer].weight;
+    for (uint32_t i = 0; i < count; i++) {
+        if (i == newcomer || !tenant[i].gives_way) continue;
+        double has = tenant[i].requests / tenant[i].weight;
+        if (!(has > places)) continue;
+        most = i;
+        places = has;
+    }
+    return most;
 }

@@ -29,6 +29,13 @@ struct fair_event {
     const bool *active; /* STEP_ARRIVED: by slot, who has something waiting or running */
 };
 
+/* A tenant's places in a queue that is full. */
+struct fair_holding {
+    uint32_t requests; /* in the queue */
+    double weight;     /* > 0 */
+    bool gives_way;    /* one of them may lose its place */
+};
+
 struct fair_policy {
     const char *name;
     const char *about;
@@ -38,6 +45,9 @@ struct fair_policy {
     /* Both NULL for the policy without fairness: all sessions are one queue. Returns an index. */
     uint32_t (*pick)(void *state, const struct fair_tenant *tenant, uint32_t count);
     void (*observe)(void *state, const struct fair_event *event);
+    /* Optional. A request of tenant `newcomer` meets a full queue: returns the index of the tenant whose last
+     * request gives its place up; count: the newcomer is refused. NULL: it always is. */
+    uint32_t (*displace)(const struct fair_holding *tenant, uint32_t count, uint32_t newcomer);
 };
 
 #define POLICY(name) extern const struct fair_policy fair_##name;
@@ -49,3 +59,7 @@ extern const uint32_t fair_count;
 #define FAIR_DEFAULT "none"
 
 const struct fair_policy *fair_find(struct str name); /* NULL when there is none */
+
+/* Longest-queue drop: `displace` of the policies that share, and of a router's held requests. The tenant with the
+ * most places by weight loses one if it has more than the newcomer's tenant would have. */
+uint32_t fair_longest_queue(const struct fair_holding *tenant, uint32_t count, uint32_t newcomer);

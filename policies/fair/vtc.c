@@ -61,4 +61,5 @@ const struct fair_policy fair_vtc = {
     .state_size = sizeof(struct counters),
     .pick = pick,
     .observe = observe,
+    .displace = fair_longest_queue,
 };

@@ -13,6 +13,7 @@
 #include "base/core/own.h"
 #include "policies/route/overload.h"
 #include "policies/route/pd_handoff.h"
+#include "router/core/held_share.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -63,6 +64,8 @@ struct dispatch {
     struct list held;
     uint32_t held_count;
     uint64_t held_tokens;
+    struct held_share *held_share;
+    struct dispatch_request *displaced; /* until dispatch_displaced has told it */
     double starting_eta_s;
     struct dispatch_demand total; /* the running counters only */
 };
@@ -97,6 +100,7 @@ int dispatch_new(const struct dispatch_config *config, struct dispatch **ret, st
     int rc = prefix_index_new(config->index_bytes, min_u32(slots, INDEX_SLOTS), &c->index, err);
     if (rc == 0) rc = ledger_new(config->requests_max, slots, &c->ledger, err);
     if (rc == 0) rc = quarantine_new(config->quarantine_us, &c->quarantine, err);
+    if (rc == 0) rc = held_share_new(config->held_max, &c->held_share, err);
     if (rc < 0) return rc;
     *ret = TAKE(c);
     return 0;
@@ -108,6 +112,7 @@ void dispatch_free(struct dispatch *c)
     prefix_index_free(c->index);
     ledger_free(c->ledger);
     quarantine_free(c->quarantine);
+    held_share_free(c->held_share);
     free(c->route_state);
     free(c->predict_state);
     free(c->slot);
@@ -556,6 +561,33 @@ static void suspect_leaves(struct dispatch *c, struct dispatch_request *r)
     r->acquitted_at = 0;
 }
 
+static void unhold(struct dispatch *c, struct dispatch_request *r)
+{
+    list_remove(&r->link);
+    c->held_count--;
+    c->held_tokens -= r->prompt_tokens;
+}
+
+/* False when all places are taken and no tenant has so many that it gives one up. */
+static bool make_place(struct dispatch *c, const struct dispatch_request *r)
+{
+    if (c->held_count < c->config.held_max) return true;
+    struct dispatch_request *out = held_share_displace(c->held_share, &c->held, r);
+    if (!out) return false;
+    must(!c->displaced); /* the one before was told at once */
+    unhold(c, out);
+    c->displaced = out;
+    return true;
+}
+
+struct dispatch_request *dispatch_displaced(struct dispatch *c, struct dispatch_verdict *ret)
+{
+    struct dispatch_request *r = c->displaced;
+    c->displaced = NULL;
+    if (r) *ret = refuse(c, r, 503);
+    return r;
+}
+
 static struct dispatch_verdict place_or_hold(struct dispatch *c, struct dispatch_request *r,
                                              int64_t now_us)
 {
@@ -565,7 +597,7 @@ static struct dispatch_verdict place_or_hold(struct dispatch *c, struct dispatch
         r->state = DISPATCH_ENDED;
         return (struct dispatch_verdict){ DISPATCH_REFUSE, 429, r->route.retry_after_s };
     }
-    if (c->held_count >= c->config.held_max) return refuse(c, r, 503);
+    if (!make_place(c, r)) return refuse(c, r, 503);
     r->state = DISPATCH_HELD;
     r->hold_until_us = r->route.hold_until_us;
     if (r->held_us == 0) r->held_us = now_us;
@@ -574,13 +606,6 @@ static struct dispatch_verdict place_or_hold(struct dispatch *c, struct dispatch
     c->held_count++;
     c->held_tokens += r->prompt_tokens;
     return (struct dispatch_verdict){ DISPATCH_WAIT, 0, 0 };
-}
-
-static void unhold(struct dispatch *c, struct dispatch_request *r)
-{
-    list_remove(&r->link);
-    c->held_count--;
-    c->held_tokens -= r->prompt_tokens;
 }
 
 struct dispatch_verdict dispatch_arrive(struct dispatch *c, struct dispatch_request *r,

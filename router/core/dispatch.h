@@ -7,13 +7,14 @@
  * Rules:    (1) no I/O, no clock, no log: time comes in, answers go out
  *           (2) every request that arrives ends once: refused, or dispatch_end
  *           (3) a request holds at most one ledger entry, the one of its running attempt
- *           (4) what is held, in flight and indexed is bounded; reaching a bound is an answer
+ *           (4) what is held, in flight and indexed is bounded; reaching a bound is an answer;
+ *               places of held requests are shared by tenant (held_share.h)
  *           (5) an endpoint gets one request at a time of those that may have killed an engine
  *
  *     arrive ──► SENT ──► (tokens) ──► end       SENT: the caller talks to request->slot
  *        │        │ ▲
  *        │        ▼ │ fail: elsewhere, held, or refused; what was generated may go along
- *        └────► HELD ──► refused after hold_us_max
+ *        └────► HELD ──► refused after hold_us_max, or displaced
  */
 #pragma once
 #include "base/core/list.h"
@@ -71,13 +72,7 @@ struct dispatch_endpoint {
     double price_per_hour;
 };
 
-enum dispatch_state {
-    DISPATCH_NEW,
-    DISPATCH_HELD,
-    DISPATCH_SENT,
-    DISPATCH_ENDED,
-    DISPATCH_STATE_COUNT
-};
+enum dispatch_state { DISPATCH_NEW, DISPATCH_HELD, DISPATCH_SENT, DISPATCH_ENDED };
 
 struct dispatch_request {
     /* The caller's, before dispatch_arrive. */
@@ -87,6 +82,7 @@ struct dispatch_request {
     uint32_t key_count;
     struct predict_features features;
     double slo_ttft_s, slo_tpot_s; /* 0: none promised */
+    double weight;                 /* of its tenant, for the places of held requests; 0: 1 */
     bool refuse_late;              /* while its fleet is overloaded (policies/route/overload.h) */
     uint64_t fingerprint;          /* of model and prompt (quarantine.h); 0: none */
 
@@ -175,6 +171,8 @@ uint32_t dispatch_pd_handoff(struct dispatch *c, struct dispatch_request *r, int
 void dispatch_migrate(struct dispatch *c, struct dispatch_request *r, uint32_t to, int64_t now_us);
 struct dispatch_verdict dispatch_fail(struct dispatch *c, struct dispatch_request *r,
                                       enum retry_failure failure, int64_t now_us);
+/* After each DISPATCH_WAIT: the held request that lost its place to it, refused. NULL: there was room. */
+struct dispatch_request *dispatch_displaced(struct dispatch *c, struct dispatch_verdict *ret);
 
 /* Ends a request, SENT or HELD: censored where it hit its limit or its client left. `generated` 0
  * teaches the predictor nothing. */

@@ -43,6 +43,7 @@ static struct sched_config draw_config(struct fuzz_choices *c)
     config.prefix_cache = fuzz_below(c, 4) > 0;
     config.ttft_s_max = 0.02 * fuzz_below(c, 5);
     config.step_s_max = 2e-3 * fuzz_below(c, 5);
+    config.waiting_max = 1 + fuzz_below(c, SENT_MAX);
     return config;
 }
 
@@ -63,9 +64,10 @@ static void submit(struct life *f, struct fuzz_choices *c)
                                  .rank = fuzz_u8(c) - 8.0,
                                  .tenant = fuzz_below(c, 4),
                                  .weight = fuzz_below(c, 5),
-                                 .group = fuzz_below(c, 4) };
+                                 .group = fuzz_below(c, 4),
+                                 .begun = due >= 28 };
     f->l->cut[i] = due < 4;
-    must(sched_submit(f->r.s, &req, &f->l->session[i], NULL) == 0);
+    load_took(f->l, i, sched_submit(f->r.s, &req, &f->l->session[i], NULL));
 }
 
 static void step(struct life *f, bool fails, bool counts)

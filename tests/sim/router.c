@@ -110,6 +110,10 @@ void router_beat(struct world *w, struct request *r, uint32_t attempt)
 static void carry_out(struct world *w, struct request *r, const struct dispatch_verdict *v)
 {
     struct router_node *n = router_of(w, r);
+    struct dispatch_verdict lost;
+    struct dispatch_request *out =
+        v->answer == DISPATCH_WAIT ? dispatch_displaced(n->dispatch, &lost) : NULL;
+    if (out) over(w, CONTAINER_OF(out, struct request, dispatch), HISTORY_ERROR, lost.status);
     if (v->answer == DISPATCH_SEND) {
         const struct dispatch_endpoint *ep = dispatch_endpoint_at(n->dispatch, r->dispatch.slot);
         must(ep);

@@ -87,33 +87,33 @@ static void serve_all(const char *command, uint32_t arms, struct service ret[][S
     gate_free(&g);
 }
 
-/* Service is shared out among requests that wait. Where the product's 256 places are full a request is
- * refused as it comes, whoever sent it: the heavy tenant then gets what it sends more (measured with
- * vtc: 2.8 times the other's). */
-#define UNBOUNDED "--max-waiting 1000000 --requests-max 1000000 "
-
-/* Both offer more than half of what the engine does; one offers three times the other. */
-static void counters_share_out_service_of_an_unbounded_queue(void **state)
+/* Both offer more than half of what the engine does, and most of it is refused: its queue has the 256 places
+ * that it ships with. One offers three times the other. */
+static void counters_share_out_service(void **state)
 {
     (void)state;
-    static struct service arm[2][SEEDS];
+    static struct service arm[3][SEEDS];
     serve_all("--trace gen:poisson,rate=120,prompt=lognormal(300,1),output=lognormal(60,1),n=16000,"
-              "tenants=2,heavy=3 --fleet 1xa100 " UNBOUNDED "--compare preset=vllm,vtc",
-              2, arm);
+              "tenants=2,heavy=3 --fleet 1xa100 "
+              "--compare preset=vllm,vtc,dlpm",
+              3, arm);
     struct stats_mean none = judge("first come, first served", ratio, arm[0], NULL);
     struct stats_mean vtc = judge("vtc", ratio, arm[1], NULL);
     gate_above("without counters the heavy one has", none.mean - none.half, 2.5);
     gate_below("with them", vtc.mean + vtc.half, 1.02); /* measured .997 +- .004 */
     gate_above("and not less", vtc.mean - vtc.half, 0.98);
+    struct stats_mean dlpm = judge("dlpm", ratio, arm[2], NULL);
+    gate_below("with deficits", dlpm.mean + dlpm.half, 1.02);
+    gate_above("and not less", dlpm.mean - dlpm.half, 0.98);
 }
 
 /* Both offer alike, and more than there is: they are served as they weigh. */
-static void weights_share_out_service_of_an_unbounded_queue(void **state)
+static void weights_share_out_service(void **state)
 {
     (void)state;
     static struct service arm[2][SEEDS];
     serve_all("--trace gen:poisson,rate=120,prompt=lognormal(300,1),output=lognormal(60,1),n=8000,"
-              "tenants=2 --fleet 1xa100 --tenant-weights 2,1 " UNBOUNDED
+              "tenants=2 --fleet 1xa100 --tenant-weights 2,1 "
               "--compare preset=vtc,dlpm",
               2, arm);
     struct stats_mean vtc = judge("vtc, weights 2 to 1", ratio, arm[0], NULL);
@@ -126,25 +126,27 @@ static void weights_share_out_service_of_an_unbounded_queue(void **state)
 
 /* Eight system prompts that fill the cache, so that who runs drives some of them out; one tenant sends
  * three times its share. */
-static void deficits_keep_locality_of_an_unbounded_queue(void **state)
+static void deficits_keep_locality(void **state)
 {
     (void)state;
     static struct service arm[3][SEEDS];
     serve_all("--trace gen:poisson,rate=60,prompt=lognormal(200,1),output=lognormal(60,1),n=2500,"
               "tenants=8,heavy=3,system=3072,systems=8 --fleet 1xa100 --kv-tokens 24000 "
-              "--order longest_prefix " UNBOUNDED "--compare fair=none,dlpm,vtc",
+              "--order longest_prefix --compare fair=none,dlpm,vtc",
               3, arm);
     struct stats_mean kept = judge("hits of dlpm to those of none", hits, arm[1], arm[0]);
     struct stats_mean more = judge("hits of dlpm to those of vtc", hits, arm[1], arm[2]);
     struct stats_mean even = judge("Jain's index of dlpm", fairness, arm[1], NULL);
-    struct stats_mean uneven = judge("Jain's index of none", fairness, arm[0], NULL);
+    struct stats_mean lead =
+        judge("Jain's index of dlpm to that of none", fairness, arm[1], arm[0]);
+    judge("Jain's index of none", fairness, arm[0], NULL);
     judge("Jain's index of vtc", fairness, arm[2], NULL);
     gate_above("locality is kept", kept.mean - kept.half, 0.95); /* measured .963 +- .004 */
     gate_above("counters alone lose it", more.mean - more.half, 1.15);
     gate_above("and service is even", even.mean - even.half, 0.98); /* measured .994 +- .002 */
-    /* 0.85 while tokens were counted as asked; of computed ones, which dlpm shares out, longest prefix
-     * alone has .831 +- .029. */
-    gate_below("where longest prefix alone is not", uneven.mean + uneven.half, 0.87);
+    /* Was: longest prefix alone has at most .87, measured .831 +- .029 with a queue without a bound. As it ships
+     * it has .878 +- .016, because the router refuses and retries; the claim is dlpm's lead, 1.133. */
+    gate_above("and more so than by longest prefix alone", lead.mean - lead.half, 1.1);
 }
 
 static void every_policy_is_held_against_something(void **state)
@@ -156,9 +158,9 @@ static void every_policy_is_held_against_something(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(counters_share_out_service_of_an_unbounded_queue),
-        cmocka_unit_test(weights_share_out_service_of_an_unbounded_queue),
-        cmocka_unit_test(deficits_keep_locality_of_an_unbounded_queue),
+        cmocka_unit_test(counters_share_out_service),
+        cmocka_unit_test(weights_share_out_service),
+        cmocka_unit_test(deficits_keep_locality),
         cmocka_unit_test(every_policy_is_held_against_something),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

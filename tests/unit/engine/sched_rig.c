@@ -153,10 +153,23 @@ void load_collect(struct rig *r, struct load *l)
         l->ended[i]++;
         l->end[i] = s->end;
         l->answer_count[i] = session_generated(s);
+        if (s->end == SESSION_END_DISPLACED) {
+            assert_false(s->admitted_once || s->begun || l->answer_count[i] > 0);
+            l->cut[i] = true;
+        }
         memcpy(l->output[i], s->ids + s->prompt_tokens, l->answer_count[i] * sizeof(uint32_t));
         l->session[i] = NULL;
         sched_release(r->s, s);
     }
+}
+
+bool load_took(struct load *l, uint32_t i, int rc)
+{
+    if (rc == 0) return true;
+    assert_int_equal(rc, -EAGAIN); /* the queue is full */
+    l->cut[i] = true;
+    l->ended[i]++;
+    return false;
 }
 
 void load_submit(struct rig *r, struct load *l, uint32_t i, int64_t deadline_us, bool predicted)

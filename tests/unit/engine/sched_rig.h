@@ -50,11 +50,14 @@ struct load {
     struct session *session[REQUESTS];
     uint8_t ended[REQUESTS];
     enum session_end end[REQUESTS];
-    bool cut[REQUESTS]; /* aborted or given a deadline: its answer may be a prefix */
+    bool cut
+        [REQUESTS]; /* aborted, given a deadline, refused or displaced: its answer may be a prefix */
     uint32_t output[REQUESTS][OUTPUT_MAX], answer_count[REQUESTS];
 };
 
 void load_fill(struct load *l, uint64_t seed);
+/* Notes what sched_submit said of request i: one that a full queue refused has ended. */
+bool load_took(struct load *l, uint32_t i, int rc);
 void load_submit(struct rig *r, struct load *l, uint32_t i, int64_t deadline_us, bool predicted);
 void load_collect(struct rig *r, struct load *l); /* what has ended */
 

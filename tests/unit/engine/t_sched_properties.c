@@ -1,8 +1,8 @@
 /* t_sched_properties.c - what the scheduler keeps to with any rows, whatever happens to it.
  *
  * A scene is drawn from a seed: a row of each kind, sizes, and a life of submissions with
- * predictions, ranks and weights that may be absurd, aborts, deadlines, pauses, holds, failed steps
- * and clocks that are set back. In every plan the budget, the places and every page are accounted for
+ * predictions, ranks and weights that may be absurd, aborts, deadlines, pauses, holds, failed steps,
+ * queues that are full and clocks that are set back. In every plan the budget, the places and every page are accounted for
  * (sched_check, rig_execute), and somebody gets on while somebody can. In the end every request has
  * ended once, with the tokens that its ids alone give.
  */
@@ -57,6 +57,7 @@ static struct sched_config draw_config(struct scene *c)
     config.prefix_cache = below(c, 4) > 0;
     config.ttft_s_max = 0.02 * below(c, 5);
     config.step_s_max = 2e-3 * below(c, 5);
+    if (below(c, 4) == 0) config.waiting_max = 1 + below(c, 8);
     c->tells = below(c, 2);
     c->tenants = below(c, 2) ? 3 : SENT_MAX;
     return config;
@@ -94,9 +95,10 @@ static void submit(struct scene *c)
         .tenant = below(c, c->tenants),
         .weight = draw_number(c),
         .group = below(c, 4),
+        .begun = below(c, 8) == 0,
     };
     l->cut[i] = due;
-    assert_int_equal(sched_submit(c->r.s, &req, &l->session[i], NULL), 0);
+    load_took(l, i, sched_submit(c->r.s, &req, &l->session[i], NULL));
 }
 
 /* Something happens to one of those who are there. */

@@ -138,6 +138,64 @@ static void t_a_rank_orders_those_that_wait(void **state)
     engine_close(&e);
 }
 
+/* One runs and three of one tenant wait, in a queue of three: the last of them gives its place to another
+ * tenant's, and says so as its kind of reply can. */
+static void t_who_is_displaced_is_refused(void **state)
+{
+    (void)state;
+    static const char *const args[] = {
+        "--fair", "vtc", "--max-num-seqs", "1", "--max-waiting", "3", "--cpu-share", SLOW, NULL
+    };
+    static const struct {
+        const char *path, *body, *says;
+    } last[] = {
+        { "/v1/completions", "{\"prompt\":\"once\",\"max_tokens\":3}", "retry-after: 1" },
+        { "/v1/completions", ENDLESS_STREAM, "\"code\":\"overloaded" },
+        { "/internal/generate", NULL, "\"finish\":\"refused\"" },
+    };
+    static const uint32_t ids[] = { 30, 31, 32, 33 };
+    struct generate_request req = { .id = STR("other"),
+                                    .ids = ids,
+                                    .id_count = COUNT_OF(ids),
+                                    .prompt_tokens = COUNT_OF(ids),
+                                    .sampling = SAMPLING_DEFAULT,
+                                    .max_tokens = 2 };
+    for (size_t i = 0; i < COUNT_OF(last); i++) {
+        CLEANUP(buf_fini) struct buf seen = { 0 }, others = { 0 }, body = { 0 };
+        struct engine e;
+        int asks[5];
+        engine_open(&e, args);
+        for (int k = 0; k < 4; k++) {
+            asks[k] = connect_raw(&e);
+            buf_clear(&body);
+            assert_int_equal(generate_encode(&req, &body), 0); /* of no tenant, as the others */
+            send_raw(asks[k], k < 3 ? "/v1/completions" : last[i].path,
+                     k < 3          ? ENDLESS_STREAM
+                     : last[i].body ? last[i].body
+                                    : body.data);
+            if (k == 0) read_raw(asks[0], "data: ", &others); /* it runs */
+            until_metric(&e, "muster_engine_requests_waiting", k);
+        }
+        struct generate_request other = req;
+        other.tenant = STR("two");
+        asks[4] = connect_raw(&e);
+        buf_clear(&body);
+        assert_int_equal(generate_encode(&other, &body), 0);
+        send_raw(asks[4], "/internal/generate", body.data);
+        read_raw(asks[3], last[i].says, &seen);
+        if (i == 0) has(&seen, "HTTP/1.1 429");
+        until_metric(&e, "muster_engine_requests_finished_total{reason=\"displaced\"}", 1);
+        until_metric(&e, "muster_engine_requests_waiting", 3);
+        close(asks[0]); /* and the tenant that was served least is next */
+        buf_clear(&others);
+        read_raw(asks[4], "\"finish\":", &others);
+        assert_null(strstr(others.data, "refused"));
+        for (size_t k = 1; k < COUNT_OF(asks); k++)
+            close(asks[k]);
+        engine_close(&e);
+    }
+}
+
 #define ASK_SAME \
     "{\"prompt\":\"once upon a time\",\"max_tokens\":64,\"ignore_eos\":true,\"temperature\":0}"
 
@@ -275,6 +333,7 @@ int main(void)
         cmocka_unit_test(t_a_tokenizer_is_of_the_digest_that_is_asked_for),
         cmocka_unit_test(t_clock),
         cmocka_unit_test(t_a_rank_orders_those_that_wait),
+        cmocka_unit_test(t_who_is_displaced_is_refused),
         cmocka_unit_test(t_block_events),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -87,6 +87,72 @@ static void holds_are_bounded_in_count_and_time(void **state)
     assert_null(dispatch_held_next(dispatch, 10 * SECOND, &v));
 }
 
+static struct dispatch_request request_by(uint64_t tenant, double weight)
+{
+    struct dispatch_request r = request();
+    r.features.tenant = tenant;
+    r.weight = weight;
+    return r;
+}
+
+/* Nobody serves: all are held. Returns the one that gave its place up; NULL: none did. */
+static struct dispatch_request *hold(struct dispatch_request *r, enum dispatch_answer answer)
+{
+    struct dispatch_verdict lost;
+    assert_int_equal(dispatch_arrive(dispatch, r, 0).answer, answer);
+    struct dispatch_request *out = dispatch_displaced(dispatch, &lost);
+    assert_null(dispatch_displaced(dispatch, &lost)); /* once */
+    if (!out) return NULL;
+    assert_int_equal(lost.answer, DISPATCH_REFUSE);
+    assert_int_equal(lost.status, 503);
+    assert_true(lost.retry_after_s >= 1);
+    assert_int_equal(out->state, DISPATCH_ENDED);
+    return out;
+}
+
+static void the_last_place_of_who_holds_most_is_given_to_another(void **state)
+{
+    (void)state;
+    struct dispatch_request greedy[6], small[3], heavy = request_by(3, 4), stranger;
+    for (uint32_t i = 0; i < 6; i++)
+        greedy[i] = request_by(1, 1);
+    for (uint32_t i = 0; i < 3; i++)
+        small[i] = request_by(2, 0); /* no weight is a weight of 1 */
+    for (uint32_t i = 0; i < 4; i++)
+        assert_null(hold(&greedy[i], DISPATCH_WAIT));
+    assert_null(hold(&greedy[4], DISPATCH_REFUSE)); /* its own tenant has all places */
+    assert_ptr_equal(hold(&small[0], DISPATCH_WAIT), &greedy[3]);
+    assert_ptr_equal(hold(&small[1], DISPATCH_WAIT), &greedy[2]);
+    assert_null(hold(&small[2], DISPATCH_REFUSE));             /* 3 to 2 would be 2 to 3 */
+    assert_null(hold(&greedy[5], DISPATCH_REFUSE));            /* and this as well */
+    assert_ptr_equal(hold(&heavy, DISPATCH_WAIT), &greedy[1]); /* the first of two that hold 2 */
+    stranger = request_by(4, 0.25);
+    assert_null(hold(&stranger, DISPATCH_REFUSE)); /* one place is worth four to it */
+    struct dispatch_request *left[] = { &greedy[0], &small[0], &small[1], &heavy };
+    for (uint32_t i = 0; i < COUNT_OF(left); i++)
+        dispatch_end(dispatch, left[i], 0, true, 0);
+}
+
+/* Their clients have read a part: who would be displaced keeps its place, and nobody else gives one up. */
+static void a_held_output_that_has_begun_keeps_its_place(void **state)
+{
+    (void)state;
+    uint32_t slot = endpoint("a", true);
+    struct dispatch_request begun[4], other = request_by(2, 1);
+    for (uint32_t i = 0; i < 4; i++) {
+        begun[i] = request_by(1, 1);
+        assert_int_equal(dispatch_arrive(dispatch, &begun[i], 0).answer, DISPATCH_SEND);
+    }
+    dispatch_endpoint_remove(dispatch, slot);
+    for (uint32_t i = 0; i < 4; i++) {
+        begun[i].generated = 1;
+        assert_int_equal(dispatch_fail(dispatch, &begun[i], RETRY_TAKEN, 1).answer, DISPATCH_WAIT);
+    }
+    assert_null(hold(&other, DISPATCH_REFUSE));
+    for (uint32_t i = 0; i < 4; i++)
+        dispatch_end(dispatch, &begun[i], 1, true, 2);
+}
+
 /* All places are taken by one model's requests when another model's instance comes up: who is held
  * for it goes when one of them ends, and is refused in time when none does. */
 static void the_held_wait_for_a_place_in_flight(void **state)
@@ -449,11 +515,12 @@ enum { RANDOM_REQUESTS = 40 };
 
 /* One random step of the outside world; what it does to requests is checked by the dispatch's must()s
  * and, at the end, by everything being empty. */
-static void random_step(struct rng *rng, struct dispatch_request *r, int64_t now_us,
+static bool random_step(struct rng *rng, struct dispatch_request *r, int64_t now_us,
                         uint32_t *ended)
 {
     static const char *const names[] = { "a", "b", "c" };
     struct dispatch_request *one = &r[rng_below(rng, RANDOM_REQUESTS)];
+    struct dispatch_verdict v;
     uint64_t what = rng_below(rng, 10);
     if (one->state == DISPATCH_NEW) {
         *ended += dispatch_arrive(dispatch, one, now_us).answer == DISPATCH_REFUSE;
@@ -466,16 +533,18 @@ static void random_step(struct rng *rng, struct dispatch_request *r, int64_t now
         dispatch_end(dispatch, one, (uint32_t)what, what & 1, now_us);
         (*ended)++;
     } else if (one->state == DISPATCH_ENDED) {
-        *one = request();
+        *one = request_by(rng_below(rng, 3), (double)rng_below(rng, 3));
     }
+    bool displaced = dispatch_displaced(dispatch, &v) != NULL;
+    *ended += displaced;
     if (what == 9) endpoint(names[rng_below(rng, 3)], rng_below(rng, 3) > 0);
     if (what == 8) {
         uint32_t slot = dispatch_endpoint_find(dispatch, names[rng_below(rng, 3)]);
         if (slot != ROUTE_NONE) dispatch_endpoint_remove(dispatch, slot);
     }
-    struct dispatch_verdict v;
     while (dispatch_held_next(dispatch, now_us, &v))
         *ended += v.answer == DISPATCH_REFUSE;
+    return displaced;
 }
 
 static void random_worlds_end_every_request_once(void **state)
@@ -486,12 +555,13 @@ static void random_worlds_end_every_request_once(void **state)
     struct dispatch_request r[RANDOM_REQUESTS];
     for (uint32_t i = 0; i < RANDOM_REQUESTS; i++)
         r[i] = request();
-    uint32_t ended = 0;
+    uint32_t ended = 0, displaced = 0;
     int64_t now_us = 0;
     for (uint32_t step = 0; step < 100000; step++) {
         now_us += (int64_t)rng_below(&rng, SECOND / 4);
-        random_step(&rng, r, now_us, &ended);
+        displaced += random_step(&rng, r, now_us, &ended);
     }
+    assert_true(displaced > 100); /* the world meets what it is there for */
     for (uint32_t i = 0; i < RANDOM_REQUESTS; i++) {
         if (r[i].state == DISPATCH_SENT || r[i].state == DISPATCH_HELD) {
             dispatch_end(dispatch, &r[i], 0, true, now_us);
@@ -537,6 +607,8 @@ int main(void)
         CASE(held_until_an_instance_is_ready),
         CASE(a_service_that_says_so_refuses_late_requests_in_an_overload),
         CASE(holds_are_bounded_in_count_and_time),
+        CASE(the_last_place_of_who_holds_most_is_given_to_another),
+        CASE(a_held_output_that_has_begun_keeps_its_place),
         CASE(a_failure_goes_elsewhere_and_a_second_crash_is_422),
         CASE(an_unreachable_fleet_holds_and_comes_back),
         CASE(a_shortage_of_ours_rests_no_endpoint_and_waits_for_nothing),
