@@ -294,8 +294,8 @@ static void put_table(const struct judgement *j, const char *route, struct buf *
 {
     double all = (double)j->decisions;
     double prompt = j->prompt_tokens ? (double)j->prompt_tokens : (double)NAN;
-    buf_printf(out, "%-20s  %10s  %10s  %10s  %10s  %10s\n", "POLICY", "AGREES", "REGRET s", "P50 s",
-               "P99 s", "CACHED");
+    buf_printf(out, "%-20s  %10s  %10s  %10s  %10s  %10s\n", "POLICY", "AGREES", "REGRET s",
+               "P50 s", "P99 s", "CACHED");
     put_line(out, j->recorded, 1, &j->regret_recorded, (double)j->hit_tokens_recorded / prompt);
     put_line(out, route, (double)j->agreed / all, &j->regret, (double)j->hit_tokens / prompt);
     buf_printf(out, "%llu decisions by %s", (unsigned long long)j->decisions, j->recorded);
