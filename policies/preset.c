@@ -26,7 +26,7 @@ static const struct preset orca = {
     .chunk = "whole", .evict = "lru",
 };
 static const struct preset static_batch = {
-    .name = "static_batch", .about = "a batch runs until its longest answer is complete",
+    .name = "static_batch", .about = "a batch runs until its longest output is complete",
     .source = "the baseline of Orca (OSDI 2022)",
     .fair = "none", .order = "fcfs", .admit = "static_batch", .preempt = "newest",
     .chunk = "whole", .evict = "lru",

@@ -33,11 +33,11 @@ struct step_session {
     uint32_t predicted_p90;
     uint32_t predicted_mean;
     uint32_t pages;   /* held now */
-    double remaining; /* answer tokens expected to come, at least 1; without a prediction from the
-                       * running mean of answers */
+    double remaining; /* output tokens expected to come, at least 1; without a prediction from the
+                       * running mean of outputs */
     double rank;      /* by a learned ranker: lower is shorter; valid with has_rank */
     double prefill_s; /* estimated engine seconds for the uncached tokens */
-    double decode_s;  /* and for the rest of the answer, its share of each step */
+    double decode_s;  /* and for the rest of the output, its share of each step */
     double work_s;    /* both, > 0 */
     bool has_rank;
     bool running;

@@ -140,8 +140,8 @@ static struct chunk_session pending_of(const struct scheduler *s, const struct s
 {
     uint32_t generated = session_generated(x);
     double ttft_s = s->config.ttft_s_max;
-    struct chunk_session ret = { .answer = x->predicted_mean ? x->predicted_mean : s->output_mean };
-    ret.answer = fmax(1, ret.answer);
+    struct chunk_session ret = { .output = x->predicted_mean ? x->predicted_mean : s->output_mean };
+    ret.output = fmax(1, ret.output);
     if (generated > 0) {
         bool late = (double)(x->first_token_us - x->arrival_us) * 1e-6 > ttft_s;
         double used_s = (double)(s->now_us - x->first_token_us) * 1e-6;
@@ -173,7 +173,7 @@ static uint32_t aim(struct scheduler *s, const struct chunk_view *view)
                                  .ttft_s_max = s->config.ttft_s_max,
                                  .arrivals_s = s->arrivals_s * exp(-age),
                                  .arrived_owed_s = s->arrived_owed_s * exp(-age),
-                                 .answer = fmax(1, s->output_mean) };
+                                 .output = fmax(1, s->output_mean) };
     add_pending(s, &s->running, &scene);
     add_pending(s, &s->parked, &scene);
     add_pending(s, &s->waiting, &scene);

@@ -16,7 +16,7 @@ struct chunk_view {
     uint32_t computed;         /* this session's tokens that the chunk will attend to */
     struct perf_shape planned; /* what the step holds already */
     struct perf_coef perf;
-    double step_s_max; /* promised time for each token of an answer; 0: nothing is */
+    double step_s_max; /* promised time for each token of an output; 0: nothing is */
     uint32_t aim;      /* what the policy's `aim` said for this step; 0 without one */
 };
 
@@ -26,7 +26,7 @@ struct chunk_view {
 struct chunk_session {
     uint32_t owed;
     double hand_s;
-    double answer; /* its expected length, tokens; at least 1 */
+    double output; /* its expected length, tokens; at least 1 */
 };
 
 /* All SLOs of an engine; of the waiting sessions, in the order of arrival, as many as it shows. */
@@ -37,7 +37,7 @@ struct chunk_scene {
     double ttft_s_max;     /* promised time to the first token; above 0 */
     double arrivals_s;     /* in the long run: requests a second, */
     double arrived_owed_s; /* and the prompt tokens that they brought */
-    double answer;         /* and the mean of answers */
+    double output;         /* and the mean of outputs */
 };
 
 struct chunk_policy {

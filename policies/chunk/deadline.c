@@ -62,12 +62,12 @@ static double above(double tokens, double mean) /* P(an Erlang-2 length is more)
 }
 
 /* P(slow) of a session that `seconds` of late steps await. */
-static double slow(const struct plan *p, double hand_s, double answer, double seconds)
+static double slow(const struct plan *p, double hand_s, double output, double seconds)
 {
     double steps = seconds / p->step_s, lost_s = p->late_s * steps;
     if (p->late_s <= 0 || steps <= 0 || lost_s <= hand_s) return 0;
     double from = fmax(0, hand_s) / p->late_s, to = steps + (lost_s - hand_s) / p->regain_s;
-    return above(from, answer) - above(to, answer);
+    return above(from, output) - above(to, output);
 }
 
 static double waiting(const struct plan *p, const struct chunk_session *x, double ahead)
@@ -79,13 +79,13 @@ static double waiting(const struct plan *p, const struct chunk_session *x, doubl
     double spare = (p->rate - arriving) * x->hand_s - ahead;
     double late = 1 / (1 + exp(LOGISTIC * spare / spread));
     double begins_s = ahead / fmax(p->rate - arriving, p->rate / 10);
-    return late + (1 - late) * slow(p, 0, x->answer, p->clear_s - begins_s);
+    return late + (1 - late) * slow(p, 0, x->output, p->clear_s - begins_s);
 }
 
-static double answering(const struct plan *p, const struct chunk_session *x)
+static double decoding(const struct plan *p, const struct chunk_session *x)
 {
-    double mend_s = x->answer / 2 * p->regain_s;
-    return x->hand_s + mend_s < 0 ? 0 : slow(p, fmax(0, x->hand_s), x->answer, p->clear_s);
+    double mend_s = x->output / 2 * p->regain_s;
+    return x->hand_s + mend_s < 0 ? 0 : slow(p, fmax(0, x->hand_s), x->output, p->clear_s);
 }
 
 /* Of arrivals: first those too late for their first token, then those that are slow. */
@@ -97,7 +97,7 @@ static double coming(const struct plan *p)
                     : drain < 0 ? fmax(0, HORIZON_S + over / -drain)
                                 : 0;
     double after_s = fmax(0, p->clear_s - late_s);
-    return s->arrivals_s * (late_s + after_s * slow(p, 0, s->answer, after_s / 2));
+    return s->arrivals_s * (late_s + after_s * slow(p, 0, s->output, after_s / 2));
 }
 
 static double broken(struct plan *p, double tokens)
@@ -113,7 +113,7 @@ static double broken(struct plan *p, double tokens)
         const struct chunk_session *x = &s->session[i];
         ahead += x->owed;
         if (x->owed == 0)
-            sum += answering(p, x);
+            sum += decoding(p, x);
         else if (x->hand_s > 0)
             sum += waiting(p, x, ahead);
     }

@@ -1,8 +1,8 @@
-/* scls.c - answers come in slices of 128 tokens; between two a session goes back to the queue
+/* scls.c - outputs come in slices of 128 tokens; between two a session goes back to the queue
  * (slice-level scheduling, SCLS, arXiv 2406.13511).
  *
  * A slice bounds the time and the pages that an admission can cost, whatever the length of the
- * answer. With admit scls the batches are the paper's: closed, formed of all that waits. With an
+ * output. With admit scls the batches are the paper's: closed, formed of all that waits. With an
  * admission that refills places only the return to the queue is left of it, as a quantum of fairness
  * (pages stay while there is room). Prompts fill the token budget. */
 #include "base/core/bits.h"

@@ -56,7 +56,7 @@ static uint32_t pick(void *state, const struct fair_tenant *tenant, uint32_t cou
 
 const struct fair_policy fair_vtc = {
     .name = "vtc",
-    .about = "the tenant that was served least goes first: prompt + 2 * answer tokens",
+    .about = "the tenant that was served least goes first: prompt + 2 * output tokens",
     .source = "VTC (arXiv 2401.00588)",
     .state_size = sizeof(struct counters),
     .pick = pick,

@@ -1,6 +1,6 @@
 /* largest_first.c - the largest expected session first: the order of decreasing first fit.
  *
- *     rank = -(prompt + expected answer) - wait_s * 1000
+ *     rank = -(prompt + expected output) - wait_s * 1000
  *
  * Bins fill best when the large pieces go in first; with an admission policy that tries the next
  * when one does not fit (s3) this is decreasing first fit. It packs memory; it does not shorten

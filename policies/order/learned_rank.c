@@ -1,7 +1,7 @@
 /* learned_rank.c - by a learned rank, with a guard against starving (LTR, arXiv 2408.15792).
  *
  *     rank = the ranker's score (lower is shorter); without one the predicted mean; without
- *            either the running mean of answers
+ *            either the running mean of outputs
  *     waiting through 200 steps -> before everybody until it took part in 10 steps
  *
  * The router's predictor gives the score with the request (predict/ngram_rank, ssjf_pairwise):

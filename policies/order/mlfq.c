@@ -5,7 +5,7 @@
  *     served in a level beyond its quantum -> one level down;  waited 3 s -> level 0
  *     rank = level; equal levels by arrival
  *
- * Needs no prediction: time already served stands for it. That pays only where answers vary more
+ * Needs no prediction: time already served stands for it. That pays only where outputs vary more
  * than exponentially; at less variance it loses to fcfs. A session that was preempted inside its
  * quantum keeps its arrival and so stands at the front of its level; running sessions give way
  * to strictly lower levels only. Pages of preempted sessions are swapped out before they are

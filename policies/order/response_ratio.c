@@ -5,7 +5,7 @@
  * wait_s is all the time since arrival, work_s what is left to do. Short sessions pass long ones,
  * but every second of waiting counts for more the shorter the work is, so no constant has to be
  * tuned and no tail grows without bound. Magnus (2024) orders batches so; ours orders sessions, and
- * by work instead of by length: where prefill is the bottleneck the length of the answer alone says
+ * by work instead of by length: where prefill is the bottleneck the length of the output alone says
  * next to nothing. */
 #include "policies/order/order.h"
 

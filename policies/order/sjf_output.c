@@ -1,9 +1,9 @@
-/* sjf_output.c - shortest predicted answer first, aged.
+/* sjf_output.c - shortest predicted output first, aged.
  *
  *     rank = decode_s - wait_s / ORDER_AGE
  *
- * The order of SSJF and of all length predictors: by what remains of the answer alone, here in
- * seconds of the performance model. Without a prediction the running mean of answers stands for
+ * The order of SSJF and of all length predictors: by what remains of the output alone, here in
+ * seconds of the performance model. Without a prediction the running mean of outputs stands for
  * every session, and the order is that of arrival. */
 #include "policies/order/order.h"
 
@@ -17,7 +17,7 @@ static void rank(void *state, const struct step_session *session, int64_t now_us
 
 const struct order_policy order_sjf_output = {
     .name = "sjf_output",
-    .about = "shortest predicted answer first, with ageing",
+    .about = "shortest predicted output first, with ageing",
     .source = "SSJF (arXiv 2404.08509)",
     .rank = rank,
 };

@@ -2,7 +2,7 @@
  *
  *     rank = work_s - wait_s / ORDER_AGE
  *
- * Work is seconds of the performance model, prompt and predicted answer together: where prefill
+ * Work is seconds of the performance model, prompt and predicted output together: where prefill
  * is the bottleneck an order by output length alone gains next to nothing. The ageing term bounds
  * the wait of a long session: after ORDER_AGE times its work it passes everything that arrives. */
 #include "policies/order/order.h"

@@ -1,6 +1,6 @@
 /* skip_predict.c - short ones by arrival, others by what remains (SkipPredict, 2402.03564).
  *
- *     short:  predicted answer <= the running mean of answers    rank 0, equal ranks by arrival
+ *     short:  predicted output <= the running mean of outputs    rank 0, equal ranks by arrival
  *     long:   rank = 1 + remaining tokens - wait_s * 100, since it last began to wait
  *
  * One cheap bit decides for most sessions; only the long ones need a prediction worth its price.
@@ -14,11 +14,11 @@
  * loses by. A session without any prediction counts as short: it cannot be told apart. */
 #include "policies/order/order.h"
 
-#define MEAN_RATE 0.02 /* of the running mean of answers: over some fifty */
+#define MEAN_RATE 0.02 /* of the running mean of outputs: over some fifty */
 #define AGE_TOKENS 100.0
 
 struct lengths {
-    double mean; /* of whole answers; 0: none seen */
+    double mean; /* of whole outputs; 0: none seen */
 };
 
 enum { UNRANKED, SHORT, LONG }; /* scratch.order[0] */

@@ -32,7 +32,7 @@ static bool yields(const void *state, const struct step_session *running)
 
 const struct order_policy order_srtf = {
     .name = "srtf",
-    .about = "shortest remaining work first; preempts those in the first 0.8 of their answer",
+    .about = "shortest remaining work first; preempts those in the first 0.8 of their output",
     .source = "TRAIL (arXiv 2410.01035)",
     .preempts = true,
     .rank = rank,

@@ -20,7 +20,7 @@
 #define SLACK_MIN 0.2
 #define LATENCY_MAX 0.65 /* of the SLO, that a step down may lead to */
 #define WAITING_MAX 4
-#define AGAIN_US (20 * 1000000ll) /* a window must hold answers of its own clock */
+#define AGAIN_US (20 * 1000000ll) /* a window must hold outputs of its own clock */
 #define FLOOR_US (600 * 1000000ll)
 
 struct state {

@@ -35,7 +35,7 @@ struct power_instance {
     double clock;                    /* in force now */
     bool injects_idle;               /* its clock is the share of time in which it computes: watts
                                         fall as the clock does, not as its cube */
-    bool tail_known;                 /* enough answers for the two below */
+    bool tail_known;                 /* enough outputs for the two below */
     double ttft_s, tpot_s;           /* 99 requests in 100 had at most this */
     uint32_t waiting;                /* requests not yet computing */
     enum priority priority;

@@ -1,4 +1,4 @@
-/* classes.h - which class of lengths will the answer be in? For policies that classify.
+/* classes.h - which class of lengths will the output be in? For policies that classify.
  *
  * Layer:   policies (base/core)
  * Threads: pure

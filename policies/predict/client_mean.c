@@ -1,4 +1,4 @@
-/* client_mean.c - every client's running mean of the logarithm of its answers.
+/* client_mean.c - every client's running mean of the logarithm of its outputs.
  *
  *     estimate = exp((n * own + SHRINK * all) / (n + SHRINK))
  *

@@ -1,8 +1,8 @@
-/* forest.c - regression trees over a request's numbers, refitted as answers end.
+/* forest.c - regression trees over a request's numbers, refitted as outputs end.
  *
  * Magnus (2406.04785) regresses on the length of the user's input and on sentence embeddings with a
  * random forest. Ours has no embedding model: words are projected by hashed signs into 8 numbers,
- * and tenant, task, prefix and first words are replaced by the running log-mean of their answers.
+ * and tenant, task, prefix and first words are replaced by the running log-mean of their outputs.
  * Trees are fitted on a reservoir of the last RESERVOIR ends, in logarithms, by random cuts (Geurts
  * 2006): the best of CUTS draws of (input, threshold) by the variance it takes away.
  *

@@ -4,7 +4,7 @@
  *
  * The Intelligent Router (2408.13510) classifies by DistilBERT into length buckets before it weighs
  * how a request mixes with those an instance has. Its buckets follow its own data; ours double, so
- * that one set serves short and long answers. The classifier is predict_classes.h.
+ * that one set serves short and long outputs. The classifier is predict_classes.h.
  */
 #include "policies/predict/classes.h"
 #include "policies/predict/predict.h"

@@ -1,16 +1,16 @@
 /* key_table.c - output length from cheap keys, the general ones backing the special ones.
  *
  *     model -> tenant -> (tenant, octave of the prompt) -> (tenant, eighth of an octave)
- *           -> (tenant, half octave of the previous answer) -> (tenant, prefix) -> (tenant, ask)
+ *           -> (tenant, half octave of the previous output) -> (tenant, prefix) -> (tenant, ask)
  *           -> (tenant, prefix, ask)
  *
  * Every key holds a decayed count, the mean and a log-spaced histogram of the lengths it saw, and
  * is shrunk towards its parent (predict_lengths.h), so a key seen twice says little and one seen a
  * hundred times speaks for itself. P50 and P90 are read off the mixed histogram; P90 is then moved
- * by an adaptive conformal offset so that nine answers in ten stay below it whatever the
+ * by an adaptive conformal offset so that nine outputs in ten stay below it whatever the
  * histogram's bias. A histogram is needed, not a slope: on real chat traffic the link of prompt and
- * answer length is not monotone, and it is fine-grained, hence the eighths. What a request does not
- * have (no previous answer, no text) is left out of its chain.
+ * output length is not monotone, and it is fine-grained, hence the eighths. What a request does not
+ * have (no previous output, no text) is left out of its chain.
  *
  * The table is 4-way set-associative; the entry of a set that was used longest ago makes room, so
  * memory is fixed and a flood of new keys cannot push out those in use.

@@ -1,4 +1,4 @@
-/* lengths.c - histograms of lengths, and bounds that keep their share of answers. */
+/* lengths.c - histograms of lengths, and bounds that keep their share of outputs. */
 #include "policies/predict/lengths.h"
 
 #include <math.h>
@@ -139,7 +139,7 @@ void length_offset_observe(struct length_offset *o, double q, double bound, doub
                            bool censored)
 {
     bool above = tokens > bound;
-    if (censored && !above) return; /* a cut answer tells only when it already passed the bound */
+    if (censored && !above) return; /* a cut output tells only when it already passed the bound */
     double value = (double)o->value + OFFSET_STEP * (above ? q : q - 1);
     o->value = (float)fmax(-OFFSET_BOUND, fmin(OFFSET_BOUND, value));
 }

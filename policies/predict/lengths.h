@@ -41,13 +41,13 @@ void length_tail(const double bin[LENGTH_BINS], double above, double *ret_share,
 double length_left(const struct length_estimate *e, uint32_t output_max, uint32_t generated);
 
 /* The length to learn from an end: the tokens themselves, or of a censored one what is expected of
- * answers that got this far; 0 when the cut came below `p50` and says nothing. */
+ * outputs that got this far; 0 when the cut came below `p50` and says nothing. */
 double length_to_learn(const struct length_estimate *e, double p50, uint32_t tokens, bool censored);
 
 double length_clamp(double tokens, uint32_t output_max);
 
-/* Keeps a share of answers below a bound: the offset is added to the logarithm of the bound and
- * moved after every answer, up by step * q when it ended above, down by step * (1 - q) when not
+/* Keeps a share of outputs below a bound: the offset is added to the logarithm of the bound and
+ * moved after every output, up by step * q when it ended above, down by step * (1 - q) when not
  * (adaptive conformal inference, Gibbs and Candes 2021). */
 struct length_offset {
     float value;

@@ -1,4 +1,4 @@
-/* ngram.c - a linear model over hashed words and pairs of words, learned as answers end.
+/* ngram.c - a linear model over hashed words and pairs of words, learned as outputs end.
  *
  *     log length = log_mean + sum of weights / sqrt(n)
  *     log P50, log P90 = log length + sums of weights of their own

@@ -32,7 +32,7 @@ const struct predict_policy *predict_find(struct str name)
 const char *predict_missing(const struct predict_policy *row, uint32_t have)
 {
     static const char *const words[PREDICT_NEEDS] = {
-        "text",        "tenants",       "earlier answers",
+        "text",        "tenants",       "earlier outputs",
         "tasks",       "hidden states", "reports of the model",
         "true lengths"
     };

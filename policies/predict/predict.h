@@ -1,9 +1,9 @@
-/* predict.h - the interface of output-length predictors: how long will the answer be?
+/* predict.h - the interface of output-length predictors: how long will the output be?
  *
  * Layer:   policies (base/core)
  * Threads: pure; the router's decision thread, the engine's device thread or the simulator calls
  * Rules:   (1) predictors learn at finish time only (observe), never from the future
- *          (2) an answer cut by its limit or by a client that left is a lower bound (censored)
+ *          (2) an output cut by its limit or by a client that left is a lower bound (censored)
  *          (3) the state is plain bytes of a fixed size: it can be saved, copied, and merged with
  *              what another router learned
  *          (4) a policy whose `needs` the caller cannot feed is not applicable and refused by name
@@ -23,7 +23,7 @@
 enum predict_need {
     PREDICT_TEXT = 1,      /* the text asked last */
     PREDICT_TENANT = 2,    /* of the request */
-    PREDICT_PREVIOUS = 4,  /* how long the answer before was, in a conversation */
+    PREDICT_PREVIOUS = 4,  /* how long the output before was, in a conversation */
     PREDICT_GROUP = 8,     /* the task: what many prompts begin with */
     PREDICT_HIDDEN = 16,   /* the model's pooled hidden state: the engine alone has it */
     PREDICT_REPORTED = 32, /* the model's own answer to "how long will it be?" */
@@ -47,7 +47,7 @@ struct predict_features {
     uint32_t output_max; /* the request's own limit; at least 1 */
 
     uint64_t group;                /* the task or system prompt */
-    uint32_t previous_tokens;      /* of the answer before in this conversation; 0: none */
+    uint32_t previous_tokens;      /* of the output before in this conversation; 0: none */
     struct str text;               /* asked last; borrowed for the call */
     const float *hidden;           /* PREDICT_HIDDEN_DIMS numbers; NULL: absent */
     uint32_t hidden_at;            /* output tokens when `hidden` was read; 0: the prompt's end */

@@ -1,6 +1,6 @@
-/* previous_turn.c - the answer before foretells this one.
+/* previous_turn.c - the output before foretells this one.
  *
- *     log length = a + b log(previous answer), fitted on line; of a first turn their log-mean
+ *     log length = a + b log(previous output), fitted on line; of a first turn their log-mean
  *
  * Mooncake's follow-ups are ordered better by this one number than by everything else their trace
  * has. It is linear in the logarithm (predict_line.h), so the order is the previous lengths' own.
@@ -32,7 +32,7 @@ static void merge(void *state, const void *other)
 
 const struct predict_policy predict_previous_turn = {
     .name = "previous_turn",
-    .about = "from the length of the conversation's answer before",
+    .about = "from the length of the conversation's output before",
     .source = "measured on Mooncake's follow-ups (kvcache-ai/Mooncake, FAST'25)",
     .needs = PREDICT_PREVIOUS,
     .state_size = sizeof(struct length_line),

@@ -2,7 +2,7 @@
  *
  *     bin = floor(10 * length / 512), the last without an end
  *
- * S3 (2306.06000) classifies by DistilBERT into ten bins of the longest answer it serves and
+ * S3 (2306.06000) classifies by DistilBERT into ten bins of the longest output it serves and
  * reserves the bin's upper end. Our range is 512 tokens for every trace, the classifier is
  * predict_classes.h.
  */

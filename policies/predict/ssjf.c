@@ -4,7 +4,7 @@
  *
  * The paper's proxy is BERT-base with a two-layer head; ours is linear over hashed words
  * (predict_text.h). What it shows against `ngram` is the loss: a squared error on tokens follows
- * the longest answers, Huber's on the logarithm the typical ones.
+ * the longest outputs, Huber's on the logarithm the typical ones.
  */
 #include "policies/predict/lengths.h"
 #include "policies/predict/predict.h"
@@ -15,7 +15,7 @@
 #define SLOTS 32768u
 #define UNIT 100.0
 #define RATE 0.15
-#define STEP_MAX 10.0 /* of the gradient: one endless answer must not undo the rest */
+#define STEP_MAX 10.0 /* of the gradient: one endless output must not undo the rest */
 
 struct ssjf {
     float weight[SLOTS * 2];

@@ -1,4 +1,4 @@
-/* ssjf_pairwise.c - SSJF's pairwise form: which of two answers is longer?
+/* ssjf_pairwise.c - SSJF's pairwise form: which of two outputs is longer?
  *
  *     L = log(1 + exp(-(s_long - s_short)))
  *
@@ -38,7 +38,7 @@ static void observe(void *state, const struct predict_features *f, uint32_t toke
 
 const struct predict_policy predict_ssjf_pairwise = {
     .name = "ssjf_pairwise",
-    .about = "which of two answers is longer, learned from neighbouring ends",
+    .about = "which of two outputs is longer, learned from neighbouring ends",
     .source = "SSJF (2404.08509), pairwise, on hashed words instead of BERT",
     .needs = PREDICT_TEXT,
     .state_size = sizeof(struct rank_model),

@@ -1,4 +1,4 @@
-/* task_mean.c - the mean answer of a task, from the answers of it seen so far.
+/* task_mean.c - the mean output of a task, from the outputs of it seen so far.
  *
  * BatchLLM estimates a group's decode from samples of the group. A task is what its prompts begin
  * with (`group`; the prefix where no group is named). The mean is shrunk towards that of all tasks
@@ -116,7 +116,7 @@ static void merge(void *state, const void *other)
 
 const struct predict_policy predict_task_mean = {
     .name = "task_mean",
-    .about = "the mean answer of the task, from those seen so far",
+    .about = "the mean output of the task, from those seen so far",
     .source = "BatchLLM (2412.03594), section on the decode length of a group",
     .needs = PREDICT_GROUP,
     .state_size = sizeof(struct task_mean),

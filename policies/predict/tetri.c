@@ -3,7 +3,7 @@
  *     class = floor(length / 200), eleven of them, the last without an end
  *
  * TetriInfer (2401.11181) runs OPT-125M beside the prefill and finds 200 tokens the grain at which
- * it is right three times in four. Below 200 tokens all answers are alike to it, as they are to a
+ * it is right three times in four. Below 200 tokens all outputs are alike to it, as they are to a
  * scheduler of long decodes. Ours is the classifier of predict_classes.h.
  */
 #include "policies/predict/classes.h"

@@ -7,7 +7,7 @@
  * What is asked stands at the end, so the last sentence gives words, pairs of neighbours and its
  * first words; what stands before gives single words only. A number is replaced by the quarter
  * octave it lies in: "count to 37" and "count to 38" are one, "count to 99" is another. Behind the
- * text come the lengths, the tenant, the prefix, the task, the previous answer. Every feature
+ * text come the lengths, the tenant, the prefix, the task, the previous output. Every feature
  * counts 1 / sqrt(number of features), so long prompts do not shout.
  */
 #pragma once

@@ -40,7 +40,7 @@ static double ttft_s(const struct role_view *v, double rate, double fixed, doubl
     return mean + normal_quantile(q) * sqrt(fmax(m2 - mean * mean, 0)) + wait;
 }
 
-/* Mean tokens that a running session holds: long answers are met more often. */
+/* Mean tokens that a running session holds: long outputs are met more often. */
 static double context(const struct role_demand *d)
 {
     return d->prompt_mean + d->output_m2 / (2 * d->output_mean);

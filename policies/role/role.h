@@ -134,7 +134,7 @@ void role_answer(const struct role_view *view, const char *reason, int64_t again
 /* The closed form (role_eval.c); the evaluator where nobody has a better one. */
 extern const struct role_evaluator role_closed_form;
 
-/* Requests a second that one instance sustains within one SLO: prompts alone, answers alone. */
+/* Requests a second that one instance sustains within one SLO: prompts alone, outputs alone. */
 double role_prefill_rps(const struct role_view *view, const struct role_instance *in);
 double role_decode_rps(const struct role_view *view, const struct role_instance *in);
 

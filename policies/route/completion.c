@@ -12,7 +12,7 @@
  *     itl      a + c * (n + 1) + d * (kv + ctx), n sequences there, kv their tokens, m of them past
  *              their first token
  *     prompts  share of the instance's seconds that prompts took lately, with this one
- *     L        predicted answer, ctx = prompt + L / 2, left = tokens the n have yet to generate
+ *     L        predicted output, ctx = prompt + L / 2, left = tokens the n have yet to generate
  *
  * Why own / (1 - load): requests that come while this one is worked off wait longer
  * too. A second of work lengthens a busy period of a server at load r by 1 / (1 - r) seconds
@@ -22,9 +22,9 @@
  * load and not the instance's own is meant, because later requests go where the queue is shortest.
  *
  * Decoding: prompts that take a share of the seconds stretch a gap between tokens to itl / (1 -
- * prompts). The stretch is counted twice: for this answer, and in place of what this prompt does to
+ * prompts). The stretch is counted twice: for this output, and in place of what this prompt does to
  * the sequences that decode. Counting that directly, as n * b * uncached, is right for the mean and wrong
- * for the SLO: it drives prompts and answers to different instances, and short answers among
+ * for the SLO: it drives prompts and outputs to different instances, and short outputs among
  * the prompts past their time per token (measured: Azure conversations, eight A100). Where nothing
  * contends (c = d = 0) only L * a is left, which tells slow hardware from fast. But what is cached
  * elsewhere need not be computed at all: that part, and only that, is counted directly, for each

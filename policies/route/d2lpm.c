@@ -3,7 +3,7 @@
  *     candidates: instances whose deficit counter for this tenant is above 0
  *     none: every counter of the tenant grows by the quantum until one is above 0
  *     among them the longest cached prefix, then the fewest in flight
- *     the counter falls by the uncached prompt when sent and by 2 x the answer when it is finished
+ *     the counter falls by the uncached prompt when sent and by 2 x the output when it is finished
  *
  * The quantum bounds how far an instance can run ahead of others for one tenant's locality.
  * Deviations: counters live in a fixed table of hashed (tenant, instance) pairs; a pair that finds

@@ -4,7 +4,7 @@
  *     penalty = b * uncached part of this prompt * sequences decoding there (spikes it causes)
  *             + b * prefill queued there, if the answer is at most 64 tokens    (spikes it meets)
  *     itl     = a + c * (decoding + 1) + d * (KV held + prompt)
- *     class   = the middle of the predicted answer's bucket: 0-64, -128, -256, -512, -1024, -2048,
+ *     class   = the middle of the predicted output's bucket: 0-64, -128, -256, -512, -1024, -2048,
  *               which stands for all beyond
  *
  * Deviations: the paper trains a policy by reinforcement, guided by such a heuristic; we keep the
@@ -28,12 +28,12 @@ static double class_tokens(double predicted)
 static double score(const struct route_instance *in, const struct route_req *req)
 {
     double uncached = (double)(req->prompt_tokens - route_hit_tokens(in, req));
-    double answer = class_tokens(req->output_p50);
+    double output = class_tokens(req->output_p50);
     double itl_s = in->perf.step_s + in->perf.decode_seq_s * ((double)in->decoding + 1) +
                    in->perf.kv_read_s * (double)(in->kv_tokens + req->prompt_tokens);
     double penalty_s = in->perf.prefill_token_s * uncached * (double)in->decoding;
-    if (answer < SHORT_TOKENS) penalty_s += in->perf.prefill_token_s * (double)in->prefill_tokens;
-    return route_ttft_s(in, req) + answer * itl_s + penalty_s;
+    if (output < SHORT_TOKENS) penalty_s += in->perf.prefill_token_s * (double)in->prefill_tokens;
+    return route_ttft_s(in, req) + output * itl_s + penalty_s;
 }
 
 static void decide(void *state, const struct route_view *view, const struct route_req *req,

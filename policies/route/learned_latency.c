@@ -2,7 +2,7 @@
  *
  *     TTFT = pace_t[instance] * t . (1, uncached, queued prefill, decoding, KV held, waiting)
  *     TPOT = pace_p[instance] * p . (1, decoding, KV held, queued prefill)
- *     score = TTFT + predicted answer * TPOT; the least wins
+ *     score = TTFT + predicted output * TPOT; the least wins
  *
  * t and p are fitted by recursive least squares with forgetting 0.998, for the whole fleet; the
  * features a request was sent with come back with its outcome. A pace is how much slower than the
@@ -179,8 +179,8 @@ static void decide(void *state, const struct route_view *view, const struct rout
         const struct route_instance *in = &view->instance[i];
         if (!route_takes(in)) continue;
         features(in, req, x);
-        double answer_s = fmax(req->output_mean, 1) * tpot_s(m, in->id, x);
-        double score = explore ? 0 : ttft_s(m, in->id, x) + answer_s;
+        double output_s = fmax(req->output_mean, 1) * tpot_s(m, in->id, x);
+        double score = explore ? 0 : ttft_s(m, in->id, x) + output_s;
         route_best_offer(&best, i, score, rng);
     }
     route_answer(view, req, best.index, best.second_index, ret);
@@ -191,7 +191,7 @@ static void decide(void *state, const struct route_view *view, const struct rout
 
 const struct route_policy route_learned_latency = {
     .name = "learned_latency",
-    .about = "least latency by a linear model that learns from each answer",
+    .about = "least latency by a linear model that learns from each output",
     .source = "llm-d latency predictor, linear",
     .state_size = sizeof(struct model),
     .observe = observe,

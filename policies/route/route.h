@@ -20,7 +20,7 @@
 #define ROUTE_INSTANCES_MAX 4096 /* instances one view can hold */
 #define ROUTE_STATE_BYTES_MAX 65536
 #define ROUTE_SCRATCH 8        /* floats of its own that a policy may keep with a request */
-#define ROUTE_HEAVY_TOKENS 128 /* an answer predicted longer than this is a heavy decode */
+#define ROUTE_HEAVY_TOKENS 128 /* an output predicted longer than this is a heavy decode */
 #define ROUTE_NONE UINT32_MAX
 
 struct route_instance {
@@ -40,7 +40,7 @@ struct route_instance {
     uint32_t decoding;       /* past their first token */
     uint32_t heavy;          /* in flight and predicted longer than ROUTE_HEAVY_TOKENS */
     uint64_t kv_tokens;      /* tokens that decoding sequences hold, for the read term of perf */
-    uint64_t active_tokens;  /* prompt and answer so far of all in flight */
+    uint64_t active_tokens;  /* prompt and output so far of all in flight */
     uint64_t kv_tokens_max;  /* tokens its KV memory holds; 0: unknown */
     double output_left;      /* tokens that those in flight are predicted still to generate */
     uint64_t prefill_tokens; /* uncached prompt tokens sent and not yet computed */

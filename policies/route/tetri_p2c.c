@@ -1,13 +1,13 @@
-/* tetri_p2c.c - TetriInfer: of two instances with room for the answer, the less heavy one.
+/* tetri_p2c.c - TetriInfer: of two instances with room for the output, the less heavy one.
  *
- *     room     KV that is free there >= prompt + predicted answer (P90)
+ *     room     KV that is free there >= prompt + predicted output (P90)
  *     two of those, drawn at random; the one with fewer heavy decodes / in flight
- *     answers predicted longer than 128 tokens are heavy
+ *     outputs predicted longer than 128 tokens are heavy
  *
  * Where prefill and decode are split, the prefill instance is the one with the least TTFT and the
  * two are drawn from the decode instances. None with room: two of all.
  * Deviations: the paper's predictor says a class of 200 tokens, ours a quantile; heavy and light
- * are told at 128 tokens, the median answer it evaluates with. Ties go to the fewer in flight.
+ * are told at 128 tokens, the median output it evaluates with. Ties go to the fewer in flight.
  * Source: TetriInfer (arXiv 2401.11181), inter-decode scheduling.
  */
 #include "policies/route/route.h"
@@ -91,7 +91,7 @@ static void decide(void *state, const struct route_view *view, const struct rout
 
 const struct route_policy route_tetri_p2c = {
     .name = "tetri_p2c",
-    .about = "of two instances with room for the answer, the one with fewer long answers",
+    .about = "of two instances with room for the output, the one with fewer long outputs",
     .source = "TetriInfer (arXiv 2401.11181)",
     .decide = decide,
 };

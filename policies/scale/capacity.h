@@ -2,7 +2,7 @@
  *
  * Layer: policies (base/core)
  *
- * A request of P prompt and O answer tokens costs an instance, at the margin,
+ * A request of P prompt and O output tokens costs an instance, at the margin,
  *
  *     w = b P + e P^2 / 2 + c O + d (O P + O^2 / 2)   seconds; of many: with their moments
  *

@@ -1,7 +1,7 @@
 /* dynamo_throughput.c - the forecast rate over what one engine serves within the SLO.
  *
- *     each 180 s: requests, mean prompt, mean answer of the interval; the next of each forecast
- *     want = ceil(requests / 180 s / engine_rps(prompt, answer))
+ *     each 180 s: requests, mean prompt, mean output of the interval; the next of each forecast
+ *     want = ceil(requests / 180 s / engine_rps(prompt, output))
  *
  * Dynamo's throughput loop: forecasts constant, arima (its default), kalman and, in Prophet's
  * place, holt. engine_rps comes there from a profile of the engine under the SLA, here from the

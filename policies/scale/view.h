@@ -52,9 +52,9 @@ struct scale_demand {
     uint32_t waiting;      /* of those, not yet computing */
     uint32_t held;         /* kept by routers because no instance could take them */
     double idle_s;         /* since the last arrival */
-    bool ttft_known;       /* enough answers began within the window */
+    bool ttft_known;       /* enough outputs began within the window */
     double ttft_s;         /* nine in ten had their first token within this time */
-    bool tpot_known;       /* enough answers ended within the window */
+    bool tpot_known;       /* enough outputs ended within the window */
     double tpot_s;         /* nine in ten took no longer for each further token */
     bool slo_known;        /* the next two are counted */
     uint64_t slo_met_total, slo_missed_total; /* requests, since the same time */

@@ -5,7 +5,7 @@
  *
  *   1 see      arrivals: their level now and paths on from it (scale_outlook.h). Speeds: of each
  *              pool, the mean of minutes (scale_pace.h). Lengths: the moments of what waits and of
- *              what came lately, answers no shorter than the sessions there are say
+ *              what came lately, outputs no shorter than the sessions there are say
  *              (scale_sessions.h)
  *   2 pools    what an instance of each serves within the SLO (scale_capacity.h). The main
  *              pool, the cheapest that can grow, stands for all, and its lead is the lead

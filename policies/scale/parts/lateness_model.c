@@ -286,7 +286,7 @@ void pace_observe(struct pace *p, const struct scale_view *view, int64_t now_us)
 /* A fleet followed as a fluid with chance about it. */
 
 #define RHO_MAX 0.98    /* share of its time that an instance may give to prompts */
-#define SHORT_SHARE 0.5 /* of the mean answer: the short ones are late first */
+#define SHORT_SHARE 0.5 /* of the mean output: the short ones are late first */
 #define NOBODY 1e-3     /* instances; fractions above it serve in proportion */
 #define HALF_STEP 0.5   /* that passes before the first chunk */
 

@@ -40,7 +40,7 @@
  *         Phi(-(TPOT (1 - r p) - a - c b) / (TPOT sd)),     sd^2 = r p^2 (1+cv^2) / (T sqrt(n))
  *
  * with r prompts a second and instance, of p seconds each alone and S beside those that decode, T
- * the life at TPOT of an answer half as long as the mean (short ones are late first), and sqrt(n)
+ * the life at TPOT of an output half as long as the mean (short ones are late first), and sqrt(n)
  * for a router that evens out a part of the bunches. room: sessions with which steps keep TPOT.
  */
 

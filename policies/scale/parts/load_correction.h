@@ -76,11 +76,11 @@ void allowance_observe(struct allowance *a, uint32_t ended, uint32_t missed, dou
 /* p, for a time in which `allowed` requests may be late. */
 double allowance_parts(double budget, double allowed);
 
-/* The answers' mean length, told by the sessions there are.
+/* The outputs' mean length, told by the sessions there are.
  *
  * Rules: state is plain bytes of a fixed size
  *
- * A predictor that has just begun knows only answers that have ended, and short ones end first. By
+ * A predictor that has just begun knows only outputs that have ended, and short ones end first. By
  * Little's law the sessions that run say it without a bias,
  *
  *     E[O] = N / (X s)        N sessions running, X begun or ended a second, s seconds of a step
@@ -109,7 +109,7 @@ struct sessions_reading {
 void sessions_observe(struct sessions *s, const struct scale_load *load,
                       const struct sessions_reading *r);
 
-/* The factor on predicted answers: a mean of what the sessions say and of what was predicted,
+/* The factor on predicted outputs: a mean of what the sessions say and of what was predicted,
  * weighted by how many sessions there are, from 1 (a predictor that has begun says too little,
  * never too much) to SESSIONS_FACTOR_MAX. */
 double sessions_factor(const struct sessions *s, double predicted);

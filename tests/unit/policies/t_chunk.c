@@ -152,7 +152,7 @@ static void t_chunk_deadline_aims(void **state)
     for (size_t i = 0; i < COUNT_OF(rows); i++) {
         struct chunk_session session[11];
         for (uint32_t k = 0; k < 10; k++)
-            session[k] = (struct chunk_session){ .hand_s = rows[i].hand_s, .answer = 20 };
+            session[k] = (struct chunk_session){ .hand_s = rows[i].hand_s, .output = 20 };
         session[10] = rows[i].waits;
         const struct chunk_scene scene = { .session = session,
                                            .count = COUNT_OF(session),
@@ -160,7 +160,7 @@ static void t_chunk_deadline_aims(void **state)
                                            .ttft_s_max = 1,
                                            .arrivals_s = rows[i].arrivals_s,
                                            .arrived_owed_s = rows[i].arrived_owed_s,
-                                           .answer = 200 };
+                                           .output = 200 };
         uint32_t got = aim_of(&scene, 10);
         if (got != rows[i].want) fail_msg("%s: %u instead of %u", rows[i].why, got, rows[i].want);
         assert_int_equal(aim_of(&scene, 0), 0); /* nobody answers: the whole budget anyway */

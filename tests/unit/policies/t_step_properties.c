@@ -214,7 +214,7 @@ static void t_aims_keep_the_budget(void **state)
                                      .count = (uint32_t)rng_below(&rng, COUNT_OF(session)),
                                      .ttft_s_max = 0.1 * (double)(1 + rng_below(&rng, 40)),
                                      .arrivals_s = (double)rng_below(&rng, 12),
-                                     .answer = 1 + (double)rng_below(&rng, 900) };
+                                     .output = 1 + (double)rng_below(&rng, 900) };
         scene.arrived_owed_s = scene.arrivals_s * (double)rng_below(&rng, 4000);
         for (uint32_t i = 0; i < scene.count; i++) {
             session[i] = (struct chunk_session){ (uint32_t)rng_below(&rng, 2) *
