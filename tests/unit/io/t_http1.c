@@ -1,12 +1,30 @@
 /* t_http1.c - which heads of requests and replies the parser accepts and refuses, whole and byte by
  * byte. */
 #include "base/core/bits.h"
+#include "base/core/buf.h"
 #include "base/core/own.h"
 #include "base/io/http/http1.h"
-#include "tests/unit/io/http1_text.h"
+#include "tests/unit/unit.h"
 
 #include <errno.h>
 #include <sys/types.h>
+
+static inline void assert_str(struct str got, const char *expected)
+{
+    if (!str_eq(got, str_from(expected)))
+        fail_msg("got \"" STR_FMT "\", expected \"%s\"", STR_ARG(got), expected);
+}
+
+/* `count` bytes of filler between two texts. */
+static inline struct str padded(struct buf *b, const char *before, size_t count, const char *after)
+{
+    buf_clear(b);
+    buf_text(b, before);
+    for (size_t i = 0; i < count; i++)
+        buf_byte(b, 'a');
+    buf_text(b, after);
+    return buf_view(b);
+}
 
 static const struct http1_limits limits = { 256, 1024, 8 };
 
@@ -149,6 +167,7 @@ static const struct request_row request_rows[] = {
     { "another expectation", STR("POST / HTTP/1.1\r\n" H "Expect: a-pony\r\n" END), HTTP_FAULT_EXPECT },
     { "nine headers where eight are the bound", STR("GET / HTTP/1.1\r\n" H "a:\r\nb:\r\nc:\r\nd:\r\ne:\r\nf:\r\ng:\r\nh:\r\n" END), HTTP_FAULT_HEADERS_MANY },
 };
+
 /* clang-format on */
 
 static void requests_are_accepted_or_refused_for_the_right_reason(void **state)
@@ -301,6 +320,7 @@ static const struct response_row response_rows[] = {
     { "HTTP/2", STR("HTTP/2.0 200 OK\r\n\r\n"), false, HTTP_FAULT_VERSION, 0, 0, 0 },
     { "bare LF", STR("HTTP/1.1 200 OK\nContent-Length: 5\n\n"), false, HTTP_FAULT_BARE_LF, 0, 0, 0 },
 };
+
 /* clang-format on */
 
 static void replies_are_framed_or_refused(void **state)
@@ -390,6 +410,7 @@ static const struct chunked_row chunked_rows[] = {
     { "bare LF in a trailer", STR("0\r\na: b\n\r\n"), false, HTTP_FAULT_TRAILER, NULL, 0 },
     { "CR at the end before no LF", STR("0\r\n\rx"), true, HTTP_FAULT_CHUNK, NULL, 0 },
 };
+
 /* clang-format on */
 
 /* Feeds `step` bytes at a time, as they come. Returns the bytes used, or -EINVAL. */
@@ -482,7 +503,7 @@ static void percent_signs_and_queries_are_decoded(void **state)
     assert_int_equal(http_query_value(query, "b", &b), -ENOENT);
 }
 
-int main(void)
+static int http1_tests(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(requests_are_accepted_or_refused_for_the_right_reason),
@@ -499,5 +520,10 @@ int main(void)
         cmocka_unit_test(a_counted_body_takes_exactly_its_bytes),
         cmocka_unit_test(percent_signs_and_queries_are_decoded),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cmocka_run_group_tests_name("http1", tests, NULL, NULL);
+}
+
+int main(void)
+{
+    return http1_tests();
 }

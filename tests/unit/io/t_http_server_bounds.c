@@ -1,9 +1,17 @@
-/* t_http_server_bounds.c - deadlines, limits, listening, draining, and failures of memory and kernel. */
+/* t_http_server_bounds.c - deadlines, limits, descriptors, listening, draining, and failures of memory and
+ * kernel. */
 #include "base/core/bits.h"
 #include "base/core/fault.h"
+#include "base/io/log.h"
+#include "base/io/net/descriptors.h"
 #include "tests/unit/io/server_rig.h"
+#include "tests/unit/unit.h"
 
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
 /* ---- deadlines and bounds ---- */
 
@@ -593,7 +601,7 @@ static void thousands_of_requests_leave_nothing_behind(void **state)
     end(f);
 }
 
-int main(void)
+static int http_server_bounds_tests(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(deadlines_are_absolute),
@@ -617,5 +625,86 @@ int main(void)
         cmocka_unit_test(running_out_of_descriptors_is_survived),
         cmocka_unit_test(thousands_of_requests_leave_nothing_behind),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cmocka_run_group_tests_name("http_server_bounds", tests, NULL, NULL);
+}
+
+/* The descriptor limit is raised to what the system allows, and divided with a reserve. */
+
+static struct rlimit before;
+
+static int remember(void **state)
+{
+    (void)state;
+    return getrlimit(RLIMIT_NOFILE, &before);
+}
+
+static int restore(void **state)
+{
+    (void)state;
+    return setrlimit(RLIMIT_NOFILE, &before);
+}
+
+static void set_soft(rlim_t soft)
+{
+    struct rlimit limit = { soft, before.rlim_max };
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &limit), 0);
+}
+
+static void the_soft_limit_becomes_the_hard_one_and_is_logged(void **state)
+{
+    (void)state;
+    int log[2];
+    char line[1024] = "";
+    assert_int_equal(pipe2(log, O_CLOEXEC), 0);
+    set_soft(64);
+    log_set_fd(log[1]);
+    descriptors_raise();
+    log_set_fd(2);
+    struct rlimit now;
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &now), 0);
+    assert_true(now.rlim_cur == before.rlim_max);
+    assert_true(read(log[0], line, sizeof line - 1) > 0);
+    char wanted[128];
+    snprintf(wanted, sizeof wanted, " descriptors limit=%lu before=64 usable=%u ",
+             (unsigned long)before.rlim_max, descriptors_usable());
+    if (!strstr(line, wanted)) fail_msg("%s lacks %s", line, wanted);
+    close(log[0]);
+    close(log[1]);
+}
+
+static void a_reserve_is_never_given_out(void **state)
+{
+    (void)state;
+    static const struct {
+        rlim_t limit;
+        uint32_t usable;
+    } rows[] = { { 1024, 1024 - 128 }, { 512, 512 - 128 }, { 256, 128 }, { 100, 50 }, { 20, 10 } };
+    for (size_t i = 0; i < COUNT_OF(rows); i++) {
+        set_soft(rows[i].limit);
+        assert_int_equal(descriptors_usable(), rows[i].usable);
+        /* The router's shares, for three loops. */
+        uint32_t given = 3 * descriptors_share(50, 3, 0) + 3 * descriptors_share(37, 3, 0) +
+                         descriptors_share(12, 1, 0);
+        if (given > rows[i].usable) fail_msg("%u of %u", given, rows[i].usable);
+    }
+    set_soft(1024);
+    assert_int_equal(descriptors_share(50, 1, 0), 448);
+    assert_int_equal(descriptors_share(50, 2, 0), 224);
+    assert_int_equal(descriptors_share(50, 1, 100), 100);
+    assert_int_equal(descriptors_share(1, 1000, 0), 1);
+}
+
+static int descriptors_tests(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(the_soft_limit_becomes_the_hard_one_and_is_logged, remember,
+                                        restore),
+        cmocka_unit_test_setup_teardown(a_reserve_is_never_given_out, remember, restore),
+    };
+    return cmocka_run_group_tests_name("descriptors", tests, NULL, NULL);
+}
+
+int main(void)
+{
+    return http_server_bounds_tests() + descriptors_tests();
 }

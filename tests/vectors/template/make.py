@@ -5,7 +5,7 @@ The environment is the one transformers uses: immutable sandbox, trim_blocks, ls
 controls, tojson without HTML escapes, raise_exception, strftime_now, {% generation %}.
 
     python3 tests/vectors/template/make.py > tests/vectors/template/own.ndjson
-    python3 tests/vectors/template/make.py DIR     (the templates of DIR, for t_template_files)
+    python3 tests/vectors/template/make.py DIR     (the templates of DIR, for t_chat_template)
 """
 import datetime
 import functools
