@@ -83,7 +83,7 @@ static const struct {
     const char *kind, *why;
 } not_simulated[] = {
     { "mix", "chosen before a fleet runs: `muster plan`; t_gate_mix simulates the fleets" },
-    { "layers", "planner only: no engine runs stages; t_place_layers compares the layouts" },
+    { "layers", "planner only: no engine runs stages; t_layers compares the layouts" },
     { "move", "planner only: no engine takes over weights; t_remap compares the moves" },
     { "load", "planner only: no driver loads by machine; t_loads compares the starts" },
 };

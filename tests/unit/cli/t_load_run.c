@@ -1,19 +1,141 @@
-/* t_load_run.c - what a client measures of an answer: its end is the end token's, which has no text;
- * and what it asks of a router before. */
+/* t_load_run.c - the load generator: packed input, and what a client measures. */
 #include "base/core/bits.h"
 #include "base/core/own.h"
+#include "base/io/file.h"
 #include "base/io/http/http_server.h"
+#include "cli/input_file.h"
 #include "cli/load/load_report.h"
 #include "cli/load/load_run.h"
 #include "cli/load/replay.h"
+#include "tests/unit/unit.h"
 
 #include <math.h>
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #include <cmocka.h>
+
+/* A packed trace reads as its text, and a broken or endless one is refused. */
+
+#define SHIPPED "traces/azure-2023-conv.csv.zst"
+#define BYTES ((size_t)8 << 20)
+
+static char path[64];
+
+static int setup(void **state)
+{
+    (void)state;
+    snprintf(path, sizeof path, "/tmp/t_load_run.%d", (int)getpid());
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    unlink(path);
+    return 0;
+}
+
+static void write_file(const char *data, size_t len)
+{
+    assert_int_equal(file_write_atomic(path, (struct str){ data, len }, 0600, NULL), 0);
+}
+
+static int read_it(struct err *err)
+{
+    CLEANUP(buf_fini) struct buf text = { 0 };
+    return trace_file_read(path, &text, err);
+}
+
+static void shipped_traces_have_all_their_requests(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *name;
+        uint32_t count;
+    } rows[] = { { SHIPPED, 19366 },
+                 { "azure-2023-conv.csv", 19366 },
+                 { "mooncake-conversation.jsonl", 12031 },
+                 { "mooncake-conversation-4min.jsonl", 731 } };
+    for (size_t i = 0; i < COUNT_OF(rows); i++) {
+        CLEANUP(trace_freep) struct trace *t = NULL;
+        struct err err = { 0 };
+        if (trace_file_load(rows[i].name, TRACE_AUTO, &t, &err) < 0) fail_msg("%s", err.text);
+        if (t->count != rows[i].count) fail_msg("%s: %u requests", rows[i].name, t->count);
+    }
+}
+
+static void a_plain_file_is_read_as_it_is(void **state)
+{
+    (void)state;
+    static const char text[] = "TIMESTAMP,ContextTokens,GeneratedTokens\n";
+    CLEANUP(buf_fini) struct buf got = { 0 };
+    write_file(text, sizeof text - 1);
+    assert_int_equal(trace_file_read(path, &got, NULL), 0);
+    assert_true(str_eq(buf_view(&got), str_from(text)));
+    write_file("", 0);
+    buf_clear(&got);
+    assert_int_equal(trace_file_read(path, &got, NULL), 0);
+    assert_int_equal(got.len, 0);
+}
+
+static void a_frame_cut_anywhere_is_refused(void **state)
+{
+    (void)state;
+    CLEANUP(buf_fini) struct buf whole = { 0 };
+    assert_int_equal(file_read(SHIPPED, BYTES, &whole, NULL), 0);
+    for (size_t len = 4; len < whole.len; len += whole.len / 50) {
+        struct err err = { 0 };
+        write_file(whole.data, len);
+        if (read_it(&err) != -EINVAL) fail_msg("cut at %zu: read", len);
+        assert_non_null(strstr(err.text, "ends early"));
+    }
+}
+
+/* A damaged frame is refused, or gives another text where nothing in it can tell. */
+static void damage_does_no_harm(void **state)
+{
+    (void)state;
+    CLEANUP(buf_fini) struct buf whole = { 0 };
+    assert_int_equal(file_read(SHIPPED, BYTES, &whole, NULL), 0);
+    uint32_t refused = 0, tries = 0;
+    for (size_t at = 4; at < whole.len; at += whole.len / 60, tries++) {
+        whole.data[at] ^= 0x55;
+        write_file(whole.data, whole.len);
+        int rc = read_it(NULL);
+        assert_true(rc == 0 || rc == -EINVAL || rc == -EFBIG);
+        refused += rc < 0;
+        whole.data[at] ^= 0x55;
+    }
+    assert_true(refused > tries / 2); /* zstd's checksum is in the frame */
+}
+
+static void a_name_that_is_nowhere_is_told(void **state)
+{
+    (void)state;
+    struct err err = { 0 };
+    CLEANUP(buf_fini) struct buf text = { 0 };
+    assert_int_equal(trace_file_read("no-such-trace.csv", &text, &err), -ENOENT);
+    assert_non_null(strstr(err.text, "no-such-trace.csv"));
+}
+
+static int input_file_tests(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(shipped_traces_have_all_their_requests),
+        cmocka_unit_test(a_plain_file_is_read_as_it_is),
+        cmocka_unit_test(a_frame_cut_anywhere_is_refused),
+        cmocka_unit_test(damage_does_no_harm),
+        cmocka_unit_test(a_name_that_is_nowhere_is_told),
+    };
+    return cmocka_run_group_tests_name("input_file", tests, setup, teardown);
+}
+
+/* A reply ends with the end token, which has no text; and what a client asks of a router before. */
 
 #define END_TOKEN_US 60000 /* after the last text */
 #define HANG_US 60000000
@@ -265,7 +387,7 @@ static void reports_are_exact(void **state)
     assert_true(fabs(r.p90_coverage - 1) < 1e-9);
 }
 
-int main(void)
+static int load_run_tests(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(an_end_token_takes_its_time),
@@ -274,5 +396,10 @@ int main(void)
         cmocka_unit_test(questions_are_there),
         cmocka_unit_test(reports_are_exact),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cmocka_run_group_tests_name("load_run", tests, NULL, NULL);
+}
+
+int main(void)
+{
+    return input_file_tests() + load_run_tests();
 }

@@ -1,8 +1,10 @@
-/* t_api.c - the HTTP face: who gets in, what is refused, what acts do, what streams say. */
+/* t_api.c - the HTTP API: access, refusals, actions, streams, and the ring of the last hour. */
 #include "base/core/bits.h"
+#include "base/core/own.h"
 #include "base/io/http/http_fetch.h"
 #include "controller/api.h"
 #include "controller/console/console.h"
+#include "controller/control_state.h"
 #include "tests/unit/controller/world.h"
 #include "tests/unit/unit.h"
 
@@ -10,6 +12,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+/* Access, refusals, actions and streams. */
 
 #define SECRET "0123456789abcdef"
 #define BEARER "Bearer " SECRET
@@ -404,7 +408,7 @@ static void streams_tell_the_status(void **state)
     face_free(f); /* the stream's end was noticed, or is now */
 }
 
-int main(void)
+static int api_tests(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_guard),
@@ -415,5 +419,72 @@ int main(void)
         cmocka_unit_test(tokens_open_what_their_role_may),
         cmocka_unit_test(streams_tell_the_status),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cmocka_run_group_tests_name("api", tests, NULL, NULL);
+}
+
+/* The ring of the last hour: what it holds, and for how long. */
+
+static uint32_t shown(struct world *w, struct buf *text)
+{
+    uint32_t n = 0;
+    buf_clear(text);
+    assert_int_equal(control_view(w->control, CONTROL_HISTORY, w->now, text), 0);
+    buf_byte(text, 0);
+    for (const char *at = text->data; (at = strstr(at, "\"at_us\"")); at++)
+        n++;
+    return n;
+}
+
+static void samples_show_load_and_latency(void **state)
+{
+    (void)state;
+    CLEANUP(buf_fini) struct buf text = { 0 };
+    struct world *w = world_new(NULL);
+    world_run(w, 10);
+    w->rate = 8;
+    w->held = 1;
+    world_run(w, 50);
+    assert_int_equal(shown(w, &text), 12);
+    const struct last_hour *h = &w->control->last_hour;
+    assert_int_equal(h->sample[0].ready, 0);
+    const struct hour_sample *last = &h->sample[h->count - 1];
+    assert_true(last->arrivals_s == 8);
+    assert_true(last->ready > 0);
+    assert_true(last->ttft_known && last->ttft_p50_s == 0.1);
+    assert_false(last->tpot_known);
+    assert_non_null(strstr(text.data, "\"tpot_p50_s\":null"));
+    world_free(w);
+}
+
+/* Past the hour the oldest goes; a router that is silent measures nothing. */
+static void an_hour_is_kept(void **state)
+{
+    (void)state;
+    CLEANUP(buf_fini) struct buf text = { 0 };
+    struct world *w = world_new(NULL);
+    world_run(w, 3700);
+    assert_int_equal(shown(w, &text), LAST_HOUR_SAMPLES_MAX);
+    const struct last_hour *h = &w->control->last_hour;
+    int64_t oldest_us = h->sample[h->first].at_us;
+    assert_true(w->now - oldest_us < 3600 * SECOND && w->now - oldest_us >= 3595 * SECOND);
+    w->router_silent = true;
+    world_run(w, 20);
+    const struct hour_sample *last = &h->sample[(h->first + h->count - 1) % LAST_HOUR_SAMPLES_MAX];
+    assert_false(last->ttft_known);
+    assert_true(last->arrivals_s == 0);
+    world_free(w);
+}
+
+static int last_hour_tests(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(samples_show_load_and_latency),
+        cmocka_unit_test(an_hour_is_kept),
+    };
+    return cmocka_run_group_tests_name("last_hour", tests, NULL, NULL);
+}
+
+int main(void)
+{
+    return api_tests() + last_hour_tests();
 }

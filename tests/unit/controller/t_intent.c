@@ -1,12 +1,16 @@
-/* t_intent.c - every cell of an intent's table, its stored form, its cost; offers' back-off. */
+/* t_intent.c - intents: every cell of the state table, the stored form, the cost, and the merge with
+ * listings and agents. */
 #include "base/core/bits.h"
 #include "base/core/own.h"
+#include "controller/core/merge.h"
 #include "controller/core/offer.h"
 #include "tests/unit/unit.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
+
+/* Every cell of an intent's table, its stored form, its cost; offers' back-off. */
 
 #define SECOND ((int64_t)1000000)
 
@@ -23,11 +27,13 @@ static const char *const expected[INTENT_STATE_COUNT] = {
     [INTENT_ENDING]     = " ED   EDr  ED   ED   EDr  EN   ED   ED    ED   ED   ED   EDr",
     [INTENT_ENDED]      = " EN   EDr  EN   EN   EDr  EN   EDr  EN    EN   EN   EN   EN",
 };
+
 static const char *const letters[INTENT_STATE_COUNT] = {
     [INTENT_WANTED] = "WA", [INTENT_CREATING] = "CG", [INTENT_CREATED] = "CD",
     [INTENT_REGISTERED] = "RG", [INTENT_DRAINING] = "DR", [INTENT_ENDING] = "ED",
     [INTENT_ENDED] = "EN",
 };
+
 // clang-format on
 
 static void every_cell_is_as_written(void **state)
@@ -247,7 +253,7 @@ static void lead_time_is_learned(void **state)
     assert_true(o.lead_s < 11);
 }
 
-int main(void)
+static int intent_tests(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_cell_is_as_written),
@@ -261,5 +267,291 @@ int main(void)
         cmocka_unit_test(back_off_depends_on_the_error),
         cmocka_unit_test(lead_time_is_learned),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cmocka_run_group_tests_name("intent", tests, NULL, NULL);
+}
+
+/* Which event follows from intent, listing and agent; which intent a listed instance belongs to. */
+
+#define NOW (1000 * SECOND)
+#define NONE INTENT_EVENT_COUNT
+
+/* Seconds before NOW; 0: never. */
+struct row {
+    enum intent_state state;
+    int wanted, called, made, removed, drained, ended;
+    int heard;
+    enum agent_state agent;
+    bool listed, gone, banned, broken, routed;
+    int taken; /* the listing, before NOW */
+    int lag;
+    enum intent_event event;
+    const char *why;
+};
+
+// clang-format off
+static const struct row rows[] = {
+    { .state = INTENT_WANTED, .wanted = 1, .event = INTENT_GO, .why = "nothing asked yet" },
+    { .state = INTENT_WANTED, .wanted = 1, .banned = true, .event = NONE, .why = "offer in back-off" },
+    { .state = INTENT_WANTED, .wanted = 400, .banned = true, .event = INTENT_LATE, .why = "waited too long" },
+    { .state = INTENT_WANTED, .wanted = 1, .listed = true, .event = INTENT_LISTED, .why = "found after a restore" },
+    { .state = INTENT_CREATING, .wanted = 9, .called = 8, .listed = true, .event = INTENT_LISTED, .why = "lost reply, but it is there" },
+    { .state = INTENT_CREATING, .wanted = 9, .called = 8, .event = INTENT_ABSENT, .why = "proven absent: call again" },
+    { .state = INTENT_CREATING, .wanted = 9, .called = 8, .lag = 8, .event = NONE, .why = "the listing may lag" },
+    { .state = INTENT_CREATING, .wanted = 9, .called = 8, .taken = 8, .event = NONE, .why = "listed before the call" },
+    { .state = INTENT_CREATING, .wanted = 9, .called = 8, .broken = true, .event = NONE, .why = "a failed listing proves nothing" },
+    { .state = INTENT_CREATING, .wanted = 9, .called = 8, .banned = true, .event = NONE, .why = "absent, and not to be asked now" },
+    { .state = INTENT_CREATING, .wanted = 9, .called = 8, .heard = 1, .agent = AGENT_STARTING, .event = INTENT_REPORTED, .why = "the agent was faster" },
+    { .state = INTENT_CREATING, .wanted = 400, .called = 1, .event = INTENT_LATE, .why = "repeated calls do not put the deadline off" },
+    { .state = INTENT_CREATED, .wanted = 9, .called = 8, .made = 7, .listed = true, .event = NONE, .why = "it boots" },
+    { .state = INTENT_CREATED, .wanted = 9, .called = 8, .made = 7, .event = INTENT_ABSENT, .why = "vanished" },
+    { .state = INTENT_CREATED, .wanted = 9, .called = 8, .made = 7, .listed = true, .gone = true, .event = INTENT_DRAINED, .why = "died while booting" },
+    { .state = INTENT_CREATED, .wanted = 400, .called = 399, .made = 398, .listed = true, .event = INTENT_LATE, .why = "never reported" },
+    { .state = INTENT_REGISTERED, .called = 50, .heard = 1, .agent = AGENT_UP, .listed = true, .event = NONE, .why = "all is well" },
+    { .state = INTENT_REGISTERED, .called = 50, .heard = 1, .agent = AGENT_UP, .event = NONE, .why = "a fresh report outweighs a listing" },
+    { .state = INTENT_REGISTERED, .called = 50, .heard = 20, .agent = AGENT_UP, .event = INTENT_ABSENT, .why = "silent and not listed" },
+    { .state = INTENT_REGISTERED, .called = 50, .heard = 7, .lag = 8, .agent = AGENT_UP, .event = NONE, .why = "heard after what the listing shows" },
+    { .state = INTENT_REGISTERED, .called = 50, .heard = 1, .agent = AGENT_STOPPED, .listed = true, .event = INTENT_DRAINED, .why = "it ended itself" },
+    { .state = INTENT_REGISTERED, .called = 900, .heard = 599, .agent = AGENT_UP, .listed = true, .event = NONE, .why = "silent, not for long" },
+    { .state = INTENT_REGISTERED, .called = 900, .heard = 600, .agent = AGENT_UP, .listed = true, .event = INTENT_LATE, .why = "silent for too long" },
+    { .state = INTENT_REGISTERED, .called = 900, .heard = 600, .agent = AGENT_UP, .listed = true, .routed = true, .event = NONE, .why = "silent, but a router is served by it" },
+    { .state = INTENT_DRAINING, .called = 900, .drained = 10, .heard = 1, .agent = AGENT_DRAINING, .listed = true, .event = NONE, .why = "it drains" },
+    { .state = INTENT_DRAINING, .called = 900, .drained = 10, .heard = 1, .agent = AGENT_STOPPED, .listed = true, .event = INTENT_DRAINED, .why = "drained" },
+    { .state = INTENT_DRAINING, .called = 900, .drained = 330, .heard = 1, .agent = AGENT_DRAINING, .listed = true, .event = INTENT_LATE, .why = "the drain's deadline" },
+    { .state = INTENT_ENDING, .called = 900, .removed = 4, .listed = true, .event = NONE, .why = "just asked" },
+    { .state = INTENT_ENDING, .called = 900, .removed = 5, .listed = true, .event = INTENT_LISTED, .why = "still there: ask again" },
+    { .state = INTENT_ENDING, .called = 900, .removed = 8, .lag = 8, .event = NONE, .why = "not listed, but a call now would put its proof off for ever" },
+    { .state = INTENT_ENDING, .called = 900, .removed = 8, .lag = 8, .listed = true, .event = NONE, .why = "the listing cannot show the call yet" },
+    { .state = INTENT_ENDING, .called = 900, .removed = 9, .lag = 8, .listed = true, .event = INTENT_LISTED, .why = "it could show it, and does not" },
+    { .state = INTENT_ENDING, .called = 900, .removed = 4, .event = INTENT_ABSENT, .why = "gone" },
+    { .state = INTENT_ENDING, .called = 900, .removed = 4, .taken = 4, .event = NONE, .why = "listed before the call" },
+    { .state = INTENT_ENDING, .called = 900, .removed = 6, .broken = true, .event = INTENT_LATE, .why = "no listing: ask again anyway" },
+    { .state = INTENT_ENDED, .called = 900, .removed = 50, .ended = 40, .event = NONE, .why = "at rest" },
+    { .state = INTENT_ENDED, .called = 900, .removed = 50, .ended = 40, .listed = true, .event = INTENT_LISTED, .why = "late success" },
+    { .state = INTENT_ENDED, .called = 900, .removed = 50, .ended = 4, .lag = 8, .listed = true, .event = NONE, .why = "the listing is of before the end" },
+    { .state = INTENT_ENDED, .called = 900, .removed = 50, .ended = 40, .heard = 1, .agent = AGENT_UP, .event = INTENT_REPORTED, .why = "it lives" },
+    { .state = INTENT_ENDED, .called = 900, .removed = 50, .ended = 40, .heard = 1, .agent = AGENT_STOPPED, .event = NONE, .why = "its last words" },
+};
+
+// clang-format on
+
+static int64_t ago(int seconds)
+{
+    return seconds ? NOW - seconds * SECOND : 0;
+}
+
+static void events_follow_from_the_witnesses(void **state)
+{
+    (void)state;
+    const struct merge_config config = MERGE_CONFIG_DEFAULT;
+    for (size_t i = 0; i < COUNT_OF(rows); i++) {
+        const struct row *r = &rows[i];
+        struct intent intent = { .state = r->state,
+                                 .wanted_us = ago(r->wanted),
+                                 .called_us = ago(r->called),
+                                 .made_us = ago(r->made),
+                                 .registered_us = ago(r->called),
+                                 .drain_us = ago(r->drained),
+                                 .removed_us = ago(r->removed),
+                                 .ended_us = ago(r->ended) };
+        struct sighting seen = { .heard_us = ago(r->heard), .state = r->agent };
+        struct listed item = { .gone = r->gone };
+        struct listing listing = { .provider = "local",
+                                   .item = &item,
+                                   .count = r->listed,
+                                   .ok = !r->broken,
+                                   .taken_us = r->taken ? ago(r->taken) : NOW,
+                                   .lag_us = r->lag * SECOND };
+        struct merge_view v = { .intent = &intent,
+                                .seen = &seen,
+                                .listing = &listing,
+                                .item = r->listed ? &item : NULL,
+                                .may_ask = !r->banned,
+                                .routed = r->routed,
+                                .listening_us = NOW - 950 * SECOND };
+        enum intent_event got = merge_event(&v, &config, NOW);
+        if (got != r->event)
+            fail_msg("%s (%s): %s", r->why, intent_state_names[r->state],
+                     got < NONE ? intent_event_names[got] : "nothing");
+        if (got < NONE) assert_true(intent_cell(r->state, got).possible);
+    }
+}
+
+static void silence_after_a_restart_is_counted_from_it(void **state)
+{
+    (void)state;
+    const struct merge_config config = MERGE_CONFIG_DEFAULT;
+    struct intent intent = { .state = INTENT_REGISTERED, .registered_us = SECOND };
+    struct sighting seen = { 0 };
+    struct listed item = { 0 };
+    struct listing listing = { .item = &item, .count = 1, .ok = true, .taken_us = NOW };
+    struct merge_view v = { .intent = &intent,
+                            .seen = &seen,
+                            .listing = &listing,
+                            .item = &item,
+                            .may_ask = true,
+                            .listening_us = NOW - 5 * SECOND };
+    assert_int_equal(merge_event(&v, &config, NOW), NONE);
+    assert_int_equal(merge_phase(&intent, &seen, &config, NOW), PHASE_READY);
+}
+
+/* Another machine's date may say that the call before our start was hours ago. */
+static void absence_is_proven_by_listings_since_our_start(void **state)
+{
+    (void)state;
+    const struct merge_config config = MERGE_CONFIG_DEFAULT;
+    struct intent intent = { .state = INTENT_REGISTERED,
+                             .called_us = SECOND,
+                             .registered_us = SECOND };
+    struct sighting seen = { 0 };
+    struct listing listing = { .ok = true, .taken_us = NOW, .lag_us = 8 * SECOND };
+    struct merge_view v = { .intent = &intent,
+                            .seen = &seen,
+                            .listing = &listing,
+                            .item = NULL,
+                            .may_ask = true,
+                            .listening_us = NOW - 5 * SECOND };
+    assert_int_equal(merge_event(&v, &config, NOW), NONE);
+    v.listening_us = NOW - 10 * SECOND;
+    assert_int_equal(merge_event(&v, &config, NOW), INTENT_ABSENT);
+}
+
+/* What was over its limit when a late turn began has its whole limit again. */
+static void our_own_gap_is_no_evidence(void **state)
+{
+    (void)state;
+    static const struct {
+        enum intent_state state;
+        int64_t limit_us;
+        bool listed;
+    } gap[] = {
+        { INTENT_WANTED, 300 * SECOND, false },  { INTENT_CREATING, 300 * SECOND, false },
+        { INTENT_CREATED, 300 * SECOND, true },  { INTENT_REGISTERED, 600 * SECOND, true },
+        { INTENT_DRAINING, 330 * SECOND, true },
+    };
+    const struct merge_config config = MERGE_CONFIG_DEFAULT;
+    for (size_t i = 0; i < COUNT_OF(gap); i++) {
+        struct intent in = { .state = gap[i].state,
+                             .wanted_us = SECOND,
+                             .called_us = SECOND,
+                             .made_us = SECOND,
+                             .registered_us = SECOND,
+                             .drain_us = SECOND };
+        struct sighting seen = { .heard_us = gap[i].state >= INTENT_REGISTERED ? 2 * SECOND : 0,
+                                 .state = AGENT_UP };
+        struct listed item = { 0 };
+        struct listing listing = { .item = &item, .count = gap[i].listed, .ok = true };
+        struct merge_view v = { .intent = &in,
+                                .seen = &seen,
+                                .listing = &listing,
+                                .item = gap[i].listed ? &item : NULL,
+                                .listening_us = NOW };
+        int64_t over_us = NOW + gap[i].limit_us;
+        if (merge_event(&v, &config, NOW) != NONE || merge_event(&v, &config, over_us - 1) != NONE)
+            fail_msg("%s: ended by our own gap", intent_state_names[gap[i].state]);
+        if (merge_event(&v, &config, over_us) != INTENT_LATE)
+            fail_msg("%s: never late", intent_state_names[gap[i].state]);
+    }
+}
+
+static void phases(void **state)
+{
+    (void)state;
+    static const struct {
+        enum intent_state state;
+        int heard;
+        enum agent_state agent;
+        bool engine;
+        enum phase phase;
+        const char *why;
+    } p[] = {
+        { INTENT_WANTED, 0, 0, false, PHASE_STARTING, "asked for" },
+        { INTENT_CREATED, 0, 0, false, PHASE_STARTING, "boots" },
+        { INTENT_REGISTERED, 1, AGENT_STARTING, false, PHASE_STARTING, "loads" },
+        { INTENT_REGISTERED, 1, AGENT_UP, true, PHASE_READY, "serves" },
+        { INTENT_REGISTERED, 1, AGENT_UP, false, PHASE_STARTING, "agent up, engine not" },
+        { INTENT_REGISTERED, 1, AGENT_WAITING, false, PHASE_STARTING, "its engine comes back" },
+        { INTENT_REGISTERED, 9, AGENT_UP, true, PHASE_READY, "silence is not death" },
+        { INTENT_REGISTERED, 1, AGENT_STOPPED, false, PHASE_ENDING, "ended itself" },
+        { INTENT_DRAINING, 1, AGENT_DRAINING, true, PHASE_DRAINING, "drains" },
+        { INTENT_ENDING, 1, AGENT_UP, true, PHASE_ENDING, "ends" },
+    };
+    const struct merge_config config = MERGE_CONFIG_DEFAULT;
+    for (size_t i = 0; i < COUNT_OF(p); i++) {
+        struct intent intent = { .state = p[i].state };
+        struct sighting seen = { .heard_us = ago(p[i].heard),
+                                 .state = p[i].agent,
+                                 .engine_ready = p[i].engine };
+        enum phase got = merge_phase(&intent, &seen, &config, NOW);
+        if (got != p[i].phase) fail_msg("%s: %s", p[i].why, phase_names[got]);
+    }
+}
+
+static bool chat_is_known(const void *ctx, const char *service, const char *pool,
+                          const char *provider)
+{
+    (void)ctx;
+    return strcmp(service, "chat") == 0 && strcmp(pool, "small") == 0 &&
+           strcmp(provider, "local") == 0;
+}
+
+static struct listed entry(const char *handle, const char *intent, const char *service, int age)
+{
+    struct listed l = { .created_us = ago(age) };
+    snprintf(l.handle, sizeof l.handle, "%s", handle);
+    snprintf(l.intent, sizeof l.intent, "%s", intent);
+    snprintf(l.service, sizeof l.service, "%s", service);
+    snprintf(l.pool, sizeof l.pool, "small");
+    return l;
+}
+
+static void claims(void **state)
+{
+    (void)state;
+    struct intent intents[2] = { { .state = INTENT_CREATING }, { .state = INTENT_REGISTERED } };
+    snprintf(intents[0].id, sizeof intents[0].id, "i-a");
+    snprintf(intents[1].id, sizeof intents[1].id, "i-b");
+    snprintf(intents[1].handle, sizeof intents[1].handle, "h3");
+    const struct {
+        struct listed item;
+        struct claimed claimed;
+        const char *why;
+    } r[] = {
+        { entry("h1", "i-a", "chat", 5), { CLAIM_OWN, 0 }, "the first under an unknown handle" },
+        { entry("h2", "i-a", "chat", 5), { CLAIM_DUPLICATE, 0 }, "the second" },
+        { entry("h4", "i-b", "chat", 5), { CLAIM_DUPLICATE, 1 }, "first, but not the one we know" },
+        { entry("h3", "i-b", "chat", 5), { CLAIM_OWN, 1 }, "the one we know" },
+        { entry("h5", "i-c", "chat", 5), { CLAIM_ADOPT, UINT32_MAX }, "an orphan that serves" },
+        { entry("h6", "i-d", "gone", 5), { CLAIM_WAIT, UINT32_MAX }, "nobody knows it, yet" },
+        { entry("h7", "i-e", "gone", 60), { CLAIM_END, UINT32_MAX }, "nobody ever will" },
+        { entry("h8", "", "chat", 60), { CLAIM_END, UINT32_MAX }, "no tag: no id to adopt" },
+    };
+    struct listed items[COUNT_OF(r)];
+    for (size_t i = 0; i < COUNT_OF(r); i++)
+        items[i] = r[i].item;
+    struct listing l = { .provider = "local", .item = items, .count = COUNT_OF(r), .ok = true };
+    struct claimed got[COUNT_OF(r)];
+    const struct merge_config config = MERGE_CONFIG_DEFAULT;
+    const struct merge_fleet fleet = { intents, 2, chat_is_known, NULL };
+    merge_claims(&l, &fleet, &config, NOW, got);
+    for (size_t i = 0; i < COUNT_OF(r); i++)
+        if (got[i].claim != r[i].claimed.claim || got[i].owner != r[i].claimed.owner)
+            fail_msg("%s: claim %d", r[i].why, got[i].claim);
+}
+
+static int merge_tests(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(events_follow_from_the_witnesses),
+        cmocka_unit_test(silence_after_a_restart_is_counted_from_it),
+        cmocka_unit_test(absence_is_proven_by_listings_since_our_start),
+        cmocka_unit_test(our_own_gap_is_no_evidence),
+        cmocka_unit_test(phases),
+        cmocka_unit_test(claims),
+    };
+    return cmocka_run_group_tests_name("merge", tests, NULL, NULL);
+}
+
+int main(void)
+{
+    return intent_tests() + merge_tests();
 }

@@ -1,10 +1,72 @@
-/* t_kernels.c - halves, packing, and every row of ops_table against op_ref at awkward shapes: matrix
- * products, norms, RoPE and SiLU, and the same bits whatever else is computed in the call. */
+/* t_kernels.c - kernels against op_ref, and the workers that run them. */
+#include "base/core/own.h"
+#include "base/core/rng.h"
 #include "engine/kernels/half.h"
-#include "tests/unit/engine/kernels_rig.h"
+#include "engine/kernels/op.h"
+#include "engine/model/workers.h"
+#include "tests/unit/unit.h"
 
 #include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include <cmocka.h>
+
+#define NMSE_MAX 1e-10 /* F32 against double: about 1e-14, more where one output cancels */
+
+static inline void freep(void *p)
+{
+    free(*(void **)p);
+}
+
+#define OWNED CLEANUP(freep)
+
+/* On lines of the cache, zeroed; the caller frees. */
+static inline void *take(size_t bytes)
+{
+    void *p = aligned_alloc(64, (bytes + 63) / 64 * 64 + 64);
+    assert_non_null(p);
+    memset(p, 0, bytes);
+    return p;
+}
+
+static inline float *random_floats(size_t count, struct rng *rng)
+{
+    float *x = take(count * sizeof *x);
+    for (size_t i = 0; i < count; i++)
+        x[i] = (float)rng_normal(rng);
+    return x;
+}
+
+static inline double nmse(const float *got, const float *truth, size_t count)
+{
+    double off = 0, all = 0;
+    for (size_t i = 0; i < count; i++) {
+        double d = (double)got[i] - (double)truth[i];
+        off += d * d;
+        all += (double)truth[i] * (double)truth[i];
+    }
+    return all > 0 ? off / all : off;
+}
+
+static inline bool is_fast(const struct ops *o)
+{
+    return o != &op_ref && o->supported();
+}
+
+#define EACH_FAST(o)                                                            \
+    for (const struct ops *const *row_ = ops_table, *o = *row_; o; o = *++row_) \
+        if (is_fast(o))
+
+/* Halves, packing, and every row of ops_table against op_ref at awkward shapes: matrix products,
+ * norms, RoPE and SiLU, and the same bits whatever else is computed in the call. */
 
 static void *scratch;
 
@@ -110,6 +172,7 @@ static const struct {
     { 31,  64,  25, "two blocks and one" },
     { 96,  512, 40, "many of everything" },
 };
+
 /* clang-format on */
 
 static struct gemm gemm_over(const struct weight *w, const float *x, float *y, uint32_t tokens)
@@ -276,7 +339,7 @@ static void names_find_their_rows(void **state)
     }
 }
 
-int main(void)
+static int kernels_tests(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(halves_round_to_nearest_even),
@@ -289,7 +352,293 @@ int main(void)
         cmocka_unit_test(names_find_their_rows),
     };
     scratch = take(OP_SCRATCH_BYTES);
-    int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    int failed = cmocka_run_group_tests_name("kernels", tests, NULL, NULL);
     free(scratch);
     return failed;
+}
+
+/* K and V as every row of ops_table stores them, and attention over them: against op_ref, by hand,
+ * and the same bits in any split. */
+
+struct attend_case {
+    enum kv_type type;
+    uint32_t head_dim, group, page_tokens, position, count;
+    const char *why;
+};
+
+/* clang-format off */
+static const struct attend_case attend_cases[] = {
+    { KV_F16, 16,  1, 16,  0,   1,  "the first token" },
+    { KV_F16, 64,  2, 16,  15,  1,  "a block is full" },
+    { KV_F32, 64,  2, 16,  16,  1,  "a block and one" },
+    { KV_F16, 64,  2, 32,  63,  1,  "a span is full" },
+    { KV_F16, 64,  2, 64,  64,  1,  "a span and one" },
+    { KV_F16, 48,  3, 16,  200, 1,  "decode, odd head, odd group" },
+    { KV_F32, 128, 8, 32,  130, 1,  "decode, wide group" },
+    { KV_F16, 64,  2, 16,  0,   40, "prefill from nothing" },
+    { KV_F16, 64,  1, 64,  57,  33, "a chunk across spans and pages" },
+    { KV_F32, 80,  5, 16,  3,   70, "a chunk, odd everything" },
+    { KV_F16, 512, 1, 128, 20,  7,  "the largest head" },
+    { KV_F16, 32, 16, 16,  30,  3,  "a group larger than a call" },
+};
+
+/* clang-format on */
+
+struct attend_world {
+    struct kv_layout layout;
+    char *pages;
+    size_t page_bytes;
+    uint32_t page_table[64];
+    struct attend a; /* q and out are filled in */
+    float *q, *out;
+    size_t q_stride, rows, out_bytes;
+};
+
+/* K and V of all positions up to the last query's are written by op_ref; what lies behind is
+ * poison, as after a page's earlier life. */
+static void world_init(struct attend_world *w, const struct attend_case *c, uint64_t seed)
+{
+    struct rng rng;
+    rng_seed(&rng, seed);
+    uint32_t end = c->position + c->count, pages = ceil_div_u32(end, c->page_tokens);
+    w->layout = (struct kv_layout){ .type = c->type,
+                                    .n_layers = 2,
+                                    .n_kv_heads = 2,
+                                    .head_dim = c->head_dim,
+                                    .page_tokens = c->page_tokens };
+    w->page_bytes = kv_page_bytes(&w->layout);
+    w->pages = take((pages + 3) * w->page_bytes);
+    memset(w->pages, 0x7e, (pages + 3) * w->page_bytes); /* F16: NaN; F32: 8e37 */
+    for (uint32_t i = 0; i < pages; i++)                 /* backwards when the seed is odd */
+        w->page_table[i] = seed % 2 ? pages + 2 - i : i;
+    size_t head = kv_head_offset(&w->layout, 1, 1);
+    /* The same K and V whatever the page table. */
+    struct rng values;
+    rng_seed(&values, 77);
+    for (uint32_t p = 0; p < end; p++) {
+        float k[KV_HEAD_DIM_MAX], v[KV_HEAD_DIM_MAX];
+        for (uint32_t d = 0; d < c->head_dim; d++) {
+            k[d] = (float)rng_normal(&values);
+            v[d] = (float)rng_normal(&values);
+        }
+        char *block =
+            kv_block_at(&w->layout, w->pages + head, w->page_bytes, w->page_table, p / KV_BLOCK);
+        op_ref.kv_put(&w->layout, k, v, p % KV_BLOCK, block, block + kv_half_bytes(&w->layout));
+    }
+    w->q_stride = c->group * c->head_dim + 16;
+    w->rows = (size_t)c->count * c->group;
+    w->q = random_floats(c->count * w->q_stride, &values);
+    w->out_bytes = c->count * w->q_stride * sizeof(float);
+    w->out = take(w->out_bytes);
+    w->a = (struct attend){ .layout = &w->layout,
+                            .head = w->pages + head,
+                            .page_bytes = w->page_bytes,
+                            .page_table = w->page_table,
+                            .q = w->q,
+                            .q_stride = w->q_stride,
+                            .out = w->out,
+                            .out_stride = w->q_stride,
+                            .group = c->group,
+                            .position = c->position,
+                            .scale = 1 / sqrtf((float)c->head_dim) };
+}
+
+static void world_fini(struct attend_world *w)
+{
+    free(w->pages);
+    free(w->q);
+    free(w->out);
+}
+
+static void attend_all(const struct ops *o, struct attend_world *w, uint32_t rows_at_once)
+{
+    for (uint32_t r = 0; r < w->rows; r += rows_at_once) {
+        w->a.row_first = r;
+        w->a.row_count = min_u32(rows_at_once, (uint32_t)w->rows - r);
+        o->attend(&w->a, scratch);
+    }
+}
+
+static void attention_equals_the_reference(void **state)
+{
+    (void)state;
+    EACH_FAST(o)
+    {
+        for (size_t i = 0; i < COUNT_OF(attend_cases); i++) {
+            const struct attend_case *c = &attend_cases[i];
+            CLEANUP(world_fini) struct attend_world w;
+            world_init(&w, c, 0);
+            attend_all(&op_ref, &w, 1);
+            OWNED float *truth = take(w.out_bytes);
+            memcpy(truth, w.out, w.out_bytes);
+            memset(w.out, 0, w.out_bytes);
+            attend_all(o, &w, o->attend_rows);
+            double off = nmse(w.out, truth, w.out_bytes / sizeof(float));
+            if (!(off < NMSE_MAX)) fail_msg("%s, %s: NMSE %g", o->name, c->why, off);
+        }
+    }
+}
+
+static void attention_has_the_same_bits_in_any_split(void **state)
+{
+    (void)state;
+    for (const struct ops *const *row = ops_table; *row; row++) {
+        if (!(*row)->supported()) continue;
+        for (size_t i = 0; i < COUNT_OF(attend_cases); i++) {
+            const struct attend_case *c = &attend_cases[i];
+            CLEANUP(world_fini) struct attend_world w, other;
+            world_init(&w, c, 0);
+            attend_all(*row, &w, (*row)->attend_rows);
+            world_init(&other, c, 1); /* another page table, one row at a time */
+            attend_all(*row, &other, 1);
+            if (memcmp(w.out, other.out, w.out_bytes) != 0)
+                fail_msg("%s, %s: rows alone over other pages differ", (*row)->name, c->why);
+            world_fini(&other);
+            struct attend_case wide = *c; /* and over pages of another size */
+            wide.page_tokens = 64;
+            world_init(&other, &wide, 0);
+            attend_all(*row, &other, 5);
+            if (memcmp(w.out, other.out, w.out_bytes) != 0)
+                fail_msg("%s, %s: larger pages differ", (*row)->name, c->why);
+        }
+    }
+}
+
+/* Uniform scores average V; a score far above all others picks its V: true without any
+ * reference. */
+static void attention_averages_and_picks(void **state)
+{
+    (void)state;
+    for (const struct ops *const *row = ops_table; *row; row++) {
+        if (!(*row)->supported()) continue;
+        struct attend_case c = { KV_F32, 16, 1, 16, 99, 1, "by hand" };
+        CLEANUP(world_fini) struct attend_world w;
+        world_init(&w, &c, 0);
+        size_t half = kv_half_bytes(&w.layout);
+        for (uint32_t p = 0; p < 100; p++) {
+            float k[16] = { [0] = p == 70 ? 1 : 0 }, v[16] = { [3] = (float)p };
+            char *block =
+                kv_block_at(&w.layout, w.a.head, w.page_bytes, w.page_table, p / KV_BLOCK);
+            (*row)->kv_put(&w.layout, k, v, p % KV_BLOCK, block, block + half);
+        }
+        memset(w.q, 0, 16 * sizeof(float));
+        attend_all(*row, &w, 1);
+        assert_true(fabsf(w.out[3] - 49.5f) < 1e-4f);
+        assert_true(w.out[4] == 0);
+        w.q[0] = 4000;
+        attend_all(*row, &w, 1);
+        assert_true(w.out[3] == 70);
+    }
+}
+
+static void kv_is_stored_alike(void **state)
+{
+    (void)state;
+    struct rng rng;
+    rng_seed(&rng, 5);
+    OWNED float *k = random_floats(48, &rng);
+    OWNED float *v = random_floats(48, &rng);
+    k[0] = 1e6f, k[1] = 1e-7f, k[2] = -0.0f; /* infinity, subnormal, signed zero in F16 */
+    EACH_FAST(o)
+    {
+        for (uint32_t type = 0; type < KV_TYPE_COUNT; type++) {
+            struct kv_layout l = { type, 1, 1, 48, 16 };
+            size_t bytes = kv_page_bytes(&l);
+            OWNED char *truth = take(bytes);
+            OWNED char *fast = take(bytes);
+            for (uint32_t lane = 0; lane < KV_BLOCK; lane += 5) {
+                op_ref.kv_put(&l, k, v, lane, truth, truth + kv_half_bytes(&l));
+                o->kv_put(&l, k, v, lane, fast, fast + kv_half_bytes(&l));
+            }
+            assert_memory_equal(fast, truth, bytes);
+        }
+    }
+}
+
+static int kernels_attend_tests(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(attention_equals_the_reference),
+        cmocka_unit_test(attention_has_the_same_bits_in_any_split),
+        cmocka_unit_test(attention_averages_and_picks),
+        cmocka_unit_test(kv_is_stored_alike),
+    };
+    scratch = take(OP_SCRATCH_BYTES);
+    int failed = cmocka_run_group_tests_name("kernels_attend", tests, NULL, NULL);
+    free(scratch);
+    return failed;
+}
+
+/* Every unit of every loop runs exactly once, and the caller waits for all. */
+
+#define UNITS_MAX 64
+
+struct count {
+    uint32_t plain[UNITS_MAX]; /* not atomic: one thread a unit, and the caller behind it */
+    _Atomic uint32_t threads_seen;
+    uint32_t threads;
+    bool slow;
+};
+
+static void count_unit(void *arg, uint32_t unit, uint32_t thread)
+{
+    struct count *c = arg;
+    c->plain[unit]++;
+    if (thread < c->threads) atomic_fetch_or(&c->threads_seen, 1u << thread);
+    if (c->slow && unit == 0) nanosleep(&(struct timespec){ .tv_nsec = 300 * 1000 }, NULL);
+}
+
+static void each_unit_runs_once(void **state)
+{
+    (void)state;
+    for (uint32_t threads = 0; threads <= 4; threads++) {
+        CLEANUP(workers_freep) struct workers *w = NULL;
+        assert_int_equal(workers_new(threads, &w, NULL), 0);
+        assert_int_equal(workers_threads(w), threads ? threads : 1);
+        struct count c = { .threads = workers_threads(w) };
+        for (uint32_t loop = 0; loop < 3000; loop++) {
+            uint32_t units = loop % UNITS_MAX;
+            memset(c.plain, 0, sizeof c.plain);
+            c.slow = loop % 100 == 0; /* others, and the caller, fall asleep meanwhile */
+            workers_run(w, units, count_unit, &c);
+            for (uint32_t i = 0; i < UNITS_MAX; i++)
+                assert_int_equal(c.plain[i], i < units);
+        }
+        assert_true(c.threads_seen & 1); /* the caller works too */
+    }
+}
+
+/* A loop whose first unit waits makes another thread do the rest. */
+static void other_threads_do_work(void **state)
+{
+    (void)state;
+    CLEANUP(workers_freep) struct workers *w = NULL;
+    assert_int_equal(workers_new(2, &w, NULL), 0);
+    struct count c = { .threads = 2, .slow = true };
+    for (uint32_t loop = 0; loop < 10000 && c.threads_seen != 3; loop++)
+        workers_run(w, 8, count_unit, &c);
+    assert_int_equal(c.threads_seen, 3);
+}
+
+static void nothing_to_do_returns(void **state)
+{
+    (void)state;
+    CLEANUP(workers_freep) struct workers *w = NULL;
+    assert_int_equal(workers_new(3, &w, NULL), 0);
+    workers_run(w, 0, count_unit, NULL);
+}
+
+static int workers_tests(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(each_unit_runs_once),
+        cmocka_unit_test(other_threads_do_work),
+        cmocka_unit_test(nothing_to_do_returns),
+    };
+    return cmocka_run_group_tests_name("workers", tests, NULL, NULL);
+}
+
+int main(void)
+{
+    return kernels_tests() + kernels_attend_tests() + workers_tests();
 }

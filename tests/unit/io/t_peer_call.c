@@ -239,7 +239,7 @@ static int signed_call_tests(void)
 
 #define REPLY "a reply of some length"
 
-struct peer_call_rig {
+struct call_rig {
     struct auth_rig auth; /* first: auth_rig.h */
     struct loop *loop;
     struct http_server *server;
@@ -254,9 +254,9 @@ struct peer_call_rig {
     enum http_end end;
 };
 
-static void peer_call_on_request(void *ctx, struct http_exchange *x)
+static void call_on_request(void *ctx, struct http_exchange *x)
 {
-    struct peer_call_rig *r = ctx;
+    struct call_rig *r = ctx;
     const struct http_request *req = http_exchange_request(x);
     assert_true(auth_gate_body(http_exchange_note(x), req));
     r->requests++;
@@ -265,14 +265,14 @@ static void peer_call_on_request(void *ctx, struct http_exchange *x)
     http_reply(x, r->status, STR("text/plain"), STR(REPLY));
 }
 
-static void peer_call_rig_open(struct peer_call_rig *r)
+static void call_rig_open(struct call_rig *r)
 {
-    *r = (struct peer_call_rig){ .status = 200 };
+    *r = (struct call_rig){ .status = 200 };
     auth_rig_init(&r->auth, STR(SECRET));
     assert_int_equal(loop_new(&r->loop, NULL), 0);
     const struct http_server_config server = { .host = "127.0.0.1",
                                                .on_head = auth_rig_on_head,
-                                               .on_request = peer_call_on_request,
+                                               .on_request = call_on_request,
                                                .on_reply = auth_rig_on_reply,
                                                .ctx = r };
     assert_int_equal(http_server_new(r->loop, &server, &r->server, NULL), 0);
@@ -281,7 +281,7 @@ static void peer_call_rig_open(struct peer_call_rig *r)
     assert_int_equal(signer_new(&signer, &r->signer, NULL), 0);
 }
 
-static void peer_call_rig_close(struct peer_call_rig *r)
+static void call_rig_close(struct call_rig *r)
 {
     peer_call_fini(&r->call);
     http_client_free(r->client);
@@ -291,11 +291,11 @@ static void peer_call_rig_close(struct peer_call_rig *r)
     loop_free(r->loop);
 }
 
-static void ask(struct peer_call_rig *r, struct str body, size_t reply_max);
+static void ask(struct call_rig *r, struct str body, size_t reply_max);
 
-static void peer_call_on_reply(struct peer_call *c, enum http_end end)
+static void call_on_reply(struct peer_call *c, enum http_end end)
 {
-    struct peer_call_rig *r = CONTAINER_OF(c, struct peer_call_rig, call);
+    struct call_rig *r = CONTAINER_OF(c, struct call_rig, call);
     assert_null(c->call);
     assert_non_null(c->problem);
     r->replies++;
@@ -306,7 +306,7 @@ static void peer_call_on_reply(struct peer_call *c, enum http_end end)
     }
 }
 
-static void ask(struct peer_call_rig *r, struct str body, size_t reply_max)
+static void ask(struct call_rig *r, struct str body, size_t reply_max)
 {
     struct peer_question q = { .host = STR("127.0.0.1"),
                                .port = http_server_port(r->server),
@@ -316,10 +316,10 @@ static void ask(struct peer_call_rig *r, struct str body, size_t reply_max)
                                .reply_max = reply_max,
                                .deadline_us = clock_mono_us() + WAIT_US };
     assert_int_equal(auth_key_of(STR(SECRET), q.as.id, &q.as.key), 0);
-    assert_int_equal(peer_call_start(&r->call, r->signer, &q, peer_call_on_reply, NULL), 0);
+    assert_int_equal(peer_call_start(&r->call, r->signer, &q, call_on_reply, NULL), 0);
 }
 
-static void wait_for(struct peer_call_rig *r, uint32_t replies)
+static void wait_for(struct call_rig *r, uint32_t replies)
 {
     int64_t until_us = clock_mono_us() + WAIT_US;
     while (r->replies < replies) {
@@ -331,8 +331,8 @@ static void wait_for(struct peer_call_rig *r, uint32_t replies)
 static void t_reply_is_whole(void **state)
 {
     (void)state;
-    struct peer_call_rig r;
-    peer_call_rig_open(&r);
+    struct call_rig r;
+    call_rig_open(&r);
     ask(&r, STR("{}"), 100);
     wait_for(&r, 1);
     assert_true(peer_call_is_good(&r.call, r.end));
@@ -345,14 +345,14 @@ static void t_reply_is_whole(void **state)
     assert_string_equal(r.call.body.data, REPLY); /* nothing of the reply before */
     assert_string_equal(r.method, "GET");
     assert_int_equal(r.with_json, 1);
-    peer_call_rig_close(&r);
+    call_rig_close(&r);
 }
 
 static void t_reply_is_no_good(void **state)
 {
     (void)state;
-    struct peer_call_rig r;
-    peer_call_rig_open(&r);
+    struct call_rig r;
+    call_rig_open(&r);
     r.status = 503;
     ask(&r, STR("{}"), 100);
     wait_for(&r, 1);
@@ -369,27 +369,27 @@ static void t_reply_is_no_good(void **state)
     ask(&r, STR("{}"), 100); /* the bound of one call is not the next one's */
     wait_for(&r, 3);
     assert_true(peer_call_is_good(&r.call, r.end));
-    peer_call_rig_close(&r);
+    call_rig_close(&r);
 }
 
 static void t_next_call_from_on_reply(void **state)
 {
     (void)state;
-    struct peer_call_rig r;
-    peer_call_rig_open(&r);
+    struct call_rig r;
+    call_rig_open(&r);
     r.again = 3;
     ask(&r, STR("{}"), 100);
     wait_for(&r, 4);
     assert_int_equal(r.requests, 4);
     assert_true(peer_call_is_good(&r.call, r.end));
-    peer_call_rig_close(&r);
+    call_rig_close(&r);
 }
 
 static void t_cancelled(void **state)
 {
     (void)state;
-    struct peer_call_rig r;
-    peer_call_rig_open(&r);
+    struct call_rig r;
+    call_rig_open(&r);
     peer_call_cancel(&r.call); /* none under way */
     ask(&r, STR("{}"), 100);
     peer_call_cancel(&r.call);
@@ -397,7 +397,7 @@ static void t_cancelled(void **state)
     wait_for(&r, 1);
     assert_int_equal(r.replies, 1);
     ask(&r, STR("{}"), 100);
-    peer_call_rig_close(&r); /* with a call under way */
+    call_rig_close(&r); /* with a call under way */
 }
 
 static int peer_call_tests(void)

@@ -1,9 +1,12 @@
-/* t_predict.c - the length predictor learns, backs off, stays calibrated and bounded. */
+/* t_predict.c - length predictors: the default, and what holds for every one. */
 #include "base/core/bits.h"
 #include "base/core/rng.h"
+#include "policies/predict/lengths.h"
 #include "policies/predict/predict.h"
+#include "policies/predict/text.h"
 #include "tests/unit/unit.h"
 
+#include <errno.h>
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -11,6 +14,8 @@
 #include <stdlib.h>
 
 #include <cmocka.h>
+
+/* The default learns, backs off, stays calibrated and bounded. */
 
 static const struct predict_policy *policy;
 static void *memory;
@@ -278,7 +283,7 @@ static void few_ends_are_enough(void **state)
     }
 }
 
-int main(void)
+static int predict_tests(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(special_keys_outweigh_general_ones, fresh, drop),
@@ -290,5 +295,402 @@ int main(void)
         cmocka_unit_test(every_row_stands_what_chance_shows_it),
         cmocka_unit_test(few_ends_are_enough),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cmocka_run_group_tests_name("predict", tests, NULL, NULL);
+}
+
+/* What holds for every predictor: bounds, determinism, state as bytes, merging, one-sided ends,
+ * calibration; and no policy but the oracles knows the truth. */
+
+enum { ENDS_EACH = 3000 };
+
+struct request_of {
+    struct predict_features f;
+    char text[96];
+    float hidden[PREDICT_HIDDEN_DIMS];
+    uint32_t tokens;
+};
+
+/* Requests whose length follows from the words, the number in them, the tenant, the task, the turn
+ * before, the hidden state and the report alike, so that every row has something to learn. */
+static void make(struct rng *rng, struct request_of *r)
+{
+    static const char *const verbs[] = { "Name", "List", "Explain to me", "Tell a story of" };
+    uint64_t kind = rng_below(rng, COUNT_OF(verbs));
+    unsigned number = 2 + (unsigned)rng_below(rng, 40);
+    double log_tokens = 1.5 + (double)kind + 0.02 * number + 0.25 * rng_normal(rng);
+    r->tokens = (uint32_t)fmax(1, fmin(1500, exp(log_tokens)));
+    int len =
+        snprintf(r->text, sizeof r->text, "I have a question. %s %u things?", verbs[kind], number);
+    for (uint32_t d = 0; d < PREDICT_HIDDEN_DIMS; d++)
+        r->hidden[d] = (float)(rng_normal(rng) + (d % 4 == kind ? 3 : 0));
+    r->f = (struct predict_features){
+        .tenant = 10 + kind,
+        .prefix = 20 + kind,
+        .ask = 30 + kind,
+        .group = 40 + kind,
+        .prompt_tokens = 16u << kind,
+        .output_max = 2000,
+        .previous_tokens = (uint32_t)exp(1.5 + (double)kind),
+        .text = str_of(r->text, (size_t)len),
+        .reported_tokens = (uint32_t)exp(1.5 + (double)kind),
+        .truth_tokens = r->tokens,
+    };
+}
+
+/* `r` moves as a whole, so what points into it is set when it is used. */
+static const struct predict_features *ready(struct request_of *r)
+{
+    r->f.text.data = r->text;
+    r->f.hidden = r->hidden;
+    return &r->f;
+}
+
+static void *policy_state_new(const struct predict_policy *row)
+{
+    void *state = malloc(row->state_size);
+    assert_non_null(state);
+    memset(state, 0xa5, row->state_size); /* init must leave nothing as it was */
+    row->init(state);
+    return state;
+}
+
+static void learn(const struct predict_policy *row, void *state, uint64_t seed, uint32_t count)
+{
+    struct rng rng;
+    struct request_of r;
+    rng_seed(&rng, seed);
+    for (uint32_t i = 0; i < count; i++) {
+        make(&rng, &r);
+        row->observe(state, ready(&r), r.tokens, i % 17 == 0);
+    }
+}
+
+static bool same(const struct predict_verdict *a, const struct predict_verdict *b)
+{
+    return a->mean == b->mean && a->p50 == b->p50 && a->p90 == b->p90 && a->costly == b->costly;
+}
+
+static bool is_oracle(const struct predict_policy *row)
+{
+    return row->needs & PREDICT_TRUTH;
+}
+
+static void verdicts_keep_their_bounds(void **state)
+{
+    (void)state;
+    static const uint32_t limits[] = { 1, 2, 7, 100, 4096, UINT32_MAX };
+    for (uint32_t i = 0; i < predict_count; i++) {
+        const struct predict_policy *row = predict_table[i];
+        void *s = policy_state_new(row);
+        struct rng rng;
+        rng_seed(&rng, 3);
+        for (uint32_t k = 0; k < 600; k++) {
+            struct request_of r;
+            struct predict_verdict v;
+            make(&rng, &r);
+            r.f.output_max = limits[k % COUNT_OF(limits)];
+            if (k % 5 == 0) r.f.text.len = 0;
+            if (k % 7 == 0) r.f.prompt_tokens = UINT32_MAX;
+            row->decide(s, ready(&r), &v);
+            bool fine = v.p50 >= 1 && v.p50 <= v.p90 && v.p90 <= r.f.output_max && v.mean >= 1 &&
+                        v.mean <= r.f.output_max;
+            if (!fine) fail_msg("%s: mean %g p50 %g p90 %g", row->name, v.mean, v.p50, v.p90);
+            for (uint32_t g = 0; g < 5000; g = 3 * g + 1)
+                assert_true(predict_remaining(row, s, ready(&r), g) >= 1);
+            row->observe(s, ready(&r), k % 11 == 0 ? 1u << (k % 31) : r.tokens, k % 3 == 0);
+        }
+        free(s);
+    }
+}
+
+/* The same ends make the same state; a copy of its bytes decides alike from there on. */
+static void states_are_bytes(void **state)
+{
+    (void)state;
+    for (uint32_t i = 0; i < predict_count; i++) {
+        const struct predict_policy *row = predict_table[i];
+        void *a = policy_state_new(row), *b = policy_state_new(row),
+             *copy = malloc(row->state_size);
+        assert_non_null(copy);
+        learn(row, a, 1, 700);
+        learn(row, b, 1, 700);
+        assert_memory_equal(a, b, row->state_size);
+        memcpy(copy, a, row->state_size);
+        learn(row, a, 2, 300);
+        learn(row, copy, 2, 300);
+        assert_memory_equal(a, copy, row->state_size);
+        if (!is_oracle(row)) assert_memory_not_equal(a, b, row->state_size);
+        free(a), free(b), free(copy);
+    }
+}
+
+/* Two worlds that differ in nothing but the truth are foretold alike by all but the oracles. */
+static void only_oracles_read_the_truth(void **state)
+{
+    (void)state;
+    for (uint32_t i = 0; i < predict_count; i++) {
+        const struct predict_policy *row = predict_table[i];
+        void *a = policy_state_new(row), *b = policy_state_new(row);
+        struct rng rng;
+        bool differ = false;
+        rng_seed(&rng, 4);
+        for (uint32_t k = 0; k < 400; k++) {
+            struct request_of r;
+            struct predict_verdict va, vb;
+            make(&rng, &r);
+            row->decide(a, ready(&r), &va);
+            row->observe(a, ready(&r), r.tokens, false);
+            r.f.truth_tokens = 2001 - r.f.truth_tokens;
+            row->decide(b, ready(&r), &vb);
+            row->observe(b, ready(&r), r.tokens, false);
+            differ |= !same(&va, &vb);
+        }
+        differ |= memcmp(a, b, row->state_size) != 0;
+        if (differ != is_oracle(row)) fail_msg("%s and the truth", row->name);
+        free(a), free(b);
+    }
+}
+
+struct score {
+    double con, covered, error;
+};
+
+static struct score score_of(const struct predict_policy *row, const void *state, uint64_t seed)
+{
+    enum { COUNT = 400 };
+    static struct request_of r[COUNT];
+    static double guess[COUNT];
+    struct rng rng;
+    struct score s = { 0 };
+    double pairs = 0;
+    rng_seed(&rng, seed);
+    for (uint32_t i = 0; i < COUNT; i++) {
+        struct predict_verdict v;
+        make(&rng, &r[i]);
+        row->decide(state, ready(&r[i]), &v);
+        guess[i] = v.mean;
+        s.covered += r[i].tokens <= v.p90;
+        s.error += fabs(log(v.p50 / r[i].tokens));
+    }
+    for (uint32_t i = 0; i < COUNT; i++) {
+        for (uint32_t j = 0; j < i; j++) {
+            if (r[i].tokens == r[j].tokens) continue;
+            pairs++;
+            s.con +=
+                guess[i] == guess[j] ? 0.5 : (guess[i] < guess[j]) == (r[i].tokens < r[j].tokens);
+        }
+    }
+    s.con /= pairs;
+    s.covered /= COUNT;
+    s.error /= COUNT;
+    return s;
+}
+
+/* tetri's classes of 200 tokens cannot tell this world's short answers apart: it must beat chance. */
+static void every_row_learns_the_order_and_its_p90(void **state)
+{
+    (void)state;
+    for (uint32_t i = 0; i < predict_count; i++) {
+        const struct predict_policy *row = predict_table[i];
+        void *s = policy_state_new(row);
+        learn(row, s, 7, ENDS_EACH);
+        struct score got = score_of(row, s, 8);
+        double want = str_eq(str_from(row->name), STR("tetri")) ? 0.6 : 0.8;
+        if (got.con < want) fail_msg("%s: concordance %.3f", row->name, got.con);
+        if (!is_oracle(row) && (got.covered < 0.8 || got.covered > 0.97)) {
+            fail_msg("%s: %.3f below P90", row->name, got.covered);
+        }
+        free(s);
+    }
+}
+
+static void merging_teaches_what_the_other_learned(void **state)
+{
+    (void)state;
+    for (uint32_t i = 0; i < predict_count; i++) {
+        const struct predict_policy *row = predict_table[i];
+        if (is_oracle(row)) continue;
+        void *learned = policy_state_new(row), *fresh = policy_state_new(row),
+             *empty = policy_state_new(row);
+        learn(row, learned, 7, ENDS_EACH);
+        struct score alone = score_of(row, learned, 8), before = score_of(row, fresh, 8);
+        row->merge(fresh, learned);
+        struct score after = score_of(row, fresh, 8);
+        if (after.con < alone.con - 0.03 || after.error >= before.error) {
+            fail_msg("%s: %.3f became %.3f of %.3f", row->name, before.con, after.con, alone.con);
+        }
+        row->merge(learned, empty); /* nothing is lost by hearing of nothing */
+        if (score_of(row, learned, 8).con < alone.con - 0.03) fail_msg("%s forgot", row->name);
+        free(learned), free(fresh), free(empty);
+    }
+}
+
+/* Ends cut below the estimate teach nothing downwards. */
+static void short_cuts_do_not_lower(void **state)
+{
+    (void)state;
+    for (uint32_t i = 0; i < predict_count; i++) {
+        const struct predict_policy *row = predict_table[i];
+        if (is_oracle(row)) continue;
+        void *s = policy_state_new(row);
+        learn(row, s, 7, ENDS_EACH);
+        struct score before = score_of(row, s, 8);
+        struct rng rng;
+        rng_seed(&rng, 9);
+        for (uint32_t k = 0; k < 200; k++) {
+            struct request_of r;
+            make(&rng, &r);
+            row->observe(s, ready(&r), 1, true);
+        }
+        struct score after = score_of(row, s, 8);
+        if (fabs(after.error - before.error) > 0.02) {
+            fail_msg("%s: error %.3f became %.3f", row->name, before.error, after.error);
+        }
+        free(s);
+    }
+}
+
+/* A state with numbers that are none comes once, and what was learned of others still orders. */
+static void no_hidden_state_spoils_the_others(void **state)
+{
+    (void)state;
+    const struct predict_policy *row = predict_find(STR("trail"));
+    void *s = policy_state_new(row);
+    learn(row, s, 7, ENDS_EACH);
+    double before = score_of(row, s, 8).con;
+    struct rng rng;
+    struct request_of r;
+    rng_seed(&rng, 12);
+    make(&rng, &r);
+    for (uint32_t d = 0; d < PREDICT_HIDDEN_DIMS; d++)
+        r.hidden[d] = d % 2 ? NAN : INFINITY;
+    row->observe(s, ready(&r), r.tokens, false);
+    assert_true(score_of(row, s, 8).con > before - 0.02);
+    free(s);
+}
+
+static void what_is_left_follows_the_tail(void **state)
+{
+    (void)state;
+    for (uint32_t i = 0; i < predict_count; i++) {
+        const struct predict_policy *row = predict_table[i];
+        void *s = policy_state_new(row);
+        struct rng rng;
+        struct request_of r;
+        learn(row, s, 7, ENDS_EACH);
+        rng_seed(&rng, 10);
+        make(&rng, &r);
+        struct predict_verdict v;
+        row->decide(s, ready(&r), &v);
+        double at_start = predict_remaining(row, s, ready(&r), 0);
+        if (at_start < 0.4 * v.mean || at_start > 2.5 * v.mean) {
+            fail_msg("%s: %.1f left of %.1f", row->name, at_start, v.mean);
+        }
+        /* Nothing is left beyond the request's own limit. */
+        r.f.output_max = 50;
+        assert_true(predict_remaining(row, s, ready(&r), 45) <= 5);
+        free(s);
+    }
+}
+
+static void saved_states_name_their_row(void **state)
+{
+    (void)state;
+    const struct predict_policy *row = predict_find(STR("previous_turn"));
+    const struct predict_policy *other = predict_find(STR("self_report")); /* of the same size */
+    assert_int_equal(row->state_size, other->state_size);
+    static uint8_t saved[PREDICT_HEADER_BYTES + 4096];
+    struct str bytes = str_of(saved, PREDICT_HEADER_BYTES + row->state_size);
+    void *s = policy_state_new(row);
+    learn(row, s, 1, 100);
+    predict_header(row, s, saved);
+    memcpy(saved + PREDICT_HEADER_BYTES, s, row->state_size);
+    assert_int_equal(predict_header_check(row, bytes), 0);
+    assert_int_equal(predict_header_check(other, bytes), -EINVAL);
+    saved[PREDICT_HEADER_BYTES + 5] ^= 1;
+    assert_int_equal(predict_header_check(row, bytes), -EBADMSG);
+    saved[PREDICT_HEADER_BYTES + 5] ^= 1;
+    for (size_t len = 0; len < bytes.len; len += 7)
+        assert_int_equal(predict_header_check(row, str_of(saved, len)),
+                         len < PREDICT_HEADER_BYTES ? -EINVAL : -EBADMSG);
+    saved[0] ^= 1; /* another version's */
+    assert_int_equal(predict_header_check(row, bytes), -EINVAL);
+    free(s);
+}
+
+static void rows_say_what_they_lack(void **state)
+{
+    (void)state;
+    const struct predict_policy *ngram = predict_find(STR("ngram"));
+    assert_string_equal(predict_missing(ngram, PREDICT_TENANT), "text");
+    assert_null(predict_missing(ngram, PREDICT_TEXT));
+    assert_null(predict_missing(predict_find(STR(PREDICT_DEFAULT)), 0));
+    assert_string_equal(predict_missing(predict_find(STR("oracle")), 63), "true lengths");
+    for (uint32_t i = 0; i < predict_count; i++) {
+        const struct predict_policy *row = predict_table[i];
+        assert_true(row->state_size > 0 && row->state_size <= PREDICT_STATE_BYTES_MAX);
+        assert_non_null(row->merge);
+        assert_ptr_equal(predict_find(str_from(row->name)), row);
+    }
+}
+
+static void self_reports_cost_what_they_cost(void **state)
+{
+    (void)state;
+    const struct predict_policy *row = predict_find(STR("self_report"));
+    void *s = policy_state_new(row);
+    struct predict_features f = { .prompt_tokens = 500, .output_max = 100, .reported_tokens = 30 };
+    struct predict_verdict v;
+    row->decide(s, &f, &v);
+    assert_true(v.extra_prompt_tokens > 500 && v.extra_output_tokens > 0);
+    free(s);
+}
+
+static void sentences_and_numbers_are_found(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text, *sentence;
+        double number;
+    } rows[] = {
+        { "Count to 12.", "Count to 12.", 12 },
+        { "It is 5 o'clock. Count to 12!", " Count to 12!", 12 },
+        { "Notes 1\nList 3 of 40", "List 3 of 40", 40 },
+        { "No number here?", "No number here?", -1 },
+        { "A pi of 3.14 is fine", "A pi of 3.14 is fine", 14 },
+        { "...", "...", -1 },
+        { "", "", -1 },
+    };
+    for (uint32_t i = 0; i < COUNT_OF(rows); i++) {
+        struct str text = str_from(rows[i].text);
+        assert_true(str_eq(text_last_sentence(text), str_from(rows[i].sentence)));
+        assert_true(text_number(text) == rows[i].number);
+    }
+    assert_int_equal(text_head(STR("Hi. Tell me all"), 2), text_head(STR("tell ME a story"), 2));
+    assert_int_not_equal(text_head(STR("Tell me all"), 3), text_head(STR("tell me a story"), 3));
+    assert_int_equal(text_head(STR("?"), 2), 0);
+}
+
+static int predict_rows_tests(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(verdicts_keep_their_bounds),
+        cmocka_unit_test(states_are_bytes),
+        cmocka_unit_test(only_oracles_read_the_truth),
+        cmocka_unit_test(every_row_learns_the_order_and_its_p90),
+        cmocka_unit_test(merging_teaches_what_the_other_learned),
+        cmocka_unit_test(short_cuts_do_not_lower),
+        cmocka_unit_test(no_hidden_state_spoils_the_others),
+        cmocka_unit_test(what_is_left_follows_the_tail),
+        cmocka_unit_test(saved_states_name_their_row),
+        cmocka_unit_test(rows_say_what_they_lack),
+        cmocka_unit_test(self_reports_cost_what_they_cost),
+        cmocka_unit_test(sentences_and_numbers_are_found),
+    };
+    return cmocka_run_group_tests_name("predict_rows", tests, NULL, NULL);
+}
+
+int main(void)
+{
+    return predict_tests() + predict_rows_tests();
 }

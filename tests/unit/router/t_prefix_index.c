@@ -1,12 +1,20 @@
-/* t_prefix_index.c - the index against a naive model, its bound, and its tentative entries. */
+/* t_prefix_index.c - the prefix index, and the KV events that fill it. */
 #include "base/core/bits.h"
+#include "base/io/http/http_server.h"
+#include "base/io/loop/clock.h"
+#include "router/blocks.h"
 #include "router/core/prefix_index.h"
+#include "router/request.h"
+#include "tests/unit/io/auth_rig.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 #include <cmocka.h>
+
+/* The index against a naive model, its bound, and its tentative entries. */
 
 #define SLOTS 256
 
@@ -187,7 +195,7 @@ static void a_wider_index_keeps_the_youngest(void **state)
     prefix_index_free(ix);
 }
 
-int main(void)
+static int prefix_index_tests(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(run_stops_at_the_first_gap),
@@ -196,5 +204,270 @@ int main(void)
         cmocka_unit_test(a_wider_index_keeps_the_youngest),
         cmocka_unit_test(random_operations_agree_with_a_naive_table),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cmocka_run_group_tests_name("prefix_index", tests, NULL, NULL);
+}
+
+/* An engine's KV events over a real connection into the prefix index. */
+
+#define WAIT_US 60000000
+#define SLOT 3
+#define KEYS 4
+
+/* An engine that says what the test tells it to say. */
+struct engine {
+    struct auth_rig auth; /* first: auth_rig.h */
+    struct fleet_link link;
+    struct signer *signer;
+    struct loop *loop;
+    struct http_server *server;
+    struct http_client *client;
+    struct prefix_index *index;
+    struct block_feed *feed;
+    struct http_exchange *x; /* the open stream */
+    uint32_t connects;
+    struct block_key key[KEYS];
+};
+
+static void on_abort(void *arg, enum http_abort why)
+{
+    (void)why;
+    ((struct engine *)arg)->x = NULL;
+}
+
+static void on_request(void *ctx, struct http_exchange *x)
+{
+    struct engine *e = ctx;
+    e->connects++;
+    assert_true(str_eq(http_exchange_request(x)->path, STR("/internal/events")));
+    http_exchange_watch(x, on_abort, NULL, e);
+    assert_int_equal(http_stream_begin(x, 200, STR("application/x-ndjson")), 0);
+    e->x = x;
+}
+
+static void start(struct engine *e)
+{
+    *e = (struct engine){ 0 };
+    struct http_server_config config = { .host = "127.0.0.1",
+                                         .on_head = auth_rig_on_head,
+                                         .on_request = on_request,
+                                         .on_reply = auth_rig_on_reply,
+                                         .ctx = e };
+    for (uint64_t i = 0; i < KEYS; i++)
+        e->key[i] = (struct block_key){ .lo = 11 * i + 1, .hi = 7 * i + 5 };
+    assert_int_equal(loop_new(&e->loop, NULL), 0);
+    assert_int_equal(http_server_new(e->loop, &config, &e->server, NULL), 0);
+    assert_int_equal(http_client_new(e->loop, NULL, &e->client, NULL), 0);
+    auth_rig_init(&e->auth, STR("secret"));
+    assert_int_equal(fleet_link_init(&e->link, (struct str){ 0 }, false, clock_mono_us(), NULL), 0);
+    credentials_of_secret(STR("secret"), &e->link.held);
+    assert_int_equal(fleet_link_signer(&e->link, e->loop, e->client, &e->signer, NULL), 0);
+    assert_int_equal(prefix_index_new(1 << 20, DISPATCH_ENDPOINTS, &e->index, NULL), 0);
+    struct target target = { .instance = "i",
+                             .host = "127.0.0.1",
+                             .port = http_server_port(e->server) };
+    e->feed = block_feed_new(e->loop, e->signer, e->index, SLOT, &target, &e->link);
+    assert_non_null(e->feed);
+}
+
+static void stop(struct engine *e)
+{
+    block_feed_free(e->feed);
+    http_client_free(e->client);
+    http_server_free(e->server);
+    signer_free(e->signer);
+    fleet_link_fini(&e->link);
+    auth_rig_fini(&e->auth);
+    prefix_index_free(e->index);
+    loop_free(e->loop);
+}
+
+static void wait_connects(struct engine *e, uint32_t count)
+{
+    int64_t until_us = clock_mono_us() + WAIT_US;
+    while (e->connects < count || !e->x) {
+        assert_true(clock_mono_us() < until_us);
+        assert_int_equal(loop_turn(e->loop, 10000), 0);
+    }
+}
+
+static void say(struct engine *e, const struct block_event *ev)
+{
+    struct buf line = { 0 };
+    assert_int_equal(block_event_encode(ev, &line), 0);
+    assert_int_equal(http_stream_write(e->x, line.data, line.len), 0);
+    buf_fini(&line);
+}
+
+static void hello_with(struct engine *e, uint64_t boot, uint32_t block_tokens, struct str secret)
+{
+    char salt[BLOCK_KEY_HEX + 1];
+    struct str none = { 0 };
+    block_key_hex(block_salt(block_seed(secret), STR("digest"), none, none), salt);
+    say(e, &(struct block_event){ .kind = EVENT_HELLO,
+                                  .seq = 5,
+                                  .boot = boot,
+                                  .block_tokens = block_tokens,
+                                  .page_tokens = 2 * BLOCK_TOKENS,
+                                  .digest = STR("digest"),
+                                  .salt_check = str_from(salt) });
+}
+
+static void hello(struct engine *e, uint64_t boot)
+{
+    hello_with(e, boot, BLOCK_TOKENS, STR("secret"));
+}
+
+static void change(struct engine *e, enum event_kind kind, uint64_t seq, uint32_t from, uint32_t n)
+{
+    say(e,
+        &(struct block_event){ .kind = kind, .seq = seq, .keys = &e->key[from], .key_count = n });
+}
+
+static uint32_t held(struct engine *e)
+{
+    static uint32_t blocks[DISPATCH_ENDPOINTS];
+    prefix_index_match(e->index, e->key, KEYS, 1, blocks);
+    return blocks[SLOT];
+}
+
+static void wait_held(struct engine *e, uint32_t want, const char *why)
+{
+    int64_t until_us = clock_mono_us() + WAIT_US;
+    while (held(e) != want) {
+        if (clock_mono_us() > until_us) fail_msg("%s: %u blocks", why, held(e));
+        assert_int_equal(loop_turn(e->loop, 10000), 0);
+    }
+}
+
+static void events_reach_the_index(void **state)
+{
+    (void)state;
+    struct engine e;
+    start(&e);
+    wait_connects(&e, 1);
+    hello(&e, 77);
+    change(&e, EVENT_SNAPSHOT, 5, 0, 2);
+    wait_held(&e, 2, "a snapshot");
+    change(&e, EVENT_ADD, 6, 2, 2);
+    wait_held(&e, 4, "an addition");
+    change(&e, EVENT_DROP, 7, 1, 1);
+    wait_held(&e, 1, "a drop in the middle");
+    assert_int_equal(http_stream_write(e.x, "\n", 1), 0);
+    change(&e, EVENT_ADD, 8, 1, 1);
+    wait_held(&e, 4, "an addition behind an empty line");
+    assert_int_equal(e.connects, 1);
+    stop(&e);
+}
+
+struct kept {
+    struct reported_load load;
+    uint32_t count;
+};
+
+static void keep_load(void *arg, uint32_t slot, const struct reported_load *load)
+{
+    struct kept *kept = arg;
+    assert_int_equal(slot, SLOT);
+    kept->load = *load;
+    kept->count++;
+}
+
+static void loads_are_heard_by_those_who_ask(void **state)
+{
+    (void)state;
+    struct engine e;
+    struct kept kept = { 0 };
+    int64_t told_us;
+    start(&e);
+    assert_null(block_feed_load(e.feed, &told_us));
+    block_feed_on_load(e.feed, keep_load, &kept);
+    wait_connects(&e, 1);
+    assert_true(str_ends(http_exchange_request(e.x)->query, STR("&load=1")));
+    hello(&e, 77);
+    change(&e, EVENT_SNAPSHOT, 5, 0, 2);
+    wait_held(&e, 2, "a snapshot");
+    const struct reported_load *none = block_feed_load(e.feed, &told_us);
+    assert_non_null(none); /* it has said nothing: it has nothing */
+    assert_int_equal(none->running, 0);
+    say(&e, &(struct block_event){ .kind = EVENT_LOAD,
+                                   .seq = 5,
+                                   .running = 3,
+                                   .waiting = 2,
+                                   .prefill_tokens = 900,
+                                   .kv_tokens = 4000,
+                                   .uncached_total = 77777 });
+    int64_t until_us = clock_mono_us() + WAIT_US;
+    while (kept.count == 0) {
+        assert_true(clock_mono_us() < until_us);
+        assert_int_equal(loop_turn(e.loop, 10000), 0);
+    }
+    assert_int_equal(kept.load.running, 3);
+    assert_int_equal(kept.load.waiting, 2);
+    assert_int_equal(kept.load.prefill_tokens, 900);
+    assert_int_equal(kept.load.kv_tokens, 4000);
+    assert_int_equal(kept.load.uncached_total, 77777);
+    assert_int_equal(block_feed_load(e.feed, &told_us)->kv_tokens, 4000);
+    change(&e, EVENT_ADD, 6, 2, 1); /* it took no number: nothing is missing */
+    wait_held(&e, 3, "an addition behind a load");
+    assert_int_equal(e.connects, 1);
+    stop(&e);
+}
+
+static void what_cannot_be_followed_is_forgotten_and_begun_anew(void **state)
+{
+    (void)state;
+    enum trouble { GAP, NONSENSE, BLOCK_SIZE, SEED, END };
+    static const char *const why[] = { "a gap", "nonsense", "another block size", "another seed",
+                                       "an end" };
+    for (int t = GAP; t <= END; t++) {
+        struct engine e;
+        start(&e);
+        wait_connects(&e, 1);
+        hello(&e, 77);
+        change(&e, EVENT_SNAPSHOT, 5, 0, 3);
+        wait_held(&e, 3, "a snapshot");
+        if (t == GAP) change(&e, EVENT_ADD, 7, 3, 1);
+        if (t == NONSENSE) assert_int_equal(http_stream_write(e.x, "{]\n", 3), 0);
+        if (t == BLOCK_SIZE) hello_with(&e, 77, 2 * BLOCK_TOKENS, STR("secret"));
+        if (t == SEED) hello_with(&e, 77, BLOCK_TOKENS, STR("another"));
+        if (t == END) {
+            struct http_exchange *x = e.x;
+            e.x = NULL;
+            http_stream_end(x);
+        }
+        wait_held(&e, 0, why[t]);
+        wait_connects(&e, 2);
+        hello(&e, 78);
+        change(&e, EVENT_SNAPSHOT, 1, 0, 2);
+        wait_held(&e, 2, "the next snapshot");
+        stop(&e);
+    }
+}
+
+static void changes_before_the_hello_are_not_believed(void **state)
+{
+    (void)state;
+    struct engine e;
+    start(&e);
+    wait_connects(&e, 1);
+    change(&e, EVENT_ADD, 1, 0, 2);
+    wait_connects(&e, 2);
+    assert_int_equal(held(&e), 0);
+    stop(&e);
+}
+
+static int blocks_tests(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(events_reach_the_index),
+        cmocka_unit_test(loads_are_heard_by_those_who_ask),
+        cmocka_unit_test(what_cannot_be_followed_is_forgotten_and_begun_anew),
+        cmocka_unit_test(changes_before_the_hello_are_not_believed),
+    };
+    return cmocka_run_group_tests_name("blocks", tests, NULL, NULL);
+}
+
+int main(void)
+{
+    return prefix_index_tests() + blocks_tests();
 }

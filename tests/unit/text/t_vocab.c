@@ -309,7 +309,7 @@ static void sign(struct buf *bytes)
     memcpy(bytes->data + bytes->len - SHA256_BYTES, digest, SHA256_BYTES);
 }
 
-static void bundle_test_refusals(void **state)
+static void test_refusals_of_bundles(void **state)
 {
     (void)state;
     CLEANUP(buf_fini) struct buf bytes = { 0 };
@@ -388,8 +388,10 @@ static void test_out_of_memory(void **state)
 static int bundle_tests(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_round_trip),      cmocka_unit_test(test_template_changes_the_digest),
-        cmocka_unit_test(bundle_test_refusals), cmocka_unit_test(test_hostile_bytes),
+        cmocka_unit_test(test_round_trip),
+        cmocka_unit_test(test_template_changes_the_digest),
+        cmocka_unit_test(test_refusals_of_bundles),
+        cmocka_unit_test(test_hostile_bytes),
         cmocka_unit_test(test_out_of_memory),
     };
     return cmocka_run_group_tests_name("bundle", tests, NULL, NULL);
