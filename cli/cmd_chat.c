@@ -12,7 +12,7 @@
 #include "base/wire/openai_reply.h"
 #include "base/wire/sse.h"
 #include "cli/command.h"
-#include "cli/plain.h"
+#include "cli/table.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -53,7 +53,7 @@ static void on_head(void *arg, const struct http_response *head)
     snprintf(a->instance, sizeof a->instance, STR_FMT, STR_ARG(buf_view(&a->shown)));
 }
 
-/* What a model wrote is text, whatever it wrote: plain.h. */
+/* What a model wrote is text, whatever it wrote: table.h. */
 static int show(struct answer *a, struct str piece)
 {
     buf_clear(&a->shown);

@@ -6,7 +6,7 @@
 #include "cli/cmd_override.h"
 #include "cli/command.h"
 #include "cli/daemons.h"
-#include "cli/json_path.h"
+#include "cli/remote.h"
 
 #include <stdio.h>
 #include <unistd.h>

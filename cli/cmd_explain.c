@@ -4,14 +4,11 @@
  * Every sentence stands only when its facts are there: what the controller did not know is said
  * to be unknown, not shown as zero.
  */
-#include "cli/cmd_explain.h"
-
 #include "base/core/bits.h"
 #include "base/core/err.h"
 #include "base/core/own.h"
 #include "base/io/loop/clock.h"
 #include "cli/command.h"
-#include "cli/json_path.h"
 #include "cli/remote.h"
 #include "cli/table.h"
 

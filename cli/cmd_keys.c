@@ -5,9 +5,7 @@
 #include "base/io/loop/clock.h"
 #include "base/wire/sync.h"
 #include "cli/command.h"
-#include "cli/json_path.h"
 #include "cli/remote.h"
-#include "cli/resources.h"
 
 #include <stdio.h>
 

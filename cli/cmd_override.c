@@ -7,7 +7,7 @@
 #include "base/io/file.h"
 #include "base/wire/order.h"
 #include "cli/command.h"
-#include "cli/json_path.h"
+#include "cli/remote.h"
 
 #include <stdio.h>
 #include <unistd.h>

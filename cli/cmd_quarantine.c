@@ -6,7 +6,6 @@
 #include "base/core/own.h"
 #include "base/wire/order.h"
 #include "cli/command.h"
-#include "cli/json_path.h"
 #include "cli/remote.h"
 #include "cli/table.h"
 

@@ -4,9 +4,7 @@
 #include "base/core/own.h"
 #include "base/io/loop/clock.h"
 #include "cli/command.h"
-#include "cli/json_path.h"
 #include "cli/remote.h"
-#include "cli/resources.h"
 
 #include <stdio.h>
 

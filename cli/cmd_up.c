@@ -9,7 +9,7 @@
 #include "cli/cmd_override.h"
 #include "cli/command.h"
 #include "cli/daemons.h"
-#include "cli/json_path.h"
+#include "cli/remote.h"
 #include "cli/schema.h"
 #include "controller/config.h"
 #include "router/config.h"

@@ -36,3 +36,7 @@ int command_run(const struct opt_command *usage, int argc, char *const *argv, vo
 
 /* Writes `out` to stdout, whole. -EIO and the like when nobody takes it. */
 int command_print(const struct buf *out, struct err *err);
+
+/* A decision of the controller in words (cmd_explain.c): `decision` is one item of /api/v1/decisions.
+ * -EINVAL for anything else. */
+int explain_decision(struct str decision, int64_t now_us, struct buf *out);

@@ -4,7 +4,7 @@
 #include "base/core/json.h"
 #include "base/core/own.h"
 #include "base/io/file.h"
-#include "cli/json_path.h"
+#include "cli/remote.h"
 
 #include <stdio.h>
 #include <unistd.h>

@@ -1,13 +1,129 @@
-/* remote.c - the controller's address, its secret, one call. */
+/* remote.c - the controller's address, its secret, one call; values of its replies; what `muster get` lists.
+ *
+ * A path walks the text anew for each value: replies are small and commands end at once. */
+
 #include "cli/remote.h"
 
 #include "base/core/bits.h"
+#include "base/core/json.h"
 #include "base/core/own.h"
 #include "base/io/file.h"
 #include "base/io/http/http_fetch.h"
-#include "cli/json_path.h"
 
 #include <stdio.h>
+
+#define NAME_BYTES_MAX 64 /* of one member name in a path; paths are ours */
+
+static int member(struct str json, struct str name, struct str *ret)
+{
+    char text[NAME_BYTES_MAX];
+    struct json_reader r;
+    must(name.len < sizeof text);
+    memcpy(text, name.data, name.len);
+    text[name.len] = 0;
+    json_reader_init(&r, json);
+    if (json_next(&r) != JSON_OBJECT) return r.token == JSON_ERROR ? -EINVAL : -ENOENT;
+    while (json_next(&r) == JSON_KEY) {
+        if (json_key_is(&r, text)) return json_raw_value(&r, ret);
+        json_skip(&r);
+    }
+    return r.token == JSON_OBJECT_END ? -ENOENT : -EINVAL;
+}
+
+int json_path(struct str json, const char *path, struct str *ret)
+{
+    struct str rest = str_from(path), value = json;
+    while (rest.len > 0) {
+        int rc = member(value, str_cut(&rest, '.'), &value);
+        if (rc < 0) return rc;
+    }
+    value = str_trim(value);
+    if (str_eq(value, STR("null"))) return -ENOENT;
+    *ret = value;
+    return 0;
+}
+
+/* Puts the reader on the value at path. */
+static int read_at(struct str json, const char *path, struct json_reader *r)
+{
+    struct str value;
+    int rc = json_path(json, path, &value);
+    if (rc < 0) return rc;
+    json_reader_init(r, value);
+    return json_next(r) == JSON_ERROR ? -EINVAL : 0;
+}
+
+int json_path_text(struct str json, const char *path, struct buf *out)
+{
+    struct json_reader r;
+    int rc = read_at(json, path, &r);
+    return rc < 0 ? rc : json_text(&r, out);
+}
+
+int json_path_f64(struct str json, const char *path, double *ret)
+{
+    struct json_reader r;
+    int rc = read_at(json, path, &r);
+    return rc < 0 ? rc : json_f64(&r, ret);
+}
+
+int json_path_u64(struct str json, const char *path, uint64_t *ret)
+{
+    struct json_reader r;
+    int rc = read_at(json, path, &r);
+    return rc < 0 ? rc : json_u64(&r, ret);
+}
+
+int json_path_bool(struct str json, const char *path, bool *ret)
+{
+    struct json_reader r;
+    int rc = read_at(json, path, &r);
+    return rc < 0 ? rc : json_bool(&r, ret);
+}
+
+/* json_raw_value reads the value that comes next; in a list that is only known by trying, so the
+ * end is looked for on a copy. */
+static bool list_has_more(const struct json_reader *r)
+{
+    struct json_reader ahead = *r;
+    enum json_token t = json_next(&ahead);
+    return t != JSON_ARRAY_END && t != JSON_ERROR;
+}
+
+int json_path_each(struct str json, const char *path, int (*fn)(void *ctx, struct str item),
+                   void *ctx)
+{
+    struct json_reader r;
+    int rc = read_at(json, path, &r);
+    if (rc < 0) return rc;
+    if (r.token != JSON_ARRAY) return -EINVAL;
+    while (list_has_more(&r)) {
+        struct str item;
+        rc = json_raw_value(&r, &item);
+        if (rc == 0) rc = fn(ctx, item);
+        if (rc != 0) return rc;
+    }
+    return json_next(&r) == JSON_ARRAY_END ? 0 : -EINVAL;
+}
+
+int json_path_each_member(struct str json, const char *path,
+                          int (*fn)(void *ctx, struct str name, struct str value), void *ctx)
+{
+    CLEANUP(buf_fini) struct buf name = { 0 };
+    struct json_reader r;
+    int rc = read_at(json, path, &r);
+    if (rc < 0) return rc;
+    if (r.token != JSON_OBJECT) return -EINVAL;
+    while (json_next(&r) == JSON_KEY) {
+        struct str value;
+        buf_clear(&name);
+        rc = json_text(&r, &name);
+        if (rc == 0) rc = json_raw_value(&r, &value);
+        if (rc == 0) rc = fn(ctx, buf_view(&name), value);
+        if (rc != 0) return rc;
+    }
+    return r.token == JSON_OBJECT_END ? 0 : -EINVAL;
+}
 
 #define REPLY_BYTES_MAX ((size_t)16 << 20)
 #define CALL_US 10000000
@@ -186,4 +302,123 @@ void remote_segment(struct buf *path, struct str name)
         else
             buf_printf(path, "%%%02X", c);
     }
+}
+
+// clang-format off
+static const struct table_column service_columns[] = {
+    { "SERVICE", "service", TABLE_TEXT },        { "READY", "ready", TABLE_COUNT },
+    { "STARTING", "starting", TABLE_COUNT },     { "DRAINING", "draining", TABLE_COUNT },
+    { "MIN", "min", TABLE_COUNT },               { "MAX", "max", TABLE_COUNT },
+    { "REQ/S", "demand.arrivals_per_s", TABLE_DECIMAL },
+    { "IN FLIGHT", "demand.in_flight", TABLE_COUNT },
+    { "HELD", "demand.held", TABLE_COUNT },      { "$/H", "cost_per_h", TABLE_MONEY },
+    { "PAUSED", "paused", TABLE_YES },           { "POLICY", "policy", TABLE_TEXT },
+    { "REASON", "reason", TABLE_TEXT },
+};
+
+static const struct table_column pool_columns[] = {
+    { "SERVICE", "service", TABLE_TEXT },    { "POOL", "pool", TABLE_TEXT },
+    { "ROLE", "role", TABLE_TEXT },
+    { "READY", "ready", TABLE_COUNT },       { "STARTING", "starting", TABLE_COUNT },
+    { "DRAINING", "draining", TABLE_COUNT }, { "TARGET", "target", TABLE_COUNT },
+    { "MIN", "min", TABLE_COUNT },           { "MAX", "max", TABLE_COUNT },
+    { "BY HAND", "manual", TABLE_COUNT },    { "PROVIDER", "provider", TABLE_TEXT },
+    { "OFFERS", "offers", TABLE_LIST },
+};
+
+static const struct table_column instance_columns[] = {
+    { "INSTANCE", "instance", TABLE_TEXT },   { "SERVICE", "service", TABLE_TEXT },
+    { "POOL", "pool", TABLE_TEXT },           { "ROLE", "role", TABLE_TEXT },
+    { "PHASE", "phase", TABLE_STATE },
+    { "AGENT", "agent", TABLE_STATE },        { "ENGINE", "engine.health", TABLE_STATE },
+    { "PORT", "engine.port", TABLE_COUNT },   { "AGE", "age_s", TABLE_AGE },
+    { "RUNNING", "engine.running", TABLE_COUNT },
+    { "WAITING", "engine.waiting", TABLE_COUNT },
+    { "RESTARTS", "restarts", TABLE_COUNT },
+    { "CLOCK", "clock", TABLE_RARE },
+    { "$/H", "price_per_h", TABLE_MONEY },
+    { "COST", "cost", TABLE_MONEY },          { "WHY", "why", TABLE_TEXT },
+    { "TROUBLE", "trouble", TABLE_TEXT },
+};
+
+static const struct table_column intent_columns[] = {
+    { "INTENT", "id", TABLE_TEXT },           { "STATE", "state", TABLE_STATE },
+    { "SERVICE", "service", TABLE_TEXT },     { "POOL", "pool", TABLE_TEXT },
+    { "PROVIDER", "provider", TABLE_TEXT },   { "OFFER", "offer", TABLE_TEXT },
+    { "HANDLE", "handle", TABLE_TEXT },       { "CALLS", "create_calls", TABLE_COUNT },
+    { "WANTED", "wanted_us", TABLE_SINCE },   { "CREATED", "created_us", TABLE_SINCE },
+    { "ENDED", "ended_us", TABLE_SINCE },     { "WHY", "why", TABLE_TEXT },
+};
+
+static const struct table_column offer_columns[] = {
+    { "OFFER", "offer", TABLE_TEXT },          { "PROVIDER", "provider", TABLE_TEXT },
+    { "$/H", "price_per_h", TABLE_MONEY },     { "SHARE", "share", TABLE_DECIMAL },
+    { "LEAD", "lead_s", TABLE_AGE },           { "AVAILABLE", "available", TABLE_YES },
+    { "AGAIN IN", "again_in_s", TABLE_AGE },   { "LAST ERROR", "last_error", TABLE_TEXT },
+    { "ERROR", "error", TABLE_TEXT },
+};
+
+static const struct table_column decision_columns[] = {
+    { "ID", "id", TABLE_COUNT },               { "AGE", "decision.at_us", TABLE_SINCE },
+    { "SERVICE", "decision.service", TABLE_TEXT },
+    { "$/H", "decision.cost_per_h", TABLE_MONEY },
+    { "$/H AFTER", "decision.cost_per_h_after", TABLE_MONEY },
+    { "REASON", "decision.reason", TABLE_TEXT }, { "HELD BACK", "decision.blocked", TABLE_TEXT },
+};
+
+static const struct table_column tenant_columns[] = {
+    { "TENANT", "tenant", TABLE_TEXT },
+    { "REQ/MIN", "requests_per_min", TABLE_COUNT },
+    { "TOKENS/MIN", "tokens_per_min", TABLE_COUNT },
+    { "CONCURRENT", "concurrency", TABLE_COUNT },
+    { "WEIGHT", "weight", TABLE_FACTOR },
+    { "REQUESTS", "requests_total", TABLE_COUNT },
+    { "REJECTED", "rejected_total", TABLE_COUNT },
+    { "PROMPT", "prompt_tokens_total", TABLE_COUNT },
+    { "CACHED", "cached_tokens_total", TABLE_COUNT },
+    { "GENERATED", "generated_tokens_total", TABLE_COUNT },
+    { "AGE", "created_us", TABLE_SINCE },
+};
+
+static const struct table_column token_columns[] = {
+    { "TOKEN", "token", TABLE_TEXT }, { "ROLE", "role", TABLE_TEXT },
+    { "AGE", "created_us", TABLE_SINCE },
+};
+
+#define COLUMNS(list) .column = list, .column_count = COUNT_OF(list)
+
+const struct resource kind_table[] = {
+    { "services", "/api/v1/services", "services", "service",
+      "The configuration names no service.", COLUMNS(service_columns) },
+    { "pools", "/api/v1/pools", "pools", "pool",
+      "The configuration names no pool.", COLUMNS(pool_columns) },
+    { "instances", "/api/v1/instances", "instances", "instance",
+      "No instance is there; one starts when a request comes or a minimum asks for it.",
+      COLUMNS(instance_columns) },
+    { "intents", "/api/v1/intents", "intents", "id",
+      "No intent is recorded: nothing was launched yet.", COLUMNS(intent_columns) },
+    { "offers", "/api/v1/offers", "offers", "offer",
+      "No provider offers anything.", COLUMNS(offer_columns) },
+    { "decisions", "/api/v1/decisions", "decisions", "id",
+      "Nothing was decided yet.", COLUMNS(decision_columns) },
+    { "tenants", "/api/v1/tenants", "tenants", "tenant",
+      "There is no tenant. `muster keys create NAME` makes one; `muster keys open` serves requests "
+      "without a key once there was one.",
+      COLUMNS(tenant_columns) },
+    { "tokens", "/api/v1/tokens", "tokens", "token",
+      "There is no token. `muster tokens create NAME --role admin` makes one.",
+      COLUMNS(token_columns) },
+};
+
+// clang-format on
+const uint32_t kind_count = COUNT_OF(kind_table);
+
+const struct resource *resource_find(struct str name)
+{
+    for (uint32_t i = 0; i < kind_count; i++) {
+        struct str full = str_from(kind_table[i].name);
+        if (str_eq(full, name) || str_eq(str_of(full.data, full.len - 1), name))
+            return &kind_table[i];
+    }
+    return NULL;
 }

@@ -1,14 +1,20 @@
-/* remote.h - the controller as commands reach it: its address, its secret, its API.
+/* remote.h - the controller as commands reach it: its address, its secret, its API, its replies.
  *
  * Layer:  cli (base/io)
  * Where:  --controller [https://]HOST:PORT, else what `muster up` wrote into the state directory, else
  *         127.0.0.1:8090
  * Secret: the file that `muster up` wrote down, else STATE/secret; calls are signed with it when it
  *         is there. A token is sent as it is: across a network use it over TLS
+ * Paths:  member names joined by dots: "engine.running"; no indices (json_path_each walks a list).
+ *         A missing member and null are the same here: -ENOENT; something else than JSON or of
+ *         another type is -EINVAL. Results point into the text
  */
 #pragma once
+#include "base/core/buf.h"
+#include "base/core/err.h"
 #include "base/io/config/config.h"
 #include "cli/fleet_file.h"
+#include "cli/table.h"
 
 #define REMOTE_DEFAULT "127.0.0.1:8090"
 
@@ -40,6 +46,7 @@ struct remote_place {
 #define REMOTE_OUTPUT_ROW(owner, member)                                                               \
     { .name = "output", .letter = 'o', .type = CONFIG_ENUM, .default_text = "table",               \
       .names = remote_outputs, .offset = offsetof(owner, member), .about = "Form of what is printed." }
+
 // clang-format on
 
 enum remote_output { REMOTE_TABLE, REMOTE_JSON };
@@ -62,6 +69,7 @@ int remote_find(const struct remote_place *place, struct remote *ret, struct err
  * sentence. -ECONNREFUSED, -ETIMEDOUT, -EACCES, -ENOENT, -EINVAL, -EPROTO. */
 int remote_call(const struct remote *a, struct str path, struct str body, struct buf *reply,
                 struct err *err);
+
 int remote_get(const struct remote *a, const char *path, struct buf *reply, struct err *err);
 
 /* As remote_call with another method. */
@@ -70,3 +78,32 @@ int remote_request(const struct remote *a, struct str method, struct str path, s
 
 /* Appends `name` as one segment of a path: what is not plain becomes %XX. */
 void remote_segment(struct buf *path, struct str name);
+int json_path(struct str json, const char *path, struct str *ret); /* the value's bytes */
+int json_path_text(struct str json, const char *path, struct buf *out);
+int json_path_f64(struct str json, const char *path, double *ret);
+int json_path_u64(struct str json, const char *path, uint64_t *ret);
+int json_path_bool(struct str json, const char *path, bool *ret);
+
+/* Calls fn for each item of the list at path (the whole text when path is ""). What fn returns
+ * other than 0 ends the walk and is returned. */
+int json_path_each(struct str json, const char *path, int (*fn)(void *ctx, struct str item),
+                   void *ctx);
+
+/* The same over an object's members; `name` is unescaped and lives for the call. */
+int json_path_each_member(struct str json, const char *path,
+                          int (*fn)(void *ctx, struct str name, struct str value), void *ctx);
+
+struct resource {
+    const char *name;
+    const char *path, *list; /* of the API; the member that holds the items */
+    const char *id;          /* an item's member that NAME is compared with */
+    const char *empty;       /* what to say when there is none */
+    const struct table_column *column;
+    uint32_t column_count;
+};
+
+extern const struct resource kind_table[];
+extern const uint32_t kind_count;
+
+/* Also without the plural's s: one letter is no reason to refuse. NULL when there is none. */
+const struct resource *resource_find(struct str name);

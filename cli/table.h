@@ -1,8 +1,15 @@
-/* table.h - lists as people read them: columns without borders, ages as 3m12s, a little colour.
+/* table.h - text for a terminal: lists in columns, ages as 3m12s, a little colour, and text that somebody
+ * else wrote.
  *
- * Layer:  cli (base/core, cli/pick.h)
- * Cells:  what is absent is "-", never 0
- * Colour: only what needs attention, only on a terminal, never with NO_COLOR set
+ * Layer:  cli (base/core, base/io)
+ * Cells:  an absent value is "-", never 0
+ * Colour: only where something needs attention, only on a terminal, never with NO_COLOR set
+ * Plain:  (1) newline and tab stay; every other C0 or C1 control, DEL, the bidirectional controls and
+ *             bytes that are no UTF-8 become U+FFFD each. Without its ESC or CSI the rest of a
+ *             sequence is plain text, so no sequence needs to be known
+ *         (2) a character torn between two pieces is put together; only plain_end gives it up
+ *         (3) applies always, not on terminals only: piped text often ends on one, and the same reply
+ *             is the same text wherever it goes. The API gives the model's own bytes
  */
 #pragma once
 #include "base/core/buf.h"
@@ -49,5 +56,13 @@ void table_cell(enum table_form form, struct str row, const char *path, int64_t 
 
 /* "0.4s" "12s" "3m12s" "2h05m" "4d03h" */
 void age_text(double seconds, struct buf *out);
-
 bool colour_wanted(FILE *out);
+
+struct plain { /* { 0 } is a beginning */
+    unsigned char torn[4];
+    uint32_t torn_len;
+};
+
+int plain_add(struct plain *p, struct str piece, struct buf *out); /* appends; -ENOMEM, -E2BIG */
+int plain_end(struct plain *p, struct buf *out);
+int plain_whole(struct str text, struct buf *out); /* one text that is all there */

@@ -1,6 +1,4 @@
-/* demo_fleet.c - spawn, ask, stop. The status is read with the pull reader, key by key. */
-#include "cli/demo/demo_fleet.h"
-
+/* demo_fleet.c - starts, asks and stops the demo's fleet. The status is read with the pull reader, key by key. */
 #include "base/core/bits.h"
 #include "base/core/json.h"
 #include "base/core/own.h"
@@ -8,6 +6,7 @@
 #include "base/io/loop/clock.h"
 #include "base/wire/order.h"
 #include "cli/daemons.h"
+#include "cli/demo/demo.h"
 
 #include <signal.h>
 #include <stdio.h>

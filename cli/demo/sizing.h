@@ -1,9 +1,11 @@
-/* sizing.h - measures the machine, and fits the demo's fleet and load to it.
+/* sizing.h - measures the machine, fits the demo's fleet and load to it, and writes the configuration.
  *
- * Layer: cli (simulator/trace, cli/demo/sizing.h); pure
+ * Layer: cli (controller/config.h, simulator/trace.h, base/io)
  */
 #pragma once
+#include "base/core/buf.h"
 #include "base/core/err.h"
+#include "base/io/config/config.h"
 #include "simulator/trace.h"
 
 /* Measure what this machine gives the demo's engines, in about a second.
@@ -65,6 +67,22 @@ double demo_speed(const struct demo_machine *m, const struct demo_lengths *lengt
 #define DEMO_BEFORE_US 10000000
 #define DEMO_RAMP_US 15000000
 #define DEMO_BEFORE_RATE 0.2 /* of the full speed */
+
 int64_t demo_ramp_us(int64_t full_speed_us);
+
 /* The inverse: how much of the full-speed time has passed. */
 int64_t demo_ramp_passed_us(int64_t us);
+
+#define DEMO_FIXED_INSTANCES 3 /* the fleet that the policies are compared on */
+
+/* The first service's pools of this machine. -EINVAL names what a demo cannot do without. */
+int demo_shape_of(const struct config *config, struct demo_shape *ret, struct err *err);
+
+/* The model file of the first service; lives as long as the configuration. */
+const char *demo_model_of(const struct config *config);
+
+/* Appends `text`, a configuration file, in which the section `local` has its cores and shares multiplied
+ * by `share`, and first guesses of speed from `machine`. -EINVAL if the result is not the configuration
+ * that it should be: the section is written in a style that is not one key a line. */
+int demo_config_scale(struct str text, const struct demo_machine *machine, double share,
+                      struct buf *out, struct err *err);

@@ -10,7 +10,7 @@
 #include "base/io/file.h"
 #include "cli/command.h"
 #include "cli/input_file.h"
-#include "cli/load/load_report.h"
+#include "cli/load/load_run.h"
 #include "cli/load/replay.h"
 #include "cli/target.h"
 

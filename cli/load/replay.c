@@ -6,7 +6,6 @@
 #include "base/core/rng.h"
 #include "base/io/http/http_fetch.h"
 #include "base/io/loop/clock.h"
-#include "cli/load/questions.h"
 
 #include <unistd.h>
 

@@ -5,6 +5,7 @@
  */
 #pragma once
 #include "base/core/buf.h"
+#include "base/core/str.h"
 #include "cli/load/load_run.h"
 #include "cli/target.h"
 #include "simulator/trace.h"
@@ -52,10 +53,13 @@ struct replay {
 
 /* How many of the trace's requests, from `first`, arrive within `span_us` of its clock. */
 uint32_t replay_count_within(const struct trace *t, uint32_t first, int64_t span_us);
-
 int64_t replay_due_us(const struct replay *r, uint32_t index);
 int replay_message(struct replay *r, uint32_t index, struct buf *out);
 
 /* Tokens per word of replayed text in the model behind the server, asked of its /tokenize; again for
  * ten seconds while it answers 503, which a router does that has just come up. */
 int replay_calibrate(const struct target *target, struct str api_key, double *ret, struct err *err);
+
+#define QUESTIONS_MAX 1024
+
+struct str questions_text(void); /* lines: kind, tab, question */

@@ -5,7 +5,6 @@
 #include "base/io/file.h"
 #include "cli/command.h"
 #include "cli/input_file.h"
-#include "cli/json_path.h"
 #include "cli/plan/perf_fit.h"
 #include "cli/remote.h"
 #include "cli/table.h"

@@ -9,7 +9,7 @@
 #include "base/core/bits.h"
 #include "cli/input_file.h"
 #include "cli/simulate/sim_config.h"
-#include "cli/simulate/sim_scaling.h"
+#include "cli/simulate/sim_file.h"
 #include "simulator/stats.h"
 
 #include <math.h>

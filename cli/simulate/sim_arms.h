@@ -5,7 +5,7 @@
  *          own, so results are the same however many there are
  */
 #pragma once
-#include "cli/simulate/sim_options.h"
+#include "cli/simulate/sim_config.h"
 #include "simulator/generate.h"
 #include "simulator/report.h"
 

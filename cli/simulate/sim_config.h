@@ -1,10 +1,52 @@
-/* sim_config.h - the run that the options of `muster simulate` ask for.
+/* sim_config.h - the options of `muster simulate`, and the run that they ask for.
  *
- * Layer: cli (simulator)
+ * Layer: cli (simulator, base/io)
  */
 #pragma once
-#include "cli/simulate/sim_options.h"
+#include "base/io/config/opt.h"
 #include "simulator/sim.h"
+
+struct sim_options {
+    struct str trace, model, fleet, config, preset, tenant_weights;
+    struct str route, predict, fair, order, admit, preempt, chunk, evict;
+    struct str migrate, role, perf, power, scale_policy, forecast, shaper, place;
+    struct config_texts compare;
+    double speed, bias, residual;
+    double scale_margin, lead_spread, launch_failures, budget_h, row_watts;
+    int64_t lead_us, life_us, notice_us, zone_up_us, zone_down_us, scale_count;
+    int64_t scale, requests, routers, seed, seeds, jobs;
+    int overload; /* enum route_overload_rule */
+    int64_t slo_ttft_us, slo_tpot_us, report_delay_us, event_lag_us, drain_us;
+    int64_t link_bytes_s, link_us;
+    int64_t seqs_max, batch_tokens, kv_tokens, output_max, swap_space, swap_rate;
+    int64_t requests_max, held_max, hold_us_max, index_bytes, max_waiting;
+    bool exact;
+    int format, output;
+    const bool *said; /* of the parse, which must live on: what was given, by row */
+};
+
+enum { SIM_OUTPUT_TABLE, SIM_OUTPUT_JSON };
+
+#define SIM_FLAG_BYTES 32
+
+/* "scale_policy" as it is typed: "scale-policy". */
+void sim_option_flag(const char *name, char ret[SIM_FLAG_BYTES]);
+
+/* Whether the option was given, be it with its own default. */
+bool sim_option_is_set(const struct sim_options *o, const char *name);
+
+/* The command's words; notes are behind the options of --help. */
+extern const struct config_record sim_options_record;
+
+const struct config_field *sim_option_field(const char *name);
+const void *sim_option_value(const struct sim_options *o, const struct config_field *f);
+
+/* "--OPTION: no policy 'NAME', did you mean 'NEAR'?"; -EINVAL. */
+int sim_no_policy(const char *option, const char *kind, struct str name, struct err *err);
+
+/* Policies of a preset, which stand behind those that flags or the file name. `ref` is for
+ * comparing routers, in a world without chance in the engines. */
+int sim_take_preset(struct str name, struct sim_config *c, struct err *err);
 
 /* -EINVAL with a sentence that names the option and the nearest policy. The config points to *control
  * where the fleet scales: both live alike. */

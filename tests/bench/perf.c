@@ -7,7 +7,7 @@
 #include "base/core/rng.h"
 #include "base/io/file.h"
 #include "base/io/loop/clock.h"
-#include "cli/plan/perf_table.h"
+#include "cli/plan/perf_fit.h"
 #include "policies/perf/perf_model.h"
 
 #include <math.h>

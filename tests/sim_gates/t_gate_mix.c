@@ -7,7 +7,7 @@
  */
 #include "base/core/bits.h"
 #include "cli/input_file.h"
-#include "cli/plan/planner.h"
+#include "cli/plan/cmd_plan.h"
 #include "tests/sim_gates/effects.h"
 #include "tests/sim_gates/judged.h"
 

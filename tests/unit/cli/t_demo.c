@@ -1,6 +1,6 @@
 /* t_demo.c - the demo fits fleet, prompts and load to machines of every speed. */
 #include "base/core/own.h"
-#include "cli/demo/config.h"
+#include "cli/demo/sizing.h"
 #include "cli/schema.h"
 #include "tests/unit/unit.h"
 

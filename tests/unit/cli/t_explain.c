@@ -2,7 +2,7 @@
 #include "base/core/bits.h"
 #include "base/core/own.h"
 #include "base/io/file.h"
-#include "cli/cmd_explain.h"
+#include "cli/command.h"
 #include "cli/load/cmd_replay.h"
 #include "tests/unit/unit.h"
 

@@ -4,7 +4,6 @@
 #include "base/io/file.h"
 #include "base/io/http/http_server.h"
 #include "cli/input_file.h"
-#include "cli/load/load_report.h"
 #include "cli/load/load_run.h"
 #include "cli/load/replay.h"
 #include "tests/unit/unit.h"

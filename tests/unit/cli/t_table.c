@@ -1,7 +1,6 @@
 /* t_table.c - what people read in a terminal: ages, cells, columns, and text of a model. */
 #include "base/core/bits.h"
 #include "base/core/own.h"
-#include "cli/plain.h"
 #include "cli/table.h"
 #include "tests/unit/unit.h"
 

@@ -3,7 +3,7 @@
 #include "agent/agent.h"
 #include "base/core/own.h"
 #include "cli/schema.h"
-#include "cli/simulate/sim_options.h"
+#include "cli/simulate/sim_config.h"
 #include "controller/config.h"
 #include "engine/config.h"
 #include "fleet/defaults.h"

@@ -1,4 +1,4 @@
-/* layout_move.h - from a fleet of pipelines that lost devices to the question that the policies of move_table
+/* cmd_plan_move.h - from a fleet of pipelines that lost devices to the question that the policies of move_table
  * answer.
  *
  * Layer: cli (policies)

@@ -1,4 +1,4 @@
-/* layers.h - from a model and unequal devices to the question that the policies of layers_table answer.
+/* cmd_plan_layers.h - from a model and unequal devices to the question that the policies of layers_table answer.
  *
  * Layer: cli (policies)
  * Rules: (1) a device's speed is the roofline's, of a step in which `batch` sequences decode with

@@ -1,4 +1,4 @@
-/* weight_loads.h - models that come and go on a few machines, and where the policies of load_table start them.
+/* cmd_plan_load.h - models that come and go on a few machines, and where the policies of load_table start them.
  *
  * Layer: cli (policies, simulator/stats)
  * World: (1) models are alike in size and asked for at Poisson times, model number models * u^skew
