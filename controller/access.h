@@ -1,6 +1,6 @@
 /* access.h - whether requests need API keys, and tokens of people: part of the controller's state.
  *
- * Layer: controller, private to it; keys.c and tokens.c own it
+ * Layer: controller, private to it; tenants.c owns it
  */
 #pragma once
 #include "controller/control.h"

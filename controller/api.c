@@ -16,7 +16,6 @@
 #include "base/wire/order.h"
 #include "base/wire/sync.h"
 #include "controller/config.h"
-#include "controller/console/console.h"
 #include "controller/control_metrics.h"
 
 #include <stdio.h>

@@ -22,6 +22,7 @@
  *     GET  / /health /metrics
  */
 #pragma once
+#include "base/core/str.h"
 #include "base/io/auth/auth_gate.h"
 #include "controller/control.h"
 #include "controller/fleet_clock.h"
@@ -43,9 +44,12 @@ struct api_config { /* borrowed for the api's life */
 };
 
 struct api;
+
 int api_new(struct loop *loop, const struct api_config *config, struct api **ret, struct err *err);
 void api_free(struct api *a);
+
 CLEANUP_FREEP(api, struct api)
+
 uint16_t api_port(const struct api *a);
 
 /* Before the loop runs. Until then everything but /health answers 503. */
@@ -53,3 +57,4 @@ void api_attach(struct api *a, struct control *control);
 
 /* After each tick: open streams get the status, and decisions that are new to them. */
 void api_broadcast(struct api *a);
+struct str console_page(void); /* HTML; lives as long as the program */

@@ -1,10 +1,10 @@
 /* control_state.h - the struct behind control.h, in four parts with a writer each.
  *
  * Layer:   controller, private to it
- * Owner:   observed: sync.c (agents, routers), calls.c (providers), demand.c, roles.c, power.c
- *          desired:  carry_out.c decides, restore.c keeps what people set
+ * Owner:   observed: sync.c (agents, routers), calls.c (providers), roles.c, power.c
+ *          desired:  act.c decides, restore.c keeps what people set
  *          money:    act.c is the only one that changes intents, calls.c offers and calls
- *          people:   tenants.c, tokens.c, keys.c, aside.c
+ *          people:   tenants.c, aside.c
  *          tick.c makes and frees all of it; a slot of money.intent moves with its observed twins
  */
 #pragma once
@@ -16,7 +16,6 @@
 #include "controller/control.h"
 #include "controller/control_metrics.h"
 #include "controller/core/record.h"
-#include "controller/last_hour.h"
 #include "controller/observed.h"
 #include "controller/power.h"
 #include "controller/roles.h"
@@ -145,7 +144,7 @@ void control_drop_slot(struct control *c, uint32_t at); /* the last one takes it
 /* observe.c */
 int control_observe(struct control *c, int64_t now_us);
 
-/* carry_out.c */
+/* act.c */
 void control_build_view(struct control *c, int64_t now_us, struct plan_view *ret); /* borrows c's */
 int control_carry_out(struct control *c,
                       int64_t now_us); /* a plan, into c->plan, and its actions */
@@ -153,7 +152,7 @@ int control_carry_out(struct control *c,
 /* Appends a decision to the log that people read; decision_last is its id then. */
 int control_keep_decision(struct control *c, uint32_t service, struct str text);
 
-/* demand.c */
+/* sync.c */
 void control_sum_demand(struct control *c, int64_t now_us);
 
 /* What the service's policy needs and none of its instances that serve reports, as words; NULL:
@@ -178,7 +177,7 @@ int tenants_rules(const struct control *c, struct arena *arena, const struct ten
 bool tenant_name_is_plain(struct str name);
 int tenant_random_hex(char *ret, size_t bytes, struct err *err); /* 2 * bytes + 1 */
 
-/* control_state.c */
+/* tick.c */
 uint32_t control_find(const struct control *c, const char *id); /* UINT32_MAX: unknown */
 uint32_t control_find_offer(const struct control *c, const char *provider, const char *name);
 uint32_t control_find_cloud(const struct control *c, const char *provider);

@@ -1,8 +1,12 @@
-/* observed.h - the state of the fleet as its witnesses last told it: providers, agents, routers.
+/* observed.h - the state of the fleet as its witnesses last told it (providers, agents, routers), and the
+ * last hour of it in a few numbers, for the console's charts.
  *
  * Layer:   controller, private to it
- * Owner:   calls.c writes providers, sync.c agents and routers; demand.c sums and forgets routers
- * Rules:   nothing here is stored: a controller that starts again hears it all anew
+ * Threads: the loop's
+ * Owner:   calls.c writes providers, sync.c agents and routers, and sums and forgets routers
+ * Rules:   (1) nothing here is stored: a controller that starts again learns it all anew
+ *          (2) the hour is a bounded ring: a sample every LAST_HOUR_PERIOD_US, the oldest is dropped;
+ *              dashboards keep more (metrics)
  */
 #pragma once
 #include "base/wire/sync.h"
@@ -10,6 +14,9 @@
 #include "controller/core/plan.h"
 #include "controller/power.h"
 #include "fleet/demand.h"
+
+#include <stdbool.h>
+#include <stdint.h>
 
 /* ---- providers ---- */
 
@@ -62,6 +69,7 @@ struct detail {
 struct usage {
     uint64_t requests, rejected, prompt_tokens, cached_tokens, generated_tokens;
 };
+
 struct usage_seen {
     uint64_t tenant; /* serial of the tenant this belongs to; 0: none */
     struct usage last;
@@ -88,3 +96,28 @@ struct router {
     } refused[SYNC_REFUSED_MAX];
     uint32_t refused_count;
 };
+
+#define LAST_HOUR_PERIOD_US 5000000
+#define LAST_HOUR_SAMPLES_MAX 720 /* an hour */
+
+struct hour_sample {
+    int64_t at_us; /* fleet time */
+    double arrivals_s;
+    uint32_t in_flight, held, ready; /* over all services */
+    bool ttft_known, tpot_known;     /* the router that measured most had some */
+    double ttft_p50_s, ttft_p99_s, tpot_p50_s;
+};
+
+struct last_hour {
+    struct hour_sample sample[LAST_HOUR_SAMPLES_MAX];
+    uint32_t first, count;
+};
+
+struct control;
+struct json_writer;
+
+/* Takes a sample when one is due. */
+void last_hour_keep(struct control *c, int64_t now_us);
+
+/* "history": {"period_s":5,"samples":[{..},..]}, oldest first; dates in place of fleet time. */
+void last_hour_put(struct json_writer *w, const struct control *c);

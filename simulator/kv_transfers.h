@@ -10,7 +10,6 @@
 #include "simulator/config.h"
 #include "simulator/flight.h"
 #include "simulator/instance.h"
-#include "simulator/kv_link.h"
 
 /* An engine's load as its stream of events told it last. */
 struct kv_told {

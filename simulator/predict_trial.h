@@ -7,7 +7,7 @@
  *        (3) an answer that its limit cut counts for time, not for judgement
  */
 #pragma once
-#include "simulator/trace_features.h"
+#include "simulator/trace.h"
 
 struct predict_trial {
     uint32_t judged, follow_ups;

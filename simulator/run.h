@@ -16,7 +16,7 @@
 #include "simulator/kv_transfers.h"
 #include "simulator/result.h"
 #include "simulator/roles.h"
-#include "simulator/trace_features.h"
+#include "simulator/trace.h"
 
 #define RUN_RANKS (2 * SIM_INSTANCES_MAX) /* events of one microsecond that can be told apart */
 

@@ -1,10 +1,18 @@
-/* trace.h - requests as they came, or as a generator makes them: what the simulator replays.
+/* trace.h - requests as they came, or as a generator makes them: what the simulator replays; and what a
+ * length predictor may know of one.
  *
- * Layer:    simulator (base/core)
- * Lifetime: the trace owns everything; read-only while runs use it
+ * Layer:    simulator (policies, base/core)
+ * Lifetime: the trace owns everything; read-only while runs use it. Features borrow the trace, which
+ *           must outlive them
  * Rules:    (1) output_tokens is the truth: the world alone reads it, never a view
  *           (2) at_us never falls; requests of one tick keep the file's order
  *           (3) a text is parsed, never a path: files are opened by the caller
+ *           (4) of features the truth is filled in for the oracles alone; other policies do not read it
+ *           (5) a conversation's earlier output is known: it stands in the prompt
+ *
+ * Where a trace names sessions, the output before is that of the session's turn before. Where it has
+ * prefix blocks, a request follows the one whose last whole block is the deepest of its own blocks,
+ * from the second on: the first is a system prompt that strangers share.
  *
  * Formats:  Azure CSV       TIMESTAMP,ContextTokens,GeneratedTokens
  *           Mooncake JSONL  {"timestamp": ms, "input_length", "output_length", "hash_ids": [...]}
@@ -15,13 +23,16 @@
 #include "base/core/err.h"
 #include "base/core/own.h"
 #include "base/core/str.h"
+#include "policies/predict/predict.h"
 
 #define TRACE_REQUESTS_MAX 4000000
 #define TRACE_BLOCKS_MAX 200000000
 #define TRACE_TEXT_BYTES_MAX ((size_t)1 << 30)
 #define TRACE_SCALE_MAX 1000
+
 #define TRACE_SPAN_S_MAX \
-    (366 * 86400.0)              /* that a simulator replays: its reports go on in quiet time */
+    (366 * 86400.0) /* that a simulator replays: its reports go on in quiet time */
+
 #define TRACE_MOONCAKE_BLOCK 512 /* tokens a hash id of a Mooncake trace names */
 
 struct trace_request {
@@ -57,12 +68,14 @@ extern const char *const trace_format_names[TRACE_FORMAT_COUNT + 1]; /* NULL end
 /* Times count from the first request. -EINVAL names the line; -E2BIG at a bound; -ENOMEM. */
 int trace_parse(struct str text, enum trace_format format, struct trace **ret, struct err *err);
 void trace_free(struct trace *t);
+
 CLEANUP_FREEP(trace, struct trace)
 
 /* Empty, to append to (generators, which set block_tokens themselves). Of `r` the places in block
  * and text are ignored: r->block_count ids at `blocks` and `text` are copied. -EINVAL: without
  * tokens, earlier than the one before, or more blocks than the prompt has. */
 int trace_new(struct trace **ret, struct err *err);
+
 int trace_append(struct trace *t, const struct trace_request *r, const uint64_t *blocks,
                  struct str text, struct err *err);
 
@@ -76,4 +89,20 @@ int trace_shape(struct trace *t, uint32_t requests_max, uint32_t scale, double s
 struct trace_stats {
     double span_s, rate_s, prompt_mean, output_mean;
 };
+
 void trace_stats_get(const struct trace *t, struct trace_stats *ret);
+
+struct trace_features {
+    const struct trace *trace;
+    uint32_t *previous; /* of each request: 1 + the index of the turn before; 0: none */
+    uint32_t have;      /* enum predict_need that some request of the trace can feed */
+};
+
+int trace_features_new(const struct trace *t, struct trace_features **ret, struct err *err);
+void trace_features_free(struct trace_features *f);
+
+CLEANUP_FREEP(trace_features, struct trace_features)
+
+/* `prefix` is the caller's name of the first block; 0 where the trace has none. */
+void trace_features_of(const struct trace_features *f, uint32_t request, uint64_t prefix,
+                       struct predict_features *ret);

@@ -22,8 +22,8 @@
  */
 #pragma once
 #include "base/wire/launch.h"
+#include "controller/core/intent.h"
 #include "controller/core/merge.h"
-#include "controller/core/offer.h"
 
 #define CLOUD_LIST_MAX 1024   /* instances of one listing; more is an error, not a cut */
 #define CLOUD_CALLS_MAX 64    /* under way at one provider */
@@ -108,7 +108,7 @@ static inline void cloud_close(struct cloud *c)
 }
 
 /* A provider's client that waits for each reply: the same calls as functions. Run by
- * cloud_thread.h, and in tests by cloud_delay.h. One thread at a time calls, but for offers. */
+ * cloud_thread.h, and in tests by cloud_fake.h. One thread at a time calls, but for offers. */
 struct cloud_backend {
     const char *name, *about;
     void (*close)(void *ctx);

@@ -1,16 +1,135 @@
 /* cloud_fake.c - the scripted cloud.
  *
  * It keeps every instance for ever with the times of its making and its end, so that a listing of
- * any moment can be answered, which is what a lagging listing is. */
+ * any moment can be answered, which is what a lagging listing is.
+ *
+ * The calls of a backend complete after a scripted latency. */
+
 #include "controller/cloud/cloud_fake.h"
 
 #include "base/core/bits.h"
-#include "controller/cloud/cloud_delay.h"
+#include "controller/cloud/cloud_call.h"
 #include "controller/core/plan.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+struct cloud_delay {
+    const struct cloud_backend *backend;
+    void *ctx;
+    cloud_latency_fn latency;
+    struct cloud_driver driver;
+    struct late {
+        struct cloud_kept kept;
+        int64_t end_us;
+    } late[CLOUD_CALLS_MAX]; /* in the order of their ends */
+    uint32_t late_count;
+    struct cloud_event done[CLOUD_CALLS_MAX];
+    uint32_t done_count;
+    struct listed room[CLOUD_LIST_MAX];
+};
+
+static int submit(void *ctx, const struct cloud_call *call, int64_t now_us, struct err *err)
+{
+    struct cloud_delay *d = ctx;
+    if (d->late_count + d->done_count == CLOUD_CALLS_MAX)
+        return err_set(err, -EBUSY, "%d calls are under way", CLOUD_CALLS_MAX);
+    int64_t us = d->latency(d->ctx, call);
+    if (us == 0) {
+        cloud_perform(d->backend, d->ctx, call, now_us, d->room, &d->done[d->done_count++]);
+        return 0;
+    }
+    struct late l = { .end_us = now_us + us };
+    int rc = cloud_keep(call, now_us, &l.kept, err);
+    if (rc < 0) return rc;
+    uint32_t at = d->late_count++;
+    for (; at > 0 && d->late[at - 1].end_us > l.end_us; at--)
+        d->late[at] = d->late[at - 1];
+    d->late[at] = l;
+    return 0;
+}
+
+/* Makes the first of the late calls. */
+static void make_first(struct cloud_delay *d, int64_t now_us, struct cloud_event *ret)
+{
+    struct late first = d->late[0];
+    memmove(d->late, d->late + 1, --d->late_count * sizeof *d->late);
+    cloud_perform_kept(d->backend, d->ctx, &first.kept, min_i64(first.end_us, now_us), d->room,
+                       ret);
+    cloud_kept_fini(&first.kept);
+}
+
+static bool next(void *ctx, int64_t now_us, struct cloud_event *ret)
+{
+    struct cloud_delay *d = ctx;
+    if (d->done_count > 0) {
+        *ret = d->done[0];
+        memmove(d->done, d->done + 1, --d->done_count * sizeof *d->done);
+        return true;
+    }
+    if (d->late_count == 0 || d->late[0].end_us > now_us) return false;
+    make_first(d, now_us, ret);
+    return true;
+}
+
+void cloud_delay_cut(struct cloud_delay *d, bool made, int64_t now_us)
+{
+    d->done_count = 0;
+    while (made && d->late_count > 0)
+        make_first(d, now_us, &d->done[0]);
+    for (; d->late_count > 0; d->late_count--)
+        cloud_kept_fini(&d->late[d->late_count - 1].kept);
+}
+
+uint32_t cloud_delay_under_way(const struct cloud_delay *d)
+{
+    return d->late_count;
+}
+
+static int offers(void *ctx, struct offer *ret, uint32_t max, uint32_t *ret_count, struct err *err)
+{
+    struct cloud_delay *d = ctx;
+    return d->backend->offers(d->ctx, ret, max, ret_count, err);
+}
+
+static void close_nothing(void *ctx)
+{
+    (void)ctx;
+}
+
+int cloud_delay_new(const struct cloud_backend *backend, void *ctx, cloud_latency_fn latency,
+                    struct cloud_delay **ret)
+{
+    struct cloud_delay *d = calloc(1, sizeof *d);
+    if (!d) return -ENOMEM;
+    d->backend = backend;
+    d->ctx = ctx;
+    d->latency = latency;
+    d->driver = (struct cloud_driver){ .name = backend->name,
+                                       .about = backend->about,
+                                       .close = close_nothing,
+                                       .offers = offers,
+                                       .submit = submit,
+                                       .next = next };
+    *ret = d;
+    return 0;
+}
+
+void cloud_delay_free(struct cloud_delay *d)
+{
+    if (!d) return;
+    cloud_delay_cut(d, false, 0);
+    free(d);
+}
+
+struct cloud cloud_delay_cloud(struct cloud_delay *d, const struct cloud *pace)
+{
+    struct cloud c = *pace;
+    c.driver = &d->driver;
+    c.ctx = d;
+    return c;
+}
 
 struct fake_cloud {
     struct fake_config config;
@@ -41,14 +160,14 @@ static int64_t latency(void *ctx, const struct cloud_call *call)
     return 0;
 }
 
-int fake_cloud_new(const struct fake_config *config, const struct offer *offers,
+int fake_cloud_new(const struct fake_config *config, const struct offer *fake_offers,
                    uint32_t offer_count, struct fake_cloud **ret)
 {
     if (offer_count > PLAN_OFFERS_MAX) return -E2BIG;
     struct fake_cloud *f = calloc(1, sizeof *f);
     if (!f) return -ENOMEM;
     f->config = *config;
-    memcpy(f->offer, offers, offer_count * sizeof *offers);
+    memcpy(f->offer, fake_offers, offer_count * sizeof *fake_offers);
     f->offer_count = offer_count;
     if (cloud_delay_new(&backend, f, latency, &f->delay) < 0) {
         free(f);
@@ -220,7 +339,8 @@ static int remove_instance(void *ctx, const char *handle, const char *intent, in
     return step.fault == FAKE_LOST_REPLY ? refuse(step.fault, NULL, err) : 0;
 }
 
-static int offers(void *ctx, struct offer *ret, uint32_t max, uint32_t *ret_count, struct err *err)
+static int fake_offers(void *ctx, struct offer *ret, uint32_t max, uint32_t *ret_count,
+                       struct err *err)
 {
     struct fake_cloud *f = ctx;
     if (f->offer_count > max) return err_set(err, -E2BIG, "more than %u offers", max);
@@ -251,16 +371,11 @@ static int prices(void *ctx, int64_t now_us, struct cloud_price *ret, uint32_t m
     return 0;
 }
 
-static void close_nothing(void *ctx)
-{
-    (void)ctx;
-}
-
 static const struct cloud_backend backend = {
     .name = "fake",
     .about = "a scripted cloud in memory, for tests",
     .close = close_nothing,
-    .offers = offers,
+    .offers = fake_offers,
     .create = create,
     .list = list,
     .remove = remove_instance,

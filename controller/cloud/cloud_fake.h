@@ -1,12 +1,31 @@
-/* cloud_fake.h - a cloud in memory that fails, is slow and takes instances away as told: for tests.
+/* cloud_fake.h - a cloud in memory that fails, is slow and takes instances away as told, and a backend as a
+ * driver whose calls take as long as a script says: for tests, under a clock of their own.
  *
  * Layer:   controller/cloud
  * Script:  { operation, nth call of it, fault }: the other calls succeed. { operation, nth call,
  *          latency }: the other calls complete at once. { offer, time, price or loss }: a spot market
  * Truth:   instances are the provider's knowledge: they outlive every controller under test
+ * Delay:   (1) a call without latency is made when it is submitted, and its event is there at once;
+ *              with a latency it is made at the end of it, in the order of these ends
+ *          (2) calls under way belong to the process that made them: cloud_delay_cut is its end.
+ *              They are made or not, as the caller says; no process hears of them
  */
 #pragma once
 #include "controller/cloud/cloud.h"
+
+/* How long this call takes, in microseconds. */
+typedef int64_t (*cloud_latency_fn)(void *ctx, const struct cloud_call *call);
+struct cloud_delay;
+
+int cloud_delay_new(const struct cloud_backend *backend, void *ctx, cloud_latency_fn latency,
+                    struct cloud_delay **ret);
+
+void cloud_delay_free(struct cloud_delay *d); /* not the backend */
+
+/* `pace` gives lag_us, poll_us, calls_per_s; close does nothing: the world stays. */
+struct cloud cloud_delay_cloud(struct cloud_delay *d, const struct cloud *pace);
+void cloud_delay_cut(struct cloud_delay *d, bool made, int64_t now_us);
+uint32_t cloud_delay_under_way(const struct cloud_delay *d);
 
 #define FAKE_INSTANCES_MAX 1024
 #define FAKE_SCRIPT_MAX 64
@@ -70,6 +89,7 @@ struct fake_cloud;
 /* `offers` is copied. */
 int fake_cloud_new(const struct fake_config *config, const struct offer *offers,
                    uint32_t offer_count, struct fake_cloud **ret);
+
 void fake_cloud_free(struct fake_cloud *f);
 struct cloud fake_cloud(struct fake_cloud *f); /* close does nothing: the world stays */
 
@@ -92,6 +112,7 @@ struct fake_instance {
     int64_t leaves_us;  /* the market takes it away then; 0: not announced */
     bool dead;          /* ended by itself, or taken away */
 };
+
 const struct fake_instance *fake_cloud_instances(const struct fake_cloud *f, uint32_t *ret_count);
 uint32_t fake_cloud_running(const struct fake_cloud *f, int64_t now_us);
 uint32_t fake_cloud_calls(const struct fake_cloud *f, enum fake_op op); /* made */

@@ -1,7 +1,10 @@
 /* intent.c - holds the table of an intent's states and events, and its stored form.
  *
  * A provider may report at any time, and late, so nearly every event has a transition in every
- * state. The few empty cells are events that only our own call can raise. */
+ * state. The few empty cells are events that only our own call can raise.
+ *
+ * Offers back off by class of error. */
+
 #include "controller/core/intent.h"
 
 #include "base/core/bits.h"
@@ -136,6 +139,7 @@ static const struct intent_cell table[INTENT_STATE_COUNT][INTENT_EVENT_COUNT] = 
         [INTENT_LATE]     = STAY(ENDED),
     },
 };
+
 // clang-format on
 
 struct intent_cell intent_cell(enum intent_state s, enum intent_event e)
@@ -274,6 +278,7 @@ static const struct field record_fields[] = {
     TIME(ended_us),
     TIME(state_us),
 };
+
 static const struct field_set record_set = { record_fields, COUNT_OF(record_fields),
                                              sizeof(struct record) };
 
@@ -335,4 +340,53 @@ int intent_decode(struct str text, struct arena *arena, struct intent *ret, stru
     must(name_copy(i.why, sizeof i.why, r.why) == 0);
     *ret = i;
     return 0;
+}
+
+#define SECOND ((int64_t)1000000)
+#define LEAD_WEIGHT 0.3 /* of the newest launch: three launches forget most of a wrong prior */
+
+const char *const offer_error_names[OFFER_ERROR_COUNT] = {
+    [OFFER_OK] = "ok",
+    [OFFER_CAPACITY] = "capacity",
+    [OFFER_QUOTA] = "quota",
+    [OFFER_THROTTLE] = "throttle",
+    [OFFER_AUTH] = "auth",
+    [OFFER_INVALID] = "invalid",
+    [OFFER_TRANSIENT] = "transient",
+};
+
+/* First wait and cap; doubled for each failure in a row. Capacity as Karpenter's three minutes;
+ * quota and auth need a person; throttles and lost answers pass by themselves. */
+static const struct {
+    int64_t first_us, cap_us;
+} waits[OFFER_ERROR_COUNT] = {
+    [OFFER_CAPACITY] = { 20 * SECOND, 180 * SECOND },
+    [OFFER_QUOTA] = { 60 * SECOND, 1800 * SECOND },
+    [OFFER_THROTTLE] = { 1 * SECOND, 60 * SECOND },
+    [OFFER_AUTH] = { 60 * SECOND, 1800 * SECOND },
+    [OFFER_INVALID] = { 300 * SECOND, 3600 * SECOND },
+    [OFFER_TRANSIENT] = { 2 * SECOND, 60 * SECOND },
+};
+
+void offer_answered(struct offer_health *h, enum offer_error e, const char *text, int64_t now_us)
+{
+    if (e == OFFER_OK) {
+        *h = (struct offer_health){ .refused = h->refused, .lost = h->lost };
+        return;
+    }
+    if (h->last != e) h->failures = 0;
+    int64_t wait = waits[e].first_us;
+    for (uint32_t i = 0; i < h->failures && wait < waits[e].cap_us; i++)
+        wait *= 2;
+    h->last = e;
+    h->refused += e == OFFER_CAPACITY;
+    h->failures++;
+    h->until_us = now_us + (wait < waits[e].cap_us ? wait : waits[e].cap_us);
+    snprintf(h->text, sizeof h->text, "%s", text ? text : offer_error_names[e]);
+}
+
+void offer_learn_lead(struct offer *o, double seconds)
+{
+    if (!(seconds >= 0)) return;
+    o->lead_s += LEAD_WEIGHT * (seconds - o->lead_s);
 }

@@ -1,6 +1,7 @@
-/* intent.h - the durable wish behind one instance, from the decision to its end.
+/* intent.h - the durable wish behind one instance, from the decision to its end; and what a provider
+ * sells, with its refusals.
  *
- * Layer:   controller/core (base/wire, base/core)
+ * Layer:   controller/core (base/wire, base/perf, base/core)
  * Threads: pure; the controller's loop or the simulator calls
  * Rules:   (1) an intent is written before the call that can cost money, and its state is written
  *              before each call that the new state stands for
@@ -13,11 +14,16 @@
  *      WANTED -> CREATING -> CREATED -> REGISTERED -> DRAINING -> ENDING -> ENDED
  *                   |           |            |                       ^
  *                   +-----------+------------+--- end, late, lost ---+
+ *
+ * Offers:  each class of error has its own back-off: a sold-out type is asked again after a while,
+ *          a wrong credential is not worth asking for long, a throttle passes within seconds. A
+ *          success forgets all but what is counted
  */
 #pragma once
 #include "base/core/arena.h"
 #include "base/core/buf.h"
 #include "base/core/err.h"
+#include "base/perf/perf.h"
 
 #define NAME_BYTES 64 /* of ids and names, NUL included */
 #define INTENT_WHY_BYTES 192
@@ -33,6 +39,7 @@ enum intent_state {
     INTENT_ENDED,
     INTENT_STATE_COUNT
 };
+
 extern const char *const intent_state_names[INTENT_STATE_COUNT];
 
 enum intent_event {
@@ -50,8 +57,8 @@ enum intent_event {
     INTENT_LATE,     /* over the deadline of its state */
     INTENT_EVENT_COUNT
 };
-extern const char *const intent_event_names[INTENT_EVENT_COUNT];
 
+extern const char *const intent_event_names[INTENT_EVENT_COUNT];
 enum intent_action { INTENT_NOTHING, INTENT_CALL_CREATE, INTENT_CALL_REMOVE, INTENT_ACTION_COUNT };
 
 struct intent_cell {
@@ -59,6 +66,7 @@ struct intent_cell {
     enum intent_state next;
     enum intent_action action;
 };
+
 struct intent_cell intent_cell(enum intent_state s, enum intent_event e);
 
 /* Times are fleet time (fleet_time.h), which outlives the controller; 0: not yet. */
@@ -103,3 +111,51 @@ double intent_cost(const struct intent *i, int64_t now_us);
 
 /* Copies a name into a fixed field; -E2BIG when it does not fit (nothing is cut). */
 int name_copy(char *to, size_t size, struct str from);
+
+enum offer_error {
+    OFFER_OK,
+    OFFER_CAPACITY,  /* sold out: nothing was made */
+    OFFER_QUOTA,     /* our limit at the provider is reached: nothing was made */
+    OFFER_THROTTLE,  /* too many calls: nothing was made */
+    OFFER_AUTH,      /* refused to talk to us: nothing was made */
+    OFFER_INVALID,   /* it does not understand what we ask: nothing was made */
+    OFFER_TRANSIENT, /* no answer, or one that says nothing: it may have been made */
+    OFFER_ERROR_COUNT
+};
+
+extern const char *const offer_error_names[OFFER_ERROR_COUNT];
+
+struct offer {
+    char name[NAME_BYTES], provider[NAME_BYTES];
+    char zone[NAME_BYTES]; /* losses of one zone come together; empty: the provider's only one */
+    double price_h;
+    bool price_known;
+    bool spot;     /* the provider may take it away */
+    double lead_s; /* from the create call to ready: learned, or the provider's word */
+    double share;  /* of a core or device; for people */
+    uint32_t seqs_max;
+    uint64_t kv_tokens_max; /* of an instance; 0: unknown */
+    uint32_t step_tokens;   /* prompt tokens that a step of it carries; 0: unknown */
+    bool has_prior;         /* perf is known before any instance reported */
+    struct perf_coef prior;
+};
+
+struct offer_health {
+    enum offer_error last;
+    uint32_t failures; /* in a row */
+    int64_t until_us;  /* do not ask before */
+    char text[INTENT_WHY_BYTES];
+    uint32_t refused; /* answers without capacity, since we know the offer */
+    uint32_t lost;    /* instances that the provider took away, likewise */
+};
+
+/* Records an answer of the provider (OFFER_OK: success). */
+void offer_answered(struct offer_health *h, enum offer_error e, const char *text, int64_t now_us);
+
+static inline bool offer_may_be_asked(const struct offer_health *h, int64_t now_us)
+{
+    return now_us >= h->until_us;
+}
+
+/* Learned lead time: an exponential mean over launches, from the provider's word on. */
+void offer_learn_lead(struct offer *o, double seconds);

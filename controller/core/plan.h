@@ -18,8 +18,8 @@
  *              fewest requests, then holds the least cache
  */
 #pragma once
+#include "controller/core/intent.h"
 #include "controller/core/merge.h"
-#include "controller/core/offer.h"
 #include "controller/core/pool_mix.h"
 #include "policies/place/place.h"
 #include "policies/power/power.h"

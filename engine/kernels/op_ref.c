@@ -1,7 +1,10 @@
 /* op_ref.c - every operation as its formula says, in plain C and double: the slow truth.
  *
  * Tests compare the fast rows with it; processors without a row of their own run it. Nothing is
- * blocked, fused or approximated here, and softmax takes its two passes. */
+ * blocked, fused or approximated here, and softmax takes its two passes.
+ *
+ * The table of kernel sets comes last, with the test of which sets this processor runs: here and not in
+ * their own files, which are compiled for the instruction set that is asked about. */
 #include "engine/kernels/half.h"
 #include "engine/kernels/op.h"
 
@@ -149,3 +152,50 @@ const struct ops op_ref = {
     .attend_rows = ATTEND_ROWS_MAX,
     .attend = ref_attend,
 };
+#ifdef MUSTER_X86
+#    include <cpuid.h>
+
+/* __builtin_cpu_supports also asks the operating system whether it saves the registers; it
+ * knows no "f16c" in every compiler. */
+static bool has_f16c(void)
+{
+    unsigned eax, ebx, ecx, edx;
+    return __get_cpuid(1, &eax, &ebx, &ecx, &edx) && (ecx & bit_F16C) != 0;
+}
+
+bool op_avx2_supported(void)
+{
+    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c();
+}
+
+bool op_avx512_supported(void)
+{
+    return op_avx2_supported() && __builtin_cpu_supports("avx512f") &&
+           __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
+           __builtin_cpu_supports("avx512vl");
+}
+
+#endif
+const struct ops *const ops_table[] = {
+#ifdef MUSTER_X86
+    &op_avx512,
+    &op_avx2,
+#endif
+    &op_ref,
+    NULL,
+};
+
+const struct ops *ops_best(void)
+{
+    const struct ops *const *row = ops_table;
+    while (!(*row)->supported())
+        row++; /* ends at op_ref */
+    return *row;
+}
+
+const struct ops *ops_find(struct str name)
+{
+    for (const struct ops *const *row = ops_table; *row; row++)
+        if (str_eq(str_from((*row)->name), name)) return *row;
+    return NULL;
+}

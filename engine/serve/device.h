@@ -1,21 +1,89 @@
-/* device.h - the device thread: loads the model, runs steps, publishes tokens.
+/* device.h - the device thread: loads the model, runs steps, publishes tokens; and a job, one request
+ * between the HTTP thread, which owns it, and the device thread.
  *
  * Layer:    engine/serve
- * Threads:  device_* are called by the loop's thread; events come on the loop's thread
- * Lifetime: device_free stops the thread and waits for it; free the jobs after that
+ * Threads:  device_* are called by the loop's thread; events come on the loop's thread. Of a job `ask` is
+ *           written by the HTTP thread before device_submit and constant then; `device` is the device
+ *           thread's; `mail` and `link` are guarded by the device's lock
+ * Lifetime: device_free stops the thread and waits for it; free the jobs after that. A job lives from
+ *           job_new over device_submit until mail with `ended` was taken, then job_free
  * Crossing: jobs go over in two intrusive lists under one lock, each job at most once in each, so
  *           their bound is the number of jobs. Tokens wait in the job's own mail, at most
  *           JOB_MAIL_TOKENS: a session whose mail is not read is paused, not buffered.
  */
 #pragma once
+#include "base/core/block_key.h"
+#include "base/core/list.h"
 #include "base/io/loop/loop.h"
 #include "base/wire/report.h"
 #include "engine/core/kv_index.h"
+#include "engine/core/session.h"
 #include "engine/model/model.h"
 #include "engine/serve/executor.h"
-#include "engine/serve/job.h"
 #include "engine/serve/metrics.h"
+#include "engine/serve/output.h"
 #include "engine/serve/pace.h"
+
+#define JOB_MAIL_TOKENS 64      /* tokens that may lie unread */
+#define JOB_PAUSE_TOKENS 32     /* from here on the session takes no step */
+#define JOB_RESUME_TOKENS 8     /* and from here on down it does again */
+#define JOB_STOP_BYTES_MAX 4096 /* all stop strings together */
+
+/* What the device has to say since the last look. { 0 } is nothing. */
+struct job_mail {
+    struct buf text;
+    uint32_t ids[JOB_MAIL_TOKENS];
+    uint32_t id_count;
+    bool accepted; /* waits or runs */
+    bool ended;    /* nothing comes after this */
+    enum session_end end;
+    int refused; /* with ended: why it never ran: an error of sched_submit, or -EAGAIN when displaced */
+    uint32_t cached_tokens;   /* known with the first token */
+    uint32_t generated;       /* with ended */
+    char error[ERR_TEXT_MAX]; /* with `refused` and SESSION_END_ERROR */
+};
+
+struct job_ask {
+    uint64_t number;
+    uint32_t *ids; /* owned */
+    uint32_t id_count;
+    struct output_spec spec; /* its stop strings lie in stop_store */
+    uint32_t output_max;
+    bool goes_on; /* elsewhere, when output_max tokens are there */
+    struct block_key salt;
+    uint64_t tenant; /* 0: none is named */
+    int64_t arrival_us, deadline_us;
+    uint32_t predicted_p50, predicted_p90, predicted_mean;
+    bool has_rank;
+    double rank;    /* with has_rank */
+    uint64_t group; /* 0: none is named */
+    double weight;  /* of the tenant; 0: 1 */
+    void *owner;    /* the HTTP side's */
+    struct str stop_store[OUTPUT_STOP_MAX];
+    char stop_bytes[JOB_STOP_BYTES_MAX];
+};
+
+struct job {
+    struct job_ask ask;
+    struct {
+        struct output output;
+        struct session *session;
+        struct list active;
+        int64_t last_token_us;
+    } device;
+    struct job_mail mail;
+    struct {
+        struct list to_device, to_http;
+        bool submit, abort;
+    } link;
+};
+
+struct job *job_new(void); /* NULL without memory */
+void job_free(struct job *job);
+
+/* Copies the stop strings into the job. -E2BIG beyond the bounds. */
+int job_set_stop(struct job *job, const struct str *stop, uint32_t count);
+void job_mail_fini(struct job_mail *mail);
 
 #define DEVICE_EVENTS_MAX 4096 /* block events that wait for readers; beyond: a snapshot */
 
@@ -72,7 +140,9 @@ struct device;
 int device_new(struct loop *loop, const struct device_config *config,
                struct engine_metrics *metrics, const struct device_events *events,
                struct device **ret, struct err *err);
+
 void device_free(struct device *d);
+
 CLEANUP_FREEP(device, struct device)
 
 void device_submit(struct device *d, struct job *job);
@@ -81,7 +151,6 @@ void device_abort(struct device *d, struct job *job); /* its end still comes by 
 /* Moves what the job's mail holds into *mail, whose text is cleared and reused. False when there
  * is nothing new. With mail->ended the job is the caller's alone again. */
 bool device_take_mail(struct device *d, struct job *job, struct job_mail *mail);
-
 void device_stats_get(struct device *d, struct device_stats *ret);
 
 /* Whether the device thread makes progress, for any thread. */
@@ -101,4 +170,5 @@ struct device_call {
     void (*done)(struct device_call *call);
     void *arg;
 };
+
 void device_call(struct device *d, struct device_call *call);

@@ -6,7 +6,7 @@
 #include "base/core/bits.h"
 #include "base/io/log.h"
 #include "engine/serve/http_api_call.h"
-#include "engine/serve/kv_prefix.h"
+#include "engine/serve/kv_fetch.h"
 
 #include <stdlib.h>
 

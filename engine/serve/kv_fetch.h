@@ -1,23 +1,65 @@
-/* kv_fetch.h - fetches a prefix from a peer engine's cache into our own.
+/* kv_fetch.h - fetches a prefix from a peer engine's cache into our own; and pages of one prefix in this
+ * engine's cache, copied out for a peer or taken in from one.
  *
- * Layer:    engine/serve (base/io)
- * Threads:  the loop's
+ * Layer:    engine/serve (engine/core, engine/model, base/io)
+ * Threads:  the loop's; kv_prefix_here, _read and _adopt run on the device thread between two steps
+ *           (device_call). A prefix is used by one thread at a time: its owner's, or the device's while a
+ *           call is under way
  * Lifetime: kv_fetches_close before the device is freed, kv_fetches_free after it. A fetch lives from
  *           kv_fetch_start until on_end, which never comes from inside kv_fetch_start, or
- *           kv_fetch_cancel
+ *           kv_fetch_cancel. A prefix copies the ids; kv_prefix_fini frees
  * Rules:    (1) what a peer does wrong ends the fetch and nothing else: what came before is kept,
  *               what did not come is computed
  *           (2) at most KV_FETCHES_MAX at once; one takes KV_FETCH_US_MAX at most, and a step of the
  *               device more
+ *           (3) nothing is held between two calls: an imported page is cached, named and held by no
+ *               session, like the pages of a session that has ended
+ *           (4) imported pages take the place of cached pages at most, as a session's would, and
+ *               never that of the prefix that they continue
+ *           (5) pages come in behind what is here without a gap, or not at all
  *
  *     look ──► read from the peer ──► take in ──┐        each read asks from what is here then
  *      │            ▲                           │
  *      └──────────► └───────────────────────────┘ ──► on_end
  */
 #pragma once
+#include "base/core/buf.h"
 #include "base/io/loop/loop.h"
 #include "base/wire/kv_wire.h"
 #include "engine/serve/device.h"
+#include "engine/serve/executor.h"
+
+/* The beginning of a sequence, in whole pages, under the names that every engine gives it. */
+struct kv_prefix {
+    struct block_key salt;
+    uint32_t pages, page_tokens;
+    uint32_t *ids;
+    struct block_key *keys; /* of its granules */
+    uint32_t *found;        /* scratch: a page number for each */
+};
+
+/* Whole pages of `count` ids. -ENOMEM: ret is empty. */
+int kv_prefix_init(struct kv_prefix *ret, uint64_t key_seed, struct block_key salt,
+                   const uint32_t *ids, uint32_t count, uint32_t page_tokens);
+
+void kv_prefix_fini(struct kv_prefix *p);
+
+/* How many of its pages are cached here, from the first on. */
+uint32_t kv_prefix_here(struct executor *x, struct kv_prefix *p);
+
+/* Appends the cached pages from page `from` on, as many as fit bytes_max, but one at least when it
+ * is there. How many; -ENOMEM. */
+int kv_prefix_read(struct executor *x, struct kv_prefix *p, uint32_t from, size_t bytes_max,
+                   struct buf *out);
+
+struct kv_adopted {
+    uint32_t here; /* pages of the prefix that are cached now, from the first on */
+    uint32_t came; /* of them, those that were not here before */
+};
+
+/* Takes `count` pages that lie in `bytes` and are those from page `from` on, while there is room. */
+struct kv_adopted kv_prefix_adopt(struct executor *x, struct kv_prefix *p, uint32_t from,
+                                  const char *bytes, uint32_t count);
 
 enum kv_fetch_end {
     KV_FETCH_WHOLE,  /* all whole pages are here */
@@ -30,9 +72,9 @@ enum kv_fetch_end {
     KV_FETCH_BUSY,   /* not asked: KV_FETCHES_MAX, or no memory or descriptor here */
     KV_FETCH_END_COUNT
 };
-extern const char *const kv_fetch_end_names[KV_FETCH_END_COUNT]; /* whole dry full late ... */
 
-struct kv_fetches; /* all of an engine */
+extern const char *const kv_fetch_end_names[KV_FETCH_END_COUNT]; /* whole dry full late ... */
+struct kv_fetches;                                               /* all of an engine */
 struct kv_fetch;
 
 struct kv_fetches_config {
@@ -45,8 +87,10 @@ struct kv_fetches_config {
 /* Strings of the config are borrowed. */
 int kv_fetches_new(const struct kv_fetches_config *config, struct kv_fetches **ret,
                    struct err *err);
+
 void kv_fetches_close(struct kv_fetches *all); /* no on_end comes any more */
 void kv_fetches_free(struct kv_fetches *all);
+
 CLEANUP_FREEP(kv_fetches, struct kv_fetches)
 
 /* Before the first fetch, when the model is there. Borrowed; so is the digest. */

@@ -1,19 +1,36 @@
 /* output.h - the output of one request as it grows: the next token, its text, the end.
  *
- * Layer:    engine/serve (engine/core, base/text)
+ * Layer:    engine/serve (engine/core, engine/model, policies, base/text)
  * Threads:  the device thread
- * Lifetime: what the spec points to lives as long as the answer
+ * Lifetime: what the spec points to lives as long as the output
  * Rules:    (1) no end token before min_tokens; stop strings count from then on as well
  *           (2) text that goes out is whole characters and never part of a stop string
- *           (3) an answer that continues on another engine (spec.prompt_tokens < count) is primed
+ *           (3) an output that continues on another engine (spec.prompt_tokens < count) is primed
  *               with what was generated: the text goes on where it broke off
+ *           (4) looks are the hidden states that the engine's predictor read of this output. looks[0] is
+ *               the prompt's end; of the later ones a uniform sample is kept, so that an output of any
+ *               length takes the same memory
  */
 #pragma once
 #include "base/core/buf.h"
 #include "base/text/detok.h"
 #include "engine/core/sampler.h"
 #include "engine/model/model.h"
-#include "engine/serve/predict_looks.h"
+#include "policies/predict/predict.h"
+
+#define PREDICT_LOOKS_MAX 9
+
+struct predict_look {
+    float hidden[MODEL_HIDDEN];
+    uint32_t generated; /* output tokens that were there */
+};
+
+struct predict_looks {
+    float now[MODEL_HIDDEN]; /* the step that runs writes here */
+    struct predict_look look[PREDICT_LOOKS_MAX];
+    uint32_t count, seen;
+    struct predict_belief belief;
+};
 
 /* End an answer at a stop string, and never show a part of one.
  *
@@ -69,6 +86,7 @@ struct output {
 /* `ids`: prompt and what was generated elsewhere. -ENOMEM. Call output_fini also then. */
 int output_init(struct output *a, const struct vocab *vocab, const struct output_spec *spec,
                 const uint32_t *ids, uint32_t count);
+
 void output_fini(struct output *a);
 
 /* The next token for the logits behind `ids`. Errors of sampler_pick. */

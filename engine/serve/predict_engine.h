@@ -12,7 +12,7 @@
 #include "base/core/err.h"
 #include "base/core/own.h"
 #include "engine/core/session.h"
-#include "engine/serve/predict_looks.h"
+#include "engine/serve/output.h"
 
 #define PREDICT_ENGINE_ENDS 64
 #define PREDICT_ENGINE_TOKENS 32 /* between two refinements where no state is read while decoding */

@@ -8,7 +8,7 @@
 #include "base/core/rng.h"
 #include "base/io/file.h"
 #include "base/io/loop/clock.h"
-#include "simulator/trace_features.h"
+#include "simulator/trace.h"
 
 #include <stdio.h>
 #include <stdlib.h>

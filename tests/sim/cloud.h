@@ -5,7 +5,6 @@
  *        goes through and how long it takes, and lets a machine boot its agent
  */
 #pragma once
-#include "controller/cloud/cloud_delay.h"
 #include "controller/cloud/cloud_fake.h"
 #include "tests/sim/timeline.h"
 

@@ -3,7 +3,6 @@
 #include "base/core/own.h"
 #include "base/io/http/http_fetch.h"
 #include "controller/api.h"
-#include "controller/console/console.h"
 #include "controller/control_state.h"
 #include "tests/unit/controller/world.h"
 #include "tests/unit/unit.h"

@@ -5,7 +5,7 @@
 #include "base/io/file.h"
 #include "base/io/loop/clock.h"
 #include "base/io/proc.h"
-#include "controller/cloud/cloud_delay.h"
+#include "controller/cloud/cloud_fake.h"
 #include "controller/cloud/cloud_local.h"
 #include "controller/control.h"
 #include "policies/place/place.h"

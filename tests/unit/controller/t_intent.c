@@ -2,8 +2,8 @@
  * listings and agents. */
 #include "base/core/bits.h"
 #include "base/core/own.h"
+#include "controller/core/intent.h"
 #include "controller/core/merge.h"
-#include "controller/core/offer.h"
 #include "tests/unit/unit.h"
 
 #include <math.h>

@@ -3,7 +3,7 @@
 #include "base/core/bits.h"
 #include "base/core/fault.h"
 #include "base/core/rng.h"
-#include "engine/serve/kv_prefix.h"
+#include "engine/serve/kv_fetch.h"
 #include "tests/unit/engine/tiny_model.h"
 #include "tests/unit/unit.h"
 

@@ -11,7 +11,7 @@
 #include "fleet/telemetry.h"
 #include "router/config.h"
 #include "router/core/dispatch.h"
-#include "simulator/trace_features.h"
+#include "simulator/trace.h"
 #include "tests/unit/controller/world.h"
 #include "tests/unit/hosts/hosts.h"
 #include "tests/unit/unit.h"

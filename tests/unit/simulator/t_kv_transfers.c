@@ -1,7 +1,7 @@
 /* t_kv_transfers.c - ports, handoffs between prefill and decode instances, live migrations. */
 #include "base/core/bits.h"
 #include "base/core/rng.h"
-#include "simulator/kv_link.h"
+#include "simulator/flight.h"
 #include "simulator/sim.h"
 
 #include <math.h>
