@@ -28,15 +28,25 @@ enum {
 
 typedef size_t (*match_fn)(struct str text, size_t at);
 
+static __attribute__((noinline)) size_t char_beyond_ascii(struct str text, size_t at, uint32_t *cp,
+                                                          uint32_t *classes)
+{
+    size_t len = unicode_next(str_of(text.data + at, text.len - at), cp);
+    *classes = unicode_classes(*cp);
+    return len;
+}
+
 /* The character at `at`: 0 at the end. */
-static size_t char_at(struct str text, size_t at, uint32_t *cp, uint32_t *classes)
+static inline size_t char_at(struct str text, size_t at, uint32_t *cp, uint32_t *classes)
 {
     *cp = UNICODE_BAD;
     *classes = 0;
     if (at >= text.len) return 0;
-    size_t len = unicode_next(str_of(text.data + at, text.len - at), cp);
-    *classes = unicode_classes(*cp);
-    return len;
+    const unsigned char c = (unsigned char)text.data[at];
+    if (c >= 128) return char_beyond_ascii(text, at, cp, classes);
+    *cp = c;
+    *classes = unicode_ascii[c];
+    return 1;
 }
 
 static bool is_ascii_of(char c, uint32_t wanted)
@@ -61,23 +71,33 @@ static size_t ascii_letters(const char *text, size_t len)
     return at;
 }
 
-/* Bytes of the run of characters from `at` that have one of `wanted`, at most `max` of them. */
-static size_t run_of(struct str text, size_t at, uint32_t wanted, size_t max)
+/* The rest of the run that begins at `at` and was followed to `end`, for at most `max` characters. */
+static size_t run_on(struct str text, size_t at, size_t end, uint32_t wanted, size_t max)
 {
-    size_t end = at;
-    if (wanted & LETTER && max == SIZE_MAX) end += ascii_letters(text.data + at, text.len - at);
     for (size_t i = 0; i < max; i++) {
         uint32_t cp, classes;
         for (; i < max && end < text.len && is_ascii_of(text.data[end], wanted); i++)
             end++;
         if (i == max) break;
-        if (end < text.len && (unsigned char)text.data[end] < 128) break;
         size_t len = char_at(text, end, &cp, &classes);
         if (len == 0 || !(classes & wanted)) break;
         end += len;
     }
     work_add(end - at + 1);
     return end - at;
+}
+
+/* Bytes of the run of characters from `at` that have one of `wanted`, at most `max` of them. Most runs
+ * are words of ASCII letters that a blank ends. */
+static inline size_t run_of(struct str text, size_t at, uint32_t wanted, size_t max)
+{
+    if (!(wanted & LETTER) || max != SIZE_MAX) return run_on(text, at, at, wanted, max);
+    const size_t len = ascii_letters(text.data + at, text.len - at), end = at + len;
+    const char next = end < text.len ? text.data[end] : ' ';
+    if ((unsigned char)next >= 128 || is_ascii_of(next, wanted))
+        return run_on(text, at, end, wanted, max);
+    work_add(len + 1);
+    return len;
 }
 
 /* The run of characters that have none of `refused`. */
@@ -154,11 +174,12 @@ static size_t match_gpt2(struct str text, size_t at)
 {
     size_t len = contraction(text, at, false);
     if (len > 0) return len;
-    size_t space = text.data[at] == ' ';
-    if ((len = run_of(text, at + space, LETTER, SIZE_MAX)) > 0) return space + len;
-    if ((len = run_of(text, at + space, NUMBER, SIZE_MAX)) > 0) return space + len;
-    if ((len = run_without(text, at + space, WHITE | LETTER | NUMBER)) > 0) return space + len;
-    return blanks(text, at);
+    const size_t space = text.data[at] == ' ', from = at + space;
+    uint32_t cp, classes;
+    if (char_at(text, from, &cp, &classes) == 0 || classes & WHITE) return blanks(text, at);
+    if (classes & LETTER) return space + run_of(text, from, LETTER, SIZE_MAX);
+    if (classes & NUMBER) return space + run_of(text, from, NUMBER, SIZE_MAX);
+    return space + run_without(text, from, WHITE | LETTER | NUMBER);
 }
 
 /* [^\r\n\p{L}LEAD_REFUSED]?[WORD]+ where every character of WORD that is no letter may also

@@ -27,10 +27,9 @@ void ids_clear(struct ids *ids)
     ids->count = 0;
 }
 
-int ids_push(struct ids *ids, uint32_t id)
+int ids_push_slow(struct ids *ids, uint32_t id)
 {
-    size_t max = ids->max ? ids->max : IDS_MAX;
-    if (ids->count >= max) return -E2BIG;
+    if (ids->count >= (ids->max ? ids->max : IDS_MAX)) return -E2BIG;
     if (ids->count == ids->cap) {
         size_t cap = ids->cap ? 2 * ids->cap : 64;
         uint32_t *data = realloc(ids->data, cap * sizeof *data);
@@ -183,9 +182,10 @@ static int encode_merged(struct encoder *e, struct str word, uint64_t hash, stru
  * whatever merging gives. */
 static int encode_word(struct encoder *e, const struct pending *p)
 {
-    struct vocab_word *w = vocab_word(e->v, p->word, &p->key);
-    uint32_t token = w ? atomic_load_explicit(&w->token, memory_order_relaxed) : VOCAB_NONE;
-    if (w && (e->v->pre->whole_word_first || token >> VOCAB_STATE_SHIFT == WORD_WHOLE))
+    struct vocab_word *w = vocab_word_slot(e->v, p->word, &p->key);
+    const uint32_t token = atomic_load_explicit(&w->token, memory_order_relaxed);
+    if (token == VOCAB_NONE) return encode_merged(e, p->word, p->key.hash, NULL, token);
+    if (e->v->pre->whole_word_first || token >> VOCAB_STATE_SHIFT == WORD_WHOLE)
         return ids_push(e->out, token & VOCAB_WORD_ID_MASK);
     return encode_merged(e, p->word, p->key.hash, w, token);
 }

@@ -50,8 +50,17 @@ struct ids {
 };
 
 void ids_fini(struct ids *ids);
-void ids_clear(struct ids *ids);            /* empties, keeps the memory */
-int ids_push(struct ids *ids, uint32_t id); /* -E2BIG at the bound, -ENOMEM */
+void ids_clear(struct ids *ids); /* empties, keeps the memory */
+int ids_push_slow(struct ids *ids, uint32_t id);
+
+/* -E2BIG at the bound, -ENOMEM. In line: once a token. */
+static inline int ids_push(struct ids *ids, uint32_t id)
+{
+    const size_t max = ids->max ? ids->max : IDS_MAX;
+    if (ids->count >= ids->cap || ids->count >= max) return ids_push_slow(ids, id);
+    ids->data[ids->count++] = id;
+    return 0;
+}
 
 /* Appends the ids of `text`. parse_special: control tokens written in the text become their
  * ids (for trusted text only). On failure (-E2BIG: more than out->max ids or a text beyond

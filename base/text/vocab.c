@@ -340,66 +340,6 @@ static int index_pairs(struct vocab *v, struct err *err)
     return 0;
 }
 
-/* The last bytes of a word of more than eight are read together with some before them, never beyond
- * its end. */
-struct vocab_key vocab_key_of(struct str word)
-{
-    const char *at = word.data;
-    const size_t len = word.len;
-    struct vocab_key k = { .tail = (uint32_t)min_size(len, VOCAB_WORD_HEAD + 1) << 24 };
-    if (len > VOCAB_WORD_HEAD) {
-        k.head = load_u64(at);
-        k.tail |= load_u32(at + 8) & 0xFFFFFF;
-        k.hash = hash64(at, len, 0);
-        return k;
-    }
-    if (len > 8) {
-        k.head = load_u64(at);
-        k.tail |= (uint32_t)(load_u64(at + len - 8) >> 8 * (16 - len));
-    } else if (len >= 4) {
-        k.head = load_u32(at) | (uint64_t)load_u32(at + len - 4) << 8 * (len - 4);
-    } else {
-        k.head = (unsigned char)at[0] | (uint64_t)(unsigned char)at[len / 2] << 8 * (len / 2) |
-                 (uint64_t)(unsigned char)at[len - 1] << 8 * (len - 1);
-    }
-    /* Strangers choose words, but none enters the table: a bad hash costs them nothing to find and us
-     * a longest run of the vocabulary's own. */
-    unsigned __int128 product = (unsigned __int128)(k.head ^ UINT64_C(0x9E3779B97F4A7C15)) *
-                                (k.tail ^ UINT64_C(0xD6E8FEB86659FD93));
-    k.hash = (uint64_t)product ^ (uint64_t)(product >> 64);
-    return k;
-}
-
-static uint32_t word_token(const struct vocab_word *w)
-{
-    return atomic_load_explicit(&w->token, memory_order_relaxed);
-}
-
-/* The slot that holds the word, or the empty one where it would go. */
-static struct vocab_word *word_slot(const struct vocab *v, struct str word,
-                                    const struct vocab_key *key)
-{
-    uint64_t probes = 1;
-    uint32_t at = (uint32_t)key->hash & v->word_mask;
-    for (;; at = (at + 1) & v->word_mask, probes++) {
-        struct vocab_word *w = &v->words[at];
-        const uint32_t token = word_token(w);
-        if (token == VOCAB_NONE) break;
-        if (w->head != key->head || w->tail != key->tail) continue;
-        if (word.len <= VOCAB_WORD_HEAD) break;
-        if (str_eq(vocab_bytes(v, token & VOCAB_WORD_ID_MASK), word)) break;
-    }
-    work_add(probes);
-    return &v->words[at];
-}
-
-struct vocab_word *vocab_word(const struct vocab *v, struct str word, const struct vocab_key *key)
-{
-    if (word.len > v->word_bytes_max) return NULL;
-    struct vocab_word *w = word_slot(v, word, key);
-    return word_token(w) == VOCAB_NONE ? NULL : w;
-}
-
 static int index_words(struct vocab *v, struct err *err)
 {
     uint32_t slots = 4;
@@ -418,7 +358,7 @@ static int index_words(struct vocab *v, struct err *err)
         struct str word = vocab_bytes(v, i);
         if (word.len == 0) continue;
         const struct vocab_key key = vocab_key_of(word);
-        struct vocab_word *w = word_slot(v, word, &key);
+        struct vocab_word *w = vocab_word_slot(v, word, &key);
         *w = (struct vocab_word){ .tail = key.tail, .head = key.head };
         atomic_init(&w->token, i | (uint32_t)WORD_UNKNOWN << VOCAB_STATE_SHIFT);
     }
@@ -430,13 +370,11 @@ static int index_words(struct vocab *v, struct err *err)
 static int finish_gpt2(struct vocab *v, struct err *err)
 {
     memset(v->byte_token, 0xFF, sizeof v->byte_token);
-    v->word_bytes_max = 0;
     for (uint32_t i = 0; i < v->token_count; i++) {
         const struct vocab_token *t = &v->tokens[i];
         bool one = t->bytes_len == 1 && (t->type == TOKEN_NORMAL || t->type == TOKEN_BYTE);
         uint32_t *at = one ? &v->byte_token[(unsigned char)t->bytes[0]] : NULL;
         if (at && (*at == VOCAB_NONE || t->type == TOKEN_NORMAL)) *at = i;
-        if (t->type == TOKEN_NORMAL) v->word_bytes_max = max_u32(v->word_bytes_max, t->bytes_len);
     }
     /* A byte that has no token is encoded as U+FFFD, so at least that must have its bytes. */
     static const uint8_t replacement[] = { 0xEF, 0xBF, 0xBD };

@@ -4,7 +4,10 @@
  */
 #pragma once
 #include "base/core/arena.h"
+#include "base/core/bits.h"
 #include "base/core/buf.h"
+#include "base/core/hash.h"
+#include "base/core/work.h"
 #include "base/text/pretokenizer.h"
 #include "base/text/vocab.h"
 
@@ -89,7 +92,6 @@ struct vocab {
     uint32_t word_mask;
     struct vocab_memo *memos;
     uint32_t byte_token[256]; /* VOCAB_NONE where the vocabulary has no token for the byte */
-    uint32_t word_bytes_max;  /* of the longest normal token */
     uint32_t token_bytes_max; /* of the longest of all, at least 1 */
 
     /* Tokens that are looked for as they stand in a text, sorted bytewise: an implicit trie. */
@@ -109,11 +111,56 @@ _Static_assert(VOCAB_MERGES_MAX <= 1u << VOCAB_RANK_BITS, "a rank fits behind a 
 /* The rank of a pair of neighbours, or UINT32_MAX: they may not be joined. */
 uint32_t vocab_pair_rank(const struct vocab *v, uint32_t left, uint32_t right);
 
-/* `word` has at least one byte. */
-struct vocab_key vocab_key_of(struct str word);
+/* ---- words: once for each of a text, so all of it is in line -------------------------------------- */
 
-/* The place of the normal token whose bytes are `word`, or NULL. */
-struct vocab_word *vocab_word(const struct vocab *v, struct str word, const struct vocab_key *key);
+/* `word` has at least one byte. The last bytes of a word of more than eight are read together with some
+ * before them, never beyond its end. */
+static inline struct vocab_key vocab_key_of(struct str word)
+{
+    const char *at = word.data;
+    const size_t len = word.len;
+    struct vocab_key k = { .tail = (uint32_t)(len > VOCAB_WORD_HEAD ? VOCAB_WORD_HEAD + 1 : len)
+                                   << 24 };
+    if (len > VOCAB_WORD_HEAD) {
+        k.head = load_u64(at);
+        k.tail |= load_u32(at + 8) & 0xFFFFFF;
+        k.hash = hash64(at, len, 0);
+        return k;
+    }
+    if (len > 8) {
+        k.head = load_u64(at);
+        k.tail |= (uint32_t)(load_u64(at + len - 8) >> 8 * (16 - len));
+    } else if (len >= 4) {
+        k.head = load_u32(at) | (uint64_t)load_u32(at + len - 4) << 8 * (len - 4);
+    } else {
+        k.head = (unsigned char)at[0] | (uint64_t)(unsigned char)at[len / 2] << 8 * (len / 2) |
+                 (uint64_t)(unsigned char)at[len - 1] << 8 * (len - 1);
+    }
+    /* Strangers choose words, but none enters the table: a bad hash costs them nothing to find and us
+     * a longest run of the vocabulary's own. */
+    unsigned __int128 product = (unsigned __int128)(k.head ^ UINT64_C(0x9E3779B97F4A7C15)) *
+                                (k.tail ^ UINT64_C(0xD6E8FEB86659FD93));
+    k.hash = (uint64_t)product ^ (uint64_t)(product >> 64);
+    return k;
+}
+
+/* The slot that holds the word, or the empty one where it would go. */
+static inline struct vocab_word *vocab_word_slot(const struct vocab *v, struct str word,
+                                                 const struct vocab_key *key)
+{
+    uint64_t probes = 1;
+    uint32_t at = (uint32_t)key->hash & v->word_mask;
+    for (;; at = (at + 1) & v->word_mask, probes++) {
+        struct vocab_word *w = &v->words[at];
+        const uint32_t token = atomic_load_explicit(&w->token, memory_order_relaxed);
+        if (token == VOCAB_NONE) break;
+        if (w->head != key->head || w->tail != key->tail) continue;
+        if (word.len <= VOCAB_WORD_HEAD) break;
+        if (str_eq(vocab_bytes(v, token & VOCAB_WORD_ID_MASK), word)) break;
+    }
+    work_add(probes);
+    return &v->words[at];
+}
 
 /* Asks for the place of a word of that hash, without waiting for it. */
 static inline void vocab_word_fetch(const struct vocab *v, uint64_t hash)
