@@ -26,114 +26,40 @@
 
 /* ---- what the length predictor may know ---- */
 
-/* Unescaped, of one message; `role` points into the JSON. */
-struct message {
-    struct str role;
-    struct buf content;
-};
-
-/* The texts of a content's parts, [{"type": "text", "text": ...}, ...], a line each. */
-static void read_parts(struct json_reader *r, struct buf *out)
+/* Unescaped, in the arena; empty without memory for it. */
+static struct str plain(struct arena *arena, struct str escaped)
 {
-    while (json_next(r) == JSON_OBJECT) {
-        while (json_next(r) == JSON_KEY) {
-            if (!json_key_is(r, "text")) {
-                json_skip(r);
-                continue;
-            }
-            enum json_token t = json_next(r);
-            if (t == JSON_STRING) {
-                if (out->len > 0) buf_byte(out, '\n');
-                json_text(r, out);
-            } else if (t == JSON_OBJECT || t == JSON_ARRAY) {
-                json_skip_rest(r);
-            }
-        }
-    }
-}
-
-/* True when it has text. */
-static bool read_message(struct json_reader *r, struct message *m)
-{
-    bool text = false;
-    m->role = (struct str){ 0 };
-    while (json_next(r) == JSON_KEY) {
-        bool role = json_key_is(r, "role");
-        if (!role && !json_key_is(r, "content")) {
-            json_skip(r);
-            continue;
-        }
-        enum json_token t = json_next(r);
-        if (role && t == JSON_STRING) m->role = r->raw;
-        if (!role && (t == JSON_STRING || t == JSON_ARRAY)) {
-            text = true;
-            buf_clear(&m->content);
-            if (t == JSON_STRING) json_text(r, &m->content);
-            if (t == JSON_ARRAY) read_parts(r, &m->content);
-        } else if (t == JSON_OBJECT || t == JSON_ARRAY) {
-            json_skip_rest(r);
-        }
-    }
+    struct str text = { 0 };
+    if (escaped.len > 0 && json_unescape_arena(escaped, arena, &text) < 0)
+        return (struct str){ 0 };
     return text;
 }
 
-struct told {
-    size_t previous_bytes; /* of the last answer; 0: none */
-    uint64_t group;
-};
-
-/* Leaves the text of the last message that has any in `out`. */
-static void read_messages(struct str messages, struct buf *out, struct told *ret)
+/* The end of a text that the request keeps: predictors read no more of it. */
+static struct str end_of(struct str text)
 {
-    CLEANUP(buf_fini) struct buf content = { 0 };
-    struct message m = { 0 };
-    struct json_reader r;
-    json_reader_init(&r, messages);
-    if (json_next(&r) != JSON_ARRAY) return;
-    while (json_next(&r) == JSON_OBJECT) {
-        m.content = content;
-        bool text = read_message(&r, &m);
-        content = m.content;
-        if (!text) continue;
-        if (str_eq(m.role, STR("assistant"))) ret->previous_bytes = content.len;
-        if (str_eq(m.role, STR("system")) || str_eq(m.role, STR("developer"))) {
-            ret->group = hash64(content.data, content.len, 2);
-        }
-        struct buf last = content;
-        content = *out;
-        *out = last;
-    }
-}
-
-/* The end of the text, kept with the request: predictors read no more of it. */
-static struct str keep(struct arena *arena, struct str text)
-{
-    if (text.len > TEXT_BYTES_MAX) {
-        text = str_of(text.data + text.len - TEXT_BYTES_MAX, TEXT_BYTES_MAX);
-    }
-    return text.len > 0 ? arena_str(arena, text) : (struct str){ 0 };
+    if (text.len <= TEXT_BYTES_MAX) return text;
+    return str_of(text.data + text.len - TEXT_BYTES_MAX, TEXT_BYTES_MAX);
 }
 
 void features_of(const struct openai_request *api, struct str tenant, uint32_t prompt_tokens,
                  struct arena *arena, struct predict_features *ret)
 {
-    CLEANUP(buf_fini) struct buf content = { 0 };
-    struct told told = { 0 };
     bool chat = api->surface == OPENAI_CHAT;
-    if (chat) read_messages(api->messages, &content, &told);
-    struct str text = chat ? buf_view(&content) : api->prompt;
+    struct str text = chat ? plain(arena, api->last_text) : api->prompt;
+    struct str system = plain(arena, api->last_system), said = plain(arena, api->last_answer);
     struct str head = chat ? api->messages : api->prompt;
     size_t bytes = head.len;
     if (head.len > FEATURE_PREFIX_BYTES) head.len = FEATURE_PREFIX_BYTES;
     ret->tenant = hash64(tenant.data, tenant.len, 0);
     ret->prefix = hash64(head.data, head.len, ret->tenant);
-    ret->group = told.group;
+    ret->group = api->last_system.data ? hash64(system.data, system.len, 2) : 0;
     ret->ask = text_ask(text);
-    ret->text = keep(arena, text);
+    ret->text = end_of(text);
     ret->prompt_tokens = prompt_tokens;
     ret->previous_tokens = 0;
-    if (told.previous_bytes > 0) {
-        double share = (double)told.previous_bytes / (double)bytes;
+    if (said.len > 0) {
+        double share = (double)said.len / (double)bytes;
         ret->previous_tokens = 1 + (uint32_t)(share * (double)prompt_tokens);
     }
 }
@@ -151,8 +77,9 @@ static int make_ids(struct request *r, const struct bundle *bundle, size_t ids_m
                                           .kwargs = r->client.api.chat_template_kwargs,
                                           .generation_prompt = true,
                                           .now_s = clock_wall_us() / 1000000,
-                                          .steps_max =
-                                              r->client.at_text ? 0 : ENCODE_INLINE_STEPS };
+                                          .steps_max = r->client.at_text ? 0 : ENCODE_INLINE_STEPS,
+                                          .scratch =
+                                              r->client.at_text ? NULL : &r->home->render };
         return encode_chat(&m, &chat, ids_max, &r->client.ids, err);
     }
     if (r->client.api.prompt_ids)
@@ -216,7 +143,7 @@ static int make_keys(struct request *r, struct str salt)
 {
     uint32_t count = (uint32_t)r->client.ids.count / BLOCK_TOKENS;
     if (count == 0) return 0;
-    r->client.keys = malloc(count * sizeof *r->client.keys);
+    r->client.keys = arena_array(&r->client.arena, count, sizeof *r->client.keys);
     if (!r->client.keys)
         return openai_error_set(&r->client.problem, -ENOMEM, OPENAI_INTERNAL, NULL, "no memory");
     r->mail.arrival.keys = r->client.keys;

@@ -27,7 +27,7 @@ int prompt_check_context(struct request *r, uint32_t context_tokens);
 #define FEATURES_HAVE \
     (PREDICT_TEXT | PREDICT_TENANT | PREDICT_PREVIOUS | PREDICT_GROUP | PREDICT_REPORTED)
 
-/* All fields but output_max, which the caller knows. The text lives in the arena; without memory it
- * is empty. */
+/* All fields but output_max, which the caller knows. The text lives in the arena or is a part of
+ * api->prompt; without memory it is empty. */
 void features_of(const struct openai_request *api, struct str tenant, uint32_t prompt_tokens,
                  struct arena *arena, struct predict_features *ret);

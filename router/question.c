@@ -40,6 +40,9 @@ static bool fill(struct request *q, const struct request *r, const struct snapsh
         arena_str(&q->client.arena, r->client.api.chat_template_kwargs);
     *(r->client.api.surface == OPENAI_CHAT ? &q->client.api.messages : &q->client.api.prompt) =
         text;
+    q->client.api.last_text = STR(QUESTION_TEXT);
+    q->client.api.last_answer = arena_str(&q->client.arena, r->client.api.last_answer);
+    q->client.api.last_system = arena_str(&q->client.arena, r->client.api.last_system);
     q->client.salt = arena_str(&q->client.arena, r->client.salt);
     memcpy(q->mail.arrival.tenant_name, r->mail.arrival.tenant_name,
            sizeof q->mail.arrival.tenant_name);

@@ -92,8 +92,12 @@ static inline bool json_is_plain(char c)
 /* Bytes at the start of `s` that are plain, eight at a time. */
 size_t json_plain(struct str s);
 
-/* Bytes 0..255 of one char unescaped into `out`: for callers that hold a raw slice. */
+/* Unescape a raw slice of a string: into `out`; to raw.len bytes of room, because unescaping never
+ * lengthens (the bytes written, or SIZE_MAX); into an arena. -EINVAL and SIZE_MAX: a malformed escape,
+ * which a reader's own slices have not. */
 int json_unescape(struct str raw, struct buf *out);
+size_t json_unescape_to(struct str raw, char *to);
+int json_unescape_arena(struct str raw, struct arena *a, struct str *ret);
 
 struct json_writer {
     struct buf *out;

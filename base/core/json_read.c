@@ -373,25 +373,37 @@ int json_text(const struct json_reader *r, struct buf *out)
     return r->escaped ? json_unescape(r->raw, out) : buf_str(out, r->raw);
 }
 
-int json_text_arena(const struct json_reader *r, struct arena *a, struct str *ret)
+size_t json_unescape_to(struct str raw, char *to)
 {
-    if (r->token != JSON_STRING && r->token != JSON_KEY) return -EINVAL;
-    struct str raw = r->raw;
-    char *copy = arena_alloc(a, raw.len + 1); /* unescaping never lengthens */
-    if (!copy) return -ENOMEM;
     size_t len = 0;
     while (raw.len) {
-        const char *slash = r->escaped ? memchr(raw.data, '\\', raw.len) : NULL;
+        const char *slash = memchr(raw.data, '\\', raw.len);
         size_t n = slash ? (size_t)(slash - raw.data) : raw.len, written = n;
         if (n > 0)
-            memcpy(copy + len, raw.data, n);
+            memcpy(to + len, raw.data, n);
         else
-            n = escape(raw, copy + len, &written);
+            n = escape(raw, to + len, &written);
+        if (n == 0) return SIZE_MAX;
         len += written;
         raw = str_of(raw.data + n, raw.len - n);
     }
+    return len;
+}
+
+int json_unescape_arena(struct str raw, struct arena *a, struct str *ret)
+{
+    char *copy = arena_alloc(a, raw.len + 1);
+    if (!copy) return -ENOMEM;
+    size_t len = json_unescape_to(raw, copy);
+    if (len == SIZE_MAX) return -EINVAL;
     *ret = str_of(copy, len);
     return 0;
+}
+
+int json_text_arena(const struct json_reader *r, struct arena *a, struct str *ret)
+{
+    if (r->token != JSON_STRING && r->token != JSON_KEY) return -EINVAL;
+    return json_unescape_arena(r->raw, a, ret);
 }
 
 /* A number with a point or an exponent, as an integer of magnitude below `limit`. */

@@ -345,13 +345,16 @@ static int text_part(struct openai_walk *p, uint32_t index, struct str *ret)
     return 0;
 }
 
-/* An array of parts, its opening bracket the current token, becomes one string. */
-static int join_parts(struct openai_walk *p, uint32_t index, struct str body, struct rewrite *w)
+/* An array of parts, its opening bracket the current token, becomes one string; *ret is what stands
+ * between its quotes. */
+static int join_parts(struct openai_walk *p, uint32_t index, struct str body, struct rewrite *w,
+                      struct str *ret)
 {
     if (!w->out) w->out = arena_alloc(p->arena, body.len);
     if (!w->out) return no_memory(p, "messages");
     rewrite_copy_to(w, body, p->r.start);
     rewrite_put(w, STR("\""));
+    const size_t from = w->len;
     for (uint32_t count = 0; json_next(&p->r) != JSON_ARRAY_END; count++) {
         struct str text = { 0 };
         if (count == OPENAI_PARTS_MAX)
@@ -362,25 +365,38 @@ static int join_parts(struct openai_walk *p, uint32_t index, struct str body, st
         if (count > 0) rewrite_put(w, STR("\\n"));
         rewrite_put(w, text);
     }
+    *ret = str_of(w->out + from, w->len - from);
     rewrite_put(w, STR("\""));
     w->from = p->r.pos;
     return 0;
 }
 
-static int take_content(struct openai_walk *p, uint32_t index, struct str body, struct rewrite *w)
+/* *ret: data NULL for a content of null. */
+static int take_content(struct openai_walk *p, uint32_t index, struct str body, struct rewrite *w,
+                        struct str *ret)
 {
     enum json_token t = json_next(&p->r);
+    *ret = t == JSON_STRING ? p->r.raw : (struct str){ 0 };
     if (t == JSON_STRING || t == JSON_NULL) return 0;
-    if (t == JSON_ARRAY) return join_parts(p, index, body, w);
+    if (t == JSON_ARRAY) return join_parts(p, index, body, w, ret);
     if (t == JSON_ERROR) return broken_json(p);
     return INVALID(p, "messages", "messages[%u].content must be a string or an array of parts.",
                    index);
+}
+
+static void note_content(struct openai_request *req, struct str role, struct str content)
+{
+    if (!content.data) return;
+    req->last_text = content;
+    if (str_eq(role, STR("assistant"))) req->last_answer = content;
+    if (str_eq(role, STR("system")) || str_eq(role, STR("developer"))) req->last_system = content;
 }
 
 /* One message, its opening bracket the current token. */
 static int take_message(struct openai_walk *p, uint32_t index, struct str body, struct rewrite *w)
 {
     struct json_reader *r = &p->r;
+    struct str role_text = { 0 }, content_text = { 0 };
     bool has_role = false, has_content = false;
     if (r->token == JSON_ERROR) return broken_json(p);
     if (r->token != JSON_OBJECT)
@@ -393,14 +409,17 @@ static int take_message(struct openai_walk *p, uint32_t index, struct str body, 
         has_role = has_role || role;
         has_content = has_content || content;
         if (content) {
-            int rc = take_content(p, index, body, w);
+            int rc = take_content(p, index, body, w, &content_text);
             if (rc < 0) return rc;
         } else if (json_skip(r) != JSON_STRING && role) {
             return wrong_type(p, "messages", "an array of objects whose role is a string");
+        } else if (role) {
+            role_text = r->raw;
         }
     }
     if (r->token != JSON_OBJECT_END) return broken_json(p);
     if (!has_role) return INVALID(p, "messages", "messages[%u] has no role.", index);
+    note_content(&p->req, role_text, content_text);
     return 0;
 }
 
@@ -409,17 +428,15 @@ static int take_messages(struct openai_walk *p, const struct key *k)
     (void)k;
     uint32_t count = 0;
     if (p->r.token != JSON_ARRAY) return wrong_type(p, "messages", "an array");
-    int rc = count_items(p, "messages", OPENAI_MESSAGES_MAX, &count);
-    if (rc < 0) return rc;
-    if (count == 0) return INVALID(p, "messages", "messages may not be empty.");
     size_t start = p->r.start;
     struct rewrite w = { .from = start };
-    for (uint32_t i = 0; i < count; i++) {
-        json_next(&p->r);
-        rc = take_message(p, i, p->r.text, &w);
+    for (; json_next(&p->r) != JSON_ARRAY_END; count++) {
+        if (count == OPENAI_MESSAGES_MAX)
+            return INVALID(p, "messages", "messages: more than %u items.", OPENAI_MESSAGES_MAX);
+        int rc = take_message(p, count, p->r.text, &w);
         if (rc < 0) return rc;
     }
-    json_next(&p->r); /* the closing bracket */
+    if (count == 0) return INVALID(p, "messages", "messages may not be empty.");
     if (w.out) rewrite_copy_to(&w, p->r.text, p->r.pos);
     p->req.messages =
         w.out ? str_of(w.out, w.len) : str_of(p->r.text.data + start, p->r.pos - start);

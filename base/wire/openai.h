@@ -44,6 +44,10 @@ struct openai_request {
     struct str tools;                /* JSON array, or empty (also for tool_choice "none") */
     struct str chat_template_kwargs; /* JSON object, or empty */
 
+    /* Contents of the last message of any role that has text, of the assistant's last, and of the last
+     * of "system" or "developer": within `messages`, still escaped; data NULL: there is none. */
+    struct str last_text, last_answer, last_system;
+
     /* completion: text, or ids when prompt_ids is not NULL */
     struct str prompt;
     const uint32_t *prompt_ids;

@@ -1,13 +1,26 @@
-/* t_features.c - questions of one kind share a key, of two kinds do not; any JSON is survived. */
+/* t_features.c - questions of one kind share a key, of two kinds do not. */
+#include "base/core/buf.h"
 #include "router/generate.h"
 #include "tests/unit/unit.h"
 
 static struct arena arena;
 
+/* As a client would send them, or a body that is refused. */
+static bool parse(const char *messages, struct openai_request *ret)
+{
+    static struct buf body; /* what is parsed points into it */
+    struct openai_error e = { 0 };
+    buf_clear(&body);
+    buf_printf(&body, "{\"messages\":%s}", messages);
+    assert_int_equal(body.rc, 0);
+    return openai_parse(OPENAI_CHAT, buf_view(&body), &arena, ret, &e) == 0;
+}
+
 static struct predict_features chat(const char *messages)
 {
-    struct openai_request api = { .surface = OPENAI_CHAT, .messages = str_from(messages) };
+    struct openai_request api = { 0 };
     struct predict_features f = { 0 };
+    if (!parse(messages, &api)) fail_msg("refused: %s", messages);
     features_of(&api, STR("tenant"), 100, &arena, &f);
     return f;
 }
@@ -48,8 +61,8 @@ static void questions_of_a_kind_share_a_key(void **state)
         { PARTS(TEXT("Say one word")), USER("Say one word"), true, "a content of one part" },
         { PARTS(TEXT("Look at this") "," TEXT("Say one word")), USER("Say one word"), true,
           "the last of several parts" },
-        { PARTS(TEXT("Say one word") ",{\"type\":\"image_url\",\"image_url\":{\"url\":\"x\"}}"),
-          USER("Say one word"), true, "parts without text" },
+        { "[{\"role\":\"user\",\"content\":\"Say one word\"},{\"role\":\"assistant\",\"content\":null}]",
+          USER("Say one word"), true, "a content that is null" },
         { "[{\"content\":\"Say one word\",\"x\":{\"content\":\"No\"},\"role\":\"user\"}]",
           USER("Say one word"), true, "content that is not the message's own" },
     };
@@ -82,28 +95,17 @@ static void the_beginning_and_the_tenant_are_keys_too(void **state)
     assert_int_not_equal(completion("Say one word").prefix, completion("Say two words").prefix);
 }
 
-/* What is no question has the key 0, and nothing is read beyond its end. */
-static void odd_bodies_have_no_question(void **state)
+/* What is no question has the key 0. */
+static void messages_without_text_have_no_question(void **state)
 {
     (void)state;
     static const char *const rows[] = {
-        "",
-        "[",
-        "[]",
-        "{}",
-        "null",
-        "[1,2]",
-        "[{}]",
-        "[{\"content\":null}]",
-        "[{\"content\":[]}]",
-        "[{\"content\":{\"text\":\"x\"}}]",
-        "[{\"content\":[{\"text\":{\"text\":\"x\"}}]}]",
-        "[{\"content\":[1,\"x\"]}]",
-        "[{\"content\":[{\"text\":7}]}]",
-        "[{\"content\":\"\"}]",
-        "[{\"content\":\" \\n\\t \"}]",
-        "[{\"content\":\"unended",
-        "[{\"content\":[{\"text\":\"unended",
+        "[{\"role\":\"user\"}]",
+        "[{\"role\":\"user\",\"content\":null}]",
+        "[{\"role\":\"user\",\"content\":[]}]",
+        "[{\"role\":\"user\",\"content\":\"\"}]",
+        "[{\"role\":\"user\",\"content\":\" \\n\\t \"}]",
+        PARTS(TEXT("")),
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         if (chat(rows[i]).ask != 0) fail_msg("a question was found in %s", rows[i]);
@@ -142,12 +144,13 @@ static void a_long_text_keeps_its_end(void **state)
     memcpy(text + sizeof text - 13, " the end now", 12);
     struct predict_features f = completion(text);
     assert_true(f.text.len > 0 && f.text.len < 1024 && str_ends(f.text, STR(" the end now")));
+    struct openai_request api = { 0 };
     struct arena none;
     arena_init(&none, 16);
-    struct openai_request api = { .surface = OPENAI_COMPLETION, .prompt = str_from(text) };
+    assert_true(parse("[" SAID("user", "Say one word, and then no more of them") "]", &api));
     features_of(&api, STR("a"), 100, &none, &f);
     assert_int_equal(f.text.len, 0);
-    assert_int_not_equal(f.ask, 0);
+    assert_int_equal(f.ask, 0);
     arena_fini(&none);
 }
 
@@ -158,7 +161,7 @@ int main(void)
         cmocka_unit_test(questions_of_a_kind_share_a_key),
         cmocka_unit_test(both_surfaces_ask_alike),
         cmocka_unit_test(the_beginning_and_the_tenant_are_keys_too),
-        cmocka_unit_test(odd_bodies_have_no_question),
+        cmocka_unit_test(messages_without_text_have_no_question),
         cmocka_unit_test(a_conversation_names_its_task_and_its_last_answer),
         cmocka_unit_test(a_long_text_keeps_its_end),
     };

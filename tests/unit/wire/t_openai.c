@@ -129,6 +129,25 @@ static void prompts(void **state)
     }
 }
 
+/* What the predictor of lengths asks of a conversation is told without another walk over it. */
+static void tells_the_last_contents_of_roles(void **state)
+{
+    struct fixture *f = *state;
+    must_parse(f, OPENAI_CHAT,
+               "{\"messages\":[{\"role\":\"system\",\"content\":\"be\\nkind\"},"
+               "{\"content\":\"one\",\"role\":\"assistant\"},"
+               "{\"role\":\"developer\",\"content\":\"be brief\"},"
+               "{\"role\":\"assistant\",\"content\":\"\"},"
+               "{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":\"a\"},"
+               "{\"type\":\"text\",\"text\":\"b\"}]},"
+               "{\"role\":\"assistant\",\"content\":null},{\"role\":\"tool\"}]}");
+    assert_true(str_eq(f->req.last_text, STR("a\\nb")));
+    assert_true(str_eq(f->req.last_system, STR("be brief")));
+    assert_true(f->req.last_answer.data && f->req.last_answer.len == 0);
+    must_parse(f, OPENAI_CHAT, "{\"messages\":[{\"role\":\"user\",\"content\":null}]}");
+    assert_false(f->req.last_text.data || f->req.last_system.data || f->req.last_answer.data);
+}
+
 static void parts_become_one_string(void **state)
 {
     struct fixture *f = *state;
@@ -419,6 +438,7 @@ static int openai_tests(void)
         cmocka_unit_test(takes_a_full_chat_request),
         cmocka_unit_test(null_and_absent_are_defaults),
         cmocka_unit_test(prompts),
+        cmocka_unit_test(tells_the_last_contents_of_roles),
         cmocka_unit_test(parts_become_one_string),
         cmocka_unit_test(refuses_chat),
         cmocka_unit_test(refuses_completion),
