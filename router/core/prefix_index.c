@@ -180,10 +180,9 @@ static uint32_t home_of(const struct prefix_index *ix, struct block_key key)
     return (uint32_t)hash_keyed(&key, sizeof key) & ix->table_mask;
 }
 
-/* The table place of `key`, or the empty place where it would go. */
-static uint32_t place_of(const struct prefix_index *ix, struct block_key key)
+/* The table place of `key`, whose home is known, or the empty place where it would go. */
+static uint32_t place_from(const struct prefix_index *ix, struct block_key key, uint32_t place)
 {
-    uint32_t place = home_of(ix, key);
     uint64_t probes = 1;
     for (; ix->table[place] != NONE && !block_key_eq(block_at(ix, ix->table[place])->key, key);
          probes++) {
@@ -191,6 +190,11 @@ static uint32_t place_of(const struct prefix_index *ix, struct block_key key)
     }
     work_add(probes);
     return place;
+}
+
+static uint32_t place_of(const struct prefix_index *ix, struct block_key key)
+{
+    return place_from(ix, key, home_of(ix, key));
 }
 
 /* Empties a place and moves later members of its run back, so that no tombstone is needed. */
@@ -327,9 +331,9 @@ void prefix_index_drop_slot(struct prefix_index *ix, uint32_t slot)
 
 /* Each key's place and block are a miss of the cache of their own; asked for together they cost
  * little more than one. */
-static void fetch_ahead(const struct prefix_index *ix, const struct block_key *keys, uint32_t count)
+static void fetch_ahead(const struct prefix_index *ix, const struct block_key *keys, uint32_t count,
+                        uint32_t home[FETCH_MAX])
 {
-    uint32_t home[FETCH_MAX];
     for (uint32_t i = 0; i < count; i++) {
         home[i] = home_of(ix, keys[i]);
         __builtin_prefetch(&ix->table[home[i]]);
@@ -344,10 +348,11 @@ void prefix_index_match(struct prefix_index *ix, const struct block_key *keys, u
     memset(ret_blocks, 0, ix->slots * sizeof *ret_blocks);
     uint64_t run[WORDS_MAX]; /* slots that hold every block so far */
     memset(run, 0xff, ix->words * sizeof *run);
-    uint32_t met = 0, met_at[MET_MAX];
+    uint32_t met = 0, met_at[MET_MAX], home[FETCH_MAX];
     for (uint64_t any = 1; met < count && any; met += any != 0) {
-        if (met % FETCH_MAX == 0) fetch_ahead(ix, keys + met, min_u32(count - met, FETCH_MAX));
-        uint32_t at = find(ix, keys[met]);
+        if (met % FETCH_MAX == 0)
+            fetch_ahead(ix, keys + met, min_u32(count - met, FETCH_MAX), home);
+        uint32_t at = ix->table[place_from(ix, keys[met], home[met % FETCH_MAX])];
         if (at == NONE) break;
         if (met < MET_MAX) met_at[met] = at;
         struct block *b = block_at(ix, at);
