@@ -47,6 +47,7 @@ int byte_loop_new(const struct byte_loop_config *config, struct byte_loop **ret,
     if (!b) return err_set(err, -ENOMEM, "router: no memory");
     list_init(&b->live);
     list_init(&b->token_calls);
+    arena_init(&b->frame, REQUEST_ARENA_BYTES_MAX);
     const struct router_config *rc = config->router;
     struct addr listen;
     struct str host;
@@ -128,6 +129,9 @@ void byte_loop_free(struct byte_loop *b)
     text_desk_fini(&b->text);
     loop_free(b->loop);
     pool_fini(&b->requests);
+    arena_fini(&b->render);
+    arena_fini(&b->frame);
+    buf_fini(&b->body);
     free(b);
 }
 

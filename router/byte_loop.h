@@ -61,6 +61,8 @@ struct byte_loop {
     struct snapshot_board *board;
     struct metrics *metrics;
     struct pool requests;
+    struct arena render, frame; /* of the prompt that is rendered, of the frame that is read */
+    struct buf body;            /* of the call that is about to be made */
     struct list live;    /* requests not yet given back */
     struct rng rng;      /* request ids and seeds */
     char host[64];       /* that we listen at */

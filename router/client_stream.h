@@ -69,7 +69,6 @@ struct client_stream {
     struct loop_timer silence_timer;
     struct line_reader lines; /* of an internal reply */
     struct sse_reader events; /* of another engine's streamed reply */
-    struct arena frame_arena;
     struct buf answer;  /* text of a whole response */
     struct buf refusal; /* an engine's words with another status than 200 */
     struct buf out;     /* what is being rendered */

@@ -4,7 +4,6 @@
 #include "base/core/bits.h"
 #include "router/byte_loop.h"
 
-#include <stdlib.h>
 
 struct request *request_take(struct byte_loop *b, int64_t deadline_us, void (*on_deadline)(void *))
 {
@@ -16,7 +15,6 @@ struct request *request_take(struct byte_loop *b, int64_t deadline_us, void (*on
     r->client.deadline_us = deadline_us;
     r->client.deadline = (struct loop_timer){ .fn = on_deadline, .arg = r };
     arena_init(&r->client.arena, REQUEST_ARENA_BYTES_MAX);
-    arena_init(&r->client.frame_arena, REQUEST_ARENA_BYTES_MAX);
     return r;
 }
 
@@ -157,9 +155,7 @@ void request_release(struct request *r)
     bundle_unpin(&b->board->pins, &r->client.pins);
     list_remove(&r->client.link);
     ids_fini(&r->client.ids);
-    free(r->client.keys);
     arena_fini(&r->client.arena);
-    arena_fini(&r->client.frame_arena);
     line_reader_fini(&r->client.lines);
     sse_reader_fini(&r->client.events);
     buf_fini(&r->client.answer);

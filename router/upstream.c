@@ -22,6 +22,7 @@
 #define WHOLE_BYTES_MAX ((size_t)64 << 20) /* of an answer that is sent whole */
 #define REFUSAL_BYTES_MAX ((size_t)64 << 10)
 #define EVENT_BYTES_MAX ((size_t)1 << 20)
+#define BODY_KEEP_BYTES ((size_t)64 << 10) /* of a byte loop, from call to call */
 
 uint32_t leg_generated(const struct request *r)
 {
@@ -254,8 +255,9 @@ static int on_frame(void *arg, struct str line)
     struct err err = { 0 };
     if (r->client.over) return -ECANCELED; /* an earlier line of this slice found the client gone */
     if (line.len == 0) return 0;
-    arena_reset(&r->client.frame_arena);
-    int rc = generate_frame_decode(line, &r->client.frame_arena, &frame, &err);
+    struct arena *arena = &r->home->frame;
+    arena_reset(arena);
+    int rc = generate_frame_decode(line, arena, &frame, &err);
     if (rc < 0) {
         log_event(LOG_WARN, "frame_malformed", "id=%s instance=%s error=%s", r->id,
                   r->client.target.instance, err.text);
@@ -496,7 +498,8 @@ static void call_engine(struct request *r, struct str body)
 void upstream_start(struct request *r)
 {
     bool ours = r->client.target.kind == ENGINE_MUSTER;
-    CLEANUP(buf_fini) struct buf body = { 0 };
+    struct buf *body = &r->home->body; /* nobody keeps it: a call copies what it sends */
+    buf_clear(body);
     int rc = leg_begin(r);
     if (rc < 0) {
         request_failed(r, RETRY_ERROR);
@@ -506,7 +509,8 @@ void upstream_start(struct request *r)
         request_over(r);
     } else if (!ours) {
         call_engine(r, r->client.body);
-    } else if (make_body(r, &body)) {
-        call_engine(r, buf_view(&body));
+    } else if (make_body(r, body)) {
+        call_engine(r, buf_view(body));
     }
+    if (body->cap > BODY_KEEP_BYTES) buf_fini(body);
 }

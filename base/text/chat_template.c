@@ -167,15 +167,22 @@ int chat_template_render(const struct chat_template *t, const struct chat_inputs
 {
     struct jinja_run run = { .now_s = in->now_s, .err = err, .line = 1 };
     set_limits(&run.limits, limits);
-    arena_init(&run.arena, run.limits.memory_bytes_max);
+    if (in->scratch) run.arena = *in->scratch;
+    run.arena.bytes_max = run.limits.memory_bytes_max;
     struct jinja_builder page = { .run = &run };
     struct jinja_scope *scope = NULL;
     run.out = &page;
     int rc = jinja_dict_new(&run, &run.globals);
     if (rc == 0) rc = set_inputs(&run, in);
     if (rc == 0) rc = jinja_scope_new(&run, NULL, &scope);
+    if (rc == 0) rc = jinja_expect(&page, min_size(in->messages.len, run.limits.output_bytes_max));
     if (rc == 0) rc = jinja_exec(&run, scope, t->body);
     if (rc == 0) rc = copy_page(out, &page, err);
-    arena_fini(&run.arena);
+    if (in->scratch) {
+        arena_reset(&run.arena);
+        *in->scratch = run.arena;
+    } else {
+        arena_fini(&run.arena);
+    }
     return rc;
 }

@@ -42,6 +42,7 @@ int encode_chat(const struct encode_model *m, const struct encode_chat *chat, si
         .bos_token = special_text(v, vocab_special(v)->bos),
         .eos_token = special_text(v, vocab_special(v)->eos),
         .now_s = chat->now_s,
+        .scratch = chat->scratch,
     };
     const struct chat_limits limits = { .steps_max = chat->steps_max };
     CLEANUP(chat_output_fini) struct chat_output page = { 0 };

@@ -26,7 +26,8 @@ struct encode_chat {
     struct str messages, tools, kwargs; /* JSON, as struct chat_inputs */
     bool generation_prompt;
     int64_t now_s;
-    uint64_t steps_max; /* 0: the template's own bound */
+    uint64_t steps_max;    /* 0: the template's own bound */
+    struct arena *scratch; /* as struct chat_inputs */
 };
 
 int encode_chat(const struct encode_model *m, const struct encode_chat *chat, size_t ids_max,

@@ -8,6 +8,8 @@
 #include "base/core/json.h"
 #include "base/wire/sse.h"
 
+#define FORM_BYTES 768 /* that a reply or chunk has room in, beside its text */
+
 const char *openai_finish_name(enum finish finish)
 {
     return finish == FINISH_STOP || finish == FINISH_LENGTH ? finish_names[finish] : NULL;
@@ -76,6 +78,7 @@ int openai_reply_whole(const struct openai_reply *r, struct str text, enum finis
                        const struct usage *usage, struct buf *out)
 {
     struct json_writer w;
+    buf_reserve(out, text.len + FORM_BYTES);
     json_writer_init(&w, out);
     open_choice(&w, r, false);
     if (r->surface == OPENAI_CHAT) {
@@ -132,6 +135,7 @@ int openai_text_form_make(const struct openai_reply *r, struct openai_text_form 
     const struct str member =
         r->surface == OPENAI_CHAT ? STR("\"content\":\"\"") : STR("\"text\":\"\"");
     buf_clear(&ret->bytes);
+    buf_reserve(&ret->bytes, FORM_BYTES);
     int rc = openai_chunk_text(r, STR(""), &ret->bytes);
     if (rc < 0) return rc;
     /* Quotes within names are escaped, so that the member is found nowhere else. */

@@ -139,8 +139,11 @@ static void write_header(struct buf *out, struct str name, struct str prefix, st
     buf_str(out, STR("\r\n"));
 }
 
+#define HEAD_BYTES 512 /* that most requests' heads have room in */
+
 static int write_request(struct buf *out, const struct http_call_request *req)
 {
+    if (buf_reserve(out, req->body.len + HEAD_BYTES) < 0) return out->rc;
     struct str method = method_of(req);
     bool bare_v6 = req->host.data[0] != '[' && memchr(req->host.data, ':', req->host.len);
     buf_str(out, method);

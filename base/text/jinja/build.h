@@ -14,6 +14,8 @@ struct jinja_builder {
     int rc;
 };
 
+/* Room at once for a text that is expected to have so many bytes, instead of by doubling. */
+int jinja_expect(struct jinja_builder *b, size_t bytes);
 void jinja_put(struct jinja_builder *b, struct jinja_text t);
 void jinja_put_str(struct jinja_builder *b, struct str s);                 /* unmarked */
 void jinja_put_marked(struct jinja_builder *b, struct str s, bool marked); /* all or nothing */

@@ -30,15 +30,12 @@ static int load_text(struct loader *l, struct jinja_value *ret)
     struct str raw = l->reader.raw;
     struct jinja_text t = { .mark = l->ones, .data = raw.data, .len = raw.len };
     if (l->reader.escaped) {
-        CLEANUP(buf_fini) struct buf plain = { .max = raw.len + 1 };
         void *copy;
-        int rc = json_text(&l->reader, &plain);
-        if (rc < 0) return jinja_fail(l->run, rc, "no memory for a string");
-        rc = jinja_alloc(l->run, plain.len, 1, &copy);
+        int rc = jinja_alloc(l->run, raw.len, 1, &copy);
         if (rc < 0) return rc;
-        if (plain.len > 0) memcpy(copy, plain.data, plain.len);
         t.data = copy;
-        t.len = plain.len;
+        t.len = json_unescape_to(raw, copy);
+        must(t.len <= raw.len);
     }
     *ret = jinja_string(t);
     return 0;

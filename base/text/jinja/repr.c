@@ -39,6 +39,11 @@ static int grow(struct jinja_builder *b, size_t more)
     return 0;
 }
 
+int jinja_expect(struct jinja_builder *b, size_t bytes)
+{
+    return grow(b, bytes);
+}
+
 static int make_marks(struct jinja_builder *b)
 {
     void *mark;
