@@ -63,10 +63,10 @@ struct byte_loop {
     struct pool requests;
     struct arena render, frame; /* of the prompt that is rendered, of the frame that is read */
     struct buf body;            /* of the call that is about to be made */
-    struct list live;    /* requests not yet given back */
-    struct rng rng;      /* request ids and seeds */
-    char host[64];       /* that we listen at */
-    uint64_t print_seed; /* of prompts' fingerprints: the same in all routers of the fleet */
+    struct list live;           /* requests not yet given back */
+    struct rng rng;             /* request ids and seeds */
+    char host[64];              /* that we listen at */
+    uint64_t print_seed;        /* of prompts' fingerprints: the same in all routers of the fleet */
     bool loopback;
     bool asks_lengths; /* the predictor wants the model's own word: question.h */
     pthread_t thread;

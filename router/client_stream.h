@@ -69,9 +69,9 @@ struct client_stream {
     struct loop_timer silence_timer;
     struct line_reader lines; /* of an internal reply */
     struct sse_reader events; /* of another engine's streamed reply */
-    struct buf answer;  /* text of a whole response */
-    struct buf refusal; /* an engine's words with another status than 200 */
-    struct buf out;     /* what is being rendered */
+    struct buf answer;        /* text of a whole response */
+    struct buf refusal;       /* an engine's words with another status than 200 */
+    struct buf out;           /* what is being rendered */
     struct openai_text_form form;
     struct usage usage;
     enum finish finish;

@@ -30,8 +30,7 @@
 static struct str plain(struct arena *arena, struct str escaped)
 {
     struct str text = { 0 };
-    if (escaped.len > 0 && json_unescape_arena(escaped, arena, &text) < 0)
-        return (struct str){ 0 };
+    if (escaped.len > 0 && json_unescape_arena(escaped, arena, &text) < 0) return (struct str){ 0 };
     return text;
 }
 
@@ -78,8 +77,7 @@ static int make_ids(struct request *r, const struct bundle *bundle, size_t ids_m
                                           .generation_prompt = true,
                                           .now_s = clock_wall_us() / 1000000,
                                           .steps_max = r->client.at_text ? 0 : ENCODE_INLINE_STEPS,
-                                          .scratch =
-                                              r->client.at_text ? NULL : &r->home->render };
+                                          .scratch = r->client.at_text ? NULL : &r->home->render };
         return encode_chat(&m, &chat, ids_max, &r->client.ids, err);
     }
     if (r->client.api.prompt_ids)

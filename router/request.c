@@ -4,7 +4,6 @@
 #include "base/core/bits.h"
 #include "router/byte_loop.h"
 
-
 struct request *request_take(struct byte_loop *b, int64_t deadline_us, void (*on_deadline)(void *))
 {
     struct request *r = pool_take(&b->requests);

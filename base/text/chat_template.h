@@ -39,7 +39,8 @@ struct chat_inputs {
     bool add_generation_prompt;
     struct str bos_token, eos_token; /* texts; not content */
     int64_t now_s;                   /* strftime_now: seconds since 1970, shown as UTC */
-    struct arena *scratch; /* of the caller's thread, left empty and warm; NULL: one for this call */
+    struct arena
+        *scratch; /* of the caller's thread, left empty and warm; NULL: one for this call */
 };
 
 /* 0 in a field takes the default. */

@@ -265,7 +265,6 @@ static int decode_nested(struct decode *d, const struct field *f, char *ret)
 static const char token_digits[64] =
     "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 
-#define TOKEN_CHARS 4
 #define TOKEN_CHAR_BITS 6
 
 /* One more than the digit's value; 0 for what is no digit. */
@@ -282,26 +281,32 @@ static const uint8_t token_value[256] = {
 };
 // clang-format on
 
+bool field_tokens(struct str chars, uint32_t *ret)
+{
+    const unsigned char *from = (const unsigned char *)chars.data;
+    unsigned bad = 0;
+    for (size_t i = 0; i < chars.len / FIELD_TOKEN_CHARS; i++, from += FIELD_TOKEN_CHARS) {
+        unsigned a = token_value[from[0]] - 1u, b = token_value[from[1]] - 1u;
+        unsigned c = token_value[from[2]] - 1u, e = token_value[from[3]] - 1u;
+        bad |= a | b | c | e;
+        ret[i] = a << 3 * TOKEN_CHAR_BITS | b << 2 * TOKEN_CHAR_BITS | c << TOKEN_CHAR_BITS | e;
+    }
+    return bad <= 63;
+}
+
 static int decode_tokens(struct decode *d, const struct field *f, char *ret)
 {
     if (d->r->token != JSON_STRING) return refuse(d, f, -EINVAL, "a string of token ids");
-    const unsigned char *from = (const unsigned char *)d->r->raw.data;
-    size_t chars = d->r->raw.len, count = chars / TOKEN_CHARS;
-    if (chars % TOKEN_CHARS != 0)
+    size_t chars = d->r->raw.len, count = chars / FIELD_TOKEN_CHARS;
+    if (chars % FIELD_TOKEN_CHARS != 0)
         return err_set(d->err, -EINVAL, "%s: %zu characters are no token ids", f->name, chars);
     if ((double)count < f->min) return err_set(d->err, -EINVAL, "%s: may not be empty", f->name);
     if ((double)count > f->max)
         return err_set(d->err, -EINVAL, "%s: more than %.15g items", f->name, f->max);
     uint32_t *ids = arena_array(d->arena, count, sizeof *ids), narrow = (uint32_t)count;
     if (!ids) return refuse(d, f, -ENOMEM, "");
-    unsigned bad = 0;
-    for (size_t i = 0; i < count; i++, from += TOKEN_CHARS) {
-        unsigned a = token_value[from[0]] - 1u, b = token_value[from[1]] - 1u;
-        unsigned c = token_value[from[2]] - 1u, e = token_value[from[3]] - 1u;
-        bad |= a | b | c | e;
-        ids[i] = a << 3 * TOKEN_CHAR_BITS | b << 2 * TOKEN_CHAR_BITS | c << TOKEN_CHAR_BITS | e;
-    }
-    if (bad > 63) return err_set(d->err, -EINVAL, "%s: holds what is no token id", f->name);
+    if (!field_tokens(d->r->raw, ids))
+        return err_set(d->err, -EINVAL, "%s: holds what is no token id", f->name);
     memcpy(ret + f->offset, &ids, sizeof ids);
     memcpy(ret + f->count_offset, &narrow, sizeof narrow);
     return 0;
@@ -503,17 +508,17 @@ static void encode_tokens(const struct field *f, const char *in, struct json_wri
     if (count == 0) return;
     json_key(w, f->name);
     json_put_raw(w, STR("\""));
-    if (buf_reserve(out, (size_t)count * TOKEN_CHARS + 1) < 0) return;
+    if (buf_reserve(out, (size_t)count * FIELD_TOKEN_CHARS + 1) < 0) return;
     char *to = out->data + out->len;
-    for (uint32_t i = 0; i < count; i++, to += TOKEN_CHARS) {
+    for (uint32_t i = 0; i < count; i++, to += FIELD_TOKEN_CHARS) {
         uint32_t id = load_u32(ids + (size_t)i * sizeof id);
-        must(id < 1u << TOKEN_CHARS * TOKEN_CHAR_BITS);
+        must(id < 1u << FIELD_TOKEN_CHARS * TOKEN_CHAR_BITS);
         to[0] = token_digits[id >> 3 * TOKEN_CHAR_BITS];
         to[1] = token_digits[id >> 2 * TOKEN_CHAR_BITS & 63];
         to[2] = token_digits[id >> TOKEN_CHAR_BITS & 63];
         to[3] = token_digits[id & 63];
     }
-    out->len += (size_t)count * TOKEN_CHARS;
+    out->len += (size_t)count * FIELD_TOKEN_CHARS;
     buf_byte(out, '"');
 }
 

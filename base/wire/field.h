@@ -82,3 +82,8 @@ int fields_decode(const struct field_set *set, struct str text, struct arena *ar
 /* Appends `in` as one object. Empty strings and arrays, absent objects and numbers that are not
  * finite are left out. Returns out->rc. */
 int fields_encode(const struct field_set *set, const void *in, struct buf *out);
+
+/* What a string of FIELD_TOKENS says, whose length is a multiple of FIELD_TOKEN_CHARS: an id for each of
+ * them in ret. False: a character that belongs to no id. */
+#define FIELD_TOKEN_CHARS 4
+bool field_tokens(struct str chars, uint32_t *ret);

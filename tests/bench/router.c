@@ -160,6 +160,7 @@ static void start_haproxy(struct way *w, uint16_t origin)
     snprintf(text, sizeof text,
              "global\n  nbthread 1\n  maxconn 8192\ndefaults\n  mode http\n  timeout connect 5s\n"
              "  timeout client 60s\n  timeout server 60s\n  http-reuse always\n"
+             "  option http-no-delay\n"
              "frontend f\n  bind 127.0.0.1:%u backlog 4096\n  default_backend o\n"
              "backend o\n  server o 127.0.0.1:%u maxconn 8192\n",
              w->process.port, origin);

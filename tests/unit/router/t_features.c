@@ -61,7 +61,8 @@ static void questions_of_a_kind_share_a_key(void **state)
         { PARTS(TEXT("Say one word")), USER("Say one word"), true, "a content of one part" },
         { PARTS(TEXT("Look at this") "," TEXT("Say one word")), USER("Say one word"), true,
           "the last of several parts" },
-        { "[{\"role\":\"user\",\"content\":\"Say one word\"},{\"role\":\"assistant\",\"content\":null}]",
+        { "[{\"role\":\"user\",\"content\":\"Say one "
+          "word\"},{\"role\":\"assistant\",\"content\":null}]",
           USER("Say one word"), true, "a content that is null" },
         { "[{\"content\":\"Say one word\",\"x\":{\"content\":\"No\"},\"role\":\"user\"}]",
           USER("Say one word"), true, "content that is not the message's own" },

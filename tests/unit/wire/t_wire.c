@@ -408,6 +408,49 @@ static void absent_is_not_zero(void **state)
     assert_true(f.finish == FINISH_NONE && !f.has_usage && f.id_count == 0 && f.text.len == 0);
 }
 
+/* A blank behind the bracket sends a line to the table: both readings of it must be one. */
+static void a_frame_of_the_midst_is_what_the_table_reads(void **state)
+{
+    (void)state;
+    static const char *const lines[] = {
+        "{\"ids\":\"AAAB\",\"text\":\" a word\",\"finish\":\"none\"}",
+        "{\"ids\":\"AAAB/+9z\",\"text\":\"a\",\"finish\":\"none\"}",
+        "{\"ids\":\"\",\"text\":\"\",\"finish\":\"none\"}",
+        "{\"ids\":\"AAAB\",\"text\":\"\",\"finish\":\"none\"}",
+        "{\"ids\":\"AAAB\",\"text\":\"\xC3\xA4\",\"finish\":\"none\"}",
+        "{\"ids\":\"AAAB\",\"text\":\"\\n\\u00e4\",\"finish\":\"none\"}",
+        "{\"ids\":\"AAAB\",\"text\":\"\\\"\",\"finish\":\"none\"}",
+        "{\"ids\":\"AAAB\",\"text\":\"a\",\"finish\":\"stop\"}",
+        "{\"ids\":\"AAAB\",\"text\":\"a\",\"finish\":\"none\",\"usage\":{\"prompt\":3}}",
+        "{\"ids\":\"AAAB\",\"text\":\"a\",\"finish\":\"none\"} ",
+        "{\"ids\":\"AAAB\",\"text\":\"a\",\"finish\":\"none\"}}",
+        "{\"ids\":\"AAAB\",\"text\":\"a\",\"finish\":\"none\"",
+        "{\"ids\":\"AAAB\",\"text\":\"a\tb\",\"finish\":\"none\"}",
+        "{\"ids\":\"AAAB\",\"text\":\"\xC3\",\"finish\":\"none\"}",
+        "{\"ids\":\"AAA\",\"text\":\"a\",\"finish\":\"none\"}",
+        "{\"ids\":\"AA-B\",\"text\":\"a\",\"finish\":\"none\"}",
+        "{\"ids\":\"AAAB\",\"text\":",
+        "{\"ids\":\"AAAB",
+        "{\"ids\":\"",
+    };
+    CLEANUP(arena_fini) struct arena arena = { 0 };
+    CLEANUP(buf_fini) struct buf slow = { 0 };
+    arena_init(&arena, 1 << 20);
+    for (size_t i = 0; i < COUNT_OF(lines); i++) {
+        struct generate_frame a = { 0 }, b = { 0 };
+        struct str line = str_from(lines[i]);
+        buf_clear(&slow);
+        buf_printf(&slow, "{ %s", lines[i] + 1);
+        int fast_rc = generate_frame_decode(line, &arena, &a, NULL);
+        int slow_rc = generate_frame_decode(buf_view(&slow), &arena, &b, NULL);
+        bool same = fast_rc == slow_rc && a.id_count == b.id_count && str_eq(a.text, b.text) &&
+                    a.finish == b.finish && a.has_usage == b.has_usage;
+        for (uint32_t k = 0; same && k < a.id_count; k++)
+            same = a.ids[k] == b.ids[k];
+        if (!same) fail_msg("%s: %d and %d", lines[i], fast_rc, slow_rc);
+    }
+}
+
 static void counts_are_bounded(void **state)
 {
     (void)state;
@@ -624,10 +667,15 @@ static void hostile_peers(void **state)
 static int wire_tests(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(there_and_back),     cmocka_unit_test(members_arrive),
-        cmocka_unit_test(torn_text_is_taken), cmocka_unit_test(absent_is_not_zero),
-        cmocka_unit_test(counts_are_bounded), cmocka_unit_test(memory_may_end_anywhere),
-        cmocka_unit_test(mutilated_messages), cmocka_unit_test(hostile_peers),
+        cmocka_unit_test(there_and_back),
+        cmocka_unit_test(members_arrive),
+        cmocka_unit_test(torn_text_is_taken),
+        cmocka_unit_test(absent_is_not_zero),
+        cmocka_unit_test(a_frame_of_the_midst_is_what_the_table_reads),
+        cmocka_unit_test(counts_are_bounded),
+        cmocka_unit_test(memory_may_end_anywhere),
+        cmocka_unit_test(mutilated_messages),
+        cmocka_unit_test(hostile_peers),
     };
     return cmocka_run_group_tests_name("wire", tests, NULL, NULL);
 }
