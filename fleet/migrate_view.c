@@ -1,8 +1,8 @@
 /* migrate_view.c - free pages, the queue's need and the time of a step from one told load; then one verdict
  * for every group of engines that may exchange sessions.
  *
- * Of its queue an engine says how many wait and how many prompt tokens it owes: the first that waits
- * is taken to be one like the mean. Pages count as on their way until the transfer is over: only
+ * An engine says how many pages the head of its queue lacks. Of one that does not say it (an older release)
+ * the head is taken to be like the mean of those that wait. Pages count as on their way until the transfer is over: only
  * then does the target's load hold them.
  */
 #include "fleet/migrate_view.h"
@@ -18,6 +18,8 @@ static uint32_t queue_pages(const struct migrate_endpoint *ep)
 {
     const struct reported_load *load = ep->load;
     if (load->waiting == 0) return 0;
+    if (load->head_pages > 0)
+        return (uint32_t)min_u64(load->head_pages, ep->kv_tokens_max / ep->page_tokens + 1);
     uint64_t tokens = min_u64(load->prefill_tokens / load->waiting, ep->kv_tokens_max);
     return (uint32_t)(tokens / ep->page_tokens) + 1;
 }

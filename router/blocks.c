@@ -99,6 +99,7 @@ static void on_load(struct block_feed *f, const struct block_event *ev)
                                       .waiting = ev->waiting,
                                       .prefill_tokens = ev->prefill_tokens,
                                       .kv_tokens = ev->kv_tokens,
+                                      .head_pages = ev->head_pages,
                                       .uncached_total = ev->uncached_total };
     f->told_us = loop_now_us(f->loop);
     if (f->on_load) f->on_load(f->on_load_arg, f->slot, &f->load);

@@ -33,6 +33,7 @@ void instance_report(struct instance *in, int64_t now_us, struct reported_load *
                                    .waiting = load.waiting,
                                    .prefill_tokens = load.prefill_tokens,
                                    .kv_tokens = load.kv_tokens,
+                                   .head_pages = load.head_pages,
                                    .uncached_total = stats.prompt_tokens - stats.hit_tokens };
 }
 

@@ -37,6 +37,7 @@ struct instance_hooks {
 /* As an engine would report it. */
 struct instance_load {
     uint32_t running, waiting;
+    uint32_t head_pages;     /* of the queue */
     uint64_t prefill_tokens; /* known and not computed */
     uint64_t kv_tokens, kv_tokens_max, pages_cached;
     struct perf_coef perf;

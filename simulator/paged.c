@@ -253,6 +253,7 @@ static void load(struct instance *in, int64_t now_us, struct instance_load *ret)
     *ret = (struct instance_load){
         .running = c.running,
         .waiting = c.waiting,
+        .head_pages = sched_head_pages(p->sched),
         .prefill_tokens = sched_prefill_owed(p->sched),
         .kv_tokens = (uint64_t)pool->held_count * page_tokens,
         .kv_tokens_max = (uint64_t)pool->total * page_tokens,

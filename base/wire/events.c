@@ -37,6 +37,7 @@ static const struct field load_rows[] = {
     FIELD(struct block_event, waiting, FIELD_U32),
     FIELD(struct block_event, prefill_tokens, FIELD_U64),
     FIELD(struct block_event, kv_tokens, FIELD_U64),
+    FIELD(struct block_event, head_pages, FIELD_U32),
     FIELD(struct block_event, uncached_total, FIELD_U64),
 };
 static const struct field_set load_set = FIELD_SET(struct block_event, load_rows);

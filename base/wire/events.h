@@ -49,7 +49,8 @@ struct block_event {
     uint32_t running, waiting; /* sequences admitted; requests queued */
     uint64_t prefill_tokens;   /* of prompts known, neither computed nor thought to be cached */
     uint64_t kv_tokens;        /* held by sequences */
-    uint64_t uncached_total;   /* prompt tokens admitted since boot that were not cached */
+    uint32_t head_pages; /* that the first in the queue lacks; 0: none waits, or it is not said */
+    uint64_t uncached_total; /* prompt tokens admitted since boot that were not cached */
 };
 
 /* What an engine says it has in total: an EVENT_LOAD, or its part of a report. */
@@ -57,7 +58,8 @@ struct reported_load {
     uint32_t running, waiting; /* sequences admitted; requests queued */
     uint64_t prefill_tokens;   /* known and not computed, hits taken off */
     uint64_t kv_tokens;        /* held by sequences */
-    uint64_t uncached_total;   /* prompt tokens taken in since boot, hits taken off */
+    uint32_t head_pages; /* that the first in the queue lacks; 0: none waits, or it is not said */
+    uint64_t uncached_total; /* prompt tokens taken in since boot, hits taken off */
 };
 
 int block_event_encode(const struct block_event *ev, struct buf *out); /* ends in \n */

@@ -849,6 +849,31 @@ uint64_t sched_prefill_owed(const struct scheduler *s)
     return owed(&s->running) + owed(&s->waiting) + owed(&s->parked);
 }
 
+/* Ranked goes before not ranked yet, which has come since the last plan. */
+static bool is_ahead(const struct session *x, const struct session *head, int64_t now_us)
+{
+    if (!head) return true;
+    if (!x->wait.slot || !head->wait.slot) return x->wait.slot && !head->wait.slot;
+    return wait_before(&x->wait, &head->wait, now_us);
+}
+
+uint32_t sched_head_pages(const struct scheduler *s)
+{
+    const struct session *head = NULL;
+    const struct list *const heads[] = { &s->waiting, &s->parked };
+    for (size_t i = 0; i < COUNT_OF(heads); i++) {
+        LIST_EACH (heads[i], node) {
+            const struct session *x = SESSION_OF(node);
+            if (!session_stands(x) && is_ahead(x, head, s->now_us)) head = x;
+        }
+    }
+    if (!head) return 0;
+    uint32_t all = sched_pages_for(s, head->total);
+    uint32_t has =
+        session_is_parked(head) ? head->page_count : head->hit_tokens / s->config.page_tokens;
+    return max_u32(all - min_u32(all, has), 1);
+}
+
 const struct step_policies *sched_policies(const struct scheduler *s)
 {
     return &s->policies;

@@ -134,6 +134,9 @@ void sched_counts_get(const struct scheduler *s, struct sched_counts *ret);
 /* Prompt tokens neither computed, brought along nor thought to be cached: what a newcomer waits
  * behind. */
 uint64_t sched_prefill_owed(const struct scheduler *s);
+/* Pages that the head of the queue lacks before it can run, those thought to be cached taken off: at least 1 while
+ * any session waits, 0 while none does. The head is the first by rank, whatever its tenant. */
+uint32_t sched_head_pages(const struct scheduler *s);
 
 /* The policies that decide, after preset and defaults. */
 const struct step_policies *sched_policies(const struct scheduler *s);

@@ -324,6 +324,7 @@ static void publish_state(struct device *d)
     now.pages_held = index->pool->held_count;
     now.pages_cached = index->pool->cached_count;
     now.event_seq = index->event_seq;
+    now.head_pages = sched_head_pages(executor_sched(d->x));
     now.prefill_owed = sched_prefill_owed(executor_sched(d->x));
 
     pthread_mutex_lock(&d->lock);

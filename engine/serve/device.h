@@ -122,6 +122,7 @@ struct device_stats {
     uint32_t pages_free, pages_held, pages_cached;
     struct perf_coef perf;
     uint64_t event_seq;
+    uint32_t head_pages;   /* of the queue (sched_head_pages) */
     uint64_t prefill_owed; /* prompt tokens to compute (sched_prefill_owed) */
     double clock;          /* share of full speed that the next step keeps to */
     struct wire_work work; /* since the start */

@@ -399,7 +399,7 @@ static bool load_is_same(const struct block_event *a, const struct block_event *
 {
     return a->running == b->running && a->waiting == b->waiting &&
            a->prefill_tokens == b->prefill_tokens && a->kv_tokens == b->kv_tokens &&
-           a->uncached_total == b->uncached_total;
+           a->head_pages == b->head_pages && a->uncached_total == b->uncached_total;
 }
 
 /* What this engine has from everybody, for a router that is not the only one. */
@@ -419,6 +419,7 @@ static void on_load_timer(void *arg)
         .waiting = s.counts.waiting,
         .prefill_tokens = s.prefill_owed,
         .kv_tokens = (uint64_t)s.pages_held * api->info->page_tokens,
+        .head_pages = s.head_pages,
         .uncached_total = s.counts.query_tokens - s.counts.hit_tokens,
     };
     bool idle = ev.running + ev.waiting == 0;

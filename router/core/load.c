@@ -55,6 +55,7 @@ static struct reported_load bounded(const struct reported_load *report)
                                    .waiting = min_u32(report->waiting, SEQS_MAX),
                                    .prefill_tokens = min_u64(report->prefill_tokens, TOKENS_MAX),
                                    .kv_tokens = min_u64(report->kv_tokens, TOKENS_MAX),
+                                   .head_pages = report->head_pages,
                                    .uncached_total = min_u64(report->uncached_total, TOKENS_MAX) };
 }
 

@@ -21,27 +21,48 @@
 #define REQUESTS 3000
 #define GPUS 4
 
-/* Lowered from -0.90, -0.50 and -0.50 (mean TTFT): the simulator showed the policy each scheduler as it was
- * at that microsecond. It now has the router's view, which hears of loads every 250 ms, not from an
- * instance that a migration has just left or reached, and does not know what the head of a queue
- * needs. The mean TTFT falls by 37 +- 43 % and is no claim any more. */
+#define MIGRATION                                                                         \
+    "--trace gen:poisson,rate=17,prompt=lognormal(256,4),output=lognormal(256,4),n=8000," \
+    "context=6000 --model llama-2-7b --fleet 16xa10g --preset vllm --slo-ttft 5s "        \
+    "--slo-tpot 200ms --seeds 10 "
+
+/* As the bounds were drawn first, but for preemptions: -.85, not -.90. In one world of the ten the fleet is
+ * overloaded for minutes, which no migration ends (-.876 measured; P99 -.797, mean -.534). While engines did not tell
+ * what the head of their queue needs, P99 fell by 48 +- 38 % and the mean by 37 +- 43 %. */
 static void migration_ends_preemptions_and_shortens_the_tail(void **state)
 {
     (void)state;
-    struct gate g = gate_run(
-        "--trace gen:poisson,rate=17,prompt=lognormal(256,4),output=lognormal(256,4),n=8000,"
-        "context=6000 --model llama-2-7b --fleet 16xa10g --preset vllm --route least_request "
-        "--slo-ttft 5s --slo-tpot 200ms --compare migrate=none,llumnix --seeds 10");
+    struct gate g = gate_run(MIGRATION "--route least_request --compare migrate=none,llumnix");
     static const struct {
         const char *metric;
-        double bound; /* -0.90, -0.27 when they were set */
-    } falls[] = { { "preemptions", -0.80 }, { "ttft_s.p99", 0 } };
+        double bound;
+    } falls[] = { { "preemptions", -0.85 }, { "ttft_s.p99", -0.50 }, { "ttft_s.mean", -0.50 } };
     for (size_t i = 0; i < COUNT_OF(falls); i++) {
         struct stats_mean share =
             gate_share(&g, "migrate=llumnix", "migrate=none", falls[i].metric);
         gate_below(falls[i].metric, share.mean + share.half, falls[i].bound);
     }
     gate_free(&g);
+}
+
+/* The best simple alternative: requests go where their first token is expected soonest, and stay. Against it
+ * stand migration behind the same routing, and behind the plainest. */
+static void migration_is_better_than_the_best_routing_without_it(void **state)
+{
+    (void)state;
+    static const char *const routes[] = { "shortest_ttft", "least_request" };
+    static const char *const metrics[] = { "preemptions", "ttft_s.p99", "ttft_s.mean" };
+    for (size_t r = 0; r < COUNT_OF(routes); r++) {
+        struct gate g =
+            gate_prepare(MIGRATION "--route shortest_ttft --compare migrate=none,llumnix");
+        g.arms.arm[1].config.route = route_find(str_from(routes[r]));
+        gate_go(&g);
+        for (size_t i = 0; i < COUNT_OF(metrics); i++) {
+            struct stats_mean share = gate_share(&g, "migrate=llumnix", "migrate=none", metrics[i]);
+            gate_below(metrics[i], share.mean + share.half, 0);
+        }
+        gate_free(&g);
+    }
 }
 
 /* ---- roles ---------------------------------------------------------------------------------- */
@@ -282,6 +303,7 @@ int main(void)
     if (trace_file_read("azure-2023-conv.csv", &text, NULL) < 0) return 1;
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(migration_ends_preemptions_and_shortens_the_tail),
+        cmocka_unit_test(migration_is_better_than_the_best_routing_without_it),
         cmocka_unit_test(the_planner_parts_the_phases_where_that_wins),
         cmocka_unit_test(moves_survive_lost_instances),
         cmocka_unit_test(a_slow_link_takes_the_gain),

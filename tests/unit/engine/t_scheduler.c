@@ -173,6 +173,49 @@ static void t_every_row_the_same_tokens(void **state)
         fail_msg("%lu pages swapped, %lu parked", (unsigned long)swapped, (unsigned long)parked);
 }
 
+/* One runs; the head of the others is the first by rank, and what it has or is cached is not asked for. */
+static void t_the_head_of_the_queue_says_its_pages(void **state)
+{
+    (void)state;
+    struct rig r;
+    static struct load l;
+    struct sched_config config = rig_config();
+    config.seqs_max = 1;
+    config.policies.order = order_find(STR("sjf_prompt"));
+    load_fill(&l, 3);
+    rig_init(&r, &config);
+    assert_int_equal(sched_head_pages(r.s), 0);
+    static const uint32_t prompts[] = { 40, 100, 60, 16 };
+    for (uint32_t i = 0; i < COUNT_OF(prompts); i++) {
+        l.count[i] = prompts[i], l.output_max[i] = 20;
+        for (uint32_t k = 0; k < prompts[i]; k++)
+            l.ids[i][k] = 100 * i + k; /* nothing in common */
+    }
+    load_submit(&r, &l, 0, 0, false);
+    assert_int_equal(sched_head_pages(r.s), 3); /* not planned yet */
+    assert_true(rig_step(&r));
+    assert_int_equal(sched_head_pages(r.s), 0); /* it runs */
+    load_submit(&r, &l, 1, 0, false);
+    assert_true(rig_step(&r));
+    assert_int_equal(sched_head_pages(r.s), 7);
+    load_submit(&r, &l, 2, 0, false);
+    assert_int_equal(sched_head_pages(r.s), 7); /* what has no rank yet is behind */
+    assert_true(rig_step(&r));
+    assert_int_equal(sched_head_pages(r.s), 4);
+    load_submit(&r, &l, 3, 0, false);
+    memcpy(l.ids[4], l.ids[0], sizeof l.ids[4]);
+    l.count[4] = 32, l.output_max[4] = 20; /* the first two pages of what runs */
+    load_submit(&r, &l, 4, 0, false);
+    assert_true(rig_step(&r));
+    assert_int_equal(sched_head_pages(r.s), 1);
+    sched_abort(r.s, l.session[3]);
+    assert_true(rig_step(&r));
+    assert_int_equal(sched_head_pages(r.s), 1); /* all but its last token is cached */
+    sched_pause(r.s, l.session[4], true);
+    assert_int_equal(sched_head_pages(r.s), 4); /* what stands is no head */
+    rig_fini(&r);
+}
+
 static void t_decodes_go_before_prompts(void **state)
 {
     (void)state;
@@ -366,6 +409,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(t_every_way_the_same_tokens),
         cmocka_unit_test(t_every_row_the_same_tokens),
+        cmocka_unit_test(t_the_head_of_the_queue_says_its_pages),
         cmocka_unit_test(t_decodes_go_before_prompts),
         cmocka_unit_test(t_hits_leave_one_token),
         cmocka_unit_test(t_tenants_do_not_share),

@@ -318,7 +318,8 @@ static void no_report_freezes_or_floods(void **state)
     report.uncached_total = 450;
     assert_int_equal(load_report(&l, &report, own, 3 * SECOND), 400);
 
-    report = (struct reported_load){ UINT32_MAX, UINT32_MAX, UINT64_MAX, UINT64_MAX, UINT64_MAX };
+    report = (struct reported_load){ UINT32_MAX, UINT32_MAX, UINT64_MAX,
+                                     UINT64_MAX, UINT32_MAX, UINT64_MAX };
     load_report(&l, &report, own, 4 * SECOND);
     struct route_instance in = load_instance();
     in.in_flight = in.waiting = 7;

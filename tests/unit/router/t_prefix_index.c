@@ -395,6 +395,7 @@ static void loads_are_heard_by_those_who_ask(void **state)
                                    .waiting = 2,
                                    .prefill_tokens = 900,
                                    .kv_tokens = 4000,
+                                   .head_pages = 12,
                                    .uncached_total = 77777 });
     int64_t until_us = clock_mono_us() + WAIT_US;
     while (kept.count == 0) {
@@ -405,6 +406,7 @@ static void loads_are_heard_by_those_who_ask(void **state)
     assert_int_equal(kept.load.waiting, 2);
     assert_int_equal(kept.load.prefill_tokens, 900);
     assert_int_equal(kept.load.kv_tokens, 4000);
+    assert_int_equal(kept.load.head_pages, 12);
     assert_int_equal(kept.load.uncached_total, 77777);
     assert_int_equal(block_feed_load(e.feed, &told_us)->kv_tokens, 4000);
     change(&e, EVENT_ADD, 6, 2, 1); /* it took no number: nothing is missing */

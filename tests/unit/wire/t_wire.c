@@ -98,6 +98,7 @@ static const struct block_event load = {
     .waiting = 2,
     .prefill_tokens = 900,
     .kv_tokens = 5000000000,
+    .head_pages = 6,
     .uncached_total = 7,
 };
 
