@@ -54,9 +54,10 @@ struct client_stream {
     int64_t arrived_us, first_us, last_us, deadline_us;
     struct loop_timer deadline; /* at deadline_us, whether held, sent or between attempts */
     struct target target;
-    uint32_t leg_from; /* tokens of the output that were there when this leg began */
-    bool leg_prefills; /* this leg ends with its first token */
-    bool broken;       /* the last leg failed */
+    uint32_t leg_from;  /* tokens of the output that were there when this leg began */
+    uint32_t leg_slice; /* tokens after which this leg ends and another goes on; 0: to its end */
+    bool leg_prefills;  /* this leg ends with its first token */
+    bool broken;        /* the last leg failed */
     struct request_migrate migrate;
     struct text_job text; /* of a large body */
     bool at_text;         /* a text worker has this part: all above but x and deadline is its */

@@ -121,6 +121,7 @@ static void tell_verdict(struct decide *d, struct request *r, const struct dispa
     struct target to = d->endpoint[r->placed.dispatch.slot].target;
     const struct dispatch_endpoint *ep = dispatch_endpoint_at(d->dispatch, r->placed.dispatch.slot);
     to.pd_handoff = ep->takes_ids && ep->role == ROLE_PREFILL;
+    to.slice_tokens = r->placed.dispatch.slice_tokens;
     migrate_plan_sent(d->migrate, r, to.pd_handoff);
     uint32_t peer = r->placed.dispatch.route.fetch_from_id;
     if (peer != ROUTE_NONE && decide_kv_from(d, peer, r->placed.dispatch.slot, &to)) {
@@ -258,6 +259,20 @@ static void on_failed(struct decide *d, struct request *r, enum retry_failure fa
     answer(d, r, &v);
 }
 
+/* Its slice is over: the policy is asked again. */
+static void on_sliced(struct decide *d, struct request *r, int64_t now_us)
+{
+    uint32_t from = r->placed.dispatch.slot;
+    struct dispatch_verdict v = dispatch_slice_end(d->dispatch, dispatch_of(r), now_us);
+    bool stays = r->placed.dispatch.slot == from;
+    struct str label = v.answer == DISPATCH_REFUSE ? STR("refused")
+                       : v.answer == DISPATCH_WAIT ? STR("held")
+                       : stays                     ? STR("stayed")
+                                                   : STR("moved");
+    metric_inc(metric_series(d->metrics, RM_SLICES, &label));
+    answer(d, r, &v);
+}
+
 /* Its prompt's leg is over. The same instance goes on where no other takes it. */
 static void on_prefilled(struct decide *d, struct request *r, int64_t now_us)
 {
@@ -295,11 +310,12 @@ static void count_outcome(struct decide *d, struct request *r, int64_t now_us)
 }
 
 /* How far the estimate of the first attempt was from what the client saw. Requests that were held
- * or sent again measured something else. */
+ * or sent again, or came back after a slice, measured something else. */
 static void judge_estimate(struct decide *d, const struct request *r)
 {
     const struct dispatch_request *c = &r->placed.dispatch;
-    if (c->route.estimate_s < 0 || c->held_us > 0 || c->retry.attempts > 1) return;
+    if (c->route.estimate_s < 0 || c->held_us > 0 || c->retry.attempts > 1 || c->generated > 0)
+        return;
     double error_s = fabs(c->route.estimate_s - (double)r->mail.outcome.ttft_us * 1e-6);
     metric_add(metric_of(d->metrics, RM_TTFT_ERROR), error_s);
 }
@@ -366,10 +382,16 @@ void decide_on_mail(void *arg, struct lane_item *item)
         migrate_plan_gone(d->migrate, r);
         on_failed(d, r, failure, answering, now_us);
     }
+    if (ask & ASK_SLICED && r->placed.dispatch.state == DISPATCH_SENT) {
+        r->placed.dispatch.generated = generated;
+        r->placed.dispatch.fingerprint = fingerprint;
+        migrate_plan_gone(d->migrate, r);
+        on_sliced(d, r, now_us);
+    }
     if (ask & ASK_OVER) on_over(d, r, now_us);
     bool news = quarantine_changes(dispatch_quarantine(d->dispatch)) != d->quarantine.changes;
     if (news) decide_quarantine_tell(d);
-    if (acquitted || ask & (ASK_OVER | ASK_FAILED)) {
+    if (acquitted || ask & (ASK_OVER | ASK_FAILED | ASK_SLICED)) {
         decide_held_again(d);
     } else if (ask & ASK_ARRIVE) {
         held_timer_set(d, now_us);

@@ -13,6 +13,7 @@ enum router_metric {
     RM_RETRIES,
     RM_CONTINUED,
     RM_PD_HANDOFFS,
+    RM_SLICES,
     RM_KV_FETCHES,
     RM_MIGRATIONS,
     RM_MIGRATIONS_DROPPED,

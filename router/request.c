@@ -71,6 +71,20 @@ void request_failed(struct request *r, enum retry_failure failure)
     lane_unlock(lane);
 }
 
+/* A copy of its K and V that is under way comes too late: the leg that it was to follow is over. */
+void request_sliced(struct request *r)
+{
+    must(!r->client.over);
+    migrate_request_forget(r);
+    struct lane *lane = r->home->asks;
+    lane_lock(lane);
+    r->mail.ask |= ASK_SLICED;
+    r->mail.ask_generated = leg_generated(r);
+    r->mail.ask_fingerprint = r->client.fingerprint;
+    lane_send_turn(&r->home->asking, &r->mail.ask_item);
+    lane_unlock(lane);
+}
+
 void request_prefilled(struct request *r)
 {
     must(!r->client.over);

@@ -15,6 +15,8 @@
  *                 ◄──────  TELL_SEND | TELL_REFUSE
  *     ASK_PREFILLED ────►  the first token is there: pick a decode instance
  *                 ◄──────  TELL_SEND
+ *     ASK_SLICED  ──────►  the slice is over: place, hold or refuse
+ *                 ◄──────  TELL_SEND | TELL_REFUSE
  *                 ◄──────  TELL_MIGRATE (target): the answer goes on there when most of its K and V are
  *     ASK_MIGRATED   ──────►  it counts there now; or ASK_STAYS: it was dropped
  *     ASK_OVER    ──────►  end: predictor, usage, limits
@@ -36,6 +38,7 @@ enum request_ask {
     ASK_MIGRATED = 32,
     ASK_STAYS = 64,
     ASK_ENTER = 128,
+    ASK_SLICED = 256,
 };
 
 enum request_tell {
@@ -64,8 +67,9 @@ struct request_mail {
     uint32_t ask, ask_tokens;
     enum retry_failure ask_failure;
     bool ask_answering;
-    uint32_t ask_generated;         /* with ASK_FAILED: of these the next leg goes on */
-    uint64_t ask_fingerprint;       /* with ASK_FAILED: ids may have come since it arrived */
+    /* With ASK_FAILED and ASK_SLICED. */
+    uint32_t ask_generated;         /* of these the next leg goes on */
+    uint64_t ask_fingerprint;       /* ids may have come since it arrived */
     struct request_arrival arrival; /* not changed after ASK_ARRIVE; ASK_ENTER: the tenant only */
     struct outcome outcome;         /* with ASK_OVER */
 
@@ -98,6 +102,7 @@ void request_arrive(struct request *r);                             /* ASK_ARRIV
 void request_tokens(struct request *r, uint32_t count);             /* ASK_TOKENS, and times */
 void request_failed(struct request *r, enum retry_failure failure); /* ASK_FAILED */
 void request_prefilled(struct request *r);                          /* ASK_PREFILLED */
+void request_sliced(struct request *r);                             /* ASK_SLICED */
 void request_migrated(struct request *r);                           /* ASK_MIGRATED */
 void request_stays(struct request *r);                              /* ASK_STAYS */
 

@@ -22,6 +22,7 @@ struct target {
     double length_p50, length_p90, length_mean; /* predicted tokens */
     double rank, weight;                        /* predicted, with has_rank; of the tenant, 0: 1 */
     uint32_t hit_tokens;                        /* of its prompt, expected in the engine's cache */
+    uint32_t slice_tokens;         /* of its output, after which it is routed again; 0: none */
     bool has_rank, pd_handoff;     /* pd_handoff: only the first token is wanted of it */
     char kv_host[TARGET_HOST_MAX]; /* the engine that has K and V of the beginning; "": none */
     uint16_t kv_port;

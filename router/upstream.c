@@ -79,6 +79,7 @@ int leg_begin(struct request *r)
     r->client.finish = FINISH_NONE;
     r->client.upstream_status = 0;
     r->client.paused = r->client.leg_prefills = false;
+    r->client.leg_slice = 0;
     if (!r->client.api.sampling.has_seed) {
         r->client.api.sampling.has_seed = true;
         r->client.api.sampling.seed =
@@ -110,12 +111,24 @@ static uint64_t request_group(const struct request *r)
                : 0;
 }
 
+/* How many tokens this leg is asked for. */
+static uint32_t leg_tokens(struct request *r)
+{
+    const struct target *t = &r->client.target;
+    struct client_stream *c = &r->client;
+    uint32_t most = max_u32(left(r), 1);
+    c->leg_prefills = t->pd_handoff && !r->is_question && most > 1;
+    if (c->leg_prefills) return 1;
+    if (t->slice_tokens > 0 && t->slice_tokens < most && !r->is_question)
+        c->leg_slice = t->slice_tokens;
+    return c->leg_slice > 0 ? c->leg_slice : most;
+}
+
 int leg_body(struct request *r, struct buf *out)
 {
     const struct target *t = &r->client.target;
-    uint32_t generated = leg_generated(r);
+    uint32_t generated = leg_generated(r), most = leg_tokens(r);
     int64_t left_us = r->client.deadline_us - loop_now_us(r->home->loop);
-    r->client.leg_prefills = t->pd_handoff && !r->is_question && left(r) > 1;
     struct fleet_ticket ticket = { 0 };
     bool reads = t->kv_port > 0 && fleet_ticket_make(r->home->link, t->kv_instance, t->kv_host,
                                                      t->kv_port, t->instance, r->client.salt,
@@ -126,7 +139,7 @@ int leg_body(struct request *r, struct buf *out)
         .id_count = (uint32_t)r->client.ids.count,
         .prompt_tokens = r->client.prompt_tokens,
         .sampling = r->client.api.sampling,
-        .max_tokens = r->client.leg_prefills ? 1 : max_u32(left(r), 1),
+        .max_tokens = most,
         .min_tokens = r->client.api.min_tokens,
         .stop = r->client.api.stop,
         .stop_count = r->client.api.stop_count,
@@ -140,7 +153,7 @@ int leg_body(struct request *r, struct buf *out)
         .rank = t->rank,
         .group = request_group(r),
         .weight = t->weight,
-        .goes_on = r->client.leg_prefills,
+        .goes_on = r->client.leg_prefills || r->client.leg_slice > 0,
         .kv_host = str_from(reads ? t->kv_host : ""),
         .kv_port = reads ? t->kv_port : 0,
         .kv_ticket = str_from(ticket.text),
@@ -381,6 +394,23 @@ static void on_whole(struct request *r)
     request_over(r);
 }
 
+/* The engine stopped for the slice alone: its own limits end a leg before. */
+static bool is_slice_over(const struct request *r)
+{
+    return r->client.leg_slice > 0 && r->client.finish == FINISH_LENGTH &&
+           r->client.usage.generated_tokens == r->client.leg_from + r->client.leg_slice;
+}
+
+static void slice_over(struct request *r)
+{
+    r->client.finish = FINISH_NONE;
+    if (r->client.ids_lost) {
+        attempt_failed(r, RETRY_LOCAL);
+    } else {
+        request_sliced(r);
+    }
+}
+
 static void on_end(void *arg, enum http_end why)
 {
     struct request *r = arg;
@@ -398,6 +428,8 @@ static void on_end(void *arg, enum http_end why)
         } else if (r->client.finish == FINISH_LENGTH && r->client.leg_prefills) {
             r->client.finish = FINISH_NONE;
             request_prefilled(r);
+        } else if (is_slice_over(r)) {
+            slice_over(r);
         } else if (r->client.finish == FINISH_STOP || r->client.finish == FINISH_LENGTH) {
             attempt_done(r);
         } else {

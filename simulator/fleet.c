@@ -28,27 +28,33 @@ static void on_tokens(void *arg, struct flight *f, uint32_t count, int64_t first
     routers_tokens(run, f, count);
 }
 
-static void on_ended(void *arg, struct flight *f, int64_t now_us)
+static void depart(void *arg, struct flight *f, void (*next)(struct run *run, struct flight *f))
 {
-    (void)now_us;
     struct run *run = arg;
     list_remove(&f->on_instance);
     kv_transfers_forget(run, f);
     struct instance *in = run->instance[f->instance];
     in->in_flight--;
-    routers_ended(run, f);
+    next(run, f);
     if (in->in_flight == 0 && in->state == INSTANCE_DRAINING) run->drained = true;
 }
 
 static void on_displaced(void *arg, struct flight *f, int64_t now_us)
 {
     (void)now_us;
-    struct run *run = arg;
-    struct instance *in = run->instance[f->instance];
-    list_remove(&f->on_instance);
-    in->in_flight--;
-    routers_displaced(run, f);
-    if (in->in_flight == 0 && in->state == INSTANCE_DRAINING) run->drained = true;
+    depart(arg, f, routers_displaced);
+}
+
+static void on_ended(void *arg, struct flight *f, int64_t now_us)
+{
+    (void)now_us;
+    depart(arg, f, routers_ended);
+}
+
+static void on_sliced(void *arg, struct flight *f, int64_t now_us)
+{
+    (void)now_us;
+    depart(arg, f, routers_sliced);
 }
 
 static void on_prefilled(void *arg, struct flight *f, int64_t now_us)
@@ -103,7 +109,8 @@ int fleet_launch(struct run *run, uint32_t pool, struct instance **ret, struct e
         .place = place,
         .key_seed = run->key_seed,
         .block_tokens = run->trace->block_tokens,
-        .hooks = { run, on_tokens, on_ended, on_displaced, on_prefilled, on_stands, on_block },
+        .hooks = { run, on_tokens, on_ended, on_displaced, on_sliced, on_prefilled, on_stands,
+                   on_block },
     };
     struct instance *in;
     int rc = instance_new(&config, &in, err);

@@ -153,6 +153,11 @@ static void produce(struct serial *s, struct flight *f, int64_t now_us)
         h->ended(h->arg, f, now_us);
         return;
     }
+    const struct dispatch_request *d = &f->dispatch;
+    if (d->slice_tokens > 0 && d->entry->generated >= d->slice_tokens) {
+        h->sliced(h->arg, f, now_us);
+        return;
+    }
     f->due_us = now_us + DECODE_TOKEN_US;
     list_push_back(&s->decoding, &f->link);
 }

@@ -28,6 +28,7 @@ struct instance_hooks {
     void (*ended)(void *arg, struct flight *f, int64_t now_us);
     /* It lost its place in the full queue and never ran. */
     void (*displaced)(void *arg, struct flight *f, int64_t now_us);
+    void (*sliced)(void *arg, struct flight *f, int64_t now_us);    /* to be routed again */
     void (*prefilled)(void *arg, struct flight *f, int64_t now_us); /* to be handed over */
     void (*stands)(void *arg, struct flight *f, int64_t now_us);    /* as asked with hold */
     void (*block)(void *arg, const struct instance *in, struct block_key key, bool add,

@@ -112,6 +112,13 @@ static void forget(struct paged *p, struct flight *f)
     f->session = NULL;
 }
 
+/* It ended for its slice alone. */
+static bool is_slice_over(const struct paged *p, const struct flight *f, const struct session *s)
+{
+    return f->dispatch.slice_tokens > 0 && s->end == SESSION_END_LENGTH &&
+           f->generated < answer_max(p, f) && s->total < p->context_max;
+}
+
 static void tell_ends(struct paged *p, int64_t now_us)
 {
     const struct instance_hooks *h = &p->base.config.hooks;
@@ -122,12 +129,14 @@ static void tell_ends(struct paged *p, int64_t now_us)
             h->prefilled(h->arg, f, now_us);
             continue;
         }
-        bool displaced = s->end == SESSION_END_DISPLACED;
+        bool displaced = s->end == SESSION_END_DISPLACED, goes_on = f && is_slice_over(p, f, s);
         sched_release(p->sched, s);
         if (!f) continue; /* it went on elsewhere */
         forget(p, f);
         if (displaced) {
             h->displaced(h->arg, f, now_us);
+        } else if (goes_on) {
+            h->sliced(h->arg, f, now_us);
         } else {
             h->ended(h->arg, f, now_us);
         }
@@ -208,6 +217,7 @@ static int submit(struct instance *in, struct flight *f, int64_t now_us, struct 
     const struct trace *t = in->config.world->trace;
     const struct trace_request *r = &t->request[f->request];
     bool prefill_only = f->kv.state == KVT_PREFILLING;
+    uint32_t slice = f->dispatch.slice_tokens ? f->dispatch.slice_tokens : UINT32_MAX;
     if (r->prompt_tokens + f->generated >= p->context_max) {
         return err_set(err, -E2BIG, "simulator: a context of %u tokens", p->context_max);
     }
@@ -219,12 +229,12 @@ static int submit(struct instance *in, struct flight *f, int64_t now_us, struct 
         .owner = f,
         .ids = p->ids,
         .prompt_tokens = r->prompt_tokens + f->generated,
-        .output_max = prefill_only ? 1 : answer_max(p, f) - f->generated,
+        .output_max = prefill_only ? 1 : min_u32(answer_max(p, f) - f->generated, slice),
         .keep_pages = prefill_only,
         .imported_tokens = f->imported_tokens,
         .imported_from = f->imported_from,
         .salt = f->salt,
-        .arrival_us = f->generated ? f->arrival_us : now_us,
+        .arrival_us = f->generated && !f->dispatch.slice_tokens ? f->arrival_us : now_us,
         .predicted_p50 = (uint32_t)fmin(f->dispatch.length.p50, UINT32_MAX),
         .predicted_p90 = (uint32_t)fmin(f->dispatch.length.p90, UINT32_MAX),
         .predicted_mean = (uint32_t)fmin(f->dispatch.length.mean, UINT32_MAX),

@@ -302,6 +302,14 @@ void routers_ended(struct run *run, struct flight *f)
     routers_look_at_held(run, router);
 }
 
+void routers_sliced(struct run *run, struct flight *f)
+{
+    uint32_t router = f->router;
+    f->dispatch.generated = f->generated;
+    follow(run, f, dispatch_slice_end(run->router[router].dispatch, &f->dispatch, run->now_us));
+    routers_look_at_held(run, router);
+}
+
 /* The engine did not take it, or took it and let it go before it ran. */
 void routers_displaced(struct run *run, struct flight *f)
 {

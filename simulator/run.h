@@ -163,7 +163,8 @@ void routers_report(struct run *run); /* engines' own words reach the routers */
 void routers_arrive(struct run *run, uint32_t request);
 void routers_tokens(struct run *run, struct flight *f, uint32_t count);
 void routers_ended(struct run *run, struct flight *f);
-void routers_died(struct run *run, struct flight *f); /* its instance is gone */
+void routers_sliced(struct run *run, struct flight *f); /* its slice is over, its output is not */
+void routers_died(struct run *run, struct flight *f);   /* its instance is gone */
 void routers_displaced(struct run *run,
                        struct flight *f); /* its instance refuses it, at once or later */
 void routers_deliver(struct run *run, struct flight *f); /* to the instance it is for */

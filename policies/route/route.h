@@ -88,7 +88,7 @@ enum route_event_kind {
     ROUTE_SENT,
     ROUTE_FIRST_TOKEN, /* ttft_s is known */
     ROUTE_FINISHED,    /* answered whole; generated and tpot_s are known */
-    ROUTE_FAILED,      /* the attempt ended otherwise */
+    ROUTE_FAILED,      /* the attempt ended otherwise; its slice may be over */
     ROUTE_EVENT_COUNT
 };
 
@@ -111,6 +111,9 @@ struct route_policy {
     const char *about;   /* --help and the documents */
     const char *source;  /* where the rule comes from */
     uint32_t state_size; /* fixed, serialisable, at most ROUTE_STATE_BYTES_MAX; 0 for none */
+    /* After so many output tokens a request comes back and is routed again, with its tokens so far as
+     * its prompt; 0: it stays to its end. */
+    uint32_t slice_tokens;
     void (*observe)(void *state, const struct route_event *ev); /* optional */
     void (*decide)(void *state, const struct route_view *view, const struct route_req *req,
                    int64_t now_us, struct rng *rng, struct route_verdict *ret);

@@ -458,14 +458,27 @@ static double still_to_come(const struct dispatch_request *r, double output)
     return r->generated > 0 ? fmax(output - (double)r->generated, 1) : output;
 }
 
+/* Only what may go on elsewhere comes back; a prefill instance hands over by itself. */
+static uint32_t slice_of(const struct dispatch *c, const struct dispatch_endpoint *ep)
+{
+    return ep->takes_ids && ep->role == ROLE_BOTH ? c->config.route->slice_tokens : 0;
+}
+
+/* Output tokens that an attempt is expected to bring. */
+static double of_attempt(const struct dispatch_request *r, double output)
+{
+    return r->slice_tokens > 0 ? fmin(output, (double)r->slice_tokens) : output;
+}
+
 static void send_to(struct dispatch *c, struct dispatch_request *r, uint32_t slot, int64_t now_us)
 {
     const struct dispatch_endpoint *ep = &c->slot[slot].ep;
+    r->slice_tokens = slice_of(c, ep);
     uint32_t hit = c->hit_blocks[slot] * c->config.key_tokens + r->route.fetch_tokens;
     uint32_t known = known_tokens(r);
     struct ledger_sending s = { .prompt_tokens = known,
                                 .hit_tokens = min_u32(hit, known - 1),
-                                .output_expected = still_to_come(r, r->length.mean),
+                                .output_expected = of_attempt(r, still_to_come(r, r->length.mean)),
                                 .tenant = r->features.tenant };
     if (ep->has_perf) {
         s.work_s = route_work_s(&ep->perf, max_u32(ep->token_budget, 1), s.prompt_tokens,
@@ -647,7 +660,7 @@ bool dispatch_tokens(struct dispatch *c, struct dispatch_request *r, uint32_t co
         /* What an answer has come to says more of it than its prompt did. */
         double left = predict_remaining(c->config.predict, c->predict_state, &r->features,
                                         r->generated + generated);
-        ledger_expect(c->ledger, r->entry, (double)generated + left);
+        ledger_expect(c->ledger, r->entry, of_attempt(r, (double)generated + left));
     }
     load_note(&c->slot[r->slot].load, ledger_sums(c->ledger, r->slot), now_us);
     if (first) tell_policy(c, r, ROUTE_FIRST_TOKEN, r->entry, now_us);
@@ -680,6 +693,7 @@ static void count_at(struct dispatch *c, struct dispatch_request *r, uint32_t sl
     c->slot[r->slot].suspects -= r->suspect;
     c->slot[slot].suspects += r->suspect;
     r->slot = slot;
+    r->slice_tokens = 0; /* the call that goes on there is to its end */
     r->boot = c->slot[slot].ep.boot;
 }
 
@@ -745,6 +759,19 @@ struct dispatch_verdict dispatch_fail(struct dispatch *c, struct dispatch_reques
         if (!place(c, r, now_us)) return refuse(c, r, 503);
         return (struct dispatch_verdict){ DISPATCH_SEND, 0, 0 };
     }
+    return place_or_hold(c, r, now_us);
+}
+
+struct dispatch_verdict dispatch_slice_end(struct dispatch *c, struct dispatch_request *r,
+                                           int64_t now_us)
+{
+    must(r->state == DISPATCH_SENT && r->slice_tokens > 0 && r->generated > 0);
+    attempt_over(c, r, ROUTE_FAILED, now_us);
+    r->retry.attempts--; /* it did not fail */
+    r->held_us = 0;
+    /* What it has come to says more of it than its prompt did. */
+    r->length.mean = r->generated + predict_remaining(c->config.predict, c->predict_state,
+                                                      &r->features, r->generated);
     return place_or_hold(c, r, now_us);
 }
 

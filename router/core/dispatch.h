@@ -13,7 +13,7 @@
  *
  *     arrive ──► SENT ──► (tokens) ──► end       SENT: the caller talks to request->slot
  *        │        │ ▲
- *        │        ▼ │ fail: elsewhere, held, or refused; what was generated may go along
+ *        │        ▼ │ fail, slice_end: elsewhere, held, or refused; what was generated may go along
  *        └────► HELD ──► refused after hold_us_max, or displaced
  */
 #pragma once
@@ -86,11 +86,11 @@ struct dispatch_request {
     bool refuse_late;              /* while its fleet is overloaded (policies/route/overload.h) */
     uint64_t fingerprint;          /* of model and prompt (quarantine.h); 0: none */
 
-    uint32_t generated; /* the caller's, before dispatch_fail: the next attempt goes on there */
+    uint32_t generated; /* the caller's, before dispatch_fail and _slice_end: it goes on there */
 
     /* The core's. */
     enum dispatch_state state;
-    uint32_t slot; /* while SENT */
+    uint32_t slot, slice_tokens; /* while SENT; output tokens until it comes back, 0: it stays */
     struct predict_verdict length;
     struct route_verdict route;
     uint32_t hit_tokens; /* believed to be cached where it went */
@@ -171,6 +171,9 @@ uint32_t dispatch_pd_handoff(struct dispatch *c, struct dispatch_request *r, int
 void dispatch_migrate(struct dispatch *c, struct dispatch_request *r, uint32_t to, int64_t now_us);
 struct dispatch_verdict dispatch_fail(struct dispatch *c, struct dispatch_request *r,
                                       enum retry_failure failure, int64_t now_us);
+/* Its slice is over and its output is not: it goes where the policy says now. */
+struct dispatch_verdict dispatch_slice_end(struct dispatch *c, struct dispatch_request *r,
+                                           int64_t now_us);
 /* After each DISPATCH_WAIT: the held request that lost its place to it, refused. NULL: there was room. */
 struct dispatch_request *dispatch_displaced(struct dispatch *c, struct dispatch_verdict *ret);
 

@@ -100,6 +100,16 @@ static const struct gate_effects effects[] = {
           { "route=tetri_p2c", "route=random", "slo.attainment", 0.10 },
           { "route=tetri_p2c", "route=power_of_two", "slo.attainment", 0.01 },
       } },
+    { "closed batches of slices, short prompts and outputs that vary much: each slice placed anew",
+      "--trace gen:poisson,rate=3.95,prompt=16,output=lognormal(150,2.3),n=3000 --fleet 4xa100 "
+      "--seqs-max 4 --preset scls --seeds 10 "
+      "--compare route=round_robin,least_request,completion,scls",
+      {
+          { "route=scls", "route=round_robin", "jct_s.mean", -0.12, .measured = -0.19 },
+          { "route=scls", "route=least_request", "jct_s.mean", -0.03, .measured = -0.06 },
+          { "route=scls", "route=completion", "jct_s.mean", -0.05, .measured = -0.08 },
+          { "route=scls", "route=completion", "ttft_s.mean", -0.40, .measured = -0.48 },
+      } },
 };
 
 static void policies_are_worth_what_is_claimed(void **state)

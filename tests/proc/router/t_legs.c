@@ -107,6 +107,52 @@ static void an_answer_outlives_the_instance_that_decodes_it(void **state)
     }
 }
 
+/* Of 300 tokens there are three slices, of 128 one, each placed anew; the client sees one output. */
+static void an_output_comes_back_after_every_slice(void **state)
+{
+    (void)state;
+    static const char *const both[ENGINES] = { "", "" };
+    CLEANUP(buf_fini) struct buf alone = { 0 };
+    CLEANUP(buf_fini) struct buf text = { 0 };
+    CLEANUP(buf_fini) struct buf reply = { 0 };
+    start_fake(0, ARGS("--tokens", "400"));
+    start_router((const char *const[ENGINES]){ "" }, ARGS(NULL));
+    ask_at(router.port, PROMPT, 300, true, &alone, &reply);
+    cleanup(NULL);
+    start_fake(0, ARGS("--tokens", "400"));
+    start_fake(1, ARGS("--tokens", "400"));
+    start_router(both, ARGS("--route", "scls"));
+    for (int64_t i = 1; i <= 6; i++) {
+        expect(PROMPT, 300, i % 2, &alone);
+        assert_int_equal(seen(0, "calls") + seen(1, "calls"), 3 * i);
+        assert_int_equal(seen(0, "continued") + seen(1, "continued"), 2 * i);
+        assert_int_equal(seen(0, "handed") + seen(1, "handed"), 2 * i);
+    }
+    assert_true(counted("slices") > 0 && counted("continued") == 0);
+    ask_at(router.port, PROMPT, 128, true, &text, &reply);
+    assert_int_equal(seen(0, "calls") + seen(1, "calls"), 19);
+    assert_int_equal(seen(0, "handed") + seen(1, "handed"), 12);
+}
+
+/* A connection that ends in the midst of a slice is a failure like any other: the slice goes on when the
+ * engine has rested, and the next one comes back as if nothing had been. */
+static void a_slice_outlives_its_connection(void **state)
+{
+    (void)state;
+    static const char *const one[ENGINES] = { "" };
+    CLEANUP(buf_fini) struct buf alone = { 0 };
+    CLEANUP(buf_fini) struct buf reply = { 0 };
+    start_fake(0, ARGS("--tokens", "400"));
+    start_router(one, ARGS(NULL));
+    ask_at(router.port, PROMPT, 300, true, &alone, &reply);
+    cleanup(NULL);
+    start_fake(0, ARGS("--tokens", "400", "--fail", "cut", "--fail-count", "1"));
+    start_router(one, ARGS("--route", "scls"));
+    expect(PROMPT, 300, true, &alone);
+    assert_true(counted("continued") == 1);
+    assert_int_equal(seen(0, "calls"), 4);
+}
+
 static void a_role_that_is_none_is_refused(void **state)
 {
     (void)state;
@@ -174,6 +220,8 @@ int main(void)
         CASE(a_prompt_s_instance_hands_over_after_the_first_token),
         CASE(without_anybody_who_decodes_the_prompt_s_instance_goes_on),
         CASE(an_answer_outlives_the_instance_that_decodes_it),
+        CASE(an_output_comes_back_after_every_slice),
+        CASE(a_slice_outlives_its_connection),
         CASE(a_role_that_is_none_is_refused),
         CASE(a_move_that_comes_to_nothing_costs_nothing),
     };

@@ -23,13 +23,18 @@ static const char *const prompts[] = {
 #    define SHARE "0.2"
 #endif
 
-static void start_real(uint32_t i, const char *kv_bytes, const char *share)
+static void start_preset(uint32_t i, const char *kv_bytes, const char *share, const char *preset)
 {
     if (engine[i].port == 0) engine[i].port = rig_port();
     engine[i] = rig_server("engine", engine[i].port,
                            ARGS("--model", MODEL, "--threads", "1", "--max-num-seqs", "8",
                                 "--hardware", "cpu", "--seed", "1", "--kv-cache-memory-bytes",
-                                kv_bytes, "--cpu-share", share));
+                                kv_bytes, "--cpu-share", share, "--preset", preset));
+}
+
+static void start_real(uint32_t i, const char *kv_bytes, const char *share)
+{
+    start_preset(i, kv_bytes, share, "muster");
 }
 
 static void real_alone(struct buf text[COUNT_OF(prompts)])
@@ -175,6 +180,42 @@ static void answers_move_from_where_there_is_no_room(void **state)
     assert_true(generated_by(0) + generated_by(1) >= ASKERS * LONG_TOKENS);
 }
 
+/* Closed batches of slices on one engine, then a second one comes up: slices go there, and every text is
+ * the one that it is alone. */
+static void slices_go_where_the_load_is_least(void **state)
+{
+    (void)state;
+    static const char *const both[ENGINES] = { "", "" };
+    static struct asker asker[ASKERS];
+    char prompt[ASKERS][64];
+    start_preset(0, "24MiB", "0", "scls");
+    for (uint32_t i = 0; i < ASKERS; i++) {
+        struct asker *a = &asker[i];
+        *a = (struct asker){ .number = i, .tokens = LONG_TOKENS, .prompt = prompt[i] };
+        snprintf(prompt[i], sizeof prompt[i], "%u sisters rowed to an island in the lake", i + 2);
+        ask_at(engine[0].port, a->prompt, LONG_TOKENS, a->number % 2, &a->alone, &a->reply);
+    }
+    rig_kill(&engine[0]);
+    start_preset(0, "7MiB", SHARE, "scls");
+    engine[1].port = rig_port();
+    start_router(both, ARGS("--route", "scls"));
+    for (uint32_t i = 0; i < ASKERS; i++)
+        assert_int_equal(pthread_create(&asker[i].thread, NULL, asker_run, &asker[i]), 0);
+    rig_wait(all_run, NULL, "all requests are at the first engine");
+    start_preset(1, "24MiB", SHARE, "scls");
+    for (uint32_t i = 0; i < ASKERS; i++)
+        pthread_join(asker[i].thread, NULL);
+    for (uint32_t i = 0; i < ASKERS; i++) {
+        struct asker *a = &asker[i];
+        if (!a->whole) fail_msg("%u: %s", i, a->reply.len ? a->reply.data : "no reply");
+        assert_string_equal(a->text.data, a->alone.data);
+        asker_fini(a);
+    }
+    assert_true(counted("slices") > 0);
+    assert_true(generated_by(1) > 0);
+    assert_true(generated_by(0) + generated_by(1) == ASKERS * LONG_TOKENS);
+}
+
 int main(void)
 {
     if (!rig_can_run(ARGS("MUSTER_BIN", MODEL))) return RIG_SKIP;
@@ -184,6 +225,7 @@ int main(void)
         CASE(an_answer_outlives_a_real_instance_too),
         CASE(a_peer_s_cache_is_fetched),
         CASE(answers_move_from_where_there_is_no_room),
+        CASE(slices_go_where_the_load_is_least),
     };
     return rig_end(cmocka_run_group_tests(tests, NULL, NULL));
 }

@@ -13,6 +13,7 @@
 static struct {
     double link_bytes_s;
     uint32_t kv_bytes_per_token, instances, accept;
+    double output_left; /* of all */
     struct route_req req;
 } asked;
 
@@ -26,8 +27,11 @@ static void on_decided(void *arg, uint64_t id, const struct route_view *view,
     asked.instances = view->instance_count;
     asked.req = *req;
     asked.accept = 0;
-    for (uint32_t i = 0; i < view->instance_count; i++)
+    asked.output_left = 0;
+    for (uint32_t i = 0; i < view->instance_count; i++) {
         asked.accept += view->instance[i].accepts;
+        asked.output_left += view->instance[i].output_left;
+    }
 }
 
 static void on_event(void *arg, uint64_t id, const struct route_event *ev)
@@ -173,6 +177,97 @@ static void only_those_who_take_ids_are_handed_answers(void **state)
     dispatch_end(dispatch, &r, 2, false, 3);
 }
 
+#define SLICE 128
+
+static void end_slice(struct dispatch_request *r, enum dispatch_answer expected, int64_t now_us)
+{
+    dispatch_tokens(dispatch, r, SLICE, now_us);
+    r->generated += SLICE;
+    assert_int_equal(dispatch_slice_end(dispatch, r, now_us).answer, expected);
+}
+
+/* Every slice is placed anew, by its tokens so far, and is no retry; it counts as one slice. */
+static void a_request_comes_back_after_each_slice(void **state)
+{
+    (void)state;
+    dispatch_route_set(dispatch, route_find(STR("scls")));
+    struct dispatch_endpoint a = endpoint("a"), b = endpoint("b");
+    uint32_t slot[2] = { endpoint_put(&a), endpoint_put(&b) };
+    struct dispatch_request r = request(), probe = request();
+    assert_int_equal(dispatch_arrive(dispatch, &r, 0).answer, DISPATCH_SEND);
+    assert_int_equal(r.slice_tokens, SLICE);
+    for (uint32_t i = 1; i <= 2 * RETRY_ATTEMPTS_MAX; i++) {
+        uint32_t from = r.slot;
+        const struct reported_load busy = { .running = 1, .waiting = 50, .prefill_tokens = 50000 };
+        dispatch_endpoint_report(dispatch, from, &busy, i * SECOND, i * SECOND);
+        dispatch_endpoint_report(dispatch, slot[from == slot[0]], &(struct reported_load){ 0 },
+                                 i * SECOND, i * SECOND);
+        end_slice(&r, DISPATCH_SEND, i * SECOND);
+        assert_int_not_equal(r.slot, from);
+        assert_int_equal(asked.req.prompt_tokens, 640 + i * SLICE);
+        assert_int_equal(r.retry.attempts, 1);
+        assert_int_equal(
+            dispatch_in_flight(dispatch, slot[0]) + dispatch_in_flight(dispatch, slot[1]), 1);
+    }
+    assert_int_equal(dispatch_arrive(dispatch, &probe, 0).answer, DISPATCH_SEND);
+    assert_true(asked.output_left > 0 && asked.output_left <= SLICE);
+    dispatch_end(dispatch, &probe, 1, false, 0);
+    dispatch_end(dispatch, &r, r.generated, false, 0);
+}
+
+static void a_slice_that_finds_nobody_is_held(void **state)
+{
+    (void)state;
+    dispatch_route_set(dispatch, route_find(STR("scls")));
+    struct dispatch_endpoint a = endpoint("a");
+    endpoint_put(&a);
+    struct dispatch_request r = request();
+    assert_int_equal(dispatch_arrive(dispatch, &r, 0).answer, DISPATCH_SEND);
+    a.ready = false;
+    endpoint_put(&a);
+    end_slice(&r, DISPATCH_WAIT, 1);
+    assert_int_equal(r.state, DISPATCH_HELD);
+    struct dispatch_verdict v;
+    assert_null(dispatch_held_next(dispatch, 2, &v));
+    a.ready = true;
+    endpoint_put(&a);
+    assert_ptr_equal(dispatch_held_next(dispatch, 3, &v), &r);
+    assert_int_equal(v.answer, DISPATCH_SEND);
+    dispatch_end(dispatch, &r, r.generated, false, 4);
+}
+
+/* Others stay to their end: with policies that have no slices, at engines that take no ids, with a
+ * prompt's instance, and where a migration has brought them. */
+static void not_every_request_comes_back(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *route;
+        bool takes_ids;
+        enum role role;
+        uint32_t expected;
+    } rows[] = { { "scls", true, ROLE_BOTH, SLICE },
+                 { "completion", true, ROLE_BOTH, 0 },
+                 { "scls", false, ROLE_BOTH, 0 },
+                 { "scls", true, ROLE_PREFILL, 0 } };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        dispatch_route_set(dispatch, route_find(str_from(rows[i].route)));
+        struct dispatch_endpoint a = endpoint("a");
+        a.takes_ids = rows[i].takes_ids;
+        a.role = rows[i].role;
+        endpoint_put(&a);
+        struct dispatch_request r = request();
+        assert_int_equal(dispatch_arrive(dispatch, &r, 0).answer, DISPATCH_SEND);
+        assert_int_equal(r.slice_tokens, rows[i].expected);
+        dispatch_tokens(dispatch, &r, 1, 1);
+        struct dispatch_endpoint b = endpoint("b");
+        dispatch_migrate(dispatch, &r, endpoint_put(&b), 2);
+        assert_int_equal(r.slice_tokens, 0);
+        dispatch_end(dispatch, &r, 1, false, 3);
+        dispatch_endpoint_remove(dispatch, dispatch_endpoint_find(dispatch, "b"));
+    }
+}
+
 int main(void)
 {
 #define CASE(fn) cmocka_unit_test_setup_teardown(fn, fresh, core_drop)
@@ -181,6 +276,9 @@ int main(void)
         CASE(a_peer_s_run_is_fetched_over_the_link),
         CASE(an_answer_goes_on_where_ids_are_taken),
         CASE(only_those_who_take_ids_are_handed_answers),
+        CASE(a_request_comes_back_after_each_slice),
+        CASE(a_slice_that_finds_nobody_is_held),
+        CASE(not_every_request_comes_back),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
