@@ -18,11 +18,11 @@ world() {
     mooncake) echo "--trace mooncake-conversation.jsonl --preset ref --fleet 8xref8000" ;;
     azure) echo "--trace azure-2023-conv.csv --model llama-3-8b --fleet 2xa100" ;;
     conversations)
-        echo "--trace gen:poisson,rate=8,prompt=lognormal(600,1),output=lognormal(200,1),n=8000,turns=4,think=30" \
+        echo "--trace gen:poisson,rate=8,prompt=lognormal(600,1),output=lognormal(200,1),n=1500,turns=4,think=30" \
             "--model llama-3-8b --fleet 4xa100"
         ;;
     shared_prompts)
-        echo "--trace gen:poisson,rate=7,prompt=lognormal(2000,1),output=lognormal(100,1),n=5000,tenants=40,zipf=0.8,system=12000,systems=40" \
+        echo "--trace gen:poisson,rate=7,prompt=lognormal(2000,1),output=lognormal(100,1),n=3000,tenants=40,zipf=0.8,system=12000,systems=40" \
             "--model llama-3-8b --fleet 6xa100"
         ;;
     *) echo "routing.sh: no world is called $1" >&2; exit 2 ;;
@@ -35,8 +35,10 @@ import json, sys
 base, ours = json.load(sys.stdin)["arms"]
 d = ours["difference"]
 def share(name):
-    of = base["mean"][name]["mean"]
-    return 100 * d[name]["mean"] / of, 100 * d[name]["ci95"] / of
+    of, by = base["mean"][name]["mean"], d[name]["mean"]
+    if of is None or by is None:
+        return float("nan"), float("nan")  # a run had refusals only
+    return 100 * by / of, 100 * d[name]["ci95"] / of
 kept, half = (100 * d["slo.attainment"][k] for k in ("mean", "ci95"))
 mean, p99 = share("ttft_s.mean"), share("ttft_s.p99")
 row = "%-15s %5s %10s  %6.1f %% %+6.2f +-%4.2f  %+6.1f +-%4.1f %%  %+6.1f +-%5.1f %%" % (
