@@ -14,7 +14,7 @@
  */
 #pragma once
 #include "policies/mix/mix.h"
-#include "policies/place/hazard.h"
+#include "policies/place/place.h"
 #include "policies/scale/scale.h"
 
 #define POOL_MIX_EVERY_US 10000000

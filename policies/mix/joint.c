@@ -11,7 +11,7 @@
  *     budget    where the mix costs more than the budget, the largest share of the work that fits
  */
 #include "policies/mix/mix.h"
-#include "policies/place/hazard.h"
+#include "policies/place/place.h"
 
 #include <math.h>
 

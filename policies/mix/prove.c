@@ -1,18 +1,282 @@
-/* prove.c - with all counts fixed, do the slices fit?
+/* prove.c - with all counts fixed, do the slices fit? And the relaxation that helps to tell.
  *
- * Relaxations tell soon where there is room or far too little, a search over slices (place_pack.h)
- * where all that is there is almost full: they take turns that grow, so that the better one is soon
- * at work. Relaxations branch on the slice that costs most and is not whole: where it lies decides
- * over most of the rest. Whole solutions are checked with the loads themselves, never with the
- * table. */
+ * Relaxations tell soon where there is room or far too little, a search over slices (pack.h) where the
+ * instances are almost full: they take turns that grow, so that the better one is soon at work.
+ * Relaxations branch on the slice that costs most and is not whole: its type decides over most of the
+ * rest. Whole solutions are checked with the loads themselves, never with the table.
+ *
+ * The relaxation is a dual simplex method with bounded variables that starts from its last basis.
+ *
+ * Every relaxation differs from the one before by bounds only, so the basis stays dual feasible: a
+ * nonbasic variable lies at its low bound when its reduced cost is positive and at its high bound
+ * when it is negative. One table is therefore enough for the whole search; it is built anew after
+ * PIVOTS_MAX pivots, before rounding errors add up. */
+
 #include "policies/mix/prove.h"
 
 #include "base/core/bits.h"
 #include "policies/mix/fit.h"
-#include "policies/mix/relax.h"
 
+#include <float.h>
 #include <math.h>
 #include <string.h>
+
+#define FEASIBLE 1e-7  /* a bound may be missed by so much */
+#define PIVOT_MIN 1e-7 /* smaller elements are rounding errors */
+#define NUDGE 1e-9
+#define PIVOTS_MAX 200
+#define PIVOTS_A_NODE 16 /* take as long as all else that is done at one */
+#define TURNS_MAX 5000   /* pivots of one relaxation */
+
+static uint32_t var_s(const struct solver *s, uint32_t t)
+{
+    return (s->p->groups + 1) * s->p->types + t;
+}
+
+static double *row_of(struct solver *s, uint32_t row)
+{
+    return s->a + (size_t)row * s->cols;
+}
+
+static double load_of(const struct solver_problem *p, uint32_t g, uint32_t t)
+{
+    return isfinite(p->load[g][t]) ? p->load[g][t] : 0; /* x is fixed at 0 then */
+}
+
+uint32_t relax_cheapest_type(const struct solver_problem *p, uint32_t g)
+{
+    uint32_t best = UINT32_MAX;
+    for (uint32_t t = 0; t < p->types; t++) {
+        if (!isfinite(p->load[g][t]) || p->max[t] == 0) continue;
+        if (best == UINT32_MAX || p->price[t] * p->load[g][t] < p->price[best] * p->load[g][best])
+            best = t;
+    }
+    return best;
+}
+
+/* Equal reduced costs would let the method go in circles: each gets a little of its own. */
+static double nudge(uint32_t col)
+{
+    return NUDGE * (1 + (double)(col * 2654435761u >> 16) / 65536);
+}
+
+/* The table of the first basis: x[g][cheapest] and all y. */
+static void build(struct solver *s)
+{
+    const struct solver_problem *p = s->p;
+    uint32_t col = 0;
+    for (uint32_t r = 0; r < s->rows; r++) {
+        memset(row_of(s, r), 0, s->cols * sizeof *s->a);
+        s->rhs[r] = 0;
+    }
+    for (uint32_t t = 0; t < p->types; t++)
+        s->basic[p->groups + t] = relax_y(s, t);
+    for (uint32_t g = 0; g < p->groups; g++) {
+        uint32_t k = relax_cheapest_type(p, g);
+        if (k == UINT32_MAX) k = 0; /* an empty group */
+        double *row_k = row_of(s, p->groups + k);
+        s->basic[g] = relax_x(s, g, k);
+        s->rhs[g] = p->count[g];
+        s->rhs[p->groups + k] += load_of(p, g, k) * p->count[g];
+        for (uint32_t t = 0; t < p->types; t++) {
+            if (t == k) continue;
+            s->nonbasic[col] = relax_x(s, g, t);
+            row_of(s, g)[col] = 1;
+            row_k[col] += load_of(p, g, k);
+            row_of(s, p->groups + t)[col] -= load_of(p, g, t);
+            s->gain[col] = p->price[t] * load_of(p, g, t) - p->price[k] * load_of(p, g, k);
+            s->gain[col] += nudge(col);
+            col++;
+        }
+    }
+    for (uint32_t t = 0; t < p->types; t++) {
+        s->nonbasic[col] = var_s(s, t);
+        row_of(s, p->groups + t)[col] = -1;
+        s->gain[col] = p->price[t] + nudge(col);
+        col++;
+    }
+    s->pivots = 0;
+}
+
+static double nonbasic_value(const struct solver *s, uint32_t col)
+{
+    uint32_t v = s->nonbasic[col];
+    return s->at_high[col] ? s->high[v] : s->low[v];
+}
+
+/* Puts nonbasic variables at the bounds that their reduced costs ask for; all values anew. Nearly all
+ * of them are at zero and add nothing. */
+static void settle(struct solver *s)
+{
+    uint32_t moved[SOLVER_COLS_MAX], count = 0;
+    if (s->pivots > PIVOTS_MAX) build(s);
+    for (uint32_t c = 0; c < s->cols; c++) {
+        s->at_high[c] = s->gain[c] < 0 && isfinite(s->high[s->nonbasic[c]]);
+        s->at[c] = nonbasic_value(s, c);
+        if (s->at[c] < 0 || s->at[c] > 0) moved[count++] = c;
+    }
+    for (uint32_t r = 0; r < s->rows; r++) {
+        const double *row = row_of(s, r);
+        double value = s->rhs[r];
+        for (uint32_t k = 0; k < count; k++)
+            value -= row[moved[k]] * s->at[moved[k]];
+        s->value[r] = value;
+    }
+}
+
+static double objective(const struct solver *s)
+{
+    double z = 0;
+    uint32_t y0 = relax_y(s, 0);
+    for (uint32_t r = 0; r < s->rows; r++)
+        if (s->basic[r] >= y0 && s->basic[r] < y0 + s->p->types)
+            z += s->p->price[s->basic[r] - y0] * s->value[r];
+    for (uint32_t c = 0; c < s->cols; c++)
+        if (s->nonbasic[c] >= y0 && s->nonbasic[c] < y0 + s->p->types)
+            z += s->p->price[s->nonbasic[c] - y0] * nonbasic_value(s, c);
+    return z;
+}
+
+/* The row whose variable misses its bounds most; rows when none does. */
+static uint32_t leaving_row(const struct solver *s, bool *ret_high)
+{
+    uint32_t row = s->rows;
+    double most = FEASIBLE;
+    for (uint32_t r = 0; r < s->rows; r++) {
+        double under = s->low[s->basic[r]] - s->value[r];
+        double over = s->value[r] - s->high[s->basic[r]];
+        if (fmax(under, over) <= most) continue;
+        most = fmax(under, over);
+        *ret_high = over > under;
+        row = r;
+    }
+    return row;
+}
+
+/* The column whose reduced cost is used up first; cols when none can help. */
+static uint32_t entering_col(struct solver *s, uint32_t row, bool to_high)
+{
+    uint32_t col = s->cols;
+    double least = DBL_MAX, size = 0;
+    const double *line = row_of(s, row);
+    for (uint32_t c = 0; c < s->cols; c++) {
+        double a = to_high ? line[c] : -line[c];
+        if (s->at_high[c]) a = -a;
+        if (a < PIVOT_MIN || s->low[s->nonbasic[c]] >= s->high[s->nonbasic[c]]) continue;
+        double ratio = fabs(s->gain[c]) / a;
+        if (ratio > least + DBL_EPSILON || (ratio >= least - DBL_EPSILON && a < size)) continue;
+        least = ratio;
+        size = a;
+        col = c;
+    }
+    return col;
+}
+
+static void subtract(double *restrict from, double times, const double *restrict what,
+                     uint32_t count)
+{
+    uint32_t i = 0;
+    for (; i + 4 <= count; i += 4) { /* in fours, for the compiler to do two at once */
+        from[i] -= times * what[i];
+        from[i + 1] -= times * what[i + 1];
+        from[i + 2] -= times * what[i + 2];
+        from[i + 3] -= times * what[i + 3];
+    }
+    for (; i < count; i++)
+        from[i] -= times * what[i];
+}
+
+static void pivot(struct solver *s, uint32_t row, uint32_t col, bool to_high)
+{
+    double bound = to_high ? s->high[s->basic[row]] : s->low[s->basic[row]];
+    double *line = row_of(s, row);
+    double p = line[col];
+    double move = (s->value[row] - bound) / p;
+    double entered = nonbasic_value(s, col) + move;
+    for (uint32_t c = 0; c < s->cols; c++)
+        line[c] /= p;
+    line[col] = 1 / p;
+    s->rhs[row] /= p;
+    for (uint32_t r = 0; r < s->rows; r++) {
+        double *other = row_of(s, r);
+        double f = other[col];
+        if (r == row || fabs(f) < DBL_EPSILON) continue;
+        s->value[r] -= f * move;
+        subtract(other, f, line, s->cols);
+        other[col] = -f / p;
+        s->rhs[r] -= f * s->rhs[row];
+    }
+    double f = s->gain[col];
+    subtract(s->gain, f, line, s->cols);
+    s->gain[col] = -f / p;
+    uint32_t left = s->basic[row];
+    s->basic[row] = s->nonbasic[col];
+    s->nonbasic[col] = left;
+    s->at_high[col] = to_high;
+    s->value[row] = entered;
+    s->pivots++;
+    s->best->pivots++;
+}
+
+double relax_better(const struct solver *s)
+{
+    if (!s->best->found) return DBL_MAX;
+    return s->best->cost - s->step + RELAX_BOUND_SLACK * s->best->cost;
+}
+
+/* False when no solution below the cutoff lies within the bounds. */
+static bool solve(struct solver *s, double *ret_cost)
+{
+    settle(s);
+    for (uint32_t turn = 0;; turn++) {
+        double cost = objective(s);
+        if (cost > fmin(s->cap, relax_better(s))) return false; /* it only rises */
+        bool to_high = false;
+        uint32_t row = leaving_row(s, &to_high);
+        if (row == s->rows) {
+            *ret_cost = cost;
+            break;
+        }
+        uint32_t col = entering_col(s, row, to_high);
+        if (col == s->cols) return false;
+        if (turn == TURNS_MAX) {
+            s->cut_short = true;
+            return false;
+        }
+        pivot(s, row, col, to_high);
+    }
+    for (uint32_t r = 0; r < s->rows; r++)
+        s->x[s->basic[r]] = s->value[r];
+    for (uint32_t c = 0; c < s->cols; c++)
+        s->x[s->nonbasic[c]] = nonbasic_value(s, c);
+    return true;
+}
+
+bool relax_enter(struct solver *s, double *ret_cost)
+{
+    if (s->best->nodes + s->best->pivots / PIVOTS_A_NODE >= s->nodes_max) s->cut_short = true;
+    if (s->cut_short) return false;
+    s->best->nodes++;
+    return solve(s, ret_cost);
+}
+
+void relax_init(struct solver *s)
+{
+    const struct solver_problem *p = s->p;
+    s->rows = p->groups + p->types;
+    s->cols = p->groups * (p->types - 1) + p->types;
+    for (uint32_t g = 0; g < p->groups; g++)
+        for (uint32_t t = 0; t < p->types; t++) {
+            s->low[relax_x(s, g, t)] = 0;
+            s->high[relax_x(s, g, t)] = isfinite(p->load[g][t]) ? p->count[g] : 0;
+        }
+    for (uint32_t t = 0; t < p->types; t++) {
+        s->low[relax_y(s, t)] = s->low[var_s(s, t)] = 0;
+        s->high[relax_y(s, t)] = p->max[t];
+        s->high[var_s(s, t)] = (double)INFINITY;
+    }
+    build(s);
+}
 
 #define FIRST_NODES 64 /* of relaxations, before the search over slices has a turn */
 #define TURN_GROWS 16  /* and from turn to turn */

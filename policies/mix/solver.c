@@ -3,14 +3,13 @@
  * Rounds with a ceiling on cost that rises from the relaxation's bound: depth first within a round,
  * and what is dearer than the ceiling not looked at, so that no time goes into counts that are dearer
  * than the optimum (a depth-first search alone looks at whatever its first solutions leave). Where
- * the relaxation's counts are whole, it is asked whether the slices fit (place_prove.h). Counts that
+ * the relaxation's counts are whole, it is asked whether the slices fit (prove.h). Counts that
  * do not tell soon are left till the round's end, and then asked in the order of their cost: a
  * cheaper solution may have settled them. Counts once proven too few, and all that have no more of
  * any type, are not asked again. */
 #include "policies/mix/solver.h"
 
 #include "policies/mix/prove.h"
-#include "policies/mix/relax.h"
 
 #include <float.h>
 #include <math.h>

@@ -6,8 +6,8 @@
  * Slices of equal loads form a group and are interchangeable: x[g][t] of them lie on type t. Branch
  * and bound over counts, in rounds with a rising ceiling on cost; the bound is the linear relaxation,
  * solved again after each branch by the dual simplex method with bounded variables from where it stood
- * (place_relax.h). Where counts are whole and only the slices are not, it takes turns with a search
- * over slices (place_prove.h, place_pack.h). The start (each group on its cheapest type, y fractional)
+ * (prove.h). Where counts are whole and only the slices are not, it takes turns with a search
+ * over slices (prove.h, pack.h). The start (each group on its cheapest type, y fractional)
  * needs no first phase. Where all prices are multiples of one amount, a solution must be cheaper by
  * that amount to be better.
  *

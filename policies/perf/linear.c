@@ -3,7 +3,7 @@
  *     step_s = a + b prefill + c decoding + d read by decoding + e attended to by chunks
  *
  * Needs to know nothing of hardware or model, and is what others are told of any policy. Source:
- * ours; least squares as in perf_rls.c. */
+ * ours; least squares as in perf_model.c. */
 #include "policies/perf/linear.h"
 
 #include "policies/perf/perf_model.h"

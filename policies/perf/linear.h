@@ -10,7 +10,7 @@
  */
 #pragma once
 #include "base/perf/perf.h"
-#include "policies/perf/rls.h"
+#include "policies/perf/perf_model.h"
 
 struct perf_linear {
     struct perf_coef coef; /* what others may use */

@@ -1,9 +1,187 @@
-/* perf_model.c - the table of performance models, and what they share. */
+/* perf_model.c - the table of performance policies; recursive least squares with forgetting, in
+ * information form.
+ *
+ *     info   <- info - (1 - L) info x x' info / (x' info x) + w x x'
+ *     target <- target - (1 - L) info x (x' target) / (x' info x) + w x y
+ *     value  =  argmin over value >= 0 of value' info value - 2 target' value
+ *
+ * Three choices differ from the textbook:
+ *
+ * Forgetting is directional (Kulhavy and Karny 1984): only what the new step speaks about is
+ * forgotten. An engine may decode for an hour without a single prompt; plain forgetting would
+ * lose the prefill term in that hour, and the covariance form would blow up.
+ *
+ * Steps differ a hundredfold in length, so errors are weighed relative to the estimate, else
+ * the long prefill steps would decide all the numbers. Beyond three times the usual spread the
+ * weight falls with the distance (Huber): one stall of a shared machine moves little. A lasting
+ * change widens the spread and shifts the mean error within some steps; while the mean is shifted
+ * the past is forgotten faster, because a machine that became five times slower makes every old
+ * step weigh 25 times a new one.
+ *
+ * The values are projected onto the non-negative orthant in the metric of `info`, exactly: of the
+ * 31 sets of free terms the one whose solution is optimal (Karush, Kuhn and Tucker). Clamping one by
+ * one would leave the others fitted to a negative neighbour.
+ */
+
 #include "policies/perf/perf_model.h"
 
 #include "base/core/bits.h"
 
 #include <math.h>
+#include <string.h>
+
+#define FORGET 0.01       /* 1 - L: a direction remembers about 100 steps that speak of it */
+#define SPREAD_RATE 0.05  /* of the running means of |error| and error */
+#define DRIFT_USUAL 0.2   /* a running mean of errors below it is noise, not change */
+#define DRIFT_FORGETS 0.2 /* a mean error of a factor e beyond that forgets this much a step */
+#define SPREAD_MIN 0.02   /* clocks and caches alone cause this much */
+#define HUBER_SPREADS 3.0 /* beyond it the influence of a step stops growing */
+#define STEP_S_MIN 1e-6   /* no step is shorter: keeps weights finite */
+
+void perf_rls_init(struct perf_rls *fit, const double prior[PERF_TERMS], double prior_steps)
+{
+    memset(fit, 0, sizeof *fit);
+    fit->ratio_p90 = 1.0;
+    fit->free_set = (1u << PERF_TERMS) - 1;
+    fit->spread = 1.0; /* nothing is known: everything is believed */
+    double sum = 0;
+    for (int i = 0; i < PERF_TERMS; i++)
+        sum += fit->value[i] = prior[i];
+    for (int i = 0; i < PERF_TERMS; i++) {
+        /* A prior of 0 is no surer of itself than the others are. */
+        double sure = fmax(prior[i], fmax(sum / 10, STEP_S_MIN));
+        fit->info[i][i] = prior_steps / (sure * sure);
+        fit->target[i] = fit->info[i][i] * prior[i];
+    }
+}
+
+static double fit_s(const struct perf_rls *fit, const double x[PERF_TERMS])
+{
+    double sum = 0;
+    for (int i = 0; i < PERF_TERMS; i++)
+        sum += fit->value[i] * x[i];
+    return sum;
+}
+
+/* Solves info[set, set] z = target[set] by Cholesky; false when it is not positive definite. */
+static bool solve(const struct perf_rls *fit, unsigned set, double z[PERF_TERMS])
+{
+    int at[PERF_TERMS], n = 0;
+    for (int i = 0; i < PERF_TERMS; i++) {
+        z[i] = 0;
+        if (set & (1u << i)) at[n++] = i;
+    }
+    double l[PERF_TERMS][PERF_TERMS], y[PERF_TERMS];
+    for (int i = 0; i < n; i++) {
+        y[i] = fit->target[at[i]];
+        for (int j = 0; j <= i; j++) {
+            double sum = fit->info[at[i]][at[j]];
+            for (int k = 0; k < j; k++)
+                sum -= l[i][k] * l[j][k];
+            if (i == j && !(sum > 0)) return false;
+            l[i][j] = i == j ? sqrt(sum) : sum / l[j][j];
+        }
+        for (int k = 0; k < i; k++)
+            y[i] -= l[i][k] * y[k];
+        y[i] /= l[i][i];
+    }
+    for (int i = n - 1; i >= 0; i--) {
+        double sum = y[i];
+        for (int k = i + 1; k < n; k++)
+            sum -= l[k][i] * z[at[k]];
+        z[at[i]] = sum / l[i][i];
+    }
+    return true;
+}
+
+/* The optimum is where free terms are not negative and clamped ones would only make it worse. */
+static bool is_optimum(const struct perf_rls *fit, unsigned set, const double z[PERF_TERMS])
+{
+    for (int i = 0; i < PERF_TERMS; i++) {
+        double slope = -fit->target[i];
+        if (set & (1u << i)) {
+            if (!(z[i] >= 0)) return false;
+            continue;
+        }
+        for (int j = 0; j < PERF_TERMS; j++)
+            slope += fit->info[i][j] * z[j];
+        if (!(slope >= 0)) return false;
+    }
+    return true;
+}
+
+/* Steps move the optimum little: the set that was free last is asked first, and the others only
+ * when it is not the one any more. */
+static void fit_values(struct perf_rls *fit)
+{
+    double z[PERF_TERMS];
+    if (solve(fit, (unsigned)fit->free_set, z) && is_optimum(fit, (unsigned)fit->free_set, z)) {
+        memcpy(fit->value, z, sizeof z);
+        return;
+    }
+    for (unsigned set = (1u << PERF_TERMS) - 1; set > 0; set--) {
+        if (!solve(fit, set, z) || !is_optimum(fit, set, z)) continue;
+        fit->free_set = set;
+        memcpy(fit->value, z, sizeof z);
+        return;
+    }
+    /* Numerically spent: keep the last good ones. */
+}
+
+/* Scaling both sides alike leaves the coefficients where they are: they only become easier to
+ * move, those that no new step speaks about included. */
+static void forget_all(struct perf_rls *fit, double part)
+{
+    for (int i = 0; i < PERF_TERMS; i++) {
+        fit->target[i] *= 1 - part;
+        for (int j = 0; j < PERF_TERMS; j++)
+            fit->info[i][j] *= 1 - part;
+    }
+}
+
+static void forget_along(struct perf_rls *fit, const double x[PERF_TERMS])
+{
+    double ix[PERF_TERMS], xix = 0, xt = 0;
+    for (int i = 0; i < PERF_TERMS; i++) {
+        ix[i] = 0;
+        for (int j = 0; j < PERF_TERMS; j++)
+            ix[i] += fit->info[i][j] * x[j];
+        xix += ix[i] * x[i];
+        xt += x[i] * fit->target[i];
+    }
+    if (!(xix > 0)) return;
+    for (int i = 0; i < PERF_TERMS; i++) {
+        fit->target[i] -= FORGET * ix[i] * xt / xix;
+        for (int j = 0; j < PERF_TERMS; j++) {
+            fit->info[i][j] -= FORGET * ix[i] * ix[j] / xix;
+        }
+    }
+}
+
+void perf_rls_observe(struct perf_rls *fit, const double x[PERF_TERMS], double seconds)
+{
+    if (!isfinite(seconds) || seconds <= 0) return;
+    double expected = fmax(fit_s(fit, x), STEP_S_MIN);
+    double off = fabs(seconds / expected - 1);
+    double weight = 1 / (expected * expected);
+    double usual = HUBER_SPREADS * fmax(fit->spread, SPREAD_MIN);
+    if (off > usual) weight *= usual / off;
+
+    forget_all(fit, fmin(DRIFT_FORGETS * fmax(fabs(fit->drift) - DRIFT_USUAL, 0), DRIFT_FORGETS));
+    forget_along(fit, x);
+    for (int i = 0; i < PERF_TERMS; i++) {
+        fit->target[i] += weight * x[i] * seconds;
+        for (int j = 0; j < PERF_TERMS; j++)
+            fit->info[i][j] += weight * x[i] * x[j];
+    }
+    fit->spread += SPREAD_RATE * (off - fit->spread);
+    /* The logarithm treats half and double alike; a single stall is cut to one unit. */
+    double error = fmax(fmin(log(seconds / expected), 1), -1);
+    fit->drift += SPREAD_RATE * (error - fit->drift);
+    perf_track_p90(&fit->ratio_p90, seconds / expected);
+    fit->samples += 1;
+    fit_values(fit);
+}
 
 #define RATIO_RATE 0.02 /* step of the running quantile, relative */
 #define RATIO_QUANTILE 0.9
@@ -13,6 +191,7 @@ const struct perf_policy *const perf_table[] = {
 #include "policies/perf/perf.def"
 #undef POLICY
 };
+
 const uint32_t perf_count = COUNT_OF(perf_table);
 
 const struct perf_policy *perf_find(struct str name)

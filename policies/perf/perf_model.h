@@ -6,10 +6,20 @@
  *              and only init and observe write it
  *          (2) observe does nothing with an empty shape or seconds that are no positive number
  *          (3) coef is for others, which cannot ask the policy: the linear surrogate
+ *
+ * Least squares (rls): seconds as a sum of terms whose sizes are learned online, one step at a time. Its
+ * state belongs to its caller, is of fixed size and may be copied.
+ *
+ *     seconds = value[0] x[0] + ... + value[4] x[4],   no value below 0
+ *
+ * The policy chooses the terms: counts of tokens (linear), parts of a roofline (roofline_residual). They
+ * are scaled so that values are of one size.
  */
 #pragma once
 #include "base/perf/perf.h"
 #include "base/perf/roofline.h"
+
+#include <stdint.h>
 
 #define PERF_STATE_BYTES_MAX 8192
 
@@ -34,11 +44,13 @@ struct perf_policy {
 };
 
 #define POLICY(name) extern const struct perf_policy perf_##name;
+
 #include "policies/perf/perf.def"
 #undef POLICY
 
 extern const struct perf_policy *const perf_table[];
 extern const uint32_t perf_count;
+
 #define PERF_DEFAULT "roofline_residual"
 #define PERF_DEFAULT_UNKNOWN "linear" /* where the hardware is not known */
 
@@ -54,3 +66,22 @@ static inline bool perf_shape_empty(const struct perf_shape *s)
 {
     return s->prefill_tokens == 0 && s->decoding_seqs == 0;
 }
+
+#define PERF_TERMS 5
+
+struct perf_rls {
+    double value[PERF_TERMS];            /* what is learnt */
+    double info[PERF_TERMS][PERF_TERMS]; /* weighted sum of x x' */
+    double target[PERF_TERMS];           /* weighted sum of x y */
+    double spread;                       /* running mean of |observed / expected - 1| */
+    double drift;                        /* running mean of log(observed / expected) */
+    uint64_t free_set;                   /* terms that are not held at 0, a bit each */
+    double samples;                      /* steps observed */
+    double ratio_p90; /* nine steps in ten took at most this many times the estimate */
+};
+
+/* The prior weighs as much as prior_steps steps. */
+void perf_rls_init(struct perf_rls *fit, const double prior[PERF_TERMS], double prior_steps);
+
+/* Does nothing with seconds that are not positive and finite. Some x is above 0. */
+void perf_rls_observe(struct perf_rls *fit, const double x[PERF_TERMS], double seconds);

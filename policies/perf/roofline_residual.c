@@ -4,7 +4,7 @@
  *     parts: matrices and small kernels; reading for decoding; attention of chunks; host; sessions
  *
  * The roofline gives the shape of the answer, steps give the size of each part: five factors by
- * least squares (perf_rls.c), starting at 1. What no step has spoken about yet stays as the closed
+ * least squares (perf_model.c), starting at 1. What no step has spoken about yet stays as the closed
  * form has it, where a fit without one knows nothing; and the corrected parts are again a
  * roofline, so that a step of another shape, a clock or watts can be asked of it. Coefficients for
  * others are taken where the instance works: a line agrees with a curve in one place.
@@ -13,7 +13,6 @@
  * residual). Ours: factors by part instead of one residual network over the batch. */
 #include "base/core/err.h"
 #include "policies/perf/perf_model.h"
-#include "policies/perf/rls.h"
 
 #include <math.h>
 #include <string.h>

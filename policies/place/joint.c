@@ -9,7 +9,7 @@
  *     on demand   N at the cheapest                            felt 0
  *     patch       what stands, and the rest beside it          felt sum(l g)
  *
- * q is the chance that another zone goes when one does, learned like the hazards (place_hazard.h);
+ * q is the chance that another zone goes when one does, learned like the hazards (place.h);
  * shared reads it as shocks of which each strikes a zone with one half. The least of
  *
  *     cost of what is wanted, start-ups included  +  N kappa felt
@@ -31,7 +31,6 @@
  * is started before what it replaces is given up. While any offer may be asked nothing stays
  * unserved. */
 #include "base/core/bits.h"
-#include "policies/place/hazard.h"
 #include "policies/place/place.h"
 
 #include <float.h>

@@ -1,4 +1,5 @@
-/* lengths.h - what policies of predict share: histograms of lengths, their tails, calibration.
+/* lengths.h - what policies of predict share: histograms of lengths, their tails, calibration,
+ * and log length as a line over one number, by least squares that forgets.
  *
  * Layer:   policies (base/core)
  * Threads: pure
@@ -30,7 +31,6 @@ struct length_estimate {
 
 void length_learn(struct length_hist *h, double tokens);
 void length_merge(struct length_hist *h, const struct length_hist *other);
-
 void length_prior(struct length_estimate *e); /* before anything finished */
 void length_shrink(struct length_estimate *e, const struct length_hist *own);
 
@@ -43,7 +43,6 @@ double length_left(const struct length_estimate *e, uint32_t output_max, uint32_
 /* The length to learn from an end: the tokens themselves, or of a censored one what is expected of
  * outputs that got this far; 0 when the cut came below `p50` and says nothing. */
 double length_to_learn(const struct length_estimate *e, double p50, uint32_t tokens, bool censored);
-
 double length_clamp(double tokens, uint32_t output_max);
 
 /* Keeps a share of outputs below a bound: the offset is added to the logarithm of the bound and
@@ -52,8 +51,10 @@ double length_clamp(double tokens, uint32_t output_max);
 struct length_offset {
     float value;
 };
+
 void length_offset_observe(struct length_offset *o, double q, double bound, double tokens,
                            bool censored);
+
 void length_offset_merge(struct length_offset *o, const struct length_offset *other);
 
 /* Turns an estimate into a verdict: quantiles of the histogram, P90 moved by the offset. */
@@ -65,8 +66,22 @@ void length_verdict(const struct length_estimate *e, const struct length_offset 
 struct length_band {
     struct length_offset p50, p90;
 };
+
 void length_band_init(struct length_band *b);
+
 void length_band_verdict(const struct length_band *b, double tokens, uint32_t output_max,
                          struct predict_verdict *ret);
+
 void length_band_observe(struct length_band *b, double estimate, double tokens, bool censored);
 void length_band_merge(struct length_band *b, const struct length_band *other);
+
+struct length_line {
+    double n, x, y, xx, xy;  /* decayed sums, x and y logarithms */
+    double none_n, none_log; /* log-mean where the number is absent */
+    struct length_band band;
+};
+
+void length_line_init(struct length_line *l);
+double length_line_at(const struct length_line *l, uint32_t number); /* 0: absent */
+void length_line_observe(struct length_line *l, uint32_t number, uint32_t tokens, bool censored);
+void length_line_merge(struct length_line *l, const struct length_line *other);

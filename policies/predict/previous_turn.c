@@ -3,9 +3,9 @@
  *     log length = a + b log(previous output), fitted on line; of a first turn their log-mean
  *
  * Mooncake's follow-ups are ordered better by this one number than by everything else their trace
- * has. It is linear in the logarithm (predict_line.h), so the order is the previous lengths' own.
+ * has. It is linear in the logarithm (lengths.h), so the order is the previous lengths' own.
  */
-#include "policies/predict/line.h"
+#include "policies/predict/lengths.h"
 #include "policies/predict/predict.h"
 
 static void init(void *state)

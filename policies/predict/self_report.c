@@ -5,10 +5,10 @@
  * Response Length Perception (Zheng 2023) asks first and pays for it: the prompt and
  * QUESTION_TOKENS more are read, REPORT_TOKENS are written, for every request. The verdict says so,
  * to its scheduler or its price. The paper tunes the model by LoRA to answer well; ours is
- * asked as it is, and a line fitted on line (predict_line.h) makes of its number what it is worth.
+ * asked as it is, and a line fitted on line (lengths.h) makes of its number what it is worth.
  * An answer without a number counts as none.
  */
-#include "policies/predict/line.h"
+#include "policies/predict/lengths.h"
 #include "policies/predict/predict.h"
 
 #define QUESTION_TOKENS 24

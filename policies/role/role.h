@@ -131,7 +131,7 @@ void role_assign(const struct role_view *view, const uint32_t *order, uint32_t c
 void role_answer(const struct role_view *view, const char *reason, int64_t again_us,
                  struct role_verdict *ret);
 
-/* The closed form (role_eval.c); the evaluator where nobody has a better one. */
+/* The closed form (role.c); the evaluator where no better one is given. */
 extern const struct role_evaluator role_closed_form;
 
 /* Requests a second that one instance sustains within one SLO: prompts alone, outputs alone. */

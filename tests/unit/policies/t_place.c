@@ -4,7 +4,6 @@
 #include "policies/load/load.h"
 #include "policies/mix/mix.h"
 #include "policies/move/move.h"
-#include "policies/place/hazard.h"
 #include "policies/place/place.h"
 #include "tests/unit/unit.h"
 
