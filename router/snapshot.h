@@ -1,5 +1,5 @@
-/* snapshot.h - the services of a router, and the immutable view of them that byte loops have: models,
- * tokenizers and API keys.
+/* snapshot.h - the immutable view that byte loops have of a router's services: models, tokenizers and API
+ * keys.
  *
  * Layer:    router (base/core)
  * Threads:  a snapshot is immutable; the board hands out references under a lock
@@ -7,44 +7,11 @@
  */
 #pragma once
 #include "base/wire/sync.h"
-#include "fleet/telemetry.h"
 #include "router/bundles.h"
+#include "router/core/services.h"
 #include "router/tenants.h"
 
 #include <pthread.h>
-
-/* The services of a router: rules from the controller, and the demand for each.
- *
- * Threads: the decision thread only
- * Bound:   SYNC_SERVICES_MAX services
- */
-
-#define SERVICE_NAME_MAX 128
-
-struct service {
-    char name[SERVICE_NAME_MAX];
-    uint64_t hash; /* of the name: dispatch_request.model */
-    bool paused, may_start;
-    bool from_controller; /* false: of a static endpoint, or deleted since */
-    double slo_ttft_s, slo_tpot_s;
-    bool refuse_late;           /* while its fleet is overloaded */
-    bool has_kv_link;           /* the controller has said the next */
-    double kv_link_bytes_s;     /* 0: its engines copy no K and V */
-    struct telemetry telemetry; /* demand for it */
-};
-
-struct services {
-    struct service *item;
-    uint32_t count;
-};
-
-int services_new(struct services *s); /* -ENOMEM */
-void services_fini(struct services *s);
-
-/* Finds or makes; NULL at the bound or for a name that is too long. */
-struct service *services_get(struct services *s, struct str name);
-struct service *services_by_hash(struct services *s, uint64_t hash); /* NULL */
-void services_remove(struct services *s, uint32_t at); /* another one may take its index */
 
 struct snapshot_model {
     char name[SERVICE_NAME_MAX];

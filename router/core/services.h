@@ -1,0 +1,37 @@
+/* services.h - the services of a router: rules from the controller, and the demand for each.
+ *
+ * Layer:    router/core (fleet, base/wire)
+ * Threads:  the decision thread only
+ * Lifetime: services_new takes the memory of all
+ * Bound:    SYNC_SERVICES_MAX services
+ */
+#pragma once
+#include "base/wire/sync.h"
+#include "fleet/telemetry.h"
+
+#define SERVICE_NAME_MAX 128
+
+struct service {
+    char name[SERVICE_NAME_MAX];
+    uint64_t hash; /* of the name: dispatch_request.model */
+    bool paused, may_start;
+    bool from_controller; /* false: of a static endpoint, or deleted since */
+    double slo_ttft_s, slo_tpot_s;
+    bool refuse_late;           /* while its fleet is overloaded */
+    bool has_kv_link;           /* the controller has said the next */
+    double kv_link_bytes_s;     /* 0: its engines copy no K and V */
+    struct telemetry telemetry; /* demand for it */
+};
+
+struct services {
+    struct service *item;
+    uint32_t count;
+};
+
+int services_new(struct services *s); /* -ENOMEM */
+void services_fini(struct services *s);
+
+/* Finds or makes; NULL at the bound or for a name that is too long. */
+struct service *services_get(struct services *s, struct str name);
+struct service *services_by_hash(struct services *s, uint64_t hash); /* NULL */
+void services_remove(struct services *s, uint32_t at); /* another one may take its index */
