@@ -11,7 +11,6 @@
 #include "base/core/bits.h"
 #include "base/core/hash.h"
 #include "base/core/own.h"
-#include "policies/route/overload.h"
 #include "policies/route/pd_handoff.h"
 #include "router/core/held_share.h"
 
@@ -35,13 +34,6 @@ struct slot {
     uint32_t suspects;  /* in flight there, of those that may have killed an engine */
 };
 
-/* The work that one model is sent. */
-struct model {
-    uint64_t name;
-    struct load_meter meter;
-    struct route_overload overload;
-};
-
 struct dispatch {
     struct dispatch_config config;
     struct prefix_index *index;
@@ -57,8 +49,7 @@ struct dispatch {
     struct route_instance *instance;
     uint32_t slots_end; /* no slot from here on is used */
     bool homes_dealt;
-    struct model model[DISPATCH_MODELS_MAX];
-    uint32_t model_count;
+    struct load_models models;
     uint64_t decisions;
     uint32_t peer_index, peer_count;
     struct list held;
@@ -247,32 +238,9 @@ void dispatch_endpoint_remove(struct dispatch *c, uint32_t slot)
     prefix_index_drop_slot(c->index, slot);
 }
 
-/* The model's place; a new one beyond DISPATCH_MODELS_MAX replaces the one that was sent work
- * longest ago. */
-static struct model *model_of(struct dispatch *c, uint64_t name)
-{
-    struct model *stalest = c->model;
-    for (uint32_t i = 0; i < c->model_count; i++) {
-        struct model *m = &c->model[i];
-        if (m->name == name) return m;
-        if (m->meter.at_us < stalest->meter.at_us) stalest = m;
-    }
-    struct model *m = c->model_count < DISPATCH_MODELS_MAX ? &c->model[c->model_count++] : stalest;
-    *m = (struct model){ .name = name };
-    return m;
-}
-
-static void count_work(struct dispatch *c, uint64_t model, double work_s, int64_t now_us)
-{
-    if (work_s > 0) load_meter_add(&model_of(c, model)->meter, LOAD_US, work_s, now_us);
-}
-
 double dispatch_work_rate(const struct dispatch *c, uint64_t model, int64_t now_us)
 {
-    for (uint32_t i = 0; i < c->model_count; i++) {
-        if (c->model[i].name == model) return load_meter_rate(&c->model[i].meter, LOAD_US, now_us);
-    }
-    return -1;
+    return load_models_rate(&c->models, model, now_us);
 }
 
 void dispatch_endpoint_report(struct dispatch *c, uint32_t slot, const struct reported_load *load,
@@ -288,7 +256,7 @@ void dispatch_endpoint_report(struct dispatch *c, uint32_t slot, const struct re
                    now_us);
     double token_s =
         s->ep.perf.prefill_token_s + s->ep.perf.step_s / (double)max_u32(s->ep.token_budget, 1);
-    count_work(c, s->ep.model, (double)tokens * token_s, now_us);
+    load_models_add(&c->models, s->ep.model, (double)tokens * token_s, now_us);
 }
 
 const struct dispatch_endpoint *dispatch_endpoint_at(const struct dispatch *c, uint32_t slot)
@@ -490,7 +458,7 @@ static void send_to(struct dispatch *c, struct dispatch_request *r, uint32_t slo
     must(r->entry); /* is_full was asked */
     r->hit_tokens = s.hit_tokens;
     load_note(&c->slot[slot].load, ledger_sums(c->ledger, slot), now_us);
-    count_work(c, ep->model, s.work_s, now_us);
+    load_models_add(&c->models, ep->model, s.work_s, now_us);
     tell_policy(c, r, ROUTE_SENT, r->entry, now_us);
     prefix_index_expect(c->index, slot, r->keys, r->key_count, now_us, now_us + EXPECT_US);
     r->slot = slot;
@@ -507,7 +475,7 @@ static void refuse_late(struct dispatch *c, struct dispatch_request *r,
                         const struct route_view *view, const struct route_req *req, int64_t now_us)
 {
     if (!r->refuse_late) return;
-    struct route_overload *o = &model_of(c, r->model)->overload;
+    struct route_overload *o = &load_models_get(&c->models, r->model)->overload;
     route_overload_observe(o, view, now_us);
     if (r->generated == 0 && route_is_overloaded(o, view, now_us))
         route_refuse_late(view, req, &r->route);

@@ -152,3 +152,29 @@ double load_meter_rate(const struct load_meter *m, int64_t over_us, int64_t now_
     double window_s = (double)over_us * 1e-6 * (1 - exp(-past / (double)over_us));
     return m->sum_s * decay(m, over_us, now_us) / window_s;
 }
+
+struct load_model *load_models_get(struct load_models *m, uint64_t name)
+{
+    struct load_model *stalest = m->model;
+    for (uint32_t i = 0; i < m->count; i++) {
+        struct load_model *one = &m->model[i];
+        if (one->name == name) return one;
+        if (one->meter.at_us < stalest->meter.at_us) stalest = one;
+    }
+    struct load_model *made = m->count < LOAD_MODELS_MAX ? &m->model[m->count++] : stalest;
+    *made = (struct load_model){ .name = name };
+    return made;
+}
+
+void load_models_add(struct load_models *m, uint64_t name, double work_s, int64_t now_us)
+{
+    if (work_s > 0) load_meter_add(&load_models_get(m, name)->meter, LOAD_US, work_s, now_us);
+}
+
+double load_models_rate(const struct load_models *m, uint64_t name, int64_t now_us)
+{
+    for (uint32_t i = 0; i < m->count; i++) {
+        if (m->model[i].name == name) return load_meter_rate(&m->model[i].meter, LOAD_US, now_us);
+    }
+    return -1;
+}

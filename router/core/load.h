@@ -16,6 +16,7 @@
 #pragma once
 #include "base/wire/events.h"
 #include "fleet/defaults.h"
+#include "policies/route/overload.h"
 #include "router/core/ledger.h"
 
 #define LOAD_US 60000000         /* time constant of a model's average */
@@ -23,6 +24,7 @@
 #define LOAD_US_MIN 5000000      /* a shorter past counts as if it had been so long */
 #define LOAD_MOMENTS 32          /* of the own ledger that are remembered, */
 #define LOAD_MOMENT_US 50000     /* so far apart */
+#define LOAD_MODELS_MAX 64 /* models with a measured load; a further one replaces the stalest */
 #define LOAD_STALE_US 15000000   /* from fresh to here a report fades out */
 
 struct load_moment {
@@ -66,3 +68,21 @@ uint64_t load_unreported(const struct load *l, struct ledger_sums own);
 void load_meter_add(struct load_meter *m, int64_t over_us, double work_s, int64_t now_us);
 double load_meter_rate(const struct load_meter *m, int64_t over_us,
                        int64_t now_us); /* seconds a second */
+
+/* The work that each model is sent; zeroed bytes: none. */
+struct load_model {
+    uint64_t name;
+    struct load_meter meter;
+    struct route_overload overload;
+};
+
+struct load_models {
+    struct load_model model[LOAD_MODELS_MAX];
+    uint32_t count;
+};
+
+/* Finds or makes; one beyond LOAD_MODELS_MAX replaces the one that was sent work longest ago. */
+struct load_model *load_models_get(struct load_models *m, uint64_t name);
+void load_models_add(struct load_models *m, uint64_t name, double work_s, int64_t now_us);
+/* Seconds of work a second that the model was sent lately; < 0: none yet. */
+double load_models_rate(const struct load_models *m, uint64_t name, int64_t now_us);

@@ -190,7 +190,7 @@ static void the_held_wait_for_a_place_in_flight(void **state)
 static void the_work_of_the_latest_models_is_measured(void **state)
 {
     (void)state;
-    for (uint32_t i = 0; i <= DISPATCH_MODELS_MAX; i++) {
+    for (uint32_t i = 0; i <= LOAD_MODELS_MAX; i++) {
         char name[16];
         snprintf(name, sizeof name, "m%u", i);
         struct dispatch_endpoint ep = endpoint_of(name);
@@ -200,9 +200,9 @@ static void the_work_of_the_latest_models_is_measured(void **state)
         assert_int_equal(dispatch_arrive(dispatch, &r, i * 1000).answer, DISPATCH_SEND);
         dispatch_end(dispatch, &r, 1, false, i * 1000);
     }
-    const int64_t now_us = DISPATCH_MODELS_MAX * 1000;
+    const int64_t now_us = LOAD_MODELS_MAX * 1000;
     assert_true(dispatch_work_rate(dispatch, 100, now_us) < 0);
-    for (uint32_t i = 1; i <= DISPATCH_MODELS_MAX; i++)
+    for (uint32_t i = 1; i <= LOAD_MODELS_MAX; i++)
         assert_true(dispatch_work_rate(dispatch, 100 + i, now_us) > 0);
 }
 
