@@ -9,6 +9,7 @@
 
 #include "base/core/bits.h"
 #include "base/core/err.h"
+#include "base/wire/kv_wire.h"
 #include "fleet/defaults.h"
 
 #include <math.h>

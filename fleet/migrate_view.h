@@ -14,7 +14,6 @@
 #pragma once
 #include "base/perf/perf.h"
 #include "base/wire/events.h"
-#include "base/wire/kv_wire.h"
 #include "fleet/kv_transfer.h"
 
 #define MIGRATE_STATE_BYTES 1024  /* of a policy */

@@ -40,20 +40,16 @@ void decide_on_entry(void *arg, struct lane_item *item)
 
 static void held_timer_set(struct decide *d, int64_t now_us);
 
-static struct dispatch_request *dispatch_of(struct request *r)
-{
-    return &r->placed.dispatch;
-}
-
 static void expectations_fill(const struct request *r, struct target *to)
 {
-    to->length_p50 = r->placed.dispatch.length.p50;
-    to->length_p90 = r->placed.dispatch.length.p90;
-    to->length_mean = r->placed.dispatch.length.mean;
-    to->has_rank = r->placed.dispatch.length.has_rank;
-    to->rank = r->placed.dispatch.length.rank;
+    const struct dispatch_request *c = &r->placed.routed.dispatch;
+    to->length_p50 = c->length.p50;
+    to->length_p90 = c->length.p90;
+    to->length_mean = c->length.mean;
+    to->has_rank = c->length.has_rank;
+    to->rank = c->length.rank;
     to->weight = r->placed.tenant ? r->placed.tenant->weight : 0;
-    to->hit_tokens = r->placed.dispatch.hit_tokens;
+    to->hit_tokens = c->hit_tokens;
 }
 
 /* The mail for the byte loop: the next leg is at the request's slot. */
@@ -89,66 +85,43 @@ static void refuse(struct request *r, int status, double retry_after_s)
     r->mail.tell |= TELL_REFUSE;
     r->mail.tell_status = status;
     r->mail.tell_rate_limited = !r->placed.counted;
-    r->mail.tell_late = r->placed.dispatch.route.late;
+    r->mail.tell_late = r->placed.routed.dispatch.route.late;
     r->mail.tell_retry_after_s = retry_after_s;
     lane_send_turn(&r->home->telling, &r->mail.tell_item);
     lane_unlock(lane);
 }
 
-static void tell_verdict(struct decide *d, struct request *r, const struct dispatch_verdict *v);
-
-/* A held request that gave its place up is answered before the one that has it. */
-static void answer(struct decide *d, struct request *r, const struct dispatch_verdict *v)
+/* Names the engine at `from` as the one that has K and V. */
+static void kv_name(const struct target *from, struct target *to)
 {
-    struct dispatch_verdict lost;
-    struct dispatch_request *out =
-        v->answer == DISPATCH_WAIT ? dispatch_displaced(d->dispatch, &lost) : NULL;
-    if (out) {
-        metric_inc(metric_of(d->metrics, RM_DISPLACED));
-        tell_verdict(d, CONTAINER_OF(out, struct request, placed.dispatch), &lost);
-    }
-    tell_verdict(d, r, v);
+    memcpy(to->kv_host, from->host, sizeof to->kv_host);
+    to->kv_port = from->port;
+    memcpy(to->kv_instance, from->instance, sizeof to->kv_instance);
+    to->kv_tls = from->tls;
 }
 
 /* Tells the byte loop the verdict: the target, and the engine that has K and V of the prompt. */
-static void tell_verdict(struct decide *d, struct request *r, const struct dispatch_verdict *v)
+static void answer(struct decide *d, struct request *r, const struct director_verdict *v)
 {
+    if (v->displaced) { /* answered before the one that has its place */
+        metric_inc(metric_of(d->metrics, RM_DISPLACED));
+        refuse(CONTAINER_OF(v->displaced, struct request, placed.routed), v->status,
+               v->retry_after_s);
+    }
     if (v->answer == DISPATCH_REFUSE) {
-        if (r->placed.dispatch.route.late) metric_inc(metric_of(d->metrics, RM_LATE_REFUSED));
+        if (r->placed.routed.dispatch.route.late)
+            metric_inc(metric_of(d->metrics, RM_LATE_REFUSED));
         refuse(r, v->status, v->retry_after_s);
     }
     if (v->answer != DISPATCH_SEND) return;
-    struct target to = d->endpoint[r->placed.dispatch.slot].target;
-    const struct dispatch_endpoint *ep = dispatch_endpoint_at(d->dispatch, r->placed.dispatch.slot);
-    to.pd_handoff = ep->takes_ids && ep->role == ROLE_PREFILL;
-    to.slice_tokens = r->placed.dispatch.slice_tokens;
-    migrate_plan_sent(d->migrate, r, to.pd_handoff);
-    uint32_t peer = r->placed.dispatch.route.fetch_from_id;
-    if (peer != ROUTE_NONE && decide_kv_from(d, peer, r->placed.dispatch.slot, &to)) {
+    struct target to = d->endpoint[v->slot].target;
+    to.pd_handoff = v->prefills;
+    to.slice_tokens = r->placed.routed.dispatch.slice_tokens;
+    if (v->kv_from != ROUTE_NONE) {
+        kv_name(&d->endpoint[v->kv_from].target, &to);
         metric_inc(metric_of(d->metrics, RM_KV_FETCHES));
     }
     tell_send(d, r, &to);
-}
-
-/* True when some instance serves or starts for the service, or would be started. */
-static bool can_come(const struct decide *d, const struct service *s)
-{
-    return s->may_start || decide_has_endpoint(d, s);
-}
-
-static void queue_in(struct service *s, struct request *r, int64_t now_us)
-{
-    const struct dispatch_request *c = dispatch_of(r);
-    telemetry_queued(&s->telemetry, &r->placed.told, c->prompt_tokens - c->hit_tokens,
-                     c->length.mean, now_us);
-}
-
-static void queue_out(struct decide *d, struct request *r)
-{
-    struct service *s =
-        r->placed.told.queued ? services_by_hash(&d->services, r->placed.dispatch.model) : NULL;
-    if (s) telemetry_unqueued(&s->telemetry, &r->placed.told);
-    r->placed.told.queued = false; /* of a service that is gone, too */
 }
 
 static void rate_limit(struct decide *d, struct request *r, double wait_s)
@@ -179,12 +152,11 @@ static void on_enter(struct decide *d, struct request *r, int64_t now_us)
 static bool admit(struct decide *d, struct request *r, int64_t now_us)
 {
     double wait_s;
+    uint32_t tokens = r->placed.routed.dispatch.prompt_tokens;
     if (!r->placed.counted)
         r->placed.tenant = tenants_find(d->tenants, r->mail.arrival.tenant_name);
-    bool may =
-        r->placed.counted
-            ? tenant_charge(r->placed.tenant, r->placed.dispatch.prompt_tokens, now_us, &wait_s)
-            : tenant_admit(r->placed.tenant, r->placed.dispatch.prompt_tokens, now_us, &wait_s);
+    bool may = r->placed.counted ? tenant_charge(r->placed.tenant, tokens, now_us, &wait_s)
+                                 : tenant_admit(r->placed.tenant, tokens, now_us, &wait_s);
     if (!may) rate_limit(d, r, wait_s);
     return may;
 }
@@ -193,51 +165,33 @@ static bool admit(struct decide *d, struct request *r, int64_t now_us)
 static void take_arrival(struct request *r)
 {
     const struct request_arrival *a = &r->mail.arrival;
-    r->placed.dispatch = (struct dispatch_request){ .model = a->model,
-                                                    .prompt_tokens = a->prompt_tokens,
-                                                    .keys = a->keys,
-                                                    .key_count = a->key_count,
-                                                    .features = a->features,
-                                                    .fingerprint = a->fingerprint };
+    r->placed.routed = (struct director_request){ .is_question = r->is_question,
+                                                  .dispatch = { .model = a->model,
+                                                                .prompt_tokens = a->prompt_tokens,
+                                                                .keys = a->keys,
+                                                                .key_count = a->key_count,
+                                                                .features = a->features,
+                                                                .fingerprint = a->fingerprint } };
 }
 
 static void on_arrive(struct decide *d, struct request *r, int64_t now_us)
 {
+    struct director_verdict v;
     take_arrival(r);
-    struct service *s = services_by_hash(&d->services, r->placed.dispatch.model);
-    r->placed.arrived = true;
     if (!admit(d, r, now_us)) return;
     r->placed.counted = true;
-    if (!s || s->paused || !can_come(d, s)) {
-        if (s) telemetry_refused(&s->telemetry);
-        refuse(r, 503, 1);
-        return;
-    }
-    r->placed.dispatch.slo_ttft_s = s->slo_ttft_s;
-    r->placed.dispatch.slo_tpot_s = s->slo_tpot_s;
-    r->placed.dispatch.refuse_late = s->refuse_late;
-    r->placed.dispatch.weight = r->placed.tenant ? r->placed.tenant->weight : 0;
+    r->placed.routed.dispatch.weight = r->placed.tenant ? r->placed.tenant->weight : 0;
     int64_t before_us = clock_mono_us();
-    struct dispatch_verdict v = dispatch_arrive(d->dispatch, dispatch_of(r), now_us);
-    metric_observe(metric_of(d->metrics, RM_DECISION_SECONDS),
-                   (double)(clock_mono_us() - before_us) * 1e-6);
-    telemetry_arrived(&s->telemetry, r->placed.dispatch.prompt_tokens,
-                      r->placed.dispatch.length.mean, now_us);
-    queue_in(s, r, now_us);
-    if (v.answer == DISPATCH_REFUSE) {
-        const struct route_verdict *why = &r->placed.dispatch.route;
-        if (why->late)
-            telemetry_refused_late(&s->telemetry, why->estimate_s, now_us);
-        else
-            telemetry_refused(&s->telemetry);
-        queue_out(d, r);
-    }
-    if (v.answer == DISPATCH_WAIT) sync_hurry(d->sync);
+    director_arrive(d->director, &r->placed.routed, now_us, &v);
+    if (r->placed.routed.dispatch.state != DISPATCH_NEW)
+        metric_observe(metric_of(d->metrics, RM_DECISION_SECONDS),
+                       (double)(clock_mono_us() - before_us) * 1e-6);
+    if (v.hurry) sync_hurry(d->sync);
     answer(d, r, &v);
 }
 
 static void on_failed(struct decide *d, struct request *r, enum retry_failure failure,
-                      bool answering, int64_t now_us)
+                      int64_t now_us)
 {
     static const char *const name[RETRY_FAILURE_COUNT] = {
         [RETRY_UNREACHABLE] = "unreachable",
@@ -248,26 +202,27 @@ static void on_failed(struct decide *d, struct request *r, enum retry_failure fa
         [RETRY_ERROR] = "error",
         [RETRY_LOCAL] = "local",
     };
-    const struct endpoint_place *at = &d->endpoint[r->placed.dispatch.slot];
-    if (failure == RETRY_DIED && at->leaves_us > 0) failure = RETRY_TAKEN;
-    struct str label = str_from(name[failure]);
+    struct director_verdict v;
+    const struct endpoint_place *at = &d->endpoint[r->placed.routed.dispatch.slot];
+    migrate_plan_drops(d->migrate, r);
+    director_fail(d->director, &r->placed.routed, failure, now_us, &v);
+    struct str label = str_from(name[v.failure]);
     metric_inc(metric_series(d->metrics, RM_RETRIES, &label));
-    r->placed.dispatch.retry.answering = answering;
-    struct dispatch_verdict v = dispatch_fail(d->dispatch, dispatch_of(r), failure, now_us);
     log_event(LOG_INFO, "attempt_failed", "id=%s instance=%s failure=%s again=%d", r->id,
-              at->target.instance, name[failure], v.answer != DISPATCH_REFUSE);
+              at->target.instance, name[v.failure], v.answer != DISPATCH_REFUSE);
     answer(d, r, &v);
 }
 
 /* Its slice is over: the policy is asked again. */
 static void on_sliced(struct decide *d, struct request *r, int64_t now_us)
 {
-    uint32_t from = r->placed.dispatch.slot;
-    struct dispatch_verdict v = dispatch_slice_end(d->dispatch, dispatch_of(r), now_us);
-    bool stays = r->placed.dispatch.slot == from;
+    struct director_verdict v;
+    uint32_t from = r->placed.routed.dispatch.slot;
+    migrate_plan_drops(d->migrate, r);
+    director_slice_end(d->director, &r->placed.routed, now_us, &v);
     struct str label = v.answer == DISPATCH_REFUSE ? STR("refused")
                        : v.answer == DISPATCH_WAIT ? STR("held")
-                       : stays                     ? STR("stayed")
+                       : v.slot == from            ? STR("stayed")
                                                    : STR("moved");
     metric_inc(metric_series(d->metrics, RM_SLICES, &label));
     answer(d, r, &v);
@@ -276,44 +231,20 @@ static void on_sliced(struct decide *d, struct request *r, int64_t now_us)
 /* Its prompt's leg is over. The same instance goes on where no other takes it. */
 static void on_prefilled(struct decide *d, struct request *r, int64_t now_us)
 {
-    uint32_t from = r->placed.dispatch.slot,
-             to = dispatch_pd_handoff(d->dispatch, dispatch_of(r), now_us);
-    struct target target = d->endpoint[r->placed.dispatch.slot].target;
-    migrate_plan_prefilled(d->migrate, r, to == ROUTE_NONE ? from : to);
-    if (to != ROUTE_NONE && to != from) {
-        decide_kv_from(d, from, to, &target);
-        metric_inc(metric_of(d->metrics, RM_PD_HANDOFFS));
-    }
+    struct director_verdict v;
+    uint32_t from = r->placed.routed.dispatch.slot;
+    director_prefilled(d->director, &r->placed.routed, now_us, &v);
+    struct target target = d->endpoint[v.slot].target;
+    if (v.kv_from != ROUTE_NONE) kv_name(&d->endpoint[v.kv_from].target, &target);
+    if (v.slot != from) metric_inc(metric_of(d->metrics, RM_PD_HANDOFFS));
     tell_send(d, r, &target);
-}
-
-static void count_outcome(struct decide *d, struct request *r, int64_t now_us)
-{
-    struct service *s = services_by_hash(&d->services, r->placed.dispatch.model);
-    const struct outcome *o = &r->mail.outcome;
-    /* What a tenant may not do, or asks for wrongly, says nothing of the service. */
-    if (!s || !r->placed.counted || !r->placed.arrived) return;
-    if (r->is_question) return; /* nobody waits for it by itself */
-    if (!o->ok) {
-        telemetry_failed(&s->telemetry);
-        return;
-    }
-    const struct telemetry_outcome ended = { .ttft_s = (double)o->ttft_us * 1e-6,
-                                             .tpot_s = (double)o->tpot_us * 1e-6,
-                                             .e2e_s = (double)o->e2e_us * 1e-6,
-                                             .ttft_slo_s = s->slo_ttft_s,
-                                             .tpot_slo_s = s->slo_tpot_s,
-                                             .prompt_tokens = o->usage.prompt_tokens,
-                                             .cached_tokens = o->usage.cached_tokens,
-                                             .generated_tokens = o->usage.generated_tokens };
-    telemetry_finished(&s->telemetry, &ended, now_us);
 }
 
 /* How far the estimate of the first attempt was from what the client saw. Requests that were held
  * or sent again, or came back after a slice, measured something else. */
 static void judge_estimate(struct decide *d, const struct request *r)
 {
-    const struct dispatch_request *c = &r->placed.dispatch;
+    const struct dispatch_request *c = &r->placed.routed.dispatch;
     if (c->route.estimate_s < 0 || c->held_us > 0 || c->retry.attempts > 1 || c->generated > 0)
         return;
     double error_s = fabs(c->route.estimate_s - (double)r->mail.outcome.ttft_us * 1e-6);
@@ -322,23 +253,29 @@ static void judge_estimate(struct decide *d, const struct request *r)
 
 static void on_over(struct decide *d, struct request *r, int64_t now_us)
 {
-    struct dispatch_request *c = dispatch_of(r);
-    queue_out(d, r);
-    migrate_plan_gone(d->migrate, r);
-    bool judged = c->state == DISPATCH_SENT && r->mail.outcome.ok && !r->is_question;
+    const struct dispatch_request *c = &r->placed.routed.dispatch;
+    const struct outcome *o = &r->mail.outcome;
+    migrate_plan_drops(d->migrate, r);
+    bool judged = c->state == DISPATCH_SENT && o->ok && !r->is_question;
     if (judged) judge_estimate(d, r);
-    if (judged && !r->mail.outcome.cut) {
-        bool within = r->mail.outcome.usage.generated_tokens <= c->length.p90;
+    if (judged && !o->cut) {
+        bool within = o->usage.generated_tokens <= c->length.p90;
         struct str label = within ? STR("true") : STR("false");
         metric_inc(metric_series(d->metrics, RM_LENGTH_COVERED, &label));
     }
-    if (c->state == DISPATCH_SENT || c->state == DISPATCH_HELD) {
-        /* How long the answer to a question was says nothing of answers. */
-        uint32_t generated = r->is_question ? 0 : r->mail.outcome.usage.generated_tokens;
-        dispatch_end(d->dispatch, c, generated, r->mail.outcome.cut || !r->mail.outcome.ok, now_us);
-    }
-    if (r->placed.counted) tenant_end(r->placed.tenant, &r->mail.outcome.usage);
-    count_outcome(d, r, now_us);
+    const struct director_end end = {
+        .ok = o->ok,
+        .censored = o->cut || !o->ok,
+        .generated = o->usage.generated_tokens,
+        .outcome = { .ttft_s = (double)o->ttft_us * 1e-6,
+                     .tpot_s = (double)o->tpot_us * 1e-6,
+                     .e2e_s = (double)o->e2e_us * 1e-6,
+                     .prompt_tokens = o->usage.prompt_tokens,
+                     .cached_tokens = o->usage.cached_tokens,
+                     .generated_tokens = o->usage.generated_tokens },
+    };
+    director_end(d->director, &r->placed.routed, &end, now_us);
+    if (r->placed.counted) tenant_end(r->placed.tenant, &o->usage);
     struct lane *lane = &r->home->lane;
     bundle_unpin(&d->board->pins, &r->placed.told_pins);
     lane_lock(lane);
@@ -367,25 +304,21 @@ void decide_on_mail(void *arg, struct lane_item *item)
     if (ask & ASK_ENTER) on_enter(d, r, now_us);
     if (ask & ASK_ARRIVE) on_arrive(d, r, now_us);
     bool acquitted = false;
-    if (ask & ASK_TOKENS && r->placed.dispatch.state == DISPATCH_SENT) {
-        if (tokens > 0) queue_out(d, r);
-        acquitted = dispatch_tokens(d->dispatch, dispatch_of(r), tokens, now_us);
-        migrate_plan_tokens(d->migrate, r);
+    struct dispatch_request *c = &r->placed.routed.dispatch;
+    if (ask & ASK_TOKENS && c->state == DISPATCH_SENT)
+        acquitted = director_tokens(d->director, &r->placed.routed, tokens, now_us);
+    if (ask & ASK_MIGRATED) migrate_plan_arrives(d->migrate, r, now_us);
+    if (ask & ASK_STAYS) migrate_plan_stays(d->migrate, r, now_us);
+    if (ask & ASK_PREFILLED && c->state == DISPATCH_SENT) on_prefilled(d, r, now_us);
+    if (ask & ASK_FAILED && c->state == DISPATCH_SENT) {
+        c->generated = generated;
+        c->fingerprint = fingerprint;
+        c->retry.answering = answering;
+        on_failed(d, r, failure, now_us);
     }
-    if (ask & ASK_MIGRATED) migrate_plan_arrives(d->migrate, r);
-    if (ask & ASK_STAYS) migrate_plan_stays(d->migrate, r);
-    if (ask & ASK_PREFILLED && r->placed.dispatch.state == DISPATCH_SENT)
-        on_prefilled(d, r, now_us);
-    if (ask & ASK_FAILED && r->placed.dispatch.state == DISPATCH_SENT) {
-        r->placed.dispatch.generated = generated;
-        r->placed.dispatch.fingerprint = fingerprint;
-        migrate_plan_gone(d->migrate, r);
-        on_failed(d, r, failure, answering, now_us);
-    }
-    if (ask & ASK_SLICED && r->placed.dispatch.state == DISPATCH_SENT) {
-        r->placed.dispatch.generated = generated;
-        r->placed.dispatch.fingerprint = fingerprint;
-        migrate_plan_gone(d->migrate, r);
+    if (ask & ASK_SLICED && c->state == DISPATCH_SENT) {
+        c->generated = generated;
+        c->fingerprint = fingerprint;
         on_sliced(d, r, now_us);
     }
     if (ask & ASK_OVER) on_over(d, r, now_us);
@@ -411,12 +344,12 @@ static void held_timer_set(struct decide *d, int64_t now_us)
 void decide_held_again(struct decide *d)
 {
     int64_t now_us = loop_now_us(d->loop);
-    struct dispatch_verdict v;
-    struct dispatch_request *c;
-    while ((c = dispatch_held_next(d->dispatch, now_us, &v))) {
-        struct request *r = CONTAINER_OF(c, struct request, placed.dispatch);
+    struct director_verdict v;
+    struct director_request *c;
+    while ((c = director_held_next(d->director, now_us, &v))) {
+        struct request *r = CONTAINER_OF(c, struct request, placed.routed);
         metric_observe(metric_of(d->metrics, RM_HOLD_SECONDS),
-                       (double)(now_us - c->held_us) * 1e-6);
+                       (double)(now_us - c->dispatch.held_us) * 1e-6);
         answer(d, r, &v);
     }
     held_timer_set(d, now_us);
@@ -473,35 +406,9 @@ void decide_stop(struct decide *d)
 
 /* ---- endpoints ---- */
 
-/* Of a step of an engine that does not report its own: a usual size of other engines. */
-#define STEP_TOKENS_GUESS 512
-
-bool decide_has_endpoint(const struct decide *d, const struct service *s)
-{
-    for (uint32_t i = 0; i < DISPATCH_ENDPOINTS; i++) {
-        if (d->endpoint[i].used && d->endpoint[i].service == s->hash) return true;
-    }
-    return false;
-}
-
-/* Copies are within one model's engines, which say so by the same weights. */
-bool decide_kv_from(const struct decide *d, uint32_t from, uint32_t at, struct target *to)
-{
-    const struct endpoint_place *source = &d->endpoint[from];
-    const struct dispatch_endpoint *ep = dispatch_endpoint_at(d->dispatch, at);
-    if (!ep || !(ep->link_bytes_s > 0) || from == at || !source->used) return false;
-    if (!source->target.bundle || source->target.bundle != to->bundle) return false;
-    memcpy(to->kv_host, source->target.host, sizeof to->kv_host);
-    to->kv_port = source->target.port;
-    memcpy(to->kv_instance, source->target.instance, sizeof to->kv_instance);
-    to->kv_tls = source->target.tls;
-    return true;
-}
-
 void decide_endpoints_begin(struct decide *d)
 {
-    for (uint32_t i = 0; i < DISPATCH_ENDPOINTS; i++)
-        d->endpoint[i].seen = false;
+    director_endpoints_begin(d->director);
 }
 
 static bool copy_text(char *ret, size_t size, struct str s)
@@ -519,88 +426,68 @@ static void on_load(void *arg, uint32_t slot, const struct reported_load *load)
     dispatch_endpoint_report(d->dispatch, slot, load, now_us, now_us);
 }
 
-_Static_assert((int)ROLE_BOTH == ROLE_BOTH && (int)ROLE_PREFILL == ROLE_PREFILL &&
-                   (int)ROLE_DECODE == ROLE_DECODE && (int)ROLE_COUNT == ROLE_COUNT,
-               "the wire's roles are the policies'");
-
-static double link_of(const struct decide *d, const struct service *s)
+/* What the wire says, as byte loops know it. -EINVAL when a name does not fit. */
+static int target_from_wire(const struct endpoint *ep, struct target *ret)
 {
-    return s->has_kv_link ? s->kv_link_bytes_s : (double)d->config->kv_link;
+    *ret = (struct target){ .port = (uint16_t)ep->port,
+                            .tls = ep->tls,
+                            .kind = ep->kind,
+                            .context_tokens = ep->context_tokens,
+                            .page_tokens = ep->page_tokens };
+    bool fits = ep->port <= UINT16_MAX && copy_text(ret->host, sizeof ret->host, ep->host) &&
+                copy_text(ret->instance, sizeof ret->instance, ep->instance);
+    return fits ? 0 : -EINVAL;
 }
 
-/* What the wire says, as the dispatch and the byte loops know it. -EINVAL when a name does not fit. */
-static int endpoint_from_wire(const struct endpoint *ep, struct dispatch_endpoint *ret,
-                              struct target *ret_target)
-{
-    *ret = (struct dispatch_endpoint){
-        .boot = ep->boot,
-        .takes_ids = ep->kind == ENGINE_MUSTER,
-        .role = (enum role)ep->role,
-        .has_perf = ep->has_perf,
-        .token_budget = ep->step_tokens > 0 ? ep->step_tokens : STEP_TOKENS_GUESS,
-        .seqs_max = ep->running_max,
-        .kv_tokens_max = (uint64_t)ep->pages_total * ep->page_tokens,
-        .kv_bytes_per_token = ep->kv_token_bytes,
-        .price_per_hour = ep->price_per_h,
-    };
-    *ret_target = (struct target){ .port = (uint16_t)ep->port,
-                                   .tls = ep->tls,
-                                   .kind = ep->kind,
-                                   .context_tokens = ep->context_tokens,
-                                   .page_tokens = ep->page_tokens };
-    if (!copy_text(ret->name, sizeof ret->name, ep->instance) || ep->port > UINT16_MAX ||
-        !copy_text(ret_target->host, sizeof ret_target->host, ep->host))
-        return -EINVAL;
-    memcpy(ret_target->instance, ret->name, sizeof ret_target->instance);
-    if (!ep->has_perf) return 0;
-    ret->perf = ep->clock > 0 ? perf_at_clock(&ep->perf, ep->clock) : ep->perf;
-    ret->has_perf = perf_coef_valid(&ret->perf);
-    return 0;
-}
-
-/* What the decision thread keeps of an endpoint beside the dispatch. */
-static void place_put(struct decide *d, struct endpoint_place *s, const struct endpoint *ep,
-                      const struct target *target)
+/* What the decision thread keeps of an endpoint beside the director. `known`: it had this slot already. */
+static void place_put(struct decide *d, struct endpoint_place *s, bool known,
+                      const struct endpoint *ep, const struct target *target)
 {
     const struct target *was = &s->target;
-    if (s->used && (s->boot != ep->boot || was->port != target->port || was->tls != target->tls ||
-                    strcmp(was->host, target->host) != 0)) {
+    if (known && (s->boot != ep->boot || was->port != target->port || was->tls != target->tls ||
+                  strcmp(was->host, target->host) != 0)) {
         block_feed_free(s->feed);
         s->feed = NULL;
     }
     uint64_t pins = 0;
     bundle_pin(&d->board->pins, &pins, target->bundle);
     bundle_unpin(&d->board->pins, &s->pins);
-    if (!s->used) *s = (struct endpoint_place){ .serial = ++d->endpoints_seen };
+    if (!known) *s = (struct endpoint_place){ 0 };
     s->pins = pins;
-    s->used = s->seen = true;
-    s->draining = ep->state == ENDPOINT_DRAINING;
-    if (ep->leaves_ms > 0 && !s->leaves_us)
-        log_event(LOG_INFO, "endpoint_leaves", "instance=%s in_s=%.1f", target->instance,
-                  ep->leaves_ms / 1e3);
-    s->leaves_us = ep->leaves_ms > 0 ? loop_now_us(d->loop) + ep->leaves_ms * INT64_C(1000) : 0;
     s->boot = ep->boot;
     s->target = *target;
-    migrate_plan_endpoint(d->migrate, (uint32_t)(s - d->endpoint), s->serial);
+}
+
+static void feed_open(struct decide *d, uint32_t slot)
+{
+    struct endpoint_place *s = &d->endpoint[slot];
+    s->feed =
+        block_feed_new(d->loop, d->signer, dispatch_index(d->dispatch), slot, &s->target, d->link);
+    if (s->feed) block_feed_on_load(s->feed, on_load, d);
 }
 
 void decide_endpoint_put(struct decide *d, const struct endpoint *ep, struct err *err)
 {
-    struct service *service = services_get(&d->services, ep->service.len ? ep->service : ep->model);
-    struct dispatch_endpoint known;
+    struct director_endpoint known;
     struct target target;
-    if (!service || endpoint_from_wire(ep, &known, &target) < 0) {
+    bool usable = target_from_wire(ep, &target) == 0;
+    /* An engine of ours takes token ids: without its tokenizer nothing can be sent to it. */
+    bool ours = ep->kind == ENGINE_MUSTER;
+    if (usable && ours) target.bundle = bundles_get(d->bundles, ep);
+    bool reachable = !ours || target.bundle;
+    if (!usable ||
+        director_endpoint_read(d->director, ep, reachable, loop_now_us(d->loop), &known) < 0) {
         err_set(err, -EINVAL, "endpoint '" STR_FMT "' is not usable", STR_ARG(ep->instance));
         return;
     }
-    known.model = service->hash;
-    if (known.takes_ids) known.link_bytes_s = link_of(d, service);
-    /* An engine of ours takes token ids: without its tokenizer nothing can be sent to it. */
-    if (known.takes_ids) target.bundle = bundles_get(d->bundles, ep);
-    known.ready = ep->state == ENDPOINT_READY && (!known.takes_ids || target.bundle);
-
-    uint32_t slot;
-    int rc = dispatch_endpoint_put(d->dispatch, &known, &slot);
+    uint32_t slot = dispatch_endpoint_find(d->dispatch, known.known.name);
+    const struct director_endpoint *was =
+        slot == ROUTE_NONE ? NULL : director_endpoint_at(d->director, slot);
+    bool had = was != NULL;
+    if (known.leaves_us > 0 && !(had && was->leaves_us))
+        log_event(LOG_INFO, "endpoint_leaves", "instance=%s in_s=%.1f", target.instance,
+                  ep->leaves_ms / 1e3);
+    int rc = director_endpoint_put(d->director, &known, &slot);
     if (rc < 0) {
         metric_inc(metric_of(d->metrics, RM_ENDPOINTS_REFUSED));
         err_set(err, rc, rc == -ENOSPC ? "more than %d endpoints" : "no memory for %d endpoints",
@@ -608,49 +495,29 @@ void decide_endpoint_put(struct decide *d, const struct endpoint *ep, struct err
         return;
     }
     struct endpoint_place *s = &d->endpoint[slot];
-    place_put(d, s, ep, &target);
-    s->service = service->hash;
-    if (target.bundle && !s->feed && ep->state != ENDPOINT_STARTING) {
-        s->feed =
-            block_feed_new(d->loop, d->signer, dispatch_index(d->dispatch), slot, &target, d->link);
-        if (s->feed) block_feed_on_load(s->feed, on_load, d);
-    }
-}
-
-/* At their bound, deleted services make room for new ones. */
-static void forget_services(struct decide *d)
-{
-    if (d->services.count < SYNC_SERVICES_MAX) return;
-    for (uint32_t i = d->services.count; i-- > 0;) {
-        const struct service *s = &d->services.item[i];
-        if (!s->from_controller && !decide_has_endpoint(d, s)) services_remove(&d->services, i);
-    }
+    place_put(d, s, had, ep, &target);
+    if (target.bundle && !s->feed && ep->state != ENDPOINT_STARTING) feed_open(d, slot);
 }
 
 void decide_endpoints_end(struct decide *d, bool complete)
 {
-    double ready = 0, unnamed = 0;
+    uint32_t gone;
+    while ((gone = director_endpoint_gone(d->director, complete)) != ROUTE_NONE) {
+        struct endpoint_place *s = &d->endpoint[gone];
+        log_event(LOG_INFO, "endpoint_gone", "instance=%s", s->target.instance);
+        block_feed_free(s->feed);
+        s->feed = NULL;
+    }
     for (uint32_t i = 0; i < DISPATCH_ENDPOINTS; i++) {
         struct endpoint_place *s = &d->endpoint[i];
-        unnamed += s->used && !s->seen;
-        if (s->used && !s->seen && complete) {
-            log_event(LOG_INFO, "endpoint_gone", "instance=%s", s->target.instance);
-            block_feed_free(s->feed);
-            dispatch_endpoint_remove(d->dispatch, i);
-            s->feed = NULL;
-            s->used = false;
-            migrate_plan_endpoint(d->migrate, i, 0);
-        }
-        if (!s->used && s->pins != 0 && dispatch_in_flight(d->dispatch, i) == 0) {
-            s->target.bundle = NULL; /* nobody asks any more where a request was */
-            bundle_unpin(&d->board->pins, &s->pins);
-        }
-        const struct dispatch_endpoint *ep = s->used ? dispatch_endpoint_at(d->dispatch, i) : NULL;
-        ready += ep && ep->ready;
+        bool listed = director_endpoint_at(d->director, i) != NULL;
+        if (listed || s->pins == 0 || dispatch_in_flight(d->dispatch, i) > 0) continue;
+        s->target.bundle = NULL; /* nobody asks any more where a request was */
+        bundle_unpin(&d->board->pins, &s->pins);
     }
-    metric_set(metric_of(d->metrics, RM_ENDPOINTS), ready);
-    metric_set(metric_of(d->metrics, RM_ENDPOINTS_UNNAMED), complete ? 0 : unnamed);
-    forget_services(d);
+    const struct director_count count = director_endpoints_end(d->director);
+    metric_set(metric_of(d->metrics, RM_ENDPOINTS), count.ready);
+    metric_set(metric_of(d->metrics, RM_ENDPOINTS_UNNAMED), count.unlisted);
     decide_held_again(d);
 }
 
@@ -660,15 +527,16 @@ void decide_publish(struct decide *d)
     if (!f) return; /* the old snapshot stays: nothing is lost but freshness */
     f->keys = d->keys.need;
     f->tenants = tenant_keys_ref(d->tenant_keys);
-    for (uint32_t i = 0; i < d->services.count; i++) {
-        const struct service *s = &d->services.item[i];
-        if (!s->from_controller && !decide_has_endpoint(d, s)) continue; /* deleted */
+    for (uint32_t i = 0; i < d->services->count; i++) {
+        const struct router_service *s = &d->services->item[i];
+        if (!s->from_controller && !director_has_endpoint(d->director, s)) continue; /* deleted */
         struct snapshot_model *m = &f->model[f->model_count++];
         memcpy(m->name, s->name, sizeof m->name);
         m->service = s->hash;
         for (uint32_t e = 0; e < DISPATCH_ENDPOINTS; e++) {
             const struct endpoint_place *ep = &d->endpoint[e];
-            if (!ep->used || ep->service != s->hash || !ep->target.bundle) continue;
+            const struct dispatch_endpoint *known = dispatch_endpoint_at(d->dispatch, e);
+            if (!known || known->model != s->hash || !ep->target.bundle) continue;
             m->bundle = ep->target.bundle;
             bundle_pin(&d->board->pins, &f->pins, m->bundle);
             m->context_tokens = ep->target.context_tokens;
@@ -791,6 +659,22 @@ static void recall(struct decide *d)
         remember(d); /* what cannot be written is told now, not when all is learned */
 }
 
+static int director_open(struct decide *d, const struct dispatch_config *core, struct err *err)
+{
+    const struct director_config config = {
+        .dispatch = *core,
+        .migrate = migrate_find(d->config->migrate),
+        .service = { .slo_ttft_s = (double)d->config->slo_ttft_us * 1e-6,
+                     .slo_tpot_s = (double)d->config->slo_tpot_us * 1e-6,
+                     .kv_link_bytes_s = (double)d->config->kv_link },
+    };
+    int rc = director_new(&config, &d->director, err);
+    if (rc < 0) return rc;
+    d->dispatch = director_dispatch(d->director);
+    d->services = director_services(d->director);
+    return 0;
+}
+
 int decide_new(const struct decide_config *config, struct decide **ret, struct err *err)
 {
     const struct router_config *rc = config->router;
@@ -825,14 +709,10 @@ int decide_new(const struct decide_config *config, struct decide **ret, struct e
         rc2 = record_open(rc->record.data, (uint64_t)rc->record_max, core.route, &d->record, err);
         core.watch = d->record ? record_watch(d->record) : NULL;
     }
-    if (rc2 == 0) rc2 = dispatch_new(&core, &d->dispatch, err);
-    if (rc2 == 0) {
-        rc2 = migrate_plan_new(d, migrate_find(rc->migrate), core.requests_max, core.seed,
-                               &d->migrate, err);
-    }
+    if (rc2 == 0) rc2 = director_open(d, &core, err);
+    if (rc2 == 0) rc2 = migrate_plan_new(d, &d->migrate, err);
     if (rc2 == 0) rc2 = bundles_new(d->loop, d->signer, d->link, &d->board->pins, &d->bundles, err);
     if (rc2 == 0) rc2 = tenants_new(&d->tenants, err);
-    if (rc2 == 0) rc2 = services_new(&d->services);
     if (rc2 == 0) rc2 = sync_new(d, config->port, &d->sync, err);
     if (rc2 < 0) {
         decide_free(d);
@@ -841,7 +721,7 @@ int decide_new(const struct decide_config *config, struct decide **ret, struct e
     recall(d);
     decide_policy_tell(d, "route", core.route->name, true);
     decide_policy_tell(d, "predict", core.predict->name, true);
-    decide_policy_tell(d, "migrate", migrate_plan_policy(d->migrate)->name, true);
+    decide_policy_tell(d, "migrate", director_migrate_policy(d->director)->name, true);
     lane_init(&d->lane, d->loop, decide_on_mail, d);
     lane_init(&d->entries, d->loop, decide_on_entry, d);
     bundles_on_ready(d->bundles, on_bundle, d);
@@ -861,9 +741,8 @@ void decide_free(struct decide *d)
     tenants_free(d->tenants);
     tenant_keys_unref(d->tenant_keys);
     keys_fini(&d->keys);
-    services_fini(&d->services);
     migrate_plan_free(d->migrate);
-    dispatch_free(d->dispatch);
+    director_free(d->director);
     quarantine_board_fini(&d->quarantine);
     uint64_t left_out = record_close(d->record);
     if (left_out > 0) log_event(LOG_WARN, "record_full", "left_out=%lu", (unsigned long)left_out);

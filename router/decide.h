@@ -6,6 +6,7 @@
 #pragma once
 #include "router/blocks.h"
 #include "router/config.h"
+#include "router/core/director.h"
 #include "router/fleet_link.h"
 #include "router/metrics.h"
 #include "router/migrate_plan.h"
@@ -16,16 +17,11 @@
 
 #include <stdatomic.h>
 
-/* What belongs to an endpoint beside the dispatch's own slot. */
+/* How an endpoint is reached, beside what the director keeps of it. */
 struct endpoint_place {
-    bool used;
-    bool seen; /* in the list that is being applied */
-    bool draining;
-    int64_t leaves_us; /* when its provider takes it away, as told last; 0: not told */
     struct target target;
     uint64_t pins; /* of target.bundle */
-    uint64_t boot, service;
-    uint64_t serial;         /* no other endpoint's, in this slot or another */
+    uint64_t boot;
     struct block_feed *feed; /* of its KV events; NULL for other engines */
 };
 
@@ -35,12 +31,13 @@ struct decide {
     struct loop *loop;
     struct http_client *client;
     struct signer *signer;
-    struct dispatch *dispatch;
+    struct director *director;
+    struct dispatch *dispatch; /* the director's, as the services are */
+    struct services *services;
     struct migrate_plan *migrate;
     struct record *record; /* NULL: nothing is recorded */
     struct bundles *bundles;
     struct tenants *tenants;
-    struct services services;
     struct tenant_keys *tenant_keys; /* of the last list; shared with snapshots */
     uint64_t tenants_version;
     struct keys keys;
@@ -55,8 +52,7 @@ struct decide {
     struct sync *sync;
     _Atomic(const struct route_policy *) route_asked;
     uint64_t boot;
-    uint64_t endpoints_seen; /* their serial numbers */
-    bool may_remember;       /* the predictor knows what its file knew, and may be written back */
+    bool may_remember; /* the predictor knows what its file knew, and may be written back */
 };
 
 struct decide_config {
@@ -84,7 +80,6 @@ struct lane *decide_entries(struct decide *d); /* of entry.h */
 void decide_endpoints_begin(struct decide *d);
 void decide_endpoint_put(struct decide *d, const struct endpoint *ep, struct err *err);
 void decide_endpoints_end(struct decide *d, bool complete);
-bool decide_has_endpoint(const struct decide *d, const struct service *s);
 void decide_publish(struct decide *d); /* a new snapshot */
 
 /* What the thread's own files share. */
@@ -102,8 +97,6 @@ uint32_t decide_quarantine_list(struct decide *d,
 void decide_quarantine_told(struct decide *d, const struct router_rules *rules);
 void decide_policy_tell(struct decide *d, const char *kind, const char *row, bool decides);
 void decide_tell_migrate(struct decide *d, struct request *r, uint32_t slot); /* TELL_MIGRATE */
-/* Names slot `from` to `to` as the one that has K and V; false when `at` is not sent them by it. */
-bool decide_kv_from(const struct decide *d, uint32_t from, uint32_t at, struct target *to);
 
 void decide_route_set(struct decide *d, struct str name); /* unknown: logged */
 void decide_held_again(struct decide *d);                 /* after all that may free an instance */

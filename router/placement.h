@@ -4,18 +4,13 @@
  * Threads: the decision thread's
  */
 #pragma once
-#include "fleet/kv_transfer.h"
-#include "fleet/telemetry.h"
-#include "router/core/dispatch.h"
+#include "router/core/director.h"
 
 struct tenant;
 
 struct placement {
-    struct dispatch_request dispatch;
+    struct director_request routed;
     struct tenant *tenant;
-    bool counted;                /* in its tenant's concurrency and requests */
-    bool arrived;                /* ASK_ARRIVE was heard */
-    struct telemetry_place told; /* in its service's telemetry */
-    struct kv_transfer kv; /* as this thread sees it; its `from` is where the request was sent */
-    uint64_t told_pins;    /* of the tokenizers of targets that the byte loop was told */
+    bool counted;       /* in its tenant's concurrency and requests */
+    uint64_t told_pins; /* of the tokenizers of targets that the byte loop was told */
 };

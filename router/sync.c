@@ -51,35 +51,9 @@ static void turn(void *arg);
 
 static void apply_services(struct sync *s, const struct router_rules *rules)
 {
-    struct decide *d = s->d;
-    /* One that is listed no more is deleted: nothing will be started for it. */
-    for (uint32_t i = 0; i < d->services.count; i++) {
-        d->services.item[i].from_controller = false;
-        d->services.item[i].may_start = d->services.item[i].paused = false;
-        d->services.item[i].has_kv_link = d->services.item[i].refuse_late = false;
-    }
-    for (uint32_t i = 0; i < rules->service_count; i++) {
-        const struct service_rules *r = &rules->services[i];
-        struct service *one = services_get(&d->services, r->service);
-        if (!one) continue;
-        one->from_controller = true;
-        one->paused = r->paused;
-        one->may_start = r->may_start;
-        one->has_kv_link = r->has_kv_link;
-        one->kv_link_bytes_s = r->kv_link_bytes_s;
-        one->refuse_late = r->refuse_late;
-        one->slo_ttft_s = r->slo_ttft_s > 0 ? r->slo_ttft_s : (double)d->config->slo_ttft_us * 1e-6;
-        one->slo_tpot_s = r->slo_tpot_s > 0 ? r->slo_tpot_s : (double)d->config->slo_tpot_us * 1e-6;
-        if (r->policy.len > 0) decide_route_set(d, r->policy);
-    }
-    double eta_s = -1;
-    for (uint32_t i = 0; i < rules->starting_count; i++) {
-        double one_s = (double)rules->starting[i].eta_ms * 1e-3;
-        if (eta_s < 0 || one_s < eta_s) eta_s = one_s;
-    }
-    dispatch_starting_set(d->dispatch, eta_s);
-    if (rules->router_index < rules->router_count)
-        dispatch_peers_set(d->dispatch, rules->router_index, rules->router_count);
+    director_rules(s->d->director, rules);
+    for (uint32_t i = 0; i < rules->service_count; i++)
+        if (rules->services[i].policy.len > 0) decide_route_set(s->d, rules->services[i].policy);
 }
 
 /* The endpoint that a static engine's own report describes. */
@@ -121,7 +95,7 @@ static void apply_endpoints(struct sync *s)
         if (!s->fixed[i].known) continue;
         struct endpoint ep = endpoint_of(&s->fixed[i]);
         decide_endpoint_put(s->d, &ep, &err);
-        struct service *one = services_get(&s->d->services, ep.service);
+        struct router_service *one = services_get(s->d->services, ep.service);
         if (one && !one->from_controller) {
             one->slo_ttft_s = (double)s->d->config->slo_ttft_us * 1e-6;
             one->slo_tpot_s = (double)s->d->config->slo_tpot_us * 1e-6;
@@ -184,33 +158,11 @@ static void on_rules(struct peer_call *call, enum http_end end)
     again(s);
 }
 
-struct demand_lists {
-    struct service_demand service[SYNC_SERVICES_MAX];
-    struct endpoint_demand endpoint[DISPATCH_ENDPOINTS];
-    uint32_t service_count, endpoint_count;
-};
-
-static void fill_demand(struct sync *s, struct demand_lists *lists)
+static void set_gauges(struct sync *s, int64_t now_us)
 {
     struct decide *d = s->d;
-    int64_t now_us = loop_now_us(d->loop);
     struct dispatch_demand held;
     dispatch_demand(d->dispatch, now_us, &held);
-    for (uint32_t i = 0; i < DISPATCH_ENDPOINTS; i++) {
-        const struct endpoint_place *e = &d->endpoint[i];
-        if (!e->used) continue;
-        lists->endpoint[lists->endpoint_count++] = (struct endpoint_demand){
-            .instance = str_from(e->target.instance),
-            .in_flight = dispatch_in_flight(d->dispatch, i),
-        };
-    }
-    for (uint32_t i = 0; i < d->services.count; i++) {
-        const struct service *one = &d->services.item[i];
-        struct service_demand *to = &lists->service[lists->service_count++];
-        telemetry_report(&one->telemetry, now_us, to);
-        to->service = str_from(one->name);
-        dispatch_report(d->dispatch, one->hash, now_us, to);
-    }
     decide_quarantine_tell(d);
     struct bundles_counts tokenizers;
     bundles_counts_get(d->bundles, &tokenizers);
@@ -254,13 +206,15 @@ static uint32_t fill_usage(struct sync *s, struct tenant_usage *list, uint32_t m
 static int write_message(struct sync *s, struct buf *out)
 {
     struct decide *d = s->d;
-    struct demand_lists *lists = calloc(1, sizeof *lists);
+    int64_t now_us = loop_now_us(d->loop);
+    struct director_report *lists = calloc(1, sizeof *lists);
     uint32_t tenants = min_u32(tenants_count(d->tenants), SYNC_TENANTS_MAX);
     struct tenant_usage *usage = calloc(tenants + 1, sizeof *usage);
     int rc = lists && usage ? 0 : -ENOMEM;
     if (rc == 0) {
         struct refused_prompt refused[SYNC_REFUSED_MAX];
-        fill_demand(s, lists);
+        director_report(d->director, now_us, lists);
+        set_gauges(s, now_us);
         struct str host = STR("127.0.0.1");
         uint16_t port;
         router_address(d->config->listen, &host, &port, NULL);

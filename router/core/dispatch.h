@@ -30,7 +30,7 @@
 #define DISPATCH_ENDPOINTS 1024 /* by default: as many as a controller plans */
 #define DISPATCH_NAME_MAX 64
 #define DISPATCH_SUSPEND_US_MAX 30000000 /* the longest rest of an endpoint that failed */
-#define DISPATCH_REFINE_TOKENS 32 /* between two estimates of what is left of an answer */
+#define DISPATCH_REFINE_TOKENS 32        /* between two estimates of what is left of an answer */
 
 struct dispatch_config {
     const struct route_policy *route;

@@ -24,8 +24,8 @@
 #define LOAD_US_MIN 5000000      /* a shorter past counts as if it had been so long */
 #define LOAD_MOMENTS 32          /* of the own ledger that are remembered, */
 #define LOAD_MOMENT_US 50000     /* so far apart */
-#define LOAD_MODELS_MAX 64 /* models with a measured load; a further one replaces the stalest */
-#define LOAD_STALE_US 15000000   /* from fresh to here a report fades out */
+#define LOAD_MODELS_MAX 64     /* models with a measured load; a further one replaces the stalest */
+#define LOAD_STALE_US 15000000 /* from fresh to here a report fades out */
 
 struct load_moment {
     int64_t at_us;

@@ -1,4 +1,4 @@
-/* services.c - finds a service of the router by its name or the hash of that. */
+/* services.c - finds a service of the router by its name or the hash of that; takes the controller's rules. */
 #include "router/core/services.h"
 
 #include "base/core/hash.h"
@@ -19,7 +19,7 @@ void services_fini(struct services *s)
     *s = (struct services){ 0 };
 }
 
-struct service *services_by_hash(struct services *s, uint64_t hash)
+struct router_service *services_by_hash(struct services *s, uint64_t hash)
 {
     for (uint32_t i = 0; i < s->count; i++) {
         if (s->item[i].hash == hash) return &s->item[i];
@@ -27,14 +27,14 @@ struct service *services_by_hash(struct services *s, uint64_t hash)
     return NULL;
 }
 
-struct service *services_get(struct services *s, struct str name)
+struct router_service *services_get(struct services *s, struct str name)
 {
     uint64_t hash = hash64(name.data, name.len, 0);
-    struct service *known = services_by_hash(s, hash);
+    struct router_service *known = services_by_hash(s, hash);
     if (known) return known;
     if (s->count == SYNC_SERVICES_MAX || name.len == 0 || name.len >= SERVICE_NAME_MAX) return NULL;
-    struct service *made = &s->item[s->count++];
-    *made = (struct service){ .hash = hash };
+    struct router_service *made = &s->item[s->count++];
+    *made = (struct router_service){ .hash = hash };
     memcpy(made->name, name.data, name.len);
     return made;
 }
@@ -43,4 +43,32 @@ void services_remove(struct services *s, uint32_t at)
 {
     must(at < s->count);
     s->item[at] = s->item[--s->count];
+}
+
+void services_rules(struct services *s, const struct router_rules *rules,
+                    const struct service_defaults *open)
+{
+    for (uint32_t i = 0; i < s->count; i++) {
+        s->item[i].from_controller = false;
+        s->item[i].may_start = s->item[i].paused = false;
+        s->item[i].has_kv_link = s->item[i].refuse_late = false;
+    }
+    for (uint32_t i = 0; i < rules->service_count; i++) {
+        const struct service_rules *r = &rules->services[i];
+        struct router_service *one = services_get(s, r->service);
+        if (!one) continue;
+        one->from_controller = true;
+        one->paused = r->paused;
+        one->may_start = r->may_start;
+        one->has_kv_link = r->has_kv_link;
+        one->kv_link_bytes_s = r->kv_link_bytes_s;
+        one->refuse_late = r->refuse_late;
+        one->slo_ttft_s = r->slo_ttft_s > 0 ? r->slo_ttft_s : open->slo_ttft_s;
+        one->slo_tpot_s = r->slo_tpot_s > 0 ? r->slo_tpot_s : open->slo_tpot_s;
+    }
+}
+
+double service_link(const struct router_service *s, const struct service_defaults *open)
+{
+    return s->has_kv_link ? s->kv_link_bytes_s : open->kv_link_bytes_s;
 }

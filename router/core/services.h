@@ -11,7 +11,7 @@
 
 #define SERVICE_NAME_MAX 128
 
-struct service {
+struct router_service {
     char name[SERVICE_NAME_MAX];
     uint64_t hash; /* of the name: dispatch_request.model */
     bool paused, may_start;
@@ -24,14 +24,26 @@ struct service {
 };
 
 struct services {
-    struct service *item;
+    struct router_service *item;
     uint32_t count;
+};
+
+/* What holds where the controller's rules leave it open. */
+struct service_defaults {
+    double slo_ttft_s, slo_tpot_s;
+    double kv_link_bytes_s;
 };
 
 int services_new(struct services *s); /* -ENOMEM */
 void services_fini(struct services *s);
 
 /* Finds or makes; NULL at the bound or for a name that is too long. */
-struct service *services_get(struct services *s, struct str name);
-struct service *services_by_hash(struct services *s, uint64_t hash); /* NULL */
+struct router_service *services_get(struct services *s, struct str name);
+struct router_service *services_by_hash(struct services *s, uint64_t hash); /* NULL */
 void services_remove(struct services *s, uint32_t at); /* another one may take its index */
+
+/* The rules of every service; one that they do not name is deleted: nothing will be started for it. */
+void services_rules(struct services *s, const struct router_rules *rules,
+                    const struct service_defaults *open);
+/* The rate at which its engines copy K and V; 0: they do not. */
+double service_link(const struct router_service *s, const struct service_defaults *open);

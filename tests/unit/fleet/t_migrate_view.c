@@ -1,5 +1,6 @@
 /* t_migrate_view.c - what migrate policies see of endpoints and sessions, and what they may begin. */
 #include "base/core/bits.h"
+#include "base/wire/kv_wire.h"
 #include "fleet/defaults.h"
 #include "fleet/migrate_view.h"
 

@@ -282,7 +282,7 @@ static void services_are_found_by_name_up_to_the_bound(void **state)
     assert_int_equal(services_new(&s), 0);
     for (int i = 0; i < SYNC_SERVICES_MAX; i++) {
         snprintf(name, sizeof name, "model-%d", i);
-        struct service *one = services_get(&s, str_from(name));
+        struct router_service *one = services_get(&s, str_from(name));
         assert_non_null(one);
         assert_string_equal(one->name, name);
         assert_ptr_equal(services_by_hash(&s, one->hash), one);
@@ -293,7 +293,7 @@ static void services_are_found_by_name_up_to_the_bound(void **state)
     services_remove(&s, 3);
     assert_null(services_by_hash(&s, removed));
     assert_non_null(services_by_hash(&s, last));
-    struct service *new_one = services_get(&s, STR("one-more"));
+    struct router_service *new_one = services_get(&s, STR("one-more"));
     assert_non_null(new_one);
     assert_int_equal(new_one->telemetry.total.arrivals_total, 0);
     services_remove(&s, SYNC_SERVICES_MAX - 1);

@@ -1,0 +1,159 @@
+/* director.h - turns what a router hears into what is to be done: rules, endpoints and the events of requests
+ * come in, sends, holds, refusals and migrations go out; the demand for each service is measured on the way.
+ *
+ * Layer:    router/core (fleet, policies, base/wire)
+ * Hosts:    the decision thread, the simulator and the fault simulation: each carries verdicts out in its
+ *           own way, by sockets or by events, and adds no decision
+ * Threads:  the decision thread only
+ * Lifetime: director_new takes all memory; a director_request is the host's and stays put from
+ *           director_arrive to director_end
+ * Rules:    (1) no I/O, no clock, no log: time comes in, verdicts go out
+ *           (2) every request that arrived ends once by director_end, a refused one too
+ *           (3) an end, a failure, an acquittal and a list of endpoints may free an instance: the host then
+ *               asks director_held_next until it has nothing; after an arrival it sets its timer
+ */
+#pragma once
+#include "fleet/migrate_view.h"
+#include "router/core/dispatch.h"
+#include "router/core/services.h"
+
+struct director;
+
+struct director_config {
+    struct dispatch_config dispatch;
+    /* Its view is made here; NULL: the host feeds the transfers itself (the simulator, which makes
+     * the copies too). */
+    const struct migrate_policy *migrate;
+    struct service_defaults service; /* what rules leave open */
+};
+
+int director_new(const struct director_config *config, struct director **ret, struct err *err);
+void director_free(struct director *d);
+struct dispatch *director_dispatch(struct director *d);
+struct services *director_services(struct director *d);
+
+/* ---- what the controller says ---- */
+
+/* Services, the instance that starts next, this router's number among all. Routing policies are the
+ * host's: it knows their names. */
+void director_rules(struct director *d, const struct router_rules *rules);
+
+/* An endpoint as the director keeps it beside the dispatch's slot. */
+struct director_endpoint {
+    struct dispatch_endpoint known;
+    bool draining;
+    int64_t leaves_us; /* when its provider takes it away, as told last; 0: not told */
+    uint64_t group;    /* sessions and prefixes go between those of one; 0: none from or to here */
+    uint32_t page_tokens; /* 0: unknown */
+    uint64_t serial; /* the director's: no other endpoint's, in this slot or another; 0: free */
+    bool listed;     /* the director's: in the list that is being applied */
+};
+
+/* What the wire says of one. `reachable`: the host has what it needs to send to it. -EINVAL: a name
+ * that does not fit. */
+int director_endpoint_read(struct director *d, const struct endpoint *ep, bool reachable,
+                           int64_t now_us, struct director_endpoint *ret);
+
+/* A list of endpoints: begin, put each, ask for those that are gone until ROUTE_NONE, end. What an
+ * incomplete list leaves out stays as it was. Errors as dispatch_endpoint_put. */
+void director_endpoints_begin(struct director *d);
+int director_endpoint_put(struct director *d, const struct director_endpoint *ep,
+                          uint32_t *ret_slot);
+uint32_t director_endpoint_gone(struct director *d, bool complete); /* it is removed */
+
+struct director_count {
+    uint32_t ready, unlisted;
+};
+struct director_count director_endpoints_end(struct director *d);
+
+void director_endpoint_remove(struct director *d, uint32_t slot);
+/* NULL: no endpoint has the slot. */
+const struct director_endpoint *director_endpoint_at(const struct director *d, uint32_t slot);
+bool director_has_endpoint(const struct director *d, const struct router_service *s);
+/* True when `from` may give `at` its K and V. */
+bool director_may_copy(const struct director *d, uint32_t from, uint32_t at);
+
+/* ---- requests ---- */
+
+struct director_request {
+    struct dispatch_request dispatch; /* its first part is the host's; the SLO is the director's */
+    bool is_question; /* the host's: nobody waits for it, and its output is like no other */
+    bool arrived;
+    struct telemetry_place told; /* in its service's telemetry */
+    struct kv_transfer kv;       /* where a policy migrates: as the decision thread sees it */
+};
+
+struct director_verdict {
+    enum dispatch_answer answer;
+    int status; /* REFUSE: as dispatch_verdict; WAIT: for `displaced`, as the next */
+    double retry_after_s;
+    struct director_request *displaced; /* WAIT: lost its place to it and is refused; NULL: none */
+    uint32_t slot;                      /* SEND: to which endpoint */
+    bool prefills;                      /* SEND: only its first token is wanted there */
+    uint32_t kv_from; /* SEND: the endpoint that has K and V of its beginning; ROUTE_NONE */
+    bool hurry;       /* the controller should hear of it soon */
+    enum retry_failure failure; /* of director_fail: what it was taken for */
+};
+
+void director_arrive(struct director *d, struct director_request *r, int64_t now_us,
+                     struct director_verdict *ret);
+/* True when a suspect was acquitted by them. */
+bool director_tokens(struct director *d, struct director_request *r, uint32_t count,
+                     int64_t now_us);
+/* The host has set dispatch.generated, .fingerprint and .retry.answering. */
+void director_fail(struct director *d, struct director_request *r, enum retry_failure failure,
+                   int64_t now_us, struct director_verdict *ret);
+/* Its slice is over; the host has set dispatch.generated and .fingerprint. */
+void director_slice_end(struct director *d, struct director_request *r, int64_t now_us,
+                        struct director_verdict *ret);
+/* The leg of its prompt is over; it goes on at verdict's slot, the same where no other takes it. */
+void director_prefilled(struct director *d, struct director_request *r, int64_t now_us,
+                        struct director_verdict *ret);
+
+struct director_end {
+    bool ok;
+    bool censored;                    /* cut by a limit, or its client left */
+    uint32_t generated;               /* as the predictor learns it; 0: nothing */
+    struct telemetry_outcome outcome; /* where ok; the SLO is the director's */
+};
+void director_end(struct director *d, struct director_request *r, const struct director_end *end,
+                  int64_t now_us);
+
+/* One held request that can go now or is refused; NULL: none. */
+struct director_request *director_held_next(struct director *d, int64_t now_us,
+                                            struct director_verdict *ret);
+
+/* ---- migrations; only with a policy ---- */
+
+struct director_host {
+    void *arg;
+    /* What the engine told last of its load, and when; NULL: it cannot tell. */
+    const struct reported_load *(*told)(void *arg, uint32_t slot, int64_t *ret_told_us);
+    void (*migrate)(void *arg, struct director_request *r, uint32_t to); /* to be begun */
+};
+
+/* Returns when to look again; INT64_MAX: never. */
+int64_t director_look(struct director *d, const struct director_host *host, int64_t now_us);
+const struct migrate_policy *director_migrate_policy(const struct director *d);
+
+/* False: nothing of it is being copied, so that the word came late. */
+bool director_is_copied(const struct director_request *r);
+/* Its leg is at the target: it counts there from now on. Or it goes on where it is. */
+void director_migrated(struct director *d, struct director_request *r, int64_t now_us);
+void director_stays(struct director *d, struct director_request *r, int64_t now_us);
+
+/* The slot's part of a look, but for the told load. False: none has the slot. */
+bool director_migrate_endpoint(const struct director *d, uint32_t slot,
+                               struct migrate_endpoint *ret);
+
+/* ---- what the controller is told ---- */
+
+struct director_report {
+    struct service_demand service[SYNC_SERVICES_MAX];
+    struct endpoint_demand endpoint[DISPATCH_ENDPOINTS];
+    uint32_t service_count, endpoint_count;
+};
+/* Strings are the director's, until its services or endpoints change. */
+void director_report(struct director *d, int64_t now_us, struct director_report *ret);
+void director_report_service(struct director *d, const struct router_service *s, int64_t now_us,
+                             struct service_demand *ret);
