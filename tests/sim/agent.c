@@ -11,7 +11,8 @@
 #define REPORT_US SECOND
 #define OFF_AFTER_END_US (5 * SECOND) /* the machine switches itself off */
 #define CLOCK_SLACK_US (200 * MS)     /* over a drain, from a clock that runs fast */
-#define PERF_TURNS 5                  /* turns after which an engine knows its speed */
+#define STEP_TOKENS 2048
+#define PERF_TURNS 5 /* turns after which an engine knows its speed */
 
 static const struct sup_config supervision = {
     .start_us = 20 * SECOND,
@@ -81,6 +82,8 @@ static void fill_engine(struct world *w, const struct agent *a, struct engine_re
     *ret = (struct engine_report){
         .host = STR("127.0.0.1"),
         .port = 8200 + a->index,
+        .kind = w->continues ? ENGINE_MUSTER : ENGINE_OPENAI,
+        .step_tokens = STEP_TOKENS,
         .health = a->engine.phase == ENGINE_HUNG || a->engine.failing ? ENGINE_FAILING
                   : up                                                ? ENGINE_READY
                                                                       : ENGINE_LOADING,

@@ -303,10 +303,10 @@ void check_router(struct world *w, struct router_node *n)
 
 void check_retries(struct world *w, struct router_node *n)
 {
-    uint64_t most = n->arrivals_total / RETRY_REQUESTS + RETRY_FLOOR;
+    uint64_t most = router_arrivals(n) / RETRY_REQUESTS + RETRY_FLOOR;
     if (n->attempts_charged > most)
         check_fail(w, CHECK_RETRIES, "%llu retries for %llu requests",
-                   (unsigned long long)n->attempts_charged, (unsigned long long)n->arrivals_total);
+                   (unsigned long long)n->attempts_charged, (unsigned long long)router_arrivals(n));
 }
 
 /* ---- phases without faults ---- */

@@ -49,12 +49,13 @@ static void arrive(struct world *w)
                            .sent_us = w->time.now_us,
                            .router = (uint32_t)rng_below(rng, w->router_count),
                            .output = length(rng, OUTPUT_MEDIAN, OUTPUT_SIGMA, OUTPUT_MAX) };
-    r->dispatch.model = w->model;
-    r->dispatch.prompt_tokens = length(rng, PROMPT_MEDIAN, PROMPT_SIGMA, PROMPT_MAX);
-    r->dispatch.features = (struct predict_features){ .tenant = 1,
-                                                      .prefix = 1 + rng_below(rng, PREFIXES),
-                                                      .prompt_tokens = r->dispatch.prompt_tokens,
-                                                      .output_max = (uint32_t)OUTPUT_MAX };
+    r->routed.dispatch.model = w->model;
+    r->routed.dispatch.prompt_tokens = length(rng, PROMPT_MEDIAN, PROMPT_SIGMA, PROMPT_MAX);
+    r->routed.dispatch.features =
+        (struct predict_features){ .tenant = 1,
+                                   .prefix = 1 + rng_below(rng, PREFIXES),
+                                   .prompt_tokens = r->routed.dispatch.prompt_tokens,
+                                   .output_max = (uint32_t)OUTPUT_MAX };
     double patience_s = (double)SIM_PATIENCE_US / 1e6;
     if (faults_hit(w, FAULT_CLIENTS_LEAVE, 0.2)) patience_s = rng_exp(rng, 3);
     history_expects(&w->history, r->index, r->output, (struct str){ 0 });

@@ -211,7 +211,7 @@ static void request_arrives(struct world *w, const struct event *e)
         return;
     }
     uint32_t known = w->continues && w->mutant != MUTANT_BEGINS_ANEW ? r->generated : 0;
-    struct seq s = { r, p->attempt, r->dispatch.prompt_tokens + known, r->output - known };
+    struct seq s = { r, p->attempt, r->routed.dispatch.prompt_tokens + known, r->output - known };
     enum engine_answer answer = ENGINE_UNREACHABLE;
     if (a && !a->gone && a->engine.phase == ENGINE_HUNG) {
         timeline_again(&w->time, w->time.now_us + SECOND); /* the kernel has it, nobody reads it */

@@ -2,14 +2,12 @@
 #include "tests/sim/router.h"
 
 #include "base/core/bits.h"
-#include "base/core/hash.h"
 #include "tests/sim/world.h"
 
 #include <stdio.h>
 
 #define SYNC_US (500 * MS)
 #define HURRY_US (20 * MS)
-#define TOKEN_BUDGET 2048
 
 static struct router_node *router_of(struct world *w, const struct request *r)
 {
@@ -36,14 +34,31 @@ static void tell_client(struct world *w, struct request *r, enum history_outcome
     check_history(w);
 }
 
+static void note_end(struct world *w, struct request *r, enum history_outcome outcome, int status)
+{
+    bool ok = outcome == HISTORY_FINISHED;
+    tell_client(w, r, outcome, status);
+    r->attempt++;
+    timeline_note(&w->time, ok ? "finished" : "failed", w->name, r->index * 1000 + status);
+}
+
 static void over(struct world *w, struct request *r, enum history_outcome outcome, int status)
 {
     struct router_node *n = router_of(w, r);
     bool ok = outcome == HISTORY_FINISHED;
-    tell_client(w, r, outcome, status);
-    r->attempt++;
-    *(ok ? &n->finished_total : &n->failed_total) += 1;
-    timeline_note(&w->time, ok ? "finished" : "failed", w->name, r->index * 1000 + status);
+    int64_t gaps = (int64_t)r->generated - 1;
+    struct director_end end = { .ok = ok, .censored = !ok, .generated = r->generated };
+    if (ok)
+        end.outcome = (struct telemetry_outcome){
+            .ttft_s = (double)(r->first_us - r->arrived_us) * 1e-6,
+            .tpot_s = gaps > 0 ? (double)((r->last_us - r->first_us) / gaps) * 1e-6 : 0,
+            .e2e_s = (double)(r->last_us - r->arrived_us) * 1e-6,
+            .prompt_tokens = r->routed.dispatch.prompt_tokens,
+            .generated_tokens = r->generated,
+        };
+    if (outcome != HISTORY_LEFT || w->mutant != MUTANT_LEAVE_FORGOTTEN)
+        director_end(n->director, &r->routed, &end, now_us(w, n));
+    note_end(w, r, outcome, status);
 }
 
 /* ---- silence, as upstream.c watches for it ---- */
@@ -69,7 +84,7 @@ static void on_silence(struct world *w, const struct event *e)
 {
     struct request *r = e->who;
     const struct router_node *n = router_of(w, r);
-    if (e->what != r->look || r->over || r->dispatch.state != DISPATCH_SENT) return;
+    if (e->what != r->look || r->over || r->routed.dispatch.state != DISPATCH_SENT) return;
     if (node_defers(w, &n->node, true)) return;
     if (r->unread) hear(w, r); /* what was unread is read before a timer fires */
     r->unread = false;
@@ -107,7 +122,7 @@ void router_beat(struct world *w, struct request *r, uint32_t attempt)
 
 /* ---- verdicts ---- */
 
-static void carry_out(struct world *w, struct request *r, const struct dispatch_verdict *v)
+static void carry_out(struct world *w, struct request *r, const struct director_verdict *v)
 {
     struct router_node *n = router_of(w, r);
     struct dispatch_verdict lost;
@@ -115,7 +130,7 @@ static void carry_out(struct world *w, struct request *r, const struct dispatch_
         v->answer == DISPATCH_WAIT ? dispatch_displaced(n->dispatch, &lost) : NULL;
     if (out) over(w, CONTAINER_OF(out, struct request, dispatch), HISTORY_ERROR, lost.status);
     if (v->answer == DISPATCH_SEND) {
-        const struct dispatch_endpoint *ep = dispatch_endpoint_at(n->dispatch, r->dispatch.slot);
+        const struct director_endpoint *ep = director_endpoint_at(n->director, v->slot);
         must(ep);
         r->attempt++;
         r->stream_us = 0;
@@ -123,8 +138,8 @@ static void carry_out(struct world *w, struct request *r, const struct dispatch_
         r->routed_us = w->time.now_us;
         silence_begin(&r->silence, &silence_limits, w->continues, true, now_us(w, n));
         look_later(w, r);
-        memcpy(r->instance, ep->name, sizeof r->instance);
-        network_send(w, r, ep->name);
+        memcpy(r->instance, ep->known.name, sizeof r->instance);
+        network_send(w, r, ep->known.name);
     } else if (v->answer == DISPATCH_REFUSE) {
         over(w, r, HISTORY_ERROR, v->status);
     }
@@ -143,11 +158,11 @@ static void set_timer(struct world *w, struct router_node *n)
 
 static void held_again(struct world *w, struct router_node *n)
 {
-    struct dispatch_verdict v;
-    struct dispatch_request *c;
+    struct director_verdict v;
+    struct director_request *c;
     if (w->mutant == MUTANT_HOLD_FOR_EVER) return;
-    while ((c = dispatch_held_next(n->dispatch, now_us(w, n), &v)))
-        carry_out(w, CONTAINER_OF(c, struct request, dispatch), &v);
+    while ((c = director_held_next(n->director, now_us(w, n), &v)))
+        carry_out(w, CONTAINER_OF(c, struct request, routed), &v);
     set_timer(w, n);
 }
 
@@ -161,18 +176,6 @@ static void held_timer(struct world *w, const struct event *e)
 
 /* ---- requests ---- */
 
-static void count_arrival(struct world *w, struct router_node *n, const struct request *r)
-{
-    int64_t second = w->time.now_us / SECOND;
-    uint32_t at = (uint32_t)(second % RATE_WINDOW_S);
-    if (n->bucket[at].second != second) memset(&n->bucket[at], 0, sizeof n->bucket[at]);
-    n->bucket[at].second = second;
-    n->bucket[at].arrivals++;
-    n->bucket[at].prompt += r->dispatch.prompt_tokens;
-    n->bucket[at].predicted += r->dispatch.length.mean;
-    n->arrivals_total++;
-}
-
 static void sync_turn(struct world *w, const struct event *e);
 
 static void arrived(struct world *w, const struct event *e)
@@ -180,19 +183,11 @@ static void arrived(struct world *w, const struct event *e)
     struct request *r = e->who;
     struct router_node *n = router_of(w, r);
     if (node_defers(w, &n->node, false)) return;
-    bool known = n->has_rules && !n->paused;
-    bool any = false;
-    for (uint32_t i = 0; i < DISPATCH_ENDPOINTS && !any; i++)
-        any = dispatch_endpoint_at(n->dispatch, i) != NULL;
-    if (!known || !(n->may_start || any)) {
-        n->rejected_total++;
-        tell_client(w, r, HISTORY_ERROR, 503);
-        return; /* refused at the door: never accepted */
-    }
-    r->accepted = true;
-    struct dispatch_verdict v = dispatch_arrive(n->dispatch, &r->dispatch, now_us(w, n));
-    count_arrival(w, n, r);
-    if (v.answer == DISPATCH_WAIT && !n->hurried) {
+    struct director_verdict v;
+    r->arrived_us = now_us(w, n);
+    director_arrive(n->director, &r->routed, r->arrived_us, &v);
+    r->accepted = r->routed.dispatch.state != DISPATCH_NEW; /* else refused at the door */
+    if (v.hurry && !n->hurried) {
         n->hurried = true;
         timeline_at(&w->time, w->time.now_us + HURRY_US, sync_turn, n, 1);
     }
@@ -210,9 +205,7 @@ static void leaving_seen(struct world *w, const struct event *e)
     struct request *r = e->who;
     struct router_node *n = router_of(w, r);
     if (!r->accepted || r->over || node_defers(w, &n->node, false)) return;
-    if (r->dispatch.state == DISPATCH_SENT) network_cancel(w, r);
-    if (w->mutant != MUTANT_LEAVE_FORGOTTEN)
-        dispatch_end(n->dispatch, &r->dispatch, r->generated, true, now_us(w, n));
+    if (r->routed.dispatch.state == DISPATCH_SENT) network_cancel(w, r);
     over(w, r, HISTORY_LEFT, 499);
     held_again(w, n);
 }
@@ -235,11 +228,12 @@ void router_tokens(struct world *w, struct request *r, uint32_t attempt, uint32_
         history_tokens(&w->history, r->index, index, count, (struct str){ 0 }, w->time.now_us);
     check_history(w);
     hear(w, r);
+    r->last_us = now_us(w, n);
+    if (r->generated == 0) r->first_us = r->last_us;
     r->generated += count;
-    r->dispatch.retry.answering = !w->continues;
-    dispatch_tokens(n->dispatch, &r->dispatch, count, now_us(w, n));
+    bool acquitted = director_tokens(n->director, &r->routed, count, r->last_us);
+    if (acquitted && !finished) held_again(w, n);
     if (!finished) return;
-    dispatch_end(n->dispatch, &r->dispatch, r->generated, false, now_us(w, n));
     over(w, r, HISTORY_FINISHED, 200);
     held_again(w, n);
 }
@@ -250,12 +244,14 @@ void router_failed(struct world *w, struct request *r, uint32_t attempt, enum re
     struct router_node *n = router_of(w, r);
     timeline_note(&w->time, "attempt_failed", w->name, r->index * 10 + f);
     bool lost = f == RETRY_DIED || f == RETRY_SILENT;
-    bool free =
-        f == RETRY_UNREACHABLE || f == RETRY_LOCAL || (lost && r->dispatch.retry.losses == 0);
+    bool free = f == RETRY_UNREACHABLE || f == RETRY_LOCAL ||
+                (lost && r->routed.dispatch.retry.losses == 0);
     bool charged = !free;
+    struct director_verdict v;
     if (w->mutant == MUTANT_FREE_RETRIES) f = RETRY_UNREACHABLE;
-    if (w->continues) r->dispatch.generated = r->generated;
-    struct dispatch_verdict v = dispatch_fail(n->dispatch, &r->dispatch, f, now_us(w, n));
+    if (w->continues) r->routed.dispatch.generated = r->generated;
+    r->routed.dispatch.retry.answering = r->generated > 0 && !w->continues;
+    director_fail(n->director, &r->routed, f, now_us(w, n), &v);
     if (v.answer != DISPATCH_REFUSE && charged) n->attempts_charged++;
     if (v.answer == DISPATCH_WAIT) r->attempt++;
     carry_out(w, r, &v);
@@ -265,46 +261,26 @@ void router_failed(struct world *w, struct request *r, uint32_t attempt, enum re
 
 /* ---- syncs ---- */
 
-static void fill_demand(struct world *w, struct router_node *n, struct service_demand *d)
+uint64_t router_arrivals(const struct router_node *r)
 {
-    struct dispatch_demand dispatch;
-    dispatch_demand(n->dispatch, now_us(w, n), &dispatch);
-    double arrivals = 0, prompt = 0, predicted = 0;
-    for (uint32_t i = 0; i < RATE_WINDOW_S; i++) {
-        if (w->time.now_us / SECOND - n->bucket[i].second >= RATE_WINDOW_S) continue;
-        arrivals += n->bucket[i].arrivals;
-        prompt += n->bucket[i].prompt;
-        predicted += n->bucket[i].predicted;
-    }
-    *d = (struct service_demand){ .service = STR("chat"),
-                                  .arrivals_total = n->arrivals_total,
-                                  .finished_total = n->finished_total,
-                                  .failed_total = n->failed_total,
-                                  .rejected_total = n->rejected_total,
-                                  .arrival_per_s = arrivals / RATE_WINDOW_S,
-                                  .prompt_tokens_mean = arrivals > 0 ? prompt / arrivals : 0,
-                                  .predicted_tokens_mean = arrivals > 0 ? predicted / arrivals : 0,
-                                  .in_flight = dispatch.in_flight,
-                                  .held = dispatch.held,
-                                  .held_prompt_tokens = dispatch.held_tokens,
-                                  .held_oldest_s = (double)dispatch.held_oldest_us * 1e-6 };
+    struct dispatch_demand d;
+    dispatch_demand(r->dispatch, 0, &d);
+    return d.arrivals;
+}
+
+static void forge_zero(struct service_demand *d)
+{
+    *d = (struct service_demand){ .service = d->service, .arrivals_total = d->arrivals_total };
 }
 
 static void write_sync(struct world *w, struct router_node *n, bool zero, struct buf *out)
 {
-    struct service_demand d;
-    struct endpoint_demand endpoint[DISPATCH_ENDPOINTS];
-    uint32_t count = 0;
-    fill_demand(w, n, &d);
-    if (w->mutant == MUTANT_PHANTOM_HELD) d.held++;
-    if (zero)
-        d = (struct service_demand){ .service = STR("chat"), .arrivals_total = n->arrivals_total };
-    for (uint32_t i = 0; i < DISPATCH_ENDPOINTS && !zero; i++) {
-        const struct dispatch_endpoint *ep = dispatch_endpoint_at(n->dispatch, i);
-        if (!ep) continue;
-        endpoint[count++] =
-            (struct endpoint_demand){ .instance = str_from(ep->name),
-                                      .in_flight = dispatch_in_flight(n->dispatch, i) };
+    struct director_report *said = calloc(1, sizeof *said);
+    must(said);
+    director_report(n->director, now_us(w, n), said);
+    for (uint32_t i = 0; i < said->service_count; i++) {
+        if (w->mutant == MUTANT_PHANTOM_HELD) said->service[i].held++;
+        if (zero) forge_zero(&said->service[i]);
     }
     char id[8];
     snprintf(id, sizeof id, "r%u", n->index);
@@ -313,12 +289,13 @@ static void write_sync(struct world *w, struct router_node *n, bool zero, struct
                              .seq = n->seq,
                              .host = STR("127.0.0.1"),
                              .port = 8080,
-                             .window_s = RATE_WINDOW_S,
-                             .services = &d,
-                             .service_count = 1,
-                             .endpoints = endpoint,
-                             .endpoint_count = count };
+                             .window_s = (double)TELEMETRY_WINDOW_US * 1e-6,
+                             .services = said->service,
+                             .service_count = said->service_count,
+                             .endpoints = said->endpoint,
+                             .endpoint_count = zero ? 0 : said->endpoint_count };
     must(router_sync_encode(&s, out) == 0);
+    free(said);
 }
 
 static void sync_turn(struct world *w, const struct event *e)
@@ -338,25 +315,10 @@ static void sync_turn(struct world *w, const struct event *e)
 
 static void take_endpoint(struct world *w, struct router_node *n, const struct endpoint *e)
 {
-    struct dispatch_endpoint ep = { .model = w->model,
-                                    .boot = e->boot,
-                                    .ready = e->state == ENDPOINT_READY,
-                                    .takes_ids = w->continues,
-                                    .has_perf = e->has_perf,
-                                    .perf = e->perf,
-                                    .token_budget = TOKEN_BUDGET,
-                                    .seqs_max = e->running_max,
-                                    .price_per_hour = e->price_per_h };
+    struct director_endpoint ep;
     uint32_t slot;
-    must(name_copy(ep.name, sizeof ep.name, e->instance) == 0);
-    must(dispatch_endpoint_put(n->dispatch, &ep, &slot) == 0);
-}
-
-static bool is_named(const struct router_rules *rules, const char *name)
-{
-    for (uint32_t i = 0; i < rules->endpoint_count; i++)
-        if (str_eq(rules->endpoints[i].instance, str_from(name))) return true;
-    return false;
+    must(director_endpoint_read(n->director, e, true, now_us(w, n), &ep) == 0);
+    must(director_endpoint_put(n->director, &ep, &slot) == 0);
 }
 
 void router_hears(struct world *w, struct router_node *n, uint64_t boot, struct str text)
@@ -367,24 +329,13 @@ void router_hears(struct world *w, struct router_node *n, uint64_t boot, struct 
     struct err err = { 0 };
     arena_init(&arena, SYNC_BYTES_MAX);
     if (router_rules_decode(text, &arena, &rules, &err) < 0) must_failed(err.text, __FILE__, 0);
-    n->has_rules = true;
-    for (uint32_t i = 0; i < rules.service_count; i++) {
-        n->may_start = rules.services[i].may_start;
-        n->paused = rules.services[i].paused;
-    }
-    double eta_s = -1;
-    for (uint32_t i = 0; i < rules.starting_count; i++) {
-        double one_s = (double)rules.starting[i].eta_ms * 1e-3;
-        if (eta_s < 0 || one_s < eta_s) eta_s = one_s;
-    }
-    dispatch_starting_set(n->dispatch, eta_s);
+    director_rules(n->director, &rules);
+    director_endpoints_begin(n->director);
     for (uint32_t i = 0; i < rules.endpoint_count; i++)
         take_endpoint(w, n, &rules.endpoints[i]);
-    for (uint32_t i = 0; i < DISPATCH_ENDPOINTS; i++) {
-        const struct dispatch_endpoint *ep = dispatch_endpoint_at(n->dispatch, i);
-        if (ep && router_rules_complete(&rules) && !is_named(&rules, ep->name))
-            dispatch_endpoint_remove(n->dispatch, i);
-    }
+    while (director_endpoint_gone(n->director, router_rules_complete(&rules)) != ROUTE_NONE)
+        continue;
+    director_endpoints_end(n->director);
     held_again(w, n);
 }
 
@@ -392,21 +343,22 @@ void router_hears(struct world *w, struct router_node *n, uint64_t boot, struct 
 
 static void make_core(struct world *w, struct router_node *n)
 {
-    struct dispatch_config config = { .route = w->route,
-                                      .predict = predict_find(STR(PREDICT_DEFAULT)),
-                                      .index_bytes = 1 << 16,
-                                      .requests_max = SIM_REQUESTS_MAX,
-                                      .held_max = SIM_HELD_MAX,
-                                      .hold_us_max = SIM_HOLD_US,
-                                      .seed = rng_u64(&w->rng_engine) };
-    must(dispatch_new(&config, &n->dispatch, NULL) == 0);
+    const struct director_config config = {
+        .dispatch = { .route = w->route,
+                      .predict = predict_find(STR(PREDICT_DEFAULT)),
+                      .index_bytes = 1 << 16,
+                      .requests_max = SIM_REQUESTS_MAX,
+                      .held_max = SIM_HELD_MAX,
+                      .hold_us_max = SIM_HOLD_US,
+                      .seed = rng_u64(&w->rng_engine) },
+    };
+    must(director_new(&config, &n->director, NULL) == 0);
+    n->dispatch = director_dispatch(n->director);
     n->boot = rng_u64(&w->rng_engine);
     n->seq = 0;
     n->timer_us = INT64_MAX;
-    n->has_rules = n->knows_name = false;
-    n->arrivals_total = n->finished_total = n->failed_total = n->rejected_total = 0;
+    n->knows_name = false;
     n->attempts_charged = 0;
-    memset(n->bucket, 0, sizeof n->bucket);
 }
 
 void router_start(struct world *w, struct router_node *n)
@@ -424,10 +376,10 @@ void router_restart(struct world *w, struct router_node *n)
     for (uint32_t i = 0; i < w->request_count; i++) {
         struct request *r = &w->request[i];
         if (r->router != n->index || !r->accepted || r->over) continue;
-        if (r->dispatch.state == DISPATCH_SENT) network_cancel(w, r);
-        r->dispatch.state = DISPATCH_ENDED;
-        over(w, r, HISTORY_ERROR, 0);
+        if (r->routed.dispatch.state == DISPATCH_SENT) network_cancel(w, r);
+        r->routed.dispatch.state = DISPATCH_ENDED;
+        note_end(w, r, HISTORY_ERROR, 0);
     }
-    dispatch_free(n->dispatch);
+    director_free(n->director);
     make_core(w, n);
 }

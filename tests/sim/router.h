@@ -1,21 +1,20 @@
-/* router.h - the product's dispatch behind a shell of events; and the clients before it.
+/* router.h - the product's director behind a shell of events; and the clients before it.
  *
  * Layer: tests/sim
- * Role:  carries what dispatch_arrive, dispatch_fail and dispatch_held_next decide, syncs with the controller
- *        twice a second and at once when a first request is held; nothing here chooses anything
+ * Role:  feeds router/core/director.h and carries its verdicts out as messages; has what a process has beside:
+ *        connections, timers by its own clock, syncs with the controller
  */
 #pragma once
 #include "base/wire/sync.h"
-#include "router/core/dispatch.h"
+#include "router/core/director.h"
 #include "router/core/failure.h"
 #include "tests/sim/node.h"
 
 #define SIM_HELD_MAX 64
 #define SIM_HOLD_US (30 * SECOND)
-#define RATE_WINDOW_S 10
 
 struct request {
-    struct dispatch_request dispatch;
+    struct director_request routed;
     uint32_t index, router;
     int64_t sent_us;    /* by its client, in the world's time */
     uint32_t output;    /* tokens it will have */
@@ -29,28 +28,26 @@ struct request {
     bool unread;       /* a beat lies in the kernel of a router that is stopped */
     uint64_t look;     /* number of the look at it that is due */
     int64_t stream_us; /* of the newest message on its connection */
+    int64_t arrived_us, first_us, last_us; /* by its router's clock */
 };
 
 struct router_node {
-    struct dispatch *dispatch;
+    struct director *director;
+    struct dispatch *dispatch; /* the director's */
     struct node node;
     uint32_t index;
     uint64_t boot, seq;
     bool knows_name; /* of the controller */
-    bool has_rules, may_start, paused, hurried;
+    bool hurried;
     int64_t heard_us; /* when a true sync of it last reached the controller */
     int64_t cut_up_us, cut_down_us;
-    int64_t short_until; /* of descriptors: it can begin no call */
-    int64_t timer_us;    /* of held requests, by its own clock; INT64_MAX: none */
-    uint64_t arrivals_total, finished_total, failed_total, rejected_total;
+    int64_t short_until;       /* of descriptors: it can begin no call */
+    int64_t timer_us;          /* of held requests, by its own clock; INT64_MAX: none */
     uint64_t attempts_charged; /* retries, as the world saw their causes */
-    struct {
-        int64_t second;
-        uint32_t arrivals;
-        double prompt, predicted;
-    } bucket[RATE_WINDOW_S];
 };
 
+/* Requests that its dispatch has taken since its start. */
+uint64_t router_arrivals(const struct router_node *r);
 void router_start(struct world *w, struct router_node *r);
 void router_restart(struct world *w, struct router_node *r);
 void router_arrive(struct world *w, struct request *r);

@@ -92,7 +92,7 @@ static void end(struct world *w)
     damage_end(w);
     controller_end(w);
     for (uint32_t r = 0; r < w->router_count; r++)
-        dispatch_free(w->router[r].dispatch);
+        director_free(w->router[r].director);
     timeline_fini(&w->time);
     history_fini(&w->history);
     for (uint32_t i = 0; i < w->agent_count; i++)
@@ -121,7 +121,7 @@ void world_run(const struct world_options *o, struct world_result *ret)
     log_set_level(o->verbose ? LOG_WARN : LOG_LEVEL_COUNT);
     snprintf(w->name, sizeof w->name, "-");
     w->mutant = o->mutant;
-    w->model = 1;
+    w->model = hash64("chat", 4, 0);
     timeline_init(&w->time, BEGIN_US, o->verbose);
     w->heal_us = BEGIN_US + FAULTS_US;
     w->silence_us = INT64_MAX;
