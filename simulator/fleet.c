@@ -22,9 +22,7 @@ static void on_tokens(void *arg, struct flight *f, uint32_t count, int64_t first
                       int64_t last_us)
 {
     struct run *run = arg;
-    bool first = f->generated == 0;
     tally_tokens(run->result, f, count, first_us, last_us);
-    if (first) demand_began(run, f);
     routers_tokens(run, f, count);
 }
 

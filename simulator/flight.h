@@ -14,9 +14,7 @@
 #include "base/core/block_key.h"
 #include "base/core/heap.h"
 #include "engine/core/session.h"
-#include "fleet/kv_transfer.h"
-#include "fleet/telemetry.h"
-#include "router/core/dispatch.h"
+#include "router/core/director.h"
 #include "simulator/trace.h"
 
 struct kv_link {
@@ -51,7 +49,7 @@ double kv_copy_share(const struct kv_copy *copy, int64_t now_us); /* of its byte
 struct flight {
     struct list link;        /* free, or in an instance's queue */
     struct list on_instance; /* among the flights of the instance it is at */
-    struct dispatch_request dispatch;
+    struct director_request routed;
     uint32_t request;                          /* index in the trace */
     uint32_t router, instance, first_instance; /* the first token's */
     uint32_t generated, cached_tokens;
@@ -60,13 +58,11 @@ struct flight {
     struct block_key *keys;                /* what the router matches; keys_max places */
     uint32_t key_count, keys_max;
     struct block_key salt;
-    struct telemetry_place told; /* in its router's telemetry */
     struct session *session;
     uint32_t imported_tokens; /* whose K and V come with it to its next instance, */
     uint32_t imported_from;   /* from this one on */
 
-    /* On its way to another instance (kv_transfers.c). */
-    struct kv_transfer kv;
+    /* Of a copy of its K and V (kv_transfers.c). */
     struct kv_copy copy;
     uint32_t copy_tokens; /* of the copy that is under way */
     uint32_t preemptions; /* when its migration began */

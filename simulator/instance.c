@@ -127,7 +127,8 @@ static int submit(struct instance *in, struct flight *f, int64_t now_us, struct 
 {
     (void)err;
     struct serial *s = CONTAINER_OF(in, struct serial, base);
-    uint32_t prompt = f->dispatch.prompt_tokens + f->generated; /* of an instance that died */
+    uint32_t prompt =
+        f->routed.dispatch.prompt_tokens + f->generated; /* of an instance that died */
     uint32_t block_tokens = in->config.block_tokens;
     uint32_t hits = use_blocks(s, f, now_us);
     uint32_t cached = min_u32(hits * block_tokens, prompt - 1), uncached = prompt - cached;
@@ -153,7 +154,7 @@ static void produce(struct serial *s, struct flight *f, int64_t now_us)
         h->ended(h->arg, f, now_us);
         return;
     }
-    const struct dispatch_request *d = &f->dispatch;
+    const struct dispatch_request *d = &f->routed.dispatch;
     if (d->slice_tokens > 0 && d->entry->generated >= d->slice_tokens) {
         h->sliced(h->arg, f, now_us);
         return;

@@ -91,9 +91,9 @@ static uint32_t whole_pages(const struct run *run, const struct flight *f)
 static void copy(struct run *run, struct flight *f, uint32_t tokens)
 {
     struct kv_link *link = &run->kv.link;
-    const struct sim_pool *pool = run->instance[f->kv.to.slot]->config.pool;
+    const struct sim_pool *pool = run->instance[f->routed.kv.to.slot]->config.pool;
     f->copy_tokens = tokens;
-    must(kv_link_begin(link, &f->copy, f->kv.from.slot, f->kv.to.slot,
+    must(kv_link_begin(link, &f->copy, f->routed.kv.from.slot, f->routed.kv.to.slot,
                        tokens * token_bytes(run, pool), run->now_us,
                        run->now_us + KV_FETCH_US_MAX));
     run->result->link_bytes = link->bytes;
@@ -129,14 +129,14 @@ static void begin(struct run *run, struct flight *f)
 {
     bool fetched = !list_linked(&f->on_instance);
     if (!fetched) {
-        f->imported_tokens = f->kv.copied * run->config.page_tokens;
+        f->imported_tokens = f->routed.kv.copied * run->config.page_tokens;
         run->result->stall_s += (double)(run->now_us - f->held_us) * 1e-6;
         if (!leave(run, f)) {
             list_remove(&f->on_instance);
             run->instance[f->instance]->in_flight--;
         }
     }
-    f->instance = f->kv.to.slot;
+    f->instance = f->routed.kv.to.slot;
     if (fetched) kv_transfers_sent(run, f);
     routers_deliver(run, f);
 }
@@ -146,7 +146,7 @@ static void reroute(struct run *run, struct flight *f)
 {
     f->imported_tokens = f->imported_from = 0;
     if (!leave(run, f)) return;
-    migrate_look_gone(&f->kv);
+    migrate_look_gone(&f->routed.kv);
     routers_died(run, f);
 }
 
@@ -162,7 +162,7 @@ static void resume(struct run *run, struct flight *f)
 static void feed(struct run *run, struct flight *f, enum kv_transfer_event event,
                  struct kv_transfer_input in)
 {
-    struct kv_transfer *x = &f->kv;
+    struct kv_transfer *x = &f->routed.kv;
     bool was = x->state != KVT_IDLE, migrates = x->state == KVT_COPYING || x->state == KVT_STOPPING;
     bool copies = event != KVT_TOKENS || x->state == KVT_WAITING;
     const struct instance *to = run->instance[x->to.slot];
@@ -200,21 +200,21 @@ static void feed(struct run *run, struct flight *f, enum kv_transfer_event event
 void kv_transfers_sent(struct run *run, struct flight *f)
 {
     const struct dispatch *dispatch = run->router[f->router].dispatch;
-    kv_transfer_at(&f->kv, end_at(run, f, f->instance));
+    kv_transfer_at(&f->routed.kv, end_at(run, f, f->instance));
     if (dispatch_endpoint_at(dispatch, f->instance)->role == ROLE_PREFILL)
         feed(run, f, KVT_PREFILL, (struct kv_transfer_input){ 0 });
 }
 
 void kv_transfers_tokens(struct run *run, struct flight *f)
 {
-    f->kv.tokens = dispatch_tokens_known(&f->dispatch);
-    migrate_look_tokens(look_of(run, f), &f->kv);
-    if (f->kv.state != KVT_IDLE) feed(run, f, KVT_TOKENS, (struct kv_transfer_input){ 0 });
+    f->routed.kv.tokens = dispatch_tokens_known(&f->routed.dispatch);
+    migrate_look_tokens(look_of(run, f), &f->routed.kv);
+    if (f->routed.kv.state != KVT_IDLE) feed(run, f, KVT_TOKENS, (struct kv_transfer_input){ 0 });
 }
 
 void kv_transfers_forget(struct run *run, struct flight *f)
 {
-    migrate_look_gone(&f->kv);
+    migrate_look_gone(&f->routed.kv);
     f->imported_tokens = f->imported_from = 0;
     feed(run, f, KVT_ENDED, (struct kv_transfer_input){ 0 });
 }
@@ -222,9 +222,10 @@ void kv_transfers_forget(struct run *run, struct flight *f)
 void kv_transfers_prefilled(struct run *run, struct flight *f)
 {
     struct kv_transfer_input in = { .pages = whole_pages(run, f) };
-    uint32_t place =
-        dispatch_pd_handoff(run->router[f->router].dispatch, &f->dispatch, run->now_us);
-    bool elsewhere = place != ROUTE_NONE && place != f->instance;
+    struct director_verdict v;
+    director_prefilled(run->router[f->router].director, &f->routed, run->now_us, &v);
+    uint32_t place = v.slot;
+    bool elsewhere = place != f->instance;
     if (elsewhere) in.to = end_at(run, f, place);
     run->result->handoffs += elsewhere;
     feed(run, f, elsewhere ? KVT_PREFILLED : KVT_UNPLACED, in);
@@ -234,7 +235,7 @@ void kv_transfers_prefilled(struct run *run, struct flight *f)
  * now; that they are evicted under way does not matter. */
 bool kv_transfers_fetch(struct run *run, struct flight *f)
 {
-    const struct route_verdict *v = &f->dispatch.route;
+    const struct route_verdict *v = &f->routed.dispatch.route;
     if (v->fetch_from_id == ROUTE_NONE || v->fetch_from_id == f->instance) return false;
     struct instance *from = run->instance[v->fetch_from_id], *to = run->instance[f->instance];
     if (!from || from->state == INSTANCE_GONE || !from->kind->cached || !to->kind->cached)
@@ -265,14 +266,14 @@ void kv_transfers_stands(struct run *run, struct flight *f)
 {
     f->held_us = run->now_us;
     const struct kv_transfer_input in = { .pages = whole_pages(run, f) };
-    if (!kv_port_of(look_of(run, f)->port, f->kv.to)) {
+    if (!kv_port_of(look_of(run, f)->port, f->routed.kv.to)) {
         feed(run, f, KVT_TARGET_GONE, in);
     } else if (!goes_on(f)) {
         feed(run, f, KVT_LOST, in);
     } else {
         struct dispatch *dispatch = run->router[f->router].dispatch;
         run->result->migrations++;
-        dispatch_migrate(dispatch, &f->dispatch, f->kv.to.slot, run->now_us);
+        dispatch_migrate(dispatch, &f->routed.dispatch, f->routed.kv.to.slot, run->now_us);
         feed(run, f, KVT_STOPPED, in);
     }
 }
@@ -301,21 +302,10 @@ static bool endpoint(void *arg, uint32_t slot, struct migrate_endpoint *ret)
     const struct looking *l = arg;
     const struct instance *in = l->run->instance[slot];
     const struct kv_told *told = &l->run->kv.told[slot];
-    if (!in || !in->kind->hold) return false;
-    const struct dispatch_endpoint *ep =
-        dispatch_endpoint_at(l->run->router[l->router].dispatch, slot);
-    *ret = (struct migrate_endpoint){ .group = 1 + (uint64_t)in->config.pool->service,
-                                      .page_tokens = l->run->config.page_tokens,
-                                      .kv_bytes_per_token = ep->kv_bytes_per_token,
-                                      .link_bytes_s = ep->link_bytes_s,
-                                      .role = ep->role,
-                                      .ready = ep->ready,
-                                      .draining = in->state == INSTANCE_DRAINING,
-                                      .leaves_us = in->leaves_us,
-                                      .kv_tokens_max = ep->kv_tokens_max,
-                                      .perf = ep->has_perf ? &ep->perf : NULL,
-                                      .load = told->told ? &told->load : NULL,
-                                      .told_us = told->at_us };
+    const struct director *d = l->run->router[l->router].director;
+    if (!in || !director_migrate_endpoint(d, slot, ret)) return false;
+    ret->load = told->told ? &told->load : NULL;
+    ret->told_us = told->at_us;
     return true;
 }
 
@@ -323,7 +313,7 @@ static bool endpoint(void *arg, uint32_t slot, struct migrate_endpoint *ret)
 static void migrate(void *arg, struct kv_transfer *x, uint32_t to)
 {
     const struct looking *l = arg;
-    struct flight *f = CONTAINER_OF(x, struct flight, kv);
+    struct flight *f = CONTAINER_OF(x, struct flight, routed.kv);
     struct kv_transfer_input in = { .to = end_at(l->run, f, to),
                                     .tokens = x->tokens,
                                     .pages = whole_pages(l->run, f),
@@ -356,13 +346,13 @@ void kv_transfers_look(struct run *run)
 static void over(struct run *run, struct flight *f, enum kv_transfer_event event)
 {
     uint32_t tokens = copied_tokens(run, f);
-    bool fetching = f->kv.state == KVT_FETCHING;
+    bool fetching = f->routed.kv.state == KVT_FETCHING;
     if (fetching && tokens == 0) f->imported_from = 0;
     if (fetching) f->imported_tokens = tokens > 0 ? f->imported_from + tokens : 0;
-    if (f->kv.state == KVT_COPYING && event == KVT_COPIED && !goes_on(f)) event = KVT_LOST;
+    if (f->routed.kv.state == KVT_COPYING && event == KVT_COPIED && !goes_on(f)) event = KVT_LOST;
     const struct kv_transfer_input in = { .pages = fetching ? 0 : whole_pages(run, f),
-                                          .copied =
-                                              f->kv.copied + tokens / run->config.page_tokens };
+                                          .copied = f->routed.kv.copied +
+                                                    tokens / run->config.page_tokens };
     feed(run, f, event, in);
 }
 
@@ -384,8 +374,8 @@ void kv_transfers_instance_gone(struct run *run, const struct instance *in)
         struct kv_copy *c = CONTAINER_OF(under_way->node[i], struct kv_copy, node);
         struct flight *f = CONTAINER_OF(c, struct flight, copy);
         i++;
-        if (f->kv.from.slot != place && f->kv.to.slot != place) continue;
-        over(run, f, f->kv.from.slot == place ? KVT_SOURCE_GONE : KVT_TARGET_GONE);
+        if (f->routed.kv.from.slot != place && f->routed.kv.to.slot != place) continue;
+        over(run, f, f->routed.kv.from.slot == place ? KVT_SOURCE_GONE : KVT_TARGET_GONE);
         i = 0; /* their places in the heap have changed */
     }
     for (uint32_t i = 0; i < run->config.routers; i++)

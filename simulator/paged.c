@@ -108,14 +108,14 @@ static uint32_t answer_max(const struct paged *p, const struct flight *f)
 
 static void forget(struct paged *p, struct flight *f)
 {
-    if (f->kv.state == KVT_STOPPING) p->stopping--;
+    if (f->routed.kv.state == KVT_STOPPING) p->stopping--;
     f->session = NULL;
 }
 
 /* It ended for its slice alone. */
 static bool is_slice_over(const struct paged *p, const struct flight *f, const struct session *s)
 {
-    return f->dispatch.slice_tokens > 0 && s->end == SESSION_END_LENGTH &&
+    return f->routed.dispatch.slice_tokens > 0 && s->end == SESSION_END_LENGTH &&
            f->generated < answer_max(p, f) && s->total < p->context_max;
 }
 
@@ -150,7 +150,7 @@ static void tell_stands(struct paged *p, int64_t now_us)
     for (; p->stopping > 0; p->stopping--) {
         LIST_EACH (&p->base.flights, node) {
             struct flight *f = CONTAINER_OF(node, struct flight, on_instance);
-            if (f->kv.state != KVT_STOPPING) continue;
+            if (f->routed.kv.state != KVT_STOPPING) continue;
             h->stands(h->arg, f, now_us);
             break;
         }
@@ -216,8 +216,8 @@ static int submit(struct instance *in, struct flight *f, int64_t now_us, struct 
     struct paged *p = paged_of(in);
     const struct trace *t = in->config.world->trace;
     const struct trace_request *r = &t->request[f->request];
-    bool prefill_only = f->kv.state == KVT_PREFILLING;
-    uint32_t slice = f->dispatch.slice_tokens ? f->dispatch.slice_tokens : UINT32_MAX;
+    bool prefill_only = f->routed.kv.state == KVT_PREFILLING;
+    uint32_t slice = f->routed.dispatch.slice_tokens ? f->routed.dispatch.slice_tokens : UINT32_MAX;
     if (r->prompt_tokens + f->generated >= p->context_max) {
         return err_set(err, -E2BIG, "simulator: a context of %u tokens", p->context_max);
     }
@@ -234,12 +234,12 @@ static int submit(struct instance *in, struct flight *f, int64_t now_us, struct 
         .imported_tokens = f->imported_tokens,
         .imported_from = f->imported_from,
         .salt = f->salt,
-        .arrival_us = f->generated && !f->dispatch.slice_tokens ? f->arrival_us : now_us,
-        .predicted_p50 = (uint32_t)fmin(f->dispatch.length.p50, UINT32_MAX),
-        .predicted_p90 = (uint32_t)fmin(f->dispatch.length.p90, UINT32_MAX),
-        .predicted_mean = (uint32_t)fmin(f->dispatch.length.mean, UINT32_MAX),
-        .has_rank = f->dispatch.length.has_rank,
-        .rank = f->dispatch.length.rank,
+        .arrival_us = f->generated && !f->routed.dispatch.slice_tokens ? f->arrival_us : now_us,
+        .predicted_p50 = (uint32_t)fmin(f->routed.dispatch.length.p50, UINT32_MAX),
+        .predicted_p90 = (uint32_t)fmin(f->routed.dispatch.length.p90, UINT32_MAX),
+        .predicted_mean = (uint32_t)fmin(f->routed.dispatch.length.mean, UINT32_MAX),
+        .has_rank = f->routed.dispatch.length.has_rank,
+        .rank = f->routed.dispatch.length.rank,
         .tenant = r->tenant,
         .weight = sim_tenant_weight(in->config.sim, r->tenant),
         .begun = f->generated > 0,
@@ -294,7 +294,7 @@ static uint32_t cached(struct instance *in, const struct flight *f)
     prompt_ids(in->config.world->trace, &in->config.world->trace->request[f->request], p->ids);
     uint32_t pages =
         kv_index_match(x, f->salt, f->keys, p->ids, f->key_count / x->granules, p->match);
-    return min_u32(pages * x->page_tokens, f->dispatch.prompt_tokens - 1);
+    return min_u32(pages * x->page_tokens, f->routed.dispatch.prompt_tokens - 1);
 }
 
 static void hold(struct instance *in, struct flight *f, int64_t now_us)

@@ -1,8 +1,8 @@
-/* routers.c - the product's router cores: what they are told, and what they answer.
+/* routers.c - the product's directors: what they are told, and what becomes of their verdicts.
  *
- * Every router has its own dispatch, ledger, index and predictor, as in the product; requests fall on
- * them by chance. A dispatch learns of tokens as they stream through it, of blocks after event_lag_us
- * and of everything else from reports.
+ * Every router has its own director, ledger, index and predictor, as in the product; requests fall on
+ * them by chance. It learns of tokens as they stream through it, of blocks after event_lag_us and of
+ * everything else from reports.
  */
 #include "base/core/bits.h"
 #include "base/core/hash.h"
@@ -11,9 +11,39 @@
 
 #include <stdio.h>
 
+/* ---- services ------------------------------------------------------------------------------- */
+
+static struct str service_name(uint32_t service, char ret[16])
+{
+    return (struct str){ ret, (size_t)snprintf(ret, 16, "s%u", service) };
+}
+
 uint64_t routers_model(uint32_t service)
 {
-    return hash64(&service, sizeof service, 0x5e71);
+    char text[16];
+    struct str name = service_name(service, text);
+    return hash64(name.data, name.len, 0);
+}
+
+/* What a controller says to each router once and for all. Whether an instance would be started is left
+ * to the bound of held requests. */
+static void tell_rules(struct run *run, uint32_t router)
+{
+    struct service_rules service[SIM_SERVICES_MAX] = { 0 };
+    char text[SIM_SERVICES_MAX][16];
+    for (uint32_t k = 0; k < run->demand.services; k++) {
+        const struct sim_slo slo = sim_slo_of(&run->config, k);
+        service[k] = (struct service_rules){ .service = service_name(k, text[k]),
+                                             .may_start = true,
+                                             .slo_ttft_s = slo.ttft_s,
+                                             .slo_tpot_s = slo.tpot_s,
+                                             .refuse_late = slo.refuse_late };
+    }
+    const struct router_rules rules = { .services = service,
+                                        .service_count = run->demand.services,
+                                        .router_index = router,
+                                        .router_count = run->config.routers };
+    director_rules(run->router[router].director, &rules);
 }
 
 /* ---- start ---------------------------------------------------------------------------------- */
@@ -22,20 +52,22 @@ int routers_start(struct run *run, struct err *err)
 {
     const struct sim_config *sim = &run->config;
     for (uint32_t i = 0; i < sim->routers; i++) {
-        struct dispatch_config config = {
-            .route = sim->route,
-            .predict = sim->predict,
-            .index_bytes = sim->bounds.index_bytes,
-            .endpoints_max = run->places_max,
-            .requests_max = sim->bounds.requests_max,
-            .held_max = sim->bounds.held_max,
-            .hold_us_max = sim->bounds.hold_us_max,
-            .key_tokens = run->block_tokens,
-            .seed = rng_at(sim->seed, ((uint64_t)WORLD_TIES << 32) + i),
+        const struct director_config config = {
+            .dispatch = { .route = sim->route,
+                          .predict = sim->predict,
+                          .index_bytes = sim->bounds.index_bytes,
+                          .endpoints_max = run->places_max,
+                          .requests_max = sim->bounds.requests_max,
+                          .held_max = sim->bounds.held_max,
+                          .hold_us_max = sim->bounds.hold_us_max,
+                          .key_tokens = run->block_tokens,
+                          .seed = rng_at(sim->seed, ((uint64_t)WORLD_TIES << 32) + i) },
         };
-        int rc = dispatch_new(&config, &run->router[i].dispatch, err);
+        struct run_router *r = &run->router[i];
+        int rc = director_new(&config, &r->director, err);
         if (rc < 0) return rc;
-        dispatch_peers_set(run->router[i].dispatch, i, sim->routers);
+        r->dispatch = director_dispatch(r->director);
+        tell_rules(run, i);
         run->router_count++;
     }
     return 0;
@@ -44,7 +76,7 @@ int routers_start(struct run *run, struct err *err)
 void routers_stop(struct run *run)
 {
     for (uint32_t i = 0; i < run->router_count; i++)
-        dispatch_free(run->router[i].dispatch);
+        director_free(run->router[i].director);
 }
 
 static void name_of(const struct instance *in, char ret[DISPATCH_NAME_MAX])
@@ -60,25 +92,29 @@ void routers_endpoint(struct run *run, struct instance *in)
     struct instance_load load;
     instance_limits_get(sim, pool, &limits);
     in->kind->load(in, run->now_us, &load);
-    struct dispatch_endpoint ep = {
-        .model = routers_model(pool->service),
-        .boot = 1 + (uint64_t)in->config.serial,
-        .ready = in->state == INSTANCE_READY,
-        .role = in->role,
-        .has_perf = true,
-        .perf = load.perf,
-        .token_budget = limits.batch_tokens_max,
-        .seqs_max = limits.seqs_max,
-        .kv_tokens_max = load.kv_tokens_max,
-        .takes_ids = true,
-        .link_bytes_s = sim_pool_is_serial(&sim->pool[0]) ? 0 : sim->link_bytes_s,
-        .kv_bytes_per_token = (uint32_t)model_spec_kv_token_bytes(&sim->model),
-        .price_per_hour = pool->price_h,
+    struct director_endpoint ep = {
+        .known = { .model = routers_model(pool->service),
+                   .boot = 1 + (uint64_t)in->config.serial,
+                   .ready = in->state == INSTANCE_READY,
+                   .role = in->role,
+                   .has_perf = true,
+                   .perf = load.perf,
+                   .token_budget = limits.batch_tokens_max,
+                   .seqs_max = limits.seqs_max,
+                   .kv_tokens_max = load.kv_tokens_max,
+                   .takes_ids = true,
+                   .link_bytes_s = sim_pool_is_serial(&sim->pool[0]) ? 0 : sim->link_bytes_s,
+                   .kv_bytes_per_token = (uint32_t)model_spec_kv_token_bytes(&sim->model),
+                   .price_per_hour = pool->price_h },
+        .draining = in->state == INSTANCE_DRAINING,
+        .leaves_us = in->leaves_us,
+        .group = in->kind->hold ? 1 + (uint64_t)pool->service : 0,
+        .page_tokens = sim->page_tokens,
     };
-    name_of(in, ep.name);
+    name_of(in, ep.known.name);
     for (uint32_t i = 0; i < run->router_count; i++) {
         uint32_t slot;
-        must(dispatch_endpoint_put(run->router[i].dispatch, &ep, &slot) == 0);
+        must(director_endpoint_put(run->router[i].director, &ep, &slot) == 0);
         must(slot == in->config.place); /* routers see launches and ends in one order */
     }
 }
@@ -86,7 +122,7 @@ void routers_endpoint(struct run *run, struct instance *in)
 void routers_endpoint_gone(struct run *run, const struct instance *in)
 {
     for (uint32_t i = 0; i < run->router_count; i++)
-        dispatch_endpoint_remove(run->router[i].dispatch, in->config.place);
+        director_endpoint_remove(run->router[i].director, in->config.place);
 }
 
 /* Tells a router what the others sent. */
@@ -128,9 +164,28 @@ static void deliver_blocks(struct run *run)
     }
 }
 
-static void finish(struct run *run, struct flight *f, enum sim_end end)
+/* What a client saw of an output that came whole. */
+static struct telemetry_outcome outcome_of(const struct flight *f)
 {
-    demand_ended(run, f, end);
+    int64_t decode_us = f->last_us - f->first_us; /* whole microseconds, as in the router */
+    return (struct telemetry_outcome){
+        .ttft_s = (double)(f->first_us - f->arrival_us) * 1e-6,
+        .tpot_s = f->generated > 1 ? (double)(decode_us / (f->generated - 1)) * 1e-6 : 0,
+        .e2e_s = (double)(f->last_us - f->arrival_us) * 1e-6,
+        .prompt_tokens = f->routed.dispatch.prompt_tokens,
+        .cached_tokens = f->cached_tokens,
+        .generated_tokens = f->generated,
+    };
+}
+
+/* `cut`: its output ended at its limit. */
+static void finish(struct run *run, struct flight *f, enum sim_end end, bool cut)
+{
+    struct director_end over = { .ok = end == SIM_COMPLETED,
+                                 .censored = cut,
+                                 .generated = f->generated };
+    if (over.ok) over.outcome = outcome_of(f);
+    director_end(run->router[f->router].director, &f->routed, &over, run->now_us);
     tally_end(run->result, f, end);
     run->misses += !sim_outcome_kept(&run->result->outcome[f->request], &run->config);
     run->router[f->router].requests--;
@@ -179,26 +234,25 @@ static bool send_out(struct run *run, struct flight *f)
 }
 
 /* Follows the dispatch's answers until the request is somewhere: sent, held or refused. */
-static void follow(struct run *run, struct flight *f, struct dispatch_verdict v)
+static void follow(struct run *run, struct flight *f, struct director_verdict v)
 {
     while (v.answer == DISPATCH_SEND) {
-        f->instance = f->dispatch.slot;
+        f->instance = v.slot;
         if (send_out(run, f)) {
-            run->instance[f->instance]->routed_tokens += f->dispatch.prompt_tokens;
+            run->instance[f->instance]->routed_tokens += f->routed.dispatch.prompt_tokens;
             return;
         }
         kv_transfers_forget(run, f);
-        v = dispatch_fail(run->router[f->router].dispatch, &f->dispatch, RETRY_OVERLOADED,
-                          run->now_us);
+        director_fail(run->router[f->router].director, &f->routed, RETRY_OVERLOADED, run->now_us,
+                      &v);
     }
     if (v.answer == DISPATCH_REFUSE) {
         count_refused(run, v.status);
-        finish(run, f, f->generated > 0 ? SIM_FAILED : SIM_REJECTED);
+        finish(run, f, f->generated > 0 ? SIM_FAILED : SIM_REJECTED, false);
     } else {
-        struct dispatch_request *out = dispatch_displaced(run->router[f->router].dispatch, &v);
-        if (out) {
+        if (v.displaced) {
             count_refused(run, v.status);
-            finish(run, CONTAINER_OF(out, struct flight, dispatch), SIM_REJECTED);
+            finish(run, CONTAINER_OF(v.displaced, struct flight, routed), SIM_REJECTED, false);
         }
         set_held_timer(run, f->router);
     }
@@ -206,10 +260,10 @@ static void follow(struct run *run, struct flight *f, struct dispatch_verdict v)
 
 void routers_look_at_held(struct run *run, uint32_t router)
 {
-    struct dispatch_verdict v;
-    struct dispatch_request *c;
-    while ((c = dispatch_held_next(run->router[router].dispatch, run->now_us, &v)))
-        follow(run, CONTAINER_OF(c, struct flight, dispatch), v);
+    struct director_verdict v;
+    struct director_request *c;
+    while ((c = director_held_next(run->router[router].director, run->now_us, &v)))
+        follow(run, CONTAINER_OF(c, struct flight, routed), v);
     set_held_timer(run, router);
 }
 
@@ -236,15 +290,11 @@ static bool set_keys(struct run *run, struct flight *f, const struct trace_reque
 
 static void describe(const struct run *run, struct flight *f, const struct trace_request *r)
 {
-    struct dispatch_request *c = &f->dispatch;
+    struct dispatch_request *c = &f->routed.dispatch;
     c->model = routers_model(r->service);
     c->prompt_tokens = r->prompt_tokens;
     c->keys = f->keys;
     c->key_count = f->key_count;
-    struct sim_slo slo = sim_slo_of(&run->config, r->service);
-    c->slo_ttft_s = slo.ttft_s;
-    c->slo_tpot_s = slo.tpot_s;
-    c->refuse_late = slo.refuse_late;
     c->weight = sim_tenant_weight(&run->config, r->tenant);
     trace_features_of(run->features, f->request, f->key_count ? f->keys[0].lo : 0, &c->features);
 }
@@ -273,22 +323,20 @@ void routers_arrive(struct run *run, uint32_t request)
     f->arrival_us = run->now_us;
     run->router[router].requests++;
     if (r->prompt_tokens >= run->context_max) {
-        finish(run, f, SIM_TOO_LONG);
+        finish(run, f, SIM_TOO_LONG, false);
         return;
     }
     must(set_keys(run, f, r));
     describe(run, f, r);
-    struct dispatch_verdict v =
-        dispatch_arrive(run->router[f->router].dispatch, &f->dispatch, run->now_us);
-    demand_arrived(run, f);
-    if (v.answer == DISPATCH_REFUSE) demand_refused(run, f);
-    if (v.answer == DISPATCH_WAIT) hurry(run, router);
+    struct director_verdict v;
+    director_arrive(run->router[router].director, &f->routed, run->now_us, &v);
+    if (v.hurry) hurry(run, router);
     follow(run, f, v);
 }
 
 void routers_tokens(struct run *run, struct flight *f, uint32_t count)
 {
-    dispatch_tokens(run->router[f->router].dispatch, &f->dispatch, count, run->now_us);
+    director_tokens(run->router[f->router].director, &f->routed, count, run->now_us);
     kv_transfers_tokens(run, f);
 }
 
@@ -297,26 +345,28 @@ void routers_ended(struct run *run, struct flight *f)
     uint32_t router = f->router;
     const struct trace_request *r = &run->trace->request[f->request];
     bool cut = r->output_max && f->generated >= r->output_max;
-    dispatch_end(run->router[router].dispatch, &f->dispatch, f->generated, cut, run->now_us);
-    finish(run, f, SIM_COMPLETED);
+    finish(run, f, SIM_COMPLETED, cut);
     routers_look_at_held(run, router);
 }
 
 void routers_sliced(struct run *run, struct flight *f)
 {
     uint32_t router = f->router;
-    f->dispatch.generated = f->generated;
-    follow(run, f, dispatch_slice_end(run->router[router].dispatch, &f->dispatch, run->now_us));
+    struct director_verdict v;
+    f->routed.dispatch.generated = f->generated;
+    director_slice_end(run->router[router].director, &f->routed, run->now_us, &v);
+    follow(run, f, v);
     routers_look_at_held(run, router);
 }
 
 /* The engine did not take it, or took it and let it go before it ran. */
 void routers_displaced(struct run *run, struct flight *f)
 {
-    struct dispatch *dispatch = run->router[f->router].dispatch;
+    struct director_verdict v;
     kv_transfers_forget(run, f);
-    f->dispatch.generated = f->generated;
-    follow(run, f, dispatch_fail(dispatch, &f->dispatch, RETRY_OVERLOADED, run->now_us));
+    f->routed.dispatch.generated = f->generated;
+    director_fail(run->router[f->router].director, &f->routed, RETRY_OVERLOADED, run->now_us, &v);
+    follow(run, f, v);
 }
 
 void routers_deliver(struct run *run, struct flight *f)
@@ -327,12 +377,12 @@ void routers_deliver(struct run *run, struct flight *f)
 /* What is told of its answer goes along: the next instance computes it behind the prompt. */
 void routers_died(struct run *run, struct flight *f)
 {
-    f->dispatch.generated = f->generated;
-    struct dispatch *dispatch = run->router[f->router].dispatch;
-    struct dispatch_verdict v = dispatch_fail(dispatch, &f->dispatch, RETRY_DIED, run->now_us);
+    f->routed.dispatch.generated = f->generated;
+    struct director_verdict v;
+    director_fail(run->router[f->router].director, &f->routed, RETRY_DIED, run->now_us, &v);
     if (f->generated > 0 && v.answer != DISPATCH_REFUSE) {
         run->result->resumed++;
-        run->result->resumed_tokens += f->dispatch.prompt_tokens + f->generated;
+        run->result->resumed_tokens += f->routed.dispatch.prompt_tokens + f->generated;
     }
     follow(run, f, v);
 }

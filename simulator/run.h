@@ -9,7 +9,6 @@
 #pragma once
 #include "base/core/heap.h"
 #include "fleet/power_view.h"
-#include "fleet/telemetry.h"
 #include "simulator/control.h"
 #include "simulator/heard.h"
 #include "simulator/instance.h"
@@ -47,17 +46,17 @@ struct run_clocks {
     _Alignas(8) char state[POWER_STATE_BYTES_MAX];
 };
 
-/* What routers measure; [router * services + service], reports with SIM_SERVICES_MAX a router. */
+/* What routers report; [router * SIM_SERVICES_MAX + service]. */
 struct run_demand {
-    struct telemetry *telemetry;
     struct service_demand *report;
     uint32_t services;
 };
 
 struct run_router {
-    struct dispatch *dispatch;
-    uint32_t requests;     /* in it now */
-    struct heap_node held; /* when a held request must be looked at again */
+    struct director *director;
+    struct dispatch *dispatch; /* the director's */
+    uint32_t requests;         /* in it now */
+    struct heap_node held;     /* when a held request must be looked at again */
 };
 
 struct run {
@@ -141,10 +140,6 @@ void scaling_load(const struct run *run, struct instance *in, struct sim_load *r
 /* demand.c */
 int demand_start(struct run *run, struct err *err);
 void demand_stop(struct run *run);
-void demand_arrived(struct run *run, struct flight *f);
-void demand_began(struct run *run, struct flight *f);         /* its first token is there */
-void demand_refused(struct run *run, const struct flight *f); /* as it arrived */
-void demand_ended(struct run *run, struct flight *f, enum sim_end end);
 /* What every router reports now; valid until the next call. */
 const struct service_demand *demand_report(struct run *run);
 

@@ -125,10 +125,8 @@ void router_beat(struct world *w, struct request *r, uint32_t attempt)
 static void carry_out(struct world *w, struct request *r, const struct director_verdict *v)
 {
     struct router_node *n = router_of(w, r);
-    struct dispatch_verdict lost;
-    struct dispatch_request *out =
-        v->answer == DISPATCH_WAIT ? dispatch_displaced(n->dispatch, &lost) : NULL;
-    if (out) over(w, CONTAINER_OF(out, struct request, dispatch), HISTORY_ERROR, lost.status);
+    if (v->displaced)
+        over(w, CONTAINER_OF(v->displaced, struct request, routed), HISTORY_ERROR, v->status);
     if (v->answer == DISPATCH_SEND) {
         const struct director_endpoint *ep = director_endpoint_at(n->director, v->slot);
         must(ep);

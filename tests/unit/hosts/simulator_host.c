@@ -126,7 +126,7 @@ static void sim_event(struct sim_host *h, const struct event *e)
         return;
     }
     struct flight *f = h->flight[e->request];
-    if (!f || f->dispatch.state != DISPATCH_SENT) return;
+    if (!f || f->routed.dispatch.state != DISPATCH_SENT) return;
     struct instance *in = run->instance[f->instance];
     const struct instance_hooks *hooks = &in->config.hooks;
     if (e->kind == TOKENS) {
