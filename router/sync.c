@@ -207,7 +207,7 @@ static int write_message(struct sync *s, struct buf *out)
 {
     struct decide *d = s->d;
     int64_t now_us = loop_now_us(d->loop);
-    struct director_report *lists = calloc(1, sizeof *lists);
+    struct director_report *lists = malloc(sizeof *lists);
     uint32_t tenants = min_u32(tenants_count(d->tenants), SYNC_TENANTS_MAX);
     struct tenant_usage *usage = calloc(tenants + 1, sizeof *usage);
     int rc = lists && usage ? 0 : -ENOMEM;

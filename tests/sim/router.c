@@ -273,7 +273,7 @@ static void forge_zero(struct service_demand *d)
 
 static void write_sync(struct world *w, struct router_node *n, bool zero, struct buf *out)
 {
-    struct director_report *said = calloc(1, sizeof *said);
+    struct director_report *said = malloc(sizeof *said);
     must(said);
     director_report(n->director, now_us(w, n), said);
     for (uint32_t i = 0; i < said->service_count; i++) {
