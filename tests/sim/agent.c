@@ -3,12 +3,12 @@
 
 #include "base/core/bits.h"
 #include "base/core/hash.h"
+#include "fleet/defaults.h"
 #include "tests/sim/world.h"
 
 #include <stdio.h>
 
 #define TICK_US (500 * MS)
-#define REPORT_US SECOND
 #define OFF_AFTER_END_US (5 * SECOND) /* the machine switches itself off */
 #define CLOCK_SLACK_US (200 * MS)     /* over a drain, from a clock that runs fast */
 #define STEP_TOKENS 2048
@@ -214,7 +214,7 @@ static void report_turn(struct world *w, const struct event *e)
     struct agent *a = e->who;
     if (a->gone || node_defers(w, &a->node, true)) return;
     report(w, a);
-    timeline_at(&w->time, w->time.now_us + REPORT_US, report_turn, a, 0);
+    timeline_at(&w->time, w->time.now_us + REPORT_PERIOD_US, report_turn, a, 0);
 }
 
 static void boot(struct world *w, const struct event *e)
@@ -229,7 +229,7 @@ static void boot(struct world *w, const struct event *e)
     a->boot = rng_u64(&w->rng_engine);
     feed(w, a, SUP_WANT_UP);
     tick(w, e);
-    timeline_at(&w->time, w->time.now_us + (int64_t)rng_below(&w->rng_engine, REPORT_US),
+    timeline_at(&w->time, w->time.now_us + (int64_t)rng_below(&w->rng_engine, REPORT_PERIOD_US),
                 report_turn, a, 0);
 }
 

@@ -5,14 +5,13 @@
 #include "base/core/fault.h"
 #include "base/io/loop/clock.h"
 #include "controller/fleet_clock.h"
+#include "fleet/defaults.h"
 #include "policies/scale/scale.h"
 #include "tests/sim/world.h"
 
 #include <stdio.h>
 #include <string.h>
 
-#define TICK_US SECOND
-#define HURRY_US (20 * MS)
 #define MESSAGE_BYTES_MAX ((size_t)1 << 20)
 #define STORE_ENTRIES_MAX 4096
 
@@ -161,7 +160,7 @@ static void tick(struct world *w, const struct event *e)
     }
     if (faults_hit(w, FAULT_SLOW_STORE, 0.1)) /* its writes held up the loop */
         node_stop(w, &n->node, (int64_t)rng_below(&w->rng_nodes, 12 * SECOND));
-    if (!hurried) timeline_at(&w->time, w->time.now_us + TICK_US, tick, n, e->what);
+    if (!hurried) timeline_at(&w->time, w->time.now_us + TICK_PERIOD_US, tick, n, e->what);
 }
 
 static void hurry(struct world *w)
@@ -169,7 +168,7 @@ static void hurry(struct world *w)
     struct controller_node *n = &w->controller;
     if (!control_is_urgent(n->control) || n->hurried) return;
     n->hurried = true;
-    timeline_at(&w->time, w->time.now_us + HURRY_US, tick, n, n->life << 1 | 1);
+    timeline_at(&w->time, w->time.now_us + URGENT_TICK_US, tick, n, n->life << 1 | 1);
 }
 
 bool controller_report(struct world *w, struct str text, struct agent_reply *ret)
@@ -262,7 +261,7 @@ void controller_begin(struct world *w)
                                 .host = STR("127.0.0.1"),
                                 .port = 8090,
                                 .engine_host = STR("127.0.0.1"),
-                                .tick_us = w->mutant == MUTANT_NEVER_LATE ? 0 : TICK_US,
+                                .tick_us = w->mutant == MUTANT_NEVER_LATE ? 0 : TICK_PERIOD_US,
                                 .lease_ms = SIM_LEASE_MS,
                                 .decisions_max = 200 };
     n->setup.merge.boot_us = SIM_BOOT_US;

@@ -2,12 +2,10 @@
 #include "tests/sim/router.h"
 
 #include "base/core/bits.h"
+#include "fleet/defaults.h"
 #include "tests/sim/world.h"
 
 #include <stdio.h>
-
-#define SYNC_US (500 * MS)
-#define HURRY_US (20 * MS)
 
 static struct router_node *router_of(struct world *w, const struct request *r)
 {
@@ -187,7 +185,7 @@ static void arrived(struct world *w, const struct event *e)
     r->accepted = r->routed.dispatch.state != DISPATCH_NEW; /* else refused at the door */
     if (v.hurry && !n->hurried) {
         n->hurried = true;
-        timeline_at(&w->time, w->time.now_us + HURRY_US, sync_turn, n, 1);
+        timeline_at(&w->time, w->time.now_us + URGENT_SYNC_US, sync_turn, n, 1);
     }
     carry_out(w, r, &v);
     set_timer(w, n);
@@ -308,7 +306,7 @@ static void sync_turn(struct world *w, const struct event *e)
     if (w->mutant == MUTANT_ABSENT_IS_ZERO) write_sync(w, n, true, &forged);
     network_sync(w, n, &text, &forged);
     check_router(w, n);
-    if (e->what == 0) timeline_at(&w->time, w->time.now_us + SYNC_US, sync_turn, n, 0);
+    if (e->what == 0) timeline_at(&w->time, w->time.now_us + SYNC_PERIOD_US, sync_turn, n, 0);
 }
 
 static void take_endpoint(struct world *w, struct router_node *n, const struct endpoint *e)
@@ -363,8 +361,8 @@ void router_start(struct world *w, struct router_node *n)
 {
     node_start(w, &n->node);
     make_core(w, n);
-    timeline_at(&w->time, w->time.now_us + (int64_t)rng_below(&w->rng_net, SYNC_US), sync_turn, n,
-                0);
+    timeline_at(&w->time, w->time.now_us + (int64_t)rng_below(&w->rng_net, SYNC_PERIOD_US),
+                sync_turn, n, 0);
 }
 
 /* Its connections break: clients see it, engines see it. */
