@@ -8,7 +8,7 @@
 #pragma once
 #include "base/io/http/http_client.h"
 #include "base/wire/events.h"
-#include "router/core/load.h"
+#include "router/core/ledger.h"
 #include "router/core/prefix_index.h"
 #include "router/fleet_link.h"
 

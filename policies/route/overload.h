@@ -20,7 +20,7 @@
 #pragma once
 #include "policies/route/route.h"
 
-/* As long as the fleet's load is averaged over (router/core/load.h). */
+/* As long as the fleet's load is averaged over (router/core/ledger.h). */
 #define ROUTE_OVERLOAD_US 60000000
 
 enum route_overload_rule { ROUTE_OVERLOAD_SERVE, ROUTE_OVERLOAD_REFUSE, ROUTE_OVERLOAD_COUNT };

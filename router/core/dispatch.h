@@ -23,7 +23,6 @@
 #include "policies/route/route.h"
 #include "router/core/failure.h"
 #include "router/core/ledger.h"
-#include "router/core/load.h"
 #include "router/core/prefix_index.h"
 #include "router/core/quarantine.h"
 

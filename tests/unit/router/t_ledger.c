@@ -2,7 +2,6 @@
 #include "base/core/bits.h"
 #include "router/core/failure.h"
 #include "router/core/ledger.h"
-#include "router/core/load.h"
 #include "tests/unit/unit.h"
 
 #include <math.h>
