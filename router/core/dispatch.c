@@ -166,32 +166,28 @@ static uint64_t name_hash(const char *name)
     return hash64(name, strlen(name), 0);
 }
 
-uint32_t dispatch_endpoint_find(const struct dispatch *c, const char *name)
+/* Among the first `slots`. Not `used`: one that an endpoint of this name has left, with whatever it still has
+ * in flight. */
+static uint32_t find(const struct dispatch *c, const char *name, uint32_t slots, bool used)
 {
     uint64_t hash = name_hash(name);
-    for (uint32_t i = 0; i < c->slots_end; i++) {
-        if (c->name_hash[i] != hash || !c->slot[i].used) continue;
+    for (uint32_t i = 0; i < slots; i++) {
+        if (c->name_hash[i] != hash || c->slot[i].used != used) continue;
         if (strcmp(c->slot[i].ep.name, name) == 0) return i;
     }
     return ROUTE_NONE;
 }
 
-/* The slot that an endpoint of this name has left, with whatever it still has in flight. */
-static uint32_t find_left(const struct dispatch *c, const char *name)
+uint32_t dispatch_endpoint_find(const struct dispatch *c, const char *name)
 {
-    uint64_t hash = name_hash(name);
-    for (uint32_t i = 0; i < c->config.endpoints_max; i++) {
-        if (c->name_hash[i] != hash || c->slot[i].used) continue;
-        if (strcmp(c->slot[i].ep.name, name) == 0) return i;
-    }
-    return ROUTE_NONE;
+    return find(c, name, c->slots_end, true);
 }
 
 /* For a name that has no slot: its old one, else the first that is nobody's. */
 static int slot_take(struct dispatch *c, const char *name, uint32_t *ret)
 {
     const uint32_t slots = c->config.endpoints_max;
-    uint32_t at = find_left(c, name);
+    uint32_t at = find(c, name, slots, false);
     bool left = at != ROUTE_NONE;
     for (at = left ? at : 0; !left && at < slots; at++) {
         /* A slot whose last requests still end is not given to another endpoint. */
@@ -787,12 +783,7 @@ struct dispatch_request *dispatch_held_next(struct dispatch *c, int64_t now_us,
 
 int64_t dispatch_held_deadline_us(const struct dispatch *c, int64_t now_us)
 {
-    int64_t deadline = INT64_MAX;
-    LIST_EACH (&c->held, node) {
-        const struct dispatch_request *r = CONTAINER_OF(node, struct dispatch_request, link);
-        deadline = min_i64(deadline, r->held_us + c->config.hold_us_max);
-        if (r->hold_until_us > now_us) deadline = min_i64(deadline, r->hold_until_us);
-    }
+    int64_t deadline = held_deadline_us(&c->held, c->config.hold_us_max, now_us);
     if (deadline == INT64_MAX) return deadline;
     /* A rest that ends earlier frees them earlier. */
     for (uint32_t i = 0; i < c->slots_end; i++) {
@@ -809,12 +800,8 @@ void dispatch_demand(const struct dispatch *c, int64_t now_us, struct dispatch_d
     *ret = c->total;
     ret->held = c->held_count;
     ret->held_tokens = c->held_tokens;
+    ret->held_oldest_us = held_oldest_us(&c->held, now_us);
     ret->in_flight = ledger_total(c->ledger);
-    ret->held_oldest_us = 0;
-    LIST_EACH (&c->held, node) {
-        const struct dispatch_request *r = CONTAINER_OF(node, struct dispatch_request, link);
-        ret->held_oldest_us = max_i64(ret->held_oldest_us, now_us - r->held_us);
-    }
 }
 
 double dispatch_queued_s(struct dispatch *c, uint32_t slot, int64_t now_us)
@@ -825,22 +812,12 @@ double dispatch_queued_s(struct dispatch *c, uint32_t slot, int64_t now_us)
                                  .perf = ep->perf,
                                  .token_budget = max_u32(ep->token_budget, 1),
                                  .seqs_max = max_u32(ep->seqs_max, 1) };
-    ledger_view(c->ledger, slot, 0, now_us, &in);
-    double steps = in.output_left / (double)max_u32(in.decoding, 1);
-    double step_s = in.perf.step_s + in.perf.decode_seq_s * (double)in.decoding +
-                    in.perf.kv_read_s * (double)in.kv_tokens;
-    return in.perf.prefill_token_s * (double)in.prefill_tokens + steps * step_s;
+    return ledger_queued_s(c->ledger, slot, now_us, &in);
 }
 
 void dispatch_report(struct dispatch *c, uint64_t model, int64_t now_us, struct service_demand *ret)
 {
-    LIST_EACH (&c->held, node) {
-        const struct dispatch_request *r = CONTAINER_OF(node, struct dispatch_request, link);
-        if (r->model != model) continue;
-        ret->held++;
-        ret->held_prompt_tokens += r->prompt_tokens;
-        ret->held_oldest_s = fmax(ret->held_oldest_s, (double)(now_us - r->held_us) * 1e-6);
-    }
+    held_report(&c->held, model, now_us, ret);
     for (uint32_t i = 0; i < c->slots_end; i++) {
         if (!c->slot[i].used || c->slot[i].ep.model != model) continue;
         ret->in_flight += ledger_in_flight(c->ledger, i);

@@ -11,6 +11,7 @@
 #include "policies/fair/fair.h"
 #include "router/core/dispatch.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -84,4 +85,37 @@ struct dispatch_request *held_share_displace(struct held_share *h, const struct 
     }
     const uint32_t at = fair_longest_queue(h->holding, h->count, own);
     return at < h->count ? h->last[at] : NULL;
+}
+
+int64_t held_oldest_us(const struct list *held, int64_t now_us)
+{
+    int64_t oldest_us = 0;
+    LIST_EACH (held, node) {
+        const struct dispatch_request *r = CONTAINER_OF(node, struct dispatch_request, link);
+        oldest_us = max_i64(oldest_us, now_us - r->held_us);
+    }
+    return oldest_us;
+}
+
+int64_t held_deadline_us(const struct list *held, int64_t hold_us_max, int64_t now_us)
+{
+    int64_t deadline_us = INT64_MAX;
+    LIST_EACH (held, node) {
+        const struct dispatch_request *r = CONTAINER_OF(node, struct dispatch_request, link);
+        deadline_us = min_i64(deadline_us, r->held_us + hold_us_max);
+        if (r->hold_until_us > now_us) deadline_us = min_i64(deadline_us, r->hold_until_us);
+    }
+    return deadline_us;
+}
+
+void held_report(const struct list *held, uint64_t model, int64_t now_us,
+                 struct service_demand *ret)
+{
+    LIST_EACH (held, node) {
+        const struct dispatch_request *r = CONTAINER_OF(node, struct dispatch_request, link);
+        if (r->model != model) continue;
+        ret->held++;
+        ret->held_prompt_tokens += r->prompt_tokens;
+        ret->held_oldest_s = fmax(ret->held_oldest_s, (double)(now_us - r->held_us) * 1e-6);
+    }
 }

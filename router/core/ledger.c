@@ -237,6 +237,15 @@ void ledger_view(struct ledger *l, uint32_t slot, uint64_t tenant, int64_t now_u
     in->slot_wait_s = foretold_s(a, in, now_us);
 }
 
+double ledger_queued_s(struct ledger *l, uint32_t slot, int64_t now_us, struct route_instance *in)
+{
+    ledger_view(l, slot, 0, now_us, in);
+    double steps = in->output_left / (double)max_u32(in->decoding, 1);
+    double step_s = in->perf.step_s + in->perf.decode_seq_s * (double)in->decoding +
+                    in->perf.kv_read_s * (double)in->kv_tokens;
+    return in->perf.prefill_token_s * (double)in->prefill_tokens + steps * step_s;
+}
+
 struct ledger_sums ledger_sums(const struct ledger *l, uint32_t slot)
 {
     return l->account[slot].sums;

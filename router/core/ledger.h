@@ -66,6 +66,8 @@ void ledger_expect(struct ledger *l, struct ledger_entry *e, double output_expec
  * are read. */
 void ledger_view(struct ledger *l, uint32_t slot, uint64_t tenant, int64_t now_us,
                  struct route_instance *in);
+/* ledger_view, and from it the seconds until what was sent is done. */
+double ledger_queued_s(struct ledger *l, uint32_t slot, int64_t now_us, struct route_instance *in);
 struct ledger_sums ledger_sums(const struct ledger *l, uint32_t slot);
 
 uint32_t ledger_in_flight(const struct ledger *l, uint32_t slot);
