@@ -188,10 +188,12 @@ static void carry_out(struct sim_control *c, int64_t now_us)
 
 static void show_demand(struct sim_control *c, int64_t now_us)
 {
+    const struct merge_config merge = MERGE_CONFIG_DEFAULT;
     uint32_t waiting[SIM_SERVICES_MAX] = { 0 };
     for (uint32_t i = 0; i < c->cloud.live_count; i++) {
         const struct machine *m = &c->cloud.machine[c->cloud.live[i]];
-        waiting[c->setup.pool[m->pool].service] += m->seen.waiting;
+        if (sighting_is_fresh(&m->seen, &merge, now_us))
+            waiting[c->setup.pool[m->pool].service] += m->seen.waiting;
     }
     for (uint32_t k = 0; k < c->services.count; k++) {
         struct demand_source source[SIM_CONTROL_ROUTERS_MAX];

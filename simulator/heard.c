@@ -94,8 +94,11 @@ static void set_timer(struct run *run)
 void heard_sync(struct run *run)
 {
     const struct service_demand *report = demand_report(run);
-    for (uint32_t r = 0; r < run->router_count; r++)
-        if (run->now_us >= run->heard.sync_us[r]) hear_router(run, r, report);
+    for (uint32_t r = 0; r < run->router_count; r++) {
+        if (run->now_us < run->heard.sync_us[r]) continue;
+        hear_router(run, r, report);
+        routers_look_at_held(run, r); /* the answer lists the endpoints */
+    }
     set_timer(run);
 }
 

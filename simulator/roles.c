@@ -110,17 +110,19 @@ void roles_look(struct run *run)
     lend_speeds(run, view.instance_count);
     struct role_verdict v;
     role_look(&s->look, &view, run->now_us, &v);
+    bool changed = false;
     for (uint32_t i = 0; i < view.instance_count; i++) {
         struct instance *in = run->instance[s->instance[i].id];
         if (in->role == v.role[i]) continue;
         in->role = v.role[i];
+        changed = true;
         run->result->role_changes++;
         routers_endpoint(run, in);
     }
     run->result->role_reason = v.reason;
     run->result->role_rps = v.goodput_rps;
     run->result->role_runner_up_rps = v.runner_up_rps;
-    for (uint32_t r = 0; r < run->router_count; r++)
+    for (uint32_t r = 0; changed && r < run->router_count; r++)
         routers_look_at_held(run, r);
     run_at(run, &s->timer, s->look.again_us, RANK_ROLES);
 }

@@ -233,15 +233,18 @@ static bool send_out(struct run *run, struct flight *f)
     return submit(run, f);
 }
 
-/* Follows the dispatch's answers until the request is somewhere: sent, held or refused. */
-static void follow(struct run *run, struct flight *f, struct director_verdict v)
+/* Follows the director's verdicts until the request is somewhere: sent, held or refused. True when an
+ * attempt failed on the way, so that held ones are to be looked at. */
+static bool follow(struct run *run, struct flight *f, struct director_verdict v)
 {
+    bool failed = false;
     while (v.answer == DISPATCH_SEND) {
         f->instance = v.slot;
         if (send_out(run, f)) {
             run->instance[f->instance]->routed_tokens += f->routed.dispatch.prompt_tokens;
-            return;
+            return failed;
         }
+        failed = true;
         kv_transfers_forget(run, f);
         director_fail(run->router[f->router].director, &f->routed, RETRY_OVERLOADED, run->now_us,
                       &v);
@@ -256,12 +259,14 @@ static void follow(struct run *run, struct flight *f, struct director_verdict v)
         }
         set_held_timer(run, f->router);
     }
+    return failed;
 }
 
 void routers_look_at_held(struct run *run, uint32_t router)
 {
     struct director_verdict v;
     struct director_request *c;
+    deliver_blocks(run);
     while ((c = director_held_next(run->router[router].director, run->now_us, &v)))
         follow(run, CONTAINER_OF(c, struct flight, routed), v);
     set_held_timer(run, router);
@@ -331,7 +336,7 @@ void routers_arrive(struct run *run, uint32_t request)
     struct director_verdict v;
     director_arrive(run->router[router].director, &f->routed, run->now_us, &v);
     if (v.hurry) hurry(run, router);
-    follow(run, f, v);
+    if (follow(run, f, v)) routers_look_at_held(run, router);
 }
 
 void routers_tokens(struct run *run, struct flight *f, uint32_t count)
@@ -359,14 +364,28 @@ void routers_sliced(struct run *run, struct flight *f)
     routers_look_at_held(run, router);
 }
 
+/* What is told of its output goes along: the next instance computes it behind the prompt. A failure may
+ * have freed an instance for held requests. */
+static void fail(struct run *run, struct flight *f, enum retry_failure failure)
+{
+    const uint32_t router = f->router;
+    struct director_verdict v;
+    deliver_blocks(run);
+    f->routed.dispatch.generated = f->generated;
+    director_fail(run->router[router].director, &f->routed, failure, run->now_us, &v);
+    if (failure == RETRY_DIED && f->generated > 0 && v.answer != DISPATCH_REFUSE) {
+        run->result->resumed++;
+        run->result->resumed_tokens += f->routed.dispatch.prompt_tokens + f->generated;
+    }
+    follow(run, f, v);
+    routers_look_at_held(run, router);
+}
+
 /* The engine did not take it, or took it and let it go before it ran. */
 void routers_displaced(struct run *run, struct flight *f)
 {
-    struct director_verdict v;
     kv_transfers_forget(run, f);
-    f->routed.dispatch.generated = f->generated;
-    director_fail(run->router[f->router].director, &f->routed, RETRY_OVERLOADED, run->now_us, &v);
-    follow(run, f, v);
+    fail(run, f, RETRY_OVERLOADED);
 }
 
 void routers_deliver(struct run *run, struct flight *f)
@@ -374,15 +393,7 @@ void routers_deliver(struct run *run, struct flight *f)
     if (!submit(run, f)) routers_displaced(run, f);
 }
 
-/* What is told of its answer goes along: the next instance computes it behind the prompt. */
 void routers_died(struct run *run, struct flight *f)
 {
-    f->routed.dispatch.generated = f->generated;
-    struct director_verdict v;
-    director_fail(run->router[f->router].director, &f->routed, RETRY_DIED, run->now_us, &v);
-    if (f->generated > 0 && v.answer != DISPATCH_REFUSE) {
-        run->result->resumed++;
-        run->result->resumed_tokens += f->routed.dispatch.prompt_tokens + f->generated;
-    }
-    follow(run, f, v);
+    fail(run, f, RETRY_DIED);
 }

@@ -1,9 +1,11 @@
 /* hosts.h - a stream of events, and the two hosts that are fed with it.
  *
- * The stream is drawn from a seed: arrivals at two routers, first and further tokens, ends, broken
- * connections, loads and work of three engines, at every whole second.
+ * The stream is drawn from a seed: arrivals of prompts that share beginnings at two routers, first and further
+ * tokens, ends, broken connections, blocks that engines store and drop, engines that are lost with all that
+ * they compute and come back, loads and work of three engines at every whole second.
  */
 #pragma once
+#include "base/core/block_key.h"
 #include "base/wire/report.h"
 #include "simulator/trace.h"
 #include "tests/unit/hosts/probes.h"
@@ -13,27 +15,43 @@ enum { HOST_ROUTERS = 2, HOST_INSTANCES = 3, HOST_REQUESTS = 900, HOST_SECONDS =
 #define HOST_FROM_US (2 * SECOND) /* views before are left out */
 #define HOST_KV_TOKENS 200000
 #define HOST_PAGE 16
+#define HOST_PROMPT_MAX 6000
+#define HOST_BLOCKS (HOST_PROMPT_MAX / BLOCK_TOKENS + 1)
+#define HOST_SEED 1 /* of the run, for its keys */
 #define HOST_LEAD_S 5
 #define HOST_SLO_TTFT_S 2.0
 #define HOST_SLO_TPOT_S 0.1
 
-enum host_event_kind { ARRIVES, TOKENS, ENDS, BREAKS };
+enum host_event_kind {
+    ARRIVES,
+    TOKENS,
+    ENDS, /* not of an output without a token */
+    BREAKS,
+    STORES, /* `count` blocks of the request's prompt, at `instance` */
+    DROPS,
+    LOSES, /* what is in flight at `instance` breaks; no word of it until it comes back */
+    RETURNS,
+};
 
 struct event {
     int64_t at_us; /* never a whole millisecond: no timer is due then */
     enum host_event_kind kind;
-    uint32_t request, count, nth;
+    uint32_t request, count, instance, nth;
 };
 
 struct stream {
-    struct event event[8 * HOST_REQUESTS];
+    struct event event[12 * HOST_REQUESTS];
     uint32_t count;
     struct trace *trace;
     uint64_t seed;
 };
 
-struct stream *stream_new(uint64_t seed);
+/* `holds`: all engines are lost at once, so that requests are held; else never more than one. */
+struct stream *stream_new(uint64_t seed, bool holds);
 void stream_free(struct stream *s);
+
+/* The keys of its prompt; returns how many. */
+uint32_t stream_keys(const struct stream *s, uint32_t request, struct block_key ret[HOST_BLOCKS]);
 
 /* Prompt tokens that a request finds in a cache. */
 uint32_t stream_cached(const struct stream *s, uint32_t request);

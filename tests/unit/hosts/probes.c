@@ -5,7 +5,8 @@
 
 #include <string.h>
 
-const char *const probe_names[PROBE_KIND_COUNT] = { "route", "scale", "place", "role", "power" };
+const char *const probe_names[PROBE_KIND_COUNT] = { "route", "scale", "place",
+                                                    "role",  "power", "migrate" };
 
 static struct probe_log *log_now;
 
@@ -336,4 +337,48 @@ static void power_decide_probe(void *state, const struct power_view *view, int64
 
 const struct power_policy probe_power = {
     .name = "probe", .about = "a test's", .source = "", .decide = power_decide_probe
+};
+
+/* ---- migrate ---- */
+
+#define LOOK_US 500000
+
+static void put_migrate_instance(struct buf *out, const struct migrate_instance *in)
+{
+    buf_text(out, "  instance");
+    U(out, in, id);
+    U(out, in, present);
+    U(out, in, accepts);
+    U(out, in, draining);
+    U(out, in, pages_free);
+    U(out, in, queue_pages);
+    U(out, in, running);
+    F(out, in, step_s);
+    F(out, in, receiving_pages);
+    F(out, in, sending_pages);
+    U(out, in, leaves_us);
+    for (uint32_t i = 0; i < in->session_count; i++)
+        buf_printf(out, " [%llu %u %d]", (unsigned long long)in->session[i].id,
+                   in->session[i].tokens, in->session[i].movable);
+    buf_byte(out, '\n');
+}
+
+static void migrate_decide_probe(void *state, const struct migrate_config *config,
+                                 const struct migrate_view *view, int64_t now_us, struct rng *rng,
+                                 struct migrate_verdict *ret)
+{
+    (void)state, (void)config, (void)rng;
+    *ret = (struct migrate_verdict){ .again_us = now_us + LOOK_US };
+    struct buf *out = view->instance_count > 0 ? begin(PROBE_MIGRATE, now_us) : NULL;
+    if (!out) return;
+    U(out, view, page_tokens);
+    F(out, view, page_bytes);
+    F(out, view, link_bytes_s);
+    buf_byte(out, '\n');
+    for (uint32_t i = 0; i < view->instance_count; i++)
+        put_migrate_instance(out, &view->instance[i]);
+}
+
+const struct migrate_policy probe_migrate = {
+    .name = "probe", .about = "a test's", .source = "", .decide = migrate_decide_probe
 };

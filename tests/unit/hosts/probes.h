@@ -6,6 +6,7 @@
  */
 #pragma once
 #include "base/core/buf.h"
+#include "policies/migrate/migrate.h"
 #include "policies/place/place.h"
 #include "policies/power/power.h"
 #include "policies/role/role.h"
@@ -18,6 +19,7 @@ enum probe_kind {
     PROBE_PLACE,
     PROBE_ROLE,
     PROBE_POWER,
+    PROBE_MIGRATE,
     PROBE_KIND_COUNT
 };
 extern const char *const probe_names[PROBE_KIND_COUNT];
@@ -36,3 +38,4 @@ extern const struct scale_policy probe_scale;
 extern const struct place_policy probe_place;
 extern const struct role_policy probe_role;
 extern const struct power_policy probe_power;
+extern const struct migrate_policy probe_migrate;

@@ -1,6 +1,6 @@
-/* product_host.c - what runs in the product: dispatch and telemetry of each router, its sync message
- * encoded and decoded, agents' reports, and the controller itself on a cloud in memory, in the periods
- * and bounds that the configuration has by default. */
+/* product_host.c - what runs in the product: the director of each router, its sync message encoded and
+ * decoded, agents' reports, and the controller itself on a cloud in memory, in the periods and bounds
+ * that the configuration has by default. Timers stand where the product's loops have them. */
 #include "agent/agent.h"
 #include "base/core/bits.h"
 #include "base/core/hash.h"
@@ -8,9 +8,9 @@
 #include "cli/schema.h"
 #include "controller/config.h"
 #include "controller/control_state.h"
-#include "fleet/telemetry.h"
+#include "fleet/defaults.h"
 #include "router/config.h"
-#include "router/core/dispatch.h"
+#include "router/core/director.h"
 #include "simulator/trace.h"
 #include "tests/unit/controller/world.h"
 #include "tests/unit/hosts/hosts.h"
@@ -22,11 +22,16 @@
 #define PRE_ROLL_S 40 /* until the fleet stands */
 
 struct product_request {
-    struct dispatch_request dispatch;
-    struct telemetry_place told;
-    struct predict_features features;
+    struct director_request routed;
+    struct block_key key[HOST_BLOCKS];
     uint32_t router, generated;
     int64_t arrived_us, first_us, last_us;
+};
+
+struct product_router {
+    struct director *director;
+    struct dispatch *dispatch;         /* the director's */
+    int64_t sync_us, look_us, held_us; /* when each is due */
 };
 
 struct product {
@@ -34,11 +39,14 @@ struct product {
     struct world *w;
     struct config *defaults;
     struct trace_features *features;
-    struct dispatch *dispatch[HOST_ROUTERS];
-    struct telemetry telemetry[HOST_ROUTERS];
+    struct product_router router[HOST_ROUTERS];
     struct product_request request[HOST_REQUESTS];
+    struct endpoint listed[HOST_INSTANCES]; /* as named last; without their texts */
+    bool lost[HOST_INSTANCES];
+    struct reported_load told[HOST_INSTANCES];
+    int64_t told_us[HOST_INSTANCES];
     uint64_t model, seq, agent_seq;
-    int64_t zero_us, tick_us, report_us, sync_us[HOST_ROUTERS]; /* when each is due */
+    int64_t zero_us, tick_us, report_us; /* when each is due */
 };
 
 static const struct router_config *router_defaults(const struct product *p)
@@ -94,31 +102,50 @@ static void report(struct product *p, uint32_t instance, int64_t second)
     assert_true(reply.known);
 }
 
+static void held_again(struct product *p, struct product_router *r);
+
 /* Names as the simulator has them: they are where a policy's chance comes from. */
-static void put_endpoints(struct product *p, uint32_t router, const struct router_rules *rules)
+static void put_endpoint(struct product *p, struct product_router *r, uint32_t instance)
+{
+    struct director_endpoint ep;
+    uint32_t slot;
+    char name[8];
+    snprintf(name, sizeof name, "i%u", instance);
+    struct endpoint e = p->listed[instance];
+    e.instance = str_from(name);
+    e.service = STR("chat");
+    assert_int_equal(director_endpoint_read(r->director, &e, true, p->w->now, &ep), 0);
+    assert_int_equal(director_endpoint_put(r->director, &ep, &slot), 0);
+    assert_int_equal(slot, instance);
+}
+
+static void put_endpoints(struct product *p, struct product_router *r,
+                          const struct router_rules *rules)
 {
     assert_int_equal(rules->endpoint_count, HOST_INSTANCES);
+    assert_true(router_rules_complete(rules));
     for (uint32_t i = 0; i < HOST_INSTANCES; i++) {
-        const struct endpoint *e = &rules->endpoints[i];
-        struct dispatch_endpoint ep = {
-            .model = p->model,
-            .boot = e->boot,
-            .ready = e->state == ENDPOINT_READY,
-            .takes_ids = true,
-            .role = e->role,
-            .has_perf = e->has_perf,
-            .perf = perf_at_clock(&e->perf, e->clock),
-            .token_budget = e->step_tokens,
-            .seqs_max = e->running_max,
-            .kv_tokens_max = (uint64_t)e->pages_total * e->page_tokens,
-            .link_bytes_s = rules->services[0].kv_link_bytes_s,
-            .kv_bytes_per_token = e->kv_token_bytes,
-            .price_per_hour = e->price_per_h,
-        };
-        snprintf(ep.name, sizeof ep.name, "i%u", e->port - 8200);
-        uint32_t slot;
-        assert_int_equal(dispatch_endpoint_put(p->dispatch[router], &ep, &slot), 0);
+        uint32_t instance = rules->endpoints[i].port - 8200;
+        if (p->lost[instance]) continue;
+        p->listed[instance] = rules->endpoints[i];
+        p->listed[instance].instance = p->listed[instance].pool = p->listed[instance].model =
+            p->listed[instance].digest = p->listed[instance].host = (struct str){ 0 };
     }
+    director_rules(r->director, rules);
+    director_endpoints_begin(r->director);
+    for (uint32_t i = 0; i < HOST_INSTANCES; i++)
+        if (!p->lost[i]) put_endpoint(p, r, i);
+    while (director_endpoint_gone(r->director, true) != ROUTE_NONE)
+        continue;
+    director_endpoints_end(r->director);
+    held_again(p, r);
+}
+
+/* An urgent word brings the next tick nearer, as in the controller's loop. */
+static void urge(struct product *p)
+{
+    if (control_is_urgent(p->w->control))
+        p->tick_us = min_i64(p->tick_us, p->w->now + URGENT_TICK_US);
 }
 
 /* A router's message, through the wire, and the controller's answer. */
@@ -126,43 +153,84 @@ static void sync(struct product *p, uint32_t router)
 {
     CLEANUP(buf_fini) struct buf text = { 0 };
     CLEANUP(arena_fini) struct arena arena = { 0 };
+    struct product_router *r = &p->router[router];
     arena_init(&arena, SYNC_BYTES_MAX);
     char name[8];
     snprintf(name, sizeof name, "r%u", router);
-    struct service_demand d;
-    telemetry_report(&p->telemetry[router], p->w->now, &d);
-    dispatch_report(p->dispatch[router], p->model, p->w->now, &d);
-    d.service = STR("chat");
+    struct director_report *said = malloc(sizeof *said);
+    must(said);
+    director_report(r->director, p->w->now, said);
     struct router_sync in, out = { .router = str_from(name),
                                    .boot = 5,
                                    .seq = ++p->seq,
                                    .window_s = (double)TELEMETRY_WINDOW_US * 1e-6,
-                                   .services = &d,
-                                   .service_count = 1 };
+                                   .services = said->service,
+                                   .service_count = said->service_count };
     struct router_rules rules;
     struct err err = { 0 };
     assert_int_equal(router_sync_encode(&out, &text), 0);
+    free(said);
     if (router_sync_decode(buf_view(&text), &arena, &in, &err) < 0) fail_msg("%s", err.text);
     assert_int_equal(control_sync(p->w->control, &in, p->w->now, &arena, &rules, NULL), 0);
-    put_endpoints(p, router, &rules);
+    urge(p);
+    put_endpoints(p, r, &rules);
+    r->sync_us = p->w->now + router_defaults(p)->sync_us;
 }
 
+/* The first sync tells the rules: before, a router has no service. */
 static void make_routers(struct product *p)
 {
     const struct router_config *c = router_defaults(p);
     for (uint32_t i = 0; i < HOST_ROUTERS; i++) {
-        const struct dispatch_config config = {
-            .route = &probe_route,
-            .predict = predict_find(c->predict),
-            .index_bytes = (size_t)c->index_bytes,
-            .requests_max = (uint32_t)c->requests_max,
-            .held_max = (uint32_t)c->held_max,
-            .hold_us_max = c->hold_us_max,
-            .seed = 1 + i,
+        const struct director_config config = {
+            .dispatch = { .route = &probe_route,
+                          .predict = predict_find(c->predict),
+                          .index_bytes = (size_t)c->index_bytes,
+                          .requests_max = (uint32_t)c->requests_max,
+                          .held_max = (uint32_t)c->held_max,
+                          .hold_us_max = c->hold_us_max,
+                          .seed = 1 + i },
+            .migrate = &probe_migrate,
         };
-        assert_int_equal(dispatch_new(&config, &p->dispatch[i], NULL), 0);
-        dispatch_peers_set(p->dispatch[i], i, HOST_ROUTERS);
+        struct product_router *r = &p->router[i];
+        assert_int_equal(director_new(&config, &r->director, NULL), 0);
+        r->dispatch = director_dispatch(r->director);
+        r->held_us = INT64_MAX;
+        r->look_us = p->zero_us;
+        sync(p, i);
+        r->sync_us = p->zero_us;
     }
+}
+
+static void note_load(struct product *p, uint32_t instance)
+{
+    struct stream_load l;
+    stream_load(p->stream, instance, (p->w->now - p->zero_us) / SECOND, &l);
+    p->told[instance] = (struct reported_load){ .running = l.running,
+                                                .waiting = l.waiting,
+                                                .prefill_tokens = l.prefill_tokens,
+                                                .kv_tokens = l.kv_tokens,
+                                                .uncached_total = l.uncached_total };
+    p->told_us[instance] = p->w->now;
+}
+
+/* The stream of an engine's events that every router reads tells its load too. */
+static void tell_loads(struct product *p)
+{
+    for (uint32_t i = 0; i < HOST_INSTANCES; i++) {
+        if (p->lost[i]) continue;
+        note_load(p, i);
+        for (uint32_t r = 0; r < HOST_ROUTERS; r++)
+            dispatch_endpoint_report(p->router[r].dispatch, i, &p->told[i], p->w->now, p->w->now);
+    }
+}
+
+static void tell_agents(struct product *p)
+{
+    const struct agent_config *agent = config_section_get(p->defaults, agent_section.name);
+    for (uint32_t i = 0; i < HOST_INSTANCES; i++)
+        if (!p->lost[i]) report(p, i, (p->w->now - p->zero_us) / SECOND);
+    p->report_us += agent->report_us;
 }
 
 /* The fleet stands before the stream begins: three instances, of whose loads nobody has heard. */
@@ -192,11 +260,10 @@ static struct product *product_start(const struct stream *s)
     p->w->router_silent = true;
     world_run(p->w, PRE_ROLL_S);
     assert_int_equal(world_running(p->w), HOST_INSTANCES);
+    p->zero_us = p->tick_us = p->report_us = p->w->now;
+    tell_agents(p); /* before: a boot that a router meets first makes it forget the load */
     make_routers(p);
-    p->zero_us = p->w->now;
-    p->tick_us = p->report_us = p->zero_us;
-    for (uint32_t r = 0; r < HOST_ROUTERS; r++)
-        p->sync_us[r] = p->zero_us;
+    tell_loads(p);
     struct control *c = p->w->control;
     c->money.offer[0].lead_s = HOST_LEAD_S; /* less was learned while the fleet came to stand */
     c->desired.service[0].policy = &probe_scale;
@@ -209,123 +276,217 @@ static struct product *product_start(const struct stream *s)
 static void product_free(struct product *p)
 {
     for (uint32_t i = 0; i < HOST_ROUTERS; i++)
-        dispatch_free(p->dispatch[i]);
+        director_free(p->router[i].director);
     trace_features_free(p->features);
     config_free(p->defaults);
     world_free(p->w);
     free(p);
 }
 
-/* The stream of an engine's events that every router reads tells its load too. */
-static void tell_loads(struct product *p)
+/* ---- migrations ---- */
+
+static const struct reported_load *told(void *arg, uint32_t slot, int64_t *ret_told_us)
 {
-    for (uint32_t i = 0; i < HOST_INSTANCES; i++) {
-        struct stream_load l;
-        stream_load(p->stream, i, (p->w->now - p->zero_us) / SECOND, &l);
-        const struct reported_load said = { .running = l.running,
-                                            .waiting = l.waiting,
-                                            .prefill_tokens = l.prefill_tokens,
-                                            .kv_tokens = l.kv_tokens,
-                                            .uncached_total = l.uncached_total };
-        for (uint32_t r = 0; r < HOST_ROUTERS; r++)
-            dispatch_endpoint_report(p->dispatch[r], i, &said, p->w->now, p->w->now);
-    }
+    const struct product *p = arg;
+    *ret_told_us = p->told_us[slot];
+    return p->told_us[slot] ? &p->told[slot] : NULL;
 }
 
-static void tell_agents(struct product *p)
+static void migrate(void *arg, struct director_request *r, uint32_t to)
 {
-    const struct agent_config *agent = config_section_get(p->defaults, agent_section.name);
-    for (uint32_t i = 0; i < HOST_INSTANCES; i++)
-        report(p, i, (p->w->now - p->zero_us) / SECOND);
-    p->report_us += agent->report_us;
+    (void)arg, (void)r, (void)to;
+    fail_msg("nothing migrates");
 }
 
-static void product_timers(struct product *p, int64_t until_us)
+static void look(struct product *p, struct product_router *r)
 {
-    const struct controller_section *controller =
-        config_section_get(p->defaults, controller_section.name);
-    for (;;) {
-        int64_t at_us = min_i64(p->tick_us, p->report_us);
-        for (uint32_t r = 0; r < HOST_ROUTERS; r++)
-            at_us = min_i64(at_us, p->sync_us[r]);
-        if (at_us >= until_us) return;
-        p->w->now = at_us;
-        fake_cloud_turn(p->w->fake, at_us);
-        bool reports = at_us >= p->report_us;
-        if (reports) tell_agents(p);
-        for (uint32_t r = 0; r < HOST_ROUTERS; r++) {
-            if (at_us < p->sync_us[r]) continue;
-            sync(p, r);
-            p->sync_us[r] += router_defaults(p)->sync_us;
-        }
-        if (reports) tell_loads(p); /* behind the sync that names the endpoints first */
-        if (at_us < p->tick_us) continue;
-        assert_int_equal(control_tick(p->w->control, at_us), 0);
-        p->tick_us += controller->tick_us;
-    }
+    const struct director_host host = { p, told, migrate };
+    r->look_us = director_look(r->director, &host, p->w->now);
+}
+
+/* ---- requests ---- */
+
+static void end(struct product *p, struct product_request *r, bool ok)
+{
+    int64_t gaps = (int64_t)r->generated - 1;
+    struct director_end e = { .ok = ok, .censored = !ok, .generated = r->generated };
+    if (ok)
+        e.outcome = (struct telemetry_outcome){
+            .ttft_s = (double)(r->first_us - r->arrived_us) * 1e-6,
+            .tpot_s = gaps > 0 ? (double)((r->last_us - r->first_us) / gaps) * 1e-6 : 0,
+            .e2e_s = (double)(r->last_us - r->arrived_us) * 1e-6,
+            .prompt_tokens = r->routed.dispatch.prompt_tokens,
+            .cached_tokens = stream_cached(p->stream, (uint32_t)(r - p->request)),
+            .generated_tokens = r->generated,
+        };
+    director_end(p->router[r->router].director, &r->routed, &e, p->w->now);
+}
+
+static void follow(struct product *p, struct product_request *r, const struct director_verdict *v)
+{
+    struct product_router *router = &p->router[r->router];
+    if (v->hurry) router->sync_us = min_i64(router->sync_us, p->w->now + URGENT_SYNC_US);
+    if (v->displaced) end(p, CONTAINER_OF(v->displaced, struct product_request, routed), false);
+    if (v->answer == DISPATCH_REFUSE) end(p, r, false);
+}
+
+static void held_again(struct product *p, struct product_router *r)
+{
+    struct director_verdict v;
+    struct director_request *c;
+    while ((c = director_held_next(r->director, p->w->now, &v)))
+        follow(p, CONTAINER_OF(c, struct product_request, routed), &v);
+    r->held_us = dispatch_held_deadline_us(r->dispatch, p->w->now);
 }
 
 static void arrive(struct product *p, const struct event *e)
 {
     struct product_request *r = &p->request[e->request];
     const struct trace_request *t = &p->stream->trace->request[e->request];
-    struct telemetry *telemetry;
+    uint32_t keys = stream_keys(p->stream, e->request, r->key);
     r->router = simulator_router(e->request);
-    telemetry = &p->telemetry[r->router];
     r->arrived_us = p->w->now;
-    r->dispatch = (struct dispatch_request){ .model = p->model,
-                                             .prompt_tokens = t->prompt_tokens,
-                                             .slo_ttft_s = HOST_SLO_TTFT_S,
-                                             .slo_tpot_s = HOST_SLO_TPOT_S };
-    trace_features_of(p->features, e->request, 0, &r->dispatch.features);
-    struct dispatch_verdict v = dispatch_arrive(p->dispatch[r->router], &r->dispatch, p->w->now);
-    assert_int_equal(v.answer, DISPATCH_SEND);
-    telemetry_arrived(telemetry, t->prompt_tokens, r->dispatch.length.mean, p->w->now);
-    telemetry_queued(telemetry, &r->told, r->dispatch.prompt_tokens - r->dispatch.hit_tokens,
-                     r->dispatch.length.mean, p->w->now);
-}
-
-static void end(struct product *p, const struct event *e, struct product_request *r)
-{
-    struct telemetry *t = &p->telemetry[r->router];
-    telemetry_unqueued(t, &r->told);
-    dispatch_end(p->dispatch[r->router], &r->dispatch, r->generated, false, p->w->now);
-    int64_t gaps = r->generated - 1;
-    const struct telemetry_outcome o = {
-        .ttft_s = (double)(r->first_us - r->arrived_us) * 1e-6,
-        .tpot_s = gaps > 0 ? (double)((r->last_us - r->first_us) / gaps) * 1e-6 : 0,
-        .e2e_s = (double)(r->last_us - r->arrived_us) * 1e-6,
-        .ttft_slo_s = HOST_SLO_TTFT_S,
-        .tpot_slo_s = HOST_SLO_TPOT_S,
-        .prompt_tokens = r->dispatch.prompt_tokens,
-        .cached_tokens = stream_cached(p->stream, e->request),
-        .generated_tokens = r->generated,
+    r->routed.dispatch = (struct dispatch_request){
+        .model = p->model, .prompt_tokens = t->prompt_tokens, .keys = r->key, .key_count = keys
     };
-    telemetry_finished(t, &o, p->w->now);
+    trace_features_of(p->features, e->request, r->key[0].lo, &r->routed.dispatch.features);
+    struct product_router *router = &p->router[r->router];
+    struct director_verdict v;
+    director_arrive(router->director, &r->routed, p->w->now, &v);
+    follow(p, r, &v);
+    router->held_us = dispatch_held_deadline_us(router->dispatch, p->w->now);
 }
 
-static void product_event(struct product *p, const struct event *e)
+static bool is_sent(const struct product_request *r)
+{
+    return r->routed.dispatch.state == DISPATCH_SENT;
+}
+
+static void breaks(struct product *p, struct product_request *r)
+{
+    struct product_router *router = &p->router[r->router];
+    struct director_verdict v;
+    r->routed.dispatch.generated = r->generated;
+    director_fail(router->director, &r->routed, RETRY_DIED, p->w->now, &v);
+    follow(p, r, &v);
+    held_again(p, router);
+}
+
+static void loses(struct product *p, uint32_t instance)
+{
+    for (uint32_t i = 0; i < HOST_REQUESTS; i++) {
+        struct product_request *r = &p->request[i];
+        if (is_sent(r) && r->routed.dispatch.slot == instance) breaks(p, r);
+    }
+    p->lost[instance] = true;
+    for (uint32_t r = 0; r < HOST_ROUTERS; r++)
+        director_endpoint_remove(p->router[r].director, instance);
+    for (uint32_t r = 0; r < HOST_ROUTERS; r++)
+        held_again(p, &p->router[r]);
+}
+
+static void returns(struct product *p, uint32_t instance)
+{
+    p->lost[instance] = false;
+    note_load(p, instance); /* for migrations; simulated routers hear loads each second only */
+    for (uint32_t r = 0; r < HOST_ROUTERS; r++)
+        put_endpoint(p, &p->router[r], instance);
+    for (uint32_t r = 0; r < HOST_ROUTERS; r++)
+        held_again(p, &p->router[r]);
+}
+
+static void block_event(struct product *p, const struct event *e)
+{
+    struct block_key key[HOST_BLOCKS];
+    if (p->lost[e->instance]) return;
+    stream_keys(p->stream, e->request, key);
+    for (uint32_t r = 0; r < HOST_ROUTERS; r++) {
+        struct prefix_index *ix = dispatch_index(p->router[r].dispatch);
+        for (uint32_t i = 0; i < e->count; i++) {
+            if (e->kind == STORES)
+                prefix_index_add(ix, e->instance, key[i]);
+            else
+                prefix_index_drop(ix, e->instance, key[i]);
+        }
+    }
+}
+
+static void request_event(struct product *p, const struct event *e)
 {
     struct product_request *r = &p->request[e->request];
-    p->w->now = p->zero_us + e->at_us;
-    if (e->kind == ARRIVES) {
-        arrive(p, e);
-        return;
-    }
-    if (r->dispatch.state != DISPATCH_SENT) return;
+    struct product_router *router = &p->router[r->router];
+    if (!is_sent(r)) return;
     if (e->kind == TOKENS) {
         if (r->generated == 0) r->first_us = p->w->now;
         r->generated += e->count;
         r->last_us = p->w->now;
-        telemetry_unqueued(&p->telemetry[r->router], &r->told);
-        dispatch_tokens(p->dispatch[r->router], &r->dispatch, e->count, p->w->now);
-    } else if (e->kind == ENDS) {
-        end(p, e, r);
-    } else {
-        r->dispatch.generated = r->generated;
-        struct dispatch_verdict v =
-            dispatch_fail(p->dispatch[r->router], &r->dispatch, RETRY_DIED, p->w->now);
-        assert_int_equal(v.answer, DISPATCH_SEND); /* no request is held: the periods stay even */
+        director_tokens(router->director, &r->routed, e->count, p->w->now);
+    } else if (e->kind == ENDS && r->generated > 0) {
+        end(p, r, true);
+        held_again(p, router);
+    } else if (e->kind == BREAKS) {
+        breaks(p, r);
+    }
+}
+
+static void product_event(struct product *p, const struct event *e)
+{
+    p->w->now = p->zero_us + e->at_us;
+    switch (e->kind) {
+    case ARRIVES:
+        arrive(p, e);
+        break;
+    case TOKENS:
+    case ENDS:
+    case BREAKS:
+        request_event(p, e);
+        break;
+    case STORES:
+    case DROPS:
+        block_event(p, e);
+        break;
+    case LOSES:
+        loses(p, e->instance);
+        break;
+    case RETURNS:
+        returns(p, e->instance);
+        break;
+    }
+}
+
+/* ---- timers ---- */
+
+static int64_t next_us(const struct product *p)
+{
+    int64_t at_us = min_i64(p->tick_us, p->report_us);
+    for (uint32_t i = 0; i < HOST_ROUTERS; i++) {
+        const struct product_router *r = &p->router[i];
+        at_us = min_i64(at_us, min_i64(r->sync_us, min_i64(r->look_us, r->held_us)));
+    }
+    return at_us;
+}
+
+static void product_timers(struct product *p, int64_t until_us)
+{
+    const struct controller_section *controller =
+        config_section_get(p->defaults, controller_section.name);
+    for (int64_t at_us; (at_us = next_us(p)) < until_us;) {
+        p->w->now = at_us;
+        fake_cloud_turn(p->w->fake, at_us);
+        if (at_us >= p->report_us) {
+            tell_agents(p);
+            tell_loads(p);
+        }
+        for (uint32_t r = 0; r < HOST_ROUTERS; r++)
+            if (at_us >= p->router[r].sync_us) sync(p, r);
+        for (uint32_t r = 0; r < HOST_ROUTERS; r++)
+            if (at_us >= p->router[r].look_us) look(p, &p->router[r]);
+        for (uint32_t r = 0; r < HOST_ROUTERS; r++)
+            if (at_us >= p->router[r].held_us) held_again(p, &p->router[r]);
+        if (at_us < p->tick_us) continue;
+        assert_int_equal(control_tick(p->w->control, at_us), 0);
+        p->tick_us = at_us + controller->tick_us;
+        urge(p);
     }
 }
 

@@ -9,8 +9,6 @@
 
 #include <stdlib.h>
 
-#define SEED 1
-
 struct sim_host {
     const struct stream *stream;
     struct run run;
@@ -18,6 +16,7 @@ struct sim_host {
     struct sim_control_setup scaling;
     const struct instance_kind *engine; /* that the scripted one stands before */
     struct flight *flight[HOST_REQUESTS];
+    bool lost[HOST_INSTANCES];
     struct roofline roofline;
 };
 
@@ -65,16 +64,24 @@ static void leave(struct instance *in)
     sim->engine->free(in);
 }
 
+/* An engine that can stop a session may be asked to; the probe asks none. */
+static void hold(struct instance *in, struct flight *f, int64_t now_us)
+{
+    (void)in, (void)f, (void)now_us;
+    fail_msg("nothing migrates");
+}
+
 static const struct instance_kind scripted = {
-    .submit = take, .load = load, .stats = stats, .work = work, .free = leave
+    .submit = take, .load = load, .stats = stats, .work = work, .hold = hold, .free = leave
 };
 
 static void sim_start(struct sim_host *h, const struct stream *s)
 {
-    struct sim_config config = { .seed = SEED,
+    struct sim_config config = { .seed = HOST_SEED,
                                  .pool_count = 1,
                                  .route = &probe_route,
                                  .role = &probe_role,
+                                 .migrate = &probe_migrate,
                                  .power = &probe_power,
                                  .routers = HOST_ROUTERS,
                                  .kv_tokens = HOST_KV_TOKENS,
@@ -109,11 +116,70 @@ static void sim_start(struct sim_host *h, const struct stream *s)
     }
 }
 
+/* Reports of what is lost do not come. */
+static void without_lost(struct sim_host *h, struct heap_node *node, int64_t until_us)
+{
+    struct instance *saved[HOST_INSTANCES];
+    uint32_t rank = (uint32_t)(node->key % RUN_RANKS);
+    bool reports = rank == RANK_REPORT || rank == RANK_CONTROL;
+    for (uint32_t i = 0; i < HOST_INSTANCES; i++) {
+        saved[i] = h->run.instance[i];
+        if (reports && h->lost[i]) h->run.instance[i] = NULL;
+    }
+    run_happen(&h->run, node, until_us);
+    for (uint32_t i = 0; i < HOST_INSTANCES; i++)
+        h->run.instance[i] = saved[i];
+}
+
 static void sim_timers(struct sim_host *h, int64_t until_us)
 {
     for (struct heap_node *node; (node = heap_peek(&h->run.events));) {
         if (node->key / RUN_RANKS >= until_us) return;
-        run_happen(&h->run, node, until_us);
+        without_lost(h, node, until_us);
+    }
+}
+
+static bool is_sent(const struct flight *f)
+{
+    return f && f->routed.dispatch.state == DISPATCH_SENT;
+}
+
+static void breaks(struct sim_host *h, uint32_t request)
+{
+    struct flight *f = h->flight[request];
+    struct instance *in = h->run.instance[f->instance];
+    h->flight[request] = NULL;
+    list_remove(&f->on_instance);
+    in->in_flight--;
+    kv_transfers_forget(&h->run, f);
+    routers_died(&h->run, f);
+}
+
+static void look_at_held(struct run *run)
+{
+    for (uint32_t r = 0; r < HOST_ROUTERS; r++)
+        routers_look_at_held(run, r);
+}
+
+static void engine_event(struct sim_host *h, const struct event *e)
+{
+    struct run *run = &h->run;
+    struct instance *in = run->instance[e->instance];
+    if (e->kind == LOSES) {
+        for (uint32_t i = 0; i < HOST_REQUESTS; i++)
+            if (is_sent(h->flight[i]) && h->flight[i]->instance == e->instance) breaks(h, i);
+        routers_endpoint_gone(run, in);
+        h->lost[e->instance] = true;
+        look_at_held(run);
+    } else if (e->kind == RETURNS) {
+        h->lost[e->instance] = false;
+        routers_endpoint(run, in);
+        look_at_held(run);
+    } else if (!h->lost[e->instance]) {
+        struct block_key key[HOST_BLOCKS];
+        stream_keys(h->stream, e->request, key);
+        for (uint32_t i = 0; i < e->count; i++)
+            in->config.hooks.block(run, in, key[i], e->kind == STORES, run->now_us);
     }
 }
 
@@ -121,25 +187,25 @@ static void sim_event(struct sim_host *h, const struct event *e)
 {
     struct run *run = &h->run;
     run->now_us = e->at_us;
+    if (e->kind >= STORES) {
+        engine_event(h, e);
+        return;
+    }
     if (e->kind == ARRIVES) {
         routers_arrive(run, e->request);
         return;
     }
     struct flight *f = h->flight[e->request];
-    if (!f || f->routed.dispatch.state != DISPATCH_SENT) return;
-    struct instance *in = run->instance[f->instance];
-    const struct instance_hooks *hooks = &in->config.hooks;
+    if (!is_sent(f)) return;
+    const struct instance_hooks *hooks = &run->instance[f->instance]->config.hooks;
     if (e->kind == TOKENS) {
         if (f->generated == 0) f->cached_tokens = stream_cached(h->stream, e->request);
         hooks->tokens(hooks->arg, f, e->count, run->now_us, run->now_us);
-    } else if (e->kind == ENDS) {
+    } else if (e->kind == ENDS && f->generated > 0) {
         h->flight[e->request] = NULL;
         hooks->ended(hooks->arg, f, run->now_us);
-    } else {
-        h->flight[e->request] = NULL;
-        list_remove(&f->on_instance);
-        in->in_flight--;
-        routers_died(run, f);
+    } else if (e->kind == BREAKS) {
+        breaks(h, e->request);
     }
 }
 
@@ -162,5 +228,5 @@ void feed_simulator(const struct stream *s, struct probe_log *log)
 
 uint32_t simulator_router(uint32_t request)
 {
-    return (uint32_t)(rng_at(SEED ^ WORLD_ROUTER, request) % HOST_ROUTERS);
+    return (uint32_t)(rng_at(HOST_SEED ^ WORLD_ROUTER, request) % HOST_ROUTERS);
 }
