@@ -79,7 +79,7 @@ static void no_policy_that_serves_all_has_more_goodput_where_decoding_contends(v
                  "--slo-ttft 1s --slo-tpot 50ms --seeds 10 --compare "
                  "route=completion,shortest_ttft,mooncake_fetch,round_robin,random,least_request,"
                  "power_of_two,consistent_hash,bounded_load,prefix_affinity,dynamo_cost,lmetric,"
-                 "llmd_scorers,preble,d2lpm,intelligent_router,tetri_p2c,learned_latency");
+                 "llmd_scorers,preble,d2lpm,intelligent_router,tetri_p2c,learned_latency,scls");
     assert_int_equal(g.arms.count, route_count - 1);
     for (uint32_t i = 1; i < g.arms.count; i++) {
         const char *arm = g.arms.arm[i].name.data;
