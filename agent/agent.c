@@ -6,7 +6,7 @@
  * controller, and the wishes in the reply go through sup_feed. The two calls are independent: without
  * a controller only the lease runs out. Each has one call under way at most.
  *
- * The clock that the controller asks for is compared with the engine's own at each reply of either: a
+ * The clock that the controller asks for is compared with the engine's clock at each reply of either: a
  * new wish is passed on at once, and passed on again to an engine that has restarted at full clock. */
 #include "agent/agent.h"
 
@@ -28,14 +28,14 @@
 #include <string.h>
 #include <sys/random.h>
 
-#define CALL_US 5000000 /* for one question; the next waits for it */
+#define CALL_US 5000000 /* deadline of one question; the next one waits for it */
 #define ANSWER_BYTES_MAX ((size_t)1 << 20)
-#define LOAD_FRESH_US 3000000 /* an engine's word about its load is good for so long */
-#define BRISK_US 100000       /* between questions while somebody waits for the answer */
-#define LEAVE_US 1000000      /* before the machine goes: the end is told, rather than found out */
-#define LATE_US 1000000       /* a turn that comes later than this was late */
-#define LAST_WORDS_US 1000000 /* for the report of the end */
-#define CLOCK_SAME 1e-6       /* a clock that went through JSON is the same */
+#define LOAD_FRESH_US 3000000 /* age up to which a reported load is used */
+#define BRISK_US 100000       /* between questions while a change of state is awaited */
+#define LEAVE_US 1000000      /* the drain ends so long before the machine goes: time to report */
+#define LATE_US 1000000       /* a look later than its period by this was late */
+#define LAST_WORDS_US 1000000 /* deadline of the last report */
+#define CLOCK_SAME 1e-6       /* difference that a clock may have after going through JSON */
 #define UNHEARD_US 5000000
 
 struct question {
@@ -59,17 +59,17 @@ struct agent {
     struct credentials held;
 
     struct question probe, tell, order;
-    struct arena info_arena[2]; /* of the last good answer, and of the next */
+    struct arena info_arena[2]; /* of the last good reply, and of the next */
     uint32_t info_at;
     struct engine_report info;
     bool has_info;
     int64_t healthy_us, load_us; /* 0: not since the spawn */
-    int64_t asked_us;            /* when a probe last said anything of the engine */
+    int64_t asked_us;            /* silence before this is judged: last probe sent or excused */
 
     uint64_t boot, seq;
     int64_t lease_until_us, report_due_us;
-    int64_t leaves_us;   /* the provider takes the machine away then; 0: it has not said so */
-    int64_t adopted_us;  /* when we came and found an engine; 0: we found none */
+    int64_t leaves_us;   /* the provider takes the machine away then; 0: no notice */
+    int64_t adopted_us;  /* when the agent started and found an engine; 0: found none */
     double clock_wished; /* 0: none */
     double clock_asked;  /* in the order under way */
     bool drain_wished, started, last_words;
@@ -136,7 +136,7 @@ static void spawn_engine(struct agent *a)
     struct err err = { 0 };
     int rc = instance_spawn(&a->in, &a->engine, &a->engine_port, &err);
     if (rc == 0 && watch_engine(a) < 0) {
-        /* Nobody would notice its end: it must not run. */
+        /* Its end would go unnoticed: it must not run. */
         (void)proc_signal_group(&a->engine.id, SIGKILL, NULL);
         proc_close(&a->engine);
         rc = err_set(&err, -ENOMEM, "the engine cannot be watched");
@@ -209,7 +209,7 @@ static void look(struct agent *a)
 
 static void set_clock(struct agent *a);
 
-/* Why nothing was heard of `q`; at most every UNHEARD_US. */
+/* Logs why `q` got no reply, at most every UNHEARD_US. */
 static void log_unheard(struct agent *a, const char *event, enum http_end end, struct question *q)
 {
     uint64_t skipped;
@@ -219,7 +219,8 @@ static void log_unheard(struct agent *a, const char *event, enum http_end end, s
               q->call.problem ? q->call.problem : "", (unsigned long long)skipped);
 }
 
-/* The agent itself could not ask: the time since it last did is no evidence of the engine. */
+/* Takes the time since the last real probe off the engine's silence: the agent itself could not ask, so
+ * that time is no evidence about the engine. */
 static void excuse(struct agent *a, enum http_end end)
 {
     int64_t now = loop_now_us(a->loop);
@@ -262,11 +263,11 @@ static void on_probe_reply(struct peer_call *call, enum http_end end)
         snprintf(a->trouble, sizeof a->trouble, "the engine made no step for %.0f s", r.stalled_s);
     if (a->healthy_us && a->sup.state == SUP_STARTING) a->trouble[0] = 0;
     set_clock(a);
-    look(a); /* ready is told at once: requests may be waiting for it */
+    look(a); /* ready is reported at once: requests may be waiting for it */
 }
 
-/* Who we are to whom: the engine's own key where it is asked, an agent's where we report. An engine
- * of another kind knows nothing of it. */
+/* Chooses the identity that signs a call: the engine's own to ask the engine, the agent's to report to
+ * the controller. An engine of another kind knows no signatures. */
 static void sign_as(const struct agent *a, const char *role, bool signs, char id[AUTH_ID_BYTES_MAX],
                     struct signed_as *ret)
 {
@@ -275,7 +276,7 @@ static void sign_as(const struct agent *a, const char *role, bool signs, char id
     ret->id = knows ? str_from(id) : (struct str){ 0 };
 }
 
-/* What could not be sent, for want of memory, is asked again in a second. */
+/* Starts a call. One that cannot be sent, for want of memory, is tried again in a second. */
 static void ask(struct agent *a, struct question *q, struct peer_question *what,
                 void (*on_reply)(struct peer_call *call, enum http_end end))
 {
@@ -313,12 +314,12 @@ static void on_order_reply(struct peer_call *call, enum http_end end)
         a->info.clock = a->clock_asked;
         return;
     }
-    /* Tried again at the next answer of either side. */
+    /* Tried again at the next reply of the engine or the controller. */
     log_event(LOG_WARN, "clock_not_set", "instance=%.*s clock=%g status=%d",
               STR_ARG(a->in.spec.instance), a->clock_asked, call->status);
 }
 
-/* An engine that names no clock has none to set. */
+/* Passes the controller's clock on to the engine. An engine that reports no clock has none to set. */
 static void set_clock(struct agent *a)
 {
     if (a->clock_wished <= 0 || !a->has_info || a->info.clock <= 0 || a->order.call.call) return;
@@ -338,7 +339,7 @@ static void heed(struct agent *a, const struct agent_reply *r)
 {
     int64_t now = loop_now_us(a->loop);
     a->lease_until_us = now + (int64_t)r->lease_ms * 1000;
-    if (!r->known) return; /* it will know us soon; until then nothing changes */
+    if (!r->known) return; /* the controller does not know the instance yet: no wishes */
     if (r->leaves_ms > 0 && !a->leaves_us)
         log_event(LOG_WARN, "notice", "instance=%.*s leaves_in_s=%.1f",
                   STR_ARG(a->in.spec.instance), r->leaves_ms / 1e3);
@@ -372,7 +373,7 @@ static void on_tell_reply(struct peer_call *call, enum http_end end)
 static void tell(struct agent *a)
 {
     bool ended = a->sup.state == SUP_ENDED;
-    if (a->tell.call.call || a->last_words) { /* the next one says it; see on_tell_reply */
+    if (a->tell.call.call || a->last_words) { /* the next report has it; see on_tell_reply */
         a->report_due_us = 0;
         return;
     }
@@ -403,8 +404,8 @@ static void tell(struct agent *a)
 
 /* ---- ticks ---- */
 
-/* An engine that was adopted is as it was until it has answered: a report without it would take its
- * endpoint from the routers, and with it what they know of its cache. */
+/* Returns true while an adopted engine has not replied yet. No report is sent meanwhile: one without the
+ * engine would take its endpoint from the routers, and with it their record of its cache. */
 static bool is_finding_out(const struct agent *a)
 {
     int64_t passed_us = loop_now_us(a->loop) - a->adopted_us;
@@ -423,7 +424,7 @@ static void on_tick(void *arg)
     look(a);
     probe(a);
     instance_bound_log(&a->in, (uint64_t)a->config->log_max);
-    /* Before its start the machine is not there yet, as far as anybody can see. */
+    /* Before its start the instance does not report: its machine counts as not there yet. */
     if (a->started && now >= a->report_due_us && !is_finding_out(a)) tell(a);
     bool brisk =
         a->sup.state == SUP_STARTING || a->sup.state == SUP_DRAINING || a->report_due_us == 0;
@@ -488,7 +489,7 @@ static int build(struct agent *a, struct err *err)
     if (rc < 0) return rc;
     for (int i = 0; i < 2; i++)
         arena_init(&a->info_arena[i], ANSWER_BYTES_MAX);
-    /* The lease of before our start is not known: a whole grace begins now. */
+    /* The lease from before this start is not known: a whole grace begins now. */
     a->lease_until_us = loop_now_us(a->loop);
     a->tick = (struct loop_timer){ .fn = on_tick, .arg = a };
     return loop_timer_set(a->loop, &a->tick, loop_now_us(a->loop));
@@ -496,7 +497,7 @@ static int build(struct agent *a, struct err *err)
 
 static void teardown(struct agent *a)
 {
-    if (a->loop) forget_engine(a); /* our descriptors; an engine lives on */
+    if (a->loop) forget_engine(a); /* closes our descriptors; an engine lives on */
     peer_call_fini(&a->tell.call);
     peer_call_fini(&a->probe.call);
     peer_call_fini(&a->order.call);
@@ -537,7 +538,7 @@ int agent_main(const struct agent_config *config, struct err *err)
     return rc;
 }
 
-/* The agent's rows of the configuration schema. */
+/* ---- the agent's section of the configuration ---- */
 
 #define AT(member) .offset = offsetof(struct agent_config, member)
 

@@ -1,4 +1,4 @@
-/* agent.h - the agent role: one loop that keeps one engine.
+/* agent.h - the agent role: one loop that supervises one engine.
  *
  * Layer: agent
  */
@@ -21,8 +21,8 @@ struct agent_config {
 
 extern const struct config_section agent_section;
 
-/* Supervises the engine of the launch document until the instance has ended; SIGTERM and SIGINT
- * end it (the engine finishes what it serves). 0, or a negative errno and err; -EBUSY: another
- * agent has the instance. An engine that runs already is adopted, and one lives on when the agent
- * is killed. With engine_port it becomes the engine and does not return on success. */
+/* Supervises the engine of the launch document until the instance has ended; SIGTERM and SIGINT end
+ * it (the engine finishes the requests in flight). Returns 0, or a negative errno and err; -EBUSY:
+ * another agent has the instance. An engine that runs already is adopted, and an engine lives on when
+ * its agent is killed. With engine_port it becomes the engine and does not return on success. */
 int agent_main(const struct agent_config *config, struct err *err);

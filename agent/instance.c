@@ -1,4 +1,4 @@
-/* instance.c - locks, identities and the way from agent to engine. */
+/* instance.c - locks an instance, keeps its engine's identity, and turns an agent's child into the engine. */
 #include "agent/instance.h"
 
 #include "base/core/bits.h"
@@ -22,10 +22,11 @@
 #define ENGINE_PORT_FIRST 8200
 #define ENGINE_PORT_COUNT 800
 #define ID_BYTES_MAX 256
-#define ARGS_EXTRA 8 /* what the agent adds, NULL included */
+#define ARGS_EXTRA 8 /* arguments that the agent adds, NULL included */
 #define SPEC_ARENA_BYTES (2 * LAUNCH_BYTES_MAX)
 
-/* Where the boot clock of the document is not ours, dates are all there is; they are read once. */
+/* Sets birth and start on this boot's clock. A document of another boot or machine has only dates; they
+ * are converted once, here. */
 static void set_times(struct instance *in, int64_t written_wall_us)
 {
     const struct launch_spec *s = &in->spec;
@@ -49,7 +50,7 @@ int instance_open(struct instance *in, struct str spec_path, struct err *err)
     if (stat(in->spec_path, &st) < 0) return err_set(err, -errno, "%s", in->spec_path);
     set_times(in, (int64_t)st.st_mtim.tv_sec * 1000000 + st.st_mtim.tv_nsec / 1000);
     if (in->spec.folder.len) return 0;
-    /* A document without a folder: the one it lies in. */
+    /* A document that names no folder means its own. */
     struct str folder = str_from(in->spec_path);
     while (folder.len > 1 && folder.data[folder.len - 1] != '/')
         folder.len--;
@@ -79,7 +80,7 @@ int instance_lock(struct instance *in, struct err *err)
     return rc < 0 ? rc : file_lock(path, &in->lock_fd, err);
 }
 
-/* "pid .. start .. boot ..\nport N\n" */
+/* engine.id holds "pid .. start .. boot ..\nport N\n". */
 int instance_find_engine(const struct instance *in, struct proc *ret, uint16_t *ret_port)
 {
     char path[PATH_MAX];
@@ -113,8 +114,9 @@ static bool port_is_free(uint16_t port)
     return is_free;
 }
 
-/* Each instance begins to look at a place of its own, so that two that start together seldom want
- * the same port; when they do, one engine fails to bind and is started again on another. */
+/* Finds a free port. Each instance begins its search at a port of its own, so that two that start
+ * together seldom want the same one; when they do, one engine fails to bind and is started again on
+ * another port. */
 static int find_port(const struct instance *in, uint16_t *ret, struct err *err)
 {
     uint64_t place = hash64(in->spec.instance.data, in->spec.instance.len, (uint64_t)getpid());
@@ -146,8 +148,8 @@ int instance_spawn(const struct instance *in, struct proc *ret, uint16_t *ret_po
     return rc;
 }
 
-/* Copied and emptied rather than renamed: the writer has its own descriptor, which appends. Lines
- * that come between the two are lost. */
+/* The file is copied and emptied rather than renamed: the engine has its own descriptor, which appends.
+ * Lines written between the two steps are lost. */
 void instance_bound_log(const struct instance *in, uint64_t bytes_max)
 {
     char path[PATH_MAX], older[PATH_MAX];
@@ -160,7 +162,7 @@ void instance_bound_log(const struct instance *in, uint64_t bytes_max)
     for (off_t left = st.st_size; from >= 0 && to >= 0 && left > 0;) {
         ssize_t n = sendfile(to, from, NULL, (size_t)left);
         if (n <= 0)
-            break; /* a full disk: what does not fit is let go, so that the rest can be written */
+            break; /* a full disk: lines that do not fit are dropped, so that new ones can be written */
         left -= n;
     }
     if (to >= 0) close(to);
@@ -186,7 +188,7 @@ int instance_become_engine(const struct instance *in, uint16_t port, struct err 
     proc_id_print(&self, who);
     snprintf(text, sizeof text, "%s\nport %u\n", who, port);
     int rc = path_of(in, "engine.id", path, err);
-    /* Fails when the folder was cleared away meanwhile: then nobody wants an engine any more. */
+    /* Fails when the folder was removed meanwhile: then no engine is wanted any more. */
     if (rc == 0) rc = file_write_atomic(path, str_from(text), 0600, err);
     if (rc < 0) return rc;
 

@@ -1,11 +1,11 @@
-/* instance.h - the instance's folder, its document, and its engine as a process.
+/* instance.h - reads an instance's launch document, locks its folder, and starts or finds its engine.
  *
  * Layer:   agent (base/io, base/wire)
  * Threads: the agent's loop
- * Rules:   (1) one agent an instance: the lock is held as long as the agent lives
- *          (2) an engine is written down before it is one: the process that the agent starts
- *              writes its own identity (pid and start time stay the same across exec) and then
- *              executes the engine, so that no crash leaves an engine that nobody knows
+ * Rules:   (1) one agent per instance: the lock is held as long as the agent lives
+ *          (2) the identity of an engine is on disk before the engine runs: the process that the
+ *              agent starts writes its own identity (pid and start time stay the same across exec)
+ *              and then executes the engine, so that no crash leaves an unknown engine
  */
 #pragma once
 #include "base/core/arena.h"
@@ -17,25 +17,26 @@ struct instance {
     struct launch_spec spec; /* strings in the arena */
     char spec_path[4096];
     int lock_fd;               /* -1: not locked */
-    int64_t born_us, start_us; /* of the document, and not before; clock_mono_us */
+    int64_t born_us, start_us; /* of the document; no engine before; clock_mono_us */
 };
 
-/* Reads and checks the document. */
+/* Reads and checks the launch document. */
 int instance_open(struct instance *in, struct str spec_path, struct err *err);
 void instance_close(struct instance *in);
 
-/* -EBUSY: another agent has it. */
+/* Locks the instance. -EBUSY: another agent has it. */
 int instance_lock(struct instance *in, struct err *err);
 
-/* The engine that runs already, and its port; -ENOENT. */
+/* Finds the engine that runs already, and its port. -ENOENT: none runs. */
 int instance_find_engine(const struct instance *in, struct proc *ret, uint16_t *ret_port);
 
 /* Starts an engine on a free port. */
 int instance_spawn(const struct instance *in, struct proc *ret, uint16_t *ret_port,
                    struct err *err);
 
-/* The engine's log may be any program's: beyond `bytes_max` its lines so far move to engine.log.1. */
+/* Moves the lines of the engine's log to engine.log.1 once it has `bytes_max` bytes. The agent does it
+ * because an engine of another kind may let its log grow. */
 void instance_bound_log(const struct instance *in, uint64_t bytes_max);
 
-/* Writes our identity down and becomes the engine; returns on failure only. */
+/* Writes down this process's identity and executes the engine in it. Returns on failure only. */
 int instance_become_engine(const struct instance *in, uint16_t port, struct err *err);

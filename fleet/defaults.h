@@ -1,9 +1,9 @@
-/* defaults.h - periods and bounds of a fleet, unless the configuration says otherwise.
+/* defaults.h - defines the default periods and bounds of a fleet.
  *
  * Layer: fleet
  * Rules: (1) the configuration of router, engine, agent and controller takes its defaults from here,
  *            and so does the simulator: neither has a number of its own
- *        (2) a duration or a size stands here twice, as a number and as people write it;
+ *        (2) a duration or a size is written twice, as a number and as people write it;
  *            tests/unit/hosts/t_bounds compares the two
  */
 #pragma once
@@ -23,15 +23,15 @@
 /* ---- bounds ---- */
 
 #define ROUTER_REQUESTS_MAX 4096 /* in a router at once; 429 beyond */
-#define ROUTER_HELD_MAX 512      /* of them waiting for an instance; 503 beyond */
+#define ROUTER_HELD_MAX 512      /* of them held for an instance; 503 beyond */
 #define ROUTER_HOLD_US_MAX 60000000
-#define ROUTER_HOLD_TEXT "60s" /* how long each of those waits; 503 then */
+#define ROUTER_HOLD_TEXT "60s" /* longest wait of a held request; 503 then */
 #define ROUTER_INDEX_BYTES 67108864
-#define ROUTER_INDEX_TEXT "64MiB" /* of the prefix index; the oldest block gives way */
+#define ROUTER_INDEX_TEXT "64MiB" /* of the prefix index; the oldest block is evicted */
 #define ENGINE_WAITING_MAX 256    /* requests that an engine queues; 429 beyond */
 
-/* A number as the default of a setting. */
+/* Turns a number into the text of a setting's default. */
 #define DEFAULT_TEXT_(number) #number
 #define DEFAULT_TEXT(number) DEFAULT_TEXT_(number)
 #define TOLD_FRESH_US \
-    5000000 /* for so long the word of an engine to a router about its load holds */
+    5000000 /* age up to which a router relies on the load that an engine reported */

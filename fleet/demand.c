@@ -1,4 +1,4 @@
-/* demand.c - reports of routers, kept and summed. */
+/* demand.c - keeps the reports of routers and sums them. */
 #include "fleet/demand.h"
 
 #include "base/core/bits.h"
@@ -10,7 +10,7 @@
 
 /* ---- one router ---- */
 
-/* What rose since the last report. */
+/* Adds what the router's counters rose by since its last report. */
 static void count(struct demand_counted *c, const struct demand_seen *d,
                   const struct service_demand *now, bool same_boot)
 {
@@ -30,7 +30,8 @@ void demand_heard(struct demand_seen *d, struct demand_counted *counted,
 {
     bool known = d->present && same_boot;
     count(counted, d, report, same_boot);
-    /* What arrived before the first report is taken as of now: the careful side. */
+    /* Before the first report the last arrival is not known. It counts as now: then the service is
+     * not taken for idle. */
     if (!known || report->arrivals_total != d->last.arrivals_total || report->held > 0)
         d->arrived_us = now_us;
     if (known && report->prompt_tokens_total > d->last.prompt_tokens_total) {
@@ -48,7 +49,7 @@ void demand_heard(struct demand_seen *d, struct demand_counted *counted,
 
 /* ---- all routers ---- */
 
-/* Joined to the lengths of other routers; they have aged since they were sent. */
+/* Joins one router's lengths to those of the others. They have aged since they were sent. */
 static void add_lengths(struct lengths *sum, const struct lengths *l, double age_s)
 {
     struct lengths aged = *l;
@@ -113,7 +114,7 @@ bool demand_merge(const struct demand_source *source, uint32_t source_count,
     return all_fresh;
 }
 
-/* Demand and speeds for role policies. */
+/* ---- demand and speeds for role policies ---- */
 
 struct role_demand role_demand_of(const struct scale_demand *d)
 {

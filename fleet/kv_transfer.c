@@ -1,8 +1,8 @@
-/* kv_transfer.c - one table, state x event; each cell a function that says what to do next.
+/* kv_transfer.c - a table of state x event; each cell is a function that returns the next action.
  *
- * The router follows one transfer twice: the decision thread knows where the request counts and
- * which ports are busy, the byte loop which stage is under way. Neither sees all events, so a cell takes an
- * event also where the state before it went by unseen (COPYING x STOPPED). The simulator sees all.
+ * The router follows one transfer in two places: the decision thread knows which instance has the request
+ * and which ports are busy, the byte loop knows which stage is under way. Neither sees all events, so some
+ * cells skip a state that their host did not see (COPYING x STOPPED). The simulator sees all events.
  *
  * A stage without progress ends a migration: the target would compute what the source has computed.
  */
@@ -43,7 +43,7 @@ static void free_source(struct kv_transfer *x, const struct kv_transfer_input *i
     if (source && x->state != KVT_WAITING) source->sending_pages -= x->pages;
 }
 
-/* Both ports are free of it. */
+/* Takes the transfer off both ports. */
 static void release(struct kv_transfer *x, const struct kv_transfer_input *in)
 {
     struct kv_port *target = kv_port_of(in->port, x->to);
@@ -88,7 +88,7 @@ static enum kv_transfer_act hand_off(struct kv_transfer *x, const struct kv_tran
     return KVT_COPY;
 }
 
-/* The instance that has computed the prompt decodes too. */
+/* Lets the instance that has computed the prompt decode too. */
 static enum kv_transfer_act go_on(struct kv_transfer *x, const struct kv_transfer_input *in)
 {
     x->to = x->from;
@@ -113,7 +113,8 @@ static enum kv_transfer_act migrate(struct kv_transfer *x, const struct kv_trans
     return next_stage(x, in);
 }
 
-/* Mostly because it has been preempted, which its router does not see. */
+/* Ends a migration without a move. Mostly the source has preempted the session, which the router does
+ * not see. */
 static enum kv_transfer_act stay(struct kv_transfer *x, const struct kv_transfer_input *in)
 {
     release(x, in);
@@ -152,8 +153,8 @@ static enum kv_transfer_act fetched(struct kv_transfer *x, const struct kv_trans
     return KVT_BEGIN;
 }
 
-/* Its pages count as on their way until the target has told a token: only then does its load hold
- * them. */
+/* Begins the session at the target. Its pages count as on their way until the target sends a token:
+ * only then does the load that the target reports include them. */
 static enum kv_transfer_act arrived(struct kv_transfer *x, const struct kv_transfer_input *in)
 {
     x->copied = in->copied;
@@ -163,7 +164,7 @@ static enum kv_transfer_act arrived(struct kv_transfer *x, const struct kv_trans
     return KVT_BEGIN;
 }
 
-/* A load of the target that was told before is out of date. */
+/* Ends a transfer by a token of the target. A load that the target reported before it is out of date. */
 static enum kv_transfer_act runs(struct kv_transfer *x, const struct kv_transfer_input *in)
 {
     struct kv_port *target = kv_port_of(in->port, x->to);

@@ -1,4 +1,4 @@
-/* length_window.c - a ring of sums of lengths, and the sums of what waits. */
+/* length_window.c - keeps sums of lengths: a ring of them by time of arrival, and one of the queue. */
 #include "fleet/length_window.h"
 
 void length_window_arrived(struct length_window *r, double prompt, double output, int64_t now_us)
@@ -17,10 +17,10 @@ void length_window_arrived(struct length_window *r, double prompt, double output
 void length_window_left(struct length_window *r, double prompt, double output)
 {
     lengths_add(&r->queued, prompt, output, -1);
-    if (r->queued.count < 0.5) r->queued = (struct lengths){ 0 }; /* rounding ends here */
+    if (r->queued.count < 0.5) r->queued = (struct lengths){ 0 }; /* drops rounding */
 }
 
-/* Sums of two, kept as sums. */
+/* Adds sums to sums; the result is not a mean yet. */
 static void add_sums(struct lengths *to, const struct lengths *from)
 {
     to->count += from->count;

@@ -1,9 +1,9 @@
-/* migrate_view.c - free pages, the queue's need and the time of a step from one told load; then one verdict
- * for every group of engines that may exchange sessions.
+/* migrate_view.c - derives an engine's free pages, its queue's need and its step time from its reported load,
+ * and asks for one verdict for every group of engines that may exchange sessions.
  *
- * An engine says how many pages the head of its queue lacks. Of one that does not say it (an older release)
- * the head is taken to be like the mean of those that wait. Pages count as on their way until the transfer is over: only
- * then does the target's load hold them.
+ * An engine reports how many pages the first request of its queue lacks. For an engine that does not (an older
+ * release), that request is taken to be like the mean of those that wait. Pages count as on their way until the
+ * transfer is over: only then does the target's load hold them.
  */
 #include "fleet/migrate_view.h"
 
@@ -55,7 +55,7 @@ void migrate_view_fill(const struct migrate_endpoint *ep, const struct kv_port *
 
 enum part { PORT, ENDPOINT, INSTANCE, FIRST, NEXT, SESSION, TRANSFER, PARTS };
 
-/* Where each part begins; returns the bytes of all. */
+/* Sets where each part begins. Returns the bytes of all parts. */
 static size_t divide(uint32_t slots, uint32_t sessions_max, size_t ret_from[PARTS])
 {
     const size_t bytes[PARTS] = {
@@ -120,7 +120,7 @@ void migrate_look_gone(struct kv_transfer *x)
     if (list_linked(&x->decoding)) list_remove(&x->decoding);
 }
 
-/* Those at endpoints that are still listed, ordered by where they are. */
+/* Lists the decoding sessions whose instance still has its slot, ordered by slot. */
 static void gather(struct migrate_look *l)
 {
     memset(l->first, 0, (l->slots + 1) * sizeof *l->first);
@@ -165,7 +165,8 @@ static bool may_exchange(const struct migrate_endpoint *a, const struct migrate_
     return a->group != 0 && a->group == b->group && a->page_tokens == b->page_tokens;
 }
 
-/* Those that slot `from` may exchange sessions with, and it, unless a slot before it has done so. */
+/* Asks for a verdict on slot `from` and the slots that it may exchange sessions with, unless a slot
+ * before it was in the same group. */
 static int64_t look_at(struct migrate_look *l, uint32_t from, const struct migrate_host *host,
                        int64_t now_us)
 {

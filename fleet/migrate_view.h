@@ -1,4 +1,5 @@
-/* migrate_view.h - the view of migrate policies: endpoints by what their engines tell, a router's own sessions.
+/* migrate_view.h - builds the view of migrate policies: endpoints as their engines report them, and a router's
+ * own sessions.
  *
  * Layer:    fleet (policies/migrate, base/wire)
  * Threads:  pure functions over the caller's structs
@@ -6,9 +7,10 @@
  *           migrate_look_gone
  * Rules:    (1) only the router's own sessions move, and only between engines that serve the same
  *               weights in pages of the same size
- *           (2) absent is not zero: an engine that does not tell its load is neither source nor
- *               target, nor is one that has not told it since a migration there or from there ended
- *           (3) an idle engine tells nothing new: its last word stays true
+ *           (2) absent is not zero: an engine that does not report its load is neither source nor
+ *               target, nor is one that has not reported it since a migration last stopped or started a
+ *               session there
+ *           (3) an idle engine reports nothing new: its last report stays true
  *           (4) at most KV_FETCHES_MAX transfers are on their way to an engine: it would refuse more
  */
 #pragma once
@@ -17,33 +19,33 @@
 #include "fleet/kv_transfer.h"
 
 #define MIGRATE_STATE_BYTES 1024  /* of a policy */
-#define MIGRATE_SETTLE_US 1000000 /* an engine that has told nothing new for so long has nothing */
+#define MIGRATE_SETTLE_US 1000000 /* silence after which an engine has nothing new to report */
 
-/* One endpoint as its router knows it. */
+/* Describes an endpoint as its router knows it. */
 struct migrate_endpoint {
-    uint64_t group;       /* sessions go only between those of one group; 0: none from or to here */
+    uint64_t group;       /* sessions move only within a group; 0: none moves from or to here */
     uint32_t page_tokens; /* at least 1 */
     uint32_t kv_bytes_per_token;
-    double link_bytes_s; /* 0: it is not sent its peers' K and V */
+    double link_bytes_s; /* rate at which it reads K and V of peers; 0: it reads none */
     enum role role;
     bool ready, draining;
-    int64_t leaves_us;                /* when it is taken away, as told; 0: not told */
+    int64_t leaves_us;                /* when its provider takes it away; 0: no notice */
     uint64_t kv_tokens_max;           /* 0: unknown */
     const struct perf_coef *perf;     /* NULL: unknown */
-    const struct reported_load *load; /* told last, at told_us; NULL: it cannot tell */
+    const struct reported_load *load; /* last report, of told_us; NULL: it reports none */
     int64_t told_us;
 };
 
-/* All members but id and sessions, which stay as they are. */
+/* Fills all members of *ret but the id and the sessions, which stay as they are. */
 void migrate_view_fill(const struct migrate_endpoint *ep, const struct kv_port *port,
                        int64_t now_us, struct migrate_instance *ret);
 
-/* The host's part of a look. */
+/* The functions of the host that a look calls. */
 struct migrate_host {
     void *arg;
-    /* False: no endpoint has the slot. Pointers live until the look is over. */
+    /* Returns false if no endpoint has the slot. Pointers in *ret live until the look is over. */
     bool (*endpoint)(void *arg, uint32_t slot, struct migrate_endpoint *ret);
-    /* Begins: KVT_MIGRATE is to be fed to `x`, towards slot `to`. */
+    /* Begins a migration of `x` to slot `to`: the host feeds KVT_MIGRATE. */
     void (*migrate)(void *arg, struct kv_transfer *x, uint32_t to);
 };
 
@@ -53,7 +55,7 @@ struct migrate_look {
     struct list decoding; /* transfers of sessions with a first token, by `decoding` */
     uint32_t slots, sessions_max;
     struct kv_port *port; /* slots */
-    /* Of one look: instances of a group; sessions of all, by their slot. */
+    /* Scratch of one look: instances of one group; sessions of all, by their slot. */
     struct migrate_endpoint *endpoint; /* slots */
     struct migrate_instance *instance; /* slots */
     uint32_t *first, *next;            /* slots + 1 */
@@ -62,16 +64,18 @@ struct migrate_look {
     _Alignas(8) unsigned char state[MIGRATE_STATE_BYTES];
 };
 
-/* Sizes in bytes of what migrate_look_init divides up: aligned memory, zeroed, the caller's. */
+/* Returns the bytes of memory that migrate_look_init needs. The memory is the caller's, aligned and
+ * zeroed. */
 size_t migrate_look_bytes(uint32_t slots, uint32_t sessions_max);
 void migrate_look_init(struct migrate_look *l, const struct migrate_policy *policy, uint32_t slots,
                        uint32_t sessions_max, uint64_t seed, void *memory);
 
-/* kv_transfer_on, with the look's ports. */
+/* Calls kv_transfer_on with the look's ports. */
 enum kv_transfer_act migrate_look_on(struct migrate_look *l, struct kv_transfer *x,
                                      enum kv_transfer_event event, struct kv_transfer_input in);
-void migrate_look_tokens(struct migrate_look *l, struct kv_transfer *x); /* it has some */
+void migrate_look_tokens(struct migrate_look *l, struct kv_transfer *x); /* its tokens came */
 void migrate_look_gone(struct kv_transfer *x);                           /* it decodes no more */
 
-/* One verdict for every group. Returns when to look again; INT64_MAX: never. */
+/* Asks the policy for one verdict per group and begins the moves. Returns when to look again;
+ * INT64_MAX: never. */
 int64_t migrate_look(struct migrate_look *l, const struct migrate_host *host, int64_t now_us);

@@ -1,4 +1,4 @@
-/* power_view.c - windows of tails, and work between two reports. */
+/* power_view.c - keeps windows of tails, and takes the work between two reports. */
 #include "fleet/power_view.h"
 
 #include "base/core/bits.h"
@@ -6,10 +6,10 @@
 #include <math.h>
 
 #define WINDOW_US 14000000   /* a second less than routers measure over: no response is left out */
-#define TAIL_MIN 100         /* fewer responses say nothing of one in a hundred */
+#define TAIL_MIN 100         /* fewer responses have no P99 */
 #define MEAN_MAX 1e9         /* of a peer's numbers: far above any step */
 #define AGAIN_US_MIN 5000000 /* reports come once a second; a window should hold some steps */
-#define AGAIN_US_MAX 120000000 /* beyond: the wall clock was set back */
+#define AGAIN_US_MAX 120000000 /* a due time beyond this was set by a clock that has gone back */
 
 static void add_quantile(const struct wire_quantiles *q, uint64_t *count, double *worst_s)
 {
@@ -55,7 +55,7 @@ bool power_tails_merge(const struct power_tails *t, const struct power_tail *now
     return sum.ttft_count >= TAIL_MIN && sum.tpot_count >= TAIL_MIN;
 }
 
-/* Rounded: a sequence that decodes in nine steps of ten is one. */
+/* Returns the mean of a step, rounded: a sequence that decodes in nine steps of ten counts as one. */
 static double mean(uint64_t now, uint64_t before, double steps)
 {
     return fmin(MEAN_MAX, round((double)(now - before) / steps));
@@ -82,7 +82,7 @@ void power_work_since(const struct wire_work *now, const struct wire_work *seen,
     s->kv_tokens_read = (uint64_t)mean(now->kv_tokens, seen->kv_tokens, steps);
     s->kv_tokens_decoding =
         (uint64_t)mean(now->kv_tokens_decoding, seen->kv_tokens_decoding, steps);
-    /* The numbers of a peer need not fit together; those that a roofline is asked for must. */
+    /* A roofline needs numbers that fit together; those of a peer need not. */
     if (s->prefill_tokens + s->decoding_seqs == 0) s->decoding_seqs = 1;
     s->prefill_chunks = s->prefill_tokens ? max_u32(1, s->prefill_chunks) : 0;
     s->prefill_chunks = min_u32(s->prefill_chunks, s->prefill_tokens);

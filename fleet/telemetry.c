@@ -1,4 +1,4 @@
-/* telemetry.c - sliding windows and counters of one service at one router.
+/* telemetry.c - keeps sliding windows and counters of one service at one router.
  *
  * Quantiles are exact. Each is found by selection, which takes time proportional to the window where
  * a sort would take a logarithm more: a router reports twice a second for every service. */
@@ -16,7 +16,7 @@ void value_window_add(struct value_window *w, double value, int64_t now_us)
     if (w->count < TELEMETRY_SAMPLES_MAX) w->count++;
 }
 
-/* The value of rank `k` in order, by Hoare's selection (Wirth's form). Reorders `v`. */
+/* Returns the value of rank `k` by Hoare's selection (Wirth's form). Reorders `v`. */
 static double select_rank(double *v, int32_t count, int32_t k)
 {
     int32_t low = 0, high = count - 1;
@@ -66,7 +66,7 @@ double value_window_per_s(const struct value_window *w, int64_t now_us)
         n++;
         oldest_us = min_i64(oldest_us, w->at_us[i]);
     }
-    /* All samples are recent: older ones of the window were overwritten. */
+    /* If all samples are recent, older ones of the window may have been overwritten. */
     bool overrun = n == TELEMETRY_SAMPLES_MAX;
     int64_t span_us = overrun ? max_i64(now_us - oldest_us, 1000) : TELEMETRY_WINDOW_US;
     return (double)n / ((double)span_us * 1e-6);
@@ -128,7 +128,8 @@ void telemetry_finished(struct telemetry *t, const struct telemetry_outcome *o, 
 
 /* ---- the report ---- */
 
-/* Whole requests, and no moment below what its mean allows: sums that rise and fall are rounded. */
+/* Rounds counts to whole requests, and raises each second moment to at least the square of its mean:
+ * sums that rise and fall carry rounding errors. Returns false if no request is left. */
 static bool lengths_fill(const struct lengths *l, struct lengths *ret)
 {
     double prompt = fmax(0, l->prompt), output = fmax(0, l->output);

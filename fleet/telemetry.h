@@ -1,4 +1,4 @@
-/* telemetry.h - the demand for one service as one router measures it: windows, counters, lengths.
+/* telemetry.h - measures the demand for one service at one router: windows, counters, lengths.
  *
  * Layer:   fleet (base/wire, base/perf)
  * Threads: one at a time: the router's decision thread, or the simulator
@@ -16,14 +16,14 @@
 #define TELEMETRY_WINDOW_US ((int64_t)15000000)
 #define TELEMETRY_SAMPLES_MAX 1024
 
-/* The newest values; the oldest is overwritten. */
+/* A ring of the newest values; the oldest is overwritten. */
 struct value_window {
     double value[TELEMETRY_SAMPLES_MAX];
     int64_t at_us[TELEMETRY_SAMPLES_MAX];
     uint32_t next, count;
 };
 void value_window_add(struct value_window *w, double value, int64_t now_us);
-/* count 0 when nothing fell into the window. */
+/* Returns mean and quantiles of the values in the window; count 0: there are none. */
 void value_window_quantiles(const struct value_window *w, int64_t now_us,
                             struct wire_quantiles *ret);
 double value_window_per_s(const struct value_window *w, int64_t now_us);
@@ -32,12 +32,12 @@ struct telemetry {
     struct service_demand total;   /* the _total counters */
     struct value_window arrivals;  /* prompt tokens of each */
     struct value_window predicted; /* predicted output tokens of each */
-    struct value_window late; /* seconds to the first token of those that were refused for it */
+    struct value_window late; /* expected TTFT, in seconds, of requests refused because of it */
     struct value_window ttft_s, tpot_s, e2e_s;
-    struct length_window lengths; /* of what arrived lately, and of what waits */
+    struct length_window lengths; /* of recent arrivals, and of waiting requests */
 };
 
-/* A request that ended well. */
+/* The outcome of a request that ended well. */
 struct telemetry_outcome {
     double ttft_s, tpot_s, e2e_s; /* tpot_s 0: the output was one token */
     double ttft_slo_s, tpot_slo_s;
@@ -47,24 +47,27 @@ struct telemetry_outcome {
 void telemetry_arrived(struct telemetry *t, uint32_t prompt_tokens, double predicted_tokens,
                        int64_t now_us);
 
-/* A request's place in the queue: what goes out is what went in. Zeroed bytes: not in it. */
+/* A request's place in the queue. It keeps the two lengths that were added, so that the same ones are
+ * taken out. Zeroed bytes: not in the queue. */
 struct telemetry_place {
     double prompt, output;
     bool queued;
 };
 
-/* `prompt`: tokens that no cache is believed to hold; `output`: as predicted. */
+/* Adds a request to the queue. `prompt`: tokens that no cache is believed to hold; `output`: predicted
+ * tokens. */
 void telemetry_queued(struct telemetry *t, struct telemetry_place *place, double prompt,
                       double output, int64_t now_us);
-/* At its first token or its end, whichever is first; again: nothing. */
+/* Takes a request out of the queue, at its first token or its end, whichever is first. A second call
+ * does nothing. */
 void telemetry_unqueued(struct telemetry *t, struct telemetry_place *place);
 
-void telemetry_refused(struct telemetry *t); /* as it arrived; telemetry_failed follows */
-/* The same, by overload control: its first token was expected after ttft_s. */
+void telemetry_refused(struct telemetry *t); /* at arrival; telemetry_failed follows */
+/* Counts a refusal by overload control: the first token was expected after ttft_s. */
 void telemetry_refused_late(struct telemetry *t, double ttft_s, int64_t now_us);
-void telemetry_failed(struct telemetry *t); /* every request that ended otherwise than well */
+void telemetry_failed(struct telemetry *t); /* for every request that did not end well */
 void telemetry_finished(struct telemetry *t, const struct telemetry_outcome *o, int64_t now_us);
 
-/* The service's part of a sync message; its name is the caller's, held and in-flight figures are the
- * dispatch's. */
+/* Fills the service's part of a sync message. The caller sets the name, and the held and in-flight
+ * figures, which are the dispatch's. */
 void telemetry_report(const struct telemetry *t, int64_t now_us, struct service_demand *ret);

@@ -1,8 +1,8 @@
-/* supervise.c - the table of the engine's supervisor.
+/* supervise.c - holds the supervisor's table and finds the events that time brings.
  *
- * Events of the shell may come in any state (a wish can arrive late), so each has an answer in
- * each state. Events that sup_tick finds are looked for only where they mean something; the other
- * cells are impossible and say so. */
+ * Events of the shell may come in any state (a wish can arrive late), so each has a cell in each state.
+ * sup_tick looks for its events only in states where they mean something; the other cells are
+ * impossible and say so. */
 #include "agent/core/supervise.h"
 
 #include "base/core/err.h"
@@ -59,7 +59,7 @@ static const struct sup_cell table[SUP_STATE_COUNT][SUP_EVENT_COUNT] = {
     [SUP_STARTING] = {
         [SUP_WANT_UP]    = STAY(STARTING),
         [SUP_WANT_DOWN]  = GO(STOPPING, TERM | REPORT),
-        [SUP_DRAIN]      = GO(STOPPING, TERM | REPORT), /* it serves nobody yet */
+        [SUP_DRAIN]      = GO(STOPPING, TERM | REPORT), /* it serves nothing yet */
         [SUP_KEEP]       = STAY(STARTING),
         [SUP_EXITED]     = GO(BACK_OFF, WAIT | REPORT),
         [SUP_READY]      = GO(UP, REPORT),
@@ -200,12 +200,12 @@ uint32_t sup_feed(struct sup *s, const struct sup_config *config, enum sup_event
         s->stable = false;
     }
     if (e == SUP_STABLE) s->stable = true;
-    /* A signal that is sent again starts its wait again. */
+    /* When a signal is sent again, its wait begins again. */
     if (cell.next != s->state || e == SUP_STOP_LATE) s->since_us = now_us;
     if (cell.next != s->state) {
         s->state = cell.next;
         s->why = event_names[e];
-        s->idle_us = 0; /* what was seen in another state proves nothing here */
+        s->idle_us = 0; /* idleness seen in another state proves nothing here */
     }
     return cell.actions & ~(uint32_t)(SUP_ACT_WAIT | SUP_ACT_FORGIVE);
 }
@@ -215,10 +215,9 @@ void sup_adopt(struct sup *s, int64_t now_us)
     *s = (struct sup){ .state = SUP_STARTING, .since_us = now_us, .engines = 1, .why = "adopted" };
 }
 
-/* Our own lateness is no evidence. The engine may have answered at any moment of the gap, so its
- * silence and its idleness begin anew; the time that a state is given does not run either, because
- * nobody asked whether the engine was ready, empty or gone. Lease, age and back-off are of the
- * clock and go on. */
+/* Takes a gap before a late tick off the engine's account. The engine may have replied at any moment of
+ * the gap, so its silence and its idleness begin anew. The deadline of the state moves by the gap,
+ * because nothing asked whether the engine was ready, empty or gone. Lease, age and back-off go on. */
 static void forgive_own_lateness(struct sup *s, const struct sup_config *c, int64_t now_us)
 {
     int64_t gap = s->looked_us ? now_us - s->looked_us : 0;
@@ -231,7 +230,8 @@ static void forgive_own_lateness(struct sup *s, const struct sup_config *c, int6
     s->lates++;
 }
 
-/* Without a process nothing can be in flight; with one, only its own word counts. */
+/* Updates since when the engine is idle. Without a process nothing can be in flight; with one, only a
+ * known load counts. */
 static void watch_idle(struct sup *s, const struct sup_view *v)
 {
     bool no_process = s->state == SUP_DOWN || s->state == SUP_BACK_OFF;
@@ -260,7 +260,7 @@ static bool is_sick(const struct sup *s, const struct sup_config *c, const struc
     return v->now_us - seen >= c->sick_us;
 }
 
-/* The event that time brings in this state, or SUP_EVENT_COUNT. */
+/* Returns the event that time brings in this state, or SUP_EVENT_COUNT. */
 static enum sup_event state_event(const struct sup *s, const struct sup_config *c,
                                   const struct sup_view *v)
 {
@@ -295,7 +295,7 @@ static enum sup_event state_event(const struct sup *s, const struct sup_config *
     return SUP_EVENT_COUNT;
 }
 
-/* The two ways in which an instance ends by itself. */
+/* Returns SUP_FORSAKEN or SUP_AGED when the instance is to end by itself, or SUP_EVENT_COUNT. */
 static enum sup_event self_end_event(const struct sup *s, const struct sup_config *c,
                                      const struct sup_view *v)
 {

@@ -1,7 +1,7 @@
-/* arena.c - chunks that double, dropped together.
+/* arena.c - takes memory from malloc in chunks that double in size, and frees them together.
  *
- * `head` is the chunk small requests are cut from. A request that is larger than a chunk gets one
- * of its own behind the head, so that it does not strand the head's free tail: memory held stays
+ * `head` is the chunk from which small requests are cut. A request above CHUNK_BYTES_MAX gets a chunk
+ * of its own behind the head, so that the free tail of the head stays usable: the memory held stays
  * below about twice what was handed out. */
 #include "base/core/arena.h"
 
@@ -50,7 +50,7 @@ void arena_reset(struct arena *a)
     a->head->used = 0;
 }
 
-/* A chunk with room for `size`; NULL without memory. */
+/* Adds a chunk with room for `size`; NULL without memory. */
 static struct arena_chunk *add_chunk(struct arena *a, size_t size)
 {
     size_t cap = a->head ? min_size(a->head->cap * 2, CHUNK_BYTES_MAX) : CHUNK_BYTES_MIN;
@@ -104,10 +104,10 @@ struct str arena_str(struct arena *a, struct str s)
     return str_of(copy, s.len);
 }
 
-/* Fixed objects on a free list of indices.
+/* The pool keeps its free objects in a list of indices.
  *
- * The links lie beside the objects, not inside them: a write through a stale pointer cannot
- * corrupt the list, and giving an object back twice is caught. */
+ * The links lie in an array beside the objects, not inside them: a write through a stale pointer
+ * cannot corrupt the list, and giving an object back twice is caught. */
 
 #define LINK_END UINT32_MAX
 #define LINK_OUT (UINT32_MAX - 1) /* the object is with a caller */
@@ -115,7 +115,7 @@ struct str arena_str(struct arena *a, struct str s)
 int pool_init(struct pool *p, size_t object_bytes, uint32_t count)
 {
     must(object_bytes > 0 && count < LINK_OUT);
-    *p = (struct pool){ .free_head = LINK_END }; /* until all is well: an empty pool */
+    *p = (struct pool){ .free_head = LINK_END }; /* an empty pool until all memory is there */
     size_t stride, bytes;
     if (!align_fits(object_bytes, _Alignof(max_align_t), &stride)) return -ENOMEM;
     if (!mul_fits(count ? count : 1, stride, &bytes) || FAULT("pool.init")) return -ENOMEM;
@@ -142,7 +142,7 @@ void pool_fini(struct pool *p)
 
 void *pool_take(struct pool *p)
 {
-    if (p->used == p->count) return NULL; /* before free_head: { 0 } is an empty pool */
+    if (p->used == p->count) return NULL; /* not by free_head: in a pool of { 0 } it is 0 */
     uint32_t index = p->free_head;
     p->free_head = p->free_next[index];
     p->free_next[index] = LINK_OUT;

@@ -1,7 +1,7 @@
-/* arena.h - memory that is dropped whole (a request's, a tick's), and pools of objects of one size.
+/* arena.h - allocates memory that is freed all at once (of a request, of a tick), and pools of objects of one size.
  *
  * Layer:    base/core (libc)
- * Lifetime: arena_reset frees what was handed out and keeps the first chunk
+ * Lifetime: arena_reset frees all that was handed out and keeps the head chunk for reuse
  * Bound:    `bytes_max` at init; reaching it, or FAULT("arena.alloc"), returns NULL
  */
 #pragma once
@@ -22,15 +22,15 @@ void arena_init(struct arena *a, size_t bytes_max);
 void arena_fini(struct arena *a);
 void arena_reset(struct arena *a);
 
-/* Zeroed and aligned for any type; NULL at the bound or without memory. size 0 gives a
- * valid pointer. arena_array refuses count * size that would wrap. */
+/* Return memory that is zeroed and aligned for any type; NULL at the bound or without memory. size 0
+ * gives a valid pointer. arena_array refuses a count * size that would wrap. */
 void *arena_alloc(struct arena *a, size_t size);
 void *arena_array(struct arena *a, size_t count, size_t size);
 
-/* A copy with a NUL behind it; data is NULL when there was no memory. */
+/* Returns a copy with a NUL behind it; its data is NULL when there was no memory. */
 struct str arena_str(struct arena *a, struct str s);
 
-/* A fixed number of objects of one size, taken and given back without malloc.
+/* A pool holds a fixed number of objects of one size, taken and given back without malloc.
  *
  * Lifetime: all memory is taken at init; an object is zeroed when taken
  * Threads:  the owner's only
@@ -45,10 +45,10 @@ struct pool {
     uint32_t free_head;
 };
 
-/* 0, or -ENOMEM. */
+/* Returns 0 or -ENOMEM. */
 int pool_init(struct pool *p, size_t object_bytes, uint32_t count);
 void pool_fini(struct pool *p);
-void *pool_take(struct pool *p);              /* NULL when all are out */
-void pool_give(struct pool *p, void *object); /* must be one of ours and out */
+void *pool_take(struct pool *p);              /* NULL when all are taken */
+void pool_give(struct pool *p, void *object); /* must be of this pool, and taken */
 uint32_t pool_index(const struct pool *p, const void *object);
 void *pool_at(struct pool *p, uint32_t index); /* whether in use or not */

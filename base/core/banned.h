@@ -1,10 +1,10 @@
-/* banned.h - libc functions that are forbidden here, and their replacements.
+/* banned.h - forbids libc functions, and names their replacements.
  *
  * Layer: base/core (nothing)
  * Use:   tests/lint/banned.sh reads the names from these lines and refuses a call of any of them in
  *        the whole tree. Including the header everywhere was rejected: a poisoned name breaks every
- *        libc header that is included later. A file that wants the compiler's word may include it
- *        last.
+ *        libc header that is included later. A file that wants the compiler to check it may include
+ *        this header last.
  */
 #pragma once
 

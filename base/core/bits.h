@@ -1,4 +1,4 @@
-/* bits.h - arithmetic that cannot wrap, alignment, and little-endian bytes.
+/* bits.h - does arithmetic that cannot wrap, alignment, and loads and stores of little-endian bytes.
  *
  * Layer: base/core (libc). Everything here is inline and pure.
  */
@@ -10,7 +10,7 @@
 
 #define COUNT_OF(array) (sizeof(array) / sizeof((array)[0]))
 
-/* True and *ret written when the result fits; false and *ret untouched when it would wrap. */
+/* The _fits functions write *ret and return true, or return false and leave it when the result would wrap. */
 static inline bool add_fits(size_t a, size_t b, size_t *ret)
 {
     size_t sum;
@@ -86,8 +86,8 @@ static inline int64_t max_i64(int64_t a, int64_t b)
     return a > b ? a : b;
 }
 
-/* Loads and stores by memcpy: no alignment asked of `p`. The hosts we build for are
- * little-endian; a static assertion in bits_check (err.c) says so. */
+/* These load and store by memcpy, so `p` needs no alignment. The hosts we build for are
+ * little-endian; a static assertion in err.c checks it. */
 static inline uint16_t load_u16(const void *p)
 {
     uint16_t v;

@@ -1,4 +1,4 @@
-/* block_key.c - chained names of token runs. See the header for the formula.
+/* block_key.c - computes chained names of token blocks. The header has the formula.
  *
  * The salt hashes each part on its own before hashing the three together, so that ("ab", "c") and
  * ("a", "bc") differ. */

@@ -1,12 +1,12 @@
-/* block_key.h - names of token blocks in a KV cache, equal in engine and router.
+/* block_key.h - computes the names of token blocks in a KV cache, equal in engine and router.
  *
  * Layer: base/core (xxHash)
  *
  *     key[0] = H(seed, salt,     ids[0..16))
  *     key[i] = H(seed, key[i-1], ids[16 i..16 i + 16))        H: XXH3, 128 bits
  *
- * A key covers BLOCK_TOKENS ids and everything before them. Only full granules have one. `seed`
- * is the fleet's secret, so that nobody outside can construct a collision; `salt` is a digest of
+ * A key covers BLOCK_TOKENS ids and everything before them. Only full blocks have one. `seed` comes
+ * from the fleet's secret, so that nobody outside can construct a collision; `salt` is a digest of
  * weights, adapter and tenant, so that tenants never share a block. The engine still compares
  * ids on a hit.
  */
@@ -20,18 +20,18 @@ struct block_key {
     uint64_t lo, hi;
 };
 
-/* The seed that a fleet's secret stands for; 0 for an empty one. Engines and routers that share
- * the secret chain equal keys. */
+/* Derives the seed from a fleet's secret; 0 for an empty one. Engines and routers that share the
+ * secret compute equal keys. */
 uint64_t block_seed(struct str secret);
 
-/* The root of every chain of one (weights, adapter, tenant). Empty strings are fine. */
+/* Returns the root of every chain of keys of one (weights, adapter, tenant). Empty strings are fine. */
 struct block_key block_salt(uint64_t seed, struct str weights_digest, struct str adapter,
                             struct str tenant);
 
 struct block_key block_key_next(uint64_t seed, struct block_key parent,
                                 const uint32_t ids[BLOCK_TOKENS]);
 
-/* Chains floor(count / BLOCK_TOKENS) keys into ret (room for ret_max); returns how many. */
+/* Writes the keys of the full blocks of `ids` into ret, at most ret_max; returns their number. */
 uint32_t block_keys(uint64_t seed, struct block_key salt, const uint32_t *ids, uint32_t count,
                     struct block_key *ret, uint32_t ret_max);
 

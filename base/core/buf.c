@@ -1,6 +1,6 @@
-/* buf.c - growing bytes with a bound and a sticky error.
+/* buf.c - grows a buffer up to its bound, and keeps its first error.
  *
- * Growth doubles, so appending n bytes costs O(n). One byte more than `len` is always held, for
+ * The capacity doubles, so appending n bytes costs O(n). One byte more than `len` is always held, for
  * the NUL that lets C string functions read the content. */
 #include "base/core/buf.h"
 
@@ -37,7 +37,7 @@ static int grow(struct buf *b, size_t need)
     size_t cap = b->cap ? b->cap : BUF_BYTES_MIN;
     while (cap <= need)
         cap = cap > SIZE_MAX / 2 ? SIZE_MAX : cap * 2;
-    /* Doubling must not hold more than the bound allows: bound + NUL is all it can ever use. */
+    /* Doubling must not hold more than the buffer can ever use: its bound and a NUL. */
     if (bound < SIZE_MAX) cap = min_size(cap, bound + 1);
     char *data = FAULT("buf.grow") ? NULL : realloc(b->data, cap);
     if (!data) return b->rc = -ENOMEM;
@@ -58,7 +58,7 @@ int buf_reserve(struct buf *b, size_t more)
 
 int buf_append(struct buf *b, const void *data, size_t len)
 {
-    /* The bound may have been lowered since cap was taken. */
+    /* Both are compared: the bound may have been lowered since `cap` was allocated. */
     bool fits = len < b->cap - b->len && b->len + len <= (b->max ? b->max : BUF_BYTES_MAX);
     int rc = b->rc == 0 && fits ? 0 : buf_reserve(b, len);
     if (rc < 0) return rc;

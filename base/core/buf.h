@@ -1,10 +1,10 @@
-/* buf.h - bytes that grow up to a named bound.
+/* buf.h - holds bytes that grow up to a named bound.
  *
  * Layer:    base/core (libc)
  * Lifetime: { 0 } is an empty buffer bounded by BUF_BYTES_MAX; buf_fini frees it
- * Errors:   sticky. The first append that fails (-ENOMEM, or -E2BIG at the bound) is kept in
- *           `rc`; later appends do nothing and return it. Writers may append many times and
- *           check once.
+ * Errors:   sticky. The error of the first append that fails (-ENOMEM, or -E2BIG at the bound) is
+ *           kept in `rc`; later appends do nothing and return it. Writers may append many times
+ *           and check once.
  */
 #pragma once
 #include "base/core/str.h"

@@ -1,7 +1,7 @@
 /* err.c - formats error sentences, and aborts when must() fails.
  *
  * The text is a fixed array in the caller's frame: making an error can neither fail nor leak, and
- * costs nothing until it happens. */
+ * costs nothing as long as none occurs. */
 #include "base/core/err.h"
 
 #include "base/core/bits.h"
@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* bits_check: load_u32 and friends copy bytes as they lie, and files and keys are defined
+/* load_u32 and the other functions of bits.h copy bytes as they lie, and files and keys are defined
  * little-endian. A big-endian port has to swap there first. */
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "bits.h assumes a little-endian host");
 

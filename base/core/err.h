@@ -1,4 +1,4 @@
-/* err.h - error sentences beside a negative errno, and must() for our own bugs.
+/* err.h - carries an error sentence beside a negative errno, and aborts on our own bugs with must().
  *
  * Layer:   base/core (libc)
  * Threads: a struct err belongs to its caller
@@ -12,7 +12,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#define ERR_TEXT_MAX 512 /* longer sentences are cut, the start says most */
+#define ERR_TEXT_MAX 512 /* longer sentences are cut at the end */
 
 struct err {
     char text[ERR_TEXT_MAX];
@@ -30,10 +30,10 @@ int err_vset(struct err *err, int code, const char *format, va_list ap)
 int err_prefix(struct err *err, int code, const char *format, ...)
     __attribute__((format(printf, 3, 4), cold));
 
-/* The sentence, or strerror of `code` when none was written. Lives as long as `err`. */
+/* Returns the sentence, or the system's text for `code` when none was written. Lives as long as `err`. */
 const char *err_text(const struct err *err, int code);
 
-/* Names the broken promise on stderr and aborts. Compiled in always. */
+/* Prints the condition that does not hold to stderr and aborts. Compiled in always. */
 _Noreturn void must_failed(const char *condition, const char *file, int line) __attribute__((cold));
 
 #define must(condition)                                                                     \

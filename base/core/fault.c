@@ -1,7 +1,7 @@
-/* fault.c - instruments of tests: points that fail (fault.h), and a count of work (work.h).
+/* fault.c - implements the instruments of tests: points that fail (fault.h), and a count of work (work.h).
  *
- * One point is armed at a time. The name and the number are published by the release store of
- * fault_armed, and read behind an acquire load of it. */
+ * One point is armed at a time. The release store of fault_armed publishes its name and number, which
+ * are read behind an acquire load. */
 #include "base/core/fault.h"
 
 #include "base/core/work.h"

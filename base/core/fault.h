@@ -1,4 +1,4 @@
-/* fault.h - named points where a test may ask for failure.
+/* fault.h - makes named points in the code fail when a test asks for it.
  *
  * Layer:   base/core (libc)
  * Use:     if (FAULT("pages.take")) return -ENOMEM;
@@ -12,7 +12,7 @@
 /* From now on the `nth` (1-based) hit of `point` fails, once. NULL point: every point counts. */
 void fault_arm(const char *point, uint64_t nth);
 void fault_disarm(void);
-uint64_t fault_hits(void); /* hits counted since fault_arm; nth above it was never reached */
+uint64_t fault_hits(void); /* hits since fault_arm; below `nth`, nothing failed */
 
 extern bool fault_armed; /* read by the macro only */
 bool fault_hit(const char *point);

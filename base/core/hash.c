@@ -1,5 +1,5 @@
-/* hash.c - the one file that includes xxHash. Not for digests that strangers may attack: those
- * are sha256.c. */
+/* hash.c - computes XXH3 and SipHash; the only file that includes xxHash. sha256.c has the digests
+ * that withstand attack. */
 #include "base/core/hash.h"
 
 #include "base/core/bits.h"
@@ -18,13 +18,13 @@ struct hash128 hash128(const void *data, size_t len, uint64_t seed)
     return (struct hash128){ .lo = h.low64, .hi = h.high64 };
 }
 
-/* ---- tables that strangers fill ---- */
+/* ---- tables with keys from outside ---- */
 
-/* SipHash-2-4 (Aumasson and Bernstein 2012), the hash of tables that strangers fill.
+/* SipHash-2-4 (Aumasson and Bernstein 2012) hashes tables with keys that clients or peers choose.
  *
- * A fast hash whose seed is known can be inverted: keys with equal low bits are made by the
+ * A fast hash with a known seed can be inverted: an attacker makes keys with equal low bits by the
  * thousand, every one of them probes past all others, and n insertions cost n * n / 2 probes.
- * Without the key nobody can find such keys, not even by measuring answers. Rejected: XXH3 with a
+ * Without the key nobody can find them, not even by measuring response times. Rejected: XXH3 with a
  * random seed (seed-independent collisions are published for its relatives), rounds 1-3 (a third
  * faster; 8 bytes cost about 10 ns here either way beside the parsing around them). */
 
@@ -78,7 +78,7 @@ uint64_t siphash(const struct hash_key *key, const void *data, size_t len)
     return s.v0 ^ s.v1 ^ s.v2 ^ s.v3;
 }
 
-/* Until a process draws its own: tests, fuzzers and the simulator repeat themselves with it. */
+/* The default until a process draws its own; with it, tests, fuzzers and the simulator are repeatable. */
 static struct hash_key process_key = { { 0x0706050403020100u, 0x0f0e0d0c0b0a0908u } };
 
 void hash_key_set(const struct hash_key *key)

@@ -1,12 +1,12 @@
-/* hash.h - three kinds of hash: fast, keyed against strangers, and digests.
+/* hash.h - offers three kinds of hash: fast, keyed against attackers, and digests.
  *
  * Layer: base/core (xxHash, libcrypto)
  *
- *     hash64, hash128   XXH3: names that peers share and tables whose keys are our own. Anybody can
- *                       make keys that collide.
- *     hash_keyed        SipHash-2-4 under a key of this process: every table whose keys come from a
+ *     hash64, hash128   XXH3: for names that peers share and for tables with keys of our own. Anybody
+ *                       can make keys that collide.
+ *     hash_keyed        SipHash-2-4 under a key of this process: for every table with keys from a
  *                       client, a model's user or another machine
- *     sha256            identity of what strangers give us: API keys, weights
+ *     sha256            identity of data from outside: API keys, weights
  */
 #pragma once
 #include "base/core/str.h"
@@ -25,8 +25,8 @@ struct hash_key {
     uint64_t word[2];
 };
 
-/* The key of this process, before any table exists: drawn by a role when it starts
- * (proc_hash_key_draw). Without it a fixed one holds: tests, fuzzers, the simulator. */
+/* Sets the key of hash_keyed, before any table exists; a process draws it when it starts
+ * (proc_hash_key_draw). Tests, fuzzers and the simulator keep the fixed default. */
 void hash_key_set(const struct hash_key *key);
 
 uint64_t hash_keyed(const void *data, size_t len);
@@ -35,7 +35,7 @@ uint64_t siphash(const struct hash_key *key, const void *data, size_t len);
 void sha256(const void *data, size_t len, uint8_t ret[SHA256_BYTES]);
 void hmac_sha256(struct str key, const struct str *parts, size_t count, uint8_t ret[SHA256_BYTES]);
 
-/* The digest of what comes piece by piece. */
+/* Computes a digest of data that comes piece by piece. */
 struct sha256_run;
 struct sha256_run *sha256_begin(void);
 void sha256_more(struct sha256_run *run, const void *data, size_t len);
@@ -44,5 +44,5 @@ void sha256_drop(struct sha256_run *run_owned);                 /* NULL is fine 
 void hex_from(const uint8_t *bytes, size_t len, char *ret_hex); /* 2 * len + 1 bytes with NUL */
 int hex_to(struct str hex, uint8_t *ret, size_t len); /* -EINVAL unless exactly 2 * len digits */
 
-/* True when equal; takes the same time wherever they differ. */
+/* Returns true if the bytes are equal; takes the same time wherever they differ. */
 bool equal_constant_time(const void *a, const void *b, size_t len);

@@ -1,4 +1,4 @@
-/* heap.h - intrusive binary min-heap by a 64-bit key: timers, simulated events.
+/* heap.h - intrusive binary min-heap by a 64-bit key, for timers and simulated events.
  *
  * Layer: base/core (libc). The heap holds pointers to nodes that callers embed. Equal keys come
  * out in the order they went in (a sequence number breaks ties), so that runs are repeatable.

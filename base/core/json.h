@@ -1,10 +1,10 @@
-/* json.h - strict RFC 8259: a pull reader that copies nothing and a writer over struct buf.
+/* json.h - reads and writes strict JSON (RFC 8259): a pull reader that copies nothing, a writer over struct buf.
  *
  * Layer:  base/core (libc)
- * Reader: walks borrowed text. Every refusal (bad syntax, bad UTF-8, bad escape, lone surrogate,
- *         depth, duplicate comma, keys of one object, text behind the end) is JSON_ERROR, sticky,
- *         with a sentence and an offset. Memory is the struct itself.
- * Writer: commas and colons by itself; strings are escaped, invalid UTF-8 becomes U+FFFD;
+ * Reader: walks borrowed text. Every refusal (bad syntax, bad UTF-8, a bad escape, a lone surrogate,
+ *         too many levels or keys, text behind the end) is JSON_ERROR, sticky, with a sentence and
+ *         an offset. It holds no memory but the struct.
+ * Writer: puts commas and colons itself; strings are escaped, invalid UTF-8 becomes U+FFFD;
  *         NaN and infinities become null. Check w->out->rc once at the end.
  *
  *     struct json_reader r;
@@ -22,7 +22,7 @@
 #include "base/core/err.h"
 
 #define JSON_DEPTH_MAX 64
-#define JSON_KEYS_MAX 1024 /* of one object: what readers look up or fill tables with */
+#define JSON_KEYS_MAX 1024 /* of one object; bounds the tables that readers fill from it */
 
 enum json_token {
     JSON_ERROR,
@@ -47,32 +47,31 @@ struct json_reader {
     struct str raw;        /* its bytes: for KEY and STRING without the quotes, still escaped */
     size_t start;          /* offset of the current token (the opening bracket or quote) */
     bool escaped;          /* raw holds at least one backslash */
-    uint8_t expect;        /* reader's own: what may come next */
+    uint8_t expect;        /* private: what may come next (enum expect) */
     uint32_t depth;
     uint64_t in_object;            /* bit d: level d is an object */
-    uint16_t keys[JSON_DEPTH_MAX]; /* met so far, of the object at each level */
+    uint16_t keys[JSON_DEPTH_MAX]; /* keys read so far in the object at each level */
     const char *problem;           /* static sentence once token is JSON_ERROR */
-    bool beyond;                   /* the text is JSON, but more of it than is read */
+    bool beyond;                   /* the error is a bound: too many levels or keys */
 };
 
 void json_reader_init(struct json_reader *r, struct str text);
 enum json_token json_next(struct json_reader *r);
 
-/* Skips the value that comes next; with the current token an opening bracket, use
- * json_skip_rest, which goes to its end. Both return the token they stopped on: for json_skip
- * the value's last. */
+/* json_skip skips the value that comes next. json_skip_rest skips the rest of the value that starts
+ * with the current token. Both return the token on which they stopped: the value's last. */
 enum json_token json_skip(struct json_reader *r);
 enum json_token json_skip_rest(struct json_reader *r);
 
-/* Reads the value that comes next, whole, and gives its bytes (not copied), brackets and
- * quotes included. -EINVAL when it is not well-formed. */
+/* Reads the whole value that comes next and returns its bytes (not copied), brackets and quotes
+ * included. -EINVAL when it is not well-formed. */
 int json_raw_value(struct json_reader *r, struct str *ret);
 
 bool json_key_is(const struct json_reader *r,
                  const char *name); /* current KEY, unescaped compare */
 
-/* The current token as a C value; -EINVAL when it is of another type, -ERANGE when it does not
- * fit. Numbers written 1.0 or 1e3 are integers too when they are whole. */
+/* Convert the current token to a C value; -EINVAL when it is of another type, -ERANGE when it does
+ * not fit. Whole numbers written as 1.0 or 1e3 count as integers too. */
 int json_text(const struct json_reader *r, struct buf *out); /* appends the unescaped text */
 int json_text_arena(const struct json_reader *r, struct arena *a, struct str *ret); /* a copy */
 int json_i64(const struct json_reader *r, int64_t *ret);
@@ -80,21 +79,21 @@ int json_u64(const struct json_reader *r, uint64_t *ret);
 int json_f64(const struct json_reader *r, double *ret);
 int json_bool(const struct json_reader *r, bool *ret);
 
-/* err: "what: problem at byte N"; returns -EINVAL. */
+/* Sets err to "what: problem at byte N" and returns -EINVAL. */
 int json_fail(const struct json_reader *r, struct err *err, const char *what);
 
-/* True for a byte that stands in a string as it is: ASCII, no control, quote or backslash. */
+/* Returns true if the byte stands for itself in a string: ASCII, no control, quote or backslash. */
 static inline bool json_is_plain(char c)
 {
     return c >= 0x20 && c != '"' && c != '\\' && (unsigned char)c < 0x80;
 }
 
-/* Bytes at the start of `s` that are plain, eight at a time. */
+/* Counts the plain bytes at the start of `s`, eight at a time. */
 size_t json_plain(struct str s);
 
-/* Unescape a raw slice of a string: into `out`; to raw.len bytes of room, because unescaping never
- * lengthens (the bytes written, or SIZE_MAX); into an arena. -EINVAL and SIZE_MAX: a malformed escape,
- * which a reader's own slices have not. */
+/* Unescape a raw slice of a string: into `out`; to `to`, with room for raw.len bytes because unescaping
+ * never lengthens; or into an arena. json_unescape_to returns the bytes written. -EINVAL and SIZE_MAX
+ * mean a malformed escape, which slices from a reader never have. */
 int json_unescape(struct str raw, struct buf *out);
 size_t json_unescape_to(struct str raw, char *to);
 int json_unescape_arena(struct str raw, struct arena *a, struct str *ret);
@@ -122,7 +121,7 @@ void json_put_bool(struct json_writer *w, bool v);
 void json_put_null(struct json_writer *w);
 void json_put_raw(struct json_writer *w, struct str json); /* trusted, well-formed */
 
-/* key and value in one line */
+/* These write a key and its value. */
 void json_kv_str(struct json_writer *w, const char *name, struct str s);
 void json_kv_text(struct json_writer *w, const char *name, const char *text);
 void json_kv_i64(struct json_writer *w, const char *name, int64_t v);

@@ -1,12 +1,11 @@
-/* json_read.c - the pull reader: a state byte, a depth and one bit a level.
+/* json_read.c - reads JSON token by token; the state is one byte, a depth and one bit a level.
  *
  *     VALUE ──{──► FIRST_KEY ─key:─► VALUE ──scalar──► AFTER ──,──► KEY or VALUE
  *       │                                               │
  *       └──[──► FIRST_VALUE ...                         └──} or ]──► AFTER, or TAIL at depth 0
  *
  * Nothing recurses and nothing is copied: a token is a slice of the text. A string is checked
- * whole (UTF-8, escapes, surrogate pairs) when it is met, so everything that reads slices later
- * may trust them. */
+ * whole (UTF-8, escapes, surrogate pairs) when it is read, so later code may trust its slices. */
 #include "base/core/bits.h"
 #include "base/core/json.h"
 #include "base/core/work.h"
@@ -45,7 +44,7 @@ static enum json_token beyond(struct json_reader *r, const char *problem)
 
 static char peek(const struct json_reader *r)
 {
-    /* NUL is legal nowhere outside of strings, so it can stand for the end. */
+    /* Outside of strings a NUL is never legal, so it can stand for the end. */
     return r->pos < r->text.len ? r->text.data[r->pos] : 0;
 }
 
@@ -69,7 +68,7 @@ static void after_value(struct json_reader *r)
     r->expect = r->depth ? EXPECT_AFTER : EXPECT_TAIL;
 }
 
-/* Value of the four hexadecimal digits at the start of `s`; -1 when they are none. */
+/* Returns the value of the four hexadecimal digits at the start of `s`; -1 if they are not digits. */
 static int hex4(struct str s)
 {
     if (s.len < 4) return -1;
@@ -86,8 +85,8 @@ static int hex4(struct str s)
     return v;
 }
 
-/* Decodes the escape at the start of `s` (its backslash first) into out[4]: bytes read, 0 when
- * it is malformed; *ret_len says how many bytes were written. */
+/* Decodes the escape at the start of `s` (its backslash first) into out[4]. Returns the bytes read, 0
+ * when it is malformed; *ret_len is the number of bytes written. */
 static size_t escape(struct str s, char out[4], size_t *ret_len)
 {
     static const char value[256] = { ['"'] = '"',  ['\\'] = '\\', ['/'] = '/',  ['b'] = '\b',
@@ -117,8 +116,9 @@ static size_t escape(struct str s, char out[4], size_t *ret_len)
 #define EACH_BYTE UINT64_C(0x0101010101010101)
 #define HIGH_BITS (0x80 * EACH_BYTE)
 
-/* The high bit of the lowest byte of `w` that is not plain, and perhaps of bytes above it: a borrow only
- * goes upwards. A byte that equals c is 0 in w ^ c, and below 0x20 it borrows from 0x20. */
+/* Sets the high bit of the lowest byte of `w` that is not plain, and perhaps of bytes above it: a borrow
+ * only goes upwards. A byte that equals c is 0 in w ^ c, and subtracting 1 from it borrows, as
+ * subtracting 0x20 from a control character does. */
 static uint64_t not_plain(uint64_t w)
 {
     uint64_t quote = w ^ ('"' * EACH_BYTE), slash = w ^ ('\\' * EACH_BYTE);
@@ -138,13 +138,13 @@ size_t json_plain(struct str s)
     return at;
 }
 
-/* Moves pos over bytes that need no look inside a string: most of most texts. */
+/* Moves pos over the plain bytes of a string, which are most of most texts. */
 static void skip_plain(struct json_reader *r)
 {
     r->pos += json_plain(str_of(r->text.data + r->pos, r->text.len - r->pos));
 }
 
-/* Reads the string whose opening quote is at pos; false after fail(). */
+/* Reads a string; pos is at its opening quote. False after fail(). */
 static bool scan_string(struct json_reader *r)
 {
     size_t from = ++r->pos;
@@ -406,7 +406,7 @@ int json_text_arena(const struct json_reader *r, struct arena *a, struct str *re
     return json_unescape_arena(r->raw, a, ret);
 }
 
-/* A number with a point or an exponent, as an integer of magnitude below `limit`. */
+/* Reads a number with a point or an exponent as a whole number of magnitude below `limit`. */
 static int whole(struct str raw, double limit, double *ret)
 {
     double v;

@@ -1,7 +1,7 @@
-/* json_write.c - the writer: one bit a level says whether a comma is due.
+/* json_write.c - writes JSON; one bit a level says whether a comma is due.
  *
- * What it is given may be anything a model or a client produced, so strings are escaped and
- * repaired here; structure is our own code's, so a wrong nesting is must(). */
+ * Strings may hold anything that a model or a client produced, so they are escaped and repaired here.
+ * The structure comes from our own code, so a wrong nesting fails a must(). */
 #include "base/core/bits.h"
 #include "base/core/err.h"
 #include "base/core/json.h"
@@ -14,7 +14,7 @@ void json_writer_init(struct json_writer *w, struct buf *out)
     *w = (struct json_writer){ .out = out };
 }
 
-/* The comma that is due before an item, and the note that one will be due next time. */
+/* Writes the comma that is due before an item, and notes that the next item needs one. */
 static void item(struct json_writer *w)
 {
     if (w->after_key) {
@@ -62,7 +62,7 @@ void json_array_end(struct json_writer *w)
     close_bracket(w, ']');
 }
 
-/* Bytes at the start of `s` that may stand in a JSON string as they are. */
+/* Counts the bytes at the start of `s` that may stand in a JSON string as they are. */
 static size_t plain_run(struct str s)
 {
     size_t i = json_plain(s);
@@ -76,7 +76,7 @@ static size_t plain_run(struct str s)
     return i;
 }
 
-/* Writes the one character at the start of `s` that may not stand as it is; its length. */
+/* Escapes or replaces the character at the start of `s`; returns its length in `s`. */
 static size_t put_special(struct buf *out, struct str s)
 {
     static const char byte[] = "\"\\\b\f\n\r\t", name[] = "\"\\bfnrt";
@@ -95,7 +95,7 @@ static size_t put_special(struct buf *out, struct str s)
 
 static void put_quoted(struct buf *out, struct str s)
 {
-    if (buf_reserve(out, s.len + 2) < 0) return; /* it is at least so long */
+    if (buf_reserve(out, s.len + 2) < 0) return; /* the result is at least this long */
     buf_byte(out, '"');
     while (s.len) {
         size_t n = plain_run(s);
@@ -145,7 +145,7 @@ void json_put_text(struct json_writer *w, const char *text)
         json_put_null(w);
 }
 
-/* By hand: printf takes eight times as long, and a prompt is a hundred thousand token ids. */
+/* Writes a decimal number by hand: printf takes eight times as long, and a prompt is a hundred thousand ids. */
 static void put_decimal(struct buf *out, bool negative, uint64_t magnitude)
 {
     char text[21]; /* a sign and 20 digits */
@@ -182,10 +182,10 @@ void json_put_f64(struct json_writer *w, double v)
         json_put_i64(w, (int64_t)v);
         return;
     }
-    /* Any decimal of up to 15 digits survives the way through a double, so a form that is
-     * shorter than 15 digits comes out of %.15g by itself; 17 digits always suffice. Only
-     * subnormals have fewer true digits than that. Near DBL_MAX a short form may round to
-     * infinity, which str_to_f64 refuses. */
+    /* Any decimal of up to 15 digits survives conversion to a double and back, so %.15g finds a
+     * form shorter than 15 digits by itself; 17 digits always suffice. Subnormals have fewer
+     * significant digits, so they start at 1. Near DBL_MAX a short form may round to infinity,
+     * which str_to_f64 refuses. */
     char text[40]; /* 24 suffice; gcc's bound for %.*g is 38 */
     double back = 0;
     int digits = fpclassify(v) == FP_SUBNORMAL ? 1 : 15;

@@ -62,7 +62,7 @@ static inline void list_remove(struct list *node)
     node->next = node->prev = NULL;
 }
 
-/* First node, unlinked; NULL when the list is empty. */
+/* Removes the first node and returns it; NULL when the list is empty. */
 static inline struct list *list_pop_front(struct list *head)
 {
     if (list_empty(head)) return NULL;

@@ -1,8 +1,8 @@
-/* map.c - linear probing, backward-shift deletion, at most three quarters full.
+/* map.c - implements the map by linear probing and backward-shift deletion, at most three quarters full.
  *
- * A removed entry's run is closed up by moving back every follower that may stand nearer to its
- * home slot; so every probe ends at the first unused slot and nothing ever needs a rebuild except
- * growth. Rejected: tombstones (probes lengthen over weeks of insert and remove), chaining (one
+ * A removal closes the gap by moving back every later entry of the run that may stand nearer to its
+ * home slot; so every probe ends at the first unused slot and only growth rebuilds the table.
+ * Rejected: tombstones (probes lengthen over weeks of insert and remove), chaining (one
  * malloc an entry). */
 #include "base/core/map.h"
 
@@ -51,7 +51,7 @@ static size_t home_of(const struct map *m, const void *key)
     return (size_t)hash & (m->capacity - 1);
 }
 
-/* The slot that holds `key`, or the unused one where it would go. Needs one unused slot. */
+/* Returns the slot that holds `key`, or the unused one where it would go. Needs one unused slot. */
 static char *probe(const struct map *m, const void *key)
 {
     uint64_t probes = 1;
@@ -114,7 +114,7 @@ bool map_remove(struct map *m, const void *key)
     size_t mask = m->capacity - 1;
     size_t at = (size_t)(hole - m->slots) / m->slot_bytes;
     for (size_t next = (at + 1) & mask; slot_used(m, slot_at(m, next)); next = (next + 1) & mask) {
-        /* May move back only as far as its home: never when the hole lies before that. */
+        /* An entry may move back only as far as its home: it stays when the hole lies before that. */
         size_t from_home = (next - home_of(m, slot_at(m, next))) & mask;
         size_t from_hole = (next - at) & mask;
         if (from_home < from_hole) continue;

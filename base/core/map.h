@@ -1,4 +1,4 @@
-/* map.h - open addressing from fixed-size keys to fixed-size values, with a bound on its count.
+/* map.h - hash map with open addressing, from fixed-size keys to fixed-size values, with a bound on its count.
  *
  * Layer:    base/core (libc, xxHash)
  * Lifetime: values move when the map grows or an entry is removed: a returned pointer lives
@@ -12,7 +12,7 @@
 #include <stdint.h>
 
 enum map_keys {
-    MAP_FOREIGN, /* strangers may have a hand in the keys: hash_keyed */
+    MAP_FOREIGN, /* clients or peers influence the keys: hash_keyed */
     MAP_OWN,     /* the keys are ours, or a model's: XXH3 */
 };
 
@@ -25,17 +25,17 @@ struct map {
     enum map_keys keys;
 };
 
-/* Keys are compared and hashed bytewise: no padding in them. */
+/* Keys are compared and hashed bytewise, so they may hold no padding. */
 void map_init(struct map *m, size_t key_bytes, size_t value_bytes, size_t count_max,
               enum map_keys keys);
 void map_fini(struct map *m);
 
 void *map_get(const struct map *m, const void *key); /* NULL when absent */
 
-/* Finds or inserts (zeroed value; *is_new says which, may be NULL). NULL at count_max or
- * without memory. */
+/* Finds the key, or inserts it with a zeroed value; *is_new (may be NULL) is true if it was inserted.
+ * NULL at count_max or without memory. */
 void *map_put(struct map *m, const void *key, bool *is_new);
 bool map_remove(struct map *m, const void *key);
 
-/* Walks all entries: *cursor starts at 0; false at the end. Not across put or remove. */
+/* Walks all entries: *cursor starts at 0; false at the end. A put or remove ends the walk. */
 bool map_next(const struct map *m, size_t *cursor, const void **ret_key, void **ret_value);

@@ -1,4 +1,4 @@
-/* own.h - declarations that show which function frees a resource.
+/* own.h - defines macros that show in a declaration which function frees a resource.
  *
  * Layer:   base/core (libc)
  * Use:     CLEANUP(buf_fini) struct buf b = { 0 };    runs buf_fini(&b) when b leaves its scope

@@ -1,9 +1,9 @@
-/* owner.h - check that a struct is used by the thread that owns it.
+/* owner.h - checks that a struct is used by the thread that owns it.
  *
  * Layer:   base/core (libc)
- * Threads: claim, release and assert from any thread; the check is what they are for
+ * Threads: claim, release and assert may be called from any thread
  * Rules:   (1) debug, ASan and TSan builds check; other builds compile the calls to nothing
- *          (2) an unclaimed struct belongs to nobody and passes: it is being set up before its
+ *          (2) an unclaimed struct has no owner and passes: it is being set up before its
  *              thread starts, or taken down after its thread was joined
  *          (3) the layout of struct owner is the same in every build
  */
@@ -16,13 +16,13 @@ struct owner {
     uintptr_t thread; /* owner_here() of the owning thread; 0 when unclaimed */
 };
 
-/* A number that differs between the threads that are alive: errno has an address in each. */
+/* Returns a number that differs between all live threads: the address of the thread's errno. */
 static inline uintptr_t owner_here(void)
 {
     return (uintptr_t)&errno;
 }
 
-/* True when the calling thread has claimed it. */
+/* Returns true if the calling thread has claimed the struct. */
 static inline bool owner_is_here(const struct owner *o)
 {
     return __atomic_load_n(&o->thread, __ATOMIC_RELAXED) == owner_here();
@@ -49,7 +49,7 @@ static inline void owner_set(struct owner *o, uintptr_t thread)
 /* Aborts, naming file and line, when another thread owns the struct. */
 #define owner_assert(o) OWNER_CHECK(owner_is_nobody(o) || owner_is_here(o))
 
-/* The calling thread owns the struct from now on; nobody may own it yet. */
+/* Makes the calling thread the owner; the struct must have none yet. */
 #define owner_claim(o)                   \
     do {                                 \
         OWNER_CHECK(owner_is_nobody(o)); \

@@ -1,4 +1,4 @@
-/* rng.c - xoshiro256** for streams, a stateless mix for (seed, position).
+/* rng.c - implements xoshiro256** for streams, and a stateless mix for (seed, position).
  *
  * rng_below takes the high half of a 128-bit product and rejects the few draws that would favour
  * small numbers (Lemire 2019), so it is exactly uniform. rng_normal draws a fresh pair every time
@@ -82,8 +82,8 @@ double rng_normal(struct rng *r)
 
 uint64_t rng_at(uint64_t seed, uint64_t position)
 {
-    /* Seed and position are mixed apart first: with a plain sum, (seed, position + 1) and
-     * (seed + step, position) would be the same number. */
+    /* Seed and position are mixed separately first: with a plain sum, (seed, position + 1) and
+     * (seed + step, position) would give the same number. */
     return mix(mix(seed + GOLDEN) ^ mix(position * GOLDEN + 1));
 }
 

@@ -1,5 +1,5 @@
-/* sha256.c - digests of models and API keys, and their hexadecimal form. The one file of
- * base/core that includes libcrypto. */
+/* sha256.c - computes digests of models and API keys, and their hexadecimal form. It is the only file
+ * of base/core that includes libcrypto. */
 #include "base/core/err.h"
 #include "base/core/hash.h"
 
@@ -23,7 +23,7 @@ static EVP_MD_CTX *context_of(struct sha256_run *run)
 struct sha256_run *sha256_begin(void)
 {
     EVP_MD_CTX *c = EVP_MD_CTX_new();
-    must(c && EVP_DigestInit_ex(c, EVP_sha256(), NULL) == 1); /* small, and of a fixed size */
+    must(c && EVP_DigestInit_ex(c, EVP_sha256(), NULL) == 1); /* small, of a fixed size */
     return (struct sha256_run *)c;
 }
 
@@ -43,7 +43,7 @@ void sha256_drop(struct sha256_run *run_owned)
     EVP_MD_CTX_free(context_of(run_owned));
 }
 
-#define BLOCK_BYTES 64 /* of SHA-256, as RFC 2104 calls it B */
+#define BLOCK_BYTES 64 /* of SHA-256; RFC 2104 calls it B */
 
 static void hmac_pass(const uint8_t pad[BLOCK_BYTES], const struct str *parts, size_t count,
                       uint8_t ret[SHA256_BYTES])
@@ -98,7 +98,7 @@ int hex_to(struct str hex, uint8_t *ret, size_t len)
 {
     if (hex.len != 2 * len) return -EINVAL;
     for (size_t i = 0; i < hex.len; i++)
-        if (nibble(hex.data[i]) < 0) return -EINVAL; /* all before any: ret only on success */
+        if (nibble(hex.data[i]) < 0) return -EINVAL; /* all checked first: a failure leaves ret */
     for (size_t i = 0; i < len; i++)
         ret[i] = (uint8_t)(nibble(hex.data[2 * i]) << 4 | nibble(hex.data[2 * i + 1]));
     return 0;

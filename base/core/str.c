@@ -1,11 +1,11 @@
-/* str.c - borrowed text: comparison, strict numbers, UTF-8, the nearest of some names.
+/* str.c - handles borrowed text: comparison, strict numbers, UTF-8, the nearest of some names.
  *
  * Numbers go through a grammar of our own before strtod sees them, because strtod also takes
  * blanks, hexadecimal, "inf" and "nan". Muster never calls setlocale (a banned function), so the
  * decimal point is always '.'.
  *
- * UTF-8 rests on one table-like walk, sequence(), that all four users share: decode, validate,
- * "is the end torn", and "how much does one U+FFFD replace". */
+ * All UTF-8 functions share one walk, sequence(): decoding, validation, the cut before an incomplete
+ * end, and the number of bytes that one U+FFFD replaces. */
 #include "base/core/str.h"
 
 #include "base/core/bits.h"
@@ -101,7 +101,7 @@ int str_to_u64(struct str s, uint64_t *ret)
     uint64_t v = 0;
     bool wraps = false;
     for (size_t i = 0; i < s.len; i++) {
-        if (!is_digit(s.data[i])) return -EINVAL; /* before -ERANGE: "999..9x" is no number */
+        if (!is_digit(s.data[i])) return -EINVAL; /* even past the range: "999..9x" is no number */
         uint64_t digit = (uint64_t)(s.data[i] - '0');
         wraps = wraps || __builtin_mul_overflow(v, (uint64_t)10, &v) ||
                 __builtin_add_overflow(v, digit, &v);
@@ -130,7 +130,7 @@ static size_t digits(struct str s, size_t at)
     return at - from;
 }
 
-/* -?digits[.digits][(e|E)[+-]digits], wholly. */
+/* Returns true if all of `s` is -?digits[.digits][(e|E)[+-]digits]. */
 static bool is_decimal(struct str s)
 {
     size_t at = s.len && s.data[0] == '-';
@@ -165,8 +165,8 @@ int str_to_f64(struct str s, double *ret)
     return 0;
 }
 
-/* How many bytes at the start of `s` (len > 0) are a well-formed start of a sequence, at least 1,
- * and in *ret_need how many the whole sequence has; 0 when the first byte can start none.
+/* Returns how many bytes at the start of `s` (len > 0) are a well-formed start of a sequence, at
+ * least 1. *ret_need is the length of the whole sequence; 0 when the first byte can start none.
  * The second byte's range excludes overlong forms, surrogates and code points above U+10FFFF
  * (Unicode, table 3-7). */
 static size_t sequence(struct str s, size_t *ret_need)
@@ -257,7 +257,7 @@ bool str_utf8_valid(struct str s)
 
 size_t str_utf8_complete(struct str s)
 {
-    /* Only a lead byte among the last three can still be waiting for the rest. */
+    /* Only a sequence that starts in the last three bytes can be incomplete. */
     for (size_t back = 1; back <= 3 && back <= s.len; back++) {
         size_t at = s.len - back;
         if (((uint8_t)s.data[at] & 0xc0) == 0x80) continue;
@@ -268,7 +268,8 @@ size_t str_utf8_complete(struct str s)
     return s.len;
 }
 
-/* Optimal string alignment: insert, delete, replace, swap of two neighbours, each one step. */
+/* Computes the optimal string alignment distance: insert, delete, replace and the swap of two
+ * neighbours cost one step each. */
 static size_t edit_distance(struct str a, struct str b)
 {
     size_t row[3][NEAREST_CHARS_MAX + 1];

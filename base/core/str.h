@@ -1,4 +1,4 @@
-/* str.h - borrowed text with a length; it owns nothing and need not end in NUL.
+/* str.h - borrowed text with a length; it owns no memory and need not end in NUL.
  *
  * Layer: base/core (libc). All functions are pure; numbers are parsed strictly (whole
  * string, no leading blanks, no locale), so "12x" is an error and not 12.
@@ -35,38 +35,38 @@ bool str_ends(struct str s, struct str suffix);
 int str_cmp(struct str a, struct str b); /* bytewise; a shorter prefix sorts first */
 struct str str_trim(struct str s);       /* blanks and tabs at both ends */
 
-/* Cuts *rest at the first `sep`: returns what stood before, leaves what stands after.
- * With no `sep` left returns all and sets *rest to { NULL, 0 }. */
+/* Cuts *rest at the first `sep`: returns the text before it and leaves the text after it in *rest.
+ * Without a `sep` it returns all and sets *rest to { NULL, 0 }. */
 struct str str_cut(struct str *rest, char sep);
 
-/* Index of the first occurrence, or SIZE_MAX. An empty needle is found at 0. */
+/* Returns the index of the first occurrence, or SIZE_MAX. An empty needle is found at 0. */
 size_t str_find(struct str s, struct str needle);
 
-/* Strict decimal; -EINVAL for anything that is not wholly a number, -ERANGE beyond the type. */
+/* Parse strict decimal; -EINVAL for anything that is not wholly a number, -ERANGE beyond the type. */
 int str_to_i64(struct str s, int64_t *ret);
 int str_to_u64(struct str s, uint64_t *ret);
 int str_to_f64(struct str s, double *ret); /* finite only */
 
-/* True when all of `s` is well-formed UTF-8 (no overlong forms, no surrogates). */
+/* Returns true if all of `s` is well-formed UTF-8 (no overlong forms, no surrogates). */
 bool str_utf8_valid(struct str s);
 
-/* Bytes of the longest prefix of `s` that does not end inside a UTF-8 sequence. Bytes that can
- * never become valid count as complete: they are replaced later, not waited for. */
+/* Returns the length of the longest prefix of `s` that does not end inside a UTF-8 sequence. Bytes
+ * that can never become valid count as complete: they are replaced later, not waited for. */
 size_t str_utf8_complete(struct str s);
 
-/* Decodes one code point: returns its length in bytes and *ret, or 0 when the bytes at the
- * start of `s` are not a whole valid sequence. Encodes into out[4] and returns the length. */
+/* utf8_decode writes the code point at the start of `s` to *ret and returns its length in bytes, or 0
+ * when no whole valid sequence starts there. utf8_encode writes to out[4] and returns the length. */
 size_t utf8_decode(struct str s, uint32_t *ret);
 size_t utf8_encode(uint32_t code_point, char out[4]);
 
-/* Bytes at the start of `s` that one U+FFFD stands for (the maximal subpart of an ill-formed
+/* Counts the bytes at the start of `s` that one U+FFFD replaces (the maximal subpart of an ill-formed
  * sequence, as browsers and Python count); 0 when a whole valid sequence starts there. */
 size_t utf8_invalid(struct str s);
 
-/* Of `count` names the one with the least edit distance to `word`, when that distance is at
- * most a third of its length (at least 1); else NULL. For "did you mean". */
+/* Returns the name with the least edit distance to `word`, for "did you mean"; NULL if that distance
+ * is above both 1 and a third of the word's length. */
 const char *str_nearest(struct str word, const char *const *names, size_t count);
 
-/* "a, b, c" and a NUL into `ret` of `bytes`, which is not 0; the list ends before the first name
- * that does not fit whole. */
+/* Writes "a, b, c" and a NUL into `ret`, of `bytes` bytes (not 0); the list ends before the first
+ * name that does not fit whole. */
 void str_list(const char *const *names, size_t count, char *ret, size_t bytes);

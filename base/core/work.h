@@ -1,9 +1,9 @@
-/* work.h - counts what a thread's parsers and tables do, so that cost can be tested without a clock.
+/* work.h - counts the operations of a thread's parsers and tables, so that cost can be tested without a clock.
  *
  * Layer:   base/core
- * Threads: one counter a thread; reading and resetting are the thread's own
+ * Threads: each thread has a counter, which only it reads and resets
  * Unit:    one elementary operation, a nanosecond or a few: a byte looked at, a table place probed,
- *          a heap entry moved. What is dearer charges more (WORK_STEP a step of a template).
+ *          a heap entry moved. Dearer operations charge more (WORK_STEP for a step of a template).
  * Use:     always compiled in: a charge is one addition to a thread's variable, made once a token,
  *          word or lookup and never once a byte. A fuzz target or test sets it to 0, runs, and
  *          compares it with the bytes of its input:

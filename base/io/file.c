@@ -1,4 +1,4 @@
-/* file.c - files read whole and written so that a crash leaves the old or the new one.
+/* file.c - reads files whole, and writes them so that a crash leaves the old or the new one.
  *
  *     write:  name.XXXXXX -> write -> fsync -> rename over name -> fsync the folder
  *
@@ -82,7 +82,7 @@ static int write_all(int fd, struct str data)
     return 0;
 }
 
-/* The folder that holds `path`, opened; negative errno. */
+/* Opens the folder that holds `path`; negative errno. */
 static int folder_open(const char *path)
 {
     char folder[PATH_MAX];
@@ -137,7 +137,7 @@ int file_write_atomic(const char *path, struct str data, mode_t mode, struct err
         unlink(temporary);
         return fail(err, rc, "replace", path);
     }
-    /* The new file is in place; only its name might not survive a power cut. */
+    /* The new file is in place; only its name may be lost in a power cut. */
     rc = folder_sync(path);
     return rc < 0 ? fail(err, -rc, "sync the folder of", path) : 0;
 }
@@ -161,7 +161,7 @@ int file_make_folders(const char *path, mode_t mode, struct err *err)
     return 0;
 }
 
-/* What is in the lock file, for the sentence; nothing when it cannot be read. */
+/* Reads the holder from the lock file, for the sentence; empty when it cannot be read. */
 static void holder_read(int fd, char *ret, size_t size)
 {
     ssize_t n = pread(fd, ret, size - 1, 0);
@@ -221,7 +221,8 @@ static int secret_read(const char *path, char ret[2 * FILE_SECRET_BYTES + 1], st
     return 0;
 }
 
-/* link() instead of rename(): it fails when another process was first; its file is used then. */
+/* Makes the file of a new secret. link() and not rename(), because link() fails when another process was
+ * first; then the other's file is used. */
 static int secret_make(const char *path, struct err *err)
 {
     uint8_t bytes[FILE_SECRET_BYTES];

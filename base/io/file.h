@@ -1,4 +1,4 @@
-/* file.h - files read whole and written so that a crash leaves the old or the new one.
+/* file.h - reads files whole, and writes them so that a crash leaves the old or the new one.
  *
  * Layer: base/io (base/core)
  */
@@ -13,20 +13,20 @@
 /* Appends the whole file to *out. -EFBIG over bytes_max, -EISDIR, and open's and read's errors. */
 int file_read(const char *path, size_t bytes_max, struct buf *out, struct err *err);
 
-/* Writes beside the target, syncs, renames over it, syncs the folder. On failure the old file is
- * as it was and nothing is left behind. */
+/* Writes a temporary file beside `path`, syncs it, renames it over `path` and syncs the folder. On
+ * failure the old file is as it was and nothing is left behind. */
 int file_write_atomic(const char *path, struct str data, mode_t mode, struct err *err);
 
-/* mkdir -p; folders that exist keep their mode. */
+/* Makes a folder and those above it, as mkdir -p does; folders that exist keep their mode. */
 int file_make_folders(const char *path, mode_t mode, struct err *err);
 
-/* An exclusive lock for as long as the descriptor is open, which a crash also ends. The file
- * holds the owner's identity (proc_id_print) and is never removed: removing races with the next
+/* Takes an exclusive lock, which lasts as long as the descriptor is open; a crash ends it, too. The
+ * file holds the owner's identity (proc_id_print) and is never removed: removing races with the next
  * owner. -EBUSY with a sentence naming the holder. */
 int file_lock(const char *path, int *ret_fd, struct err *err);
 void file_unlock(int fd);
 
-/* Reads the secret at `path`, or makes one (mode 0600, getrandom) when there is none; of two
- * makers one wins and both read the same. -EPERM when others may read the file. `ret` receives
+/* Reads the secret at `path`, or makes one (mode 0600, getrandom) when there is none; when two processes
+ * make it at once, one wins and both read the same. -EPERM when others may read the file. `ret` receives
  * hex text. */
 int file_secret(const char *path, char ret[2 * FILE_SECRET_BYTES + 1], struct err *err);

@@ -1,9 +1,8 @@
-/* log.c - one event, one line, one write.
+/* log.c - formats an event as one line, writes it in one write, and bounds the log's file.
  *
- * The format is walked by us rather than printed whole by vsnprintf, because only then it is
- * known where a value begins and ends: what a conversion produced is quoted when it could be
- * taken for more than a value. Each conversion itself is still libc's. A line is built on the
- * stack: no malloc, no lock.
+ * We walk the format ourselves rather than print it whole by vsnprintf, because only then we know
+ * where a value begins and ends: a value that could be taken for more than a value is quoted. Each
+ * conversion itself is still libc's. A line is built on the stack: no malloc, no lock.
  */
 #include "base/io/log.h"
 
@@ -45,15 +44,15 @@ struct args {
 
 /* ---- the file ----
  *
- * The log's own writer keeps the file within its bound: FILE, FILE.1, FILE.2, ... There is nobody
- * else to do it: the command that started us has ended, and a fleet on a laptop has no logrotate.
+ * The log's own writer keeps the file within its bound: FILE, FILE.1, FILE.2, ... No other process
+ * would do it: the command that started us has ended, and a fleet on a laptop has no logrotate.
  * The writer counts its bytes, and once the count may have reached the bound it asks for the size,
  * because a process may share the file with its children. The new file takes the number of the old
  * descriptor, so that every line goes on through the same number.
  *
- *   (1) only a regular file is turned: a pipe, a terminal and the journal keep their own
- *   (2) a file that somebody else has renamed or removed is left alone
- *   (3) no line is lost or halved: what was being written ends up in FILE.1
+ *   (1) only a regular file is turned: a pipe, a terminal and the journal keep their own bounds
+ *   (2) a file that another program has renamed or removed is left alone
+ *   (3) no line is lost or halved: a line that was being written ends up in FILE.1
  *   (4) any thread may write; one of them renames, the others go on writing to the old file */
 
 #define LOG_FILE_COUNT 3 /* older files that are kept beside the one being written */
@@ -66,7 +65,7 @@ static struct {
     int64_t left;       /* atomic: bytes until the size is looked at */
 } file = { .lock = LOCK_INIT };
 
-/* Watches the file behind `fd` from now on; 0 bytes: never again. Before other threads log. */
+/* Watches the file behind `fd` from now on, or none if bytes_max is 0. Call before other threads log. */
 static void file_keep(int fd, uint64_t bytes_max)
 {
     struct stat st;
@@ -81,7 +80,7 @@ static void file_keep(int fd, uint64_t bytes_max)
     __atomic_store_n(&file.bytes_max, ours ? bytes_max : 0, __ATOMIC_RELEASE);
 }
 
-/* "PATH.N", or PATH itself for 0. */
+/* Writes "PATH.N", or PATH itself for 0. */
 static bool file_name(char ret[PATH_MAX], int number)
 {
     int n = number ? snprintf(ret, PATH_MAX, "%s.%d", file.path, number)
@@ -89,14 +88,15 @@ static bool file_name(char ret[PATH_MAX], int number)
     return n > 0 && n < PATH_MAX;
 }
 
-/* True when the path still names what `st` describes. */
+/* Returns true if the path still names the file that `st` describes. */
 static bool is_there(const struct stat *st)
 {
     struct stat now;
     return stat(file.path, &now) == 0 && now.st_dev == st->st_dev && now.st_ino == st->st_ino;
 }
 
-/* What fails leaves the old file in use; it is tried again when as much was written once more. */
+/* Renames the files and begins a new one. When a step fails, the old file stays in use, and the next try
+ * comes after as many bytes again. */
 static void turn(const struct stat *st)
 {
     char from[PATH_MAX], to[PATH_MAX];
@@ -118,19 +118,19 @@ static void look(uint64_t bytes_max)
     struct stat st;
     if (fstat(file.fd, &st) < 0) return;
     uint64_t size = (uint64_t)st.st_size;
-    /* Before the turn: what others write meanwhile counts for the file that comes. */
+    /* Set before the turn: bytes that other threads write meanwhile count for the new file. */
     int64_t left = (int64_t)(size < bytes_max ? bytes_max - size : bytes_max);
     __atomic_store_n(&file.left, left, __ATOMIC_RELAXED);
     if (size >= bytes_max) turn(&st);
 }
 
-/* Counts bytes that were written to it; almost always an addition. */
+/* Counts bytes that were written to the file; almost always this is one subtraction. */
 static void file_wrote(size_t bytes)
 {
     uint64_t bytes_max = __atomic_load_n(&file.bytes_max, __ATOMIC_ACQUIRE);
     if (bytes_max == 0) return;
     if (__atomic_sub_fetch(&file.left, (int64_t)bytes, __ATOMIC_RELAXED) > 0) return;
-    if (!lock_try(&file.lock)) return; /* another thread is at it */
+    if (!lock_try(&file.lock)) return; /* another thread turns the file */
     look(bytes_max);
     lock_drop(&file.lock);
 }
@@ -160,13 +160,13 @@ uint64_t log_lost(void)
     return __atomic_load_n(&lost, __ATOMIC_RELAXED);
 }
 
-/* Room is kept for a closing quote, the note and the newline. */
+/* Returns true if `len` more bytes fit, with room for a closing quote, the note and the newline. */
 static bool fits(const struct line *l, size_t len)
 {
     return !l->cut && l->len + len + 1 + sizeof CUT_NOTE <= sizeof l->text;
 }
 
-/* All of `s` or nothing, so that no escape is halved. */
+/* Appends all of `s` or nothing, so that no escape is halved. */
 static void put(struct line *l, struct str s)
 {
     if (!fits(l, s.len)) {
@@ -309,7 +309,7 @@ static void put_value(struct line *l, struct str s)
     if (!bare) l->text[l->len++] = '"';
 }
 
-/* One blank-separated part of the format: key=value, or a value alone. */
+/* Appends one blank-separated part of the format: key=value, or a value alone. */
 static const char *put_part(struct line *l, const char *p, struct args *a)
 {
     size_t key = strcspn(p, "= %");

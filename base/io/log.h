@@ -1,8 +1,8 @@
-/* log.h - one event, one line, one write: `time level event key=value ...` to stderr.
+/* log.h - writes each event as one line, in one write: `time level event key=value ...` to stderr.
  *
  * Layer:   base/io (base/core)
  * Threads: any; a line is one write(2) of at most LOG_LINE_MAX bytes, so lines never mix
- * Rules:   (1) keys and blanks are the format's, values are the conversions': a value with a
+ * Rules:   (1) keys and blanks come from the format, values from its conversions: a value with a
  *              blank, a quote, '=' or a control byte is quoted and escaped, so that no peer can
  *              forge a key or a line
  *          (2) names are snake_case; the request id comes first
@@ -20,21 +20,21 @@ enum log_level { LOG_DEBUG, LOG_INFO, LOG_WARN, LOG_ERROR, LOG_LEVEL_COUNT };
 
 extern const char *const log_level_names[LOG_LEVEL_COUNT + 1]; /* for a CONFIG_ENUM row */
 
-void log_set_level(enum log_level least); /* LOG_INFO until said otherwise */
-void log_set_fd(int fd);                  /* 2 until said otherwise */
+void log_set_level(enum log_level least); /* default: LOG_INFO */
+void log_set_fd(int fd);                  /* default: 2 */
 
-/* The file behind that descriptor becomes FILE.1 at so many bytes, and a new one begins; 0: never. */
+/* Sets the size at which the file behind that descriptor becomes FILE.1 and a new one begins; 0: never. */
 void log_set_max(uint64_t bytes_max);
 
-/* Conversions: d i u x X o c s f g e p and %%, with flags, width, precision (also .*), and the
- * lengths hh h l ll z j t. */
+/* Logs an event. Conversions: d i u x X o c s f g e p and %%, with flags, width, precision (also .*),
+ * and the lengths hh h l ll z j t. */
 void log_event(enum log_level level, const char *event, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
-/* Lines that could not be written (full pipe, closed stderr) since the start. */
+/* Returns how many lines could not be written (full pipe, closed stderr) since the start. */
 uint64_t log_lost(void);
 
-/* For events that may come by the thousand: lets one through per `every_us`.
+/* Lets one event per `every_us` through, of those that may come by the thousand.
  *     if (log_pass(&limit, now_us, 1000000, &skipped)) log_event(..., "skipped=%lu", skipped); */
 struct log_limit {
     int64_t next_us;

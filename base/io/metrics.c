@@ -1,4 +1,4 @@
-/* metrics.c - counters, gauges and histograms from one static table.
+/* metrics.c - keeps and prints the counters, gauges and histograms of one static table.
  *
  * A value is a double in a 64-bit atomic: seconds and dollars are counted as well as requests,
  * and below 2^53 every integer is exact. Adding is a compare-and-swap loop, which on a counter
@@ -39,7 +39,7 @@ struct metric {
     uint32_t series_count; /* without `other` */
     uint32_t series_max;
     uint64_t overflows;
-    bool other_used;              /* somebody holds `other`, so it is shown */
+    bool other_used;              /* a caller holds `other`, so it is shown */
     struct metric_series *series; /* in order of their making */
     struct metric_series *other;  /* the unlabelled, or the one beyond the bound */
 };
@@ -332,7 +332,7 @@ static void put_number(struct buf *out, double v)
     buf_text(out, text);
 }
 
-/* Help texts escape \ and newlines; label values also quotes. */
+/* Appends a text with escapes: help texts escape \ and newlines; label values also quotes. */
 static void put_escaped(struct buf *out, struct str s, bool quotes)
 {
     for (size_t i = 0; i < s.len; i++) {
@@ -346,7 +346,7 @@ static void put_escaped(struct buf *out, struct str s, bool quotes)
     }
 }
 
-/* name_suffix{a="x",le="0.5"} */
+/* Appends name_suffix{a="x",le="0.5"}. */
 static void put_name(struct buf *out, const struct metric_series *s, const char *suffix, bool le,
                      double bound)
 {

@@ -1,4 +1,4 @@
-/* metrics.h - counters, gauges and histograms from one static table, in Prometheus' text form.
+/* metrics.h - keeps counters, gauges and histograms of one static table; prints Prometheus' text form.
  *
  * Layer:    base/io (base/core)
  * Threads:  metric_add/set/observe from any thread (relaxed atomics, no lock, no hashing);
@@ -30,7 +30,7 @@ struct metric_desc {
     uint32_t series_max; /* 0: METRIC_SERIES_DEFAULT; only with labels */
 };
 
-/* A bound to insert into a histogram's buckets, so that attainment of an SLO is exact. */
+/* A bound that is inserted into a histogram's buckets, so that attainment of an SLO is exact. */
 struct metric_target {
     uint32_t metric; /* index in the table */
     double bound;
@@ -51,11 +51,11 @@ static inline void metrics_freep(struct metrics **m)
     *m = NULL;
 }
 
-/* The handle of an unlabelled metric: an array access. */
+/* Returns the handle of an unlabelled metric; costs an array access. */
 struct metric_series *metric_of(const struct metrics *m, uint32_t metric);
 
-/* The handle for label values (as many as the metric has labels), made when new. Never NULL: at
- * the bound, or without memory, the "other" series. Keep the handle, do not look up per event. */
+/* Returns the handle for label values (as many as the metric has labels), made when new. Never NULL: at
+ * the bound, or without memory, it is the "other" series. Keep the handle, do not look up per event. */
 struct metric_series *metric_series(struct metrics *m, uint32_t metric, const struct str *values);
 
 void metric_add(struct metric_series *s, double v); /* counters: v >= 0; gauges: any */
@@ -64,7 +64,7 @@ void metric_set(struct metric_series *s, double v);     /* gauges */
 void metric_observe(struct metric_series *s, double v); /* histograms; NaN is dropped */
 double metric_value(const struct metric_series *s);     /* counters and gauges */
 
-/* What a histogram held at one moment; counts[i] is of its own bucket, not cumulated. */
+/* The content of a histogram at one moment; counts[i] is of its own bucket, not cumulated. */
 struct metric_snapshot {
     double bounds[METRIC_BUCKETS_MAX];
     uint64_t counts[METRIC_BUCKETS_MAX + 1]; /* the last: above every bound */
@@ -74,9 +74,10 @@ struct metric_snapshot {
 };
 void metric_snapshot(const struct metric_series *s, struct metric_snapshot *ret);
 
-/* Prometheus text exposition 0.0.4, content type METRICS_CONTENT_TYPE. -E2BIG, -ENOMEM. */
+/* Appends all metrics as Prometheus text exposition 0.0.4, content type METRICS_CONTENT_TYPE. -E2BIG,
+ * -ENOMEM. */
 #define METRICS_CONTENT_TYPE "text/plain; version=0.0.4; charset=utf-8"
 int metrics_render(struct metrics *m, struct buf *out);
 
-/* The rows of a table for docs/metrics.md. */
+/* Appends the rows of a table for docs/metrics.md. */
 int metrics_markdown(const struct metric_desc *table, uint32_t count, struct buf *out);

@@ -1,4 +1,4 @@
-/* proc.c - start a process, know it again after our own restart, and never signal a stranger.
+/* proc.c - starts processes, recognises them after a restart of our own, and signals no other process.
  *
  *     parent                              child
  *     prepare argv, environment, files
@@ -59,7 +59,7 @@ static void boot_read(void)
     if (n > 0) boot_digest = hash64(text, (size_t)n, 0);
 }
 
-/* State letter and start time. The name in parentheses may itself hold parentheses and blanks,
+/* Reads state letter and start time. The name in parentheses may itself hold parentheses and blanks,
  * so fields are counted behind the last ')': the state is the 1st there, the start the 20th. */
 static int stat_read(pid_t pid, char *ret_state, uint64_t *ret_start)
 {
@@ -150,7 +150,7 @@ int proc_self_path(char *ret, size_t size)
     ssize_t n = readlink("/proc/self/exe", path, sizeof path);
     if (n < 0) return -errno;
     struct str real = str_of(path, (size_t)n);
-    /* Replaced while we run: the link still opens the program that we are. */
+    /* The file was replaced while we run: the link still opens the running program. */
     if (str_ends(real, STR(" (deleted)"))) real = STR("/proc/self/exe");
     if (real.len >= size) return -ENAMETOOLONG;
     memcpy(ret, real.data, real.len);
@@ -216,7 +216,7 @@ struct failure {
     int code;
 };
 
-/* All that the child needs, made before the fork. */
+/* Everything that the child needs, made before the fork. */
 struct plan {
     char path[PATH_MAX];
     const char *const *argv;
@@ -269,7 +269,7 @@ _Noreturn static void child_run(const struct plan *p)
     child_fail(status, STEP_EXEC);
 }
 
-/* argv[0] along PATH, as execvp would, but before the fork. */
+/* Finds argv[0] along PATH, as execvp would, but before the fork. */
 static int path_find(const char *name, char ret[PATH_MAX])
 {
     if (strchr(name, '/'))
@@ -295,7 +295,8 @@ static bool env_has(const char *const *add, const char *entry)
     return false;
 }
 
-/* Ours without the names in `add`, then `add`. The strings are borrowed, the array is malloc'd. */
+/* Makes the child's environment: ours without the names in `add`, then `add`. The strings are borrowed,
+ * the array is malloc'd. */
 static int env_make(const char *const *add, char ***ret)
 {
     size_t ours = 0, more = 0, n = 0;
@@ -314,7 +315,7 @@ static int env_make(const char *const *add, char ***ret)
     return 0;
 }
 
-/* Above the standard three, so that dup2 in the child cannot overwrite it. */
+/* Moves a descriptor above STATUS_FD, so that dup2 in the child cannot overwrite it. */
 static int above_standard(int fd)
 {
     if (fd < 0 || fd > STATUS_FD) return fd;
@@ -383,7 +384,7 @@ static void wait_gone(pid_t pid)
     }
 }
 
-/* Until exec closed the pipe, or the child said what failed. */
+/* Reads the status pipe until exec has closed it or the child has reported a failure. */
 static int status_read(int fd, struct failure *ret)
 {
     ssize_t n;
@@ -468,7 +469,7 @@ int proc_reap(struct proc *p, struct proc_exit *ret)
     if (!is_readable(p->pidfd, 0)) return -EAGAIN;
     struct proc_exit exit = { 0 };
     siginfo_t info = { 0 };
-    /* By pid: as long as it is not reaped, ours cannot have been given to another. */
+    /* The pid is safe to use: until a child is reaped, no other process gets its pid. */
     if (p->child && waitid(P_PID, (id_t)p->id.pid, &info, WEXITED | WNOHANG) == 0 &&
         info.si_pid != 0) {
         exit.known = true;

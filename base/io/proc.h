@@ -1,4 +1,4 @@
-/* proc.h - start a process, know it again after our own restart, and never signal a stranger.
+/* proc.h - starts processes, recognises them after a restart of our own, and signals no other process.
  *
  * Layer:    base/io (base/core)
  * Identity: a pid is reused, so a process is pid + start time (clock ticks since boot, field 22
@@ -16,7 +16,7 @@
 #define PROC_ARGS_MAX 256 /* arguments, and environment additions */
 
 struct proc_id {
-    int64_t pid; /* 0: nobody */
+    int64_t pid; /* 0: none */
     uint64_t start_ticks;
     uint64_t boot; /* digest of the kernel's boot id */
 };
@@ -28,7 +28,7 @@ struct proc {
 };
 
 struct proc_exit {
-    bool known;  /* false for adopted processes: they ended, nobody tells us how */
+    bool known;  /* false for adopted processes: only a parent learns how a process ended */
     bool killed; /* by a signal: code is its number */
     int code;
 };
@@ -42,16 +42,16 @@ struct proc_spec {
     bool detached; /* lives on when we die; otherwise it is killed with the spawning thread */
 };
 
-/* Runs it in a session of its own with stdin from /dev/null, default signals, an empty mask and
- * no descriptor but 0, 1, 2. Returns after exec succeeded; what exec refused is returned here.
- * *ret is closed with proc_close. */
+/* Starts the program in a session of its own with stdin from /dev/null, default signals, an empty mask
+ * and no descriptor but 0, 1, 2. Returns after exec succeeded, or with the error of exec. *ret is closed
+ * with proc_close. */
 int proc_spawn(const struct proc_spec *spec, struct proc *ret, struct err *err);
 
-/* A pidfd for a process that may not be our child. -ESRCH when it is gone. */
+/* Opens a pidfd for a process that may not be our child. -ESRCH when it is gone. */
 int proc_adopt(const struct proc_id *id, struct proc *ret, struct err *err);
 void proc_close(struct proc *p); /* our descriptor only; the process runs on */
 
-/* After pidfd became readable: collects the status of a child. -EAGAIN while it runs. */
+/* Collects the status of a child after pidfd became readable. -EAGAIN while it runs. */
 int proc_reap(struct proc *p, struct proc_exit *ret);
 
 /* Reaps every child that has ended, for a process that starts others and waits for none of them.
@@ -61,7 +61,7 @@ uint32_t proc_reap_all(void);
 /* Waits for the end, then reaps. -ETIMEDOUT. */
 int proc_wait(struct proc *p, int64_t timeout_us, struct proc_exit *ret);
 
-/* Draws the key of hash_keyed (base/core/hash.h) for this process: when a role starts, before any
+/* Draws the key of hash_keyed (base/core/hash.h) for this process; called when a role starts, before any
  * table exists. -EIO without random bytes: a role does not serve under a key that is known. */
 int proc_hash_key_draw(struct err *err);
 
@@ -70,14 +70,14 @@ struct proc_id proc_id_self(void);
 bool proc_id_eq(const struct proc_id *a, const struct proc_id *b);
 bool proc_is_alive(const struct proc_id *id); /* a zombie is not */
 
-/* To the process, or to its whole session's process group. -ESRCH when it is gone or the pid is
- * somebody else's now. */
+/* Signals the process, or its whole session's process group. -ESRCH when it is gone or another process
+ * has its pid now. */
 int proc_signal(const struct proc_id *id, int signo, struct err *err);
 int proc_signal_group(const struct proc_id *id, int signo, struct err *err);
 
-/* "pid 123 start 456 boot 89abcdef01234567": lock files, reports, the store. */
+/* Prints "pid 123 start 456 boot 89abcdef01234567", the form in lock files, reports and the store. */
 void proc_id_print(const struct proc_id *id, char ret[PROC_ID_TEXT_MAX]);
 int proc_id_parse(struct str text, struct proc_id *ret); /* -EINVAL */
 
-/* The path of the running program: what `muster up` starts again with other arguments. */
+/* Gets the path of the running program, which `muster up` starts again with other arguments. */
 int proc_self_path(char *ret, size_t size);

@@ -1,10 +1,10 @@
-/* hardware.c - the table of accelerators.
+/* hardware.c - holds the table of accelerators.
  *
- * Peaks: vendors' data sheets. Fitted: microsoft/vidur's and casys-kaist/LLMServingSim's published
- * kernel tables; `muster perf fit` repeats the fit. The rows without a table start at about the mean
- * of those with one; mi300x at less, since public runs of its matrices reach about half of its peak.
- * Memory kept free of KV follows the token budget that devices of the size usually run with: 5.5
- * GiB at 8,192 tokens, a quarter of it at 2,048. */
+ * Peaks are from vendors' data sheets. Constants are fitted to the published kernel tables of
+ * microsoft/vidur and casys-kaist/LLMServingSim; `muster perf fit` repeats the fit. Hardware without a
+ * table starts at about the mean of the fitted ones; mi300x at less, since public runs of its matrices
+ * reach about half of its peak. Memory kept free of KV follows the step budget that devices of the size
+ * usually run with: 5.5 GiB at 8,192 tokens, a quarter of it at 2,048. */
 #include "base/perf/hardware.h"
 
 #include "base/core/bits.h"
@@ -12,7 +12,7 @@
 #define GIB 1073741824.0
 #define LARGE (5.5 * GIB)   /* 8,192 tokens a step */
 #define SMALL (1.375 * GIB) /* 2,048 tokens a step */
-/* Read off the attention tables of two devices; shared by all accelerators. */
+/* These come from the attention tables of two devices; all accelerators share them. */
 #define GPU                                                                               \
     .host_s = 0.8e-3, .seq_s = 4.4e-6, .link_s = 30e-6, .attn_s = 9e-6, .attn_tile = 224, \
     .attn_spare = 128, .attn_seq = 48, .attn_mixed = 1.75
@@ -69,8 +69,8 @@ const struct hardware hardware_table[] = {
       .link_bytes_s = 64e9, GPU,
       .eff_bytes = 0.787, .eff_flops = 0.849, .eff_rows = 0.938, .layer_s = 0, .eff_attn = 0.419,
       .eff_link = 0.6, .tokens_validated_max = 2048, .validated = true, .attn_validated = true },
-    /* One core with AVX-512 under our own engine and muster-tiny, whose weights its caches hold.
-     * Fitted to the faster steps of a busy machine: not validated. */
+    /* One core with AVX-512 that runs our own engine with muster-tiny, small enough for its caches.
+     * Fitted to the faster steps of a busy machine, so not validated. */
     { .name = "cpu", .flops = 116e9, .bytes_s = 60e9, .mem_bytes = 8 * GIB,
       .activation_bytes = 0.1 * GIB, .watts_idle = 10, .watts_max = 32, .cores = 1,
       .host_s = 0, .seq_s = 143e-6, .attn_tile = 1, .attn_mixed = 1,

@@ -1,8 +1,8 @@
-/* lengths.c - moments and a coarse histogram of request lengths.
+/* lengths.c - keeps moments and a coarse histogram of request lengths.
  *
- * Means alone understate the work: what a session reads while it decodes grows with the square of
- * its answer and with prompt times answer, so both second moments and the cross moment are kept
- * exactly. The bins, a factor of two wide, carry the tails. */
+ * Means alone understate the work: the tokens that a session reads while it decodes grow with the square
+ * of its output and with prompt times output, so both second moments and the cross moment are kept
+ * exactly. The bins, a factor of two wide, describe the tails. */
 #include "base/perf/lengths.h"
 
 #include <math.h>
@@ -55,7 +55,7 @@ void lengths_join(const struct lengths *a, const struct lengths *b, struct lengt
     *ret = r;
 }
 
-/* The bin in which the share q falls, and how far into it, as a length. */
+/* Finds the bin of the share q and interpolates in it; returns a length. */
 static double quantile(const float sum[LENGTH_BINS], double count, double q)
 {
     double left = q * count;

@@ -1,4 +1,4 @@
-/* lengths.h - moments and a coarse histogram of request lengths.
+/* lengths.h - holds moments and a coarse histogram of request lengths.
  *
  * Layer:   base/perf (base/core)
  * Threads: pure functions over values
@@ -8,22 +8,22 @@
 
 #define LENGTH_BINS 12 /* the k-th holds lengths in [16 * 2^k, 32 * 2^k); the first from 1 */
 
-/* Lengths of requests: what caches held is not in the prompt, answers are as predicted. */
+/* Lengths of requests in tokens: prompts without their cached tokens, outputs as predicted. */
 struct lengths {
-    double count;                        /* requests behind it; 0: absent */
-    double age_s;                        /* of the newest */
+    double count;                        /* requests counted; 0: absent */
+    double age_s;                        /* of the newest request */
     double prompt, output;               /* means */
     double prompt_sq, output_sq, cross;  /* means of P^2, O^2 and P O */
     float bin[LENGTH_BINS][LENGTH_BINS]; /* by prompt, then output; sums to count */
 };
 
-/* Adds a request to sums (means times count); lengths_mean turns them into means. */
+/* lengths_add adds a request to sums (means times count); lengths_mean turns the sums into means. */
 void lengths_add(struct lengths *l, double prompt, double output, double weight);
 void lengths_mean(struct lengths *l);
 
-/* The two together, each by its count. */
+/* Joins two distributions, each weighted by its count. */
 void lengths_join(const struct lengths *a, const struct lengths *b, struct lengths *ret);
 
-/* The length that a share q of the prompts (answers) stays below, from the bins. */
+/* Return the length below which a share q of the prompts (outputs) stays, from the bins. */
 double lengths_prompt_quantile(const struct lengths *l, double q);
 double lengths_output_quantile(const struct lengths *l, double q);

@@ -1,5 +1,5 @@
-/* model_spec.c - read the shape of a model. Keys are rows of a table, so that the parser, its
- * errors and its ranges are one place. */
+/* model_spec.c - reads the shape of a model. One table holds all keys, so that the parser, its errors
+ * and its ranges agree. */
 #include "base/perf/model_spec.h"
 
 #include "base/core/bits.h"
@@ -39,8 +39,8 @@ static const struct spec_key keys[] = {
 // clang-format on
 #define KEYS COUNT_OF(keys)
 
-/* Bytes of one element. Blocks of GGUF have their scale in them (34 bytes of 32 weights, 18 of 32);
- * the scales of int4 and fp4, of groups that differ from maker to maker, are not counted. */
+/* Bytes of one element. GGUF's blocks include their scale (q8_0: 34 bytes for 32 weights, q4_0: 18);
+ * the scales of int4 and fp4 are not counted, because the size of their groups differs between vendors. */
 static const struct {
     const char *name;
     double bytes;
@@ -117,7 +117,7 @@ static int put_name(struct model_spec *spec, struct str value, uint32_t line, st
     return 0;
 }
 
-/* Neither the same key twice nor two keys that say the same. */
+/* Refuses a repeated key, and a key for a value that another key has set. */
 static int check_seen(uint32_t seen, uint32_t at, uint32_t line, struct err *err)
 {
     for (uint32_t i = 0; i < KEYS; i++) {
@@ -149,7 +149,7 @@ static int put_line(struct model_spec *spec, struct str text, uint32_t *seen, ui
     return unknown_key(key, line, err);
 }
 
-/* What was not said follows from what was; what was said must fit together. */
+/* Fills in defaults for absent keys and checks that the keys fit together. */
 static int complete(struct model_spec *spec, uint32_t seen, struct err *err)
 {
     if (!spec->name[0]) return err_set(err, -EINVAL, "name is missing");
@@ -215,7 +215,7 @@ bool model_spec_at(uint32_t i, struct model_spec *ret)
 
 #define NAMES_MAX 64 /* shipped specs that an unknown name is compared with */
 
-/* With the nearest name, or with all of them. */
+/* Returns -ENOENT; the sentence has the nearest name, or all names. */
 static int no_model(struct str name, const char *const *names, uint32_t count, struct err *err)
 {
     const char *near = str_nearest(name, names, count);

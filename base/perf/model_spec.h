@@ -1,9 +1,9 @@
-/* model_spec.h - the shape of a model, as far as seconds and bytes depend on it.
+/* model_spec.h - describes the shape of a model, as far as seconds and bytes depend on it.
  *
- * Layer:   policies (base/core)
+ * Layer:   base/perf (base/core)
  * Threads: pure functions
  *
- * A spec is a small text of `key: value` lines, `#` begins a comment:
+ * A spec is a small text of `key: value` lines; `#` begins a comment:
  *
  *     name: llama-3-8b
  *     layers: 32
@@ -35,24 +35,24 @@ struct model_spec {
     uint32_t experts, experts_active; /* 0: a dense model */
     bool gated;                       /* three matrices in a feed-forward (default), else two */
     bool tied;                        /* embedding and output share a matrix; default no */
-    double weight_bytes;              /* of one weight, as a number or by dtype; default 2 */
-    double kv_element_bytes;          /* the same, kv_dtype; default 2 */
+    double weight_bytes;              /* of one weight, given as a number or by dtype; default 2 */
+    double kv_element_bytes;          /* of one K or V element; likewise by kv_dtype; default 2 */
 };
 
-/* On failure *ret is untouched and err names the line. Refuses unknown and repeated keys, numbers
- * out of range, and shapes that do not fit together. */
+/* Parses a spec. Refuses unknown and repeated keys, numbers out of range, and shapes that do not fit
+ * together. On failure *ret is untouched and err names the line or the model. */
 int model_spec_parse(struct str text, struct model_spec *ret, struct err *err);
 
-/* The keys of a spec, with commas between them, into `ret` of `bytes`. */
+/* Writes the keys of a spec, separated by commas, into `ret` of `bytes` bytes. */
 void model_spec_keys(char *ret, size_t bytes);
 
-/* A shipped one, by name; -ENOENT with the nearest name, or with all, otherwise. */
+/* Finds a shipped spec by name; -ENOENT with the nearest name, or with all names, if there is none. */
 int model_spec_find(struct str name, struct model_spec *ret, struct err *err);
 
-/* The shipped ones in order of their names; false when `i` is beyond the last. */
+/* Returns the i-th shipped spec, in order of names; false when `i` is beyond the last. */
 bool model_spec_at(uint32_t i, struct model_spec *ret);
 
 double model_spec_attention_weights(const struct model_spec *m); /* of one layer */
 double model_spec_ffn_weights(const struct model_spec *m);       /* of one layer, one expert */
 double model_spec_weights(const struct model_spec *m);           /* all parameters */
-double model_spec_kv_token_bytes(const struct model_spec *m);    /* of one cached token */
+double model_spec_kv_token_bytes(const struct model_spec *m);    /* of a cached token, all layers */

@@ -1,6 +1,6 @@
-/* model_specs.h - the text of the shipped model specs: those of models/specs, one after another.
+/* model_specs.h - gives the text of the shipped model specs: the files of models/specs, one after another.
  *
- * Layer: policies (base/core)
+ * Layer: base/perf (base/core); cmake/embed.cmake makes the source file
  */
 #pragma once
 #include "base/core/str.h"

@@ -1,4 +1,4 @@
-/* perf.c - coefficients of the step-time model: scaled by a clock, and checked. */
+/* perf.c - scales the coefficients of the step-time model by a clock, and checks them. */
 #include "base/perf/perf.h"
 
 #include "base/core/bits.h"

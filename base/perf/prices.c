@@ -1,4 +1,4 @@
-/* prices.c - read a list of prices: seven words a line. */
+/* prices.c - reads a list of prices: seven words a line. */
 #include "base/perf/prices.h"
 
 #include "base/core/bits.h"
@@ -86,7 +86,7 @@ static struct str next_word(struct str *rest)
         word = str_cut(rest, ' ');
         struct str tabbed = word;
         struct str first = str_cut(&tabbed, '\t');
-        if (tabbed.data) { /* a tab within: what stands behind it is read next */
+        if (tabbed.data) { /* the word ends at a tab: the text behind the tab is read next */
             *rest = str_of(tabbed.data, tabbed.len + (rest->data ? rest->len + 1 : 0));
             word = first;
         }

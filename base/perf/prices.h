@@ -1,13 +1,13 @@
-/* prices.h - a dated list of what accelerators cost: one line an offer.
+/* prices.h - reads a dated list of prices of accelerators: one line an offer.
  *
- * Layer:   policies (base/core)
+ * Layer:   base/perf (base/core)
  * Threads: pure
  *
  *     hardware provider zone purchase dollars-an-hour date source
  *     h100     aws     -    on_demand 6.88 2026-11-09 data-receipts
  *
- * `#` begins a comment. purchase is on_demand or spot; zone and date may be `-`, which is unknown,
- * not none. A copy is compiled in (prices/); people pass a newer one.
+ * `#` begins a comment. purchase is on_demand or spot; zone and date may be `-` for unknown. A copy of
+ * the list is compiled in (prices/); users can pass a newer one.
  */
 #pragma once
 #include "base/core/err.h"
@@ -33,12 +33,13 @@ struct prices {
     uint32_t count;
 };
 
-/* On failure *ret is untouched and err names the line: unknown hardware or purchase, a price that
- * is not above 0, a date that is none, words too many or too few. */
+/* Parses a list. Refuses unknown hardware or purchase, a price that is not above 0 or is above 10,000, an
+ * invalid date and lines of more or fewer than seven words. On failure *ret is untouched and err names
+ * the line. */
 int prices_parse(struct str text, struct prices *ret, struct err *err);
 
-/* "2026-11-09" as days since 1970-01-01; -EINVAL for what is no day of the calendar. */
+/* Converts "2026-11-09" to days since 1970-01-01; -EINVAL if it is no day of the calendar. */
 int price_day(struct str text, int32_t *ret);
 
-/* The compiled-in list. */
+/* Returns the compiled-in list. */
 struct str prices_text(void);

@@ -1,5 +1,5 @@
-/* roofline.c - closed-form step time: what must be read, what must be computed, and what is paid
- * for each of a layer's small kernels.
+/* roofline.c - computes step time in closed form from the bytes to read, the arithmetic to do, and the
+ * overhead of each layer's small kernels.
  *
  *     step  = L [ M + f + s T + attn_s + A_d + A_p + 2 C ] + head + H
  *     M     = sqrt(t_m^2 + t_m t_c / 2 + t_c^2)
@@ -13,14 +13,14 @@
  *     head  = M of the output matrix, read with 0.8 BW, for the sequences of the step
  *     H     = host_s + seq_s (sequences)
  *     watts = idle + (limit - idle) min(1, [0.35 memory + (0.2 step + 0.6 arithmetic) clock^3] / step)
- *             memory and arithmetic being the seconds that t_m, s T, A_d and the head's reading take,
- *             and t_c, A_p and the head's arithmetic
+ *             memory: seconds of t_m, s T, A_d and of reading the head; arithmetic: seconds of t_c,
+ *             A_p and the head's arithmetic
  *
- * M stands between the sum of both times (no overlap: t_m t_c with a factor of 2) and the larger
+ * M lies between the sum of both times (no overlap: t_m t_c with a factor of 2) and the larger
  * of them (perfect overlap); the half was the best of 0, 0.5, 0.75, 1, 1.25 and 2 over three
- * devices. A hard maximum errs most where the two meet, which is where a chunked step is run on
- * purpose. Attention kernels have tiles: a short chunk leaves most of a device idle, and a session
- * that decodes in the same launch as a chunk is read by fewer of its cores.
+ * devices. A hard maximum errs most where the two are equal, which is where chunked prefill runs on
+ * purpose. Attention kernels have tiles: a short chunk leaves most of a device idle, and when a session
+ * decodes in the same launch as a chunk, fewer of the device's cores read its KV.
  *
  * A mixture's weights are read by the expected number of distinct experts that T tokens choose,
  * N (1 - ((N - k) / N)^T), with a uniform router: real routers are skewed and read fewer.
@@ -37,31 +37,31 @@
 
 #define OVERLAP 0.5          /* see M */
 #define ATTENTION_BYTES 0.88 /* share of bandwidth that decode attention gets */
-#define HEAD_BYTES 0.8       /* the output matrix is large: it is read better than a layer is */
-#define MEM_SHARE 0.9        /* of the memory that a server plans with */
-#define MEM_RUNTIME 0.15e9   /* kept by the runtime; with peers, their buffers too */
+#define HEAD_BYTES 0.8       /* share of bandwidth that reading the output matrix gets */
+#define MEM_SHARE 0.9        /* share of the memory that a server plans with */
+#define MEM_RUNTIME 0.15e9   /* bytes kept by the runtime; below, with the buffers of its peers */
 #define MEM_RUNTIME_TP 0.6e9
-#define ACTIVATION_MOE (8.0 / 5.5) /* experts need more */
-/* Shares of what a device draws between idle and its limit, not fitted to a table: decode steps
- * of large models draw about half of it, prompts nearly all, and four fifths of the clock takes a
- * fifth off a decode step's watts (POLCA, ASPLOS 2024). */
+#define ACTIVATION_MOE (8.0 / 5.5) /* factor for models with experts, which need more */
+/* These are shares of the power between idle and a device's limit, not fitted to a table: decode steps
+ * of large models draw about half of it, prompts nearly all, and running at four fifths of the clock
+ * takes a fifth off a decode step's watts (POLCA, ASPLOS 2024). */
 #define WATTS_MEMORY 0.35 /* while memory is read; its clock stays */
 #define WATTS_ACTIVE 0.20 /* while anything runs */
 #define WATTS_ARITHMETIC 0.60
-#define CLOCK_POWER 3.0 /* of the clock, that the latter two follow: f V^2 */
+#define CLOCK_POWER 3.0 /* the latter two follow this power of the clock: f V^2 */
 
 static void init_memory(struct roofline *r, const struct hardware *h, const struct model_spec *m)
 {
     double activation = h->activation_bytes * (m->experts ? ACTIVATION_MOE : 1);
     double runtime = r->tp > 1 ? MEM_RUNTIME_TP : MEM_RUNTIME;
     r->weight_bytes = model_spec_weights(m) * m->weight_bytes;
-    /* Fewer heads than devices: each device keeps one, some of them twice. */
+    /* With fewer KV heads than devices each device keeps one head, so heads are stored twice or more. */
     r->kv_token_bytes = model_spec_kv_token_bytes(m) * fmax(1, r->tp / m->kv_heads);
     r->kv_room_bytes = r->tp * (MEM_SHARE * h->mem_bytes - activation - runtime) - r->weight_bytes;
 }
 
-/* Bytes of one token's activations that a layer's small kernels move, 16 bits each: two norms and
- * two sums over the hidden width, rotation over queries and keys, the feed-forward's activation. */
+/* Returns the bytes of one token's activations that a layer's small kernels move, 16 bits each: two
+ * norms and two sums over the hidden width, rotation over queries and keys, the feed-forward's activation. */
 static double row_bytes(const struct model_spec *m, double tp)
 {
     double whole = 2.0 * m->hidden * (2 + 3);
@@ -79,7 +79,7 @@ bool roofline_init(struct roofline *r, const struct hardware *h, const struct mo
 
     double read_s = 1 / (h->eff_bytes * h->bytes_s), flop_s = 1 / (h->eff_flops * h->flops);
     double attention = model_spec_attention_weights(m) / tp, ffn = model_spec_ffn_weights(m) / tp;
-    double kv_heads = fmax(1, (double)m->kv_heads / tp); /* fewer than devices: each keeps one */
+    double kv_heads = fmax(1, (double)m->kv_heads / tp); /* each device keeps at least one */
     r->layers = m->layers;
     r->tp = tp;
     r->weights_s = (attention + (m->experts ? 0 : ffn)) * m->weight_bytes * read_s;
@@ -90,7 +90,7 @@ bool roofline_init(struct roofline *r, const struct hardware *h, const struct mo
     r->token_row_s = row_bytes(m, tp) / (h->eff_rows * h->bytes_s);
     r->layer_s = h->layer_s;
     r->pair_s = 4.0 * m->heads / tp * m->head_dim / (h->eff_attn * h->flops);
-    /* An accelerator waits for the memory here; a CPU's caches are faster than its arithmetic. */
+    /* Memory bounds this on an accelerator; on a CPU, arithmetic does, as its caches are faster. */
     double kv_read_s =
         2 * kv_heads * m->head_dim * m->kv_element_bytes / (ATTENTION_BYTES * h->bytes_s);
     r->kv_token_s = fmax(kv_read_s, r->pair_s);
@@ -112,13 +112,13 @@ bool roofline_init(struct roofline *r, const struct hardware *h, const struct mo
     r->watts_idle = tp * h->watts_idle;
     r->watts_max = tp * h->watts_max;
     r->tokens_validated_max = h->tokens_validated_max;
-    /* The tables are of dense models. */
+    /* The measured tables are of dense models only. */
     r->validated =
         h->validated && h->attn_validated && !m->experts && (tp == 1 || h->link_validated);
     return true;
 }
 
-/* Overlapping halves of one kernel: nearly the larger, at most the sum. */
+/* Returns the time of a kernel that reads while it computes: above the larger time, below the sum. */
 static inline double overlap_s(double read_s, double flop_s)
 {
     return sqrt(read_s * read_s + OVERLAP * read_s * flop_s + flop_s * flop_s);
@@ -131,7 +131,7 @@ static inline double read_s(const struct roofline *r, double tokens)
     return s;
 }
 
-/* Attention of one layer: reading for those that decode, arithmetic for chunks. */
+/* These give the attention time of one layer: reading for decoding sessions, arithmetic for chunks. */
 static inline double attend_read_s(const struct roofline *r, const struct perf_shape *s)
 {
     if (s->decoding_seqs == 0) return 0;
@@ -168,7 +168,7 @@ double roofline_reduce_s(const struct roofline *r, uint32_t tokens)
     return reduce_s(r, tokens);
 }
 
-/* One step, by what bounds it. */
+/* The seconds of one step, and of them those of memory and arithmetic. */
 struct step_parts {
     double total_s, memory_s, compute_s;
 };
@@ -272,7 +272,7 @@ void perf_surrogate(double (*step_s)(const void *state, const struct perf_shape 
                                .kv_tokens_decoding = seqs };
     struct perf_shape full = many, mixed, later;
     full.kv_tokens_read = full.kv_tokens_decoding = seqs * (1 + context);
-    mixed = full; /* a chunk slows the reading beside it: part of what it costs */
+    mixed = full; /* a chunk slows the decode attention beside it, which is part of its cost */
     mixed.prefill_tokens = at.chunk_tokens;
     mixed.prefill_chunks = 1;
     mixed.kv_tokens_read += n * (n + 1) / 2;

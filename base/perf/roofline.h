@@ -1,6 +1,6 @@
-/* roofline.h - seconds and watts of a step from the shape of the batch, the model, the hardware.
+/* roofline.h - computes seconds and watts of a step from the shape of the batch, the model and the hardware.
  *
- * Layer:   policies (base/core, libm)
+ * Layer:   base/perf (base/core, libm)
  * Threads: pure functions; the struct holds no pointer and may be copied as bytes
  *
  *     struct roofline r;
@@ -12,49 +12,50 @@
 #include "base/perf/model_spec.h"
 #include "base/perf/perf.h"
 
-/* Everything that does not depend on the batch, once. Seconds are of one layer on one of the tp
- * devices unless said; names end in what they are multiplied with. */
+/* Holds the terms that do not depend on the batch. Seconds are of one layer on one of the tp devices
+ * unless noted; a name with token, pair or seq is multiplied by their number. */
 struct roofline {
     double layers, tp;
-    double weights_s;            /* reading what every token reads: attention, a dense ffn */
+    double weights_s;            /* reading weights that every token uses: attention, a dense ffn */
     double expert_s;             /* reading one expert; 0: a dense model */
-    double experts, expert_miss; /* 1 - active/experts: the chance that a token passes one by */
+    double experts, expert_miss; /* 1 - active/experts: chance that a token does not use one */
     double token_flop_s;         /* arithmetic of one token's matrices */
-    double token_row_s;          /* its norms, rotations, activations, sums */
-    double layer_s;              /* what its kernels take beside that */
+    double token_row_s;          /* norms, rotations, activations and sums of one token */
+    double layer_s;              /* time of a layer's kernels beyond that */
     double kv_token_s;           /* reading one cached token for a decoding session */
     double pair_s;               /* a token of a long chunk attending to one token */
-    double attn_s, attn_tile, attn_spare, attn_seq, attn_mixed; /* as hardware.h says */
-    double head_s, head_token_s;     /* output matrix, whole model: reading, and a sampled token */
-    double reduce_s, reduce_token_s; /* one all-reduce: least, and a token's */
-    double host_s, seq_s;            /* of a step */
+    double attn_s, attn_tile, attn_spare, attn_seq, attn_mixed; /* as in hardware.h */
+    double head_s, head_token_s;     /* output matrix, whole model: reading it, one sampled token */
+    double reduce_s, reduce_token_s; /* one all-reduce: least time, and for each token */
+    double host_s, seq_s;            /* of a step, as in hardware.h */
     double kv_token_bytes, weight_bytes, kv_room_bytes; /* all tp devices together */
     double watts_idle, watts_max;                       /* all tp devices together */
     double tokens_validated_max;
     bool validated;
 };
 
-/* tp: devices that share each layer, at least 1. False, and *r is not to be used, when the model
- * cannot be split so: heads do not divide, or the devices have no link. */
+/* Computes the terms for `tp` devices that share each layer, at least 1. False, with *r unusable, when
+ * the model cannot be split so: heads do not divide, or the devices have no link. */
 bool roofline_init(struct roofline *r, const struct hardware *h, const struct model_spec *m,
                    uint32_t tp);
 
 double roofline_step_s(const struct roofline *r, const struct perf_shape *shape);
 
-/* At `clock`, a share of the full one (0, 1]: arithmetic slows down with it, memory does not. */
+/* Returns the seconds of a step at a device clock of `clock` times the full one, (0, 1]: arithmetic slows
+ * down with it, memory does not. */
 double roofline_step_clock_s(const struct roofline *r, const struct perf_shape *shape,
                              double clock);
 
-/* Its parts, as measured tables have them, each of one layer: matrices and small kernels; both
- * kinds of attention; one all-reduce. */
+/* Return the seconds of parts of one layer, divided as measured tables are: matrices and small kernels;
+ * both kinds of attention; one all-reduce. */
 double roofline_layer_s(const struct roofline *r, uint32_t tokens);
 double roofline_attention_s(const struct roofline *r, const struct perf_shape *shape);
 double roofline_reduce_s(const struct roofline *r, uint32_t tokens);
 
-/* The step's seconds by what they are spent on: they sum to roofline_step_s. */
+/* Divides the step's seconds by their cause; the parts sum to roofline_step_s. */
 enum roofline_part {
     ROOFLINE_DENSE, /* matrices, small kernels, all-reduces */
-    ROOFLINE_READ,  /* attention of those that decode */
+    ROOFLINE_READ,  /* decode attention */
     ROOFLINE_PAIRS, /* attention of chunks */
     ROOFLINE_HOST,
     ROOFLINE_SEQS,
@@ -63,17 +64,17 @@ enum roofline_part {
 void roofline_parts(const struct roofline *r, const struct perf_shape *shape,
                     double ret[ROOFLINE_PARTS]);
 
-/* Each part takes so many times as long from now on. */
+/* Multiplies the time of each part by its factor. */
 void roofline_scale(struct roofline *r, const double factor[ROOFLINE_PARTS]);
 
-/* Mean watts of all devices while the step runs. An empty shape: idle. */
+/* Returns the mean watts of all devices while the step runs; idle watts for an empty shape. */
 double roofline_watts(const struct roofline *r, const struct perf_shape *shape, double clock);
 
-/* KV capacity in tokens: 0.9 of the memory less weights, activations and what the runtime keeps.
- * 0: the model does not fit. */
+/* Returns the KV capacity in tokens: 0.9 of the memory less weights, activations and the runtime's own
+ * memory. 0: the model does not fit. */
 uint64_t roofline_kv_tokens(const struct roofline *r);
 
-/* The point that a linear surrogate is taken at: what usual steps look like. */
+/* The shape of a usual step, at which a linear surrogate is computed. */
 struct roofline_point {
     uint32_t decoding_seqs;  /* at least 1 */
     uint32_t context_tokens; /* of each of them */
@@ -81,13 +82,13 @@ struct roofline_point {
 };
 #define ROOFLINE_POINT_DEFAULT ((struct roofline_point){ 32, 1024, 512 })
 
-/* Coefficients that agree with the roofline for an empty-handed decode step and at the point. */
+/* Computes coefficients that agree with the roofline for a decode step without context and at the point. */
 void roofline_linear(const struct roofline *r, struct roofline_point at, struct perf_coef *ret);
 
-/* False: estimates of this shape are extrapolated. */
+/* Returns false if estimates of this shape are extrapolated. */
 bool roofline_range_ok(const struct roofline *r, const struct perf_shape *shape);
 
-/* Coefficients that agree with step_s for an empty-handed decode step and at the point: each is
- * the difference that one more of its kind makes there. samples and ratio_p90 are 0 and 1. */
+/* Computes coefficients that agree with step_s for a decode step without context and at the point: each
+ * is the extra time of one more token or sequence there. samples is 0 and ratio_p90 is 1. */
 void perf_surrogate(double (*step_s)(const void *state, const struct perf_shape *shape),
                     const void *state, struct roofline_point at, struct perf_coef *ret);

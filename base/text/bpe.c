@@ -1,11 +1,11 @@
-/* bpe.c - byte-pair merging with a heap.
+/* bpe.c - merges byte pairs with a heap.
  *
  * The rule: of all neighbouring pairs join the one with the lowest rank, of equal ranks the
  * leftmost, until no pair has a rank. Scanning for the minimum after each join is quadratic (a
  * megabyte of one letter took minutes in servers that did so); a heap of (rank, position) makes
- * it n log n. Entries are never removed: one is stale when the symbol at its position is gone or
- * has another rank by now, and is then skipped. An entry that became true again is as good as
- * new. Each join adds at most two entries and takes one, so 2 n entries are room enough.
+ * it n log n. Entries are never removed: an entry is stale, and skipped, when the symbol at its
+ * position is gone or has another rank by now. A stale entry that is right again may be used. Each
+ * join adds at most two entries and takes one, so room for 2 n entries suffices.
  */
 #include "base/text/bpe.h"
 
@@ -90,7 +90,7 @@ static void join(const struct vocab *v, struct bpe_scratch *s, uint32_t at)
     if (left->prev != NOWHERE) rate(v, s, left->prev);
 }
 
-/* One symbol a byte; a byte without a token becomes the three of U+FFFD. */
+/* Makes one symbol for each byte; a byte without a token becomes the three symbols of U+FFFD. */
 static uint32_t first_symbols(const struct vocab *v, struct bpe_scratch *s, struct str word)
 {
     static const uint8_t replacement[] = { 0xEF, 0xBF, 0xBD };

@@ -1,7 +1,7 @@
-/* bpe.h - join the bytes of one word into tokens, best merge first.
+/* bpe.h - joins the bytes of one word into tokens, best merge first.
  *
  * Layer:  base/text, private to the tokenizer
- * Memory: scratch grows to the longest word met; { 0 } is empty
+ * Memory: scratch grows to the longest word so far; { 0 } is empty
  */
 #pragma once
 #include "base/text/tokenizer.h"

@@ -1,4 +1,4 @@
-/* bundle.c - the blob: a header, the vocabulary as vocab_write puts it, the template, a checksum.
+/* bundle.c - writes and reads the blob: a header, the vocabulary (vocab_write), the template, a checksum.
  *
  *     "MUSTERTB"  u32 version
  *     str kind, str pre                                     str: u32 length, bytes
@@ -9,8 +9,8 @@
  *     u32 has_template   str source
  *     sha256 of everything before
  *
- * The reader takes each count against the bytes that are left before it allocates anything, and
- * then hands the arrays to vocab_build and chat_template_compile, which trust nothing either.
+ * The reader compares each count with the bytes that are left before it allocates anything, and then
+ * passes the arrays to vocab_build and chat_template_compile, which check all of it again.
  */
 #include "base/text/bundle.h"
 
@@ -60,7 +60,7 @@ int bundle_encode(const struct vocab *v, const struct chat_template *t, struct b
 
 struct source {
     struct str left;
-    bool failed; /* sticky: something wanted more than is left */
+    bool failed; /* sticky: a read wanted more bytes than are left */
 };
 
 static const char *get_bytes(struct source *s, size_t len)
@@ -94,7 +94,7 @@ static bool get_bool(struct source *s)
     return at && *at == 1;
 }
 
-/* A count of items of at least `size` bytes each that are still to come. */
+/* Reads a count of items that follow, of at least `size` bytes each. */
 static uint32_t get_count(struct source *s, size_t size)
 {
     uint32_t count = get_u32(s);
@@ -102,7 +102,7 @@ static uint32_t get_count(struct source *s, size_t size)
     return s->failed ? 0 : count;
 }
 
-/* An aligned copy of `count` numbers of four bytes. */
+/* Makes an aligned copy of `count` numbers of four bytes. */
 static int get_words(struct source *s, struct arena *arena, uint32_t count, void **ret)
 {
     const char *at = get_bytes(s, (size_t)count * 4);
@@ -170,7 +170,7 @@ static int check_frame(struct str bytes, const char *expected_digest, struct bun
 static int decode_body(struct str body, struct bundle *b, struct err *err)
 {
     CLEANUP(arena_fini) struct arena arena;
-    /* A token of 5 bytes or more becomes a struct str, numbers are copied once. */
+    /* Each token, of 5 bytes or more, becomes a struct str; numbers are copied once. */
     arena_init(&arena, 8 * body.len + (1u << 20));
     struct source s = { .left = body };
     struct vocab_parts parts = { 0 };

@@ -1,8 +1,8 @@
-/* chat_template.c - compile, set up the variables, render, collect the spans of content.
+/* chat_template.c - compiles a template, sets its variables, renders it and collects the spans of content.
  *
- * Every string of messages, tools and kwargs is content, keys included. The one exception is the role
- * of a message when it is on the list below: templates put it between the halves of a marker, and a
- * listed name can do no more than the client could by naming that role.
+ * Every string of messages, tools and kwargs is content, keys included. The only exception is the role
+ * of a message if it is on the list below: templates put the role between the halves of a marker, and a
+ * listed name gives a client no more than the choice of that role.
  */
 #include "base/text/chat_template.h"
 
@@ -12,7 +12,7 @@
 
 #include <stdlib.h>
 
-/* The densest template, "{{a}}" over and over, takes about 170 bytes a byte. */
+/* The densest template, "{{a}}" repeated, takes about 170 bytes for each byte of source. */
 #define TREE_BYTES_MAX (400 * CHAT_TEMPLATE_BYTES_MAX)
 
 static const struct chat_limits limits_default = {
@@ -110,7 +110,7 @@ static int set_kwargs(struct jinja_run *run, struct str json)
     return rc;
 }
 
-/* Named arguments first, so that they cannot take the place of messages or of our functions. */
+/* Sets the variables; kwargs come first, so that they cannot replace messages or our functions. */
 static int set_inputs(struct jinja_run *run, const struct chat_inputs *in)
 {
     struct jinja_value messages, tools = jinja_none();

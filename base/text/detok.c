@@ -1,9 +1,9 @@
-/* detok.c - decode with at most three bytes held back.
+/* detok.c - decodes tokens, and holds back at most three bytes.
  *
- * After each push the bytes held and the token's bytes are one stretch: its valid characters go
- * out, an unfinished character at the very end is held, and everything else becomes U+FFFD by the
- * rule of Unicode 3.9 ("maximal subpart", as Python and browsers do): one for each longest prefix
- * that could still have become a character.
+ * Each push joins the held bytes and the token's bytes. Valid characters are written, an unfinished
+ * character at the very end is held, and everything else becomes U+FFFD by the rule of Unicode 3.9
+ * ("maximal subpart", as Python and browsers do): one for each longest prefix that could still have
+ * become a character.
  */
 #include "base/text/detok.h"
 
@@ -14,8 +14,8 @@ void detok_init(struct detok *d, const struct vocab *v, bool skip_control)
     *d = (struct detok){ .vocab = v, .skip_control = skip_control };
 }
 
-/* Length of the sequence that a lead byte announces and the range of its second byte; 0 for a
- * byte that leads nothing. The ranges keep out overlong forms, surrogates and > 10FFFF. */
+/* Returns the length of the sequence that a lead byte announces, and the range of its second byte; 0 if
+ * the byte cannot lead. The ranges exclude overlong forms, surrogates and code points above 10FFFF. */
 static size_t lead_length(unsigned char lead, unsigned char *low, unsigned char *high)
 {
     *low = 0x80, *high = 0xBF;
@@ -31,8 +31,8 @@ static size_t lead_length(unsigned char lead, unsigned char *low, unsigned char 
     return 4;
 }
 
-/* Bytes from `s` that belong to one character or to one bad part; *whole: they are a character;
- * *open: they are the start of one and `s` ends there. */
+/* Returns how many bytes at the start of `s` form one character or one bad part. *whole: they are a
+ * character; *open: they begin a character, and `s` ends before its end. */
 static size_t take(struct str s, bool *whole, bool *open)
 {
     unsigned char low, high, lead = (unsigned char)s.data[0];
@@ -51,7 +51,7 @@ static size_t take(struct str s, bool *whole, bool *open)
     return have;
 }
 
-/* Writes what is certain of `s`; returns how many bytes at its end are held back. */
+/* Writes `s` without an unfinished character at its end; returns the length of that rest. */
 static size_t write_certain(struct str s, struct buf *out)
 {
     size_t done = 0; /* everything before is written */
@@ -79,7 +79,7 @@ int detok_push(struct detok *d, uint32_t id, struct buf *out)
 {
     struct str bytes = vocab_bytes(d->vocab, id);
     if (bytes.len == 0 || (d->skip_control && is_silent(d->vocab, id))) return out->rc;
-    /* Complete what is held with as few bytes as that takes, then go on in the token itself. */
+    /* First complete the held bytes, one byte of the token at a time; then write the rest of it. */
     while (d->held_len > 0 && bytes.len > 0) {
         char joined[DETOK_HELD_MAX + 1];
         memcpy(joined, d->held, d->held_len);

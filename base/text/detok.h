@@ -1,12 +1,12 @@
-/* detok.h - token ids back to text as they come, never half a character.
+/* detok.h - converts token ids back to text as they come, in whole characters.
  *
  * Layer:    base/text (base/core)
  * Threads:  one stream, one thread; { 0 } plus detok_init, nothing to free
  * Rules:    (1) bytes are held back only while they may still become a UTF-8 character, at
  *               most 3 of them
- *           (2) what can never become one is written as U+FFFD, one for each maximal bad part,
- *               so the output is always valid UTF-8
- *           (3) valid bytes come out exactly, whatever the split into tokens
+ *           (2) bytes that can never become one are written as U+FFFD, one for each maximal bad
+ *               part, so the output is always valid UTF-8
+ *           (3) valid bytes come out exactly, however they are split into tokens
  */
 #pragma once
 #include "base/core/buf.h"
@@ -23,10 +23,10 @@ struct detok {
 
 void detok_init(struct detok *d, const struct vocab *v, bool skip_control);
 
-/* Appends what is certain to `out`; an id outside the vocab writes nothing. Returns out->rc. */
+/* Appends the complete characters to `out`; an id outside the vocab writes nothing. Returns out->rc. */
 int detok_push(struct detok *d, uint32_t id, struct buf *out);
-int detok_flush(struct detok *d, struct buf *out); /* the end: what is held becomes U+FFFD */
+int detok_flush(struct detok *d, struct buf *out); /* at the end: held bytes become U+FFFD */
 
-/* All ids at once, bytes as they are (invalid UTF-8 too): for round trips and /detokenize. */
+/* Appends the bytes of all ids unchanged (invalid UTF-8 too): for round trips and /detokenize. */
 int detok_bytes(const struct vocab *v, const uint32_t *ids, size_t count, bool skip_control,
                 struct buf *out);

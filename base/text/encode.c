@@ -1,4 +1,4 @@
-/* encode.c - renders the template, then tokenises; each bound is checked before the work. */
+/* encode.c - renders the template, then tokenises; checks each bound before the work. */
 #include "base/text/encode.h"
 
 #include "base/core/json.h"
@@ -9,7 +9,7 @@ static int too_many(size_t ids_max, struct err *err)
     return err_set(err, -EFBIG, "more than %zu tokens", ids_max);
 }
 
-/* Each id stands for at most as many bytes as the longest token has. */
+/* Returns true if `bytes` of text need more than ids_max ids even if each were the longest token. */
 static bool cannot_fit(const struct encode_model *m, size_t bytes, size_t ids_max)
 {
     return bytes / vocab_token_bytes_max(m->vocab) > ids_max;
@@ -17,7 +17,7 @@ static bool cannot_fit(const struct encode_model *m, size_t bytes, size_t ids_ma
 
 static int finish(int rc, size_t ids_max, struct ids *out, struct err *err)
 {
-    out->max = 0; /* what the model generates is kept behind them */
+    out->max = 0; /* output tokens are appended later */
     return rc == -E2BIG ? too_many(ids_max, err) : rc;
 }
 
@@ -77,7 +77,7 @@ int encode_ids(const struct encode_model *m, const uint32_t *ids, size_t count, 
     return 0;
 }
 
-/* Reads a body, checks its bounds, converts, and writes the reply. */
+/* The functions below read a body, check its bounds, convert it and write the response. */
 
 static int read_ids(struct json_reader *r, struct ids *ret, struct err *err)
 {
@@ -109,7 +109,7 @@ static int read_bool(struct json_reader *r, bool *ret)
     return json_bool(r, ret);
 }
 
-/* The value behind a key that belongs to both. */
+/* Reads the value of a key that both kinds of body may have. */
 static int read_shared(struct json_reader *r, struct token_ask *ask)
 {
     if (json_key_is(r, "model")) return read_text(r, &ask->model);

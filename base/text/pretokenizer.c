@@ -1,10 +1,10 @@
-/* pretokenizer.c - the word rules of the byte-level BPE families.
+/* pretokenizer.c - implements the word rules of the byte-level BPE families.
  *
- * A rule is one or more expressions. With several, each works on the pieces that the one before
- * left: its matches and the gaps between them. Matchers look at one position and say how many
- * bytes match there; find_with walks them over a piece. Rules that could look far ahead and fail
- * (a run of blanks that does not end where the rule wants) are written so that a failure is found
- * without walking the run again from each of its positions.
+ * A rule is one or more expressions. With several, each works on the pieces of the one before: its
+ * matches and the gaps between them. A matcher looks at one position and returns how many bytes
+ * match there; find_with tries it at each position of a piece. Rules that could look far ahead and
+ * fail (a run of blanks that does not end where the rule wants) are written so that a failure is
+ * found without walking the run again from each of its positions.
  *
  * A byte that is not valid UTF-8 is a character without a class: neither letter, number nor
  * white, the same as a symbol for most rules. Byte-level BPE keeps it as it is.
@@ -36,7 +36,7 @@ static __attribute__((noinline)) size_t char_beyond_ascii(struct str text, size_
     return len;
 }
 
-/* The character at `at`: 0 at the end. */
+/* Reads the character at `at` and returns its length; 0 at the end. */
 static inline size_t char_at(struct str text, size_t at, uint32_t *cp, uint32_t *classes)
 {
     *cp = UNICODE_BAD;
@@ -56,8 +56,8 @@ static bool is_ascii_of(char c, uint32_t wanted)
 
 #define EACH_BYTE UINT64_C(0x0101010101010101)
 
-/* Bytes at the start of `text` that are ASCII letters, eight at a time: a loop over bytes is left at a
- * place that no processor foresees, once a word. */
+/* Counts the ASCII letters at the start of `text`, eight at a time: a loop over bytes would mispredict its
+ * exit once for each word. Stops before a rest of less than eight bytes. */
 static size_t ascii_letters(const char *text, size_t len)
 {
     size_t at = 0;
@@ -71,7 +71,7 @@ static size_t ascii_letters(const char *text, size_t len)
     return at;
 }
 
-/* The rest of the run that begins at `at` and was followed to `end`, for at most `max` characters. */
+/* Extends a run that begins at `at` and is known up to `end` by at most `max` characters; returns its bytes. */
 static size_t run_on(struct str text, size_t at, size_t end, uint32_t wanted, size_t max)
 {
     for (size_t i = 0; i < max; i++) {
@@ -87,8 +87,8 @@ static size_t run_on(struct str text, size_t at, size_t end, uint32_t wanted, si
     return end - at;
 }
 
-/* Bytes of the run of characters from `at` that have one of `wanted`, at most `max` of them. Most runs
- * are words of ASCII letters that a blank ends. */
+/* Returns the bytes of the run of characters from `at` that have a class of `wanted`, at most `max`
+ * characters. Most runs are words of ASCII letters that end at a blank. */
 static inline size_t run_of(struct str text, size_t at, uint32_t wanted, size_t max)
 {
     if (!(wanted & LETTER) || max != SIZE_MAX) return run_on(text, at, at, wanted, max);
@@ -100,7 +100,7 @@ static inline size_t run_of(struct str text, size_t at, uint32_t wanted, size_t 
     return len;
 }
 
-/* The run of characters that have none of `refused`. */
+/* Returns the bytes of the run of characters from `at` that have no class of `refused`. */
 static size_t run_without(struct str text, size_t at, uint32_t refused)
 {
     size_t end = at;
@@ -144,7 +144,7 @@ static size_t contraction(struct str text, size_t at, bool any_case)
 }
 
 /* \s+(?!\S)|\s+ : all of a run of blanks at the end, else all but its last, which belongs to the
- * word behind it; a single one stands alone. */
+ * word behind it; a single blank stands alone. */
 static size_t blanks(struct str text, size_t at)
 {
     size_t end = at, last = 0;
@@ -182,8 +182,8 @@ static size_t match_gpt2(struct str text, size_t at)
     return space + run_without(text, from, WHITE | LETTER | NUMBER);
 }
 
-/* [^\r\n\p{L}LEAD_REFUSED]?[WORD]+ where every character of WORD that is no letter may also
- * lead: a run of WORD, or one leading character and a run. */
+/* [^\r\n\p{L}LEAD_REFUSED]?[WORD]+ : a run of WORD, or one leading character and a run. A character
+ * of WORD that is no letter may also lead. */
 static size_t led_word(struct str text, size_t at, uint32_t lead_refused, uint32_t word)
 {
     size_t len = run_of(text, at, word, SIZE_MAX);
@@ -317,7 +317,7 @@ static size_t match_marks_falcon(struct str text, size_t at)
     return match_marks(text, at, "$+<=>^~|`");
 }
 
-/* Runs of characters in ranges, pairs of first and last. */
+/* Matches a run of characters in ranges, which are pairs of first and last. */
 static size_t match_ranges(struct str text, size_t at, const uint32_t (*ranges)[2], size_t count)
 {
     size_t end = at;
@@ -385,7 +385,7 @@ FIND(3_digits)
 FIND(marks_default)
 FIND(marks_falcon)
 
-/* Several names share a rule because their models copied it. */
+/* Several names share a rule because one model copied it from another. */
 // clang-format off
 static const struct pretokenizer table[] = {
     { "gpt-2",            { find_gpt2 }, false },
@@ -428,7 +428,7 @@ const struct pretokenizer *pretokenizer_find(struct str name)
 static int run_stage(const struct pretokenizer *p, size_t stage, struct str text,
                      pretokenizer_word_fn word, void *arg);
 
-/* A piece that `stage` has left: the last one's are words. */
+/* Passes a piece of `stage` on to the next stage; pieces of the last stage are words. */
 static inline int pass_on(const struct pretokenizer *p, size_t stage, struct str piece,
                           pretokenizer_word_fn word, void *arg)
 {

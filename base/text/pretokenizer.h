@@ -1,10 +1,10 @@
-/* pretokenizer.h - cut a text into the words that byte-pair merging works on.
+/* pretokenizer.h - cuts a text into the words on which byte-pair merging works.
  *
  * Layer:   base/text (base/core)
  * Threads: pure
  * Why:     models publish these rules as regular expressions with lookahead. A regex engine on
- *          text that strangers send is a known way to hang a server, so every expression is a
- *          small hand-written matcher; each takes time linear in its text.
+ *          text of clients is a known way to hang a server, so every expression is a small
+ *          hand-written matcher; each takes time linear in its text.
  */
 #pragma once
 #include "base/core/str.h"
@@ -17,17 +17,17 @@ typedef bool (*pretokenizer_find_fn)(struct str text, size_t from, size_t *ret_s
 
 struct pretokenizer {
     const char *name; /* tokenizer.ggml.pre */
-    /* Each stage cuts every piece of the one before into matches and what lies between. */
+    /* Each stage cuts every piece of the stage before into matches and the gaps between them. */
     pretokenizer_find_fn stages[PRETOKENIZER_STAGES_MAX];
-    bool whole_word_first; /* a word that is a token is not built by merges */
+    bool whole_word_first; /* a word that is a token is taken without merging */
 };
 
-/* NULL when there is no row of that name. */
+/* Finds a pretokenizer by name; NULL when there is none. */
 const struct pretokenizer *pretokenizer_find(struct str name);
-const char *pretokenizer_name(size_t index); /* of the row; NULL behind the last */
+const char *pretokenizer_name(size_t index); /* in the table's order; NULL behind the last */
 
-/* Calls `word` for each piece in order; stops at the first that returns non-zero and returns
- * it. Pieces are never empty and together are the text. */
+/* Calls `word` for each word in order; stops at the first call that returns non-zero and returns that
+ * value. Words are never empty, and joined they are the text. */
 typedef int (*pretokenizer_word_fn)(void *arg, struct str word);
 int pretokenizer_run(const struct pretokenizer *p, struct str text, pretokenizer_word_fn word,
                      void *arg);

@@ -1,11 +1,11 @@
-/* tokenizer.c - markers first, then words, then merges.
+/* tokenizer.c - finds markers first, then words, then merges.
  *
  *     text -> [markers]  -> stretches between them -> [pre-tokenizer] -> words -> [bpe] -> ids
  *
- * Markers are the tokens that are looked for as they stand: control tokens where the caller
- * allows them, user-defined ones always. They lie sorted, which makes the array a trie: each
- * further byte of the text narrows a range by binary search, so a position costs the depth of the
- * deepest marker that begins there. The leftmost, then longest marker wins.
+ * Markers are the tokens that are searched for literally: control tokens where the caller allows
+ * them, user-defined ones always. They are sorted, which makes the array a trie: each further byte
+ * of the text narrows a range by binary search, so a position costs the depth of the deepest marker
+ * that begins there. The leftmost, then longest marker wins.
  */
 #include "base/text/tokenizer.h"
 
@@ -41,8 +41,8 @@ int ids_push_slow(struct ids *ids, uint32_t id)
     return 0;
 }
 
-#define BYTES_PER_ID 3 /* a little less than English text has */
-#define PENDING 8      /* words whose places are being fetched */
+#define BYTES_PER_ID 3 /* a little less than in English text */
+#define PENDING 8      /* words with a prefetch under way */
 
 struct pending {
     struct str word;
@@ -60,7 +60,7 @@ struct encoder {
     size_t content_left;
 };
 
-/* The first marker at or behind `low` whose byte `depth` is at least `byte`, below `high`. All
+/* Returns the first marker of [low, high) with a byte of at least `byte` at `depth`, or high. All
  * markers of [low, high) share their first `depth` bytes. */
 static uint32_t narrow(const struct vocab *v, uint32_t low, uint32_t high, size_t depth,
                        unsigned byte)
@@ -90,7 +90,7 @@ static bool marker_allowed(struct encoder *e, uint32_t id, size_t start, size_t 
     return e->control && !touches_content(e, start, end);
 }
 
-/* The longest allowed marker that stands at `at`, or VOCAB_NONE. */
+/* Returns the longest allowed marker at `at`, or VOCAB_NONE. */
 static uint32_t marker_at(struct encoder *e, struct str text, size_t at)
 {
     const struct vocab *v = e->v;
@@ -100,15 +100,15 @@ static uint32_t marker_at(struct encoder *e, struct str text, size_t at)
         unsigned byte = (unsigned char)text.data[at + depth];
         low = narrow(v, low, high, depth, byte);
         high = narrow(v, low, high, depth, byte + 1);
-        /* The one that ends here, if any, is the first: a prefix sorts before its longer ones. */
+        /* A marker that ends here is the first of the range: a prefix sorts before longer markers. */
         if (low == high || v->tokens[v->markers[low]].text_len != depth + 1) continue;
         if (marker_allowed(e, v->markers[low], at, at + depth + 1)) found = v->markers[low];
     }
-    work_add(1 + 2 * depth * WORK_STEP); /* two binary searches a byte */
+    work_add(1 + 2 * depth * WORK_STEP); /* two binary searches for each byte */
     return found;
 }
 
-/* Cuts what is too long for one word between characters, where that is possible. */
+/* Returns the length of the first part of a word: all, or if that is too long, a cut between characters. */
 static size_t cut_length(struct str word)
 {
     if (word.len <= TOKENIZER_WORD_BYTES_MAX) return word.len;
@@ -127,8 +127,8 @@ static int merge_word(struct encoder *e, struct str word)
     return rc;
 }
 
-/* Only its first writer fills a memo, which then never changes: a text of many made-up words can fill
- * them all, and gains nothing but that their merging is not saved. False where another was first. */
+/* Fills a memo with the ids of a word; false if it is taken. A memo never changes afterwards: a client that
+ * sends many made-up words can fill all memos, but only loses the saved merging of later words. */
 static bool remember(struct vocab_memo *memo, struct str word, const uint32_t *ids, size_t count)
 {
     uint8_t empty = MEMO_EMPTY;
@@ -155,7 +155,7 @@ static int push_all(struct ids *out, const uint32_t *ids, size_t count)
     return rc;
 }
 
-/* A word that is no token, or one that merging does not give, or that has not been merged before. */
+/* Encodes a word that is no token, that merging does not join to its token, or that was not merged yet. */
 static int encode_merged(struct encoder *e, struct str word, uint64_t hash, struct vocab_word *w,
                          uint32_t token)
 {
@@ -177,9 +177,9 @@ static int encode_merged(struct encoder *e, struct str word, uint64_t hash, stru
     return 0;
 }
 
-/* Most words of a text are a token each. Merging tells once whether it gives that token; from then on
- * it is looked up, as the ids of other words are. Some pre-tokenizers ask for the whole word first,
- * whatever merging gives. */
+/* Encodes a word. Most words of a text are one token. The first merge of a word shows whether it gives that
+ * token; from then on the token is looked up, as the ids of other words are. Some pre-tokenizers take the
+ * token of the whole word without merging. */
 static int encode_word(struct encoder *e, const struct pending *p)
 {
     struct vocab_word *w = vocab_word_slot(e->v, p->word, &p->key);
@@ -195,8 +195,8 @@ static int encode_first(struct encoder *e)
     return encode_word(e, &e->pending[e->first++ % PENDING]);
 }
 
-/* Words wait a little between the asking for their places in the tables and the looking: places are
- * spread over megabytes, and eight misses of the cache at once take as long as one. */
+/* Prefetches a word's place in the table and queues the word, to be looked up after the next ones: the
+ * places are spread over megabytes, and eight cache misses at once take as long as one. */
 static int take_word(void *arg, struct str word)
 {
     struct encoder *e = arg;
@@ -215,7 +215,7 @@ static int encode_words(struct encoder *e, struct str text)
     return rc;
 }
 
-/* The first place from `at` where a marker may begin; in most vocabularies all begin with '<'. */
+/* Returns the first position from `at` where a marker may begin; in most vocabularies all begin with '<'. */
 static size_t next_start(const struct vocab *v, struct str text, size_t at)
 {
     if (v->marker_start_count == 1) {
@@ -248,7 +248,8 @@ static int encode_all(struct encoder *e, struct str text)
     return rc;
 }
 
-/* Room for the ids of common text at once, instead of by doubling; without it they grow as they come. */
+/* Reserves room for the ids of common text at once, instead of by doubling. Without memory for that, the
+ * array grows as ids come. */
 static void expect_ids(struct ids *out, size_t bytes)
 {
     size_t max = out->max ? out->max : IDS_MAX, count = out->count + bytes / BYTES_PER_ID + 16;
@@ -303,7 +304,7 @@ int tokenizer_encode_prompt(const struct vocab *v, struct str text, struct ids *
     return rc < 0 ? err_set(err, rc, "no room for the end token") : 0;
 }
 
-/* Append to a list of byte ranges. */
+/* The functions below keep a list of byte ranges. */
 
 void text_spans_fini(struct text_spans *s)
 {

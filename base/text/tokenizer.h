@@ -1,12 +1,12 @@
-/* tokenizer.h - text to token ids.
+/* tokenizer.h - converts text to token ids.
  *
  * Layer:    base/text (base/core)
  * Threads:  stateless over an immutable vocab: any thread
- * Memory:   scratch for the longest word only: at most 32 bytes a byte of it, so 2 MiB
+ * Memory:   scratch for the longest word only: at most 32 bytes for each byte of it, so 2 MiB
  * Rules:    (1) every text has ids, invalid UTF-8 included, and decoding them gives its bytes;
  *               only a byte for which the vocabulary has no token becomes U+FFFD
- *           (2) with parse_special false no id of type TOKEN_CONTROL comes out, whatever the
- *               text says: a user cannot write a control token
+ *           (2) with parse_special false no text gives an id of type TOKEN_CONTROL: a user cannot
+ *               write a control token
  *           (3) user-defined tokens are plain text and are always recognised
  *           (4) no begin or end token is added: tokenizer_encode_prompt does that
  */
@@ -15,9 +15,9 @@
 
 #include <stddef.h>
 
-/* Byte ranges of a text: which parts of a prompt came from a user.
+/* Byte ranges of a text: they list the parts of a prompt that came from a user.
  *
- * Rules: ascending, disjoint, none empty; touching ranges are joined when added
+ * Rules: ascending, disjoint, none empty; a range that touches the last one is joined to it
  */
 
 #define TEXT_SPANS_MAX ((size_t)1 << 20)
@@ -34,7 +34,7 @@ struct text_spans {
 
 void text_spans_fini(struct text_spans *s);
 
-/* `start` is at or behind the end of the last span. 0, -E2BIG at TEXT_SPANS_MAX, -ENOMEM. */
+/* Adds a span; `start` is at or behind the end of the last one. -E2BIG at TEXT_SPANS_MAX, -ENOMEM. */
 int text_spans_add(struct text_spans *s, size_t start, size_t len);
 
 #define TOKENIZER_TEXT_BYTES_MAX ((size_t)64 << 20)
@@ -53,7 +53,7 @@ void ids_fini(struct ids *ids);
 void ids_clear(struct ids *ids); /* empties, keeps the memory */
 int ids_push_slow(struct ids *ids, uint32_t id);
 
-/* -E2BIG at the bound, -ENOMEM. In line: once a token. */
+/* Appends an id. -E2BIG at the bound, -ENOMEM. Inline, because it is called once for each token. */
 static inline int ids_push(struct ids *ids, uint32_t id)
 {
     const size_t max = ids->max ? ids->max : IDS_MAX;
@@ -62,20 +62,19 @@ static inline int ids_push(struct ids *ids, uint32_t id)
     return 0;
 }
 
-/* Appends the ids of `text`. parse_special: control tokens written in the text become their
+/* Appends the ids of `text`. With parse_special, control tokens written in the text become their
  * ids (for trusted text only). On failure (-E2BIG: more than out->max ids or a text beyond
  * TOKENIZER_TEXT_BYTES_MAX; -ENOMEM) `out` holds a prefix. */
 int tokenizer_encode(const struct vocab *v, struct str text, bool parse_special, struct ids *out,
                      struct err *err);
 
-/* The same for a rendered chat template: control tokens are recognised only where no byte of
- * them lies in `content` (the ranges that came from messages). Ids are those of
- * parse_special = true for every prompt whose content names no control token: words still join
- * across the borders of spans. */
+/* Does the same for a rendered chat template: a control token is recognised only if no byte of it lies
+ * in `content` (the ranges that came from messages). If the content names no control token, the ids
+ * are those of parse_special = true: words still join across the borders of spans. */
 int tokenizer_encode_spans(const struct vocab *v, struct str text, const struct text_spans *content,
                            struct ids *out, struct err *err);
 
-/* A raw prompt (completions): begin and end tokens as the vocab asks, no control tokens from
- * the text. */
+/* Encodes a raw prompt (of a completion): adds begin and end tokens as the vocab asks, and recognises no
+ * control tokens in the text. */
 int tokenizer_encode_prompt(const struct vocab *v, struct str text, struct ids *out,
                             struct err *err);

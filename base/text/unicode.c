@@ -1,8 +1,8 @@
-/* unicode.c - the one file that includes utf8proc.
+/* unicode.c - classifies code points and maps their case by utf8proc; the only file that includes it.
  *
- * Classes come from the general category (utf8proc 2.8: Unicode 15). A table of ASCII stands before
- * it, because the tokenizers meet ASCII first of all. utf8proc maps one character to one; the 102
- * that become several in capitals (Unicode's SpecialCasing) are listed here, as Python has them.
+ * Classes come from the general category (utf8proc 2.8: Unicode 15). ASCII, the most frequent, has a
+ * table of its own. utf8proc maps one character to one; the 102 that become several in capitals
+ * (Unicode's SpecialCasing) are listed here, as Python has them.
  */
 #include "base/text/unicode.h"
 
@@ -27,7 +27,7 @@ const uint8_t unicode_ascii[128] = {
     S, L, L, L, L, L, L, L, L, L, L, L, L, L, L, L, L, L, L, L, L, L, L, L, L, L, L, P, S, P, S, 0,
 };
 
-/* By utf8proc's category; the others have no class. */
+/* The classes of utf8proc's categories; categories that are not listed have none. */
 static const uint8_t category_classes[UTF8PROC_CATEGORY_CO + 1] = {
     [UTF8PROC_CATEGORY_LU] = L, [UTF8PROC_CATEGORY_LL] = L, [UTF8PROC_CATEGORY_LT] = L,
     [UTF8PROC_CATEGORY_LM] = L, [UTF8PROC_CATEGORY_LO] = L,
@@ -41,7 +41,7 @@ static const uint8_t category_classes[UTF8PROC_CATEGORY_CO + 1] = {
     [UTF8PROC_CATEGORY_ZS] = W, [UTF8PROC_CATEGORY_ZL] = W, [UTF8PROC_CATEGORY_ZP] = W,
 };
 
-/* What becomes several characters in capitals, and with a capital first. */
+/* Characters that become several in upper case or in title case. */
 static const struct {
     uint16_t from, upper[UNICODE_CASE_MAX], title[UNICODE_CASE_MAX]; /* 0 where shorter */
 } several[] = {
@@ -102,7 +102,7 @@ static const struct {
 // clang-format on
 
 #define NEXT_LINE 0x85 /* a control character that is White_Space */
-#define DOTTED_I 0x130 /* the one that becomes several in lower case: i and a dot above */
+#define DOTTED_I 0x130 /* the only one that becomes several in lower case: i and a dot above */
 #define DOT_ABOVE 0x307
 
 uint32_t unicode_classes_slow(uint32_t cp)
@@ -112,7 +112,7 @@ uint32_t unicode_classes_slow(uint32_t cp)
     return category_classes[utf8proc_category((utf8proc_int32_t)cp)];
 }
 
-/* The several characters of `cp`; NULL when it becomes one. */
+/* Returns the characters of `cp` in that case if it is in the table, else NULL. */
 static const uint16_t *several_of(enum unicode_case to, uint32_t cp)
 {
     size_t low = 0, high = COUNT_OF(several);

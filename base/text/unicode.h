@@ -1,4 +1,4 @@
-/* unicode.h - what kind of character a code point is, and its other case.
+/* unicode.h - classifies code points, and changes their case.
  *
  * Layer: base/text (base/core, utf8proc in unicode.c). Pure.
  */
@@ -13,15 +13,16 @@ enum unicode_class {
     UNICODE_SYMBOL = 1 << 4,
     UNICODE_WHITE = 1 << 5,     /* \s of the tokenizers' expressions: White_Space */
     UNICODE_SPACE = 1 << 6,     /* Python's str.isspace: also 1c..1f */
-    UNICODE_PRINTABLE = 1 << 7, /* Python's repr shows it as it is */
+    UNICODE_PRINTABLE = 1 << 7, /* Python's repr prints it unescaped */
 };
 
-#define UNICODE_CASE_MAX 3 /* code points that one may become, as U+FB03 does in capitals */
+#define UNICODE_CASE_MAX 3 /* most code points that one may become, as U+FB03 does in capitals */
 
-/* The classes of ASCII, which the tokenizers meet most. */
+/* The classes of ASCII, the most frequent characters. */
 extern const uint8_t unicode_ascii[128];
 
-/* Bits of enum unicode_class; 0 for what has none (unassigned, controls, above 10FFFF). */
+/* Returns bits of enum unicode_class; 0 for a code point without a class (unassigned, most controls, above
+ * 10FFFF). */
 uint32_t unicode_classes_slow(uint32_t cp);
 
 static inline uint32_t unicode_classes(uint32_t cp)
@@ -34,10 +35,10 @@ enum unicode_case { UNICODE_UPPER, UNICODE_LOWER, UNICODE_TITLE };
 /* Writes the code points that `cp` becomes in that case; returns 1..UNICODE_CASE_MAX. */
 size_t unicode_to_case(enum unicode_case to, uint32_t cp, uint32_t ret[UNICODE_CASE_MAX]);
 
-/* True for a letter that has a case: upper, lower or title. */
+/* Returns true for a letter that has a case: upper, lower or title. */
 bool unicode_is_cased(uint32_t cp);
 
-/* Reads the character at the start of `s` (s.len > 0): returns its length; *ret is the code point,
+/* Reads the character at the start of `s` (s.len > 0) and returns its length; *ret is the code point,
  * or UNICODE_BAD for one byte that starts no valid sequence. */
 #define UNICODE_BAD UINT32_MAX
 

@@ -1,8 +1,8 @@
-/* vocab.c - check the arrays of a model file and make the tables that encoding needs.
+/* vocab.c - checks the arrays of a model file and makes the tables that encoding needs.
  *
- * Order: names -> counts -> token texts and types -> text index -> merges -> special ids -> the
- * kind's own tables. Everything lives in one arena, whose bound follows from the
- * checked sizes, so a hostile file cannot ask for more than its own length suggests.
+ * Order: counts -> names -> token texts and types -> text index -> merges -> special ids -> markers ->
+ * the kind's own tables. Everything lives in one arena with a bound that follows from the checked
+ * sizes, so a hostile file cannot make it allocate more than in proportion to its length.
  */
 #include "base/text/vocab.h"
 
@@ -20,7 +20,7 @@ static const struct vocab_kind kinds[] = {
     { "gpt2", "byte-level byte-pair encoding", finish_gpt2 },
 };
 
-/* An end-of-turn token under its usual names, for files that name only the end of text. */
+/* The usual names of the end-of-turn token, for files that name only the end of text. */
 static const char *const eot_names[] = {
     "<|eot_id|>", "<|im_end|>", "<|end|>", "<end_of_turn>", "<|endoftext|>", "<|EOT|>",
 };
@@ -80,7 +80,7 @@ static int check_counts(const struct vocab_parts *p, struct err *err)
     return 0;
 }
 
-/* "<0x4E>": exactly two hex digits. */
+/* Decodes "<0x4E>", with exactly two hex digits. */
 static bool byte_name_decode(struct str text, char *ret)
 {
     uint8_t byte;
@@ -113,7 +113,7 @@ static int set_bytes(struct vocab *v, struct vocab_token *t, uint32_t id, struct
             return err_set(err, -EINVAL, "token %u is a byte token but not written <0xNN>", id);
         t->bytes_len = 1;
     } else if (!byte_alphabet_decode(vocab_token_text(t), bytes, &t->bytes_len)) {
-        return 0; /* not in the alphabet: it stands for what it says, and no merge reaches it */
+        return 0; /* not in the alphabet: its bytes are its text, and no merge reaches it */
     }
     t->bytes = bytes;
     return 0;
@@ -151,7 +151,7 @@ static int copy_tokens(struct vocab *v, const struct vocab_parts *p, struct err 
     return 0;
 }
 
-/* The slot of `text`, or the empty one where it would go. */
+/* Returns the slot of `text`, or the empty one where it would go. */
 static uint32_t text_slot(const struct vocab *v, struct str text)
 {
     uint32_t slot = (uint32_t)hash64(text.data, text.len, 0) & v->by_text_mask;
@@ -184,8 +184,8 @@ static int index_texts(struct vocab *v, struct err *err)
 static int split_merge(const struct vocab *v, struct str merge, uint32_t rank,
                        struct vocab_merge *ret, struct err *err)
 {
-    /* The space that separates is the first behind the first byte: tokens of the alphabet hold
-     * none. */
+    /* The separator is the first space behind the first byte: tokens in the alphabet hold no
+     * space. */
     const char *space = merge.len > 2 ? memchr(merge.data + 1, ' ', merge.len - 1) : NULL;
     if (!space)
         return err_set(err, -EINVAL, "merge %u is not two tokens with a space between", rank);
@@ -298,7 +298,7 @@ static uint64_t pair_of(uint32_t left, uint32_t right)
     return (uint64_t)left << VOCAB_ID_BITS | right;
 }
 
-/* The slot that holds the pair, or the empty one where it would go. */
+/* Returns the slot that holds the pair, or the empty one where it would go. */
 static uint64_t *pair_slot(const struct vocab *v, uint64_t pair)
 {
     size_t mask = (UINT64_C(1) << (64 - v->pair_shift)) - 1;
@@ -318,8 +318,8 @@ uint32_t vocab_pair_rank(const struct vocab *v, uint32_t left, uint32_t right)
     return found == VOCAB_PAIR_NONE ? UINT32_MAX : found & ((1u << VOCAB_RANK_BITS) - 1);
 }
 
-/* One word of memory a pair: a look for a pair that may not be joined, which most are, costs one
- * line of the cache. */
+/* Indexes the pairs that may be joined. A pair is one word of memory, so that a search for a pair that may
+ * not be joined, as most are, costs one cache line. */
 static int index_pairs(struct vocab *v, struct err *err)
 {
     uint32_t bits = 4;
@@ -353,7 +353,7 @@ static int index_words(struct vocab *v, struct err *err)
     memset(v->memos, 0, VOCAB_MEMOS * sizeof *v->memos);
     for (uint32_t i = 0; i < v->token_count; i++) {
         const struct vocab_token *t = &v->tokens[i];
-        /* One that is not written in the alphabet stands for what it says: no merge makes it. */
+        /* No merge makes a token that is not written in the alphabet. */
         if (t->type != TOKEN_NORMAL || t->bytes == t->text) continue;
         struct str word = vocab_bytes(v, i);
         if (word.len == 0) continue;
@@ -365,8 +365,8 @@ static int index_words(struct vocab *v, struct err *err)
     return 0;
 }
 
-/* Tokens of one byte start every word; pairs lead from there. Only normal tokens take part, so
- * no sequence of merges ends in a control token. */
+/* Makes the tables of byte-level BPE. Merging starts from tokens of one byte and joins pairs; only normal
+ * tokens take part, so no sequence of merges ends in a control token. */
 static int finish_gpt2(struct vocab *v, struct err *err)
 {
     memset(v->byte_token, 0xFF, sizeof v->byte_token);
@@ -423,7 +423,7 @@ int vocab_write(const struct vocab *v, struct buf *out)
     return out->rc;
 }
 
-/* Room for everything: each token twice with padding, the arrays, the index. */
+/* Returns the bound of the arena: each token twice with padding, the arrays, the indexes. */
 static size_t arena_bound(const struct vocab_parts *p)
 {
     size_t text = 0;
@@ -506,7 +506,7 @@ uint32_t vocab_find(const struct vocab *v, struct str text)
     return v->by_text[text_slot(v, text)];
 }
 
-/* The mapping by ranges; 256 entries of table would say the same. */
+/* The byte alphabet is computed from ranges; a table of 256 entries would do the same. */
 
 #define FIRST_MOVED 256u
 #define MOVED_COUNT 68u
@@ -518,7 +518,7 @@ static bool is_itself(uint32_t byte)
     return (byte >= 0x21 && byte <= 0x7E) || (byte >= 0xA1 && byte <= 0xFF && byte != 0xAD);
 }
 
-/* The byte that the code point stands for, or -1. */
+/* Returns the byte for which the code point stands, or -1. */
 static int byte_of(uint32_t cp)
 {
     if (cp < 256) return is_itself(cp) ? (int)cp : -1;

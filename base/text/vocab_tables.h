@@ -1,6 +1,6 @@
-/* vocab_tables.h - the tables of a vocab, for the files that encode with it.
+/* vocab_tables.h - declares the tables of a vocab, for the files that encode with it.
  *
- * Layer: base/text, private: included by vocab.c, tokenizer.c, bundle.c and their tests only
+ * Layer: base/text, private: included by vocab.c, tokenizer.c, bpe.c, bundle.c and their tests only
  */
 #pragma once
 #include "base/core/arena.h"
@@ -19,31 +19,31 @@ struct vocab_token {
     uint8_t type;
 };
 
-/* One way of building words from tokens. `finish` checks what only this kind asks for and makes
- * its tables. */
+/* A kind of tokenizer: one way of building words from tokens. `finish` makes the checks and the tables
+ * that only this kind needs. */
 struct vocab_kind {
     const char *name; /* tokenizer.ggml.model */
     const char *about;
     int (*finish)(struct vocab *v, struct err *err);
 };
 
-/* The two tokens that are joined and the token they become; its place in the list is its rank. */
+/* Two tokens that are joined, and the token that they become. The place in the list is the rank. */
 struct vocab_merge {
     uint32_t left, right, joined;
 };
 
 #define VOCAB_WORD_HEAD 11
 
-/* A word as the table compares it. Of longer words `tail` says VOCAB_WORD_HEAD + 1, and their bytes are
- * compared too. */
+/* A word in the form in which the table compares it. For words longer than VOCAB_WORD_HEAD the length in
+ * `tail` is VOCAB_WORD_HEAD + 1, and their bytes are compared too. */
 struct vocab_key {
     uint64_t head; /* the first eight bytes */
     uint32_t tail; /* the next three, and the length */
     uint64_t hash;
 };
 
-/* A token that has the bytes of a whole word. Short words are compared here, and what is known of the
- * token stands here, in one line of the cache. */
+/* A token with the bytes of a whole word. Head, tail and the token's state are in one cache line, and short
+ * words are compared by them alone. */
 struct vocab_word {
     _Atomic uint32_t token; /* id and state; VOCAB_NONE: empty */
     uint32_t tail;
@@ -55,7 +55,7 @@ _Static_assert(sizeof(struct vocab_word) == 16, "four words in a line of the cac
 #define VOCAB_MEMO_BYTES 21
 #define VOCAB_MEMO_IDS 10
 
-/* The ids of a word that is no token, kept when it is first merged and for good. */
+/* The ids of a word that is no token. They are kept from its first merge on and never replaced. */
 struct vocab_memo {
     _Atomic uint8_t state; /* enum vocab_memo_state */
     uint8_t len, count;
@@ -66,8 +66,8 @@ _Static_assert(sizeof(struct vocab_memo) == 64, "a memo is one line of the cache
 
 enum vocab_memo_state { MEMO_EMPTY, MEMO_WRITTEN, MEMO_READY };
 
-/* Whether merging a token's bytes gives that token again. Found out when a text first has the word, by
- * any thread; all of them find the same. */
+/* States whether merging a token's bytes gives that token again. Any thread finds it out when a text first
+ * has the word; all threads find the same. */
 enum vocab_word_state { WORD_UNKNOWN, WORD_WHOLE, WORD_IN_PARTS };
 
 #define VOCAB_STATE_SHIFT 30 /* of the state in vocab_word.token, above the id */
@@ -86,15 +86,15 @@ struct vocab {
 
     uint32_t *by_text; /* open addressing: token ids, VOCAB_NONE where empty */
     uint32_t by_text_mask;
-    uint64_t *pairs; /* open addressing: VOCAB_PAIR of pairs that may be joined, with their ranks */
+    uint64_t *pairs; /* open addressing: pairs that may be joined, with their ranks */
     uint32_t pair_shift;
     struct vocab_word *words; /* open addressing: normal tokens by their bytes */
     uint32_t word_mask;
     struct vocab_memo *memos;
     uint32_t byte_token[256]; /* VOCAB_NONE where the vocabulary has no token for the byte */
-    uint32_t token_bytes_max; /* of the longest of all, at least 1 */
+    uint32_t token_bytes_max; /* of the longest token, at least 1 */
 
-    /* Tokens that are looked for as they stand in a text, sorted bytewise: an implicit trie. */
+    /* Tokens that are searched for literally in a text, sorted bytewise: an implicit trie. */
     uint32_t *markers;
     uint32_t marker_count;
     bool marker_starts[256]; /* some marker begins with that byte */
@@ -108,13 +108,13 @@ struct vocab {
 _Static_assert(VOCAB_TOKENS_MAX <= 1u << VOCAB_ID_BITS, "an id fits into a pair");
 _Static_assert(VOCAB_MERGES_MAX <= 1u << VOCAB_RANK_BITS, "a rank fits behind a pair");
 
-/* The rank of a pair of neighbours, or UINT32_MAX: they may not be joined. */
+/* Returns the rank of a pair of neighbours, or UINT32_MAX if they may not be joined. */
 uint32_t vocab_pair_rank(const struct vocab *v, uint32_t left, uint32_t right);
 
-/* ---- words: once for each of a text, so all of it is in line -------------------------------------- */
+/* ---- words: called once for each word of a text, so inline ---------------------------------------- */
 
-/* `word` has at least one byte. The last bytes of a word of more than eight are read together with some
- * before them, never beyond its end. */
+/* Computes the key of a word, which has at least one byte. No load reads beyond its end: the last bytes are
+ * loaded together with some before them. */
 static inline struct vocab_key vocab_key_of(struct str word)
 {
     const char *at = word.data;
@@ -136,15 +136,15 @@ static inline struct vocab_key vocab_key_of(struct str word)
         k.head = (unsigned char)at[0] | (uint64_t)(unsigned char)at[len / 2] << 8 * (len / 2) |
                  (uint64_t)(unsigned char)at[len - 1] << 8 * (len - 1);
     }
-    /* Strangers choose words, but none enters the table: a bad hash costs them nothing to find and us
-     * a longest run of the vocabulary's own. */
+    /* Clients choose the words, but no word enters the table: a hash that collides, which is easy to
+     * find, costs at most a probe of the longest run of the vocabulary's own tokens. */
     unsigned __int128 product = (unsigned __int128)(k.head ^ UINT64_C(0x9E3779B97F4A7C15)) *
                                 (k.tail ^ UINT64_C(0xD6E8FEB86659FD93));
     k.hash = (uint64_t)product ^ (uint64_t)(product >> 64);
     return k;
 }
 
-/* The slot that holds the word, or the empty one where it would go. */
+/* Returns the slot that holds the word, or the empty one where it would go. */
 static inline struct vocab_word *vocab_word_slot(const struct vocab *v, struct str word,
                                                  const struct vocab_key *key)
 {
@@ -162,19 +162,19 @@ static inline struct vocab_word *vocab_word_slot(const struct vocab *v, struct s
     return &v->words[at];
 }
 
-/* Asks for the place of a word of that hash, without waiting for it. */
+/* Prefetches the slot of a word with that hash. */
 static inline void vocab_word_fetch(const struct vocab *v, uint64_t hash)
 {
     __builtin_prefetch(&v->words[(uint32_t)hash & v->word_mask]);
 }
 
-/* A word has two places, neighbours: `way` is 0 or 1. */
+/* Returns one of the two neighbouring memos in which a word may be kept: `way` is 0 or 1. */
 static inline struct vocab_memo *vocab_memo(const struct vocab *v, uint64_t hash, uint32_t way)
 {
     return &v->memos[(hash >> 32 & (VOCAB_MEMOS - 1)) ^ way];
 }
 
-/* The canonical contents, as the bundle carries them: equal for equal vocabularies. */
+/* Writes the contents in canonical form, as the bundle has them: equal for equal vocabularies. */
 int vocab_write(const struct vocab *v, struct buf *out);
 
 static inline struct str vocab_token_text(const struct vocab_token *t)

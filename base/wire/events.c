@@ -1,5 +1,5 @@
-/* events.c - table of block events. One struct serves all kinds: what a kind does not use is
- * absent on the wire, and what it needs is checked behind the table. */
+/* events.c - encodes and decodes block events. One struct serves all kinds, and three tables (hello,
+ * load, changes of keys) say which members a kind has on the wire. */
 #include "base/wire/events.h"
 
 #include "base/core/bits.h"

@@ -1,18 +1,18 @@
-/* events.h - changes of an engine's KV cache, streamed to routers.
+/* events.h - streams changes of an engine's KV cache to routers.
  *
  * Layer:    base/wire (base/core)
- * Path:     GET /internal/events?boot=HEX&from=SEQ[&load=1]; lines of JSON without end
+ * Path:     GET /internal/events?boot=HEX&from=SEQ[&load=1]; an endless stream of JSON lines
  * Lifetime: decoded keys and strings live in the arena
  *
  *     hello                       once: boot id and units of the engine
  *     snapshot ... snapshot       when the boot id differs or `from` is no longer remembered:
  *                                 all keys, in as many lines as needed (`more` on all but the last)
- *     add, drop ...               one a change, seq rising by one
- *     load                        only with load=1: what the engine has in total, at most every
- *                                 EVENT_LOAD_MS and only when it changed or is old; seq is the newest
+ *     add, drop ...               one for each change, seq rising by one
+ *     load                        only with load=1: the engine's total load, at most every EVENT_LOAD_MS
+ *                                 and only when it changed or is old; seq is the newest
  *
- * A reader that meets another boot id, or a seq that is not the last plus one, drops all it knows of
- * this engine and connects anew.
+ * A reader that sees another boot id, or a seq that is not the last plus one, drops all it knows of
+ * this engine and connects again.
  */
 #pragma once
 #include "base/core/block_key.h"
@@ -24,16 +24,16 @@
 
 enum event_kind {
     EVENT_HELLO,
-    EVENT_SNAPSHOT, /* the keys are all there are, after the last line of it */
+    EVENT_SNAPSHOT, /* all keys in the cache, once its last line is read */
     EVENT_ADD,      /* the keys were added; ordered parent first */
     EVENT_DROP,     /* the keys are gone */
-    EVENT_LOAD,     /* sent only to readers that asked for it: older ones do not know it */
+    EVENT_LOAD,     /* sent only on request: older readers do not know it */
     EVENT_KIND_COUNT
 };
 
 struct block_event {
     enum event_kind kind;
-    uint64_t seq; /* hello: the newest there is */
+    uint64_t seq; /* hello: the newest so far */
     const struct block_key *keys;
     uint32_t key_count;
     bool more; /* snapshot: another line of it follows */
@@ -47,19 +47,19 @@ struct block_event {
 
     /* load */
     uint32_t running, waiting; /* sequences admitted; requests queued */
-    uint64_t prefill_tokens;   /* of prompts known, neither computed nor thought to be cached */
+    uint64_t prefill_tokens;   /* of known prompts, neither computed nor expected in the cache */
     uint64_t kv_tokens;        /* held by sequences */
-    uint32_t head_pages; /* that the first in the queue lacks; 0: none waits, or it is not said */
+    uint32_t head_pages; /* pages that the queue's first request lacks; 0: none waits, or unknown */
     uint64_t uncached_total; /* prompt tokens admitted since boot that were not cached */
 };
 
-/* What an engine says it has in total: an EVENT_LOAD, or its part of a report. */
+/* Holds the total load that an engine reports, in an EVENT_LOAD or in its part of a report. */
 struct reported_load {
     uint32_t running, waiting; /* sequences admitted; requests queued */
-    uint64_t prefill_tokens;   /* known and not computed, hits taken off */
+    uint64_t prefill_tokens;   /* of known prompts, not yet computed, less cache hits */
     uint64_t kv_tokens;        /* held by sequences */
-    uint32_t head_pages; /* that the first in the queue lacks; 0: none waits, or it is not said */
-    uint64_t uncached_total; /* prompt tokens taken in since boot, hits taken off */
+    uint32_t head_pages; /* pages that the queue's first request lacks; 0: none waits, or unknown */
+    uint64_t uncached_total; /* prompt tokens admitted since boot, less cache hits */
 };
 
 int block_event_encode(const struct block_event *ev, struct buf *out); /* ends in \n */

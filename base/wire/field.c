@@ -1,14 +1,14 @@
-/* field.c - one decoder and one encoder for every message between our processes.
+/* field.c - decodes and encodes every message between our processes.
  *
- * A table says more than code that walks keys by hand: what can come, in which bounds. The hand-
- * written form was rejected because every message would repeat the same five checks, and one of
- * them would be forgotten in one place.
+ * A table states which members a message can have, and their bounds. Decoders written by hand were
+ * rejected because every message would repeat the same five checks, and one of them would be
+ * forgotten somewhere.
  *
  * Members are read and written by memcpy at their offset: a `const T *` may not be stored through
  * a `void *` lvalue.
  *
- * Arrays are walked twice, first to count (on a copy of the reader, which is a small struct), then
- * to fill: an arena cannot grow what it has handed out. */
+ * Arrays are read twice, first to count (on a copy of the reader, which is a small struct), then
+ * to fill: memory from an arena cannot grow. */
 #include "base/wire/field.h"
 
 #include "base/core/block_key.h"
@@ -23,11 +23,11 @@ struct decode {
     struct err *err;
 };
 
-/* One type of field. `ret` and `in` are the struct that holds the member; `at` is one item. */
+/* Decodes and encodes one type of field. `ret` and `in` are the struct that holds the member; `at` is one item. */
 struct kind {
     int (*decode)(struct decode *d, const struct field *f, char *ret);
     void (*encode)(const struct field *f, const char *in, struct json_writer *w);
-    /* of arrays: */
+    /* for arrays: */
     int (*decode_item)(struct decode *d, const struct field *f, char *at);
     void (*encode_item)(const struct field *f, const char *at, struct json_writer *w);
     size_t item_bytes; /* 0: the row says it */
@@ -36,7 +36,7 @@ static const struct kind kinds[FIELD_TYPE_COUNT];
 
 static int decode_object(struct decode *d, const struct field_set *set, char *ret);
 
-/* "f: 12 is out of range", or what else the reader's current token suffers from. */
+/* Sets the sentence of a refused token: "f: 12 is outside 0..10", or what else is wrong with it. */
 static int refuse(struct decode *d, const struct field *f, int rc, const char *wanted)
 {
     const struct json_reader *r = d->r;
@@ -55,7 +55,7 @@ static bool in_range(const struct field *f, double v)
     return f->max <= 0 || (v >= f->min && v <= f->max);
 }
 
-/* *ret is within the row's bounds, and below `most`. */
+/* Reads a whole number within the row's bounds and at most `most`. */
 static int whole_number(struct decode *d, const struct field *f, uint64_t most, uint64_t *ret)
 {
     int rc = json_u64(d->r, ret);
@@ -109,7 +109,7 @@ static int decode_bool(struct decode *d, const struct field *f, char *ret)
     return 0;
 }
 
-/* The current string, unescaped into the arena. */
+/* Copies the current string, unescaped, into the arena. */
 static int text_of(struct decode *d, const struct field *f, double bytes_min, double bytes_max,
                    struct str *ret)
 {
@@ -157,7 +157,7 @@ static int decode_hex64(struct decode *d, const struct field *f, char *ret)
     return 0;
 }
 
-/* Items of the array whose opening bracket is the current token. */
+/* Counts the items of an array; the current token is its opening bracket. */
 static int count_items(struct decode *d, const struct field *f, uint32_t *ret)
 {
     if (d->r->token != JSON_ARRAY) return refuse(d, f, -EINVAL, "an array");
@@ -227,7 +227,7 @@ static int decode_array(struct decode *d, const struct field *f, char *ret)
         if (rc < 0)
             return f->type == FIELD_LIST ? err_prefix(d->err, rc, "%s[%u]", f->name, i) : rc;
     }
-    json_next(d->r); /* the closing bracket: count_items has been here */
+    json_next(d->r); /* the closing bracket, as count_items has found */
     memcpy(ret + f->offset, &items, sizeof items);
     memcpy(ret + f->count_offset, &count, sizeof count);
     return 0;
@@ -267,7 +267,7 @@ static const char token_digits[64] =
 
 #define TOKEN_CHAR_BITS 6
 
-/* One more than the digit's value; 0 for what is no digit. */
+/* One more than the value of a digit; 0 for other characters. */
 // clang-format off
 static const uint8_t token_value[256] = {
     ['A'] = 1, ['B'] = 2, ['C'] = 3, ['D'] = 4, ['E'] = 5, ['F'] = 6, ['G'] = 7, ['H'] = 8,
@@ -339,7 +339,7 @@ static int check_required(struct decode *d, const struct field_set *set, uint64_
     return 0;
 }
 
-/* The current token is what should be the object's opening bracket. */
+/* Decodes an object; the current token should be its opening bracket. */
 static int decode_object(struct decode *d, const struct field_set *set, char *ret)
 {
     struct json_reader *r = d->r;
@@ -384,8 +384,8 @@ int fields_decode(const struct field_set *set, struct str text, struct arena *ar
 
 static void encode_object(const struct field_set *set, const char *in, struct json_writer *w);
 
-/* As much of `s` as the decoder takes: the writer puts three bytes (U+FFFD) for what is torn, and a
- * name that was cut inside a character would come out longer than its row allows. */
+/* Cuts `s` to the length that the decoder accepts. The writer replaces an incomplete character by three
+ * bytes (U+FFFD), so a name that was cut inside one would come out longer than its row allows. */
 static struct str text_within(struct str s, double bytes_max)
 {
     if (3 * (double)s.len <= bytes_max || str_utf8_valid(s)) return s;

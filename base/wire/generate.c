@@ -1,4 +1,4 @@
-/* generate.c - tables of the generate call and its frames. */
+/* generate.c - encodes and decodes the generate call and its frames. */
 #include "base/wire/generate.h"
 
 #include "base/core/bits.h"
@@ -7,7 +7,7 @@
 const char *const finish_names[FINISH_COUNT] = { "none",  "stop",  "length",
                                                  "abort", "error", "refused" };
 
-/* The ranges of openai.c again, wide enough for all it lets through: an engine trusts no peer. */
+/* These ranges admit all that openai.c admits; they are checked again because an engine trusts no peer. */
 static const struct field sampling_rows[] = {
     FIELD(struct sampling, temperature, FIELD_F64, .required = true, .max = 100),
     FIELD(struct sampling, top_p, FIELD_F64, .required = true, .max = 1),
@@ -101,7 +101,7 @@ int generate_frame_encode(const struct generate_frame *frame, struct buf *out)
     return buf_byte(out, '\n');
 }
 
-/* Cuts what stands before `mark` off the front of *rest, and the mark; false without it. */
+/* Cuts off the text up to the next quote into *ret, and `mark`, which must follow; else false. */
 static bool cut_at(struct str *rest, struct str mark, struct str *ret)
 {
     const char *end = memchr(rest->data, '"', rest->len);
@@ -113,9 +113,9 @@ static bool cut_at(struct str *rest, struct str mark, struct str *ret)
     return true;
 }
 
-/* Reads what generate_frame_encode writes of most tokens: ids and plain text in the midst of an output.
- * A stream has such a frame a token, and the table takes five times as long. False for every other
- * line, malformed ones too. */
+/* Decodes the most frequent frame, ids and plain text in the midst of an output, as generate_frame_encode
+ * writes it. A stream has one such frame for each token, and decoding by the table takes five times as
+ * long. False for every other line, malformed ones too. */
 static bool decode_midst(struct str line, struct arena *arena, struct generate_frame *ret)
 {
     const struct str head = STR("{\"ids\":\"");

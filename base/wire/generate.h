@@ -1,36 +1,37 @@
-/* generate.h - the router's call to an engine: token ids in; frames of ids and text out.
+/* generate.h - defines the router's call to an engine: token ids in; frames of ids and text out.
  *
  * Layer:    base/wire (base/core)
  * Path:     POST /internal/generate; the reply is lines of JSON, one frame each (sse.h cuts lines)
  * Lifetime: decoded strings and ids live in the arena
  *
- * A stream that broke on one engine continues on another: `ids` then hold the prompt and what was
+ * A stream that broke on one engine continues on another: `ids` then hold the prompt and the output
  * generated so far, prompt_tokens says where the prompt ends, and only new tokens come back. The
  * seed is always set, so that the sampler's numbers, keyed by (seed, position), go on as before.
  *
- * A request may also move between engines on purpose: the first computes the prompt with `goes_on` and
- * a max_tokens of 1, or is cut off where it stands; kv_host and kv_port name the engine from which
- * the next one fetches the K and V that it lacks. Pages that do not arrive are computed.
+ * A request may also move between engines on purpose. The first engine computes the prompt with `goes_on`
+ * and a max_tokens of 1 (a handoff), or its stream is ended while it decodes (a migration). kv_host and
+ * kv_port name the engine from which the next one fetches the K and V that it lacks. Pages that do not
+ * arrive are computed.
  */
 #pragma once
 #include "base/wire/field.h"
 #include "base/wire/sampling.h"
 #include "base/wire/usage.h"
 
-#define GENERATE_VERSION 2 /* of the call: 1 had the ids in decimal digits */
+#define GENERATE_VERSION 2 /* of the call: version 1 wrote the ids in decimal digits */
 #define GENERATE_IDS_MAX (1u << 20)
 #define GENERATE_STOP_MAX 16
 #define GENERATE_STOP_BYTES_MAX 256
 #define GENERATE_HOST_BYTES_MAX 255
-#define GENERATE_TICKET_BYTES_MAX 640 /* as auth.h has it */
+#define GENERATE_TICKET_BYTES_MAX 640 /* as in auth.h */
 #define GENERATE_KEY_HEX 64
-#define GENERATE_RANK_MAX 1e18         /* of a rank, and below 0 */
+#define GENERATE_RANK_MAX 1e18         /* largest magnitude of a rank */
 #define GENERATE_FRAME_IDS_MAX 4096    /* new tokens in one frame */
 #define GENERATE_FRAME_BYTES_MAX 65536 /* of one line: bound of the reader */
 
-/* While the engine has nothing to say and makes progress, it sends an empty line every beat. An
- * engine that does so names the milliseconds in this header of its reply; without the header,
- * silence means nothing. */
+/* An engine that makes progress but has nothing else to send writes an empty line every beat, as its
+ * heartbeat. It announces the interval in milliseconds in this header of its response; without the
+ * header, silence means nothing. */
 #define GENERATE_BEAT_HEADER "x-muster-beat"
 #define GENERATE_BEAT_US 1000000
 #define GENERATE_BEAT_MS "1000"
@@ -39,34 +40,35 @@ struct generate_request {
     struct str id; /* x-request-id */
     const uint32_t *ids;
     uint32_t id_count;
-    uint32_t prompt_tokens; /* 1..id_count; the rest of ids was generated before */
+    uint32_t prompt_tokens; /* 1..id_count; the ids behind them were generated before */
     struct sampling sampling;
     uint32_t max_tokens; /* still to generate; at least 1 */
-    uint32_t min_tokens; /* of the whole output, before an end is allowed */
+    uint32_t min_tokens; /* of the whole output, before it may end */
     const struct str *stop;
     uint32_t stop_count;
     bool ignore_eos;
-    struct str tenant;      /* salt of its cache blocks; empty: the fleet's common one */
+    struct str tenant;      /* salt of its cache blocks; empty: the fleet's common salt */
     uint32_t deadline_ms;   /* from now on; 0: none. Relative, because clocks differ */
     uint32_t predicted_p50; /* tokens this request will generate; 0: not predicted */
     uint32_t predicted_p90, predicted_mean;
     bool has_rank; /* the predictor orders requests: `rank` is its score, lower is shorter */
     double rank;
-    uint64_t group; /* of requests that share the beginning of their prompts; 0: none is named */
-    double weight;  /* the tenant's share of the engine; 0: 1 */
-    bool goes_on; /* on another engine, after max_tokens: text held back at that end is not sent */
+    uint64_t group;     /* of requests that share the beginning of their prompts; 0: not given */
+    double weight;      /* the tenant's share of the engine; 0 means 1 */
+    bool goes_on;       /* another engine continues after max_tokens; text held back is not sent */
     struct str kv_host; /* an engine that may hold K and V of the ids' beginning; empty: none */
     uint32_t kv_port;
     struct str kv_ticket,
         kv_key;  /* credential for reading the pages there, in a fleet with a secret */
-    bool kv_tls; /* it speaks TLS there */
+    bool kv_tls; /* the engine speaks TLS there */
 };
 
 int generate_encode(const struct generate_request *req, struct buf *out);
 int generate_decode(struct str text, struct arena *arena, struct generate_request *ret,
                     struct err *err);
 
-/* One line. Frames with tokens come first; exactly one frame has finish != FINISH_NONE, the last. */
+/* Holds one line of the response. Frames with tokens come first; exactly one frame, the last, has
+ * finish != FINISH_NONE. */
 struct generate_frame {
     const uint32_t *ids; /* new tokens */
     uint32_t id_count;
@@ -74,7 +76,7 @@ struct generate_frame {
     enum finish finish;
     bool has_usage; /* on the first frame (cached_tokens is known) and on the last */
     struct usage usage;
-    struct str error; /* sentence, with FINISH_ERROR, FINISH_ABORT and FINISH_REFUSED */
+    struct str error; /* a sentence, with FINISH_ERROR, FINISH_ABORT and FINISH_REFUSED */
 };
 
 int generate_frame_encode(const struct generate_frame *frame, struct buf *out); /* ends in \n */

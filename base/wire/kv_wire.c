@@ -1,6 +1,7 @@
-/* kv_wire.c - tables of the KV transfer messages, and the binary head before the pages.
+/* kv_wire.c - encodes and decodes the messages of KV transfer, and the binary head before the pages.
  *
- * The answer is bytes and not JSON: pages are megabytes, and both sides hold them in one layout. */
+ * The response to a read is bytes and not JSON: pages are megabytes, and both sides hold them in the
+ * same layout. */
 #include "base/wire/kv_wire.h"
 
 #include "base/core/bits.h"
@@ -81,7 +82,7 @@ int kv_fetch_reply_decode(struct str text, struct arena *arena, struct kv_fetch_
 
 /* ---- the head --------------------------------------------------------------------------------- */
 
-/* The numbers in their order on the wire, behind the version. */
+/* Lists the numbers of a head in their order on the wire, behind the version. */
 #define NUMBERS 7
 static void numbers_of(struct kv_head *h, uint32_t *ret[NUMBERS])
 {
@@ -115,7 +116,7 @@ static bool is_hex(const char *text, size_t len)
     return true;
 }
 
-/* Text, then NUL up to the end and at least one. */
+/* Returns true if `text` is printable ASCII, padded to `size` with at least one NUL. */
 static bool is_padded(const char *text, size_t size)
 {
     size_t len = strnlen(text, size);

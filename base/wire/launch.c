@@ -1,4 +1,4 @@
-/* launch.c - the table of the launch document. */
+/* launch.c - encodes and decodes the launch document. */
 #include "base/wire/launch.h"
 
 #include "base/core/bits.h"

@@ -1,7 +1,7 @@
-/* launch.h - the launch document: settings of a new instance, read by its agent.
+/* launch.h - defines the launch document: settings of a new instance, read by its agent.
  *
  * Layer:    base/wire (base/core)
- * Use:      the controller writes it, a cloud driver hands it on (as a file, or as user data), the
+ * Use:      the controller writes it, a cloud driver passes it on (as a file, or as user data), the
  *           agent reads it; it holds no secret, only the path of one
  * Lifetime: decoded strings and lists live in the arena
  */
@@ -12,8 +12,8 @@
 #define LAUNCH_ARG_BYTES_MAX 4096
 #define LAUNCH_BYTES_MAX ((size_t)256 << 10)
 
-/* Version of the document alone, which outlives the release that wrote it. Raised when an older agent
- * must not guess; members that it can do without are added under the same number. */
+/* The version of the document alone, which outlives the release that wrote it. It is raised when an older
+ * agent must not guess; members that an agent can do without are added under the same number. */
 #define LAUNCH_VERSION 1
 
 struct launch_spec {
@@ -22,25 +22,26 @@ struct launch_spec {
     struct str service, pool, offer;
     struct str controller_host; /* where to report */
     uint32_t controller_port;
-    bool controller_tls, engine_tls;     /* they speak TLS */
+    bool controller_tls, engine_tls;     /* controller and engine speak TLS */
     struct str tls_ca;                   /* file with their CAs; empty: the system's */
-    struct str tls_certificate, tls_key; /* files of what the agent shows them; empty: nothing */
+    struct str tls_certificate, tls_key; /* files that the agent presents to them; empty: none */
     struct str secret_file; /* on that machine: the instance's own key, or the fleet's secret */
     enum engine_kind kind;
     struct str engine_host;        /* the engine listens there, on a port the agent chooses */
     const struct str *engine_args; /* program and arguments; the agent adds --listen HOST:PORT */
     uint32_t engine_arg_count;
     struct str folder;     /* of this instance on its machine: identity, lock, logs */
-    double share;          /* of a core or device that it may use; 0: all */
-    int64_t start_wall_us; /* not before: the launch delay of the offer */
-    /* The moments again for an agent on the machine that wrote the document, in the boot `boot`:
-     * its boot clock, which no step of the date moves. 0: another machine, or an older release. */
+    double share;          /* part of a core or device that it may use; 0: all */
+    int64_t start_wall_us; /* earliest start of the engine: models the launch delay of the offer */
+    /* Creation and start again on the machine's boot clock, which a change of the date does not move.
+     * Valid for an agent on the machine that wrote the document, during boot `boot`. 0: written on
+     * another machine, or by an older release. */
     uint64_t boot;
     int64_t born_mono_us, start_mono_us;
-    int64_t created_us; /* in fleet time, for the driver that wrote it; 0: not said */
-    uint64_t grace_ms;  /* idle without a lease, then it ends itself */
+    int64_t created_us; /* in fleet time, for the driver that wrote it; 0: not given */
+    uint64_t grace_ms;  /* the instance ends itself after being idle without a lease this long */
     uint64_t age_ms;    /* hard limit on its life; 0: none */
-    uint64_t drain_ms;  /* a drain may last so long */
+    uint64_t drain_ms;  /* longest drain */
 };
 
 int launch_spec_encode(const struct launch_spec *s, struct buf *out);

@@ -1,9 +1,9 @@
-/* openai.c - the body of a completion request, walked once, checked by one table of keys.
+/* openai.c - parses the body of a completion request in one pass, checked by one table of keys.
  *
- * Every key that means something to us is a row: how it is taken, where it goes, its range. Keys
- * that would change the answer and are not served are rows too, with the values that ask for
- * nothing; any other value is refused by name, because an answer to a different question is worse
- * than none. All other keys are ignored. */
+ * Every served key is a row: how it is read, where it goes, its range. Keys that would change the
+ * output and are not served are rows too, with the values that change nothing; any other value is
+ * refused by name, because output for a different request is worse than none. All other keys are
+ * ignored. */
 #include "base/wire/openai.h"
 
 #include "base/core/bits.h"
@@ -16,7 +16,7 @@ struct openai_walk {
     struct arena *arena;
     struct openai_error *e;
     struct openai_request req;
-    const char *key;                /* of the body, whose value is being read; NULL: none of ours */
+    const char *key;                /* key of the body that is being read; NULL: not in the table */
     uint32_t max_completion_tokens; /* 0: absent */
     bool has_stream_options;
     bool tools_off; /* tool_choice "none" */
@@ -37,7 +37,7 @@ struct key {
                 const struct key *k); /* the reader stands on the value, not null */
     size_t offset;                    /* in struct openai_walk */
     double min, max;                  /* numbers: value; strings: bytes */
-    const char *only; /* take_nothing: raw values that ask for nothing, separated by | */
+    const char *only; /* take_nothing: raw values that change nothing, separated by | */
 };
 
 static int broken_json(struct openai_walk *p)
@@ -87,7 +87,7 @@ static int whole_number(struct openai_walk *p, const struct key *k, int64_t *ret
     return 0;
 }
 
-/* Below zero (top_k: -1) means off, as 0 does. */
+/* Reads a uint32_t. A value below zero (top_k: -1) means off, as 0 does. */
 static int take_u32(struct openai_walk *p, const struct key *k)
 {
     int64_t v = 0;
@@ -116,7 +116,7 @@ static int take_bool(struct openai_walk *p, const struct key *k)
     return 0;
 }
 
-/* The current string, unescaped; `name` is for the sentence. */
+/* Copies the current string, unescaped, into the arena; `name` is for the error sentence. */
 static int string_of(struct openai_walk *p, const char *name, double bytes_min, double bytes_max,
                      struct str *ret)
 {
@@ -139,7 +139,7 @@ static int take_str(struct openai_walk *p, const struct key *k)
     return rc;
 }
 
-/* The rest of the value whose first token is the current one, as it stands in the body. */
+/* Returns the bytes of a value as they stand in the body; the current token is its first. */
 static int raw_of(struct openai_walk *p, struct str *ret)
 {
     size_t start = p->r.start;
@@ -159,7 +159,7 @@ static int take_nothing(struct openai_walk *p, const struct key *k)
     return UNSERVED(p, k->name, "%s is not served; leave it out.", k->name);
 }
 
-/* Items of the array whose opening bracket is the current token. */
+/* Counts the items of an array; the current token is its opening bracket. */
 static int count_items(struct openai_walk *p, const char *name, uint32_t most, uint32_t *ret)
 {
     struct json_reader ahead = p->r;
@@ -195,7 +195,7 @@ static int take_stop(struct openai_walk *p, const struct key *k)
     return 0;
 }
 
-/* The array of ids whose opening bracket is the current token. */
+/* Reads an array of ids; the current token is its opening bracket. */
 static int take_prompt_ids(struct openai_walk *p, const struct key *k)
 {
     uint32_t count = 0;
@@ -217,7 +217,7 @@ static int take_prompt_ids(struct openai_walk *p, const struct key *k)
     return 0;
 }
 
-/* Text, ids, or an array that holds one of them: a batch of one. */
+/* Reads a prompt: text, ids, or an array that holds one of them (a batch of one). */
 static int take_prompt(struct openai_walk *p, const struct key *k)
 {
     static const char wanted[] = "a string, an array of token ids, or an array of one of these";
@@ -295,18 +295,18 @@ static int take_object(struct openai_walk *p, const struct key *k)
 
 /* ---- messages ---- */
 
-/* The messages of a chat request: checked, and content as one string.
+/* The functions below check the messages of a chat request and give each content as one string.
  *
  * Messages stay JSON (the chat template reads them), with one change: content given as parts of
  * text becomes one string, parts joined by a line break, because templates expect strings. The
  * joined form is never longer than the parts were, so it is built in one arena block by copying
  * slices that are already escaped. */
 
-/* Messages with the content parts joined: what was copied of the body so far, and to where. */
+/* Copies the messages with the content parts joined. */
 struct rewrite {
-    char *out; /* NULL: nothing had to be changed yet */
+    char *out; /* NULL: nothing had to be changed so far */
     size_t len;
-    size_t from; /* offset in the body that is copied next */
+    size_t from; /* offset in the body of the next byte to copy */
 };
 
 static void rewrite_put(struct rewrite *w, struct str s)
@@ -321,7 +321,7 @@ static void rewrite_copy_to(struct rewrite *w, struct str body, size_t end)
     w->from = end;
 }
 
-/* One part, its opening bracket the current token; *ret is its text, still escaped. */
+/* Reads one part, with its opening bracket as the current token; *ret is its text, still escaped. */
 static int text_part(struct openai_walk *p, uint32_t index, struct str *ret)
 {
     struct json_reader *r = &p->r;
@@ -331,7 +331,7 @@ static int text_part(struct openai_walk *p, uint32_t index, struct str *ret)
     while (json_next(r) == JSON_KEY) {
         struct str *to = json_key_is(r, "type") ? &type : json_key_is(r, "text") ? &text : NULL;
         enum json_token t = json_skip(r);
-        /* An empty string has data, too: its quotes stand in the body. */
+        /* The data of an empty string is not NULL: it points between its quotes in the body. */
         if (to && t == JSON_STRING) *to = r->raw;
     }
     if (r->token != JSON_OBJECT_END) return broken_json(p);
@@ -345,7 +345,7 @@ static int text_part(struct openai_walk *p, uint32_t index, struct str *ret)
     return 0;
 }
 
-/* An array of parts, its opening bracket the current token, becomes one string; *ret is what stands
+/* Joins an array of parts, with its opening bracket as the current token, to one string; *ret is the text
  * between its quotes. */
 static int join_parts(struct openai_walk *p, uint32_t index, struct str body, struct rewrite *w,
                       struct str *ret)
@@ -371,7 +371,7 @@ static int join_parts(struct openai_walk *p, uint32_t index, struct str body, st
     return 0;
 }
 
-/* *ret: data NULL for a content of null. */
+/* Reads a content of any form; the data of *ret is NULL if it is null. */
 static int take_content(struct openai_walk *p, uint32_t index, struct str body, struct rewrite *w,
                         struct str *ret)
 {
@@ -392,7 +392,7 @@ static void note_content(struct openai_request *req, struct str role, struct str
     if (str_eq(role, STR("system")) || str_eq(role, STR("developer"))) req->last_system = content;
 }
 
-/* One message, its opening bracket the current token. */
+/* Reads one message, with its opening bracket as the current token. */
 static int take_message(struct openai_walk *p, uint32_t index, struct str body, struct rewrite *w)
 {
     struct json_reader *r = &p->r;
@@ -473,7 +473,7 @@ static const struct key keys[] = {
     { "ignore_eos",            ON_BOTH,       take_bool,           AT(ignore_eos),                0,    0,    NULL },
     { "stream",                ON_BOTH,       take_bool,           AT(stream),                    0,    0,    NULL },
     { "stream_options",        ON_BOTH,       take_stream_options, 0,                             0,    0,    NULL },
-    /* not served: the last column asks for nothing */
+    /* not served: only the values in the last column, which change nothing, are accepted */
     { "n",                          ON_BOTH,  take_nothing, 0, 0, 0, "1" },
     { "best_of",                    ON_BOTH,  take_nothing, 0, 0, 0, "1" },
     { "logprobs",                   ON_BOTH,  take_nothing, 0, 0, 0, "false" },
@@ -546,7 +546,7 @@ static int walk(struct openai_walk *p)
     return 0;
 }
 
-/* What no single key can say. */
+/* Checks the keys against each other and fills in defaults. */
 static int settle(struct openai_walk *p)
 {
     struct openai_request *q = &p->req;
@@ -585,10 +585,10 @@ int openai_parse(enum openai_surface surface, struct str body, struct arena *are
 
 /* ---- errors ---- */
 
-/* The catalogue of what can be wrong, and its JSON.
+/* This table gives each problem its status, type and code.
  *
- * Status, type and code come from the table only, so that the same mistake looks the same on every
- * path. `type` and `code` follow OpenAI where they have a name for it. */
+ * They come from here only, so that the same mistake looks the same on every path. `type` and `code`
+ * follow OpenAI where it has a name. */
 
 static const struct {
     int status;

@@ -1,14 +1,14 @@
-/* openai.h - requests of /v1/chat/completions and /v1/completions, checked; and error objects.
+/* openai.h - parses requests of /v1/chat/completions and /v1/completions, and writes error objects.
  *
  * Layer:    base/wire (base/core)
  * Lifetime: everything in openai_request points into the body or the arena; it lives while both do
  * Rules:    (1) every number has its range in one table (openai.c)
- *           (2) null means the default; a key twice is refused
- *           (3) what stands in a list or an object is counted: the bounds below, and of all JSON
- *               JSON_KEYS_MAX and JSON_DEPTH_MAX (kwargs, schemas of tools, metadata); beyond is
- *               -EINVAL with a sentence that names the key and the bound
- *           (4) unknown keys are ignored, as OpenAI does, except those that would silently change
- *               what is asked for (n, logprobs, response_format ...): refused, naming them
+ *           (2) null means the default; a repeated key is refused
+ *           (3) items of lists and objects are counted: the bounds below hold, and JSON_KEYS_MAX and
+ *               JSON_DEPTH_MAX for all JSON (kwargs, schemas of tools, metadata); more is -EINVAL
+ *               with a sentence that names the key and the bound
+ *           (4) unknown keys are ignored, as OpenAI does. Known keys that are not served but would
+ *               change the output (n, logprobs, response_format ...) are refused by name
  */
 #pragma once
 #include "base/core/arena.h"
@@ -25,7 +25,7 @@
 #define OPENAI_PARTS_MAX 1024 /* of one message's content */
 #define OPENAI_TOOLS_MAX 512
 #define OPENAI_PROMPT_IDS_MAX (1u << 20)
-#define OPENAI_TOKENS_MAX INT32_MAX /* of max_tokens; the context is a smaller bound later */
+#define OPENAI_TOKENS_MAX INT32_MAX /* of max_tokens; the context bounds it further, later */
 #define OPENAI_COMPLETION_TOKENS 16 /* max_tokens of /v1/completions when absent, as OpenAI's */
 
 enum openai_surface {
@@ -35,17 +35,17 @@ enum openai_surface {
 
 struct openai_request {
     enum openai_surface surface;
-    struct str model; /* empty: absent, the service's only model is meant */
+    struct str model; /* empty: absent, which means the service's only model */
     struct str user;
-    struct str group; /* prompt_cache_key: requests that begin alike name the same one; or empty */
+    struct str group; /* prompt_cache_key: shared by requests that begin alike; or empty */
 
     /* chat */
     struct str messages;             /* JSON array; each has a role; content parts are joined */
     struct str tools;                /* JSON array, or empty (also for tool_choice "none") */
     struct str chat_template_kwargs; /* JSON object, or empty */
 
-    /* Contents of the last message of any role that has text, of the assistant's last, and of the last
-     * of "system" or "developer": within `messages`, still escaped; data NULL: there is none. */
+    /* Contents of the last message that has text, of the assistant's last, and of the last of "system"
+     * or "developer". They point into `messages`, still escaped; data NULL: there is none. */
     struct str last_text, last_answer, last_system;
 
     /* completion: text, or ids when prompt_ids is not NULL */
@@ -64,7 +64,7 @@ struct openai_request {
     bool include_usage; /* stream_options.include_usage */
 };
 
-/* What can be wrong, each with its HTTP status, type and code. */
+/* The problems that an error object can report, each with its HTTP status, type and code. */
 enum openai_problem {
     OPENAI_INVALID,            /* 400 invalid_request_error */
     OPENAI_UNSUPPORTED,        /* 400 invalid_request_error, unsupported_parameter */
@@ -77,7 +77,7 @@ enum openai_problem {
     OPENAI_DEADLINE,           /* 408 timeout_error, deadline_exceeded */
     OPENAI_TOO_LARGE,          /* 413 invalid_request_error, request_too_large */
     OPENAI_CONTENT_TYPE,       /* 415 invalid_request_error, unsupported_content_type */
-    OPENAI_POISONOUS,          /* 422 invalid_request_error: it crashed two engines */
+    OPENAI_POISONOUS,          /* 422 invalid_request_error, request_crashes_engines */
     OPENAI_RATE_LIMIT,         /* 429 rate_limit_error, rate_limit_exceeded */
     OPENAI_OVERLOADED,         /* 429 rate_limit_error, overloaded: a queue is full */
     OPENAI_INTERNAL,           /* 500 server_error */
@@ -92,8 +92,8 @@ enum openai_problem {
 struct openai_error {
     int status;
     const char *type;
-    const char *code;                       /* NULL: null */
-    char param[OPENAI_PARAM_BYTES_MAX + 1]; /* "": null; longer names are cut */
+    const char *code;                       /* NULL is written as null */
+    char param[OPENAI_PARAM_BYTES_MAX + 1]; /* "" is written as null; longer names are cut */
     char message[ERR_TEXT_MAX];
 };
 
@@ -105,7 +105,7 @@ int openai_error_set(struct openai_error *e, int rc, enum openai_problem problem
 /* Appends {"error":{"message","type","param","code"}}. */
 int openai_error_render(const struct openai_error *e, struct buf *out);
 
-/* Parses and checks `body`. -EINVAL for what the client did wrong and -ENOMEM when the arena is
- * full: in both cases `e` is complete; *ret is written only on success. */
+/* Parses and checks `body`. -EINVAL for a mistake of the client and -ENOMEM when the arena is
+ * full: in both cases `e` is complete. *ret is written only on success. */
 int openai_parse(enum openai_surface surface, struct str body, struct arena *arena,
                  struct openai_request *ret, struct openai_error *e);

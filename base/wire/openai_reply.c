@@ -1,14 +1,14 @@
-/* openai_reply.c - OpenAI's answer shapes, written field by field in OpenAI's order.
+/* openai_reply.c - writes responses in OpenAI's format, member by member in OpenAI's order, and reads them.
  *
  * A chunk is a few hundred bytes, most of it the same from chunk to chunk. A router of thousands of
- * streams renders that once for an answer (openai_text_form), by cutting a whole chunk in two: the
- * forms cannot disagree. */
+ * streams renders these bytes once for each response (openai_text_form), by cutting a chunk of
+ * put_chunk in two, so that both ways give equal chunks. */
 #include "base/wire/openai_reply.h"
 
 #include "base/core/json.h"
 #include "base/wire/sse.h"
 
-#define FORM_BYTES 768 /* that a reply or chunk has room in, beside its text */
+#define FORM_BYTES 768 /* room for a response or chunk, beside its text */
 
 const char *openai_finish_name(enum finish finish)
 {
@@ -29,7 +29,7 @@ static void put_usage(struct json_writer *w, const struct usage *usage)
     json_object_end(w);
 }
 
-/* Everything before "choices"; opens the object. */
+/* Opens the object and writes the members before "choices". */
 static void put_head(struct json_writer *w, const struct openai_reply *r, bool chunk)
 {
     bool chat = r->surface == OPENAI_CHAT;
@@ -41,7 +41,7 @@ static void put_head(struct json_writer *w, const struct openai_reply *r, bool c
 
     json_object(w);
     json_kv_str(w, "id", str_of(id, prefix.len + rest));
-    /* Chunks of a completion call themselves text_completion, too. */
+    /* The chunks of a completion are named text_completion, too. */
     json_kv_text(w, "object",
                  !chat   ? "text_completion"
                  : chunk ? "chat.completion.chunk"
@@ -55,7 +55,7 @@ static void put_head(struct json_writer *w, const struct openai_reply *r, bool c
         json_put_null(w);
 }
 
-/* Everything up to what choice 0, the only one, says. */
+/* Writes everything up to the content of choice 0, the only one. */
 static void open_choice(struct json_writer *w, const struct openai_reply *r, bool chunk)
 {
     put_head(w, r, chunk);
@@ -97,7 +97,7 @@ int openai_reply_whole(const struct openai_reply *r, struct str text, enum finis
     return out->rc;
 }
 
-/* One chunk with choice 0: `role` (chat), `text` (data NULL: none), `finish`. */
+/* Writes one chunk with choice 0: `role` (chat), `text` (data NULL: none), `finish`. */
 static int put_chunk(const struct openai_reply *r, const char *role, struct str text,
                      enum finish finish, struct buf *out)
 {
@@ -138,7 +138,7 @@ int openai_text_form_make(const struct openai_reply *r, struct openai_text_form 
     buf_reserve(&ret->bytes, FORM_BYTES);
     int rc = openai_chunk_text(r, STR(""), &ret->bytes);
     if (rc < 0) return rc;
-    /* Quotes within names are escaped, so that the member is found nowhere else. */
+    /* Quotes inside names are escaped, so the member is found nowhere else. */
     size_t at = str_find(buf_view(&ret->bytes), member);
     must(at != SIZE_MAX);
     ret->head = at + member.len - 2;
@@ -209,12 +209,13 @@ int openai_models_render(const struct openai_model *model, uint32_t count, struc
     return out->rc;
 }
 
-/* ---- the way back ---- */
+/* ---- reading ---- */
 
-/* What a client reads from the answers of any OpenAI-like server.
+/* The functions below read a response of any OpenAI-like server.
  *
- * Lenient where servers differ (absent keys, nulls, other keys), strict where a wrong reading would
- * be counted: only choice 0 is read, and its text only from the places that the API names. */
+ * They are lenient where servers differ (absent keys, nulls, other keys), and strict where a wrong
+ * reading would be counted: only choice 0 is read, and its text only from the members that the API
+ * names. */
 
 struct delta {
     struct json_reader r;
@@ -222,7 +223,7 @@ struct delta {
     struct openai_delta ret;
 };
 
-/* The reader stands on a key: its value is text of the answer, or null. */
+/* Appends the value of the current key, text of the response or null. */
 static int take_text(struct delta *d)
 {
     enum json_token t = json_next(&d->r);
@@ -237,7 +238,7 @@ static int take_finish(struct delta *d)
     enum json_token t = json_next(&d->r);
     if (t == JSON_NULL) return 0;
     if (t != JSON_STRING) return -EINVAL;
-    /* tool_calls, content_filter and what else a server may say end the answer as a stop does. */
+    /* tool_calls, content_filter and any other reason of a server end the output as a stop does. */
     d->ret.finish = str_eq(d->r.raw, STR("length")) ? FINISH_LENGTH : FINISH_STOP;
     return 0;
 }
@@ -254,8 +255,8 @@ static int take_count(struct delta *d, uint32_t *ret)
 
 typedef int (*key_fn)(struct delta *d);
 
-/* The reader stands on a key: its value is an object whose keys go to `fn` (which consumes the
- * value), or null. */
+/* Reads the value of the current key, null or an object: calls `fn` for each key of it, which reads the
+ * key's value. */
 static int take_object(struct delta *d, key_fn fn)
 {
     enum json_token t = json_next(&d->r);
@@ -308,7 +309,7 @@ static int error_key(struct delta *d)
     return json_key_is(&d->r, "message") ? take_text(d) : skip(d);
 }
 
-/* An object with a message, or, from some servers, the bare sentence. */
+/* Reads an error: an object with a message or, from some servers, the bare sentence. */
 static int take_error(struct delta *d)
 {
     struct json_reader ahead = d->r;

@@ -1,4 +1,5 @@
-/* order.c - small objects, read by hand: null means something here, and nothing unknown passes. */
+/* order.c - reads and writes orders by hand and not by tables: here null has a meaning, and unknown
+ * members are refused. */
 #include "base/wire/order.h"
 
 #include "base/core/hash.h"
@@ -13,14 +14,14 @@ static int unknown(const struct json_reader *r, const char *members, struct err 
                    STR_ARG(r->raw), members);
 }
 
-/* Behind the last member: nothing but the end. */
+/* Checks that the text ends behind the last member. */
 static int finish(struct json_reader *r, struct err *err)
 {
     bool whole = r->token == JSON_OBJECT_END && json_next(r) == JSON_END;
     return whole ? 0 : json_fail(r, err, "the order");
 }
 
-/* The object's only member, a text. */
+/* Reads an object that has one member, a text. */
 static int read_text(struct str text, const char *member, struct arena *arena, struct str *ret,
                      struct err *err)
 {

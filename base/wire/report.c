@@ -1,4 +1,4 @@
-/* report.c - tables of the agent's report, the engine's part of it, and the reply. */
+/* report.c - encodes and decodes the agent's report, the engine's part of it, and the reply. */
 #include "base/wire/report.h"
 
 #include "base/core/bits.h"
@@ -38,7 +38,7 @@ static const struct field work_rows[] = {
 };
 static const struct field_set work_set = FIELD_SET(struct wire_work, work_rows);
 
-/* Bounds as those of model_spec.c: seconds are computed from these. */
+/* The bounds are those of model_spec.c, because seconds are computed from these numbers. */
 #define SPEC_COUNT_OF(member, most) \
     FIELD(struct model_spec, member, FIELD_U32, .required = true, .min = 1, .max = (most))
 static const struct field spec_rows[] = {
@@ -130,10 +130,10 @@ static const struct field reply_rows[] = {
 };
 static const struct field_set reply_set = FIELD_SET(struct agent_reply, reply_rows);
 
-/* What no bound of a single number can say. */
+/* Checks the numbers of an engine against each other. */
 static int check_engine(const struct engine_report *e, const char *what, struct err *err)
 {
-    /* Subtracted, not summed: three numbers of a peer may wrap. */
+    /* Subtracted, not summed: the sum of a peer's numbers may wrap. */
     if (e->pages_free > e->pages_total || e->pages_cached > e->pages_total - e->pages_free)
         return err_set(err, -EINVAL, "%s: %u free and %u cached pages are more than %u", what,
                        e->pages_free, e->pages_cached, e->pages_total);

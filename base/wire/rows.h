@@ -1,4 +1,4 @@
-/* rows.h - tables that more than one message of base/wire is built from.
+/* rows.h - declares the field tables that several messages of base/wire share.
  *
  * Layer: base/wire, private to it
  */

@@ -1,7 +1,7 @@
-/* sampling.h - how the next token is drawn: what clients ask for and routers pass on.
+/* sampling.h - holds the sampling parameters that clients send and routers pass on to engines.
  *
  * Layer: base/wire (base/core). Plain values; the ranges are in the table of openai.c, and again
- * in generate.c for what comes from a peer.
+ * in generate.c for requests from a peer.
  */
 #pragma once
 #include <stdbool.h>

@@ -1,4 +1,4 @@
-/* sse.c - framing of lines and of server-sent events, both ways. */
+/* sse.c - frames server-sent events, and reads lines and events from byte streams. */
 #include "base/wire/sse.h"
 
 #include <errno.h>
@@ -41,7 +41,7 @@ int line_reader_feed(struct line_reader *r, struct str bytes, line_fn fn, void *
         size_t n = end ? (size_t)(end - bytes.data) : bytes.len;
         struct str part = str_of(bytes.data, n);
         int rc = 0;
-        /* A line that lies whole in the input is handed on without a copy. */
+        /* A line that lies whole in the input is passed on without a copy. */
         if (!end || r->held.len) {
             rc = buf_str(&r->held, part);
             part = buf_view(&r->held);
@@ -76,7 +76,7 @@ struct sse_call {
     void *arg;
 };
 
-/* A line of the stream: data is kept, an empty one ends the event, all else is not ours. */
+/* Reads a line of the stream: data is kept, an empty line ends the event, all else is skipped. */
 static int sse_line(void *arg, struct str line)
 {
     struct sse_call *call = arg;

@@ -1,18 +1,18 @@
-/* sse.h - server-sent events and lines of JSON, framed and unframed.
+/* sse.h - frames server-sent events, and cuts byte streams into events and into lines of JSON.
  *
  * Layer:    base/wire (base/core)
- * Bounds:   a reader holds at most one line (lines_max) and one event (the same bound)
- * Lifetime: what a callback gets is borrowed for that call
+ * Bounds:   a reader holds at most one line and one event, each up to the bound given at init
+ * Lifetime: the text that a callback gets is borrowed for that call
  */
 #pragma once
 #include "base/core/buf.h"
 
 #define SSE_DONE STR("[DONE]") /* data of the last event of an OpenAI stream */
 
-/* "data: JSON\n\n". The data holds no line break (JSON text has none outside of strings). */
+/* Appends "data: JSON\n\n". The data must hold no line break (the JSON that Muster writes has none). */
 int sse_data(struct buf *out, struct str data);
 
-/* ": text\n\n", which clients skip: keeps proxies from closing a quiet stream. */
+/* Appends ": text\n\n", which clients skip: it keeps proxies from closing a quiet stream. */
 int sse_comment(struct buf *out, struct str text);
 
 /* Cuts a byte stream into lines at LF (a CR before it is dropped). A line longer than the bound is
@@ -26,8 +26,8 @@ void line_reader_init(struct line_reader *r, size_t line_bytes_max);
 void line_reader_fini(struct line_reader *r);
 int line_reader_feed(struct line_reader *r, struct str bytes, line_fn fn, void *arg);
 
-/* Cuts a byte stream into events; gives the joined data lines of each (event names and ids are
- * not used by OpenAI streams and are skipped). */
+/* Cuts a byte stream into events and passes on the joined data lines of each. Event names and ids are
+ * skipped, as OpenAI streams do not use them. */
 struct sse_reader {
     struct line_reader lines;
     struct buf data;

@@ -1,4 +1,4 @@
-/* sync.c - tables of the router's demand and of the rules it gets back. */
+/* sync.c - encodes and decodes the router's demand and the rules that it gets back. */
 #include "base/wire/sync.h"
 
 #include "base/core/bits.h"
@@ -204,7 +204,7 @@ int router_sync_encode(const struct router_sync *s, struct buf *out)
     return fields_encode(&sync_set, s, out);
 }
 
-/* A distribution that holds more or less than it says would be planned with as if it were true. */
+/* Refuses a distribution if its bins do not sum to its count: scaling would plan with it unchecked. */
 static int check_lengths(const struct lengths *l, uint32_t service, const char *what,
                          struct err *err)
 {
@@ -236,7 +236,7 @@ int router_rules_encode(const struct router_rules *r, struct buf *out)
     return fields_encode(&rules_set, r, out);
 }
 
-/* A hash of the wrong length would match no key and lock its tenant out without a word. */
+/* Refuses key hashes that are no SHA-256: they would match no key and lock the tenant out silently. */
 static int check_hashes(const struct router_rules *r, struct err *err)
 {
     uint8_t digest[SHA256_BYTES];

@@ -1,9 +1,9 @@
-/* sync.h - demand from a router to the controller, endpoints and rules back.
+/* sync.h - defines the messages between router and controller: demand one way, endpoints and rules back.
  *
  * Layer:    base/wire (base/core)
- * Path:     POST /api/v1/routers/sync, every half second and at once when a first request is held
+ * Path:     POST /api/v1/routers/sync, every half second, and at once when a first request is held
  * Lifetime: decoded strings and lists live in the arena
- * Rules:    counters rise since the router's boot, so a lost message loses nothing; a new boot id
+ * Rules:    counters count from the router's boot, so a lost message loses nothing; a new boot id
  *           starts them at zero. Quantiles cover the window and are absent with count 0.
  */
 #pragma once
@@ -18,7 +18,7 @@
 #define SYNC_TOKENS_MAX 100
 #define SYNC_STARTING_MAX 256
 #define SYNC_REFUSED_MAX 64              /* quarantined prompts reported by one router */
-#define SYNC_ELSEWHERE_MAX 1024          /* and by all other routers */
+#define SYNC_ELSEWHERE_MAX 1024          /* quarantined prompts of all other routers */
 #define SYNC_BYTES_MAX ((size_t)8 << 20) /* of one message: bound of body and arena */
 
 struct wire_quantiles {
@@ -32,18 +32,18 @@ struct service_demand {
     uint64_t prompt_tokens_total, cached_tokens_total, generated_tokens_total; /* of the finished */
     uint64_t slo_met_total, slo_missed_total;
     double arrival_per_s;      /* over the window */
-    double late_refused_per_s; /* of those, by overload control: they would have been late */
+    double late_refused_per_s; /* arrivals that overload control refused, as they would be late */
     double prompt_tokens_mean, predicted_tokens_mean; /* of arrivals in the window */
     uint32_t in_flight;                               /* sent, response not complete */
     uint32_t held;                                    /* waiting in the router for an instance */
     uint64_t held_prompt_tokens;
     double held_oldest_s;
-    double queued_s; /* predicted seconds of work that is in flight, all endpoints */
+    double queued_s; /* predicted seconds of work in flight at all endpoints */
     struct wire_quantiles ttft_s, tpot_s, e2e_s;
-    bool has_expected, has_queued; /* false: nothing came lately; nothing waits */
-    /* Bins are whole requests; a message whose bins do not hold what the count says is refused. */
-    struct lengths expected; /* of what arrived in the last five minutes */
-    struct lengths queued;   /* of what is held, or sent and without a first token */
+    bool has_expected, has_queued; /* false: no request came lately; none waits */
+    /* Bins hold whole requests; a message is refused if their sum differs from the count. */
+    struct lengths expected; /* of requests that arrived in the last five minutes */
+    struct lengths queued;   /* of requests that are held, or sent and without a first token */
 };
 
 struct endpoint_demand {
@@ -57,7 +57,8 @@ struct tenant_usage {
     uint64_t prompt_tokens_total, cached_tokens_total, generated_tokens_total;
 };
 
-/* A prompt that killed engines (router/core/quarantine.h): routers of a fleet give it the same name. */
+/* A prompt that killed engines (router/core/quarantine.h). All routers of a fleet compute the same
+ * fingerprint for it. */
 struct refused_prompt {
     uint64_t fingerprint;
     uint32_t left_ms;
@@ -66,17 +67,17 @@ struct refused_prompt {
 struct router_sync {
     struct str router; /* id, stable over restarts */
     uint64_t boot, seq;
-    struct str host; /* where clients reach it */
+    struct str host; /* address at which clients reach it */
     uint32_t port;
     double window_s;
-    uint64_t tenants_version; /* of the list it holds; 0: none */
+    uint64_t tenants_version; /* of the list of tenants that it holds; 0: none */
     const struct service_demand *services;
     uint32_t service_count;
     const struct endpoint_demand *endpoints;
     uint32_t endpoint_count;
     const struct tenant_usage *usage;
     uint32_t usage_count;
-    const struct refused_prompt *refused; /* for prompts that it saw itself */
+    const struct refused_prompt *refused; /* quarantined by this router itself */
     uint32_t refused_count;
 };
 
@@ -87,7 +88,7 @@ int router_sync_decode(struct str text, struct arena *arena, struct router_sync 
 enum endpoint_state { ENDPOINT_STARTING, ENDPOINT_READY, ENDPOINT_DRAINING, ENDPOINT_STATE_COUNT };
 extern const char *const endpoint_state_names[ENDPOINT_STATE_COUNT];
 
-/* Where a router may send to. */
+/* An instance to which a router may send requests. */
 struct endpoint {
     struct str instance, service, pool, model, digest, host;
     uint32_t port;
@@ -98,15 +99,15 @@ struct endpoint {
     uint64_t boot;
     double price_per_h;
     uint32_t context_tokens, page_tokens, pages_total, running_max;
-    uint32_t step_tokens;    /* of the engine's report; 0: not said */
+    uint32_t step_tokens;    /* from the engine's report; 0: not reported */
     uint32_t kv_token_bytes; /* likewise */
     bool has_perf;
     struct perf_coef perf; /* at full speed */
-    double clock;          /* share of it that is in force; 0: it has none to set */
-    uint32_t leaves_ms;    /* the provider takes it away then; 0: it has not said so */
+    double clock;          /* share of full speed in force; 0: it has no clock to set */
+    uint32_t leaves_ms;    /* time until the provider takes it away; 0: not announced */
 };
 
-/* A launching instance: tells the router whether and how long to hold requests. */
+/* An instance that launches: tells the router whether and how long to hold requests. */
 struct starting {
     struct str service;
     uint32_t eta_ms;
@@ -115,15 +116,15 @@ struct starting {
 struct service_rules {
     struct str service; /* the model name that clients send */
     struct str policy;  /* routing policy; empty: the router's own configuration */
-    bool paused;        /* hold nothing, answer 503 */
+    bool paused;        /* hold no requests, respond 503 */
     bool may_start;     /* an instance would be started for held work; false: 503 at once */
-    double slo_ttft_s, slo_tpot_s; /* 0: none promised */
-    bool refuse_late;              /* requests that are, while its fleet is overloaded */
-    bool has_kv_link;              /* the next is said; false: the router's own word */
-    double kv_link_bytes_s;        /* at which engines copy K and V; 0: they do not */
+    double slo_ttft_s, slo_tpot_s; /* 0: the router's own setting */
+    bool refuse_late;              /* refuse late requests while the fleet is overloaded */
+    bool has_kv_link;              /* kv_link_bytes_s is given; false: the router's own setting */
+    double kv_link_bytes_s;        /* rate at which engines copy K and V; 0: they do not */
 };
 
-/* Shares further apart than these would let the weight of one tenant hide what others do. */
+/* Bounds of a tenant's weight: with a wider range, the share of one tenant would hide all others. */
 #define TENANT_WEIGHT_MIN 1e-6
 #define TENANT_WEIGHT_MAX 1e6
 
@@ -133,10 +134,10 @@ struct tenant_rules {
     uint32_t key_hash_count;
     uint32_t requests_per_min, tokens_per_min, concurrency; /* 0: unlimited */
     struct str salt;                                        /* of its cache blocks */
-    double weight; /* its share of engines, beside that of others; 0: 1 */
+    double weight; /* its share of engines, relative to other tenants; 0 means 1 */
 };
 
-/* Of people and programs that may look, or act, at the router itself. */
+/* The access token of a person or program that may read, or change, the router itself. */
 struct token_rules {
     struct str hash; /* SHA-256, hexadecimal */
     bool admin;      /* false: reads only */
@@ -145,28 +146,28 @@ struct token_rules {
 struct router_rules {
     const struct endpoint *endpoints;
     uint32_t endpoint_count;
-    bool has_complete; /* the next is said; false: the list is complete */
-    bool complete;     /* false: a controller that has not heard everybody yet names those it has */
+    bool has_complete; /* `complete` is given; false: the list is complete */
+    bool complete;     /* false: partial, the controller has not heard from every agent yet */
     const struct starting *starting;
     uint32_t starting_count;
     const struct service_rules *services;
     uint32_t service_count;
-    uint32_t router_index, router_count; /* of those that sync; 0 of 0: not told */
+    uint32_t router_index, router_count; /* among the routers that sync; 0 of 0: not given */
     bool keys_required;                  /* requests without a known API key are refused */
-    bool keys_opened; /* a person has said that they are not: ends what was required before */
+    bool keys_opened; /* a person has opened the service: ends an earlier keys_required */
     uint64_t tenants_version;
     bool has_tenants; /* false: unchanged since the router's version, list left out */
     const struct tenant_rules *tenants;
     uint32_t tenant_count;
-    const struct token_rules *tokens; /* with the tenants */
+    const struct token_rules *tokens; /* sent with the tenants */
     uint32_t token_count;
     const struct refused_prompt
         *refused; /* by other routers, and by this one before it restarted */
     uint32_t refused_count;
-    uint32_t again_ms; /* when the router should ask again */
+    uint32_t again_ms; /* time until the router should sync again */
 };
 
-/* Whether an endpoint that the list does not name is gone. */
+/* Returns true if the list is complete, so that an endpoint missing from it is gone. */
 static inline bool router_rules_complete(const struct router_rules *r)
 {
     return !r->has_complete || r->complete;

@@ -1,4 +1,4 @@
-/* usage.h - what a request cost in tokens, and how it ended.
+/* usage.h - counts the tokens of a request, and names how it ended.
  *
  * Layer: base/wire (base/core). Plain values that several messages share.
  */
@@ -12,12 +12,12 @@ struct usage {
 };
 
 enum finish {
-    FINISH_NONE,    /* still going */
+    FINISH_NONE,    /* still running */
     FINISH_STOP,    /* end token or stop string */
     FINISH_LENGTH,  /* max_tokens or the end of the context */
     FINISH_ABORT,   /* cancelled or past its deadline */
-    FINISH_ERROR,   /* the engine gave up; an error says why */
-    FINISH_REFUSED, /* it lost its place in the engine's queue and never ran: as a 429 */
+    FINISH_ERROR,   /* the engine failed; the error says why */
+    FINISH_REFUSED, /* it lost its place in the engine's queue and never ran: becomes a 429 */
     FINISH_COUNT
 };
 

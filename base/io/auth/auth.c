@@ -1,8 +1,8 @@
-/* auth.c - see auth.h.
+/* auth.c - derives keys, signs requests and replies, and checks their signatures.
  *
- * What is signed is the header's own text up to its mac: there is no second form of the same fields
+ * A signature covers the header's own text up to its mac, so there is no second form of the same fields
  * that two sides could write differently. The parser takes one order of fields and one way to write
- * each; whatever else there is, is refused.
+ * each, and refuses everything else.
  */
 #include "base/io/auth/auth.h"
 
@@ -40,7 +40,7 @@ static bool after(struct str id, const char *prefix, struct str *ret)
     return true;
 }
 
-/* ticket/EPOCH/UNTIL/TENANT/OWNER/READER; empty for what is none. */
+/* Returns the owner in ticket/EPOCH/UNTIL/TENANT/OWNER/READER; empty for an id that is no ticket. */
 static struct str ticket_owner(struct str id)
 {
     struct str rest;
@@ -123,7 +123,7 @@ int auth_ticket_parse(struct str id, char tenant[AUTH_TENANT_BYTES_MAX], struct 
 
 /* ---- the mac ---- */
 
-/* Bytes that can stand in an id: what cannot end a field or a header. */
+/* Returns true if an id has a valid length and no byte that could end a field or a header. */
 static bool id_is_plain(struct str id)
 {
     for (size_t i = 0; i < id.len; i++) {
@@ -161,7 +161,7 @@ static void put_mac(char text[AUTH_TEXT_BYTES_MAX], int covered, const uint8_t m
 
 /* ---- reading ---- */
 
-/* The field `name` at the front of *rest, which goes on behind it. */
+/* Takes the field `name` off the front of *rest. */
 static int take(struct str *rest, const char *name, struct str *ret)
 {
     struct str want = str_from(name);
@@ -174,7 +174,7 @@ static int take(struct str *rest, const char *name, struct str *ret)
     return 0;
 }
 
-/* The last field: nothing may follow, and `covered` ends before its comma. */
+/* Takes the last field, the mac: nothing may follow it, and `covered` ends before its comma. */
 static int take_mac(struct str header, struct str *rest, struct str *ret_covered,
                     uint8_t ret[SHA256_BYTES])
 {
@@ -261,7 +261,7 @@ struct session_key {
     uint64_t id, session;
 };
 
-/* The newest counter, and which of those before it came: bit 0 is `top` itself. */
+/* A session's newest counter, and a bit for each counter up to it that has come: bit 0 is `top`. */
 struct session {
     uint64_t top;
     int64_t heard_us;
@@ -286,7 +286,7 @@ void auth_receiver_fini(struct auth_receiver *r)
 
 int64_t auth_receiver_time(const struct auth_receiver *r, int64_t now_us)
 {
-    return now_us - r->born_us + 1; /* never 0, which a sender writes that does not know */
+    return now_us - r->born_us + 1; /* never 0: a sender writes 0 if it does not know the time */
 }
 
 uint64_t auth_receiver_forgets(struct auth_receiver *r)
@@ -308,7 +308,7 @@ static void shift(struct session *s, uint64_t by)
     }
 }
 
-/* True the first time that the session's counter comes, and it is not too far behind. */
+/* Returns true the first time that a counter comes, unless it is too far behind the newest. */
 static bool is_first(struct session *s, uint64_t counter, bool is_new)
 {
     if (is_new) s->top = counter;
@@ -328,8 +328,8 @@ static bool is_first(struct session *s, uint64_t counter, bool is_new)
     return true;
 }
 
-/* Drops sessions whose requests would all be too old by now. When that frees no room it drops all
- * of them, and from then on refuses requests of unknown sessions that are as old as theirs. */
+/* Drops sessions from which every request would be too old by now. When that frees no room it drops all
+ * sessions, and from then on refuses requests of unknown sessions that are as old as the dropped ones. */
 static void make_room(struct auth_receiver *r, int64_t time_us)
 {
     lock_assert_held(&r->lock);
@@ -375,7 +375,7 @@ static enum auth_verdict judge(struct auth_receiver *r, const struct auth_reques
         if (r->sessions.count >= AUTH_SESSIONS_MAX) make_room(r, time_us);
         if (a->time_us < r->forgotten_us) return AUTH_STALE;
         s = map_put(&r->sessions, &key, NULL);
-        if (!s) return AUTH_STALE; /* no memory: what cannot be remembered is not let in */
+        if (!s) return AUTH_STALE; /* no memory: a request that is not remembered is refused */
     }
     if (!is_first(s, a->counter, is_new)) return AUTH_STALE;
     if (a->time_us > s->heard_us) s->heard_us = a->time_us;

@@ -53,7 +53,7 @@ void auth_instance_key(struct str secret, struct str name, struct auth_key *ret)
 /* Derives the key of `id` from the secret. -ENOENT: there is no such kind of id. */
 int auth_key_of(struct str secret, struct str id, struct auth_key *ret);
 
-/* Derives it from an instance's key: for its agent, its engine, and tickets for its engine. */
+/* Derives the key of `id` from an instance's key: for its agent, its engine, and tickets for its engine. */
 int auth_instance_key_of(const struct auth_key *instance, struct str name, struct str id,
                          struct auth_key *ret);
 
@@ -67,25 +67,25 @@ struct auth_ticket {
     struct str tenant; /* up to AUTH_TENANT_BYTES_MAX */
 };
 
-/* As an id; the key for it follows from the owner's. -E2BIG. Names hold no '/'. */
+/* Writes a ticket as an id; its key derives from the owner's key. -E2BIG. Names hold no '/'. */
 int auth_ticket_print(const struct auth_ticket *t, char ret[AUTH_ID_BYTES_MAX]);
-/* `tenant` gets the tenant's bytes. -EINVAL for an id that is no ticket. */
+/* Reads a ticket from an id; `tenant` gets the tenant's bytes. -EINVAL for an id that is no ticket. */
 int auth_ticket_parse(struct str id, char tenant[AUTH_TENANT_BYTES_MAX], struct auth_ticket *ret);
 
 /* ---- the sending side ---- */
 
-/* State that a sender keeps of one receiver. { 0 }: not met yet. */
+/* State that a sender keeps of one receiver. { 0 }: no reply of it has come yet. */
 struct auth_peer {
     uint64_t epoch;
     int64_t ahead_us; /* receiver clock minus ours */
 };
 
-/* One sender's numbers; no two senders have the same session. */
+/* A sender's session and its count of requests; no two senders have the same session. */
 struct auth_sender {
     uint64_t session, counter;
 };
 
-/* One request under way: what its reply must answer. */
+/* A request under way, kept to check its reply. */
 struct auth_sent {
     struct auth_key key;
     uint8_t mac[SHA256_BYTES];
@@ -95,7 +95,8 @@ struct auth_message {
     struct str method, target, body;
 };
 
-/* The header's value in `ret_text`. -E2BIG: an id that does not fit; -EINVAL: one with odd bytes. */
+/* Signs a request and writes the header's value to `ret_text`. -E2BIG: an id that does not fit;
+ * -EINVAL: an id with bytes that could end a field. */
 int auth_sign(struct auth_sender *s, const struct auth_peer *peer, struct str id,
               const struct auth_key *key, const struct auth_message *m, int64_t now_us,
               char ret_text[AUTH_TEXT_BYTES_MAX], struct auth_sent *ret);
@@ -108,7 +109,7 @@ struct auth_reply {
 };
 
 /* Reads the reply's header and checks that it answers `sent` with that status. The caller compares
- * the body's digest. -EINVAL: malformed; -EACCES: made by somebody else, or for another request. */
+ * the body's digest. -EINVAL: malformed; -EACCES: made with another key, or for another request. */
 int auth_reply_check(const struct auth_sent *sent, int status, struct str header,
                      struct auth_reply *ret);
 
@@ -119,7 +120,7 @@ struct auth_request {
     uint64_t epoch, session, counter;
     int64_t time_us;
     uint8_t body[SHA256_BYTES], mac[SHA256_BYTES];
-    struct str covered; /* of the header's value */
+    struct str covered; /* part of the header's value that the mac covers */
 };
 
 bool auth_is_request(struct str header);                             /* begins with the scheme */
@@ -131,7 +132,7 @@ enum auth_verdict {
     AUTH_FOREIGN, /* not signed with the key */
 };
 
-/* Threads: any; it has a lock of its own. */
+/* The requests that one server has accepted. Threads: any; it has a lock of its own. */
 struct auth_receiver {
     struct lock lock;
     uint64_t epoch;
@@ -150,7 +151,7 @@ uint64_t
 auth_receiver_forgets(struct auth_receiver *r); /* times that AUTH_SESSIONS_MAX was reached */
 int64_t auth_receiver_time(const struct auth_receiver *r, int64_t now_us);
 
-/* The reply's header; `body` NULL: a stream. */
+/* Signs a reply and writes the header's value to `ret_text`; `body` NULL: a stream. */
 void auth_reply_sign(const struct auth_receiver *r, const struct auth_request *a,
                      const struct auth_key *key, int status, const struct str *body, int64_t now_us,
                      char ret_text[AUTH_TEXT_BYTES_MAX]);

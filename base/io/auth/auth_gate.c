@@ -1,4 +1,4 @@
-/* auth_gate.c - checks signatures of requests and signs replies, one gate a server. */
+/* auth_gate.c - checks signatures of requests and signs replies, with one gate per server. */
 #include "base/io/auth/auth_gate.h"
 
 void auth_gate_init(struct auth_gate *g, const struct credentials *held, const char *const *ids,
@@ -47,7 +47,7 @@ static bool may_come(const struct auth_gate *g, struct str id)
     return false;
 }
 
-/* The request's signature and the key that it names; -ENOENT: none that we know. */
+/* Reads the request's signature and derives the key of its id; -ENOENT: no such key is accepted here. */
 static int read_signature(const struct auth_gate *g, const struct http_request *req,
                           struct auth_request *ret, struct auth_key *ret_key)
 {

@@ -16,7 +16,7 @@ struct auth_gate {
     struct metrics *metrics; /* count signed requests by verdict; NULL: none */
     uint32_t verdicts;
     const char *const
-        *ids; /* accepted ids; an entry that ends in '/' accepts every id that begins so */
+        *ids; /* accepted ids; an entry that ends in '/' accepts every id with this prefix */
 };
 
 /* `ids` ends in NULL. Without a key every caller is AUTH_NOBODY. */
@@ -24,7 +24,8 @@ void auth_gate_init(struct auth_gate *g, const struct credentials *held, const c
                     uint64_t epoch, int64_t now_us);
 void auth_gate_fini(struct auth_gate *g);
 
-/* A counter with one label: fresh, stale, foreign; forgotten: the bound of sessions was reached. */
+/* Sets the counter of signed requests. It has one label: fresh, stale, foreign; forgotten: the bound of
+ * sessions was reached. */
 void auth_gate_meters(struct auth_gate *g, struct metrics *metrics, uint32_t verdicts);
 
 enum auth_who {
@@ -37,7 +38,7 @@ enum auth_who {
 struct auth_note {
     uint8_t body[SHA256_BYTES]; /* digest that was signed */
     uint8_t who;
-    bool is_signed; /* the reply is */
+    bool is_signed; /* the request is, and so the reply will be */
 };
 
 enum auth_who auth_gate_head(struct auth_gate *g, struct http_exchange *x, struct auth_note *note,
@@ -46,11 +47,11 @@ enum auth_who auth_gate_head(struct auth_gate *g, struct http_exchange *x, struc
 /* Returns false when the body differs from the signed one. */
 bool auth_gate_body(const struct auth_note *note, const struct http_request *req);
 
-/* Adds the reply's header where the request was signed; `body` NULL: a stream. */
+/* Adds the signature to the reply if the request was signed; `body` NULL: a stream. */
 void auth_gate_reply(struct auth_gate *g, struct http_exchange *x, const struct auth_note *note,
                      int status, const struct str *body, int64_t now_us);
 
-/* Returns the id of a signed request; empty when it is not signed. */
+/* Returns the id that signed a request; empty when it is not signed. */
 struct str auth_gate_id(const struct http_request *req);
 
 /* Returns the token behind "Bearer "; empty when there is none. */

@@ -35,7 +35,7 @@ int credentials_print_instance(struct str secret, struct str name, struct buf *o
     return rc;
 }
 
-/* The value of the next line, which must begin with `name` and a blank. */
+/* Takes the value of the next line, which must begin with `name` and a blank. */
 static bool line_of(struct str *rest, const char *name, struct str *ret)
 {
     struct str line = str_cut(rest, '\n'), value = line, word = str_cut(&value, ' ');

@@ -1,4 +1,4 @@
-/* peer_call.c - keep status and body of a signed call until it ends.
+/* peer_call.c - keeps status and body of a signed call until it ends.
  *
  * The owner may start its next call from on_reply: the call that ends is taken out first. */
 #include "base/io/auth/peer_call.h"

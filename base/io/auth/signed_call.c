@@ -9,7 +9,7 @@
 #include <sys/random.h>
 
 #define HEADERS_MAX 8
-#define OLD_US 30000000 /* a receiver that is of an older release is taken for one so long */
+#define OLD_US 30000000 /* how long a receiver counts as one of an older release */
 
 struct signer {
     struct signer_config config;
@@ -22,7 +22,7 @@ struct signer {
 
 struct peer {
     struct auth_peer now;
-    int64_t old_until_us; /* it does not know signatures */
+    int64_t old_until_us; /* until then it counts as one without signatures */
 };
 
 struct signed_call {
@@ -76,7 +76,7 @@ static void peer_write(struct auth_peers *p, struct hash128 key, const struct pe
 {
     lock_take(&p->lock);
     struct peer *place = map_put(&p->map, &key, NULL);
-    if (!place) { /* AUTH_PEERS_MAX: all are met anew, which costs each a question */
+    if (!place) { /* AUTH_PEERS_MAX: all are forgotten; each costs one 401 more */
         map_fini(&p->map);
         map_init(&p->map, sizeof(struct hash128), sizeof(struct peer), AUTH_PEERS_MAX, MAP_OWN);
         place = map_put(&p->map, &key, NULL);
@@ -161,7 +161,7 @@ static void distrust(struct signed_call *c, int status, const char *why)
 
 static int send_now(struct signed_call *c, struct err *err);
 
-/* Once more, from inside a callback of the call that this ends. */
+/* Repeats the request, from inside a callback of the HTTP call that this cancels. */
 static void send_again(struct signed_call *c)
 {
     http_call_cancel(c->http);
@@ -170,7 +170,8 @@ static void send_again(struct signed_call *c)
     if (send_now(c, NULL) < 0) finish(c, HTTP_END_LOCAL);
 }
 
-/* An older release answers a signature with a 401 that has none. */
+/* Repeats the request with the secret, if there is one, when the receiver seems to be of an older
+ * release: that answers a signature with an unsigned 401. */
 static bool try_the_secret(struct signed_call *c, int status)
 {
     if (status != 401 || c->signer->config.secret.len == 0) return false;
@@ -238,7 +239,7 @@ static void on_end(void *arg, enum http_end end)
         finish(c, end);
 }
 
-/* The credential for this attempt; 0 without one. */
+/* Chooses the credential of this attempt, and writes a signature to `text`; 0 also without a signature. */
 static int sign(struct signed_call *c, char text[AUTH_TEXT_BYTES_MAX])
 {
     struct peer peer;
@@ -284,14 +285,14 @@ static struct str keep(struct signed_call *c, struct str s)
     return c->copy.rc < 0 ? (struct str){ 0 } : str_of(c->copy.data + at, s.len);
 }
 
-/* The request is needed once more when the receiver has to be met first. */
+/* Copies the request, which is sent once more when the receiver's epoch was not known. */
 static int keep_request(struct signed_call *c, const struct http_call_request *req)
 {
     size_t bytes = req->host.len + req->path.len + req->bearer.len + req->body.len + 16;
     if (req->header_count > HEADERS_MAX) return -E2BIG;
     for (size_t i = 0; i < req->header_count; i++)
         bytes += req->headers[i].name.len + req->headers[i].value.len;
-    int rc = buf_reserve(&c->copy, bytes); /* what is kept must not move */
+    int rc = buf_reserve(&c->copy, bytes); /* kept strings must not move */
     if (rc < 0) return rc;
     c->req = *req;
     c->req.host = keep(c, req->host);

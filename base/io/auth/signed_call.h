@@ -1,4 +1,4 @@
-/* signed_call.h - HTTP calls with signed requests and verified replies.
+/* signed_call.h - makes HTTP calls with signed requests and verified replies.
  *
  * Layer:   base/io (http_client, auth)
  * Threads: a signer and its calls are one loop's; struct auth_peers is shared and has a lock
@@ -18,7 +18,7 @@
 
 #define AUTH_PEERS_MAX 4096 /* receivers that are remembered; beyond it the table starts empty */
 
-/* Receivers known to the senders of one process. */
+/* The receivers that the senders of one process know. */
 struct auth_peers {
     struct lock lock;
     struct map map;
@@ -26,7 +26,7 @@ struct auth_peers {
 void auth_peers_init(struct auth_peers *p);
 void auth_peers_fini(struct auth_peers *p);
 
-/* Returns false for an unknown receiver. `id` is ours, as in signed_as. */
+/* Looks up a receiver; returns false if it is unknown. `id` is ours, as in signed_as. */
 bool auth_peers_get(struct auth_peers *p, struct str id, struct str host, uint16_t port,
                     struct auth_peer *ret);
 
@@ -51,7 +51,7 @@ struct signed_as {
 
 struct signed_call;
 
-/* As http_call_start; `streams`: the reply may be a stream. */
+/* Starts a call like http_call_start. `streams`: the reply may be a stream. */
 struct signed_call *signed_call_start(struct signer *s, const struct http_call_request *req,
                                       const struct signed_as *as, bool streams, struct err *err);
 void signed_call_cancel(struct signed_call *c);

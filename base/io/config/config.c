@@ -1,6 +1,6 @@
-/* config.c - join the sources into the roles' structs, and remember where each value came from.
+/* config.c - joins the sources into the roles' structs, and remembers where each value came from.
  *
- *     defaults -> file -> environment -> flags        later wins; one slot a value says who did
+ *     defaults -> file -> environment -> flags        later wins; a slot per value names the source
  *
  * The sections become the fields of one root record, so that a section, a record in it and an
  * item of a list are the same thing to the code that fills, checks and prints them. Problems
@@ -19,8 +19,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* What the sources of one configuration share while it is loaded. What is wrong in a source is a
- * problem, and loading goes on; what stops it is `rc`. */
+/* The state of loading, shared by the sources. A mistake in a source is a problem, and loading goes on;
+ * `rc` stops it. */
 struct config_loader {
     struct config *c;
     struct config_problems *problems;
@@ -28,7 +28,7 @@ struct config_loader {
     int rc;          /* -ENOMEM: loading stops */
 };
 
-/* A sentence behind `where`; kept up to CONFIG_PROBLEMS_MAX, then only counted. */
+/* Adds a problem: a sentence behind `where`; kept up to CONFIG_PROBLEMS_MAX, then only counted. */
 static void problem_add(struct config_loader *l, const char *where, const char *what, va_list ap)
     __attribute__((format(printf, 3, 0)));
 static void problem(struct config_loader *l, const char *what, ...)
@@ -53,7 +53,7 @@ static void problem(struct config_loader *l, const char *what, ...)
 
 /* ---- the schema as one record ---- */
 
-/* A schema as one record: its sections are fields, its leaves can be walked. */
+/* These functions make one record of a schema: its sections are fields, its leaves can be walked. */
 
 int config_root(const struct config_schema *schema, struct arena *arena, struct config_record *ret)
 {
@@ -150,15 +150,15 @@ static int set_defaults(struct arena *arena, const struct config_record *record,
 
 /* ---- the file ---- */
 
-/* What a file says: a YAML tree into the roles' structs, row by row.
+/* Copies a YAML tree into the roles' structs, row by row.
  *
- * A record, an item of a list of records and the whole file are one thing to it: a mapping over a
- * record. Every sentence names the line and the path of the value it is about. */
+ * A record, an item of a list of records and the whole file are handled alike: each is a mapping over a
+ * record. Every sentence names the line and the path of its value. */
 
 static void problem_at(struct config_loader *l, uint32_t line, const char *what, ...)
     __attribute__((format(printf, 3, 4)));
 
-/* "muster.yaml:14: services[0].name: sentence" */
+/* Adds "muster.yaml:14: services[0].name: sentence". */
 static void problem_at(struct config_loader *l, uint32_t line, const char *what, ...)
 {
     char where[2 * CONFIG_PATH_MAX];
@@ -269,7 +269,7 @@ static void apply_texts(struct config_loader *l, const struct config_field *f,
     *into = (struct config_texts){ items, n->count };
 }
 
-/* Required values of a record and of the records in it that no source gave. */
+/* Adds a problem for each required value of a record, and of the records in it, that no source set. */
 static void check_required(struct config_loader *l, const struct config_record *record,
                            const struct config_slot *slots, uint32_t line)
 {
@@ -455,7 +455,8 @@ static void apply_text(struct config_loader *l, const struct find *f, const char
     }
 }
 
-/* The section a variable belongs to, so that a mistyped one is told from a stranger's. */
+/* Returns true if a variable's name begins like one of our sections, so that a mistyped variable of ours
+ * is told from one of another program. */
 static bool env_is_ours(const struct config *c, struct str name)
 {
     for (size_t i = 0; i < c->schema->count; i++) {
@@ -524,7 +525,7 @@ static int prepare(struct config *c)
     return set_defaults(&c->arena, &c->root, c->values, c->slots);
 }
 
-/* The first problem as the sentence of `err`. */
+/* Sets `err` to the first problem, with the number of the others. */
 static int problems_result(const struct config_problems *p, struct err *err)
 {
     struct str rest = buf_view(&p->text);
@@ -533,8 +534,8 @@ static int problems_result(const struct config_problems *p, struct err *err)
     return err_set(err, -EINVAL, STR_FMT " (and %u more)", STR_ARG(first), p->count - 1);
 }
 
-/* All sources, weakest first. What stops the load (an unreadable file, no memory) is returned;
- * what is wrong in a source is a problem. */
+/* Loads all sources, weakest first. Returns the error that stops the load (an unreadable file, no
+ * memory); a mistake in a source is a problem. */
 static int load_all(struct config_loader *l, const struct config_sources *src, struct err *err)
 {
     struct config *c = l->c;

@@ -1,4 +1,4 @@
-/* config.h - one schema tree says what may be configured; everything else is made from it.
+/* config.h - declares the schema of the configuration, and loads, prints and documents values by it.
  *
  * Layer:    base/io (base/core, libyaml in config_yaml.c)
  * Threads:  a struct config is read-only once loaded
@@ -6,7 +6,7 @@
  * Rules:    (1) flag > environment > file > default, and every value remembers which it was
  *           (2) an unknown or repeated key, a wrong type, a number out of range, an anchor, an
  *               alias or a tag is a problem with a line number; a config with one does not load
- *           (3) types are the schema's: `version: 1.10` is the text 1.10 where text is wanted
+ *           (3) the schema decides the type: `version: 1.10` is the text 1.10 where text is wanted
  *
  * A role declares its rows and its struct side by side; the CLI joins the sections:
  *
@@ -29,7 +29,7 @@
 #define CONFIG_FILE_BYTES_MAX ((size_t)1 << 20)
 #define CONFIG_DEPTH_MAX 16        /* mappings and lists inside each other */
 #define CONFIG_NODES_MAX 65536     /* keys and values of one file */
-#define CONFIG_KEYS_MAX 1024       /* keys of one mapping: repeats are looked for one by one */
+#define CONFIG_KEYS_MAX 1024       /* keys of one mapping: repeats are found by a linear search */
 #define CONFIG_LIST_MAX 1024       /* items of a list whose row names no max */
 #define CONFIG_TEXT_BYTES_MAX 4096 /* bytes of a text whose row names no max */
 #define CONFIG_MEMORY_BYTES_MAX ((size_t)32 << 20)
@@ -64,7 +64,8 @@ struct config_records {
     size_t count;
 };
 
-/* A key that people look for in a record and that is none: the answer says why, and where to turn. */
+/* A key that people expect in a record although there is none. The problem says why, and what to use
+ * instead. */
 struct config_absent {
     const char *name, *why;
 };
@@ -93,7 +94,7 @@ struct config_field {
                                * fields, records, and texts and lists that start unset */
     double min, max; /* inclusive, in the stored unit, when min < max. Text: bytes; lists: items */
     const char *const *names; /* CONFIG_ENUM: NULL-terminated */
-    bool required;            /* must be said by a source; see config_require */
+    bool required;            /* must be set by a source; see config_require */
     bool reloadable;          /* can be changed in a running process, by its API */
     bool debug;               /* diagnostics: listed apart in help and docs */
     char letter;              /* command options only: -x; 0 for none */
@@ -121,7 +122,7 @@ struct config_flag {
     const char *shown; /* "--max-num-seqs": for messages and origins; NULL: made from path */
 };
 
-/* Where values come from, weakest first. All borrowed for the call. */
+/* The sources of values, weakest first. All are borrowed for the call. */
 struct config_sources {
     const char *path;           /* the file; NULL: none */
     struct str text;            /* with data: the file's content, `path` only names it */
@@ -130,10 +131,10 @@ struct config_sources {
     size_t flag_count;
 };
 
-/* All that is wrong, for `config check`. Lines end with \n. { 0 } is empty. */
+/* Collects all problems, for `config check`. Lines end with \n. { 0 } is empty. */
 struct config_problems {
     struct buf text;
-    uint32_t count; /* found, also those beyond CONFIG_PROBLEMS_MAX that are not in text */
+    uint32_t count; /* of all problems; `text` has the first CONFIG_PROBLEMS_MAX */
 };
 
 struct config;
@@ -150,35 +151,36 @@ static inline void config_freep(struct config **c)
     *c = NULL;
 }
 
-/* The section's struct (or its struct config_records for a list section), filled with defaults
- * where nothing was said. Must be a section of the schema. */
+/* Returns the section's struct (or its struct config_records for a list section), with defaults where
+ * no source set a value. Must be a section of the schema. */
 const void *config_section_get(const struct config *c, const char *name);
 const struct config_schema *config_schema_of(const struct config *c);
 
-/* A file may leave out what a role does not need, so the required values of a plain section are
- * asked for by the role that runs on it (in lists of records they are checked at load). -EINVAL
- * with a sentence naming the key, its flag and its environment variable. */
+/* Checks that the required values of a plain section are set. The role that runs on the section calls
+ * it, because a file may leave out sections of other roles (in lists of records required values are
+ * checked at load). -EINVAL with a sentence naming the key, its flag and its environment variable. */
 int config_require(const struct config *c, const char *section, struct err *err);
 
-/* One value by path ("services[0].pools[1].price", "engine.port"): its text as it would be
- * written, and its origin ("default", "file muster.yaml:12", "env MUSTER_ENGINE_PORT",
+/* Looks up one value by path ("services[0].pools[1].price", "engine.port"). Appends its text as it
+ * would be written, and its origin ("default", "file muster.yaml:12", "env MUSTER_ENGINE_PORT",
  * "flag --port"). Either buffer may be NULL. -ENOENT with the nearest name. */
 int config_lookup(const struct config *c, const char *path, struct buf *value, struct buf *origin,
                   struct err *err);
 
 enum config_form { CONFIG_YAML, CONFIG_JSON };
 
-/* The whole configuration as it is in effect. YAML loads back to the same values; with `origin`
- * each line says where its value came from (JSON: {"value":..,"origin":..} at the leaves). */
+/* Prints the whole configuration in effect. YAML loads back to the same values; with `origin` each line
+ * says where its value came from (JSON: {"value":..,"origin":..} at the leaves). */
 int config_view(const struct config *c, enum config_form form, bool origin, struct buf *out);
 
-/* From the schema alone. */
+/* These three print the schema, without values. */
 int config_markdown(const struct config_schema *schema, struct buf *out);    /* docs page */
 int config_json_schema(const struct config_schema *schema, struct buf *out); /* draft 2020-12 */
 int config_help(const struct config_record *record, struct buf *out); /* option lines of --help */
 
-/* Words in lines as wide as --help's, the first beginning at `indent` as the others will; and what an
- * option or argument is, behind its name, which ends at `column`. */
+/* Appends words in lines as wide as those of --help. The first word goes where `out` stands, which is
+ * column `indent`; further lines are indented to it. config_help_about appends what an option or an
+ * argument is, behind its name, which ends at `column`. */
 void config_help_words(struct buf *out, struct str text, size_t indent);
 void config_help_about(struct buf *out, struct str text, size_t column);
 void config_schema_check(const struct config_schema *schema); /* must()s on a wrong table */

@@ -1,4 +1,4 @@
-/* config_docs.c - text made from the schema (--help, the docs page, a JSON Schema) and from values.
+/* config_docs.c - prints the schema (--help, the docs page, a JSON Schema) and values in effect.
  *
  * The JSON Schema accepts what the loader accepts, as far as JSON Schema can say it: bounds of
  * sizes and durations written with units, and keys that must differ, are checked by the loader
@@ -88,7 +88,7 @@ static bool flag_count(void *ctx, const struct config_leaf *leaf)
     return true;
 }
 
-/* kv.pages and kv_pages would be one flag and one variable. */
+/* Checks that no other value has the same flag: kv.pages and kv_pages would share flag and variable. */
 static bool flag_is_alone(void *ctx, const struct config_leaf *leaf)
 {
     CLEANUP(buf_fini) struct buf flag = { 0 };
@@ -150,7 +150,7 @@ static bool is_bool(const struct config_field *f, const char *default_text)
     return f->type == CONFIG_BOOL && f->default_text && strcmp(f->default_text, default_text) == 0;
 }
 
-/* " (tokens; 1 to 4096; default: 256)" */
+/* Appends " (tokens; 1 to 4096; default: 256)". */
 static void facts(const struct config_field *f, struct buf *out)
 {
     const char *between = " (";
@@ -189,7 +189,7 @@ static bool help_leaf(void *ctx, const struct config_leaf *leaf)
         buf_printf(h->out, "  -%c, --", f->letter);
     else
         buf_text(h->out, "      --");
-    /* What is on already is turned off by its flag. */
+    /* The flag of a value that is on by default turns it off. */
     if (is_bool(f, "true")) buf_text(h->out, "no-");
     config_flag_name(leaf->path, h->out);
     if (placeholders[f->type]) buf_printf(h->out, " %s", placeholders[f->type]);
@@ -211,7 +211,7 @@ int config_help(const struct config_record *record, struct buf *out)
 
 /* ---- the docs page ---- */
 
-/* A table cell: a bar would end it. */
+/* Appends a table cell, with bars escaped: a bar would end it. */
 static void cell(struct buf *out, const char *text)
 {
     for (; *text; text++) {
@@ -249,7 +249,7 @@ static void markdown_row(const struct config_field *f, const char *path, struct 
     buf_text(out, " |\n");
 }
 
-/* Rows of this record and of the mappings in it; lists of mappings follow as tables. */
+/* Appends the rows of this record and of the mappings in it; lists of mappings follow as tables. */
 static void markdown_rows(const struct config_record *record, const char *prefix, struct buf *out)
 {
     for (size_t i = 0; i < record->field_count; i++) {
@@ -327,7 +327,8 @@ static void schema_bounds(struct json_writer *w, const struct config_field *f, c
     if (f->max < CONFIG_NO_MAX) json_kv_f64(w, max, f->max);
 }
 
-/* A size or a duration: text with a unit, or a plain integer (0 only, for a duration). */
+/* Writes the schema of a size or a duration: text with a unit, or a plain integer (0 only, for a
+ * duration). */
 static void schema_scaled(struct json_writer *w, const struct config_field *f)
 {
     bool bytes = f->type == CONFIG_BYTES;
@@ -415,7 +416,7 @@ static void schema_default(struct json_writer *w, const struct config_field *f)
         json_put_text(w, f->default_text);
 }
 
-/* One record; null is a mapping of which every line is commented out. */
+/* Writes the schema of a record. It may be null: a mapping with every line commented out. */
 static void schema_record(struct json_writer *w, const struct config_record *record, bool in_list)
 {
     json_key(w, "type");
@@ -423,7 +424,7 @@ static void schema_record(struct json_writer *w, const struct config_record *rec
     schema_members(w, record, in_list);
 }
 
-/* In plain sections nothing is required: a flag may give it. */
+/* Writes the members of a record. In plain sections none is required, because a flag may set it. */
 static void schema_members(struct json_writer *w, const struct config_record *record, bool in_list)
 {
     bool any_required = false;
@@ -468,10 +469,10 @@ int config_json_schema(const struct config_schema *schema, struct buf *out)
 
 /* ---- what is in effect ---- */
 
-/* Show a loaded configuration: whole, or one value.
+/* The functions below print a loaded configuration: all of it, or one value.
  *
- * The YAML it writes loads back to the same values (the tests do so), therefore texts are quoted
- * wherever plain YAML could read them as something else or libyaml would refuse a raw byte. */
+ * The YAML loads back to the same values (the tests do so), therefore texts are quoted wherever plain
+ * YAML could read them as something else or libyaml would refuse a raw byte. */
 
 #define ORIGIN_COLUMN 40 /* where `# origin` starts, when the line is shorter */
 
@@ -578,8 +579,8 @@ static void yaml_records(const struct view *v, const struct config_field *f,
     }
 }
 
-/* `item`: the first line written gets the dash of a list. An unset text is a comment, which
- * cannot carry the dash. */
+/* Prints a record. `item`: the first line written gets the dash of a list. An unset text is a comment,
+ * which cannot carry the dash. */
 static void yaml_record(const struct view *v, const struct config_record *record, const char *base,
                         const struct config_slot *slots, int indent, bool item)
 {

@@ -23,14 +23,14 @@ struct config_node {
 };
 
 /* Parses one YAML document of at most CONFIG_FILE_BYTES_MAX into a tree; *ret is NULL when it
- * holds nothing. Refused with "name:line: sentence": what is not YAML, keys twice, anchors,
+ * holds nothing. Refused with "name:line: sentence": text that is not YAML, duplicate keys, anchors,
  * aliases, tags, directives, keys that are no text, a second document, the bounds. */
 int config_tree_parse(struct str text, const char *name, struct arena *arena,
                       struct config_node **ret, struct err *err);
 
 enum config_origin { CONFIG_FROM_DEFAULT, CONFIG_FROM_FILE, CONFIG_FROM_ENV, CONFIG_FROM_FLAG };
 
-/* Beside each field of each record: where its value came from. */
+/* The origin of a value; each field of each record has one. */
 struct config_slot {
     enum config_origin from;
     uint32_t line;             /* CONFIG_FROM_FILE */
@@ -47,7 +47,7 @@ struct config {
     struct config_slot *slots;
 };
 
-/* The sections as rows of one record, made in `arena`. -ENOMEM. */
+/* Makes one record of the schema, with its sections as fields, in `arena`. -ENOMEM. */
 int config_root(const struct config_schema *schema, struct arena *arena, struct config_record *ret);
 
 /* A value that a flag or a variable can reach: every field outside lists of records. */
@@ -63,12 +63,12 @@ typedef bool (*config_leaf_fn)(void *ctx, const struct config_leaf *leaf);
 bool config_leaves(const struct config_record *record, struct config_slot *slots, config_leaf_fn fn,
                    void *ctx);
 
-/* The row and the position of `name`, or NULL. */
+/* Returns the field called `name`, and its position, or NULL. */
 const struct config_field *config_field_find(const struct config_record *record, struct str name,
                                              size_t *ret_index);
 const char *config_field_nearest(const struct config_record *record, struct str name);
 
-/* must()s on wrong rows; opt.c checks its tables with it. */
+/* must()s on wrong rows; opt.c checks its tables with it, too. */
 void config_record_check(const struct config_record *record, uint32_t depth);
 
 static inline bool config_is_record(const struct config_field *f)

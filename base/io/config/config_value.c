@@ -1,7 +1,7 @@
-/* config_value.c - one text to one C value and back.
+/* config_value.c - converts one text to one C value and back.
  *
  * Numbers with a unit are read as integers times the unit, never through a double: 0.1s is
- * exactly 100000 us, and what cannot be exact (finer than a microsecond or a byte) is refused
+ * exactly 100000 us, and a value that cannot be exact (finer than a microsecond or a byte) is refused
  * instead of rounded. Printing gives the largest unit that divides, so print(parse(x)) parses to
  * the same value.
  */
@@ -40,7 +40,7 @@ static const struct unit bytes_units[] = {
     { "B", 1 },
 };
 
-/* Decimal digits at the start of *s; false when there is none or they do not fit. */
+/* Takes the decimal digits at the start of *s; returns false when there is none or they do not fit. */
 static bool digits_take(struct str *s, uint64_t *ret, size_t *ret_count)
 {
     uint64_t value = 0;
@@ -131,7 +131,7 @@ int bytes_print(int64_t bytes, struct buf *out)
                : scaled_print(bytes, bytes_units, COUNT_OF(bytes_units), out);
 }
 
-/* The shortest decimal that reads back equal. */
+/* Prints the shortest decimal that reads back equal. */
 static int float_print(double v, struct buf *out)
 {
     char text[40];
@@ -203,7 +203,7 @@ int config_value_range(const struct config_field *f, struct buf *out)
     return buf_text(out, range_suffix(f->type));
 }
 
-/* "-3 is below 0 (allowed: 0 to 10)" for a value that was written as `text`. */
+/* Checks the bounds; "-3 is below 0 (allowed: 0 to 10)" for a value that was written as `text`. */
 static int bounds_check(const struct config_field *f, double v, struct str text, struct err *err)
 {
     if (!is_bounded(f) || (v >= f->min && v <= f->max)) return 0;
@@ -215,7 +215,7 @@ static int bounds_check(const struct config_field *f, double v, struct str text,
                    v < f->min ? "below" : "above", bound.data, range.data);
 }
 
-/* How much of a value a sentence shows. */
+/* Returns the part of a value that a sentence shows. */
 static struct str shown(struct str text)
 {
     text.len = min_size(text.len, 80);

@@ -1,9 +1,9 @@
-/* config_yaml.c - the part of YAML that a configuration needs, with a line for every value.
+/* config_yaml.c - parses the part of YAML that a configuration needs, with a line for every value.
  *
- * libyaml's events rather than its documents: depth, nodes and lines are checked while reading,
- * so a hostile file is refused at the bound and not after it was built. Anchors and aliases are
+ * It reads libyaml's events rather than its documents: depth, nodes and lines are checked while reading,
+ * so a hostile file is refused at the bound and not after its tree was built. Anchors and aliases are
  * refused (a value has one place, and a billion laughs cannot be written); tags are refused (the
- * schema knows the types). The only file that includes yaml.h.
+ * schema knows the types). This is the only file that includes yaml.h.
  */
 #include "base/io/config/config_tree.h"
 

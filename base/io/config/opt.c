@@ -1,8 +1,8 @@
-/* opt.c - a command's options are rows of the same kind as the configuration's.
+/* opt.c - parses a command's options by rows of the same kind as the configuration's.
  *
  * Every option is looked up in the command's own rows and then in its section's. Own values are
  * written at once; a section's values are checked here, so that a mistake is a usage error, and
- * handed on as flags for config_load, which alone knows what is stronger.
+ * handed on as flags for config_load, which alone knows which source is stronger.
  */
 #include "base/io/config/opt.h"
 
@@ -65,7 +65,7 @@ static bool search_leaf(void *ctx, const struct config_leaf *leaf)
     return true;
 }
 
-/* Own options first, then the section's. s->nearest holds a near name when nothing was found. */
+/* Finds an option: own ones first, then the section's. s->nearest holds a near name when there is none. */
 static struct match match_find(const struct opt_command *cmd, struct search *s)
 {
     bool config = false;
@@ -98,7 +98,8 @@ static int texts_join(struct parser *p, struct config_texts *all, struct config_
     return 0;
 }
 
-/* An empty text, or one of a list: taken, it would silently be the default. */
+/* Returns true for an empty text, or a list with an empty item: taken as a value, it would silently mean
+ * the default. */
 static bool says_nothing(const struct config_field *f, const char *value)
 {
     struct str rest = str_from(value);
@@ -133,7 +134,7 @@ static const char *arena_print(struct parser *p, const char *a, char between, co
     return arena_str(&p->out->arena, buf_view(&text)).data;
 }
 
-/* The value as a flag for config_load, after a check into a place that nobody reads. */
+/* Keeps the value as a flag for config_load. It is parsed here only to check it. */
 static int store_config(struct parser *p, const struct match *m, const char *shown,
                         const char *value)
 {
@@ -163,7 +164,8 @@ static int store(struct parser *p, const struct match *m, const char *shown, con
     return m->config ? store_config(p, m, shown, value) : store_own(p, m, shown, value);
 }
 
-/* The argument behind an option. One that looks like an option is more likely a forgotten value. */
+/* Takes the argument behind an option. An argument that looks like an option is refused, because more
+ * likely the value was forgotten. */
 static int value_take(struct parser *p, const struct match *m, const char *shown, const char **ret)
 {
     if (p->at >= p->argc)
@@ -213,7 +215,7 @@ static int parse_long(struct parser *p, const char *arg)
     return rc < 0 ? rc : store(p, &m, shown, text);
 }
 
-/* -x, -xvalue, -x value, and several flags in one: -abc. */
+/* Parses -x, -xvalue, -x value, and several flags in one: -abc. */
 static int parse_short(struct parser *p, const char *arg)
 {
     for (const char *c = arg + 1; *c; c++) {

@@ -1,4 +1,4 @@
-/* opt.h - a command's options are rows of the same kind as the configuration's.
+/* opt.h - parses a command's options, which are declared by the same rows as the configuration.
  *
  * Layer:    base/io (base/core, config)
  * Forms:    --name value  --name=value  --flag  --no-flag  -x value  -xvalue  -abc (flags)  --
@@ -47,7 +47,7 @@ struct opt_parsed {
 
 /* Parses argv[0..argc) (without the command's own words) into `values`, a struct of
  * options->size bytes that is filled with defaults first (NULL when options is NULL; then there
- * are no positionals). Of a repeated option the last counts, lists grow. -EINVAL with a sentence
+ * are no positionals). The last of a repeated option counts; lists grow. -EINVAL with a sentence
  * naming the option and the range or the nearest option.
  * Call opt_parsed_fini also after a failure. */
 int opt_parse(const struct opt_command *cmd, int argc, char *const *argv, void *values,
@@ -56,8 +56,8 @@ void opt_parsed_fini(struct opt_parsed *p);
 
 int opt_help(const struct opt_command *cmd, struct buf *out);
 
-/* The usual end of a command that was called wrongly: the sentence and where help is, to
- * stderr; returns OPT_EXIT_USAGE. */
+/* Ends a command that was called wrongly: prints the sentence and where to find help to stderr. Returns
+ * OPT_EXIT_USAGE. */
 int opt_fail(const struct opt_command *cmd, const struct err *err);
 
 /* Prints the help to stdout; returns 0, the exit status of `--help`. */

@@ -1,10 +1,10 @@
-/* http1.c - heads of requests and replies.
+/* http1.c - parses heads and bodies of requests and replies, and names the faults in them.
  *
  * Scanning and parsing are two passes on purpose: the scan is the only place that looks at line
- * ends and forbidden bytes, so the parser may split on CRLF without asking again, and a hostile
+ * ends and forbidden bytes, so the parser may split on CRLF without checking again, and a hostile
  * byte is refused when it arrives, not when the head is whole.
  *
- * Stricter than RFC 9112 where it leaves a choice: no empty line before the request line, no
+ * The parser is stricter than RFC 9112 where that leaves a choice: no empty line before the request line, no
  * blanks around a chunk size, no chunk extensions, no trailers in requests, no repeated
  * content-length even when equal, no empty Host, no tab around the value of Host and of what frames
  * the body (nginx reads it as part of the value), no body of a GET in HTTP/1.0. Clients that are in
@@ -56,7 +56,7 @@ static bool is_control(char c)
     return (byte < 0x20 && byte != '\t' && byte != '\r' && byte != '\n') || byte == 0x7f;
 }
 
-/* A line has ended before `at`, where its CR stands. Sets *ret_whole at the empty line. */
+/* Checks a line that ends before `at`, where its CR stands. Sets *ret_whole at the empty line. */
 static enum http_fault scan_line(struct http1_scan *s, size_t at, const struct http1_limits *limits,
                                  bool *ret_whole)
 {
@@ -111,7 +111,7 @@ struct head { /* what the header lines say about the message itself */
     struct str expect;
 };
 
-/* The next line without its CRLF. The scan has made sure that there is one. */
+/* Takes the next line, without its CRLF. The scan has made sure that there is one. */
 static struct str next_line(struct str *rest)
 {
     struct str line = str_cut(rest, '\n');
@@ -159,7 +159,7 @@ static enum http_fault read_header(struct head *h, const struct http_header *hea
     return HTTP_FAULT_NONE;
 }
 
-/* Lines until the empty one, from `rest`. */
+/* Reads header lines from `rest` until the empty one. */
 static enum http_fault read_headers(struct str rest, uint32_t headers_max, struct head *h,
                                     struct http_header *ret, uint32_t *ret_count)
 {
@@ -182,7 +182,7 @@ static enum http_fault read_headers(struct str rest, uint32_t headers_max, struc
     return HTTP_FAULT_NONE;
 }
 
-/* "HTTP/1.0" or "HTTP/1.1"; a well-formed version of another number is told apart. */
+/* Reads "HTTP/1.0" or "HTTP/1.1"; a well-formed version with another number has a fault of its own. */
 static enum http_fault read_version(struct str s, enum http_fault otherwise, uint8_t *ret_minor)
 {
     bool formed = s.len == 8 && str_starts(s, STR("HTTP/")) && s.data[6] == '.' &&
@@ -200,7 +200,7 @@ static bool percents_valid(struct str s)
     for (size_t i = 0; i < s.len; i++) {
         if (s.data[i] != '%') continue;
         uint8_t byte;
-        /* %00 is never meant and ends C strings of whoever decodes it. */
+        /* %00 is never intended, and it ends the C string of a program that decodes it. */
         if (s.len - i < 3 || hex_to(str_of(s.data + i + 1, 2), &byte, 1) < 0 || byte == 0)
             return false;
         i += 2;
@@ -215,7 +215,7 @@ static bool port_valid(struct str port)
            number <= UINT16_MAX;
 }
 
-/* host, host:port, [v6] or [v6]:port. */
+/* Returns true for host, host:port, [v6] or [v6]:port. */
 static bool host_valid(struct str host)
 {
     if (host.len == 0) return false;
@@ -235,7 +235,7 @@ static bool host_valid(struct str host)
     return rest.data[0] == ':' && port_valid(str_of(rest.data + 1, rest.len - 1));
 }
 
-/* The authority of "http://authority/path", which leaves the path in *rest; or { NULL, 0 }. */
+/* Takes the authority of "http://authority/path" and leaves the path in *rest; or { NULL, 0 }. */
 static struct str cut_authority(struct str *rest)
 {
     struct str s = *rest;
@@ -290,7 +290,8 @@ static enum http_fault read_expect(const struct head *h, struct http_request *re
     return HTTP_FAULT_NONE;
 }
 
-/* Servers of HTTP/1.0 did not read the body of another method: they took it for the next request. */
+/* Returns true if servers of HTTP/1.0 read a body of the method. They took the body of another method
+ * for the next request. */
 static bool has_body_of_old(struct str method)
 {
     return !str_eq(method, STR("GET")) && !str_eq(method, STR("HEAD")) &&
@@ -444,7 +445,7 @@ int http_query_value(struct str query, const char *name, struct buf *out)
 
 /* ---- bodies ---- */
 
-/* Bodies, a slice at a time, without a copy.
+/* Reads bodies a slice at a time, without a copy.
  *
  *     SIZE --CR--> SIZE_LF --LF--> DATA --left = 0--> DATA_CR --CR--> DATA_LF --LF--> SIZE
  *                     \--LF, size 0--> TRAILER --CR--> END_LF --LF--> done
@@ -500,7 +501,7 @@ static enum http_fault trailer_byte(struct http1_body *b, char c)
     return HTTP_FAULT_NONE;
 }
 
-/* The one byte that may come here, and where it leads. */
+/* Takes the one byte that may come here, and goes on to state `next`. */
 static enum http_fault expect_byte(struct http1_body *b, char c, char wanted, enum state next)
 {
     if (c != wanted) return HTTP_FAULT_CHUNK;
@@ -579,7 +580,7 @@ int http1_body_next(struct http1_body *b, struct str in, size_t *ret_used, struc
 
 /* ---- faults ---- */
 
-/* What is said about a message that is refused, and the names of statuses. */
+/* Status, name and sentence of each fault, and the names of statuses. */
 
 /* clang-format off */
 static const struct http_fault_info faults[HTTP_FAULT_COUNT] = {

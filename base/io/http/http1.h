@@ -1,4 +1,4 @@
-/* http1.h - HTTP/1.0 and 1.1 messages: strict parsers that copy nothing, and their parts.
+/* http1.h - parses HTTP/1.0 and 1.1 messages strictly and without copying, and looks up their parts.
  *
  * Layer:   base/io (base/core); no I/O in here
  * Heads:   http1_scan finds the end of a head byte by byte as it arrives and refuses what no head
@@ -54,7 +54,7 @@ enum http_fault {
 };
 
 struct http_fault_info {
-    int status;           /* that a server answers with */
+    int status;           /* of the server's reply */
     const char *name;     /* label in metrics, code in error objects */
     const char *sentence; /* for people */
 };
@@ -85,7 +85,7 @@ struct http_request {
     bool expect_continue;
     enum http_body_kind body_kind;
     uint64_t body_length; /* of HTTP_BODY_COUNTED */
-    struct str body;      /* set by the server when whole */
+    struct str body;      /* set by the server once it is whole */
     struct str peer;      /* "address:port", set by the server */
     int64_t received_us;  /* loop clock when the last byte was in; set by the server */
 };
@@ -100,20 +100,22 @@ struct http_response {
     uint64_t body_length;
 };
 
-/* First header of that name (any case), or { NULL, 0 }. An empty value has data. */
+/* Returns the first header of that name (any case), or { NULL, 0 }. An empty value has data. */
 struct str http_request_header(const struct http_request *req, const char *name);
 struct str http_response_header(const struct http_response *resp, const char *name);
 
 /* Decodes %XX into out (and nothing else: '+' stays). -EINVAL for a bad percent sign. */
 int http_percent_decode(struct str s, struct buf *out);
 
-/* The decoded value of `name` in a query ("a=1&b=2"); -ENOENT when absent. */
+/* Appends the decoded value of `name` in a query ("a=1&b=2"); -ENOENT when absent. */
 int http_query_value(struct str query, const char *name, struct buf *out);
 
-/* Name a token, value without CR, LF, NUL and other control bytes: may stand in a head. */
+/* Returns true if a head may hold the header: the name is a token, and the value has no CR, LF, NUL or
+ * other control byte. */
 bool http_header_valid(struct str name, struct str value);
 
-/* Starts with '/', holds only bytes a target may hold, and every percent sign is right. */
+/* Returns true if the target starts with '/', holds only bytes that a target may hold, and every percent
+ * sign is right. */
 bool http_target_valid(struct str target);
 
 struct http1_limits {
@@ -122,28 +124,29 @@ struct http1_limits {
     uint32_t headers_max; /* <= HTTP_HEADERS_MAX */
 };
 
-/* Looks for the end of a head. { 0 } before its first byte. */
+/* The state of a search for the end of a head. { 0 } before its first byte. */
 struct http1_scan {
     size_t pos;       /* bytes looked at */
     size_t line_from; /* where the current line starts */
     uint32_t lines;
 };
 
-/* `in` holds the head from its first byte, grown since the last call. 0 and *ret_len when the
- * head is whole (blank line included); -EAGAIN when more is needed; -EINVAL and *ret_fault. */
+/* Looks for the end of the head in `in`, which holds it from its first byte and has grown since the last
+ * call. 0 and *ret_len when the head is whole (blank line included); -EAGAIN when more is needed; -EINVAL
+ * and *ret_fault. */
 int http1_scan(struct http1_scan *s, struct str in, const struct http1_limits *limits,
                size_t *ret_len, enum http_fault *ret_fault);
 
-/* `head` as http1_scan found it; the parts point into it. Everything about the body is decided
- * here. -EINVAL and *ret_fault. */
+/* Parses `head` as http1_scan found it; the parts point into it. It also decides how the body is framed.
+ * -EINVAL and *ret_fault. */
 int http1_request_parse(struct str head, const struct http1_limits *limits,
                         struct http_request *ret, enum http_fault *ret_fault);
 
-/* The same for a reply; `to_head` when it answers HEAD (which has no body). A 1xx has none. */
+/* Parses the head of a reply. `to_head`: it answers HEAD, so it has no body. A 1xx has none either. */
 int http1_response_parse(struct str head, const struct http1_limits *limits, bool to_head,
                          struct http_response *ret, enum http_fault *ret_fault);
 
-/* A body on its way in. */
+/* The state of a body that is arriving. */
 struct http1_body {
     enum http_body_kind kind;
     uint8_t state;

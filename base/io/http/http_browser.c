@@ -1,4 +1,4 @@
-/* http_browser.c - compares Host, Origin and content type with what this server is.
+/* http_browser.c - compares Host, Origin and content type of a request with this server's names.
  *
  * An Origin is ours when it is the origin that the request itself was sent to (its authority is
  * the Host header, so that a forwarder may have any port), or when its host is one of our names and
@@ -25,7 +25,7 @@ const struct browser_fault_info *browser_fault_info(enum browser_fault fault)
     return &faults[fault];
 }
 
-/* "name", "name:80", "[::1]:80" in two parts; no port: 0. */
+/* Splits "name", "name:80", "[::1]:80" into name and port; no port: 0. */
 static struct str split_port(struct str authority, uint64_t *ret_port)
 {
     size_t colon = authority.len;
@@ -84,7 +84,7 @@ static bool origin_is_ours(const struct http_names *n, struct str origin, struct
         if (str_eq_nocase(authority, host)) return true;
         return (port ? port : schemes[i].port) == n->port && name_is_ours(n, name);
     }
-    return false; /* "null" is a page from nowhere */
+    return false; /* "null": a page without an origin */
 }
 
 static bool is_json(struct str type)

@@ -1,4 +1,4 @@
-/* http_call.c - one call: its request goes out, its reply comes in, and it ends once.
+/* http_call.c - runs one call: sends its request, reads its reply, and ends it once.
  *
  * Bytes of the reply are handed over as slices of the receive buffer and dropped right after, so
  * a stream of any length needs no more memory than one read. */
@@ -36,8 +36,8 @@ void call_detach(struct http_call *call, bool reusable)
         link_close(l);
 }
 
-/* A connection serves again only when both sides are at the end of this exchange: all was sent,
- * and nothing came behind the reply. */
+/* Returns true if the connection can serve again. Both sides must be at the end of this exchange: all was
+ * sent, and nothing came behind the reply. */
 static bool is_reusable(const struct http_call *call, enum http_end end)
 {
     const struct http_link *l = call->link;
@@ -107,7 +107,7 @@ void call_forget_name(struct http_call *call)
     loop_timer_clear(call->client->loop, &call->name_timer);
 }
 
-/* Before the call's task has run, that begins it. */
+/* Takes the resolver's answer. If the call's task has not run yet, the task begins the call. */
 static void on_name(void *arg, int rc, const struct addr *found)
 {
     struct http_call *call = arg;
@@ -157,7 +157,7 @@ int call_find(struct http_call *call, struct str host, uint16_t port, struct err
     return 0;
 }
 
-/* Descriptors, local ports, memory and timers are this side's. */
+/* Returns true if this side ran short: of descriptors, local ports, memory or timers. */
 static bool is_local(int rc)
 {
     static const int ours[] = { EMFILE, ENFILE, ENOBUFS, ENOMEM, ENOSPC, EADDRNOTAVAIL, EAGAIN };
@@ -203,8 +203,8 @@ static void retry_fresh(struct http_call *call)
 
 /* ---- the reply ---- */
 
-/* The connection has ended, cleanly (0) or not (negative). After a failed send the kernel has
- * reported the reset already and calls the rest clean. */
+/* Ends a call after its connection has ended, cleanly (0) or not (negative). After a failed send the
+ * kernel has reported the reset already and calls the rest clean. */
 static void reply_cut(struct http_call *call, ssize_t how)
 {
     if (!call->head_seen && is_stale(call))
@@ -219,7 +219,7 @@ static void reply_cut(struct http_call *call, ssize_t how)
         call_end(call, HTTP_END_RESET_AFTER_HEAD);
 }
 
-/* False when the head is not whole yet, or the call has ended. */
+/* Reads the head. Returns false when it is not whole yet, or the call has ended. */
 static bool read_head(struct http_call *call)
 {
     struct buf *in = &call->link->conn.in;
@@ -234,7 +234,7 @@ static bool read_head(struct http_call *call)
     if (rc == 0 && resp->status < 200) {
         call->scan = (struct http1_scan){ 0 };
         buf_consume(in, len);
-        /* 101 would hand the connection to a protocol that nobody asked for. */
+        /* 101 would hand the connection to a protocol that was not asked for. */
         if (resp->status != 101 && ++call->interims <= INTERIMS_MAX) return true;
         rc = -EINVAL;
     }
@@ -249,7 +249,7 @@ static bool read_head(struct http_call *call)
     return !call->ended;
 }
 
-/* Hands over what is there; keeps what a pause or a partial head leaves. */
+/* Hands over the received body; keeps the bytes that a pause or a partial chunk head leaves. */
 static void read_body(struct http_call *call)
 {
     struct buf *in = &call->link->conn.in;

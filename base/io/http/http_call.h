@@ -1,4 +1,4 @@
-/* http_call.h - what the files of the HTTP client share: pool, links (connections) and calls.
+/* http_call.h - the types and functions that the files of the HTTP client share: pool, links, calls.
  *
  * Layer:   base/io; included by http_client.c, http_link.c and http_call.c only
  * Files:   http_client.c starts and frees; http_link.c makes, pools and closes connections;
@@ -47,11 +47,11 @@ struct http_link { /* one connection; has a call, or is pooled, or is dead */
     struct loop_watch watch;
     struct loop_timer timer; /* connecting: gives up; pooled: closes */
     struct loop_task free_task;
-    struct loop_task read_task; /* for bytes that no event tells of */
+    struct loop_task read_task; /* for received bytes that no event announces */
     struct http_call *call;
     int64_t begun_us; /* when it got its call */
-    bool connecting;  /* shaking hands included */
-    bool shaking;
+    bool connecting;  /* TLS handshake included */
+    bool shaking;     /* in the TLS handshake */
     bool reused, send_failed, dead;
 };
 
@@ -60,7 +60,7 @@ struct http_call {
     struct list node;
     struct http_link *link; /* NULL: could not be made, or the call has ended */
     struct upstream_key to;
-    int connect_rc;               /* why there is no link */
+    int connect_rc;               /* the reason for having no link */
     struct resolver_use name;     /* of a host that is no literal */
     struct loop_timer name_timer; /* gives up on the resolver */
     struct buf request;           /* kept until the reply begins, for the one retry */
@@ -91,12 +91,13 @@ void link_give_back(struct http_link *l); /* to the pool, or closed when that is
 void link_close(struct http_link *l);     /* freed at the end of the turn */
 void link_free(struct http_link *l);      /* at once */
 void link_send(struct http_link *l);
-void link_update(struct http_link *l); /* what it is to be woken for */
+void link_update(struct http_link *l); /* sets the events that wake it */
 
 /* http_call.c */
 void call_begin(struct http_call *call); /* puts the request on its link */
 void call_connected(struct http_call *call);
-/* An address for the call's host, now or later; -EINVAL when it is not one. */
+/* Finds the address of the call's host and takes a link to it, now or later; -EINVAL when `host` is not
+ * a host name. */
 int call_find(struct http_call *call, struct str host, uint16_t port, struct err *err);
 void call_forget_name(struct http_call *call);
 void call_connect_failed(struct http_call *call, int rc);

@@ -1,4 +1,4 @@
-/* http_client.c - calls are checked, written out and started here.
+/* http_client.c - makes the client; checks, writes out and starts calls.
  *
  * Nothing happens inside http_call_start but the start of a connection: the rest comes from a
  * task at the end of the turn, so that no callback meets a caller that does not have its call
@@ -139,7 +139,7 @@ static void write_header(struct buf *out, struct str name, struct str prefix, st
     buf_str(out, STR("\r\n"));
 }
 
-#define HEAD_BYTES 512 /* that most requests' heads have room in */
+#define HEAD_BYTES 512 /* room for the heads of most requests */
 
 static int write_request(struct buf *out, const struct http_call_request *req)
 {

@@ -1,4 +1,4 @@
-/* http_client.h - HTTP/1.1 calls on a loop over pooled keep-alive connections.
+/* http_client.h - makes HTTP/1.1 calls on a loop over pooled keep-alive connections.
  *
  * Layer:   base/io (loop, http1, resolver)
  * Threads: the loop's
@@ -11,10 +11,10 @@
  *          because the peer may have died of the request.
  * Short:   without a descriptor, a local port, memory or room under connections_max the call ends
  *          HTTP_END_LOCAL: nothing was sent on a fresh connection
- * Names:   a host that is a name is resolved beside the loop (resolver.h); one that is known, and
- *          with it every pooled connection, needs no answer of the resolver. A first answer that
- *          does not come within connect_us ends the call HTTP_END_NAME.
- * Flow:    while paused nothing is read from the socket, so the peer is held back by TCP
+ * Names:   a host name is resolved beside the loop (resolver.h). A known name needs no new answer of
+ *          the resolver, so its pooled connections are used at once. When a first answer does not
+ *          come within connect_us, the call ends HTTP_END_NAME.
+ * Flow:    while a call is paused nothing is read from its socket, so TCP holds the peer back
  */
 #pragma once
 #include "base/core/err.h"
@@ -31,7 +31,7 @@ struct http_call;
 enum http_end {
     HTTP_END_OK,                /* the reply is whole, whatever its status */
     HTTP_END_CONNECT_FAILED,    /* refused, unreachable, or not within connect_us */
-    HTTP_END_NAME,              /* the host's name is not known, or the resolver is silent */
+    HTTP_END_NAME,              /* the host's name is unknown, or the resolver does not answer */
     HTTP_END_TLS,               /* no handshake, or a certificate that is not accepted */
     HTTP_END_LOCAL,             /* this side ran short (see Short): says nothing of the peer */
     HTTP_END_RESET_BEFORE_HEAD, /* nothing of the reply's head is known */
@@ -92,12 +92,13 @@ CLEANUP_FREEP(http_client, struct http_client)
 void http_client_counts_get(const struct http_client *c,
                             struct http_client_counts *ret); /* any thread */
 
-/* Everything in `req` is copied. NULL and err: bad host, path or header, or out of memory. */
+/* Starts a call. Everything in `req` is copied. NULL and err: bad host, path or header, or out of
+ * memory. */
 struct http_call *http_call_start(struct http_client *c, const struct http_call_request *req,
                                   struct err *err);
 void http_call_cancel(struct http_call *call);
 
-/* In on_end: why TLS failed, in a sentence; empty otherwise. Lives as long as the call. */
+/* Returns, in on_end, why TLS failed, in a sentence; empty otherwise. Lives as long as the call. */
 const char *http_call_problem(const struct http_call *call);
 void http_call_pause(struct http_call *call);
 void http_call_resume(struct http_call *call);

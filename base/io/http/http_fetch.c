@@ -1,4 +1,4 @@
-/* http_fetch.c - a private loop that turns until one call has ended.
+/* http_fetch.c - runs a private loop until one call has ended.
  *
  * The call runs through the same client as everything else: a second, blocking implementation
  * would have a second set of faults. */

@@ -1,4 +1,4 @@
-/* http_fetch.h - one HTTP call that blocks, for command line tools and tests.
+/* http_fetch.h - makes one HTTP call and blocks until it ends, for command line tools and tests.
  *
  * Layer:   base/io (a private loop and http_client a call)
  * Threads: any; never on a loop's thread of a role
@@ -25,16 +25,16 @@ struct http_fetch_request {
     int64_t timeout_us; /* 0: none */
 };
 
-/* The whole reply into ret_body, up to its bound (-E2BIG beyond). -ECONNREFUSED (no connection),
- * -ENOENT (no such name), -ENOBUFS (no descriptor or memory here), -ECONNRESET (cut short),
- * -ETIMEDOUT, -EPROTO (not HTTP), -EKEYREJECTED (no TLS, or not the peer's certificate), -EBADMSG
- * (signed by us and answered by somebody else), -EINVAL; err names host and port. A
+/* Appends the body of the reply to ret_body, up to its bound (-E2BIG beyond). -ECONNREFUSED (no
+ * connection), -ENOENT (no such name), -ENOBUFS (no descriptor or memory here), -ECONNRESET (cut
+ * short), -ETIMEDOUT, -EPROTO (not HTTP), -EKEYREJECTED (no TLS, or not the peer's certificate),
+ * -EBADMSG (the reply to a signed request is not the receiver's), -EINVAL; err names host and port. A
  * reply of any status is success. */
 int http_fetch(const struct http_fetch_request *req, int *ret_status, struct buf *ret_body,
                struct err *err);
 
-/* As http_fetch, with the body handed over as it comes. on_data may return non-zero to stop, which
- * http_fetch_stream then returns. */
+/* Makes a call like http_fetch and hands the body over as it arrives. on_data may return non-zero to
+ * stop, which http_fetch_stream then returns. */
 int http_fetch_stream(const struct http_fetch_request *req, int *ret_status,
                       void (*on_head)(void *arg, const struct http_response *head),
                       int (*on_data)(void *arg, struct str data), void *arg, struct err *err);

@@ -1,19 +1,19 @@
-/* http_held.c - the memory that connections hold, and which of them gives it up when it is short.
+/* http_held.c - counts the memory that connections hold, and decides which gives it up when it is short.
  *
- * Counted is what buffers have allocated, for requests and for replies; a length that is announced
+ * The count is the memory that buffers have allocated, for requests and for replies; an announced length
  * counts nothing. Large connections share one half of held_bytes_max. When they hold more, the one
  * with the largest
  *
  *     cost = bytes held * time since its body began, or since its reply has been waiting
  *
- * gives its memory up, again and again until it is enough: so a newcomer is not refused because of
- * bodies that were begun and never end, nor of replies that nobody reads. A request that is whole and
- * is being answered is never taken. The other half is left to small requests; when that is used up
- * too, bodies of any size are refused by the same measure. The first buffer of a connection is outside
- * all this, because connections_max bounds it: /health is answered whatever others hold.
+ * gives its memory up, then the next, until enough is free. So a newcomer is not refused because of
+ * bodies that never end or replies that are never read. A request that is whole and is being answered
+ * is never taken. The other half is left to small requests; when that is used up too, bodies of any
+ * size are refused by the same measure. The first buffer of a connection is outside all this, because
+ * connections_max bounds it: /health is answered whatever others hold.
  *
- * Rejected: refusing whoever reads next (a few silent connections then keep everybody out), and a
- * fixed share for each connection (too small for one large prompt, too large for a thousand). */
+ * Rejected: refusing the connection that reads next (a few silent connections then keep all others out),
+ * and a fixed share for each connection (too small for one large prompt, too large for a thousand). */
 #include "base/io/http/http_serve.h"
 
 #define SMALL_BYTES ((size_t)132 << 10) /* a request of 64 KB and its head: buffers double */
@@ -32,14 +32,14 @@ bool held_count(struct http_exchange *x)
     return x->held > before;
 }
 
-/* Those that are about to give theirs up count as gone. */
+/* Returns the bytes held. Memory that is about to be given up counts as free. */
 static uint64_t held_now(const struct http_server *s)
 {
     return s->counts.held_bytes - s->dooming_bytes;
 }
 
-/* Byte-microseconds; 0 when it cannot be taken. Now counts as one: of the same moment the largest is
- * taken. */
+/* Returns the cost in byte-microseconds; 0 when the memory cannot be taken. Each time counts one
+ * microsecond more, so that of two that began just now the larger is taken. */
 static double cost_of(const struct http_exchange *x)
 {
     int64_t now = loop_now_us(x->server->loop);
@@ -74,7 +74,8 @@ static struct http_exchange *costliest_body(struct http_server *s)
     return worst;
 }
 
-/* A body is refused at once. A reply ends in its own task, because its handler hears of it. */
+/* Makes an exchange give its memory up. A body is refused at once; a reply ends in its own task, because
+ * its handler is told. */
 static void give_up(struct http_exchange *x)
 {
     if (x->stage == SERVE_BODY) {
@@ -86,7 +87,8 @@ static void give_up(struct http_exchange *x)
     serve_touch(x);
 }
 
-/* Takes from the costliest until `more` fits into its share; true when it fits the whole bound. */
+/* Takes memory from the costliest until `more` fits into its share. Returns true when it fits the whole
+ * bound. */
 static bool make_room(struct http_server *s, size_t more)
 {
     uint64_t most = s->limits.held_bytes_max;

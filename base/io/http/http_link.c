@@ -1,4 +1,4 @@
-/* http_link.c - connections of the client: made, pooled, found dead, closed.
+/* http_link.c - makes, pools and closes the client's connections.
  *
  * Pooled connections stay watched, so one that the peer closes leaves the pool in the same turn;
  * only the race between its close and our next request is left to the retry of http_call.c. */
@@ -87,8 +87,8 @@ void link_give_back(struct http_link *l)
 
 /* ---- life ---- */
 
-/* The descriptor is given back at once. The memory stays: a caller further up may hold `l`, or a
- * slice of what it received. */
+/* Gives the descriptor back at once. The memory stays: a caller further up may hold `l`, or a slice of
+ * its receive buffer. */
 static void hang_up(struct http_link *l)
 {
     leave_pool(l);
@@ -132,7 +132,7 @@ void link_send(struct http_link *l)
 {
     int rc = conn_flush(&l->conn);
     if (rc == 0 || rc == -EAGAIN) return;
-    /* The peer takes no more, but may have answered: what it said is still to be read. */
+    /* The peer takes no more, but may have replied: that reply is still to be read. */
     l->send_failed = true;
     buf_clear(&l->conn.out);
     l->conn.out_pos = 0;
@@ -173,7 +173,7 @@ static void on_event(void *arg, uint32_t events)
 {
     struct http_link *l = arg;
     if (!l->call) {
-        /* Pooled: the peer closed it, or said something nobody asked for; TLS alone may. */
+        /* Pooled: the peer closed it or sent unasked bytes. Only TLS may send some of its own. */
         if (!l->conn.tls || conn_read(&l->conn, 1) != -EAGAIN) link_close(l);
         return;
     }
@@ -235,8 +235,8 @@ void link_update(struct http_link *l)
         link_close(l);
 }
 
-/* Room for one more connection, if need be by closing the one that was idle longest. That may be
- * one that a caller further up has just pooled: it is freed at the end of the turn. */
+/* Makes room for one more connection, if need be by closing the one that was idle longest. A caller
+ * further up may have just pooled that one: it is freed at the end of the turn. */
 static bool make_room(struct http_client *c)
 {
     if (c->counts.connections < c->config.connections_max) return true;

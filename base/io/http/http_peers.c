@@ -1,4 +1,4 @@
-/* http_peers.c - a counter an address, in a map of its own. */
+/* http_peers.c - keeps a counter per address, in a map. */
 #include "base/io/http/http_peers.h"
 
 #include <string.h>

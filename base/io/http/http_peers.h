@@ -1,4 +1,4 @@
-/* http_peers.h - count and limit connections per client address.
+/* http_peers.h - counts and limits connections per client address.
  *
  * Layer:    base/io (base/core)
  * Threads:  the server's
@@ -19,7 +19,7 @@ struct http_net { /* addresses that agree with `base` in the first `bits` */
     uint32_t bits;
 };
 
-/* "10.0.0.0/8", "10.1.2.3", "fd00::/8"; -EINVAL with a sentence. */
+/* Reads a network: "10.0.0.0/8", "10.1.2.3", "fd00::/8"; -EINVAL with a sentence. */
 int http_net_parse(struct http_net *ret, struct str text, struct err *err);
 bool http_net_has(const struct http_net *n, const struct addr *a);
 
@@ -30,8 +30,8 @@ struct http_peers {
     uint32_t proxy_count;
 };
 
-/* `connections_max` bounds the table. The hash is keyed from the system's random numbers, because
- * strangers choose their addresses. */
+/* Makes an empty table, which `connections_max` bounds. The hash is keyed from the system's random
+ * numbers, because strangers choose their addresses. */
 void http_peers_init(struct http_peers *p, uint32_t connections_max, uint32_t each_max,
                      uint32_t trusted_max);
 void http_peers_fini(struct http_peers *p);

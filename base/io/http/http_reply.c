@@ -1,4 +1,4 @@
-/* http_reply.c - the writing half: heads, whole replies, chunked streams, refusals.
+/* http_reply.c - writes replies: heads, whole replies, chunked streams, refusals.
  *
  * Everything is appended to the connection's send buffer and leaves at the end of the turn. Each
  * http_stream_write is a chunk of its own: clients that wrongly take a chunk for an event still
@@ -13,7 +13,7 @@
 
 #define CHUNK_FRAME_MAX 24 /* 16 hex digits, two line ends, and some */
 
-/* How the end of the body is marked. */
+/* The ways to mark the end of a body. */
 enum framing { COUNTED, CHUNKED, UNTIL_END, BODYLESS };
 
 /* ---- heads ---- */
@@ -160,17 +160,17 @@ void http_exchange_abort(struct http_exchange *x)
     must(x->stage == SERVE_OPEN || x->stage == SERVE_CHECK);
     forget_caller(x);
     uint64_t before = x->conn.sent;
-    (void)conn_flush(&x->conn); /* what was written is the client's, as far as it goes */
+    (void)conn_flush(&x->conn); /* the client gets the bytes written so far, if they go out */
     count_add(&x->server->counts.bytes_out, x->conn.sent - before);
     if (x->streaming && !x->chunked) {
-        /* The end of the connection would be the end of the body: only a reset says "cut". */
+        /* A plain close would look like the end of the body: only a reset says "cut". */
         struct linger hard = { .l_onoff = 1, .l_linger = 0 };
         (void)setsockopt(x->conn.fd, SOL_SOCKET, SO_LINGER, &hard, sizeof hard);
     }
     serve_abort(x, HTTP_ABORT_SERVER);
 }
 
-/* The reply is written as far as the caller is concerned. */
+/* Ends the exchange for its caller; the rest of the reply goes out without it. */
 static int end_exchange(struct http_exchange *x)
 {
     int rc = x->conn.out.rc;

@@ -1,13 +1,13 @@
-/* http_serve.c - the reading half of a connection: bytes to requests, and every deadline.
+/* http_serve.c - reads requests from connections, and keeps every deadline of a connection.
  *
- * A request lives in the connection's receive buffer: head, then body, then whatever the client
+ * A request lives in the connection's receive buffer: head, then body, then the bytes that the client
  * pipelined. A chunked body is moved together in place. So nothing is copied and the handler sees
  * one piece. Nothing is read while an exchange is open: that bounds pipelining by one read, and
  * TCP holds the client back.
  *
  * All sending, going on to the next request and freeing happen in one task at the end of the
  * turn. So replies written in a turn leave in one send, http_reply never recurses into the next
- * handler, and no object vanishes under a caller's feet. */
+ * handler, and no object is freed while a caller uses it. */
 #include "base/io/http/http_serve.h"
 
 #include "base/core/bits.h"
@@ -80,7 +80,7 @@ void serve_refuse(struct http_exchange *x, enum http_fault fault)
     reply_refusal(x, fault);
     serve_enter(x, SERVE_SENDING);
     x->keep_alive = false;
-    buf_fini(&x->conn.in); /* what is in there cannot be trusted to start a request */
+    buf_fini(&x->conn.in); /* its bytes cannot be trusted to start a request */
     held_count(x);
     serve_touch(x);
 }
@@ -103,7 +103,7 @@ static void read_linger(struct http_exchange *x)
     char rest[READ_AT_ONCE / 16];
     ssize_t count = recv(x->conn.fd, rest, sizeof rest, 0);
     if (count == 0 || (count < 0 && errno != EAGAIN && errno != EINTR)) kill_conn(x);
-    if (count > 0) /* a body that nobody wants: the client sees our answer when it has sent it */
+    if (count > 0) /* the rest of a refused body: the client reads our answer after sending it */
         x->deadline_us = min_i64(loop_now_us(x->server->loop) + LINGER_US, x->linger_until_us);
 }
 
@@ -156,12 +156,12 @@ static void take_body(struct http_exchange *x)
     if (x->body.done) {
         open_exchange(x);
     } else {
-        /* All was used: the framing of chunks gives its room back. */
+        /* All bytes were used: the framing of chunks gives its room back. */
         x->conn.in.len = x->body_pos = x->head_len + x->body_len;
     }
 }
 
-/* True when the whole body came with the head: the next request's first byte is known then. */
+/* Returns true if the whole body came with the head, so that the next request's first byte is known. */
 static bool body_is_here(const struct http_exchange *x)
 {
     const struct http_request *req = &x->request;
@@ -169,7 +169,7 @@ static bool body_is_here(const struct http_exchange *x)
     return req->body_kind == HTTP_BODY_COUNTED && x->conn.in.len - x->head_len >= req->body_length;
 }
 
-/* Lets the handler look at the head. False when it has answered. */
+/* Lets the handler look at the head. Returns false when it has answered. */
 static bool check_head(struct http_exchange *x)
 {
     struct http_server *s = x->server;
@@ -228,7 +228,7 @@ static void read_head(struct http_exchange *x)
     if (check_head(x)) begin_body(x);
 }
 
-/* Goes as far as the bytes that are there lead. */
+/* Advances the request as far as the received bytes allow. */
 static void advance(struct http_exchange *x)
 {
     if (x->stage == SERVE_IDLE && x->conn.in.len > 0) {
@@ -263,7 +263,7 @@ static bool is_reading(const struct http_exchange *x)
     return x->stage == SERVE_IDLE || x->stage == SERVE_HEAD || x->stage == SERVE_BODY;
 }
 
-/* How much to ask for: of a counted body exactly what is missing. */
+/* Returns how many bytes to ask for: of a counted body exactly the missing ones. */
 static size_t read_want(const struct http_exchange *x)
 {
     if (x->stage == SERVE_BODY && x->body.kind == HTTP_BODY_COUNTED) return (size_t)x->body.left;
@@ -280,12 +280,12 @@ static void read_request(struct http_exchange *x)
         held_count(x);
         if (count > 0) count_add(&s->counts.bytes_in, (uint64_t)count);
         bool fits = count != -ENOMEM && held_fits(x);
-        if (!is_reading(x)) return; /* it was the one to give up */
+        if (!is_reading(x)) return; /* held_fits has refused this very request */
         if (!fits) {
             serve_refuse(x, HTTP_FAULT_MEMORY);
             return;
         }
-        if (count <= 0) { /* the end, or a reset; a request that is cut short is nobody's */
+        if (count <= 0) { /* the end, or a reset; a request that is cut short is dropped */
             kill_conn(x);
             return;
         }
@@ -303,7 +303,7 @@ static void begin_idle(struct http_exchange *x)
 
 static void shake_failed(struct http_exchange *x, int rc)
 {
-    if (rc == -EPROTONOSUPPORT) { /* told in the language that it speaks */
+    if (rc == -EPROTONOSUPPORT) { /* the peer speaks plain HTTP and is refused in it */
         conn_drop_tls(&x->conn);
         serve_refuse(x, HTTP_FAULT_PLAIN);
     } else {
@@ -344,8 +344,8 @@ static void on_event(void *arg, uint32_t events)
     }
 }
 
-/* What to be woken for. While an exchange is open and its client is quiet nothing changes here,
- * so that a request costs no epoll_ctl. */
+/* Returns the events to be woken for. While an exchange is open and its client is quiet nothing changes
+ * here, so that a request costs no epoll_ctl. */
 static uint32_t wanted_events(const struct http_exchange *x)
 {
     bool reads = x->stage == SERVE_SHAKE || is_reading(x);
@@ -358,9 +358,9 @@ static uint32_t wanted_events(const struct http_exchange *x)
 
 /* ---- the task at the end of a turn ---- */
 
-/* The client must take what is unsent now within unsent_us; of more than unsent_bytes_max that much,
- * or a quarter where that is more. A reader that trickles one byte at a time does not move the mark,
- * and one that takes 256 KiB of 35 MB does not get there. */
+/* Sets the mark that the client must reach within unsent_us: all bytes that are unsent now, but at most
+ * unsent_bytes_max or a quarter of them, whichever is more. A reader that trickles one byte at a time
+ * does not move the mark, and one that takes 256 KiB of 35 MB does not get there. */
 static void mark_unsent(struct http_exchange *x)
 {
     struct http_server *s = x->server;
@@ -402,7 +402,8 @@ static void send_some(struct http_exchange *x)
     }
 }
 
-/* The timer is left alone while it fires early enough: it looks at deadline_us when it does. */
+/* Sets the timer to the deadline. A timer that fires earlier is left alone: it looks at deadline_us when
+ * it does. */
 static int arm(struct http_exchange *x)
 {
     if (x->deadline_us == 0) return 0;
@@ -425,7 +426,7 @@ static void on_task(void *arg)
         if (conn_pending(&x->conn)) serve_touch(x);
     }
     bool grew = held_count(x);
-    /* Written to again, or dead: the next turn's task sends, or frees, before anything is armed. */
+    /* The exchange was written to again, or is dead: the next turn's task sends, or frees, first. */
     if (list_linked(&x->task.node)) return;
     if (x->stage == SERVE_OPEN || x->stage == SERVE_SENDING) mark_unsent(x);
     if (grew) (void)held_fits(x);
@@ -464,8 +465,8 @@ static void on_timer(void *arg)
     }
 }
 
-/* The one that has been for longest in a stage without a whole request. By time and not by stage: who
- * has just been accepted is idle too, and must not go before a head that never ends. */
+/* Returns the connection that has been longest in a stage without a whole request. Time decides and not
+ * the stage: a connection just accepted is idle too, and must not go before a head that never ends. */
 static struct http_exchange *longest_without_request(struct http_server *s)
 {
     static const enum serve_stage stages[] = { SERVE_IDLE, SERVE_LINGER, SERVE_SHAKE, SERVE_HEAD };

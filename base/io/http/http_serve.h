@@ -1,4 +1,4 @@
-/* http_serve.h - what the files of the HTTP server share: the server and one of its connections.
+/* http_serve.h - the types and functions that the files of the HTTP server share: server, connection.
  *
  * Layer:   base/io; included by http_server.c, http_serve.c, http_reply.c and http_held.c only
  * Files:   http_server.c listens, accepts, counts and drains; http_serve.c reads requests and
@@ -19,7 +19,7 @@
  *                                            else: shut down, then wait a little   +--> LINGER
  *     any --error, abort--> DEAD: freed by a deferred task */
 enum serve_stage {
-    SERVE_SHAKE, /* hands: TLS */
+    SERVE_SHAKE, /* TLS handshake */
     SERVE_IDLE,
     SERVE_HEAD,
     SERVE_CHECK, /* while on_head runs */
@@ -40,8 +40,8 @@ struct http_server {
     struct loop_task empty_task;
     struct loop_timer accept_timer;       /* tries again after running out of descriptors */
     struct list stage[SERVE_STAGE_COUNT]; /* struct http_exchange, the longest in it first */
-    struct list large;                    /* those that hold much: http_held.c */
-    uint64_t dooming_bytes;               /* of counts.held_bytes, gone at the end of the turn */
+    struct list large;                    /* exchanges that hold much memory: http_held.c */
+    uint64_t dooming_bytes;               /* of counts.held_bytes, freed at the end of the turn */
     struct http_peers peers;
     int spare_fd; /* given up to accept and refuse when descriptors run out */
     uint16_t port;
@@ -51,7 +51,7 @@ struct http_server {
     char date[HTTP_DATE_MAX];
     int64_t date_s; /* wall second that `date` says */
     struct http_server_counts counts;
-    struct http_server_meters meters; /* metrics NULL: nobody hears */
+    struct http_server_meters meters; /* metrics NULL: none */
 };
 
 struct http_exchange { /* the connection: it has one exchange at a time */
@@ -64,14 +64,14 @@ struct http_exchange { /* the connection: it has one exchange at a time */
     struct loop_timer timer; /* fires at or before deadline_us: moving later costs nothing */
     struct loop_task task;   /* sends, goes on, or frees, once a turn */
     enum serve_stage stage;
-    int64_t since_us; /* in it */
+    int64_t since_us; /* when it entered the stage */
     int64_t deadline_us;
     int64_t linger_until_us; /* however much the client still sends */
-    size_t held;             /* bytes of conn's buffers that counts.held_bytes knows */
-    size_t doomed_bytes;     /* > 0: its reply is cut at the end of the turn, for its memory */
+    size_t held;             /* bytes of conn's buffers that are in counts.held_bytes */
+    size_t doomed_bytes;     /* > 0: its reply is cut at the end of the turn, to free memory */
     bool peer_closed;
     bool pinned;      /* another thread reads the request */
-    bool input_waits; /* bytes that nobody reads while an exchange is open */
+    bool input_waits; /* bytes have come, which are not read while an exchange is open */
 
     /* the request */
     struct http1_scan scan;
@@ -89,7 +89,7 @@ struct http_exchange { /* the connection: it has one exchange at a time */
     bool keep_alive;
     bool streaming, chunked;
     bool was_full;
-    uint64_t mark;           /* conn.sent that the client must reach */
+    uint64_t mark;           /* value that conn.sent must reach */
     int64_t mark_us;         /* by then; 0: nothing unsent */
     int64_t unsent_since_us; /* 0: nothing unsent */
     void (*on_abort)(void *arg, enum http_abort why);
@@ -99,27 +99,27 @@ struct http_exchange { /* the connection: it has one exchange at a time */
 };
 
 /* http_serve.c */
-/* NULL: no memory, and fd is still the caller's. */
+/* Makes a connection. NULL: no memory, and fd is still the caller's. */
 struct http_exchange *serve_new(struct http_server *s, int fd, const struct addr *peer);
 void serve_free(struct http_exchange *x);                       /* at once; on_abort not called */
 void serve_abort(struct http_exchange *x, enum http_abort why); /* calls on_abort when open */
 void serve_enter(struct http_exchange *x, enum serve_stage stage);
-void serve_refuse(struct http_exchange *x, enum http_fault fault); /* the request it reads */
+void serve_refuse(struct http_exchange *x, enum http_fault fault); /* the request being read */
 bool serve_make_room(struct http_server *s); /* closes a connection without a request, at once */
-void serve_touch(struct http_exchange *x);   /* something is to be done at the end of the turn */
+void serve_touch(struct http_exchange *x);   /* runs its task at the end of the turn */
 void serve_drain(struct http_exchange *x);   /* the server stops: close if idle */
 
 /* http_held.c */
-bool held_count(struct http_exchange *x); /* after its buffers may have changed; true: they grew */
-bool held_fits(struct http_exchange *x);  /* false: there is no room for what it has just read */
-bool held_reply_fits(struct http_server *s, size_t bytes); /* false: a body this long may not be */
+bool held_count(struct http_exchange *x); /* recounts its buffers; true: they grew */
+bool held_fits(struct http_exchange *x);  /* false: there is no room for the bytes just read */
+bool held_reply_fits(struct http_server *s, size_t bytes); /* false: no room for such a body */
 
 /* http_reply.c */
 void reply_refusal(struct http_exchange *x, enum http_fault fault);
 void refusal_render(struct http_server *s, enum http_fault fault, struct buf *out);
 
 /* http_server.c */
-/* Counts what never came to a handler, and replies that did not come to their end. */
+/* These count requests that reached no handler, and replies that were cut. */
 void server_refused(struct http_server *s, enum http_fault fault);
 void server_cut(struct http_server *s, enum http_abort why);
 void server_closed(struct http_server *s, uint64_t *count, const char *reason); /* no request */

@@ -1,9 +1,9 @@
-/* http_server.c - the listening half: accept, refuse beyond the bound, count, drain.
+/* http_server.c - listens and accepts, refuses beyond the bound, counts and drains.
  *
- * Running out of descriptors closes the connection that has been without a request for longest. Where
- * all are busy it must not become a busy loop (the listener stays readable): one spare descriptor is
- * given up to accept and close what waits, and when even that fails, the listener rests for
- * ACCEPT_REST_US. */
+ * When descriptors run out, the connection that has been without a request for longest is closed. When
+ * all have requests, the listener stays readable, which must not become a busy loop: one spare descriptor
+ * is given up to accept and close the waiting connection, and when even that fails, the listener rests
+ * for ACCEPT_REST_US. */
 #include "base/core/bits.h"
 #include "base/io/http/http_serve.h"
 
@@ -98,7 +98,8 @@ void server_closed(struct http_server *s, uint64_t *count, const char *reason)
 
 /* ---- accepting ---- */
 
-/* Best effort: the answer is lost when the client's bytes are still unread at close. */
+/* Refuses a connection without an exchange. The answer is lost if bytes of the client are still unread at
+ * close. */
 static void refuse_socket(struct http_server *s, int fd, enum http_fault fault)
 {
     CLEANUP(buf_fini) struct buf out = { 0 };
@@ -164,15 +165,15 @@ static void on_accept_rested(void *arg)
         (void)loop_timer_set(s->loop, &s->accept_timer, loop_now_us(s->loop) + ACCEPT_REST_US);
 }
 
-/* The kernel says that descriptors are out before it looks whether there is anybody to accept. */
+/* Returns true if a connection waits. accept4 reports a lack of descriptors before it looks for one. */
 static bool somebody_waits(const struct http_server *s)
 {
     struct pollfd p = { .fd = s->listener.fd, .events = POLLIN };
     return poll(&p, 1, 0) != 0;
 }
 
-/* Connections that have ended hold their places until the end of the turn: whoever comes meanwhile
- * waits for it. Not for those that a worker still reads. */
+/* Returns true if a place becomes free at the end of this turn: a connection that has ended holds its
+ * place until then, and a new one waits for it. One that a worker still reads does not count. */
 static bool room_is_coming(const struct http_server *s)
 {
     if (s->counts.connections < s->limits.connections_max) return false;
@@ -181,7 +182,7 @@ static bool room_is_coming(const struct http_server *s)
     return false;
 }
 
-/* False when nothing more waits, or has to. */
+/* Accepts some connections. Returns false when no more wait, or those that do must wait longer. */
 static bool accept_some(struct http_server *s)
 {
     for (int i = 0; i < ACCEPT_AT_ONCE; i++) {
@@ -305,7 +306,7 @@ void http_server_free(struct http_server *s)
     s->on_empty = NULL;
     stop_listening(s);
     for (int i = 0; i < SERVE_STAGE_COUNT; i++) {
-        /* Cut ones go to the last list, which is emptied last. */
+        /* Cut exchanges go to the last list, which is emptied last. */
         while (!list_empty(&s->stage[i])) {
             struct http_exchange *x = CONTAINER_OF(s->stage[i].next, struct http_exchange, node);
             serve_abort(x, HTTP_ABORT_SERVER);
@@ -328,7 +329,7 @@ void http_server_drain(struct http_server *s, void (*on_empty)(void *arg), void 
     s->on_empty = on_empty;
     s->on_empty_arg = arg;
     if (!s->draining) {
-        /* What the kernel has accepted for us already would be reset by the close. */
+        /* The close would reset connections that the kernel has accepted for us already. */
         while (s->listener.added && accept_some(s))
             continue;
         s->draining = true;

@@ -1,10 +1,10 @@
-/* http_server.h - a strict HTTP/1.1 server on a loop: whole requests in, whole or streamed replies.
+/* http_server.h - serves HTTP/1.1 on a loop, strictly: whole requests in, whole or streamed replies out.
  *
  * Layer:    base/io (loop, http1)
  * Threads:  the loop's. Several servers on loops of their own may share a port (reuse_port).
  *           http_server_counts_get may be called from any thread.
- * Life:     the handler is called once a request, when its body is whole. The exchange is the
- *           caller's to answer, now or later, and is GONE when http_reply, http_stream_end or
+ * Life:     the handler is called once per request, when its body is whole. The caller answers the
+ *           exchange, now or later. The exchange is GONE when http_reply, http_stream_end or
  *           http_exchange_abort returns, or when on_abort was called. To answer later, set
  *           http_exchange_watch before returning from the handler.
  * Head:     on_head, where there is one, sees every request before its body is read and before
@@ -13,8 +13,8 @@
  *           arrived with the head is then never read, and the connection is closed (RFC 9112, 9.3).
  * Refusals: a request that is malformed, too large or too late never reaches the handler: one
  *           answer, and the connection is closed
- * Leaving:  a client that closes, half-closes or resets while an exchange is open makes on_abort
- *           be called in the same turn
+ * Leaving:  on_abort is called in the same turn when a client closes, half-closes or resets while an
+ *           exchange is open
  * Writes:   are gathered and sent once a turn
  * Full:     at connections_max, and when the process is out of descriptors, the connection that has
  *           been without a request for longest is closed for the new one; never one whose request
@@ -59,8 +59,8 @@ enum http_abort {
 
 typedef void http_request_fn(void *ctx, struct http_exchange *x);
 
-/* Before the head of every reply of a handler is written: may add headers. `body` NULL: a stream;
- * otherwise it is what the client will get, empty for a status that has none. */
+/* Called before the head of every reply of a handler is written; may add headers. `body` NULL: a stream;
+ * otherwise the body that the client will get, empty for a status that has none. */
 typedef void http_reply_fn(void *ctx, struct http_exchange *x, int status, const struct str *body);
 
 /* Writes the body of a refusal and returns its content type; the default is one line of text. */
@@ -99,7 +99,7 @@ struct http_server_counts {
 int http_server_new(struct loop *l, const struct http_server_config *config,
                     struct http_server **ret, struct err *err);
 
-/* Cuts what is open (on_abort is called). */
+/* Cuts open exchanges (on_abort is called) and frees the server. */
 void http_server_free(struct http_server *s);
 CLEANUP_FREEP(http_server, struct http_server)
 
@@ -119,22 +119,22 @@ void http_server_meters_set(struct http_server *s, const struct http_server_mete
  * that is never answered delays it: the caller sets a deadline and then calls http_server_free. */
 void http_server_drain(struct http_server *s, void (*on_empty)(void *arg), void *arg);
 
-/* Borrowed for the exchange's life. */
+/* Returns the request, which lives as long as the exchange. */
 const struct http_request *http_exchange_request(const struct http_exchange *x);
 
-/* HTTP_NOTE_BYTES that the server keeps from on_head to the end of the exchange; zero at first. */
+/* Returns HTTP_NOTE_BYTES for the handler, kept from on_head to the end of the exchange; zero at first. */
 void *http_exchange_note(struct http_exchange *x);
 
-/* For on_head: this request's body may have at most so many bytes. Lowers body_bytes_max only. */
+/* Lowers body_bytes_max for this request; called in on_head. */
 void http_exchange_body_max(struct http_exchange *x, size_t bytes);
 
-/* `on_abort` as above; `on_drain` when a stream that was full has room again. Both optional, NULL
- * to leave out. May be called again to change them. */
+/* Sets the callbacks of an open exchange: `on_abort` as above; `on_drain` when a stream that was full has
+ * room again. Either may be NULL. May be called again to change them. */
 void http_exchange_watch(struct http_exchange *x, void (*on_abort)(void *arg, enum http_abort why),
                          void (*on_drain)(void *arg), void *arg);
 
-/* Keeps head and body readable for another thread until http_exchange_unpin, on this one, although the
- * client may leave meanwhile and the exchange be gone for its owner. Not past http_server_free. */
+/* Keeps head and body readable for another thread until http_exchange_unpin is called on this one, even
+ * if the client leaves meanwhile and the exchange is gone for its owner. Not past http_server_free. */
 void http_exchange_pin(struct http_exchange *x);
 void http_exchange_unpin(struct http_exchange *x);
 
@@ -146,13 +146,13 @@ void http_exchange_abort(struct http_exchange *x);
  * connection and date, which the server writes. -EINVAL when it would break the head. */
 int http_reply_header(struct http_exchange *x, const char *name, struct str value);
 
-/* Answers whole. The body of a reply to HEAD is counted and not sent. The exchange is gone,
+/* Sends a whole reply. The body of a reply to HEAD is counted and not sent. The exchange is gone,
  * whatever is returned: 0, or -ENOMEM (503 was answered instead, or the connection was cut). An empty
  * content_type leaves the header out. */
 int http_reply(struct http_exchange *x, int status, struct str content_type, struct str body);
 
 /* Begins a streamed reply: chunked, or until the end of the connection for HTTP/1.0. On failure
- * (-ENOMEM) the exchange stands and nothing was sent. */
+ * (-ENOMEM) the exchange stays open and nothing was sent. */
 int http_stream_begin(struct http_exchange *x, int status, struct str content_type);
 
 /* Takes all of data, or none: -EAGAIN when unsent_bytes_max are waiting already (on_drain tells

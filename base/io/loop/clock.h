@@ -1,4 +1,4 @@
-/* clock.h - the two clocks: one that never jumps, one that people read.
+/* clock.h - reads the two clocks: one never jumps, the other tells the date.
  *
  * Layer:   base/io (libc)
  * Threads: any
@@ -6,9 +6,8 @@
  *              the machine's boot, runs on while the machine is suspended, and no step of the date
  *              moves it
  *          (2) clock_wall_us only names records and is shown to people. It may step by hours, so a
- *              difference of two of its values is never a duration. What must outlive the process
- *              as a duration is kept with the boot that it was measured in (controller/core/
- *              fleet_time.h)
+ *              difference of two of its values is never a duration. A duration that must outlive the
+ *              process is stored with the boot that it was measured in (controller/core/fleet_time.h)
  */
 #pragma once
 #include <stdint.h>

@@ -1,4 +1,4 @@
-/* lane.c - one post to the loop delivers all items that are queued by then. */
+/* lane.c - delivers all queued items of a lane by one post to the receiver's loop. */
 #include "base/io/loop/lane.h"
 
 void lane_init(struct lane *l, struct loop *loop,
@@ -48,7 +48,7 @@ static void run(void *arg)
         lock_take(&l->lock);
     }
     l->hurry = false;
-    l->posted = false; /* what was sent meanwhile was delivered above, without another post */
+    l->posted = false; /* items sent meanwhile were delivered above, without another post */
     lock_drop(&l->lock);
 }
 
@@ -58,11 +58,11 @@ void lane_unlock(struct lane *l)
     bool wake = l->hurry && !l->posted && !list_empty(&l->waiting);
     if (wake) l->posted = true;
     lock_drop(&l->lock);
-    /* A loop gets one post a lane at a time, far below LOOP_POSTS_MAX. */
+    /* A loop has one post per lane at a time, far below LOOP_POSTS_MAX. */
     if (wake) must(loop_post(l->loop, run, l) == 0);
 }
 
-/* What this loop has sent may wait no longer. */
+/* Makes the queued mail urgent: it goes out when the lock is dropped. */
 static void hurry(void *arg)
 {
     struct lane_sender *s = arg;

@@ -43,7 +43,7 @@ static inline void lock_take(struct lock *l)
     OWNER_SET(&l->holder, owner_here());
 }
 
-/* False when another thread holds the lock. */
+/* Takes the lock if it is free; returns false when another thread holds it. */
 static inline bool lock_try(struct lock *l)
 {
     OWNER_CHECK(!owner_is_here(&l->holder));
@@ -68,7 +68,7 @@ static inline void lock_wait(struct lock *l, pthread_cond_t *condition)
     OWNER_SET(&l->holder, owner_here());
 }
 
-/* The same until `at`, on the clock that the condition was made with. */
+/* Waits for the condition until `at`, on the clock that the condition was made with. */
 static inline void lock_wait_until(struct lock *l, pthread_cond_t *condition,
                                    const struct timespec *at)
 {

@@ -1,12 +1,12 @@
-/* loop.c - epoll, a timer heap, a ring of posts and a list of deferred tasks.
+/* loop.c - runs a loop with epoll, a timer heap, a ring of posts and a list of deferred tasks.
  *
- * Level-triggered, because a handler that leaves bytes behind is then asked again instead of
- * hanging for ever. Waits are rounded up to a millisecond: no timer of ours is finer, and a
+ * Watches are level-triggered, because a handler that leaves bytes behind is then called again instead
+ * of hanging for ever. Waits are rounded up to a millisecond: no timer of ours is finer, and a
  * timer that fires early would spin.
  *
  * Rule 1 (no call after loop_watch_del) costs a walk over the rest of the current batch, at most
- * LOOP_EVENTS_MAX pointers, once a closed descriptor. Generations in the event's data were the
- * other way; they ask every owner to keep an indirection.
+ * LOOP_EVENTS_MAX pointers, once per closed descriptor. The alternative, generations in the event's
+ * data, would make every owner keep an indirection.
  *
  * Posts use a mutex and not a lock-free ring: a post is a pointer pair, the lock is held for
  * nanoseconds, and the eventfd is written only when the loop may be asleep. */
@@ -47,8 +47,8 @@ struct loop {
     int64_t now_us;
     struct heap timers;
     struct list tasks;
-    struct list task_mark; /* on the list while tasks run: where this turn's end */
-    struct list last;      /* tasks that run behind those */
+    struct list task_mark; /* on the list while tasks run: end of this turn's tasks */
+    struct list last;      /* tasks that run after those */
 
     struct epoll_event events[LOOP_EVENTS_MAX];
     int event_pos, event_count; /* the batch being handed out */
@@ -63,10 +63,11 @@ struct loop {
     sigset_t signal_set;
     struct signal_slot signal_slots[SIGNALS_MAX];
 
-    struct loop_counts counts; /* turns: the loop's; the others: whoever holds the lock */
+    struct loop_counts counts; /* turns: the loop's; the others: under the lock */
 };
 
-/* The posts are run later in the turn. The count is not read: edge-triggered, each write wakes once. */
+/* Does nothing: the posts are run later in the turn, and the eventfd's count is not read, because it is
+ * watched edge-triggered and each write wakes once. */
 static void on_wake(void *arg, uint32_t events)
 {
     (void)arg, (void)events;
@@ -222,8 +223,8 @@ void loop_defer_clear(struct loop *l, struct loop_task *t)
     if (list_linked(&t->node)) list_remove(&t->node);
 }
 
-/* Only those that are waiting now; what they defer comes next turn. The mark is where the list
- * ended, so that a task which clears another one disturbs nothing. */
+/* Runs the tasks that are waiting now; tasks that they defer run in the next turn. The mark is where the
+ * list ended, so that a task which clears another one disturbs nothing. */
 static void run_tasks(struct loop *l, struct list *tasks)
 {
     list_push_back(tasks, &l->task_mark);
@@ -261,7 +262,7 @@ int loop_post(struct loop *l, void (*fn)(void *arg), void *arg)
     return full ? -EAGAIN : 0;
 }
 
-/* Takes up to POSTS_AT_ONCE of the `left` posts that this turn still owes. */
+/* Takes up to POSTS_AT_ONCE of the `left` posts that this turn still has to run. */
 static uint32_t take_posts(struct loop *l, struct post *ret, uint32_t *left)
 {
     lock_take(&l->lock);

@@ -47,15 +47,15 @@ int loop_turn(struct loop *l, int64_t wait_us);
 
 void loop_stop(struct loop *l); /* any thread; ends loop_run after the current turn */
 
-/* For structs that belong to the loop's thread: checks that this is the one that runs the loop.
- * Aborts otherwise, in debug, ASan and TSan builds; passes while no thread runs the loop. */
+/* Checks that this thread runs the loop, for structs that belong to the loop's thread. Aborts otherwise,
+ * in debug, ASan and TSan builds; passes while no thread runs the loop. */
 #define loop_assert_owner(l) owner_assert(loop_owner(l))
 const struct owner *loop_owner(const struct loop *l);
 
 int64_t loop_now_us(const struct loop *l); /* clock_mono_us, read once a turn */
 void loop_counts_get(const struct loop *l, struct loop_counts *ret); /* any thread */
 
-/* Timers. { .fn, .arg } filled by the owner; set again moves it. -ENOSPC, -ENOMEM. */
+/* A timer. The owner fills { .fn, .arg }; setting it again moves it. -ENOSPC, -ENOMEM. */
 struct loop_timer {
     struct heap_node node;
     void (*fn)(void *arg);
@@ -69,8 +69,8 @@ static inline bool loop_timer_is_set(const struct loop_timer *t)
     return heap_has(&t->node);
 }
 
-/* Descriptors. { .fd, .fn, .arg } filled by the owner, who also closes fd, after loop_watch_del.
- * EPOLLERR and EPOLLHUP are always reported. */
+/* A watched descriptor. The owner fills { .fd, .fn, .arg }, and closes fd after loop_watch_del. EPOLLERR
+ * and EPOLLHUP are always reported. */
 struct loop_watch {
     int fd;
     uint32_t events; /* as last added or modified */
@@ -90,7 +90,7 @@ struct loop_task {
     void *arg;
 };
 void loop_defer(struct loop *l, struct loop_task *t);
-void loop_defer_last(struct loop *l, struct loop_task *t); /* behind all of those, in this turn */
+void loop_defer_last(struct loop *l, struct loop_task *t); /* after all of these, in this turn */
 void loop_defer_clear(struct loop *l, struct loop_task *t);
 
 /* Calls fn(arg) on the loop's thread, in the order of the posts of one thread. -EAGAIN when
@@ -98,7 +98,7 @@ void loop_defer_clear(struct loop *l, struct loop_task *t);
 int loop_post(struct loop *l, void (*fn)(void *arg), void *arg);
 
 /* Calls fn on the loop's thread for each arrival of signo, which is blocked in the calling thread
- * from now on: call before other threads start, so that they inherit the mask. One fn a signal
- * of the process. -EEXIST when this loop has signo already. */
+ * from now on: call before other threads start, so that they inherit the mask. Only one loop of the
+ * process may have a signal. -EEXIST when this loop has signo already. */
 int loop_signal(struct loop *l, int signo, void (*fn)(void *arg, int signo), void *arg,
                 struct err *err);

@@ -1,6 +1,6 @@
-/* text_pool.c - two queues under one lock; results go back over lanes.
+/* text_pool.c - keeps jobs in two queues under one lock, and returns results over lanes.
  *
- * A queue a loop, or stealing, would save a lock that is taken twice for each body above 16 KB: a
+ * A queue per loop, or work stealing, would save a lock that is taken twice for each body above 16 KB: a
  * few thousand times a second at most, for work of a tenth of a millisecond and more. */
 #include "base/io/loop/text_pool.h"
 
@@ -11,7 +11,7 @@
 
 #include <stdlib.h>
 
-#define TURNS 4 /* of which the large have one */
+#define TURNS 4 /* one of them for large jobs */
 
 enum size { MIDDLE, LARGE, SIZES };
 
@@ -56,7 +56,7 @@ static bool is_full(const struct text_pool *p, size_t more)
     return size_of(more) == LARGE && p->bytes[LARGE] + more > most / 2;
 }
 
-/* NULL: none waits. */
+/* Takes the next job off its queue; NULL: none waits. */
 static struct text_job *next_job(struct text_pool *p)
 {
     lock_assert_held(&p->lock);

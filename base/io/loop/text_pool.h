@@ -1,10 +1,10 @@
-/* text_pool.h - worker threads for long text work: templates, tokenising, large bodies.
+/* text_pool.h - runs long text work on worker threads: templates, tokenising, large bodies.
  *
  * Layer:    base/io (loop, lane, metrics)
  * Threads:  text_submit, text_cancel and `done` on the desk's loop; `run` on a worker. A job belongs
  *           to the pool from text_submit until `done` is called or text_cancel returns true
  * Lifetime: a job is embedded in its request. Everything that `run` reads must live as long; a
- *           request whose client may leave is pinned (http_exchange_pin)
+ *           request is pinned (http_exchange_pin), because its client may leave
  * Bound:    bytes of jobs that wait or run; one more is -EAGAIN, which is a 429 to the client. Jobs
  *           above TEXT_LARGE_BYTES share one half of them, so that a few clients with the largest
  *           bodies cannot fill the queue
@@ -22,8 +22,8 @@
 #include "base/io/metrics.h"
 
 /* Bodies up to this size are handled on the loop: a hop between threads costs more than most of them.
- * The largest power of two at which the dearest kind takes less than a millisecond, as fine as a loop's
- * timers are: 45 ns a byte (docs/performance.md). */
+ * It is the largest power of two at which the slowest kind of body takes less than a millisecond, the
+ * resolution of a loop's timers: 45 ns a byte (docs/performance.md). */
 #define TEXT_INLINE_BYTES ((size_t)16 << 10)
 #define TEXT_LARGE_BYTES ((size_t)1 << 20)
 #define TEXT_THREADS_MAX 64

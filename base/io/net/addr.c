@@ -1,4 +1,4 @@
-/* addr.c - text to address and back; inet_pton for literals, getaddrinfo for names only. */
+/* addr.c - converts text to an address and back; getaddrinfo is called for names only. */
 #include "base/io/net/addr.h"
 
 #include <arpa/inet.h>
@@ -19,7 +19,7 @@ static bool host_text(struct str host, char ret[HOST_TEXT_MAX])
     return true;
 }
 
-/* An interface by its name, or by its number as addr_text writes it; 0: none. */
+/* Returns the number of an interface, given by name or by number as addr_text writes it; 0: none. */
 static uint32_t zone_of(const char *text)
 {
     uint64_t number;

@@ -1,10 +1,10 @@
-/* addr.h - where a socket listens or connects: an IPv4 or IPv6 address with a port.
+/* addr.h - converts the address of a socket (IPv4 or IPv6, with a port) from and to text.
  *
  * Layer:    base/io (base/core)
  * Lifetime: struct addr is a value without padding: it may be a map key
- * Names:    numeric hosts and "localhost" (127.0.0.1) are answered from the text alone. Any other
- *           name asks the system's resolver and BLOCKS: at start, before a loop runs; on a loop
- *           names are resolver.h's.
+ * Names:    numeric hosts and "localhost" (127.0.0.1) are read from the text alone. Any other name asks
+ *           the system's resolver and BLOCKS: use it at start, before a loop runs; on a loop resolver.h
+ *           resolves names
  */
 #pragma once
 #include "base/core/err.h"
@@ -21,19 +21,19 @@ struct addr {
     uint16_t family; /* AF_INET or AF_INET6 */
 };
 
-/* "10.0.0.1", "::1", "[::1]", "localhost"; never blocks. -EINVAL for anything else. */
+/* Reads "10.0.0.1", "::1", "[::1]", "localhost"; never blocks. -EINVAL for anything else. */
 int addr_from_literal(struct addr *ret, struct str host, uint16_t port);
 
-/* As addr_from_literal, and other names by the system's resolver (blocks; first answer wins).
- * -ENOENT when the name is not known. */
+/* Reads a host as addr_from_literal does, and resolves other names by the system's resolver (blocks;
+ * first answer wins). -ENOENT when the name is not known. */
 int addr_resolve(struct addr *ret, struct str host, uint16_t port, struct err *err);
 
-/* "host:port" or "[v6]:port" -> addr_resolve. -EINVAL names what is missing. */
+/* Reads "host:port" or "[v6]:port" and calls addr_resolve. -EINVAL names the missing part. */
 int addr_parse(struct addr *ret, struct str text, struct err *err);
 
 socklen_t addr_to_sock(const struct addr *a, struct sockaddr_storage *ret);
 void addr_from_sock(struct addr *ret, const struct sockaddr_storage *from);
 bool addr_is_loopback(const struct addr *a);
 
-/* "127.0.0.1:8080", "[::1]:8080". Returns the length. */
+/* Writes "127.0.0.1:8080" or "[::1]:8080". Returns the length. */
 size_t addr_text(const struct addr *a, char ret[ADDR_TEXT_MAX]);

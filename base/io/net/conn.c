@@ -1,4 +1,4 @@
-/* conn.c - recv, send (or their TLS) and socket options, without knowledge of HTTP. */
+/* conn.c - reads and writes sockets, plain or by TLS, and sets their options; knows nothing of HTTP. */
 #include "base/io/net/conn.h"
 
 #include "base/core/bits.h"
@@ -10,15 +10,15 @@
 
 #define LISTEN_BACKLOG 4096 /* the kernel lowers it to net.core.somaxconn */
 
-/* A peer that vanished without a word is found after 30 + 3 * 10 seconds of silence. */
+/* A peer that vanished without closing is found after 30 + 3 * 10 seconds of silence. */
 #define KEEPALIVE_IDLE_S 30
 #define KEEPALIVE_EVERY_S 10
 #define KEEPALIVE_PROBES 3
 
 #define READ_BYTES_MIN 4095 /* and the NUL: the first allocation of a buffer is 4 KiB */
 
-/* Bytes the kernel may hold that are not on the wire yet. Keeps a slow reader's backlog with us,
- * where it is bounded and counted, instead of in megabytes of socket buffer. */
+/* Bytes the kernel may hold that are not on the wire yet. The bound keeps a slow reader's backlog with
+ * us, where it is bounded and counted, instead of in megabytes of socket buffer. */
 #define UNSENT_IN_KERNEL 65536
 
 void conn_init(struct conn *c, int fd, size_t in_bytes_max, size_t out_bytes_max)
@@ -47,7 +47,7 @@ void conn_end(struct conn *c)
 
 void conn_hang_up(struct conn *c)
 {
-    conn_drop_tls(c); /* without a word: whoever ends well has said so (conn_end) */
+    conn_drop_tls(c); /* without a close alert: conn_end has sent it where the end is regular */
     if (c->fd >= 0) close(c->fd);
     c->fd = -1;
 }
@@ -82,7 +82,7 @@ static ssize_t transmit(struct conn *c, const void *from, size_t bytes)
 
 ssize_t conn_read(struct conn *c, size_t bytes_max)
 {
-    /* Room that is there is used; a buffer that is nearly full doubles. So small requests stay in
+    /* Free room is used first; a buffer that is nearly full doubles. So small requests stay in
      * READ_BYTES_MIN and a body of megabytes takes few calls. */
     size_t room = c->in.cap > c->in.len + 1 ? c->in.cap - c->in.len - 1 : 0;
     if (room < CONN_READ_MIN && room < bytes_max) {

@@ -1,4 +1,4 @@
-/* descriptors.c - RLIMIT_NOFILE, raised and divided.
+/* descriptors.c - raises RLIMIT_NOFILE and divides it.
  *
  * The soft limit is 1,024 in most shells and services because select() cannot see descriptors beyond
  * it. Nothing here uses select(), so the hard limit is ours to use (systemd's advice to daemons). */

@@ -1,10 +1,10 @@
-/* resolver.c - a table of names on the loop's side, a thread that may block on the other.
+/* resolver.c - keeps a table of names on the loop's side, and a thread that may block on the other.
  *
- * A thread with getaddrinfo and not c-ares: it is the system's own answer (hosts file, mDNS,
+ * The thread calls getaddrinfo and not c-ares: it gives the system's own answer (hosts file, mDNS,
  * nsswitch), needs no library, and a fleet has few names, so one question at a time is enough.
  *
- * What both sides touch (struct helper) is counted twice, because the thread may be inside
- * getaddrinfo for many seconds when the loop's side is freed: whoever leaves last frees it. */
+ * Both sides hold struct helper, because the thread may be inside getaddrinfo for many seconds when the
+ * loop's side is freed: the side that leaves last frees it. */
 #include "base/io/net/resolver.h"
 
 #include "base/core/bits.h"
@@ -33,7 +33,7 @@ struct job { /* one question; belongs to the side whose list it is in, or to the
 struct helper {
     struct lock lock;
     pthread_cond_t wake;
-    struct list asked, refreshed; /* struct job: questions somebody waits for, and others */
+    struct list asked, refreshed; /* struct job: questions that a use waits for, and others */
     struct list answered;
     int event_fd; /* written when `answered` gets its first */
     int sides;    /* that still use this */
@@ -72,7 +72,7 @@ static void jobs_free(struct list *jobs)
         free(CONTAINER_OF(node, struct job, node));
 }
 
-/* Drops the lock, and frees when the other side has gone. */
+/* Leaves the helper: drops the lock, and frees it when the other side has gone. */
 static void helper_leave(struct helper *h)
 {
     lock_assert_held(&h->lock);
@@ -116,7 +116,7 @@ static void *helper_run(void *arg)
     return NULL;
 }
 
-/* Signals are for the loops. */
+/* Starts the thread with all signals blocked, because signals are for the loops. */
 static int thread_start(struct helper *h)
 {
     pthread_t thread;
@@ -164,7 +164,7 @@ static int helper_start(struct resolver *r)
 
 /* ---- the book ---- */
 
-/* A walk, not a table: it is asked for a loop's first use of a name and told of answers. */
+/* A list is enough for the book: it is searched only for a loop's first use of a name and after answers. */
 struct name_book {
     struct lock lock;
     struct list pages; /* struct page, the latest first */
@@ -336,7 +336,7 @@ static void take_answer(struct resolver *r, struct job *job)
         n->known = true;
         book_put(r->book, n->host, &n->addr);
     }
-    /* One that is told may leave, and with it others that wait: the list is read anew each time. */
+    /* A use that is told may leave, and others with it: the list is read anew each time. */
     n->use_count++;
     for (struct list *node; (node = list_pop_front(&n->waits));) {
         struct resolver_use *use = CONTAINER_OF(node, struct resolver_use, node);
@@ -370,7 +370,7 @@ static bool is_due(const struct resolver_name *n, int64_t now_us)
     return n->doubted || now_us - n->known_us >= RESOLVER_FRESH_US;
 }
 
-/* At once from the last good address; the question that is due goes its way beside it. */
+/* Answers at once with the last good address, and asks again beside it if that is due. */
 static void answer_known(struct resolver *r, struct resolver_name *n, struct addr *ret)
 {
     int64_t now_us = loop_now_us(r->loop);

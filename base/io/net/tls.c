@@ -1,8 +1,8 @@
-/* tls.c - contexts from files, and streams over sockets.
+/* tls.c - makes TLS contexts from files, and streams over sockets.
  *
- * OpenSSL reads and writes the socket through a BIO of ours, because its own one writes with
- * write(), which raises SIGPIPE. Whether files have changed is looked at when a connection begins:
- * no timer, and no work while nothing happens. */
+ * OpenSSL reads and writes the socket through a BIO of ours, because its own writes with write(), which
+ * raises SIGPIPE. Files are checked for changes when a connection begins: no timer, and no work while
+ * nothing happens. */
 #include "base/io/net/tls.h"
 
 #include "base/core/bits.h"
@@ -105,7 +105,7 @@ static const char *last_reason(void)
     return reason ? reason : "no reason is known";
 }
 
-/* A key with a passphrase is refused rather than asked for on a terminal. */
+/* Refuses a key with a passphrase: OpenSSL would ask for it on a terminal. */
 static int no_passphrase(char *to, int bytes, int writing, void *arg)
 {
     (void)to, (void)bytes, (void)writing, (void)arg;
@@ -162,8 +162,8 @@ static int context_make(const struct tls *t, SSL_CTX **ret, struct err *err)
     SSL_CTX_set_options(ctx, SSL_OP_NO_RENEGOTIATION | SSL_OP_NO_COMPRESSION | SSL_OP_NO_TICKET);
     SSL_CTX_set_num_tickets(ctx, 0);
     SSL_CTX_set_session_cache_mode(ctx, SSL_SESS_CACHE_OFF);
-    /* The bytes to be sent may have moved by the time they are sent again, and some may do. Memory
-     * of streams with nothing to say is given back: thousands of connections are idle. */
+    /* A write may send only a part, and its bytes may have moved when it is tried again. Memory of
+     * idle streams is given back: thousands of connections are idle. */
     SSL_CTX_set_mode(ctx, SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER |
                               SSL_MODE_RELEASE_BUFFERS);
     SSL_CTX_set_default_passwd_cb(ctx, no_passphrase);
@@ -185,7 +185,7 @@ static int context_make(const struct tls *t, SSL_CTX **ret, struct err *err)
 
 /* ---- files that change ---- */
 
-/* What is missing for a moment is as good as unchanged. */
+/* Returns true if a file has changed. A file that is missing for a moment counts as unchanged. */
 static bool files_changed(struct tls *t)
 {
     bool changed = false;
@@ -343,7 +343,7 @@ int tls_accept(struct tls *t, int fd, struct tls_stream **ret)
     return rc;
 }
 
-/* "[::1]" is an address as "::1" is. */
+/* Copies a host without brackets: "[::1]" is the same address as "::1". */
 static int host_text(struct str host, char ret[HOST_BYTES])
 {
     if (str_starts(host, STR("[")) && str_ends(host, STR("]")))
@@ -391,7 +391,7 @@ const char *tls_problem(const struct tls_stream *s)
     return s->problem;
 }
 
-/* What OpenSSL's `result` means for the caller. */
+/* Turns OpenSSL's `result` into the caller's error. */
 static int problem_of(struct tls_stream *s, int result)
 {
     int errnum = errno;
@@ -443,7 +443,7 @@ ssize_t tls_read(struct tls_stream *s, void *to, size_t bytes_max)
     ERR_clear_error();
     errno = 0;
     int result = SSL_read_ex(s->ssl, to, bytes_max, &count);
-    s->wants_write = result != 1 && SSL_want_write(s->ssl); /* an answer to a new key */
+    s->wants_write = result != 1 && SSL_want_write(s->ssl); /* to answer a key update */
     return result == 1 ? (ssize_t)count : problem_of(s, result);
 }
 

@@ -2,7 +2,8 @@
  *
  * Layer:    base/io (base/core, log)
  * Threads:  a struct tls serves any number of threads; a struct tls_stream is its connection's
- * Lifetime: a stream keeps what it needs of its struct tls, which may be freed or reloaded before
+ * Lifetime: a stream keeps the parts of its struct tls that it needs; the struct may be freed or reloaded
+ *           before the stream ends
  * Rules:    (1) HTTP/1.1 is the only protocol (ALPN); a peer that names none is served
  *           (2) a client names the host (SNI, where that is a name) and accepts only a certificate
  *               for it, from the CAs it was given, or the system's
@@ -33,7 +34,8 @@ struct tls_files {          /* paths of PEM files; empty: none */
 struct tls;
 struct tls_stream;
 
-/* -EINVAL, -ENOENT ... name the file. A server needs certificate and key; a client both or none. */
+/* These make a struct tls of files. A server needs certificate and key; a client both or none. -EINVAL,
+ * -ENOENT ... name the file. */
 int tls_server_new(const struct tls_files *files, struct tls **ret, struct err *err);
 int tls_client_new(const struct tls_files *files, struct tls **ret, struct err *err);
 void tls_free(struct tls *t);
@@ -45,16 +47,17 @@ struct tls_section {
     struct str certificate, key, client_ca, ca;
 };
 
-/* *ret_server NULL: plain. *ret_client reads its files, if it has none the system's CAs, when it is
- * first used. Either may be NULL to leave it out. */
+/* Opens both sides of a section. *ret_server NULL: plain. *ret_client reads its files at once; without
+ * certificate and CAs it reads the system's CAs when it is first used. Either may be NULL to leave it
+ * out. */
 int tls_section_open(const struct tls_section *s, struct tls **ret_server, struct tls **ret_client,
                      struct err *err);
 
-/* Takes "https://" or "http://" from the front of an address; true for the first. */
+/* Takes "https://" or "http://" from the front of an address; returns true for "https://". */
 bool tls_url_cut(struct str *text);
 
-/* A stream over the connected socket `fd`, which stays the caller's; -ENOMEM. `host` is the name or
- * address that the peer's certificate must be for. */
+/* These make a stream over the connected socket `fd`, which stays the caller's; -ENOMEM. `host` is the
+ * name or address that the peer's certificate must be for. */
 int tls_accept(struct tls *t, int fd, struct tls_stream **ret);
 int tls_connect(struct tls *t, int fd, struct str host, struct tls_stream **ret);
 void tls_stream_free(struct tls_stream *s);
@@ -65,11 +68,12 @@ void tls_stream_free(struct tls_stream *s);
 int tls_handshake(struct tls_stream *s);
 const char *tls_problem(const struct tls_stream *s);
 
-/* As recv and send: a count, 0 at the peer's own end, -EAGAIN, -ECONNRESET when it was cut without
- * one, -EPROTO. After -EAGAIN of tls_write the same bytes, or more that begin with them, go again. */
+/* These work like recv and send: a count, 0 when the peer has ended the stream, -EAGAIN, -ECONNRESET when
+ * it was cut without an end, -EPROTO. After -EAGAIN tls_write is called again with the same bytes, or
+ * with more that begin with them. */
 ssize_t tls_read(struct tls_stream *s, void *to, size_t bytes_max);
 ssize_t tls_write(struct tls_stream *s, const void *from, size_t bytes);
-/* The handshake, or reading, waits for room to write; else for bytes of the peer. */
+/* Returns true when the handshake or a read waits for room to write, false when for bytes of the peer. */
 bool tls_wants_write(const struct tls_stream *s);
 bool tls_pending(
     const struct tls_stream *s);    /* bytes already received, for which no event will come */

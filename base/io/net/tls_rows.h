@@ -1,4 +1,4 @@
-/* tls_rows.h - the rows of TLS in a role's section of the configuration.
+/* tls_rows.h - defines the configuration rows of TLS for the section of a role.
  *
  * Layer: base/io (config, tls)
  */
@@ -11,7 +11,7 @@
     { .name = "tls_" #file, .type = CONFIG_TEXT,                                               \
       .offset = offsetof(owner, member) + offsetof(struct tls_section, file), .about = text }
 
-/* Of a role that listens. */
+/* The rows of a role that listens. */
 #define TLS_SERVER_ROWS(owner, member)                                                         \
     TLS_ROW(owner, member, certificate,                                                        \
             "PEM file with the certificate chain, leaf first: with one, this port speaks TLS only; " \

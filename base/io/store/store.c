@@ -1,4 +1,4 @@
-/* store.c - checks common to all backends: sizes and versions. */
+/* store.c - checks sizes and versions for all backends, and calls the backend. */
 #include "base/io/store/store.h"
 
 #include "base/core/bits.h"

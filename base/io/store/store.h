@@ -1,4 +1,4 @@
-/* store.h - durable state: keys with versions, and bounded logs.
+/* store.h - stores durable state: keys with versions, and bounded logs.
  *
  * Layer:    base/io (base/core; SQLite in store_sql.c only)
  * Threads:  the owner's only; calls block until the change is durable (fsync)
@@ -31,7 +31,7 @@ struct store_record {
     struct str value;
 };
 
-/* Declared by its writer, static. Appending beyond count_max drops the oldest. */
+/* A log, declared static by its writer. Appending beyond count_max drops the oldest record. */
 struct store_log {
     const char *name;
     uint64_t count_max;
@@ -47,33 +47,35 @@ struct store_log_stat {
 typedef int (*store_entry_fn)(void *ctx, const struct store_entry *e);
 typedef int (*store_record_fn)(void *ctx, const struct store_record *r);
 
-/* Opens or creates. -EBUSY: another process owns it. -EILSEQ: not a Muster store, damaged, or
+/* Opens or creates a store. -EBUSY: another process owns it. -EILSEQ: not a Muster store, damaged, or
  * written by a newer version. bytes_max 0: STORE_FILE_BYTES_MAX. */
 int store_file_open(const char *path, uint64_t bytes_max, struct store **ret, struct err *err);
 
-/* Same answers, no file: for the simulator and tests. entries_max bounds keys and records. */
+/* Makes a store that behaves the same and has no file, for the simulator and tests. entries_max bounds
+ * keys and records. */
 int store_memory_open(uint32_t entries_max, struct store **ret, struct err *err);
 
 void store_close(struct store *s);
-/* Appends the value to *value (may be NULL). -ENOENT. */
+/* Appends the key's value to *value (may be NULL). -ENOENT. */
 int store_get(struct store *s, struct str key, struct buf *value, uint64_t *ret_version,
               struct err *err);
 
-/* expected STORE_ABSENT and the key exists: -EEXIST. Another version than expected (or none):
- * -ESTALE. -ENOSPC when the disk or the bound is full: the old value stays. */
+/* Writes a value if the key has the expected version. -EEXIST: STORE_ABSENT was expected and the key
+ * exists. -ESTALE: the key has another version, or does not exist. -ENOSPC when the disk or the bound is
+ * full: the old value stays. */
 int store_put_if(struct store *s, struct str key, struct str value, uint64_t expected,
                  uint64_t *ret_version, struct err *err);
 
-/* -ENOENT, -ESTALE. */
+/* Deletes a key if it has the expected version. -ENOENT, -ESTALE. */
 int store_delete_if(struct store *s, struct str key, uint64_t expected, struct err *err);
 
-/* In bytewise order of keys. fn must not change the store. */
+/* Calls fn for each key with the prefix, in bytewise order. fn must not change the store. */
 int store_list(struct store *s, struct str prefix, store_entry_fn fn, void *ctx, struct err *err);
 
 int store_append(struct store *s, const struct store_log *log, struct str value, uint64_t *ret_seq,
                  struct err *err);
 
-/* Up to `max` records with seq >= from_seq, oldest first. */
+/* Calls fn for up to `max` records with seq >= from_seq, oldest first. */
 int store_log_read(struct store *s, const struct store_log *log, uint64_t from_seq, uint64_t max,
                    store_record_fn fn, void *ctx, struct err *err);
 int store_log_stat(struct store *s, const struct store_log *log, struct store_log_stat *ret,

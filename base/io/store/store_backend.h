@@ -25,6 +25,6 @@ struct store {
     const struct store_ops *ops;
 };
 
-/* The rule of put_if and delete_if, the same for every backend: `version` is what is there, 0 for
- * nothing. 0, or the refusal with its sentence. */
+/* Checks the expected version for put_if and delete_if of every backend. `version` is the key's version,
+ * 0 if it does not exist. Returns 0, or the refusal with its sentence. */
 int store_version_check(struct str key, uint64_t version, uint64_t expected, struct err *err);

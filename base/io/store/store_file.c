@@ -1,8 +1,8 @@
-/* store_file.c - the store of one machine: an SQLite file that one process owns.
+/* store_file.c - keeps the store of one machine in an SQLite file that one process owns.
  *
- * SQLite and not files of our own, because a torn write, a full disk and a crash between two
- * writes are its daily bread; store_sql.c speaks to it. The owner is guarded twice: a lock file
- * whose holder can be named in the refusal, and SQLite's exclusive locking mode.
+ * It uses SQLite and not files of our own, because SQLite is built to survive a torn write, a full disk
+ * and a crash between two writes; store_sql.c speaks to it. Two locks keep other owners out: a lock file,
+ * which lets the refusal name the holder, and SQLite's exclusive locking mode.
  */
 #include "base/core/bits.h"
 #include "base/core/own.h"
@@ -28,7 +28,7 @@ static struct file_store *file_of(struct store *s)
 
 /* ---- entries ---- */
 
-/* 0 for a key that is not there. */
+/* Gets the version of a key; 0 for a key that does not exist. */
 static int version_of(struct file_store *f, struct str key, uint64_t *ret, struct err *err)
 {
     STATEMENT(&f->sql, ST_VERSION);

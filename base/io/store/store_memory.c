@@ -1,4 +1,4 @@
-/* store_memory.c - a store without a file, for the simulator and for tests.
+/* store_memory.c - keeps a store in memory, for the simulator and for tests.
  *
  * Entries are an array sorted by key: a simulation holds hundreds, walks them in order all the
  * time, and must not depend on the order of a hash. It gives the same answers as store_file.c;
@@ -50,7 +50,7 @@ static int full(const struct memory_store *m, struct err *err)
     return err_set(err, -ENOSPC, "store: full, %u values are the bound", m->count_max);
 }
 
-/* The fault point stands where a disk would be written. */
+/* Copies a value. The fault point stands where a disk would be written. */
 static int blob_make(struct str s, struct blob *ret, struct err *err)
 {
     if (FAULT("store.write")) return err_set(err, -ENOSPC, "store: no space left");
@@ -66,7 +66,7 @@ static struct str blob_str(const struct blob *b)
     return str_of(b->data, b->len);
 }
 
-/* Where `key` is or would be; *ret_found says which. */
+/* Returns the place where `key` is or would be; *ret_found says which. */
 static uint32_t entry_at(const struct memory_store *m, struct str key, bool *ret_found)
 {
     uint32_t low = 0, high = m->count;
@@ -183,7 +183,8 @@ static int memory_list(struct store *s, struct str prefix, store_entry_fn fn, vo
 
 /* ---- logs ---- */
 
-/* The log of that name, or a free place when `make`. Names are our code's, so LOGS_MAX is too. */
+/* Returns the log of that name, or a new one if `make`. Only our code names logs, so LOGS_MAX is known to
+ * be enough. */
 static struct memory_log *log_find(struct memory_store *m, const char *name, bool make)
 {
     for (size_t i = 0; i < LOGS_MAX; i++) {

@@ -1,5 +1,5 @@
-/* store_sql.c - what store_file.c asks of SQLite: the file, its tables and statements. The only
- * file that includes sqlite3.h.
+/* store_sql.c - opens the SQLite file of store_file.c, makes its tables and runs its statements. The
+ * only file that includes sqlite3.h.
  *
  *     meta(revision)   entries(key, value, version)   records(log, seq, value)
  *     logs(name, last, dropped)
@@ -158,7 +158,7 @@ static int execute(struct sql *q, const char *sql, struct err *err)
     return code == SQLITE_OK ? 0 : fail(q, code, err);
 }
 
-/* The first column of the first row, as a number and as text. */
+/* Reads the first column of the first row, as a number and as text. */
 static int ask(struct sql *q, const char *sql, int64_t *ret, struct buf *text, struct err *err)
 {
     struct sqlite3_stmt *st = NULL;
@@ -173,7 +173,7 @@ static int ask(struct sql *q, const char *sql, int64_t *ret, struct buf *text, s
     return rc;
 }
 
-/* Whose file it is, before anything in it is changed. */
+/* Checks that the file is a store of this version, or empty, before anything in it is changed. */
 static int identity_check(struct sql *q, bool *ret_empty, struct err *err)
 {
     int64_t id = 0, version = 0, tables = 0;
@@ -229,7 +229,7 @@ static int statements_make(struct sql *q, struct err *err)
 
 int sql_open(struct sql *q, uint64_t bytes_max, struct err *err)
 {
-    /* SQLite would make it readable for everybody; the log it writes beside follows this mode. */
+    /* SQLite would make the file readable for all users; the log beside it gets the same mode. */
     int fd = open(q->path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
     if (fd < 0)
         return err_set(err, -errno, "cannot open the store %s: %s", q->path, strerror(errno));

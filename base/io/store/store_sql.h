@@ -1,4 +1,4 @@
-/* store_sql.h - the SQLite file behind store_file.c: opened and checked, its statements at hand.
+/* store_sql.h - opens and checks the SQLite file behind store_file.c, and runs its statements.
  *
  * Layer: base/io, private to store_file.c
  * Use:   STATEMENT(q, ST_GET); sql_bind_blob(st, 1, key); sql_step(q, st, err);
@@ -39,32 +39,32 @@ struct sql {
     char path[PATH_MAX];
 };
 
-/* Opens or creates q->path, as store_file_open promises. sql_close also after a failure. */
+/* Opens or creates q->path, with the errors of store_file_open. Call sql_close also after a failure. */
 int sql_open(struct sql *q, uint64_t bytes_max, struct err *err);
 void sql_close(struct sql *q);
 
-/* A prepared statement as `st`, ready again at the end of the scope. */
+/* Declares `st`, a prepared statement, which is reset at the end of the scope. */
 #define STATEMENT(q, which) CLEANUP(sql_reset) struct sqlite3_stmt *st = (q)->statements[which]
 void sql_reset(struct sqlite3_stmt **st);
 
-/* Parameters count from 1. What is bound is borrowed until the reset. */
+/* Parameters count from 1. A bound value is borrowed until the reset. */
 void sql_bind_blob(struct sqlite3_stmt *st, int at, struct str s);
 void sql_bind_text(struct sqlite3_stmt *st, int at, const char *text);
 void sql_bind_number(struct sqlite3_stmt *st, int at, uint64_t v);
 
-/* 1: a row, 0: none (any more), or the failure. */
+/* Steps a statement. Returns 1: there is a row; 0: no row, or no more; or the failure. */
 int sql_step(struct sql *q, struct sqlite3_stmt *st, struct err *err);
 
-/* Of the row, from 0; a blob lives until the next step. */
+/* Columns of the row count from 0; a blob lives until the next step. */
 uint64_t sql_column_number(struct sqlite3_stmt *st, int at);
 struct str sql_column_blob(struct sqlite3_stmt *st, int at);
 
-/* One step of a statement without parameters. */
+/* Runs one step of a statement without parameters. */
 int sql_run(struct sql *q, enum statement which, struct err *err);
 
-/* Ends the transaction: with rc 0 by COMMIT, else, and when that fails, by ROLLBACK. Returns rc, or
- * why the COMMIT failed. */
+/* Ends the transaction: by COMMIT if rc is 0, by ROLLBACK otherwise or when COMMIT fails. Returns rc, or
+ * the error of COMMIT. */
 int sql_finish(struct sql *q, int rc, struct err *err);
 
-/* Rows that the last statement changed. */
+/* Returns how many rows the last statement changed. */
 uint64_t sql_changes(const struct sql *q);

@@ -1,9 +1,10 @@
-/* ast.h - the tree of a compiled template.
+/* ast.h - defines the tree of a compiled template.
  *
  * Layer:    base/text/jinja, private to the chat template
  * Lifetime: in the template's arena; read-only once parsed
  *
- * One node type for all: which fields a kind uses is said beside it. Lists are chains of `next`.
+ * All kinds of node share one struct; the members that a kind uses are listed beside it. Lists are chains
+ * of `next`.
  */
 #pragma once
 #include "base/text/jinja/value.h"

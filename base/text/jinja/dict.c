@@ -1,16 +1,16 @@
-/* dict.c - a template's dicts: entries in the order of their coming, and an index where there are many.
+/* dict.c - implements a template's dicts: entries in insertion order, and an index once they are many.
  *
- * Equal keys are one key, as in Python: True, 1 and 1.0. What can change is no key.
+ * Equal keys are one key, as in Python: True, 1 and 1.0. A value that can change cannot be a key.
  *
  * Keys come from messages, tools and kwargs, so the hash is keyed; and probes are charged like every
- * other step, so that a collision costs the request its steps and nobody else anything.
+ * other step, so that collisions cost only the steps of the request that makes them.
  */
 #include "base/core/hash.h"
 #include "base/core/work.h"
 #include "base/text/jinja/run.h"
 #include "base/text/jinja/value.h"
 
-#define DICT_INDEX_FROM 9 /* entries; below, a walk is quicker than an index */
+#define DICT_INDEX_FROM 9 /* entries; with fewer, a linear search is quicker than an index */
 
 int jinja_dict_new(struct jinja_run *run, struct jinja_dict **ret)
 {
@@ -52,7 +52,7 @@ static int hash_kind(struct jinja_run *run, const struct jinja_value *key, uint6
     return 0;
 }
 
-/* An empty cell: what can change, or is no value, is no key. */
+/* The hash functions of the kinds; a kind without one cannot be a key. */
 static const hash_fn hashes[JINJA_KIND_COUNT] = {
     [JINJA_STRING] = hash_text,  [JINJA_BOOL] = hash_number,    [JINJA_INT] = hash_number,
     [JINJA_FLOAT] = hash_number, [JINJA_UNDEFINED] = hash_kind, [JINJA_NONE] = hash_kind,
@@ -70,7 +70,7 @@ static int key_equal(struct jinja_run *run, const struct jinja_entry *e,
     return jinja_equal(run, &e->key, key, ret);
 }
 
-/* A lookup that met `probes` entries or places. */
+/* Charges a lookup that probed so many entries or slots. */
 static int charge_probes(struct jinja_run *run, size_t probes)
 {
     work_add(probes);
@@ -91,7 +91,7 @@ static int walk_entries(struct jinja_run *run, const struct jinja_dict *d,
     return rc < 0 ? rc : charge_probes(run, at);
 }
 
-/* *ret is the position, or d->count when absent. */
+/* Finds an entry: *ret is its position, or d->count when absent. */
 static int find_entry(struct jinja_run *run, const struct jinja_dict *d,
                       const struct jinja_value *key, uint64_t hash, size_t *ret)
 {
@@ -111,7 +111,7 @@ static int find_entry(struct jinja_run *run, const struct jinja_dict *d,
     return charge_probes(run, probes);
 }
 
-/* Returns the places it probed. */
+/* Adds an entry to the index; returns the number of slots probed. */
 static size_t index_entry(struct jinja_dict *d, size_t at)
 {
     size_t slot = d->entries[at].hash & (d->index_cap - 1), probes = 1;
@@ -121,7 +121,7 @@ static size_t index_entry(struct jinja_dict *d, size_t at)
     return probes;
 }
 
-/* Of all entries, into an index that is empty. */
+/* Adds all entries to an empty index. */
 static int index_all(struct jinja_run *run, struct jinja_dict *d)
 {
     size_t probes = 0;

@@ -1,7 +1,7 @@
-/* eval.c - expressions.
+/* eval.c - evaluates expressions.
  *
- * One function a node kind, in a table. Every evaluation counts a step and a level, so that no
- * template runs or nests without bound; the line of the node is kept for messages.
+ * A table has one function for each kind of node. Every evaluation counts a step and a level, so that
+ * no template runs or nests without bound; the line of the node is kept for messages.
  */
 #include "base/text/jinja/eval.h"
 

@@ -1,4 +1,4 @@
-/* eval.h - walk the tree: expressions to values (eval.c), statements to output (exec.c).
+/* eval.h - evaluates the tree: expressions to values (eval.c), statements to output (exec.c).
  *
  * Layer: base/text/jinja, private to the chat template
  */
@@ -9,10 +9,10 @@
 int jinja_eval(struct jinja_run *run, struct jinja_scope *scope, const struct jinja_node *node,
                struct jinja_value *ret);
 
-/* Statements in order, until an error or a break or continue (run->flow). */
+/* Executes statements in order, until an error or a break or continue (run->flow). */
 int jinja_exec(struct jinja_run *run, struct jinja_scope *scope, const struct jinja_node *body);
 
-/* The same with its output in *ret. */
+/* Executes statements and returns their output in *ret. */
 int jinja_capture(struct jinja_run *run, struct jinja_scope *scope, const struct jinja_node *body,
                   struct jinja_value *ret);
 

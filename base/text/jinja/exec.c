@@ -1,8 +1,8 @@
-/* exec.c - statements, scopes and macros.
+/* exec.c - executes statements, keeps scopes, and calls macros and functions.
  *
- * Scopes are jinja2's: a loop's round, a macro and a captured block each have their own;
- * an if has none. Assigning writes to the innermost, reading goes outwards, so what a loop sets
- * is gone with the round: templates carry things out of loops in a namespace.
+ * Scopes are jinja2's: each round of a loop, each macro and each captured block has its own; an if has
+ * none. Assigning writes to the innermost, reading goes outwards, so a variable set in a loop is gone
+ * after the round: templates carry values out of loops in a namespace.
  */
 #include "base/core/bits.h"
 #include "base/text/jinja/eval.h"
@@ -113,7 +113,7 @@ static int exec_if(struct jinja_run *run, struct jinja_scope *scope, const struc
     return jinja_exec(run, scope, node->other);
 }
 
-/* The items that the loop's own condition keeps. */
+/* Keeps the items that pass the condition of the loop. */
 static int filter_items(struct jinja_run *run, struct jinja_scope *scope,
                         const struct jinja_node *node, struct jinja_list **items)
 {
@@ -184,7 +184,7 @@ int jinja_capture(struct jinja_run *run, struct jinja_scope *scope, const struct
     return rc < 0 ? rc : jinja_built(&b, ret);
 }
 
-/* The filter chain of a block: the innermost filter has no subject of its own. */
+/* Applies the filter chain of a block to its text: the innermost filter has no operand of its own. */
 static int filter_text(struct jinja_run *run, struct jinja_scope *scope,
                        const struct jinja_node *filter, struct jinja_value *text)
 {
@@ -309,14 +309,14 @@ static int set_params(struct jinja_run *run, const struct jinja_node *node,
         else if (named)
             v = *named;
         else if (n->a)
-            rc = jinja_eval(run, scope, n->a, &v); /* may name the parameters before it */
+            rc = jinja_eval(run, scope, n->a, &v); /* may refer to earlier parameters */
         if (rc == 0) rc = jinja_scope_set(run, scope, n->name, n->hash, v);
     }
     *ret_count = i;
     return rc;
 }
 
-/* What is given must have a parameter. */
+/* Refuses arguments for which the macro has no parameter. */
 static int check_args(struct jinja_run *run, const struct jinja_node *node,
                       const struct jinja_args *args, size_t param_count)
 {
@@ -342,7 +342,7 @@ int jinja_call_macro(struct jinja_run *run, const struct jinja_macro *macro,
     return jinja_capture(run, scope, macro->node->list, ret);
 }
 
-/* Bind arguments to parameters and call. */
+/* The functions below bind arguments to parameters and call. */
 
 int jinja_arg_int(struct jinja_run *run, const struct jinja_args *args, size_t i, int64_t otherwise,
                   int64_t *ret)
@@ -361,7 +361,7 @@ int jinja_arg_text(struct jinja_run *run, const struct jinja_args *args, size_t 
     return 0;
 }
 
-/* The place of a named argument, or JINJA_PARAMS_MAX; *ret_count: how many parameters there are. */
+/* Returns the index of a named parameter, or JINJA_PARAMS_MAX; *ret_count is the number of parameters. */
 static size_t param_index(const char *params, struct str name, size_t *ret_count)
 {
     struct str rest = str_from(params);

@@ -1,9 +1,9 @@
-/* filters.c - filters, the names behind "|": for text, for sequences and mappings, for any value.
+/* filters.c - implements filters, the names behind "|", and tests, the names behind "is".
  *
- * These are the filters that chat templates of current models use; a template that names another
- * one is refused with its name. What jinja2 makes lazily (map, select, unique, items ...) is made at
- * once and handed on as an iterator, which behaves the same: true even when empty, no length, runs
- * once.
+ * These are the ones that chat templates of current models use; a template that names another one is
+ * refused with its name. jinja2 makes some results lazily (map, select, unique, items ...); here they
+ * are made at once and returned as an iterator, which behaves the same: true even when empty, no
+ * length, runs once.
  */
 #include "base/core/bits.h"
 #include "base/text/jinja/ast.h"
@@ -14,7 +14,7 @@
 #define INDENT_MAX 1000
 #define PATH_PARTS_MAX 32
 
-/* ---- text: the subject is str() of anything, as jinja2's soft_str ---- */
+/* ---- text: applied to str() of any value, as jinja2's soft_str does ---- */
 
 static int change(struct jinja_run *run, const struct jinja_value *self, enum jinja_case to,
                   struct jinja_value *ret)
@@ -74,7 +74,7 @@ JINJA_FN(filter_safe)
     return rc;
 }
 
-/* What stands before each line. */
+/* Returns the text that goes before each line. */
 static int indention(struct jinja_run *run, const struct jinja_args *args, struct jinja_text *ret)
 {
     static const char blanks[INDENT_MAX + 1] = { [0 ... INDENT_MAX - 1] = ' ' };
@@ -123,8 +123,8 @@ static struct jinja_value iterator(struct jinja_list *list)
     return jinja_list_value(JINJA_ITERATOR, list);
 }
 
-/* What filters mean by an attribute: item[part] for each part of "a.b.0"; an integer is one part.
- * NONE and ABSENT: the item itself. */
+/* Follows the `attribute` of a filter: item[part] for each part of "a.b.0"; an integer is one part. NONE
+ * and ABSENT give the item itself. */
 static int follow_path(struct jinja_run *run, struct jinja_value item,
                        const struct jinja_value *attribute, struct jinja_value *ret)
 {
@@ -215,7 +215,7 @@ JINJA_FN(filter_list)
     return rc;
 }
 
-/* The filter or test that args->at[skip] names, and the arguments behind it. */
+/* Finds the filter or test that args->at[skip] names; *rest are the arguments behind it. */
 static int named_row(struct jinja_run *run, const struct jinja_args *args, size_t skip,
                      const struct jinja_row *(*find)(struct str), const struct jinja_row **row,
                      struct jinja_args *rest)
@@ -233,14 +233,15 @@ static int named_row(struct jinja_run *run, const struct jinja_args *args, size_
     return 0;
 }
 
-/* jinja2 looks at the truth first: none and 0 have no items, where a loop would fail. */
+/* Returns the items of a value, none if it is false: jinja2 tests the truth first, so that none and 0 have
+ * no items, where a loop would fail. */
 static int items_if_true(struct jinja_run *run, const struct jinja_value *v,
                          struct jinja_list **ret)
 {
     return jinja_truth(v) ? jinja_items(run, v, ret) : jinja_list_new(run, 0, ret);
 }
 
-/* map("filter", ...) and map(attribute="a") */
+/* Implements map("filter", ...) and map(attribute="a"). */
 JINJA_FN(filter_map)
 {
     struct jinja_list *items = NULL, *list = NULL;
@@ -266,7 +267,7 @@ JINJA_FN(filter_map)
     return rc;
 }
 
-/* select, reject and their attr forms in one: `wanted` is the test's answer that keeps. */
+/* Implements select, reject and their attr forms: keeps the items for which the test gives `wanted`. */
 static int choose(struct jinja_run *run, struct jinja_value *self, const struct jinja_args *args,
                   bool by_attribute, bool wanted, struct jinja_value *ret)
 {
@@ -318,7 +319,8 @@ struct keyed {
     struct jinja_value key, item;
 };
 
-/* What to sort or compare by: the item or its attribute, strings in lower case unless asked. */
+/* Returns the key to sort or compare by: the item or its attribute, strings in lower case unless
+ * case_sensitive. */
 static int sort_key(struct jinja_run *run, const struct jinja_value *item,
                     const struct jinja_value *attribute, bool case_sensitive,
                     struct jinja_value *ret)
@@ -346,7 +348,7 @@ static int merge(struct jinja_run *run, struct keyed *from, struct keyed *to, si
     return 0;
 }
 
-/* Stable merge sort: comparing may fail, which qsort cannot say. */
+/* Sorts by a stable merge sort: comparing may fail, which qsort cannot report. */
 static int sort_keyed(struct jinja_run *run, struct keyed **items, size_t count, bool reverse)
 {
     void *memory;
@@ -435,7 +437,7 @@ JINJA_FN(filter_default)
     return 0;
 }
 
-/* Python's int(text): blanks around. */
+/* Parses as Python's int(text), with blanks around. */
 static bool text_to_int(struct jinja_text t, int64_t *ret)
 {
     struct str s = jinja_bytes(jinja_strip(t, (struct str){ 0 }, JINJA_LEFT | JINJA_RIGHT));
@@ -471,7 +473,7 @@ JINJA_FN(filter_tojson)
     return jinja_to_json(run, self, &style, ret);
 }
 
-/* Not jinja2's: some templates ask for it where tool calls carry their arguments as text. */
+/* Parses JSON. jinja2 has no such filter; some templates use it for tool calls with arguments as text. */
 JINJA_FN(filter_from_json)
 {
     if (self->kind != JINJA_STRING) return jinja_type_error(run, "from_json needs a string", self);
@@ -517,7 +519,7 @@ const struct jinja_row *jinja_filter_find(struct str name)
     return NULL;
 }
 
-/* Tests, the names behind "is". */
+/* The functions below are tests, the names behind "is". */
 
 #define TEST(name, condition)         \
     JINJA_FN(test_##name)             \
@@ -526,7 +528,7 @@ const struct jinja_row *jinja_filter_find(struct str name)
         return 0;                     \
     }
 
-/* jinja2's Undefined has a length and an item function, so it counts. */
+/* Returns true for sequences. jinja2's Undefined has a length and an item function, so it is one. */
 static bool is_sequence(enum jinja_kind kind)
 {
     return kind == JINJA_STRING || kind == JINJA_LIST || kind == JINJA_TUPLE ||

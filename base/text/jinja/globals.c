@@ -1,6 +1,6 @@
-/* globals.c - functions that every template has.
+/* globals.c - implements the functions that every template has.
  *
- * range() is a list at once, not lazy: it prints as one. strftime_now formats a UTC moment, in
+ * range() returns a list and is not lazy, so it prints as a list. strftime_now formats a UTC moment, in
  * English, without a clock or a locale, because a prompt must not depend on the machine that renders
  * it; days become dates by the era method (400 Gregorian years are 146,097 days).
  */
@@ -10,7 +10,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-#define RANGE_MAX 100000 /* jinja2's sandbox allows as many */
+#define RANGE_MAX 100000 /* as in jinja2's sandbox */
 #define DAY_S 86400
 #define ERA_DAYS 146097
 #define ERA_YEARS 400
@@ -38,7 +38,7 @@ JINJA_FN(fn_range)
     return rc;
 }
 
-/* dict(mapping, a=1) and namespace(mapping, a=1) */
+/* Implements dict(mapping, a=1) and namespace(mapping, a=1). */
 static int new_mapping(struct jinja_run *run, const struct jinja_args *args, enum jinja_kind kind,
                        struct jinja_value *ret)
 {
@@ -85,7 +85,7 @@ struct moment {
     int second;     /* of the day */
 };
 
-/* Years begin in March here, so that the leap day is their last. */
+/* Converts seconds to a date. Years begin in March here, so that the leap day is their last day. */
 static struct moment moment_of(int64_t now_s)
 {
     int64_t days = now_s / DAY_S + EPOCH_DAYS;
@@ -101,7 +101,7 @@ static struct moment moment_of(int64_t now_s)
     return m;
 }
 
-/* One directive as text; false for one that is not known. */
+/* Appends one directive as text; false for an unknown one. */
 static bool put_directive(struct jinja_builder *b, char directive, const struct moment *m)
 {
     static const char *const days[] = { "Sunday",   "Monday", "Tuesday", "Wednesday",

@@ -1,8 +1,8 @@
-/* json.c - JSON into values, values into JSON as Python's json.dumps writes them.
+/* json.c - converts JSON to values, and values to JSON as Python's json.dumps does.
  *
  * Reading marks every string as content by pointing into one array of ones that is as long as
- * the longest string can be; slices of the strings then have their marks for free. Integers of
- * more than 64 bits become floats: Python would keep them exact.
+ * the longest string can be; so slices of the strings need no marks of their own. Integers of more
+ * than 64 bits become floats; Python would keep them exact.
  *
  * Writing marks all of its output when anything in the value is content: a quote between two
  * marked strings must not be able to complete a marker either.
@@ -41,7 +41,7 @@ static int load_text(struct loader *l, struct jinja_value *ret)
     return 0;
 }
 
-/* A number with a point or an exponent is a float even when it is whole. */
+/* Loads a number. With a point or an exponent it is a float even when it is whole. */
 static int load_number(struct loader *l, struct jinja_value *ret)
 {
     struct str raw = l->reader.raw;
@@ -88,7 +88,7 @@ static int load_object(struct loader *l, struct jinja_value *ret)
     return rc;
 }
 
-/* The value whose first token is the current one. The reader bounds the depth. */
+/* Loads a value; the current token is its first. The reader bounds the depth. */
 static int load_value(struct loader *l, struct jinja_value *ret)
 {
     int rc = jinja_charge(l->run, 1);
@@ -180,7 +180,7 @@ static void dump_text(struct dumper *d, struct str s)
     jinja_put_text(&d->out, "\"");
 }
 
-/* none, booleans and numbers; false for others. */
+/* Writes none, booleans and numbers as JSON; false for other values. */
 static bool scalar_text(const struct jinja_value *v, char out[JINJA_FLOAT_LEN])
 {
     const char *word = NULL;
@@ -291,7 +291,8 @@ static bool has_mark_inside(struct jinja_run *run, const struct jinja_value *v)
     return false;
 }
 
-/* Only asked once dump has walked the value: depth and steps held. */
+/* Returns true if any string of the value is content. Called only after dump has walked the value within
+ * the bounds of depth and steps. */
 static bool has_mark(struct jinja_run *run, const struct jinja_value *v)
 {
     return v->kind == JINJA_STRING ? jinja_is_marked(v->text) : has_mark_inside(run, v);

@@ -1,11 +1,11 @@
-/* kinds.h - the values of a template: JSON-like data with Python's behaviour, and our own
- * callable things. No host object exists among the kinds.
+/* kinds.h - defines the values of a template: JSON-like data with Python's behaviour, and our own
+ * functions, methods and macros. No kind is an object of the host.
  *
  * Layer:    base/text/jinja, private to the chat template
  * Lifetime: all in the arena of one rendering
- * Taint:    text may carry one mark a byte: 1 where it came from content. mark == NULL: none did.
- *           Slices point into the same marks; whatever builds text copies them (struct
- *           jinja_builder).
+ * Taint:    text may carry one mark for each byte: 1 where the byte came from content. mark == NULL:
+ *           no byte did. Slices point into the same marks; functions that build text copy them
+ *           (struct jinja_builder).
  */
 #pragma once
 #include "base/core/arena.h"
@@ -32,7 +32,7 @@ enum jinja_kind {
     JINJA_ITERATOR, /* map, select, ...: always true, no length, runs once */
     JINJA_NAMESPACE,
     JINJA_MACRO,
-    JINJA_FUNCTION, /* a global of ours */
+    JINJA_FUNCTION, /* a global function of globals.c */
     JINJA_METHOD,   /* bound to its object */
     JINJA_LOOP,
     JINJA_KIND_COUNT
@@ -46,7 +46,7 @@ struct jinja_text {
 };
 
 struct jinja_missing {
-    const char *owner; /* NULL: a variable; else the type that lacks it */
+    const char *owner; /* NULL: a variable; else the type without this attribute */
     struct str name;
 };
 
@@ -70,7 +70,7 @@ struct jinja_value {
 struct jinja_list {
     struct jinja_value *items;
     size_t count, cap;
-    size_t next;      /* ITERATOR: how far it has run */
+    size_t next;      /* ITERATOR: position of the next item */
     const char *view; /* VIEW: "dict_items" ... */
 };
 
@@ -79,7 +79,7 @@ struct jinja_entry {
     struct jinja_value key, value;
 };
 
-/* Insertion order in `entries`; `index` (open addressing, positions + 1) once there are many. */
+/* `entries` are in insertion order; `index` (open addressing, positions + 1) exists once they are many. */
 struct jinja_dict {
     struct jinja_entry *entries;
     size_t count, cap;
@@ -88,7 +88,7 @@ struct jinja_dict {
 };
 
 struct jinja_macro {
-    const struct jinja_node *node; /* MACRO or CALL_BLOCK */
+    const struct jinja_node *node; /* JINJA_MACRO_DEF */
     struct jinja_scope *scope;     /* where it was defined */
 };
 

@@ -1,11 +1,11 @@
-/* lex.c - cut a template into data and tags.
+/* lex.c - cuts a template into data and tags.
  *
- * Blanks, as jinja2 with trim_blocks and lstrip_blocks has them:
- *   - one line end directly behind %} or #} goes (not behind }}); "-" there takes all blanks,
+ * Blanks are treated as in jinja2 with trim_blocks and lstrip_blocks:
+ *   - one line end directly behind %} or #} is removed (not behind }}); "-" there removes all blanks,
  *     "+" keeps the line end;
- *   - blanks between the start of a line and {% or {# go (not before {{); "-" takes all blanks
- *     before the tag, line ends too, and "+" keeps them;
- *   - the template's own last line end goes; CR and CRLF are line ends and become LF.
+ *   - blanks between the start of a line and {% or {# are removed (not before {{); "-" removes all
+ *     blanks before the tag, line ends too, and "+" keeps them;
+ *   - the template's own last line end is removed; CR and CRLF are line ends and become LF.
  *
  * Inside a tag, %} and }} end it only outside of brackets, so that {{ {'a': {}} }} works.
  */
@@ -25,7 +25,7 @@ struct lexer {
     struct str src;
     size_t pos;
     uint32_t line;
-    bool line_starts; /* what was matched last ended with a line end */
+    bool line_starts; /* pos is at the start of a line */
     struct jinja_tokens *out;
     char brackets[BRACKETS_MAX];
     size_t bracket_count;
@@ -79,7 +79,7 @@ static void advance(struct lexer *x, size_t len)
     if (len > 0) x->line_starts = x->src.data[x->pos - 1] == '\n';
 }
 
-/* Bytes of blanks (Python's isspace) from `ahead` on. */
+/* Counts the bytes of blanks (Python's isspace) from `ahead` on. */
 static size_t blanks_at(const struct lexer *x, size_t ahead)
 {
     size_t at = x->pos + ahead;
@@ -92,7 +92,7 @@ static size_t blanks_at(const struct lexer *x, size_t ahead)
     return at - x->pos - ahead;
 }
 
-/* Without the blanks at its end. */
+/* Returns the length of `s` without the blanks at its end. */
 static size_t length_without_blanks(struct str s)
 {
     size_t end = 0;
@@ -104,7 +104,7 @@ static size_t length_without_blanks(struct str s)
     return end;
 }
 
-/* Puts the text [from, to) that stands before a tag with that sign. */
+/* Pushes the text [from, to) before a tag with that sign, less the blanks that the rules remove. */
 static int put_data(struct lexer *x, size_t from, size_t to, char sign, bool is_print,
                     bool line_starts)
 {
@@ -122,7 +122,8 @@ static int put_data(struct lexer *x, size_t from, size_t to, char sign, bool is_
     return push(x, (struct jinja_token){ .kind = JINJA_TOKEN_DATA, .text = text });
 }
 
-/* Length of an end of tag ("%}", "#}") at `ahead` with its sign and what it swallows; 0: none. */
+/* Returns the length of an end of tag ("%}", "#}") at `ahead` with its sign and the blanks that it removes;
+ * 0 if there is none. */
 static size_t tag_end(const struct lexer *x, size_t ahead, const char *end)
 {
     if (peek(x, ahead) == '-' && looking_at(x, ahead + 1, end)) return 3 + blanks_at(x, ahead + 3);
@@ -152,7 +153,7 @@ static bool is_digit(char c)
     return c >= '0' && c <= '9';
 }
 
-/* 7, 2.5. What else Python allows (0xff, 1e9, 1_000) is malformed here. */
+/* Lexes a number as 7 or 2.5. Other forms of Python (0xff, 1e9, 1_000) are malformed here. */
 static int lex_number(struct lexer *x)
 {
     size_t len = 0, point = 0;
@@ -178,7 +179,7 @@ static int lex_number(struct lexer *x)
     return rc;
 }
 
-/* The character that 4 hexadecimal digits name; false for others and for half a pair. */
+/* Decodes the character of 4 hexadecimal digits; false for other text and for half a surrogate pair. */
 static bool hex_escape(struct str raw, size_t at, char *out, size_t *ret_len)
 {
     uint8_t bytes[2];
@@ -189,7 +190,7 @@ static bool hex_escape(struct str raw, size_t at, char *out, size_t *ret_len)
     return true;
 }
 
-/* One escape behind the backslash at raw[at - 1]: bytes taken, or 0 when it is not known. */
+/* Decodes one escape behind the backslash at raw[at - 1]; returns the bytes read, or 0 if it is unknown. */
 static size_t escape(struct str raw, size_t at, char *out, size_t *ret_len)
 {
     static const char letters[] = "\\'\"abfnrtv", values[] = "\\'\"\a\b\f\n\r\t\v";
@@ -280,7 +281,7 @@ static int lex_name(struct lexer *x)
     return rc;
 }
 
-/* Length of the end of this tag; 0 when the tag goes on. */
+/* Returns the length of the end of this tag; 0 when the tag goes on. */
 static size_t end_of_tag(const struct lexer *x, bool is_print)
 {
     if (x->bracket_count > 0) return 0;
@@ -319,7 +320,7 @@ static int lex_tag(struct lexer *x, bool is_print)
     return rc;
 }
 
-/* Data up to the next tag, then that tag. */
+/* Lexes the data up to the next tag, then that tag. */
 static int lex_next(struct lexer *x)
 {
     size_t at = x->pos;
@@ -343,7 +344,7 @@ static int lex_next(struct lexer *x)
     return kind == '#' ? skip_comment(x) : lex_tag(x, kind == '{');
 }
 
-/* CR and CRLF become LF, the last line end goes. */
+/* Turns CR and CRLF into LF and removes the last line end. */
 static int normalise(struct lexer *x, struct str source)
 {
     if (source.len > 0 && memchr(source.data, '\r', source.len)) {

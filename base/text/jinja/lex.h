@@ -1,7 +1,7 @@
-/* lex.h - template text to tokens, with jinja2's rules for blanks around tags.
+/* lex.h - cuts template text into tokens, with jinja2's rules for blanks around tags.
  *
  * Layer:    base/text/jinja, private to the chat template
- * Lifetime: tokens and their text lie in the arena that is passed
+ * Lifetime: tokens lie in the arena that is passed; their text lies there or in `source`
  */
 #pragma once
 #include "base/core/arena.h"
@@ -9,7 +9,7 @@
 
 enum jinja_token_kind {
     JINJA_TOKEN_END,
-    JINJA_TOKEN_DATA,      /* text: to be printed as it is */
+    JINJA_TOKEN_DATA,      /* text: printed unchanged */
     JINJA_TOKEN_BLOCK,     /* {% */
     JINJA_TOKEN_BLOCK_END, /* %} */
     JINJA_TOKEN_PRINT,     /* {{ */
@@ -34,5 +34,5 @@ struct jinja_tokens {
     size_t count, cap;
 };
 
-/* `source` is valid UTF-8 and outlives the tokens. -EINVAL with the line, -ENOMEM, -E2BIG. */
+/* Lexes `source`, which is valid UTF-8 and outlives the tokens. -EINVAL with the line, -ENOMEM, -E2BIG. */
 int jinja_lex(struct arena *arena, struct str source, struct jinja_tokens *ret, struct err *err);

@@ -1,8 +1,7 @@
-/* methods.c - methods of strings, lists and dicts.
+/* methods.c - implements the methods of strings, lists and dicts.
  *
  * append and pop change a list of this rendering. The sandbox that transformers uses forbids them;
- * templates made for other servers use them, and here they can change nothing that outlives the
- * rendering.
+ * templates made for other servers use them, and here no list outlives the rendering.
  */
 #include "base/core/bits.h"
 #include "base/text/jinja/text.h"
@@ -51,7 +50,7 @@ JINJA_FN(method_capitalize)
     return jinja_change_case(run, self->text, JINJA_CAPITALIZE, ret);
 }
 
-/* The prefix or suffix, or any of a tuple of them. */
+/* Tests for a prefix or suffix, or for any of a tuple of them. */
 static int has_end(struct jinja_run *run, const struct jinja_value *self,
                    const struct jinja_value *end, bool at_start, struct jinja_value *ret)
 {
@@ -135,7 +134,7 @@ JINJA_FN(method_pop)
 
 /* ---- dicts ---- */
 
-/* A view is a snapshot, which no template can tell: no method changes a dict. */
+/* Makes a view of a dict. It is a snapshot, which no template can notice: no method changes a dict. */
 static int view(struct jinja_run *run, const struct jinja_dict *d, const char *name, bool keys,
                 bool values, struct jinja_value *ret)
 {

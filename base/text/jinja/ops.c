@@ -1,7 +1,7 @@
-/* ops.c - operators, comparison, membership, attributes, items and slices as Python has them.
+/* ops.c - implements operators, comparison, membership, attributes, items and slices as in Python.
  *
- * Left out, because no chat template of current models uses them: powers, // and % of fractions,
- * repeated lists and text formatted by %. Each is an error that names its operands. */
+ * It leaves out powers, // and % of floats, repetition of lists and formatting by %, because no chat
+ * template of current models uses them. Each is an error. */
 #include "base/core/bits.h"
 #include "base/text/jinja/ast.h"
 #include "base/text/jinja/row.h"
@@ -11,7 +11,7 @@ static int overflow(struct jinja_run *run)
     return jinja_fail(run, -EDOM, "an integer of more than 64 bits");
 }
 
-/* Python's // and %: the remainder has the sign of the divisor. */
+/* Divides as Python's // and %: the remainder has the sign of the divisor. */
 static int divide_ints(struct jinja_run *run, enum jinja_op op, int64_t a, int64_t b,
                        struct jinja_value *ret)
 {
@@ -75,7 +75,7 @@ static void put_escaped(struct jinja_builder *b, struct jinja_text t)
     jinja_put(b, jinja_slice(t, done, t.len - done));
 }
 
-/* Markup + str escapes the str, as markupsafe does. */
+/* Joins two strings. Markup + str escapes the str, as markupsafe does. */
 static int add_texts(struct jinja_run *run, struct jinja_text a, struct jinja_text b,
                      struct jinja_value *ret)
 {
@@ -197,7 +197,7 @@ int jinja_compare(struct jinja_run *run, int operation, struct jinja_value *a,
     return 0;
 }
 
-/* Start of character `index` (counted from 0) as a byte offset; text.len when beyond. */
+/* Returns the byte offset of character `index` (counted from 0); t.len when beyond the end. */
 static size_t char_offset(struct jinja_text t, size_t index)
 {
     size_t at = 0;
@@ -213,7 +213,7 @@ static struct jinja_text char_range(struct jinja_text t, size_t start, size_t co
     return jinja_slice(rest, 0, char_offset(rest, count));
 }
 
-/* v[index] of what has numbered items; *ret UNDEFINED when it is out of range. */
+/* Returns v[index] of a sequence; *ret is UNDEFINED when it is out of range. */
 static int numbered_item(struct jinja_run *run, const struct jinja_value *v, int64_t index,
                          struct jinja_value *ret)
 {
@@ -260,7 +260,7 @@ static int loop_attribute(struct jinja_run *run, const struct jinja_loop *loop, 
     return 0;
 }
 
-/* What getattr finds; *ret stays UNDEFINED when there is nothing. */
+/* Finds what Python's getattr would; *ret stays UNDEFINED when there is no such attribute. */
 static int own_attribute(struct jinja_run *run, struct jinja_value *v, struct str name,
                          struct jinja_value *ret)
 {

@@ -1,11 +1,10 @@
-/* parse.c - tokens to the tree: statements, then expressions by recursive descent with jinja2's
- * levels of binding:
+/* parse.c - parses tokens to the tree: statements, and expressions by recursive descent with jinja2's
+ * precedence, from the loosest:
  *
- *     if-else, or, and, not, comparison, + -, ~, * / // %, unary, postfix, | filter, is test
+ *     if-else, or, and, not, comparison, + -, ~, * / // %, | filter and is test, sign, postfix
  *
- * Two of them surprise: ~ binds tighter than +, and a filter binds tighter than any operator
- * before it but not inside a negative number ("-1|abs" filters 1's negative, "-x.y|f" is -(x.y)
- * filtered).
+ * Two levels may surprise: ~ binds tighter than +, and a filter binds tighter than any binary operator
+ * but looser than a sign ("-1|abs" is (-1)|abs, and "-x.y|f" is (-(x.y))|f).
  */
 #include "base/core/bits.h"
 #include "base/core/hash.h"
@@ -23,8 +22,8 @@ struct parser {
     struct chat_template *template;
     struct jinja_token *at; /* the current token; never behind END */
     uint32_t depth;
-    uint32_t loops; /* open for loops of this frame: break and continue need one */
-    uint32_t soft;  /* open ifs: in one an unknown filter is an error only when reached */
+    uint32_t loops; /* open for loops of this macro or template: break and continue need one */
+    uint32_t soft;  /* open ifs: inside, an unknown filter is an error only when executed */
     struct err *err;
 };
 
@@ -68,7 +67,7 @@ static int make_node(struct parser *p, enum jinja_node_kind kind, struct jinja_n
     struct jinja_node *node = arena_alloc(&p->template->arena, sizeof *node);
     if (!node) {
         fail(p, -ENOMEM, "no memory");
-        return -ENOMEM; /* as a constant, from which gcc sees that no caller goes on */
+        return -ENOMEM; /* a constant shows gcc that *ret is set in every success */
     }
     node->kind = kind;
     node->line = p->at->line;
@@ -76,7 +75,7 @@ static int make_node(struct parser *p, enum jinja_node_kind kind, struct jinja_n
     return 0;
 }
 
-/* A node with its operands. */
+/* Makes a node with its operands. */
 static int make_operation(struct parser *p, enum jinja_node_kind kind, enum jinja_op op,
                           struct jinja_node *a, struct jinja_node *b, struct jinja_node **ret)
 {
@@ -102,7 +101,7 @@ static void next(struct parser *p)
     if (p->at->kind != JINJA_TOKEN_END) p->at++;
 }
 
-/* Is this token the name or operator `text`? No operator is spelt like a name. */
+/* Returns true if the token is the name or operator `text`; no operator is spelt like a name. */
 static bool is_word(const struct jinja_token *token, const char *text)
 {
     return (token->kind == JINJA_TOKEN_NAME || token->kind == JINJA_TOKEN_OPERATOR) &&
@@ -243,7 +242,7 @@ static bool at_tuple_end(const struct parser *p, const char *stop)
            at(p, ")") || (stop && at(p, stop));
 }
 
-/* Items separated by commas: a tuple when there is a comma, else the one item. `stop`: a name that
+/* Parses items separated by commas: a tuple when there is a comma, else the one item. The name `stop`
  * ends them too. */
 static int parse_items(struct parser *p, parse_fn item, const char *stop, bool may_be_empty,
                        struct jinja_node **ret)
@@ -293,7 +292,7 @@ static int parse_slice_part(struct parser *p, struct jinja_node **ret)
     return at(p, ":") || at(p, "]") ? 0 : parse_expression(p, ret);
 }
 
-/* x, x:y, x:y:z with any part left out */
+/* Parses x, x:y or x:y:z, in a slice with any part left out. */
 static int parse_subscript(struct parser *p, struct jinja_node **ret)
 {
     struct jinja_node *start = NULL, *slice = NULL;
@@ -336,7 +335,7 @@ static int parse_index(struct parser *p, struct jinja_node **node)
     return rc < 0 ? rc : make_operation(p, JINJA_GETITEM, OP_NONE, *node, index, node);
 }
 
-/* (a, b, name=c) into node->list and other. The bracket is at hand. */
+/* Parses (a, b, name=c) into node->list and node->other; the current token is the bracket. */
 static int parse_arguments(struct parser *p, struct jinja_node *node)
 {
     struct jinja_node **list = &node->list, **other = &node->other;
@@ -393,7 +392,7 @@ static int check_row(struct parser *p, const struct jinja_node *node, const char
     return fail(p, -ENOTSUP, "no %s is named '%.*s'", what, STR_ARG(node->name));
 }
 
-/* | name, | name(args) and so on. start_inline: the first has no bar before it. */
+/* Parses | name, | name(args) and so on. start_inline: the first filter has no bar before it. */
 static int parse_filters(struct parser *p, bool start_inline, struct jinja_node **ret)
 {
     int rc = 0;
@@ -419,7 +418,7 @@ static bool starts_test_argument(const struct parser *p)
     return p->at->kind == JINJA_TOKEN_NAME && !at(p, "else") && !at(p, "or") && !at(p, "and");
 }
 
-/* is [not] name, name(args) or name arg */
+/* Parses is [not] name, name(args) or name arg. */
 static int parse_test(struct parser *p, struct jinja_node **node)
 {
     struct jinja_node *test = NULL;
@@ -442,7 +441,7 @@ static int parse_test(struct parser *p, struct jinja_node **node)
     return rc;
 }
 
-/* Filters and tests behind an operand. */
+/* Parses filters and tests behind an operand. */
 static int parse_applied(struct parser *p, struct jinja_node **node)
 {
     int rc = 0;
@@ -484,7 +483,7 @@ struct operator
     enum jinja_op op;
 };
 
-/* Operands joined by operators of one level, from the left. `ops` ends with a NULL text. */
+/* Parses operands joined by operators of one level, from the left. `ops` ends with a NULL text. */
 static int parse_level(struct parser *p, const struct operator* ops, parse_fn operand,
                        struct jinja_node **ret)
 {
@@ -541,7 +540,7 @@ static int parse_sum(struct parser *p, struct jinja_node **ret)
     return parse_level(p, ops, parse_concat, ret);
 }
 
-/* The comparison at hand, skipped; OP_NONE when there is none. */
+/* Skips a comparison operator and returns it; OP_NONE if the current token is none. */
 static enum jinja_op take_comparison(struct parser *p)
 {
     static const struct operator ops[] = {
@@ -612,7 +611,7 @@ static int parse_expression(struct parser *p, struct jinja_node **ret)
         if (rc == 0) rc = make_operation(p, JINJA_COND, OP_NONE, *ret, test, ret);
         if (rc == 0) (*ret)->c = other;
     }
-    p->depth--; /* after a failure nobody reads it */
+    p->depth--; /* wrong if enter failed, but parsing ends then */
     return rc;
 }
 
@@ -635,7 +634,7 @@ static int parse_target(struct parser *p, const char *stop, struct jinja_node **
     return parse_items(p, parse_target_part, stop, false, ret);
 }
 
-/* A tag's body: the tag may end in a colon. Leaves the parser behind the name that ended it. */
+/* Parses the body of a tag; the tag may end in a colon. The current token is then the name of the end tag. */
 static int parse_tag_body(struct parser *p, const char *const ends[ENDS_MAX],
                           struct jinja_node **ret)
 {
@@ -658,7 +657,7 @@ static int parse_to(struct parser *p, const char *end, struct jinja_node **ret)
     return rc;
 }
 
-/* The end tag at hand, or else the body of {% else %} before it. */
+/* Parses the body of {% else %} up to the end tag, or skips the end tag if that is the current token. */
 static int parse_else(struct parser *p, const char *end, struct jinja_node **ret)
 {
     if (skip(p, "else")) return parse_to(p, end, ret);
@@ -717,7 +716,7 @@ static int parse_set(struct parser *p, struct jinja_node **ret)
     return rc < 0 ? rc : parse_to(p, "endset", &(*ret)->list);
 }
 
-/* (a, b=1) of a macro, as KEYWORDs. */
+/* Parses (a, b=1) of a macro, as KEYWORDs. */
 static int parse_signature(struct parser *p, struct jinja_node *node)
 {
     struct jinja_node **tail = &node->other;
@@ -763,7 +762,7 @@ static int parse_filter_block(struct parser *p, struct jinja_node **ret)
     return rc < 0 ? rc : parse_to(p, "endfilter", &(*ret)->list);
 }
 
-/* What an assistant said, marked for training: printed like anything else. */
+/* Parses {% generation %}, which marks the assistant's output for training; it is printed like other text. */
 static int parse_generation(struct parser *p, struct jinja_node **ret)
 {
     int rc = make_node(p, JINJA_SCOPE, ret);
@@ -788,7 +787,7 @@ static int parse_continue(struct parser *p, struct jinja_node **ret)
 
 static const struct {
     const char *name;
-    parse_fn parse; /* NULL: jinja2 has it, chat templates do not use it */
+    parse_fn parse; /* NULL: jinja2 has the tag, but chat templates do not use it */
 } tags[] = {
     { "if", parse_if },
     { "for", parse_for },
@@ -850,7 +849,7 @@ static bool at_end_tag(const struct parser *p, const char *const ends[ENDS_MAX])
     return false;
 }
 
-/* Statements up to one of the end tags (left at hand) or the end of the template. */
+/* Parses statements up to the end or to one of the end tags; the current token is then the name of the tag. */
 static int parse_body(struct parser *p, const char *const ends[ENDS_MAX], struct jinja_node **ret)
 {
     struct jinja_node **tail = ret;
@@ -864,7 +863,7 @@ static int parse_body(struct parser *p, const char *const ends[ENDS_MAX], struct
             next(p); /* {% */
             if (at_end_tag(p, ends)) return 0;
             rc = parse_statement(p, tail);
-            /* What ends a body stands before the %} of its own tag. */
+            /* The statement has read all but the %} of its last tag. */
             if (rc == 0) rc = expect_kind(p, JINJA_TOKEN_BLOCK_END, "%}");
         }
         if (rc < 0) return rc;

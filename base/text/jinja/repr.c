@@ -1,7 +1,8 @@
-/* repr.c - building text with marks, and how Python prints values.
+/* repr.c - builds text with marks, and prints values as Python does.
  *
- * A builder doubles in the arena; what it leaves behind there is at most as large as what it
- * holds. Marks are made when the first marked byte comes, so that templates' own text costs none.
+ * A builder doubles in the arena; the blocks that it leaves behind are together at most as large as the
+ * one it holds. Marks are allocated when the first marked byte comes, so that text of the template
+ * alone costs none.
  */
 #include "base/core/bits.h"
 #include "base/text/jinja/run.h"
@@ -47,7 +48,7 @@ int jinja_expect(struct jinja_builder *b, size_t bytes)
 static int make_marks(struct jinja_builder *b)
 {
     void *mark;
-    int rc = jinja_alloc(b->run, b->cap, 1, &mark); /* zeroed: what is there is unmarked */
+    int rc = jinja_alloc(b->run, b->cap, 1, &mark); /* zeroed: earlier bytes are unmarked */
     if (rc == 0) b->mark = mark;
     return rc;
 }
@@ -91,7 +92,7 @@ int jinja_built(struct jinja_builder *b, struct jinja_value *ret)
     return 0;
 }
 
-/* Digits of the shortest decimal that reads back as `d`, and its exponent: 0.DIGITS * 10^exp. */
+/* Finds the digits of the shortest decimal that reads back as `d`, and its exponent: 0.DIGITS * 10^exp. */
 static size_t shortest_digits(double d, char digits[20], int *exponent)
 {
     char text[40];
@@ -248,7 +249,7 @@ static void put_scalar(struct jinja_builder *b, const struct jinja_value *v)
     if (v->kind == JINJA_INT || v->kind == JINJA_FLOAT) put_number(b, v);
 }
 
-/* An empty cell: an object of ours, of which only the type is told. */
+/* The functions that print each kind; of a kind without one only the type is printed. */
 static void (*const reprs[JINJA_KIND_COUNT])(struct jinja_builder *b,
                                              const struct jinja_value *v) = {
     [JINJA_ABSENT] = put_scalar,    [JINJA_UNDEFINED] = put_scalar, [JINJA_NONE] = put_scalar,

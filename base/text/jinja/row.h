@@ -1,4 +1,4 @@
-/* row.h - filters, tests, methods and global functions: table rows of one type.
+/* row.h - declares the table row of filters, tests, methods and global functions, and what they call.
  *
  * Layer: base/text/jinja, private to the chat template
  */
@@ -19,11 +19,12 @@ struct jinja_args {
     size_t named_count;
 };
 
-/* self: the filtered or tested value, the method's object; NULL for global functions. */
+/* The type of the functions in these rows. self: the filtered or tested value, the method's object; NULL for
+ * global functions. */
 typedef int (*jinja_fn)(struct jinja_run *run, struct jinja_value *self,
                         const struct jinja_args *args, struct jinja_value *ret);
 
-/* The head of such a function: JINJA_FN(filter_upper) { ... } */
+/* Writes the head of a jinja_fn: JINJA_FN(filter_upper) { ... } */
 #define JINJA_FN(name)                                                     \
     static int name(struct jinja_run *run __attribute__((unused)),         \
                     struct jinja_value *self __attribute__((unused)),      \
@@ -32,12 +33,12 @@ typedef int (*jinja_fn)(struct jinja_run *run, struct jinja_value *self,
 
 struct jinja_row {
     const char *name;
-    const char *params; /* "width,first": names of the parameters; NULL: any, fn checks */
-    size_t required;    /* how many of them must be given */
+    const char *params; /* "width,first": names of the parameters; NULL: any, checked by fn */
+    size_t required;    /* the first so many must be given */
     jinja_fn fn;
 };
 
-/* Puts named arguments into their places and calls: fn sees args->at[i] for each parameter,
+/* Puts named arguments into their places and calls the function: it sees args->at[i] for each parameter,
  * ABSENT where it was not given. */
 int jinja_call_row(struct jinja_run *run, const struct jinja_row *row, struct jinja_value *self,
                    const struct jinja_args *args, struct jinja_value *ret);
@@ -46,17 +47,17 @@ int jinja_call_row(struct jinja_run *run, const struct jinja_row *row, struct ji
 int jinja_call_value(struct jinja_run *run, struct jinja_value *callee,
                      const struct jinja_args *args, struct jinja_value *ret);
 
-/* NULL when there is none of that name. */
+/* Find a filter or test by name; NULL when there is none. */
 const struct jinja_row *jinja_filter_find(struct str name);
 const struct jinja_row *jinja_test_find(struct str name);
 
-/* The method of a value of that kind, or NULL. */
+/* Finds a method of values of that kind; NULL when there is none. */
 const struct jinja_row *jinja_method_find(enum jinja_kind kind, struct str name);
 
 /* Puts range, namespace, raise_exception ... into run->globals. */
 int jinja_add_globals(struct jinja_run *run);
 
-/* Attributes and items with jinja2's rules (attribute first for ".", item first for "[]"). */
+/* Look up attributes and items with jinja2's rules (attribute first for ".", item first for "[]"). */
 int jinja_attribute(struct jinja_run *run, struct jinja_value *v, struct str name,
                     struct jinja_value *ret);
 int jinja_item(struct jinja_run *run, struct jinja_value *v, const struct jinja_value *key,
@@ -65,23 +66,24 @@ int jinja_slice_value(struct jinja_run *run, const struct jinja_value *v,
                       const struct jinja_value *start, const struct jinja_value *stop,
                       const struct jinja_value *step, struct jinja_value *ret);
 
-/* Operators. `op` is an enum jinja_op. */
+/* Apply an operator; `op` is an enum jinja_op. */
 int jinja_arithmetic(struct jinja_run *run, int op, struct jinja_value *a, struct jinja_value *b,
                      struct jinja_value *ret);
 int jinja_compare(struct jinja_run *run, int op, struct jinja_value *a, struct jinja_value *b,
                   bool *ret);
 
-/* JSON in: strings are marked as content when `marked`. Out: as json.dumps. */
+/* Convert JSON to values, with strings marked as content when `marked`, and values to JSON as json.dumps
+ * does. */
 int jinja_from_json(struct jinja_run *run, struct str json, const char *what, bool marked,
                     struct jinja_value *ret);
 struct jinja_json_style {
     bool ascii;
-    int64_t indent; /* blanks a level; negative: all in one line */
+    int64_t indent; /* blanks for each level; negative: all in one line */
 };
 int jinja_to_json(struct jinja_run *run, const struct jinja_value *v,
                   const struct jinja_json_style *style, struct jinja_value *ret);
 
-/* An argument as a C value; the default when ABSENT. -EDOM when it is of another type. */
+/* Return an argument as a C value; `otherwise` when it is ABSENT. -EDOM when it is of another type. */
 int jinja_arg_int(struct jinja_run *run, const struct jinja_args *args, size_t i, int64_t otherwise,
                   int64_t *ret);
 int jinja_arg_text(struct jinja_run *run, const struct jinja_args *args, size_t i,

@@ -1,4 +1,4 @@
-/* text.c - Python's string functions over marked UTF-8. */
+/* text.c - implements Python's string functions over marked UTF-8. */
 #include "base/text/jinja/text.h"
 
 #include "base/core/bits.h"
@@ -18,7 +18,7 @@ static size_t last_char_start(struct jinja_text t)
     return at;
 }
 
-/* Is the character at [at, at + len) one to strip? */
+/* Returns true if the character at [at, at + len) is to be stripped. */
 static bool is_stripped(struct jinja_text t, size_t at, size_t len, struct str chars)
 {
     struct str c = str_of(t.data + at, len);
@@ -68,7 +68,7 @@ int jinja_replace(struct jinja_run *run, struct jinja_text t, struct jinja_text 
 #define SMALL_SIGMA 0x3C3u
 #define FINAL_SIGMA 0x3C2u
 
-/* The case that this character takes. */
+/* Returns the case that a character takes. */
 static enum unicode_case case_for(enum jinja_case to, bool first)
 {
     if (to == JINJA_UPPER) return UNICODE_UPPER;
@@ -86,7 +86,7 @@ int jinja_change_case(struct jinja_run *run, struct jinja_text t, enum jinja_cas
         if (at + len < t.len) unicode_next(str_of(t.data + at + len, t.len - at - len), &next);
         enum unicode_case target = case_for(to, at == 0);
         size_t count = unicode_to_case(target, cp, made);
-        /* The one rule of lower case that looks around: sigma at the end of a word. */
+        /* The only rule of lower case that depends on neighbours: sigma at the end of a word. */
         if (cp == SIGMA && target == UNICODE_LOWER)
             made[0] = after_cased && !unicode_is_cased(next) ? FINAL_SIGMA : SMALL_SIGMA;
         for (size_t i = 0; i < count; i++) {

@@ -1,8 +1,7 @@
-/* value.c - lists, equality and order of a template's values.
+/* value.c - implements lists, equality and order of a template's values, and the bounds of a rendering.
  *
- * Python is the model throughout: True == 1 == 1.0, an iterator is true even when empty, strings
- * count characters and not bytes. Integers have 64 bits; where Python's would grow, the operation
- * fails.
+ * Values behave as in Python: True == 1 == 1.0, an iterator is true even when empty, strings count
+ * characters and not bytes. Integers have 64 bits; where Python's would grow, the operation fails.
  */
 #include "base/text/jinja/value.h"
 
@@ -13,7 +12,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 
-/* What Python calls a kind and how it answers; an empty cell: it is not iterable, has no len(). */
+/* Python's name of a kind, its items and its length; NULL: it is not iterable, it has no len(). */
 struct type {
     const char *name;
     int (*items)(struct jinja_run *run, const struct jinja_value *v, struct jinja_list **ret);
@@ -164,7 +163,7 @@ static bool equal_numbers(const struct jinja_value *a, const struct jinja_value 
     return jinja_as_float(a) == jinja_as_float(b);
 }
 
-/* Values without contents to compare are equal when they are the same. */
+/* Compares values without contents: they are equal when they are the same object. */
 static bool equal_identity(const struct jinja_value *a, const struct jinja_value *b)
 {
     if (a->kind == JINJA_UNDEFINED || a->kind == JINJA_NONE) return true;
@@ -231,7 +230,7 @@ int jinja_order(struct jinja_run *run, const struct jinja_value *a, const struct
     if (b->kind == JINJA_UNDEFINED) return jinja_undefined_error(run, b);
     if (a->kind == JINJA_STRING && b->kind == JINJA_STRING) {
         *ret = str_cmp(jinja_bytes(a->text),
-                       jinja_bytes(b->text)); /* UTF-8 sorts as its code points */
+                       jinja_bytes(b->text)); /* UTF-8 sorts as its code points do */
         return 0;
     }
     if (a->kind == b->kind && (a->kind == JINJA_LIST || a->kind == JINJA_TUPLE)) {

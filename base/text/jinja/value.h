@@ -1,4 +1,4 @@
-/* value.h - make values, look into them, compare them.
+/* value.h - makes values, looks into them and compares them.
  *
  * Layer: base/text/jinja, private to the chat template
  */
@@ -51,7 +51,7 @@ static inline struct str jinja_bytes(struct jinja_text t)
     return (struct str){ t.data, t.len };
 }
 
-/* The bytes [start, start + len) with their marks. */
+/* Returns the bytes [start, start + len) with their marks. */
 static inline struct jinja_text jinja_slice(struct jinja_text t, size_t start, size_t len)
 {
     return (struct jinja_text){ t.data ? t.data + start : NULL, t.mark ? t.mark + start : NULL, len,
@@ -63,14 +63,14 @@ static inline bool jinja_is_number(const struct jinja_value *v)
     return v->kind == JINJA_BOOL || v->kind == JINJA_INT || v->kind == JINJA_FLOAT;
 }
 
-/* Of BOOL, INT, FLOAT. */
+/* Returns a BOOL, INT or FLOAT as a double. */
 static inline double jinja_as_float(const struct jinja_value *v)
 {
     if (v->kind == JINJA_FLOAT) return v->real;
     return v->kind == JINJA_INT ? (double)v->integer : (double)v->boolean;
 }
 
-/* BOOL and INT as an integer; false for others. */
+/* Returns a BOOL or INT as an integer in *ret; false for other kinds. */
 static inline bool jinja_as_int(const struct jinja_value *v, int64_t *ret)
 {
     if (v->kind != JINJA_INT && v->kind != JINJA_BOOL) return false;
@@ -78,23 +78,24 @@ static inline bool jinja_as_int(const struct jinja_value *v, int64_t *ret)
     return true;
 }
 
-/* Python's name of the type, for messages. */
+/* Returns Python's name of the type, for messages. */
 const char *jinja_type_name(const struct jinja_value *v);
 bool jinja_truth(const struct jinja_value *v);
 
-/* Memory of the rendering; -E2BIG at its bound. */
+/* Allocates zeroed memory of the rendering; -E2BIG at its bound. */
 int jinja_alloc(struct jinja_run *run, size_t count, size_t size, void **ret);
 
 int jinja_list_new(struct jinja_run *run, size_t cap, struct jinja_list **ret);
 int jinja_list_push(struct jinja_run *run, struct jinja_list *list, struct jinja_value v);
 
-/* The tuple (a, b). */
+/* Makes the tuple (a, b). */
 int jinja_pair(struct jinja_run *run, struct jinja_value a, struct jinja_value b,
                struct jinja_value *ret);
 
 int jinja_dict_new(struct jinja_run *run, struct jinja_dict **ret);
 
-/* Keys are none, booleans, numbers and strings; -EDOM for others. Put replaces the value of an equal key. */
+/* Keys are none, undefined, booleans, numbers and strings; -EDOM for others. Put replaces the value of an
+ * equal key. */
 int jinja_dict_put(struct jinja_run *run, struct jinja_dict *d, struct jinja_value key,
                    struct jinja_value value);
 int jinja_dict_get(struct jinja_run *run, const struct jinja_dict *d, const struct jinja_value *key,
@@ -104,21 +105,21 @@ int jinja_dict_find(struct jinja_run *run, const struct jinja_dict *d, struct st
 int jinja_dict_set(struct jinja_run *run, struct jinja_dict *d, struct str key,
                    struct jinja_value value); /* `key` must outlive the rendering */
 
-/* The tuples (key, value), in order. */
+/* Lists the tuples (key, value), in order. */
 int jinja_dict_pairs(struct jinja_run *run, const struct jinja_dict *d, struct jinja_list **ret);
 
-/* Python's ==. Containers deeper than the run's depth are -E2BIG. */
+/* Compares as Python's ==. Containers deeper than the run's depth are -E2BIG. */
 int jinja_equal(struct jinja_run *run, const struct jinja_value *a, const struct jinja_value *b,
                 bool *ret);
 
-/* Python's <, as -1, 0 or 1 in *ret; -EDOM when the types have no order. */
+/* Orders as Python's <: *ret is below, equal to or above 0; -EDOM when the types have no order. */
 int jinja_order(struct jinja_run *run, const struct jinja_value *a, const struct jinja_value *b,
                 int *ret);
 
-/* All items of an iterable in a list: a LIST's own, else a new one. -EDOM when not iterable. An
- * iterator has run out afterwards. */
+/* Returns all items of an iterable as a list: the value's own list if it has one, else a new one. -EDOM
+ * when it is not iterable. An iterator has run out afterwards. */
 int jinja_items(struct jinja_run *run, const struct jinja_value *v, struct jinja_list **ret);
 
-/* Python's len(); -EDOM for what has none. */
+/* Returns Python's len(); -EDOM for values without a length. */
 int jinja_length(struct jinja_run *run, const struct jinja_value *v, int64_t *ret);
 size_t jinja_text_length(struct jinja_text t); /* in characters */
