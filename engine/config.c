@@ -1,4 +1,4 @@
-/* config.c - the engine's rows of the configuration schema. */
+/* config.c - declares the engine's rows of the configuration schema. */
 #include "engine/config.h"
 
 #include "base/io/log.h"

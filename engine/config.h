@@ -1,7 +1,6 @@
-/* config.h - the `engine` section of muster.yaml and the flags of `muster engine`.
+/* config.h - holds the `engine` section of muster.yaml and the flags of `muster engine`.
  *
- * Layer: engine (base/io). Flag names are those that vLLM's users know, where the thing is the
- * same.
+ * Layer: engine (base/io). A flag has vLLM's name where it means the same.
  */
 #pragma once
 #include "base/io/config/config.h"
@@ -41,8 +40,8 @@ struct engine_config {
     int64_t ping_us;
     int64_t drain_us;
     struct str step_log;     /* a file; empty: none */
-    struct str predict;      /* a policy; empty: the router's word alone */
-    struct str predict_file; /* of what it learned; empty: none */
+    struct str predict;      /* a policy; empty: the router's prediction alone */
+    struct str predict_file; /* where it keeps what it learned; empty: nowhere */
     int64_t predict_layer, predict_every;
     struct str fault; /* POINT:NTH of base/core/fault.h; empty: none */
     int log_level;
@@ -51,5 +50,5 @@ struct engine_config {
 
 extern const struct config_section engine_section;
 
-/* The name behind the last '/', without ".gguf": what a model is called that says nothing else. */
+/* Returns the name behind the last '/', without ".gguf": the default name of a model. */
 struct str engine_model_name(struct str path);

@@ -1,9 +1,9 @@
-/* engine.c - wire the parts together, listen, load, serve, drain.
+/* engine.c - wires the parts together, listens, loads, serves, drains.
  *
  *     main thread: loop, HTTP API           device thread: model, scheduler, sampler
  *
- * What the configuration says by name (policies, addresses, files) is resolved here, once,
- * so that a mistake is a sentence at start and never a surprise under load.
+ * Names in the configuration (policies, addresses, files) are resolved here, once, so that a
+ * mistake is reported at start and not under load.
  */
 #include "engine/engine.h"
 
@@ -38,7 +38,7 @@ struct engine {
     struct addr listen;
     char host[ADDR_TEXT_MAX];
     struct credentials held;
-    struct tls *serve, *call; /* NULL: plain HTTP; to peers */
+    struct tls *serve, *call; /* to clients (NULL: plain HTTP), to peers */
     struct buf key_text, chat_template;
     struct str keys[HTTP_API_KEYS_MAX];
     size_t key_count;
@@ -48,7 +48,7 @@ struct engine {
     char fault[64];             /* the point that is armed; "": none */
 };
 
-/* ---- from names to things -------------------------------------------------------------------------- */
+/* ---- resolve names and inputs ---------------------------------------------------------------- */
 
 /* An empty name leaves the policy to the preset. */
 #define FIND_ROW(kind, type)                                                          \
@@ -76,7 +76,7 @@ static int find_hardware(struct str name, const struct hardware **ret, struct er
 
 FIND_ROW(predict, predict_policy)
 
-/* The engine's own predictor must make do with what an engine knows. */
+/* Refuses a predict policy that needs an input which no engine has. */
 static int find_predict_engine(struct str name, const struct predict_policy **ret, struct err *err)
 {
     int rc = find_predict(name, ret, err);
@@ -135,7 +135,7 @@ static int arm_fault(struct engine *e, struct err *err)
     return 0;
 }
 
-/* Everything that is read before the listener opens. */
+/* Reads and checks all inputs that are needed before the listener opens. */
 static int read_inputs(struct engine *e, struct err *err)
 {
     const struct engine_config *c = e->config;
@@ -207,7 +207,7 @@ static int fill_device(const struct engine_config *c, struct device_config *ret,
     return rc < 0 ? rc : find_policies(c, &ret->sched, err);
 }
 
-/* ---- the end ------------------------------------------------------------------------------------------ */
+/* ---- stop ------------------------------------------------------------------------------------ */
 
 static void on_empty(void *arg)
 {
@@ -242,7 +242,7 @@ static void on_failed(void *arg, const char *sentence)
     loop_stop(e->loop);
 }
 
-/* ---- the beginning ------------------------------------------------------------------------------------- */
+/* ---- start ----------------------------------------------------------------------------------- */
 
 static int start_http_api(struct engine *e, struct err *err)
 {
@@ -268,8 +268,8 @@ static int start_http_api(struct engine *e, struct err *err)
         .serve = e->serve,
         .call = e->call,
         .seed = seed,
-        /* Which request a full queue refuses is the scheduler's to say: as many again may be on their way
-         * there or back. */
+        /* Twice max_waiting, because the scheduler chooses which request a full queue refuses: as
+         * many again may be on their way there or back. */
         .requests_max = (uint32_t)(2 * c->max_waiting + c->max_num_seqs),
         .seqs_max = (uint32_t)c->max_num_seqs,
         .text_threads = (uint32_t)c->text_threads,

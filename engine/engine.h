@@ -1,4 +1,4 @@
-/* engine.h - the engine process, from its configuration to its exit.
+/* engine.h - runs the engine process, from its configuration to its exit.
  *
  * Layer:   engine
  * Threads: called on the main thread, which becomes the HTTP loop; starts the device thread
@@ -7,6 +7,6 @@
 #pragma once
 #include "engine/config.h"
 
-/* Serves until told to stop. 0: ended as asked. Negative, with a sentence: it could not start, or
- * the model did not load. */
+/* Serves until told to stop. Returns 0 if it ended as asked; negative, with a sentence, if it could
+ * not start or the model did not load. */
 int engine_main(const struct engine_config *config, struct err *err);

@@ -1,12 +1,13 @@
-/* kv_index.c - named pages: a hash map from chained keys, a heap of the evictable ones.
+/* kv_index.c - finds named pages by a hash map of chained keys, and evicts them by a heap.
  *
  * A radix tree was rejected: with keys that cover everything before them a flat map finds the
  * longest run with one probe a page, and router, tiers and events speak the same keys. Eviction
  * is a heap ranked once at release rather than a linked list, so that a policy of the evict table
  * can be any function of a page's history at the cost of O(log pages).
  *
- * A page whose parent was evicted stays named though no lookup reaches it. Releasing tails first
- * makes that rare, and it is the next to leave under any rank that grows with the clock.
+ * A page stays named after its parent was evicted, though no lookup reaches it. Releasing tails
+ * first makes that rare, and such a page is the next to go under any rank that grows with the
+ * clock.
  */
 #include "engine/core/kv_index.h"
 
@@ -47,8 +48,8 @@ int kv_index_init(struct kv_index *x, struct kv_pool *pool, uint32_t page_tokens
         kv_index_fini(x);
         return -ENOMEM;
     }
-    /* No event has this number. Written so that the ring's memory is there from the start and the
-     * process does not seem to leak until it has gone round once. */
+    /* No event has this number. It is written so that the ring's memory is resident from the start:
+     * otherwise the process would seem to leak until the ring was full once. */
     for (uint32_t i = 0; i < events_max; i++)
         x->event[i].seq = UINT64_MAX;
     return 0;
@@ -86,7 +87,7 @@ static void emit(struct kv_index *x, uint32_t page, bool add)
     fill_event(x, page, ev);
 }
 
-/* Strikes the page out; a cached one becomes free. */
+/* Removes the page's name; a cached page becomes free. */
 static void forget(struct kv_index *x, uint32_t page)
 {
     struct kv_entry *e = &x->entry[page];
@@ -108,8 +109,9 @@ uint32_t kv_index_take(struct kv_index *x)
     return kv_pool_take(x->pool);
 }
 
-/* The page released just before stands behind this one and is found through it alone: whatever the
- * policy says, a head must not go before its tail. */
+/* Returns the page's rank for eviction, raised to that of its tail. If the page released just
+ * before continues this one, it is found through it alone: a head must not go before its tail,
+ * whatever the policy says. */
 static int64_t rank_of(const struct kv_index *x, const struct kv_entry *e,
                        const struct evict_page *view)
 {

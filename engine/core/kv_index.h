@@ -1,4 +1,4 @@
-/* kv_index.h - find pages that already hold a prompt's beginning, by chained block keys.
+/* kv_index.h - finds pages that already hold the beginning of a prompt, by chained block keys.
  *
  * Layer:    engine/core (base/core, policies/evict/evict.h)
  * Threads:  the device thread, or the simulator
@@ -7,8 +7,8 @@
  *           (2) a key alone is no proof: parent key and token ids are compared on every hit
  *           (3) two sessions may fill equal pages at once: the first is named, the other stays
  *               private and is free when its session ends
- *           (4) every name that comes or goes is an event with the next sequence number; the ring
- *               keeps the last `events_max`, a reader that fell behind takes a snapshot
+ *           (4) each name added or removed is an event with the next sequence number; the ring
+ *               keeps the last `events_max`, and a reader that fell behind takes a snapshot
  */
 #pragma once
 #include "base/core/block_key.h"
@@ -20,7 +20,7 @@
 #define KV_INDEX_TOKENS_MAX 64
 #define KV_GRANULES_MAX (KV_INDEX_TOKENS_MAX / BLOCK_TOKENS)
 
-/* The keys of one page's granules came (add) or went. */
+/* The keys of one page's granules were added (add) or removed. */
 struct kv_event {
     uint64_t seq; /* from 1, without gaps */
     bool add;
@@ -41,7 +41,7 @@ struct kv_index {
     uint64_t clock;         /* releases so far */
     uint64_t evictions;
     int64_t floor;     /* rank of the page dropped last */
-    uint32_t released; /* plus 1: the page released last, for whom it stands behind */
+    uint32_t released; /* plus 1: the page released last; it may continue the next one */
     double depth_cost; /* what each token before a page adds to its cost, relative; set at will */
     struct kv_event *event; /* ring */
     uint32_t events_max;
@@ -53,33 +53,33 @@ int kv_index_init(struct kv_index *x, struct kv_pool *pool, uint32_t page_tokens
                   const struct evict_policy *evict, uint32_t events_max);
 void kv_index_fini(struct kv_index *x);
 
-/* Pages that kv_index_take could hand out now. */
+/* Returns the pages that kv_index_take could hand out now. */
 static inline uint32_t kv_index_available(const struct kv_index *x)
 {
     return x->pool->free_count + x->pool->cached_count;
 }
 
-/* A page with one holder; evicts when none is free. NONE when every page is held. */
+/* Takes a page for one holder; evicts a cached one if none is free. NONE: every page is held. */
 uint32_t kv_index_take(struct kv_index *x);
 
-/* One holder lets go. Release a session's tail before its head. */
+/* Drops one holder of the page. Release a session's tail before its head. */
 void kv_index_release(struct kv_index *x, uint32_t page);
 
-/* The longest run of named pages that holds the beginning of `ids`; keys[i] covers granule i.
+/* Finds the longest run of named pages that holds the beginning of `ids`; keys[i] covers granule i.
  * Looks at `pages_max` pages at most. Takes no reference: ret_pages is valid until the next
  * call that takes or releases. Returns how many. */
 uint32_t kv_index_match(const struct kv_index *x, struct block_key salt,
                         const struct block_key *keys, const uint32_t *ids, uint32_t pages_max,
                         uint32_t *ret_pages);
 
-/* At most how many pages kv_index_match would find, by a few probes instead of one a page: right
- * unless a page in the middle is missing. */
+/* Estimates how many pages kv_index_match would find, by a few probes instead of one a page: never
+ * too few, and too many only if a page in the middle is missing. */
 uint32_t kv_index_probe(const struct kv_index *x, const struct block_key *keys, uint32_t pages_max);
 
-/* A session found this page and holds it from now on. */
+/* Adds a holder that found the page by a lookup; counts as a use. */
 void kv_index_hit(struct kv_index *x, uint32_t page);
 
-/* Holds a named page without that being a use of it. */
+/* Adds a holder of a named page; does not count as a use. */
 void kv_index_hold(struct kv_index *x, uint32_t page);
 
 /* Names a page that its holder has filled: `keys` are its granules', `ids` its tokens', `parent`

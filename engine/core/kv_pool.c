@@ -1,7 +1,7 @@
-/* kv_pool.c - reference counts over fixed pages.
+/* kv_pool.c - counts the holders of a fixed set of pages.
  *
- * The free pages are a stack, so that the page handed out is the one touched last, whose bytes
- * are most likely in a cache. The order of cached pages is the index's business.
+ * The free pages are a stack, so that the page handed out is the one touched last: its bytes
+ * are most likely in a cache. The index orders the cached pages.
  */
 #include "engine/core/kv_pool.h"
 

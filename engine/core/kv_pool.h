@@ -1,12 +1,12 @@
-/* kv_pool.h - hand out pages of KV cache and know how many hold each.
+/* kv_pool.h - hands out pages of the KV cache and counts the holders of each.
  *
  * Layer:    engine/core (base/core)
  * Threads:  the device thread, or the simulator
  * Lifetime: created with the engine; pages are numbers, their bytes belong to the executor
  * Rules:    (1) a page is free, held (one holder or more) or cached (no holder, but named in the
  *               index); free + held + cached == total, checked after every plan in debug builds
- *           (2) a page that more than one hold, or that is named in the index, is never written:
- *               kv_pool_shared says so and the writer copies first
+ *           (2) a page that has several holders, or is named in the index, is never written: the
+ *               writer asks kv_pool_shared and copies first
  */
 #pragma once
 #include <stdbool.h>
@@ -17,7 +17,7 @@
 
 struct kv_pool {
     uint32_t *refs;
-    bool *indexed;        /* named in the index: cached, not free, once nobody holds it */
+    bool *indexed;        /* named in the index: cached, not free, once it has no holder */
     uint32_t *free_stack; /* free_count page numbers, the next one to hand out last */
     uint32_t total;
     uint32_t free_count, held_count, cached_count;
@@ -29,10 +29,10 @@ void kv_pool_fini(struct kv_pool *p);
 uint32_t kv_pool_take(struct kv_pool *p);           /* a free page with one holder, or NONE */
 void kv_pool_ref(struct kv_pool *p, uint32_t page); /* held or cached */
 
-/* Returns true when that was the last holder. */
+/* Drops one holder; returns true if it was the last. */
 bool kv_pool_unref(struct kv_pool *p, uint32_t page);
 
-/* Names a held page in the index, or strikes it out: a cached page is free from then on. */
+/* Marks a held page as named in the index, or as not: a cached page is free from then on. */
 void kv_pool_set_indexed(struct kv_pool *p, uint32_t page, bool indexed);
 
 static inline bool kv_pool_shared(const struct kv_pool *p, uint32_t page)
@@ -40,5 +40,5 @@ static inline bool kv_pool_shared(const struct kv_pool *p, uint32_t page)
     return p->refs[page] > 1 || p->indexed[page];
 }
 
-/* Recounts everything; false when a rule is broken. */
+/* Recounts everything; returns false if a rule is broken. */
 bool kv_pool_check(const struct kv_pool *p);

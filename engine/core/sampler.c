@@ -1,9 +1,10 @@
-/* sampler.c - filters over a ranking, sums in double in a fixed order.
+/* sampler.c - filters a ranking of tokens and draws one; sums run in double, in a fixed order.
  *
- * Candidates are taken from the likeliest down only until top-k, top-p or min-p stops; each one's
- * weight is computed once, and all of it is linear in the vocabulary (struct ranking). Without a filter the distribution is walked by id and nothing is
- * ordered at all. Penalties touch only tokens that occurred, counted in scratch that is cleared
- * by walking the same tokens again, so a step costs O(V) reads once and never O(V) writes twice.
+ * Candidates are taken from the likeliest down only until top-k, top-p or min-p stops; the weight
+ * of each is computed once, and the whole is linear in the vocabulary (struct ranking). Without a
+ * filter the distribution is walked by id and nothing is ordered at all. Penalties touch only
+ * tokens that occurred, counted in scratch that is cleared by walking the same tokens again, so a
+ * step costs O(V) reads once and never O(V) writes twice.
  *
  * top-p counts on the distribution that top-k left, as vLLM and transformers do; min-p compares
  * with the likeliest token, which no filter removes.
@@ -20,11 +21,11 @@
 struct sampler {
     uint32_t vocab_size;
     float *logit;           /* after penalties */
-    uint32_t *count_answer; /* occurrences, zero between calls */
-    bool *seen;             /* in prompt or answer, false between calls */
+    uint32_t *count_answer; /* occurrences in the output, zero between calls */
+    bool *seen;             /* in prompt or output, false between calls */
     struct ranking ranking;
     struct ranked *kept; /* likeliest first */
-    double *weight;      /* of each token; those that were asked for */
+    double *weight;      /* of each token; set for those that were looked at */
 };
 
 int sampler_new(uint32_t vocab_size, struct sampler **ret)
@@ -94,7 +95,7 @@ static void prepare(struct sampler *s, const struct sampler_params *p,
     }
 }
 
-/* The lowest id of the highest logit; false when none is a number above -infinity. */
+/* Finds the lowest id of the highest logit. Returns false if no logit is above -infinity. */
 static bool best_token(const float *logit, uint32_t count, uint32_t *ret)
 {
     bool found = false;
@@ -116,7 +117,7 @@ static double weight(float logit, float best, double temperature)
     return exp(((double)logit - (double)best) / temperature);
 }
 
-/* No filter: the distribution by ascending id. */
+/* Draws without a filter: walks the distribution by ascending id. */
 static uint32_t draw_all(const struct sampler *s, uint32_t best, double temperature, double u)
 {
     float top = s->logit[best];
@@ -136,7 +137,7 @@ static double weigh(struct sampler *s, uint32_t id, float top, double temperatur
     return s->weight[id] = weight(s->logit[id], top, temperature);
 }
 
-/* Takes candidates, likeliest first, until a filter says stop; *ret_sum is their weight. */
+/* Takes candidates, likeliest first, until a filter stops; *ret_sum is their total weight. */
 static uint32_t keep_likely(struct sampler *s, const struct sampler_params *p, float top,
                             double *ret_sum)
 {
@@ -145,7 +146,7 @@ static uint32_t keep_likely(struct sampler *s, const struct sampler_params *p, f
     uint32_t most = p->top_k ? min_u32(p->top_k, count) : count;
     bool nucleus = p->top_p > 0 && p->top_p < 1;
 
-    /* What top-p is a share of: all that top-k leaves. */
+    /* top-p is a share of `total`, the weight of all that top-k leaves. */
     uint32_t kept = 0;
     double total = 0, reached = 0;
     for (uint32_t i = 0; nucleus && p->top_k && i < most; i++) {
@@ -226,12 +227,13 @@ int sampler_pick(struct sampler *s, const struct sampler_params *p, const struct
     return 0;
 }
 
-/* A heap for the few, a radix sort for the many.
+/* The ranking pops the first tokens off a heap and sorts the rest by radix.
  *
- * Most draws look at few tokens, and a heap of all is built in O(V). A client may ask for nearly all
- * of them (top_p near 1, a flat distribution): popping those costs O(V log V) with a cache miss each,
- * tens of milliseconds on the thread that serves everybody. A sort by the bits of the float, three
- * passes of eleven, is O(V) and gives the very same order, so the sums over it are the same bits. */
+ * Most draws look at few tokens, and a heap of all is built in O(V). A client may ask for nearly
+ * all of them (top_p near 1, a flat distribution): popping those costs O(V log V) with a cache miss
+ * each, tens of milliseconds on the thread that serves all requests. A sort by the bits of the
+ * float, three passes of eleven, is O(V) and gives the very same order, so the sums over it are the
+ * same bits. */
 
 #define DIGIT_BITS 11
 #define DIGITS 3
@@ -299,7 +301,7 @@ static struct ranked pop(struct ranking *r)
 
 /* ---- the sort ---- */
 
-/* Rises as the logit falls. Both zeros are equal, as they are to `before`. */
+/* Returns a key that rises as the logit falls. Both zeros are equal, as they are to `before`. */
 static uint32_t key_of(float logit)
 {
     uint32_t bits;
@@ -313,7 +315,7 @@ static uint32_t digit_of(float logit, uint32_t digit)
     return key_of(logit) >> (digit * DIGIT_BITS) & (PLACES - 1);
 }
 
-/* What was not given out yet, by ascending id: a sort that keeps the order of equals does the rest. */
+/* Collects the tokens not given out yet, by ascending id; the sort is stable, so equals stay so. */
 static void gather_rest(struct ranking *r, uint32_t places[DIGITS][PLACES])
 {
     r->count = 0;

@@ -1,4 +1,4 @@
-/* sched_memory.c - KV pages taken, given up, swapped out and in; admission.
+/* sched_memory.c - takes, gives up and swaps KV pages; admits sessions.
  *
  * Moves are recorded in the order in which they were decided and done in that order before the
  * step, so that one plan may swap a page out, give it to another session and fill it from the swap
@@ -11,7 +11,7 @@
 
 #include <stdlib.h>
 
-#define SWAP_FREE_PART 10 /* with less than this part of the swap space free nothing begins */
+#define SWAP_FREE_PART 10 /* with less than this part of the swap space free no session begins */
 
 int sched_memory_init(struct scheduler *s, struct err *err)
 {
@@ -85,7 +85,8 @@ void sched_release_pages(struct scheduler *s, struct session *x)
     x->computed = x->sealed_pages = 0;
 }
 
-/* Only a page that was found whole, for a session short of its last token, is written while shared. */
+/* Returns true if the next page to write is shared and must be copied first. That is so only if the
+ * cache held all known tokens of the session: the last of them is computed again. */
 static bool copies_first(const struct scheduler *s, const struct session *x)
 {
     uint32_t pt = s->config.page_tokens;
@@ -226,8 +227,8 @@ void sched_park(struct scheduler *s, struct session *x)
     sched_tell(s, x, (struct step_event){ .kind = STEP_PREEMPTED });
 }
 
-/* Returns the parked session with the worst rank; those that parked in this plan, or whose reader is
- * slow, come first. */
+/* Returns the parked session with the worst rank; those that parked in this plan, and paused ones,
+ * come first. */
 static struct session *worst_parked(struct scheduler *s)
 {
     struct session *worst = NULL;
@@ -261,8 +262,8 @@ void sched_swap_early(struct scheduler *s)
     }
 }
 
-/* FastServe's two rules: nothing is swapped in during a step that swaps out, and nothing new begins
- * while the swap space is nearly full. */
+/* Applies FastServe's two rules: no session is swapped in during a step that swaps out, and no new
+ * one begins while the swap space is nearly full. */
 bool sched_swap_waits(const struct scheduler *s, const struct session *x)
 {
     if (!s->policies.order->swaps_early || s->config.swap_pages == 0 || s->counts.running == 0)
@@ -272,7 +273,7 @@ bool sched_swap_waits(const struct scheduler *s, const struct session *x)
            (uint64_t)s->memory.swap_free_count * SWAP_FREE_PART < s->config.swap_pages;
 }
 
-/* Whether `a` is a better victim than `b`. A paused session cannot use its pages now. */
+/* Returns true if `a` is a better victim than `b`. A paused session cannot use its pages now. */
 static bool worse(struct scheduler *s, struct session *a, struct session *b)
 {
     if (a->paused != b->paused) return a->paused;
@@ -315,16 +316,17 @@ static uint32_t growth_bin(uint32_t pages)
     return min_u32(bin, GROWTH_BINS - 1);
 }
 
-static uint64_t growth_most(uint32_t bin) /* pages of what is in it */
+static uint64_t growth_most(uint32_t bin) /* the most that a session in it grows */
 {
     if (bin < 16) return bin;
     uint32_t octave = 4 + (bin - 16) / 4, quarter = (bin - 16) % 4;
     return ((uint64_t)(5 + quarter) << (octave - 2)) - 1;
 }
 
-/* Answers grow side by side, and who ends gives everything back: when all still alive have grown by
- * `t` pages the pool holds  alive(t) * t - held by those that ended  more than now. The most that
- * this will be, with `pages` more held by one who is to grow by `growth`. */
+/* Returns the most pages that running sessions will hold beyond those of now, with one session more
+ * that holds `pages` and is to grow by `growth`. Outputs grow side by side, and a session that ends
+ * gives all pages back: when all still alive have grown by `t` pages the pool holds
+ * alive(t) * t - held by those that ended  more than now. */
 static uint32_t peak_growth(const struct scheduler *s, uint32_t growth, uint32_t pages)
 {
     uint64_t alive = s->memory.growing.sessions + 1, given_back = 0, peak = 0;
@@ -340,7 +342,8 @@ static uint32_t peak_growth(const struct scheduler *s, uint32_t growth, uint32_t
     return (uint32_t)min_size(peak, UINT32_MAX);
 }
 
-/* Pages that the known tokens still need, and those that the expected answer needs beyond. */
+/* Adds the pages that the known tokens still need, and those that the expected output needs
+ * beyond. */
 void sched_add_demand(struct scheduler *s, struct session *x)
 {
     uint32_t known = max_u32(sched_pages_for(s, x->total), x->page_count);
@@ -374,18 +377,20 @@ static bool may_admit(struct scheduler *s, struct session *x, const struct sched
         .running = s->memory.growing.sessions,
         .running_growth = (uint32_t)min_size(s->memory.growth, UINT32_MAX),
     };
-    /* The sum of all growth is above its peak, and needs no walk: often it fits as well. */
+    /* The sum of all growth is an upper bound of its peak that needs no walk; often it fits too. */
     uint64_t sum = s->memory.growth + view.pages_growth;
     bool ample = view.pages_needed + sum + view.running <= view.pages_available;
     view.peak_growth = ample ? (uint32_t)sum : peak_growth(s, view.pages_growth, needed);
-    /* Alone it may have every page but those that are being copied elsewhere: for them it waits. */
+    /* A session that is alone may have every page but those being copied elsewhere: it waits for
+     * them. */
     bool alone = s->counts.running == 0 &&
                  (s->memory.kept == 0 || view.pages_needed <= view.pages_available);
     bool yes = s->policies.admit->decide(s->memory.admit_state, &view);
     return yes || alone;
 }
 
-/* First by an estimate that can only be too good, so that a no costs a few probes. */
+/* Asks the policy first with an estimate of the hits that is never too low, so that a refusal costs
+ * only a few probes. */
 bool sched_find_need(struct scheduler *s, struct session *x, struct sched_need *ret,
                      uint32_t *ret_hits)
 {

@@ -1,4 +1,4 @@
-/* sched_memory.h - KV pages of sessions: taken, given up, swapped; and who is admitted to them.
+/* sched_memory.h - gives KV pages to sessions, takes them back, swaps them; admits sessions.
  *
  * Layer:    engine/core, private to the scheduler: include sched_state.h
  * Rules:    sched_memory.c alone writes struct sched_memory
@@ -10,8 +10,8 @@
 
 struct scheduler;
 
-/* Running sessions by the pages that they are still to grow by: exact below 16, then four bins an
- * octave. */
+/* Histogram of running sessions by the pages that each is still expected to grow by: exact below
+ * 16, then four bins an octave. */
 #define GROWTH_BINS 100
 struct growth {
     uint32_t count[GROWTH_BINS];
@@ -38,30 +38,30 @@ void sched_memory_perf(struct scheduler *s); /* s->perf has changed */
 
 uint32_t sched_pages_for(const struct scheduler *s, uint32_t tokens);
 
-/* Returns the session's pages, tail first, or its swap places. `computed` becomes 0. */
+/* Gives back the session's pages, tail first, or its swap places. `computed` becomes 0. */
 void sched_release_pages(struct scheduler *s, struct session *x);
-/* An ended session keeps its pages until sched_release_pages. */
+/* Counts, or no longer counts, the pages that an ended session keeps until sched_release_pages. */
 void sched_keep_pages(struct scheduler *s, const struct session *x);
 void sched_unkeep_pages(struct scheduler *s, const struct session *x);
 
-/* Makes tokens [computed, upto) writable: copies a shared first page, takes new ones. False, and
- * nothing was taken, when pages are missing: a page taken for a session that cannot go on would be
- * lost from the cache for nothing. */
+/* Makes tokens [computed, upto) writable: copies a shared first page, takes new ones. Returns false
+ * and takes nothing if pages are missing: a page taken for a session that cannot go on would
+ * be lost from the cache for nothing. */
 bool sched_make_room(struct scheduler *s, struct session *x, uint32_t upto);
 
-/* Makes room by taking pages from other sessions; false when `x` itself lost its pages. */
+/* Makes room by taking pages from other sessions; returns false if `x` itself lost its pages. */
 bool sched_force_room(struct scheduler *s, struct session *x, uint32_t upto);
 
-/* The session, running or parked, waits without device pages; false when the preempt policy
- * refuses. newcomer NULL: it cannot refuse. */
+/* Takes the device pages of a running or parked session, which waits from now on. Returns false if
+ * the preempt policy refuses; it cannot refuse if newcomer is NULL. */
 bool sched_give_up(struct scheduler *s, struct session *x, struct session *newcomer);
 void sched_park(struct scheduler *s, struct session *x);
 
-/* Takes the pages of the worst parked session that `newcomer` goes before. False: there is none, or
- * the preempt policy refuses. */
+/* Takes the pages of the parked session with the worst rank. Returns false if `newcomer` does not
+ * go before it, if there is none, or if the preempt policy refuses. */
 bool sched_reclaim(struct scheduler *s, struct session *newcomer);
 void sched_swap_early(struct scheduler *s);
-/* Returns true if a session without device pages is not admitted in this step for the sake of the
+/* Returns true if a session without device pages must not be admitted in this step, to spare the
  * swap space. */
 bool sched_swap_waits(const struct scheduler *s, const struct session *x);
 struct session *sched_victim(struct scheduler *s, bool paused_only); /* running; NULL: none */
@@ -73,16 +73,16 @@ struct sched_need {
     uint32_t copied;               /* a partly shared page is copied before the first write */
 };
 
-/* Adds up what running sessions still need: of all anew, or of one more. */
+/* Sum the pages that running sessions still need: of all anew, or of one session more. */
 void sched_sum_demand(struct scheduler *s);
 void sched_add_demand(struct scheduler *s, struct session *x);
 
-/* Returns true if the admit policy finds pages for a waiting session; a parked one has its own.
+/* Returns true if a waiting session may be admitted; a parked one has its own pages.
  * ret_hits: cached tokens. */
 bool sched_find_need(struct scheduler *s, struct session *x, struct sched_need *ret,
                      uint32_t *ret_hits);
 
-/* Takes the session's pages from the session itself, the swap space or the cache. False: the pages
- * to swap in do not fit. */
+/* Takes the session's pages from the session itself, the swap space or the cache. Returns
+ * false if the pages to swap in do not fit. */
 bool sched_admit(struct scheduler *s, struct session *x, const struct sched_need *need,
                  uint32_t hit_tokens, int64_t now_us);

@@ -1,9 +1,10 @@
-/* sched_queue.c - waiting sessions by tenant and rank, and the events that policies hear.
+/* sched_queue.c - keeps waiting sessions by tenant and rank, and tells policies of events.
  *
- * Ranks are asked for when a session begins to wait, when its policy set a time, when a policy
- * says that they changed, and for all when the machine has changed by a quarter: the seconds that
- * ranks are made of move with the fitted model and with how many sessions share a step. Between,
- * the queue keeps the order (wait_queue.h), so that an admission costs O(log waiting).
+ * A rank is computed when its session begins to wait and again at the time that the policy set. All
+ * ranks are computed anew when a policy says that they changed, and when the machine has changed by
+ * a quarter: ranks are made of seconds, which move with the fitted model and with how many sessions
+ * share a step. In between, the queue keeps the order (wait_queue.h), so that an admission costs
+ * O(log waiting).
  */
 #include "base/core/bits.h"
 #include "base/core/hash.h"
@@ -13,8 +14,8 @@
 #include <stdlib.h>
 
 #define DRIFT 0.25              /* of a coefficient or of the batch, after which all are ranked */
-#define PROBES_A_PLAN 8         /* for policies whose order hangs on what is cached */
-#define GROUP_PREFIX_TOKENS 128 /* requests without a group that share so much have one */
+#define PROBES_A_PLAN 8         /* for policies that order by what is cached */
+#define GROUP_PREFIX_TOKENS 128 /* requests without a group that share these are one group */
 
 int sched_queue_init(struct scheduler *s)
 {
@@ -92,7 +93,8 @@ void sched_tenant_run(struct scheduler *s, const struct session *x, bool runs)
     *running = runs ? *running + 1 : *running - 1;
 }
 
-/* What was admitted once has tokens or pages that its loss would throw away; what stands is being moved. */
+/* Returns true if a waiting session may be displaced. A session that was admitted once has tokens
+ * or pages that would be lost; a held one is being moved. */
 static bool gives_way(const struct session *x)
 {
     return !x->begun && !x->admitted_once && !x->abort_asked && !session_stands(x);
@@ -104,7 +106,7 @@ struct session *sched_tenant_displace(const struct scheduler *s, uint32_t newcom
     if (!s->policies.fair->displace) return NULL;
     struct session *last[FAIR_TENANTS_MAX] = { NULL };
     struct fair_holding holding[FAIR_TENANTS_MAX];
-    LIST_EACH (&s->waiting, node) { /* in order of arrival, as far as they give way */
+    LIST_EACH (&s->waiting, node) { /* those that give way are in order of arrival */
         struct session *x = SESSION_OF(node);
         if (gives_way(x)) last[x->tenant_slot] = x;
     }
@@ -128,8 +130,8 @@ static double remaining_tokens(const struct scheduler *s, const struct session *
     return fmax(1, fmin(left, most));
 }
 
-/* Where the chunk policy has no slices, the session's limit counts alone. While nothing waits a slice
- * that is over begins anew. */
+/* Returns the tokens left in the session's slice or, where the chunk policy has no slices, to the
+ * session's limit. While nothing waits a slice that is over begins anew. */
 static uint32_t slice_left(const struct scheduler *s, const struct session *x)
 {
     uint32_t left = max_u32(x->total_max - x->total, 1), slice = s->policies.chunk->slice_tokens;
@@ -164,7 +166,7 @@ struct step_session sched_view(const struct scheduler *s, struct session *x)
     };
     double uncached = (double)v.uncached, total = (double)x->total;
     v.prefill_s = uncached * (s->perf.prefill_token_s + s->perf.attend_s * (total - uncached / 2));
-    /* The fixed cost of a step is shared by those that run in it. */
+    /* The fixed cost of a step is shared by the sessions that run in it. */
     double step_s =
         s->perf.decode_seq_s + s->perf.step_s / fmax(1, s->batch_mean) + s->perf.kv_read_s * total;
     v.decode_s = v.remaining * step_s;
@@ -222,7 +224,7 @@ void sched_tell(struct scheduler *s, struct session *x, struct step_event ev)
         ev.session = &view;
     }
     if (s->policies.admit->observe) s->policies.admit->observe(s->memory.admit_state, &ev);
-    /* The next plan asks for every rank. */
+    /* The next plan computes every rank anew. */
     if (s->policies.order->observe && s->policies.order->observe(s->queue.order_state, &ev))
         s->queue.ranked_batch = -1;
 }
@@ -266,7 +268,7 @@ void sched_dequeue(struct scheduler *s, struct session *x)
     take(s, x);
 }
 
-/* By its keys alone: an estimate for ordering, never for sharing. */
+/* Estimates the cached tokens of a session by its keys alone: for ordering, never for sharing. */
 static void probe(struct scheduler *s, struct session *x)
 {
     if (!s->config.prefix_cache) return;
@@ -319,8 +321,8 @@ static bool machine_changed(const struct scheduler *s)
            drifted(was->attend_s, is->attend_s) || drifted(s->queue.ranked_batch, s->batch_mean);
 }
 
-/* What is cached changes with every step; for policies that live by it some are looked up again, in
- * turns. */
+/* Looks up some queued sessions in the cache again, in turns, for policies that order by it: what
+ * is cached changes with every step. */
 static void probe_some(struct scheduler *s, int64_t now_us)
 {
     for (uint32_t left = PROBES_A_PLAN; left > 0 && !list_empty(&s->queue.probing); left--) {
@@ -401,7 +403,7 @@ void sched_put_back(struct scheduler *s)
 {
     while (s->queue.aside_count > 0) {
         struct session *x = s->queue.aside[--s->queue.aside_count];
-        /* Unless it lost its pages meanwhile and is to be ranked anew. */
+        /* A session that lost its pages meanwhile is ranked anew instead. */
         if (!list_linked(&x->unranked)) wait_queue_put(&queue_of(s, x)->queue, &x->wait);
     }
 }

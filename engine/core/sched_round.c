@@ -1,9 +1,9 @@
-/* sched_round.c - rounds of closed batches: what waits is split at one go, then admitted batch by batch.
+/* sched_round.c - splits all waiting sessions into batches at once, then admits batch by batch.
  *
- * Most admit policies are asked for one session at a time, whenever there is a place. A policy that
- * forms batches is shown everything that waits, once, when the engine is free; its batches then run one
- * after the other. Rounds keep that fair: all members of a round run before anything that came later,
- * whatever the order of its batches.
+ * Most admit policies decide on one session at a time, whenever there is a place. A policy that
+ * forms batches is shown all waiting sessions, once, when the engine is free; its batches then run
+ * one after the other. Rounds keep that fair: all members of a round run before any session that
+ * came later, whatever the order of its batches.
  *
  * A pool holds ADMIT_POOL_MAX sessions, the first in the order of fair and order policies. */
 #include "base/core/bits.h"
@@ -41,8 +41,8 @@ static struct admit_candidate candidate_of(struct scheduler *s, struct session *
                                      .pages = sched_pages_for(s, x->total + view.slice_left) };
 }
 
-/* Orders the members by batch, and within one as they waited: a counting sort. The policy's answer
- * lies in `batch`, by member. */
+/* Sorts the members by batch, and within one in the order of the queue: a counting sort. Before it
+ * `batch` holds the batch that the policy gave to each member. */
 static void sort_members(struct sched_round *r)
 {
     struct session *by_queue[ADMIT_POOL_MAX];
@@ -76,7 +76,7 @@ static void form(struct scheduler *s, int64_t now_us)
         .candidate = r->candidate,
         .count = r->count,
         .pages = s->memory.pool.total - (uint32_t)min_u64(kept, s->memory.pool.total),
-        .seqs_max = max_u32(s->config.seqs_max - s->counts.running, 1), /* those that stand */
+        .seqs_max = max_u32(s->config.seqs_max - s->counts.running, 1), /* those stand */
         .batch_tokens_max = s->config.batch_tokens_max,
         .perf = s->perf,
     };
@@ -93,7 +93,7 @@ static void skip_left(struct sched_round *r)
 void sched_round_open(struct scheduler *s, int64_t now_us)
 {
     struct sched_round *r = &s->round;
-    /* All members of a batch may have left, or stand: then the batch behind it opens. */
+    /* If all members of a batch have left or stand, the batch behind it opens. */
     while (!sched_round_head(s)) {
         skip_left(r);
         if (r->next == r->count) form(s, now_us);
@@ -127,7 +127,7 @@ bool sched_round_reclaim(struct scheduler *s)
     struct session *last = NULL;
     LIST_EACH (&s->parked, node) {
         struct session *x = SESSION_OF(node);
-        /* Without a round it runs after all that have one. */
+        /* A session without a round runs after all that have one. */
         bool open = x->round > 0 && x->round <= s->round.open_end;
         if (x->held || open) continue;
         if (!last || last->round > 0) {

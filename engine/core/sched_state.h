@@ -1,4 +1,4 @@
-/* sched_state.h - the members of a scheduler.
+/* sched_state.h - defines the members of a scheduler.
  *
  * Layer:    engine/core, private to scheduler.c, sched_queue.c, sched_memory.c and sched_round.c
  * Rules:    `queue` is written by sched_queue.c alone, `memory` by sched_memory.c alone, `round` by

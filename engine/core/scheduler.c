@@ -1,14 +1,14 @@
-/* scheduler.c - one path for prompts, cache hits, decoding and resuming: computed -> total.
+/* scheduler.c - plans prompts, cache hits, decoding and resuming on one path: computed -> total.
  *
  * Follows vLLM's V1 scheduler in having no phases, and differs in four points. Decoding sessions
  * are served before begun prompts, so that a long prompt never delays a token that is due
- * (Sarathi-Serve's order). Admission asks whether the answers will fit as well, because
+ * (Sarathi-Serve's order). Admission asks whether the outputs will fit as well, because
  * preempting by recompute loses more than waiting does once memory is short. A session that loses
  * its place keeps its pages until they are needed. A full hit shares the last page too and copies
  * it on write, instead of recomputing a whole page for the sake of one token.
  *
  * Running sessions are walked from end to end each step: they are at most seqs_max. Waiting ones
- * never are, there may be thousands: see sched_queue.c.
+ * never are, because there may be thousands: see sched_queue.c.
  */
 #include "base/core/bits.h"
 #include "engine/core/sched_state.h"
@@ -18,15 +18,15 @@
 #include <string.h>
 
 #define WAITING_SHOWN_MAX 256    /* to the chunk policy */
-#define OUTPUT_PRIOR_TOKENS 64.0 /* mean answer before any was seen */
+#define OUTPUT_PRIOR_TOKENS 64.0 /* mean output before any was seen */
 #define ARRIVALS_S 60.0          /* over which arrivals are averaged, each weighed by exp(-age) */
-#define OWED_STEPS 64            /* budgets; who stands behind so much work is not shown */
-#define OUTPUT_MEAN_RATE 0.05    /* of the running mean of answer lengths */
+#define OWED_STEPS 64            /* step budgets; sessions behind so much work are not shown */
+#define OUTPUT_MEAN_RATE 0.05    /* of the running mean of output lengths */
 #define BATCH_MEAN_RATE 0.02     /* of the running mean of sessions in a step */
-#define WEIGHT_MIN 1e-6          /* of a tenant: tokens over less would swallow what others add */
+#define WEIGHT_MIN 1e-6          /* of a tenant: sums over less would drown those of others */
 #define WEIGHT_MAX 1e6
 #define LOSSES_MAX 3
-#define CHECK_PAGES_PER_STEP 256 /* a debug build recounts so many pages a step in the mean */
+#define CHECK_PAGES_PER_STEP 256 /* a debug build recounts so many pages a step on average */
 
 static int config_check(const struct sched_config *c, struct err *err)
 {
@@ -56,7 +56,8 @@ static int config_check(const struct sched_config *c, struct err *err)
     return 0;
 }
 
-/* A policy that aims needs both SLOs; without them it does as policies that do not. */
+/* Takes scratch for a chunk policy that aims at the SLOs of TTFT and TPOT. Without both it works as
+ * a policy that does not aim. */
 static int new_pending(struct scheduler *s)
 {
     const struct sched_config *c = &s->config;
@@ -127,7 +128,7 @@ void sched_free(struct scheduler *s)
 static void count_arrival(struct scheduler *s, const struct sched_request *req)
 {
     double age = (double)(req->arrival_us - s->arrived_us) * 1e-6 / ARRIVALS_S;
-    if (age > 0) { /* who was sent on brings an arrival of the past */
+    if (age > 0) { /* a request that was sent on may have arrived in the past */
         s->arrivals_s *= exp(-age);
         s->arrived_owed_s *= exp(-age);
         s->arrived_us = req->arrival_us;
@@ -345,7 +346,7 @@ void sched_batch_remove(struct scheduler *s, struct session *x)
     x->item = 0;
 }
 
-/* From running to waiting, with whatever pages it has that hold something. */
+/* Moves a session from running to waiting; it keeps the pages that hold computed tokens. */
 void sched_stop_running(struct scheduler *s, struct session *x)
 {
     if (x->imported_tokens > 0) sched_release_pages(s, x); /* nothing was written there yet */
@@ -357,8 +358,9 @@ void sched_stop_running(struct scheduler *s, struct session *x)
     sched_tenant_run(s, x, false);
 }
 
-/* A clock may be set back; ours then stands until it has caught up, so that no wait is negative and
- * no line of a rank is read before the moment it was last read at (wait_queue.h). */
+/* Returns the scheduler's time. It never goes back: if the caller's clock is set back, it stands
+ * until that has caught up, so that no wait is negative and no rank is evaluated before the time of
+ * its last evaluation (wait_queue.h). */
 static int64_t clock_at(struct scheduler *s, int64_t now_us)
 {
     s->now_us = max_i64(s->now_us, now_us);
@@ -445,14 +447,15 @@ static void return_running(struct scheduler *s)
     }
 }
 
-/* It lost its pages so often that it keeps its place until it is further than it ever was: where
- * ranks age, two that take each other's place would otherwise compute the same tokens for ever. */
+/* Returns true if the session lost its pages so often that it keeps its place until it has computed
+ * more than ever before: where ranks age, two sessions that take each other's place would otherwise
+ * compute the same tokens for ever. */
 static bool catches_up(const struct session *x)
 {
     return x->preemptions >= LOSSES_MAX && x->computed <= x->reached;
 }
 
-/* The running session with the worst rank that yields to `w`; NULL: there is none. */
+/* Returns the running session with the worst rank that yields to `w`; NULL: there is none. */
 static struct session *who_yields(struct scheduler *s, const struct session *w, int64_t now_us)
 {
     struct session *worst = NULL;
@@ -553,7 +556,7 @@ static void plan_begun(struct scheduler *s)
     }
 }
 
-/* Among those that park and fit their place, the best; NULL: none. */
+/* Returns the parked session with the best rank among those in a queue; NULL: none. */
 static struct session *best_parked(struct scheduler *s, int64_t now_us)
 {
     struct session *best = NULL;
@@ -566,8 +569,8 @@ static struct session *best_parked(struct scheduler *s, int64_t now_us)
 }
 
 /* Makes room for a session that was just admitted: from pages of paused sessions, then, if it is
- * the only one that runs, of parked ones, whatever the preempt policy says. False when it takes
- * more than the admit policy estimated; the session then waits again. */
+ * the only one that runs, of parked ones, whatever the preempt policy says. Returns false if
+ * it needs more than the admit policy estimated; the session then waits again. */
 static bool first_room(struct scheduler *s, struct session *x, uint32_t upto)
 {
     bool room = sched_make_room(s, x, upto);
@@ -580,8 +583,8 @@ static bool first_room(struct scheduler *s, struct session *x, uint32_t upto)
     return room;
 }
 
-/* Imported tokens need pages as computed ones do, less what the cache held already. Until the first
- * commit they can be written again; a session that is preempted later recomputes them. */
+/* Takes pages for imported tokens, less those that the cache held already. Until the first commit
+ * their K and V can be written again; a session that is preempted later recomputes them. */
 static bool import(struct scheduler *s, struct session *x)
 {
     if (x->imported_tokens <= x->computed || x->imported_from > x->computed) {
@@ -594,7 +597,8 @@ static bool import(struct scheduler *s, struct session *x)
     return true;
 }
 
-/* False: this step has nothing more for anybody. */
+/* Puts the first chunk of an admitted session into the batch. Returns false if this step can take
+ * no further session. */
 static bool give_first_tokens(struct scheduler *s, struct session *x)
 {
     if (!import(s, x)) return false;
@@ -612,7 +616,7 @@ static void plan_waiting(struct scheduler *s, int64_t now_us)
     if (s->counts.waiting == 0 || (full && s->counts.paused == 0)) return;
     sched_rank_unranked(s, now_us);
     sched_sum_demand(s);
-    bool parked_only = false; /* the first in order does not fit; who has pages may go on */
+    bool parked_only = false; /* the first in order does not fit; parked ones may go on */
     while (s->batch.tokens < s->config.batch_tokens_max) {
         struct session *x = parked_only ? best_parked(s, now_us) : sched_next_waiting(s, now_us);
         if (!x) break;
@@ -698,7 +702,7 @@ const struct sched_batch *sched_plan(struct scheduler *s, int64_t now_us,
     end_due(s, now_us);
     sched_refresh_ranks(s, now_us);
     if (s->policies.chunk->slice_tokens || s->policies.admit->outgrown) return_running(s);
-    const bool closed = s->policies.admit->batch != NULL; /* nobody takes a place in the batch */
+    const bool closed = s->policies.admit->batch != NULL; /* no session takes another's place */
     if (s->policies.order->preempts && !closed && s->counts.waiting > 0) reorder_running(s, now_us);
 
     uint64_t preempted = s->counts.preemptions;
@@ -716,7 +720,8 @@ const struct sched_batch *sched_plan(struct scheduler *s, int64_t now_us,
     fill_shape(b);
     s->planned = b->count > 0;
 #ifdef MUSTER_DEBUG
-    /* In a large pool not after every step, so that a step costs no more than in a small one. */
+    /* A large pool is not checked after every step, so that a step costs no more than in a small
+     * one. */
     if (++s->unchecked_steps > s->memory.pool.total / CHECK_PAGES_PER_STEP) {
         s->unchecked_steps = 0;
         must(sched_check(s));
@@ -849,7 +854,8 @@ uint64_t sched_prefill_owed(const struct scheduler *s)
     return owed(&s->running) + owed(&s->waiting) + owed(&s->parked);
 }
 
-/* Ranked goes before not ranked yet, which has come since the last plan. */
+/* Returns true if `x` goes before `head`. A session that came since the last plan has no rank yet
+ * and goes behind those that have one. */
 static bool is_ahead(const struct session *x, const struct session *head, int64_t now_us)
 {
     if (!head) return true;

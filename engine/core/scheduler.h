@@ -1,24 +1,25 @@
-/* scheduler.h - what the engine computes next: plan, execute, commit.
+/* scheduler.h - decides what the engine computes next: plan, execute, commit.
  *
  * Layer:    engine/core (policies, base/core). No I/O, no clock: the simulator links this object
  * Threads:  the device thread, or the simulator
  * Lifetime: sessions belong to the scheduler until sched_release
  * Rules:    (1) one loop: sched_plan -> the executor computes the batch -> sched_commit (or
  *               sched_discard when it failed). Never two plans in a row without one of them.
- *           (2) sessions end in sched_plan (abort, deadline), in commit or discard, and in sched_submit
- *               where the fair policy gives a place in the full queue to another tenant; every one comes out of sched_next_ended exactly once, its pages released already
+ *           (2) sessions end in sched_plan (abort, deadline), in commit or discard, and in
+ *               sched_submit where the fair policy gives a place in the full queue to another
+ *               tenant; each comes out of sched_next_ended exactly once, its pages already released
  *               (those that keep_pages asked for are released by sched_release)
- *           (3) the first running session by the preempt policy's rank always gets on: with pages
- *               for one whole context there is no deadlock; a session that lost its pages thrice
- *               keeps its place until it is further than it ever was, so that none take turns
- *               for ever
+ *           (3) the first running session by the preempt policy's rank always makes progress: with
+ *               pages for one whole context there is no deadlock; a session that lost its pages
+ *               three times keeps its place until it has computed more than ever before, so that
+ *               sessions do not take turns for ever
  *
- * A step: aborts and deadlines -> running sessions whose place the order policy gives to a better
- * one -> decoding sessions, one token each -> begun prompts, in chunks -> waiting sessions, by
- * tenant (fair) and in order, while they are admitted; or, where the admit policy forms batches, the
- * members of the open one (sched_round.h). A preempted session keeps its tokens and,
- * parked, its pages until somebody needs them; then they go to the swap space or are dropped, and
- * what the prefix cache does not hold is computed again.
+ * A plan goes through: aborts and deadlines -> running sessions that the order policy replaces by a
+ * better one -> decoding sessions, one token each -> begun prompts, in chunks -> waiting sessions,
+ * by tenant (fair) and in order, while they are admitted; or, where the admit policy forms batches,
+ * the members of the open one (sched_round.h). A preempted session keeps its tokens and, if it is
+ * parked, its pages until another session needs them; then they go to the swap space or are
+ * dropped, and tokens that the prefix cache does not hold are computed again.
  */
 #pragma once
 #include "base/core/err.h"
@@ -30,32 +31,33 @@
 
 struct sched_config {
     uint32_t pages, page_tokens;
-    uint32_t context_max;      /* tokens of a session, prompt and answer */
+    uint32_t context_max;      /* tokens of a session, prompt and output */
     uint32_t seqs_max;         /* running at once */
     uint32_t batch_tokens_max; /* of one step; at least seqs_max */
     uint32_t waiting_max;
     uint32_t events_max; /* block events kept */
     bool prefix_cache;
     uint64_t key_seed;
-    double ttft_s_max;           /* promised to requests, for the chunk policy; 0: nothing is */
-    double step_s_max;           /* and for each token after the first; 0: nothing is */
+    double ttft_s_max;           /* TTFT of the SLO, for the chunk policy; 0: none */
+    double step_s_max;           /* and TPOT; 0: none */
     uint32_t swap_pages;         /* places of the swap space; 0: the preset's, often none */
-    double swap_page_s;          /* to copy a page one way; 0: not known, taken for nothing */
+    double swap_page_s;          /* to copy a page one way; 0: not known, counted as free */
     const struct preset *preset; /* for the policies that are NULL; NULL: the default policies */
     struct step_policies policies;
 };
 
 /* Consecutive known tokens of one session. `sample`: they reach its last known token, so the
- * executor gives the next one. What lies in [import_from, start) was brought by the request and is
- * written into the pages before the step; import_from == start where nothing is. */
+ * executor samples the next one. The K and V of [import_from, start) came with the request and are
+ * written into the pages before the step; import_from == start if none did. */
 struct sched_item {
     struct session *session;
     uint32_t start, count, import_from;
     bool sample;
 };
 
-/* All of a page, before the step, one after the other in their order: COPY for a reader about to
- * write behind shared tokens; OUT to a place of the swap space; IN from there. */
+/* A move copies a whole page before the step; moves are done one after the other, in order. COPY:
+ * for a session about to write behind shared tokens; OUT: to a place of the swap space; IN: from
+ * there. */
 enum sched_move_kind { SCHED_COPY, SCHED_SWAP_OUT, SCHED_SWAP_IN };
 
 struct sched_move {
@@ -63,7 +65,7 @@ struct sched_move {
     uint32_t from, to;
 };
 
-/* With count 0 nothing is computed, but the moves are to be done all the same. */
+/* The work of one step. With count 0 nothing is computed, but the moves must still be done. */
 struct sched_batch {
     struct sched_item *item;
     uint32_t count;
@@ -74,17 +76,17 @@ struct sched_batch {
     struct perf_shape shape;
 };
 
-/* For each item with `sample`, at the item's place; others are ignored. */
+/* The result of one item, at the item's place; those of items without `sample` are ignored. */
 struct sched_result {
     uint32_t id;
     bool stop; /* the session ends with this token */
 };
 
 struct sched_counts {
-    uint64_t submitted, refused; /* refused: waiting_max; who gave way: ended */
+    uint64_t submitted, refused; /* refused: waiting_max; displaced ones: ended */
     uint64_t ended[SESSION_END_COUNT];
     uint64_t preemptions;             /* sessions that lost their pages */
-    uint64_t parked;                  /* and that lost their place only */
+    uint64_t parked;                  /* sessions that lost their place only */
     uint64_t swaps;                   /* preemptions by swap, of all */
     uint64_t swapped_out, swapped_in; /* pages */
     uint64_t steps;
@@ -101,23 +103,24 @@ int sched_new(const struct sched_config *config, struct scheduler **ret, struct 
 void sched_free(struct scheduler *s); /* frees sessions that were not released as well */
 CLEANUP_FREEP(sched, struct scheduler)
 
-/* -EAGAIN: waiting_max are waiting (answer 429), and the fair policy, if any, lets none of them give way. -E2BIG: prompt and one token exceed the
- * context. -EINVAL: empty prompt, output_max 0 or all of the prompt imported. -ENOMEM. */
+/* Queues a request as a session. -EAGAIN: waiting_max are waiting (reply 429), and the fair policy,
+ * if any, displaces none of them. -E2BIG: prompt and one token exceed the context. -EINVAL: empty
+ * prompt, output_max 0 or all of the prompt imported. -ENOMEM. */
 int sched_submit(struct scheduler *s, const struct sched_request *req, struct session **ret,
                  struct err *err);
 
 void sched_abort(struct scheduler *s, struct session *session); /* takes effect in the next plan */
 void sched_pause(struct scheduler *s, struct session *session, bool paused);
 
-/* From the next plan on it takes no step, and its pages are nobody else's: it is about to go on
- * elsewhere. What holds a session lets go of it, or aborts it, soon. */
+/* Holds a session that is about to continue on another engine: from the next plan on it takes no
+ * step and no other session takes its pages. The caller lets go of it, or aborts it, soon. */
 void sched_hold(struct scheduler *s, struct session *session, bool held);
 
-/* What copying a page to or from the swap space really took. */
+/* Reports the measured seconds of copying a page to or from the swap space. */
 void sched_swap_observe(struct scheduler *s, double page_s);
 
-/* The batch lives until commit or discard. It may be empty: nothing can run now. A now_us before
- * the last one is taken for that. */
+/* Plans one step. The batch is valid until commit or discard; it is empty if nothing can run now. A
+ * now_us before the last one counts as the last one. */
 const struct sched_batch *sched_plan(struct scheduler *s, int64_t now_us,
                                      const struct perf_coef *perf);
 void sched_commit(struct scheduler *s, const struct sched_result *results, int64_t now_us);
@@ -126,19 +129,20 @@ void sched_discard(struct scheduler *s, int64_t now_us); /* the sessions of the 
 struct session *sched_next_ended(struct scheduler *s); /* NULL: none left */
 void sched_release(struct scheduler *s, struct session *session);
 
-/* Some session could use a step now (or is to be ended). */
+/* Returns true if a session could use a step now or is to be ended. */
 bool sched_has_work(const struct scheduler *s);
 int64_t sched_next_deadline_us(const struct scheduler *s); /* INT64_MAX: none */
 
 void sched_counts_get(const struct scheduler *s, struct sched_counts *ret);
-/* Prompt tokens neither computed, brought along nor thought to be cached: what a newcomer waits
- * behind. */
+/* Returns the prompt tokens that are neither computed, nor imported, nor expected in the cache: the
+ * work that a new request waits behind. */
 uint64_t sched_prefill_owed(const struct scheduler *s);
-/* Pages that the head of the queue lacks before it can run, those thought to be cached taken off: at least 1 while
- * any session waits, 0 while none does. The head is the first by rank, whatever its tenant. */
+/* Returns the pages that the head of the queue lacks before it can run, less those expected in the
+ * cache: at least 1 while any session waits, 0 while none does. The head is the first by rank,
+ * whatever its tenant. */
 uint32_t sched_head_pages(const struct scheduler *s);
 
-/* The policies that decide, after preset and defaults. */
+/* Returns the policies in force, after preset and defaults. */
 const struct step_policies *sched_policies(const struct scheduler *s);
 struct kv_index *sched_index(struct scheduler *s); /* events, snapshot, clear, page counts */
 bool sched_check(const struct scheduler *s);       /* recounts every page; for tests and debug */

@@ -1,4 +1,4 @@
-/* session.c - one allocation a session: the struct, its ids, keys and page table. */
+/* session.c - makes a session in one allocation: the struct, its ids, keys and page table. */
 #include "engine/core/session.h"
 
 #include "base/core/bits.h"
@@ -29,7 +29,7 @@ struct session *session_new(const struct sched_request *req, uint32_t total_max,
     size_t pages = ceil_div_u32(total_max, page_tokens);
     size_t key_bytes = keys * sizeof(struct block_key);
     size_t bytes = sizeof(struct session) + key_bytes + (pages + total_max) * sizeof(uint32_t);
-    /* Sized by a request, so running out is an answer. */
+    /* Sized by a request, so running out of memory is an error to return. */
     if (FAULT("session.new")) return NULL;
     struct session *s = calloc(1, bytes);
     if (!s) return NULL;
@@ -51,7 +51,7 @@ struct session *session_new(const struct sched_request *req, uint32_t total_max,
     s->keep_pages = req->keep_pages;
     s->begun = req->begun;
     s->predicted_mean = req->predicted_mean;
-    s->has_rank = req->has_rank && isfinite(req->rank); /* what is none would order nobody */
+    s->has_rank = req->has_rank && isfinite(req->rank); /* a NaN orders nothing */
     s->rank = req->rank;
     s->tenant = req->tenant;
     s->group = req->group;

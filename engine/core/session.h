@@ -1,4 +1,4 @@
-/* session.h - one sequence in the engine: its tokens, its pages, where it stands.
+/* session.h - describes one sequence in the engine: its tokens, its pages, its state.
  *
  * Layer:    engine/core (policies/step.h, base/core)
  * Threads:  the device thread, or the simulator
@@ -12,8 +12,8 @@
  * A preempted session is parked (it keeps its pages while there is room), swapped (they lie in the
  * swap space) or bare (they are gone and computed again).
  *
- * There are no phases: `computed` of `total` tokens have their K and V in pages. A prompt, a
- * cache hit, a preempted session that resumes and one that decodes differ in these two numbers
+ * A session has no phases: `computed` of its `total` tokens have their K and V in pages. A prompt,
+ * a cache hit, a preempted session that resumes and one that decodes differ in these two numbers
  * only.
  */
 #pragma once
@@ -40,7 +40,7 @@ enum session_end {
 
 const char *session_end_name(enum session_end why); /* label in metrics and logs */
 
-/* What sched_submit takes; ids are copied. */
+/* Input of sched_submit; ids are copied. */
 struct sched_request {
     uint64_t id; /* the caller's, for ties and logs */
     void *owner; /* the caller's */
@@ -54,11 +54,11 @@ struct sched_request {
     uint32_t predicted_mean;
     bool has_rank;
     double rank;              /* of a learned ranker, with has_rank */
-    uint64_t tenant;          /* who pays, for the fair policy; 0: nobody is named */
+    uint64_t tenant;          /* for the fair policy; 0: none is named */
     double weight;            /* the tenant's share, from 1e-6 to 1e6; 0: 1 */
     uint64_t group;           /* requests that share the beginning of their prompts */
     uint32_t imported_tokens; /* of ids: their K and V come with the request; < prompt_tokens */
-    uint32_t imported_from;   /* but not those before it: worth nothing unless they are cached */
+    uint32_t imported_from;   /* the first of them that comes; those before must be cached */
     bool begun;               /* elsewhere: it keeps its place in a full queue */
     bool keep_pages;          /* at its end, until sched_release: they are being copied elsewhere */
 };
@@ -67,9 +67,9 @@ struct session {
     struct list link;     /* in the waiting, parked, running or ended list */
     struct list unranked; /* waits for its rank in the next plan */
     struct list aborting;
-    struct list probing;    /* without pages and in a queue whose policy lives by what is cached */
+    struct list probing;    /* queued without pages; its rank depends on the prefix cache */
     struct heap_node due;   /* by deadline */
-    struct heap_node again; /* by the time its rank is asked for again */
+    struct heap_node again; /* by the time its rank is computed again */
     struct wait_node wait;
     struct step_scratch scratch;
     uint64_t id;
@@ -77,10 +77,10 @@ struct session {
     enum session_state state;
     enum session_end end;
     bool paused; /* its reader is slow: it keeps its pages and takes no step */
-    bool held;   /* its pages are being copied for the last time: no step, and nobody takes them */
+    bool held;   /* its pages are being copied for the last time: no step, and none is taken */
     bool abort_asked;
     bool swapped; /* `pages` are places of the swap space; `computed` tokens lie there */
-    bool arrived; /* the policies have heard of it */
+    bool arrived; /* the policies were told of it */
     bool has_rank;
 
     uint32_t *ids; /* prompt, then what was generated */
@@ -107,7 +107,7 @@ struct session {
     int64_t ended_us;
     int64_t waiting_us; /* when it last began to wait */
     uint32_t predicted_p50, predicted_p90, predicted_mean;
-    uint32_t hit_tokens;  /* of its known tokens, thought to be cached; while it waits */
+    uint32_t hit_tokens;  /* of its known tokens, expected in the cache; while it waits */
     uint32_t slice_from;  /* tokens it had generated when it was last admitted */
     uint32_t tenant_slot; /* of the scheduler */
     double rank;
@@ -115,7 +115,7 @@ struct session {
     uint32_t item;  /* place in the current batch plus 1; 0: not in it */
     uint32_t round; /* place in the round of closed batches plus 1; 0: not in it */
     bool admitted_once;
-    bool begun; /* its client has tokens of it from elsewhere */
+    bool begun; /* its client already has tokens of it from another engine */
     bool keep_pages;
 };
 
@@ -124,8 +124,9 @@ static inline uint32_t session_generated(const struct session *s)
     return s->total - s->prompt_tokens;
 }
 
-/* Tokens that need not be computed: in pages, or, of one who waits, thought to be cached or brought
- * along; what was brought is worth something only behind what is there. */
+/* Returns the tokens that need not be computed: those in pages or, for a waiting session, those
+ * expected in the cache or imported. Imported tokens count only if all tokens before them are
+ * there. */
 static inline uint32_t session_known(const struct session *s)
 {
     if (s->state != SESSION_WAITING) return s->computed;
@@ -133,7 +134,7 @@ static inline uint32_t session_known(const struct session *s)
     return s->imported_from <= known ? max_u32(known, s->imported_tokens) : known;
 }
 
-/* NULL without memory. `total_max` includes the prompt. */
+/* Returns NULL without memory. `total_max` includes the prompt. */
 struct session *session_new(const struct sched_request *req, uint32_t total_max,
                             uint32_t page_tokens);
 void session_free(struct session *s);
@@ -142,5 +143,5 @@ CLEANUP_FREEP(session, struct session)
 /* Chains the keys of all full granules among the known tokens. */
 void session_extend_keys(struct session *s, uint64_t seed);
 
-/* The key before page `page`: the salt for the first. */
+/* Returns the key before page `page`: the salt for the first. */
 struct block_key session_parent_key(const struct session *s, uint32_t page, uint32_t granules);

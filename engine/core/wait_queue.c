@@ -1,11 +1,12 @@
-/* wait_queue.c - a tournament tree whose matches know until when their result holds.
+/* wait_queue.c - keeps a tournament tree in which each match knows until when its result holds.
  *
- * Highest response ratio changes the order of those who wait with every microsecond, so no sorted
- * list and no heap keeps it; walking thousands of sessions at each admission is what overload
- * cannot afford. Ranks are lines in time (order.h). A match between two lines has a moment at which
- * its winner changes, computed when it is played: until then, and until the earliest such moment
- * below it, its result stands. Putting and removing mark one path of matches as due; asking for
- * the first plays what is due. That is O(log n) a change, and a crossing is paid for once.
+ * Under highest response ratio the order of waiting sessions changes with every microsecond, so no
+ * sorted list and no heap keeps it, and under overload a walk over thousands of sessions at each
+ * admission is too expensive. Ranks are lines in time (order.h). A match between two lines has a
+ * moment at which its winner changes, computed when it is played: until then, and until the
+ * earliest such moment below it, its result stands. Putting and removing mark one path of matches
+ * as due; asking for the first plays what is due. That is O(log n) a change, and a crossing is paid
+ * for once.
  */
 #include "engine/core/wait_queue.h"
 
@@ -102,7 +103,7 @@ bool wait_before(const struct wait_node *a, const struct wait_node *b, int64_t n
     return a->id < b->id;
 }
 
-/* When `behind`, which falls faster, passes `first`; INT64_MAX: never. */
+/* Returns when `behind`, which falls faster, passes `first`; INT64_MAX: never. */
 static int64_t crossing_us(const struct wait_node *first, const struct wait_node *behind,
                            int64_t now_us)
 {
@@ -111,7 +112,7 @@ static int64_t crossing_us(const struct wait_node *first, const struct wait_node
     double gap = order_rank_at(&behind->rank, now_us) - order_rank_at(&first->rank, now_us);
     double us = gap / closing * 1e6;
     if (!(us < 9e17)) return INT64_MAX;
-    /* The rounding of both ranks, in time. */
+    /* Allows for the rounding of both ranks, expressed as time. */
     double early = EARLY_US + us * 1e-9;
     int64_t ahead = us > early ? (int64_t)(us - early) : 0;
     return now_us + (ahead > 0 ? ahead : 1);

@@ -1,10 +1,10 @@
-/* wait_queue.h - who waits, and who is first now: a kinetic tournament over ranks that are lines.
+/* wait_queue.h - finds the first waiting session: a kinetic tournament over ranks linear in time.
  *
  * Layer:    engine/core (policies/order/order.h, base/core)
  * Threads:  the device thread, or the simulator
  * Lifetime: nodes are embedded in sessions; a queue neither frees nor keeps them
- * Rules:    (1) the first is what a walk over all nodes with order_rank_at, tie and id would find,
- *               at any time, in any order of calls
+ * Rules:    (1) the first is the node that a walk over all of them by order_rank_at, tie and id
+ *               would find, at any time, in any order of calls
  *           (2) only wait_queue_reserve takes memory; put never fails
  */
 #pragma once
@@ -28,12 +28,12 @@ struct wait_queue {
 
 void wait_queue_fini(struct wait_queue *q);
 
-/* Room for `count` nodes in all. -ENOMEM. */
+/* Reserves room for `count` nodes in all. -ENOMEM. */
 int wait_queue_reserve(struct wait_queue *q, uint32_t count);
 
 void wait_queue_put(struct wait_queue *q, struct wait_node *n); /* with its rank and id set */
 void wait_queue_remove(struct wait_queue *q, struct wait_node *n);
 struct wait_node *wait_queue_first(struct wait_queue *q, int64_t now_us); /* NULL: empty */
 
-/* Whether `a` goes before `b` at this time. */
+/* Returns true if `a` goes before `b` at this time. */
 bool wait_before(const struct wait_node *a, const struct wait_node *b, int64_t now_us);

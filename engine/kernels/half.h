@@ -1,7 +1,7 @@
-/* half.h - 16-bit floats as plain C, for loading, for op_ref and where no kernel is at hand.
+/* half.h - converts 16-bit floats in plain C, for loading, for op_ref and where there is no kernel.
  *
- * Layer: engine/kernels (libc). Pure. Same results as the F16C instructions, NaN payloads aside;
- * _Float16 would do too, but not every compiler that we build with has it.
+ * Layer: engine/kernels (libc). Pure. Gives the results of the F16C instructions, NaN payloads
+ * aside; _Float16 would do too, but not every compiler that we build with has it.
  */
 #pragma once
 #include <stdint.h>

@@ -1,4 +1,4 @@
-/* kv_layout.h - where the K and V of a token lie in a page.
+/* kv_layout.h - says where the K and V of a token lie in a page.
  *
  * Layer:  engine/kernels (base/core). Inline and pure.
  * Layout: a page holds `page_tokens` tokens of all layers and KV heads, in blocks of KV_BLOCK
@@ -28,13 +28,13 @@ static inline size_t kv_element_bytes(enum kv_type type)
     return type == KV_F16 ? 2 : 4;
 }
 
-/* K or V of one block of one head. */
+/* Returns the bytes of K, or of V, of one block of one head. */
 static inline size_t kv_block_bytes(const struct kv_layout *l)
 {
     return KV_BLOCK * l->head_dim * kv_element_bytes(l->type);
 }
 
-/* All K, or all V, of one head of one layer in a page. */
+/* Returns the bytes of all K, or all V, of one head of one layer in a page. */
 static inline size_t kv_half_bytes(const struct kv_layout *l)
 {
     return l->page_tokens / KV_BLOCK * kv_block_bytes(l);
@@ -45,14 +45,14 @@ static inline size_t kv_page_bytes(const struct kv_layout *l)
     return (size_t)l->n_layers * l->n_kv_heads * 2 * kv_half_bytes(l);
 }
 
-/* Offset in a page of the K of (layer, head); its V lies kv_half_bytes behind. */
+/* Returns the offset in a page of the K of (layer, head); its V lies kv_half_bytes behind. */
 static inline size_t kv_head_offset(const struct kv_layout *l, uint32_t layer, uint32_t head)
 {
     return ((size_t)layer * l->n_kv_heads + head) * 2 * kv_half_bytes(l);
 }
 
-/* The block of a (layer, head) that holds absolute position 16 * block. `head` is the address
- * of that head in page 0. */
+/* Returns the block of a (layer, head) that holds absolute position 16 * block. `head` is the
+ * address of that head in page 0. */
 static inline char *kv_block_at(const struct kv_layout *l, char *head, size_t page_bytes,
                                 const uint32_t *page_table, uint32_t block)
 {

@@ -1,13 +1,13 @@
-/* op.h - what a model computes, as a table of functions: one row an instruction set.
+/* op.h - lists the operations of a model as a table of functions: one entry an instruction set.
  *
  * Layer:    engine/kernels (base/core)
  * Threads:  all operations are pure functions of their arguments; threads share nothing but
  *           what they are given
- * Equality: within a row of the table, an output element is computed by the same operations in
+ * Equality: within an entry of the table, an output element is computed by the same operations in
  *           the same order whatever else is computed in the same call: the number of tokens, the
  *           split into calls and the pages do not matter. op_ref is the truth that the other
- *           rows are tested against (they round differently); it is also what runs on a
- *           processor for which there is no row.
+ *           entries are tested against (they round differently); it also runs on a processor for
+ *           which there is no entry.
  * Strides:  in floats. A row of activations of n values is activation_stride(n) long: padded to
  *           whole vectors, and shifted so that rows of a power of two do not fall into the same
  *           cache sets.
@@ -18,7 +18,7 @@
 
 #include <stdbool.h>
 
-#define ATTEND_ROWS_MAX 12 /* of any row of the table: what fits the registers of AVX-512 */
+#define ATTEND_ROWS_MAX 12 /* of any entry of the table: what fits the registers of AVX-512 */
 
 static inline size_t activation_stride(uint32_t n)
 {
@@ -57,12 +57,12 @@ struct attend {
 
 struct ops {
     const char *name;     /* as in --kernels */
-    const char *numerics; /* changes whenever a result of this row may change */
+    const char *numerics; /* changes whenever a result of this entry may change */
     const char *about;
     bool (*supported)(void);
 
-    /* Tiles [tile_first, tile_first + tile_count) of all tokens. `scratch`: OP_SCRATCH_BYTES,
-     * aligned to 64, of the calling thread. */
+    /* Computes tiles [tile_first, tile_first + tile_count) of all tokens. `scratch`:
+     * OP_SCRATCH_BYTES, aligned to 64, of the calling thread. */
     void (*gemm)(const struct gemm *g, uint32_t tile_first, uint32_t tile_count, void *scratch);
 
     /* y = x / sqrt(mean(x^2) + eps) * w */
@@ -85,8 +85,8 @@ struct ops {
     void (*attend)(const struct attend *a, void *scratch);
 };
 
-/* Per thread: the dequantised panel of gemm (32 rows x 512), or op_ref's row; attention's
- * queries, scores and outputs. */
+/* Scratch of each thread: the dequantised panel of gemm (32 rows x 256), or op_ref's row;
+ * attention's queries, scores and outputs. */
 #define OP_SCRATCH_BYTES ((size_t)256 << 10)
 #define OP_COLS_MAX (OP_SCRATCH_BYTES / sizeof(float)) /* op_ref keeps a row of a matrix there */
 
@@ -100,9 +100,9 @@ extern const struct ops op_avx512;
 extern const struct ops *const ops_table[];
 
 const struct ops *ops_best(void);
-const struct ops *ops_find(struct str name); /* NULL: no such row; ask supported() yourself */
+const struct ops *ops_find(struct str name); /* NULL: no such entry; does not ask supported() */
 
-/* May this processor run a row of ops_table? */
+/* Return true if this processor can run the entry of that name. */
 
 bool op_avx2_supported(void);
 bool op_avx512_supported(void);

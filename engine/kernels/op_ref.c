@@ -1,10 +1,11 @@
-/* op_ref.c - every operation as its formula says, in plain C and double: the slow truth.
+/* op_ref.c - computes every operation by its formula, in plain C and double: the slow reference.
  *
- * Tests compare the fast rows with it; processors without a row of their own run it. Nothing is
- * blocked, fused or approximated here, and softmax takes its two passes.
+ * Tests compare the fast entries with it; processors without an entry of their own run it. Nothing
+ * is blocked, fused or approximated here, and softmax takes its two passes.
  *
- * The table of kernel sets comes last, with the test of which sets this processor runs: here and not in
- * their own files, which are compiled for the instruction set that is asked about. */
+ * The table of kernel sets comes last, with the test of which sets this processor runs. The test is
+ * not in the sets' own files, because those are compiled for the very instruction set that it asks
+ * about. */
 #include "engine/kernels/half.h"
 #include "engine/kernels/op.h"
 
@@ -63,7 +64,8 @@ static void ref_silu_mul(float *gate, const float *up, uint32_t n)
     }
 }
 
-/* Element (d, lane) of a K block and (lane, d) of a V block, see kv_layout.h. */
+/* Return the index of element (d, lane) of a K block and (lane, d) of a V block, see
+ * kv_layout.h. */
 static size_t k_index(uint32_t d, uint32_t lane)
 {
     return (size_t)d * KV_BLOCK + lane;
@@ -155,8 +157,8 @@ const struct ops op_ref = {
 #ifdef MUSTER_X86
 #    include <cpuid.h>
 
-/* __builtin_cpu_supports also asks the operating system whether it saves the registers; it
- * knows no "f16c" in every compiler. */
+/* Asks CPUID, because __builtin_cpu_supports does not know "f16c" in every compiler. For the other
+ * sets that function also asks the operating system whether it saves the registers. */
 static bool has_f16c(void)
 {
     unsigned eax, ebx, ecx, edx;

@@ -1,7 +1,7 @@
-/* weight.c - packing of weights into tiles, one row of the table a type.
+/* weight.c - packs weights into tiles, by a table with one row a type.
  *
- * A new type is a row here, a loader in cpu/product.h and nothing else: op_ref reads every type
- * through tile_row. */
+ * A new type takes an enumerator, a row and a name here and a loader in cpu/product.h; op_ref reads
+ * every type through tile_row. */
 #include "engine/kernels/weight.h"
 
 #include "engine/kernels/half.h"

@@ -1,4 +1,4 @@
-/* weight.h - a matrix of the model as it lies in memory, and the table of its element types.
+/* weight.h - describes a matrix of the model in memory, and the table of element types.
  *
  * Layer:    engine/kernels (base/core)
  * Threads:  immutable once packed
@@ -24,20 +24,20 @@ struct weight_type {
     uint32_t gguf_id;
     uint32_t block_elements;
     uint32_t block_bytes;
-    /* `count` elements of a row as in the file; a multiple of block_elements. */
+    /* Converts `count` elements of a row as in the file; a multiple of block_elements. */
     void (*to_f32)(const char *row, uint32_t count, float *ret);
     /* Packs `rows` (1..TILE_ROWS) rows of `cols` elements, as in the file, into one tile. */
     void (*pack)(const char *data, uint32_t rows, uint32_t cols, char *ret_tile);
-    /* Row `lane` of a tile. */
+    /* Writes row `lane` of a tile as F32. */
     void (*tile_row)(const char *tile, uint32_t lane, uint32_t cols, float *ret);
 };
 
 extern const struct weight_type weight_types[WEIGHT_TYPE_COUNT];
 
-/* NULL for an id that is not in the table. */
+/* Returns NULL for an id that is not in the table. */
 const struct weight_type *weight_type_of_gguf(uint32_t gguf_id, enum weight_type_id *ret);
 
-/* "F32, F16, BF16, Q8_0", for messages. */
+/* Returns "F32, F16, BF16, Q8_0", for messages. */
 const char *weight_type_names(void);
 
 struct weight {
@@ -62,5 +62,5 @@ static inline size_t weight_tile_bytes(const struct weight *w)
     return TILE_ROWS * weight_row_bytes(w->type, w->cols);
 }
 
-/* Row `row` as F32: the embedding of a token. */
+/* Writes row `row` as F32, as for the embedding of a token. */
 void weight_row(const struct weight *w, uint32_t row, float *ret);

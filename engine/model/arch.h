@@ -1,9 +1,9 @@
-/* arch.h - model architectures: one struct, one file, one row of arch_table each.
+/* arch.h - defines a model architecture: one struct, one file, one entry of arch_table each.
  *
  * Layer:    engine/model (engine/kernels, base/core)
  * Contract: an architecture reads its keys and tensors through the loader and then computes
  *           steps. It claims every tensor of the file and knows every key below its own name:
- *           what is left over refuses the file, for it could change the result.
+ *           a file with any other is refused, for it could change the result.
  */
 #pragma once
 #include "base/core/arena.h"
@@ -35,7 +35,7 @@ struct kv_store {
     uint32_t pages;
 };
 
-/* One step as an architecture sees it: items that were checked. */
+/* One step as an architecture gets it; the items were checked. */
 struct arch_step {
     struct kv_store *kv;
     struct workers *workers;
@@ -50,7 +50,7 @@ struct model_arch {
     const char *about;
     /* Reads geometry into m->info and weights into m->arch_model. */
     int (*load)(struct loader *l, struct model *m, struct err *err);
-    /* Memory for steps of up to tokens_max tokens and seqs_max items. */
+    /* Takes memory for steps of up to tokens_max tokens and seqs_max items. */
     int (*state_new)(const struct model *m, uint32_t tokens_max, uint32_t seqs_max, void **ret);
     void (*state_free)(void *state);
     void (*step)(const struct model *m, void *state, const struct arch_step *step);

@@ -1,4 +1,4 @@
-/* arch_llama.c - the Llama architecture: RMSNorm, rotary positions, grouped queries, SwiGLU.
+/* arch_llama.c - computes Llama models: RMSNorm, rotary positions, grouped queries, SwiGLU.
  *
  *     x  = embedding[id]
  *     x += Wo attend(rope(Wq n), rope(Wk n), Wv n)    n = rms_norm(x) * attn_norm
@@ -6,10 +6,10 @@
  *     logits = Wout (rms_norm(x) * output_norm)       Wout is the embedding when absent
  *
  * RoPE turns adjacent pairs (2i, 2i + 1): GGUF files of this architecture have the rows of Wq
- * and Wk permuted so.
+ * and Wk permuted for that.
  *
  * The last layer computes keys and values of all tokens, but everything behind them only for the
- * tokens whose logits somebody wants: a sixth of the prefill of a model of six layers. */
+ * tokens that need logits: that saves a sixth of the prefill of a model of six layers. */
 #include "engine/model/arch.h"
 
 #include <math.h>
@@ -40,11 +40,11 @@ static int llama_load(struct loader *l, struct model *model, struct err *err);
 
 /* ---- the memory of a step */
 
-/* A row of activations: the token it stands for. After the last layer's keys and values only
- * the rows that end in logits are left. */
+/* The token that a row of activations stands for. After the last layer's keys and values only the
+ * rows that end in logits are left. */
 struct llama_row {
     uint32_t item;
-    uint32_t token; /* of the step, finds its angles */
+    uint32_t token; /* its index in the step, finds its angles */
     uint32_t position;
     uint32_t id;
 };
@@ -71,7 +71,8 @@ struct llama_state {
     uint32_t row_count, run_count, attend_units;
 };
 
-/* With base NULL only counts: the same lines size the memory and hand it out. */
+/* Hands out the memory at `base` and returns its bytes. With base NULL it only counts, so that the
+ * same lines size the memory. */
 static size_t lay_out(struct llama_state *s, const struct model *model, char *base, uint32_t tokens,
                       uint32_t seqs)
 {
@@ -205,7 +206,7 @@ static void rope_q_unit(void *arg, uint32_t unit, uint32_t thread)
     }
 }
 
-/* This layer's and KV head's K in page 0. */
+/* Returns the address of this layer's and KV head's K in page 0. */
 static char *kv_head(const struct llama_state *s, uint32_t head)
 {
     struct kv_store *kv = s->step->kv;
@@ -348,7 +349,8 @@ static uint32_t run_blocks(const struct llama_state *s, const struct llama_run *
     return ceil_div_u32(run->count * attend_group(s), s->model->ops->attend_rows);
 }
 
-/* Unit numbers go through runs, KV heads and blocks of query rows. */
+/* Computes one unit of attention. Units are numbered by run, then KV head, then block of query
+ * rows. */
 static void attend_unit(void *arg, uint32_t unit, uint32_t thread)
 {
     struct llama_state *s = arg;
@@ -384,7 +386,7 @@ static void attend_unit(void *arg, uint32_t unit, uint32_t thread)
     s->model->ops->attend(&a, s->step->scratch[thread]);
 }
 
-/* Runs from rows: consecutive rows of an item are consecutive positions. */
+/* Builds the runs from the rows: consecutive rows of an item are consecutive positions. */
 static void find_runs(struct llama_state *s)
 {
     s->run_count = s->attend_units = 0;
@@ -438,7 +440,7 @@ static void keep_wanted(struct llama_state *s)
     find_runs(s);
 }
 
-/* The last token's state of every item that asks for it. */
+/* Folds the last token's state of every item that asks for it. */
 static void fold_hidden(const struct llama_state *s, const float *rows)
 {
     for (uint32_t i = 0; i < s->run_count; i++) {
@@ -510,7 +512,7 @@ const struct model_arch arch_llama = {
     .step = llama_step,
 };
 
-/* A Llama from its file: geometry, rotary angles, weights.
+/* Loading reads a Llama from its file: geometry, rotary angles, weights.
  *
  * Linear scaling and a table of factors (rope_freqs.weight) are computed into the angles; other
  * scalings are refused. */
@@ -588,7 +590,7 @@ static int load_geometry(struct loader *l, struct model_info *info, struct llama
     return rc;
 }
 
-/* The factor by which positions shrink: 1, or linear scaling's. */
+/* Reads the factor that positions are divided by: 1, or that of linear scaling. */
 static int load_scaling(struct loader *l, double *ret, struct err *err)
 {
     struct str type = STR("none");

@@ -1,12 +1,12 @@
-/* gguf.c - the reader of gguf.h: one forward pass over header, metadata and tensor table.
+/* gguf.c - reads GGUF files in one forward pass over header, metadata and tensor table.
  *
  *     "GGUF" u32 version, u64 tensors, u64 values,
  *     value:  string key, u32 type, value          string: u64 length, bytes
  *     tensor: string name, u32 n_dims, u64 dims[], u32 type, u64 offset from the data
  *     padding to the alignment, data
  *
- * A count is refused when that many of the smallest entries would not fit in what is left of the
- * file: memory is at most a small multiple of the file's size whatever the file says. */
+ * A count is refused if that many of the smallest entries would not fit in the rest of the file, so
+ * that memory is at most a small multiple of the file's size, whatever the file says. */
 #include "engine/model/gguf.h"
 
 #include "base/core/arena.h"
@@ -398,7 +398,7 @@ static int tensor_type(struct gguf_cursor *c, uint32_t id, enum weight_type_id *
                    weight_type_names());
 }
 
-/* Elements and bytes from dims and type; nothing may wrap. */
+/* Computes elements and bytes from dims and type; refuses sizes that would wrap. */
 static int tensor_size(struct gguf_cursor *c, struct gguf_tensor *t)
 {
     const struct weight_type *type = &weight_types[t->type];
@@ -471,7 +471,8 @@ static int take_tensors(struct gguf_cursor *c, struct gguf *g, struct gguf_tenso
     return 0;
 }
 
-/* Offsets become absolute; every tensor is aligned, inside the file and apart from the others. */
+/* Makes offsets absolute and sorts by name; refuses a tensor that is not aligned, not inside the
+ * file, not apart from the others or there twice. */
 static int place_tensors(struct gguf_cursor *c, struct gguf_tensor *tensors, size_t count,
                          uint32_t alignment)
 {

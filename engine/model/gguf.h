@@ -1,4 +1,4 @@
-/* gguf.h - the GGUF v3 container: metadata and tensor table of a model file, fully checked.
+/* gguf.h - parses GGUF v3: metadata and tensor table of a model file, fully checked.
  *
  * Layer:    engine/model (engine/kernels for the tensor types, base/core)
  * Lifetime: everything lives in the struct gguf's arena until gguf_free; the source is only
@@ -6,7 +6,7 @@
  * Trust:    none. A file may come from anywhere. Every count is compared with what the rest of
  *           the file could hold before anything is allocated, all arithmetic is checked before
  *           padding, keys and tensor names are unique, tensors lie inside the file, aligned and
- *           apart. What passes needs no second look.
+ *           apart. Callers need not check a parsed file again.
  * Reads:    through a callback with offset and length (pread, or memory in tests and the
  *           fuzzer). Not mmap: a file that is cut while we run would be a SIGBUS, and packing
  *           copies the weights anyway.
@@ -32,8 +32,8 @@
 struct gguf_source {
     const char *name; /* for messages */
     uint64_t bytes;
-    /* All `len` bytes at `offset`, or a negative errno with a sentence. Never asked beyond
-     * `bytes`. */
+    /* Reads all `len` bytes at `offset`, or returns a negative errno with a sentence. Never
+     * called beyond `bytes`. */
     int (*read)(void *ctx, uint64_t offset, void *data, size_t len, struct err *err);
     void *ctx;
 };
@@ -91,24 +91,24 @@ struct gguf {
     struct gguf_memory *memory;
 };
 
-/* -EINVAL: not a well-formed GGUF v3 file, with what and where; -ENOTSUP: a version or tensor
- * type that we do not read; -E2BIG: a bound above; -ENOMEM; or what the source's read returned.
- * Every sentence starts with the source's name. */
+/* Parses metadata and tensor table. -EINVAL: not a well-formed GGUF v3 file, with what and where;
+ * -ENOTSUP: a version or tensor type that we do not read; -E2BIG: a bound above is exceeded;
+ * -ENOMEM; or what the source's read returned. Every sentence starts with the source's name. */
 int gguf_parse(const struct gguf_source *source, struct gguf **ret, struct err *err);
 void gguf_free(struct gguf *g);
 CLEANUP_FREEP(gguf, struct gguf)
 
-/* NULL when absent. */
+/* Return NULL if absent. */
 const struct gguf_value *gguf_find(const struct gguf *g, struct str key);
 const struct gguf_tensor *gguf_tensor_find(const struct gguf *g, struct str name);
 
-/* Values by key. -ENOENT when the key is absent (with a sentence, for callers who need it);
- * -EINVAL when it is of another type or out of range. Integers may be stored in any width. */
+/* Read a value by key. -ENOENT: the key is absent (with a sentence, for callers that need it);
+ * -EINVAL: it is of another type or out of range. Integers may be stored in any width. */
 int gguf_get_u32(const struct gguf *g, const char *key, uint32_t *ret, struct err *err);
 int gguf_get_f32(const struct gguf *g, const char *key, float *ret, struct err *err); /* finite */
 int gguf_get_bool(const struct gguf *g, const char *key, bool *ret, struct err *err);
 int gguf_get_str(const struct gguf *g, const char *key, struct str *ret, struct err *err);
-/* An array whose items are of `type`. */
+/* Reads an array of items of `type`. */
 int gguf_get_array(const struct gguf *g, const char *key, enum gguf_type type,
                    const struct gguf_value **ret, struct err *err);
 
@@ -120,6 +120,6 @@ struct gguf_file {
 int gguf_file_open(const char *path, struct gguf_file *ret, struct err *err);
 void gguf_file_close(struct gguf_file *f);
 
-/* SHA-256 over the SHA-256 of each MiB of the source, as SHA256_HEX digits and a NUL: one pass
- * with one MiB of memory over files of any size. */
+/* Writes the SHA-256 over the SHA-256 of each MiB of the source, as SHA256_HEX digits and a NUL:
+ * one pass with one MiB of memory over files of any size. */
 int gguf_digest(const struct gguf_source *source, char *ret_hex, struct err *err);

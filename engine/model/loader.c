@@ -1,4 +1,4 @@
-/* loader.c - from the file's tensors to packed weights.
+/* loader.c - reads tensors from the file and packs them as weights.
  *
  * All weights lie in one anonymous mapping, with huge pages where the system has them: a decode
  * step walks through all of it, and with 4 KiB pages that costs a TLB miss every page. */
@@ -15,7 +15,8 @@
 #define READ_BYTES ((size_t)1 << 20) /* rows are read in tiles, about this much at a time */
 #define KEY_MAX 128
 
-/* What the tensor takes when packed; as a matrix or as floats, whichever is more. */
+/* Adds to *total the bytes of the packed tensor: floats if it has one dimension, else a matrix.
+ * Returns false if they overflow. */
 static bool packed_bytes(const struct gguf_tensor *t, size_t *total)
 {
     const struct weight_type *type = &weight_types[t->type];
@@ -44,7 +45,7 @@ int loader_init(struct loader *l, const struct gguf *g, const struct gguf_source
         memory = mmap(NULL, total, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (memory == MAP_FAILED)
         return err_set(err, -ENOMEM, "%s: no memory for %zu bytes of weights", source->name, total);
-    madvise(memory, total, MADV_HUGEPAGE); /* a wish: without it all still works */
+    madvise(memory, total, MADV_HUGEPAGE); /* a hint: all works without it */
     m->weights = memory;
     m->weights_bytes = total;
     *l = (struct loader){ .gguf = g, .source = source, .model = m, .tensor_taken = taken };
@@ -60,7 +61,7 @@ static const char *full_key(const struct loader *l, const char *name, char key[K
     return key;
 }
 
-/* True when the caller should go on to read the key: it is there, or must be. */
+/* Returns true if the caller should read the key: it is there, or must be. */
 static bool wanted(const struct loader *l, const char *key, bool required)
 {
     return required || gguf_find(l->gguf, str_from(key)) != NULL;

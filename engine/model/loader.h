@@ -1,4 +1,4 @@
-/* loader.h - what an architecture uses to take keys and tensors out of a GGUF file.
+/* loader.h - takes keys and tensors out of a GGUF file for an architecture.
  *
  * Layer:  engine/model
  * Errors: sentences name the file, the key or tensor, and what was expected
@@ -21,14 +21,14 @@ struct loader {
 int loader_init(struct loader *l, const struct gguf *g, const struct gguf_source *source,
                 struct model *m, struct err *err);
 
-/* The key "ARCH.name". Absent: *ret stays, and that is an error only when `required`. */
+/* Read the key "ARCH.name". If it is absent *ret stays, which is an error only if `required`. */
 int loader_u32(struct loader *l, const char *name, bool required, uint32_t min, uint32_t max,
                uint32_t *ret, struct err *err);
 int loader_f32(struct loader *l, const char *name, bool required, float *ret, struct err *err);
 int loader_str(struct loader *l, const char *name, struct str *ret, struct err *err);
 
-/* What may stand below "ARCH.": keys that are read, keys that say nothing about the result
- * (with IGNORED), and keys that must be 0 or false. */
+/* Kinds of keys below "ARCH.": those that are read, those that say nothing about the result
+ * (IGNORED), and those that must be 0 or false (ZERO). */
 enum key_use { KEY_READ, KEY_IGNORED, KEY_ZERO };
 struct key_rule {
     const char *name;
@@ -43,7 +43,7 @@ bool loader_has(const struct loader *l, const char *tensor);
 int loader_matrix(struct loader *l, const char *tensor, uint32_t rows, uint32_t cols,
                   struct weight *ret, struct err *err);
 
-/* A tensor of one dimension as floats; they live as long as the model. */
+/* Reads a tensor of one dimension as floats; they live as long as the model. */
 int loader_vector(struct loader *l, const char *tensor, uint32_t count, const float **ret,
                   struct err *err);
 

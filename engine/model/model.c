@@ -56,7 +56,8 @@ static struct str base_name(const char *path)
     return str_from(slash ? slash + 1 : path);
 }
 
-/* What the file says about itself, copied out of the metadata, which is dropped. */
+/* Copies the name and the chat template out of the metadata, which is freed after loading, and
+ * fills in what follows from kernels, storage type and geometry. */
 static int read_identity(struct model *m, const struct gguf *g, const char *path, struct err *err)
 {
     struct model_info *info = &m->info;
@@ -131,7 +132,8 @@ const struct model_info *model_info(const struct model *m)
     return &m->info;
 }
 
-/* The top bit of a multiplicative hash (Knuth): signs of neighbours are unrelated. */
+/* Returns a sign from the top bit of a multiplicative hash (Knuth): those of neighbours are
+ * unrelated. */
 static float sign_of(uint32_t i)
 {
     return (i * 2654435761u ^ (i * 40503u) >> 7) & 0x80000000u ? -1.0f : 1.0f;
@@ -144,10 +146,9 @@ void hidden_fold(const float *x, uint32_t count, float ret[MODEL_HIDDEN])
         ret[i % MODEL_HIDDEN] += sign_of(i) * x[i];
 }
 
-/* The memory of all pages, and the names of storage types.
+/* A KV store holds the memory of all pages in one anonymous mapping.
  *
- * One anonymous mapping: pages that were never used cost no memory, and what was never written
- * is zero. */
+ * The mapping is resident from the start, and memory that was never written is zero. */
 
 static const char *const kv_type_names[KV_TYPE_COUNT] = { [KV_F16] = "f16", [KV_F32] = "f32" };
 

@@ -1,4 +1,4 @@
-/* model.h - a language model on this machine's processor: weights in, logits out.
+/* model.h - runs a language model on this machine's processor: weights in, logits out.
  *
  * Layer:    engine/model (engine/kernels, base/text, base/core)
  * Threads:  struct model is immutable after model_load: any thread may read it. A kv_store and
@@ -10,7 +10,7 @@
  *           table and page size, with any number of threads. This holds within one numerics id.
  *           It rests on: every output element sums over k in ascending order with one
  *           accumulator; softmax goes through tiles of fixed size by absolute position; K
- *           (rotated) and V are read back from the store, so rounded to its type, always.
+ *           (rotated) and V are always read back from the store, rounded to its type.
  */
 #pragma once
 #include "base/core/err.h"
@@ -34,13 +34,13 @@ const char *kv_type_name(enum kv_type type); /* "f16", "f32" */
 /* { 0 } is a good default: the fastest kernels of this machine, K and V in F16. */
 struct model_load_options {
     enum kv_type kv_type;
-    const char *kernels; /* name of a row of ops_table ("ref", "avx2", "avx512"); NULL: the best */
+    const char *kernels; /* name in ops_table ("ref", "avx2", "avx512"); NULL: the best */
 };
 
 struct model_info {
     struct str name;             /* general.name, or the file's name without folder */
     struct str architecture;     /* "llama" */
-    struct str kernels;          /* the row of ops_table in use */
+    struct str kernels;          /* the entry of ops_table in use */
     struct str template_source;  /* tokenizer.chat_template; empty when the file has none */
     char digest[SHA256_HEX + 1]; /* of the file: SHA-256 over the SHA-256 of each MiB */
     char numerics[64];           /* equality holds between engines of one numerics id */
@@ -69,29 +69,30 @@ CLEANUP_FREEP(model, struct model)
 /* Lives as long as the model. */
 const struct model_info *model_info(const struct model *m);
 
-/* KV memory: `pages` pages of `page_tokens` tokens, page-major (a page is one contiguous piece
- * with all layers). All memory is reserved here (and touched only when used). -EINVAL for a
- * page size that is not a multiple of KV_PAGE_GRANULE; -ENOMEM. */
+/* Reserves KV memory: `pages` pages of `page_tokens` tokens, page-major (a page is one contiguous
+ * piece with all layers). All of it is resident from here on. -EINVAL for a page size that is not a
+ * multiple of KV_PAGE_GRANULE; -ENOMEM. */
 int kv_store_new(const struct model *m, uint32_t pages, uint32_t page_tokens, struct kv_store **ret,
                  struct err *err);
 void kv_store_free(struct kv_store *kv);
 CLEANUP_FREEP(kv_store, struct kv_store)
 
-/* All of a page's K and V: for copy on write, and to and from a store that is the swap space, made
- * for the same model and page size. Between steps only. */
+/* Copies all K and V of a page: for copy on write, and to and from a store that is the swap space,
+ * made for the same model and page size. Between steps only. */
 void kv_store_copy_page(struct kv_store *dst, uint32_t to, const struct kv_store *src,
                         uint32_t from);
 
-/* How its pages lie in memory, the same between engines of one model, type and page size; and the
- * kv_page_bytes of one, to copy out and in. Between steps only. */
+/* kv_store_layout returns how pages lie in memory, the same between engines of one model, type and
+ * page size; kv_store_page and kv_store_write_page copy the kv_page_bytes of one page out and in.
+ * Between steps only. */
 const struct kv_layout *kv_store_layout(const struct kv_store *kv);
 const char *kv_store_page(const struct kv_store *kv, uint32_t page);
 void kv_store_write_page(struct kv_store *kv, uint32_t page, const void *bytes);
 
-/* `count` consecutive tokens of one sequence, the first at `position`. The K and V of positions
- * before it are in the store already (prefix hit or earlier chunk); theirs are written by the
- * step. page_table[i] holds positions [i * page_tokens, (i + 1) * page_tokens). No other item of
- * the same step may write to a page of this table, or read what this item writes. */
+/* An item is `count` consecutive tokens of one sequence, the first at `position`. The K and V of
+ * positions before it are in the store already (prefix hit or earlier chunk); the step writes those
+ * of the item. page_table[i] holds positions [i * page_tokens, (i + 1) * page_tokens). No other
+ * item of the same step may write to a page of this table, or read what this item writes. */
 struct batch_item {
     const uint32_t *ids;
     uint32_t count; /* at least 1 */
@@ -107,7 +108,7 @@ struct model_runner_options {
     uint32_t tokens_max;   /* tokens of all items of one step; at least seqs_max */
     uint32_t seqs_max;     /* items of one step */
     uint32_t threads;      /* with the calling thread; 0 and 1: no worker threads */
-    uint32_t hidden_layer; /* whose output items may ask for, from 1; 0: the last, normalised */
+    uint32_t hidden_layer; /* that `hidden` is read behind, from 1; 0: the last, normalised */
 };
 
 /* Takes all scratch memory of a step, so that model_step does not allocate. */
@@ -117,7 +118,7 @@ int model_runner_new(const struct model *m, struct kv_store *kv,
 void model_runner_free(struct model_runner *r);
 CLEANUP_FREEP(model_runner, struct model_runner)
 
-/* One forward pass over all items. Blocks until the logits are there. -EINVAL, before anything
+/* Runs one forward pass over all items; blocks until the logits are there. -EINVAL, before anything
  * was computed, for an id outside the vocabulary, a position outside context or page table, a
  * page outside the store, or more items or tokens than the runner was made for. */
 int model_step(struct model_runner *r, const struct batch_item *items, uint32_t count,

@@ -1,4 +1,4 @@
-/* runner.c - one step: the items are checked here, computed by the architecture. */
+/* runner.c - runs one step: checks the items and has the architecture compute them. */
 #include "engine/model/arch.h"
 
 #include <stdlib.h>

@@ -1,7 +1,7 @@
 /* vocab_gguf.c - reads tokenizer.ggml.* into struct vocab_parts.
  *
- * Optional keys may be absent, but a key that is there and of another type refuses the file:
- * a tokenizer that is nearly right gives answers that are nearly right. */
+ * Optional keys may be absent, but a file is refused if a key is there with another type:
+ * a tokenizer that is slightly wrong gives output that is slightly wrong. */
 #include "engine/model/vocab_gguf.h"
 
 #include "base/core/bits.h"

@@ -1,13 +1,13 @@
-/* workers.c - one word hands out work: the number of units that nobody has claimed yet.
+/* workers.c - hands out work by one word: the number of units that are not claimed yet.
  *
  *     ticket      units left to claim; claimed by compare-and-swap to one less. Sleepers wait
  *                 while it is 0; WORKERS_STOP ends the threads
  *     unfinished  units claimed or not that are not done; the caller waits until it is 0
  *
  * The loop's description (fn, arg, units) is plain memory: it is written while ticket and
- * unfinished are 0, published by the store to ticket, and read only by who has claimed a unit,
- * whose loop cannot end before that unit is done. A claim that was read from an older loop's
- * ticket and succeeds on a newer one is a claim of the newer one, as it should be.
+ * unfinished are 0, published by the store to ticket, and read only by a thread that has
+ * claimed a unit: the loop cannot end before that unit is done. A claim that read the ticket of an
+ * older loop and succeeds on that of a newer one is a claim of the newer one, as it should be.
  *
  * Rejected: a fixed share a thread with a barrier. On shared cores one descheduled thread then
  * holds up all (measured elsewhere at a factor of 20); with claims it holds up one unit. */

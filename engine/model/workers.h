@@ -1,11 +1,11 @@
-/* workers.h - threads that share out the units of one step's loops.
+/* workers.h - runs the units of one step's loops on several threads.
  *
  * Layer:    engine/model (base/core)
  * Threads:  workers_run is for one thread at a time; it works itself as thread 0
  * Cost:     with one thread, or one unit, a loop of plain calls. Otherwise one store to start,
  *           and idle workers spin for some microseconds before they sleep: cores are shared,
- *           and whoever spins through another's time slice slows both
- * Equality: which thread takes a unit is open; what a unit computes must not depend on it
+ *           and a thread that spins in another's time slice slows both
+ * Equality: any thread may take any unit; the result of a unit must not depend on which
  */
 #pragma once
 #include "base/core/err.h"
@@ -15,10 +15,11 @@
 
 struct workers;
 
-/* Unit `unit` of a loop, on thread `thread` (0 .. threads - 1). */
+/* Computes unit `unit` of a loop, on thread `thread` (0 .. threads - 1). */
 typedef void (*worker_fn)(void *arg, uint32_t unit, uint32_t thread);
 
-/* threads: with the caller; 0 counts as 1. -ENOMEM, or why a thread could not start. */
+/* Starts the threads. `threads` includes the caller; 0 counts as 1. -ENOMEM, or the error of a
+ * thread that could not start. */
 int workers_new(uint32_t threads, struct workers **ret, struct err *err);
 void workers_free(struct workers *w);
 CLEANUP_FREEP(workers, struct workers)

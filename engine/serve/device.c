@@ -1,4 +1,4 @@
-/* device.c - mailbox, step, mail, throttle, again.
+/* device.c - loops over the mailbox, a step, the mail and the throttle.
  *
  *     HTTP thread                          device thread
  *     device_submit ── in ──────────────►  sched_submit
@@ -7,11 +7,11 @@
  *     on_mail       ◄── loop_post ── out   one post a step for all jobs that changed
  *
  * The lock is held to splice lists and to append a token to a mail, never across a step, so the
- * HTTP thread waits for microseconds at most. Tokens are published before the share of the CPU is
- * slept off: throttling costs throughput, not latency of what is done already.
+ * HTTP thread waits for microseconds at most. Tokens are published before the thread sleeps to
+ * keep its CPU share: throttling costs throughput, not latency of tokens that are done.
  *
- * Steps below full speed are not learned from. The engine plans by what it has learned, stretched by
- * its clock; it reports both, so that scaling does not take a low clock for a slow machine.
+ * The engine does not learn from steps below full speed. It plans by what it has learned, stretched
+ * by its clock; it reports both, so that scaling does not take a low clock for a slow machine.
  */
 #include "engine/serve/device.h"
 
@@ -50,7 +50,7 @@ struct device {
     bool posted;
     bool blocks_new;
     struct device_stats stats;
-    double clock;            /* wished; 0: none, full speed */
+    double clock;            /* as set; 0: none, full speed */
     struct wire_work work;   /* without its span */
     struct kv_event *blocks; /* ring of the last events, place seq % DEVICE_EVENTS_MAX */
 
@@ -62,7 +62,7 @@ struct device {
     struct list active; /* jobs with a session */
     struct throttle throttle;
     struct step_log step_log;
-    struct sched_counts metered; /* what the metrics have heard of */
+    struct sched_counts metered; /* as last added to the metrics */
     uint64_t evictions;          /* likewise */
     struct device_info info;
     int64_t began_us; /* constant */
@@ -110,7 +110,8 @@ static void mail_end(struct device *d, struct job *job) /* with the lock */
     if (!list_linked(&job->link.to_http)) list_push_back(&d->out, &job->link.to_http);
 }
 
-/* Takes the job into the scheduler, or mails why not: then the job may be gone already. */
+/* Submits the job to the scheduler, or mails why not; returns false then, and the job may be
+ * gone. */
 static bool begin(struct device *d, struct job *job)
 {
     struct err err = { "no memory for the request" };
@@ -151,7 +152,7 @@ static bool begin(struct device *d, struct job *job)
     return rc >= 0;
 }
 
-/* A session whose reader is slow takes no step until its mail was read. */
+/* Pauses sessions with a slow reader: they take no step until their mail was read. */
 static void update_pauses(struct device *d)
 {
     pthread_mutex_lock(&d->lock);
@@ -196,27 +197,28 @@ static void read_mailbox(struct device *d)
             alive = begin(d, job);
             pthread_mutex_lock(&d->lock);
         }
-        /* In the list under the lock means not freed; accepted means that only this thread can
-         * end it. */
+        /* A job that is in the list under the lock is not freed; one that was accepted can be ended
+         * by this thread only. */
         if (aborted && alive && job->device.session) {
             sched_abort(executor_sched(d->x), job->device.session);
         }
     }
-    /* Whoever was taken in hears so before the step, which may be long, or the last. */
+    /* Jobs that were taken in are told before the step, which may be long, or the last. */
     if (!list_empty(&d->out)) post(d);
     pthread_mutex_unlock(&d->lock);
     run_calls(d);
     update_pauses(d);
 }
 
-/* ---- what a step says ------------------------------------------------------------------------ */
+/* ---- events of a step ------------------------------------------------------------------------ */
 
 static struct job *job_of(struct output *output)
 {
     return CONTAINER_OF(output, struct job, device.output);
 }
 
-/* With the lock. Text is moved even where no token came: an end flushes what was held back. */
+/* Moves a token and the new text into the job's mail; with the lock. Text is moved even where no
+ * token came: an end flushes what was held back. */
 static void publish(struct device *d, struct job *job, const uint32_t *id)
 {
     struct job_mail *mail = &job->mail;
@@ -235,14 +237,15 @@ static void publish(struct device *d, struct job *job, const uint32_t *id)
 
 /* ---- failures on demand ----------------------------------------------------------------------- */
 
-/* As a device that never comes back, until the fault is disarmed. */
+/* Hangs like a device that never comes back, until the fault is disarmed. */
 static void hang(void)
 {
     while (__atomic_load_n(&fault_armed, __ATOMIC_RELAXED))
         usleep(HANG_LOOK_US);
 }
 
-/* Points that name a prompt's length stand for a prompt that kills whoever computes it. */
+/* Fails at a prompt of the length that the fault's point names, like a prompt that kills every
+ * engine that computes it. */
 static void fail_at_prompt(const struct session *session)
 {
     char dies[32], hangs[32];
@@ -284,8 +287,8 @@ static void on_end(void *arg, struct output *output, const struct session *sessi
     struct device *d = arg;
     struct job *job = job_of(output);
     engine_metrics_ended(d->metrics, session, job->device.last_token_us);
-    /* Who goes on is primed with the ids and has the same text held back. Where the context ends
-     * nobody can. */
+    /* An engine that continues this output is primed with the ids and so holds the same text back.
+     * At the end of the context none can continue it. */
     bool goes_on = job->ask.goes_on && session->end == SESSION_END_LENGTH &&
                    session->total < d->info.context_max;
     if (session->end != SESSION_END_STOP && !goes_on) output_close(output);
@@ -331,8 +334,8 @@ static void publish_state(struct device *d)
     uint64_t seen = d->stats.event_seq;
     struct kv_event ev[EVENTS_A_COPY];
     int n;
-    /* -ESTALE: more in one step than the index keeps. The places keep old numbers, which tells
-     * every reader that something is missing. */
+    /* -ESTALE: one step made more events than the index keeps. The ring's places keep old numbers,
+     * which tells every reader that something is missing. */
     while ((n = kv_index_events(index, seen, ev, EVENTS_A_COPY)) > 0) {
         for (int i = 0; i < n; i++)
             d->blocks[ev[i].seq % DEVICE_EVENTS_MAX] = ev[i];
@@ -388,7 +391,7 @@ static void wait_until(struct device *d, int64_t at_us)
     pthread_cond_timedwait(&d->wake, &d->lock, &at);
 }
 
-/* Sleeps off what the step used beyond the share; only a stop ends it early. */
+/* Sleeps until what the step used is within the share; only a stop ends it early. */
 static void keep_share(struct device *d)
 {
     int64_t now_us = clock_mono_us();
@@ -403,12 +406,12 @@ static void keep_share(struct device *d)
     metric_add(engine_metric(d->metrics, EM_THROTTLED), (double)wait_us * 1e-6);
 }
 
-/* True when there is something to do; false to stop. */
+/* Waits until there is work. Returns false to stop. */
 static bool wait_for_work(struct device *d)
 {
     pthread_mutex_lock(&d->lock);
     for (;;) {
-        /* Readers that caught up make their sessions work again. */
+        /* A session resumes when its reader has caught up. */
         bool resumable = false;
         LIST_EACH (&d->active, node) {
             struct job *job = CONTAINER_OF(node, struct job, device.active);
@@ -489,8 +492,8 @@ static uint32_t pages_wanted(const struct device *d, size_t page_bytes)
     return pages < KV_PAGES_MAX ? (uint32_t)pages : KV_PAGES_MAX;
 }
 
-/* By the flag; without it what the preset asks for, within the same part of the machine's memory
- * that the pages may have. */
+/* Returns the places of the swap space: by the flag; without it what the preset asks for, within
+ * the same part of the machine's memory that the pages may have. */
 static uint32_t swap_pages(const struct device *d, size_t page_bytes)
 {
     const struct sched_config *sc = &d->config.sched;
@@ -664,7 +667,8 @@ void device_free(struct device *d)
 
 /* ---- calls of the loop's thread -------------------------------------------------------------- */
 
-/* With the lock: between its look at the lists and its rest the device thread holds it too. */
+/* Wakes the device thread; with the lock, which that thread holds from its look at the lists until
+ * it waits. */
 static void wake(struct device *d)
 {
     pulse_work(&d->pulse, clock_mono_us());
@@ -702,7 +706,7 @@ bool device_take_mail(struct device *d, struct job *job, struct job_mail *mail)
         struct buf text = mail->text;
         *mail = *from;
         buf_clear(&text);
-        /* What the session has said of itself stays said. */
+        /* The number of cached tokens stays known. */
         *from = (struct job_mail){ .text = text, .cached_tokens = mail->cached_tokens };
         pthread_cond_signal(&d->wake); /* it may have been paused for this */
     }

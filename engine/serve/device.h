@@ -1,10 +1,10 @@
-/* device.h - the device thread: loads the model, runs steps, publishes tokens; and a job, one request
- * between the HTTP thread, which owns it, and the device thread.
+/* device.h - runs the device thread, which loads the model, runs steps and publishes tokens;
+ * defines a job, one request between the HTTP thread, which owns it, and the device thread.
  *
  * Layer:    engine/serve
- * Threads:  device_* are called by the loop's thread; events come on the loop's thread. Of a job `ask` is
- *           written by the HTTP thread before device_submit and constant then; `device` is the device
- *           thread's; `mail` and `link` are guarded by the device's lock
+ * Threads:  device_* are called by the loop's thread; events come on the loop's thread. In a job
+ *           `ask` is written by the HTTP thread before device_submit and constant then; `device` is
+ *           the device thread's; `mail` and `link` are guarded by the device's lock
  * Lifetime: device_free stops the thread and waits for it; free the jobs after that. A job lives from
  *           job_new over device_submit until mail with `ended` was taken, then job_free
  * Crossing: jobs go over in two intrusive lists under one lock, each job at most once in each, so
@@ -29,7 +29,7 @@
 #define JOB_RESUME_TOKENS 8     /* and from here on down it does again */
 #define JOB_STOP_BYTES_MAX 4096 /* all stop strings together */
 
-/* What the device has to say since the last look. { 0 } is nothing. */
+/* News of a job from the device since the last look. { 0 } is none. */
 struct job_mail {
     struct buf text;
     uint32_t ids[JOB_MAIL_TOKENS];
@@ -91,7 +91,7 @@ struct device_config {
     struct str model_path;
     struct model_load_options load;
     struct sched_config sched; /* context_max 0: the model's; pages 0: from kv_bytes */
-    uint64_t swap_bytes;       /* 0: what the preset asks for, within that quarter */
+    uint64_t swap_bytes;       /* 0: what the preset asks for, at most a quarter */
     uint64_t kv_bytes;         /* 0: for seqs_max contexts, at most a quarter of the memory */
     uint32_t threads;
     double cpu_share;
@@ -116,7 +116,7 @@ struct device_info {
     double load_s;
 };
 
-/* Of the last step. */
+/* Figures of the last step. */
 struct device_stats {
     struct sched_counts counts;
     uint32_t pages_free, pages_held, pages_cached;
@@ -149,18 +149,18 @@ CLEANUP_FREEP(device, struct device)
 void device_submit(struct device *d, struct job *job);
 void device_abort(struct device *d, struct job *job); /* its end still comes by mail */
 
-/* Moves what the job's mail holds into *mail, whose text is cleared and reused. False when there
- * is nothing new. With mail->ended the job is the caller's alone again. */
+/* Moves the job's mail into *mail, after clearing its text for reuse. Returns false if there is
+ * nothing new. With mail->ended the job is the caller's alone again. */
 bool device_take_mail(struct device *d, struct job *job, struct job_mail *mail);
 void device_stats_get(struct device *d, struct device_stats *ret);
 
-/* Whether the device thread makes progress, for any thread. */
+/* Returns the pulse of the device thread, which any thread may read. */
 const struct pulse *device_pulse(const struct device *d);
 
-/* The share of full speed, (0, 1], from the next step on. */
+/* Sets the share of full speed, (0, 1], from the next step on. */
 void device_clock_set(struct device *d, double clock);
 
-/* Block events after `after`; as kv_index_events, over the last DEVICE_EVENTS_MAX. */
+/* Copies block events after `after`, as kv_index_events, over the last DEVICE_EVENTS_MAX. */
 int device_blocks(struct device *d, uint64_t after, struct kv_event *ret, uint32_t max);
 
 /* Runs fn between two steps, then done on the loop's thread. At most one at a time waits for

@@ -1,4 +1,4 @@
-/* executor.c - the scheduler's batch becomes the model's, and logits become tokens.
+/* executor.c - turns the scheduler's batch into the model's, and logits into tokens.
  *
  * Planning and sampling are on the same thread as the forward pass: on a processor there is
  * nothing to overlap them with, and a step stays a function that tests can call.
@@ -29,9 +29,9 @@ struct executor {
 
 #define SWAP_RATE 0.1
 
-/* What a processor of today makes of this model, before the first step was timed: right within a
- * factor of three or so, and twenty steps later forgotten. Rates: bytes read and operations done
- * per second by one thread, measured on two server processors. */
+/* Guesses the step times of this model on a processor of today, before the first step was timed:
+ * right within a factor of three or so, and forgotten after twenty steps. Rates: bytes read and
+ * operations done per second by one thread, measured on two server processors. */
 static struct perf_coef guess_perf(const struct model_info *m, const struct executor_config *c)
 {
     const double read_s = 12e9, compute_s = 80e9, thread_most = 4; /* then memory is the limit */
@@ -47,7 +47,7 @@ static struct perf_coef guess_perf(const struct model_info *m, const struct exec
     };
 }
 
-/* Its weights are as wide as the packed ones are. */
+/* The weights are as wide as the packed ones. */
 struct model_spec executor_spec(const struct model_info *m)
 {
     struct model_spec spec = { .name = "served",
@@ -65,8 +65,9 @@ struct model_spec executor_spec(const struct model_info *m)
     return spec;
 }
 
-/* Estimates begin with the closed form where the hardware is known and with a guess where not;
- * of a CPU's row, whose peaks are those of all its cores, the share that this process may use. */
+/* Starts the estimates: with the closed form where the hardware is known, else with a guess. A
+ * CPU's row has the peaks of all its cores, so they are scaled to the share that this process may
+ * use. */
 static int start_perf(struct executor *x, const struct model_info *m,
                       const struct executor_config *c, struct err *err)
 {
@@ -175,7 +176,7 @@ struct kv_store *executor_kv(struct executor *x)
     return x->kv;
 }
 
-/* What ended since the last look goes back to its owner. */
+/* Gives sessions that ended since the last call back to their owners. */
 static void return_ended(struct executor *x)
 {
     for (struct session *s; (s = sched_next_ended(x->sched));) {
@@ -186,7 +187,8 @@ static void return_ended(struct executor *x)
     }
 }
 
-/* In their order: a later move may use what an earlier one filled or emptied. */
+/* Does the moves in their order: a later one may use a page that an earlier one filled or
+ * emptied. */
 static void move_pages(struct executor *x, const struct sched_batch *batch, int64_t (*clock)(void))
 {
     if (batch->move_count == 0) return;

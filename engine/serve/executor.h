@@ -1,12 +1,13 @@
-/* executor.h - one step of the engine: plan, compute, sample, commit.
+/* executor.h - runs one step of the engine: plan, compute, sample, commit.
  *
  * Layer:    engine/serve (engine/core, engine/model)
  * Threads:  the device thread; the model's own workers run only inside executor_step
- * Lifetime: the model outlives it. Answers belong to whoever submitted, until on_end.
- * Rules:    (1) session->owner is the answer of that session
- *           (2) executor_step never blocks on anybody and never allocates, except for text
- *           (3) an answer that fails by itself (no text memory, logits without a number) ends
- *               alone, with answer->failed set; a failed forward pass ends its whole batch
+ * Lifetime: the model outlives it. Outputs belong to the caller that submitted them, until on_end.
+ * Rules:    (1) session->owner is the struct output of that session
+ *           (2) executor_step blocks on no thread but the model's workers and never allocates,
+ *               except for text
+ *           (3) an output that fails by itself (no text memory, logits without a number) ends
+ *               alone, with output->failed set; a failed forward pass ends its whole batch
  */
 #pragma once
 #include "engine/core/scheduler.h"
@@ -18,17 +19,17 @@
 struct executor_config {
     struct sched_config sched; /* pages and seqs_max included */
     uint32_t threads;
-    const struct predict_policy *predict; /* the engine's own word on lengths; NULL: none */
+    const struct predict_policy *predict; /* the engine's own predictor; NULL: none */
     struct str predict_file;              /* of its state, NUL-terminated; empty: none */
-    uint32_t predict_layer; /* whose hidden state it reads, from 1; 0: PREDICT_ENGINE_LAYER */
+    uint32_t predict_layer; /* layer whose state it reads, from 1; 0: predict_engine_layer */
     uint32_t predict_every; /* output tokens between two looks at it; 0: only the prompt's end */
     double cpu_share;       /* what the caller will throttle to, for the first estimates; 0: not */
     const struct perf_policy *perf;  /* NULL: the default for what is known */
     const struct hardware *hardware; /* NULL: not known */
 };
 
-/* What the owner of an answer hears, on the device thread. on_token comes right after output_take
- * and before the token is part of session->ids; its text is in answer->text. */
+/* Callbacks of the outputs' owner, on the device thread. on_token comes right after output_take and
+ * before the token is part of session->ids; its text is in output->text. */
 struct executor_events {
     void (*on_token)(void *arg, struct output *output, const struct session *session, uint32_t id);
     void (*on_end)(void *arg, struct output *output, const struct session *session);
@@ -38,7 +39,7 @@ struct executor_events {
 
 struct executor;
 
-/* The model's shape as the closed form of step times has it. */
+/* Returns the model's shape as the closed form of step times needs it. */
 struct model_spec executor_spec(const struct model_info *m);
 
 int executor_new(struct model *model, const struct executor_config *config,
@@ -53,20 +54,20 @@ struct kv_store *executor_kv(struct executor *x);     /* the pages' bytes, betwe
 struct executor_step_info {
     uint32_t tokens, seqs; /* computed */
     struct perf_shape shape;
-    uint32_t pages_swapped; /* copied in its time: such a step says little of the model's speed */
+    uint32_t pages_swapped; /* copied in its time: then it says little of the model's speed */
 };
 
-/* Runs one step; `clock` gives microseconds at its begin and end (clock_mono_us). 1 when
- * something was computed, 0 when nothing could run, negative when the model failed: the sessions
- * of the batch ended with SESSION_END_ERROR and err says why. */
+/* Runs one step; `clock` gives microseconds at its begin and end (clock_mono_us). Returns 1
+ * if something was computed, 0 if nothing could run, negative if the model failed: the sessions of
+ * the batch ended with SESSION_END_ERROR and err says why. */
 int executor_step(struct executor *x, int64_t (*clock)(void), struct executor_step_info *ret,
                   struct err *err);
 
-/* The wall seconds of that step, whatever they contain: sleeping off a CPU share counts. */
+/* Gives the performance model the wall seconds of a step; sleep for a CPU share counts too. */
 void executor_observe(struct executor *x, const struct perf_shape *shape, double seconds);
 const struct perf_coef *executor_perf(const struct executor *x);
 
-/* The share of full speed that the caller keeps to from now on, (0, 1]: steps are planned by
+/* Sets the share of full speed that the caller keeps to from now on, (0, 1]: steps are planned by
  * executor_perf_now. Only steps at full speed are to be observed. */
 void executor_clock_set(struct executor *x, double clock);
 const struct perf_coef *executor_perf_now(const struct executor *x);

@@ -1,7 +1,7 @@
-/* http_api.c - the engine's HTTP listener: routes, guard, health, progress of the device, drain.
+/* http_api.c - runs the engine's HTTP listener: routes, guard, health, device progress, drain.
  *
- * The listener is up before the model is loaded, so that /health can say 503 loading instead of a
- * refused connection, which an agent could not tell from a crash.
+ * The listener is up before the model is loaded, so that /health can say 503 loading: an agent
+ * could not tell a refused connection from a crash.
  *
  * Templates and tokenising of bodies above TEXT_INLINE_BYTES run on text workers, of smaller ones on
  * this thread: a prompt of 2,000 tokens takes about a millisecond. Behind a router the engine gets ids
@@ -18,12 +18,12 @@
 #include <sys/random.h>
 
 #define JSON_TYPE STR("application/json")
-#define OPEN_BODY_BYTES_MAX 4096 /* where anybody may ask, there is nothing to say */
+#define OPEN_BODY_BYTES_MAX 4096 /* on routes open to all, which read no body */
 
 enum guard {
-    GUARD_NONE,  /* anybody */
+    GUARD_NONE,  /* open to all */
     GUARD_KEY,   /* an API key or the secret, when there is one; else no page of another site */
-    GUARD_FLEET, /* the secret and never an API key; with neither, who is on this machine */
+    GUARD_FLEET, /* the secret and never an API key; with neither, peers on this machine */
 };
 
 struct route {
@@ -68,7 +68,7 @@ void http_api_count(struct http_api *api, const struct http_exchange *x, int sta
     bool known = false;
     for (size_t i = 0; i < COUNT_OF(routes); i++)
         known |= str_eq(path, str_from(routes[i].path));
-    /* Paths that strangers make up are one label. */
+    /* All unknown paths share one label, or strangers could make up labels. */
     engine_metrics_http(api->metrics, known ? path : STR("unknown"), status);
 }
 
@@ -130,7 +130,7 @@ void http_api_request_id(struct http_api *api, const struct http_exchange *x,
 
 /* ---- the guard ---------------------------------------------------------------------------------- */
 
-/* Equal time whatever differs, the length included: digests are compared. */
+/* Compares digests, so that the time does not depend on what differs, the length included. */
 static bool same_secret(struct str a, struct str b)
 {
     uint8_t da[SHA256_BYTES], db[SHA256_BYTES];
@@ -145,7 +145,7 @@ static void refuse_browser(struct http_api *api, struct http_exchange *x, enum b
     http_api_refuse(api, x, problem, NULL, "%s", browser_fault_info(fault)->sentence);
 }
 
-/* Where nothing is asked for, a browser must not be able to ask for somebody else. */
+/* Lets a request without a credential pass, unless a browser may have sent it for another site. */
 static bool pass_open(struct http_api *api, struct http_exchange *x)
 {
     const struct http_names names = { .own = str_from(api->config.host),
@@ -158,7 +158,7 @@ static bool pass_open(struct http_api *api, struct http_exchange *x)
     return false;
 }
 
-/* A ticket opens the one route that it is for. */
+/* Returns true if the signer may use the route: a ticket opens the one route that it is for. */
 static bool part_may(const struct http_request *req)
 {
     return !str_starts(auth_gate_id(req), STR("ticket/")) ||
@@ -171,8 +171,8 @@ static bool is_fleet(const struct http_exchange *x, const struct auth_note *note
     return note->who == AUTH_PART && part_may(http_exchange_request(x));
 }
 
-/* The fleet's own routes never open to a client's key: with nothing of the fleet's they are for who
- * is on this machine, and with API keys alone for nobody. */
+/* Guards the fleet's own routes, which never open to a client's key. Without a secret they are open
+ * to peers on this machine, and with API keys alone they are closed. */
 static bool pass_fleet(struct http_api *api, struct http_exchange *x, const struct auth_note *note)
 {
     const struct http_api_config *c = &api->config;
@@ -188,7 +188,7 @@ static bool pass_fleet(struct http_api *api, struct http_exchange *x, const stru
     return false;
 }
 
-/* True when the request may go on; else it is answered. */
+/* Returns true if the request may go on; else it was refused. */
 static bool pass(struct http_api *api, struct http_exchange *x, enum guard guard,
                  const struct auth_note *note)
 {
@@ -287,7 +287,7 @@ static void on_head(void *ctx, struct http_exchange *x)
                         STR_FMT " cannot be used with " STR_FMT, STR_ARG(req->path),
                         STR_ARG(req->method));
     } else if (!pass(api, x, route->guard, &note->auth)) {
-        return; /* answered */
+        return; /* it was refused */
     } else if (route->needs_model && !api->info) {
         http_api_refuse(api, x, OPENAI_LOADING, NULL, "the model is being loaded; try again soon");
     } else {
@@ -316,7 +316,8 @@ static void on_reply(void *ctx, struct http_exchange *x, int status, const struc
     auth_gate_reply(&api->gate, x, &note->auth, status, body, loop_now_us(api->loop));
 }
 
-/* A request so broken that no handler saw it, in the same shape as any other error. */
+/* Renders the refusal of a request that is too broken for any handler, in the shape of other
+ * errors. */
 static struct str render_refusal(void *ctx, const struct http_fault_info *why, struct buf *body)
 {
     struct http_api *api = ctx;
@@ -331,10 +332,10 @@ static struct str render_refusal(void *ctx, const struct http_fault_info *why, s
     return JSON_TYPE;
 }
 
-/* ---- the model has come, or not ---------------------------------------------------------------------- */
+/* ---- the model is loaded, or not ------------------------------------------------------------- */
 
-/* Weights and tokenizer under one digest: equal digests mean equal tokens and equal prompts, also
- * where a template was given on the command line. */
+/* Makes the tokenizer bundle, and one digest of weights and tokenizer: equal digests mean equal
+ * tokens and equal prompts, also where a template was given on the command line. */
 static int make_bundle(struct http_api *api, struct err *err)
 {
     const struct model_info *m = api->info->model;
@@ -408,16 +409,16 @@ void http_api_on_failed(struct http_api *api, void (*fn)(void *arg, const char *
 
 /* ---- the device's progress ------------------------------------------------------------------- */
 
-/* Once a second: does the device thread still make progress, and do streams say so?
+/* A turn each second checks that the device thread makes progress, and tells streams so.
  *
- * The loop answers whatever the device does, so an answer of the loop proves nothing. Streams to
+ * The loop replies whatever the device does, so a reply of the loop proves nothing. Streams to
  * routers therefore carry an empty line at each turn in which the device is well and the stream is
- * silent: a request that waits in a long queue is told from one whose engine hangs. An engine that
- * has stalled sends none, says so in /health and /internal/info, and lets go of its clients, whose
- * answers can go on elsewhere while it is still being killed.
+ * silent: a router can tell a request that waits in a long queue from one in an engine that hangs.
+ * An engine that has stalled sends none, says so in /health and /internal/info, and lets go of its
+ * clients, so that their requests can go on elsewhere while it is still being killed.
  *
  * A turn that came late (the process was stopped, the loop was busy) proves nothing about the
- * device: what it owed before is excused.
+ * device: the time before it is excused.
  */
 #define LATE_US 1000000
 
@@ -429,7 +430,8 @@ static void begin_stall(struct http_api *api, int64_t stalled_us)
               api->call_count);
 }
 
-/* Each turn again: calls may have come since, from a fetch of K and V that has ended. */
+/* Tells every call whether the device is well. Called at each turn: calls may have come since, from
+ * a KV fetch that has ended. */
 static void tell_calls(struct http_api *api)
 {
     LIST_EACH_SAFE (&api->calls, node) {
@@ -521,7 +523,7 @@ int http_api_new(struct loop *loop, const struct http_api_config *config,
 void http_api_close(struct http_api *api)
 {
     loop_timer_clear(api->loop, &api->pulse_turn);
-    if (api->texts) text_pool_stop(api->texts); /* they read what the server holds */
+    if (api->texts) text_pool_stop(api->texts); /* workers read bodies that the server holds */
     http_server_free(api->server);
     api->server = NULL;
     kv_fetches_close(api->fetches);

@@ -1,14 +1,14 @@
-/* http_api.h - the engine's HTTP API for clients, routers and agents.
+/* http_api.h - serves the engine's HTTP API to clients, routers and agents.
  *
  * Layer:    engine/serve (base/io, base/wire, base/text)
  * Threads:  the loop's
- * Lifetime: listens from face_new on, before the model is loaded. The end: face_close cuts what is
- *           open, device_free, face_free
+ * Lifetime: listens from http_api_new on, before the model is loaded. To end: http_api_close, which
+ *           cuts open connections, then device_free, then http_api_free
  * Guard:    with a secret or API keys, everything but /health needs one of them; with neither, the
- *           Host, the Origin and the content type must be those of no page of another site.
+ *           Host, the Origin and the content type must not be those of a page of another site.
  *           /internal/ and /reset_prefix_cache take the fleet's secret, never an API key and never
- *           a request that a web page sent; with neither secret nor keys, what comes from this
- *           machine
+ *           a request that a web page sent; with neither secret nor keys, they take requests from
+ *           this machine
  *
  *     POST /v1/chat/completions /v1/completions     GET /v1/models
  *     POST /tokenize /detokenize /reset_prefix_cache
@@ -29,10 +29,10 @@ struct http_api_config {
     struct str host_shown;          /* in /internal/info: where routers reach it */
     struct str model_name;          /* as requests name it */
     struct str chat_template;       /* source instead of the model's; empty: the model's */
-    const struct credentials *held; /* what the fleet gave us */
+    const struct credentials *held; /* of the fleet */
     const struct str *keys;         /* API keys */
     size_t key_count;
-    const struct str *hosts; /* further names by which requests may call us */
+    const struct str *hosts; /* further Host values that requests may name */
     size_t host_count;
     struct tls *serve, *call; /* by its clients (NULL: plain HTTP), and to its peers */
     uint64_t seed;            /* of requests that name none */
@@ -46,8 +46,8 @@ struct http_api_config {
 
 struct http_api;
 
-/* Strings of the config are borrowed for the life of the API. `device` events go to the functions
- * below. */
+/* Starts to listen. Strings of the config are borrowed for the life of the API. The device, made
+ * with http_api_device_events, is set by http_api_set_device. */
 int http_api_new(struct loop *loop, const struct http_api_config *config,
                  struct engine_metrics *metrics, struct http_api **ret, struct err *err);
 void http_api_close(struct http_api *api);
@@ -58,10 +58,11 @@ uint16_t http_api_port(const struct http_api *api);
 struct device_events http_api_device_events(struct http_api *api);
 void http_api_set_device(struct http_api *api, struct device *device);
 
-/* The model cannot be served: it does not load, or its template does not compile. */
+/* Calls fn when the model cannot be served: it does not load, or its template does not compile. */
 void http_api_on_failed(struct http_api *api, void (*fn)(void *arg, const char *sentence),
                         void *arg);
 
-/* No new work and no new connections; on_empty(arg) when the last connection has gone. */
+/* Takes no new work and no new connections; calls on_empty(arg) when the last connection has
+ * gone. */
 void http_api_drain(struct http_api *api, void (*on_empty)(void *arg), void *arg);
 uint32_t http_api_in_flight(const struct http_api *api);

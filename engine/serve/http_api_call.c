@@ -1,4 +1,4 @@
-/* http_api_call.c - one generating request from its checked form to its last byte.
+/* http_api_call.c - serves one generating request, from its checked form to its last byte.
  *
  *     call_start ── device_submit ──► accepted ──► tokens ... ──► ended
  *          │              ▲              │            │
@@ -6,13 +6,13 @@
  *             (or the client left)       │
  *          refused: 429, 400 ◄───────────┘   (also an accepted one that was displaced in the queue)
  *
- * A call that names a peer to ask for K and V is submitted when that fetch has ended, whatever came
- * of it: then its prefix cache holds what could be had, and the rest is computed.
+ * A call that names a peer to ask for K and V is submitted when that fetch has ended, successful or
+ * not: the prefix cache then holds the pages that came, and the rest is computed.
  *
  * The head of a stream is sent when the device has accepted the request, not before: until then an
- * error still has its own status. A displaced request whose head was sent says so in its last frame or
- * event. While the client's socket is full the job's mail is left lying;
- * the device sees that and pauses the session, so a slow reader costs pages, not memory.
+ * error still has its own status. If a request is displaced after its head was sent, its last frame
+ * or event says so. While the client's socket is full the job's mail is left unread; the device
+ * sees that and pauses the session, so a slow reader costs pages, not memory.
  */
 #include "engine/serve/http_api_call.h"
 
@@ -35,7 +35,7 @@ static void call_free(struct call *c)
     free(c);
 }
 
-/* Sends what the form has written to f->out. A client that cannot be written to is gone. */
+/* Sends what the form has written to api->out. A client that cannot be written to is gone. */
 static void send_out(struct call *c)
 {
     struct http_api *api = c->api;
@@ -57,7 +57,7 @@ static void on_ping(void *arg)
     int64_t quiet_from = c->written_us, now_us = loop_now_us(api->loop);
     if (!c->x) return;
     if (now_us - quiet_from >= api->config.ping_us) {
-        /* Of a full stream too: with a timer in the past the loop would never wait. */
+        /* Set for a full stream too: with a timer in the past the loop would never wait. */
         quiet_from = now_us;
         if (!http_stream_full(c->x)) {
             buf_clear(&api->out);
@@ -84,7 +84,7 @@ static void begin_stream(struct call *c)
     c->begun = true;
     if (c->form->beats) http_reply_header(c->x, GENERATE_BEAT_HEADER, STR(GENERATE_BEAT_MS));
     http_reply_header(c->x, "cache-control", STR("no-cache"));
-    /* Tells reverse proxies of nginx's kind not to collect the stream. */
+    /* Tells reverse proxies of nginx's kind not to buffer the stream. */
     http_reply_header(c->x, "x-accel-buffering", STR("no"));
     http_api_count(api, c->x, 200);
     if (http_stream_begin(c->x, 200, str_from(c->form->content_type)) < 0) {
@@ -119,7 +119,8 @@ static void refuse(struct call *c, const struct job_mail *mail)
     c->x = NULL;
 }
 
-/* A whole reply that has not begun can still say in its status what went wrong. */
+/* Replies with an error status if the session failed and no stream has begun. Returns true if it
+ * did. */
 static bool end_as_error(struct call *c, const struct job_mail *mail)
 {
     if (c->form->stream && c->begun) return false;
@@ -146,8 +147,9 @@ static bool end_as_error(struct call *c, const struct job_mail *mail)
     return true;
 }
 
-/* The job stays until the device gives it back, which may be never. A stream whose reader can go on
- * elsewhere is cut, as if the engine had died; others are told. */
+/* Lets go of a client because the device has stalled. A stream is cut, as if the engine had died,
+ * if its reader can go on elsewhere; other clients get an error. The job stays until the device
+ * gives it back, which may be never. */
 void call_let_go(struct call *c)
 {
     struct http_api *api = c->api;
@@ -216,13 +218,13 @@ static void on_abort(void *arg, enum http_abort why)
     struct call *c = arg;
     c->x = NULL;
     log_event(LOG_DEBUG, "client_left", "id=%s slow=%d", c->id.text, why == HTTP_ABORT_SLOW_READER);
-    if (c->fetch) { /* the device has not heard of it */
+    if (c->fetch) { /* the device does not have it yet */
         kv_fetch_cancel(c->fetch);
         call_free(c);
         return;
     }
     device_abort(c->api->device, c->job);
-    pump(c); /* what lay unread for a slow reader is taken, or the job would stay paused */
+    pump(c); /* takes mail left by a slow reader, or the job would stay paused */
 }
 
 static void on_drain(void *arg)
@@ -300,7 +302,7 @@ bool call_refused(struct http_api *api, struct http_exchange *x, bool entered)
     return true;
 }
 
-/* True when it does not fit and was answered. */
+/* Returns true if the prompt does not fit, after refusing it. */
 static bool too_long(struct http_api *api, struct http_exchange *x, const struct call_ask *ask)
 {
     if (ask->ids->count < api->info->context_max) return false;
@@ -320,7 +322,8 @@ static void on_fetched(void *arg, uint32_t tokens, uint32_t pulled)
     device_submit(c->api->device, c->job);
 }
 
-/* False when nothing is fetched: nobody is named, or too many fetches are under way. */
+/* Starts the KV fetch of a call. Returns false if there is none: no peer is named, too many fetches
+ * are under way, or memory is short. */
 static bool fetch_first(struct call *c, const struct call_ask *ask)
 {
     if (ask->kv_host.len == 0) return false;

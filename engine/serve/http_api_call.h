@@ -1,5 +1,5 @@
-/* http_api_call.h - the members of the engine's HTTP API, its replies and its handlers, and one
- * generating request from its form to its last byte.
+/* http_api_call.h - defines the members of the engine's HTTP API, its replies and handlers, and a
+ * call: one generating request from its form to its last byte.
  *
  *     http_api.c        listener, routes, guard, health, progress of the device, drain
  *     http_api_text.c   /v1/chat/completions, /v1/completions, /tokenize ...: text to token ids, on
@@ -36,7 +36,7 @@ struct http_api {
     struct device *device;
     const struct device_info *info; /* NULL while the model is loaded */
     enum http_api_state state;
-    bool leaving; /* face_drain: there is no way back */
+    bool leaving; /* http_api_drain was called: there is no way back */
     void (*on_failed)(void *arg, const char *sentence);
     void *on_failed_arg;
 
@@ -50,7 +50,7 @@ struct http_api {
     struct loop_timer pulse_turn;
     int64_t pulse_due_us, pulse_excused_us;
     int64_t stalled_us; /* of the device, at the last turn; 0: it is well */
-    bool stalled;       /* and what follows from it was done */
+    bool stalled;       /* the consequences of a stall were drawn */
 
     struct text_pool *texts;
     struct text_desk desk;
@@ -59,7 +59,7 @@ struct http_api {
     uint32_t call_count;
     struct list watchers; /* of block events */
     struct list kv_reads; /* peers that read pages */
-    struct list kv_asks;  /* those who asked for a fetch, and wait */
+    struct list kv_asks;  /* requests that asked for a fetch, and wait */
     uint32_t kv_read_count;
     struct kv_fetches *fetches;
     struct arena arena;   /* of the request at hand; reset before each */
@@ -69,7 +69,7 @@ struct http_api {
 
 /* ---- replies (http_api.c) ---- */
 
-/* Answers and counts; the exchange is gone. */
+/* Sends a reply and counts it; the exchange is gone. */
 void http_api_reply(struct http_api *api, struct http_exchange *x, int status, struct str body);
 
 void http_api_reply_error(struct http_api *api, struct http_exchange *x,
@@ -81,7 +81,7 @@ void http_api_refuse(struct http_api *api, struct http_exchange *x, enum openai_
 
 void http_api_count(struct http_api *api, const struct http_exchange *x, int status);
 
-/* The client's id when it is one, or a new one. */
+/* The id of a request: the client's if it is valid, else a new one. */
 struct request_id {
     char text[REQUEST_ID_BYTES_MAX + 1];
 };
@@ -89,7 +89,7 @@ struct request_id {
 void http_api_request_id(struct http_api *api, const struct http_exchange *x,
                          struct request_id *ret);
 
-/* The root of the names of a tenant's blocks. */
+/* Returns the salt of a tenant's block keys. */
 struct block_key http_api_salt(const struct http_api *api, struct str tenant);
 
 /* ---- handlers ---- */
@@ -118,18 +118,18 @@ void prompts_free(struct http_api *api);                 /* stops them */
 
 struct call;
 
-/* How a call's answer is written. Writers append to f->out. */
+/* The form of a call's response. Its functions append to api->out. */
 struct call_form {
     const char *content_type;
     bool stream;
     bool pings; /* comments are allowed in the stream */
-    bool beats; /* empty lines are; and its reader goes on elsewhere when it is cut */
+    bool beats; /* empty lines are; and its reader goes on elsewhere if it is cut */
     void (*begin)(struct call *c);
     void (*tokens)(struct call *c, const struct job_mail *mail);
     void (*end)(struct call *c, const struct job_mail *mail);
 };
 
-/* The exchange's note: what on_head has found. */
+/* Note of an exchange: what on_head has found. */
 struct http_api_note {
     const struct route *route;
     struct auth_note auth;
@@ -151,7 +151,7 @@ struct call {
     int64_t written_us;
 };
 
-/* What a request asks for, before it is a job. ids are taken over. */
+/* The parameters of a call, before it is a job. */
 struct call_ask {
     const struct call_form *form;
     struct ids *ids; /* taken, left empty */
@@ -165,7 +165,7 @@ struct call_ask {
     struct str tenant;
     bool goes_on;
     bool entered;       /* before a drain began, which then waits for it */
-    struct str kv_host; /* empty: nobody is asked for K and V */
+    struct str kv_host; /* empty: no peer is asked for K and V */
     uint16_t kv_port;
     struct str kv_ticket, kv_key;
     bool kv_tls;
@@ -179,13 +179,13 @@ struct call_ask {
     const struct request_id *id;
 };
 
-/* True when no call can begin now, and that was answered: the device has stalled, the engine drains
- * and it did not enter before, or too many are in it. */
+/* Returns true if no call can begin now, after replying so: the device has stalled, the engine
+ * drains and the request did not enter before that, or too many requests are in the engine. */
 bool call_refused(struct http_api *api, struct http_exchange *x, bool entered);
 
-/* Answers in any case, at once or later. */
+/* Starts a call; it replies in any case, at once or later. */
 void call_start(struct http_api *api, struct http_exchange *x, const struct call_ask *ask);
 void call_mail(void *http_api, struct job *job); /* device_events.on_mail */
 void calls_free(struct http_api *api);           /* after the device has gone */
 void call_beat(struct call *c);                  /* the device is well; may free the call */
-void call_let_go(struct call *c);                /* it is not: the client is answered or cut */
+void call_let_go(struct call *c);                /* it has stalled: ends or cuts the response */

@@ -1,7 +1,7 @@
-/* http_api_fleet.c - requests of routers and agents: generate by ids, info, tokenizer, drain, reset, block events.
+/* http_api_fleet.c - serves routers and agents: generate, info, tokenizer, drain, reset, events.
  *
  * The router has tokenised and chained the keys; the engine chains them again from the ids, so a
- * wrong key costs the router a misprediction and never gives anybody another's tokens.
+ * wrong key costs the router a misprediction and never gives a request the tokens of another.
  */
 #include "base/core/bits.h"
 #include "base/io/log.h"
@@ -80,7 +80,7 @@ void handle_generate(struct http_api *api, struct http_exchange *x)
         }
     }
     if (rc < 0) {
-        /* A router of another release goes to another engine: its client did nothing wrong. */
+        /* A router of another release tries another engine then: its client did nothing wrong. */
         enum openai_problem problem = rc == -EPROTO ? OPENAI_UNAVAILABLE : OPENAI_INVALID;
         http_api_refuse(api, x, problem, NULL, "%s", err_text(&err, rc));
         return;
@@ -208,7 +208,7 @@ void handle_drain(struct http_api *api, struct http_exchange *x)
     http_api_reply(api, x, 200, buf_view(&api->out));
 }
 
-/* Takes back what /internal/drain asked for; a process that was told to end goes on ending. */
+/* Takes back /internal/drain; a process that was told to end goes on ending. */
 void handle_undrain(struct http_api *api, struct http_exchange *x)
 {
     if (api->leaving) {
@@ -260,25 +260,25 @@ void handle_reset_cache(struct http_api *api, struct http_exchange *x)
     device_call(api->device, &r->call);
 }
 
-/* Streams of block events to routers.
+/* Watchers are streams of block events to routers.
  *
  *     hello -> (boot or place unknown: snapshot) -> add, drop, ...
  *
  * A watcher that is behind the ring, or new, asks the device for a snapshot: the names at one
- * moment between two steps. Events go on from that moment's number, so nothing is lost or told
- * twice. A watcher that does not read is left behind, not buffered for: it gets a snapshot when it
- * reads again.
+ * moment between two steps. Events go on from that moment's number, so nothing is lost or sent
+ * twice. For a watcher that does not read nothing is buffered: it falls behind and gets a snapshot
+ * when it reads again.
  */
 
 #define WATCHERS_MAX 64       /* routers of one engine */
 #define COPY_EVENTS 64        /* fetched at once */
-#define LOAD_AGAIN_US 2000000 /* an unchanged load is told again, unless it is none */
+#define LOAD_AGAIN_US 2000000 /* an unchanged load is sent again, unless it is none */
 
 struct watcher {
     struct list link;
     struct http_api *api;
     struct http_exchange *x; /* NULL: has left while a snapshot was on its way */
-    uint64_t seq;            /* told so far */
+    uint64_t seq;            /* sent so far */
     bool needs_snapshot, snapshot_asked;
     struct device_call call;
     struct block_key *keys; /* of the snapshot */
@@ -287,7 +287,7 @@ struct watcher {
 
     bool wants_load;
     struct loop_timer load_timer;
-    struct block_event load; /* told last */
+    struct block_event load; /* sent last */
     int64_t load_us;
 };
 
@@ -299,7 +299,8 @@ static void watcher_free(struct watcher *w)
     free(w);
 }
 
-/* Ends the stream from our side. Not while a snapshot is on its way: then its return frees. */
+/* Ends the stream from our side and frees the watcher; if a snapshot is on its way, its return
+ * does. */
 static void drop(struct watcher *w)
 {
     if (w->x) http_exchange_abort(w->x);
@@ -402,7 +403,8 @@ static bool load_is_same(const struct block_event *a, const struct block_event *
            a->head_pages == b->head_pages && a->uncached_total == b->uncached_total;
 }
 
-/* What this engine has from everybody, for a router that is not the only one. */
+/* Sends the load that all routers together give this engine, for a router that is not the only
+ * one. */
 static void on_load_timer(void *arg)
 {
     struct watcher *w = arg;
@@ -492,7 +494,8 @@ static bool hello(struct watcher *w)
     return say(w);
 }
 
-/* Where the reader was: from=SEQ counts only with the boot id that it was of. */
+/* Reads the place up to which the reader has events: from=SEQ counts only with this process's boot
+ * id. */
 static bool read_place(const struct http_api *api, struct str query, uint64_t *ret)
 {
     CLEANUP(buf_fini) struct buf boot = { 0 }, from = { 0 };

@@ -1,7 +1,8 @@
-/* http_api_kv.c - pages of the prefix cache for peers: /internal/kv/read and /internal/kv/pull.
+/* http_api_kv.c - gives cached pages to peers and fetches theirs: /internal/kv/read and kv/pull.
  *
- * What is read here is copied out between two steps and sent from this thread. At most KV_READS_MAX
- * copies are made at once: beyond that a peer is told to compute, which is what it does.
+ * Pages that a peer reads are copied out between two steps and sent from this thread. At most
+ * KV_READS_MAX copies are made at once: beyond that a peer is refused and computes the prefix
+ * itself.
  */
 #include "base/core/bits.h"
 #include "base/io/log.h"
@@ -12,7 +13,7 @@
 
 #define KV_READS_MAX 16 /* each holds KV_READ_BYTES_MAX */
 
-/* Ids of this model, and as many as its context has. True when it was refused. */
+/* Refuses ids outside the vocabulary or beyond the context. Returns true if it refused. */
 static bool refuse_ids(struct http_api *api, struct http_exchange *x, const uint32_t *ids,
                        uint32_t count)
 {
@@ -38,7 +39,7 @@ struct kv_read_call {
     struct http_exchange *x; /* NULL: the client has left */
     struct kv_prefix prefix;
     uint32_t from; /* token */
-    int pages;     /* in `out`, or what went wrong */
+    int pages;     /* in `out`, or a negative errno */
     struct buf out;
 };
 
@@ -57,7 +58,7 @@ static void read_run(struct device_call *call, struct executor *x)
     const uint8_t head[KV_HEAD_BYTES] = { 0 }; /* written when it is known what follows */
     uint32_t page_tokens = r->prefix.page_tokens;
     r->pages = buf_append(&r->out, head, sizeof head);
-    /* Pages that do not begin there are none of ours: a peer with pages of another size asks. */
+    /* None of our pages begins inside another: the peer has pages of another size and gets none. */
     if (r->pages < 0 || r->from % page_tokens != 0) return;
     r->pages = kv_prefix_read(x, &r->prefix, r->from / page_tokens, KV_READ_BYTES_MAX, &r->out);
 }
@@ -87,8 +88,8 @@ static void read_left(void *arg, enum http_abort why)
     ((struct kv_read_call *)arg)->x = NULL;
 }
 
-/* Who comes with a ticket reads what it names: pages of one tenant, of this engine as it runs now,
- * for a while. True when the request was refused. */
+/* Refuses a read that its ticket does not cover: a ticket is for pages of one tenant, of this
+ * engine as it runs now, for a while. Returns true if it refused. */
 static bool refuse_ticket(struct http_api *api, struct http_exchange *x, struct str tenant)
 {
     const struct http_request *req = http_exchange_request(x);

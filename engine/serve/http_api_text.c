@@ -19,10 +19,10 @@
 /* A body on its way to ids or to a reply. */
 struct prompt {
     int (*make)(struct prompt *p);  /* any thread: negative with `e` filled */
-    void (*made)(struct prompt *p); /* on the loop: answers x */
+    void (*made)(struct prompt *p); /* on the loop: replies to x */
     struct http_api *api;
     struct http_exchange *x;      /* NULL: the client has left */
-    struct http_exchange *pinned; /* whose bytes a worker reads */
+    struct http_exchange *pinned; /* a worker reads its bytes */
     struct list link;
     struct text_job job;
     struct str body;
@@ -126,7 +126,7 @@ static void prompt_begin(struct http_api *api, struct http_exchange *x, const st
         prompt_fini(&p);
         return;
     }
-    prompt_fini(&p); /* large, or in few bytes more work than is done here */
+    prompt_fini(&p); /* large, or small but more work than is done on this thread */
     p = new_prompt(api, x, with);
     to_worker(api, x, &p);
 }
@@ -160,7 +160,7 @@ static int prompt_failed(const struct prompt *p, int rc, const struct err *err,
     }
 }
 
-/* A worker goes as far as the template's own bound. */
+/* Returns the template's steps for this thread; 0, on a worker: up to the template's own bound. */
 static uint64_t steps_max(const struct prompt *p)
 {
     return p->entered ? 0 : ENCODE_INLINE_STEPS;
@@ -192,7 +192,7 @@ static int prompt_encode(struct prompt *p)
 
 #define TIMEOUT_MS_MAX 86400000 /* of x-request-timeout-ms: a day */
 
-/* ---- how answers are written ------------------------------------------------------------------ */
+/* ---- forms of the response ------------------------------------------------------------------- */
 
 static struct usage usage_of(const struct call *c, const struct job_mail *mail)
 {
@@ -258,7 +258,7 @@ static const struct call_form stream_form = {
 
 static void whole_tokens(struct call *c, const struct job_mail *mail)
 {
-    buf_str(&c->text, buf_view(&mail->text)); /* sticky: looked at in the end */
+    buf_str(&c->text, buf_view(&mail->text)); /* an error sticks until whole_end */
 }
 
 static void whole_end(struct call *c, const struct job_mail *mail)
@@ -302,8 +302,8 @@ static int read_deadline(const struct http_request *req, int64_t *ret, struct op
     return 0;
 }
 
-/* As the router refuses: an answer cut short of what was asked for would look like a choice. A
- * prompt that fills the context alone is call_start's to refuse. */
+/* Refuses a max_tokens beyond the context, as the router does: an output cut short of it would look
+ * like the model's choice. A prompt that alone fills the context is refused by call_start. */
 static int check_room(const struct http_api *api, const struct openai_request *r, size_t prompt,
                       struct openai_error *e)
 {
@@ -315,7 +315,7 @@ static int check_room(const struct http_api *api, const struct openai_request *r
                             context, prompt, r->max_tokens);
 }
 
-/* Any thread. */
+/* Parses the body and makes ids of the prompt. Any thread. */
 static int make(struct prompt *p)
 {
     const struct http_api *api = p->api;
@@ -409,7 +409,7 @@ static int make_tokens(struct prompt *p)
     ask.chat.steps_max = steps_max(p);
     if (rc == 0) rc = token_ask_answer(&ask, &m, p->api->info->context_max, &p->out, &err);
     token_ask_fini(&ask);
-    if (rc == -EFBIG || rc == -E2BIG) /* not of a model's context: of one call */
+    if (rc == -EFBIG || rc == -E2BIG) /* the bound of a call, not of a context */
         return openai_error_set(&p->e, rc, OPENAI_TOO_LARGE, NULL, "%s", err_text(&err, rc));
     return rc < 0 ? prompt_failed(p, rc, &err, &p->e) : 0;
 }

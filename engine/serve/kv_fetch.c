@@ -13,8 +13,8 @@
  *
  * An imported page is handled as a session's: taken from the index, filled, named, released from the
  * tail on. The prefix before it is held meanwhile, or taking a page could evict the very page that it
- * stands behind. A page of the same name may be here without being reachable, because one before it was
- * evicted: it is found again, not taken twice.
+ * continues. A page of the same name may be here without being reachable, because one before it was
+ * evicted: it is found again and not taken twice.
  */
 
 #include "engine/serve/kv_fetch.h"
@@ -72,7 +72,7 @@ static struct block_key parent_of(const struct kv_prefix *p, uint32_t page)
     return page > 0 ? keys_of(p, page)[-1] : p->salt;
 }
 
-/* At most `pages_max` are looked at; their numbers are in p->found. */
+/* Returns how many pages are cached, of at most `pages_max`; their numbers are in p->found. */
 static uint32_t look(struct executor *x, struct kv_prefix *p, uint32_t pages_max)
 {
     if (p->pages == 0) return 0;
@@ -100,7 +100,8 @@ int kv_prefix_read(struct executor *x, struct kv_prefix *p, uint32_t from, size_
     return (int)(upto - from);
 }
 
-/* Page `at` of the prefix, filled, named and held; false: there is no room for it. */
+/* Fills, names and holds page `at` of the prefix. Returns false if there is no room for it or its
+ * name. */
 static bool adopt_one(struct executor *x, struct kv_prefix *p, uint32_t at, const char *bytes)
 {
     struct kv_index *index = sched_index(executor_sched(x));
@@ -122,7 +123,7 @@ struct kv_adopted kv_prefix_adopt(struct executor *x, struct kv_prefix *p, uint3
     struct kv_index *index = sched_index(executor_sched(x));
     size_t page_bytes = kv_page_bytes(kv_store_layout(executor_kv(x)));
     struct kv_adopted ret = { .here = look(x, p, p->pages) };
-    if (ret.here < from) return ret; /* evicted meanwhile: nothing can stand behind a gap */
+    if (ret.here < from) return ret; /* evicted meanwhile: no page can follow a gap */
     uint32_t held = 0, upto = min_u32(from + count, p->pages);
     for (; held < ret.here; held++)
         kv_index_hold(index, p->found[held]);
@@ -172,13 +173,13 @@ struct kv_fetch {
     int64_t deadline_us;
     void (*on_end)(void *arg, uint32_t tokens, uint32_t pulled);
     void *arg;
-    bool left; /* nobody waits: freed when the device has done with it */
+    bool left; /* cancelled: freed when the device has done with it */
 
     struct signed_call *http; /* NULL: not reading */
     struct device_call call;  /* under way when not reading */
     int status;
     struct buf response;
-    struct kv_head head; /* of the answer */
+    struct kv_head head; /* of the reply */
     struct kv_adopted now;
     uint32_t came; /* pages, in all */
 };
@@ -200,7 +201,7 @@ void kv_head_of(const struct device_info *info, struct str digest, uint32_t firs
            strnlen(info->model->numerics, KV_NUMERICS_BYTES - 1));
 }
 
-/* ---- the end ---------------------------------------------------------------------------------- */
+/* ---- a fetch ends ---------------------------------------------------------------------------- */
 
 static void fetch_free(struct kv_fetch *p)
 {
@@ -232,7 +233,7 @@ void kv_fetch_cancel(struct kv_fetch *p)
     if (!p) return;
     count_end(p->all, KV_FETCH_LEFT);
     p->left = true;
-    if (!p->http) return; /* the device has it: on its return */
+    if (!p->http) return; /* the device has it: freed on its return */
     signed_call_cancel(p->http);
     fetch_free(p);
 }
@@ -262,7 +263,8 @@ static void on_data(void *arg, struct str data)
            rc == -E2BIG ? "more bytes than one answer may have" : "no memory");
 }
 
-/* Returns true if the reply is for this model, covers the requested pages and is complete. */
+/* Returns 0 if the reply is for this model, covers the requested pages and is complete; else a
+ * negative errno with a sentence. */
 static int check_answer(struct kv_fetch *p, struct err *err)
 {
     struct kv_head ours, *h = &p->head;
@@ -398,7 +400,7 @@ static void read_on(struct kv_fetch *p)
     }
 }
 
-/* ---- the beginning ---------------------------------------------------------------------------- */
+/* ---- a fetch begins -------------------------------------------------------------------------- */
 
 static void fetch_look(struct device_call *call, struct executor *x)
 {

@@ -1,5 +1,5 @@
-/* kv_fetch.h - fetches a prefix from a peer engine's cache into our own; and pages of one prefix in this
- * engine's cache, copied out for a peer or taken in from one.
+/* kv_fetch.h - fetches a prefix from a peer engine's cache into our own; copies pages of a prefix
+ * out for a peer or in from one.
  *
  * Layer:    engine/serve (engine/core, engine/model, base/io)
  * Threads:  the loop's; kv_prefix_here, _read and _adopt run on the device thread between two steps
@@ -8,17 +8,17 @@
  * Lifetime: kv_fetches_close before the device is freed, kv_fetches_free after it. A fetch lives from
  *           kv_fetch_start until on_end, which never comes from inside kv_fetch_start, or
  *           kv_fetch_cancel. A prefix copies the ids; kv_prefix_fini frees
- * Rules:    (1) what a peer does wrong ends the fetch and nothing else: what came before is kept,
- *               what did not come is computed
+ * Rules:    (1) an error of a peer ends the fetch and nothing else: pages that came before are
+ *               kept, pages that did not come are computed
  *           (2) at most KV_FETCHES_MAX at once; one takes KV_FETCH_US_MAX at most, and a step of the
  *               device more
  *           (3) nothing is held between two calls: an imported page is cached, named and held by no
  *               session, like the pages of a session that has ended
  *           (4) imported pages take the place of cached pages at most, as a session's would, and
  *               never that of the prefix that they continue
- *           (5) pages come in behind what is here without a gap, or not at all
+ *           (5) pages are taken in directly behind those that are here, never with a gap
  *
- *     look ──► read from the peer ──► take in ──┐        each read asks from what is here then
+ *     look ──► read from the peer ──► take in ──┐        each read begins behind what is here then
  *      │            ▲                           │
  *      └──────────► └───────────────────────────┘ ──► on_end
  */
@@ -29,7 +29,7 @@
 #include "engine/serve/device.h"
 #include "engine/serve/executor.h"
 
-/* The beginning of a sequence, in whole pages, under the names that every engine gives it. */
+/* The beginning of a sequence, in whole pages, under the keys that every engine gives them. */
 struct kv_prefix {
     struct block_key salt;
     uint32_t pages, page_tokens;
@@ -38,17 +38,17 @@ struct kv_prefix {
     uint32_t *found;        /* scratch: a page number for each */
 };
 
-/* Whole pages of `count` ids. -ENOMEM: ret is empty. */
+/* Makes a prefix of the whole pages of `count` ids. -ENOMEM: ret is empty. */
 int kv_prefix_init(struct kv_prefix *ret, uint64_t key_seed, struct block_key salt,
                    const uint32_t *ids, uint32_t count, uint32_t page_tokens);
 
 void kv_prefix_fini(struct kv_prefix *p);
 
-/* How many of its pages are cached here, from the first on. */
+/* Returns how many of its pages are cached here, from the first on. */
 uint32_t kv_prefix_here(struct executor *x, struct kv_prefix *p);
 
-/* Appends the cached pages from page `from` on, as many as fit bytes_max, but one at least when it
- * is there. How many; -ENOMEM. */
+/* Appends the cached pages from page `from` on, as many as fit bytes_max, but one at least if it is
+ * there. Returns how many; -ENOMEM. */
 int kv_prefix_read(struct executor *x, struct kv_prefix *p, uint32_t from, size_t bytes_max,
                    struct buf *out);
 
@@ -57,7 +57,7 @@ struct kv_adopted {
     uint32_t came; /* of them, those that were not here before */
 };
 
-/* Takes `count` pages that lie in `bytes` and are those from page `from` on, while there is room. */
+/* Takes in `count` pages from `bytes`, which are those from page `from` on, while there is room. */
 struct kv_adopted kv_prefix_adopt(struct executor *x, struct kv_prefix *p, uint32_t from,
                                   const char *bytes, uint32_t count);
 
@@ -66,9 +66,9 @@ enum kv_fetch_end {
     KV_FETCH_DRY,    /* the peer has no more */
     KV_FETCH_FULL,   /* no room for more, or it was evicted meanwhile */
     KV_FETCH_LATE,   /* its time is up */
-    KV_FETCH_FAILED, /* the peer did not answer, or with an error */
-    KV_FETCH_MISFIT, /* the peer serves something else, or says what cannot be */
-    KV_FETCH_LEFT,   /* nobody waits for it any more */
+    KV_FETCH_FAILED, /* the peer did not reply, or with an error */
+    KV_FETCH_MISFIT, /* the peer serves something else, or its reply is not valid */
+    KV_FETCH_LEFT,   /* no request waits for it any more */
     KV_FETCH_BUSY,   /* not asked: KV_FETCHES_MAX, or no memory or descriptor here */
     KV_FETCH_END_COUNT
 };
@@ -93,7 +93,7 @@ void kv_fetches_free(struct kv_fetches *all);
 
 CLEANUP_FREEP(kv_fetches, struct kv_fetches)
 
-/* Before the first fetch, when the model is there. Borrowed; so is the digest. */
+/* Call when the model is there, before the first fetch. Device, info and digest are borrowed. */
 void kv_fetches_set_device(struct kv_fetches *all, struct device *device,
                            const struct device_info *info, struct str digest);
 
@@ -101,8 +101,8 @@ struct kv_fetch_ask {
     const uint32_t *ids; /* copied, as all of this is */
     uint32_t id_count;
     uint64_t key_seed;
-    struct str tenant;     /* as the peer is told, */
-    struct block_key salt; /* and what it makes of it together with all else */
+    struct str tenant;     /* as the peer is told */
+    struct block_key salt; /* block_salt of it, as the peer computes it */
     struct str host;       /* as http_call_request has it: a name asks the resolver and blocks */
     uint16_t port;
     bool tls;
@@ -117,6 +117,7 @@ struct kv_fetch_ask {
 int kv_fetch_start(struct kv_fetches *all, const struct kv_fetch_ask *ask, struct kv_fetch **ret);
 void kv_fetch_cancel(struct kv_fetch *p); /* NULL is fine */
 
-/* What an answer to a read must begin with, here: `first` and `tokens` are of the answer. */
+/* Fills the head that a reply to a read must have for this engine; `first` and `tokens` are the
+ * reply's. */
 void kv_head_of(const struct device_info *info, struct str digest, uint32_t first, uint32_t tokens,
                 struct kv_head *ret);

@@ -1,8 +1,9 @@
-/* metrics.c - the table of the engine's metrics, and their view under vLLM's names.
+/* metrics.c - defines the table of the engine's metrics, and renders them under vLLM's names.
  *
  * Buckets: TTFT and e2e as vLLM's, so that dashboards overlay; ITL starts at half a millisecond,
  * because small models on fast hardware live below vLLM's first bucket of 10 ms. TPOT (mean of a
- * request) and ITL (each gap) are two metrics: an average hides stalls, a gap hides nothing.
+ * request) and ITL (each gap) are two metrics, because a mean hides stalls and single gaps show
+ * them.
  */
 #include "engine/serve/metrics.h"
 
@@ -234,7 +235,7 @@ void engine_metrics_http(struct engine_metrics *m, struct str path, int status)
     metric_inc(metric_series(m->metrics, EM_HTTP_REQUESTS, labels));
 }
 
-/* ---- the view for what was made for vLLM ---------------------------------------------------- */
+/* ---- metrics under vLLM's names ------------------------------------------------------------- */
 
 struct vllm_row {
     const char *name;
@@ -304,7 +305,7 @@ int engine_metrics_render_vllm(const struct engine_metrics *m, struct str model,
     return out->rc;
 }
 
-/* Buffered lines; nothing is flushed between a step and the next. */
+/* The step log buffers its lines and flushes none between a step and the next. */
 
 int step_log_open(struct step_log *log, struct str path, struct err *err)
 {

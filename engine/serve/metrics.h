@@ -1,4 +1,4 @@
-/* metrics.h - the engine's metrics, one table with handles made at start; and the log of steps.
+/* metrics.h - keeps the engine's metrics, one table with handles made at start, and the step log.
  *
  * Layer:   engine/serve (base/io/metrics.h)
  * Threads: engine_metrics_* from any thread (the metrics are atomic)
@@ -86,22 +86,22 @@ static inline struct metric_series *engine_metric(const struct engine_metrics *m
     return metric_of(m->metrics, which);
 }
 
-/* What the scheduler has counted since `before`, and its gauges. */
+/* Adds what the scheduler has counted since `before`, and sets its gauges. */
 void engine_metrics_counts(struct engine_metrics *m, const struct sched_counts *before,
                            const struct sched_counts *now);
 
-/* Times of a session that has ended; first_us and last_us are of its tokens, 0 for none. */
+/* Observes lengths and times of a session that has ended; last_us is the time of its last token. */
 void engine_metrics_ended(struct engine_metrics *m, const struct session *session, int64_t last_us);
 
-/* Says which policy of a kind decides here; NULL: none, and nothing is said. */
+/* Names the policy of a kind that decides here; NULL: none, and no metric is set. */
 void engine_metrics_policy(struct engine_metrics *m, const char *kind, const char *row);
 
 void engine_metrics_http(struct engine_metrics *m, struct str path, int status);
 
-/* The names that vLLM's dashboards, scalers and endpoint pickers read. */
+/* Renders metrics under the names that vLLM's dashboards, scalers and endpoint pickers read. */
 int engine_metrics_render_vllm(const struct engine_metrics *m, struct str model, struct buf *out);
 
-/* Every step's shape and seconds as a line of CSV: what a performance model is fitted to.
+/* The step log has the shape and seconds of every step as a line of CSV, to fit performance models.
  *
  * Threads:  the device thread
  * Rules:    (1) at most STEP_LOG_LINES; later steps are not written, and a log line says so once

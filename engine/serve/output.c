@@ -1,4 +1,4 @@
-/* output.c - detokeniser, stop strings and end tokens around the sampler.
+/* output.c - runs detokeniser, stop strings and end tokens around the sampler.
  *
  * All of it runs on the device thread: about a microsecond a token, and the session ends in the
  * very step that completed a stop string, so no step is wasted and usage is exact.
@@ -13,7 +13,8 @@ static bool is_end(const struct output *a, uint32_t id)
     return false;
 }
 
-/* `early`: before min_tokens, where stop strings do not count and so nothing is held back. */
+/* Adds the text of a token, or ends at an end token. `early`: before min_tokens, where stop strings
+ * do not count and so nothing is held back. */
 static int take(struct output *a, uint32_t id, bool early)
 {
     if (!a->spec.ignore_eos && is_end(a, id)) {
@@ -42,7 +43,7 @@ int output_init(struct output *a, const struct vocab *vocab, const struct output
         int rc = output_take(a, ids[i]);
         if (rc < 0) return rc;
     }
-    buf_clear(&a->text); /* was sent by whoever generated it */
+    buf_clear(&a->text); /* was sent by the engine that generated it */
     return 0;
 }
 
@@ -81,10 +82,10 @@ int output_close(struct output *a)
     return buf_str(&a->text, buf_view(&a->scratch));
 }
 
-/* Naive search over the held text and one token's: both are short.
+/* The stop matcher searches the held text and one token's without an index, because both are short.
  *
- * At most 16 strings of 256 bytes against some 300 bytes a token; an automaton would be slower to
- * build than all the searches of a usual answer.
+ * At most 16 strings of 256 bytes meet some 300 bytes a token; an automaton would be slower to
+ * build than all the searches of a usual output.
  */
 
 void stop_init(struct stop_matcher *m, const struct str *stop, uint32_t count)
@@ -97,7 +98,7 @@ void stop_fini(struct stop_matcher *m)
     buf_fini(&m->held);
 }
 
-/* Bytes at the end of `text` that begin some stop string: they may still become one. */
+/* Returns the bytes at the end of `text` that begin some stop string and may still become one. */
 static size_t open_suffix(const struct stop_matcher *m, struct str text)
 {
     size_t longest = 0;

@@ -1,4 +1,4 @@
-/* output.h - the output of one request as it grows: the next token, its text, the end.
+/* output.h - builds the output of one request: the next token, its text, the end.
  *
  * Layer:    engine/serve (engine/core, engine/model, policies, base/text)
  * Threads:  the device thread
@@ -32,14 +32,14 @@ struct predict_looks {
     struct predict_belief belief;
 };
 
-/* End an answer at a stop string, and never show a part of one.
+/* A stop matcher ends an output at a stop string and never shows a part of one.
  *
  * Threads:  the device thread; one matcher a session
  * Rules:    (1) text that may still become a stop string is held back, at most the longest stop
  *               string less one byte
  *           (2) text comes in whole characters and stop strings are UTF-8, so what goes out is
  *               whole characters too
- *           (3) of several stop strings the one that is complete first ends the answer, as if
+ *           (3) of several stop strings the one that is complete first ends the output, as if
  *               the text had come byte by byte; of two that end together, the longer
  */
 
@@ -52,11 +52,11 @@ struct stop_matcher {
 void stop_init(struct stop_matcher *m, const struct str *stop, uint32_t count);
 void stop_fini(struct stop_matcher *m);
 
-/* Appends to `out` what is certain. 1 when a stop string was met (out has all before it, the
- * rest is gone), 0 when not, -ENOMEM. */
+/* Appends to `out` the text that can be part of no stop string. Returns 1 if a stop string was met
+ * (out has all before it, the rest is gone), 0 if not; -ENOMEM. */
 int stop_push(struct stop_matcher *m, struct str text, struct buf *out);
 
-/* The answer ended otherwise: what was held back goes out. Returns out->rc. */
+/* Appends the text that was held back; call when the output ended otherwise. Returns out->rc. */
 int stop_flush(struct stop_matcher *m, struct buf *out);
 
 #define OUTPUT_STOP_MAX 16
@@ -65,7 +65,7 @@ int stop_flush(struct stop_matcher *m, struct buf *out);
 struct output_spec {
     struct sampler_params sampling;
     uint32_t prompt_tokens; /* of the ids given; the rest was generated elsewhere */
-    uint32_t min_tokens;    /* of the whole answer, before an end is allowed */
+    uint32_t min_tokens;    /* of the whole output, before an end is allowed */
     bool ignore_eos;
     const struct str *stop;
     uint32_t stop_count;
@@ -89,13 +89,13 @@ int output_init(struct output *a, const struct vocab *vocab, const struct output
 
 void output_fini(struct output *a);
 
-/* The next token for the logits behind `ids`. Errors of sampler_pick. */
+/* Chooses the next token from the logits behind `ids`. Errors: those of sampler_pick. */
 int output_pick(struct output *a, struct sampler *sampler, const float *logits, const uint32_t *ids,
                 uint32_t count, struct sampler_result *ret);
 
-/* The token is part of the answer; text it makes certain is appended. 1 when it ends the answer
- * (end token or stop string), 0 when not, -ENOMEM. */
+/* Adds the token to the output and appends the text it makes certain. Returns 1 if it ends the
+ * output (end token or stop string), 0 if not; -ENOMEM. */
 int output_take(struct output *a, uint32_t id);
 
-/* The answer ended otherwise (its limit, an abort): what was held back is text now. */
+/* Appends the text that was held back; call when the output ended otherwise (limit, abort). */
 int output_close(struct output *a);

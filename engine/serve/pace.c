@@ -1,5 +1,5 @@
-/* pace.c - token bucket that limits CPU use; tokens accrue while the thread sleeps, so the wait
- * is debt / rate. */
+/* pace.c - limits CPU use by a token bucket, and keeps the pulse; tokens accrue while the thread
+ * sleeps, so the wait is debt / rate. */
 #include "engine/serve/pace.h"
 
 double throttle_rate(const struct throttle *t)
@@ -12,7 +12,7 @@ int64_t throttle_wait_us(struct throttle *t, int64_t cpu_us, int64_t wall_us)
 {
     double rate = throttle_rate(t);
     if (rate <= 0) {
-        t->begun = false; /* what was used without a limit is no debt of a later one */
+        t->begun = false; /* CPU used without a limit is no debt under a later one */
         return 0;
     }
     if (!t->begun) {
@@ -28,10 +28,10 @@ int64_t throttle_wait_us(struct throttle *t, int64_t cpu_us, int64_t wall_us)
     return t->credit_s < 0 ? (int64_t)(-t->credit_s / rate * 1e6) : 0;
 }
 
-/* Two numbers that the device thread writes and the loop reads.
+/* A pulse is two numbers that the device thread writes and the loop reads.
  *
- * They are written without a lock: the reader may see a new beginning with the grant of the step
- * before, which is wrong for the moment between two stores, and a stall lasts seconds. */
+ * They are written without a lock: the reader may see the old beginning with the grant of the new
+ * step, which is wrong for the moment between two stores, and a stall lasts seconds. */
 
 static void owe(struct pulse *p, int64_t from_us, int64_t grant_us)
 {

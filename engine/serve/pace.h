@@ -2,11 +2,12 @@
  * makes progress.
  *
  * Layer:   engine/serve (base/core)
- * Threads: the caller's; pure: clocks of time are arguments
+ * Threads: the caller's; pure: times are arguments
  *
- * A token bucket in CPU seconds: it fills at `rate` a second of wall time and is drained by what
- * the process used. Debt is slept off after each step, so that on average over some steps the
- * process gets no more than its rate; credit is capped, so that an idle process cannot save up.
+ * The throttle is a token bucket in CPU seconds: it fills at `rate` a second of wall time and
+ * drains by the CPU time that the process used. Debt is slept off after each step, so that on
+ * average over some steps the process gets no more than its rate; credit is capped, so that an idle
+ * process cannot save up.
  *
  * A clock below 1 is idle injection: the process computes as fast as ever for that share of the
  * time and sleeps the rest. Unlike a slower device clock this slows reading memory too.
@@ -21,20 +22,20 @@
 
 struct throttle {
     double share; /* cores; 0: no limit */
-    double cores; /* that compute: what a clock is a share of where `share` is none */
+    double cores; /* that compute; the clock is a share of them where there is no `share` */
     double clock; /* share of the full speed, (0, 1]; 0 counts as 1 */
     double credit_s;
     int64_t cpu_us, wall_us; /* at the last call */
     bool begun;
 };
 
-/* Cores that the process may use on average; 0: no limit. */
+/* Returns the cores that the process may use on average; 0: no limit. */
 double throttle_rate(const struct throttle *t);
 
-/* How long to sleep now, given the clocks; 0 when there is nothing to sleep off. */
+/* Returns how long to sleep now, given CPU and wall time so far; 0: there is no debt. */
 int64_t throttle_wait_us(struct throttle *t, int64_t cpu_us, int64_t wall_us);
 
-/* Whether the device thread makes progress, as it is seen from another thread.
+/* A pulse tells another thread whether the device thread makes progress.
  *
  * Threads:  pulse_work from any thread; turn, step, rest and idle from the device thread; stalled
  *           from the loop's. Times are of one monotonic clock and come as arguments
@@ -42,7 +43,7 @@ int64_t throttle_wait_us(struct throttle *t, int64_t cpu_us, int64_t wall_us);
  * Rules:    (1) a device that holds no work is well, however long it waits
  *           (2) a device that holds work has stalled when it has made no step for PULSE_MIN_US and
  *               for PULSE_STEPS times the predicted length of the step that it began
- *           (3) what is slept on purpose (a CPU share, a low clock) is no stall
+ *           (3) sleeping on purpose (a CPU share, a low clock) is no stall
  */
 
 #define PULSE_MIN_US 5000000
@@ -59,6 +60,6 @@ void pulse_step(struct pulse *p, int64_t now_us, double predicted_s); /* a step 
 void pulse_rest(struct pulse *p, int64_t until_us); /* sleeps; a step is owed from then on */
 void pulse_idle(struct pulse *p);
 
-/* Microseconds since the last progress when the device has stalled, else 0. What lies before
- * `excused_us` does not count: the reader itself was not there. */
+/* Returns the microseconds since the last progress if the device has stalled, else 0. Time before
+ * `excused_us` does not count: the reader itself did not run then. */
 int64_t pulse_stalled_us(const struct pulse *p, int64_t excused_us, int64_t now_us);

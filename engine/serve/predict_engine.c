@@ -1,11 +1,11 @@
 /* predict_engine.c - runs a length predictor beside the scheduler.
  *
- * The first state is read where the first token is drawn: it has seen the whole prompt and nothing of
- * the output. TRAIL averages a layer over the prompt's tokens; a prefix that was found in the cache has
- * no states to average, so this is the last token's alone. While decoding the state of every
- * `every`-th token refines the mean, and P50 and P90 are kept from falling behind what is there
- * already. What a state at token g is worth is learned at the end, when the tokens that were left
- * are known.
+ * The first state is read where the first token is drawn: it has seen the whole prompt and nothing
+ * of the output. TRAIL averages a layer over the prompt's tokens; a prefix that was found in the
+ * cache has no states to average, so this is the last token's alone. While decoding the state of
+ * every `every`-th token refines the mean, and P50 and P90 are kept from falling behind what is
+ * there already. The predictor learns from the state at token g when the session ends, when the
+ * tokens that were left are known.
  */
 #include "engine/serve/predict_engine.h"
 
@@ -114,7 +114,7 @@ static uint32_t whole(double tokens)
     return (uint32_t)fmax(1, fmin(tokens + 0.5, UINT32_MAX));
 }
 
-/* Reservoir sampling (Vitter's algorithm R) behind the first, which always stays. */
+/* Keeps looks by reservoir sampling (Vitter's algorithm R); the first always stays. */
 static void keep_look(struct predict_looks *looks, const struct session *s, uint32_t generated)
 {
     uint64_t at = looks->count;
@@ -139,7 +139,8 @@ static void predict_first(struct predict_engine *f, struct session *s, struct pr
     s->predicted_p90 = whole(v.p90);
 }
 
-/* `read`: looks->now is this token's state; else that of the prompt's end is what there is. */
+/* Predicts the tokens that are left. `read`: looks->now is this token's state; else only that of
+ * the prompt's end is there. */
 static void refine(struct predict_engine *f, struct session *s, struct predict_looks *looks,
                    bool read)
 {

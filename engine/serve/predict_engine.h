@@ -4,9 +4,9 @@
  * Layer:    engine/serve (policies, engine/core)
  * Threads:  the device thread
  * Lifetime: created with the executor; learns from every end; the state outlives it in a file
- * Rules:    (1) until PREDICT_ENGINE_ENDS outputs have ended the router's word stands
- *           (2) what it says goes into the session's predicted_*, so that every row of the step sees
- *               it as it sees the router's
+ * Rules:    (1) until PREDICT_ENGINE_ENDS outputs have ended the router's prediction stands
+ *           (2) its prediction goes into the session's predicted_*, so that every policy of the
+ *               step sees it as it sees the router's
  */
 #pragma once
 #include "base/core/err.h"
@@ -17,12 +17,12 @@
 #define PREDICT_ENGINE_ENDS 64
 #define PREDICT_ENGINE_TOKENS 32 /* between two refinements where no state is read while decoding */
 
-/* What an engine can feed; a row that needs more is refused where it is named. */
+/* The inputs that an engine has; a predict policy that needs more is refused at start. */
 #define PREDICT_ENGINE_HAVE PREDICT_HIDDEN
 
 struct predict_engine;
 
-/* The layer that is read where none is named: as deep as the paper's 11th of 32. */
+/* Returns the layer to read where none is configured: as deep as the TRAIL paper's 11th of 32. */
 uint32_t predict_engine_layer(uint32_t layers);
 
 /* `path`, NUL-terminated, is borrowed; empty: nothing is kept. A file of another predictor, or one that
@@ -35,12 +35,14 @@ void predict_engine_save(const struct predict_engine *f);
 void predict_engine_free(struct predict_engine *f);
 CLEANUP_FREEP(predict_engine, struct predict_engine)
 
-/* True when the state of the session's next token is to be written to looks->now. */
+/* Returns true if the state of the session's next token is to be written to looks->now. */
 bool predict_engine_reads(const struct predict_engine *f, const struct session *s);
 
-/* The logits of the next token are there: predicts at the prompt's end, and anew when it is time. */
+/* Predicts at the prompt's end, and anew when it is time. Call when the next token's logits are
+ * there. */
 void predict_engine_look(struct predict_engine *f, struct session *s, struct predict_looks *looks);
 
-/* It ended. Ends by limit, deadline or abort are lower bounds; errors teach nothing. */
+/* Learns from a session that ended. Ends by limit, deadline or abort are lower bounds; errors teach
+ * nothing. */
 void predict_engine_end(struct predict_engine *f, const struct session *s,
                         const struct predict_looks *looks);

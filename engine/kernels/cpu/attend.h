@@ -1,4 +1,4 @@
-/* attend.h - attention over blocks of keys and values, and putting them there.
+/* attend.h - computes attention over blocks of keys and values, and stores K and V in them.
  *
  * Layer: engine/kernels. A template over the vector of simd.h; product.h's kernel does both halves,
  * scores and weighted values, a span of keys at a time.
@@ -37,8 +37,9 @@ static void simd_kv_put(const struct kv_layout *layout, const float *k, const fl
 
 #define HEAD_STRIDE (KV_HEAD_DIM_MAX + TILE_ROWS)
 
-/* Of each row: the query, scores and then weights of a span, the sum of weighted V, and for the
- * running softmax the largest score and the sum of weights, a lane for each position % lanes. */
+/* Scratch of one call, for each row: the query, scores and then weights of a span, the sum of
+ * weighted V, and for the running softmax the largest score and the sum of weights, a lane for each
+ * position % lanes. */
 struct attend_scratch {
     float q[ATTEND_ROWS_MAX][HEAD_STRIDE];
     float p[ATTEND_ROWS_MAX][SPAN + TILE_ROWS];
@@ -59,8 +60,8 @@ static const char *block_of(const struct attend *a, uint32_t block)
     return kv_block_at(a->layout, a->head, a->page_bytes, a->page_table, block);
 }
 
-/* p = q K of the blocks of the span that any row sees. Keys that a row does not see, and lanes
- * that nobody has written yet, give scores that span_softmax drops. */
+/* Computes p = q K for the blocks of the span that any row sees. Keys that a row does not see, and
+ * lanes not yet written, give scores that span_softmax drops. */
 static void span_scores(const struct attend *a, struct attend_scratch *s, uint32_t start,
                         uint32_t blocks)
 {
@@ -82,8 +83,8 @@ static void span_scores(const struct attend *a, struct attend_scratch *s, uint32
     }
 }
 
-/* Turns row r's scores into weights relative to the new largest score, and brings what was
- * summed before to that scale. */
+/* Turns row r's scores into weights relative to the new largest score, and scales the
+ * earlier sums to match. */
 static void span_softmax(const struct attend *a, struct attend_scratch *s, uint32_t r)
 {
     float *p = s->p[r];
@@ -109,8 +110,8 @@ static void span_softmax(const struct attend *a, struct attend_scratch *s, uint3
         vec_store(s->o[r] + d, vec_mul(vec_load(s->o[r] + d), shrink));
 }
 
-/* o += p V for one block. Only seen keys are touched: weight 0 times what an unwritten lane
- * holds would not be 0 if that were NaN. */
+/* Adds p V of one block to o. Only seen keys are read: an unwritten lane may hold a NaN, and weight
+ * 0 times NaN is not 0. */
 static void block_values(const struct attend *a, struct attend_scratch *s, const char *v,
                          uint32_t in_span)
 {
@@ -134,7 +135,7 @@ static void block_values(const struct attend *a, struct attend_scratch *s, const
     }
 }
 
-/* The queries, scaled, and empty sums. */
+/* Loads the scaled queries and clears the sums. */
 static void attend_begin(const struct attend *a, struct attend_scratch *s)
 {
     uint32_t head_dim = a->layout->head_dim;

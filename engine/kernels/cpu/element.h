@@ -1,4 +1,4 @@
-/* element.h - operations that go element by element: norm, rotation, gate.
+/* element.h - computes the operations that go element by element: norm, rotation, gate.
  *
  * Layer: engine/kernels. A template over the vector of simd.h.
  */

@@ -1,4 +1,4 @@
-/* ops_avx2.c - the row of ops_table for AVX2 with FMA and F16C.
+/* ops_avx2.c - defines the entry of ops_table for AVX2 with FMA and F16C.
  *
  * This file alone is compiled for that instruction set; everything it needs is static. */
 #define SIMD_HEADER "engine/kernels/cpu/simd_avx2.h"

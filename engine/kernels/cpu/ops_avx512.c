@@ -1,4 +1,4 @@
-/* ops_avx512.c - the row of ops_table for AVX-512 (F, BW, DQ, VL).
+/* ops_avx512.c - defines the entry of ops_table for AVX-512 (F, BW, DQ, VL).
  *
  * This file alone is compiled for that instruction set; everything it needs is static. */
 #define SIMD_HEADER "engine/kernels/cpu/simd_avx512.h"

@@ -1,4 +1,4 @@
-/* product.h - rows of x times tiles of weights: the kernel, and matrix products by it.
+/* product.h - multiplies rows of x by tiles of weights: the kernel, and matrix products by it.
  *
  * Layer: engine/kernels. A template over the vector of simd.h.
  *
@@ -16,8 +16,8 @@
  *
  * Weights are unpacked in registers; Q8_0 and BF16 for many tokens (prefill) go through a panel
  * of F32 that is unpacked once for all of them and stays in cache. d * q is exact in F32 (11 + 8
- * bits), so both ways multiply the same weight. Rejected: summing d * (sum of q x) a block of
- * 32: decode of one sequence gains a fifth, prefill and larger batches lose a tenth.
+ * bits), so both ways multiply the same weight. Rejected: summing d * (sum of q x) for each block
+ * of 32: decode of one sequence gains a fifth, prefill and larger batches lose a tenth.
  */
 #pragma once
 #include "engine/kernels/cpu/simd.h"
@@ -25,7 +25,7 @@
 #define VECS (TILE_ROWS / VEC_LANES) /* vectors in a tile */
 #define PANEL_COLS 256 /* k of an unpacked panel: 32 rows x 256 x 4 bytes stay in L1 and L2 */
 
-/* Up to so many tokens unpacking in registers, once a block, is cheaper than a panel. */
+/* Up to this many tokens, unpacking in registers once a block is cheaper than a panel. */
 #define PANEL_TOKENS (2 * BLOCK_TOKENS)
 
 _Static_assert(PANEL_COLS % Q8_BLOCK == 0, "a panel ends at a block");
@@ -86,7 +86,7 @@ ALWAYS_INLINE void sums_store(accumulators acc, const struct fma_call *c, uint32
     }
 }
 
-/* Elements lie [k][16]: F32, F16, BF16. */
+/* Computes `c` for panels with elements in the order [k][16]: F32, F16, BF16. */
 ALWAYS_INLINE void fma_plain(const struct fma_call *c, load_fn load, size_t element_bytes,
                              uint32_t tokens, uint32_t tiles)
 {
@@ -225,8 +225,8 @@ static const struct fma_source fma_sources[WEIGHT_TYPE_COUNT] = {
 };
 /* clang-format on */
 
-/* `c` for any number of tiles, tile i at first + i * tile_bytes; as many at once as there are
- * kernels for that number of rows. */
+/* Computes `c` for any number of tiles, tile i at first + i * tile_bytes; takes as many at once as
+ * a kernel exists for at that number of rows. */
 static void fma_tiles(const struct fma_source *s, struct fma_call *c, uint32_t tokens,
                       const char *first, size_t tile_bytes, uint32_t tiles)
 {
@@ -243,7 +243,7 @@ static void fma_tiles(const struct fma_source *s, struct fma_call *c, uint32_t t
 
 /* ---- matrix products */
 
-/* All tokens, `tiles` (<= BLOCK_TILES) tiles, k in [k_first, k_first + k_count). */
+/* Multiplies all tokens by `tiles` (<= BLOCK_TILES) tiles, k in [k_first, k_first + k_count). */
 static void gemm_block(const struct gemm *g, const struct fma_source *s, const char *panel,
                        size_t panel_bytes, uint32_t tile, uint32_t tiles, uint32_t k_first,
                        uint32_t k_count)

@@ -1,4 +1,4 @@
-/* simd.h - the vector of the instruction set, and what all templates here do with it.
+/* simd.h - includes the vector of the instruction set and adds what all templates here share.
  *
  * Layer: engine/kernels, for cpu/ only. The including ops_*.c names its simd_*.h in SIMD_HEADER.
  *
@@ -37,13 +37,14 @@ static float lanes_max(vec v)
     return lane[0];
 }
 
-#define EXP_MIN (-87.0f) /* e^-87 is the last that is not subnormal, whole part included */
+#define EXP_MIN (-87.0f) /* the last whole x where e^x and its factor 2^n are not subnormal */
 #define EXP_MAX 88.0f
 #define LN2_HI 0x1.62e430p-1f
 #define LN2_LO ((float)(0x1.62e42fefa39efp-1 - (double)LN2_HI))
 
-/* e^x, x held within EXP_MIN .. EXP_MAX: 2^n * e^r with n = round(x / ln 2), |r| <= ln 2 / 2, and
- * e^r by its Taylor series to r^7, whose remainder (< 6e-9) is below half a step of F32. */
+/* Returns e^x, x held within EXP_MIN .. EXP_MAX: 2^n * e^r with n = round(x / ln 2) and
+ * |r| <= ln 2 / 2; e^r is its Taylor series to r^7, with a remainder (< 6e-9) below half a step of
+ * F32. */
 ALWAYS_INLINE vec vec_exp(vec x)
 {
     x = vec_min(vec_max(x, vec_set1(EXP_MIN)), vec_set1(EXP_MAX));

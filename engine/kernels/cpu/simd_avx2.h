@@ -1,4 +1,4 @@
-/* simd_avx2.h - the vector of AVX2 with FMA and F16C as cpu/simd.h wants it: 8 lanes, 16 registers.
+/* simd_avx2.h - gives cpu/simd.h the vector of AVX2 with FMA and F16C: 8 lanes, 16 registers.
  *
  * Layer: engine/kernels; only for ops_avx2.c, which is compiled for that instruction set
  */

@@ -1,4 +1,4 @@
-/* simd_avx512.h - the vector of AVX-512 as cpu/simd.h wants it: 16 lanes, 32 registers.
+/* simd_avx512.h - gives cpu/simd.h the vector of AVX-512: 16 lanes, 32 registers.
  *
  * Layer: engine/kernels; only for ops_avx512.c, which is compiled for that instruction set
  */
